@@ -136,6 +136,7 @@ part_figures() {
 }
 part_clang() {
   say "clang without a warning, address and undefined-behaviour sanitizers, all unit tests"
+  echo "the heaviest tests by sample: tests/support/thin.h"
   build_in clang CC=clang --enable-sanitize=address,undefined CFLAGS="-O1 -g" && check_in clang || {
     grep -hE 'error:|warning:' "$work"/clang/*.log | head
     one 1 "build with clang"
@@ -149,6 +150,7 @@ part_clang() {
 # out here.
 part_threads() {
   say "thread sanitizer, unit tests with threads"
+  echo "combinations by sample: tests/support/thin.h"
   local tests
   build_in tsan --enable-sanitize=thread CFLAGS="-O1 -g" && make -C "$work/tsan" -j"$jobs" check TESTS= >"$work/tsan/tests.log" 2>&1 || {
     tail -n 30 "$work/tsan/tests.log"

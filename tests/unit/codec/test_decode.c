@@ -155,11 +155,12 @@ static void check(struct tools *tools, const struct ref_gradient *gradient, uint
   const struct zps_simd *simd;
   for (unsigned i = 0; (simd = zps_simd_variant(i)) != NULL; i++) {
     zps_simd_use(simd);
+    check_rows(&part, views, tools->pool, &tools->scratch, gradient);
+    check_rows_by_stripe(&part, views, tools->pool, &tools->stripes, gradient);
+    if (thin_skips_alone()) continue;
     check_dense(&part, views, gradient);
     check_rows(&part, views, NULL, &tools->scratch, gradient);
-    check_rows(&part, views, tools->pool, &tools->scratch, gradient);
     check_rows_by_stripe(&part, views, NULL, &tools->stripes, gradient);
-    check_rows_by_stripe(&part, views, tools->pool, &tools->stripes, gradient);
   }
   zps_simd_use(NULL);
   for (uint32_t p = 0; p < n_parts; p++) free(slices[p]);

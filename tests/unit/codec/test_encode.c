@@ -79,7 +79,7 @@ static void check_any_order(struct encoders *encoders, const struct zps_encode_i
   struct zps_encode_input any = *input;
   struct zps_buffer scratch = {0};
   any.any_order = true;
-  for (unsigned i = 0; i < 2; i++) {
+  for (unsigned i = thin_skips_alone(); i < 2; i++) {
     uint64_t len, at = 0;
     char *const same = encode_all(encoders->hierarchical, &any, i ? encoders->pool : NULL, ZPS_CODEC_COO_ANY, &len);
     for (uint32_t p = 0; p < input->part->n_parts; p++) {
@@ -106,6 +106,7 @@ static void check_rows(struct encoders *encoders, const struct ref_gradient *gra
   struct zps_encode_input input = ref_input(gradient, &part);
   input.all_rows = all_rows;
   for (enum zps_codec codec = ZPS_CODEC_COO; codec < ZPS_CODEC_COUNT; codec++) {
+    if (codec != ZPS_CODEC_COO && thin_skips()) continue;
     uint64_t len, other_len;
     void *const bytes = encode_all(encoders->ordered, &input, NULL, codec, &len);
     check_all(gradient, &part, encoders->ordered, codec, bytes);
@@ -115,13 +116,14 @@ static void check_rows(struct encoders *encoders, const struct ref_gradient *gra
     } const others[] = {
         {encoders->ordered, encoders->pool}, {encoders->hierarchical, NULL}, {encoders->hierarchical, encoders->pool}};
     for (unsigned i = 0; i < COUNT(others); i++) {
+      if (!others[i].pool && thin_skips_alone()) continue;
       void *const same = encode_all(others[i].encoder, &input, others[i].pool, codec, &other_len);
       assert_int_equal(len, other_len);
       if (len) assert_memory_equal(bytes, same, len);
       free(same);
     }
     const struct zps_simd *simd;
-    for (unsigned i = 0; (simd = zps_simd_variant(i)) != NULL; i++) {
+    for (unsigned i = 0; !thin_skips_alone() && (simd = zps_simd_variant(i)) != NULL; i++) {
       zps_simd_use(simd);
       void *const same = encode_all(encoders->ordered, &input, NULL, codec, &other_len);
       assert_int_equal(len, other_len);

@@ -124,9 +124,11 @@ static void check(struct zps_reduce_scratch *scratch, uint64_t rows, uint32_t wi
         char *const same = malloc(bound + 1);
         assert_non_null(same);
         zps_simd_use(simd);
-        assert_int_equal(zps_reduce(scratch, views, n, op, codec, NULL, same, &nnz, &len), ZPS_OK);
-        assert_int_equal(nnz, result.z);
-        assert_same_slice(&result, same, len);
+        if (!thin_skips_alone()) {
+          assert_int_equal(zps_reduce(scratch, views, n, op, codec, NULL, same, &nnz, &len), ZPS_OK);
+          assert_int_equal(nnz, result.z);
+          assert_same_slice(&result, same, len);
+        }
         memset(same, 0x5b, bound + 1);
         assert_int_equal(reduce_shared(scratch, views, n, op, codec, same, &nnz, &len), ZPS_OK);
         assert_int_equal(nnz, result.z);
@@ -238,6 +240,7 @@ static void check_narrow(struct zps_reduce_scratch *scratch, uint64_t rows, uint
 }
 
 static void narrow_values_are_widened(void **state) {
+  if (thin_skips_alone()) return;
   for (enum zps_value_codec values = ZPS_VALUES_BF16; values <= ZPS_VALUES_QSGD8; values++) {
     for (enum zps_codec codec = ZPS_CODEC_COO; codec < ZPS_CODEC_COUNT; codec++) {
       check_narrow(*state, 20011, 1, ZPS_DTYPE_F32, codec, values);
@@ -377,6 +380,7 @@ static void check_extremes(struct zps_reduce_scratch *scratch, enum zps_op op, e
 }
 
 static void extremes_of_those_who_hold_a_row(void **state) {
+  if (thin_skips_alone()) return;
   for (enum zps_op op = ZPS_OP_MAX; op <= ZPS_OP_MIN; op++) {
     for (enum zps_dtype dtype = ZPS_DTYPE_F32; dtype <= ZPS_DTYPE_U8; dtype++) {
       check_extremes(*state, op, dtype, 1);

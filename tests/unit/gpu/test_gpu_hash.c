@@ -15,6 +15,7 @@ int main(void) {
 #include <cmocka.h>
 
 #include "common/codec/order.h"
+#include "tests/support/thin.h"
 #include "tests/unit/gpu/gpu_compare.h"
 #include "worker/device/table.h"
 
@@ -96,6 +97,7 @@ static void algorithm_1_deals_rows(void **state) {
   for (unsigned s = 0; s < COUNT(shapes); s++) {
     struct hashed hashed = hashed_open(&shapes[s], s);
     for (unsigned i = 0; i < 2 * COUNT(densities); i++) {
+      if (thin_skips_heavy()) continue;
       const unsigned d = i / 2;
       struct zps_rng rng = {.state = s * 100 + d};
       const struct zps_hier_options *const memory = &memories[(s + d) % COUNT(memories)];
@@ -157,6 +159,7 @@ static void hashed_rows_are_coded(void **state) {
   gpu_ok(emu.device->ops->encoder_create(emu.device, &on_emu, &gpu_error));
   gpu_ok(emu.device->ops->decoder_create(emu.device, &decoder, &gpu_error));
   for (unsigned s = 0; s < 2 * COUNT(shapes); s++) {
+    if (thin_skips_heavy()) continue;
     const struct shape *const shape = &shapes[s % COUNT(shapes)];
     const bool is_coo = s >= COUNT(shapes);
     struct hashed hashed = hashed_open(shape, s);

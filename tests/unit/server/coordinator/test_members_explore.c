@@ -17,6 +17,7 @@
 #include "common/base/log.h"
 #include "common/base/rng.h"
 #include "server/coordinator/members.h"
+#include "tests/support/thin.h"
 
 enum { N_SERVERS = 3, N_WORKERS = 4, TOKENS_MAX = 512, HELD_MAX = 16, OPEN_MAX = 64, STORIES_MAX = 512 };
 
@@ -630,7 +631,7 @@ static void every_continuation(const unsigned *first, unsigned n_first, unsigned
   unsigned long total = 1;
   for (unsigned i = 0; i < depth; i++) total *= n;
   static struct world world;
-  for (unsigned long sequence = 0; sequence < total; sequence++) {
+  for (unsigned long sequence = 0; sequence < total; sequence += THIN_STRIDE) {
     world_init(&world, 1, replays);
     for (unsigned i = 0; i < n_first; i++) event(&world, first[i]);
     for (unsigned long rest = sequence, i = 0; i < depth; i++, rest /= n) event(&world, choice((unsigned)(rest % n)));
@@ -671,7 +672,7 @@ static void test_every_sequence_after_a_loss(void **state) {
 static void test_random_sequences(void **state) {
   (void)state;
   static struct world world;
-  for (uint64_t seed = 0; seed < 5000; seed++) {
+  for (uint64_t seed = 0; seed < 5000; seed += THIN_STRIDE) {
     struct zps_rng rng = {seed};
     world_init(&world, seed, seed % 4 > 0);
     for (unsigned i = 0; i < 200; i++) event(&world, (unsigned)zps_rng_below(&rng, N_EVENTS));
@@ -683,7 +684,7 @@ static void test_random_sequences(void **state) {
 static void test_random_sequences_of_connections(void **state) {
   (void)state;
   static struct world world;
-  for (uint64_t seed = 0; seed < 5000; seed++) {
+  for (uint64_t seed = 0; seed < 5000; seed += THIN_STRIDE) {
     struct zps_rng rng = {seed};
     world_init(&world, seed, seed % 4 > 0);
     for (unsigned i = 0; i < N_SERVERS + 2; i++) event(&world, i);
