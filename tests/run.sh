@@ -146,8 +146,8 @@ part_clang() {
   [ "$status" -eq 0 ] || tail -n 20 "$work/clang/fuzz.log"
   one "$status" "the fuzzers build"
 }
-# Only programs that can start a thread have anything to find; tests/support/thin.h says which combinations they leave
-# out here.
+# Only programs that can start a thread have anything to find: those with NO_THREADS cannot. tests/support/thin.h says
+# which combinations they leave out here.
 part_threads() {
   say "thread sanitizer, unit tests with threads"
   echo "combinations by sample: tests/support/thin.h"

@@ -10,6 +10,7 @@
 #include "common/codec/decode.h"
 #include "common/codec/reduce.h"
 #include "common/codec/simd/simd.h"
+#include "tests/support/threadless.h"
 #include "tests/unit/codec/codec_reference.h"
 
 #define COUNT(array) (sizeof(array) / sizeof((array)[0]))

@@ -15,6 +15,7 @@ int main(void) {
 
 #include <cmocka.h>
 
+#include "tests/support/threadless.h"
 #include "tests/unit/gpu/gpu_compare.h"
 
 static zps_err_t decode_dense(struct gpu_rig *rig, struct zps_device_decoder *decoder, const struct zps_partition *part,

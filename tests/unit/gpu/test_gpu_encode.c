@@ -16,6 +16,7 @@ int main(void) {
 #include <cmocka.h>
 
 #include "tests/support/thin.h"
+#include "tests/support/threadless.h"
 #include "tests/unit/gpu/gpu_compare.h"
 
 /* The forms in which values travel, tried in turn. */

@@ -16,6 +16,7 @@ int main(void) {
 
 #include "common/codec/order.h"
 #include "tests/support/thin.h"
+#include "tests/support/threadless.h"
 #include "tests/unit/gpu/gpu_compare.h"
 #include "worker/device/table.h"
 

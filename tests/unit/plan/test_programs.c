@@ -5,6 +5,7 @@
 
 #include "tests/support/sim.h"
 #include "tests/support/sim_grads.h"
+#include "tests/support/threadless.h"
 #include "tests/unit/plan/plan_rig.h"
 
 enum { ROWS = 80640, WIDTH = 1, STEADY = 3 /* rounds until Ok-Topk renews nothing */ };

@@ -11,6 +11,7 @@
 
 #include "tests/support/sim.h"
 #include "tests/support/sim_grads.h"
+#include "tests/support/threadless.h"
 
 enum { ROWS = 1500, K = 60, N_MAX = 9 };
 

@@ -11,6 +11,7 @@
 
 #include "tests/support/sim_grads.h"
 #include "tests/support/sim_impl.h"
+#include "tests/support/threadless.h"
 #include "worker/schemes/oktopk.h"
 #include "worker/tools/lossy.h"
 

@@ -12,6 +12,7 @@
 #include "tests/support/oom.h"
 #include "tests/support/sim.h"
 #include "tests/support/sim_grads.h"
+#include "tests/support/threadless.h"
 #include "worker/tools/lossy.h"
 
 enum { ROWS = 4000, K = 200, N_MAX = 16, WORD = 4 };

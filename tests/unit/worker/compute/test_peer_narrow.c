@@ -12,6 +12,7 @@
 #include "common/codec/values.h"
 #include "tests/support/sim.h"
 #include "tests/support/sim_grads.h"
+#include "tests/support/threadless.h"
 
 enum { ROWS = 2520 };
 

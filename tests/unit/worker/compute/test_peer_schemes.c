@@ -11,6 +11,7 @@
 #include "tests/support/oom.h"
 #include "tests/support/sim.h"
 #include "tests/support/sim_grads.h"
+#include "tests/support/threadless.h"
 
 enum { N_MAX = 16 };
 

@@ -10,6 +10,7 @@
 
 #include "tests/support/sim.h"
 #include "tests/support/sim_grads.h"
+#include "tests/support/threadless.h"
 #include "worker/schemes/gather.h"
 
 enum {
