@@ -37,6 +37,7 @@ build_in() { # NAME ARGUMENTS...
   local dir=$work/$1
   shift
   mkdir -p "$dir"
+  [ "$dir" != "$work/gcc" ] || set -- CFLAGS="-O2 -g1" CXXFLAGS="-O2 -g1" "$@"
   (cd "$dir" && { [ -f Makefile ] || "$top/configure" --enable-werror "$@"; } && make -j"$jobs" ${TARGET:+"$TARGET"}) >"$dir/build.log" 2>&1 || { tail -n 30 "$dir/build.log"; return 1; }
 }
 # Runs make check in $work/NAME and adds up automake's totals.
@@ -137,7 +138,7 @@ part_figures() {
 part_clang() {
   say "clang without a warning, address and undefined-behaviour sanitizers, all unit tests"
   echo "the heaviest tests by sample: tests/support/thin.h"
-  build_in clang CC=clang --enable-sanitize=address,undefined CFLAGS="-O1 -g" && check_in clang || {
+  build_in clang CC=clang --enable-sanitize=address,undefined CFLAGS="-O1 -g1" && check_in clang || {
     grep -hE 'error:|warning:' "$work"/clang/*.log | head
     one 1 "build with clang"
   }
@@ -152,7 +153,7 @@ part_threads() {
   say "thread sanitizer, unit tests with threads"
   echo "combinations by sample: tests/support/thin.h"
   local tests
-  build_in tsan --enable-sanitize=thread CFLAGS="-O1 -g" && make -C "$work/tsan" -j"$jobs" check TESTS= >"$work/tsan/tests.log" 2>&1 || {
+  build_in tsan --enable-sanitize=thread CFLAGS="-O1 -g1" && make -C "$work/tsan" -j"$jobs" check TESTS= >"$work/tsan/tests.log" 2>&1 || {
     tail -n 30 "$work/tsan/tests.log"
     one 1 "build with tsan"
     return
@@ -166,10 +167,10 @@ part_threads() {
 part_sanitize-processes() {
   say "address and undefined-behaviour sanitizers, real processes"
   export UBSAN_OPTIONS="${UBSAN_OPTIONS:-print_stacktrace=1:halt_on_error=1}" TSAN_OPTIONS="${TSAN_OPTIONS:-halt_on_error=1}"
-  build_in asan --enable-sanitize=address,undefined CFLAGS="-O1 -g" && make -C "$work/asan" -j"$jobs" check TESTS= >"$work/asan/tests.log" 2>&1 || { one 1 "build with asan"; return; }
+  build_in asan --enable-sanitize=address,undefined CFLAGS="-O1 -g1" && make -C "$work/asan" -j"$jobs" check TESTS= >"$work/asan/tests.log" 2>&1 || { one 1 "build with asan"; return; }
   run_scripts asan 1800 schemes perf api api_faults served control
   say "thread sanitizer, real processes"
-  build_in tsan --enable-sanitize=thread CFLAGS="-O1 -g" && make -C "$work/tsan" -j"$jobs" check TESTS= >"$work/tsan/tests.log" 2>&1 || { one 1 "build with tsan"; return; }
+  build_in tsan --enable-sanitize=thread CFLAGS="-O1 -g1" && make -C "$work/tsan" -j"$jobs" check TESTS= >"$work/tsan/tests.log" 2>&1 || { one 1 "build with tsan"; return; }
   run_scripts tsan 1800 schemes api
 }
 # The emulation runs the kernels among the unit tests; nvcc is another compiler, and its code other code.
