@@ -22,6 +22,11 @@ rm -rf "$1"
 ABSENT = "02:00:00:00:ff:ff"  # nobody has this address
 
 
+def ask(build, env, endpoint, what):
+    done = subprocess.run([program(build, "zenpsctl"), "-e", endpoint, "-o", "json", what], env=env, capture_output=True, text=True)
+    return json.loads(done.stdout) if done.returncode == 0 else None
+
+
 def now_us():
     return time.monotonic_ns() // 1000
 
@@ -119,9 +124,7 @@ class Cluster:
 
     def ask(self, what):
         """What zenpsctl says, as JSON; None when the coordinator does not answer."""
-        done = subprocess.run([program(self.build, "zenpsctl"), "-e", f"unix:{self.socket}", "-o", "json", what],
-                              env={**os.environ, **self.env}, capture_output=True, text=True)
-        return json.loads(done.stdout) if done.returncode == 0 else None
+        return ask(self.build, {**os.environ, **self.env}, f"unix:{self.socket}", what)
 
     # ---------------------------------------------------------------- what happens later
 

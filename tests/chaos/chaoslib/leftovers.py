@@ -18,7 +18,7 @@ def process(pid):
 
 
 def measure(cluster):
-    """{"coordinator": {...}, "servers": {name: {...}}}"""
+    """Of anything with `coordinator`, `servers` and `ask` of a Cluster: {"coordinator": {...}, "servers": {name: {...}}}"""
     stats = cluster.ask("stats") or {"servers": []}
     of = {row["server"]: row for row in stats["servers"]}
     servers = {}
