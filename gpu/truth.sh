@@ -151,6 +151,7 @@ fi
 # ------------------------------------------------------------ kernels, against the cpu's bits
 
 kernels="encode decode hash device select"
+[ "$emulated" = no ] || export ZPS_TESTS_THIN="${ZPS_TESTS_THIN:-3}" # make check has emulated all of it (tests/support/thin.h)
 if [ -n "$build" ]; then
   for name in $kernels; do step "kernels: $name" 120 bash -c 'unit "$@"' . "$name"; done
   shapes=32

@@ -1,6 +1,7 @@
 /* What tensors can do besides sums: rows of zeros that stay, means of the ranks that are present, and their end. */
 #include "tests/integration/api_test.h"
 #include "tests/support/sanitized.h"
+#include "tests/support/thin.h"
 
 #if defined SANITIZED_ADDRESS || defined SANITIZED_THREAD
 static const bool counts_memory = false; /* freed memory is kept */
@@ -90,6 +91,7 @@ static void many_steps(struct rank *rank) {
 static void test_zero_rows_many(void **state) {
   (void)state;
   for (unsigned bits = 0; bits < 16; bits++) {
+    if (thin_skips_repeated()) continue;
     struct spec spec = {.rows = bits & 8 ? 60 : 3001,
                         .width = bits & 1 ? 2 : 1,
                         .dtype = bits & 2 ? ZENPS_F64 : ZENPS_F32,
@@ -164,6 +166,7 @@ static void test_contributors(void **state) {
   (void)state;
   static const zenps_op_t ops[] = {ZENPS_OP_MEAN_PRESENT, ZENPS_OP_SUM, ZENPS_OP_MEAN};
   for (unsigned bits = 0; bits < 12; bits++) {
+    if (thin_skips_repeated()) continue;
     struct spec spec = {.rows = bits & 1 ? 40 : 20001,
                         .width = bits & 2 ? 3 : 1,
                         .dtype = bits & 2 ? ZENPS_F64 : ZENPS_F32,
