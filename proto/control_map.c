@@ -15,24 +15,34 @@ static zps_err_t epoch_read(const zps_json *params, uint64_t *job_id_p, uint32_t
 }
 
 zps_json *zps_control_job_map_write(const struct zps_job_map *map) {
-  return zps_control_set_u32s(epoch_write(map->job_id, map->epoch), "lost", map->lost, map->n_lost);
+  zps_json *params = zps_control_set_u32s(epoch_write(map->job_id, map->epoch), "lost", map->lost, map->n_lost);
+  return map->n_drained ? zps_control_set_u32s(params, "drained", map->drained, map->n_drained) : params;
+}
+
+static zps_err_t positions_read(const zps_json *params, const char *key, uint32_t **positions_p, uint32_t *n_p,
+                                struct zps_error *error) {
+  zps_err_t err = zps_control_get_u32s(params, key, ZPS_SERVERS_MAX, ZPS_SERVERS_MAX, positions_p, n_p, error);
+  const uint32_t *const at = *positions_p;
+  for (uint32_t i = 1; !err && i < *n_p; i++)
+    if (at[i] <= at[i - 1])
+      err = zps_fail(error, ZPS_ERR_PROTOCOL, "member '%s' has %u after %u, want ascending positions", key, at[i],
+                     at[i - 1]);
+  return err;
 }
 
 zps_err_t zps_control_job_map_read(const zps_json *params, struct zps_job_map *map, struct zps_error *error) {
   *map = (struct zps_job_map){0};
   zps_err_t err = epoch_read(params, &map->job_id, &map->epoch, error);
-  if (!err)
-    err = zps_control_get_u32s(params, "lost", ZPS_SERVERS_MAX, ZPS_SERVERS_MAX, &map->lost, &map->n_lost, error);
-  for (uint32_t i = 1; !err && i < map->n_lost; i++)
-    if (map->lost[i] <= map->lost[i - 1])
-      err = zps_fail(error, ZPS_ERR_PROTOCOL, "member 'lost' has %u after %u, want ascending positions", map->lost[i],
-                     map->lost[i - 1]);
+  if (!err) err = positions_read(params, "lost", &map->lost, &map->n_lost, error);
+  if (!err && zps_json_get(params, "drained"))
+    err = positions_read(params, "drained", &map->drained, &map->n_drained, error);
   if (err) zps_job_map_fini(map);
   return err;
 }
 
 void zps_job_map_fini(struct zps_job_map *map) {
   free(map->lost);
+  free(map->drained);
   *map = (struct zps_job_map){0};
 }
 

@@ -1,4 +1,4 @@
-/* Messages that carry a job on when one of its servers is lost: job.map, job.mapped, job.replay. */
+/* Messages that carry a job on when one of its servers is lost, or drains: job.map, job.mapped, job.replay. */
 #ifndef ZPS_PROTO_CONTROL_MAP_H
 #define ZPS_PROTO_CONTROL_MAP_H
 
@@ -9,17 +9,24 @@
  */
 #define ZPS_MAP_STEPS_MAX 128u
 
-/* job.map: the job's new epoch, and all servers of it that were lost so far. Of the coordinator, to a server as a call,
- * then to the ranks as a notification. */
+/* job.map: the job's new epoch, and all servers of it that it was to do without so far. Of the coordinator, to a server
+ * as a call, then to the ranks as a notification. */
 struct zps_job_map {
   uint64_t job_id;
   uint32_t epoch;
   uint32_t n_lost;
   uint32_t *lost; /* positions in the job, ascending; malloc'd by the reader */
+  uint32_t n_drained;
+  uint32_t *drained; /* of them, those that live, and leave in this epoch; likewise */
 };
 zps_json *zps_control_job_map_write(const struct zps_job_map *map);
 zps_err_t zps_control_job_map_read(const zps_json *params, struct zps_job_map *map,
                                    struct zps_error *error) ZPS_MUSTCHECK;
+static inline bool zps_job_map_drains(const struct zps_job_map *map, uint32_t position) {
+  for (uint32_t i = 0; i < map->n_drained; i++)
+    if (map->drained[i] == position) return true;
+  return false;
+}
 void zps_job_map_fini(struct zps_job_map *map);
 
 /* job.mapped, of a rank: the steps that it has begun, whose sums servers make, and that it has not finished.

@@ -1,4 +1,5 @@
-/* A job goes on without servers that were lost: this one takes over its share of their partitions. The ranks push the
+/* A job goes on without servers that were lost, or drain: this one takes over its share of their partitions; or it is
+ * itself one that drains, and has none any more. The ranks push the
  * rounds in flight again, of all partitions, so whatever is here of these rounds is dropped. */
 #include <stdlib.h>
 
@@ -18,7 +19,7 @@ static zps_err_t check(const struct zps_job *job, const struct zps_job_map *map,
     if (map->lost[i] >= job->n_servers)
       return zps_fail(error, ZPS_ERR_INVALID, "job %s: server %u is said to be lost; the job has %u servers", job->name,
                       map->lost[i], job->n_servers);
-    if (map->lost[i] == job->server)
+    if (map->lost[i] == job->server && !zps_job_map_drains(map, job->server))
       return zps_fail(error, ZPS_ERR_INVALID, "job %s: this server, %u, is said to be lost", job->name, job->server);
   }
   return ZPS_OK;

@@ -56,7 +56,7 @@ struct zps_map_command {
   struct zps_command command;
   struct zenps_job *job;
   struct zps_job_map map;
-  uint32_t lost[];
+  uint32_t positions[]; /* those lost, then those drained */
 };
 
 static void map_run(struct zps_command *command, void *handler_ctx) {
@@ -104,11 +104,14 @@ static zps_err_t remap_all(struct zenps_job *job, const struct zps_job_map *map)
 }
 
 static struct zps_map_command *command_make(struct zenps_job *job, const struct zps_job_map *map) {
-  struct zps_map_command *command = malloc(sizeof *command + map->n_lost * sizeof command->lost[0]);
+  const size_t n = (size_t)map->n_lost + map->n_drained;
+  struct zps_map_command *command = malloc(sizeof *command + n * sizeof command->positions[0]);
   if (!command) return NULL;
   *command = (struct zps_map_command){.command.run = map_run, .job = job, .map = *map};
-  memcpy(command->lost, map->lost, map->n_lost * sizeof command->lost[0]);
-  command->map.lost = command->lost;
+  command->map.lost = command->positions;
+  command->map.drained = command->positions + map->n_lost;
+  if (map->n_lost) memcpy(command->map.lost, map->lost, map->n_lost * sizeof map->lost[0]);
+  if (map->n_drained) memcpy(command->map.drained, map->drained, map->n_drained * sizeof map->drained[0]);
   return command;
 }
 
@@ -122,13 +125,15 @@ static void apply(struct zenps_job *job, struct zps_map_command *command) {
   }
   if (err != ZPS_OK) {
     free(command);
-    fail(job, err, err == ZPS_ERR_NOMEM ? "no memory to go on without a server that was lost" : "no server is left");
+    fail(job, err, err == ZPS_ERR_NOMEM ? "no memory to go on without a server" : "no server is left");
     return;
   }
-  for (uint32_t i = 0; i < command->map.n_lost; i++)
-    if (command->map.lost[i] < job->join.n_servers)
-      zps_log_info("server %" PRIu32 " (%s) is lost: the job goes on with the servers that are left",
-                   command->map.lost[i], job->join.servers[command->map.lost[i]].name);
+  for (uint32_t i = 0; i < command->map.n_lost; i++) {
+    const uint32_t s = command->map.lost[i];
+    if (s < job->join.n_servers)
+      zps_log_info("server %" PRIu32 " (%s) %s: the job goes on with the servers that are left", s,
+                   job->join.servers[s].name, zps_job_map_drains(&command->map, s) ? "drains" : "is gone");
+  }
   zps_engine_post(job->plane.engine, &command->command);
 }
 

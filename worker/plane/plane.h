@@ -28,7 +28,7 @@ struct zps_remote {
   bool is_rank;
   char name[132];              /* of a rank: its host */
   struct zps_neighbour shared; /* a rank of this host: the memory that we share */
-  uint64_t left_ns;            /* a rank that left in peace: when; what it has sent may still be under way */
+  uint64_t left_ns;            /* one that left in peace: when; what a rank has sent may still be under way */
   struct zps_net_peer *peer;
   struct zps_bulk_peer *bulk;
   struct zps_link *link;

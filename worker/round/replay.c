@@ -181,8 +181,12 @@ void zps_replay_map(struct zps_rounds *rounds, const struct zps_job_map *map) {
   replay->is_mapping = true;
   replay->is_said = replay->has_given_up = false;
   replay->lost_ns = 0;
-  for (uint32_t i = 0; i < map->n_lost; i++)
-    if (map->lost[i] < plane->n_servers) zps_plane_lose(&plane->servers[map->lost[i]], "the coordinator says so");
+  for (uint32_t i = 0; i < map->n_lost; i++) {
+    if (map->lost[i] >= plane->n_servers) continue;
+    struct zps_remote *const server = &plane->servers[map->lost[i]];
+    if (zps_job_map_drains(map, map->lost[i])) server->left_ns = zps_clock_ns();
+    zps_plane_lose(server, "the coordinator says so");
+  }
   for (uint32_t s = 0; s < plane->n_servers; s++)
     if (!plane->servers[s].lost && plane->servers[s].link) zps_link_set_epoch(plane->servers[s].link, map->epoch);
 }

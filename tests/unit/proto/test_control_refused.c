@@ -102,6 +102,7 @@ static const char *const optional[] = {
     "job.next generation",
     "job.next answer generation",
     "job.leave next",
+    "job.map drained",
 };
 static const char *const required[] = {"job.stats tensors.tensor",    "job.stats tensors.done",
                                        "tensor.register scheme.name", "tensor.report job_id",

@@ -100,6 +100,32 @@ static void test_in_the_middle_of_rounds(void **state) {
   close_scene(&scene);
 }
 
+/* This server is the one that drains: it says nothing more to ranks, and keeps what they may be reading until it is let
+ * go of the job, also where ranks end their connections to it. */
+static void test_it_drains_itself(void **state) {
+  (void)state;
+  struct scene scene;
+  uint32_t positions[] = {0};
+  open_scene(&scene, 20000);
+  for (uint32_t rank = 0; rank < RANKS; rank++) cluster_push(&scene.cluster, scene.tensor, 12, rank, 60000);
+  for (uint32_t rank = 0; rank < RANKS; rank++) cluster_check(&scene.cluster, scene.tensor, 12, rank);
+  cluster_push(&scene.cluster, scene.tensor, 13, 0, 60000);
+  wait_for_rounds(&scene, 2);
+  const struct zps_job_map told = {
+      .job_id = scene.cluster.job_id, .epoch = 2, .n_lost = 1, .lost = positions, .n_drained = 1, .drained = positions};
+  assert_int_equal(zps_shard_job_map(scene.shard, &told, &scene.error), ZPS_OK);
+  assert_int_equal(zps_shard_job_map(scene.shard, &told, &scene.error), ZPS_OK); /* its answer was lost */
+  assert_int_equal(cluster_totals(scene.shard).rounds_in_flight, 0);
+  assert_int_equal(cluster_stats(&scene.cluster, scene.tensor).parts_here, 0);
+  cluster_push(&scene.cluster, scene.tensor, 13, 1, 60000); /* has not heard yet */
+  assert_int_equal(zps_shard_rank_gone(scene.shard, scene.cluster.job_id, 2, ZPS_ERR_CLOSED, "it left"), ZPS_OK);
+  assert_true(cluster_totals(scene.shard).slab.in_use_bytes > 0);
+  assert_int_equal(cluster_totals(scene.shard).rounds_in_flight, 0);
+  for (uint32_t rank = 0; rank < RANKS; rank++) rig_epoch(scene.cluster.ranks[rank], 2);
+  assert_int_equal(zps_shard_job_close(scene.shard, scene.cluster.job_id, "drained"), ZPS_OK);
+  close_scene(&scene);
+}
+
 /* A rank that has its sum gives to those that have not, and reads nothing. */
 static void test_a_rank_gives_again(void **state) {
   (void)state;
@@ -217,6 +243,7 @@ static void test_tensors_that_come_later(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_in_the_middle_of_rounds),
+      cmocka_unit_test(test_it_drains_itself),
       cmocka_unit_test(test_a_rank_gives_again),
       cmocka_unit_test(test_at_any_time),
       cmocka_unit_test(test_refusals),
