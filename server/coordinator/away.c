@@ -84,13 +84,16 @@ void zps_members_server_resume(struct zps_members *members, struct zps_member_se
   if (server->client) zps_members_client_away(members, server->client, 0, "it is back over another connection");
   server->client = client;
   client->server = server;
-  server->draining |= spec->draining;
+  if (spec->draining && !server->stops) {
+    server->draining = server->stops = true;
+    zps_members_note(members, &(struct zps_member_note){.type = ZPS_NOTE_SERVER, .server = server});
+  }
   members->n_away--;
   zps_log_info("server %u '%s' (host %s, pid %u) is back", server->index, server->name, server->host, server->pid);
   for (struct zps_member_job *job = members->jobs, *next; job; job = next) {
     next = job->next;
     uint32_t i = 0;
-    while (i < job->n_servers && job->servers[i] != server) i++;
+    while (i < job->n_servers && job->servers[i] != server && !(job->leaving && job->leaving[i] == server)) i++;
     if (i == job->n_servers) continue;
     if (!has_job(spec, job->job_id)) {
       server->n_jobs--;
@@ -98,8 +101,10 @@ void zps_members_server_resume(struct zps_members *members, struct zps_member_se
       zps_members_note(members, &(struct zps_member_note){.type = ZPS_NOTE_JOB, .job = job});
       continue;
     }
-    tell_gone(members, job, i);
-    zps_members_tensors_resume(members, job, i);
+    if (job->servers[i]) {
+      tell_gone(members, job, i);
+      zps_members_tensors_resume(members, job, i);
+    }
     zps_members_map_server_back(members, job, i);
   }
   zps_members_jobs_try_open(members);

@@ -86,8 +86,9 @@ static zps_json *job_open_params(const struct zps_member_job *job, uint32_t posi
 
 zps_json *zps_coordinator_map_params(const struct zps_member_job *job) {
   struct zps_job_map map = {.job_id = job->job_id, .epoch = job->epoch};
-  if (zps_member_job_lost(job, &map.lost, &map.n_lost)) return NULL;
-  zps_json *params = zps_control_job_map_write(&map);
+  const bool is_whole =
+      !zps_member_job_lost(job, &map.lost, &map.n_lost) && !zps_member_job_leaving(job, &map.drained, &map.n_drained);
+  zps_json *params = is_whole ? zps_control_job_map_write(&map) : NULL;
   zps_job_map_fini(&map);
   return params;
 }

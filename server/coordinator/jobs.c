@@ -69,20 +69,27 @@ void zps_members_job_free(struct zps_member_job *job) {
   zps_members_tensors_free(job);
   free(job->ranks);
   free(job->servers);
+  free(job->leaving);
   free(job);
 }
 
-/* From here on the job has no servers. */
-static void close_at_servers(struct zps_members *members, struct zps_member_job *job, const char *reason) {
-  for (uint32_t i = 0; i < job->n_servers; i++) {
-    struct zps_member_server *server = job->servers[i];
+void zps_members_close_at(struct zps_members *members, const struct zps_member_job *job,
+                          struct zps_member_server **servers, const char *reason) {
+  for (uint32_t i = 0; servers && i < job->n_servers; i++) {
+    struct zps_member_server *server = servers[i];
     if (!server) continue;
-    job->servers[i] = NULL;
+    servers[i] = NULL;
     server->n_jobs--;
     zps_members_act(
         members, &(struct zps_action){
                      .type = ZPS_ACT_JOB_CLOSE, .client = server->client, .job = job, .position = i, .text = reason});
   }
+}
+
+/* From here on the job has no servers. */
+static void close_at_servers(struct zps_members *members, struct zps_member_job *job, const char *reason) {
+  zps_members_close_at(members, job, job->servers, reason);
+  zps_members_close_at(members, job, job->leaving, reason);
 }
 
 void zps_members_job_close(struct zps_members *members, struct zps_member_job *job, const char *reason) {
@@ -243,6 +250,7 @@ static void add_lost(struct zps_member_job *job, const char *name) {
 
 void zps_members_job_server_lost(struct zps_members *members, struct zps_member_job *job,
                                  const struct zps_member_server *server, const char *reason) {
+  if (zps_members_map_leaver_gone(members, job, server)) return;
   for (uint32_t i = 0; i < job->n_servers; i++) {
     if (job->servers[i] != server) continue;
     job->servers[i] = NULL;

@@ -1,9 +1,10 @@
-/* A running job loses a server, and goes on without it: the servers that are left take over its partitions, then the
- * ranks say which rounds have to be played again. */
+/* A running job loses a server, or one leaves it that drains, and goes on without it: the servers that are left take
+ * over its partitions, then the ranks say which rounds have to be played again. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/base/text.h"
 #include "common/codec/owners.h"
 #include "server/coordinator/members_impl.h"
 
@@ -20,6 +21,21 @@ static uint32_t count_lost(const struct zps_member_job *job, bool *lost) {
   return n;
 }
 
+static struct zps_member_server *leaver(const struct zps_member_job *job, uint32_t position) {
+  return job->leaving ? job->leaving[position] : NULL;
+}
+
+/* Those that leave hear of an epoch that is without them, too: so they stop, and say nothing more to ranks. */
+static struct zps_member_server *hears(const struct zps_member_job *job, uint32_t position) {
+  return job->servers[position] ? job->servers[position] : leaver(job, position);
+}
+
+bool zps_member_job_has(const struct zps_member_job *job, const struct zps_member_server *server) {
+  for (uint32_t i = 0; server && i < job->n_servers; i++)
+    if (hears(job, i) == server) return true;
+  return false;
+}
+
 bool zps_member_map_is_open(const struct zps_member_job *job) {
   return job->map.state == ZPS_MAP_SERVERS || job->map.state == ZPS_MAP_RANKS;
 }
@@ -30,6 +46,16 @@ zps_err_t zps_member_job_lost(const struct zps_member_job *job, uint32_t **lost_
   for (uint32_t i = 0; i < job->n_servers; i++)
     if (!job->servers[i]) lost[n++] = i;
   *lost_p = lost;
+  *n_p = n;
+  return ZPS_OK;
+}
+
+zps_err_t zps_member_job_leaving(const struct zps_member_job *job, uint32_t **leaving_p, uint32_t *n_p) {
+  uint32_t *leaving = calloc(job->n_servers, sizeof *leaving), n = 0;
+  if (!leaving) return ZPS_ERR_NOMEM;
+  for (uint32_t i = 0; i < job->n_servers; i++)
+    if (leaver(job, i)) leaving[n++] = i;
+  *leaving_p = leaving;
   *n_p = n;
   return ZPS_OK;
 }
@@ -58,14 +84,18 @@ static unsigned long count_parts(const struct zps_member_job *job, uint32_t posi
 
 static void tell_server(struct zps_members *members, const struct zps_member_job *job, enum zps_action_type type,
                         uint32_t position) {
-  zps_members_act(
-      members,
-      &(struct zps_action){.type = type, .client = job->servers[position]->client, .job = job, .position = position});
+  zps_members_act(members, &(struct zps_action){
+                               .type = type, .client = hears(job, position)->client, .job = job, .position = position});
 }
 
-static void tell_servers(struct zps_members *members, const struct zps_member_job *job, enum zps_action_type type) {
+static void map_servers(struct zps_members *members, const struct zps_member_job *job) {
   for (uint32_t i = 0; i < job->n_servers; i++)
-    if (job->servers[i]) tell_server(members, job, type, i);
+    if (hears(job, i)) tell_server(members, job, ZPS_ACT_MAP_SERVER, i);
+}
+
+static void replay_servers(struct zps_members *members, const struct zps_member_job *job) {
+  for (uint32_t i = 0; i < job->n_servers; i++)
+    if (job->servers[i]) tell_server(members, job, ZPS_ACT_REPLAY_SERVER, i);
 }
 
 static void tell_rank(struct zps_members *members, const struct zps_member_job *job, enum zps_action_type type,
@@ -82,8 +112,11 @@ static void tell_ranks(struct zps_members *members, const struct zps_member_job 
 /* In an epoch of its own, whatever became of the last one. */
 static bool begin(struct zps_members *members, struct zps_member_job *job, const struct zps_error *why) {
   struct zps_member_map *const map = &job->map;
-  uint32_t n_left = 0;
-  for (uint32_t i = 0; i < job->n_servers; i++) n_left += job->servers[i] != NULL;
+  uint32_t n_left = 0, n_hear = 0;
+  for (uint32_t i = 0; i < job->n_servers; i++) {
+    n_left += job->servers[i] != NULL;
+    n_hear += hears(job, i) != NULL;
+  }
   if (!members->config.replays || n_left == 0) return false;
   if (!map->answered) map->answered = malloc(job->n_servers * sizeof *map->answered);
   if (!map->answered) return false;
@@ -92,21 +125,43 @@ static bool begin(struct zps_members *members, struct zps_member_job *job, const
   if (!zps_member_map_is_open(job)) map->began_ns = 0;
   zps_job_steps_fini(&map->steps);
   map->state = ZPS_MAP_SERVERS;
-  map->n_pending = n_left;
+  map->n_pending = n_hear;
   map->deadline_ns = 0;
   map->why = *why;
   zps_members_note(members, &(struct zps_member_note){.type = ZPS_NOTE_JOB, .job = job});
-  tell_servers(members, job, ZPS_ACT_MAP_SERVER);
+  map_servers(members, job);
   return true;
 }
 
 bool zps_members_map_lost(struct zps_members *members, struct zps_member_job *job, uint32_t position,
                           const struct zps_member_server *server, const char *reason, const struct zps_error *why) {
   if (!begin(members, job, why)) return false;
-  zps_log_warn("job '%s': server %u '%s' is lost (%s): its %lu partitions go to the %u servers left; epoch %u",
-               job->name, position, server->name, reason, count_parts(job, position), job->map.n_pending, job->epoch);
+  zps_log_warn("job '%s': server %u '%s' is lost (%s): its %lu partitions go to the servers left; epoch %u", job->name,
+               position, server->name, reason, count_parts(job, position), job->epoch);
   zps_members_tensors_server_lost(members, job, position);
   return true;
+}
+
+bool zps_members_map_drained(struct zps_members *members, struct zps_member_job *job) {
+  struct zps_error why;
+  char names[ZPS_LOST_SERVERS_SIZE] = "";
+  if (!job->leaving) job->leaving = calloc(job->n_servers, sizeof(struct zps_member_server *));
+  if (!job->map.answered) job->map.answered = malloc(job->n_servers * sizeof *job->map.answered);
+  if (!job->leaving || !job->map.answered) return false;
+  for (uint32_t i = 0; i < job->n_servers; i++) {
+    if (!job->servers[i] || !job->servers[i]->draining) continue;
+    job->leaving[i] = job->servers[i];
+    job->servers[i] = NULL;
+    job->n_drained++;
+    zps_text_add(names, sizeof names, "%s%s", names[0] ? ", " : "", job->leaving[i]->name);
+    zps_log_info("job '%s': server %u '%s' drains: its %lu partitions go to the servers left", job->name, i,
+                 job->leaving[i]->name, count_parts(job, i));
+  }
+  zps_fail(&why, ZPS_ERR_SERVER_LOST, "job '%.60s': servers left it that drain: %.100s", job->name, names);
+  const bool has_begun = begin(members, job, &why);
+  for (uint32_t i = 0; i < job->n_servers; i++)
+    if (leaver(job, i)) zps_members_tensors_server_lost(members, job, i);
+  return has_begun;
 }
 
 /* Nobody has heard of a replay, so rounds are as they were. */
@@ -133,10 +188,20 @@ static bool missing_ranks(const struct zps_member_job *job, char *buf, size_t si
 static void try_end(struct zps_members *members, struct zps_member_job *job) {
   char missing[8];
   if (job->map.state != ZPS_MAP_RANKS || missing_ranks(job, missing, sizeof missing)) return;
+  struct zps_member_server **const leavers = job->leaving;
+  job->leaving = NULL;
   job->map.state = ZPS_MAP_OVER;
   zps_members_note(members, &(struct zps_member_note){.type = ZPS_NOTE_JOB, .job = job});
-  tell_servers(members, job, ZPS_ACT_REPLAY_SERVER);
+  replay_servers(members, job);
   tell_ranks(members, job, ZPS_ACT_REPLAY_RANK);
+  zps_members_close_at(members, job, leavers, "the server drains: others have its partitions");
+  free(leavers);
+}
+
+static void try_ranks(struct zps_members *members, struct zps_member_job *job) {
+  if (job->map.n_pending > 0) return;
+  job->map.state = ZPS_MAP_RANKS;
+  tell_ranks(members, job, ZPS_ACT_MAP_RANK);
 }
 
 void zps_members_map_answered(struct zps_members *members, struct zps_member_client *client, uint64_t job_id,
@@ -144,10 +209,10 @@ void zps_members_map_answered(struct zps_members *members, struct zps_member_cli
   struct zps_member_job *const job = zps_members_job_find(members, job_id);
   if (!job || job->state != ZPS_JOB_RUNNING || job->map.state != ZPS_MAP_SERVERS || epoch != job->epoch) return;
   uint32_t position = 0;
-  while (position < job->n_servers && (!client->server || job->servers[position] != client->server)) position++;
+  while (position < job->n_servers && (!client->server || hears(job, position) != client->server)) position++;
   if (position == job->n_servers || job->map.answered[position]) return; /* lost meanwhile, or asked twice */
   if (code == ZPS_ERR_CLOSED) return;                                    /* its loss is said next */
-  if (code) {
+  if (code && job->servers[position]) {                                  /* one that leaves has nothing to take over */
     struct zps_error error;
     zps_fail(&error, ZPS_ERR_SERVER_LOST, "%.250s; server '%.60s' cannot take over: %s", job->map.why.text,
              client->server->name, text);
@@ -155,9 +220,21 @@ void zps_members_map_answered(struct zps_members *members, struct zps_member_cli
     return;
   }
   job->map.answered[position] = true;
-  if (--job->map.n_pending > 0) return;
-  job->map.state = ZPS_MAP_RANKS;
-  tell_ranks(members, job, ZPS_ACT_MAP_RANK);
+  job->map.n_pending--;
+  try_ranks(members, job);
+}
+
+bool zps_members_map_leaver_gone(struct zps_members *members, struct zps_member_job *job,
+                                 const struct zps_member_server *server) {
+  uint32_t position = 0;
+  while (position < job->n_servers && leaver(job, position) != server) position++;
+  if (position == job->n_servers) return false;
+  job->leaving[position] = NULL;
+  if (job->state != ZPS_JOB_RUNNING || job->map.state != ZPS_MAP_SERVERS || job->map.answered[position]) return true;
+  job->map.answered[position] = true;
+  job->map.n_pending--;
+  try_ranks(members, job);
+  return true;
 }
 
 static zps_err_t add_steps(struct zps_member_job *job, const struct zps_job_steps *steps) {
@@ -204,7 +281,7 @@ void zps_members_map_server_back(struct zps_members *members, const struct zps_m
   if (job->state != ZPS_JOB_RUNNING) return;
   if (job->map.state == ZPS_MAP_SERVERS && !job->map.answered[position])
     tell_server(members, job, ZPS_ACT_MAP_SERVER, position);
-  else if (is_over(job))
+  else if (is_over(job) && job->servers[position])
     tell_server(members, job, ZPS_ACT_REPLAY_SERVER, position);
 }
 
@@ -226,7 +303,7 @@ void zps_members_map_end(struct zps_member_job *job) {
 /* One that has not answered is away: when its time is up, it is lost. */
 static bool waits_for_one_away(const struct zps_member_job *job) {
   for (uint32_t i = 0; job->map.state == ZPS_MAP_SERVERS && i < job->n_servers; i++)
-    if (job->servers[i] && !job->servers[i]->client && !job->map.answered[i]) return true;
+    if (hears(job, i) && !hears(job, i)->client && !job->map.answered[i]) return true;
   for (uint32_t r = 0; job->map.state == ZPS_MAP_RANKS && r < job->world; r++) {
     const struct zps_member_rank *const rank = job->ranks[r];
     if (rank->state == ZPS_RANK_IN && !rank->client && rank->mapped_epoch != job->epoch) return true;
@@ -254,7 +331,7 @@ uint64_t zps_members_map_tick(struct zps_members *members, struct zps_member_job
   if (job->state != ZPS_JOB_RUNNING || map->state == ZPS_MAP_NONE) return ZPS_NEVER;
   if (map->began_ns == 0) map->began_ns = now_ns;
   if (map->state == ZPS_MAP_OVER) {
-    zps_log_info("job '%s': goes on in epoch %u, %llu ms after the loss", job->name, job->epoch,
+    zps_log_info("job '%s': goes on in epoch %u, after %llu ms", job->name, job->epoch,
                  (unsigned long long)((now_ns - map->began_ns) / ZPS_NS_PER_MS));
     map->state = ZPS_MAP_NONE;
     return ZPS_NEVER;

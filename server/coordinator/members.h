@@ -11,7 +11,8 @@
  * A running job that loses a server goes on with those that are left, if the configuration says so: they are told
  * (ZPS_ACT_MAP_SERVER), then the ranks (ZPS_ACT_MAP_RANK), which say what they have begun and not finished; then all
  * hear of it (ZPS_ACT_REPLAY_SERVER, ZPS_ACT_REPLAY_RANK). Another loss meanwhile begins this anew. The job is RUNNING
- * all the while.
+ * all the while. A server that drains leaves its running jobs in the same way: it is told with the others, and let go
+ * of the job (ZPS_ACT_JOB_CLOSE) when all ranks know, who may have been reading its sums until then.
  *
  * The ranks of an elastic job are gathered first (elastic.c): askers, which have no job yet; the job begins with as
  * many as there are, JOINING, all at once. When a rank is lost the others ask again, and are the next job of its name.
@@ -53,7 +54,8 @@ struct zps_member_server {
   uint32_t pid;
   char name[ZPS_NAME_MAX + 1], host[ZPS_NAME_MAX + 1];
   struct zps_net_info fabric;
-  bool draining;
+  bool draining;                    /* it takes no new jobs, and leaves those that run */
+  bool stops;                       /* since its process is about to end */
   unsigned n_jobs;                  /* placed here and not yet closed */
   uint64_t secret;                  /* by which its process is known again; 0: it is not */
   struct zps_member_client *client; /* NULL: away, and lost at: */
@@ -116,20 +118,20 @@ struct zps_member_tensor {
 
 enum zps_map_state {
   ZPS_MAP_NONE,
-  ZPS_MAP_SERVERS, /* servers are to answer, then */
+  ZPS_MAP_SERVERS, /* servers are to answer, those that leave too, then */
   ZPS_MAP_RANKS,   /* ranks */
   ZPS_MAP_OVER     /* just now */
 };
 
-/* The partitions of lost servers go to those that are left. */
+/* The partitions of servers that are lost, or leave, go to those that are left. */
 struct zps_member_map {
   enum zps_map_state state;
   unsigned n_pending;         /* SERVERS: that have not answered: */
   bool *answered;             /* of each server of the job, whether it has */
-  uint64_t began_ns;          /* the first tick since the first loss; 0: there was none */
+  uint64_t began_ns;          /* the first tick since the first loss or drain; 0: there was none */
   uint64_t deadline_ns;       /* of this epoch; 0: not set yet */
   struct zps_job_steps steps; /* that ranks of this epoch have begun and not finished; kept for those that come back */
-  struct zps_error why;       /* the last loss */
+  struct zps_error why;       /* the last loss or drain */
 };
 
 enum zps_job_state { ZPS_JOB_JOINING, ZPS_JOB_OPENING, ZPS_JOB_RUNNING, ZPS_JOB_CLOSING };
@@ -142,10 +144,11 @@ struct zps_member_job {
   uint64_t job_id, seed;
   uint32_t epoch; /* from OPENING on */
   uint32_t world;
-  struct zps_member_rank **ranks;     /* world of them; NULL: not there yet */
-  uint32_t n_joined, n_left, n_lost;  /* n_joined: JOINING or IN */
-  struct zps_member_server **servers; /* from OPENING on; NULL: lost */
-  uint32_t n_servers;
+  struct zps_member_rank **ranks;           /* world of them; NULL: not there yet */
+  uint32_t n_joined, n_left, n_lost;        /* n_joined: JOINING or IN */
+  struct zps_member_server **servers;       /* from OPENING on; NULL: lost, or drained */
+  struct zps_member_server **leaving;       /* by position: servers that drain, until all know; NULL: none ever has */
+  uint32_t n_servers, n_drained;            /* n_drained: of the positions without a server, those that left in peace */
   char lost_servers[ZPS_LOST_SERVERS_SIZE]; /* by name, as they were lost: "a, c" */
   unsigned n_pending;                       /* OPENING: servers that have not answered job.open */
   struct zps_member_map map;                /* RUNNING */
@@ -238,9 +241,22 @@ void zps_members_set_leave_grace(struct zps_members *members, uint64_t leave_gra
 zps_err_t zps_members_server_register(struct zps_members *members, struct zps_member_client *client,
                                       const struct zps_server_spec *spec, bool resumes,
                                       struct zps_error *error) ZPS_MUSTCHECK;
-/* No new jobs for this server. The number of jobs that are still on it. */
+/* The process of this server is about to end: no new jobs for it, and those that run leave it. The number of jobs that
+ * are still on it. */
 zps_err_t zps_members_server_drain(struct zps_members *members, struct zps_member_client *client, unsigned *jobs_p,
                                    struct zps_error *error) ZPS_MUSTCHECK;
+/* The same, for a server whose process stays. One that drains already is as it was. ZPS_ERR_UNKNOWN: there is none of
+ * this name. ZPS_ERR_REFUSED: no other server takes jobs. */
+zps_err_t zps_members_drain_named(struct zps_members *members, const char *name,
+                                  const struct zps_member_server **server_p, struct zps_error *error) ZPS_MUSTCHECK;
+/* It takes new jobs again; those that have left it do not come back. ZPS_ERR_REFUSED: its process is about to end. */
+zps_err_t zps_members_undrain_named(struct zps_members *members, const char *name,
+                                    const struct zps_member_server **server_p, struct zps_error *error) ZPS_MUSTCHECK;
+/* Of a job that a draining server has: whether it stays there until it ends, and why; else it leaves the server, now or
+ * as soon as it can. */
+bool zps_members_stays(const struct zps_members *members, const struct zps_member_job *job, struct zps_error *why);
+/* Whether the server has the job, or is about to be let go of it. */
+bool zps_member_job_has(const struct zps_member_job *job, const struct zps_member_server *server);
 /* The connection ended, or nothing was heard on it for too long; `reason` goes into the texts that others see. */
 void zps_members_client_lost(struct zps_members *members, struct zps_member_client *client, const char *reason);
 
@@ -300,12 +316,14 @@ zps_err_t zps_members_mapped(struct zps_members *members, struct zps_member_clie
 static inline uint32_t zps_member_job_servers_lost(const struct zps_member_job *job) {
   uint32_t n = 0;
   for (uint32_t i = 0; i < job->n_servers; i++) n += !job->servers[i];
-  return n;
+  return n - job->n_drained;
 }
 /* Whether servers or ranks have yet to answer. */
 bool zps_member_map_is_open(const struct zps_member_job *job);
-/* The positions of the job's servers that are lost, for zps_control_job_map_write(): *lost_p is malloc'd. */
+/* The positions of the job's servers that are lost or drained, for zps_control_job_map_write(): *lost_p is malloc'd. */
 zps_err_t zps_member_job_lost(const struct zps_member_job *job, uint32_t **lost_p, uint32_t *n_p) ZPS_MUSTCHECK;
+/* Of them, those that have not been let go of the job yet; likewise. */
+zps_err_t zps_member_job_leaving(const struct zps_member_job *job, uint32_t **leaving_p, uint32_t *n_p) ZPS_MUSTCHECK;
 
 /* The job cannot go on, for a cause that its members have no part in: its joins fail, or all ranks hear why. */
 void zps_members_job_fail(struct zps_members *members, uint64_t job_id, zps_err_t code, const char *text);

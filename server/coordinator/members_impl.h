@@ -52,7 +52,12 @@ struct zps_member_job *zps_members_job_find(const struct zps_members *members, u
 zps_err_t zps_members_fabric_check(const struct zps_net_info *a, const char *who_a, const struct zps_net_info *b,
                                    const char *who_b, struct zps_error *error) ZPS_MUSTCHECK;
 
+/* drains.c */
+/* Where servers of the job drain, it begins to go on without them, unless it stays or cannot yet. Whether it does. */
+bool zps_members_drain_try(struct zps_members *members, struct zps_member_job *job);
+
 /* servers.c */
+struct zps_member_server *zps_members_server_named(const struct zps_members *members, const char *name);
 void zps_members_server_lost(struct zps_members *members, struct zps_member_server *server, const char *reason);
 
 /* away.c */
@@ -83,6 +88,9 @@ void zps_members_rank_lost(struct zps_members *members, struct zps_member_job *j
 /* A running job fails; `lost_rank` is to blame, or ZPS_NO_RANK. */
 void zps_members_job_break(struct zps_members *members, struct zps_member_job *job, zps_err_t code, uint32_t lost_rank,
                            const char *text);
+/* Lets go of these servers, by their positions, of which NULL are none; `servers` NULL: of none. */
+void zps_members_close_at(struct zps_members *members, const struct zps_member_job *job,
+                          struct zps_member_server **servers, const char *reason);
 /* Without telling anybody. */
 void zps_members_job_free(struct zps_member_job *job);
 
@@ -90,6 +98,11 @@ void zps_members_job_free(struct zps_member_job *job);
 /* The server at this position was lost: others take over. False: they cannot, the job fails. */
 bool zps_members_map_lost(struct zps_members *members, struct zps_member_job *job, uint32_t position,
                           const struct zps_member_server *server, const char *reason, const struct zps_error *why);
+/* All servers of the job that drain leave it: others take over. False: there is no memory for it. */
+bool zps_members_map_drained(struct zps_members *members, struct zps_member_job *job);
+/* A server that was about to be let go of the job does not answer any more, or has it no longer. False: it was not. */
+bool zps_members_map_leaver_gone(struct zps_members *members, struct zps_member_job *job,
+                                 const struct zps_member_server *server);
 /* A coordinator starts again that knows that servers of the job were lost, and not that all have heard: from the
  * beginning. Likewise. */
 bool zps_members_map_restored(struct zps_members *members, struct zps_member_job *job, const struct zps_error *why);
@@ -101,7 +114,7 @@ void zps_members_map_rank_back(struct zps_members *members, const struct zps_mem
 /* The job fails, or ends. */
 void zps_members_map_end(struct zps_member_job *job);
 uint64_t zps_members_map_tick(struct zps_members *members, struct zps_member_job *job, uint64_t now_ns);
-/* Partitions that the layout gives to lost servers go to those that are left. */
+/* Partitions that the layout gives to servers that are lost or drained go to those that are left. */
 void zps_members_map_owners(const struct zps_member_job *job, uint32_t *owners, uint32_t n_parts);
 
 /* joins.c */

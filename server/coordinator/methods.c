@@ -44,10 +44,8 @@ static zps_err_t server_register(struct zps_coordinator_conn *conn, const zps_js
       .incarnation = coordinator->incarnation,
       .jobs = calloc(zps_members_jobs(coordinator->members) + 1, sizeof *result.jobs)};
   for (const struct zps_member_job *job = zps_members_job_first(coordinator->members); result.jobs && job;
-       job = job->next) {
-    for (uint32_t i = 0; i < job->n_servers; i++)
-      if (job->servers[i] == conn->client.server) result.jobs[result.n_jobs++] = job->job_id;
-  }
+       job = job->next)
+    if (zps_member_job_has(job, conn->client.server)) result.jobs[result.n_jobs++] = job->job_id;
   zps_json *message = result.jobs ? zps_control_server_answer_write(&result) : NULL;
   zps_server_answer_fini(&result);
   return answer(request, message, error);

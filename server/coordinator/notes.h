@@ -55,6 +55,8 @@ struct zps_job_image {
   struct zps_generation generation;
   const uint32_t *servers; /* n_servers of them: their indices; one that is not there any more: lost */
   uint32_t n_servers;
+  const uint32_t *leaving; /* by position, those that drain and have not been let go; NULL: none. n_leaving of them */
+  uint32_t n_leaving, n_drained;
   const struct zps_member_rank *ranks; /* world of them */
   struct zps_error error;              /* ZPS_OK: it runs */
   bool maps;                           /* not all have heard yet which servers are lost */

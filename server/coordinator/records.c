@@ -78,13 +78,15 @@ static zps_json *server_write(const struct zps_member_note *note) {
   record = zps_json_set_str(record, "host", server->host);
   record = zps_json_set_u64(record, "pid", server->pid);
   record = zps_json_set_bool(record, "draining", server->draining);
+  if (server->stops) record = zps_json_set_bool(record, "stops", true);
   record = zps_control_set_opt_word(record, "secret", server->secret);
   return zps_control_fabric_write(record, &server->fabric);
 }
 
 static zps_err_t server_read(struct zps_members *members, const zps_json *record, uint64_t now_ns,
                              struct zps_error *error) {
-  struct zps_member_server server = {.draining = zps_json_opt_bool(record, "draining", false)};
+  struct zps_member_server server = {.draining = zps_json_opt_bool(record, "draining", false),
+                                     .stops = zps_json_opt_bool(record, "stops", false)};
   (void)now_ns;
   zps_err_t err = zps_control_get_u32(record, "server", 0, UINT32_MAX - 2, &server.index, error);
   if (!err) err = zps_control_get_text(record, "name", 1, ZPS_NAME_MAX, server.name, error);

@@ -6,7 +6,7 @@
 #include "proto/control_next.h"
 #include "server/coordinator/records_impl.h"
 
-#define LOST_SERVER (UINT32_MAX - 1)
+#define LOST_SERVER (UINT32_MAX - 1) /* or one that has drained */
 
 /* ------------------------------------------------------------ jobs and ranks */
 
@@ -41,6 +41,18 @@ static zps_json *set_map(zps_json *record, const struct zps_member_job *job, boo
   return zps_json_set(record, "replay", zps_control_job_steps_write(&steps));
 }
 
+/* Of a job that servers leave, or have left, in peace. */
+static zps_json *set_drained(zps_json *record, const struct zps_member_job *job) {
+  zps_json *leaving = zps_json_array();
+  if (job->n_drained == 0) {
+    zps_json_unref(leaving);
+    return record;
+  }
+  for (uint32_t i = 0; i < job->n_servers; i++)
+    leaving = zps_json_append_u64(leaving, job->leaving && job->leaving[i] ? job->leaving[i]->index : LOST_SERVER);
+  return zps_json_set(zps_json_set_u64(record, "drained", job->n_drained), "leaving", leaving);
+}
+
 static zps_err_t get_map(const zps_json *record, struct zps_job_image *image, struct zps_error *error) {
   const zps_json *const replay = zps_json_get(record, "replay");
   image->maps = zps_json_opt_bool(record, "maps", false);
@@ -62,7 +74,7 @@ zps_json *zps_record_job_write(const struct zps_member_note *note) {
   record = zps_control_generation_write(record, &job->generation, 0, job->world);
   record = zps_json_set_u64(record, "next_tensor", job->next_tensor);
   if (job->state == ZPS_JOB_CLOSING) record = zps_record_set_error(record, &job->error);
-  record = set_map(record, job, is_whole);
+  record = set_drained(set_map(record, job, is_whole), job);
   return zps_json_set(zps_json_set(record, "servers", servers), "ranks", ranks);
 }
 
@@ -79,7 +91,7 @@ zps_err_t zps_record_job_read(struct zps_members *members, const zps_json *recor
                               struct zps_error *error) {
   struct zps_job_image image = {.name = ""};
   const zps_json *from = NULL;
-  uint32_t *servers = NULL;
+  uint32_t *servers = NULL, *leaving = NULL;
   zps_err_t err = zps_control_job_id_read(record, &image.job_id, error);
   if (!err) err = zps_control_get_name(record, "name", 1, ZPS_NAME_MAX, &image.name, error);
   if (!err) err = zps_json_get_hex(record, "seed", &image.seed, error);
@@ -91,7 +103,14 @@ zps_err_t zps_record_job_read(struct zps_members *members, const zps_json *recor
     err = zps_fail(error, ZPS_ERR_PROTOCOL, "a job of %u ranks", image.world);
   if (!err)
     err = zps_control_get_u32s(record, "servers", ZPS_SERVERS_MAX, UINT32_MAX, &servers, &image.n_servers, error);
-  if (err) return err;
+  if (!err && zps_json_get(record, "leaving"))
+    err = zps_control_get_u32s(record, "leaving", ZPS_SERVERS_MAX, UINT32_MAX, &leaving, &image.n_leaving, error);
+  if (!err && leaving) err = zps_control_get_u32(record, "drained", 1, ZPS_SERVERS_MAX, &image.n_drained, error);
+  if (err) {
+    free(servers);
+    free(leaving);
+    return err;
+  }
   zps_record_get_error(record, &image.error);
   struct zps_member_rank *ranks = calloc(image.world, sizeof *ranks);
   if (!ranks) err = zps_fail(error, ZPS_ERR_NOMEM, "no memory for a job of %u ranks", image.world);
@@ -102,11 +121,13 @@ zps_err_t zps_record_job_read(struct zps_members *members, const zps_json *recor
     err = zps_fail(error, ZPS_ERR_PROTOCOL, "a generation of %u ranks in a job of %u", world, image.world);
   image.ranks = ranks;
   image.servers = servers;
+  image.leaving = leaving;
   if (!err) err = get_map(record, &image, error);
   if (!err) err = zps_record_fits(zps_members_restore_job(members, &image, now_ns), error);
   zps_job_steps_fini(&image.replay);
   free(ranks);
   free(servers);
+  free(leaving);
   return err;
 }
 

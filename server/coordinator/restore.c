@@ -41,6 +41,7 @@ zps_err_t zps_members_restore_server_gone(struct zps_members *members, uint32_t 
   if (!server) return ZPS_ERR_PROTOCOL;
   for (struct zps_member_job *job = members->jobs; job; job = job->next) {
     for (uint32_t i = 0; i < job->n_servers; i++) {
+      if (job->leaving && job->leaving[i] == server) job->leaving[i] = NULL;
       if (job->servers[i] != server) continue;
       job->servers[i] = NULL;
       if (job->state == ZPS_JOB_RUNNING) job->map.state = ZPS_MAP_SERVERS; /* what became of the job follows, if told */
@@ -84,6 +85,23 @@ static void count_ranks(struct zps_member_job *job) {
   }
 }
 
+/* The servers that were about to be let go of the job, and how many positions were before. */
+static zps_err_t take_leavers(const struct zps_members *members, struct zps_member_job *job,
+                              const struct zps_job_image *image) {
+  uint32_t n_without = 0;
+  free(job->leaving);
+  job->leaving = NULL;
+  for (uint32_t i = 0; i < job->n_servers; i++) n_without += !job->servers[i];
+  if (image->n_drained > n_without || (image->leaving && image->n_leaving != job->n_servers)) return ZPS_ERR_PROTOCOL;
+  job->n_drained = image->n_drained;
+  if (!image->leaving) return ZPS_OK;
+  job->leaving = calloc(job->n_servers + 1u, sizeof(struct zps_member_server *));
+  if (!job->leaving) return ZPS_ERR_NOMEM;
+  for (uint32_t i = 0; i < job->n_servers; i++)
+    if (!job->servers[i]) job->leaving[i] = server_find(members, image->leaving[i]);
+  return ZPS_OK;
+}
+
 /* What was lost while the state says no more of it is brought to its end by finish(). */
 static void take_map(struct zps_member_job *job, struct zps_job_image *image) {
   zps_members_map_end(job);
@@ -117,7 +135,7 @@ zps_err_t zps_members_restore_job(struct zps_members *members, struct zps_job_im
   }
   count_ranks(job);
   zps_members_restore_counters(members, 0, job->epoch);
-  return ZPS_OK;
+  return take_leavers(members, job, image);
 }
 
 zps_err_t zps_members_restore_failed(struct zps_members *members, uint64_t job_id, const struct zps_error *why) {
@@ -256,8 +274,10 @@ void zps_members_restored(struct zps_members *members, uint64_t until_ns) {
   unsigned n_ranks = 0;
   for (unsigned i = 0; i < members->n_servers; i++) members->servers[i]->until_ns = until_ns;
   for (struct zps_member_job *job = members->jobs; job; job = job->next) {
-    for (uint32_t i = 0; i < job->n_servers; i++)
+    for (uint32_t i = 0; i < job->n_servers; i++) {
       if (job->servers[i]) job->servers[i]->n_jobs++;
+      if (job->leaving && job->leaving[i]) job->leaving[i]->n_jobs++;
+    }
     for (uint32_t r = 0; r < job->world; r++) {
       if (job->ranks[r]->state != ZPS_RANK_IN) continue;
       job->ranks[r]->until_ns = until_ns;

@@ -17,7 +17,7 @@ static zps_err_t server_check(struct zps_members *members, const struct zps_memb
   return ZPS_OK;
 }
 
-static struct zps_member_server *server_by_name(const struct zps_members *members, const char *name) {
+struct zps_member_server *zps_members_server_named(const struct zps_members *members, const char *name) {
   for (unsigned i = 0; i < members->n_servers; i++)
     if (strcmp(members->servers[i]->name, name) == 0) return members->servers[i];
   return NULL;
@@ -33,7 +33,7 @@ zps_err_t zps_members_server_register(struct zps_members *members, struct zps_me
                                       const struct zps_server_spec *spec, bool resumes, struct zps_error *error) {
   zps_err_t err = server_check(members, client, spec, error);
   if (err) return err;
-  struct zps_member_server *const other = server_by_name(members, spec->name);
+  struct zps_member_server *const other = zps_members_server_named(members, spec->name);
   const bool is_same = other && is_same_process(other, spec);
   if (is_same && resumes && spec->secret) {
     zps_members_server_resume(members, other, client, spec);
@@ -60,7 +60,7 @@ zps_err_t zps_members_server_register(struct zps_members *members, struct zps_me
   strcpy(server->host, spec->host);
   server->fabric = *spec->fabric;
   server->secret = spec->secret;
-  server->draining = spec->draining;
+  server->draining = server->stops = spec->draining;
   server->client = client;
   client->server = server;
   members->epoch++;
@@ -68,19 +68,6 @@ zps_err_t zps_members_server_register(struct zps_members *members, struct zps_me
   zps_log_info("server %u '%s' (host %s, pid %u) is in: %s at %s", server->index, server->name, server->host,
                server->pid, server->fabric.provider, server->fabric.address);
   zps_members_jobs_try_open(members);
-  return ZPS_OK;
-}
-
-zps_err_t zps_members_server_drain(struct zps_members *members, struct zps_member_client *client, unsigned *jobs_p,
-                                   struct zps_error *error) {
-  if (!client->server) return zps_fail(error, ZPS_ERR_UNKNOWN, "this connection is not registered as a server");
-  const bool is_news = !client->server->draining;
-  client->server->draining = true;
-  if (is_news) {
-    zps_log_info("server '%s' is draining", client->server->name);
-    zps_members_note(members, &(struct zps_member_note){.type = ZPS_NOTE_SERVER, .server = client->server});
-  }
-  *jobs_p = client->server->n_jobs;
   return ZPS_OK;
 }
 
@@ -126,7 +113,9 @@ uint64_t zps_members_tick(struct zps_members *members, uint64_t now_ns) {
   for (struct zps_member_job *job = members->jobs; job; job = job->next) {
     const uint64_t groups_deadline = zps_members_groups_tick(members, job, now_ns);
     if (groups_deadline < deadline) deadline = groups_deadline;
-    const uint64_t map_deadline = zps_members_map_tick(members, job, now_ns);
+    uint64_t map_deadline = zps_members_map_tick(members, job, now_ns);
+    if (map_deadline == ZPS_NEVER && zps_members_drain_try(members, job))
+      map_deadline = zps_members_map_tick(members, job, now_ns);
     if (map_deadline < deadline) deadline = map_deadline;
     const uint64_t closes_deadline = zps_members_closes_tick(members, job, now_ns);
     if (closes_deadline < deadline) deadline = closes_deadline;

@@ -97,7 +97,7 @@ static const struct zps_opt opts[] = {
             "so long"),
 
     OPT(ZPS_OPT_DURATION, drain_timeout_ms, .name = "drain.timeout", .arg = "TIME", .def = "5m",
-        .flags = ZPS_OPT_RELOADABLE, .help = "after SIGTERM, time for running jobs to end"),
+        .flags = ZPS_OPT_RELOADABLE, .help = "after SIGTERM, time for running jobs to leave this server, or to end"),
 
     OPT(ZPS_OPT_STRING, fabric_provider, .name = "fabric.provider", .arg = "NAME", .def = "auto",
         .env_fallback = "ZENPS_PROVIDER",
@@ -130,8 +130,9 @@ const struct zps_opt_table zps_options_table = {
     .summary = "parameter server for sparse gradients: holds shards of tensors, or coordinates who does",
     .description =
         "Without options, one process is coordinator and server of this host, at 127.0.0.1:7077.\n"
-        "SIGTERM stops taking jobs, waits for the running ones (drain.timeout) and exits with status 0; a second one "
-        "exits at once. SIGHUP reads the file again and takes over what can be changed while running.",
+        "SIGTERM stops taking jobs, hands the running ones to their other servers or waits for their end "
+        "(drain.timeout), and exits with status 0; a second one exits at once. SIGHUP reads the file again and takes "
+        "over what can be changed while running.",
     .opts = opts,
     .config_size = sizeof(struct zps_options),
     .exits = ZPS_EXITS_LOCAL,

@@ -14,6 +14,7 @@ int main(int argc, char **argv) {
       {api_loss_tests, &n_api_loss_tests},
       {api_unseen_tests, &n_api_unseen_tests},
       {api_elastic_tests, &n_api_elastic_tests},
+      {api_drain_tests, &n_api_drain_tests},
       {api_recovery_tests, &n_api_recovery_tests},
       {api_automatic_tests, &n_api_automatic_tests},
       {api_residual_tests, &n_api_residual_tests},

@@ -124,6 +124,7 @@ zps_err_t members_tensor(unsigned client, uint64_t job_id, const char *name, uin
                                  .op = ZPS_OP_SUM,
                                  .codec = rig.tensor.codec,
                                  .value_codec = rig.tensor.value_codec,
+                                 .staleness = rig.tensor.staleness,
                                  .n_parts = parts,
                                  .ranks = rig.tensor.ranks,
                                  .n_ranks = rig.tensor.n_ranks,

@@ -27,6 +27,7 @@ extern struct members_rig {
     uint32_t n_ranks;
     enum zps_codec_policy codec;
     enum zps_value_codec value_codec;
+    uint32_t staleness;
     const char *group;
   } tensor; /* the members of members_tensor()'s request beside its arguments */
 } rig;

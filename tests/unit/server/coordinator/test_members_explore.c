@@ -114,11 +114,17 @@ static struct held *held_find(struct fake *server, uint64_t job_id) {
   return NULL;
 }
 
+/* One that drains is there until all have answered. */
+static const struct zps_member_server *who_is_at(const struct zps_member_job *job, uint32_t position) {
+  return job->servers[position] || !job->leaving ? job->servers[position] : job->leaving[position];
+}
+
 /* Servers have all answered job.map of the job's epoch. */
 static void check_servers_mapped(struct world *world, const struct zps_member_job *job) {
   for (uint32_t i = 0; i < job->n_servers; i++) {
-    if (!job->servers[i]) continue;
-    const struct held *at = held_find(&world->fakes[job->servers[i]->pid], job->job_id); /* maybe away */
+    const struct zps_member_server *const server = who_is_at(job, i);
+    if (!server) continue;
+    const struct held *at = held_find(&world->fakes[server->pid], job->job_id); /* maybe away */
     assert_true(at && at->mapped == job->epoch);
   }
 }
@@ -168,7 +174,7 @@ static void on_act(void *ctx, const struct zps_action *action) {
     case ZPS_ACT_MAP_SERVER:
       assert_true(world->replays && held->answered && action->job->epoch >= held->asked && world->n_maps < OPEN_MAX);
       assert_int_equal(action->job->state, ZPS_JOB_RUNNING);
-      assert_ptr_equal(action->job->servers[action->position], fake->client.server);
+      assert_ptr_equal(who_is_at(action->job, action->position), fake->client.server);
       held->asked = action->job->epoch;
       world->maps[world->n_maps++] =
           (struct map){.server = who, .job_id = action->job->job_id, .epoch = action->job->epoch};
@@ -369,6 +375,12 @@ static void go_away(struct world *world, unsigned who) {
   assert_true(!fake->client.job && !fake->client.server);
 }
 
+static const struct zps_member_server *server_named(const struct world *world, const char *name) {
+  for (unsigned i = 0; i < zps_members_servers(world->members); i++)
+    if (strcmp(zps_members_server(world->members, i)->name, name) == 0) return zps_members_server(world->members, i);
+  return NULL;
+}
+
 static void server_back(struct world *world, unsigned who) {
   static const struct zps_net_info fabric = {.provider = "tcp", .addr_format = "FI_SOCKADDR_IN"};
   struct fake *fake = &world->fakes[who];
@@ -380,10 +392,7 @@ static void server_back(struct world *world, unsigned who) {
   for (unsigned i = 0; i < fake->n_held;) { /* closed meanwhile */
     const struct zps_member_job *job = zps_members_job_first(world->members);
     while (job && job->job_id != fake->held[i].job_id) job = job->next;
-    bool is_here = false;
-    for (uint32_t s = 0; job && s < job->n_servers; s++)
-      is_here = is_here || (job->servers[s] && strcmp(job->servers[s]->name, spec.name) == 0);
-    if (is_here)
+    if (job && zps_member_job_has(job, server_named(world, spec.name)))
       i++;
     else
       fake->held[i] = fake->held[--fake->n_held];
@@ -460,7 +469,9 @@ static void answer_maps(struct world *world, zps_err_t code) {
     const struct map map = world->maps[--world->n_maps];
     struct fake *const fake = &world->fakes[map.server];
     struct held *const held = held_find(fake, map.job_id);
-    if (held && !code && map.epoch > held->mapped) held->mapped = map.epoch;
+    const struct zps_member_job *const job = zps_members_job(world->members, map.job_id);
+    const bool leaves = job && job->leaving && zps_member_job_has(job, fake->client.server);
+    if (held && (!code || leaves) && map.epoch > held->mapped) held->mapped = map.epoch;
     zps_members_map_answered(world->members, &fake->client, map.job_id, map.epoch, code, code ? "no" : NULL);
   }
 }
@@ -503,7 +514,19 @@ static void close_tensor(struct world *world, struct fake *fake) {
     ++*token;
 }
 
-enum { N_EVENTS = N_SERVERS + N_WORKERS + 18 };
+static void toggle_drain(struct world *world, const char *name) {
+  const struct zps_member_server *const server = server_named(world, name), *at = NULL;
+  if (!server) {
+    assert_int_equal(zps_members_drain_named(world->members, name, &at, NULL), ZPS_ERR_UNKNOWN);
+  } else if (server->draining) {
+    assert_int_equal(zps_members_undrain_named(world->members, name, &at, NULL), ZPS_OK);
+    assert_false(at->draining);
+  } else if (zps_members_drain_named(world->members, name, &at, NULL) == ZPS_OK) {
+    assert_true(at == server && at->draining);
+  }
+}
+
+enum { N_EVENTS = N_SERVERS + N_WORKERS + 19 };
 
 static void event(struct world *world, unsigned what) {
   struct fake *w0 = &world->fakes[N_SERVERS], *w1 = &world->fakes[N_SERVERS + 1];
@@ -572,6 +595,9 @@ static void event(struct world *world, unsigned what) {
     case N_SERVERS + N_WORKERS + 17:
       say_mapped(world, w1, 1);
       break;
+    case N_SERVERS + N_WORKERS + 18:
+      toggle_drain(world, names[1]);
+      break;
     default:
       toggle(world, what);
   }
@@ -616,7 +642,7 @@ static void world_fini(struct world *world) {
 }
 
 /* Events to choose from: all, or those that are of interest where no server is lost, with two servers. */
-enum { N_PLAIN = N_EVENTS - 3 };
+enum { N_PLAIN = N_EVENTS - 4 };
 
 static unsigned all_events(unsigned i) {
   return i;

@@ -220,6 +220,50 @@ static void test_a_second_loss(void **state) {
   zps_members_destroy(members);
 }
 
+/* ------------------------------------------------------------ servers that drain */
+
+/* One was about to be let go of the job, which ranks may be reading from still: it is there until all have heard; that
+ * it drains, and why, is known again. */
+static void test_a_server_that_drains(void **state) {
+  (void)state;
+  static const char *const lines[] = {
+      SERVER("0", "a"), SERVER("1", "b\",\"draining\":true,\"stops\":true,\"x\":\""), SERVER("2", "c"),
+      "{\"what\":\"job\",\"job_id\":\"0x1\",\"name\":\"j\",\"seed\":\"0x2\",\"epoch\":7,\"next_tensor\":0,"
+      "\"servers\":[0,4294967294,2],\"maps\":true,\"drained\":1,\"leaving\":[4294967294,1,4294967294],\"ranks\":[" RANK(
+          "0") "," RANK("1") "]}"};
+  struct zps_member_client clients[5] = {{.server = NULL}};
+  struct zps_members *members = make_again(true, lines, 4);
+  const struct zps_member_job *job = job_of(members);
+  assert_true(job->state == ZPS_JOB_RUNNING && job->map.state == ZPS_MAP_SERVERS && job->map.n_pending == 3);
+  assert_int_equal(zps_member_job_servers_lost(job), 0);
+  const struct zps_member_server *const b = zps_members_server(members, 1);
+  assert_true(b->draining && b->stops && b->n_jobs == 1);
+  for (unsigned i = 0; i < 3; i++) server_back(members, &clients[i], i == 0 ? "a" : i == 1 ? "b" : "c", 0x100 + i);
+  assert_int_equal(seen.acts[ZPS_ACT_MAP_SERVER], 3);
+  for (unsigned r = 0; r < 2; r++) rank_back(members, &clients[3 + r], r);
+  for (unsigned i = 0; i < 3; i++) zps_members_map_answered(members, &clients[i], JOB, job->epoch, ZPS_OK, NULL);
+  assert_int_equal(seen.acts[ZPS_ACT_MAP_RANK], 2);
+  mapped(members, &clients[3], 8);
+  assert_int_equal(seen.acts[ZPS_ACT_JOB_CLOSE], 0);
+  mapped(members, &clients[4], 8);
+  assert_int_equal(seen.acts[ZPS_ACT_JOB_CLOSE], 1);
+  assert_int_equal(b->n_jobs, 0);
+  /* Once more: it has left. */
+  char *all[RECORDS];
+  const unsigned n = seen.n_notes;
+  zps_members_note_all(members);
+  const unsigned n_all = seen.n_notes - n;
+  memcpy(all, seen.notes + n, n_all * sizeof *all);
+  seen.n_notes = n;
+  leave(members, clients, 5);
+  members = make_again(true, (const char *const *)all, n_all);
+  job = job_of(members);
+  assert_true(job->map.state == ZPS_MAP_NONE && job->n_drained == 1 && zps_member_job_servers_lost(job) == 0);
+  assert_true(zps_members_server(members, 1)->stops && zps_members_server(members, 1)->n_jobs == 0);
+  zps_members_destroy(members);
+  for (unsigned i = 0; i < n_all; i++) free(all[i]);
+}
+
 /* ------------------------------------------------------------ nonsense */
 
 /* Records that do not fit are refused by name. */
@@ -262,6 +306,7 @@ int main(void) {
       cmocka_unit_test_teardown(test_where_losses_are_to_fail_jobs, teardown),
       cmocka_unit_test_teardown(test_a_map_under_way_begins_anew, teardown),
       cmocka_unit_test_teardown(test_a_second_loss, teardown),
+      cmocka_unit_test_teardown(test_a_server_that_drains, teardown),
       cmocka_unit_test_teardown(test_nonsense, teardown),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,0 +1,183 @@
+/* Servers that are told to end while rounds are under way: the job goes on without them, no step fails, every sum is
+ * right, and no server is lost. */
+#include <errno.h>
+#include <signal.h>
+#include <sys/wait.h>
+
+#include "tests/integration/api_test.h"
+
+enum { N_RANKS = 4, N_TENSORS = 2, WINDOW = 3, N_MOVES = 4 };
+enum { AT, END }; /* the step that rank 0 has begun; the last one there is, 0: not known yet */
+
+static const struct spec sparse = {
+    .rows = 60000, .width = 4, .dtype = ZENPS_F32, .rows_in = true, .rows_out = true, .density = 0.1};
+static const struct spec small = {.rows = 3000, .width = 1, .dtype = ZENPS_F32, .density = 0.05};
+/* Of all rows, so that it does not matter which zeros a scheme sends. */
+static const struct spec dense = {.rows = 20000, .width = 4, .dtype = ZENPS_F32, .density = 1};
+static const struct spec small_dense = {.rows = 3000, .width = 1, .dtype = ZENPS_F32, .density = 1};
+
+/* What happens to a server, a few steps after the one before. */
+struct move {
+  enum { NOTHING, TERMINATED, TERMINATED_TOO, KILLED } what; /* _TOO: without waiting for the end of the one before */
+  unsigned server;
+};
+
+struct scene {
+  const char *scheme; /* NULL: balanced */
+  unsigned n_servers;
+  struct move moves[N_MOVES + 1];
+};
+
+static const struct spec *spec_of(const struct rank *rank, unsigned t) {
+  const struct scene *scene = rank->arg;
+  if (scene->scheme) return t > 0 ? &small_dense : &dense;
+  return t > 0 ? &small : &sparse;
+}
+
+static zenps_tensor_t *open_by(const struct rank *rank, const char *name, const struct spec *spec) {
+  const struct scene *scene = rank->arg;
+  if (!scene->scheme) return tensor_open_served(rank, name, spec);
+  struct spec with = *spec;
+  ZENPS_TENSOR_OPTIONS_INIT(&with.options);
+  with.options.scheme = scene->scheme;
+  return tensor_open(rank, name, &with);
+}
+
+static void end_flight(struct flight *flight, const struct rank *rank, const struct spec *spec, uint64_t step) {
+  CHECK_OK(zenps_wait(flight->request, 30000));
+  if (((const struct scene *)rank->arg)->scheme) flight->out.nnz = spec->rows; /* or what else the scheme sends */
+  out_check(spec, rank->world, step, &flight->out);
+  flight_end(flight, spec);
+}
+
+/* No rank is further than WINDOW steps ahead of rank 0, which says where the end is. */
+static bool goes_on(const struct rank *rank, uint64_t step) {
+  const unsigned end = atomic_load(&rank->words[END]);
+  return end == 0 || step <= end;
+}
+
+static void trains(struct rank *rank) {
+  struct flight flights[WINDOW][N_TENSORS];
+  uint64_t step = 1;
+  rank_open(rank);
+  for (unsigned t = 0; t < N_TENSORS; t++) {
+    zenps_tensor_t *const tensor = open_by(rank, t ? "u" : "t", spec_of(rank, t));
+    for (unsigned w = 0; w < WINDOW; w++) flights[w][t].tensor = tensor;
+  }
+  for (;; step++) {
+    for (unsigned t = 0; step > WINDOW && t < N_TENSORS; t++)
+      end_flight(&flights[step % WINDOW][t], rank, spec_of(rank, t), step - WINDOW);
+    if (!goes_on(rank, step)) break;
+    for (unsigned t = 0; t < N_TENSORS; t++) flight_start(&flights[step % WINDOW][t], spec_of(rank, t), rank, step);
+    if (rank->rank == 0) atomic_store(&rank->words[AT], (unsigned)step);
+  }
+  for (uint64_t left = step + 1 - WINDOW; left < step; left++)
+    for (unsigned t = 0; t < N_TENSORS; t++) end_flight(&flights[left % WINDOW][t], rank, spec_of(rank, t), left);
+  struct flight later = {.tensor = open_by(rank, "later", spec_of(rank, 1))};
+  flight_start(&later, spec_of(rank, 1), rank, 1);
+  end_flight(&later, rank, spec_of(rank, 1), 1);
+  rank_close(rank);
+}
+
+/* ------------------------------------------------------------ in the test's process */
+
+static bool get_to(const struct ranks *ranks, unsigned step) {
+  const uint64_t until = now_ms() + 60000;
+  while (atomic_load(&ranks->words[AT]) < step) {
+    if (now_ms() > until) return false;
+    usleep(1000);
+  }
+  return true;
+}
+
+static bool ends_well(pid_t pid) {
+  const uint64_t until = now_ms() + 30000;
+  int status = 0;
+  while (waitpid(pid, &status, WNOHANG) == 0) {
+    if (now_ms() > until) return false;
+    usleep(1000);
+  }
+  return WIFEXITED(status) && WEXITSTATUS(status) == 0;
+}
+
+/* What `zenpsctl COMMAND -o json` says. */
+static void ask(const struct cluster *cluster, const char *command, char *text, size_t size) {
+  char line[600];
+  const char *const ctl = getenv("ZENPSCTL");
+  snprintf(line, sizeof line, "%s --endpoint %s -o json %s", ctl ? ctl : "zenpsctl", cluster->address, command);
+  FILE *const out = popen(line, "r");
+  text[out ? fread(text, 1, size - 1, out) : 0] = '\0';
+  if (out) pclose(out);
+}
+
+static bool move(const struct cluster *cluster, const struct move *move) {
+  const pid_t pid = cluster->servers[move->server];
+  kill(pid, move->what == KILLED ? SIGKILL : SIGTERM);
+  return move[1].what == TERMINATED_TOO || move->what == KILLED || ends_well(pid);
+}
+
+/* The job has heard of each before the next, and goes on after the last. */
+static bool move_all(const struct cluster *cluster, const struct ranks *ranks, const struct move *moves) {
+  unsigned at = 6;
+  for (unsigned i = 0; moves[i].what; i++, at = atomic_load(&ranks->words[AT]) + 6)
+    if (!get_to(ranks, at) || !move(cluster, &moves[i])) return false;
+  for (unsigned i = 1; moves[i].what; i++)
+    if (moves[i].what == TERMINATED_TOO && !ends_well(cluster->servers[moves[i - 1].server])) return false;
+  return get_to(ranks, at);
+}
+
+static void run(const struct scene *scene) {
+  struct cluster cluster;
+  struct ranks ranks;
+  char jobs[8192];
+  unsigned n_killed = 0, n_lost = 0;
+  cluster_start(&cluster, scene->n_servers);
+  ranks_start(&ranks, &cluster, N_RANKS, trains, scene);
+  const bool moved = move_all(&cluster, &ranks, scene->moves);
+  ask(&cluster, "jobs", jobs, sizeof jobs);
+  atomic_store(&ranks.words[END], atomic_load(&ranks.words[AT]) + 2 * WINDOW);
+  ranks_wait(&ranks, 0);
+  assert_true(moved);
+  for (const struct move *at = scene->moves; at->what; at++) n_killed += at->what == KILLED;
+  const char *const lost = strstr(jobs, "\"servers_lost\":");
+  assert_non_null(lost);
+  assert_int_equal(sscanf(lost, "\"servers_lost\": %u", &n_lost), 1);
+  assert_int_equal(n_lost, n_killed);
+  cluster_stop(&cluster);
+}
+
+static void test_drained_server(void **state) {
+  (void)state;
+  run(&(struct scene){.n_servers = 3, .moves = {{TERMINATED, 1}}});
+}
+
+static void test_drained_one_after_another(void **state) {
+  (void)state;
+  run(&(struct scene){.n_servers = 4, .moves = {{TERMINATED, 2}, {TERMINATED, 0}, {TERMINATED, 3}}});
+}
+
+static void test_drained_together(void **state) {
+  (void)state;
+  run(&(struct scene){.n_servers = 4, .moves = {{TERMINATED, 3}, {TERMINATED_TOO, 1}}});
+}
+
+static void test_drained_and_lost(void **state) {
+  (void)state;
+  run(&(struct scene){.n_servers = 4, .moves = {{TERMINATED, 1}, {KILLED, 0}, {TERMINATED, 3}}});
+}
+
+static void test_drained_under_other_schemes(void **state) {
+  (void)state;
+  run(&(struct scene){.scheme = "sparse-ps", .n_servers = 2, .moves = {{TERMINATED, 1}}});
+  run(&(struct scene){.scheme = "omnireduce", .n_servers = 3, .moves = {{TERMINATED, 1}}});
+  run(&(struct scene){.scheme = "auto", .n_servers = 3, .moves = {{TERMINATED, 2}}});
+}
+
+const struct CMUnitTest api_drain_tests[] = {
+    cmocka_unit_test(test_drained_server),
+    cmocka_unit_test(test_drained_one_after_another),
+    cmocka_unit_test(test_drained_together),
+    cmocka_unit_test(test_drained_and_lost),
+    cmocka_unit_test(test_drained_under_other_schemes),
+};
+const size_t n_api_drain_tests = sizeof api_drain_tests / sizeof api_drain_tests[0];
