@@ -95,6 +95,9 @@ void zps_coordinator_act(void *ctx, const struct zps_action *action);
 /* tables.c: results of the admin's methods; NULL when memory is short. */
 zps_json *zps_coordinator_status(const struct zps_coordinator *coordinator);
 zps_json *zps_coordinator_members(const struct zps_coordinator *coordinator);
+/* What was told to drain, with the jobs that it has, and which of them stay; and what drains no longer. */
+zps_json *zps_coordinator_drained(const struct zps_coordinator *coordinator, const struct zps_member_server *server);
+zps_json *zps_coordinator_undrained(const struct zps_member_server *server);
 zps_json *zps_coordinator_jobs_table(const struct zps_coordinator *coordinator, bool all);
 zps_json *zps_coordinator_tensors(const struct zps_coordinator *coordinator);
 /* Rows of `stats`: tensors and ranks as these have told; those that have no room are added to *n_out_p. */

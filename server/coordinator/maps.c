@@ -36,6 +36,12 @@ bool zps_member_job_has(const struct zps_member_job *job, const struct zps_membe
   return false;
 }
 
+bool zps_member_job_holds(const struct zps_member_job *job, const struct zps_member_server *server) {
+  for (uint32_t i = 0; server && i < job->n_servers; i++)
+    if (job->servers[i] == server) return true;
+  return false;
+}
+
 bool zps_member_map_is_open(const struct zps_member_job *job) {
   return job->map.state == ZPS_MAP_SERVERS || job->map.state == ZPS_MAP_RANKS;
 }

@@ -255,7 +255,9 @@ zps_err_t zps_members_undrain_named(struct zps_members *members, const char *nam
 /* Of a job that a draining server has: whether it stays there until it ends, and why; else it leaves the server, now or
  * as soon as it can. */
 bool zps_members_stays(const struct zps_members *members, const struct zps_member_job *job, struct zps_error *why);
-/* Whether the server has the job, or is about to be let go of it. */
+/* Whether the job has partitions on this server; */
+bool zps_member_job_holds(const struct zps_member_job *job, const struct zps_member_server *server);
+/* or else is about to let it go. */
 bool zps_member_job_has(const struct zps_member_job *job, const struct zps_member_server *server);
 /* The connection ended, or nothing was heard on it for too long; `reason` goes into the texts that others see. */
 void zps_members_client_lost(struct zps_members *members, struct zps_member_client *client, const char *reason);

@@ -276,6 +276,24 @@ static zps_err_t stats(struct zps_coordinator_conn *conn, const zps_json *params
   return ZPS_OK;
 }
 
+static zps_err_t drain(struct zps_coordinator_conn *conn, const zps_json *params, struct zps_rpc_request *request,
+                       struct zps_error *error) {
+  const struct zps_member_server *server = NULL;
+  const char *name = "";
+  zps_err_t err = zps_control_get_name(params, "name", 1, ZPS_NAME_MAX, &name, error);
+  if (!err) err = zps_members_drain_named(conn->coordinator->members, name, &server, error);
+  return err ? err : answer(request, zps_coordinator_drained(conn->coordinator, server), error);
+}
+
+static zps_err_t undrain(struct zps_coordinator_conn *conn, const zps_json *params, struct zps_rpc_request *request,
+                         struct zps_error *error) {
+  const struct zps_member_server *server = NULL;
+  const char *name = "";
+  zps_err_t err = zps_control_get_name(params, "name", 1, ZPS_NAME_MAX, &name, error);
+  if (!err) err = zps_members_undrain_named(conn->coordinator->members, name, &server, error);
+  return err ? err : answer(request, zps_coordinator_undrained(server), error);
+}
+
 /* ---- Heartbeats ---- */
 
 /* A process whose progress thread is stuck cannot do its part, though it says that it lives. */
@@ -323,6 +341,8 @@ static const struct method {
     {"jobs", ANY_ROLE, false, jobs},
     {"tensors", ANY_ROLE, false, tensors},
     {"stats", ANY_ROLE, false, stats},
+    {"drain", ZPS_CONN_CTL, false, drain},
+    {"undrain", ZPS_CONN_CTL, false, undrain},
 };
 
 static const struct method *find(const char *name, bool notifies) {

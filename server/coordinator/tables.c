@@ -58,17 +58,39 @@ static zps_json *set_place(zps_json *row, const char *host, uint32_t pid, const 
   return zps_json_set_str(row, "address", fabric->address);
 }
 
+static zps_json *server_row(const struct zps_member_server *server) {
+  zps_json *row = zps_json_set_u64(zps_json_object(), "server", server->index);
+  row = zps_json_set_str(row, "name", server->name);
+  row = zps_json_set_str(row, "state", !server->client ? "away" : server->draining ? "draining" : "in");
+  row = set_place(row, server->host, server->pid, &server->fabric);
+  return zps_json_set_u64(row, "jobs", server->n_jobs);
+}
+
+zps_json *zps_coordinator_drained(const struct zps_coordinator *coordinator, const struct zps_member_server *server) {
+  zps_json *jobs = zps_json_array();
+  for (const struct zps_member_job *job = zps_members_job_first(coordinator->members); job; job = job->next) {
+    struct zps_error why = {.text = ""};
+    if (!zps_member_job_has(job, server)) continue;
+    const bool leaves = !zps_member_job_holds(job, server) || !zps_members_stays(coordinator->members, job, &why);
+    zps_json *row = zps_json_set_str(zps_json_object(), "job", job->name);
+    row = zps_json_set_hex(row, "job_id", job->job_id);
+    row = zps_json_set_str(row, "outcome", leaves ? "leaves" : "stays");
+    jobs = zps_json_append(jobs, zps_json_set_str(row, "reason", leaves ? "" : why.text));
+  }
+  zps_json *servers = zps_json_append(zps_json_array(), server_row(server));
+  return zps_json_set(zps_json_set(zps_json_object(), "servers", servers), "jobs", jobs);
+}
+
+zps_json *zps_coordinator_undrained(const struct zps_member_server *server) {
+  return zps_json_set(zps_json_object(), "servers", zps_json_append(zps_json_array(), server_row(server)));
+}
+
 zps_json *zps_coordinator_members(const struct zps_coordinator *coordinator) {
   const struct zps_members *members = coordinator->members;
   zps_json *servers = zps_json_array(), *ranks = zps_json_array();
   for (unsigned i = 0; i < zps_members_servers(members); i++) {
     const struct zps_member_server *server = zps_members_server(members, i);
-    zps_json *row = zps_json_set_u64(zps_json_object(), "server", server->index);
-    row = zps_json_set_str(row, "name", server->name);
-    row = zps_json_set_str(row, "state", !server->client ? "away" : server->draining ? "draining" : "in");
-    row = set_place(row, server->host, server->pid, &server->fabric);
-    row = zps_json_set_u64(row, "jobs", server->n_jobs);
-    servers = zps_json_append(servers, set_silence(row, server->client));
+    servers = zps_json_append(servers, set_silence(server_row(server), server->client));
   }
   unsigned long n = 0, n_out = 0;
   for (const struct zps_member_job *job = zps_members_job_first(members); job; job = job->next) {

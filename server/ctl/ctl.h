@@ -1,6 +1,7 @@
 /*
  * zenpsctl: what its files share. main.c has the options; verbs.c the commands and their help; show.c prints one
- * answer, through table.c and derive.c; watch.c asks once or again and again, and screen.c draws on a terminal.
+ * answer, through table.c and derive.c; watch.c asks once or again and again, and screen.c draws on a terminal; drain.c
+ * has the commands that change something.
  */
 #ifndef ZPS_SERVER_CTL_CTL_H
 #define ZPS_SERVER_CTL_CTL_H
@@ -16,12 +17,17 @@ enum zps_ctl_format { ZPS_CTL_TABLE, ZPS_CTL_JSON };
 struct zps_ctl_options {
   char *endpoint;
   int output; /* enum zps_ctl_format */
-  uint64_t watch_ms, timeout_ms;
+  uint64_t watch_ms, timeout_ms, wait_ms;
   bool all, internal;
 };
 
 /* Options that only some commands take, for zps_ctl_verb.takes. */
-enum { ZPS_CTL_ALL = 1 << 0, ZPS_CTL_INTERNAL = 1 << 1 };
+enum {
+  ZPS_CTL_ALL = 1 << 0,
+  ZPS_CTL_INTERNAL = 1 << 1,
+  ZPS_CTL_WAIT = 1 << 2,
+  ZPS_CTL_NAME = 1 << 3 /* an argument */
+};
 
 struct zps_ctl_verb {
   const char *name;
@@ -61,7 +67,13 @@ void zps_ctl_screen_draw(FILE *out, const char *frame, unsigned rows, unsigned c
 /* Whether `fd` is a terminal that can be drawn on, and its size. */
 bool zps_ctl_screen_size(int fd, unsigned *rows_p, unsigned *columns_p);
 
-/* watch.c: asks and prints to stdout, with --watch until a signal ends the process. */
+/* drain.c: `verb` is drain or undrain; with --wait not before the server has no jobs, or the time is over. */
+enum zps_exit zps_ctl_drain(const struct zps_ctl_options *options, const struct zps_ctl_verb *verb, const char *server,
+                            struct zps_error *error);
+
+/* watch.c: the exit status for an answer that is an error: the coordinator refused, unless it was not there. */
+enum zps_exit zps_ctl_exit_of(zps_err_t code);
+/* Asks and prints to stdout, with --watch until a signal ends the process. */
 enum zps_exit zps_ctl_ask(const struct zps_ctl_options *options, const struct zps_ctl_verb *verb,
                           struct zps_error *error);
 

@@ -1,4 +1,4 @@
-/* zenpsctl: asks a coordinator, and prints what it says. */
+/* zenpsctl: asks a coordinator, or tells it to drain a server, and prints what it says. */
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
@@ -59,12 +59,19 @@ static const struct zps_opt opts[] = {
      .offset = offsetof(struct zps_ctl_options, internal),
      .flags = ZPS_NO_ENV_OR_FILE,
      .help = "tensors, stats: show zenps's own tensors, named @..., too"},
+    {.name = "wait",
+     .type = ZPS_OPT_DURATION,
+     .offset = offsetof(struct zps_ctl_options, wait_ms),
+     .def = "0",
+     .arg = "TIME",
+     .flags = ZPS_NO_ENV_OR_FILE,
+     .help = "drain: until the server has no jobs, so long at most (--wait alone: 5 min); else status 1"},
     {0},
 };
 
 static const struct zps_opt_table table = {
     .program = "zenpsctl",
-    .summary = "look at a zenps coordinator, its servers and jobs",
+    .summary = "look at a zenps coordinator, its servers and jobs, and drain servers",
     .args = "COMMAND",
     .description =
         "Options may stand before or behind the command; those of plan stand behind it, and it comes first.\n"
@@ -84,6 +91,10 @@ static zps_err_t check(const struct zps_ctl_options *options, const struct zps_c
     return zps_fail(error, ZPS_ERR_INVALID, "--all is for jobs, not for %s", verb->name);
   if (options->internal && !(verb->takes & ZPS_CTL_INTERNAL))
     return zps_fail(error, ZPS_ERR_INVALID, "--internal is for tensors and stats, not for %s", verb->name);
+  if (options->wait_ms && !(verb->takes & ZPS_CTL_WAIT))
+    return zps_fail(error, ZPS_ERR_INVALID, "--wait is for drain, not for %s", verb->name);
+  if (options->watch_ms && verb->takes & ZPS_CTL_NAME)
+    return zps_fail(error, ZPS_ERR_INVALID, "--watch is for commands that ask, not for %s", verb->name);
   if (!verb->method)
     return zps_fail(error, ZPS_ERR_INVALID, "%s comes first: zenpsctl %s [OPTION...]", verb->name, verb->name);
   return ZPS_OK;
@@ -104,11 +115,17 @@ static enum zps_exit run(const struct zps_ctl_options *options, const struct zps
   const struct zps_ctl_verb *verb;
   if (zps_ctl_verb_find(rest->argv[0], &verb, error)) return ZPS_EXIT_USAGE;
   if (strcmp(verb->name, "help") == 0) return help(rest, error);
-  if (rest->argc > 1) {
+  const bool takes_name = verb->takes & ZPS_CTL_NAME;
+  if (takes_name && rest->argc < 2) {
+    zps_fail(error, ZPS_ERR_INVALID, "%s wants the name of a server, as zenpsctl members shows it", verb->name);
+    return ZPS_EXIT_USAGE;
+  }
+  if (!takes_name && rest->argc > 1) {
     zps_fail(error, ZPS_ERR_INVALID, "unexpected argument '%.80s': %s takes none", rest->argv[1], verb->name);
     return ZPS_EXIT_USAGE;
   }
-  return check(options, verb, error) ? ZPS_EXIT_USAGE : zps_ctl_ask(options, verb, error);
+  if (check(options, verb, error)) return ZPS_EXIT_USAGE;
+  return takes_name ? zps_ctl_drain(options, verb, rest->argv[1], error) : zps_ctl_ask(options, verb, error);
 }
 
 static enum zps_exit plan(int argc, char **argv) {
@@ -120,7 +137,7 @@ static enum zps_exit plan(int argc, char **argv) {
 }
 
 int main(int argc, char **argv) {
-  static char watch[] = "--watch=2s";
+  static char watch[] = "--watch=2s", wait[] = "--wait=5m";
   struct zps_ctl_options options;
   struct zps_config_rest rest;
   struct zps_error error;
@@ -128,6 +145,7 @@ int main(int argc, char **argv) {
   zps_log_set_level(ZPS_LOG_ERROR); /* what goes wrong is said once, at the end */
   for (int i = 1; i < argc; i++) {
     if (strcmp(argv[i], "--watch") == 0) argv[i] = watch;
+    if (strcmp(argv[i], "--wait") == 0) argv[i] = wait;
   }
   if (argc > 1 && strcmp(argv[1], "plan") == 0) return plan(argc - 1, argv + 1);
   if (zps_config_load(&table, argc, argv, NULL, &options, &rest, &error)) {

@@ -45,6 +45,25 @@ static const struct zps_ctl_verb verbs[] = {
          "digits. Tensors that zenps has for itself (their names begin with '@') are shown with --internal alone.",
      .examples = {"zenpsctl stats", "zenpsctl --watch=5s stats"},
      .takes = ZPS_CTL_INTERNAL},
+    {.name = "drain",
+     .method = "drain",
+     .summary = "a server gets no new jobs, and those that run leave it for their other servers",
+     .about =
+         "Ranks push the steps in flight once more: none is lost, and no sum is another. The first table has the "
+         "server, the second one the jobs that it "
+         "still has: those that are about to leave it, and those that stay until they end, with the reason. What is "
+         "kept on servers between zenps_push() and zenps_pull() does not move: a pull of it fails, as after a loss. "
+         "The coordinator remembers which servers drain; the last one that takes jobs is refused. A process that ends "
+         "by SIGTERM drains first. A job that has left a server does not come back to it, nor to the one that is "
+         "started in its place: the last server that a job has keeps it until it ends.",
+     .examples = {"zenpsctl drain node3 --wait", "zenpsctl drain node3 --wait=30s -o json"},
+     .takes = ZPS_CTL_NAME | ZPS_CTL_WAIT},
+    {.name = "undrain",
+     .method = "undrain",
+     .summary = "a server that drains takes new jobs again",
+     .about = "Jobs that have left it do not come back. Refused where its process is about to end, after SIGTERM.",
+     .examples = {"zenpsctl undrain node3"},
+     .takes = ZPS_CTL_NAME},
     {.name = "version",
      .method = "status",
      .summary = "versions of zenpsctl, of the coordinator, and of the protocol that each speaks",
@@ -75,6 +94,14 @@ static const struct {
     {"status", NULL, "jobs", "jobs that wait, run or end"},
     {NULL, NULL, "ranks", "ranks in them"},
     {"status", NULL, "tensors", "tensors in them"},
+    {"drain", "servers", "name", "its server.name"},
+    {"undrain", "servers", "name", "its server.name"},
+    {"drain", "servers", "state", "draining: takes no more jobs; away: so, when it is back"},
+    {"undrain", "servers", "state", "in: takes jobs; away: so, when it is back"},
+    {"drain", "servers", "jobs", "jobs that it still has"},
+    {"undrain", "servers", "jobs", "jobs that it has"},
+    {"drain", "jobs", "outcome", "leaves: it goes on with its other servers; stays: until it ends"},
+    {"drain", "jobs", "reason", "why it stays"},
     {"members", "servers", "server", "number, issued once"},
     {NULL, NULL, "server", "name of the server"},
     {"members", "servers", "name", "its server.name"},
@@ -225,8 +252,9 @@ static void print_column(void *ctx, const char *array, const char *key, const ch
 
 static void print_verb(const struct zps_ctl_verb *verb) {
   struct listing listing = {.noun = verb->name};
-  printf("Usage: zenpsctl [OPTION...] %s%s%s\n%s\n", verb->name, verb->takes & ZPS_CTL_ALL ? " [--all]" : "",
-         verb->takes & ZPS_CTL_INTERNAL ? " [--internal]" : "", verb->summary);
+  printf("Usage: zenpsctl [OPTION...] %s%s%s%s%s\n%s\n", verb->name, verb->takes & ZPS_CTL_NAME ? " NAME" : "",
+         verb->takes & ZPS_CTL_ALL ? " [--all]" : "", verb->takes & ZPS_CTL_INTERNAL ? " [--internal]" : "",
+         verb->takes & ZPS_CTL_WAIT ? " [--wait[=TIME]]" : "", verb->summary);
   zps_config_help_text(verb->about);
   zps_ctl_table_columns(verb->name, print_column, &listing);
   if (listing.array) zps_config_help_text("In brackets: the key in JSON, whose arrays have the names of the tables.");

@@ -160,19 +160,18 @@ static zps_err_t reconnect(struct watch *watch, struct zps_error *error) {
   return ZPS_OK;
 }
 
-/* The exit status for an answer that is an error: the coordinator refused, unless it was not there. */
-static enum zps_exit exit_of_call(zps_err_t code) {
+enum zps_exit zps_ctl_exit_of(zps_err_t code) {
   if (!code) return ZPS_EXIT_OK;
   return zps_exit_of(code) == ZPS_EXIT_UNREACHABLE ? ZPS_EXIT_UNREACHABLE : ZPS_EXIT_REFUSED;
 }
 
 static enum zps_exit ask(struct watch *watch, struct zps_error *error) {
-  enum zps_exit exit = exit_of_call(connect_to(watch, error));
+  enum zps_exit exit = zps_ctl_exit_of(connect_to(watch, error));
   for (bool answered = false; exit == ZPS_EXIT_OK;) {
     struct zps_ctl_sample now;
-    exit = exit_of_call(call(watch, &now, error));
+    exit = zps_ctl_exit_of(call(watch, &now, error));
     if (exit == ZPS_EXIT_UNREACHABLE && answered) {
-      exit = exit_of_call(reconnect(watch, error));
+      exit = zps_ctl_exit_of(reconnect(watch, error));
       continue;
     }
     if (exit != ZPS_EXIT_OK) break;

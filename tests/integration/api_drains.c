@@ -1,5 +1,5 @@
-/* Servers that are told to end while rounds are under way: the job goes on without them, no step fails, every sum is
- * right, and no server is lost. */
+/* Servers that are told to end, or drained by zenpsctl, while rounds are under way: the job goes on without them, no
+ * step fails, every sum is right, and no server is lost. */
 #include <errno.h>
 #include <signal.h>
 #include <sys/wait.h>
@@ -18,7 +18,13 @@ static const struct spec small_dense = {.rows = 3000, .width = 1, .dtype = ZENPS
 
 /* What happens to a server, a few steps after the one before. */
 struct move {
-  enum { NOTHING, TERMINATED, TERMINATED_TOO, KILLED } what; /* _TOO: without waiting for the end of the one before */
+  enum {
+    NOTHING,
+    TERMINATED,
+    TERMINATED_TOO,
+    KILLED,
+    DRAINED
+  } what; /* _TOO: without waiting for the end of the one before */
   unsigned server;
 };
 
@@ -100,18 +106,28 @@ static bool ends_well(pid_t pid) {
   return WIFEXITED(status) && WEXITSTATUS(status) == 0;
 }
 
-/* What `zenpsctl COMMAND -o json` says. */
-static void ask(const struct cluster *cluster, const char *command, char *text, size_t size) {
+/* The status and, as JSON, the answer of zenpsctl COMMAND. */
+static int ask(const struct cluster *cluster, const char *command, char *text, size_t size) {
   char line[600];
   const char *const ctl = getenv("ZENPSCTL");
   snprintf(line, sizeof line, "%s --endpoint %s -o json %s", ctl ? ctl : "zenpsctl", cluster->address, command);
   FILE *const out = popen(line, "r");
   text[out ? fread(text, 1, size - 1, out) : 0] = '\0';
-  if (out) pclose(out);
+  const int status = out ? pclose(out) : -1;
+  return status >= 0 && WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+}
+
+/* It is without jobs when zenpsctl ends, and lives. */
+static bool drains(const struct cluster *cluster, unsigned server) {
+  char command[64], text[4096];
+  snprintf(command, sizeof command, "drain s%u --wait=30s", server);
+  return ask(cluster, command, text, sizeof text) == 0 && strstr(text, "\"outcome\": \"leaves\"") &&
+         waitpid(cluster->servers[server], NULL, WNOHANG) == 0;
 }
 
 static bool move(const struct cluster *cluster, const struct move *move) {
   const pid_t pid = cluster->servers[move->server];
+  if (move->what == DRAINED) return drains(cluster, move->server);
   kill(pid, move->what == KILLED ? SIGKILL : SIGTERM);
   return move[1].what == TERMINATED_TOO || move->what == KILLED || ends_well(pid);
 }
@@ -134,10 +150,11 @@ static void run(const struct scene *scene) {
   cluster_start(&cluster, scene->n_servers);
   ranks_start(&ranks, &cluster, N_RANKS, trains, scene);
   const bool moved = move_all(&cluster, &ranks, scene->moves);
-  ask(&cluster, "jobs", jobs, sizeof jobs);
+  const int status = ask(&cluster, "jobs", jobs, sizeof jobs);
   atomic_store(&ranks.words[END], atomic_load(&ranks.words[AT]) + 2 * WINDOW);
   ranks_wait(&ranks, 0);
   assert_true(moved);
+  assert_int_equal(status, 0);
   for (const struct move *at = scene->moves; at->what; at++) n_killed += at->what == KILLED;
   const char *const lost = strstr(jobs, "\"servers_lost\":");
   assert_non_null(lost);
@@ -166,6 +183,17 @@ static void test_drained_and_lost(void **state) {
   run(&(struct scene){.n_servers = 4, .moves = {{TERMINATED, 1}, {KILLED, 0}, {TERMINATED, 3}}});
 }
 
+static void test_drained_by_name(void **state) {
+  (void)state;
+  run(&(struct scene){.n_servers = 3, .moves = {{DRAINED, 2}, {KILLED, 0}}});
+}
+
+/* Of no job any more, so that it is not lost to any. */
+static void test_drained_by_name_then_ended(void **state) {
+  (void)state;
+  run(&(struct scene){.n_servers = 3, .moves = {{DRAINED, 1}, {TERMINATED, 1}, {DRAINED, 0}}});
+}
+
 static void test_drained_under_other_schemes(void **state) {
   (void)state;
   run(&(struct scene){.scheme = "sparse-ps", .n_servers = 2, .moves = {{TERMINATED, 1}}});
@@ -178,6 +206,8 @@ const struct CMUnitTest api_drain_tests[] = {
     cmocka_unit_test(test_drained_one_after_another),
     cmocka_unit_test(test_drained_together),
     cmocka_unit_test(test_drained_and_lost),
+    cmocka_unit_test(test_drained_by_name),
+    cmocka_unit_test(test_drained_by_name_then_ended),
     cmocka_unit_test(test_drained_under_other_schemes),
 };
 const size_t n_api_drain_tests = sizeof api_drain_tests / sizeof api_drain_tests[0];

@@ -402,7 +402,7 @@ ok "and has closed the lost job" until_true eval 'ctl stats | grep -qE "^s +[^ ]
 
 # A job that loses one of two servers goes on; zenpsctl names the lost one.
 start lost --roles=server --control-coordinator="$address" --server-name=lost
-ok "two servers" until_true servers_are 2
+ok "two servers" until_true eval 'ctl members | grep -qE " lost +in "'
 client 10
 join 10 0 1 10000
 has "a job on both" "$(hear 10 | tee "$scratch/joined")" '"servers"'
@@ -423,6 +423,58 @@ say 10 '{"jsonrpc":"2.0","id":4,"method":"job.leave","params":{"job_id":"'"$job"
 hear 10 >/dev/null
 hang_up 10
 ok "jobs --all does so when the job has ended" until_true eval "ctl jobs --all | grep -qE '^j +$job +closed +1 +1 +0 +2 +lost +$after '"
+
+# zenpsctl drain: jobs leave a server, or stay and say why; the last one is refused.
+start spare --roles=server --control-coordinator="$address" --server-name=spare
+spare=$pid
+ok "two servers" until_true eval 'ctl members | grep -qE " spare +in "'
+client 10
+join 10 0 1 10000
+has "a job on both" "$(hear 10 | tee "$scratch/joined")" '"servers"'
+job=$(grep -oE '"job_id": ?"0x[0-9a-f]{16}"' "$scratch/joined" | grep -oE '0x[0-9a-f]+')
+mapped() { say 10 '{"jsonrpc":"2.0","method":"job.mapped","params":{"job_id":"'"$job"'","epoch":'"$(job_epoch)"',"tensors":[]}}'; }
+fails_with() { # status, what it is, text, COMMAND...
+  local want=$1 what=$2 text=$3
+  shift 3
+  ctl "$@" >"$scratch/told" 2>"$scratch/err"
+  is "$what" $? "$want"
+  ok "and says: $text" grep -qF -- "$text" "$scratch/err"
+}
+fails_with 2 "drain wants a name" "drain wants the name of a server" drain
+fails_with 2 "and jobs takes none" "unexpected argument 's'" jobs s
+fails_with 2 "wait is drain's" "--wait is for drain, not for jobs" jobs --wait
+fails_with 2 "which does not watch" "--watch is for commands that ask, not for drain" drain s --watch
+fails_with 4 "a server that there is not" "there is no server 'spaer': did you mean 'spare'?" drain spaer
+fails_with 1 "a job leaves a server when its ranks know" "server 'spare' still has 1 jobs after 0.2 s" drain spare --wait=200ms
+ok "which is shown" grep -qE "^j +$job +leaves" "$scratch/told"
+has "the rank hears of it" "$(hear 10)" 'job\.map.*"lost": ?\[[01]\], ?"drained": ?\[[01]\]'
+zenpsctl -e "$address" drain spare --wait=20s -o json >"$scratch/waited" 2>&1 &
+waiter=$!
+mapped
+has "and goes on" "$(hear 10)" 'job\.replay'
+wait "$waiter"
+is "drain --wait ends then, status 0" $? 0
+ok "without a job" eval 'ctl members | grep -qE "spare +draining .* 0 +[0-9]+$"'
+ok "no server is lost" eval "ctl jobs | grep -qE '^j +$job +running +1 +1 +0 +0 +2 +- +'"
+ctl drain spare >"$scratch/told"
+is "again it is as it was" $? 0
+ok "with no job to show" eval '! grep -q "$job" "$scratch/told"'
+fails_with 4 "the last server is refused" "server 's' is the last that takes jobs: start another one first" drain s
+ctl undrain spare >"$scratch/told"
+is "it is taken back" $? 0
+ok "and is in" grep -qE "^spare +in " "$scratch/told"
+ctl drain s >"$scratch/told"
+is "now the other one may go" $? 0
+ok "but keeps the job that has no other, and says so" grep -qE "^j +$job +stays +it has no other server" "$scratch/told"
+fails_with 1 "for which nobody waits for ever" "server 's' still has 1 jobs after 0.1 s" drain s --wait=100ms
+ctl undrain s >/dev/null
+say 10 '{"jsonrpc":"2.0","id":4,"method":"job.leave","params":{"job_id":"'"$job"'"}}'
+hear 10 >/dev/null
+hang_up 10
+kill -TERM "$spare"
+wait "$spare"
+is "a server without jobs ends at once" $? 0
+ok "one server" until_true servers_are 1
 
 # Two servers of one name; a server whose coordinator goes and comes back.
 start twin --roles=server --control-coordinator="$address" --server-name=s
