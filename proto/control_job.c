@@ -156,6 +156,16 @@ zps_err_t zps_control_memory_read(const zps_json *params, uint64_t *job_id_p, co
   return err ? err : zps_json_get_str(params, "memory", memory_p, error);
 }
 
+zps_json *zps_control_held_write(uint64_t job_id, const char *why) {
+  return zps_json_set_str(zps_control_job_id_write(job_id), "why", why);
+}
+
+zps_err_t zps_control_held_read(const zps_json *params, uint64_t *job_id_p, const char **why_p,
+                                struct zps_error *error) {
+  const zps_err_t err = zps_control_job_id_read(params, job_id_p, error);
+  return err ? err : zps_control_get_name(params, "why", 1, ZPS_HELD_MAX, why_p, error);
+}
+
 /* ------------------------------------------------------------ job.open and its end, at a server */
 
 zps_json *zps_control_job_open_write(const struct zps_job_spec *spec) {

@@ -67,6 +67,11 @@ zps_err_t zps_control_linked_read(const zps_json *params, uint64_t *job_id_p, ui
                                   struct zps_error *error) ZPS_MUSTCHECK;
 
 /* job.memory: the way in which the fabric gets at a rank's gradients. */
+/* job.held: why servers that drain are to keep the job: at most ZPS_HELD_MAX printable bytes. */
+#define ZPS_HELD_MAX 160u
+zps_json *zps_control_held_write(uint64_t job_id, const char *why);
+zps_err_t zps_control_held_read(const zps_json *params, uint64_t *job_id_p, const char **why_p,
+                                struct zps_error *error) ZPS_MUSTCHECK;
 zps_json *zps_control_memory_write(uint64_t job_id, const char *memory);
 zps_err_t zps_control_memory_read(const zps_json *params, uint64_t *job_id_p, const char **memory_p,
                                   struct zps_error *error) ZPS_MUSTCHECK;

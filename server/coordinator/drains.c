@@ -3,6 +3,7 @@
  * that runs leaves them as soon as it can, all of its servers that drain at once: when nobody of the job is away, and
  * nothing else changes who has its partitions. What keeps it there until it ends is said by zps_members_stays().
  */
+#include <stdio.h>
 #include <string.h>
 
 #include "common/base/near.h"
@@ -27,6 +28,19 @@ static const struct zps_member_rank *with_device(const struct zps_member_job *jo
   return NULL;
 }
 
+static const struct zps_member_rank *that_holds(const struct zps_member_job *job) {
+  for (uint32_t r = 0; r < job->world; r++)
+    if (job->ranks[r] && job->ranks[r]->state == ZPS_RANK_IN && job->ranks[r]->held[0]) return job->ranks[r];
+  return NULL;
+}
+
+zps_err_t zps_members_held(struct zps_member_client *client, uint64_t job_id, const char *why,
+                           struct zps_error *error) {
+  const zps_err_t err = zps_members_running(client->job, job_id, error);
+  if (!err) snprintf(client->job->ranks[client->rank]->held, ZPS_HELD_MAX + 1, "%s", why);
+  return err;
+}
+
 static bool has_others(const struct zps_member_job *job) {
   for (uint32_t i = 0; i < job->n_servers; i++)
     if (job->servers[i] && !job->servers[i]->draining) return true;
@@ -36,6 +50,7 @@ static bool has_others(const struct zps_member_job *job) {
 bool zps_members_stays(const struct zps_members *members, const struct zps_member_job *job, struct zps_error *why) {
   const struct zps_member_tensor *const tensor = with_sums_kept(job);
   const struct zps_member_rank *const rank = job->state == ZPS_JOB_RUNNING ? with_device(job) : NULL;
+  const struct zps_member_rank *const holder = that_holds(job);
   if (job->state == ZPS_JOB_CLOSING)
     zps_fail(why, job->error.code, "it has failed, and waits for its ranks to leave: %.200s", job->error.text);
   else if (!members->config.replays)
@@ -48,6 +63,8 @@ bool zps_members_stays(const struct zps_members *members, const struct zps_membe
   else if (rank)
     zps_fail(why, ZPS_ERR_REFUSED, "gradients of rank %u are in memory '%s', and cannot be pushed once more",
              rank->rank, rank->memory);
+  else if (holder)
+    zps_fail(why, ZPS_ERR_REFUSED, "rank %u: %s", holder->rank, holder->held);
   else
     return false;
   return true;

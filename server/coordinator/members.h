@@ -70,6 +70,7 @@ struct zps_member_rank {
   char host[ZPS_NAME_MAX + 1], rack[ZPS_NAME_MAX + 1]; /* rack: empty where none was given */
   struct zps_net_info fabric;
   const char *memory; /* where its gradients are and how they reach the fabric: one of zps_members_memory()'s names */
+  char held[ZPS_HELD_MAX + 1];      /* why servers that drain are to keep its job; empty: they need not */
   uint64_t deadline_ns, timeout_ms; /* JOINING */
   void *token;                      /* JOINING: the join request */
   uint64_t secret;                  /* by which its process is known again; 0: it is not */
@@ -351,6 +352,9 @@ struct zps_member_tensor *zps_members_tensor_find(const struct zps_member_job *j
  * "staged" (copied through host memory), "hmem" or "dmabuf" (read and written by the fabric). */
 zps_err_t zps_members_memory(struct zps_member_client *client, uint64_t job_id, const char *name,
                              struct zps_error *error) ZPS_MUSTCHECK;
+/* A rank would miss a server that leaves the job, though it lives: servers that drain keep the job. */
+zps_err_t zps_members_held(struct zps_member_client *client, uint64_t job_id, const char *why,
+                           struct zps_error *error) ZPS_MUSTCHECK;
 /* A rank tells of its rounds of a tensor: how its counters have grown since it last did, and how many rounds it has
  * done in all. Also of a job that has failed. */
 zps_err_t zps_members_tally(struct zps_member_client *client, uint64_t job_id, uint32_t tensor, uint64_t done,

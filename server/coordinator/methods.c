@@ -179,6 +179,15 @@ static zps_err_t job_memory(struct zps_coordinator_conn *conn, const zps_json *p
   return err ? err : zps_members_memory(&conn->client, job_id, memory, error);
 }
 
+static zps_err_t job_held(struct zps_coordinator_conn *conn, const zps_json *params, struct zps_rpc_request *request,
+                          struct zps_error *error) {
+  (void)request;
+  uint64_t job_id = 0;
+  const char *why = "";
+  const zps_err_t err = zps_control_held_read(params, &job_id, &why, error);
+  return err ? err : zps_members_held(&conn->client, job_id, why, error);
+}
+
 static zps_err_t job_mapped(struct zps_coordinator_conn *conn, const zps_json *params, struct zps_rpc_request *request,
                             struct zps_error *error) {
   (void)request;
@@ -328,6 +337,7 @@ static const struct method {
     {"job.peers", ZPS_CONN_WORKER, false, job_peers},
     {"job.linked", ZPS_CONN_WORKER, false, job_linked},
     {"job.memory", ZPS_CONN_WORKER, true, job_memory},
+    {"job.held", ZPS_CONN_WORKER, true, job_held},
     {"job.mapped", ZPS_CONN_WORKER, true, job_mapped},
     {"group.open", ZPS_CONN_WORKER, false, group_open},
     {"group.close", ZPS_CONN_WORKER, false, group_close},

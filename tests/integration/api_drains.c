@@ -194,6 +194,48 @@ static void test_drained_by_name_then_ended(void **state) {
   run(&(struct scene){.n_servers = 3, .moves = {{DRAINED, 1}, {TERMINATED, 1}, {DRAINED, 0}}});
 }
 
+/* ------------------------------------------------------------ a job that stays */
+
+/* Each rank has pushed, and none has pulled, when a server drains. */
+static void pulls(struct rank *rank) {
+  zenps_grad_t in, out;
+  zenps_request_t *request;
+  rank_open(rank);
+  zenps_tensor_t *const tensor = tensor_open_served(rank, "t", &sparse);
+  grad_make(&sparse, rank->rank, 1, &in);
+  out_make(&sparse, &in, &out);
+  CHECK_OK(zenps_push(tensor, 1, &in, &request));
+  request_wait_ok(request);
+  tensor_open_served(rank, "later", &small); /* so the coordinator has read what it was told before */
+  atomic_fetch_add(&rank->words[AT], 1);
+  rank_await(rank, END, 1);
+  CHECK_OK(zenps_pull(tensor, 1, NULL, &out, &request));
+  request_wait_ok(request);
+  out_check(&sparse, rank->world, 1, &out);
+  out_free(&sparse, &in, &out);
+  grad_free(&in);
+  step_run(tensor, &sparse, rank, 2);
+  rank_close(rank);
+}
+
+static void test_drained_with_sums_for_pulls(void **state) {
+  (void)state;
+  struct cluster cluster;
+  struct ranks ranks;
+  char stays[4096], waited[4096];
+  cluster_start(&cluster, 2);
+  ranks_start(&ranks, &cluster, 2, pulls, NULL);
+  const bool pushed = get_to(&ranks, 2);
+  const int status = ask(&cluster, "drain s0", stays, sizeof stays);
+  atomic_store(&ranks.words[END], 1);
+  ranks_wait(&ranks, 0);
+  const int at_end = ask(&cluster, "drain s0 --wait=30s", waited, sizeof waited);
+  cluster_stop(&cluster);
+  assert_true(pushed && status == 0 && at_end == 0);
+  assert_non_null(strstr(stays, "\"outcome\": \"stays\""));
+  assert_non_null(strstr(stays, "servers keep sums for zenps_pull()"));
+}
+
 static void test_drained_under_other_schemes(void **state) {
   (void)state;
   run(&(struct scene){.scheme = "sparse-ps", .n_servers = 2, .moves = {{TERMINATED, 1}}});
@@ -206,6 +248,7 @@ const struct CMUnitTest api_drain_tests[] = {
     cmocka_unit_test(test_drained_one_after_another),
     cmocka_unit_test(test_drained_together),
     cmocka_unit_test(test_drained_and_lost),
+    cmocka_unit_test(test_drained_with_sums_for_pulls),
     cmocka_unit_test(test_drained_by_name),
     cmocka_unit_test(test_drained_by_name_then_ended),
     cmocka_unit_test(test_drained_under_other_schemes),

@@ -137,6 +137,14 @@ static zps_err_t tensor_forget(const zps_json *body, zps_json **written_p, struc
   return err;
 }
 
+static zps_err_t held(const zps_json *body, zps_json **written_p, struct zps_error *error) {
+  uint64_t id;
+  const char *why;
+  const zps_err_t err = zps_control_held_read(body, &id, &why, error);
+  if (!err) *written_p = zps_control_held_write(id, why);
+  return err;
+}
+
 static zps_err_t memory(const zps_json *body, zps_json **written_p, struct zps_error *error) {
   uint64_t id;
   const char *name;
@@ -282,6 +290,7 @@ static const struct {
                 {"job.next", next},
                 {"job.next answer", next_answer},
                 {"job.changed", job_id},
+                {"job.held", held},
                 {"job.leave", leave},
                 {"group.open", group_open},
                 {"group.close", group_close},

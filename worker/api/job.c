@@ -186,6 +186,7 @@ static zps_err_t job_open(struct zenps_job *job, const struct zps_last_place *la
   }
   zps_replay_init(&job->rounds, ZPS_REPLAY_BYTES_DEFAULT, ZPS_REPLAY_GRACE_NS);
   job->rounds.replay.mapped = zps_worker_mapped;
+  job->rounds.replay.held = zps_worker_held;
   job->rounds.replay.ctx = job;
   if (job->device) zps_worker_device_probe(job->device, job->plane.engine);
   const struct zps_net_info *fabric = zps_net_info(zps_engine_net(job->plane.engine));

@@ -188,6 +188,11 @@ void zps_worker_mapped(void *ctx, const struct zps_job_steps *steps) {
     zps_log_warn("the coordinator is not told which steps are not finished");
 }
 
+void zps_worker_held(void *ctx, const char *why) {
+  struct zenps_job *job = ctx;
+  zps_membership_held(&job->membership, why);
+}
+
 struct zps_round_tensor *zps_worker_served_tensor(void *ctx, uint32_t number) {
   struct zenps_job *job = ctx;
   pthread_mutex_lock(&job->lock);

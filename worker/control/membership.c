@@ -118,7 +118,9 @@ static zps_err_t on_resumed(void *ctx, const zps_json *result, const struct zps_
   atomic_store(&membership->away, false);
   if (!error) {
     const char *const memory = atomic_load(&membership->memory);
+    const char *const held = atomic_load(&membership->held);
     if (memory) zps_membership_memory(membership, memory);
+    if (held) zps_membership_held(membership, held);
     if (atomic_load(&membership->joined)) membership->handler.on_back(membership->handler.ctx);
     return ZPS_OK;
   }
@@ -319,6 +321,13 @@ void zps_membership_memory(struct zps_membership *membership, const char *memory
   if (membership->lost) return;
   if (notify(membership, "job.memory", zps_control_memory_write(membership->job_id, memory)) != ZPS_OK)
     zps_log_info("the coordinator was not told of memory %s", memory);
+}
+
+void zps_membership_held(struct zps_membership *membership, const char *why) {
+  atomic_store(&membership->held, why);
+  if (membership->lost) return;
+  if (notify(membership, "job.held", zps_control_held_write(membership->job_id, why)) != ZPS_OK)
+    zps_log_info("the coordinator was not told that servers are to keep the job: %s", why);
 }
 
 /* ------------------------------------------------------------ leave */

@@ -46,6 +46,7 @@ struct zps_membership {
   uint32_t rank, world; /* as the coordinator has it, where the job is elastic */
   struct zps_generation generation;
   _Atomic(const char *) memory; /* what the coordinator was told; NULL: nothing */
+  _Atomic(const char *) held;   /* likewise */
   atomic_bool joined;           /* the three above and job_id are there */
   atomic_uint n_bare;           /* connections made before that */
 };
@@ -90,6 +91,8 @@ zps_err_t zps_membership_stats(struct zps_membership *membership, zps_json *tens
 zps_err_t zps_membership_mapped(struct zps_membership *membership, const struct zps_job_steps *steps) ZPS_MUSTCHECK;
 /* Says how the fabric gets at this rank's gradients (job.memory). */
 void zps_membership_memory(struct zps_membership *membership, const char *memory);
+/* Says why servers are to keep the job, though they drain (job.held); `why` is static. From any thread. */
+void zps_membership_held(struct zps_membership *membership, const char *why);
 /* Says goodbye; `moves`: until the next generation. */
 void zps_membership_leave(struct zps_membership *membership, bool moves);
 void zps_membership_close(struct zps_membership *membership);

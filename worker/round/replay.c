@@ -82,6 +82,17 @@ static void drop(struct zps_round *round) {
   round->owner->released(round);
 }
 
+/* From here on a server is missed that leaves the job, though it lives. */
+static void hold(struct zps_rounds *rounds, const char *why) {
+  struct zps_replay *replay = &rounds->replay;
+  if (replay->is_held || !replay->held) return;
+  replay->is_held = true;
+  replay->held(replay->ctx, why);
+}
+
+static const char holds_sums[] = "servers keep sums for zenps_pull(), or pulls of named rows, which do not move";
+static const char holds_pushes[] = "its pushes take more memory than it keeps of them, to push them once more";
+
 static bool drop_oldest(struct zps_rounds *rounds) {
   struct zps_round *round = rounds->replay.kept;
   while (round && round->is_giving) round = round->kept_next;
@@ -90,6 +101,7 @@ static bool drop_oldest(struct zps_rounds *rounds) {
 }
 
 static bool reclaim(void *ctx) {
+  hold(ctx, holds_pushes);
   return drop_oldest(ctx);
 }
 
@@ -110,6 +122,7 @@ static void drop_older(struct zps_rounds *rounds, const struct zps_round *than) 
 
 static bool make_room(struct zps_rounds *rounds, uint64_t bytes) {
   struct zps_replay *replay = &rounds->replay;
+  if (replay->kept_bytes + bytes > replay->limit_bytes) hold(rounds, holds_pushes);
   if (bytes > replay->limit_bytes) return false;
   while (replay->kept_bytes + bytes > replay->limit_bytes)
     if (!drop_oldest(rounds)) return false;
@@ -170,6 +183,7 @@ void zps_replay_init(struct zps_rounds *rounds, uint64_t limit_bytes, uint64_t g
 /* What it was prepared with may be older than what is known now. */
 void zps_replay_begin(struct zps_round *round) {
   round->map_epoch = round->rounds->replay.epoch;
+  if (is_served(round) && !round->is_giving && !round->ops->can_give(round)) hold(round->rounds, holds_sums);
   if (is_served(round) && round->owners != round->tensor->owners) round->ops->remap(round);
 }
 

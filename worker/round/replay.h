@@ -47,6 +47,10 @@ struct zps_replay {
   struct zps_round *kept, **kept_tail; /* the oldest first */
   /* Tells the coordinator; `steps` is the caller's. */
   void (*mapped)(void *ctx, const struct zps_job_steps *steps);
+  /* Tells the coordinator, once, why a server that drains is to keep the job: rounds would fail without it. NULL: does
+   * not. `why` is static. */
+  void (*held)(void *ctx, const char *why);
+  bool is_held;
   void *ctx;
 };
 

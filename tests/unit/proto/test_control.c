@@ -101,6 +101,7 @@ static void test_jobs(void **state) {
   made[n_made++] = zps_control_peers_write(&(struct zps_join_peers){.world = 2, .ranks = peers});
   made[n_made++] = zps_control_linked_write(JOB, 29000);
   made[n_made++] = zps_control_memory_write(JOB, "dmabuf");
+  made[n_made++] = zps_control_held_write(JOB, "its pushes are large");
   made[n_made++] = zps_control_group_open_write(
       &(struct zps_group_spec){.job_id = JOB, .name = "row/0", .ranks = group, .n_ranks = 2, .timeout_ms = 29000});
   made[n_made++] = zps_control_group_close_write(JOB, "row/0");

@@ -26,6 +26,14 @@ static void mapped(void *ctx, const struct zps_job_steps *steps) {
   atomic_fetch_add(&said.n, 1);
 }
 
+static unsigned n_held;
+
+static void held(void *ctx, const char *why) {
+  (void)ctx;
+  assert_non_null(strstr(why, "its pushes take more memory than it keeps of them"));
+  n_held++;
+}
+
 static struct zps_round_tensor *tensor_of(void *ctx, uint32_t tensor) {
   (void)ctx;
   return tensor == rig.tensor.id ? &rig.tensor : NULL;
@@ -42,6 +50,8 @@ static void open_rig(uint64_t limit_bytes) {
   memset(&said, 0, sizeof said);
   zps_replay_init(&rig.worker.rounds, limit_bytes, 0);
   rig.worker.rounds.replay.mapped = mapped;
+  rig.worker.rounds.replay.held = held;
+  n_held = 0;
   rig.worker.rounds.tensor_of = tensor_of;
 }
 
@@ -173,6 +183,7 @@ static void given_again(void **state) {
   play_again(1);
   expect_given(1);
   assert_false(atomic_load(&rig.request.released)); /* another server may be lost */
+  assert_int_equal(n_held, 0);
 }
 
 /* All ranks have the sum, so nothing is given. */
@@ -206,6 +217,7 @@ static void let_go(void **state) {
   play_again(1);
   fake_expect_abort(&rig.worker.servers[0], 5, 1, ZPS_ERR_SERVER_LOST,
                     "keeps its push of this step no longer, which it had finished");
+  assert_int_equal(n_held, 1); /* so a server that drains would be missed */
 }
 
 static void look_landed(void *ctx) {
