@@ -236,6 +236,7 @@ static void on_act(void *ctx, const struct zps_action *action) {
       if (!story_of(world, action->job->job_id)->failed) story_of(world, action->job->job_id)->failed = action->code;
       break;
     case ZPS_ACT_JOB_ENDED:
+    case ZPS_ACT_JOB_CHANGED:
     case ZPS_ACT_RANK_LEFT:
     case ZPS_ACT_TENSOR_PLAN:
       assert_true(fake->in && !fake->failed && fake->job_id == action->job->job_id);
