@@ -19,7 +19,7 @@ abi = importlib.util.module_from_spec(spec)
 spec.loader.exec_module(abi)
 
 text = ""
-for name in ("zenps.h", "sparsify.h"):
+for name in ("zenps.h", "elastic.h", "sparsify.h"):
     with open(os.path.join(headers, name), encoding="utf-8") as header:
         text += header.read()
 text = re.sub(r"/\*.*?\*/", " ", text, flags=re.S)
@@ -52,7 +52,7 @@ for tag, body in re.findall(r"typedef struct (\w+) \{(.*?)\} \w+;", text, re.S):
     ]
 OPAQUE = {"zenps_job_t", "zenps_tensor_t", "zenps_request_t", "zenps_sparsifier_t", "zenps_group_t"}
 SCALARS = {
-    "void": None, "int": "c_int", "double": "c_double", "size_t": "c_size_t", "uint64_t": "c_uint64",
+    "void": None, "bool": "c_bool", "int": "c_int", "double": "c_double", "size_t": "c_size_t", "uint64_t": "c_uint64",
     "int64_t": "c_int64", "uint32_t": "c_uint32", "zenps_log_fn": "LogFn",
 }  # fmt: skip
 SCALARS.update({tag + "_t": "c_int" for tag in enums})
@@ -93,7 +93,7 @@ def written(kind):
         return "LogFn"
     if isinstance(kind, type) and issubclass(kind, ctypes._Pointer):
         return f"POINTER({written(kind._type_)})"
-    names = ("c_void_p", "c_char_p", "c_int", "c_uint32", "c_uint64", "c_int64", "c_size_t", "c_double")
+    names = ("c_void_p", "c_char_p", "c_bool", "c_int", "c_uint32", "c_uint64", "c_int64", "c_size_t", "c_double")
     return next((name for name in names if getattr(ctypes, name) is kind), kind.__name__)
 
 
@@ -142,7 +142,7 @@ test(f"_abi.py has the {len(structs)} structures of the headers, and their membe
 # ---------------------------------------------------------------- what the compiler makes of them
 
 expected = {}
-lines = ['#include <stdio.h>', "#include <stddef.h>", "#include <zenps/sparsify.h>", "int main(void)", "{"]
+lines = ['#include <stdio.h>', "#include <stddef.h>", "#include <zenps/elastic.h>", "#include <zenps/sparsify.h>", "int main(void)", "{"]
 
 
 def ask(what, value):

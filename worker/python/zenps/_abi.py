@@ -1,4 +1,4 @@
-"""The C interface of libzenps, as <zenps/zenps.h> and <zenps/sparsify.h> have it.
+"""The C interface of libzenps, as <zenps/zenps.h>, <zenps/elastic.h> and <zenps/sparsify.h> have it.
 
 tests/check-python.sh compares every enum, structure and function here with the headers; its message has the line that
 belongs here. Structures begin with their size, so new members go to their ends, as in the headers.
@@ -7,8 +7,8 @@ belongs here. Structures begin with their size, so new members go to their ends,
 from __future__ import annotations
 
 import enum
-from ctypes import (CFUNCTYPE, POINTER, Structure, c_char, c_char_p, c_double, c_int, c_int64, c_size_t, c_uint32, c_uint64,
-                    c_void_p)
+from ctypes import (CFUNCTYPE, POINTER, Structure, c_bool, c_char, c_char_p, c_double, c_int, c_int64, c_size_t, c_uint32,
+                    c_uint64, c_void_p)
 from typing import Any, Dict, List, Tuple, Type
 
 VERSION = (0, 1, 0)  # ZENPS_VERSION_* of the headers
@@ -167,6 +167,9 @@ class Options(Structure):
         ("log", LogFn),
         ("log_ctx", c_void_p),
         ("device", c_int),
+        ("min_world", c_int),
+        ("max_world", c_int),
+        ("join_wait_ms", c_uint64),
     ]
 
 
@@ -355,6 +358,17 @@ class Sample(Structure):
     ]
 
 
+class Generation(Structure):
+    _fields_ = [
+        ("struct_size", c_size_t),
+        ("number", c_uint32),
+        ("rank", c_int),
+        ("world", c_int),
+        ("source", c_int),
+        ("step", c_uint64),
+    ]
+
+
 STRUCTS: Dict[str, Type[Structure]] = {
     "zenps_options": Options,
     "zenps_tensor_options": TensorOptions,
@@ -368,6 +382,7 @@ STRUCTS: Dict[str, Type[Structure]] = {
     "zenps_sparsifier_options": SparsifierOptions,
     "zenps_sparsifier_stats": SparsifierStats,
     "zenps_sample": Sample,
+    "zenps_generation": Generation,
 }
 
 # Result and arguments of each function. Opaque objects, and arrays of numbers, are c_void_p.
@@ -420,6 +435,10 @@ FUNCTIONS: Dict[str, Tuple[Any, List[Any]]] = {
     "zenps_last_error": (POINTER(Error), []),
     "zenps_strerror": (c_char_p, [c_int]),
     "zenps_version": (c_char_p, []),
+    "zenps_job_generation": (c_int, [c_void_p, POINTER(Generation)]),
+    "zenps_job_changed": (c_bool, [c_void_p]),
+    "zenps_status_recoverable": (c_bool, [c_int]),
+    "zenps_job_next": (c_int, [POINTER(c_void_p), c_uint64, POINTER(Generation)]),
     "zenps_sparsifier_options_init": (None, [POINTER(SparsifierOptions), c_size_t]),
     "zenps_sparsifier_create": (c_int, [POINTER(SparsifierOptions), c_uint64, c_int, POINTER(c_void_p)]),
     "zenps_sparsifier_destroy": (None, [c_void_p]),

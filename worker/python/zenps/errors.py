@@ -40,6 +40,12 @@ class ZenpsError(Exception):
         self.missing_ranks = tuple(missing_ranks)
         self.needed = needed
 
+    @property
+    def recoverable(self) -> bool:
+        """Whether :meth:`zenps.Job.next` of an elastic job makes sense after it: a rank or server was lost, has left or did
+        not come, or another rank gave the operation up."""
+        return self.status in _RECOVERABLE
+
     def __str__(self) -> str:
         return str(self.args[0])
 
@@ -49,6 +55,11 @@ class ZenpsError(Exception):
 
     def __reduce__(self) -> Tuple[Any, ...]:
         return _rebuild, (type(self), str(self), self._fields())
+
+
+# As zenps_status_recoverable() has them; errors are looked at also where there is no library.
+_RECOVERABLE = frozenset((Status.ERR_PEER_LOST, Status.ERR_SERVER_LOST, Status.ERR_CLOSED, Status.ERR_MISSING,
+                          Status.ERR_STALE, Status.ERR_CANCELED, Status.ERR_TIMEOUT))  # fmt: skip
 
 
 def _rebuild(kind: Type[ZenpsError], text: str, fields: Dict[str, Any]) -> ZenpsError:

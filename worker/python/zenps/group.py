@@ -17,12 +17,14 @@ class Group(Scope):
 
     ranks: numbers in the job, ascending; rank: this one's place among them; world: how many. Names of tensors are the
     group's own. Sums and means are of its ranks, in their order. Errors name ranks as the job numbers them. A rank that
-    dies ends the whole job.
+    dies ends the whole job. Of an elastic job a group ends with the generation that it was opened in.
     """
 
-    def __init__(self, job: "Job", handle: int, name: str, ranks: Sequence[int]) -> None:
+    def __init__(self, job: "Job", handle: int, name: str, ranks: Sequence[int], generation: int) -> None:
         self._job = job
         self._group = handle
+        self._generation = generation
+        self._words = f"group {name}"
         self.name = name
         self.ranks = tuple(ranks)
         self._first = self.ranks[0]
@@ -38,7 +40,9 @@ class Group(Scope):
         """No tensor is opened in the group any more, and no barrier held; its tensors go on. When all of its ranks have
         closed it the name may be used for other ranks. The job closes groups that are left open."""
         job, handle = self._job, self._group
-        job._blocking(lambda: _lib.check(_lib.load().zenps_group_close(handle), job.name))
+        if self._generation != job.generation.number:
+            return
+        job._blocking(lambda: _lib.check(_lib.load().zenps_group_close(handle), job.name), self._generation, self._words)
         job._groups.pop(handle or 0, None)
 
     def __repr__(self) -> str:

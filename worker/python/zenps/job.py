@@ -10,9 +10,10 @@ import threading
 import weakref
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Callable, Dict, Iterator, Optional, Sequence, Set, Tuple, TypeVar
+from typing import Any, Callable, Dict, Iterator, Optional, Sequence, Tuple, TypeVar
 
-from . import _abi, _calls, _lib, _log
+from . import _abi, _calls, _lib, _log, elastic
+from .elastic import Generation
 from .errors import Closed, Forked, Invalid, ZenpsError
 from .group import Group
 from .request import Request, RequestStats
@@ -40,6 +41,8 @@ class Job(Scope):
 
     A context manager. Open until ``close()``, or the end of the interpreter; a child of fork() has no job, only a
     :class:`Forked` error for every call. Any thread may call anything.
+
+    rank, world: this process's number, and how many there are; of an elastic job in its present `generation`.
     """
 
     def __init__(self, options: _abi.Options, log: Optional[_log.Sink]) -> None:
@@ -49,7 +52,9 @@ class Job(Scope):
         self._forked = False
         self._inside = 0  # threads in a call of the library
         self._left = threading.Event()
-        self._requests: Set[int] = set()
+        self._moving = False  # a thread is in next()
+        self._alone = threading.Event()
+        self._requests: Dict[int, Any] = {}  # and what the library reads and writes until they are freed
         self._tensors: Dict[int, Tensor] = {}
         self._stats = Totals()
         self._watched: Dict[Any, Tuple[Request[Any], asyncio.AbstractEventLoop]] = {}
@@ -75,10 +80,12 @@ class Job(Scope):
         self.servers: int = lib.zenps_servers(self._handle)
         self.name = lib.zenps_job_name(self._handle).decode()
         self.provider: str = lib.zenps_provider(self._handle).decode()
+        self.generation: Generation = elastic.generation_of(self._handle, self.name)
 
     # The library's calls. A job that is closed while threads are inside is destroyed by the last one that leaves.
 
-    def _enter(self) -> None:
+    def _enter(self, generation: Optional[int] = None, what: str = "") -> None:
+        """generation: that `what`, which is used, belongs to."""
         if self._forked:
             raise Forked(
                 f"job {self.name}: process {os.getpid()} is a child of {self._pid}, which opened it; open one after fork()",
@@ -87,42 +94,46 @@ class Job(Scope):
         with self._state:
             if self._closed:
                 raise Closed(f"job {self.name} is closed", job=self.name)
+            elastic.check(self, generation, what)
             self._inside += 1
 
     def _leave(self) -> None:
         with self._state:
             self._inside -= 1
             last = self._closed and self._inside == 0
+            if self._moving and self._inside == 1:
+                self._alone.set()
         if last:
             self._destroy()
 
     @contextmanager
-    def _using(self) -> Iterator[None]:
-        self._enter()
+    def _using(self, generation: Optional[int] = None, what: str = "") -> Iterator[None]:
+        self._enter(generation, what)
         try:
             yield
         finally:
             self._leave()
 
-    def _blocking(self, call: Callable[[], T]) -> T:
+    def _blocking(self, call: Callable[[], T], generation: Optional[int] = None, what: str = "") -> T:
         """A call that waits for other processes; Ctrl-C leaves it behind on a thread of its own."""
 
         def inside() -> T:
-            with self._using():
+            with self._using(generation, what):
                 return call()
 
         return _calls.interruptible(inside)
 
-    def _free(self, request: int) -> None:
-        """Whoever takes it from the set frees it."""
+    def _free(self, request: int, generation: int) -> None:
+        """Whoever takes it from `_requests` frees it. Another one may be where one of an earlier generation was."""
         if self._forked:
             return
         with self._state:
-            if request not in self._requests:
+            if request not in self._requests or generation != self.generation.number:
                 return
-            self._requests.remove(request)
+            borrowed = self._requests.pop(request)
             self._inside += 1
         _lib.load().zenps_request_free(request)
+        del borrowed
         self._leave()
 
     def _finished(self, stats: Optional[RequestStats]) -> None:
@@ -167,14 +178,35 @@ class Job(Scope):
         elif first and not self._left.wait(1.0):  # threads in waits leave within a slice; others at their deadline
             self._silence()
         if first:
-            self._look()
-            for loop in [each for each in self._loops if each.is_closed()]:
-                os.close(self._loops.pop(loop))
+            self._unwatch()
+
+    def next(self, step: int) -> Generation:
+        """Takes an elastic job (:func:`zenps.init` with max_world or min_world) to its next generation, and says which that
+        is. All ranks call it, when an error was `recoverable`, or `changed` is True. `step`: how many steps this process has
+        completed, which its state is of; the state that all go on with is that of rank `generation.source`.
+
+        The Job is the same afterwards, with another rank, world and generation. Its tensors, groups and requests are closed,
+        and say so; results that there are stay valid. Returns at once when all ranks of the last generation have called
+        this and none is missing, or max_world are there; else join_wait after the first of them did, when at least
+        min_world are there.
+
+        MissingRanks: fewer than min_world were there in time. On any failure, and on Ctrl-C, the job is closed; Invalid, and
+        nothing happens: it is not elastic. elastic.py has a trainer's loop.
+        """
+        return elastic.next_generation(self, step)
+
+    @property
+    def changed(self) -> bool:
+        """Whether the job goes no further: it has failed, or a rank is lost, has left or moved on; or newcomers wait, and
+        there is room for them. Then all ranks of an elastic job call next(): one that goes on meanwhile fails in its next
+        step. Costs next to nothing."""
+        with self._using():
+            return bool(_lib.load().zenps_job_changed(self._handle))
 
     def _silence(self) -> None:
         """No callback into an interpreter that may be about to end."""
         with self._state:
-            if self._inside == 0:
+            if self._inside == 0 or self._moving:
                 return
             self._inside += 1
         _lib.load().zenps_set_log(self._handle, _abi.LogFn(0), None)
@@ -233,8 +265,23 @@ class Job(Scope):
             watches = any(each is loop for _, each in list(self._watched.values()))
             descriptor = None if watches else self._loops.pop(loop, None)
         if descriptor is not None:
-            loop.remove_reader(descriptor)
-            os.close(descriptor)
+            self._drop(loop, descriptor)
+
+    def _unwatch(self) -> None:
+        """Of a generation that is over: its futures are resolved, and its descriptor is asked for no more."""
+        self._look()
+        with self._state:
+            loops, self._loops = self._loops, {}
+        for loop, descriptor in loops.items():
+            if loop.is_closed():
+                os.close(descriptor)
+            else:
+                loop.call_soon_threadsafe(self._drop, loop, descriptor)
+
+    @staticmethod
+    def _drop(loop: asyncio.AbstractEventLoop, descriptor: int) -> None:
+        loop.remove_reader(descriptor)
+        os.close(descriptor)
 
     def group(self, name: str, ranks: Sequence[int]) -> Group:
         """Opens a group of some ranks, which alone do so, each with the same ranks in any order; returns when all have. The
@@ -249,8 +296,9 @@ class Job(Scope):
             assert handle.value is not None
             return handle.value
 
-        handle = self._blocking(open_it)
-        return self._groups.setdefault(handle, Group(self, handle, name, numbers))
+        generation = self.generation.number
+        handle = self._blocking(open_it, generation, f"group {name}")
+        return self._groups.setdefault(handle, Group(self, handle, name, numbers, generation))
 
     @property
     def stats(self) -> Totals:
@@ -270,7 +318,8 @@ _opening: Dict[Tuple[Any, ...], threading.Lock] = {}  # one for each key: severa
 def init(coordinator: Optional[str] = None, job: Optional[str] = None, rank: Optional[int] = None,
          world: Optional[int] = None, *, provider: Optional[str] = None, interface: Optional[str] = None,
          subnet: Optional[str] = None, join_timeout: Optional[float] = None, round_timeout: Optional[float] = None,
-         threads: Optional[int] = None, device: Optional[int] = None, log: Optional[str] = "zenps") -> Job:  # fmt: skip
+         threads: Optional[int] = None, device: Optional[int] = None, log: Optional[str] = "zenps",
+         min_world: Optional[int] = None, max_world: Optional[int] = None, join_wait: Optional[float] = None) -> Job:  # fmt: skip
     """Joins a job; returns when all ranks are there and servers own its partitions, or raises an error that names who is
     missing. A second call with the same arguments gives the same Job, until it is closed.
 
@@ -278,8 +327,13 @@ def init(coordinator: Optional[str] = None, job: Optional[str] = None, rank: Opt
     "host:port". job: name of the run. join_timeout, round_timeout: seconds. threads: that encode and decode. device:
     number of the GPU that gradients are on. log: the logger of `logging` that gets the library's lines, from level
     ZENPS_LOG_LEVEL on, with `rank` and `component` in each record; None: stderr.
+
+    min_world, max_world: either makes the job elastic: its ranks may change while it goes on (:meth:`Job.next`), never
+    fewer than min_world (None: ZENPS_MIN_WORLD_SIZE, 1), nor more than max_world (None: ZENPS_MAX_WORLD_SIZE, `world`);
+    `rank` and `world` are wishes then. join_wait: seconds that ranks which are there wait for more. All ranks agree on them.
     """
-    key = (coordinator, job, rank, world, provider, interface, subnet, join_timeout, round_timeout, threads, device, log)
+    key = (coordinator, job, rank, world, provider, interface, subnet, join_timeout, round_timeout, threads, device, log,
+           min_world, max_world, join_wait)  # fmt: skip
     with _guard:
         opening = _opening.setdefault(key, threading.Lock())
     with opening:
@@ -291,13 +345,15 @@ def init(coordinator: Optional[str] = None, job: Optional[str] = None, rank: Opt
         options.coordinator, options.job = _calls.text(coordinator), _calls.text(job)
         options.provider, options.interface = _calls.text(provider), _calls.text(interface)
         options.subnet = _calls.text(subnet)
-        for name, number, least in (("rank", rank, 0), ("world", world, 1), ("threads", threads, 1), ("device", device, 0)):
+        for name, number, least in (("rank", rank, 0), ("world", world, 1), ("threads", threads, 1), ("device", device, 0),
+                                    ("min_world", min_world, 1), ("max_world", max_world, 1)):  # fmt: skip
             if number is None:
                 continue
             if not least <= number < 1 << 31:
                 raise Invalid(f"{name} {number}; must be {least} or more, or None for the environment's")
             setattr(options, name, number)
         options.join_timeout_ms = _calls.milliseconds(join_timeout, "join_timeout")
+        options.join_wait_ms = _calls.milliseconds(join_wait, "join_wait")
         options.round_timeout_ms = _calls.milliseconds(round_timeout, "round_timeout")
         sink = None if log is None else _log.Sink(log)
         if sink is not None:

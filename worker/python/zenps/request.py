@@ -54,6 +54,7 @@ class Request(Generic[R]):
         self.tensor = tensor
         self.step = step
         self._job = tensor.job
+        self._asks = tensor._generation, f"tensor {tensor.name}"
         self._handle: Optional[int] = handle
         self._borrowed = borrowed  # arrays and structures that the library reads and writes until it is done
         self._collect = collect
@@ -72,9 +73,10 @@ class Request(Generic[R]):
             if self._handle is None:
                 return True
             try:
-                self._job._enter()
+                self._job._enter(*self._asks)
             except Closed:
-                text = f"job {self._job.name}: closed while step {self.step} of tensor {self.tensor.name} was in flight"
+                what = "closed" if self._job.closed else "went on to its next generation"
+                text = f"job {self._job.name}: {what} while step {self.step} of tensor {self.tensor.name} was in flight"
                 self._fail(Closed(text, job=self._job.name, tensor=self.tensor.name, step=self.step))
                 return True
             try:
@@ -111,7 +113,7 @@ class Request(Generic[R]):
         if status == _abi.Status.ERR_TRUNCATED:
             self._kept = handle
         else:
-            self._job._free(handle)
+            self._job._free(handle, self._asks[0])
 
     @staticmethod
     def _read_stats(handle: int) -> RequestStats:
@@ -159,7 +161,7 @@ class Request(Generic[R]):
     def fetch(self, out: Any = "rows") -> R:
         """After Truncated, before the job is closed: the result, which the library has kept, as `out` says: "rows", or a
         pair of larger arrays. The request then is one that went well."""
-        with self._lock, self._job._using():
+        with self._lock, self._job._using(*self._asks):
             if self._kept is None:
                 raise Invalid(f"step {self.step} of tensor {self.tensor.name} has kept no result: it was not truncated")
             grad, collect = self.tensor._result(out, False, 0, None)
@@ -167,7 +169,7 @@ class Request(Generic[R]):
             self._stats = self._read_stats(self._kept)
             self._result = collect(self._kept)  # type: ignore[assignment]
             self._error = None
-            self._job._free(self._kept)
+            self._job._free(self._kept, self._asks[0])
             self._kept = None
         return self._result  # type: ignore[return-value]
 
@@ -177,7 +179,7 @@ class Request(Generic[R]):
             if self._handle is None:
                 return
             try:
-                self._job._enter()
+                self._job._enter(*self._asks)
             except ZenpsError:
                 return
             try:
@@ -193,7 +195,7 @@ class Request(Generic[R]):
         with self._lock:
             if self._handle is None:
                 return
-            with self._job._using():
+            with self._job._using(*self._asks):
                 _lib.check(_lib.load().zenps_request_stream_wait(self._handle, stream), self._job.name)
 
     @property
@@ -214,7 +216,7 @@ class Request(Generic[R]):
     def __del__(self) -> None:
         for handle in (getattr(self, "_handle", None), getattr(self, "_kept", None)):
             if handle is not None:
-                self._job._free(handle)
+                self._job._free(handle, self._asks[0])
 
     def __repr__(self) -> str:
         state = "in flight" if self._handle is not None else "failed" if self._error is not None else "done"

@@ -23,6 +23,8 @@ class Scope:
     _job: "Job"
     _group: Optional[int] = None  # zenps_group_t *; None: all ranks
     _first: int = 0  # number in the job of the first rank
+    _generation: Optional[int] = None  # that it belongs to; None: whichever the job is in
+    _words = ""  # what errors call it
 
     def __init__(self) -> None:
         self._collective = collectives.Collective(self)
@@ -73,12 +75,14 @@ class Scope:
             spec.name, spec.rows, spec.width, spec.dtype = name.encode(), rows, width, _options.dtype(dtype)
             spec.options = ctypes.pointer(options)
         handles = (ctypes.c_void_p * n)()
-        job._blocking(lambda: _lib.check(lib.zenps_tensor_open_many(job._handle, specs, n, handles), job.name))
+        generation = job.generation.number if self._generation is None else self._generation
+        asks = generation, self._words or f"tensor {asked[0][0]}"
+        job._blocking(lambda: _lib.check(lib.zenps_tensor_open_many(job._handle, specs, n, handles), job.name), *asks)
         opened = []
         for handle, (name, _, _, _, words) in zip(handles, asked):
             assert handle is not None
-            with job._using():
-                made = Tensor(job, handle)
+            with job._using(*asks):
+                made = Tensor(job, handle, generation)
             made.name, made.contributed = name, bool(words["contributed"])
             opened.append(job._tensors.setdefault(handle, made))
         return opened
@@ -89,7 +93,7 @@ class Scope:
         if group is None:
             job._blocking(lambda: _lib.check(lib.zenps_barrier(job._handle), job.name))
         else:
-            job._blocking(lambda: _lib.check(lib.zenps_group_barrier(group), job.name))
+            job._blocking(lambda: _lib.check(lib.zenps_group_barrier(group), job.name), self._generation, self._words)
 
     def broadcast(self, buffer: Any, root: Optional[int] = None) -> None:
         """Copies the bytes of `buffer` from rank `root`, as the job numbers it (None: the first), to all, in place. An
@@ -105,7 +109,9 @@ class Scope:
         if group is None:
             job._blocking(lambda: _lib.check(lib.zenps_broadcast(job._handle, at, n, root), job.name))
         else:
-            job._blocking(lambda: _lib.check(lib.zenps_group_broadcast(group, at, n, root), job.name))
+            job._blocking(
+                lambda: _lib.check(lib.zenps_group_broadcast(group, at, n, root), job.name), self._generation, self._words
+            )
 
     def gather(self, data: bytes) -> List[bytes]:
         """The `data` of every rank, by rank; of any length up to 64 MiB each. One round; for what is small. Collective."""

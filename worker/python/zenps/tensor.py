@@ -60,10 +60,13 @@ class Tensor:
         Request.fetch() then gets.
     contributes: what the op "mean_present" divides by is the number of ranks with rows, and those with contributes=True.
     stream: of arrays in a GPU's memory, the cudaStream_t as an integer, in whose order they are read and written.
+
+    Of an elastic job a tensor ends with the generation that it was opened in: its calls raise Closed in the next.
     """
 
-    def __init__(self, job: "Job", handle: int) -> None:
+    def __init__(self, job: "Job", handle: int, generation: int) -> None:
         self.job = job
+        self._generation = generation  # that it belongs to
         self._handle: Optional[int] = handle
         info = _abi.TensorInfo()
         info.struct_size = ctypes.sizeof(info)
@@ -204,7 +207,7 @@ class Tensor:
                collect: Callable[[int], Any]) -> "Request[Any]":  # fmt: skip
         """Steps are counted where the call went well alone, so that a refused one can be made again."""
         handle = ctypes.c_void_p()
-        with self._lock, self.job._using():
+        with self._lock, self.job._using(self._generation, f"tensor {self.name}"):
             if self._handle is None:
                 raise Closed(f"tensor {self.name} is closed", job=self.job.name, tensor=self.name)
             number = self._next[counter] if step is None else step
@@ -212,7 +215,7 @@ class Tensor:
                 raise Invalid(f"tensor {self.name}: step {number}; must be 0 to 2^64 - 1")
             _lib.check(call(self._handle, number, *arguments, _byref(handle)), self.job.name)
             assert handle.value is not None
-            self.job._requests.add(handle.value)
+            self.job._requests[handle.value] = borrowed
             self._next[counter] = number + 1
         return Request(self, number, handle.value, (arguments, borrowed), collect)
 
@@ -314,11 +317,12 @@ class Tensor:
                     self.job._tensors.pop(self._handle, None)
                     self._handle = None
 
-        self.job._blocking(close_it)
+        if self._generation == self.job.generation.number:
+            self.job._blocking(close_it, self._generation, f"tensor {self.name}")
 
     def owner(self, partition: int) -> int:
         """The server, 0 to job.servers - 1, that has the partition."""
-        with self.job._using():
+        with self.job._using(self._generation, f"tensor {self.name}"):
             return int(_lib.load().zenps_tensor_owner(self._handle, partition))
 
     def __repr__(self) -> str:
