@@ -4,6 +4,7 @@ A launch of zenpsrun is slow, so one of them runs many cases: cases/NAME.py has 
 in turn on every rank; each is a test here. ZPS_TOP_BUILDDIR names the build tree.
 """
 
+import contextlib
 import json
 import os
 import pathlib
@@ -76,11 +77,11 @@ def launched(tmp_path_factory):
     return get
 
 
-@pytest.fixture
-def coordinator(tmp_path):
-    """Address of a zenpsd, coordinator and server in one, of this test's own."""
-    address = tmp_path / "address"
-    with open(tmp_path / "zenpsd.log", "wb") as log:
+@contextlib.contextmanager
+def running_coordinator(folder):
+    """Address of a zenpsd, coordinator and server in one, while the context lasts."""
+    address = folder / "address"
+    with open(folder / "zenpsd.log", "wb") as log:
         daemon = subprocess.Popen(
             ["zenpsd", "--control-listen=127.0.0.1:0", f"--control-address-file={address}", "--log-level=warn"],
             stdout=log,
@@ -88,11 +89,20 @@ def coordinator(tmp_path):
         )
     end = time.monotonic() + DEADLINE
     while not (address.exists() and address.read_text().strip()):
-        assert daemon.poll() is None and time.monotonic() < end, (tmp_path / "zenpsd.log").read_text()
+        assert daemon.poll() is None and time.monotonic() < end, (folder / "zenpsd.log").read_text()
         time.sleep(0.02)
-    yield address.read_text().strip()
-    daemon.terminate()
-    daemon.wait(DEADLINE)
+    try:
+        yield address.read_text().strip()
+    finally:
+        daemon.terminate()
+        daemon.wait(DEADLINE)
+
+
+@pytest.fixture
+def coordinator(tmp_path):
+    """Address of a coordinator of this test's own."""
+    with running_coordinator(tmp_path) as address:
+        yield address
 
 
 def script(text, *arguments, env=None, timeout=DEADLINE):

@@ -13,12 +13,14 @@ from __future__ import annotations
 from .. import Job
 from .collective import Work, all_reduce, broadcast_object, broadcast_optimizer_state, broadcast_parameters
 from .compress import DGC, Buckets, Compression, Gaussiank, GTopk, OkTopk, TopK
+from .control import SyncStats
 from .ddp import HookState, ddp, hook
+from .elastic import Changed, State, elastic
 from .jobs import init
-from .sync import GradientSync, SyncStats
+from .sync import GradientSync
 
 __all__ = [
-    "Buckets", "Compression", "DGC", "GTopk", "Gaussiank", "GradientSync", "HookState", "Job", "OkTopk", "SyncStats",
-    "TopK", "Work", "all_reduce", "broadcast_object", "broadcast_optimizer_state", "broadcast_parameters", "ddp", "hook",
-    "init",
+    "Buckets", "Changed", "Compression", "DGC", "GTopk", "Gaussiank", "GradientSync", "HookState", "Job", "OkTopk", "State",
+    "SyncStats", "TopK", "Work", "all_reduce", "broadcast_object", "broadcast_optimizer_state", "broadcast_parameters", "ddp",
+    "elastic", "hook", "init",
 ]  # fmt: skip

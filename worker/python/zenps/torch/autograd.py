@@ -65,6 +65,30 @@ def tensors_in(value: Any) -> Iterator[torch.Tensor]:
             yield from tensors_in(getattr(value, name))
 
 
+def before_step(optimizer: torch.optim.Optimizer, before: Callable[[], None]) -> Any:
+    """Has `before()` called at the beginning of each step(); what it gives has remove()."""
+    if hasattr(optimizer, "register_step_pre_hook"):  # torch 2.0
+        return optimizer.register_step_pre_hook(lambda *_: before())
+    return _StepPreHook(optimizer, before)
+
+
+class _StepPreHook:
+    """register_step_pre_hook() for torch before 2.0."""
+
+    def __init__(self, optimizer: torch.optim.Optimizer, before: Any) -> None:
+        self._optimizer = optimizer
+        self._step = step = optimizer.step
+
+        def waiting(*arguments: Any, **more: Any) -> Any:
+            before()
+            return step(*arguments, **more)
+
+        optimizer.step = waiting
+
+    def remove(self) -> None:
+        self._optimizer.step = self._step
+
+
 class ModuleHooks:
     """Calls `before()` ahead of each forward pass of a module, and `backward()` when a backward pass reaches one of its
     outputs. A copy of the module, or one that was pickled, has hooks that do nothing."""

@@ -2,28 +2,50 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import List, Optional, Sequence
 
 import torch
 
 from ..arrays import Rows
 from ..request import Request
+from ..tensor import Tensor
 from . import convert
 from .jobs import Ranks
 
 _LEFT = 0  # row: ranks that have run out of data; row 1 + i: ranks on which parameter i got no gradient
 
 
+@dataclass
+class SyncStats:
+    """Totals on this rank: steps that went well; bytes that the fabric was given and gave; bytes that were copied where
+    a gradient could not be handed over in place."""
+
+    steps: int = 0
+    bytes_out: int = 0
+    bytes_in: int = 0
+    copied_bytes: int = 0
+
+
 class Control:
     """A tensor of a row per parameter, all of which are usually zero, so that a step's round is all but empty."""
 
-    def __init__(self, job: Ranks, name: str, n_parameters: int) -> None:
-        self._tensor = job.tensor(name, 1 + n_parameters, 1, "f32", op="sum", values="raw", scheme="balanced")
-        self._world = job.world
-        self.next_step = self._tensor.next_step
+    _tensor: Tensor
+    _world: int
+
+    def __init__(self, name: str, n_parameters: int) -> None:
+        self._name = name
+        self._rows = 1 + n_parameters
         self.requests: List[Request[Rows]] = []
         self._unused: List[int] = []
         self.left = 0
+
+    def open(self, job: Ranks) -> int:
+        """The tensor, in the job as it is now; gives its next step."""
+        self._tensor = job.tensor(self._name, self._rows, 1, "f32", op="sum", values="raw", scheme="balanced")
+        self._world = job.world
+        self.requests = []
+        return self._tensor.next_step
 
     def start(self, step: int, unused: Sequence[int], leaving: bool) -> None:
         """`unused`: indices of parameters without a gradient here; `leaving`: this rank has none at all, nor data."""

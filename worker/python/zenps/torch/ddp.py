@@ -24,8 +24,8 @@ from ..tensor import Tensor
 from . import convert
 from .autograd import queue_callback
 from .compress import Compression, Cut, load_all, save, sparsifier_of
-from .jobs import Ranks, current
-from .sync import SyncStats
+from .control import SyncStats
+from .jobs import Ranks, current, generation
 from .tables import MIN_ROWS, Tables, find
 
 
@@ -38,8 +38,7 @@ class _Bucket:
         self.future: Any = torch.futures.Future() if on_cpu else torch.futures.Future(devices=[self.buffer.device])
         self.requests: List[Request[Rows]] = []
         self.copies: List[Tuple[torch.Tensor, torch.Tensor]] = []  # of the sum, and where in the buffer it goes
-        self.cut: Optional[Cut] = None
-        self.cut_parts: List[torch.Tensor] = []  # of the buffer, that `cut` sums
+        self.cuts: List[Tuple[Cut, List[torch.Tensor]]] = []  # and what of the buffer each sums
 
     def result(self) -> torch.Tensor:
         """Waits for the sums."""
@@ -50,8 +49,8 @@ class _Bucket:
             return convert.sparse(ids, values, self.buffer.shape).to(self.buffer.device)
         for summed, part in self.copies:
             part.copy_(summed.view(-1)[: part.numel()])
-        if self.cut is not None:
-            for part, (ids, values) in zip(self.cut_parts, self.cut.finish(1.0)):
+        for cut, parts in self.cuts:
+            for part, (ids, values) in zip(parts, cut.finish(1.0)):
                 part.zero_()
                 part.view(-1)[ids.to(part.device)] = values.to(part.device, part.dtype)
         return self.buffer
@@ -59,8 +58,8 @@ class _Bucket:
     def cancel(self) -> None:
         for request in self.requests:
             request.cancel()
-        if self.cut is not None:
-            self.cut.cancel()
+        for cut, _ in self.cuts:
+            cut.cancel()
 
 
 class HookState:
@@ -117,7 +116,28 @@ class HookState:
     def load_state_dict(self, state: Dict[str, Any]) -> None:
         """As GradientSync's."""
         load_all(self._sparsifiers, state["compress"])
-        self._totals.steps = int(state["steps"])
+        self.at_step(int(state["steps"]))
+
+    def at_step(self, steps: int) -> None:
+        """So many steps went before, as warm-ups see it."""
+        self._totals.steps = steps
+
+    def reopen(self) -> None:
+        """Of an elastic job, in its first generation and after Job.next(): a step that is in flight is dropped, and tensors
+        are opened anew when they are used; residuals and the count of steps stay. What :func:`zenps.torch.elastic` does.
+        torch.distributed cannot change its ranks: the model's process group is one of this process alone."""
+        ranks = torch.distributed.get_world_size() if torch.distributed.is_initialized() else 1
+        if ranks > 1:
+            raise Invalid(
+                f"HookState {self.name}: torch.distributed has {ranks} ranks, which cannot change as those of job "
+                f"{self.job.name} do; init_process_group(rank=0, world_size=1) on each rank, and zenps sums over all"
+            )
+        self.drop()
+        self._opened, self._cuts = {}, {}
+
+    def drop(self) -> None:
+        """Gives up a step that is in flight."""
+        self._forget()
 
     def _is_table(self, parameter: torch.Tensor) -> bool:
         if self._module is None:
@@ -179,7 +199,8 @@ class HookState:
 
     def _start_dense(self, bucket: Any, made: _Bucket) -> None:
         """Tables as rows of their own, what lies between them as one part each, where it is in the buffer; and those that
-        are cut together."""
+        are cut together. In an elastic job each is alone: the DDP of a newcomer has other buckets in its first step."""
+        alone = generation(self.job) > 0
         run: List[Tuple[torch.Tensor, torch.Tensor]] = []
         cut: List[Tuple[torch.Tensor, torch.Tensor]] = []
         density = None if self._compress is None else self._compress.density_of(self._totals.steps)
@@ -187,9 +208,15 @@ class HookState:
             large = density is not None and self._label(parameter) in self._sparsifiers
             if not large and not self._is_table(parameter):
                 run.append((parameter, gradient))
+                if alone:
+                    self._start_run(made, run)
+                    run = []
                 continue
             self._start_run(made, run)
             run = []
+            if large and alone and density is not None:
+                self._start_cut(made, [(parameter, gradient)], density)
+                continue
             if large:
                 cut.append((parameter, gradient))
                 continue
@@ -210,8 +237,9 @@ class HookState:
             made_cut = Cut(name, sparsifiers, self._compress, self._options["op"])
             (made_cut.tensor,) = self.job.tensors([made_cut.ask])
             self._cuts[name] = made_cut
-        made.cut, made.cut_parts = self._cuts[name], [gradient for _, gradient in cut]
-        made.requests.append(made.cut.start(made.cut_parts, density, None))
+        parts = [gradient for _, gradient in cut]
+        made.cuts.append((self._cuts[name], parts))
+        made.requests.append(self._cuts[name].start(parts, density, None))
 
     def _start_run(self, made: _Bucket, run: List[Tuple[torch.Tensor, torch.Tensor]]) -> None:
         if not run:

@@ -37,6 +37,11 @@ def current(job: Optional[Ranks] = None) -> Ranks:
     return others[0] if len(others) == 1 else init()
 
 
+def generation(job: Ranks) -> int:
+    """Of an elastic job, or of the job of a group, that it is in; else 0."""
+    return (job.job if isinstance(job, Group) else job).generation.number
+
+
 def numbered(job: Ranks, place: int) -> int:
     """A rank of a group, or job, as the job numbers it."""
     return job.ranks[place] if isinstance(job, Group) else place

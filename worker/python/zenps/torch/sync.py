@@ -4,32 +4,21 @@ from __future__ import annotations
 
 import weakref
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any, Callable, Dict, Iterator, List, Optional, Set, Tuple
 
 import torch
 
 from ..errors import Invalid
+from ..group import Group as JobGroup
 from . import collective
-from .autograd import GradientHook, ModuleHooks, in_backward, queue_callback
+from .autograd import GradientHook, ModuleHooks, before_step, in_backward, queue_callback
 from .compress import Compression, CompressedGroup, load_all, save
-from .control import Control, agree
+from .control import Control, SyncStats, agree
 from .groups import DenseGroup, Group, TableGroup, open_all
-from .jobs import Ranks, current, numbered
+from .jobs import Ranks, current, generation, numbered
 from .tables import Slot, Tables, plan
 
 _names: "weakref.WeakKeyDictionary[Ranks, Set[str]]" = weakref.WeakKeyDictionary()
-
-
-@dataclass
-class SyncStats:
-    """Totals on this rank: steps that went well; bytes that the fabric was given and gave; bytes that were copied where
-    a gradient could not be handed over in place."""
-
-    steps: int = 0
-    bytes_out: int = 0
-    bytes_in: int = 0
-    copied_bytes: int = 0
 
 
 class GradientSync:
@@ -61,6 +50,8 @@ class GradientSync:
         to every row that is present, as SparseAdam does.
     name: of the tensors; each GradientSync of a job has another.
 
+    Of an elastic job (zenps.init() with max_world) it is opened by :func:`zenps.torch.elastic`, or reopen(), and not here.
+
     A parameter that got no gradient on any rank keeps `.grad` None; one that another rank has a gradient for gets the
     sum. Thread: that of backward(). Errors: Invalid, Unsupported, ShapeMismatch where ranks differ.
     """
@@ -84,11 +75,9 @@ class GradientSync:
         if name in taken:
             raise Invalid(f"another GradientSync of this job has the name {name!r}; give this one another (name=)")
         options: Dict[str, Any] = {"op": "mean" if average else "sum", "values": values}
-        described = [f"{name} {tables!r}" if isinstance(tables, str) else name]
-        described += [_described(slot, kind) for kind, slot in self._slots()]
+        self._described = described = [f"{name} {tables!r}" if isinstance(tables, str) else name]
+        described += [slot.described(kind) for kind, slot in self._slots()]
         described.append(f"{options} {scheme} {dense_scheme} {compress} {keep_zero_rows}")
-        agree(self.job, f"GradientSync {name}", described)
-        taken.add(name)
         self._average = average
         self._wait_in_step = wait == "step"
         self._compress = compress
@@ -105,10 +94,9 @@ class GradientSync:
                 first = DenseGroup(f"{name}/early.{i}", large, scheme=dense_scheme, **options)
                 label = f"{name}/compressed.{i}"
                 self._groups.append(CompressedGroup(label, first, compress, str(options["op"])))
-        open_all(self.job, self._groups)
-        self._control = Control(self.job, f"{name}/control", len(self._plan.names))
-        self._step = self._control.next_step
-        self._first_step = self._step
+        self._control = Control(f"{name}/control", len(self._plan.names))
+        self._step = 0
+        self._generation: Optional[int] = None  # of the job, that the tensors are of
         self._enabled = True
         self._own_steps = 0
         self._optimizers: List[Any] = []
@@ -119,8 +107,11 @@ class GradientSync:
         self._summed: Dict[int, Tuple[Any, int, int, int]] = {}
         self._by_index = {slot.index: (slot, group) for group in self._groups for slot in group.slots}
         self._reset()
-        if broadcast:
-            collective.broadcast_parameters(module, job=self.job)
+        if isinstance(self.job, JobGroup) or not generation(self.job):
+            self._open_tensors()
+            if broadcast:
+                collective.broadcast_parameters(module, job=self.job)
+        taken.add(name)
         self._hooks = [GradientHook(slot.parameter, self._ready(index)) for index, (slot, _) in self._by_index.items()]
         self._module_hooks = ModuleHooks(module, self._before_forward, self._arm)
 
@@ -132,6 +123,27 @@ class GradientSync:
             for slots in lists:
                 for slot in slots:
                     yield kind, slot
+
+    def _open_tensors(self) -> None:
+        agree(self.job, f"GradientSync {self.name}", self._described)
+        open_all(self.job, self._groups)
+        self._step = self._control.open(self.job)
+        self._generation = generation(self.job)
+
+    def reopen(self) -> None:
+        """Of an elastic job, in its first generation and after Job.next(): opens the tensors anew. Gradients and a step that
+        is in flight are dropped; hooks, attached optimisers, residuals and the count of steps stay. Collective; what
+        :func:`zenps.torch.elastic` does."""
+        if isinstance(self.job, JobGroup):
+            raise Invalid(f"GradientSync {self.name}: group {self.job.name} has ended with its generation; make both anew")
+        self.drop()
+        self._open_tensors()
+
+    def drop(self) -> None:
+        """Gives up a step that is in flight, and drops all gradients."""
+        self._abort()
+        self._kept = None
+        self._drop_gradients()
 
     # A backward pass.
 
@@ -174,6 +186,11 @@ class GradientSync:
     def _check_first(self, slot: Slot) -> None:
         """Refuses a gradient that is in a sum already, as far as tensors show it."""
         parameter = slot.parameter
+        if self._generation != generation(self.job):
+            raise Invalid(
+                f"GradientSync {self.name} is not opened in generation {generation(self.job)} of job {self.job.name}: hand it "
+                "to the State that elastic() is given, or call reopen()"
+            )
         if self._in_flight:
             raise Invalid(
                 f"parameter {slot.name} got a gradient while the sums of step {self._step} are in flight; call wait(), or "
@@ -333,10 +350,7 @@ class GradientSync:
         for optimizer in optimizers:
             if self._compress is not None:
                 self._compress.check_optimizer(optimizer)
-            if hasattr(optimizer, "register_step_pre_hook"):  # torch 2.0
-                self._optimizers.append(optimizer.register_step_pre_hook(lambda *_: self.wait()))
-            else:
-                self._optimizers.append(_StepPreHook(optimizer, self.wait))
+            self._optimizers.append(before_step(optimizer, self.wait))
 
     @property
     def stats(self) -> SyncStats:
@@ -360,9 +374,13 @@ class GradientSync:
         loads rank 0's gathered state, and every other rank one of another rank, whose residuals are zero."""
         self.wait()
         load_all({n: each for group in self._compressed() for n, each in group.sparsifiers.items()}, state["compress"])
-        self._totals.steps = int(state["steps"])
+        self.at_step(int(state["steps"]))
+
+    def at_step(self, steps: int) -> None:
+        """So many steps went before, as warm-ups see it."""
+        self._totals.steps = steps
         for group in self._compressed():
-            group.steps = self._totals.steps
+            group.steps = steps
 
     def _compressed(self) -> List[CompressedGroup]:
         return [group for group in self._groups if isinstance(group, CompressedGroup)]
@@ -378,25 +396,3 @@ class GradientSync:
         self._hooks, self._optimizers = [], []
         self._module_hooks.remove()
         _names.get(self.job, set()).discard(self.name)
-
-
-def _described(slot: Slot, kind: str) -> str:
-    shape = list(slot.parameter.shape)
-    return f"{kind} {slot.name} {shape} {str(slot.parameter.dtype)[6:]}{' sparse' if slot.sparse else ''}"
-
-
-class _StepPreHook:
-    """register_step_pre_hook() for torch before 2.0."""
-
-    def __init__(self, optimizer: torch.optim.Optimizer, before: Any) -> None:
-        self._optimizer = optimizer
-        self._step = step = optimizer.step
-
-        def waiting(*arguments: Any, **more: Any) -> Any:
-            before()
-            return step(*arguments, **more)
-
-        optimizer.step = waiting
-
-    def remove(self) -> None:
-        self._optimizer.step = self._step

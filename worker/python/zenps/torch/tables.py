@@ -43,6 +43,11 @@ class Slot:
     def numel(self) -> int:
         return int(self.parameter.numel())
 
+    def described(self, kind: str) -> str:
+        """What ranks must agree on."""
+        shape = list(self.parameter.shape)
+        return f"{kind} {self.name} {shape} {str(self.parameter.dtype)[6:]}{' sparse' if self.sparse else ''}"
+
 
 @dataclass
 class Plan:

@@ -1,0 +1,79 @@
+"""zenps.torch.elastic(): real ranks, daemons and torch. One launch for all scenarios of cases/torch_elastic.py."""
+
+import json
+import subprocess
+
+import pytest
+from conftest import CASES, DEADLINE, TORCH_PYTHON, running_coordinator
+
+if subprocess.run([TORCH_PYTHON, "-c", "import torch"], stderr=subprocess.DEVNULL, check=False).returncode:
+    pytest.skip(f"{TORCH_PYTHON} has no torch", allow_module_level=True)
+
+TRAININGS = ["sync", "compress", "ddp"]
+KILLED_AT, MORE = 4, 3  # of the cases
+
+
+@pytest.fixture(scope="module")
+def scenarios(tmp_path_factory):
+    """seen(scenario): what each of its processes left, None for one that has died; output."""
+    folder = tmp_path_factory.mktemp("elastic")
+    with running_coordinator(folder) as address:
+        run = subprocess.run(
+            [TORCH_PYTHON, str(CASES / "torch_elastic.py"), address, str(folder), *TRAININGS, "few", "last", "refusals"],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            universal_newlines=True,
+            timeout=DEADLINE,
+            check=False,
+        )
+
+    def seen(scenario, processes):
+        files = [folder / f"{scenario}.{process}.json" for process in range(processes)]
+        return [json.loads(file.read_text()) if file.exists() else None for file in files], run.stdout
+
+    return seen
+
+
+@pytest.mark.parametrize("how", TRAININGS)
+def test_goes_on_without_a_rank(scenarios, how):
+    """Losses are those, bit for bit, of three ranks up to the step in which one dies, and of two from there on."""
+    seen, output = scenarios(how, 4)
+    assert seen[2] is None and all(seen[process] for process in (0, 1, 3)), output
+    for process in (0, 1):
+        expected, _ = seen[process]["expected"]
+        losses = seen[process]["losses"]
+        assert sorted(map(int, expected)) == list(range(KILLED_AT + MORE))
+        assert {step: losses[step] for step in expected} == expected
+        assert [begin[:3] for begin in seen[process]["begins"][:2]] == [[1, 3, 0], [2, 2, KILLED_AT]]
+        assert seen[process]["begins"][1][3] == seen[0]["expected"][1]  # nothing is left of the step that failed
+
+
+@pytest.mark.parametrize("how", TRAININGS)
+def test_a_newcomer_is_let_in(scenarios, how):
+    """It begins with the others' state, bit for bit, and in the end all still have the same."""
+    seen, output = scenarios(how, 4)
+    there = [seen[process] for process in (0, 1, 3)]
+    assert all(there), output
+    assert len({tuple(each["begins"][-1]) for each in there}) == 1, output
+    number, world, step, _ = seen[3]["begins"][0]
+    assert number == 3 and world == 3 and step > KILLED_AT + MORE and len(seen[3]["begins"]) == 1
+    assert all(each["steps"] == step + MORE for each in there)
+    assert len({each["end"] for each in there}) == 1
+    assert len(seen[0]["losses"]) == step + MORE and len(seen[3]["losses"]) == MORE
+
+
+def test_too_few_ranks(scenarios):
+    seen, output = scenarios("few", 2)
+    assert seen[0] and seen[1] is None, output
+    assert "1 ranks were there of the 2 that it needs at least" in seen[0]["error"]
+    assert seen[0]["steps"] == 2 and seen[0]["same"] and seen[0]["closed"]
+
+
+def test_a_rank_dies_after_the_last_step(scenarios):
+    seen, output = scenarios("last", 2)
+    assert seen == [{"steps": 2, "closed": True}, None], output
+
+
+def test_refusals(scenarios):
+    seen, output = scenarios("refusals", 1)
+    assert seen == [{"ok": True}], output

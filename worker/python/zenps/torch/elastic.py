@@ -1,0 +1,248 @@
+"""elastic(): training that goes on when ranks die, and lets others in.
+
+    job = zt.init(min_world=2, max_world=8)
+    sync = zt.GradientSync(model)
+    state = zt.State(model=model, optimizer=optimizer, sync=sync, epoch=0, batch=0)
+
+    def train(state):                                  # is called in each generation, with the state to go on from
+        while state.step < STEPS:
+            batch = data.of(state.step, job.rank, job.world)
+            optimizer.zero_grad()
+            loss(model(batch)).backward()
+            optimizer.step()
+            state.commit()                             # directly after the step of the optimiser
+
+    zt.elastic(train, state)
+
+Who knows others: as Horovod's `hvd.elastic.run` and `TorchState` but that no driver program and no discovery script is
+there, commit() costs no copy of the model unless `copies` says so, and a rank that dies costs the others the step that
+they are in, not all since a commit. Learning rates and the like that depend on the world are set where `train` begins
+(Horovod: reset callbacks). As torchft, a step that failed has changed nothing, since the error is raised by backward(),
+ahead of the optimiser; but the world that goes on is known before the next step begins, so no step is dropped by a vote,
+and sums are those, bit for bit, of a job that has always had so many ranks.
+"""
+
+from __future__ import annotations
+
+import copy
+from typing import Any, Callable, Dict, List, Optional, TypeVar, Union
+
+import torch
+
+from ..errors import Invalid, ZenpsError
+from ..job import Job
+from .collective import broadcast_object
+from .ddp import HookState
+from .jobs import Ranks, current
+from .sync import GradientSync
+
+T = TypeVar("T")
+Sync = Union[GradientSync, HookState]
+
+
+class Changed(Exception):
+    """State.commit() raises it when the job is to go to its next generation; elastic() catches it, so let it pass."""
+
+
+class State:
+    """All that a rank needs to go on with a training run. Each argument is an attribute of that name:
+
+    - modules: their parameters and buffers;
+    - GradientSyncs, and the HookStates that ddp() gives, of the elastic job: they are opened anew in each generation, and
+      keep their residuals. A newcomer's are zero, and what a rank that is lost kept is lost;
+    - other objects with state_dict() and load_state_dict(): optimisers, schedulers, gradient scalers, samplers;
+    - plain values, to be read and set as attributes: None, bools, numbers, strings, tensors, and lists, tuples and dicts of
+      these.
+
+    step: how many steps are completed. commit() counts; set it beforehand where the run goes on from a checkpoint.
+
+    Ranks have the same arguments. State that is a rank's own (random generators, a buffer of its data) is not to be
+    here: all ranks get that of one.
+
+    copies: False: a step that fails must have changed no parameter. It has not where backward() raises, as it does, and
+    commit() directly follows the optimiser's step; restore() then brings back buffers, the objects and plain values, of
+    which commit() keeps copies, and refuses to go on from a model that is half a step further. A gradient that a
+    compressed step that failed had added to a residual stays there, and is sent once more. True: commit() copies
+    everything, also modules, optimisers and residuals, as Horovod's does: for steps with several optimisers, or sums
+    behind the optimiser's step.
+    """
+
+    step: int
+
+    def __init__(self, *, copies: bool = False, **objects: Any) -> None:
+        for name in objects:
+            if name.startswith("_") or name == "step" or hasattr(type(self), name):
+                raise Invalid(f"State: {name!r} is taken; give the object another name")
+        self._names: List[str] = list(objects)
+        self._copies = copies
+        self._job: Optional[Job] = None
+        self._saved: Optional[Dict[str, Any]] = None
+        self.step = 0
+        for name, value in objects.items():
+            setattr(self, name, value)
+
+    def _each(self, kind: Any) -> Dict[str, Any]:
+        return {name: getattr(self, name) for name in self._names if isinstance(getattr(self, name), kind)}
+
+    def _syncs(self) -> Dict[str, Sync]:
+        return self._each((GradientSync, HookState))
+
+    def _stateful(self) -> Dict[str, Any]:
+        others = (torch.nn.Module, GradientSync, HookState)
+        every = {name: getattr(self, name) for name in self._names}
+        return {n: each for n, each in every.items() if hasattr(each, "load_state_dict") and not isinstance(each, others)}
+
+    def _plain(self) -> Dict[str, Any]:
+        objects = {**self._each((torch.nn.Module, GradientSync, HookState)), **self._stateful()}
+        return {name: getattr(self, name) for name in self._names if name not in objects}
+
+    # What a step that fails is undone by.
+
+    def commit(self) -> None:
+        """The step is complete. Raises Changed where the job goes to another generation; the step counts."""
+        self.step += 1
+        self._save()
+        if self._job is not None and self._job.changed:
+            raise Changed(f"job {self._job.name} is to go on in another generation, after step {self.step}")
+
+    def _save(self) -> None:
+        modules = self._each(torch.nn.Module)
+        self._saved = {
+            "step": self.step,
+            "plain": copy.deepcopy(self._plain()),
+            "modules": {name: _clones(each, self._copies) for name, each in modules.items()},
+            "versions": {name: [p._version for p in each.parameters()] for name, each in modules.items()},
+            "stateful": {name: self._state_of(each) for name, each in self._stateful().items()},
+            "syncs": {name: each.state_dict() for name, each in self._syncs().items()} if self._copies else {},
+        }
+
+    def _state_of(self, each: Any) -> Any:
+        """Of an optimiser that is only changed by its step: its settings."""
+        if isinstance(each, torch.optim.Optimizer) and not self._copies:
+            return [{key: copy.copy(group[key]) for key in group if key != "params"} for group in each.param_groups]
+        return copy.deepcopy(each.state_dict())
+
+    def restore(self) -> None:
+        """Everything is as the last commit() left it, or the beginning of the generation if there was none since; nothing
+        happens before that. Invalid: parameters were changed since, and there are no copies."""
+        saved = self._saved
+        if saved is None:
+            return
+        for name, module in self._each(torch.nn.Module).items():
+            if not self._copies and [p._version for p in module.parameters()] != saved["versions"][name]:
+                raise Invalid(
+                    f"State: parameters of {name} were changed after commit {saved['step']} by a step that failed; call "
+                    "commit() directly after the optimiser's step, or use State(copies=True)"
+                )
+        for sync in self._syncs().values():
+            sync.drop()
+        for name, module in self._each(torch.nn.Module).items():
+            _fill(name, module, saved["modules"][name])
+        for name, each in self._stateful().items():
+            if isinstance(each, torch.optim.Optimizer) and not self._copies:
+                for group, settings in zip(each.param_groups, saved["stateful"][name]):
+                    group.update(settings)
+            else:
+                each.load_state_dict(copy.deepcopy(saved["stateful"][name]))
+        for name, state in saved["syncs"].items():
+            getattr(self, name).load_state_dict(state)
+        self._set(saved["step"], copy.deepcopy(saved["plain"]))
+
+    def _set(self, step: int, plain: Dict[str, Any]) -> None:
+        self.step = step
+        for name, value in plain.items():
+            setattr(self, name, value)
+
+    # The beginning of a generation.
+
+    def _begin(self, job: Job) -> None:
+        """Opens what is to be opened, and makes the state that of the generation's source; all of it or, where that fails,
+        nothing."""
+        self._job = job
+        for each in self._syncs().values():
+            each.reopen()
+        own: Optional[Dict[str, Any]] = None
+        if job.rank == job.generation.source:
+            own = {
+                "step": self.step,
+                "plain": self._plain(),
+                "modules": {name: _tensors(each) for name, each in self._each(torch.nn.Module).items()},
+                "stateful": {name: each.state_dict() for name, each in self._stateful().items()},
+                "syncs": {name: each.stats.steps for name, each in self._syncs().items()},
+            }
+        theirs = broadcast_object(own, job.generation.source, job=job)
+        if own is None:
+            self._take(theirs)
+        self._save()
+
+    def _take(self, theirs: Dict[str, Any]) -> None:
+        names = [name for kind in ("plain", "modules", "stateful", "syncs") for name in theirs[kind]]
+        if sorted(names) != sorted(self._names):
+            raise Invalid(f"State has {', '.join(sorted(self._names))}; that of the others has {', '.join(sorted(names))}")
+        for name, module in self._each(torch.nn.Module).items():
+            _fill(name, module, theirs["modules"][name])
+        for name, each in self._stateful().items():
+            each.load_state_dict(theirs["stateful"][name])
+        for name, each in self._syncs().items():
+            each.at_step(theirs["syncs"][name])
+        self._set(theirs["step"], theirs["plain"])
+
+
+def _tensors(module: torch.nn.Module) -> Dict[str, torch.Tensor]:
+    return {name: each.detach() for name, each in [*module.named_parameters(), *module.named_buffers()]}
+
+
+def _clones(module: torch.nn.Module, everything: bool) -> Dict[str, torch.Tensor]:
+    """Of the buffers, which a forward pass changes, or of everything."""
+    kept = _tensors(module) if everything else {name: each.detach() for name, each in module.named_buffers()}
+    return {name: each.clone() for name, each in kept.items()}
+
+
+def _fill(label: str, module: torch.nn.Module, values: Dict[str, torch.Tensor]) -> None:
+    own = _tensors(module)
+    for name, value in values.items():
+        if name not in own or own[name].shape != value.shape:
+            shape = f"of shape {list(own[name].shape)}" if name in own else "missing here"
+            raise Invalid(f"State: {label}.{name} has shape {list(value.shape)} on the other ranks, and is {shape}")
+    for name, value in values.items():
+        own[name].copy_(value)
+
+
+def elastic(fn: Callable[[State], T], state: State, *, job: Optional[Ranks] = None) -> T:
+    """Calls fn(state) in each generation of an elastic job, until it returns; gives what it returned.
+
+    Each generation begins with the state of one rank on all: of those that were there before the one that has completed the
+    most steps, bit for bit. When a rank dies, an operation in fn raises an error that is `recoverable`: fn lets it pass,
+    the step is undone (State.restore()), the ranks that are left go on as Job.next() says, and fn is called again. The
+    same when newcomers wait: state.commit() then raises Changed. A newcomer is a process that calls init() and elastic()
+    as the first ones did, and nothing collective in between.
+
+    When fn has returned on a rank, it waits for the others, so that the last step cannot be lost on some; fn is called
+    again if one could not complete it, and returns at once then, since its state says that all is done.
+
+    Raises what fn raises, if it is no recoverable error; MissingRanks where fewer than min_world ranks are there in time.
+    """
+    job = current(job)
+    if not isinstance(job, Job) or job.generation.number == 0:
+        raise Invalid(f"elastic: job {job.name} is not elastic: zt.init(min_world=..., max_world=...) makes it so")
+    done: List[T] = []
+    while True:
+        try:
+            state._begin(job)
+            done = []
+            done = [fn(state)]
+            job.barrier()
+            return done[0]
+        except Changed:
+            done = []
+        except ZenpsError as error:
+            if not error.recoverable or job.closed:
+                raise
+            if not done:
+                state.restore()
+        try:
+            job.next(state.step)
+        except ZenpsError:
+            if done:  # here, all steps are
+                return done[0]
+            raise
