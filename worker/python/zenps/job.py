@@ -198,8 +198,8 @@ class Job(Scope):
     @property
     def changed(self) -> bool:
         """Whether the job goes no further: it has failed, or a rank is lost, has left or moved on; or newcomers wait, and
-        there is room for them. Then all ranks of an elastic job call next(): one that goes on meanwhile fails in its next
-        step. Costs next to nothing."""
+        there is room for them; or it has lost servers, and others are there. Then all ranks of an elastic job call next():
+        one that goes on meanwhile fails in its next step. Costs next to nothing."""
         with self._using():
             return bool(_lib.load().zenps_job_changed(self._handle))
 
