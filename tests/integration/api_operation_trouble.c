@@ -36,7 +36,8 @@ static void cancels(struct rank *rank) {
     CHECK_OK(zenps_pull(tensor, 2, NULL, &out, &pull));
   }
   request_expect(pull, ZENPS_ERR_CANCELED, "rank 0");
-  CHECK_OK(zenps_barrier(rank->zenps)); /* a server may hear that a rank has left before it hears what that rank canceled */
+  CHECK_OK(
+      zenps_barrier(rank->zenps)); /* a server may hear that a rank has left before it hears what that rank canceled */
   free(out.values);
   grad_free(&in);
   rank_close(rank);
