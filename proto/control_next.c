@@ -7,7 +7,8 @@ zps_json *zps_control_next_write(const struct zps_next_spec *spec) {
   params = zps_json_set_u64(params, "step", spec->step);
   if (spec->generation == 0) return params;
   params = zps_json_set_u64(params, "generation", spec->generation);
-  return zps_json_set_u64(params, "last_rank", spec->last_rank);
+  params = zps_json_set_u64(params, "last_rank", spec->last_rank);
+  return zps_json_set_hex(params, "last_job", spec->last_job);
 }
 
 zps_err_t zps_control_next_read(const zps_json *params, struct zps_next_spec *spec, struct zps_net_info *fabric,
@@ -20,7 +21,8 @@ zps_err_t zps_control_next_read(const zps_json *params, struct zps_next_spec *sp
   if (!err) err = zps_json_get_u64(params, "step", 0, UINT64_MAX, &spec->step, error);
   if (err || !zps_json_get(params, "generation")) return err;
   err = zps_control_get_u32(params, "generation", 1, UINT32_MAX - 1, &spec->generation, error);
-  return err ? err : zps_control_get_u32(params, "last_rank", 0, ZPS_WORLD_MAX - 1, &spec->last_rank, error);
+  if (!err) err = zps_control_get_u32(params, "last_rank", 0, ZPS_WORLD_MAX - 1, &spec->last_rank, error);
+  return err ? err : zps_json_get_hex(params, "last_job", &spec->last_job, error);
 }
 
 zps_json *zps_control_generation_write(zps_json *object, const struct zps_generation *generation, uint32_t rank,

@@ -12,6 +12,7 @@ struct zps_next_spec {
   uint64_t step;    /* that the process has completed */
   /* Of the last generation that it was in; 0: none. */
   uint32_t generation, last_rank;
+  uint64_t last_job; /* its id: generations are numbered anew when all ranks have gone */
 };
 zps_json *zps_control_next_write(const struct zps_next_spec *spec);
 zps_err_t zps_control_next_read(const zps_json *params, struct zps_next_spec *spec, struct zps_net_info *fabric,

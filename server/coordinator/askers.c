@@ -63,8 +63,7 @@ static bool is_rank(const struct zps_member_job *job, const struct zps_join_spec
 
 /* Its seat of the last generation, if it has one: 1 more than its number. */
 static uint32_t seat_of(const struct zps_member_elastic *elastic, const struct zps_next_spec *spec) {
-  if (spec->generation == 0 || spec->generation != elastic->last_number || spec->last_rank >= elastic->last_world)
-    return 0;
+  if (spec->generation == 0 || spec->last_job != elastic->last_job || spec->last_rank >= elastic->last_world) return 0;
   const enum zps_seat_state state = elastic->seats[spec->last_rank].state;
   if (state == ZPS_SEAT_MOVING || (state == ZPS_SEAT_IN && is_rank(elastic->job, &spec->join, spec->last_rank)))
     return spec->last_rank + 1;

@@ -46,9 +46,9 @@ bool zps_members_elastic_take(struct zps_member_elastic *elastic, struct zps_mem
   free(elastic->seats);
   elastic->seats = seats;
   elastic->job = job;
-  elastic->last_number = job->generation.number;
+  elastic->last_job = job->job_id;
   elastic->last_world = job->world;
-  if (elastic->number < elastic->last_number) elastic->number = elastic->last_number;
+  if (elastic->number < job->generation.number) elastic->number = job->generation.number;
   job->elastic = elastic;
   return true;
 }
@@ -57,10 +57,9 @@ bool zps_members_elastic_take(struct zps_member_elastic *elastic, struct zps_mem
 
 void zps_members_elastic_left(struct zps_members *members, struct zps_member_job *job, uint32_t rank, bool moves) {
   struct zps_member_elastic *elastic = job->elastic;
-  if (!elastic && moves) { /* the coordinator has started again meanwhile */
-    elastic = zps_members_elastic_find(members, job->name);
-    if (!elastic) elastic = zps_members_elastic_create(members, job->name);
-    if (!elastic || elastic->job || !zps_members_elastic_take(elastic, job)) return;
+  if (!elastic && moves && !zps_members_elastic_find(members, job->name)) { /* the coordinator has started again */
+    elastic = zps_members_elastic_create(members, job->name);
+    if (!elastic || !zps_members_elastic_take(elastic, job)) return;
   }
   if (!elastic || elastic->job != job) return;
   elastic->seats[rank] = (struct zps_member_place){.state = moves ? ZPS_SEAT_MOVING : ZPS_SEAT_GONE,
@@ -71,6 +70,8 @@ void zps_members_elastic_opened(struct zps_member_job *job) {
   struct zps_member_elastic *const elastic = job->elastic;
   if (!elastic) return;
   if (elastic->job) elastic->job->elastic = NULL; /* ranks that were left behind are in it */
+  for (struct zps_member_asker *asker = elastic->askers; asker; asker = asker->next)
+    asker->last_seat = asker->rank->last_seat = 0; /* so were these, that came while it was opened */
   free(elastic->seats);
   elastic->seats = elastic->next_seats;
   elastic->next_seats = NULL;
@@ -78,7 +79,7 @@ void zps_members_elastic_opened(struct zps_member_job *job) {
   elastic->job = job;
   elastic->forming = NULL;
   elastic->is_changed = false;
-  elastic->last_number = job->generation.number;
+  elastic->last_job = job->job_id;
   elastic->last_world = job->world;
 }
 

@@ -27,7 +27,8 @@ struct zps_member_elastic {
   uint32_t min_world, max_world;
   uint64_t wait_ms;
   struct zps_member_job *job, *forming; /* the generation that runs, or is over and has ranks in it; the next one */
-  uint32_t last_number, last_world;     /* of the last one that ran; 0: none has */
+  uint64_t last_job;                    /* the id of the last one that ran, */
+  uint32_t last_world;                  /* and its size; 0: none has */
   struct zps_member_place *seats, *next_seats; /* last_world of them; those of `forming` */
   struct zps_member_asker *askers;             /* by arrival */
   bool is_changed;                             /* the ranks of `job` were told that others wait */

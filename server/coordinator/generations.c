@@ -159,10 +159,10 @@ static void refuse_late(struct zps_members *members, const struct zps_member_ela
     next = asker->next;
     if (!is_over(asker->rank->deadline_ns, now_ns, deadline_ns)) continue;
     const double seconds = (double)asker->rank->timeout_ms / 1000;
-    if (count->expected > 0 && count->survivors == 0)
+    if (elastic->forming || (count->expected > 0 && count->survivors == 0))
       zps_fail(&error, ZPS_ERR_MISSING,
                "job '%s' goes on with %u ranks, of at most %u: there was no place in it for %g s", elastic->name,
-               elastic->last_world, elastic->max_world, seconds);
+               elastic->forming ? elastic->forming->world : elastic->last_world, elastic->max_world, seconds);
     else
       zps_fail(&error, ZPS_ERR_MISSING, "job '%s': after %g s %u ranks were there of the %u that it needs at least",
                elastic->name, seconds, n, elastic->min_world);
@@ -206,11 +206,12 @@ uint64_t zps_members_elastic_tick(struct zps_members *members, uint64_t now_ns) 
   for (struct zps_member_elastic **link = &members->elastics; *link;) {
     struct zps_member_elastic *const elastic = *link;
     move_late(elastic, now_ns, &deadline_ns);
-    const struct count count = count_all(elastic);
-    if (is_due(elastic, &count, now_ns, &deadline_ns))
+    struct count count = count_all(elastic);
+    if (is_due(elastic, &count, now_ns, &deadline_ns)) {
       begin(members, elastic, &count, now_ns);
-    else
-      refuse_late(members, elastic, &count, now_ns, &deadline_ns);
+      count = count_all(elastic); /* those that had no place */
+    }
+    refuse_late(members, elastic, &count, now_ns, &deadline_ns);
     tell_changed(members, elastic, &count, now_ns, &deadline_ns);
     if (elastic->askers || elastic->forming || elastic->job || count.expected > 0) {
       link = &elastic->next;

@@ -57,8 +57,10 @@ zenps_status_t zenps_job_next(zenps_job_t **job_p, uint64_t step, zenps_generati
                            "zenps_job_next: job %s is not elastic: max_world (ZENPS_MAX_WORLD_SIZE) makes it so",
                            job->options.job);
   if (check_size(generation, &error) != ZPS_OK) return zps_worker_raise(&error);
-  const struct zps_last_place last = {
-      .generation = job->membership.generation.number, .rank = (uint32_t)job->options.rank, .step = step};
+  const struct zps_last_place last = {.generation = job->membership.generation.number,
+                                      .rank = (uint32_t)job->options.rank,
+                                      .job_id = job->membership.job_id,
+                                      .step = step};
   struct zps_worker_options options;
   zps_worker_job_end(job, &options);
   *job_p = NULL;

@@ -166,6 +166,7 @@ static zps_json *join_params(const struct zps_membership *membership, const stru
                                .wait_ms = options->join_wait_ms,
                                .generation = last->generation,
                                .last_rank = last->rank,
+                               .last_job = last->job_id,
                                .step = last->step};
   spec.join.secret = membership->secret;
   return options->max_world > 0 ? zps_control_next_write(&spec) : zps_control_join_write(&spec.join);

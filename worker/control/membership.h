@@ -32,6 +32,7 @@ struct zps_membership_handler {
 /* Of an elastic job: where the process was in the last generation, and how far it is. */
 struct zps_last_place {
   uint32_t generation, rank; /* generation 0: it was in none */
+  uint64_t job_id;
   uint64_t step;
 };
 

@@ -149,7 +149,8 @@ static void test_generations(void **state) {
       .wait_ms = 5000,
       .step = 140,
       .generation = 3,
-      .last_rank = 2};
+      .last_rank = 2,
+      .last_job = JOB};
   made[n_made++] = zps_control_next_write(&spec);
   spec.step = 0;
   spec.generation = 0;
