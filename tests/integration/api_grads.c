@@ -262,6 +262,14 @@ void step_run(zenps_tensor_t *tensor, const struct spec *spec, const struct rank
   grad_free(&in);
 }
 
+zenps_tensor_t *tensor_open_by(const struct rank *rank, const char *scheme, const char *name, const struct spec *spec) {
+  struct spec with = *spec;
+  if (!scheme) return tensor_open_served(rank, name, spec);
+  ZENPS_TENSOR_OPTIONS_INIT(&with.options);
+  with.options.scheme = scheme;
+  return tensor_open(rank, name, &with);
+}
+
 zenps_tensor_t *tensor_open_served(const struct rank *rank, const char *name, const struct spec *spec) {
   struct spec served = *spec;
   ZENPS_TENSOR_OPTIONS_INIT(&served.options);

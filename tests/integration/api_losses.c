@@ -32,12 +32,7 @@ static const struct spec *spec_of(const struct rank *rank, unsigned t) {
 }
 
 static zenps_tensor_t *open_by(const struct rank *rank, const char *name, const struct spec *spec) {
-  const struct scene *scene = rank->arg;
-  if (!scene->scheme) return tensor_open_served(rank, name, spec);
-  struct spec with = *spec;
-  ZENPS_TENSOR_OPTIONS_INIT(&with.options);
-  with.options.scheme = scene->scheme;
-  return tensor_open(rank, name, &with);
+  return tensor_open_by(rank, ((const struct scene *)rank->arg)->scheme, name, spec);
 }
 
 static void lose_at(const struct rank *rank, uint64_t step) {

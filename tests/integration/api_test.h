@@ -113,6 +113,8 @@ void out_check(const struct spec *spec, int world, uint64_t step, const zenps_gr
 /* One step, from gradient to checked result. */
 void step_run(zenps_tensor_t *tensor, const struct spec *spec, const struct rank *rank, uint64_t step);
 zenps_tensor_t *tensor_open(const struct rank *rank, const char *name, const struct spec *spec);
+/* By this scheme, without the spec's options; NULL: as tensor_open_served(). */
+zenps_tensor_t *tensor_open_by(const struct rank *rank, const char *scheme, const char *name, const struct spec *spec);
 /* Balanced, whatever the environment says, with the spec's `staleness` alone of its options. */
 zenps_tensor_t *tensor_open_served(const struct rank *rank, const char *name, const struct spec *spec);
 
