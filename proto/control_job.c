@@ -33,7 +33,8 @@ zps_err_t zps_control_join_read(const zps_json *params, struct zps_join_spec *sp
   return err ? err : zps_control_fabric_read(params, fabric, error);
 }
 
-static zps_err_t read_server(const zps_json *object, struct zps_join_server *server, struct zps_error *error) {
+zps_err_t zps_control_join_server_read(const zps_json *object, struct zps_join_server *server,
+                                       struct zps_error *error) {
   const zps_err_t err = zps_control_get_text(object, "name", 1, ZPS_NAME_MAX, server->name, error);
   return err ? err : zps_json_get_bytes(object, "address", server->addr, sizeof server->addr, &server->addr_len, error);
 }
@@ -67,7 +68,8 @@ zps_err_t zps_control_join_answer_read(const zps_json *result, struct zps_join *
   join->servers = calloc(n, sizeof *join->servers);
   if (!join->servers) return zps_fail(error, ZPS_ERR_NOMEM, "no memory for %zu servers", n);
   join->n_servers = (uint32_t)n;
-  for (size_t i = 0; i < n && !err; i++) err = read_server(zps_json_at(servers, i), &join->servers[i], error);
+  for (size_t i = 0; i < n && !err; i++)
+    err = zps_control_join_server_read(zps_json_at(servers, i), &join->servers[i], error);
   if (err) zps_join_fini(join);
   return err;
 }

@@ -36,6 +36,9 @@ zps_json *zps_control_join_answer_write(const struct zps_join *join);
 zps_err_t zps_control_join_answer_read(const zps_json *result, struct zps_join *join,
                                        struct zps_error *error) ZPS_MUSTCHECK;
 void zps_join_fini(struct zps_join *join);
+/* One server of it, which others may have, too. */
+zps_err_t zps_control_join_server_read(const zps_json *object, struct zps_join_server *server,
+                                       struct zps_error *error) ZPS_MUSTCHECK;
 
 /* job.resume: a rank that is in the job, over a new connection. */
 struct zps_resume_spec {

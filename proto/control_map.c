@@ -14,14 +14,51 @@ static zps_err_t epoch_read(const zps_json *params, uint64_t *job_id_p, uint32_t
   return err ? err : zps_control_get_u32(params, "epoch", 0, UINT32_MAX, epoch_p, error);
 }
 
+static zps_json *joined_write(const struct zps_joined_server *joined, uint32_t n) {
+  zps_json *array = zps_json_array();
+  for (uint32_t i = 0; i < n; i++) {
+    const struct zps_join_server *const server = &joined[i].server;
+    zps_json *object = zps_json_set_u64(zps_json_object(), "position", joined[i].position);
+    object = zps_json_set_str(zps_json_set_u64(object, "since", joined[i].since), "name", server->name);
+    array = zps_json_append(array, zps_json_set_bytes(object, "address", server->addr, server->addr_len));
+  }
+  return array;
+}
+
 zps_json *zps_control_job_map_write(const struct zps_job_map *map) {
   zps_json *params = zps_control_set_u32s(epoch_write(map->job_id, map->epoch), "lost", map->lost, map->n_lost);
-  return map->n_drained ? zps_control_set_u32s(params, "drained", map->drained, map->n_drained) : params;
+  if (map->n_drained) params = zps_control_set_u32s(params, "drained", map->drained, map->n_drained);
+  return map->n_joined ? zps_json_set(params, "joined", joined_write(map->joined, map->n_joined)) : params;
+}
+
+static zps_err_t joined_read(const zps_json *params, struct zps_job_map *map, struct zps_error *error) {
+  const zps_json *array = NULL;
+  zps_err_t err = zps_json_get_array(params, "joined", &array, error);
+  const size_t n = zps_json_array_len(array);
+  if (!err && n > ZPS_SERVERS_MAX)
+    err = zps_fail(error, ZPS_ERR_PROTOCOL, "member 'joined' has %zu elements, want at most %u", n, ZPS_SERVERS_MAX);
+  if (!err && !(map->joined = calloc(n + 1, sizeof *map->joined)))
+    err = zps_fail(error, ZPS_ERR_NOMEM, "no memory for the servers that have joined a job");
+  for (uint32_t i = 0; !err && i < n; i++) {
+    struct zps_joined_server *const joined = &map->joined[i];
+    const zps_json *const object = zps_json_at(array, i);
+    err = zps_control_get_u32(object, "position", 0, ZPS_SERVERS_MAX - 1, &joined->position, error);
+    if (!err && i > 0 && joined->position <= joined[-1].position)
+      err = zps_fail(error, ZPS_ERR_PROTOCOL, "member 'joined' has position %u after %u, want ascending positions",
+                     joined->position, joined[-1].position);
+    if (!err) err = zps_control_get_u32(object, "since", 1, UINT32_MAX, &joined->since, error);
+    if (!err) err = zps_control_join_server_read(object, &joined->server, error);
+    map->n_joined = i + 1;
+  }
+  return err;
 }
 
 static zps_err_t positions_read(const zps_json *params, const char *key, uint32_t **positions_p, uint32_t *n_p,
                                 struct zps_error *error) {
-  zps_err_t err = zps_control_get_u32s(params, key, ZPS_SERVERS_MAX, ZPS_SERVERS_MAX, positions_p, n_p, error);
+  const zps_json *array = NULL;
+  zps_err_t err = zps_json_get_array(params, key, &array, error);
+  if (err || zps_json_array_len(array) == 0) return err;
+  err = zps_control_get_u32s(params, key, ZPS_SERVERS_MAX, ZPS_SERVERS_MAX, positions_p, n_p, error);
   const uint32_t *const at = *positions_p;
   for (uint32_t i = 1; !err && i < *n_p; i++)
     if (at[i] <= at[i - 1])
@@ -36,6 +73,9 @@ zps_err_t zps_control_job_map_read(const zps_json *params, struct zps_job_map *m
   if (!err) err = positions_read(params, "lost", &map->lost, &map->n_lost, error);
   if (!err && zps_json_get(params, "drained"))
     err = positions_read(params, "drained", &map->drained, &map->n_drained, error);
+  if (!err && zps_json_get(params, "joined")) err = joined_read(params, map, error);
+  if (!err && map->n_lost + map->n_joined == 0)
+    err = zps_fail(error, ZPS_ERR_PROTOCOL, "member 'lost' is empty, and there is no 'joined': one must name servers");
   if (err) zps_job_map_fini(map);
   return err;
 }
@@ -43,7 +83,27 @@ zps_err_t zps_control_job_map_read(const zps_json *params, struct zps_job_map *m
 void zps_job_map_fini(struct zps_job_map *map) {
   free(map->lost);
   free(map->drained);
+  free(map->joined);
   *map = (struct zps_job_map){0};
+}
+
+/* NULL: an empty array has no copy, and a failed one sets *ok_p to false. */
+static void *array_copy(const void *array, size_t n, size_t size, bool *ok_p) {
+  void *const copy = n ? malloc(n * size) : NULL;
+  if (copy) memcpy(copy, array, n * size);
+  *ok_p = *ok_p && (copy || n == 0);
+  return copy;
+}
+
+zps_err_t zps_job_map_copy(struct zps_job_map *copy, const struct zps_job_map *map) {
+  bool ok = true;
+  *copy = *map;
+  copy->lost = array_copy(map->lost, map->n_lost, sizeof *map->lost, &ok);
+  copy->drained = array_copy(map->drained, map->n_drained, sizeof *map->drained, &ok);
+  copy->joined = array_copy(map->joined, map->n_joined, sizeof *map->joined, &ok);
+  if (ok) return ZPS_OK;
+  zps_job_map_fini(copy);
+  return ZPS_ERR_NOMEM;
 }
 
 /* ------------------------------------------------------------ sets of steps */

@@ -2,15 +2,22 @@
 #ifndef ZPS_PROTO_CONTROL_MAP_H
 #define ZPS_PROTO_CONTROL_MAP_H
 
-#include "proto/control.h"
+#include "proto/control_job.h"
 
 #define ZPS_MAP_TENSORS_MAX 4096u
 /* Of one tensor. A rank has fewer than half as many rounds of a tensor in flight, but ranks may be at different ones.
  */
 #define ZPS_MAP_STEPS_MAX 128u
 
-/* job.map: the job's new epoch, and all servers of it that it was to do without so far. Of the coordinator, to a server
- * as a call, then to the ranks as a notification. */
+/* A server that is in the place of one that the job was rid of. */
+struct zps_joined_server {
+  uint32_t position; /* in the job */
+  uint32_t since;    /* the epoch that it came with */
+  struct zps_join_server server;
+};
+
+/* job.map: the job's new epoch, all servers of it that it has to do without, and all that are not those that it began
+ * with. Of the coordinator, to a server as a call, then to the ranks as a notification. */
 struct zps_job_map {
   uint64_t job_id;
   uint32_t epoch;
@@ -18,6 +25,8 @@ struct zps_job_map {
   uint32_t *lost; /* positions in the job, ascending; malloc'd by the reader */
   uint32_t n_drained;
   uint32_t *drained; /* of them, those that live, and leave in this epoch; likewise */
+  uint32_t n_joined;
+  struct zps_joined_server *joined; /* by ascending position; likewise */
 };
 zps_json *zps_control_job_map_write(const struct zps_job_map *map);
 zps_err_t zps_control_job_map_read(const zps_json *params, struct zps_job_map *map,
@@ -28,6 +37,8 @@ static inline bool zps_job_map_drains(const struct zps_job_map *map, uint32_t po
   return false;
 }
 void zps_job_map_fini(struct zps_job_map *map);
+/* ZPS_ERR_NOMEM: *copy is empty. */
+zps_err_t zps_job_map_copy(struct zps_job_map *copy, const struct zps_job_map *map) ZPS_MUSTCHECK;
 
 /* job.mapped, of a rank: the steps that it has begun, whose sums servers make, and that it has not finished.
  * job.replay, of the coordinator to all ranks: those of all of them. All zeros, with job_id and epoch, is an empty set.

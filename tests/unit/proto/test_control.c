@@ -126,6 +126,10 @@ static void test_jobs(void **state) {
       zps_control_job_map_write(&(struct zps_job_map){.job_id = JOB, .epoch = 10, .n_lost = 2, .lost = lost});
   made[n_made++] = zps_control_job_map_write(&(struct zps_job_map){
       .job_id = JOB, .epoch = 10, .n_lost = 2, .lost = lost, .n_drained = 1, .drained = &lost[1]});
+  struct zps_joined_server joined[] = {{.position = 0, .since = 10, .server = servers[0]},
+                                       {.position = 1, .since = UINT32_MAX, .server = servers[1]}};
+  made[n_made++] =
+      zps_control_job_map_write(&(struct zps_job_map){.job_id = JOB, .epoch = 10, .n_joined = 2, .joined = joined});
   struct zps_job_steps set = {.job_id = JOB, .epoch = 10};
   assert_int_equal(zps_job_steps_add(&set, 5, 0), ZPS_OK);
   assert_int_equal(zps_job_steps_add(&set, 3, UINT64_MAX), ZPS_OK);
