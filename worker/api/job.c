@@ -195,7 +195,8 @@ static zps_err_t job_open(struct zenps_job *job, const struct zps_last_place *la
   job->options.world = job->membership.world;
   zps_log_info("rank %u of job %s: fabric %s on %s, address %s", (unsigned)job->options.rank, job->options.job,
                fabric->provider, fabric->domain, fabric->address);
-  if (err == ZPS_OK) err = zps_plane_connect(&job->plane, &job->join, (uint32_t)job->options.rank, error);
+  if (err == ZPS_OK)
+    err = zps_plane_connect(&job->plane, &job->join, (uint32_t)job->options.rank, (uint32_t)job->options.world, error);
   if (err == ZPS_OK && job->device) zps_membership_memory(&job->membership, zps_worker_device_path(job->device));
   if (err != ZPS_OK) {
     zps_membership_leave(&job->membership, false);

@@ -55,15 +55,19 @@ void zps_worker_owners_free(struct zenps_tensor *tensor) {
 struct zps_map_command {
   struct zps_command command;
   struct zenps_job *job;
-  struct zps_job_map map;
-  uint32_t positions[]; /* those lost, then those drained */
+  struct zps_job_map map; /* ours */
 };
+
+static void command_free(struct zps_map_command *command) {
+  if (command) zps_job_map_fini(&command->map);
+  free(command);
+}
 
 static void map_run(struct zps_command *command, void *handler_ctx) {
   struct zps_map_command *map = (struct zps_map_command *)command;
   (void)handler_ctx;
   zps_replay_map(&map->job->rounds, &map->map);
-  free(map);
+  command_free(map);
 }
 
 struct steps_command {
@@ -93,6 +97,7 @@ static zps_err_t remap_all(struct zenps_job *job, const struct zps_job_map *map)
   if (!job->lost) job->lost = calloc(job->join.n_servers, sizeof *job->lost);
   if (!job->lost) return ZPS_ERR_NOMEM;
   uint32_t n_lost = 0;
+  memset(job->lost, 0, job->join.n_servers * sizeof *job->lost); /* a place may be taken again */
   for (uint32_t i = 0; i < map->n_lost; i++)
     if (map->lost[i] < job->join.n_servers) job->lost[map->lost[i]] = true;
   for (uint32_t s = 0; s < job->join.n_servers; s++) n_lost += job->lost[s];
@@ -104,15 +109,23 @@ static zps_err_t remap_all(struct zenps_job *job, const struct zps_job_map *map)
 }
 
 static struct zps_map_command *command_make(struct zenps_job *job, const struct zps_job_map *map) {
-  const size_t n = (size_t)map->n_lost + map->n_drained;
-  struct zps_map_command *command = malloc(sizeof *command + n * sizeof command->positions[0]);
+  struct zps_map_command *command = calloc(1, sizeof *command);
   if (!command) return NULL;
-  *command = (struct zps_map_command){.command.run = map_run, .job = job, .map = *map};
-  command->map.lost = command->positions;
-  command->map.drained = command->positions + map->n_lost;
-  if (map->n_lost) memcpy(command->map.lost, map->lost, map->n_lost * sizeof map->lost[0]);
-  if (map->n_drained) memcpy(command->map.drained, map->drained, map->n_drained * sizeof map->drained[0]);
-  return command;
+  command->command.run = map_run;
+  command->job = job;
+  if (zps_job_map_copy(&command->map, map) == ZPS_OK) return command;
+  free(command);
+  return NULL;
+}
+
+/* Under the job's lock. */
+static void take_joined(struct zenps_job *job, const struct zps_job_map *map) {
+  for (uint32_t i = 0; i < map->n_joined; i++) {
+    const struct zps_joined_server *const joined = &map->joined[i];
+    if (joined->position >= job->join.n_servers || joined->since != map->epoch) continue;
+    zps_log_info("server %s takes place %" PRIu32 ", and its partitions", joined->server.name, joined->position);
+    job->join.servers[joined->position] = joined->server;
+  }
 }
 
 /* Consumes the command; NULL: there was no memory for it. */
@@ -121,10 +134,11 @@ static void apply(struct zenps_job *job, struct zps_map_command *command) {
   if (command) {
     pthread_mutex_lock(&job->lock);
     err = remap_all(job, &command->map);
+    if (err == ZPS_OK) take_joined(job, &command->map);
     pthread_mutex_unlock(&job->lock);
   }
   if (err != ZPS_OK) {
-    free(command);
+    command_free(command);
     fail(job, err, err == ZPS_ERR_NOMEM ? "no memory to go on without a server" : "no server is left");
     return;
   }
@@ -142,7 +156,7 @@ void zps_worker_map(struct zenps_job *job, const struct zps_job_map *map) {
   pthread_mutex_lock(&job->lock);
   const bool is_early = command && !job->is_connected;
   if (is_early) {
-    free(job->early);
+    command_free(job->early);
     job->early = command;
   }
   pthread_mutex_unlock(&job->lock);
@@ -159,7 +173,7 @@ void zps_worker_map_connected(struct zenps_job *job) {
 }
 
 void zps_worker_map_free(struct zenps_job *job) {
-  free(job->early);
+  command_free(job->early);
   free(job->lost);
 }
 

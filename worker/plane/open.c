@@ -8,6 +8,7 @@
 #include "common/base/clock.h"
 #include "common/base/log.h"
 #include "common/base/machine.h"
+#include "proto/control_map.h"
 #include "worker/control/membership.h"
 #include "worker/plane/plane.h"
 
@@ -50,7 +51,7 @@ struct connect {
   struct zps_command command;
   struct zps_plane *plane;
   const struct zps_join *join;
-  uint32_t rank;
+  uint32_t rank, world;
   zps_err_t code;
   struct zps_error error;
 };
@@ -58,13 +59,12 @@ struct connect {
 zps_err_t zps_plane_remote_connect(struct zps_plane *plane, struct zps_remote *remote, const void *addr,
                                    size_t addr_len, struct zps_error *error) {
   struct zps_net *net = zps_engine_net(plane->engine);
-  const uint32_t tag = remote->is_rank ? plane->n_servers + remote->index : remote->index;
   remote->plane = plane;
   zps_err_t err = zps_net_peer_add(net, addr, addr_len, remote, &remote->peer, error);
   if (err != ZPS_OK) return err;
   err = zps_bulk_peer_add(zps_engine_bulk(plane->engine), remote->peer, &remote->bulk);
   if (err == ZPS_OK)
-    err = zps_link_create(net, remote->peer, plane->job_id, plane->epoch, plane->rank, tag, &remote->link);
+    err = zps_link_create(net, remote->peer, plane->job_id, plane->epoch, plane->rank, remote->tag, &remote->link);
   if (err != ZPS_OK) return zps_fail(error, err, "%s", zps_err_str(err));
   if (!remote->is_rank) zps_link_measure(remote->link, remote->bulk, true); /* servers are there before ranks are */
   return ZPS_OK;
@@ -83,11 +83,12 @@ static void connect_run(struct zps_command *command, void *handler_ctx) {
     return;
   }
   plane->n_servers = join->n_servers;
+  plane->next_tag = join->n_servers + connect->world;
   for (uint32_t s = 0; s < join->n_servers; s++) plane->servers[s].plane = plane;
   for (uint32_t s = 0; s < join->n_servers; s++) {
     const struct zps_join_server *to = &join->servers[s];
     struct zps_error why;
-    plane->servers[s].index = s;
+    plane->servers[s].index = plane->servers[s].tag = s;
     snprintf(plane->servers[s].name, sizeof plane->servers[s].name, "%s", to->name);
     connect->code = zps_plane_remote_connect(plane, &plane->servers[s], to->addr, to->addr_len, &why);
     if (connect->code == ZPS_OK) continue;
@@ -97,13 +98,32 @@ static void connect_run(struct zps_command *command, void *handler_ctx) {
   }
 }
 
-zps_err_t zps_plane_connect(struct zps_plane *plane, const struct zps_join *join, uint32_t rank,
+zps_err_t zps_plane_connect(struct zps_plane *plane, const struct zps_join *join, uint32_t rank, uint32_t world,
                             struct zps_error *error) {
-  struct connect connect = {.command.run = connect_run, .plane = plane, .join = join, .rank = rank};
+  struct connect connect = {.command.run = connect_run, .plane = plane, .join = join, .rank = rank, .world = world};
   const zps_err_t err = zps_engine_call(plane->engine, &connect.command);
   if (err != ZPS_OK) return zps_fail(error, err, "the progress thread does not answer: %s", zps_err_str(err));
   if (connect.code != ZPS_OK && error) *error = connect.error;
   return connect.code;
+}
+
+zps_err_t zps_plane_server_replace(struct zps_plane *plane, const struct zps_joined_server *joined,
+                                   struct zps_error *error) {
+  struct zps_error why;
+  if (joined->position >= plane->n_servers)
+    return zps_fail(error, ZPS_ERR_PROTOCOL, "a server is said to take place %" PRIu32 " of %" PRIu32, joined->position,
+                    plane->n_servers);
+  struct zps_remote *const remote = &plane->servers[joined->position];
+  if (joined->since <= remote->since) return ZPS_OK;
+  zps_plane_lose(remote, "another server is in its place");
+  zps_plane_remote_drop(remote);
+  *remote = (struct zps_remote){.index = joined->position, .tag = plane->next_tag++, .since = joined->since};
+  snprintf(remote->name, sizeof remote->name, "%s", joined->server.name);
+  const zps_err_t err = zps_plane_remote_connect(plane, remote, joined->server.addr, joined->server.addr_len, &why);
+  return err ? zps_fail(error, err,
+                        "cannot reach server %" PRIu32 " (%s), which takes the place of one that is gone: %s",
+                        remote->index, remote->name, why.text)
+             : ZPS_OK;
 }
 
 static void drop_all_run(struct zps_command *command, void *handler_ctx) {

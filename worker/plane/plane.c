@@ -20,7 +20,7 @@ void zps_plane_lose(struct zps_remote *remote, const char *why) {
   plane->handler.on_lost(plane->handler.ctx, remote, remote->why);
 }
 
-static void drop_lost(struct zps_remote *remote) {
+void zps_plane_remote_drop(struct zps_remote *remote) {
   if (!remote->lost || !remote->peer) return;
   zps_net_peer_evict(remote->peer);
   zps_bulk_peer_remove(remote->bulk);
@@ -32,8 +32,8 @@ static void drop_lost(struct zps_remote *remote) {
 
 /* A function of its own, since zps_plane_lose() is called from inside the fabric's callbacks. */
 void zps_plane_drop_lost(struct zps_plane *plane) {
-  for (uint32_t s = 0; s < plane->n_servers; s++) drop_lost(&plane->servers[s]);
-  for (uint32_t r = 0; plane->ranks && r < plane->world; r++) drop_lost(&plane->ranks[r]);
+  for (uint32_t s = 0; s < plane->n_servers; s++) zps_plane_remote_drop(&plane->servers[s]);
+  for (uint32_t r = 0; plane->ranks && r < plane->world; r++) zps_plane_remote_drop(&plane->ranks[r]);
 }
 
 static void on_peer_error(void *ctx, struct zps_net_peer *peer, zps_err_t code, const char *text) {
@@ -45,19 +45,28 @@ static void on_peer_error(void *ctx, struct zps_net_peer *peer, zps_err_t code, 
 
 /* ------------------------------------------------------------ frames */
 
-/* A server's tag is its number in the job; a rank's is the number of servers and the rank. */
+static struct zps_remote *find_rank(const struct zps_plane *plane, uint32_t rank) {
+  return plane->ranks && rank < plane->world && rank != plane->rank ? &plane->ranks[rank] : NULL;
+}
+
+static struct zps_remote *find_server_tagged(const struct zps_plane *plane, uint32_t tag) {
+  for (uint32_t s = 0; s < plane->n_servers; s++)
+    if (plane->servers[s].tag == tag) return &plane->servers[s];
+  return NULL;
+}
+
+/* A server's tag is its number in the job; a rank's is the number of servers and the rank. A server that took another's
+ * place has one of its own, above these, so that the first one's frames, if it lives, are nobody's. */
 static struct zps_remote *find_sender(const struct zps_plane *plane, const struct zps_frame_header *header) {
-  uint64_t tag = header->tag;
-  if (!header->is_short) {
-    if (header->job != plane->job_id) return NULL;
-    const bool is_server = header->src & ZPS_WIRE_SRC_SERVER;
-    tag = header->src & ~ZPS_WIRE_SRC_SERVER;
-    if (is_server && tag >= plane->n_servers) return NULL;
-    if (!is_server) tag += plane->n_servers;
+  const uint32_t tag = header->tag, src = header->src & ~ZPS_WIRE_SRC_SERVER;
+  if (header->is_short) {
+    if (tag < plane->n_servers) return plane->servers[tag].tag == tag ? &plane->servers[tag] : NULL;
+    struct zps_remote *const rank = find_rank(plane, tag - plane->n_servers);
+    return rank ? rank : find_server_tagged(plane, tag);
   }
-  if (tag < plane->n_servers) return &plane->servers[tag];
-  tag -= plane->n_servers;
-  return plane->ranks && tag < plane->world && tag != plane->rank ? &plane->ranks[tag] : NULL;
+  if (header->job != plane->job_id) return NULL;
+  if (!(header->src & ZPS_WIRE_SRC_SERVER)) return find_rank(plane, src);
+  return src < plane->n_servers && header->epoch >= plane->servers[src].since ? &plane->servers[src] : NULL;
 }
 
 static bool may_send(const struct zps_remote *sender, enum zps_frame_type type) {

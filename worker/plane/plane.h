@@ -19,6 +19,7 @@
 
 struct zps_join;
 struct zps_join_peers;
+struct zps_joined_server;
 struct zps_plane;
 
 /* Another process of the job: a server, or a rank. */
@@ -28,6 +29,8 @@ struct zps_remote {
   bool is_rank;
   char name[132];              /* of a rank: its host */
   struct zps_neighbour shared; /* a rank of this host: the memory that we share */
+  uint32_t tag;                /* that frames of it carry */
+  uint32_t since;              /* a server: the epoch with which it took the place of another, or 0 */
   uint64_t left_ns;            /* one that left in peace: when; what a rank has sent may still be under way */
   struct zps_net_peer *peer;
   struct zps_bulk_peer *bulk;
@@ -62,6 +65,7 @@ struct zps_plane {
   struct zps_segment *segment; /* of this rank, for others of its host to read; NULL: no rank does */
   struct zps_slab_memory segment_memory;
   struct zps_scratch_pool *scratches; /* with `ranks`: a zps_compute_scratch for each thread that computes */
+  uint32_t next_tag;                  /* of a server that takes another's place; none is given twice */
   uint64_t left_due_ns;               /* when ranks that left are next looked at */
   bool closed;                        /* the job is being closed: losses are no news */
 };
@@ -69,8 +73,8 @@ struct zps_plane {
 /* Opens the fabric and starts the threads. */
 zps_err_t zps_plane_open(const struct zps_worker_options *options, const struct zps_plane_handler *handler,
                          struct zps_plane *plane, struct zps_error *error) ZPS_MUSTCHECK;
-/* Connects to the job's servers. Not on the engine thread. */
-zps_err_t zps_plane_connect(struct zps_plane *plane, const struct zps_join *join, uint32_t rank,
+/* Connects to the job's servers, of a job of `world` ranks. Not on the engine thread. */
+zps_err_t zps_plane_connect(struct zps_plane *plane, const struct zps_join *join, uint32_t rank, uint32_t world,
                             struct zps_error *error) ZPS_MUSTCHECK;
 /* Not on the engine thread. Waits, at most `wait_ms`, until all frames to the other ranks are out of this process's
  * hands: they may need frames of the last round when this rank has its result. */
@@ -98,12 +102,20 @@ void zps_plane_lose(struct zps_remote *remote, const char *why);
 #define ZPS_REMOTE_ARGS(remote) \
   (remote)->is_rank ? "rank" : "server", (remote)->index, (remote)->is_rank ? "host " : "", (remote)->name
 
+/* Another server has taken this one's place, in this epoch: connects to it. What came of the first is lost, and what
+ * still comes of it is dropped. Again, or an older one: nothing to do. Engine thread, not inside the fabric's
+ * callbacks.
+ */
+zps_err_t zps_plane_server_replace(struct zps_plane *plane, const struct zps_joined_server *joined,
+                                   struct zps_error *error) ZPS_MUSTCHECK;
+
 /* For the files of the plane. */
 /* Makes peer, bulk peer and link; what is there on failure is dropped with the plane. */
 zps_err_t zps_plane_remote_connect(struct zps_plane *plane, struct zps_remote *remote, const void *addr,
                                    size_t addr_len, struct zps_error *error) ZPS_MUSTCHECK;
 struct zps_engine_handler zps_plane_engine_handler(struct zps_plane *plane);
 void zps_plane_drop_lost(struct zps_plane *plane);
+void zps_plane_remote_drop(struct zps_remote *remote); /* if it is lost */
 /* Marks ranks as lost that left too long ago. Returns when the next one is due. */
 uint64_t zps_plane_check_left(struct zps_plane *plane, uint64_t now_ns);
 

@@ -69,6 +69,7 @@ static void link_run(struct zps_command *command, void *handler_ctx) {
     struct zps_error why;
     rank->plane = plane;
     rank->index = r;
+    rank->tag = plane->n_servers + r;
     rank->is_rank = true;
     snprintf(rank->name, sizeof rank->name, "%s", to->host);
     if (r == plane->rank) continue;

@@ -187,6 +187,12 @@ void zps_replay_begin(struct zps_round *round) {
   if (is_served(round) && round->owners != round->tensor->owners) round->ops->remap(round);
 }
 
+static void fail_all(struct zps_rounds *rounds, zps_err_t code, const char *text) {
+  struct zps_frame_abort failure = {.code = code};
+  snprintf(failure.text, sizeof failure.text, "%.400s", text);
+  zps_rounds_fail(rounds, &failure);
+}
+
 void zps_replay_map(struct zps_rounds *rounds, const struct zps_job_map *map) {
   struct zps_plane *plane = rounds->plane;
   struct zps_replay *replay = &rounds->replay;
@@ -201,6 +207,11 @@ void zps_replay_map(struct zps_rounds *rounds, const struct zps_job_map *map) {
     if (zps_job_map_drains(map, map->lost[i])) server->left_ns = zps_clock_ns();
     zps_plane_lose(server, "the coordinator says so");
   }
+  for (uint32_t i = 0; i < map->n_joined; i++) {
+    struct zps_error error;
+    const zps_err_t err = zps_plane_server_replace(plane, &map->joined[i], &error);
+    if (err != ZPS_OK) fail_all(rounds, err, error.text);
+  }
   for (uint32_t s = 0; s < plane->n_servers; s++)
     if (!plane->servers[s].lost && plane->servers[s].link) zps_link_set_epoch(plane->servers[s].link, map->epoch);
 }
@@ -214,12 +225,6 @@ static bool is_still(const struct zps_rounds *rounds) {
   for (const struct zps_round *round = rounds->all; round; round = round->all_next)
     if (is_served(round) && !round->ops->is_still(round)) return false;
   return true;
-}
-
-static void fail_all(struct zps_rounds *rounds, zps_err_t code, const char *text) {
-  struct zps_frame_abort failure = {.code = code};
-  snprintf(failure.text, sizeof failure.text, "%s", text);
-  zps_rounds_fail(rounds, &failure);
 }
 
 static void say(struct zps_rounds *rounds) {

@@ -61,7 +61,7 @@ static void links(void **state) {
   const struct zps_join join = {.job_id = 7, .seed = 1, .epoch = 1};
   peers = (struct zps_join_peers){.world = WORLD, .ranks = ranks};
   assert_int_equal(plane_create(&plane), ZPS_OK);
-  assert_int_equal(zps_plane_connect(&plane, &join, 0, NULL), ZPS_OK);
+  assert_int_equal(zps_plane_connect(&plane, &join, 0, 1, NULL), ZPS_OK);
   for (unsigned i = 0; i < WORLD - 1; i++) {
     assert_int_equal(plane_create(&others[i]), ZPS_OK);
     const struct zps_net_info *fabric = zps_net_info(zps_engine_net(others[i].engine));

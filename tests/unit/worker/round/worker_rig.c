@@ -56,7 +56,7 @@ static void connect_servers(struct worker_rig *rig) {
   }
   const struct zps_join join = {
       .job_id = RIG_JOB, .seed = 1, .epoch = 1, .n_servers = rig->n_servers, .servers = servers};
-  if (zps_plane_connect(&rig->plane, &join, rig->rank, &error) != ZPS_OK) fail_msg("%s", error.text);
+  if (zps_plane_connect(&rig->plane, &join, rig->rank, RIG_FAKES_MAX, &error) != ZPS_OK) fail_msg("%s", error.text);
 }
 
 void rig_link(struct worker_rig *rig, const struct zps_join_peers *peers) {

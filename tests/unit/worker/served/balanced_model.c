@@ -161,8 +161,8 @@ unsigned model_enabled(const struct model *model, struct zps_round_machine_event
   for (uint32_t p = 0; p < model->n_parts; p++) {
     struct zps_round_machine_event event = {.partition = p, .server = model->owners[p]};
     if (model->again[p])
-      events[n++] = (struct zps_round_machine_event){
-          .type = ZPS_MACHINE_RESULT, .partition = p, .server = model->owners[p]};
+      events[n++] =
+          (struct zps_round_machine_event){.type = ZPS_MACHINE_RESULT, .partition = p, .server = model->owners[p]};
     switch (model->progress[p]) {
       case 0:
         if (model->writes <= p / (model->n_parts / model->kind.n_scans)) continue;

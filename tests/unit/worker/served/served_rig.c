@@ -33,8 +33,9 @@ void served_open(struct served_rig *rig, const struct served_config *config) {
   for (uint32_t p = 0; p < config->n_parts; p++) rig->owners[p] = p % worker.n_servers;
   for (uint32_t s = 0; s < worker.n_servers; s++) {
     rig->servers[s].rig = rig;
-    rig->worker.servers[s].ctx = &rig->servers[s];
-    rig->worker.servers[s].on_frame = on_frame;
+    rig->at[s] = &rig->worker.servers[s];
+    rig->at[s]->ctx = &rig->servers[s];
+    rig->at[s]->on_frame = on_frame;
   }
 }
 
@@ -173,7 +174,7 @@ static uint32_t parts_of(const struct served_rig *rig, uint32_t s) {
 void served_say(struct served_rig *rig, uint32_t s, uint64_t step, const struct zps_slice *slice) {
   struct zps_frame frame = {.header.type = ZPS_FRAME_RESULT,
                             .u.round = {.tensor = rig->tensor.id, .step = step, .n_slices = 1, .slices = {*slice}}};
-  fake_send(&rig->worker.servers[s], &frame);
+  fake_send(rig->at[s], &frame);
 }
 
 /* The sum of a partition as COO: values, then indices. Returns how many rows. */
@@ -205,7 +206,7 @@ void served_answer_part(struct served_rig *rig, uint32_t s, uint64_t step, uint3
   slice.nnz = make_sum(rig, p, coo);
   slice.len_bytes = slice.nnz * (SERVED_WIDTH * sizeof(float) + sizeof(uint32_t));
   const bool is_read = slice.len_bytes > 0 && (rig->servers[s].reads_only || slice.len_bytes > ZPS_WIRE_INLINE_MAX);
-  if (is_read) fake_expose(&rig->worker.servers[s], coo, slice.len_bytes, &slice);
+  if (is_read) fake_expose(rig->at[s], coo, slice.len_bytes, &slice);
   served_say(rig, s, step, &slice);
   free(coo);
 }

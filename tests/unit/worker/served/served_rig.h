@@ -37,6 +37,7 @@ struct served_rig {
   struct zps_round_tensor tensor;
   uint32_t owners[RIG_PARTS_MAX];
   struct served_server servers[RIG_FAKES_MAX];
+  struct fake *at[RIG_FAKES_MAX]; /* who is server `s`: worker.servers[s], unless the test says otherwise */
   float in[SERVED_ROWS_MAX * SERVED_WIDTH], out[SERVED_ROWS_MAX * SERVED_WIDTH];
   float others[SERVED_ROWS_MAX * SERVED_WIDTH]; /* their share */
   float sum[SERVED_ROWS_MAX * SERVED_WIDTH];    /* of the pushes that came, and of the others' share */

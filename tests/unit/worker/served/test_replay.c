@@ -170,6 +170,64 @@ static void asked_twice(void **state) {
   assert_int_equal(atomic_load(&said.n), 2);
 }
 
+/* ------------------------------------------------------------ another takes its place */
+
+static struct fake *const newcomer = &rig.worker.servers[2];
+
+static void replace_run(void *ctx) {
+  struct zps_joined_server joined = {.position = 1, .since = EPOCH, .server = {.name = "ps-9"}};
+  const struct zps_job_map map = {.job_id = RIG_JOB, .epoch = EPOCH, .n_joined = 1, .joined = &joined};
+  const struct zps_net_info *const info = zps_net_info(newcomer->net);
+  (void)ctx;
+  memcpy(joined.server.addr, info->addr, info->addr_len);
+  joined.server.addr_len = info->addr_len;
+  zps_replay_map(&rig.worker.rounds, &map);
+}
+
+/* Another server is in server 1's place, whose partitions it has; the first one lives, and does not know. */
+static void replace(void) {
+  fake_open(newcomer);
+  fake_connect(newcomer, rig_info(&rig.worker), RIG_JOB, 1 | ZPS_WIRE_SRC_SERVER);
+  newcomer->ctx = rig.at[1]->ctx;
+  newcomer->on_frame = rig.at[1]->on_frame;
+  rig.at[1] = newcomer;
+  rig.servers[0].n_came = rig.servers[1].n_came = 0;
+  rig.tensor.owners = rig.owners; /* as they were, in a table of their own */
+  zps_link_set_epoch(rig.at[0]->link, EPOCH);
+  zps_link_set_epoch(newcomer->link, EPOCH);
+  rig_do(&rig.worker, replace_run, NULL);
+}
+
+/* What the one that was replaced says is nobody's, whether the worker had heard of it or not; and it costs the one that
+ * is there nothing. */
+static void replaced(void **state) {
+  (void)state;
+  struct rig_request next = {0};
+  for (unsigned had_spoken = 0; had_spoken < 2; had_spoken++) {
+    open_rig(1 << 20);
+    logs_allow(ZPS_LOG_WARN, "server 1 (ps-1) is lost: another server is in its place");
+    logs_allow(ZPS_LOG_WARN, "no server or rank of ours");
+    next = (struct rig_request){0};
+    if (had_spoken) end_step();
+    served_begin(&rig, &next, 2, RIG_TIMEOUT_MS);
+    for (uint32_t s = 0; s < 2; s++) served_take(&rig, s, 2);
+    replace();
+    fake_abort(&rig.worker.servers[1], 5, 2, ZPS_ERR_INTERNAL, "of another time");
+    expect_said(1, 1, 2);
+    play_again(2);
+    for (uint32_t s = 0; s < 2; s++) served_take(&rig, s, 2);
+    fake_abort(&rig.worker.servers[1], 5, 2, ZPS_ERR_INTERNAL, "of another time");
+    fakes_turn();
+    assert_false(atomic_load(&next.over));
+    for (uint32_t s = 0; s < 2; s++) served_answer(&rig, s, 2);
+    rig_expect_ok(&next);
+    served_check(&rig);
+    fake_expect(newcomer, ZPS_FRAME_DONE, 5, 2);
+    rig_do(&rig.worker, replace_run, NULL); /* again: it has been */
+    served_close(&rig);                     /* before `next` goes */
+  }
+}
+
 /* ------------------------------------------------------------ over */
 
 static void given_again(void **state) {
@@ -259,6 +317,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test_setup_teardown(lost_under_way, begin_test, end_test),
       cmocka_unit_test_setup_teardown(asked_twice, begin_test, end_test),
+      cmocka_unit_test_setup_teardown(replaced, begin_test, end_test),
       cmocka_unit_test_setup_teardown(given_again, begin_test, end_test),
       cmocka_unit_test_setup_teardown(nobody_lacks_it, begin_test, end_test),
       cmocka_unit_test_setup_teardown(let_go, begin_test, end_test),
