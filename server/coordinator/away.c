@@ -20,6 +20,7 @@ static void server_away(struct zps_members *members, struct zps_member_server *s
   members->n_away++;
   zps_log_info("server %u '%s' (host %s, pid %u) is away: %s", server->index, server->name, server->host, server->pid,
                reason);
+  for (struct zps_member_job *job = members->jobs; job; job = job->next) zps_members_refill_gone(members, job, server);
   for (struct zps_member_job *job = members->jobs, *next; job; job = next) { /* whose opening it cannot answer */
     next = job->next;
     bool is_here = false;
@@ -37,6 +38,7 @@ static void rank_away(struct zps_members *members, struct zps_member_job *job, s
   zps_log_info("job '%s': rank %u (host %s, pid %u) is away: %s", job->name, rank->rank, rank->host, rank->pid, reason);
   zps_members_tensors_fail(members, job, rank->client, ZPS_ERR_CLOSED, reason);
   zps_members_groups_away(members, job, rank->rank, ZPS_ERR_CLOSED, reason);
+  zps_members_refill_end(members, job, "a rank is away");
   rank->client->job = NULL;
   rank->client = NULL;
   rank->until_ns = until_ns;
@@ -64,13 +66,14 @@ static bool has_job(const struct zps_server_spec *spec, uint64_t job_id) {
   return false;
 }
 
-static void tell_gone(struct zps_members *members, const struct zps_member_job *job, uint32_t position) {
+void zps_members_tell_gone(struct zps_members *members, const struct zps_member_job *job, uint32_t position,
+                           struct zps_member_client *server) {
   for (uint32_t r = 0; r < job->world; r++) {
     const struct zps_member_rank *rank = job->ranks[r];
     if (rank->state == ZPS_RANK_IN) continue;
     zps_members_act(members,
                     &(struct zps_action){.type = ZPS_ACT_RANK_GONE,
-                                         .client = job->servers[position]->client,
+                                         .client = server,
                                          .job = job,
                                          .position = position,
                                          .rank = r,
@@ -102,7 +105,7 @@ void zps_members_server_resume(struct zps_members *members, struct zps_member_se
       continue;
     }
     if (job->servers[i]) {
-      tell_gone(members, job, i);
+      zps_members_tell_gone(members, job, i, client);
       zps_members_tensors_resume(members, job, i);
     }
     zps_members_map_server_back(members, job, i);

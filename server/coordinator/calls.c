@@ -84,10 +84,27 @@ static zps_json *job_open_params(const struct zps_member_job *job, uint32_t posi
   return params;
 }
 
+/* The servers that are not those that the job began with. */
+static bool add_joined(const struct zps_member_job *job, struct zps_job_map *map) {
+  if (!job->since) return true;
+  map->joined = calloc(job->n_servers, sizeof *map->joined);
+  if (!map->joined) return false;
+  for (uint32_t i = 0; i < job->n_servers; i++) {
+    const struct zps_member_server *const server = job->servers[i];
+    if (!server || job->since[i] == 0) continue;
+    struct zps_joined_server *const joined = &map->joined[map->n_joined++];
+    *joined = (struct zps_joined_server){.position = i, .since = job->since[i]};
+    strcpy(joined->server.name, server->name);
+    memcpy(joined->server.addr, server->fabric.addr, server->fabric.addr_len);
+    joined->server.addr_len = server->fabric.addr_len;
+  }
+  return true;
+}
+
 zps_json *zps_coordinator_map_params(const struct zps_member_job *job) {
   struct zps_job_map map = {.job_id = job->job_id, .epoch = job->epoch};
-  const bool is_whole =
-      !zps_member_job_lost(job, &map.lost, &map.n_lost) && !zps_member_job_leaving(job, &map.drained, &map.n_drained);
+  const bool is_whole = !zps_member_job_lost(job, &map.lost, &map.n_lost) &&
+                        !zps_member_job_leaving(job, &map.drained, &map.n_drained) && add_joined(job, &map);
   zps_json *params = is_whole ? zps_control_job_map_write(&map) : NULL;
   zps_job_map_fini(&map);
   return params;
@@ -108,7 +125,8 @@ static zps_err_t make_params(const struct zps_coordinator_conn *conn, const stru
   const struct zps_member_tensor *tensor;
   switch (call->type) {
     case ZPS_ACT_JOB_OPEN:
-      if (!job || job->state != ZPS_JOB_OPENING) return ZPS_ERR_UNKNOWN;
+      if (!job || (job->state != ZPS_JOB_OPENING && !zps_member_job_admits(job, call->position)))
+        return ZPS_ERR_UNKNOWN;
       *method_p = "job.open";
       *params_p = job_open_params(job, call->position);
       return ZPS_OK;

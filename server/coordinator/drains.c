@@ -47,16 +47,13 @@ static bool has_others(const struct zps_member_job *job) {
   return false;
 }
 
-bool zps_members_stays(const struct zps_members *members, const struct zps_member_job *job, struct zps_error *why) {
+bool zps_members_cannot_move(const struct zps_members *members, const struct zps_member_job *job,
+                             struct zps_error *why) {
   const struct zps_member_tensor *const tensor = with_sums_kept(job);
   const struct zps_member_rank *const rank = job->state == ZPS_JOB_RUNNING ? with_device(job) : NULL;
   const struct zps_member_rank *const holder = that_holds(job);
-  if (job->state == ZPS_JOB_CLOSING)
-    zps_fail(why, job->error.code, "it has failed, and waits for its ranks to leave: %.200s", job->error.text);
-  else if (!members->config.replays)
+  if (!members->config.replays)
     zps_fail(why, ZPS_ERR_REFUSED, "a job goes on with other servers only where coordinator.server_loss is replay");
-  else if (!has_others(job))
-    zps_fail(why, ZPS_ERR_REFUSED, "it has no other server that does not drain");
   else if (tensor)
     zps_fail(why, ZPS_ERR_REFUSED, "its servers keep sums of tensor '%.100s' for pulls to come (staleness)",
              tensor->spec.name);
@@ -70,7 +67,17 @@ bool zps_members_stays(const struct zps_members *members, const struct zps_membe
   return true;
 }
 
-static bool any_away(const struct zps_member_job *job) {
+bool zps_members_stays(const struct zps_members *members, const struct zps_member_job *job, struct zps_error *why) {
+  if (job->state == ZPS_JOB_CLOSING)
+    zps_fail(why, job->error.code, "it has failed, and waits for its ranks to leave: %.200s", job->error.text);
+  else if (members->config.replays && !has_others(job))
+    zps_fail(why, ZPS_ERR_REFUSED, "it has no other server that does not drain");
+  else
+    return zps_members_cannot_move(members, job, why);
+  return true;
+}
+
+bool zps_member_job_any_away(const struct zps_member_job *job) {
   for (uint32_t i = 0; i < job->n_servers; i++)
     if (job->servers[i] && !job->servers[i]->client) return true;
   for (uint32_t r = 0; r < job->world; r++)
@@ -81,10 +88,11 @@ static bool any_away(const struct zps_member_job *job) {
 bool zps_members_drain_try(struct zps_members *members, struct zps_member_job *job) {
   struct zps_error why;
   bool any_drains = false;
+  zps_members_refill_drains(members, job);
   if (job->state != ZPS_JOB_RUNNING || job->map.state != ZPS_MAP_NONE) return false;
   for (uint32_t i = 0; i < job->n_servers; i++)
     any_drains = any_drains || (job->servers[i] && job->servers[i]->draining);
-  return any_drains && !any_away(job) && !zps_members_stays(members, job, &why) &&
+  return any_drains && !zps_member_job_any_away(job) && !zps_members_stays(members, job, &why) &&
          zps_members_map_drained(members, job);
 }
 
@@ -154,6 +162,7 @@ zps_err_t zps_members_undrain_named(struct zps_members *members, const char *nam
   *server_p = server;
   if (!server->draining) return ZPS_OK;
   server->draining = false;
+  server->came_ns = members->now_ns;
   zps_log_info("server '%s' takes jobs again", server->name);
   zps_members_note(members, &(struct zps_member_note){.type = ZPS_NOTE_SERVER, .server = server});
   zps_members_jobs_try_open(members);

@@ -1,5 +1,6 @@
 /* A running job loses a server, or one leaves it that drains, and goes on without it: the servers that are left take
- * over its partitions, then the ranks say which rounds have to be played again. */
+ * over its partitions, then the ranks say which rounds have to be played again. A server that takes the place of one
+ * that is gone gets its partitions in the same way. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -124,6 +125,7 @@ static bool begin(struct zps_members *members, struct zps_member_job *job, const
     n_hear += hears(job, i) != NULL;
   }
   if (!members->config.replays || n_left == 0) return false;
+  zps_members_refill_end(members, job, why->text);
   if (!map->answered) map->answered = malloc(job->n_servers * sizeof *map->answered);
   if (!map->answered) return false;
   memset(map->answered, 0, job->n_servers * sizeof *map->answered);
@@ -168,6 +170,32 @@ bool zps_members_map_drained(struct zps_members *members, struct zps_member_job 
   for (uint32_t i = 0; i < job->n_servers; i++)
     if (leaver(job, i)) zps_members_tensors_server_lost(members, job, i);
   return has_begun;
+}
+
+void zps_members_map_joined(struct zps_members *members, struct zps_member_job *job) {
+  struct zps_error why;
+  char names[ZPS_LOST_SERVERS_SIZE] = "";
+  if (!job->map.answered) job->map.answered = malloc(job->n_servers * sizeof *job->map.answered);
+  if (!job->since) job->since = calloc(job->n_servers, sizeof *job->since);
+  if (!job->map.answered || !job->since) {
+    zps_members_refill_end(members, job, "the coordinator is out of memory");
+    return;
+  }
+  uint32_t n_free = 0;
+  for (uint32_t i = 0; i < job->n_servers; i++) {
+    if (zps_member_job_admits(job, i)) {
+      job->servers[i] = job->joiners[i].server;
+      job->joiners[i] = (struct zps_member_joiner){.server = NULL};
+      job->since[i] = members->epoch + 1;
+      zps_text_add(names, sizeof names, "%s%s", names[0] ? ", " : "", job->servers[i]->name);
+      zps_log_info("job '%s': server '%s' takes place %u, and its %lu partitions", job->name, job->servers[i]->name, i,
+                   count_parts(job, i));
+    }
+    n_free += !job->servers[i];
+  }
+  if (job->n_drained > n_free) job->n_drained = n_free;
+  zps_fail(&why, ZPS_ERR_SERVER_LOST, "job '%.60s': servers took free places: %.100s", job->name, names);
+  if (!begin(members, job, &why)) zps_members_job_fail(members, job->job_id, why.code, why.text);
 }
 
 /* Nobody has heard of a replay, so rounds are as they were. */
@@ -279,7 +307,7 @@ void zps_members_map_left(struct zps_members *members, struct zps_member_job *jo
 
 static bool is_over(const struct zps_member_job *job) {
   bool lost[ZPS_SERVERS_MAX];
-  return !zps_member_map_is_open(job) && count_lost(job, lost) > 0;
+  return !zps_member_map_is_open(job) && (job->since || count_lost(job, lost) > 0);
 }
 
 /* Whether it has heard of the last call is not known, so it is made again. */
@@ -340,6 +368,7 @@ uint64_t zps_members_map_tick(struct zps_members *members, struct zps_member_job
     zps_log_info("job '%s': goes on in epoch %u, after %llu ms", job->name, job->epoch,
                  (unsigned long long)((now_ns - map->began_ns) / ZPS_NS_PER_MS));
     map->state = ZPS_MAP_NONE;
+    job->refill_ns = now_ns + ZPS_REFILL_SETTLE_NS;
     return ZPS_NEVER;
   }
   if (map->deadline_ns == 0 || waits_for_one_away(job)) map->deadline_ns = now_ns + MAP_TIMEOUT_S * ZPS_NS_PER_S;

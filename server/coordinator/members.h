@@ -57,9 +57,17 @@ struct zps_member_server {
   bool draining;                    /* it takes no new jobs, and leaves those that run */
   bool stops;                       /* since its process is about to end */
   unsigned n_jobs;                  /* placed here and not yet closed */
+  uint64_t came_ns;                 /* or was taken back; 0: long ago */
   uint64_t secret;                  /* by which its process is known again; 0: it is not */
   struct zps_member_client *client; /* NULL: away, and lost at: */
   uint64_t until_ns;
+};
+
+/* A server that is to take a free place in a job that runs. */
+struct zps_member_joiner {
+  struct zps_member_server *server; /* NULL: none */
+  unsigned n_pending;               /* calls that it has not answered */
+  bool is_sent_away;                /* it is to forget the job, and its answers mean nothing */
 };
 
 enum zps_rank_state { ZPS_RANK_JOINING, ZPS_RANK_IN, ZPS_RANK_LEFT, ZPS_RANK_LOST };
@@ -145,11 +153,14 @@ struct zps_member_job {
   uint64_t job_id, seed;
   uint32_t epoch; /* from OPENING on */
   uint32_t world;
-  struct zps_member_rank **ranks;           /* world of them; NULL: not there yet */
-  uint32_t n_joined, n_left, n_lost;        /* n_joined: JOINING or IN */
-  struct zps_member_server **servers;       /* from OPENING on; NULL: lost, or drained */
-  struct zps_member_server **leaving;       /* by position: servers that drain, until all know; NULL: none ever has */
-  uint32_t n_servers, n_drained;            /* n_drained: of the positions without a server, those that left in peace */
+  struct zps_member_rank **ranks;     /* world of them; NULL: not there yet */
+  uint32_t n_joined, n_left, n_lost;  /* n_joined: JOINING or IN */
+  struct zps_member_server **servers; /* from OPENING on; NULL: lost, or drained */
+  struct zps_member_server **leaving; /* by position: servers that drain, until all know; NULL: none ever has */
+  uint32_t n_servers, n_drained;      /* n_drained: of the positions without a server, those that left in peace */
+  struct zps_member_joiner *joiners;  /* by position; NULL: none yet */
+  uint32_t *since;    /* by position: the epoch with which another server took the place, or 0; NULL: none ever has */
+  uint64_t refill_ns; /* before that no server is asked to take a place */
   char lost_servers[ZPS_LOST_SERVERS_SIZE]; /* by name, as they were lost: "a, c" */
   unsigned n_pending;                       /* OPENING: servers that have not answered job.open */
   struct zps_member_map map;                /* RUNNING */
@@ -250,7 +261,8 @@ zps_err_t zps_members_server_drain(struct zps_members *members, struct zps_membe
  * this name. ZPS_ERR_REFUSED: no other server takes jobs. */
 zps_err_t zps_members_drain_named(struct zps_members *members, const char *name,
                                   const struct zps_member_server **server_p, struct zps_error *error) ZPS_MUSTCHECK;
-/* It takes new jobs again; those that have left it do not come back. ZPS_ERR_REFUSED: its process is about to end. */
+/* It takes jobs again, also those that have left it, where its place in them is free. ZPS_ERR_REFUSED: its process is
+ * about to end. */
 zps_err_t zps_members_undrain_named(struct zps_members *members, const char *name,
                                     const struct zps_member_server **server_p, struct zps_error *error) ZPS_MUSTCHECK;
 /* Of a job that a draining server has: whether it stays there until it ends, and why; else it leaves the server, now or
@@ -323,6 +335,8 @@ static inline uint32_t zps_member_job_servers_lost(const struct zps_member_job *
 }
 /* Whether servers or ranks have yet to answer. */
 bool zps_member_map_is_open(const struct zps_member_job *job);
+/* A server that is to take this place has yet to answer. */
+bool zps_member_job_admits(const struct zps_member_job *job, uint32_t position);
 /* The positions of the job's servers that are lost or drained, for zps_control_job_map_write(): *lost_p is malloc'd. */
 zps_err_t zps_member_job_lost(const struct zps_member_job *job, uint32_t **lost_p, uint32_t *n_p) ZPS_MUSTCHECK;
 /* Of them, those that have not been let go of the job yet; likewise. */

@@ -55,6 +55,34 @@ zps_err_t zps_members_fabric_check(const struct zps_net_info *a, const char *who
 /* drains.c */
 /* Where servers of the job drain, it begins to go on without them, unless it stays or cannot yet. Whether it does. */
 bool zps_members_drain_try(struct zps_members *members, struct zps_member_job *job);
+/* Whether a running job's rounds cannot be pushed once more, to other servers; and why. */
+bool zps_members_cannot_move(const struct zps_members *members, const struct zps_member_job *job,
+                             struct zps_error *why);
+/* Whether the connection of one of its servers or ranks has ended. */
+bool zps_member_job_any_away(const struct zps_member_job *job);
+
+/* refill.c */
+/* After a server has come, and after the job last changed, none is asked: so those that come one after the other are
+ * taken in together. */
+#define ZPS_REFILL_SETTLE_NS (5 * ZPS_NS_PER_S)
+/* Servers that could take the free places of a running job are asked to, when it is time; when all have answered, they
+ * do. When that is. */
+uint64_t zps_members_refill_tick(struct zps_members *members, struct zps_member_job *job, uint64_t now_ns);
+
+/* joiners.c */
+/* Whether servers are asked to take free places of the job. */
+bool zps_members_refill_is_active(const struct zps_member_job *job);
+struct zps_member_joiner *zps_member_joiner_find(const struct zps_member_job *job,
+                                                 const struct zps_member_server *server); /* NULL: it is none */
+/* Those that are to take places need not: the job has changed. */
+void zps_members_refill_end(struct zps_members *members, struct zps_member_job *job, const char *why);
+/* The server is gone, or away. */
+void zps_members_refill_gone(struct zps_members *members, struct zps_member_job *job,
+                             const struct zps_member_server *server);
+void zps_members_refill_drains(struct zps_members *members, struct zps_member_job *job);
+/* It has answered job.open or tensor.open. False: it is none that is to take a place. */
+bool zps_members_refill_answered(struct zps_members *members, struct zps_member_job *job,
+                                 const struct zps_member_server *server, zps_err_t code, const char *text);
 
 /* servers.c */
 struct zps_member_server *zps_members_server_named(const struct zps_members *members, const char *name);
@@ -67,6 +95,9 @@ void zps_members_server_resume(struct zps_members *members, struct zps_member_se
 void zps_members_rank_resume(struct zps_members *members, struct zps_member_job *job, struct zps_member_rank *rank,
                              struct zps_member_client *client);
 uint64_t zps_members_away_tick(struct zps_members *members, uint64_t now_ns);
+/* The server at this position hears of the ranks that are in the job no longer. */
+void zps_members_tell_gone(struct zps_members *members, const struct zps_member_job *job, uint32_t position,
+                           struct zps_member_client *server);
 
 /* jobs.c */
 zps_err_t zps_members_job_create(struct zps_members *members, const struct zps_join_spec *spec, uint64_t now_ns,
@@ -100,6 +131,8 @@ bool zps_members_map_lost(struct zps_members *members, struct zps_member_job *jo
                           const struct zps_member_server *server, const char *reason, const struct zps_error *why);
 /* All servers of the job that drain leave it: others take over. False: there is no memory for it. */
 bool zps_members_map_drained(struct zps_members *members, struct zps_member_job *job);
+/* All servers that join the job have answered: they take their places. */
+void zps_members_map_joined(struct zps_members *members, struct zps_member_job *job);
 /* A server that was about to be let go of the job does not answer any more, or has it no longer. False: it was not. */
 bool zps_members_map_leaver_gone(struct zps_members *members, struct zps_member_job *job,
                                  const struct zps_member_server *server);

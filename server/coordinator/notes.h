@@ -57,6 +57,8 @@ struct zps_job_image {
   uint32_t n_servers;
   const uint32_t *leaving; /* by position, those that drain and have not been let go; NULL: none. n_leaving of them */
   uint32_t n_leaving, n_drained;
+  const uint32_t *since; /* by position, the epoch with which another server took the place, or 0; NULL: none has */
+  uint32_t n_since;
   const struct zps_member_rank *ranks; /* world of them */
   struct zps_error error;              /* ZPS_OK: it runs */
   bool maps;                           /* not all have heard yet which servers are lost */

@@ -53,6 +53,11 @@ static zps_json *set_drained(zps_json *record, const struct zps_member_job *job)
   return zps_json_set(zps_json_set_u64(record, "drained", job->n_drained), "leaving", leaving);
 }
 
+/* Of a job in which servers took free places. */
+static zps_json *set_since(zps_json *record, const struct zps_member_job *job) {
+  return job->since ? zps_control_set_u32s(record, "since", job->since, job->n_servers) : record;
+}
+
 static zps_err_t get_map(const zps_json *record, struct zps_job_image *image, struct zps_error *error) {
   const zps_json *const replay = zps_json_get(record, "replay");
   image->maps = zps_json_opt_bool(record, "maps", false);
@@ -65,7 +70,7 @@ zps_json *zps_record_job_write(const struct zps_member_note *note) {
   bool is_whole = true;
   for (uint32_t i = 0; i < job->n_servers; i++) {
     servers = zps_json_append_u64(servers, job->servers[i] ? job->servers[i]->index : LOST_SERVER);
-    is_whole = is_whole && job->servers[i];
+    is_whole = is_whole && job->servers[i] && !job->since;
   }
   for (uint32_t r = 0; r < job->world; r++) ranks = zps_json_append(ranks, rank_object(job->ranks[r]));
   zps_json *record = zps_json_set_str(zps_control_job_id_write(job->job_id), "name", job->name);
@@ -74,7 +79,7 @@ zps_json *zps_record_job_write(const struct zps_member_note *note) {
   record = zps_control_generation_write(record, &job->generation, 0, job->world);
   record = zps_json_set_u64(record, "next_tensor", job->next_tensor);
   if (job->state == ZPS_JOB_CLOSING) record = zps_record_set_error(record, &job->error);
-  record = set_drained(set_map(record, job, is_whole), job);
+  record = set_since(set_drained(set_map(record, job, is_whole), job), job);
   return zps_json_set(zps_json_set(record, "servers", servers), "ranks", ranks);
 }
 
@@ -91,7 +96,7 @@ zps_err_t zps_record_job_read(struct zps_members *members, const zps_json *recor
                               struct zps_error *error) {
   struct zps_job_image image = {.name = ""};
   const zps_json *from = NULL;
-  uint32_t *servers = NULL, *leaving = NULL;
+  uint32_t *servers = NULL, *leaving = NULL, *since = NULL;
   zps_err_t err = zps_control_job_id_read(record, &image.job_id, error);
   if (!err) err = zps_control_get_name(record, "name", 1, ZPS_NAME_MAX, &image.name, error);
   if (!err) err = zps_json_get_hex(record, "seed", &image.seed, error);
@@ -106,9 +111,12 @@ zps_err_t zps_record_job_read(struct zps_members *members, const zps_json *recor
   if (!err && zps_json_get(record, "leaving"))
     err = zps_control_get_u32s(record, "leaving", ZPS_SERVERS_MAX, UINT32_MAX, &leaving, &image.n_leaving, error);
   if (!err && leaving) err = zps_control_get_u32(record, "drained", 1, ZPS_SERVERS_MAX, &image.n_drained, error);
+  if (!err && zps_json_get(record, "since"))
+    err = zps_control_get_u32s(record, "since", ZPS_SERVERS_MAX, UINT32_MAX, &since, &image.n_since, error);
   if (err) {
     free(servers);
     free(leaving);
+    free(since);
     return err;
   }
   zps_record_get_error(record, &image.error);
@@ -122,12 +130,14 @@ zps_err_t zps_record_job_read(struct zps_members *members, const zps_json *recor
   image.ranks = ranks;
   image.servers = servers;
   image.leaving = leaving;
+  image.since = since;
   if (!err) err = get_map(record, &image, error);
   if (!err) err = zps_record_fits(zps_members_restore_job(members, &image, now_ns), error);
   zps_job_steps_fini(&image.replay);
   free(ranks);
   free(servers);
   free(leaving);
+  free(since);
   return err;
 }
 

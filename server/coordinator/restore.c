@@ -102,6 +102,17 @@ static zps_err_t take_leavers(const struct zps_members *members, struct zps_memb
   return ZPS_OK;
 }
 
+static zps_err_t take_since(struct zps_member_job *job, const struct zps_job_image *image) {
+  free(job->since);
+  job->since = NULL;
+  if (!image->since) return ZPS_OK;
+  if (image->n_since != job->n_servers) return ZPS_ERR_PROTOCOL;
+  job->since = calloc(job->n_servers + 1u, sizeof *job->since);
+  if (!job->since) return ZPS_ERR_NOMEM;
+  memcpy(job->since, image->since, job->n_servers * sizeof *job->since);
+  return ZPS_OK;
+}
+
 /* What was lost while the state says no more of it is brought to its end by finish(). */
 static void take_map(struct zps_member_job *job, struct zps_job_image *image) {
   zps_members_map_end(job);
@@ -135,7 +146,8 @@ zps_err_t zps_members_restore_job(struct zps_members *members, struct zps_job_im
   }
   count_ranks(job);
   zps_members_restore_counters(members, 0, job->epoch);
-  return take_leavers(members, job, image);
+  const zps_err_t taken = take_leavers(members, job, image);
+  return taken ? taken : take_since(job, image);
 }
 
 zps_err_t zps_members_restore_failed(struct zps_members *members, uint64_t job_id, const struct zps_error *why) {

@@ -61,6 +61,7 @@ zps_err_t zps_members_server_register(struct zps_members *members, struct zps_me
   server->fabric = *spec->fabric;
   server->secret = spec->secret;
   server->draining = server->stops = spec->draining;
+  server->came_ns = members->now_ns;
   server->client = client;
   client->server = server;
   members->epoch++;
@@ -117,6 +118,8 @@ uint64_t zps_members_tick(struct zps_members *members, uint64_t now_ns) {
     if (map_deadline == ZPS_NEVER && zps_members_drain_try(members, job))
       map_deadline = zps_members_map_tick(members, job, now_ns);
     if (map_deadline < deadline) deadline = map_deadline;
+    const uint64_t refill_deadline = zps_members_refill_tick(members, job, now_ns);
+    if (refill_deadline < deadline) deadline = refill_deadline;
     const uint64_t closes_deadline = zps_members_closes_tick(members, job, now_ns);
     if (closes_deadline < deadline) deadline = closes_deadline;
     const uint64_t closing_deadline = zps_members_closing_tick(members, job, now_ns);

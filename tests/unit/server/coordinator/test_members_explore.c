@@ -48,6 +48,11 @@ struct request { /* tensor.open a server has to answer */
   uint32_t tensor;
 };
 
+struct late { /* job.open a server has to answer, of a job that it has forgotten since */
+  unsigned server;
+  uint64_t job_id;
+};
+
 struct map { /* job.map a server has to answer */
   unsigned server;
   uint64_t job_id;
@@ -68,6 +73,9 @@ struct world {
   unsigned n_tokens;
   struct request open[OPEN_MAX];
   unsigned n_open;
+  struct late late[OPEN_MAX];
+  unsigned n_late;
+  unsigned n_refills; /* servers that took free places */
   struct map maps[OPEN_MAX];
   unsigned n_maps;
   bool replays;
@@ -135,6 +143,11 @@ static void check_ranks_mapped(struct world *world, const struct zps_member_job 
     if (job->ranks[r]->state == ZPS_RANK_IN) assert_int_equal(world->fakes[job->ranks[r]->pid].mapped, job->epoch);
 }
 
+static bool is_joiner(const struct zps_action *action, const struct fake *server) {
+  return zps_member_job_admits(action->job, action->position) &&
+         action->job->joiners[action->position].server == server->client.server;
+}
+
 static void on_act(void *ctx, const struct zps_action *action) {
   struct world *world = ctx;
   if (action->type == ZPS_ACT_JOB_ENDED) {
@@ -153,17 +166,20 @@ static void on_act(void *ctx, const struct zps_action *action) {
   }
   switch (action->type) {
     case ZPS_ACT_JOB_OPEN:
-      assert_true(fake->n_held < HELD_MAX && action->job->servers[action->position] == fake->client.server);
+      assert_true(fake->n_held < HELD_MAX);
+      assert_true(action->job->servers[action->position] == fake->client.server || is_joiner(action, fake));
       fake->held[fake->n_held++] = (struct held){.job_id = action->job->job_id};
       break;
     case ZPS_ACT_JOB_CLOSE:
+      assert_true(world->n_late < OPEN_MAX);
+      if (!held->answered) world->late[world->n_late++] = (struct late){who, held->job_id};
       *held = fake->held[--fake->n_held];
       break;
     case ZPS_ACT_RANK_GONE:
       assert_true(action->code == ZPS_ERR_CLOSED || action->code == ZPS_ERR_PEER_LOST);
       break;
     case ZPS_ACT_TENSOR_OPEN:
-      assert_true(held->answered && world->n_open < OPEN_MAX);
+      assert_true((held->answered || is_joiner(action, fake)) && world->n_open < OPEN_MAX);
       world->open[world->n_open++] =
           (struct request){.server = who, .job_id = action->job->job_id, .tensor = action->tensor->spec.tensor};
       break;
@@ -175,6 +191,11 @@ static void on_act(void *ctx, const struct zps_action *action) {
       assert_true(world->replays && held->answered && action->job->epoch >= held->asked && world->n_maps < OPEN_MAX);
       assert_int_equal(action->job->state, ZPS_JOB_RUNNING);
       assert_ptr_equal(who_is_at(action->job, action->position), fake->client.server);
+      if (action->job->since && action->job->since[action->position] == action->job->epoch) {
+        for (unsigned i = 0; i < world->n_open; i++) /* it has all tensors that are open */
+          assert_false(world->open[i].server == who && world->open[i].job_id == action->job->job_id);
+        world->n_refills++;
+      }
       held->asked = action->job->epoch;
       world->maps[world->n_maps++] =
           (struct map){.server = who, .job_id = action->job->job_id, .epoch = action->job->epoch};
@@ -276,8 +297,9 @@ static void check_job(struct world *world, const struct zps_member_job *job) {
     for (uint32_t i = 0; i < job->n_servers; i++) n_servers += job->servers[i] != NULL;
     if (job->state == ZPS_JOB_OPENING || !world->replays) assert_int_equal(n_servers, job->n_servers);
     assert_true(n_servers > 0);
-    if (n_servers == job->n_servers) assert_int_equal(job->map.state, ZPS_MAP_NONE);
-    for (uint32_t r = 0; job->state == ZPS_JOB_RUNNING && n_servers < job->n_servers && r < job->world; r++) {
+    const bool was_mapped = n_servers < job->n_servers || job->since;
+    if (!was_mapped) assert_int_equal(job->map.state, ZPS_MAP_NONE);
+    for (uint32_t r = 0; job->state == ZPS_JOB_RUNNING && was_mapped && r < job->world; r++) {
       if (job->ranks[r]->state != ZPS_RANK_IN || !job->ranks[r]->client) continue;
       const bool is_over = job->map.state == ZPS_MAP_NONE || job->map.state == ZPS_MAP_OVER;
       assert_int_equal(world->fakes[fake_of(world, job->ranks[r]->client)].replayed == job->epoch, is_over);
@@ -327,6 +349,14 @@ static void register_tensor(struct world *world, struct fake *fake, uint64_t row
 
 static const char *const names[] = {"s0", "s1", "s2"};
 
+static void forget_late(struct world *world, unsigned who) {
+  for (unsigned i = 0; i < world->n_late;)
+    if (world->late[i].server == who)
+      world->late[i] = world->late[--world->n_late];
+    else
+      i++;
+}
+
 static void go_down(struct world *world, unsigned who) {
   struct fake *fake = &world->fakes[who];
   for (unsigned i = 0; i < world->n_open;) { /* the connection's pending calls fail with it, before it is gone */
@@ -339,6 +369,7 @@ static void go_down(struct world *world, unsigned who) {
     zps_members_tensor_opened(world->members, &fake->client, request.job_id, request.tensor, ZPS_ERR_CLOSED, "closed",
                               world->now_ns);
   }
+  forget_late(world, who);
   for (unsigned i = 0; i < world->n_maps;) {
     if (world->maps[i].server != who) {
       i++;
@@ -358,6 +389,7 @@ static void go_down(struct world *world, unsigned who) {
 /* Calls to a server that is away fail with its connection. */
 static void go_away(struct world *world, unsigned who) {
   struct fake *fake = &world->fakes[who];
+  forget_late(world, who);
   for (unsigned i = 0; i < world->n_open;) {
     if (world->open[i].server == who)
       world->open[i] = world->open[--world->n_open];
@@ -447,7 +479,16 @@ static void toggle(struct world *world, unsigned who) {
   }
 }
 
+static void answer_late(struct world *world, zps_err_t code) {
+  while (world->n_late) {
+    const struct late late = world->late[--world->n_late];
+    zps_members_job_opened(world->members, &world->fakes[late.server].client, late.job_id, code, code ? "no" : NULL,
+                           world->now_ns);
+  }
+}
+
 static void answer_all(struct world *world, zps_err_t code) {
+  answer_late(world, code);
   for (unsigned s = 0; s < N_SERVERS; s++) {
     for (unsigned i = 0; i < world->fakes[s].n_held; i++) {
       struct held *held = &world->fakes[s].held[i];
@@ -528,6 +569,13 @@ static void toggle_drain(struct world *world, const char *name) {
 }
 
 enum { N_EVENTS = N_SERVERS + N_WORKERS + 19 };
+
+/* Long enough for servers to take free places; so not one of the short sequences' events. */
+static void let_time_pass(struct world *world) {
+  world->now_ns += 6 * ZPS_NS_PER_S;
+  assert_true(zps_members_tick(world->members, world->now_ns) > world->now_ns);
+  check(world);
+}
 
 static void event(struct world *world, unsigned what) {
   struct fake *w0 = &world->fakes[N_SERVERS], *w1 = &world->fakes[N_SERVERS + 1];
@@ -727,6 +775,45 @@ static void test_random_sequences_of_connections(void **state) {
   }
 }
 
+/* Servers go, come and are taken in, and whatever else happens meanwhile. */
+static void test_random_sequences_of_places(void **state) {
+  (void)state;
+  static struct world world;
+  unsigned n_refills = 0;
+  for (uint64_t seed = 0; seed < 5000; seed += THIN_STRIDE) {
+    struct zps_rng rng = {seed};
+    world_init(&world, seed, true);
+    for (unsigned i = 0; i < 150; i++) {
+      const uint64_t what = zps_rng_below(&rng, 32);
+      if (world.n_stories == 0 || !world.fakes[N_SERVERS].in || !world.fakes[N_SERVERS + 1].in) {
+        for (unsigned w = N_SERVERS; w < N_SERVERS + 2; w++) /* from the beginning, with both ranks */
+          if (world.fakes[w].up && !world.fakes[w].in) event(&world, w);
+        for (unsigned w = 0; w < N_SERVERS + 2; w++)
+          if (!world.fakes[w].up) event(&world, w);
+        event(&world, ANSWER);
+      } else if (what < 9) {
+        let_time_pass(&world);
+      } else if (what < 16) {
+        event(&world, ANSWER);
+      } else if (what < 24) {
+        event(&world, N_SERVERS + N_WORKERS + 16);
+        event(&world, N_SERVERS + N_WORKERS + 17);
+      } else if (what < 31) {
+        const unsigned who = (unsigned)zps_rng_below(&rng, N_SERVERS);
+        if (what == 24 && world.fakes[who].up)
+          go_away(&world, who);
+        else
+          event(&world, who);
+      } else {
+        event(&world, (unsigned)zps_rng_below(&rng, N_EVENTS));
+      }
+    }
+    n_refills += world.n_refills;
+    world_fini(&world);
+  }
+  assert_true(n_refills > 500 / THIN_STRIDE);
+}
+
 static void sink(void *ctx, enum zps_log_level level, const char *component, const char *text) {
   (void)ctx, (void)component, (void)text;
   assert_true(level > ZPS_LOG_ERROR); /* losing peers is for warnings */
@@ -741,6 +828,7 @@ int main(void) {
       cmocka_unit_test(test_every_sequence_after_a_loss),
       cmocka_unit_test(test_random_sequences),
       cmocka_unit_test(test_random_sequences_of_connections),
+      cmocka_unit_test(test_random_sequences_of_places),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

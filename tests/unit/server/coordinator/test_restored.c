@@ -264,6 +264,45 @@ static void test_a_server_that_drains(void **state) {
   for (unsigned i = 0; i < n_all; i++) free(all[i]);
 }
 
+/* ------------------------------------------------------------ servers that took free places */
+
+#define JOB_REFILLED(since, more)                                                                            \
+  "{\"what\":\"job\",\"job_id\":\"0x1\",\"name\":\"j\",\"seed\":\"0x2\",\"epoch\":9,\"next_tensor\":0," more \
+  "\"servers\":[0,2],\"since\":[" since "],\"ranks\":[" RANK("0") "," RANK("1") "]}"
+
+/* All have heard, or not: whoever comes back is told of the same steps, or of the place that was taken. */
+static void test_a_place_that_was_taken(void **state) {
+  (void)state;
+  static const char *const over[] = {SERVER("0", "a"), SERVER("2", "c"), JOB_REFILLED("0,9", "")};
+  static const char *const open[] = {SERVER("0", "a"), SERVER("2", "c"), JOB_REFILLED("0,9", "\"maps\":true,")};
+  static const char *const short_of_one[] = {SERVER("0", "a"), SERVER("2", "c"), JOB_REFILLED("9", "")};
+  struct zps_member_client clients[2] = {{.server = NULL}};
+  struct zps_members *members = make_again(true, over, 3);
+  const struct zps_member_job *job = job_of(members);
+  assert_true(job->map.state == ZPS_MAP_NONE && job->epoch == 9 && job->since[0] == 0 && job->since[1] == 9);
+  server_back(members, &clients[0], "c", 0x102);
+  rank_back(members, &clients[1], 0);
+  assert_true(seen.acts[ZPS_ACT_MAP_SERVER] == 0 && seen.acts[ZPS_ACT_REPLAY_SERVER] == 1);
+  assert_true(seen.acts[ZPS_ACT_MAP_RANK] == 0 && seen.acts[ZPS_ACT_REPLAY_RANK] == 1);
+  leave(members, clients, 2);
+  memset(clients, 0, sizeof clients);
+  members = make_again(true, open, 3);
+  job = job_of(members);
+  assert_true(job->map.state == ZPS_MAP_SERVERS && job->map.n_pending == 2 && job->epoch > 9 && job->since[1] == 9);
+  server_back(members, &clients[0], "c", 0x102);
+  assert_int_equal(seen.acts[ZPS_ACT_MAP_SERVER], 1);
+  leave(members, clients, 1);
+  struct zps_error error = {.text = ""};
+  zps_json *record;
+  members = make(true);
+  for (unsigned i = 0; i < 3; i++) {
+    assert_int_equal(zps_json_parse(short_of_one[i], strlen(short_of_one[i]), &record, &error), ZPS_OK);
+    assert_int_equal(zps_record_read(members, record, 5, &error), i < 2 ? ZPS_OK : ZPS_ERR_PROTOCOL);
+    zps_json_unref(record);
+  }
+  zps_members_destroy(members);
+}
+
 /* ------------------------------------------------------------ nonsense */
 
 /* Records that do not fit are refused by name. */
@@ -307,6 +346,7 @@ int main(void) {
       cmocka_unit_test_teardown(test_a_map_under_way_begins_anew, teardown),
       cmocka_unit_test_teardown(test_a_second_loss, teardown),
       cmocka_unit_test_teardown(test_a_server_that_drains, teardown),
+      cmocka_unit_test_teardown(test_a_place_that_was_taken, teardown),
       cmocka_unit_test_teardown(test_nonsense, teardown),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

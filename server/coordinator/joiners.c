@@ -1,0 +1,85 @@
+/*
+ * Servers that are to take free places in a running job (refill.c): who they are, what they have answered, and what
+ * sends them away again. Whatever changes the job while they are asked does: they are asked anew, later.
+ */
+#include "server/coordinator/members_impl.h"
+
+#define ZPS_LOG_COMPONENT "members"
+#include "common/base/log.h"
+
+static bool is_active(const struct zps_member_joiner *joiner) {
+  return joiner->server && !joiner->is_sent_away;
+}
+
+bool zps_members_refill_is_active(const struct zps_member_job *job) {
+  for (uint32_t i = 0; job->joiners && i < job->n_servers; i++)
+    if (is_active(&job->joiners[i])) return true;
+  return false;
+}
+
+bool zps_member_job_admits(const struct zps_member_job *job, uint32_t position) {
+  return job->joiners && position < job->n_servers && is_active(&job->joiners[position]);
+}
+
+/* ------------------------------------------------------------ sent away */
+
+/* Answers to what it was asked may be under way: until they are here it is asked nothing more. */
+static void send_away(struct zps_members *members, const struct zps_member_job *job, uint32_t position,
+                      const char *why) {
+  struct zps_member_joiner *const joiner = &job->joiners[position];
+  joiner->is_sent_away = true;
+  joiner->server->n_jobs--;
+  zps_members_act(
+      members,
+      &(struct zps_action){
+          .type = ZPS_ACT_JOB_CLOSE, .client = joiner->server->client, .job = job, .position = position, .text = why});
+  if (joiner->n_pending == 0 || !joiner->server->client) *joiner = (struct zps_member_joiner){.server = NULL};
+}
+
+void zps_members_refill_end(struct zps_members *members, struct zps_member_job *job, const char *why) {
+  if (!zps_members_refill_is_active(job)) return;
+  zps_log_info("job '%s': no servers take the places that are free, for now: %s", job->name, why);
+  for (uint32_t i = 0; i < job->n_servers; i++)
+    if (is_active(&job->joiners[i])) send_away(members, job, i, why);
+  job->refill_ns = members->now_ns + ZPS_REFILL_SETTLE_NS;
+}
+
+struct zps_member_joiner *zps_member_joiner_find(const struct zps_member_job *job,
+                                                 const struct zps_member_server *server) {
+  for (uint32_t i = 0; job->joiners && i < job->n_servers; i++)
+    if (job->joiners[i].server == server) return &job->joiners[i];
+  return NULL;
+}
+
+void zps_members_refill_gone(struct zps_members *members, struct zps_member_job *job,
+                             const struct zps_member_server *server) {
+  struct zps_member_joiner *const joiner = zps_member_joiner_find(job, server);
+  if (!joiner) return;
+  const bool was_active = is_active(joiner);
+  if (was_active) joiner->server->n_jobs--;
+  *joiner = (struct zps_member_joiner){.server = NULL};
+  if (was_active) zps_members_refill_end(members, job, "one that was to take one is gone");
+}
+
+void zps_members_refill_drains(struct zps_members *members, struct zps_member_job *job) {
+  for (uint32_t i = 0; job->joiners && i < job->n_servers; i++)
+    if (is_active(&job->joiners[i]) && job->joiners[i].server->draining)
+      zps_members_refill_end(members, job, "one that was to take one drains");
+}
+
+/* ------------------------------------------------------------ answered */
+
+bool zps_members_refill_answered(struct zps_members *members, struct zps_member_job *job,
+                                 const struct zps_member_server *server, zps_err_t code, const char *text) {
+  struct zps_member_joiner *const joiner = zps_member_joiner_find(job, server);
+  if (!joiner || code == ZPS_ERR_CLOSED) return joiner;
+  if (joiner->n_pending > 0) joiner->n_pending--;
+  if (joiner->is_sent_away) {
+    if (joiner->n_pending == 0) *joiner = (struct zps_member_joiner){.server = NULL};
+  } else if (code) {
+    zps_log_warn("job '%s': server %u '%s' (host %s) cannot take a place in it: %s", job->name, server->index,
+                 server->name, server->host, text);
+    zps_members_refill_end(members, job, "one of them could not");
+  }
+  return true;
+}

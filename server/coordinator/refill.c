@@ -1,0 +1,112 @@
+/*
+ * A job that runs takes servers in for those that it lost, or that left it: each takes a place that is free, and with
+ * it the partitions that the place had at first. Such a server is told of the job and its tensors while the rounds go
+ * on (it is joining); when all that join have answered, the job goes on with them as it goes on without those that are
+ * lost, in an epoch of its own (maps.c). Whatever else changes the job meanwhile sends them away; they are asked again.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "server/coordinator/members_impl.h"
+
+#define ZPS_LOG_COMPONENT "members"
+#include "common/base/log.h"
+
+/* ------------------------------------------------------------ asked */
+
+static bool is_free(const struct zps_member_job *job, uint32_t position) {
+  return !job->servers[position] && !(job->leaving && job->leaving[position]) &&
+         !(job->joiners && job->joiners[position].server);
+}
+
+/* The next server, in the order in which they came, that could take a place. It waits for others to come with it. */
+static struct zps_member_server *next_server(const struct zps_members *members, const struct zps_member_job *job,
+                                             unsigned *at, uint64_t *ready_ns) {
+  while (*at < members->n_servers) {
+    struct zps_member_server *const server = members->servers[(*at)++];
+    if (!server->client || server->draining || zps_member_job_has(job, server) || zps_member_joiner_find(job, server))
+      continue;
+    if (server->came_ns && server->came_ns + ZPS_REFILL_SETTLE_NS > *ready_ns)
+      *ready_ns = server->came_ns + ZPS_REFILL_SETTLE_NS;
+    return server;
+  }
+  return NULL;
+}
+
+static void open_tensors(struct zps_members *members, const struct zps_member_job *job, uint32_t position) {
+  struct zps_member_joiner *const joiner = &job->joiners[position];
+  for (uint32_t i = 0; i < job->n_tensors; i++) {
+    if (job->tensors[i]->state != ZPS_TENSOR_OPEN) continue;
+    joiner->n_pending++;
+    zps_members_act(members, &(struct zps_action){.type = ZPS_ACT_TENSOR_OPEN,
+                                                  .client = joiner->server->client,
+                                                  .job = job,
+                                                  .tensor = job->tensors[i],
+                                                  .position = position});
+  }
+}
+
+static void ask(struct zps_members *members, const struct zps_member_job *job, uint32_t position,
+                struct zps_member_server *server) {
+  job->joiners[position] = (struct zps_member_joiner){.server = server, .n_pending = 1};
+  server->n_jobs++;
+  zps_log_info("job '%s': server %u '%s' is to take place %u", job->name, server->index, server->name, position);
+  zps_members_act(members, &(struct zps_action){
+                               .type = ZPS_ACT_JOB_OPEN, .client = server->client, .job = job, .position = position});
+  zps_members_tell_gone(members, job, position, server->client);
+  open_tensors(members, job, position);
+}
+
+/* A tensor that is being opened is asked of the servers that there are. */
+static bool any_opening(const struct zps_member_job *job) {
+  for (uint32_t i = 0; i < job->n_tensors; i++)
+    if (job->tensors[i]->state == ZPS_TENSOR_OPENING) return true;
+  return false;
+}
+
+static bool may_begin(const struct zps_members *members, const struct zps_member_job *job) {
+  struct zps_error why;
+  uint32_t n_free = 0;
+  if (job->state != ZPS_JOB_RUNNING || job->map.state != ZPS_MAP_NONE || job->n_left > 0) return false;
+  if (job->generation.number > 0) return false; /* the next one has all servers */
+  for (uint32_t i = 0; i < job->n_servers; i++) n_free += is_free(job, i);
+  return n_free > 0 && !any_opening(job) && !zps_member_job_any_away(job) &&
+         !zps_members_cannot_move(members, job, &why);
+}
+
+static uint64_t try_begin(struct zps_members *members, struct zps_member_job *job, uint64_t now_ns) {
+  uint64_t ready_ns = job->refill_ns;
+  unsigned at = 0, n = 0;
+  if (!may_begin(members, job)) return ZPS_NEVER;
+  while (next_server(members, job, &at, &ready_ns)) n++;
+  if (n == 0) return ZPS_NEVER;
+  if (now_ns < ready_ns) return ready_ns;
+  if (!job->joiners) job->joiners = calloc(job->n_servers, sizeof *job->joiners);
+  if (!job->joiners) return now_ns + ZPS_REFILL_SETTLE_NS;
+  at = 0;
+  for (uint32_t i = 0; i < job->n_servers; i++) {
+    if (!is_free(job, i)) continue;
+    struct zps_member_server *const server = next_server(members, job, &at, &ready_ns);
+    if (!server) break;
+    ask(members, job, i, server);
+  }
+  return ZPS_NEVER;
+}
+
+/* ------------------------------------------------------------ all have answered */
+
+static void try_end(struct zps_members *members, struct zps_member_job *job) {
+  struct zps_error why;
+  for (uint32_t i = 0; i < job->n_servers; i++)
+    if (zps_member_job_admits(job, i) && job->joiners[i].n_pending > 0) return;
+  if (zps_members_cannot_move(members, job, &why))
+    zps_members_refill_end(members, job, why.text);
+  else
+    zps_members_map_joined(members, job);
+}
+
+uint64_t zps_members_refill_tick(struct zps_members *members, struct zps_member_job *job, uint64_t now_ns) {
+  if (!zps_members_refill_is_active(job)) return try_begin(members, job, now_ns);
+  try_end(members, job);
+  return zps_members_map_tick(members, job, now_ns);
+}

@@ -1,0 +1,293 @@
+/* Servers take the places of those that a running job lost, or that left it: when they are asked, what they hear, when
+ * they are in, and what sends them away. test_members_explore.c has the invariants that hold for every order of events.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "common/base/clock.h"
+#include "tests/unit/server/coordinator/members_rig.h"
+
+enum { A = 0, B = 1, R0 = 2, R1 = 3, D = 6, C = 7 }; /* clients: servers, ranks, and two more servers */
+
+static uint64_t now_ns;
+
+static const struct zps_member_job *the_job(void) {
+  return zps_members_job_first(rig.members);
+}
+
+static void server(unsigned client, const char *name) {
+  const struct zps_server_spec spec = {
+      .name = name, .host = "node", .pid = 1, .fabric = &members_tcp, .secret = 70 + (uint64_t)client};
+  assert_int_equal(zps_members_server_register(rig.members, &rig.clients[client], &spec, false, &rig.error), ZPS_OK);
+}
+
+static void join(unsigned client, uint32_t rank) {
+  const struct zps_join_spec spec = {.job = "x",
+                                     .host = "node",
+                                     .world = 2,
+                                     .rank = rank,
+                                     .pid = client,
+                                     .timeout_ms = 1500,
+                                     .fabric = &members_tcp,
+                                     .secret = 90 + rank};
+  assert_int_equal(zps_members_join(rig.members, &rig.clients[client], &spec, &rig.clients[client], 0, &rig.error),
+                   ZPS_OK);
+}
+
+static void opened(unsigned client, uint32_t tensor, zps_err_t code) {
+  zps_members_tensor_opened(rig.members, &rig.clients[client], the_job()->job_id, tensor, code, "it has no room", 5);
+}
+
+static unsigned told(enum zps_action_type type, unsigned client) {
+  return members_count(type, client, NULL);
+}
+
+/* Time goes on by `s` seconds. */
+static uint64_t pass(unsigned s) {
+  now_ns += s * ZPS_NS_PER_S;
+  return zps_members_tick(rig.members, now_ns);
+}
+
+static void answer(unsigned client) {
+  zps_members_map_answered(rig.members, &rig.clients[client], the_job()->job_id, the_job()->epoch, ZPS_OK, NULL);
+}
+
+static void all_mapped(void) {
+  const struct zps_job_steps none = {.job_id = the_job()->job_id, .epoch = the_job()->epoch};
+  for (unsigned client = R0; client <= R1; client++)
+    assert_int_equal(zps_members_mapped(rig.members, &rig.clients[client], &none, &rig.error), ZPS_OK);
+  pass(0);
+}
+
+/* Servers a and b, at positions 0 and 1, and tensor 0; then b is lost, and the job goes on with a. */
+static uint64_t on_one_of_two(void) {
+  now_ns = ZPS_NS_PER_S;
+  zps_members_set_replays(rig.members, true);
+  server(A, "a");
+  server(B, "b");
+  for (uint32_t r = 0; r < 2; r++) join(R0 + r, r);
+  const uint64_t job_id = the_job()->job_id;
+  members_opened(A, job_id, ZPS_OK);
+  members_opened(B, job_id, ZPS_OK);
+  assert_int_equal(members_tensor(R0, job_id, "w", 100000, 12), ZPS_OK);
+  opened(A, 0, ZPS_OK);
+  opened(B, 0, ZPS_OK);
+  zps_members_client_lost(rig.members, &rig.clients[B], "gone");
+  answer(A);
+  pass(0);
+  all_mapped();
+  assert_int_equal(the_job()->map.state, ZPS_MAP_NONE);
+  return job_id;
+}
+
+/* c has come, and is asked, as `times` say it was. */
+static void asked(unsigned client, unsigned times) {
+  pass(6);
+  assert_int_equal(told(ZPS_ACT_JOB_OPEN, client), times);
+}
+
+static void test_a_server_takes_the_place(void **state) {
+  (void)state;
+  const struct members_seen *seen = NULL;
+  uint32_t *lost, n_lost;
+  const uint64_t job_id = on_one_of_two();
+  const uint32_t before = the_job()->epoch;
+  server(C, "c");
+  assert_int_equal(pass(1), 6 * ZPS_NS_PER_S); /* others may come with it */
+  assert_int_equal(told(ZPS_ACT_JOB_OPEN, C), 0);
+  pass(4);
+  assert_int_equal(members_count(ZPS_ACT_JOB_OPEN, C, &seen), 1);
+  assert_int_equal(seen->action.position, 1);
+  assert_true(zps_member_job_admits(the_job(), 1) && !zps_member_job_admits(the_job(), 0));
+  assert_int_equal(told(ZPS_ACT_TENSOR_OPEN, C), 1);
+  assert_int_equal(rig.clients[C].server->n_jobs, 1);
+  members_opened(C, job_id, ZPS_OK);
+  assert_int_equal(the_job()->epoch, before); /* it has yet to open the tensor */
+  opened(C, 0, ZPS_OK);
+  pass(0);
+  assert_true(the_job()->epoch > before && the_job()->since[1] == the_job()->epoch && the_job()->since[0] == 0);
+  assert_true(zps_member_job_holds(the_job(), rig.clients[C].server));
+  assert_int_equal(zps_member_job_servers_lost(the_job()), 0);
+  assert_int_equal(told(ZPS_ACT_MAP_SERVER, A), 2);
+  assert_int_equal(told(ZPS_ACT_MAP_SERVER, C), 1);
+  answer(A);
+  assert_int_equal(told(ZPS_ACT_MAP_RANK, R0), 1);
+  answer(C);
+  assert_int_equal(told(ZPS_ACT_MAP_RANK, R0), 2);
+  assert_int_equal(zps_member_job_lost(the_job(), &lost, &n_lost), ZPS_OK);
+  free(lost);
+  assert_int_equal(n_lost, 0);
+  all_mapped();
+  assert_int_equal(told(ZPS_ACT_REPLAY_RANK, R1), 2);
+  assert_int_equal(told(ZPS_ACT_REPLAY_SERVER, C), 1);
+  assert_int_equal(pass(60), ZPS_NEVER);
+  /* It is one like any other: a's place is lost to it, and free again. */
+  zps_members_client_lost(rig.members, &rig.clients[A], "gone");
+  assert_int_equal(the_job()->state, ZPS_JOB_RUNNING);
+  assert_int_equal(zps_member_job_servers_lost(the_job()), 1);
+}
+
+/* Places are taken together; there may be more servers than places. */
+static void test_two_at_once(void **state) {
+  (void)state;
+  const struct members_seen *seen = NULL;
+  const uint64_t job_id = on_one_of_two();
+  server(C, "c");
+  pass(3);
+  server(D, "d");
+  asked(C, 1);
+  assert_int_equal(told(ZPS_ACT_JOB_OPEN, D), 0); /* no place is left */
+  members_opened(C, job_id, ZPS_OK);
+  opened(C, 0, ZPS_OK);
+  pass(0);
+  zps_members_client_lost(rig.members, &rig.clients[A], "gone");
+  answer(C);
+  all_mapped();
+  asked(D, 1);
+  assert_int_equal(members_count(ZPS_ACT_JOB_OPEN, D, &seen), 1);
+  assert_int_equal(seen->action.position, 0);
+}
+
+/* Its answers mean nothing then, and it is asked again when all of them are here. */
+static void check_sent_away(unsigned times) {
+  assert_int_equal(told(ZPS_ACT_JOB_CLOSE, C), times);
+  assert_false(zps_member_job_admits(the_job(), 1));
+  assert_int_equal(rig.clients[C].server->n_jobs, 0);
+}
+
+static void test_a_tensor_comes_or_goes_meanwhile(void **state) {
+  (void)state;
+  const uint64_t job_id = on_one_of_two();
+  server(C, "c");
+  asked(C, 1);
+  assert_int_equal(members_tensor(R0, job_id, "u", 1000, 0), ZPS_OK);
+  check_sent_away(1);
+  assert_int_equal(told(ZPS_ACT_TENSOR_OPEN, C), 1);
+  asked(C, 1); /* of a job whose tensors are not all open nothing is asked, */
+  opened(A, 1, ZPS_OK);
+  asked(C, 1); /* nor of a server that owes answers */
+  members_opened(C, job_id, ZPS_OK);
+  opened(C, 0, ZPS_OK);
+  assert_false(zps_member_job_holds(the_job(), rig.clients[C].server));
+  asked(C, 2);
+  assert_int_equal(told(ZPS_ACT_TENSOR_OPEN, C), 3);
+  for (unsigned client = R0; client <= R1; client++)
+    assert_int_equal(zps_members_tensor_close(rig.members, &rig.clients[client], job_id, 1, 1500, &rig.clients[client],
+                                              now_ns, &rig.error),
+                     ZPS_OK);
+  check_sent_away(2);
+}
+
+static void test_it_cannot(void **state) {
+  (void)state;
+  const uint64_t job_id = on_one_of_two();
+  const uint32_t before = the_job()->epoch;
+  server(C, "c");
+  asked(C, 1);
+  members_opened(C, job_id, ZPS_ERR_NOMEM);
+  check_sent_away(1);
+  opened(C, 0, ZPS_ERR_UNKNOWN);
+  assert_true(the_job()->state == ZPS_JOB_RUNNING && the_job()->epoch == before);
+  assert_int_equal(the_job()->tensors[0]->state, ZPS_TENSOR_OPEN);
+  asked(C, 2); /* later it may */
+}
+
+static void test_it_goes_or_drains_meanwhile(void **state) {
+  (void)state;
+  const struct zps_member_server *at = NULL;
+  on_one_of_two();
+  server(C, "c");
+  asked(C, 1);
+  zps_members_client_lost(rig.members, &rig.clients[C], "gone");
+  assert_int_equal(the_job()->state, ZPS_JOB_RUNNING);
+  assert_int_equal(told(ZPS_ACT_JOB_CLOSE, C), 0);
+  server(C, "c");
+  asked(C, 2);
+  zps_members_client_away(rig.members, &rig.clients[C], now_ns + 60 * ZPS_NS_PER_S, "cut");
+  assert_int_equal(told(ZPS_ACT_JOB_CLOSE, C), 0); /* it hears of it when it registers */
+  assert_false(zps_member_job_admits(the_job(), 1));
+  server(D, "d");
+  asked(D, 1);
+  assert_int_equal(zps_members_drain_named(rig.members, "d", &at, &rig.error), ZPS_OK);
+  assert_int_equal(told(ZPS_ACT_JOB_CLOSE, D), 1);
+  assert_int_equal(rig.clients[D].server->n_jobs, 0);
+}
+
+static void test_the_job_changes_meanwhile(void **state) {
+  (void)state;
+  const uint64_t job_id = on_one_of_two();
+  server(C, "c");
+  asked(C, 1);
+  zps_members_client_away(rig.members, &rig.clients[R0], now_ns + 60 * ZPS_NS_PER_S, "cut");
+  check_sent_away(1);
+  members_opened(C, job_id, ZPS_OK);
+  opened(C, 0, ZPS_OK);
+  asked(C, 1); /* nothing while a rank is away */
+  const struct zps_resume_spec spec = {.job_id = job_id, .rank = 0, .secret = 90};
+  assert_int_equal(zps_members_resume(rig.members, &rig.clients[R0], &spec, &rig.error), ZPS_OK);
+  asked(C, 2);
+  zps_members_client_lost(rig.members, &rig.clients[R1], "gone"); /* which fails it */
+  assert_int_equal(the_job()->state, ZPS_JOB_CLOSING);
+  check_sent_away(2);
+}
+
+/* Where rounds cannot be pushed once more, and where jobs do not outlive servers. */
+static void test_jobs_that_take_none_in(void **state) {
+  (void)state;
+  const uint64_t job_id = on_one_of_two();
+  server(C, "c");
+  assert_int_equal(zps_members_held(&rig.clients[R0], job_id, "its pushes are large", &rig.error), ZPS_OK);
+  asked(C, 0);
+  assert_int_equal(zps_members_held(&rig.clients[R0], job_id, "", &rig.error), ZPS_OK);
+  asked(C, 1);
+  assert_int_equal(zps_members_held(&rig.clients[R0], job_id, "its pushes are large", &rig.error), ZPS_OK);
+  members_opened(C, job_id, ZPS_OK);
+  opened(C, 0, ZPS_OK);
+  pass(0);
+  check_sent_away(1);
+}
+
+/* One that has left in peace, and is taken back. */
+static void test_one_that_had_drained(void **state) {
+  (void)state;
+  const struct zps_member_server *at = NULL;
+  const uint64_t job_id = on_one_of_two();
+  server(C, "c");
+  asked(C, 1);
+  members_opened(C, job_id, ZPS_OK);
+  opened(C, 0, ZPS_OK);
+  pass(0);
+  answer(A);
+  answer(C);
+  all_mapped();
+  assert_int_equal(zps_members_drain_named(rig.members, "c", &at, &rig.error), ZPS_OK);
+  answer(A);
+  answer(C);
+  all_mapped();
+  assert_int_equal(told(ZPS_ACT_JOB_CLOSE, C), 1);
+  assert_int_equal(the_job()->n_drained, 1);
+  asked(C, 1);
+  assert_int_equal(zps_members_undrain_named(rig.members, "c", &at, &rig.error), ZPS_OK);
+  asked(C, 2);
+  members_opened(C, job_id, ZPS_OK);
+  opened(C, 0, ZPS_OK);
+  pass(0);
+  assert_int_equal(the_job()->n_drained, 0);
+  assert_true(the_job()->since[1] == the_job()->epoch);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      MEMBERS_CASE(test_a_server_takes_the_place),         MEMBERS_CASE(test_two_at_once),
+      MEMBERS_CASE(test_a_tensor_comes_or_goes_meanwhile), MEMBERS_CASE(test_it_cannot),
+      MEMBERS_CASE(test_it_goes_or_drains_meanwhile),      MEMBERS_CASE(test_the_job_changes_meanwhile),
+      MEMBERS_CASE(test_jobs_that_take_none_in),           MEMBERS_CASE(test_one_that_had_drained),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
