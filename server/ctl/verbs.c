@@ -54,14 +54,16 @@ static const struct zps_ctl_verb verbs[] = {
          "still has: those that are about to leave it, and those that stay until they end, with the reason. Such are "
          "jobs that push and pull apart, have gradients in a device's memory, or push more than their ranks can keep. "
          "The coordinator remembers which servers drain; the last one that takes jobs is refused. A process that ends "
-         "by SIGTERM drains first. A job that has left a server does not come back to it, nor to the one that is "
-         "started in its place: the last server that a job has keeps it until it ends.",
+         "by SIGTERM drains first. The last server that a job has keeps it until it ends, or another one has come: a "
+         "job "
+         "takes in servers, a few seconds after they came or were taken back, in the places of those that it has left.",
      .examples = {"zenpsctl drain node3 --wait", "zenpsctl drain node3 --wait=30s -o json"},
      .takes = ZPS_CTL_NAME | ZPS_CTL_WAIT},
     {.name = "undrain",
      .method = "undrain",
      .summary = "a server that drains takes new jobs again",
-     .about = "Jobs that have left it do not come back. Refused where its process is about to end, after SIGTERM.",
+     .about = "Running jobs take it in again, after a few seconds. Refused where its process is about to end, after "
+              "SIGTERM.",
      .examples = {"zenpsctl undrain node3"},
      .takes = ZPS_CTL_NAME},
     {.name = "version",

@@ -84,15 +84,17 @@ void cluster_start_one(struct cluster *cluster) {
   coordinator_start(cluster, "server,coordinator", 1);
 }
 
+void cluster_start_server(struct cluster *cluster, unsigned i) {
+  char name[16];
+  snprintf(name, sizeof name, "s%u", i);
+  cluster->servers[i] = daemon_start((const char *const[]){"zenpsd", "--roles", "server", "--control-coordinator",
+                                                           cluster->address, "--server-name", name, NULL});
+}
+
 void cluster_start(struct cluster *cluster, unsigned n_servers) {
   coordinator_start(cluster, "coordinator", n_servers);
   cluster->n_servers = n_servers;
-  for (unsigned i = 0; i < n_servers; i++) {
-    char name[16];
-    snprintf(name, sizeof name, "s%u", i);
-    cluster->servers[i] = daemon_start((const char *const[]){"zenpsd", "--roles", "server", "--control-coordinator",
-                                                             cluster->address, "--server-name", name, NULL});
-  }
+  for (unsigned i = 0; i < n_servers; i++) cluster_start_server(cluster, i);
 }
 
 void cluster_start_with(struct cluster *cluster, unsigned n_servers, const char *const *settings) {

@@ -1,5 +1,5 @@
 /* Servers that are told to end, or drained by zenpsctl, while rounds are under way: the job goes on without them, no
- * step fails, every sum is right, and no server is lost. */
+ * step fails, every sum is right, and no server is lost. And servers that come, or are taken back, in their places. */
 #include <errno.h>
 #include <signal.h>
 #include <sys/wait.h>
@@ -23,8 +23,10 @@ struct move {
     TERMINATED,
     TERMINATED_TOO,
     KILLED,
-    DRAINED
-  } what; /* _TOO: without waiting for the end of the one before */
+    DRAINED,
+    STARTED,  /* one that has ended, again, or */
+    UNDRAINED /* taken back; the job takes it in */
+  } what;     /* _TOO: without waiting for the end of the one before */
   unsigned server;
 };
 
@@ -120,15 +122,36 @@ static bool drains(const struct cluster *cluster, unsigned server) {
          waitpid(cluster->servers[server], NULL, WNOHANG) == 0;
 }
 
-static bool move(const struct cluster *cluster, const struct move *move) {
+/* Of the one job. */
+static unsigned epoch(const struct cluster *cluster) {
+  char jobs[8192];
+  unsigned number = 0;
+  const char *const at = ask(cluster, "jobs", jobs, sizeof jobs) == 0 ? strstr(jobs, "\"epoch\":") : NULL;
+  return at && sscanf(at, "\"epoch\": %u", &number) == 1 ? number : 0;
+}
+
+static bool is_taken_in(struct cluster *cluster, const struct move *move) {
+  const uint64_t until = now_ms() + 60000;
+  const unsigned before = epoch(cluster);
+  char command[64], text[4096];
+  snprintf(command, sizeof command, "undrain s%u", move->server);
+  if (move->what == STARTED) cluster_start_server(cluster, move->server);
+  if (move->what == UNDRAINED && ask(cluster, command, text, sizeof text) != 0) return false;
+  while (epoch(cluster) == before)
+    if (now_ms() > until) return false;
+  return before > 0;
+}
+
+static bool move(struct cluster *cluster, const struct move *move) {
   const pid_t pid = cluster->servers[move->server];
+  if (move->what == STARTED || move->what == UNDRAINED) return is_taken_in(cluster, move);
   if (move->what == DRAINED) return drains(cluster, move->server);
   kill(pid, move->what == KILLED ? SIGKILL : SIGTERM);
   return move[1].what == TERMINATED_TOO || move->what == KILLED || ends_well(pid);
 }
 
 /* The job has heard of each before the next, and goes on after the last. */
-static bool move_all(const struct cluster *cluster, const struct ranks *ranks, const struct move *moves) {
+static bool move_all(struct cluster *cluster, const struct ranks *ranks, const struct move *moves) {
   unsigned at = 6;
   for (unsigned i = 0; moves[i].what; i++, at = atomic_load(&ranks->words[AT]) + 6)
     if (!get_to(ranks, at) || !move(cluster, &moves[i])) return false;
@@ -141,7 +164,7 @@ static void run(const struct scene *scene) {
   struct cluster cluster;
   struct ranks ranks;
   char jobs[8192];
-  unsigned n_killed = 0, n_lost = 0;
+  unsigned n_killed = 0, n_started = 0, n_lost = 0;
   cluster_start(&cluster, scene->n_servers);
   ranks_start(&ranks, &cluster, N_RANKS, trains, scene);
   const bool moved = move_all(&cluster, &ranks, scene->moves);
@@ -150,11 +173,14 @@ static void run(const struct scene *scene) {
   ranks_wait(&ranks, 0);
   assert_true(moved);
   assert_int_equal(status, 0);
-  for (const struct move *at = scene->moves; at->what; at++) n_killed += at->what == KILLED;
+  for (const struct move *at = scene->moves; at->what; at++) {
+    n_killed += at->what == KILLED;
+    n_started += at->what == STARTED && at > scene->moves && at[-1].what == KILLED;
+  }
   const char *const lost = strstr(jobs, "\"servers_lost\":");
   assert_non_null(lost);
   assert_int_equal(sscanf(lost, "\"servers_lost\": %u", &n_lost), 1);
-  assert_int_equal(n_lost, n_killed);
+  assert_int_equal(n_lost, n_killed - n_started);
   cluster_stop(&cluster);
 }
 
@@ -187,6 +213,30 @@ static void test_drained_by_name(void **state) {
 static void test_drained_by_name_then_ended(void **state) {
   (void)state;
   run(&(struct scene){.n_servers = 3, .moves = {{DRAINED, 1}, {TERMINATED, 1}, {DRAINED, 0}}});
+}
+
+/* It has partitions again, which are lost with it again. */
+static void test_started_in_its_place(void **state) {
+  (void)state;
+  run(&(struct scene){.n_servers = 3, .moves = {{KILLED, 1}, {STARTED, 1}, {KILLED, 1}, {KILLED, 0}}});
+}
+
+/* No server is left of those that the job began with. */
+static void test_started_one_after_another(void **state) {
+  (void)state;
+  run(&(struct scene){.n_servers = 2, .moves = {{TERMINATED, 0}, {STARTED, 0}, {TERMINATED, 1}, {STARTED, 1}}});
+}
+
+/* The same process, at the same address. */
+static void test_undrained(void **state) {
+  (void)state;
+  run(&(struct scene){.n_servers = 2, .moves = {{DRAINED, 1}, {UNDRAINED, 1}, {KILLED, 0}}});
+}
+
+static void test_started_under_other_schemes(void **state) {
+  (void)state;
+  run(&(struct scene){.scheme = "sparse-ps", .n_servers = 2, .moves = {{KILLED, 1}, {STARTED, 1}, {KILLED, 0}}});
+  run(&(struct scene){.scheme = "auto", .n_servers = 2, .moves = {{TERMINATED, 0}, {STARTED, 0}}});
 }
 
 /* ------------------------------------------------------------ a job that stays */
@@ -247,5 +297,9 @@ const struct CMUnitTest api_drain_tests[] = {
     cmocka_unit_test(test_drained_by_name),
     cmocka_unit_test(test_drained_by_name_then_ended),
     cmocka_unit_test(test_drained_under_other_schemes),
+    cmocka_unit_test(test_started_in_its_place),
+    cmocka_unit_test(test_started_one_after_another),
+    cmocka_unit_test(test_undrained),
+    cmocka_unit_test(test_started_under_other_schemes),
 };
 const size_t n_api_drain_tests = sizeof api_drain_tests / sizeof api_drain_tests[0];

@@ -30,6 +30,8 @@ struct cluster {
 
 /* Coordinator and servers, each a process. */
 void cluster_start(struct cluster *cluster, unsigned n_servers);
+/* Server number `i` of them, which has ended, is started again, as another process of the same name. */
+void cluster_start_server(struct cluster *cluster, unsigned i);
 /* With settings for them, "NAME=VALUE" each, NULL at the end. */
 void cluster_start_with(struct cluster *cluster, unsigned n_servers, const char *const *settings);
 /* One process for both. */

@@ -84,7 +84,7 @@ zenpsrun -n 1 --zenpsd /nonexistent -- true >"$scratch/out" 2>&1
 is "a daemon that is not there" $? 1
 said "is named" 'nonexistent'
 
-# A server that is killed: the job goes on with the others, and jobs to come have another one.
+# A server that is killed: the job goes on with the others, and another one is started in its place.
 cat >"$scratch/kill.sh" <<'END'
 kill -KILL "$(pgrep -P "$1" -f -- "--server-name=$2( |\$)")" # RUN SERVER
 END
@@ -99,7 +99,7 @@ export ZENPS_TELEMETRY=0.1s
 exec zenps-perf --rows 2000 --density 0.1 --verify "$@"
 END
 killed() { echo "server $1 \(pid [0-9]+\) was killed by signal 9 \(Killed\)"; }
-goes_on() { echo "^zenpsrun: $(killed "$1"): job 'zenpsrun' goes on with $2; started server $1-2 \(pid [0-9]+\) in its place, for jobs to come\$"; }
+goes_on() { echo "^zenpsrun: $(killed "$1"): job 'zenpsrun' goes on with $2; started server $1-2 \(pid [0-9]+\) in its place\$"; }
 zenpsrun -n 4 --servers 3 -- sh "$scratch/sums.sh" "$scratch" server1 --steps 3000 >"$scratch/out" 2>&1
 is "a server is killed: status 0" $? 0
 said "with the server, the job and the new server in a line" "$(goes_on 1 "2 servers")"
@@ -133,7 +133,7 @@ zenpsrun -n 4 --servers 3 -- sh "$scratch/train.sh" "$scratch" >"$scratch/calm" 
 zenpsrun -n 4 --servers 3 -- sh "$scratch/train.sh" "$scratch" server2 server0 >"$scratch/out" 2>&1
 is "a training that loses two servers, and a job after it: status 0" $? 0
 said "the first loss" "$(goes_on 2 "2 servers")"
-said "the second" "$(goes_on 0 "1 server")"
+said "the second" "$(goes_on 0 "[12] servers?")" # two, where another has taken the first one's place
 is "all epochs" "$(losses out | wc -l)" 40
 is "whose losses are those of a run in peace" "$(losses out)" "$(losses calm)"
 said "the job after it has three servers again" 'ranks 4, servers 3,'

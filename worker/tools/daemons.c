@@ -122,7 +122,7 @@ static void replace(struct zps_daemons *daemons, const struct zps_child *lost, c
   } else if (start_server(daemons, lost->number, &child, &error) != ZPS_OK) {
     snprintf(done, size, "no other is started in its place: %.160s", error.text);
   } else {
-    snprintf(done, size, "started %s (pid %d) in its place, for jobs to come", child->label, (int)child->pid);
+    snprintf(done, size, "started %s (pid %d) in its place", child->label, (int)child->pid);
   }
 }
 

@@ -46,7 +46,7 @@ static const struct zps_opt opts[] = {
     OPT(ZPS_OPT_ENUM, on_server_loss, .name = "on-server-loss", .arg = "WHAT", .def = "continue", .values = losses,
         .help =
             "what becomes of the run when one of these servers ends: continue (the job goes on with the servers that "
-            "are left, and another one is started for jobs to come) or fail"),
+            "are left, and another one is started in its place) or fail"),
     OPT(ZPS_OPT_STRING, elastic, .name = "elastic", .arg = "MIN:MAX",
         .help =
             "make the job elastic: it goes on with MIN ranks at least, and takes in MAX at most; -n is between them"),
