@@ -106,6 +106,30 @@ zps_err_t zps_job_map_copy(struct zps_job_map *copy, const struct zps_job_map *m
   return ZPS_ERR_NOMEM;
 }
 
+/* ------------------------------------------------------------ job.suspect */
+
+zps_json *zps_control_suspect_write(const struct zps_job_suspects *suspects) {
+  zps_json *params = zps_control_job_id_write(suspects->job_id);
+  if (suspects->n_servers > 0) params = zps_control_set_u32s(params, "servers", suspects->servers, suspects->n_servers);
+  return suspects->why[0] ? zps_json_set_str(params, "why", suspects->why) : params;
+}
+
+zps_err_t zps_control_suspect_read(const zps_json *params, struct zps_job_suspects *suspects, struct zps_error *error) {
+  *suspects = (struct zps_job_suspects){0};
+  zps_err_t err = zps_control_job_id_read(params, &suspects->job_id, error);
+  if (!err && zps_json_get(params, "why"))
+    err = zps_control_get_text(params, "why", 0, ZPS_SUSPECT_WHY_MAX, suspects->why, error);
+  if (!err && zps_json_get(params, "servers"))
+    err = positions_read(params, "servers", &suspects->servers, &suspects->n_servers, error);
+  if (err) zps_job_suspects_fini(suspects);
+  return err;
+}
+
+void zps_job_suspects_fini(struct zps_job_suspects *suspects) {
+  free(suspects->servers);
+  *suspects = (struct zps_job_suspects){0};
+}
+
 /* ------------------------------------------------------------ sets of steps */
 
 /* Room for one more in an array of `n` elements of `size` bytes, doubled when it is full. */

@@ -1,4 +1,5 @@
-/* Messages that carry a job on when one of its servers is lost, or drains: job.map, job.mapped, job.replay. */
+/* Messages that carry a job on when one of its servers is lost, or drains: job.suspect, job.map, job.mapped,
+ * job.replay. */
 #ifndef ZPS_PROTO_CONTROL_MAP_H
 #define ZPS_PROTO_CONTROL_MAP_H
 
@@ -8,6 +9,20 @@
 /* Of one tensor. A rank has fewer than half as many rounds of a tensor in flight, but ranks may be at different ones.
  */
 #define ZPS_MAP_STEPS_MAX 128u
+
+/* job.suspect, of a rank: the servers of its job that it cannot reach over the data plane, all of them; none: it can
+ * again. The coordinator decides. */
+#define ZPS_SUSPECT_WHY_MAX 160u
+struct zps_job_suspects {
+  uint64_t job_id;
+  uint32_t n_servers;
+  uint32_t *servers;                 /* positions in the job, ascending; malloc'd by the reader */
+  char why[ZPS_SUSPECT_WHY_MAX + 1]; /* of the first of them, for people; printable, and may be empty */
+};
+zps_json *zps_control_suspect_write(const struct zps_job_suspects *suspects);
+zps_err_t zps_control_suspect_read(const zps_json *params, struct zps_job_suspects *suspects,
+                                   struct zps_error *error) ZPS_MUSTCHECK;
+void zps_job_suspects_fini(struct zps_job_suspects *suspects);
 
 /* A server that is in the place of one that the job was rid of. */
 struct zps_joined_server {

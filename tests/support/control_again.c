@@ -197,6 +197,15 @@ static zps_err_t rank_left(const zps_json *body, zps_json **written_p, struct zp
   return err;
 }
 
+static zps_err_t job_suspect(const zps_json *body, zps_json **written_p, struct zps_error *error) {
+  struct zps_job_suspects suspects;
+  const zps_err_t err = zps_control_suspect_read(body, &suspects, error);
+  if (err) return err;
+  *written_p = zps_control_suspect_write(&suspects);
+  zps_job_suspects_fini(&suspects);
+  return ZPS_OK;
+}
+
 static zps_err_t job_map(const zps_json *body, zps_json **written_p, struct zps_error *error) {
   struct zps_job_map map;
   const zps_err_t err = zps_control_job_map_read(body, &map, error);
@@ -299,6 +308,7 @@ static const struct {
                 {"rank.gone", rank_gone},
                 {"job.failed", job_failed},
                 {"rank.left", rank_left},
+                {"job.suspect", job_suspect},
                 {"job.map", job_map},
                 {"job.mapped", job_steps},
                 {"job.replay", job_steps},

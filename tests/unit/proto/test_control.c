@@ -33,7 +33,7 @@ static const struct zps_net_info fabric = {.provider = "tcp;ofi_rxm",
                                            .addr_len = 4};
 
 /* The messages that the code makes, line by line. */
-static zps_json *made[20];
+static zps_json *made[24];
 static unsigned n_made, n_seen;
 
 static void compare(const char *line, const char *message, const zps_json *body) {
@@ -122,6 +122,9 @@ static void test_jobs(void **state) {
                .code = ZPS_ERR_PEER_LOST, .n_ranks = 1, .ranks = {1}, .text = "rank 1 (host node2) was lost"});
   made[n_made++] = zps_control_rank_left_write(JOB, 1);
   uint32_t lost[] = {0, 2};
+  made[n_made++] = zps_control_suspect_write(
+      &(struct zps_job_suspects){.job_id = JOB, .n_servers = 2, .servers = lost, .why = "connection reset by peer"});
+  made[n_made++] = zps_control_suspect_write(&(struct zps_job_suspects){.job_id = JOB});
   made[n_made++] =
       zps_control_job_map_write(&(struct zps_job_map){.job_id = JOB, .epoch = 10, .n_lost = 2, .lost = lost});
   made[n_made++] = zps_control_job_map_write(&(struct zps_job_map){
