@@ -65,6 +65,8 @@ void zps_members_job_free(struct zps_member_job *job) {
   zps_members_elastic_job_gone(job);
   for (uint32_t i = 0; i < job->world; i++) free(job->ranks[i]);
   zps_members_map_end(job);
+  free(job->suspicion.pairs);
+  free(job->suspicion.left);
   zps_members_groups_free(job);
   zps_members_tensors_free(job);
   free(job->ranks);
@@ -247,7 +249,7 @@ void zps_members_job_fail(struct zps_members *members, uint64_t job_id, zps_err_
     zps_members_job_drop_joins(members, job, code, error.text);
 }
 
-static void add_lost(struct zps_member_job *job, const char *name) {
+void zps_members_job_add_lost(struct zps_member_job *job, const char *name) {
   const size_t len = strlen(job->lost_servers), size = sizeof job->lost_servers;
   const int n = snprintf(job->lost_servers + len, size - len, "%s%s", len ? ", " : "", name);
   if (n >= (int)(size - len)) strcpy(job->lost_servers + size - sizeof "...", "...");
@@ -260,7 +262,7 @@ void zps_members_job_server_lost(struct zps_members *members, struct zps_member_
   for (uint32_t i = 0; i < job->n_servers; i++) {
     if (job->servers[i] != server) continue;
     job->servers[i] = NULL;
-    add_lost(job, server->name);
+    zps_members_job_add_lost(job, server->name);
     struct zps_error error;
     zps_fail(&error, ZPS_ERR_SERVER_LOST, "job '%s': server %u '%s' (host %s, pid %u) was lost: %s", job->name,
              server->index, server->name, server->host, server->pid, reason);

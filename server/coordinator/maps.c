@@ -150,26 +150,53 @@ bool zps_members_map_lost(struct zps_members *members, struct zps_member_job *jo
   return true;
 }
 
+static bool may_leave(struct zps_member_job *job) {
+  if (!job->leaving) job->leaving = calloc(job->n_servers, sizeof(struct zps_member_server *));
+  if (!job->map.answered) job->map.answered = malloc(job->n_servers * sizeof *job->map.answered);
+  return job->leaving && job->map.answered;
+}
+
+static void leave(struct zps_member_job *job, uint32_t position) {
+  job->leaving[position] = job->servers[position];
+  job->servers[position] = NULL;
+}
+
+static bool begin_to_leave(struct zps_members *members, struct zps_member_job *job, const struct zps_error *why) {
+  if (!begin(members, job, why)) return false;
+  for (uint32_t i = 0; i < job->n_servers; i++)
+    if (leaver(job, i)) zps_members_tensors_server_lost(members, job, i);
+  return true;
+}
+
 bool zps_members_map_drained(struct zps_members *members, struct zps_member_job *job) {
   struct zps_error why;
   char names[ZPS_LOST_SERVERS_SIZE] = "";
-  if (!job->leaving) job->leaving = calloc(job->n_servers, sizeof(struct zps_member_server *));
-  if (!job->map.answered) job->map.answered = malloc(job->n_servers * sizeof *job->map.answered);
-  if (!job->leaving || !job->map.answered) return false;
+  if (!may_leave(job)) return false;
   for (uint32_t i = 0; i < job->n_servers; i++) {
     if (!job->servers[i] || !job->servers[i]->draining) continue;
-    job->leaving[i] = job->servers[i];
-    job->servers[i] = NULL;
+    leave(job, i);
     job->n_drained++;
     zps_text_add(names, sizeof names, "%s%s", names[0] ? ", " : "", job->leaving[i]->name);
     zps_log_info("job '%s': server %u '%s' drains: its %lu partitions go to the servers left", job->name, i,
                  job->leaving[i]->name, count_parts(job, i));
   }
   zps_fail(&why, ZPS_ERR_SERVER_LOST, "job '%.60s': servers left it that drain: %.100s", job->name, names);
-  const bool has_begun = begin(members, job, &why);
-  for (uint32_t i = 0; i < job->n_servers; i++)
-    if (leaver(job, i)) zps_members_tensors_server_lost(members, job, i);
-  return has_begun;
+  return begin_to_leave(members, job, &why);
+}
+
+bool zps_members_map_cut(struct zps_members *members, struct zps_member_job *job, const bool *leaves,
+                         const struct zps_error *why) {
+  uint32_t n_left = 0;
+  for (uint32_t i = 0; i < job->n_servers; i++) n_left += job->servers[i] && !leaves[i];
+  if (!members->config.replays || n_left == 0 || !may_leave(job)) return false;
+  for (uint32_t i = 0; i < job->n_servers; i++) {
+    if (!leaves[i]) continue;
+    leave(job, i);
+    zps_members_job_add_lost(job, job->leaving[i]->name);
+    zps_log_warn("job '%s': server %u '%s' is to leave it: its %lu partitions go to the servers left", job->name, i,
+                 job->leaving[i]->name, count_parts(job, i));
+  }
+  return begin_to_leave(members, job, why);
 }
 
 void zps_members_map_joined(struct zps_members *members, struct zps_member_job *job) {
@@ -228,7 +255,9 @@ static void try_end(struct zps_members *members, struct zps_member_job *job) {
   zps_members_note(members, &(struct zps_member_note){.type = ZPS_NOTE_JOB, .job = job});
   replay_servers(members, job);
   tell_ranks(members, job, ZPS_ACT_REPLAY_RANK);
-  zps_members_close_at(members, job, leavers, "the server drains: others have its partitions");
+  zps_members_close_at(members, job, leavers,
+                       job->suspicion.left ? "it has left the job: others have its partitions"
+                                           : "the server drains: others have its partitions");
   free(leavers);
 }
 

@@ -11,8 +11,9 @@
  * A running job that loses a server goes on with those that are left, if the configuration says so: they are told
  * (ZPS_ACT_MAP_SERVER), then the ranks (ZPS_ACT_MAP_RANK), which say what they have begun and not finished; then all
  * hear of it (ZPS_ACT_REPLAY_SERVER, ZPS_ACT_REPLAY_RANK). Another loss meanwhile begins this anew. The job is RUNNING
- * all the while. A server that drains leaves its running jobs in the same way: it is told with the others, and let go
- * of the job (ZPS_ACT_JOB_CLOSE) when all ranks know, who may have been reading its sums until then.
+ * all the while. A server that drains leaves its running jobs in the same way, and so does one that a rank of the job
+ * cannot reach: it is told with the others, and let go of the job (ZPS_ACT_JOB_CLOSE) when all ranks know, who may have
+ * been reading its sums until then.
  *
  * The ranks of an elastic job are gathered first (elastic.c): askers, which have no job yet; the job begins with as
  * many as there are, JOINING, all at once. When a rank is lost the others ask again, and are the next job of its name.
@@ -143,6 +144,15 @@ struct zps_member_map {
   struct zps_error why;       /* the last loss or drain */
 };
 
+/* Ranks cannot reach servers over the data plane (suspects.c). */
+struct zps_member_suspicion {
+  bool *pairs;                       /* of each rank, of each server; NULL: none has ever said so */
+  bool any;                          /* there is something to decide, */
+  uint64_t due_ns;                   /* then; 0: not set yet */
+  char why[ZPS_SUSPECT_WHY_MAX + 1]; /* as the last rank said */
+  uint32_t *left; /* by position: one more than the index of the server that had to leave by that; 0: none had to */
+};
+
 enum zps_job_state { ZPS_JOB_JOINING, ZPS_JOB_OPENING, ZPS_JOB_RUNNING, ZPS_JOB_CLOSING };
 
 #define ZPS_LOST_SERVERS_SIZE 160u
@@ -156,7 +166,7 @@ struct zps_member_job {
   struct zps_member_rank **ranks;     /* world of them; NULL: not there yet */
   uint32_t n_joined, n_left, n_lost;  /* n_joined: JOINING or IN */
   struct zps_member_server **servers; /* from OPENING on; NULL: lost, or drained */
-  struct zps_member_server **leaving; /* by position: servers that drain, until all know; NULL: none ever has */
+  struct zps_member_server **leaving; /* by position: servers that live and leave it, until all know; or NULL */
   uint32_t n_servers, n_drained;      /* n_drained: of the positions without a server, those that left in peace */
   struct zps_member_joiner *joiners;  /* by position; NULL: none yet */
   uint32_t *since;    /* by position: the epoch with which another server took the place, or 0; NULL: none ever has */
@@ -164,6 +174,7 @@ struct zps_member_job {
   char lost_servers[ZPS_LOST_SERVERS_SIZE]; /* by name, as they were lost: "a, c" */
   unsigned n_pending;                       /* OPENING: servers that have not answered job.open */
   struct zps_member_map map;                /* RUNNING */
+  struct zps_member_suspicion suspicion;    /* likewise */
   struct zps_generation generation;         /* number 0: the job is not elastic */
   struct zps_member_elastic *elastic;       /* that it is a generation of; NULL: none, or it is not known any more */
   struct zps_member_group *groups;          /* that ranks have opened, and not all closed */
@@ -327,6 +338,13 @@ void zps_members_map_answered(struct zps_members *members, struct zps_member_cli
  */
 zps_err_t zps_members_mapped(struct zps_members *members, struct zps_member_client *client,
                              const struct zps_job_steps *steps, struct zps_error *error) ZPS_MUSTCHECK;
+/* A rank cannot reach these servers of its job over the data plane, and all others it can; it takes the place of what
+ * the rank said before. A later tick decides. Servers that the job has no longer are passed over. ZPS_ERR_INVALID: it
+ * never had one. */
+zps_err_t zps_members_suspect(struct zps_member_client *client, const struct zps_job_suspects *suspects,
+                              struct zps_error *error) ZPS_MUSTCHECK;
+/* Whether the server had to leave the running job by that. */
+bool zps_member_job_left(const struct zps_member_job *job, const struct zps_member_server *server);
 /* How many of the servers that it was placed on are lost. */
 static inline uint32_t zps_member_job_servers_lost(const struct zps_member_job *job) {
   uint32_t n = 0;

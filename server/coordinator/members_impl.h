@@ -84,6 +84,10 @@ void zps_members_refill_drains(struct zps_members *members, struct zps_member_jo
 bool zps_members_refill_answered(struct zps_members *members, struct zps_member_job *job,
                                  const struct zps_member_server *server, zps_err_t code, const char *text);
 
+/* suspects.c */
+/* Decides what ranks have said, when its time has come. May free the job. */
+uint64_t zps_members_suspects_tick(struct zps_members *members, struct zps_member_job *job, uint64_t now_ns);
+
 /* servers.c */
 struct zps_member_server *zps_members_server_named(const struct zps_members *members, const char *name);
 void zps_members_server_lost(struct zps_members *members, struct zps_member_server *server, const char *reason);
@@ -109,6 +113,8 @@ void zps_members_job_try_open(struct zps_members *members, struct zps_member_job
 void zps_members_jobs_try_open(struct zps_members *members);
 /* An OPENING job, where one of its servers cannot answer any more. May free it. */
 void zps_members_job_place_anew(struct zps_members *members, struct zps_member_job *job, const char *why);
+/* Notes the name of a server that the job has lost. */
+void zps_members_job_add_lost(struct zps_member_job *job, const char *name);
 void zps_members_job_server_lost(struct zps_members *members, struct zps_member_job *job,
                                  const struct zps_member_server *server, const char *reason);
 /* CLOSING: servers forget the job when ranks have had their time to leave it. */
@@ -133,6 +139,9 @@ bool zps_members_map_lost(struct zps_members *members, struct zps_member_job *jo
 bool zps_members_map_drained(struct zps_members *members, struct zps_member_job *job);
 /* All servers that join the job have answered: they take their places. */
 void zps_members_map_joined(struct zps_members *members, struct zps_member_job *job);
+/* Of the job's servers these leave it, by position, though they live: ranks cannot reach them. False: the job fails. */
+bool zps_members_map_cut(struct zps_members *members, struct zps_member_job *job, const bool *leaves,
+                         const struct zps_error *why);
 /* A server that was about to be let go of the job does not answer any more, or has it no longer. False: it was not. */
 bool zps_members_map_leaver_gone(struct zps_members *members, struct zps_member_job *job,
                                  const struct zps_member_server *server);

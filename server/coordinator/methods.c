@@ -188,6 +188,17 @@ static zps_err_t job_held(struct zps_coordinator_conn *conn, const zps_json *par
   return err ? err : zps_members_held(&conn->client, job_id, why, error);
 }
 
+static zps_err_t job_suspect(struct zps_coordinator_conn *conn, const zps_json *params, struct zps_rpc_request *request,
+                             struct zps_error *error) {
+  (void)request;
+  struct zps_job_suspects suspects;
+  zps_err_t err = zps_control_suspect_read(params, &suspects, error);
+  if (err) return err;
+  err = zps_members_suspect(&conn->client, &suspects, error);
+  zps_job_suspects_fini(&suspects);
+  return err;
+}
+
 static zps_err_t job_mapped(struct zps_coordinator_conn *conn, const zps_json *params, struct zps_rpc_request *request,
                             struct zps_error *error) {
   (void)request;
@@ -338,6 +349,7 @@ static const struct method {
     {"job.linked", ZPS_CONN_WORKER, false, job_linked},
     {"job.memory", ZPS_CONN_WORKER, true, job_memory},
     {"job.held", ZPS_CONN_WORKER, true, job_held},
+    {"job.suspect", ZPS_CONN_WORKER, true, job_suspect},
     {"job.mapped", ZPS_CONN_WORKER, true, job_mapped},
     {"group.open", ZPS_CONN_WORKER, false, group_open},
     {"group.close", ZPS_CONN_WORKER, false, group_close},

@@ -41,13 +41,16 @@ static zps_json *set_map(zps_json *record, const struct zps_member_job *job, boo
   return zps_json_set(record, "replay", zps_control_job_steps_write(&steps));
 }
 
-/* Of a job that servers leave, or have left, in peace. */
+static bool any_leaves(const struct zps_member_job *job) {
+  for (uint32_t i = 0; job->leaving && i < job->n_servers; i++)
+    if (job->leaving[i]) return true;
+  return false;
+}
+
+/* Of a job that servers leave which live, or have left in peace. */
 static zps_json *set_drained(zps_json *record, const struct zps_member_job *job) {
+  if (job->n_drained == 0 && !any_leaves(job)) return record;
   zps_json *leaving = zps_json_array();
-  if (job->n_drained == 0) {
-    zps_json_unref(leaving);
-    return record;
-  }
   for (uint32_t i = 0; i < job->n_servers; i++)
     leaving = zps_json_append_u64(leaving, job->leaving && job->leaving[i] ? job->leaving[i]->index : LOST_SERVER);
   return zps_json_set(zps_json_set_u64(record, "drained", job->n_drained), "leaving", leaving);
@@ -110,7 +113,7 @@ zps_err_t zps_record_job_read(struct zps_members *members, const zps_json *recor
     err = zps_control_get_u32s(record, "servers", ZPS_SERVERS_MAX, UINT32_MAX, &servers, &image.n_servers, error);
   if (!err && zps_json_get(record, "leaving"))
     err = zps_control_get_u32s(record, "leaving", ZPS_SERVERS_MAX, UINT32_MAX, &leaving, &image.n_leaving, error);
-  if (!err && leaving) err = zps_control_get_u32(record, "drained", 1, ZPS_SERVERS_MAX, &image.n_drained, error);
+  if (!err && leaving) err = zps_control_get_u32(record, "drained", 0, ZPS_SERVERS_MAX, &image.n_drained, error);
   if (!err && zps_json_get(record, "since"))
     err = zps_control_get_u32s(record, "since", ZPS_SERVERS_MAX, UINT32_MAX, &since, &image.n_since, error);
   if (err) {

@@ -111,6 +111,11 @@ uint64_t zps_members_tick(struct zps_members *members, uint64_t now_ns) {
     const uint64_t job_deadline = zps_members_job_tick(members, job, now_ns);
     if (job_deadline < deadline) deadline = job_deadline;
   }
+  for (struct zps_member_job *job = members->jobs, *next; job; job = next) {
+    next = job->next;
+    const uint64_t suspects_deadline = zps_members_suspects_tick(members, job, now_ns);
+    if (suspects_deadline < deadline) deadline = suspects_deadline;
+  }
   for (struct zps_member_job *job = members->jobs; job; job = job->next) {
     const uint64_t groups_deadline = zps_members_groups_tick(members, job, now_ns);
     if (groups_deadline < deadline) deadline = groups_deadline;

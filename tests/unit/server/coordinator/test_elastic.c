@@ -231,6 +231,31 @@ static void test_takes_up_servers(void **state) {
   assert_int_equal(newest()->n_servers, 3);
 }
 
+/* One that it had to leave since a rank could not reach it is there all the while. */
+static void test_does_not_take_up_one_that_is_cut_off(void **state) {
+  (void)state;
+  enum { C = W + 5 };
+  zps_members_set_replays(rig.members, true);
+  max_world = 2;
+  runs(2);
+  uint32_t position = 0;
+  const struct zps_job_suspects suspects = {.job_id = newest()->job_id, .n_servers = 1, .servers = &position};
+  assert_int_equal(zps_members_suspect(&rig.clients[W], &suspects, &rig.error), ZPS_OK);
+  tick(0);
+  tick(1);
+  for (unsigned s = A; s <= B; s++)
+    zps_members_map_answered(rig.members, &rig.clients[s], newest()->job_id, newest()->epoch, ZPS_OK, NULL);
+  const struct zps_job_steps none = {.job_id = newest()->job_id, .epoch = newest()->epoch};
+  for (unsigned r = 0; r < 2; r++)
+    assert_int_equal(zps_members_mapped(rig.members, &rig.clients[W + r], &none, &rig.error), ZPS_OK);
+  tick(60);
+  assert_int_equal(zps_member_job_servers_lost(newest()), 1);
+  assert_int_equal(members_count(ZPS_ACT_JOB_CHANGED, W, NULL), 0);
+  assert_int_equal(members_server(C, "c", 3, &members_tcp), ZPS_OK);
+  tick(0);
+  assert_int_equal(members_count(ZPS_ACT_JOB_CHANGED, W, NULL), 1);
+}
+
 /* It comes when the others have gone on, and is a new one then. */
 static void test_left_behind(void **state) {
   (void)state;
@@ -372,6 +397,7 @@ int main(void) {
       CASE(test_waits_for_another),
       CASE(test_grows),
       CASE(test_takes_up_servers),
+      CASE(test_does_not_take_up_one_that_is_cut_off),
       CASE(test_left_behind),
       CASE(test_who_is_not_waited_for),
       CASE(test_falls_apart_while_it_opens),

@@ -255,6 +255,7 @@ static void on_act(void *ctx, const struct zps_action *action) {
       assert_true(fake->in && !fake->failed && fake->job_id == action->job->job_id && action->code);
       fake->failed = true;
       if (!story_of(world, action->job->job_id)->failed) story_of(world, action->job->job_id)->failed = action->code;
+      if (action->rank == workers[who - N_SERVERS].rank) fake->in = fake->up = false; /* it is the one that is lost */
       break;
     case ZPS_ACT_JOB_ENDED:
     case ZPS_ACT_JOB_CHANGED:
@@ -568,7 +569,18 @@ static void toggle_drain(struct world *world, const char *name) {
   }
 }
 
-enum { N_EVENTS = N_SERVERS + N_WORKERS + 19 };
+/* The rank cannot reach these servers, and it is decided what follows. */
+static void suspect(struct world *world, struct fake *fake, uint32_t n) {
+  uint32_t servers[] = {0, 1, 2};
+  const struct zps_job_suspects suspects = {.job_id = fake->job_id, .n_servers = n, .servers = servers, .why = "cut"};
+  const zps_err_t err = zps_members_suspect(&fake->client, &suspects, NULL);
+  assert_true(err == ZPS_OK || !fake->in || fake->failed || !fake->client.job || err == ZPS_ERR_INVALID);
+  zps_members_tick(world->members, world->now_ns);
+  world->now_ns += ZPS_NS_PER_S;
+  zps_members_tick(world->members, world->now_ns);
+}
+
+enum { N_EVENTS = N_SERVERS + N_WORKERS + 22 };
 
 /* Long enough for servers to take free places; so not one of the short sequences' events. */
 static void let_time_pass(struct world *world) {
@@ -647,6 +659,15 @@ static void event(struct world *world, unsigned what) {
     case N_SERVERS + N_WORKERS + 18:
       toggle_drain(world, names[1]);
       break;
+    case N_SERVERS + N_WORKERS + 19:
+      suspect(world, w0, 1);
+      break;
+    case N_SERVERS + N_WORKERS + 20:
+      suspect(world, w1, 2);
+      break;
+    case N_SERVERS + N_WORKERS + 21:
+      suspect(world, w1, 1);
+      break;
     default:
       toggle(world, what);
   }
@@ -691,7 +712,7 @@ static void world_fini(struct world *world) {
 }
 
 /* Events to choose from: all, or those that are of interest where no server is lost, with two servers. */
-enum { N_PLAIN = N_EVENTS - 4 };
+enum { N_PLAIN = N_EVENTS - 7 };
 
 static unsigned all_events(unsigned i) {
   return i;

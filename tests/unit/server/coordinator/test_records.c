@@ -314,6 +314,17 @@ static void in_peace(void) {
   }
 }
 
+static void suspect(struct zps_member_client *client) {
+  if (!client->job || client->job->n_servers == 0) return;
+  uint32_t server = (uint32_t)zps_rng_below(&world.rng, client->job->n_servers);
+  const struct zps_job_suspects suspects = {
+      .job_id = client->job->job_id, .n_servers = 1, .servers = &server, .why = "cut"};
+  if (zps_members_suspect(client, &suspects, NULL)) return;
+  zps_members_tick(world.members, world.now_ns);
+  world.now_ns += ZPS_NS_PER_S;
+  zps_members_tick(world.members, world.now_ns);
+}
+
 static void event(void) {
   struct zps_member_client *rank = &world.ranks[zps_rng_below(&world.rng, RANKS)];
   world.now_ns++;
@@ -321,7 +332,7 @@ static void event(void) {
     in_peace();
     return;
   }
-  switch (zps_rng_below(&world.rng, 14)) {
+  switch (zps_rng_below(&world.rng, 15)) {
     case 0:
       toggle_server((unsigned)zps_rng_below(&world.rng, SERVERS));
       break;
@@ -350,6 +361,9 @@ static void event(void) {
     case 11:
       mapped(rank);
       break;
+    case 12:
+      if (zps_rng_below(&world.rng, 16) == 0) suspect(rank);
+      break;
     default:
       answer();
   }
@@ -374,7 +388,7 @@ static void test_made_again(void **state) {
                                               .random = on_random,
                                               .note = on_note};
     assert_int_equal(zps_members_create(&config, &world.members), ZPS_OK);
-    for (unsigned i = 0; i < 400; i++) {
+    for (unsigned i = 0; i < 500; i++) {
       event();
       if (i % 10 == 9) check();
     }

@@ -303,6 +303,30 @@ static void test_a_place_that_was_taken(void **state) {
   zps_members_destroy(members);
 }
 
+/* One that ranks could not reach: it counts as lost, and is let go as one that drains. */
+static void test_a_server_that_is_cut_off(void **state) {
+  (void)state;
+  static const char *const lines[] = {
+      SERVER("0", "a"), SERVER("1", "b"),
+      "{\"what\":\"job\",\"job_id\":\"0x1\",\"name\":\"j\",\"seed\":\"0x2\",\"epoch\":7,\"next_tensor\":0,"
+      "\"servers\":[0,4294967294],\"maps\":true,\"drained\":0,\"leaving\":[4294967294,1],\"ranks\":[" RANK(
+          "0") "," RANK("1") "]}"};
+  struct zps_member_client clients[4] = {{.server = NULL}};
+  struct zps_members *members = make_again(true, lines, 3);
+  const struct zps_member_job *const job = job_of(members);
+  assert_true(job->state == ZPS_JOB_RUNNING && job->map.state == ZPS_MAP_SERVERS && job->map.n_pending == 2);
+  assert_int_equal(zps_member_job_servers_lost(job), 1);
+  for (unsigned i = 0; i < 2; i++) server_back(members, &clients[i], i == 0 ? "a" : "b", 0x100 + i);
+  for (unsigned r = 0; r < 2; r++) rank_back(members, &clients[2 + r], r);
+  for (unsigned i = 0; i < 2; i++) zps_members_map_answered(members, &clients[i], JOB, job->epoch, ZPS_OK, NULL);
+  mapped(members, &clients[2], 8);
+  assert_int_equal(seen.acts[ZPS_ACT_JOB_CLOSE], 0);
+  mapped(members, &clients[3], 8);
+  assert_int_equal(seen.acts[ZPS_ACT_JOB_CLOSE], 1);
+  assert_int_equal(zps_members_server(members, 1)->n_jobs, 0);
+  leave(members, clients, 4);
+}
+
 /* ------------------------------------------------------------ nonsense */
 
 /* Records that do not fit are refused by name. */
@@ -347,6 +371,7 @@ int main(void) {
       cmocka_unit_test_teardown(test_a_second_loss, teardown),
       cmocka_unit_test_teardown(test_a_server_that_drains, teardown),
       cmocka_unit_test_teardown(test_a_place_that_was_taken, teardown),
+      cmocka_unit_test_teardown(test_a_server_that_is_cut_off, teardown),
       cmocka_unit_test_teardown(test_nonsense, teardown),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
