@@ -51,7 +51,7 @@ struct zps_bulk_peer {
   struct zps_bulk_peer *ring_next, *ring_prev; /* those with something to issue; NULL when not in the ring */
   struct zps_bulk_read *queue, **queue_tail;   /* transfers with something left to issue */
   struct zps_window window;
-  uint64_t in_flight;
+  uint64_t in_flight, landed;
   unsigned n_pieces;
   bool removed;
 };
@@ -161,6 +161,10 @@ struct zps_bulk_measure zps_bulk_measure(const struct zps_bulk *bulk) {
                                    .latency_s = zps_meter_latency_s(&bulk->meter)};
 }
 
+uint64_t zps_bulk_peer_landed(const struct zps_bulk_peer *peer) {
+  return peer->landed;
+}
+
 void zps_bulk_peer_trip(struct zps_bulk_peer *peer, uint64_t trip_ns) {
   struct zps_bulk *bulk = peer->bulk;
   if (!bulk->has_windows) return;
@@ -191,6 +195,7 @@ static void piece_done(struct zps_net_read *net_read, zps_err_t code) {
   read->in_flight--;
   if (code == ZPS_OK) {
     read->landed += net_read->len;
+    peer->landed += net_read->len;
   } else {
     read_fail(read, code);
     if (peer->queue == read) { /* the rest of it is not worth reading */

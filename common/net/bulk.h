@@ -50,6 +50,8 @@ zps_err_t zps_bulk_peer_add(struct zps_bulk *bulk, struct zps_net_peer *net_peer
                             struct zps_bulk_peer **peer_p) ZPS_MUSTCHECK;
 /* Call right after zps_net_peer_evict(): transfers still queued fail with ZPS_ERR_PEER_LOST. NULL is allowed. */
 void zps_bulk_peer_remove(struct zps_bulk_peer *peer);
+/* How many bytes have been read from the peer so far. */
+uint64_t zps_bulk_peer_landed(const struct zps_bulk_peer *peer);
 /* A message to the peer was answered after `trip_ns`, which is the length of the path if no reads are under way. */
 void zps_bulk_peer_trip(struct zps_bulk_peer *peer, uint64_t trip_ns);
 /* Takes the time that the thread which drives this lately waits for a processor each time it could run; 0: not

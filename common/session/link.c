@@ -36,6 +36,7 @@ struct zps_link {
   bool lost;
   bool must_answer;           /* the peer wants its credits back at once */
   bool may_ask;               /* the peer receives */
+  bool is_to_ask;             /* for a sign of life */
   unsigned n_questions;       /* left to ask */
   unsigned ahead;             /* credits that come back before the answer, and with it; 0: no question is out */
   uint64_t asked_ns;          /* when it left */
@@ -227,12 +228,17 @@ unsigned zps_link_progress(struct zps_link *link) {
   const bool is_due = link->rx_due >= CREDITS_DUE_MANY || link->must_answer;
   if (!link->lost && is_due && link->tx_credits >= 1 && send_credits(link, link->rx_due)) sent++;
   if (!link->lost) ask(link);
+  if (!link->lost && link->is_to_ask && link->tx_credits > 1) link->is_to_ask = !send_credits(link, 0);
   if (!link->lost && flush(link) != ZPS_OK) zps_log_trace("frames stay until the fabric takes more");
   return sent;
 }
 
 bool zps_link_is_through(const struct zps_link *link) {
   return link->lost || (!link->queue && link->message.n_frames == 0 && zps_net_unsent(link->peer) == 0);
+}
+
+void zps_link_ask(struct zps_link *link) {
+  link->is_to_ask = true;
 }
 
 void zps_link_set_epoch(struct zps_link *link, uint32_t epoch) {

@@ -9,7 +9,8 @@
  * The first frame of each end has a long header, which says under which tag the other end shall send: from then on
  * headers are short.
  *
- * A link measures its path before it is used: a CREDIT frame that returns no credits asks for one that does, at once.
+ * A CREDIT frame that returns no credits asks for one that does, at once. So a link measures its path before it is
+ * used, and finds out whether the peer is there.
  */
 #ifndef ZPS_SESSION_LINK_H
 #define ZPS_SESSION_LINK_H
@@ -44,6 +45,9 @@ bool zps_link_is_through(const struct zps_link *link);
  * zps_link_destroy(), of each answer. The end that the peer hears from first, when it can receive, `begins`; the other
  * asks in turn. */
 void zps_link_measure(struct zps_link *link, struct zps_bulk_peer *bulk, bool begins);
+/* Has the peer send a frame at once, if it lives and can be reached: with the next zps_link_progress() it is asked for
+ * its credits. It is not where the link has no credit to ask with: then the peer owes some anyway. */
+void zps_link_ask(struct zps_link *link);
 /* The next frame has a long header, which tells the peer. */
 void zps_link_set_epoch(struct zps_link *link, uint32_t epoch);
 

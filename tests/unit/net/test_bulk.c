@@ -23,6 +23,8 @@ static void test_pieces_go_round_the_peers(void **state) {
   assert_int_equal(small[0].order, 1);
   assert_int_equal(large.order, 2);
   assert_int_equal(zps_bulk_in_flight(reader.bulk), 0);
+  assert_int_equal(zps_bulk_peer_landed(reader.sources[0].bulk_peer), 60 * PIECE);
+  assert_int_equal(zps_bulk_peer_landed(reader.sources[1].bulk_peer), 2 * PIECE + 1);
   assert_memory_equal(reader.bytes[0], reader.sources[0].bytes, 60 * PIECE);
   assert_memory_equal(reader.bytes[1], reader.sources[1].bytes, 2 * PIECE + 1);
   assert_int_equal(reader.bytes[1][2 * PIECE + 1], 0);

@@ -200,6 +200,32 @@ static void test_epochs_change_with_frames_under_way(void **state) {
   linked_close(&linked);
 }
 
+/* The peer says something at once, once for each question, also where frames came before; where there is no credit for
+ * a question the peer owes some, and what it is told then is no longer than else. */
+static void test_a_peer_is_asked_for_a_sign(void **state) {
+  (void)state;
+  struct linked linked;
+  linked_open(&linked, "loop", NULL);
+  for (unsigned i = 1; i <= 100; i++) {
+    zps_link_ask(linked.links[0]);
+    zps_link_ask(linked.links[0]);
+    zps_link_progress(linked.links[0]);
+    while (turn(&linked) > 0) continue;
+    assert_int_equal(linked.n_credit[0], i);
+    assert_int_equal(linked.n_credit[1], i);
+    if (i % 10 == 0) assert_int_equal(send_done(&linked, 0, i / 10 - 1), ZPS_OK);
+    if (i % 25 == 0) assert_int_equal(send_done(&linked, 1, i / 25 - 1), ZPS_OK);
+  }
+  while (turn(&linked) > 0) continue;
+  assert_int_equal(linked.n_done[1], 10);
+  assert_int_equal(linked.n_done[0], 4);
+  for (unsigned i = 0; i < 2 * ZPS_LINK_CREDITS; i++) assert_int_equal(send_done(&linked, 0, 10 + i), ZPS_OK);
+  zps_link_ask(linked.links[0]);
+  while (turn(&linked) > 0) continue;
+  assert_int_equal(linked.n_done[1], 10 + 2 * ZPS_LINK_CREDITS);
+  linked_close(&linked);
+}
+
 static void test_a_lost_frame_shows(void **state) {
   (void)state;
   struct linked linked;
@@ -282,6 +308,7 @@ int main(void) {
       cmocka_unit_test(test_broken_streams_are_refused),
       cmocka_unit_test(test_short_headers_follow_long_ones),
       cmocka_unit_test(test_epochs_change_with_frames_under_way),
+      cmocka_unit_test(test_a_peer_is_asked_for_a_sign),
       cmocka_unit_test(test_a_lost_frame_shows),
       cmocka_unit_test(test_sending_to_the_dead_fails),
       cmocka_unit_test(test_what_is_no_frame_is_refused),
