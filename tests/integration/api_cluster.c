@@ -91,6 +91,32 @@ void cluster_start_server(struct cluster *cluster, unsigned i) {
                                                            cluster->address, "--server-name", name, NULL});
 }
 
+enum { SETTINGS_MAX = 8 };
+
+/* *saved: what was there, for settings_restore(). */
+static void settings_put(const char *const *settings, char *saved[SETTINGS_MAX]) {
+  char name[64];
+  for (unsigned i = 0; settings[i]; i++) {
+    const char *const value = strchr(settings[i], '=') + 1;
+    assert_true(i < SETTINGS_MAX);
+    snprintf(name, sizeof name, "%.*s", (int)(value - 1 - settings[i]), settings[i]);
+    saved[i] = getenv(name) ? strdup(getenv(name)) : NULL;
+    setenv(name, value, 1);
+  }
+}
+
+static void settings_restore(const char *const *settings, char *saved[SETTINGS_MAX]) {
+  char name[64];
+  for (unsigned i = 0; settings[i]; i++) {
+    snprintf(name, sizeof name, "%.*s", (int)(strchr(settings[i], '=') - settings[i]), settings[i]);
+    if (saved[i])
+      setenv(name, saved[i], 1);
+    else
+      unsetenv(name);
+    free(saved[i]);
+  }
+}
+
 void cluster_start(struct cluster *cluster, unsigned n_servers) {
   coordinator_start(cluster, "coordinator", n_servers);
   cluster->n_servers = n_servers;
@@ -98,17 +124,24 @@ void cluster_start(struct cluster *cluster, unsigned n_servers) {
 }
 
 void cluster_start_with(struct cluster *cluster, unsigned n_servers, const char *const *settings) {
-  char name[64];
-  for (const char *const *at = settings; *at; at++) {
-    const char *const value = strchr(*at, '=') + 1;
-    snprintf(name, sizeof name, "%.*s", (int)(value - 1 - *at), *at);
-    setenv(name, value, 1);
-  }
+  char *saved[SETTINGS_MAX];
+  settings_put(settings, saved);
   cluster_start(cluster, n_servers);
-  for (const char *const *at = settings; *at; at++) {
-    snprintf(name, sizeof name, "%.*s", (int)(strchr(*at, '=') - *at), *at);
-    unsetenv(name);
+  settings_restore(settings, saved);
+}
+
+void cluster_start_but(struct cluster *cluster, unsigned n_servers, const char *const *settings, unsigned server,
+                       const char *const *others) {
+  char *saved[SETTINGS_MAX], *saved_others[SETTINGS_MAX];
+  settings_put(settings, saved);
+  coordinator_start(cluster, "coordinator", n_servers);
+  cluster->n_servers = n_servers;
+  for (unsigned i = 0; i < n_servers; i++) {
+    if (i == server) settings_put(others, saved_others);
+    cluster_start_server(cluster, i);
+    if (i == server) settings_restore(others, saved_others);
   }
+  settings_restore(settings, saved);
 }
 
 void cluster_stop(struct cluster *cluster) {

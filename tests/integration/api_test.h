@@ -34,6 +34,9 @@ void cluster_start(struct cluster *cluster, unsigned n_servers);
 void cluster_start_server(struct cluster *cluster, unsigned i);
 /* With settings for them, "NAME=VALUE" each, NULL at the end. */
 void cluster_start_with(struct cluster *cluster, unsigned n_servers, const char *const *settings);
+/* And with further ones for one of the servers alone. */
+void cluster_start_but(struct cluster *cluster, unsigned n_servers, const char *const *settings, unsigned server,
+                       const char *const *others);
 /* One process for both. */
 void cluster_start_one(struct cluster *cluster);
 void cluster_stop(struct cluster *cluster);
@@ -153,10 +156,12 @@ const zenps_error_t *flight_expect_absent(const struct flight *flight, const str
 extern const struct CMUnitTest api_round_tests[], api_request_tests[], api_failure_tests[], api_death_tests[],
     api_recovery_tests[], api_automatic_tests[], api_residual_tests[], api_operation_tests[], api_tensor_tests[],
     api_result_tests[], api_group_tests[], api_operation_trouble_tests[], api_gather_tests[], api_newest_tests[],
-    api_part_tests[], api_stuck_tests[], api_loss_tests[], api_unseen_tests[], api_elastic_tests[], api_drain_tests[];
+    api_part_tests[], api_stuck_tests[], api_loss_tests[], api_unseen_tests[], api_elastic_tests[], api_drain_tests[],
+    api_cut_tests[];
 extern const size_t n_api_round_tests, n_api_request_tests, n_api_failure_tests, n_api_death_tests,
     n_api_recovery_tests, n_api_automatic_tests, n_api_residual_tests, n_api_operation_tests, n_api_tensor_tests,
     n_api_result_tests, n_api_group_tests, n_api_operation_trouble_tests, n_api_gather_tests, n_api_newest_tests,
-    n_api_part_tests, n_api_stuck_tests, n_api_loss_tests, n_api_unseen_tests, n_api_elastic_tests, n_api_drain_tests;
+    n_api_part_tests, n_api_stuck_tests, n_api_loss_tests, n_api_unseen_tests, n_api_elastic_tests, n_api_drain_tests,
+    n_api_cut_tests;
 
 #endif

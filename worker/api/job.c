@@ -15,6 +15,7 @@
 #include "worker/api/registered.h"
 #include "worker/api/remap.h"
 #include "worker/api/request.h"
+#include "worker/api/suspect.h"
 #include "worker/base/logsink.h"
 #include "worker/choice/auto.h"
 #include "worker/device/device.h"
@@ -188,6 +189,7 @@ static zps_err_t job_open(struct zenps_job *job, const struct zps_last_place *la
   job->rounds.replay.mapped = zps_worker_mapped;
   job->rounds.replay.held = zps_worker_held;
   job->rounds.replay.ctx = job;
+  zps_worker_suspect_init(job);
   if (job->device) zps_worker_device_probe(job->device, job->plane.engine);
   const struct zps_net_info *fabric = zps_net_info(zps_engine_net(job->plane.engine));
   err = zps_membership_open(&job->membership, &job->options, fabric, last, &handler, &job->join, error);

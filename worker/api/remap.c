@@ -66,6 +66,8 @@ static void command_free(struct zps_map_command *command) {
 static void map_run(struct zps_command *command, void *handler_ctx) {
   struct zps_map_command *map = (struct zps_map_command *)command;
   (void)handler_ctx;
+  for (uint32_t i = 0; i < map->map.n_lost; i++)
+    if (map->map.lost[i] < map->job->plane.n_servers) zps_plane_off(&map->job->plane.servers[map->map.lost[i]]);
   zps_replay_map(&map->job->rounds, &map->map);
   command_free(map);
 }
@@ -146,7 +148,7 @@ static void apply(struct zenps_job *job, struct zps_map_command *command) {
     const uint32_t s = command->map.lost[i];
     if (s < job->join.n_servers)
       zps_log_info("server %" PRIu32 " (%s) %s: the job goes on with the servers that are left", s,
-                   job->join.servers[s].name, zps_job_map_drains(&command->map, s) ? "drains" : "is gone");
+                   job->join.servers[s].name, zps_job_map_drains(&command->map, s) ? "leaves" : "is gone");
   }
   zps_engine_post(job->plane.engine, &command->command);
 }

@@ -313,6 +313,11 @@ zps_err_t zps_membership_stats(struct zps_membership *membership, zps_json *tens
   return notify(membership, "job.stats", zps_control_stats_write(membership->job_id, tensors));
 }
 
+zps_err_t zps_membership_suspect(struct zps_membership *membership, const struct zps_job_suspects *suspects) {
+  if (membership->lost) return ZPS_OK;
+  return notify(membership, "job.suspect", zps_control_suspect_write(suspects));
+}
+
 zps_err_t zps_membership_mapped(struct zps_membership *membership, const struct zps_job_steps *steps) {
   return notify(membership, "job.mapped", zps_control_job_steps_write(steps));
 }

@@ -72,6 +72,9 @@ zps_err_t zps_membership_register_wait(struct zps_membership *membership, struct
 /* Where the `world` ranks are. */
 zps_err_t zps_membership_peers(struct zps_membership *membership, uint32_t world, uint64_t timeout_ms,
                                struct zps_join_peers *peers, struct zps_error *error) ZPS_MUSTCHECK;
+/* Says which servers this rank cannot reach, and that it can reach all others; `suspects` is the caller's. */
+zps_err_t zps_membership_suspect(struct zps_membership *membership,
+                                 const struct zps_job_suspects *suspects) ZPS_MUSTCHECK;
 /* Says that this rank has made its links to the others, and returns when all have. */
 zps_err_t zps_membership_linked(struct zps_membership *membership, uint64_t timeout_ms,
                                 struct zps_error *error) ZPS_MUSTCHECK;

@@ -84,6 +84,10 @@ static void connect_run(struct zps_command *command, void *handler_ctx) {
   }
   plane->n_servers = join->n_servers;
   plane->next_tag = join->n_servers + connect->world;
+  if (zps_plane_watch_open(plane, join->heartbeat.dead_ms) != ZPS_OK) {
+    connect->code = zps_fail(&connect->error, ZPS_ERR_NOMEM, "no memory to watch %" PRIu32 " servers", join->n_servers);
+    return;
+  }
   for (uint32_t s = 0; s < join->n_servers; s++) plane->servers[s].plane = plane;
   for (uint32_t s = 0; s < join->n_servers; s++) {
     const struct zps_join_server *to = &join->servers[s];
@@ -129,6 +133,7 @@ zps_err_t zps_plane_server_replace(struct zps_plane *plane, const struct zps_joi
 static void drop_all_run(struct zps_command *command, void *handler_ctx) {
   (void)command;
   struct zps_plane *plane = handler_ctx;
+  plane->closed = true;
   for (uint32_t s = 0; s < plane->n_servers; s++) zps_plane_lose(&plane->servers[s], "the job is closed");
   for (uint32_t r = 0; plane->ranks && r < plane->world; r++) zps_plane_lose(&plane->ranks[r], "the job is closed");
   zps_plane_drop_lost(plane);
@@ -169,6 +174,7 @@ void zps_plane_close(struct zps_plane *plane) {
   zps_scratch_pool_destroy(plane->scratches);
   for (uint32_t r = 0; plane->ranks && r < plane->world; r++) zps_segment_unmap(&plane->ranks[r].shared.view);
   zps_segment_destroy(plane->segment);
+  zps_plane_watch_close(plane);
   free(plane->servers);
   free(plane->ranks);
   memset(plane, 0, sizeof *plane);

@@ -17,6 +17,7 @@ void zps_plane_lose(struct zps_remote *remote, const char *why) {
   snprintf(remote->why, sizeof remote->why, "%s", why);
   if (!plane->closed && !remote->left_ns)
     zps_log_warn(ZPS_REMOTE_FMT " is lost: %s", ZPS_REMOTE_ARGS(remote), remote->why);
+  zps_plane_watch_lost(remote);
   plane->handler.on_lost(plane->handler.ctx, remote, remote->why);
 }
 
@@ -87,6 +88,7 @@ static void on_frame(void *ctx, const struct zps_frame *frame) {
   }
   struct zps_error error;
   if (sender->lost || !sender->link) return;
+  zps_plane_watch_heard(sender);
   const zps_err_t err = zps_link_received(sender->link, header, &error);
   if (err == ZPS_ERR_STALE) {
     /* A server was lost, and one of the two has not heard of it when it sends or gets this. */
@@ -111,7 +113,9 @@ static void progress(struct zps_remote *remote) {
 static uint64_t on_tick(void *ctx, uint64_t now_ns) {
   struct zps_plane *plane = ctx;
   if (now_ns >= plane->left_due_ns) plane->left_due_ns = zps_plane_check_left(plane, now_ns);
-  const uint64_t next_ns = plane->handler.on_tick(plane->handler.ctx, now_ns);
+  uint64_t next_ns = plane->handler.on_tick(plane->handler.ctx, now_ns);
+  const uint64_t watch_ns = zps_plane_watch_tick(plane, now_ns);
+  if (watch_ns < next_ns) next_ns = watch_ns;
   zps_plane_drop_lost(plane);
   for (uint32_t s = 0; s < plane->n_servers; s++) progress(&plane->servers[s]);
   for (uint32_t r = 0; plane->ranks && r < plane->world; r++) progress(&plane->ranks[r]);

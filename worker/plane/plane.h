@@ -13,6 +13,7 @@
 #include "worker/base/options.h"
 #include "worker/plane/memory.h"
 #include "worker/plane/shared/neighbours.h"
+#include "worker/plane/watch.h"
 
 /* A rank that left has sent all it ever will: so long after that, a wait for it is in vain. */
 #define ZPS_RANK_LEFT_GRACE_NS (2 * ZPS_NS_PER_S)
@@ -51,6 +52,15 @@ struct zps_plane_handler {
   uint64_t (*on_tick)(void *ctx, uint64_t now_ns);
 };
 
+/* What is asked of servers that cannot be reached, and told of them. Engine thread. */
+struct zps_plane_reach {
+  void *ctx;
+  bool (*waits)(void *ctx); /* whether something is to come from servers */
+  /* These servers, by their numbers, ascending, are out of reach, and all others are not; said again while there are
+   * any. `why`: of the first. Both are borrowed. */
+  void (*suspect)(void *ctx, uint32_t *servers, uint32_t n, const char *why);
+};
+
 struct zps_plane {
   struct zps_engine *engine;
   struct zps_plane_handler handler;
@@ -67,6 +77,9 @@ struct zps_plane {
   struct zps_scratch_pool *scratches; /* with `ranks`: a zps_compute_scratch for each thread that computes */
   uint32_t next_tag;                  /* of a server that takes another's place; none is given twice */
   uint64_t left_due_ns;               /* when ranks that left are next looked at */
+  struct zps_plane_reach reach;       /* suspect NULL: nobody is told */
+  struct zps_watch watch;             /* of the servers, once they are connected */
+  uint64_t *landed;                   /* of each, bytes that have been read from it by the last look */
   bool closed;                        /* the job is being closed: losses are no news */
 };
 
@@ -97,6 +110,8 @@ bool zps_plane_shares_device(const struct zps_plane *plane, uint32_t rank);
 void zps_plane_rank_left(struct zps_plane *plane, uint32_t rank);
 /* Marks the remote as lost: nothing is sent to it any more. The handler is told, once. */
 void zps_plane_lose(struct zps_remote *remote, const char *why);
+/* The coordinator has taken the server off the job: whether it can be reached does not matter any more. */
+void zps_plane_off(struct zps_remote *server);
 /* The remote's name as texts have it: "server 1 (name)", "rank 1 (host name)". */
 #define ZPS_REMOTE_FMT "%s %" PRIu32 " (%s%s)"
 #define ZPS_REMOTE_ARGS(remote) \
@@ -116,6 +131,12 @@ zps_err_t zps_plane_remote_connect(struct zps_plane *plane, struct zps_remote *r
 struct zps_engine_handler zps_plane_engine_handler(struct zps_plane *plane);
 void zps_plane_drop_lost(struct zps_plane *plane);
 void zps_plane_remote_drop(struct zps_remote *remote); /* if it is lost */
+/* reach.c: once `n_servers` is set; something came from the remote; the fabric has lost it; when to look next. */
+zps_err_t zps_plane_watch_open(struct zps_plane *plane, uint64_t dead_ms) ZPS_MUSTCHECK;
+void zps_plane_watch_close(struct zps_plane *plane);
+void zps_plane_watch_heard(const struct zps_remote *remote);
+void zps_plane_watch_lost(struct zps_remote *remote);
+uint64_t zps_plane_watch_tick(struct zps_plane *plane, uint64_t now_ns);
 /* Marks ranks as lost that left too long ago. Returns when the next one is due. */
 uint64_t zps_plane_check_left(struct zps_plane *plane, uint64_t now_ns);
 

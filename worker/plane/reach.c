@@ -1,0 +1,91 @@
+/* Servers that cannot be reached: what the plane sees of them goes to the watch, and what the watch finds to the
+ * owner. */
+#define ZPS_LOG_COMPONENT "plane"
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "common/base/clock.h"
+#include "common/base/log.h"
+#include "worker/plane/plane.h"
+
+zps_err_t zps_plane_watch_open(struct zps_plane *plane, uint64_t dead_ms) {
+  plane->landed = calloc(plane->n_servers + 1u, sizeof *plane->landed);
+  struct zps_watched *const servers = calloc(plane->n_servers + 1u, sizeof *servers);
+  if (!plane->landed || !servers) {
+    free(servers);
+    return ZPS_ERR_NOMEM;
+  }
+  zps_watch_init(&plane->watch, servers, plane->n_servers, dead_ms, zps_clock_ns());
+  return ZPS_OK;
+}
+
+void zps_plane_watch_close(struct zps_plane *plane) {
+  free(plane->watch.servers);
+  free(plane->landed);
+}
+
+static struct zps_watched *watched(const struct zps_remote *remote) {
+  const struct zps_watch *const watch = &remote->plane->watch;
+  return !remote->is_rank && remote->index < watch->n ? &watch->servers[remote->index] : NULL;
+}
+
+void zps_plane_watch_heard(const struct zps_remote *remote) {
+  struct zps_watched *const server = watched(remote);
+  if (server) server->is_heard = true;
+}
+
+void zps_plane_watch_lost(struct zps_remote *remote) {
+  struct zps_watched *const server = watched(remote);
+  if (server) server->is_lost = remote->plane->watch.is_news = true;
+}
+
+void zps_plane_off(struct zps_remote *server) {
+  struct zps_watched *const of = watched(server);
+  if (of) of->is_off = server->plane->watch.is_news = true;
+}
+
+/* What is read from a server says that it is there, too. */
+static void hear_reads(struct zps_plane *plane) {
+  for (uint32_t s = 0; s < plane->watch.n; s++) {
+    const struct zps_remote *const server = &plane->servers[s];
+    const uint64_t landed = server->bulk ? zps_bulk_peer_landed(server->bulk) : plane->landed[s];
+    if (landed != plane->landed[s]) plane->watch.servers[s].is_heard = true;
+    plane->landed[s] = landed;
+  }
+}
+
+static void say(struct zps_plane *plane) {
+  char why[256] = "";
+  uint32_t n = 0;
+  uint32_t *const suspects = calloc(plane->watch.n + 1u, sizeof *suspects);
+  if (!suspects) {
+    plane->watch.n_since = UINT32_MAX / 2; /* with the next look */
+    return;
+  }
+  for (uint32_t s = 0; s < plane->watch.n; s++) {
+    const struct zps_watched *const of = &plane->watch.servers[s];
+    if (!of->is_suspect) continue;
+    if (n == 0 && of->is_lost)
+      snprintf(why, sizeof why, "%s", plane->servers[s].why);
+    else if (n == 0)
+      snprintf(why, sizeof why, "no frame has come for %.1f s, though one was asked for",
+               (double)(of->n_silent * plane->watch.period_ns) / (double)ZPS_NS_PER_S);
+    suspects[n++] = s;
+  }
+  if (n > 0) zps_log_debug("%" PRIu32 " servers are out of reach (%s)", n, why);
+  plane->reach.suspect(plane->reach.ctx, suspects, n, why);
+  free(suspects);
+}
+
+uint64_t zps_plane_watch_tick(struct zps_plane *plane, uint64_t now_ns) {
+  struct zps_watch *const watch = &plane->watch;
+  if (!plane->reach.suspect || plane->closed) return ZPS_NEVER;
+  if (!zps_watch_is_due(watch, now_ns)) return watch->due_ns;
+  hear_reads(plane);
+  const bool says = zps_watch_look(watch, plane->reach.waits(plane->reach.ctx), now_ns);
+  for (uint32_t s = 0; s < watch->n; s++)
+    if (watch->servers[s].must_ask && plane->servers[s].link) zps_link_ask(plane->servers[s].link);
+  if (says) say(plane);
+  return watch->due_ns;
+}

@@ -1,0 +1,48 @@
+/*
+ * Which servers are out of reach over the data plane: those that the fabric has lost, and those from which nothing
+ * comes though they were asked for a frame, for as long as a process may be silent before it is dead
+ * (control.dead). The fabric need not notice: a network that drops packets looks to it like one that is slow.
+ *
+ * Silence is counted in looks, ten to that time: a server of which nothing has come since the last look is asked, and
+ * is out of reach ten looks later. A look that is late tells that this process itself was stopped, or had no
+ * processor, and what servers have sent may wait to be read; so all counts begin anew then. Servers that have been
+ * silent for two looks less count as well when one is out of reach: so a rank that is itself cut off names all at once.
+ *
+ * Pure; of the engine thread.
+ */
+#ifndef ZPS_WORKER_PLANE_WATCH_H
+#define ZPS_WORKER_PLANE_WATCH_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+struct zps_watched {
+  bool is_heard;   /* something has come since the last look: set by the owner */
+  bool is_lost;    /* the fabric has lost it: likewise, with zps_watch.is_news */
+  bool is_off;     /* it is in the job no longer: likewise */
+  bool must_ask;   /* after a look: ask it for a frame */
+  bool is_asked;   /* and it has not come yet */
+  bool is_suspect; /* after a look: it is out of reach */
+  unsigned n_silent;
+};
+
+struct zps_watch {
+  uint64_t period_ns; /* between looks; 0: silence is not counted */
+  uint64_t due_ns, looked_ns;
+  unsigned n_since; /* looks since it was last told who is out of reach */
+  bool is_news;
+  uint32_t n;
+  struct zps_watched *servers; /* n of them, the owner's */
+};
+
+/* `dead_ms`: 0 counts no silence. */
+void zps_watch_init(struct zps_watch *watch, struct zps_watched *servers, uint32_t n, uint64_t dead_ms,
+                    uint64_t now_ns);
+static inline bool zps_watch_is_due(const struct zps_watch *watch, uint64_t now_ns) {
+  return watch->is_news || now_ns >= watch->due_ns;
+}
+/* `waits`: something is to come from servers; else their silence says nothing. Whether the coordinator is to be told
+ * who is out of reach: others than before, or still some and it was told a while ago. */
+bool zps_watch_look(struct zps_watch *watch, bool waits, uint64_t now_ns);
+
+#endif
