@@ -118,6 +118,7 @@ void zps_job_free(struct zps_job *job) {
   if (!job) return;
   free_tensors(job);
   zps_shard_sums_release(&job->held);
+  zps_holdback_drop(job);
   free(job->servers_lost);
   for (uint32_t rank = 0; rank < job->world; rank++) zps_member_fini(&job->members[rank]);
   free(job->lost_text);
@@ -126,6 +127,8 @@ void zps_job_free(struct zps_job *job) {
 
 void zps_job_close(struct zps_job *job, uint64_t now_ns, const char *reason) {
   struct zps_shard *shard = job->shard;
+  zps_holdback_drop(job); /* whoever is still in the job hears of its failure, or has another server */
+  job->holdback.until_ns = 0;
   for (struct zps_tensor *tensor = job->tensors; tensor; tensor = tensor->next) fail_rounds(tensor, "job", reason);
   zps_shard_round_bury(shard);
   zps_shard_sums_release(&job->held);

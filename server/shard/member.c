@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/base/clock.h"
 #include "server/shard/job.h"
 #include "server/shard/shard_impl.h"
 
@@ -36,13 +37,14 @@ void zps_member_disconnect(struct zps_member *member) {
 
 void zps_member_fail(struct zps_member *member, zps_err_t code, const char *text) {
   if (!member->link || member->is_failing) return;
+  if (code == ZPS_ERR_PEER_LOST) zps_holdback_begin(member->job, zps_clock_ns());
   member->is_failing = member->job->shard->any_failing = true;
   member->gone_code = code;
   member->gone_text = strdup(text);
 }
 
 void zps_member_send(struct zps_member *member, struct zps_frame *frame) {
-  if (!member->link || member->is_failing) return;
+  if (!member->link || member->is_failing || zps_holdback_takes(member->job, member->rank, frame)) return;
   const zps_err_t code = zps_link_send(member->link, frame);
   if (code == ZPS_OK) return;
   char text[120];

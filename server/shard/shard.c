@@ -70,6 +70,19 @@ static uint64_t free_lingering(struct zps_shard *shard, uint64_t now_ns) {
   return next_ns;
 }
 
+/* Lets go what was held back for long enough. The time of the next. */
+static uint64_t check_holdbacks(struct zps_shard *shard, uint64_t now_ns) {
+  uint64_t next_ns = ZPS_NEVER;
+  for (struct zps_job *job = shard->jobs; job; job = job->next) {
+    if (job->holdback.until_ns == 0) continue;
+    if (now_ns >= job->holdback.until_ns)
+      zps_holdback_end(job);
+    else if (job->holdback.until_ns < next_ns)
+      next_ns = job->holdback.until_ns;
+  }
+  return next_ns;
+}
+
 static void progress_links(struct zps_job *jobs) {
   for (struct zps_job *job = jobs; job; job = job->next)
     for (uint32_t rank = 0; rank < job->world; rank++)
@@ -92,11 +105,13 @@ static uint64_t on_tick(void *ctx, uint64_t now_ns) {
   give_up_failing(shard);
   check_deadlines(shard, now_ns);
   zps_shard_settle(shard);
+  const uint64_t hold_ns = check_holdbacks(shard, now_ns);
   progress_links(shard->jobs);
   progress_links(shard->lingering);
-  const uint64_t linger_ns = free_lingering(shard, now_ns);
+  uint64_t next_ns = free_lingering(shard, now_ns);
   if (shard->any_failing) return now_ns; /* found out just above */
-  return linger_ns < shard->next_deadline_ns ? linger_ns : shard->next_deadline_ns;
+  if (hold_ns < next_ns) next_ns = hold_ns;
+  return next_ns < shard->next_deadline_ns ? next_ns : shard->next_deadline_ns;
 }
 
 /* ---- calls from other threads ---- */
@@ -240,6 +255,7 @@ static void run_rank_gone(struct zps_command *command, void *ctx) {
   struct zps_job *job = find_job(call);
   if (job && call->rank < job->world) {
     if (why->code != ZPS_ERR_CLOSED) zps_job_lost(job, call->rank, call->text);
+    if (why->code != ZPS_ERR_CLOSED || !job->members[call->rank].link) zps_holdback_end(job);
     zps_member_gone(&job->members[call->rank], why->code, call->text);
   } else {
     call->code = ZPS_ERR_UNKNOWN;
@@ -293,6 +309,16 @@ bool zps_shard_answers(struct zps_shard *shard) {
   struct call call = {.code = ZPS_OK};
   run_limited(&call, shard, run_nothing);
   return call.code == ZPS_OK;
+}
+
+static void run_hold(struct zps_command *command, void *ctx) {
+  ((struct zps_shard *)ctx)->hold_ns = *(const uint64_t *)((struct call *)command)->spec;
+}
+
+void zps_shard_set_hold(struct zps_shard *shard, uint64_t hold_ms) {
+  const uint64_t hold_ns = hold_ms * ZPS_NS_PER_MS;
+  struct call call = {.spec = &hold_ns};
+  run_limited(&call, shard, run_hold);
 }
 
 static void run_patience(struct zps_command *command, void *ctx) {
