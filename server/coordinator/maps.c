@@ -199,6 +199,12 @@ bool zps_members_map_cut(struct zps_members *members, struct zps_member_job *job
   return begin_to_leave(members, job, why);
 }
 
+/* What ranks have said of the server before. */
+static void forget_suspicions(const struct zps_member_job *job, uint32_t position) {
+  for (uint32_t r = 0; job->suspicion.pairs && r < job->world; r++)
+    job->suspicion.pairs[(size_t)r * job->n_servers + position] = false;
+}
+
 void zps_members_map_joined(struct zps_members *members, struct zps_member_job *job) {
   struct zps_error why;
   char names[ZPS_LOST_SERVERS_SIZE] = "";
@@ -214,6 +220,7 @@ void zps_members_map_joined(struct zps_members *members, struct zps_member_job *
       job->servers[i] = job->joiners[i].server;
       job->joiners[i] = (struct zps_member_joiner){.server = NULL};
       job->since[i] = members->epoch + 1;
+      forget_suspicions(job, i);
       zps_text_add(names, sizeof names, "%s%s", names[0] ? ", " : "", job->servers[i]->name);
       zps_log_info("job '%s': server '%s' takes place %u, and its %lu partitions", job->name, job->servers[i]->name, i,
                    count_parts(job, i));

@@ -24,6 +24,7 @@ static struct zps_member_server *next_server(const struct zps_members *members, 
                                              unsigned *at, uint64_t *ready_ns) {
   while (*at < members->n_servers) {
     struct zps_member_server *const server = members->servers[(*at)++];
+    if (zps_member_job_left(job, server)) continue; /* ranks of it cannot reach the server */
     if (!server->client || server->draining || zps_member_job_has(job, server) || zps_member_joiner_find(job, server))
       continue;
     if (server->came_ns && server->came_ns + ZPS_REFILL_SETTLE_NS > *ready_ns)

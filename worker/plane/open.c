@@ -122,7 +122,9 @@ zps_err_t zps_plane_server_replace(struct zps_plane *plane, const struct zps_joi
   zps_plane_lose(remote, "another server is in its place");
   zps_plane_remote_drop(remote);
   *remote = (struct zps_remote){.index = joined->position, .tag = plane->next_tag++, .since = joined->since};
+  remote->plane = plane;
   snprintf(remote->name, sizeof remote->name, "%s", joined->server.name);
+  zps_plane_watch_renew(remote);
   const zps_err_t err = zps_plane_remote_connect(plane, remote, joined->server.addr, joined->server.addr_len, &why);
   return err ? zps_fail(error, err,
                         "cannot reach server %" PRIu32 " (%s), which takes the place of one that is gone: %s",

@@ -136,6 +136,8 @@ zps_err_t zps_plane_watch_open(struct zps_plane *plane, uint64_t dead_ms) ZPS_MU
 void zps_plane_watch_close(struct zps_plane *plane);
 void zps_plane_watch_heard(const struct zps_remote *remote);
 void zps_plane_watch_lost(struct zps_remote *remote);
+/* Another server has its place. */
+void zps_plane_watch_renew(const struct zps_remote *server);
 uint64_t zps_plane_watch_tick(struct zps_plane *plane, uint64_t now_ns);
 /* Marks ranks as lost that left too long ago. Returns when the next one is due. */
 uint64_t zps_plane_check_left(struct zps_plane *plane, uint64_t now_ns);

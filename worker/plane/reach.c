@@ -45,6 +45,14 @@ void zps_plane_off(struct zps_remote *server) {
   if (of) of->is_off = server->plane->watch.is_news = true;
 }
 
+void zps_plane_watch_renew(const struct zps_remote *server) {
+  struct zps_watched *const of = watched(server);
+  if (!of) return;
+  *of = (struct zps_watched){.is_suspect = of->is_suspect}; /* that this changes is news */
+  server->plane->watch.is_news = true;
+  server->plane->landed[server->index] = 0;
+}
+
 /* What is read from a server says that it is there, too. */
 static void hear_reads(struct zps_plane *plane) {
   for (uint32_t s = 0; s < plane->watch.n; s++) {

@@ -282,12 +282,55 @@ static void test_one_that_had_drained(void **state) {
   assert_true(the_job()->since[1] == the_job()->epoch);
 }
 
+/* One that had to leave, since a rank could not reach it, is not asked again; what was said of it is said of nobody
+ * else. */
+static void test_one_that_was_cut_off(void **state) {
+  (void)state;
+  uint32_t position = 1;
+  const uint64_t job_id = on_one_of_two();
+  const struct zps_job_suspects suspects = {.job_id = job_id, .n_servers = 1, .servers = &position, .why = "cut"};
+  server(C, "c");
+  asked(C, 1);
+  members_opened(C, job_id, ZPS_OK);
+  opened(C, 0, ZPS_OK);
+  pass(0);
+  answer(A);
+  answer(C);
+  all_mapped();
+  assert_int_equal(zps_members_suspect(&rig.clients[R0], &suspects, &rig.error), ZPS_OK);
+  pass(0);
+  pass(1);
+  answer(A);
+  answer(C);
+  all_mapped();
+  assert_int_equal(zps_members_suspect(&rig.clients[R0], &suspects, &rig.error), ZPS_OK); /* it has not heard yet */
+  assert_false(zps_member_job_holds(the_job(), rig.clients[C].server));
+  asked(C, 1);
+  asked(C, 1);
+  server(D, "d");
+  asked(D, 1);
+  members_opened(D, job_id, ZPS_OK);
+  opened(D, 0, ZPS_OK);
+  pass(0);
+  answer(A);
+  answer(D);
+  all_mapped();
+  pass(1);
+  pass(1);
+  assert_true(zps_member_job_holds(the_job(), rig.clients[D].server));
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
-      MEMBERS_CASE(test_a_server_takes_the_place),         MEMBERS_CASE(test_two_at_once),
-      MEMBERS_CASE(test_a_tensor_comes_or_goes_meanwhile), MEMBERS_CASE(test_it_cannot),
-      MEMBERS_CASE(test_it_goes_or_drains_meanwhile),      MEMBERS_CASE(test_the_job_changes_meanwhile),
-      MEMBERS_CASE(test_jobs_that_take_none_in),           MEMBERS_CASE(test_one_that_had_drained),
+      MEMBERS_CASE(test_a_server_takes_the_place),
+      MEMBERS_CASE(test_two_at_once),
+      MEMBERS_CASE(test_a_tensor_comes_or_goes_meanwhile),
+      MEMBERS_CASE(test_it_cannot),
+      MEMBERS_CASE(test_it_goes_or_drains_meanwhile),
+      MEMBERS_CASE(test_the_job_changes_meanwhile),
+      MEMBERS_CASE(test_jobs_that_take_none_in),
+      MEMBERS_CASE(test_one_that_had_drained),
+      MEMBERS_CASE(test_one_that_was_cut_off),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
