@@ -150,6 +150,7 @@ static zps_err_t fault_peer_add(struct zps_net *net, const void *addr, size_t le
   peer->peer.net = net;
   peer->peer.ctx = ctx;
   peer->queue_tail = &peer->queue;
+  peer->stalls = ++fault->n_added == fault->rules.stall;
   peer->next = fault->peers;
   fault->peers = peer;
   *peer_p = &peer->peer;

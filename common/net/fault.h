@@ -7,9 +7,11 @@
  *   delay=P:T  a message, or the completion of a read, is held back for T with probability P; messages keep their order
  *   drop=P     a message vanishes with probability P
  *   kill=N     after N sends and reads this endpoint falls silent: nothing leaves, nothing arrives, nothing completes,
- * and no error is reported, as a hung process would look to itself hold=T     reads of an evicted peer stay in
- * quarantine for T more dmabuf=1   device memory is reached through mappings of its dmabufs, which those of emulated
- * devices allow
+ *              and no error is reported, as a hung process would look to itself
+ *   stall=N    reads from the N-th peer that was added, from 1 on, do not end before it is evicted: as if it had been
+ *              stopped when it had sent its last message
+ *   hold=T     reads of an evicted peer stay in quarantine for T more
+ *   dmabuf=1   device memory is reached through mappings of its dmabufs, which those of emulated devices allow
  *
  * Probabilities are 0 to 1; times are a number with us, ms or s.
  *
@@ -32,6 +34,7 @@ struct zps_fault_rules {
   double again, drop, delay;
   uint64_t delay_ns, hold_ns;
   uint64_t kill;   /* 0: never */
+  uint64_t stall;  /* 0: no peer */
   uint64_t dmabuf; /* not 0: device memory is reached through mappings of its dmabufs, which emulated devices allow */
 };
 

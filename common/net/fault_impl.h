@@ -18,6 +18,7 @@ struct fault_peer {
   struct delayed *queue, **queue_tail;
   uint64_t last_due_ns;
   unsigned n_queue;
+  bool stalls; /* reads from it do not end */
 };
 
 struct fault_mem {
@@ -60,7 +61,7 @@ struct fault {
   struct fault_peer *peers;
   struct fault_mem *mems;
   struct fault_op *ops, **ops_tail; /* oldest first */
-  uint64_t n_posted, own_again;
+  uint64_t n_posted, n_added, own_again;
   bool silent, pushed_back, in_progress, closing, owned;
   pthread_t owner;
 };

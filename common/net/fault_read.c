@@ -172,7 +172,7 @@ zps_err_t zps_fault_read(struct zps_net_peer *net_peer, struct zps_net_read *rea
                                     .done = inner_done,
                                     .release = inner_release,
                                     .ctx = op};
-  if (!zps_fault_count_posted(fault)) {
+  if (!zps_fault_count_posted(fault) && !peer->stalls) {
     const zps_err_t code = zps_net_read(peer->inner, &op->inner);
     if (code != ZPS_OK) {
       free(op);

@@ -52,13 +52,16 @@ static bool parse_delay(char *text, struct zps_fault_rules *rules) {
 /* Parses one NAME=VALUE; on failure *right_p names the right form. */
 static bool parse_rule(char *name, struct zps_fault_rules *rules, const char **right_p) {
   char *value = strchr(name, '=');
-  *right_p = "rules are seed=N, again=P, delay=P:T, drop=P, kill=N, hold=T and dmabuf=1";
+  *right_p = "rules are seed=N, again=P, delay=P:T, drop=P, kill=N, stall=N, hold=T and dmabuf=1";
   if (!value) return false;
   const size_t len = (size_t)(value++ - name);
 #define IS(rule) (len == sizeof(rule) - 1 && memcmp(name, rule, len) == 0)
-  if (IS("seed") || IS("kill") || IS("dmabuf")) {
+  if (IS("seed") || IS("kill") || IS("stall") || IS("dmabuf")) {
     *right_p = "it takes a whole number";
-    return parse_count(value, IS("seed") ? &rules->seed : IS("kill") ? &rules->kill : &rules->dmabuf);
+    return parse_count(value, IS("seed")    ? &rules->seed
+                              : IS("kill")  ? &rules->kill
+                              : IS("stall") ? &rules->stall
+                                            : &rules->dmabuf);
   }
   if (IS("again") || IS("drop")) {
     *right_p = "it takes a probability, 0 to 1";

@@ -15,12 +15,13 @@ static void test_rules_are_parsed(void **state) {
   (void)state;
   struct zps_fault_rules rules;
   struct zps_error error;
-  assert_int_equal(zps_fault_parse("seed=7,again=0.25,delay=0.5:3ms,drop=1,kill=200,hold=50us", &rules, &error),
+  assert_int_equal(zps_fault_parse("seed=7,again=0.25,delay=0.5:3ms,drop=1,kill=200,stall=3,hold=50us", &rules, &error),
                    ZPS_OK);
   assert_int_equal(rules.seed, 7);
   assert_true(rules.again == 0.25 && rules.delay == 0.5 && rules.drop == 1);
   assert_int_equal(rules.delay_ns, 3 * ZPS_NS_PER_MS);
   assert_int_equal(rules.kill, 200);
+  assert_int_equal(rules.stall, 3);
   assert_int_equal(rules.hold_ns, 50000);
   assert_int_equal(zps_fault_parse(NULL, &rules, &error), ZPS_OK);
   assert_true(rules.seed == 1 && rules.again == 0 && rules.kill == 0);
@@ -149,6 +150,21 @@ static void test_close_ends_the_quarantine(void **state) {
   assert_int_equal(r.record.n_done, 1);
   pair_close(r.ends);
   assert_int_equal(r.record.n_released, 1);
+}
+
+static void test_a_stalled_peer_holds_reads_until_it_is_evicted(void **state) {
+  (void)state;
+  struct reading r;
+  reading_open(&r, "stall=1");
+  assert_int_equal(zps_net_send(r.ends[1].peer, "a", 1), ZPS_OK);
+  TURN_UNTIL(r.ends, r.ends[0].n_messages == 1); /* messages go on */
+  for (int i = 0; i < 10; i++) zps_net_progress(r.ends[0].net);
+  assert_int_equal(r.record.n_done, 0);
+  assert_int_equal(r.mine[0], 0);
+  zps_net_peer_evict(r.ends[0].peer);
+  TURN_UNTIL(r.ends, r.record.n_released == 1);
+  assert_int_equal(r.record.code, ZPS_ERR_PEER_LOST);
+  pair_close(r.ends);
 }
 
 static void test_a_killed_endpoint_is_silent(void **state) {
@@ -292,12 +308,19 @@ static void test_out_of_memory(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_rules_are_parsed),          cmocka_unit_test(test_wrong_rules_are_named),
-      cmocka_unit_test(test_rules_need_the_injector),   cmocka_unit_test(test_sends_are_pushed_back),
-      cmocka_unit_test(test_messages_are_dropped),      cmocka_unit_test(test_delayed_messages_keep_their_order),
-      cmocka_unit_test(test_completions_are_delayed),   cmocka_unit_test(test_quarantine_is_held_and_scribbled_on),
-      cmocka_unit_test(test_close_ends_the_quarantine), cmocka_unit_test(test_a_killed_endpoint_is_silent),
-      cmocka_unit_test(test_broken_rules_are_fatal),    cmocka_unit_test(test_out_of_memory),
+      cmocka_unit_test(test_rules_are_parsed),
+      cmocka_unit_test(test_wrong_rules_are_named),
+      cmocka_unit_test(test_rules_need_the_injector),
+      cmocka_unit_test(test_sends_are_pushed_back),
+      cmocka_unit_test(test_messages_are_dropped),
+      cmocka_unit_test(test_delayed_messages_keep_their_order),
+      cmocka_unit_test(test_completions_are_delayed),
+      cmocka_unit_test(test_quarantine_is_held_and_scribbled_on),
+      cmocka_unit_test(test_close_ends_the_quarantine),
+      cmocka_unit_test(test_a_stalled_peer_holds_reads_until_it_is_evicted),
+      cmocka_unit_test(test_a_killed_endpoint_is_silent),
+      cmocka_unit_test(test_broken_rules_are_fatal),
+      cmocka_unit_test(test_out_of_memory),
   };
   return cmocka_run_group_tests_name("fault", tests, NULL, NULL);
 }

@@ -126,6 +126,35 @@ static void test_rank_lost_while_it_is_read(void **state) {
   }
 }
 
+/* A rank stops while its pushes are read, and these reads do not end: its round fails at once, its job can be closed,
+ * and another job, before and after, has only the less memory. */
+static void test_rank_stopped_while_it_is_read(void **state) {
+  (void)state;
+  struct zps_shard *shard = cluster_shard("fault+loop", "stall=2,hold=3600s", 64 * MIB);
+  struct scene scene = {.shard = shard}, other = {.shard = shard};
+  cluster_open(&scene.cluster, shard, "loop", NULL, 77, RANKS);
+  cluster_open(&other.cluster, shard, "loop", NULL, 78, RANKS);
+  scene.tensor = cluster_tensor(&scene.cluster, 200000, 4, ZPS_DTYPE_F32, ZPS_OP_SUM, 4, 0.5);
+  other.tensor = cluster_tensor(&other.cluster, 20000, 2, ZPS_DTYPE_F32, ZPS_OP_SUM, 5, 0.3);
+  push(&scene, 1, 1);
+  push_and_wait(&scene, 1, 0);
+  push_and_wait(&scene, 1, 2);
+  cluster_round(&other.cluster, other.tensor, 1);
+  assert_int_equal(zps_shard_rank_gone(shard, 77, 1, ZPS_ERR_PEER_LOST, "silent"), ZPS_OK);
+  for (uint32_t rank = 0; rank < RANKS; rank += 2)
+    expect_abort(&scene, 1, rank, ZPS_ERR_PEER_LOST, "rank 1 is needed and gone: silent");
+  cluster_round(&other.cluster, other.tensor, 2);
+  assert_int_equal(zps_shard_job_close(shard, 77, "rank 1 was lost"), ZPS_OK);
+  assert_int_equal(zps_shard_jobs(shard), 1);
+  cluster_round(&other.cluster, other.tensor, 3);
+  cluster_drain(shard);
+  assert_true(cluster_totals(shard).net.quarantined > 0);
+  assert_true(cluster_totals(shard).slab.in_use_bytes > 0);
+  cluster_close(&scene.cluster);
+  cluster_close(&other.cluster);
+  zps_shard_destroy(shard);
+}
+
 /* Another process speaks for rank 1: its stream of frames has a gap, and nothing of it can be trusted any more. */
 static void test_broken_stream(void **state) {
   (void)state;
@@ -548,6 +577,7 @@ int main(void) {
       ON_BOTH(test_missing_partition),
       ON_BOTH(test_rank_lost_in_a_round),
       ON_BOTH(test_rank_lost_while_it_is_read),
+      cmocka_unit_test(test_rank_stopped_while_it_is_read),
       ON_BOTH(test_broken_stream),
       ON_BOTH(test_vanished_rank),
       ON_BOTH(test_left_for_a_lost_one),
