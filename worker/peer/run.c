@@ -191,7 +191,7 @@ void zps_peer_no_memory(struct zps_peer_round *round, uint32_t instr) {
   zps_round_fail(&round->base, ZPS_ERR_NOMEM,
                  "no memory for instruction %s: of registered memory, %" PRIu64 " bytes are in use of %" PRIu64
                  " (ZENPS_MEMORY_LIMIT)",
-                 zps_instr_name(round->program.instrs[instr].type), plane->memory.held.push + plane->memory.held.pull,
+                 zps_instr_name(round->program.instrs[instr].type), zps_plane_memory_used(&plane->memory),
                  plane->memory.limit_bytes);
 }
 

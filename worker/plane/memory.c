@@ -3,7 +3,9 @@
 #include <inttypes.h>
 #include <stdio.h>
 
+#define ZPS_LOG_COMPONENT "plane"
 #include "common/base/container.h"
+#include "common/base/log.h"
 
 /* ------------------------------------------------------------ lines */
 
@@ -12,7 +14,7 @@ static void refuse(const struct zps_plane_memory *memory, struct zps_plane_wait 
   snprintf(text, sizeof text,
            "no registered memory for it: the limit is %" PRIu64 " bytes, %" PRIu64
            " are in use; raise ZENPS_MEMORY_LIMIT, or the limit of locked memory",
-           memory->limit_bytes, memory->held.push + memory->held.pull);
+           memory->limit_bytes, zps_plane_memory_used(memory));
   wait->refused(wait, err, text);
 }
 
@@ -54,22 +56,26 @@ void zps_plane_memory_serve(struct zps_plane_memory *memory) {
 
 /* ------------------------------------------------------------ how much */
 
+static uint64_t half(const struct zps_plane_memory *memory) {
+  return (memory->limit_bytes - memory->left_bytes) / 2;
+}
+
 /* Half of the memory is kept for sums, unless this round is the only one that pushes. */
 static bool may_push(const struct zps_plane_memory *memory, const struct zps_plane_held *held, uint64_t len_bytes) {
-  return memory->held.push == held->push || memory->held.push + len_bytes <= memory->limit_bytes / 2;
+  return memory->held.push == held->push || memory->held.push + len_bytes <= half(memory);
 }
 
 /* Half of the memory is for rounds that have begun: one that holds nothing yet does not take from it. */
 static bool may_begin(const struct zps_plane_memory *memory, const struct zps_plane_held *held, uint64_t len_bytes) {
   const uint64_t all = memory->held.push + memory->held.pull;
-  return all == held->push || held->push > 0 || all + len_bytes <= memory->limit_bytes / 2;
+  return all == held->push || held->push > 0 || all + len_bytes <= half(memory);
 }
 
-/* No other round holds memory that could come back. */
+/* No other round, and no read of a lost peer, holds memory that could come back. */
 static bool is_alone(const struct zps_plane_memory *memory, enum zps_plane_line line,
                      const struct zps_plane_held *held) {
   const bool pull_alone = memory->held.pull == (line == ZPS_LINE_PULL ? held->pull : 0);
-  return memory->held.push == held->push && pull_alone;
+  return memory->held.push == held->push && pull_alone && memory->left_bytes == 0;
 }
 
 zps_err_t zps_plane_memory_get(struct zps_plane_memory *memory, enum zps_plane_line line, struct zps_plane_held *held,
@@ -85,13 +91,31 @@ zps_err_t zps_plane_memory_get(struct zps_plane_memory *memory, enum zps_plane_l
   return ZPS_OK;
 }
 
+static void take_from(struct zps_plane_memory *memory, enum zps_plane_line line, struct zps_plane_held *held,
+                      const struct zps_buf *buf) {
+  *(line == ZPS_LINE_PULL ? &held->pull : &held->push) -= buf->cap;
+  *(line == ZPS_LINE_PULL ? &memory->held.pull : &memory->held.push) -= buf->cap;
+  memory->is_due = true;
+}
+
 void zps_plane_memory_put(struct zps_plane_memory *memory, enum zps_plane_line line, struct zps_plane_held *held,
                           struct zps_buf *buf) {
   if (!buf->owner) return;
-  *(line == ZPS_LINE_PULL ? &held->pull : &held->push) -= buf->cap;
-  *(line == ZPS_LINE_PULL ? &memory->held.pull : &memory->held.push) -= buf->cap;
+  take_from(memory, line, held, buf);
+  zps_slab_put(memory->slab, buf);
+}
+
+void zps_plane_memory_leave(struct zps_plane_memory *memory, enum zps_plane_line line, struct zps_plane_held *held,
+                            const struct zps_buf *buf) {
+  take_from(memory, line, held, buf);
+  memory->left_bytes += buf->cap;
+}
+
+void zps_plane_memory_return(struct zps_plane_memory *memory, struct zps_buf *buf) {
+  memory->left_bytes -= buf->cap;
   zps_slab_put(memory->slab, buf);
   memory->is_due = true;
+  if (memory->left_bytes == 0) zps_log_info("no read of a lost server or rank holds memory any more");
 }
 
 void zps_plane_memory_keep(struct zps_plane_memory *memory, const struct zps_plane_held *held, bool is_kept) {
@@ -100,5 +124,5 @@ void zps_plane_memory_keep(struct zps_plane_memory *memory, const struct zps_pla
 }
 
 bool zps_plane_memory_spares(const struct zps_plane_memory *memory, uint64_t pushes_bytes, uint64_t len_bytes) {
-  return memory->held.push + memory->held.pull + pushes_bytes + len_bytes <= memory->limit_bytes / 2;
+  return memory->held.push + memory->held.pull + pushes_bytes + len_bytes <= half(memory);
 }

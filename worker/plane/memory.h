@@ -7,6 +7,10 @@
  * round keeps its place until it has all that it needs, since two that each hold some of what there is could wait for
  * each other.
  *
+ * A read from a peer that is lost may go on for as long as the peer is silent, and may write to its buffer until it
+ * ends. The round goes on without that buffer, which is nobody's until then (zps_plane_memory_leave()): it takes from
+ * the limit, but is no round's share of it.
+ *
  * Engine thread.
  */
 #ifndef ZPS_WORKER_PLANE_MEMORY_H
@@ -40,12 +44,18 @@ struct zps_plane_memory { /* of a plane */
   struct zps_slab *slab;
   uint64_t limit_bytes;
   struct zps_plane_held held; /* by all rounds */
+  uint64_t left_bytes;        /* in buffers that reads of lost peers may still write to */
   struct zps_memory_line lines;
   bool is_due; /* a request was added, or memory was freed */
   /* Frees some memory that is kept in case it is needed, and not counted in `held`; false: there is none. */
   bool (*reclaim)(void *ctx);
   void *reclaim_ctx;
 };
+
+/* Bytes in use, kept ones aside. */
+static inline uint64_t zps_plane_memory_used(const struct zps_plane_memory *memory) {
+  return memory->held.push + memory->held.pull + memory->left_bytes;
+}
 
 void zps_plane_memory_init(struct zps_plane_memory *memory, struct zps_slab *slab, uint64_t limit_bytes);
 /* Stands in line; again: it keeps its place. */
@@ -65,6 +75,11 @@ zps_err_t zps_plane_memory_get(struct zps_plane_memory *memory, enum zps_plane_l
 /* Gives back what zps_plane_memory_get() gave; nothing where there is nothing. */
 void zps_plane_memory_put(struct zps_plane_memory *memory, enum zps_plane_line line, struct zps_plane_held *held,
                           struct zps_buf *buf);
+/* The same, where a read may still write to the buffer, though its peer is lost: the round has it no longer, and it
+ * comes back with zps_plane_memory_return(), when the fabric is through with it (zps_bulk_read.release). */
+void zps_plane_memory_leave(struct zps_plane_memory *memory, enum zps_plane_line line, struct zps_plane_held *held,
+                            const struct zps_buf *buf);
+void zps_plane_memory_return(struct zps_plane_memory *memory, struct zps_buf *buf);
 /* What the round holds is kept from here on, and may be reclaimed; or no longer. */
 void zps_plane_memory_keep(struct zps_plane_memory *memory, const struct zps_plane_held *held, bool is_kept);
 /* Whether a sum of `len_bytes` leaves the memory that a round needs which has not got `pushes_bytes` yet. */

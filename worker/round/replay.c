@@ -230,10 +230,14 @@ static bool is_still(const struct zps_rounds *rounds) {
 static void say(struct zps_rounds *rounds) {
   struct zps_replay *replay = &rounds->replay;
   struct zps_job_steps steps = {.job_id = rounds->plane->job_id, .epoch = replay->epoch};
+  const uint64_t left_bytes = rounds->plane->memory.left_bytes;
   zps_err_t err = ZPS_OK;
   for (const struct zps_round *round = rounds->all; round && err == ZPS_OK; round = round->all_next)
     if (is_open(round)) err = zps_job_steps_add(&steps, round->tensor->id, round->step);
   replay->is_said = true;
+  if (left_bytes > 0)
+    zps_log_info("reads of servers that were lost hold %" PRIu64 " bytes of registered memory until they end",
+                 left_bytes);
   if (err == ZPS_OK)
     replay->mapped(replay->ctx, &steps);
   else

@@ -209,17 +209,22 @@ void zps_served_taken(struct zps_served_round *round, uint32_t server, const str
 
 /* ------------------------------------------------------------ reads */
 
-/* The buffer comes back with the release. Memory of a device is the round's, which waits for it. */
+/* The buffer comes back with the release. Memory of a device is the round's, which goes on, and then waits for it: no
+ * other sum of the round comes to lie there. */
 static void leave_behind(struct zps_served_round *round, struct zps_served_fetch *fetch) {
   struct zps_served_part *part = fetch->part;
-  if (round->device_pull.is_direct) return;
-  fetch->buf = part->pull_buf;
-  fetch->memory = &round->base.plane->memory;
-  round->base.held.pull -= fetch->buf.cap;
-  part->pull_buf = (struct zps_buf){0};
   part->sum = NULL;
   part->fetch = NULL;
   fetch->part = NULL;
+  if (round->device_pull.is_direct) {
+    fetch->round = round;
+    round->n_reads_left++;
+    return;
+  }
+  fetch->buf = part->pull_buf;
+  fetch->memory = &round->base.plane->memory;
+  zps_plane_memory_leave(fetch->memory, ZPS_LINE_PULL, &round->base.held, &part->pull_buf);
+  part->pull_buf = (struct zps_buf){0};
   round->base.n_reads--;
 }
 
@@ -248,13 +253,13 @@ static void read_done(struct zps_bulk_read *read, zps_err_t code) {
 
 static void read_release(struct zps_bulk_read *read) {
   struct zps_served_fetch *fetch = zps_container_of(read, struct zps_served_fetch, read);
-  if (fetch->part) {
-    fetch->part->task.round->n_reads--;
-    zps_round_touch(fetch->part->task.round);
-    return;
+  if (fetch->round) {
+    fetch->round->n_reads_left--;
+    fetch->round->base.n_reads--;
+    zps_round_touch(&fetch->round->base);
+  } else {
+    zps_plane_memory_return(fetch->memory, &fetch->buf);
   }
-  struct zps_plane_held held = {.pull = fetch->buf.cap};
-  zps_plane_memory_put(fetch->memory, ZPS_LINE_PULL, &held, &fetch->buf);
   free(fetch);
 }
 

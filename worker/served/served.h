@@ -30,12 +30,14 @@ extern const struct zps_round_ops zps_served_ops;
 extern const struct zps_round_machine_ops zps_served_machine;
 
 /* A sum that is read. When the server is lost meanwhile, the fabric may hold the buffer for as long as the server is
- * silent: it stays behind with this, and the round goes on without. */
+ * silent: it stays behind with this, and the round goes on without; in memory of a device, of which this keeps the
+ * round from being used anew. */
 struct zps_served_fetch {
   struct zps_bulk_read read;
   struct zps_served_part *part; /* NULL: it was left behind, with */
   struct zps_buf buf;           /* that came from */
   struct zps_plane_memory *memory;
+  struct zps_served_round *round; /* or in this round's memory of a device */
 };
 
 struct zps_served_part {
@@ -113,6 +115,7 @@ struct zps_served_round {
   uint32_t sought_at, age;                             /* the server that is asked first, and what it has found: */
   bool is_found;                                       /* the sum is so many steps older than the round's step */
   const struct zps_slice *at_hand; /* a sum that a frame announces, while the machine decides on it */
+  unsigned n_reads_left;           /* of base.n_reads: from servers that were lost, which nobody waits for */
   bool is_remapped;                /* owners have changed since it was encoded: nothing is joined any more */
   bool is_small;                   /* scanned by the trainer's thread, which also encoded what is pushed inline */
   bool is_apart;                   /* gradient and result have no memory in common */

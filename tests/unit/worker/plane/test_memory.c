@@ -205,6 +205,55 @@ static void sums_spare_what_pushes_need(void **state) {
   scene_close(&scene, (struct round *[]){&a}, 1);
 }
 
+static void leave(struct round *round) {
+  struct zps_buf *const buf = &round->bufs[--round->n_got];
+  round->n_wanted = round->n_got;
+  zps_plane_memory_leave(&round->scene->memory, round->line, &round->held, buf);
+  zps_plane_memory_serve(&round->scene->memory);
+}
+
+/* Reads of lost peers still have six buffers of eight. */
+static void what_reads_of_lost_peers_have_is_no_rounds_share(void **state) {
+  (void)state;
+  struct scene scene;
+  scene_open(&scene);
+  struct round a = round_of(&scene, ZPS_LINE_PULL, 6), pull = round_of(&scene, ZPS_LINE_PULL, 1),
+               peer = round_of(&scene, ZPS_LINE_PEER, 1), push = round_of(&scene, ZPS_LINE_PUSH, 1);
+  want(&a);
+  while (a.n_got > 0) leave(&a);
+  assert_int_equal(a.held.pull + scene.memory.held.pull, 0);
+  assert_int_equal(scene.memory.left_bytes, 6 * MIB);
+  want(&peer); /* alone, it may begin */
+  assert_int_equal(peer.n_got, 1);
+  want(&push); /* it would take from the half that is kept for sums: of two buffers */
+  assert_int_equal(push.n_got, 0);
+  want(&pull);
+  assert_int_equal(pull.n_got, 1);
+  for (unsigned i = 0; i < 6; i++) zps_plane_memory_return(&scene.memory, &a.bufs[i]);
+  zps_plane_memory_serve(&scene.memory);
+  assert_int_equal(scene.memory.left_bytes, 0);
+  assert_int_equal(push.n_got, 1);
+  scene_close(&scene, (struct round *[]){&a, &pull, &peer, &push}, 4);
+}
+
+/* They end some time: so long, and until its deadline, it waits. */
+static void nothing_is_refused_while_reads_of_lost_peers_may_end(void **state) {
+  (void)state;
+  struct scene scene;
+  scene_open(&scene);
+  struct round a = round_of(&scene, ZPS_LINE_PULL, 1), b = round_of(&scene, ZPS_LINE_PUSH, 8);
+  want(&a);
+  leave(&a);
+  want(&b);
+  assert_int_equal(b.n_got, 7);
+  assert_int_equal(b.refused, ZPS_OK);
+  assert_true(zps_plane_memory_waits(&b.wait));
+  zps_plane_memory_return(&scene.memory, &a.bufs[0]);
+  zps_plane_memory_serve(&scene.memory);
+  assert_int_equal(b.n_got, 8);
+  scene_close(&scene, (struct round *[]){&a, &b}, 2);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(pushes_stop_at_half_of_the_limit_unless_they_are_alone),
@@ -213,6 +262,8 @@ int main(void) {
       cmocka_unit_test(rounds_between_ranks_begin_in_half_and_pass_each_other),
       cmocka_unit_test(a_round_that_alone_needs_more_than_there_is_is_refused),
       cmocka_unit_test(sums_spare_what_pushes_need),
+      cmocka_unit_test(what_reads_of_lost_peers_have_is_no_rounds_share),
+      cmocka_unit_test(nothing_is_refused_while_reads_of_lost_peers_may_end),
   };
   return cmocka_run_group_tests_name("plane_memory", tests, NULL, NULL);
 }

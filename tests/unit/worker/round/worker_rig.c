@@ -79,9 +79,11 @@ static void link_fakes(struct worker_rig *rig) {
 }
 
 void rig_open(struct worker_rig *rig, const struct rig_config *config) {
-  static char provider[] = "loop";
+  char provider[] = "fault+loop", rules[64];
+  snprintf(rules, sizeof rules, "%s", config->fault ? config->fault : "");
   const struct zps_worker_options options = {
-      .provider = provider,
+      .provider = config->fault ? provider : provider + strlen("fault+"),
+      .fault = rules,
       .device = -1,
       .local_world = 64, /* nothing spins */
       .threads = config->threads ? config->threads : 2,
@@ -214,7 +216,8 @@ void rig_do(struct worker_rig *rig, void (*run)(void *ctx), void *ctx) {
 struct look {
   struct worker_rig *rig;
   const struct zps_round *round;
-  uint64_t held_bytes;
+  uint64_t held_bytes, left_bytes;
+  unsigned n_reads;
   enum zps_round_machine_state state;
   struct zps_remote *remote;
   const char *why;
@@ -229,6 +232,28 @@ uint64_t rig_held(struct worker_rig *rig) {
   struct look look = {.rig = rig};
   rig_do(rig, look_held, &look);
   return look.held_bytes;
+}
+
+static void look_left(void *ctx) {
+  struct look *look = ctx;
+  look->left_bytes = look->rig->plane.memory.left_bytes;
+}
+
+uint64_t rig_left(struct worker_rig *rig) {
+  struct look look = {.rig = rig};
+  rig_do(rig, look_left, &look);
+  return look.left_bytes;
+}
+
+static void look_reads(void *ctx) {
+  struct look *look = ctx;
+  look->n_reads = look->round->n_reads;
+}
+
+unsigned rig_reads(struct worker_rig *rig, const struct rig_request *request) {
+  struct look look = {.round = request->round};
+  rig_do(rig, look_reads, &look);
+  return look.n_reads;
 }
 
 static void look_state(void *ctx) {

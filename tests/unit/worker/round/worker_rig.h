@@ -36,6 +36,7 @@ struct rig_config {
   uint32_t n_servers, rank, world; /* world 0: no links to ranks */
   unsigned threads;                /* 0: 2 */
   uint64_t memory_limit_bytes;     /* 0: 64 MiB */
+  const char *fault;               /* rules of common/net/fault.h for the worker's fabric; NULL: none */
 };
 
 struct worker_rig {
@@ -75,6 +76,8 @@ void rig_free_result(struct rig_request *request);
 /* Runs on the engine's thread, and returns when it has run. */
 void rig_do(struct worker_rig *rig, void (*run)(void *ctx), void *ctx);
 uint64_t rig_held(struct worker_rig *rig); /* registered memory that rounds hold */
+uint64_t rig_left(struct worker_rig *rig); /* that reads of lost servers and ranks hold */
+unsigned rig_reads(struct worker_rig *rig, const struct rig_request *request); /* under way, of its round */
 enum zps_round_machine_state rig_state(struct worker_rig *rig, const struct rig_request *request);
 /* The plane loses it, as if the coordinator had said so. */
 void rig_lose(struct worker_rig *rig, struct zps_remote *remote, const char *why);

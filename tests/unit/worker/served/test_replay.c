@@ -40,9 +40,10 @@ static struct zps_round_tensor *tensor_of(void *ctx, uint32_t tensor) {
 }
 
 /* Pushes lie in registered memory, of which so much may be kept. */
-static void open_rig(uint64_t limit_bytes) {
+static void open_faulty(uint64_t limit_bytes, const char *fault) {
   logs_allow(ZPS_LOG_WARN, "server 1 (ps-1) is lost: the coordinator says so");
-  served_open(&rig, &(struct served_config){.worker.n_servers = 2, .rows = 30000, .n_parts = PARTS});
+  served_open(&rig,
+              &(struct served_config){.worker.n_servers = 2, .worker.fault = fault, .rows = 30000, .n_parts = PARTS});
   served_draw(&rig, 2);
   memcpy(owners_before, rig.owners, sizeof owners_before);
   rig.tensor.owners = owners_before;
@@ -53,6 +54,10 @@ static void open_rig(uint64_t limit_bytes) {
   rig.worker.rounds.replay.held = held;
   n_held = 0;
   rig.worker.rounds.tensor_of = tensor_of;
+}
+
+static void open_rig(uint64_t limit_bytes) {
+  open_faulty(limit_bytes, NULL);
 }
 
 static void map_run(void *ctx) {
@@ -148,6 +153,36 @@ static void lost_under_way(void **state) {
     rig_expect_ok(&rig.request);
     served_check(&rig);
     fake_expect(&rig.worker.servers[0], ZPS_FRAME_DONE, 5, 1);
+  }
+}
+
+/* Server 1 stops when it has announced its sums, and they are being read. The round goes on with other buffers, and is
+ * right, whatever is written to the old ones: when the reads end, or when the job does. */
+static void stopped_while_it_is_read(void **state) {
+  (void)state;
+  static const char *const ends[] = {"stall=2", "stall=2,hold=3600s"};
+  for (unsigned i = 0; i < 2; i++) {
+    if (i > 0) served_close(&rig);
+    open_faulty(1 << 20, ends[i]);
+    begin_pushed(1);
+    for (uint32_t s = 0; s < 2; s++) served_answer(&rig, s, 1);
+    fake_expect(&rig.worker.servers[0], ZPS_FRAME_DONE, 5, 1);
+    UNTIL(rig_reads(&rig.worker, &rig.request) == PARTS / 2);
+    map();
+    expect_said(1, 1, 1);
+    assert_int_equal(rig_reads(&rig.worker, &rig.request), 0);
+    play_again(1);
+    served_take(&rig, 0, 1);
+    served_answer(&rig, 0, 1);
+    rig_expect_ok(&rig.request);
+    served_check(&rig);
+    fake_expect(&rig.worker.servers[0], ZPS_FRAME_DONE, 5, 1);
+    UNTIL(atomic_load(&rig.request.kept));
+    assert_int_equal(rig_held(&rig.worker), 0);
+    if (i == 0)
+      UNTIL(rig_left(&rig.worker) == 0);
+    else
+      assert_true(rig_left(&rig.worker) >= PARTS / 2 * (4 << 10));
   }
 }
 
@@ -316,6 +351,7 @@ static void ends_meanwhile(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test_setup_teardown(lost_under_way, begin_test, end_test),
+      cmocka_unit_test_setup_teardown(stopped_while_it_is_read, begin_test, end_test),
       cmocka_unit_test_setup_teardown(asked_twice, begin_test, end_test),
       cmocka_unit_test_setup_teardown(replaced, begin_test, end_test),
       cmocka_unit_test_setup_teardown(given_again, begin_test, end_test),
