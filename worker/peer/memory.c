@@ -44,6 +44,7 @@ static struct zps_peer_mem *mem_new(struct zps_peer_round *round) {
   }
   mem->refs = 1;
   mem->promised = false;
+  mem->n_left = 0;
   return mem;
 }
 
@@ -152,12 +153,36 @@ void zps_peer_no_memory_left(struct zps_plane_wait *wait, zps_err_t err, const c
   zps_round_fail(&zps_container_of(wait, struct zps_peer_round, wait)->base, err, "%s", text);
 }
 
+/* Reads of lost ranks may still write to it, and keep it until they are over. */
+static void mem_leave(struct zps_peer_round *round, struct zps_peer_mem *mem) {
+  mem->owner = &round->base.plane->memory;
+  zps_plane_memory_leave(mem->owner, ZPS_LINE_PEER, &round->base.held, &mem->buf);
+}
+
+void zps_peer_task_end(struct zps_peer_task *task) {
+  struct zps_peer_mem *mem = task->mem;
+  if (--mem->n_left == 0 && mem->owner) {
+    zps_plane_memory_return(mem->owner, &mem->buf);
+    free(mem);
+  }
+  free(task->ins);
+  free(task);
+}
+
 void zps_peer_free_all(struct zps_peer_round *round) {
   zps_peer_serve_free(round);
   round->free_tasks = NULL;
   for (struct zps_peer_task *task = round->tasks; task; task = task->next) zps_peer_task_put(task);
   round->free_mems = NULL;
-  for (struct zps_peer_mem *mem = round->mems; mem; mem = mem->next) mem_put(round, mem);
+  for (struct zps_peer_mem **at = &round->mems, *mem; (mem = *at) != NULL;) {
+    if (mem->n_left > 0) {
+      *at = mem->next;
+      mem_leave(round, mem);
+    } else {
+      mem_put(round, mem);
+      at = &mem->next;
+    }
+  }
   while (round->unexpected) {
     struct zps_unexpected_message *message = round->unexpected;
     round->unexpected = message->next;

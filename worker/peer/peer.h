@@ -35,7 +35,9 @@ extern const struct zps_round_machine_ops zps_peer_machine;
 struct zps_peer_mem {
   struct zps_buf buf;
   unsigned refs;
-  bool promised; /* a peer was told to read it: it stays */
+  bool promised;                  /* a peer was told to read it: it stays */
+  unsigned n_left;                /* reads of lost ranks that may still write to it (read.c) */
+  struct zps_plane_memory *owner; /* the round is over, and these reads have it; else NULL */
   struct zps_peer_mem *next_free, *next;
 };
 
@@ -206,6 +208,8 @@ void zps_peer_no_memory(struct zps_peer_round *round, uint32_t instr);
 /* memory.c */
 struct zps_peer_task *zps_peer_task_get(struct zps_peer_round *round, uint32_t instr);
 void zps_peer_task_put(struct zps_peer_task *task);
+/* The task's read was left behind, and is over: the task goes, and with the last one the memory that they had. */
+void zps_peer_task_end(struct zps_peer_task *task);
 /* Memory for `len` bytes of task's output. ZPS_ERR_AGAIN: the task is in line, and starts when there is some. */
 zps_err_t zps_peer_get_memory(struct zps_peer_task *task, uint64_t len) ZPS_MUSTCHECK;
 void zps_peer_mem_unref(struct zps_peer_round *round, struct zps_peer_mem *mem);

@@ -135,12 +135,24 @@ static void read_ended(struct zps_peer_task *task) {
     zps_peer_owe_done(round);
 }
 
+/* The rank is lost, and the round fails. The fabric may write to the memory for as long as the rank is silent: the
+ * round, and the job that is being closed, do not wait for that. The task belongs to its read from here on. */
+static void leave_behind(struct zps_peer_task *task) {
+  struct zps_peer_round *round = task->round;
+  struct zps_peer_task **at = &round->tasks;
+  read_ended(task);
+  while (*at != task) at = &(*at)->next;
+  *at = task->next;
+  round->announced[task->instr] = NULL;
+  task->mem->n_left++;
+}
+
 static void read_done(struct zps_bulk_read *read, zps_err_t code) {
   struct zps_peer_task *task = zps_container_of(read, struct zps_peer_task, read);
   struct zps_round *base = &task->round->base;
   const uint32_t rank = task->compute.instr.peer;
-  if (code == ZPS_ERR_PEER_LOST) { /* the buffer comes back with the release */
-    zps_round_touch(base);
+  if (code == ZPS_ERR_PEER_LOST) {
+    leave_behind(task);
     zps_plane_lose(&base->plane->ranks[rank], "reading from it failed");
     return;
   }
@@ -164,7 +176,7 @@ static void read_done(struct zps_bulk_read *read, zps_err_t code) {
 }
 
 static void read_release(struct zps_bulk_read *read) {
-  read_ended(zps_container_of(read, struct zps_peer_task, read));
+  zps_peer_task_end(zps_container_of(read, struct zps_peer_task, read));
 }
 
 void zps_peer_stop_reading(struct zps_peer_round *round) {

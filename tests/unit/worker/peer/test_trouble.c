@@ -29,9 +29,13 @@ static struct fake *rank(uint32_t r) {
   return &rig.worker.ranks[r];
 }
 
-static void open_ranks(const struct zps_peer_scheme *scheme, uint32_t world, uint64_t rows) {
-  peer_open(&rig, &(struct peer_config){.worker.world = world, .scheme = scheme, .rows = rows});
+static void open_faulty(const struct zps_peer_scheme *scheme, uint32_t world, uint64_t rows, const char *fault) {
+  peer_open(&rig, &(struct peer_config){.worker.world = world, .worker.fault = fault, .scheme = scheme, .rows = rows});
   peer_draw(&rig, 3);
+}
+
+static void open_ranks(const struct zps_peer_scheme *scheme, uint32_t world, uint64_t rows) {
+  open_faulty(scheme, world, rows, NULL);
 }
 
 /* Of three ranks, with rank 2 silent: every message of rank 1 comes to a round that waits. */
@@ -246,6 +250,31 @@ static void lost_while_waited_for(void **state) {
   rig_expect_released(&rig.request);
   peer_begin(&rig, &rig.request, 2, RIG_TIMEOUT_MS);
   rig_expect_error(&rig.request, ZPS_ERR_PEER_LOST, BLAME " is lost: no heartbeat");
+}
+
+/* Rank 1 stops while its message is read. The round fails, and goes, though the read does not end: neither does the
+ * trainer wait for it, nor a job that is being closed. */
+static void stopped_while_it_is_read(void **state) {
+  (void)state;
+  static const char *const ends[] = {"stall=1", "stall=1,hold=3600s"};
+  logs_allow(ZPS_LOG_WARN, BLAME " is lost: no heartbeat");
+  for (unsigned i = 0; i < 2; i++) {
+    if (i > 0) peer_close(&rig);
+    open_faulty(&zps_peer_agsparse, 3, ROWS, ends[i]);
+    peer_begin(&rig, &rig.request, 1, RIG_TIMEOUT_MS);
+    peer_say(&rig, 1, 1, TAG_ALL, PEER_READ, 0, ROWS, rig.theirs[1]);
+    UNTIL(rig_reads(&rig.worker, &rig.request) == 1);
+    rig_lose(&rig.worker, &rig.worker.plane.ranks[1], "no heartbeat");
+    rig_expect_error(&rig.request, ZPS_ERR_PEER_LOST, BLAME " is lost: no heartbeat");
+    fake_expect_abort(rank(2), PEER_TENSOR, 1, ZPS_ERR_PEER_LOST, BLAME " is lost: no heartbeat");
+    fake_abort(rank(2), PEER_TENSOR, 1, ZPS_ERR_PEER_LOST, "so be it");
+    rig_expect_released(&rig.request);
+    assert_int_equal(rig_held(&rig.worker), 0);
+    if (i == 0)
+      UNTIL(rig_left(&rig.worker) == 0);
+    else
+      assert_int_equal(rig_left(&rig.worker), 4 << 10);
+  }
 }
 
 static void lost_when_it_has_said_all(void **state) {
@@ -574,6 +603,7 @@ int main(void) {
       TROUBLE(frames_of_servers),
       TROUBLE(done_too_early),
       TROUBLE(lost_while_waited_for),
+      TROUBLE(stopped_while_it_is_read),
       TROUBLE(lost_when_it_has_said_all),
       TROUBLE(dead_before_it_is_told),
       TROUBLE(left_in_peace),
