@@ -27,6 +27,7 @@ int main(int argc, char **argv) {
       {api_gather_tests, &n_api_gather_tests},
       {api_newest_tests, &n_api_newest_tests},
       {api_cut_tests, &n_api_cut_tests},
+      {api_silent_tests, &n_api_silent_tests},
   };
   const size_t n_groups = sizeof groups / sizeof groups[0];
   size_t n = 0, at = 0;

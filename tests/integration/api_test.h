@@ -151,17 +151,32 @@ const zenps_error_t *flight_expect_error(const struct flight *flight, const stru
 const zenps_error_t *flight_expect_absent(const struct flight *flight, const struct rank *rank, bool between,
                                           uint64_t step, int within_ms);
 
+/* ------------------------------------------------------------ servers that fall silent (api_silence.c) */
+
+/* Of jobs with a tensor "t" of one partition, whose sums are large. From this step on, once in a step, rank 0 stops a
+ * server when a sum is announced and before it is read, until it is the one that has the sums. */
+enum { SILENCE_FIRST_STEP = 2, SILENCE_DEAD_MS = 1000 };
+/* For cluster_start_with(). */
+extern const char *const silence_settings[];
+/* For the log, of the level "trace"; `ctx` is the rank. */
+void silence_log(void *ctx, int level, const char *component, const char *text);
+/* Rank 0 calls it after each step, and says whether the one that was stopped has been missed: whether such a server has
+ * been found, and is silent. */
+bool silence_found(const struct rank *rank, uint64_t step, bool was_missed);
+/* It goes on. */
+void silence_end(const struct rank *rank);
+
 /* ------------------------------------------------------------ the tests */
 
 extern const struct CMUnitTest api_round_tests[], api_request_tests[], api_failure_tests[], api_death_tests[],
     api_recovery_tests[], api_automatic_tests[], api_residual_tests[], api_operation_tests[], api_tensor_tests[],
     api_result_tests[], api_group_tests[], api_operation_trouble_tests[], api_gather_tests[], api_newest_tests[],
     api_part_tests[], api_stuck_tests[], api_loss_tests[], api_unseen_tests[], api_elastic_tests[], api_drain_tests[],
-    api_cut_tests[];
+    api_cut_tests[], api_silent_tests[];
 extern const size_t n_api_round_tests, n_api_request_tests, n_api_failure_tests, n_api_death_tests,
     n_api_recovery_tests, n_api_automatic_tests, n_api_residual_tests, n_api_operation_tests, n_api_tensor_tests,
     n_api_result_tests, n_api_group_tests, n_api_operation_trouble_tests, n_api_gather_tests, n_api_newest_tests,
     n_api_part_tests, n_api_stuck_tests, n_api_loss_tests, n_api_unseen_tests, n_api_elastic_tests, n_api_drain_tests,
-    n_api_cut_tests;
+    n_api_cut_tests, n_api_silent_tests;
 
 #endif

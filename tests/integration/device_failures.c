@@ -160,6 +160,47 @@ static void server_is_lost(struct rank *rank) {
 }
 
 /* Jobs that go on with the others. */
+enum { SILENT_STEPS = 8 };
+
+/* A server stops when its sum is announced, and about to be read into device memory: it is missed for as long as it
+ * takes to give it up. */
+static void server_falls_silent(struct rank *rank) {
+  struct spec spec = spec_of("balanced");
+  struct gpu gpu;
+  bool is_silent = false;
+  spec.rows = 30000;
+  spec.options.partitions = 1;
+  setenv("ZENPS_LOG_LEVEL", "trace", 1);
+  zenps_tensor_t *const tensor = begin_well(&gpu, rank, &spec);
+  CHECK_OK(zenps_set_log(rank->zenps, silence_log, rank));
+  for (uint64_t step = SILENCE_FIRST_STEP; step < SILENCE_FIRST_STEP + SILENT_STEPS; step++) {
+    const uint64_t begun = now_ms();
+    good_step(&gpu, tensor, &spec, rank, step);
+    const uint64_t took_ms = now_ms() - begun;
+    CHECK(took_ms < SILENCE_DEAD_MS + 6000);
+    is_silent = silence_found(rank, step, took_ms > SILENCE_DEAD_MS * 6 / 10);
+  }
+  CHECK(is_silent);
+  CHECK_OK(zenps_set_log(rank->zenps, NULL, NULL));
+  device_end(&gpu, rank);
+  silence_end(rank);
+}
+
+static void test_device_silent_server(void **state) {
+  struct cluster cluster;
+  (void)state;
+  ONLY_EMULATED;
+  setenv("ZENPS_PROVIDER", "fault+net", 1);
+  setenv("ZENPS_FABRIC_FAULT", "dmabuf=1", 1);
+  setenv("ZENPS_DEVICE", "0", 1);
+  cluster_start_with(&cluster, 3, silence_settings);
+  ranks_run(&cluster, 1, server_falls_silent, NULL, 0);
+  cluster_stop(&cluster);
+  unsetenv("ZENPS_DEVICE");
+  unsetenv("ZENPS_PROVIDER");
+  unsetenv("ZENPS_FABRIC_FAULT");
+}
+
 static void test_device_lost_server(void **state) {
   (void)state;
   for (unsigned i = 0; i < KINDS; i++) {
@@ -375,9 +416,9 @@ static void test_device_starved_master(void **state) {
 }
 
 const struct CMUnitTest device_failure_tests[] = {
-    cmocka_unit_test(test_device_failures),      cmocka_unit_test(test_device_killed_server),
-    cmocka_unit_test(test_device_lost_server),   cmocka_unit_test(test_device_killed_rank),
-    cmocka_unit_test(test_device_gives_up),      cmocka_unit_test(test_device_stuck_gradient),
-    cmocka_unit_test(test_device_stuck_result),  cmocka_unit_test(test_device_starved),
-    cmocka_unit_test(test_device_starved_master)};
+    cmocka_unit_test(test_device_failures),       cmocka_unit_test(test_device_killed_server),
+    cmocka_unit_test(test_device_lost_server),    cmocka_unit_test(test_device_silent_server),
+    cmocka_unit_test(test_device_killed_rank),    cmocka_unit_test(test_device_gives_up),
+    cmocka_unit_test(test_device_stuck_gradient), cmocka_unit_test(test_device_stuck_result),
+    cmocka_unit_test(test_device_starved),        cmocka_unit_test(test_device_starved_master)};
 const size_t n_device_failure_tests = sizeof device_failure_tests / sizeof device_failure_tests[0];

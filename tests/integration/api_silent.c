@@ -1,0 +1,88 @@
+/* Servers that fall silent while ranks read from them: steps stand still until they are taken for lost, and no longer,
+ * though these reads do not end; and what lands when they do end lands where nobody looks. */
+#include "tests/integration/api_test.h"
+
+enum { N_RANKS = 2, GO_ON_AT = 8, N_STEPS = 14 };
+enum { END_MS = 6000, CLOSE_MS = 5000 }; /* others use the machine, too */
+enum { HOLDERS, RELEASED, THROUGH };     /* words */
+
+/* One sum of 1.2 MB, of one server. */
+static const struct spec large = {.rows = 100000, .width = 4, .dtype = ZENPS_F32, .density = 0.5};
+
+static void on_log(void *ctx, int level, const char *component, const char *text) {
+  struct rank *rank = ctx;
+  silence_log(rank, level, component, text);
+  if (strstr(text, "reads of servers that were lost hold ")) atomic_fetch_add(&rank->words[HOLDERS], 1);
+  if (strstr(text, "no read of a lost server or rank holds memory")) atomic_fetch_add(&rank->words[RELEASED], 1);
+}
+
+static void open_with_log(struct rank *rank) {
+  zenps_options_t options;
+  setenv("ZENPS_LOG_LEVEL", "trace", 1);
+  rank_options(rank, &options);
+  options.log = on_log;
+  options.log_ctx = rank;
+  CHECK_OK(zenps_open(&options, &rank->zenps));
+}
+
+static zenps_tensor_t *open_tensor(const struct rank *rank) {
+  struct spec spec = large;
+  ZENPS_TENSOR_OPTIONS_INIT(&spec.options);
+  spec.options.scheme = "balanced";
+  spec.options.partitions = 1;
+  return tensor_open(rank, "t", &spec);
+}
+
+static void step_of(const struct rank *rank, zenps_tensor_t *tensor, uint64_t step) {
+  struct flight flight = {.tensor = tensor};
+  const uint64_t begun = now_ms();
+  flight_start(&flight, &large, rank, step);
+  CHECK_OK(zenps_wait(flight.request, 30000));
+  const uint64_t took_ms = now_ms() - begun;
+  CHECK(took_ms < SILENCE_DEAD_MS + END_MS); /* the server is silent for longer */
+  out_check(&large, rank->world, step, &flight.out);
+  flight_end(&flight, &large);
+  if (rank->rank == 0) CHECK(silence_found(rank, step, atomic_load(&rank->words[HOLDERS]) > 0) || step < GO_ON_AT);
+}
+
+static void trains(struct rank *rank) {
+  const bool comes_back = rank->arg != NULL;
+  open_with_log(rank);
+  zenps_tensor_t *const tensor = open_tensor(rank);
+  for (uint64_t step = 1; step <= N_STEPS; step++) {
+    step_of(rank, tensor, step);
+    if (step != GO_ON_AT || !comes_back) continue;
+    if (rank->rank == 0) silence_end(rank);
+    rank_await(rank, RELEASED, atomic_load(&rank->words[HOLDERS]));
+  }
+  CHECK(atomic_load(&rank->words[HOLDERS]) > 0);
+  const uint64_t begun = now_ms();
+  rank_close(rank);
+  CHECK(now_ms() - begun < CLOSE_MS);
+  atomic_fetch_add(&rank->words[THROUGH], 1);
+  rank_await(rank, THROUGH, N_RANKS);
+  if (rank->rank == 0 && !comes_back) silence_end(rank);
+}
+
+static void run(const void *comes_back) {
+  struct cluster cluster;
+  cluster_start_with(&cluster, 3, silence_settings);
+  ranks_run(&cluster, N_RANKS, trains, comes_back, 0);
+  cluster_stop(&cluster);
+}
+
+static void test_silent_server_comes_back(void **state) {
+  (void)state;
+  run("it does");
+}
+
+static void test_silent_server_outlasts_the_job(void **state) {
+  (void)state;
+  run(NULL);
+}
+
+const struct CMUnitTest api_silent_tests[] = {
+    cmocka_unit_test(test_silent_server_comes_back),
+    cmocka_unit_test(test_silent_server_outlasts_the_job),
+};
+const size_t n_api_silent_tests = sizeof api_silent_tests / sizeof api_silent_tests[0];
