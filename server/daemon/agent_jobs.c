@@ -102,8 +102,8 @@ void zps_agent_job_keep(struct zps_agent_jobs *jobs, struct zps_agent_job *job, 
 
 /* ------------------------------------------------------------ orphans */
 
-static void close_job(struct zps_agent_jobs *jobs, struct zps_agent_job *job, const char *reason) {
-  const zps_err_t err = zps_shard_job_close(jobs->shard, job->job_id, reason);
+/* After close() or leave() of the shard. */
+static void end_job(struct zps_agent_jobs *jobs, const struct zps_agent_job *job, zps_err_t err, const char *reason) {
   if (err == ZPS_ERR_TIMEOUT) {
     jobs->is_stuck = true;
     return;
@@ -113,10 +113,18 @@ static void close_job(struct zps_agent_jobs *jobs, struct zps_agent_job *job, co
   zps_agent_jobs_forget(jobs, job->job_id);
 }
 
+static void close_job(struct zps_agent_jobs *jobs, const struct zps_agent_job *job, const char *reason) {
+  end_job(jobs, job, zps_shard_job_close(jobs->shard, job->job_id, reason), reason);
+}
+
+static void leave_job(struct zps_agent_jobs *jobs, const struct zps_agent_job *job, const char *reason) {
+  end_job(jobs, job, zps_shard_job_leave(jobs->shard, job->job_id, reason), reason);
+}
+
 bool zps_agent_jobs_restart(struct zps_agent_jobs *jobs) {
   jobs->is_stuck = !zps_shard_answers(jobs->shard);
   while (jobs->first && !jobs->is_stuck)
-    close_job(jobs, jobs->first, "the server's progress thread was stuck, and did not take a call");
+    leave_job(jobs, jobs->first, "the server's progress thread was stuck, and did not take a call");
   return !jobs->is_stuck;
 }
 
@@ -134,7 +142,7 @@ void zps_agent_jobs_registered(struct zps_agent_jobs *jobs, uint64_t incarnation
     if (knows(known, n, job->job_id)) {
       job->orphan_ns = 0;
     } else if (job->incarnation == incarnation) {
-      close_job(jobs, job, "the coordinator closed it, or took this server for lost, while there was no connection");
+      leave_job(jobs, job, "the coordinator closed it, or took this server for lost, while there was no connection");
     } else if (!job->orphan_ns) {
       job->orphan_ns = now_ns;
       zps_log_warn("job 0x%016llx: the coordinator knows nothing of it: its rounds go on, for now",

@@ -14,7 +14,10 @@
 #include "server/shard/sum.h"
 #include "server/shard/tensor.h"
 
-enum { LINGER_MS = 1000 };
+enum {
+  LINGER_MS = 1000,
+  LEFT_LINGER_MS = 10000, /* as long as another server may keep the coordinator from telling ranks of a loss */
+};
 
 struct zps_job *zps_job_find(struct zps_job *jobs, uint64_t id) {
   struct zps_job *job = jobs;
@@ -125,20 +128,37 @@ void zps_job_free(struct zps_job *job) {
   free(job);
 }
 
-void zps_job_close(struct zps_job *job, uint64_t now_ns, const char *reason) {
-  struct zps_shard *shard = job->shard;
-  zps_holdback_drop(job); /* whoever is still in the job hears of its failure, or has another server */
+/* Whoever is still in the job hears of its failure, or has another server. */
+static void stop_holding_back(struct zps_job *job) {
+  zps_holdback_drop(job);
   job->holdback.until_ns = 0;
-  for (struct zps_tensor *tensor = job->tensors; tensor; tensor = tensor->next) fail_rounds(tensor, "job", reason);
+}
+
+/* Takes it off the shard; its rounds are over. */
+static void close_job(struct zps_job *job, uint64_t linger_until_ns, const char *reason) {
+  struct zps_shard *shard = job->shard;
   zps_shard_round_bury(shard);
-  zps_shard_sums_release(&job->held);
   free_tensors(job);
   zps_log_info("job %s: closed: %s", job->name, reason);
   struct zps_job **link = &shard->jobs;
   while (*link != job) link = &(*link)->next;
   *link = job->next;
   job->is_closed = true;
-  job->linger_until_ns = now_ns + LINGER_MS * ZPS_NS_PER_MS;
+  job->linger_until_ns = linger_until_ns;
   job->next = shard->lingering;
   shard->lingering = job;
+}
+
+void zps_job_close(struct zps_job *job, uint64_t now_ns, const char *reason) {
+  stop_holding_back(job);
+  for (struct zps_tensor *tensor = job->tensors; tensor; tensor = tensor->next) fail_rounds(tensor, "job", reason);
+  zps_shard_sums_release(&job->held);
+  close_job(job, now_ns + LINGER_MS * ZPS_NS_PER_MS, reason);
+}
+
+void zps_job_leave(struct zps_job *job, uint64_t now_ns, const char *reason) {
+  stop_holding_back(job);
+  for (struct zps_tensor *tensor = job->tensors; tensor; tensor = tensor->next)
+    while (tensor->rounds) zps_shard_round_drop(tensor->rounds);
+  close_job(job, now_ns + LEFT_LINGER_MS * ZPS_NS_PER_MS, reason);
 }

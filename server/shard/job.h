@@ -32,6 +32,9 @@ struct zps_job {
 zps_err_t zps_job_open(struct zps_shard *shard, const struct zps_job_spec *spec, struct zps_error *error) ZPS_MUSTCHECK;
 /* Tells the ranks of rounds in flight and takes the job off the shard; its links linger. */
 void zps_job_close(struct zps_job *job, uint64_t now_ns, const char *reason);
+/* The same without a word to the ranks, for whom this server is lost, or will be when they hear of it. What they may be
+ * reading until then stays while the job lingers. */
+void zps_job_leave(struct zps_job *job, uint64_t now_ns, const char *reason);
 void zps_job_free(struct zps_job *job);
 /* No rank uses the tensor any more: fails what rounds it may still have, and frees it. False: there is no such tensor.
  */

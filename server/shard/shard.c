@@ -223,6 +223,19 @@ zps_err_t zps_shard_job_close(struct zps_shard *shard, uint64_t job_id, const ch
   return call.code;
 }
 
+static void run_job_leave(struct zps_command *command, void *ctx) {
+  struct call *call = (struct call *)command;
+  struct zps_job *job = find_job(call);
+  if (job) zps_job_leave(job, zps_clock_ns(), call->text);
+  zps_shard_settle(ctx);
+}
+
+zps_err_t zps_shard_job_leave(struct zps_shard *shard, uint64_t job_id, const char *reason) {
+  struct call call = {.job_id = job_id, .text = reason};
+  run_limited(&call, shard, run_job_leave);
+  return call.code;
+}
+
 static void run_job_map(struct zps_command *command, void *ctx) {
   struct call *call = (struct call *)command;
   struct zps_job *job = find_job(call);

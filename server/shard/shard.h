@@ -57,6 +57,10 @@ zps_err_t zps_shard_tensor_close(struct zps_shard *shard, uint64_t job_id, uint3
                                  struct zps_error *error) ZPS_MUSTCHECK;
 /* Aborts what is in flight (ranks that are still there are told `reason`) and frees the job. ZPS_ERR_UNKNOWN. */
 zps_err_t zps_shard_job_close(struct zps_shard *shard, uint64_t job_id, const char *reason) ZPS_MUSTCHECK;
+/* This server is no part of the job any more, since the coordinator took it for lost: the job may go on with others, or
+ * end, and ranks hear of that from the coordinator, if not yet. Drops what is in flight, of which no rank is told; sums
+ * that ranks may be reading stay for a while. ZPS_ERR_UNKNOWN. */
+zps_err_t zps_shard_job_leave(struct zps_shard *shard, uint64_t job_id, const char *reason) ZPS_MUSTCHECK;
 /* The job goes on without servers that were lost: partitions of theirs are this server's from here on, and rounds in
  * flight are dropped, of which no rank is told. ZPS_ERR_UNKNOWN, ZPS_ERR_STALE: the job lives in a later epoch, or in
  * this one by another map (the same again is no error); ZPS_ERR_INVALID: it cannot have so many partitions. Then

@@ -1,5 +1,8 @@
 /* Servers that fall silent while ranks read from them: steps stand still until they are taken for lost, and no longer,
  * though these reads do not end; and what lands when they do end lands where nobody looks. */
+#include <signal.h>
+#include <time.h>
+
 #include "tests/integration/api_test.h"
 
 enum { N_RANKS = 2, GO_ON_AT = 8, N_STEPS = 14 };
@@ -81,7 +84,57 @@ static void test_silent_server_outlasts_the_job(void **state) {
   run(NULL);
 }
 
+/* ------------------------------------------------------------ one after another */
+
+enum { BEGUN, IS_BACK, FIRST = 0, SECOND = 1 }; /* words; servers */
+
+static void pause_ms(unsigned ms) {
+  nanosleep(&(struct timespec){.tv_sec = ms / 1000, .tv_nsec = ms % 1000 * 1000000L}, NULL);
+}
+
+/* The first is lost, and the ranks cannot be told, since the second falls silent before it has heard of that. So they
+ * have not heard of it when the first is back, which is not in the job any more. */
+static void silence_two(const struct rank *rank) {
+  const pid_t *servers = rank->cluster->servers;
+  rank_await(rank, BEGUN, N_RANKS - 1);
+  process_stop(servers[FIRST]);
+  pause_ms(SILENCE_DEAD_MS * 7 / 10);
+  process_stop(servers[SECOND]);
+  pause_ms(SILENCE_DEAD_MS * 6 / 10);
+  CHECK(kill(servers[FIRST], SIGCONT) == 0);
+  pause_ms(SILENCE_DEAD_MS * 3 / 10);
+  atomic_store(&rank->words[IS_BACK], 1);
+}
+
+/* All but one rank wait for that one's push. */
+static void waits(struct rank *rank) {
+  rank_open(rank);
+  struct flight flight = {.tensor = tensor_open_served(rank, "t", &large)};
+  const bool is_late = rank->rank == N_RANKS - 1;
+  step_run(flight.tensor, &large, rank, 1);
+  if (!is_late) flight_start(&flight, &large, rank, 2);
+  atomic_fetch_add(&rank->words[BEGUN], !is_late);
+  if (is_late) silence_two(rank);
+  rank_await(rank, IS_BACK, 1);
+  if (is_late) flight_start(&flight, &large, rank, 2);
+  CHECK_OK(zenps_wait(flight.request, 30000));
+  out_check(&large, rank->world, 2, &flight.out);
+  flight_end(&flight, &large);
+  for (uint64_t step = 3; step < 6; step++) step_run(flight.tensor, &large, rank, step);
+  if (is_late) CHECK(kill(rank->cluster->servers[SECOND], SIGCONT) == 0);
+  rank_close(rank);
+}
+
+static void test_silent_servers_one_after_another(void **state) {
+  (void)state;
+  struct cluster cluster;
+  cluster_start_with(&cluster, 3, silence_settings);
+  ranks_run(&cluster, N_RANKS, waits, NULL, 0);
+  cluster_stop(&cluster);
+}
+
 const struct CMUnitTest api_silent_tests[] = {
+    cmocka_unit_test(test_silent_servers_one_after_another),
     cmocka_unit_test(test_silent_server_comes_back),
     cmocka_unit_test(test_silent_server_outlasts_the_job),
 };

@@ -100,6 +100,33 @@ static void test_in_the_middle_of_rounds(void **state) {
   close_scene(&scene);
 }
 
+/* The coordinator took this server for lost, and the ranks have not heard of that yet: to them an abort would be the
+ * end of their rounds, and a sum's memory with other bytes in it the sum. */
+static void test_it_leaves_without_a_word(void **state) {
+  (void)state;
+  struct scene scene;
+  struct cluster other;
+  open_scene(&scene, 20000);
+  cluster_open(&other, scene.shard, "loop", NULL, 78, RANKS);
+  struct cluster_tensor *tensor = cluster_tensor(&other, 20000, 2, ZPS_DTYPE_F32, ZPS_OP_SUM, PARTS, 0.3);
+  for (uint32_t rank = 0; rank < RANKS; rank++) cluster_push(&scene.cluster, scene.tensor, 12, rank, 60000);
+  for (uint32_t rank = 0; rank < RANKS; rank++) cluster_check(&scene.cluster, scene.tensor, 12, rank);
+  for (uint32_t rank = 0; rank < 2; rank++) cluster_push(&scene.cluster, scene.tensor, 13, rank, 60000);
+  wait_for_rounds(&scene, 2);
+  assert_int_equal(zps_shard_job_leave(scene.shard, 77, "it was lost"), ZPS_OK);
+  assert_int_equal(zps_shard_job_leave(scene.shard, 77, "it was lost"), ZPS_ERR_UNKNOWN);
+  assert_int_equal(zps_shard_jobs(scene.shard), 1);
+  assert_int_equal(cluster_totals(scene.shard).rounds_in_flight, 0);
+  cluster_push(&scene.cluster, scene.tensor, 13, 2, 60000); /* it has not heard of it */
+  cluster_round(&other, tensor, 1);
+  cluster_drain(scene.shard);
+  for (uint32_t rank = 0; rank < RANKS; rank++) assert_int_equal(rig_left(scene.cluster.ranks[rank]), 0);
+  assert_true(cluster_totals(scene.shard).slab.in_use_bytes > 0);
+  cluster_close(&scene.cluster);
+  cluster_close(&other);
+  zps_shard_destroy(scene.shard);
+}
+
 /* This server is the one that drains: it says nothing more to ranks, and keeps what they may be reading until it is let
  * go of the job, also where ranks end their connections to it. */
 static void test_it_drains_itself(void **state) {
@@ -242,6 +269,7 @@ static void test_tensors_that_come_later(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
+      cmocka_unit_test(test_it_leaves_without_a_word),
       cmocka_unit_test(test_in_the_middle_of_rounds),
       cmocka_unit_test(test_it_drains_itself),
       cmocka_unit_test(test_a_rank_gives_again),
