@@ -24,6 +24,8 @@ said "the table has all" "^\| all, also together \| $faults \|"
 # Ranks read from it when it stops: what they read is given up, though their fabric holds it for as long.
 ok "a server that is silent for long holds steps up until it is taken for lost" \
   timeout 200 "${run[@]}" --faults 1 --seed 21 --kinds stop --longest 45
+extra=$(sed -n 's/^| all, also together .* \([0-9]*\) |$/\1/p' "$scratch/out")
+ok "and no longer: ${extra:-?} ms, with control.dead at 2000" test "${extra:-99999}" -lt 8000
 ok "a coordinator that starts again: the same" \
   timeout 200 "${run[@]}" --faults 5 --seed "$seed" --kinds coordinator-restart --gap 0.6
 ok "a rank that is killed is told" test "$(timeout 120 "${run[@]}" --faults 1 --kinds rank-kill --json >"$scratch/killed" 2>/dev/null; echo $?)" = 1
