@@ -172,11 +172,14 @@ static zps_err_t loop_read(struct zps_net_peer *net_peer, struct zps_net_read *r
   return ZPS_OK;
 }
 
-static zps_err_t read_copy(const struct endpoint *ep, struct zps_loop_port *remote, const struct zps_net_read *read) {
-  const zps_err_t code = remote ? zps_loop_port_read(remote, zps_loop_port_id(ep->port), read) : ZPS_ERR_FABRIC;
+/* From a peer that is gone a read fails as over a connection that has ended: by that, the peer is known to be lost. */
+static zps_err_t read_copy(const struct endpoint *ep, struct loop_peer *peer, const struct zps_net_read *read) {
+  const zps_err_t code =
+      peer->remote ? zps_loop_port_read(peer->remote, zps_loop_port_id(ep->port), read) : ZPS_ERR_PEER_LOST;
+  if (code == ZPS_ERR_PEER_LOST) peer->failed = true;
   if (code == ZPS_ERR_FABRIC)
-    zps_log_debug("a read of %zu bytes at 0x%llx with key %llu failed: the peer is gone or has no such memory",
-                  read->len, (unsigned long long)read->addr, (unsigned long long)read->key);
+    zps_log_debug("a read of %zu bytes at 0x%llx with key %llu failed: the peer has no such memory", read->len,
+                  (unsigned long long)read->addr, (unsigned long long)read->key);
   return code;
 }
 
@@ -191,7 +194,7 @@ static unsigned progress_reads(struct endpoint *ep) {
   struct zps_net_read *read;
   while (turns-- > 0 && copied < READS_PER_TURN && (read = reads_pop(ep)) != NULL) {
     zps_err_t code = ZPS_ERR_PEER_LOST;
-    if (read->state == READ_QUEUED) code = read_copy(ep, to_peer(read->peer)->remote, read);
+    if (read->state == READ_QUEUED) code = read_copy(ep, to_peer(read->peer), read);
     if (code == ZPS_ERR_AGAIN) {
       reads_append(ep, read);
       continue;

@@ -222,9 +222,11 @@ static bool stream_is_blocked(const struct zps_loop_port *port, uint64_t src) {
 zps_err_t zps_loop_port_read(struct zps_loop_port *port, uint64_t src, const struct zps_net_read *read) {
   zps_err_t code = ZPS_ERR_FABRIC;
   pthread_mutex_lock(&port->lock);
-  if (!port->closed && stream_is_blocked(port, src)) {
+  if (port->closed) {
+    code = ZPS_ERR_PEER_LOST;
+  } else if (stream_is_blocked(port, src)) {
     code = ZPS_ERR_AGAIN;
-  } else if (!port->closed) {
+  } else {
     const struct zps_loop_region *region = port->regions;
     while (region && region->key != read->key) region = region->next;
     const uint64_t offset = region ? read->addr - (uintptr_t)region->base : 0;

@@ -39,7 +39,7 @@ void zps_loop_port_wake(struct zps_loop_port *port);
 /* By others: consumes `message` on success only. ZPS_ERR_AGAIN: full; ZPS_ERR_PEER_LOST: closed. */
 zps_err_t zps_loop_port_put(struct zps_loop_port *port, struct zps_loop_message *message) ZPS_MUSTCHECK;
 /* Copies the bytes that `read`, started by port `src`, asks for. ZPS_ERR_AGAIN: `src` has a message waiting here
- * without a receive, which blocks its stream; ZPS_ERR_FABRIC: closed, or no such memory. */
+ * without a receive, which blocks its stream; ZPS_ERR_PEER_LOST: closed; ZPS_ERR_FABRIC: no such memory. */
 zps_err_t zps_loop_port_read(struct zps_loop_port *port, uint64_t src, const struct zps_net_read *read) ZPS_MUSTCHECK;
 
 #endif

@@ -131,12 +131,32 @@ static void test_a_closed_endpoint_is_a_dead_peer(void **state) {
   assert_int_equal(zps_net_read(ends[0].peer, &record.read), ZPS_OK);
   assert_int_equal(zps_net_send(ends[0].peer, "x", 1), ZPS_OK);
   zps_net_progress(ends[0].net);
-  assert_int_equal(record.code, ZPS_ERR_FABRIC);
+  assert_int_equal(record.code, ZPS_ERR_PEER_LOST);
+  assert_int_equal(record.n_released, 1);
   assert_int_equal(ends[0].n_errors, 1);
   assert_int_equal(ends[0].error, ZPS_ERR_CONNECT);
   assert_int_equal(zps_net_send(ends[0].peer, "x", 1), ZPS_ERR_PEER_LOST);
   zps_net_progress(ends[0].net);
   assert_int_equal(ends[0].n_errors, 1);
+  zps_net_close(ends[0].net);
+}
+
+static void test_a_read_finds_out_that_its_peer_is_gone(void **state) {
+  (void)state;
+  struct end ends[2];
+  uint8_t theirs[16], mine[16];
+  pair_open(ends, "loop", NULL, 1);
+  struct zps_net_mem remote = end_register(&ends[1], theirs, sizeof theirs);
+  struct zps_net_mem local = end_register(&ends[0], mine, sizeof mine);
+  zps_net_close(ends[1].net);
+  struct read_record record;
+  record_init(&record, &local, &remote, sizeof mine);
+  assert_int_equal(zps_net_read(ends[0].peer, &record.read), ZPS_OK);
+  zps_net_progress(ends[0].net);
+  assert_int_equal(record.code, ZPS_ERR_PEER_LOST);
+  assert_int_equal(record.n_released, 1);
+  assert_int_equal(ends[0].n_errors, 1);
+  assert_int_equal(zps_net_send(ends[0].peer, "x", 1), ZPS_ERR_PEER_LOST);
   zps_net_close(ends[0].net);
 }
 
@@ -250,6 +270,7 @@ int main(void) {
       cmocka_unit_test(test_reads_are_checked),
       cmocka_unit_test(test_eviction_calls_back_by_progress),
       cmocka_unit_test(test_a_closed_endpoint_is_a_dead_peer),
+      cmocka_unit_test(test_a_read_finds_out_that_its_peer_is_gone),
       cmocka_unit_test(test_close_calls_back_what_is_outstanding),
       cmocka_unit_test(test_foreign_addresses_are_refused),
       cmocka_unit_test(test_each_endpoint_has_its_thread),
