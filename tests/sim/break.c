@@ -1,0 +1,82 @@
+/* Linked by --wrap: without a bug switched on these do what they stand before. */
+#include "tests/sim/break.h"
+
+#include <string.h>
+
+#include "common/codec/reduce.h"
+#include "common/session/link.h"
+#include "server/shard/shard.h"
+#include "tests/sim/sched.h"
+#include "worker/round/rounds.h"
+
+enum { BREAK_NOTHING, BREAK_ORDER, BREAK_MISSING, BREAK_REPLAY, BREAK_FRAME, BREAK_MAP, BREAK_LEAK, BREAK_SYNC };
+enum { FRAMES_A_LOSS = 100, PUTS_A_LEAK = 20, VIEWS_MAX = 64 };
+
+static const char *const names[] = {
+    [BREAK_NOTHING] = "nothing", [BREAK_ORDER] = "order", /* contributions are added in another order */
+    [BREAK_MISSING] = "missing",                          /* the last one is left out */
+    [BREAK_REPLAY] = "replay",                            /* ranks do not push again what a lost server had */
+    [BREAK_FRAME] = "frame",                              /* frames are lost, now and then */
+    [BREAK_MAP] = "map",   /* servers do not take over the partitions of a lost one, but say so */
+    [BREAK_LEAK] = "leak", /* buffers are not given back, now and then */
+    [BREAK_SYNC] = "sync", /* the disk syncs nothing */
+};
+static int broken;
+
+bool sim_break(const char *name) {
+  for (broken = sizeof names / sizeof names[0] - 1; broken > 0; broken--)
+    if (strcmp(names[broken], name) == 0) return true;
+  return false;
+}
+
+const char *sim_break_name(unsigned i) {
+  return i + 1 < sizeof names / sizeof names[0] ? names[i + 1] : NULL;
+}
+
+bool sim_breaks_sync(void) {
+  return broken == BREAK_SYNC;
+}
+
+zps_err_t __real_zps_reduce(struct zps_reduce_scratch *scratch, const struct zps_slice_view *views, unsigned n_views,
+                            enum zps_op op, enum zps_codec codec, struct zps_workpool *pool, void *out, uint32_t *nnz_p,
+                            uint64_t *len_bytes_p);
+zps_err_t __wrap_zps_reduce(struct zps_reduce_scratch *scratch, const struct zps_slice_view *views, unsigned n_views,
+                            enum zps_op op, enum zps_codec codec, struct zps_workpool *pool, void *out, uint32_t *nnz_p,
+                            uint64_t *len_bytes_p);
+zps_err_t __wrap_zps_reduce(struct zps_reduce_scratch *scratch, const struct zps_slice_view *views, unsigned n_views,
+                            enum zps_op op, enum zps_codec codec, struct zps_workpool *pool, void *out, uint32_t *nnz_p,
+                            uint64_t *len_bytes_p) {
+  struct zps_slice_view other[VIEWS_MAX];
+  if (broken == BREAK_ORDER && n_views <= VIEWS_MAX) {
+    for (unsigned i = 0; i < n_views; i++) other[i] = views[n_views - 1 - i];
+    views = other;
+  }
+  if (broken == BREAK_MISSING && n_views > 1) n_views--;
+  return __real_zps_reduce(scratch, views, n_views, op, codec, pool, out, nnz_p, len_bytes_p);
+}
+
+void __real_zps_replay_steps(struct zps_rounds *rounds, const struct zps_job_steps *steps);
+void __wrap_zps_replay_steps(struct zps_rounds *rounds, const struct zps_job_steps *steps);
+void __wrap_zps_replay_steps(struct zps_rounds *rounds, const struct zps_job_steps *steps) {
+  if (broken != BREAK_REPLAY) __real_zps_replay_steps(rounds, steps);
+}
+
+zps_err_t __real_zps_link_send(struct zps_link *link, struct zps_frame *frame);
+zps_err_t __wrap_zps_link_send(struct zps_link *link, struct zps_frame *frame);
+zps_err_t __wrap_zps_link_send(struct zps_link *link, struct zps_frame *frame) {
+  if (broken == BREAK_FRAME && sim_chance(FRAMES_A_LOSS)) return ZPS_OK;
+  return __real_zps_link_send(link, frame);
+}
+
+zps_err_t __real_zps_shard_job_map(struct zps_shard *shard, const struct zps_job_map *map, struct zps_error *error);
+zps_err_t __wrap_zps_shard_job_map(struct zps_shard *shard, const struct zps_job_map *map, struct zps_error *error);
+zps_err_t __wrap_zps_shard_job_map(struct zps_shard *shard, const struct zps_job_map *map, struct zps_error *error) {
+  return broken == BREAK_MAP ? ZPS_OK : __real_zps_shard_job_map(shard, map, error);
+}
+
+void __real_zps_slab_put(struct zps_slab *slab, struct zps_buf *buf);
+void __wrap_zps_slab_put(struct zps_slab *slab, struct zps_buf *buf);
+void __wrap_zps_slab_put(struct zps_slab *slab, struct zps_buf *buf) {
+  if (broken == BREAK_LEAK && sim_chance(PUTS_A_LEAK)) return;
+  __real_zps_slab_put(slab, buf);
+}

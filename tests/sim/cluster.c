@@ -1,0 +1,286 @@
+#include "tests/sim/cluster.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/net/loop_port.h"
+#include "server/coordinator/coordinator.h"
+#include "server/daemon/agent.h"
+#include "server/shard/shard.h"
+#include "tests/sim/disk.h"
+#include "tests/sim/uv.h"
+
+enum {
+  HEARTBEAT_MS = 200,
+  DEAD_MS = 2000,
+  RECEIVES = 64,
+  SERVER_MEMORY = 64 << 20,
+  READ_BUDGET = 8 << 20,
+};
+/* What lives on after a job: jobs for late frames, requests for reads that the fabric still has. */
+#define LEFT_NS (30 * ZPS_NS_PER_S)
+
+struct sim_server {
+  char name[16];
+  struct sim_process *process;
+  uv_loop_t loop;
+  struct zps_shard *shard;
+  struct zps_agent *agent;
+  uint64_t port;
+  bool is_up;
+};
+
+struct sim_cluster sim_cluster;
+
+static struct {
+  struct sim_server servers[SIM_SERVERS_MAX];
+  uint32_t n_servers;
+  struct sim_process *coordinator;
+  uv_loop_t loop;
+  struct zps_coordinator *at;
+} cluster;
+
+void sim_wrong(const char *fmt, ...) {
+  va_list args;
+  if (sim_cluster.wrong[0]) return;
+  va_start(args, fmt);
+  vsnprintf(sim_cluster.wrong, sizeof sim_cluster.wrong, fmt, args);
+  va_end(args);
+}
+
+/* ------------------------------------------------------------ the coordinator */
+
+static void on_broken(void *ctx, const struct zps_error *error) {
+  (void)ctx;
+  sim_wrong("the coordinator's state is broken: %s", error->text);
+}
+
+static void coordinator_main(void *ctx) {
+  static char state_dir[] = "state", cluster_name[] = "sim", listen[] = SIM_COORDINATOR;
+  const struct sim_plan *plan = ctx;
+  const struct zps_coordinator_config config = {.listen = listen,
+                                                .heartbeat_ms = HEARTBEAT_MS,
+                                                .dead_ms = DEAD_MS,
+                                                .call_timeout_ms = 5000,
+                                                .leave_grace_ms = 5000,
+                                                .resume_grace_ms = 0,
+                                                .min_servers = sim_plan_min_servers(plan),
+                                                .server_loss_replays = true,
+                                                .state_dir = plan->has_state ? state_dir : NULL,
+                                                .cluster = cluster_name,
+                                                .restart_grace_ms = 5000,
+                                                .on_broken = on_broken};
+  struct zps_error error = {.text = ""};
+  uv_loop_init(&cluster.loop);
+  if (zps_coordinator_create(&cluster.loop, &config, &cluster.at, &error) != ZPS_OK) {
+    sim_wrong("the coordinator does not start: %s", error.text);
+    return;
+  }
+  uv_run(&cluster.loop, UV_RUN_DEFAULT);
+  uv_loop_close(&cluster.loop);
+}
+
+static void coordinator_start(const struct sim_plan *plan) {
+  cluster.coordinator = sim_process_start("coordinator", coordinator_main, (void *)plan);
+}
+
+static void coordinator_close(void *ctx) {
+  (void)ctx;
+  zps_coordinator_close(cluster.at);
+}
+
+/* ------------------------------------------------------------ servers */
+
+static void on_change(void *ctx, bool registered, const char *text) {
+  (void)ctx, (void)registered, (void)text;
+}
+
+static uint64_t port_of(const struct zps_net_info *info) {
+  uint64_t id;
+  memcpy(&id, info->addr + 8, sizeof id); /* behind what says that it is loop's */
+  return id;
+}
+
+static void server_main(void *ctx) {
+  struct sim_server *server = ctx;
+  const struct sim_plan *plan = sim_cluster.plan;
+  const struct zps_shard_config config = {
+      .net = {.provider = plan->provider, .fault = plan->rules[0] ? plan->rules : NULL, .n_recv = RECEIVES},
+      .memory_limit_bytes = SERVER_MEMORY,
+      .reduce_threads = plan->threads,
+      .read_budget_bytes = READ_BUDGET};
+  struct zps_error error = {.text = ""};
+  if (zps_shard_create(&config, &server->shard, &error) != ZPS_OK) {
+    sim_wrong("%s does not start: %s", server->name, error.text);
+    return;
+  }
+  server->port = port_of(zps_shard_net_info(server->shard));
+  uv_loop_init(&server->loop);
+  const struct zps_agent_config agent = {.coordinator = SIM_COORDINATOR,
+                                         .name = server->name,
+                                         .host = server->name,
+                                         .shard = server->shard,
+                                         .orphan_grace_ms = 10000,
+                                         .on_change = on_change};
+  if (zps_agent_create(&server->loop, &agent, &server->agent, &error) != ZPS_OK)
+    sim_wrong("%s has no agent: %s", server->name, error.text);
+  server->is_up = true;
+  uv_run(&server->loop, UV_RUN_DEFAULT);
+  uv_loop_close(&server->loop);
+  zps_shard_destroy(server->shard);
+}
+
+static void server_start(void) {
+  struct sim_server *server = &cluster.servers[cluster.n_servers];
+  snprintf(server->name, sizeof server->name, "server-%u", cluster.n_servers++);
+  server->process = sim_process_start(server->name, server_main, server);
+}
+
+static void server_drain(void *ctx) {
+  zps_agent_drain(((struct sim_server *)ctx)->agent);
+}
+
+static void server_close(void *ctx) {
+  zps_agent_close(((struct sim_server *)ctx)->agent);
+}
+
+struct look {
+  struct sim_server *server;
+  struct zps_shard_totals totals;
+  zps_err_t code;
+  bool done;
+};
+
+static void server_look(void *ctx) {
+  struct look *look = ctx;
+  look->code = zps_shard_stats(look->server->shard, &look->totals, NULL, NULL, NULL);
+  look->done = true;
+  sim_wake_all(look);
+}
+
+/* ------------------------------------------------------------ faults */
+
+static void port_close(uint64_t id) {
+  struct zps_loop_port *port = id ? zps_loop_port_find(id) : NULL;
+  if (!port) return;
+  zps_loop_port_close(port);
+  zps_loop_port_unref(port);
+}
+
+static void kill_process(struct sim_process *process, uint64_t port) {
+  sim_process_kill(process);
+  sim_uv_killed(process);
+  sim_wake_all(&sim_cluster.steps_seen);
+  port_close(port);
+}
+
+static void restart_coordinator(const struct sim_fault *fault) {
+  kill_process(cluster.coordinator, 0);
+  sim_disk_tear();
+  sim_sleep(fault->for_ns);
+  coordinator_start(sim_cluster.plan);
+}
+
+static void befall(const struct sim_fault *fault) {
+  sim_cluster.server_taken |= sim_fault_takes_server(fault->kind);
+  struct sim_server *server = &cluster.servers[fault->who];
+  struct sim_rank *rank = &sim_cluster.ranks[fault->who];
+  switch (fault->kind) {
+    case SIM_KILL_SERVER:
+      kill_process(server->process, server->port);
+      break;
+    case SIM_STOP_SERVER:
+      server->process->stopped_to_ns = sim_now_ns() + fault->for_ns;
+      break;
+    case SIM_SLOW_SERVER:
+      server->process->slow_ns = fault->for_ns / 400;
+      break;
+    case SIM_DRAIN_SERVER:
+      if (server->is_up) sim_uv_post(&server->loop, server_drain, server);
+      break;
+    case SIM_ADD_SERVER:
+      if (cluster.n_servers < SIM_SERVERS_MAX) server_start();
+      break;
+    case SIM_CUT_SERVER:
+      sim_uv_cut(server->process);
+      break;
+    case SIM_CUT_RANK:
+      sim_uv_cut(rank->process);
+      break;
+    case SIM_SLOW_RANK:
+      rank->process->slow_ns = fault->for_ns / 400;
+      break;
+    case SIM_STOP_RANK:
+      rank->process->stopped_to_ns = sim_now_ns() + fault->for_ns;
+      break;
+    case SIM_KILL_RANK:
+      if (rank->has_ended) break;
+      sim_cluster.rank_killed = true;
+      kill_process(rank->process, rank->port);
+      break;
+    case SIM_STOP_COORDINATOR:
+      cluster.coordinator->stopped_to_ns = sim_now_ns() + fault->for_ns;
+      break;
+    default:
+      restart_coordinator(fault);
+  }
+}
+
+static bool ranks_are_through(void) {
+  for (uint32_t r = 0; r < sim_cluster.plan->world; r++)
+    if (!sim_cluster.ranks[r].has_ended && !sim_cluster.ranks[r].process->dead) return false;
+  return true;
+}
+
+static void *fault_run(void *arg) {
+  const struct sim_fault *fault = arg;
+  while (sim_cluster.steps_seen < fault->after_steps && !ranks_are_through())
+    sim_wait(&sim_cluster.steps_seen, ZPS_NEVER);
+  sim_sleep(fault->then_ns);
+  befall(fault);
+  return NULL;
+}
+
+/* ------------------------------------------------------------ the end */
+
+static void check_server(struct sim_server *server) {
+  struct look look = {.server = server};
+  if (!server->is_up || server->process->dead) return;
+  sim_uv_post(&server->loop, server_look, &look);
+  while (!look.done) sim_wait(&look, ZPS_NEVER);
+  if (look.code != ZPS_OK)
+    sim_wrong("%s does not answer at the end", server->name);
+  else if (look.totals.jobs || look.totals.rounds_in_flight || look.totals.slab.in_use_bytes)
+    sim_wrong("%s still has %u jobs, %u rounds and %llu bytes of buffers at the end", server->name, look.totals.jobs,
+              look.totals.rounds_in_flight, (unsigned long long)look.totals.slab.in_use_bytes);
+  if (look.totals.malformed) sim_wrong("%s got malformed frames", server->name);
+}
+
+static void director_main(void *ctx) {
+  const struct sim_plan *plan = ctx;
+  for (uint32_t i = 0; i < plan->n_faults; i++)
+    sim_fiber_name(sim_fiber_start(fault_run, (void *)&plan->faults[i]), sim_fault_name(plan->faults[i].kind));
+  while (!ranks_are_through()) sim_wait(&sim_cluster.steps_seen, ZPS_NEVER);
+  sim_sleep(LEFT_NS);
+  for (uint32_t s = 0; s < cluster.n_servers; s++) check_server(&cluster.servers[s]);
+  if (zps_coordinator_jobs(cluster.at) > 0) sim_wrong("the coordinator still has a job at the end");
+  for (uint32_t s = 0; s < cluster.n_servers; s++)
+    if (!cluster.servers[s].process->dead) sim_uv_post(&cluster.servers[s].loop, server_close, &cluster.servers[s]);
+  sim_uv_post(&cluster.loop, coordinator_close, NULL);
+}
+
+void sim_cluster_start(const struct sim_plan *plan) {
+  sim_cluster.plan = plan;
+  coordinator_start(plan);
+  for (uint32_t s = 0; s < plan->n_servers; s++) server_start();
+  for (uint32_t r = 0; r < plan->world; r++) {
+    char name[16];
+    struct sim_rank *rank = &sim_cluster.ranks[r];
+    snprintf(name, sizeof name, "rank-%u", r);
+    rank->rank = r;
+    rank->process = sim_process_start(name, sim_rank_main, rank);
+  }
+  sim_process_start("director", director_main, (void *)plan);
+}

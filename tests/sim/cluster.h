@@ -1,0 +1,39 @@
+/* The processes of a simulation: coordinator, servers and ranks, and what befalls them. */
+#ifndef ZPS_TESTS_SIM_CLUSTER_H
+#define ZPS_TESTS_SIM_CLUSTER_H
+
+#include "tests/sim/plan.h"
+#include "tests/sim/sched.h"
+
+#define SIM_COORDINATOR "127.0.0.1:7077"
+
+struct sim_server;
+
+struct sim_rank {
+  uint32_t rank;
+  struct sim_process *process;
+  uint64_t port;          /* of its fabric; 0: not open */
+  bool leaves, has_ended; /* leaves: it closes the job */
+};
+
+struct sim_cluster {
+  const struct sim_plan *plan;
+  uint32_t steps_seen; /* ends that ranks have seen, of good steps; those who wait for more wait on this address */
+  uint32_t n_errors;   /* that ranks were told */
+  bool rank_killed;
+  bool server_taken; /* a server was killed, stopped or told to drain */
+  struct sim_rank ranks[SIM_RANKS_MAX];
+  char wrong[600]; /* the first thing that is; empty: nothing */
+};
+
+extern struct sim_cluster sim_cluster;
+
+/* Notes what is wrong; the first one counts. */
+void sim_wrong(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
+
+/* Starts everything, and the fiber that lets the faults happen and looks for what is left at the end. */
+void sim_cluster_start(const struct sim_plan *plan);
+/* trainer.c: the program of a rank. */
+void sim_rank_main(void *rank);
+
+#endif

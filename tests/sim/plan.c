@@ -1,0 +1,143 @@
+#include "tests/sim/plan.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "tests/sim/sched.h"
+
+static const char *const names[SIM_FAULT_KINDS] = {
+    [SIM_KILL_SERVER] = "kill-server",
+    [SIM_STOP_SERVER] = "stop-server",
+    [SIM_SLOW_SERVER] = "slow-server",
+    [SIM_DRAIN_SERVER] = "drain-server",
+    [SIM_ADD_SERVER] = "add-server",
+    [SIM_CUT_SERVER] = "cut-server",
+    [SIM_CUT_RANK] = "cut-rank",
+    [SIM_SLOW_RANK] = "slow-rank",
+    [SIM_STOP_RANK] = "stop-rank",
+    [SIM_KILL_RANK] = "kill-rank",
+    [SIM_RESTART_COORDINATOR] = "restart-coordinator",
+    [SIM_STOP_COORDINATOR] = "stop-coordinator",
+};
+
+const char *sim_fault_name(enum sim_fault_kind kind) {
+  return names[kind];
+}
+
+static void tensor_make(struct sim_tensor_plan *tensor, uint32_t i) {
+  static const zenps_codec_t codecs[] = {ZENPS_CODEC_AUTO, ZENPS_CODEC_PAPER, ZENPS_CODEC_COO};
+  const bool is_large = i > 0 && sim_chance(3);
+  snprintf(tensor->name, sizeof tensor->name, "t%u", i);
+  tensor->width = 1 + (uint32_t)sim_random(3);
+  tensor->rows = is_large ? 4000 + sim_random(8000) : 1 + sim_random(700);
+  tensor->density = is_large ? 100 + (unsigned)sim_random(157) : (unsigned)sim_random(257);
+  tensor->in_rows = sim_chance(2);
+  tensor->op = sim_chance(4) ? ZENPS_OP_MEAN : ZENPS_OP_SUM;
+  tensor->codec = codecs[sim_random(3)];
+  tensor->partitioner = sim_chance(4) ? ZENPS_PARTITIONER_MURMUR : ZENPS_PARTITIONER_STRATIFIED;
+}
+
+bool sim_fault_takes_server(enum sim_fault_kind kind) {
+  return kind == SIM_KILL_SERVER || kind == SIM_DRAIN_SERVER || kind == SIM_STOP_SERVER;
+}
+
+/* Those that may be gone before the job begins. */
+static uint32_t n_early(const struct sim_plan *plan) {
+  uint32_t n = 0;
+  for (uint32_t i = 0; i < plan->n_faults; i++)
+    n += sim_fault_takes_server(plan->faults[i].kind) && plan->faults[i].after_steps == 0;
+  return n;
+}
+
+uint32_t sim_plan_min_servers(const struct sim_plan *plan) {
+  return plan->n_servers - n_early(plan);
+}
+
+/* The job may begin on servers of which all that are ever taken away are. */
+static bool leaves_a_server(const struct sim_plan *plan) {
+  uint32_t n = 0;
+  for (uint32_t i = 0; i < plan->n_faults; i++) n += sim_fault_takes_server(plan->faults[i].kind);
+  return sim_plan_min_servers(plan) > n;
+}
+
+static bool has(const struct sim_plan *plan, enum sim_fault_kind kind) {
+  for (uint32_t i = 0; i < plan->n_faults; i++)
+    if (plan->faults[i].kind == kind) return true;
+  return false;
+}
+
+static bool is_of_server(enum sim_fault_kind kind) {
+  return kind <= SIM_CUT_SERVER && kind != SIM_ADD_SERVER;
+}
+
+static bool is_taken(const struct sim_plan *plan, const struct sim_fault *fault) {
+  for (uint32_t i = 0; i < plan->n_faults; i++)
+    if (is_of_server(plan->faults[i].kind) && is_of_server(fault->kind) && plan->faults[i].who == fault->who)
+      return true;
+  return false;
+}
+
+static bool may_be(const struct sim_plan *plan, const struct sim_fault *fault) {
+  struct sim_plan with = *plan;
+  if (is_taken(plan, fault)) return false;
+  if (fault->kind == SIM_KILL_RANK && plan->n_faults > 0) return false;
+  if (has(plan, SIM_KILL_RANK)) return false;
+  if (fault->kind == SIM_RESTART_COORDINATOR && (!plan->has_state || has(plan, fault->kind))) return false;
+  with.faults[with.n_faults++] = *fault;
+  return leaves_a_server(&with);
+}
+
+static void fault_make(struct sim_plan *plan) {
+  struct sim_fault fault = {.kind = (enum sim_fault_kind)sim_random(SIM_FAULT_KINDS)};
+  if (sim_chance(3)) fault.kind = SIM_KILL_SERVER;
+  const bool is_of_rank = fault.kind >= SIM_CUT_RANK && fault.kind <= SIM_KILL_RANK;
+  fault.who = (uint32_t)sim_random(is_of_rank ? plan->world : plan->n_servers);
+  fault.after_steps = (uint32_t)sim_random((uint64_t)plan->world * plan->n_steps * 3 / 4 + 1);
+  if (fault.kind == SIM_CUT_RANK) fault.after_steps++; /* one that has not been let in is lost by that */
+  fault.then_ns = sim_random(sim_chance(2) ? 200000 : 5 * ZPS_NS_PER_MS);
+  fault.for_ns = sim_random(800 * ZPS_NS_PER_MS);
+  if (fault.kind == SIM_STOP_SERVER && sim_chance(2)) fault.for_ns = 3 * ZPS_NS_PER_S + sim_random(4 * ZPS_NS_PER_S);
+  if (may_be(plan, &fault)) plan->faults[plan->n_faults++] = fault;
+}
+
+void sim_plan_make(struct sim_plan *plan, uint64_t seed) {
+  memset(plan, 0, sizeof *plan);
+  plan->seed = seed;
+  plan->n_servers = 2 + (uint32_t)sim_random(3);
+  plan->world = 2 + (uint32_t)sim_random(SIM_RANKS_MAX - 1);
+  plan->n_tensors = 1 + (uint32_t)sim_random(3);
+  plan->n_steps = 4 + (uint32_t)sim_random(9);
+  plan->window = 1 + (uint32_t)sim_random(SIM_WINDOW_MAX);
+  plan->threads = 1 + (unsigned)sim_random(2);
+  plan->has_state = sim_chance(2);
+  for (uint32_t i = 0; i < plan->n_tensors; i++) tensor_make(&plan->tensors[i], i);
+  snprintf(plan->provider, sizeof plan->provider, "loop");
+  if (sim_chance(2)) {
+    snprintf(plan->provider, sizeof plan->provider, "fault+loop");
+    snprintf(plan->rules, sizeof plan->rules, "seed=%u,delay=0.%02u:%uus,again=0.0%u",
+             1 + (unsigned)sim_random(1 << 20), 1 + (unsigned)sim_random(30), 10 + (unsigned)sim_random(2000),
+             (unsigned)sim_random(10));
+  }
+  for (uint64_t n = sim_random(SIM_FAULTS_MAX); n > 0; n--) fault_make(plan);
+}
+
+bool sim_plan_survives(const struct sim_plan *plan) {
+  return !has(plan, SIM_KILL_RANK);
+}
+
+void sim_plan_print(const struct sim_plan *plan) {
+  printf("seed %llu: %u servers, %u ranks, %u steps, window %u, %u threads, provider %s %s, state %s\n",
+         (unsigned long long)plan->seed, plan->n_servers, plan->world, plan->n_steps, plan->window, plan->threads,
+         plan->provider, plan->rules, plan->has_state ? "kept" : "not kept");
+  for (uint32_t i = 0; i < plan->n_tensors; i++) {
+    const struct sim_tensor_plan *tensor = &plan->tensors[i];
+    printf("  tensor %s: %llu x %u, %u/256 of the rows, %s, op %d, codec %d, partitioner %d\n", tensor->name,
+           (unsigned long long)tensor->rows, tensor->width, tensor->density, tensor->in_rows ? "lists" : "dense",
+           (int)tensor->op, (int)tensor->codec, (int)tensor->partitioner);
+  }
+  for (uint32_t i = 0; i < plan->n_faults; i++) {
+    const struct sim_fault *fault = &plan->faults[i];
+    printf("  fault %s %u after %u steps and %.3f ms, for %.3f ms\n", names[fault->kind], fault->who,
+           fault->after_steps, (double)fault->then_ns / 1e6, (double)fault->for_ns / 1e6);
+  }
+}

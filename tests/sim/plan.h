@@ -1,0 +1,69 @@
+/* What a seed stands for: a cluster, a job, and the faults that befall them. */
+#ifndef ZPS_TESTS_SIM_PLAN_H
+#define ZPS_TESTS_SIM_PLAN_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "zenps/zenps.h"
+
+enum { SIM_SERVERS_MAX = 6, SIM_RANKS_MAX = 4, SIM_TENSORS_MAX = 4, SIM_FAULTS_MAX = 4, SIM_WINDOW_MAX = 3 };
+
+struct sim_tensor_plan {
+  char name[16];
+  uint64_t rows;
+  uint32_t width;
+  unsigned density; /* of 256 rows, how many a rank has */
+  bool in_rows;     /* gradients are lists */
+  zenps_op_t op;
+  zenps_codec_t codec;
+  zenps_partitioner_t partitioner;
+};
+
+enum sim_fault_kind {
+  SIM_KILL_SERVER,
+  SIM_STOP_SERVER, /* so that it is not heard of for a while; maybe longer than it takes to be given up */
+  SIM_SLOW_SERVER,
+  SIM_DRAIN_SERVER,
+  SIM_ADD_SERVER,
+  SIM_CUT_SERVER, /* its connection to the coordinator ends, though it lives */
+  SIM_CUT_RANK,
+  SIM_SLOW_RANK,
+  SIM_STOP_RANK, /* for less than it takes to be given up */
+  SIM_KILL_RANK, /* the one that a job does not survive */
+  SIM_RESTART_COORDINATOR,
+  SIM_STOP_COORDINATOR,
+  SIM_FAULT_KINDS
+};
+
+struct sim_fault {
+  enum sim_fault_kind kind;
+  uint32_t who;         /* server or rank */
+  uint32_t after_steps; /* that all ranks together have seen the end of */
+  uint64_t then_ns;     /* and so long after that */
+  uint64_t for_ns;      /* stops, slowness, the coordinator's absence */
+};
+
+struct sim_plan {
+  uint64_t seed;
+  uint32_t n_servers, world, n_tensors, n_steps, window;
+  unsigned threads;
+  bool has_state; /* the coordinator keeps it */
+  char provider[16], rules[96];
+  struct sim_tensor_plan tensors[SIM_TENSORS_MAX];
+  uint32_t n_faults;
+  struct sim_fault faults[SIM_FAULTS_MAX];
+};
+
+/* Follows from the seed, whose dice it throws first. */
+void sim_plan_make(struct sim_plan *plan, uint64_t seed);
+void sim_plan_print(const struct sim_plan *plan);
+const char *sim_fault_name(enum sim_fault_kind kind);
+/* Whether the job may have to go on without the server. */
+bool sim_fault_takes_server(enum sim_fault_kind kind);
+/* Whether the job must come to its end without an error. */
+bool sim_plan_survives(const struct sim_plan *plan);
+/* With how many servers the job may begin. */
+uint32_t sim_plan_min_servers(const struct sim_plan *plan);
+
+#endif

@@ -1,0 +1,14 @@
+/* Gradients that follow from seed, tensor, step and rank, and their sums in the order of ranks. */
+#ifndef ZPS_TESTS_SIM_SUMS_H
+#define ZPS_TESTS_SIM_SUMS_H
+
+#include "tests/sim/plan.h"
+
+/* `values` is rows * width; returns the rows that are not zero, listed in `row_ids` (rows of them at most), packed to
+ * `packed`; these two may be NULL. */
+uint64_t sim_gradient(const struct sim_plan *plan, uint32_t tensor, uint64_t step, uint32_t rank, float *values,
+                      int64_t *row_ids, float *packed);
+/* Whether `result` is the sum, bit for bit. */
+bool sim_sum_check(const struct sim_plan *plan, uint32_t tensor, uint64_t step, const float *result);
+
+#endif
