@@ -16,7 +16,6 @@ enum {
   HEARTBEAT_MS = 200,
   DEAD_MS = 2000,
   RECEIVES = 64,
-  SERVER_MEMORY = 64 << 20,
   READ_BUDGET = 8 << 20,
 };
 /* What lives on after a job: jobs for late frames, requests for reads that the fabric still has. */
@@ -65,7 +64,7 @@ static void coordinator_main(void *ctx) {
                                                 .dead_ms = DEAD_MS,
                                                 .call_timeout_ms = 5000,
                                                 .leave_grace_ms = 5000,
-                                                .resume_grace_ms = 0,
+                                                .resume_grace_ms = plan->resume_grace_ms,
                                                 .min_servers = sim_plan_min_servers(plan),
                                                 .server_loss_replays = true,
                                                 .state_dir = plan->has_state ? state_dir : NULL,
@@ -108,7 +107,7 @@ static void server_main(void *ctx) {
   const struct sim_plan *plan = sim_cluster.plan;
   const struct zps_shard_config config = {
       .net = {.provider = plan->provider, .fault = plan->rules[0] ? plan->rules : NULL, .n_recv = RECEIVES},
-      .memory_limit_bytes = SERVER_MEMORY,
+      .memory_limit_bytes = plan->memory_bytes,
       .reduce_threads = plan->threads,
       .read_budget_bytes = READ_BUDGET};
   struct zps_error error = {.text = ""};

@@ -12,6 +12,7 @@ struct sim_server;
 struct sim_rank {
   uint32_t rank;
   struct sim_process *process;
+  struct zenps_job *job;  /* for a debugger */
   uint64_t port;          /* of its fabric; 0: not open */
   bool leaves, has_ended; /* leaves: it closes the job */
 };

@@ -19,7 +19,7 @@ enum {
   JOBS_MAX = 256,
 };
 
-static bool verbose;
+static bool verbose, digest; /* digest: a line for each seed, good or not */
 
 static void to_stdout(void *ctx, enum zps_log_level level, const char *component, const char *text) {
   (void)ctx;
@@ -35,7 +35,9 @@ static void environment(const struct sim_plan *plan) {
   setenv("ZENPS_FABRIC_FAULT", plan->rules, 1);
   setenv("ZENPS_LOCAL_WORLD_SIZE", "64", 1);
   setenv("ZENPS_LOG_LEVEL", verbose ? "debug" : "error", 1);
-  setenv("ZENPS_MEMORY_LIMIT", "64M", 1);
+  char bytes[24];
+  snprintf(bytes, sizeof bytes, "%llu", (unsigned long long)plan->memory_bytes);
+  setenv("ZENPS_MEMORY_LIMIT", bytes, 1);
 }
 
 static int run_seed(uint64_t seed) {
@@ -54,7 +56,7 @@ static int run_seed(uint64_t seed) {
   }
   if (sim_cluster.n_errors == 0 && !sim_cluster.rank_killed && sim_cluster.steps_seen != plan.world * plan.n_steps)
     sim_wrong("%u steps were seen to end, not %u", sim_cluster.steps_seen, plan.world * plan.n_steps);
-  if (verbose)
+  if (verbose || digest)
     printf("seed %llu: %llu switches, %.3f s of its time\n", (unsigned long long)seed,
            (unsigned long long)sim_switches(), (double)sim_now_ns() / 1e9);
   if (sim_cluster.wrong[0]) printf("FAILED: sim --seed %llu: %s\n", (unsigned long long)seed, sim_cluster.wrong);
@@ -94,6 +96,7 @@ static bool run_end(struct run *runs, unsigned *n_p) {
 
 struct order {
   unsigned long long from, count;
+  bool first;             /* the first one that fails is the last */
   unsigned jobs, seconds; /* seconds: after which no other seed begins; 0: never */
   const char *file;       /* in place of `from` and `count` */
 };
@@ -119,7 +122,7 @@ static int run_many(const struct order *order) {
     fprintf(stderr, "sim: cannot read %s\n", order->file);
     return 2;
   }
-  while ((order->seconds == 0 || time(NULL) < began + (time_t)order->seconds) &&
+  while (!(order->first && n_failed) && (order->seconds == 0 || time(NULL) < began + (time_t)order->seconds) &&
          next_seed(order, file, n_seeds, &seed)) {
     if (n == order->jobs) n_failed += run_end(runs, &n);
     runs[n++] = run_start(seed);
@@ -142,7 +145,7 @@ static void fix_addresses(char **argv) {
 static int usage(void) {
   fprintf(stderr,
           "usage: sim --seed N [--verbose]\n"
-          "       sim --seeds FROM:COUNT [--seconds N] [--jobs N]\n"
+          "       sim --seeds FROM:COUNT [--seconds N] [--jobs N] [--first] [--digest]\n"
           "       sim --file PATH [--jobs N]\n"
           "       each with --break NAME, of:");
   for (unsigned i = 0; sim_break_name(i); i++) fprintf(stderr, " %s", sim_break_name(i));
@@ -172,6 +175,10 @@ int main(int argc, char **argv) {
   for (int i = 1; i < argc; i++) {
     if (strcmp(argv[i], "--verbose") == 0)
       verbose = true;
+    else if (strcmp(argv[i], "--digest") == 0)
+      digest = true;
+    else if (strcmp(argv[i], "--first") == 0)
+      order.first = true;
     else if (i + 1 == argc || !option(argv[i], argv[i + 1], &order))
       return usage();
     else

@@ -26,15 +26,20 @@ const char *sim_fault_name(enum sim_fault_kind kind) {
 
 static void tensor_make(struct sim_tensor_plan *tensor, uint32_t i) {
   static const zenps_codec_t codecs[] = {ZENPS_CODEC_AUTO, ZENPS_CODEC_PAPER, ZENPS_CODEC_COO};
+  static const char *const schemes[] = {"sparse-ps", "dense-ps", "omnireduce"};
   const bool is_large = i > 0 && sim_chance(3);
   snprintf(tensor->name, sizeof tensor->name, "t%u", i);
   tensor->width = 1 + (uint32_t)sim_random(3);
   tensor->rows = is_large ? 4000 + sim_random(8000) : 1 + sim_random(700);
   tensor->density = is_large ? 100 + (unsigned)sim_random(157) : (unsigned)sim_random(257);
   tensor->in_rows = sim_chance(2);
+  tensor->out_rows = sim_chance(4);
+  tensor->scheme = sim_chance(3) ? schemes[sim_random(3)] : "balanced";
   tensor->op = sim_chance(4) ? ZENPS_OP_MEAN : ZENPS_OP_SUM;
   tensor->codec = codecs[sim_random(3)];
-  tensor->partitioner = sim_chance(4) ? ZENPS_PARTITIONER_MURMUR : ZENPS_PARTITIONER_STRATIFIED;
+  tensor->partitioner = 0;
+  if (strcmp(tensor->scheme, "balanced") == 0)
+    tensor->partitioner = sim_chance(4) ? ZENPS_PARTITIONER_MURMUR : ZENPS_PARTITIONER_STRATIFIED;
 }
 
 bool sim_fault_takes_server(enum sim_fault_kind kind) {
@@ -109,6 +114,9 @@ void sim_plan_make(struct sim_plan *plan, uint64_t seed) {
   plan->n_steps = 4 + (uint32_t)sim_random(9);
   plan->window = 1 + (uint32_t)sim_random(SIM_WINDOW_MAX);
   plan->threads = 1 + (unsigned)sim_random(2);
+  plan->memory_bytes = (sim_chance(2) ? 4ull : 64ull) << 20;
+  plan->resume_grace_ms = sim_chance(2) ? 0 : 500;
+  plan->leaves_early = sim_chance(8);
   plan->has_state = sim_chance(2);
   for (uint32_t i = 0; i < plan->n_tensors; i++) tensor_make(&plan->tensors[i], i);
   snprintf(plan->provider, sizeof plan->provider, "loop");
@@ -126,14 +134,18 @@ bool sim_plan_survives(const struct sim_plan *plan) {
 }
 
 void sim_plan_print(const struct sim_plan *plan) {
-  printf("seed %llu: %u servers, %u ranks, %u steps, window %u, %u threads, provider %s %s, state %s\n",
-         (unsigned long long)plan->seed, plan->n_servers, plan->world, plan->n_steps, plan->window, plan->threads,
-         plan->provider, plan->rules, plan->has_state ? "kept" : "not kept");
+  printf(
+      "seed %llu: %u servers, %u ranks, %u steps, window %u, %u threads, provider %s %s, state %s, memory %llu, grace "
+      "%llu ms%s\n",
+      (unsigned long long)plan->seed, plan->n_servers, plan->world, plan->n_steps, plan->window, plan->threads,
+      plan->provider, plan->rules, plan->has_state ? "kept" : "not kept", (unsigned long long)plan->memory_bytes,
+      (unsigned long long)plan->resume_grace_ms, plan->leaves_early ? ", leaves early" : "");
   for (uint32_t i = 0; i < plan->n_tensors; i++) {
     const struct sim_tensor_plan *tensor = &plan->tensors[i];
-    printf("  tensor %s: %llu x %u, %u/256 of the rows, %s, op %d, codec %d, partitioner %d\n", tensor->name,
+    printf("  tensor %s: %llu x %u, %u/256 of the rows, %s to %s, %s, op %d, codec %d, partitioner %d\n", tensor->name,
            (unsigned long long)tensor->rows, tensor->width, tensor->density, tensor->in_rows ? "lists" : "dense",
-           (int)tensor->op, (int)tensor->codec, (int)tensor->partitioner);
+           tensor->out_rows ? "lists" : "dense", tensor->scheme, (int)tensor->op, (int)tensor->codec,
+           (int)tensor->partitioner);
   }
   for (uint32_t i = 0; i < plan->n_faults; i++) {
     const struct sim_fault *fault = &plan->faults[i];

@@ -13,8 +13,9 @@ struct sim_tensor_plan {
   char name[16];
   uint64_t rows;
   uint32_t width;
-  unsigned density; /* of 256 rows, how many a rank has */
-  bool in_rows;     /* gradients are lists */
+  unsigned density;       /* of 256 rows, how many a rank has */
+  bool in_rows, out_rows; /* gradients are lists; so are results */
+  const char *scheme;
   zenps_op_t op;
   zenps_codec_t codec;
   zenps_partitioner_t partitioner;
@@ -48,7 +49,9 @@ struct sim_plan {
   uint64_t seed;
   uint32_t n_servers, world, n_tensors, n_steps, window;
   unsigned threads;
-  bool has_state; /* the coordinator keeps it */
+  uint64_t memory_bytes, resume_grace_ms;
+  bool leaves_early; /* ranks do not wait for each other at the end */
+  bool has_state;    /* the coordinator keeps it */
   char provider[16], rules[96];
   struct sim_tensor_plan tensors[SIM_TENSORS_MAX];
   uint32_t n_faults;

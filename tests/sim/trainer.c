@@ -36,7 +36,8 @@ static bool any_leaves(void) {
 /* When another rank was killed; or when a server was lost, and a rank that has closed the job already, having all of
  * its sums, cannot push again what others still lack. */
 static bool may_fail_with(zenps_status_t status) {
-  if (status == ZENPS_ERR_CLOSED && sim_cluster.server_taken && any_leaves()) return true;
+  const bool is_lost = status == ZENPS_ERR_CLOSED || status == ZENPS_ERR_SERVER_LOST;
+  if (is_lost && sim_cluster.server_taken && any_leaves()) return true;
   return sim_cluster.rank_killed &&
          (status == ZENPS_ERR_PEER_LOST || status == ZENPS_ERR_MISSING || status == ZENPS_ERR_CLOSED);
 }
@@ -44,6 +45,7 @@ static bool may_fail_with(zenps_status_t status) {
 static void failed(struct trainer *trainer, const char *what, const zenps_error_t *error) {
   trainer->failed = true;
   sim_cluster.n_errors++;
+  sim_wake_all(&sim_cluster.steps_seen);
   if (!may_fail_with(error->status))
     sim_wrong("rank %u: %s: %s: %s", trainer->self->rank, what, zenps_strerror(error->status), error->text);
 }
@@ -78,10 +80,28 @@ static void begin(struct trainer *trainer, uint32_t t, uint64_t step) {
   operation->in.row_ids = tensor->in_rows ? operation->row_ids : NULL;
   operation->in.nnz = tensor->in_rows ? nnz : 0;
   operation->in.contributes = 1;
-  operation->out.layout = ZENPS_DENSE;
-  operation->out.values = operation->result;
+  operation->out.layout = tensor->out_rows ? ZENPS_ROWS : ZENPS_DENSE;
+  operation->out.values = tensor->out_rows ? NULL : operation->result;
   if (zenps_allreduce(trainer->tensors[t], step, &operation->in, &operation->out, &operation->request) != ZENPS_OK)
     failed(trainer, "allreduce", zenps_last_error());
+}
+
+/* A list, as a dense array. False: it is none. */
+static bool spread(const struct sim_tensor_plan *tensor, struct operation *operation) {
+  const zenps_grad_t *out = &operation->out;
+  const uint64_t row_bytes = tensor->width * sizeof(float);
+  memset(operation->result, 0, tensor->rows * row_bytes);
+  for (uint64_t i = 0; i < out->nnz; i++) {
+    const int64_t row = out->row_ids[i];
+    if (row < 0 || (uint64_t)row >= tensor->rows || (i > 0 && row <= out->row_ids[i - 1])) return false;
+    memcpy(operation->result + (uint64_t)row * tensor->width, (const char *)out->values + i * row_bytes, row_bytes);
+  }
+  return true;
+}
+
+static bool is_right(const struct trainer *trainer, uint32_t t, uint64_t step, struct operation *operation) {
+  const struct sim_tensor_plan *tensor = &trainer->plan->tensors[t];
+  return (!tensor->out_rows || spread(tensor, operation)) && sim_sum_check(trainer->plan, t, step, operation->result);
 }
 
 static void end(struct trainer *trainer, uint32_t t, uint64_t step) {
@@ -94,7 +114,7 @@ static void end(struct trainer *trainer, uint32_t t, uint64_t step) {
               (unsigned long long)step);
   if (status != ZENPS_OK)
     failed(trainer, "step", zenps_request_error(operation->request));
-  else if (!sim_sum_check(trainer->plan, t, step, operation->result))
+  else if (!is_right(trainer, t, step, operation))
     sim_wrong("rank %u: tensor %u, step %llu: the sum is not that of the gradients in the order of ranks",
               trainer->self->rank, t, (unsigned long long)step);
   zenps_request_free(operation->request);
@@ -115,6 +135,14 @@ static void train(struct trainer *trainer) {
   }
 }
 
+/* What others still lack is pushed again by those that are there. */
+static void wait_for_others(const struct trainer *trainer) {
+  const struct sim_plan *plan = trainer->plan;
+  while (!plan->leaves_early && sim_cluster.steps_seen < plan->world * plan->n_steps && sim_cluster.n_errors == 0 &&
+         !sim_cluster.rank_killed)
+    sim_wait(&sim_cluster.steps_seen, ZPS_NEVER);
+}
+
 static bool open_all(struct trainer *trainer) {
   const struct sim_plan *plan = trainer->plan;
   zenps_options_t options;
@@ -130,6 +158,7 @@ static bool open_all(struct trainer *trainer) {
     failed(trainer, "open", zenps_last_error());
     return false;
   }
+  trainer->self->job = trainer->job;
   memcpy(&trainer->self->port, zps_net_info(zps_engine_net(trainer->job->plane.engine))->addr + 8,
          sizeof trainer->self->port);
   for (uint32_t t = 0; t < plan->n_tensors; t++) {
@@ -139,7 +168,7 @@ static bool open_all(struct trainer *trainer) {
     how.op = tensor->op;
     how.codec = tensor->codec;
     how.partitioner = tensor->partitioner;
-    how.scheme = "balanced";
+    how.scheme = tensor->scheme;
     if (zenps_tensor_open(trainer->job, tensor->name, tensor->rows, tensor->width, ZENPS_F32, &how,
                           &trainer->tensors[t]) != ZENPS_OK) {
       failed(trainer, "tensor_open", zenps_last_error());
@@ -157,6 +186,7 @@ void sim_rank_main(void *ctx) {
     for (uint32_t w = 0; w < trainer->plan->window; w++)
       operation_init(&trainer->operations[t][w], &trainer->plan->tensors[t]);
   if (open_all(trainer)) train(trainer);
+  wait_for_others(trainer);
   trainer->self->leaves = true;
   zenps_close(trainer->job);
   for (uint32_t t = 0; t < trainer->plan->n_tensors; t++)
