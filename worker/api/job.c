@@ -295,6 +295,7 @@ void zps_worker_job_end(struct zenps_job *job, struct zps_worker_options *option
   if (!has_failed(job)) zps_plane_drain(&job->plane, CLOSE_WAIT_MS);
   zps_telemetry_end(job);
   zps_membership_leave(&job->membership, options != NULL);
+  zps_replay_end(&job->rounds);
   zps_membership_close(&job->membership);
   zps_plane_disconnect(&job->plane);
   drain(job);

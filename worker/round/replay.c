@@ -180,6 +180,28 @@ void zps_replay_init(struct zps_rounds *rounds, uint64_t limit_bytes, uint64_t g
   rounds->plane->memory.reclaim_ctx = rounds;
 }
 
+struct end_command {
+  struct zps_command command;
+  struct zps_replay *replay;
+};
+
+static void tell_nobody(void *ctx, const struct zps_job_steps *steps) {
+  (void)ctx, (void)steps;
+}
+
+static void end_run(struct zps_command *command, void *handler_ctx) {
+  (void)handler_ctx;
+  struct zps_replay *replay = ((struct end_command *)command)->replay;
+  replay->mapped = tell_nobody;
+  replay->held = NULL;
+}
+
+void zps_replay_end(struct zps_rounds *rounds) {
+  struct end_command end = {.command.run = end_run, .replay = &rounds->replay};
+  if (zps_engine_call(rounds->plane->engine, &end.command) != ZPS_OK)
+    zps_log_warn("closing while the coordinator may still be told of steps");
+}
+
 /* What it was prepared with may be older than what is known now. */
 void zps_replay_begin(struct zps_round *round) {
   round->map_epoch = round->rounds->replay.epoch;

@@ -57,6 +57,9 @@ struct zps_replay {
 /* Once the plane is open; before that, nothing is kept, and a server that the fabric loses is lost at once. */
 void zps_replay_init(struct zps_rounds *rounds, uint64_t limit_bytes, uint64_t grace_ns);
 
+/* Not on the engine thread: the owner is about to let go of the coordinator, which is told nothing from here on. */
+void zps_replay_end(struct zps_rounds *rounds);
+
 /* The map has changed; the tensors' owners have, too. */
 void zps_replay_map(struct zps_rounds *rounds, const struct zps_job_map *map);
 /* All ranks know it; `steps` are to be pushed again. */

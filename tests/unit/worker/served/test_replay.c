@@ -83,6 +83,16 @@ static void expect_said(unsigned n, uint32_t n_steps, uint64_t step) {
   assert_int_equal(said.step, step);
 }
 
+static void look_said(void *ctx) {
+  *(bool *)ctx = rig.worker.rounds.replay.is_said;
+}
+
+static bool has_said(void) {
+  bool is_said = false;
+  rig_do(&rig.worker, look_said, &is_said);
+  return is_said;
+}
+
 static void steps_run(void *ctx) {
   zps_replay_steps(&rig.worker.rounds, ctx);
 }
@@ -203,6 +213,21 @@ static void asked_twice(void **state) {
   rig_expect_ok(&rig.request);
   served_check(&rig);
   assert_int_equal(atomic_load(&said.n), 2);
+}
+
+/* The rank is leaving: nobody is there any more who could be told. */
+static void lost_at_the_end(void **state) {
+  (void)state;
+  open_rig(1 << 20);
+  begin_pushed(1);
+  zps_replay_end(&rig.worker.rounds);
+  map();
+  UNTIL(has_said());
+  assert_int_equal(atomic_load(&said.n), 0);
+  play_again(1);
+  served_take(&rig, 0, 1);
+  served_answer(&rig, 0, 1);
+  rig_expect_ok(&rig.request);
 }
 
 /* ------------------------------------------------------------ another takes its place */
@@ -354,6 +379,7 @@ int main(void) {
       cmocka_unit_test_setup_teardown(stopped_while_it_is_read, begin_test, end_test),
       cmocka_unit_test_setup_teardown(asked_twice, begin_test, end_test),
       cmocka_unit_test_setup_teardown(replaced, begin_test, end_test),
+      cmocka_unit_test_setup_teardown(lost_at_the_end, begin_test, end_test),
       cmocka_unit_test_setup_teardown(given_again, begin_test, end_test),
       cmocka_unit_test_setup_teardown(nobody_lacks_it, begin_test, end_test),
       cmocka_unit_test_setup_teardown(let_go, begin_test, end_test),
