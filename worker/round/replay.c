@@ -336,12 +336,15 @@ static void refuse_others(struct zps_rounds *rounds, const struct zps_job_steps 
   }
 }
 
+/* Servers serve rounds in the order in which they come, and only the oldest may use all of the memory: what ranks need
+ * to go on must not come behind what others have begun since. */
 void zps_replay_steps(struct zps_rounds *rounds, const struct zps_job_steps *steps) {
   struct zps_replay *replay = &rounds->replay;
   if (!replay->is_mapping || steps->epoch != replay->epoch) return;
   replay->is_mapping = false;
   go_on(rounds, steps);
   give_kept(rounds, steps);
+  zps_rounds_touched_in_order(rounds);
   refuse_others(rounds, steps);
 }
 

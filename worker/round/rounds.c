@@ -87,6 +87,21 @@ void zps_rounds_untouch(struct zps_rounds *rounds, struct zps_round *round) {
   round->dirty = false;
 }
 
+/* Mostly the youngest comes first. */
+void zps_rounds_touched_in_order(struct zps_rounds *rounds) {
+  struct zps_round *round = rounds->dirty;
+  rounds->dirty = NULL;
+  for (struct zps_round *next; round; round = next) {
+    struct zps_round **at = &rounds->dirty;
+    next = round->dirty_next;
+    while (*at && (*at)->number <= round->number) at = &(*at)->dirty_next;
+    round->dirty_next = *at;
+    *at = round;
+  }
+  rounds->dirty_tail = &rounds->dirty;
+  while (*rounds->dirty_tail) rounds->dirty_tail = &(*rounds->dirty_tail)->dirty_next;
+}
+
 static void touch_all(struct zps_rounds *rounds) {
   for (struct zps_round *round = rounds->all; round; round = round->all_next) zps_round_touch(round);
 }
@@ -212,7 +227,7 @@ static void check_deadlines(struct zps_rounds *rounds, uint64_t now_ns) {
 }
 
 static void settle_dirty(struct zps_rounds *rounds, uint64_t now_ns) {
-  struct zps_round *again = NULL;
+  struct zps_round *again = NULL, **again_tail = &again;
   struct zps_round *round;
   while ((round = rounds->dirty) != NULL) {
     rounds->dirty = round->dirty_next;
@@ -220,8 +235,9 @@ static void settle_dirty(struct zps_rounds *rounds, uint64_t now_ns) {
     round->dirty = false;
     if (zps_round_settle(round, now_ns) && !round->dirty) {
       round->dirty = true;
-      round->dirty_next = again;
-      again = round;
+      round->dirty_next = NULL;
+      *again_tail = round;
+      again_tail = &round->dirty_next;
     }
   }
   while (again) { /* their frames wait for credit until the next tick */

@@ -50,6 +50,8 @@ bool zps_rounds_is_alone(const struct zps_rounds *rounds, const struct zps_round
 void zps_round_touch(struct zps_round *round);
 /* Or not. */
 void zps_rounds_untouch(struct zps_rounds *rounds, struct zps_round *round);
+/* Lets the next tick settle those that were touched in the order in which the program began them. */
+void zps_rounds_touched_in_order(struct zps_rounds *rounds);
 /* The rounds are to be looked at then. */
 void zps_rounds_due(struct zps_rounds *rounds, uint64_t at_ns);
 /* Every round, in flight and to come, fails. `failure->code` says how. */

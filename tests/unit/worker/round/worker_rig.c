@@ -141,6 +141,7 @@ zps_err_t rig_begin(struct worker_rig *rig, struct rig_request *request, struct 
   zps_round_setup(request->round, &(struct zps_round_start){.request = request,
                                                             .step = step,
                                                             .timeout_ms = timeout_ms,
+                                                            .number = ++rig->n_begun,
                                                             .in = in,
                                                             .out = &request->out,
                                                             .sent = request->sent,

@@ -47,6 +47,7 @@ struct worker_rig {
   bool keeps;               /* rounds that went well, as the API does */
   pthread_mutex_t lock;     /* a round is not canceled when it is over */
   unsigned n_over, n_woken; /* the engine thread's */
+  uint64_t n_begun;         /* rounds */
   struct rig_request *requests;
 };
 

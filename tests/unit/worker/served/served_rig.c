@@ -142,6 +142,7 @@ static void forget(struct served_server *server, uint32_t s, uint64_t step) {
 static void take_push(struct fake *fake, const struct zps_frame_round *push) {
   struct served_server *server = fake->ctx;
   const uint32_t s = fake->self & ~ZPS_WIRE_SRC_SERVER;
+  server->n_back += push->step < server->step;
   if (server->n_came == 0 || server->step != push->step) forget(server, s, push->step);
   for (uint32_t i = 0; i < push->n_slices; i++) {
     const struct zps_slice *slice = &push->slices[i];

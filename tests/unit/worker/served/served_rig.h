@@ -30,6 +30,7 @@ struct served_server {
   uint64_t n_rows;  /* that came with the step at hand, */
   uint64_t step;    /* which is: */
   uint32_t n_came;  /* partitions of it */
+  uint32_t n_back;  /* times that an earlier step came behind a later one */
 };
 
 struct served_rig {

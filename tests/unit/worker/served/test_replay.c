@@ -98,11 +98,15 @@ static void steps_run(void *ctx) {
 }
 
 /* Some rank has not finished the step; 0: all have all. */
-static void play_again(uint64_t step) {
+static void play_again_to(uint64_t step, uint64_t last) {
   struct zps_job_steps steps = {.job_id = RIG_JOB, .epoch = EPOCH};
-  if (step > 0) assert_int_equal(zps_job_steps_add(&steps, 5, step), ZPS_OK);
+  for (; step > 0 && step <= last; step++) assert_int_equal(zps_job_steps_add(&steps, 5, step), ZPS_OK);
   rig_do(&rig.worker, steps_run, &steps);
   zps_job_steps_fini(&steps);
+}
+
+static void play_again(uint64_t step) {
+  play_again_to(step, step);
 }
 
 static int begin_test(void **state) {
@@ -304,6 +308,29 @@ static void given_again(void **state) {
   assert_int_equal(n_held, 0);
 }
 
+/* The oldest comes first to the server that has them all now. One that is over here is as old as its step. */
+static void lost_under_several(void **state) {
+  (void)state;
+  static float results[2][30000 * SERVED_WIDTH];
+  struct rig_request next[2] = {0};
+  open_rig(1 << 20);
+  end_step();
+  UNTIL(atomic_load(&rig.request.kept));
+  for (unsigned i = 0; i < 2; i++) {
+    next[i].out.values = results[i];
+    served_begin(&rig, &next[i], 2 + i, RIG_TIMEOUT_MS);
+    for (uint32_t s = 0; s < 2; s++) served_take(&rig, s, 2 + i);
+  }
+  map();
+  expect_said(1, 2, 2);
+  rig.servers[0].step = rig.servers[0].n_back = 0;
+  rig.servers[0].takes_gifts = rig.servers[0].answers = true;
+  play_again_to(1, 3);
+  for (unsigned i = 0; i < 2; i++) rig_expect_ok(&next[i]);
+  assert_int_equal(rig.servers[0].n_back, 0);
+  served_close(&rig); /* before `next` goes */
+}
+
 /* All ranks have the sum, so nothing is given. */
 static void nobody_lacks_it(void **state) {
   (void)state;
@@ -381,6 +408,7 @@ int main(void) {
       cmocka_unit_test_setup_teardown(replaced, begin_test, end_test),
       cmocka_unit_test_setup_teardown(lost_at_the_end, begin_test, end_test),
       cmocka_unit_test_setup_teardown(given_again, begin_test, end_test),
+      cmocka_unit_test_setup_teardown(lost_under_several, begin_test, end_test),
       cmocka_unit_test_setup_teardown(nobody_lacks_it, begin_test, end_test),
       cmocka_unit_test_setup_teardown(let_go, begin_test, end_test),
       cmocka_unit_test_setup_teardown(ends_meanwhile, begin_test, end_test),
