@@ -2,7 +2,7 @@
 # Every test, from a clean checkout on Debian 12: installs what it needs, builds several ways, and ends with one line
 #   N passed, N failed, N skipped
 #
-#   tests/run.sh [PART...]    parts: unit integration python cluster chaos soak figures clang threads cuda dist; none: all of these
+#   tests/run.sh [PART...]    parts: unit sim integration python cluster chaos soak figures clang threads cuda dist; none: all of these
 #                                    sanitize-processes: daemons and ranks with sanitizers, an hour on two cores
 #
 # env: BUILD_DIR (default build/test), JOBS (number of cores), NO_INSTALL=1 (apt is left alone)
@@ -11,7 +11,7 @@ top=$(cd "$(dirname "$0")/.." && pwd)
 work=${BUILD_DIR:-$top/build/test}
 jobs=${JOBS:-$(nproc)}
 passed=0 failed=0 skipped=0 failures=""
-parts=${*:-unit integration python cluster chaos soak figures clang threads cuda dist}
+parts=${*:-unit sim integration python cluster chaos soak figures clang threads cuda dist}
 
 say() { printf '\n== %s (%d s)\n' "$*" "$SECONDS"; }
 one() { # STATUS NAME: counts a step that is one test of its own
@@ -64,6 +64,13 @@ check_in() { # NAME MAKE-ARGUMENTS...
 part_unit() {
   say "build with gcc, unit tests"
   build_in gcc && check_in gcc || one 1 "build with gcc"
+}
+part_sim() {
+  say "sim: a cluster in one thread, under seeds"
+  build_in gcc || { one 1 "build with gcc"; return; }
+  (cd "$work/gcc" && ZPS_TOP_SRCDIR=$top ZPS_TOP_BUILDDIR=$work/gcc SIM_JOBS=$jobs timeout 900 bash "$top/tests/sim/sim.sh") >"$work/sim.tap" 2>&1
+  count_tap "$work/sim.tap" "sim" $?
+  grep -E '^# [0-9]+ seeds' "$work/sim.tap"
 }
 # Runs scripts of real processes with the programs of $work/BUILD. They wait as much as they compute: one a core.
 run_scripts() { # BUILD SECONDS NAME...
@@ -215,8 +222,8 @@ part_dist() {
 
 for part in $parts; do
   case $part in
-    unit | integration | python | cluster | chaos | soak | figures | clang | threads | cuda | dist | sanitize-processes) ;;
-    *) echo "tests/run.sh: '$part' is no part: must be unit, integration, python, cluster, chaos, soak, figures, clang, threads, cuda, dist or sanitize-processes" >&2; exit 2 ;;
+    unit | sim | integration | python | cluster | chaos | soak | figures | clang | threads | cuda | dist | sanitize-processes) ;;
+    *) echo "tests/run.sh: '$part' is no part: must be unit, sim, integration, python, cluster, chaos, soak, figures, clang, threads, cuda, dist or sanitize-processes" >&2; exit 2 ;;
   esac
 done
 mkdir -p "$work"
