@@ -182,6 +182,23 @@ static void restart_coordinator(const struct sim_fault *fault) {
   coordinator_start(sim_cluster.plan);
 }
 
+static void rank_start(struct sim_rank *rank) {
+  char name[16];
+  snprintf(name, sizeof name, "rank-%u", rank->rank);
+  rank->process = sim_process_start(name, sim_rank_main, rank);
+}
+
+/* It comes back for the next run, when it is not taken for one that may live. */
+static void kill_rank(struct sim_rank *rank, const struct sim_fault *fault) {
+  if (rank->run > 0) return;
+  sim_cluster.rank_killed = true;
+  kill_process(rank->process, rank->port);
+  rank->run = rank->n_left = 1;
+  if (sim_cluster.plan->n_runs == 1) return;
+  sim_sleep(ZPS_NS_PER_S + fault->for_ns);
+  rank_start(rank);
+}
+
 static void befall(const struct sim_fault *fault) {
   sim_cluster.server_taken |= sim_fault_takes_server(fault->kind);
   struct sim_server *server = &cluster.servers[fault->who];
@@ -206,7 +223,7 @@ static void befall(const struct sim_fault *fault) {
       sim_uv_cut(server->process);
       break;
     case SIM_CUT_RANK:
-      sim_uv_cut(rank->process);
+      if (rank->is_in) sim_uv_cut(rank->process); /* before that it would be lost by it */
       break;
     case SIM_SLOW_RANK:
       rank->process->slow_ns = fault->for_ns / 400;
@@ -216,8 +233,7 @@ static void befall(const struct sim_fault *fault) {
       break;
     case SIM_KILL_RANK:
       if (rank->has_ended) break;
-      sim_cluster.rank_killed = true;
-      kill_process(rank->process, rank->port);
+      kill_rank(rank, fault);
       break;
     case SIM_STOP_COORDINATOR:
       cluster.coordinator->stopped_to_ns = sim_now_ns() + fault->for_ns;
@@ -229,7 +245,7 @@ static void befall(const struct sim_fault *fault) {
 
 static bool ranks_are_through(void) {
   for (uint32_t r = 0; r < sim_cluster.plan->world; r++)
-    if (!sim_cluster.ranks[r].has_ended && !sim_cluster.ranks[r].process->dead) return false;
+    if (!sim_cluster.ranks[r].has_ended && sim_cluster.ranks[r].run < sim_cluster.plan->n_runs) return false;
   return true;
 }
 
@@ -275,11 +291,8 @@ void sim_cluster_start(const struct sim_plan *plan) {
   coordinator_start(plan);
   for (uint32_t s = 0; s < plan->n_servers; s++) server_start();
   for (uint32_t r = 0; r < plan->world; r++) {
-    char name[16];
-    struct sim_rank *rank = &sim_cluster.ranks[r];
-    snprintf(name, sizeof name, "rank-%u", r);
-    rank->rank = r;
-    rank->process = sim_process_start(name, sim_rank_main, rank);
+    sim_cluster.ranks[r].rank = r;
+    rank_start(&sim_cluster.ranks[r]);
   }
   sim_process_start("director", director_main, (void *)plan);
 }

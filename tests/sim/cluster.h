@@ -12,17 +12,18 @@ struct sim_server;
 struct sim_rank {
   uint32_t rank;
   struct sim_process *process;
-  struct zenps_job *job;  /* for a debugger */
-  uint64_t port;          /* of its fabric; 0: not open */
-  bool leaves, has_ended; /* leaves: it closes the job */
+  struct zenps_job *job; /* for a debugger */
+  uint64_t port;         /* of its fabric; 0: not open */
+  uint32_t run, n_left;  /* that it is at; that it has closed, or is about to */
+  bool is_in, has_ended; /* is_in: the job has let it in */
 };
 
 struct sim_cluster {
   const struct sim_plan *plan;
   uint32_t steps_seen; /* ends that ranks have seen, of good steps; those who wait for more wait on this address */
-  uint32_t n_errors;   /* that ranks were told */
-  bool rank_killed;
-  bool server_taken; /* a server was killed, stopped or told to drain */
+  uint32_t steps_of[SIM_RUNS_MAX], n_errors[SIM_RUNS_MAX]; /* by run: the same; and errors that ranks were told */
+  bool rank_killed;                                        /* in the first run */
+  bool server_taken;                                       /* a server was killed, stopped or told to drain */
   struct sim_rank ranks[SIM_RANKS_MAX];
   char wrong[600]; /* the first thing that is; empty: nothing */
 };

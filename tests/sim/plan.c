@@ -46,6 +46,12 @@ bool sim_fault_takes_server(enum sim_fault_kind kind) {
   return kind == SIM_KILL_SERVER || kind == SIM_DRAIN_SERVER || kind == SIM_STOP_SERVER;
 }
 
+static bool takes_any_server(const struct sim_plan *plan) {
+  bool any = false;
+  for (uint32_t i = 0; i < plan->n_faults; i++) any |= sim_fault_takes_server(plan->faults[i].kind);
+  return any;
+}
+
 /* Those that may be gone before the job begins. */
 static uint32_t n_early(const struct sim_plan *plan) {
   uint32_t n = 0;
@@ -98,7 +104,6 @@ static void fault_make(struct sim_plan *plan) {
   const bool is_of_rank = fault.kind >= SIM_CUT_RANK && fault.kind <= SIM_KILL_RANK;
   fault.who = (uint32_t)sim_random(is_of_rank ? plan->world : plan->n_servers);
   fault.after_steps = (uint32_t)sim_random((uint64_t)plan->world * plan->n_steps * 3 / 4 + 1);
-  if (fault.kind == SIM_CUT_RANK) fault.after_steps++; /* one that has not been let in is lost by that */
   fault.then_ns = sim_random(sim_chance(2) ? 200000 : 5 * ZPS_NS_PER_MS);
   fault.for_ns = sim_random(800 * ZPS_NS_PER_MS);
   if (fault.kind == SIM_STOP_SERVER && sim_chance(2)) fault.for_ns = 3 * ZPS_NS_PER_S + sim_random(4 * ZPS_NS_PER_S);
@@ -127,6 +132,7 @@ void sim_plan_make(struct sim_plan *plan, uint64_t seed) {
              (unsigned)sim_random(10));
   }
   for (uint64_t n = sim_random(SIM_FAULTS_MAX); n > 0; n--) fault_make(plan);
+  plan->n_runs = sim_chance(3) && !takes_any_server(plan) ? 2 : 1;
 }
 
 bool sim_plan_survives(const struct sim_plan *plan) {
@@ -135,11 +141,13 @@ bool sim_plan_survives(const struct sim_plan *plan) {
 
 void sim_plan_print(const struct sim_plan *plan) {
   printf(
-      "seed %llu: %u servers, %u ranks, %u steps, window %u, %u threads, provider %s %s, state %s, memory %llu, grace "
+      "seed %llu: %u servers, %u ranks, %u runs of %u steps, window %u, %u threads, provider %s %s, state %s, memory "
+      "%llu, grace "
       "%llu ms%s\n",
-      (unsigned long long)plan->seed, plan->n_servers, plan->world, plan->n_steps, plan->window, plan->threads,
-      plan->provider, plan->rules, plan->has_state ? "kept" : "not kept", (unsigned long long)plan->memory_bytes,
-      (unsigned long long)plan->resume_grace_ms, plan->leaves_early ? ", leaves early" : "");
+      (unsigned long long)plan->seed, plan->n_servers, plan->world, plan->n_runs, plan->n_steps, plan->window,
+      plan->threads, plan->provider, plan->rules, plan->has_state ? "kept" : "not kept",
+      (unsigned long long)plan->memory_bytes, (unsigned long long)plan->resume_grace_ms,
+      plan->leaves_early ? ", leaves early" : "");
   for (uint32_t i = 0; i < plan->n_tensors; i++) {
     const struct sim_tensor_plan *tensor = &plan->tensors[i];
     printf("  tensor %s: %llu x %u, %u/256 of the rows, %s to %s, %s, op %d, codec %d, partitioner %d\n", tensor->name,

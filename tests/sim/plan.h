@@ -7,7 +7,14 @@
 
 #include "zenps/zenps.h"
 
-enum { SIM_SERVERS_MAX = 6, SIM_RANKS_MAX = 4, SIM_TENSORS_MAX = 4, SIM_FAULTS_MAX = 4, SIM_WINDOW_MAX = 3 };
+enum {
+  SIM_SERVERS_MAX = 6,
+  SIM_RANKS_MAX = 4,
+  SIM_TENSORS_MAX = 4,
+  SIM_FAULTS_MAX = 4,
+  SIM_WINDOW_MAX = 3,
+  SIM_RUNS_MAX = 2
+};
 
 struct sim_tensor_plan {
   char name[16];
@@ -50,6 +57,7 @@ struct sim_plan {
   uint32_t n_servers, world, n_tensors, n_steps, window;
   unsigned threads;
   uint64_t memory_bytes, resume_grace_ms;
+  uint32_t n_runs;   /* of the job, one after the other, under one name */
   bool leaves_early; /* ranks do not wait for each other at the end */
   bool has_state;    /* the coordinator keeps it */
   char provider[16], rules[96];

@@ -27,26 +27,26 @@ struct trainer {
   bool failed;
 };
 
-static bool any_leaves(void) {
+static bool any_leaves(uint32_t run) {
   bool any = false;
-  for (uint32_t r = 0; r < sim_cluster.plan->world; r++) any |= sim_cluster.ranks[r].leaves;
+  for (uint32_t r = 0; r < sim_cluster.plan->world; r++) any |= sim_cluster.ranks[r].n_left > run;
   return any;
 }
 
 /* When another rank was killed; or when a server was lost, and a rank that has closed the job already, having all of
  * its sums, cannot push again what others still lack. */
-static bool may_fail_with(zenps_status_t status) {
+static bool may_fail_with(zenps_status_t status, uint32_t run) {
   const bool is_lost = status == ZENPS_ERR_CLOSED || status == ZENPS_ERR_SERVER_LOST;
-  if (is_lost && sim_cluster.server_taken && any_leaves()) return true;
-  return sim_cluster.rank_killed &&
+  if (is_lost && sim_cluster.server_taken && any_leaves(run)) return true;
+  return run == 0 && sim_cluster.rank_killed &&
          (status == ZENPS_ERR_PEER_LOST || status == ZENPS_ERR_MISSING || status == ZENPS_ERR_CLOSED);
 }
 
 static void failed(struct trainer *trainer, const char *what, const zenps_error_t *error) {
   trainer->failed = true;
-  sim_cluster.n_errors++;
+  sim_cluster.n_errors[trainer->self->run]++;
   sim_wake_all(&sim_cluster.steps_seen);
-  if (!may_fail_with(error->status))
+  if (!may_fail_with(error->status, trainer->self->run))
     sim_wrong("rank %u: %s: %s: %s", trainer->self->rank, what, zenps_strerror(error->status), error->text);
 }
 
@@ -130,6 +130,7 @@ static void train(struct trainer *trainer) {
     if (step + 1 < plan->window) continue;
     for (uint32_t t = 0; t < plan->n_tensors; t++) end(trainer, t, step + 1 - plan->window);
     sim_cluster.steps_seen += !trainer->failed;
+    sim_cluster.steps_of[trainer->self->run] += !trainer->failed;
     sim_wake_all(&sim_cluster.steps_seen);
     if (sim_chance(4)) sim_sleep(sim_random(2 * ZPS_NS_PER_MS)); /* forward and backward */
   }
@@ -138,8 +139,9 @@ static void train(struct trainer *trainer) {
 /* What others still lack is pushed again by those that are there. */
 static void wait_for_others(const struct trainer *trainer) {
   const struct sim_plan *plan = trainer->plan;
-  while (!plan->leaves_early && sim_cluster.steps_seen < plan->world * plan->n_steps && sim_cluster.n_errors == 0 &&
-         !sim_cluster.rank_killed)
+  const uint32_t run = trainer->self->run;
+  while (!plan->leaves_early && sim_cluster.steps_of[run] < plan->world * plan->n_steps &&
+         sim_cluster.n_errors[run] == 0 && !(run == 0 && sim_cluster.rank_killed))
     sim_wait(&sim_cluster.steps_seen, ZPS_NEVER);
 }
 
@@ -158,6 +160,7 @@ static bool open_all(struct trainer *trainer) {
     failed(trainer, "open", zenps_last_error());
     return false;
   }
+  trainer->self->is_in = true;
   trainer->self->job = trainer->job;
   memcpy(&trainer->self->port, zps_net_info(zps_engine_net(trainer->job->plane.engine))->addr + 8,
          sizeof trainer->self->port);
@@ -178,20 +181,26 @@ static bool open_all(struct trainer *trainer) {
   return true;
 }
 
-void sim_rank_main(void *ctx) {
+static void run_once(struct sim_rank *self) {
   struct trainer *trainer = calloc(1, sizeof *trainer);
-  trainer->self = ctx;
+  trainer->self = self;
   trainer->plan = sim_cluster.plan;
   for (uint32_t t = 0; t < trainer->plan->n_tensors; t++)
     for (uint32_t w = 0; w < trainer->plan->window; w++)
       operation_init(&trainer->operations[t][w], &trainer->plan->tensors[t]);
   if (open_all(trainer)) train(trainer);
   wait_for_others(trainer);
-  trainer->self->leaves = true;
+  self->n_left++;
   zenps_close(trainer->job);
+  self->is_in = false;
   for (uint32_t t = 0; t < trainer->plan->n_tensors; t++)
     for (uint32_t w = 0; w < trainer->plan->window; w++) operation_fini(&trainer->operations[t][w]);
-  trainer->self->has_ended = true;
-  sim_wake_all(&sim_cluster.steps_seen);
   free(trainer);
+}
+
+void sim_rank_main(void *ctx) {
+  struct sim_rank *self = ctx;
+  for (; self->run < sim_cluster.plan->n_runs; self->run++) run_once(self);
+  self->has_ended = true;
+  sim_wake_all(&sim_cluster.steps_seen);
 }
