@@ -34,6 +34,12 @@ static bool any_pair(const struct zps_member_job *job) {
   return false;
 }
 
+/* Else the rank speaks of the server that had the place before. */
+static bool knows(const struct zps_member_job *job, uint32_t rank, uint32_t position) {
+  const bool is_new = zps_member_map_is_open(job) && job->since && job->since[position] == job->epoch;
+  return !is_new || job->ranks[rank]->mapped_epoch == job->epoch;
+}
+
 zps_err_t zps_members_suspect(struct zps_member_client *client, const struct zps_job_suspects *suspects,
                               struct zps_error *error) {
   struct zps_member_job *const job = client->job;
@@ -47,7 +53,8 @@ zps_err_t zps_members_suspect(struct zps_member_client *client, const struct zps
   if (!make_room(job))
     return zps_fail(error, ZPS_ERR_NOMEM, "job '%s': no memory for what rank %u suspects", job->name, client->rank);
   memset(row_of(job, client->rank), 0, job->n_servers * sizeof *job->suspicion.pairs);
-  for (uint32_t i = 0; i < suspects->n_servers; i++) row_of(job, client->rank)[suspects->servers[i]] = true;
+  for (uint32_t i = 0; i < suspects->n_servers; i++)
+    row_of(job, client->rank)[suspects->servers[i]] = knows(job, client->rank, suspects->servers[i]);
   if (suspects->n_servers > 0) snprintf(job->suspicion.why, sizeof job->suspicion.why, "%s", suspects->why);
   job->suspicion.any = any_pair(job);
   if (!job->suspicion.any) job->suspicion.due_ns = 0;

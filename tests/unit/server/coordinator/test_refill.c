@@ -133,6 +133,31 @@ static void test_a_server_takes_the_place(void **state) {
   assert_int_equal(zps_member_job_servers_lost(the_job()), 1);
 }
 
+/* Ranks that have not heard of it may still speak of the server that had the place. */
+static void test_it_is_not_the_one_that_was_out_of_reach(void **state) {
+  (void)state;
+  uint32_t position = 1;
+  const uint64_t job_id = on_one_of_two();
+  const struct zps_job_suspects suspects = {.job_id = job_id, .n_servers = 1, .servers = &position, .why = "cut"};
+  server(C, "c");
+  asked(C, 1);
+  members_opened(C, job_id, ZPS_OK);
+  opened(C, 0, ZPS_OK);
+  pass(0);
+  const uint32_t epoch = the_job()->epoch;
+  answer(A);
+  assert_int_equal(zps_members_suspect(&rig.clients[R0], &suspects, &rig.error), ZPS_OK);
+  pass(0);
+  pass(1);
+  assert_true(the_job()->epoch == epoch && zps_member_job_holds(the_job(), rig.clients[C].server));
+  answer(C);
+  all_mapped();
+  assert_int_equal(zps_members_suspect(&rig.clients[R0], &suspects, &rig.error), ZPS_OK); /* this is of the new one */
+  pass(0);
+  pass(1);
+  assert_true(the_job()->epoch > epoch && !zps_member_job_holds(the_job(), rig.clients[C].server));
+}
+
 /* Places are taken together; there may be more servers than places. */
 static void test_two_at_once(void **state) {
   (void)state;
@@ -323,6 +348,7 @@ static void test_one_that_was_cut_off(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
       MEMBERS_CASE(test_a_server_takes_the_place),
+      MEMBERS_CASE(test_it_is_not_the_one_that_was_out_of_reach),
       MEMBERS_CASE(test_two_at_once),
       MEMBERS_CASE(test_a_tensor_comes_or_goes_meanwhile),
       MEMBERS_CASE(test_it_cannot),
