@@ -419,6 +419,11 @@ def case_collectives(_: zenps.Job) -> None:
     zt.all_reduce(rows, job=job)
     assert rows.is_coalesced() and rows._indices()[0].tolist() == [0, 1, 2, 3, 9]
     assert rows.to_dense()[9].tolist() == [8.0, 8.0]
+    if RANK == 2:
+        rows.zero_()  # every dimension is a sparse one then
+    options = torch.distributed.AllreduceOptions()  # hold the op in an object of another class
+    zt.all_reduce(rows, options.reduceOp, job=job)
+    assert rows.is_coalesced() and rows.to_dense()[9].tolist() == [24.0, 24.0]
     transposed = torch.full((3, 4), float(RANK)).t()
     zt.all_reduce(transposed, job=job)
     assert torch.equal(transposed, torch.full((4, 3), 6.0))

@@ -44,6 +44,7 @@ class Work:
 
 def _op_name(op: Any) -> str:
     """Of "sum" or torch.distributed.ReduceOp.SUM, in whatever form a version of torch has it."""
+    op = getattr(op, "op", op)  # options of an operation hold it in an object
     word = (op if isinstance(op, str) else getattr(op, "name", str(op))).rpartition(".")[2].lower()
     if word not in _OPS:
         raise Unsupported(f"all_reduce: op {op}; zenps has {', '.join(sorted(_OPS))}")

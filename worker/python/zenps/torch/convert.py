@@ -63,6 +63,8 @@ def split_sparse(gradient: torch.Tensor, shape: torch.Size, width: int) -> Tuple
     """Row numbers and values [nnz, width] of a sparse gradient, in any order and with repeats, as autograd made it. Of a
     gradient whose single values are sparse rows of one value each are merged to rows of `width`."""
     indices, values = gradient._indices(), gradient._values()
+    if not indices.shape[1]:  # as zero_() leaves it, with every dimension a sparse one
+        return indices.new_empty(0), values.new_empty((0, width))
     if gradient.sparse_dim() == 1:
         return indices[0].contiguous(), values.reshape(-1, width).contiguous()
     # Several sparse dimensions: the first is the row, and the others the place within it.
