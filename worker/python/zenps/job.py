@@ -335,6 +335,8 @@ def init(coordinator: Optional[str] = None, job: Optional[str] = None, rank: Opt
     key = (coordinator, job, rank, world, provider, interface, subnet, join_timeout, round_timeout, threads, device, log,
            min_world, max_world, join_wait)  # fmt: skip
     with _guard:
+        for other in [other for other, opened in _jobs.items() if opened.closed]:  # of a process that joins many, one by one
+            del _jobs[other]
         opening = _opening.setdefault(key, threading.Lock())
     with opening:
         known = _jobs.get(key)
@@ -364,7 +366,8 @@ def init(coordinator: Optional[str] = None, job: Optional[str] = None, rank: Opt
             if sink is not None:
                 sink.close()
             raise
-        _jobs[key] = opened
+        with _guard:
+            _jobs[key] = opened
         _open_jobs.add(opened)
         return opened
 
