@@ -140,4 +140,16 @@ elastic -n 1 --elastic 1:1 -- zenps-linear "$scratch/pipe"
 is "a pipe cannot be read anew: a usage error" $? 2
 said "which says so" "pipe is no file: the ranks of an elastic job read theirs anew when they change"
 
+# What measures this is run, too; how long it takes is not looked at.
+measure=(timeout 300 python3 "$top/tests/bench/elastic" --turns 1 --ranks 3 --servers 1 --join-wait 200)
+if python3 -c 'import sys; sys.exit(sys.version_info < (3, 9))' 2>/dev/null; then
+  ok "tests/bench/elastic measures the loss of a rank" "${measure[@]}" "$build"
+  said "and says both times" '^\| 1 \| [0-9]+ \| -?[0-9]+ \|$'
+  "${measure[@]}" --patience 0 "$build" >"$scratch/out" 2>&1
+  is "what does not come in time ends it" $? 1
+  said "and is named" '^elastic: 0 s have passed, and there is no generation of 3 ranks; the last lines are:$'
+else
+  skip "tests/bench/elastic measures the loss of a rank" "no python3 of version 3.9 or later"
+fi
+
 done_testing
