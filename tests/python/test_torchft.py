@@ -10,7 +10,7 @@ import re
 import subprocess
 
 import pytest
-from conftest import CASES, DEADLINE, TORCH_PYTHON, names_of, running_coordinator
+from conftest import CASES, DEADLINE, TOP, TORCH_PYTHON, names_of, running_coordinator
 
 PYTHON = os.environ.get("ZENPS_TORCHFT_PYTHON", TORCH_PYTHON)
 
@@ -98,3 +98,37 @@ def test_training(trained, how):
         ((step, kind, seconds),) = each["errors"]
         assert step == KILLED_AT and kind == "PeerLost" and 0 <= seconds < SOON, each["errors"]
         print(f"{kind} {1000 * seconds:.0f} ms after the kill")
+
+
+LIGHTHOUSE = """
+import sys, torchft.coordination
+server = torchft.coordination.LighthouseServer("[::]:0", min_replicas=2, join_timeout_ms=60000, quorum_tick_ms=20)
+print("http://localhost:" + server.address().rpartition(":")[2], flush=True)
+sys.stdin.read()
+"""
+
+
+@needs_torchft
+def test_example(coordinator, tmp_path):
+    """Two replicas learn, and end with the same weights."""
+    command = [PYTHON, "-c", LIGHTHOUSE]
+    lighthouse = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+    example = [PYTHON, str(TOP / "worker" / "examples" / "python" / "replicas.py"), "--steps", "61", "--replica"]
+    files, replicas = [tmp_path / "0", tmp_path / "1"], []
+    try:
+        env = dict(os.environ, ZENPS_COORDINATOR=coordinator, TORCHFT_LIGHTHOUSE=lighthouse.stdout.readline().strip())
+        for number, file in enumerate(files):
+            with open(file, "wb") as output:
+                replicas.append(subprocess.Popen([*example, str(number)], env=env, stdout=output, stderr=output))
+        codes = [each.wait(DEADLINE) for each in replicas]
+    finally:
+        for each in replicas:
+            each.kill()
+            each.wait()
+        lighthouse.communicate("")
+    outputs = [file.read_text(errors="replace") for file in files]
+    assert codes == [0, 0], outputs
+    weights = [re.findall(r"step 61: weights (\w+)", each) for each in outputs]
+    assert len(weights[0]) == 1 and weights[0] == weights[1], outputs
+    losses = [float(each) for each in re.findall(r"step \d+: loss ([\d.]+), 2 replicas", outputs[0])]
+    assert len(losses) == 4 and losses[-1] < losses[0] / 2, losses
