@@ -191,6 +191,8 @@ static void rank_start(struct sim_rank *rank) {
 /* It comes back for the next run, when it is not taken for one that may live. */
 static void kill_rank(struct sim_rank *rank, const struct sim_fault *fault) {
   if (rank->run > 0) return;
+  if (sim_cluster.plan->n_runs > 1 && !rank->is_in)
+    return; /* it could come back into the first run, and lack in the next */
   sim_cluster.rank_killed = true;
   kill_process(rank->process, rank->port);
   rank->run = rank->n_left = 1;
