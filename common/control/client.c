@@ -54,6 +54,11 @@ static zps_err_t create(const char *address, const char *role, uint64_t timeout_
                         struct zps_error *error) {
   struct zps_client *client = calloc(1, sizeof *client);
   if (!client) return zps_fail(error, ZPS_ERR_NOMEM, "no memory for a connection to %s", address);
+  zps_err_t code = zps_addresses_parse(address, &client->addresses, error);
+  if (code != ZPS_OK) {
+    free(client);
+    return code;
+  }
   if (handler) client->handler = *handler;
   client->orders_tail = &client->orders;
   client->again_tail = &client->again;
@@ -67,7 +72,7 @@ static zps_err_t create(const char *address, const char *role, uint64_t timeout_
   pthread_mutex_init(&client->lock, NULL);
   pthread_cond_init(&client->changed, &attr);
   pthread_condattr_destroy(&attr);
-  zps_err_t code = init_loop(client, error);
+  code = init_loop(client, error);
   if (code != ZPS_OK) goto err_destroy;
   const int status = start_thread(client);
   if (status) {

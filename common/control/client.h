@@ -32,7 +32,8 @@ struct zps_client_handler {
 };
 
 /* Connects (retrying name resolution and refused connections until the deadline: servers may come up later than
- * clients) and says hello. */
+ * clients) and says hello. `address` may be a list (addresses.h): the one that answers, and leads, is the peer. A
+ * connection that is made anew goes through the list again, from that one on. */
 zps_err_t zps_client_open(const char *address, const char *role, uint64_t timeout_ms,
                           const struct zps_client_handler *handler, struct zps_client **client_p,
                           struct zps_error *error) ZPS_MUSTCHECK;

@@ -6,12 +6,11 @@
 #include "common/base/log.h"
 #include "common/control/client_internal.h"
 
-#define ATTEMPT_MS 5000u
 #define RESUME_TIMEOUT_MS 5000u
 
 static void on_retry(uv_timer_t *timer) {
   struct zps_client *client = timer->data;
-  client->deadline_ns = zps_clock_ns() + ATTEMPT_MS * ZPS_NS_PER_MS;
+  client->deadline_ns = zps_clock_ns() + ZPS_CLIENT_ATTEMPT_MS * ZPS_NS_PER_MS;
   zps_client_try_connect(client);
 }
 
@@ -47,7 +46,7 @@ static void resumed(struct zps_client *client, const zps_json *result, const str
     if (client->conn) zps_rpc_close(client->conn, false);
     return;
   }
-  zps_log_info("%s: connected again", client->address);
+  zps_log_info("%s: connected again", zps_addresses_now(&client->addresses));
   client->retry_ms = ZPS_CLIENT_RETRY_MS;
   if (client->beat_ms) zps_rpc_conn_dead_after(client->conn, client->beat_dead_ms);
   zps_client_set_phase(client, ZPS_CLIENT_CONNECTED, ZPS_OK, "");

@@ -5,12 +5,14 @@
 #include <pthread.h>
 
 #include "common/base/rng.h"
+#include "common/control/addresses.h"
 #include "common/control/client.h"
 #include "common/control/rpc.h"
 #include "common/control/silence.h"
 
 #define ZPS_CLIENT_RETRY_MS 100u
 #define ZPS_CLIENT_RETRY_MAX_MS 1000u
+#define ZPS_CLIENT_ATTEMPT_MS 5000u
 
 /* An order of another thread: a message for the loop to send. Nobody waits for a notification. */
 struct zps_client_order {
@@ -58,7 +60,9 @@ struct zps_client {
   struct zps_rng jitter;
   struct zps_client_order *again, **again_tail; /* calls that were under way when the connection was lost */
   struct zps_client_handler handler;
-  char address[300], role[32];
+  struct zps_addresses addresses;
+  char leader[ZPS_ADDRESS_TEXT_MAX]; /* as the last attempt was told */
+  char address[300], role[32];       /* address: all, as they were given */
 };
 
 /* The thread's main function; `arg` is the client. */
@@ -72,7 +76,7 @@ void zps_client_run_orders(struct zps_client *client);
 void zps_client_set_phase(struct zps_client *client, enum zps_client_phase phase, zps_err_t code, const char *text);
 /* For good. */
 void zps_client_lose(struct zps_client *client, zps_err_t code, const char *reason);
-/* Connects until client->deadline_ns. */
+/* Connects to the present address, within the part of the time until client->deadline_ns that is due to it. */
 void zps_client_try_connect(struct zps_client *client);
 
 /* client_away.c, on the thread. */

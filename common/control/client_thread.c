@@ -152,10 +152,46 @@ static void on_retry(uv_timer_t *timer) {
   zps_client_try_connect(timer->data);
 }
 
+static void on_moved(void *ctx, const char *leader) {
+  struct zps_client *client = ctx;
+  snprintf(client->leader, sizeof client->leader, "%s", leader);
+}
+
+/* Nobody has answered in time, or each has refused; `error` is of the last one. */
+static void fail_to_connect(struct zps_client *client, const struct zps_error *error) {
+  char text[sizeof error->text];
+  if (client->addresses.n == 1)
+    snprintf(text, sizeof text, "%s", error->text);
+  else
+    snprintf(text, sizeof text, "no coordinator of %.150s can be reached, or leads: %.300s", client->address,
+             error->text);
+  zps_client_set_phase(client, ZPS_CLIENT_LOST, error->code, text);
+}
+
+static void connect_again(struct zps_client *client, const struct zps_error *error) {
+  const bool more = zps_addresses_next(&client->addresses, client->leader);
+  const bool may_pass =
+      error->code == ZPS_ERR_CONNECT || error->code == ZPS_ERR_CLOSED || error->code == ZPS_ERR_TIMEOUT;
+  const uint64_t wait_ms = more ? 0 : ZPS_CLIENT_RETRY_MS;
+  if (client->stopping || !(may_pass || more) || zps_clock_ns() + wait_ms * ZPS_NS_PER_MS >= client->deadline_ns)
+    fail_to_connect(client, error);
+  else
+    uv_timer_start(&client->retry, on_retry, wait_ms, 0);
+}
+
+static void come_back_later(struct zps_client *client) {
+  if (client->stopping) return;
+  if (zps_addresses_next(&client->addresses, client->leader) && zps_clock_ns() < client->deadline_ns)
+    uv_timer_start(&client->retry, on_retry, 0, 0);
+  else
+    zps_client_retry(client);
+}
+
 static void on_connected(void *ctx, struct zps_rpc_conn *conn, const struct zps_error *error) {
   struct zps_client *client = ctx;
   if (!error) {
     client->conn = conn;
+    zps_addresses_answered(&client->addresses);
     if (client->phase == ZPS_CLIENT_AWAY)
       zps_client_come_back(client);
     else
@@ -163,24 +199,27 @@ static void on_connected(void *ctx, struct zps_rpc_conn *conn, const struct zps_
     return;
   }
   client->conn = NULL;
-  if (client->phase == ZPS_CLIENT_AWAY) {
-    if (!client->stopping) zps_client_retry(client);
-    return;
-  }
-  const bool again = error->code == ZPS_ERR_CONNECT || error->code == ZPS_ERR_CLOSED;
-  if (client->stopping || !again || zps_clock_ns() + ZPS_CLIENT_RETRY_MS * ZPS_NS_PER_MS >= client->deadline_ns)
-    zps_client_set_phase(client, ZPS_CLIENT_LOST, error->code, error->text);
+  if (client->phase == ZPS_CLIENT_AWAY)
+    come_back_later(client);
   else
-    uv_timer_start(&client->retry, on_retry, ZPS_CLIENT_RETRY_MS, 0);
+    connect_again(client, error);
+}
+
+/* One that is silent leaves time for the others. */
+static uint64_t time_for_one_ms(const struct zps_client *client) {
+  const uint64_t now_ns = zps_clock_ns();
+  const uint64_t left_ms = client->deadline_ns > now_ns ? (client->deadline_ns - now_ns) / ZPS_NS_PER_MS : 0;
+  const unsigned n = zps_addresses_left(&client->addresses);
+  return client->addresses.n > 1 && left_ms / n > ZPS_CLIENT_ATTEMPT_MS ? ZPS_CLIENT_ATTEMPT_MS : left_ms / n;
 }
 
 void zps_client_try_connect(struct zps_client *client) {
-  const struct zps_rpc_handler handler = {.ctx = client, .on_message = on_message, .on_close = on_close};
+  const struct zps_rpc_handler handler = {
+      .ctx = client, .on_message = on_message, .on_close = on_close, .on_moved = on_moved};
   struct zps_error error;
-  const uint64_t now_ns = zps_clock_ns();
-  const uint64_t left_ms = client->deadline_ns > now_ns ? (client->deadline_ns - now_ns) / ZPS_NS_PER_MS : 0;
-  if (zps_rpc_connect(&client->loop, client->address, client->role, left_ms, &handler, on_connected, &client->conn,
-                      &error) == ZPS_OK)
+  client->leader[0] = '\0';
+  if (zps_rpc_connect(&client->loop, zps_addresses_now(&client->addresses), client->role, time_for_one_ms(client),
+                      &handler, on_connected, &client->conn, &error) == ZPS_OK)
     return;
   if (client->phase == ZPS_CLIENT_AWAY)
     zps_client_retry(client);

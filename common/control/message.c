@@ -40,7 +40,10 @@ zps_err_t zps_message_read(const zps_json *root, struct zps_message *message, st
   if (!message->result == !failure || (failure && !zps_json_is_object(failure)))
     return zps_fail(error, ZPS_ERR_PROTOCOL, "message has neither a method, nor one of result and error");
   message->kind = failure ? ZPS_MESSAGE_ERROR : ZPS_MESSAGE_RESULT;
-  if (failure) read_error(failure, &message->error);
+  if (failure) {
+    read_error(failure, &message->error);
+    message->leader = zps_json_opt_str(zps_json_get(failure, "data"), "leader", NULL);
+  }
   return ZPS_OK;
 }
 
@@ -65,8 +68,20 @@ zps_json *zps_message_result(const zps_json *id, zps_json *result) {
   return zps_json_set(set_id(new_message(), id), "result", result);
 }
 
-zps_json *zps_message_error(const zps_json *id, int number, zps_err_t code, const char *text) {
-  zps_json *data = zps_json_set_str(zps_json_object(), "name", zps_err_name(code));
+static zps_json *error_of(const zps_json *id, int number, const char *text, zps_json *data) {
   zps_json *error = zps_json_set_str(zps_json_set_int(zps_json_object(), "code", number), "message", text);
   return zps_json_set(set_id(new_message(), id), "error", zps_json_set(error, "data", data));
+}
+
+static zps_json *data_of(zps_err_t code) {
+  return zps_json_set_str(zps_json_object(), "name", zps_err_name(code));
+}
+
+zps_json *zps_message_error(const zps_json *id, int number, zps_err_t code, const char *text) {
+  return error_of(id, number, text, data_of(code));
+}
+
+/* ERR_CONNECT, as where nobody listens: clients that do not know the member try again, too. */
+zps_json *zps_message_moved(const zps_json *id, const char *text, const char *leader) {
+  return error_of(id, ZPS_ERR_CONNECT, text, zps_json_set_str(data_of(ZPS_ERR_CONNECT), "leader", leader));
 }

@@ -16,6 +16,7 @@ struct zps_message {
   uint64_t number;        /* RESULT, ERROR: which of our calls */
   const zps_json *result; /* RESULT */
   struct zps_error error; /* ERROR: the peer's */
+  const char *leader;     /* ERROR: whom to ask instead; "": the peer does not know. NULL: this is no such error */
 };
 
 /* JSON-RPC's own codes. */
@@ -33,5 +34,7 @@ zps_json *zps_message_notification(const char *method, zps_json *params);
 zps_json *zps_message_result(const zps_json *id, zps_json *result);
 /* `number` is a JSON-RPC code or an error's; `id` NULL: not known. */
 zps_json *zps_message_error(const zps_json *id, int number, zps_err_t code, const char *text);
+/* The answer to a hello, of one who does not lead. */
+zps_json *zps_message_moved(const zps_json *id, const char *text, const char *leader);
 
 #endif

@@ -84,6 +84,8 @@ static void answered(struct zps_rpc_conn *conn, const struct zps_message *messag
     return;
   }
   struct zps_rpc_pending *pending = take(conn, at);
+  if (conn->state == ZPS_RPC_HELLO && message->leader && conn->handler.on_moved)
+    conn->handler.on_moved(conn->handler.ctx, message->leader);
   finish(pending, message->result, message->kind == ZPS_MESSAGE_ERROR ? &message->error : NULL);
   if (conn->state < ZPS_RPC_LINGERING) zps_rpc_conn_arm_timer(conn);
 }

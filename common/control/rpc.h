@@ -3,8 +3,8 @@
  *
  * Everything here belongs to the loop's thread. A connection starts with `hello` in both directions of trust: the
  * client sends protocol version, program version and role; the server answers with its own or refuses naming both
- * versions. Lines are limited (ZPS_RPC_LINE_MAX), calls have deadlines, TCP_USER_TIMEOUT and keepalive are set, and a
- * peer that sends garbage gets a JSON-RPC error and is closed.
+ * versions, or naming who leads instead of it. Lines are limited (ZPS_RPC_LINE_MAX), calls have deadlines,
+ * TCP_USER_TIMEOUT and keepalive are set, and a peer that sends garbage gets a JSON-RPC error and is closed.
  *
  * Errors travel as {"code": <zps_err number>, "message": text, "data": {"name": "ERR_..."}}; ZPS_ERR_UNSUPPORTED (no
  * such method) and ZPS_ERR_PROTOCOL (wrong parameters) as JSON-RPC's own codes -32601 and -32602.
@@ -37,6 +37,9 @@ struct zps_rpc_handler {
    * network ended it, which the peer's process may have outlived. All pending calls were failed before. The handle is
    * invalid afterwards. */
   void (*on_close)(void *ctx, struct zps_rpc_conn *conn, zps_err_t code, const char *reason);
+  /* Client side, ahead of the `connected` that says ZPS_ERR_CONNECT: the peer refused hello since it does not lead;
+   * `leader` is the address of the one that does, "" when it does not know. May be NULL. */
+  void (*on_moved)(void *ctx, const char *leader);
 };
 
 /* `result` is borrowed (NULL on failure); `error->text` is the peer's sentence or ours. */
@@ -61,6 +64,10 @@ const char *zps_rpc_listener_address(const struct zps_rpc_listener *listener);
 /* While held, what is written to its connections waits here, in order; then it leaves. A connection that
  * is closed meanwhile drops it. NULL is allowed. */
 void zps_rpc_listener_hold(struct zps_rpc_listener *listener, bool held);
+/* From now on hello is refused with ZPS_ERR_CONNECT, `why` and the address of who leads ("": not known), whatever its
+ * role; connections that are open stay. `why` NULL: it is answered again. Texts are copied; a NULL listener is allowed.
+ */
+void zps_rpc_listener_refuse(struct zps_rpc_listener *listener, const char *why, const char *leader);
 /* Closes the listener and its connections; frees when the loop has run their close callbacks. NULL is allowed. */
 void zps_rpc_listener_close(struct zps_rpc_listener *listener);
 

@@ -49,6 +49,15 @@ static void opened(struct zps_rpc_conn *conn) {
   zps_rpc_conn_arm_timer(conn);
 }
 
+/* Not worth a line in the log: each client that comes is told. */
+static void refuse(struct zps_rpc_conn *conn, const zps_json *id, const char *why, const char *leader) {
+  zps_log_debug("%s: the %s is sent away: %s", conn->peer, conn->role, why);
+  if (zps_rpc_conn_write(conn, zps_message_moved(id, why, leader)) == ZPS_OK)
+    zps_rpc_conn_linger(conn, ZPS_ERR_CONNECT, "%s: %s", conn->peer, why);
+  else
+    zps_rpc_conn_fail(conn, ZPS_ERR_CONNECT, "%s: %s", conn->peer, why);
+}
+
 void zps_rpc_hello_receive(struct zps_rpc_conn *conn, const struct zps_message *message) {
   struct zps_error error;
   const bool is_hello = message->kind == ZPS_MESSAGE_CALL && strcmp(message->method, "hello") == 0;
@@ -64,6 +73,11 @@ void zps_rpc_hello_receive(struct zps_rpc_conn *conn, const struct zps_message *
       zps_rpc_conn_fail(conn, code, "%s: %s", conn->peer, error.text);
     return;
   }
+  const char *leader, *const why = zps_rpc_listener_refusal(conn->listener, &leader);
+  if (why) {
+    refuse(conn, message->id, why, leader);
+    return;
+  }
   zps_json *answer = zps_json_set(self(conn), "features", zps_json_array());
   code = zps_rpc_conn_write(conn, zps_message_result(message->id, answer));
   if (code != ZPS_OK) {
@@ -77,7 +91,11 @@ void zps_rpc_hello_receive(struct zps_rpc_conn *conn, const struct zps_message *
 static void on_answer(void *ctx, const zps_json *result, const struct zps_error *error) {
   struct zps_rpc_conn *conn = ctx;
   struct zps_error found;
-  if (conn->state != ZPS_RPC_HELLO) return; /* ended meanwhile: `connected` hears of that */
+  if (conn->state != ZPS_RPC_HELLO) return;      /* ended meanwhile: `connected` hears of that */
+  if (error && error->code == ZPS_ERR_CONNECT) { /* it does not lead: which of several that is, it does not say */
+    zps_fail(&found, error->code, "%s: %.400s", conn->dial->text, error->text);
+    error = &found;
+  }
   if (!error && check(conn, result, &found) != ZPS_OK) error = &found;
   if (error) {
     zps_rpc_conn_fail(conn, error->code, "%s", error->text);

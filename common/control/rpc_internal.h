@@ -152,6 +152,8 @@ void zps_rpc_dial_destroy(struct zps_rpc_dial *dial);
 
 /* ---- rpc_listen.c ---- */
 
+/* NULL: hello is answered; else why it is refused, and who leads. */
+const char *zps_rpc_listener_refusal(const struct zps_rpc_listener *listener, const char **leader_p);
 bool zps_rpc_listener_is_held(const struct zps_rpc_listener *listener);
 void zps_rpc_listener_drop(struct zps_rpc_listener *listener, struct zps_rpc_conn *conn);
 /* For tests: another limit than ZPS_RPC_HELLO_MS. */

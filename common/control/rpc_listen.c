@@ -9,6 +9,7 @@
 
 #define ZPS_LOG_COMPONENT "rpc"
 #include "common/base/log.h"
+#include "common/control/addresses.h"
 #include "common/control/rpc_internal.h"
 
 enum { BACKLOG = 512 };
@@ -25,6 +26,7 @@ struct zps_rpc_listener {
   union zps_rpc_socket refused; /* takes connections that there is no memory for */
   bool refusing, has_refused;
   bool closing, socket_closed, held;
+  char why[300], leader[ZPS_ADDRESS_TEXT_MAX]; /* hello is refused; why empty: it is not */
 };
 
 static void free_when_unused(struct zps_rpc_listener *listener) {
@@ -54,6 +56,17 @@ void zps_rpc_listener_hold(struct zps_rpc_listener *listener, bool held) {
   if (!listener) return;
   listener->held = held;
   for (struct zps_rpc_conn *conn = listener->conns; conn && !held; conn = conn->next) zps_rpc_conn_release(conn);
+}
+
+void zps_rpc_listener_refuse(struct zps_rpc_listener *listener, const char *why, const char *leader) {
+  if (!listener) return;
+  snprintf(listener->why, sizeof listener->why, "%s", why ? why : "");
+  snprintf(listener->leader, sizeof listener->leader, "%s", why ? leader : "");
+}
+
+const char *zps_rpc_listener_refusal(const struct zps_rpc_listener *listener, const char **leader_p) {
+  *leader_p = listener->leader;
+  return listener->why[0] ? listener->why : NULL;
 }
 
 void zps_rpc_listener_close(struct zps_rpc_listener *listener) {

@@ -8,11 +8,13 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
 #include "common/control/client.h"
 #include "common/control/rpc.h"
+#include "tests/support/raw_listen.h"
 
 /* ---- The server ---- */
 
@@ -119,7 +121,7 @@ static zps_err_t on_resumed(void *ctx, const zps_json *result, const struct zps_
   return error ? error->code : ZPS_OK;
 }
 
-static struct zps_client *client_open(void) {
+static struct zps_client *client_open_at(const char *address) {
   const struct zps_client_handler handler = {
       .on_lost = on_lost, .on_away = on_away, .on_resume = on_resume, .on_resumed = on_resumed};
   struct zps_client *client = NULL;
@@ -127,8 +129,12 @@ static struct zps_client *client_open(void) {
   heard.n_away = 0;
   heard.n_lost = 0;
   heard.n_resumed = 0;
-  if (zps_client_open(server.address, "worker", 5000, &handler, &client, &error)) fail_msg("%s", error.text);
+  if (zps_client_open(address, "worker", 5000, &handler, &client, &error)) fail_msg("%s", error.text);
   return client;
+}
+
+static struct zps_client *client_open(void) {
+  return client_open_at(server.address);
 }
 
 static uint64_t call(struct zps_client *client, const char *method, struct zps_error *error, zps_err_t *err_p) {
@@ -187,6 +193,29 @@ static void test_calls_wait(void **state) {
   assert_string_equal(server.heard, "resume one two three ");
 }
 
+/* Another one of the list takes over: calls that wait go to that one. */
+static void test_another_coordinator(void **state) {
+  (void)state;
+  struct zps_error error;
+  struct zps_client_order *order;
+  char first[64], second[64], list[200];
+  close(raw_listen(second, sizeof second));
+  close(raw_listen(first, sizeof first));
+  server_start(first);
+  snprintf(list, sizeof list, "%s,%s", second, first);
+  struct zps_client *client = client_open_at(list);
+  assert_int_equal(zps_client_call(client, "plain", zps_json_object(), 20000, NULL, &error), ZPS_OK);
+  server_stop();
+  await(&heard.n_away);
+  assert_int_equal(zps_client_call_start(client, "one", zps_json_object(), 20000, &order, &error), ZPS_OK);
+  server_start(second);
+  assert_int_equal(zps_client_call_wait(client, order, NULL, &error), ZPS_OK);
+  assert_true(heard.n_away == 1 && heard.n_lost == 0 && heard.n_resumed == 1);
+  zps_client_close(client);
+  server_stop();
+  assert_string_equal(server.heard, "plain resume one ");
+}
+
 /* The server has none of it any more: then it is lost, and so are the calls that wait. */
 static void test_refused(void **state) {
   (void)state;
@@ -223,9 +252,8 @@ static void test_closed_while_away(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test_setup(test_a_call_under_way, setup),
-      cmocka_unit_test_setup(test_calls_wait, setup),
-      cmocka_unit_test_setup(test_refused, setup),
+      cmocka_unit_test_setup(test_a_call_under_way, setup),    cmocka_unit_test_setup(test_calls_wait, setup),
+      cmocka_unit_test_setup(test_another_coordinator, setup), cmocka_unit_test_setup(test_refused, setup),
       cmocka_unit_test_setup(test_closed_while_away, setup),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

@@ -3,6 +3,7 @@
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -62,6 +63,113 @@ static void test_retries_until_the_server_is_up(void **state) {
   assert_int_equal(open_against(ANSWER("4"), 2, 10000, false, &error), ZPS_OK);
 }
 
+/* ---- Several addresses ---- */
+
+#define MOVED(leader)                                                                                               \
+  "{\"jsonrpc\":\"2.0\",\"id\":1,\"error\":{\"code\":-7,\"message\":\"not me\",\"data\":{\"name\":\"ERR_CONNECT\"," \
+  "\"leader\":\"" leader "\"}}}\n"
+
+/* A listener that answers hellos with `answer` until it is shut down. */
+struct peer {
+  int listener;
+  unsigned n; /* hellos answered */
+  char address[64], answer[300];
+  pthread_t thread;
+};
+
+static void *answer_all(void *arg) {
+  struct peer *peer = arg;
+  char line[4096];
+  int fd;
+  while ((fd = accept(peer->listener, NULL, NULL)) >= 0) {
+    if (recv(fd, line, sizeof line, 0) > 0 && send(fd, peer->answer, strlen(peer->answer), MSG_NOSIGNAL) > 0) peer->n++;
+    while (recv(fd, line, sizeof line, 0) > 0) continue;
+    close(fd);
+  }
+  return NULL;
+}
+
+static void peer_init(struct peer *peer) {
+  memset(peer, 0, sizeof *peer);
+  peer->listener = raw_listen(peer->address, sizeof peer->address);
+}
+
+static void peer_start(struct peer *peer) {
+  assert_int_equal(pthread_create(&peer->thread, NULL, answer_all, peer), 0);
+}
+
+static void peer_stop(struct peer *peer) {
+  shutdown(peer->listener, SHUT_RDWR);
+  pthread_join(peer->thread, NULL);
+  close(peer->listener);
+}
+
+/* One that is not there, one that does not lead, and names the last of the four; the third one is left out. */
+static void test_goes_to_the_leader(void **state) {
+  (void)state;
+  static struct peer follower, third, leader;
+  char nobody[64], list[300];
+  struct zps_client *client = NULL;
+  struct zps_error error;
+  close(raw_listen(nobody, sizeof nobody));
+  peer_init(&follower);
+  peer_init(&third);
+  peer_init(&leader);
+  snprintf(follower.answer, sizeof follower.answer, MOVED("%s"), leader.address);
+  snprintf(third.answer, sizeof third.answer, MOVED(""));
+  snprintf(leader.answer, sizeof leader.answer, ANSWER("4"));
+  peer_start(&follower);
+  peer_start(&third);
+  peer_start(&leader);
+  snprintf(list, sizeof list, "%s,%s,%s,%s", nobody, follower.address, third.address, leader.address);
+  if (zps_client_open(list, "worker", 10000, NULL, &client, &error)) fail_msg("%s", error.text);
+  zps_client_close(client);
+  peer_stop(&follower);
+  peer_stop(&third);
+  peer_stop(&leader);
+  assert_true(follower.n == 1 && third.n == 0 && leader.n == 1);
+}
+
+/* Nobody leads: tried on until the time is up, and the error says of whom, and why. */
+static void test_nobody_leads(void **state) {
+  (void)state;
+  static struct peer follower;
+  char nobody[64], list[300], wanted[600];
+  struct zps_client *client = NULL;
+  struct zps_error error;
+  close(raw_listen(nobody, sizeof nobody));
+  peer_init(&follower);
+  snprintf(follower.answer, sizeof follower.answer, MOVED("elsewhere:1"));
+  peer_start(&follower);
+  snprintf(list, sizeof list, "%s,%s", nobody, follower.address);
+  assert_int_equal(zps_client_open(list, "worker", 700, NULL, &client, &error), ZPS_ERR_CONNECT);
+  peer_stop(&follower);
+  assert_true(follower.n > 1);
+  snprintf(wanted, sizeof wanted, "no coordinator of %s can be reached, or leads: %s: not me", list, follower.address);
+  assert_string_equal(error.text, wanted);
+}
+
+/* One that is silent leaves time for the next one. */
+static void test_silent_one(void **state) {
+  (void)state;
+  static struct peer leader;
+  char silent[64], list[300];
+  struct zps_client *client = NULL;
+  struct zps_error error;
+  const int listener = raw_listen(silent, sizeof silent);
+  peer_init(&leader);
+  snprintf(leader.answer, sizeof leader.answer, ANSWER("4"));
+  peer_start(&leader);
+  snprintf(list, sizeof list, "%s,%s", silent, leader.address);
+  if (zps_client_open(list, "worker", 1000, NULL, &client, &error)) fail_msg("%s", error.text);
+  zps_client_close(client);
+  peer_stop(&leader);
+  close(listener);
+  assert_int_equal(zps_client_open("a:1,b", "worker", 250, NULL, &client, &error), ZPS_ERR_INVALID);
+  assert_string_equal(error.text,
+                      "address 2 of the list: address 'b': no port, want HOST:PORT, [V6]:PORT or unix:/path");
+}
+
 static void test_another_version_is_not_retried(void **state) {
   (void)state;
   struct zps_error error;
@@ -103,6 +211,9 @@ static void test_nobody_listens(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_retries_until_the_server_is_up),
+      cmocka_unit_test(test_goes_to_the_leader),
+      cmocka_unit_test(test_nobody_leads),
+      cmocka_unit_test(test_silent_one),
       cmocka_unit_test(test_another_version_is_not_retried),
       cmocka_unit_test(test_open_times_out),
       cmocka_unit_test(test_close_does_not_wait_for_a_hung_server),

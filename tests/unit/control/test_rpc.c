@@ -357,6 +357,50 @@ static int expect_warnings(void **state) {
   return 0;
 }
 
+static void on_moved(void *ctx, const char *leader) {
+  snprintf(ctx, 64, "to %s", leader);
+}
+
+static void on_moved_connected(void *ctx, struct zps_rpc_conn *conn, const struct zps_error *error) {
+  (void)conn;
+  assert_int_equal(error->code, ZPS_ERR_CONNECT);
+  assert_non_null(strstr(error->text, ": it follows"));
+  strcat(ctx, "!");
+}
+
+/* A listener that does not lead says who does; connections that are open stay, and others are taken again. */
+static void test_a_listener_that_does_not_lead(void **state) {
+  (void)state;
+  struct world world;
+  char moved[64] = "";
+  struct zps_error error;
+  struct zps_rpc_conn *conn;
+  const struct zps_rpc_handler handler = {.ctx = moved, .on_moved = on_moved};
+  rpc_world_open(&world);
+  rpc_world_connect(&world);
+  const char *const address = zps_rpc_listener_address(world.listener);
+  zps_rpc_listener_refuse(world.listener, "it follows", "there:1");
+  assert_int_equal(zps_rpc_connect(&world.loop, address, "worker", 5000, &handler, on_moved_connected, &conn, &error),
+                   0);
+  SPIN_UNTIL(&world, strchr(moved, '!'));
+  assert_string_equal(moved, "to there:1!");
+  zps_rpc_listener_refuse(world.listener, "it follows", "");
+  assert_int_equal(zps_rpc_connect(&world.loop, address, "worker", 5000, &handler, on_moved_connected, &conn, &error),
+                   0);
+  moved[0] = '\0';
+  SPIN_UNTIL(&world, strchr(moved, '!'));
+  assert_string_equal(moved, "to !");
+  rpc_call(&world, "double", 4, 5000, 0);
+  SPIN_UNTIL(&world, world.client.results[0].n);
+  assert_int_equal(world.client.results[0].value, 8);
+  zps_rpc_close(world.client.conn, false);
+  SPIN_UNTIL(&world, world.client.n_close && world.server.n_close);
+  zps_rpc_listener_refuse(world.listener, NULL, NULL);
+  world.client.n_connected = world.server.n_open = 0;
+  rpc_world_connect(&world);
+  rpc_world_close(&world);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_exchange_v4),
@@ -374,6 +418,7 @@ int main(void) {
       cmocka_unit_test(test_close_while_connecting),
       cmocka_unit_test(test_held_back),
       cmocka_unit_test(test_out_of_memory),
+      cmocka_unit_test(test_a_listener_that_does_not_lead),
   };
   return cmocka_run_group_tests(tests, expect_warnings, logs_check);
 }
