@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "common/control/addresses.h"
 #include "server/ctl/ctl.h"
 #include "server/ctl/plan.h"
 
@@ -20,7 +21,7 @@ static const struct zps_opt opts[] = {
      .arg = "ADDRESS",
      .env_fallback = "ZENPS_COORDINATOR",
      .flags = ZPS_OPT_NO_FILE,
-     .help = "the coordinator: HOST:PORT, or unix:PATH"},
+     .help = "the coordinator: HOST:PORT, or unix:PATH; of several, with commas in between, the one that leads"},
     {.name = "output",
      .short_flag = 'o',
      .type = ZPS_OPT_ENUM,
@@ -86,6 +87,10 @@ static const struct zps_opt_table table = {
 
 static zps_err_t check(const struct zps_ctl_options *options, const struct zps_ctl_verb *verb,
                        struct zps_error *error) {
+  struct zps_addresses addresses;
+  struct zps_error why;
+  if (zps_addresses_parse(options->endpoint, &addresses, &why))
+    return zps_fail(error, ZPS_ERR_INVALID, "--endpoint (ZENPS_COORDINATOR): %.440s", why.text);
   if (options->timeout_ms == 0) return zps_fail(error, ZPS_ERR_INVALID, "--timeout must be more than 0");
   if (options->all && !(verb->takes & ZPS_CTL_ALL))
     return zps_fail(error, ZPS_ERR_INVALID, "--all is for jobs, not for %s", verb->name);

@@ -8,6 +8,7 @@
 #include "common/base/clock.h"
 #include "common/base/rng.h"
 #include "common/base/secret.h"
+#include "common/control/addresses.h"
 #include "common/control/rpc.h"
 #include "common/control/silence.h"
 #include "proto/control_server.h"
@@ -23,7 +24,9 @@
 
 struct zps_agent {
   uv_loop_t *loop;
-  char *coordinator, *name, *host;
+  struct zps_addresses coordinators;
+  char leader[ZPS_ADDRESS_TEXT_MAX]; /* as the last attempt was told */
+  char *name, *host;
   void *ctx;
   void (*on_change)(void *ctx, bool registered, const char *text);
   struct zps_rpc_conn *conn; /* connecting or connected */
@@ -44,7 +47,6 @@ static void on_timer(uv_timer_t *timer);
 static void free_when_done(struct zps_agent *agent) {
   if (!agent->closing || agent->conn || agent->timer_open) return;
   zps_agent_jobs_fini(&agent->jobs);
-  free(agent->coordinator);
   free(agent->name);
   free(agent->host);
   free(agent);
@@ -83,7 +85,8 @@ static void on_registered(void *ctx, const zps_json *result, const struct zps_er
   if (!error && zps_control_server_answer_read(result, &answer, &wrong)) error = &wrong;
   if (error) {
     if (error->code != ZPS_ERR_CLOSED) {
-      zps_log_error("registration with the coordinator at %s failed: %s", agent->coordinator, error->text);
+      zps_log_error("registration with the coordinator at %s failed: %s", zps_addresses_now(&agent->coordinators),
+                    error->text);
       zps_rpc_close(agent->conn, false);
     }
     return;
@@ -102,7 +105,8 @@ static void on_registered(void *ctx, const zps_json *result, const struct zps_er
   zps_shard_set_hold(agent->jobs.shard, 2 * answer.heartbeat.dead_ms + 1000);
   uv_timer_start(&agent->timer, on_timer, answer.heartbeat.heartbeat_ms, answer.heartbeat.heartbeat_ms);
   char text[200];
-  snprintf(text, sizeof text, "registered with the coordinator at %s as server %u", agent->coordinator, answer.server);
+  snprintf(text, sizeof text, "registered with the coordinator at %s as server %u",
+           zps_addresses_now(&agent->coordinators), answer.server);
   zps_log_info("%s", text);
   agent->on_change(agent->ctx, true, text);
   if (agent->draining) send_drain(agent);
@@ -140,7 +144,8 @@ static void on_close(void *ctx, struct zps_rpc_conn *conn, zps_err_t code, const
   agent->conn = NULL;
   if (!agent->closing) {
     char text[300];
-    snprintf(text, sizeof text, "connection to the coordinator at %s is lost: %s", agent->coordinator, reason);
+    snprintf(text, sizeof text, "connection to the coordinator at %s is lost: %s",
+             zps_addresses_now(&agent->coordinators), reason);
     if (agent->registered) zps_log_warn("%s", text);
     agent->on_change(agent->ctx, false, text);
     uv_timer_stop(&agent->timer);
@@ -148,6 +153,19 @@ static void on_close(void *ctx, struct zps_rpc_conn *conn, zps_err_t code, const
   }
   agent->registered = false;
   free_when_done(agent);
+}
+
+static void on_moved(void *ctx, const char *leader) {
+  struct zps_agent *agent = ctx;
+  snprintf(agent->leader, sizeof agent->leader, "%s", leader);
+}
+
+/* The next one at once; a while after the last one of a turn. */
+static void connect_later(struct zps_agent *agent) {
+  if (zps_addresses_next(&agent->coordinators, agent->leader))
+    uv_timer_start(&agent->timer, on_timer, 0, 0);
+  else
+    retry_later(agent);
 }
 
 static void on_connected(void *ctx, struct zps_rpc_conn *conn, const struct zps_error *error) {
@@ -158,12 +176,13 @@ static void on_connected(void *ctx, struct zps_rpc_conn *conn, const struct zps_
     if (!agent->closing) {
       zps_log_warn_limited("cannot connect to the coordinator, trying on: %s", error->text);
       agent->on_change(agent->ctx, false, error->text);
-      retry_later(agent);
+      connect_later(agent);
     }
     free_when_done(agent);
     return;
   }
   agent->conn = conn;
+  zps_addresses_answered(&agent->coordinators);
   if (agent->closing) {
     zps_rpc_close(conn, false);
     return;
@@ -184,17 +203,19 @@ static void on_connected(void *ctx, struct zps_rpc_conn *conn, const struct zps_
 }
 
 static void connect_now(struct zps_agent *agent) {
-  static const struct zps_rpc_handler handler_template = {.on_message = on_message, .on_close = on_close};
+  static const struct zps_rpc_handler handler_template = {
+      .on_message = on_message, .on_close = on_close, .on_moved = on_moved};
   struct zps_rpc_handler handler = handler_template;
   struct zps_error error;
   handler.ctx = agent;
   agent->connecting = true;
-  if (zps_rpc_connect(agent->loop, agent->coordinator, "server", CONNECT_TIMEOUT_MS, &handler, on_connected,
-                      &agent->conn, &error)) {
+  agent->leader[0] = '\0';
+  if (zps_rpc_connect(agent->loop, zps_addresses_now(&agent->coordinators), "server",
+                      CONNECT_TIMEOUT_MS / agent->coordinators.n, &handler, on_connected, &agent->conn, &error)) {
     agent->connecting = false;
     agent->conn = NULL;
     zps_log_warn_limited("cannot connect to the coordinator, trying on: %s", error.text);
-    retry_later(agent);
+    connect_later(agent);
   }
 }
 
@@ -245,7 +266,6 @@ zps_err_t zps_agent_create(uv_loop_t *loop, const struct zps_agent_config *confi
   struct zps_agent *agent = calloc(1, sizeof *agent);
   if (!agent) return zps_fail(error, ZPS_ERR_NOMEM, "no memory for the server's agent");
   agent->loop = loop;
-  agent->coordinator = strdup(config->coordinator);
   agent->name = strdup(config->name);
   agent->host = strdup(config->host);
   agent->jobs.shard = config->shard;
@@ -256,10 +276,12 @@ zps_err_t zps_agent_create(uv_loop_t *loop, const struct zps_agent_config *confi
   agent->ctx = config->ctx;
   agent->on_change = config->on_change;
   agent->retry_ms = RETRY_MIN_MS;
-  if (!agent->coordinator || !agent->name || !agent->host) {
+  zps_err_t err = zps_addresses_parse(config->coordinator, &agent->coordinators, error);
+  if (!err && (!agent->name || !agent->host)) err = zps_fail(error, ZPS_ERR_NOMEM, "no memory for the server's agent");
+  if (err) {
     agent->closing = true;
     free_when_done(agent);
-    return zps_fail(error, ZPS_ERR_NOMEM, "no memory for the server's agent");
+    return err;
   }
   zps_silence_begin(&agent->silence, 0, 0, zps_clock_ns());
   uv_timer_init(loop, &agent->timer);

@@ -14,7 +14,7 @@
 struct zps_agent;
 
 struct zps_agent_config {
-  const char *coordinator, *name, *host; /* copied */
+  const char *coordinator, *name, *host; /* copied; coordinator: one address, or a list (common/control/addresses.h) */
   struct zps_shard *shard;               /* borrowed until the agent is closed */
   uint64_t orphan_grace_ms;              /* for jobs of which a coordinator that has lost its state knows nothing */
   void *ctx;

@@ -11,6 +11,7 @@
 #include "common/base/exit.h"
 #include "common/base/machine.h"
 #include "common/control/address.h"
+#include "common/control/addresses.h"
 #include "common/control/rpc.h"
 #include "server/coordinator/members.h"
 
@@ -36,8 +37,10 @@ static const struct zps_opt opts[] = {
 
     OPT(ZPS_OPT_STRING, control_listen, .name = "control.listen", .arg = "HOST:PORT", .def = "127.0.0.1:7077",
         .help = "where the coordinator listens; port 0 takes any free one"),
-    OPT(ZPS_OPT_STRING, control_coordinator, .name = "control.coordinator", .arg = "HOST:PORT",
-        .help = "where a server finds the coordinator (default: this process, when it is both)"),
+    OPT(ZPS_OPT_STRING, control_coordinator, .name = "control.coordinator", .arg = "HOST:PORT,...",
+        .help =
+            "where a server finds the coordinator (default: this process, when it is both); of several, with commas in "
+            "between, the one that leads"),
     OPT(ZPS_OPT_STRING, control_socket, .name = "control.socket", .arg = "PATH",
         .help = "Unix socket on which the coordinator listens as well, for zenpsctl"),
     OPT(ZPS_OPT_STRING, control_socket_mode, .name = "control.socket_mode", .arg = "MODE", .def = "0600",
@@ -199,8 +202,10 @@ zps_err_t zps_options_complete(struct zps_options *options, struct zps_error *er
   } else {
     if (!options->control_coordinator)
       return zps_fail(error, ZPS_ERR_INVALID, "roles = server needs control.coordinator = HOST:PORT");
-    err = check_address("control.coordinator", options->control_coordinator, error);
-    if (err) return err;
+    struct zps_addresses addresses;
+    struct zps_error why;
+    if (zps_addresses_parse(options->control_coordinator, &addresses, &why))
+      return zps_fail(error, ZPS_ERR_INVALID, "control.coordinator: %.450s", why.text);
   }
   err = complete_socket(options, error);
   if (err) return err;

@@ -218,9 +218,11 @@ zps_err_t zps_membership_open(struct zps_membership *membership, const struct zp
   if (zps_secret_make(&membership->secret) != ZPS_OK)
     return zps_fail(error, ZPS_ERR_UNSUPPORTED,
                     "getrandom() does not work, which the secret comes from by which the coordinator knows this rank");
+  struct zps_error why;
   zps_err_t err = zps_client_open(options->coordinator, "worker", options->join_timeout_ms, &client_handler,
-                                  &membership->client, error);
-  if (err != ZPS_OK) return err;
+                                  &membership->client, &why);
+  if (err == ZPS_ERR_INVALID) return zps_fail(error, err, "coordinator (ZENPS_COORDINATOR): %.440s", why.text);
+  if (err != ZPS_OK) return zps_fail(error, err, "%s", why.text);
   zps_client_heartbeat(membership->client, JOINING_HEARTBEAT_MS, options->join_timeout_ms);
   err = join_job(membership, options, fabric, last, deadline_ns, join, error);
   if (err != ZPS_OK) return err;

@@ -17,6 +17,7 @@
 #include "common/base/config.h"
 #include "common/base/exit.h"
 #include "common/base/launcher.h"
+#include "common/control/addresses.h"
 #include "worker/tools/daemons.h"
 #include "worker/tools/elastic.h"
 #include "worker/tools/launch.h"
@@ -57,8 +58,9 @@ static const struct zps_opt opts[] = {
             "auto is continue with --elastic, else fail"),
     OPT(ZPS_OPT_DURATION, join_wait_ms, .name = "join-wait", .arg = "TIME", .min = 1, .max = 3600000,
         .help = "how long the ranks of an elastic job wait for more of them (ZENPS_JOIN_WAIT)"),
-    OPT(ZPS_OPT_STRING, coordinator, .name = "coordinator", .arg = "HOST:PORT",
-        .help = "use the coordinator and servers that run there instead of starting some"),
+    OPT(ZPS_OPT_STRING, coordinator, .name = "coordinator", .arg = "HOST:PORT,...",
+        .help = "use the coordinator and servers that run there instead of starting some; of several, with commas in "
+                "between, the one that leads"),
     OPT(ZPS_OPT_STRING, provider, .name = "provider", .short_flag = 'p', .arg = "NAME", .def = "auto",
         .help = "fabric provider of servers and ranks"),
     OPT(ZPS_OPT_STRING, interface, .name = "interface", .short_flag = 'i', .arg = "NAMES",
@@ -118,7 +120,8 @@ struct run {
   struct zps_ranks *ranks;
   char **program;
   struct zps_elastic elastic;
-  char coordinator[300]; /* its address, unless it is ours to find a port for */
+  const char *coordinator; /* its address, or several; NULL: it is ours to find a port for */
+  char own[300];           /* its address, where rank 0 starts it */
   unsigned world, first_rank, local_ranks;
   struct zps_launcher launcher; /* without -n: what has started us */
   const char *master; /* where the ranks' own programs may meet; NULL: not known here, and MASTER_ADDR unset */
@@ -202,7 +205,11 @@ static zps_err_t find_place(struct run *run, struct zps_error *error) {
   const struct options *options = run->options;
   struct zps_launcher *const launcher = &run->launcher;
   run->starts_daemons = options->coordinator == NULL;
-  if (options->coordinator) snprintf(run->coordinator, sizeof run->coordinator, "%s", options->coordinator);
+  struct zps_addresses addresses;
+  struct zps_error why;
+  if (options->coordinator && zps_addresses_parse(options->coordinator, &addresses, &why))
+    return zps_fail(error, ZPS_ERR_INVALID, "--coordinator: %.450s", why.text);
+  run->coordinator = options->coordinator;
   if (options->ranks > 0) {
     run->world = run->local_ranks = (unsigned)options->ranks;
     run->master = "127.0.0.1";
@@ -224,8 +231,9 @@ static zps_err_t find_place(struct run *run, struct zps_error *error) {
                     "%llu of %llu ranks are on this host, so others must be told where rank 0 starts the coordinator: "
                     "set MASTER_ADDR to its host, or give --coordinator",
                     (unsigned long long)launcher->local_world, (unsigned long long)launcher->world);
-  snprintf(run->coordinator, sizeof run->coordinator, strchr(run->master, ':') ? "[%.200s]:%llu" : "%.200s:%llu",
-           run->master, (unsigned long long)options->port);
+  snprintf(run->own, sizeof run->own, strchr(run->master, ':') ? "[%.200s]:%llu" : "%.200s:%llu", run->master,
+           (unsigned long long)options->port);
+  run->coordinator = run->own;
   run->starts_daemons = launcher->rank == 0;
   return ZPS_OK;
 }
@@ -252,7 +260,7 @@ static zps_err_t start_daemons(struct run *run, struct zps_error *error) {
   const struct options *options = run->options;
   if (!run->starts_daemons) return ZPS_OK;
   const struct zps_daemons_config config = {.zenpsd = options->zenpsd,
-                                            .listen = run->coordinator[0] ? run->coordinator : NULL,
+                                            .listen = run->coordinator,
                                             .provider = options->provider,
                                             .interface = options->interface,
                                             .log_level = options->log_level,

@@ -324,8 +324,9 @@ def init(coordinator: Optional[str] = None, job: Optional[str] = None, rank: Opt
     missing. A second call with the same arguments gives the same Job, until it is closed.
 
     None: the environment's, ZENPS_* first, then what torchrun, mpirun or srun set; zenps(7) lists them. coordinator:
-    "host:port". job: name of the run. join_timeout, round_timeout: seconds. threads: that encode and decode. device:
-    number of the GPU that gradients are on. log: the logger of `logging` that gets the library's lines, from level
+    "host:port", or several with commas in between, of which one leads. job: name of the run. join_timeout,
+    round_timeout: seconds. threads: that encode and decode. device: number of the GPU that gradients are on. log: the
+    logger of `logging` that gets the library's lines, from level
     ZENPS_LOG_LEVEL on, with `rank` and `component` in each record; None: stderr.
 
     min_world, max_world: either makes the job elastic: its ranks may change while it goes on (:meth:`Job.next`), never

@@ -64,6 +64,8 @@ static void test_combinations(void **state) {
   REFUSED("control.coordinator = HOST:PORT", "--roles=server");
   REFUSED("control.coordinator", "--control-coordinator=h:1");
   REFUSED("control.coordinator: address 'nonsense'", "--roles=server", "--control-coordinator=nonsense");
+  REFUSED("control.coordinator: address 2 of the list: address 'b': no port", "--roles=server",
+          "--control-coordinator=a:1,b");
   REFUSED("control.listen: address 'nonsense'", "--control-listen=nonsense");
   REFUSED("two heartbeats", "--control-heartbeat=3s");
   REFUSED("from 10 to 3600000 ms", "--control-heartbeat=5ms");
