@@ -21,9 +21,9 @@ may gpu/emu common/base gpu/cuda
 may gpu/bench common/base common/codec gpu gpu/cuda tests/support
 
 may server/shard common/base common/codec common/net common/session proto
-may server/state common/base
+may server/state common/base common/control
 may server/coordinator common/base common/codec common/control common/plan proto server/state
-may server/daemon common/base common/codec common/control common/net proto server/shard server/coordinator
+may server/daemon common/base common/codec common/control common/net proto server/shard server/state server/coordinator
 may server/ctl common/base common/codec common/control common/plan
 
 may worker/include/zenps

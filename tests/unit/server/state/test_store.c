@@ -13,6 +13,7 @@
 #include <cmocka.h>
 
 #include "tests/support/logs.h"
+#include "tests/unit/server/state/store_conform.h"
 #include "tests/unit/server/state/store_memory.h"
 
 enum { RECORDS = 6 };
@@ -261,6 +262,33 @@ static void test_files(void **state) {
   rmdir(folder);
 }
 
+/* ------------------------------------------------------------ what both promise */
+
+static struct zps_store_backend *open_memory(void) {
+  return &memory.backend;
+}
+
+static char conform_folder[] = "/tmp/zenps-store.XXXXXX";
+
+static struct zps_store_backend *open_file(void) {
+  struct zps_store_backend *backend;
+  struct zps_error error;
+  if (zps_store_file_open(conform_folder, &backend, &error)) fail_msg("%s", error.text);
+  return backend;
+}
+
+static void test_conform(void **state) {
+  (void)state;
+  char path[200];
+  store_memory_init(&memory);
+  store_conform(open_memory);
+  assert_non_null(mkdtemp(conform_folder));
+  store_conform(open_file);
+  snprintf(path, sizeof path, "%s/journal", conform_folder);
+  unlink(path);
+  rmdir(conform_folder);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_what_was_committed_is_there),
@@ -271,6 +299,7 @@ int main(void) {
       cmocka_unit_test(test_compact),
       cmocka_unit_test(test_form),
       cmocka_unit_test(test_files),
+      cmocka_unit_test(test_conform),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,0 +1,208 @@
+/* Calls of etcd over HTTP, by libcurl, which this file alone sees. A transport keeps its connection from call to call.
+ */
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "config.h"
+#include "server/state/etcd.h"
+
+#define MEMBERS_MAX 16u
+#define MEMBER_SIZE 300u
+
+/* ------------------------------------------------------------ the list of members */
+
+struct members {
+  unsigned n, now;
+  char url[MEMBERS_MAX][MEMBER_SIZE]; /* without a slash at its end */
+};
+
+static bool has_scheme(const char *url, size_t len, const char *scheme) {
+  const size_t n = strlen(scheme);
+  return len > n && strncmp(url, scheme, n) == 0;
+}
+
+static zps_err_t add_member(struct members *members, const char *text, size_t len, struct zps_error *error) {
+  const unsigned number = members->n + 1;
+  while (len > 0 && strchr(" \t", *text)) text++, len--;
+  while (len > 0 && strchr(" \t/", text[len - 1])) len--;
+  if (!has_scheme(text, len, "http://") && !has_scheme(text, len, "https://"))
+    return zps_fail(error, ZPS_ERR_INVALID, "URL %u of etcd is '%.*s': must be http://HOST:PORT or https://HOST:PORT",
+                    number, len > 200 ? 200 : (int)len, text);
+  if (members->n == MEMBERS_MAX || len >= MEMBER_SIZE)
+    return zps_fail(error, ZPS_ERR_INVALID, "there can be %u URLs of etcd, of %u bytes each", MEMBERS_MAX,
+                    MEMBER_SIZE - 1);
+  memcpy(members->url[members->n], text, len);
+  members->url[members->n++][len] = '\0';
+  return ZPS_OK;
+}
+
+static zps_err_t parse_members(const char *text, struct members *members, struct zps_error *error) {
+  *members = (struct members){.n = 0};
+  for (const char *at = text;; at++) {
+    const size_t len = strcspn(at, ",");
+    const zps_err_t err = add_member(members, at, len, error);
+    if (err) return err;
+    at += len;
+    if (!*at) return ZPS_OK;
+  }
+}
+
+#ifdef HAVE_CURL
+
+#include <curl/curl.h>
+
+struct http {
+  struct zps_etcd_transport transport;
+  struct members members;
+  CURL *curl;
+  struct curl_slist *headers;
+  char *ca, *cert, *key;
+  atomic_bool interrupted;
+  char why[CURL_ERROR_SIZE]; /* of the last call; libcurl's as long as the handle lives */
+};
+
+zps_err_t zps_etcd_http_check(const char *text, struct zps_error *error) {
+  struct members members;
+  return parse_members(text, &members, error);
+}
+
+static size_t on_bytes(char *data, size_t size, size_t n, void *ctx) {
+  struct zps_etcd_answer *answer = ctx;
+  const size_t len = size * n;
+  char *const grown = realloc(answer->body, answer->len + len + 1);
+  if (!grown) return 0;
+  memcpy(grown + answer->len, data, len);
+  answer->body = grown;
+  answer->len += len;
+  answer->body[answer->len] = '\0';
+  return len;
+}
+
+static int on_progress(void *ctx, curl_off_t down_all, curl_off_t down, curl_off_t up_all, curl_off_t up) {
+  const struct http *http = ctx;
+  (void)down_all, (void)down, (void)up_all, (void)up;
+  return atomic_load(&http->interrupted);
+}
+
+static void set_options(struct http *http, const char *url, const char *body, uint64_t timeout_ms,
+                        struct zps_etcd_answer *answer) {
+  CURL *const curl = http->curl;
+  curl_easy_reset(curl); /* connections stay */
+  curl_easy_setopt(curl, CURLOPT_URL, url);
+  curl_easy_setopt(curl, CURLOPT_NOSIGNAL, 1L);
+  curl_easy_setopt(curl, CURLOPT_NOPROXY, "*");
+  curl_easy_setopt(curl, CURLOPT_HTTPHEADER, http->headers);
+  curl_easy_setopt(curl, CURLOPT_POSTFIELDSIZE_LARGE, (curl_off_t)strlen(body));
+  curl_easy_setopt(curl, CURLOPT_POSTFIELDS, body);
+  curl_easy_setopt(curl, CURLOPT_TIMEOUT_MS, (long)(timeout_ms > 0 ? timeout_ms : 1));
+  curl_easy_setopt(curl, CURLOPT_WRITEFUNCTION, on_bytes);
+  curl_easy_setopt(curl, CURLOPT_WRITEDATA, answer);
+  curl_easy_setopt(curl, CURLOPT_NOPROGRESS, 0L);
+  curl_easy_setopt(curl, CURLOPT_XFERINFOFUNCTION, on_progress);
+  curl_easy_setopt(curl, CURLOPT_XFERINFODATA, http);
+  curl_easy_setopt(curl, CURLOPT_ERRORBUFFER, http->why);
+  if (http->ca) curl_easy_setopt(curl, CURLOPT_CAINFO, http->ca);
+  if (http->cert) curl_easy_setopt(curl, CURLOPT_SSLCERT, http->cert);
+  if (http->key) curl_easy_setopt(curl, CURLOPT_SSLKEY, http->key);
+}
+
+static zps_err_t code_of(CURLcode status) {
+  if (status == CURLE_OPERATION_TIMEDOUT) return ZPS_ERR_TIMEOUT;
+  return status == CURLE_OUT_OF_MEMORY || status == CURLE_WRITE_ERROR ? ZPS_ERR_NOMEM : ZPS_ERR_CONNECT;
+}
+
+static zps_err_t http_post(struct zps_etcd_transport *transport, const char *path, const char *body,
+                           uint64_t timeout_ms, struct zps_etcd_answer *answer_p, struct zps_error *error) {
+  struct http *http = (struct http *)transport;
+  struct zps_etcd_answer answer = {.body = NULL};
+  const char *const member = http->members.url[http->members.now];
+  char url[MEMBER_SIZE + 64];
+  long http_status = 0;
+  snprintf(url, sizeof url, "%s%s", member, path);
+  http->why[0] = '\0';
+  set_options(http, url, body, timeout_ms, &answer);
+  const CURLcode status = curl_easy_perform(http->curl);
+  if (status != CURLE_OK) {
+    free(answer.body);
+    http->members.now = (http->members.now + 1) % http->members.n;
+    return zps_fail(error, code_of(status), "etcd at %.150s: %.200s", member,
+                    http->why[0] ? http->why : curl_easy_strerror(status));
+  }
+  curl_easy_getinfo(http->curl, CURLINFO_RESPONSE_CODE, &http_status);
+  if (http_status >= 500) http->members.now = (http->members.now + 1) % http->members.n;
+  answer.status = (unsigned)http_status;
+  if (!answer.body) answer.body = calloc(1, 1);
+  if (!answer.body) return zps_fail(error, ZPS_ERR_NOMEM, "etcd at %.150s: no memory for its answer", member);
+  *answer_p = answer;
+  return ZPS_OK;
+}
+
+static void http_pause(struct zps_etcd_transport *transport, unsigned ms) {
+  const struct timespec time = {.tv_sec = ms / 1000, .tv_nsec = (long)(ms % 1000) * 1000000};
+  (void)transport;
+  nanosleep(&time, NULL);
+}
+
+static void http_interrupt(struct zps_etcd_transport *transport, bool is_on) {
+  atomic_store(&((struct http *)transport)->interrupted, is_on);
+}
+
+static void http_close(struct zps_etcd_transport *transport) {
+  struct http *http = (struct http *)transport;
+  curl_easy_cleanup(http->curl);
+  curl_slist_free_all(http->headers);
+  free(http->ca);
+  free(http->cert);
+  free(http->key);
+  free(http);
+}
+
+static const struct zps_etcd_transport_ops http_ops = {
+    .post = http_post, .pause = http_pause, .interrupt = http_interrupt, .close = http_close};
+
+static bool copy(char **to, const char *from) {
+  if (from) *to = strdup(from);
+  return !from || *to;
+}
+
+zps_err_t zps_etcd_http_open(const struct zps_etcd_access *access, struct zps_etcd_transport **transport_p,
+                             struct zps_error *error) {
+  struct members members;
+  const zps_err_t err = parse_members(access->members, &members, error);
+  if (err) return err;
+  struct http *http = calloc(1, sizeof *http);
+  if (!http) return zps_fail(error, ZPS_ERR_NOMEM, "no memory to reach etcd");
+  http->transport.ops = &http_ops;
+  http->members = members;
+  http->curl = curl_easy_init();
+  http->headers = curl_slist_append(NULL, "Content-Type: application/json");
+  if (http->headers) curl_slist_append(http->headers, "Expect:"); /* a body leaves at once */
+  if (!http->curl || !http->headers || !copy(&http->ca, access->ca) || !copy(&http->cert, access->cert) ||
+      !copy(&http->key, access->key)) {
+    http_close(&http->transport);
+    return zps_fail(error, ZPS_ERR_NOMEM, "no memory to reach etcd");
+  }
+  *transport_p = &http->transport;
+  return ZPS_OK;
+}
+
+#else
+
+zps_err_t zps_etcd_http_check(const char *text, struct zps_error *error) {
+  struct members members;
+  const zps_err_t err = parse_members(text, &members, error);
+  return err ? err
+             : zps_fail(error, ZPS_ERR_UNSUPPORTED,
+                        "this zenpsd was built without libcurl, by which it reaches etcd: build it with --with-curl");
+}
+
+zps_err_t zps_etcd_http_open(const struct zps_etcd_access *access, struct zps_etcd_transport **transport_p,
+                             struct zps_error *error) {
+  (void)transport_p;
+  return zps_etcd_http_check(access->members, error);
+}
+
+#endif
