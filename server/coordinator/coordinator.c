@@ -194,6 +194,21 @@ static zps_err_t listen_on(struct zps_coordinator *coordinator, uv_loop_t *loop,
   return err;
 }
 
+static zps_err_t start_to_follow(struct zps_coordinator *coordinator, uv_loop_t *loop,
+                                 const struct zps_coordinator_config *config, struct zps_error *error) {
+  struct zps_coordinator_etcd etcd = config->etcd;
+  if (!etcd.access.members) return ZPS_OK;
+  const char *const bound = zps_rpc_listener_address(coordinator->listener);
+  char named[300];
+  if (!etcd.advertise && (strncmp(bound, "0.0.0.0:", 8) == 0 || strncmp(bound, "[::]:", 5) == 0)) {
+    snprintf(named, sizeof named, "%s%s", etcd.host, strrchr(bound, ':'));
+    etcd.advertise = named;
+  } else if (!etcd.advertise) {
+    etcd.advertise = bound;
+  }
+  return zps_coordinator_follow(coordinator, loop, &etcd, error);
+}
+
 zps_err_t zps_coordinator_create(uv_loop_t *loop, const struct zps_coordinator_config *config,
                                  struct zps_coordinator **coordinator_p, struct zps_error *error) {
   uint64_t incarnation;
@@ -221,6 +236,8 @@ zps_err_t zps_coordinator_create(uv_loop_t *loop, const struct zps_coordinator_c
   err = zps_coordinator_state_open(coordinator, config, error);
   if (!err) err = listen_on(coordinator, loop, error);
   if (err) goto err_members;
+  err = start_to_follow(coordinator, loop, config, error);
+  if (err) goto err_listeners;
   coordinator->started_ns = zps_clock_ns();
   zps_silence_begin(&coordinator->silence, config->heartbeat_ms, config->dead_ms, coordinator->started_ns);
   uv_timer_init(loop, &coordinator->heartbeat);
@@ -233,9 +250,13 @@ zps_err_t zps_coordinator_create(uv_loop_t *loop, const struct zps_coordinator_c
   /* Strings were borrowed. */
   coordinator->config.listen = coordinator->config.socket = NULL;
   coordinator->config.state_dir = coordinator->config.cluster = NULL;
+  coordinator->config.etcd = (struct zps_coordinator_etcd){.prefix = NULL};
   *coordinator_p = coordinator;
   return ZPS_OK;
 
+err_listeners:
+  zps_rpc_listener_close(coordinator->listener);
+  zps_rpc_listener_close(coordinator->socket);
 err_members:
   coordinator->closing = true; /* what is given up now stays noted */
   zps_members_destroy(coordinator->members);
@@ -254,6 +275,7 @@ static void on_handle_closed(uv_handle_t *handle) {
 void zps_coordinator_close(struct zps_coordinator *coordinator) {
   if (!coordinator) return;
   zps_coordinator_state_save(coordinator);
+  zps_coordinator_follow_stop(coordinator);
   coordinator->closing = true; /* the clients that go with it are not lost to the next one */
   zps_rpc_listener_close(coordinator->listener);
   zps_rpc_listener_close(coordinator->socket);

@@ -7,8 +7,17 @@
 #include <uv.h>
 
 #include "common/base/err.h"
+#include "server/state/etcd.h"
 
 struct zps_coordinator;
+
+/* One of several coordinators over one state: the one that leads has it. */
+struct zps_coordinator_etcd {
+  struct zps_etcd_access access; /* members NULL: there is only this one */
+  const char *prefix;            /* of keys */
+  const char *advertise, *host; /* where clients find this one; NULL: where it listens, at `host` if at every address */
+  uint64_t lease_s;             /* one that leads, and is not heard of for so long, does not lead any more */
+};
 
 struct zps_coordinator_config {
   const char *listen; /* HOST:PORT */
@@ -18,13 +27,17 @@ struct zps_coordinator_config {
   uint64_t heartbeat_ms, dead_ms, call_timeout_ms, leave_grace_ms;
   uint64_t resume_grace_ms; /* for a client whose connection ended to come back; 0: it is lost at once */
   uint32_t min_servers;
-  bool server_loss_replays;  /* a job that loses a server goes on, as long as it has one */
-  const char *state_dir;     /* folder for what must be known after a new start; NULL: nothing is kept */
-  const char *cluster;       /* whose state it is */
-  uint64_t restart_grace_ms; /* for servers and ranks to come back after a new start */
+  bool server_loss_replays;         /* a job that loses a server goes on, as long as it has one */
+  const char *state_dir;            /* folder for what must be known after a new start; NULL: nothing is kept */
+  struct zps_coordinator_etcd etcd; /* in place of state_dir */
+  const char *cluster;              /* whose state it is */
+  uint64_t restart_grace_ms;        /* for servers and ranks to come back after a new start */
   void *ctx;
   /* The state can be kept no longer: the process must end. Nothing leaves the coordinator any more. */
   void (*on_broken)(void *ctx, const struct zps_error *error);
+  /* With etcd: it leads from now on, or (again and again, with why) does not yet. Until it does, clients are refused,
+   * and one that does not lead any more is broken. May be NULL. */
+  void (*on_leads)(void *ctx, bool leads, const char *text);
 };
 
 /* Strings are borrowed during the call. */

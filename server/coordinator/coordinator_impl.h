@@ -42,13 +42,17 @@ struct zps_coordinator_stats {
   struct zps_coordinator_asker *askers; /* who wait for an answer */
 };
 
+struct zps_coordinator_following;
+struct zps_store_backend;
+
 struct zps_coordinator {
   struct zps_coordinator_config config;
   struct zps_members *members;
   uint64_t incarnation;    /* of what it knows: 0 is none */
   struct zps_store *store; /* state.c; NULL: nothing is kept */
   char *cluster;
-  size_t compact_at;  /* bytes of the journal */
+  struct zps_coordinator_following *following; /* follow.c; NULL: there is only this coordinator */
+  size_t compact_at;                           /* bytes of the journal */
   bool holds, broken; /* what is written is held back, until the state is durable; it never will be */
   uv_prepare_t before;
   uv_check_t after;
@@ -75,11 +79,23 @@ void zps_coordinator_watch(struct zps_coordinator_conn *conn);
 /* state.c */
 zps_err_t zps_coordinator_state_open(struct zps_coordinator *coordinator, const struct zps_coordinator_config *config,
                                      struct zps_error *error) ZPS_MUSTCHECK;
+/* The backend is consumed. */
+zps_err_t zps_coordinator_state_load(struct zps_coordinator *coordinator, struct zps_store_backend *backend,
+                                     struct zps_error *error) ZPS_MUSTCHECK;
+/* Nothing leaves any more, and the process is told to end. */
+void zps_coordinator_break(struct zps_coordinator *coordinator, const struct zps_error *error);
 void zps_coordinator_note(void *ctx, const struct zps_member_note *note);
 /* Two handles from here on, `before` and `after`. */
 void zps_coordinator_state_start(struct zps_coordinator *coordinator, uv_loop_t *loop);
 void zps_coordinator_state_save(struct zps_coordinator *coordinator);
 void zps_coordinator_state_fini(struct zps_coordinator *coordinator);
+
+/* follow.c: clients are refused until this coordinator leads; then it loads the state. */
+zps_err_t zps_coordinator_follow(struct zps_coordinator *coordinator, uv_loop_t *loop,
+                                 const struct zps_coordinator_etcd *etcd, struct zps_error *error) ZPS_MUSTCHECK;
+/* Breaks one whose lease is over. */
+void zps_coordinator_check_lease(struct zps_coordinator *coordinator);
+void zps_coordinator_follow_stop(struct zps_coordinator *coordinator);
 
 /* methods.c */
 void zps_coordinator_message(void *ctx, struct zps_rpc_conn *rpc, const char *method, const zps_json *params,

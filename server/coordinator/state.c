@@ -56,42 +56,55 @@ static void append_all(void *ctx) {
   zps_members_note_all(coordinator->members);
 }
 
+static void hold(struct zps_coordinator *coordinator, bool held) {
+  coordinator->holds = held;
+  zps_rpc_listener_hold(coordinator->listener, held);
+  zps_rpc_listener_hold(coordinator->socket, held);
+}
+
 static zps_err_t begin(struct zps_coordinator *coordinator, bool is_new, uint64_t until_ns, struct zps_error *error) {
   coordinator->compact_at = COMPACT_BYTES;
   if (is_new) return zps_store_compact(coordinator->store, append_all, coordinator, error);
   coordinator->depth++; /* no answers can come in meanwhile */
   zps_members_restored(coordinator->members, until_ns);
   coordinator->depth--;
-  coordinator->holds = false; /* there is nobody yet to hold anything back from */
-  return zps_store_commit(coordinator->store, error);
+  const zps_err_t err = zps_store_commit(coordinator->store, error);
+  if (!err) hold(coordinator, false);
+  return err;
 }
 
-zps_err_t zps_coordinator_state_open(struct zps_coordinator *coordinator, const struct zps_coordinator_config *config,
+zps_err_t zps_coordinator_state_load(struct zps_coordinator *coordinator, struct zps_store_backend *backend,
                                      struct zps_error *error) {
   struct loading loading = {
-      .coordinator = coordinator, .cluster = config->cluster, .error = error, .now_ns = zps_clock_ns()};
-  struct zps_store_backend *backend;
-  if (!config->state_dir) return ZPS_OK;
-  coordinator->cluster = strdup(config->cluster);
-  if (!coordinator->cluster) return zps_fail(error, ZPS_ERR_NOMEM, "no memory for the state");
-  zps_err_t err = zps_store_file_open(config->state_dir, &backend, error);
-  if (err) return err;
-  err = zps_store_open(backend, take, &loading, &coordinator->store, error);
+      .coordinator = coordinator, .cluster = coordinator->cluster, .error = error, .now_ns = zps_clock_ns()};
+  const zps_err_t err = zps_store_open(backend, take, &loading, &coordinator->store, error);
   if (err) {
     backend->ops->close(backend);
     return err;
   }
-  zps_log_info("state in %s: %llu records, incarnation 0x%016llx", config->state_dir, (unsigned long long)loading.n,
+  zps_log_info("state in %s: %llu records, incarnation 0x%016llx", backend->name, (unsigned long long)loading.n,
                (unsigned long long)coordinator->incarnation);
-  return begin(coordinator, loading.n == 0, loading.now_ns + config->restart_grace_ms * ZPS_NS_PER_MS, error);
+  return begin(coordinator, loading.n == 0, zps_clock_ns() + coordinator->config.restart_grace_ms * ZPS_NS_PER_MS,
+               error);
+}
+
+zps_err_t zps_coordinator_state_open(struct zps_coordinator *coordinator, const struct zps_coordinator_config *config,
+                                     struct zps_error *error) {
+  struct zps_store_backend *backend;
+  if (!config->state_dir && !config->etcd.access.members) return ZPS_OK;
+  coordinator->cluster = strdup(config->cluster);
+  if (!coordinator->cluster) return zps_fail(error, ZPS_ERR_NOMEM, "no memory for the state");
+  if (!config->state_dir) return ZPS_OK; /* there is a state when this coordinator leads */
+  const zps_err_t err = zps_store_file_open(config->state_dir, &backend, error);
+  return err ? err : zps_coordinator_state_load(coordinator, backend, error);
 }
 
 /* ---- Notes, and what waits for them ---- */
 
-static void hold(struct zps_coordinator *coordinator, bool held) {
-  coordinator->holds = held;
-  zps_rpc_listener_hold(coordinator->listener, held);
-  zps_rpc_listener_hold(coordinator->socket, held);
+void zps_coordinator_break(struct zps_coordinator *coordinator, const struct zps_error *error) {
+  coordinator->broken = true;
+  hold(coordinator, true);
+  coordinator->config.on_broken(coordinator->config.ctx, error);
 }
 
 void zps_coordinator_note(void *ctx, const struct zps_member_note *note) {
@@ -110,22 +123,21 @@ static zps_err_t save(struct zps_coordinator *coordinator, struct zps_error *err
   return err;
 }
 
-/* After a failure nothing that was held back leaves any more. */
 void zps_coordinator_state_save(struct zps_coordinator *coordinator) {
   struct zps_error error;
   if (!coordinator->store || coordinator->broken || !coordinator->holds) return;
-  if (save(coordinator, &error)) {
-    coordinator->broken = true;
-    coordinator->config.on_broken(coordinator->config.ctx, &error);
-    return;
-  }
-  hold(coordinator, false);
+  if (save(coordinator, &error))
+    zps_coordinator_break(coordinator, &error);
+  else
+    hold(coordinator, false);
 }
 
 static void on_prepare(uv_prepare_t *handle) {
+  zps_coordinator_check_lease(handle->data);
   zps_coordinator_state_save(handle->data);
 }
 static void on_check(uv_check_t *handle) {
+  zps_coordinator_check_lease(handle->data);
   zps_coordinator_state_save(handle->data);
 }
 
@@ -134,7 +146,7 @@ void zps_coordinator_state_start(struct zps_coordinator *coordinator, uv_loop_t 
   uv_prepare_init(loop, &coordinator->before);
   uv_check_init(loop, &coordinator->after);
   coordinator->before.data = coordinator->after.data = coordinator;
-  if (!coordinator->store) return;
+  if (!coordinator->store && !coordinator->following) return;
   uv_prepare_start(&coordinator->before, on_prepare);
   uv_check_start(&coordinator->after, on_check);
 }

@@ -80,7 +80,7 @@ static void on_terminate(uv_signal_t *handle, int number) {
   zps_log_info("signal %d: draining", number);
   zps_notify_stopping();
   zps_ready_end(&daemon->ready);
-  if (!daemon->shard && daemon->options->coordinator_state_dir) {
+  if (!daemon->shard && (daemon->options->coordinator_state_dir || zps_options_is_candidate(daemon->options))) {
     zps_log_info("the coordinator's state is kept: jobs go on, and wait for the next one");
     stop(daemon);
     return;
@@ -227,11 +227,27 @@ static zps_err_t write_address(const char *path, const char *address, struct zps
   return ZPS_OK;
 }
 
+static void on_leads(void *ctx, bool leads, const char *text) {
+  struct daemon *daemon = ctx;
+  zps_ready_set(&daemon->ready, leads);
+  zps_notify_status(text);
+}
+
 static zps_err_t start_coordinator(struct daemon *daemon, struct zps_error *error) {
   const struct zps_options *options = daemon->options;
   struct zps_coordinator_config config = coordinator_config(options);
   config.ctx = daemon;
   config.on_broken = on_broken;
+  config.on_leads = on_leads;
+  if (zps_options_is_candidate(options))
+    config.etcd = (struct zps_coordinator_etcd){.access = {.members = options->coordinator_etcd,
+                                                           .ca = options->coordinator_etcd_ca,
+                                                           .cert = options->coordinator_etcd_cert,
+                                                           .key = options->coordinator_etcd_key},
+                                                .prefix = options->coordinator_etcd_prefix,
+                                                .host = options->server_host,
+                                                .advertise = options->coordinator_advertise,
+                                                .lease_s = options->coordinator_lease_ms / 1000};
   const zps_err_t err = zps_coordinator_create(&daemon->loop, &config, &daemon->coordinator, error);
   if (err) return err;
   const char *address = zps_coordinator_address(daemon->coordinator);
@@ -273,8 +289,10 @@ static zps_err_t start(struct daemon *daemon, struct zps_error *error) {
   if (err) return err;
   const uint64_t watchdog_ms = zps_notify_watchdog_ms();
   if (watchdog_ms) uv_timer_start(&daemon->watchdog, on_watchdog, watchdog_ms / 2, watchdog_ms / 2);
-  /* A server is ready when it is registered, also with the coordinator in its own process. */
-  if (!zps_options_is_server(daemon->options)) zps_ready_set(&daemon->ready, true);
+  /* A server is ready when it is registered, also with the coordinator in its own process; one of several coordinators
+   * when it leads. */
+  if (!zps_options_is_server(daemon->options) && !zps_options_is_candidate(daemon->options))
+    zps_ready_set(&daemon->ready, true);
   zps_notify_ready();
   return ZPS_OK;
 }

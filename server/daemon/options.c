@@ -10,17 +10,21 @@
 
 #include "common/base/exit.h"
 #include "common/base/machine.h"
+#include "common/base/text.h"
 #include "common/control/address.h"
 #include "common/control/addresses.h"
 #include "common/control/rpc.h"
 #include "server/coordinator/members.h"
+#include "server/state/etcd.h"
 
 #define REDUCE_THREADS_DEFAULT_MAX 8u
+#define ETCD_PREFIX_MAX 128u
 #define BEAT_MS_MAX 3600000 /* the longest that ranks take */
 
 static const char *const roles[] = {"server,coordinator", "server", "coordinator", NULL};
 static const char *const levels[] = {"error", "warn", "info", "debug", "trace", NULL};
 static const char *const formats[] = {"text", "json", NULL};
+static const char *const stores[] = {"file", "etcd", NULL};          /* enum zps_state_store */
 static const char *const server_losses[] = {"replay", "fail", NULL}; /* enum zps_server_loss */
 
 #define OPT(type_, field, ...) \
@@ -77,6 +81,26 @@ static const struct zps_opt opts[] = {
     OPT(ZPS_OPT_STRING, coordinator_state_dir, .name = "coordinator.state_dir", .arg = "FOLDER",
         .help = "where the coordinator keeps what it must know when it starts again, so that jobs go on meanwhile and "
                 "after (default: nothing is kept)"),
+    OPT(ZPS_OPT_ENUM, coordinator_store, .name = "coordinator.store", .arg = "WHERE", .def = "file", .values = stores,
+        .help = "where that is: file (coordinator.state_dir), or etcd, over which several coordinators take turns: one "
+                "leads, another one takes over when it dies"),
+    OPT(ZPS_OPT_STRING, coordinator_etcd, .name = "coordinator.etcd", .arg = "URLS",
+        .help = "etcd's members: http://HOST:PORT or https://HOST:PORT, with commas in between"),
+    OPT(ZPS_OPT_STRING, coordinator_etcd_prefix, .name = "coordinator.etcd_prefix", .arg = "PREFIX", .def = "/zenps",
+        .help = "what the coordinators' keys in etcd begin with: the same for all of one cluster, and for no other"),
+    OPT(ZPS_OPT_STRING, coordinator_etcd_ca, .name = "coordinator.etcd_ca", .arg = "FILE",
+        .help = "certificates (PEM) by which etcd's is checked (default: the system's)"),
+    OPT(ZPS_OPT_STRING, coordinator_etcd_cert, .name = "coordinator.etcd_cert", .arg = "FILE",
+        .help = "certificate (PEM) that etcd is shown"),
+    OPT(ZPS_OPT_STRING, coordinator_etcd_key, .name = "coordinator.etcd_key", .arg = "FILE",
+        .help = "its private key (PEM)"),
+    OPT(ZPS_OPT_DURATION, coordinator_lease_ms, .name = "coordinator.lease", .arg = "TIME", .def = "5s", .min = 2000,
+        .max = 600000,
+        .help = "another coordinator takes over when the one that leads was not heard of in etcd for so long; whole "
+                "seconds"),
+    OPT(ZPS_OPT_STRING, coordinator_advertise, .name = "coordinator.advertise", .arg = "HOST:PORT",
+        .help = "where clients find this one of several coordinators, as in their lists (default: control.listen, with "
+                "the host's name where that is every address)"),
     OPT(ZPS_OPT_STRING, coordinator_cluster, .name = "coordinator.cluster", .arg = "NAME", .def = "zenps",
         .help = "whose state that is: a coordinator of another name does not take it over"),
     OPT(ZPS_OPT_DURATION, coordinator_restart_grace_ms, .name = "coordinator.restart_grace", .arg = "TIME",
@@ -190,6 +214,53 @@ static zps_err_t complete_socket(struct zps_options *options, struct zps_error *
   return ZPS_OK;
 }
 
+static zps_err_t refuse_etcd_options(const struct zps_options *options, struct zps_error *error) {
+  const struct {
+    const char *name, *value;
+  } of_etcd[] = {{"coordinator.etcd", options->coordinator_etcd},
+                 {"coordinator.etcd_ca", options->coordinator_etcd_ca},
+                 {"coordinator.etcd_cert", options->coordinator_etcd_cert},
+                 {"coordinator.etcd_key", options->coordinator_etcd_key},
+                 {"coordinator.advertise", options->coordinator_advertise}};
+  for (unsigned i = 0; i < sizeof of_etcd / sizeof of_etcd[0]; i++)
+    if (of_etcd[i].value)
+      return zps_fail(error, ZPS_ERR_INVALID, "%s (%.100s) is for coordinator.store = etcd", of_etcd[i].name,
+                      of_etcd[i].value);
+  return ZPS_OK;
+}
+
+static zps_err_t complete_store(const struct zps_options *options, struct zps_error *error) {
+  struct zps_error why;
+  if (options->coordinator_store == ZPS_STATE_STORE_FILE) return refuse_etcd_options(options, error);
+  if (options->roles != ZPS_ROLES_COORDINATOR)
+    return zps_fail(error, ZPS_ERR_INVALID,
+                    "coordinator.store = etcd is for roles = coordinator, not for roles = %s: servers are processes of "
+                    "their own then, with a list of all coordinators in control.coordinator",
+                    roles[options->roles]);
+  if (options->coordinator_state_dir)
+    return zps_fail(error, ZPS_ERR_INVALID,
+                    "coordinator.state_dir (%.200s) is for coordinator.store = file: with etcd the state is there",
+                    options->coordinator_state_dir);
+  if (!options->coordinator_etcd)
+    return zps_fail(error, ZPS_ERR_INVALID,
+                    "coordinator.store = etcd needs coordinator.etcd = http://HOST:PORT[,http://HOST:PORT...]");
+  if (zps_etcd_http_check(options->coordinator_etcd, &why))
+    return zps_fail(error, why.code, "coordinator.etcd: %.450s", why.text);
+  if (!options->coordinator_etcd_cert != !options->coordinator_etcd_key)
+    return zps_fail(error, ZPS_ERR_INVALID, "coordinator.etcd_cert and coordinator.etcd_key go together: both or none");
+  const char *const prefix = options->coordinator_etcd_prefix;
+  const size_t len = strlen(prefix);
+  if (len == 0 || len > ETCD_PREFIX_MAX || zps_text_printable(prefix, len) != len || prefix[len - 1] == '/')
+    return zps_fail(error, ZPS_ERR_INVALID,
+                    "coordinator.etcd_prefix is '%.200s': must be 1 to %u printable bytes, the last one no slash",
+                    prefix, ETCD_PREFIX_MAX);
+  if (options->coordinator_lease_ms % 1000)
+    return zps_fail(error, ZPS_ERR_INVALID, "coordinator.lease is %llu ms: must be whole seconds",
+                    (unsigned long long)options->coordinator_lease_ms);
+  return options->coordinator_advertise ? check_address("coordinator.advertise", options->coordinator_advertise, error)
+                                        : ZPS_OK;
+}
+
 zps_err_t zps_options_complete(struct zps_options *options, struct zps_error *error) {
   zps_err_t err = ZPS_OK;
   if (zps_options_is_coordinator(options)) {
@@ -208,6 +279,7 @@ zps_err_t zps_options_complete(struct zps_options *options, struct zps_error *er
       return zps_fail(error, ZPS_ERR_INVALID, "control.coordinator: %.450s", why.text);
   }
   err = complete_socket(options, error);
+  if (!err) err = complete_store(options, error);
   if (err) return err;
   if (options->control_dead_ms < 2 * options->control_heartbeat_ms)
     return zps_fail(error, ZPS_ERR_INVALID,

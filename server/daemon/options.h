@@ -8,6 +8,7 @@
 #include "common/base/config.h"
 
 enum zps_server_loss { ZPS_SERVER_LOSS_REPLAY, ZPS_SERVER_LOSS_FAIL };
+enum zps_state_store { ZPS_STATE_STORE_FILE, ZPS_STATE_STORE_ETCD };
 enum zps_roles { ZPS_ROLES_BOTH, ZPS_ROLES_SERVER, ZPS_ROLES_COORDINATOR };
 
 struct zps_options {
@@ -25,6 +26,10 @@ struct zps_options {
   uint64_t coordinator_min_servers, coordinator_call_timeout_ms, coordinator_restart_grace_ms, leave_grace_ms;
   char *coordinator_state_dir, *coordinator_cluster;
   int coordinator_server_loss; /* enum zps_server_loss */
+  int coordinator_store;       /* enum zps_state_store */
+  char *coordinator_etcd, *coordinator_etcd_prefix, *coordinator_etcd_ca, *coordinator_etcd_cert, *coordinator_etcd_key;
+  char *coordinator_advertise;
+  uint64_t coordinator_lease_ms;
 
   char *server_name, *server_host;
   uint64_t server_memory_limit_bytes, server_read_budget_bytes, server_reduce_threads;
@@ -42,6 +47,10 @@ extern const struct zps_opt_table zps_options_table;
 /* Checks that concern more than one option, and the defaults that depend on the machine (server.name, server.host,
  * server.memory_limit, server.reduce_threads, control.coordinator), which it fills in; socket_mode and socket_group. */
 zps_err_t zps_options_complete(struct zps_options *options, struct zps_error *error) ZPS_MUSTCHECK;
+/* One of several coordinators, over etcd. */
+static inline bool zps_options_is_candidate(const struct zps_options *options) {
+  return options->roles == ZPS_ROLES_COORDINATOR && options->coordinator_store == ZPS_STATE_STORE_ETCD;
+}
 static inline bool zps_options_is_server(const struct zps_options *options) {
   return options->roles != ZPS_ROLES_COORDINATOR;
 }

@@ -12,6 +12,7 @@
 #include "proto/control.h"
 #include "server/daemon/memlock.h"
 #include "server/daemon/options.h"
+#include "server/state/etcd.h"
 
 static zps_err_t load(struct zps_options *options, struct zps_error *error, unsigned n, const char *const *flags) {
   char *argv[8] = {(char *)"zenpsd"};
@@ -57,6 +58,27 @@ static void test_defaults(void **state) {
   zps_config_fini(&zps_options_table, &options);
 }
 
+#define ETCD "--roles=coordinator", "--coordinator-store=etcd"
+#define AT "--coordinator-etcd=http://e:2379"
+
+/* In builds that can reach it. */
+static void test_etcd(void) {
+  struct zps_options options;
+  struct zps_error error;
+  REFUSED("coordinator.etcd_cert and coordinator.etcd_key go together", ETCD, AT, "--coordinator-etcd-cert=/c");
+  REFUSED("coordinator.etcd_prefix is '/z/': must be 1 to 128 printable bytes, the last one no slash", ETCD, AT,
+          "--coordinator-etcd-prefix=/z/");
+  REFUSED("coordinator.etcd_prefix is ''", ETCD, AT, "--coordinator-etcd-prefix=");
+  REFUSED("coordinator.lease is 2500 ms: must be whole seconds", ETCD, AT, "--coordinator-lease=2.5s");
+  REFUSED("from 2000 to 600000 ms", ETCD, AT, "--coordinator-lease=1s");
+  REFUSED("coordinator.advertise: address 'h': no port", ETCD, AT, "--coordinator-advertise=h");
+  const char *const good[] = {ETCD, AT, "--coordinator-lease=7s", "--coordinator-advertise=h:1"};
+  assert_int_equal(load(&options, &error, 5, good), ZPS_OK);
+  assert_true(zps_options_is_candidate(&options) && options.coordinator_lease_ms == 7000);
+  assert_string_equal(options.coordinator_etcd_prefix, "/zenps");
+  zps_config_fini(&zps_options_table, &options);
+}
+
 static void test_combinations(void **state) {
   (void)state;
   char name[ZPS_NAME_MAX + 32] = "--server-name=";
@@ -67,6 +89,14 @@ static void test_combinations(void **state) {
   REFUSED("control.coordinator: address 2 of the list: address 'b': no port", "--roles=server",
           "--control-coordinator=a:1,b");
   REFUSED("control.listen: address 'nonsense'", "--control-listen=nonsense");
+  REFUSED("coordinator.store = etcd is for roles = coordinator, not for roles = server,coordinator",
+          "--coordinator-store=etcd", AT);
+  REFUSED("coordinator.store = etcd needs coordinator.etcd = http://HOST:PORT", ETCD);
+  REFUSED("coordinator.state_dir (/s) is for coordinator.store = file", ETCD, AT, "--coordinator-state-dir=/s");
+  REFUSED("coordinator.etcd: URL 2 of etcd is 'b:1': must be http://HOST:PORT", ETCD,
+          "--coordinator-etcd=http://a:1,b:1");
+  REFUSED("coordinator.etcd (http://e:2379) is for coordinator.store = etcd", AT);
+  REFUSED("coordinator.advertise (h:1) is for coordinator.store = etcd", "--coordinator-advertise=h:1");
   REFUSED("two heartbeats", "--control-heartbeat=3s");
   REFUSED("from 10 to 3600000 ms", "--control-heartbeat=5ms");
   REFUSED("from 10 to 3600000 ms", "--control-heartbeat=2h", "--control-dead=10h");
@@ -88,6 +118,7 @@ static void test_combinations(void **state) {
           "--control-socket-group=no such group");
   REFUSED("control.socket_group is ''", "--control-socket-group=");
   REFUSED("control.socket_group is '9999999999'", "--control-socket-group=9999999999");
+  if (zps_etcd_http_check("http://e:2379", NULL) == ZPS_OK) test_etcd();
   struct zps_options options;
   struct zps_error error;
   const char *const good[] = {"--roles=server", "--control-coordinator=[::1]:7077", "--server-memory-limit=3G"};
