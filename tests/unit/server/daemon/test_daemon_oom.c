@@ -144,7 +144,7 @@ static void agent_destroy(void *ctx) {
 static void test_agent(void **state) {
   (void)state;
   struct on_loop on;
-  oom_sweep(agent_create, agent_destroy, &on, 4);
+  oom_sweep(agent_create, agent_destroy, &on, 3);
 }
 
 int main(void) {
