@@ -257,6 +257,9 @@ static void *fault_run(void *arg) {
     sim_wait(&sim_cluster.steps_seen, ZPS_NEVER);
   sim_sleep(fault->then_ns);
   befall(fault);
+  if (!sim_plan_has_long_steps(sim_cluster.plan) || !sim_fault_takes_server(fault->kind)) return NULL;
+  sim_sleep(fault->for_ns); /* another one, which the job may take in */
+  if (cluster.n_servers < SIM_SERVERS_MAX && !ranks_are_through()) server_start();
   return NULL;
 }
 

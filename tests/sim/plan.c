@@ -121,6 +121,8 @@ void sim_plan_make(struct sim_plan *plan, uint64_t seed) {
   plan->threads = 1 + (unsigned)sim_random(2);
   plan->memory_bytes = (sim_chance(2) ? 4ull : 64ull) << 20;
   plan->resume_grace_ms = sim_chance(2) ? 0 : 500;
+  plan->step_ns =
+      seed % 4 == 3 ? 1500 * ZPS_NS_PER_MS : 2 * ZPS_NS_PER_MS; /* by no dice: the other seeds are as ever */
   plan->leaves_early = sim_chance(8);
   plan->has_state = sim_chance(2);
   for (uint32_t i = 0; i < plan->n_tensors; i++) tensor_make(&plan->tensors[i], i);
@@ -135,6 +137,10 @@ void sim_plan_make(struct sim_plan *plan, uint64_t seed) {
   plan->n_runs = sim_chance(3) && !takes_any_server(plan) ? 2 : 1;
 }
 
+bool sim_plan_has_long_steps(const struct sim_plan *plan) {
+  return plan->step_ns > ZPS_NS_PER_S;
+}
+
 bool sim_plan_survives(const struct sim_plan *plan) {
   return !has(plan, SIM_KILL_RANK);
 }
@@ -143,11 +149,11 @@ void sim_plan_print(const struct sim_plan *plan) {
   printf(
       "seed %llu: %u servers, %u ranks, %u runs of %u steps, window %u, %u threads, provider %s %s, state %s, memory "
       "%llu, grace "
-      "%llu ms%s\n",
+      "%llu ms%s%s\n",
       (unsigned long long)plan->seed, plan->n_servers, plan->world, plan->n_runs, plan->n_steps, plan->window,
       plan->threads, plan->provider, plan->rules, plan->has_state ? "kept" : "not kept",
       (unsigned long long)plan->memory_bytes, (unsigned long long)plan->resume_grace_ms,
-      plan->leaves_early ? ", leaves early" : "");
+      plan->leaves_early ? ", leaves early" : "", sim_plan_has_long_steps(plan) ? ", long steps" : "");
   for (uint32_t i = 0; i < plan->n_tensors; i++) {
     const struct sim_tensor_plan *tensor = &plan->tensors[i];
     printf("  tensor %s: %llu x %u, %u/256 of the rows, %s to %s, %s, op %d, codec %d, partitioner %d\n", tensor->name,

@@ -58,6 +58,7 @@ struct sim_plan {
   unsigned threads;
   uint64_t memory_bytes, resume_grace_ms;
   uint32_t n_runs;   /* of the job, one after the other, under one name */
+  uint64_t step_ns;  /* the most that a rank does between steps; in some seeds so long that servers take free places */
   bool leaves_early; /* ranks do not wait for each other at the end */
   bool has_state;    /* the coordinator keeps it */
   char provider[16], rules[96];
@@ -74,6 +75,8 @@ const char *sim_fault_name(enum sim_fault_kind kind);
 bool sim_fault_takes_server(enum sim_fault_kind kind);
 /* Whether the job must come to its end without an error. */
 bool sim_plan_survives(const struct sim_plan *plan);
+/* Jobs take so long that servers which come take free places in them. */
+bool sim_plan_has_long_steps(const struct sim_plan *plan);
 /* With how many servers the job may begin. */
 uint32_t sim_plan_min_servers(const struct sim_plan *plan);
 

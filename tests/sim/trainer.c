@@ -132,7 +132,7 @@ static void train(struct trainer *trainer) {
     sim_cluster.steps_seen += !trainer->failed;
     sim_cluster.steps_of[trainer->self->run] += !trainer->failed;
     sim_wake_all(&sim_cluster.steps_seen);
-    if (sim_chance(4)) sim_sleep(sim_random(2 * ZPS_NS_PER_MS)); /* forward and backward */
+    if (sim_chance(4) || sim_plan_has_long_steps(plan)) sim_sleep(sim_random(plan->step_ns)); /* forward and backward */
   }
 }
 
