@@ -116,6 +116,11 @@ static void tell_ranks(struct zps_members *members, const struct zps_member_job 
     if (job->ranks[r]->state == ZPS_RANK_IN) tell_rank(members, job, type, r);
 }
 
+bool zps_members_map_may(struct zps_member_job *job) {
+  if (!job->map.answered) job->map.answered = malloc(job->n_servers * sizeof *job->map.answered);
+  return job->map.answered;
+}
+
 /* In an epoch of its own, whatever became of the last one. */
 static bool begin(struct zps_members *members, struct zps_member_job *job, const struct zps_error *why) {
   struct zps_member_map *const map = &job->map;
@@ -126,8 +131,7 @@ static bool begin(struct zps_members *members, struct zps_member_job *job, const
   }
   if (!members->config.replays || n_left == 0) return false;
   zps_members_refill_end(members, job, why->text);
-  if (!map->answered) map->answered = malloc(job->n_servers * sizeof *map->answered);
-  if (!map->answered) return false;
+  if (!zps_members_map_may(job)) return false;
   memset(map->answered, 0, job->n_servers * sizeof *map->answered);
   job->epoch = ++members->epoch;
   if (!zps_member_map_is_open(job)) map->began_ns = 0;
@@ -152,8 +156,7 @@ bool zps_members_map_lost(struct zps_members *members, struct zps_member_job *jo
 
 static bool may_leave(struct zps_member_job *job) {
   if (!job->leaving) job->leaving = calloc(job->n_servers, sizeof(struct zps_member_server *));
-  if (!job->map.answered) job->map.answered = malloc(job->n_servers * sizeof *job->map.answered);
-  return job->leaving && job->map.answered;
+  return job->leaving && zps_members_map_may(job);
 }
 
 static void leave(struct zps_member_job *job, uint32_t position) {
@@ -199,37 +202,13 @@ bool zps_members_map_cut(struct zps_members *members, struct zps_member_job *job
   return begin_to_leave(members, job, why);
 }
 
-/* What ranks have said of the server before. */
-static void forget_suspicions(const struct zps_member_job *job, uint32_t position) {
-  for (uint32_t r = 0; job->suspicion.pairs && r < job->world; r++)
-    job->suspicion.pairs[(size_t)r * job->n_servers + position] = false;
-}
-
-void zps_members_map_joined(struct zps_members *members, struct zps_member_job *job) {
-  struct zps_error why;
-  char names[ZPS_LOST_SERVERS_SIZE] = "";
-  if (!job->map.answered) job->map.answered = malloc(job->n_servers * sizeof *job->map.answered);
-  if (!job->since) job->since = calloc(job->n_servers, sizeof *job->since);
-  if (!job->map.answered || !job->since) {
-    zps_members_refill_end(members, job, "the coordinator is out of memory");
-    return;
-  }
-  uint32_t n_free = 0;
-  for (uint32_t i = 0; i < job->n_servers; i++) {
-    if (zps_member_job_admits(job, i)) {
-      job->servers[i] = job->joiners[i].server;
-      job->joiners[i] = (struct zps_member_joiner){.server = NULL};
-      job->since[i] = members->epoch + 1;
-      forget_suspicions(job, i);
-      zps_text_add(names, sizeof names, "%s%s", names[0] ? ", " : "", job->servers[i]->name);
+bool zps_members_map_joined(struct zps_members *members, struct zps_member_job *job, const struct zps_error *why) {
+  if (!begin(members, job, why)) return false;
+  for (uint32_t i = 0; i < job->n_servers; i++)
+    if (job->since[i] == job->epoch)
       zps_log_info("job '%s': server '%s' takes place %u, and its %lu partitions", job->name, job->servers[i]->name, i,
                    count_parts(job, i));
-    }
-    n_free += !job->servers[i];
-  }
-  if (job->n_drained > n_free) job->n_drained = n_free;
-  zps_fail(&why, ZPS_ERR_SERVER_LOST, "job '%.60s': servers took free places: %.100s", job->name, names);
-  if (!begin(members, job, &why)) zps_members_job_fail(members, job->job_id, why.code, why.text);
+  return true;
 }
 
 /* Nobody has heard of a replay, so rounds are as they were. */

@@ -137,8 +137,10 @@ bool zps_members_map_lost(struct zps_members *members, struct zps_member_job *jo
                           const struct zps_member_server *server, const char *reason, const struct zps_error *why);
 /* All servers of the job that drain leave it: others take over. False: there is no memory for it. */
 bool zps_members_map_drained(struct zps_members *members, struct zps_member_job *job);
-/* All servers that join the job have answered: they take their places. */
-void zps_members_map_joined(struct zps_members *members, struct zps_member_job *job);
+/* Whether there is memory to begin it. */
+bool zps_members_map_may(struct zps_member_job *job);
+/* Servers have taken free places, with the next epoch. False: others may not take over. */
+bool zps_members_map_joined(struct zps_members *members, struct zps_member_job *job, const struct zps_error *why);
 /* Of the job's servers these leave it, by position, though they live: ranks cannot reach them. False: the job fails. */
 bool zps_members_map_cut(struct zps_members *members, struct zps_member_job *job, const bool *leaves,
                          const struct zps_error *why);

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/base/text.h"
 #include "server/coordinator/members_impl.h"
 
 #define ZPS_LOG_COMPONENT "members"
@@ -96,14 +97,46 @@ static uint64_t try_begin(struct zps_members *members, struct zps_member_job *jo
 
 /* ------------------------------------------------------------ all have answered */
 
+/* What ranks have said of the server before. */
+static void forget_suspicions(const struct zps_member_job *job, uint32_t position) {
+  for (uint32_t r = 0; job->suspicion.pairs && r < job->world; r++)
+    job->suspicion.pairs[(size_t)r * job->n_servers + position] = false;
+}
+
+static bool has_room(struct zps_member_job *job) {
+  if (zps_members_map_may(job) && !job->since) job->since = calloc(job->n_servers, sizeof *job->since);
+  return job->since && job->map.answered;
+}
+
+static void take_places(struct zps_members *members, struct zps_member_job *job) {
+  struct zps_error why;
+  char names[ZPS_LOST_SERVERS_SIZE] = "";
+  uint32_t n_free = 0;
+  for (uint32_t i = 0; i < job->n_servers; i++) {
+    if (zps_member_job_admits(job, i)) {
+      job->servers[i] = job->joiners[i].server;
+      job->joiners[i] = (struct zps_member_joiner){.server = NULL};
+      job->since[i] = members->epoch + 1;
+      forget_suspicions(job, i);
+      zps_text_add(names, sizeof names, "%s%s", names[0] ? ", " : "", job->servers[i]->name);
+    }
+    n_free += !job->servers[i];
+  }
+  if (job->n_drained > n_free) job->n_drained = n_free;
+  zps_fail(&why, ZPS_ERR_SERVER_LOST, "job '%.60s': servers took free places: %.100s", job->name, names);
+  if (!zps_members_map_joined(members, job, &why)) zps_members_job_fail(members, job->job_id, why.code, why.text);
+}
+
 static void try_end(struct zps_members *members, struct zps_member_job *job) {
   struct zps_error why;
   for (uint32_t i = 0; i < job->n_servers; i++)
     if (zps_member_job_admits(job, i) && job->joiners[i].n_pending > 0) return;
   if (zps_members_cannot_move(members, job, &why))
     zps_members_refill_end(members, job, why.text);
+  else if (!has_room(job))
+    zps_members_refill_end(members, job, "the coordinator is out of memory");
   else
-    zps_members_map_joined(members, job);
+    take_places(members, job);
 }
 
 uint64_t zps_members_refill_tick(struct zps_members *members, struct zps_member_job *job, uint64_t now_ns) {
