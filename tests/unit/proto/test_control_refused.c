@@ -250,7 +250,18 @@ static void test_sentences(void **state) {
        "member '[0]' is 1024, want 0 to 1023"},
       {"job.suspect", "{\"job_id\": \"0x5\", \"servers\": [1, 0], \"why\": \"reset\"}",
        "member 'servers' has 0 after 1, want ascending positions"},
-      {"job.map", "{\"job_id\": \"0x5\", \"epoch\": 1, \"lost\": []}", "member 'lost' has 0 elements, want 1 to 1024"},
+      {"job.map", "{\"job_id\": \"0x5\", \"epoch\": 1, \"lost\": []}",
+       "member 'lost' is empty, and there is no 'joined': one must name servers"},
+      {"job.map",
+       "{\"job_id\": \"0x5\", \"epoch\": 1, \"lost\": [], \"joined\": [{\"position\": 1, \"since\": 0, \"name\": "
+       "\"a\", "
+       "\"address\": \"01\"}]}",
+       "member 'since' is 0, want 1 to 4294967295"},
+      {"job.map",
+       "{\"job_id\": \"0x5\", \"epoch\": 1, \"lost\": [], \"joined\": [{\"position\": 1, \"since\": 1, \"name\": "
+       "\"a\", "
+       "\"address\": \"01\"}, {\"position\": 1, \"since\": 1, \"name\": \"a\", \"address\": \"01\"}]}",
+       "member 'joined' has position 1 after 1, want ascending positions"},
       {"job.map", "{\"job_id\": \"0x5\", \"epoch\": 1, \"lost\": [1024]}", "member '[0]' is 1024, want 0 to 1023"},
       {"job.map", "{\"job_id\": \"0x5\", \"epoch\": 1, \"lost\": [2, 2]}",
        "member 'lost' has 2 after 2, want ascending positions"},
