@@ -41,12 +41,15 @@ zps_err_t zps_control_news_read(const zps_json *row, struct zps_tensor_news *new
   return err ? err : zps_control_tally_read(row, &news->growth, error);
 }
 
-zps_json *zps_control_stats_write(uint64_t job_id, zps_json *rows) {
-  return zps_json_set(zps_control_job_id_write(job_id), "tensors", rows);
+zps_json *zps_control_stats_write(uint64_t job_id, uint64_t kept_bytes, zps_json *rows) {
+  zps_json *const params = zps_json_set(zps_control_job_id_write(job_id), "tensors", rows);
+  return kept_bytes ? zps_json_set_u64(params, "kept_bytes", kept_bytes) : params;
 }
 
-zps_err_t zps_control_stats_read(const zps_json *params, uint64_t *job_id_p, const zps_json **rows_p,
-                                 struct zps_error *error) {
-  const zps_err_t err = zps_control_job_id_read(params, job_id_p, error);
-  return err ? err : zps_json_get_array(params, "tensors", rows_p, error);
+zps_err_t zps_control_stats_read(const zps_json *params, struct zps_rank_news *news, struct zps_error *error) {
+  *news = (struct zps_rank_news){.rows = NULL};
+  zps_err_t err = zps_control_job_id_read(params, &news->job_id, error);
+  if (!err && zps_json_get(params, "kept_bytes"))
+    err = zps_json_get_u64(params, "kept_bytes", 1, 1ull << 53, &news->kept_bytes, error);
+  return err ? err : zps_json_get_array(params, "tensors", &news->rows, error);
 }

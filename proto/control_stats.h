@@ -22,9 +22,14 @@ zps_json *zps_control_news_append(zps_json *rows, const struct zps_tensor_news *
 zps_err_t zps_control_news_read(const zps_json *row, struct zps_tensor_news *news,
                                 struct zps_error *error) ZPS_MUSTCHECK;
 
+struct zps_rank_news {
+  uint64_t job_id;
+  uint64_t kept_bytes;  /* registered memory in which the rank keeps pushes, in case a server is lost */
+  const zps_json *rows; /* of tensors */
+};
 /* `rows` is consumed; that of zps_control_stats_read() is borrowed from `params`. */
-zps_json *zps_control_stats_write(uint64_t job_id, zps_json *rows);
-zps_err_t zps_control_stats_read(const zps_json *params, uint64_t *job_id_p, const zps_json **rows_p,
+zps_json *zps_control_stats_write(uint64_t job_id, uint64_t kept_bytes, zps_json *rows);
+zps_err_t zps_control_stats_read(const zps_json *params, struct zps_rank_news *news,
                                  struct zps_error *error) ZPS_MUSTCHECK;
 
 #endif

@@ -215,15 +215,14 @@ static zps_err_t job_stats(struct zps_coordinator_conn *conn, const zps_json *pa
                            struct zps_error *error) {
   (void)request;
   const uint64_t now_ns = zps_clock_ns();
-  const zps_json *rows = NULL;
-  uint64_t job_id = 0;
-  zps_err_t err = zps_control_stats_read(params, &job_id, &rows, error);
-  for (size_t i = 0; !err && i < zps_json_array_len(rows); i++) {
+  struct zps_rank_news rank;
+  zps_err_t err = zps_control_stats_read(params, &rank, error);
+  for (size_t i = 0; !err && i < zps_json_array_len(rank.rows); i++) {
     struct zps_tensor_news news;
-    err = zps_control_news_read(zps_json_at(rows, i), &news, error);
-    if (!err) err = zps_members_tally(&conn->client, job_id, news.tensor, news.done, &news.growth, now_ns, error);
+    err = zps_control_news_read(zps_json_at(rank.rows, i), &news, error);
+    if (!err) err = zps_members_tally(&conn->client, rank.job_id, news.tensor, news.done, &news.growth, now_ns, error);
   }
-  return err;
+  return err ? err : zps_members_kept(&conn->client, rank.job_id, rank.kept_bytes, error);
 }
 
 static zps_err_t tensor_register(struct zps_coordinator_conn *conn, const zps_json *params,

@@ -20,6 +20,12 @@ zps_err_t zps_members_tally(struct zps_member_client *client, uint64_t job_id, u
   return ZPS_OK;
 }
 
+zps_err_t zps_members_kept(struct zps_member_client *client, uint64_t job_id, uint64_t bytes, struct zps_error *error) {
+  const zps_err_t err = zps_members_running(client->job, job_id, error);
+  if (!err) client->job->ranks[client->rank]->kept_bytes = bytes;
+  return err;
+}
+
 struct zps_tally zps_member_job_tally(const struct zps_member_job *job) {
   struct zps_tally sum = {0};
   uint64_t rounds = 0;

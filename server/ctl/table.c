@@ -174,6 +174,7 @@ static const struct view views[] = {
       {"bytes_out", "OUT", BYTES},
       {"bytes_in", "IN", BYTES},
       {"shared_out", "SHARED", BYTES},
+      {"kept_bytes", "KEPT", BYTES},
       {"round_ms", "ROUND/ms", RATE},
       {"wait_ms", "WAIT/ms", RATE},
       {"told_s", "TOLD/s", RATE}}},

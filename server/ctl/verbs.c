@@ -169,6 +169,8 @@ static const struct {
     {"stats", "tensors", "bytes_in", "bytes that ranks received"},
     {"stats", "ranks", "bytes_in", "bytes that it received"},
     {"stats", NULL, "shared_out", "bytes that it gave other ranks of its host in memory"},
+    {"stats", "ranks", "kept_bytes",
+     "of its pushes, in registered memory, in case a server is lost (ZENPS_REPLAY_MEMORY)"},
     {"stats", NULL, "saved", "times the bytes, also those in memory that ranks share, that a dense ring would move"},
     {"stats", NULL, "round_ms", "milliseconds from zenps_allreduce() to the result, on average"},
     {"stats", NULL, "encode_ms", "of these, until the first push is announced; phases overlap"},

@@ -71,6 +71,16 @@ done
 is "each rank has told of rounds of its own" "$(awk '$2 > 0 { print $1 }' "$scratch/ranks" | sort -n | tr '\n' ' ')" "0 1 2 3 "
 end
 
+# How much of their pushes ranks keep, in case a server is lost: what is sent inline takes none.
+kept() { look ranks "job=$1" kept_bytes rounds | awk '$2 > 3 { n++; if ($1 > 0) k++; if ($1 > 4194304) much++ } END { print n + 0, k + 0, much + 0 }'; }
+keep() { [ "$(kept "$1")" = "$2" ]; }
+ZENPS_REPLAY_MEMORY=4M run kept --rows 200000 --density 0.2 --steps 1000000
+ok "each rank tells how much it keeps, within its limit" until_true keep kept "$ranks $ranks 0"
+end
+ZENPS_REPLAY_MEMORY=0 run forgotten --rows 200000 --density 0.2 --steps 1000000
+ok "or that it keeps nothing" until_true keep forgotten "$ranks 0 0"
+end
+
 # Ranks report, when they leave the job, the counts that they did not report while it ran. zenps-perf has some rounds
 # beside its steps.
 export ZENPS_TELEMETRY=1h

@@ -225,20 +225,19 @@ static zps_err_t job_steps(const zps_json *body, zps_json **written_p, struct zp
 }
 
 static zps_err_t job_stats(const zps_json *body, zps_json **written_p, struct zps_error *error) {
-  const zps_json *rows;
-  uint64_t id;
-  zps_err_t err = zps_control_stats_read(body, &id, &rows, error);
+  struct zps_rank_news rank;
+  zps_err_t err = zps_control_stats_read(body, &rank, error);
   if (err) return err;
   zps_json *written = zps_json_array();
-  for (size_t i = 0; i < zps_json_array_len(rows) && !err; i++) {
+  for (size_t i = 0; i < zps_json_array_len(rank.rows) && !err; i++) {
     struct zps_tensor_news news;
-    err = zps_control_news_read(zps_json_at(rows, i), &news, error);
+    err = zps_control_news_read(zps_json_at(rank.rows, i), &news, error);
     if (!err) written = zps_control_news_append(written, &news);
   }
   if (err)
     zps_json_unref(written);
   else
-    *written_p = zps_control_stats_write(id, written);
+    *written_p = zps_control_stats_write(rank.job_id, rank.kept_bytes, written);
   return err;
 }
 

@@ -185,7 +185,7 @@ static zps_err_t job_open(struct zenps_job *job, const struct zps_last_place *la
     zps_worker_device_stop(job->device);
     return err;
   }
-  zps_replay_init(&job->rounds, ZPS_REPLAY_BYTES_DEFAULT, ZPS_REPLAY_GRACE_NS);
+  zps_replay_init(&job->rounds, job->options.replay_memory_bytes, ZPS_REPLAY_GRACE_NS);
   job->rounds.replay.mapped = zps_worker_mapped;
   job->rounds.replay.held = zps_worker_held;
   job->rounds.replay.ctx = job;

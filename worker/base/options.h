@@ -21,11 +21,12 @@ struct zps_worker_options {
   uint64_t local_world; /* ranks on this host: they share its cores */
   uint64_t threads;
   uint64_t join_timeout_ms, round_timeout_ms;
-  uint64_t telemetry_ms;       /* between reports of rounds to the coordinator; 0: none */
-  uint64_t memory_limit_bytes; /* of registered buffers */
-  bool shared_memory;          /* with other ranks of this host */
-  int codec;                   /* of tensors that name none: enum zps_codec_policy, less 1 */
-  int values;                  /* likewise: enum zps_value_codec, less 1 */
+  uint64_t telemetry_ms;        /* between reports of rounds to the coordinator; 0: none */
+  uint64_t memory_limit_bytes;  /* of registered buffers */
+  uint64_t replay_memory_bytes; /* of them, for pushes that are kept in case a server is lost */
+  bool shared_memory;           /* with other ranks of this host */
+  int codec;                    /* of tensors that name none: enum zps_codec_policy, less 1 */
+  int values;                   /* likewise: enum zps_value_codec, less 1 */
   int log_level;
   zenps_log_fn log;
   void *log_ctx;

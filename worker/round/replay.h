@@ -22,6 +22,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include <stdatomic.h>
+
 #include "common/base/clock.h"
 #include "common/base/err.h"
 
@@ -31,8 +33,6 @@ struct zps_round;
 struct zps_round_tensor;
 struct zps_rounds;
 
-/* Kept pushes, of all tensors of a job, at most. */
-#define ZPS_REPLAY_BYTES_DEFAULT (256ull << 20)
 /* How long the fabric's loss of a server waits for the coordinator's word: longer than a coordinator that has started
  * again waits for its servers (coordinator.restart_grace). */
 #define ZPS_REPLAY_GRACE_NS (40 * ZPS_NS_PER_S)
@@ -43,7 +43,8 @@ struct zps_replay {
   bool is_said;      /* the coordinator was told which steps are not finished */
   bool has_given_up; /* a lost server is still on the map, and rounds that need it fail */
   uint64_t lost_ns;  /* when the fabric lost a server that the coordinator has not taken off the map; 0: none */
-  uint64_t grace_ns, limit_bytes, kept_bytes;
+  uint64_t grace_ns, limit_bytes;      /* limit_bytes: of kept pushes, of all tensors of the job */
+  atomic_uint_least64_t kept_bytes;    /* also read by other threads */
   struct zps_round *kept, **kept_tail; /* the oldest first */
   /* Tells the coordinator; `steps` is the caller's. */
   void (*mapped)(void *ctx, const struct zps_job_steps *steps);

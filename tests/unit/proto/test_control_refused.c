@@ -74,6 +74,7 @@ static const char *const optional[] = {
     "job.join rack",
     "job.close reason",
     "job.stats tensors.*",
+    "job.stats kept_bytes",
     "tensor.register codec",
     "tensor.register values",
     "tensor.register block_bits",

@@ -102,6 +102,7 @@ static void test_defaults(void **state) {
   assert_int_equal(options.round_timeout_ms, 60000);
   assert_true(options.threads >= 1);
   assert_int_equal(options.memory_limit_bytes, zps_machine_memory_bytes() / 2);
+  assert_int_equal(options.replay_memory_bytes, 256 << 20);
   assert_int_equal(options.log_level, 1);
   zps_worker_options_fini(&options);
 }
