@@ -6,6 +6,7 @@
 #include "common/control/addresses.h"
 #include "server/ctl/ctl.h"
 #include "server/ctl/plan.h"
+#include "server/ctl/state.h"
 
 #define ZPS_LOG_COMPONENT "zenpsctl"
 #include "common/base/log.h"
@@ -75,7 +76,8 @@ static const struct zps_opt_table table = {
     .summary = "look at a zenps coordinator, its servers and jobs, and drain servers",
     .args = "COMMAND",
     .description =
-        "Options may stand before or behind the command; those of plan stand behind it, and it comes first.\n"
+        "Options may stand before or behind the command; those of plan and state stand behind these, which come "
+        "first.\n"
         "Ctrl-C ends --watch as any command, with the status 130 in a shell.",
     .opts = opts,
     .config_size = sizeof(struct zps_ctl_options),
@@ -133,11 +135,13 @@ static enum zps_exit run(const struct zps_ctl_options *options, const struct zps
   return takes_name ? zps_ctl_drain(options, verb, rest->argv[1], error) : zps_ctl_ask(options, verb, error);
 }
 
-static enum zps_exit plan(int argc, char **argv) {
+/* A command that asks no coordinator, and has options of its own. */
+static enum zps_exit run_apart(zps_err_t (*run_it)(int argc, char **argv, FILE *out, struct zps_error *error), int argc,
+                               char **argv) {
   struct zps_error error;
-  const zps_err_t err = zps_ctl_plan_run(argc, argv, stdout, &error);
+  const zps_err_t err = run_it(argc, argv, stdout, &error);
   if (!err) return ZPS_EXIT_OK;
-  fprintf(stderr, "zenpsctl plan: %s\n", error.text);
+  fprintf(stderr, "zenpsctl %s: %s\n", argv[0], error.text);
   return err == ZPS_ERR_INVALID ? ZPS_EXIT_USAGE : ZPS_EXIT_FAILED;
 }
 
@@ -152,7 +156,8 @@ int main(int argc, char **argv) {
     if (strcmp(argv[i], "--watch") == 0) argv[i] = watch;
     if (strcmp(argv[i], "--wait") == 0) argv[i] = wait;
   }
-  if (argc > 1 && strcmp(argv[1], "plan") == 0) return plan(argc - 1, argv + 1);
+  if (argc > 1 && strcmp(argv[1], "plan") == 0) return run_apart(zps_ctl_plan_run, argc - 1, argv + 1);
+  if (argc > 1 && strcmp(argv[1], "state") == 0) return run_apart(zps_ctl_state_run, argc - 1, argv + 1);
   if (zps_config_load(&table, argc, argv, NULL, &options, &rest, &error)) {
     fprintf(stderr, "zenpsctl: %s\n", error.text);
     return ZPS_EXIT_USAGE;

@@ -5,6 +5,7 @@
 #include "common/base/near.h"
 #include "server/ctl/ctl.h"
 #include "server/ctl/plan.h"
+#include "server/ctl/state.h"
 #include "server/ctl/table.h"
 
 static const struct zps_ctl_verb verbs[] = {
@@ -73,6 +74,9 @@ static const struct zps_ctl_verb verbs[] = {
      .examples = {"zenpsctl version"}},
     {.name = "plan",
      .summary = "what each scheme would cost on a cluster; asks nobody, has options of its own",
+     .about = ""},
+    {.name = "state",
+     .summary = "whether a coordinator's journal is whole; asks nobody, has options of its own",
      .about = ""},
     {.name = "help", .summary = "this list, or with a command behind it that command's help", .about = ""},
 };
@@ -280,6 +284,10 @@ zps_err_t zps_ctl_help(const char *command, struct zps_error *error) {
   if (strcmp(command, "plan") == 0) {
     static char plan[] = "plan", help[] = "--help", *argv[] = {plan, help, NULL};
     return zps_ctl_plan_run(2, argv, stdout, error);
+  }
+  if (strcmp(command, "state") == 0) {
+    static char state[] = "state", help[] = "--help", *argv[] = {state, help, NULL};
+    return zps_ctl_state_run(2, argv, stdout, error);
   }
   print_verb(verb);
   return ZPS_OK;

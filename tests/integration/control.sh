@@ -104,14 +104,14 @@ is "a mistyped verb: status 2" $? 2
 said "and what was meant" "no command 'stauts': did you mean 'status'\?"
 ctl status gizmos >"$scratch/out" 2>&1
 is "a word too many: status 2" $? 2
-for wrong in "--all status" "--internal jobs" "--timeout=0 status" "-o json plan" "help stauts"; do
+for wrong in "--all status" "--internal jobs" "--timeout=0 status" "-o json plan" "-o json state" "help stauts"; do
   ctl $wrong >"$scratch/out" 2>&1
   is "$wrong: status 2" $? 2
 done
 ok "help" zenpsctl help
 said "lists the commands" '^  tensors  +tensors of all jobs'
 said "and the options" '^  -e, --endpoint=ADDRESS'
-for verb in status members jobs tensors stats version plan; do
+for verb in status members jobs tensors stats version plan state; do
   ok "$verb --help" zenpsctl "$verb" --help
   said "names the command" "^Usage: zenpsctl .*$verb"
   cp "$scratch/out" "$scratch/help"

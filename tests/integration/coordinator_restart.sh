@@ -161,7 +161,19 @@ refused "another cluster's state" "of cluster 'zenps', and this coordinator of c
 cp "$state/journal" "$scratch/journal"
 printf 'X' | dd of="$state/journal" bs=1 seek=30 conv=notrunc 2>/dev/null
 refused "a damaged record" 'the record at byte 0 \(number 0\) is damaged'
+zenpsctl state check "$state" >"$scratch/out" 2>&1
+is "zenpsctl state check says so: status 1" $? 1
+said "with the byte" 'zenpsctl state: the record at byte 0 \(number 0\) is damaged, and [1-9][0-9]* whole ones follow from byte [1-9]'
 cp "$scratch/journal" "$state/journal"
+ok "of a whole one it says what is in it" zenpsctl state check "$state"
+said "by kind" "journal: whole, $(stat -c %s "$state/journal") bytes, [0-9]+ records: .*[1-9] server"
+ok "as JSON, too" eval 'zenpsctl state check "$state" --json | grep -q "\"state\": \"whole\""'
+zenpsctl state check "$scratch/none" >"$scratch/out" 2>&1
+is "where there is none: status 1" $? 1
+said "by name" 'none/journal: cannot open it: No such file'
+zenpsctl state repair "$state" >"$scratch/out" 2>&1
+is "nothing mends one: status 2" $? 2
+said "and what there is" "there is no 'repair': zenpsctl state check FOLDER"
 refused "a folder that cannot be made" 'cannot make the folder for the state' --coordinator-state-dir=/proc/none/state
 if unshare -m true 2>/dev/null; then
   read_only() { # ARGUMENT...: where the folder is on a disk that takes no writes
@@ -174,6 +186,8 @@ else
   skip "a folder that cannot be written to" "this user cannot mount"
 fi
 printf '0123456789abcdef 12 {"what' >>"$state/journal"
+ok "a torn tail can be started from" zenpsctl state check "$state"
+said "and is cut off then" 'a torn tail of 26 bytes, from byte [0-9]+ on, is cut off at the next start'
 again
 ok "a torn tail is cut off" until_true logged c 'a torn tail of 26 bytes is cut off'
 ok "and everybody is back" until_true both

@@ -1,0 +1,178 @@
+#include "server/ctl/state.h"
+
+#include <errno.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/base/config.h"
+#include "common/base/exit.h"
+#include "common/control/json.h"
+#include "server/state/journal.h"
+
+#define KINDS_MAX 32u
+
+struct options {
+  bool json;
+};
+
+static const struct zps_opt opts[] = {
+    {.name = "json",
+     .type = ZPS_OPT_BOOL,
+     .offset = offsetof(struct options, json),
+     .flags = ZPS_OPT_NO_FILE | ZPS_OPT_NO_ENV,
+     .help = "print JSON"},
+    {0},
+};
+
+static const struct zps_opt_table table = {
+    .program = "zenpsctl state",
+    .summary = "say what a coordinator's journal holds, and whether it is whole",
+    .args = "check FOLDER",
+    .description =
+        "FOLDER is what coordinator.state_dir names; nothing in it is changed. The status is 0 where a coordinator can "
+        "start from the journal: it is whole, or has a torn tail, which nobody was told of, and which the start cuts "
+        "off; of a coordinator that runs, what it is writing just now looks like one. Else it is 1: there is no "
+        "journal, or a record in it is damaged. There is no command that mends one: what the record said was told to "
+        "servers and ranks, and without it sums could be wrong. Move the folder away to begin anew, without its jobs.",
+    .opts = opts,
+    .config_size = sizeof(struct options),
+    .min_args = 2,
+    .max_args = 2,
+    .exits = ZPS_EXITS_LOCAL,
+};
+
+/* ------------------------------------------------------------ records by kind */
+
+struct kinds {
+  unsigned n;
+  struct {
+    char name[32];
+    uint64_t count;
+  } of[KINDS_MAX];
+};
+
+static zps_err_t count(void *ctx, const char *text, size_t len) {
+  struct kinds *kinds = ctx;
+  const char *what = "";
+  zps_json *record = NULL;
+  if (zps_json_parse(text, len, &record, NULL) || zps_json_get_str(record, "what", &what, NULL)) what = "?";
+  unsigned i = 0;
+  while (i < kinds->n && strcmp(kinds->of[i].name, what) != 0) i++;
+  if (i == kinds->n && i < KINDS_MAX) snprintf(kinds->of[kinds->n++].name, sizeof kinds->of[0].name, "%s", what);
+  if (i < KINDS_MAX) kinds->of[i].count++;
+  zps_json_unref(record);
+  return ZPS_OK;
+}
+
+/* ------------------------------------------------------------ the file */
+
+static zps_err_t read_journal(const char *path, char **data_p, size_t *len_p, struct zps_error *error) {
+  FILE *const in = fopen(path, "rbe");
+  size_t cap = 1 << 16, len = 0;
+  char *data = malloc(cap);
+  if (!in || !data) {
+    const zps_err_t err = zps_fail_errno(error, ZPS_ERR_IO, errno, "%.400s: cannot open it", path);
+    if (in) fclose(in);
+    free(data);
+    return err;
+  }
+  for (size_t n; (n = fread(data + len, 1, cap - len - 1, in)) > 0;) {
+    len += n;
+    if (cap - len > 1) continue;
+    char *const grown = realloc(data, 2 * cap);
+    if (!grown) break;
+    data = grown;
+    cap *= 2;
+  }
+  const bool is_whole = feof(in) && !ferror(in);
+  fclose(in);
+  if (!is_whole) {
+    free(data);
+    return zps_fail(error, ZPS_ERR_IO, "%.400s: cannot read it", path);
+  }
+  *data_p = data;
+  *len_p = len;
+  return ZPS_OK;
+}
+
+/* ------------------------------------------------------------ what is told */
+
+static const char *name_of(const struct zps_journal_scan *scan, size_t len) {
+  return scan->damaged ? "damaged" : scan->whole < len ? "torn" : "whole";
+}
+
+static zps_json *report(const char *path, size_t len, const struct zps_journal_scan *scan, const struct kinds *kinds) {
+  zps_json *by_kind = zps_json_object();
+  for (unsigned i = 0; i < kinds->n; i++) by_kind = zps_json_set_u64(by_kind, kinds->of[i].name, kinds->of[i].count);
+  zps_json *row = zps_json_set_str(zps_json_object(), "journal", path);
+  row = zps_json_set_str(row, "state", name_of(scan, len));
+  row = zps_json_set_u64(row, "bytes", len);
+  row = zps_json_set_u64(row, "whole_bytes", scan->whole);
+  row = zps_json_set_u64(row, "records", scan->n_records);
+  row = zps_json_set_u64(row, "records_behind", scan->damaged ? scan->n_after : 0);
+  return zps_json_set(row, "kinds", by_kind);
+}
+
+static void print(FILE *out, const char *path, size_t len, const struct zps_journal_scan *scan,
+                  const struct kinds *kinds) {
+  fprintf(out, "%s: %s, %zu bytes, %llu records", path, name_of(scan, len), len, (unsigned long long)scan->n_records);
+  for (unsigned i = 0; i < kinds->n; i++)
+    fprintf(out, "%s%llu %s", i ? ", " : ": ", (unsigned long long)kinds->of[i].count, kinds->of[i].name);
+  fprintf(out, "\n");
+  if (!scan->damaged && scan->whole < len)
+    fprintf(out, "a torn tail of %zu bytes, from byte %zu on, is cut off at the next start\n", len - scan->whole,
+            scan->whole);
+}
+
+static zps_err_t tell(const struct options *options, FILE *out, const char *path, size_t len,
+                      const struct zps_journal_scan *scan, const struct kinds *kinds, struct zps_error *error) {
+  if (options->json) {
+    zps_json *const row = report(path, len, scan, kinds);
+    char *const text = row ? zps_json_dump_pretty(row) : NULL;
+    zps_json_unref(row);
+    if (!text) return zps_fail(error, ZPS_ERR_NOMEM, "no memory for the report");
+    fprintf(out, "%s\n", text);
+    free(text);
+  } else {
+    print(out, path, len, scan, kinds);
+  }
+  if (fflush(out) != 0 || ferror(out)) return zps_fail_errno(error, ZPS_ERR_IO, errno, "cannot print the report");
+  return ZPS_OK;
+}
+
+static zps_err_t check(const struct options *options, const char *folder, FILE *out, struct zps_error *error) {
+  char path[4096], *data = NULL;
+  size_t len = 0;
+  struct kinds kinds = {.n = 0};
+  struct zps_journal_scan scan;
+  if (snprintf(path, sizeof path, "%s/journal", folder) >= (int)sizeof path)
+    return zps_fail(error, ZPS_ERR_INVALID, "the path of the folder is too long");
+  zps_err_t err = read_journal(path, &data, &len, error);
+  if (err) return err;
+  err = zps_journal_scan(data, len, count, &kinds, &scan);
+  if (err) err = zps_fail(error, err, "%.400s: no memory to look through it", path);
+  if (!err) err = tell(options, out, path, len, &scan, &kinds, error);
+  if (!err && scan.damaged)
+    err = zps_fail(error, ZPS_ERR_IO,
+                   "the record at byte %zu (number %llu) is damaged, and %llu whole ones follow from byte %zu on: no "
+                   "coordinator starts from this journal",
+                   scan.whole, (unsigned long long)scan.n_records, (unsigned long long)scan.n_after, scan.next);
+  free(data);
+  return err;
+}
+
+zps_err_t zps_ctl_state_run(int argc, char **argv, FILE *out, struct zps_error *error) {
+  struct options options;
+  struct zps_config_rest rest;
+  zps_err_t err = zps_config_load(&table, argc, argv, NULL, &options, &rest, error);
+  if (err) return err;
+  if (!rest.exit_now && strcmp(rest.argv[0], "check") != 0)
+    err = zps_fail(error, ZPS_ERR_INVALID, "there is no '%.80s': zenpsctl state check FOLDER", rest.argv[0]);
+  else if (!rest.exit_now)
+    err = check(&options, rest.argv[1], out, error);
+  zps_config_fini(&table, &options);
+  return err;
+}
