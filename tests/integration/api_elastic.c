@@ -86,6 +86,7 @@ static void act(struct trainer *trainer) {
     kill((pid_t)stopped, SIGCONT);
   if (trainer->acted || trainer->generation.world != trainer->plan->worlds[0] || trainer->step < STEPS_EACH) return;
   trainer->acted = true;
+  rank_await(trainer->rank, MAIN, STEPS_EACH); /* process 0 has this step's sum, too; so those that are late come now */
   if (act == DIES) kill(getpid(), SIGKILL);
   if (act != STOPS) return;
   atomic_store(&trainer->rank->words[PID], (unsigned)getpid());
