@@ -86,6 +86,21 @@ static uint64_t on_one_of_two(void) {
   return job_id;
 }
 
+/* The server has answered all that it was asked; the next tick follows. */
+static void opens_all(unsigned client) {
+  members_opened(client, the_job()->job_id, ZPS_OK);
+  opened(client, 0, ZPS_OK);
+  pass(0);
+}
+
+/* And the job goes on, with it and a. */
+static void takes_its_place(unsigned client) {
+  opens_all(client);
+  answer(A);
+  answer(client);
+  all_mapped();
+}
+
 /* c has come, and is asked, as `times` say it was. */
 static void asked(unsigned client, unsigned times) {
   pass(6);
@@ -141,9 +156,7 @@ static void test_it_is_not_the_one_that_was_out_of_reach(void **state) {
   const struct zps_job_suspects suspects = {.job_id = job_id, .n_servers = 1, .servers = &position, .why = "cut"};
   server(C, "c");
   asked(C, 1);
-  members_opened(C, job_id, ZPS_OK);
-  opened(C, 0, ZPS_OK);
-  pass(0);
+  opens_all(C);
   const uint32_t epoch = the_job()->epoch;
   answer(A);
   assert_int_equal(zps_members_suspect(&rig.clients[R0], &suspects, &rig.error), ZPS_OK);
@@ -162,15 +175,13 @@ static void test_it_is_not_the_one_that_was_out_of_reach(void **state) {
 static void test_two_at_once(void **state) {
   (void)state;
   const struct members_seen *seen = NULL;
-  const uint64_t job_id = on_one_of_two();
+  on_one_of_two();
   server(C, "c");
   pass(3);
   server(D, "d");
   asked(C, 1);
   assert_int_equal(told(ZPS_ACT_JOB_OPEN, D), 0); /* no place is left */
-  members_opened(C, job_id, ZPS_OK);
-  opened(C, 0, ZPS_OK);
-  pass(0);
+  opens_all(C);
   zps_members_client_lost(rig.members, &rig.clients[A], "gone");
   answer(C);
   all_mapped();
@@ -272,9 +283,7 @@ static void test_jobs_that_take_none_in(void **state) {
   assert_int_equal(zps_members_held(&rig.clients[R0], job_id, "", &rig.error), ZPS_OK);
   asked(C, 1);
   assert_int_equal(zps_members_held(&rig.clients[R0], job_id, "its pushes are large", &rig.error), ZPS_OK);
-  members_opened(C, job_id, ZPS_OK);
-  opened(C, 0, ZPS_OK);
-  pass(0);
+  opens_all(C);
   check_sent_away(1);
 }
 
@@ -282,15 +291,10 @@ static void test_jobs_that_take_none_in(void **state) {
 static void test_one_that_had_drained(void **state) {
   (void)state;
   const struct zps_member_server *at = NULL;
-  const uint64_t job_id = on_one_of_two();
+  on_one_of_two();
   server(C, "c");
   asked(C, 1);
-  members_opened(C, job_id, ZPS_OK);
-  opened(C, 0, ZPS_OK);
-  pass(0);
-  answer(A);
-  answer(C);
-  all_mapped();
+  takes_its_place(C);
   assert_int_equal(zps_members_drain_named(rig.members, "c", &at, &rig.error), ZPS_OK);
   answer(A);
   answer(C);
@@ -300,9 +304,7 @@ static void test_one_that_had_drained(void **state) {
   asked(C, 1);
   assert_int_equal(zps_members_undrain_named(rig.members, "c", &at, &rig.error), ZPS_OK);
   asked(C, 2);
-  members_opened(C, job_id, ZPS_OK);
-  opened(C, 0, ZPS_OK);
-  pass(0);
+  opens_all(C);
   assert_int_equal(the_job()->n_drained, 0);
   assert_true(the_job()->since[1] == the_job()->epoch);
 }
@@ -316,12 +318,7 @@ static void test_one_that_was_cut_off(void **state) {
   const struct zps_job_suspects suspects = {.job_id = job_id, .n_servers = 1, .servers = &position, .why = "cut"};
   server(C, "c");
   asked(C, 1);
-  members_opened(C, job_id, ZPS_OK);
-  opened(C, 0, ZPS_OK);
-  pass(0);
-  answer(A);
-  answer(C);
-  all_mapped();
+  takes_its_place(C);
   assert_int_equal(zps_members_suspect(&rig.clients[R0], &suspects, &rig.error), ZPS_OK);
   pass(0);
   pass(1);
@@ -334,12 +331,7 @@ static void test_one_that_was_cut_off(void **state) {
   asked(C, 1);
   server(D, "d");
   asked(D, 1);
-  members_opened(D, job_id, ZPS_OK);
-  opened(D, 0, ZPS_OK);
-  pass(0);
-  answer(A);
-  answer(D);
-  all_mapped();
+  takes_its_place(D);
   pass(1);
   pass(1);
   assert_true(zps_member_job_holds(the_job(), rig.clients[D].server));
