@@ -36,8 +36,8 @@ static bool any_pair(const struct zps_member_job *job) {
 
 /* Else the rank speaks of the server that had the place before. */
 static bool knows(const struct zps_member_job *job, uint32_t rank, uint32_t position) {
-  const bool is_new = zps_member_map_is_open(job) && job->since && job->since[position] == job->epoch;
-  return !is_new || job->ranks[rank]->mapped_epoch == job->epoch;
+  const bool is_new = zps_member_map_is_open(job) && job->since;
+  return !is_new || job->ranks[rank]->mapped_epoch >= job->since[position];
 }
 
 zps_err_t zps_members_suspect(struct zps_member_client *client, const struct zps_job_suspects *suspects,

@@ -337,10 +337,34 @@ static void test_one_that_was_cut_off(void **state) {
   assert_true(zps_member_job_holds(the_job(), rig.clients[D].server));
 }
 
+/* Nor does that change when the map begins anew meanwhile, since another server is lost. */
+static void test_nor_when_another_is_lost(void **state) {
+  (void)state;
+  uint32_t position = 1;
+  const uint64_t job_id = on_one_of_two();
+  const struct zps_job_suspects suspects = {.job_id = job_id, .n_servers = 1, .servers = &position, .why = "cut"};
+  server(C, "c");
+  asked(C, 1);
+  opens_all(C);
+  zps_members_client_lost(rig.members, &rig.clients[A], "gone");
+  assert_true(the_job()->since[1] < the_job()->epoch);
+  assert_int_equal(zps_members_suspect(&rig.clients[R0], &suspects, &rig.error), ZPS_OK); /* of b */
+  pass(1);
+  pass(1);
+  assert_true(the_job()->state == ZPS_JOB_RUNNING && zps_member_job_holds(the_job(), rig.clients[C].server));
+  answer(C);
+  all_mapped();
+  assert_int_equal(zps_members_suspect(&rig.clients[R0], &suspects, &rig.error), ZPS_OK); /* of c, its last server */
+  pass(1);
+  pass(1);
+  assert_int_equal(the_job()->state, ZPS_JOB_CLOSING);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       MEMBERS_CASE(test_a_server_takes_the_place),
       MEMBERS_CASE(test_it_is_not_the_one_that_was_out_of_reach),
+      MEMBERS_CASE(test_nor_when_another_is_lost),
       MEMBERS_CASE(test_two_at_once),
       MEMBERS_CASE(test_a_tensor_comes_or_goes_meanwhile),
       MEMBERS_CASE(test_it_cannot),
