@@ -120,11 +120,16 @@ static struct zps_map_command *command_make(struct zenps_job *job, const struct 
   return NULL;
 }
 
+static bool is_same_server(const struct zps_join_server *a, const struct zps_join_server *b) {
+  return strcmp(a->name, b->name) == 0 && a->addr_len == b->addr_len && memcmp(a->addr, b->addr, a->addr_len) == 0;
+}
+
 /* Under the job's lock. */
 static void take_joined(struct zenps_job *job, const struct zps_job_map *map) {
   for (uint32_t i = 0; i < map->n_joined; i++) {
     const struct zps_joined_server *const joined = &map->joined[i];
-    if (joined->position >= job->join.n_servers || joined->since != map->epoch) continue;
+    if (joined->position >= job->join.n_servers) continue;
+    if (is_same_server(&job->join.servers[joined->position], &joined->server)) continue; /* of an earlier map */
     zps_log_info("server %s takes place %" PRIu32 ", and its partitions", joined->server.name, joined->position);
     job->join.servers[joined->position] = joined->server;
   }
