@@ -15,6 +15,7 @@ zps_json *zps_control_join_write(const struct zps_join_spec *spec) {
   params = zps_json_set_u64(params, "pid", spec->pid);
   params = zps_control_fabric_write(params, spec->fabric);
   params = zps_control_set_opt_word(params, "secret", spec->secret);
+  if (spec->token && spec->token[0]) params = zps_json_set_str(params, "token", spec->token);
   return zps_json_set_u64(params, "timeout_ms", spec->timeout_ms);
 }
 
@@ -30,6 +31,8 @@ zps_err_t zps_control_join_read(const zps_json *params, struct zps_join_spec *sp
   if (!err) err = zps_control_get_u32(params, "pid", 0, UINT32_MAX, &spec->pid, error);
   if (!err) err = zps_json_get_u64(params, "timeout_ms", 0, ZPS_TIMEOUT_MAX_MS, &spec->timeout_ms, error);
   if (!err) err = zps_control_opt_word(params, "secret", &spec->secret, error);
+  if (!err && zps_json_get(params, "token"))
+    err = zps_control_get_name(params, "token", 1, ZPS_JOIN_TOKEN_MAX, &spec->token, error);
   return err ? err : zps_control_fabric_read(params, fabric, error);
 }
 

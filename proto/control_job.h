@@ -5,6 +5,8 @@
 #include "proto/control.h"
 #include "proto/wire.h"
 
+#define ZPS_JOIN_TOKEN_MAX 255u /* bytes of a token */
+
 /* job.join, of a worker. */
 struct zps_join_spec {
   const char *job, *host;
@@ -12,7 +14,8 @@ struct zps_join_spec {
   uint32_t world, rank, pid;
   uint64_t timeout_ms;
   const struct zps_net_info *fabric;
-  uint64_t secret; /* this process's own, by which it is known again; 0: it has none */
+  uint64_t secret;   /* this process's own, by which it is known again; 0: it has none */
+  const char *token; /* that lets it into the job; NULL: it has none */
 };
 zps_json *zps_control_join_write(const struct zps_join_spec *spec);
 /* The fabric goes to *fabric, which the spec points to. */

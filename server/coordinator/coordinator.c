@@ -209,6 +209,11 @@ static zps_err_t start_to_follow(struct zps_coordinator *coordinator, uv_loop_t 
   return zps_coordinator_follow(coordinator, loop, &etcd, error);
 }
 
+static void take_keys(struct zps_coordinator *coordinator, const struct zps_coordinator_config *config) {
+  coordinator->token_keys = config->token_keys ? *config->token_keys : (struct zps_token_keys){.n = 0};
+  coordinator->config.token_keys = NULL; /* borrowed */
+}
+
 zps_err_t zps_coordinator_create(uv_loop_t *loop, const struct zps_coordinator_config *config,
                                  struct zps_coordinator **coordinator_p, struct zps_error *error) {
   uint64_t incarnation;
@@ -218,6 +223,7 @@ zps_err_t zps_coordinator_create(uv_loop_t *loop, const struct zps_coordinator_c
   struct zps_coordinator *coordinator = calloc(1, sizeof *coordinator);
   if (!coordinator) return zps_fail(error, ZPS_ERR_NOMEM, "no memory for the coordinator");
   coordinator->config = *config;
+  take_keys(coordinator, config);
   coordinator->incarnation = incarnation;
   const struct zps_members_config members = {.min_servers = config->min_servers,
                                              .replays = config->server_loss_replays,
@@ -292,6 +298,7 @@ const char *zps_coordinator_address(const struct zps_coordinator *coordinator) {
 
 void zps_coordinator_reload(struct zps_coordinator *coordinator, const struct zps_coordinator_config *config) {
   coordinator->config.call_timeout_ms = config->call_timeout_ms;
+  take_keys(coordinator, config);
   zps_coordinator_enter(coordinator);
   zps_members_set_replays(coordinator->members, config->server_loss_replays);
   zps_members_set_leave_grace(coordinator->members, config->leave_grace_ms);

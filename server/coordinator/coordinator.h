@@ -7,6 +7,7 @@
 #include <uv.h>
 
 #include "common/base/err.h"
+#include "common/token/token.h"
 #include "server/state/etcd.h"
 
 struct zps_coordinator;
@@ -27,11 +28,12 @@ struct zps_coordinator_config {
   uint64_t heartbeat_ms, dead_ms, call_timeout_ms, leave_grace_ms;
   uint64_t resume_grace_ms; /* for a client whose connection ended to come back; 0: it is lost at once */
   uint32_t min_servers;
-  bool server_loss_replays;         /* a job that loses a server goes on, as long as it has one */
-  const char *state_dir;            /* folder for what must be known after a new start; NULL: nothing is kept */
-  struct zps_coordinator_etcd etcd; /* in place of state_dir */
-  const char *cluster;              /* whose state it is */
-  uint64_t restart_grace_ms;        /* for servers and ranks to come back after a new start */
+  const struct zps_token_keys *token_keys; /* by which ranks are let into jobs; NULL: any rank is */
+  bool server_loss_replays;                /* a job that loses a server goes on, as long as it has one */
+  const char *state_dir;                   /* folder for what must be known after a new start; NULL: nothing is kept */
+  struct zps_coordinator_etcd etcd;        /* in place of state_dir */
+  const char *cluster;                     /* whose state it is */
+  uint64_t restart_grace_ms;               /* for servers and ranks to come back after a new start */
   void *ctx;
   /* The state can be kept no longer: the process must end. Nothing leaves the coordinator any more. */
   void (*on_broken)(void *ctx, const struct zps_error *error);
@@ -47,7 +49,7 @@ zps_err_t zps_coordinator_create(uv_loop_t *loop, const struct zps_coordinator_c
 void zps_coordinator_close(struct zps_coordinator *coordinator);
 /* "HOST:PORT", the port being the one really bound. */
 const char *zps_coordinator_address(const struct zps_coordinator *coordinator);
-/* Takes over min_servers, server_loss_replays, call_timeout_ms and leave_grace_ms. */
+/* Takes over min_servers, server_loss_replays, call_timeout_ms, leave_grace_ms and token_keys. */
 void zps_coordinator_reload(struct zps_coordinator *coordinator, const struct zps_coordinator_config *config);
 /* Refuses new jobs from now on. */
 void zps_coordinator_drain(struct zps_coordinator *coordinator);

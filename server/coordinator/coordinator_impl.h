@@ -48,6 +48,7 @@ struct zps_store_backend;
 struct zps_coordinator {
   struct zps_coordinator_config config;
   struct zps_members *members;
+  struct zps_token_keys token_keys;
   uint64_t incarnation;    /* of what it knows: 0 is none */
   struct zps_store *store; /* state.c; NULL: nothing is kept */
   char *cluster;

@@ -2,6 +2,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "common/base/clock.h"
 #include "proto/control_next.h"
@@ -69,11 +70,18 @@ static zps_err_t server_drain(struct zps_coordinator_conn *conn, const zps_json 
 
 /* ---- Of ranks ---- */
 
+/* A token's end is told in seconds of the calendar. */
+static zps_err_t may_join(const struct zps_coordinator *coordinator, const struct zps_join_spec *spec,
+                          struct zps_error *error) {
+  return zps_token_check(&coordinator->token_keys, spec->token, spec->job, (uint64_t)time(NULL), error);
+}
+
 static zps_err_t job_join(struct zps_coordinator_conn *conn, const zps_json *params, struct zps_rpc_request *request,
                           struct zps_error *error) {
   struct zps_join_spec spec;
   struct zps_net_info fabric;
-  const zps_err_t err = zps_control_join_read(params, &spec, &fabric, error);
+  zps_err_t err = zps_control_join_read(params, &spec, &fabric, error);
+  if (!err) err = may_join(conn->coordinator, &spec, error);
   return err ? err : zps_members_join(conn->coordinator->members, &conn->client, &spec, request, zps_clock_ns(), error);
 }
 
@@ -81,7 +89,8 @@ static zps_err_t job_next(struct zps_coordinator_conn *conn, const zps_json *par
                           struct zps_error *error) {
   struct zps_next_spec spec;
   struct zps_net_info fabric;
-  const zps_err_t err = zps_control_next_read(params, &spec, &fabric, error);
+  zps_err_t err = zps_control_next_read(params, &spec, &fabric, error);
+  if (!err) err = may_join(conn->coordinator, &spec.join, error);
   return err ? err : zps_members_next(conn->coordinator->members, &conn->client, &spec, request, zps_clock_ns(), error);
 }
 

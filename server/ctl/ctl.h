@@ -36,6 +36,8 @@ struct zps_ctl_verb {
   const char *about;       /* paragraphs */
   const char *examples[3]; /* ends with NULL */
   unsigned takes;
+  /* It asks no coordinator, and has options of its own; `argv` begins with its name. NULL: it is none of those. */
+  zps_err_t (*run)(int argc, char **argv, FILE *out, struct zps_error *error);
 };
 
 /* verbs.c. An unknown name is refused with the one that was meant. */

@@ -5,8 +5,6 @@
 
 #include "common/control/addresses.h"
 #include "server/ctl/ctl.h"
-#include "server/ctl/plan.h"
-#include "server/ctl/state.h"
 
 #define ZPS_LOG_COMPONENT "zenpsctl"
 #include "common/base/log.h"
@@ -76,8 +74,8 @@ static const struct zps_opt_table table = {
     .summary = "look at a zenps coordinator, its servers and jobs, and drain servers",
     .args = "COMMAND",
     .description =
-        "Options may stand before or behind the command; those of plan and state stand behind these, which come "
-        "first.\n"
+        "Options may stand before or behind the command; those of plan, state and token stand behind these, "
+        "which come first.\n"
         "Ctrl-C ends --watch as any command, with the status 130 in a shell.",
     .opts = opts,
     .config_size = sizeof(struct zps_ctl_options),
@@ -145,19 +143,23 @@ static enum zps_exit run_apart(zps_err_t (*run_it)(int argc, char **argv, FILE *
   return err == ZPS_ERR_INVALID ? ZPS_EXIT_USAGE : ZPS_EXIT_FAILED;
 }
 
+static bool is_apart(const char *name, const struct zps_ctl_verb **verb_p) {
+  return zps_ctl_verb_find(name, verb_p, NULL) == ZPS_OK && (*verb_p)->run;
+}
+
 int main(int argc, char **argv) {
   static char watch[] = "--watch=2s", wait[] = "--wait=5m";
   struct zps_ctl_options options;
   struct zps_config_rest rest;
   struct zps_error error;
+  const struct zps_ctl_verb *apart;
   signal(SIGPIPE, SIG_IGN);
   zps_log_set_level(ZPS_LOG_ERROR); /* what goes wrong is said once, at the end */
   for (int i = 1; i < argc; i++) {
     if (strcmp(argv[i], "--watch") == 0) argv[i] = watch;
     if (strcmp(argv[i], "--wait") == 0) argv[i] = wait;
   }
-  if (argc > 1 && strcmp(argv[1], "plan") == 0) return run_apart(zps_ctl_plan_run, argc - 1, argv + 1);
-  if (argc > 1 && strcmp(argv[1], "state") == 0) return run_apart(zps_ctl_state_run, argc - 1, argv + 1);
+  if (argc > 1 && is_apart(argv[1], &apart)) return run_apart(apart->run, argc - 1, argv + 1);
   if (zps_config_load(&table, argc, argv, NULL, &options, &rest, &error)) {
     fprintf(stderr, "zenpsctl: %s\n", error.text);
     return ZPS_EXIT_USAGE;

@@ -7,6 +7,7 @@
 #include "server/ctl/plan.h"
 #include "server/ctl/state.h"
 #include "server/ctl/table.h"
+#include "server/ctl/token.h"
 
 static const struct zps_ctl_verb verbs[] = {
     {.name = "status",
@@ -74,10 +75,16 @@ static const struct zps_ctl_verb verbs[] = {
      .examples = {"zenpsctl version"}},
     {.name = "plan",
      .summary = "what each scheme would cost on a cluster; asks nobody, has options of its own",
-     .about = ""},
+     .about = "",
+     .run = zps_ctl_plan_run},
     {.name = "state",
      .summary = "whether a coordinator's journal is whole; asks nobody, has options of its own",
-     .about = ""},
+     .about = "",
+     .run = zps_ctl_state_run},
+    {.name = "token",
+     .summary = "keys and tokens, which let ranks into jobs; asks nobody, has options of its own",
+     .about = "",
+     .run = zps_ctl_token_run},
     {.name = "help", .summary = "this list, or with a command behind it that command's help", .about = ""},
 };
 enum { N_VERBS = sizeof verbs / sizeof verbs[0] };
@@ -281,13 +288,11 @@ zps_err_t zps_ctl_help(const char *command, struct zps_error *error) {
   }
   zps_err_t err = zps_ctl_verb_find(command, &verb, error);
   if (err) return err;
-  if (strcmp(command, "plan") == 0) {
-    static char plan[] = "plan", help[] = "--help", *argv[] = {plan, help, NULL};
-    return zps_ctl_plan_run(2, argv, stdout, error);
-  }
-  if (strcmp(command, "state") == 0) {
-    static char state[] = "state", help[] = "--help", *argv[] = {state, help, NULL};
-    return zps_ctl_state_run(2, argv, stdout, error);
+  if (verb->run) {
+    static char help[] = "--help";
+    char name[40], *argv[] = {name, help, NULL};
+    snprintf(name, sizeof name, "%s", verb->name);
+    return verb->run(2, argv, stdout, error);
   }
   print_verb(verb);
   return ZPS_OK;

@@ -121,6 +121,7 @@ static struct zps_coordinator_config coordinator_config(const struct zps_options
       .restart_grace_ms = options->coordinator_restart_grace_ms,
       .state_dir = options->coordinator_state_dir,
       .cluster = options->coordinator_cluster,
+      .token_keys = &options->token_keys,
       .call_timeout_ms = options->coordinator_call_timeout_ms,
       .leave_grace_ms = options->leave_grace_ms,
       .min_servers = (uint32_t)options->coordinator_min_servers,
@@ -134,6 +135,7 @@ static zps_err_t reload(struct daemon *daemon, struct zps_error *error) {
   if (err) return err;
   err = zps_options_complete(&fresh, error);
   if (!err) err = zps_config_reload(&zps_options_table, daemon->options, &fresh, on_option_changed, daemon);
+  if (!err) daemon->options->token_keys = fresh.token_keys;
   zps_config_fini(&zps_options_table, &fresh);
   if (err) return err;
   zps_log_set_level((enum zps_log_level)daemon->options->log_level);

@@ -101,6 +101,10 @@ static const struct zps_opt opts[] = {
     OPT(ZPS_OPT_STRING, coordinator_advertise, .name = "coordinator.advertise", .arg = "HOST:PORT",
         .help = "where clients find this one of several coordinators, as in their lists (default: control.listen, with "
                 "the host's name where that is every address)"),
+    OPT(ZPS_OPT_STRING, coordinator_token_key, .name = "coordinator.token_key", .arg = "FILE",
+        .flags = ZPS_OPT_RELOADABLE,
+        .help = "keys by which ranks are let into jobs: a rank shows a token made with one of them (zenpsctl token; "
+                "default: any rank is let in); read again at each reload"),
     OPT(ZPS_OPT_STRING, coordinator_cluster, .name = "coordinator.cluster", .arg = "NAME", .def = "zenps",
         .help = "whose state that is: a coordinator of another name does not take it over"),
     OPT(ZPS_OPT_DURATION, coordinator_restart_grace_ms, .name = "coordinator.restart_grace", .arg = "TIME",
@@ -261,6 +265,16 @@ static zps_err_t complete_store(const struct zps_options *options, struct zps_er
                                         : ZPS_OK;
 }
 
+static zps_err_t complete_keys(struct zps_options *options, struct zps_error *error) {
+  struct zps_error why;
+  if (!options->coordinator_token_key) return ZPS_OK;
+  if (!zps_options_is_coordinator(options))
+    return zps_fail(error, ZPS_ERR_INVALID, "coordinator.token_key (%.200s) is for a coordinator, not for roles = %s",
+                    options->coordinator_token_key, roles[options->roles]);
+  if (zps_token_keys_read(options->coordinator_token_key, &options->token_keys, &why) == ZPS_OK) return ZPS_OK;
+  return zps_fail(error, why.code, "coordinator.token_key: %.450s", why.text);
+}
+
 zps_err_t zps_options_complete(struct zps_options *options, struct zps_error *error) {
   zps_err_t err = ZPS_OK;
   if (zps_options_is_coordinator(options)) {
@@ -280,6 +294,7 @@ zps_err_t zps_options_complete(struct zps_options *options, struct zps_error *er
   }
   err = complete_socket(options, error);
   if (!err) err = complete_store(options, error);
+  if (!err) err = complete_keys(options, error);
   if (err) return err;
   if (options->control_dead_ms < 2 * options->control_heartbeat_ms)
     return zps_fail(error, ZPS_ERR_INVALID,

@@ -6,6 +6,7 @@
 #include <sys/types.h>
 
 #include "common/base/config.h"
+#include "common/token/token.h"
 
 enum zps_server_loss { ZPS_SERVER_LOSS_REPLAY, ZPS_SERVER_LOSS_FAIL };
 enum zps_state_store { ZPS_STATE_STORE_FILE, ZPS_STATE_STORE_ETCD };
@@ -25,8 +26,10 @@ struct zps_options {
 
   uint64_t coordinator_min_servers, coordinator_call_timeout_ms, coordinator_restart_grace_ms, leave_grace_ms;
   char *coordinator_state_dir, *coordinator_cluster;
-  int coordinator_server_loss; /* enum zps_server_loss */
-  int coordinator_store;       /* enum zps_state_store */
+  char *coordinator_token_key;
+  struct zps_token_keys token_keys; /* what that file holds */
+  int coordinator_server_loss;      /* enum zps_server_loss */
+  int coordinator_store;            /* enum zps_state_store */
   char *coordinator_etcd, *coordinator_etcd_prefix, *coordinator_etcd_ca, *coordinator_etcd_cert, *coordinator_etcd_key;
   char *coordinator_advertise;
   uint64_t coordinator_lease_ms;
@@ -45,7 +48,8 @@ struct zps_options {
 extern const struct zps_opt_table zps_options_table;
 
 /* Checks that concern more than one option, and the defaults that depend on the machine (server.name, server.host,
- * server.memory_limit, server.reduce_threads, control.coordinator), which it fills in; socket_mode and socket_group. */
+ * server.memory_limit, server.reduce_threads, control.coordinator), which it fills in; socket_mode, socket_group and
+ * token_keys. */
 zps_err_t zps_options_complete(struct zps_options *options, struct zps_error *error) ZPS_MUSTCHECK;
 /* One of several coordinators, over etcd. */
 static inline bool zps_options_is_candidate(const struct zps_options *options) {

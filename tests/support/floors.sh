@@ -6,6 +6,7 @@
 # A sub-folder has a line of its own: it may include headers of the folder around it, and calls nothing there.
 
 may common/base
+may common/token common/base
 may common/net/ofi common/base
 may common/net common/base common/net/ofi
 may common/control common/base
@@ -22,9 +23,9 @@ may gpu/bench common/base common/codec gpu gpu/cuda tests/support
 
 may server/shard common/base common/codec common/net common/session proto
 may server/state common/base common/control
-may server/coordinator common/base common/codec common/control common/plan proto server/state
-may server/daemon common/base common/codec common/control common/net proto server/shard server/state server/coordinator
-may server/ctl common/base common/codec common/control common/plan server/state
+may server/coordinator common/token common/base common/codec common/control common/plan proto server/state
+may server/daemon common/token common/base common/codec common/control common/net proto server/shard server/state server/coordinator
+may server/ctl common/token common/base common/codec common/control common/plan server/state
 
 may worker/include/zenps
 may worker/base common/base common/codec
@@ -47,5 +48,5 @@ may worker/peer $below
 below="$below worker/served worker/peer"
 may worker/choice $below
 may worker/api $below worker/choice
-may worker/tools common/base common/codec common/control common/plan gpu worker/select
+may worker/tools common/token common/base common/codec common/control common/plan gpu worker/select
 may worker/examples common/base common/codec common/plan worker/tools

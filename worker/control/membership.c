@@ -8,6 +8,7 @@
 
 #include "common/base/clock.h"
 #include "common/base/log.h"
+#include "common/base/private.h"
 #include "common/base/secret.h"
 
 /* While the others are awaited, nobody has told us how often to say that we live. */
@@ -145,6 +146,20 @@ static struct zps_join_spec join_spec(const struct zps_worker_options *options, 
                                 .fabric = fabric};
 }
 
+/* The token that lets this rank in, if it has one: read at each join, as it may be another by then. */
+static zps_err_t read_token(const struct zps_worker_options *options, char token[ZPS_JOIN_TOKEN_MAX + 2],
+                            struct zps_error *error) {
+  struct zps_error why;
+  token[0] = '\0';
+  if (!options->token_file) return ZPS_OK;
+  const zps_err_t err = zps_private_read(options->token_file, "token file", token, ZPS_JOIN_TOKEN_MAX + 2, &why);
+  if (err != ZPS_OK) return zps_fail(error, err, "ZENPS_TOKEN_FILE: %.440s", why.text);
+  token[strcspn(token, "\r\n")] = '\0';
+  return token[0] ? ZPS_OK
+                  : zps_fail(error, ZPS_ERR_INVALID, "ZENPS_TOKEN_FILE: %.300s has no token in its first line",
+                             options->token_file);
+}
+
 static uint64_t left_ms(uint64_t deadline_ns) {
   const uint64_t now_ns = zps_clock_ns();
   return now_ns < deadline_ns ? (deadline_ns - now_ns) / ZPS_NS_PER_MS + 1 : 1;
@@ -157,7 +172,7 @@ static uint64_t with_margin(uint64_t timeout_ms) {
 
 /* The whole message, for the time that is left. */
 static zps_json *join_params(const struct zps_membership *membership, const struct zps_worker_options *options,
-                             const struct zps_net_info *fabric, const struct zps_last_place *last,
+                             const struct zps_net_info *fabric, const struct zps_last_place *last, const char *token,
                              uint64_t timeout_ms) {
   char host[ZPS_NAME_MAX];
   struct zps_next_spec spec = {.join = join_spec(options, fabric, with_margin(timeout_ms), host, sizeof host),
@@ -169,6 +184,7 @@ static zps_json *join_params(const struct zps_membership *membership, const stru
                                .last_job = last->job_id,
                                .step = last->step};
   spec.join.secret = membership->secret;
+  spec.join.token = token;
   return options->max_world > 0 ? zps_control_next_write(&spec) : zps_control_join_write(&spec.join);
 }
 
@@ -181,11 +197,13 @@ static zps_err_t join_job(struct zps_membership *membership, const struct zps_wo
                           const struct zps_net_info *fabric, const struct zps_last_place *last, uint64_t deadline_ns,
                           struct zps_join *join, struct zps_error *error) {
   const char *const method = options->max_world > 0 ? "job.next" : "job.join";
+  char token[ZPS_JOIN_TOKEN_MAX + 2];
   zps_json *result = NULL;
-  zps_err_t err;
+  zps_err_t err = read_token(options, token, error);
+  if (err != ZPS_OK) return err;
   do {
     const uint64_t timeout_ms = left_ms(deadline_ns);
-    err = zps_client_call(membership->client, method, join_params(membership, options, fabric, last, timeout_ms),
+    err = zps_client_call(membership->client, method, join_params(membership, options, fabric, last, token, timeout_ms),
                           timeout_ms, &result, error);
   } while (falls_apart(options, err) && zps_clock_ns() < deadline_ns);
   if (err == ZPS_OK) err = zps_control_join_answer_read(result, join, error);

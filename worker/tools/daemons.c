@@ -11,6 +11,7 @@
 #include "common/base/clock.h"
 #include "worker/tools/fate.h"
 #include "worker/tools/launch.h"
+#include "worker/tools/pass.h"
 #include "worker/tools/strings.h"
 
 enum { TURNS_MAX = 10 }; /* of a place: what ends that often has a reason to */
@@ -18,7 +19,8 @@ enum { TURNS_MAX = 10 }; /* of a place: what ends that often has a reason to */
 struct zps_daemons {
   struct zps_daemons_config config;
   struct zps_launch *launch;
-  char dir[64]; /* holds the coordinator's address file */
+  char dir[64]; /* holds the files below, which go with it */
+  struct zps_pass pass;
   char program[PATH_MAX];
   char address[300];
   unsigned *turns; /* of each place: the servers that it has had */
@@ -69,6 +71,7 @@ static zps_err_t start_coordinator(struct zps_daemons *daemons, struct zps_error
   zps_strings_add(&args, "--control-address-file=%s/address", daemons->dir);
   zps_strings_add(&args, "--coordinator-min-servers=%u", config->n_servers);
   zps_strings_add(&args, "--coordinator-server-loss=%s", config->goes_on ? "replay" : "fail");
+  if (daemons->pass.key_file) zps_strings_add(&args, "--coordinator-token-key=%s", daemons->pass.key_file);
   return start(daemons, ZPS_CHILD_COORDINATOR, 0, "coordinator", &args, NULL, error);
 }
 
@@ -218,7 +221,10 @@ zps_err_t zps_daemons_start(struct zps_launch *launch, const struct zps_daemons_
     daemons->dir[0] = '\0';
   } else {
     find_zenpsd(daemons);
-    err = start_coordinator(daemons, error);
+    /* Where others are to join at a port that they know, they need a key file to join by. */
+    err = config->listen && !config->token_key ? ZPS_OK
+                                               : zps_pass_make(daemons->dir, config->token_key, &daemons->pass, error);
+    if (!err) err = start_coordinator(daemons, error);
     if (!err) err = await_coordinator(daemons, asked_to_stop_p, error);
     for (unsigned i = 0; !err && i < config->n_servers; i++) err = start_server(daemons, i, NULL, error);
   }
@@ -230,12 +236,17 @@ const char *zps_daemons_address(const struct zps_daemons *daemons) {
   return daemons->address;
 }
 
+const char *zps_daemons_token_file(const struct zps_daemons *daemons) {
+  return daemons->pass.token_file;
+}
+
 void zps_daemons_destroy(struct zps_daemons *daemons) {
   char path[100];
   if (!daemons) return;
   if (daemons->dir[0]) {
     snprintf(path, sizeof path, "%s/address", daemons->dir);
     unlink(path);
+    zps_pass_remove(&daemons->pass);
     rmdir(daemons->dir);
   }
   free(daemons->turns);

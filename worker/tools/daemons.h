@@ -21,6 +21,7 @@ struct zps_daemons_config {
   const char *zenpsd; /* the daemon's program; NULL: beside this one, else from PATH */
   const char *listen; /* where the coordinator listens; NULL: at any free port of the loopback interface */
   const char *provider, *interface, *log_level; /* interface: may be NULL */
+  const char *token_key; /* file of keys that ranks are let in by; NULL: the run has its own, if `listen` is NULL */
   unsigned n_servers;
   uint64_t start_timeout_ms;
   bool goes_on; /* a job that loses a server goes on with the others; else it fails, and so does the run */
@@ -33,6 +34,8 @@ zps_err_t zps_daemons_start(struct zps_launch *launch, const struct zps_daemons_
                             struct zps_daemons **daemons_p, int *asked_to_stop_p,
                             struct zps_error *error) ZPS_MUSTCHECK;
 const char *zps_daemons_address(const struct zps_daemons *daemons); /* of the coordinator */
+/* For ZENPS_TOKEN_FILE of the ranks; NULL: they need none. */
+const char *zps_daemons_token_file(const struct zps_daemons *daemons);
 /* To be called after zps_launch_pump(). Not ZPS_OK: a daemon has ended, and the run cannot go on. NULL is allowed. */
 zps_err_t zps_daemons_check(struct zps_daemons *daemons, struct zps_error *error) ZPS_MUSTCHECK;
 /* The same when a rank has failed, and none runs any more: ranks may hear of a server's end ahead of this process, so

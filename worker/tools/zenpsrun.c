@@ -27,7 +27,7 @@
 
 struct options {
   uint64_t ranks, servers, port, linger_ms, grace_ms, start_timeout_ms, join_wait_ms;
-  char *provider, *interface, *zenpsd, *coordinator, *job, *log_level, *elastic;
+  char *provider, *interface, *zenpsd, *coordinator, *job, *log_level, *elastic, *token_key;
   bool prefix;
   int on_server_loss; /* enum on_loss */
   int on_rank_loss;   /* enum zps_rank_loss */
@@ -61,6 +61,9 @@ static const struct zps_opt opts[] = {
     OPT(ZPS_OPT_STRING, coordinator, .name = "coordinator", .arg = "HOST:PORT,...",
         .help = "use the coordinator and servers that run there instead of starting some; of several, with commas in "
                 "between, the one that leads"),
+    OPT(ZPS_OPT_STRING, token_key, .name = "token-key", .arg = "FILE",
+        .help = "let in the ranks alone that have a token made with a key of this file (zenpsctl token), as those "
+                "started here get one (with -n and without this: a key of the run's own)"),
     OPT(ZPS_OPT_STRING, provider, .name = "provider", .short_flag = 'p', .arg = "NAME", .def = "auto",
         .help = "fabric provider of servers and ranks"),
     OPT(ZPS_OPT_STRING, interface, .name = "interface", .short_flag = 'i', .arg = "NAMES",
@@ -170,6 +173,8 @@ static zps_err_t start_rank(void *ctx, unsigned index, const char *label, const 
   struct zps_strings env = {.n = 0};
   const unsigned rank = run->first_rank + index;
   zps_strings_add(&env, "ZENPS_COORDINATOR=%s", run->daemons ? zps_daemons_address(run->daemons) : run->coordinator);
+  if (run->daemons && zps_daemons_token_file(run->daemons))
+    zps_strings_add(&env, "ZENPS_TOKEN_FILE=%s", zps_daemons_token_file(run->daemons));
   zps_strings_add(&env, "ZENPS_JOB=%s", run->options->job);
   zps_strings_add(&env, "ZENPS_RANK=%u", rank);
   zps_strings_add(&env, "ZENPS_WORLD_SIZE=%u", run->world);
@@ -207,6 +212,11 @@ static zps_err_t find_place(struct run *run, struct zps_error *error) {
   run->starts_daemons = options->coordinator == NULL;
   struct zps_addresses addresses;
   struct zps_error why;
+  if (options->coordinator && options->token_key)
+    return zps_fail(
+        error, ZPS_ERR_INVALID,
+        "--token-key is for the coordinator that zenpsrun starts; for one that runs already (--coordinator) "
+        "a rank's token is in the file that ZENPS_TOKEN_FILE names");
   if (options->coordinator && zps_addresses_parse(options->coordinator, &addresses, &why))
     return zps_fail(error, ZPS_ERR_INVALID, "--coordinator: %.450s", why.text);
   run->coordinator = options->coordinator;
@@ -263,6 +273,7 @@ static zps_err_t start_daemons(struct run *run, struct zps_error *error) {
                                             .listen = run->coordinator,
                                             .provider = options->provider,
                                             .interface = options->interface,
+                                            .token_key = options->token_key,
                                             .log_level = options->log_level,
                                             .n_servers = (unsigned)options->servers,
                                             .start_timeout_ms = options->start_timeout_ms,

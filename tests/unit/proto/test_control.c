@@ -88,7 +88,9 @@ static void test_jobs(void **state) {
                                .timeout_ms = 30000,
                                .fabric = &fabric};
   made[n_made++] = zps_control_join_write(&join);
-  join.rack = NULL;
+  join.token = "zps1.0.00ff.train*";
+  made[n_made++] = zps_control_join_write(&join);
+  join.rack = join.token = NULL;
   made[n_made++] = zps_control_join_write(&join);
   made[n_made++] =
       zps_control_join_answer_write(&(struct zps_join){.job_id = JOB,

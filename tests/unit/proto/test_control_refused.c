@@ -72,6 +72,7 @@ static zps_json *copy_of(struct spoil *spoil, const zps_json *value) {
 static const char *const optional[] = {
     "server.register draining",
     "job.join rack",
+    "job.join token",
     "job.close reason",
     "job.stats tensors.*",
     "job.stats kept_bytes",
@@ -100,6 +101,7 @@ static const char *const optional[] = {
     "tensor.open hash_r2",
     "tensor.open staleness",
     "job.next rack",
+    "job.next token",
     "job.next generation",
     "job.next answer generation",
     "job.leave next",

@@ -1,0 +1,133 @@
+#include "server/ctl/token.h"
+
+#include <errno.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+#include <time.h>
+
+#include "common/base/config.h"
+#include "common/base/exit.h"
+#include "common/base/private.h"
+#include "common/token/token.h"
+
+#define TTL_MAX_MS (10ull * 365 * 24 * 3600 * 1000)
+
+struct options {
+  uint64_t ttl_ms;
+  char *out;
+};
+
+#define OPT(type_, field, ...) \
+  { .type = (type_), .offset = offsetof(struct options, field), .flags = ZPS_OPT_NO_FILE | ZPS_OPT_NO_ENV, __VA_ARGS__ }
+static const struct zps_opt opts[] = {
+    OPT(ZPS_OPT_DURATION, ttl_ms, .name = "ttl", .arg = "TIME", .def = "0s", .max = (int64_t)TTL_MAX_MS,
+        .help = "make: how long the token lets ranks in (24h); 0s: for as long as its key is in the coordinator's "
+                "file. Ranks that are in stay in"),
+    OPT(ZPS_OPT_STRING, out, .name = "out", .arg = "FILE",
+        .help = "make: a new file for the token, which its owner alone can read (default: the token is printed)"),
+    {0},
+};
+
+static const struct zps_opt_table table = {
+    .program = "zenpsctl token",
+    .summary = "make what lets ranks into jobs: a key for the coordinator, and tokens for jobs",
+    .args = "key KEYFILE | make KEYFILE JOB | show FILE",
+    .description =
+        "'key' writes a new key to KEYFILE, which must not be there. A coordinator whose coordinator.token_key names "
+        "it "
+        "lets in ranks alone that show a token made with it: their ZENPS_TOKEN_FILE names the token's file. 'make' "
+        "makes "
+        "one for the job JOB, or with * behind for all jobs whose names begin so; * alone is for all. 'show' says what "
+        "a "
+        "token is for, without having it checked.\n"
+        "Neither needs a coordinator, and none keeps a list: who can read KEYFILE can make tokens. To change the key "
+        "put "
+        "a new one in the first line of the coordinator's file, reload it (SIGHUP), make new tokens, then take the old "
+        "line away and reload again.",
+    .opts = opts,
+    .config_size = sizeof(struct options),
+    .min_args = 2,
+    .max_args = 3,
+    .exits = ZPS_EXITS_LOCAL,
+};
+
+static zps_err_t flush(FILE *out, struct zps_error *error) {
+  return fflush(out) == 0 && !ferror(out) ? ZPS_OK
+                                          : zps_fail_errno(error, ZPS_ERR_IO, errno, "cannot print the answer");
+}
+
+/* UTC, or "never". */
+static const char *time_text(uint64_t at_s, char *buf, size_t size) {
+  const time_t at = (time_t)at_s;
+  struct tm tm;
+  if (at_s == 0 || !gmtime_r(&at, &tm) || strftime(buf, size, "%Y-%m-%dT%H:%M:%SZ", &tm) == 0)
+    snprintf(buf, size, "never");
+  return buf;
+}
+
+static zps_err_t make(const struct options *options, const char *key_file, const char *job, FILE *out,
+                      struct zps_error *error) {
+  struct zps_token_keys keys;
+  char token[ZPS_TOKEN_SIZE + 1], text[40];
+  const uint64_t expires_s = options->ttl_ms ? (uint64_t)time(NULL) + (options->ttl_ms + 999) / 1000 : 0;
+  zps_err_t err = zps_token_keys_read(key_file, &keys, error);
+  if (!err) err = zps_token_make(&keys, job, expires_s, token, error);
+  if (err) return err;
+  strcat(token, "\n");
+  if (!options->out) {
+    fputs(token, out);
+    return flush(out, error);
+  }
+  err = zps_private_create(options->out, "token file", token, error);
+  if (err) return err;
+  fprintf(out, "%s: a token for job %s, expires: %s\n", options->out, job, time_text(expires_s, text, sizeof text));
+  return flush(out, error);
+}
+
+static zps_err_t show(const char *path, FILE *out, struct zps_error *error) {
+  char text[ZPS_TOKEN_SIZE + 1], when[40];
+  struct zps_token token;
+  struct zps_error why;
+  zps_err_t err = zps_private_read(path, "token file", text, sizeof text, error);
+  if (err) return err;
+  text[strcspn(text, "\r\n")] = '\0';
+  err = zps_token_parse(text, &token, &why);
+  if (err) return zps_fail(error, err, "token file %.300s: %.150s", path, why.text);
+  const bool is_over = token.expires_s && token.expires_s <= (uint64_t)time(NULL);
+  fprintf(out, "job: %s\nexpires: %s%s\n", token.job, time_text(token.expires_s, when, sizeof when),
+          is_over ? " (it has)" : "");
+  return flush(out, error);
+}
+
+static zps_err_t key(const char *path, FILE *out, struct zps_error *error) {
+  const zps_err_t err = zps_token_key_create(path, error);
+  if (err) return err;
+  fprintf(out, "%s: a new key, for coordinator.token_key\n", path);
+  return flush(out, error);
+}
+
+static zps_err_t run(const struct options *options, const struct zps_config_rest *rest, FILE *out,
+                     struct zps_error *error) {
+  const char *const verb = rest->argv[0];
+  const bool makes = strcmp(verb, "make") == 0;
+  if (!makes && strcmp(verb, "key") != 0 && strcmp(verb, "show") != 0)
+    return zps_fail(error, ZPS_ERR_INVALID, "there is no '%.80s': zenpsctl token %s", verb, table.args);
+  if (!makes && (options->ttl_ms || options->out))
+    return zps_fail(error, ZPS_ERR_INVALID, "--ttl and --out are for make, not for %s", verb);
+  if (rest->argc != (makes ? 3 : 2))
+    return zps_fail(error, ZPS_ERR_INVALID, "%s takes %s", verb, makes ? "KEYFILE and JOB" : "one file");
+  if (makes) return make(options, rest->argv[1], rest->argv[2], out, error);
+  return strcmp(verb, "key") == 0 ? key(rest->argv[1], out, error) : show(rest->argv[1], out, error);
+}
+
+zps_err_t zps_ctl_token_run(int argc, char **argv, FILE *out, struct zps_error *error) {
+  struct options options;
+  struct zps_config_rest rest;
+  zps_err_t err = zps_config_load(&table, argc, argv, NULL, &options, &rest, error);
+  if (err) return err;
+  if (!rest.exit_now) err = run(&options, &rest, out, error);
+  zps_config_fini(&table, &options);
+  return err;
+}
