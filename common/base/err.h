@@ -40,7 +40,8 @@
   X(ERR_FABRIC, -21, false, "fabric error")                        \
   X(ERR_FORKED, -22, false, "used in a child after fork")          \
   X(ERR_BUSY, -23, true, "already in use")                         \
-  X(ERR_INTERNAL, -24, false, "internal error")
+  X(ERR_INTERNAL, -24, false, "internal error")                    \
+  X(ERR_QUOTA, -25, false, "more than the job may have")
 
 typedef enum zps_err {
 #define X(name, value, retry, text) ZPS_##name = (value),

@@ -24,6 +24,8 @@
 #define ZPS_NET_ADDR_MAX 256u
 #define ZPS_NET_MSG_MAX 16384u /* net, ofi_rxm, shm, sockets send this eagerly; a rendezvous may never end */
 
+#define ZPS_NET_SENDS_MAX 64u /* messages to one peer that the fabric takes at a time */
+
 struct zps_net;
 struct zps_net_peer;
 

@@ -199,6 +199,12 @@ static unsigned chunk_take(struct region *region) {
   return 0;
 }
 
+uint64_t zps_slab_bytes(size_t len) {
+  uint64_t bytes = 1ull << MIN_SHIFT;
+  while (bytes < len && bytes < 1ull << 62) bytes *= 2;
+  return bytes;
+}
+
 zps_err_t zps_slab_get(struct zps_slab *slab, size_t len, struct zps_buf *buf_p) {
   unsigned class = 0;
   while (class < N_CLASSES && chunk_bytes(class) < len) class ++;
@@ -226,6 +232,14 @@ zps_err_t zps_slab_get(struct zps_slab *slab, size_t len, struct zps_buf *buf_p)
   return ZPS_OK;
 }
 
+zps_err_t zps_slab_get_for(struct zps_slab *slab, size_t len, struct zps_account *account, struct zps_buf *buf_p) {
+  const zps_err_t code = zps_slab_get(slab, len, buf_p);
+  if (code != ZPS_OK) return code;
+  buf_p->account = account;
+  zps_account_add(account, buf_p->cap);
+  return ZPS_OK;
+}
+
 void zps_slab_put(struct zps_slab *slab, struct zps_buf *buf) {
   struct region *region = buf->owner;
   if (!region) return;
@@ -235,6 +249,7 @@ void zps_slab_put(struct zps_slab *slab, struct zps_buf *buf) {
   region->free_map[chunk / 64] |= 1ull << (chunk % 64);
   region->n_free++;
   slab->stats.in_use_bytes -= chunk_bytes(region->class);
+  zps_account_sub(buf->account, buf->cap);
   *buf = (struct zps_buf){0};
   unlink_region(slab, region);
   link_first(slab, region);

@@ -10,6 +10,7 @@
 #ifndef ZPS_NET_SLAB_H
 #define ZPS_NET_SLAB_H
 
+#include "common/base/account.h"
 #include "common/base/clock.h"
 #include "common/net/net.h"
 
@@ -24,6 +25,7 @@ struct zps_buf {
   uint64_t addr;                 /* the address that a peer passes to read `data` */
   uint64_t key;
   void *owner; /* the slab's */
+  struct zps_account *account;
 };
 
 struct zps_slab_stats {
@@ -47,6 +49,11 @@ struct zps_slab_memory {
 };
 void zps_slab_set_memory(struct zps_slab *slab, const struct zps_slab_memory *memory);
 zps_err_t zps_slab_get(struct zps_slab *slab, size_t len, struct zps_buf *buf_p) ZPS_MUSTCHECK;
+/* The same on somebody's behalf: `account` holds the buffer's bytes until it is put. NULL: nobody's. */
+zps_err_t zps_slab_get_for(struct zps_slab *slab, size_t len, struct zps_account *account,
+                           struct zps_buf *buf_p) ZPS_MUSTCHECK;
+/* How many bytes a buffer for `len` has. */
+uint64_t zps_slab_bytes(size_t len);
 /* Zeroes *buf; a zeroed buf is allowed. */
 void zps_slab_put(struct zps_slab *slab, struct zps_buf *buf);
 /* Takes the time, and gives back a registration that was idle too long; one a call, because that takes a while. Returns

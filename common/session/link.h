@@ -21,6 +21,9 @@
 #define ZPS_LINK_CREDITS 32u
 #define ZPS_LINK_QUEUE_MAX 4096u /* frames waiting for credit before zps_link_send() reports ZPS_ERR_AGAIN */
 
+/* What the fabric has for a link, at most: its receives, and sends under way. */
+#define ZPS_LINK_BYTES ((ZPS_LINK_CREDITS + 1 + ZPS_NET_SENDS_MAX) * (uint64_t)ZPS_WIRE_FRAME_MAX)
+
 struct zps_link;
 
 /* `peer` is borrowed until zps_link_destroy(). `job`, `epoch` and `self` (rank or server index | ZPS_WIRE_SRC_SERVER)

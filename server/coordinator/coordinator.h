@@ -28,6 +28,7 @@ struct zps_coordinator_config {
   uint64_t heartbeat_ms, dead_ms, call_timeout_ms, leave_grace_ms;
   uint64_t resume_grace_ms; /* for a client whose connection ended to come back; 0: it is lost at once */
   uint32_t min_servers;
+  uint32_t max_tensors;                    /* of a job, and groups; 0: ZPS_TENSORS_MAX, the most */
   const struct zps_token_keys *token_keys; /* by which ranks are let into jobs; NULL: any rank is */
   bool server_loss_replays;                /* a job that loses a server goes on, as long as it has one */
   const char *state_dir;                   /* folder for what must be known after a new start; NULL: nothing is kept */

@@ -28,8 +28,8 @@ static zps_err_t group_create(struct zps_members *members, struct zps_member_job
                               const uint32_t *ranks, uint32_t n_ranks, uint32_t first_rank,
                               struct zps_member_group **group_p, struct zps_error *error) {
   if (job->n_groups >= members->config.max_tensors)
-    return zps_fail(error, ZPS_ERR_REFUSED, "job '%s' has %u groups, the most a job can have", job->name,
-                    job->n_groups);
+    return zps_fail(error, ZPS_ERR_QUOTA, "job '%s' has %u groups, and a job may have %u (job.max_tensors)", job->name,
+                    job->n_groups, members->config.max_tensors);
   struct zps_member_group *group =
       calloc(1, sizeof *group + n_ranks * (sizeof group->seats[0] + sizeof group->ranks[0]));
   if (!group) return zps_fail(error, ZPS_ERR_NOMEM, "no memory for group '%s'", name);

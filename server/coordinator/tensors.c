@@ -199,8 +199,8 @@ static zps_err_t tensor_make(struct zps_members *members, struct zps_member_job 
                              const struct zps_tensor_spec *spec, uint32_t rank, struct zps_member_tensor **tensor_p,
                              uint32_t **owners_p, struct zps_error *error) {
   if (job->n_tensors >= members->config.max_tensors)
-    return zps_fail(error, ZPS_ERR_REFUSED, "job '%s' has %u tensors, the most a job can have", job->name,
-                    job->n_tensors);
+    return zps_fail(error, ZPS_ERR_QUOTA, "job '%s' has %u tensors, and a job may have %u (job.max_tensors)", job->name,
+                    job->n_tensors, members->config.max_tensors);
   if (job->n_tensors == job->cap_tensors) {
     const uint32_t cap = job->cap_tensors ? 2 * job->cap_tensors : 8;
     struct zps_member_tensor **grown = realloc(job->tensors, cap * sizeof *grown);

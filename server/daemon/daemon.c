@@ -125,6 +125,7 @@ static struct zps_coordinator_config coordinator_config(const struct zps_options
       .call_timeout_ms = options->coordinator_call_timeout_ms,
       .leave_grace_ms = options->leave_grace_ms,
       .min_servers = (uint32_t)options->coordinator_min_servers,
+      .max_tensors = (uint32_t)options->job_max_tensors,
       .server_loss_replays = options->coordinator_server_loss == ZPS_SERVER_LOSS_REPLAY};
 }
 
@@ -207,6 +208,7 @@ static zps_err_t start_shard(struct daemon *daemon, struct zps_error *error) {
       .memory_limit_bytes = options->server_memory_limit_bytes,
       .reduce_threads = (unsigned)options->server_reduce_threads,
       .read_budget_bytes = options->server_read_budget_bytes,
+      .quota = {.memory_bytes = options->job_max_memory_bytes, .rounds = options->job_max_rounds},
   };
   zps_err_t err = zps_memlock_check(options->fabric_provider, options->server_memory_limit_bytes, error);
   if (!err) err = zps_shard_create(&config, &daemon->shard, error);

@@ -127,6 +127,16 @@ static const struct zps_opt opts[] = {
             "a job of which the coordinator knows nothing, since it has started again without its state, goes on for "
             "so long"),
 
+    OPT(ZPS_OPT_BYTES, job_max_memory_bytes, .name = "job.max_memory", .arg = "SIZE", .def = "0",
+        .help =
+            "most memory of a server for one job: links to its ranks, its tensors, its rounds, and gradients; 0: as "
+            "much as there is. Beyond it a job waits for itself, or fails with ERR_QUOTA; others do not wait with it"),
+    OPT(ZPS_OPT_UINT, job_max_rounds, .name = "job.max_rounds", .arg = "N", .def = "0", .max = 1 << 24,
+        .help = "most rounds that a job may have in flight on a server; 0: 64 of each tensor. Steps that follow each "
+                "other overlap: less than two of each tensor in use fails some"),
+    OPT(ZPS_OPT_UINT, job_max_tensors, .name = "job.max_tensors", .arg = "N", .def = "4096", .min = 1,
+        .max = ZPS_TENSORS_MAX, .help = "most tensors, and most groups of ranks, that the coordinator has of a job"),
+
     OPT(ZPS_OPT_DURATION, drain_timeout_ms, .name = "drain.timeout", .arg = "TIME", .def = "5m",
         .flags = ZPS_OPT_RELOADABLE, .help = "after SIGTERM, time for running jobs to leave this server, or to end"),
 

@@ -7,10 +7,12 @@
 
 #include "common/codec/join.h"
 #define ZPS_LOG_COMPONENT "shard"
+#include "common/base/account.h"
 #include "common/base/clock.h"
 #include "common/base/log.h"
 #include "server/shard/job.h"
 #include "server/shard/pull.h"
+#include "server/shard/quota.h"
 #include "server/shard/round.h"
 #include "server/shard/shard_impl.h"
 #include "server/shard/steps.h"
@@ -29,7 +31,7 @@ static enum zps_value_codec value_codec_of(const struct zps_tensor *tensor, cons
 /* One partition's slice, of which the sizes are checked. */
 static bool take_part(struct zps_shard_round *round, uint32_t rank, uint32_t part, const struct zps_slice *slice,
                       const struct push *push) {
-  struct zps_shard *shard = round->tensor->job->shard;
+  struct zps_job *job = round->tensor->job;
   const struct zps_shard_machine_event event = {.type = ZPS_SHARD_ANNOUNCED,
                                                 .rank = rank,
                                                 .part = part,
@@ -39,7 +41,13 @@ static bool take_part(struct zps_shard_round *round, uint32_t rank, uint32_t par
   if (zps_shard_machine_has(round->machine, rank, part))
     return zps_shard_round_step(round, &event); /* which refuses it */
 
-  struct zps_contribution *contribution = zps_contribution_get(shard, slice->is_inline && slice->len_bytes > 0);
+  const bool has_store = slice->is_inline && slice->len_bytes > 0;
+  if (has_store && !zps_quota_fits(job, sizeof(struct zps_contribution) + ZPS_WIRE_INLINE_MAX, false))
+    return zps_shard_round_fail(round, ZPS_SHARD_NO_RANK, ZPS_ERR_QUOTA,
+                                "no room for what rank %u pushed: the job has %" PRIu64 " of the %" PRIu64
+                                " bytes of this server's memory that it may have (job.max_memory)",
+                                rank, job->account->bytes, job->shard->quota.memory_bytes);
+  struct zps_contribution *contribution = zps_contribution_get(job, has_store);
   if (!contribution)
     return zps_shard_round_fail(round, ZPS_SHARD_NO_RANK, ZPS_ERR_NOMEM, "the server is out of memory");
   contribution->round = round;

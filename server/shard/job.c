@@ -2,12 +2,15 @@
 #include "server/shard/job.h"
 
 #include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/base/account.h"
 #include "common/base/clock.h"
 #include "common/base/log.h"
 #include "server/shard/pull.h"
+#include "server/shard/quota.h"
 #include "server/shard/reduce.h"
 #include "server/shard/round.h"
 #include "server/shard/shard_impl.h"
@@ -52,6 +55,20 @@ void zps_member_gone(struct zps_member *member, zps_err_t code, const char *text
   job->n_gone++;
 }
 
+static uint64_t links_bytes(const struct zps_job *job) {
+  return job->world * ZPS_LINK_BYTES;
+}
+
+static zps_err_t open_account(struct zps_job *job, struct zps_error *error) {
+  char what[40];
+  snprintf(what, sizeof what, "links to %u ranks", job->world);
+  job->account = zps_account_open();
+  if (!job->account) return zps_fail(error, ZPS_ERR_NOMEM, "job %s: out of memory", job->name);
+  const zps_err_t code = zps_quota_take(job, links_bytes(job), what, error);
+  job->has_links = code == ZPS_OK;
+  return code;
+}
+
 zps_err_t zps_job_open(struct zps_shard *shard, const struct zps_job_spec *spec, struct zps_error *error) {
   if (spec->world == 0 || spec->world > ZPS_WORLD_MAX)
     return zps_fail(error, ZPS_ERR_INVALID, "job %s: a world of %u ranks; it must be 1 to %u", spec->name, spec->world,
@@ -69,11 +86,16 @@ zps_err_t zps_job_open(struct zps_shard *shard, const struct zps_job_spec *spec,
   job->world = spec->world;
   job->lost = ZPS_SHARD_NO_RANK;
   memcpy(job->name, spec->name, sizeof job->name);
+  zps_err_t code = open_account(job, error);
+  if (code != ZPS_OK) {
+    zps_job_free(job);
+    return code;
+  }
   for (uint32_t rank = 0; rank < job->world; rank++) {
     struct zps_member *member = &job->members[rank];
     member->job = job;
     member->rank = rank;
-    const zps_err_t code = zps_member_connect(member, &spec->members[rank], error);
+    code = zps_member_connect(member, &spec->members[rank], error);
     if (code != ZPS_OK) {
       zps_job_free(job);
       return code;
@@ -124,6 +146,8 @@ void zps_job_free(struct zps_job *job) {
   zps_holdback_drop(job);
   free(job->servers_lost);
   for (uint32_t rank = 0; rank < job->world; rank++) zps_member_fini(&job->members[rank]);
+  if (job->has_links) zps_account_sub(job->account, links_bytes(job));
+  zps_account_close(job->account);
   free(job->lost_text);
   free(job);
 }

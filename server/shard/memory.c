@@ -7,6 +7,10 @@
  * Rows that ranks pull are copies, which are read and freed whatever else waits: they may use all of the limit. Where
  * it is used up by sums that are kept for ranks that have not pulled them, the oldest of these go.
  *
+ * A job that has its quota in use (quota.h) is passed over until some comes back, so that others do not wait for it;
+ * the same halves hold for it by itself. When nothing of its own is about to be freed, its round fails with the two
+ * numbers.
+ *
  * In each round, contributions are read a few partitions ahead of the sums, as far as keeps the links busy, and no
  * farther: so what a server holds for a round is its sums and READ_AHEAD_BYTES, however many ranks push.
  */
@@ -14,9 +18,11 @@
 
 #include <inttypes.h>
 
+#include "common/base/account.h"
 #include "common/base/container.h"
 #include "server/shard/job.h"
 #include "server/shard/pull.h"
+#include "server/shard/quota.h"
 #include "server/shard/round.h"
 #include "server/shard/shard_impl.h"
 #include "server/shard/sum.h"
@@ -27,9 +33,11 @@ enum {
   READ_AHEAD_PARTS = 2, /* or, where it is more, so many partitions of all ranks */
 };
 
-static bool is_oldest(const struct zps_shard *shard, const struct zps_shard_wait *wait) {
+/* Of the job's rounds; `job` NULL: of all. */
+static bool is_oldest_of(const struct zps_shard *shard, const struct zps_job *job, const struct zps_shard_wait *wait) {
   const struct zps_shard_round *round = shard->oldest;
-  while (round && round->machine->state >= ZPS_SHARD_PUBLISHED) round = round->younger;
+  while (round && (round->machine->state >= ZPS_SHARD_PUBLISHED || (job && round->tensor->job != job)))
+    round = round->younger;
   if (round != wait->round) return false;
   for (uint32_t part = 0; part < wait->memory.part; part++)
     if (!zps_shard_machine_part_reduced(round->machine, part)) return false;
@@ -46,11 +54,13 @@ static bool is_far_ahead(const struct zps_shard_wait *wait) {
   return round->n_in_order < wait->memory.part;
 }
 
-/* Whether memory will come back without anyone pushing anything. */
-static bool is_more_to_come(const struct zps_shard *shard) {
+/* Whether memory will come back without anyone pushing anything; with a job, of its rounds, as far as that is known. */
+static bool is_more_to_come(const struct zps_shard *shard, const struct zps_job *job) {
   if (shard->n_reducing > 0 || shard->n_picking > 0 || shard->n_orphans > 0 || shard->n_held > 0) return true;
   for (const struct zps_shard_round *round = shard->oldest; round; round = round->younger)
-    if (round->machine->state == ZPS_SHARD_PUBLISHED && !zps_shard_machine_only_keeps(round->machine)) return true;
+    if (round->machine->state == ZPS_SHARD_PUBLISHED && !zps_shard_machine_only_keeps(round->machine) &&
+        (!job || round->tensor->job == job))
+      return true;
   return false;
 }
 
@@ -78,6 +88,31 @@ static void refuse(struct zps_shard_round *round, const struct zps_memory_wait *
                        2 * (bytes > limit_bytes ? bytes : limit_bytes));
 }
 
+static void refuse_quota(struct zps_shard_round *round, const struct zps_memory_wait *wait) {
+  const struct zps_job *job = round->tensor->job;
+  zps_shard_round_fail(round, ZPS_SHARD_NO_RANK, ZPS_ERR_QUOTA,
+                       "no room for %" PRIu64 " bytes of partition %u: the round takes %" PRIu64
+                       " bytes or more, and the job has %" PRIu64 " of the %" PRIu64
+                       " bytes of this server's memory that it may have (job.max_memory)",
+                       wait->len_bytes, round->tensor->partitions[wait->part], bytes_wanted(round), job->account->bytes,
+                       job->shard->quota.memory_bytes);
+}
+
+/* NOW: the job's quota is no reason to wait. */
+static enum zps_memory_answer ask_quota(struct zps_shard *shard, struct zps_shard_wait *wait) {
+  const struct zps_job *job = wait->round->tensor->job;
+  if (shard->quota.memory_bytes == 0) return ZPS_MEMORY_NOW;
+  const uint64_t len_bytes = zps_slab_bytes(wait->memory.len_bytes);
+  const bool oldest = !wait->is_answer && is_oldest_of(shard, job, wait);
+  while (!zps_quota_fits(job, len_bytes, !oldest && !wait->is_answer)) {
+    if (!oldest || is_more_to_come(shard, job)) return ZPS_MEMORY_PASSED;
+    if (zps_pulls_make_room(shard, job)) continue;
+    refuse_quota(wait->round, &wait->memory);
+    return ZPS_MEMORY_REFUSED;
+  }
+  return ZPS_MEMORY_NOW;
+}
+
 static bool is_over_half(const struct zps_shard *shard, uint64_t more_bytes) {
   struct zps_slab_stats stats;
   zps_slab_stats(shard->slab, &stats);
@@ -88,14 +123,17 @@ static enum zps_memory_answer ask(void *ctx, struct zps_memory_wait *memory) {
   struct zps_shard *shard = ctx;
   struct zps_shard_wait *wait = zps_container_of(memory, struct zps_shard_wait, memory);
   if (is_far_ahead(wait)) return ZPS_MEMORY_PASSED;
-  const bool oldest = !wait->is_answer && is_oldest(shard, wait);
+  const enum zps_memory_answer quota = ask_quota(shard, wait);
+  if (quota != ZPS_MEMORY_NOW) return quota;
+  const bool oldest = !wait->is_answer && is_oldest_of(shard, NULL, wait);
+  struct zps_account *const account = wait->round->tensor->job->account;
   if (!oldest && !wait->is_answer && is_over_half(shard, memory->len_bytes)) return ZPS_MEMORY_LATER;
-  zps_err_t code = zps_slab_get(shard->slab, memory->len_bytes, memory->buf_p);
-  while (code == ZPS_ERR_AGAIN && oldest && !is_more_to_come(shard) && zps_pulls_make_room(shard))
-    code = zps_slab_get(shard->slab, memory->len_bytes, memory->buf_p);
+  zps_err_t code = zps_slab_get_for(shard->slab, memory->len_bytes, account, memory->buf_p);
+  while (code == ZPS_ERR_AGAIN && oldest && !is_more_to_come(shard, NULL) && zps_pulls_make_room(shard, NULL))
+    code = zps_slab_get_for(shard->slab, memory->len_bytes, account, memory->buf_p);
   if (code == ZPS_OK) return ZPS_MEMORY_NOW;
   if (code == ZPS_ERR_AGAIN && wait->is_answer) return ZPS_MEMORY_PASSED;
-  if (code == ZPS_ERR_AGAIN && (!oldest || is_more_to_come(shard))) return ZPS_MEMORY_LATER;
+  if (code == ZPS_ERR_AGAIN && (!oldest || is_more_to_come(shard, NULL))) return ZPS_MEMORY_LATER;
   refuse(wait->round, memory);
   return ZPS_MEMORY_REFUSED;
 }

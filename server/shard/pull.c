@@ -184,9 +184,10 @@ void zps_pulls_limit(const struct zps_shard_round *round) {
   if (n > kept_of(tensor)) forget(oldest);
 }
 
-bool zps_pulls_make_room(struct zps_shard *shard) {
+bool zps_pulls_make_room(struct zps_shard *shard, const struct zps_job *job) {
   struct zps_shard_round *round = shard->oldest;
-  while (round && !zps_shard_machine_only_keeps(round->machine)) round = round->younger;
+  while (round && (!zps_shard_machine_only_keeps(round->machine) || (job && round->tensor->job != job)))
+    round = round->younger;
   if (round) forget(round);
   return round;
 }

@@ -17,6 +17,7 @@
 
 #define ZPS_SHARD_KEPT 4u /* sums of a tensor that wait for pulls */
 
+struct zps_job;
 struct zps_member;
 struct zps_tensor;
 
@@ -48,8 +49,8 @@ void zps_pulls_answer(struct zps_shard_round *round, uint32_t part);
 void zps_pulls_end(struct zps_shard_round *round, const struct zps_frame_abort *abort);
 /* Of the tensor's other rounds that are kept for pulls, lets the oldest go where there are too many. */
 void zps_pulls_limit(const struct zps_shard_round *round);
-/* Lets the shard's oldest kept round go, for its memory; false: there is none. */
-bool zps_pulls_make_room(struct zps_shard *shard);
+/* Lets the oldest kept round of a job go, for its memory (NULL: of all jobs); false: there is none. */
+bool zps_pulls_make_room(struct zps_shard *shard, const struct zps_job *job);
 void zps_pulls_bury(struct zps_shard *shard);
 
 /* From pick.c: an answer, which is the pull's from here on; or why there is none. */

@@ -6,28 +6,42 @@
 #include <string.h>
 
 #define ZPS_LOG_COMPONENT "shard"
+#include "common/base/account.h"
 #include "common/base/clock.h"
 #include "common/base/container.h"
 #include "common/base/log.h"
 #include "server/shard/job.h"
 #include "server/shard/publish.h"
 #include "server/shard/pull.h"
+#include "server/shard/quota.h"
 #include "server/shard/reduce.h"
 #include "server/shard/shard_impl.h"
 #include "server/shard/sum.h"
 #include "server/shard/tensor.h"
 
-struct zps_contribution *zps_contribution_get(struct zps_shard *shard, bool has_store) {
+enum {
+  FREE_STORES_MAX = 2048, /* blocks for small contributions that are kept: 9 MiB */
+  FREE_ROUNDS_MAX = 16,   /* rounds that a tensor keeps */
+};
+
+static uint64_t store_bytes(const struct zps_contribution *contribution) {
+  return contribution->has_store ? sizeof *contribution + ZPS_WIRE_INLINE_MAX : 0;
+}
+
+struct zps_contribution *zps_contribution_get(struct zps_job *job, bool has_store) {
+  struct zps_shard *const shard = job->shard;
   struct zps_contribution **free_list = has_store ? &shard->free_store : &shard->free_plain;
   struct zps_contribution *contribution = *free_list;
   if (contribution) {
     *free_list = contribution->next;
+    shard->n_free_store -= has_store;
   } else {
     contribution =
         aligned_alloc(_Alignof(struct zps_contribution), sizeof *contribution + (has_store ? ZPS_WIRE_INLINE_MAX : 0));
     if (!contribution) return NULL;
   }
-  *contribution = (struct zps_contribution){.shard = shard, .has_store = has_store};
+  *contribution = (struct zps_contribution){.shard = shard, .has_store = has_store, .account = job->account};
+  zps_account_add(contribution->account, store_bytes(contribution));
   return contribution;
 }
 
@@ -35,6 +49,14 @@ void zps_contribution_put(struct zps_contribution *contribution) {
   struct zps_shard *shard = contribution->shard;
   struct zps_contribution **free_list = contribution->has_store ? &shard->free_store : &shard->free_plain;
   zps_slab_put(shard->slab, &contribution->buf);
+  if (contribution->has_store) {
+    zps_account_sub(contribution->account, store_bytes(contribution));
+    if (shard->n_free_store >= FREE_STORES_MAX) {
+      free(contribution);
+      return;
+    }
+    shard->n_free_store++;
+  }
   contribution->next = *free_list;
   *free_list = contribution;
 }
@@ -52,8 +74,18 @@ void zps_contributions_free(struct zps_shard *shard) {
 
 /* ---- life ---- */
 
+/* The object of a round, and its machine. */
+static uint64_t bytes_of(const struct zps_tensor *tensor) {
+  const uint64_t world = tensor->job->world, n_parts = tensor->parts_here;
+  const struct zps_shard_round *round;
+  return sizeof *round + sizeof *round->machine +
+         n_parts * (sizeof round->parts[0] + sizeof round->sums[0] + sizeof round->ready[0]) +
+         world * n_parts * (sizeof round->slots[0] + sizeof round->nnz[0] + 1) + world * (3 * sizeof(uint64_t) + 1);
+}
+
 static void round_free(struct zps_shard_round *round) {
   if (!round) return;
+  zps_account_sub(round->tensor->job->account, round->charged_bytes);
   zps_shard_machine_destroy(round->machine);
   free(round->parts);
   free(round->sums);
@@ -67,12 +99,18 @@ static void round_free(struct zps_shard_round *round) {
   free(round);
 }
 
-static struct zps_shard_round *round_create(struct zps_tensor *tensor) {
+static zps_err_t round_create(struct zps_tensor *tensor, struct zps_shard_round **round_p, struct zps_error *error) {
   const uint32_t world = tensor->job->world, n_parts = tensor->parts_here;
   const size_t n_slots = (size_t)world * n_parts;
+  const zps_err_t code = zps_quota_take(tensor->job, bytes_of(tensor), "the tables of a round", error);
+  if (code != ZPS_OK) return code;
   struct zps_shard_round *round = calloc(1, sizeof *round);
-  if (!round) return NULL;
+  if (!round) {
+    zps_account_sub(tensor->job->account, bytes_of(tensor));
+    return zps_fail(error, ZPS_ERR_NOMEM, "the server is out of memory");
+  }
   round->tensor = tensor;
+  round->charged_bytes = bytes_of(tensor);
   round->parts = calloc(n_parts ? n_parts : 1, sizeof round->parts[0]);
   round->sums = calloc(n_parts ? n_parts : 1, sizeof(void *));
   round->slots = calloc(n_slots ? n_slots : 1, sizeof(void *));
@@ -86,9 +124,10 @@ static struct zps_shard_round *round_create(struct zps_tensor *tensor) {
       !round->first_push_ns || !round->until_ns || !round->presence ||
       zps_shard_machine_create(world, n_parts, &round->machine) != ZPS_OK) {
     round_free(round);
-    return NULL;
+    return zps_fail(error, ZPS_ERR_NOMEM, "the server is out of memory");
   }
-  return round;
+  *round_p = round;
+  return ZPS_OK;
 }
 
 void zps_shard_rounds_free(struct zps_tensor *tensor) {
@@ -96,16 +135,20 @@ void zps_shard_rounds_free(struct zps_tensor *tensor) {
     tensor->free_rounds = round->next;
     round_free(round);
   }
+  tensor->n_free_rounds = 0;
 }
 
 zps_err_t zps_shard_round_open(struct zps_tensor *tensor, uint64_t step, uint64_t now_ns,
-                               struct zps_shard_round **round_p) {
+                               struct zps_shard_round **round_p, struct zps_error *error) {
   struct zps_shard *shard = tensor->job->shard;
   struct zps_shard_round *round = tensor->free_rounds;
-  if (round)
+  zps_err_t code = zps_quota_round(tensor->job, error);
+  if (code == ZPS_OK && !round) code = round_create(tensor, &round, error);
+  if (code != ZPS_OK) return code;
+  if (round == tensor->free_rounds) {
     tensor->free_rounds = round->next;
-  else if (!(round = round_create(tensor)))
-    return ZPS_ERR_NOMEM;
+    tensor->n_free_rounds--;
+  }
   zps_shard_machine_start(round->machine, &(struct zps_shard_machine_config){.job = tensor->job->name,
                                                                              .tensor = tensor->name,
                                                                              .step = step,
@@ -127,6 +170,7 @@ zps_err_t zps_shard_round_open(struct zps_tensor *tensor, uint64_t step, uint64_
   round->next = tensor->rounds;
   tensor->rounds = round;
   tensor->n_rounds++;
+  tensor->job->n_rounds++;
   round->younger = NULL;
   round->older = shard->youngest;
   *(round->older ? &round->older->younger : &shard->oldest) = round;
@@ -179,6 +223,7 @@ static void round_release(struct zps_shard_round *round, const struct zps_frame_
   while (*link != round) link = &(*link)->next;
   *link = round->next;
   tensor->n_rounds--;
+  tensor->job->n_rounds--;
   *(round->older ? &round->older->younger : &shard->oldest) = round->younger;
   *(round->younger ? &round->younger->older : &shard->youngest) = round->older;
   shard->rounds_in_flight--;
@@ -205,6 +250,11 @@ void zps_shard_round_drop(struct zps_shard_round *round) {
 void zps_shard_round_bury(struct zps_shard *shard) {
   for (struct zps_shard_round *round; (round = shard->buried) != NULL;) {
     shard->buried = round->next;
+    if (round->tensor->n_free_rounds >= FREE_ROUNDS_MAX + round->tensor->n_rounds) {
+      round_free(round);
+      continue;
+    }
+    round->tensor->n_free_rounds++;
     round->next = round->tensor->free_rounds;
     round->tensor->free_rounds = round;
   }

@@ -12,6 +12,8 @@
 #include "server/shard/machine.h"
 #include "server/shard/memory.h"
 
+struct zps_account;
+struct zps_job;
 struct zps_reduce_task;
 struct zps_shard_pull;
 struct zps_shard;
@@ -28,6 +30,7 @@ struct zps_contribution {
   uint64_t len_bytes;
   void *data;
   bool is_here, has_store, is_wide;
+  struct zps_account *account; /* of the job, for `store` */
   struct zps_shard_wait wait;
   struct zps_buf buf;
   struct zps_bulk_read read;
@@ -47,6 +50,7 @@ enum zps_shard_presence { ZPS_SHARD_UNHEARD, ZPS_SHARD_PRESENT, ZPS_SHARD_ABSENT
 struct zps_shard_round {
   struct zps_tensor *tensor;
   struct zps_shard_machine *machine;
+  uint64_t charged_bytes;                  /* for this object */
   uint64_t age;                            /* order of opening, over all tensors */
   struct zps_shard_round *next;            /* of the tensor, or of a free list */
   struct zps_shard_round *older, *younger; /* of the shard */
@@ -77,7 +81,7 @@ static inline struct zps_contribution **zps_shard_round_slot(const struct zps_sh
 }
 
 zps_err_t zps_shard_round_open(struct zps_tensor *tensor, uint64_t step, uint64_t now_ns,
-                               struct zps_shard_round **round_p) ZPS_MUSTCHECK;
+                               struct zps_shard_round **round_p, struct zps_error *error) ZPS_MUSTCHECK;
 /* Those of a tensor that are over. */
 void zps_shard_rounds_free(struct zps_tensor *tensor);
 struct zps_shard_round *zps_shard_round_find(const struct zps_tensor *tensor, uint64_t step);
@@ -91,7 +95,7 @@ bool zps_shard_round_fail(struct zps_shard_round *round, uint32_t rank, zps_err_
 void zps_shard_round_drop(struct zps_shard_round *round);
 /* Hands the objects of rounds that are over back to their tensors. */
 void zps_shard_round_bury(struct zps_shard *shard);
-struct zps_contribution *zps_contribution_get(struct zps_shard *shard, bool has_store);
+struct zps_contribution *zps_contribution_get(struct zps_job *job, bool has_store);
 void zps_contribution_put(struct zps_contribution *contribution);
 void zps_contributions_free(struct zps_shard *shard);
 

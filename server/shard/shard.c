@@ -362,6 +362,7 @@ zps_err_t zps_shard_create(const struct zps_shard_config *config, struct zps_sha
   struct zps_shard *shard = calloc(1, sizeof *shard);
   if (!shard) return zps_fail(error, ZPS_ERR_NOMEM, "no memory for the data plane");
   shard->memory_limit_bytes = config->memory_limit_bytes;
+  shard->quota = config->quota;
   shard->next_deadline_ns = ZPS_NEVER;
   shard->patience_ns = ZPS_SHARD_PATIENCE_MS * ZPS_NS_PER_MS;
   zps_shard_memory_init(shard);

@@ -12,6 +12,7 @@
 #include "proto/control_job.h"
 #include "proto/control_map.h"
 #include "proto/control_tensor.h"
+#include "server/shard/quota.h"
 
 struct zps_shard;
 
@@ -20,6 +21,7 @@ struct zps_shard_config {
   uint64_t memory_limit_bytes; /* registered buffers, all jobs */
   unsigned reduce_threads;
   uint64_t read_budget_bytes; /* bulk reads in flight */
+  struct zps_quota quota;     /* of each job */
 };
 
 /* Cumulative since the tensor was opened, on this server. */

@@ -25,6 +25,7 @@ struct zps_shard {
   struct zps_bulk *bulk;
   struct zps_workpool *pool;
   uint64_t memory_limit_bytes;
+  struct zps_quota quota;
   struct zps_job *jobs, *lingering;
   struct zps_tags tags;                      /* of members, also of lingering jobs */
   struct zps_shard_round *oldest, *youngest; /* rounds in flight by age */
@@ -33,6 +34,7 @@ struct zps_shard {
   struct zps_shard_round *buried, *ready;
   struct zps_memory_line memory;
   struct zps_contribution *free_plain, *free_store;
+  unsigned n_free_store;
   struct zps_shard_sum *free_sums;
   struct zps_shard_pull *buried_pulls; /* ended, but perhaps still looked at */
   struct zps_pick_task *free_picks;

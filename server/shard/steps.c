@@ -77,8 +77,9 @@ struct zps_shard_round *zps_step_round(struct zps_tensor *tensor, uint64_t step,
                     "%u rounds of it are in flight already, which is the most", ZPS_SHARD_ROUNDS_MAX);
     return NULL;
   }
-  if (zps_shard_round_open(tensor, step, now_ns, &round) != ZPS_OK) {
-    zps_refuse_step(tensor, zps_refusal(tensor->id, step, ZPS_ERR_NOMEM), "the server is out of memory");
+  struct zps_error error;
+  if (zps_shard_round_open(tensor, step, now_ns, &round, &error) != ZPS_OK) {
+    zps_refuse_step(tensor, zps_refusal(tensor->id, step, error.code), "%s", error.text);
     return NULL;
   }
   struct zps_job *job = tensor->job;

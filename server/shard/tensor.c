@@ -2,9 +2,11 @@
 #include "server/shard/tensor.h"
 
 #include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/base/account.h"
 #include "common/base/log.h"
 #include "common/codec/order.h"
 #include "common/codec/partition_murmur.h"
@@ -12,6 +14,7 @@
 #include "common/codec/owners.h"
 #include "server/shard/shard_impl.h"
 #include "server/shard/job.h"
+#include "server/shard/quota.h"
 #include "server/shard/sum.h"
 
 void zps_tensor_free(struct zps_tensor *tensor) {
@@ -25,6 +28,7 @@ void zps_tensor_free(struct zps_tensor *tensor) {
   free(tensor->partitions);
   free(tensor->sizes);
   free(tensor->idle);
+  zps_account_sub(tensor->job->account, tensor->charged_bytes);
   free(tensor);
 }
 
@@ -126,6 +130,31 @@ zps_err_t zps_tensor_place(struct zps_tensor *tensor, const bool *lost, struct z
   return code;
 }
 
+/* Of itself, its partitions' numbers and sizes, and what is counted of each rank. */
+static uint64_t bytes_of(const struct zps_tensor *tensor) {
+  const uint64_t world = tensor->job->world, parts = tensor->partition.n_parts, here = tensor->parts_here;
+  return sizeof *tensor + parts * 3 * sizeof(uint32_t) + here * (2 * sizeof(uint32_t) + sizeof(uint64_t)) +
+         world * (here + 2) * sizeof(uint64_t);
+}
+
+/* Servers were lost, and more partitions are here: that is no fault of the job's. */
+static void charge_anew(struct zps_tensor *tensor) {
+  const uint64_t bytes = bytes_of(tensor);
+  if (tensor->charged_bytes == 0) return;
+  zps_account_add(tensor->job->account, bytes);
+  zps_account_sub(tensor->job->account, tensor->charged_bytes);
+  tensor->charged_bytes = bytes;
+}
+
+static zps_err_t charge(struct zps_tensor *tensor, struct zps_error *error) {
+  char what[ZPS_NAME_MAX + 40];
+  const uint64_t bytes = bytes_of(tensor);
+  snprintf(what, sizeof what, "tensor %s and its statistics", tensor->name);
+  const zps_err_t code = zps_quota_take(tensor->job, bytes, what, error);
+  if (code == ZPS_OK) tensor->charged_bytes = bytes;
+  return code;
+}
+
 void zps_tensor_move(struct zps_tensor *tensor) {
   struct zps_placing *const placing = &tensor->placing;
   zps_sums_move(tensor, tensor->partitions, tensor->parts_here);
@@ -142,6 +171,7 @@ void zps_tensor_move(struct zps_tensor *tensor) {
     tensor->tombstones[i] = (struct zps_tombstone){0};
   }
   tensor->next_tombstone = 0;
+  charge_anew(tensor);
 }
 
 /* Notes the ranks that have no part in it. */
@@ -192,7 +222,10 @@ zps_err_t zps_tensor_open(struct zps_job *job, const struct zps_tensor_spec *spe
   }
   if (code == ZPS_OK) code = zps_tensor_place(tensor, job->servers_lost, error);
   if (code == ZPS_OK) code = set_ranks(tensor, spec, error);
-  if (code == ZPS_OK) zps_tensor_move(tensor);
+  if (code == ZPS_OK) {
+    zps_tensor_move(tensor);
+    code = charge(tensor, error);
+  }
   if (code != ZPS_OK) {
     zps_tensor_free(tensor);
     return code;

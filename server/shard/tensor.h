@@ -54,10 +54,11 @@ struct zps_tensor {
   uint8_t *idle;              /* by rank: it has no part in its rounds; NULL: all have */
   uint32_t staleness; /* how much older a sum may be than the step it is sought at: one more are kept; 0: it is not */
   struct zps_shard_round *rounds, *free_rounds;
-  uint32_t n_rounds;
+  uint32_t n_rounds, n_free_rounds;
   struct zps_reduce_task *free_tasks;
   struct zps_tombstone tombstones[ZPS_TOMBSTONES];
   uint32_t next_tombstone;
+  uint64_t charged_bytes; /* for it, its rounds apart */
   struct zps_tensor_sums sums;
 };
 

@@ -16,7 +16,7 @@
 #include "common/net/backend.h"
 
 #define OFI_TAG 1u
-#define OFI_SENDS_PER_PEER 64u /* send buffers that one peer may hold, queued or at the fabric */
+#define OFI_SENDS_PER_PEER ZPS_NET_SENDS_MAX /* send buffers that one peer may hold, queued or at the fabric */
 #define OFI_CQ_BATCH 32
 #define OFI_RETRY_WAIT_NS (2 * 1000000ull) /* a connection that comes up does not wake the completion queue */
 

@@ -71,7 +71,8 @@ typedef enum zenps_status {
   ZENPS_ERR_FABRIC = -21, /* libfabric failed, or nothing matches what was asked for */
   ZENPS_ERR_FORKED = -22,
   ZENPS_ERR_BUSY = -23, /* this step of the tensor is already in flight here */
-  ZENPS_ERR_INTERNAL = -24
+  ZENPS_ERR_INTERNAL = -24,
+  ZENPS_ERR_QUOTA = -25 /* more of a server, or of the coordinator, than a job may have */
 } zenps_status_t;
 
 /* Halves are added up as floats, exactly as an f32 tensor of the same values would be, and the sum (or mean) is rounded

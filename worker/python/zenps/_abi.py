@@ -41,6 +41,7 @@ class Status(enum.IntEnum):
     ERR_FORKED = -22
     ERR_BUSY = -23
     ERR_INTERNAL = -24
+    ERR_QUOTA = -25
 
 
 class Dtype(enum.IntEnum):

@@ -202,9 +202,15 @@ class Internal(ZenpsError):
     default_status = Status.ERR_INTERNAL
 
 
+class QuotaExceeded(ZenpsError):
+    """The job asked for more of a server, or of the coordinator, than it may have."""
+
+    default_status = Status.ERR_QUOTA
+
+
 BY_STATUS: Dict[Status, Type[ZenpsError]] = {
     kind.default_status: kind
     for kind in (Again, Invalid, NoMemory, RoundTimeout, Canceled, Closed, ConnectFailed, Refused, VersionMismatch,
                  ProtocolError, ShapeMismatch, Unknown, RankTaken, MissingRanks, PeerLost, ServerLost, Stale, Truncated,
-                 Unsupported, IOFailed, FabricError, Forked, Busy, Internal)
+                 Unsupported, IOFailed, FabricError, Forked, Busy, Internal, QuotaExceeded)
 }

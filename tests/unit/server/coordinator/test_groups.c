@@ -96,7 +96,7 @@ static void test_lists_that_cannot_be(void **state) {
   assert_int_equal(members_group(RANK0, job_id, "a", LIST(0), 0), ZPS_OK);
   assert_int_equal(members_group(RANK0, job_id, "b", LIST(0), 0), ZPS_OK);
   assert_int_equal(members_group(RANK0, job_id, "c", LIST(0), 0), ZPS_OK);
-  assert_int_equal(members_group(RANK0, job_id, "d", LIST(0), 0), ZPS_ERR_REFUSED); /* max_tensors */
+  assert_int_equal(members_group(RANK0, job_id, "d", LIST(0), 0), ZPS_ERR_QUOTA); /* max_tensors */
 }
 
 static void test_a_name_is_free_when_all_have_closed(void **state) {

@@ -78,7 +78,7 @@ static void test_tensor_that_a_server_refuses_stays_refused(void **state) {
   assert_int_equal(members_tensor(3, job_id, "w", 10, 0), ZPS_ERR_NOMEM);
   assert_int_equal(members_tensor(3, job_id, "w1", 10, 0), ZPS_OK);
   assert_int_equal(members_tensor(3, job_id, "w2", 10, 0), ZPS_OK);
-  assert_int_equal(members_tensor(3, job_id, "w3", 10, 0), ZPS_ERR_REFUSED); /* max_tensors */
+  assert_int_equal(members_tensor(3, job_id, "w3", 10, 0), ZPS_ERR_QUOTA); /* max_tensors */
 }
 
 static void test_even_schemes_lay_out_their_rows(void **state) {

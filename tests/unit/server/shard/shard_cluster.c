@@ -15,10 +15,16 @@
 #include "common/codec/join.h"
 
 struct zps_shard *cluster_shard(const char *provider, const char *fault, uint64_t memory_limit_bytes) {
+  return cluster_shard_with(provider, fault, memory_limit_bytes, (struct zps_quota){.rounds = 0});
+}
+
+struct zps_shard *cluster_shard_with(const char *provider, const char *fault, uint64_t memory_limit_bytes,
+                                     struct zps_quota quota) {
   const struct zps_shard_config config = {
       .net = {.provider = provider, .fault = fault, .n_recv = 4, .connect_timeout_ms = 5000},
       .memory_limit_bytes = memory_limit_bytes,
-      .reduce_threads = 2};
+      .reduce_threads = 2,
+      .quota = quota};
   struct zps_shard *shard = NULL;
   struct zps_error error = {0};
   if (zps_shard_create(&config, &shard, &error) != ZPS_OK) fail_msg("%s", error.text);

@@ -29,6 +29,8 @@ struct cluster {
 };
 
 struct zps_shard *cluster_shard(const char *provider, const char *fault, uint64_t memory_limit_bytes);
+struct zps_shard *cluster_shard_with(const char *provider, const char *fault, uint64_t memory_limit_bytes,
+                                     struct zps_quota quota);
 /* The job is open on the shard, the workers are connected. */
 void cluster_open(struct cluster *cluster, struct zps_shard *shard, const char *provider, const char *fault,
                   uint64_t job_id, uint32_t world);

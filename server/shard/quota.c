@@ -1,0 +1,31 @@
+#include "server/shard/quota.h"
+
+#include <inttypes.h>
+
+#include "common/base/account.h"
+#include "server/shard/job.h"
+#include "server/shard/shard_impl.h"
+
+bool zps_quota_fits(const struct zps_job *job, uint64_t bytes, bool is_half) {
+  const uint64_t limit_bytes = job->shard->quota.memory_bytes, taken_bytes = job->account->bytes;
+  const uint64_t most_bytes = is_half ? limit_bytes / 2 : limit_bytes;
+  return limit_bytes == 0 || (bytes <= most_bytes && taken_bytes <= most_bytes - bytes);
+}
+
+zps_err_t zps_quota_take(struct zps_job *job, uint64_t bytes, const char *what, struct zps_error *error) {
+  if (!zps_quota_fits(job, bytes, false))
+    return zps_fail(error, ZPS_ERR_QUOTA,
+                    "job %s: %s take %" PRIu64 " bytes of this server's memory, and %" PRIu64 " of the %" PRIu64
+                    " that a job may have are taken (job.max_memory)",
+                    job->name, what, bytes, job->account->bytes, job->shard->quota.memory_bytes);
+  zps_account_add(job->account, bytes);
+  return ZPS_OK;
+}
+
+zps_err_t zps_quota_round(const struct zps_job *job, struct zps_error *error) {
+  const uint64_t most = job->shard->quota.rounds;
+  if (most == 0 || job->n_rounds < most) return ZPS_OK;
+  return zps_fail(error, ZPS_ERR_QUOTA,
+                  "%u rounds of the job are in flight on this server, and it may have %" PRIu64 " (job.max_rounds)",
+                  job->n_rounds, most);
+}
