@@ -139,7 +139,6 @@ void zps_members_rank_resume(struct zps_members *members, struct zps_member_job 
   }
   if (zps_members_elastic_is_changed(job))
     zps_members_act(members, &(struct zps_action){.type = ZPS_ACT_JOB_CHANGED, .client = client, .job = job});
-  zps_members_plans_tell(members, job, rank);
   zps_members_map_rank_back(members, job, rank->rank);
 }
 

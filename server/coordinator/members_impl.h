@@ -238,14 +238,6 @@ bool zps_members_group_has(const struct zps_member_group *group, uint32_t rank, 
 zps_err_t zps_members_plan_create(const struct zps_member_job *job, const struct zps_tensor_spec *spec,
                                   struct zps_member_plan **plan_p, struct zps_error *error) ZPS_MUSTCHECK;
 void zps_members_plan_destroy(struct zps_member_plan *plan); /* NULL is allowed */
-/* Notes all runs that are remembered. */
-void zps_members_plan_note(const struct zps_members *members, const struct zps_member_job *job,
-                           const struct zps_member_tensor *tensor);
-/* Whether the run follows on those that are known. */
-bool zps_members_plan_restore(struct zps_member_plan *plan, const struct zps_plan_run *run);
-/* Tells the rank, where it has one, of all runs of its tensors. */
-void zps_members_plans_tell(struct zps_members *members, const struct zps_member_job *job,
-                            const struct zps_member_rank *rank);
 
 /* tensors.c */
 /* The tensor as it was, with its number and owners, which are copied; the number is above the others'. */

@@ -7,7 +7,6 @@ static void note_job(const struct zps_members *members, const struct zps_member_
   for (uint32_t i = 0; i < job->n_tensors; i++) {
     const struct zps_member_tensor *tensor = job->tensors[i];
     zps_members_note(members, &(struct zps_member_note){.type = ZPS_NOTE_TENSOR, .job = job, .tensor = tensor});
-    zps_members_plan_note(members, job, tensor);
   }
   for (const struct zps_member_group *group = job->groups; group; group = group->next)
     if (group->is_met)

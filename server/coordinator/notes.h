@@ -20,12 +20,11 @@ enum zps_note_type {
   ZPS_NOTE_JOB_FAILED,   /* job */
   ZPS_NOTE_JOB_GONE,     /* job */
   ZPS_NOTE_RANK,         /* job, rank: left or lost, and so in no group any more */
-  ZPS_NOTE_TENSOR,       /* job, tensor: is there, or has changed; all of it but the runs of its plan */
+  ZPS_NOTE_TENSOR,       /* job, tensor: is there, or has changed; not what was measured of it */
   ZPS_NOTE_TENSOR_STATE, /* job, tensor: open or failed */
   ZPS_NOTE_TENSOR_GONE,  /* job, tensor */
   ZPS_NOTE_GROUP,        /* job, group: has met, or one that had closed it is in it again */
-  ZPS_NOTE_SEAT,         /* job, group, rank: has closed it; the last one ends it */
-  ZPS_NOTE_RUN           /* job, tensor, run: the next steps of its plan */
+  ZPS_NOTE_SEAT          /* job, group, rank: has closed it; the last one ends it */
 };
 
 struct zps_member_note {
@@ -35,7 +34,6 @@ struct zps_member_note {
   const struct zps_member_job *job;
   const struct zps_member_tensor *tensor;
   const struct zps_member_group *group;
-  const struct zps_plan_run *run;
 };
 
 /* Gives the notes from which all can be made again to the function that takes them. */
@@ -85,8 +83,6 @@ zps_err_t zps_members_restore_group(struct zps_members *members, uint64_t job_id
                                     uint32_t n_left) ZPS_MUSTCHECK;
 zps_err_t zps_members_restore_seat(struct zps_members *members, uint64_t job_id, const char *name,
                                    uint32_t rank) ZPS_MUSTCHECK;
-zps_err_t zps_members_restore_run(struct zps_members *members, uint64_t job_id, uint32_t tensor,
-                                  const struct zps_plan_run *run) ZPS_MUSTCHECK;
 /* All notes were given back: what had begun when they ended is brought to its end, and all members have until
  * `until_ns` to come back. */
 void zps_members_restored(struct zps_members *members, uint64_t until_ns);

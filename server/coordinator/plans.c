@@ -1,6 +1,7 @@
 /*
- * Tensors whose scheme is "auto": the coordinator chooses for all ranks, from what they report, and fixes the scheme of
- * each run of steps ahead of them (common/plan/schedule.h says how, and why no two ranks can differ).
+ * Tensors whose scheme is "auto": the coordinator chooses for all ranks, from what they report, and proposes a scheme
+ * for each run of steps ahead of them, to the first of them, which decides (common/plan/agree.h says how ranks agree,
+ * whatever a coordinator says, or one that has started again).
  */
 #include <math.h>
 #include <stdio.h>
@@ -320,14 +321,24 @@ static void tell(struct zps_members *members, const struct zps_member_job *job, 
                                                 .whole = whole});
 }
 
-/* Notes that the rank has reported. Returns whether all ranks that are there have. */
+/* Notes that the rank has reported. Returns whether all ranks that are there, and can, have. */
 static bool all_told(struct zps_member_plan *plan, const struct zps_member_job *job, const struct zps_tensor_spec *spec,
                      uint32_t rank) {
   uint32_t there = 0;
   if (!plan->told[rank]) plan->n_told++;
   plan->told[rank] = true;
-  for (uint32_t i = 0; i < count_ranks(job, spec); i++) there += rank_at(job, spec, i)->state == ZPS_RANK_IN;
+  for (uint32_t i = 0; i < count_ranks(job, spec); i++) {
+    const struct zps_member_rank *one = rank_at(job, spec, i);
+    there += one->state == ZPS_RANK_IN && (one->client || plan->told[one->rank]);
+  }
   return plan->n_told >= there;
+}
+
+/* The ranks knew each other before they knew this coordinator: the choice begins from the scheme that runs. */
+static void take_up(struct zps_member_plan *plan, const struct zps_plan_report *report) {
+  const struct zps_plan_policy policy = plan->chooser.policy;
+  if (plan->schedule.n > 0 || report->rounds == 0 || !(policy.allowed >> report->scheme & 1)) return;
+  zps_plan_chooser_init(&plan->chooser, &policy, report->scheme);
 }
 
 zps_err_t zps_members_plan(struct zps_members *members, struct zps_member_client *client, uint64_t job_id,
@@ -342,47 +353,17 @@ zps_err_t zps_members_plan(struct zps_members *members, struct zps_member_client
   if (!has_rank(&tensor->spec, client->rank))
     return zps_fail(error, ZPS_ERR_UNKNOWN, "rank %u is none of the ranks of tensor '%s' of job '%s'", client->rank,
                     tensor->spec.name, job->name);
+  take_up(plan, &told->report);
   note(plan, client->rank, told);
+  const struct zps_member_rank *decider = rank_at(job, &tensor->spec, 0);
   if (told->report.step < zps_plan_schedule_until(&plan->schedule)) {
-    tell(members, job, tensor, client, plan->schedule.runs, plan->schedule.n, true);
+    if (client == decider->client) tell(members, job, tensor, client, plan->schedule.runs, plan->schedule.n, true);
     return ZPS_OK;
   }
   if (!all_told(plan, job, &tensor->spec, client->rank) && !told->report.waits) return ZPS_OK;
   choose(plan, job, tensor);
   struct zps_plan_run run;
   zps_plan_schedule_extend(&plan->schedule, told->report.step, window_of(plan), plan->chooser.scheme, &run);
-  zps_members_note(members, &(struct zps_member_note){.type = ZPS_NOTE_RUN, .job = job, .tensor = tensor, .run = &run});
-  for (uint32_t i = 0; i < count_ranks(job, &tensor->spec); i++) {
-    const struct zps_member_rank *rank = rank_at(job, &tensor->spec, i);
-    if (rank->state == ZPS_RANK_IN) tell(members, job, tensor, rank->client, &run, 1, false);
-  }
+  if (decider->state == ZPS_RANK_IN) tell(members, job, tensor, decider->client, &run, 1, false);
   return ZPS_OK;
-}
-
-void zps_members_plans_tell(struct zps_members *members, const struct zps_member_job *job,
-                            const struct zps_member_rank *rank) {
-  for (uint32_t i = 0; i < job->n_tensors; i++) {
-    const struct zps_member_tensor *tensor = job->tensors[i];
-    if (!tensor->plan || tensor->plan->schedule.n == 0 || !has_rank(&tensor->spec, rank->rank)) continue;
-    tell(members, job, tensor, rank->client, tensor->plan->schedule.runs, tensor->plan->schedule.n, true);
-  }
-}
-
-void zps_members_plan_note(const struct zps_members *members, const struct zps_member_job *job,
-                           const struct zps_member_tensor *tensor) {
-  for (unsigned i = 0; tensor->plan && i < tensor->plan->schedule.n; i++)
-    zps_members_note(members,
-                     &(struct zps_member_note){
-                         .type = ZPS_NOTE_RUN, .job = job, .tensor = tensor, .run = &tensor->plan->schedule.runs[i]});
-}
-
-/* The first run that is remembered may begin at any step. The choice begins anew, from the scheme that runs. */
-bool zps_members_plan_restore(struct zps_member_plan *plan, const struct zps_plan_run *run) {
-  struct zps_plan_schedule *schedule = &plan->schedule;
-  const struct zps_plan_policy policy = plan->chooser.policy;
-  if (schedule->n > 0 && run->from != zps_plan_schedule_until(schedule)) return false;
-  if (!(schedule->n > 0 ? zps_plan_schedule_learn(schedule, run) : zps_plan_schedule_learn_all(schedule, run, 1)))
-    return false;
-  if (policy.allowed >> run->scheme & 1) zps_plan_chooser_init(&plan->chooser, &policy, run->scheme);
-  return true;
 }

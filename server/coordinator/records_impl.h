@@ -43,9 +43,6 @@ zps_err_t zps_record_tensor_state_read(struct zps_members *members, const zps_js
                                        struct zps_error *error) ZPS_MUSTCHECK;
 zps_err_t zps_record_tensor_gone_read(struct zps_members *members, const zps_json *record, uint64_t now_ns,
                                       struct zps_error *error) ZPS_MUSTCHECK;
-zps_json *zps_record_run_write(const struct zps_member_note *note);
-zps_err_t zps_record_run_read(struct zps_members *members, const zps_json *record, uint64_t now_ns,
-                              struct zps_error *error) ZPS_MUSTCHECK;
 zps_json *zps_record_tensor_gone_write(const struct zps_member_note *note);
 
 #endif

@@ -1,4 +1,4 @@
-/* Records of tensors and of the schemes that were chosen for them. */
+/* Records of tensors. */
 #include <string.h>
 
 #include "server/coordinator/records_impl.h"
@@ -81,26 +81,4 @@ zps_err_t zps_record_tensor_gone_read(struct zps_members *members, const zps_jso
   (void)now_ns;
   const zps_err_t err = zps_control_tensor_forget_read(record, &job_id, &tensor, error);
   return err ? err : zps_record_fits(zps_members_restore_tensor_gone(members, job_id, tensor), error);
-}
-
-zps_json *zps_record_run_write(const struct zps_member_note *note) {
-  zps_json *record = zps_json_set_hex(zps_record_tensor_gone_write(note), "from", note->run->from);
-  record = zps_json_set_hex(record, "until", note->run->until);
-  return zps_json_set_str(record, "scheme", zps_plan_scheme_name(note->run->scheme));
-}
-
-zps_err_t zps_record_run_read(struct zps_members *members, const zps_json *record, uint64_t now_ns,
-                              struct zps_error *error) {
-  struct zps_plan_run run = {.from = 0};
-  const char *scheme = "";
-  uint64_t job_id = 0;
-  uint32_t tensor = 0;
-  (void)now_ns;
-  zps_err_t err = zps_control_tensor_forget_read(record, &job_id, &tensor, error);
-  if (!err) err = zps_json_get_hex(record, "from", &run.from, error);
-  if (!err) err = zps_json_get_hex(record, "until", &run.until, error);
-  if (!err) err = zps_json_get_str(record, "scheme", &scheme, error);
-  if (!err && !zps_plan_scheme_parse(scheme, &run.scheme))
-    err = zps_fail(error, ZPS_ERR_PROTOCOL, "there is no scheme '%.40s'", scheme);
-  return err ? err : zps_record_fits(zps_members_restore_run(members, job_id, tensor, &run), error);
 }

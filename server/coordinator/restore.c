@@ -219,13 +219,6 @@ zps_err_t zps_members_restore_tensor_gone(struct zps_members *members, uint64_t 
   return ZPS_OK;
 }
 
-zps_err_t zps_members_restore_run(struct zps_members *members, uint64_t job_id, uint32_t number,
-                                  const struct zps_plan_run *run) {
-  const struct zps_member_job *const job = zps_members_job_find(members, job_id);
-  const struct zps_member_tensor *const tensor = job ? zps_members_tensor_find(job, number) : NULL;
-  return tensor && tensor->plan && zps_members_plan_restore(tensor->plan, run) ? ZPS_OK : ZPS_ERR_PROTOCOL;
-}
-
 /* ------------------------------------------------------------ groups */
 
 zps_err_t zps_members_restore_group(struct zps_members *members, uint64_t job_id, const char *name, uint32_t first_rank,

@@ -85,7 +85,7 @@ ok "and is gone" until_true no_jobs
 ok "on the servers, too" until_true eval '[ "$(table "^ *[0-9]+ +s[01] .* 0 +[0-9]+$")" -eq 2 ]'
 ok "nobody was lost" eval '! logged c "(is|was) lost"'
 
-# What is asked while it is away waits for it: a join, a tensor, the scheme of the next step.
+# What is asked while it is away waits for it: a join, a tensor.
 kill_coordinator
 train waits
 ok "a job that starts without a coordinator waits" kill -0 "${jobs[waits]}"
@@ -95,16 +95,34 @@ kill_coordinator
 touch "$scratch/waits/stop"
 again
 ok "a tensor that is asked for while there is none is opened later" ends_well waits
+# Schemes that are chosen: without a coordinator what runs goes on, beyond the steps that it had a say in.
+far() { until_true more_than $(($(rounds "$1") + 80)) rounds "$1"; } # NAME: several runs more
+choices() { grep -c "job 'auto': tensor 'first': .* from step" "$scratch/c.log"; }
 ZENPS_SCHEME=auto train auto
 ok "a job whose schemes are chosen" runs_on auto
 kill_coordinator
+ok "goes on without the coordinator" far auto
+chosen=$(choices)
 again
-ok "goes on when the coordinator is back" runs_on auto
+ok "and when it is back" far auto
+ok "which chooses again" until_true more_than "$chosen" choices
+for n in first second third; do
+  kill_coordinator
+  again
+  ok "killed a $n time at once, it does no harm" runs_on auto
+done
+ok "all ranks are back" until_true all_in auto
 kill -STOP "$c" # questions about the next steps' schemes are sent, and nobody reads them
-ok "waits while it is stopped" until_true eval '[ "$(grep -c "the coordinator is out of reach (closed here" "$scratch/auto.out")" -eq 3 ]'
+ok "when it is stopped, ranks give it up" until_true grep -q 'the coordinator is out of reach (closed here' "$scratch/auto.out"
+ok "and go on" far auto
 kill_coordinator
+kill -KILL "$s1" # of which nobody can rid the job
+wait "$s1"
 again
-ok "and asks the next one again" runs_on auto
+start s1 --roles=server --control-coordinator="$address" --server-name=s1
+s1=$pid
+ok "a server that dies meanwhile is replaced" until_true both
+ok "and steps go on" far auto
 ok "and ends well" ends_well auto
 
 # A rank that is killed while the coordinator is away is lost when its time is up; so is its job, by name.

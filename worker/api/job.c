@@ -92,8 +92,8 @@ static void on_replay(void *ctx, const struct zps_job_steps *steps) {
   zps_worker_replay(ctx, steps);
 }
 
-static void on_back(void *ctx) {
-  zps_worker_plans_unheard(ctx);
+static void on_away(void *ctx) {
+  zps_worker_plans_alone(ctx);
 }
 
 static void on_beat(void *ctx) {
@@ -167,7 +167,7 @@ static zps_err_t job_open(struct zenps_job *job, const struct zps_last_place *la
                                                  .on_plan = on_plan,
                                                  .on_map = on_map,
                                                  .on_replay = on_replay,
-                                                 .on_back = on_back,
+                                                 .on_away = on_away,
                                                  .on_beat = on_beat,
                                                  .stuck_ns = stuck_ns};
   job->event_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);

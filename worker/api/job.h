@@ -97,7 +97,7 @@ zps_err_t zps_worker_device_get(struct zenps_job *job, int index, struct zps_wor
 
 /* On the control thread: a `tensor.plan` of the coordinator has come. */
 void zps_worker_plan(struct zenps_job *job, const struct zps_tensor_plan *plan);
-/* On the control thread: the connection to the coordinator was made anew. */
-void zps_worker_plans_unheard(struct zenps_job *job);
+/* On the control thread: the coordinator is out of reach. */
+void zps_worker_plans_alone(struct zenps_job *job);
 
 #endif

@@ -381,6 +381,7 @@ void zps_worker_tensor_fini(struct zenps_tensor *tensor) {
   zps_peer_tensor_destroy(tensor->core.peer);
   free(tensor->inner);
   if (tensor->is_automatic) zps_automatic_destroy(tensor->automatic);
+  free(tensor->agree);
   zps_worker_owners_free(tensor);
   if (tensor->core.table_on_device) zps_device_table_release(tensor->job->device->device, tensor->core.table_on_device);
   zps_murmur_destroy(tensor->core.murmur);

@@ -12,6 +12,7 @@
 
 #define ZPS_TENSOR_ROUNDS_MAX 32u /* in flight, per tensor */
 
+struct zps_agree;
 struct zps_automatic;
 struct zps_inner;
 
@@ -26,6 +27,7 @@ struct zenps_tensor {
   struct zenps_tensor *gather_of;  /* it is that one of this tensor; NULL: of none */
   struct zps_automatic *automatic; /* the choice that it is a variant of; NULL: none */
   bool is_automatic;               /* it is the variant that the trainer holds, and `automatic` belongs to it */
+  struct zps_agree *agree;         /* of that one: how its ranks agree on schemes */
   atomic_bool is_closed;           /* by zenps_tensor_close(), or about to be: it takes no operations */
 
   /* Guarded by the job's lock. */

@@ -1,4 +1,4 @@
-/* A tensor whose scheme is auto: one variant for each scheme that may be chosen. */
+/* A tensor whose scheme is auto: one variant for each scheme that may be chosen, and how its ranks agree on them. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -6,6 +6,7 @@
 #include "common/base/clock.h"
 #include "common/plan/measure.h"
 #include "worker/api/job.h"
+#include "worker/api/request.h"
 #include "worker/api/tensor_impl.h"
 #include "worker/choice/auto.h"
 
@@ -51,6 +52,113 @@ static zps_err_t variant_open(struct zenps_job *job, const struct zenps_tensor *
   return err;
 }
 
+/* ------------------------------------------------------------ agreement */
+
+/* The rounds of it (common/plan/agree.h) are of a tensor of the library's own beside the trainer's, one row of bytes;
+ * step k is the k-th round. Its operation is "one": servers fail a round in which two ranks decide. A rank that is due
+ * early waits for the slowest, which may be at work for as long as its trainer likes: the rounds have no deadline that
+ * counts, but end with the job, or the tensor. */
+#define RUNS "@runs/"
+
+struct zps_agree {
+  struct zenps_tensor *tensor;   /* its rounds'; borrowed */
+  struct zenps_request *request; /* under way; else NULL */
+  zenps_grad_t in, out;
+  int64_t row; /* 0 */
+  unsigned char given[ZPS_PLAN_WORD_BYTES], word[ZPS_PLAN_WORD_BYTES];
+};
+
+static zps_err_t runs_open(struct zenps_tensor *beside, struct zenps_tensor **tensor_p, struct zps_error *error) {
+  const struct zps_round_tensor *core = &beside->core;
+  char name[sizeof core->name];
+  zenps_tensor_options_t options;
+  struct zps_tensor_ask asked;
+  if ((size_t)snprintf(name, sizeof name, RUNS "%s", core->name) >= sizeof name)
+    return zps_fail(error, ZPS_ERR_INVALID, "tensor %s: with scheme auto its name must be %zu bytes shorter",
+                    core->name, sizeof RUNS - 1);
+  *tensor_p = zps_worker_tensor_find(beside->job, beside->group, name); /* of an opening that failed later on */
+  if (*tensor_p) return ZPS_OK;
+  zenps_tensor_options_init(&options, sizeof options);
+  options.scheme = "balanced";
+  options.partitions = 1;
+  options.group = beside->group;
+  zps_err_t err = zps_tensor_ask_make(beside->job, name, 1, ZPS_PLAN_WORD_BYTES, ZPS_DTYPE_U8, &options, &asked, error);
+  if (err != ZPS_OK) return err;
+  asked.spec.op = ZPS_OP_ONE;
+  err = zps_worker_tensor_create(beside->job, &asked, tensor_p, error);
+  if (err == ZPS_OK) zps_worker_tensor_add(beside->job, *tensor_p);
+  return err;
+}
+
+static zps_err_t agree_open(struct zenps_tensor *tensor, struct zps_error *error) {
+  struct zenps_tensor *own;
+  const zps_err_t err = runs_open(tensor, &own, error);
+  if (err != ZPS_OK) return err;
+  struct zps_agree *const agree = calloc(1, sizeof *agree);
+  if (!agree) return zps_fail(error, ZPS_ERR_NOMEM, "no memory for tensor %s", tensor->core.name);
+  agree->tensor = own;
+  tensor->agree = agree;
+  return ZPS_OK;
+}
+
+/* On the engine thread. */
+static void over(struct zenps_request *request, const struct zps_round *round) {
+  struct zenps_tensor *const tensor = request->then_ctx;
+  struct zenps_job *const job = tensor->job;
+  struct zps_agree *const agree = tensor->agree;
+  (void)round;
+  pthread_mutex_lock(&job->lock);
+  agree->request = NULL;
+  zps_automatic_agreed(tensor->automatic, request->error.status == ZENPS_OK ? agree->word : NULL, &request->error);
+  pthread_mutex_unlock(&job->lock);
+  zps_worker_request_destroy(request);
+}
+
+static void fill(struct zps_agree *agree, const struct zps_automatic *automatic) {
+  ZENPS_GRAD_INIT(&agree->in);
+  ZENPS_GRAD_INIT(&agree->out);
+  agree->in.layout = ZENPS_ROWS;
+  agree->out.layout = ZENPS_DENSE;
+  agree->out.values = agree->word;
+  if (!automatic->agreement.decides) return;
+  zps_plan_word_write(&automatic->follower.schedule, agree->given);
+  agree->in.nnz = 1;
+  agree->in.row_ids = &agree->row;
+  agree->in.values = agree->given;
+}
+
+static zps_err_t agree_begin(void *ctx, struct zps_automatic *automatic) {
+  const struct zenps_job *const job = ctx;
+  struct zenps_tensor *const tensor = zps_worker_tensor_of(automatic->tensor);
+  struct zps_agree *const agree = tensor->agree;
+  const uint64_t number = automatic->agreement.number;
+  struct zenps_request *request;
+  struct zps_round *round;
+  if (job->closing || tensor->is_closed) return ZPS_ERR_CLOSED;
+  zps_err_t err = zps_worker_request_create(agree->tensor, &request);
+  if (err != ZPS_OK) return err;
+  err = zps_worker_tensor_round_get(agree->tensor, number, false, false, &round);
+  if (err != ZPS_OK) {
+    zps_worker_request_destroy(request);
+    return err;
+  }
+  fill(agree, automatic);
+  request->then = over;
+  request->then_ctx = tensor;
+  agree->request = request;
+  zps_worker_round_setup(round, request,
+                         &(struct zps_round_start){
+                             .step = number, .timeout_ms = ZPS_TIMEOUT_MAX_MS, .in = &agree->in, .out = &agree->out});
+  zps_worker_round_start(round);
+  return ZPS_OK;
+}
+
+void zps_worker_agree_cancel(const struct zenps_tensor *tensor) {
+  if (tensor->agree && tensor->agree->request) zps_worker_request_cancel(tensor->agree->request);
+}
+
+/* ------------------------------------------------------------ open */
+
 /* Once per job; only threads that open tensors look at it, one at a time. */
 static void calibrate(struct zenps_job *job) {
   const char *const provider = zenps_provider(job);
@@ -85,7 +193,9 @@ zps_err_t zps_worker_tensor_automatic(struct zenps_job *job, struct zenps_tensor
                                               .device_p = &job->device,
                                               .ctx = job,
                                               .check = check_job,
-                                              .trim = trim};
+                                              .trim = trim,
+                                              .agree = agree_begin};
+  automatic->agreement.decides = (tensor->group ? tensor->group->ranks[0] : 0) == (uint32_t)job->options.rank;
   if (job->calibration.threads <= 0) calibrate(job);
   zps_err_t err = ZPS_OK;
   for (unsigned i = 0; i < ZPS_PLAN_SCHEMES && err == ZPS_OK; i++) {
@@ -94,6 +204,7 @@ zps_err_t zps_worker_tensor_automatic(struct zenps_job *job, struct zenps_tensor
     if (i != ZPS_PLAN_BALANCED) err = variant_open(job, tensor, given, (enum zps_plan_scheme)i, &variant, error);
     if (err == ZPS_OK) automatic->variants[i] = &variant->core;
   }
+  if (err == ZPS_OK) err = agree_open(tensor, error);
   if (err != ZPS_OK) {
     zps_automatic_destroy(automatic);
     return err;
@@ -101,6 +212,7 @@ zps_err_t zps_worker_tensor_automatic(struct zenps_job *job, struct zenps_tensor
   for (unsigned i = 0; i < ZPS_PLAN_SCHEMES; i++) {
     if (automatic->variants[i]) zps_worker_tensor_of(automatic->variants[i])->automatic = automatic;
   }
+  while (!automatic->variants[automatic->agreement.first]) automatic->agreement.first++;
   tensor->automatic = automatic;
   tensor->is_automatic = true;
   return ZPS_OK;

@@ -5,6 +5,7 @@
 
 #include "common/base/clock.h"
 #include "worker/api/job.h"
+#include "worker/api/tensor_impl.h"
 
 /* Rounds that are over for their requests may still serve other ranks until their deadline. */
 #define LINGER_MS 1000u
@@ -123,6 +124,9 @@ static zenps_status_t close_agreed(struct zenps_tensor *tensor) {
     pthread_mutex_unlock(&job->lock);
     return zps_worker_raise(&error);
   }
+  pthread_mutex_lock(&job->lock);
+  zps_worker_agree_cancel(tensor);
+  pthread_mutex_unlock(&job->lock);
   if (!drain(tensor)) /* it stays in the list, and goes with the job */
     return zps_worker_fail(ZPS_ERR_TIMEOUT, "tensor %s is closed, but its last rounds are not over: its memory stays",
                            tensor->core.name);

@@ -49,6 +49,8 @@ struct zenps_tensor *zps_worker_tensor_find(struct zenps_job *job, const struct 
 zps_err_t zps_worker_tensor_automatic(struct zenps_job *job, struct zenps_tensor *tensor,
                                       const struct zps_tensor_ask *asked, const zenps_tensor_options_t *given,
                                       struct zps_error *error) ZPS_MUSTCHECK;
+/* Under the job's lock: it is about to be closed, and nothing more is to be agreed on. For any tensor. */
+void zps_worker_agree_cancel(const struct zenps_tensor *tensor);
 
 /* job_device.c. A gradient or result is on the device: copies there, once, the table that rows of the tensor are looked
  * up in, if it has one. Waits until it is there. */

@@ -98,9 +98,8 @@ static void give_up_late(struct zps_waiter *waiter) {
   const struct zenps_job *const job = waiter->tensor->job;
   zenps_error_t error;
   zps_worker_detail(&error, ZPS_ERR_TIMEOUT,
-                    "tensor %s, step %" PRIu64 ": after %g s the coordinator has not said which scheme it runs as%s",
-                    waiter->tensor->core.name, waiter->turn.step, (double)job->options.round_timeout_ms / 1000,
-                    job->membership.lost ? ": it was lost" : "");
+                    "tensor %s, step %" PRIu64 ": after %g s its ranks have not agreed on the scheme that it runs as",
+                    waiter->tensor->core.name, waiter->turn.step, (double)job->options.round_timeout_ms / 1000);
   give_up(waiter, &error);
 }
 

@@ -1,7 +1,7 @@
 /*
- * Allreduces under auto that cannot begin yet, since the coordinator has not said which scheme their step runs as, or
- * their gradient is still to be looked at. The job's thread for what waits (waiting.h) asks the coordinator, and begins
- * the rounds in the order of the calls once the answer is there. So zenps_allreduce() returns at once.
+ * Allreduces under auto that cannot begin yet, since ranks have not agreed on the scheme that their step runs as, or
+ * their gradient is still to be looked at. The job's thread for what waits (waiting.h) takes part in the agreement, and
+ * begins the rounds in the order of the calls once the scheme is known. So zenps_allreduce() returns at once.
  */
 #ifndef ZPS_WORKER_API_WAITER_H
 #define ZPS_WORKER_API_WAITER_H

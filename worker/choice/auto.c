@@ -61,7 +61,7 @@ void zps_automatic_destroy(struct zps_automatic *automatic) {
   free(automatic);
 }
 
-/* ------------------------------------------------------------ the scheme of a step */
+/* ------------------------------------------------------------ reports to the coordinator */
 
 /* Under the job's lock. Fills in what this rank knows, apart from the gradient, when it asks. */
 static void fill_told(struct zps_automatic *automatic, const zenps_grad_t *out, struct zps_plan_told *told) {
@@ -125,6 +125,62 @@ static zps_err_t sketch_of(struct zps_automatic *automatic, const zenps_grad_t *
   return sketching.code;
 }
 
+/* ------------------------------------------------------------ the agreement: under the job's lock */
+
+static bool is_alone(const struct zps_automatic *automatic) {
+  const struct zps_membership *membership = automatic->job.membership;
+  return atomic_load(&membership->away) || atomic_load(&membership->lost);
+}
+
+static void wake(struct zps_automatic *automatic) {
+  automatic->n_learned++;
+  pthread_cond_broadcast(automatic->job.learned);
+}
+
+/* Begins the next round, if it is time. The decider knows more then. */
+static void proceed(struct zps_automatic *automatic) {
+  struct zps_plan_schedule *const schedule = &automatic->follower.schedule;
+  const uint64_t until = zps_plan_schedule_until(schedule);
+  if (!zps_plan_agreement_begin(&automatic->agreement, schedule)) return;
+  automatic->failure.status = ZENPS_OK;
+  const zps_err_t err = automatic->job.agree(automatic->job.ctx, automatic);
+  if (err != ZPS_OK) {
+    zps_plan_agreement_unbegun(&automatic->agreement);
+    zps_worker_detail(&automatic->failure, err, "tensor %s: the round in which its ranks agree on a scheme: %s",
+                      automatic->tensor->name, zps_err_str(err));
+  }
+  if (err != ZPS_OK || zps_plan_schedule_until(schedule) > until) wake(automatic);
+}
+
+/* A question that is not answered by what was agreed on is asked again. */
+static void look_again(struct zps_automatic *automatic) {
+  struct zps_plan_follower *const follower = &automatic->follower;
+  if (follower->asked > zps_plan_schedule_until(&follower->schedule)) zps_plan_follower_unasked(follower);
+  wake(automatic);
+}
+
+void zps_automatic_agreed(struct zps_automatic *automatic, const unsigned char *word, const zenps_error_t *why) {
+  const bool fits = zps_plan_agreement_end(&automatic->agreement, &automatic->follower.schedule, word);
+  if (!word) automatic->failure = *why;
+  if (!fits)
+    zps_worker_detail(&automatic->failure, ZPS_ERR_PROTOCOL,
+                      "tensor %s: the first of its ranks, which decides on its schemes, contradicts itself",
+                      automatic->tensor->name);
+  look_again(automatic);
+  if (word && fits) proceed(automatic); /* one that has failed is begun again by the next step that wants to know */
+}
+
+void zps_automatic_propose(struct zps_automatic *automatic, const struct zps_plan_run *runs, unsigned n, bool whole) {
+  if (!automatic->agreement.decides) return;
+  zps_plan_agreement_propose(&automatic->agreement, runs, n, whole);
+  proceed(automatic);
+}
+
+void zps_automatic_alone(struct zps_automatic *automatic) {
+  zps_plan_agreement_unheard(&automatic->agreement);
+  proceed(automatic);
+}
+
 zenps_status_t zps_automatic_ask(struct zps_automatic *automatic, struct zps_automatic_turn *turn,
                                  const zenps_grad_t *in, const zenps_grad_t *out, uint64_t deadline_ns) {
   const struct zps_automatic_job *job = &automatic->job;
@@ -132,6 +188,10 @@ zenps_status_t zps_automatic_ask(struct zps_automatic *automatic, struct zps_aut
   struct zps_plan_told told = {.report = turn->report};
   struct zps_plan_sketch sketch;
   turn->due = false;
+  const bool alone = is_alone(automatic);
+  zps_plan_agreement_want(&automatic->agreement, turn->report.step, alone);
+  proceed(automatic);
+  if (alone) return ZENPS_OK; /* what the coordinator would be told is old when it is back */
   fill_told(automatic, out, &told);
   pthread_mutex_unlock(job->lock);
   const zps_err_t seen = sketch_of(automatic, in, deadline_ns, &sketch, &error);
@@ -139,14 +199,13 @@ zenps_status_t zps_automatic_ask(struct zps_automatic *automatic, struct zps_aut
   const zps_err_t err = seen == ZPS_OK ? zps_membership_report(job->membership, automatic->tensor->id, &told) : seen;
   pthread_mutex_lock(job->lock);
   if (seen == ZPS_OK) automatic->sketch = sketch;
-  if (err == ZPS_OK) return ZENPS_OK;
-  zps_plan_follower_unasked(&automatic->follower);
-  if (seen != ZPS_OK)
-    return zps_worker_fail(err, "tensor %s, step %" PRIu64 ": looking at the gradient, to choose a scheme: %s",
-                           automatic->tensor->name, turn->step, error.text);
-  return zps_worker_fail(err, "tensor %s, step %" PRIu64 ": the coordinator cannot be asked for the scheme: %s",
-                         automatic->tensor->name, turn->step, zps_err_str(err));
+  if (err != ZPS_OK) zps_automatic_alone(automatic);
+  if (seen == ZPS_OK) return ZENPS_OK;
+  return zps_worker_fail(err, "tensor %s, step %" PRIu64 ": looking at the gradient, to choose a scheme: %s",
+                         automatic->tensor->name, turn->step, error.text);
 }
+
+/* ------------------------------------------------------------ the scheme of a step */
 
 zenps_status_t zps_automatic_look(struct zps_automatic *automatic, uint64_t step, struct zps_automatic_turn *turn,
                                   struct zps_round_tensor **picked_p) {
@@ -156,6 +215,12 @@ zenps_status_t zps_automatic_look(struct zps_automatic *automatic, uint64_t step
   *turn = (struct zps_automatic_turn){.step = step};
   const zenps_status_t status = job->check(job->ctx);
   if (status != ZENPS_OK) return status;
+  if (automatic->failure.status != ZENPS_OK && step >= zps_plan_schedule_until(&automatic->follower.schedule)) {
+    const zenps_error_t failure = automatic->failure;
+    automatic->failure.status = ZENPS_OK; /* the next one tries anew */
+    return zps_worker_raise_detail(&failure);
+  }
+  proceed(automatic);
   const enum zps_plan_verdict verdict =
       zps_plan_follower_begin(&automatic->follower, step, &scheme, &turn->due, &turn->report);
   if (verdict == ZPS_PLAN_FORGOTTEN)
@@ -211,23 +276,4 @@ void zps_automatic_round_done(struct zps_automatic *automatic, const struct zps_
         zps_plan_scheme_finds_rows(scheme) ? (double)stats->nnz_in : zps_plan_sketch_rows(&automatic->sketch),
         (double)stats->nnz_out, (double)stats->total_ns / ZPS_NS_PER_S);
   }
-}
-
-/* ------------------------------------------------------------ plans of the coordinator */
-
-void zps_automatic_learn(struct zps_automatic *automatic, const struct zps_plan_run *runs, unsigned n, bool whole) {
-  struct zps_plan_schedule *schedule = &automatic->follower.schedule;
-  /* A run that comes ahead of this tensor's first question leaves a gap; the answer to the question will fill it. */
-  const bool early = schedule->n == 0 && !whole && n == 1 && runs[0].from > 0;
-  const bool taken =
-      whole ? zps_plan_schedule_learn_all(schedule, runs, n) : n == 1 && zps_plan_schedule_learn(schedule, &runs[0]);
-  if (!taken && !early) zps_log_warn("tensor %s: the coordinator contradicts itself", automatic->tensor->name);
-  automatic->n_learned++;
-  pthread_cond_broadcast(automatic->job.learned);
-}
-
-void zps_automatic_unheard(struct zps_automatic *automatic) {
-  zps_plan_follower_unasked(&automatic->follower);
-  automatic->n_learned++; /* that it is to look again */
-  pthread_cond_broadcast(automatic->job.learned);
 }

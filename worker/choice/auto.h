@@ -1,6 +1,6 @@
 /*
- * A tensor whose scheme is "auto": the coordinator says which scheme each step runs under, ahead of it and the same to
- * all ranks (common/plan/schedule.h).
+ * A tensor whose scheme is "auto": which scheme each step runs under is known ahead of it, and the same on all ranks
+ * (common/plan/schedule.h). The first of its ranks decides, by what the coordinator proposes (common/plan/agree.h).
  *
  * Such a tensor is several tensors, one per scheme that may be chosen, each registered as any other; "@ring/w" is the
  * one for ring of tensor "w". The trainer holds the one for balanced, whether that may be chosen or not.
@@ -10,6 +10,7 @@
 
 #include <pthread.h>
 
+#include "common/plan/agree.h"
 #include "common/plan/calibration.h"
 #include "common/plan/report.h"
 #include "worker/base/options.h"
@@ -20,9 +21,11 @@
 #include "worker/round/tensor.h"
 
 /* The parts of the job that the choice needs; borrowed. */
+struct zps_automatic;
+
 struct zps_automatic_job {
   pthread_mutex_t *lock;
-  pthread_cond_t *learned; /* signalled by zps_automatic_learn() */
+  pthread_cond_t *learned; /* signalled when the schedule grows, or does not */
   const struct zps_worker_options *options;
   const struct zps_plan_calibration *calibration;
   struct zps_membership *membership;
@@ -31,6 +34,8 @@ struct zps_automatic_job {
   void *ctx;                                 /* of: */
   zenps_status_t (*check)(void *ctx);        /* under the lock: the job's failure, if it has failed */
   void (*trim)(void *ctx, uint64_t keep_ns); /* engine thread: spare rounds are kept no longer, for a while */
+  /* Under the lock: begins round agreement.number, in which ranks hear of the schedule. */
+  zps_err_t (*agree)(void *ctx, struct zps_automatic *automatic);
 };
 
 struct zps_automatic {
@@ -38,12 +43,14 @@ struct zps_automatic {
   struct zps_round_tensor *tensor;                     /* the trainer's */
   struct zps_round_tensor *variants[ZPS_PLAN_SCHEMES]; /* NULL: may not be chosen */
   struct zps_plan_follower follower;                   /* job's lock; so is the rest */
+  struct zps_plan_agreement agreement;                 /* on what the follower's schedule is */
+  zenps_error_t failure;                               /* of the last round of it; status ZENPS_OK: it went well */
   struct zps_host_in staging;                          /* device's thread: to look at gradients in its memory */
   const struct zps_round_tensor *last;                 /* the variant that had the last round */
   struct zps_plan_sketch sketch;                       /* of the gradient that the last question was asked with */
   bool lists;                                          /* a result was wanted as a list of rows */
   bool introduced;                                     /* the coordinator was told of this machine */
-  uint64_t n_learned;                                  /* times that the coordinator has said something */
+  uint64_t n_learned;                                  /* times that who waits has had reason to look again */
   double bandwidth, latency_s;                         /* of the link, as rounds have found it; 0: not yet */
 };
 
@@ -75,20 +82,23 @@ struct zps_automatic_turn {
   struct zps_plan_report report;
 };
 
-/* The following two under the job's lock. The tensor that `step` runs as; *picked_p is NULL where the coordinator has
- * not said so yet, as ahead of the first step: look again when it has said something. Fills in all of `turn`. */
+/* The following two under the job's lock. The tensor that `step` runs as; *picked_p is NULL where ranks have not agreed
+ * on it yet, as ahead of the first step: look again when n_learned has grown. Fills in all of `turn`. */
 zenps_status_t zps_automatic_look(struct zps_automatic *automatic, uint64_t step, struct zps_automatic_turn *turn,
                                   struct zps_round_tensor **picked_p);
-/* Asks the coordinator, for a turn that is due, which it is not any more. Looks at the gradient; the lock is given up
- * meanwhile. Device memory: waits until `in` is there, up to the deadline. */
+/* Has a say in the schedule, for a turn that is due, which it is not any more: takes part in its next round, and
+ * reports to the coordinator, if there is one. Looks at the gradient; the lock is given up meanwhile. Device memory:
+ * waits until `in` is there, up to the deadline. */
 zenps_status_t zps_automatic_ask(struct zps_automatic *automatic, struct zps_automatic_turn *turn,
                                  const zenps_grad_t *in, const zenps_grad_t *out, uint64_t deadline_ns);
 /* Under the job's lock: a round of `variant` is over, and went well. */
 void zps_automatic_round_done(struct zps_automatic *automatic, const struct zps_round_tensor *variant,
                               const zenps_request_stats_t *stats);
-/* Under the job's lock: the coordinator has said which schemes steps run as; `whole`: all that it ever said. */
-void zps_automatic_learn(struct zps_automatic *automatic, const struct zps_plan_run *runs, unsigned n, bool whole);
-/* Likewise: the coordinator may not have heard what it was asked; who waits for an answer asks again. */
-void zps_automatic_unheard(struct zps_automatic *automatic);
+/* Under the job's lock: the coordinator proposes schemes for steps; `whole`: all that it remembers. */
+void zps_automatic_propose(struct zps_automatic *automatic, const struct zps_plan_run *runs, unsigned n, bool whole);
+/* Likewise: the coordinator is out of reach. */
+void zps_automatic_alone(struct zps_automatic *automatic);
+/* Likewise: a round of the agreement is over, with the decider's word; NULL: it has failed, and why. */
+void zps_automatic_agreed(struct zps_automatic *automatic, const unsigned char *word, const zenps_error_t *why);
 
 #endif

@@ -78,6 +78,7 @@ static void on_lost(void *ctx, const char *reason) {
   struct zps_membership *membership = ctx;
   if (atomic_exchange(&membership->lost, true)) return;
   zps_log_warn("lost the coordinator (%s): rounds go on, but no tensor can be opened any more", reason);
+  if (atomic_load(&membership->joined)) membership->handler.on_away(membership->handler.ctx);
 }
 
 /* ------------------------------------------------------------ a connection that is made anew */
@@ -86,6 +87,7 @@ static void on_away(void *ctx, const char *reason) {
   struct zps_membership *membership = ctx;
   atomic_store(&membership->away, true);
   zps_log_warn("the coordinator is out of reach (%s): rounds go on; connecting anew", reason);
+  if (atomic_load(&membership->joined)) membership->handler.on_away(membership->handler.ctx);
 }
 
 static zps_json *resume_params(const struct zps_membership *membership) {
@@ -122,7 +124,6 @@ static zps_err_t on_resumed(void *ctx, const zps_json *result, const struct zps_
     const char *const held = atomic_load(&membership->held);
     if (memory) zps_membership_memory(membership, memory);
     if (held) zps_membership_held(membership, held);
-    if (atomic_load(&membership->joined)) membership->handler.on_back(membership->handler.ctx);
     return ZPS_OK;
   }
   if (error->code != ZPS_ERR_STALE && error->code != ZPS_ERR_UNSUPPORTED) expelled(membership, error);

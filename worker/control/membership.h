@@ -23,7 +23,8 @@ struct zps_membership_handler {
   /* A server is lost, and the servers that are left know; what is to be pushed again (proto/control_map.h). */
   void (*on_map)(void *ctx, const struct zps_job_map *map);
   void (*on_replay)(void *ctx, const struct zps_job_steps *steps);
-  void (*on_back)(void *ctx); /* the connection was made anew: what was told on the old one may not have arrived */
+  /* The connection is lost, for a while or for good: what was told on it may not have arrived. */
+  void (*on_away)(void *ctx);
   void (*on_beat)(void *ctx); /* ahead of each heartbeat, as soon as there is a connection */
   /* For how long the progress thread has been stuck, to be told with a heartbeat. On the control thread. */
   uint64_t (*stuck_ns)(void *ctx, const struct zps_silence *silence, uint64_t now_ns);

@@ -1,0 +1,103 @@
+#include "common/plan/agree.h"
+
+#include <string.h>
+
+/* ------------------------------------------------------------ words */
+
+static unsigned char *put_u64(unsigned char *at, uint64_t value) {
+  for (unsigned i = 0; i < 8; i++) *at++ = (unsigned char)(value >> 8 * i);
+  return at;
+}
+
+static const unsigned char *get_u64(const unsigned char *at, uint64_t *value_p) {
+  *value_p = 0;
+  for (unsigned i = 0; i < 8; i++) *value_p |= (uint64_t)*at++ << 8 * i;
+  return at;
+}
+
+void zps_plan_word_write(const struct zps_plan_schedule *schedule, unsigned char word[ZPS_PLAN_WORD_BYTES]) {
+  memset(word, 0, ZPS_PLAN_WORD_BYTES);
+  word[0] = (unsigned char)schedule->n;
+  unsigned char *at = put_u64(word + 1, schedule->runs[0].from);
+  for (unsigned i = 0; i < schedule->n; i++) {
+    at = put_u64(at, schedule->runs[i].until);
+    *at++ = (unsigned char)schedule->runs[i].scheme;
+  }
+}
+
+static bool word_learn(const unsigned char *word, struct zps_plan_schedule *schedule) {
+  struct zps_plan_run runs[ZPS_PLAN_RUNS];
+  const unsigned n = word[0];
+  uint64_t from;
+  if (n < 1 || n > ZPS_PLAN_RUNS) return false;
+  const unsigned char *at = get_u64(word + 1, &from);
+  for (unsigned i = 0; i < n; i++) {
+    runs[i].from = from;
+    at = get_u64(at, &runs[i].until);
+    runs[i].scheme = (enum zps_plan_scheme) * at++;
+    from = runs[i].until;
+  }
+  return zps_plan_schedule_learn_all(schedule, runs, n);
+}
+
+/* ------------------------------------------------------------ rounds */
+
+void zps_plan_agreement_want(struct zps_plan_agreement *agreement, uint64_t step, bool is_alone) {
+  agreement->is_due = true;
+  agreement->step = step;
+  agreement->is_alone = is_alone;
+}
+
+void zps_plan_agreement_unheard(struct zps_plan_agreement *agreement) {
+  agreement->is_alone = true;
+}
+
+/* What it said of other steps does not matter any more where the two do not fit: only the answer does. */
+void zps_plan_agreement_propose(struct zps_plan_agreement *agreement, const struct zps_plan_run *runs, unsigned n,
+                                bool whole) {
+  struct zps_plan_schedule *const proposed = &agreement->proposed;
+  if (n == 0 || (!whole && n == 1 && zps_plan_schedule_learn(proposed, &runs[0]))) return;
+  struct zps_plan_schedule all = {.n = 0};
+  if (zps_plan_schedule_learn_all(&all, runs, n)) *proposed = all;
+}
+
+/* False: the coordinator is to say first how. */
+static bool decide(const struct zps_plan_agreement *agreement, struct zps_plan_schedule *schedule) {
+  if (zps_plan_schedule_until(schedule) == UINT64_MAX) return false; /* there are no more steps */
+  const struct zps_plan_run *const run = zps_plan_schedule_find(&agreement->proposed, agreement->step);
+  struct zps_plan_run added;
+  if (run) {
+    zps_plan_schedule_extend(schedule, agreement->step, run->until - agreement->step, run->scheme, &added);
+    return true;
+  }
+  if (!agreement->is_alone) return false;
+  const enum zps_plan_scheme scheme = schedule->n > 0 ? schedule->runs[schedule->n - 1].scheme : agreement->first;
+  zps_plan_schedule_extend(schedule, agreement->step, ZPS_PLAN_ALONE, scheme, &added);
+  return true;
+}
+
+bool zps_plan_agreement_begin(struct zps_plan_agreement *agreement, struct zps_plan_schedule *schedule) {
+  if (!agreement->is_due || agreement->is_under_way) return false;
+  const bool is_open = agreement->decides && agreement->step >= zps_plan_schedule_until(schedule);
+  if (is_open && !decide(agreement, schedule)) return false;
+  agreement->is_due = false;
+  agreement->is_under_way = true;
+  return true;
+}
+
+void zps_plan_agreement_unbegun(struct zps_plan_agreement *agreement) {
+  agreement->is_under_way = false;
+  agreement->is_due = true;
+}
+
+bool zps_plan_agreement_end(struct zps_plan_agreement *agreement, struct zps_plan_schedule *schedule,
+                            const unsigned char *word) {
+  agreement->is_under_way = false;
+  agreement->number++;
+  const bool learned = word && word_learn(word, schedule);
+  if (!learned)
+    agreement->is_due = true;
+  else if (agreement->step < zps_plan_schedule_until(schedule))
+    agreement->is_due = false; /* who has asked once more meanwhile has its answer */
+  return learned || !word;
+}
