@@ -31,9 +31,10 @@ struct zps_client_handler {
   zps_json *(*beat)(void *ctx, const struct zps_silence *silence, uint64_t now_ns);
 };
 
-/* Connects (retrying name resolution and refused connections until the deadline: servers may come up later than
- * clients) and says hello. `address` may be a list (addresses.h): the one that answers, and leads, is the peer. A
- * connection that is made anew goes through the list again, from that one on. */
+/* Connects and says hello; until the deadline names that are not resolved, connections that are refused and hellos that
+ * the network ends are tried again: servers may come up later than clients. ZPS_ERR_CONNECT where there was none by
+ * then, ZPS_ERR_TIMEOUT where nobody answered. `address` may be a list (addresses.h): the one that answers, and leads,
+ * is the peer. A connection that is made anew goes through the list again, from that one on. */
 zps_err_t zps_client_open(const char *address, const char *role, uint64_t timeout_ms,
                           const struct zps_client_handler *handler, struct zps_client **client_p,
                           struct zps_error *error) ZPS_MUSTCHECK;

@@ -157,15 +157,20 @@ static void on_moved(void *ctx, const char *leader) {
   snprintf(client->leader, sizeof client->leader, "%s", leader);
 }
 
-/* Nobody has answered in time, or each has refused; `error` is of the last one. */
+/* Nobody has answered in time, or each has refused; `error` is of the last one. A connection that ended during its
+ * hello is none that was open, and closed. */
 static void fail_to_connect(struct zps_client *client, const struct zps_error *error) {
+  const bool ended = error->code == ZPS_ERR_CLOSED;
   char text[sizeof error->text];
-  if (client->addresses.n == 1)
-    snprintf(text, sizeof text, "%s", error->text);
-  else
+  if (client->addresses.n > 1)
     snprintf(text, sizeof text, "no coordinator of %.150s can be reached, or leads: %.300s", client->address,
              error->text);
-  zps_client_set_phase(client, ZPS_CLIENT_LOST, error->code, text);
+  else if (ended)
+    snprintf(text, sizeof text, "the connection to %.150s ended during its hello: %.250s", client->address,
+             error->text);
+  else
+    snprintf(text, sizeof text, "%s", error->text);
+  zps_client_set_phase(client, ZPS_CLIENT_LOST, ended ? ZPS_ERR_CONNECT : error->code, text);
 }
 
 static void connect_again(struct zps_client *client, const struct zps_error *error) {

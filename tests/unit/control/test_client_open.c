@@ -47,6 +47,7 @@ static zps_err_t open_against(const char *answer, int n_refused, uint64_t timeou
   struct zps_client *client = NULL;
   assert_int_equal(pthread_create(&thread, NULL, play, &script), 0);
   const zps_err_t code = zps_client_open(address, "worker", timeout_ms, NULL, &client, error);
+  shutdown(script.listener, SHUT_RDWR); /* a client that gave up too early makes no more connections */
   pthread_join(thread, NULL);
   if (!silent_close) close(script.fd);
   const uint64_t start_ns = zps_clock_ns();
@@ -61,6 +62,101 @@ static void test_retries_until_the_server_is_up(void **state) {
   (void)state;
   struct zps_error error;
   assert_int_equal(open_against(ANSWER("4"), 2, 10000, false, &error), ZPS_OK);
+}
+
+/* ---- A hello that the network ends ---- */
+
+#define HALF_AN_ANSWER "{\"jsonrpc\":\"2.0\",\"id\":1,\"result\":{\"protocol\":4,\"vers"
+
+/* One end of a connection during its hello. */
+struct cut {
+  const char *name;
+  bool reads;         /* the hello, before it ends */
+  const char *answer; /* sent before it ends; NULL: nothing */
+  bool resets;        /* by RST, not by FIN */
+};
+
+static const struct cut CUTS[] = {
+    {"closed at once", false, NULL, false},
+    {"reset at once", false, NULL, true},
+    {"closed after the hello", true, NULL, false},
+    {"reset after the hello", true, NULL, true},
+    {"closed within the answer", true, HALF_AN_ANSWER, false},
+    {"reset within the answer", true, HALF_AN_ANSWER, true},
+};
+enum { N_CUTS = sizeof CUTS / sizeof CUTS[0] };
+
+/* Ends connections as `cut` says, the first `n_cut` of them (all, at 0), and answers the others. */
+struct cutter {
+  int listener;
+  const struct cut *cut;
+  unsigned n_cut, n; /* n: connections */
+  char address[64];
+  pthread_t thread;
+};
+
+static void cut_off(int fd, const struct cut *cut) {
+  char line[4096];
+  const struct linger at_once = {.l_onoff = 1};
+  if (cut->reads && recv(fd, line, sizeof line, 0) <= 0) return;
+  if (cut->answer) (void)!send(fd, cut->answer, strlen(cut->answer), MSG_NOSIGNAL);
+  if (cut->resets) (void)!setsockopt(fd, SOL_SOCKET, SO_LINGER, &at_once, sizeof at_once);
+}
+
+static void *cut_first(void *arg) {
+  struct cutter *cutter = arg;
+  char line[4096];
+  int fd;
+  while ((fd = accept(cutter->listener, NULL, NULL)) >= 0) {
+    if (cutter->n++ < cutter->n_cut || cutter->n_cut == 0)
+      cut_off(fd, cutter->cut);
+    else if (recv(fd, line, sizeof line, 0) > 0 && send(fd, ANSWER("4"), strlen(ANSWER("4")), MSG_NOSIGNAL) > 0)
+      while (recv(fd, line, sizeof line, 0) > 0) continue;
+    close(fd);
+  }
+  return NULL;
+}
+
+static zps_err_t open_against_cuts(const struct cut *cut, unsigned n_cut, uint64_t timeout_ms, unsigned *n_p,
+                                   struct zps_error *error) {
+  struct cutter cutter = {.cut = cut, .n_cut = n_cut};
+  struct zps_client *client = NULL;
+  cutter.listener = raw_listen(cutter.address, sizeof cutter.address);
+  assert_int_equal(pthread_create(&cutter.thread, NULL, cut_first, &cutter), 0);
+  const zps_err_t code = zps_client_open(cutter.address, "worker", timeout_ms, NULL, &client, error);
+  zps_client_close(client);
+  shutdown(cutter.listener, SHUT_RDWR);
+  pthread_join(cutter.thread, NULL);
+  close(cutter.listener);
+  *n_p = cutter.n;
+  return code;
+}
+
+static void test_a_hello_that_is_cut_off_is_said_again(void **state) {
+  (void)state;
+  for (unsigned i = 0; i < N_CUTS; i++) {
+    struct zps_error error;
+    unsigned n;
+    if (open_against_cuts(&CUTS[i], 2, 20000, &n, &error)) fail_msg("%s: %s", CUTS[i].name, error.text);
+    assert_int_equal(n, 3);
+  }
+}
+
+/* Always: tried on until the caller's time is up; the error is of a coordinator that cannot be reached, and says why.
+ */
+static void test_hellos_that_are_all_cut_off(void **state) {
+  (void)state;
+  for (unsigned i = 0; i < N_CUTS; i++) {
+    struct zps_error error;
+    unsigned n;
+    const zps_err_t code = open_against_cuts(&CUTS[i], 0, 350, &n, &error);
+    if (code != ZPS_ERR_CONNECT) fail_msg("%s: %s (%s)", CUTS[i].name, zps_err_str(code), error.text);
+    /* A reset may come before the connection is seen to be there. */
+    if (!strstr(error.text, "ended during its hello: 127.0.0.1:") &&
+        !strstr(error.text, "cannot connect to 127.0.0.1:"))
+      fail_msg("%s: %s", CUTS[i].name, error.text);
+    assert_true(n > 1);
+  }
 }
 
 /* ---- Several addresses ---- */
@@ -211,6 +307,8 @@ static void test_nobody_listens(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_retries_until_the_server_is_up),
+      cmocka_unit_test(test_a_hello_that_is_cut_off_is_said_again),
+      cmocka_unit_test(test_hellos_that_are_all_cut_off),
       cmocka_unit_test(test_goes_to_the_leader),
       cmocka_unit_test(test_nobody_leads),
       cmocka_unit_test(test_silent_one),
