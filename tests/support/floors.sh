@@ -7,6 +7,7 @@
 
 may common/base
 may common/token common/base
+may common/tls common/base
 may common/net/ofi common/base
 may common/net common/base common/net/ofi
 may common/control common/base

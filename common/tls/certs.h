@@ -1,0 +1,44 @@
+/* A small authority for a cluster, and certificates that it makes: keys on curve P-256, roles as tls.h has them. Over
+ * memory; and what a certificate in a file says. */
+#ifndef ZPS_TLS_CERTS_H
+#define ZPS_TLS_CERTS_H
+
+#include "common/tls/tls.h"
+
+struct zps_authority;
+
+/* From when until when a certificate is valid, in seconds of the calendar. */
+struct zps_certs_span {
+  long long from_s, until_s;
+};
+/* A certificate and its private key, as text (PEM); zps_certs_pair_fini() wipes the key. */
+struct zps_certs_pair {
+  char *cert, *key;
+};
+
+/* A new one. */
+zps_err_t zps_authority_make(const struct zps_certs_span *span, struct zps_authority **authority_p,
+                             struct zps_error *error) ZPS_MUSTCHECK;
+/* One that was made before. ZPS_ERR_INVALID: the text is none, is that of no authority, or the key is another one's. */
+zps_err_t zps_authority_read(const struct zps_certs_pair *pair, struct zps_authority **authority_p,
+                             struct zps_error *error) ZPS_MUSTCHECK;
+zps_err_t zps_authority_write(const struct zps_authority *authority, struct zps_certs_pair *pair_p,
+                              struct zps_error *error) ZPS_MUSTCHECK;
+void zps_authority_destroy(struct zps_authority *authority); /* NULL is allowed */
+/* Seconds of the calendar; no certificate of it is valid for longer. */
+long long zps_authority_until(const struct zps_authority *authority);
+/* A certificate for `name` in each of `roles` (bits). ZPS_ERR_INVALID: no name of a URI: letters, digits, '-', '.', '_'
+ * and '~'. */
+zps_err_t zps_certs_make(const struct zps_authority *authority, unsigned roles, const char *name,
+                         const struct zps_certs_span *span, struct zps_certs_pair *pair_p,
+                         struct zps_error *error) ZPS_MUSTCHECK;
+void zps_certs_pair_fini(struct zps_certs_pair *pair);
+
+/* What a certificate (PEM) says, for people; the first of the text. */
+struct zps_certs_facts {
+  char subject[200], issuer[200], roles[200], from[40], until[40]; /* roles: URIs, or "authority", "" */
+  bool is_authority, has_expired;
+};
+zps_err_t zps_certs_look(const char *pem, struct zps_certs_facts *facts_p, struct zps_error *error) ZPS_MUSTCHECK;
+
+#endif

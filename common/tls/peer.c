@@ -1,0 +1,236 @@
+/* Certificates: the role that one names, whether a peer's is taken, and the words when it is not. */
+#include <openssl/err.h>
+#include <openssl/x509v3.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "common/base/text.h"
+#include "common/tls/tls_internal.h"
+
+static const struct {
+  const char *word;
+  unsigned role;
+} roles[] = {{"coordinator", ZPS_TLS_COORDINATOR},
+             {"server", ZPS_TLS_SERVER},
+             {"worker", ZPS_TLS_WORKER},
+             {"admin", ZPS_TLS_ADMIN}};
+enum { N_ROLES = sizeof roles / sizeof roles[0] };
+
+const char *zps_tls_roles_text(unsigned set, char *buf, size_t size) {
+  const char *words[N_ROLES];
+  unsigned n = 0;
+  buf[0] = '\0';
+  for (unsigned i = 0; i < N_ROLES; i++)
+    if (set & roles[i].role) words[n++] = roles[i].word;
+  for (unsigned i = 0; i < n; i++) {
+    const size_t len = strlen(buf);
+    snprintf(buf + len, size - len, "%s%s", i == 0 ? "" : i + 1 == n ? " or " : ", ", words[i]);
+  }
+  return buf;
+}
+
+const char *zps_tls_time_text(const ASN1_TIME *time, char *buf, size_t size) {
+  struct tm tm;
+  if (ASN1_TIME_to_tm(time, &tm) != 1 || strftime(buf, size, "%Y-%m-%d %H:%M:%S UTC", &tm) == 0)
+    snprintf(buf, size, "?");
+  return buf;
+}
+
+/* 0: the text is none of ours. */
+static unsigned role_of(const char *uri, size_t len) {
+  const size_t head = sizeof ZPS_TLS_URI - 1;
+  if (len >= ZPS_TLS_NAME_MAX || len < head || strncmp(uri, ZPS_TLS_URI, head) != 0) return 0;
+  if (zps_text_printable(uri, len) != len) return 0;
+  for (unsigned i = 0; i < N_ROLES; i++) {
+    const size_t n = strlen(roles[i].word);
+    const char *name = uri + head + n + 1;
+    if (len > head + n + 1 && strncmp(uri + head, roles[i].word, n) == 0 && name[-1] == '/' &&
+        !memchr(name, '/', len - (head + n + 1)))
+      return roles[i].role;
+  }
+  return 0;
+}
+
+/* Calls `each` for every URI that names a role. */
+static void for_each_uri(X509 *cert, void (*each)(void *ctx, const char *uri, size_t len, unsigned role), void *ctx) {
+  GENERAL_NAMES *names = X509_get_ext_d2i(cert, NID_subject_alt_name, NULL, NULL);
+  for (int i = 0; i < sk_GENERAL_NAME_num(names); i++) {
+    const GENERAL_NAME *name = sk_GENERAL_NAME_value(names, i);
+    if (name->type != GEN_URI) continue;
+    const char *uri = (const char *)ASN1_STRING_get0_data(name->d.uniformResourceIdentifier);
+    const int len = ASN1_STRING_length(name->d.uniformResourceIdentifier);
+    const unsigned role = len > 0 ? role_of(uri, (size_t)len) : 0;
+    if (role) each(ctx, uri, (size_t)len, role);
+  }
+  GENERAL_NAMES_free(names);
+}
+
+struct found {
+  unsigned roles;
+  char *name; /* of ZPS_TLS_NAME_MAX bytes */
+};
+
+static void add_role(void *ctx, const char *uri, size_t len, unsigned role) {
+  struct found *found = ctx;
+  if (!found->roles) {
+    memcpy(found->name, uri, len);
+    found->name[len] = '\0';
+  }
+  found->roles |= role;
+}
+
+unsigned zps_tls_cert_roles(X509 *cert, char name_p[ZPS_TLS_NAME_MAX]) {
+  struct found found = {.name = name_p};
+  name_p[0] = '\0';
+  for_each_uri(cert, add_role, &found);
+  return found.roles;
+}
+
+struct text {
+  char *buf;
+  size_t size;
+};
+
+static void add_uri(void *ctx, const char *uri, size_t len, unsigned role) {
+  const struct text *text = ctx;
+  (void)role;
+  zps_text_add(text->buf, text->size, "%s%.*s", text->buf[0] ? " " : "", (int)len, uri);
+}
+
+void zps_tls_cert_uris(X509 *cert, char *buf, size_t size) {
+  struct text text = {buf, size};
+  buf[0] = '\0';
+  for_each_uri(cert, add_uri, &text);
+}
+
+/* ---- A peer's ---- */
+
+/* Of the certificate that the trouble is with: its URI, or what is printable of its subject. */
+static void name_cert(X509 *cert, char *buf, size_t size) {
+  char name[ZPS_TLS_NAME_MAX];
+  if (!cert) {
+    snprintf(buf, size, "none");
+  } else if (zps_tls_cert_roles(cert, name)) {
+    snprintf(buf, size, "%s", name);
+  } else {
+    X509_NAME_oneline(X509_get_subject_name(cert), name, sizeof name);
+    name[zps_text_printable(name, strlen(name))] = '\0';
+    snprintf(buf, size, "'%s'", name);
+  }
+}
+
+static void refuse_chain(struct zps_tls_session *session, X509_STORE_CTX *store) {
+  const int why = X509_STORE_CTX_get_error(store);
+  X509 *cert = X509_STORE_CTX_get_current_cert(store);
+  char name[160], date[40];
+  name_cert(cert, name, sizeof name);
+  switch (why) {
+    case X509_V_ERR_CERT_HAS_EXPIRED:
+      zps_fail(&session->refusal, ZPS_ERR_REFUSED, "its certificate, of %s, expired at %s", name,
+               zps_tls_time_text(X509_get0_notAfter(cert), date, sizeof date));
+      break;
+    case X509_V_ERR_CERT_NOT_YET_VALID:
+      zps_fail(&session->refusal, ZPS_ERR_REFUSED,
+               "its certificate, of %s, is not valid before %s: are the clocks of both hosts right?", name,
+               zps_tls_time_text(X509_get0_notBefore(cert), date, sizeof date));
+      break;
+    case X509_V_ERR_UNABLE_TO_GET_ISSUER_CERT:
+    case X509_V_ERR_UNABLE_TO_GET_ISSUER_CERT_LOCALLY:
+    case X509_V_ERR_UNABLE_TO_VERIFY_LEAF_SIGNATURE:
+    case X509_V_ERR_DEPTH_ZERO_SELF_SIGNED_CERT:
+    case X509_V_ERR_SELF_SIGNED_CERT_IN_CHAIN:
+    case X509_V_ERR_CERT_SIGNATURE_FAILURE:
+      name_cert(X509_STORE_CTX_get0_cert(store), name, sizeof name);
+      zps_fail(&session->refusal, ZPS_ERR_REFUSED,
+               "its certificate, of %s, was made by an authority that is unknown here (tls.ca)", name);
+      break;
+    default:
+      zps_fail(&session->refusal, ZPS_ERR_REFUSED, "its certificate, of %s, is not taken: %s", name,
+               X509_verify_cert_error_string(why));
+  }
+}
+
+static bool check_role(struct zps_tls_session *session, X509 *cert) {
+  const unsigned wanted = session->listens ? ZPS_TLS_LISTENER_TAKES : ZPS_TLS_COORDINATOR;
+  char text[60];
+  session->roles = zps_tls_cert_roles(cert, session->name);
+  if (session->roles & wanted) return true;
+  char name[160];
+  name_cert(cert, name, sizeof name);
+  zps_fail(&session->refusal, ZPS_ERR_REFUSED, "its certificate is that of %s, but here a %s is spoken to", name,
+           zps_tls_roles_text(wanted, text, sizeof text));
+  return false;
+}
+
+int zps_tls_verify(int ok, X509_STORE_CTX *store) {
+  const SSL *ssl = X509_STORE_CTX_get_ex_data(store, SSL_get_ex_data_X509_STORE_CTX_idx());
+  struct zps_tls_session *session = SSL_get_app_data(ssl);
+  if (!ok) {
+    refuse_chain(session, store);
+    return 0;
+  }
+  if (X509_STORE_CTX_get_error_depth(store) > 0) return 1;
+  if (check_role(session, X509_STORE_CTX_get_current_cert(store))) return 1;
+  X509_STORE_CTX_set_error(store, X509_V_ERR_APPLICATION_VERIFICATION);
+  return 0;
+}
+
+/* ---- Words ---- */
+
+const char *zps_tls_reason(char *buf, size_t size) {
+  const unsigned long code = ERR_peek_last_error();
+  const char *reason = code ? ERR_reason_error_string(code) : NULL;
+  if (reason)
+    snprintf(buf, size, "%s", reason);
+  else if (code && ERR_SYSTEM_ERROR(code))
+    snprintf(buf, size, "%s", strerror(ERR_GET_REASON(code)));
+  else
+    snprintf(buf, size, "no reason is given");
+  ERR_clear_error();
+  return buf;
+}
+
+/* What the peer says of our certificate, by a number. */
+static const char *alert_text(int alert) {
+  switch (alert) {
+    case SSL_AD_CERTIFICATE_EXPIRED:
+      return "this end's certificate has expired";
+    case SSL_AD_BAD_CERTIFICATE:
+      return "this end's certificate is bad, or not valid yet: are the clocks of both hosts right?";
+    case SSL_AD_UNKNOWN_CA:
+    case SSL_AD_DECRYPT_ERROR:
+      return "this end's certificate was made by an authority that is unknown there (tls.ca)";
+    case SSL_AD_HANDSHAKE_FAILURE:
+      return "this end's certificate is of a role that is not spoken to there";
+    case SSL_AD_CERTIFICATE_REQUIRED:
+      return "this end shows no certificate";
+    case SSL_AD_PROTOCOL_VERSION:
+      return "it does not speak TLS 1.3";
+    default:
+      return SSL_alert_desc_string_long(alert);
+  }
+}
+
+zps_err_t zps_tls_session_fail(const struct zps_tls_session *session, struct zps_error *error) {
+  const unsigned long code = ERR_peek_error();
+  const int reason = ERR_GET_REASON(code);
+  char buf[200];
+  if (session->refusal.code) {
+    ERR_clear_error();
+    return zps_fail(error, session->refusal.code, "%s", session->refusal.text);
+  }
+  if (ERR_GET_LIB(code) == ERR_LIB_SSL && reason > SSL_AD_REASON_OFFSET) {
+    ERR_clear_error();
+    return zps_fail(error, ZPS_ERR_REFUSED, "refuses the connection: %s", alert_text(reason - SSL_AD_REASON_OFFSET));
+  }
+  if (ERR_GET_LIB(code) == ERR_LIB_SSL && reason == SSL_R_PEER_DID_NOT_RETURN_A_CERTIFICATE) {
+    ERR_clear_error();
+    return zps_fail(error, ZPS_ERR_REFUSED, "shows no certificate");
+  }
+  if (reason == ERR_R_MALLOC_FAILURE) {
+    ERR_clear_error();
+    return zps_fail(error, ZPS_ERR_NOMEM, "no memory for TLS");
+  }
+  return zps_fail(error, ZPS_ERR_PROTOCOL, "speaks no TLS 1.3 that can be gone on with: %s",
+                  zps_tls_reason(buf, sizeof buf));
+}

@@ -1,0 +1,79 @@
+/*
+ * TLS 1.3 between the processes of a cluster, over memory: this folder sees no socket. Both ends show a certificate
+ * that an authority of the cluster made; what a process may do follows from its certificate's alternative names, which
+ * are URIs: zenps://coordinator/NAME, zenps://server/NAME, zenps://worker/NAME, zenps://admin/NAME. A client speaks to
+ * coordinators alone; a listener to the three others.
+ *
+ * An identity (struct zps_tls) is one process's files, read: from any thread. A session is one connection's, and its
+ * owner's thread's.
+ */
+#ifndef ZPS_TLS_TLS_H
+#define ZPS_TLS_TLS_H
+
+#include <stddef.h>
+
+#include "common/base/err.h"
+
+#define ZPS_TLS_NAME_MAX 128u /* of a URI, with its NUL */
+
+/* What a certificate lets its owner do: of these, one bit or several. */
+enum zps_tls_role {
+  ZPS_TLS_COORDINATOR = 1,
+  ZPS_TLS_SERVER = 2,
+  ZPS_TLS_WORKER = 4,
+  ZPS_TLS_ADMIN = 8,
+};
+
+/* PEM. `cert` may go on with the certificates between it and the authority's. */
+struct zps_tls_files {
+  const char *ca, *cert, *key;
+};
+
+struct zps_tls;
+struct zps_tls_session;
+
+/* Whether TLS is asked for at all: any of the three is set. */
+static inline bool zps_tls_files_any(const struct zps_tls_files *files) {
+  return files->ca || files->cert || files->key;
+}
+/* Reads the files, whose names are copied. ZPS_ERR_INVALID: one of the three is not named; a key that others may read
+ * (more than 0640), or that is another certificate's; a certificate without a role, or that has expired. ZPS_ERR_IO:
+ * a file cannot be read. */
+zps_err_t zps_tls_create(const struct zps_tls_files *files, struct zps_tls **tls_p,
+                         struct zps_error *error) ZPS_MUSTCHECK;
+struct zps_tls *zps_tls_ref(struct zps_tls *tls); /* NULL is allowed */
+void zps_tls_unref(struct zps_tls *tls);          /* NULL is allowed */
+/* Reads the files again, for sessions to come; those that there are stay. On an error the ones that were read last go
+ * on being used. Files that have changed are also read again, without this call, when the next session begins; the log
+ * says with which outcome. */
+zps_err_t zps_tls_reload(struct zps_tls *tls, struct zps_error *error) ZPS_MUSTCHECK;
+
+/* Of a listener (it answers), or of a client. */
+zps_err_t zps_tls_session_create(struct zps_tls *tls, bool listens, struct zps_tls_session **session_p,
+                                 struct zps_error *error) ZPS_MUSTCHECK;
+void zps_tls_session_destroy(struct zps_tls_session *session); /* NULL is allowed */
+/* Bytes from the peer. ZPS_ERR_REFUSED: one end does not take the other's certificate; ZPS_ERR_PROTOCOL: no TLS, or
+ * none that can be gone on with. The text says why, and has no word on who the peer is. After an error there may be
+ * bytes for the peer, and nothing else to do. */
+zps_err_t zps_tls_take(struct zps_tls_session *session, const void *bytes, size_t len,
+                       struct zps_error *error) ZPS_MUSTCHECK;
+/* What they say; *len_p is 0 when more bytes are needed. */
+zps_err_t zps_tls_read(struct zps_tls_session *session, void *buf, size_t size, size_t *len_p,
+                       struct zps_error *error) ZPS_MUSTCHECK;
+/* To be said. Until both ends know each other it waits in the session. */
+zps_err_t zps_tls_write(struct zps_tls_session *session, const void *bytes, size_t len,
+                        struct zps_error *error) ZPS_MUSTCHECK;
+/* Takes the bytes that are for the peer: the caller's to free, NULL when there are none. */
+zps_err_t zps_tls_send(struct zps_tls_session *session, char **bytes_p, size_t *len_p) ZPS_MUSTCHECK;
+/* The peer's certificate: its roles, 0 before it was looked at, and the first URI that names one. */
+unsigned zps_tls_peer_roles(const struct zps_tls_session *session);
+const char *zps_tls_peer_name(const struct zps_tls_session *session);
+/* After ZPS_ERR_PROTOCOL: the peer's first byte was none of TLS, so that it can read a plain answer. */
+bool zps_tls_peer_is_plain(const struct zps_tls_session *session);
+/* Whether the first bytes of a plain connection are the beginning of TLS. */
+bool zps_tls_is_greeting(const void *bytes, size_t len);
+
+/* For tests: the time, in seconds of the calendar, by which the dates of peers' certificates are looked at. */
+void zps_tls_set_time(struct zps_tls *tls, long long time_s);
+
+#endif
