@@ -4,22 +4,34 @@
 #include <string.h>
 
 #include "common/codec/reduce.h"
+#include "common/plan/agree.h"
 #include "common/session/link.h"
 #include "server/shard/shard.h"
 #include "tests/sim/sched.h"
 #include "worker/round/rounds.h"
 
-enum { BREAK_NOTHING, BREAK_ORDER, BREAK_MISSING, BREAK_REPLAY, BREAK_FRAME, BREAK_MAP, BREAK_LEAK, BREAK_SYNC };
-enum { FRAMES_A_LOSS = 100, PUTS_A_LEAK = 20, VIEWS_MAX = 64 };
+enum {
+  BREAK_NOTHING,
+  BREAK_ORDER,
+  BREAK_MISSING,
+  BREAK_REPLAY,
+  BREAK_FRAME,
+  BREAK_MAP,
+  BREAK_LEAK,
+  BREAK_SYNC,
+  BREAK_AGREE
+};
+enum { FRAMES_A_LOSS = 100, PUTS_A_LEAK = 20, WORDS_A_MISTAKE = 4, VIEWS_MAX = 64 };
 
 static const char *const names[] = {
     [BREAK_NOTHING] = "nothing", [BREAK_ORDER] = "order", /* contributions are added in another order */
     [BREAK_MISSING] = "missing",                          /* the last one is left out */
     [BREAK_REPLAY] = "replay",                            /* ranks do not push again what a lost server had */
     [BREAK_FRAME] = "frame",                              /* frames are lost, now and then */
-    [BREAK_MAP] = "map",   /* servers do not take over the partitions of a lost one, but say so */
-    [BREAK_LEAK] = "leak", /* buffers are not given back, now and then */
-    [BREAK_SYNC] = "sync", /* the disk syncs nothing */
+    [BREAK_MAP] = "map",     /* servers do not take over the partitions of a lost one, but say so */
+    [BREAK_LEAK] = "leak",   /* buffers are not given back, now and then */
+    [BREAK_SYNC] = "sync",   /* the disk syncs nothing */
+    [BREAK_AGREE] = "agree", /* ranks take the next steps for some of another scheme, now and then */
 };
 static int broken;
 
@@ -79,4 +91,18 @@ void __wrap_zps_slab_put(struct zps_slab *slab, struct zps_buf *buf);
 void __wrap_zps_slab_put(struct zps_slab *slab, struct zps_buf *buf) {
   if (broken == BREAK_LEAK && sim_chance(PUTS_A_LEAK)) return;
   __real_zps_slab_put(slab, buf);
+}
+
+bool __real_zps_plan_agreement_end(struct zps_plan_agreement *agreement, struct zps_plan_schedule *schedule,
+                                   const unsigned char *word);
+bool __wrap_zps_plan_agreement_end(struct zps_plan_agreement *agreement, struct zps_plan_schedule *schedule,
+                                   const unsigned char *word);
+bool __wrap_zps_plan_agreement_end(struct zps_plan_agreement *agreement, struct zps_plan_schedule *schedule,
+                                   const unsigned char *word) {
+  const bool fits = __real_zps_plan_agreement_end(agreement, schedule, word);
+  if (broken == BREAK_AGREE && !agreement->decides && schedule->n > 0 && sim_chance(WORDS_A_MISTAKE)) {
+    struct zps_plan_run *const last = &schedule->runs[schedule->n - 1];
+    last->scheme = last->scheme == ZPS_PLAN_BALANCED ? ZPS_PLAN_SPARSE_PS : ZPS_PLAN_BALANCED;
+  }
+  return fits;
 }

@@ -110,6 +110,23 @@ static void fault_make(struct sim_plan *plan) {
   if (may_be(plan, &fault)) plan->faults[plan->n_faults++] = fault;
 }
 
+/* By no dice, as long steps: tensors whose schemes are chosen, for more steps, and a coordinator that is away for most
+ * of them. */
+static void choose_schemes(struct sim_plan *plan) {
+  plan->n_steps *= 6;
+  for (uint32_t i = 0; i < plan->n_tensors; i++) {
+    struct sim_tensor_plan *const tensor = &plan->tensors[i];
+    tensor->partitioner = 0; /* which is for balanced alone */
+    tensor->scheme = i % 2 ? "auto:balanced,sparse-ps,dense-ps" : "auto:balanced,sparse-ps,dense-ps,omnireduce";
+  }
+  for (uint32_t i = 0; i < plan->n_faults; i++) plan->faults[i].after_steps *= 6;
+  if (has(plan, SIM_KILL_RANK) || has(plan, SIM_RESTART_COORDINATOR)) return;
+  const uint32_t all = plan->world * plan->n_steps;
+  plan->faults[plan->n_faults++] = (struct sim_fault){.kind = SIM_RESTART_COORDINATOR,
+                                                      .after_steps = (uint32_t)(plan->seed / 8 % (all / 2)),
+                                                      .for_ns = plan->seed / 8 % 3 * 400 * ZPS_NS_PER_MS};
+}
+
 void sim_plan_make(struct sim_plan *plan, uint64_t seed) {
   memset(plan, 0, sizeof *plan);
   plan->seed = seed;
@@ -124,7 +141,7 @@ void sim_plan_make(struct sim_plan *plan, uint64_t seed) {
   plan->step_ns =
       seed % 4 == 3 ? 1500 * ZPS_NS_PER_MS : 2 * ZPS_NS_PER_MS; /* by no dice: the other seeds are as ever */
   plan->leaves_early = sim_chance(8);
-  plan->has_state = sim_chance(2);
+  plan->has_state = sim_chance(2) || seed % 8 == 5;
   for (uint32_t i = 0; i < plan->n_tensors; i++) tensor_make(&plan->tensors[i], i);
   snprintf(plan->provider, sizeof plan->provider, "loop");
   if (sim_chance(2)) {
@@ -135,6 +152,7 @@ void sim_plan_make(struct sim_plan *plan, uint64_t seed) {
   }
   for (uint64_t n = sim_random(SIM_FAULTS_MAX); n > 0; n--) fault_make(plan);
   plan->n_runs = sim_chance(3) && !takes_any_server(plan) ? 2 : 1;
+  if (seed % 8 == 5) choose_schemes(plan);
 }
 
 bool sim_plan_has_long_steps(const struct sim_plan *plan) {
