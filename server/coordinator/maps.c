@@ -11,6 +11,7 @@
 
 #define ZPS_LOG_COMPONENT "members"
 #include "common/base/log.h"
+#include "common/base/moment.h"
 
 _Static_assert(ZPS_SERVERS_MAX <= ZPS_OWNERS_SERVERS_MAX, "the rule has room for all servers of a job");
 
@@ -112,8 +113,11 @@ static void tell_rank(struct zps_members *members, const struct zps_member_job *
 }
 
 static void tell_ranks(struct zps_members *members, const struct zps_member_job *job, enum zps_action_type type) {
-  for (uint32_t r = 0; r < job->world; r++)
-    if (job->ranks[r]->state == ZPS_RANK_IN) tell_rank(members, job, type, r);
+  for (uint32_t r = 0; r < job->world; r++) {
+    if (job->ranks[r]->state != ZPS_RANK_IN) continue;
+    tell_rank(members, job, type, r);
+    if (type == ZPS_ACT_MAP_RANK) ZPS_MOMENT("map told to one rank");
+  }
 }
 
 bool zps_members_map_may(struct zps_member_job *job) {

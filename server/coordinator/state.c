@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "common/base/clock.h"
+#include "common/base/moment.h"
 #include "server/coordinator/coordinator_impl.h"
 #include "server/coordinator/records.h"
 #include "server/state/store.h"
@@ -126,10 +127,13 @@ static zps_err_t save(struct zps_coordinator *coordinator, struct zps_error *err
 void zps_coordinator_state_save(struct zps_coordinator *coordinator) {
   struct zps_error error;
   if (!coordinator->store || coordinator->broken || !coordinator->holds) return;
-  if (save(coordinator, &error))
+  ZPS_MOMENT("noted, not written");
+  if (save(coordinator, &error)) {
     zps_coordinator_break(coordinator, &error);
-  else
-    hold(coordinator, false);
+    return;
+  }
+  ZPS_MOMENT("written, not sent");
+  hold(coordinator, false);
 }
 
 static void on_prepare(uv_prepare_t *handle) {

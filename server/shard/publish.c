@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 #include "common/base/clock.h"
+#include "common/base/moment.h"
 #include "common/codec/join.h"
 #include "server/shard/job.h"
 #include "server/shard/round.h"
@@ -36,6 +37,7 @@ static void send_frame(const struct zps_outgoing *out, struct zps_frame *frame, 
     if (!zps_shard_machine_gets_all(out->round->machine, rank)) continue;
     zps_member_send(&job->members[rank], frame);
     tensor->sums.bytes_out += payload_bytes;
+    ZPS_MOMENT("sum told to one rank");
   }
 }
 

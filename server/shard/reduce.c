@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "common/base/clock.h"
+#include "common/base/moment.h"
 #include "common/base/container.h"
 #include "common/codec/order.h"
 #include "common/codec/reduce.h"
@@ -322,6 +323,7 @@ static void submit(struct zps_memory_wait *wait) {
   task->partition = tensor->partition;
   task->number = tensor->partitions[part];
   task->n_bad_ranks = 0;
+  ZPS_MOMENT("push read, not summed");
   task->result = part_run->result;
   part_run->result = (struct zps_buf){0};
   part_run->task = task;

@@ -28,6 +28,14 @@ extra=$(sed -n 's/^| all, also together .* \([0-9]*\) |$/\1/p' "$scratch/out")
 ok "and no longer: ${extra:-?} ms, with control.dead at 2000" test "${extra:-99999}" -lt 8000
 ok "a coordinator that starts again: the same" \
   timeout 200 "${run[@]}" --faults 5 --seed "$seed" --kinds coordinator-restart --gap 0.6
+ok "servers that die or stop at a point of their code: the same" \
+  timeout 200 "${run[@]}" --faults 6 --seed "$seed" --kinds moment,moment-stop --longest 4 --gap 0.6
+ok "a coordinator that dies at one, as a server is lost: the same" \
+  timeout 200 "${run[@]}" --faults 3 --seed 2 --kinds coordinator-moment --longest 4 --gap 0.6
+ok "a coordinator whose disk is full ends, and is back without a loss" \
+  timeout 200 "${run[@]}" --faults 2 --seed "$seed" --kinds disk-full --gap 0.6
+ok "zenpsd itself has no moments" eval \
+  'grep -q "push read, not summed" "$build/tests/chaos/zenpsd-moments" && ! grep -q "push read, not summed" "$build/zenpsd"'
 ok "a rank that is killed is told" test "$(timeout 120 "${run[@]}" --faults 1 --kinds rank-kill --json >"$scratch/killed" 2>/dev/null; echo $?)" = 1
 cp "$scratch/killed" "$scratch/out"
 said "as errors of the others" '"errors": \["job2, rank [0-3]: error [0-9]+ -15 '

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """Whether the judge of runs finds what is wrong in what ranks say, without a cluster: selftest.py BUILD."""
 import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -8,7 +9,7 @@ import types
 
 sys.dont_write_bytecode = True
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from chaoslib import kinds, leftovers  # noqa: E402
+from chaoslib import kinds, leftovers, moments  # noqa: E402
 from chaoslib.cluster import WORLD  # noqa: E402
 from chaoslib.job import Job, touches  # noqa: E402
 
@@ -57,6 +58,18 @@ def main():
     assert [touches(one, *step) for step in ((0, 999), (0, 1500), (1900, 9000), (2001, 4999), (5500, 5600))] == [False, True, True, False, True]
     assert {fault.length for fault in kinds.sequence(1, 50, ["rank-stop"], 2, 20, 1)} == {"short"}
     assert all(fault.length_s <= 0.4 or fault.length_s >= 3 for fault in kinds.sequence(2, 200, kinds.DEFAULTS, 2, 20, 1))
+
+    for name in ("moment", "coordinator-moment"):
+        fault, = kinds.sequence(1, 1, [name], 2, 20, 1)
+        assert fault.choose_moment(["a"]) == (name == "moment"), "where one server is left, none is to be lost"
+        assert fault.choose_moment(["a", "b"]) and (fault.other is not None) == fault.moment.of_loss
+    with tempfile.TemporaryDirectory() as folder:
+        page = moments.Page(os.path.join(folder, "page"))
+        page.arm("a moment", signal.SIGKILL)
+        assert bytes(page.map[:20]) == b"\1\0\0\0\0\0\0\0\x09\0\0\0a moment" and not page.await_hit(0), "as moment.h has it"
+        page.map[4] = 1
+        assert page.is_hit()
+        page.close()
 
     idle = {"resident_kib": 9000, "descriptors": 20, "registered_bytes": 5 << 20, **dict.fromkeys(leftovers.COUNTERS, 0)}
     base = {"coordinator": {"resident_kib": 5000, "descriptors": 15, "jobs": 0}, "servers": {"s1": idle}}

@@ -1,4 +1,5 @@
 """Hosts, daemons and ranks, and what can be done to them. Hosts are those of tests/cluster/lab."""
+import errno
 import json
 import os
 import signal
@@ -12,6 +13,8 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."
 from labbench.lab import Failure, Lab  # noqa: E402
 from labbench.zenps import environment, program  # noqa: E402
 
+from .moments import Page  # noqa: E402
+
 WORLD, N_SERVERS, PORT = 4, 3, 7077
 # Takes all down when this process is killed outright: then its end of the pipe is closed, and it has not said that all is over. More than
 # once, since what makes the lab may still be at it.
@@ -19,12 +22,26 @@ GUARD = """read -r line && [ "$line" = over ] && exit
 for i in 1 2 3 4 5; do "$0" down; sleep 1; done
 rm -rf "$1"
 """
+MOMENT_S = 10  # the longest until a moment comes
+STATE_KIB = 1024  # of the coordinator's disk
+EXIT_FAILED = 1
 ABSENT = "02:00:00:00:ff:ff"  # nobody has this address
 
 
 def ask(build, env, endpoint, what):
     done = subprocess.run([program(build, "zenpsctl"), "-e", endpoint, "-o", "json", what], env=env, capture_output=True, text=True)
     return json.loads(done.stdout) if done.returncode == 0 else None
+
+
+def fill(path):
+    """Takes all the room that there is on a disk."""
+    with open(path, "wb", buffering=0) as file:
+        try:
+            while True:
+                file.write(bytes(4096))
+        except OSError as error:
+            if error.errno != errno.ENOSPC:
+                raise
 
 
 def now_us():
@@ -38,13 +55,14 @@ class Member:
         self.kind, self.name, self.host, self.process = kind, name, host, process
         self.fault, self.free_us = None, 0  # since when it is under none
         self.is_killed = False
+        self.page = None  # of its moments: daemons have one
 
 
 class Cluster:
     """`with Cluster(...) as cluster:` ranks are on hosts 0 to 3, servers on 4 to 6, the coordinator on 7."""
 
     def __init__(self, build, dead_ms, beat_ms, log):
-        self.build, self.log, self.env = build, log, environment(build)
+        self.build, self.log, self.env, self.dead_ms = build, log, environment(build), dead_ms
         self.options = [f"--control-heartbeat={beat_ms}ms", f"--control-dead={dead_ms}ms"]
         self.lab = Lab(WORLD + N_SERVERS + 1, "none")
         self.host = WORLD + N_SERVERS  # the coordinator's
@@ -57,6 +75,9 @@ class Cluster:
                                       start_new_session=True)
         try:
             self.lab.__enter__()
+            self.state = os.path.join(self.lab.scratch, "state")
+            os.mkdir(self.state)
+            self.ip("-t", "tmpfs", "-o", f"size={STATE_KIB}k", "zenps-chaos", self.state, tool="mount")
             self.start_coordinator()
             for i in range(N_SERVERS):
                 self.start_server(WORLD + i)
@@ -67,6 +88,7 @@ class Cluster:
 
     def __exit__(self, *_):
         try:
+            subprocess.run(["umount", "--lazy", self.state], check=False)
             self.lab.__exit__()
             self.guard.stdin.write(b"over\n")
         finally:
@@ -81,11 +103,11 @@ class Cluster:
         listening, self.socket = (os.path.join(self.lab.scratch, name) for name in ("address", "socket"))
         if os.path.exists(listening):
             os.unlink(listening)
-        process = self.lab.spawn(self.host, [program(self.build, "zenpsd"), "--roles=coordinator", f"--control-listen={self.address}",
-                                             f"--control-socket={self.socket}", f"--control-address-file={listening}",
-                                             f"--coordinator-min-servers={N_SERVERS}",
-                                             f"--coordinator-state-dir={self.lab.scratch}/state", *self.options], self.next_name("coordinator"), self.env)
-        self.coordinator = Member("coordinator", "the coordinator", self.host, process)
+        self.coordinator = self.start_daemon("coordinator", "the coordinator", self.host, self.next_name("coordinator"), [
+            "--roles=coordinator", f"--control-listen={self.address}", f"--control-socket={self.socket}", f"--control-address-file={listening}",
+            f"--coordinator-min-servers={N_SERVERS}", f"--coordinator-state-dir={self.state}",
+            f"--coordinator-restart-grace={2 * self.dead_ms}ms"])
+        process = self.coordinator.process
         deadline = time.monotonic() + 20
         while not os.path.exists(listening):
             if process.poll() is not None or time.monotonic() > deadline:
@@ -98,10 +120,18 @@ class Cluster:
 
     def start_server(self, host):
         name = self.next_name("s")
-        process = self.lab.spawn(host, [program(self.build, "zenpsd"), "--roles=server", f"--control-coordinator={self.address}",
-                                        f"--server-name={name}", "--server-reduce-threads=1", "--fabric-interface=eth0"], name, self.env)
-        self.servers[host] = Member("server", name, host, process)
+        self.servers[host] = self.start_daemon("server", name, host, name, self.server_options(name))
         self.log(f"{name} is started on host {host}")
+
+    def server_options(self, name):
+        return ["--roles=server", f"--control-coordinator={self.address}", f"--server-name={name}", "--server-reduce-threads=1", "--fabric-interface=eth0"]
+
+    def start_daemon(self, kind, name, host, log, options):
+        page = Page(os.path.join(self.lab.scratch, log + ".moments"))
+        command = [program(os.path.join(self.build, "tests", "chaos"), "zenpsd-moments"), *options, *self.options]
+        member = Member(kind, name, host, self.lab.spawn(host, command, log, {**self.env, "ZPS_MOMENTS_FILE": page.path}))
+        member.page = page
+        return member
 
     def start_ranks(self, job, seed, window, wait_ms, end):
         command = [program(os.path.join(self.build, "tests", "chaos"), "chaos-rank"), self.address, job]
@@ -147,6 +177,42 @@ class Cluster:
             self.do_later(restart_s, lambda: self.start_server(member.host))
         elif member.kind == "coordinator":
             self.do_later(restart_s, self.start_coordinator)
+
+    def at_moment(self, member, name, number, other, restart_s):
+        """Lets the member die or stop when it comes there, which it must; `other`: a server whose loss brings it there."""
+        member.is_killed = number == signal.SIGKILL
+        member.page.arm(name, number)
+        if other:
+            self.kill(other, restart_s)
+        if not member.page.await_hit(MOMENT_S):
+            raise Failure(f"{member.name} did not come to '{name}' in {MOMENT_S} s")
+        if member.is_killed:
+            self.kill(member, restart_s)
+
+    def fill_disk(self, restart_s):
+        """The coordinator's: it ends when there is no room for what it has to note."""
+        coordinator, ballast, name = self.coordinator, os.path.join(self.state, "ballast"), self.next_name("spare")
+        coordinator.is_killed = True
+        spare = self.start_daemon("server", name, self.host, name, self.server_options(name))
+        try:
+            fill(ballast)
+            self.note_much(name, lambda: coordinator.process.poll() is not None)
+            status, said = coordinator.process.poll(), self.lab.said(coordinator.process)
+        finally:
+            spare.process.kill()
+            spare.process.wait()
+            os.unlink(ballast)
+        if status != EXIT_FAILED or "No space left on device" not in said:
+            raise Failure(f"the coordinator has status {status} when its disk is full: {said}")
+        self.do_later(restart_s, self.start_coordinator)
+
+    def note_much(self, server, is_over):
+        """The last page of a full file has room for some notes more."""
+        deadline = time.monotonic() + MOMENT_S
+        while time.monotonic() < deadline and not is_over():
+            for verb in ("drain", "undrain"):
+                subprocess.run([program(self.build, "zenpsctl"), "-e", f"unix:{self.socket}", verb, server], env={**os.environ, **self.env},
+                               capture_output=True, check=False)
 
     def stop(self, member):
         member.process.send_signal(signal.SIGSTOP)

@@ -24,6 +24,7 @@ class Driver:
         self.base = self.end = None
         self.ask_at = 0
         self.waits_since = time.monotonic()
+        self.moved_from = 0  # steps of the job when the last fault was over
 
     # ---------------------------------------------------------------- the whole run
 
@@ -133,8 +134,19 @@ class Driver:
         well = [server.name for server in self.cluster.servers.values() if server.name in self.job.left and not server.fault]
         may_not = well[0] if len(well) == 1 else None
         free = [server for server in free if server.name != may_not]
+        if kind.has_moment:
+            return [server for server in free if server.name in self.job.left]
         ours = [server for server in free if server.name in self.job.servers]
         return ours if ours and fault.pick < 0.9 else free
+
+    def goes_on(self):
+        """Whether the job has outlived the last fault: while it has not, it comes to no moment."""
+        return self.over == [] or self.over[-1].job != self.job.name or min(self.job.done) > self.moved_from + self.args.window
+
+    def well_but(self, member):
+        """The servers that the job surely has, but for this member."""
+        return [server for server in self.cluster.servers.values()
+                if server is not member and server.name in self.job.left and not server.fault and not server.is_killed]
 
     def are_rested(self):
         """No rank, and not the coordinator, is under a fault, or was just now: short ones shall not add up to a long one."""
@@ -144,7 +156,7 @@ class Driver:
     def try_begin(self, fault):
         if not self.job or not self.job.is_running():
             return False
-        if fault.kind.target == "server" and len(self.job.left) < 2:
+        if (fault.kind.target == "server" or fault.kind.has_moment) and len(self.job.left) < 2:
             if not self.active and not self.cluster.later and now_us() - self.over[-1].ended_us > 1e6 * AFTER_S:  # what came of the last ones was seen
                 self.log(f"{self.job.name} may have but one server left: it ends")
                 self.job.end()
@@ -153,9 +165,13 @@ class Driver:
         if not targets:
             return False
         fault.target = targets[int(fault.pick * 1000) % len(targets)]
+        if fault.kind.has_moment and not (self.goes_on() and fault.choose_moment(self.well_but(fault.target))):
+            return False
         fault.name, fault.job, fault.step = fault.target.name, self.job.name, max(self.job.done)
         if fault.kind.target == "server" and fault.kind.may_lose(fault):
             self.job.left.discard(fault.name)
+        if fault.other:
+            self.job.left.discard(fault.other.name)
         self.log(f"{fault.says()}, {fault.job} at step {fault.step}")
         fault.began_us = now_us()
         fault.kind.begin(self.cluster, fault.target, fault)
@@ -178,3 +194,4 @@ class Driver:
         # What was sent while a link was down is sent again after up to as long once more.
         fault.windows = [(fault.began_us, 2 * fault.ended_us - fault.began_us + int(1e6 * AFTER_S))]
         self.over.append(fault)
+        self.moved_from = max(self.job.done) if self.job else 0

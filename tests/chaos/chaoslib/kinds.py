@@ -1,6 +1,9 @@
 """The kinds of faults, and the sequence that a seed gives. A new kind is a line of the table, and perhaps a way to begin and end it."""
 import dataclasses
 import random
+import signal
+
+from . import moments
 
 SHORT, LONG = "short", "long"  # against control.dead: far below it, or above it
 
@@ -16,6 +19,7 @@ class Kind:
     default: bool = True
     weight: int = 2
     why_not: str = ""  # for those that are no default
+    has_moment: bool = False  # it comes at one of moments.TABLE
 
     def may_lose(self, fault):
         """Whether the coordinator may take the target for lost."""
@@ -42,16 +46,37 @@ class Fault:
     ended_us: int = 0
     extra_ms: float = None
     is_alone: bool = False
+    moment: object = None
+    other: object = None  # the server that is lost, where the moment comes of that
     windows: list = dataclasses.field(default_factory=list)  # in which it may hold steps up: (begin, end)
 
     def says(self):
         length = f" for {self.length_s:.2f} s" if self.kind.end else ""
         way = f" ({self.way})" if self.kind.name in WITH_WAYS else ""
-        return f"fault {self.number}: {self.kind.name}{way} of {self.name}{length}"
+        moment = f" at '{self.moment.name}'" if self.moment else ""
+        other = f", by the loss of {self.other.name}" if self.other else ""
+        return f"fault {self.number}: {self.kind.name}{way} of {self.name}{moment}{other}{length}"
+
+    def choose_moment(self, others):
+        """One that can come, now that `others` are the servers that are well and not the target. False: there is none."""
+        may = [moment for moment in moments.TABLE if moment.target == self.kind.target and (not moment.of_loss or len(others) > 1)]
+        if not may:
+            return False
+        self.moment = may[int(self.pick * 1000000) % len(may)]
+        self.other = others[int(self.pick * 1000) % len(others)] if self.moment.of_loss else None
+        return True
 
 
 def _kill(cluster, target, fault):
     cluster.kill(target, fault.restart_s)
+
+
+def _at_moment(number):
+    return lambda cluster, target, fault: cluster.at_moment(target, fault.moment.name, number, fault.other, fault.restart_s)
+
+
+def _fill_disk(cluster, target, fault):
+    cluster.fill_disk(fault.restart_s)
 
 
 def _stop(cluster, target, fault):
@@ -108,6 +133,10 @@ TABLE = [
     Kind("coordinator-link", "coordinator", (SHORT,), _cut, _mend, weight=1),
     Kind("coordinator-restart", "coordinator", (LONG,), _kill, default=False,
          why_not="ranks give a server up that is lost meanwhile before the coordinator does"),
+    Kind("moment", "server", (LONG,), _at_moment(signal.SIGKILL), has_moment=True),
+    Kind("moment-stop", "server", (SHORT, LONG), _at_moment(signal.SIGSTOP), _go_on, has_moment=True),
+    Kind("coordinator-moment", "coordinator", (LONG,), _at_moment(signal.SIGKILL), weight=1, has_moment=True),
+    Kind("disk-full", "coordinator", (LONG,), _fill_disk, weight=1),
     Kind("rank-kill", "rank", (LONG,), _kill, default=False, why_not="a job ends with any of its ranks"),
 ]
 NAMES = [kind.name for kind in TABLE]
