@@ -31,6 +31,7 @@ zps_json *zps_control_fabric_write(zps_json *object, const struct zps_net_info *
   member = zps_json_set_str(member, "addr_format", fabric->addr_format);
   member = zps_json_set_str(member, "domain", fabric->domain);
   member = zps_json_set_bytes(member, "address", fabric->addr, fabric->addr_len);
+  if (fabric->weak_keys) member = zps_json_set_bool(member, "weak_keys", true);
   return zps_json_set(object, "fabric", zps_json_set_str(member, "printable", fabric->address));
 }
 
@@ -46,6 +47,7 @@ zps_err_t zps_control_fabric_read(const zps_json *object, struct zps_net_info *f
   READ("domain", domain)
   READ("printable", address)
 #undef READ
+  if (!err) fabric->weak_keys = zps_json_opt_bool(from, "weak_keys", false);
   return err ? err : zps_json_get_bytes(from, "address", fabric->addr, sizeof fabric->addr, &fabric->addr_len, error);
 }
 

@@ -61,6 +61,7 @@ struct zps_net_info {
   size_t addr_len;
   size_t max_msg;      /* bytes of one message, as configured */
   size_t max_read;     /* bytes of one read */
+  bool weak_keys;      /* of memory: the provider chooses them, or they are short, so that strangers may guess them */
   bool registers_free; /* registering memory is a note in a table: no page is pinned, no card is told */
 };
 

@@ -55,6 +55,7 @@ static zps_json *set_place(zps_json *row, const char *host, uint32_t pid, const 
   row = zps_json_set_str(row, "host", host);
   row = zps_json_set_u64(row, "pid", pid);
   row = zps_json_set_str(row, "provider", fabric->provider);
+  row = zps_json_set_str(row, "keys", fabric->weak_keys ? "weak" : "random");
   return zps_json_set_str(row, "address", fabric->address);
 }
 

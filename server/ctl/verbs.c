@@ -121,6 +121,7 @@ static const struct {
     {"members", "servers", "state", "in, or draining: takes no more jobs"},
     {NULL, NULL, "host", "its host's name"},
     {NULL, NULL, "provider", "libfabric's provider"},
+    {NULL, NULL, "keys", "memory keys: random, or weak: such as strangers may guess, who then read gradients"},
     {NULL, NULL, "address", "its address on the fabric"},
     {"members", NULL, "jobs", "jobs that are on it"},
     {NULL, NULL, "silent_ms", "milliseconds since anything was heard of it"},

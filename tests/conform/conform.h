@@ -107,6 +107,7 @@ bool conform_check(const void *data, uint64_t seed, size_t offset, size_t len);
   X(open_info, NOTHING)                \
   X(open_refusals, NOTHING)            \
   X(list, NOTHING)                     \
+  X(keys_are_random, NOTHING)          \
   X(bad_arguments, NOTHING)            \
   X(peer_bad_address, NOTHING)         \
   X(message_sizes, NOTHING)            \

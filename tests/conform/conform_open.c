@@ -81,6 +81,27 @@ void conform_list(void **state) {
   assert_true(n > 0);
 }
 
+/* Who knows one key must not know others. Two of 16 random ones are as near as this once in 10^9 runs. */
+void conform_keys_are_random(void **state) {
+  (void)state;
+  enum { N = 16, NEAR = 1 << 24 };
+  const struct zps_net_config config = conform_config();
+  struct conform_pair pair;
+  static uint8_t data[N];
+  struct zps_net_mem mems[N];
+  conform_pair_open(&pair, &config);
+  if (!zps_net_info(pair.a.net)->weak_keys) {
+    for (size_t i = 0; i < N; i++) mems[i] = conform_register(&pair.a, &data[i], 1);
+    for (size_t i = 0; i < N; i++)
+      for (size_t k = 0; k < i; k++) {
+        const uint64_t apart = mems[i].key - mems[k].key;
+        assert_true(apart > NEAR && -apart > NEAR);
+      }
+    for (size_t i = 0; i < N; i++) zps_net_mem_release(pair.a.net, &mems[i]);
+  }
+  conform_pair_close(&pair);
+}
+
 void conform_bad_arguments(void **state) {
   (void)state;
   const struct zps_net_config config = conform_config();

@@ -11,7 +11,6 @@
 #include <unistd.h>
 
 #include "common/base/clock.h"
-#include "common/base/hash.h"
 #include "common/net/ofi/impl.h"
 #include "common/net/ofi/signals.h"
 
@@ -129,6 +128,7 @@ static void info_fill(struct ofi_net *net) {
   info->address[sizeof info->address - 1] = '\0';
   info->max_read = net->info->ep_attr->max_msg_size;
   info->registers_free = !(net->info->domain_attr->mr_mode & (FI_MR_LOCAL | FI_MR_ALLOCATED));
+  info->weak_keys = (net->info->domain_attr->mr_mode & FI_MR_PROV_KEY) || net->info->domain_attr->mr_key_size < 8;
 }
 
 static void regions_revoke(struct ofi_net *net) {
@@ -176,7 +176,6 @@ zps_err_t zps_net_ofi_open(const struct zps_net_config *config, const struct zps
   net->base.info.max_msg = config->max_msg;
   net->connect_timeout_ns = config->connect_timeout_ms * ZPS_NS_PER_MS;
   net->spin_ns = config->spin_us * 1000ull;
-  net->next_key = zps_hash_mix64(zps_clock_ns()); /* a key of an earlier endpoint at this address means nothing here */
   net->cq_fd = -1;
   net->wake_fd = -1;
   STAILQ_INIT(&net->unposted);

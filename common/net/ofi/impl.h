@@ -120,7 +120,6 @@ struct ofi_net {
   bool closing;
   bool keep_addrs; /* fi_av_remove() of a connected peer is not safe */
   uint64_t max_block_ns;
-  uint64_t next_key;
   struct fi_cq_msg_entry stash[OFI_CQ_BATCH]; /* completions that waiting came across */
   size_t n_stash;
   bool cq_error; /* waiting came across an error entry */

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/base/secret.h"
 #include "common/net/ofi/impl.h"
 
 #define ZPS_LOG_COMPONENT "net"
@@ -22,20 +23,26 @@ struct ofi_block {
   struct ofi_op ops[];
 };
 
-static uint64_t key_next(struct ofi_net *net) {
+/* Whoever reaches the endpoint and knows a key reads the memory, so that a key tells nothing of any other. */
+static zps_err_t key_make(const struct ofi_net *net, uint64_t *key_p) {
   const size_t key_size = net->info->domain_attr->mr_key_size;
-  const uint64_t key = net->next_key++;
-  return key_size > 0 && key_size < sizeof key ? key & ((UINT64_C(1) << (8 * key_size)) - 1) : key;
+  uint64_t key;
+  do {
+    if (zps_secret_make(&key) != ZPS_OK) return ZPS_ERR_UNSUPPORTED;
+    if (key_size > 0 && key_size < sizeof key) key &= (UINT64_C(1) << (8 * key_size)) - 1;
+  } while (key == UINT64_MAX); /* which frames and libfabric give a meaning of its own */
+  *key_p = key;
+  return ZPS_OK;
 }
 
 /* Device memory by the dmabuf it was exported as, or by its address. */
 static int register_device(struct ofi_net *net, void *base, size_t len, uint64_t access,
-                           const struct zps_net_device *device, struct ofi_region *region) {
+                           const struct zps_net_device *device, uint64_t key, struct ofi_region *region) {
   const struct iovec iov = {.iov_base = base, .iov_len = len};
   struct fi_mr_attr attr = {.mr_iov = &iov,
                             .iov_count = 1,
                             .access = access,
-                            .requested_key = key_next(net),
+                            .requested_key = key,
                             .context = region,
                             .iface = FI_HMEM_CUDA,
                             .device.cuda = device->index};
@@ -59,9 +66,15 @@ static zps_err_t region_create(struct ofi_net *net, void *base, size_t len, uint
   if (!region) return zps_fail(error, ZPS_ERR_NOMEM, "out of memory for a registration");
   region->len = len;
   int rc = -FI_ENOKEY;
-  for (int i = 0; i < KEY_ATTEMPTS && rc == -FI_ENOKEY; i++)
-    rc = device ? register_device(net, base, len, access, device, region)
-                : fi_mr_reg(net->domain, base, len, access, 0, key_next(net), 0, &region->mr, region);
+  for (int i = 0; i < KEY_ATTEMPTS && rc == -FI_ENOKEY; i++) {
+    uint64_t key;
+    if (key_make(net, &key) != ZPS_OK) {
+      free(region);
+      return zps_fail(error, ZPS_ERR_UNSUPPORTED, "getrandom() does not work, which memory keys come from");
+    }
+    rc = device ? register_device(net, base, len, access, device, key, region)
+                : fi_mr_reg(net->domain, base, len, access, 0, key, 0, &region->mr, region);
+  }
   if (rc != 0) {
     free(region);
     return zps_ofi_fail(error, rc, "fi_mr_reg", net->info);

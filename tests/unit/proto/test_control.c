@@ -60,10 +60,12 @@ static void expect(const char *file) {
 
 static void test_servers(void **state) {
   (void)state;
+  struct zps_net_info weak = fabric;
+  weak.weak_keys = true;
   made[n_made++] = zps_control_server_write(
       &(struct zps_server_spec){.name = "s0", .host = "node7", .pid = 4711, .fabric = &fabric});
   made[n_made++] = zps_control_server_write(
-      &(struct zps_server_spec){.name = "s0", .host = "node7", .pid = 4711, .fabric = &fabric, .draining = true});
+      &(struct zps_server_spec){.name = "s0", .host = "node7", .pid = 4711, .fabric = &weak, .draining = true});
   made[n_made++] = zps_control_server_answer_write(
       &(struct zps_server_answer){.server = 3, .epoch = 9, .heartbeat = {.heartbeat_ms = 1000, .dead_ms = 5000}});
   made[n_made++] = zps_control_drained_write(2);
