@@ -1,6 +1,6 @@
-/* Runs a fuzz target over a corpus of .hex files and of lines of .jsonl files, of every prefix of these, and of many
- * mutations of them, without a fuzzer: a TAP test. Under sanitizers it finds most of the faults that a fuzzer would
- * find first. */
+/* Runs a fuzz target over a corpus of .hex files, of lines of .jsonl files and of whole .txt files, of every prefix of
+ * these, and of many mutations of them, without a fuzzer: a TAP test. Under sanitizers it finds most of the faults that
+ * a fuzzer would find first. */
 #include <dirent.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -66,6 +66,13 @@ static size_t replay_lines(struct zps_rng *rng, const char *path) {
   return n;
 }
 
+static size_t read_text(const char *path, uint8_t *bytes, size_t cap) {
+  FILE *file = fopen(path, "r");
+  const size_t size = file ? fread(bytes, 1, cap, file) : 0;
+  if (file) fclose(file);
+  return size < cap ? size : 0;
+}
+
 int main(void) {
   const char *top = getenv("ZPS_TOP_SRCDIR");
   char dir[1024], path[2048];
@@ -79,11 +86,13 @@ int main(void) {
     return 1;
   }
   for (const struct dirent *entry = readdir(corpus); entry; entry = readdir(corpus)) {
-    const bool lines = strstr(entry->d_name, ".jsonl") != NULL;
-    if (!lines && !strstr(entry->d_name, ".hex")) continue;
+    const bool lines = strstr(entry->d_name, ".jsonl") != NULL, text = strstr(entry->d_name, ".txt") != NULL;
+    if (!lines && !text && !strstr(entry->d_name, ".hex")) continue;
     snprintf(path, sizeof path, "%s/%s", dir, entry->d_name);
-    const size_t size = lines ? replay_lines(&rng, path) : zps_test_hex_read(path, bytes, sizeof bytes);
-    if (!lines) replay(&rng, bytes, size, MUTATIONS);
+    const size_t size = lines  ? replay_lines(&rng, path)
+                        : text ? read_text(path, bytes, sizeof bytes)
+                               : zps_test_hex_read(path, bytes, sizeof bytes);
+    if (!lines) replay(&rng, bytes, size, text ? LINE_MUTATIONS : MUTATIONS);
     printf("%s %u - %s\n", size ? "ok" : "not ok", ++n, entry->d_name);
   }
   closedir(corpus);
