@@ -60,6 +60,7 @@ static zps_err_t create(const char *address, const char *role, uint64_t timeout_
     return code;
   }
   if (handler) client->handler = *handler;
+  zps_tls_ref(client->handler.tls);
   client->orders_tail = &client->orders;
   client->again_tail = &client->again;
   client->jitter = (struct zps_rng){zps_clock_ns() ^ (uint64_t)(uintptr_t)client};

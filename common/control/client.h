@@ -7,12 +7,14 @@
 
 #include "common/control/json.h"
 #include "common/control/silence.h"
+#include "common/tls/tls.h"
 
 struct zps_client;
 struct zps_client_order;
 
 struct zps_client_handler {
   void *ctx;
+  struct zps_tls *tls; /* over TCP TLS is spoken, as this process; NULL: none. The client holds it for itself */
   /* On the client's thread. `params` is borrowed during the call. */
   void (*on_notify)(void *ctx, const char *method, const zps_json *params);
   /* The connection was lost, not closed by us, and there will be no other. */

@@ -220,7 +220,7 @@ static uint64_t time_for_one_ms(const struct zps_client *client) {
 
 void zps_client_try_connect(struct zps_client *client) {
   const struct zps_rpc_handler handler = {
-      .ctx = client, .on_message = on_message, .on_close = on_close, .on_moved = on_moved};
+      .ctx = client, .tls = client->handler.tls, .on_message = on_message, .on_close = on_close, .on_moved = on_moved};
   struct zps_error error;
   client->leader[0] = '\0';
   if (zps_rpc_connect(&client->loop, zps_addresses_now(&client->addresses), client->role, time_for_one_ms(client),
@@ -301,6 +301,7 @@ void zps_client_on_wake(uv_async_t *wake) {
 }
 
 void zps_client_destroy(struct zps_client *client) {
+  zps_tls_unref(client->handler.tls);
   pthread_cond_destroy(&client->changed);
   pthread_mutex_destroy(&client->lock);
   free(client);

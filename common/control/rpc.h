@@ -16,6 +16,7 @@
 #include <uv.h>
 
 #include "common/control/json.h"
+#include "common/tls/tls.h"
 
 #define ZPS_RPC_LINE_MAX (4u << 20)
 #define ZPS_RPC_PENDING_MAX 1024u /* calls in flight per connection */
@@ -26,6 +27,7 @@ struct zps_rpc_request; /* a call from the peer that is waiting for our answer *
 
 struct zps_rpc_handler {
   void *ctx;
+  struct zps_tls *tls; /* over TCP TLS is spoken, as this process; NULL: none. Borrowed while there are connections */
   /* The peer connected (server side) and said hello. Each of the three may be NULL: not interested; calls are then
    * refused. */
   void (*on_open)(void *ctx, struct zps_rpc_conn *conn);
@@ -95,6 +97,9 @@ void *zps_rpc_conn_ctx(const struct zps_rpc_conn *conn);
 const char *zps_rpc_conn_peer(const struct zps_rpc_conn *conn); /* "10.0.0.7:41234" or "unix" */
 const char *zps_rpc_conn_role(const struct zps_rpc_conn *conn); /* the role that the peer named in hello */
 const char *zps_rpc_conn_version(const struct zps_rpc_conn *conn);
+/* What the peer's certificate lets it do, of enum zps_tls_role, and the first name in it; 0 and "" without TLS. */
+unsigned zps_rpc_conn_certified(const struct zps_rpc_conn *conn);
+const char *zps_rpc_conn_certificate(const struct zps_rpc_conn *conn);
 /* What is under way: our calls without an answer, and bytes that the socket has not taken. */
 unsigned zps_rpc_conn_pending(const struct zps_rpc_conn *conn);
 size_t zps_rpc_conn_unsent(const struct zps_rpc_conn *conn);

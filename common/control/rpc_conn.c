@@ -49,6 +49,7 @@ void zps_rpc_conn_unhold(struct zps_rpc_conn *conn) {
   if (conn->listener) zps_rpc_listener_drop(conn->listener, conn);
   zps_rpc_dial_destroy(conn->dial);
   zps_lines_fini(&conn->lines);
+  zps_tls_session_destroy(conn->tls);
   zps_forked_forget(&conn->forked);
   free(conn);
 }
@@ -89,6 +90,8 @@ static void on_shutdown(uv_shutdown_t *request, int status) {
 
 void zps_rpc_conn_linger(struct zps_rpc_conn *conn, zps_err_t code, const char *fmt, ...) {
   if (conn->state >= ZPS_RPC_LINGERING) return;
+  if (conn->tls) zps_rpc_tls_end(conn);
+  if (conn->state == ZPS_RPC_CLOSED) return;
   va_list args;
   va_start(args, fmt);
   set_reason(conn, code, fmt, args);
@@ -148,7 +151,7 @@ static void on_alloc(uv_handle_t *handle, size_t suggested, uv_buf_t *buf) {
   buf->len = room;
 }
 
-static void take_lines(struct zps_rpc_conn *conn) {
+void zps_rpc_conn_take_lines(struct zps_rpc_conn *conn) {
   const char *line;
   size_t len;
   while (conn->state == ZPS_RPC_HELLO || conn->state == ZPS_RPC_OPEN) {
@@ -177,7 +180,6 @@ static zps_err_t code_of(int status) {
 }
 
 static void on_read(uv_stream_t *stream, ssize_t n_read, const uv_buf_t *buf) {
-  (void)buf;
   struct zps_rpc_conn *conn = stream->data;
   if (n_read == 0) return;
   if (n_read == UV_EOF && conn->state == ZPS_RPC_LINGERING && !conn->flushed) {
@@ -198,8 +200,14 @@ static void on_read(uv_stream_t *stream, ssize_t n_read, const uv_buf_t *buf) {
     return;
   }
   conn->heard_ns = zps_clock_ns();
-  zps_lines_added(&conn->lines, (size_t)n_read);
-  take_lines(conn);
+  if (conn->tls) {
+    zps_rpc_tls_received(conn, buf->base, (size_t)n_read);
+  } else if (zps_rpc_tls_is_unwanted(conn, buf->base, (size_t)n_read)) {
+    zps_rpc_tls_refuse(conn);
+  } else {
+    zps_lines_added(&conn->lines, (size_t)n_read);
+    zps_rpc_conn_take_lines(conn);
+  }
 }
 
 void zps_rpc_conn_dead_after(struct zps_rpc_conn *conn, uint64_t dead_ms) {
@@ -232,7 +240,7 @@ zps_err_t zps_rpc_conn_start(struct zps_rpc_conn *conn, uint64_t deadline_ns, st
   conn->heard_ns = zps_clock_ns();
   conn->deadline_ns = deadline_ns;
   zps_rpc_conn_arm_timer(conn);
-  return ZPS_OK;
+  return zps_rpc_tls_start(conn, error);
 }
 
 /* ---- Writing ---- */
@@ -246,17 +254,40 @@ static void on_written(uv_write_t *request, int status) {
     zps_rpc_conn_fail(conn, code_of(status), "%s: %s", conn->peer, uv_strerror(status));
 }
 
-/* Consumes `write` and its line. */
-static zps_err_t write_line(struct zps_rpc_conn *conn, struct zps_rpc_write *write) {
-  static char newline[] = "\n";
+/* Consumes `write`, and its bytes, which are the first of `bufs`. */
+static zps_err_t write_out(struct zps_rpc_conn *conn, struct zps_rpc_write *write, const uv_buf_t *bufs, unsigned n) {
   write->write.data = write;
-  const uv_buf_t bufs[] = {uv_buf_init(write->line, (unsigned)write->len), uv_buf_init(newline, 1)};
-  const int status = uv_write(&write->write, &conn->socket.stream, bufs, 2, on_written);
+  const int status = uv_write(&write->write, &conn->socket.stream, bufs, n, on_written);
   if (status == 0) return ZPS_OK;
   zps_rpc_conn_fail(conn, ZPS_ERR_CLOSED, "%s: %s", conn->peer, uv_strerror(status));
   free(write->line);
   free(write);
   return ZPS_ERR_CLOSED;
+}
+
+zps_err_t zps_rpc_conn_write_raw(struct zps_rpc_conn *conn, char *bytes, size_t len) {
+  struct zps_rpc_write *write = malloc(sizeof *write);
+  if (!write) {
+    free(bytes);
+    zps_rpc_conn_fail(conn, ZPS_ERR_NOMEM, "%s: out of memory for a message", conn->peer);
+    return ZPS_ERR_CLOSED;
+  }
+  *write = (struct zps_rpc_write){.line = bytes, .len = len};
+  const uv_buf_t buf = uv_buf_init(bytes, (unsigned)len);
+  return write_out(conn, write, &buf, 1);
+}
+
+/* Consumes `write` and its line. */
+static zps_err_t write_line(struct zps_rpc_conn *conn, struct zps_rpc_write *write) {
+  static char newline[] = "\n";
+  if (conn->tls) {
+    char *line = write->line;
+    const size_t len = write->len;
+    free(write);
+    return zps_rpc_tls_write(conn, line, len);
+  }
+  const uv_buf_t bufs[] = {uv_buf_init(write->line, (unsigned)write->len), uv_buf_init(newline, 1)};
+  return write_out(conn, write, bufs, 2);
 }
 
 void zps_rpc_conn_release(struct zps_rpc_conn *conn) {

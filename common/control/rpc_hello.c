@@ -32,6 +32,7 @@ static zps_err_t check(struct zps_rpc_conn *conn, const zps_json *hello, struct 
   uint64_t protocol = 0;
   zps_err_t code = get_name(hello, "role", conn->role, sizeof conn->role, error);
   if (code == ZPS_OK) code = get_name(hello, "version", conn->version, sizeof conn->version, error);
+  if (code == ZPS_OK) code = zps_rpc_tls_check_role(conn, error);
   if (code == ZPS_OK) code = zps_json_get_u64(hello, "protocol", 0, UINT32_MAX, &protocol, error);
   if (code != ZPS_OK || protocol == ZPS_PROTOCOL_VERSION) return code;
   return zps_fail(error, ZPS_ERR_VERSION,

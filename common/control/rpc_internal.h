@@ -88,6 +88,7 @@ struct zps_rpc_conn {
   char self_role[32], peer[64], role[32], version[32];
   uint64_t heard_ns;
 
+  struct zps_tls_session *tls; /* between the socket and the lines; NULL: nothing is */
   struct zps_lines lines;
   uint64_t last_number;
   struct zps_rpc_pending *pending, **pending_tail;
@@ -122,6 +123,10 @@ void zps_rpc_conn_linger(struct zps_rpc_conn *conn, zps_err_t code, const char *
 zps_err_t zps_rpc_conn_write(struct zps_rpc_conn *conn, zps_json *message) ZPS_MUSTCHECK;
 /* Writes what was held back; a connection that is closing drops it. */
 void zps_rpc_conn_release(struct zps_rpc_conn *conn);
+/* Bytes as they are, in turn with what was written before. Consumes them. */
+zps_err_t zps_rpc_conn_write_raw(struct zps_rpc_conn *conn, char *bytes, size_t len) ZPS_MUSTCHECK;
+/* Handles the lines that have come. */
+void zps_rpc_conn_take_lines(struct zps_rpc_conn *conn);
 void zps_rpc_conn_arm_timer(struct zps_rpc_conn *conn);
 /* Takes one off `holds`; frees the connection with the last. */
 void zps_rpc_conn_unhold(struct zps_rpc_conn *conn);
@@ -141,6 +146,22 @@ void zps_rpc_abandon(struct zps_rpc_conn *conn, const struct zps_error *error);
 zps_err_t zps_rpc_hello_send(struct zps_rpc_conn *conn) ZPS_MUSTCHECK;
 /* Server: the first message of a connection. */
 void zps_rpc_hello_receive(struct zps_rpc_conn *conn, const struct zps_message *message);
+
+/* ---- rpc_tls.c ---- */
+
+/* The socket is connected: TLS begins, where the owner has asked for it. */
+zps_err_t zps_rpc_tls_start(struct zps_rpc_conn *conn, struct zps_error *error) ZPS_MUSTCHECK;
+/* The socket's bytes, which may lie in the room for lines; may end the connection. */
+void zps_rpc_tls_received(struct zps_rpc_conn *conn, const char *bytes, size_t len);
+/* Whether a peer begins to speak TLS where there is none; then it is told, and the connection ends. */
+bool zps_rpc_tls_is_unwanted(const struct zps_rpc_conn *conn, const char *bytes, size_t len);
+void zps_rpc_tls_refuse(struct zps_rpc_conn *conn);
+/* Consumes a line of ours, which has `len` bytes, and a NUL. */
+zps_err_t zps_rpc_tls_write(struct zps_rpc_conn *conn, char *line, size_t len) ZPS_MUSTCHECK;
+/* Tells the peer that nothing more follows; may end the connection. */
+void zps_rpc_tls_end(struct zps_rpc_conn *conn);
+/* Server: whether the certificate is one of the role that the peer has named. */
+zps_err_t zps_rpc_tls_check_role(const struct zps_rpc_conn *conn, struct zps_error *error) ZPS_MUSTCHECK;
 
 /* ---- rpc_connect.c ---- */
 

@@ -66,7 +66,8 @@ static zps_err_t shake_hands(struct zps_tls_session *session, struct zps_error *
 }
 
 bool zps_tls_is_greeting(const void *bytes, size_t len) {
-  return len > 0 && *(const unsigned char *)bytes == RECORD_HANDSHAKE;
+  const unsigned char *head = bytes;
+  return len >= 3 && head[0] == RECORD_HANDSHAKE && head[1] == 3 && head[2] <= 4;
 }
 
 static zps_err_t check_first(struct zps_tls_session *session, const unsigned char *bytes, struct zps_error *error) {
@@ -117,6 +118,11 @@ zps_err_t zps_tls_write(struct zps_tls_session *session, const void *bytes, size
                : zps_fail(error, ZPS_ERR_NOMEM, "no memory for what is to go over TLS");
   size_t n;
   return SSL_write_ex(session->ssl, bytes, len, &n) == 1 ? ZPS_OK : zps_tls_session_fail(session, error);
+}
+
+void zps_tls_end(struct zps_tls_session *session) {
+  if (session->is_set) SSL_shutdown(session->ssl);
+  ERR_clear_error();
 }
 
 zps_err_t zps_tls_send(struct zps_tls_session *session, char **bytes_p, size_t *len_p) {

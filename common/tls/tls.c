@@ -179,6 +179,14 @@ SSL_CTX *zps_tls_context(struct zps_tls *tls) {
   return context;
 }
 
+unsigned zps_tls_roles(struct zps_tls *tls) {
+  char name[ZPS_TLS_NAME_MAX];
+  pthread_mutex_lock(&tls->lock);
+  const unsigned roles = zps_tls_cert_roles(SSL_CTX_get0_certificate(tls->context), name);
+  pthread_mutex_unlock(&tls->lock);
+  return roles;
+}
+
 void zps_tls_set_time(struct zps_tls *tls, long long time_s) {
   pthread_mutex_lock(&tls->lock);
   tls->time_s = time_s;

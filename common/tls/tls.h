@@ -41,6 +41,7 @@ static inline bool zps_tls_files_any(const struct zps_tls_files *files) {
  * a file cannot be read. */
 zps_err_t zps_tls_create(const struct zps_tls_files *files, struct zps_tls **tls_p,
                          struct zps_error *error) ZPS_MUSTCHECK;
+unsigned zps_tls_roles(struct zps_tls *tls);      /* of its own certificate, one bit or several */
 struct zps_tls *zps_tls_ref(struct zps_tls *tls); /* NULL is allowed */
 void zps_tls_unref(struct zps_tls *tls);          /* NULL is allowed */
 /* Reads the files again, for sessions to come; those that there are stay. On an error the ones that were read last go
@@ -63,6 +64,8 @@ zps_err_t zps_tls_read(struct zps_tls_session *session, void *buf, size_t size, 
 /* To be said. Until both ends know each other it waits in the session. */
 zps_err_t zps_tls_write(struct zps_tls_session *session, const void *bytes, size_t len,
                         struct zps_error *error) ZPS_MUSTCHECK;
+/* Nothing more will be said: there are bytes that tell the peer so. */
+void zps_tls_end(struct zps_tls_session *session);
 /* Takes the bytes that are for the peer: the caller's to free, NULL when there are none. */
 zps_err_t zps_tls_send(struct zps_tls_session *session, char **bytes_p, size_t *len_p) ZPS_MUSTCHECK;
 /* The peer's certificate: its roles, 0 before it was looked at, and the first URI that names one. */
@@ -70,7 +73,7 @@ unsigned zps_tls_peer_roles(const struct zps_tls_session *session);
 const char *zps_tls_peer_name(const struct zps_tls_session *session);
 /* After ZPS_ERR_PROTOCOL: the peer's first byte was none of TLS, so that it can read a plain answer. */
 bool zps_tls_peer_is_plain(const struct zps_tls_session *session);
-/* Whether the first bytes of a plain connection are the beginning of TLS. */
+/* Whether the first bytes of a plain connection are the beginning of TLS; three are needed to tell. */
 bool zps_tls_is_greeting(const void *bytes, size_t len);
 
 /* For tests: the time, in seconds of the calendar, by which the dates of peers' certificates are looked at. */

@@ -182,8 +182,11 @@ static void on_heartbeat(uv_timer_t *timer) {
 
 static zps_err_t listen_on(struct zps_coordinator *coordinator, uv_loop_t *loop, struct zps_error *error) {
   const struct zps_coordinator_config *config = &coordinator->config;
-  const struct zps_rpc_handler handler = {
-      .ctx = coordinator, .on_open = on_open, .on_message = zps_coordinator_message, .on_close = on_close};
+  const struct zps_rpc_handler handler = {.ctx = coordinator,
+                                          .tls = config->tls,
+                                          .on_open = on_open,
+                                          .on_message = zps_coordinator_message,
+                                          .on_close = on_close};
   zps_err_t err = zps_rpc_listen(loop, config->listen, "coordinator", &handler, &coordinator->listener, error);
   if (err || !config->socket) return err;
   char path[256];

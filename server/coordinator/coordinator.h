@@ -7,6 +7,7 @@
 #include <uv.h>
 
 #include "common/base/err.h"
+#include "common/tls/tls.h"
 #include "common/token/token.h"
 #include "server/state/etcd.h"
 
@@ -24,7 +25,8 @@ struct zps_coordinator_config {
   const char *listen; /* HOST:PORT */
   const char *socket; /* path of a Unix socket as well, or NULL */
   mode_t socket_mode;
-  gid_t socket_group; /* ZPS_RPC_ANY_GROUP: as the process creates it */
+  gid_t socket_group;  /* ZPS_RPC_ANY_GROUP: as the process creates it */
+  struct zps_tls *tls; /* spoken at `listen`; NULL: none. Borrowed until the coordinator is closed */
   uint64_t heartbeat_ms, dead_ms, call_timeout_ms, leave_grace_ms;
   uint64_t resume_grace_ms; /* for a client whose connection ended to come back; 0: it is lost at once */
   uint32_t min_servers;

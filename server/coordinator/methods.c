@@ -381,6 +381,14 @@ static const struct method *find(const char *name, bool notifies) {
   return NULL;
 }
 
+/* What a peer says that it is counts as far as its certificate bears it out. */
+static bool is_certified(const struct zps_rpc_conn *rpc, const struct method *method) {
+  const unsigned certified = zps_rpc_conn_certified(rpc);
+  if (certified == 0 || method->roles == ANY_ROLE || certified & ZPS_TLS_ADMIN) return true;
+  if (certified & ZPS_TLS_SERVER && method->roles & ZPS_CONN_SERVER) return true;
+  return certified & ZPS_TLS_WORKER && method->roles & ZPS_CONN_WORKER;
+}
+
 static void run(struct zps_coordinator_conn *conn, const struct method *method, const zps_json *params,
                 struct zps_rpc_request *request) {
   struct zps_error error;
@@ -401,11 +409,15 @@ void zps_coordinator_message(void *ctx, struct zps_rpc_conn *rpc, const char *na
   if (!request) {
     if (!conn || conn->role == ZPS_CONN_CTL) return;
     zps_coordinator_watch(conn);
-    if (method && method->roles & (int)conn->role) run(conn, method, params, NULL);
+    if (method && method->roles & (int)conn->role && is_certified(rpc, method)) run(conn, method, params, NULL);
   } else if (!conn || !method) {
     zps_rpc_reply_error(request, ZPS_ERR_UNSUPPORTED, "the coordinator has no method '%.100s'", name);
   } else if (!(method->roles & (int)conn->role)) {
     zps_rpc_reply_error(request, ZPS_ERR_REFUSED, "'%s' is not for role '%s'", name, zps_rpc_conn_role(rpc));
+  } else if (!is_certified(rpc, method)) {
+    zps_log_warn_limited("%s: '%s' is refused to %s", zps_rpc_conn_peer(rpc), name, zps_rpc_conn_certificate(rpc));
+    zps_rpc_reply_error(request, ZPS_ERR_REFUSED, "'%s' takes a certificate of an admin (zenps://admin/NAME), not %s",
+                        name, zps_rpc_conn_certificate(rpc));
   } else {
     run(conn, method, params, request);
   }

@@ -11,6 +11,7 @@
 #include "common/base/config.h"
 #include "common/base/exit.h"
 #include "common/control/json.h"
+#include "common/tls/tls.h"
 
 enum zps_ctl_format { ZPS_CTL_TABLE, ZPS_CTL_JSON };
 
@@ -19,6 +20,8 @@ struct zps_ctl_options {
   int output; /* enum zps_ctl_format */
   uint64_t watch_ms, timeout_ms, wait_ms;
   bool all, internal;
+  char *tls_ca, *tls_cert, *tls_key;
+  struct zps_tls *tls; /* which they make; NULL: none is spoken */
 };
 
 /* Options that only some commands take, for zps_ctl_verb.takes. */

@@ -21,7 +21,7 @@ struct drain {
 };
 
 static zps_err_t connect_to(struct drain *drain, struct zps_error *error) {
-  static const struct zps_client_handler handler = {.ctx = NULL};
+  const struct zps_client_handler handler = {.tls = drain->options->tls};
   return zps_client_open(drain->options->endpoint, "ctl", drain->options->timeout_ms, &handler, &drain->client, error);
 }
 

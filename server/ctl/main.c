@@ -66,6 +66,24 @@ static const struct zps_opt opts[] = {
      .arg = "TIME",
      .flags = ZPS_NO_ENV_OR_FILE,
      .help = "drain: until the server has no jobs, so long at most (--wait alone: 5 min); else status 1"},
+    {.name = "tls.ca",
+     .type = ZPS_OPT_STRING,
+     .offset = offsetof(struct zps_ctl_options, tls_ca),
+     .arg = "FILE",
+     .flags = ZPS_OPT_NO_FILE,
+     .help = "certificates (PEM) of the authorities that make the cluster's: with the two below TLS is spoken"},
+    {.name = "tls.cert",
+     .type = ZPS_OPT_STRING,
+     .offset = offsetof(struct zps_ctl_options, tls_cert),
+     .arg = "FILE",
+     .flags = ZPS_OPT_NO_FILE,
+     .help = "your certificate (PEM): that of an admin where something is changed, of any role to look"},
+    {.name = "tls.key",
+     .type = ZPS_OPT_STRING,
+     .offset = offsetof(struct zps_ctl_options, tls_key),
+     .arg = "FILE",
+     .flags = ZPS_OPT_NO_FILE,
+     .help = "its private key (PEM)"},
     {0},
 };
 
@@ -74,7 +92,7 @@ static const struct zps_opt_table table = {
     .summary = "look at a zenps coordinator, its servers and jobs, and drain servers",
     .args = "COMMAND",
     .description =
-        "Options may stand before or behind the command; those of plan, state and token stand behind these, "
+        "Options may stand before or behind the command; those of plan, state, token and certs stand behind these, "
         "which come first.\n"
         "Ctrl-C ends --watch as any command, with the status 130 in a shell.",
     .opts = opts,
@@ -115,8 +133,15 @@ static enum zps_exit help(const struct zps_config_rest *rest, struct zps_error *
   return err ? ZPS_EXIT_USAGE : ZPS_EXIT_OK;
 }
 
-static enum zps_exit run(const struct zps_ctl_options *options, const struct zps_config_rest *rest,
-                         struct zps_error *error) {
+static zps_err_t open_tls(struct zps_ctl_options *options, struct zps_error *error) {
+  const struct zps_tls_files files = {.ca = options->tls_ca, .cert = options->tls_cert, .key = options->tls_key};
+  struct zps_error why;
+  if (!zps_tls_files_any(&files)) return ZPS_OK;
+  const zps_err_t err = zps_tls_create(&files, &options->tls, &why);
+  return err ? zps_fail(error, err, "--tls-ca, --tls-cert and --tls-key (ZENPS_TLS_...): %.430s", why.text) : ZPS_OK;
+}
+
+static enum zps_exit run(struct zps_ctl_options *options, const struct zps_config_rest *rest, struct zps_error *error) {
   const struct zps_ctl_verb *verb;
   if (zps_ctl_verb_find(rest->argv[0], &verb, error)) return ZPS_EXIT_USAGE;
   if (strcmp(verb->name, "help") == 0) return help(rest, error);
@@ -129,7 +154,7 @@ static enum zps_exit run(const struct zps_ctl_options *options, const struct zps
     zps_fail(error, ZPS_ERR_INVALID, "unexpected argument '%.80s': %s takes none", rest->argv[1], verb->name);
     return ZPS_EXIT_USAGE;
   }
-  if (check(options, verb, error)) return ZPS_EXIT_USAGE;
+  if (check(options, verb, error) || open_tls(options, error)) return ZPS_EXIT_USAGE;
   return takes_name ? zps_ctl_drain(options, verb, rest->argv[1], error) : zps_ctl_ask(options, verb, error);
 }
 
@@ -166,6 +191,7 @@ int main(int argc, char **argv) {
   }
   const enum zps_exit exit = rest.exit_now ? ZPS_EXIT_OK : run(&options, &rest, &error);
   if (exit != ZPS_EXIT_OK) fprintf(stderr, "zenpsctl: %s\n", error.text);
+  zps_tls_unref(options.tls);
   zps_config_fini(&table, &options);
   return exit;
 }

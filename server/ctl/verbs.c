@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "common/base/near.h"
+#include "server/ctl/certs.h"
 #include "server/ctl/ctl.h"
 #include "server/ctl/plan.h"
 #include "server/ctl/state.h"
@@ -85,6 +86,10 @@ static const struct zps_ctl_verb verbs[] = {
      .summary = "keys and tokens, which let ranks into jobs; asks nobody, has options of its own",
      .about = "",
      .run = zps_ctl_token_run},
+    {.name = "certs",
+     .summary = "certificates, by which processes know each other; asks nobody, has options of its own",
+     .about = "",
+     .run = zps_ctl_certs_run},
     {.name = "help", .summary = "this list, or with a command behind it that command's help", .about = ""},
 };
 enum { N_VERBS = sizeof verbs / sizeof verbs[0] };

@@ -123,7 +123,7 @@ static zps_err_t call(struct watch *watch, struct zps_ctl_sample *sample, struct
 }
 
 static zps_err_t connect_to(struct watch *watch, struct zps_error *error) {
-  static const struct zps_client_handler handler = {.ctx = NULL};
+  const struct zps_client_handler handler = {.tls = watch->options->tls};
   return zps_client_open(watch->options->endpoint, "ctl", watch->options->timeout_ms, &handler, &watch->client, error);
 }
 

@@ -27,6 +27,7 @@ struct zps_agent {
   struct zps_addresses coordinators;
   char leader[ZPS_ADDRESS_TEXT_MAX]; /* as the last attempt was told */
   char *name, *host;
+  struct zps_tls *tls; /* NULL: none */
   void *ctx;
   void (*on_change)(void *ctx, bool registered, const char *text);
   struct zps_rpc_conn *conn; /* connecting or connected */
@@ -208,6 +209,7 @@ static void connect_now(struct zps_agent *agent) {
   struct zps_rpc_handler handler = handler_template;
   struct zps_error error;
   handler.ctx = agent;
+  handler.tls = agent->tls;
   agent->connecting = true;
   agent->leader[0] = '\0';
   if (zps_rpc_connect(agent->loop, zps_addresses_now(&agent->coordinators), "server",
@@ -268,6 +270,7 @@ zps_err_t zps_agent_create(uv_loop_t *loop, const struct zps_agent_config *confi
   agent->loop = loop;
   agent->name = strdup(config->name);
   agent->host = strdup(config->host);
+  agent->tls = config->tls;
   agent->jobs.shard = config->shard;
   agent->orphan_grace_ns = config->orphan_grace_ms * ZPS_NS_PER_MS;
   if (zps_secret_make(&agent->secret) != ZPS_OK)

@@ -15,6 +15,7 @@ struct zps_agent;
 
 struct zps_agent_config {
   const char *coordinator, *name, *host; /* copied; coordinator: one address, or a list (common/control/addresses.h) */
+  struct zps_tls *tls;                   /* to speak to the coordinator with; NULL: none. Borrowed, as is shard */
   struct zps_shard *shard;               /* borrowed until the agent is closed */
   uint64_t orphan_grace_ms;              /* for jobs of which a coordinator that has lost its state knows nothing */
   void *ctx;

@@ -30,6 +30,7 @@ struct daemon {
   struct zps_options *options;
   int argc;
   char **argv;
+  struct zps_tls *tls; /* NULL: none is spoken */
   struct zps_shard *shard;
   struct zps_coordinator *coordinator;
   struct zps_agent *agent;
@@ -135,6 +136,7 @@ static zps_err_t reload(struct daemon *daemon, struct zps_error *error) {
   zps_err_t err = zps_config_load(&zps_options_table, daemon->argc, daemon->argv, NULL, &fresh, &rest, error);
   if (err) return err;
   err = zps_options_complete(&fresh, error);
+  if (!err && daemon->tls) err = zps_tls_reload(daemon->tls, error);
   if (!err) err = zps_config_reload(&zps_options_table, daemon->options, &fresh, on_option_changed, daemon);
   if (!err) daemon->options->token_keys = fresh.token_keys;
   zps_config_fini(&zps_options_table, &fresh);
@@ -240,6 +242,7 @@ static void on_leads(void *ctx, bool leads, const char *text) {
 static zps_err_t start_coordinator(struct daemon *daemon, struct zps_error *error) {
   const struct zps_options *options = daemon->options;
   struct zps_coordinator_config config = coordinator_config(options);
+  config.tls = daemon->tls;
   config.ctx = daemon;
   config.on_broken = on_broken;
   config.on_leads = on_leads;
@@ -278,6 +281,7 @@ static zps_err_t start_agent(struct daemon *daemon, struct zps_error *error) {
   const struct zps_agent_config config = {.coordinator = daemon->coordinator ? own : options->control_coordinator,
                                           .name = options->server_name,
                                           .host = options->server_host,
+                                          .tls = daemon->tls,
                                           .shard = daemon->shard,
                                           .orphan_grace_ms = options->server_orphan_grace_ms,
                                           .ctx = daemon,
@@ -286,7 +290,9 @@ static zps_err_t start_agent(struct daemon *daemon, struct zps_error *error) {
 }
 
 static zps_err_t start(struct daemon *daemon, struct zps_error *error) {
+  const struct zps_tls_files files = zps_options_tls(daemon->options);
   zps_err_t err = zps_ready_init(&daemon->ready, daemon->options->control_ready_file, error);
+  if (!err && zps_tls_files_any(&files)) err = zps_tls_create(&files, &daemon->tls, error);
   if (!err && zps_options_is_server(daemon->options)) err = start_shard(daemon, error);
   if (!err && zps_options_is_coordinator(daemon->options)) err = start_coordinator(daemon, error);
   if (!err && zps_options_is_server(daemon->options)) err = start_agent(daemon, error);
@@ -311,6 +317,7 @@ zps_err_t zps_daemon_run(struct zps_options *options, int argc, char **argv, str
   uv_run(&daemon.loop, UV_RUN_DEFAULT);
   uv_loop_close(&daemon.loop);
   zps_shard_destroy(daemon.shard);
+  zps_tls_unref(daemon.tls);
   if (options->control_address_file && !err) unlink(options->control_address_file);
   return daemon.broken.code ? zps_fail(error, daemon.broken.code, "%s", daemon.broken.text) : err;
 }

@@ -66,6 +66,15 @@ static const struct zps_opt opts[] = {
         .help = "a server or rank whose connection ends may come back for so long before it is dead; 0s: it is dead at "
                 "once, as when its process ends, unless it says that it only connects anew"),
 
+    OPT(ZPS_OPT_STRING, tls_ca, .name = "tls.ca", .arg = "FILE",
+        .help = "certificates (PEM) of the authorities that make those of this cluster: with the two below TLS is "
+                "spoken on the control plane, and only with peers that have one (zenpsctl certs makes all; read again "
+                "when they change, and at each reload)"),
+    OPT(ZPS_OPT_STRING, tls_cert, .name = "tls.cert", .arg = "FILE",
+        .help = "this process's certificate (PEM), of a coordinator (zenps://coordinator/NAME), a server or both"),
+    OPT(ZPS_OPT_STRING, tls_key, .name = "tls.key", .arg = "FILE",
+        .help = "its private key (PEM), in a file of mode 0640 at most"),
+
     OPT(ZPS_OPT_UINT, coordinator_min_servers, .name = "coordinator.min_servers", .arg = "N", .def = "1", .min = 1,
         .max = ZPS_SERVERS_MAX, .flags = ZPS_OPT_RELOADABLE, .help = "jobs wait until so many servers are in"),
     OPT(ZPS_OPT_DURATION, coordinator_call_timeout_ms, .name = "coordinator.call_timeout", .arg = "TIME", .def = "10s",
@@ -285,6 +294,27 @@ static zps_err_t complete_keys(struct zps_options *options, struct zps_error *er
   return zps_fail(error, why.code, "coordinator.token_key: %.450s", why.text);
 }
 
+/* Read to have them checked; the daemon reads them for itself. */
+static zps_err_t check_tls(const struct zps_options *options, struct zps_error *error) {
+  const struct zps_tls_files files = zps_options_tls(options);
+  struct zps_tls *tls;
+  struct zps_error why;
+  if (!zps_tls_files_any(&files)) return ZPS_OK;
+  const zps_err_t err = zps_tls_create(&files, &tls, &why);
+  if (err) return zps_fail(error, err, "tls.ca, tls.cert and tls.key: %.450s", why.text);
+  const unsigned found = zps_tls_roles(tls);
+  zps_tls_unref(tls);
+  if (zps_options_is_coordinator(options) && !(found & ZPS_TLS_COORDINATOR))
+    return zps_fail(error, ZPS_ERR_INVALID,
+                    "tls.cert (%.200s) is no coordinator's: roles = %s needs one with zenps://coordinator/NAME",
+                    options->tls_cert, roles[options->roles]);
+  if (zps_options_is_server(options) && !(found & ZPS_TLS_SERVER))
+    return zps_fail(error, ZPS_ERR_INVALID,
+                    "tls.cert (%.200s) is no server's: roles = %s needs one with zenps://server/NAME",
+                    options->tls_cert, roles[options->roles]);
+  return ZPS_OK;
+}
+
 zps_err_t zps_options_complete(struct zps_options *options, struct zps_error *error) {
   zps_err_t err = ZPS_OK;
   if (zps_options_is_coordinator(options)) {
@@ -305,6 +335,7 @@ zps_err_t zps_options_complete(struct zps_options *options, struct zps_error *er
   err = complete_socket(options, error);
   if (!err) err = complete_store(options, error);
   if (!err) err = complete_keys(options, error);
+  if (!err) err = check_tls(options, error);
   if (err) return err;
   if (options->control_dead_ms < 2 * options->control_heartbeat_ms)
     return zps_fail(error, ZPS_ERR_INVALID,

@@ -6,6 +6,7 @@
 #include <sys/types.h>
 
 #include "common/base/config.h"
+#include "common/tls/tls.h"
 #include "common/token/token.h"
 
 enum zps_server_loss { ZPS_SERVER_LOSS_REPLAY, ZPS_SERVER_LOSS_FAIL };
@@ -20,6 +21,7 @@ struct zps_options {
 
   char *control_listen, *control_coordinator, *control_socket, *control_address_file, *control_ready_file;
   char *control_socket_mode, *control_socket_group;
+  char *tls_ca, *tls_cert, *tls_key;
   mode_t socket_mode; /* what the two say */
   gid_t socket_group; /* ZPS_RPC_ANY_GROUP: none is asked for */
   uint64_t control_heartbeat_ms, control_dead_ms, control_resume_grace_ms;
@@ -55,6 +57,10 @@ zps_err_t zps_options_complete(struct zps_options *options, struct zps_error *er
 /* One of several coordinators, over etcd. */
 static inline bool zps_options_is_candidate(const struct zps_options *options) {
   return options->roles == ZPS_ROLES_COORDINATOR && options->coordinator_store == ZPS_STATE_STORE_ETCD;
+}
+/* By which this process is known to its peers, and they to it; none of them set: it speaks without TLS. */
+static inline struct zps_tls_files zps_options_tls(const struct zps_options *options) {
+  return (struct zps_tls_files){.ca = options->tls_ca, .cert = options->tls_cert, .key = options->tls_key};
 }
 static inline bool zps_options_is_server(const struct zps_options *options) {
   return options->roles != ZPS_ROLES_COORDINATOR;

@@ -10,7 +10,7 @@ may common/token common/base
 may common/tls common/base
 may common/net/ofi common/base
 may common/net common/base common/net/ofi
-may common/control common/base
+may common/control common/base common/tls
 may common/codec/simd common/base
 may common/codec common/base common/codec/simd
 may common/plan common/base common/codec
@@ -24,16 +24,16 @@ may gpu/bench common/base common/codec gpu gpu/cuda tests/support
 
 may server/shard common/base common/codec common/net common/session proto
 may server/state common/base common/control
-may server/coordinator common/token common/base common/codec common/control common/plan proto server/state
-may server/daemon common/token common/base common/codec common/control common/net proto server/shard server/state server/coordinator
-may server/ctl common/token common/base common/codec common/control common/plan server/state
+may server/coordinator common/token common/tls common/base common/codec common/control common/plan proto server/state
+may server/daemon common/token common/tls common/base common/codec common/control common/net proto server/shard server/state server/coordinator
+may server/ctl common/token common/tls common/base common/codec common/control common/plan server/state
 
 may worker/include/zenps
 may worker/base common/base common/codec
 may worker/select common/base common/codec
 below="common/base common/codec worker/base worker/select"
 may worker/sparsify gpu $below
-may worker/control common/control common/net common/plan proto $below
+may worker/control common/tls common/control common/net common/plan proto $below
 may worker/schemes common/plan $below
 may worker/compute common/codec/simd worker/schemes $below
 below="$below common/control common/net common/plan common/session proto worker/control worker/compute worker/schemes"

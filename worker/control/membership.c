@@ -161,6 +161,16 @@ static zps_err_t read_token(const struct zps_worker_options *options, char token
                              options->token_file);
 }
 
+/* NULL where there is none: the coordinator is spoken to without TLS. */
+static zps_err_t open_tls(const struct zps_worker_options *options, struct zps_tls **tls_p, struct zps_error *error) {
+  const struct zps_tls_files files = {.ca = options->tls_ca, .cert = options->tls_cert, .key = options->tls_key};
+  struct zps_error why;
+  if (!zps_tls_files_any(&files)) return ZPS_OK;
+  const zps_err_t err = zps_tls_create(&files, tls_p, &why);
+  if (err == ZPS_OK) return ZPS_OK;
+  return zps_fail(error, err, "ZENPS_TLS_CA, ZENPS_TLS_CERT and ZENPS_TLS_KEY: %.420s", why.text);
+}
+
 static uint64_t left_ms(uint64_t deadline_ns) {
   const uint64_t now_ns = zps_clock_ns();
   return now_ns < deadline_ns ? (deadline_ns - now_ns) / ZPS_NS_PER_MS + 1 : 1;
@@ -223,14 +233,14 @@ zps_err_t zps_membership_open(struct zps_membership *membership, const struct zp
                               const struct zps_membership_handler *handler, struct zps_join *join,
                               struct zps_error *error) {
   const uint64_t deadline_ns = zps_clock_ns() + options->join_timeout_ms * ZPS_NS_PER_MS;
-  const struct zps_client_handler client_handler = {.ctx = membership,
-                                                    .on_notify = on_notify,
-                                                    .on_lost = on_lost,
-                                                    .on_beat = on_beat,
-                                                    .beat = beat,
-                                                    .on_away = on_away,
-                                                    .on_resume = on_resume,
-                                                    .on_resumed = on_resumed};
+  struct zps_client_handler client_handler = {.ctx = membership,
+                                              .on_notify = on_notify,
+                                              .on_lost = on_lost,
+                                              .on_beat = on_beat,
+                                              .beat = beat,
+                                              .on_away = on_away,
+                                              .on_resume = on_resume,
+                                              .on_resumed = on_resumed};
   membership->handler = *handler;
   membership->rank = (uint32_t)options->rank;
   membership->world = (uint32_t)options->world;
@@ -238,8 +248,11 @@ zps_err_t zps_membership_open(struct zps_membership *membership, const struct zp
     return zps_fail(error, ZPS_ERR_UNSUPPORTED,
                     "getrandom() does not work, which the secret comes from by which the coordinator knows this rank");
   struct zps_error why;
-  zps_err_t err = zps_client_open(options->coordinator, "worker", options->join_timeout_ms, &client_handler,
-                                  &membership->client, &why);
+  zps_err_t err = open_tls(options, &client_handler.tls, error);
+  if (err != ZPS_OK) return err;
+  err = zps_client_open(options->coordinator, "worker", options->join_timeout_ms, &client_handler, &membership->client,
+                        &why);
+  zps_tls_unref(client_handler.tls); /* the client holds it */
   if (err == ZPS_ERR_INVALID) return zps_fail(error, err, "coordinator (ZENPS_COORDINATOR): %.440s", why.text);
   if (err != ZPS_OK) return zps_fail(error, err, "%s", why.text);
   zps_client_heartbeat(membership->client, JOINING_HEARTBEAT_MS, options->join_timeout_ms);

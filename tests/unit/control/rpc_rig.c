@@ -65,7 +65,8 @@ void rpc_on_result(void *ctx, const zps_json *result, const struct zps_error *er
 }
 
 struct zps_rpc_handler rpc_handler_of(struct end *end) {
-  return (struct zps_rpc_handler){.ctx = end, .on_open = on_open, .on_message = on_message, .on_close = on_close};
+  return (struct zps_rpc_handler){
+      .ctx = end, .tls = end->tls, .on_open = on_open, .on_message = on_message, .on_close = on_close};
 }
 
 void rpc_tick(struct world *world, uint64_t *until_ns) {
@@ -75,15 +76,26 @@ void rpc_tick(struct world *world, uint64_t *until_ns) {
   poll(NULL, 0, 1);
 }
 
-void rpc_world_open_at(struct world *world, const char *address) {
+static void open_at(struct world *world, const char *address) {
   struct zps_error error;
-  memset(world, 0, sizeof *world);
   assert_int_equal(uv_loop_init(&world->loop), 0);
   const struct zps_rpc_handler handler = rpc_handler_of(&world->server);
   error.text[0] = '\0';
   const zps_err_t code = zps_rpc_listen(&world->loop, address, "coordinator", &handler, &world->listener, &error);
   assert_string_equal(error.text, "");
   assert_int_equal(code, ZPS_OK);
+}
+
+void rpc_world_open_at(struct world *world, const char *address) {
+  memset(world, 0, sizeof *world);
+  open_at(world, address);
+}
+
+void rpc_world_open_tls(struct world *world, struct zps_tls *listener, struct zps_tls *client) {
+  memset(world, 0, sizeof *world);
+  world->server.tls = listener;
+  world->client.tls = client;
+  open_at(world, "127.0.0.1:0");
 }
 
 void rpc_world_open(struct world *world) {

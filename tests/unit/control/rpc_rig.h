@@ -8,6 +8,7 @@ enum { HELD_MAX = 8 };
 
 /* The events that one end has seen. */
 struct end {
+  struct zps_tls *tls;
   struct zps_rpc_conn *conn;
   int n_open, n_close, n_message, n_connected;
   zps_err_t close_code, connect_code;
@@ -39,6 +40,8 @@ void rpc_tick(struct world *world, uint64_t *until_ns);
 /* A listener at `address` (rpc_world_open(): any port of this host). */
 void rpc_world_open_at(struct world *world, const char *address);
 void rpc_world_open(struct world *world);
+/* The same, with ends that speak TLS. */
+void rpc_world_open_tls(struct world *world, struct zps_tls *listener, struct zps_tls *client);
 /* Begins to connect the client; rpc_world_connect() to the listener, until both ends know. */
 zps_err_t rpc_dial(struct world *world, const char *address, uint64_t timeout_ms);
 void rpc_world_connect(struct world *world);

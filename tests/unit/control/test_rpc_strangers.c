@@ -48,7 +48,7 @@ static void test_refuses_another_protocol(void **state) {
 static void test_refuses_garbage(void **state) {
   (void)state;
   expect_refusal_text("GET / HTTP/1.1\r\n\r\n", "-32700", "not JSON");
-  expect_refusal_text("\x16\x03\x01\x02\n", "-32700", "not JSON");
+  expect_refusal_text("\x16\x03\x01\x02\n", "-32600", "plain JSON-RPC is spoken here, not TLS");
   expect_refusal_text("[]\n", "-32600", "no JSON object");
   expect_refusal_text("{\"id\":1,\"method\":\"hello\"}\n", "-32600", "2.0");
   expect_refusal_text("{\"jsonrpc\":\"2.0\",\"id\":1}\n", "-32600", "neither");
@@ -222,6 +222,7 @@ static int expect_warnings(void **state) {
   logs_start();
   logs_expect(ZPS_LOG_WARN, "speaks protocol version 4");
   logs_expect(ZPS_LOG_WARN, "not JSON at byte");
+  logs_expect(ZPS_LOG_WARN, "speaks TLS, but without it is spoken here");
   logs_allow(ZPS_LOG_WARN, "a connection is refused: out of memory");
   return 0;
 }

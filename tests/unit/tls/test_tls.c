@@ -44,6 +44,9 @@ static void two_ends_speak(void **state) {
     say(&pair.listener, "welcome\n");
     rig_pair_run(&pair, chunks[i]);
     assert_string_equal(pair.client.said, "welcome\n");
+    zps_tls_end(pair.listener.session);
+    rig_pair_run(&pair, chunks[i]);
+    assert_int_equal(pair.client.err, ZPS_OK);
     rig_pair_close(&pair);
   }
   zps_tls_unref(client);
@@ -151,7 +154,8 @@ static void plain_peers_are_named(void **state) {
   assert_int_equal(zps_tls_send(pair.client.session, &greeting, &len), ZPS_OK);
   assert_true(zps_tls_is_greeting(greeting, len));
   assert_false(zps_tls_is_greeting("{", 1));
-  assert_false(zps_tls_is_greeting(greeting, 0));
+  assert_false(zps_tls_is_greeting(greeting, 2));
+  assert_false(zps_tls_is_greeting("\x16\x05\x01", 3));
   free(greeting);
   static const char nonsense[] =
       "\x16\x03\x01\x00\x08"

@@ -1,0 +1,157 @@
+#!/usr/bin/env bash
+# The control plane over TLS, with real processes: certificates are made, a job runs, who is refused and why, files that change
+# while a job runs.
+. "$(dirname "$0")/../support/tap.sh"
+command -v openssl >/dev/null || { echo "1..0 # SKIP openssl is not installed"; exit 0; }
+
+# ---- zenpsctl certs ----
+certs=$scratch/certs
+ok "certificates are made" zenpsctl certs init "$certs" --servers=a,b --days=30
+said "of a new authority" "^$certs/ca.pem and .key: a new authority$"
+said "for a server" "^$certs/server-b.pem and .key$"
+is "keys are their owner's" "$(stat -c %a "$certs"/*.key | sort -u)" 600
+ok "what a certificate says is shown" zenpsctl certs show "$certs/ca.pem" "$certs/server-a.pem"
+said "its role" '^role: zenps://server/a$'
+said "that of the authority" '^role: authority$'
+said "its end" '^valid until: 20[0-9-]* [0-9:]* UTC$'
+before=$(stat -c %i "$certs/server-a.pem")
+ok "they are made anew" zenpsctl certs init "$certs" --servers=a --workers=w --days=3
+said "of the same authority" ': the authority$'
+ok "another one is there" test "$before" != "$(stat -c %i "$certs/server-a.pem")"
+ok "and the authority's has made it" openssl verify -CAfile "$certs/ca.pem" "$certs/server-a.pem"
+zenpsctl certs init "$certs" --servers=a/b >"$scratch/out" 2>&1
+is "a name that is none: status 2" $? 2
+said "with what would be one" "'a/b' is no name for a certificate: must be 1 to 64 letters"
+zenpsctl certs show "$certs/server-a.key" >"$scratch/out" 2>&1
+is "a key is no certificate: status 2" $? 2
+zenpsctl certs init "$scratch/other" >"$scratch/out"
+openssl req -new -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -subj /CN=old -keyout "$certs/worker-old.key" -out "$scratch/old.csr" 2>"$scratch/out"
+printf 'subjectAltName=URI:zenps://worker/old\n' >"$scratch/extensions"
+ok "one that has expired" openssl x509 -req -in "$scratch/old.csr" -CA "$certs/ca.pem" -CAkey "$certs/ca.key" -days -1 -extfile "$scratch/extensions" -out "$certs/worker-old.pem"
+
+# with FOLDER NAME COMMAND...: as the owner of that certificate. Functions are not called by it: export first.
+as() {
+  local folder=$1 name=$2
+  shift 2
+  ZENPS_TLS_CA=$folder/ca.pem ZENPS_TLS_CERT=$folder/$name.pem ZENPS_TLS_KEY=$folder/$name.key "$@"
+}
+
+# ---- the daemon's files ----
+check() { zenpsd --control-listen=127.0.0.1:0 --check "$@"; }
+refused_options() { # NAME PATTERN COMMAND...
+  local name=$1 pattern=$2
+  shift 2
+  "$@" >"$scratch/out" 2>&1
+  is "$name: status 2" $? 2
+  said "$name: why" "$pattern"
+}
+ok "a coordinator's certificate is good for both roles" as "$certs" coordinator-coordinator check
+refused_options "two of the three files" 'the file of the private key is not named' check --tls-ca="$certs/ca.pem" --tls-cert="$certs/server-a.pem"
+refused_options "a server's certificate for a coordinator" 'is no coordinator.s: roles = server,coordinator needs one with zenps://coordinator/NAME' as "$certs" server-a check
+refused_options "a worker's for a server" 'is no server.s: roles = server needs' as "$certs" worker-w check --roles=server --control-coordinator=127.0.0.1:1
+chmod 644 "$certs/server-b.key"
+refused_options "a key that others can read" "private key $certs/server-b.key: its mode is 0644" as "$certs" server-b check --roles=server --control-coordinator=127.0.0.1:1
+cp "$certs/server-a.key" "$certs/worker-worker.key"
+refused_options "the key of another" "private key $certs/worker-worker.key: is none of certificate" as "$certs" worker-worker check
+
+# ---- a job ----
+mkdir "$scratch/run"
+cp "$certs/ca.pem" "$scratch/run/"
+install_as() { cp "$certs/$1.pem" "$scratch/run/c.pem" && cp "$certs/$1.key" "$scratch/run/c.key"; }
+install_as coordinator-coordinator
+start() { # FOLDER NAME OPTION...: zenpsd with these files; $! is its process
+  zenpsd --tls-ca="$1/ca.pem" --tls-cert="$1/$2.pem" --tls-key="$1/$2.key" --fabric-provider=net --fabric-interface=lo "${@:3}" &
+}
+start "$scratch/run" c --control-listen=0.0.0.0:0 --control-address-file="$scratch/address" --server-name=one 2>"$scratch/log"
+daemon=$!
+ok "a coordinator comes up" until_true test -s "$scratch/address"
+address=127.0.0.1:$(sed 's/.*://' "$scratch/address")
+start "$certs" server-a --roles=server --control-coordinator="$address" --server-name=two 2>"$scratch/log2"
+server=$!
+admin() { as "$certs" admin-admin zenpsctl -e "$address" "$@"; }
+two_servers() { [ "$(admin -o json status | grep -oE '"servers": *[0-9]+' | grep -oE '[0-9]+')" = 2 ]; }
+ok "two servers are in" until_true two_servers
+train() { # JOB STEPS
+  timeout 100 zenpsrun -n 2 --coordinator "$address" --provider=net --interface=lo --job="$1" --prefix=no -- \
+    zenps-perf --rows 2000 --density 0.05 --steps "$2" --warmup 0 --verify
+}
+ok "a job runs, with exact sums" as "$certs" worker-w train first 5
+
+# ---- refused ----
+refused() { # NAME PATTERN COMMAND...
+  local name=$1 pattern=$2
+  shift 2
+  if "$@" >"$scratch/out" 2>&1; then tap_result 1 "$name"; else tap_result 0 "$name"; fi
+  said "$name: why" "$pattern"
+}
+logged() { grep -qE -- "$1" "$scratch/log"; }
+refused "ranks without TLS" 'TLS is spoken here: a client needs the files of an authority' train plain 1
+ok "the coordinator says so" until_true logged 'refused: speaks without TLS where TLS is spoken'
+refused "a rank of another authority, which takes the coordinator's" "this end's certificate was made by an authority that is unknown there" \
+  env ZENPS_TLS_CA="$certs/ca.pem" ZENPS_TLS_CERT="$scratch/other/worker-worker.pem" ZENPS_TLS_KEY="$scratch/other/worker-worker.key" zenpsctl -e "$address" status
+sleep 1.1 # such lines come once a second
+refused "one that does not" 'its certificate, of zenps://coordinator/coordinator, was made by an authority that is unknown here' as "$scratch/other" worker-worker train other 1
+refused "a server's as a rank" 'the certificate of zenps://server/a lets nobody in as a worker' as "$certs" server-a train server 1
+refused "one that has expired, at once" 'certificate .*/worker-old.pem \(zenps://worker/old\): expired at 20' as "$certs" worker-old train old 1
+raw() { # NAME LINE: a client that knows nothing of its own certificate
+  { printf '%s\n' "$2"; sleep 0.5; } | timeout 10 openssl s_client -quiet -no_ign_eof -connect "$address" -CAfile "$certs/ca.pem" \
+    -cert "$certs/$1.pem" -key "$certs/$1.key" 2>&1
+}
+hello() { printf '{"jsonrpc":"2.0","id":1,"method":"hello","params":{"protocol":%s,"version":"9","role":"%s"}}' "$protocol" "$1"; }
+protocol=$(sed -n 's/^#define ZPS_PROTOCOL_VERSION \([0-9]*\).*/\1/p' "$top/common/base/version.h" | tr -d u)
+ok "another client's library is answered" raw worker-w "$(hello worker)"
+said "as any" '"role":"coordinator"'
+ok "a worker that comes as a server" raw worker-w "$(hello server)"
+said "is refused" 'the certificate of zenps://worker/w lets nobody in as a server'
+sleep 1.1
+raw worker-old "$(hello worker)" >"$scratch/out"
+said "one that has expired hears of it" 'certificate expired'
+ok "and the coordinator says whose it is" until_true logged 'refused: its certificate, of zenps://worker/old, expired at 20'
+refused "a rank may not drain" "'drain' takes a certificate of an admin \(zenps://admin/NAME\), not zenps://worker/w" as "$certs" worker-w zenpsctl -e "$address" drain two
+ok "but look" as "$certs" worker-w zenpsctl -e "$address" members
+ok "an admin may" admin drain two
+ok "and back" admin undrain two
+
+# ---- files change while a job runs ----
+ZENPS_TLS_CA=$certs/ca.pem ZENPS_TLS_CERT=$certs/worker-w.pem ZENPS_TLS_KEY=$certs/worker-w.key timeout 100 zenpsrun -n 2 --coordinator "$address" \
+  --provider=net --interface=lo --job=long --prefix=no -- zenps-perf --rows 2000 --density 0.05 --steps 1000000 --warmup 0 >"$scratch/long" 2>&1 &
+long=$!
+runs() { admin -o json jobs | grep -q '"running"'; }
+ok "a job runs" until_true runs
+reloads() { [ "$(grep -cE "$1" "$scratch/log")" -ge "$2" ]; }
+shown() { # the serial number of the certificate that the coordinator shows
+  openssl s_client -connect "$address" -CAfile "$certs/ca.pem" -cert "$certs/worker-w.pem" -key "$certs/worker-w.key" </dev/null 2>/dev/null | openssl x509 -noout -serial
+}
+old=$(shown)
+zenpsctl certs init "$certs" --days=40 >"$scratch/out" && install_as coordinator-coordinator && kill -HUP "$daemon"
+ok "a new certificate is read" until_true reloads ': reloaded' 1
+new=$(shown)
+ok "and shown" test -n "$new" -a "$new" != "$old"
+echo rubbish >"$scratch/run/c.pem"
+kill -HUP "$daemon"
+ok "a bad one is refused" until_true reloads 'reload: .*certificate .*/run/c.pem: no certificate \(PEM\).*: the running configuration stays' 1
+is "and the last one shown" "$(shown)" "$new"
+install_as coordinator-coordinator
+zenpsctl certs init "$certs" --days=50 >"$scratch/out" && install_as coordinator-coordinator
+changed() { [ "$(shown)" != "$new" ] && [ -n "$(shown)" ]; }
+ok "one that changes is read without being asked" until_true changed
+ok "the job runs on" runs
+is "over the connections that it had" "$(grep -cE 'was lost|connecting anew|connected anew' "$scratch/long")" 0
+kill "$long"
+wait "$long" 2>/dev/null
+kill -TERM "$server" "$daemon"
+wait "$server"
+is "the server ends with status 0" $? 0
+wait "$daemon"
+is "the coordinator, too" $? 0
+
+# ---- a coordinator without ----
+zenpsd --roles=coordinator --control-listen=127.0.0.1:0 --control-address-file="$scratch/address2" 2>"$scratch/log" &
+daemon=$!
+ok "a coordinator without TLS comes up" until_true test -s "$scratch/address2"
+address=$(cat "$scratch/address2")
+refused "who speaks TLS is told" 'speaks without TLS, which is wanted here' admin status
+ok "and the coordinator says so" until_true logged 'refused: speaks TLS, but without it is spoken here'
+kill -TERM "$daemon"
+wait "$daemon"
+done_testing
