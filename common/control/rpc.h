@@ -16,6 +16,7 @@
 #include <uv.h>
 
 #include "common/control/json.h"
+#include "common/control/strangers.h"
 #include "common/tls/tls.h"
 
 #define ZPS_RPC_LINE_MAX (4u << 20)
@@ -100,7 +101,10 @@ const char *zps_rpc_conn_version(const struct zps_rpc_conn *conn);
 /* What the peer's certificate lets it do, of enum zps_tls_role, and the first name in it; 0 and "" without TLS. */
 unsigned zps_rpc_conn_certified(const struct zps_rpc_conn *conn);
 const char *zps_rpc_conn_certificate(const struct zps_rpc_conn *conn);
-/* What is under way: our calls without an answer, and bytes that the socket has not taken. */
+struct zps_place zps_rpc_conn_place(const struct zps_rpc_conn *conn);
+/* What is under way: the peer's calls that are not answered, our calls without an answer, and bytes that the socket has
+ * not taken. */
+unsigned zps_rpc_conn_asked(const struct zps_rpc_conn *conn);
 unsigned zps_rpc_conn_pending(const struct zps_rpc_conn *conn);
 size_t zps_rpc_conn_unsent(const struct zps_rpc_conn *conn);
 /* False once it is ending, also while the calls on it are failed for that. */

@@ -60,6 +60,7 @@ static void on_handle_closed(uv_handle_t *handle) {
 
 static void end(struct zps_rpc_conn *conn) {
   conn->state = ZPS_RPC_CLOSED;
+  zps_rpc_listener_know(conn);
   uv_close((uv_handle_t *)&conn->timer, on_handle_closed);
   if (conn->dial) zps_rpc_dial_cancel(conn);
   if (conn->has_socket && !uv_is_closing(&conn->socket.handle)) uv_close(&conn->socket.handle, on_handle_closed);
@@ -227,8 +228,10 @@ zps_err_t zps_rpc_conn_start(struct zps_rpc_conn *conn, uint64_t deadline_ns, st
   if (conn->socket.handle.type == UV_TCP) {
     struct sockaddr_storage addr;
     int len = sizeof addr;
-    if (uv_tcp_getpeername(&conn->socket.tcp, (struct sockaddr *)&addr, &len) == 0)
+    if (uv_tcp_getpeername(&conn->socket.tcp, (struct sockaddr *)&addr, &len) == 0) {
       zps_address_print((struct sockaddr *)&addr, conn->peer, sizeof conn->peer);
+      conn->place = zps_place_of((struct sockaddr *)&addr);
+    }
     uv_tcp_nodelay(&conn->socket.tcp, 1);
     uv_tcp_keepalive(&conn->socket.tcp, 1, ZPS_RPC_KEEPALIVE_S);
     zps_rpc_conn_dead_after(conn, ZPS_RPC_USER_TIMEOUT_MS);
@@ -366,6 +369,12 @@ bool zps_rpc_conn_is_open(const struct zps_rpc_conn *conn) {
 }
 uint64_t zps_rpc_conn_heard_ns(const struct zps_rpc_conn *conn) {
   return conn->heard_ns;
+}
+struct zps_place zps_rpc_conn_place(const struct zps_rpc_conn *conn) {
+  return conn->place;
+}
+unsigned zps_rpc_conn_asked(const struct zps_rpc_conn *conn) {
+  return conn->n_requests;
 }
 unsigned zps_rpc_conn_pending(const struct zps_rpc_conn *conn) {
   return conn->n_pending;

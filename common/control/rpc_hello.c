@@ -44,6 +44,7 @@ static zps_err_t check(struct zps_rpc_conn *conn, const zps_json *hello, struct 
 
 static void opened(struct zps_rpc_conn *conn) {
   conn->state = ZPS_RPC_OPEN;
+  zps_rpc_listener_know(conn);
   conn->announced = true;
   conn->deadline_ns = ZPS_NEVER;
   conn->lines.limit = ZPS_RPC_LINE_MAX;

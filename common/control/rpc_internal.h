@@ -9,7 +9,7 @@
 #include "common/control/message.h"
 #include "common/control/rpc.h"
 
-#define ZPS_RPC_HELLO_LINE_MAX (64u << 10) /* longest line of a peer that has not said hello */
+#define ZPS_RPC_HELLO_LINE_MAX (4u << 10)  /* longest line of a peer that has not said hello */
 #define ZPS_RPC_WRITE_MAX (16u << 20)      /* unsent bytes before a peer that does not read is closed */
 #define ZPS_RPC_HELLO_MS 5000u             /* for saying hello after connecting to a listener */
 #define ZPS_RPC_LINGER_MS 1000u            /* for taking the last messages written, when closing */
@@ -81,7 +81,9 @@ struct zps_rpc_conn {
 
   struct zps_rpc_listener *listener; /* server side */
   struct zps_rpc_conn *prev, *next;  /* among the listener's */
-  struct zps_rpc_dial *dial;         /* client side */
+  struct zps_stranger stranger;      /* until the peer has said hello, or the connection ends */
+  struct zps_place place;
+  struct zps_rpc_dial *dial; /* client side */
 
   struct zps_rpc_handler handler;
   void *ctx;
@@ -176,6 +178,8 @@ void zps_rpc_dial_destroy(struct zps_rpc_dial *dial);
 /* NULL: hello is answered; else why it is refused, and who leads. */
 const char *zps_rpc_listener_refusal(const struct zps_rpc_listener *listener, const char **leader_p);
 bool zps_rpc_listener_is_held(const struct zps_rpc_listener *listener);
+/* The peer has said hello, or the connection ends. */
+void zps_rpc_listener_know(struct zps_rpc_conn *conn);
 void zps_rpc_listener_drop(struct zps_rpc_listener *listener, struct zps_rpc_conn *conn);
 /* For tests: another limit than ZPS_RPC_HELLO_MS. */
 void zps_rpc_listener_set_hello_ms(struct zps_rpc_listener *listener, uint64_t hello_ms);

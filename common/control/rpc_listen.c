@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #define ZPS_LOG_COMPONENT "rpc"
+#include "common/base/container.h"
 #include "common/base/log.h"
 #include "common/control/addresses.h"
 #include "common/control/rpc_internal.h"
@@ -23,20 +24,78 @@ struct zps_rpc_listener {
   struct zps_rpc_handler handler;
   uint64_t hello_ms;
   struct zps_rpc_conn *conns;
+  struct zps_strangers strangers;
+  struct zps_rpc_conn *crowding; /* the stranger that is one too many: until it is not, nobody else is accepted */
+  bool has_waiting;              /* libuv has a connection that was not accepted for that */
+  uv_timer_t look;               /* at the strangers, again */
   union zps_rpc_socket refused; /* takes connections that there is no memory for */
   bool refusing, has_refused;
-  bool closing, socket_closed, held;
+  bool closing, held;
+  unsigned n_handles; /* not yet closed, of `socket` and `look` */
   char why[300], leader[ZPS_ADDRESS_TEXT_MAX]; /* hello is refused; why empty: it is not */
 };
 
+static void on_connection(uv_stream_t *server, int status);
+static void on_look(uv_timer_t *timer);
+
 static void free_when_unused(struct zps_rpc_listener *listener) {
-  if (listener->socket_closed && !listener->conns && !listener->refusing) free(listener);
+  if (listener->n_handles == 0 && !listener->conns && !listener->refusing) free(listener);
 }
 
-static void on_socket_closed(uv_handle_t *handle) {
+static void on_handle_closed(uv_handle_t *handle) {
   struct zps_rpc_listener *listener = handle->data;
-  listener->socket_closed = true;
+  listener->n_handles--;
   free_when_unused(listener);
+}
+
+/* ---- Strangers ---- */
+
+static struct zps_rpc_conn *conn_of(struct zps_stranger *stranger) {
+  return zps_container_of(stranger, struct zps_rpc_conn, stranger);
+}
+
+/* Whether others may come in after it. */
+static void judge(struct zps_rpc_listener *listener, struct zps_rpc_conn *conn) {
+  struct zps_stranger *whom = NULL;
+  unsigned n = 0;
+  uint64_t until_ns = 0;
+  const uint64_t now_ns = zps_clock_ns();
+  listener->crowding = NULL;
+  switch (zps_strangers_judge(&listener->strangers, &conn->stranger, now_ns, &whom, &n, &until_ns)) {
+    case ZPS_STRANGER_FITS:
+      return;
+    case ZPS_STRANGER_WAITS:
+      listener->crowding = conn;
+      uv_update_time(listener->loop);
+      uv_timer_start(&listener->look, on_look, (until_ns - now_ns) / ZPS_NS_PER_MS + 1, 0);
+      return;
+    case ZPS_STRANGER_GOES:
+      zps_log_warn_limited("%s: refused: %u connections of its address have not said hello", conn->peer, n);
+      zps_rpc_conn_fail(conn, ZPS_ERR_REFUSED, "%s: too many connections of this address that have not said hello",
+                        conn->peer);
+      return;
+    case ZPS_STRANGER_MAKES_ROOM:
+      conn = conn_of(whom);
+      zps_log_warn_limited("%s: closed without a hello, to make room: %u connections have said none", conn->peer, n);
+      zps_rpc_conn_fail(conn, ZPS_ERR_REFUSED, "%s: no hello while there was time", conn->peer);
+  }
+}
+
+static void on_look(uv_timer_t *timer) {
+  struct zps_rpc_listener *listener = timer->data;
+  if (listener->closing) return;
+  if (listener->crowding) judge(listener, listener->crowding);
+  if (listener->crowding || !listener->has_waiting) return;
+  listener->has_waiting = false;
+  on_connection(&listener->socket.stream, 0);
+}
+
+void zps_rpc_listener_know(struct zps_rpc_conn *conn) {
+  struct zps_rpc_listener *listener = conn->listener;
+  if (!listener || !conn->stranger.is_listed) return;
+  zps_strangers_remove(&listener->strangers, &conn->stranger);
+  if (listener->crowding == conn) listener->crowding = NULL;
+  if (!listener->closing && listener->has_waiting) uv_timer_start(&listener->look, on_look, 0, 0);
 }
 
 void zps_rpc_listener_drop(struct zps_rpc_listener *listener, struct zps_rpc_conn *conn) {
@@ -74,7 +133,8 @@ void zps_rpc_listener_close(struct zps_rpc_listener *listener) {
   listener->closing = true;
   for (struct zps_rpc_conn *conn = listener->conns; conn; conn = conn->next)
     zps_rpc_conn_fail(conn, ZPS_OK, "the %s is closing", listener->role);
-  uv_close(&listener->socket.handle, on_socket_closed);
+  uv_close(&listener->socket.handle, on_handle_closed);
+  uv_close((uv_handle_t *)&listener->look, on_handle_closed);
 }
 
 const char *zps_rpc_listener_address(const struct zps_rpc_listener *listener) {
@@ -114,6 +174,11 @@ static void on_connection(uv_stream_t *server, int status) {
   struct zps_rpc_conn *conn = NULL;
   struct zps_error error;
   if (listener->closing) return;
+  if (listener->crowding) judge(listener, listener->crowding);
+  if (status == 0 && listener->crowding) {
+    listener->has_waiting = true;
+    return;
+  }
   if (status < 0) {
     zps_log_warn_limited("%s: cannot accept: %s", listener->text, uv_strerror(status));
     return;
@@ -138,6 +203,9 @@ static void on_connection(uv_stream_t *server, int status) {
     zps_rpc_conn_fail(conn, ZPS_ERR_IO, "%s: cannot accept: %s", listener->text, uv_strerror(status));
   else if (zps_rpc_conn_start(conn, zps_rpc_deadline_ns(listener->hello_ms), &error) != ZPS_OK)
     zps_rpc_conn_fail(conn, error.code, "%s", error.text);
+  if (conn->state != ZPS_RPC_HELLO || !conn->place.is_known) return;
+  zps_strangers_add(&listener->strangers, &conn->stranger, conn->place, zps_clock_ns());
+  judge(listener, conn);
 }
 
 /* A daemon that was killed leaves its socket file behind; a file that somebody listens on, or that is no socket, is not
@@ -233,7 +301,9 @@ zps_err_t zps_rpc_listen_for(uv_loop_t *loop, const char *address, const struct 
     code = zps_fail(error, ZPS_ERR_IO, "cannot listen on %s: %s", address, uv_strerror(status));
     goto err_free;
   }
-  listener->socket.handle.data = listener;
+  uv_timer_init(loop, &listener->look); /* cannot fail */
+  listener->socket.handle.data = listener->look.data = listener;
+  listener->n_handles = 2;
   code = listener->address.is_unix ? bind_unix(listener, access, error) : bind_tcp(listener, address, error);
   if (code == ZPS_OK) code = start(listener, address, error);
   if (code != ZPS_OK) {

@@ -98,16 +98,20 @@ static enum zps_conn_role role_parse(const char *role) {
 
 static void on_open(void *ctx, struct zps_rpc_conn *rpc) {
   struct zps_coordinator *coordinator = ctx;
-  struct zps_coordinator_conn *conn = coordinator->n_conns < ZPS_COORDINATOR_CONNS_MAX ? calloc(1, sizeof *conn) : NULL;
-  if (!conn) {
-    zps_log_warn_limited("%s: refused: %u connections, the most there can be", zps_rpc_conn_peer(rpc),
-                         coordinator->n_conns);
+  const enum zps_conn_role role = role_parse(zps_rpc_conn_role(rpc));
+  struct zps_error error;
+  zps_err_t err = zps_coordinator_admit(coordinator, rpc, role, &error);
+  struct zps_coordinator_conn *conn = err ? NULL : calloc(1, sizeof *conn);
+  if (!err && !conn) err = zps_fail(&error, ZPS_ERR_NOMEM, "no memory for a connection");
+  if (err) {
+    zps_log_warn_limited("%s: refused: %s", zps_rpc_conn_peer(rpc), error.text);
     zps_rpc_close(rpc, false);
     return;
   }
   conn->coordinator = coordinator;
   conn->rpc = rpc;
-  conn->role = role_parse(zps_rpc_conn_role(rpc));
+  conn->role = role;
+  conn->place = zps_rpc_conn_place(rpc);
   zps_outbox_init(&conn->outbox, ZPS_OUTBOX_JOB_MAX, conn, zps_coordinator_send);
   conn->next = coordinator->conns;
   if (conn->next) conn->next->prev = conn;
@@ -161,6 +165,11 @@ static void conn_beat(struct zps_coordinator *coordinator, struct zps_coordinato
     snprintf(reason, sizeof reason, "nothing heard for %.1f s", (double)silent_ns / (double)ZPS_NS_PER_S);
     zps_members_client_lost(coordinator->members, &conn->client, reason);
     zps_rpc_close(conn->rpc, false);
+  } else if (zps_coordinator_is_idle(conn, now_ns)) {
+    zps_log_warn_limited("%s: closed: it has done nothing since it connected", zps_rpc_conn_peer(conn->rpc));
+    zps_rpc_close(conn->rpc, false);
+  } else if (conn->role == ZPS_CONN_CTL) {
+    return; /* it does not listen for heartbeats */
   } else if (zps_rpc_notify(conn->rpc, "heartbeat", zps_json_object())) {
     zps_rpc_close(conn->rpc, false);
   }
@@ -170,9 +179,10 @@ static void on_heartbeat(uv_timer_t *timer) {
   struct zps_coordinator *coordinator = timer->data;
   const uint64_t now_ns = zps_clock_ns();
   zps_silence_beat(&coordinator->silence, now_ns);
+  zps_coordinator_check_descriptors();
   zps_coordinator_enter(coordinator);
   for (struct zps_coordinator_conn *conn = coordinator->conns; conn; conn = conn->next) {
-    if (conn->role != ZPS_CONN_CTL) conn_beat(coordinator, conn, now_ns);
+    conn_beat(coordinator, conn, now_ns);
     zps_coordinator_flush(conn);
   }
   zps_coordinator_leave(coordinator);

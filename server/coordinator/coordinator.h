@@ -11,6 +11,8 @@
 #include "common/token/token.h"
 #include "server/state/etcd.h"
 
+#define ZPS_COORDINATOR_CONNS_MAX 16384u
+
 struct zps_coordinator;
 
 /* One of several coordinators over one state: the one that leads has it. */
@@ -31,6 +33,7 @@ struct zps_coordinator_config {
   uint64_t resume_grace_ms; /* for a client whose connection ended to come back; 0: it is lost at once */
   uint32_t min_servers;
   uint32_t max_tensors;                    /* of a job, and groups; 0: ZPS_TENSORS_MAX, the most */
+  unsigned max_conns;                      /* that may be open; 0: ZPS_COORDINATOR_CONNS_MAX */
   const struct zps_token_keys *token_keys; /* by which ranks are let into jobs; NULL: any rank is */
   bool server_loss_replays;                /* a job that loses a server goes on, as long as it has one */
   const char *state_dir;                   /* folder for what must be known after a new start; NULL: nothing is kept */

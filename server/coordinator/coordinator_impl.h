@@ -9,8 +9,6 @@
 #include "server/coordinator/members.h"
 #include "server/coordinator/outbox.h"
 
-#define ZPS_COORDINATOR_CONNS_MAX 16384u
-
 enum zps_conn_role { ZPS_CONN_SERVER = 1, ZPS_CONN_WORKER = 2, ZPS_CONN_CTL = 4 };
 
 struct zps_coordinator_conn {
@@ -20,7 +18,8 @@ struct zps_coordinator_conn {
   enum zps_conn_role role;
   struct zps_outbox outbox; /* of a server: calls that wait */
   uint64_t watched_ns;      /* silence counts from here on at the earliest; 0: it does not count yet */
-  bool returns;             /* it has said that it ends this connection, to make another one */
+  struct zps_place place;
+  bool returns; /* it has said that it ends this connection, to make another one */
   struct zps_coordinator_conn *next, *prev;
 };
 
@@ -97,6 +96,16 @@ zps_err_t zps_coordinator_follow(struct zps_coordinator *coordinator, uv_loop_t 
 /* Breaks one whose lease is over. */
 void zps_coordinator_check_lease(struct zps_coordinator *coordinator);
 void zps_coordinator_follow_stop(struct zps_coordinator *coordinator);
+
+/* admission.c */
+
+/* Whether one more connection may stay open; else `error` says why not. */
+zps_err_t zps_coordinator_admit(const struct zps_coordinator *coordinator, const struct zps_rpc_conn *rpc,
+                                enum zps_conn_role role, struct zps_error *error) ZPS_MUSTCHECK;
+/* Whether its client has neither said that it lives, nor waits for anything, nor has asked anything for a long time. */
+bool zps_coordinator_is_idle(const struct zps_coordinator_conn *conn, uint64_t now_ns);
+/* Says, once a second at most, that this process has no descriptor left for one more connection. */
+void zps_coordinator_check_descriptors(void);
 
 /* methods.c */
 void zps_coordinator_message(void *ctx, struct zps_rpc_conn *rpc, const char *method, const zps_json *params,

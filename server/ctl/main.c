@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "common/base/descriptors.h"
 #include "common/control/addresses.h"
 #include "server/ctl/ctl.h"
 
@@ -179,6 +180,7 @@ int main(int argc, char **argv) {
   struct zps_error error;
   const struct zps_ctl_verb *apart;
   signal(SIGPIPE, SIG_IGN);
+  zps_descriptors_raise();
   zps_log_set_level(ZPS_LOG_ERROR); /* what goes wrong is said once, at the end */
   for (int i = 1; i < argc; i++) {
     if (strcmp(argv[i], "--watch") == 0) argv[i] = watch;

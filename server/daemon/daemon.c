@@ -10,6 +10,7 @@
 #include <uv.h>
 
 #include "common/base/clock.h"
+#include "common/base/descriptors.h"
 #include "config.h"
 #include "proto/wire.h"
 #include "server/coordinator/coordinator.h"
@@ -23,6 +24,7 @@
 #include "common/base/log.h"
 
 #define DRAIN_POLL_MS 50u
+#define DESCRIPTORS_KEPT 512ul /* from the control plane's open connections: for those without a hello, files, a server */
 #define RECEIVES 64u /* until links reserve theirs */
 
 struct daemon {
@@ -110,6 +112,12 @@ static void on_broken(void *ctx, const struct zps_error *error) {
   stop(daemon);
 }
 
+/* Of the control plane, by the descriptors that this process may have. */
+static unsigned long max_conns(unsigned long descriptors) {
+  if (descriptors == 0 || descriptors > ZPS_COORDINATOR_CONNS_MAX + DESCRIPTORS_KEPT) return ZPS_COORDINATOR_CONNS_MAX;
+  return descriptors > 2 * DESCRIPTORS_KEPT ? descriptors - DESCRIPTORS_KEPT : descriptors / 2;
+}
+
 static struct zps_coordinator_config coordinator_config(const struct zps_options *options) {
   return (struct zps_coordinator_config){
       .listen = options->control_listen,
@@ -127,6 +135,7 @@ static struct zps_coordinator_config coordinator_config(const struct zps_options
       .leave_grace_ms = options->leave_grace_ms,
       .min_servers = (uint32_t)options->coordinator_min_servers,
       .max_tensors = (uint32_t)options->job_max_tensors,
+      .max_conns = (unsigned)max_conns(zps_descriptors_raise()),
       .server_loss_replays = options->coordinator_server_loss == ZPS_SERVER_LOSS_REPLAY};
 }
 
@@ -258,7 +267,7 @@ static zps_err_t start_coordinator(struct daemon *daemon, struct zps_error *erro
   const zps_err_t err = zps_coordinator_create(&daemon->loop, &config, &daemon->coordinator, error);
   if (err) return err;
   const char *address = zps_coordinator_address(daemon->coordinator);
-  zps_log_info("coordinator: listening at %s", address);
+  zps_log_info("coordinator: listening at %s, for %u connections at most", address, config.max_conns);
   return options->control_address_file ? write_address(options->control_address_file, address, error) : ZPS_OK;
 }
 
@@ -311,7 +320,8 @@ zps_err_t zps_daemon_run(struct zps_options *options, int argc, char **argv, str
   struct daemon daemon = {.options = options, .argc = argc, .argv = argv};
   zps_err_t err = init_loop(&daemon, error);
   if (err) return err;
-  zps_log_info("zenpsd %s, pid %ld", PACKAGE_VERSION, (long)getpid());
+  zps_log_info("zenpsd %s, pid %ld, %lu descriptors (RLIMIT_NOFILE)", PACKAGE_VERSION, (long)getpid(),
+               zps_descriptors_raise());
   err = start(&daemon, error);
   if (err) stop(&daemon);
   uv_run(&daemon.loop, UV_RUN_DEFAULT);

@@ -15,6 +15,7 @@
 
 #include "common/base/clock.h"
 #include "common/base/config.h"
+#include "common/base/descriptors.h"
 #include "common/base/exit.h"
 #include "common/base/launcher.h"
 #include "common/control/addresses.h"
@@ -354,6 +355,7 @@ int main(int argc, char **argv) {
   }
   if (rest.exit_now) return ZPS_EXIT_OK;
   int status = ZPS_EXIT_FAILED;
+  zps_descriptors_raise(); /* also for the ranks, which may have a connection to each of the others */
   run.program = rest.argv;
   zps_err_t code = find_elastic(&run, &error);
   if (code == ZPS_OK) code = find_place(&run, &error);

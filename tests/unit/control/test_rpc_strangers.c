@@ -66,7 +66,7 @@ static void test_refuses_oversize_lines(void **state) {
   const char *hello = HELLO("4");
   char *text = malloc(size);
   memset(text, 'x', size);
-  expect_refusal(text, 100000, "-32600", "line of more than 65536 bytes"); /* strangers get less room */
+  expect_refusal(text, 100000, "-32600", "line of more than 4096 bytes"); /* strangers get less room */
   memcpy(text, hello, strlen(hello));
   expect_refusal(text, size, "-32600", "line of more than 4194304 bytes");
   free(text);
@@ -93,6 +93,48 @@ static void test_hello_has_a_deadline_however_it_drips(void **state) {
   assert_int_equal(world.server.n_close, 0);
   close(silent);
   close(dripping);
+  rpc_world_close(&world);
+}
+
+/* One address: its first connections stay silent, one more is refused; the first may still say hello. */
+static void test_a_silent_crowd_lets_nobody_else_of_its_address_in(void **state) {
+  (void)state;
+  enum { N = ZPS_STRANGERS_OF_PLACE_MAX };
+  struct world world;
+  char answer[64];
+  int fds[N];
+  rpc_world_open(&world);
+  for (int i = 0; i < N; i++) fds[i] = rpc_raw_connect(&world);
+  const int one_more = rpc_raw_connect(&world);
+  rpc_raw_read_to_end(&world, one_more, answer, sizeof answer);
+  assert_string_equal(answer, "");
+  close(one_more);
+  for (int i = 0; i < N; i++) {
+    rpc_raw_send(&world, fds[i], HELLO("4"), strlen(HELLO("4")));
+    close(fds[i]);
+  }
+  SPIN_UNTIL(&world, world.server.n_open == N);
+  rpc_world_close(&world);
+}
+
+/* Many more than may be silent, which say hello as soon as they can: none is refused. */
+static void test_a_crowd_that_speaks_comes_in(void **state) {
+  (void)state;
+  enum { N = 10 * ZPS_STRANGERS_OF_PLACE_MAX };
+  struct world world;
+  char line[4096];
+  int fds[N];
+  rpc_world_open(&world);
+  for (int i = 0; i < N; i++) {
+    fds[i] = rpc_raw_connect(&world);
+    assert_int_equal(send(fds[i], HELLO("4"), strlen(HELLO("4")), MSG_NOSIGNAL), strlen(HELLO("4")));
+  }
+  for (int i = 0; i < N; i++) {
+    rpc_raw_read_line(&world, fds[i], line, sizeof line);
+    assert_non_null(strstr(line, "\"result\""));
+    close(fds[i]);
+  }
+  assert_int_equal(world.server.n_open, N);
   rpc_world_close(&world);
 }
 
@@ -223,6 +265,7 @@ static int expect_warnings(void **state) {
   logs_expect(ZPS_LOG_WARN, "speaks protocol version 4");
   logs_expect(ZPS_LOG_WARN, "not JSON at byte");
   logs_expect(ZPS_LOG_WARN, "speaks TLS, but without it is spoken here");
+  logs_expect(ZPS_LOG_WARN, "connections of its address have not said hello");
   logs_allow(ZPS_LOG_WARN, "a connection is refused: out of memory");
   return 0;
 }
@@ -233,6 +276,8 @@ int main(void) {
       cmocka_unit_test(test_refuses_garbage),
       cmocka_unit_test(test_refuses_oversize_lines),
       cmocka_unit_test(test_hello_has_a_deadline_however_it_drips),
+      cmocka_unit_test(test_a_silent_crowd_lets_nobody_else_of_its_address_in),
+      cmocka_unit_test(test_a_crowd_that_speaks_comes_in),
       cmocka_unit_test(test_split_and_joined_lines),
       cmocka_unit_test(test_a_peer_that_does_not_read_is_closed),
       cmocka_unit_test(test_too_many_calls_of_the_peer),

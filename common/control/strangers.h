@@ -1,0 +1,57 @@
+/*
+ * The connections of a listener whose peers have not said hello yet: how many there may be, in all and from one address,
+ * and what becomes of one more. Pure: no socket, no clock.
+ *
+ * Honest peers speak as soon as they are connected, so a crowd of them passes quickly, also one that comes from behind
+ * one address: one more waits for a moment. A crowd that stays silent longer is none of honest peers: then one more of the
+ * same address is refused, and among all addresses the oldest makes room.
+ */
+#ifndef ZPS_CONTROL_STRANGERS_H
+#define ZPS_CONTROL_STRANGERS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/socket.h>
+
+#define ZPS_STRANGERS_MAX 256u
+#define ZPS_STRANGERS_OF_PLACE_MAX 16u
+#define ZPS_STRANGERS_PATIENCE_MS 250u
+
+/* The address that a peer is counted under: an IPv4 address, or the 64 bits that an IPv6 network gives one host to choose
+ * from. Unix sockets have none. */
+struct zps_place {
+  bool is_known;
+  uint8_t bytes[16];
+};
+struct zps_place zps_place_of(const struct sockaddr *addr);
+bool zps_place_is(const struct zps_place *place, const struct zps_place *other);
+
+struct zps_stranger { /* in its connection */
+  struct zps_stranger *prev, *next;
+  struct zps_place place;
+  uint64_t came_ns;
+  bool is_listed;
+};
+
+struct zps_strangers { /* zero: none */
+  struct zps_stranger *oldest, *newest;
+  unsigned n;
+};
+
+void zps_strangers_add(struct zps_strangers *strangers, struct zps_stranger *stranger, struct zps_place place,
+                       uint64_t now_ns);
+/* One that is not listed is left alone. */
+void zps_strangers_remove(struct zps_strangers *strangers, struct zps_stranger *stranger);
+
+enum zps_strangers_verdict {
+  ZPS_STRANGER_FITS,
+  ZPS_STRANGER_WAITS, /* nobody else comes in: look again when one is removed, and at *until_ns_p */
+  ZPS_STRANGER_GOES,  /* *whom_p, for whom its address has no room */
+  ZPS_STRANGER_MAKES_ROOM, /* *whom_p, the oldest of all */
+};
+/* `stranger` is listed. *n_p: how many there are, of its address if that is full, else in all. */
+enum zps_strangers_verdict zps_strangers_judge(const struct zps_strangers *strangers, struct zps_stranger *stranger,
+                                               uint64_t now_ns, struct zps_stranger **whom_p, unsigned *n_p,
+                                               uint64_t *until_ns_p);
+
+#endif

@@ -1,0 +1,54 @@
+#!/usr/bin/env bash
+# Strangers at the control plane of a coordinator whose job is running: its rounds go on, its memory does not grow, its log
+# stays short. ZPS_ATTACK_SCALE: so many times as much of all (10 for a run by hand).
+. "$(dirname "$0")/../support/tap.sh"
+command -v python3 >/dev/null || { skip "strangers" "no python3"; done_testing; }
+scale=${ZPS_ATTACK_SCALE:-1}
+
+start() { # NAME ARGUMENTS...
+  local name=$1
+  shift
+  zenpsd --fabric-provider=net --fabric-interface=lo "$@" 2>"$scratch/$name.log" &
+}
+start c --roles=coordinator --control-listen=127.0.0.1:0 --control-address-file="$scratch/address" --coordinator-min-servers=2
+coordinator=$!
+until_true [ -s "$scratch/address" ]
+address=$(cat "$scratch/address")
+start s1 --roles=server --control-coordinator="$address" --server-name=s1
+start s2 --roles=server --control-coordinator="$address" --server-name=s2
+servers_are() { [ "$(zenpsctl -e "$address" -o json members | grep -c '"silent_ms"')" -eq "$1" ]; }
+ok "two servers are in" until_true servers_are 2
+
+# perf: a job whose results are checked bit by bit.
+perf() {
+  timeout 120 zenpsrun -n 2 --coordinator="$address" --prefix=no -- \
+    zenps-perf --rows 65536 --density 0.01 --steps 40 --warmup 1 --verify --json && grep -q '"verified": *true' "$scratch/out"
+}
+attack() { timeout 120 python3 "$top/tests/integration/attack.py" "$address" "$1" "$2"; }
+resident_kib() { awk '/^VmRSS/ { print $2 }' "/proc/$coordinator/status"; }
+lines_of_strangers() { grep -cE ' (rpc|coordinator): (127\.|\(|no desc)' "$scratch/c.log"; }
+
+# A first one of each warms up: pools, caches, the heap's top.
+for way in idle drip scan junk deep wide long; do attack $way 20 >/dev/null 2>&1; done
+attack stats 300 >/dev/null 2>&1
+perf >"$scratch/out" 2>&1
+
+for one in idle:200 drip:200 scan:500 junk:200 deep:20 wide:5 long:5 stats:3000; do
+  way=${one%:*} n=$((${one#*:} * scale))
+  before_kib=$(resident_kib) before=$(lines_of_strangers) began=$SECONDS
+  attack "$way" "$n" >"$scratch/attack" 2>"$scratch/attack.err" &
+  attacker=$!
+  until_true [ -s "$scratch/attack" ]
+  ok "$way: a job runs through it" perf
+  ok "$way: an administrator is answered" timeout 20 zenpsctl -e "$address" status
+  wait "$attacker"
+  is "$way: all of it was tried" "$? $(tail -n 1 "$scratch/attack" | cut -d' ' -f1)" "0 tried=$n"
+  grown=$(($(resident_kib) - before_kib)) written=$(($(lines_of_strangers) - before)) seconds=$((SECONDS - began + 1))
+  echo "# $way: $(tail -n 1 "$scratch/attack"), memory grew by $grown KiB, $written lines in $seconds s"
+  ok "$way: memory grows by less than 1 MiB" [ "$grown" -lt 1024 ]
+  ok "$way: a line a second at most" [ "$written" -le "$seconds" ]
+done
+ok "both servers are still in" servers_are 2
+grep -E "server .* is lost|closing its connection" "$scratch/c.log" >"$scratch/out"
+is "and none was ever taken for lost" "$(cat "$scratch/out")" ""
+done_testing
