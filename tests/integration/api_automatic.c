@@ -294,9 +294,36 @@ static void test_automatic_without_an_answer(void **state) {
   run_apart((const rank_fn[]){no_answer, canceled, closed}, 3, 3);
 }
 
+/* The coordinator dies, and no other comes: what runs goes on, for as long as one likes. */
+static void without(struct rank *rank) {
+  enum { BEFORE = 10, AFTER = 130 };
+  struct call calls[FLIGHT];
+  rank_open(rank);
+  zenps_tensor_t *const tensor = tensor_open(rank, "t", &auto_spec);
+  CHECK_OK(zenps_barrier(rank->zenps));
+  for (uint64_t step = 0; step < BEFORE + AFTER; step++) {
+    if (step == BEFORE && rank->rank == 0) CHECK(kill(rank->cluster->coordinator, SIGKILL) == 0);
+    if (step >= FLIGHT) call_check(rank, step - FLIGHT, &calls[step % FLIGHT]);
+    call_make(rank, tensor, step, &calls[step % FLIGHT]);
+  }
+  for (uint64_t step = BEFORE + AFTER - FLIGHT; step < BEFORE + AFTER; step++)
+    call_check(rank, step, &calls[step % FLIGHT]);
+  CHECK_OK(zenps_barrier(rank->zenps));
+  rank_close(rank);
+}
+
+static void test_automatic_without_a_coordinator(void **state) {
+  (void)state;
+  run_apart((const rank_fn[]){without}, 1, 3);
+}
+
 const struct CMUnitTest api_automatic_tests[] = {
-    cmocka_unit_test(test_automatic),          cmocka_unit_test(test_automatic_any_order),
-    cmocka_unit_test(test_automatic_refusals), cmocka_unit_test(test_automatic_calls_return),
-    cmocka_unit_test(test_automatic_too_many), cmocka_unit_test(test_automatic_without_an_answer),
+    cmocka_unit_test(test_automatic),
+    cmocka_unit_test(test_automatic_any_order),
+    cmocka_unit_test(test_automatic_refusals),
+    cmocka_unit_test(test_automatic_calls_return),
+    cmocka_unit_test(test_automatic_too_many),
+    cmocka_unit_test(test_automatic_without_an_answer),
+    cmocka_unit_test(test_automatic_without_a_coordinator),
 };
 const size_t n_api_automatic_tests = sizeof api_automatic_tests / sizeof api_automatic_tests[0];
