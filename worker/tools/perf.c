@@ -22,6 +22,12 @@ static int fail_zenps(const char *what) {
   return EXIT_FAILURE;
 }
 
+/* Of an operation on the job, which may have failed as its ranks changed. */
+static int fail_operation(struct perf *perf, const char *what) {
+  perf_generation_is_over(perf, zenps_last_error()->status);
+  return fail_zenps(what);
+}
+
 double perf_element(const struct perf *perf, double value) {
   float near = (float)value;
   uint16_t half;
@@ -179,7 +185,7 @@ static void free_sum(struct sum *sum) {
  * gradient while others are still timed. */
 static int run_sum(struct perf *perf, uint64_t step, const zenps_grad_t *in, zenps_grad_t *out, struct sum *sum) {
   *sum = (struct sum){.request = NULL};
-  if (zenps_barrier(perf->job) != ZENPS_OK) return fail_zenps("barrier");
+  if (zenps_barrier(perf->job) != ZENPS_OK) return fail_operation(perf, "barrier");
   const double start_cpu_ms = process_cpu_ms();
   sum->start_ns = zps_clock_ns();
   zenps_status_t status = start_sum(perf, step, in, out, sum);
@@ -189,7 +195,7 @@ static int run_sum(struct perf *perf, uint64_t step, const zenps_grad_t *in, zen
   sum->cpu_ms = process_cpu_ms() - start_cpu_ms;
   const bool summed = status == ZENPS_OK;
   if (summed && zenps_barrier(perf->job) == ZENPS_OK) return EXIT_SUCCESS;
-  fail_zenps(summed ? "barrier" : "sum");
+  fail_operation(perf, summed ? "barrier" : "sum");
   free_sum(sum);
   return EXIT_FAILURE;
 }
@@ -240,6 +246,7 @@ static int run_step(struct perf *perf, uint64_t step, struct perf_arrays *arrays
   }
   if (check && !check_step(perf, step, arrays, &out, check)) failed = EXIT_FAILURE;
   free_sum(&sum);
+  if (!failed && step >= perf->first) perf->done++;
   return failed;
 }
 
@@ -259,7 +266,7 @@ static int run_until_settled(struct perf *perf, struct perf_arrays *arrays) {
     const enum zps_settle_verdict verdict = zps_settle_round(&settle, stats.scheme, sum.ms);
     settled = verdict == ZPS_SETTLED;
     if (verdict == ZPS_SETTLE_IF_LONG && perf_agree_long(perf, settle.shortest_ms, &settled) != ZENPS_OK)
-      failed = fail_zenps("cannot gather what a step took");
+      failed = fail_operation(perf, "cannot gather what a step took");
     if (!failed && perf->options.out == PERF_IN_PLACE) failed = draw(perf, perf->first, arrays);
   }
   clear_input(perf, &arrays->in);
@@ -273,7 +280,8 @@ static int run_steps(struct perf *perf, struct perf_check *check) {
   int failed = EXIT_SUCCESS;
   if (perf_arrays_init(&arrays, perf, &error) != ZPS_OK) return fail(perf, &error);
   perf->first = options->warmup;
-  for (uint64_t step = 0; !failed && step < perf->first + options->steps; step++) {
+  for (uint64_t step = 0; !failed && step < perf->first + perf->left; step++) {
+    if (perf_generation_is_over(perf, ZENPS_OK)) break;
     if (step == options->warmup && options->settle > 0) {
       failed = run_until_settled(perf, &arrays);
       step = perf->first;
@@ -288,9 +296,8 @@ static zps_err_t result_init(struct perf *perf, struct zps_error *error) {
   struct perf_result *result = &perf->result;
   double **arrays[] = {&result->start_s, &result->ms,      &result->encode_ms, &result->push_ms,
                        &result->wait_ms, &result->pull_ms, &result->decode_ms};
-  result->steps = perf->options.steps;
+  result->steps = perf->left;
   result->partitions = zenps_tensor_partitions(perf->tensor);
-  result->verified = true;
   bool ok = true;
   for (size_t i = 0; i < sizeof arrays / sizeof arrays[0]; i++)
     ok &= (*arrays[i] = calloc(result->steps, sizeof(double))) != NULL;
@@ -358,7 +365,8 @@ static void know_scheme(struct perf *perf) {
   perf->value_bits = perf->lossy || in_rank_order ? 24 : few;
 }
 
-static int run(struct perf *perf) {
+/* In one generation. */
+static int run_generation(struct perf *perf) {
   const struct perf_options *options = &perf->options;
   struct perf_grid grid;
   struct zps_error error;
@@ -372,19 +380,41 @@ static int run(struct perf *perf) {
   if (open_input(perf, &error) != ZPS_OK) goto err;
   if (zenps_tensor_open(perf->job, name, perf->rows, (uint32_t)options->width, (zenps_dtype_t)perf->dtype,
                         &tensor_options, &perf->tensor) != ZENPS_OK)
-    return fail_zenps("cannot open the tensor");
+    return fail_operation(perf, "cannot open the tensor");
   know_scheme(perf);
   if (result_init(perf, &error) != ZPS_OK) goto err;
   struct perf_check *check = NULL;
   if (options->verify && perf_check_create(perf, &check, &error) != ZPS_OK) goto err;
   int failed = run_steps(perf, check);
   perf_check_destroy(check);
-  if (!failed && perf_report(perf) != ZENPS_OK) failed = fail_zenps("cannot gather the results");
+  if (!failed && !perf->goes_on && perf_report(perf) != ZENPS_OK)
+    failed = fail_operation(perf, "cannot gather the results");
   return failed;
 
 err:
   fprintf(stderr, "zenps-perf: %s\n", error.text);
   return EXIT_FAILURE;
+}
+
+/* The figures, from the beginning; what was found wrong stays so. */
+static void forget_figures(struct perf *perf) {
+  const bool verified = perf->result.verified;
+  perf_input_destroy(perf->input);
+  perf->input = NULL;
+  result_fini(&perf->result);
+  perf->result = (struct perf_result){.verified = verified};
+  perf->digest = 0;
+}
+
+static int run(struct perf *perf) {
+  if (perf_generation_find(perf) != ZENPS_OK) return fail_zenps("cannot tell the generation");
+  int failed = run_generation(perf);
+  while (perf->goes_on) {
+    forget_figures(perf);
+    if (perf_generation_next(perf) != ZENPS_OK) return fail_zenps("the job does not go on");
+    failed = run_generation(perf);
+  }
+  return failed;
 }
 
 /* The whole process's work. */
@@ -406,6 +436,7 @@ static bool run_case(void *ctx, const struct perf_options *options) {
                       .n_gathers_p = &session->n_gathers,
                       .result.verified = true};
   const bool went = run(&perf) == EXIT_SUCCESS;
+  session->job = perf.job; /* may be that of another generation */
   if (!went || !perf.result.verified) session->status = ZPS_EXIT_FAILED;
   perf_input_destroy(perf.input);
   result_fini(&perf.result);

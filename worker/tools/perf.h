@@ -3,6 +3,7 @@
 #ifndef ZPS_TOOLS_PERF_H
 #define ZPS_TOOLS_PERF_H
 
+#include <zenps/elastic.h>
 #include <zenps/zenps.h>
 
 #include "common/base/err.h"
@@ -76,12 +77,25 @@ struct perf {
                           every order gives the same bits */
   uint64_t digest;     /* of all results so far */
   struct perf_result result;
+  /* Of the generation, where the job is elastic; else of the whole case: */
+  zenps_generation_t generation;
+  uint64_t left, done; /* measured steps: to be done in it, and those that are */
+  bool goes_on;        /* it is over, and the case is not */
 };
 
 /* The element of the tensor's dtype that is next to the value. */
 double perf_element(const struct perf *perf, double value);
 /* Under --keep-zero-rows: a row whose values are all zero, on every rank that has it. */
 bool perf_row_is_zero(const struct perf *perf, uint64_t row);
+
+/* perf_generation.c */
+/* Of the job as it was joined. */
+zenps_status_t perf_generation_find(struct perf *perf);
+/* Whether the job's ranks have changed, or `status` is of an operation that failed by that. Jobs of several cases,
+ * which a newcomer could not find its place in, end as those that are not elastic do. */
+bool perf_generation_is_over(struct perf *perf, zenps_status_t status);
+/* perf->job is another one then, NULL on failure. */
+zenps_status_t perf_generation_next(struct perf *perf);
 
 /* perf_options.c */
 enum { PERF_LEVELS_MAX = 16 };

@@ -158,7 +158,9 @@ static const struct zps_opt_table table = {
         "sum.\n"
         "Lossy schemes are held to their papers' definitions: topka, topkdsa, gaussiank and gtopk step by step; oktopk "
         "with the thresholds that its own last exact step had to find, which it renews every --tau-threshold "
-        "steps.",
+        "steps. In an elastic job (zenpsrun --elastic) that loses ranks or takes some in, the steps that are left are "
+        "done by those that there are then, and verified as theirs; figures are of the last generation. Not with "
+        "--cases.",
     .opts = opts,
     .config_size = sizeof(struct perf_options),
     .exits = ZPS_EXITS_CLIENT,
