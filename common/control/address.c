@@ -41,6 +41,15 @@ zps_err_t zps_address_parse(const char *text, struct zps_address *address_p, str
   return ZPS_OK;
 }
 
+bool zps_address_is_loopback(const struct zps_address *address) {
+  struct in_addr v4;
+  struct in6_addr v6;
+  if (address->is_unix || strcmp(address->host, "localhost") == 0) return true;
+  if (inet_pton(AF_INET, address->host, &v4) == 1) return ntohl(v4.s_addr) >> 24 == 127;
+  if (inet_pton(AF_INET6, address->host, &v6) != 1) return false;
+  return IN6_IS_ADDR_LOOPBACK(&v6) || (IN6_IS_ADDR_V4MAPPED(&v6) && v6.s6_addr[12] == 127);
+}
+
 void zps_address_print(const struct sockaddr *addr, char *buf, size_t size) {
   char host[INET6_ADDRSTRLEN] = "?";
   if (addr->sa_family == AF_INET) {

@@ -87,7 +87,7 @@ static const struct zps_ctl_verb verbs[] = {
      .about = "",
      .run = zps_ctl_token_run},
     {.name = "certs",
-     .summary = "certificates, by which processes know each other; asks nobody, has options of its own",
+     .summary = "certificates for TLS; asks nobody, has options of its own",
      .about = "",
      .run = zps_ctl_certs_run},
     {.name = "help", .summary = "this list, or with a command behind it that command's help", .about = ""},

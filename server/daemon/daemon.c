@@ -25,6 +25,7 @@
 
 #define DRAIN_POLL_MS 50u
 #define DESCRIPTORS_KEPT 512ul /* from the control plane's open connections: for those without a hello, files, a server */
+#define WARN_MS (3600u * 1000u)
 #define RECEIVES 64u /* until links reserve theirs */
 
 struct daemon {
@@ -38,7 +39,7 @@ struct daemon {
   struct zps_agent *agent;
   struct zps_ready ready;
   uv_signal_t terminate, interrupt, hangup;
-  uv_timer_t drain, watchdog;
+  uv_timer_t drain, watchdog, open;
   uint64_t drain_deadline_ns;
   bool draining, stopping;
   struct zps_error broken; /* code ZPS_OK: it ends as asked */
@@ -55,8 +56,8 @@ static void stop(struct daemon *daemon) {
   daemon->agent = NULL;
   daemon->coordinator = NULL;
   uv_handle_t *const handles[] = {(uv_handle_t *)&daemon->terminate, (uv_handle_t *)&daemon->interrupt,
-                                  (uv_handle_t *)&daemon->hangup, (uv_handle_t *)&daemon->drain,
-                                  (uv_handle_t *)&daemon->watchdog};
+                                  (uv_handle_t *)&daemon->hangup,    (uv_handle_t *)&daemon->drain,
+                                  (uv_handle_t *)&daemon->watchdog,  (uv_handle_t *)&daemon->open};
   for (unsigned i = 0; i < sizeof handles / sizeof handles[0]; i++) uv_close(handles[i], NULL);
 }
 
@@ -184,6 +185,14 @@ static void on_agent_change(void *ctx, bool registered, const char *text) {
   zps_notify_status(text);
 }
 
+/* ---- Open to all ---- */
+
+static void on_open_to_all(uv_timer_t *timer) {
+  const struct daemon *daemon = timer->data;
+  zps_log_warn("listening at %s without TLS (control.insecure): whoever reaches it may be a server or a rank",
+               zps_coordinator_address(daemon->coordinator));
+}
+
 /* ---- The beginning ---- */
 
 static zps_err_t init_loop(struct daemon *daemon, struct zps_error *error) {
@@ -191,7 +200,8 @@ static zps_err_t init_loop(struct daemon *daemon, struct zps_error *error) {
   if (status < 0) return zps_fail(error, ZPS_ERR_IO, "cannot create the event loop: %s", uv_strerror(status));
   uv_timer_init(&daemon->loop, &daemon->drain);
   uv_timer_init(&daemon->loop, &daemon->watchdog);
-  daemon->drain.data = daemon->watchdog.data = daemon;
+  uv_timer_init(&daemon->loop, &daemon->open);
+  daemon->drain.data = daemon->watchdog.data = daemon->open.data = daemon;
   uv_signal_t *const signals[] = {&daemon->terminate, &daemon->interrupt, &daemon->hangup};
   for (unsigned i = 0; i < 3; i++) {
     uv_signal_init(&daemon->loop, signals[i]);
@@ -267,7 +277,9 @@ static zps_err_t start_coordinator(struct daemon *daemon, struct zps_error *erro
   const zps_err_t err = zps_coordinator_create(&daemon->loop, &config, &daemon->coordinator, error);
   if (err) return err;
   const char *address = zps_coordinator_address(daemon->coordinator);
-  zps_log_info("coordinator: listening at %s, for %u connections at most", address, config.max_conns);
+  zps_log_info("coordinator: listening at %s%s, for %u connections at most", address, daemon->tls ? ", with TLS" : "",
+               config.max_conns);
+  if (zps_options_is_open(options)) uv_timer_start(&daemon->open, on_open_to_all, 0, WARN_MS);
   return options->control_address_file ? write_address(options->control_address_file, address, error) : ZPS_OK;
 }
 

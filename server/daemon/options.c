@@ -66,6 +66,10 @@ static const struct zps_opt opts[] = {
         .help = "a server or rank whose connection ends may come back for so long before it is dead; 0s: it is dead at "
                 "once, as when its process ends, unless it says that it only connects anew"),
 
+    OPT(ZPS_OPT_BOOL, control_insecure, .name = "control.insecure",
+        .help =
+            "listen at an address that other hosts reach without TLS, so that whoever reaches it may be a server or a "
+            "rank; the log warns of it"),
     OPT(ZPS_OPT_STRING, tls_ca, .name = "tls.ca", .arg = "FILE",
         .help = "certificates (PEM) of the authorities that make those of this cluster: with the two below TLS is "
                 "spoken on the control plane, and only with peers that have one (zenpsctl certs makes all; read again "
@@ -294,6 +298,23 @@ static zps_err_t complete_keys(struct zps_options *options, struct zps_error *er
   return zps_fail(error, why.code, "coordinator.token_key: %.450s", why.text);
 }
 
+bool zps_options_is_open(const struct zps_options *options) {
+  struct zps_address address;
+  const struct zps_tls_files files = zps_options_tls(options);
+  if (!zps_options_is_coordinator(options) || zps_tls_files_any(&files)) return false;
+  return zps_address_parse(options->control_listen, &address, NULL) != ZPS_OK || !zps_address_is_loopback(&address);
+}
+
+static zps_err_t refuse_open(const struct zps_options *options, struct zps_error *error) {
+  if (!zps_options_is_open(options) || options->control_insecure) return ZPS_OK;
+  return zps_fail(
+      error, ZPS_ERR_INVALID,
+      "control.listen (%.100s) is reached by other hosts, and without TLS anybody there may be a server or a "
+      "rank: set tls.ca, tls.cert and tls.key (zenpsctl certs makes them), or control.insecure = yes where "
+      "the network keeps strangers out",
+      options->control_listen);
+}
+
 /* Read to have them checked; the daemon reads them for itself. */
 static zps_err_t check_tls(const struct zps_options *options, struct zps_error *error) {
   const struct zps_tls_files files = zps_options_tls(options);
@@ -336,6 +357,7 @@ zps_err_t zps_options_complete(struct zps_options *options, struct zps_error *er
   if (!err) err = complete_store(options, error);
   if (!err) err = complete_keys(options, error);
   if (!err) err = check_tls(options, error);
+  if (!err) err = refuse_open(options, error);
   if (err) return err;
   if (options->control_dead_ms < 2 * options->control_heartbeat_ms)
     return zps_fail(error, ZPS_ERR_INVALID,

@@ -22,6 +22,7 @@ struct zps_options {
   char *control_listen, *control_coordinator, *control_socket, *control_address_file, *control_ready_file;
   char *control_socket_mode, *control_socket_group;
   char *tls_ca, *tls_cert, *tls_key;
+  bool control_insecure;
   mode_t socket_mode; /* what the two say */
   gid_t socket_group; /* ZPS_RPC_ANY_GROUP: none is asked for */
   uint64_t control_heartbeat_ms, control_dead_ms, control_resume_grace_ms;
@@ -62,6 +63,8 @@ static inline bool zps_options_is_candidate(const struct zps_options *options) {
 static inline struct zps_tls_files zps_options_tls(const struct zps_options *options) {
   return (struct zps_tls_files){.ca = options->tls_ca, .cert = options->tls_cert, .key = options->tls_key};
 }
+/* A coordinator that anybody may speak to who reaches its port, from other hosts as well. */
+bool zps_options_is_open(const struct zps_options *options);
 static inline bool zps_options_is_server(const struct zps_options *options) {
   return options->roles != ZPS_ROLES_COORDINATOR;
 }

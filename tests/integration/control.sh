@@ -198,7 +198,7 @@ ready=$scratch/ready # of the coordinator; a server's is $ready.s
 gone() { [ ! -e "$1" ]; }
 echo 1 >"$ready"
 echo 1 >"$ready.s"
-zenpsd --control-ready-file="$ready" --control-listen=203.0.113.1:1 2>/dev/null
+zenpsd --control-ready-file="$ready" --control-listen=203.0.113.1:1 --control-insecure 2>/dev/null
 ok "a daemon removes the ready file that another has left, also when it does not start" gone "$ready"
 coordinator c --roles=coordinator --control-heartbeat=0.1s --control-dead=0.6s --log-level=info --control-ready-file="$ready"
 c=$pid

@@ -14,17 +14,23 @@ if command -v systemd-analyze >/dev/null; then
   mkdir "$checked.d" && cp "$top/deploy/systemd/rdma.conf" "$checked.d/"
   ok "valid with the drop-in for fabrics that are devices" systemd-analyze verify "$checked"
   is "without a warning" "$(cat "$scratch/out")" ""
+  cp "$top/deploy/systemd/tls.conf" "$checked.d/"
+  ok "and with that for TLS" systemd-analyze verify "$checked"
+  is "without a warning" "$(cat "$scratch/out")" ""
 else
   skip "systemd: the unit" "systemd-analyze is not installed"
 fi
 ok "zenpsd accepts the sample configuration" zenpsd --config="$top/deploy/systemd/zenpsd.conf" --check
-sed -E 's/^#([a-z_]+ = )/\1/; /^coordinator = /d; s/^(socket_group = ).*/\10/' "$top/deploy/systemd/zenpsd.conf" >"$scratch/all.conf"
+zenpsctl certs init "$scratch/certs" >"$scratch/out"
+made=$scratch/certs/coordinator-coordinator
+sed -E 's/^#([a-z_]+ = )/\1/; /^coordinator = /d; s/^(socket_group = ).*/\10/' "$top/deploy/systemd/zenpsd.conf" |
+  sed "s#/etc/zenps/tls/ca.pem#$scratch/certs/ca.pem#; s#/etc/zenps/tls/cert.pem#$made.pem#; s#/etc/zenps/tls/key.pem#$made.key#" >"$scratch/all.conf"
 ok "and every line of it that is commented out" zenpsd --config="$scratch/all.conf" --check
 for device in char-infiniband_verbs /dev/infiniband/rdma_cm char-ucxi /dev/kgni0; do
   ok "the drop-in allows $device" grep -qx "DeviceAllow=$device rw" "$top/deploy/systemd/rdma.conf"
 done
 ok "make install brings unit, sample and drop-in" make -s -C "$build" install-dist_docDATA install-systemdsystemunitDATA DESTDIR="$scratch/installed"
-for file in zenpsd.service zenpsd.conf rdma.conf; do
+for file in zenpsd.service zenpsd.conf rdma.conf tls.conf; do
   ok "$file" [ -n "$(find "$scratch/installed" -name "$file")" ]
 done
 is "no word of the installed unit is left to fill in" "$(grep -rc '@[a-z]*@' "$(find "$scratch/installed" -name zenpsd.service)")" 0

@@ -23,9 +23,21 @@ if "$python" -c 'import yaml' 2>/dev/null; then
 else
   skip "selectors, budgets, probes, users, privileges" "python3-yaml is not installed"
 fi
-# The daemon itself must take what the config maps say.
+# The secrets that kustomization.yaml asks for, made as it says.
+certs=$scratch/certs secrets=$scratch/secrets
+ok "certificates can be made as it says" zenpsctl certs init "$certs" --servers=server
 for role in coordinator server; do
-  ok "zenpsd accepts $role.conf" zenpsd --config="$base/$role.conf" --check
+  mkdir -p "$secrets/zenps-$role-tls"
+  cp "$certs/ca.pem" "$secrets/zenps-$role-tls/ca.crt"
+  cp "$certs/$role-$role.pem" "$secrets/zenps-$role-tls/tls.crt"
+  cp "$certs/$role-$role.key" "$secrets/zenps-$role-tls/tls.key"
+done
+export ZENPS_TLS_CA=$certs/ca.pem
+worker=(env ZENPS_TLS_CERT="$certs/worker-worker.pem" ZENPS_TLS_KEY="$certs/worker-worker.key")
+# The daemon itself must take what the config maps say, where the secrets are.
+for role in coordinator server; do
+  sed "s#/etc/zenps-tls/#$secrets/zenps-$role-tls/#" "$base/$role.conf" >"$scratch/$role.conf"
+  ok "zenpsd accepts $role.conf" env -u ZENPS_TLS_CA zenpsd --config="$scratch/$role.conf" --check
 done
 
 # ---- the image, as far as one can look at it without building it ----
@@ -59,7 +71,7 @@ fi
 printf '127.0.0.1 localhost\n10.244.0.1 zenps-coordinator\n' >"$scratch/hosts"
 # run_pod SET NUMBER: in the background; $pid is the daemon's.
 run_pod() {
-  "$python" "$top/tests/support/pod" run "$1" "$2" "$image" "$scratch/hosts" >"$scratch/$1-$2.log" 2>&1 &
+  "$python" "$top/tests/support/pod" run "$1" "$2" "$image" "$scratch/hosts" "$secrets" >"$scratch/$1-$2.log" 2>&1 &
   pid=$!
 }
 inside() { # PID COMMAND...
@@ -67,7 +79,7 @@ inside() { # PID COMMAND...
 }
 not() { ! "$@"; }
 rounds() {
-  timeout 120 zenpsrun -n 2 --coordinator=10.244.0.1:7077 --job="job-$RANDOM" --prefix=no -- \
+  timeout 120 "${worker[@]}" zenpsrun -n 2 --coordinator=10.244.0.1:7077 --job="job-$RANDOM" --prefix=no -- \
     zenps-perf --rows 100000 --width 4 --steps 20 --warmup 1 --verify --json "$@" >"$scratch/json" 2>"$scratch/err"
   local status=$?
   cat "$scratch/json" "$scratch/err" "$scratch"/zenps-*.log
@@ -95,8 +107,12 @@ ok "whereupon the server's pod is ready" until_true pod probe zenps-server readi
 run_pod zenps-server 1
 ok "a second one, too" until_true pod probe zenps-server readinessProbe "$pid"
 second=$pid
-is "servers have the names of their pods" "$(zenpsctl --endpoint 10.244.0.1:7077 members | grep -oE 'zenps-server-[01]' | sort | tr '\n' ' ')" "zenps-server-0 zenps-server-1 "
+is "servers have the names of their pods" "$("${worker[@]}" zenpsctl --endpoint 10.244.0.1:7077 members | grep -oE 'zenps-server-[01]' | sort | tr '\n' ' ')" "zenps-server-0 zenps-server-1 "
 ok "verified rounds over both" rounds
+zenpsctl --endpoint 10.244.0.1:7077 --tls-ca= members >"$scratch/out" 2>&1
+is "nobody without a certificate is let in" $? 2
+env -u ZENPS_TLS_CA zenpsctl --endpoint 10.244.0.1:7077 members >"$scratch/out" 2>&1
+said "and hears why" 'TLS is spoken here'
 kill -KILL "$coordinator"
 wait "$coordinator" 2>/dev/null
 ok "without the coordinator a server's pod is not ready" until_true not pod probe zenps-server readinessProbe "$server"

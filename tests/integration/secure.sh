@@ -54,6 +54,11 @@ refused_options "a key that others can read" "private key $certs/server-b.key: i
 cp "$certs/server-a.key" "$certs/worker-worker.key"
 refused_options "the key of another" "private key $certs/worker-worker.key: is none of certificate" as "$certs" worker-worker check
 
+refused_options "an address that others reach, without TLS" 'control.listen \(0.0.0.0:0\) is reached by other hosts, and without TLS anybody' \
+  zenpsd --control-listen=0.0.0.0:0 --check
+ok "one that is meant so" zenpsd --control-listen=0.0.0.0:0 --control-insecure=yes --check
+ok "or with TLS" as "$certs" coordinator-coordinator zenpsd --control-listen=0.0.0.0:0 --check
+
 # ---- a job ----
 mkdir "$scratch/run"
 cp "$certs/ca.pem" "$scratch/run/"
@@ -146,10 +151,11 @@ wait "$daemon"
 is "the coordinator, too" $? 0
 
 # ---- a coordinator without ----
-zenpsd --roles=coordinator --control-listen=127.0.0.1:0 --control-address-file="$scratch/address2" 2>"$scratch/log" &
+zenpsd --roles=coordinator --control-listen=0.0.0.0:0 --control-insecure --control-address-file="$scratch/address2" 2>"$scratch/log" &
 daemon=$!
 ok "a coordinator without TLS comes up" until_true test -s "$scratch/address2"
-address=$(cat "$scratch/address2")
+ok "and warns of it" until_true logged 'warn.* listening at 0.0.0.0:[0-9]+ without TLS \(control.insecure\): whoever reaches it'
+address=127.0.0.1:$(sed 's/.*://' "$scratch/address2")
 refused "who speaks TLS is told" 'speaks without TLS, which is wanted here' admin status
 ok "and the coordinator says so" until_true logged 'refused: speaks TLS, but without it is spoken here'
 kill -TERM "$daemon"

@@ -105,8 +105,14 @@ def check_pod(name, template, maps):
     if "readinessProbe" not in container:
         yield f"{name}: has no readiness probe"
     volumes = {volume["name"]: volume for volume in spec["volumes"]}
+    if volumes["tls"]["secret"] != {"secretName": f"{name}-tls", "defaultMode": 0o440}:
+        yield f"{name}: its keys are in {volumes['tls']}"
     with open(maps[volumes["config"]["configMap"]["name"]]["zenpsd.conf"], encoding="utf-8") as file:
         lines = file.readlines()
+    at = next(mount["mountPath"] for mount in container["volumeMounts"] if mount["name"] == "tls")
+    for key, file in (("ca", "ca.crt"), ("cert", "tls.crt"), ("key", "tls.key")):
+        if f"{key} = {at}/{file}\n" not in lines:
+            yield f"{name}: its configuration does not name {at}/{file}"
     for kind in ("startupProbe", "readinessProbe", "livenessProbe"):
         yield from check_probe(name, container, kind, lines)
 

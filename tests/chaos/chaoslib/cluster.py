@@ -104,7 +104,7 @@ class Cluster:
         if os.path.exists(listening):
             os.unlink(listening)
         self.coordinator = self.start_daemon("coordinator", "the coordinator", self.host, self.next_name("coordinator"), [
-            "--roles=coordinator", f"--control-listen={self.address}", f"--control-socket={self.socket}", f"--control-address-file={listening}",
+            "--roles=coordinator", f"--control-listen={self.address}", "--control-insecure", f"--control-socket={self.socket}", f"--control-address-file={listening}",
             f"--coordinator-min-servers={N_SERVERS}", f"--coordinator-state-dir={self.state}",
             f"--coordinator-restart-grace={2 * self.dead_ms}ms"])
         process = self.coordinator.process

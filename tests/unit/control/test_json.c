@@ -315,6 +315,19 @@ static void test_addresses(void **state) {
   assert_true(a.is_unix);
   assert_string_equal(a.path, "/run/zenps/ctl");
 
+  static const char *const here[] = {"127.0.0.1:1",          "127.9.9.9:1", "[::1]:1",
+                                     "[::ffff:127.0.0.1]:1", "localhost:1", "unix:/s"};
+  static const char *const reached[] = {":1",          "0.0.0.0:1",           "[::]:1", "10.0.0.7:1",
+                                        "[fe80::1]:1", "[::ffff:10.0.0.1]:1", "node7:1"};
+  for (size_t i = 0; i < sizeof here / sizeof here[0]; i++) {
+    EXPECT(zps_address_parse(here[i], &a, &error), ZPS_OK, "");
+    if (!zps_address_is_loopback(&a)) fail_msg("%s is of this host alone", here[i]);
+  }
+  for (size_t i = 0; i < sizeof reached / sizeof reached[0]; i++) {
+    EXPECT(zps_address_parse(reached[i], &a, &error), ZPS_OK, "");
+    if (zps_address_is_loopback(&a)) fail_msg("%s is reached by others", reached[i]);
+  }
+
   EXPECT(zps_address_parse("host", &a, &error), ZPS_ERR_INVALID, "no port, want HOST:PORT");
   EXPECT(zps_address_parse("host:", &a, &error), ZPS_ERR_INVALID, "port is no number");
   EXPECT(zps_address_parse("host:65536", &a, &error), ZPS_ERR_INVALID, "port is no number");

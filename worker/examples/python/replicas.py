@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Replicas that may die and come back while the others train on, under torchft; their gradients go over zenps.
 
-    zenpsd --control-listen=0.0.0.0:4840 &
+    zenpsd --control-listen=127.0.0.1:4840 &                 # for other hosts 0.0.0.0:4840, with --tls-ca, --tls-cert and --tls-key
     torchft_lighthouse --min_replicas 2 &
     export ZENPS_COORDINATOR=HOST:4840 TORCHFT_LIGHTHOUSE=http://HOST:29510
     worker/examples/python/replicas.py --replica 0           # and 1, 2, ...: each in a terminal, or on a host, of its own

@@ -89,6 +89,21 @@ static void test_combinations(void **state) {
   REFUSED("control.coordinator: address 2 of the list: address 'b': no port", "--roles=server",
           "--control-coordinator=a:1,b");
   REFUSED("control.listen: address 'nonsense'", "--control-listen=nonsense");
+  REFUSED("control.listen (0.0.0.0:7077) is reached by other hosts, and without TLS anybody",
+          "--control-listen=0.0.0.0:7077");
+  REFUSED("control.insecure = yes where the network keeps strangers out", "--control-listen=node7:0");
+  REFUSED("the file of the certificate is not named", "--control-listen=0.0.0.0:7077", "--tls-ca=/ca",
+          "--tls-key=/key");
+  struct zps_options options;
+  struct zps_error error;
+  const char *const open[] = {"--control-listen=0.0.0.0:7077", "--control-insecure"};
+  assert_int_equal(load(&options, &error, 2, open), ZPS_OK);
+  assert_true(zps_options_is_open(&options));
+  zps_config_fini(&zps_options_table, &options);
+  const char *const server[] = {"--roles=server", "--control-coordinator=node7:1"};
+  assert_int_equal(load(&options, &error, 2, server), ZPS_OK);
+  assert_false(zps_options_is_open(&options));
+  zps_config_fini(&zps_options_table, &options);
   REFUSED("coordinator.store = etcd is for roles = coordinator, not for roles = server,coordinator",
           "--coordinator-store=etcd", AT);
   REFUSED("coordinator.store = etcd needs coordinator.etcd = http://HOST:PORT", ETCD);
@@ -119,8 +134,6 @@ static void test_combinations(void **state) {
   REFUSED("control.socket_group is ''", "--control-socket-group=");
   REFUSED("control.socket_group is '9999999999'", "--control-socket-group=9999999999");
   if (zps_etcd_http_check("http://e:2379", NULL) == ZPS_OK) test_etcd();
-  struct zps_options options;
-  struct zps_error error;
   const char *const good[] = {"--roles=server", "--control-coordinator=[::1]:7077", "--server-memory-limit=3G"};
   assert_int_equal(load(&options, &error, 3, good), ZPS_OK);
   assert_true(options.server_memory_limit_bytes == 3ull << 30 && !zps_options_is_coordinator(&options));
