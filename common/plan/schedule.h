@@ -2,11 +2,11 @@
  * The schedule of a tensor: the scheme that each step runs under, so that no two ranks ever differ.
  *
  * One process is the authority: it fixes the scheme of a run of steps once, ahead of them, and never changes it. (It is
- * the first of the tensor's ranks: agree.h. The coordinator keeps a schedule of the same kind, of what it has proposed.)
- * Ranks follow: a rank begins a step only when it knows the run that the step is in, and asks for the next one when it
- * is three quarters through the last that it knows, and once more when it cannot go on without. So the answer is there
- * in time, and it does not matter when it arrives: late ones make a rank wait, none can make it take another scheme.
- * (An order to switch at a step could reach a rank that has begun that step.)
+ * the first of the tensor's ranks: agree.h. The coordinator keeps a schedule of the same kind, of what it has
+ * proposed.) Ranks follow: a rank begins a step only when it knows the run that the step is in, and asks for the next
+ * one when it is three quarters through the last that it knows, and once more when it cannot go on without. So the
+ * answer is there in time, and it does not matter when it arrives: late ones make a rank wait, none can make it take
+ * another scheme. (An order to switch at a step could reach a rank that has begun that step.)
  *
  * Both ends are pure: tests/unit/plan/test_schedule.c runs them against each other in any order of messages.
  */

@@ -144,11 +144,10 @@ static void proceed(struct zps_automatic *automatic) {
   if (!zps_plan_agreement_begin(&automatic->agreement, schedule)) return;
   automatic->failure.status = ZENPS_OK;
   const zps_err_t err = automatic->job.agree(automatic->job.ctx, automatic);
-  if (err != ZPS_OK) {
-    zps_plan_agreement_unbegun(&automatic->agreement);
+  if (err != ZPS_OK) zps_plan_agreement_unbegun(&automatic->agreement);
+  if (err != ZPS_OK && err != ZPS_ERR_CLOSED) /* of what is closed, nobody waits for a step */
     zps_worker_detail(&automatic->failure, err, "tensor %s: the round in which its ranks agree on a scheme: %s",
                       automatic->tensor->name, zps_err_str(err));
-  }
   if (err != ZPS_OK || zps_plan_schedule_until(schedule) > until) wake(automatic);
 }
 
@@ -177,6 +176,7 @@ void zps_automatic_propose(struct zps_automatic *automatic, const struct zps_pla
 }
 
 void zps_automatic_alone(struct zps_automatic *automatic) {
+  automatic->introduced = false; /* the next one may be another */
   zps_plan_agreement_unheard(&automatic->agreement);
   proceed(automatic);
 }
