@@ -135,6 +135,13 @@ zps_err_t perf_check_step(struct perf_check *check, uint64_t step, const zenps_g
 /* Takes a result into perf->digest. */
 void perf_check_digest(struct perf *perf, const zenps_grad_t *out);
 
+/* perf_figures.c: perf->result, of perf->left steps. */
+zps_err_t perf_figures_init(struct perf *perf, struct zps_error *error) ZPS_MUSTCHECK;
+void perf_figures_fini(struct perf *perf);
+/* Adds a measured step, by its place among them. `push`: where it was apart; NULL: it was not. */
+zenps_status_t perf_figures_add(struct perf *perf, const zenps_request_t *request, const zenps_request_t *push,
+                                double ms, uint64_t index);
+
 /* perf_report.c: gathers every rank's figures through the job itself; rank 0 prints. */
 zenps_status_t perf_report(struct perf *perf);
 /* Whether steps are long on the slowest rank; `shortest_ms` is the shortest of this rank's. Collective. */
