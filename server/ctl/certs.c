@@ -16,7 +16,7 @@
 #define FILE_MAX (256u << 10)
 
 struct options {
-  char *coordinators, *servers, *workers, *admins;
+  char *coordinators, *servers, *workers, *admins, *runs;
   uint64_t days;
 };
 
@@ -30,6 +30,8 @@ static const struct zps_opt opts[] = {
         .help = "init: those of ranks; all ranks of a team, say, may have one"),
     OPT(ZPS_OPT_STRING, admins, .name = "admins", .arg = "NAME,...", .def = "admin",
         .help = "init: those of who may drain servers, and may all that ranks may"),
+    OPT(ZPS_OPT_STRING, runs, .name = "runs", .arg = "NAME,...",
+        .help = "init: those of all processes of a run that zenpsrun starts on several hosts"),
     OPT(ZPS_OPT_UINT, days, .name = "days", .arg = "N", .def = "365", .min = 1, .max = 3650,
         .help = "init: how long the certificates are valid; a new authority is for 10 years"),
     {0},
@@ -41,7 +43,8 @@ static const struct zps_opt_table table = {
     .args = "init DIR | show FILE...",
     .description =
         "'init' makes an authority in DIR (ca.pem and ca.key), unless there is one, and by it a certificate and a "
-        "private key for each name: coordinator-NAME.pem and .key, server-NAME, worker-NAME, admin-NAME. Names are "
+        "private key for each name: coordinator-NAME.pem and .key, server-NAME, worker-NAME, admin-NAME, run-NAME. "
+        "Names are "
         "made of letters, digits, '-', '.', '_' and '~'. Certificates that are there are made anew, for as many days "
         "as asked for, so that 'init' also renews them; who has read the old ones goes on until they expire.\n"
         "Each process gets ca.pem and the two files of its own: tls.ca, tls.cert and tls.key of zenpsd and zenpsctl, "
@@ -86,6 +89,8 @@ static zps_err_t init(struct options *options, const char *folder, FILE *out, st
   if (!err) err = make_each(&store, "server", ZPS_TLS_SERVER, options->servers, until_s, out, error);
   if (!err) err = make_each(&store, "worker", ZPS_TLS_WORKER, options->workers, until_s, out, error);
   if (!err) err = make_each(&store, "admin", ZPS_TLS_ADMIN, options->admins, until_s, out, error);
+  const unsigned run = ZPS_TLS_COORDINATOR | ZPS_TLS_SERVER | ZPS_TLS_WORKER;
+  if (!err) err = make_each(&store, "run", run, options->runs, until_s, out, error);
   zps_certs_store_close(&store);
   return err ? err : flush(out, error);
 }

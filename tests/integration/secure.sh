@@ -160,4 +160,33 @@ refused "who speaks TLS is told" 'speaks without TLS, which is wanted here' admi
 ok "and the coordinator says so" until_true logged 'refused: speaks TLS, but without it is spoken here'
 kill -TERM "$daemon"
 wait "$daemon"
+
+# ---- zenpsrun ----
+ok "a run on this host needs nothing, and takes nothing from others" as "$certs" worker-w timeout 60 zenpsrun -n 2 --provider=net --interface=lo --prefix=no -- \
+  zenps-perf --rows 2000 --density 0.05 --steps 3 --warmup 0 --verify
+free_port() { "/usr/bin/python3" -c 'import socket; s = socket.socket(); s.bind(("", 0)); print(s.getsockname()[1])'; }
+there=$(hostname -I 2>/dev/null | tr ' ' '\n' | grep -m 1 -F .)
+run_rank() { # RANK OF-THIS-HOST: one of two, as torchrun starts it
+  RANK=$1 WORLD_SIZE=2 LOCAL_RANK=0 LOCAL_WORLD_SIZE=$2 MASTER_ADDR=$there MASTER_PORT=1 timeout 60 zenpsrun --port "$port" --provider=net --interface=lo --prefix=no -- \
+    zenps-perf --rows 2000 --density 0.05 --steps 3 --warmup 0 --verify
+}
+both() { # OF-THIS-HOST
+  run_rank 1 "$1" >"$scratch/second" 2>&1 &
+  local second=$!
+  run_rank 0 "$1" && wait "$second"
+}
+if [ -n "$there" ]; then
+  port=$(free_port)
+  ok "nor two ranks that a launcher starts here, by this host's address" both 2
+  refused "where they are on two hosts" "other hosts reach the coordinator at $there:$port: set ZENPS_TLS_CA" run_rank 0 1
+  refused "a rank's certificate will not do" 'ZENPS_TLS_CERT .* is that of no run' as "$certs" worker-w run_rank 0 1
+  ok "one for runs is made" zenpsctl certs init "$certs" --runs=team
+  port=$(free_port)
+  ok "and does, for all of them" as "$certs" run-team both 1
+  port=$(free_port)
+  ZENPS_CONTROL_INSECURE=yes ok "and so does the word that it is meant so" both 1
+  said "of which the coordinator warns" 'without TLS \(control.insecure\)'
+else
+  skip "a run on several hosts" "this one has no address"
+fi
 done_testing

@@ -49,5 +49,5 @@ may worker/peer $below
 below="$below worker/served worker/peer"
 may worker/choice $below
 may worker/api $below worker/choice
-may worker/tools common/token common/base common/codec common/control common/plan gpu worker/select
+may worker/tools common/token common/tls common/base common/codec common/control common/plan gpu worker/select
 may worker/examples common/base common/codec common/plan worker/tools

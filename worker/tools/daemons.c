@@ -135,7 +135,7 @@ static zps_err_t lose(struct zps_daemons *daemons, const struct zps_child *lost,
   char done[240];
   if (could_not_start(lost) && daemons->turns[lost->number] == 1) return fail(lost, error);
   ending_text(lost, &ending);
-  zps_fate_ask(daemons->address, &fate);
+  zps_fate_ask(daemons->address, daemons->config.tls, &fate);
   if (fate.has_failed && !daemons->config.elastic)
     return zps_fail(error, ZPS_ERR_SERVER_LOST, "the %s; the job has failed: %.330s", ending.text, fate.text);
   replace(daemons, lost, done, sizeof done);
@@ -165,7 +165,7 @@ zps_err_t zps_daemons_await(struct zps_daemons *daemons, struct zps_error *error
   const uint64_t deadline_ns = zps_clock_ns() + ZPS_NS_PER_S;
   zps_err_t err = zps_daemons_check(daemons, error);
   if (err || !daemons) return err;
-  zps_fate_ask(daemons->address, &fate);
+  zps_fate_ask(daemons->address, daemons->config.tls, &fate);
   while (fate.has_failed && !err && zps_clock_ns() < deadline_ns) {
     zps_launch_pump(daemons->launch, 10);
     err = zps_daemons_check(daemons, error);

@@ -15,6 +15,7 @@
 
 struct zps_daemons;
 struct zps_launch;
+struct zps_tls;
 
 /* All strings are borrowed, for as long as there are daemons. */
 struct zps_daemons_config {
@@ -22,6 +23,7 @@ struct zps_daemons_config {
   const char *listen; /* where the coordinator listens; NULL: at any free port of the loopback interface */
   const char *provider, *interface, *log_level; /* interface: may be NULL */
   const char *token_key; /* file of keys that ranks are let in by; NULL: the run has its own, if `listen` is NULL */
+  struct zps_tls *tls;   /* to ask the coordinator with; NULL: none. Daemons read the environment's files */
   unsigned n_servers;
   uint64_t start_timeout_ms;
   bool goes_on; /* a job that loses a server goes on with the others; else it fails, and so does the run */

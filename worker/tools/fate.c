@@ -43,8 +43,8 @@ void zps_fate_read(const zps_json *jobs, struct zps_fate *fate) {
   }
 }
 
-static zps_err_t ask(const char *coordinator, zps_json **jobs_p, struct zps_error *error) {
-  static const struct zps_client_handler handler = {.ctx = NULL};
+static zps_err_t ask(const char *coordinator, struct zps_tls *tls, zps_json **jobs_p, struct zps_error *error) {
+  const struct zps_client_handler handler = {.tls = tls};
   struct zps_client *client;
   zps_err_t err = zps_client_open(coordinator, "ctl", ASK_MS, &handler, &client, error);
   if (err) return err;
@@ -53,10 +53,10 @@ static zps_err_t ask(const char *coordinator, zps_json **jobs_p, struct zps_erro
   return err;
 }
 
-void zps_fate_ask(const char *coordinator, struct zps_fate *fate) {
+void zps_fate_ask(const char *coordinator, struct zps_tls *tls, struct zps_fate *fate) {
   zps_json *jobs;
   struct zps_error error;
-  if (ask(coordinator, &jobs, &error) == ZPS_OK) {
+  if (ask(coordinator, tls, &jobs, &error) == ZPS_OK) {
     zps_fate_read(jobs, fate);
     zps_json_unref(jobs);
     return;

@@ -5,6 +5,7 @@
 #include <stdbool.h>
 
 #include "common/control/json.h"
+#include "common/tls/tls.h"
 
 struct zps_fate {
   bool has_failed; /* the job that is under way, or the last one where none is */
@@ -13,7 +14,7 @@ struct zps_fate {
 
 /* Of the answer to the method jobs, with all. */
 void zps_fate_read(const zps_json *jobs, struct zps_fate *fate);
-/* Asks. A coordinator that does not answer is what the text says then. */
-void zps_fate_ask(const char *coordinator, struct zps_fate *fate);
+/* Asks, over TLS where `tls` is not NULL. A coordinator that does not answer is what the text says then. */
+void zps_fate_ask(const char *coordinator, struct zps_tls *tls, struct zps_fate *fate);
 
 #endif

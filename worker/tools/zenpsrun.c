@@ -24,6 +24,7 @@
 #include "worker/tools/launch.h"
 #include "worker/tools/port.h"
 #include "worker/tools/ranks.h"
+#include "worker/tools/secure.h"
 #include "worker/tools/strings.h"
 
 struct options {
@@ -95,6 +96,11 @@ static const struct zps_opt_table table = {
         "ZENPS_LOCAL_WORLD_SIZE. RANK, WORLD_SIZE, LOCAL_RANK and LOCAL_WORLD_SIZE are set as well, and, unless they "
         "are there already, MASTER_ADDR and MASTER_PORT: torch.distributed.init_process_group() finds its ranks by "
         "them. MASTER_PORT is a free one with -n, else that of --port plus 1.\n"
+        "Without -n the coordinator is at MASTER_ADDR, for ranks on other hosts, and TLS is spoken: set ZENPS_TLS_CA, "
+        "ZENPS_TLS_CERT and ZENPS_TLS_KEY everywhere to the files of a run (zenpsctl certs init DIR --runs=NAME), or "
+        "ZENPS_CONTROL_INSECURE=yes where the network keeps strangers out. Where all ranks are on one host, nobody "
+        "else "
+        "reaches it, and neither is needed.\n"
         "The first rank that fails stops the others, which have the time of --linger to end by themselves. "
         "zenpsrun says which it was, and exits with its code (128 plus the number of a signal).\n"
         "A server that ends is told of in one line, with what has become of the job and what was started in its place. "
@@ -130,6 +136,7 @@ struct run {
   struct zps_launcher launcher; /* without -n: what has started us */
   const char *master; /* where the ranks' own programs may meet; NULL: not known here, and MASTER_ADDR unset */
   unsigned master_port;
+  struct zps_tls *tls; /* NULL: none */
   bool starts_daemons;
   int asked_to_stop;
 };
@@ -242,7 +249,9 @@ static zps_err_t find_place(struct run *run, struct zps_error *error) {
                     "%llu of %llu ranks are on this host, so others must be told where rank 0 starts the coordinator: "
                     "set MASTER_ADDR to its host, or give --coordinator",
                     (unsigned long long)launcher->local_world, (unsigned long long)launcher->world);
-  snprintf(run->own, sizeof run->own, strchr(run->master, ':') ? "[%.200s]:%llu" : "%.200s:%llu", run->master,
+  /* No other host is to reach it where all ranks are on this one, which torchrun may have named by its address. */
+  const char *const at = launcher->local_world == launcher->world ? "127.0.0.1" : run->master;
+  snprintf(run->own, sizeof run->own, strchr(at, ':') ? "[%.200s]:%llu" : "%.200s:%llu", at,
            (unsigned long long)options->port);
   run->coordinator = run->own;
   run->starts_daemons = launcher->rank == 0;
@@ -275,6 +284,7 @@ static zps_err_t start_daemons(struct run *run, struct zps_error *error) {
                                             .provider = options->provider,
                                             .interface = options->interface,
                                             .token_key = options->token_key,
+                                            .tls = run->tls,
                                             .log_level = options->log_level,
                                             .n_servers = (unsigned)options->servers,
                                             .start_timeout_ms = options->start_timeout_ms,
@@ -342,6 +352,7 @@ static void clean_up(struct run *run) {
   zps_launch_destroy(run->launch);
   zps_ranks_destroy(run->ranks);
   zps_daemons_destroy(run->daemons);
+  zps_tls_unref(run->tls);
 }
 
 int main(int argc, char **argv) {
@@ -359,6 +370,7 @@ int main(int argc, char **argv) {
   run.program = rest.argv;
   zps_err_t code = find_elastic(&run, &error);
   if (code == ZPS_OK) code = find_place(&run, &error);
+  if (code == ZPS_OK && !options.coordinator) code = zps_secure_run(run.coordinator, &run.tls, &error);
   if (code == ZPS_OK) code = zps_launch_create(options.prefix, &run.launch, &error);
   if (code == ZPS_OK) {
     code = start_daemons(&run, &error);

@@ -59,7 +59,7 @@ static void test_no_job(void **state) {
 static void test_nobody_answers(void **state) {
   (void)state;
   struct zps_fate fate;
-  zps_fate_ask("nowhere", &fate);
+  zps_fate_ask("nowhere", NULL, &fate);
   assert_false(fate.has_failed);
   assert_non_null(strstr(fate.text, "the coordinator does not say what becomes of the job (address 'nowhere'"));
 }
