@@ -52,7 +52,9 @@ typedef void (*zps_rpc_result_fn)(void *ctx, const zps_json *result, const struc
  * loop must run once more after a failure, too. */
 zps_err_t zps_rpc_listen(uv_loop_t *loop, const char *address, const char *role, const struct zps_rpc_handler *handler,
                          struct zps_rpc_listener **listener_p, struct zps_error *error) ZPS_MUSTCHECK;
-/* The processes that may connect to a Unix socket: its file's mode, under any umask, and group. */
+/* The processes that may connect to a Unix socket: its file's mode, under any umask, and group. Where the mode lets in
+ * its owner alone, processes of other users are refused also when the file's mode has become another one; but not
+ * root's. */
 struct zps_rpc_access {
   mode_t mode;
   gid_t group; /* ZPS_RPC_ANY_GROUP: the one that the file gets by itself */

@@ -30,6 +30,7 @@ struct zps_rpc_listener {
   uv_timer_t look;               /* at the strangers, again */
   union zps_rpc_socket refused; /* takes connections that there is no memory for */
   bool refusing, has_refused;
+  bool is_private; /* for this user, and root */
   bool closing, held;
   unsigned n_handles; /* not yet closed, of `socket` and `look` */
   char why[300], leader[ZPS_ADDRESS_TEXT_MAX]; /* hello is refused; why empty: it is not */
@@ -169,6 +170,24 @@ static void refuse(struct zps_rpc_listener *listener) {
   uv_close(&listener->refused.handle, on_refused_closed);
 }
 
+/* The mode of a Unix socket's file can be changed behind the owner's back; who has connected cannot. */
+static bool may_connect(const struct zps_rpc_listener *listener, struct zps_rpc_conn *conn, struct zps_error *error) {
+  struct ucred peer;
+  socklen_t len = sizeof peer;
+  uv_os_fd_t fd;
+  if (!listener->is_private) return true;
+  if (uv_fileno(&conn->socket.handle, &fd) != 0 || getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &len) < 0)
+    zps_fail_errno(error, ZPS_ERR_REFUSED, errno, "%s: cannot tell who connects", listener->text);
+  else if (peer.uid == geteuid() || peer.uid == 0)
+    return true;
+  else
+    zps_fail(error, ZPS_ERR_REFUSED,
+             "%s: refused: user %lu is neither user %lu nor root, whom the socket's mode lets in", listener->text,
+             (unsigned long)peer.uid, (unsigned long)geteuid());
+  zps_log_warn_limited("%s", error->text);
+  return false;
+}
+
 static void on_connection(uv_stream_t *server, int status) {
   struct zps_rpc_listener *listener = server->data;
   struct zps_rpc_conn *conn = NULL;
@@ -201,7 +220,8 @@ static void on_connection(uv_stream_t *server, int status) {
   }
   if (status < 0)
     zps_rpc_conn_fail(conn, ZPS_ERR_IO, "%s: cannot accept: %s", listener->text, uv_strerror(status));
-  else if (zps_rpc_conn_start(conn, zps_rpc_deadline_ns(listener->hello_ms), &error) != ZPS_OK)
+  else if (!may_connect(listener, conn, &error) ||
+           zps_rpc_conn_start(conn, zps_rpc_deadline_ns(listener->hello_ms), &error) != ZPS_OK)
     zps_rpc_conn_fail(conn, error.code, "%s", error.text);
   if (conn->state != ZPS_RPC_HELLO || !conn->place.is_known) return;
   zps_strangers_add(&listener->strangers, &conn->stranger, conn->place, zps_clock_ns());
@@ -301,6 +321,7 @@ zps_err_t zps_rpc_listen_for(uv_loop_t *loop, const char *address, const struct 
     code = zps_fail(error, ZPS_ERR_IO, "cannot listen on %s: %s", address, uv_strerror(status));
     goto err_free;
   }
+  listener->is_private = listener->address.is_unix && access && !(access->mode & (S_IRWXG | S_IRWXO));
   uv_timer_init(loop, &listener->look); /* cannot fail */
   listener->socket.handle.data = listener->look.data = listener;
   listener->n_handles = 2;

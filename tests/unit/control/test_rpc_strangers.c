@@ -5,6 +5,9 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -70,6 +73,47 @@ static void test_refuses_oversize_lines(void **state) {
   memcpy(text, hello, strlen(hello));
   expect_refusal(text, size, "-32600", "line of more than 4194304 bytes");
   free(text);
+}
+
+/* Whether user 65534, in a process of its own, is answered at a Unix socket that everybody can reach. */
+static bool stranger_is_answered(mode_t mode) {
+  char folder[] = "/tmp/zenps-test-XXXXXX", path[80], address[90];
+  struct world world = {.listener = NULL};
+  const struct zps_rpc_access access = {.mode = mode, .group = ZPS_RPC_ANY_GROUP};
+  const struct zps_rpc_handler handler = rpc_handler_of(&world.server);
+  int status = -1;
+  assert_non_null(mkdtemp(folder));
+  assert_int_equal(chmod(folder, 0755), 0);
+  snprintf(path, sizeof path, "%s/s", folder);
+  snprintf(address, sizeof address, "unix:%s", path);
+  assert_int_equal(uv_loop_init(&world.loop), 0);
+  assert_int_equal(zps_rpc_listen_for(&world.loop, address, &access, "coordinator", &handler, &world.listener, NULL),
+                   ZPS_OK);
+  assert_int_equal(chmod(path, 0666), 0);
+  const pid_t child = fork();
+  if (child == 0) {
+    struct sockaddr_un addr = {.sun_family = AF_UNIX};
+    char answer[1];
+    strcpy(addr.sun_path, path);
+    const int fd = setuid(65534) == 0 ? socket(AF_UNIX, SOCK_STREAM, 0) : -1;
+    if (fd < 0 || connect(fd, (struct sockaddr *)&addr, sizeof addr) != 0) _exit(2);
+    const ssize_t sent = send(fd, HELLO("4"), strlen(HELLO("4")), MSG_NOSIGNAL);
+    _exit(sent > 0 && recv(fd, answer, 1, 0) == 1 ? 0 : 1);
+  }
+  SPIN_UNTIL(&world, waitpid(child, &status, WNOHANG) == child);
+  assert_true(WIFEXITED(status) && WEXITSTATUS(status) <= 1);
+  SPIN_UNTIL(&world, world.server.n_open == world.server.n_close);
+  rpc_world_close(&world);
+  unlink(path);
+  rmdir(folder);
+  return WEXITSTATUS(status) == 0;
+}
+
+static void test_other_users(void **state) {
+  (void)state;
+  if (geteuid() != 0) skip(); /* cannot become somebody else */
+  assert_true(stranger_is_answered(0666));
+  assert_false(stranger_is_answered(0600));
 }
 
 static void test_hello_has_a_deadline_however_it_drips(void **state) {
@@ -264,6 +308,7 @@ static int expect_warnings(void **state) {
   logs_start();
   logs_expect(ZPS_LOG_WARN, "speaks protocol version 4");
   logs_expect(ZPS_LOG_WARN, "not JSON at byte");
+  logs_allow(ZPS_LOG_WARN, "refused: user 65534 is neither user 0 nor root, whom the socket's mode lets in");
   logs_expect(ZPS_LOG_WARN, "speaks TLS, but without it is spoken here");
   logs_expect(ZPS_LOG_WARN, "connections of its address have not said hello");
   logs_allow(ZPS_LOG_WARN, "a connection is refused: out of memory");
@@ -274,6 +319,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_refuses_another_protocol),
       cmocka_unit_test(test_refuses_garbage),
+      cmocka_unit_test(test_other_users),
       cmocka_unit_test(test_refuses_oversize_lines),
       cmocka_unit_test(test_hello_has_a_deadline_however_it_drips),
       cmocka_unit_test(test_a_silent_crowd_lets_nobody_else_of_its_address_in),
