@@ -12,6 +12,8 @@
 #include "common/base/clock.h"
 #include "common/base/text.h"
 
+enum { TEXT_MAX = 1024, NOTE_MAX = 64 };
+
 _Atomic int zps_log_threshold = ZPS_LOG_WARN;
 
 static struct {
@@ -98,12 +100,7 @@ void zps_log_to_stderr(void *ctx, enum zps_log_level level, const char *componen
   funlockfile(stderr);
 }
 
-void zps_log_write(enum zps_log_level level, const char *component, const char *fmt, ...) {
-  char text[1024];
-  va_list args;
-  va_start(args, fmt);
-  vsnprintf(text, sizeof text, fmt, args);
-  va_end(args);
+static void write_text(enum zps_log_level level, const char *component, const char *text) {
   pthread_mutex_lock(&state.lock);
   if (state.sink) {
     state.sink(state.ctx, level, component, text);
@@ -126,4 +123,27 @@ bool zps_log_limit_pass(struct zps_log_limit *limit, unsigned *suppressed_p) {
   }
   *suppressed_p = atomic_exchange(&limit->suppressed, 0);
   return true;
+}
+
+void zps_log_write(enum zps_log_level level, const char *component, const char *fmt, ...) {
+  char text[TEXT_MAX];
+  va_list args;
+  va_start(args, fmt);
+  vsnprintf(text, sizeof text, fmt, args);
+  va_end(args);
+  write_text(level, component, text);
+}
+
+void zps_log_write_limited(struct zps_log_limit *limit, enum zps_log_level level, const char *component,
+                           const char *fmt, ...) {
+  char text[TEXT_MAX];
+  unsigned suppressed = 0;
+  va_list args;
+  if (!zps_log_limit_pass(limit, &suppressed)) return;
+  va_start(args, fmt);
+  vsnprintf(text, sizeof text - NOTE_MAX, fmt, args);
+  va_end(args);
+  const size_t len = strlen(text);
+  if (suppressed) snprintf(text + len, sizeof text - len, " (%u similar lines left out before this one)", suppressed);
+  write_text(level, component, text);
 }

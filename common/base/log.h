@@ -45,20 +45,19 @@ void zps_log_write(enum zps_log_level level, const char *component, const char *
 #define zps_log_trace(...) ZPS_LOG_AT(ZPS_LOG_TRACE, __VA_ARGS__)
 
 /* For events that a peer can cause at will: lets through the first of every second per call site and counts the rest,
- * which the next line reports ("... (17 more in between)"). */
+ * which the next line reports: "... (17 similar lines left out before this one)". */
 struct zps_log_limit {
   _Atomic long long last_ms;
   _Atomic unsigned suppressed;
 };
 bool zps_log_limit_pass(struct zps_log_limit *limit, unsigned *suppressed_p);
-#define zps_log_warn_limited(...)                                                                \
-  do {                                                                                           \
-    static struct zps_log_limit limit_;                                                          \
-    unsigned suppressed_;                                                                        \
-    if (zps_log_limit_pass(&limit_, &suppressed_)) {                                             \
-      zps_log_warn(__VA_ARGS__);                                                                 \
-      if (suppressed_) zps_log_warn("(%u similar lines left out before this one)", suppressed_); \
-    }                                                                                            \
+void zps_log_write_limited(struct zps_log_limit *limit, enum zps_log_level level, const char *component,
+                           const char *fmt, ...) ZPS_PRINTF(4, 5);
+#define zps_log_warn_limited(...)                                                   \
+  do {                                                                              \
+    static struct zps_log_limit limit_;                                             \
+    if ((int)ZPS_LOG_WARN <= zps_log_threshold)                                     \
+      zps_log_write_limited(&limit_, ZPS_LOG_WARN, ZPS_LOG_COMPONENT, __VA_ARGS__); \
   } while (0)
 
 #endif

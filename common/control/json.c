@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "common/base/text.h"
+#include "common/control/json_bounds.h"
 
 /* A zps_json is jansson's json_t under another name. */
 static json_t *in(zps_json *value) {
@@ -316,6 +317,8 @@ char *zps_json_dump_pretty(const zps_json *value) {
 
 zps_err_t zps_json_parse(const char *text, size_t len, zps_json **value_p, struct zps_error *error) {
   json_error_t why;
+  const zps_err_t code = zps_json_check_bounds(text, len, error);
+  if (code != ZPS_OK) return code;
   json_t *value = json_loadb(text, len, JSON_REJECT_DUPLICATES, &why);
   if (!value) {
     const bool no_memory = json_error_code(&why) == json_error_out_of_memory;

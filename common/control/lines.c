@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MIN_ROOM = 4096, KEEP_BYTES = 64 << 10 };
+enum { MIN_ROOM = 4096 };
 
 void zps_lines_init(struct zps_lines *lines, size_t limit) {
   *lines = (struct zps_lines){.limit = limit};
@@ -16,11 +16,7 @@ void zps_lines_fini(struct zps_lines *lines) {
 
 char *zps_lines_room(struct zps_lines *lines, size_t *room_p) {
   const size_t kept = lines->end - lines->start;
-  if (kept == 0 && lines->cap > KEEP_BYTES) { /* one large message must not hold its memory for a connection's life */
-    free(lines->buf);
-    lines->buf = NULL;
-    lines->cap = 0;
-  } else if (kept && lines->start) {
+  if (kept && lines->start) {
     memmove(lines->buf, lines->buf + lines->start, kept);
   }
   lines->scanned -= lines->start;
@@ -35,6 +31,12 @@ char *zps_lines_room(struct zps_lines *lines, size_t *room_p) {
   }
   *room_p = lines->cap - kept;
   return lines->buf + kept;
+}
+
+void zps_lines_settle(struct zps_lines *lines) {
+  if (lines->start < lines->end) return;
+  free(lines->buf);
+  zps_lines_init(lines, lines->limit);
 }
 
 void zps_lines_added(struct zps_lines *lines, size_t n_bytes) {

@@ -95,6 +95,8 @@ zps_err_t zps_rpc_notify(struct zps_rpc_conn *conn, const char *method, zps_json
 void zps_rpc_reply(struct zps_rpc_request *request, zps_json *result);
 void zps_rpc_reply_error(struct zps_rpc_request *request, zps_err_t code, const char *fmt, ...) ZPS_PRINTF(3, 4);
 
+/* The longest line that the peer may send, from the next one on; ZPS_RPC_LINE_MAX at first. */
+void zps_rpc_conn_set_line_max(struct zps_rpc_conn *conn, size_t line_max_bytes);
 void zps_rpc_conn_set_ctx(struct zps_rpc_conn *conn, void *ctx); /* the owner's object behind this connection */
 void *zps_rpc_conn_ctx(const struct zps_rpc_conn *conn);
 const char *zps_rpc_conn_peer(const struct zps_rpc_conn *conn); /* "10.0.0.7:41234" or "unix" */

@@ -161,6 +161,7 @@ void zps_rpc_conn_take_lines(struct zps_rpc_conn *conn) {
         zps_rpc_dispatch(conn, line, len);
         break;
       case ZPS_ERR_AGAIN:
+        zps_lines_settle(&conn->lines);
         return;
       default: {
         char text[160];
@@ -349,6 +350,9 @@ void zps_rpc_close(struct zps_rpc_conn *conn, bool flush) {
     zps_rpc_conn_fail(conn, ZPS_OK, "closed here");
 }
 
+void zps_rpc_conn_set_line_max(struct zps_rpc_conn *conn, size_t line_max_bytes) {
+  conn->lines.limit = line_max_bytes;
+}
 void zps_rpc_conn_set_ctx(struct zps_rpc_conn *conn, void *ctx) {
   conn->ctx = ctx;
 }

@@ -9,10 +9,10 @@
 #include "common/control/message.h"
 #include "common/control/rpc.h"
 
-#define ZPS_RPC_HELLO_LINE_MAX (4u << 10)  /* longest line of a peer that has not said hello */
-#define ZPS_RPC_WRITE_MAX (16u << 20)      /* unsent bytes before a peer that does not read is closed */
-#define ZPS_RPC_HELLO_MS 5000u             /* for saying hello after connecting to a listener */
-#define ZPS_RPC_LINGER_MS 1000u            /* for taking the last messages written, when closing */
+#define ZPS_RPC_HELLO_LINE_MAX (4u << 10) /* longest line of a peer that has not said hello */
+#define ZPS_RPC_WRITE_MAX (16u << 20)     /* unsent bytes before a peer that does not read is closed */
+#define ZPS_RPC_HELLO_MS 5000u            /* for saying hello after connecting to a listener */
+#define ZPS_RPC_LINGER_MS 1000u           /* for taking the last messages written, when closing */
 #define ZPS_RPC_KEEPALIVE_S 10u
 #define ZPS_RPC_USER_TIMEOUT_MS 10000u /* at least: the owner may allow longer silence */
 

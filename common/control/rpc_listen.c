@@ -28,11 +28,11 @@ struct zps_rpc_listener {
   struct zps_rpc_conn *crowding; /* the stranger that is one too many: until it is not, nobody else is accepted */
   bool has_waiting;              /* libuv has a connection that was not accepted for that */
   uv_timer_t look;               /* at the strangers, again */
-  union zps_rpc_socket refused; /* takes connections that there is no memory for */
+  union zps_rpc_socket refused;  /* takes connections that there is no memory for */
   bool refusing, has_refused;
   bool is_private; /* for this user, and root */
   bool closing, held;
-  unsigned n_handles; /* not yet closed, of `socket` and `look` */
+  unsigned n_handles;                          /* not yet closed, of `socket` and `look` */
   char why[300], leader[ZPS_ADDRESS_TEXT_MAX]; /* hello is refused; why empty: it is not */
 };
 

@@ -1,10 +1,10 @@
 /*
- * The connections of a listener whose peers have not said hello yet: how many there may be, in all and from one address,
- * and what becomes of one more. Pure: no socket, no clock.
+ * The connections of a listener whose peers have not said hello yet: how many there may be, in all and from one
+ * address, and what becomes of one more. Pure: no socket, no clock.
  *
  * Honest peers speak as soon as they are connected, so a crowd of them passes quickly, also one that comes from behind
- * one address: one more waits for a moment. A crowd that stays silent longer is none of honest peers: then one more of the
- * same address is refused, and among all addresses the oldest makes room.
+ * one address: one more waits for a moment. A crowd that stays silent longer is none of honest peers: then one more of
+ * the same address is refused, and among all addresses the oldest makes room.
  */
 #ifndef ZPS_CONTROL_STRANGERS_H
 #define ZPS_CONTROL_STRANGERS_H
@@ -17,8 +17,8 @@
 #define ZPS_STRANGERS_OF_PLACE_MAX 16u
 #define ZPS_STRANGERS_PATIENCE_MS 250u
 
-/* The address that a peer is counted under: an IPv4 address, or the 64 bits that an IPv6 network gives one host to choose
- * from. Unix sockets have none. */
+/* The address that a peer is counted under: an IPv4 address, or the 64 bits that an IPv6 network gives one host to
+ * choose from. Unix sockets have none. */
 struct zps_place {
   bool is_known;
   uint8_t bytes[16];
@@ -45,8 +45,8 @@ void zps_strangers_remove(struct zps_strangers *strangers, struct zps_stranger *
 
 enum zps_strangers_verdict {
   ZPS_STRANGER_FITS,
-  ZPS_STRANGER_WAITS, /* nobody else comes in: look again when one is removed, and at *until_ns_p */
-  ZPS_STRANGER_GOES,  /* *whom_p, for whom its address has no room */
+  ZPS_STRANGER_WAITS,      /* nobody else comes in: look again when one is removed, and at *until_ns_p */
+  ZPS_STRANGER_GOES,       /* *whom_p, for whom its address has no room */
   ZPS_STRANGER_MAKES_ROOM, /* *whom_p, the oldest of all */
 };
 /* `stranger` is listed. *n_p: how many there are, of its address if that is full, else in all. */

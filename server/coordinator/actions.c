@@ -88,7 +88,7 @@ void zps_coordinator_act(void *ctx, const struct zps_action *action) {
       zps_coordinator_call_server(action);
       break;
     case ZPS_ACT_JOIN_DONE:
-      zps_coordinator_watch((struct zps_coordinator_conn *)action->client);
+      zps_coordinator_let_in((struct zps_coordinator_conn *)action->client);
       reply(action, join_result(action));
       break;
     case ZPS_ACT_TENSOR_DONE:

@@ -1,5 +1,5 @@
-/* Which connections may stay open: how many there may be, in all, and of one role from one address; and how long one may
- * be that nobody uses.
+/* Which connections may stay open: how many there may be, in all, and of one role from one address; and how long one
+ * may be that nobody uses.
  *
  * Behind one address there may be a whole cluster, a rank of a job on each of its processors: a limit for an address
  * keeps it from taking everybody's room, and no more. */
@@ -13,19 +13,26 @@
 #define ZPS_LOG_COMPONENT "coordinator"
 #include "common/base/log.h"
 
-#define IDLE_MS 60000u             /* of a server or rank that does not say that it lives */
+#define IDLE_MS 60000u              /* of a server or rank that does not say that it lives */
 #define IDLE_ADMIN_MS (15 * 60000u) /* zenpsctl asks again and again (--watch), as rarely as its user likes */
 
 static const struct limit {
   enum zps_conn_role role;
   const char *name;
   unsigned of_place;
-} limits[] = {{ZPS_CONN_SERVER, "servers", 2048}, {ZPS_CONN_WORKER, "ranks", 8192}, {ZPS_CONN_CTL, "administrators", 256}};
+  size_t first_lines; /* a server that registers again names its jobs */
+} limits[] = {{ZPS_CONN_SERVER, "servers", 2048, 256u << 10},
+              {ZPS_CONN_WORKER, "ranks", 8192, 64u << 10},
+              {ZPS_CONN_CTL, "administrators", 256, 64u << 10}};
 
 static const struct limit *limit_of(enum zps_conn_role role) {
   const struct limit *limit = limits;
   while (limit->role != role) limit++;
   return limit;
+}
+
+size_t zps_coordinator_first_lines(enum zps_conn_role role) {
+  return limit_of(role)->first_lines;
 }
 
 zps_err_t zps_coordinator_admit(const struct zps_coordinator *coordinator, const struct zps_rpc_conn *rpc,
@@ -56,7 +63,8 @@ void zps_coordinator_check_descriptors(void) {
   if (fd >= 0)
     close(fd);
   else if (errno == EMFILE || errno == ENFILE)
-    zps_log_warn_limited("no descriptors are left (%s): connections are turned away until some are closed, those that are "
-                         "open go on",
-                         errno == EMFILE ? "RLIMIT_NOFILE; systemd: LimitNOFILE=" : "of the whole machine: fs.file-max");
+    zps_log_warn_limited(
+        "no descriptors are left (%s): connections are turned away until some are closed, those that are "
+        "open go on",
+        errno == EMFILE ? "RLIMIT_NOFILE; systemd: LimitNOFILE=" : "of the whole machine: fs.file-max");
 }

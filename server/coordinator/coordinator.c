@@ -118,6 +118,7 @@ static void on_open(void *ctx, struct zps_rpc_conn *rpc) {
   coordinator->conns = conn;
   coordinator->n_conns++;
   zps_rpc_conn_set_ctx(rpc, conn);
+  zps_rpc_conn_set_line_max(rpc, zps_coordinator_first_lines(role));
   zps_rpc_conn_dead_after(rpc, coordinator->config.dead_ms);
   zps_log_debug("%s: connected: %s, version %s", zps_rpc_conn_peer(rpc), zps_rpc_conn_role(rpc),
                 zps_rpc_conn_version(rpc));
@@ -154,6 +155,11 @@ static void on_close(void *ctx, struct zps_rpc_conn *rpc, zps_err_t code, const 
 
 void zps_coordinator_watch(struct zps_coordinator_conn *conn) {
   if (!conn->watched_ns) conn->watched_ns = zps_clock_ns();
+}
+
+void zps_coordinator_let_in(struct zps_coordinator_conn *conn) {
+  zps_coordinator_watch(conn);
+  zps_rpc_conn_set_line_max(conn->rpc, ZPS_RPC_LINE_MAX);
 }
 
 static void conn_beat(struct zps_coordinator *coordinator, struct zps_coordinator_conn *conn, uint64_t now_ns) {

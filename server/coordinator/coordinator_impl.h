@@ -75,6 +75,8 @@ struct zps_coordinator {
 void zps_coordinator_enter(struct zps_coordinator *coordinator);
 void zps_coordinator_leave(struct zps_coordinator *coordinator);
 void zps_coordinator_watch(struct zps_coordinator_conn *conn);
+/* The same, of one that was let in: a server, or a rank of a job. What it tells may be long. */
+void zps_coordinator_let_in(struct zps_coordinator_conn *conn);
 
 /* state.c */
 zps_err_t zps_coordinator_state_open(struct zps_coordinator *coordinator, const struct zps_coordinator_config *config,
@@ -99,6 +101,8 @@ void zps_coordinator_follow_stop(struct zps_coordinator *coordinator);
 
 /* admission.c */
 
+/* How long a line of a client may be that has not been let in yet. */
+size_t zps_coordinator_first_lines(enum zps_conn_role role);
 /* Whether one more connection may stay open; else `error` says why not. */
 zps_err_t zps_coordinator_admit(const struct zps_coordinator *coordinator, const struct zps_rpc_conn *rpc,
                                 enum zps_conn_role role, struct zps_error *error) ZPS_MUSTCHECK;

@@ -37,7 +37,7 @@ static zps_err_t server_register(struct zps_coordinator_conn *conn, const zps_js
                                     spec.incarnation == coordinator->incarnation, error);
   zps_server_spec_fini(&spec);
   if (err) return err;
-  zps_coordinator_watch(conn);
+  zps_coordinator_let_in(conn);
   struct zps_server_answer result = {
       .server = conn->client.server->index,
       .epoch = zps_members_epoch(coordinator->members),
@@ -107,7 +107,7 @@ static zps_err_t job_resume(struct zps_coordinator_conn *conn, const zps_json *p
                    (unsigned long long)spec.job_id);
   if (!err) err = zps_members_resume(coordinator->members, &conn->client, &spec, error);
   if (err) return err;
-  zps_coordinator_watch(conn);
+  zps_coordinator_let_in(conn);
   zps_rpc_reply(request, NULL);
   return ZPS_OK;
 }

@@ -151,6 +151,30 @@ static void a_call_site_is_limited_to_one_line_a_second(void **state) {
   assert_int_equal(suppressed, 17);
 }
 
+static void note_line(void *ctx, enum zps_log_level level, const char *component, const char *text) {
+  (void)level, (void)component;
+  snprintf(ctx, 1024, "%s", text);
+}
+
+static void what_was_left_out_is_told_in_the_next_line(void **state) {
+  (void)state;
+  struct zps_log_limit limit = {.suppressed = 17};
+  char line[1024], long_text[2000];
+  zps_log_set_sink(note_line, line);
+  zps_log_write_limited(&limit, ZPS_LOG_WARN, "rpc", "%s: odd", "peer");
+  assert_string_equal(line, "peer: odd (17 similar lines left out before this one)");
+  limit.last_ms -= 2000;
+  zps_log_write_limited(&limit, ZPS_LOG_WARN, "rpc", "%s: odd", "peer");
+  assert_string_equal(line, "peer: odd");
+  limit.last_ms -= 2000;
+  limit.suppressed = ~0u;
+  memset(long_text, 'x', sizeof long_text - 1);
+  long_text[sizeof long_text - 1] = '\0';
+  zps_log_write_limited(&limit, ZPS_LOG_WARN, "rpc", "%s", long_text);
+  assert_non_null(strstr(line, "x (4294967295 similar lines left out before this one)"));
+  zps_log_set_sink(NULL, NULL);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(levels_are_checked_before_arguments_are_evaluated),
@@ -161,6 +185,7 @@ int main(void) {
       cmocka_unit_test(json_is_what_others_read),
       cmocka_unit_test(long_texts_are_cut),
       cmocka_unit_test(a_call_site_is_limited_to_one_line_a_second),
+      cmocka_unit_test(what_was_left_out_is_told_in_the_next_line),
   };
   unsetenv("JOURNAL_STREAM");
   return cmocka_run_group_tests(tests, NULL, NULL);

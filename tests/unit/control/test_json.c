@@ -8,6 +8,7 @@
 
 #include <cmocka.h>
 
+#include "common/control/json_bounds.h"
 #include "common/base/rng.h"
 #include "common/control/address.h"
 #include "common/control/lines.h"
@@ -142,6 +143,23 @@ static void test_each_and_text(void **state) {
   zps_json_unref(copy);
 }
 
+/* Depth and number of values are looked at before memory is taken for them. */
+static void expect_bounds(void) {
+  zps_json *value = NULL;
+  enum { N = ZPS_JSON_VALUES_MAX };
+  char *wide = malloc(2 * N + 3);
+  wide[0] = '[';
+  for (size_t i = 0; i < N; i++) memcpy(wide + 1 + 2 * i, "1,", 2);
+  wide[2 * (N - 1)] = ']'; /* N - 1 values in an array */
+  EXPECT(zps_json_check_bounds(wide, 2 * (N - 1) + 1, &error), ZPS_OK, "");
+  wide[2 * (N - 1)] = ',';
+  memcpy(wide + 2 * N, "1]", 2);
+  EXPECT(zps_json_parse(wide, 2 * N + 2, &value, &error), ZPS_ERR_PROTOCOL, "more than 262144 values");
+  free(wide);
+  zps_json_unref(parse("[[[[[[[[[[[[[[[[1]]]]]]]]]]]]]]]]"));
+  zps_json_unref(parse("{\"[[[[[[[[[[[[[[[[[\":\"\\\"[[[[[[[[[[[[[[[[[[,,,\"}"));
+}
+
 static void test_parse_errors_say_where(void **state) {
   (void)state;
   zps_json *value = NULL;
@@ -153,7 +171,8 @@ static void test_parse_errors_say_where(void **state) {
   EXPECT(zps_json_parse("{\"a\":\"\xff\"}", 9, &value, &error), ZPS_ERR_PROTOCOL, "not JSON");
   char deep[5000];
   memset(deep, '[', sizeof deep);
-  EXPECT(zps_json_parse(deep, sizeof deep, &value, &error), ZPS_ERR_PROTOCOL, "depth");
+  EXPECT(zps_json_parse(deep, sizeof deep, &value, &error), ZPS_ERR_PROTOCOL, "at byte 16 of ");
+  expect_bounds();
   assert_null(value);
 }
 

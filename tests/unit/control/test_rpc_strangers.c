@@ -116,6 +116,32 @@ static void test_other_users(void **state) {
   assert_false(stranger_is_answered(0600));
 }
 
+/* The owner of a connection may allow less. */
+static void test_lines_as_long_as_the_owner_allows(void **state) {
+  (void)state;
+  const char *call = "{\"jsonrpc\":\"2.0\",\"id\":7,\"method\":\"double\"}";
+  struct world world;
+  char answer[4096], text[2002];
+  rpc_world_open(&world);
+  const int fd = rpc_raw_connect(&world);
+  rpc_raw_send(&world, fd, HELLO("4"), strlen(HELLO("4")));
+  SPIN_UNTIL(&world, world.server.n_open);
+  zps_rpc_conn_set_line_max(world.server.conn, 2000);
+  memset(text, ' ', sizeof text);
+  memcpy(text, call, strlen(call));
+  text[2000] = '\n';
+  rpc_raw_send(&world, fd, text, 2001);
+  SPIN_UNTIL(&world, world.server.n_message == 1);
+  text[2000] = ' ';
+  text[2001] = '\n';
+  rpc_raw_send(&world, fd, text, 2002);
+  rpc_raw_read_to_end(&world, fd, answer, sizeof answer);
+  assert_non_null(strstr(answer, "line of more than 2000 bytes"));
+  close(fd);
+  SPIN_UNTIL(&world, world.server.n_close);
+  rpc_world_close(&world);
+}
+
 static void test_hello_has_a_deadline_however_it_drips(void **state) {
   (void)state;
   struct world world;
@@ -234,6 +260,7 @@ static void test_too_many_calls_of_the_peer(void **state) {
   const char *line = "{\"jsonrpc\":\"2.0\",\"id\":7,\"method\":\"error\"}\n";
   SPIN_UNTIL(&world, world.server.n_open);
   struct zps_rpc_conn *conn = world.server.conn;
+  assert_null(conn->lines.buf); /* nothing is under way */
   SPIN_UNTIL(&world, world.server.n_held == HELD_MAX || (rpc_raw_send(&world, fd, line, strlen(line)), false));
   assert_int_equal(conn->n_requests, HELD_MAX);
   conn->n_requests = ZPS_RPC_PENDING_MAX; /* as if that many were held */
@@ -321,6 +348,7 @@ int main(void) {
       cmocka_unit_test(test_refuses_garbage),
       cmocka_unit_test(test_other_users),
       cmocka_unit_test(test_refuses_oversize_lines),
+      cmocka_unit_test(test_lines_as_long_as_the_owner_allows),
       cmocka_unit_test(test_hello_has_a_deadline_however_it_drips),
       cmocka_unit_test(test_a_silent_crowd_lets_nobody_else_of_its_address_in),
       cmocka_unit_test(test_a_crowd_that_speaks_comes_in),

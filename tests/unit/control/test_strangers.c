@@ -117,12 +117,9 @@ static void test_places(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_of_one_address),
-      cmocka_unit_test(test_the_oldest_counts),
-      cmocka_unit_test(test_of_all_addresses),
-      cmocka_unit_test(test_a_full_address_in_a_full_house),
-      cmocka_unit_test(test_removing),
-      cmocka_unit_test(test_places),
+      cmocka_unit_test(test_of_one_address),   cmocka_unit_test(test_the_oldest_counts),
+      cmocka_unit_test(test_of_all_addresses), cmocka_unit_test(test_a_full_address_in_a_full_house),
+      cmocka_unit_test(test_removing),         cmocka_unit_test(test_places),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
