@@ -155,7 +155,14 @@ static void on_alloc(uv_handle_t *handle, size_t suggested, uv_buf_t *buf) {
 void zps_rpc_conn_take_lines(struct zps_rpc_conn *conn) {
   const char *line;
   size_t len;
+  unsigned n = 0;
   while (conn->state == ZPS_RPC_HELLO || conn->state == ZPS_RPC_OPEN) {
+    if (conn->listener && n++ == ZPS_RPC_TURN_LINES) {
+      conn->has_more = true;
+      uv_read_stop(&conn->socket.stream);
+      zps_rpc_listener_go_on(conn->listener);
+      return;
+    }
     switch (zps_lines_next(&conn->lines, &line, &len)) {
       case ZPS_OK:
         zps_rpc_dispatch(conn, line, len);
@@ -210,6 +217,15 @@ static void on_read(uv_stream_t *stream, ssize_t n_read, const uv_buf_t *buf) {
     zps_lines_added(&conn->lines, (size_t)n_read);
     zps_rpc_conn_take_lines(conn);
   }
+}
+
+void zps_rpc_conn_go_on(struct zps_rpc_conn *conn) {
+  conn->has_more = false;
+  zps_rpc_conn_take_lines(conn);
+  if (conn->tls && !conn->has_more) zps_rpc_tls_go_on(conn);
+  if (conn->has_more || conn->state == ZPS_RPC_CLOSED) return;
+  const int status = uv_read_start(&conn->socket.stream, on_alloc, on_read);
+  if (status < 0) zps_rpc_conn_fail(conn, ZPS_ERR_IO, "%s: cannot read: %s", conn->peer, uv_strerror(status));
 }
 
 void zps_rpc_conn_dead_after(struct zps_rpc_conn *conn, uint64_t dead_ms) {

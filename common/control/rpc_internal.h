@@ -10,9 +10,10 @@
 #include "common/control/rpc.h"
 
 #define ZPS_RPC_HELLO_LINE_MAX (4u << 10) /* longest line of a peer that has not said hello */
-#define ZPS_RPC_WRITE_MAX (16u << 20)     /* unsent bytes before a peer that does not read is closed */
-#define ZPS_RPC_HELLO_MS 5000u            /* for saying hello after connecting to a listener */
-#define ZPS_RPC_LINGER_MS 1000u           /* for taking the last messages written, when closing */
+#define ZPS_RPC_TURN_LINES 32u        /* that a listener takes from a connection before the others have their turn */
+#define ZPS_RPC_WRITE_MAX (16u << 20) /* unsent bytes before a peer that does not read is closed */
+#define ZPS_RPC_HELLO_MS 5000u        /* for saying hello after connecting to a listener */
+#define ZPS_RPC_LINGER_MS 1000u       /* for taking the last messages written, when closing */
 #define ZPS_RPC_KEEPALIVE_S 10u
 #define ZPS_RPC_USER_TIMEOUT_MS 10000u /* at least: the owner may allow longer silence */
 
@@ -92,6 +93,7 @@ struct zps_rpc_conn {
 
   struct zps_tls_session *tls; /* between the socket and the lines; NULL: nothing is */
   struct zps_lines lines;
+  bool has_more; /* lines may be there that wait for the loop's next turn; nothing is read meanwhile */
   uint64_t last_number;
   struct zps_rpc_pending *pending, **pending_tail;
   unsigned n_pending;
@@ -129,6 +131,8 @@ void zps_rpc_conn_release(struct zps_rpc_conn *conn);
 zps_err_t zps_rpc_conn_write_raw(struct zps_rpc_conn *conn, char *bytes, size_t len) ZPS_MUSTCHECK;
 /* Handles the lines that have come. */
 void zps_rpc_conn_take_lines(struct zps_rpc_conn *conn);
+/* Takes the lines that had to wait, and reads on. */
+void zps_rpc_conn_go_on(struct zps_rpc_conn *conn);
 void zps_rpc_conn_arm_timer(struct zps_rpc_conn *conn);
 /* Takes one off `holds`; frees the connection with the last. */
 void zps_rpc_conn_unhold(struct zps_rpc_conn *conn);
@@ -155,6 +159,8 @@ void zps_rpc_hello_receive(struct zps_rpc_conn *conn, const struct zps_message *
 zps_err_t zps_rpc_tls_start(struct zps_rpc_conn *conn, struct zps_error *error) ZPS_MUSTCHECK;
 /* The socket's bytes, which may lie in the room for lines; may end the connection. */
 void zps_rpc_tls_received(struct zps_rpc_conn *conn, const char *bytes, size_t len);
+/* Takes what had to wait for this turn. */
+void zps_rpc_tls_go_on(struct zps_rpc_conn *conn);
 /* Whether a peer begins to speak TLS where there is none; then it is told, and the connection ends. */
 bool zps_rpc_tls_is_unwanted(const struct zps_rpc_conn *conn, const char *bytes, size_t len);
 void zps_rpc_tls_refuse(struct zps_rpc_conn *conn);
@@ -178,6 +184,8 @@ void zps_rpc_dial_destroy(struct zps_rpc_dial *dial);
 /* NULL: hello is answered; else why it is refused, and who leads. */
 const char *zps_rpc_listener_refusal(const struct zps_rpc_listener *listener, const char **leader_p);
 bool zps_rpc_listener_is_held(const struct zps_rpc_listener *listener);
+/* A connection of its has more lines than fit in a turn of the loop. */
+void zps_rpc_listener_go_on(struct zps_rpc_listener *listener);
 /* The peer has said hello, or the connection ends. */
 void zps_rpc_listener_know(struct zps_rpc_conn *conn);
 void zps_rpc_listener_drop(struct zps_rpc_listener *listener, struct zps_rpc_conn *conn);

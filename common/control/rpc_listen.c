@@ -28,11 +28,12 @@ struct zps_rpc_listener {
   struct zps_rpc_conn *crowding; /* the stranger that is one too many: until it is not, nobody else is accepted */
   bool has_waiting;              /* libuv has a connection that was not accepted for that */
   uv_timer_t look;               /* at the strangers, again */
+  uv_idle_t more;                /* some connections have lines that wait for the next turn */
   union zps_rpc_socket refused;  /* takes connections that there is no memory for */
   bool refusing, has_refused;
   bool is_private; /* for this user, and root */
   bool closing, held;
-  unsigned n_handles;                          /* not yet closed, of `socket` and `look` */
+  unsigned n_handles;                          /* not yet closed, of `socket`, `look` and `more` */
   char why[300], leader[ZPS_ADDRESS_TEXT_MAX]; /* hello is refused; why empty: it is not */
 };
 
@@ -99,6 +100,19 @@ void zps_rpc_listener_know(struct zps_rpc_conn *conn) {
   if (!listener->closing && listener->has_waiting) uv_timer_start(&listener->look, on_look, 0, 0);
 }
 
+/* ---- Fairness ---- */
+
+static void on_more(uv_idle_t *idle) {
+  struct zps_rpc_listener *listener = idle->data;
+  uv_idle_stop(idle);
+  for (struct zps_rpc_conn *conn = listener->conns; conn; conn = conn->next)
+    if (conn->has_more) zps_rpc_conn_go_on(conn);
+}
+
+void zps_rpc_listener_go_on(struct zps_rpc_listener *listener) {
+  if (!listener->closing) uv_idle_start(&listener->more, on_more);
+}
+
 void zps_rpc_listener_drop(struct zps_rpc_listener *listener, struct zps_rpc_conn *conn) {
   if (conn->prev)
     conn->prev->next = conn->next;
@@ -136,6 +150,7 @@ void zps_rpc_listener_close(struct zps_rpc_listener *listener) {
     zps_rpc_conn_fail(conn, ZPS_OK, "the %s is closing", listener->role);
   uv_close(&listener->socket.handle, on_handle_closed);
   uv_close((uv_handle_t *)&listener->look, on_handle_closed);
+  uv_close((uv_handle_t *)&listener->more, on_handle_closed);
 }
 
 const char *zps_rpc_listener_address(const struct zps_rpc_listener *listener) {
@@ -270,7 +285,8 @@ static zps_err_t bind_unix(struct zps_rpc_listener *listener, const struct zps_r
   const int status = uv_pipe_bind(&listener->socket.pipe, path);
   if (status < 0) return zps_fail(error, ZPS_ERR_IO, "cannot bind unix:%s: %s", path, uv_strerror(status));
   snprintf(listener->text, sizeof listener->text, "unix:%s", path);
-  return access ? grant(path, access, error) : ZPS_OK;
+  static const struct zps_rpc_access own = {.mode = 0600, .group = ZPS_RPC_ANY_GROUP};
+  return grant(path, access ? access : &own, error);
 }
 
 static zps_err_t bind_tcp(struct zps_rpc_listener *listener, const char *text, struct zps_error *error) {
@@ -323,8 +339,9 @@ zps_err_t zps_rpc_listen_for(uv_loop_t *loop, const char *address, const struct 
   }
   listener->is_private = listener->address.is_unix && access && !(access->mode & (S_IRWXG | S_IRWXO));
   uv_timer_init(loop, &listener->look); /* cannot fail */
-  listener->socket.handle.data = listener->look.data = listener;
-  listener->n_handles = 2;
+  uv_idle_init(loop, &listener->more);
+  listener->socket.handle.data = listener->look.data = listener->more.data = listener;
+  listener->n_handles = 3;
   code = listener->address.is_unix ? bind_unix(listener, access, error) : bind_tcp(listener, address, error);
   if (code == ZPS_OK) code = start(listener, address, error);
   if (code != ZPS_OK) {

@@ -50,23 +50,33 @@ static void end(struct zps_rpc_conn *conn, const struct zps_error *error) {
   zps_rpc_conn_linger(conn, error->code, "%s: %s", conn->peer, error->text);
 }
 
-void zps_rpc_tls_received(struct zps_rpc_conn *conn, const char *bytes, size_t len) {
-  struct zps_error error;
-  zps_err_t code = zps_tls_take(conn->tls, bytes, len, &error); /* copies: `bytes` are in the room for lines */
+/* What has been received, as lines, until there are enough for one turn. */
+static void take(struct zps_rpc_conn *conn, zps_err_t code, struct zps_error *error) {
   size_t n = 1;
-  while (code == ZPS_OK && n > 0 && is_alive(conn)) {
+  while (code == ZPS_OK && n > 0 && !conn->has_more && is_alive(conn)) {
     size_t room = 0;
     char *buf = zps_lines_room(&conn->lines, &room);
-    code = buf ? zps_tls_read(conn->tls, buf, room, &n, &error)
-               : zps_fail(&error, ZPS_ERR_NOMEM, "out of memory for a line");
+    code = buf ? zps_tls_read(conn->tls, buf, room, &n, error)
+               : zps_fail(error, ZPS_ERR_NOMEM, "out of memory for a line");
     if (code != ZPS_OK || n == 0) break;
     zps_lines_added(&conn->lines, n);
     zps_rpc_conn_take_lines(conn);
   }
   if (code != ZPS_OK)
-    end(conn, &error);
+    end(conn, error);
   else if (is_alive(conn) && flush(conn) != ZPS_OK)
     zps_log_debug("%s: has gone already", conn->peer);
+}
+
+void zps_rpc_tls_received(struct zps_rpc_conn *conn, const char *bytes, size_t len) {
+  struct zps_error error;
+  const zps_err_t code = zps_tls_take(conn->tls, bytes, len, &error); /* copies: `bytes` are in the room for lines */
+  take(conn, code, &error);
+}
+
+void zps_rpc_tls_go_on(struct zps_rpc_conn *conn) {
+  struct zps_error error;
+  take(conn, ZPS_OK, &error);
 }
 
 bool zps_rpc_tls_is_unwanted(const struct zps_rpc_conn *conn, const char *bytes, size_t len) {

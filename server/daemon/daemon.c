@@ -1,11 +1,13 @@
 #include "server/daemon/daemon.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <limits.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 #include <uv.h>
 
@@ -239,17 +241,19 @@ static zps_err_t start_shard(struct daemon *daemon, struct zps_error *error) {
   return zps_memlock_check(info->provider, options->server_memory_limit_bytes, error);
 }
 
-/* Written beside and renamed, so that a process that waits for it never reads half of it. */
+/* Written beside and renamed, so that a process that waits for it never reads half of it. In a folder where others may
+ * write, too, nobody can have put a link there: the other name is a new file's that nobody could guess. */
 static zps_err_t write_address(const char *path, const char *address, struct zps_error *error) {
   char beside[PATH_MAX];
-  if (snprintf(beside, sizeof beside, "%s.new", path) >= (int)sizeof beside)
+  if (snprintf(beside, sizeof beside, "%s.XXXXXX", path) >= (int)sizeof beside)
     return zps_fail(error, ZPS_ERR_INVALID, "control.address_file: the path is too long");
-  FILE *file = fopen(beside, "we");
-  if (!file) return zps_fail_errno(error, ZPS_ERR_IO, errno, "control.address_file: cannot create %s", beside);
-  const bool written = fprintf(file, "%s\n", address) > 0;
-  if (fclose(file) != 0 || !written || rename(beside, path) != 0)
-    return zps_fail_errno(error, ZPS_ERR_IO, errno, "control.address_file: cannot write %s", path);
-  return ZPS_OK;
+  const int fd = mkostemp(beside, O_CLOEXEC);
+  if (fd < 0) return zps_fail_errno(error, ZPS_ERR_IO, errno, "control.address_file: cannot create %s", beside);
+  const bool is_written = fchmod(fd, 0644) == 0 && dprintf(fd, "%s\n", address) > 0;
+  if (close(fd) == 0 && is_written && rename(beside, path) == 0) return ZPS_OK;
+  zps_fail_errno(error, ZPS_ERR_IO, errno, "control.address_file: cannot write %s", path);
+  unlink(beside);
+  return ZPS_ERR_IO;
 }
 
 static void on_leads(void *ctx, bool leads, const char *text) {

@@ -3,10 +3,14 @@
 . "$(dirname "$0")/../support/tap.sh"
 
 address_file=$scratch/address
+echo bait >"$scratch/bait"
+ln -s "$scratch/bait" "$address_file.new" # where a daemon of old wrote
 zenpsd --control-listen=127.0.0.1:0 --control-address-file="$address_file" --log-level=warn >"$scratch/log" 2>&1 &
 daemon=$!
 until_true test -s "$address_file"
 ok "a daemon with both roles comes up" test -s "$address_file"
+is "its address can be read by all, and nothing is left beside it" "$(stat -c %a "$address_file") $(echo "$address_file"*)" "644 $address_file $address_file.new"
+is "what lay in the way of old is left alone" "$(cat "$scratch/bait")" "bait"
 address=$(cat "$address_file")
 # The libtool wrapper of a build tree replaces itself by the program, so this is the daemon's own pid.
 ticks() { awk '{ print $14 + $15 }' "/proc/$daemon/stat"; }

@@ -101,6 +101,8 @@ static void test_exchange_unix(void **state) {
   assert_int_equal(stat(path, &st), 0);
 
   rpc_world_open_at(&world, address);
+  assert_int_equal(stat(path, &st), 0);
+  assert_int_equal(st.st_mode & 0777, 0600); /* nobody has asked for more */
   struct zps_rpc_listener *second = NULL;
   struct zps_error error;
   const struct zps_rpc_handler handler = rpc_handler_of(&world.server);

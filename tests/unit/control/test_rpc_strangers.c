@@ -272,6 +272,34 @@ static void test_too_many_calls_of_the_peer(void **state) {
   rpc_world_close(&world);
 }
 
+/* One that floods its connection, and one that has something to say. */
+static void test_each_connection_has_its_turn(void **state) {
+  (void)state;
+  enum { N = 4 * ZPS_RPC_TURN_LINES };
+  const char *line = "{\"jsonrpc\":\"2.0\",\"id\":7,\"method\":\"double\"}\n";
+  struct world world;
+  uint64_t until_ns = 0;
+  int last = 0;
+  rpc_world_open(&world);
+  const int fd = rpc_raw_connect(&world);
+  rpc_raw_send(&world, fd, HELLO("4"), strlen(HELLO("4")));
+  SPIN_UNTIL(&world, world.server.n_open);
+  char *flood = calloc(N, strlen(line) + 1);
+  for (unsigned i = 0; i < N; i++) strcat(flood, line);
+  assert_int_equal(send(fd, flood, strlen(flood), MSG_NOSIGNAL), strlen(flood));
+  free(flood);
+  while (world.server.n_message < N) {
+    rpc_tick(&world, &until_ns);
+    assert_true(world.server.n_message <= last + (int)ZPS_RPC_TURN_LINES);
+    last = world.server.n_message;
+  }
+  rpc_raw_send(&world, fd, line, strlen(line)); /* it is read on */
+  SPIN_UNTIL(&world, world.server.n_message == N + 1);
+  close(fd);
+  SPIN_UNTIL(&world, world.server.n_close);
+  rpc_world_close(&world);
+}
+
 /* Connects to a server that answers the hello with `answer`, and expects this failure. */
 static void expect_failure(const char *answer, uint64_t timeout_ms, zps_err_t code, const char *sentence) {
   struct world world;
@@ -355,6 +383,7 @@ int main(void) {
       cmocka_unit_test(test_split_and_joined_lines),
       cmocka_unit_test(test_a_peer_that_does_not_read_is_closed),
       cmocka_unit_test(test_too_many_calls_of_the_peer),
+      cmocka_unit_test(test_each_connection_has_its_turn),
       cmocka_unit_test(test_client_refuses_odd_servers),
       cmocka_unit_test(test_connections_without_memory_are_refused_one_by_one),
   };
