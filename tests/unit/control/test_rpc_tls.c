@@ -89,6 +89,20 @@ static void long_lines_pass(void **state) {
   rpc_world_close(&world);
 }
 
+/* Sent at once, and taken in turns: what has been deciphered, or waits to be, is not forgotten when a turn ends. */
+static void many_lines_pass(void **state) {
+  (void)state;
+  enum { N = 3000 };
+  struct world world;
+  rpc_world_open_tls(&world, coordinator, worker);
+  rpc_world_connect(&world);
+  for (int i = 1; i <= N; i++)
+    assert_int_equal(zps_rpc_notify(world.client.conn, "many", rpc_x_is((uint64_t)i)), ZPS_OK);
+  SPIN_UNTIL(&world, world.server.n_message == N);
+  assert_int_equal(world.server.param, N);
+  rpc_world_close(&world);
+}
+
 /* The words of the client, which cannot connect; the listener's log says `log`. */
 static void refused(struct zps_tls *listener, struct zps_tls *client, zps_err_t code, const char *client_says,
                     const char *log) {
