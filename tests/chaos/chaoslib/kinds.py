@@ -132,7 +132,7 @@ TABLE = [
     Kind("coordinator-stop", "coordinator", (SHORT,), _stop, _go_on, weight=1),
     Kind("coordinator-link", "coordinator", (SHORT,), _cut, _mend, weight=1),
     Kind("coordinator-restart", "coordinator", (LONG,), _kill, default=False,
-         why_not="ranks give a server up that is lost meanwhile before the coordinator does"),
+         why_not="coordinator-moment and disk-full start it again as well"),
     Kind("moment", "server", (LONG,), _at_moment(signal.SIGKILL), has_moment=True),
     Kind("moment-stop", "server", (SHORT, LONG), _at_moment(signal.SIGSTOP), _go_on, has_moment=True),
     Kind("coordinator-moment", "coordinator", (LONG,), _at_moment(signal.SIGKILL), weight=1, has_moment=True),
