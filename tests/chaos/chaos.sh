@@ -44,13 +44,19 @@ said "and nothing else" '"hangs": \[\], "wrong_sums": \[\], "lost_steps": \[\]'
 # A run that is ended, politely or not, takes everything down.
 spaces() { ip netns list | grep -c "^b$1-" || true; }
 are_gone() { [ "$(spaces "$1")" = 0 ]; }
+disks() { mount | grep -c "^zenps-chaos" || true; }
+disks_before=$(disks)
+disk_more() { [ "$(disks)" -gt "$disks_before" ]; }
+no_disk_more() { [ "$(disks)" = "$disks_before" ]; }
 are_there() { [ "$(spaces "$1")" = 9 ]; }
 for signal in TERM KILL; do
   "${run[@]}" --faults 100 >/dev/null 2>&1 &
   victim=$!
   until_true are_there $((victim % 100000000))
+  until_true disk_more
   kill -$signal $victim
   wait $victim 2>/dev/null
   ok "SIG$signal leaves nothing" until_true are_gone $((victim % 100000000))
+  ok "and no disk" until_true no_disk_more
 done
 done_testing

@@ -20,6 +20,7 @@ WORLD, N_SERVERS, PORT = 4, 3, 7077
 # once, since what makes the lab may still be at it.
 GUARD = """read -r line && [ "$line" = over ] && exit
 for i in 1 2 3 4 5; do "$0" down; sleep 1; done
+umount --lazy "$1"/*/state 2>/dev/null
 rm -rf "$1"
 """
 MOMENT_S = 10  # the longest until a moment comes
