@@ -1,7 +1,7 @@
 /* `stats`: the reports of ranks on their rounds, whatever carries these out; and the answers of all servers, one under
  * the other, with the server's name in front. A server that does not answer in time has a row that says so.
  *
- * A server is asked once at a time, and 20 times a second at most, whoever wants to know how often: requests that come
+ * A server is asked once at a time, and 20 times a second at most, or once where many ask at once: requests that come
  * meanwhile wait, and share the next answer. None is answered with what was true before it came. */
 #include <stdlib.h>
 #include <string.h>
@@ -10,8 +10,10 @@
 #include "server/coordinator/coordinator_impl.h"
 
 #define GATHER_TIMEOUT_MS 2000u
-#define GAP_NS (50 * ZPS_NS_PER_MS) /* from one answer's beginning to the next one's, at least */
-#define SHARD_ROWS_MAX 2048u        /* a row is some 600 bytes, and a line 4 MiB */
+#define GAP_NS (50 * ZPS_NS_PER_MS)       /* from one answer's beginning to the next one's, at least */
+#define GAP_CROWDED_NS (1 * ZPS_NS_PER_S) /* the same, where the last answer went to a crowd */
+#define CROWD 32u
+#define SHARD_ROWS_MAX 2048u /* a row is some 600 bytes, and a line 4 MiB */
 #define LAG_ROWS_MAX 4096u
 
 struct zps_coordinator_asker {
@@ -34,6 +36,7 @@ struct gather_call {
 
 /* To all that came before the servers were asked; `answer` NULL: memory was short. */
 static void answer_askers(struct zps_coordinator_stats *stats, zps_json *answer) {
+  stats->n_shared = 0;
   for (struct zps_coordinator_asker **link = &stats->askers; *link;) {
     struct zps_coordinator_asker *asker = *link;
     if (asker->came_ns > stats->begun_ns) {
@@ -41,6 +44,7 @@ static void answer_askers(struct zps_coordinator_stats *stats, zps_json *answer)
       continue;
     }
     *link = asker->next;
+    stats->n_shared++;
     if (answer)
       zps_rpc_reply(asker->request, zps_json_ref(answer));
     else
@@ -163,12 +167,16 @@ static void on_timer(uv_timer_t *timer) {
   if (!coordinator->stats.is_asking && coordinator->stats.askers) begin(coordinator);
 }
 
+static uint64_t due_ns(const struct zps_coordinator_stats *stats) {
+  return stats->begun_ns + (stats->n_shared > CROWD ? GAP_CROWDED_NS : GAP_NS);
+}
+
 static void begin_later(struct zps_coordinator *coordinator) {
   struct zps_coordinator_stats *stats = &coordinator->stats;
-  const uint64_t now_ns = zps_clock_ns(), due_ns = stats->begun_ns + GAP_NS;
+  const uint64_t now_ns = zps_clock_ns(), at_ns = due_ns(stats);
   if (coordinator->closing) return;
   uv_update_time(stats->timer.loop);
-  uv_timer_start(&stats->timer, on_timer, due_ns > now_ns ? (due_ns - now_ns) / ZPS_NS_PER_MS + 1 : 0, 0);
+  uv_timer_start(&stats->timer, on_timer, at_ns > now_ns ? (at_ns - now_ns) / ZPS_NS_PER_MS + 1 : 0, 0);
 }
 
 void zps_coordinator_stats(struct zps_coordinator *coordinator, struct zps_rpc_request *request) {
@@ -182,7 +190,7 @@ void zps_coordinator_stats(struct zps_coordinator *coordinator, struct zps_rpc_r
   *asker = (struct zps_coordinator_asker){.request = request, .came_ns = zps_clock_ns(), .next = stats->askers};
   stats->askers = asker;
   if (stats->is_asking || !is_first) return; /* the next answer follows, or is due */
-  if (asker->came_ns >= stats->begun_ns + GAP_NS)
+  if (asker->came_ns >= due_ns(stats))
     begin(coordinator);
   else
     begin_later(coordinator);

@@ -397,6 +397,9 @@ static void run(struct zps_coordinator_conn *conn, const struct method *method, 
   if (err)
     zps_log_info("%s: %s is %s: %s", zps_rpc_conn_peer(conn->rpc), method->name, request ? "refused" : "left out",
                  error.text);
+  if (!err && method->roles == ZPS_CONN_CTL) /* it changes what the cluster does: who did it is on record */
+    zps_log_info("%s: audit: method=%s name=%s role=%s", zps_rpc_conn_peer(conn->rpc), method->name,
+                 zps_json_opt_str(params, "name", ""), zps_rpc_conn_role(conn->rpc));
   if (err && request) zps_rpc_reply_error(request, error.code, "%s", error.text);
   zps_coordinator_leave(conn->coordinator);
 }
