@@ -155,9 +155,8 @@ static void on_alloc(uv_handle_t *handle, size_t suggested, uv_buf_t *buf) {
 void zps_rpc_conn_take_lines(struct zps_rpc_conn *conn) {
   const char *line;
   size_t len;
-  unsigned n = 0;
   while (conn->state == ZPS_RPC_HELLO || conn->state == ZPS_RPC_OPEN) {
-    if (conn->listener && n++ == ZPS_RPC_TURN_LINES) {
+    if (conn->listener && conn->n_taken == ZPS_RPC_TURN_LINES) {
       conn->has_more = true;
       uv_read_stop(&conn->socket.stream);
       zps_rpc_listener_go_on(conn->listener);
@@ -165,6 +164,7 @@ void zps_rpc_conn_take_lines(struct zps_rpc_conn *conn) {
     }
     switch (zps_lines_next(&conn->lines, &line, &len)) {
       case ZPS_OK:
+        conn->n_taken++;
         zps_rpc_dispatch(conn, line, len);
         break;
       case ZPS_ERR_AGAIN:
@@ -209,6 +209,7 @@ static void on_read(uv_stream_t *stream, ssize_t n_read, const uv_buf_t *buf) {
     return;
   }
   conn->heard_ns = zps_clock_ns();
+  conn->n_taken = 0;
   if (conn->tls) {
     zps_rpc_tls_received(conn, buf->base, (size_t)n_read);
   } else if (zps_rpc_tls_is_unwanted(conn, buf->base, (size_t)n_read)) {
@@ -221,6 +222,7 @@ static void on_read(uv_stream_t *stream, ssize_t n_read, const uv_buf_t *buf) {
 
 void zps_rpc_conn_go_on(struct zps_rpc_conn *conn) {
   conn->has_more = false;
+  conn->n_taken = 0;
   zps_rpc_conn_take_lines(conn);
   if (conn->tls && !conn->has_more) zps_rpc_tls_go_on(conn);
   if (conn->has_more || conn->state == ZPS_RPC_CLOSED) return;

@@ -93,7 +93,8 @@ struct zps_rpc_conn {
 
   struct zps_tls_session *tls; /* between the socket and the lines; NULL: nothing is */
   struct zps_lines lines;
-  bool has_more; /* lines may be there that wait for the loop's next turn; nothing is read meanwhile */
+  unsigned n_taken; /* lines, in this turn */
+  bool has_more;    /* lines may be there that wait for the loop's next turn; nothing is read meanwhile */
   uint64_t last_number;
   struct zps_rpc_pending *pending, **pending_tail;
   unsigned n_pending;

@@ -241,6 +241,7 @@ static void memory_is_short(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test_setup_teardown(calls_go_both_ways, start_logs, logs_check),
+      cmocka_unit_test_setup_teardown(many_lines_pass, start_logs, logs_check),
       cmocka_unit_test_setup_teardown(long_lines_pass, start_logs, logs_check),
       cmocka_unit_test_setup_teardown(strangers_are_refused, start_logs, logs_check),
       cmocka_unit_test_setup_teardown(no_coordinator_is_refused, start_logs, logs_check),
