@@ -103,7 +103,7 @@ fi
 # A build tree needs more than the kernels' benchmark does.
 packages=''
 if [ -z "$build" ]; then
-  for library_name in libfabric libuv jansson libprotobuf-c inih cmocka; do
+  for library_name in libfabric libuv jansson libprotobuf-c libsodium inih cmocka; do
     pkg-config --exists "$library_name" 2>/dev/null || packages="$packages $library_name"
   done
   [ -x "$top/configure" ] || command -v autoreconf >/dev/null || packages="$packages autoconf+automake+libtool"

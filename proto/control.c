@@ -25,6 +25,21 @@ zps_err_t zps_control_heartbeat_read(const zps_json *object, struct zps_heartbea
   return err ? err : zps_json_get_u64(object, "dead_ms", 1, ZPS_HEARTBEAT_MAX_MS, &heartbeat->dead_ms, error);
 }
 
+zps_json *zps_control_link_secret_write(zps_json *object, const struct zps_secret *secret) {
+  return zps_json_set_bytes(object, "link_secret", secret->bytes, sizeof secret->bytes);
+}
+
+zps_err_t zps_control_link_secret_read(const zps_json *object, struct zps_secret *secret, struct zps_error *error) {
+  struct zps_secret read;
+  size_t len = 0;
+  const zps_err_t err = zps_json_get_bytes(object, "link_secret", read.bytes, sizeof read.bytes, &len, error);
+  if (err) return err;
+  if (len != sizeof read.bytes)
+    return zps_fail(error, ZPS_ERR_PROTOCOL, "member 'link_secret' has %zu bytes, want %zu", len, sizeof read.bytes);
+  *secret = read;
+  return ZPS_OK;
+}
+
 zps_json *zps_control_fabric_write(zps_json *object, const struct zps_net_info *fabric) {
   zps_json *member = zps_json_set_str(zps_json_object(), "provider", fabric->provider);
   member = zps_json_set_str(member, "protocol", fabric->protocol);

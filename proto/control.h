@@ -10,6 +10,7 @@
 #ifndef ZPS_PROTO_CONTROL_H
 #define ZPS_PROTO_CONTROL_H
 
+#include "common/base/secret.h"
 #include "common/control/json.h"
 #include "common/net/net.h"
 
@@ -35,6 +36,11 @@ uint64_t zps_control_beat_read(const zps_json *params);
 
 /* Member "fabric": the facts that a process publishes of its fabric endpoint. The limits of messages and reads do not
  * travel, and are read as 0. */
+/* Of a job: member "link_secret". */
+zps_json *zps_control_link_secret_write(zps_json *object, const struct zps_secret *secret);
+zps_err_t zps_control_link_secret_read(const zps_json *object, struct zps_secret *secret,
+                                       struct zps_error *error) ZPS_MUSTCHECK;
+
 zps_json *zps_control_fabric_write(zps_json *object, const struct zps_net_info *fabric);
 zps_err_t zps_control_fabric_read(const zps_json *object, struct zps_net_info *fabric,
                                   struct zps_error *error) ZPS_MUSTCHECK;

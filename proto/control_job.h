@@ -2,6 +2,7 @@
 #ifndef ZPS_PROTO_CONTROL_JOB_H
 #define ZPS_PROTO_CONTROL_JOB_H
 
+#include "common/base/secret.h"
 #include "proto/control.h"
 #include "proto/wire.h"
 
@@ -30,6 +31,7 @@ struct zps_join_server {
 };
 struct zps_join {
   uint64_t job_id, seed;
+  struct zps_secret link_secret; /* of the job's links */
   uint32_t epoch, n_servers;
   struct zps_heartbeat heartbeat;
   uint64_t incarnation;            /* of the coordinator; 0: it does not say */
@@ -92,6 +94,7 @@ struct zps_member_spec {
 };
 struct zps_job_spec {
   uint64_t job_id, seed;
+  struct zps_secret secret; /* of its links */
   uint32_t epoch;
   char name[ZPS_NAME_MAX + 1];
   uint32_t server;    /* position of this server in the job, */

@@ -363,14 +363,24 @@ static zps_err_t get_body(struct zps_wire_reader *reader, struct zps_frame *fram
   }
 }
 
+static zps_err_t get_header(struct zps_wire_reader *reader, struct zps_frame_header *header, struct zps_error *error) {
+  *header = (struct zps_frame_header){0};
+  return reader->at < reader->end && *reader->at & SHORT ? get_short_header(reader, header, error)
+                                                         : get_long_header(reader, header, error);
+}
+
+zps_err_t zps_wire_header(const void *buf, size_t len, struct zps_frame_header *header, struct zps_error *error) {
+  struct zps_wire_reader reader = {.start = buf, .at = buf, .end = (const uint8_t *)buf + len};
+  return get_header(&reader, header, error);
+}
+
 zps_err_t zps_wire_decode(const void *buf, size_t len, struct zps_frame *frame, struct zps_error *error) {
   struct zps_wire_reader reader = {.start = buf, .at = buf, .end = (const uint8_t *)buf + len};
   frame->header = (struct zps_frame_header){0};
   frame->len_bytes = (uint32_t)len;
   if (len > ZPS_WIRE_FRAME_MAX)
     return zps_fail(error, ZPS_ERR_PROTOCOL, "frame of %zu bytes, at most %u are allowed", len, ZPS_WIRE_FRAME_MAX);
-  zps_err_t code = len > 0 && *reader.at & SHORT ? get_short_header(&reader, &frame->header, error)
-                                                 : get_long_header(&reader, &frame->header, error);
+  zps_err_t code = get_header(&reader, &frame->header, error);
   if (code == ZPS_OK) code = get_body(&reader, frame, error);
   if (code != ZPS_OK || reader.at == reader.end) return code;
   return zps_fail(error, ZPS_ERR_PROTOCOL, "%s frame of %zu bytes: %zu are left over", reader.type, len,

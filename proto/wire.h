@@ -20,14 +20,16 @@
 #define ZPS_WIRE_MAGIC 0x3153505au /* "ZPS1", little-endian */
 #define ZPS_WIRE_LONG_BYTES 34u    /* a long header */
 #define ZPS_WIRE_SHORT_BYTES 4u    /* a short header with a tag below 128 */
-#define ZPS_WIRE_FRAME_MAX 8192u   /* header + body + inline payload */
-#define ZPS_WIRE_INLINE_MAX 4096u  /* inline payload of one frame, all slices together */
-#define ZPS_WIRE_SLICES_MAX 48u    /* slices in one frame */
-#define ZPS_WIRE_CODEC_RUNS 7u     /* of the slices of PULL: common/codec/runs.h */
-#define ZPS_WIRE_CODECS 8u         /* numbers that a slice has room for */
-#define ZPS_WIRE_VALUES 128u       /* likewise, of value codecs */
-#define ZPS_WIRE_RANKS_MAX 256u    /* ranks named by one abort */
-#define ZPS_WIRE_TEXT_MAX 400u     /* bytes of an abort's text */
+#define ZPS_WIRE_FRAME_MAX 8184u   /* header + body + inline payload */
+#define ZPS_WIRE_MAC_BYTES 8u      /* behind the frames of a message: common/session/mac.h */
+#define ZPS_WIRE_MESSAGE_MAX (ZPS_WIRE_FRAME_MAX + ZPS_WIRE_MAC_BYTES)
+#define ZPS_WIRE_INLINE_MAX 4096u /* inline payload of one frame, all slices together */
+#define ZPS_WIRE_SLICES_MAX 48u   /* slices in one frame */
+#define ZPS_WIRE_CODEC_RUNS 7u    /* of the slices of PULL: common/codec/runs.h */
+#define ZPS_WIRE_CODECS 8u        /* numbers that a slice has room for */
+#define ZPS_WIRE_VALUES 128u      /* likewise, of value codecs */
+#define ZPS_WIRE_RANKS_MAX 256u   /* ranks named by one abort */
+#define ZPS_WIRE_TEXT_MAX 400u    /* bytes of an abort's text */
 
 enum zps_frame_type {
   ZPS_FRAME_PUSH = 1,    /* worker -> owner: contributions to partitions are ready */
@@ -136,14 +138,17 @@ zps_err_t zps_wire_encode(const struct zps_frame *frame, void *buf, size_t cap, 
  * checks the facts that cannot be known here (is the tensor registered, is the partition in range). No allocation
  * beyond a fixed arena on the stack. */
 zps_err_t zps_wire_decode(const void *buf, size_t len, struct zps_frame *frame, struct zps_error *error) ZPS_MUSTCHECK;
+/* The header alone, of a frame whose sender is still to be looked for. */
+zps_err_t zps_wire_header(const void *buf, size_t len, struct zps_frame_header *header,
+                          struct zps_error *error) ZPS_MUSTCHECK;
 /* Only patches header fields of an encoded frame: the link fills seq and credits when the frame really leaves. */
 void zps_wire_stamp(void *buf, uint32_t seq, uint16_t credits);
 const char *zps_frame_type_name(uint8_t type);
 
 /* A message: the unit that leaves for one peer at a time, either one frame as it is or several frames, each after
- * its length. */
+ * its length; then the MAC. */
 struct zps_wire_message {
-  uint8_t bytes[ZPS_WIRE_FRAME_MAX];
+  uint8_t bytes[ZPS_WIRE_MESSAGE_MAX];
   uint8_t *first; /* frame */
   size_t len;
   unsigned n_frames;
@@ -153,8 +158,8 @@ void zps_wire_message_clear(struct zps_wire_message *message);
 /* Appends a copy of an encoded frame, and returns it, for zps_wire_stamp(). NULL: it does not fit beside those there.
  */
 void *zps_wire_message_add(struct zps_wire_message *message, const void *frame, size_t len);
-/* The bytes to send of a message with frames. */
-const void *zps_wire_message_bytes(struct zps_wire_message *message, size_t *len_p);
+/* The bytes to send of a message with frames, but for the MAC, for which there is room behind them. */
+void *zps_wire_message_bytes(struct zps_wire_message *message, size_t *len_p);
 
 /* The frames of a message that came. */
 struct zps_wire_frames {
@@ -162,6 +167,7 @@ struct zps_wire_frames {
   bool several, ended;
 };
 
+/* `len` counts the MAC, which is not looked at. */
 void zps_wire_frames_begin(struct zps_wire_frames *frames, const void *message, size_t len);
 /* The next frame, not yet looked at; NULL: there is no more. ZPS_ERR_PROTOCOL: the rest cannot be taken apart. */
 zps_err_t zps_wire_frames_next(struct zps_wire_frames *frames, const void **frame_p, size_t *len_p,

@@ -11,7 +11,7 @@ void zps_wire_message_clear(struct zps_wire_message *message) {
 }
 
 void *zps_wire_message_add(struct zps_wire_message *message, const void *frame, size_t len) {
-  if (message->len + zps_varint_bytes(len) + len > sizeof message->bytes) return NULL;
+  if (message->len + zps_varint_bytes(len) + len > ZPS_WIRE_FRAME_MAX) return NULL;
   uint8_t *const at = zps_varint_put(message->bytes + message->len, len);
   memcpy(at, frame, len);
   if (message->n_frames++ == 0) message->first = at;
@@ -19,14 +19,15 @@ void *zps_wire_message_add(struct zps_wire_message *message, const void *frame, 
   return at;
 }
 
-const void *zps_wire_message_bytes(struct zps_wire_message *message, size_t *len_p) {
+void *zps_wire_message_bytes(struct zps_wire_message *message, size_t *len_p) {
   message->bytes[0] = SEVERAL;
-  const uint8_t *const start = message->n_frames == 1 ? message->first : message->bytes;
+  uint8_t *const start = message->n_frames == 1 ? message->first : message->bytes;
   *len_p = (size_t)(message->bytes + message->len - start);
   return start;
 }
 
 void zps_wire_frames_begin(struct zps_wire_frames *frames, const void *message, size_t len) {
+  len = len > ZPS_WIRE_MAC_BYTES ? len - ZPS_WIRE_MAC_BYTES : 0;
   frames->start = frames->at = message;
   frames->end = frames->at + len;
   frames->several = len > 1 && frames->at[0] == SEVERAL;

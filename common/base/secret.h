@@ -9,4 +9,9 @@
 /* Never 0. ZPS_ERR_UNSUPPORTED, with errno set: this kernel has no such generator. */
 zps_err_t zps_secret_make(uint64_t *secret_p) ZPS_MUSTCHECK;
 
+/* Of a job: its servers and ranks know it, and nobody else. */
+struct zps_secret {
+  uint8_t bytes[16];
+};
+
 #endif

@@ -12,6 +12,7 @@
 #include "proto/wire.h"
 
 struct zps_engine;
+struct zps_link;
 
 /* A request to the engine thread, embedded in the caller's object: no allocation, no limit, in the order posted. It is
  * the engine's from the post until it runs, and may then be freed or posted again, also by its own run(). */
@@ -22,7 +23,11 @@ struct zps_command {
 
 struct zps_engine_handler {
   void *ctx;
-  /* A frame that decoded cleanly. Malformed ones are logged (rate-limited), counted and dropped by the engine. */
+  /* The link that a frame's header names, or NULL, for which the handler has the words: messages of no link are
+   * dropped. It decides nothing yet, since anybody can write a header. */
+  struct zps_link *(*find_link)(void *ctx, const struct zps_frame_header *header);
+  /* A frame of a message that its link vouches for, and that decoded cleanly. Malformed ones are logged (rate-limited),
+   * counted and dropped by the engine. */
   void (*on_frame)(void *ctx, const struct zps_frame *frame);
   void (*on_peer_error)(void *ctx, struct zps_net_peer *peer, zps_err_t code, const char *text);
   /* After each batch of events and when the time last returned has come: flush links, check deadlines. Returns the next
@@ -69,5 +74,6 @@ struct zps_net *zps_engine_net(struct zps_engine *engine); /* zps_net_info() of 
 struct zps_slab *zps_engine_slab(struct zps_engine *engine);
 struct zps_bulk *zps_engine_bulk(struct zps_engine *engine);
 uint64_t zps_engine_malformed(const struct zps_engine *engine); /* frames dropped because they did not decode */
+uint64_t zps_engine_forged(const struct zps_engine *engine);    /* messages dropped that their link did not send */
 
 #endif

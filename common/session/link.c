@@ -6,6 +6,7 @@
 #define ZPS_LOG_COMPONENT "link"
 #include "common/base/clock.h"
 #include "common/base/log.h"
+#include "common/session/mac.h"
 
 enum {
   RECEIVES = ZPS_LINK_CREDITS + 1, /* the last one is for CREDIT frames alone, so that two full ends cannot lock up */
@@ -43,24 +44,28 @@ struct zps_link {
   struct zps_bulk_peer *bulk; /* told of the answers */
   struct waiting *queue, **queue_tail;
   unsigned n_queue;
+  struct zps_mac_key tx_key, rx_key;
+  uint32_t message_seq;            /* of its first frame */
   struct zps_wire_message message; /* frames that leave together, at the end of a turn or when no more fit */
 };
 
-zps_err_t zps_link_create(struct zps_net *net, struct zps_net_peer *peer, uint64_t job, uint32_t epoch, uint32_t self,
-                          uint32_t tag, struct zps_link **link_p) {
+zps_err_t zps_link_create(struct zps_net *net, struct zps_net_peer *peer, const struct zps_link_ends *ends,
+                          struct zps_link **link_p) {
   struct zps_link *link = calloc(1, sizeof *link);
   if (!link) return ZPS_ERR_NOMEM;
-  const zps_err_t code = zps_net_reserve(net, RECEIVES);
+  zps_err_t code = zps_mac_key_derive(ends->secret, ends->job, ends->self, ends->other, &link->tx_key);
+  if (code == ZPS_OK) code = zps_mac_key_derive(ends->secret, ends->job, ends->other, ends->self, &link->rx_key);
+  if (code == ZPS_OK) code = zps_net_reserve(net, RECEIVES);
   if (code != ZPS_OK) {
     free(link);
     return code;
   }
   link->net = net;
   link->peer = peer;
-  link->job = job;
-  link->epoch = epoch;
-  link->self = self;
-  link->tag = tag;
+  link->job = ends->job;
+  link->epoch = ends->epoch;
+  link->self = ends->self;
+  link->tag = ends->tag;
   link->tx_credits = RECEIVES;
   link->queue_tail = &link->queue;
   zps_wire_message_clear(&link->message);
@@ -79,8 +84,10 @@ void zps_link_destroy(struct zps_link *link) {
   free(link);
 }
 
-static zps_err_t send(struct zps_link *link, const void *data, size_t len) {
-  const zps_err_t code = zps_net_send(link->peer, data, len);
+/* Behind the `len` bytes there is room for the MAC. `seq` is that of the first frame. */
+static zps_err_t send(struct zps_link *link, void *data, size_t len, uint32_t seq) {
+  zps_mac_make(&link->tx_key, data, len, seq, (uint8_t *)data + len);
+  const zps_err_t code = zps_net_send(link->peer, data, len + ZPS_WIRE_MAC_BYTES);
   if (code == ZPS_ERR_PEER_LOST) link->lost = true;
   return code;
 }
@@ -89,12 +96,13 @@ static zps_err_t send(struct zps_link *link, const void *data, size_t len) {
 static zps_err_t flush(struct zps_link *link) {
   if (link->message.n_frames == 0) return ZPS_OK;
   size_t len;
-  const void *const bytes = zps_wire_message_bytes(&link->message, &len);
-  const zps_err_t code = send(link, bytes, len);
+  void *const bytes = zps_wire_message_bytes(&link->message, &len);
+  const zps_err_t code = send(link, bytes, len, link->message_seq);
   if (code == ZPS_OK) zps_wire_message_clear(&link->message);
   return code;
 }
 
+/* `data` has room for a MAC behind its `len` bytes. */
 static zps_err_t transmit(struct zps_link *link, void *data, size_t len, unsigned credits) {
   zps_err_t code = ZPS_OK;
   void *frame = zps_wire_message_add(&link->message, data, len);
@@ -104,7 +112,8 @@ static zps_err_t transmit(struct zps_link *link, void *data, size_t len, unsigne
     frame = zps_wire_message_add(&link->message, data, len);
   }
   zps_wire_stamp(frame ? frame : data, link->tx_seq, (uint16_t)credits);
-  if (!frame) code = send(link, data, len); /* as large as a message can be */
+  if (frame && link->message.n_frames == 1) link->message_seq = link->tx_seq;
+  if (!frame) code = send(link, data, len, link->tx_seq); /* as large as a message can be */
   if (code != ZPS_OK) return code;
   link->tx_seq++;
   link->tx_credits--;
@@ -115,7 +124,7 @@ static zps_err_t transmit(struct zps_link *link, void *data, size_t len, unsigne
 
 static zps_err_t enqueue(struct zps_link *link, const void *data, size_t len) {
   if (link->n_queue >= ZPS_LINK_QUEUE_MAX) return ZPS_ERR_AGAIN;
-  struct waiting *waiting = malloc(sizeof *waiting + len);
+  struct waiting *waiting = malloc(sizeof *waiting + len + ZPS_WIRE_MAC_BYTES);
   if (!waiting) return ZPS_ERR_NOMEM;
   waiting->next = NULL;
   waiting->len = len;
@@ -136,12 +145,12 @@ static void header_fill(const struct zps_link *link, bool introduced, struct zps
 }
 
 zps_err_t zps_link_send(struct zps_link *link, struct zps_frame *frame) {
-  uint8_t data[ZPS_WIRE_FRAME_MAX];
+  uint8_t data[ZPS_WIRE_MESSAGE_MAX];
   size_t len;
   if (link->lost) return ZPS_ERR_PEER_LOST;
   link->n_questions = 0;
   header_fill(link, link->introduced, &frame->header);
-  zps_err_t code = zps_wire_encode(frame, data, sizeof data, &len);
+  zps_err_t code = zps_wire_encode(frame, data, ZPS_WIRE_FRAME_MAX, &len);
   if (code != ZPS_OK) return code;
   frame->len_bytes = (uint32_t)len;
   code = link->queue || link->tx_credits <= 1 ? ZPS_ERR_AGAIN : transmit(link, data, len, link->rx_due);
@@ -155,6 +164,16 @@ static void note_answer(struct zps_link *link, const struct zps_frame_header *he
   if (link->ahead == 0) return;
   link->ahead -= header->credits < link->ahead ? header->credits : link->ahead;
   if (link->ahead == 0) zps_bulk_peer_trip(link->bulk, zps_clock_ns() - link->asked_ns);
+}
+
+/* A gap is the other end's affair and is told by zps_link_received(); what lies behind has come before. */
+bool zps_link_vouches(const struct zps_link *link, const struct zps_frame_header *first, const void *message,
+                      size_t len) {
+  if (len <= ZPS_WIRE_MAC_BYTES) return false;
+  const uint32_t ahead = first->is_short ? (uint8_t)(first->seq - link->rx_seq) : first->seq - link->rx_seq;
+  if (ahead > UINT32_MAX / 2) return false;
+  len -= ZPS_WIRE_MAC_BYTES;
+  return zps_mac_is_right(&link->rx_key, message, len, link->rx_seq + ahead, (const uint8_t *)message + len);
 }
 
 zps_err_t zps_link_received(struct zps_link *link, const struct zps_frame_header *header, struct zps_error *error) {
@@ -198,11 +217,12 @@ zps_err_t zps_link_received(struct zps_link *link, const struct zps_frame_header
 
 static bool send_credits(struct zps_link *link, unsigned credits) {
   struct zps_frame frame = {.header.type = ZPS_FRAME_CREDIT};
-  uint8_t data[ZPS_WIRE_FRAME_MAX];
+  uint8_t data[ZPS_WIRE_MESSAGE_MAX];
   size_t len;
   header_fill(link, link->tx_seq > 0, &frame.header); /* it overtakes the frames that wait, also one with a long
                                                        * header */
-  return zps_wire_encode(&frame, data, sizeof data, &len) == ZPS_OK && transmit(link, data, len, credits) == ZPS_OK;
+  return zps_wire_encode(&frame, data, ZPS_WIRE_FRAME_MAX, &len) == ZPS_OK &&
+         transmit(link, data, len, credits) == ZPS_OK;
 }
 
 static void ask(struct zps_link *link) {

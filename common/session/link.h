@@ -9,12 +9,16 @@
  * The first frame of each end has a long header, which says under which tag the other end shall send: from then on
  * headers are short.
  *
+ * Each message ends in a MAC under a key of this link and direction (mac.h): what a stranger sends is not of it, and
+ * changes nothing here.
+ *
  * A CREDIT frame that returns no credits asks for one that does, at once. So a link measures its path before it is
  * used, and finds out whether the peer is there.
  */
 #ifndef ZPS_SESSION_LINK_H
 #define ZPS_SESSION_LINK_H
 
+#include "common/base/secret.h"
 #include "common/net/bulk.h"
 #include "proto/wire.h"
 
@@ -26,14 +30,26 @@
 
 struct zps_link;
 
-/* `peer` is borrowed until zps_link_destroy(). `job`, `epoch` and `self` (rank or server index | ZPS_WIRE_SRC_SERVER)
- * go into long headers; short ones from the peer will carry `tag`. Reserves the receives this link needs. */
-zps_err_t zps_link_create(struct zps_net *net, struct zps_net_peer *peer, uint64_t job, uint32_t epoch, uint32_t self,
-                          uint32_t tag, struct zps_link **link_p) ZPS_MUSTCHECK;
+struct zps_link_ends {
+  uint64_t job;
+  uint32_t epoch;
+  uint32_t self, other;            /* rank, or server index | ZPS_WIRE_SRC_SERVER */
+  uint32_t tag;                    /* that short headers from the other end will carry */
+  const struct zps_secret *secret; /* of the job; borrowed during zps_link_create() */
+};
+
+/* `peer` is borrowed until zps_link_destroy(). Reserves the receives this link needs. */
+zps_err_t zps_link_create(struct zps_net *net, struct zps_net_peer *peer, const struct zps_link_ends *ends,
+                          struct zps_link **link_p) ZPS_MUSTCHECK;
 void zps_link_destroy(struct zps_link *link);
 /* Encodes and queues `frame`, to leave with the next zps_link_progress(), or before where many are sent; its header is
  * filled in by the link except for `type`, and its length. */
 zps_err_t zps_link_send(struct zps_link *link, struct zps_frame *frame) ZPS_MUSTCHECK;
+/* Whether a message is the other end's, and has not come before. `len` counts the MAC, `first` is the header of its
+ * first frame, by which this link was found. Nothing may come of one that is not: whoever reaches the fabric can send
+ * it. */
+bool zps_link_vouches(const struct zps_link *link, const struct zps_frame_header *first, const void *message,
+                      size_t len) ZPS_MUSTCHECK;
 /* Accounts for a frame that arrived from this peer (found by the header's tag or its job and src): sequence, credits.
  * ZPS_ERR_PROTOCOL for a gap or a credit overrun, ZPS_ERR_STALE for another epoch. */
 zps_err_t zps_link_received(struct zps_link *link, const struct zps_frame_header *header,

@@ -28,6 +28,7 @@ static zps_json *join_result(const struct zps_action *action) {
   struct zps_join join = {
       .job_id = job->job_id,
       .seed = job->seed,
+      .link_secret = job->secret,
       .epoch = job->epoch,
       .n_servers = job->n_servers,
       .heartbeat = {.heartbeat_ms = coordinator->config.heartbeat_ms, .dead_ms = coordinator->config.dead_ms},

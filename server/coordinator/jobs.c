@@ -36,6 +36,15 @@ static uint64_t new_job_id(struct zps_members *members) {
   return job_id;
 }
 
+static struct zps_secret new_secret(struct zps_members *members) {
+  struct zps_secret secret;
+  for (size_t at = 0; at < sizeof secret.bytes; at += sizeof(uint64_t)) {
+    const uint64_t word = members->config.random(members->config.ctx);
+    memcpy(secret.bytes + at, &word, sizeof word);
+  }
+  return secret;
+}
+
 zps_err_t zps_members_job_create(struct zps_members *members, const struct zps_join_spec *spec, uint64_t now_ns,
                                  struct zps_member_job **job_p, struct zps_error *error) {
   if (members->n_jobs >= members->config.max_jobs)
@@ -53,6 +62,7 @@ zps_err_t zps_members_job_create(struct zps_members *members, const struct zps_j
   job->started_ns = now_ns;
   job->seed = members->config.random(members->config.ctx);
   job->job_id = new_job_id(members);
+  job->secret = new_secret(members);
   struct zps_member_job **link = &members->jobs;
   while (*link) link = &(*link)->next;
   *link = job;
@@ -208,6 +218,7 @@ void zps_members_job_place_anew(struct zps_members *members, struct zps_member_j
   job->servers = NULL;
   job->n_servers = job->n_pending = 0;
   job->job_id = new_job_id(members);
+  job->secret = new_secret(members);
   job_set_state(job, ZPS_JOB_JOINING);
   zps_members_job_try_open(members, job);
 }

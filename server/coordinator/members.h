@@ -162,7 +162,8 @@ struct zps_member_job {
   enum zps_job_state state;
   char name[ZPS_NAME_MAX + 1];
   uint64_t job_id, seed;
-  uint32_t epoch; /* from OPENING on */
+  struct zps_secret secret; /* of its links */
+  uint32_t epoch;           /* from OPENING on */
   uint32_t world;
   struct zps_member_rank **ranks;     /* world of them; NULL: not there yet */
   uint32_t n_joined, n_left, n_lost;  /* n_joined: JOINING or IN */
@@ -241,7 +242,7 @@ struct zps_members_config {
   void *ctx;
   /* Must not call into this module. An action that it cannot deliver it reports later, as a lost client. */
   void (*act)(void *ctx, const struct zps_action *action);
-  /* Job ids and seeds. */
+  /* Job ids, seeds and the secrets of links: never 0, and never to be guessed. */
   uint64_t (*random)(void *ctx);
   /* Makes durable what must be known after a new start (notes.h), ahead of the actions that follow from it; NULL:
    * nothing need be. Must not call into this module. */

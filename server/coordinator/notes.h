@@ -49,6 +49,7 @@ zps_err_t zps_members_restore_server_gone(struct zps_members *members, uint32_t 
 struct zps_job_image {
   const char *name;
   uint64_t job_id, seed;
+  const struct zps_secret *secret; /* NULL: it has none yet */
   uint32_t epoch, world, next_tensor;
   struct zps_generation generation;
   const uint32_t *servers; /* n_servers of them: their indices; one that is not there any more: lost */

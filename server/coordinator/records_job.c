@@ -78,6 +78,7 @@ zps_json *zps_record_job_write(const struct zps_member_note *note) {
   for (uint32_t r = 0; r < job->world; r++) ranks = zps_json_append(ranks, rank_object(job->ranks[r]));
   zps_json *record = zps_json_set_str(zps_control_job_id_write(job->job_id), "name", job->name);
   record = zps_json_set_hex(record, "seed", job->seed);
+  record = zps_control_link_secret_write(record, &job->secret);
   record = zps_json_set_u64(record, "epoch", job->epoch);
   record = zps_control_generation_write(record, &job->generation, 0, job->world);
   record = zps_json_set_u64(record, "next_tensor", job->next_tensor);
@@ -98,11 +99,16 @@ static zps_err_t rank_read(const zps_json *object, struct zps_member_rank *rank,
 zps_err_t zps_record_job_read(struct zps_members *members, const zps_json *record, uint64_t now_ns,
                               struct zps_error *error) {
   struct zps_job_image image = {.name = ""};
+  struct zps_secret secret;
   const zps_json *from = NULL;
   uint32_t *servers = NULL, *leaving = NULL, *since = NULL;
   zps_err_t err = zps_control_job_id_read(record, &image.job_id, error);
   if (!err) err = zps_control_get_name(record, "name", 1, ZPS_NAME_MAX, &image.name, error);
   if (!err) err = zps_json_get_hex(record, "seed", &image.seed, error);
+  if (!err && zps_json_get(record, "link_secret")) { /* none in records of before protocol 5, whose links are gone */
+    err = zps_control_link_secret_read(record, &secret, error);
+    image.secret = &secret;
+  }
   if (!err) err = zps_control_get_u32(record, "epoch", 0, UINT32_MAX, &image.epoch, error);
   if (!err) err = zps_control_get_u32(record, "next_tensor", 0, UINT32_MAX, &image.next_tensor, error);
   if (!err) err = zps_json_get_array(record, "ranks", &from, error);

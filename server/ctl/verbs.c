@@ -176,6 +176,7 @@ static const struct {
     {NULL, NULL, "msg_bytes_received", "bytes of messages that it received"},
     {NULL, NULL, "again", "times that the fabric had no room and was asked again"},
     {NULL, NULL, "malformed", "frames that were refused"},
+    {NULL, NULL, "forged", "messages passed over, which no process of their job had sent"},
     {"stats", "tensors", "rounds", "rounds that ended well, on the rank that has done most"},
     {"stats", "ranks", "state", "in; left: in peace; lost"},
     {"stats", NULL, "scheme", "that its last round ran under"},

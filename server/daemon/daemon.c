@@ -223,7 +223,7 @@ static zps_err_t start_shard(struct daemon *daemon, struct zps_error *error) {
               .subnet = options->fabric_subnet,
               .port_low = (uint16_t)options->fabric_port_low,
               .port_high = (uint16_t)options->fabric_port_high,
-              .max_msg = ZPS_WIRE_FRAME_MAX,
+              .max_msg = ZPS_WIRE_MESSAGE_MAX,
               .n_recv = RECEIVES,
               .spin_us = (unsigned)options->fabric_spin_us,
               .connect_timeout_ms = (unsigned)options->fabric_connect_timeout_ms,

@@ -20,7 +20,7 @@ static void list_providers(const struct zps_options *options) {
   const struct zps_net_config config = {.provider = options->fabric_provider,
                                         .interface = options->fabric_interface,
                                         .subnet = options->fabric_subnet,
-                                        .max_msg = ZPS_WIRE_FRAME_MAX};
+                                        .max_msg = ZPS_WIRE_MESSAGE_MAX};
   zps_net_list(&config, print_line, NULL);
 }
 

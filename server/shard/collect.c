@@ -221,6 +221,11 @@ static struct zps_member *find_member(const struct zps_shard *shard, const struc
   return NULL;
 }
 
+struct zps_link *zps_collect_link(struct zps_shard *shard, const struct zps_frame_header *header) {
+  const struct zps_member *member = find_member(shard, header);
+  return member && !member->is_failing ? member->link : NULL;
+}
+
 void zps_collect_frame(struct zps_shard *shard, const struct zps_frame *frame) {
   const struct zps_frame_header *header = &frame->header;
   struct zps_member *member = find_member(shard, header);

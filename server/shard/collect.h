@@ -4,8 +4,12 @@
 
 #include "proto/wire.h"
 
+struct zps_link;
 struct zps_shard;
 
+/* The link of the sender that the header names; NULL: none of ours. */
+struct zps_link *zps_collect_link(struct zps_shard *shard, const struct zps_frame_header *header);
+/* That the link vouches for. */
 void zps_collect_frame(struct zps_shard *shard, const struct zps_frame *frame);
 
 #endif

@@ -80,6 +80,7 @@ zps_err_t zps_job_open(struct zps_shard *shard, const struct zps_job_spec *spec,
   job->shard = shard;
   job->id = spec->job_id;
   job->seed = spec->seed;
+  job->secret = spec->secret;
   job->epoch = spec->epoch;
   job->server = spec->server;
   job->n_servers = spec->n_servers;

@@ -2,6 +2,7 @@
 #ifndef ZPS_SERVER_SHARD_JOB_H
 #define ZPS_SERVER_SHARD_JOB_H
 
+#include "common/base/secret.h"
 #include "proto/control_map.h"
 #include "server/shard/holdback.h"
 #include "server/shard/member.h"
@@ -15,6 +16,7 @@ struct zps_job {
   struct zps_shard *shard;
   struct zps_job *next;
   uint64_t id, seed;
+  struct zps_secret secret; /* of its links */
   uint32_t epoch, server, world;
   uint32_t n_servers; /* of the job; 0: not told */
   bool *servers_lost; /* by position; NULL: none is */

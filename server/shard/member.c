@@ -17,8 +17,14 @@ zps_err_t zps_member_connect(struct zps_member *member, const struct zps_member_
   member->has_tag = code == ZPS_OK;
   if (code == ZPS_OK) code = zps_bulk_peer_add(shard->bulk, member->peer, &member->bulk);
   if (code == ZPS_OK)
-    code = zps_link_create(shard->net, member->peer, job->id, job->epoch, job->server | ZPS_WIRE_SRC_SERVER,
-                           member->tag, &member->link);
+    code = zps_link_create(shard->net, member->peer,
+                           &(struct zps_link_ends){.job = job->id,
+                                                   .epoch = job->epoch,
+                                                   .self = job->server | ZPS_WIRE_SRC_SERVER,
+                                                   .other = member->rank,
+                                                   .tag = member->tag,
+                                                   .secret = &job->secret},
+                           &member->link);
   if (code != ZPS_OK)
     return zps_fail(error, code, "job %s: cannot open the link to rank %u: %s", job->name, member->rank,
                     zps_err_str(code));

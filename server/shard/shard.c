@@ -19,6 +19,10 @@
 
 /* ---- the engine's handler ---- */
 
+static struct zps_link *find_link(void *ctx, const struct zps_frame_header *header) {
+  return zps_collect_link(ctx, header);
+}
+
 static void on_frame(void *ctx, const struct zps_frame *frame) {
   zps_collect_frame(ctx, frame);
 }
@@ -289,6 +293,7 @@ static void run_stats(struct zps_command *command, void *ctx) {
   struct zps_shard *shard = ctx;
   call->totals = (struct zps_shard_totals){.net = *zps_net_counters(shard->net),
                                            .malformed = zps_engine_malformed(shard->engine),
+                                           .forged = zps_engine_forged(shard->engine),
                                            .rounds_in_flight = shard->rounds_in_flight};
   zps_slab_stats(shard->slab, &call->totals.slab);
   for (struct zps_job *job = shard->jobs; job; job = job->next) {
@@ -377,9 +382,9 @@ zps_err_t zps_shard_create(const struct zps_shard_config *config, struct zps_sha
                                      .bulk.budget_bytes = config->read_budget_bytes,
                                      .memory_limit_bytes = config->memory_limit_bytes,
                                      .memory_cache_bytes = config->memory_limit_bytes / 2};
-  engine.net.max_msg = ZPS_WIRE_FRAME_MAX;
+  engine.net.max_msg = ZPS_WIRE_MESSAGE_MAX;
   const struct zps_engine_handler handler = {
-      .ctx = shard, .on_frame = on_frame, .on_peer_error = on_peer_error, .on_tick = on_tick};
+      .ctx = shard, .find_link = find_link, .on_frame = on_frame, .on_peer_error = on_peer_error, .on_tick = on_tick};
   code = zps_engine_create(&engine, &handler, &shard->engine, error);
   if (code != ZPS_OK) goto err_free;
   shard->net = zps_engine_net(shard->engine);

@@ -22,7 +22,7 @@ zps_err_t zps_plane_open(const struct zps_worker_options *options, const struct 
               .subnet = options->subnet,
               .fault = options->fault,
               .device_memory = options->device >= 0,
-              .max_msg = ZPS_WIRE_FRAME_MAX,
+              .max_msg = ZPS_WIRE_MESSAGE_MAX,
               .n_recv = 8,
               /* A core to spin on, beside the trainer's: never where ranks share cores. */
               .spin_us = zps_machine_cores_each(options->local_world) >= 4 ? 20 : 0,
@@ -64,7 +64,15 @@ zps_err_t zps_plane_remote_connect(struct zps_plane *plane, struct zps_remote *r
   if (err != ZPS_OK) return err;
   err = zps_bulk_peer_add(zps_engine_bulk(plane->engine), remote->peer, &remote->bulk);
   if (err == ZPS_OK)
-    err = zps_link_create(net, remote->peer, plane->job_id, plane->epoch, plane->rank, remote->tag, &remote->link);
+    err = zps_link_create(
+        net, remote->peer,
+        &(struct zps_link_ends){.job = plane->job_id,
+                                .epoch = plane->epoch,
+                                .self = plane->rank,
+                                .other = remote->is_rank ? remote->index : remote->index | ZPS_WIRE_SRC_SERVER,
+                                .tag = remote->tag,
+                                .secret = &plane->secret},
+        &remote->link);
   if (err != ZPS_OK) return zps_fail(error, err, "%s", zps_err_str(err));
   if (!remote->is_rank) zps_link_measure(remote->link, remote->bulk, true); /* servers are there before ranks are */
   return ZPS_OK;
@@ -75,6 +83,7 @@ static void connect_run(struct zps_command *command, void *handler_ctx) {
   struct zps_plane *plane = handler_ctx;
   const struct zps_join *join = connect->join;
   plane->job_id = join->job_id;
+  plane->secret = join->link_secret;
   plane->epoch = join->epoch;
   plane->rank = connect->rank;
   plane->servers = calloc(join->n_servers, sizeof *plane->servers);

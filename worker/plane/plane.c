@@ -76,18 +76,21 @@ static bool may_send(const struct zps_remote *sender, enum zps_frame_type type) 
   return type == ZPS_FRAME_RESULT || type == ZPS_FRAME_TAKEN || type == ZPS_FRAME_FOUND || type == ZPS_FRAME_MISSED;
 }
 
+static struct zps_link *find_link(void *ctx, const struct zps_frame_header *header) {
+  const struct zps_remote *sender = find_sender(ctx, header);
+  if (sender) return sender->lost ? NULL : sender->link;
+  zps_log_warn_limited("dropped a %s frame of job 0x%016" PRIx64 " from 0x%" PRIx32 ", tag %" PRIu32
+                       ": no server or rank of ours",
+                       zps_frame_type_name(header->type), header->job, header->src, header->tag);
+  return NULL;
+}
+
 static void on_frame(void *ctx, const struct zps_frame *frame) {
   struct zps_plane *plane = ctx;
   const struct zps_frame_header *header = &frame->header;
   struct zps_remote *sender = find_sender(plane, header);
-  if (!sender) {
-    zps_log_warn_limited("dropped a %s frame of job 0x%016" PRIx64 " from 0x%" PRIx32 ", tag %" PRIu32
-                         ": no server or rank of ours",
-                         zps_frame_type_name(header->type), header->job, header->src, header->tag);
-    return;
-  }
   struct zps_error error;
-  if (sender->lost || !sender->link) return;
+  if (!sender || sender->lost || !sender->link) return;
   zps_plane_watch_heard(sender);
   const zps_err_t err = zps_link_received(sender->link, header, &error);
   if (err == ZPS_ERR_STALE) {
@@ -124,5 +127,5 @@ static uint64_t on_tick(void *ctx, uint64_t now_ns) {
 
 struct zps_engine_handler zps_plane_engine_handler(struct zps_plane *plane) {
   return (struct zps_engine_handler){
-      .ctx = plane, .on_frame = on_frame, .on_peer_error = on_peer_error, .on_tick = on_tick};
+      .ctx = plane, .find_link = find_link, .on_frame = on_frame, .on_peer_error = on_peer_error, .on_tick = on_tick};
 }

@@ -68,6 +68,7 @@ struct zps_plane {
   struct zps_workpool *scan_pool; /* one thread, which spreads a scan over `pool` */
   struct zps_plane_memory memory;
   uint64_t job_id;
+  struct zps_secret secret; /* of its links */
   uint32_t rank, n_servers;
   struct zps_remote *servers;
   struct zps_remote *ranks; /* world of them; NULL until they are linked. Our own has no peer */

@@ -44,7 +44,7 @@ static void test_refuses_another_protocol(void **state) {
   (void)state;
   expect_refusal_text(HELLO("5"), "\"code\":-9", "the coordinator (zenps ");
   expect_refusal_text(HELLO("5"), "\"name\":\"ERR_VERSION\"",
-                      "speaks protocol version 4, but the worker at 127.0.0.1:");
+                      "speaks protocol version 5, but the worker at 127.0.0.1:");
   expect_refusal_text(HELLO("5"), "\"id\":\"h\"", "(zenps 9.9) speaks version 5");
 }
 
@@ -220,7 +220,7 @@ static void test_split_and_joined_lines(void **state) {
   SPIN_UNTIL(&world, world.server.n_message == 2);
   shutdown(fd, SHUT_WR);
   rpc_raw_read_to_end(&world, fd, answer, sizeof answer);
-  assert_non_null(strstr(answer, "\"protocol\":4"));
+  assert_non_null(strstr(answer, "\"protocol\":5"));
   assert_non_null(strstr(answer, "\"features\":[]"));
   assert_non_null(strstr(answer, "\"id\":7,\"result\":{\"y\":10}}\n"));
   assert_non_null(strstr(answer, "\"id\":null,\"result\":{\"y\":0}}\n"));
@@ -361,7 +361,7 @@ static void test_connections_without_memory_are_refused_one_by_one(void **state)
 static int expect_warnings(void **state) {
   (void)state;
   logs_start();
-  logs_expect(ZPS_LOG_WARN, "speaks protocol version 4");
+  logs_expect(ZPS_LOG_WARN, "speaks protocol version 5");
   logs_expect(ZPS_LOG_WARN, "not JSON at byte");
   logs_allow(ZPS_LOG_WARN, "refused: user 65534 is neither user 0 nor root, whom the socket's mode lets in");
   logs_expect(ZPS_LOG_WARN, "speaks TLS, but without it is spoken here");

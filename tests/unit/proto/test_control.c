@@ -97,6 +97,7 @@ static void test_jobs(void **state) {
   made[n_made++] =
       zps_control_join_answer_write(&(struct zps_join){.job_id = JOB,
                                                        .seed = UINT64_MAX,
+                                                       .link_secret = {{1, 2, [15] = 0xff}},
                                                        .epoch = 9,
                                                        .n_servers = 2,
                                                        .heartbeat = {.heartbeat_ms = 1000, .dead_ms = 5000},
@@ -112,6 +113,7 @@ static void test_jobs(void **state) {
   made[n_made++] = zps_control_job_id_write(JOB);
   made[n_made++] = zps_control_job_open_write(&(struct zps_job_spec){.job_id = JOB,
                                                                      .seed = UINT64_MAX,
+                                                                     .secret = {{1, 2, [15] = 0xff}},
                                                                      .epoch = 9,
                                                                      .name = "train",
                                                                      .server = 1,
@@ -169,6 +171,7 @@ static void test_generations(void **state) {
   zps_json *const answer =
       zps_control_join_answer_write(&(struct zps_join){.job_id = JOB,
                                                        .seed = UINT64_MAX,
+                                                       .link_secret = {{1, 2, [15] = 0xff}},
                                                        .epoch = 9,
                                                        .n_servers = 2,
                                                        .heartbeat = {.heartbeat_ms = 1000, .dead_ms = 5000},

@@ -203,10 +203,12 @@ static void test_sentences(void **state) {
   } cases[] = {
       {"job.peers answer", "{\"ranks\": []}", "the coordinator names 0 ranks of a job of 2"},
       {"job.join answer",
-       "{\"job_id\": \"0x5\", \"seed\": \"0x5\", \"epoch\": 1, \"heartbeat_ms\": 1, \"dead_ms\": 2, \"servers\": []}",
+       "{\"job_id\": \"0x5\", \"seed\": \"0x5\", \"link_secret\": \"00112233445566778899aabbccddeeff\", \"epoch\": 1, "
+       "\"heartbeat_ms\": 1, \"dead_ms\": 2, \"servers\": []}",
        "the coordinator names 0 servers; 1 to 1024 can be"},
       {"job.open",
-       "{\"job_id\": \"0x5\", \"seed\": \"0x5\", \"name\": \"j\", \"world\": 2, \"epoch\": 1, \"servers\": 1, "
+       "{\"job_id\": \"0x5\", \"seed\": \"0x5\", \"link_secret\": \"00112233445566778899aabbccddeeff\", "
+       "\"name\": \"j\", \"world\": 2, \"epoch\": 1, \"servers\": 1, "
        "\"server\": 0, "
        "\"members\": []}",
        "job.open names 0 members, the world is 2"},

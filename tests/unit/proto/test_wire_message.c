@@ -25,15 +25,15 @@ static void add_done(uint64_t step) {
   zps_wire_stamp(at, (uint32_t)step, 1);
 }
 
-/* The frames of `bytes`, which are DONEs of successive steps from 7; -1 where it cannot be taken apart. The bytes are a
- * heap block of their own, so that tools see a read beyond their end. */
+/* The frames of `bytes`, to which a MAC is added, and which are DONEs of successive steps from 7; -1 where it cannot be
+ * taken apart. The bytes are a heap block of their own, so that tools see a read beyond their end. */
 static int count(const void *bytes, size_t len, struct zps_error *error) {
-  uint8_t *const copy = malloc(len + (len == 0));
+  uint8_t *const copy = calloc(1, len + ZPS_WIRE_MAC_BYTES);
   struct zps_wire_frames frames;
   int n = 0;
   assert_non_null(copy);
   if (len > 0) memcpy(copy, bytes, len);
-  zps_wire_frames_begin(&frames, copy, len);
+  zps_wire_frames_begin(&frames, copy, len + ZPS_WIRE_MAC_BYTES);
   for (;; n++) {
     const void *at;
     size_t frame_len;

@@ -163,7 +163,7 @@ static void test_bad_payloads(void **state) {
   wire_make_result();
   const size_t result = wire_encode();
   expect_refused(wire.buf, result + ZPS_WIRE_INLINE_MAX - 7, ZPS_ERR_PROTOCOL, "payload of 4097 bytes, at most 4096");
-  expect_refused(wire.buf, sizeof wire.buf, ZPS_ERR_PROTOCOL, "frame of 8193 bytes, at most 8192");
+  expect_refused(wire.buf, sizeof wire.buf, ZPS_ERR_PROTOCOL, "frame of 8185 bytes, at most 8184");
 }
 
 static void test_bad_aborts(void **state) {

@@ -40,12 +40,28 @@ static inline void on_frame(struct linked *linked, int i, const void *data, size
 
 static inline void on_message(struct end *end, const void *data, size_t len) {
   struct linked *linked = end->ctx;
+  const int i = end == &linked->ends[1];
   struct zps_wire_frames frames;
   const void *frame;
   size_t frame_len;
   zps_wire_frames_begin(&frames, data, len);
+  struct zps_wire_frames first = frames;
+  struct zps_frame_header header;
+  assert_int_equal(zps_wire_frames_next(&first, &frame, &frame_len, NULL), ZPS_OK);
+  assert_int_equal(zps_wire_header(frame, frame_len, &header, NULL), ZPS_OK);
+  assert_true(zps_link_vouches(linked->links[i], &header, data, len));
   while (zps_wire_frames_next(&frames, &frame, &frame_len, NULL) == ZPS_OK && frame)
-    on_frame(linked, end == &linked->ends[1], frame, frame_len);
+    on_frame(linked, i, frame, frame_len);
+}
+
+static inline struct zps_link_ends linked_ends(int i) {
+  static const struct zps_secret secret = {"a job's secret.."};
+  return (struct zps_link_ends){.job = JOB,
+                                .epoch = EPOCH,
+                                .self = (uint32_t)i,
+                                .other = (uint32_t)(1 - i),
+                                .tag = (uint32_t)(500 + i),
+                                .secret = &secret};
 }
 
 static inline void linked_open(struct linked *linked, const char *provider, const char *fault) {
@@ -54,9 +70,8 @@ static inline void linked_open(struct linked *linked, const char *provider, cons
   for (int i = 0; i < 2; i++) {
     linked->ends[i].on_message = on_message;
     linked->ends[i].ctx = linked;
-    assert_int_equal(zps_link_create(linked->ends[i].net, linked->ends[i].peer, JOB, EPOCH, (uint32_t)i,
-                                     (uint32_t)(500 + i), &linked->links[i]),
-                     ZPS_OK);
+    const struct zps_link_ends ends = linked_ends(i);
+    assert_int_equal(zps_link_create(linked->ends[i].net, linked->ends[i].peer, &ends, &linked->links[i]), ZPS_OK);
   }
 }
 

@@ -63,6 +63,11 @@ static void side_wait(struct side *side) {
   pthread_mutex_unlock(&side->lock);
 }
 
+static struct zps_link *find_link(void *ctx, const struct zps_frame_header *header) {
+  (void)header;
+  return ((struct side *)ctx)->link;
+}
+
 static void on_frame(void *ctx, const struct zps_frame *frame) {
   struct side *side = ctx;
   struct zps_error error;
@@ -106,12 +111,12 @@ static zps_err_t side_open(struct side *side, uint32_t index, const char *provid
                         .changed = PTHREAD_COND_INITIALIZER};
   const struct zps_engine_config config = {
       .name = "test",
-      .net = {.provider = provider, .max_msg = ZPS_WIRE_FRAME_MAX, .n_recv = 4, .fault = fault},
+      .net = {.provider = provider, .max_msg = ZPS_WIRE_MESSAGE_MAX, .n_recv = 4, .fault = fault},
       .bulk = {.piece_bytes = 1024},
       .memory_limit_bytes = 64 << 20,
       .memory_cache_bytes = 1 << 20};
   const struct zps_engine_handler handler = {
-      .ctx = side, .on_frame = on_frame, .on_peer_error = on_peer_error, .on_tick = on_tick};
+      .ctx = side, .find_link = find_link, .on_frame = on_frame, .on_peer_error = on_peer_error, .on_tick = on_tick};
   struct zps_error error;
   return zps_engine_create(&config, &handler, &side->engine, &error);
 }
@@ -129,7 +134,10 @@ static void run_connect(struct zps_command *command, void *handler_ctx) {
   struct zps_error error;
   assert_int_equal(zps_net_peer_add(net, info->addr, info->addr_len, side, &side->peer, &error), ZPS_OK);
   assert_int_equal(zps_bulk_peer_add(zps_engine_bulk(side->engine), side->peer, &side->bulk_peer), ZPS_OK);
-  assert_int_equal(zps_link_create(net, side->peer, JOB, 1, side->index, side->index, &side->link), ZPS_OK);
+  static const struct zps_secret secret = {"a job's secret.."};
+  const struct zps_link_ends ends = {
+      .job = JOB, .epoch = 1, .self = side->index, .other = side->other->index, .tag = side->index, .secret = &secret};
+  assert_int_equal(zps_link_create(net, side->peer, &ends, &side->link), ZPS_OK);
   assert_int_equal(zps_slab_get(zps_engine_slab(side->engine), PAYLOAD, &side->buf), ZPS_OK);
   memset(side->buf.data, (int)side->index + 1, PAYLOAD);
 }
@@ -458,7 +466,7 @@ static void run_send_garbage(struct zps_command *command, void *handler_ctx) {
 static void log_count(void *ctx, enum zps_log_level level, const char *component, const char *text) {
   (void)level;
   (void)component;
-  if (strstr(text, "dropped a frame of 7 bytes")) atomic_fetch_add((atomic_uint *)ctx, 1);
+  if (strstr(text, "dropped a message of 7 bytes")) atomic_fetch_add((atomic_uint *)ctx, 1);
 }
 
 static void test_malformed_frames_are_counted(void **state) {

@@ -45,7 +45,7 @@ static void test_frames_of_a_turn_leave_together(void **state) {
   assert_int_equal(counters->msgs_sent, 0);
   while (turn(&linked) > 0) continue;
   assert_int_equal(counters->msgs_sent, 1);
-  assert_int_equal(counters->msg_bytes_sent, 1 + 20 * (1 + ZPS_WIRE_LONG_BYTES + 2));
+  assert_int_equal(counters->msg_bytes_sent, 1 + 20 * (1 + ZPS_WIRE_LONG_BYTES + 2) + ZPS_WIRE_MAC_BYTES);
   assert_int_equal(linked.n_done[1], 20);
   struct zps_frame frame = {.header.type = ZPS_FRAME_PUSH, .u.round = {.n_slices = 1}};
   frame.u.round.slices[0] = (struct zps_slice){.is_inline = true, .len_bytes = sizeof payload, .data = payload};
@@ -138,6 +138,82 @@ static void test_broken_streams_are_refused(void **state) {
   linked_close(&linked);
 }
 
+/* The last message that came to an end, and what its link says of it and of what can be made of it. */
+static uint8_t heard[ZPS_WIRE_MESSAGE_MAX];
+static size_t heard_len;
+
+static void on_heard(struct end *end, const void *data, size_t len) {
+  memcpy(heard, data, len);
+  heard_len = len;
+  on_message(end, data, len);
+}
+
+static bool vouches(const struct zps_link *link, size_t len) {
+  struct zps_frame_header header;
+  if (zps_wire_header(heard, len, &header, NULL) != ZPS_OK) return false;
+  return zps_link_vouches(link, &header, heard, len);
+}
+
+/* A link like that of end 1, but for what `ends` says. */
+static bool other_vouches(struct linked *linked, const struct zps_link_ends *ends) {
+  struct zps_link *link;
+  assert_int_equal(zps_link_create(linked->ends[1].net, linked->ends[1].peer, ends, &link), ZPS_OK);
+  const bool does = vouches(link, heard_len);
+  zps_link_destroy(link);
+  return does;
+}
+
+static void test_only_the_other_end_is_believed(void **state) {
+  (void)state;
+  struct linked linked;
+  linked_open(&linked, "loop", NULL);
+  linked.ends[1].on_message = on_heard;
+  for (unsigned i = 0; i < 300; i++) { /* the first with a long header, and 256 apart the same bytes but for the MAC */
+    assert_int_equal(send_done(&linked, 0, i), ZPS_OK);
+    if (i == 0) assert_int_equal(send_done(&linked, 1, 0), ZPS_OK);
+    zps_link_progress(linked.links[0]);
+    zps_net_progress(linked.ends[1].net);
+    assert_int_equal(linked.n_done[1], i + 1);
+    assert_false(vouches(linked.links[1], heard_len)); /* again */
+    while (turn(&linked) > 0) continue;
+  }
+  linked_close(&linked);
+}
+
+static void test_each_byte_counts(void **state) {
+  (void)state;
+  struct linked linked;
+  linked_open(&linked, "loop", NULL);
+  linked.ends[1].on_message = on_heard;
+  assert_int_equal(send_done(&linked, 0, 0), ZPS_OK);
+  zps_link_progress(linked.links[0]);
+  zps_net_progress(linked.ends[1].net);
+  struct zps_link_ends ends = linked_ends(1);
+  assert_true(other_vouches(&linked, &ends)); /* one that has not had it yet */
+  for (size_t at = 0; at < heard_len; at++) {
+    heard[at] ^= 1;
+    assert_false(other_vouches(&linked, &ends));
+    heard[at] ^= 1;
+  }
+  struct zps_link *fresh;
+  assert_int_equal(zps_link_create(linked.ends[1].net, linked.ends[1].peer, &ends, &fresh), ZPS_OK);
+  for (size_t len = 0; len < heard_len; len++) assert_false(vouches(fresh, len));
+  assert_true(vouches(fresh, heard_len));
+  zps_link_destroy(fresh);
+  static const struct zps_secret wrong = {"another secret.."};
+  ends.secret = &wrong;
+  assert_false(other_vouches(&linked, &ends));
+  ends = linked_ends(1);
+  ends.job++;
+  assert_false(other_vouches(&linked, &ends));
+  ends = linked_ends(1);
+  ends.other = 2;
+  assert_false(other_vouches(&linked, &ends));
+  ends = linked_ends(0); /* sent back */
+  assert_false(other_vouches(&linked, &ends));
+  linked_close(&linked);
+}
+
 static void test_short_headers_follow_long_ones(void **state) {
   (void)state;
   struct linked linked;
@@ -148,17 +224,18 @@ static void test_short_headers_follow_long_ones(void **state) {
   assert_int_equal(zps_link_received(link, &early, &error), ZPS_ERR_PROTOCOL);
   assert_non_null(strstr(error.text, "a long one must come before it"));
   /* Long until the other end has said its tag; then short, until the epoch changes. */
-  for (unsigned i = 0; i < 2; i++) assert_int_equal(send_now(&linked, 0, i), ZPS_WIRE_LONG_BYTES + 2);
+  for (unsigned i = 0; i < 2; i++)
+    assert_int_equal(send_now(&linked, 0, i), ZPS_WIRE_LONG_BYTES + 2 + ZPS_WIRE_MAC_BYTES);
   assert_int_equal(send_done(&linked, 1, 0), ZPS_OK);
   while (turn(&linked) > 0) continue;
   for (unsigned i = 2; i < 600; i++) { /* the sequence's low byte goes round */
     assert_int_equal(send_now(&linked, 0, i),
-                     ZPS_WIRE_SHORT_BYTES + 1 + (i < 128 ? 2 : 3)); /* tags here take two bytes */
+                     ZPS_WIRE_SHORT_BYTES + 1 + (i < 128 ? 2 : 3) + ZPS_WIRE_MAC_BYTES); /* tags here take two bytes */
     while (turn(&linked) > 0) continue;
   }
   assert_int_equal(linked.n_done[1], 600);
   for (int i = 0; i < 2; i++) zps_link_set_epoch(linked.links[i], EPOCH + 1);
-  assert_int_equal(send_now(&linked, 0, 600), ZPS_WIRE_LONG_BYTES + 3);
+  assert_int_equal(send_now(&linked, 0, 600), ZPS_WIRE_LONG_BYTES + 3 + ZPS_WIRE_MAC_BYTES);
   while (turn(&linked) > 0) continue;
   assert_int_equal(linked.n_done[1], 601);
   zps_link_set_epoch(linked.links[1], EPOCH + 2); /* short ones live in the epoch of the long one before */
@@ -267,7 +344,8 @@ static void test_what_is_no_frame_is_refused(void **state) {
 
 static zps_err_t sweep_create(void *ctx) {
   struct linked *linked = ctx;
-  return zps_link_create(linked->ends[0].net, linked->ends[0].peer, JOB, EPOCH, 0, 0, &linked->links[0]);
+  const struct zps_link_ends ends = linked_ends(0);
+  return zps_link_create(linked->ends[0].net, linked->ends[0].peer, &ends, &linked->links[0]);
 }
 
 static void sweep_destroy(void *ctx) {
@@ -306,6 +384,8 @@ int main(void) {
       cmocka_unit_test(test_random_traffic),
       cmocka_unit_test(test_random_traffic_under_push_back_and_delay),
       cmocka_unit_test(test_broken_streams_are_refused),
+      cmocka_unit_test(test_only_the_other_end_is_believed),
+      cmocka_unit_test(test_each_byte_counts),
       cmocka_unit_test(test_short_headers_follow_long_ones),
       cmocka_unit_test(test_epochs_change_with_frames_under_way),
       cmocka_unit_test(test_a_peer_is_asked_for_a_sign),

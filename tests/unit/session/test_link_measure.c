@@ -29,8 +29,8 @@ static void test_ends_measure_their_path(void **state) {
     assert_true(latency_s > 0 && latency_s < 1);
   }
   for (unsigned i = 0; i < 200; i++) {
-    assert_int_equal(send_now(&linked, 0, i),
-                     (i == 0 ? ZPS_WIRE_LONG_BYTES : ZPS_WIRE_SHORT_BYTES + 1) + (i < 128 ? 2 : 3));
+    assert_int_equal(send_now(&linked, 0, i), (i == 0 ? ZPS_WIRE_LONG_BYTES : ZPS_WIRE_SHORT_BYTES + 1) +
+                                                  (i < 128 ? 2 : 3) + ZPS_WIRE_MAC_BYTES);
     while (turn(&linked) > 0) continue;
   }
   assert_int_equal(linked.n_done[1], 200);

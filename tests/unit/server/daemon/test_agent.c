@@ -131,7 +131,8 @@ static zps_err_t call(const char *method, const char *params, zps_json **result_
 
 #define ADDRESS "\"address\": \"00ff10\""
 static const char job_open[] =
-    "{\"job_id\": \"0x0000000000000005\", \"name\": \"j\", \"world\": 2, \"seed\": \"0xffffffffffffffff\", \"epoch\": "
+    "{\"job_id\": \"0x0000000000000005\", \"name\": \"j\", \"world\": 2, \"seed\": \"0xffffffffffffffff\", "
+    "\"link_secret\": \"00000000000000000000000000000001\", \"epoch\": "
     "3, "
     "\"server\": 1, \"servers\": 3, \"members\": [{\"rank\": 0, \"host\": \"a\", \"pid\": 1, " ADDRESS
     "}, {\"rank\": 1, \"host\": \"b\", \"pid\": 2, " ADDRESS "}]}";

@@ -38,6 +38,11 @@ static void run_on(struct rig_rank *rank, struct call *call, void (*run)(struct 
   RIG_CHECK(zps_engine_call(rank->engine, &call->command) == ZPS_OK);
 }
 
+static struct zps_link *find_link(void *ctx, const struct zps_frame_header *header) {
+  (void)header;
+  return ((struct rig_rank *)ctx)->link;
+}
+
 struct rig_rank *rig_rank_open(const char *provider, const char *fault) {
   struct rig_rank *rank = calloc(1, sizeof *rank);
   RIG_CHECK(rank);
@@ -45,13 +50,16 @@ struct rig_rank *rig_rank_open(const char *provider, const char *fault) {
   const struct zps_engine_config config = {.name = "rig",
                                            .net = {.provider = provider,
                                                    .fault = fault,
-                                                   .max_msg = ZPS_WIRE_FRAME_MAX,
+                                                   .max_msg = ZPS_WIRE_MESSAGE_MAX,
                                                    .n_recv = 4,
                                                    .connect_timeout_ms = 5000},
                                            .memory_limit_bytes = 1ull << 30,
                                            .memory_cache_bytes = 1ull << 26};
-  const struct zps_engine_handler handler = {
-      .ctx = rank, .on_frame = rig_on_frame, .on_peer_error = on_peer_error, .on_tick = on_tick};
+  const struct zps_engine_handler handler = {.ctx = rank,
+                                             .find_link = find_link,
+                                             .on_frame = rig_on_frame,
+                                             .on_peer_error = on_peer_error,
+                                             .on_tick = on_tick};
   struct zps_error error = {0};
   if (zps_engine_create(&config, &handler, &rank->engine, &error) != ZPS_OK) fprintf(stderr, "rig: %s\n", error.text);
   RIG_CHECK(rank->engine);
@@ -69,7 +77,10 @@ static void run_connect(struct zps_command *command, void *ctx) {
   struct zps_net *net = zps_engine_net(rank->engine);
   RIG_CHECK(zps_net_peer_add(net, call->server->addr, call->server->addr_len, rank, &rank->peer, &error) == ZPS_OK);
   RIG_CHECK(zps_bulk_peer_add(zps_engine_bulk(rank->engine), rank->peer, &rank->bulk) == ZPS_OK);
-  RIG_CHECK(zps_link_create(net, rank->peer, call->job, 1, call->number, 0, &rank->link) == ZPS_OK);
+  const struct zps_secret secret = {{0}};
+  const struct zps_link_ends ends = {
+      .job = call->job, .epoch = 1, .self = call->number, .other = ZPS_WIRE_SRC_SERVER, .secret = &secret};
+  RIG_CHECK(zps_link_create(net, rank->peer, &ends, &rank->link) == ZPS_OK);
 }
 
 void rig_rank_connect(struct rig_rank *rank, const struct zps_net_info *server, uint64_t job, uint32_t number) {

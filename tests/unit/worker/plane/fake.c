@@ -60,7 +60,7 @@ static void on_peer_error(void *ctx, struct zps_net_peer *peer, zps_err_t code, 
 /* ------------------------------------------------------------ life */
 
 void fake_open(struct fake *fake) {
-  const struct zps_net_config config = {.provider = "loop", .max_msg = ZPS_WIRE_FRAME_MAX, .n_recv = 8};
+  const struct zps_net_config config = {.provider = "loop", .max_msg = ZPS_WIRE_MESSAGE_MAX, .n_recv = 8};
   const struct zps_net_handler handler = {.ctx = fake, .on_message = on_message, .on_peer_error = on_peer_error};
   struct zps_error error = {.text = ""};
   *fake = (struct fake){.next = fakes};
@@ -69,13 +69,15 @@ void fake_open(struct fake *fake) {
   fakes = fake;
 }
 
-void fake_connect(struct fake *fake, const struct zps_net_info *worker, uint64_t job, uint32_t self) {
+void fake_connect(struct fake *fake, const struct zps_net_info *worker, uint64_t job, uint32_t self, uint32_t rank) {
   struct zps_error error = {.text = ""};
   fake->job = job;
   fake->self = self;
   if (zps_net_peer_add(fake->net, worker->addr, worker->addr_len, fake, &fake->peer, &error) != ZPS_OK)
     fail_msg("%s", error.text);
-  assert_int_equal(zps_link_create(fake->net, fake->peer, job, 1, self, 0, &fake->link), ZPS_OK);
+  const struct zps_secret secret = {{0}};
+  const struct zps_link_ends ends = {.job = job, .epoch = 1, .self = self, .other = rank, .secret = &secret};
+  assert_int_equal(zps_link_create(fake->net, fake->peer, &ends, &fake->link), ZPS_OK);
 }
 
 void fake_close(struct fake *fake) {

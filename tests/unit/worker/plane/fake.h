@@ -50,7 +50,7 @@ extern _Thread_local bool fake_at_work;
 
 void fake_open(struct fake *fake);
 /* `self`: a rank, or a server's number with ZPS_WIRE_SRC_SERVER. */
-void fake_connect(struct fake *fake, const struct zps_net_info *worker, uint64_t job, uint32_t self);
+void fake_connect(struct fake *fake, const struct zps_net_info *worker, uint64_t job, uint32_t self, uint32_t rank);
 /* The fake dies: sends to it fail from here on, and its memory cannot be read. A second call does nothing. */
 void fake_close(struct fake *fake);
 

@@ -48,7 +48,7 @@ static void connect_servers(struct worker_rig *rig) {
   struct zps_error error = {.text = ""};
   for (uint32_t s = 0; s < rig->n_servers; s++) {
     fake_open(&rig->servers[s]);
-    fake_connect(&rig->servers[s], rig_info(rig), RIG_JOB, s | ZPS_WIRE_SRC_SERVER);
+    fake_connect(&rig->servers[s], rig_info(rig), RIG_JOB, s | ZPS_WIRE_SRC_SERVER, rig->rank);
     const struct zps_net_info *info = zps_net_info(rig->servers[s].net);
     snprintf(servers[s].name, sizeof servers[s].name, "ps-%u", s);
     memcpy(servers[s].addr, info->addr, info->addr_len);
@@ -70,7 +70,7 @@ static void link_fakes(struct worker_rig *rig) {
     snprintf(ranks[r].host, sizeof ranks[r].host, "node-%u", r);
     if (r == rig->rank) continue;
     fake_open(&rig->ranks[r]);
-    fake_connect(&rig->ranks[r], rig_info(rig), RIG_JOB, r);
+    fake_connect(&rig->ranks[r], rig_info(rig), RIG_JOB, r, rig->rank);
     const struct zps_net_info *info = zps_net_info(rig->ranks[r].net);
     memcpy(ranks[r].addr, info->addr, info->addr_len);
     ranks[r].addr_len = info->addr_len;

@@ -1,0 +1,41 @@
+#include "common/session/mac.h"
+
+#include <sodium.h>
+
+#include "proto/wire.h"
+
+enum { HASH_BYTES = crypto_shorthash_BYTES, KEY_BYTES = crypto_shorthash_KEYBYTES };
+_Static_assert(HASH_BYTES == ZPS_WIRE_MAC_BYTES, "a MAC is what SipHash gives");
+_Static_assert(sizeof(struct zps_mac_key) == 2 * KEY_BYTES, "two keys of SipHash");
+_Static_assert(sizeof(struct zps_secret) >= crypto_generichash_KEYBYTES_MIN, "a secret is a key of BLAKE2b");
+
+static void put(uint8_t *at, uint64_t value, unsigned n_bytes) {
+  for (unsigned i = 0; i < n_bytes; i++) at[i] = (uint8_t)(value >> (8 * i));
+}
+
+zps_err_t zps_mac_key_derive(const struct zps_secret *secret, uint64_t job, uint32_t from, uint32_t to,
+                             struct zps_mac_key *key_p) {
+  uint8_t link[8 + 4 + 4];
+  put(link, job, 8);
+  put(link + 8, from, 4);
+  put(link + 12, to, 4);
+  if (sodium_init() < 0) return ZPS_ERR_UNSUPPORTED;
+  return crypto_generichash(key_p->bytes, sizeof key_p->bytes, link, sizeof link, secret->bytes,
+                            sizeof secret->bytes) == 0
+             ? ZPS_OK
+             : ZPS_ERR_UNSUPPORTED;
+}
+
+/* The number is hashed apart, with another key, so that the message need not be copied to stand beside it. */
+void zps_mac_make(const struct zps_mac_key *key, const void *message, size_t len, uint32_t seq, void *mac) {
+  uint8_t numbered[HASH_BYTES + 4];
+  crypto_shorthash(numbered, message, len, key->bytes);
+  put(numbered + HASH_BYTES, seq, 4);
+  crypto_shorthash(mac, numbered, sizeof numbered, key->bytes + KEY_BYTES);
+}
+
+bool zps_mac_is_right(const struct zps_mac_key *key, const void *message, size_t len, uint32_t seq, const void *mac) {
+  uint8_t right[HASH_BYTES];
+  zps_mac_make(key, message, len, seq, right);
+  return sodium_memcmp(right, mac, sizeof right) == 0;
+}
