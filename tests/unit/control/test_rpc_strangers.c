@@ -42,10 +42,10 @@ static void expect_refusal_text(const char *text, const char *number, const char
 
 static void test_refuses_another_protocol(void **state) {
   (void)state;
-  expect_refusal_text(HELLO("5"), "\"code\":-9", "the coordinator (zenps ");
-  expect_refusal_text(HELLO("5"), "\"name\":\"ERR_VERSION\"",
+  expect_refusal_text(HELLO("6"), "\"code\":-9", "the coordinator (zenps ");
+  expect_refusal_text(HELLO("6"), "\"name\":\"ERR_VERSION\"",
                       "speaks protocol version 5, but the worker at 127.0.0.1:");
-  expect_refusal_text(HELLO("5"), "\"id\":\"h\"", "(zenps 9.9) speaks version 5");
+  expect_refusal_text(HELLO("6"), "\"id\":\"h\"", "(zenps 9.9) speaks version 6");
 }
 
 static void test_refuses_garbage(void **state) {
@@ -59,14 +59,14 @@ static void test_refuses_garbage(void **state) {
   expect_refusal_text("{\"jsonrpc\":\"2.0\",\"method\":\"hello\"}\n", "-32600", "must be a call of 'hello'");
   expect_refusal_text("{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"hello\"}\n", "-32600", "member 'role' is missing");
   expect_refusal_text(HELLO("-1"), "-32600", "member 'protocol' is -1");
-  expect_refusal_text(HELLO("4") "nonsense\n", "-32700", "not JSON");
-  expect_refusal_text(HELLO("4") "{\"jsonrpc\":\"2.0\",\"method\":5}\n", "-32600", "member 'method' is an integer");
+  expect_refusal_text(HELLO("5") "nonsense\n", "-32700", "not JSON");
+  expect_refusal_text(HELLO("5") "{\"jsonrpc\":\"2.0\",\"method\":5}\n", "-32600", "member 'method' is an integer");
 }
 
 static void test_refuses_oversize_lines(void **state) {
   (void)state;
   const size_t size = 6u << 20;
-  const char *hello = HELLO("4");
+  const char *hello = HELLO("5");
   char *text = malloc(size);
   memset(text, 'x', size);
   expect_refusal(text, 100000, "-32600", "line of more than 4096 bytes"); /* strangers get less room */
@@ -149,7 +149,7 @@ static void test_hello_has_a_deadline_however_it_drips(void **state) {
   rpc_world_open(&world);
   zps_rpc_listener_set_hello_ms(world.listener, 50);
   const int silent = rpc_raw_connect(&world), dripping = rpc_raw_connect(&world);
-  const char *hello = HELLO("4");
+  const char *hello = HELLO("5");
   uint64_t until_ns = 0;
   for (size_t i = 0; i < 10000; i++) {
     if (send(dripping, &hello[i % 20], 1, MSG_DONTWAIT | MSG_NOSIGNAL) < 0) break;
@@ -212,7 +212,7 @@ static void test_split_and_joined_lines(void **state) {
   (void)state;
   struct world world;
   char answer[4096];
-  const char *text = HELLO("4") "\r\n{\"jsonrpc\":\"2.0\",\"id\":7,\"method\":\"double\",\"params\":{\"x\":5}}\r\n"
+  const char *text = HELLO("5") "\r\n{\"jsonrpc\":\"2.0\",\"id\":7,\"method\":\"double\",\"params\":{\"x\":5}}\r\n"
       "{\"jsonrpc\":\"2.0\",\"id\":null,\"method\":\"double\"}\n";
   rpc_world_open(&world);
   const int fd = rpc_raw_connect(&world);
@@ -233,7 +233,7 @@ static void test_a_peer_that_does_not_read_is_closed(void **state) {
   struct world world;
   rpc_world_open(&world);
   const int fd = rpc_raw_connect(&world);
-  rpc_raw_send(&world, fd, HELLO("4"), strlen(HELLO("4")));
+  rpc_raw_send(&world, fd, HELLO("5"), strlen(HELLO("5")));
   SPIN_UNTIL(&world, world.server.n_open);
   char *text = malloc((1u << 20) + 1);
   memset(text, 'a', 1u << 20);
@@ -256,7 +256,7 @@ static void test_too_many_calls_of_the_peer(void **state) {
   rpc_world_open(&world);
   world.server.hold = true;
   const int fd = rpc_raw_connect(&world);
-  rpc_raw_send(&world, fd, HELLO("4"), strlen(HELLO("4")));
+  rpc_raw_send(&world, fd, HELLO("5"), strlen(HELLO("5")));
   const char *line = "{\"jsonrpc\":\"2.0\",\"id\":7,\"method\":\"error\"}\n";
   SPIN_UNTIL(&world, world.server.n_open);
   struct zps_rpc_conn *conn = world.server.conn;
