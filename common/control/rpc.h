@@ -106,6 +106,8 @@ const char *zps_rpc_conn_version(const struct zps_rpc_conn *conn);
 unsigned zps_rpc_conn_certified(const struct zps_rpc_conn *conn);
 const char *zps_rpc_conn_certificate(const struct zps_rpc_conn *conn);
 struct zps_place zps_rpc_conn_place(const struct zps_rpc_conn *conn);
+/* The peer is on this host: it came over a Unix socket, or from the address that it went to. */
+bool zps_rpc_conn_is_near(const struct zps_rpc_conn *conn);
 /* What is under way: the peer's calls that are not answered, our calls without an answer, and bytes that the socket has
  * not taken. */
 unsigned zps_rpc_conn_asked(const struct zps_rpc_conn *conn);

@@ -9,6 +9,7 @@
 
 #define ZPS_LOG_COMPONENT "rpc"
 #include "common/base/log.h"
+#include "common/base/subnet.h"
 #include "common/control/rpc_internal.h"
 
 zps_err_t zps_rpc_conn_create(uv_loop_t *loop, const char *role, const struct zps_rpc_handler *handler,
@@ -394,6 +395,17 @@ uint64_t zps_rpc_conn_heard_ns(const struct zps_rpc_conn *conn) {
 }
 struct zps_place zps_rpc_conn_place(const struct zps_rpc_conn *conn) {
   return conn->place;
+}
+bool zps_rpc_conn_is_near(const struct zps_rpc_conn *conn) {
+  struct sockaddr_storage here, there;
+  const uint8_t *here_bytes, *there_bytes;
+  int here_len = sizeof here, there_len = sizeof there;
+  if (conn->socket.handle.type != UV_TCP) return true;
+  if (uv_tcp_getsockname(&conn->socket.tcp, (struct sockaddr *)&here, &here_len) != 0 ||
+      uv_tcp_getpeername(&conn->socket.tcp, (struct sockaddr *)&there, &there_len) != 0)
+    return false;
+  const size_t n = zps_subnet_bytes(&here, &here_bytes);
+  return n > 0 && zps_subnet_bytes(&there, &there_bytes) == n && memcmp(here_bytes, there_bytes, n) == 0;
 }
 unsigned zps_rpc_conn_asked(const struct zps_rpc_conn *conn) {
   return conn->n_requests;

@@ -88,6 +88,7 @@ static void free_when_done(struct zps_coordinator *coordinator) {
   zps_members_destroy(coordinator->members);
   zps_coordinator_stats_fini(coordinator);
   zps_coordinator_state_fini(coordinator);
+  free(coordinator->subnets);
   free(coordinator);
 }
 
@@ -243,6 +244,8 @@ zps_err_t zps_coordinator_create(uv_loop_t *loop, const struct zps_coordinator_c
   if (!coordinator) return zps_fail(error, ZPS_ERR_NOMEM, "no memory for the coordinator");
   coordinator->config = *config;
   take_keys(coordinator, config);
+  coordinator->subnets = config->subnets ? strdup(config->subnets) : NULL;
+  coordinator->config.subnets = NULL;
   coordinator->incarnation = incarnation;
   const struct zps_members_config members = {.min_servers = config->min_servers,
                                              .replays = config->server_loss_replays,
@@ -253,7 +256,8 @@ zps_err_t zps_coordinator_create(uv_loop_t *loop, const struct zps_coordinator_c
                                              .act = zps_coordinator_act,
                                              .random = on_random,
                                              .note = zps_coordinator_note};
-  zps_err_t err = zps_members_create(&members, &coordinator->members);
+  zps_err_t err = config->subnets && !coordinator->subnets ? ZPS_ERR_NOMEM : ZPS_OK;
+  if (!err) err = zps_members_create(&members, &coordinator->members);
   if (err) {
     zps_fail(error, err, "no memory for the coordinator");
     goto err_free;
@@ -287,6 +291,7 @@ err_members:
   zps_members_destroy(coordinator->members);
   zps_coordinator_state_fini(coordinator);
 err_free:
+  free(coordinator->subnets);
   free(coordinator);
   return err;
 }

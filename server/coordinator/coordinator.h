@@ -34,6 +34,8 @@ struct zps_coordinator_config {
   uint32_t min_servers;
   uint32_t max_tensors;                    /* of a job, and groups; 0: ZPS_TENSORS_MAX, the most */
   unsigned max_conns;                      /* that may be open; 0: ZPS_COORDINATOR_CONNS_MAX */
+  bool own_addresses;                      /* peers may name only such addresses for gradients as are their own, */
+  const char *subnets;                     /* or are in one of these; NULL: there are none */
   const struct zps_token_keys *token_keys; /* by which ranks are let into jobs; NULL: any rank is */
   bool server_loss_replays;                /* a job that loses a server goes on, as long as it has one */
   const char *state_dir;                   /* folder for what must be known after a new start; NULL: nothing is kept */

@@ -49,6 +49,7 @@ struct zps_coordinator {
   struct zps_coordinator_config config;
   struct zps_members *members;
   struct zps_token_keys token_keys;
+  char *subnets;           /* networks for gradients; NULL: none are known */
   uint64_t incarnation;    /* of what it knows: 0 is none */
   struct zps_store *store; /* state.c; NULL: nothing is kept */
   char *cluster;
@@ -107,6 +108,9 @@ size_t zps_coordinator_first_lines(enum zps_conn_role role);
 /* Whether one more connection may stay open; else `error` says why not. */
 zps_err_t zps_coordinator_admit(const struct zps_coordinator *coordinator, const struct zps_rpc_conn *rpc,
                                 enum zps_conn_role role, struct zps_error *error) ZPS_MUSTCHECK;
+/* Whether the client may name this address for gradients; else `error` says why not. */
+zps_err_t zps_coordinator_may_name(const struct zps_coordinator_conn *conn, const struct zps_net_info *fabric,
+                                   struct zps_error *error) ZPS_MUSTCHECK;
 /* Whether its client has neither said that it lives, nor waits for anything, nor has asked anything for a long time. */
 bool zps_coordinator_is_idle(const struct zps_coordinator_conn *conn, uint64_t now_ns);
 /* Says, once a second at most, that this process has no descriptor left for one more connection. */

@@ -33,8 +33,10 @@ static zps_err_t server_register(struct zps_coordinator_conn *conn, const zps_js
   struct zps_net_info fabric;
   zps_err_t err = zps_control_server_read(params, &spec, &fabric, error);
   if (err) return err;
-  err = zps_members_server_register(coordinator->members, &conn->client, &spec,
-                                    spec.incarnation == coordinator->incarnation, error);
+  err = zps_coordinator_may_name(conn, &fabric, error);
+  if (!err)
+    err = zps_members_server_register(coordinator->members, &conn->client, &spec,
+                                      spec.incarnation == coordinator->incarnation, error);
   zps_server_spec_fini(&spec);
   if (err) return err;
   zps_coordinator_let_in(conn);
@@ -71,9 +73,11 @@ static zps_err_t server_drain(struct zps_coordinator_conn *conn, const zps_json 
 /* ---- Of ranks ---- */
 
 /* A token's end is told in seconds of the calendar. */
-static zps_err_t may_join(const struct zps_coordinator *coordinator, const struct zps_join_spec *spec,
+static zps_err_t may_join(const struct zps_coordinator_conn *conn, const struct zps_join_spec *spec,
                           struct zps_error *error) {
-  return zps_token_check(&coordinator->token_keys, spec->token, spec->job, (uint64_t)time(NULL), error);
+  const zps_err_t err =
+      zps_token_check(&conn->coordinator->token_keys, spec->token, spec->job, (uint64_t)time(NULL), error);
+  return err ? err : zps_coordinator_may_name(conn, spec->fabric, error);
 }
 
 static zps_err_t job_join(struct zps_coordinator_conn *conn, const zps_json *params, struct zps_rpc_request *request,
@@ -81,7 +85,7 @@ static zps_err_t job_join(struct zps_coordinator_conn *conn, const zps_json *par
   struct zps_join_spec spec;
   struct zps_net_info fabric;
   zps_err_t err = zps_control_join_read(params, &spec, &fabric, error);
-  if (!err) err = may_join(conn->coordinator, &spec, error);
+  if (!err) err = may_join(conn, &spec, error);
   return err ? err : zps_members_join(conn->coordinator->members, &conn->client, &spec, request, zps_clock_ns(), error);
 }
 
@@ -90,7 +94,7 @@ static zps_err_t job_next(struct zps_coordinator_conn *conn, const zps_json *par
   struct zps_next_spec spec;
   struct zps_net_info fabric;
   zps_err_t err = zps_control_next_read(params, &spec, &fabric, error);
-  if (!err) err = may_join(conn->coordinator, &spec.join, error);
+  if (!err) err = may_join(conn, &spec.join, error);
   return err ? err : zps_members_next(conn->coordinator->members, &conn->client, &spec, request, zps_clock_ns(), error);
 }
 

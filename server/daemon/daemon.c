@@ -26,7 +26,8 @@
 #include "common/base/log.h"
 
 #define DRAIN_POLL_MS 50u
-#define DESCRIPTORS_KEPT 512ul /* from the control plane's open connections: for those without a hello, files, a server */
+#define DESCRIPTORS_KEPT \
+  512ul /* from the control plane's open connections: for those without a hello, files, a server */
 #define WARN_MS (3600u * 1000u)
 #define RECEIVES 64u /* until links reserve theirs */
 
@@ -134,6 +135,9 @@ static struct zps_coordinator_config coordinator_config(const struct zps_options
       .state_dir = options->coordinator_state_dir,
       .cluster = options->coordinator_cluster,
       .token_keys = &options->token_keys,
+      .own_addresses = options->coordinator_addresses == ZPS_ADDRESSES_OWN ||
+                       (options->coordinator_addresses == ZPS_ADDRESSES_AUTO && options->tls_cert),
+      .subnets = options->fabric_subnet,
       .call_timeout_ms = options->coordinator_call_timeout_ms,
       .leave_grace_ms = options->leave_grace_ms,
       .min_servers = (uint32_t)options->coordinator_min_servers,

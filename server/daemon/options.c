@@ -24,8 +24,9 @@
 static const char *const roles[] = {"server,coordinator", "server", "coordinator", NULL};
 static const char *const levels[] = {"error", "warn", "info", "debug", "trace", NULL};
 static const char *const formats[] = {"text", "json", NULL};
-static const char *const stores[] = {"file", "etcd", NULL};          /* enum zps_state_store */
-static const char *const server_losses[] = {"replay", "fail", NULL}; /* enum zps_server_loss */
+static const char *const stores[] = {"file", "etcd", NULL};                /* enum zps_state_store */
+static const char *const whose_addresses[] = {"auto", "own", "any", NULL}; /* enum zps_own_addresses */
+static const char *const server_losses[] = {"replay", "fail", NULL};       /* enum zps_server_loss */
 
 #define OPT(type_, field, ...) \
   { .type = (type_), .offset = offsetof(struct zps_options, field), __VA_ARGS__ }
@@ -118,6 +119,10 @@ static const struct zps_opt opts[] = {
         .flags = ZPS_OPT_RELOADABLE,
         .help = "keys by which ranks are let into jobs: a rank shows a token made with one of them (zenpsctl token; "
                 "default: any rank is let in); read again at each reload"),
+    OPT(ZPS_OPT_ENUM, coordinator_addresses, .name = "coordinator.addresses", .arg = "WHICH", .def = "auto",
+        .values = whose_addresses,
+        .help = "addresses for gradients that servers and ranks may name: own (that of their connection, or one in "
+                "fabric.subnet; those of the coordinator's host any), any, or auto (own with TLS, else any)"),
     OPT(ZPS_OPT_STRING, coordinator_cluster, .name = "coordinator.cluster", .arg = "NAME", .def = "zenps",
         .help = "whose state that is: a coordinator of another name does not take it over"),
     OPT(ZPS_OPT_DURATION, coordinator_restart_grace_ms, .name = "coordinator.restart_grace", .arg = "TIME",

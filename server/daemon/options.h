@@ -11,6 +11,7 @@
 
 enum zps_server_loss { ZPS_SERVER_LOSS_REPLAY, ZPS_SERVER_LOSS_FAIL };
 enum zps_state_store { ZPS_STATE_STORE_FILE, ZPS_STATE_STORE_ETCD };
+enum zps_own_addresses { ZPS_ADDRESSES_AUTO, ZPS_ADDRESSES_OWN, ZPS_ADDRESSES_ANY };
 enum zps_roles { ZPS_ROLES_BOTH, ZPS_ROLES_SERVER, ZPS_ROLES_COORDINATOR };
 
 struct zps_options {
@@ -30,6 +31,7 @@ struct zps_options {
   uint64_t coordinator_min_servers, coordinator_call_timeout_ms, coordinator_restart_grace_ms, leave_grace_ms;
   char *coordinator_state_dir, *coordinator_cluster;
   char *coordinator_token_key;
+  int coordinator_addresses;        /* enum zps_own_addresses */
   struct zps_token_keys token_keys; /* what that file holds */
   int coordinator_server_loss;      /* enum zps_server_loss */
   int coordinator_store;            /* enum zps_state_store */

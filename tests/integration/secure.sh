@@ -186,6 +186,32 @@ if [ -n "$there" ]; then
   port=$(free_port)
   ZENPS_CONTROL_INSECURE=yes ok "and so does the word that it is meant so" both 1
   said "of which the coordinator warns" 'without TLS \(control.insecure\)'
+
+  # ---- addresses for gradients ----
+  if [ "$(id -u)" -eq 0 ] && ip netns add zps-far 2>/dev/null; then
+    ip link add zps-near type veth peer name zps-there netns zps-far
+    ip addr add 10.213.7.1/24 dev zps-near && ip link set zps-near up
+    ip -n zps-far addr add 10.213.7.2/24 dev zps-there && ip -n zps-far link set zps-there up && ip -n zps-far link set lo up
+    rm -f "$scratch/address2"
+    as "$certs" coordinator-coordinator zenpsd --roles=coordinator --control-listen=10.213.7.1:0 --control-address-file="$scratch/address2" 2>"$scratch/log" &
+    daemon=$!
+    until_true test -s "$scratch/address2"
+    address=$(cat "$scratch/address2")
+    far() { as "$certs" server-a timeout "$1" ip netns exec zps-far env "PATH=$PATH" "$(command -v zenpsd)" --roles=server --server-name=far --control-coordinator="$address" --fabric-provider=net "${@:2}"; }
+    far 10 --fabric-interface=lo >"$scratch/out" 2>&1
+    said "a server that names another's address is refused" 'ERR_REFUSED|the address for gradients, .*127.0.0.1.* is not that of the connection, 10.213.7.2'
+    far 60 --fabric-interface=zps-there >"$scratch/far" 2>&1 &
+    far_is_in() { admin -o json members | grep -q '"name": *"far"'; }
+    ok "with its own it is let in" until_true far_is_in
+    kill -TERM "$daemon"
+    wait "$daemon"
+    ip netns pids zps-far | xargs -r kill
+    wait
+    ip netns del zps-far
+    ip link del zps-near 2>/dev/null
+  else
+    skip "addresses for gradients" "no network namespaces"
+  fi
 else
   skip "a run on several hosts" "this one has no address"
 fi

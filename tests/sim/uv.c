@@ -52,8 +52,9 @@ struct loop {
   uv_handle_t *prepares, *checks;
   uv_handle_t *closing; /* by next_closing */
   uv_async_t *asyncs;   /* by queue[0] */
-  unsigned n_handles;   /* that keep the loop running */
-  uint64_t n_timers;    /* ever started: equal times go by this */
+  uv_idle_t *idles;
+  unsigned n_handles; /* that keep the loop running */
+  uint64_t n_timers;  /* ever started: equal times go by this */
 };
 
 static struct sock *socks;
@@ -185,6 +186,35 @@ int uv_check_start(uv_check_t *check, uv_check_cb cb) {
   check->check_cb = cb;
   loop_of(check->loop)->checks = (uv_handle_t *)check;
   return 0;
+}
+
+int uv_idle_init(uv_loop_t *uv, uv_idle_t *idle) {
+  handle_init(uv, (uv_handle_t *)idle, UV_IDLE);
+  return 0;
+}
+int uv_idle_start(uv_idle_t *idle, uv_idle_cb cb) {
+  struct loop *loop = loop_of(idle->loop);
+  if (idle->flags & ACTIVE) return 0;
+  idle->flags |= ACTIVE;
+  idle->idle_cb = cb;
+  idle->queue[0] = loop->idles;
+  loop->idles = idle;
+  return 0;
+}
+int uv_idle_stop(uv_idle_t *idle) {
+  uv_idle_t **at = &loop_of(idle->loop)->idles;
+  if (!(idle->flags & ACTIVE)) return 0;
+  idle->flags &= ~(unsigned)ACTIVE;
+  while (*at != idle) at = (uv_idle_t **)&(*at)->queue[0];
+  *at = idle->queue[0];
+  return 0;
+}
+/* Each may stop itself, and no other. */
+static void run_idles(struct loop *loop) {
+  for (uv_idle_t *idle = loop->idles, *next; idle; idle = next) {
+    next = idle->queue[0];
+    idle->idle_cb(idle);
+  }
 }
 
 int uv_async_init(uv_loop_t *uv, uv_async_t *async, uv_async_cb cb) {
@@ -394,6 +424,11 @@ int uv_read_start(uv_stream_t *stream, uv_alloc_cb alloc_cb, uv_read_cb read_cb)
   return 0;
 }
 
+int uv_read_stop(uv_stream_t *stream) {
+  sock_of(stream)->reads = false;
+  return 0;
+}
+
 int uv_write(uv_write_t *request, uv_stream_t *stream, const uv_buf_t *bufs, unsigned n, uv_write_cb cb) {
   struct sock *sock = sock_of(stream);
   request->cb = cb;
@@ -421,6 +456,7 @@ void uv_close(uv_handle_t *handle, uv_close_cb cb) {
   handle->flags |= CLOSING;
   handle->close_cb = cb;
   if (handle->type == UV_TIMER) uv_timer_stop((uv_timer_t *)handle);
+  if (handle->type == UV_IDLE) uv_idle_stop((uv_idle_t *)handle);
   if (loop->prepares == handle) loop->prepares = NULL;
   if (loop->checks == handle) loop->checks = NULL;
   if (handle->type == UV_ASYNC) {
@@ -551,7 +587,7 @@ static unsigned run_asyncs(struct loop *loop) {
 static uint64_t due_ns(const struct loop *loop) {
   const uv_timer_t *const timer = first_timer(loop);
   uint64_t at_ns = timer ? timer->timeout : ZPS_NEVER;
-  if (loop->closing) return 0;
+  if (loop->closing || loop->idles) return 0;
   for (const uv_async_t *async = loop->asyncs; async; async = async->queue[0])
     if (async->pending) return 0;
   for (const struct owed *owed = loop->owed; owed; owed = owed->next)
@@ -569,6 +605,7 @@ int uv_run(uv_loop_t *uv, uv_run_mode mode) {
   (void)mode;
   while (loop->n_handles > 0) {
     run_timers(loop);
+    run_idles(loop);
     if (loop->prepares) ((uv_prepare_t *)loop->prepares)->prepare_cb((uv_prepare_t *)loop->prepares);
     const uint64_t until_ns = due_ns(loop);
     if (until_ns > sim_now_ns()) sim_wait(loop, until_ns);

@@ -6,6 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/base/subnet.h"
+
 /* "auto" takes the first of these that is there: RDMA hardware, then TCP, then the slow ones. "shm" reaches no other
  * host and is used by name alone. The TCP provider with reliable datagrams was called "net" before libfabric 1.18. */
 static const char *const preference[] = {"cxi", "efa",         "gni",     "verbs;ofi_rxm", "tcp",
@@ -15,12 +17,6 @@ enum { N_PREFERENCE = sizeof preference / sizeof preference[0], TOKEN_MAX = 64 }
 
 /* Better ones first. */
 enum address_class { ADDRESS_V4, ADDRESS_V6, ADDRESS_LOOPBACK, ADDRESS_LINK_LOCAL, N_ADDRESS_CLASSES };
-
-struct subnet {
-  int family;
-  uint8_t addr[16];
-  unsigned bits;
-};
 
 static const char *provider_name(const struct fi_info *info) {
   return info->fabric_attr && info->fabric_attr->prov_name ? info->fabric_attr->prov_name : "";
@@ -41,25 +37,11 @@ static bool provider_is(const struct fi_info *info, const char *name) {
          (strcmp(actual, "tcp") == 0 && strcmp(name, "net") == 0);
 }
 
-/* The bytes of an IP address and how many they are; 0 for other kinds of address. */
-static size_t ip_bytes(const void *sockaddr, const uint8_t **bytes_p) {
-  const struct sockaddr *any = sockaddr;
-  if (any->sa_family == AF_INET) {
-    *bytes_p = (const uint8_t *)&((const struct sockaddr_in *)sockaddr)->sin_addr;
-    return 4;
-  }
-  if (any->sa_family == AF_INET6) {
-    *bytes_p = (const uint8_t *)&((const struct sockaddr_in6 *)sockaddr)->sin6_addr;
-    return 16;
-  }
-  return 0;
-}
-
 static size_t info_ip(const struct fi_info *info, const uint8_t **bytes_p) {
   if (!info->src_addr) return 0;
   if (info->addr_format != FI_SOCKADDR && info->addr_format != FI_SOCKADDR_IN && info->addr_format != FI_SOCKADDR_IN6)
     return 0;
-  return ip_bytes(info->src_addr, bytes_p);
+  return zps_subnet_bytes(info->src_addr, bytes_p);
 }
 
 static enum address_class address_class(const struct fi_info *info) {
@@ -102,7 +84,8 @@ static bool on_interface(const struct fi_info *info, const struct ofi_iface *ifa
   const uint8_t *mine, *theirs;
   const size_t n = info_ip(info, &mine);
   for (size_t i = 0; n > 0 && i < n_ifaces; i++) {
-    if (strcmp(ifaces[i].name, name) == 0 && ip_bytes(&ifaces[i].addr, &theirs) == n && memcmp(mine, theirs, n) == 0)
+    if (strcmp(ifaces[i].name, name) == 0 && zps_subnet_bytes(&ifaces[i].addr, &theirs) == n &&
+        memcmp(mine, theirs, n) == 0)
       return true;
   }
   return false;
@@ -119,53 +102,15 @@ static bool interface_matches(const struct fi_info *info, const struct ofi_iface
   return all_but;
 }
 
-static zps_err_t subnet_parse(const char *token, struct subnet *subnet_p, struct zps_error *error) {
-  char text[TOKEN_MAX], *slash, *end;
-  snprintf(text, sizeof text, "%s", token);
-  slash = strchr(text, '/');
-  if (slash) *slash = '\0';
-  subnet_p->family = strchr(text, ':') ? AF_INET6 : AF_INET;
-  const unsigned max_bits = subnet_p->family == AF_INET ? 32 : 128;
-  unsigned long bits = max_bits;
-  bool ok = inet_pton(subnet_p->family, text, subnet_p->addr) == 1;
-  if (ok && slash) {
-    bits = strtoul(slash + 1, &end, 10);
-    ok = slash[1] >= '0' && slash[1] <= '9' && *end == '\0' && bits <= max_bits;
-  }
-  if (!ok)
-    return zps_fail(error, ZPS_ERR_INVALID,
-                    "the fabric's subnet \"%s\" is not one: give ADDRESS/BITS such as 10.0.0.0/8 or fd00::/8", token);
-  subnet_p->bits = (unsigned)bits;
-  return ZPS_OK;
-}
-
-static bool subnet_contains(const struct subnet *subnet, const uint8_t *addr) {
-  const unsigned whole = subnet->bits / 8, rest = subnet->bits % 8;
-  if (memcmp(addr, subnet->addr, whole) != 0) return false;
-  return rest == 0 || ((addr[whole] ^ subnet->addr[whole]) >> (8 - rest)) == 0;
-}
-
 static bool subnet_matches(const struct fi_info *info, const char *wish) {
   const uint8_t *bytes;
   const size_t n = info_ip(info, &bytes);
-  char token[TOKEN_MAX];
-  struct subnet subnet;
-  while (n > 0 && next_token(&wish, token)) {
-    if (subnet_parse(token, &subnet, NULL) == ZPS_OK && (subnet.family == AF_INET) == (n == 4) &&
-        subnet_contains(&subnet, bytes))
-      return true;
-  }
-  return false;
+  return n > 0 && zps_subnets_have(wish, bytes, n);
 }
 
 static zps_err_t wish_check(const struct ofi_wish *wish, struct zps_error *error) {
-  const char *list = wish->subnet ? wish->subnet : "";
-  char token[TOKEN_MAX];
-  struct subnet subnet;
-  while (next_token(&list, token)) {
-    const zps_err_t code = subnet_parse(token, &subnet, error);
-    if (code != ZPS_OK) return code;
-  }
+  const zps_err_t code = zps_subnets_check(wish->subnet ? wish->subnet : "", error);
+  if (code != ZPS_OK) return code;
   if (strcmp(wish->provider, "net;ofi_rxm") == 0)
     return zps_fail(error, ZPS_ERR_UNSUPPORTED,
                     "the fabric provider \"net;ofi_rxm\" is not supported: \"net\" alone does the same and more");

@@ -110,7 +110,7 @@ static void *cut_first(void *arg) {
   while ((fd = accept(cutter->listener, NULL, NULL)) >= 0) {
     if (cutter->n++ < cutter->n_cut || cutter->n_cut == 0)
       cut_off(fd, cutter->cut);
-    else if (recv(fd, line, sizeof line, 0) > 0 && send(fd, ANSWER("4"), strlen(ANSWER("4")), MSG_NOSIGNAL) > 0)
+    else if (recv(fd, line, sizeof line, 0) > 0 && send(fd, ANSWER("5"), strlen(ANSWER("5")), MSG_NOSIGNAL) > 0)
       while (recv(fd, line, sizeof line, 0) > 0) continue;
     close(fd);
   }

@@ -97,7 +97,7 @@ static bool stranger_is_answered(mode_t mode) {
     strcpy(addr.sun_path, path);
     const int fd = setuid(65534) == 0 ? socket(AF_UNIX, SOCK_STREAM, 0) : -1;
     if (fd < 0 || connect(fd, (struct sockaddr *)&addr, sizeof addr) != 0) _exit(2);
-    const ssize_t sent = send(fd, HELLO("4"), strlen(HELLO("4")), MSG_NOSIGNAL);
+    const ssize_t sent = send(fd, HELLO("5"), strlen(HELLO("5")), MSG_NOSIGNAL);
     _exit(sent > 0 && recv(fd, answer, 1, 0) == 1 ? 0 : 1);
   }
   SPIN_UNTIL(&world, waitpid(child, &status, WNOHANG) == child);
@@ -124,7 +124,7 @@ static void test_lines_as_long_as_the_owner_allows(void **state) {
   char answer[4096], text[2002];
   rpc_world_open(&world);
   const int fd = rpc_raw_connect(&world);
-  rpc_raw_send(&world, fd, HELLO("4"), strlen(HELLO("4")));
+  rpc_raw_send(&world, fd, HELLO("5"), strlen(HELLO("5")));
   SPIN_UNTIL(&world, world.server.n_open);
   zps_rpc_conn_set_line_max(world.server.conn, 2000);
   memset(text, ' ', sizeof text);
@@ -180,7 +180,7 @@ static void test_a_silent_crowd_lets_nobody_else_of_its_address_in(void **state)
   assert_string_equal(answer, "");
   close(one_more);
   for (int i = 0; i < N; i++) {
-    rpc_raw_send(&world, fds[i], HELLO("4"), strlen(HELLO("4")));
+    rpc_raw_send(&world, fds[i], HELLO("5"), strlen(HELLO("5")));
     close(fds[i]);
   }
   SPIN_UNTIL(&world, world.server.n_open == N);
@@ -197,7 +197,7 @@ static void test_a_crowd_that_speaks_comes_in(void **state) {
   rpc_world_open(&world);
   for (int i = 0; i < N; i++) {
     fds[i] = rpc_raw_connect(&world);
-    assert_int_equal(send(fds[i], HELLO("4"), strlen(HELLO("4")), MSG_NOSIGNAL), strlen(HELLO("4")));
+    assert_int_equal(send(fds[i], HELLO("5"), strlen(HELLO("5")), MSG_NOSIGNAL), strlen(HELLO("5")));
   }
   for (int i = 0; i < N; i++) {
     rpc_raw_read_line(&world, fds[i], line, sizeof line);
@@ -282,7 +282,7 @@ static void test_each_connection_has_its_turn(void **state) {
   int last = 0;
   rpc_world_open(&world);
   const int fd = rpc_raw_connect(&world);
-  rpc_raw_send(&world, fd, HELLO("4"), strlen(HELLO("4")));
+  rpc_raw_send(&world, fd, HELLO("5"), strlen(HELLO("5")));
   SPIN_UNTIL(&world, world.server.n_open);
   char *flood = calloc(N, strlen(line) + 1);
   for (unsigned i = 0; i < N; i++) strcat(flood, line);

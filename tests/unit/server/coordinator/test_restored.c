@@ -336,9 +336,7 @@ static void test_nonsense(void **state) {
                                       "{\"what\":\"job.gone\",\"job_id\":\"0x5\"}",
                                       "{\"what\":\"server.gone\",\"server\":5}",
                                       "{\"what\":\"server\"}",
-                                      "{\"what\":\"rank\",\"job_id\":\"0x5\",\"rank\":1,\"state\":\"lost\"}",
-                                      ("{\"what\":\"run\",\"job_id\":\"0x5\",\"tensor\":1,\"from\":\"0x0\",\"until\":"
-                                       "\"0x5\",\"scheme\":\"ring\"}")};
+                                      "{\"what\":\"rank\",\"job_id\":\"0x5\",\"rank\":1,\"state\":\"lost\"}"};
   struct zps_members *const members = make(false);
   for (unsigned i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
     struct zps_error error = {.text = ""};

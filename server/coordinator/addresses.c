@@ -1,0 +1,40 @@
+#include "server/coordinator/addresses.h"
+
+#include <netinet/in.h>
+#include <string.h>
+
+#include "common/base/subnet.h"
+#include "server/coordinator/coordinator_impl.h"
+
+/* False: it is of another kind, such as those of shared memory, in which nothing can be told. */
+static bool ip_of(const struct zps_net_info *fabric, struct sockaddr_storage *addr) {
+  if (fabric->addr_len > sizeof *addr || fabric->addr_len < sizeof addr->ss_family) return false;
+  if (strncmp(fabric->addr_format, "FI_SOCKADDR", strlen("FI_SOCKADDR")) != 0) return false;
+  memset(addr, 0, sizeof *addr);
+  memcpy(addr, fabric->addr, fabric->addr_len);
+  return (addr->ss_family == AF_INET && fabric->addr_len >= sizeof(struct sockaddr_in)) ||
+         (addr->ss_family == AF_INET6 && fabric->addr_len >= sizeof(struct sockaddr_in6));
+}
+
+bool zps_address_is_of(const struct zps_net_info *fabric, const struct zps_place *peer, const char *subnets) {
+  struct sockaddr_storage addr;
+  const uint8_t *bytes;
+  if (!peer->is_known || !ip_of(fabric, &addr)) return true;
+  const struct zps_place named = zps_place_of((const struct sockaddr *)&addr);
+  const size_t n = zps_subnet_bytes(&addr, &bytes);
+  return zps_place_is(&named, peer) || (subnets && zps_subnets_have(subnets, bytes, n));
+}
+
+zps_err_t zps_coordinator_may_name(const struct zps_coordinator_conn *conn, const struct zps_net_info *fabric,
+                                   struct zps_error *error) {
+  const struct zps_coordinator *coordinator = conn->coordinator;
+  const struct zps_place peer = zps_rpc_conn_place(conn->rpc);
+  if (!coordinator->config.own_addresses || zps_rpc_conn_is_near(conn->rpc) ||
+      zps_address_is_of(fabric, &peer, coordinator->subnets))
+    return ZPS_OK;
+  return zps_fail(error, ZPS_ERR_REFUSED,
+                  "the address for gradients, %.90s, is not that of the connection, %.60s, nor in a network that the "
+                  "coordinator knows of: fabric.subnet of the coordinator names such networks, and "
+                  "coordinator.addresses = any takes all",
+                  fabric->address, zps_rpc_conn_peer(conn->rpc));
+}

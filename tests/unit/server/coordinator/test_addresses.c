@@ -1,0 +1,70 @@
+/* Which addresses for gradients a peer may name. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <string.h>
+#include <cmocka.h>
+
+#include "server/coordinator/addresses.h"
+
+static struct sockaddr_storage addr_of(const char *text) {
+  struct sockaddr_storage addr = {.ss_family = AF_INET};
+  if (strchr(text, ':')) {
+    addr.ss_family = AF_INET6;
+    assert_int_equal(inet_pton(AF_INET6, text, &((struct sockaddr_in6 *)&addr)->sin6_addr), 1);
+  } else {
+    assert_int_equal(inet_pton(AF_INET, text, &((struct sockaddr_in *)&addr)->sin_addr), 1);
+  }
+  return addr;
+}
+
+static bool may(const char *peer_text, const char *named_text, const char *subnets) {
+  struct zps_net_info fabric = {.addr_format = "FI_SOCKADDR_IN"};
+  const struct sockaddr_storage named = addr_of(named_text);
+  fabric.addr_len = named.ss_family == AF_INET ? sizeof(struct sockaddr_in) : sizeof(struct sockaddr_in6);
+  memcpy(fabric.addr, &named, fabric.addr_len);
+  const struct sockaddr_storage addr = addr_of(peer_text);
+  const struct zps_place peer = zps_place_of((const struct sockaddr *)&addr);
+  return zps_address_is_of(&fabric, &peer, subnets);
+}
+
+static void a_peer_may_name_its_own(void **state) {
+  (void)state;
+  assert_true(may("10.0.0.7", "10.0.0.7", NULL));
+  assert_false(may("10.0.0.7", "10.0.0.8", NULL));
+  assert_false(may("10.0.0.7", "127.0.0.1", NULL));
+  assert_true(may("::ffff:10.0.0.7", "10.0.0.7", NULL));
+  assert_true(may("fd00::7", "fd00::7", NULL));
+  assert_false(may("fd00::7", "fd00:0:0:1::7", NULL));
+  assert_false(may("10.0.0.7", "fd00::7", NULL));
+}
+
+static void networks_for_gradients_are_known(void **state) {
+  (void)state;
+  assert_true(may("10.0.0.7", "192.168.3.9", "192.168.0.0/16"));
+  assert_true(may("10.0.0.7", "fd12::1", "192.168.0.0/16,fd00::/8"));
+  assert_false(may("10.0.0.7", "192.169.0.1", "192.168.0.0/16,fd00::/8"));
+}
+
+/* Nothing is read beyond what there is, and what is no IP address is let through. */
+static void other_kinds_are_let_through(void **state) {
+  (void)state;
+  const struct sockaddr_storage addr = addr_of("10.0.0.7");
+  const struct zps_place peer = zps_place_of((const struct sockaddr *)&addr);
+  struct zps_net_info fabric = {.addr_format = "FI_ADDR_STR", .addr = "shm://7", .addr_len = 8};
+  assert_true(zps_address_is_of(&fabric, &peer, NULL));
+  fabric = (struct zps_net_info){.addr_format = "FI_SOCKADDR_IN", .addr = {AF_INET}, .addr_len = 4};
+  assert_true(zps_address_is_of(&fabric, &peer, NULL)); /* too short for one: no fabric takes it */
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(a_peer_may_name_its_own),
+      cmocka_unit_test(networks_for_gradients_are_known),
+      cmocka_unit_test(other_kinds_are_let_through),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
