@@ -57,13 +57,16 @@ bool zps_members_elastic_take(struct zps_member_elastic *elastic, struct zps_mem
 
 void zps_members_elastic_left(struct zps_members *members, struct zps_member_job *job, uint32_t rank, bool moves) {
   struct zps_member_elastic *elastic = job->elastic;
-  if (!elastic && moves && !zps_members_elastic_find(members, job->name)) { /* the coordinator has started again */
+  if (!elastic && moves && !zps_members_elastic_find(members, job->name)) { /* nobody asked since a new start */
     elastic = zps_members_elastic_create(members, job->name);
     if (!elastic || !zps_members_elastic_take(elastic, job)) return;
   }
   if (!elastic || elastic->job != job) return;
   elastic->seats[rank] = (struct zps_member_place){.state = moves ? ZPS_SEAT_MOVING : ZPS_SEAT_GONE,
                                                    .until_ns = members->now_ns + MOVE_NS};
+  if (!moves) return;
+  elastic->is_noted = true;
+  zps_members_note(members, &(struct zps_member_note){.type = ZPS_NOTE_SEATS, .elastic = elastic});
 }
 
 void zps_members_elastic_opened(struct zps_member_job *job) {
@@ -78,7 +81,7 @@ void zps_members_elastic_opened(struct zps_member_job *job) {
   for (uint32_t r = 0; r < job->world; r++) elastic->seats[r].state = ZPS_SEAT_IN;
   elastic->job = job;
   elastic->forming = NULL;
-  elastic->is_changed = false;
+  elastic->is_changed = elastic->is_noted = false; /* the job's note takes the place of that of the seats */
   elastic->last_job = job->job_id;
   elastic->last_world = job->world;
 }

@@ -12,6 +12,11 @@ struct zps_member_place {
   uint64_t until_ns; /* MOVING */
 };
 
+/* It is on its way to the next generation, which does not run yet. */
+static inline bool zps_member_place_moves(const struct zps_member_place *place) {
+  return place->state == ZPS_SEAT_MOVING || place->state == ZPS_SEAT_ASKED;
+}
+
 /* A process that waits for a place. */
 struct zps_member_asker {
   struct zps_member_elastic *elastic;
@@ -32,6 +37,7 @@ struct zps_member_elastic {
   struct zps_member_place *seats, *next_seats; /* last_world of them; those of `forming` */
   struct zps_member_asker *askers;             /* by arrival */
   bool is_changed;                             /* the ranks of `job` were told that others wait */
+  bool is_noted;                               /* the state has seats of it */
   struct zps_member_elastic *next;
 };
 

@@ -218,6 +218,8 @@ uint64_t zps_members_elastic_tick(struct zps_members *members, uint64_t now_ns) 
       continue;
     }
     *link = elastic->next;
+    if (elastic->is_noted)
+      zps_members_note(members, &(struct zps_member_note){.type = ZPS_NOTE_SEATS, .elastic = elastic});
     zps_members_elastic_destroy(elastic);
   }
   return deadline_ns;

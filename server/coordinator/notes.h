@@ -1,8 +1,8 @@
 /*
  * What membership must still know when the coordinator starts again, as notes: each says that something is so from now
  * on, or is no more. A note is given when that is decided, ahead of the actions that tell of it; whoever takes it makes
- * it durable before these leave. Not noted: joins that wait (their ranks ask again), statistics, and where members are
- * connected.
+ * it durable before these leave. Not noted: joins that wait (their ranks ask again; of an elastic job it is known who
+ * had a seat), statistics, and where members are connected.
  *
  * The same notes, given back in their order to the functions below, make the same membership, whose servers and ranks
  * are all away.
@@ -24,7 +24,8 @@ enum zps_note_type {
   ZPS_NOTE_TENSOR_STATE, /* job, tensor: open or failed */
   ZPS_NOTE_TENSOR_GONE,  /* job, tensor */
   ZPS_NOTE_GROUP,        /* job, group: has met, or one that had closed it is in it again */
-  ZPS_NOTE_SEAT          /* job, group, rank: has closed it; the last one ends it */
+  ZPS_NOTE_SEAT,         /* job, group, rank: has closed it; the last one ends it */
+  ZPS_NOTE_SEATS         /* elastic: who of its last generation is on the way to the next one */
 };
 
 struct zps_member_note {
@@ -34,6 +35,7 @@ struct zps_member_note {
   const struct zps_member_job *job;
   const struct zps_member_tensor *tensor;
   const struct zps_member_group *group;
+  const struct zps_member_elastic *elastic;
 };
 
 /* Gives the notes from which all can be made again to the function that takes them. */
@@ -84,6 +86,16 @@ zps_err_t zps_members_restore_group(struct zps_members *members, uint64_t job_id
                                     uint32_t n_left) ZPS_MUSTCHECK;
 zps_err_t zps_members_restore_seat(struct zps_members *members, uint64_t job_id, const char *name,
                                    uint32_t rank) ZPS_MUSTCHECK;
+
+struct zps_seats_image {
+  const char *name;
+  uint64_t last_job;
+  uint32_t number, world;
+  const uint32_t *moving; /* n_moving ranks; none: nothing is known of the elastic job any more */
+  uint32_t n_moving;
+};
+/* A later generation that runs takes its place. */
+zps_err_t zps_members_restore_seats(struct zps_members *members, const struct zps_seats_image *image) ZPS_MUSTCHECK;
 /* All notes were given back: what had begun when they ended is brought to its end, and all members have until
  * `until_ns` to come back. */
 void zps_members_restored(struct zps_members *members, uint64_t until_ns);

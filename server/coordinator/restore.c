@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "server/coordinator/members_impl.h"
+#include "server/coordinator/elastic.h"
 #include "server/coordinator/notes.h"
 
 #define ZPS_LOG_COMPONENT "members"
@@ -51,6 +51,48 @@ zps_err_t zps_members_restore_server_gone(struct zps_members *members, uint32_t 
   free(server);
   members->epoch++;
   return ZPS_OK;
+}
+
+/* ------------------------------------------------------------ seats of elastic jobs */
+
+static void forget_seats(struct zps_members *members, const char *name) {
+  struct zps_member_elastic *const elastic = zps_members_elastic_find(members, name);
+  if (!elastic) return;
+  struct zps_member_elastic **link = &members->elastics;
+  while (*link != elastic) link = &(*link)->next;
+  *link = elastic->next;
+  if (elastic->job) elastic->job->elastic = NULL;
+  zps_members_elastic_destroy(elastic);
+}
+
+/* Who is in the last generation still is known when all notes are there. */
+zps_err_t zps_members_restore_seats(struct zps_members *members, const struct zps_seats_image *image) {
+  struct zps_member_job *const job = zps_members_job_find(members, image->last_job);
+  forget_seats(members, image->name);
+  if (image->n_moving == 0) return ZPS_OK;
+  if (job && job->world != image->world) return ZPS_ERR_PROTOCOL;
+  for (uint32_t i = 0; i < image->n_moving; i++)
+    if (image->moving[i] >= image->world) return ZPS_ERR_PROTOCOL;
+  struct zps_member_elastic *const elastic = zps_members_elastic_create(members, image->name);
+  if (!elastic) return ZPS_ERR_NOMEM;
+  elastic->seats = calloc(image->world, sizeof *elastic->seats);
+  if (!elastic->seats) return ZPS_ERR_NOMEM; /* all is freed with the members */
+  for (uint32_t i = 0; i < image->n_moving; i++) elastic->seats[image->moving[i]].state = ZPS_SEAT_MOVING;
+  elastic->number = image->number;
+  elastic->last_job = image->last_job;
+  elastic->last_world = image->world;
+  elastic->is_noted = true;
+  elastic->job = job;
+  if (job) job->elastic = elastic;
+  return ZPS_OK;
+}
+
+static void seats_restored(struct zps_member_elastic *elastic, uint64_t until_ns) {
+  for (uint32_t r = 0; r < elastic->last_world; r++) {
+    struct zps_member_place *const seat = &elastic->seats[r];
+    seat->until_ns = until_ns;
+    if (elastic->job && elastic->job->ranks[r]->state == ZPS_RANK_IN) seat->state = ZPS_SEAT_IN;
+  }
 }
 
 /* ------------------------------------------------------------ jobs */
@@ -127,7 +169,10 @@ zps_err_t zps_members_restore_job(struct zps_members *members, struct zps_job_im
   struct zps_member_server **servers = calloc(image->n_servers + 1u, sizeof *servers);
   zps_err_t err = servers ? ZPS_OK : ZPS_ERR_NOMEM;
   if (!err && job && (job->world != image->world || job->n_servers != image->n_servers)) err = ZPS_ERR_PROTOCOL;
-  if (!err && !job) err = job_make(members, image, now_ns, &job);
+  if (!err && !job) {
+    if (image->generation.number > 0) forget_seats(members, image->name);
+    err = job_make(members, image, now_ns, &job);
+  }
   if (err) {
     free(servers);
     return err;
@@ -290,6 +335,8 @@ void zps_members_restored(struct zps_members *members, uint64_t until_ns) {
       n_ranks++;
     }
   }
+  for (struct zps_member_elastic *elastic = members->elastics; elastic; elastic = elastic->next)
+    seats_restored(elastic, until_ns);
   members->n_away = members->n_servers + n_ranks;
   for (struct zps_member_job *job = members->jobs, *next; job; job = next) {
     next = job->next;

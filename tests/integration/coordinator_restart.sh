@@ -232,6 +232,27 @@ ok "zenpsctl shows the generation" eval 'ctl jobs --output=json | tr -d "\n" | g
 kill -TERM "$run"
 wait "$run" 2>/dev/null
 
+# One that has left its generation, and waits for the next one, has its seat when the coordinator is back. Another one is
+# stopped meanwhile, so that the first one waits.
+# shellcheck disable=SC2016
+zenpsrun -n 3 --coordinator "$address" --job=moves --elastic 2:3 --join-wait 0.5s --prefix=no -- \
+  sh -c 'echo $$ >"$0/moves.$RANK" && exec "$@"' "$scratch" \
+  zenps-linear --batch 1 --epochs 100000 "$scratch/rows.libsvm" >"$scratch/elastic.out" 2>&1 &
+run=$!
+ok "another elastic job trains" trains_on
+kill -STOP "$(cat "$scratch/moves.2")"
+kill -KILL "$(cat "$scratch/moves.1")"
+ok "a rank dies, another one is stopped, and the third one leaves" until_true grep -q '"moving":\[0\]' "$state/journal"
+kill_coordinator
+again
+kill -CONT "$(cat "$scratch/moves.2")"
+ok "both have their seats when the coordinator is back" until_true \
+  logged c "job 'moves': generation 2 has 2 ranks, 2 of 3 from the last one and 0 new"
+ok "and go on" until_true printed '^generation 2: 2 ranks \(rank 1 is gone\), from step [0-9]+$'
+ok "and train on" trains_on
+kill -TERM "$run"
+wait "$run" 2>/dev/null
+
 # A disk that is full: nothing that could be forgotten is told, and the process ends. Here the limit is a file's size.
 small() (
   trap '' XFSZ

@@ -42,8 +42,9 @@ static void on_act(void *ctx, const struct zps_action *action) {
 }
 
 static uint64_t on_random(void *ctx) {
+  static uint64_t last = 77;
   (void)ctx;
-  return 77;
+  return ++last;
 }
 
 static void forget(void) {
@@ -327,6 +328,144 @@ static void test_a_server_that_is_cut_off(void **state) {
   leave(members, clients, 4);
 }
 
+/* ------------------------------------------------------------ seats of elastic jobs */
+
+#define GENERATION "\"generation\":3,\"source\":0,\"step\":4,\"rank\":0,\"world\":2,"
+#define JOB_ELASTIC                                                                                                \
+  "{\"what\":\"job\",\"job_id\":\"0x1\",\"name\":\"j\",\"seed\":\"0x2\",\"epoch\":7,\"next_tensor\":0," GENERATION \
+  "\"servers\":[0],\"ranks\":[" RANK("0") "," RANK("1") "]}"
+enum { LATE = 2000 }; /* later than all have to come back */
+
+/* Of two to two ranks; `last`: of generation 3, its number, or below 0. */
+static void asks(struct zps_members *members, struct zps_member_client *client, int last, uint64_t step) {
+  static const struct zps_net_info fabric = {.provider = "tcp", .addr_format = "f", .addr = {1}, .addr_len = 1};
+  const struct zps_next_spec spec = {
+      .join = {.job = "j", .host = "h", .world = 2, .pid = 9, .timeout_ms = 20000, .fabric = &fabric},
+      .min_world = 2,
+      .max_world = 2,
+      .step = step,
+      .generation = last < 0 ? 0 : 3,
+      .last_rank = last < 0 ? 0 : (uint32_t)last,
+      .last_job = last < 0 ? 0 : JOB};
+  struct zps_error error;
+  if (zps_members_next(members, client, &spec, client, 5, &error)) fail_msg("%s", error.text);
+  zps_members_tick(members, 5);
+}
+
+static struct zps_members *with_leavers(unsigned n, struct zps_member_client *clients) {
+  static const char *const lines[] = {SERVER("0", "a"), JOB_ELASTIC};
+  struct zps_members *members = make_again(false, lines, 2);
+  server_back(members, &clients[0], "a", 0x100);
+  for (unsigned r = 0; r < 2; r++) rank_back(members, &clients[1 + r], r);
+  for (unsigned r = 0; r < n; r++) assert_int_equal(zps_members_move_on(members, &clients[1 + r], JOB, NULL), ZPS_OK);
+  return members;
+}
+
+/* A new start from all that the first one noted, or from what it says of itself. */
+static struct zps_members *start_again(struct zps_members *members, struct zps_member_client *clients, bool compact) {
+  static const char *const lines[] = {SERVER("0", "a"), JOB_ELASTIC};
+  char *all[RECORDS];
+  if (compact) {
+    while (seen.n_notes) free(seen.notes[--seen.n_notes]);
+    zps_members_note_all(members);
+  }
+  unsigned n = 0;
+  for (unsigned i = 0; !compact && i < 2; i++) all[n++] = strdup(lines[i]);
+  for (unsigned i = 0; i < seen.n_notes; i++) all[n++] = seen.notes[i];
+  seen.n_notes = 0;
+  leave(members, clients, 5);
+  memset(clients, 0, 5 * sizeof *clients);
+  members = make_again(false, (const char *const *)all, n);
+  for (unsigned i = 0; i < n; i++) free(all[i]);
+  return members;
+}
+
+static void expect_generation(const struct zps_members *members, const struct zps_member_client *clients) {
+  const struct zps_member_job *job = job_of(members);
+  while (job && job->next) job = job->next;
+  assert_true(job && job->generation.number == 4 && job->world == 2);
+  assert_int_equal(job->generation.step, 9);
+  assert_true(clients[1].job == job && clients[2].job == job && !clients[3].job && !clients[4].job);
+  assert_true(clients[1].rank == 0 && clients[2].rank == 1);
+}
+
+/* All have left when it is killed, and asked; then others come first, that have no state: they have no place. */
+static void test_all_have_left(void **state) {
+  (void)state;
+  for (int compact = 0; compact < 2; compact++) {
+    struct zps_member_client clients[5] = {{.server = NULL}};
+    struct zps_members *members = with_leavers(2, clients);
+    assert_null(job_of(members));
+    asks(members, &clients[1], 0, 9);
+    members = start_again(members, clients, compact);
+    server_back(members, &clients[0], "a", 0x100);
+    asks(members, &clients[3], -1, 0);
+    asks(members, &clients[4], -1, 0);
+    assert_null(job_of(members));
+    asks(members, &clients[2], 1, 8);
+    assert_null(job_of(members));
+    asks(members, &clients[1], 0, 9);
+    expect_generation(members, clients);
+    leave(members, clients, 5);
+  }
+}
+
+/* One has left, and the other one is in the last generation still; it leaves later. */
+static void test_one_has_left(void **state) {
+  (void)state;
+  for (int compact = 0; compact < 2; compact++) {
+    struct zps_member_client clients[5] = {{.server = NULL}};
+    struct zps_members *members = start_again(with_leavers(1, clients), clients, compact);
+    server_back(members, &clients[0], "a", 0x100);
+    rank_back(members, &clients[2], 1);
+    asks(members, &clients[3], -1, 0);
+    asks(members, &clients[1], 0, 9);
+    assert_null(job_of(members)->next);
+    assert_int_equal(zps_members_move_on(members, &clients[2], JOB, NULL), ZPS_OK);
+    asks(members, &clients[2], 1, 8);
+    expect_generation(members, clients);
+    leave(members, clients, 5);
+  }
+}
+
+/* Those that do not come back are waited for as long as all others; then nothing is known of them. */
+static void test_none_of_those_that_left_is_back(void **state) {
+  (void)state;
+  struct zps_member_client clients[5] = {{.server = NULL}};
+  struct zps_members *members = start_again(with_leavers(2, clients), clients, false);
+  server_back(members, &clients[0], "a", 0x100);
+  asks(members, &clients[3], -1, 0);
+  asks(members, &clients[4], -1, 0);
+  assert_null(job_of(members));
+  zps_members_tick(members, LATE);
+  assert_true(job_of(members) && clients[3].job && clients[4].job);
+  leave(members, clients, 5);
+  memset(clients, 0, sizeof clients);
+  members = start_again(with_leavers(2, clients), clients, false);
+  zps_members_tick(members, LATE);
+  assert_non_null(strstr(seen.notes[seen.n_notes - 1], "\"what\":\"seats\""));
+  assert_null(strstr(seen.notes[seen.n_notes - 1], "moving"));
+  leave(members, clients, 5);
+}
+
+/* What was noted of a generation is over with the next one that runs, and with a note of none. */
+static void test_seats_that_are_over(void **state) {
+  (void)state;
+  static const char seats[] =
+      "{\"what\":\"seats\",\"name\":\"j\",\"generation\":2,\"last_job\":\"0x9\",\"world\":2,"
+      "\"moving\":[0,1]}",
+                    none[] = "{\"what\":\"seats\",\"name\":\"j\",\"generation\":2,\"last_job\":\"0x9\",\"world\":2}";
+  static const char *const next[] = {SERVER("0", "a"), seats, JOB_ELASTIC}, *const over[] = {seats, none};
+  struct zps_members *members = make_again(false, next, 3);
+  zps_members_note_all(members);
+  for (unsigned i = 0; i < seen.n_notes; i++) assert_null(strstr(seen.notes[i], "\"what\":\"seats\""));
+  zps_members_destroy(members);
+  members = make_again(false, over, 2);
+  zps_members_note_all(members);
+  assert_int_equal(seen.n_notes, 1);
+  zps_members_destroy(members);
+}
+
 /* ------------------------------------------------------------ nonsense */
 
 /* Records that do not fit are refused by name. */
@@ -336,7 +475,9 @@ static void test_nonsense(void **state) {
                                       "{\"what\":\"job.gone\",\"job_id\":\"0x5\"}",
                                       "{\"what\":\"server.gone\",\"server\":5}",
                                       "{\"what\":\"server\"}",
-                                      "{\"what\":\"rank\",\"job_id\":\"0x5\",\"rank\":1,\"state\":\"lost\"}"};
+                                      "{\"what\":\"rank\",\"job_id\":\"0x5\",\"rank\":1,\"state\":\"lost\"}",
+                                      ("{\"what\":\"seats\",\"name\":\"j\",\"generation\":2,\"last_job\":\"0x9\","
+                                       "\"world\":2,\"moving\":[2]}")};
   struct zps_members *const members = make(false);
   for (unsigned i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
     struct zps_error error = {.text = ""};
@@ -370,6 +511,10 @@ int main(void) {
       cmocka_unit_test_teardown(test_a_server_that_drains, teardown),
       cmocka_unit_test_teardown(test_a_place_that_was_taken, teardown),
       cmocka_unit_test_teardown(test_a_server_that_is_cut_off, teardown),
+      cmocka_unit_test_teardown(test_all_have_left, teardown),
+      cmocka_unit_test_teardown(test_one_has_left, teardown),
+      cmocka_unit_test_teardown(test_none_of_those_that_left_is_back, teardown),
+      cmocka_unit_test_teardown(test_seats_that_are_over, teardown),
       cmocka_unit_test_teardown(test_nonsense, teardown),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
