@@ -193,7 +193,8 @@ if [ -n "$there" ]; then
     ip addr add 10.213.7.1/24 dev zps-near && ip link set zps-near up
     ip -n zps-far addr add 10.213.7.2/24 dev zps-there && ip -n zps-far link set zps-there up && ip -n zps-far link set lo up
     rm -f "$scratch/address2"
-    as "$certs" coordinator-coordinator zenpsd --roles=coordinator --control-listen=10.213.7.1:0 --control-address-file="$scratch/address2" 2>"$scratch/log" &
+    zenpsd --roles=coordinator --control-listen=10.213.7.1:0 --control-address-file="$scratch/address2" --tls-ca="$certs/ca.pem" \
+      --tls-cert="$certs/coordinator-coordinator.pem" --tls-key="$certs/coordinator-coordinator.key" 2>"$scratch/log" &
     daemon=$!
     until_true test -s "$scratch/address2"
     address=$(cat "$scratch/address2")
