@@ -129,6 +129,7 @@ zps_err_t zps_coordinator_send(void *ctx, const struct zps_outbox_call *call); /
 void zps_coordinator_act(void *ctx, const struct zps_action *action);
 /* tables.c: results of the admin's methods; NULL when memory is short. */
 zps_json *zps_coordinator_status(const struct zps_coordinator *coordinator);
+zps_json *zps_coordinator_security(const struct zps_coordinator *coordinator);
 zps_json *zps_coordinator_members(const struct zps_coordinator *coordinator);
 /* What was told to drain, with the jobs that it has, and which of them stay; and what drains no longer. */
 zps_json *zps_coordinator_drained(const struct zps_coordinator *coordinator, const struct zps_member_server *server);

@@ -283,6 +283,12 @@ static zps_err_t status(struct zps_coordinator_conn *conn, const zps_json *param
   return answer(request, zps_coordinator_status(conn->coordinator), error);
 }
 
+static zps_err_t security(struct zps_coordinator_conn *conn, const zps_json *params, struct zps_rpc_request *request,
+                          struct zps_error *error) {
+  (void)params;
+  return answer(request, zps_coordinator_security(conn->coordinator), error);
+}
+
 static zps_err_t members(struct zps_coordinator_conn *conn, const zps_json *params, struct zps_rpc_request *request,
                          struct zps_error *error) {
   (void)params;
@@ -375,6 +381,7 @@ static const struct method {
     {"jobs", ANY_ROLE, false, jobs},
     {"tensors", ANY_ROLE, false, tensors},
     {"stats", ANY_ROLE, false, stats},
+    {"security", ZPS_CONN_CTL, false, security},
     {"drain", ZPS_CONN_CTL, false, drain},
     {"undrain", ZPS_CONN_CTL, false, undrain},
 };

@@ -111,7 +111,7 @@ done
 ok "help" zenpsctl help
 said "lists the commands" '^  tensors  +tensors of all jobs'
 said "and the options" '^  -e, --endpoint=ADDRESS'
-for verb in status members jobs tensors stats version plan state; do
+for verb in status members jobs tensors stats security version plan state; do
   ok "$verb --help" zenpsctl "$verb" --help
   said "names the command" "^Usage: zenpsctl .*$verb"
   cp "$scratch/out" "$scratch/help"

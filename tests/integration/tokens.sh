@@ -48,6 +48,8 @@ refused() { # NAME TOKENFILE JOB PATTERN
   if train "$2" "$3" >"$scratch/out" 2>&1; then tap_result 1 "$1"; else tap_result 0 "$1"; fi
   said "$1: why" "$4"
 }
+ok "the coordinator says that it asks for tokens" zenpsctl -e "$address" security
+said "of so many keys" "^jobs +guarded +by tokens, of 1 key +"
 ok "ranks with the job's token are let in" train "$scratch/train" train
 ok "and with the token of a team's jobs into one of these" train "$scratch/team" team-7
 refused "none without a token" "" train "job 'train' takes ranks with a token, and this one has none: ZENPS_TOKEN_FILE"

@@ -1,0 +1,83 @@
+/* What stands open, and how to close it, as far as the coordinator sees: rows for `zenpsctl security`. */
+#include <stdio.h>
+#include <string.h>
+
+#include "common/control/address.h"
+#include "server/coordinator/coordinator_impl.h"
+
+static zps_json *add(zps_json *rows, const char *part, const char *state, const char *how, const char *close) {
+  zps_json *row = zps_json_set_str(zps_json_object(), "part", part);
+  row = zps_json_set_str(row, "state", state);
+  row = zps_json_set_str(row, "how", how);
+  return zps_json_append(rows, zps_json_set_str(row, "close", close));
+}
+
+static bool is_near(const struct zps_coordinator *coordinator) {
+  struct zps_address address;
+  return zps_address_parse(zps_coordinator_address(coordinator), &address, NULL) == ZPS_OK &&
+         zps_address_is_loopback(&address);
+}
+
+static zps_json *add_control(const struct zps_coordinator *coordinator, zps_json *rows) {
+  char how[200];
+  const char *const address = zps_coordinator_address(coordinator);
+  if (coordinator->config.tls) {
+    snprintf(how, sizeof how, "TLS 1.3 at %.90s, certificates name roles", address);
+    return add(rows, "control plane", "guarded", how, "");
+  }
+  snprintf(
+      how, sizeof how,
+      is_near(coordinator) ? "plain at %.90s, for every user of this host" : "plain at %.90s, for whoever reaches it",
+      address);
+  return add(rows, "control plane", is_near(coordinator) ? "host" : "open", how,
+             "tls.ca, tls.cert, tls.key (zenpsctl certs init)");
+}
+
+static zps_json *add_jobs(const struct zps_coordinator *coordinator, zps_json *rows) {
+  char how[60];
+  if (coordinator->token_keys.n == 0)
+    return add(rows, "jobs", "open", "any rank is let into any job", "coordinator.token_key (zenpsctl token)");
+  snprintf(how, sizeof how, "by tokens, of %u key%s", coordinator->token_keys.n,
+           coordinator->token_keys.n == 1 ? "" : "s");
+  return add(rows, "jobs", "guarded", how, "");
+}
+
+static zps_json *add_addresses(const struct zps_coordinator *coordinator, zps_json *rows) {
+  char how[200];
+  if (!coordinator->config.own_addresses)
+    return add(rows, "addresses", "open", "servers and ranks name any for gradients", "coordinator.addresses = own");
+  snprintf(how, sizeof how, "their own%s%.120s", coordinator->subnets ? ", or in " : "",
+           coordinator->subnets ? coordinator->subnets : "");
+  return add(rows, "addresses", "guarded", how, "");
+}
+
+static zps_json *add_messages(const struct zps_coordinator *coordinator, zps_json *rows) {
+  if (coordinator->config.tls || is_near(coordinator))
+    return add(rows, "messages", "guarded", "a MAC under a key of each link", "");
+  return add(rows, "messages", "open", "a MAC, whose keys cross the control plane as they are",
+             "tls.ca, tls.cert, tls.key (zenpsctl certs init)");
+}
+
+static zps_json *add_memory(const struct zps_coordinator *coordinator, zps_json *rows) {
+  unsigned n = 0;
+  char how[160];
+  const char *first = "";
+  for (unsigned i = 0; i < zps_members_servers(coordinator->members); i++) {
+    const struct zps_member_server *server = zps_members_server(coordinator->members, i);
+    if (server->fabric.weak_keys && n++ == 0) first = server->name;
+  }
+  if (n == 0) return add(rows, "memory", "guarded", "random keys of 64 bits", "");
+  snprintf(how, sizeof how, "keys that can be guessed, of %u servers: %.80s%s", n, first, n > 1 ? ", ..." : "");
+  return add(rows, "memory", "open", how, "a provider with keys of 64 bits, or a fabric for zenps alone");
+}
+
+zps_json *zps_coordinator_security(const struct zps_coordinator *coordinator) {
+  zps_json *rows = add_control(coordinator, zps_json_array());
+  rows = add_jobs(coordinator, rows);
+  rows = add_addresses(coordinator, rows);
+  rows = add_messages(coordinator, rows);
+  rows = add_memory(coordinator, rows);
+  rows = add(rows, "gradients", "open", "not encrypted, whoever reads the fabric reads them",
+             "WireGuard, IPsec, or a fabric that encrypts (EFA)");
+  return zps_json_set(zps_json_object(), "parts", rows);
+}
