@@ -110,6 +110,8 @@ static void write_text(enum zps_log_level level, const char *component, const ch
   pthread_mutex_unlock(&state.lock);
 }
 
+struct zps_log_limit zps_log_strangers;
+
 bool zps_log_limit_pass(struct zps_log_limit *limit, unsigned *suppressed_p) {
   const long long now_ms = (long long)(zps_clock_ns() / ZPS_NS_PER_MS);
   long long last_ms = atomic_load(&limit->last_ms);

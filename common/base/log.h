@@ -60,4 +60,13 @@ void zps_log_write_limited(struct zps_log_limit *limit, enum zps_log_level level
       zps_log_write_limited(&limit_, ZPS_LOG_WARN, ZPS_LOG_COMPONENT, __VA_ARGS__); \
   } while (0)
 
+/* The same for what strangers may cause in many places: all these places have one line a second together, or a flood of
+ * all sorts would fill the log. */
+extern struct zps_log_limit zps_log_strangers;
+#define zps_log_warn_of_strangers(...)                                                         \
+  do {                                                                                         \
+    if ((int)ZPS_LOG_WARN <= zps_log_threshold)                                                \
+      zps_log_write_limited(&zps_log_strangers, ZPS_LOG_WARN, ZPS_LOG_COMPONENT, __VA_ARGS__); \
+  } while (0)
+
 #endif

@@ -38,7 +38,7 @@ static _Thread_local const struct zps_engine *engine_here; /* the engine that th
 
 static void drop(struct zps_engine *engine, const char *what, size_t len, const struct zps_error *error) {
   atomic_fetch_add(&engine->malformed, 1);
-  zps_log_warn_limited("dropped a %s of %zu bytes: %s", what, len, error->text);
+  zps_log_warn_of_strangers("dropped a %s of %zu bytes: %s", what, len, error->text);
 }
 
 static struct zps_link *find_link(struct zps_engine *engine, const struct zps_frame_header *header) {
@@ -60,8 +60,8 @@ static struct zps_link *vouched(struct zps_engine *engine, struct zps_wire_frame
   struct zps_link *const link = find_link(engine, &header);
   if (!link || zps_link_vouches(link, &header, data, len)) return link;
   atomic_fetch_add(&engine->forged, 1);
-  zps_log_warn_limited("dropped a message of %zu bytes: its MAC is not that of the link that its %s frame names", len,
-                       zps_frame_type_name(header.type));
+  zps_log_warn_of_strangers("dropped a message of %zu bytes: its MAC is not that of the link that its %s frame names",
+                            len, zps_frame_type_name(header.type));
   return NULL;
 }
 

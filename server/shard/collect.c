@@ -210,14 +210,14 @@ static struct zps_member *find_member(const struct zps_shard *shard, const struc
     if (member) return member->job->is_closed ? NULL : member;
     /* A last DONE crosses the closing of its job, however late. */
     if (header->type != ZPS_FRAME_DONE)
-      zps_log_warn_limited("dropped a %s frame of tag %u: no such link here", type, header->tag);
+      zps_log_warn_of_strangers("dropped a %s frame of tag %u: no such link here", type, header->tag);
     return NULL;
   }
   struct zps_job *job = zps_job_find(shard->jobs, header->job);
   if (!job && (header->type == ZPS_FRAME_DONE || zps_job_find(shard->lingering, header->job))) return NULL;
   if (job && header->src < job->world) return &job->members[header->src];
-  zps_log_warn_limited("dropped a %s frame of job 0x%016" PRIx64 " from 0x%x: %s", type, header->job, header->src,
-                       job ? "no such rank" : "no such job here");
+  zps_log_warn_of_strangers("dropped a %s frame of job 0x%016" PRIx64 " from 0x%x: %s", type, header->job, header->src,
+                            job ? "no such rank" : "no such job here");
   return NULL;
 }
 

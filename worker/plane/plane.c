@@ -79,9 +79,9 @@ static bool may_send(const struct zps_remote *sender, enum zps_frame_type type) 
 static struct zps_link *find_link(void *ctx, const struct zps_frame_header *header) {
   const struct zps_remote *sender = find_sender(ctx, header);
   if (sender) return sender->lost ? NULL : sender->link;
-  zps_log_warn_limited("dropped a %s frame of job 0x%016" PRIx64 " from 0x%" PRIx32 ", tag %" PRIu32
-                       ": no server or rank of ours",
-                       zps_frame_type_name(header->type), header->job, header->src, header->tag);
+  zps_log_warn_of_strangers("dropped a %s frame of job 0x%016" PRIx64 " from 0x%" PRIx32 ", tag %" PRIu32
+                            ": no server or rank of ours",
+                            zps_frame_type_name(header->type), header->job, header->src, header->tag);
   return NULL;
 }
 

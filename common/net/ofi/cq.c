@@ -17,7 +17,7 @@ static void recv_done(struct ofi_net *net, struct ofi_op *op, size_t len, int er
     net->base.counters.msg_bytes_received += len;
     net->base.handler.on_message(net->base.handler.ctx, op->buffer, len);
   } else if (err != 0 && !zps_ofi_errno_is_loss(err)) {
-    zps_log_warn_limited("a message was not received: %s", text);
+    zps_log_warn_of_strangers("a message was not received: %s", text);
   }
   zps_ofi_recv_repost(net, op);
 }

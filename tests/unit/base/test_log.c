@@ -175,6 +175,27 @@ static void what_was_left_out_is_told_in_the_next_line(void **state) {
   zps_log_set_sink(NULL, NULL);
 }
 
+static void count_line(void *ctx, enum zps_log_level level, const char *component, const char *text) {
+  (void)level, (void)component, (void)text;
+  ++*(unsigned *)ctx;
+}
+
+static void all_that_strangers_cause_is_one_line_a_second(void **state) {
+  (void)state;
+  unsigned n = 0;
+  zps_log_set_sink(count_line, &n);
+  zps_log_warn_of_strangers("first");
+  assert_int_equal(n, 1);
+  zps_log_strangers.last_ms += 100000;
+  zps_log_warn_of_strangers("second");
+  zps_log_warn_of_strangers("third");
+  assert_int_equal(n, 1);
+  zps_log_strangers.last_ms = 0;
+  zps_log_warn_of_strangers("fourth");
+  assert_int_equal(n, 2);
+  zps_log_set_sink(NULL, NULL);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(levels_are_checked_before_arguments_are_evaluated),
@@ -186,6 +207,7 @@ int main(void) {
       cmocka_unit_test(long_texts_are_cut),
       cmocka_unit_test(a_call_site_is_limited_to_one_line_a_second),
       cmocka_unit_test(what_was_left_out_is_told_in_the_next_line),
+      cmocka_unit_test(all_that_strangers_cause_is_one_line_a_second),
   };
   unsetenv("JOURNAL_STREAM");
   return cmocka_run_group_tests(tests, NULL, NULL);

@@ -238,6 +238,7 @@ static void frames_that_are_none(void **state) {
   fake_send_bytes(&rig.worker.servers[1], "nonsense", 8);
   UNTIL(zps_engine_malformed(rig.worker.plane.engine) == 1);
   assert_false(atomic_load(&rig.request.over));
+  zps_log_strangers.last_ms = 0; /* the second is over */
   uint8_t bytes[ZPS_WIRE_MESSAGE_MAX];
   size_t len;
   const struct zps_frame frame = {
