@@ -35,7 +35,9 @@ struct zps_link_ends {
   uint32_t epoch;
   uint32_t self, other;            /* rank, or server index | ZPS_WIRE_SRC_SERVER */
   uint32_t tag;                    /* that short headers from the other end will carry */
-  const struct zps_secret *secret; /* of the job; borrowed during zps_link_create() */
+  const struct zps_secret *secret; /* of the job; borrowed during zps_link_create(), as are: */
+  const void *server;              /* the fabric address of the end that is a server; of no bytes between ranks */
+  size_t server_len;
 };
 
 /* `peer` is borrowed until zps_link_destroy(). Reserves the receives this link needs. */

@@ -13,17 +13,19 @@ static void put(uint8_t *at, uint64_t value, unsigned n_bytes) {
   for (unsigned i = 0; i < n_bytes; i++) at[i] = (uint8_t)(value >> (8 * i));
 }
 
-zps_err_t zps_mac_key_derive(const struct zps_secret *secret, uint64_t job, uint32_t from, uint32_t to,
+zps_err_t zps_mac_key_derive(const struct zps_secret *secret, const struct zps_mac_link *link,
                              struct zps_mac_key *key_p) {
-  uint8_t link[8 + 4 + 4];
-  put(link, job, 8);
-  put(link + 8, from, 4);
-  put(link + 12, to, 4);
+  uint8_t numbers[8 + 4 + 4];
+  crypto_generichash_state state;
+  put(numbers, link->job, 8);
+  put(numbers + 8, link->from, 4);
+  put(numbers + 12, link->to, 4);
   if (sodium_init() < 0) return ZPS_ERR_UNSUPPORTED;
-  return crypto_generichash(key_p->bytes, sizeof key_p->bytes, link, sizeof link, secret->bytes,
-                            sizeof secret->bytes) == 0
-             ? ZPS_OK
-             : ZPS_ERR_UNSUPPORTED;
+  const bool made = crypto_generichash_init(&state, secret->bytes, sizeof secret->bytes, sizeof key_p->bytes) == 0 &&
+                    crypto_generichash_update(&state, numbers, sizeof numbers) == 0 &&
+                    (link->server_len == 0 || crypto_generichash_update(&state, link->server, link->server_len) == 0) &&
+                    crypto_generichash_final(&state, key_p->bytes, sizeof key_p->bytes) == 0;
+  return made ? ZPS_OK : ZPS_ERR_UNSUPPORTED;
 }
 
 /* The number is hashed apart, with another key, so that the message need not be copied to stand beside it. */

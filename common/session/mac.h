@@ -2,8 +2,9 @@
  * How one end of a link knows that a message is of the other: the MAC in its last eight bytes.
  *
  * The coordinator gives each job a secret, which goes to its servers and ranks alone. From it each direction of each
- * link has a key of its own, so that a message is worth nothing at another link, in another job, or sent back. The MAC
- * is SipHash-2-4, over all bytes of the message and over the whole sequence number of its first frame, of which a short
+ * link has a key of its own, so that a message is worth nothing at another link, in another job, or sent back; nor at
+ * the server that takes another's place in the job, since the server's address is part of the key. The MAC is
+ * SipHash-2-4, over all bytes of the message and over the whole sequence number of its first frame, of which a short
  * header has eight bits: a message that has come before is none that is to come.
  *
  * It says who sent a message, within the job: all members know the secret. It hides nothing.
@@ -22,9 +23,16 @@ struct zps_mac_key {
   uint8_t bytes[32]; /* of the message's hash, then of the MAC over hash and number */
 };
 
-/* `from` and `to` are ranks, or numbers of servers | ZPS_WIRE_SRC_SERVER. ZPS_ERR_UNSUPPORTED: libsodium does not work
- * here. */
-zps_err_t zps_mac_key_derive(const struct zps_secret *secret, uint64_t job, uint32_t from, uint32_t to,
+/* What a key is of. */
+struct zps_mac_link {
+  uint64_t job;
+  uint32_t from, to;  /* ranks, or numbers of servers | ZPS_WIRE_SRC_SERVER */
+  const void *server; /* fabric address of the one that is a server; of no bytes between ranks */
+  size_t server_len;
+};
+
+/* ZPS_ERR_UNSUPPORTED: libsodium does not work here. */
+zps_err_t zps_mac_key_derive(const struct zps_secret *secret, const struct zps_mac_link *link,
                              struct zps_mac_key *key_p) ZPS_MUSTCHECK;
 /* Writes ZPS_WIRE_MAC_BYTES to `mac`, which may lie right after the message. */
 void zps_mac_make(const struct zps_mac_key *key, const void *message, size_t len, uint32_t seq, void *mac);

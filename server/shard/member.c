@@ -16,6 +16,7 @@ zps_err_t zps_member_connect(struct zps_member *member, const struct zps_member_
   code = zps_tags_get(&shard->tags, member, &member->tag);
   member->has_tag = code == ZPS_OK;
   if (code == ZPS_OK) code = zps_bulk_peer_add(shard->bulk, member->peer, &member->bulk);
+  const struct zps_net_info *const here = zps_net_info(shard->net);
   if (code == ZPS_OK)
     code = zps_link_create(shard->net, member->peer,
                            &(struct zps_link_ends){.job = job->id,
@@ -23,7 +24,9 @@ zps_err_t zps_member_connect(struct zps_member *member, const struct zps_member_
                                                    .self = job->server | ZPS_WIRE_SRC_SERVER,
                                                    .other = member->rank,
                                                    .tag = member->tag,
-                                                   .secret = &job->secret},
+                                                   .secret = &job->secret,
+                                                   .server = here->addr,
+                                                   .server_len = here->addr_len},
                            &member->link);
   if (code != ZPS_OK)
     return zps_fail(error, code, "job %s: cannot open the link to rank %u: %s", job->name, member->rank,

@@ -71,7 +71,9 @@ zps_err_t zps_plane_remote_connect(struct zps_plane *plane, struct zps_remote *r
                                 .self = plane->rank,
                                 .other = remote->is_rank ? remote->index : remote->index | ZPS_WIRE_SRC_SERVER,
                                 .tag = remote->tag,
-                                .secret = &plane->secret},
+                                .secret = &plane->secret,
+                                .server = addr,
+                                .server_len = remote->is_rank ? 0 : addr_len},
         &remote->link);
   if (err != ZPS_OK) return zps_fail(error, err, "%s", zps_err_str(err));
   if (!remote->is_rank) zps_link_measure(remote->link, remote->bulk, true); /* servers are there before ranks are */

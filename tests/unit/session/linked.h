@@ -61,7 +61,9 @@ static inline struct zps_link_ends linked_ends(int i) {
                                 .self = (uint32_t)i,
                                 .other = (uint32_t)(1 - i),
                                 .tag = (uint32_t)(500 + i),
-                                .secret = &secret};
+                                .secret = &secret,
+                                .server = "a server's address",
+                                .server_len = sizeof "a server's address"};
 }
 
 static inline void linked_open(struct linked *linked, const char *provider, const char *fault) {

@@ -209,6 +209,11 @@ static void test_each_byte_counts(void **state) {
   ends = linked_ends(1);
   ends.other = 2;
   assert_false(other_vouches(&linked, &ends));
+  ends = linked_ends(1);
+  ends.server = "another's address.";
+  assert_false(other_vouches(&linked, &ends)); /* it has the other's place, and has heard nothing yet */
+  ends.server_len = 0;
+  assert_false(other_vouches(&linked, &ends));
   ends = linked_ends(0); /* sent back */
   assert_false(other_vouches(&linked, &ends));
   linked_close(&linked);

@@ -78,8 +78,13 @@ static void run_connect(struct zps_command *command, void *ctx) {
   RIG_CHECK(zps_net_peer_add(net, call->server->addr, call->server->addr_len, rank, &rank->peer, &error) == ZPS_OK);
   RIG_CHECK(zps_bulk_peer_add(zps_engine_bulk(rank->engine), rank->peer, &rank->bulk) == ZPS_OK);
   const struct zps_secret secret = {{0}};
-  const struct zps_link_ends ends = {
-      .job = call->job, .epoch = 1, .self = call->number, .other = ZPS_WIRE_SRC_SERVER, .secret = &secret};
+  const struct zps_link_ends ends = {.job = call->job,
+                                     .epoch = 1,
+                                     .self = call->number,
+                                     .other = ZPS_WIRE_SRC_SERVER,
+                                     .secret = &secret,
+                                     .server = call->server->addr,
+                                     .server_len = call->server->addr_len};
   RIG_CHECK(zps_link_create(net, rank->peer, &ends, &rank->link) == ZPS_OK);
 }
 

@@ -76,7 +76,14 @@ void fake_connect(struct fake *fake, const struct zps_net_info *worker, uint64_t
   if (zps_net_peer_add(fake->net, worker->addr, worker->addr_len, fake, &fake->peer, &error) != ZPS_OK)
     fail_msg("%s", error.text);
   const struct zps_secret secret = {{0}};
-  const struct zps_link_ends ends = {.job = job, .epoch = 1, .self = self, .other = rank, .secret = &secret};
+  const struct zps_net_info *const here = zps_net_info(fake->net);
+  const struct zps_link_ends ends = {.job = job,
+                                     .epoch = 1,
+                                     .self = self,
+                                     .other = rank,
+                                     .secret = &secret,
+                                     .server = here->addr,
+                                     .server_len = self & ZPS_WIRE_SRC_SERVER ? here->addr_len : 0};
   assert_int_equal(zps_link_create(fake->net, fake->peer, &ends, &fake->link), ZPS_OK);
 }
 
