@@ -141,7 +141,8 @@ void zps_log_write_limited(struct zps_log_limit *limit, enum zps_log_level level
   char text[TEXT_MAX];
   unsigned suppressed = 0;
   va_list args;
-  if (!zps_log_limit_pass(limit, &suppressed)) return;
+  /* The clock is looked at whatever the level: what is logged changes nothing else. */
+  if (!zps_log_limit_pass(limit, &suppressed) || (int)level > zps_log_threshold) return;
   va_start(args, fmt);
   vsnprintf(text, sizeof text - NOTE_MAX, fmt, args);
   va_end(args);

@@ -53,20 +53,16 @@ struct zps_log_limit {
 bool zps_log_limit_pass(struct zps_log_limit *limit, unsigned *suppressed_p);
 void zps_log_write_limited(struct zps_log_limit *limit, enum zps_log_level level, const char *component,
                            const char *fmt, ...) ZPS_PRINTF(4, 5);
-#define zps_log_warn_limited(...)                                                   \
-  do {                                                                              \
-    static struct zps_log_limit limit_;                                             \
-    if ((int)ZPS_LOG_WARN <= zps_log_threshold)                                     \
-      zps_log_write_limited(&limit_, ZPS_LOG_WARN, ZPS_LOG_COMPONENT, __VA_ARGS__); \
+#define zps_log_warn_limited(...)                                                 \
+  do {                                                                            \
+    static struct zps_log_limit limit_;                                           \
+    zps_log_write_limited(&limit_, ZPS_LOG_WARN, ZPS_LOG_COMPONENT, __VA_ARGS__); \
   } while (0)
 
 /* The same for what strangers may cause in many places: all these places have one line a second together, or a flood of
  * all sorts would fill the log. */
 extern struct zps_log_limit zps_log_strangers;
-#define zps_log_warn_of_strangers(...)                                                         \
-  do {                                                                                         \
-    if ((int)ZPS_LOG_WARN <= zps_log_threshold)                                                \
-      zps_log_write_limited(&zps_log_strangers, ZPS_LOG_WARN, ZPS_LOG_COMPONENT, __VA_ARGS__); \
-  } while (0)
+#define zps_log_warn_of_strangers(...) \
+  zps_log_write_limited(&zps_log_strangers, ZPS_LOG_WARN, ZPS_LOG_COMPONENT, __VA_ARGS__)
 
 #endif

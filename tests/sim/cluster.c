@@ -196,6 +196,7 @@ static void kill_rank(struct sim_rank *rank, const struct sim_fault *fault) {
   sim_cluster.rank_killed = true;
   kill_process(rank->process, rank->port);
   rank->run = rank->n_left = 1;
+  sim_wake_all(&sim_cluster.steps_seen); /* others may have looked while its port was closed */
   if (sim_cluster.plan->n_runs == 1) return;
   sim_sleep(ZPS_NS_PER_S + fault->for_ns);
   rank_start(rank);
