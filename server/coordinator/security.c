@@ -14,13 +14,13 @@ static zps_json *add(zps_json *rows, const char *part, const char *state, const 
 
 static bool is_near(const struct zps_coordinator *coordinator) {
   struct zps_address address;
-  return zps_address_parse(zps_coordinator_address(coordinator), &address, NULL) == ZPS_OK &&
+  return zps_address_parse(zps_rpc_listener_address(coordinator->listener), &address, NULL) == ZPS_OK &&
          zps_address_is_loopback(&address);
 }
 
 static zps_json *add_control(const struct zps_coordinator *coordinator, zps_json *rows) {
   char how[200];
-  const char *const address = zps_coordinator_address(coordinator);
+  const char *const address = zps_rpc_listener_address(coordinator->listener);
   if (coordinator->config.tls) {
     snprintf(how, sizeof how, "TLS 1.3 at %.90s, certificates name roles", address);
     return add(rows, "control plane", "guarded", how, "");
