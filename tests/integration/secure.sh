@@ -196,29 +196,30 @@ if [ -n "$there" ]; then
   ZENPS_CONTROL_INSECURE=yes ok "and so does the word that it is meant so" both 1
   said "of which the coordinator warns" 'without TLS \(control.insecure\)'
 
-  # ---- addresses for gradients ----
-  if [ "$(id -u)" -eq 0 ] && ip netns add zps-far 2>/dev/null; then
-    ip link add zps-near type veth peer name zps-there netns zps-far
-    ip addr add 10.213.7.1/24 dev zps-near && ip link set zps-near up
-    ip -n zps-far addr add 10.213.7.2/24 dev zps-there && ip -n zps-far link set zps-there up && ip -n zps-far link set lo up
+  # ---- addresses for gradients: two hosts, which nobody else sees ----
+  near=zps-near-$$ far=zps-far-$$
+  if [ "$(id -u)" -eq 0 ] && ip netns add "$near" 2>/dev/null && ip netns add "$far"; then
+    ip -n "$near" link add zps0 type veth peer name zps0 netns "$far"
+    ip -n "$near" addr add 10.213.7.1/24 dev zps0
+    ip -n "$far" addr add 10.213.7.2/24 dev zps0
+    for space in "$near" "$far"; do ip -n "$space" link set lo up && ip -n "$space" link set zps0 up; done
+    at() { ip netns exec "$1" env "PATH=$PATH" "${@:2}"; }
     rm -f "$scratch/address2"
-    zenpsd --roles=coordinator --control-listen=10.213.7.1:0 --control-address-file="$scratch/address2" --tls-ca="$certs/ca.pem" \
+    at "$near" zenpsd --roles=coordinator --control-listen=10.213.7.1:0 --control-address-file="$scratch/address2" --tls-ca="$certs/ca.pem" \
       --tls-cert="$certs/coordinator-coordinator.pem" --tls-key="$certs/coordinator-coordinator.key" 2>"$scratch/log" &
-    daemon=$!
     until_true test -s "$scratch/address2"
     address=$(cat "$scratch/address2")
-    far() { as "$certs" server-a timeout "$1" ip netns exec zps-far env "PATH=$PATH" "$(command -v zenpsd)" --roles=server --server-name=far --control-coordinator="$address" --fabric-provider=net "${@:2}"; }
+    far() { as "$certs" server-a timeout "$1" ip netns exec "$far" env "PATH=$PATH" zenpsd --roles=server --server-name=far --control-coordinator="$address" --fabric-provider=net "${@:2}"; }
     far 10 --fabric-interface=lo >"$scratch/out" 2>&1
-    said "a server that names another's address is refused" 'ERR_REFUSED|the address for gradients, .*127.0.0.1.* is not that of the connection, 10.213.7.2'
-    far 60 --fabric-interface=zps-there >"$scratch/far" 2>&1 &
-    far_is_in() { admin -o json members | grep -q '"name": *"far"'; }
+    said "a server that names another's address is refused" 'the address for gradients, .*127.0.0.1.* is not that of the connection, 10.213.7.2'
+    far 60 --fabric-interface=zps0 >"$scratch/far" 2>&1 &
+    far_is_in() { as "$certs" admin-admin ip netns exec "$near" env "PATH=$PATH" zenpsctl -e "$address" -o json members | grep -q '"name": *"far"'; }
     ok "with its own it is let in" until_true far_is_in
-    kill -TERM "$daemon"
-    wait "$daemon"
-    ip netns pids zps-far | xargs -r kill
-    wait
-    ip netns del zps-far
-    ip link del zps-near 2>/dev/null
+    for space in "$far" "$near"; do
+      ip netns pids "$space" | xargs -r kill
+      until_true eval '[ -z "$(ip netns pids "$space")" ]'
+      ip netns del "$space"
+    done
   else
     skip "addresses for gradients" "no network namespaces"
   fi
