@@ -107,7 +107,7 @@ is "one alone" "$(grep -c '^zenpsrun: ' "$scratch/out")" 1
 said "and all sums are right" 'verified: every step equals'
 
 for scheme in sparse-ps dense-ps omnireduce hierarchical ring; do
-  zenpsrun -n 3 --servers 2 -- sh "$scratch/sums.sh" "$scratch" server0 --steps 1500 --scheme "$scheme" >"$scratch/out" 2>&1
+  zenpsrun -n 3 --servers 2 -- sh "$scratch/sums.sh" "$scratch" server0 --steps 5000 --scheme "$scheme" >"$scratch/out" 2>&1
   is "under $scheme: status 0" $? 0
   said "the loss in a line" "$(goes_on 0 "1 server")"
   said "and all sums are right" 'verified: every step equals'
