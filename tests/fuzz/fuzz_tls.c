@@ -109,7 +109,7 @@ static void step(struct end *from, struct end *to, const struct end *client, uns
     case 1: /* some of it */
       hear(to, from->wire, what == 0 ? len : part);
       from->wire_len -= what == 0 ? len : part;
-      memmove(from->wire, from->wire + (len - from->wire_len), from->wire ? from->wire_len : 0);
+      if (from->wire_len) memmove(from->wire, from->wire + (len - from->wire_len), from->wire_len);
       break;
     case 2: /* is changed, lost or doubled */
       if (len && arg < 16) from->wire[arg * len / 16] ^= (char)(1 << (arg % 8));

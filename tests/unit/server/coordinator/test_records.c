@@ -407,9 +407,10 @@ static void test_made_again(void **state) {
     zps_members_destroy(world.members);
     clear(&world.journal);
   }
-  enum { SHARE = THIN_STRIDE }; /* of what is seen in all seeds */
-  assert_true(n_jobs > 100 / SHARE && n_tensors > 100 / SHARE && n_groups > 5 / SHARE && n_maps > 50 / SHARE &&
-              n_replays > 20 / SHARE && n_taken > 10 / SHARE); /* it has seen something */
+  /* It has seen something; a sample of the seeds need not have seen what is rare. */
+  assert_true(n_jobs > 0 && n_tensors > 0);
+  if (THIN_STRIDE == 1)
+    assert_true(n_jobs > 100 && n_tensors > 100 && n_groups > 5 && n_maps > 50 && n_replays > 20 && n_taken > 10);
 }
 
 /* Coordinators of former days kept what ranks have agreed on. */

@@ -37,8 +37,9 @@ static void on_note(void *ctx, const struct zps_member_note *note) {
 static void on_act(void *ctx, const struct zps_action *action) {
   (void)ctx;
   seen.acts[action->type]++;
+  if (action->type != ZPS_ACT_REPLAY_RANK) return;
   const struct zps_job_steps *const steps = &action->job->map.steps;
-  if (action->type == ZPS_ACT_REPLAY_RANK) seen.steps = steps->n_tensors ? steps->tensors[0].n_steps : 0;
+  seen.steps = steps->n_tensors ? steps->tensors[0].n_steps : 0;
 }
 
 static uint64_t on_random(void *ctx) {
