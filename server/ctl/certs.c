@@ -11,6 +11,7 @@
 #include "common/base/config.h"
 #include "common/base/exit.h"
 #include "common/tls/store.h"
+#include "server/ctl/ctl.h"
 
 #define DAY_S 86400LL
 #define FILE_MAX (256u << 10)
@@ -44,8 +45,8 @@ static const struct zps_opt_table table = {
     .description =
         "'init' makes an authority in DIR (ca.pem and ca.key), unless there is one, and by it a certificate and a "
         "private key for each name: coordinator-NAME.pem and .key, server-NAME, worker-NAME, admin-NAME, run-NAME. "
-        "Names are "
-        "made of letters, digits, '-', '.', '_' and '~'. Certificates that are there are made anew, for as many days "
+        "Names are made of letters, digits, '-', '.', '_' and '~'. Certificates that are there are made anew, for as "
+        "many days "
         "as asked for, so that 'init' also renews them; who has read the old ones goes on until they expire.\n"
         "Each process gets ca.pem and the two files of its own: tls.ca, tls.cert and tls.key of zenpsd and zenpsctl, "
         "ZENPS_TLS_CA, ZENPS_TLS_CERT and ZENPS_TLS_KEY of ranks. ca.key makes certificates, and belongs to none of "
@@ -57,11 +58,6 @@ static const struct zps_opt_table table = {
     .max_args = 64,
     .exits = ZPS_EXITS_LOCAL,
 };
-
-static zps_err_t flush(FILE *out, struct zps_error *error) {
-  return fflush(out) == 0 && !ferror(out) ? ZPS_OK
-                                          : zps_fail_errno(error, ZPS_ERR_IO, errno, "cannot print the answer");
-}
 
 /* One after another of `names`, which have commas in between. */
 static zps_err_t make_each(const struct zps_certs_store *store, const char *word, unsigned roles, char *names,
@@ -92,7 +88,7 @@ static zps_err_t init(struct options *options, const char *folder, FILE *out, st
   const unsigned run = ZPS_TLS_COORDINATOR | ZPS_TLS_SERVER | ZPS_TLS_WORKER;
   if (!err) err = make_each(&store, "run", run, options->runs, until_s, out, error);
   zps_certs_store_close(&store);
-  return err ? err : flush(out, error);
+  return err ? err : zps_ctl_flush(out, error);
 }
 
 static zps_err_t show(const char *path, FILE *out, struct zps_error *error) {
@@ -108,7 +104,7 @@ static zps_err_t show(const char *path, FILE *out, struct zps_error *error) {
   fprintf(out, "file: %s\nsubject: %s\nissuer: %s\nrole: %s\nvalid from: %s\nvalid until: %s%s\n", path, facts.subject,
           facts.issuer, facts.roles[0] ? facts.roles : "none", facts.from, facts.until,
           facts.has_expired ? " (it has expired)" : "");
-  return flush(out, error);
+  return zps_ctl_flush(out, error);
 }
 
 static zps_err_t run(struct options *options, const struct zps_config_rest *rest, FILE *out, struct zps_error *error) {

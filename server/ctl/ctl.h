@@ -6,6 +6,7 @@
 #ifndef ZPS_SERVER_CTL_CTL_H
 #define ZPS_SERVER_CTL_CTL_H
 
+#include <errno.h>
 #include <stdio.h>
 
 #include "common/base/config.h"
@@ -42,6 +43,12 @@ struct zps_ctl_verb {
   /* It asks no coordinator, and has options of its own; `argv` begins with its name. NULL: it is none of those. */
   zps_err_t (*run)(int argc, char **argv, FILE *out, struct zps_error *error);
 };
+
+/* What was printed has arrived; else ZPS_ERR_IO. */
+static inline zps_err_t zps_ctl_flush(FILE *out, struct zps_error *error) {
+  if (fflush(out) == 0 && !ferror(out)) return ZPS_OK;
+  return zps_fail_errno(error, ZPS_ERR_IO, errno, "cannot print the answer");
+}
 
 /* verbs.c. An unknown name is refused with the one that was meant. */
 zps_err_t zps_ctl_verb_find(const char *name, const struct zps_ctl_verb **verb_p,

@@ -11,6 +11,7 @@
 #include "common/base/exit.h"
 #include "common/base/private.h"
 #include "common/token/token.h"
+#include "server/ctl/ctl.h"
 
 #define TTL_MAX_MS (10ull * 365 * 24 * 3600 * 1000)
 
@@ -40,11 +41,10 @@ static const struct zps_opt_table table = {
         "lets in ranks alone that show a token made with it: their ZENPS_TOKEN_FILE names the token's file. 'make' "
         "makes "
         "one for the job JOB, or with * behind for all jobs whose names begin so; * alone is for all. 'show' says what "
-        "a "
-        "token is for, without having it checked.\n"
+        "a token is for, without having it checked.\n"
         "Neither needs a coordinator, and none keeps a list: who can read KEYFILE can make tokens. To change the key "
-        "put "
-        "a new one in the first line of the coordinator's file, reload it (SIGHUP), make new tokens, then take the old "
+        "put a new one in the first line of the coordinator's file, reload it (SIGHUP), make new tokens, then take the "
+        "old "
         "line away and reload again.",
     .opts = opts,
     .config_size = sizeof(struct options),
@@ -52,11 +52,6 @@ static const struct zps_opt_table table = {
     .max_args = 3,
     .exits = ZPS_EXITS_LOCAL,
 };
-
-static zps_err_t flush(FILE *out, struct zps_error *error) {
-  return fflush(out) == 0 && !ferror(out) ? ZPS_OK
-                                          : zps_fail_errno(error, ZPS_ERR_IO, errno, "cannot print the answer");
-}
 
 /* UTC, or "never". */
 static const char *time_text(uint64_t at_s, char *buf, size_t size) {
@@ -78,12 +73,12 @@ static zps_err_t make(const struct options *options, const char *key_file, const
   strcat(token, "\n");
   if (!options->out) {
     fputs(token, out);
-    return flush(out, error);
+    return zps_ctl_flush(out, error);
   }
   err = zps_private_create(options->out, "token file", token, error);
   if (err) return err;
   fprintf(out, "%s: a token for job %s, expires: %s\n", options->out, job, time_text(expires_s, text, sizeof text));
-  return flush(out, error);
+  return zps_ctl_flush(out, error);
 }
 
 static zps_err_t show(const char *path, FILE *out, struct zps_error *error) {
@@ -98,14 +93,14 @@ static zps_err_t show(const char *path, FILE *out, struct zps_error *error) {
   const bool is_over = token.expires_s && token.expires_s <= (uint64_t)time(NULL);
   fprintf(out, "job: %s\nexpires: %s%s\n", token.job, time_text(token.expires_s, when, sizeof when),
           is_over ? " (it has)" : "");
-  return flush(out, error);
+  return zps_ctl_flush(out, error);
 }
 
 static zps_err_t key(const char *path, FILE *out, struct zps_error *error) {
   const zps_err_t err = zps_token_key_create(path, error);
   if (err) return err;
   fprintf(out, "%s: a new key, for coordinator.token_key\n", path);
-  return flush(out, error);
+  return zps_ctl_flush(out, error);
 }
 
 static zps_err_t run(const struct options *options, const struct zps_config_rest *rest, FILE *out,
