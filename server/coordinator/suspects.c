@@ -1,8 +1,9 @@
 /*
  * Ranks that cannot reach servers of their job over the data plane, though the coordinator can reach both. Who says
  * what is gathered for a moment, since a process that is cut off loses its links one by one; then it is decided who
- * that process is. A server of which most ranks say so is; else a rank that says so of most servers; else each server
- * of which a rank says so. Servers leave this job, and it alone; a rank is lost.
+ * that process is. A server of which most ranks say so is, or one, when the server's own connection is gone too; else a
+ * rank that says so of most servers; else each server of which a rank says so. Servers leave this job, and it alone; a
+ * rank is lost.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -81,8 +82,10 @@ static void count(const struct zps_member_job *job, struct tally *tally) {
     for (uint32_t i = 0; i < job->n_servers; i++) tally->by_ranks[i] += job->servers[i] && row_of(job, r)[i];
   }
   for (uint32_t i = 0; i < job->n_servers; i++) {
-    tally->is_cut[i] = is_most(tally->by_ranks[i], tally->n_ranks);
-    tally->n_servers += job->servers[i] && !tally->is_cut[i];
+    if (!job->servers[i]) continue;
+    const bool is_away = !job->servers[i]->client;
+    tally->is_cut[i] = is_most(tally->by_ranks[i], tally->n_ranks) || (is_away && tally->by_ranks[i] > 0);
+    tally->n_servers += !tally->is_cut[i];
   }
 }
 

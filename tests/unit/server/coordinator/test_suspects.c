@@ -386,6 +386,24 @@ static void test_one_each(void **state) {
   check_lost(2, "a, b");
 }
 
+/* Two of three servers die, and one rank notices before others do: it is not the rank that is cut off. */
+static void test_servers_that_are_away(void **state) {
+  (void)state;
+  const uint64_t job_id = running_on_three();
+  zps_members_client_away(rig.members, &rig.clients[A], 5 * ZPS_NS_PER_S, "reset");
+  zps_members_client_away(rig.members, &rig.clients[C], 5 * ZPS_NS_PER_S, "reset");
+  assert_int_equal(say(R1, job_id, 2, 0, 2, 0), ZPS_OK);
+  decide();
+  assert_int_equal(the_job()->state, ZPS_JOB_RUNNING);
+  assert_int_equal(the_job()->ranks[1]->state, ZPS_RANK_IN);
+  zps_members_tick(rig.members, 5 * ZPS_NS_PER_S); /* they do not come back */
+  answer(B);
+  mapped(R0);
+  mapped(R1);
+  zps_members_tick(rig.members, 5 * ZPS_NS_PER_S);
+  check_lost(2, "a, c");
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       MEMBERS_CASE(test_it_leaves_this_job_alone),
@@ -401,6 +419,7 @@ int main(void) {
       MEMBERS_CASE(test_a_rank_alone),
       MEMBERS_CASE(test_a_rank_that_is_away),
       MEMBERS_CASE(test_most_ranks_agree),
+      MEMBERS_CASE(test_servers_that_are_away),
       MEMBERS_CASE(test_one_each),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
