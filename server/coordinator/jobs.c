@@ -8,23 +8,9 @@
 #define ZPS_LOG_COMPONENT "members"
 #include "common/base/log.h"
 
-static const char *const job_state_names[] = {[ZPS_JOB_JOINING] = "joining",
-                                              [ZPS_JOB_OPENING] = "opening",
-                                              [ZPS_JOB_RUNNING] = "running",
-                                              [ZPS_JOB_CLOSING] = "closing"};
-static const char *const rank_state_names[] = {
-    [ZPS_RANK_JOINING] = "joining", [ZPS_RANK_IN] = "in", [ZPS_RANK_LEFT] = "left", [ZPS_RANK_LOST] = "lost"};
-
-const char *zps_job_state_name(enum zps_job_state state) {
-  return job_state_names[state];
-}
-const char *zps_rank_state_name(enum zps_rank_state state) {
-  return rank_state_names[state];
-}
-
 static void job_set_state(struct zps_member_job *job, enum zps_job_state state) {
   zps_log_info("job '%s' 0x%016llx: %s > %s, %u of %u ranks", job->name, (unsigned long long)job->job_id,
-               job_state_names[job->state], job_state_names[state], job->n_joined, job->world);
+               zps_job_state_name(job->state), zps_job_state_name(state), job->n_joined, job->world);
   job->state = state;
 }
 
@@ -344,12 +330,6 @@ void zps_members_rank_lost(struct zps_members *members, struct zps_member_job *j
     job_fail(members, job, error.code, rank->rank, error.text);
     if (job->n_joined == 0) zps_members_job_close(members, job, job->error.text);
   }
-}
-
-zps_err_t zps_members_running(const struct zps_member_job *job, uint64_t job_id, struct zps_error *error) {
-  if (!job || job->job_id != job_id || job->state < ZPS_JOB_RUNNING)
-    return zps_fail(error, ZPS_ERR_UNKNOWN, "this connection has not joined job 0x%016llx", (unsigned long long)job_id);
-  return job->state == ZPS_JOB_CLOSING ? zps_fail(error, job->error.code, "%s", job->error.text) : ZPS_OK;
 }
 
 static zps_err_t leave(struct zps_members *members, struct zps_member_client *client, uint64_t job_id, bool moves,

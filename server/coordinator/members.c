@@ -60,12 +60,6 @@ uint32_t zps_members_epoch(const struct zps_members *members) {
   return members->epoch;
 }
 
-struct zps_member_job *zps_members_job_find(const struct zps_members *members, uint64_t job_id) {
-  struct zps_member_job *job = members->jobs;
-  while (job && job->job_id != job_id) job = job->next;
-  return job;
-}
-
 zps_err_t zps_members_server_add(struct zps_members *members, uint32_t index, struct zps_member_server **server_p) {
   if (members->n_servers == members->cap_servers) {
     const unsigned cap = members->cap_servers ? 2 * members->cap_servers : 8;

@@ -248,15 +248,22 @@ zps_err_t zps_members_tensor_append(struct zps_members *members, struct zps_memb
 zps_err_t zps_members_tensor_owners(struct zps_member_tensor *tensor, const struct zps_tensor_spec *spec) ZPS_MUSTCHECK;
 /* Without telling anybody. */
 void zps_members_tensor_remove(struct zps_member_job *job, struct zps_member_tensor *tensor);
-/* Answers the waiting requests of `client`, or of all when NULL, with this failure. */
-void zps_members_tensors_fail(struct zps_members *members, struct zps_member_job *job,
-                              const struct zps_member_client *client, zps_err_t code, const char *text);
+/* Answers who waits for it to be open, `client` alone unless that is NULL. */
+void zps_members_tensor_answer(struct zps_members *members, struct zps_member_job *job,
+                               struct zps_member_tensor *tensor, const struct zps_member_client *client, zps_err_t code,
+                               const char *text);
+void zps_member_tensor_free(struct zps_member_tensor *tensor);
 /* Tensors that are being opened wait for this server no longer. */
 void zps_members_tensors_server_lost(struct zps_members *members, struct zps_member_job *job, uint32_t position);
 void zps_members_tensors_free(struct zps_member_job *job);
 /* The server, number `position` of the job, comes back: it is asked again to open what it has not, and told what there
  * is. */
 void zps_members_tensors_resume(struct zps_members *members, const struct zps_member_job *job, uint32_t position);
+
+/* closes.c */
+/* Answers the waiting requests of `client`, or of all when NULL, with this failure, be they to open or to close. */
+void zps_members_tensors_fail(struct zps_members *members, struct zps_member_job *job,
+                              const struct zps_member_client *client, zps_err_t code, const char *text);
 /* A rank has left: closes what all others wait for. */
 void zps_members_closes_try(struct zps_members *members, struct zps_member_job *job);
 uint64_t zps_members_closes_tick(struct zps_members *members, struct zps_member_job *job, uint64_t now_ns);
