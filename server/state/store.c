@@ -39,7 +39,7 @@ static zps_err_t load(struct zps_store *store, zps_journal_take_fn *take, void *
   if (!err && scan.whole < len) {
     zps_log_warn("%s: a torn tail of %zu bytes is cut off, at byte %zu: it was being written when the process died",
                  backend->name, len - scan.whole, scan.whole);
-    err = backend->ops->replace(backend, data, scan.whole, error);
+    err = backend->ops->cut(backend, data, scan.whole, error);
   }
   store->size = scan.whole;
   free(data);

@@ -21,6 +21,8 @@ struct zps_store_ops {
   zps_err_t (*sync)(struct zps_store_backend *backend, struct zps_error *error);
   /* Durable, or all as before. */
   zps_err_t (*replace)(struct zps_store_backend *backend, const char *data, size_t len, struct zps_error *error);
+  /* As replace, with the first `len` bytes of what there is: needs no room for them. */
+  zps_err_t (*cut)(struct zps_store_backend *backend, const char *data, size_t len, struct zps_error *error);
   void (*close)(struct zps_store_backend *backend);
 };
 /* First member of a backend's own struct. */

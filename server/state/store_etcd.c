@@ -290,8 +290,12 @@ static void etcd_close(struct zps_store_backend *backend) {
   free(store);
 }
 
-static const struct zps_store_ops etcd_ops = {
-    .read = etcd_read, .write = etcd_write, .sync = etcd_sync, .replace = etcd_replace, .close = etcd_close};
+static const struct zps_store_ops etcd_ops = {.read = etcd_read,
+                                              .write = etcd_write,
+                                              .sync = etcd_sync,
+                                              .replace = etcd_replace,
+                                              .cut = etcd_replace,
+                                              .close = etcd_close};
 
 zps_err_t zps_store_etcd_open(const struct zps_store_etcd_config *config, struct zps_store_backend **backend_p,
                               struct zps_error *error) {

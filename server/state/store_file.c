@@ -93,6 +93,14 @@ static zps_err_t file_replace(struct zps_store_backend *backend, const char *dat
   return ZPS_OK;
 }
 
+/* Where a full disk tore the tail off, there may be no room for a second file. */
+static zps_err_t file_cut(struct zps_store_backend *backend, const char *data, size_t len, struct zps_error *error) {
+  const struct file_store *store = (struct file_store *)backend;
+  (void)data;
+  if (ftruncate(store->journal, (off_t)len) < 0) return fail(store, "cut the torn tail off", error);
+  return fsync(store->journal) == 0 ? ZPS_OK : fail(store, "make it durable that the torn tail is cut off", error);
+}
+
 static void file_close(struct zps_store_backend *backend) {
   struct file_store *store = (struct file_store *)backend;
   if (store->journal >= 0) close(store->journal);
@@ -100,8 +108,12 @@ static void file_close(struct zps_store_backend *backend) {
   free(store);
 }
 
-static const struct zps_store_ops file_ops = {
-    .read = file_read, .write = file_write, .sync = file_sync, .replace = file_replace, .close = file_close};
+static const struct zps_store_ops file_ops = {.read = file_read,
+                                              .write = file_write,
+                                              .sync = file_sync,
+                                              .replace = file_replace,
+                                              .cut = file_cut,
+                                              .close = file_close};
 
 /* A new folder is there for good when the one that it is in says so. */
 static zps_err_t sync_above(const char *folder, int fd, struct zps_error *error) {

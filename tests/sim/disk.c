@@ -61,8 +61,12 @@ static void disk_close(struct zps_store_backend *backend) {
   (void)backend;
 }
 
-static const struct zps_store_ops disk_ops = {
-    .read = disk_read, .write = disk_write, .sync = disk_sync, .replace = disk_replace, .close = disk_close};
+static const struct zps_store_ops disk_ops = {.read = disk_read,
+                                              .write = disk_write,
+                                              .sync = disk_sync,
+                                              .replace = disk_replace,
+                                              .cut = disk_replace,
+                                              .close = disk_close};
 
 zps_err_t zps_store_file_open(const char *folder, struct zps_store_backend **backend_p, struct zps_error *error) {
   (void)folder, (void)error;

@@ -52,8 +52,12 @@ static void memory_close(struct zps_store_backend *backend) {
   (void)backend;
 }
 
-static const struct zps_store_ops memory_ops = {
-    .read = memory_read, .write = memory_write, .sync = memory_sync, .replace = memory_replace, .close = memory_close};
+static const struct zps_store_ops memory_ops = {.read = memory_read,
+                                                .write = memory_write,
+                                                .sync = memory_sync,
+                                                .replace = memory_replace,
+                                                .cut = memory_replace,
+                                                .close = memory_close};
 
 void store_memory_init(struct store_memory *memory) {
   memset(memory, 0, sizeof *memory);

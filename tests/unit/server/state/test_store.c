@@ -1,12 +1,14 @@
 /* The store: each byte of a journal torn or flipped, what is durable and what is not, and the folder on disk. */
 #include <fcntl.h>
 #include <setjmp.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -262,6 +264,49 @@ static void test_files(void **state) {
   rmdir(folder);
 }
 
+/* A disk that was full when the process died, and is: here no file may be written beyond its first byte. */
+static void test_torn_on_a_full_disk(void **state) {
+  (void)state;
+  static const char torn[] = "0123456789abcdef 30 {\"torn\":";
+  struct zps_store_backend *backend;
+  struct zps_store *store;
+  struct zps_error error;
+  struct rlimit limit, full;
+  char path[200];
+  strcpy(folder, "/tmp/zenps-store.XXXXXX");
+  assert_non_null(mkdtemp(folder));
+  assert_int_equal(zps_store_file_open(folder, &backend, &error), ZPS_OK);
+  assert_int_equal(open_again(backend, &store, &error), ZPS_OK);
+  assert_int_equal(zps_store_compact(store, append_two, &store, &error), ZPS_OK);
+  zps_store_close(store);
+  in_folder("journal", path, sizeof path);
+  const int fd = open(path, O_WRONLY | O_APPEND);
+  assert_int_equal(write(fd, torn, sizeof torn - 1), sizeof torn - 1);
+  close(fd);
+  assert_int_equal(getrlimit(RLIMIT_FSIZE, &limit), 0);
+  full = (struct rlimit){.rlim_cur = 1, .rlim_max = limit.rlim_max};
+  signal(SIGXFSZ, SIG_IGN);
+  logs_start();
+  logs_expect(ZPS_LOG_WARN, "/journal: a torn tail of 28 bytes is cut off");
+  assert_int_equal(setrlimit(RLIMIT_FSIZE, &full), 0);
+  assert_int_equal(zps_store_file_open(folder, &backend, &error), ZPS_OK);
+  const zps_err_t err = open_again(backend, &store, &error);
+  assert_int_equal(setrlimit(RLIMIT_FSIZE, &limit), 0);
+  assert_int_equal(err, ZPS_OK);
+  logs_finish();
+  assert_int_equal(taken.n, 2);
+  zps_store_append(store, records[1]);
+  assert_int_equal(zps_store_commit(store, &error), ZPS_OK);
+  zps_store_close(store);
+  assert_int_equal(zps_store_file_open(folder, &backend, &error), ZPS_OK);
+  assert_int_equal(open_again(backend, &store, &error), ZPS_OK);
+  assert_int_equal(taken.n, 3);
+  assert_string_equal(taken.texts[2], records[1]);
+  zps_store_close(store);
+  unlink(path);
+  rmdir(folder);
+}
+
 /* ------------------------------------------------------------ what both promise */
 
 static struct zps_store_backend *open_memory(void) {
@@ -299,6 +344,7 @@ int main(void) {
       cmocka_unit_test(test_compact),
       cmocka_unit_test(test_form),
       cmocka_unit_test(test_files),
+      cmocka_unit_test(test_torn_on_a_full_disk),
       cmocka_unit_test(test_conform),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
