@@ -24,7 +24,7 @@ umount --lazy "$1"/*/state 2>/dev/null
 rm -rf "$1"
 """
 MOMENT_S = 10  # the longest until a moment comes
-STATE_KIB = 1024  # of the coordinator's disk
+STATE_KIB = 8192  # the journal is replaced by a short one at 4 MiB
 EXIT_FAILED = 1
 ABSENT = "02:00:00:00:ff:ff"  # nobody has this address
 
