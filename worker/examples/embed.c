@@ -254,7 +254,7 @@ int main(int argc, char **argv) {
       train_open(&model.train, "zenps-embed", &model.options.sync, model.options.json) && run(&model, rest.argv[0]);
   vectors_free(&model.centres);
   vectors_free(&model.contexts);
-  train_close(&model.train);
+  train_close(&model.train, ok);
   corpus_free(&model.corpus);
   zps_config_fini(&table, &model.options);
   return ok ? ZPS_EXIT_OK : model.train.status;

@@ -199,7 +199,7 @@ int main(int argc, char **argv) {
   if (!check(&model.options)) return ZPS_EXIT_USAGE;
   const bool ok =
       train_open(&model.train, "zenps-linear", &model.options.sync, model.options.json) && run(&model, rest.argv[0]);
-  train_close(&model.train);
+  train_close(&model.train, ok);
   zps_workpool_destroy(model.pool);
   free(model.weights);
   zps_config_fini(&table, &model.options);

@@ -60,7 +60,10 @@ bool train_open(struct train *train, const char *program, const struct train_syn
   return train_meet(train) || train_next(train, 0);
 }
 
-void train_close(struct train *train) {
+/* Ranks leave together: the pushes of one that has left are gone, and a server that is lost then would cost the others
+ * their last step. How the barrier ends changes nothing. */
+void train_close(struct train *train, bool is_done) {
+  if (is_done) (void)zenps_barrier(train->job);
   zenps_close(train->job);
   zps_gpu_close(train->gpu);
 }

@@ -128,7 +128,7 @@ double train_seconds(void);
 /* All of these say on stderr what failed and return false; but not what the next generation of an elastic job may mend:
  * train_next() says that, if there is none. */
 bool train_open(struct train *train, const char *program, const struct train_sync *sync, bool json);
-void train_close(struct train *train);
+void train_close(struct train *train, bool is_done);
 /* A call of the library's has failed, in which all ranks take part. Returns false. */
 bool train_fail(struct train *train, const char *what);
 bool train_tensor_open(struct train *train, struct train_tensor *tensor, const char *name, uint64_t rows,

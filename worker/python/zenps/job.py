@@ -164,7 +164,10 @@ class Job(Scope):
         return self._closed
 
     def close(self) -> None:
-        """Cancels what is in flight, and leaves the job. Results that there are stay valid. A second call does nothing."""
+        """Cancels what is in flight, and leaves the job. Results that there are stay valid. A second call does nothing.
+
+        What this rank pushed last goes with it: a server that is lost then costs ranks which have not read that step's sum
+        the step. Ranks that call :meth:`barrier` first leave no such moment."""
         if self._forked:
             return
         with self._state:
