@@ -1,6 +1,7 @@
 /* Runs a fuzz target over a corpus of .hex files, of lines of .jsonl files and of whole .txt files, of every prefix of
  * these, and of many mutations of them, without a fuzzer: a TAP test. Under sanitizers it finds most of the faults that
- * a fuzzer would find first. */
+ * a fuzzer would find first. Then over what a fuzzer has found worth keeping (tests/fuzz/found/TARGET.hex, an input a
+ * line), with a few mutations of each. */
 #include <dirent.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -11,7 +12,7 @@
 #include "tests/fuzz/fuzz.h"
 #include "tests/support/hex.h"
 
-enum { MUTATIONS = 20000, LINE_MUTATIONS = 3000, MAX_BYTES = 16384 };
+enum { MUTATIONS = 20000, LINE_MUTATIONS = 3000, FOUND_MUTATIONS = 50, MAX_BYTES = 16384 };
 
 /* At the end of an exact allocation, where a sanitizer sees every byte read too far. */
 static void run(const uint8_t *data, size_t size) {
@@ -73,7 +74,22 @@ static size_t read_text(const char *path, uint8_t *bytes, size_t cap) {
   return size < cap ? size : 0;
 }
 
-int main(void) {
+/* False: a line is not that of an input. */
+static bool replay_found(struct zps_rng *rng, FILE *file) {
+  static char line[2 * MAX_BYTES + 2];
+  static uint8_t bytes[MAX_BYTES];
+  while (fgets(line, sizeof line, file)) {
+    size_t n = 0;
+    char *at = line;
+    for (int taken; sscanf(at, "%2hhx%n", &bytes[n], &taken) == 1; at += taken) n++;
+    if (*at != '\n') return false;
+    run(bytes, n);
+    for (unsigned i = 0; i < FOUND_MUTATIONS; i++) mutate(rng, bytes, n);
+  }
+  return true;
+}
+
+int main(int argc, char **argv) {
   const char *top = getenv("ZPS_TOP_SRCDIR");
   char dir[1024], path[2048];
   static uint8_t bytes[MAX_BYTES];
@@ -96,6 +112,13 @@ int main(void) {
     printf("%s %u - %s\n", size ? "ok" : "not ok", ++n, entry->d_name);
   }
   closedir(corpus);
+  const char *const target = argc > 0 ? strstr(argv[0], "replay_") : NULL;
+  snprintf(path, sizeof path, "%s/tests/fuzz/found/%s.hex", top ? top : ".", target ? target + strlen("replay_") : "");
+  FILE *found = fopen(path, "r");
+  if (found) {
+    printf("%s %u - what was found\n", replay_found(&rng, found) ? "ok" : "not ok", ++n);
+    fclose(found);
+  }
   printf("1..%u\n", n);
   return n ? 0 : 1;
 }
