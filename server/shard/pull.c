@@ -320,6 +320,19 @@ static zps_err_t take_slice(struct zps_shard_pull *pull, const struct zps_slice 
                   slice->partition, slice->nnz);
 }
 
+/* QSGD levels share scales and bytes with those of other rows: of such sums there are no parts. */
+static zps_err_t check_rows(const struct zps_shard_pull *pull, struct zps_error *error) {
+  const struct zps_tensor *tensor = pull->round->tensor;
+  if (zps_values_level_bits(tensor->value_codec) == 0) return ZPS_OK;
+  for (uint32_t part = 0; part < pull->n_parts; part++)
+    if (pull->picks[part].n_rows != tensor->sizes[part])
+      return zps_fail(error, ZPS_ERR_PROTOCOL,
+                      "it pulls %u of the %u rows of partition %u; of sums whose values are %s it may pull all alone",
+                      pull->picks[part].n_rows, tensor->sizes[part], tensor->partitions[part],
+                      zps_values_name(tensor->value_codec));
+  return ZPS_OK;
+}
+
 /* Whether the rank may ask so; else it is told why not. */
 static bool check(struct zps_member *member, const struct zps_tensor *tensor, const struct zps_asked *asked,
                   const struct zps_frame_round *frame) {
@@ -352,11 +365,13 @@ void zps_pull_frame(struct zps_member *member, const struct zps_frame_round *fra
     code = take_slice(pull, &frame->slices[i], &error);
     nnz += frame->slices[i].nnz;
   }
+  const bool is_whole = nnz == frame->total_nnz;
+  if (code == ZPS_OK && is_whole) code = check_rows(pull, &error);
   if (code != ZPS_OK) {
     zps_reply_text(member, &asked, tensor, code, "rank %u: %s", member->rank, error.text);
     end(pull);
     return;
   }
-  pull->is_whole = nnz == frame->total_nnz;
+  pull->is_whole = is_whole;
   if (pull->is_whole) answer_all(pull);
 }

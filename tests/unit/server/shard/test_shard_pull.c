@@ -99,6 +99,20 @@ static void test_bad_pulls(void **state) {
   close_scene(&scene);
 }
 
+/* Values that share a scale with others. */
+static void test_levels_have_no_parts(void **state) {
+  (void)state;
+  struct scene scene;
+  scene.shard = cluster_shard("loop", NULL, 64 * MIB);
+  cluster_open(&scene.cluster, scene.shard, "loop", NULL, 77, RANKS);
+  scene.cluster.value_codec = ZPS_VALUES_QSGD4;
+  scene.tensor = cluster_tensor(&scene.cluster, 20000, 2, ZPS_DTYPE_F32, ZPS_OP_SUM, 5, 0.3);
+  pull(&scene, 8, 1, "\x14", 1, 1, 0);
+  expect_refused(&scene, ZPS_ERR_PROTOCOL,
+                 "it pulls 0 of the 4000 rows of partition 0; of sums whose values are qsgd4 it may pull all alone");
+  close_scene(&scene);
+}
+
 /* Lists of rows are memory that a rank makes the server take. */
 static void test_wants_are_bounded(void **state) {
   (void)state;
@@ -117,7 +131,8 @@ static void test_wants_are_bounded(void **state) {
 }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(test_bad_pulls), cmocka_unit_test(test_wants_are_bounded)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(test_bad_pulls), cmocka_unit_test(test_levels_have_no_parts),
+                                     cmocka_unit_test(test_wants_are_bounded)};
   logs_start();
   return cmocka_run_group_tests(tests, NULL, logs_check);
 }
