@@ -9,9 +9,7 @@
 
 #include "common/base/clock.h"
 #include "common/base/waits.h"
-#define ZPS_LOG_COMPONENT "engine"
-#include "common/base/log.h"
-#include "common/session/link.h"
+#include "common/session/receive.h"
 
 enum {
   COMMANDS_PER_TURN = 256, /* so that a command that posts itself again cannot starve the fabric */
@@ -30,61 +28,15 @@ struct zps_engine {
   pthread_mutex_t
       stop_lock; /* held while the thread is told to stop, so that it cannot close the fabric under the wake */
   atomic_bool stopping;
-  _Atomic uint64_t malformed, forged;
+  struct zps_receiver receiver;
   _Atomic uint64_t turns, sleeps_until_ns; /* the latter is 0 during a turn */
 };
 
 static _Thread_local const struct zps_engine *engine_here; /* the engine that this thread belongs to */
 
-static void drop(struct zps_engine *engine, const char *what, size_t len, const struct zps_error *error) {
-  atomic_fetch_add(&engine->malformed, 1);
-  zps_log_warn_of_strangers("dropped a %s of %zu bytes: %s", what, len, error->text);
-}
-
-static struct zps_link *find_link(struct zps_engine *engine, const struct zps_frame_header *header) {
-  return engine->handler.find_link(engine->handler.ctx, header);
-}
-
-/* The link that the message is of; NULL: none, and nothing may come of it. */
-static struct zps_link *vouched(struct zps_engine *engine, struct zps_wire_frames frames, const void *data,
-                                size_t len) {
-  const void *first;
-  size_t n_first;
-  struct zps_frame_header header;
-  struct zps_error error;
-  if (zps_wire_frames_next(&frames, &first, &n_first, &error) != ZPS_OK ||
-      zps_wire_header(first, n_first, &header, &error) != ZPS_OK) {
-    drop(engine, "message", len, &error);
-    return NULL;
-  }
-  struct zps_link *const link = find_link(engine, &header);
-  if (!link || zps_link_vouches(link, &header, data, len)) return link;
-  atomic_fetch_add(&engine->forged, 1);
-  zps_log_warn_of_strangers("dropped a message of %zu bytes: its MAC is not that of the link that its %s frame names",
-                            len, zps_frame_type_name(header.type));
-  return NULL;
-}
-
 static void on_message(void *ctx, const void *data, size_t len) {
   struct zps_engine *engine = ctx;
-  struct zps_wire_frames frames;
-  struct zps_frame frame;
-  struct zps_error error;
-  zps_wire_frames_begin(&frames, data, len);
-  const struct zps_link *const link = vouched(engine, frames, data, len);
-  while (link) {
-    const void *bytes;
-    size_t n_bytes;
-    if (zps_wire_frames_next(&frames, &bytes, &n_bytes, &error) != ZPS_OK) {
-      drop(engine, "message", len, &error);
-      return;
-    }
-    if (!bytes) return;
-    if (zps_wire_decode(bytes, n_bytes, &frame, &error) != ZPS_OK)
-      drop(engine, "frame", n_bytes, &error);
-    else if (find_link(engine, &frame.header) == link) /* a member speaks for itself alone; or the link is gone now */
-      engine->handler.on_frame(engine->handler.ctx, &frame);
-  }
+  zps_receive(&engine->receiver, data, len);
 }
 
 static void on_peer_error(void *ctx, struct zps_net_peer *peer, zps_err_t code, const char *text) {
@@ -183,6 +135,7 @@ zps_err_t zps_engine_create(const struct zps_engine_config *config, const struct
   struct zps_engine *engine = calloc(1, sizeof *engine);
   if (!engine) return zps_fail(error, ZPS_ERR_NOMEM, "no memory for the progress engine");
   engine->handler = *handler;
+  engine->receiver.handler = &engine->handler;
   pthread_mutex_init(&engine->stop_lock, NULL);
   commands_init(engine);
   const struct zps_net_handler net_handler = {.ctx = engine, .on_message = on_message, .on_peer_error = on_peer_error};
@@ -350,9 +303,9 @@ struct zps_bulk *zps_engine_bulk(struct zps_engine *engine) {
   return engine->bulk;
 }
 uint64_t zps_engine_malformed(const struct zps_engine *engine) {
-  return atomic_load(&engine->malformed);
+  return atomic_load(&engine->receiver.malformed);
 }
 
 uint64_t zps_engine_forged(const struct zps_engine *engine) {
-  return atomic_load(&engine->forged);
+  return atomic_load(&engine->receiver.forged);
 }
