@@ -9,6 +9,7 @@
 
 #include "common/base/clock.h"
 #include "server/shard/machine.h"
+#include "tests/fuzz/must.h"
 
 enum { RANKS = 4, PARTS = 4, HEAD_BYTES = 3, STEP = 7 };
 enum progress { NONE, READING, HERE };
@@ -25,10 +26,6 @@ struct model {
   bool summed[PARTS], remote[PARTS], kept, retired, aborted;
   uint64_t deadline_ns;
 };
-
-static void must(bool ok) {
-  if (!ok) abort();
-}
 
 /* ---- what follows from what has happened ---- */
 
@@ -236,14 +233,14 @@ static bool may_happen(const struct model *model, const struct zps_shard_machine
 /* ---- the comparison ---- */
 
 static void compare_abort(const struct model *model, const struct zps_shard_machine_event *event,
-                          const struct zps_frame_abort *abort, zps_err_t code) {
+                          const struct zps_frame_abort *told, zps_err_t code) {
   const char *const head = "job j, tensor t, step 7: ";
-  must(abort->code == code && abort->step == STEP);
-  must(memchr(abort->text, '\0', sizeof abort->text) != NULL);
-  must(strncmp(abort->text, head, strlen(head)) == 0 && abort->text[strlen(head)]);
-  must(abort->n_ranks <= ZPS_WIRE_RANKS_MAX);
+  must(told->code == code && told->step == STEP);
+  must(memchr(told->text, '\0', sizeof told->text) != NULL);
+  must(strncmp(told->text, head, strlen(head)) == 0 && told->text[strlen(head)]);
+  must(told->n_ranks <= ZPS_WIRE_RANKS_MAX);
   if (event->n_blamed == 0)
-    for (uint32_t i = 0; i < abort->n_ranks; i++) must(abort->ranks[i] < model->world);
+    for (uint32_t i = 0; i < told->n_ranks; i++) must(told->ranks[i] < model->world);
 }
 
 static void compare(const struct model *model, const struct zps_shard_machine *machine) {
