@@ -49,12 +49,12 @@ static unsigned flows_lately(struct zps_window_paths *paths, unsigned n_flows, u
   return paths->most_flows;
 }
 
-/* While the window is in use, window / trip is the rate. */
+/* While the window is in use, window / trip is the rate. A coarse clock may say that pieces took no time. */
 static uint64_t target(const struct zps_window *window, const struct zps_window_paths *paths, unsigned n_flows) {
   uint64_t path_ns =
       paths->second_ns > 0 && paths->second_ns < window->least_trip_ns ? paths->second_ns : window->least_trip_ns;
   path_ns = path_ns > NEAR_NS ? (path_ns - NEAR_NS) * 3 / 2 : 0;
-  const double trip_ns = (double)window->trips_ns / window->n_pieces;
+  const double trip_ns = (double)(window->trips_ns > 0 ? window->trips_ns : 1) / window->n_pieces;
   uint64_t queue = QUEUE_BYTES / n_flows;
   if (queue > QUEUE_BYTES_MAX) queue = QUEUE_BYTES_MAX;
   return (uint64_t)((double)window->bytes * (double)(path_ns + QUEUE_NS) / trip_ns) + queue;

@@ -214,6 +214,19 @@ static void test_limits(void **state) {
   assert_int_equal(zps_window_piece(&window, PIECE_MOST), 32 << 10);
 }
 
+/* As a clock that stands still between two of its ticks says. */
+static void test_pieces_that_take_no_time(void **state) {
+  (void)state;
+  struct zps_window_paths paths = {0};
+  struct zps_window window;
+  uint64_t now_ns = 1;
+  zps_window_init(&window);
+  window.bytes = 1 << 20;
+  for (unsigned i = 0; i < 100; i++)
+    zps_window_landed(&window, &paths, 1 << 20, 0, now_ns += 4 * ZPS_NS_PER_MS, 1, MOST);
+  assert_int_equal(window.bytes, MOST);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_shares_become_equal),
@@ -224,6 +237,7 @@ int main(void) {
       cmocka_unit_test(test_share_is_kept_for_a_while),
       cmocka_unit_test(test_idle_flow_does_not_grow),
       cmocka_unit_test(test_limits),
+      cmocka_unit_test(test_pieces_that_take_no_time),
   };
   return cmocka_run_group_tests_name("net window", tests, NULL, NULL);
 }
