@@ -226,6 +226,72 @@ static void large_rounds(void **state) {
   sweep_all(20000, 2, 20);
 }
 
+/* ------------------------------------------------------------ the last word */
+
+enum { LAST_ROWS = 200, CROWD = ZPS_LINK_CREDITS + 8 };
+
+static struct rig_request crowd[CROWD];
+static float crowd_results[CROWD][LAST_ROWS * SERVED_WIDTH];
+
+/* The server has step 2, and reads no frame any more: later steps' have taken all of its receives, and what the worker
+ * says to it from here on waits in memory that is allocated for it. Step 1 has left its own behind for step 2. */
+static void open_crowded(void) {
+  logs_allow(ZPS_LOG_WARN, "memory");
+  served_open(&rig, &(struct served_config){.rows = LAST_ROWS, .n_parts = 2});
+  served_draw(&rig, 3);
+  rig.servers[0].reads_only = rig.servers[0].answers = true;
+  served_begin(&rig, &rig.request, 1, RIG_TIMEOUT_MS);
+  rig_expect_ok(&rig.request);
+  rig_expect_released(&rig.request);
+  rig.servers[0].answers = false;
+  served_begin(&rig, &rig.request, 2, RIG_TIMEOUT_MS);
+  served_take(&rig, 0, 2);
+  fake_abort(&rig.worker.servers[0], 5, 1, ZPS_ERR_CANCELED, "of a step that is over"); /* with all receives it owes */
+  memset(crowd, 0, sizeof crowd);
+  for (unsigned i = 0; i < CROWD; i++) {
+    crowd[i].out.values = crowd_results[i];
+    served_begin(&rig, &crowd[i], 3 + i, RIG_TIMEOUT_MS);
+    while (rig_state(&rig.worker, &crowd[i]) != ZPS_MACHINE_WAITING) fakes_rest();
+  }
+}
+
+/* `run` makes the worker say its last word of step 2, for which there is no memory; a little later there is. */
+static void refuse(void (*run)(void)) {
+  const uint64_t give_up_ns = zps_clock_ns() + FAKE_WAIT_S * ZPS_NS_PER_S;
+  oom_once = true;
+  atomic_store(&oom_granted, 0);
+  fake_at_work = true;
+  run();
+  fake_at_work = false;
+  while (atomic_load(&oom_granted) != OOM_UNLIMITED && zps_clock_ns() < give_up_ns) fakes_rest();
+  assert_int_equal(atomic_load(&oom_granted), OOM_UNLIMITED);
+}
+
+static void answer(void) {
+  served_answer(&rig, 0, 2);
+}
+
+static void cancel(void) {
+  rig_cancel(&rig.request);
+}
+
+static void none_for_done(void **state) {
+  (void)state;
+  open_crowded();
+  refuse(answer);
+  rig_expect_ok(&rig.request);
+  served_check(&rig);
+  fake_expect(&rig.worker.servers[0], ZPS_FRAME_DONE, 5, 2);
+}
+
+static void none_for_abort(void **state) {
+  (void)state;
+  open_crowded();
+  refuse(cancel);
+  rig_expect_error(&rig.request, ZPS_ERR_CANCELED, "rank 0 canceled it");
+  fake_expect_abort(&rig.worker.servers[0], 5, 2, ZPS_ERR_CANCELED, "rank 0 canceled it");
+}
+
 /* The parts of a round: made as a whole, or not at all. */
 static zps_err_t round_create(void *ctx) {
   return zps_round_create(&rig.tensor, NULL, ctx);
@@ -248,6 +314,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       SHORT(none_for_the_push),       SHORT(none_for_the_sum), SHORT(sums_take_turns), SHORT(two_at_once),
       SHORT(first_come_first_served), SHORT(rounds_are_made),  SHORT(small_rounds),    SHORT(large_rounds),
+      SHORT(none_for_done),           SHORT(none_for_abort),
   };
   return cmocka_run_group_tests_name("rounds over servers without memory", tests, NULL, NULL);
 }
