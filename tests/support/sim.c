@@ -115,6 +115,7 @@ static void send(struct sim *sim, struct sim_network *network, struct sim_rank *
   network->messages[network->n++] = message;
   struct sim_count *const count = &sim->counts[(size_t)message.from * sim->plan.n + to];
   count->n_messages++;
+  assert_true(count->n_messages <= zps_peer_messages_max(&rank->plan));
   *(stream->kind == ZPS_STREAM_VECTOR ? &count->vector_bytes : &count->row_bytes) += message.out.len_bytes;
 }
 

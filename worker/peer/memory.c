@@ -188,6 +188,7 @@ void zps_peer_free_all(struct zps_peer_round *round) {
     round->unexpected = message->next;
     free(message);
   }
+  round->unexpected_tail = &round->unexpected;
   round->waiting = NULL;
   round->waiting_tail = &round->waiting;
 }

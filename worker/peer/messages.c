@@ -1,5 +1,6 @@
 /* Messages: to and from the other ranks. */
 #include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -186,11 +187,28 @@ static void announce(struct zps_peer_round *round, uint32_t instr, const struct 
   round->announced[instr] = task;
 }
 
-static void keep(struct zps_peer_round *round, struct zps_unexpected_message *message) {
-  struct zps_unexpected_message **at = &round->unexpected;
-  while (*at) at = &(*at)->next;
-  message->next = NULL;
-  *at = message;
+/* The program may come to know of the message: until then it is kept, but no more of one rank than a scheme has. */
+static void keep(struct zps_peer_round *round, uint32_t rank, const struct zps_slice *slice) {
+  struct zps_round *base = &round->base;
+  const uint64_t max = zps_peer_messages_max(&base->tensor->peer->plan);
+  if (++round->remotes[rank].n_early > max) {
+    char why[ZPS_WIRE_TEXT_MAX];
+    snprintf(why, sizeof why, "%" PRIu64 " of it came before they were due, and a round has no more", max);
+    refuse(round, rank, slice->partition, why);
+    return;
+  }
+  struct zps_unexpected_message *message = zps_unexpected_copy(rank, slice);
+  if (!message) {
+    zps_round_fail(base, ZPS_ERR_NOMEM, "no memory for a message that came early");
+    return;
+  }
+  *round->unexpected_tail = message;
+  round->unexpected_tail = &message->next;
+  round->unexpected_bytes += zps_unexpected_cost(message);
+  if (round->unexpected_bytes <= ZPS_UNEXPECTED_BYTES_MAX) return;
+  zps_round_fail(base, ZPS_ERR_NOMEM,
+                 "messages that came early take more than %llu bytes, the last one of rank %" PRIu32 " (host %s)",
+                 ZPS_UNEXPECTED_BYTES_MAX, rank, base->plane->ranks[rank].name);
 }
 
 void zps_peer_message(struct zps_peer_round *round, uint32_t rank, const struct zps_slice *slice) {
@@ -205,12 +223,7 @@ void zps_peer_message(struct zps_peer_round *round, uint32_t rank, const struct 
   } else if (round->launched && round->run.n_calls == 0) {
     refuse(round, rank, slice->partition, "none under this tag is due");
   } else {
-    struct zps_unexpected_message *message = zps_unexpected_copy(rank, slice);
-    if (message) {
-      keep(round, message);
-    } else {
-      zps_round_fail(base, ZPS_ERR_NOMEM, "no memory for a message that came early");
-    }
+    keep(round, rank, slice);
   }
 }
 
@@ -228,6 +241,8 @@ void zps_peer_offer_unexpected(struct zps_peer_round *round) {
       continue;
     }
     *at = message->next;
+    if (!*at) round->unexpected_tail = at;
+    round->unexpected_bytes -= zps_unexpected_cost(message);
     announce(round, instr, &message->slice);
     free(message);
   }

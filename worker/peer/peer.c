@@ -93,7 +93,8 @@ static void setup(struct zps_round *base) {
                                    .scan = {.round = base, .run = zps_peer_scan_run, .done = zps_peer_scan_done},
                                    .finish = {.round = base, .run = zps_peer_finish_run, .done = zps_peer_finish_done},
                                    .wait = {.take = zps_peer_take_memory, .refused = zps_peer_no_memory_left},
-                                   .waiting_tail = &round->waiting};
+                                   .waiting_tail = &round->waiting,
+                                   .unexpected_tail = &round->unexpected};
   for (uint32_t r = 0; r < n_remotes(tensor); r++)
     round->remotes[r] = (struct zps_peer_remote){.first_send = ZPS_PEER_NONE, .last_send = ZPS_PEER_NONE};
   zps_peer_take_input(round);

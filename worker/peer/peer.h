@@ -93,6 +93,7 @@ struct zps_peer_remote {
   bool owes_done, owes_abort;     /* frames that we owe */
   bool is_told_done;              /* or will be */
   uint32_t n_reads;               /* of its memory, under way */
+  uint32_t n_early;               /* messages that had to be kept for the program */
   bool accused, named;            /* accused: another rank says that it waits for it; named: in a failure's text */
 };
 
@@ -133,10 +134,12 @@ struct zps_peer_round {
   uint64_t reading_bytes;        /* of those that are: bytes that have not come */
   struct zps_plane_wait wait;    /* for memory, of: */
   struct zps_peer_task *waiting, **waiting_tail;
-  struct zps_unexpected_message *unexpected; /* messages that the program does not know (yet) */
-  uint64_t number;                           /* of the round, for its scheme */
-  uint32_t n_owns;                           /* not carried out */
-  uint32_t n_put_off;                        /* of `results`, those at the end that wait until the gradient is read */
+  /* Messages that the program does not know (yet), and what they take. */
+  struct zps_unexpected_message *unexpected, **unexpected_tail;
+  uint64_t unexpected_bytes;
+  uint64_t number;    /* of the round, for its scheme */
+  uint32_t n_owns;    /* not carried out */
+  uint32_t n_put_off; /* of `results`, those at the end that wait until the gradient is read */
   bool launched, scanned, own_ready;
   bool is_due;                        /* instructions may be due: the next settling looks for them */
   bool scans_here;                    /* on the engine thread */

@@ -16,7 +16,7 @@ struct zps_unexpected_message *zps_unexpected_copy(uint32_t src, const struct zp
   return message;
 }
 
-static uint64_t cost_of(const struct zps_unexpected_message *message) {
+uint64_t zps_unexpected_cost(const struct zps_unexpected_message *message) {
   return sizeof *message + (message->slice.is_inline ? message->slice.len_bytes : 0);
 }
 
@@ -108,8 +108,8 @@ void zps_unexpected_add(struct zps_unexpected *unexpected, uint32_t tensor, uint
   message->frame_bytes = frame_bytes;
   *round->tail = message;
   round->tail = &message->next;
-  round->bytes += cost_of(message);
-  unexpected->bytes += cost_of(message);
+  round->bytes += zps_unexpected_cost(message);
+  unexpected->bytes += zps_unexpected_cost(message);
 }
 
 /* Messages that the rank sent before it gave up are of no use any more. */
@@ -122,8 +122,8 @@ static void drop_messages(struct zps_unexpected *unexpected, struct zps_unexpect
       continue;
     }
     *at = message->next;
-    round->bytes -= cost_of(message);
-    unexpected->bytes -= cost_of(message);
+    round->bytes -= zps_unexpected_cost(message);
+    unexpected->bytes -= zps_unexpected_cost(message);
     free(message);
   }
   round->tail = at;

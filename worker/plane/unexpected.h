@@ -60,6 +60,8 @@ struct zps_unexpected_round *zps_unexpected_take(struct zps_unexpected *unexpect
 void zps_unexpected_round_free(struct zps_unexpected_round *round);
 /* A message on its own, copied; NULL: no memory. */
 struct zps_unexpected_message *zps_unexpected_copy(uint32_t src, const struct zps_slice *slice);
+/* Bytes that it takes. */
+uint64_t zps_unexpected_cost(const struct zps_unexpected_message *message);
 
 void zps_unexpected_note_past(struct zps_unexpected *unexpected, uint32_t tensor, uint64_t step);
 bool zps_unexpected_is_past(const struct zps_unexpected *unexpected, uint32_t tensor, uint64_t step);

@@ -99,6 +99,13 @@ static inline enum zps_codec_policy zps_peer_policy(const struct zps_peer_scheme
   return scheme->coo && policy == ZPS_CODEC_PAPER ? ZPS_CODEC_COO_ONLY : policy;
 }
 
+/* Messages that one rank sends another in a round, at most, under any scheme: in each lane two of each block, one on
+ * the way to its sum and one with it; and those with tags of their own, of which Ok-Topk has the most. */
+static inline uint64_t zps_peer_messages_max(const struct zps_peer_plan *plan) {
+  enum { OTHER_TAGS = 256 };
+  return 2ull * plan->n * (plan->chunks ? plan->chunks : 1) + OTHER_TAGS;
+}
+
 /* Row where block `i` of `n` even ones begins; i = n: the end. */
 static inline uint64_t zps_peer_bound(uint64_t rows, uint32_t n, uint32_t i) {
   return (uint64_t)(((unsigned __int128)rows * i) / n);
