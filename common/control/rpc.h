@@ -115,7 +115,9 @@ unsigned zps_rpc_conn_pending(const struct zps_rpc_conn *conn);
 size_t zps_rpc_conn_unsent(const struct zps_rpc_conn *conn);
 /* False once it is ending, also while the calls on it are failed for that. */
 bool zps_rpc_conn_is_open(const struct zps_rpc_conn *conn);
-uint64_t zps_rpc_conn_heard_ns(const struct zps_rpc_conn *conn); /* when the peer was last heard of */
+/* When the peer was last heard of, by whatever it sent; a peer whose lines wait for their turn here is heard of with
+ * each turn of the loop. */
+uint64_t zps_rpc_conn_heard_ns(const struct zps_rpc_conn *conn);
 /* The owner takes a silence of `dead_ms` for death: TCP gives a connection up, whose packets nobody acknowledges, no
  * earlier, but after 10 s at the earliest. 0: any silence is allowed; TCP then goes by the time of last time. */
 void zps_rpc_conn_dead_after(struct zps_rpc_conn *conn, uint64_t dead_ms);

@@ -224,6 +224,7 @@ static void on_read(uv_stream_t *stream, ssize_t n_read, const uv_buf_t *buf) {
 void zps_rpc_conn_go_on(struct zps_rpc_conn *conn) {
   conn->has_more = false;
   conn->n_taken = 0;
+  conn->heard_ns = zps_clock_ns(); /* what waits here was said, and beats may stand behind it */
   zps_rpc_conn_take_lines(conn);
   if (conn->tls && !conn->has_more) zps_rpc_tls_go_on(conn);
   if (conn->has_more || conn->state == ZPS_RPC_CLOSED) return;

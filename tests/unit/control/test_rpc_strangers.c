@@ -300,6 +300,37 @@ static void test_each_connection_has_its_turn(void **state) {
   rpc_world_close(&world);
 }
 
+/* Nothing is read while lines wait for their turn, and a heartbeat may stand behind them all: with each turn the peer
+ * is heard of. */
+static void test_who_waits_for_its_turn_is_not_silent(void **state) {
+  (void)state;
+  enum { N = 4 * ZPS_RPC_TURN_LINES };
+  const char *line = "{\"jsonrpc\":\"2.0\",\"method\":\"heartbeat\"}\n";
+  struct world world;
+  uint64_t until_ns = 0;
+  unsigned n_turns = 0;
+  rpc_world_open(&world);
+  const int fd = rpc_raw_connect(&world);
+  rpc_raw_send(&world, fd, HELLO("5"), strlen(HELLO("5")));
+  SPIN_UNTIL(&world, world.server.n_open);
+  struct zps_rpc_conn *conn = world.server.conn;
+  char *lines = calloc(N, strlen(line) + 1);
+  for (unsigned i = 0; i < N; i++) strcat(lines, line);
+  assert_int_equal(send(fd, lines, strlen(lines), MSG_NOSIGNAL), strlen(lines));
+  free(lines);
+  for (int last = 0; world.server.n_message < N; last = world.server.n_message) {
+    conn->heard_ns = 0; /* as if it had been long ago */
+    rpc_tick(&world, &until_ns);
+    if (world.server.n_message == last) continue;
+    assert_true(zps_rpc_conn_heard_ns(conn) > 0);
+    n_turns++;
+  }
+  assert_true(n_turns >= N / ZPS_RPC_TURN_LINES);
+  close(fd);
+  SPIN_UNTIL(&world, world.server.n_close);
+  rpc_world_close(&world);
+}
+
 /* Connects to a server that answers the hello with `answer`, and expects this failure. */
 static void expect_failure(const char *answer, uint64_t timeout_ms, zps_err_t code, const char *sentence) {
   struct world world;
@@ -384,6 +415,7 @@ int main(void) {
       cmocka_unit_test(test_a_peer_that_does_not_read_is_closed),
       cmocka_unit_test(test_too_many_calls_of_the_peer),
       cmocka_unit_test(test_each_connection_has_its_turn),
+      cmocka_unit_test(test_who_waits_for_its_turn_is_not_silent),
       cmocka_unit_test(test_client_refuses_odd_servers),
       cmocka_unit_test(test_connections_without_memory_are_refused_one_by_one),
   };
