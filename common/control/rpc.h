@@ -97,6 +97,9 @@ void zps_rpc_reply_error(struct zps_rpc_request *request, zps_err_t code, const 
 
 /* The longest line that the peer may send, from the next one on; ZPS_RPC_LINE_MAX at first. */
 void zps_rpc_conn_set_line_max(struct zps_rpc_conn *conn, size_t line_max_bytes);
+/* Of a listener's connection, which is a guest at first: the owner knows its peer. What waits for guests that do not
+ * read has a limit for all of them together; what waits for others has the limit of each. */
+void zps_rpc_conn_let_in(struct zps_rpc_conn *conn);
 void zps_rpc_conn_set_ctx(struct zps_rpc_conn *conn, void *ctx); /* the owner's object behind this connection */
 void *zps_rpc_conn_ctx(const struct zps_rpc_conn *conn);
 const char *zps_rpc_conn_peer(const struct zps_rpc_conn *conn); /* "10.0.0.7:41234" or "unix" */

@@ -343,8 +343,11 @@ zps_err_t zps_rpc_conn_write(struct zps_rpc_conn *conn, zps_json *message) {
   }
   const size_t len = strlen(line);
   zps_err_t code;
+  if (conn->listener && !conn->is_let_in) zps_rpc_listener_make_room(conn, len);
   *write = (struct zps_rpc_write){.line = line, .len = len};
-  if (len > ZPS_RPC_LINE_MAX) {
+  if (conn->state == ZPS_RPC_CLOSED) {
+    code = ZPS_ERR_CLOSED;
+  } else if (len > ZPS_RPC_LINE_MAX) {
     code = ZPS_ERR_TRUNCATED;
   } else if (zps_rpc_conn_unsent(conn) + len > ZPS_RPC_WRITE_MAX) {
     zps_rpc_conn_fail(conn, ZPS_ERR_CLOSED, "%s: does not read: %u bytes are waiting for it", conn->peer,
@@ -372,6 +375,9 @@ void zps_rpc_close(struct zps_rpc_conn *conn, bool flush) {
 
 void zps_rpc_conn_set_line_max(struct zps_rpc_conn *conn, size_t line_max_bytes) {
   conn->lines.limit = line_max_bytes;
+}
+void zps_rpc_conn_let_in(struct zps_rpc_conn *conn) {
+  conn->is_let_in = true;
 }
 void zps_rpc_conn_set_ctx(struct zps_rpc_conn *conn, void *ctx) {
   conn->ctx = ctx;

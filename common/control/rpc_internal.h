@@ -12,8 +12,9 @@
 #define ZPS_RPC_HELLO_LINE_MAX (4u << 10) /* longest line of a peer that has not said hello */
 #define ZPS_RPC_TURN_LINES 32u        /* that a listener takes from a connection before the others have their turn */
 #define ZPS_RPC_WRITE_MAX (16u << 20) /* unsent bytes before a peer that does not read is closed */
-#define ZPS_RPC_HELLO_MS 5000u        /* for saying hello after connecting to a listener */
-#define ZPS_RPC_LINGER_MS 1000u       /* for taking the last messages written, when closing */
+#define ZPS_RPC_GUESTS_WRITE_MAX (32u << 20) /* of all guests of a listener, before the greediest is closed */
+#define ZPS_RPC_HELLO_MS 5000u               /* for saying hello after connecting to a listener */
+#define ZPS_RPC_LINGER_MS 1000u              /* for taking the last messages written, when closing */
 #define ZPS_RPC_KEEPALIVE_S 10u
 #define ZPS_RPC_USER_TIMEOUT_MS 10000u /* at least: the owner may allow longer silence */
 
@@ -84,6 +85,7 @@ struct zps_rpc_conn {
   struct zps_rpc_conn *prev, *next;  /* among the listener's */
   struct zps_stranger stranger;      /* until the peer has said hello, or the connection ends */
   struct zps_place place;
+  bool is_let_in;
   struct zps_rpc_dial *dial; /* client side */
 
   struct zps_rpc_handler handler;
@@ -187,6 +189,9 @@ const char *zps_rpc_listener_refusal(const struct zps_rpc_listener *listener, co
 bool zps_rpc_listener_is_held(const struct zps_rpc_listener *listener);
 /* A connection of its has more lines than fit in a turn of the loop. */
 void zps_rpc_listener_go_on(struct zps_rpc_listener *listener);
+/* `conn` is about to write `len` bytes more. Closes guests that do not read, the greediest first, until there is room
+ * for them; it may be `conn` itself. */
+void zps_rpc_listener_make_room(struct zps_rpc_conn *conn, size_t len);
 /* The peer has said hello, or the connection ends. */
 void zps_rpc_listener_know(struct zps_rpc_conn *conn);
 void zps_rpc_listener_drop(struct zps_rpc_listener *listener, struct zps_rpc_conn *conn);

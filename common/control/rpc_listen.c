@@ -33,6 +33,7 @@ struct zps_rpc_listener {
   bool refusing, has_refused;
   bool is_private; /* for this user, and root */
   bool closing, held;
+  size_t guests_bytes;                         /* that wait for guests, at most */
   unsigned n_handles;                          /* not yet closed, of `socket`, `look` and `more` */
   char why[300], leader[ZPS_ADDRESS_TEXT_MAX]; /* hello is refused; why empty: it is not */
 };
@@ -98,6 +99,42 @@ void zps_rpc_listener_know(struct zps_rpc_conn *conn) {
   zps_strangers_remove(&listener->strangers, &conn->stranger);
   if (listener->crowding == conn) listener->crowding = NULL;
   if (!listener->closing && listener->has_waiting) uv_timer_start(&listener->look, on_look, 0, 0);
+}
+
+/* ---- Guests ---- */
+
+static bool is_guest(const struct zps_rpc_conn *conn) {
+  return !conn->is_let_in && (conn->state == ZPS_RPC_HELLO || conn->state == ZPS_RPC_OPEN);
+}
+
+/* Counts what waits for guests. Returns the one for which the most waits, with `len` more for `conn`. */
+static struct zps_rpc_conn *greediest(struct zps_rpc_listener *listener, const struct zps_rpc_conn *conn, size_t len) {
+  struct zps_rpc_conn *found = NULL;
+  size_t most = 0;
+  listener->guests_bytes = 0;
+  for (struct zps_rpc_conn *guest = listener->conns; guest; guest = guest->next) {
+    if (!is_guest(guest)) continue;
+    const size_t bytes = zps_rpc_conn_unsent(guest) + (guest == conn ? len : 0);
+    listener->guests_bytes += bytes;
+    if (bytes > most) found = guest;
+    if (bytes > most) most = bytes;
+  }
+  return found;
+}
+
+/* What guests have read is found by counting, which is done when all that was ever written would be too much. */
+void zps_rpc_listener_make_room(struct zps_rpc_conn *conn, size_t len) {
+  struct zps_rpc_listener *listener = conn->listener;
+  listener->guests_bytes += len;
+  while (listener->guests_bytes > ZPS_RPC_GUESTS_WRITE_MAX && is_guest(conn)) {
+    struct zps_rpc_conn *whom = greediest(listener, conn, len);
+    if (listener->guests_bytes <= ZPS_RPC_GUESTS_WRITE_MAX) return;
+    zps_log_warn_limited("%s: closed: it does not read, and %zu bytes wait for all clients that are in no job",
+                         whom->peer, listener->guests_bytes);
+    zps_rpc_conn_fail(whom, ZPS_ERR_CLOSED,
+                      "%s: does not read: %zu bytes are waiting for it, of %u for all such clients", whom->peer,
+                      zps_rpc_conn_unsent(whom), ZPS_RPC_GUESTS_WRITE_MAX);
+  }
 }
 
 /* ---- Fairness ---- */

@@ -160,6 +160,7 @@ void zps_coordinator_watch(struct zps_coordinator_conn *conn) {
 
 void zps_coordinator_let_in(struct zps_coordinator_conn *conn) {
   zps_coordinator_watch(conn);
+  zps_rpc_conn_let_in(conn->rpc);
   zps_rpc_conn_set_line_max(conn->rpc, ZPS_RPC_LINE_MAX);
 }
 

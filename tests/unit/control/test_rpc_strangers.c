@@ -250,6 +250,71 @@ static void test_a_peer_that_does_not_read_is_closed(void **state) {
   rpc_world_close(&world);
 }
 
+static void write_mib(struct zps_rpc_conn *conn, unsigned n) {
+  const size_t len = 1u << 20;
+  char *text = malloc(len + 1);
+  memset(text, 'a', len);
+  text[len] = '\0';
+  while (n-- > 0 && zps_rpc_conn_is_open(conn))
+    assert_int_not_equal(zps_rpc_notify(conn, "n", zps_json_set_str(zps_json_object(), "t", text)), ZPS_ERR_NOMEM);
+  free(text);
+}
+
+/* Four that do not read, one of which was let in: what waits for the others has a limit together, and who has the most
+ * of it goes. */
+static void test_guests_that_do_not_read_have_one_limit(void **state) {
+  (void)state;
+  enum { N = 4 };
+  struct world world;
+  struct zps_rpc_conn *conns[N];
+  uv_os_fd_t fd;
+  const int small = 1 << 16; /* of the kernel's buffers */
+  int fds[N];
+  rpc_world_open(&world);
+  for (int i = 0; i < N; i++) {
+    fds[i] = rpc_raw_connect(&world);
+    assert_int_equal(setsockopt(fds[i], SOL_SOCKET, SO_RCVBUF, &small, sizeof small), 0);
+    rpc_raw_send(&world, fds[i], HELLO("5"), strlen(HELLO("5")));
+    SPIN_UNTIL(&world, world.server.n_open == i + 1);
+    conns[i] = world.server.conn;
+    assert_int_equal(uv_fileno(&conns[i]->socket.handle, &fd), 0);
+    assert_int_equal(setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &small, sizeof small), 0);
+  }
+  zps_rpc_conn_let_in(conns[0]);
+  write_mib(conns[0], 15);
+  write_mib(conns[1], 10);
+  write_mib(conns[2], 15);
+  for (int i = 0; i < N; i++) assert_true(zps_rpc_conn_is_open(conns[i]));
+  write_mib(conns[3], 10);
+  assert_false(zps_rpc_conn_is_open(conns[2])); /* the greediest; its bytes are room for others at once */
+  for (int i = 0; i < N; i++) assert_true(i == 2 || zps_rpc_conn_is_open(conns[i]));
+  SPIN_UNTIL(&world, world.server.n_close == 1);
+  assert_non_null(strstr(world.server.reason, "does not read"));
+  assert_non_null(strstr(world.server.reason, "of 33554432 for all such clients"));
+  for (int i = 0; i < N; i++) close(fds[i]);
+  SPIN_UNTIL(&world, world.server.n_close == N);
+  rpc_world_close(&world);
+}
+
+/* What was read is room again. */
+static void test_guests_that_read_are_not_counted(void **state) {
+  (void)state;
+  struct world world;
+  static char line[(1u << 20) + 100];
+  rpc_world_open(&world);
+  const int fd = rpc_raw_connect(&world);
+  rpc_raw_send(&world, fd, HELLO("5"), strlen(HELLO("5")));
+  rpc_raw_read_line(&world, fd, line, sizeof line);
+  for (unsigned i = 0; i < 2 * (ZPS_RPC_GUESTS_WRITE_MAX >> 20); i++) {
+    write_mib(world.server.conn, 1);
+    rpc_raw_read_line(&world, fd, line, sizeof line);
+  }
+  assert_int_equal(world.server.n_close, 0);
+  close(fd);
+  SPIN_UNTIL(&world, world.server.n_close);
+  rpc_world_close(&world);
+}
+
 static void test_too_many_calls_of_the_peer(void **state) {
   (void)state;
   struct world world;
@@ -398,6 +463,7 @@ static int expect_warnings(void **state) {
   logs_expect(ZPS_LOG_WARN, "speaks TLS, but without it is spoken here");
   logs_expect(ZPS_LOG_WARN, "connections of its address have not said hello");
   logs_allow(ZPS_LOG_WARN, "a connection is refused: out of memory");
+  logs_expect(ZPS_LOG_WARN, "closed: it does not read, and ");
   return 0;
 }
 
@@ -413,6 +479,8 @@ int main(void) {
       cmocka_unit_test(test_a_crowd_that_speaks_comes_in),
       cmocka_unit_test(test_split_and_joined_lines),
       cmocka_unit_test(test_a_peer_that_does_not_read_is_closed),
+      cmocka_unit_test(test_guests_that_do_not_read_have_one_limit),
+      cmocka_unit_test(test_guests_that_read_are_not_counted),
       cmocka_unit_test(test_too_many_calls_of_the_peer),
       cmocka_unit_test(test_each_connection_has_its_turn),
       cmocka_unit_test(test_who_waits_for_its_turn_is_not_silent),
