@@ -4,8 +4,10 @@
 #include <string.h>
 
 #include "common/codec/reduce.h"
+#include "common/codec/runs.h"
 #include "common/plan/agree.h"
 #include "common/session/link.h"
+#include "server/shard/pick.h"
 #include "server/shard/shard.h"
 #include "tests/sim/sched.h"
 #include "worker/round/rounds.h"
@@ -19,7 +21,8 @@ enum {
   BREAK_MAP,
   BREAK_LEAK,
   BREAK_SYNC,
-  BREAK_AGREE
+  BREAK_AGREE,
+  BREAK_PICK
 };
 enum { FRAMES_A_LOSS = 100, PUTS_A_LEAK = 20, WORDS_A_MISTAKE = 4, VIEWS_MAX = 64 };
 
@@ -32,6 +35,7 @@ static const char *const names[] = {
     [BREAK_LEAK] = "leak",   /* buffers are not given back, now and then */
     [BREAK_SYNC] = "sync",   /* the disk syncs nothing */
     [BREAK_AGREE] = "agree", /* ranks take the next steps for some of another scheme, now and then */
+    [BREAK_PICK] = "pick",   /* servers leave out some of the rows that a rank pulls */
 };
 static int broken;
 
@@ -105,4 +109,11 @@ bool __wrap_zps_plan_agreement_end(struct zps_plan_agreement *agreement, struct 
     last->scheme = last->scheme == ZPS_PLAN_BALANCED ? ZPS_PLAN_SPARSE_PS : ZPS_PLAN_BALANCED;
   }
   return fits;
+}
+
+void __real_zps_pick_start(struct zps_pick *pick);
+void __wrap_zps_pick_start(struct zps_pick *pick);
+void __wrap_zps_pick_start(struct zps_pick *pick) {
+  if (broken == BREAK_PICK && pick->n_runs > 0) pick->n_rows -= pick->runs[--pick->n_runs].n;
+  __real_zps_pick_start(pick);
 }

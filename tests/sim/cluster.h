@@ -18,12 +18,19 @@ struct sim_rank {
   bool is_in, has_ended; /* is_in: the job has let it in */
 };
 
+/* Ranks that agree on what became of a step. */
+struct sim_meeting {
+  uint32_t number, n_there;
+  bool failed, had_failed; /* some rank's part of the step; of the last meeting */
+};
+
 struct sim_cluster {
   const struct sim_plan *plan;
   uint32_t steps_seen; /* ends that ranks have seen, of good steps; those who wait for more wait on this address */
   uint32_t steps_of[SIM_RUNS_MAX], n_errors[SIM_RUNS_MAX]; /* by run: the same; and errors that ranks were told */
   bool rank_killed;                                        /* in the first run */
   bool server_taken;                                       /* a server was killed, stopped or told to drain */
+  struct sim_meeting meetings[SIM_RUNS_MAX];
   struct sim_rank ranks[SIM_RANKS_MAX];
   char wrong[600]; /* the first thing that is; empty: nothing */
 };

@@ -19,6 +19,7 @@ enum {
   JOBS_MAX = 256,
 };
 
+static enum sim_kind kind;   /* of seeds that a file gives no other */
 static bool verbose, digest; /* digest: a line for each seed, good or not */
 
 static void to_stdout(void *ctx, enum zps_log_level level, const char *component, const char *text) {
@@ -40,10 +41,14 @@ static void environment(const struct sim_plan *plan) {
   setenv("ZENPS_MEMORY_LIMIT", bytes, 1);
 }
 
-static int run_seed(uint64_t seed) {
+static int run_seed(uint64_t seed, enum sim_kind seed_kind) {
   static struct sim_plan plan;
+  if (seed_kind == SIM_KINDS) {
+    printf("FAILED: seed %llu is of a kind that there is not\n", (unsigned long long)seed);
+    return 1;
+  }
   sim_sched_init(seed);
-  sim_plan_make(&plan, seed);
+  sim_plan_make(&plan, seed, seed_kind);
   environment(&plan);
   if (verbose) sim_plan_print(&plan);
   zps_log_set_sink(to_stdout, NULL);
@@ -63,7 +68,9 @@ static int run_seed(uint64_t seed) {
   if (verbose || digest)
     printf("seed %llu: %llu switches, %.3f s of its time\n", (unsigned long long)seed,
            (unsigned long long)sim_switches(), (double)sim_now_ns() / 1e9);
-  if (sim_cluster.wrong[0]) printf("FAILED: sim --seed %llu: %s\n", (unsigned long long)seed, sim_cluster.wrong);
+  if (sim_cluster.wrong[0])
+    printf("FAILED: sim --seed %llu --kind %s: %s\n", (unsigned long long)seed, sim_kind_name(plan.kind),
+           sim_cluster.wrong);
   fflush(stdout);
   return sim_cluster.wrong[0] ? 1 : 0;
 }
@@ -73,14 +80,15 @@ static int run_seed(uint64_t seed) {
 struct run {
   pid_t child;
   uint64_t seed;
+  enum sim_kind kind;
 };
 
 /* A process for each: one that crashes takes no other with it, and all find the same memory. */
-static struct run run_start(uint64_t seed) {
-  struct run run = {fork(), seed};
-  if (run.child != 0) return run;
+static void run_start(struct run *run) {
+  run->child = fork();
+  if (run->child != 0) return;
   alarm(PATIENCE_S);
-  _exit(run_seed(seed));
+  _exit(run_seed(run->seed, run->kind));
 }
 
 /* Waits for any of them, which is taken off the list. Whether it failed. */
@@ -91,9 +99,10 @@ static bool run_end(struct run *runs, unsigned *n_p) {
   while (i < *n_p && runs[i].child != child) i++;
   if (i == *n_p) return true;
   const uint64_t seed = runs[i].seed;
+  const char *const name = sim_kind_name(runs[i].kind);
   runs[i] = runs[--*n_p];
   if (WIFSIGNALED(status))
-    printf("FAILED: sim --seed %llu: %s\n", (unsigned long long)seed,
+    printf("FAILED: sim --seed %llu --kind %s: %s\n", (unsigned long long)seed, name,
            WTERMSIG(status) == SIGALRM ? "it hangs without waiting" : strsignal(WTERMSIG(status)));
   return !WIFEXITED(status) || WEXITSTATUS(status) != 0;
 }
@@ -106,20 +115,20 @@ struct order {
 };
 
 /* False: there are no more. */
-static bool next_seed(const struct order *order, FILE *file, uint64_t i, unsigned long long *seed_p) {
-  char line[200];
-  *seed_p = order->from + i;
-  if (!file) return i < order->count;
-  while (fgets(line, sizeof line, file))
-    if (sscanf(line, "%llu", seed_p) == 1) return true;
-  return false;
+static bool next_run(const struct order *order, FILE *file, uint64_t i, struct run *run) {
+  char line[200], name[16];
+  unsigned long long seed = order->from + i;
+  int n = i < order->count;
+  if (file) n = 0;
+  while (file && n < 1 && fgets(line, sizeof line, file)) n = sscanf(line, "%llu:%15[a-z]", &seed, name);
+  *run = (struct run){.seed = seed, .kind = n == 2 ? sim_kind_find(name) : kind};
+  return n >= 1;
 }
 
 static int run_many(const struct order *order) {
   struct run runs[JOBS_MAX];
   unsigned n = 0;
   uint64_t n_seeds = 0, n_failed = 0;
-  unsigned long long seed;
   const time_t began = time(NULL);
   FILE *const file = order->file ? fopen(order->file, "r") : NULL;
   if (order->file && !file) {
@@ -127,9 +136,9 @@ static int run_many(const struct order *order) {
     return 2;
   }
   while (!(order->first && n_failed) && (order->seconds == 0 || time(NULL) < began + (time_t)order->seconds) &&
-         next_seed(order, file, n_seeds, &seed)) {
+         next_run(order, file, n_seeds, &runs[n])) {
+    run_start(&runs[n++]);
     if (n == order->jobs) n_failed += run_end(runs, &n);
-    runs[n++] = run_start(seed);
     n_seeds++;
   }
   while (n > 0) n_failed += run_end(runs, &n);
@@ -153,6 +162,8 @@ static int usage(void) {
           "       sim --file PATH [--jobs N]\n"
           "       each with --break NAME, of:");
   for (unsigned i = 0; sim_break_name(i); i++) fprintf(stderr, " %s", sim_break_name(i));
+  fprintf(stderr, "\n       and with --kind NAME, of:");
+  for (unsigned i = 0; i < SIM_KINDS; i++) fprintf(stderr, " %s", sim_kind_name((enum sim_kind)i));
   fprintf(stderr, "\n");
   return 2;
 }
@@ -166,6 +177,7 @@ static bool option(const char *name, const char *value, struct order *order) {
   if (strcmp(name, "--seconds") == 0) return sscanf(value, "%u", &order->seconds) == 1;
   if (strcmp(name, "--jobs") == 0)
     return sscanf(value, "%u", &order->jobs) == 1 && order->jobs >= 1 && order->jobs <= JOBS_MAX;
+  if (strcmp(name, "--kind") == 0) return (kind = sim_kind_find(value)) != SIM_KINDS;
   if (strcmp(name, "--break") == 0) return sim_break(value);
   order->file = value;
   return strcmp(name, "--file") == 0;

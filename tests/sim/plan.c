@@ -46,7 +46,7 @@ bool sim_fault_takes_server(enum sim_fault_kind kind) {
   return kind == SIM_KILL_SERVER || kind == SIM_DRAIN_SERVER || kind == SIM_STOP_SERVER;
 }
 
-static bool takes_any_server(const struct sim_plan *plan) {
+bool sim_plan_takes_server(const struct sim_plan *plan) {
   bool any = false;
   for (uint32_t i = 0; i < plan->n_faults; i++) any |= sim_fault_takes_server(plan->faults[i].kind);
   return any;
@@ -127,9 +127,10 @@ static void choose_schemes(struct sim_plan *plan) {
                                                       .for_ns = plan->seed / 8 % 3 * 400 * ZPS_NS_PER_MS};
 }
 
-void sim_plan_make(struct sim_plan *plan, uint64_t seed) {
+void sim_plan_make(struct sim_plan *plan, uint64_t seed, enum sim_kind kind) {
   memset(plan, 0, sizeof *plan);
   plan->seed = seed;
+  plan->kind = kind;
   plan->n_servers = 2 + (uint32_t)sim_random(3);
   plan->world = 2 + (uint32_t)sim_random(SIM_RANKS_MAX - 1);
   plan->n_tensors = 1 + (uint32_t)sim_random(3);
@@ -151,8 +152,9 @@ void sim_plan_make(struct sim_plan *plan, uint64_t seed) {
              (unsigned)sim_random(10));
   }
   for (uint64_t n = sim_random(SIM_FAULTS_MAX); n > 0; n--) fault_make(plan);
-  plan->n_runs = sim_chance(3) && !takes_any_server(plan) ? 2 : 1;
+  plan->n_runs = sim_chance(3) && !sim_plan_takes_server(plan) ? 2 : 1;
   if (seed % 8 == 5) choose_schemes(plan);
+  sim_plan_specialise(plan);
 }
 
 bool sim_plan_has_long_steps(const struct sim_plan *plan) {
@@ -165,19 +167,19 @@ bool sim_plan_survives(const struct sim_plan *plan) {
 
 void sim_plan_print(const struct sim_plan *plan) {
   printf(
-      "seed %llu: %u servers, %u ranks, %u runs of %u steps, window %u, %u threads, provider %s %s, state %s, memory "
-      "%llu, grace "
-      "%llu ms%s%s\n",
-      (unsigned long long)plan->seed, plan->n_servers, plan->world, plan->n_runs, plan->n_steps, plan->window,
-      plan->threads, plan->provider, plan->rules, plan->has_state ? "kept" : "not kept",
+      "seed %llu, kind %s: %u servers, %u ranks, %u runs of %u steps, window %u, %u threads, provider %s %s, state %s, "
+      "memory %llu, grace %llu ms%s%s%s\n",
+      (unsigned long long)plan->seed, sim_kind_name(plan->kind), plan->n_servers, plan->world, plan->n_runs,
+      plan->n_steps, plan->window, plan->threads, plan->provider, plan->rules, plan->has_state ? "kept" : "not kept",
       (unsigned long long)plan->memory_bytes, (unsigned long long)plan->resume_grace_ms,
-      plan->leaves_early ? ", leaves early" : "", sim_plan_has_long_steps(plan) ? ", long steps" : "");
+      plan->leaves_early ? ", leaves early" : "", sim_plan_has_long_steps(plan) ? ", long steps" : "",
+      plan->in_step ? ", in step" : "");
   for (uint32_t i = 0; i < plan->n_tensors; i++) {
     const struct sim_tensor_plan *tensor = &plan->tensors[i];
-    printf("  tensor %s: %llu x %u, %u/256 of the rows, %s to %s, %s, op %d, codec %d, partitioner %d\n", tensor->name,
-           (unsigned long long)tensor->rows, tensor->width, tensor->density, tensor->in_rows ? "lists" : "dense",
-           tensor->out_rows ? "lists" : "dense", tensor->scheme, (int)tensor->op, (int)tensor->codec,
-           (int)tensor->partitioner);
+    printf("  tensor %s: %llu x %u, %u/256 of the rows, %s to %s, %s, op %d, codec %d, partitioner %d, staleness %u\n",
+           tensor->name, (unsigned long long)tensor->rows, tensor->width, tensor->density,
+           tensor->in_rows ? "lists" : "dense", tensor->out_rows ? "lists" : "dense", tensor->scheme, (int)tensor->op,
+           (int)tensor->codec, (int)tensor->partitioner, tensor->staleness);
   }
   for (uint32_t i = 0; i < plan->n_faults; i++) {
     const struct sim_fault *fault = &plan->faults[i];

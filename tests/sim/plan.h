@@ -16,6 +16,13 @@ enum {
   SIM_RUNS_MAX = 2
 };
 
+/* What is special about a world. A seed is another run in each. */
+enum sim_kind {
+  SIM_SERVED, /* tensors over servers, which all ranks allreduce */
+  SIM_APART,  /* the first one is pushed and pulled by some ranks, in steps that others allreduce or scatter */
+  SIM_KINDS
+};
+
 struct sim_tensor_plan {
   char name[16];
   uint64_t rows;
@@ -26,6 +33,7 @@ struct sim_tensor_plan {
   zenps_op_t op;
   zenps_codec_t codec;
   zenps_partitioner_t partitioner;
+  uint32_t staleness;
 };
 
 enum sim_fault_kind {
@@ -54,6 +62,8 @@ struct sim_fault {
 
 struct sim_plan {
   uint64_t seed;
+  enum sim_kind kind;
+  bool in_step; /* ranks agree on what became of each step, and try it again */
   uint32_t n_servers, world, n_tensors, n_steps, window;
   unsigned threads;
   uint64_t memory_bytes, resume_grace_ms;
@@ -67,12 +77,18 @@ struct sim_plan {
   struct sim_fault faults[SIM_FAULTS_MAX];
 };
 
-/* Follows from the seed, whose dice it throws first. */
-void sim_plan_make(struct sim_plan *plan, uint64_t seed);
+/* Follows from seed and kind; its dice are the first. */
+void sim_plan_make(struct sim_plan *plan, uint64_t seed, enum sim_kind kind);
+/* plan_kinds.c: makes it one of its kind, by dice of its own. */
+void sim_plan_specialise(struct sim_plan *plan);
+const char *sim_kind_name(enum sim_kind kind);
+/* SIM_KINDS: there is none of this name. */
+enum sim_kind sim_kind_find(const char *name);
 void sim_plan_print(const struct sim_plan *plan);
 const char *sim_fault_name(enum sim_fault_kind kind);
 /* Whether the job may have to go on without the server. */
 bool sim_fault_takes_server(enum sim_fault_kind kind);
+bool sim_plan_takes_server(const struct sim_plan *plan);
 /* Whether the job must come to its end without an error. */
 bool sim_plan_survives(const struct sim_plan *plan);
 /* Jobs take so long that servers which come take free places in them. */

@@ -8,7 +8,11 @@
  * `packed`; these two may be NULL. */
 uint64_t sim_gradient(const struct sim_plan *plan, uint32_t tensor, uint64_t step, uint32_t rank, float *values,
                       int64_t *row_ids, float *packed);
-/* Whether `result` is the sum, bit for bit. */
-bool sim_sum_check(const struct sim_plan *plan, uint32_t tensor, uint64_t step, const float *result);
+struct sim_rows {
+  uint64_t first, count;
+};
+/* Whether `result` is these rows of the sum, bit for bit. */
+bool sim_sum_check(const struct sim_plan *plan, uint32_t tensor, uint64_t step, struct sim_rows rows,
+                   const float *result);
 
 #endif

@@ -5,26 +5,20 @@
 
 #include "common/net/net.h"
 #include "tests/sim/cluster.h"
-#include "tests/sim/sums.h"
+#include "tests/sim/operation.h"
 #include "worker/api/job.h"
 #include "zenps/zenps.h"
 
 enum { TIMEOUT_MS = 30000 };
-
-struct operation {
-  zenps_request_t *request;
-  zenps_grad_t in, out;
-  float *values, *packed, *result;
-  int64_t *row_ids;
-};
 
 struct trainer {
   struct sim_rank *self;
   const struct sim_plan *plan;
   zenps_job_t *job;
   zenps_tensor_t *tensors[SIM_TENSORS_MAX];
-  struct operation operations[SIM_TENSORS_MAX][SIM_WINDOW_MAX];
-  bool failed;
+  struct sim_operation operations[SIM_TENSORS_MAX][SIM_WINDOW_MAX];
+  bool failed;      /* the job goes no further here */
+  bool step_failed; /* but the step may be tried again */
 };
 
 static bool any_leaves(uint32_t run) {
@@ -42,6 +36,12 @@ static bool may_fail_with(zenps_status_t status, uint32_t run) {
          (status == ZENPS_ERR_PEER_LOST || status == ZENPS_ERR_MISSING || status == ZENPS_ERR_CLOSED);
 }
 
+/* What a step may end with when the job goes on, and all ranks try it again. A rank whose push or pull was lost with a
+ * server says so at once; those that allreduce the step wait for its push until the deadline. */
+static bool may_try_again(const struct sim_plan *plan, zenps_status_t status) {
+  return plan->in_step && sim_cluster.server_taken && (status == ZENPS_ERR_SERVER_LOST || status == ZENPS_ERR_MISSING);
+}
+
 static void failed(struct trainer *trainer, const char *what, const zenps_error_t *error) {
   trainer->failed = true;
   sim_cluster.n_errors[trainer->self->run]++;
@@ -52,87 +52,98 @@ static void failed(struct trainer *trainer, const char *what, const zenps_error_
 
 /* ------------------------------------------------------------ a step of a tensor */
 
-static void operation_init(struct operation *operation, const struct sim_tensor_plan *tensor) {
-  const uint64_t n = tensor->rows * tensor->width;
-  operation->values = malloc(n * sizeof(float));
-  operation->packed = malloc(n * sizeof(float));
-  operation->result = malloc(n * sizeof(float));
-  operation->row_ids = malloc(tensor->rows * sizeof(int64_t));
+static struct sim_operation *operation_of(struct trainer *trainer, uint32_t t, uint64_t step) {
+  return &trainer->operations[t][step % trainer->plan->window];
 }
 
-static void operation_fini(struct operation *operation) {
-  free(operation->values);
-  free(operation->packed);
-  free(operation->result);
-  free(operation->row_ids);
+static void step_failed(struct trainer *trainer, const char *what, const zenps_error_t *error) {
+  if (may_try_again(trainer->plan, error->status))
+    trainer->step_failed = true;
+  else
+    failed(trainer, what, error);
 }
 
-static void begin(struct trainer *trainer, uint32_t t, uint64_t step) {
-  const struct sim_plan *plan = trainer->plan;
-  const struct sim_tensor_plan *tensor = &plan->tensors[t];
-  struct operation *operation = &trainer->operations[t][step % plan->window];
-  const uint64_t nnz =
-      sim_gradient(plan, t, step, trainer->self->rank, operation->values, operation->row_ids, operation->packed);
-  zenps_grad_init(&operation->in, sizeof operation->in);
-  zenps_grad_init(&operation->out, sizeof operation->out);
-  operation->in.layout = tensor->in_rows ? ZENPS_ROWS : ZENPS_DENSE;
-  operation->in.values = tensor->in_rows ? operation->packed : operation->values;
-  operation->in.row_ids = tensor->in_rows ? operation->row_ids : NULL;
-  operation->in.nnz = tensor->in_rows ? nnz : 0;
-  operation->in.contributes = 1;
-  operation->out.layout = tensor->out_rows ? ZENPS_ROWS : ZENPS_DENSE;
-  operation->out.values = tensor->out_rows ? NULL : operation->result;
-  if (zenps_allreduce(trainer->tensors[t], step, &operation->in, &operation->out, &operation->request) != ZENPS_OK)
-    failed(trainer, "allreduce", zenps_last_error());
+static void begin(struct trainer *trainer, uint32_t t, struct sim_attempt attempt) {
+  if (sim_operation_begin(operation_of(trainer, t, attempt.step), trainer->plan, t, trainer->tensors[t], attempt,
+                          trainer->self->rank) != ZENPS_OK)
+    step_failed(trainer, "begin", zenps_last_error());
 }
 
-/* A list, as a dense array. False: it is none. */
-static bool spread(const struct sim_tensor_plan *tensor, struct operation *operation) {
-  const zenps_grad_t *out = &operation->out;
-  const uint64_t row_bytes = tensor->width * sizeof(float);
-  memset(operation->result, 0, tensor->rows * row_bytes);
-  for (uint64_t i = 0; i < out->nnz; i++) {
-    const int64_t row = out->row_ids[i];
-    if (row < 0 || (uint64_t)row >= tensor->rows || (i > 0 && row <= out->row_ids[i - 1])) return false;
-    memcpy(operation->result + (uint64_t)row * tensor->width, (const char *)out->values + i * row_bytes, row_bytes);
-  }
-  return true;
-}
-
-static bool is_right(const struct trainer *trainer, uint32_t t, uint64_t step, struct operation *operation) {
-  const struct sim_tensor_plan *tensor = &trainer->plan->tensors[t];
-  return (!tensor->out_rows || spread(tensor, operation)) && sim_sum_check(trainer->plan, t, step, operation->result);
-}
-
-static void end(struct trainer *trainer, uint32_t t, uint64_t step) {
-  struct operation *operation = &trainer->operations[t][step % trainer->plan->window];
+static void end(struct trainer *trainer, uint32_t t, struct sim_attempt attempt) {
+  struct sim_operation *const operation = operation_of(trainer, t, attempt.step);
   const uint64_t deadline_ns = sim_now_ns() + (TIMEOUT_MS + 5000) * ZPS_NS_PER_MS;
-  if (!operation->request) return;
-  const zenps_status_t status = zenps_wait(operation->request, -1);
+  const zenps_error_t *error = NULL;
+  const zenps_status_t status = sim_operation_wait(operation, &error);
   if (sim_now_ns() > deadline_ns)
     sim_wrong("rank %u: tensor %u, step %llu ended after its deadline", trainer->self->rank, t,
-              (unsigned long long)step);
+              (unsigned long long)attempt.step);
   if (status != ZENPS_OK)
-    failed(trainer, "step", zenps_request_error(operation->request));
-  else if (!is_right(trainer, t, step, operation))
+    step_failed(trainer, "step", error);
+  else if (operation->is_begun && !sim_operation_is_right(operation, trainer->plan, t))
     sim_wrong("rank %u: tensor %u, step %llu: the sum is not that of the gradients in the order of ranks",
-              trainer->self->rank, t, (unsigned long long)step);
-  zenps_request_free(operation->request);
-  operation->request = NULL;
+              trainer->self->rank, t, (unsigned long long)attempt.step);
+  sim_operation_free(operation);
 }
 
 /* ------------------------------------------------------------ the whole */
 
+static void step_seen(struct trainer *trainer) {
+  sim_cluster.steps_seen += !trainer->failed;
+  sim_cluster.steps_of[trainer->self->run] += !trainer->failed;
+  sim_wake_all(&sim_cluster.steps_seen);
+  if (sim_chance(4) || sim_plan_has_long_steps(trainer->plan))
+    sim_sleep(sim_random(trainer->plan->step_ns)); /* forward and backward */
+}
+
 static void train(struct trainer *trainer) {
   const struct sim_plan *plan = trainer->plan;
   for (uint64_t step = 0; step < plan->n_steps + plan->window - 1; step++) {
-    for (uint32_t t = 0; t < plan->n_tensors && step < plan->n_steps && !trainer->failed; t++) begin(trainer, t, step);
+    for (uint32_t t = 0; t < plan->n_tensors && step < plan->n_steps && !trainer->failed; t++)
+      begin(trainer, t, (struct sim_attempt){step, 0});
     if (step + 1 < plan->window) continue;
-    for (uint32_t t = 0; t < plan->n_tensors; t++) end(trainer, t, step + 1 - plan->window);
-    sim_cluster.steps_seen += !trainer->failed;
-    sim_cluster.steps_of[trainer->self->run] += !trainer->failed;
+    for (uint32_t t = 0; t < plan->n_tensors; t++) end(trainer, t, (struct sim_attempt){step + 1 - plan->window, 0});
+    step_seen(trainer);
+  }
+}
+
+static bool is_over(uint32_t run) {
+  return sim_cluster.n_errors[run] > 0 || (run == 0 && sim_cluster.rank_killed);
+}
+
+/* Whether all have done the step well. Returns when all have said so, or the job is over. */
+static bool meet(struct trainer *trainer) {
+  const uint32_t run = trainer->self->run;
+  struct sim_meeting *const meeting = &sim_cluster.meetings[run];
+  const uint32_t number = meeting->number;
+  meeting->failed |= trainer->step_failed;
+  if (++meeting->n_there == trainer->plan->world) {
+    meeting->had_failed = meeting->failed;
+    meeting->failed = false;
+    meeting->n_there = 0;
+    meeting->number++;
     sim_wake_all(&sim_cluster.steps_seen);
-    if (sim_chance(4) || sim_plan_has_long_steps(plan)) sim_sleep(sim_random(plan->step_ns)); /* forward and backward */
+  }
+  while (meeting->number == number && !is_over(run)) sim_wait(&sim_cluster.steps_seen, ZPS_NEVER);
+  return !meeting->had_failed;
+}
+
+static void train_in_step(struct trainer *trainer) {
+  const struct sim_plan *plan = trainer->plan;
+  struct sim_attempt attempt = {0};
+  while (attempt.step < plan->n_steps && !trainer->failed && !is_over(trainer->self->run)) {
+    trainer->step_failed = false;
+    for (uint32_t t = 0; t < plan->n_tensors && !trainer->failed; t++) begin(trainer, t, attempt);
+    for (uint32_t t = 0; t < plan->n_tensors; t++) end(trainer, t, attempt);
+    if (trainer->failed) return;
+    const bool went_well = meet(trainer);
+    if (is_over(trainer->self->run)) return;
+    if (went_well) {
+      step_seen(trainer);
+      attempt = (struct sim_attempt){attempt.step + 1, 0};
+    } else if (++attempt.number == SIM_ATTEMPTS) {
+      sim_wrong("step %llu fails time after time", (unsigned long long)attempt.step);
+      trainer->failed = true;
+    }
   }
 }
 
@@ -172,6 +183,7 @@ static bool open_all(struct trainer *trainer) {
     how.codec = tensor->codec;
     how.partitioner = tensor->partitioner;
     how.scheme = tensor->scheme;
+    how.staleness = tensor->staleness;
     if (zenps_tensor_open(trainer->job, tensor->name, tensor->rows, tensor->width, ZENPS_F32, &how,
                           &trainer->tensors[t]) != ZENPS_OK) {
       failed(trainer, "tensor_open", zenps_last_error());
@@ -187,14 +199,14 @@ static void run_once(struct sim_rank *self) {
   trainer->plan = sim_cluster.plan;
   for (uint32_t t = 0; t < trainer->plan->n_tensors; t++)
     for (uint32_t w = 0; w < trainer->plan->window; w++)
-      operation_init(&trainer->operations[t][w], &trainer->plan->tensors[t]);
-  if (open_all(trainer)) train(trainer);
+      sim_operation_init(&trainer->operations[t][w], &trainer->plan->tensors[t]);
+  if (open_all(trainer)) (trainer->plan->in_step ? train_in_step : train)(trainer);
   wait_for_others(trainer);
   self->n_left++;
   zenps_close(trainer->job);
   self->is_in = false;
   for (uint32_t t = 0; t < trainer->plan->n_tensors; t++)
-    for (uint32_t w = 0; w < trainer->plan->window; w++) operation_fini(&trainer->operations[t][w]);
+    for (uint32_t w = 0; w < trainer->plan->window; w++) sim_operation_fini(&trainer->operations[t][w]);
   free(trainer);
 }
 

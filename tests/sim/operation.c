@@ -1,0 +1,137 @@
+#include "tests/sim/operation.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "tests/sim/sched.h"
+#include "tests/sim/sums.h"
+
+void sim_operation_init(struct sim_operation *operation, const struct sim_tensor_plan *tensor) {
+  const uint64_t n = tensor->rows * tensor->width;
+  operation->values = malloc(n * sizeof(float));
+  operation->packed = malloc(n * sizeof(float));
+  operation->result = malloc(n * sizeof(float));
+  operation->row_ids = malloc(tensor->rows * sizeof(int64_t));
+}
+
+void sim_operation_fini(struct sim_operation *operation) {
+  free(operation->values);
+  free(operation->packed);
+  free(operation->result);
+  free(operation->row_ids);
+}
+
+/* ------------------------------------------------------------ begin */
+
+/* As it is told to the library; gradients follow from it. */
+static uint64_t number_of(const struct sim_plan *plan, struct sim_attempt attempt) {
+  return plan->in_step ? attempt.step * SIM_ATTEMPTS + attempt.number : attempt.step;
+}
+
+static zenps_status_t pull(struct sim_operation *operation, const struct sim_tensor_plan *of, zenps_tensor_t *tensor,
+                           uint64_t step, const zenps_rows_t *rows) {
+  operation->is_newest = of->staleness > 0 && sim_chance(2);
+  return operation->is_newest ? zenps_pull_newest(tensor, step, of->staleness, rows, &operation->out, &operation->pull)
+                              : zenps_pull(tensor, step, rows, &operation->out, &operation->pull);
+}
+
+static zenps_status_t begin_apart(struct sim_operation *operation, const struct sim_tensor_plan *of,
+                                  zenps_tensor_t *tensor, uint64_t step) {
+  enum { ALLREDUCE, SCATTER, PULL_FIRST, PUSH_FIRST, FORMS };
+  const uint64_t form = sim_random(FORMS);
+  if (form == ALLREDUCE) return zenps_allreduce(tensor, step, &operation->in, &operation->out, &operation->request);
+  const bool is_part = sim_chance(2);
+  operation->first = is_part ? sim_random(of->rows) : 0;
+  operation->count = is_part ? 1 + sim_random(of->rows - operation->first) : of->rows;
+  const zenps_rows_t some = ZENPS_ROWS_RANGE(operation->first, operation->count);
+  const zenps_rows_t *const rows = is_part || form == SCATTER ? &some : NULL;
+  if (form == SCATTER)
+    return zenps_reduce_scatter(tensor, step, &operation->in, rows, &operation->out, &operation->request);
+  zenps_status_t status = ZENPS_OK;
+  if (form == PULL_FIRST) status = pull(operation, of, tensor, step, rows);
+  if (status == ZENPS_OK) status = zenps_push(tensor, step, &operation->in, &operation->request);
+  if (form == PULL_FIRST || status != ZENPS_OK) return status;
+  if (sim_chance(2)) sim_sleep(sim_random(ZPS_NS_PER_MS));
+  return pull(operation, of, tensor, step, rows);
+}
+
+zenps_status_t sim_operation_begin(struct sim_operation *operation, const struct sim_plan *plan, uint32_t t,
+                                   zenps_tensor_t *tensor, struct sim_attempt attempt, uint32_t rank) {
+  const struct sim_tensor_plan *const of = &plan->tensors[t];
+  const uint64_t step = number_of(plan, attempt);
+  const uint64_t nnz = sim_gradient(plan, t, step, rank, operation->values, operation->row_ids, operation->packed);
+  zenps_grad_init(&operation->in, sizeof operation->in);
+  zenps_grad_init(&operation->out, sizeof operation->out);
+  operation->attempt = attempt;
+  operation->in.layout = of->in_rows ? ZENPS_ROWS : ZENPS_DENSE;
+  operation->in.values = of->in_rows ? operation->packed : operation->values;
+  operation->in.row_ids = of->in_rows ? operation->row_ids : NULL;
+  operation->in.nnz = of->in_rows ? nnz : 0;
+  operation->in.contributes = 1;
+  operation->out.layout = of->out_rows ? ZENPS_ROWS : ZENPS_DENSE;
+  operation->out.values = of->out_rows ? NULL : operation->result;
+  operation->first = 0;
+  operation->count = of->rows;
+  operation->is_newest = false;
+  const zenps_status_t status =
+      t == 0 && plan->kind == SIM_APART
+          ? begin_apart(operation, of, tensor, step)
+          : zenps_allreduce(tensor, step, &operation->in, &operation->out, &operation->request);
+  operation->is_begun = status == ZENPS_OK;
+  return status;
+}
+
+/* ------------------------------------------------------------ end */
+
+zenps_status_t sim_operation_wait(struct sim_operation *operation, const zenps_error_t **error_p) {
+  zenps_request_t *const requests[] = {operation->request, operation->pull};
+  zenps_status_t status = ZENPS_OK;
+  for (unsigned i = 0; i < 2; i++) {
+    const zenps_status_t own = requests[i] ? zenps_wait(requests[i], -1) : ZENPS_OK;
+    if (own == ZENPS_OK || status != ZENPS_OK) continue;
+    status = own;
+    *error_p = zenps_request_error(requests[i]);
+  }
+  return status;
+}
+
+void sim_operation_free(struct sim_operation *operation) {
+  zenps_request_free(operation->request);
+  zenps_request_free(operation->pull);
+  operation->request = operation->pull = NULL;
+  operation->is_begun = false;
+}
+
+/* ------------------------------------------------------------ the result */
+
+/* A list, as a dense array of the rows that were asked for. False: it is none. */
+static bool spread(const struct sim_tensor_plan *tensor, struct sim_operation *operation) {
+  const zenps_grad_t *out = &operation->out;
+  const uint64_t row_bytes = tensor->width * sizeof(float);
+  memset(operation->result, 0, operation->count * row_bytes);
+  for (uint64_t i = 0; i < out->nnz; i++) {
+    const int64_t row = out->row_ids[i] - (int64_t)operation->first;
+    if (row < 0 || (uint64_t)row >= operation->count || (i > 0 && out->row_ids[i] <= out->row_ids[i - 1])) return false;
+    memcpy(operation->result + (uint64_t)row * tensor->width, (const char *)out->values + i * row_bytes, row_bytes);
+  }
+  return true;
+}
+
+/* Whose sum it is. False: of none that was asked for. */
+static bool step_of(const struct sim_operation *operation, const struct sim_plan *plan, uint32_t staleness,
+                    uint64_t *step_p) {
+  const uint64_t asked = *step_p = number_of(plan, operation->attempt);
+  zenps_request_stats_t stats = {.struct_size = sizeof stats};
+  if (!operation->is_newest) return true;
+  if (zenps_request_stats(operation->pull, &stats) != ZENPS_OK) return false;
+  *step_p = stats.step;
+  return stats.step <= asked && stats.step + staleness >= asked;
+}
+
+bool sim_operation_is_right(struct sim_operation *operation, const struct sim_plan *plan, uint32_t t) {
+  const struct sim_tensor_plan *const tensor = &plan->tensors[t];
+  const struct sim_rows rows = {operation->first, operation->count};
+  uint64_t step;
+  return (!tensor->out_rows || spread(tensor, operation)) && step_of(operation, plan, tensor->staleness, &step) &&
+         sim_sum_check(plan, t, step, rows, operation->result);
+}

@@ -1,0 +1,38 @@
+/* What a rank does for a tensor in a step: a gradient in, a sum out, in one call or two. */
+#ifndef ZPS_TESTS_SIM_OPERATION_H
+#define ZPS_TESTS_SIM_OPERATION_H
+
+#include "tests/sim/plan.h"
+#include "zenps/zenps.h"
+
+enum { SIM_ATTEMPTS = 8 }; /* at a step, of which the last goes well */
+
+/* A step, and how often it was tried before. Gradients of two attempts differ, so no sum can be made of both. */
+struct sim_attempt {
+  uint64_t step, number;
+};
+
+struct sim_operation {
+  struct sim_attempt attempt;
+  zenps_request_t *request, *pull; /* pull: only where push and pull are apart */
+  zenps_grad_t in, out;
+  uint64_t first, count; /* the rows that were asked for */
+  bool is_newest;        /* of whichever step the sum is */
+  bool is_begun;         /* all that it takes */
+  float *values, *packed, *result;
+  int64_t *row_ids;
+};
+
+void sim_operation_init(struct sim_operation *operation, const struct sim_tensor_plan *tensor);
+void sim_operation_fini(struct sim_operation *operation);
+/* Whichever of allreduce, push and pull, reduce-scatter: by dice, where they may be mixed. What has begun is to be
+ * ended on failure, too. */
+zenps_status_t sim_operation_begin(struct sim_operation *operation, const struct sim_plan *plan, uint32_t t,
+                                   zenps_tensor_t *tensor, struct sim_attempt attempt, uint32_t rank);
+/* Until it is done. *error_p is valid until sim_operation_free(). */
+zenps_status_t sim_operation_wait(struct sim_operation *operation, const zenps_error_t **error_p);
+/* Whether the result is the sum. */
+bool sim_operation_is_right(struct sim_operation *operation, const struct sim_plan *plan, uint32_t t);
+void sim_operation_free(struct sim_operation *operation);
+
+#endif
