@@ -7,24 +7,12 @@
 #include "common/base/clock.h"
 #include "common/base/log.h"
 #include "proto/control_map.h"
+#include "worker/round/past.h"
 #include "worker/round/round.h"
 #include "worker/round/rounds.h"
 
 static bool is_served(const struct zps_round *round) {
   return round->ops->can_give;
-}
-
-/* ------------------------------------------------------------ steps that went well */
-
-static void note_past(struct zps_round_tensor *tensor, uint64_t step) {
-  tensor->past.steps[tensor->past.n++ % ZPS_STEPS_PAST] = step;
-}
-
-static bool is_past(const struct zps_round_tensor *tensor, uint64_t step) {
-  const uint32_t n = tensor->past.n < ZPS_STEPS_PAST ? tensor->past.n : ZPS_STEPS_PAST;
-  for (uint32_t i = 0; i < n; i++)
-    if (tensor->past.steps[i] == step) return true;
-  return false;
 }
 
 /* ------------------------------------------------------------ sums that servers keep for pulls */
@@ -156,8 +144,10 @@ bool zps_replay_keep(struct zps_round *round) {
     return may;
   }
   if (went_well) {
-    note_past(round->tensor, round->step);
+    zps_past_note_well(round->tensor, round->step);
     drop_older(rounds, round);
+  } else {
+    zps_past_note_failed(round);
   }
   if (!may || !round->owner->kept || round->in.memory != ZENPS_HOST || !round->ops->can_give(round)) return false;
   if (!make_room(rounds, round->held.push)) return false;
@@ -303,36 +293,56 @@ static void give_kept(struct zps_rounds *rounds, const struct zps_job_steps *ste
     if (!round->is_giving && is_listed(steps, round->tensor->id, round->step)) give(round);
 }
 
-static const struct zps_round *find_kept(const struct zps_rounds *rounds, uint32_t tensor, uint64_t step) {
-  const struct zps_round *round = rounds->replay.kept;
-  while (round && (round->tensor->id != tensor || round->step != step)) round = round->kept_next;
-  return round;
+static bool is_of(const struct zps_round *round, uint32_t tensor, uint64_t step) {
+  return round->tensor->id == tensor && round->step == step && !round->only_takes;
 }
 
-/* The others need not wait for what will not come. */
-static void refuse(struct zps_rounds *rounds, uint32_t tensor, uint64_t step) {
+/* Then the round itself gives its push, or says why it does not. */
+static bool knows(const struct zps_rounds *rounds, uint32_t tensor, uint64_t step) {
+  const struct zps_round *kept = rounds->replay.kept, *round = rounds->all;
+  while (kept && !is_of(kept, tensor, step)) kept = kept->kept_next;
+  while (round && !is_of(round, tensor, step)) round = round->all_next;
+  return kept || round;
+}
+
+static void refuse(struct zps_rounds *rounds, const struct zps_frame_abort *why) {
   struct zps_plane *plane = rounds->plane;
-  struct zps_frame frame = {.header.type = ZPS_FRAME_ABORT};
-  zps_frame_abort_init(&frame.u.abort);
-  frame.u.abort.tensor = tensor;
-  frame.u.abort.step = step;
-  frame.u.abort.code = ZPS_ERR_SERVER_LOST;
-  snprintf(frame.u.abort.text, sizeof frame.u.abort.text,
-           "a server was lost, and rank %" PRIu32
-           " keeps its push of this step no longer, which it had finished: the memory for kept pushes is limited",
-           plane->rank);
+  struct zps_frame frame = {.header.type = ZPS_FRAME_ABORT, .u.abort = *why};
   for (uint32_t s = 0; s < plane->n_servers; s++)
     if (!plane->servers[s].lost && zps_link_send(plane->servers[s].link, &frame) != ZPS_OK)
-      zps_log_warn("server %" PRIu32 " is not told that step %" PRIu64 " cannot be pushed again", s, step);
+      zps_log_warn("server %" PRIu32 " is not told that step %" PRIu64 " cannot be pushed again", s, why->step);
+}
+
+/* The others need not wait for what will not come. False: it may come, as far as is known here. */
+static bool objects(const struct zps_round_tensor *tensor, uint64_t step, uint32_t rank, struct zps_frame_abort *why) {
+  const struct zps_step_failed *const failed = zps_past_failure(tensor, step);
+  zps_frame_abort_init(why);
+  why->tensor = tensor->id;
+  why->step = step;
+  if (zps_past_went_well(tensor, step)) {
+    why->code = ZPS_ERR_SERVER_LOST;
+    snprintf(why->text, sizeof why->text,
+             "a server was lost, and rank %" PRIu32
+             " keeps its push of this step no longer, which it had finished: the memory for kept pushes is limited",
+             rank);
+  } else if (failed) {
+    why->code = failed->code;
+    why->ranks[why->n_ranks++] = failed->rank;
+    snprintf(why->text, sizeof why->text,
+             "on rank %" PRIu32 " this step had failed before a server was lost, which was told so: %s", rank,
+             zps_err_str(failed->code));
+  }
+  return why->code != ZPS_OK;
 }
 
 static void refuse_others(struct zps_rounds *rounds, const struct zps_job_steps *steps) {
+  struct zps_frame_abort why;
   for (uint32_t i = 0; i < steps->n_tensors; i++) {
     const struct zps_tensor_steps *of = &steps->tensors[i];
     const struct zps_round_tensor *tensor = rounds->tensor_of ? rounds->tensor_of(rounds->idle_ctx, of->tensor) : NULL;
     for (uint32_t k = 0; tensor && k < of->n_steps; k++)
-      if (is_past(tensor, of->steps[k]) && !find_kept(rounds, of->tensor, of->steps[k]))
-        refuse(rounds, of->tensor, of->steps[k]);
+      if (!knows(rounds, of->tensor, of->steps[k]) && objects(tensor, of->steps[k], rounds->plane->rank, &why))
+        refuse(rounds, &why);
   }
 }
 

@@ -365,6 +365,25 @@ static void let_go(void **state) {
   assert_int_equal(n_held, 1); /* so a server that drains would be missed */
 }
 
+/* The server that was lost may be the only one that had heard of it. */
+static void given_up(void **state) {
+  (void)state;
+  open_rig(1 << 20);
+  served_begin(&rig, &rig.request, 1, RIG_TIMEOUT_MS);
+  rig_cancel(&rig.request);
+  rig_expect_error(&rig.request, ZPS_ERR_CANCELED, "rank 0 canceled it");
+  for (uint32_t s = 0; s < 2; s++) fake_expect_abort(&rig.worker.servers[s], 5, 1, ZPS_ERR_CANCELED, "rank 0");
+  for (uint32_t s = 0; s < 2; s++) fake_abort(&rig.worker.servers[s], 5, 1, ZPS_ERR_CANCELED, "so be it");
+  rig_expect_released(&rig.request);
+  map();
+  expect_said(1, 0, 0);
+  play_again_to(1, 2); /* of step 2 this rank knows nothing yet */
+  const uint32_t blamed = fake_expect_abort(&rig.worker.servers[0], 5, 1, ZPS_ERR_CANCELED,
+                                            "on rank 0 this step had failed before a server was lost");
+  assert_int_equal(blamed, 1u << 0);
+  assert_false(fake_has(&rig.worker.servers[0], ZPS_FRAME_ABORT, 5, 2));
+}
+
 static void look_landed(void *ctx) {
   const struct zps_round *round = rig.request.round;
   const struct zps_served_part *parts = ((const struct zps_served_round *)round)->parts;
@@ -411,6 +430,7 @@ int main(void) {
       cmocka_unit_test_setup_teardown(lost_under_several, begin_test, end_test),
       cmocka_unit_test_setup_teardown(nobody_lacks_it, begin_test, end_test),
       cmocka_unit_test_setup_teardown(let_go, begin_test, end_test),
+      cmocka_unit_test_setup_teardown(given_up, begin_test, end_test),
       cmocka_unit_test_setup_teardown(ends_meanwhile, begin_test, end_test),
   };
   return cmocka_run_group_tests_name("served replay", tests, NULL, NULL);
