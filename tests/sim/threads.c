@@ -11,6 +11,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "common/base/waits.h"
 #include "common/plan/calibration.h"
 #include "tests/sim/sched.h"
 
@@ -132,6 +133,12 @@ ssize_t __wrap_getrandom(void *buf, size_t len, unsigned flags) {
   (void)flags;
   for (size_t i = 0; i < len; i++) ((unsigned char *)buf)[i] = (unsigned char)sim_random(256);
   return (ssize_t)len;
+}
+
+/* The kernel counts how long the one real thread waits for a processor. */
+void __wrap_zps_waits_init(struct zps_waits *waits);
+void __wrap_zps_waits_init(struct zps_waits *waits) {
+  *waits = (struct zps_waits){.fd = -1};
 }
 
 /* It has real threads wake each other, and measures true time. */
