@@ -68,11 +68,6 @@ zps_err_t zps_member_job_leaving(const struct zps_member_job *job, uint32_t **le
   return ZPS_OK;
 }
 
-void zps_members_map_owners(const struct zps_member_job *job, uint32_t *owners, uint32_t n_parts) {
-  bool lost[ZPS_SERVERS_MAX];
-  if (count_lost(job, lost) > 0) zps_owners_reassign(owners, n_parts, job->n_servers, lost, owners);
-}
-
 /* Partitions of all tensors that the server had, which is not counted as lost here. */
 static unsigned long count_parts(const struct zps_member_job *job, uint32_t position) {
   bool lost[ZPS_SERVERS_MAX];

@@ -158,8 +158,6 @@ void zps_members_map_rank_back(struct zps_members *members, const struct zps_mem
 /* The job fails, or ends. */
 void zps_members_map_end(struct zps_member_job *job);
 uint64_t zps_members_map_tick(struct zps_members *members, struct zps_member_job *job, uint64_t now_ns);
-/* Partitions that the layout gives to servers that are lost or drained go to those that are left. */
-void zps_members_map_owners(const struct zps_member_job *job, uint32_t *owners, uint32_t n_parts);
 
 /* joins.c */
 void zps_members_join_answer(struct zps_members *members, struct zps_member_job *job, struct zps_member_rank *rank,
