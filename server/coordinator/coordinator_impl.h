@@ -134,6 +134,9 @@ zps_json *zps_coordinator_members(const struct zps_coordinator *coordinator);
 /* What was told to drain, with the jobs that it has, and which of them stay; and what drains no longer. */
 zps_json *zps_coordinator_drained(const struct zps_coordinator *coordinator, const struct zps_member_server *server);
 zps_json *zps_coordinator_undrained(const struct zps_member_server *server);
+/* Places jobs anew, those of this name or, where it is NULL, all; the table says what follows for each. */
+zps_err_t zps_coordinator_rebalance(struct zps_coordinator *coordinator, const char *job, zps_json **table_p,
+                                    struct zps_error *error) ZPS_MUSTCHECK;
 zps_json *zps_coordinator_jobs_table(const struct zps_coordinator *coordinator, bool all);
 zps_json *zps_coordinator_tensors(const struct zps_coordinator *coordinator);
 /* Rows of `stats`: tensors and ranks as these have told; those that have no room are added to *n_out_p. */

@@ -186,6 +186,26 @@ static bool has_spare_server(const struct zps_members *members, const struct zps
 }
 
 /* Once to all ranks of the job. */
+static void tell_all(struct zps_members *members, struct zps_member_elastic *elastic) {
+  const struct zps_member_job *const job = elastic->job;
+  elastic->is_changed = true;
+  for (uint32_t r = 0; r < job->world; r++) {
+    if (job->ranks[r]->state != ZPS_RANK_IN) continue;
+    zps_members_act(members, &(struct zps_action){
+                                 .type = ZPS_ACT_JOB_CHANGED, .client = job->ranks[r]->client, .job = job, .rank = r});
+  }
+}
+
+bool zps_members_elastic_change(struct zps_members *members, struct zps_member_job *job) {
+  if (!job->elastic && !zps_members_elastic_find(members, job->name)) { /* nobody asked since a new start */
+    struct zps_member_elastic *const elastic = zps_members_elastic_create(members, job->name);
+    if (!elastic || !zps_members_elastic_take(elastic, job)) return false;
+  }
+  if (!job->elastic || job->elastic->job != job) return false;
+  if (!job->elastic->is_changed) tell_all(members, job->elastic);
+  return true;
+}
+
 static void tell_changed(struct zps_members *members, struct zps_member_elastic *elastic, const struct count *count,
                          uint64_t now_ns, uint64_t *deadline_ns) {
   const struct zps_member_job *const job = elastic->job;
@@ -193,12 +213,7 @@ static void tell_changed(struct zps_members *members, struct zps_member_elastic 
   const bool has_room = count->newcomers > 0 && job->world < elastic->max_world;
   if (!has_room && !(has_spare_server(members, job) && is_over(job->started_ns + SETTLE_NS, now_ns, deadline_ns)))
     return;
-  elastic->is_changed = true;
-  for (uint32_t r = 0; r < job->world; r++) {
-    if (job->ranks[r]->state != ZPS_RANK_IN) continue;
-    zps_members_act(members, &(struct zps_action){
-                                 .type = ZPS_ACT_JOB_CHANGED, .client = job->ranks[r]->client, .job = job, .rank = r});
-  }
+  tell_all(members, elastic);
 }
 
 uint64_t zps_members_elastic_tick(struct zps_members *members, uint64_t now_ns) {

@@ -172,7 +172,8 @@ struct zps_member_job {
   uint32_t n_servers, n_drained;      /* n_drained: of the positions without a server, those that left in peace */
   struct zps_member_joiner *joiners;  /* by position; NULL: none yet */
   uint32_t *since;    /* by position: the epoch with which another server took the place, or 0; NULL: none ever has */
-  uint64_t refill_ns; /* before that no server is asked to take a place */
+  uint64_t refill_ns; /* before that no server is asked to take a place, */
+  bool refill_now;    /* unless an administrator wants it */
   char lost_servers[ZPS_LOST_SERVERS_SIZE]; /* by name, as they were lost: "a, c" */
   unsigned n_pending;                       /* OPENING: servers that have not answered job.open */
   struct zps_member_map map;                /* RUNNING */
@@ -281,6 +282,26 @@ zps_err_t zps_members_undrain_named(struct zps_members *members, const char *nam
 /* Of a job that a draining server has: whether it stays there until it ends, and why; else it leaves the server, now or
  * as soon as it can. */
 bool zps_members_stays(const struct zps_members *members, const struct zps_member_job *job, struct zps_error *why);
+/* An administrator wants jobs placed anew over the servers that are there: those of this name, or all where it is NULL.
+ * Of each is said what follows. ZPS_ERR_UNKNOWN: there is no job of this name. */
+enum zps_rebalance {
+  ZPS_REBALANCE_MOVES, /* servers are about to take places that are free */
+  ZPS_REBALANCE_WAITS, /* likewise, as soon as something else is over */
+  ZPS_REBALANCE_STAYS
+};
+struct zps_member_rebalanced {
+  enum zps_rebalance outcome;
+  uint32_t n_servers;    /* that the job has then */
+  unsigned long n_parts; /* MOVES: partitions that have another owner then */
+  char why[320];
+};
+const char *zps_rebalance_name(enum zps_rebalance outcome);
+typedef void zps_members_rebalanced_fn(void *ctx, const struct zps_member_job *job,
+                                       const struct zps_member_rebalanced *said);
+zps_err_t zps_members_rebalance(struct zps_members *members, const char *name, zps_members_rebalanced_fn *each,
+                                void *ctx, struct zps_error *error) ZPS_MUSTCHECK;
+/* Servers are about to take places of the job, or its epoch is being made. */
+bool zps_member_job_moves(const struct zps_member_job *job);
 /* Whether the job has partitions on this server; */
 bool zps_member_job_holds(const struct zps_member_job *job, const struct zps_member_server *server);
 /* or else is about to let it go. */
@@ -347,11 +368,14 @@ zps_err_t zps_members_suspect(struct zps_member_client *client, const struct zps
                               struct zps_error *error) ZPS_MUSTCHECK;
 /* Whether the server had to leave the running job by that. */
 bool zps_member_job_left(const struct zps_member_job *job, const struct zps_member_server *server);
-/* How many of the servers that it was placed on are lost. */
-static inline uint32_t zps_member_job_servers_lost(const struct zps_member_job *job) {
+/* How many servers it has, of its places; and how many of those that it was placed on are lost. */
+static inline uint32_t zps_member_job_servers_in(const struct zps_member_job *job) {
   uint32_t n = 0;
-  for (uint32_t i = 0; i < job->n_servers; i++) n += !job->servers[i];
-  return n - job->n_drained;
+  for (uint32_t i = 0; i < job->n_servers; i++) n += job->servers[i] != NULL;
+  return n;
+}
+static inline uint32_t zps_member_job_servers_lost(const struct zps_member_job *job) {
+  return job->n_servers - zps_member_job_servers_in(job) - job->n_drained;
 }
 /* Whether servers or ranks have yet to answer. */
 bool zps_member_map_is_open(const struct zps_member_job *job);

@@ -68,6 +68,10 @@ bool zps_member_job_any_away(const struct zps_member_job *job);
 /* Servers that could take the free places of a running job are asked to, when it is time; when all have answered, they
  * do. When that is. */
 uint64_t zps_members_refill_tick(struct zps_members *members, struct zps_member_job *job, uint64_t now_ns);
+/* Asks them, where it is time to, or job->refill_now. */
+void zps_members_refill_begin(struct zps_members *members, struct zps_member_job *job);
+/* How many servers could take a place of the job, and are not asked to. */
+uint32_t zps_members_refill_spare(const struct zps_members *members, const struct zps_member_job *job);
 
 /* joiners.c */
 /* Whether servers are asked to take free places of the job. */
@@ -189,6 +193,8 @@ void zps_members_elastic_job_gone(const struct zps_member_job *job);
 void zps_members_asker_gone(struct zps_members *members, struct zps_member_asker *asker, bool is_lost);
 /* Ranks of a job that are back hear that others wait. */
 bool zps_members_elastic_is_changed(const struct zps_member_job *job);
+/* The ranks of a running generation are told to begin the next one, unless they were. False: they cannot be. */
+bool zps_members_elastic_change(struct zps_members *members, struct zps_member_job *job);
 /* Begins generations. */
 uint64_t zps_members_elastic_tick(struct zps_members *members, uint64_t now_ns);
 /* The coordinator is shutting down. */

@@ -332,6 +332,16 @@ static zps_err_t undrain(struct zps_coordinator_conn *conn, const zps_json *para
   return err ? err : answer(request, zps_coordinator_undrained(server), error);
 }
 
+static zps_err_t rebalance(struct zps_coordinator_conn *conn, const zps_json *params, struct zps_rpc_request *request,
+                           struct zps_error *error) {
+  zps_json *table = NULL;
+  const char *job = NULL;
+  zps_err_t err = ZPS_OK;
+  if (zps_json_get(params, "name")) err = zps_control_get_name(params, "name", 1, ZPS_NAME_MAX, &job, error);
+  if (!err) err = zps_coordinator_rebalance(conn->coordinator, job, &table, error);
+  return err ? err : answer(request, table, error);
+}
+
 /* ---- Heartbeats ---- */
 
 /* A process whose progress thread is stuck cannot do its part, though it says that it lives. */
@@ -384,6 +394,7 @@ static const struct method {
     {"security", ZPS_CONN_CTL, false, security},
     {"drain", ZPS_CONN_CTL, false, drain},
     {"undrain", ZPS_CONN_CTL, false, undrain},
+    {"rebalance", ZPS_CONN_CTL, false, rebalance},
 };
 
 static const struct method *find(const char *name, bool notifies) {

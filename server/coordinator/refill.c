@@ -76,15 +76,27 @@ static bool may_begin(const struct zps_members *members, const struct zps_member
          !zps_members_cannot_move(members, job, &why);
 }
 
+uint32_t zps_members_refill_spare(const struct zps_members *members, const struct zps_member_job *job) {
+  uint64_t ready_ns = 0;
+  unsigned at = 0;
+  uint32_t n = 0;
+  while (next_server(members, job, &at, &ready_ns)) n++;
+  return n;
+}
+
 static uint64_t try_begin(struct zps_members *members, struct zps_member_job *job, uint64_t now_ns) {
   uint64_t ready_ns = job->refill_ns;
   unsigned at = 0, n = 0;
   if (!may_begin(members, job)) return ZPS_NEVER;
   while (next_server(members, job, &at, &ready_ns)) n++;
-  if (n == 0) return ZPS_NEVER;
-  if (now_ns < ready_ns) return ready_ns;
+  if (n == 0) {
+    job->refill_now = false;
+    return ZPS_NEVER;
+  }
+  if (now_ns < ready_ns && !job->refill_now) return ready_ns;
   if (!job->joiners) job->joiners = calloc(job->n_servers, sizeof *job->joiners);
   if (!job->joiners) return now_ns + ZPS_REFILL_SETTLE_NS;
+  job->refill_now = false;
   at = 0;
   for (uint32_t i = 0; i < job->n_servers; i++) {
     if (!is_free(job, i)) continue;
@@ -93,6 +105,10 @@ static uint64_t try_begin(struct zps_members *members, struct zps_member_job *jo
     ask(members, job, i, server);
   }
   return ZPS_NEVER;
+}
+
+void zps_members_refill_begin(struct zps_members *members, struct zps_member_job *job) {
+  if (!zps_members_refill_is_active(job)) try_begin(members, job, members->now_ns);
 }
 
 /* ------------------------------------------------------------ all have answered */

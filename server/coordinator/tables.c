@@ -86,6 +86,27 @@ zps_json *zps_coordinator_undrained(const struct zps_member_server *server) {
   return zps_json_set(zps_json_object(), "servers", zps_json_append(zps_json_array(), server_row(server)));
 }
 
+static void add_rebalanced(void *ctx, const struct zps_member_job *job, const struct zps_member_rebalanced *said) {
+  zps_json **rows_p = ctx;
+  zps_json *row = zps_json_set_str(zps_json_object(), "job", job->name);
+  row = zps_json_set_hex(row, "job_id", job->job_id);
+  row = zps_json_set_str(row, "outcome", zps_rebalance_name(said->outcome));
+  row = zps_json_set_u64(row, "servers", said->n_servers);
+  row = zps_json_set_u64(row, "partitions", said->n_parts);
+  *rows_p = zps_json_append(*rows_p, zps_json_set_str(row, "reason", said->why));
+}
+
+zps_err_t zps_coordinator_rebalance(struct zps_coordinator *coordinator, const char *job, zps_json **table_p,
+                                    struct zps_error *error) {
+  zps_json *rows = zps_json_array();
+  const zps_err_t err = zps_members_rebalance(coordinator->members, job, add_rebalanced, &rows, error);
+  if (err)
+    zps_json_unref(rows);
+  else
+    *table_p = zps_json_set(zps_json_object(), "jobs", rows);
+  return err;
+}
+
 zps_json *zps_coordinator_members(const struct zps_coordinator *coordinator) {
   const struct zps_members *members = coordinator->members;
   zps_json *servers = zps_json_array(), *ranks = zps_json_array();
@@ -163,7 +184,9 @@ zps_json *zps_coordinator_jobs_table(const struct zps_coordinator *coordinator, 
     row = zps_json_set_u64(row, "left", job->n_left);
     row = zps_json_set_u64(row, "lost", job->n_lost);
     row = zps_json_set_u64(row, "servers", job->n_servers);
+    row = zps_json_set_u64(row, "servers_in", zps_member_job_servers_in(job));
     row = zps_json_set_u64(row, "servers_lost", zps_member_job_servers_lost(job));
+    row = zps_json_set_bool(row, "moving", zps_member_job_moves(job));
     row = zps_json_set_str(row, "lost_servers", job->lost_servers);
     row = zps_json_set_u64(row, "tensors", job->n_tensors);
     row = zps_json_set_u64(row, "epoch", job->epoch);

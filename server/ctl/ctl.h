@@ -1,7 +1,7 @@
 /*
  * zenpsctl: what its files share. main.c has the options; verbs.c the commands and their help; show.c prints one
- * answer, through table.c and derive.c; watch.c asks once or again and again, and screen.c draws on a terminal; drain.c
- * has the commands that change something.
+ * answer, through table.c and derive.c; watch.c asks once or again and again, and screen.c draws on a terminal;
+ * change.c has what commands have in common that change something, drain.c and others what each is about.
  */
 #ifndef ZPS_SERVER_CTL_CTL_H
 #define ZPS_SERVER_CTL_CTL_H
@@ -26,12 +26,25 @@ struct zps_ctl_options {
 };
 
 /* Options that only some commands take, for zps_ctl_verb.takes. */
-enum {
-  ZPS_CTL_ALL = 1 << 0,
-  ZPS_CTL_INTERNAL = 1 << 1,
-  ZPS_CTL_WAIT = 1 << 2,
-  ZPS_CTL_NAME = 1 << 3 /* an argument */
+enum { ZPS_CTL_ALL = 1 << 0, ZPS_CTL_INTERNAL = 1 << 1, ZPS_CTL_WAIT = 1 << 2 };
+
+/* A command that changes something: it is told once, and with --wait asked about until it is done. */
+struct zps_ctl_change {
+  const char *args; /* as help shows them */
+  unsigned min_args, max_args;
+  const char *wants; /* where there are too few */
+  /* What the coordinator is told. */
+  zps_err_t (*params)(const struct zps_ctl_options *options, char **args, unsigned n_args, zps_json **params_p,
+                      struct zps_error *error);
+  /* The method whose answers say whether it is done; NULL: it takes no --wait. */
+  const char *asks;
+  /* Whether there is nothing to wait for any more, by the first answer and the last one; *err_p: it came to nothing. */
+  bool (*is_over)(const zps_json *told, const zps_json *now, zps_err_t *err_p, struct zps_error *error);
+  /* Why it is not, after so many seconds: ZPS_ERR_TIMEOUT. */
+  zps_err_t (*expired)(const zps_json *told, const zps_json *now, double seconds, struct zps_error *error);
 };
+extern const struct zps_ctl_change zps_ctl_drain, zps_ctl_undrain; /* drain.c */
+extern const struct zps_ctl_change zps_ctl_rebalance;              /* rebalance.c */
 
 struct zps_ctl_verb {
   const char *name;
@@ -40,6 +53,7 @@ struct zps_ctl_verb {
   const char *about;       /* paragraphs */
   const char *examples[3]; /* ends with NULL */
   unsigned takes;
+  const struct zps_ctl_change *change; /* NULL: it only asks */
   /* It asks no coordinator, and has options of its own; `argv` begins with its name. NULL: it is none of those. */
   zps_err_t (*run)(int argc, char **argv, FILE *out, struct zps_error *error);
 };
@@ -79,9 +93,9 @@ void zps_ctl_screen_draw(FILE *out, const char *frame, unsigned rows, unsigned c
 /* Whether `fd` is a terminal that can be drawn on, and its size. */
 bool zps_ctl_screen_size(int fd, unsigned *rows_p, unsigned *columns_p);
 
-/* drain.c: `verb` is drain or undrain; with --wait not before the server has no jobs, or the time is over. */
-enum zps_exit zps_ctl_drain(const struct zps_ctl_options *options, const struct zps_ctl_verb *verb, const char *server,
-                            struct zps_error *error);
+/* change.c: `verb` changes something; with --wait not before it is done, or the time is over. */
+enum zps_exit zps_ctl_change(const struct zps_ctl_options *options, const struct zps_ctl_verb *verb, char **args,
+                             unsigned n_args, struct zps_error *error);
 
 /* watch.c: the exit status for an answer that is an error: the coordinator refused, unless it was not there. */
 enum zps_exit zps_ctl_exit_of(zps_err_t code);

@@ -1,4 +1,4 @@
-/* zenpsctl: asks a coordinator, or tells it to drain a server, and prints what it says. */
+/* zenpsctl: asks a coordinator, or tells it to change something, and prints what it says. */
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
@@ -66,7 +66,8 @@ static const struct zps_opt opts[] = {
      .def = "0",
      .arg = "TIME",
      .flags = ZPS_NO_ENV_OR_FILE,
-     .help = "drain: until the server has no jobs, so long at most (--wait alone: 5 min); else status 1"},
+     .help = "drain: until the server has no jobs; rebalance: until jobs have their servers; so long at most (--wait "
+             "alone: 5 min), else status 1"},
     {.name = "tls.ca",
      .type = ZPS_OPT_STRING,
      .offset = offsetof(struct zps_ctl_options, tls_ca),
@@ -90,7 +91,7 @@ static const struct zps_opt opts[] = {
 
 static const struct zps_opt_table table = {
     .program = "zenpsctl",
-    .summary = "look at a zenps coordinator, its servers and jobs, and drain servers",
+    .summary = "look at a zenps coordinator, its servers and jobs, and move jobs between servers",
     .args = "COMMAND",
     .description =
         "Options may stand before or behind the command; those of plan, state, token and certs stand behind these, "
@@ -99,7 +100,7 @@ static const struct zps_opt_table table = {
     .opts = opts,
     .config_size = sizeof(struct zps_ctl_options),
     .min_args = 1,
-    .max_args = 2,
+    .max_args = 3,
     .exits = ZPS_EXITS_CLIENT,
     .command_help = zps_ctl_help,
 };
@@ -116,12 +117,22 @@ static zps_err_t check(const struct zps_ctl_options *options, const struct zps_c
   if (options->internal && !(verb->takes & ZPS_CTL_INTERNAL))
     return zps_fail(error, ZPS_ERR_INVALID, "--internal is for tensors and stats, not for %s", verb->name);
   if (options->wait_ms && !(verb->takes & ZPS_CTL_WAIT))
-    return zps_fail(error, ZPS_ERR_INVALID, "--wait is for drain, not for %s", verb->name);
-  if (options->watch_ms && verb->takes & ZPS_CTL_NAME)
+    return zps_fail(error, ZPS_ERR_INVALID, "--wait is for drain and rebalance, not for %s", verb->name);
+  if (options->watch_ms && verb->change)
     return zps_fail(error, ZPS_ERR_INVALID, "--watch is for commands that ask, not for %s", verb->name);
   if (!verb->method)
     return zps_fail(error, ZPS_ERR_INVALID, "%s comes first: zenpsctl %s [OPTION...]", verb->name, verb->name);
   return ZPS_OK;
+}
+
+static zps_err_t check_args(const struct zps_ctl_verb *verb, const struct zps_config_rest *rest,
+                            struct zps_error *error) {
+  const struct zps_ctl_change *const change = verb->change;
+  const unsigned n = (unsigned)rest->argc - 1, most = change ? change->max_args : 0;
+  if (change && n < change->min_args) return zps_fail(error, ZPS_ERR_INVALID, "%s wants %s", verb->name, change->wants);
+  if (n <= most) return ZPS_OK;
+  return zps_fail(error, ZPS_ERR_INVALID, "unexpected argument '%.80s': %s takes %s", rest->argv[1 + most], verb->name,
+                  change ? change->args : "none");
 }
 
 static enum zps_exit help(const struct zps_config_rest *rest, struct zps_error *error) {
@@ -146,17 +157,10 @@ static enum zps_exit run(struct zps_ctl_options *options, const struct zps_confi
   const struct zps_ctl_verb *verb;
   if (zps_ctl_verb_find(rest->argv[0], &verb, error)) return ZPS_EXIT_USAGE;
   if (strcmp(verb->name, "help") == 0) return help(rest, error);
-  const bool takes_name = verb->takes & ZPS_CTL_NAME;
-  if (takes_name && rest->argc < 2) {
-    zps_fail(error, ZPS_ERR_INVALID, "%s wants the name of a server, as zenpsctl members shows it", verb->name);
-    return ZPS_EXIT_USAGE;
-  }
-  if (!takes_name && rest->argc > 1) {
-    zps_fail(error, ZPS_ERR_INVALID, "unexpected argument '%.80s': %s takes none", rest->argv[1], verb->name);
-    return ZPS_EXIT_USAGE;
-  }
-  if (check(options, verb, error) || open_tls(options, error)) return ZPS_EXIT_USAGE;
-  return takes_name ? zps_ctl_drain(options, verb, rest->argv[1], error) : zps_ctl_ask(options, verb, error);
+  const struct zps_ctl_change *const change = verb->change;
+  const unsigned n_args = (unsigned)rest->argc - 1;
+  if (check_args(verb, rest, error) || check(options, verb, error) || open_tls(options, error)) return ZPS_EXIT_USAGE;
+  return change ? zps_ctl_change(options, verb, rest->argv + 1, n_args, error) : zps_ctl_ask(options, verb, error);
 }
 
 /* A command that asks no coordinator, and has options of its own. */

@@ -68,14 +68,26 @@ static const struct zps_ctl_verb verbs[] = {
          "job "
          "takes in servers, a few seconds after they came or were taken back, in the places of those that it has left.",
      .examples = {"zenpsctl drain node3 --wait", "zenpsctl drain node3 --wait=30s -o json"},
-     .takes = ZPS_CTL_NAME | ZPS_CTL_WAIT},
+     .takes = ZPS_CTL_WAIT,
+     .change = &zps_ctl_drain},
     {.name = "undrain",
      .method = "undrain",
      .summary = "a server that drains takes new jobs again",
      .about = "Running jobs take it in again, after a few seconds. Refused where its process is about to end, after "
               "SIGTERM.",
      .examples = {"zenpsctl undrain node3"},
-     .takes = ZPS_CTL_NAME},
+     .change = &zps_ctl_undrain},
+    {.name = "rebalance",
+     .method = "rebalance",
+     .summary = "running jobs, or one, take in the servers that are there, at once",
+     .about =
+         "Jobs do so by themselves, a few seconds after a server has come or was taken back: each takes the place of "
+         "one that the job was rid of, and the partitions that the place had at first, so that all servers have even "
+         "shares again. No step is lost, and no sum is another. A job has never more servers than it began with; an "
+         "elastic one begins its next generation, on all servers that there are. One row for each job.",
+     .examples = {"zenpsctl rebalance --wait", "zenpsctl rebalance train7 -o json"},
+     .takes = ZPS_CTL_WAIT,
+     .change = &zps_ctl_rebalance},
     {.name = "version",
      .method = "status",
      .summary = "versions of zenpsctl, of the coordinator, and of the protocol that each speaks",
@@ -131,6 +143,10 @@ static const struct {
     {"undrain", "servers", "jobs", "jobs that it has"},
     {"drain", "jobs", "outcome", "leaves: it goes on with its other servers; stays: until it ends"},
     {"drain", "jobs", "reason", "why it stays"},
+    {"rebalance", NULL, "outcome", "moves: servers take places; waits: so, when it can; stays: as it is"},
+    {"rebalance", NULL, "servers", "servers that it has then"},
+    {"rebalance", NULL, "partitions", "of its tensors, those that another server has then"},
+    {"rebalance", NULL, "reason", "who takes places; what it waits for; why it stays"},
     {"members", "servers", "server", "number, issued once"},
     {NULL, NULL, "server", "name of the server"},
     {"members", "servers", "name", "its server.name"},
@@ -285,9 +301,10 @@ static void print_column(void *ctx, const char *array, const char *key, const ch
 
 static void print_verb(const struct zps_ctl_verb *verb) {
   struct listing listing = {.noun = verb->name};
-  printf("Usage: zenpsctl [OPTION...] %s%s%s%s%s\n%s\n", verb->name, verb->takes & ZPS_CTL_NAME ? " NAME" : "",
-         verb->takes & ZPS_CTL_ALL ? " [--all]" : "", verb->takes & ZPS_CTL_INTERNAL ? " [--internal]" : "",
-         verb->takes & ZPS_CTL_WAIT ? " [--wait[=TIME]]" : "", verb->summary);
+  printf("Usage: zenpsctl [OPTION...] %s%s%s%s%s%s\n%s\n", verb->name, verb->change ? " " : "",
+         verb->change ? verb->change->args : "", verb->takes & ZPS_CTL_ALL ? " [--all]" : "",
+         verb->takes & ZPS_CTL_INTERNAL ? " [--internal]" : "", verb->takes & ZPS_CTL_WAIT ? " [--wait[=TIME]]" : "",
+         verb->summary);
   zps_config_help_text(verb->about);
   zps_ctl_table_columns(verb->name, print_column, &listing);
   if (listing.array) zps_config_help_text("In brackets: the key in JSON, whose arrays have the names of the tables.");

@@ -24,9 +24,10 @@ struct move {
     TERMINATED_TOO,
     KILLED,
     DRAINED,
-    STARTED,  /* one that has ended, again, or */
-    UNDRAINED /* taken back; the job takes it in */
-  } what;     /* _TOO: without waiting for the end of the one before */
+    STARTED,   /* one that has ended, again, or */
+    UNDRAINED, /* taken back; the job takes it in */
+    REBALANCED /* started again, and taken in as zenpsctl wants it */
+  } what;      /* _TOO: without waiting for the end of the one before */
   unsigned server;
 };
 
@@ -142,9 +143,23 @@ static bool is_taken_in(struct cluster *cluster, const struct move *move) {
   return before > 0;
 }
 
+static bool is_rebalanced(struct cluster *cluster, const struct move *move) {
+  const uint64_t until = now_ms() + 30000;
+  char name[32], text[8192] = "";
+  snprintf(name, sizeof name, "\"name\": \"s%u\"", move->server);
+  cluster_start_server(cluster, move->server);
+  while (ask(cluster, "members", text, sizeof text) != 0 || !strstr(text, name))
+    if (now_ms() > until) return false;
+  if (ask(cluster, "rebalance --wait=30s", text, sizeof text) != 0 || !strstr(text, "\"outcome\": \"moves\""))
+    return false;
+  return ask(cluster, "rebalance", text, sizeof text) == 0 && strstr(text, "\"outcome\": \"stays\"") &&
+         strstr(text, "servers and has them all");
+}
+
 static bool move(struct cluster *cluster, const struct move *move) {
   const pid_t pid = cluster->servers[move->server];
   if (move->what == STARTED || move->what == UNDRAINED) return is_taken_in(cluster, move);
+  if (move->what == REBALANCED) return is_rebalanced(cluster, move);
   if (move->what == DRAINED) return drains(cluster, move->server);
   kill(pid, move->what == KILLED ? SIGKILL : SIGTERM);
   return move[1].what == TERMINATED_TOO || move->what == KILLED || ends_well(pid);
@@ -233,6 +248,11 @@ static void test_undrained(void **state) {
   run(&(struct scene){.n_servers = 2, .moves = {{DRAINED, 1}, {UNDRAINED, 1}, {KILLED, 0}}});
 }
 
+static void test_rebalanced(void **state) {
+  (void)state;
+  run(&(struct scene){.n_servers = 3, .moves = {{TERMINATED, 1}, {REBALANCED, 1}, {TERMINATED, 0}}});
+}
+
 static void test_started_under_other_schemes(void **state) {
   (void)state;
   run(&(struct scene){.scheme = "sparse-ps", .n_servers = 2, .moves = {{KILLED, 1}, {STARTED, 1}, {KILLED, 0}}});
@@ -300,6 +320,7 @@ const struct CMUnitTest api_drain_tests[] = {
     cmocka_unit_test(test_started_in_its_place),
     cmocka_unit_test(test_started_one_after_another),
     cmocka_unit_test(test_undrained),
+    cmocka_unit_test(test_rebalanced),
     cmocka_unit_test(test_started_under_other_schemes),
 };
 const size_t n_api_drain_tests = sizeof api_drain_tests / sizeof api_drain_tests[0];

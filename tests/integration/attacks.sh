@@ -58,7 +58,9 @@ is "and none was ever taken for lost" "$(cat "$scratch/out")" ""
 # What an administrator changes is on record.
 zenpsctl -e "$address" drain s1 >/dev/null 2>&1
 zenpsctl -e "$address" undrain s1 >/dev/null 2>&1
+zenpsctl -e "$address" rebalance >/dev/null 2>&1
 grep 'audit:' "$scratch/c.log" >"$scratch/out"
 said "who drained a server is in the log" '127\.0\.0\.1:[0-9]+: audit: method=drain name=s1 role=[a-z]+$'
+said "and who placed jobs anew" '127\.0\.0\.1:[0-9]+: audit: method=rebalance name= role=[a-z]+$'
 said "and who took that back" '127\.0\.0\.1:[0-9]+: audit: method=undrain name=s1 role=[a-z]+$'
 done_testing

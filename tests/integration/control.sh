@@ -441,7 +441,7 @@ fails_with() { # status, what it is, text, COMMAND...
 }
 fails_with 2 "drain wants a name" "drain wants the name of a server" drain
 fails_with 2 "and jobs takes none" "unexpected argument 's'" jobs s
-fails_with 2 "wait is drain's" "--wait is for drain, not for jobs" jobs --wait
+fails_with 2 "wait is drain's" "--wait is for drain and rebalance, not for jobs" jobs --wait
 fails_with 2 "which does not watch" "--watch is for commands that ask, not for drain" drain s --watch
 fails_with 4 "a server that there is not" "there is no server 'spaer': did you mean 'spare'?" drain spaer
 fails_with 1 "a job leaves a server when its ranks know" "server 'spare' still has 1 jobs after 0.2 s" drain spare --wait=200ms
@@ -467,8 +467,19 @@ is "now the other one may go" $? 0
 ok "but keeps the job that has no other, and says so" grep -qE "^j +$job +stays +it has no other server" "$scratch/told"
 fails_with 1 "for which nobody waits for ever" "server 's' still has 1 jobs after 0.1 s" drain s --wait=100ms
 ctl undrain s >/dev/null
+
+# zenpsctl rebalance: the job takes the server in that it has left, at once; else it says why not.
+fails_with 2 "rebalance takes one job" "unexpected argument 'k': rebalance takes [JOB]" rebalance j k
+fails_with 4 "which there is" "there is no job 'k': zenpsctl jobs lists those that there are" rebalance k
+fails_with 1 "a job takes a server in when its ranks know" "job 'j' does not go on with 2 servers yet, after 0.2 s" rebalance --wait=200ms
+ok "which is shown" grep -qE "^j +$job +(moves|waits) +2 +0 +servers take free places: spare" "$scratch/told"
+has "the rank hears of it" "$(hear 10)" 'job\.map.*"joined"'
+mapped
+has "and goes on" "$(hear 10)" 'job\.replay'
+ok "with both" until_true eval "ctl rebalance j --wait | grep -qE '^j +$job +stays +2 +0 +it began with 2 servers and has them all$'"
 say 10 '{"jsonrpc":"2.0","id":4,"method":"job.leave","params":{"job_id":"'"$job"'"}}'
 hear 10 >/dev/null
+ok "without a job there is nothing to do" eval '[ "$(ctl rebalance | wc -l)" = 1 ]'
 hang_up 10
 kill -TERM "$spare"
 wait "$spare"

@@ -231,6 +231,33 @@ static void test_takes_up_servers(void **state) {
   assert_int_equal(newest()->n_servers, 3);
 }
 
+static void on_rebalanced(void *ctx, const struct zps_member_job *job, const struct zps_member_rebalanced *said) {
+  assert_int_equal(said->outcome, ZPS_REBALANCE_WAITS);
+  assert_int_equal(said->n_servers, job->n_servers + 1);
+  assert_non_null(strstr(said->why, "its next generation, which is placed on all servers"));
+  ++*(unsigned *)ctx;
+}
+
+/* More servers than it began with, when an administrator wants it. */
+static void test_is_rebalanced(void **state) {
+  (void)state;
+  enum { C = W + 5 };
+  unsigned n = 0;
+  max_world = 2;
+  runs(2);
+  assert_int_equal(members_server(C, "c", 3, &members_tcp), ZPS_OK);
+  for (unsigned i = 0; i < 2; i++) {
+    assert_int_equal(zps_members_rebalance(rig.members, "x", on_rebalanced, &n, &rig.error), ZPS_OK);
+    tick(1);
+    assert_int_equal(members_count(ZPS_ACT_JOB_CHANGED, W, NULL), 1);
+    assert_int_equal(members_count(ZPS_ACT_JOB_CHANGED, W + 1, NULL), 1);
+  }
+  assert_int_equal(n, 2);
+  moves(W, 1, 1);
+  moves(W + 1, 1, 1);
+  assert_int_equal(newest()->n_servers, 3);
+}
+
 /* One that it had to leave since a rank could not reach it is there all the while. */
 static void test_does_not_take_up_one_that_is_cut_off(void **state) {
   (void)state;
@@ -397,6 +424,7 @@ int main(void) {
       CASE(test_waits_for_another),
       CASE(test_grows),
       CASE(test_takes_up_servers),
+      CASE(test_is_rebalanced),
       CASE(test_does_not_take_up_one_that_is_cut_off),
       CASE(test_left_behind),
       CASE(test_who_is_not_waited_for),

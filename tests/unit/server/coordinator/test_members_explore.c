@@ -569,6 +569,15 @@ static void toggle_drain(struct world *world, const char *name) {
   }
 }
 
+/* Where there is one to take a place, it is asked at once. */
+static void rebalanced(void *ctx, const struct zps_member_job *job, const struct zps_member_rebalanced *said) {
+  (void)ctx;
+  unsigned n_joining = 0;
+  for (uint32_t i = 0; i < job->n_servers; i++) n_joining += zps_member_job_admits(job, i);
+  assert_int_equal(said->outcome == ZPS_REBALANCE_MOVES, n_joining > 0);
+  assert_true(said->why[0] && (said->outcome == ZPS_REBALANCE_STAYS || job->state == ZPS_JOB_RUNNING));
+}
+
 /* The rank cannot reach these servers, and it is decided what follows. */
 static void suspect(struct world *world, struct fake *fake, uint32_t n) {
   uint32_t servers[] = {0, 1, 2};
@@ -580,7 +589,7 @@ static void suspect(struct world *world, struct fake *fake, uint32_t n) {
   zps_members_tick(world->members, world->now_ns);
 }
 
-enum { N_EVENTS = N_SERVERS + N_WORKERS + 22 };
+enum { N_EVENTS = N_SERVERS + N_WORKERS + 23 };
 
 /* Long enough for servers to take free places; so not one of the short sequences' events. */
 static void let_time_pass(struct world *world) {
@@ -668,6 +677,9 @@ static void event(struct world *world, unsigned what) {
     case N_SERVERS + N_WORKERS + 21:
       suspect(world, w1, 1);
       break;
+    case N_SERVERS + N_WORKERS + 22:
+      assert_int_equal(zps_members_rebalance(world->members, NULL, rebalanced, NULL, NULL), ZPS_OK);
+      break;
     default:
       toggle(world, what);
   }
@@ -712,7 +724,7 @@ static void world_fini(struct world *world) {
 }
 
 /* Events to choose from: all, or those that are of interest where no server is lost, with two servers. */
-enum { N_PLAIN = N_EVENTS - 7 };
+enum { N_PLAIN = N_EVENTS - 8 };
 
 static unsigned all_events(unsigned i) {
   return i;
