@@ -52,6 +52,7 @@ zps_json *zps_control_join_answer_write(const struct zps_join *join) {
   zps_json *result = zps_json_set_u64(zps_control_job_id_write(join->job_id), "epoch", join->epoch);
   result = zps_json_set_hex(result, "seed", join->seed);
   result = zps_control_link_secret_write(result, &join->link_secret);
+  if (join->checksums) result = zps_json_set_bool(result, "checksums", true);
   result = zps_control_set_opt_word(result, "incarnation", join->incarnation);
   return zps_json_set(zps_control_heartbeat_write(result, &join->heartbeat), "servers", servers);
 }
@@ -62,6 +63,7 @@ zps_err_t zps_control_join_answer_read(const zps_json *result, struct zps_join *
   zps_err_t err = zps_control_job_id_read(result, &join->job_id, error);
   if (!err) err = zps_json_get_hex(result, "seed", &join->seed, error);
   if (!err) err = zps_control_link_secret_read(result, &join->link_secret, error);
+  join->checksums = zps_json_opt_bool(result, "checksums", false);
   if (!err) err = zps_control_get_u32(result, "epoch", 0, UINT32_MAX, &join->epoch, error);
   if (!err) err = zps_control_heartbeat_read(result, &join->heartbeat, error);
   if (!err) err = zps_control_opt_word(result, "incarnation", &join->incarnation, error);
@@ -188,6 +190,7 @@ zps_json *zps_control_job_open_write(const struct zps_job_spec *spec) {
   params = zps_json_set_u64(params, "world", spec->world);
   params = zps_json_set_hex(params, "seed", spec->seed);
   params = zps_control_link_secret_write(params, &spec->secret);
+  if (spec->checksums) params = zps_json_set_bool(params, "checksums", true);
   params = zps_json_set_u64(params, "epoch", spec->epoch);
   params = zps_json_set_u64(params, "server", spec->server);
   params = zps_json_set_u64(params, "servers", spec->n_servers);
@@ -208,6 +211,7 @@ zps_err_t zps_control_job_open_read(const zps_json *params, struct zps_job_spec 
   zps_err_t err = zps_control_job_id_read(params, &spec->job_id, error);
   if (!err) err = zps_json_get_hex(params, "seed", &spec->seed, error);
   if (!err) err = zps_control_link_secret_read(params, &spec->secret, error);
+  spec->checksums = zps_json_opt_bool(params, "checksums", false);
   if (!err) err = zps_control_get_text(params, "name", 1, ZPS_NAME_MAX, spec->name, error);
   if (!err) err = zps_control_get_u32(params, "world", 1, ZPS_WORLD_MAX, &spec->world, error);
   if (!err) err = zps_control_get_u32(params, "epoch", 0, UINT32_MAX, &spec->epoch, error);

@@ -32,6 +32,7 @@ struct zps_join_server {
 struct zps_join {
   uint64_t job_id, seed;
   struct zps_secret link_secret; /* of the job's links */
+  bool checksums;                /* of what is read over them */
   uint32_t epoch, n_servers;
   struct zps_heartbeat heartbeat;
   uint64_t incarnation;            /* of the coordinator; 0: it does not say */
@@ -95,6 +96,7 @@ struct zps_member_spec {
 struct zps_job_spec {
   uint64_t job_id, seed;
   struct zps_secret secret; /* of its links */
+  bool checksums;           /* of what is read over them */
   uint32_t epoch;
   char name[ZPS_NAME_MAX + 1];
   uint32_t server;    /* position of this server in the job, */

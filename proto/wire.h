@@ -78,6 +78,7 @@ struct zps_slice {
   uint64_t len_bytes; /* payload; 0 is legal and always inline */
   uint64_t addr;      /* remote: the address that the receiver passes to its read */
   uint64_t key;       /* remote: memory key */
+  uint64_t sum;       /* remote: checksum of the payload (common/session/checks.h); 0: it has none */
   const void *data;   /* inline: encode borrows it, decode points it into the frame, at any alignment */
 };
 

@@ -24,7 +24,7 @@ static bool tells_absent(uint8_t type) {
   return type == ZPS_FRAME_PUSH || type == ZPS_FRAME_GIVE || is_sum(type);
 }
 
-enum { U32_BYTES_MAX = 5, SLICE_BYTES_MAX = 1 + 3 * U32_BYTES_MAX + 3 * ZPS_VARINT_BYTES_MAX };
+enum { U32_BYTES_MAX = 5, SLICE_BYTES_MAX = 1 + 3 * U32_BYTES_MAX + 4 * ZPS_VARINT_BYTES_MAX };
 _Static_assert(ZPS_WIRE_LONG_BYTES + 6 * U32_BYTES_MAX + 2 * ZPS_VARINT_BYTES_MAX +
                        SLICE_BYTES_MAX * ZPS_WIRE_SLICES_MAX + ZPS_WIRE_INLINE_MAX <=
                    ZPS_WIRE_FRAME_MAX,
@@ -41,7 +41,8 @@ static size_t slice_bytes(const struct zps_slice *slice, bool is_last) {
   size_t bytes = 1 + zps_varint_bytes(slice->partition) + zps_varint_bytes(slice->nnz);
   if (more_of(slice)) bytes += zps_varint_bytes(more_of(slice));
   if (!slice->is_inline)
-    return bytes + zps_varint_bytes(slice->len_bytes) + zps_varint_bytes(slice->addr) + zps_varint_bytes(slice->key);
+    return bytes + zps_varint_bytes(slice->len_bytes) + zps_varint_bytes(slice->addr) + zps_varint_bytes(slice->key) +
+           zps_varint_bytes(slice->sum);
   return bytes + slice->len_bytes + (is_last ? 0 : zps_varint_bytes(slice->len_bytes));
 }
 
@@ -120,7 +121,7 @@ static uint8_t *put_slice(const struct zps_frame_round *round, uint32_t i, uint8
   if (!slice->is_inline || !is_last) at = zps_varint_put(at, slice->len_bytes);
   if (slice->is_inline) return at;
   at = zps_varint_put(at, slice->addr);
-  return zps_varint_put(at, slice->key);
+  return zps_varint_put(zps_varint_put(at, slice->key), slice->sum);
 }
 
 uint8_t *zps_wire_round_put(const struct zps_frame_round *round, uint8_t type, uint8_t *at) {
@@ -156,6 +157,7 @@ static zps_err_t get_remote(struct zps_wire_reader *reader, struct zps_slice *sl
   zps_err_t code = zps_wire_number(reader, "a slice's len", UINT64_MAX, &slice->len_bytes, error);
   if (code == ZPS_OK) code = zps_wire_number(reader, "a slice's addr", UINT64_MAX, &slice->addr, error);
   if (code == ZPS_OK) code = zps_wire_number(reader, "a slice's key", UINT64_MAX, &slice->key, error);
+  if (code == ZPS_OK) code = zps_wire_number(reader, "a slice's checksum", UINT64_MAX, &slice->sum, error);
   if (code != ZPS_OK || slice->len_bytes > 0) return code;
   return zps_fail(error, ZPS_ERR_PROTOCOL, "%s frame: a slice is empty and remote, want inline", reader->type);
 }

@@ -52,7 +52,7 @@ struct zps_bulk_peer {
   struct zps_bulk_read *queue, **queue_tail;   /* transfers with something left to issue */
   struct zps_window window;
   uint64_t in_flight, landed;
-  unsigned n_pieces;
+  unsigned n_pieces, n_checking;
   bool removed;
 };
 
@@ -124,6 +124,10 @@ static void peer_free(struct zps_bulk_peer *peer) {
   *(peer->prev ? &peer->prev->next : &peer->bulk->peers) = peer->next;
   if (peer->next) peer->next->prev = peer->prev;
   free(peer);
+}
+
+static void peer_free_unused(struct zps_bulk_peer *peer) {
+  if (peer->n_pieces == 0 && peer->n_checking == 0) peer_free(peer);
 }
 
 /* Calls back a transfer of which nothing is in flight any more. Where release() does not follow, it is gone afterwards.
@@ -209,8 +213,15 @@ static void piece_done(struct zps_net_read *net_read, zps_err_t code) {
   } else {
     piece_free(piece);
   }
-  if (peer->removed && peer->n_pieces == 0) peer_free(peer);
-  if (read->in_flight == 0 && read->issued == read->len) read_finish(read);
+  const bool ended = read->in_flight == 0 && read->issued == read->len;
+  const bool checks = ended && read->code == ZPS_OK && read->check;
+  peer->n_checking += checks;
+  if (peer->removed) peer_free_unused(peer);
+  if (checks) {
+    read->check(read);
+  } else if (ended) {
+    read_finish(read);
+  }
 }
 
 static void piece_release(struct zps_net_read *net_read) {
@@ -292,27 +303,46 @@ void zps_bulk_peer_remove(struct zps_bulk_peer *peer) {
   if (!peer) return;
   fail_queue(peer, ZPS_ERR_PEER_LOST);
   peer->removed = true;
-  if (peer->n_pieces == 0) peer_free(peer);
+  peer_free_unused(peer);
 }
 
-void zps_bulk_start(struct zps_bulk_peer *peer, struct zps_bulk_read *read) {
+static void enqueue(struct zps_bulk_peer *peer, struct zps_bulk_read *read) {
   read->next = NULL;
-  read->peer = peer;
   read->issued = read->landed = 0;
-  read->in_flight = read->quarantined = 0;
-  read->code = ZPS_OK;
-  read->finished = false;
-  if (read->len == 0) {
-    finish_later(peer->bulk, read);
-    return;
-  }
   *peer->queue_tail = read;
   peer->queue_tail = &read->next;
   ring_add(peer);
 }
 
+void zps_bulk_start(struct zps_bulk_peer *peer, struct zps_bulk_read *read) {
+  read->peer = peer;
+  read->issued = read->landed = 0;
+  read->in_flight = read->quarantined = 0;
+  read->code = ZPS_OK;
+  read->finished = read->is_last_try = false;
+  if (read->len == 0) {
+    finish_later(peer->bulk, read);
+    return;
+  }
+  enqueue(peer, read);
+}
+
+void zps_bulk_checked(struct zps_bulk_read *read, zps_err_t code) {
+  struct zps_bulk_peer *peer = read->peer;
+  peer->n_checking--;
+  if (code != ZPS_OK && !peer->removed && !read->is_last_try) {
+    read->is_last_try = true;
+    enqueue(peer, read);
+    return;
+  }
+  if (peer->removed) peer_free_unused(peer);
+  read_fail(read, code);
+  read_finish(read);
+}
+
 void zps_bulk_give_up(struct zps_bulk_read *read, zps_err_t code) {
   struct zps_bulk_peer *peer = read->peer;
+  read->is_last_try = true;
   if (read->issued == read->len) return;
   if (peer->queue == read) {
     queue_pop(peer);

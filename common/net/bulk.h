@@ -30,6 +30,8 @@ struct zps_bulk_read {
   uint64_t addr, key;
   void (*done)(struct zps_bulk_read *read, zps_err_t code); /* once; the code of the first piece that failed, but
                                                              * ZPS_ERR_PEER_LOST if any piece was lost by eviction */
+  void (*check)(struct zps_bulk_read *read);   /* NULL: what has come is good. Called when all of it has, from where
+                                                * `done` is; zps_bulk_checked() follows, at once or later */
   void (*release)(struct zps_bulk_read *read); /* may be NULL; after done with ZPS_ERR_PEER_LOST and no other: the
                                                 * fabric holds no piece any more */
   void *ctx;
@@ -38,7 +40,7 @@ struct zps_bulk_read {
   uint64_t issued, landed;
   unsigned in_flight, quarantined;
   zps_err_t code;
-  bool finished;
+  bool finished, is_last_try;
 };
 
 zps_err_t zps_bulk_create(struct zps_net *net, const struct zps_bulk_config *config,
@@ -62,6 +64,9 @@ void zps_bulk_start(struct zps_bulk_peer *peer, struct zps_bulk_read *read);
 /* Stops asking for the rest of a transfer: it is done with `code` when none of its pieces is in flight. A transfer that
  * is all asked for goes on. */
 void zps_bulk_give_up(struct zps_bulk_read *read, zps_err_t code);
+/* What check() has found: ZPS_OK; or why what has come is bad: it is read once more, and then done with that code. The
+ * peer may have been removed meanwhile. */
+void zps_bulk_checked(struct zps_bulk_read *read, zps_err_t code);
 /* Issues pieces while the budget allows; call after zps_net_progress(). Returns the number of pieces issued and of
  * transfers called back. */
 unsigned zps_bulk_progress(struct zps_bulk *bulk);

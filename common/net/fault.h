@@ -6,6 +6,7 @@
  *   again=P    a send is refused with ZPS_ERR_AGAIN with probability P
  *   delay=P:T  a message, or the completion of a read, is held back for T with probability P; messages keep their order
  *   drop=P     a message vanishes with probability P
+ *   flip=P     a read brings another byte somewhere than there was, with probability P
  *   kill=N     after N sends and reads this endpoint falls silent: nothing leaves, nothing arrives, nothing completes,
  *              and no error is reported, as a hung process would look to itself
  *   stall=N    reads from the N-th peer that was added, from 1 on, do not end before it is evicted: as if it had been
@@ -31,7 +32,7 @@
 
 struct zps_fault_rules {
   uint64_t seed;
-  double again, drop, delay;
+  double again, drop, delay, flip;
   uint64_t delay_ns, hold_ns;
   uint64_t kill;   /* 0: never */
   uint64_t stall;  /* 0: no peer */

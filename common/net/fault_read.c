@@ -133,12 +133,20 @@ static void op_close(struct fault_op *op) {
   op_release(op);
 }
 
+static void flip(const struct fault_op *op) {
+  struct fault *fault = op->fault;
+  if (fault->rules.flip <= 0 || zps_rng_unit(&fault->rng) >= fault->rules.flip) return;
+  uint8_t *const bytes = inner_at(op->mem, op->copy.local);
+  bytes[zps_rng_below(&fault->rng, op->copy.len)] ^= (uint8_t)(1 + zps_rng_below(&fault->rng, 255));
+}
+
 static void inner_done(struct zps_net_read *inner, zps_err_t code) {
   struct fault_op *op = inner->ctx;
   struct fault *fault = op->fault;
   zps_fault_check_callback(fault);
   op->inner_busy = code == ZPS_ERR_PEER_LOST;
   if (op->state == OP_FLYING) {
+    if (code == ZPS_OK) flip(op);
     op->state = OP_LANDED;
     op->code = code;
     op->due_ns = zps_clock_ns() + zps_fault_delay_ns(fault);

@@ -52,7 +52,7 @@ static bool parse_delay(char *text, struct zps_fault_rules *rules) {
 /* Parses one NAME=VALUE; on failure *right_p names the right form. */
 static bool parse_rule(char *name, struct zps_fault_rules *rules, const char **right_p) {
   char *value = strchr(name, '=');
-  *right_p = "rules are seed=N, again=P, delay=P:T, drop=P, kill=N, stall=N, hold=T and dmabuf=1";
+  *right_p = "rules are seed=N, again=P, delay=P:T, drop=P, flip=P, kill=N, stall=N, hold=T and dmabuf=1";
   if (!value) return false;
   const size_t len = (size_t)(value++ - name);
 #define IS(rule) (len == sizeof(rule) - 1 && memcmp(name, rule, len) == 0)
@@ -63,9 +63,9 @@ static bool parse_rule(char *name, struct zps_fault_rules *rules, const char **r
                               : IS("stall") ? &rules->stall
                                             : &rules->dmabuf);
   }
-  if (IS("again") || IS("drop")) {
+  if (IS("again") || IS("drop") || IS("flip")) {
     *right_p = "it takes a probability, 0 to 1";
-    return parse_probability(value, IS("again") ? &rules->again : &rules->drop);
+    return parse_probability(value, IS("again") ? &rules->again : IS("drop") ? &rules->drop : &rules->flip);
   }
   if (IS("hold")) {
     *right_p = "it takes a time such as 3ms, 50us or 1s, of an hour at most";

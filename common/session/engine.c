@@ -29,6 +29,7 @@ struct zps_engine {
       stop_lock; /* held while the thread is told to stop, so that it cannot close the fabric under the wake */
   atomic_bool stopping;
   struct zps_receiver receiver;
+  _Atomic uint64_t corrupt;
   _Atomic uint64_t turns, sleeps_until_ns; /* the latter is 0 during a turn */
 };
 
@@ -308,4 +309,12 @@ uint64_t zps_engine_malformed(const struct zps_engine *engine) {
 
 uint64_t zps_engine_forged(const struct zps_engine *engine) {
   return atomic_load(&engine->receiver.forged);
+}
+
+uint64_t zps_engine_corrupt(const struct zps_engine *engine) {
+  return atomic_load(&engine->corrupt);
+}
+
+void zps_engine_note_corrupt(struct zps_engine *engine) {
+  atomic_fetch_add(&engine->corrupt, 1);
 }

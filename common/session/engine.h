@@ -75,5 +75,7 @@ struct zps_slab *zps_engine_slab(struct zps_engine *engine);
 struct zps_bulk *zps_engine_bulk(struct zps_engine *engine);
 uint64_t zps_engine_malformed(const struct zps_engine *engine); /* frames dropped because they did not decode */
 uint64_t zps_engine_forged(const struct zps_engine *engine);    /* messages dropped that their link did not send */
+uint64_t zps_engine_corrupt(const struct zps_engine *engine);   /* reads that did not bring what was announced */
+void zps_engine_note_corrupt(struct zps_engine *engine);
 
 #endif

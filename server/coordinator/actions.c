@@ -29,6 +29,7 @@ static zps_json *join_result(const struct zps_action *action) {
       .job_id = job->job_id,
       .seed = job->seed,
       .link_secret = job->secret,
+      .checksums = job->checksums,
       .epoch = job->epoch,
       .n_servers = job->n_servers,
       .heartbeat = {.heartbeat_ms = coordinator->config.heartbeat_ms, .dead_ms = coordinator->config.dead_ms},

@@ -74,6 +74,7 @@ static zps_json *job_open_params(const struct zps_member_job *job, uint32_t posi
   struct zps_job_spec spec = {.job_id = job->job_id,
                               .seed = job->seed,
                               .secret = job->secret,
+                              .checksums = job->checksums,
                               .epoch = job->epoch,
                               .server = position,
                               .n_servers = job->n_servers,

@@ -251,6 +251,7 @@ zps_err_t zps_coordinator_create(uv_loop_t *loop, const struct zps_coordinator_c
   const struct zps_members_config members = {.min_servers = config->min_servers,
                                              .replays = config->server_loss_replays,
                                              .max_jobs = ZPS_JOBS_MAX,
+                                             .checked = config->checked,
                                              .max_tensors = config->max_tensors ? config->max_tensors : ZPS_TENSORS_MAX,
                                              .leave_grace_ms = config->leave_grace_ms,
                                              .ctx = coordinator,

@@ -9,6 +9,7 @@
 #include "common/base/err.h"
 #include "common/tls/tls.h"
 #include "common/token/token.h"
+#include "server/coordinator/members.h"
 #include "server/state/etcd.h"
 
 #define ZPS_COORDINATOR_CONNS_MAX 16384u
@@ -34,6 +35,7 @@ struct zps_coordinator_config {
   uint32_t min_servers;
   uint32_t max_tensors;                    /* of a job, and groups; 0: ZPS_TENSORS_MAX, the most */
   unsigned max_conns;                      /* that may be open; 0: ZPS_COORDINATOR_CONNS_MAX */
+  enum zps_checked_jobs checked;           /* jobs of which reads are */
   bool own_addresses;                      /* peers may name only such addresses for gradients as are their own, */
   const char *subnets;                     /* or are in one of these; NULL: there are none */
   const struct zps_token_keys *token_keys; /* by which ranks are let into jobs; NULL: any rank is */

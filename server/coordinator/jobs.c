@@ -139,6 +139,15 @@ void zps_members_job_break(struct zps_members *members, struct zps_member_job *j
   job_fail(members, job, code, lost_rank, text);
 }
 
+static bool is_on_one_host(const struct zps_member_job *job) {
+  const char *const host = job->ranks[0]->host;
+  for (uint32_t r = 1; r < job->world; r++)
+    if (strcmp(job->ranks[r]->host, host) != 0) return false;
+  for (uint32_t i = 0; i < job->n_servers; i++)
+    if (strcmp(job->servers[i]->host, host) != 0) return false;
+  return true;
+}
+
 static void job_open(struct zps_members *members, struct zps_member_job *job) {
   unsigned n = 0;
   for (unsigned i = 0; i < members->n_servers; i++) n += !members->servers[i]->draining;
@@ -154,6 +163,8 @@ static void job_open(struct zps_members *members, struct zps_member_job *job) {
     servers[job->n_servers++] = members->servers[i];
   }
   job->n_pending = n;
+  job->checksums = members->config.checked == ZPS_CHECKED_ALL ||
+                   (members->config.checked == ZPS_CHECKED_BETWEEN_HOSTS && !is_on_one_host(job));
   job->epoch = ++members->epoch;
   zps_members_note_counters(members); /* servers hear of this epoch, whatever becomes of the job */
   job_set_state(job, ZPS_JOB_OPENING);

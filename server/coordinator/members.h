@@ -163,6 +163,7 @@ struct zps_member_job {
   char name[ZPS_NAME_MAX + 1];
   uint64_t job_id, seed;
   struct zps_secret secret; /* of its links */
+  bool checksums;           /* of what is read over them; as it was opened */
   uint32_t epoch;           /* from OPENING on */
   uint32_t world;
   struct zps_member_rank **ranks;     /* world of them; NULL: not there yet */
@@ -235,9 +236,13 @@ struct zps_action {
   bool whole; /* all runs that are remembered; else one, the next */
 };
 
+/* Of which jobs reads are checked (common/session/checks.h): of none, of those of more than one host, of all. */
+enum zps_checked_jobs { ZPS_CHECKED_NONE, ZPS_CHECKED_BETWEEN_HOSTS, ZPS_CHECKED_ALL };
+
 struct zps_members_config {
   uint32_t min_servers; /* a job starts on all servers there are, when there are at least so many */
   uint32_t max_jobs, max_tensors;
+  enum zps_checked_jobs checked;
   bool replays;            /* jobs outlive servers, as long as one is left */
   uint64_t leave_grace_ms; /* after which servers forget a job that has failed, though ranks are in it still */
   void *ctx;

@@ -52,6 +52,7 @@ struct zps_job_image {
   const char *name;
   uint64_t job_id, seed;
   const struct zps_secret *secret; /* NULL: it has none yet */
+  bool checksums;
   uint32_t epoch, world, next_tensor;
   struct zps_generation generation;
   const uint32_t *servers; /* n_servers of them: their indices; one that is not there any more: lost */

@@ -204,6 +204,7 @@ static const struct {
     {NULL, NULL, "again", "times that the fabric had no room and was asked again"},
     {NULL, NULL, "malformed", "frames that were refused"},
     {NULL, NULL, "forged", "messages passed over, which no process of their job had sent"},
+    {NULL, NULL, "corrupt", "reads that did not bring the bytes that were announced, and were made again or failed"},
     {"stats", "tensors", "rounds", "rounds that ended well, on the rank that has done most"},
     {"stats", "ranks", "state", "in; left: in peace; lost"},
     {"stats", NULL, "scheme", "that its last round ran under"},

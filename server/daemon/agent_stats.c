@@ -116,6 +116,7 @@ zps_err_t zps_agent_stats(struct zps_shard *shard, zps_json **result_p, struct z
   row = zps_json_set_u64(row, "quarantined", totals.net.quarantined);
   row = zps_json_set_u64(row, "malformed", totals.malformed);
   row = zps_json_set_u64(row, "forged", totals.forged);
+  row = zps_json_set_u64(row, "corrupt", totals.corrupt);
   zps_json *result = zps_json_set(zps_json_object(), "totals", row);
   result = zps_json_set(result, "tensors", rows.tensors);
   result = zps_json_set(result, "lags", rows.lags);

@@ -26,6 +26,7 @@ static const char *const levels[] = {"error", "warn", "info", "debug", "trace", 
 static const char *const formats[] = {"text", "json", NULL};
 static const char *const stores[] = {"file", "etcd", NULL};                /* enum zps_state_store */
 static const char *const whose_addresses[] = {"auto", "own", "any", NULL}; /* enum zps_own_addresses */
+static const char *const checksums[] = {"auto", "yes", "no", NULL};        /* enum zps_checksums */
 static const char *const server_losses[] = {"replay", "fail", NULL};       /* enum zps_server_loss */
 
 #define OPT(type_, field, ...) \
@@ -174,6 +175,11 @@ static const struct zps_opt opts[] = {
         .help = "microseconds to poll the fabric before blocking; 20 saves a wake-up where a core is free"),
     OPT(ZPS_OPT_DURATION, fabric_connect_timeout_ms, .name = "fabric.connect_timeout", .arg = "TIME", .def = "10s",
         .help = "a peer that cannot be sent to for so long has failed"),
+    OPT(ZPS_OPT_ENUM, fabric_checksums, .name = "fabric.checksums", .arg = "WHEN", .def = "auto", .values = checksums,
+        .help =
+            "of a coordinator: whether gradients and sums that are read carry a keyed checksum, so that bytes that "
+            "were changed on the way are read again, and then fail the round: yes, no, or auto (with TLS or tokens, "
+            "in jobs of more than one host); of memory of a GPU there is none"),
     OPT(ZPS_OPT_STRING, fabric_fault, .name = "fabric.fault", .arg = "RULES",
         .help = "for tests, with provider fault+NAME: faults to inject (seed=1,again=0.1,delay=0.05:3ms)"),
 

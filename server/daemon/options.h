@@ -12,6 +12,7 @@
 enum zps_server_loss { ZPS_SERVER_LOSS_REPLAY, ZPS_SERVER_LOSS_FAIL };
 enum zps_state_store { ZPS_STATE_STORE_FILE, ZPS_STATE_STORE_ETCD };
 enum zps_own_addresses { ZPS_ADDRESSES_AUTO, ZPS_ADDRESSES_OWN, ZPS_ADDRESSES_ANY };
+enum zps_checksums { ZPS_CHECKSUMS_AUTO, ZPS_CHECKSUMS_YES, ZPS_CHECKSUMS_NO };
 enum zps_roles { ZPS_ROLES_BOTH, ZPS_ROLES_SERVER, ZPS_ROLES_COORDINATOR };
 
 struct zps_options {
@@ -46,6 +47,7 @@ struct zps_options {
   uint64_t drain_timeout_ms;
 
   char *fabric_provider, *fabric_interface, *fabric_subnet, *fabric_fault;
+  int fabric_checksums; /* enum zps_checksums */
   uint64_t fabric_port_low, fabric_port_high, fabric_spin_us, fabric_connect_timeout_ms;
 
   int log_level, log_format; /* enum zps_log_level, enum zps_log_format */

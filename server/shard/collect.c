@@ -59,8 +59,9 @@ static bool take_part(struct zps_shard_round *round, uint32_t rank, uint32_t par
   contribution->len_bytes = slice->len_bytes;
   contribution->is_here = slice->is_inline;
   contribution->data = contribution->store;
-  contribution->read.addr = slice->addr;
-  contribution->read.key = slice->key;
+  contribution->read.bulk.addr = slice->addr;
+  contribution->read.bulk.key = slice->key;
+  contribution->sum = slice->sum;
   if (contribution->has_store) memcpy(contribution->store, slice->data, slice->len_bytes);
   *zps_shard_round_slot(round, part, rank) = contribution;
   round->nnz[(size_t)part * round->machine->world + rank] = slice->nnz;

@@ -88,6 +88,8 @@ zps_err_t zps_job_open(struct zps_shard *shard, const struct zps_job_spec *spec,
   job->lost = ZPS_SHARD_NO_RANK;
   memcpy(job->name, spec->name, sizeof job->name);
   zps_err_t code = open_account(job, error);
+  if (code == ZPS_OK && spec->checksums)
+    code = zps_checks_create(&job->secret, job->id, shard->engine, shard->pool, &job->checks, error);
   if (code != ZPS_OK) {
     zps_job_free(job);
     return code;
@@ -149,6 +151,7 @@ void zps_job_free(struct zps_job *job) {
   for (uint32_t rank = 0; rank < job->world; rank++) zps_member_fini(&job->members[rank]);
   if (job->has_links) zps_account_sub(job->account, links_bytes(job));
   zps_account_close(job->account);
+  zps_checks_unref(job->checks);
   free(job->lost_text);
   free(job);
 }

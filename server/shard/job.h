@@ -3,6 +3,7 @@
 #define ZPS_SERVER_SHARD_JOB_H
 
 #include "common/base/secret.h"
+#include "common/session/checks.h"
 #include "proto/control_map.h"
 #include "server/shard/holdback.h"
 #include "server/shard/member.h"
@@ -16,7 +17,8 @@ struct zps_job {
   struct zps_shard *shard;
   struct zps_job *next;
   uint64_t id, seed;
-  struct zps_secret secret; /* of its links */
+  struct zps_secret secret;  /* of its links */
+  struct zps_checks *checks; /* of what is read; NULL: it goes without */
   uint32_t epoch, server, world;
   uint32_t n_servers; /* of the job; 0: not told */
   bool *servers_lost; /* by position; NULL: none is */

@@ -27,11 +27,14 @@ struct zps_pick_task {
   unsigned codecs;
   struct zps_buffer indices; /* scratch */
   struct zps_buf buf;
+  struct zps_checks *checks; /* of the job */
   zps_err_t code;
   struct zps_picked picked;
+  uint64_t checksum;
 };
 
 static void task_put(struct zps_pick_task *task) {
+  zps_checks_unref(task->checks);
   zps_shard_sum_unref(&task->sum);
   free(task->runs);
   task->next = task->shard->free_picks;
@@ -63,6 +66,8 @@ void zps_picks_free(struct zps_shard *shard) {
 static void pick_rows(struct zps_pick_task *task) {
   task->code =
       zps_pick(&task->view, task->runs, task->n_runs, task->codecs, &task->indices, task->buf.data, &task->picked);
+  if (task->code == ZPS_OK && task->picked.len_bytes > ZPS_WIRE_INLINE_MAX)
+    task->code = zps_checks_sum(task->checks, task->buf.data, (size_t)task->picked.len_bytes, &task->checksum);
 }
 
 static void finish(struct zps_pick_task *task) {
@@ -76,6 +81,7 @@ static void finish(struct zps_pick_task *task) {
     sum->codec = task->picked.codec;
     sum->nnz = task->picked.nnz;
     sum->len_bytes = task->picked.len_bytes;
+    sum->checksum = task->checksum;
   } else {
     zps_slab_put(task->shard->slab, &task->buf);
   }
@@ -114,6 +120,7 @@ static void granted(struct zps_memory_wait *wait) {
   task->runs = pick->runs;
   task->n_runs = pick->n_runs;
   task->codecs = tensor->codecs;
+  task->checks = zps_checks_ref(tensor->job->checks);
   task->buf = pick->buf;
   pick->runs = NULL;
   pick->buf = (struct zps_buf){0};

@@ -55,6 +55,7 @@ static struct zps_slice single(const struct zps_outgoing *out, uint32_t part) {
                             .len_bytes = sum->len_bytes,
                             .addr = is_inline ? 0 : sum->buf.addr,
                             .key = is_inline ? 0 : sum->buf.key,
+                            .sum = is_inline ? 0 : sum->checksum,
                             .data = is_inline ? sum->buf.data : NULL};
 }
 

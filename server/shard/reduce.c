@@ -37,6 +37,7 @@ struct zps_reduce_task {
   enum zps_op op;
   unsigned codecs;
   struct zps_buf result;
+  struct zps_checks *checks;               /* of the job, which may be gone before the pool is done */
   struct zps_contribution **contributions; /* in the order of ranks; those not summed are last */
   struct zps_slice_view *views;
   struct zps_buffer ranks, raw;   /* scratch */
@@ -50,6 +51,7 @@ struct zps_reduce_task {
   enum zps_codec codec;
   uint32_t nnz;
   uint64_t len_bytes, took_ns;
+  uint64_t checksum;
 };
 
 static struct zps_reduce_task *task_create(struct zps_shard *shard, uint32_t world) {
@@ -187,6 +189,9 @@ static void sum(struct zps_reduce_task *task, struct zps_reduce_scratch *scratch
     return;
   }
   if (task->code == ZPS_OK) task->code = recode(task, out);
+  task->checksum = 0;
+  if (task->code == ZPS_OK && task->len_bytes > ZPS_WIRE_INLINE_MAX)
+    task->code = zps_checks_sum(task->checks, task->result.data, (size_t)task->len_bytes, &task->checksum);
   if (task->code != ZPS_OK) zps_fail(&task->error, task->code, "cannot sum: %s", zps_err_str(task->code));
 }
 
@@ -210,6 +215,7 @@ static void finish(struct zps_reduce_task *task) {
   struct zps_shard *shard = task->shard;
   struct zps_shard_round *round = task->round;
   shard->n_reducing--;
+  zps_checks_unref(task->checks);
   for (uint32_t i = 0; i < task->n; i++) {
     if (round) round->unsummed_bytes -= task->contributions[i]->buf.cap;
     zps_contribution_put(task->contributions[i]);
@@ -228,6 +234,7 @@ static void finish(struct zps_reduce_task *task) {
     (*sum_p)->codec = task->codec;
     (*sum_p)->nnz = task->nnz;
     (*sum_p)->len_bytes = task->len_bytes;
+    (*sum_p)->checksum = task->checksum;
   } else {
     zps_slab_put(shard->slab, &task->result);
     if (task->code == ZPS_OK) task->code = zps_fail(&task->error, ZPS_ERR_NOMEM, "the server is out of memory");
@@ -323,6 +330,7 @@ static void submit(struct zps_memory_wait *wait) {
   task->partition = tensor->partition;
   task->number = tensor->partitions[part];
   task->n_bad_ranks = 0;
+  task->checks = zps_checks_ref(tensor->job->checks);
   ZPS_MOMENT("push read, not summed");
   task->result = part_run->result;
   part_run->result = (struct zps_buf){0};

@@ -277,7 +277,7 @@ static void read_done(struct zps_bulk_read *read, zps_err_t code) {
   if (round) {
     zps_shard_round_fail(round, contribution->rank, code, "cannot read the %llu bytes of its partition %u: %s",
                          (unsigned long long)contribution->len_bytes, round->tensor->partitions[contribution->part],
-                         zps_err_str(code));
+                         zps_checks_why(&contribution->read, code));
   }
   contribution->shard->n_orphans--; /* of a lost peer: in quarantine, which may last */
   if (code != ZPS_ERR_PEER_LOST) zps_contribution_put(contribution);
@@ -289,7 +289,8 @@ static void read_release(struct zps_bulk_read *read) {
 
 static void read_granted(struct zps_memory_wait *wait) {
   struct zps_contribution *contribution = zps_container_of(wait, struct zps_contribution, wait.memory);
-  struct zps_bulk_read *read = &contribution->read;
+  struct zps_bulk_read *read = &contribution->read.bulk;
+  const struct zps_job *job = contribution->round->tensor->job;
   contribution->round->unsummed_bytes += contribution->buf.cap;
   contribution->data = contribution->buf.data;
   read->local = contribution->buf.data;
@@ -298,7 +299,7 @@ static void read_granted(struct zps_memory_wait *wait) {
   read->done = read_done;
   read->release = read_release;
   read->ctx = contribution;
-  zps_bulk_start(contribution->round->tensor->job->members[contribution->rank].bulk, read);
+  zps_checks_read(job->checks, job->members[contribution->rank].bulk, &contribution->read, contribution->sum);
 }
 
 static void start_read(struct zps_shard_round *round, uint32_t rank, uint32_t part) {

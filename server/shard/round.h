@@ -7,8 +7,8 @@
 
 #include "common/codec/codec.h"
 #include "common/codec/values.h"
-#include "common/net/bulk.h"
 #include "common/net/slab.h"
+#include "common/session/checks.h"
 #include "server/shard/machine.h"
 #include "server/shard/memory.h"
 
@@ -33,7 +33,8 @@ struct zps_contribution {
   struct zps_account *account; /* of the job, for `store` */
   struct zps_shard_wait wait;
   struct zps_buf buf;
-  struct zps_bulk_read read;
+  struct zps_checked_read read;
+  uint64_t sum;                 /* checksum, as announced */
   _Alignas(16) uint8_t store[]; /* ZPS_WIRE_INLINE_MAX bytes when has_store: inline slices */
 };
 

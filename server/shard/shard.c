@@ -294,6 +294,7 @@ static void run_stats(struct zps_command *command, void *ctx) {
   call->totals = (struct zps_shard_totals){.net = *zps_net_counters(shard->net),
                                            .malformed = zps_engine_malformed(shard->engine),
                                            .forged = zps_engine_forged(shard->engine),
+                                           .corrupt = zps_engine_corrupt(shard->engine),
                                            .rounds_in_flight = shard->rounds_in_flight};
   zps_slab_stats(shard->slab, &call->totals.slab);
   for (struct zps_job *job = shard->jobs; job; job = job->next) {

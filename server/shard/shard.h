@@ -95,7 +95,7 @@ bool zps_shard_due(struct zps_shard *shard, uint64_t now_ns, uint64_t *turns_p);
 struct zps_shard_totals {
   struct zps_net_counters net;
   struct zps_slab_stats slab;
-  uint64_t malformed, forged;
+  uint64_t malformed, forged, corrupt;
   unsigned jobs, tensors, rounds_in_flight;
 };
 /* Calls `visit` once per tensor; its pointers are valid during the call. */

@@ -16,6 +16,7 @@ struct zps_shard_sum {
   enum zps_codec codec;
   uint32_t nnz;
   uint64_t len_bytes;
+  uint64_t checksum; /* of one that is to be read; 0: none */
 };
 
 /* Of one user, with nothing in it. ZPS_ERR_NOMEM. */

@@ -10,7 +10,7 @@ import socket
 import sys
 import time
 
-HELLO = {"jsonrpc": "2.0", "id": 1, "method": "hello", "params": {"protocol": 5, "version": "test", "role": "worker"}}
+HELLO = {"jsonrpc": "2.0", "id": 1, "method": "hello", "params": {"protocol": 6, "version": "test", "role": "worker"}}
 host, port = sys.argv[1].rsplit(":", 1)
 count = int(sys.argv[3])
 

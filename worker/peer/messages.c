@@ -4,13 +4,14 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/base/container.h"
 #include "worker/peer/peer.h"
 
 #define NONE UINT32_MAX
 
 /* ------------------------------------------------------------ out */
 
-void zps_peer_queue_send(struct zps_peer_round *round, uint32_t instr) {
+static void queue(struct zps_peer_round *round, uint32_t instr) {
   struct zps_peer_remote *peer = &round->remotes[round->program.instrs[instr].peer];
   round->send_next[instr] = NONE;
   if (peer->first_send == NONE) {
@@ -21,8 +22,16 @@ void zps_peer_queue_send(struct zps_peer_round *round, uint32_t instr) {
   peer->last_send = instr;
 }
 
-static const struct zps_peer_stream *sent_by(const struct zps_peer_round *round, uint32_t instr) {
+static struct zps_peer_stream *sent_by(const struct zps_peer_round *round, uint32_t instr) {
   return &round->streams[round->program.ins[round->program.instrs[instr].first_in]];
+}
+
+/* The receiver has this rank's segment, and the stream lies there, at *offset_p. */
+static bool is_shared(const struct zps_peer_round *round, uint32_t instr, uint64_t *offset_p) {
+  const struct zps_peer_stream *stream = sent_by(round, instr);
+  const struct zps_plane *plane = round->base.plane;
+  return plane->ranks[round->program.instrs[instr].peer].shared.maps_ours &&
+         zps_segment_offset(plane->segment, stream->view.values, stream->len_bytes, offset_p);
 }
 
 static void fill_slice(const struct zps_peer_round *round, uint32_t instr, struct zps_slice *slice) {
@@ -37,16 +46,78 @@ static void fill_slice(const struct zps_peer_round *round, uint32_t instr, struc
     slice->data = stream->view.values;
     return;
   }
-  const struct zps_remote *to = &round->base.plane->ranks[round->program.instrs[instr].peer];
-  const struct zps_segment *segment = round->base.plane->segment;
-  if (to->shared.maps_ours && zps_segment_offset(segment, stream->view.values, stream->len_bytes, &slice->addr)) {
+  if (is_shared(round, instr, &slice->addr)) {
     slice->key = ZPS_WIRE_KEY_SHARED;
     return;
   }
   const struct zps_net_mem *mem = stream->mem ? stream->mem->buf.mem : &round->exposed;
   slice->addr = mem->addr + (uint64_t)((const char *)stream->view.values - (const char *)mem->base);
   slice->key = mem->key;
+  slice->sum = stream->sum;
 }
+
+/* ------------------------------------------------------------ checksums */
+
+/* Only of what is read over the fabric. */
+static bool needs_sum(const struct zps_peer_round *round, uint32_t instr) {
+  const struct zps_peer_stream *stream = sent_by(round, instr);
+  return round->base.plane->checks && stream->sum == 0 && stream->len_bytes > ZPS_WIRE_INLINE_MAX &&
+         !is_shared(round, instr, &(uint64_t){0});
+}
+
+static void sum_run(struct zps_round_task *work) {
+  struct zps_peer_task *task = zps_container_of(work, struct zps_peer_task, task);
+  struct zps_error error;
+  const zps_err_t err = zps_checks_sum(work->round->plane->checks, task->view.values, (size_t)task->slice.len_bytes,
+                                       &task->slice.sum);
+  if (err == ZPS_OK) return;
+  zps_fail(&error, err, "no checksum of a message: %s", zps_err_str(err));
+  zps_round_task_fail(work, &error);
+}
+
+/* Other messages of the stream have waited for this one's checksum. */
+static void summed(struct zps_peer_task *task) {
+  struct zps_peer_round *round = task->round;
+  struct zps_peer_stream *stream = sent_by(round, task->instr);
+  stream->sum = task->slice.sum;
+  for (uint32_t instr = stream->first_unsummed, next; instr != NONE; instr = next) {
+    next = round->send_next[instr];
+    queue(round, instr);
+  }
+  stream->first_unsummed = NONE;
+  zps_peer_task_put(task);
+  zps_round_touch(&round->base);
+}
+
+static void sum_done(struct zps_round_task *work) {
+  if (!zps_round_machine_over(work->round->machine)) summed(zps_container_of(work, struct zps_peer_task, task));
+}
+
+static void start_sum(struct zps_peer_round *round, uint32_t instr) {
+  struct zps_peer_stream *stream = sent_by(round, instr);
+  round->send_next[instr] = stream->first_unsummed;
+  stream->first_unsummed = instr;
+  if (round->send_next[instr] != NONE) return; /* it is being made */
+  struct zps_peer_task *task = zps_peer_task_get(round, instr);
+  if (!task) {
+    zps_peer_no_memory(round, instr);
+    return;
+  }
+  task->view = stream->view;
+  task->slice = (struct zps_slice){.len_bytes = stream->len_bytes};
+  task->task.run = sum_run;
+  task->task.done = sum_done;
+  zps_round_task_start(&task->task, stream->len_bytes > ZPS_CHECKS_HERE_BYTES ? round->base.plane->pool : NULL);
+}
+
+void zps_peer_queue_send(struct zps_peer_round *round, uint32_t instr) {
+  if (needs_sum(round, instr))
+    start_sum(round, instr);
+  else
+    queue(round, instr);
+}
+
+/* ------------------------------------------------------------ frames */
 
 /* One frame of as many streams as fit; the first that does not. */
 static uint32_t fill_frame(struct zps_peer_round *round, uint32_t instr, struct zps_frame *frame) {

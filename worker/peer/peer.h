@@ -48,6 +48,8 @@ struct zps_peer_stream {
   struct zps_peer_mem *room; /* of a JOIN of all rows, until it is carried out: for its inputs to lie in, side by side;
                                 NULL: none of them needed it yet */
   uint64_t len_bytes;        /* of its slice, from view.values on */
+  uint64_t sum;              /* checksum of that; 0: none has been made */
+  uint32_t first_unsummed;   /* SENDs of it that wait for one, chained by send_next; UINT32_MAX: none */
 };
 
 /* One instruction on its way; reused. */
@@ -65,7 +67,7 @@ struct zps_peer_task {
   uint64_t n_rows;        /* delivered: rows of the result */
   struct zps_slice slice; /* RECV: as announced; inline bytes are in the arena */
   struct zps_slice_view view;
-  struct zps_bulk_read read;
+  struct zps_checked_read read;
   bool reading;
   struct zps_peer_task *next_free, *next_to_read, *next_waiting, *next;
 };

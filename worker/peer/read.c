@@ -61,6 +61,7 @@ static void landed(struct zps_peer_task *task) {
   const uint64_t read_bytes = task->slice.is_inline ? 0 : task->slice.len_bytes;
   round->base.landed_last_ns = zps_clock_ns();
   zps_peer_set_stream(round, task->instr, &task->view, task->mem);
+  round->streams[task->compute.instr.out].sum = task->slice.sum; /* for ranks that it is passed on to */
   zps_peer_carried_out(round, task->instr);
   zps_peer_task_put(task);
   round->reading_bytes -= read_bytes;
@@ -148,7 +149,7 @@ static void leave_behind(struct zps_peer_task *task) {
 }
 
 static void read_done(struct zps_bulk_read *read, zps_err_t code) {
-  struct zps_peer_task *task = zps_container_of(read, struct zps_peer_task, read);
+  struct zps_peer_task *task = zps_container_of(read, struct zps_peer_task, read.bulk);
   struct zps_round *base = &task->round->base;
   const uint32_t rank = task->compute.instr.peer;
   if (code == ZPS_ERR_PEER_LOST) {
@@ -159,7 +160,7 @@ static void read_done(struct zps_bulk_read *read, zps_err_t code) {
   read_ended(task);
   if (code != ZPS_OK) {
     zps_round_fail(base, code, "reading from rank %" PRIu32 " (host %s) failed: %s", rank,
-                   base->plane->ranks[rank].name, zps_err_str(code));
+                   base->plane->ranks[rank].name, zps_checks_why(&task->read, code));
     return;
   }
   base->stats.bytes_in += task->slice.len_bytes;
@@ -176,12 +177,12 @@ static void read_done(struct zps_bulk_read *read, zps_err_t code) {
 }
 
 static void read_release(struct zps_bulk_read *read) {
-  zps_peer_task_end(zps_container_of(read, struct zps_peer_task, read));
+  zps_peer_task_end(zps_container_of(read, struct zps_peer_task, read.bulk));
 }
 
 void zps_peer_stop_reading(struct zps_peer_round *round) {
   for (struct zps_peer_task *task = round->tasks; task; task = task->next) {
-    if (task->reading) zps_bulk_give_up(&task->read, ZPS_ERR_CANCELED);
+    if (task->reading) zps_bulk_give_up(&task->read.bulk, ZPS_ERR_CANCELED);
   }
 }
 
@@ -195,15 +196,15 @@ void zps_peer_read(struct zps_peer_task *task) {
     return;
   }
   if (rank->lost) return; /* the round fails for it */
-  task->read = (struct zps_bulk_read){.local = task->out,
-                                      .mem = task->mem->buf.mem,
-                                      .len = task->slice.len_bytes,
-                                      .addr = task->slice.addr,
-                                      .key = task->slice.key,
-                                      .done = read_done,
-                                      .release = read_release};
+  task->read.bulk = (struct zps_bulk_read){.local = task->out,
+                                           .mem = task->mem->buf.mem,
+                                           .len = task->slice.len_bytes,
+                                           .addr = task->slice.addr,
+                                           .key = task->slice.key,
+                                           .done = read_done,
+                                           .release = read_release};
   task->reading = true;
   base->n_reads++;
   task->round->remotes[rank->index].n_reads++;
-  zps_bulk_start(rank->bulk, &task->read);
+  zps_checks_read(base->plane->checks, rank->bulk, &task->read, task->slice.sum);
 }

@@ -43,6 +43,8 @@ void zps_peer_set_stream(struct zps_peer_round *round, uint32_t instr, const str
   stream->view = *view;
   stream->delivered = false;
   stream->mem = mem;
+  stream->sum = 0;
+  stream->first_unsummed = ZPS_PEER_NONE;
   stream->len_bytes =
       zps_values_bytes(view->value_codec, view->dtype, (uint64_t)view->z * view->width) + view->index_bytes;
 }

@@ -93,6 +93,11 @@ static void connect_run(struct zps_command *command, void *handler_ctx) {
     connect->code = zps_fail(&connect->error, ZPS_ERR_NOMEM, "no memory for %" PRIu32 " servers", join->n_servers);
     return;
   }
+  if (join->checksums) {
+    connect->code = zps_checks_create(&join->link_secret, join->job_id, plane->engine, plane->pool, &plane->checks,
+                                      &connect->error);
+    if (connect->code != ZPS_OK) return;
+  }
   plane->n_servers = join->n_servers;
   plane->next_tag = join->n_servers + connect->world;
   if (zps_plane_watch_open(plane, join->heartbeat.dead_ms) != ZPS_OK) {
@@ -184,6 +189,7 @@ void zps_plane_close(struct zps_plane *plane) {
   zps_workpool_destroy(plane->scan_pool);
   zps_workpool_destroy(plane->pool);
   zps_engine_destroy(plane->engine);
+  zps_checks_unref(plane->checks);
   zps_scratch_pool_destroy(plane->scratches);
   for (uint32_t r = 0; plane->ranks && r < plane->world; r++) zps_segment_unmap(&plane->ranks[r].shared.view);
   zps_segment_destroy(plane->segment);

@@ -8,6 +8,7 @@
 
 #include "common/base/scratch.h"
 #include "common/base/workpool.h"
+#include "common/session/checks.h"
 #include "common/session/engine.h"
 #include "common/session/link.h"
 #include "worker/base/options.h"
@@ -68,7 +69,8 @@ struct zps_plane {
   struct zps_workpool *scan_pool; /* one thread, which spreads a scan over `pool` */
   struct zps_plane_memory memory;
   uint64_t job_id;
-  struct zps_secret secret; /* of its links */
+  struct zps_secret secret;  /* of its links */
+  struct zps_checks *checks; /* of what is read; NULL: the job goes without */
   uint32_t rank, n_servers;
   struct zps_remote *servers;
   struct zps_remote *ranks; /* world of them; NULL until they are linked. Our own has no peer */

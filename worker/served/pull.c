@@ -229,7 +229,7 @@ static void leave_behind(struct zps_served_round *round, struct zps_served_fetch
 }
 
 static void read_done(struct zps_bulk_read *read, zps_err_t code) {
-  struct zps_served_fetch *fetch = zps_container_of(read, struct zps_served_fetch, read);
+  struct zps_served_fetch *fetch = zps_container_of(read, struct zps_served_fetch, read.bulk);
   struct zps_served_part *part = fetch->part;
   struct zps_served_round *round = zps_served_of(part->task.round);
   const uint32_t server = round->base.owners[part->task.arg];
@@ -247,12 +247,13 @@ static void read_done(struct zps_bulk_read *read, zps_err_t code) {
       zps_round_event(&round->base, ZPS_MACHINE_LANDED, part->task.arg, 0, ZPS_OK);
   } else {
     zps_round_fail(&round->base, code, "reading the sum of partition %" PRIu32 " from server %u (%s) failed: %s",
-                   part->task.arg, server, round->base.plane->servers[server].name, zps_err_str(code));
+                   part->task.arg, server, round->base.plane->servers[server].name,
+                   zps_checks_why(&fetch->read, code));
   }
 }
 
 static void read_release(struct zps_bulk_read *read) {
-  struct zps_served_fetch *fetch = zps_container_of(read, struct zps_served_fetch, read);
+  struct zps_served_fetch *fetch = zps_container_of(read, struct zps_served_fetch, read.bulk);
   if (fetch->round) {
     fetch->round->n_reads_left--;
     fetch->round->base.n_reads--;
@@ -268,15 +269,17 @@ static zps_err_t start_read(struct zps_served_part *part, const struct zps_net_m
   if (!part->fetch) part->fetch = malloc(sizeof *part->fetch);
   if (!part->fetch) return ZPS_ERR_NOMEM;
   *part->fetch = (struct zps_served_fetch){.part = part,
-                                           .read = {.local = part->sum,
-                                                    .mem = mem,
-                                                    .len = part->result.len_bytes,
-                                                    .addr = part->result.addr,
-                                                    .key = part->result.key,
-                                                    .done = read_done,
-                                                    .release = read_release}};
+                                           .read.bulk = {.local = part->sum,
+                                                         .mem = mem,
+                                                         .len = part->result.len_bytes,
+                                                         .addr = part->result.addr,
+                                                         .key = part->result.key,
+                                                         .done = read_done,
+                                                         .release = read_release}};
   round->base.n_reads++;
-  zps_bulk_start(round->base.plane->servers[round->base.owners[part->task.arg]].bulk, &part->fetch->read);
+  /* What the fabric writes to a device, no processor of the host sees. */
+  zps_checks_read(round->base.plane->checks, round->base.plane->servers[round->base.owners[part->task.arg]].bulk,
+                  &part->fetch->read, round->device_pull.is_direct ? 0 : part->result.sum);
   return ZPS_OK;
 }
 

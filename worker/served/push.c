@@ -22,13 +22,26 @@ static bool goes_inline(const struct zps_served_part *part) {
 
 /* ------------------------------------------------------------ encode */
 
+/* Of what lies in memory of a device there is none. */
+static void sum_up(struct zps_round_task *task) {
+  struct zps_served_part *part = &zps_served_of(task->round)->parts[task->arg];
+  part->push_sum = 0;
+  if (!part->push_buf.owner) return;
+  struct zps_error error;
+  const zps_err_t err =
+      zps_checks_sum(task->round->plane->checks, part->push_data, (size_t)part->push_bytes, &part->push_sum);
+  if (err == ZPS_OK) return;
+  zps_fail(&error, err, "no checksum of partition %u: %s", task->arg, zps_err_str(err));
+  zps_round_task_fail(task, &error);
+}
+
 static void write_run(struct zps_round_task *task) {
-  if (zps_device_has_gradient(task->round)) {
-    zps_device_push_write(task);
-    return;
-  }
   const struct zps_served_part *part = &zps_served_of(task->round)->parts[task->arg];
-  zps_encoder_write(zps_served_of(task->round)->encoder, task->arg, part->push_codec, part->push_data);
+  if (zps_device_has_gradient(task->round))
+    zps_device_push_write(task);
+  else
+    zps_encoder_write(zps_served_of(task->round)->encoder, task->arg, part->push_codec, part->push_data);
+  sum_up(task);
 }
 
 static void write_done(struct zps_round_task *task) {
@@ -228,6 +241,7 @@ static void fill_slice(const struct zps_served_part *part, struct zps_slice *sli
   } else {
     slice->addr = part->push_buf.addr;
     slice->key = part->push_buf.key;
+    slice->sum = part->push_sum;
   }
 }
 

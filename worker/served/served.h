@@ -16,7 +16,7 @@
 #include "common/codec/codec.h"
 #include "common/codec/decode.h"
 #include "common/codec/encode.h"
-#include "common/net/bulk.h"
+#include "common/session/checks.h"
 #include "worker/device/staging.h"
 #include "worker/plane/plane.h"
 #include "worker/round/round.h"
@@ -33,7 +33,7 @@ extern const struct zps_round_machine_ops zps_served_machine;
  * silent: it stays behind with this, and the round goes on without; in memory of a device, of which this keeps the
  * round from being used anew. */
 struct zps_served_fetch {
-  struct zps_bulk_read read;
+  struct zps_checked_read read;
   struct zps_served_part *part; /* NULL: it was left behind, with */
   struct zps_buf buf;           /* that came from */
   struct zps_plane_memory *memory;
@@ -55,6 +55,7 @@ struct zps_served_part {
   uint32_t slice_nnz;
   enum zps_codec slice_codec;
   struct zps_buf push_buf;
+  uint64_t push_sum; /* checksum of what is read there; 0: none */
   struct zps_served_part *next_ready;
   bool told; /* the owner announced its sum: it has read our contribution */
   struct zps_slice result;

@@ -73,6 +73,8 @@ static const char *const optional[] = {
     "server.register draining",
     "server.register fabric.weak_keys",
     "job.join rack",
+    "job.join answer checksums",
+    "job.open checksums",
     "job.join token",
     "job.close reason",
     "job.stats tensors.*",
@@ -115,11 +117,18 @@ static const char *const required[] = {"job.stats tensors.tensor",    "job.stats
                                        "tensor.report tensor",        "tensor.report step",
                                        "job.failed job_id",           "tensor.register scheme.of_width"};
 /* Values of other types that are taken: texts that may be any, values that count as left out, and any number. */
-static const char *const lenient[] = {
-    "job.close reason",  "rank.gone code",           "rank.gone text",
-    "job.memory memory", "tensor.plan whole",        "job.failed *",
-    "tensor.report *",   "server.register draining", "server.register fabric.weak_keys",
-    "job.leave next"};
+static const char *const lenient[] = {"job.close reason",
+                                      "rank.gone code",
+                                      "rank.gone text",
+                                      "job.memory memory",
+                                      "tensor.plan whole",
+                                      "job.failed *",
+                                      "tensor.report *",
+                                      "server.register draining",
+                                      "server.register fabric.weak_keys",
+                                      "job.leave next",
+                                      "job.join answer checksums",
+                                      "job.open checksums"};
 static const char *const strict[] = {"tensor.report job_id", "tensor.report tensor", "tensor.report step",
                                      "tensor.report scheme", "job.failed job_id"};
 /* Numbers that may be any. */

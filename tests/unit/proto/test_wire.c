@@ -75,16 +75,17 @@ static void test_sizes_follow_the_formulas(void **state) {
                                                         .nnz = UINT32_MAX,
                                                         .len_bytes = UINT64_MAX,
                                                         .addr = UINT64_MAX,
-                                                        .key = UINT64_MAX};
+                                                        .key = UINT64_MAX,
+                                                        .sum = UINT64_MAX};
     size_t len = wire_encode();
-    assert_int_equal(len, 34 + 1 + 1 + 3 + 10 + 41 * counts[c]);
+    assert_int_equal(len, 34 + 1 + 1 + 3 + 10 + 51 * counts[c]);
     assert_int_equal(zps_wire_decode(wire.buf, len, &wire.back, NULL), ZPS_OK);
     wire_expect_same();
     /* The largest inline payload, first in a slice before others, then in the last. */
     const struct zps_slice inlined = {.is_inline = true, .len_bytes = sizeof data, .data = data};
     wire.frame.u.round.slices[0] = inlined;
     len = wire_encode();
-    assert_int_equal(len, 34 + 1 + 1 + 3 + 10 + 41 * (counts[c] - 1) + 3 + (counts[c] > 1 ? 2 : 0) + sizeof data);
+    assert_int_equal(len, 34 + 1 + 1 + 3 + 10 + 51 * (counts[c] - 1) + 3 + (counts[c] > 1 ? 2 : 0) + sizeof data);
     assert_int_equal(zps_wire_decode(wire.buf, len, &wire.back, NULL), ZPS_OK);
     wire_expect_same();
   }

@@ -49,7 +49,12 @@ void wire_make_push(void) {
   struct zps_frame_round *round = &new_long(ZPS_FRAME_PUSH, 2, 7, 5, 1)->u.round;
   *round = (struct zps_frame_round){.tensor = 1, .step = 9, .total_nnz = 1000, .timeout_ms = 30000, .n_slices = 1};
   round->slices[0] =
-      (struct zps_slice){.partition = 4, .nnz = 250, .len_bytes = 2000, .addr = 0x7f0012345678, .key = 0xabcdef};
+      (struct zps_slice){.partition = 4,
+                         .nnz = 250,
+                         .len_bytes = 2000,
+                         .addr = 0x7f0012345678,
+                         .key = 0xabcdef,
+                         .sum = 0xfedcba9876543210};
 }
 
 void wire_make_push_any(void) {
@@ -232,6 +237,7 @@ static void expect_same_slices(const struct zps_frame_round *a, const struct zps
     assert_int_equal(x->len_bytes, y->len_bytes);
     assert_int_equal(x->addr, y->addr);
     assert_int_equal(x->key, y->key);
+    assert_int_equal(x->sum, y->sum);
     if (x->is_inline && x->len_bytes) assert_memory_equal(x->data, y->data, x->len_bytes);
   }
 }

@@ -46,6 +46,7 @@ void cluster_open(struct cluster *cluster, struct zps_shard *shard, const char *
   }
   const struct zps_job_spec spec = {.job_id = job_id,
                                     .seed = cluster->seed,
+                                    .checksums = true,
                                     .epoch = 1,
                                     .name = "job",
                                     .n_servers = 3,

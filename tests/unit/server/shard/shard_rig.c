@@ -86,6 +86,7 @@ static void run_connect(struct zps_command *command, void *ctx) {
                                      .server = call->server->addr,
                                      .server_len = call->server->addr_len};
   RIG_CHECK(zps_link_create(net, rank->peer, &ends, &rank->link) == ZPS_OK);
+  RIG_CHECK(zps_checks_create(&secret, call->job, rank->engine, NULL, &rank->checks, &error) == ZPS_OK);
 }
 
 void rig_rank_connect(struct rig_rank *rank, const struct zps_net_info *server, uint64_t job, uint32_t number) {
@@ -129,6 +130,7 @@ void rig_rank_close(struct rig_rank *rank) {
   rig_release(rank);
   run_on(rank, &call, run_close);
   zps_engine_destroy(rank->engine);
+  zps_checks_unref(rank->checks);
   rig_inbox_fini(&rank->inbox);
   free(rank);
 }
@@ -155,6 +157,8 @@ static void run_push(struct zps_command *command, void *ctx) {
     RIG_CHECK(zps_slab_get(zps_engine_slab(rank->engine), from->len_bytes, buf) == ZPS_OK);
     rank->n_bufs++;
     memcpy(buf->data, from->payload, from->len_bytes);
+    RIG_CHECK(zps_checks_sum(rank->checks, buf->data, from->len_bytes, &slice->sum) == ZPS_OK);
+    if (rank->overwrites) memset((char *)buf->data + from->len_bytes / 2, 0x3f, 4);
     slice->addr = buf->addr;
     slice->key = buf->key;
     slice->data = NULL;
@@ -190,6 +194,15 @@ static void run_gives(struct zps_command *command, void *ctx) {
 void rig_gives(struct rig_rank *rank, bool gives) {
   struct call call = {.number = gives};
   run_on(rank, &call, run_gives);
+}
+
+static void run_overwrites(struct zps_command *command, void *ctx) {
+  ((struct rig_rank *)ctx)->overwrites = ((struct call *)command)->number;
+}
+
+void rig_overwrites(struct rig_rank *rank, bool overwrites) {
+  struct call call = {.number = overwrites};
+  run_on(rank, &call, run_overwrites);
 }
 
 static void run_send(struct zps_command *command, void *ctx) {

@@ -50,6 +50,8 @@ void rig_release(struct rig_rank *rank);
 void rig_epoch(struct rig_rank *rank, uint32_t epoch);
 /* Its pushes from here on are GIVE frames, or PUSH frames again. */
 void rig_gives(struct rig_rank *rank, bool gives);
+/* Memory that it announces from here on has changed by the time that it is read, or not again. */
+void rig_overwrites(struct rig_rank *rank, bool overwrites);
 void rig_done(struct rig_rank *rank, uint32_t tensor, uint64_t step);
 void rig_cancel(struct rig_rank *rank, uint32_t tensor, uint64_t step, const char *text);
 /* Any frame at all. */

@@ -51,6 +51,7 @@ struct fetch {
   struct rig_rank *rank;
   struct zps_buf buf;
   struct rig_result *result;
+  uint64_t sum;
 };
 
 void rig_inbox_set_epoch(struct rig_inbox *inbox, uint32_t epoch) {
@@ -75,6 +76,9 @@ static void keep_result(struct rig_rank *rank, struct rig_result *result) {
 static void fetched(struct zps_bulk_read *read, zps_err_t code) {
   struct fetch *fetch = read->ctx;
   if (code == ZPS_OK) {
+    uint64_t sum;
+    RIG_CHECK(zps_checks_sum(fetch->rank->checks, fetch->buf.data, fetch->result->len_bytes, &sum) == ZPS_OK);
+    RIG_CHECK(sum == fetch->sum);
     memcpy(fetch->result->data, fetch->buf.data, fetch->result->len_bytes);
     keep_result(fetch->rank, fetch->result);
   } else {
@@ -152,6 +156,7 @@ static void on_result(struct rig_rank *rank, const struct zps_frame_round *frame
     RIG_CHECK(fetch && zps_slab_get(zps_engine_slab(rank->engine), slice->len_bytes, &fetch->buf) == ZPS_OK);
     fetch->rank = rank;
     fetch->result = result;
+    fetch->sum = slice->sum;
     fetch->read = (struct zps_bulk_read){.local = fetch->buf.data,
                                          .mem = fetch->buf.mem,
                                          .len = slice->len_bytes,

@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "common/session/checks.h"
 #include "common/session/link.h"
 #include "tests/unit/server/shard/shard_rig.h"
 
@@ -31,7 +32,8 @@ struct rig_rank {
   unsigned n_layouts;
   struct zps_buf bufs[RIG_BUFS_MAX];
   unsigned n_bufs;
-  bool gives;
+  bool gives, overwrites;
+  struct zps_checks *checks;
   struct rig_inbox inbox;
 };
 

@@ -1,0 +1,139 @@
+#include "common/session/checks.h"
+
+#include <openssl/core_names.h>
+#include <openssl/evp.h>
+#include <openssl/params.h>
+#include <stdlib.h>
+
+#include "common/base/container.h"
+#define ZPS_LOG_COMPONENT "checks"
+#include "common/base/log.h"
+#include "common/session/mac.h"
+
+enum { HASH_BYTES = 16 }; /* of Poly1305 */
+
+/* The sender in the keys' derivation, which no rank or server is; each "receiver" is a key of its own. */
+#define OF_READS UINT32_MAX
+enum { KEY_OF_HASH, KEY_OF_MAC };
+
+struct zps_checks {
+  EVP_MAC_CTX *hash; /* with its key, and nothing hashed: copied, and never changed */
+  struct zps_mac_key mac;
+  struct zps_engine *engine;
+  struct zps_workpool *pool;
+  unsigned n_users;
+};
+
+static zps_err_t derive(const struct zps_secret *secret, uint64_t job, uint32_t number, struct zps_mac_key *key_p) {
+  return zps_mac_key_derive(secret, &(struct zps_mac_link){.job = job, .from = OF_READS, .to = number}, key_p);
+}
+
+static EVP_MAC_CTX *hash_create(const struct zps_mac_key *key) {
+  EVP_MAC *const poly1305 = EVP_MAC_fetch(NULL, "POLY1305", NULL);
+  EVP_MAC_CTX *hash = poly1305 ? EVP_MAC_CTX_new(poly1305) : NULL;
+  EVP_MAC_free(poly1305);
+  if (hash && EVP_MAC_init(hash, key->bytes, sizeof key->bytes, NULL)) return hash;
+  EVP_MAC_CTX_free(hash);
+  return NULL;
+}
+
+zps_err_t zps_checks_create(const struct zps_secret *secret, uint64_t job, struct zps_engine *engine,
+                            struct zps_workpool *pool, struct zps_checks **checks_p, struct zps_error *error) {
+  struct zps_mac_key key;
+  struct zps_checks *const checks = calloc(1, sizeof *checks);
+  if (!checks) return zps_fail(error, ZPS_ERR_NOMEM, "no memory for checksums of reads");
+  *checks = (struct zps_checks){.engine = engine, .pool = pool, .n_users = 1};
+  if (derive(secret, job, KEY_OF_HASH, &key) == ZPS_OK && derive(secret, job, KEY_OF_MAC, &checks->mac) == ZPS_OK)
+    checks->hash = hash_create(&key);
+  if (!checks->hash) {
+    free(checks);
+    return zps_fail(error, ZPS_ERR_UNSUPPORTED,
+                    "no checksums of reads: this OpenSSL has no Poly1305 (fabric.checksums = no does without)");
+  }
+  *checks_p = checks;
+  return ZPS_OK;
+}
+
+struct zps_checks *zps_checks_ref(struct zps_checks *checks) {
+  if (checks) checks->n_users++;
+  return checks;
+}
+
+void zps_checks_unref(struct zps_checks *checks) {
+  if (!checks || --checks->n_users > 0) return;
+  EVP_MAC_CTX_free(checks->hash);
+  free(checks);
+}
+
+zps_err_t zps_checks_sum(const struct zps_checks *checks, const void *data, size_t len, uint64_t *sum_p) {
+  unsigned char hashed[HASH_BYTES], mac[ZPS_WIRE_MAC_BYTES];
+  size_t n = 0;
+  *sum_p = 0;
+  if (!checks) return ZPS_OK;
+  EVP_MAC_CTX *const hash = EVP_MAC_CTX_dup(checks->hash);
+  const bool made = hash && EVP_MAC_update(hash, data, len) && EVP_MAC_final(hash, hashed, &n, sizeof hashed);
+  EVP_MAC_CTX_free(hash);
+  if (!made || n != sizeof hashed) return ZPS_ERR_NOMEM;
+  zps_mac_make(&checks->mac, hashed, sizeof hashed, 0, mac);
+  uint64_t sum = 0;
+  for (unsigned i = 0; i < sizeof mac; i++) sum |= (uint64_t)mac[i] << (8 * i);
+  *sum_p = sum ? sum : 1;
+  return ZPS_OK;
+}
+
+/* ------------------------------------------------------------ reads */
+
+static void compare(struct zps_checked_read *read) {
+  uint64_t sum;
+  read->code = zps_checks_sum(read->checks, read->bulk.local, (size_t)read->bulk.len, &sum);
+  if (read->code == ZPS_OK && sum != read->sum) read->code = ZPS_ERR_FABRIC;
+}
+
+static void answer(struct zps_checked_read *read) {
+  struct zps_checks *const checks = read->checks; /* the read may be gone when it is called back */
+  if (read->code == ZPS_ERR_FABRIC) {
+    zps_engine_note_corrupt(checks->engine);
+    zps_log_warn_limited("a read of %llu bytes did not bring those that were announced",
+                         (unsigned long long)read->bulk.len);
+  }
+  zps_bulk_checked(&read->bulk, read->code);
+  zps_checks_unref(checks);
+}
+
+static void compared(struct zps_command *command, void *handler_ctx) {
+  (void)handler_ctx;
+  answer(zps_container_of(command, struct zps_checked_read, command));
+}
+
+static void run(struct zps_work *work) {
+  struct zps_checked_read *const read = zps_container_of(work, struct zps_checked_read, work);
+  compare(read);
+  zps_engine_post(read->checks->engine, &read->command);
+}
+
+/* All of it has come. The job may be over before this has ended. */
+static void check(struct zps_bulk_read *bulk) {
+  struct zps_checked_read *const read = zps_container_of(bulk, struct zps_checked_read, bulk);
+  zps_checks_ref(read->checks);
+  if (bulk->len > ZPS_CHECKS_HERE_BYTES) {
+    read->work.run = run;
+    read->command.run = compared;
+    zps_workpool_submit(read->checks->pool, &read->work);
+    return;
+  }
+  compare(read);
+  answer(read);
+}
+
+void zps_checks_read(struct zps_checks *checks, struct zps_bulk_peer *peer, struct zps_checked_read *read,
+                     uint64_t sum) {
+  read->checks = checks;
+  read->sum = sum;
+  read->code = ZPS_OK;
+  read->bulk.check = checks && sum ? check : NULL;
+  zps_bulk_start(peer, &read->bulk);
+}
+
+const char *zps_checks_why(const struct zps_checked_read *read, zps_err_t code) {
+  return code == ZPS_ERR_FABRIC && read->code == code ? "what came, twice, is not what was announced" : zps_err_str(code);
+}

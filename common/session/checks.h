@@ -1,0 +1,52 @@
+/*
+ * Checksums of what is read: the frame that announces memory carries a keyed checksum of its bytes, and the end that
+ * reads them compares. So a byte that was changed on the way is noticed, and so is memory that is another sum's by the
+ * time that it is read.
+ *
+ * The key is of a job, from the secret that its members alone know. A checksum is Poly1305, a universal hash, of the
+ * bytes, and of that, which nobody sees, a MAC of 64 bits (mac.h); so one key does for all of a job's reads, and a sum
+ * that all ranks read has one checksum. Poly1305 is OpenSSL's: libsodium's is six times as slow (README.md).
+ *
+ * What is wrong is read once more, and then the read fails with ZPS_ERR_FABRIC.
+ */
+#ifndef ZPS_SESSION_CHECKS_H
+#define ZPS_SESSION_CHECKS_H
+
+#include "common/base/secret.h"
+#include "common/base/workpool.h"
+#include "common/net/bulk.h"
+#include "common/session/engine.h"
+
+#define ZPS_CHECKS_HERE_BYTES (64u << 10) /* at most so many are checked before a thread of the pool has woken up */
+
+struct zps_checks; /* of a job, at one end */
+
+/* `engine` and `pool` are borrowed until the last reference is gone; the pool ends before the engine does.
+ * ZPS_ERR_UNSUPPORTED: OpenSSL has no Poly1305 here. */
+zps_err_t zps_checks_create(const struct zps_secret *secret, uint64_t job, struct zps_engine *engine,
+                            struct zps_workpool *pool, struct zps_checks **checks_p,
+                            struct zps_error *error) ZPS_MUSTCHECK;
+/* One user more, or less; the last one's frees. NULL is allowed: reads are not checked. Engine thread, but for the
+ * last. */
+struct zps_checks *zps_checks_ref(struct zps_checks *checks);
+void zps_checks_unref(struct zps_checks *checks);
+/* Of memory that is to be announced; never 0, except where `checks` is NULL. Any thread. ZPS_ERR_NOMEM. */
+zps_err_t zps_checks_sum(const struct zps_checks *checks, const void *data, size_t len, uint64_t *sum_p) ZPS_MUSTCHECK;
+
+struct zps_checked_read {
+  struct zps_bulk_read bulk; /* filled in as for zps_bulk_start(), and begun by zps_checks_read() alone */
+  struct zps_checks *checks; /* from here on private */
+  uint64_t sum;
+  struct zps_work work;
+  struct zps_command command;
+  zps_err_t code;
+};
+
+/* Queues a read of what was announced with the checksum `sum`; done() says ZPS_OK when its bytes are those. 0, or
+ * `checks` NULL: whatever comes is good. Engine thread. */
+void zps_checks_read(struct zps_checks *checks, struct zps_bulk_peer *peer, struct zps_checked_read *read,
+                     uint64_t sum);
+/* Why a read ended so, in words. */
+const char *zps_checks_why(const struct zps_checked_read *read, zps_err_t code);
+
+#endif
