@@ -28,7 +28,7 @@ static int end_test(void **state) {
 }
 
 static void open_two(const struct zps_peer_scheme *scheme, uint64_t rows, unsigned every) {
-  peer_open(&rig, &(struct peer_config){.worker.world = 2, .scheme = scheme, .rows = rows});
+  peer_open(&rig, &(struct peer_config){.worker.world = 2, .worker.checksums = true, .scheme = scheme, .rows = rows});
   peer_draw(&rig, every);
 }
 
@@ -145,9 +145,11 @@ static void as_rows(void **state) {
 static void means_and_maxima(void **state) {
   (void)state;
   for (unsigned max = 0; max < 2; max++) {
-    peer_open(&rig,
-              &(struct peer_config){
-                  .worker.world = 2, .scheme = &zps_peer_agsparse, .rows = ROWS, .op = max ? ZPS_OP_MAX : ZPS_OP_MEAN});
+    peer_open(&rig, &(struct peer_config){.worker.world = 2,
+                                          .worker.checksums = true,
+                                          .scheme = &zps_peer_agsparse,
+                                          .rows = ROWS,
+                                          .op = max ? ZPS_OP_MAX : ZPS_OP_MEAN});
     peer_draw(&rig, 1);
     peer_begin(&rig, &rig.request, 1, RIG_TIMEOUT_MS);
     peer_say_all(&rig, 1, 1, TAG_ALL, PEER_INLINE, 0, ROWS, rig.theirs[1]);
@@ -279,7 +281,8 @@ static void gathered_blocks_are_one_message(void **state) {
   for (unsigned large = 0; large < 2; large++) {
     const uint64_t rows = large ? LARGE : ROWS, half = rows / 2, quarter = rows / 4;
     const enum peer_how how = large ? PEER_READ : PEER_INLINE;
-    peer_open(&rig, &(struct peer_config){.worker.world = 4, .scheme = &zps_peer_rabenseifner, .rows = rows});
+    peer_open(&rig, &(struct peer_config){
+                        .worker.world = 4, .worker.checksums = true, .scheme = &zps_peer_rabenseifner, .rows = rows});
     peer_draw(&rig, 2);
     peer_begin(&rig, &rig.request, 1, RIG_TIMEOUT_MS);
     peer_expect(&rig, 2, 1, TAG_HALVES, half, rows, &rig.in[half * PEER_WIDTH]);

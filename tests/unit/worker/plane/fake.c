@@ -85,6 +85,7 @@ void fake_connect(struct fake *fake, const struct zps_net_info *worker, uint64_t
                                      .server = here->addr,
                                      .server_len = self & ZPS_WIRE_SRC_SERVER ? here->addr_len : 0};
   assert_int_equal(zps_link_create(fake->net, fake->peer, &ends, &fake->link), ZPS_OK);
+  if (zps_checks_create(&secret, job, NULL, NULL, &fake->checks, &error) != ZPS_OK) fail_msg("%s", error.text);
 }
 
 void fake_close(struct fake *fake) {
@@ -93,6 +94,7 @@ void fake_close(struct fake *fake) {
   while (*at != fake) at = &(*at)->next;
   *at = fake->next;
   zps_link_destroy(fake->link);
+  zps_checks_unref(fake->checks);
   while (fake->memories) {
     struct fake_memory *memory = fake->memories;
     fake->memories = memory->next;
@@ -107,6 +109,7 @@ void fake_close(struct fake *fake) {
   }
   fake->net = NULL;
   fake->link = NULL;
+  fake->checks = NULL;
 }
 
 void fakes_turn(void) {
@@ -208,11 +211,17 @@ void fake_expose(struct fake *fake, const void *bytes, uint64_t len_bytes, struc
     fail_msg("%s", error.text);
   memory->next = fake->memories;
   fake->memories = memory;
+  assert_int_equal(zps_checks_sum(fake->checks, bytes, len_bytes, &slice->sum), ZPS_OK);
+  if (fake->changes) memory->bytes[len_bytes / 2] ^= 1;
   fake_at_work = was_at_work;
   slice->is_inline = false;
   slice->len_bytes = len_bytes;
   slice->addr = memory->mem.addr;
   slice->key = memory->mem.key;
+}
+
+void fake_changes(struct fake *fake) {
+  fake->changes = true;
 }
 
 struct fetch {
@@ -249,6 +258,9 @@ zps_err_t fake_read(struct fake *fake, const struct zps_slice *slice, void *to) 
   while (!fetch.is_done && zps_clock_ns() < give_up_ns) zps_net_progress(fake->net);
   assert_true(fetch.is_done);
   zps_net_mem_release(fake->net, &mem);
+  uint64_t sum;
+  assert_int_equal(zps_checks_sum(fake->checks, to, slice->len_bytes, &sum), ZPS_OK);
+  if (fetch.code == ZPS_OK && slice->sum) assert_int_equal(sum, slice->sum);
   fake_at_work = was_at_work;
   return fetch.code;
 }

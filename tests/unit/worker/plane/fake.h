@@ -17,6 +17,7 @@
 
 #include "common/base/clock.h"
 #include "common/net/net.h"
+#include "common/session/checks.h"
 #include "common/session/link.h"
 #include "proto/wire.h"
 
@@ -35,6 +36,8 @@ struct fake {
   struct zps_net *net; /* NULL: it is dead */
   struct zps_net_peer *peer;
   struct zps_link *link; /* NULL: the worker is not known yet */
+  struct zps_checks *checks;
+  bool changes;
   uint64_t job;
   uint32_t self;
   /* Takes frames as they come, and frees them; NULL: they are kept for fake_take(). */
@@ -83,7 +86,9 @@ void fake_done(struct fake *fake, uint32_t tensor, uint64_t step);
 void fake_abort(struct fake *fake, uint32_t tensor, uint64_t step, zps_err_t code, const char *text);
 /* Copies bytes to registered memory, which lives as long as the fake, for `slice` to name. */
 void fake_expose(struct fake *fake, const void *bytes, uint64_t len_bytes, struct zps_slice *slice);
-/* The payload that the worker has announced. ZPS_OK or how the read went. */
+/* What it exposes from here on it announces with the checksum of other bytes, as if the memory had changed since. */
+void fake_changes(struct fake *fake);
+/* The payload that the worker has announced, whose checksum is right, if it has one. ZPS_OK or how the read went. */
 zps_err_t fake_read(struct fake *fake, const struct zps_slice *slice, void *to);
 
 #endif

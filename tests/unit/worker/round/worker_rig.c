@@ -54,8 +54,12 @@ static void connect_servers(struct worker_rig *rig) {
     memcpy(servers[s].addr, info->addr, info->addr_len);
     servers[s].addr_len = info->addr_len;
   }
-  const struct zps_join join = {
-      .job_id = RIG_JOB, .seed = 1, .epoch = 1, .n_servers = rig->n_servers, .servers = servers};
+  const struct zps_join join = {.job_id = RIG_JOB,
+                                .seed = 1,
+                                .checksums = rig->checksums,
+                                .epoch = 1,
+                                .n_servers = rig->n_servers,
+                                .servers = servers};
   if (zps_plane_connect(&rig->plane, &join, rig->rank, RIG_FAKES_MAX, &error) != ZPS_OK) fail_msg("%s", error.text);
 }
 
@@ -91,6 +95,7 @@ void rig_open(struct worker_rig *rig, const struct rig_config *config) {
   struct zps_error error = {.text = ""};
   memset(rig, 0, sizeof *rig);
   rig->n_servers = config->n_servers;
+  rig->checksums = config->checksums;
   rig->rank = config->rank;
   rig->world = config->world;
   pthread_mutex_init(&rig->lock, NULL);

@@ -34,6 +34,7 @@ struct rig_request {
 
 struct rig_config {
   uint32_t n_servers, rank, world; /* world 0: no links to ranks */
+  bool checksums;                  /* of what is read */
   unsigned threads;                /* 0: 2 */
   uint64_t memory_limit_bytes;     /* 0: 64 MiB */
   const char *fault;               /* rules of common/net/fault.h for the worker's fabric; NULL: none */
@@ -44,6 +45,7 @@ struct worker_rig {
   struct zps_rounds rounds;
   struct fake servers[RIG_FAKES_MAX], ranks[RIG_FAKES_MAX]; /* ranks: but for the worker's own */
   uint32_t n_servers, rank, world;
+  bool checksums;
   bool keeps;               /* rounds that went well, as the API does */
   pthread_mutex_t lock;     /* a round is not canceled when it is over */
   unsigned n_over, n_woken; /* the engine thread's */

@@ -65,7 +65,8 @@ static void several_servers(void **state) {
 
 static void read(void **state) {
   (void)state;
-  served_open(&rig, &(struct served_config){.worker.n_servers = 2, .rows = 30000, .n_parts = 4});
+  served_open(&rig,
+              &(struct served_config){.worker.n_servers = 2, .worker.checksums = true, .rows = 30000, .n_parts = 4});
   take_steps(2);
 }
 
@@ -114,7 +115,8 @@ static void nothing_to_push(void **state) {
 static void in_place(void **state) {
   (void)state;
   static float before[SERVED_ROWS_MAX * SERVED_WIDTH];
-  served_open(&rig, &(struct served_config){.worker.n_servers = 2, .rows = 20000, .n_parts = 4});
+  served_open(&rig,
+              &(struct served_config){.worker.n_servers = 2, .worker.checksums = true, .rows = 20000, .n_parts = 4});
   served_draw(&rig, 3);
   rig.servers[0].answers = rig.servers[1].answers = true;
   memcpy(before, rig.in, sizeof before);

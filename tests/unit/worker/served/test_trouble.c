@@ -25,7 +25,8 @@ static int end_test(void **state) {
 }
 
 static void open_small(void) {
-  served_open(&rig, &(struct served_config){.worker.n_servers = 2, .rows = 200, .n_parts = 4});
+  served_open(&rig,
+              &(struct served_config){.worker.n_servers = 2, .worker.checksums = true, .rows = 200, .n_parts = 4});
   served_draw(&rig, 3);
 }
 
@@ -149,6 +150,14 @@ static void memory_it_has_not(void) {
                  .partition = 3, .codec = ZPS_CODEC_COO, .nnz = 2, .len_bytes = 24, .addr = 4096, .key = 12345});
 }
 
+/* A sum that is another one's by the time that it is read, as for a rank that was taken for lost, and woke up. */
+static void memory_that_changes(void) {
+  fake_changes(&rig.worker.servers[1]);
+  rig.servers[1].reads_only = true;
+  served_answer_part(&rig, 1, 1, 1);
+  rig.servers[1].reads_only = false;
+}
+
 static const struct fault {
   void (*say)(void);
   zps_err_t code;
@@ -172,10 +181,13 @@ static const struct fault {
      "the sum of partition 3 from " BLAME
      " is malformed: coo slice: index 7 at position 1 follows 7: indices must ascend"},
     {memory_it_has_not, ZPS_ERR_FABRIC, "reading the sum of partition 3 from " BLAME " failed: fabric error"},
+    {memory_that_changes, ZPS_ERR_FABRIC,
+     "reading the sum of partition 1 from " BLAME " failed: what came, twice, is not what was announced"},
 };
 
 static void what_a_server_says(void **state) {
   (void)state;
+  logs_expect(ZPS_LOG_WARN, "bytes did not bring those that were announced");
   for (unsigned i = 0; i < sizeof faults / sizeof *faults; i++) {
     const struct fault *fault = &faults[i];
     open_small();
