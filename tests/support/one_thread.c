@@ -31,6 +31,7 @@ struct zps_engine {
   struct zps_command *posted, **posted_tail;
   uint64_t tick_ns, turns;
   unsigned carried; /* work of the bulk engine since the last tick */
+  uint64_t corrupt;
 };
 
 static void on_message(void *ctx, const void *data, size_t len) {
@@ -125,6 +126,12 @@ uint64_t zps_engine_malformed(const struct zps_engine *engine) {
 }
 uint64_t zps_engine_forged(const struct zps_engine *engine) {
   return engine->receiver.forged;
+}
+uint64_t zps_engine_corrupt(const struct zps_engine *engine) {
+  return engine->corrupt;
+}
+void zps_engine_note_corrupt(struct zps_engine *engine) {
+  engine->corrupt++;
 }
 
 /* ---- the pool ---- */
