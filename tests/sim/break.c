@@ -6,6 +6,7 @@
 #include "common/codec/reduce.h"
 #include "common/codec/runs.h"
 #include "common/plan/agree.h"
+#include "common/session/checks.h"
 #include "common/session/link.h"
 #include "server/shard/pick.h"
 #include "server/shard/shard.h"
@@ -22,7 +23,8 @@ enum {
   BREAK_LEAK,
   BREAK_SYNC,
   BREAK_AGREE,
-  BREAK_PICK
+  BREAK_PICK,
+  BREAK_CHECKS
 };
 enum { FRAMES_A_LOSS = 100, PUTS_A_LEAK = 20, WORDS_A_MISTAKE = 4, VIEWS_MAX = 64 };
 
@@ -31,11 +33,12 @@ static const char *const names[] = {
     [BREAK_MISSING] = "missing",                          /* the last one is left out */
     [BREAK_REPLAY] = "replay",                            /* ranks do not push again what a lost server had */
     [BREAK_FRAME] = "frame",                              /* frames are lost, now and then */
-    [BREAK_MAP] = "map",     /* servers do not take over the partitions of a lost one, but say so */
-    [BREAK_LEAK] = "leak",   /* buffers are not given back, now and then */
-    [BREAK_SYNC] = "sync",   /* the disk syncs nothing */
-    [BREAK_AGREE] = "agree", /* ranks take the next steps for some of another scheme, now and then */
-    [BREAK_PICK] = "pick",   /* servers leave out some of the rows that a rank pulls */
+    [BREAK_MAP] = "map",       /* servers do not take over the partitions of a lost one, but say so */
+    [BREAK_LEAK] = "leak",     /* buffers are not given back, now and then */
+    [BREAK_SYNC] = "sync",     /* the disk syncs nothing */
+    [BREAK_AGREE] = "agree",   /* ranks take the next steps for some of another scheme, now and then */
+    [BREAK_CHECKS] = "checks", /* nobody compares what was read with its checksum */
+    [BREAK_PICK] = "pick",     /* servers leave out some of the rows that a rank pulls */
 };
 static int broken;
 
@@ -116,4 +119,13 @@ void __wrap_zps_pick_start(struct zps_pick *pick);
 void __wrap_zps_pick_start(struct zps_pick *pick) {
   if (broken == BREAK_PICK && pick->n_runs > 0) pick->n_rows -= pick->runs[--pick->n_runs].n;
   __real_zps_pick_start(pick);
+}
+
+void __real_zps_checks_read(struct zps_checks *checks, struct zps_bulk_peer *peer, struct zps_checked_read *read,
+                            uint64_t sum);
+void __wrap_zps_checks_read(struct zps_checks *checks, struct zps_bulk_peer *peer, struct zps_checked_read *read,
+                            uint64_t sum);
+void __wrap_zps_checks_read(struct zps_checks *checks, struct zps_bulk_peer *peer, struct zps_checked_read *read,
+                            uint64_t sum) {
+  __real_zps_checks_read(checks, peer, read, broken == BREAK_CHECKS ? 0 : sum);
 }

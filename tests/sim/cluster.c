@@ -67,6 +67,7 @@ static void coordinator_main(void *ctx) {
                                                 .resume_grace_ms = plan->resume_grace_ms,
                                                 .min_servers = sim_plan_min_servers(plan),
                                                 .server_loss_replays = true,
+                                                .checked = plan->flips ? ZPS_CHECKED_ALL : ZPS_CHECKED_NONE,
                                                 .state_dir = plan->has_state ? state_dir : NULL,
                                                 .cluster = cluster_name,
                                                 .restart_grace_ms = 5000,

@@ -29,6 +29,7 @@ struct sim_cluster {
   uint32_t steps_seen; /* ends that ranks have seen, of good steps; those who wait for more wait on this address */
   uint32_t steps_of[SIM_RUNS_MAX], n_errors[SIM_RUNS_MAX]; /* by run: the same; and errors that ranks were told */
   bool rank_killed;                                        /* in the first run */
+  bool read_failed;                                        /* it brought other bytes than were announced, twice */
   bool server_taken;                                       /* a server was killed, stopped or told to drain */
   struct sim_meeting meetings[SIM_RUNS_MAX];
   struct sim_rank ranks[SIM_RANKS_MAX];

@@ -127,6 +127,13 @@ static void choose_schemes(struct sim_plan *plan) {
                                                       .for_ns = plan->seed / 8 % 3 * 400 * ZPS_NS_PER_MS};
 }
 
+/* By no dice. */
+static void change_bytes(struct sim_plan *plan) {
+  plan->flips = true;
+  snprintf(plan->provider, sizeof plan->provider, "fault+loop");
+  snprintf(plan->rules, sizeof plan->rules, "seed=%llu,flip=0.03", 1 + (unsigned long long)(plan->seed / 16));
+}
+
 void sim_plan_make(struct sim_plan *plan, uint64_t seed, enum sim_kind kind) {
   memset(plan, 0, sizeof *plan);
   plan->seed = seed;
@@ -154,6 +161,7 @@ void sim_plan_make(struct sim_plan *plan, uint64_t seed, enum sim_kind kind) {
   for (uint64_t n = sim_random(SIM_FAULTS_MAX); n > 0; n--) fault_make(plan);
   plan->n_runs = sim_chance(3) && !sim_plan_takes_server(plan) ? 2 : 1;
   if (seed % 8 == 5) choose_schemes(plan);
+  if (seed % 16 == 9) change_bytes(plan);
   sim_plan_specialise(plan);
 }
 

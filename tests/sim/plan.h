@@ -71,6 +71,7 @@ struct sim_plan {
   uint64_t step_ns;  /* the most that a rank does between steps; in some seeds so long that servers take free places */
   bool leaves_early; /* ranks do not wait for each other at the end */
   bool has_state;    /* the coordinator keeps it */
+  bool flips;        /* reads bring other bytes, now and then, and are checked */
   char provider[16], rules[96];
   struct sim_tensor_plan tensors[SIM_TENSORS_MAX];
   uint32_t n_faults;

@@ -20,7 +20,7 @@ seeds served "$((seconds - $(wc -w <<<"$kinds") * (seconds / 8)))"
 "$sim" --seeds 40:30 --digest | grep '^seed' >"$scratch/once"
 "$sim" --seeds 50:20 --verbose | grep '^seed.*switches' >"$scratch/again"
 ok "a seed runs alike again, alone or after others, with the log or without" test -s "$scratch/again" -a "$(tail -n 20 "$scratch/once")" = "$(cat "$scratch/again")"
-for bug in order missing replay frame map leak sync pick:apart; do
+for bug in order missing replay frame map leak sync checks pick:apart; do
   kind=${bug#*:} name=${bug%:*}
   test "$kind" != "$bug" || kind=served
   ok "the bug '$name' is found" test "$(timeout 300 "$sim" --seeds 1:20000 --kind "$kind" --first --jobs "$jobs" --break "$name" | grep -c ^FAILED)" -ge 1

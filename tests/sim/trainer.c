@@ -27,11 +27,15 @@ static bool any_leaves(uint32_t run) {
   return any;
 }
 
-/* When another rank was killed; or when a server was lost, and a rank that has closed the job already, having all of
- * its sums, cannot push again what others still lack. */
+/* When another rank was killed; when a read brought other bytes twice, and that rank has left; or when a server was
+ * lost, and a rank that has closed the job already, having all of its sums, cannot push again what others still lack.
+ */
 static bool may_fail_with(zenps_status_t status, uint32_t run) {
   const bool is_lost = status == ZENPS_ERR_CLOSED || status == ZENPS_ERR_SERVER_LOST;
   if (is_lost && sim_cluster.server_taken && any_leaves(run)) return true;
+  if (sim_cluster.plan->flips &&
+      (status == ZENPS_ERR_FABRIC || (sim_cluster.read_failed && status == ZENPS_ERR_CLOSED)))
+    return true;
   return run == 0 && sim_cluster.rank_killed &&
          (status == ZENPS_ERR_PEER_LOST || status == ZENPS_ERR_MISSING || status == ZENPS_ERR_CLOSED);
 }
@@ -45,6 +49,7 @@ static bool may_try_again(const struct sim_plan *plan, zenps_status_t status) {
 static void failed(struct trainer *trainer, const char *what, const zenps_error_t *error) {
   trainer->failed = true;
   sim_cluster.n_errors[trainer->self->run]++;
+  sim_cluster.read_failed |= error->status == ZENPS_ERR_FABRIC;
   sim_wake_all(&sim_cluster.steps_seen);
   if (!may_fail_with(error->status, trainer->self->run))
     sim_wrong("rank %u: %s: %s: %s", trainer->self->rank, what, zenps_strerror(error->status), error->text);
