@@ -58,6 +58,21 @@ static zps_json *add_messages(const struct zps_coordinator *coordinator, zps_jso
              "tls.ca, tls.cert, tls.key (zenpsctl certs init)");
 }
 
+/* What is read of gradients and sums. */
+static zps_json *add_reads(const struct zps_coordinator *coordinator, zps_json *rows) {
+  const bool is_secret = coordinator->config.tls || is_near(coordinator);
+  if (coordinator->config.checked == ZPS_CHECKED_NONE)
+    return add(rows, "reads", is_near(coordinator) ? "host" : "open", "bytes that change on the way are not noticed",
+               "fabric.checksums = yes");
+  if (!is_secret)
+    return add(rows, "reads", "open", "a checksum, whose key crosses the control plane as it is",
+               "tls.ca, tls.cert, tls.key (zenpsctl certs init)");
+  return add(rows, "reads", "guarded",
+             coordinator->config.checked == ZPS_CHECKED_ALL ? "a checksum under a key of the job"
+                                                            : "a checksum, in jobs of more than one host",
+             "");
+}
+
 static zps_json *add_memory(const struct zps_coordinator *coordinator, zps_json *rows) {
   unsigned n = 0;
   char how[160];
@@ -76,6 +91,7 @@ zps_json *zps_coordinator_security(const struct zps_coordinator *coordinator) {
   rows = add_jobs(coordinator, rows);
   rows = add_addresses(coordinator, rows);
   rows = add_messages(coordinator, rows);
+  rows = add_reads(coordinator, rows);
   rows = add_memory(coordinator, rows);
   rows = add(rows, "gradients", "open", "not encrypted, whoever reads the fabric reads them",
              "WireGuard, IPsec, or a fabric that encrypts (EFA)");

@@ -116,6 +116,7 @@ refused "a rank may not drain" "'drain' takes a certificate of an admin \(zenps:
 ok "but look" as "$certs" worker-w zenpsctl -e "$address" members
 refused "nor see what stands open" "'security' takes a certificate of an admin" as "$certs" worker-w zenpsctl -e "$address" security
 ok "an admin may do both" admin security
+said "where reads are checked" '^reads +guarded +a checksum, in jobs of more than one host'
 said "the control plane is guarded" '^control plane +guarded +TLS 1.3 at '
 said "jobs are not, without keys" '^jobs +open +any rank is let into any job +coordinator.token_key'
 said "addresses are" '^addresses +guarded +their own'
@@ -166,6 +167,7 @@ ok "and warns of it" until_true logged 'warn.* listening at 0.0.0.0:[0-9]+ witho
 address=127.0.0.1:$(sed 's/.*://' "$scratch/address2")
 ok "and says so to who asks" env -u ZENPS_TLS_CA zenpsctl -e "$address" security
 said "what stands open" '^control plane +open +plain at 0.0.0.0:[0-9]+, for whoever reaches it +tls.ca'
+said "that reads are not checked" '^reads +open +bytes that change on the way are not noticed +fabric.checksums = yes'
 said "and what follows from it" '^messages +open +a MAC, whose keys cross the control plane as they are'
 refused "who speaks TLS is told" 'speaks without TLS, which is wanted here' admin status
 ok "and the coordinator says so" until_true logged 'refused: speaks TLS, but without it is spoken here'

@@ -72,6 +72,56 @@ static void test_missing_ranks_are_named(void **state) {
   assert_int_equal(zps_members_jobs(rig.members), 0);
 }
 
+static void let_act(void *ctx, const struct zps_action *action) {
+  (void)ctx, (void)action;
+}
+
+static uint64_t count_up(void *ctx) {
+  return ++*(uint64_t *)ctx;
+}
+
+/* Whether a job of one server and two ranks, one of them on `host`, has checksums. */
+static bool has_checksums(enum zps_checked_jobs checked, const char *host) {
+  uint64_t random = 0;
+  struct zps_members *members;
+  struct zps_member_client clients[3] = {0};
+  const struct zps_members_config config = {.min_servers = 1,
+                                            .max_jobs = 1,
+                                            .max_tensors = 1,
+                                            .checked = checked,
+                                            .ctx = &random,
+                                            .act = let_act,
+                                            .random = count_up};
+  const struct zps_server_spec server = {.name = "a", .host = "node", .pid = 1, .fabric = &members_tcp};
+  assert_int_equal(zps_members_create(&config, &members), ZPS_OK);
+  assert_int_equal(zps_members_server_register(members, &clients[0], &server, false, NULL), ZPS_OK);
+  for (uint32_t r = 0; r < 2; r++) {
+    const struct zps_join_spec spec = {.job = "x",
+                                       .host = r ? host : "node",
+                                       .world = 2,
+                                       .rank = r,
+                                       .pid = 2 + r,
+                                       .timeout_ms = 1500,
+                                       .fabric = &members_tcp};
+    assert_int_equal(zps_members_join(members, &clients[1 + r], &spec, &clients[1 + r], 0, NULL), ZPS_OK);
+  }
+  const struct zps_member_job *const job = zps_members_job_first(members);
+  assert_int_equal(job->state, ZPS_JOB_OPENING);
+  const bool has = job->checksums;
+  for (unsigned i = 0; i < 3; i++) zps_members_client_lost(members, &clients[i], "end");
+  zps_members_destroy(members);
+  return has;
+}
+
+static void test_which_jobs_have_checksums(void **state) {
+  (void)state;
+  assert_false(has_checksums(ZPS_CHECKED_NONE, "node"));
+  assert_false(has_checksums(ZPS_CHECKED_NONE, "another"));
+  assert_false(has_checksums(ZPS_CHECKED_BETWEEN_HOSTS, "node"));
+  assert_true(has_checksums(ZPS_CHECKED_BETWEEN_HOSTS, "another"));
+  assert_true(has_checksums(ZPS_CHECKED_ALL, "node"));
+}
+
 static void test_missing_servers_are_counted(void **state) {
   (void)state;
   const struct members_seen *seen = NULL;
@@ -324,6 +374,7 @@ int main(void) {
       MEMBERS_CASE(test_providers_must_agree),
       MEMBERS_CASE(test_missing_ranks_are_named),
       MEMBERS_CASE(test_missing_servers_are_counted),
+      MEMBERS_CASE(test_which_jobs_have_checksums),
       MEMBERS_CASE(test_server_that_refuses_a_job),
       MEMBERS_CASE(test_links_are_answered_when_all_have_made_theirs),
       MEMBERS_CASE(test_links_that_cannot_be_any_more),
