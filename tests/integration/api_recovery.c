@@ -36,6 +36,15 @@ static void go_well(const struct rank *rank, struct flight *flight, const struct
   end_well(rank, flight, spec, step);
 }
 
+static const char *const served[] = {"balanced", "sparse-ps", "dense-ps"};
+
+static bool goes_between_workers(const struct spec *spec) {
+  if (!spec->options.scheme) return between_workers();
+  for (unsigned i = 0; i < sizeof served / sizeof *served; i++)
+    if (strcmp(spec->options.scheme, served[i]) == 0) return false;
+  return true;
+}
+
 /* Two ranks wait for the third, which does not come. */
 static void one_is_late(const struct rank *rank, struct flight *flight, const struct spec *spec, uint64_t step) {
   if (rank->rank == 1) {
@@ -43,8 +52,7 @@ static void one_is_late(const struct rank *rank, struct flight *flight, const st
     return;
   }
   flight_start(flight, spec, rank, step);
-  const bool between = between_workers() || spec->options.scheme;
-  const zenps_error_t *error = flight_expect_absent(flight, rank, between, step, 20000);
+  const zenps_error_t *error = flight_expect_absent(flight, rank, goes_between_workers(spec), step, 20000);
   CHECK(error->n_missing == 1 && error->missing_ranks[0] == 1);
   flight_end(flight, spec);
   atomic_fetch_add(&rank->words[LATE], 1);
@@ -126,6 +134,46 @@ static void test_recovery_oktopk_some(void **state) {
   recover_with("oktopk", 300);
 }
 
+/* A step that has failed, as soon as nothing of it is under way any more. */
+static void start_again(struct flight *flight, const struct spec *spec, const struct rank *rank, uint64_t step) {
+  grad_make(spec, rank->rank, step, &flight->in);
+  out_make(spec, &flight->in, &flight->out);
+  for (const uint64_t until = now_ms() + 10000;;) {
+    const zenps_status_t status = zenps_allreduce(flight->tensor, step, &flight->in, &flight->out, &flight->request);
+    if (status == ZENPS_OK) break;
+    CHECK(status == ZENPS_ERR_BUSY && now_ms() < until);
+  }
+}
+
+/* Over servers a number stays failed: whoever comes with it, for the first time or again, is told how it ended. Under
+ * another one all goes well. */
+static void keeps_its_number(struct rank *rank) {
+  const struct spec spec = *(const struct spec *)rank->arg;
+  struct flight flight;
+  rank->round_timeout_ms = 2500;
+  rank_open(rank);
+  flight.tensor = tensor_open(rank, "t", &spec);
+  go_well(rank, &flight, &spec, 1);
+  one_is_late(rank, &flight, &spec, 2);
+  rank_await(rank, LATE, N_RANKS - 1);
+  start_again(&flight, &spec, rank, 2);
+  const zenps_error_t *error = flight_expect_error(&flight, rank, ZENPS_ERR_MISSING, 2, 20000);
+  CHECK(error->n_missing == 1 && error->missing_ranks[0] == 1);
+  flight_end(&flight, &spec);
+  go_well(rank, &flight, &spec, 3);
+  rank_close(rank);
+}
+
+static void test_failed_number_over_servers(void **state) {
+  (void)state;
+  struct spec spec = plain_spec;
+  ZENPS_TENSOR_OPTIONS_INIT(&spec.options);
+  for (unsigned i = 0; i < sizeof served / sizeof *served; i++) {
+    spec.options.scheme = served[i];
+    ranks_run(cluster_shared(), N_RANKS, keeps_its_number, &spec, 0);
+  }
+}
+
 /* A rank that begins when the others have given up is told at once, and all may try that step again. */
 static void begins_late(struct rank *rank) {
   const struct spec spec = *(const struct spec *)rank->arg;
@@ -140,13 +188,7 @@ static void begins_late(struct rank *rank) {
   flight_end(&flight, &spec);
   atomic_fetch_add(&rank->words[LATE], 1);
   rank_await(rank, LATE, N_RANKS);
-  grad_make(&spec, rank->rank, 2, &flight.in);
-  out_make(&spec, &flight.in, &flight.out);
-  for (const uint64_t until = now_ms() + 1000;;) { /* messages of the first attempt may still be under way */
-    const zenps_status_t status = zenps_allreduce(flight.tensor, 2, &flight.in, &flight.out, &flight.request);
-    if (status == ZENPS_OK) break;
-    CHECK(status == ZENPS_ERR_BUSY && now_ms() < until);
-  }
+  start_again(&flight, &spec, rank, 2);
   end_well(rank, &flight, &spec, 2);
   rank_close(rank);
 }
@@ -184,6 +226,7 @@ const struct CMUnitTest api_recovery_tests[] = {
     cmocka_unit_test(test_recovery),
     cmocka_unit_test(test_recovery_oktopk_all),
     cmocka_unit_test(test_recovery_oktopk_some),
+    cmocka_unit_test(test_failed_number_over_servers),
     cmocka_unit_test(test_recovery_lent),
     cmocka_unit_test(test_recovery_lent_in_place),
     cmocka_unit_test(test_recovery_lent_late),

@@ -471,12 +471,20 @@ ZENPS_API int zenps_tensor_owner(const zenps_tensor_t *tensor, uint32_t partitio
  * request is done. `out` is filled when it is done and stays the caller's; `in->values == out->values` is allowed for
  * dense in and dense out. Every rank must call it once per step, in any order of tensors and steps; several may be in
  * flight. The operation fails on all ranks when one of them cancels, dies, or does not come before the deadline. A
- * request that failed is done when no other rank reads `in` any more, at the latest at its deadline. Device memory:
- * `in` is read in the order of in->stream, from some time after this call on, so what fills it may still be running
- * there. When the request is done the result is in device memory, whatever stream it is used on. A result of the
- * library's own is freed by zenps_request_free(), which waits for the device, as cudaFree() does; the caller's arrays
- * spare that. A request that failed is done when the GPU is through with the arrays, at the latest at its deadline: one
- * that failed then may have left work on the streams, which must be through before the arrays are freed.
+ * request that failed is done when no other rank reads `in` any more, at the latest at its deadline.
+ *
+ * A step that failed over servers has used its number up: who comes with it again, or late, is told how it ended. Ranks
+ * hear of a failure at different times, and a frame does not say which attempt it is of, so a server could not tell the
+ * pushes of two attempts apart. The same gradients can be sent under any number that no rank has used, on which ranks
+ * agree as on any step; or training goes on with the next step. A server's loss needs neither, as long as there are
+ * others: its steps are played again. Between ranks, which tell each other where an attempt ends, the same number may
+ * be tried again (ZENPS_ERR_BUSY: something of the old attempt is under way still).
+ *
+ * Device memory: `in` is read in the order of in->stream, from some time after this call on, so what fills it may still
+ * be running there. When the request is done the result is in device memory, whatever stream it is used on. A result of
+ * the library's own is freed by zenps_request_free(), which waits for the device, as cudaFree() does; the caller's
+ * arrays spare that. A request that failed is done when the GPU is through with the arrays, at the latest at its
+ * deadline: one that failed then may have left work on the streams, which must be through before the arrays are freed.
  *
  * What is done on the GPU depends on the scheme; the result is the same to the bit, wherever the arrays are.
  *
