@@ -72,6 +72,7 @@ static void map(struct input *input) {
 static void lose(struct input *input) {
   const unsigned bits = input_next(input);
   struct rank *const rank = &scene.ranks[(bits & 3) % scene.world];
+  rank->is_honest = false;
   if (bits & 4) {
     if (rank->peer.net) peer_close(&rank->peer);
     return;
@@ -177,6 +178,18 @@ static void check_deadlines(void) {
     must(zps_shard_machine_only_keeps(round->machine));
 }
 
+/* However others lie. Of a rank that has not said for long that it has read sums the server thinks otherwise. */
+static void check_honest(void) {
+  const struct zps_job *job = zps_job_find(scene.shard->jobs, JOB);
+  if (!job || one_thread_now_ns > ZPS_SHARD_PATIENCE_MS * ZPS_NS_PER_MS) return;
+  for (uint32_t r = 0; r < scene.world; r++) must(!scene.ranks[r].is_honest || job->members[r].link);
+}
+
+static void check_tensor(void *ctx, const struct zps_tensor_stats *stats) {
+  (void)ctx;
+  must(stats->world == scene.world && stats->parts_here <= stats->n_parts && stats->rounds < 1000);
+}
+
 static void check_nothing_left(void) {
   struct zps_shard_totals totals;
   must(zps_shard_stats(scene.shard, &totals, NULL, NULL, NULL) == ZPS_OK);
@@ -190,7 +203,10 @@ static void check_nothing_left(void) {
 }
 
 static void finish(void) {
+  struct zps_shard_totals totals;
   settle();
+  check_honest();
+  must(zps_shard_stats(scene.shard, &totals, check_tensor, NULL, NULL) == ZPS_OK);
   check_deadlines();
   const zps_err_t code = zps_shard_job_close(scene.shard, JOB, "the end");
   must(code == (is_open ? ZPS_OK : ZPS_ERR_UNKNOWN));
@@ -234,7 +250,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
         rank_say(&input, ZPS_FRAME_ABORT);
         break;
       case 8:
-        rank_say_body(&input);
+        (event & 64 ? rank_say_for_another : rank_say_body)(&input);
         break;
       case 9:
         rank_say_bytes(&input);

@@ -110,14 +110,19 @@ static bool may_send(const struct peer *peer, uint8_t type) {
   return peer->to && !peer->is_lost && peer->credits > (type == ZPS_FRAME_CREDIT ? 0 : 1);
 }
 
-/* Stamps and seals it. */
-static void leave(struct peer *peer, uint8_t type, uint8_t *bytes, size_t len) {
-  zps_wire_stamp(bytes, peer->tx_seq, (uint16_t)peer->rx_due);
-  peer_send_sealed(peer, bytes, len, peer->tx_seq++);
+static void has_left(struct peer *peer, uint8_t type) {
+  peer->tx_seq++;
   if (peer->rx_due > 0) peer->must_answer = false;
   peer->rx_due = 0;
   peer->credits--;
   peer->introduced |= type != ZPS_FRAME_CREDIT;
+}
+
+/* Stamps and seals it. */
+static void leave(struct peer *peer, uint8_t type, uint8_t *bytes, size_t len) {
+  zps_wire_stamp(bytes, peer->tx_seq, (uint16_t)peer->rx_due);
+  peer_send_sealed(peer, bytes, len, peer->tx_seq);
+  has_left(peer, type);
 }
 
 bool peer_send(struct peer *peer, struct zps_frame *frame) {
@@ -149,6 +154,23 @@ bool peer_send_body(struct peer *peer, uint8_t type, const uint8_t *body, size_t
   }
   peer_send_sealed(peer, bytes, head + len, peer->tx_seq); /* the other end drops it, so it has no number */
   return false;
+}
+
+void peer_send_pair(struct peer *peer, const struct zps_frame *second) {
+  static struct zps_wire_message message;
+  uint8_t bytes[ZPS_WIRE_FRAME_MAX];
+  size_t len;
+  const struct zps_frame credit = {.header = header_of(peer, ZPS_FRAME_CREDIT)};
+  if (!may_send(peer, ZPS_FRAME_CREDIT)) return;
+  zps_wire_message_clear(&message);
+  must(zps_wire_encode(&credit, bytes, sizeof bytes, &len) == ZPS_OK);
+  zps_wire_stamp(bytes, peer->tx_seq, (uint16_t)peer->rx_due);
+  must(zps_wire_message_add(&message, bytes, len));
+  must(zps_wire_encode(second, bytes, sizeof bytes, &len) == ZPS_OK);
+  must(zps_wire_message_add(&message, bytes, len));
+  const uint8_t *const all = zps_wire_message_bytes(&message, &len);
+  peer_send_sealed(peer, all, len, peer->tx_seq);
+  has_left(peer, ZPS_FRAME_CREDIT);
 }
 
 static bool send_credit(struct peer *peer) {

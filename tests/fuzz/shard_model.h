@@ -7,7 +7,7 @@
 #include "server/shard/tensor.h"
 #include "tests/fuzz/peer.h"
 
-enum { MODEL_RANKS = 3, MODEL_TENSORS = 2, MODEL_PARTS = 4, MODEL_STEPS = 8, MODEL_ROWS = 64, MODEL_WIDTH = 40 };
+enum { MODEL_RANKS = 3, MODEL_TENSORS = 2, MODEL_PARTS = 4, MODEL_STEPS = 8, MODEL_ROWS = 64, MODEL_WIDTH = 80 };
 #define MODEL_BYTES_MAX (MODEL_ROWS * (MODEL_WIDTH * sizeof(double) + sizeof(uint32_t)))
 
 /* What a rank has said of a step. */

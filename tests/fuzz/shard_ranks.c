@@ -112,7 +112,7 @@ static void on_frame(struct peer *peer, const struct zps_frame *frame) {
 
 void rank_open(uint32_t number) {
   struct rank *const rank = &scene.ranks[number];
-  *rank = (struct rank){.number = number, .fetches = fetches[number]};
+  *rank = (struct rank){.number = number, .fetches = fetches[number], .is_honest = true};
   peer_open(&rank->peer);
   rank->peer.ctx = rank;
   rank->peer.on_frame = on_frame;
@@ -304,6 +304,19 @@ void rank_say_body(struct input *input) {
   input->at += len;
 }
 
+void rank_say_for_another(struct input *input) {
+  const struct address to = address_of(input_next(input));
+  const struct peer *const other = &scene.ranks[input_next(input) % scene.world].peer;
+  struct zps_frame frame = {.u.done = {.tensor = to.tensor->spec.tensor, .step = to.step}};
+  frame.header = (struct zps_frame_header){.type = ZPS_FRAME_DONE,
+                                           .job = other->job,
+                                           .epoch = other->epoch,
+                                           .src = other->self,
+                                           .tag = other->tag,
+                                           .seq = other->tx_seq};
+  if (other != &to.rank->peer) peer_send_pair(&to.rank->peer, &frame);
+}
+
 void rank_say_bytes(struct input *input) {
   struct rank *const rank = &scene.ranks[input_next(input) % scene.world];
   const unsigned how = input_next(input);
@@ -313,6 +326,7 @@ void rank_say_bytes(struct input *input) {
     for (unsigned i = 0; i < MODEL_TENSORS; i++)
       for (uint64_t step = 0; step < MODEL_STEPS; step++) taint(scene.tensors[i].spec.tensor, step);
     rank->peer.broken = true;
+    rank->is_honest = false;
     peer_send_sealed(&rank->peer, input->at, len, rank->peer.tx_seq + (how >> 1 & 7));
   } else {
     peer_send_raw(&rank->peer, input->at, len);

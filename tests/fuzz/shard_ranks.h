@@ -4,7 +4,7 @@
 
 #include "tests/fuzz/shard_model.h"
 
-enum { ARENA_BYTES = 1 << 17, FETCHES = 64 };
+enum { ARENA_BYTES = 1 << 18, FETCHES = 64 };
 
 struct input {
   const uint8_t *at, *end;
@@ -18,6 +18,7 @@ struct rank {
   struct zps_net_mem memory, fetched; /* what it exposes; where its reads go */
   size_t used_bytes;                  /* of the former */
   struct fetch *fetches;
+  bool is_honest; /* it has said nothing for which its link ends, and nothing was said of it */
 };
 
 /* One at a time. */
@@ -42,6 +43,8 @@ void rank_pull(struct input *input, uint8_t type);
 void rank_say(struct input *input, uint8_t type);
 /* What no member says, sealed as a member's: a frame with any bytes as its body. */
 void rank_say_body(struct input *input);
+/* A message of two frames, of which the second is another rank's. */
+void rank_say_for_another(struct input *input);
 /* Any bytes as a message, sealed or not. */
 void rank_say_bytes(struct input *input);
 
