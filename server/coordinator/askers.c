@@ -79,6 +79,7 @@ static void append(struct zps_member_elastic *elastic, struct zps_member_asker *
 zps_err_t zps_members_next(struct zps_members *members, struct zps_member_client *client,
                            const struct zps_next_spec *spec, void *token, uint64_t now_ns, struct zps_error *error) {
   zps_err_t err = zps_members_join_check(members, client, &spec->join, error);
+  if (!err && spec->generation > 0) err = zps_members_may_be_back(members, spec->last_job, spec->last_rank, 0, error);
   if (err) return err;
   struct zps_member_elastic *elastic = zps_members_elastic_find(members, spec->join.job);
   if (ask_again(members, elastic, client, spec->join.secret, spec->join.job, token)) return ZPS_OK;

@@ -144,6 +144,8 @@ void zps_members_rank_resume(struct zps_members *members, struct zps_member_job 
 
 zps_err_t zps_members_resume(struct zps_members *members, struct zps_member_client *client,
                              const struct zps_resume_spec *spec, struct zps_error *error) {
+  const zps_err_t err = zps_members_may_be_back(members, spec->job_id, spec->rank, spec->secret, error);
+  if (err) return err;
   struct zps_member_job *const job = zps_members_job_find(members, spec->job_id);
   struct zps_member_rank *const rank = job && spec->rank < job->world ? job->ranks[spec->rank] : NULL;
   if (!job || job->state < ZPS_JOB_RUNNING)

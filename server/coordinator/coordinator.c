@@ -164,6 +164,18 @@ void zps_coordinator_let_in(struct zps_coordinator_conn *conn) {
   zps_rpc_conn_set_line_max(conn->rpc, ZPS_RPC_LINE_MAX);
 }
 
+void zps_coordinator_expel(struct zps_coordinator_conn *conn, const char *reason) {
+  const struct zps_member_job *const job = conn->client.job;
+  if (job)
+    zps_log_warn("%s: audit: job=%s rank=%u is expelled: %s", zps_rpc_conn_peer(conn->rpc), job->name,
+                 conn->client.rank, reason);
+  else if (conn->client.server)
+    zps_log_warn("%s: audit: server=%s is expelled: %s", zps_rpc_conn_peer(conn->rpc), conn->client.server->name,
+                 reason);
+  zps_members_client_lost(conn->coordinator->members, &conn->client, reason);
+  zps_rpc_close(conn->rpc, false);
+}
+
 static void conn_beat(struct zps_coordinator *coordinator, struct zps_coordinator_conn *conn, uint64_t now_ns) {
   const uint64_t heard_ns = zps_rpc_conn_heard_ns(conn->rpc);
   const uint64_t since_ns = heard_ns > conn->watched_ns ? heard_ns : conn->watched_ns;
@@ -171,8 +183,7 @@ static void conn_beat(struct zps_coordinator *coordinator, struct zps_coordinato
   if (silent_ns > 0) {
     char reason[80];
     snprintf(reason, sizeof reason, "nothing heard for %.1f s", (double)silent_ns / (double)ZPS_NS_PER_S);
-    zps_members_client_lost(coordinator->members, &conn->client, reason);
-    zps_rpc_close(conn->rpc, false);
+    zps_coordinator_expel(conn, reason);
   } else if (zps_coordinator_is_idle(conn, now_ns)) {
     zps_log_warn_limited("%s: closed: it has done nothing since it connected", zps_rpc_conn_peer(conn->rpc));
     zps_rpc_close(conn->rpc, false);

@@ -77,6 +77,8 @@ struct zps_coordinator {
 void zps_coordinator_enter(struct zps_coordinator *coordinator);
 void zps_coordinator_leave(struct zps_coordinator *coordinator);
 void zps_coordinator_watch(struct zps_coordinator_conn *conn);
+/* Its process does not do its part: it is lost, and its connection ends. */
+void zps_coordinator_expel(struct zps_coordinator_conn *conn, const char *reason);
 /* The same, of one that was let in: a server, or a rank of a job. What it tells may be long. */
 void zps_coordinator_let_in(struct zps_coordinator_conn *conn);
 
@@ -137,6 +139,7 @@ zps_json *zps_coordinator_undrained(const struct zps_member_server *server);
 /* Places jobs anew, those of this name or, where it is NULL, all; the table says what follows for each. */
 zps_err_t zps_coordinator_rebalance(struct zps_coordinator *coordinator, const char *job, zps_json **table_p,
                                     struct zps_error *error) ZPS_MUSTCHECK;
+zps_json *zps_coordinator_kicked(const struct zps_member_kicked *kicked);
 zps_json *zps_coordinator_jobs_table(const struct zps_coordinator *coordinator, bool all);
 zps_json *zps_coordinator_tensors(const struct zps_coordinator *coordinator);
 /* Rows of `stats`: tensors and ranks as these have told; those that have no room are added to *n_out_p. */

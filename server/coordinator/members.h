@@ -305,6 +305,18 @@ typedef void zps_members_rebalanced_fn(void *ctx, const struct zps_member_job *j
                                        const struct zps_member_rebalanced *said);
 zps_err_t zps_members_rebalance(struct zps_members *members, const char *name, zps_members_rebalanced_fn *each,
                                 void *ctx, struct zps_error *error) ZPS_MUSTCHECK;
+/* An administrator expels a rank: it is lost to its job, and hears it; its process is refused when it calls as that
+ * rank again, also for the next generation. ZPS_ERR_UNKNOWN: there is no job of this name. ZPS_ERR_INVALID: it has no
+ * such rank. ZPS_ERR_REFUSED: the rank is not in it. */
+#define ZPS_KICK_REASON_MAX 160u
+struct zps_member_kicked {
+  char job[ZPS_NAME_MAX + 1], host[ZPS_NAME_MAX + 1];
+  uint64_t job_id;
+  uint32_t rank, pid;
+  const char *job_state; /* a state's name, or "ended" */
+};
+zps_err_t zps_members_kick(struct zps_members *members, const char *name, uint32_t rank, const char *reason,
+                           struct zps_member_kicked *kicked, struct zps_error *error) ZPS_MUSTCHECK;
 /* Servers are about to take places of the job, or its epoch is being made. */
 bool zps_member_job_moves(const struct zps_member_job *job);
 /* Whether the job has partitions on this server; */

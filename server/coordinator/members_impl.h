@@ -21,6 +21,14 @@ struct zps_member_closer {
 
 struct zps_member_elastic;
 
+/* A rank that an administrator has expelled. */
+struct zps_member_expelled {
+  uint64_t job_id, secret;
+  uint32_t rank;
+  char why[ZPS_KICK_REASON_MAX + 60];
+};
+#define ZPS_EXPELLED_MAX 64u
+
 struct zps_members {
   struct zps_members_config config;
   struct zps_member_server **servers; /* by ascending index */
@@ -30,8 +38,10 @@ struct zps_members {
   struct zps_member_elastic *elastics; /* jobs whose ranks change */
   uint32_t next_server;
   uint32_t epoch;
-  unsigned n_away; /* servers and ranks without a connection that may come back */
-  uint64_t now_ns; /* of the last tick, which follows every event */
+  unsigned n_away;                                       /* servers and ranks without a connection that may come back */
+  struct zps_member_expelled expelled[ZPS_EXPELLED_MAX]; /* a ring: */
+  unsigned n_expelled;                                   /* so many ever were */
+  uint64_t now_ns;                                       /* of the last tick, which follows every event */
   bool draining;
 };
 
@@ -89,8 +99,21 @@ bool zps_members_refill_answered(struct zps_members *members, struct zps_member_
                                  const struct zps_member_server *server, zps_err_t code, const char *text);
 
 /* suspects.c */
+/* The rank, whose connection may stand, is lost, and hears it. May free the job. */
+void zps_members_rank_expel(struct zps_members *members, struct zps_member_job *job, struct zps_member_rank *rank,
+                            const char *reason);
 /* Decides what ranks have said, when its time has come. May free the job. */
 uint64_t zps_members_suspects_tick(struct zps_members *members, struct zps_member_job *job, uint64_t now_ns);
+
+/* expelled.c */
+void zps_members_expelled_add(struct zps_members *members, const struct zps_member_job *job,
+                              const struct zps_member_rank *rank, const char *reason);
+/* ZPS_ERR_REFUSED: an administrator has expelled this rank. `secret` 0: it is not known. */
+zps_err_t zps_members_may_be_back(const struct zps_members *members, uint64_t job_id, uint32_t rank, uint64_t secret,
+                                  struct zps_error *error) ZPS_MUSTCHECK;
+
+/* rebalance.c: ZPS_ERR_UNKNOWN. */
+zps_err_t zps_members_no_such_job(const struct zps_members *members, const char *name, struct zps_error *error);
 
 /* servers.c */
 struct zps_member_server *zps_members_server_named(const struct zps_members *members, const char *name);

@@ -342,6 +342,19 @@ static zps_err_t rebalance(struct zps_coordinator_conn *conn, const zps_json *pa
   return err ? err : answer(request, table, error);
 }
 
+static zps_err_t kick(struct zps_coordinator_conn *conn, const zps_json *params, struct zps_rpc_request *request,
+                      struct zps_error *error) {
+  struct zps_member_kicked kicked;
+  const char *name = "", *reason = "no reason was given";
+  uint32_t rank = 0;
+  zps_err_t err = zps_control_get_name(params, "name", 1, ZPS_NAME_MAX, &name, error);
+  if (!err) err = zps_control_get_u32(params, "rank", 0, ZPS_WORLD_MAX - 1, &rank, error);
+  if (!err && zps_json_get(params, "reason"))
+    err = zps_control_get_name(params, "reason", 1, ZPS_KICK_REASON_MAX, &reason, error);
+  if (!err) err = zps_members_kick(conn->coordinator->members, name, rank, reason, &kicked, error);
+  return err ? err : answer(request, zps_coordinator_kicked(&kicked), error);
+}
+
 /* ---- Heartbeats ---- */
 
 /* A process whose progress thread is stuck cannot do its part, though it says that it lives. */
@@ -352,8 +365,7 @@ static zps_err_t heartbeat(struct zps_coordinator_conn *conn, const zps_json *pa
   if (stuck_ms <= conn->coordinator->config.dead_ms) return ZPS_OK;
   char reason[80];
   snprintf(reason, sizeof reason, "its progress thread has not run for %.1f s", (double)stuck_ms / 1000);
-  zps_members_client_lost(conn->coordinator->members, &conn->client, reason);
-  zps_rpc_close(conn->rpc, false);
+  zps_coordinator_expel(conn, reason);
   return ZPS_OK;
 }
 
@@ -395,6 +407,7 @@ static const struct method {
     {"drain", ZPS_CONN_CTL, false, drain},
     {"undrain", ZPS_CONN_CTL, false, undrain},
     {"rebalance", ZPS_CONN_CTL, false, rebalance},
+    {"kick", ZPS_CONN_CTL, false, kick},
 };
 
 static const struct method *find(const char *name, bool notifies) {
@@ -411,6 +424,21 @@ static bool is_certified(const struct zps_rpc_conn *rpc, const struct method *me
   return certified & ZPS_TLS_WORKER && method->roles & ZPS_CONN_WORKER;
 }
 
+/* What changes the cluster: who did it is on record; and who calls that was expelled. */
+static void audit(const struct zps_coordinator_conn *conn, const struct method *method, const zps_json *params,
+                  zps_err_t err, const struct zps_error *error) {
+  const char *const peer = zps_rpc_conn_peer(conn->rpc), *const role = zps_rpc_conn_role(conn->rpc);
+  const char *const name = zps_json_opt_str(params, "name", "");
+  const bool is_back = method->run == job_resume || method->run == job_next;
+  if (!err && method->run == kick)
+    zps_log_info("%s: audit: method=%s name=%s rank=%llu role=%s reason=%s", peer, method->name, name,
+                 (unsigned long long)zps_json_opt_u64(params, "rank", 0), role, zps_json_opt_str(params, "reason", ""));
+  else if (!err && method->roles == ZPS_CONN_CTL)
+    zps_log_info("%s: audit: method=%s name=%s role=%s", peer, method->name, name, role);
+  else if (is_back && (err == ZPS_ERR_REFUSED || err == ZPS_ERR_PEER_LOST))
+    zps_log_warn_limited("%s: audit: method=%s role=%s is refused: %s", peer, method->name, role, error->text);
+}
+
 static void run(struct zps_coordinator_conn *conn, const struct method *method, const zps_json *params,
                 struct zps_rpc_request *request) {
   struct zps_error error;
@@ -419,9 +447,7 @@ static void run(struct zps_coordinator_conn *conn, const struct method *method, 
   if (err)
     zps_log_info("%s: %s is %s: %s", zps_rpc_conn_peer(conn->rpc), method->name, request ? "refused" : "left out",
                  error.text);
-  if (!err && method->roles == ZPS_CONN_CTL) /* it changes what the cluster does: who did it is on record */
-    zps_log_info("%s: audit: method=%s name=%s role=%s", zps_rpc_conn_peer(conn->rpc), method->name,
-                 zps_json_opt_str(params, "name", ""), zps_rpc_conn_role(conn->rpc));
+  audit(conn, method, params, err, &error);
   if (err && request) zps_rpc_reply_error(request, error.code, "%s", error.text);
   zps_coordinator_leave(conn->coordinator);
 }

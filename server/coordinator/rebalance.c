@@ -129,7 +129,7 @@ static void rebalance(struct zps_members *members, struct zps_member_job *job, s
   said->n_servers += census.n_joining;
 }
 
-static zps_err_t no_such_job(const struct zps_members *members, const char *name, struct zps_error *error) {
+zps_err_t zps_members_no_such_job(const struct zps_members *members, const char *name, struct zps_error *error) {
   struct zps_near near;
   char meant[ZPS_NAME_MAX + 32];
   zps_near_begin(&near, name, strlen(name));
@@ -143,7 +143,7 @@ zps_err_t zps_members_rebalance(struct zps_members *members, const char *name, z
   bool is_known = !name;
   for (struct zps_member_job *job = members->jobs; job && !is_known; job = job->next)
     is_known = strcmp(job->name, name) == 0;
-  if (!is_known) return no_such_job(members, name, error);
+  if (!is_known) return zps_members_no_such_job(members, name, error);
   for (struct zps_member_job *job = members->jobs, *next; job; job = next) {
     struct zps_member_rebalanced said;
     next = job->next;

@@ -97,24 +97,34 @@ static uint32_t count_of_rank(const struct zps_member_job *job, const struct tal
   return n;
 }
 
-/* It is told itself, since its connection stands; the others are as of any rank. May free the job. */
+/* It is told itself, since its connection may stand; the others are as of any rank. */
+void zps_members_rank_expel(struct zps_members *members, struct zps_member_job *job, struct zps_member_rank *rank,
+                            const char *reason) {
+  struct zps_error error;
+  zps_fail(&error, ZPS_ERR_PEER_LOST, "job '%s': rank %u (host %s, pid %u) was lost: %s", job->name, rank->rank,
+           rank->host, rank->pid, reason);
+  zps_log_warn("audit: job=%s rank=%u host=%s pid=%u is expelled: %s", job->name, rank->rank, rank->host, rank->pid,
+               reason);
+  if (job->state >= ZPS_JOB_RUNNING) {
+    if (rank->client) zps_members_tensors_fail(members, job, rank->client, error.code, error.text);
+    zps_members_groups_away(members, job, rank->rank, error.code, error.text);
+  }
+  if (job->state == ZPS_JOB_RUNNING) /* else it has heard already why the job failed, or its join tells it */
+    zps_members_act(members, &(struct zps_action){.type = ZPS_ACT_JOB_FAILED,
+                                                  .client = rank->client,
+                                                  .job = job,
+                                                  .rank = rank->rank,
+                                                  .code = error.code,
+                                                  .text = error.text});
+  zps_members_rank_lost(members, job, rank, reason);
+}
+
 static void lose_rank(struct zps_members *members, struct zps_member_job *job, struct zps_member_rank *rank,
                       uint32_t n_suspected, uint32_t n_servers) {
   char reason[ZPS_SUSPECT_WHY_MAX + 120];
-  struct zps_error error;
   snprintf(reason, sizeof reason, "it is cut off from %u of %u servers over the data plane: %s", n_suspected, n_servers,
            job->suspicion.why);
-  zps_fail(&error, ZPS_ERR_PEER_LOST, "job '%s': rank %u (host %s, pid %u) was lost: %s", job->name, rank->rank,
-           rank->host, rank->pid, reason);
-  if (rank->client) zps_members_tensors_fail(members, job, rank->client, error.code, error.text);
-  zps_members_groups_away(members, job, rank->rank, error.code, error.text);
-  zps_members_act(members, &(struct zps_action){.type = ZPS_ACT_JOB_FAILED,
-                                                .client = rank->client,
-                                                .job = job,
-                                                .rank = rank->rank,
-                                                .code = error.code,
-                                                .text = error.text});
-  zps_members_rank_lost(members, job, rank, reason);
+  zps_members_rank_expel(members, job, rank, reason);
 }
 
 static uint32_t first_rank_of(const struct zps_member_job *job, uint32_t position) {

@@ -107,6 +107,16 @@ zps_err_t zps_coordinator_rebalance(struct zps_coordinator *coordinator, const c
   return err;
 }
 
+zps_json *zps_coordinator_kicked(const struct zps_member_kicked *kicked) {
+  zps_json *row = zps_json_set_str(zps_json_object(), "job", kicked->job);
+  row = zps_json_set_hex(row, "job_id", kicked->job_id);
+  row = zps_json_set_u64(row, "rank", kicked->rank);
+  row = zps_json_set_str(row, "host", kicked->host);
+  row = zps_json_set_u64(row, "pid", kicked->pid);
+  row = zps_json_set_str(row, "job_state", kicked->job_state);
+  return zps_json_set(zps_json_object(), "ranks", zps_json_append(zps_json_array(), row));
+}
+
 zps_json *zps_coordinator_members(const struct zps_coordinator *coordinator) {
   const struct zps_members *members = coordinator->members;
   zps_json *servers = zps_json_array(), *ranks = zps_json_array();

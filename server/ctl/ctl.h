@@ -21,12 +21,13 @@ struct zps_ctl_options {
   int output; /* enum zps_ctl_format */
   uint64_t watch_ms, timeout_ms, wait_ms;
   bool all, internal;
+  char *reason;
   char *tls_ca, *tls_cert, *tls_key;
   struct zps_tls *tls; /* which they make; NULL: none is spoken */
 };
 
 /* Options that only some commands take, for zps_ctl_verb.takes. */
-enum { ZPS_CTL_ALL = 1 << 0, ZPS_CTL_INTERNAL = 1 << 1, ZPS_CTL_WAIT = 1 << 2 };
+enum { ZPS_CTL_ALL = 1 << 0, ZPS_CTL_INTERNAL = 1 << 1, ZPS_CTL_WAIT = 1 << 2, ZPS_CTL_REASON = 1 << 3 };
 
 /* A command that changes something: it is told once, and with --wait asked about until it is done. */
 struct zps_ctl_change {
@@ -45,6 +46,7 @@ struct zps_ctl_change {
 };
 extern const struct zps_ctl_change zps_ctl_drain, zps_ctl_undrain; /* drain.c */
 extern const struct zps_ctl_change zps_ctl_rebalance;              /* rebalance.c */
+extern const struct zps_ctl_change zps_ctl_kick;                   /* kick.c */
 
 struct zps_ctl_verb {
   const char *name;

@@ -88,6 +88,17 @@ static const struct zps_ctl_verb verbs[] = {
      .examples = {"zenpsctl rebalance --wait", "zenpsctl rebalance train7 -o json"},
      .takes = ZPS_CTL_WAIT,
      .change = &zps_ctl_rebalance},
+    {.name = "kick",
+     .method = "kick",
+     .summary = "a rank is taken out of its job, as if its process had died",
+     .about =
+         "The rank hears it, with the reason; to the others it is lost: an elastic job goes on without it, any other "
+         "one fails. Its process is not ended. When it calls as that rank again, also for the next generation, it is "
+         "refused; one that is started anew is another. The coordinator remembers the last 64 until it ends. Who did "
+         "it, and who is refused, is in its log (audit:).",
+     .examples = {"zenpsctl kick train7 3 --reason 'its GPU reports ECC errors'"},
+     .takes = ZPS_CTL_REASON,
+     .change = &zps_ctl_kick},
     {.name = "version",
      .method = "status",
      .summary = "versions of zenpsctl, of the coordinator, and of the protocol that each speaks",
@@ -147,6 +158,7 @@ static const struct {
     {"rebalance", NULL, "servers", "servers that it has then"},
     {"rebalance", NULL, "partitions", "of its tensors, those that another server has then"},
     {"rebalance", NULL, "reason", "who takes places; what it waits for; why it stays"},
+    {"kick", NULL, "job_state", "what became of the job: joining, or closing: it fails; or it has ended with the rank"},
     {"members", "servers", "server", "number, issued once"},
     {NULL, NULL, "server", "name of the server"},
     {"members", "servers", "name", "its server.name"},
@@ -302,10 +314,10 @@ static void print_column(void *ctx, const char *array, const char *key, const ch
 
 static void print_verb(const struct zps_ctl_verb *verb) {
   struct listing listing = {.noun = verb->name};
-  printf("Usage: zenpsctl [OPTION...] %s%s%s%s%s%s\n%s\n", verb->name, verb->change ? " " : "",
+  printf("Usage: zenpsctl [OPTION...] %s%s%s%s%s%s%s\n%s\n", verb->name, verb->change ? " " : "",
          verb->change ? verb->change->args : "", verb->takes & ZPS_CTL_ALL ? " [--all]" : "",
          verb->takes & ZPS_CTL_INTERNAL ? " [--internal]" : "", verb->takes & ZPS_CTL_WAIT ? " [--wait[=TIME]]" : "",
-         verb->summary);
+         verb->takes & ZPS_CTL_REASON ? " [--reason TEXT]" : "", verb->summary);
   zps_config_help_text(verb->about);
   zps_ctl_table_columns(verb->name, print_column, &listing);
   if (listing.array) zps_config_help_text("In brackets: the key in JSON, whose arrays have the names of the tables.");

@@ -12,7 +12,7 @@ enum {
   PID = 1 /* of the one that has stopped */
 };
 
-enum act { NOTHING, DIES, STOPS, LATE };
+enum act { NOTHING, DIES, STOPS, LATE, KICKED };
 
 /* What a process does when all have come, or before it comes. */
 struct plan {
@@ -78,6 +78,17 @@ static zenps_status_t try_step(struct trainer *trainer) {
   return status;
 }
 
+/* This process, as an administrator does it. */
+static void kick(const struct rank *rank) {
+  char line[600];
+  const char *const ctl = getenv("ZENPSCTL");
+  zenps_options_t options;
+  rank_options(rank, &options);
+  snprintf(line, sizeof line, "%s -e %s kick %s %d --reason drill >/dev/null", ctl ? ctl : "zenpsctl",
+           options.coordinator, options.job, rank->rank);
+  CHECK(system(line) == 0);
+}
+
 static void act(struct trainer *trainer) {
   const enum act act = trainer->plan->acts[trainer->process];
   if (trainer->process == 0) atomic_store(&trainer->rank->words[MAIN], (unsigned)trainer->step);
@@ -88,6 +99,7 @@ static void act(struct trainer *trainer) {
   trainer->acted = true;
   rank_await(trainer->rank, MAIN, STEPS_EACH); /* process 0 has this step's sum, too; so those that are late come now */
   if (act == DIES) kill(getpid(), SIGKILL);
+  if (act == KICKED) kick(trainer->rank);
   if (act != STOPS) return;
   atomic_store(&trainer->rank->words[PID], (unsigned)getpid());
   raise(SIGSTOP);
@@ -131,7 +143,12 @@ static void trains(struct rank *rank) {
   for (;;) {
     CHECK(trainer.generation.number > 0 && trainer.generation.number < 12);
     if (train(&trainer)) break;
-    CHECK_OK(zenps_job_next(&rank->zenps, trainer.step, &trainer.generation));
+    const zenps_status_t status = zenps_job_next(&rank->zenps, trainer.step, &trainer.generation);
+    if (trainer.acted && plan->acts[trainer.process] == KICKED) {
+      CHECK(status == ZENPS_ERR_REFUSED && strstr(zenps_last_error()->text, "an administrator expelled it: drill"));
+      break;
+    }
+    CHECK_OK(status);
   }
   zenps_close(rank->zenps); /* others may see that it has left, when they have done all their steps */
 }
@@ -150,6 +167,18 @@ static void test_elastic_goes_on(void **state) {
                      .generations = 2,
                      .worlds = {3, 2}},
       1 << 1);
+}
+
+static void test_elastic_without_one_that_was_kicked(void **state) {
+  (void)state;
+  run(3,
+      &(struct plan){.min_world = 2,
+                     .max_world = 3,
+                     .join_wait_ms = 1000,
+                     .acts = {NOTHING, KICKED},
+                     .generations = 2,
+                     .worlds = {3, 2}},
+      0);
 }
 
 static void test_elastic_between_workers(void **state) {
@@ -259,6 +288,6 @@ const struct CMUnitTest api_elastic_tests[] = {
     cmocka_unit_test(test_elastic_goes_on),  cmocka_unit_test(test_elastic_between_workers),
     cmocka_unit_test(test_elastic_grows),    cmocka_unit_test(test_elastic_replaces),
     cmocka_unit_test(test_elastic_wakes_up), cmocka_unit_test(test_elastic_too_few),
-    cmocka_unit_test(test_elastic_refusals),
+    cmocka_unit_test(test_elastic_refusals), cmocka_unit_test(test_elastic_without_one_that_was_kicked),
 };
 const size_t n_api_elastic_tests = sizeof api_elastic_tests / sizeof api_elastic_tests[0];

@@ -125,6 +125,7 @@ ok "an admin may" admin drain two
 ok "and back" admin undrain two
 refused "a rank may not place jobs" "'rebalance' takes a certificate of an admin \(zenps://admin/NAME\), not zenps://worker/w" as "$certs" worker-w zenpsctl -e "$address" rebalance
 ok "an admin may" admin rebalance
+refused "a rank may not expel others" "'kick' takes a certificate of an admin \(zenps://admin/NAME\), not zenps://worker/w" as "$certs" worker-w zenpsctl -e "$address" kick j 0
 
 # ---- files change while a job runs ----
 ZENPS_TLS_CA=$certs/ca.pem ZENPS_TLS_CERT=$certs/worker-w.pem ZENPS_TLS_KEY=$certs/worker-w.key timeout 100 zenpsrun -n 2 --coordinator "$address" \

@@ -578,6 +578,17 @@ static void rebalanced(void *ctx, const struct zps_member_job *job, const struct
   assert_true(said->why[0] && (said->outcome == ZPS_REBALANCE_STAYS || job->state == ZPS_JOB_RUNNING));
 }
 
+/* Its rank, whoever has it. */
+static void kick(struct world *world, const struct fake *fake) {
+  struct zps_member_kicked kicked;
+  const struct zps_member_job *const job = zps_members_job_first(world->members);
+  const uint32_t rank = workers[fake - world->fakes - N_SERVERS].rank;
+  if (!job || zps_members_kick(world->members, job->name, rank, "it is in the way", &kicked, NULL)) return;
+  const struct zps_member_job *const left = zps_members_job(world->members, kicked.job_id);
+  assert_true(!left || !left->ranks[rank] || left->ranks[rank]->state == ZPS_RANK_LOST);
+  assert_true(!left || left->state == ZPS_JOB_CLOSING || left->state == ZPS_JOB_JOINING);
+}
+
 /* The rank cannot reach these servers, and it is decided what follows. */
 static void suspect(struct world *world, struct fake *fake, uint32_t n) {
   uint32_t servers[] = {0, 1, 2};
@@ -589,7 +600,7 @@ static void suspect(struct world *world, struct fake *fake, uint32_t n) {
   zps_members_tick(world->members, world->now_ns);
 }
 
-enum { N_EVENTS = N_SERVERS + N_WORKERS + 23 };
+enum { N_EVENTS = N_SERVERS + N_WORKERS + 24 };
 
 /* Long enough for servers to take free places; so not one of the short sequences' events. */
 static void let_time_pass(struct world *world) {
@@ -680,6 +691,9 @@ static void event(struct world *world, unsigned what) {
     case N_SERVERS + N_WORKERS + 22:
       assert_int_equal(zps_members_rebalance(world->members, NULL, rebalanced, NULL, NULL), ZPS_OK);
       break;
+    case N_SERVERS + N_WORKERS + 23:
+      kick(world, w1);
+      break;
     default:
       toggle(world, what);
   }
@@ -724,7 +738,7 @@ static void world_fini(struct world *world) {
 }
 
 /* Events to choose from: all, or those that are of interest where no server is lost, with two servers. */
-enum { N_PLAIN = N_EVENTS - 8 };
+enum { N_PLAIN = N_EVENTS - 9 };
 
 static unsigned all_events(unsigned i) {
   return i;
