@@ -32,11 +32,14 @@ for role in coordinator server; do
   cp "$certs/$role-$role.pem" "$secrets/zenps-$role-tls/tls.crt"
   cp "$certs/$role-$role.key" "$secrets/zenps-$role-tls/tls.key"
 done
+mkdir -p "$secrets/zenps-token"
+ok "so can the key of tokens" zenpsctl token key "$secrets/zenps-token/token.key"
+ok "and a token" zenpsctl token make "$secrets/zenps-token/token.key" 'job-*' --ttl=24h --out="$scratch/token"
 export ZENPS_TLS_CA=$certs/ca.pem
-worker=(env ZENPS_TLS_CERT="$certs/worker-worker.pem" ZENPS_TLS_KEY="$certs/worker-worker.key")
+worker=(env ZENPS_TLS_CERT="$certs/worker-worker.pem" ZENPS_TLS_KEY="$certs/worker-worker.key" ZENPS_TOKEN_FILE="$scratch/token")
 # The daemon itself must take what the config maps say, where the secrets are.
 for role in coordinator server; do
-  sed "s#/etc/zenps-tls/#$secrets/zenps-$role-tls/#" "$base/$role.conf" >"$scratch/$role.conf"
+  sed "s#/etc/zenps-tls/#$secrets/zenps-$role-tls/#; s#/etc/zenps-token/#$secrets/zenps-token/#" "$base/$role.conf" >"$scratch/$role.conf"
   ok "zenpsd accepts $role.conf" env -u ZENPS_TLS_CA zenpsd --config="$scratch/$role.conf" --check
 done
 
@@ -109,6 +112,11 @@ ok "a second one, too" until_true pod probe zenps-server readinessProbe "$pid"
 second=$pid
 is "servers have the names of their pods" "$("${worker[@]}" zenpsctl --endpoint 10.244.0.1:7077 members | grep -oE 'zenps-server-[01]' | sort | tr '\n' ' ')" "zenps-server-0 zenps-server-1 "
 ok "verified rounds over both" rounds
+worker+=(ZENPS_TOKEN_FILE=)
+not_let_in() { not rounds; }
+ok "but not without a token" not_let_in
+said "as ranks hear" 'token'
+unset 'worker[-1]'
 zenpsctl --endpoint 10.244.0.1:7077 --tls-ca= members >"$scratch/out" 2>&1
 is "nobody without a certificate is let in" $? 2
 env -u ZENPS_TLS_CA zenpsctl --endpoint 10.244.0.1:7077 members >"$scratch/out" 2>&1

@@ -85,6 +85,20 @@ def check_probe(name, container, kind, lines):
         yield f"{name}: {kind} asks a port that the container does not name"
 
 
+def check_token(name, container, volumes, lines):
+    """The coordinator, and it alone, has the key of tokens."""
+    mounts = [mount["mountPath"] for mount in container["volumeMounts"] if mount["name"] == "token"]
+    names_it = [line for line in lines if line.startswith("token_key")]
+    if name != "zenps-coordinator":
+        if mounts or names_it:
+            yield f"{name}: has the key of tokens"
+        return
+    if volumes.get("token", {}).get("secret") != {"secretName": "zenps-token", "defaultMode": 0o440}:
+        yield f"{name}: its key of tokens is in {volumes.get('token')}"
+    if names_it != [f"token_key = {at}/token.key\n" for at in mounts] or not mounts:
+        yield f"{name}: its configuration does not name the key of tokens in {mounts}"
+
+
 def check_pod(name, template, maps):
     spec = template["spec"]
     (container,) = spec["containers"]
@@ -113,6 +127,7 @@ def check_pod(name, template, maps):
     for key, file in (("ca", "ca.crt"), ("cert", "tls.crt"), ("key", "tls.key")):
         if f"{key} = {at}/{file}\n" not in lines:
             yield f"{name}: its configuration does not name {at}/{file}"
+    yield from check_token(name, container, volumes, lines)
     for kind in ("startupProbe", "readinessProbe", "livenessProbe"):
         yield from check_probe(name, container, kind, lines)
 
