@@ -1,6 +1,7 @@
 /*
- * What became of the last steps of a tensor over servers, of which nothing else is left: when a server is lost, others
- * may lack their sums, or know nothing of their end. Of the engine thread.
+ * What became of the last rounds over servers, of which nothing else is left: when a server is lost, or comes, servers
+ * forget how rounds have ended, and other ranks may lack a sum, or still begin a step that has failed. Of the engine
+ * thread.
  */
 #ifndef ZPS_WORKER_ROUND_PAST_H
 #define ZPS_WORKER_ROUND_PAST_H
@@ -8,15 +9,29 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "worker/round/tensor.h"
+#include "common/base/err.h"
 
 struct zps_round;
+struct zps_round_tensor;
 
-void zps_past_note_well(struct zps_round_tensor *tensor, uint64_t step);
+struct zps_step_failed {
+  uint32_t tensor;
+  uint64_t step, number; /* number: the round's, in the order in which they are begun */
+  zps_err_t code;        /* ZPS_OK: no rank begins it any more */
+  uint32_t rank;         /* the first that is to blame */
+};
+
+/* Of all tensors of a job. */
+#define ZPS_STEPS_FAILED 64u
+struct zps_steps_failed {
+  struct zps_step_failed steps[ZPS_STEPS_FAILED];
+  uint32_t n; /* ever */
+};
+
+/* The round went well: its step, and that no rank begins any more what had failed before this one was begun. */
+void zps_past_note_well(struct zps_steps_failed *failed, const struct zps_round *round);
 bool zps_past_went_well(const struct zps_round_tensor *tensor, uint64_t step);
 /* The round has failed; unless its step may be pushed anew, or is none that this rank pushes in it. */
-void zps_past_note_failed(const struct zps_round *round);
-/* Of the last time; NULL: it has not failed. */
-const struct zps_step_failed *zps_past_failure(const struct zps_round_tensor *tensor, uint64_t step);
+void zps_past_note_failed(struct zps_steps_failed *failed, const struct zps_round *round);
 
 #endif

@@ -144,10 +144,10 @@ bool zps_replay_keep(struct zps_round *round) {
     return may;
   }
   if (went_well) {
-    zps_past_note_well(round->tensor, round->step);
+    zps_past_note_well(&rounds->replay.failed, round);
     drop_older(rounds, round);
   } else {
-    zps_past_note_failed(round);
+    zps_past_note_failed(&rounds->replay.failed, round);
   }
   if (!may || !round->owner->kept || round->in.memory != ZENPS_HOST || !round->ops->can_give(round)) return false;
   if (!make_room(rounds, round->held.push)) return false;
@@ -313,36 +313,41 @@ static void refuse(struct zps_rounds *rounds, const struct zps_frame_abort *why)
       zps_log_warn("server %" PRIu32 " is not told that step %" PRIu64 " cannot be pushed again", s, why->step);
 }
 
-/* The others need not wait for what will not come. False: it may come, as far as is known here. */
-static bool objects(const struct zps_round_tensor *tensor, uint64_t step, uint32_t rank, struct zps_frame_abort *why) {
-  const struct zps_step_failed *const failed = zps_past_failure(tensor, step);
-  zps_frame_abort_init(why);
-  why->tensor = tensor->id;
-  why->step = step;
-  if (zps_past_went_well(tensor, step)) {
-    why->code = ZPS_ERR_SERVER_LOST;
-    snprintf(why->text, sizeof why->text,
-             "a server was lost, and rank %" PRIu32
-             " keeps its push of this step no longer, which it had finished: the memory for kept pushes is limited",
-             rank);
-  } else if (failed) {
-    why->code = failed->code;
-    why->ranks[why->n_ranks++] = failed->rank;
-    snprintf(why->text, sizeof why->text,
-             "on rank %" PRIu32 " this step had failed before a server was lost, which was told so: %s", rank,
-             zps_err_str(failed->code));
-  }
-  return why->code != ZPS_OK;
-}
-
+/* The others need not wait for what will not come. */
 static void refuse_others(struct zps_rounds *rounds, const struct zps_job_steps *steps) {
   struct zps_frame_abort why;
+  zps_frame_abort_init(&why);
+  why.code = ZPS_ERR_SERVER_LOST;
+  snprintf(why.text, sizeof why.text,
+           "a server was lost, and rank %" PRIu32
+           " keeps its push of this step no longer, which it had finished: the memory for kept pushes is limited",
+           rounds->plane->rank);
   for (uint32_t i = 0; i < steps->n_tensors; i++) {
     const struct zps_tensor_steps *of = &steps->tensors[i];
     const struct zps_round_tensor *tensor = rounds->tensor_of ? rounds->tensor_of(rounds->idle_ctx, of->tensor) : NULL;
-    for (uint32_t k = 0; tensor && k < of->n_steps; k++)
-      if (!knows(rounds, of->tensor, of->steps[k]) && objects(tensor, of->steps[k], rounds->plane->rank, &why))
-        refuse(rounds, &why);
+    for (uint32_t k = 0; tensor && k < of->n_steps; k++) {
+      if (!zps_past_went_well(tensor, of->steps[k]) || knows(rounds, of->tensor, of->steps[k])) continue;
+      why.tensor = of->tensor;
+      why.step = of->steps[k];
+      refuse(rounds, &why);
+    }
+  }
+}
+
+/* Nor for what has failed here, also where they begin it later. */
+static void refuse_failed(struct zps_rounds *rounds) {
+  for (uint32_t i = 0; i < ZPS_STEPS_FAILED; i++) {
+    const struct zps_step_failed *const failed = &rounds->replay.failed.steps[i];
+    if (failed->code == ZPS_OK || knows(rounds, failed->tensor, failed->step)) continue;
+    struct zps_frame_abort why;
+    zps_frame_abort_init(&why);
+    why.tensor = failed->tensor;
+    why.step = failed->step;
+    why.code = failed->code;
+    why.ranks[why.n_ranks++] = failed->rank;
+    snprintf(why.text, sizeof why.text, "on rank %" PRIu32 " this step had failed before the job's servers changed: %s",
+             rounds->plane->rank, zps_err_str(failed->code));
+    refuse(rounds, &why);
   }
 }
 
@@ -356,6 +361,7 @@ void zps_replay_steps(struct zps_rounds *rounds, const struct zps_job_steps *ste
   give_kept(rounds, steps);
   zps_rounds_touched_in_order(rounds);
   refuse_others(rounds, steps);
+  refuse_failed(rounds);
 }
 
 /* ------------------------------------------------------------ time */

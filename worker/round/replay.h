@@ -26,6 +26,7 @@
 
 #include "common/base/clock.h"
 #include "common/base/err.h"
+#include "worker/round/past.h"
 
 struct zps_job_map;
 struct zps_job_steps;
@@ -53,6 +54,7 @@ struct zps_replay {
   void (*held)(void *ctx, const char *why);
   bool is_held;
   void *ctx;
+  struct zps_steps_failed failed; /* not told to servers that are new, or have forgotten */
 };
 
 /* Once the plane is open; before that, nothing is kept, and a server that the fabric loses is lost at once. */

@@ -8,7 +8,6 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
-#include "common/base/err.h"
 #include "common/codec/codec_choice.h"
 #include "common/codec/dtype.h"
 #include "common/codec/encode.h"
@@ -26,17 +25,6 @@ struct zps_served_kind;
 #define ZPS_STEPS_PAST 64u
 struct zps_steps_past {
   uint64_t steps[ZPS_STEPS_PAST];
-  uint32_t n; /* ever */
-};
-
-/* The steps that failed last, and why: a server that was told so may be lost. */
-#define ZPS_STEPS_FAILED 32u
-struct zps_steps_failed {
-  struct zps_step_failed {
-    uint64_t step;
-    zps_err_t code;
-    uint32_t rank; /* the first that is to blame */
-  } steps[ZPS_STEPS_FAILED];
   uint32_t n; /* ever */
 };
 
@@ -85,7 +73,6 @@ struct zps_round_tensor {
   _Atomic uint64_t last_bytes;          /* of the rows that the last scan found; at first none */
   struct zps_row_arrays_pool *arrays;   /* for results that are rows */
   struct zps_steps_past past;           /* rounds over servers that went well */
-  struct zps_steps_failed failed;       /* and those that did not */
   struct zps_steps_given given;
 };
 

@@ -147,6 +147,7 @@ zps_err_t rig_begin(struct worker_rig *rig, struct rig_request *request, struct 
                                                             .step = step,
                                                             .timeout_ms = timeout_ms,
                                                             .number = ++rig->n_begun,
+                                                            .seen_to = rig->seen_to,
                                                             .in = in,
                                                             .out = &request->out,
                                                             .sent = request->sent,

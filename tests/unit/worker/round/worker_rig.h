@@ -50,6 +50,7 @@ struct worker_rig {
   pthread_mutex_t lock;     /* a round is not canceled when it is over */
   unsigned n_over, n_woken; /* the engine thread's */
   uint64_t n_begun;         /* rounds */
+  uint64_t seen_to;         /* of those that begin from here on */
   struct rig_request *requests;
 };
 
