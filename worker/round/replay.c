@@ -281,7 +281,7 @@ static void go_on(struct zps_rounds *rounds, const struct zps_job_steps *steps) 
       if (round->map_epoch < steps->epoch) round->ops->remap(round);
     } else if (!round->is_giving) {
       round->is_asked_again = is_listed(steps, round->tensor->id, round->step);
-      round->ops->outdate(round, round->is_asked_again);
+      round->ops->outdate(round, round->is_asked_again || round->machine->code != ZPS_ERR_SERVER_LOST);
     }
     if (!zps_round_machine_over(round->machine)) round->map_epoch = steps->epoch;
     zps_round_touch(round);

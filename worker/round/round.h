@@ -62,7 +62,7 @@ struct zps_round_ops {
   bool (*can_give)(const struct zps_round *round);
   /* the round goes on with the owners that its tensor has now, who know nothing of it; */
   void (*remap)(struct zps_round *round);
-  /* the same of a round that is over here, and that is to be played again, or not (`is_wanted`); */
+  /* the same of a round that is over here, and whose step other ranks may push yet, or not (`is_wanted`); */
   void (*outdate)(struct zps_round *round, bool is_wanted);
   /* nothing is under way that would come from, or go to, an owner that is no more; */
   bool (*is_still)(const struct zps_round *round);

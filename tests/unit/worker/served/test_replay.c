@@ -392,6 +392,19 @@ static void given_up(void **state) {
   }
 }
 
+/* Nor has any server said that it knows, so the round is still there. */
+static void given_up_just_now(void **state) {
+  (void)state;
+  open_rig(1 << 20);
+  begin_pushed(1);
+  rig_cancel(&rig.request);
+  for (uint32_t s = 0; s < 2; s++) fake_expect_abort(&rig.worker.servers[s], 5, 1, ZPS_ERR_CANCELED, "rank 0");
+  map();
+  expect_said(1, 0, 0);
+  play_again(2);
+  fake_expect_abort(&rig.worker.servers[0], 5, 1, ZPS_ERR_CANCELED, "rank 0 canceled it");
+}
+
 /* All ranks have begun a step since. */
 static void given_up_long_ago(void **state) {
   (void)state;
@@ -463,6 +476,7 @@ int main(void) {
       cmocka_unit_test_setup_teardown(nobody_lacks_it, begin_test, end_test),
       cmocka_unit_test_setup_teardown(let_go, begin_test, end_test),
       cmocka_unit_test_setup_teardown(given_up, begin_test, end_test),
+      cmocka_unit_test_setup_teardown(given_up_just_now, begin_test, end_test),
       cmocka_unit_test_setup_teardown(given_up_long_ago, begin_test, end_test),
       cmocka_unit_test_setup_teardown(ends_meanwhile, begin_test, end_test),
   };
