@@ -9,7 +9,8 @@
 
 enum {
   MIN_SHIFT = 12,                 /* 4 KiB */
-  SLAB_SHIFT = 20,                /* 1 MiB: smaller classes share a registration of this size */
+  SLAB_SHIFT = 20,                /* 1 MiB: smaller classes share a registration of this size, */
+  FIRST_SHIFT = 16,               /* 64 KiB: or in an arena, where it is the first, of this, */
   N_CLASSES = 64 - MIN_SHIFT - 1, /* up to 2^62 */
   MAX_CHUNKS = 1 << (SLAB_SHIFT - MIN_SHIFT),
   MAP_WORDS = MAX_CHUNKS / 64,
@@ -20,12 +21,24 @@ enum {
 /* One registration, cut into 1 (large classes) to 256 chunks. */
 struct region {
   struct zps_net_mem mem;
-  struct zps_slab *slab;
+  struct zps_slab_arena *arena;
   const struct zps_slab_memory *memory; /* NULL: the process's own */
   struct region *next, *prev;           /* of its class: those with a free chunk come first */
   unsigned class, n_chunks, n_free;
   uint64_t idle_since_ns;
   uint64_t free_map[MAP_WORDS];
+};
+
+struct zps_slab_arena {
+  struct zps_slab *slab;
+  struct zps_account *account;
+  struct zps_slab_arena *next, *prev; /* open, or closed with registrations that are in use */
+  bool is_closed;
+  unsigned n_regions;
+  struct {
+    struct region *head, *tail;
+    uint8_t shift; /* of the last slab */
+  } classes[N_CLASSES];
 };
 
 struct zps_slab {
@@ -37,9 +50,8 @@ struct zps_slab {
   uint64_t now_ns, age_ns;         /* when something idle is next looked for; ZPS_NEVER: nothing is */
   uint64_t trim_ns, trim_until_ns; /* until trim_until_ns, idle memory is kept for trim_ns */
   struct zps_slab_stats stats;
-  struct {
-    struct region *head, *tail;
-  } classes[N_CLASSES];
+  struct zps_slab_arena own; /* nobody's; the last of: */
+  struct zps_slab_arena *arenas, *closed;
 };
 
 static size_t chunk_bytes(unsigned class) {
@@ -48,8 +60,16 @@ static size_t chunk_bytes(unsigned class) {
 static bool is_large(unsigned class) {
   return MIN_SHIFT + class >= SLAB_SHIFT;
 }
-static size_t region_bytes(unsigned class) {
-  return is_large(class) ? chunk_bytes(class) : (size_t)1 << SLAB_SHIFT;
+static size_t region_bytes(const struct region *region) {
+  return chunk_bytes(region->class) * region->n_chunks;
+}
+/* Of the arena's next one. */
+static size_t next_bytes(const struct zps_slab_arena *arena, unsigned class) {
+  const unsigned last = arena->classes[class].head ? arena->classes[class].shift : 0;
+  unsigned shift = last ? last + 1 : FIRST_SHIFT;
+  if (is_large(class)) return chunk_bytes(class);
+  if (shift > SLAB_SHIFT || arena == &arena->slab->own) shift = SLAB_SHIFT;
+  return (size_t)1 << (shift > MIN_SHIFT + class ? shift : MIN_SHIFT + class);
 }
 static bool is_idle(const struct region *region) {
   return region->n_free == region->n_chunks;
@@ -58,23 +78,45 @@ static uint64_t idle_ns(const struct zps_slab *slab) {
   return slab->now_ns < slab->trim_until_ns ? slab->trim_ns : ZPS_SLAB_IDLE_NS;
 }
 
-static void unlink_region(struct zps_slab *slab, struct region *region) {
-  *(region->prev ? &region->prev->next : &slab->classes[region->class].head) = region->next;
-  *(region->next ? &region->next->prev : &slab->classes[region->class].tail) = region->prev;
+static void unlink_region(struct region *region) {
+  struct zps_slab_arena *arena = region->arena;
+  *(region->prev ? &region->prev->next : &arena->classes[region->class].head) = region->next;
+  *(region->next ? &region->next->prev : &arena->classes[region->class].tail) = region->prev;
 }
 
-static void link_first(struct zps_slab *slab, struct region *region) {
+static void link_first(struct region *region) {
+  struct zps_slab_arena *arena = region->arena;
   region->prev = NULL;
-  region->next = slab->classes[region->class].head;
-  *(region->next ? &region->next->prev : &slab->classes[region->class].tail) = region;
-  slab->classes[region->class].head = region;
+  region->next = arena->classes[region->class].head;
+  *(region->next ? &region->next->prev : &arena->classes[region->class].tail) = region;
+  arena->classes[region->class].head = region;
 }
 
-static void link_last(struct zps_slab *slab, struct region *region) {
+static void link_last(struct region *region) {
+  struct zps_slab_arena *arena = region->arena;
   region->next = NULL;
-  region->prev = slab->classes[region->class].tail;
-  *(region->prev ? &region->prev->next : &slab->classes[region->class].head) = region;
-  slab->classes[region->class].tail = region;
+  region->prev = arena->classes[region->class].tail;
+  *(region->prev ? &region->prev->next : &arena->classes[region->class].head) = region;
+  arena->classes[region->class].tail = region;
+}
+
+static void link_arena(struct zps_slab_arena *arena, struct zps_slab_arena **list) {
+  arena->prev = NULL;
+  arena->next = *list;
+  if (arena->next) arena->next->prev = arena;
+  *list = arena;
+}
+
+static void unlink_arena(struct zps_slab_arena *arena) {
+  struct zps_slab *slab = arena->slab;
+  *(arena->prev ? &arena->prev->next : arena->is_closed ? &slab->closed : &slab->arenas) = arena->next;
+  if (arena->next) arena->next->prev = arena->prev;
+}
+
+static void arena_free_unused(struct zps_slab_arena *arena) {
+  if (!arena->is_closed || arena->n_regions > 0) return;
+  unlink_arena(arena);
+  free(arena);
 }
 
 /* Mapped, so that memory given back is the system's again. *memory_p: its source. */
@@ -94,24 +136,39 @@ static void base_put(const struct zps_slab_memory *memory, void *base, size_t by
   }
 }
 
+/* The arena goes with its last one, if it is closed. */
 static void region_destroy(struct region *region) {
-  struct zps_slab *slab = region->slab;
+  struct zps_slab_arena *arena = region->arena;
+  struct zps_slab *slab = arena->slab;
   void *base = region->mem.base;
-  const size_t bytes = region_bytes(region->class);
-  unlink_region(slab, region);
+  const size_t bytes = region_bytes(region);
+  unlink_region(region);
   slab->total_bytes -= bytes;
   if (is_large(region->class)) slab->idle_large_bytes -= bytes;
   if (slab->net) zps_net_mem_release(slab->net, &region->mem);
   base_put(region->memory, base, bytes);
   free(region);
+  arena->n_regions--;
+  arena_free_unused(arena);
+}
+
+static struct region *first_idle(const struct zps_slab_arena *arena, unsigned class) {
+  struct region *region = arena->classes[class].head;
+  while (region && region->n_free > 0 && !is_idle(region)) region = region->next;
+  return region && region->n_free > 0 ? region : NULL;
 }
 
 static void destroy_idle(struct zps_slab *slab, unsigned class, uint64_t until_total) {
-  struct region *next;
-  for (struct region *region = slab->classes[class].head; region && region->n_free > 0; region = next) {
-    if (slab->total_bytes <= until_total) return;
-    next = region->next;
-    if (is_idle(region)) region_destroy(region);
+  struct zps_slab_arena *const lists[] = {slab->closed, slab->arenas};
+  for (unsigned i = 0; i < 2; i++) {
+    for (struct zps_slab_arena *arena = lists[i], *next; arena; arena = next) {
+      next = arena->next;
+      for (struct region *region; slab->total_bytes > until_total && (region = first_idle(arena, class)) != NULL;) {
+        const bool is_last = arena->n_regions == 1;
+        region_destroy(region);
+        if (is_last) break; /* a closed arena is gone */
+      }
+    }
   }
 }
 
@@ -123,8 +180,9 @@ static bool make_room(struct zps_slab *slab, uint64_t bytes) {
   return slab->total_bytes <= until_total;
 }
 
-static zps_err_t region_create(struct zps_slab *slab, unsigned class) {
-  const size_t bytes = region_bytes(class);
+static zps_err_t region_create(struct zps_slab_arena *arena, unsigned class) {
+  struct zps_slab *slab = arena->slab;
+  const size_t bytes = next_bytes(arena, class);
   if (bytes > slab->limit_bytes) {
     zps_log_warn(
         "a buffer of %zu bytes needs %zu bytes registered, more than the limit of %llu: raise the memory limit",
@@ -141,14 +199,16 @@ static zps_err_t region_create(struct zps_slab *slab, unsigned class) {
     zps_log_warn("cannot register %zu bytes: %s", bytes, error.text);
     goto err_free_base;
   }
-  region->slab = slab;
+  region->arena = arena;
   region->class = class;
   region->n_chunks = region->n_free = (unsigned)(bytes / chunk_bytes(class));
   for (unsigned i = 0; i < region->n_chunks; i++) region->free_map[i / 64] |= 1ull << (i % 64);
   slab->total_bytes += bytes;
   if (is_large(class)) slab->idle_large_bytes += bytes;
   if (slab->total_bytes > slab->stats.high_water_bytes) slab->stats.high_water_bytes = slab->total_bytes;
-  link_first(slab, region);
+  arena->n_regions++;
+  arena->classes[class].shift = (uint8_t)__builtin_ctzll(bytes);
+  link_first(region);
   return ZPS_OK;
 
 err_free_base:
@@ -165,6 +225,8 @@ zps_err_t zps_slab_create(struct zps_net *net, uint64_t limit_bytes, uint64_t ca
   slab->limit_bytes = limit_bytes;
   slab->cache_bytes = cache_bytes;
   slab->age_ns = ZPS_NEVER;
+  slab->own.slab = slab;
+  link_arena(&slab->own, &slab->arenas);
   *slab_p = slab;
   return ZPS_OK;
 }
@@ -184,7 +246,31 @@ void zps_slab_destroy(struct zps_slab *slab) {
     zps_log_warn("%llu bytes of registered buffers are still in use and stay allocated: the fabric may hold them",
                  (unsigned long long)slab->stats.in_use_bytes);
   for (unsigned class = 0; class < N_CLASSES; class ++) destroy_idle(slab, class, 0);
+  for (struct zps_slab_arena *arena = slab->arenas, *next; arena != &slab->own; arena = next) {
+    next = arena->next;
+    if (arena->n_regions == 0) free(arena);
+  }
   free(slab);
+}
+
+zps_err_t zps_slab_arena_open(struct zps_slab *slab, struct zps_account *account, struct zps_slab_arena **arena_p) {
+  struct zps_slab_arena *arena = calloc(1, sizeof *arena);
+  if (!arena) return ZPS_ERR_NOMEM;
+  arena->slab = slab;
+  arena->account = account;
+  link_arena(arena, &slab->arenas);
+  *arena_p = arena;
+  return ZPS_OK;
+}
+
+void zps_slab_arena_close(struct zps_slab_arena *arena) {
+  if (!arena) return;
+  struct zps_slab *slab = arena->slab;
+  unlink_arena(arena);
+  arena->is_closed = true;
+  link_arena(arena, &slab->closed);
+  slab->age_ns = slab->now_ns;
+  arena_free_unused(arena);
 }
 
 static unsigned chunk_take(struct region *region) {
@@ -206,21 +292,26 @@ uint64_t zps_slab_bytes(size_t len) {
 }
 
 zps_err_t zps_slab_get(struct zps_slab *slab, size_t len, struct zps_buf *buf_p) {
+  return zps_slab_get_for(&slab->own, len, buf_p);
+}
+
+zps_err_t zps_slab_get_for(struct zps_slab_arena *arena, size_t len, struct zps_buf *buf_p) {
+  struct zps_slab *slab = arena->slab;
   unsigned class = 0;
   while (class < N_CLASSES && chunk_bytes(class) < len) class ++;
   if (class == N_CLASSES) return ZPS_ERR_NOMEM;
   if (!slab->net) return ZPS_ERR_CLOSED;
-  struct region *region = slab->classes[class].head;
+  struct region *region = arena->classes[class].head;
   if (!region || region->n_free == 0) {
-    const zps_err_t code = region_create(slab, class);
+    const zps_err_t code = region_create(arena, class);
     if (code != ZPS_OK) return code;
-    region = slab->classes[class].head;
+    region = arena->classes[class].head;
   }
-  if (is_large(class)) slab->idle_large_bytes -= region_bytes(class);
+  if (is_large(class)) slab->idle_large_bytes -= region_bytes(region);
   const size_t offset = chunk_take(region) * chunk_bytes(class);
   if (region->n_free == 0) {
-    unlink_region(slab, region);
-    link_last(slab, region);
+    unlink_region(region);
+    link_last(region);
   }
   slab->stats.in_use_bytes += chunk_bytes(class);
   *buf_p = (struct zps_buf){.data = (uint8_t *)region->mem.base + offset,
@@ -228,22 +319,16 @@ zps_err_t zps_slab_get(struct zps_slab *slab, size_t len, struct zps_buf *buf_p)
                             .mem = &region->mem,
                             .addr = region->mem.addr + offset,
                             .key = region->mem.key,
-                            .owner = region};
-  return ZPS_OK;
-}
-
-zps_err_t zps_slab_get_for(struct zps_slab *slab, size_t len, struct zps_account *account, struct zps_buf *buf_p) {
-  const zps_err_t code = zps_slab_get(slab, len, buf_p);
-  if (code != ZPS_OK) return code;
-  buf_p->account = account;
-  zps_account_add(account, buf_p->cap);
+                            .owner = region,
+                            .account = arena->account};
+  zps_account_add(arena->account, buf_p->cap);
   return ZPS_OK;
 }
 
 void zps_slab_put(struct zps_slab *slab, struct zps_buf *buf) {
   struct region *region = buf->owner;
   if (!region) return;
-  assert(region->slab == slab);
+  assert(region->arena->slab == slab);
   const size_t chunk = (size_t)((uint8_t *)buf->data - (uint8_t *)region->mem.base) / chunk_bytes(region->class);
   assert(!(region->free_map[chunk / 64] & 1ull << (chunk % 64)));
   region->free_map[chunk / 64] |= 1ull << (chunk % 64);
@@ -251,29 +336,43 @@ void zps_slab_put(struct zps_slab *slab, struct zps_buf *buf) {
   slab->stats.in_use_bytes -= chunk_bytes(region->class);
   zps_account_sub(buf->account, buf->cap);
   *buf = (struct zps_buf){0};
-  unlink_region(slab, region);
-  link_first(slab, region);
+  unlink_region(region);
+  link_first(region);
   if (is_idle(region)) {
     region->idle_since_ns = slab->now_ns;
+    if (region->arena->is_closed) slab->age_ns = slab->now_ns;
     if (slab->age_ns == ZPS_NEVER) slab->age_ns = slab->now_ns + idle_ns(slab);
   }
   if (!is_large(region->class)) return;
-  slab->idle_large_bytes += region_bytes(region->class);
+  slab->idle_large_bytes += region_bytes(region);
   if (slab->idle_large_bytes > slab->cache_bytes) region_destroy(region);
 }
 
 static struct region *longest_idle(const struct zps_slab *slab) {
   struct region *longest = NULL;
-  for (unsigned class = 0; class < N_CLASSES; class ++)
-    for (struct region *region = slab->classes[class].head; region && region->n_free > 0; region = region->next)
-      if (is_idle(region) && (!longest || region->idle_since_ns < longest->idle_since_ns)) longest = region;
+  for (const struct zps_slab_arena *arena = slab->arenas; arena; arena = arena->next)
+    for (unsigned class = 0; class < N_CLASSES; class ++)
+      for (struct region *region = arena->classes[class].head; region && region->n_free > 0; region = region->next)
+        if (is_idle(region) && (!longest || region->idle_since_ns < longest->idle_since_ns)) longest = region;
   return longest;
+}
+
+static struct region *idle_of_closed(const struct zps_slab *slab) {
+  struct region *region = NULL;
+  for (const struct zps_slab_arena *arena = slab->closed; arena && !region; arena = arena->next)
+    for (unsigned class = 0; class < N_CLASSES && !region; class ++) region = first_idle(arena, class);
+  return region;
 }
 
 uint64_t zps_slab_age(struct zps_slab *slab, uint64_t now_ns) {
   slab->now_ns = now_ns;
   if (now_ns < slab->age_ns) return slab->age_ns;
-  struct region *region = longest_idle(slab);
+  struct region *region = idle_of_closed(slab);
+  if (region) {
+    region_destroy(region);
+    return slab->age_ns = now_ns;
+  }
+  region = longest_idle(slab);
   if (!region) {
     slab->age_ns = ZPS_NEVER;
   } else if (now_ns - region->idle_since_ns < idle_ns(slab)) {

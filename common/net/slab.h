@@ -6,6 +6,10 @@
  * `cache_bytes` and then released, and registrations that were not used for ZPS_SLAB_IDLE_NS are, too (sooner for a
  * while after zps_slab_trim()); the total never exceeds `limit_bytes` (ZPS_ERR_AGAIN: come back when something was put;
  * ZPS_ERR_NOMEM: it will not fit even then).
+ *
+ * A key that a peer was given reads all of its registration. So what peers of different jobs are told of lies in arenas
+ * of their own: a registration has buffers of one arena alone, and goes with it, never to another one. Slabs of an
+ * arena begin with 64 KiB and double up to 1 MiB, so that many small jobs take little.
  */
 #ifndef ZPS_NET_SLAB_H
 #define ZPS_NET_SLAB_H
@@ -17,6 +21,7 @@
 #define ZPS_SLAB_IDLE_NS (30 * ZPS_NS_PER_S)
 
 struct zps_slab;
+struct zps_slab_arena;
 
 struct zps_buf {
   void *data;                    /* 64-byte aligned */
@@ -49,15 +54,19 @@ struct zps_slab_memory {
 };
 void zps_slab_set_memory(struct zps_slab *slab, const struct zps_slab_memory *memory);
 zps_err_t zps_slab_get(struct zps_slab *slab, size_t len, struct zps_buf *buf_p) ZPS_MUSTCHECK;
-/* The same on somebody's behalf: `account` holds the buffer's bytes until it is put. NULL: nobody's. */
-zps_err_t zps_slab_get_for(struct zps_slab *slab, size_t len, struct zps_account *account,
-                           struct zps_buf *buf_p) ZPS_MUSTCHECK;
+/* On somebody's behalf: `account`, which may be NULL, holds the bytes of an arena's buffers until they are put. */
+zps_err_t zps_slab_arena_open(struct zps_slab *slab, struct zps_account *account,
+                              struct zps_slab_arena **arena_p) ZPS_MUSTCHECK;
+/* There are no more buffers to be had from it. Its registrations go, and their keys with them, one with each call of
+ * zps_slab_age(), those that are in use when they are not any more. NULL is allowed. */
+void zps_slab_arena_close(struct zps_slab_arena *arena);
+zps_err_t zps_slab_get_for(struct zps_slab_arena *arena, size_t len, struct zps_buf *buf_p) ZPS_MUSTCHECK;
 /* How many bytes a buffer for `len` has. */
 uint64_t zps_slab_bytes(size_t len);
 /* Zeroes *buf; a zeroed buf is allowed. */
 void zps_slab_put(struct zps_slab *slab, struct zps_buf *buf);
-/* Takes the time, and gives back a registration that was idle too long; one a call, because that takes a while. Returns
- * the time of the next call that it needs; ZPS_NEVER while nothing is idle. */
+/* Takes the time, and gives back a registration that was idle too long, or whose arena is closed; one a call, because
+ * that takes a while. Returns the time of the next call that it needs; ZPS_NEVER while nothing is idle. */
 uint64_t zps_slab_age(struct zps_slab *slab, uint64_t now_ns);
 /* For the next ZPS_SLAB_IDLE_NS, registrations without a user are kept for `keep_ns`. */
 void zps_slab_trim(struct zps_slab *slab, uint64_t keep_ns);

@@ -63,7 +63,8 @@ static zps_err_t open_account(struct zps_job *job, struct zps_error *error) {
   char what[40];
   snprintf(what, sizeof what, "links to %u ranks", job->world);
   job->account = zps_account_open();
-  if (!job->account) return zps_fail(error, ZPS_ERR_NOMEM, "job %s: out of memory", job->name);
+  if (!job->account || zps_slab_arena_open(job->shard->slab, job->account, &job->arena) != ZPS_OK)
+    return zps_fail(error, ZPS_ERR_NOMEM, "job %s: out of memory", job->name);
   const zps_err_t code = zps_quota_take(job, links_bytes(job), what, error);
   job->has_links = code == ZPS_OK;
   return code;
@@ -150,6 +151,7 @@ void zps_job_free(struct zps_job *job) {
   free(job->servers_lost);
   for (uint32_t rank = 0; rank < job->world; rank++) zps_member_fini(&job->members[rank]);
   if (job->has_links) zps_account_sub(job->account, links_bytes(job));
+  zps_slab_arena_close(job->arena);
   zps_account_close(job->account);
   zps_checks_unref(job->checks);
   free(job->lost_text);
@@ -167,6 +169,8 @@ static void close_job(struct zps_job *job, uint64_t linger_until_ns, const char 
   struct zps_shard *shard = job->shard;
   zps_shard_round_bury(shard);
   free_tensors(job);
+  zps_slab_arena_close(job->arena); /* what ranks may still be reading goes when it is put */
+  job->arena = NULL;
   zps_log_info("job %s: closed: %s", job->name, reason);
   struct zps_job **link = &shard->jobs;
   while (*link != job) link = &(*link)->next;

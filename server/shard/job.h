@@ -25,10 +25,11 @@ struct zps_job {
   uint32_t n_gone;
   char name[ZPS_NAME_MAX + 1];
   struct zps_tensor *tensors;
-  struct zps_account *account; /* what it has of this server's memory */
-  bool has_links;              /* they are in it */
-  uint32_t n_rounds;           /* in flight */
-  uint32_t lost;               /* the rank that the job failed for, as the coordinator says; ZPS_SHARD_NO_RANK: none */
+  struct zps_account *account;  /* what it has of this server's memory */
+  struct zps_slab_arena *arena; /* its buffers, whose keys say nothing of other jobs'; NULL: closed */
+  bool has_links;               /* they are in it */
+  uint32_t n_rounds;            /* in flight */
+  uint32_t lost;                /* the rank that the job failed for, as the coordinator says; ZPS_SHARD_NO_RANK: none */
   char *lost_text;
   struct zps_shard_sum *held; /* of rounds that were dropped; ranks may be reading them */
   struct zps_holdback holdback;

@@ -126,11 +126,11 @@ static enum zps_memory_answer ask(void *ctx, struct zps_memory_wait *memory) {
   const enum zps_memory_answer quota = ask_quota(shard, wait);
   if (quota != ZPS_MEMORY_NOW) return quota;
   const bool oldest = !wait->is_answer && is_oldest_of(shard, NULL, wait);
-  struct zps_account *const account = wait->round->tensor->job->account;
+  struct zps_slab_arena *const arena = wait->round->tensor->job->arena;
   if (!oldest && !wait->is_answer && is_over_half(shard, memory->len_bytes)) return ZPS_MEMORY_LATER;
-  zps_err_t code = zps_slab_get_for(shard->slab, memory->len_bytes, account, memory->buf_p);
+  zps_err_t code = zps_slab_get_for(arena, memory->len_bytes, memory->buf_p);
   while (code == ZPS_ERR_AGAIN && oldest && !is_more_to_come(shard, NULL) && zps_pulls_make_room(shard, NULL))
-    code = zps_slab_get_for(shard->slab, memory->len_bytes, account, memory->buf_p);
+    code = zps_slab_get_for(arena, memory->len_bytes, memory->buf_p);
   if (code == ZPS_OK) return ZPS_MEMORY_NOW;
   if (code == ZPS_ERR_AGAIN && wait->is_answer) return ZPS_MEMORY_PASSED;
   if (code == ZPS_ERR_AGAIN && (!oldest || is_more_to_come(shard, NULL))) return ZPS_MEMORY_LATER;

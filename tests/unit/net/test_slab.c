@@ -74,6 +74,139 @@ static void test_small_buffers_share_a_registration(void **state) {
   slab_close(slab);
 }
 
+static bool overlap(const struct zps_net_mem *a, const struct zps_net_mem *b) {
+  return (uint8_t *)a->base < (uint8_t *)b->base + b->len && (uint8_t *)b->base < (uint8_t *)a->base + a->len;
+}
+
+/* Of two jobs that get and put buffers of all sizes by turns, no key reads what the other has, or has had. */
+static void test_arenas_have_registrations_of_their_own(void **state) {
+  (void)state;
+  enum { N = 64, ROUNDS = 4000 };
+  struct zps_slab *slab = slab_open(64 * MIB, 8 * MIB);
+  struct zps_slab_arena *arenas[2];
+  static struct {
+    struct zps_buf buf;
+    unsigned arena;
+  } taken[N];
+  struct zps_rng rng = {.state = 7};
+  struct zps_account accounts[2] = {{0}, {0}};
+  uint64_t keys[2][ROUNDS], bytes[2] = {0, 0};
+  unsigned n_keys[2] = {0, 0};
+  memset(taken, 0, sizeof taken);
+  for (unsigned i = 0; i < 2; i++) assert_int_equal(zps_slab_arena_open(slab, &accounts[i], &arenas[i]), ZPS_OK);
+  for (unsigned i = 0; i < ROUNDS; i++) {
+    const unsigned at = (unsigned)zps_rng_below(&rng, N), arena = (unsigned)zps_rng_below(&rng, 2);
+    zps_slab_age(slab, i * ZPS_NS_PER_S / 2);
+    if (taken[at].buf.data) {
+      bytes[taken[at].arena] -= taken[at].buf.cap;
+      zps_slab_put(slab, &taken[at].buf);
+      continue;
+    }
+    const zps_err_t code = zps_slab_get_for(arenas[arena], (size_t)1 << zps_rng_below(&rng, 22), &taken[at].buf);
+    if (code == ZPS_ERR_AGAIN) continue;
+    assert_int_equal(code, ZPS_OK);
+    taken[at].arena = arena;
+    bytes[arena] += taken[at].buf.cap;
+    for (unsigned j = 0; j < N; j++)
+      if (taken[j].buf.data && taken[j].arena != arena) assert_false(overlap(taken[j].buf.mem, taken[at].buf.mem));
+    keys[arena][n_keys[arena]++] = taken[at].buf.key;
+    for (unsigned j = 0; j < n_keys[!arena]; j++) assert_true(keys[!arena][j] != taken[at].buf.key);
+    for (unsigned j = 0; j < 2; j++) assert_int_equal(accounts[j].bytes, bytes[j]);
+  }
+  for (unsigned i = 0; i < N; i++) zps_slab_put(slab, &taken[i].buf);
+  for (unsigned i = 0; i < 2; i++) zps_slab_arena_close(arenas[i]);
+  slab_close(slab);
+}
+
+/* A small job takes little, and a large one has few registrations. */
+static void test_an_arenas_slabs_grow(void **state) {
+  (void)state;
+  enum { N = 1000 };
+  static struct zps_buf bufs[N];
+  struct zps_slab *slab = slab_open(64 * MIB, 0);
+  struct zps_slab_arena *arena;
+  assert_int_equal(zps_slab_arena_open(slab, NULL, &arena), ZPS_OK);
+  unsigned n_regions = 0;
+  uint64_t before = 0;
+  for (unsigned i = 0; i < N; i++) {
+    assert_int_equal(zps_slab_get_for(arena, 4096, &bufs[i]), ZPS_OK);
+    const uint64_t now = zps_net_counters(end.net)->mem_registered_bytes;
+    n_regions += now > before;
+    before = now;
+    if (i == 15) assert_int_equal(now, 64 * KIB);
+    if (i == 16) assert_int_equal(now, 192 * KIB);
+  }
+  assert_int_equal(n_regions, 7);
+  assert_int_equal(before, 4 * MIB - 64 * KIB);
+  for (unsigned i = 0; i < N; i++) zps_slab_put(slab, &bufs[i]);
+  assert_int_equal(zps_slab_get_for(arena, 512 * KIB, &bufs[0]), ZPS_OK);
+  assert_int_equal(bufs[0].mem->len, 512 * KIB);
+  zps_slab_put(slab, &bufs[0]);
+  zps_slab_arena_close(arena);
+  slab_close(slab);
+}
+
+struct fetch {
+  struct zps_net_read read;
+  bool is_done;
+  zps_err_t code;
+};
+
+static void on_fetched(struct zps_net_read *read, zps_err_t code) {
+  struct fetch *fetch = read->ctx;
+  fetch->is_done = true;
+  fetch->code = code;
+}
+
+/* How a peer's read of what it was once told of ends. */
+static zps_err_t read_by(struct end *peer, const struct zps_net_mem *to, uint64_t addr, uint64_t key) {
+  struct fetch fetch = {
+      .read = {.local = to->base, .mem = to, .len = 4096, .addr = addr, .key = key, .done = on_fetched, .ctx = &fetch}};
+  assert_int_equal(zps_net_read(peer->peer, &fetch.read), ZPS_OK);
+  while (!fetch.is_done) {
+    zps_net_progress(peer->net);
+    zps_net_progress(end.net);
+  }
+  return fetch.code;
+}
+
+/* What nobody has any more is gone at once, the rest when it is put; another job's stays. */
+static void test_keys_end_with_their_arena(void **state) {
+  (void)state;
+  static uint8_t bytes[4096];
+  struct zps_slab *slab = slab_open(64 * MIB, 64 * MIB);
+  struct zps_slab_arena *arena, *others;
+  struct zps_buf small, held, large, other;
+  struct end peer;
+  end_open(&peer, "loop", NULL, 0);
+  end_connect(&peer, &end);
+  struct zps_net_mem to = end_register(&peer, bytes, sizeof bytes);
+  assert_int_equal(zps_slab_arena_open(slab, NULL, &arena), ZPS_OK);
+  assert_int_equal(zps_slab_arena_open(slab, NULL, &others), ZPS_OK);
+  assert_int_equal(zps_slab_get_for(arena, 4096, &small), ZPS_OK);
+  assert_int_equal(zps_slab_get_for(arena, 8192, &held), ZPS_OK);
+  assert_int_equal(zps_slab_get_for(arena, 4 * MIB, &large), ZPS_OK);
+  assert_int_equal(zps_slab_get_for(others, 4096, &other), ZPS_OK);
+  const struct zps_buf told[] = {small, held, large, other};
+  zps_slab_put(slab, &small);
+  zps_slab_put(slab, &large);
+  for (unsigned i = 0; i < 4; i++) assert_int_equal(read_by(&peer, &to, told[i].addr, told[i].key), ZPS_OK);
+  zps_slab_arena_close(arena);
+  for (uint64_t now_ns = 1; zps_slab_age(slab, now_ns) <= now_ns;) continue;
+  assert_int_equal(read_by(&peer, &to, told[0].addr, told[0].key), ZPS_ERR_FABRIC);
+  assert_int_equal(read_by(&peer, &to, told[1].addr, told[1].key), ZPS_OK);
+  assert_int_equal(read_by(&peer, &to, told[2].addr, told[2].key), ZPS_ERR_FABRIC);
+  zps_slab_put(slab, &held);
+  for (uint64_t now_ns = 2; zps_slab_age(slab, now_ns) <= now_ns;) continue;
+  assert_int_equal(read_by(&peer, &to, told[1].addr, told[1].key), ZPS_ERR_FABRIC);
+  assert_int_equal(read_by(&peer, &to, told[3].addr, told[3].key), ZPS_OK);
+  assert_int_equal(stats(slab).cached_bytes, 64 * KIB - 4096);
+  zps_slab_put(slab, &other);
+  zps_slab_arena_close(others);
+  zps_net_close(peer.net);
+  slab_close(slab);
+}
+
 static void test_the_limit_pushes_back(void **state) {
   (void)state;
   struct zps_slab *slab = slab_open(4 * MIB, 4 * MIB);
@@ -284,6 +417,9 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_buffers_are_as_described),
       cmocka_unit_test(test_small_buffers_share_a_registration),
+      cmocka_unit_test(test_arenas_have_registrations_of_their_own),
+      cmocka_unit_test(test_an_arenas_slabs_grow),
+      cmocka_unit_test(test_keys_end_with_their_arena),
       cmocka_unit_test(test_the_limit_pushes_back),
       cmocka_unit_test(test_what_can_never_fit_is_refused),
       cmocka_unit_test(test_the_cache_is_bounded),
