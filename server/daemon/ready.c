@@ -4,8 +4,10 @@
 #include <fcntl.h>
 #include <limits.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #define ZPS_LOG_COMPONENT "zenpsd"
@@ -17,15 +19,18 @@ static void drop(struct zps_ready *ready, const char *path) {
   ready->fd = -1;
 }
 
-/* The file under another name, locked, with the process's number in it. */
+/* The file under another name, one that nobody could lay in its way, locked, with the process's number in it. */
 static zps_err_t make_beside(struct zps_ready *ready, char beside[PATH_MAX], struct zps_error *error) {
-  if (snprintf(beside, PATH_MAX, "%s.new", ready->path) >= PATH_MAX)
+  if (snprintf(beside, PATH_MAX, "%s.XXXXXX", ready->path) >= PATH_MAX)
     return zps_fail(error, ZPS_ERR_INVALID, "control.ready_file: the path has %zu bytes: must have at most %d",
-                    strlen(ready->path), PATH_MAX - 5);
-  ready->fd = open(beside, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+                    strlen(ready->path), PATH_MAX - 8);
+  ready->fd = mkostemp(beside, O_CLOEXEC);
   if (ready->fd < 0)
-    return zps_fail_errno(error, ZPS_ERR_IO, errno, "control.ready_file: cannot create %.300s", beside);
-  if (flock(ready->fd, LOCK_EX | LOCK_NB) == 0 && dprintf(ready->fd, "%ld\n", (long)getpid()) > 0) return ZPS_OK;
+    return zps_fail_errno(error, ZPS_ERR_IO, errno, "control.ready_file: cannot create a file beside %.300s",
+                          ready->path);
+  if (fchmod(ready->fd, 0644) == 0 && flock(ready->fd, LOCK_EX | LOCK_NB) == 0 &&
+      dprintf(ready->fd, "%ld\n", (long)getpid()) > 0)
+    return ZPS_OK;
   zps_fail_errno(error, ZPS_ERR_IO, errno, "control.ready_file: cannot lock and write %.300s", beside);
   drop(ready, beside);
   return ZPS_ERR_IO;

@@ -200,17 +200,21 @@ echo 1 >"$ready"
 echo 1 >"$ready.s"
 zenpsd --control-ready-file="$ready" --control-listen=203.0.113.1:1 --control-insecure 2>/dev/null
 ok "a daemon removes the ready file that another has left, also when it does not start" gone "$ready"
+echo bait >"$scratch/bait"
+ln -s "$scratch/bait" "$ready.new" # where a daemon of old wrote
 coordinator c --roles=coordinator --control-heartbeat=0.1s --control-dead=0.6s --log-level=info --control-ready-file="$ready"
 c=$pid
 ok "a coordinator that listens is ready" until_true [ -s "$ready" ]
 is "with its number in the file" "$(cat "$ready")" "$c"
+is "which all can read, and nothing is left beside it" "$(stat -c %a "$ready") $(echo "$ready"*)" "644 $ready $ready.new $ready.s"
+is "what lay in the way of old is left alone" "$(cat "$scratch/bait")" "bait"
 zenpsd --control-listen=127.0.0.1:0 --control-ready-file="$ready" >"$scratch/out" 2>&1
 is "another daemon cannot take its file: status 1" $? 1
 said "and is told why" 'ready_file: .* is held by a daemon that runs: each must have a file of its own'
 ok "and the file is still there" [ -s "$ready" ]
 zenpsd --control-listen=127.0.0.1:0 --control-ready-file="$scratch/none/ready" >"$scratch/out" 2>&1
 is "a ready file that cannot be made: status 1, at the start" $? 1
-said "and it is named" 'ready_file: cannot create .*/none/ready.new'
+said "and it is named" 'ready_file: cannot create a file beside .*/none/ready'
 fabric='{"provider":"net","protocol":"FI_PROTO_XNET","addr_format":"FI_SOCKADDR_IN","domain":"lo","address":"020000017f0000010000000000000000","printable":"x"}'
 # client FD: a worker's connection that has said hello and goes on sending heartbeats. hush FD: no more of them. hang_up FD.
 # say FD LINE; hear FD: the next line that is no heartbeat.
