@@ -51,6 +51,8 @@ static const struct zps_opt_table table = {
         "Each process gets ca.pem and the two files of its own: tls.ca, tls.cert and tls.key of zenpsd and zenpsctl, "
         "ZENPS_TLS_CA, ZENPS_TLS_CERT and ZENPS_TLS_KEY of ranks. ca.key makes certificates, and belongs to none of "
         "them: keep it apart.\n"
+        "A certificate says what its owner may be; its NAME is for people, and a server's is not compared with "
+        "server.name: all servers may share one.\n"
         "'show' prints subject, issuer, role and dates of the first certificate in each file.",
     .opts = opts,
     .config_size = sizeof(struct options),
