@@ -130,6 +130,38 @@ ok "with the drop-in for fabrics that are devices, but for its list of devices" 
 ok "verified rounds" rounds
 ok "SIGTERM: status 0" ended "$rdma_pid"
 
+# As the drop-in for TLS says, but for where /etc is and the group, which is none of this host's.
+tls_group=54322
+mkdir -p "$scratch/etc/zenps/tls"
+for pair in ca.pem:ca.pem coordinator-coordinator.pem:cert.pem coordinator-coordinator.key:key.pem; do
+  install -m 0640 "$scratch/certs/${pair%:*}" "$scratch/etc/zenps/tls/${pair#*:}"
+done
+[ -z "$as_root" ] || { chgrp -R "$tls_group" "$scratch/etc/zenps/tls" && chmod 0750 "$scratch/etc/zenps/tls"; }
+sed "s#=/etc/zenps/#=$unit_etc/zenps/#; s#^SupplementaryGroups=zenps-tls\$#SupplementaryGroups=$tls_group#" "$top/deploy/systemd/tls.conf" >"$scratch/tls.conf"
+is "what the drop-in for TLS sets" "$(grep -c "=$tls_group\$\|=$unit_etc/zenps/tls/" "$scratch/tls.conf")" 4
+with_tls() { # ROLE-NAME COMMAND...
+  local cert=$scratch/certs/$1
+  shift
+  env ZENPS_TLS_CA="$scratch/certs/ca.pem" ZENPS_TLS_CERT="$cert.pem" ZENPS_TLS_KEY="$cert.key" "$@"
+}
+unit tls --drop-in "$scratch/tls.conf"
+tls_pid=$pid
+ok "with the drop-in for TLS" up
+address=$(cat "$scratch/run/address")
+ok "an administrator is answered" with_tls admin-admin zenpsctl --endpoint "$address" status
+with_tls admin-admin zenpsctl --endpoint "$address" security >"$scratch/out"
+said "over TLS" 'control plane +guarded'
+zenpsctl --endpoint "$address" status >"$scratch/out" 2>&1
+said "others are not" 'TLS is spoken here'
+reload=$(sed -n 's/^ExecReload=//p' "$scratch/confined.service")
+ok "the unit's ExecReload" env MAINPID="$tls_pid" sh -c "$reload"
+ok "reads certificates anew under it" until_true grep -q ': reloaded' "$scratch/tls.log"
+ok "SIGTERM: status 0" ended "$tls_pid"
+if [ -n "$as_root" ]; then
+  is "without its group it reads none of them: status 2" "$(run_to_end --drop-in "$scratch/tls.conf" --set SupplementaryGroups= >/dev/null; echo $?)" 2
+  said "and says which" "tls/(ca|cert|key).pem.*[Pp]ermission denied"
+fi
+
 if [ -n "$as_root" ]; then
   unit group --set Group=54321
   group_pid=$pid

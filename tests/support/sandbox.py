@@ -108,7 +108,9 @@ def drop_capabilities():
 
 
 def become(uid, gid, groups=()):
-    os.setgroups(list(groups))
+    """`groups` None: those that there are."""
+    if groups is not None:
+        os.setgroups(list(groups))
     os.setresgid(gid, gid, gid)
     os.setresuid(uid, uid, uid)
 
