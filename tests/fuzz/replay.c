@@ -12,7 +12,10 @@
 #include "tests/fuzz/fuzz.h"
 #include "tests/support/hex.h"
 
-enum { MUTATIONS = 20000, LINE_MUTATIONS = 3000, FOUND_MUTATIONS = 50, MAX_BYTES = 16384 };
+#ifndef ZPS_FUZZ_MUTATIONS /* fewer, where one takes long */
+#define ZPS_FUZZ_MUTATIONS 20000
+#endif
+enum { MUTATIONS = ZPS_FUZZ_MUTATIONS, LINE_MUTATIONS = 3000, FOUND_MUTATIONS = 50, MAX_BYTES = 16384 };
 
 /* At the end of an exact allocation, where a sanitizer sees every byte read too far. */
 static void run(const uint8_t *data, size_t size) {
