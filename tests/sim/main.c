@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/personality.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -15,7 +16,8 @@
 
 #define LIMIT_NS (400 * ZPS_NS_PER_S) /* of the simulation's time: all deadlines have passed */
 enum {
-  PATIENCE_S = 60, /* of ours, for one seed */
+  BUSY_S = 60,      /* of a processor, for one seed */
+  PATIENCE_S = 600, /* of ours, also on a machine that others use */
   JOBS_MAX = 256,
 };
 
@@ -87,8 +89,13 @@ struct run {
 static void run_start(struct run *run) {
   run->child = fork();
   if (run->child != 0) return;
+  setrlimit(RLIMIT_CPU, &(struct rlimit){BUSY_S, BUSY_S + 1});
   alarm(PATIENCE_S);
   _exit(run_seed(run->seed, run->kind));
+}
+
+static bool hangs(int signal) {
+  return signal == SIGALRM || signal == SIGXCPU;
 }
 
 /* Waits for any of them, which is taken off the list. Whether it failed. */
@@ -103,7 +110,7 @@ static bool run_end(struct run *runs, unsigned *n_p) {
   runs[i] = runs[--*n_p];
   if (WIFSIGNALED(status))
     printf("FAILED: sim --seed %llu --kind %s: %s\n", (unsigned long long)seed, name,
-           WTERMSIG(status) == SIGALRM ? "it hangs without waiting" : strsignal(WTERMSIG(status)));
+           hangs(WTERMSIG(status)) ? "it hangs without waiting" : strsignal(WTERMSIG(status)));
   return !WIFEXITED(status) || WEXITSTATUS(status) != 0;
 }
 
