@@ -24,6 +24,7 @@ enum {
   BREAK_SYNC,
   BREAK_AGREE,
   BREAK_PICK,
+  BREAK_DEAF,
   BREAK_CHECKS
 };
 enum { FRAMES_A_LOSS = 100, PUTS_A_LEAK = 20, WORDS_A_MISTAKE = 4, VIEWS_MAX = 64 };
@@ -39,6 +40,7 @@ static const char *const names[] = {
     [BREAK_AGREE] = "agree",   /* ranks take the next steps for some of another scheme, now and then */
     [BREAK_CHECKS] = "checks", /* nobody compares what was read with its checksum */
     [BREAK_PICK] = "pick",     /* servers leave out some of the rows that a rank pulls */
+    [BREAK_DEAF] = "deaf",     /* servers are not told of what was canceled */
 };
 static int broken;
 
@@ -84,6 +86,8 @@ zps_err_t __real_zps_link_send(struct zps_link *link, struct zps_frame *frame);
 zps_err_t __wrap_zps_link_send(struct zps_link *link, struct zps_frame *frame);
 zps_err_t __wrap_zps_link_send(struct zps_link *link, struct zps_frame *frame) {
   if (broken == BREAK_FRAME && sim_chance(FRAMES_A_LOSS)) return ZPS_OK;
+  if (broken == BREAK_DEAF && frame->header.type == ZPS_FRAME_ABORT && frame->u.abort.code == ZPS_ERR_CANCELED)
+    return ZPS_OK;
   return __real_zps_link_send(link, frame);
 }
 

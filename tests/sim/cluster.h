@@ -21,7 +21,10 @@ struct sim_rank {
 /* Ranks that agree on what became of a step. */
 struct sim_meeting {
   uint32_t number, n_there;
-  bool failed, had_failed; /* some rank's part of the step; of the last meeting */
+  bool failed, had_failed;   /* some rank's part of the step; of the last meeting */
+  bool any_cancel, any_late; /* some rank has given the step up, or begins it after its deadline */
+  uint32_t n_late;           /* so far */
+  uint64_t given_up;         /* the last attempt of which either is true, and 1; 0: none */
 };
 
 struct sim_cluster {

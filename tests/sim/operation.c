@@ -23,11 +23,6 @@ void sim_operation_fini(struct sim_operation *operation) {
 
 /* ------------------------------------------------------------ begin */
 
-/* As it is told to the library; gradients follow from it. */
-static uint64_t number_of(const struct sim_plan *plan, struct sim_attempt attempt) {
-  return plan->in_step ? attempt.step * SIM_ATTEMPTS + attempt.number : attempt.step;
-}
-
 static zenps_status_t pull(struct sim_operation *operation, const struct sim_tensor_plan *of, zenps_tensor_t *tensor,
                            uint64_t step, const zenps_rows_t *rows) {
   operation->is_newest = of->staleness > 0 && sim_chance(2);
@@ -58,7 +53,7 @@ static zenps_status_t begin_apart(struct sim_operation *operation, const struct 
 zenps_status_t sim_operation_begin(struct sim_operation *operation, const struct sim_plan *plan, uint32_t t,
                                    zenps_tensor_t *tensor, struct sim_attempt attempt, uint32_t rank) {
   const struct sim_tensor_plan *const of = &plan->tensors[t];
-  const uint64_t step = number_of(plan, attempt);
+  const uint64_t step = attempt.number;
   const uint64_t nnz = sim_gradient(plan, t, step, rank, operation->values, operation->row_ids, operation->packed);
   zenps_grad_init(&operation->in, sizeof operation->in);
   zenps_grad_init(&operation->out, sizeof operation->out);
@@ -74,9 +69,8 @@ zenps_status_t sim_operation_begin(struct sim_operation *operation, const struct
   operation->count = of->rows;
   operation->is_newest = false;
   const zenps_status_t status =
-      t == 0 && plan->kind == SIM_APART
-          ? begin_apart(operation, of, tensor, step)
-          : zenps_allreduce(tensor, step, &operation->in, &operation->out, &operation->request);
+      t == 0 && plan->is_apart ? begin_apart(operation, of, tensor, step)
+                               : zenps_allreduce(tensor, step, &operation->in, &operation->out, &operation->request);
   operation->is_begun = status == ZENPS_OK;
   return status;
 }
@@ -118,9 +112,8 @@ static bool spread(const struct sim_tensor_plan *tensor, struct sim_operation *o
 }
 
 /* Whose sum it is. False: of none that was asked for. */
-static bool step_of(const struct sim_operation *operation, const struct sim_plan *plan, uint32_t staleness,
-                    uint64_t *step_p) {
-  const uint64_t asked = *step_p = number_of(plan, operation->attempt);
+static bool step_of(const struct sim_operation *operation, uint32_t staleness, uint64_t *step_p) {
+  const uint64_t asked = *step_p = operation->attempt.number;
   zenps_request_stats_t stats = {.struct_size = sizeof stats};
   if (!operation->is_newest) return true;
   if (zenps_request_stats(operation->pull, &stats) != ZENPS_OK) return false;
@@ -132,6 +125,6 @@ bool sim_operation_is_right(struct sim_operation *operation, const struct sim_pl
   const struct sim_tensor_plan *const tensor = &plan->tensors[t];
   const struct sim_rows rows = {operation->first, operation->count};
   uint64_t step;
-  return (!tensor->out_rows || spread(tensor, operation)) && step_of(operation, plan, tensor->staleness, &step) &&
+  return (!tensor->out_rows || spread(tensor, operation)) && step_of(operation, tensor->staleness, &step) &&
          sim_sum_check(plan, t, step, rows, operation->result);
 }

@@ -7,9 +7,10 @@
 
 enum { SIM_ATTEMPTS = 8 }; /* at a step, of which the last goes well */
 
-/* A step, and how often it was tried before. Gradients of two attempts differ, so no sum can be made of both. */
+/* A step that is tried, maybe again: under the next number, with other gradients, so that no sum can be of both. */
 struct sim_attempt {
-  uint64_t step, number;
+  uint64_t step, n_before; /* attempts at this step */
+  uint64_t number;         /* of all attempts at steps: the step that the library is told */
 };
 
 struct sim_operation {

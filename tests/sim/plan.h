@@ -20,6 +20,7 @@ enum {
 enum sim_kind {
   SIM_SERVED, /* tensors over servers, which all ranks allreduce */
   SIM_APART,  /* the first one is pushed and pulled by some ranks, in steps that others allreduce or scatter */
+  SIM_AGAIN,  /* ranks cancel steps, or come to them after their deadline */
   SIM_KINDS
 };
 
@@ -63,7 +64,9 @@ struct sim_fault {
 struct sim_plan {
   uint64_t seed;
   enum sim_kind kind;
-  bool in_step; /* ranks agree on what became of each step, and try it again */
+  bool is_apart; /* the first tensor is pushed and pulled */
+  bool gives_up; /* ranks cancel steps, or are late */
+  bool in_step;  /* ranks agree on what became of each step, and try it again */
   uint32_t n_servers, world, n_tensors, n_steps, window;
   unsigned threads;
   uint64_t memory_bytes, resume_grace_ms;

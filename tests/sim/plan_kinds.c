@@ -7,6 +7,7 @@
 static const char *const names[SIM_KINDS + 1] = {
     [SIM_SERVED] = "served",
     [SIM_APART] = "apart",
+    [SIM_AGAIN] = "again",
     [SIM_KINDS] = "unknown",
 };
 
@@ -25,12 +26,14 @@ static void push_and_pull(struct sim_plan *plan) {
   static const char *const schemes[] = {"balanced", "sparse-ps", "dense-ps"}; /* which own rows at servers */
   plan->tensors[0].scheme = schemes[sim_random(sizeof schemes / sizeof schemes[0])];
   plan->tensors[0].partitioner = 0;
+  plan->is_apart = true;
   plan->tensors[0].staleness = sim_chance(2) ? 1 + (uint32_t)sim_random(3) : 0;
-  plan->in_step = sim_plan_takes_server(plan);
 }
 
 void sim_plan_specialise(struct sim_plan *plan) {
-  if (plan->kind == SIM_APART) push_and_pull(plan);
+  plan->gives_up = plan->kind == SIM_AGAIN;
+  if (plan->kind == SIM_APART || (plan->gives_up && sim_chance(3))) push_and_pull(plan);
+  plan->in_step = plan->gives_up || (plan->is_apart && sim_plan_takes_server(plan));
   if (!plan->in_step) return;
   plan->window = 1;
   plan->leaves_early = false;

@@ -9,7 +9,13 @@
 #include "worker/api/job.h"
 #include "zenps/zenps.h"
 
-enum { TIMEOUT_MS = 30000 };
+enum {
+  TIMEOUT_MS = 30000,
+  STEPS_A_CANCEL = 4,
+  STEPS_A_DELAY = 40, /* until the deadline, or thereabouts */
+  NEAR_MS = 5,
+  DELAYS_MAX = 3,
+};
 
 struct trainer {
   struct sim_rank *self;
@@ -40,10 +46,23 @@ static bool may_fail_with(zenps_status_t status, uint32_t run) {
          (status == ZENPS_ERR_PEER_LOST || status == ZENPS_ERR_MISSING || status == ZENPS_ERR_CLOSED);
 }
 
+static uint64_t least(uint64_t a, uint64_t b) {
+  return a < b ? a : b;
+}
+
 /* What a step may end with when the job goes on, and all ranks try it again. A rank whose push or pull was lost with a
  * server says so at once; those that allreduce the step wait for its push until the deadline. */
-static bool may_try_again(const struct sim_plan *plan, zenps_status_t status) {
-  return plan->in_step && sim_cluster.server_taken && (status == ZENPS_ERR_SERVER_LOST || status == ZENPS_ERR_MISSING);
+static bool may_try_again(const struct trainer *trainer, const struct sim_operation *operation, zenps_status_t status) {
+  const struct sim_plan *const plan = trainer->plan;
+  const struct sim_meeting *const meeting = &sim_cluster.meetings[trainer->self->run];
+  const uint64_t oldest = operation->attempt.number - least(operation->attempt.number, plan->tensors[0].staleness);
+  const bool was_given_up = operation->is_newest && meeting->given_up > oldest; /* a step that is as good */
+  const bool is_lost = plan->is_apart && sim_cluster.server_taken;
+  if (!plan->in_step) return false;
+  return (status == ZENPS_ERR_CANCELED && (meeting->any_cancel || was_given_up)) ||
+         (status == ZENPS_ERR_TIMEOUT && meeting->any_late) || /* ranks have not agreed on a scheme */
+         (status == ZENPS_ERR_MISSING && (meeting->any_late || was_given_up || is_lost)) ||
+         (status == ZENPS_ERR_SERVER_LOST && is_lost);
 }
 
 static void failed(struct trainer *trainer, const char *what, const zenps_error_t *error) {
@@ -61,32 +80,33 @@ static struct sim_operation *operation_of(struct trainer *trainer, uint32_t t, u
   return &trainer->operations[t][step % trainer->plan->window];
 }
 
-static void step_failed(struct trainer *trainer, const char *what, const zenps_error_t *error) {
-  if (may_try_again(trainer->plan, error->status))
+static void step_failed(struct trainer *trainer, const struct sim_operation *operation, const char *what,
+                        const zenps_error_t *error) {
+  if (may_try_again(trainer, operation, error->status))
     trainer->step_failed = true;
   else
     failed(trainer, what, error);
 }
 
 static void begin(struct trainer *trainer, uint32_t t, struct sim_attempt attempt) {
-  if (sim_operation_begin(operation_of(trainer, t, attempt.step), trainer->plan, t, trainer->tensors[t], attempt,
-                          trainer->self->rank) != ZENPS_OK)
-    step_failed(trainer, "begin", zenps_last_error());
+  struct sim_operation *const operation = operation_of(trainer, t, attempt.step);
+  if (sim_operation_begin(operation, trainer->plan, t, trainer->tensors[t], attempt, trainer->self->rank) != ZENPS_OK)
+    step_failed(trainer, operation, "begin", zenps_last_error());
 }
 
-static void end(struct trainer *trainer, uint32_t t, struct sim_attempt attempt) {
-  struct sim_operation *const operation = operation_of(trainer, t, attempt.step);
+static void end(struct trainer *trainer, uint32_t t, uint64_t step) {
+  struct sim_operation *const operation = operation_of(trainer, t, step);
   const uint64_t deadline_ns = sim_now_ns() + (TIMEOUT_MS + 5000) * ZPS_NS_PER_MS;
   const zenps_error_t *error = NULL;
   const zenps_status_t status = sim_operation_wait(operation, &error);
   if (sim_now_ns() > deadline_ns)
     sim_wrong("rank %u: tensor %u, step %llu ended after its deadline", trainer->self->rank, t,
-              (unsigned long long)attempt.step);
+              (unsigned long long)step);
   if (status != ZENPS_OK)
-    step_failed(trainer, "step", error);
+    step_failed(trainer, operation, "step", error);
   else if (operation->is_begun && !sim_operation_is_right(operation, trainer->plan, t))
     sim_wrong("rank %u: tensor %u, step %llu: the sum is not that of the gradients in the order of ranks",
-              trainer->self->rank, t, (unsigned long long)attempt.step);
+              trainer->self->rank, t, (unsigned long long)step);
   sim_operation_free(operation);
 }
 
@@ -104,9 +124,9 @@ static void train(struct trainer *trainer) {
   const struct sim_plan *plan = trainer->plan;
   for (uint64_t step = 0; step < plan->n_steps + plan->window - 1; step++) {
     for (uint32_t t = 0; t < plan->n_tensors && step < plan->n_steps && !trainer->failed; t++)
-      begin(trainer, t, (struct sim_attempt){step, 0});
+      begin(trainer, t, (struct sim_attempt){.step = step, .number = step});
     if (step + 1 < plan->window) continue;
-    for (uint32_t t = 0; t < plan->n_tensors; t++) end(trainer, t, (struct sim_attempt){step + 1 - plan->window, 0});
+    for (uint32_t t = 0; t < plan->n_tensors; t++) end(trainer, t, step + 1 - plan->window);
     step_seen(trainer);
   }
 }
@@ -123,7 +143,7 @@ static bool meet(struct trainer *trainer) {
   meeting->failed |= trainer->step_failed;
   if (++meeting->n_there == trainer->plan->world) {
     meeting->had_failed = meeting->failed;
-    meeting->failed = false;
+    meeting->failed = meeting->any_cancel = meeting->any_late = false;
     meeting->n_there = 0;
     meeting->number++;
     sim_wake_all(&sim_cluster.steps_seen);
@@ -132,20 +152,49 @@ static bool meet(struct trainer *trainer) {
   return !meeting->had_failed;
 }
 
+/* The last attempts go well. */
+static bool may_give_up(const struct trainer *trainer, struct sim_attempt attempt) {
+  return trainer->plan->gives_up && attempt.n_before < SIM_ATTEMPTS / 2;
+}
+
+static void maybe_come_late(struct trainer *trainer, struct sim_attempt attempt) {
+  struct sim_meeting *const meeting = &sim_cluster.meetings[trainer->self->run];
+  if (!may_give_up(trainer, attempt) || !sim_chance(STEPS_A_DELAY) || meeting->n_late == DELAYS_MAX) return;
+  meeting->any_late = true;
+  meeting->n_late++;
+  meeting->given_up = attempt.number + 1;
+  sim_sleep((TIMEOUT_MS - NEAR_MS) * ZPS_NS_PER_MS + sim_random(2 * NEAR_MS * ZPS_NS_PER_MS));
+}
+
+static void maybe_cancel(struct trainer *trainer, struct sim_attempt attempt) {
+  struct sim_meeting *const meeting = &sim_cluster.meetings[trainer->self->run];
+  if (!may_give_up(trainer, attempt) || !sim_chance(STEPS_A_CANCEL)) return;
+  const struct sim_operation *const operation =
+      operation_of(trainer, (uint32_t)sim_random(trainer->plan->n_tensors), attempt.step);
+  zenps_request_t *const request = operation->pull && sim_chance(2) ? operation->pull : operation->request;
+  sim_sleep(sim_random(sim_chance(2) ? 20000 : 2 * ZPS_NS_PER_MS));
+  if (!request) return;
+  meeting->any_cancel = true;
+  meeting->given_up = attempt.number + 1;
+  if (zenps_cancel(request) != ZENPS_OK) sim_wrong("cancel: %s", zenps_last_error()->text);
+}
+
 static void train_in_step(struct trainer *trainer) {
   const struct sim_plan *plan = trainer->plan;
   struct sim_attempt attempt = {0};
   while (attempt.step < plan->n_steps && !trainer->failed && !is_over(trainer->self->run)) {
     trainer->step_failed = false;
+    maybe_come_late(trainer, attempt);
     for (uint32_t t = 0; t < plan->n_tensors && !trainer->failed; t++) begin(trainer, t, attempt);
-    for (uint32_t t = 0; t < plan->n_tensors; t++) end(trainer, t, attempt);
+    maybe_cancel(trainer, attempt);
+    for (uint32_t t = 0; t < plan->n_tensors; t++) end(trainer, t, attempt.step);
     if (trainer->failed) return;
     const bool went_well = meet(trainer);
     if (is_over(trainer->self->run)) return;
     if (went_well) {
       step_seen(trainer);
-      attempt = (struct sim_attempt){attempt.step + 1, 0};
-    } else if (++attempt.number == SIM_ATTEMPTS) {
+      attempt = (struct sim_attempt){.step = attempt.step + 1, .number = attempt.number + 1};
+    } else if (attempt.number++, ++attempt.n_before == SIM_ATTEMPTS) {
       sim_wrong("step %llu fails time after time", (unsigned long long)attempt.step);
       trainer->failed = true;
     }
