@@ -163,7 +163,9 @@ static void maybe_come_late(struct trainer *trainer, struct sim_attempt attempt)
   meeting->any_late = true;
   meeting->n_late++;
   meeting->given_up = attempt.number + 1;
-  sim_sleep((TIMEOUT_MS - NEAR_MS) * ZPS_NS_PER_MS + sim_random(2 * NEAR_MS * ZPS_NS_PER_MS));
+  const uint64_t until_ns =
+      sim_now_ns() + (TIMEOUT_MS - NEAR_MS) * ZPS_NS_PER_MS + sim_random(2 * NEAR_MS * ZPS_NS_PER_MS);
+  while (sim_now_ns() < until_ns && !is_over(trainer->self->run)) sim_wait(&sim_cluster.steps_seen, until_ns);
 }
 
 static void maybe_cancel(struct trainer *trainer, struct sim_attempt attempt) {
