@@ -140,9 +140,9 @@ shown() { # the serial number of the certificate that the coordinator shows
 old=$(shown)
 zenpsctl certs init "$certs" --days=40 >"$scratch/out" && install_as coordinator-coordinator && kill -HUP "$daemon"
 ok "a new certificate is read" until_true reloads ': reloaded' 1
+echo rubbish >"$scratch/run/c.pem" # so that it is not read now, when somebody connects
 new=$(shown)
-ok "and shown" test -n "$new" -a "$new" != "$old"
-echo rubbish >"$scratch/run/c.pem"
+ok "at that moment, and shown" test -n "$new" -a "$new" != "$old"
 kill -HUP "$daemon"
 ok "a bad one is refused" until_true reloads 'reload: .*certificate .*/run/c.pem: no certificate \(PEM\).*: the running configuration stays' 1
 is "and the last one shown" "$(shown)" "$new"
@@ -161,11 +161,30 @@ wait "$daemon"
 is "the coordinator, too" $? 0
 
 # ---- a coordinator without ----
-zenpsd --roles=coordinator --control-listen=0.0.0.0:0 --control-insecure --control-address-file="$scratch/address2" 2>"$scratch/log" &
+ahead=$(ls /usr/lib/*/faketime/libfaketime.so.1 2>/dev/null | head -n 1)
+echo +0 >"$scratch/clock"
+insecure=(zenpsd --roles=coordinator --control-listen=0.0.0.0:0 --control-insecure --control-address-file="$scratch/address2")
+if [ -n "$ahead" ]; then # its clock is ours
+  insecure=(env LD_PRELOAD="$ahead" FAKETIME_TIMESTAMP_FILE="$scratch/clock" FAKETIME_NO_CACHE=1 "${insecure[@]}")
+fi
+"${insecure[@]}" 2>"$scratch/log" &
 daemon=$!
 ok "a coordinator without TLS comes up" until_true test -s "$scratch/address2"
 ok "and warns of it" until_true logged 'warn.* listening at 0.0.0.0:[0-9]+ without TLS \(control.insecure\): whoever reaches it'
 address=127.0.0.1:$(sed 's/.*://' "$scratch/address2")
+warnings() { [ "$(grep -c 'without TLS (control.insecure)' "$scratch/log")" -eq "$1" ]; }
+if [ -n "$ahead" ]; then
+  ok "once" warnings 1
+  echo +3590 >"$scratch/clock"
+  for i in 1 2; do # a second answer comes after the timers that are due
+    ok "less than an hour later" env -u ZENPS_TLS_CA zenpsctl -e "$address" status
+  done
+  ok "it has not done so again" warnings 1
+  echo +3660 >"$scratch/clock"
+  ok "an hour later it has" until_true warnings 2
+else
+  skip "warnings of an hour" "libfaketime is not installed"
+fi
 ok "and says so to who asks" env -u ZENPS_TLS_CA zenpsctl -e "$address" security
 said "what stands open" '^control plane +open +plain at 0.0.0.0:[0-9]+, for whoever reaches it +tls.ca'
 said "that reads are not checked" '^reads +open +bytes that change on the way are not noticed +fabric.checksums = yes'
