@@ -63,7 +63,7 @@ attacks() { # NAME ADDRESS LOG: each of them, while the job goes on
     echo "# $name, $way: $(tail -n 1 "$scratch/attack"), memory grew by $(($(resident_kib) - before_kib)) KiB," \
       "$(($(wc -l <"$log") - lines)) lines in $((SECONDS - began + 1)) s"
     [ "$way" != keys ] || is "$name, keys: each attempt was one" "$(count_of done)" 0
-    # What libfabric 1.17 keeps of a connection that has ended is below 1 KiB.
+    # libfabric 1.17 loses 0.6 KiB, 0.8 with what malloc adds, of each connection that it accepted (common/net/README.md).
     ok "$name, $way: memory grows by less than 1 MiB" [ $(($(resident_kib) - before_kib)) -lt $((1024 + $(count_of lost))) ]
     ok "$name, $way: a line a second at most" [ $(($(wc -l <"$log") - lines)) -le $((SECONDS - began + 1)) ]
     ok "$name, $way: rounds go on" until_true rounds_are_above "$name" "$before"
