@@ -274,7 +274,7 @@ static void test_guests_that_do_not_read_have_one_limit(void **state) {
   for (int i = 0; i < N; i++) {
     fds[i] = rpc_raw_connect(&world);
     assert_int_equal(setsockopt(fds[i], SOL_SOCKET, SO_RCVBUF, &small, sizeof small), 0);
-    rpc_raw_send(&world, fds[i], HELLO("5"), strlen(HELLO("5")));
+    rpc_raw_send(&world, fds[i], HELLO("6"), strlen(HELLO("6")));
     SPIN_UNTIL(&world, world.server.n_open == i + 1);
     conns[i] = world.server.conn;
     assert_int_equal(uv_fileno(&conns[i]->socket.handle, &fd), 0);
@@ -303,7 +303,7 @@ static void test_guests_that_read_are_not_counted(void **state) {
   static char line[(1u << 20) + 100];
   rpc_world_open(&world);
   const int fd = rpc_raw_connect(&world);
-  rpc_raw_send(&world, fd, HELLO("5"), strlen(HELLO("5")));
+  rpc_raw_send(&world, fd, HELLO("6"), strlen(HELLO("6")));
   rpc_raw_read_line(&world, fd, line, sizeof line);
   for (unsigned i = 0; i < 2 * (ZPS_RPC_GUESTS_WRITE_MAX >> 20); i++) {
     write_mib(world.server.conn, 1);
@@ -376,7 +376,7 @@ static void test_who_waits_for_its_turn_is_not_silent(void **state) {
   unsigned n_turns = 0;
   rpc_world_open(&world);
   const int fd = rpc_raw_connect(&world);
-  rpc_raw_send(&world, fd, HELLO("5"), strlen(HELLO("5")));
+  rpc_raw_send(&world, fd, HELLO("6"), strlen(HELLO("6")));
   SPIN_UNTIL(&world, world.server.n_open);
   struct zps_rpc_conn *conn = world.server.conn;
   char *lines = calloc(N, strlen(line) + 1);
