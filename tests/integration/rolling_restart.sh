@@ -12,7 +12,7 @@ in_all() { [ "$(ctl members | grep -cE '^ *[0-9]+ +s[0-2] +in ')" -eq 3 ]; }
 gone() { ! kill -0 "$1" 2>/dev/null; }
 # The job runs as this generation, on three servers, all of which live.
 is_generation() {
-  ctl jobs --output=json | tr -d '\n' | grep -qE '"job": *"roll".*"servers": *3, *"servers_lost": *0.*"generation": *'"$1\b"
+  ctl jobs --output=json | tr -d '\n' | grep -qE '"job": *"roll".*"servers": *3,.*"servers_lost": *0.*"generation": *'"$1\b"
 }
 epochs() { grep -c '^epoch' "$scratch/out"; }
 more_than() { [ "$("${@:2}")" -gt "$1" ]; }
