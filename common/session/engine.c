@@ -16,6 +16,16 @@ enum {
   CALL_SLICE_NS = 100 * 1000000,
 };
 
+/* A call that may be given up, while the thread still has the command: the last of the two that needs it frees it. */
+struct limited_call {
+  struct zps_command command;
+  struct zps_command *wrapped;
+  struct zps_engine *engine;
+  pthread_mutex_t lock;
+  pthread_cond_t has_run;
+  enum { CALL_WAITS, CALL_RUNS, CALL_HAS_RUN, CALL_GIVEN_UP } state;
+};
+
 struct zps_engine {
   struct zps_engine_handler handler;
   struct zps_net *net;
@@ -28,6 +38,8 @@ struct zps_engine {
   pthread_mutex_t
       stop_lock; /* held while the thread is told to stop, so that it cannot close the fabric under the wake */
   atomic_bool stopping;
+  struct limited_call reserve; /* for when there is no memory for one: what is to be closed must be closed */
+  atomic_bool reserve_taken;
   struct zps_receiver receiver;
   _Atomic uint64_t corrupt;
   _Atomic uint64_t turns, sleeps_until_ns; /* the latter is 0 during a turn */
@@ -222,19 +234,13 @@ zps_err_t zps_engine_call(struct zps_engine *engine, struct zps_command *command
   return ZPS_OK;
 }
 
-/* A call that may be given up, while the thread still has the command: the last of the two that needs it frees it. */
-struct limited_call {
-  struct zps_command command;
-  struct zps_command *wrapped;
-  pthread_mutex_t lock;
-  pthread_cond_t has_run;
-  enum { CALL_WAITS, CALL_RUNS, CALL_HAS_RUN, CALL_GIVEN_UP } state;
-};
-
 static void limited_free(struct limited_call *call) {
   pthread_cond_destroy(&call->has_run);
   pthread_mutex_destroy(&call->lock);
-  free(call);
+  if (call == &call->engine->reserve)
+    atomic_store(&call->engine->reserve_taken, false);
+  else
+    free(call);
 }
 
 static void limited_run(struct zps_command *command, void *handler_ctx) {
@@ -268,11 +274,12 @@ static void limited_wait(struct limited_call *call, uint64_t patience_ns) {
 zps_err_t zps_engine_call_within(struct zps_engine *engine, struct zps_command *command, uint64_t patience_ns) {
   if (engine_here == engine) return ZPS_ERR_INVALID;
   struct limited_call *call = malloc(sizeof *call);
+  if (!call && !atomic_exchange(&engine->reserve_taken, true)) call = &engine->reserve;
   if (!call) return ZPS_ERR_NOMEM;
   pthread_condattr_t attr;
   pthread_condattr_init(&attr);
   pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
-  *call = (struct limited_call){.command.run = limited_run, .wrapped = command};
+  *call = (struct limited_call){.command.run = limited_run, .wrapped = command, .engine = engine};
   pthread_mutex_init(&call->lock, NULL);
   pthread_cond_init(&call->has_run, &attr);
   pthread_condattr_destroy(&attr);

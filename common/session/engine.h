@@ -57,7 +57,8 @@ void zps_engine_post(struct zps_engine *engine, struct zps_command *command);
 zps_err_t zps_engine_call(struct zps_engine *engine, struct zps_command *command) ZPS_MUSTCHECK;
 
 /* The same, but gives up when the thread has not begun with it for so long, in which this process ran: ZPS_ERR_TIMEOUT,
- * and it will not run. One that it has begun with is waited for. ZPS_ERR_NOMEM. */
+ * and it will not run. One that it has begun with is waited for. ZPS_ERR_NOMEM: there is no memory, and another
+ * call has the one that is kept for this. */
 zps_err_t zps_engine_call_within(struct zps_engine *engine, struct zps_command *command,
                                  uint64_t patience_ns) ZPS_MUSTCHECK;
 

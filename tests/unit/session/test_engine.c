@@ -306,6 +306,41 @@ static void test_a_call_is_given_up(void **state) {
   zps_engine_destroy(side.engine);
 }
 
+/* With no memory a call is made all the same, one at a time: here the thread has the first one still. */
+static void test_a_call_without_memory(void **state) {
+  (void)state;
+  struct side side;
+  unsigned n_run = 0;
+  struct gate gate = {.command.run = run_gate, .lock = PTHREAD_MUTEX_INITIALIZER};
+  struct counted counted = {.command.run = run_count, .n_run = &n_run};
+  sem_init(&gate.entered, 0, 0);
+  assert_int_equal(side_open(&side, 0, "loop", NULL), ZPS_OK);
+  for (unsigned i = 0; i < 3; i++) {
+    atomic_store(&oom_granted, 0);
+    const zps_err_t err = zps_engine_call_within(side.engine, &counted.command, 60 * ZPS_NS_PER_S);
+    atomic_store(&oom_granted, OOM_UNLIMITED);
+    assert_int_equal(err, ZPS_OK);
+  }
+  assert_int_equal(n_run, 3);
+  pthread_mutex_lock(&gate.lock);
+  zps_engine_post(side.engine, &gate.command);
+  sem_wait(&gate.entered);
+  atomic_store(&oom_granted, 0);
+  const zps_err_t first = zps_engine_call_within(side.engine, &counted.command, 20 * ZPS_NS_PER_MS);
+  const zps_err_t second = zps_engine_call_within(side.engine, &counted.command, 20 * ZPS_NS_PER_MS);
+  atomic_store(&oom_granted, OOM_UNLIMITED);
+  pthread_mutex_unlock(&gate.lock);
+  assert_int_equal(first, ZPS_ERR_TIMEOUT);
+  assert_int_equal(second, ZPS_ERR_NOMEM);
+  assert_int_equal(zps_engine_call_within(side.engine, &counted.command, 60 * ZPS_NS_PER_S), ZPS_OK);
+  assert_int_equal(n_run, 4);
+  atomic_store(&oom_granted, 0);
+  const zps_err_t again = zps_engine_call_within(side.engine, &counted.command, 60 * ZPS_NS_PER_S);
+  atomic_store(&oom_granted, OOM_UNLIMITED);
+  assert_int_equal(again, ZPS_OK);
+  zps_engine_destroy(side.engine);
+}
+
 struct held_call {
   struct zps_engine *engine;
   struct gate *gate;
@@ -580,6 +615,7 @@ int main(void) {
       cmocka_unit_test(test_a_call_from_the_engine_is_refused),
       cmocka_unit_test(test_a_held_engine_is_due),
       cmocka_unit_test(test_a_call_is_given_up),
+      cmocka_unit_test(test_a_call_without_memory),
       cmocka_unit_test(test_a_call_that_runs_is_waited_for),
       cmocka_unit_test(test_a_queue_has_no_limit),
       cmocka_unit_test(test_each_threads_commands_run_in_order),
