@@ -240,3 +240,10 @@ void zps_client_heartbeat(struct zps_client *client, uint64_t interval_ms, uint6
   if (!client->stop) uv_async_send(&client->wake);
   pthread_mutex_unlock(&client->lock);
 }
+
+void zps_client_renew(struct zps_client *client) {
+  pthread_mutex_lock(&client->lock);
+  client->renew = true;
+  if (!client->stop) uv_async_send(&client->wake);
+  pthread_mutex_unlock(&client->lock);
+}

@@ -51,6 +51,7 @@ static void resumed(struct zps_client *client, const zps_json *result, const str
   if (client->beat_ms) zps_rpc_conn_dead_after(client->conn, client->beat_dead_ms);
   zps_client_set_phase(client, ZPS_CLIENT_CONNECTED, ZPS_OK, "");
   zps_client_run_orders(client);
+  zps_client_renew_now(client);
 }
 
 /* A connection that ends meanwhile, or a coordinator that does not answer in time, says nothing: the next one may. */

@@ -44,6 +44,7 @@ struct zps_client {
   struct zps_client_order *orders, **orders_tail;
   unsigned n_orders;
   bool stop, finished; /* finished: the thread will not touch this any more */
+  bool renew;          /* the connection is to end */
   bool abandoned;      /* nobody waits for the thread: it frees the client */
   uint64_t heartbeat_ms, dead_ms;
 
@@ -71,6 +72,9 @@ void *zps_client_run(void *arg);
 void zps_client_close_handles(struct zps_client *client);
 /* The loop was told to look: orders, heartbeats, the end. */
 void zps_client_on_wake(uv_async_t *wake);
+/* On the thread: ends the connection, if that was asked for, so that another one is made. While there is none, or this
+ * process is still to say who it is, that waits. */
+void zps_client_renew_now(struct zps_client *client);
 /* On the thread: sends what waits. */
 void zps_client_run_orders(struct zps_client *client);
 void zps_client_set_phase(struct zps_client *client, enum zps_client_phase phase, zps_err_t code, const char *text);

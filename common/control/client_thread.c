@@ -240,13 +240,29 @@ static bool is_stopped(struct zps_client *client) {
   return stopped;
 }
 
-/* Its process may only have been stopped: then it hears that this one connects anew. */
-static void silent(struct zps_client *client, const char *reason) {
-  if (!zps_client_resumes(client)) {
-    zps_client_lose(client, ZPS_ERR_CLOSED, reason);
-  } else if (zps_rpc_notify(client->conn, "away", zps_json_object()) == ZPS_OK) {
+/* The peer, if it lives, hears that this process does, too. */
+static void leave_conn(struct zps_client *client, const char *reason) {
+  if (zps_rpc_notify(client->conn, "away", zps_json_object()) == ZPS_OK)
     zps_log_debug("%s: connecting anew: %s", client->address, reason);
+  zps_rpc_close(client->conn, false);
+}
+
+void zps_client_renew_now(struct zps_client *client) {
+  if (!client->conn || client->phase != ZPS_CLIENT_CONNECTED || !zps_client_resumes(client)) return;
+  pthread_mutex_lock(&client->lock);
+  const bool renews = client->renew;
+  client->renew = false;
+  pthread_mutex_unlock(&client->lock);
+  if (renews) leave_conn(client, "out of memory, it wants to hear again what counts");
+}
+
+/* Its process may only have been stopped. */
+static void silent(struct zps_client *client, const char *reason) {
+  if (zps_client_resumes(client)) {
+    leave_conn(client, reason);
+    return;
   }
+  zps_client_lose(client, ZPS_ERR_CLOSED, reason);
   zps_rpc_close(client->conn, false);
 }
 
@@ -296,6 +312,7 @@ void zps_client_on_wake(uv_async_t *wake) {
   const uint64_t beat_ms = client->heartbeat_ms, dead_ms = client->dead_ms;
   pthread_mutex_unlock(&client->lock);
   zps_client_run_orders(client);
+  zps_client_renew_now(client);
   if (beat_ms != client->beat_ms || dead_ms != client->beat_dead_ms) set_heartbeat(client, beat_ms, dead_ms);
   if (stop) zps_client_close_handles(client);
 }

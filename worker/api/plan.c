@@ -11,6 +11,13 @@ void zps_worker_plan(struct zenps_job *job, const struct zps_tensor_plan *plan) 
   pthread_mutex_unlock(&job->lock);
 }
 
+void zps_worker_plans_try_again(struct zenps_job *job) {
+  pthread_mutex_lock(&job->lock);
+  for (struct zenps_tensor *tensor = job->tensors; tensor; tensor = tensor->next)
+    if (tensor->is_automatic) zps_automatic_try_again(tensor->automatic);
+  pthread_mutex_unlock(&job->lock);
+}
+
 void zps_worker_plans_alone(struct zenps_job *job) {
   pthread_mutex_lock(&job->lock);
   for (struct zenps_tensor *tensor = job->tensors; tensor; tensor = tensor->next)

@@ -31,7 +31,7 @@ bool zps_worker_owners_set(struct zenps_tensor *tensor, const uint32_t *owners) 
 }
 
 /* From the first table: so all servers and ranks come to the same owners, whichever losses they heard of together. */
-zps_err_t zps_worker_owners_remap(struct zenps_tensor *tensor) {
+static zps_err_t add_remapped(struct zenps_tensor *tensor) {
   const struct zenps_job *job = tensor->job;
   const struct zps_owner_table *first = tensor->owner_tables;
   if (!job->lost || !first) return ZPS_OK;
@@ -39,8 +39,17 @@ zps_err_t zps_worker_owners_remap(struct zenps_tensor *tensor) {
   uint32_t *const table = add_table(tensor);
   if (!table) return ZPS_ERR_NOMEM;
   zps_owners_reassign(first->owners, tensor->core.part.n_parts, job->join.n_servers, job->lost, table);
-  tensor->core.owners = table;
   return ZPS_OK;
+}
+
+static void take_newest(struct zenps_tensor *tensor) {
+  if (tensor->owner_tables) tensor->core.owners = tensor->owner_tables->owners;
+}
+
+zps_err_t zps_worker_owners_remap(struct zenps_tensor *tensor) {
+  const zps_err_t err = add_remapped(tensor);
+  if (err == ZPS_OK) take_newest(tensor);
+  return err;
 }
 
 void zps_worker_owners_free(struct zenps_tensor *tensor) {
@@ -94,7 +103,7 @@ static void fail(struct zenps_job *job, zps_err_t code, const char *text) {
 
 /* ------------------------------------------------------------ from the coordinator */
 
-/* Under the job's lock. */
+/* Under the job's lock. All tensors, or none. */
 static zps_err_t remap_all(struct zenps_job *job, const struct zps_job_map *map) {
   if (!job->lost) job->lost = calloc(job->join.n_servers, sizeof *job->lost);
   if (!job->lost) return ZPS_ERR_NOMEM;
@@ -106,7 +115,8 @@ static zps_err_t remap_all(struct zenps_job *job, const struct zps_job_map *map)
   if (n_lost == job->join.n_servers) return ZPS_ERR_SERVER_LOST;
   zps_err_t err = ZPS_OK;
   for (struct zenps_tensor *tensor = job->tensors; tensor && err == ZPS_OK; tensor = tensor->next)
-    err = zps_worker_owners_remap(tensor);
+    err = add_remapped(tensor);
+  for (struct zenps_tensor *tensor = job->tensors; tensor && err == ZPS_OK; tensor = tensor->next) take_newest(tensor);
   return err;
 }
 
@@ -146,7 +156,10 @@ static void apply(struct zenps_job *job, struct zps_map_command *command) {
   }
   if (err != ZPS_OK) {
     command_free(command);
-    fail(job, err, err == ZPS_ERR_NOMEM ? "no memory to go on without a server" : "no server is left");
+    if (err == ZPS_ERR_NOMEM)
+      zps_membership_renew(&job->membership);
+    else
+      fail(job, err, "no server is left");
     return;
   }
   for (uint32_t i = 0; i < command->map.n_lost; i++) {
@@ -200,13 +213,16 @@ void zps_worker_replay(struct zenps_job *job, const struct zps_job_steps *steps)
   }
   if (command) zps_job_steps_fini(&command->steps);
   free(command);
-  fail(job, err, "no memory to go on without a server that was lost");
+  zps_membership_renew(&job->membership);
 }
 
 void zps_worker_mapped(void *ctx, const struct zps_job_steps *steps) {
   struct zenps_job *job = ctx;
-  if (zps_membership_mapped(&job->membership, steps) != ZPS_OK)
-    zps_log_warn("the coordinator is not told which steps are not finished");
+  const zps_err_t err = zps_membership_mapped(&job->membership, steps);
+  if (err == ZPS_ERR_NOMEM)
+    zps_membership_renew(&job->membership);
+  else if (err != ZPS_OK)
+    zps_log_warn("the coordinator is not told which steps are not finished: %s", zps_err_str(err));
 }
 
 void zps_worker_held(void *ctx, const char *why) {

@@ -144,6 +144,7 @@ static void proceed(struct zps_automatic *automatic) {
   if (!zps_plan_agreement_begin(&automatic->agreement, schedule)) return;
   automatic->failure.status = ZENPS_OK;
   const zps_err_t err = automatic->job.agree(automatic->job.ctx, automatic);
+  automatic->not_begun = err != ZPS_OK && err != ZPS_ERR_CLOSED;
   if (err != ZPS_OK) zps_plan_agreement_unbegun(&automatic->agreement);
   if (err != ZPS_OK && err != ZPS_ERR_CLOSED) /* of what is closed, nobody waits for a step */
     zps_worker_detail(&automatic->failure, err, "tensor %s: the round in which its ranks agree on a scheme: %s",
@@ -173,6 +174,10 @@ void zps_automatic_propose(struct zps_automatic *automatic, const struct zps_pla
   if (!automatic->agreement.decides) return;
   zps_plan_agreement_propose(&automatic->agreement, runs, n, whole);
   proceed(automatic);
+}
+
+void zps_automatic_try_again(struct zps_automatic *automatic) {
+  if (automatic->not_begun) proceed(automatic);
 }
 
 void zps_automatic_alone(struct zps_automatic *automatic) {

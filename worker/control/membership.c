@@ -61,7 +61,10 @@ static void on_notify(void *ctx, const char *method, const zps_json *params) {
     if (err == ZPS_OK) zps_log_info("rank %" PRIu32 " left the job", rank);
     if (err == ZPS_OK) membership->handler.on_rank_left(membership->handler.ctx, rank);
   }
-  if (err != ZPS_OK) zps_log_warn("%s of the coordinator's makes no sense: %s", method, error.text);
+  if (err == ZPS_ERR_NOMEM)
+    zps_membership_renew(membership);
+  else if (err != ZPS_OK)
+    zps_log_warn("%s of the coordinator's makes no sense: %s", method, error.text);
 }
 
 static void on_beat(void *ctx) {
@@ -368,6 +371,10 @@ void zps_membership_held(struct zps_membership *membership, const char *why) {
   if (membership->lost) return;
   if (notify(membership, "job.held", zps_control_held_write(membership->job_id, why)) != ZPS_OK)
     zps_log_info("the coordinator was not told that servers are to keep the job: %s", why);
+}
+
+void zps_membership_renew(struct zps_membership *membership) {
+  zps_client_renew(membership->client);
 }
 
 /* ------------------------------------------------------------ leave */

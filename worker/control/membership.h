@@ -91,8 +91,7 @@ zps_err_t zps_membership_tensor_close(struct zps_membership *membership, uint32_
 zps_err_t zps_membership_report(struct zps_membership *membership, uint32_t tensor,
                                 const struct zps_plan_told *told) ZPS_MUSTCHECK;
 /* Tells of rounds (job.stats): `tensors`, an array of rows, is consumed. */
-zps_err_t zps_membership_stats(struct zps_membership *membership, uint64_t kept_bytes,
-                               zps_json *tensors) ZPS_MUSTCHECK;
+zps_err_t zps_membership_stats(struct zps_membership *membership, uint64_t kept_bytes, zps_json *tensors) ZPS_MUSTCHECK;
 /* Says which steps of each tensor this rank has begun and not finished (job.mapped). From any thread. */
 zps_err_t zps_membership_mapped(struct zps_membership *membership, const struct zps_job_steps *steps) ZPS_MUSTCHECK;
 /* Says how the fabric gets at this rank's gradients (job.memory). */
@@ -100,6 +99,9 @@ void zps_membership_memory(struct zps_membership *membership, const char *memory
 /* Says why servers are to keep the job, though they drain (job.held); `why` is static. From any thread. */
 void zps_membership_held(struct zps_membership *membership, const char *why);
 /* Says goodbye; `moves`: until the next generation. */
+/* There was no memory for what the coordinator has said, or is to hear: it says it again, over another connection. Any
+ * thread. */
+void zps_membership_renew(struct zps_membership *membership);
 void zps_membership_leave(struct zps_membership *membership, bool moves);
 void zps_membership_close(struct zps_membership *membership);
 
