@@ -5,6 +5,7 @@
 
 #include "common/codec/reduce.h"
 #include "common/codec/runs.h"
+#include "common/control/client.h"
 #include "common/plan/agree.h"
 #include "common/session/checks.h"
 #include "common/session/link.h"
@@ -25,6 +26,7 @@ enum {
   BREAK_AGREE,
   BREAK_PICK,
   BREAK_DEAF,
+  BREAK_MISSED,
   BREAK_CHECKS
 };
 enum { FRAMES_A_LOSS = 100, PUTS_A_LEAK = 20, WORDS_A_MISTAKE = 4, VIEWS_MAX = 64 };
@@ -40,6 +42,7 @@ static const char *const names[] = {
     [BREAK_AGREE] = "agree",   /* ranks take the next steps for some of another scheme, now and then */
     [BREAK_CHECKS] = "checks", /* nobody compares what was read with its checksum */
     [BREAK_PICK] = "pick",     /* servers leave out some of the rows that a rank pulls */
+    [BREAK_MISSED] = "missed", /* what there was no memory for is not asked for again */
     [BREAK_DEAF] = "deaf",     /* servers are not told of what was canceled */
 };
 static int broken;
@@ -132,4 +135,10 @@ void __wrap_zps_checks_read(struct zps_checks *checks, struct zps_bulk_peer *pee
 void __wrap_zps_checks_read(struct zps_checks *checks, struct zps_bulk_peer *peer, struct zps_checked_read *read,
                             uint64_t sum) {
   __real_zps_checks_read(checks, peer, read, broken == BREAK_CHECKS ? 0 : sum);
+}
+
+void __real_zps_client_renew(struct zps_client *client);
+void __wrap_zps_client_renew(struct zps_client *client);
+void __wrap_zps_client_renew(struct zps_client *client) {
+  if (broken != BREAK_MISSED) __real_zps_client_renew(client);
 }

@@ -203,6 +203,12 @@ static void kill_rank(struct sim_rank *rank, const struct sim_fault *fault) {
   rank_start(rank);
 }
 
+static void run_short(struct sim_process *process, const struct sim_fault *fault) {
+  sim_cluster.was_short = true;
+  process->short_n = fault->one_in;
+  process->short_to_ns = sim_now_ns() + fault->for_ns;
+}
+
 static void befall(const struct sim_fault *fault) {
   sim_cluster.server_taken |= sim_fault_takes_server(fault->kind);
   struct sim_server *server = &cluster.servers[fault->who];
@@ -238,6 +244,12 @@ static void befall(const struct sim_fault *fault) {
     case SIM_KILL_RANK:
       if (rank->has_ended) break;
       kill_rank(rank, fault);
+      break;
+    case SIM_SHORT_SERVER:
+      run_short(server->process, fault);
+      break;
+    case SIM_SHORT_RANK:
+      run_short(rank->process, fault);
       break;
     case SIM_STOP_COORDINATOR:
       cluster.coordinator->stopped_to_ns = sim_now_ns() + fault->for_ns;

@@ -23,6 +23,7 @@ struct sim_meeting {
   uint32_t number, n_there;
   bool failed, had_failed;   /* some rank's part of the step; of the last meeting */
   bool any_cancel, any_late; /* some rank has given the step up, or begins it after its deadline */
+  bool any_absent;           /* some rank could not begin it */
   uint32_t n_late;           /* so far */
   uint64_t given_up;         /* the last attempt of which either is true, and 1; 0: none */
 };
@@ -33,6 +34,7 @@ struct sim_cluster {
   uint32_t steps_of[SIM_RUNS_MAX], n_errors[SIM_RUNS_MAX]; /* by run: the same; and errors that ranks were told */
   bool rank_killed;                                        /* in the first run */
   bool read_failed;                                        /* it brought other bytes than were announced, twice */
+  bool was_short;                                          /* of memory, some process */
   bool server_taken;                                       /* a server was killed, stopped or told to drain */
   struct sim_meeting meetings[SIM_RUNS_MAX];
   struct sim_rank ranks[SIM_RANKS_MAX];

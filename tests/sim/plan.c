@@ -18,6 +18,8 @@ static const char *const names[SIM_FAULT_KINDS] = {
     [SIM_KILL_RANK] = "kill-rank",
     [SIM_RESTART_COORDINATOR] = "restart-coordinator",
     [SIM_STOP_COORDINATOR] = "stop-coordinator",
+    [SIM_SHORT_SERVER] = "short-server",
+    [SIM_SHORT_RANK] = "short-rank",
 };
 
 const char *sim_fault_name(enum sim_fault_kind kind) {
@@ -99,7 +101,7 @@ static bool may_be(const struct sim_plan *plan, const struct sim_fault *fault) {
 }
 
 static void fault_make(struct sim_plan *plan) {
-  struct sim_fault fault = {.kind = (enum sim_fault_kind)sim_random(SIM_FAULT_KINDS)};
+  struct sim_fault fault = {.kind = (enum sim_fault_kind)sim_random(SIM_DRAWN_KINDS)};
   if (sim_chance(3)) fault.kind = SIM_KILL_SERVER;
   const bool is_of_rank = fault.kind >= SIM_CUT_RANK && fault.kind <= SIM_KILL_RANK;
   fault.who = (uint32_t)sim_random(is_of_rank ? plan->world : plan->n_servers);
@@ -191,7 +193,8 @@ void sim_plan_print(const struct sim_plan *plan) {
   }
   for (uint32_t i = 0; i < plan->n_faults; i++) {
     const struct sim_fault *fault = &plan->faults[i];
-    printf("  fault %s %u after %u steps and %.3f ms, for %.3f ms\n", names[fault->kind], fault->who,
-           fault->after_steps, (double)fault->then_ns / 1e6, (double)fault->for_ns / 1e6);
+    printf("  fault %s %u after %u steps and %.3f ms, for %.3f ms, one in %llu\n", names[fault->kind], fault->who,
+           fault->after_steps, (double)fault->then_ns / 1e6, (double)fault->for_ns / 1e6,
+           (unsigned long long)fault->one_in);
   }
 }

@@ -21,6 +21,7 @@ enum sim_kind {
   SIM_SERVED, /* tensors over servers, which all ranks allreduce */
   SIM_APART,  /* the first one is pushed and pulled by some ranks, in steps that others allreduce or scatter */
   SIM_AGAIN,  /* ranks cancel steps, or come to them after their deadline */
+  SIM_MEMORY, /* servers and ranks run short of memory, for a while */
   SIM_KINDS
 };
 
@@ -50,6 +51,9 @@ enum sim_fault_kind {
   SIM_KILL_RANK, /* the one that a job does not survive */
   SIM_RESTART_COORDINATOR,
   SIM_STOP_COORDINATOR,
+  SIM_DRAWN_KINDS,
+  SIM_SHORT_SERVER = SIM_DRAWN_KINDS, /* of memory */
+  SIM_SHORT_RANK,
   SIM_FAULT_KINDS
 };
 
@@ -58,7 +62,8 @@ struct sim_fault {
   uint32_t who;         /* server or rank */
   uint32_t after_steps; /* that all ranks together have seen the end of */
   uint64_t then_ns;     /* and so long after that */
-  uint64_t for_ns;      /* stops, slowness, the coordinator's absence */
+  uint64_t for_ns;      /* stops, slowness, the coordinator's absence, shortness */
+  uint64_t one_in;      /* allocations that fail, of short ones */
 };
 
 struct sim_plan {

@@ -5,10 +5,8 @@
 #include "tests/sim/sched.h"
 
 static const char *const names[SIM_KINDS + 1] = {
-    [SIM_SERVED] = "served",
-    [SIM_APART] = "apart",
-    [SIM_AGAIN] = "again",
-    [SIM_KINDS] = "unknown",
+    [SIM_SERVED] = "served", [SIM_APART] = "apart",   [SIM_AGAIN] = "again",
+    [SIM_MEMORY] = "memory", [SIM_KINDS] = "unknown",
 };
 
 const char *sim_kind_name(enum sim_kind kind) {
@@ -30,10 +28,25 @@ static void push_and_pull(struct sim_plan *plan) {
   plan->tensors[0].staleness = sim_chance(2) ? 1 + (uint32_t)sim_random(3) : 0;
 }
 
+/* From a moment on at which the job runs. */
+static void run_short(struct sim_plan *plan) {
+  struct sim_fault *const fault = &plan->faults[plan->n_faults < SIM_FAULTS_MAX ? plan->n_faults++ : 0];
+  const bool of_server = sim_chance(2);
+  *fault = (struct sim_fault){.kind = of_server ? SIM_SHORT_SERVER : SIM_SHORT_RANK,
+                              .who = (uint32_t)sim_random(of_server ? plan->n_servers : plan->world),
+                              .after_steps = 1 + (uint32_t)sim_random((uint64_t)plan->world * plan->n_steps * 3 / 4),
+                              .then_ns = sim_random(2 * ZPS_NS_PER_MS),
+                              .for_ns = sim_random(sim_chance(2) ? 2 * ZPS_NS_PER_MS : 300 * ZPS_NS_PER_MS),
+                              .one_in = 1 + sim_random(sim_chance(2) ? 4 : 60)};
+}
+
 void sim_plan_specialise(struct sim_plan *plan) {
   plan->gives_up = plan->kind == SIM_AGAIN;
   if (plan->kind == SIM_APART || (plan->gives_up && sim_chance(3))) push_and_pull(plan);
-  plan->in_step = plan->gives_up || (plan->is_apart && sim_plan_takes_server(plan));
+  if (plan->kind == SIM_MEMORY) {
+    for (uint64_t n = 1 + sim_random(2); n > 0; n--) run_short(plan);
+  }
+  plan->in_step = plan->gives_up || plan->kind == SIM_MEMORY || (plan->is_apart && sim_plan_takes_server(plan));
   if (!plan->in_step) return;
   plan->window = 1;
   plan->leaves_early = false;

@@ -20,6 +20,8 @@ struct sim_process {
   bool dead;              /* killed: none of its fibers runs again */
   uint64_t stopped_to_ns; /* none runs before */
   uint64_t slow_ns;       /* each of its fibers waits up to so long before it goes on; 0: it does not */
+  uint64_t short_n;       /* one allocation in so many fails, */
+  uint64_t short_to_ns;   /* until then */
   unsigned n_fibers;      /* that have not ended */
   struct sim_process *next;
 };

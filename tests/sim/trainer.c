@@ -9,6 +9,8 @@
 #include "worker/api/job.h"
 #include "zenps/zenps.h"
 
+#define SHORT_NS (300 * ZPS_NS_PER_MS) /* memory is, at the longest */
+
 enum {
   TIMEOUT_MS = 30000,
   STEPS_A_CANCEL = 4,
@@ -42,6 +44,8 @@ static bool may_fail_with(zenps_status_t status, uint32_t run) {
   if (sim_cluster.plan->flips &&
       (status == ZENPS_ERR_FABRIC || (sim_cluster.read_failed && status == ZENPS_ERR_CLOSED)))
     return true;
+  if (sim_cluster.was_short && (is_lost || status == ZENPS_ERR_PEER_LOST || status == ZENPS_ERR_NOMEM)) return true;
+  if (sim_cluster.was_short && status == ZENPS_ERR_MISSING && sim_cluster.n_errors[run] > 1) return true; /* of an open */
   return run == 0 && sim_cluster.rank_killed &&
          (status == ZENPS_ERR_PEER_LOST || status == ZENPS_ERR_MISSING || status == ZENPS_ERR_CLOSED);
 }
@@ -61,8 +65,8 @@ static bool may_try_again(const struct trainer *trainer, const struct sim_operat
   if (!plan->in_step) return false;
   return (status == ZENPS_ERR_CANCELED && (meeting->any_cancel || was_given_up)) ||
          (status == ZENPS_ERR_TIMEOUT && meeting->any_late) || /* ranks have not agreed on a scheme */
-         (status == ZENPS_ERR_MISSING && (meeting->any_late || was_given_up || is_lost)) ||
-         (status == ZENPS_ERR_SERVER_LOST && is_lost);
+         (status == ZENPS_ERR_MISSING && (meeting->any_late || meeting->any_absent || was_given_up || is_lost)) ||
+         (status == ZENPS_ERR_SERVER_LOST && is_lost) || (status == ZENPS_ERR_NOMEM && sim_cluster.was_short);
 }
 
 static void failed(struct trainer *trainer, const char *what, const zenps_error_t *error) {
@@ -88,10 +92,16 @@ static void step_failed(struct trainer *trainer, const struct sim_operation *ope
     failed(trainer, what, error);
 }
 
+/* The others wait for it until the deadline. */
+static void not_begun(struct trainer *trainer, const struct sim_operation *operation) {
+  sim_cluster.meetings[trainer->self->run].any_absent = true;
+  step_failed(trainer, operation, "begin", zenps_last_error());
+}
+
 static void begin(struct trainer *trainer, uint32_t t, struct sim_attempt attempt) {
   struct sim_operation *const operation = operation_of(trainer, t, attempt.step);
   if (sim_operation_begin(operation, trainer->plan, t, trainer->tensors[t], attempt, trainer->self->rank) != ZENPS_OK)
-    step_failed(trainer, operation, "begin", zenps_last_error());
+    not_begun(trainer, operation);
 }
 
 static void end(struct trainer *trainer, uint32_t t, uint64_t step) {
@@ -102,6 +112,8 @@ static void end(struct trainer *trainer, uint32_t t, uint64_t step) {
   if (sim_now_ns() > deadline_ns)
     sim_wrong("rank %u: tensor %u, step %llu ended after its deadline", trainer->self->rank, t,
               (unsigned long long)step);
+  if (status == ZENPS_ERR_NOMEM && strncmp(trainer->plan->tensors[t].scheme, "auto", 4) == 0)
+    sim_cluster.meetings[trainer->self->run].any_absent = true; /* it may have been begun in vain as late as this */
   if (status != ZENPS_OK)
     step_failed(trainer, operation, "step", error);
   else if (operation->is_begun && !sim_operation_is_right(operation, trainer->plan, t))
@@ -143,7 +155,7 @@ static bool meet(struct trainer *trainer) {
   meeting->failed |= trainer->step_failed;
   if (++meeting->n_there == trainer->plan->world) {
     meeting->had_failed = meeting->failed;
-    meeting->failed = meeting->any_cancel = meeting->any_late = false;
+    meeting->failed = meeting->any_cancel = meeting->any_late = meeting->any_absent = false;
     meeting->n_there = 0;
     meeting->number++;
     sim_wake_all(&sim_cluster.steps_seen);
@@ -196,7 +208,10 @@ static void train_in_step(struct trainer *trainer) {
     if (went_well) {
       step_seen(trainer);
       attempt = (struct sim_attempt){.step = attempt.step + 1, .number = attempt.number + 1};
-    } else if (attempt.number++, ++attempt.n_before == SIM_ATTEMPTS) {
+      continue;
+    }
+    if (sim_cluster.was_short) sim_sleep(SHORT_NS / SIM_ATTEMPTS * 2);
+    if (attempt.number++, ++attempt.n_before == SIM_ATTEMPTS) {
       sim_wrong("step %llu fails time after time", (unsigned long long)attempt.step);
       trainer->failed = true;
     }
