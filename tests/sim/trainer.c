@@ -45,7 +45,8 @@ static bool may_fail_with(zenps_status_t status, uint32_t run) {
       (status == ZENPS_ERR_FABRIC || (sim_cluster.read_failed && status == ZENPS_ERR_CLOSED)))
     return true;
   if (sim_cluster.was_short && (is_lost || status == ZENPS_ERR_PEER_LOST || status == ZENPS_ERR_NOMEM)) return true;
-  if (sim_cluster.was_short && status == ZENPS_ERR_MISSING && sim_cluster.n_errors[run] > 1) return true; /* of an open */
+  if (sim_cluster.was_short && status == ZENPS_ERR_MISSING && sim_cluster.n_errors[run] > 1)
+    return true; /* of an open */
   return run == 0 && sim_cluster.rank_killed &&
          (status == ZENPS_ERR_PEER_LOST || status == ZENPS_ERR_MISSING || status == ZENPS_ERR_CLOSED);
 }
@@ -66,7 +67,8 @@ static bool may_try_again(const struct trainer *trainer, const struct sim_operat
   return (status == ZENPS_ERR_CANCELED && (meeting->any_cancel || was_given_up)) ||
          (status == ZENPS_ERR_TIMEOUT && meeting->any_late) || /* ranks have not agreed on a scheme */
          (status == ZENPS_ERR_MISSING && (meeting->any_late || meeting->any_absent || was_given_up || is_lost)) ||
-         (status == ZENPS_ERR_SERVER_LOST && is_lost) || (status == ZENPS_ERR_NOMEM && sim_cluster.was_short);
+         (status == ZENPS_ERR_SERVER_LOST && (is_lost || (meeting->any_cancel && sim_cluster.server_taken))) ||
+         (status == ZENPS_ERR_NOMEM && sim_cluster.was_short);
 }
 
 static void failed(struct trainer *trainer, const char *what, const zenps_error_t *error) {
