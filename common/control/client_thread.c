@@ -100,6 +100,7 @@ static void run_order(struct zps_client *client, struct zps_client_order *order)
     code = zps_rpc_call(client->conn, order->method, zps_json_ref(order->params), left_ms, on_result, order);
   else if (connected)
     code = zps_rpc_notify(client->conn, order->method, zps_json_ref(order->params));
+  if (code == ZPS_ERR_NOMEM && !order->is_call) zps_client_renew(client); /* nobody waits, or says it again */
   if (code != ZPS_OK)
     fail_order(client, order, code);
   else if (!order->is_call)

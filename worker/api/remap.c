@@ -218,7 +218,7 @@ void zps_worker_replay(struct zenps_job *job, const struct zps_job_steps *steps)
 
 void zps_worker_mapped(void *ctx, const struct zps_job_steps *steps) {
   struct zenps_job *job = ctx;
-  const zps_err_t err = zps_membership_mapped(&job->membership, steps);
+  const zps_err_t err = steps ? zps_membership_mapped(&job->membership, steps) : ZPS_ERR_NOMEM;
   if (err == ZPS_ERR_NOMEM)
     zps_membership_renew(&job->membership);
   else if (err != ZPS_OK)

@@ -144,7 +144,7 @@ static void proceed(struct zps_automatic *automatic) {
   if (!zps_plan_agreement_begin(&automatic->agreement, schedule)) return;
   automatic->failure.status = ZENPS_OK;
   const zps_err_t err = automatic->job.agree(automatic->job.ctx, automatic);
-  automatic->not_begun = err != ZPS_OK && err != ZPS_ERR_CLOSED;
+  automatic->is_left = err != ZPS_OK && err != ZPS_ERR_CLOSED;
   if (err != ZPS_OK) zps_plan_agreement_unbegun(&automatic->agreement);
   if (err != ZPS_OK && err != ZPS_ERR_CLOSED) /* of what is closed, nobody waits for a step */
     zps_worker_detail(&automatic->failure, err, "tensor %s: the round in which its ranks agree on a scheme: %s",
@@ -161,13 +161,15 @@ static void look_again(struct zps_automatic *automatic) {
 
 void zps_automatic_agreed(struct zps_automatic *automatic, const unsigned char *word, const zenps_error_t *why) {
   const bool fits = zps_plan_agreement_end(&automatic->agreement, &automatic->follower.schedule, word);
+  automatic->is_left = !word;
   if (!word) automatic->failure = *why;
   if (!fits)
     zps_worker_detail(&automatic->failure, ZPS_ERR_PROTOCOL,
                       "tensor %s: the first of its ranks, which decides on its schemes, contradicts itself",
                       automatic->tensor->name);
   look_again(automatic);
-  if (word && fits) proceed(automatic); /* one that has failed is begun again by the next step that wants to know */
+  if (word && fits)
+    proceed(automatic); /* one that has failed is begun again by and by, or by a step that wants to know */
 }
 
 void zps_automatic_propose(struct zps_automatic *automatic, const struct zps_plan_run *runs, unsigned n, bool whole) {
@@ -177,7 +179,7 @@ void zps_automatic_propose(struct zps_automatic *automatic, const struct zps_pla
 }
 
 void zps_automatic_try_again(struct zps_automatic *automatic) {
-  if (automatic->not_begun) proceed(automatic);
+  if (automatic->is_left) proceed(automatic);
 }
 
 void zps_automatic_alone(struct zps_automatic *automatic) {

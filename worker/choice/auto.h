@@ -45,7 +45,7 @@ struct zps_automatic {
   struct zps_plan_follower follower;                   /* job's lock; so is the rest */
   struct zps_plan_agreement agreement;                 /* on what the follower's schedule is */
   zenps_error_t failure;                               /* of the last round of it; status ZENPS_OK: it went well */
-  bool not_begun;                                      /* the last round of the agreement, for want of memory */
+  bool is_left;                                        /* the last round of it has failed, or could not begin */
   struct zps_host_in staging;                          /* device's thread: to look at gradients in its memory */
   const struct zps_round_tensor *last;                 /* the variant that had the last round */
   struct zps_plan_sketch sketch;                       /* of the gradient that the last question was asked with */
@@ -99,7 +99,7 @@ void zps_automatic_round_done(struct zps_automatic *automatic, const struct zps_
 void zps_automatic_propose(struct zps_automatic *automatic, const struct zps_plan_run *runs, unsigned n, bool whole);
 /* Likewise: the coordinator is out of reach. */
 void zps_automatic_alone(struct zps_automatic *automatic);
-/* Likewise, from time to time: a round of the agreement that could not begin, since memory was short, is begun. */
+/* Likewise, from time to time: a round of the agreement that has failed, or could not begin, is begun again. */
 void zps_automatic_try_again(struct zps_automatic *automatic);
 /* Likewise: a round of the agreement is over, with the decider's word; NULL: it has failed, and why. */
 void zps_automatic_agreed(struct zps_automatic *automatic, const unsigned char *word, const zenps_error_t *why);

@@ -47,7 +47,8 @@ struct zps_replay {
   uint64_t grace_ns, limit_bytes;      /* limit_bytes: of kept pushes, of all tensors of the job */
   atomic_uint_least64_t kept_bytes;    /* also read by other threads */
   struct zps_round *kept, **kept_tail; /* the oldest first */
-  /* Tells the coordinator; `steps` is the caller's. */
+  /* Tells the coordinator; `steps` is the caller's. NULL: there was no memory for them, and the coordinator is to say
+   * the map again. */
   void (*mapped)(void *ctx, const struct zps_job_steps *steps);
   /* Tells the coordinator, once, why a server that drains is to keep the job: rounds would fail without it. NULL: does
    * not. `why` is static. */
