@@ -28,10 +28,17 @@ static void push_and_pull(struct sim_plan *plan) {
   plan->tensors[0].staleness = sim_chance(2) ? 1 + (uint32_t)sim_random(3) : 0;
 }
 
-/* From a moment on at which the job runs. */
+static bool any_auto(const struct sim_plan *plan) {
+  bool any = false;
+  for (uint32_t t = 0; t < plan->n_tensors; t++) any |= strncmp(plan->tensors[t].scheme, "auto", 4) == 0;
+  return any;
+}
+
+/* From a moment on at which the job runs. A rank that has no memory for the schemes that the others have agreed on
+ * keeps them waiting until they agree once more, some steps later: there servers are short alone. */
 static void run_short(struct sim_plan *plan) {
   struct sim_fault *const fault = &plan->faults[plan->n_faults < SIM_FAULTS_MAX ? plan->n_faults++ : 0];
-  const bool of_server = sim_chance(2);
+  const bool of_server = any_auto(plan) || sim_chance(2);
   *fault = (struct sim_fault){.kind = of_server ? SIM_SHORT_SERVER : SIM_SHORT_RANK,
                               .who = (uint32_t)sim_random(of_server ? plan->n_servers : plan->world),
                               .after_steps = 1 + (uint32_t)sim_random((uint64_t)plan->world * plan->n_steps * 3 / 4),

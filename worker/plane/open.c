@@ -93,6 +93,7 @@ static void connect_run(struct zps_command *command, void *handler_ctx) {
     connect->code = zps_fail(&connect->error, ZPS_ERR_NOMEM, "no memory for %" PRIu32 " servers", join->n_servers);
     return;
   }
+  for (uint32_t s = 0; s < join->n_servers; s++) plane->servers[s].plane = plane;
   if (join->checksums) {
     connect->code = zps_checks_create(&join->link_secret, join->job_id, plane->engine, plane->pool, &plane->checks,
                                       &connect->error);
@@ -104,7 +105,6 @@ static void connect_run(struct zps_command *command, void *handler_ctx) {
     connect->code = zps_fail(&connect->error, ZPS_ERR_NOMEM, "no memory to watch %" PRIu32 " servers", join->n_servers);
     return;
   }
-  for (uint32_t s = 0; s < join->n_servers; s++) plane->servers[s].plane = plane;
   for (uint32_t s = 0; s < join->n_servers; s++) {
     const struct zps_join_server *to = &join->servers[s];
     struct zps_error why;
