@@ -170,7 +170,9 @@ static bool turn(struct end *end) {
 static void settle(void) {
   for (unsigned n = 0, quiet = 0; quiet < 2; n++) {
     must(n < TURNS_MAX);
-    quiet = turn(&ends[0]) | turn(&ends[1]) ? 0 : quiet + 1;
+    bool any = turn(&ends[0]);
+    any |= turn(&ends[1]);
+    quiet = any ? 0 : quiet + 1;
   }
 }
 

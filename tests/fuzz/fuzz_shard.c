@@ -25,7 +25,8 @@ static bool is_open;
 /* ---- time ---- */
 
 static bool turn(void) {
-  bool any = one_thread_turn(scene.shard->engine) | one_thread_work();
+  bool any = one_thread_turn(scene.shard->engine);
+  any |= one_thread_work();
   for (uint32_t r = 0; r < scene.world; r++)
     if (scene.ranks[r].peer.net) any |= peer_turn(&scene.ranks[r].peer) > 0;
   return any;
