@@ -150,8 +150,7 @@ static void test_hellos_that_are_all_cut_off(void **state) {
     struct zps_error error;
     unsigned n;
     zps_err_t code = ZPS_ERR_TIMEOUT; /* of the last try, which may have had no time left on a busy machine */
-    for (unsigned k = 0; code == ZPS_ERR_TIMEOUT && k < 10; k++)
-      code = open_against_cuts(&CUTS[i], 0, 350, &n, &error);
+    for (unsigned k = 0; code == ZPS_ERR_TIMEOUT && k < 10; k++) code = open_against_cuts(&CUTS[i], 0, 350, &n, &error);
     if (code != ZPS_ERR_CONNECT) fail_msg("%s: %s (%s)", CUTS[i].name, zps_err_str(code), error.text);
     /* A reset may come before the connection is seen to be there. */
     if (!strstr(error.text, "ended during its hello: 127.0.0.1:") &&
