@@ -2,6 +2,7 @@
 
 #include <inttypes.h>
 
+#include "common/base/clock.h"
 #include "worker/api/job.h"
 #include "worker/api/request.h"
 
@@ -10,6 +11,12 @@ static bool is_compact(const struct zenps_tensor *tensor, const struct zps_opera
   const struct zps_wants *wants = operation->wants;
   const bool is_part = wants && (wants->by_row || wants->count < tensor->core.shape.rows);
   return is_part && operation->out && operation->out->layout == ZENPS_DENSE;
+}
+
+static uint64_t timeout_ms(const struct zenps_request *request, const struct zps_operation *operation) {
+  const uint64_t now_ns = zps_clock_ns(), until_ns = operation->deadline_ns;
+  if (until_ns == 0) return request->job->options.round_timeout_ms;
+  return until_ns > now_ns + ZPS_NS_PER_MS ? (until_ns - now_ns) / ZPS_NS_PER_MS : 1;
 }
 
 /* What the operation lacks, an empty list of the request's takes the place of. */
@@ -28,7 +35,7 @@ static void setup(struct zps_round *round, struct zenps_request *request, uint64
   zps_worker_round_setup(
       round, request,
       &(struct zps_round_start){.step = step,
-                                .timeout_ms = request->job->options.round_timeout_ms,
+                                .timeout_ms = timeout_ms(request, operation),
                                 .in = in,
                                 .out = out,
                                 .in_sections = parts && parts->in_sections.list ? &parts->in_sections : NULL,

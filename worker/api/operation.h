@@ -13,6 +13,7 @@ struct zps_operation {
   struct zps_wants *wants;      /* the request's, if it comes about; NULL: a push gets all of the sum */
   bool seeks;                   /* the newest sum of the step and those up to */
   uint32_t staleness;           /* steps before it */
+  uint64_t deadline_ns;         /* 0: round_timeout_ms from its beginning on */
   struct zps_grad_parts *parts; /* the request's, too; NULL: `in` and `out` are none, or still to be made ready */
 };
 

@@ -15,7 +15,6 @@ struct zps_waiter {
   struct zps_operation operation;
   zenps_grad_t in; /* a copy, as rounds make one: many a caller's is gone when the call returns */
   struct zps_automatic_turn turn;
-  uint64_t deadline_ns;
   uint64_t n_learned; /* of the tensor's choice, when it was looked at last */
 };
 
@@ -123,8 +122,8 @@ static void go_on(struct zps_waiter *waiter) {
     return;
   }
   if (asks) {
-    const zenps_status_t asked =
-        zps_automatic_ask(automatic, &waiter->turn, waiter->operation.in, waiter->operation.out, waiter->deadline_ns);
+    const zenps_status_t asked = zps_automatic_ask(automatic, &waiter->turn, waiter->operation.in,
+                                                   waiter->operation.out, waiter->operation.deadline_ns);
     if (asked != ZENPS_OK) why = *zenps_last_error();
   }
   waiter->n_learned = automatic->n_learned;
@@ -134,7 +133,7 @@ static void go_on(struct zps_waiter *waiter) {
     begin(waiter, picked);
   else if (!picked && why.status != ZENPS_OK) /* a question about steps to come may fail: this one is not known */
     give_up(waiter, &why);
-  else if (!picked && zps_clock_ns() >= waiter->deadline_ns)
+  else if (!picked && zps_clock_ns() >= waiter->operation.deadline_ns)
     give_up_late(waiter);
 }
 
@@ -143,7 +142,8 @@ static bool is_due(const struct zps_waiter *waiter, uint64_t now_ns) {
   const struct zenps_job *const job = waiter->tensor->job;
   if (job->failed || job->waiting.ends) return true;
   if (first_of(&job->waiting, waiter->tensor) != waiter) return false;
-  return waiter->turn.due || waiter->n_learned != waiter->tensor->automatic->n_learned || now_ns >= waiter->deadline_ns;
+  return waiter->turn.due || waiter->n_learned != waiter->tensor->automatic->n_learned ||
+         now_ns >= waiter->operation.deadline_ns;
 }
 
 static bool serve(struct zps_waiting *waiting, uint64_t *until_ns) {
@@ -154,7 +154,7 @@ static bool serve(struct zps_waiting *waiting, uint64_t *until_ns) {
       go_on(waiter);
       return true;
     }
-    if (waiter->deadline_ns < *until_ns) *until_ns = waiter->deadline_ns;
+    if (waiter->operation.deadline_ns < *until_ns) *until_ns = waiter->operation.deadline_ns;
   }
   return false;
 }
@@ -189,10 +189,10 @@ zenps_status_t zps_waiter_add(struct zenps_tensor *tensor, const struct zps_auto
       .operation = *operation,
       .in = *operation->in,
       .turn = *turn,
-      .deadline_ns = zps_clock_ns() + tensor->job->options.round_timeout_ms * ZPS_NS_PER_MS,
       .n_learned = tensor->automatic->n_learned - 1, /* it is to be looked at in any case */
   };
   waiter->operation.in = &waiter->in;
+  waiter->operation.deadline_ns = zps_clock_ns() + tensor->job->options.round_timeout_ms * ZPS_NS_PER_MS;
   request->is_waiting = true;
   request->parts = operation->parts;
   tensor->n_requests++;

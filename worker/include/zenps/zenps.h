@@ -478,7 +478,9 @@ ZENPS_API int zenps_tensor_owner(const zenps_tensor_t *tensor, uint32_t partitio
  * pushes of two attempts apart. The same gradients can be sent under any number that no rank has used, on which ranks
  * agree as on any step; or training goes on with the next step. A server's loss needs neither, as long as there are
  * others: its steps are played again. Between ranks, which tell each other where an attempt ends, the same number may
- * be tried again (ZENPS_ERR_BUSY: something of the old attempt is under way still).
+ * be tried again (ZENPS_ERR_BUSY: something of the old attempt is under way still), where all of them have failed and
+ * none came to the old attempt more than ten seconds behind its failure: what such a one is told, and tells, ends later
+ * attempts, too, so that another number is to be taken.
  *
  * Device memory: `in` is read in the order of in->stream, from some time after this call on, so what fills it may still
  * be running there. When the request is done the result is in device memory, whatever stream it is used on. A result of

@@ -4,13 +4,17 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
 #include "common/base/clock.h"
 #include "worker/api/job.h"
+#include "worker/api/operation.h"
+#include "worker/api/request.h"
 #include "worker/api/tensor.h"
 #include "worker/round/round.h"
+#include "worker/served/kinds.h"
 #include "worker/served/served.h"
 
 /* A job without connections, with two tensors. */
@@ -25,6 +29,7 @@ static int scene_setup(void **state) {
   if (!scene) return -1;
   *state = scene;
   scene->job.refs = 1;
+  scene->job.pid = getpid();
   scene->job.plane.n_servers = 1;
   zps_rounds_init(&scene->job.rounds, &scene->job.plane);
   pthread_mutex_init(&scene->job.lock, NULL);
@@ -35,6 +40,7 @@ static int scene_setup(void **state) {
                                     .core = {.id = i,
                                              .rounds = &scene->job.rounds,
                                              .ops = &zps_served_ops,
+                                             .served = zps_served_kind_find("balanced"),
                                              .width = 2,
                                              .dtype = ZPS_DTYPE_F32,
                                              .owners = scene->owners,
@@ -170,12 +176,43 @@ static void test_memory_of_devices_stays(void **state) {
   round->device = NULL;
 }
 
+/* How long the round of an operation with such a deadline has. */
+static uint64_t time_left(struct zenps_tensor *tensor, uint64_t step, uint64_t deadline_ns) {
+  struct zps_operation operation = {.deadline_ns = deadline_ns};
+  struct zenps_job *const job = tensor->job;
+  struct zenps_request *request;
+  struct zps_round *round;
+  job->unseen = NULL;
+  job->unseen_last_p = &job->unseen;
+  assert_int_equal(zps_worker_request_create(tensor, &request), ZPS_OK);
+  assert_int_equal(zps_worker_operation_begin(tensor, step, request, &operation, &round), ZENPS_OK);
+  assert_non_null(round); /* it would be launched only now */
+  const uint64_t left_ns = round->deadline_ns - round->start_ns;
+  put(round);
+  zps_worker_request_destroy(request);
+  return left_ns;
+}
+
+/* What waited for its scheme has what that has left it, and no timeout of its own. */
+static void test_an_operation_that_waited_has_less_time(void **state) {
+  struct scene *scene = *state;
+  struct zenps_tensor *tensor = &scene->tensors[0];
+  scene->job.options.round_timeout_ms = 60000;
+  assert_int_equal(time_left(tensor, 1, 0), 60 * ZPS_NS_PER_S);
+  const uint64_t before_ns = zps_clock_ns();
+  const uint64_t left_ns = time_left(tensor, 2, before_ns + 40 * ZPS_NS_PER_S);
+  assert_true(left_ns <= 40 * ZPS_NS_PER_S);
+  assert_true(left_ns + ZPS_NS_PER_MS + (zps_clock_ns() - before_ns) >= 40 * ZPS_NS_PER_S);
+  assert_int_equal(time_left(tensor, 3, 1), ZPS_NS_PER_MS); /* it is over at once, as one that is late */
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test_setup_teardown(test_a_spare_round_is_taken_again, scene_setup, scene_teardown),
       cmocka_unit_test_setup_teardown(test_what_nobody_wants_is_given_up, scene_setup, scene_teardown),
       cmocka_unit_test_setup_teardown(test_trimmed_they_go_sooner, scene_setup, scene_teardown),
       cmocka_unit_test_setup_teardown(test_memory_of_devices_stays, scene_setup, scene_teardown),
+      cmocka_unit_test_setup_teardown(test_an_operation_that_waited_has_less_time, scene_setup, scene_teardown),
   };
   return cmocka_run_group_tests_name("tensor_rounds", tests, NULL, NULL);
 }
