@@ -12,6 +12,8 @@
 #include "server/shard/pick.h"
 #include "server/shard/shard.h"
 #include "tests/sim/sched.h"
+#include "worker/compute/compute.h"
+#include "worker/plane/unexpected.h"
 #include "worker/round/rounds.h"
 
 enum {
@@ -27,9 +29,11 @@ enum {
   BREAK_PICK,
   BREAK_DEAF,
   BREAK_MISSED,
+  BREAK_EARLY,
+  BREAK_PART,
   BREAK_CHECKS
 };
-enum { FRAMES_A_LOSS = 100, PUTS_A_LEAK = 20, WORDS_A_MISTAKE = 4, VIEWS_MAX = 64 };
+enum { FRAMES_A_LOSS = 100, SUMS_A_MISTAKE = 20, PUTS_A_LEAK = 20, WORDS_A_MISTAKE = 4, VIEWS_MAX = 64 };
 
 static const char *const names[] = {
     [BREAK_NOTHING] = "nothing", [BREAK_ORDER] = "order", /* contributions are added in another order */
@@ -44,6 +48,8 @@ static const char *const names[] = {
     [BREAK_PICK] = "pick",     /* servers leave out some of the rows that a rank pulls */
     [BREAK_MISSED] = "missed", /* what there was no memory for is not asked for again */
     [BREAK_DEAF] = "deaf",     /* servers are not told of what was canceled */
+    [BREAK_EARLY] = "early",   /* messages of other ranks for rounds that have not begun here are lost */
+    [BREAK_PART] = "part",     /* ranks leave out the last of several streams that they add, now and then */
 };
 static int broken;
 
@@ -141,4 +147,28 @@ void __real_zps_client_renew(struct zps_client *client);
 void __wrap_zps_client_renew(struct zps_client *client);
 void __wrap_zps_client_renew(struct zps_client *client) {
   if (broken != BREAK_MISSED) __real_zps_client_renew(client);
+}
+
+struct zps_unexpected_round *__real_zps_unexpected_take(struct zps_unexpected *unexpected, uint32_t tensor,
+                                                        uint64_t step, bool *dropped_p);
+struct zps_unexpected_round *__wrap_zps_unexpected_take(struct zps_unexpected *unexpected, uint32_t tensor,
+                                                        uint64_t step, bool *dropped_p);
+struct zps_unexpected_round *__wrap_zps_unexpected_take(struct zps_unexpected *unexpected, uint32_t tensor,
+                                                        uint64_t step, bool *dropped_p) {
+  struct zps_unexpected_round *const round = __real_zps_unexpected_take(unexpected, tensor, step, dropped_p);
+  if (broken != BREAK_EARLY || !round) return round;
+  zps_unexpected_round_free(round);
+  return NULL;
+}
+
+zps_err_t __real_zps_compute_run(const struct zps_compute *compute, struct zps_compute_scratch *scratch,
+                                 const struct zps_compute_task *task, void *out, struct zps_compute_out *out_p);
+zps_err_t __wrap_zps_compute_run(const struct zps_compute *compute, struct zps_compute_scratch *scratch,
+                                 const struct zps_compute_task *task, void *out, struct zps_compute_out *out_p);
+zps_err_t __wrap_zps_compute_run(const struct zps_compute *compute, struct zps_compute_scratch *scratch,
+                                 const struct zps_compute_task *task, void *out, struct zps_compute_out *out_p) {
+  struct zps_compute_task other = *task;
+  if (broken == BREAK_PART && other.instr.type == ZPS_INSTR_SUM && other.instr.n_in > 1 && sim_chance(SUMS_A_MISTAKE))
+    other.instr.n_in--;
+  return __real_zps_compute_run(compute, scratch, &other, out, out_p);
 }

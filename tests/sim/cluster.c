@@ -187,6 +187,7 @@ static void rank_start(struct sim_rank *rank) {
   char name[16];
   snprintf(name, sizeof name, "rank-%u", rank->rank);
   rank->process = sim_process_start(name, sim_rank_main, rank);
+  rank->process->host = rank->rank % sim_cluster.plan->n_hosts;
 }
 
 /* It comes back for the next run, when it is not taken for one that may live. */
@@ -195,6 +196,7 @@ static void kill_rank(struct sim_rank *rank, const struct sim_fault *fault) {
   if (sim_cluster.plan->n_runs > 1 && !rank->is_in)
     return; /* it could come back into the first run, and lack in the next */
   sim_cluster.rank_killed = true;
+  sim_cluster.killed_ns = sim_now_ns();
   kill_process(rank->process, rank->port);
   rank->run = rank->n_left = 1;
   sim_wake_all(&sim_cluster.steps_seen); /* others may have looked while its port was closed */

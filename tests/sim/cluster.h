@@ -21,7 +21,8 @@ struct sim_rank {
 /* Ranks that agree on what became of a step. */
 struct sim_meeting {
   uint32_t number, n_there;
-  bool failed, had_failed;   /* some rank's part of the step; of the last meeting */
+  bool failed, had_failed; /* some rank's part of the step; of the last meeting */
+  uint32_t n_failed[SIM_TENSORS_MAX], n_had_failed[SIM_TENSORS_MAX]; /* how many ranks'; likewise */
   bool any_cancel, any_late; /* some rank has given the step up, or begins it after its deadline */
   bool any_absent;           /* some rank could not begin it */
   uint32_t n_late;           /* so far */
@@ -33,6 +34,7 @@ struct sim_cluster {
   uint32_t steps_seen; /* ends that ranks have seen, of good steps; those who wait for more wait on this address */
   uint32_t steps_of[SIM_RUNS_MAX], n_errors[SIM_RUNS_MAX]; /* by run: the same; and errors that ranks were told */
   bool rank_killed;                                        /* in the first run */
+  uint64_t killed_ns;                                      /* when; 0: none was */
   bool read_failed;                                        /* it brought other bytes than were announced, twice */
   bool was_short;                                          /* of memory, some process */
   bool server_taken;                                       /* a server was killed, stopped or told to drain */

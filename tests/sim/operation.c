@@ -7,7 +7,8 @@
 #include "tests/sim/sums.h"
 
 void sim_operation_init(struct sim_operation *operation, const struct sim_tensor_plan *tensor) {
-  const uint64_t n = tensor->rows * tensor->width;
+  const uint64_t n = operation->n_values = tensor->rows * tensor->width;
+  operation->rows = tensor->rows;
   operation->values = malloc(n * sizeof(float));
   operation->packed = malloc(n * sizeof(float));
   operation->result = malloc(n * sizeof(float));
@@ -53,8 +54,9 @@ static zenps_status_t begin_apart(struct sim_operation *operation, const struct 
 zenps_status_t sim_operation_begin(struct sim_operation *operation, const struct sim_plan *plan, uint32_t t,
                                    zenps_tensor_t *tensor, struct sim_attempt attempt, uint32_t rank) {
   const struct sim_tensor_plan *const of = &plan->tensors[t];
-  const uint64_t step = attempt.number;
-  const uint64_t nnz = sim_gradient(plan, t, step, rank, operation->values, operation->row_ids, operation->packed);
+  const uint64_t step = attempt.told;
+  const uint64_t nnz =
+      sim_gradient(plan, t, attempt.number, rank, operation->values, operation->row_ids, operation->packed);
   zenps_grad_init(&operation->in, sizeof operation->in);
   zenps_grad_init(&operation->out, sizeof operation->out);
   operation->attempt = attempt;
@@ -94,6 +96,10 @@ void sim_operation_free(struct sim_operation *operation) {
   zenps_request_free(operation->pull);
   operation->request = operation->pull = NULL;
   operation->is_begun = false;
+  memset(operation->values, 0x5a, operation->n_values * sizeof(float));
+  memset(operation->packed, 0x5a, operation->n_values * sizeof(float));
+  memset(operation->result, 0x5a, operation->n_values * sizeof(float));
+  memset(operation->row_ids, 0x5a, operation->rows * sizeof(int64_t));
 }
 
 /* ------------------------------------------------------------ the result */
@@ -121,10 +127,10 @@ static bool step_of(const struct sim_operation *operation, uint32_t staleness, u
   return stats.step <= asked && stats.step + staleness >= asked;
 }
 
-bool sim_operation_is_right(struct sim_operation *operation, const struct sim_plan *plan, uint32_t t) {
+bool sim_operation_is_right(struct sim_operation *operation, const struct sim_plan *plan, uint32_t run, uint32_t t) {
   const struct sim_tensor_plan *const tensor = &plan->tensors[t];
   const struct sim_rows rows = {operation->first, operation->count};
   uint64_t step;
   return (!tensor->out_rows || spread(tensor, operation)) && step_of(operation, tensor->staleness, &step) &&
-         sim_sum_check(plan, t, step, rows, operation->result);
+         sim_sum_check(plan, run, t, step, rows, operation->result);
 }

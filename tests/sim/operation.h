@@ -7,10 +7,12 @@
 
 enum { SIM_ATTEMPTS = 8 }; /* at a step, of which the last goes well */
 
-/* A step that is tried, maybe again: under the next number, with other gradients, so that no sum can be of both. */
+/* A step that is tried, maybe again: with other gradients, so that no sum can be of both, and under the next number, or
+ * under the same one where all ranks have failed. */
 struct sim_attempt {
   uint64_t step, n_before; /* attempts at this step */
-  uint64_t number;         /* of all attempts at steps: the step that the library is told */
+  uint64_t number;         /* of all attempts at steps */
+  uint64_t told;           /* the step that the library is told */
 };
 
 struct sim_operation {
@@ -22,6 +24,7 @@ struct sim_operation {
   bool is_begun;         /* all that it takes */
   float *values, *packed, *result;
   int64_t *row_ids;
+  uint64_t rows, n_values;
 };
 
 void sim_operation_init(struct sim_operation *operation, const struct sim_tensor_plan *tensor);
@@ -33,7 +36,8 @@ zenps_status_t sim_operation_begin(struct sim_operation *operation, const struct
 /* Until it is done. *error_p is valid until sim_operation_free(). */
 zenps_status_t sim_operation_wait(struct sim_operation *operation, const zenps_error_t **error_p);
 /* Whether the result is the sum. */
-bool sim_operation_is_right(struct sim_operation *operation, const struct sim_plan *plan, uint32_t t);
+bool sim_operation_is_right(struct sim_operation *operation, const struct sim_plan *plan, uint32_t run, uint32_t t);
+/* The arrays hold something else from then on. */
 void sim_operation_free(struct sim_operation *operation);
 
 #endif

@@ -152,6 +152,7 @@ void sim_plan_make(struct sim_plan *plan, uint64_t seed, enum sim_kind kind) {
       seed % 4 == 3 ? 1500 * ZPS_NS_PER_MS : 2 * ZPS_NS_PER_MS; /* by no dice: the other seeds are as ever */
   plan->leaves_early = sim_chance(8);
   plan->has_state = sim_chance(2) || seed % 8 == 5;
+  plan->n_hosts = 1;
   for (uint32_t i = 0; i < plan->n_tensors; i++) tensor_make(&plan->tensors[i], i);
   snprintf(plan->provider, sizeof plan->provider, "loop");
   if (sim_chance(2)) {
@@ -177,19 +178,24 @@ bool sim_plan_survives(const struct sim_plan *plan) {
 
 void sim_plan_print(const struct sim_plan *plan) {
   printf(
-      "seed %llu, kind %s: %u servers, %u ranks, %u runs of %u steps, window %u, %u threads, provider %s %s, state %s, "
-      "memory %llu, grace %llu ms%s%s%s\n",
-      (unsigned long long)plan->seed, sim_kind_name(plan->kind), plan->n_servers, plan->world, plan->n_runs,
-      plan->n_steps, plan->window, plan->threads, plan->provider, plan->rules, plan->has_state ? "kept" : "not kept",
-      (unsigned long long)plan->memory_bytes, (unsigned long long)plan->resume_grace_ms,
-      plan->leaves_early ? ", leaves early" : "", sim_plan_has_long_steps(plan) ? ", long steps" : "",
-      plan->in_step ? ", in step" : "");
+      "seed %llu, kind %s: %u servers, %u ranks on %u hosts, %u runs of %u steps, window %u, %u threads, provider %s "
+      "%s, state %s, "
+      "memory %llu, grace %llu ms%s%s%s%s\n",
+      (unsigned long long)plan->seed, sim_kind_name(plan->kind), plan->n_servers, plan->world, plan->n_hosts,
+      plan->n_runs, plan->n_steps, plan->window, plan->threads, plan->provider, plan->rules,
+      plan->has_state ? "kept" : "not kept", (unsigned long long)plan->memory_bytes,
+      (unsigned long long)plan->resume_grace_ms, plan->leaves_early ? ", leaves early" : "",
+      sim_plan_has_long_steps(plan) ? ", long steps" : "", plan->in_step ? ", in step" : "",
+      plan->repeats ? ", repeats" : "");
   for (uint32_t i = 0; i < plan->n_tensors; i++) {
     const struct sim_tensor_plan *tensor = &plan->tensors[i];
-    printf("  tensor %s: %llu x %u, %u/256 of the rows, %s to %s, %s, op %d, codec %d, partitioner %d, staleness %u\n",
-           tensor->name, (unsigned long long)tensor->rows, tensor->width, tensor->density,
-           tensor->in_rows ? "lists" : "dense", tensor->out_rows ? "lists" : "dense", tensor->scheme, (int)tensor->op,
-           (int)tensor->codec, (int)tensor->partitioner, tensor->staleness);
+    printf(
+        "  tensor %s: %llu x %u, %u/256 of the rows, %s to %s, %s, op %d, codec %d, partitioner %d, staleness %u, "
+        "order %d, k %llu\n",
+        tensor->name, (unsigned long long)tensor->rows, tensor->width, tensor->density,
+        tensor->in_rows ? "lists" : "dense", tensor->out_rows ? "lists" : "dense", tensor->scheme, (int)tensor->op,
+        (int)tensor->codec, (int)tensor->partitioner, tensor->staleness, (int)tensor->order,
+        (unsigned long long)tensor->k);
   }
   for (uint32_t i = 0; i < plan->n_faults; i++) {
     const struct sim_fault *fault = &plan->faults[i];

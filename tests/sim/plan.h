@@ -22,7 +22,15 @@ enum sim_kind {
   SIM_APART,  /* the first one is pushed and pulled by some ranks, in steps that others allreduce or scatter */
   SIM_AGAIN,  /* ranks cancel steps, or come to them after their deadline */
   SIM_MEMORY, /* servers and ranks run short of memory, for a while */
+  SIM_PEERS,  /* most tensors have schemes between ranks */
   SIM_KINDS
+};
+
+/* What a sum is. */
+enum sim_order {
+  SIM_ORDER_RANKS, /* of the gradients in the order of ranks */
+  SIM_ORDER_OWN,   /* in the scheme's: of numbers that add up exactly */
+  SIM_ORDER_SOME,  /* of some ranks' rows: schemes that leave rows out */
 };
 
 struct sim_tensor_plan {
@@ -36,6 +44,10 @@ struct sim_tensor_plan {
   zenps_codec_t codec;
   zenps_partitioner_t partitioner;
   uint32_t staleness;
+  enum sim_order order;
+  bool between; /* ranks: servers have no part in it */
+  bool ascends; /* each attempt at a step has a number of its own */
+  uint64_t k;   /* rows that are kept, of SIM_ORDER_SOME */
 };
 
 enum sim_fault_kind {
@@ -71,7 +83,9 @@ struct sim_plan {
   enum sim_kind kind;
   bool is_apart; /* the first tensor is pushed and pulled */
   bool gives_up; /* ranks cancel steps, or are late */
+  bool repeats;  /* a step of a tensor between ranks that fails on all of them is tried again under the same number */
   bool in_step;  /* ranks agree on what became of each step, and try it again */
+  uint32_t n_hosts; /* that ranks are on, in turn */
   uint32_t n_servers, world, n_tensors, n_steps, window;
   unsigned threads;
   uint64_t memory_bytes, resume_grace_ms;

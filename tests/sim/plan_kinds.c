@@ -1,12 +1,15 @@
 /* Kinds of worlds that have more than tensors over servers, which all ranks allreduce. */
 #include <string.h>
 
+#include "common/plan/schemes.h"
 #include "tests/sim/plan.h"
 #include "tests/sim/sched.h"
 
+enum { WORLDS_A_DEATH = 8 /* of a rank */ };
+
 static const char *const names[SIM_KINDS + 1] = {
-    [SIM_SERVED] = "served", [SIM_APART] = "apart",   [SIM_AGAIN] = "again",
-    [SIM_MEMORY] = "memory", [SIM_KINDS] = "unknown",
+    [SIM_SERVED] = "served", [SIM_APART] = "apart", [SIM_AGAIN] = "again",
+    [SIM_MEMORY] = "memory", [SIM_PEERS] = "peers", [SIM_KINDS] = "unknown",
 };
 
 const char *sim_kind_name(enum sim_kind kind) {
@@ -47,12 +50,67 @@ static void run_short(struct sim_plan *plan) {
                               .one_in = 1 + sim_random(sim_chance(2) ? 4 : 60)};
 }
 
+/* One between ranks. */
+static enum zps_plan_scheme any_between(void) {
+  enum zps_plan_scheme scheme;
+  do scheme = (enum zps_plan_scheme)sim_random(ZPS_PLAN_SCHEMES);
+  while ((zps_plan_scheme_flags(scheme) & (ZPS_SCHEME_SERVED | ZPS_SCHEME_NESTS)) == ZPS_SCHEME_SERVED);
+  return scheme;
+}
+
+static void take_scheme(struct sim_tensor_plan *tensor) {
+  static const char *const nested[] = {
+      "hierarchical",      "hierarchical:sparse-ps",       "hierarchical:dense-ps",
+      "hierarchical:ring", "hierarchical:split-allgather", "hierarchical:recursive-doubling",
+  };
+  const enum zps_plan_scheme scheme = any_between();
+  const bool nests = scheme == ZPS_PLAN_HIERARCHICAL;
+  tensor->scheme = nests ? nested[sim_random(sizeof nested / sizeof nested[0])] : zps_plan_scheme_name(scheme);
+  tensor->partitioner = 0;
+  tensor->between = !nests;
+  tensor->ascends = zps_plan_scheme_flags(scheme) & ZPS_SCHEME_STATEFUL;
+  if (zps_plan_scheme_lossy(scheme)) {
+    tensor->order = SIM_ORDER_SOME;
+    tensor->k = 1 + sim_random(tensor->rows);
+  } else if (!zps_plan_scheme_exact_order(scheme)) {
+    tensor->order = SIM_ORDER_OWN;
+  }
+}
+
+/* As the only fault: a job does not survive it. */
+static void lose_a_rank(struct sim_plan *plan) {
+  plan->n_faults = 1;
+  plan->faults[0] = (struct sim_fault){.kind = SIM_KILL_RANK,
+                                       .who = (uint32_t)sim_random(plan->world),
+                                       .after_steps = (uint32_t)sim_random((uint64_t)plan->world * plan->n_steps),
+                                       .then_ns = sim_random(sim_chance(2) ? 200000 : 5 * ZPS_NS_PER_MS),
+                                       .for_ns = sim_random(800 * ZPS_NS_PER_MS)};
+}
+
+static void go_between_ranks(struct sim_plan *plan) {
+  if (sim_chance(WORLDS_A_DEATH)) lose_a_rank(plan);
+  plan->gives_up = sim_chance(4);
+  plan->repeats = plan->gives_up && sim_chance(2);
+  plan->n_hosts = 1 + (uint32_t)sim_random(plan->world);
+  for (uint32_t i = 0; i < plan->n_tensors; i++) {
+    struct sim_tensor_plan *const tensor = &plan->tensors[i];
+    if (strncmp(tensor->scheme, "auto", 4) == 0) {
+      const bool any = sim_chance(2);
+      tensor->scheme = any ? "auto:any" : "auto";
+      tensor->order = any ? SIM_ORDER_OWN : SIM_ORDER_RANKS;
+    } else if (i == 0 || !sim_chance(4)) { /* the others are over servers */
+      take_scheme(tensor);
+    }
+  }
+}
+
 void sim_plan_specialise(struct sim_plan *plan) {
   plan->gives_up = plan->kind == SIM_AGAIN;
   if (plan->kind == SIM_APART || (plan->gives_up && sim_chance(3))) push_and_pull(plan);
   if (plan->kind == SIM_MEMORY) {
     for (uint64_t n = 1 + sim_random(2); n > 0; n--) run_short(plan);
   }
+  if (plan->kind == SIM_PEERS) go_between_ranks(plan);
   plan->in_step = plan->gives_up || plan->kind == SIM_MEMORY || (plan->is_apart && sim_plan_takes_server(plan));
   if (!plan->in_step) return;
   plan->window = 1;

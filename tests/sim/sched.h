@@ -22,6 +22,7 @@ struct sim_process {
   uint64_t slow_ns;       /* each of its fibers waits up to so long before it goes on; 0: it does not */
   uint64_t short_n;       /* one allocation in so many fails, */
   uint64_t short_to_ns;   /* until then */
+  uint32_t host;          /* that it is on */
   unsigned n_fibers;      /* that have not ended */
   struct sim_process *next;
 };

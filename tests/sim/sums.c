@@ -5,9 +5,17 @@
 
 #include "common/base/rng.h"
 
+enum { STEPS_MAX = 1024 /* attempts at steps, of a run */ };
+
 /* Magnitudes differ, so that another order of additions gives other bits. */
 static float value(uint64_t word) {
   const float magnitude = (float)(1 + (word & 0xffffff)) * (float)(1 << (word >> 24 & 15));
+  return word >> 40 & 1 ? magnitude : -magnitude;
+}
+
+/* Whole numbers whose sums are exact, in whatever order. */
+static float plain_value(uint64_t word) {
+  const float magnitude = (float)(1 + (word & 0xffff));
   return word >> 40 & 1 ? magnitude : -magnitude;
 }
 
@@ -15,11 +23,12 @@ uint64_t sim_gradient(const struct sim_plan *plan, uint32_t tensor, uint64_t ste
                       int64_t *row_ids, float *packed) {
   const struct sim_tensor_plan *const of = &plan->tensors[tensor];
   struct zps_rng rng = {plan->seed * 1000003 + tensor * 7919 + step * 104729 + rank};
+  float (*const make)(uint64_t word) = of->order == SIM_ORDER_RANKS ? value : plain_value;
   uint64_t nnz = 0;
   for (uint64_t row = 0; row < of->rows; row++) {
     float *const at = values + row * of->width;
     const bool is_there = (zps_rng_u64(&rng) & 255) < of->density;
-    for (uint32_t w = 0; w < of->width; w++) at[w] = is_there ? value(zps_rng_u64(&rng)) : 0;
+    for (uint32_t w = 0; w < of->width; w++) at[w] = is_there ? make(zps_rng_u64(&rng)) : 0;
     if (!is_there) continue;
     if (row_ids) row_ids[nnz] = (int64_t)row;
     if (packed) memcpy(packed + nnz * of->width, at, of->width * sizeof *at);
@@ -28,19 +37,79 @@ uint64_t sim_gradient(const struct sim_plan *plan, uint32_t tensor, uint64_t ste
   return nnz;
 }
 
-bool sim_sum_check(const struct sim_plan *plan, uint32_t tensor, uint64_t step, struct sim_rows rows,
+static float factor_of(const struct sim_plan *plan, const struct sim_tensor_plan *of) {
+  return of->op == ZENPS_OP_MEAN ? 1.0f / (float)plan->world : 1.0f;
+}
+
+static bool is_sum(const struct sim_plan *plan, uint32_t tensor, const float *all, struct sim_rows rows,
+                   const float *result) {
+  const struct sim_tensor_plan *const of = &plan->tensors[tensor];
+  const uint64_t n = of->rows * of->width, first = rows.first * of->width;
+  const float factor = factor_of(plan, of);
+  bool is_right = true;
+  for (uint64_t i = 0; i < rows.count * of->width && is_right; i++) {
+    float sum = 0;
+    for (uint32_t rank = 0; rank < plan->world; rank++) sum += all[rank * n + first + i];
+    if (of->op == ZENPS_OP_MEAN) sum *= factor;
+    is_right = memcmp(&sum, &result[i], sizeof sum) == 0;
+  }
+  return is_right;
+}
+
+/* Whether a row is the sum of these ranks' rows. */
+static bool is_sum_of(const struct sim_plan *plan, const struct sim_tensor_plan *of, const float *all, unsigned ranks,
+                      const float *row, uint64_t at) {
+  const uint64_t n = of->rows * of->width;
+  const float factor = factor_of(plan, of);
+  bool is_right = true;
+  for (uint32_t w = 0; w < of->width && is_right; w++) {
+    float sum = 0;
+    for (uint32_t rank = 0; rank < plan->world; rank++)
+      if (ranks >> rank & 1) sum += all[rank * n + at + w];
+    is_right = sum * factor == row[w];
+  }
+  return is_right;
+}
+
+/* Whether each row is the sum of some ranks' rows, or of none. */
+static bool is_sum_of_some(const struct sim_plan *plan, uint32_t tensor, const float *all, const float *result) {
+  const struct sim_tensor_plan *const of = &plan->tensors[tensor];
+  bool is_right = true;
+  for (uint64_t at = 0; at < of->rows * of->width && is_right; at += of->width) {
+    unsigned ranks = 0;
+    while (ranks < 1u << plan->world && !is_sum_of(plan, of, all, ranks, result + at, at)) ranks++;
+    is_right = ranks < 1u << plan->world;
+  }
+  return is_right;
+}
+
+/* Whether it is what the first rank had that looked at this sum. */
+static bool is_that_of_others(const struct sim_plan *plan, uint32_t run, uint32_t tensor, uint64_t step,
+                              const float *result) {
+  static uint64_t digests[SIM_RUNS_MAX][SIM_TENSORS_MAX][STEPS_MAX];
+  const struct sim_tensor_plan *const of = &plan->tensors[tensor];
+  uint64_t digest = 1;
+  for (uint64_t i = 0; i < of->rows * of->width; i++) {
+    uint32_t word;
+    memcpy(&word, &result[i], sizeof word);
+    digest = (digest ^ word) * 1099511628211u;
+  }
+  if (digest == 0) digest = 1;
+  uint64_t *const first = &digests[run][tensor][step % STEPS_MAX];
+  if (*first == 0) *first = digest;
+  return *first == digest;
+}
+
+bool sim_sum_check(const struct sim_plan *plan, uint32_t run, uint32_t tensor, uint64_t step, struct sim_rows rows,
                    const float *result) {
   const struct sim_tensor_plan *const of = &plan->tensors[tensor];
   const uint64_t n = of->rows * of->width;
-  float *const sum = calloc(n, sizeof *sum), *const one = malloc(n * sizeof *one);
-  for (uint32_t rank = 0; rank < plan->world; rank++) {
-    sim_gradient(plan, tensor, step, rank, one, NULL, NULL);
-    for (uint64_t i = 0; i < n; i++) sum[i] += one[i];
-  }
-  if (of->op == ZENPS_OP_MEAN)
-    for (uint64_t i = 0; i < n; i++) sum[i] *= 1.0f / (float)plan->world;
-  const bool is_right = memcmp(sum + rows.first * of->width, result, rows.count * of->width * sizeof *sum) == 0;
-  free(sum);
-  free(one);
+  float *const all = malloc(plan->world * n * sizeof *all);
+  for (uint32_t rank = 0; rank < plan->world; rank++)
+    sim_gradient(plan, tensor, step, rank, all + rank * n, NULL, NULL);
+  const bool is_right = of->order == SIM_ORDER_SOME ? is_sum_of_some(plan, tensor, all, result) &&
+                                                          is_that_of_others(plan, run, tensor, step, result)
+                                                    : is_sum(plan, tensor, all, rows, result);
+  free(all);
   return is_right;
 }

@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <pthread.h>
 #include <sched.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/random.h>
 #include <sys/types.h>
@@ -145,6 +146,15 @@ void __wrap_zps_waits_init(struct zps_waits *waits) {
 void __wrap_zps_plan_calibration_measure(struct zps_plan_calibration *calibration);
 void __wrap_zps_plan_calibration_measure(struct zps_plan_calibration *calibration) {
   zps_plan_calibration_default(calibration);
+}
+
+int __real_gethostname(char *name, size_t size);
+int __wrap_gethostname(char *name, size_t size);
+int __wrap_gethostname(char *name, size_t size) {
+  const struct sim_process *const process = sim_process_here();
+  if (!process) return __real_gethostname(name, size);
+  snprintf(name, size, "host-%u", process->host);
+  return 0;
 }
 
 pid_t __wrap_getpid(void);

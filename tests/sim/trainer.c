@@ -13,6 +13,8 @@
 
 enum {
   TIMEOUT_MS = 30000,
+  BUSY_MS = 1,    /* from one look to the next */
+  LOSS_MS = 3000, /* that the others may take to tell a dead rank from one that comes back */
   STEPS_A_CANCEL = 4,
   STEPS_A_DELAY = 40, /* until the deadline, or thereabouts */
   NEAR_MS = 5,
@@ -25,8 +27,10 @@ struct trainer {
   zenps_job_t *job;
   zenps_tensor_t *tensors[SIM_TENSORS_MAX];
   struct sim_operation operations[SIM_TENSORS_MAX][SIM_WINDOW_MAX];
-  bool failed;      /* the job goes no further here */
-  bool step_failed; /* but the step may be tried again */
+  bool failed;                         /* the job goes no further here */
+  bool step_failed;                    /* but the step may be tried again */
+  bool tensor_failed[SIM_TENSORS_MAX]; /* likewise */
+  uint64_t told[SIM_TENSORS_MAX];      /* the step that the library is told */
 };
 
 static bool any_leaves(uint32_t run) {
@@ -37,10 +41,11 @@ static bool any_leaves(uint32_t run) {
 
 /* When another rank was killed; when a read brought other bytes twice, and that rank has left; or when a server was
  * lost, and a rank that has closed the job already, having all of its sums, cannot push again what others still lack.
- */
-static bool may_fail_with(zenps_status_t status, uint32_t run) {
+ * Between ranks all are told of a rank's death as that, and a server's does them no harm. `of`: NULL: no step. */
+static bool may_fail_with(zenps_status_t status, uint32_t run, const struct sim_tensor_plan *of) {
   const bool is_lost = status == ZENPS_ERR_CLOSED || status == ZENPS_ERR_SERVER_LOST;
-  if (is_lost && sim_cluster.server_taken && any_leaves(run)) return true;
+  const bool is_between = of && of->between && sim_cluster.n_errors[run] == 0;
+  if (is_lost && sim_cluster.server_taken && any_leaves(run) && !is_between) return true;
   if (sim_cluster.plan->flips &&
       (status == ZENPS_ERR_FABRIC || (sim_cluster.read_failed && status == ZENPS_ERR_CLOSED)))
     return true;
@@ -48,7 +53,12 @@ static bool may_fail_with(zenps_status_t status, uint32_t run) {
   if (sim_cluster.was_short && status == ZENPS_ERR_MISSING && sim_cluster.n_errors[run] > 1)
     return true; /* of an open */
   return run == 0 && sim_cluster.rank_killed &&
-         (status == ZENPS_ERR_PEER_LOST || status == ZENPS_ERR_MISSING || status == ZENPS_ERR_CLOSED);
+         (status == ZENPS_ERR_PEER_LOST || (status == ZENPS_ERR_MISSING && !(of && of->between)) ||
+          status == ZENPS_ERR_CLOSED);
+}
+
+static uint64_t most(uint64_t a, uint64_t b) {
+  return a > b ? a : b;
 }
 
 static uint64_t least(uint64_t a, uint64_t b) {
@@ -71,13 +81,14 @@ static bool may_try_again(const struct trainer *trainer, const struct sim_operat
          (status == ZENPS_ERR_NOMEM && sim_cluster.was_short);
 }
 
-static void failed(struct trainer *trainer, const char *what, const zenps_error_t *error) {
+static void failed(struct trainer *trainer, const struct sim_tensor_plan *of, const char *what,
+                   const zenps_error_t *error) {
+  const bool may = may_fail_with(error->status, trainer->self->run, of);
   trainer->failed = true;
   sim_cluster.n_errors[trainer->self->run]++;
   sim_cluster.read_failed |= error->status == ZENPS_ERR_FABRIC;
   sim_wake_all(&sim_cluster.steps_seen);
-  if (!may_fail_with(error->status, trainer->self->run))
-    sim_wrong("rank %u: %s: %s: %s", trainer->self->rank, what, zenps_strerror(error->status), error->text);
+  if (!may) sim_wrong("rank %u: %s: %s: %s", trainer->self->rank, what, zenps_strerror(error->status), error->text);
 }
 
 /* ------------------------------------------------------------ a step of a tensor */
@@ -86,29 +97,34 @@ static struct sim_operation *operation_of(struct trainer *trainer, uint32_t t, u
   return &trainer->operations[t][step % trainer->plan->window];
 }
 
-static void step_failed(struct trainer *trainer, const struct sim_operation *operation, const char *what,
+static void step_failed(struct trainer *trainer, uint32_t t, const struct sim_operation *operation, const char *what,
                         const zenps_error_t *error) {
   if (may_try_again(trainer, operation, error->status))
-    trainer->step_failed = true;
+    trainer->step_failed = trainer->tensor_failed[t] = true;
   else
-    failed(trainer, what, error);
+    failed(trainer, &trainer->plan->tensors[t], what, error);
 }
 
 /* The others wait for it until the deadline. */
-static void not_begun(struct trainer *trainer, const struct sim_operation *operation) {
+static void not_begun(struct trainer *trainer, uint32_t t, const struct sim_operation *operation) {
   sim_cluster.meetings[trainer->self->run].any_absent = true;
-  step_failed(trainer, operation, "begin", zenps_last_error());
+  step_failed(trainer, t, operation, "begin", zenps_last_error());
 }
 
 static void begin(struct trainer *trainer, uint32_t t, struct sim_attempt attempt) {
   struct sim_operation *const operation = operation_of(trainer, t, attempt.step);
-  if (sim_operation_begin(operation, trainer->plan, t, trainer->tensors[t], attempt, trainer->self->rank) != ZENPS_OK)
-    not_begun(trainer, operation);
+  const uint64_t until_ns = sim_now_ns() + TIMEOUT_MS * ZPS_NS_PER_MS;
+  zenps_status_t status;
+  while ((status = sim_operation_begin(operation, trainer->plan, t, trainer->tensors[t], attempt,
+                                       trainer->self->rank)) == ZENPS_ERR_BUSY &&
+         attempt.told < attempt.number && sim_now_ns() < until_ns)
+    sim_sleep(BUSY_MS * ZPS_NS_PER_MS); /* until what failed under this number has been given up */
+  if (status != ZENPS_OK) not_begun(trainer, t, operation);
 }
 
 static void end(struct trainer *trainer, uint32_t t, uint64_t step) {
   struct sim_operation *const operation = operation_of(trainer, t, step);
-  const uint64_t deadline_ns = sim_now_ns() + (TIMEOUT_MS + 5000) * ZPS_NS_PER_MS;
+  const uint64_t began_ns = sim_now_ns(), deadline_ns = began_ns + (TIMEOUT_MS + 5000) * ZPS_NS_PER_MS;
   const zenps_error_t *error = NULL;
   const zenps_status_t status = sim_operation_wait(operation, &error);
   if (sim_now_ns() > deadline_ns)
@@ -116,11 +132,15 @@ static void end(struct trainer *trainer, uint32_t t, uint64_t step) {
               (unsigned long long)step);
   if (status == ZENPS_ERR_NOMEM && strncmp(trainer->plan->tensors[t].scheme, "auto", 4) == 0)
     sim_cluster.meetings[trainer->self->run].any_absent = true; /* it may have been begun in vain as late as this */
+  if (status == ZENPS_ERR_PEER_LOST && trainer->plan->tensors[t].between &&
+      sim_now_ns() > most(began_ns, sim_cluster.killed_ns) + LOSS_MS * ZPS_NS_PER_MS)
+    sim_wrong("rank %u: tensor %u, step %llu ended long after a rank had died", trainer->self->rank, t,
+              (unsigned long long)step);
   if (status != ZENPS_OK)
-    step_failed(trainer, operation, "step", error);
-  else if (operation->is_begun && !sim_operation_is_right(operation, trainer->plan, t))
-    sim_wrong("rank %u: tensor %u, step %llu: the sum is not that of the gradients in the order of ranks",
-              trainer->self->rank, t, (unsigned long long)step);
+    step_failed(trainer, t, operation, "step", error);
+  else if (operation->is_begun && !sim_operation_is_right(operation, trainer->plan, trainer->self->run, t))
+    sim_wrong("rank %u: tensor %u, step %llu: the sum is not that of the gradients, in its order", trainer->self->rank,
+              t, (unsigned long long)step);
   sim_operation_free(operation);
 }
 
@@ -138,7 +158,7 @@ static void train(struct trainer *trainer) {
   const struct sim_plan *plan = trainer->plan;
   for (uint64_t step = 0; step < plan->n_steps + plan->window - 1; step++) {
     for (uint32_t t = 0; t < plan->n_tensors && step < plan->n_steps && !trainer->failed; t++)
-      begin(trainer, t, (struct sim_attempt){.step = step, .number = step});
+      begin(trainer, t, (struct sim_attempt){.step = step, .number = step, .told = step});
     if (step + 1 < plan->window) continue;
     for (uint32_t t = 0; t < plan->n_tensors; t++) end(trainer, t, step + 1 - plan->window);
     step_seen(trainer);
@@ -155,8 +175,11 @@ static bool meet(struct trainer *trainer) {
   struct sim_meeting *const meeting = &sim_cluster.meetings[run];
   const uint32_t number = meeting->number;
   meeting->failed |= trainer->step_failed;
+  for (uint32_t t = 0; t < SIM_TENSORS_MAX; t++) meeting->n_failed[t] += trainer->tensor_failed[t];
   if (++meeting->n_there == trainer->plan->world) {
     meeting->had_failed = meeting->failed;
+    memcpy(meeting->n_had_failed, meeting->n_failed, sizeof meeting->n_failed);
+    memset(meeting->n_failed, 0, sizeof meeting->n_failed);
     meeting->failed = meeting->any_cancel = meeting->any_late = meeting->any_absent = false;
     meeting->n_there = 0;
     meeting->number++;
@@ -166,14 +189,28 @@ static bool meet(struct trainer *trainer) {
   return !meeting->had_failed;
 }
 
+/* The steps that the next attempt is at, behind a meeting. */
+static void tell_next(struct trainer *trainer, uint64_t number) {
+  const struct sim_plan *const plan = trainer->plan;
+  const struct sim_meeting *const meeting = &sim_cluster.meetings[trainer->self->run];
+  for (uint32_t t = 0; t < plan->n_tensors; t++) {
+    const bool failed_on_all = meeting->n_had_failed[t] == plan->world;
+    const bool repeats = plan->repeats && plan->tensors[t].between && !plan->tensors[t].ascends;
+    if (!repeats || !failed_on_all) trainer->told[t] = number;
+  }
+}
+
 /* The last attempts go well. */
 static bool may_give_up(const struct trainer *trainer, struct sim_attempt attempt) {
   return trainer->plan->gives_up && attempt.n_before < SIM_ATTEMPTS / 2;
 }
 
+/* Not where numbers are used again: one that comes when others have forgotten the attempt ends their next one. */
 static void maybe_come_late(struct trainer *trainer, struct sim_attempt attempt) {
   struct sim_meeting *const meeting = &sim_cluster.meetings[trainer->self->run];
-  if (!may_give_up(trainer, attempt) || !sim_chance(STEPS_A_DELAY) || meeting->n_late == DELAYS_MAX) return;
+  if (trainer->plan->repeats || !may_give_up(trainer, attempt) || !sim_chance(STEPS_A_DELAY) ||
+      meeting->n_late == DELAYS_MAX)
+    return;
   meeting->any_late = true;
   meeting->n_late++;
   meeting->given_up = attempt.number + 1;
@@ -200,13 +237,18 @@ static void train_in_step(struct trainer *trainer) {
   struct sim_attempt attempt = {0};
   while (attempt.step < plan->n_steps && !trainer->failed && !is_over(trainer->self->run)) {
     trainer->step_failed = false;
+    memset(trainer->tensor_failed, 0, sizeof trainer->tensor_failed);
     maybe_come_late(trainer, attempt);
-    for (uint32_t t = 0; t < plan->n_tensors && !trainer->failed; t++) begin(trainer, t, attempt);
+    for (uint32_t t = 0; t < plan->n_tensors && !trainer->failed; t++) {
+      attempt.told = trainer->told[t];
+      begin(trainer, t, attempt);
+    }
     maybe_cancel(trainer, attempt);
     for (uint32_t t = 0; t < plan->n_tensors; t++) end(trainer, t, attempt.step);
     if (trainer->failed) return;
     const bool went_well = meet(trainer);
     if (is_over(trainer->self->run)) return;
+    tell_next(trainer, attempt.number + 1);
     if (went_well) {
       step_seen(trainer);
       attempt = (struct sim_attempt){.step = attempt.step + 1, .number = attempt.number + 1};
@@ -241,7 +283,7 @@ static bool open_all(struct trainer *trainer) {
   options.join_timeout_ms = options.round_timeout_ms = TIMEOUT_MS;
   options.threads = (int)plan->threads;
   if (zenps_open(&options, &trainer->job) != ZENPS_OK) {
-    failed(trainer, "open", zenps_last_error());
+    failed(trainer, NULL, "open", zenps_last_error());
     return false;
   }
   trainer->self->is_in = true;
@@ -257,9 +299,10 @@ static bool open_all(struct trainer *trainer) {
     how.partitioner = tensor->partitioner;
     how.scheme = tensor->scheme;
     how.staleness = tensor->staleness;
+    how.k = tensor->k;
     if (zenps_tensor_open(trainer->job, tensor->name, tensor->rows, tensor->width, ZENPS_F32, &how,
                           &trainer->tensors[t]) != ZENPS_OK) {
-      failed(trainer, "tensor_open", zenps_last_error());
+      failed(trainer, NULL, "tensor_open", zenps_last_error());
       return false;
     }
   }
