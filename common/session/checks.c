@@ -135,5 +135,6 @@ void zps_checks_read(struct zps_checks *checks, struct zps_bulk_peer *peer, stru
 }
 
 const char *zps_checks_why(const struct zps_checked_read *read, zps_err_t code) {
-  return code == ZPS_ERR_FABRIC && read->code == code ? "what came, twice, is not what was announced" : zps_err_str(code);
+  return code == ZPS_ERR_FABRIC && read->code == code ? "what came, twice, is not what was announced"
+                                                      : zps_err_str(code);
 }

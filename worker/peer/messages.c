@@ -68,8 +68,8 @@ static bool needs_sum(const struct zps_peer_round *round, uint32_t instr) {
 static void sum_run(struct zps_round_task *work) {
   struct zps_peer_task *task = zps_container_of(work, struct zps_peer_task, task);
   struct zps_error error;
-  const zps_err_t err = zps_checks_sum(work->round->plane->checks, task->view.values, (size_t)task->slice.len_bytes,
-                                       &task->slice.sum);
+  const zps_err_t err =
+      zps_checks_sum(work->round->plane->checks, task->view.values, (size_t)task->slice.len_bytes, &task->slice.sum);
   if (err == ZPS_OK) return;
   zps_fail(&error, err, "no checksum of a message: %s", zps_err_str(err));
   zps_round_task_fail(work, &error);

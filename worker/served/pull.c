@@ -247,8 +247,7 @@ static void read_done(struct zps_bulk_read *read, zps_err_t code) {
       zps_round_event(&round->base, ZPS_MACHINE_LANDED, part->task.arg, 0, ZPS_OK);
   } else {
     zps_round_fail(&round->base, code, "reading the sum of partition %" PRIu32 " from server %u (%s) failed: %s",
-                   part->task.arg, server, round->base.plane->servers[server].name,
-                   zps_checks_why(&fetch->read, code));
+                   part->task.arg, server, round->base.plane->servers[server].name, zps_checks_why(&fetch->read, code));
   }
 }
 

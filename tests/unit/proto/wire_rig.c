@@ -48,13 +48,12 @@ zps_err_t wire_decode(const void *bytes, size_t len, struct zps_error *error) {
 void wire_make_push(void) {
   struct zps_frame_round *round = &new_long(ZPS_FRAME_PUSH, 2, 7, 5, 1)->u.round;
   *round = (struct zps_frame_round){.tensor = 1, .step = 9, .total_nnz = 1000, .timeout_ms = 30000, .n_slices = 1};
-  round->slices[0] =
-      (struct zps_slice){.partition = 4,
-                         .nnz = 250,
-                         .len_bytes = 2000,
-                         .addr = 0x7f0012345678,
-                         .key = 0xabcdef,
-                         .sum = 0xfedcba9876543210};
+  round->slices[0] = (struct zps_slice){.partition = 4,
+                                        .nnz = 250,
+                                        .len_bytes = 2000,
+                                        .addr = 0x7f0012345678,
+                                        .key = 0xabcdef,
+                                        .sum = 0xfedcba9876543210};
 }
 
 void wire_make_push_any(void) {

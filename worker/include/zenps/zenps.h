@@ -391,7 +391,8 @@ ZENPS_API zenps_status_t zenps_open(const zenps_options_t *options, zenps_job_t 
  * that was not ends with ZENPS_ERR_CLOSED, also for a thread that waits for it. No other call may use the job, or one
  * of its tensors, meanwhile or later. NULL is allowed.
  * What this rank pushed last goes with it: a server that is lost then costs ranks which have not read that step's sum
- * yet the step (ZENPS_ERR_CLOSED, ZENPS_ERR_SERVER_LOST). Ranks that call zenps_barrier() first leave no such moment. */
+ * yet the step (ZENPS_ERR_CLOSED, ZENPS_ERR_SERVER_LOST). Ranks that call zenps_barrier() first leave no such moment.
+ */
 ZENPS_API void zenps_close(zenps_job_t *job);
 /* Sends the log's lines to another callback from here on; NULL: to stderr again. The log belongs to the process: of
  * several jobs the last to give a callback gets its lines, and NULL takes back this job's alone. When it returns, no
