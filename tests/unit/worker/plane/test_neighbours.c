@@ -17,7 +17,7 @@
 #include "tests/support/logs.h"
 #include "worker/plane/shared/neighbours.h"
 
-enum { MIB = 1 << 20, WORLD = 4, LONG_MS = 20000, SHORT_MS = 300 };
+enum { MIB = 1 << 20, WORLD = 4, LONG_MS = 20000, SHORT_MS = 2000 };
 
 struct rank {
   struct zps_neighbours_config config;
