@@ -195,6 +195,7 @@ int main(int argc, char **argv) {
   static char buffer[1 << 16];
   struct order order = {.jobs = 1};
   fix_addresses(argv);
+  clearenv(); /* it says nothing to a run, and does not move what is allocated */
   setvbuf(stdout, buffer, _IOLBF, sizeof buffer);
   for (int i = 1; i < argc; i++) {
     if (strcmp(argv[i], "--verbose") == 0)

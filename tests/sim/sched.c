@@ -1,6 +1,8 @@
 #include "tests/sim/sched.h"
 
+#undef _FORTIFY_SOURCE /* its longjmp() takes another stack for a mistake */
 #include <link.h>
+#include <setjmp.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,8 +16,12 @@ enum {
   HESITATION_NS = 300000,    /* at most, of a fiber that was woken and does not get a processor */
 };
 
+/* Where a stack goes on. A context brings the first call of a stack alone: each change of contexts asks the kernel for
+ * the mask of signals, which is the same for all. */
 struct sim_fiber {
   ucontext_t context;
+  jmp_buf here;
+  bool begun;
   struct sim_process *process;
   char name[16];
   void *(*run)(void *arg);
@@ -29,7 +35,7 @@ struct sim_fiber {
 };
 
 static struct {
-  ucontext_t here;
+  jmp_buf here;
   struct zps_rng rng;
   uint64_t now_ns, n_switches;
   struct sim_process *processes;
@@ -90,7 +96,7 @@ static void fiber_main(void) {
   fiber->ended = true;
   fiber->process->n_fibers--;
   sim_wake_all(fiber);
-  swapcontext(&fiber->context, &sched.here);
+  _longjmp(sched.here, 1);
 }
 
 static struct sim_fiber *fiber_start(struct sim_process *process, void *(*run)(void *arg), void *arg) {
@@ -169,7 +175,7 @@ struct sim_process *sim_process_here(void) {
 /* ------------------------------------------------------------ waiting */
 
 static void leave(struct sim_fiber *fiber) {
-  swapcontext(&fiber->context, &sched.here);
+  if (_setjmp(fiber->here) == 0) _longjmp(sched.here, 1);
 }
 
 bool sim_wait(const void *on, uint64_t until_ns) {
@@ -234,13 +240,21 @@ static struct sim_fiber *choose(uint64_t *next_ns) {
   return chosen;
 }
 
+/* Until it waits, or ends. */
+static void enter(struct sim_fiber *fiber) {
+  if (_setjmp(sched.here) != 0) return;
+  if (fiber->begun) _longjmp(fiber->here, 1);
+  fiber->begun = true;
+  setcontext(&fiber->context);
+}
+
 static void run(struct sim_fiber *fiber) {
   fiber->waits = false;
   fiber->on = NULL;
   sched.running = fiber;
   sched.n_switches++;
   memcpy(sched.locals, fiber->locals, sched.locals_bytes);
-  swapcontext(&sched.here, &fiber->context);
+  enter(fiber);
   memcpy(fiber->locals, sched.locals, sched.locals_bytes);
   sched.running = NULL;
   sched.now_ns += 1 + sim_random(SWITCH_NS);

@@ -16,9 +16,9 @@ seeds() { # KIND SECONDS
 kinds='apart again memory peers'
 for kind in $kinds; do seeds "$kind" "$((seconds / 8))"; done
 seeds served "$((seconds - $(wc -w <<<"$kinds") * (seconds / 8)))"
-# A seed says all: what is logged changes nothing, nor does the run before it.
+# A seed says all: what is logged changes nothing, nor does the run before it, nor the environment.
 "$sim" --seeds 40:30 --digest | grep '^seed' >"$scratch/once"
-"$sim" --seeds 50:20 --verbose | grep '^seed.*switches' >"$scratch/again"
+env "PATH=/nowhere:$PATH" "$sim" --seeds 50:20 --verbose | grep '^seed.*switches' >"$scratch/again"
 ok "a seed runs alike again, alone or after others, with the log or without" test -s "$scratch/again" -a "$(tail -n 20 "$scratch/once")" = "$(cat "$scratch/again")"
 for bug in order missing replay frame map leak sync checks pick:apart deaf:again missed:memory early:peers part:peers; do
   kind=${bug#*:} name=${bug%:*}

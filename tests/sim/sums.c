@@ -5,7 +5,10 @@
 
 #include "common/base/rng.h"
 
-enum { STEPS_MAX = 1024 /* attempts at steps, of a run */ };
+enum {
+  STEPS_MAX = 1024, /* attempts at steps, of a run */
+  KEPT = 8,         /* steps of a tensor whose gradients are at hand: ranks are never far apart */
+};
 
 /* Magnitudes differ, so that another order of additions gives other bits. */
 static float value(uint64_t word) {
@@ -19,16 +22,42 @@ static float plain_value(uint64_t word) {
   return word >> 40 & 1 ? magnitude : -magnitude;
 }
 
-uint64_t sim_gradient(const struct sim_plan *plan, uint32_t tensor, uint64_t step, uint32_t rank, float *values,
-                      int64_t *row_ids, float *packed) {
+static void gradient_make(const struct sim_plan *plan, uint32_t tensor, uint64_t step, uint32_t rank, float *values) {
   const struct sim_tensor_plan *const of = &plan->tensors[tensor];
   struct zps_rng rng = {plan->seed * 1000003 + tensor * 7919 + step * 104729 + rank};
   float (*const make)(uint64_t word) = of->order == SIM_ORDER_RANKS ? value : plain_value;
-  uint64_t nnz = 0;
   for (uint64_t row = 0; row < of->rows; row++) {
     float *const at = values + row * of->width;
     const bool is_there = (zps_rng_u64(&rng) & 255) < of->density;
     for (uint32_t w = 0; w < of->width; w++) at[w] = is_there ? make(zps_rng_u64(&rng)) : 0;
+  }
+}
+
+/* The gradients of all ranks, one behind the other, until those of KEPT other steps were asked for. */
+static const float *gradients(const struct sim_plan *plan, uint32_t tensor, uint64_t step) {
+  static struct {
+    uint64_t step;
+    float *values; /* NULL: none yet */
+  } kept[SIM_TENSORS_MAX][KEPT];
+  const uint64_t n = plan->tensors[tensor].rows * plan->tensors[tensor].width;
+  float **const values = &kept[tensor][step % KEPT].values;
+  if (*values && kept[tensor][step % KEPT].step == step) return *values;
+  if (!*values) *values = malloc(plan->world * n * sizeof **values);
+  kept[tensor][step % KEPT].step = step;
+  for (uint32_t rank = 0; rank < plan->world; rank++) gradient_make(plan, tensor, step, rank, *values + rank * n);
+  return *values;
+}
+
+uint64_t sim_gradient(const struct sim_plan *plan, uint32_t tensor, uint64_t step, uint32_t rank, float *values,
+                      int64_t *row_ids, float *packed) {
+  const struct sim_tensor_plan *const of = &plan->tensors[tensor];
+  const uint64_t n = of->rows * of->width;
+  uint64_t nnz = 0;
+  memcpy(values, gradients(plan, tensor, step) + rank * n, n * sizeof *values);
+  for (uint64_t row = 0; row < of->rows && (row_ids || packed); row++) {
+    const float *const at = values + row * of->width;
+    bool is_there = false; /* no value of a row that is there is 0 */
+    for (uint32_t w = 0; w < of->width && !is_there; w++) is_there = at[w] != 0;
     if (!is_there) continue;
     if (row_ids) row_ids[nnz] = (int64_t)row;
     if (packed) memcpy(packed + nnz * of->width, at, of->width * sizeof *at);
@@ -102,14 +131,7 @@ static bool is_that_of_others(const struct sim_plan *plan, uint32_t run, uint32_
 
 bool sim_sum_check(const struct sim_plan *plan, uint32_t run, uint32_t tensor, uint64_t step, struct sim_rows rows,
                    const float *result) {
-  const struct sim_tensor_plan *const of = &plan->tensors[tensor];
-  const uint64_t n = of->rows * of->width;
-  float *const all = malloc(plan->world * n * sizeof *all);
-  for (uint32_t rank = 0; rank < plan->world; rank++)
-    sim_gradient(plan, tensor, step, rank, all + rank * n, NULL, NULL);
-  const bool is_right = of->order == SIM_ORDER_SOME ? is_sum_of_some(plan, tensor, all, result) &&
-                                                          is_that_of_others(plan, run, tensor, step, result)
-                                                    : is_sum(plan, tensor, all, rows, result);
-  free(all);
-  return is_right;
+  const float *const all = gradients(plan, tensor, step);
+  if (plan->tensors[tensor].order != SIM_ORDER_SOME) return is_sum(plan, tensor, all, rows, result);
+  return is_sum_of_some(plan, tensor, all, result) && is_that_of_others(plan, run, tensor, step, result);
 }
