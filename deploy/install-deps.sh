@@ -11,7 +11,7 @@ command -v kubectl >/dev/null || test="$test kubernetes-client" # a kubectl from
 bench="$test gnuplot-nox libopenmpi-dev python3-torch python3-numpy" # plots, and what zenps is compared with
 torch="python3-torch python3-numpy libopenblas0-pthread" # Debian's PyTorch is fifteen times slower over the reference BLAS
 quickstart="$torch wordnet-base"
-python="$torch python3-pytest python3-venv mypy patchelf wordnet-base libreoffice-help-de libreoffice-help-en-us dataset-fashion-mnist" # the package's tests
+python="$torch python3-pytest python3-pytest-xdist python3-venv mypy patchelf wordnet-base libreoffice-help-de libreoffice-help-en-us dataset-fashion-mnist" # the package's tests
 
 [ $# -gt 0 ] || { echo "usage: $0 build|test|python|bench|quickstart ..." >&2; exit 2; }
 wanted=""

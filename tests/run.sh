@@ -101,12 +101,13 @@ part_integration() {
   # shellcheck disable=SC2086
   run_scripts gcc 600 $scripts
 }
-# The packages of Debian's python3, not those of another one that may come first in PATH.
+# The packages of Debian's python3, not those of another one that may come first in PATH. Tests wait as much as they
+# compute: a file of them a core (a file shares what it launches).
 part_python() {
   say "python: the package against real daemons, with Debian's PyTorch"
   build_in gcc || { one 1 "build with gcc"; return; }
   local log=$work/python.log status totals p f s
-  (cd "$work/gcc" && ZPS_TOP_SRCDIR=$top ZPS_TOP_BUILDDIR=$work/gcc timeout 900 /usr/bin/python3 -m pytest -p no:cacheprovider -rs -q "$top/tests/python") >"$log" 2>&1
+  (cd "$work/gcc" && ZPS_TOP_SRCDIR=$top ZPS_TOP_BUILDDIR=$work/gcc timeout 900 /usr/bin/python3 -m pytest -n "$jobs" --dist loadfile -p no:cacheprovider -rs -q "$top/tests/python") >"$log" 2>&1
   status=$?
   totals=$(tail -n 1 "$log") # "1 failed, 2 passed, 3 skipped in 4.00s", each where there are any
   p=$(grep -oE '[0-9]+ passed' <<<"$totals" | tr -dc 0-9) s=$(grep -oE '[0-9]+ skipped' <<<"$totals" | tr -dc 0-9)
