@@ -1,14 +1,30 @@
 /* Processes that an administrator has expelled: they are known again, by the places that they had, when they call as
- * the ranks that they were. The last ones are, until the coordinator ends. */
+ * the ranks that they were, also after the coordinator has started again. The last ones are. */
 #include <stdio.h>
 
 #include "server/coordinator/members_impl.h"
 
+static void note(const struct zps_members *members, const struct zps_member_expelled *one) {
+  zps_members_note(members, &(struct zps_member_note){.type = ZPS_NOTE_EXPELLED, .expelled = one});
+}
+
+void zps_members_restore_expelled(struct zps_members *members, const struct zps_member_expelled *image) {
+  members->expelled[members->n_expelled++ % ZPS_EXPELLED_MAX] = *image;
+}
+
 void zps_members_expelled_add(struct zps_members *members, const struct zps_member_job *job,
                               const struct zps_member_rank *rank, const char *reason) {
-  struct zps_member_expelled *const last = &members->expelled[members->n_expelled++ % ZPS_EXPELLED_MAX];
-  *last = (struct zps_member_expelled){.job_id = job->job_id, .rank = rank->rank, .secret = rank->secret};
-  snprintf(last->why, sizeof last->why, "%s", reason);
+  struct zps_member_expelled one = {.job_id = job->job_id, .rank = rank->rank, .secret = rank->secret};
+  snprintf(one.why, sizeof one.why, "%s", reason);
+  zps_members_restore_expelled(members, &one);
+  note(members, &one);
+}
+
+/* The oldest first, so that they are forgotten in the same order. */
+void zps_members_expelled_note_all(const struct zps_members *members) {
+  const unsigned n = members->n_expelled < ZPS_EXPELLED_MAX ? members->n_expelled : ZPS_EXPELLED_MAX;
+  for (unsigned i = members->n_expelled - n; i != members->n_expelled; i++)
+    note(members, &members->expelled[i % ZPS_EXPELLED_MAX]);
 }
 
 zps_err_t zps_members_may_be_back(const struct zps_members *members, uint64_t job_id, uint32_t rank, uint64_t secret,

@@ -21,14 +21,6 @@ struct zps_member_closer {
 
 struct zps_member_elastic;
 
-/* A rank that an administrator has expelled. */
-struct zps_member_expelled {
-  uint64_t job_id, secret;
-  uint32_t rank;
-  char why[ZPS_KICK_REASON_MAX + 60];
-};
-#define ZPS_EXPELLED_MAX 64u
-
 struct zps_members {
   struct zps_members_config config;
   struct zps_member_server **servers; /* by ascending index */
@@ -105,9 +97,10 @@ void zps_members_rank_expel(struct zps_members *members, struct zps_member_job *
 /* Decides what ranks have said, when its time has come. May free the job. */
 uint64_t zps_members_suspects_tick(struct zps_members *members, struct zps_member_job *job, uint64_t now_ns);
 
-/* expelled.c */
+/* expelled.c: noted; the oldest one of ZPS_EXPELLED_MAX is forgotten. */
 void zps_members_expelled_add(struct zps_members *members, const struct zps_member_job *job,
                               const struct zps_member_rank *rank, const char *reason);
+void zps_members_expelled_note_all(const struct zps_members *members);
 /* ZPS_ERR_REFUSED: an administrator has expelled this rank. `secret` 0: it is not known. */
 zps_err_t zps_members_may_be_back(const struct zps_members *members, uint64_t job_id, uint32_t rank, uint64_t secret,
                                   struct zps_error *error) ZPS_MUSTCHECK;

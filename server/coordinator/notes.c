@@ -28,5 +28,6 @@ void zps_members_note_all(const struct zps_members *members) {
   for (const struct zps_member_elastic *elastic = members->elastics; elastic; elastic = elastic->next)
     if (any_moves(elastic))
       zps_members_note(members, &(struct zps_member_note){.type = ZPS_NOTE_SEATS, .elastic = elastic});
+  zps_members_expelled_note_all(members);
   zps_members_note_counters(members);
 }

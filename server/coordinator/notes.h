@@ -25,8 +25,17 @@ enum zps_note_type {
   ZPS_NOTE_TENSOR_GONE,  /* job, tensor */
   ZPS_NOTE_GROUP,        /* job, group: has met, or one that had closed it is in it again */
   ZPS_NOTE_SEAT,         /* job, group, rank: has closed it; the last one ends it */
-  ZPS_NOTE_SEATS         /* elastic: who of its last generation is on the way to the next one */
+  ZPS_NOTE_SEATS,        /* elastic: who of its last generation is on the way to the next one */
+  ZPS_NOTE_EXPELLED      /* expelled: a process that an administrator has expelled; the last ZPS_EXPELLED_MAX count */
 };
+
+/* A rank that an administrator has expelled: its process is known by the place that it had. */
+struct zps_member_expelled {
+  uint64_t job_id, secret;
+  uint32_t rank;
+  char why[ZPS_KICK_REASON_MAX + 60];
+};
+#define ZPS_EXPELLED_MAX 64u
 
 struct zps_member_note {
   enum zps_note_type type;
@@ -36,6 +45,7 @@ struct zps_member_note {
   const struct zps_member_tensor *tensor;
   const struct zps_member_group *group;
   const struct zps_member_elastic *elastic;
+  const struct zps_member_expelled *expelled;
 };
 
 /* Gives the notes from which all can be made again to the function that takes them. */
@@ -97,6 +107,7 @@ struct zps_seats_image {
 };
 /* A later generation that runs takes its place. */
 zps_err_t zps_members_restore_seats(struct zps_members *members, const struct zps_seats_image *image) ZPS_MUSTCHECK;
+void zps_members_restore_expelled(struct zps_members *members, const struct zps_member_expelled *image);
 /* All notes were given back: what had begun when they ended is brought to its end, and all members have until
  * `until_ns` to come back. */
 void zps_members_restored(struct zps_members *members, uint64_t until_ns);

@@ -129,6 +129,7 @@ static const struct {
     [ZPS_NOTE_GROUP] = {"group", zps_record_group_write, zps_record_group_read},
     [ZPS_NOTE_SEAT] = {"seat", zps_record_seat_write, zps_record_seat_read},
     [ZPS_NOTE_SEATS] = {"seats", zps_record_seats_write, zps_record_seats_read},
+    [ZPS_NOTE_EXPELLED] = {"expelled", zps_record_expelled_write, zps_record_expelled_read},
 };
 
 zps_json *zps_record_write(const struct zps_member_note *note) {

@@ -39,6 +39,11 @@ zps_json *zps_record_seats_write(const struct zps_member_note *note);
 zps_err_t zps_record_seats_read(struct zps_members *members, const zps_json *record, uint64_t now_ns,
                                 struct zps_error *error) ZPS_MUSTCHECK;
 
+/* records_expelled.c */
+zps_json *zps_record_expelled_write(const struct zps_member_note *note);
+zps_err_t zps_record_expelled_read(struct zps_members *members, const zps_json *record, uint64_t now_ns,
+                                   struct zps_error *error) ZPS_MUSTCHECK;
+
 /* records_tensor.c */
 zps_json *zps_record_tensor_write(const struct zps_member_note *note);
 zps_err_t zps_record_tensor_read(struct zps_members *members, const zps_json *record, uint64_t now_ns,

@@ -94,8 +94,9 @@ static const struct zps_ctl_verb verbs[] = {
      .about =
          "The rank hears it, with the reason; to the others it is lost: an elastic job goes on without it, any other "
          "one fails. Its process is not ended. When it calls as that rank again, also for the next generation, it is "
-         "refused; one that is started anew is another. The coordinator remembers the last 64 until it ends. Who did "
-         "it, and who is refused, is in its log (audit:).",
+         "refused; one that is started anew is another. The coordinator remembers the last 64, also when it "
+         "starts again where it keeps its state (coordinator.state_dir). Who did it, and who is refused, is in its log "
+         "(audit:).",
      .examples = {"zenpsctl kick train7 3 --reason 'its GPU reports ECC errors'"},
      .takes = ZPS_CTL_REASON,
      .change = &zps_ctl_kick},

@@ -355,6 +355,19 @@ static void drain(unsigned arg) {
   must(err <= ZPS_OK);
 }
 
+/* Its process does not come back as that rank. */
+static void kick(unsigned arg) {
+  struct zps_member_kicked kicked;
+  const uint32_t rank = arg & 1;
+  const zps_err_t err = zps_members_kick(noted.members, arg & 2 ? "k" : "j", rank, "it is in the way", &kicked, NULL);
+  must(err <= ZPS_OK && (err || kicked.rank == rank));
+  for (unsigned i = SERVERS; !err && i < FAKES; i++) {
+    const struct zps_resume_spec spec = {.job_id = kicked.job_id, .secret = 1 + i, .rank = rank};
+    struct zps_member_client client = {.server = NULL};
+    if (kicked.pid == i) must(zps_members_resume(noted.members, &client, &spec, NULL) < 0);
+  }
+}
+
 static void pass(uint64_t ms) {
   now_ns += ms * ZPS_NS_PER_MS;
   must(zps_members_tick(noted.members, now_ns) > now_ns);
@@ -367,7 +380,10 @@ static void event(unsigned what, unsigned arg, unsigned bits) {
       answer_one(arg, ZPS_ERR_NOMEM);
       break;
     case 12:
-      drain(arg);
+      if (arg & 128)
+        kick(arg);
+      else
+        drain(arg);
       break;
     case 13:
       pass(1ull << arg % 16);

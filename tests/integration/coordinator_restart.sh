@@ -253,6 +253,28 @@ ok "and train on" trains_on
 kill -TERM "$run"
 wait "$run" 2>/dev/null
 
+# Whom an administrator has expelled, while it was stopped, is refused by the coordinator that starts again: it is known.
+# shellcheck disable=SC2016
+zenpsrun -n 3 --coordinator "$address" --job=expels --elastic 2:3 --join-wait 0.5s --prefix=no -- \
+  sh -c 'echo $$ >"$0/expels.$RANK" && exec "$@"' "$scratch" \
+  zenps-linear --batch 1 --epochs 100000 "$scratch/rows.libsvm" >"$scratch/elastic.out" 2>&1 &
+run=$!
+both_in() { [ "$(table '^expels +[01] +in ')" -eq 2 ]; }
+ok "a third elastic job trains" trains_on
+expelled=$(cat "$scratch/expels.1")
+kill -STOP "$expelled"
+ok "a rank that is stopped is expelled" ctl kick expels 1 --reason 'its GPU is broken'
+ok "the others go on without it" until_true printed '^generation 2: 2 ranks \(rank 1 is gone\), from step [0-9]+$'
+kill_coordinator
+again
+ok "the coordinator is killed, and back with the others" until_true both_in
+kill -CONT "$expelled"
+ok "the one that was expelled is refused, by name" until_true logged c \
+  'audit: method=job\.(resume|next) role=worker is refused: this process was rank 1 of job 0x[0-9a-f]{16}, and is in it no longer: an administrator expelled it: its GPU is broken$'
+ok "and the others train on" trains_on
+kill -TERM "$run"
+wait "$run" 2>/dev/null
+
 # A disk that is full: nothing that could be forgotten is told, and the process ends. Here the limit is a file's size.
 small() (
   trap '' XFSZ

@@ -325,6 +325,12 @@ static void suspect(struct zps_member_client *client) {
   zps_members_tick(world.members, world.now_ns);
 }
 
+static void kick(uint32_t rank) {
+  struct zps_member_kicked kicked;
+  if (zps_members_kick(world.members, "j", rank, "it is \"slow\"", &kicked, NULL)) return;
+  assert_int_equal(kicked.rank, rank);
+}
+
 static void event(void) {
   struct zps_member_client *rank = &world.ranks[zps_rng_below(&world.rng, RANKS)];
   world.now_ns++;
@@ -332,7 +338,7 @@ static void event(void) {
     in_peace();
     return;
   }
-  switch (zps_rng_below(&world.rng, 15)) {
+  switch (zps_rng_below(&world.rng, 16)) {
     case 0:
       toggle_server((unsigned)zps_rng_below(&world.rng, SERVERS));
       break;
@@ -364,6 +370,9 @@ static void event(void) {
     case 12:
       if (zps_rng_below(&world.rng, 16) == 0) suspect(rank);
       break;
+    case 13:
+      if (zps_rng_below(&world.rng, 16) == 0) kick((uint32_t)(rank - world.ranks));
+      break;
     default:
       answer();
   }
@@ -371,7 +380,7 @@ static void event(void) {
 
 static void test_made_again(void **state) {
   (void)state;
-  unsigned n_jobs = 0, n_tensors = 0, n_groups = 0, n_maps = 0, n_replays = 0, n_taken = 0;
+  unsigned n_jobs = 0, n_tensors = 0, n_groups = 0, n_maps = 0, n_replays = 0, n_taken = 0, n_kicked = 0;
   for (uint64_t seed = 0; seed < 200; seed += THIN_STRIDE) {
     memset(&world, 0, sizeof world);
     world.rng = (struct zps_rng){seed};
@@ -399,6 +408,7 @@ static void test_made_again(void **state) {
       n_maps += strstr(world.journal.text[i], "\"maps\":true") != NULL;
       n_replays += strstr(world.journal.text[i], "\"replay\":{") != NULL;
       n_taken += strstr(world.journal.text[i], "\"since\":[") != NULL;
+      n_kicked += strstr(world.journal.text[i], "\"what\":\"expelled\"") != NULL;
     }
     for (unsigned i = 0; i < RANKS; i++) zps_members_client_lost(world.members, &world.ranks[i], "end");
     for (unsigned i = 0; i < SERVERS; i++) zps_members_client_lost(world.members, &world.servers[i], "end");
@@ -410,7 +420,8 @@ static void test_made_again(void **state) {
   /* It has seen something; a sample of the seeds need not have seen what is rare. */
   assert_true(n_jobs > 0 && n_tensors > 0);
   if (THIN_STRIDE == 1)
-    assert_true(n_jobs > 100 && n_tensors > 100 && n_groups > 5 && n_maps > 50 && n_replays > 20 && n_taken > 10);
+    assert_true(n_jobs > 100 && n_tensors > 100 && n_groups > 5 && n_maps > 50 && n_replays > 20 && n_taken > 10 &&
+                n_kicked > 80);
 }
 
 /* Coordinators of former days kept what ranks have agreed on. */
