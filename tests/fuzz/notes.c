@@ -49,9 +49,13 @@ static int compare_lines(const void *a, const void *b) {
   return strcmp(*(char *const *)a, *(char *const *)b);
 }
 
+static void cut(char *line, const char *begin, const char *end) {
+  char *const from = strstr(line, begin), *const to = from ? strstr(from, end) : NULL;
+  if (to) memmove(from, to + strlen(end), strlen(to + strlen(end)) + 1);
+}
+
 static void cut_list(char *line, const char *begin) {
-  char *const from = strstr(line, begin), *const to = from ? strchr(from, ']') : NULL;
-  if (to) memmove(from, to, strlen(to) + 1);
+  cut(line, begin, "],");
 }
 
 static bool is_of_seats(const char *line) {
@@ -64,6 +68,7 @@ static void cut_what_passes(char *line) {
   if (strstr(line, "\"code\":")) {
     cut_list(line, "\"servers\":[");
     cut_list(line, "\"leaving\":[");
+    cut(line, "\"drained\":", ",");
   }
   if (is_of_seats(line)) cut_list(line, "\"moving\":[");
 }
