@@ -192,6 +192,7 @@ zps_json *zps_control_job_open_write(const struct zps_job_spec *spec) {
   params = zps_control_link_secret_write(params, &spec->secret);
   if (spec->checksums) params = zps_json_set_bool(params, "checksums", true);
   params = zps_json_set_u64(params, "epoch", spec->epoch);
+  if (spec->since) params = zps_json_set_u64(params, "since", spec->since);
   params = zps_json_set_u64(params, "server", spec->server);
   params = zps_json_set_u64(params, "servers", spec->n_servers);
   return zps_json_set(params, "members", members);
@@ -215,6 +216,8 @@ zps_err_t zps_control_job_open_read(const zps_json *params, struct zps_job_spec 
   if (!err) err = zps_control_get_text(params, "name", 1, ZPS_NAME_MAX, spec->name, error);
   if (!err) err = zps_control_get_u32(params, "world", 1, ZPS_WORLD_MAX, &spec->world, error);
   if (!err) err = zps_control_get_u32(params, "epoch", 0, UINT32_MAX, &spec->epoch, error);
+  if (!err && zps_json_get(params, "since"))
+    err = zps_control_get_u32(params, "since", 1, UINT32_MAX, &spec->since, error);
   if (!err) err = zps_control_get_u32(params, "servers", 1, ZPS_SERVERS_MAX, &spec->n_servers, error);
   if (!err) err = zps_control_get_u32(params, "server", 0, spec->n_servers - 1, &spec->server, error);
   if (!err) err = zps_json_get_array(params, "members", &from, error);

@@ -98,6 +98,7 @@ struct zps_job_spec {
   struct zps_secret secret; /* of its links */
   bool checksums;           /* of what is read over them */
   uint32_t epoch;
+  uint32_t since; /* with which this server takes a place in the job, which runs; 0: it is there at first */
   char name[ZPS_NAME_MAX + 1];
   uint32_t server;    /* position of this server in the job, */
   uint32_t n_servers; /* which has so many */

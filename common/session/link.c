@@ -53,8 +53,8 @@ zps_err_t zps_link_create(struct zps_net *net, struct zps_net_peer *peer, const 
                           struct zps_link **link_p) {
   struct zps_link *link = calloc(1, sizeof *link);
   if (!link) return ZPS_ERR_NOMEM;
-  const struct zps_mac_link tx = {ends->job, ends->self, ends->other, ends->server, ends->server_len},
-                            rx = {ends->job, ends->other, ends->self, ends->server, ends->server_len};
+  const struct zps_mac_link tx = {ends->job, ends->self, ends->other, ends->server, ends->server_len, ends->since},
+                            rx = {ends->job, ends->other, ends->self, ends->server, ends->server_len, ends->since};
   zps_err_t code = zps_mac_key_derive(ends->secret, &tx, &link->tx_key);
   if (code == ZPS_OK) code = zps_mac_key_derive(ends->secret, &rx, &link->rx_key);
   if (code == ZPS_OK) code = zps_net_reserve(net, RECEIVES);

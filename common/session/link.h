@@ -38,6 +38,7 @@ struct zps_link_ends {
   const struct zps_secret *secret; /* of the job; borrowed during zps_link_create(), as are: */
   const void *server;              /* the fabric address of the end that is a server; of no bytes between ranks */
   size_t server_len;
+  uint32_t since; /* the epoch with which that server took a place in the job; 0: it was there at first, or is none */
 };
 
 /* `peer` is borrowed until zps_link_destroy(). Reserves the receives this link needs. */

@@ -15,11 +15,12 @@ static void put(uint8_t *at, uint64_t value, unsigned n_bytes) {
 
 zps_err_t zps_mac_key_derive(const struct zps_secret *secret, const struct zps_mac_link *link,
                              struct zps_mac_key *key_p) {
-  uint8_t numbers[8 + 4 + 4];
+  uint8_t numbers[8 + 4 + 4 + 4];
   crypto_generichash_state state;
   put(numbers, link->job, 8);
   put(numbers + 8, link->from, 4);
   put(numbers + 12, link->to, 4);
+  put(numbers + 16, link->since, 4);
   if (sodium_init() < 0) return ZPS_ERR_UNSUPPORTED;
   const bool made = crypto_generichash_init(&state, secret->bytes, sizeof secret->bytes, sizeof key_p->bytes) == 0 &&
                     crypto_generichash_update(&state, numbers, sizeof numbers) == 0 &&

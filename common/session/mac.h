@@ -3,7 +3,8 @@
  *
  * The coordinator gives each job a secret, which goes to its servers and ranks alone. From it each direction of each
  * link has a key of its own, so that a message is worth nothing at another link, in another job, or sent back; nor at
- * the server that takes another's place in the job, since the server's address is part of the key. The MAC is
+ * the server that takes another's place in the job, even with the same address (a port is used again; a server that
+ * left comes back), since the epoch with which it came is part of the key. The MAC is
  * SipHash-2-4, over all bytes of the message and over the whole sequence number of its first frame, of which a short
  * header has eight bits: a message that has come before is none that is to come.
  *
@@ -29,6 +30,7 @@ struct zps_mac_link {
   uint32_t from, to;  /* ranks, or numbers of servers | ZPS_WIRE_SRC_SERVER */
   const void *server; /* fabric address of the one that is a server; of no bytes between ranks */
   size_t server_len;
+  uint32_t since; /* the epoch with which it took its place in the job; 0: it was there at first, or there is none */
 };
 
 /* ZPS_ERR_UNSUPPORTED: libsodium does not work here. */

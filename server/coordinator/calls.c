@@ -76,6 +76,7 @@ static zps_json *job_open_params(const struct zps_member_job *job, uint32_t posi
                               .secret = job->secret,
                               .checksums = job->checksums,
                               .epoch = job->epoch,
+                              .since = zps_member_job_since(job, position),
                               .server = position,
                               .n_servers = job->n_servers,
                               .world = job->world,

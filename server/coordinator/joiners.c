@@ -21,6 +21,11 @@ bool zps_member_job_admits(const struct zps_member_job *job, uint32_t position) 
   return job->joiners && position < job->n_servers && is_active(&job->joiners[position]);
 }
 
+uint32_t zps_member_job_since(const struct zps_member_job *job, uint32_t position) {
+  if (zps_member_job_admits(job, position)) return job->joiners[position].since;
+  return job->since ? job->since[position] : 0;
+}
+
 /* ------------------------------------------------------------ sent away */
 
 /* Answers to what it was asked may be under way: until they are here it is asked nothing more. */

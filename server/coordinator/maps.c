@@ -202,9 +202,10 @@ bool zps_members_map_cut(struct zps_members *members, struct zps_member_job *job
 }
 
 bool zps_members_map_joined(struct zps_members *members, struct zps_member_job *job, const struct zps_error *why) {
+  const uint32_t before = job->epoch;
   if (!begin(members, job, why)) return false;
   for (uint32_t i = 0; i < job->n_servers; i++)
-    if (job->since[i] == job->epoch)
+    if (job->since[i] > before)
       zps_log_info("job '%s': server '%s' takes place %u, and its %lu partitions", job->name, job->servers[i]->name, i,
                    count_parts(job, i));
   return true;

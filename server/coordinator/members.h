@@ -67,6 +67,7 @@ struct zps_member_server {
 /* A server that is to take a free place in a job that runs. */
 struct zps_member_joiner {
   struct zps_member_server *server; /* NULL: none */
+  uint32_t since;                   /* the epoch with which it comes, in which no job lives */
   unsigned n_pending;               /* calls that it has not answered */
   bool is_sent_away;                /* it is to forget the job, and its answers mean nothing */
 };
@@ -398,6 +399,8 @@ static inline uint32_t zps_member_job_servers_lost(const struct zps_member_job *
 bool zps_member_map_is_open(const struct zps_member_job *job);
 /* A server that is to take this place has yet to answer. */
 bool zps_member_job_admits(const struct zps_member_job *job, uint32_t position);
+/* The epoch with which the server of this place, or the one that is to take it, comes; 0: it was there at first. */
+uint32_t zps_member_job_since(const struct zps_member_job *job, uint32_t position);
 /* The positions of the job's servers that are lost or drained, for zps_control_job_map_write(): *lost_p is malloc'd. */
 zps_err_t zps_member_job_lost(const struct zps_member_job *job, uint32_t **lost_p, uint32_t *n_p) ZPS_MUSTCHECK;
 /* Of them, those that have not been let go of the job yet; likewise. */

@@ -48,9 +48,12 @@ static void open_tensors(struct zps_members *members, const struct zps_member_jo
   }
 }
 
+/* Its links have keys of its own, so it comes with an epoch of its own, which it is told now: the job lives in the next
+ * one when all have answered. */
 static void ask(struct zps_members *members, const struct zps_member_job *job, uint32_t position,
                 struct zps_member_server *server) {
-  job->joiners[position] = (struct zps_member_joiner){.server = server, .n_pending = 1};
+  job->joiners[position] = (struct zps_member_joiner){.server = server, .since = ++members->epoch, .n_pending = 1};
+  zps_members_note_counters(members); /* the next one must have another, whatever becomes of this one */
   server->n_jobs++;
   zps_log_info("job '%s': server %u '%s' is to take place %u", job->name, server->index, server->name, position);
   zps_members_act(members, &(struct zps_action){
@@ -131,8 +134,8 @@ static void take_places(struct zps_members *members, struct zps_member_job *job)
   for (uint32_t i = 0; i < job->n_servers; i++) {
     if (zps_member_job_admits(job, i)) {
       job->servers[i] = job->joiners[i].server;
+      job->since[i] = job->joiners[i].since;
       job->joiners[i] = (struct zps_member_joiner){.server = NULL};
-      job->since[i] = members->epoch + 1;
       forget_suspicions(job, i);
       zps_text_add(names, sizeof names, "%s%s", names[0] ? ", " : "", job->servers[i]->name);
     }

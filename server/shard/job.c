@@ -84,6 +84,7 @@ zps_err_t zps_job_open(struct zps_shard *shard, const struct zps_job_spec *spec,
   job->secret = spec->secret;
   job->epoch = spec->epoch;
   job->server = spec->server;
+  job->since = spec->since;
   job->n_servers = spec->n_servers;
   job->world = spec->world;
   job->lost = ZPS_SHARD_NO_RANK;

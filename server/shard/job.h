@@ -20,6 +20,7 @@ struct zps_job {
   struct zps_secret secret;  /* of its links */
   struct zps_checks *checks; /* of what is read; NULL: it goes without */
   uint32_t epoch, server, world;
+  uint32_t since;     /* the epoch with which this server came into the running job; 0: it was there at first */
   uint32_t n_servers; /* of the job; 0: not told */
   bool *servers_lost; /* by position; NULL: none is */
   uint32_t n_gone;

@@ -26,7 +26,8 @@ zps_err_t zps_member_connect(struct zps_member *member, const struct zps_member_
                                                    .tag = member->tag,
                                                    .secret = &job->secret,
                                                    .server = here->addr,
-                                                   .server_len = here->addr_len},
+                                                   .server_len = here->addr_len,
+                                                   .since = job->since},
                            &member->link);
   if (code != ZPS_OK)
     return zps_fail(error, code, "job %s: cannot open the link to rank %u: %s", job->name, member->rank,

@@ -73,7 +73,8 @@ zps_err_t zps_plane_remote_connect(struct zps_plane *plane, struct zps_remote *r
                                 .tag = remote->tag,
                                 .secret = &plane->secret,
                                 .server = addr,
-                                .server_len = remote->is_rank ? 0 : addr_len},
+                                .server_len = remote->is_rank ? 0 : addr_len,
+                                .since = remote->since},
         &remote->link);
   if (err != ZPS_OK) return zps_fail(error, err, "%s", zps_err_str(err));
   if (!remote->is_rank) zps_link_measure(remote->link, remote->bulk, true); /* servers are there before ranks are */

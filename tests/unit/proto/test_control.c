@@ -112,16 +112,19 @@ static void test_jobs(void **state) {
       &(struct zps_group_spec){.job_id = JOB, .name = "row/0", .ranks = group, .n_ranks = 2, .timeout_ms = 29000});
   made[n_made++] = zps_control_group_close_write(JOB, "row/0");
   made[n_made++] = zps_control_job_id_write(JOB);
-  made[n_made++] = zps_control_job_open_write(&(struct zps_job_spec){.job_id = JOB,
-                                                                     .seed = UINT64_MAX,
-                                                                     .secret = {{1, 2, [15] = 0xff}},
-                                                                     .checksums = true,
-                                                                     .epoch = 9,
-                                                                     .name = "train",
-                                                                     .server = 1,
-                                                                     .n_servers = 2,
-                                                                     .world = 2,
-                                                                     .members = members});
+  struct zps_job_spec open = {.job_id = JOB,
+                              .seed = UINT64_MAX,
+                              .secret = {{1, 2, [15] = 0xff}},
+                              .checksums = true,
+                              .epoch = 9,
+                              .name = "train",
+                              .server = 1,
+                              .n_servers = 2,
+                              .world = 2,
+                              .members = members};
+  made[n_made++] = zps_control_job_open_write(&open);
+  open.since = 10; /* it takes the place of another */
+  made[n_made++] = zps_control_job_open_write(&open);
   made[n_made++] = zps_control_job_close_write(JOB, "all ranks left");
   made[n_made++] = zps_control_rank_gone_write(
       &(struct zps_rank_gone){.job_id = JOB, .rank = 1, .code = ZPS_ERR_PEER_LOST, .text = "rank 1 was lost"});

@@ -75,6 +75,7 @@ static const char *const optional[] = {
     "job.join rack",
     "job.join answer checksums",
     "job.open checksums",
+    "job.open since",
     "job.join token",
     "job.close reason",
     "job.stats tensors.*",

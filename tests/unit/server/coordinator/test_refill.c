@@ -120,13 +120,16 @@ static void test_a_server_takes_the_place(void **state) {
   assert_int_equal(members_count(ZPS_ACT_JOB_OPEN, C, &seen), 1);
   assert_int_equal(seen->action.position, 1);
   assert_true(zps_member_job_admits(the_job(), 1) && !zps_member_job_admits(the_job(), 0));
+  const uint32_t since = zps_member_job_since(the_job(), 1);
+  assert_int_equal(zps_member_job_since(the_job(), 0), 0);
   assert_int_equal(told(ZPS_ACT_TENSOR_OPEN, C), 1);
   assert_int_equal(rig.clients[C].server->n_jobs, 1);
   members_opened(C, job_id, ZPS_OK);
   assert_int_equal(the_job()->epoch, before); /* it has yet to open the tensor */
   opened(C, 0, ZPS_OK);
   pass(0);
-  assert_true(the_job()->epoch > before && the_job()->since[1] == the_job()->epoch && the_job()->since[0] == 0);
+  assert_true(the_job()->since[1] > before && the_job()->since[1] < the_job()->epoch && the_job()->since[0] == 0);
+  assert_int_equal(the_job()->since[1], since); /* of which it was told at once */
   assert_true(zps_member_job_holds(the_job(), rig.clients[C].server));
   assert_int_equal(zps_member_job_servers_lost(the_job()), 0);
   assert_int_equal(told(ZPS_ACT_MAP_SERVER, A), 2);
@@ -301,12 +304,14 @@ static void test_one_that_had_drained(void **state) {
   all_mapped();
   assert_int_equal(told(ZPS_ACT_JOB_CLOSE, C), 1);
   assert_int_equal(the_job()->n_drained, 1);
+  const uint32_t before = the_job()->epoch;
   asked(C, 1);
   assert_int_equal(zps_members_undrain_named(rig.members, "c", &at, &rig.error), ZPS_OK);
   asked(C, 2);
+  assert_true(zps_member_job_since(the_job(), 1) > before); /* it has the keys of links that nobody has had */
   opens_all(C);
   assert_int_equal(the_job()->n_drained, 0);
-  assert_true(the_job()->since[1] == the_job()->epoch);
+  assert_true(the_job()->since[1] > before && the_job()->since[1] < the_job()->epoch);
 }
 
 /* One that had to leave, since a rank could not reach it, is not asked again; what was said of it is said of nobody

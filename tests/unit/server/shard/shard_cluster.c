@@ -33,6 +33,11 @@ struct zps_shard *cluster_shard_with(const char *provider, const char *fault, ui
 
 void cluster_open(struct cluster *cluster, struct zps_shard *shard, const char *provider, const char *fault,
                   uint64_t job_id, uint32_t world) {
+  cluster_open_since(cluster, shard, provider, fault, job_id, world, 0);
+}
+
+void cluster_open_since(struct cluster *cluster, struct zps_shard *shard, const char *provider, const char *fault,
+                        uint64_t job_id, uint32_t world, uint32_t since) {
   struct zps_member_spec members[CLUSTER_RANKS] = {0};
   struct zps_error error = {0};
   *cluster = (struct cluster){.shard = shard, .job_id = job_id, .seed = 99 + job_id, .world = world};
@@ -42,12 +47,13 @@ void cluster_open(struct cluster *cluster, struct zps_shard *shard, const char *
     members[rank].rank = rank;
     members[rank].addr_len = info->addr_len;
     memcpy(members[rank].addr, info->addr, info->addr_len);
-    rig_rank_connect(cluster->ranks[rank], zps_shard_net_info(shard), job_id, rank);
+    rig_rank_connect(cluster->ranks[rank], zps_shard_net_info(shard), job_id, rank, since);
   }
   const struct zps_job_spec spec = {.job_id = job_id,
                                     .seed = cluster->seed,
                                     .checksums = true,
                                     .epoch = 1,
+                                    .since = since,
                                     .name = "job",
                                     .n_servers = 3,
                                     .world = world,

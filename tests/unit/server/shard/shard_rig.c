@@ -27,7 +27,7 @@ struct call {
   const struct zps_net_info *server;
   const struct rig_layout *layout;
   uint64_t job;
-  uint32_t number;
+  uint32_t number, since;
   const struct rig_slice *slices;
   struct zps_frame *frame;
 };
@@ -84,13 +84,15 @@ static void run_connect(struct zps_command *command, void *ctx) {
                                      .other = ZPS_WIRE_SRC_SERVER,
                                      .secret = &secret,
                                      .server = call->server->addr,
-                                     .server_len = call->server->addr_len};
+                                     .server_len = call->server->addr_len,
+                                     .since = call->since};
   RIG_CHECK(zps_link_create(net, rank->peer, &ends, &rank->link) == ZPS_OK);
   RIG_CHECK(zps_checks_create(&secret, call->job, rank->engine, NULL, &rank->checks, &error) == ZPS_OK);
 }
 
-void rig_rank_connect(struct rig_rank *rank, const struct zps_net_info *server, uint64_t job, uint32_t number) {
-  struct call call = {.server = server, .job = job, .number = number};
+void rig_rank_connect(struct rig_rank *rank, const struct zps_net_info *server, uint64_t job, uint32_t number,
+                      uint32_t since) {
+  struct call call = {.server = server, .job = job, .number = number, .since = since};
   run_on(rank, &call, run_connect);
 }
 

@@ -37,7 +37,9 @@ struct rig_layout {
 
 struct rig_rank *rig_rank_open(const char *provider, const char *fault);
 const struct zps_net_info *rig_rank_info(struct rig_rank *rank);
-void rig_rank_connect(struct rig_rank *rank, const struct zps_net_info *server, uint64_t job, uint32_t number);
+/* `since`: the epoch with which the server came into the job, or 0. */
+void rig_rank_connect(struct rig_rank *rank, const struct zps_net_info *server, uint64_t job, uint32_t number,
+                      uint32_t since);
 /* `layout` is borrowed until the rank is closed; before the tensor's first push. */
 void rig_rank_layout(struct rig_rank *rank, const struct rig_layout *layout);
 void rig_rank_close(struct rig_rank *rank);

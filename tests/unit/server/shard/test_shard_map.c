@@ -267,6 +267,32 @@ static void test_tensors_that_come_later(void **state) {
   close_scene(&scene);
 }
 
+/* This server has the place and the address of one that the ranks spoke to before, of which somebody has kept all. The
+ * first of it is the first that comes over the new link. */
+static void test_what_was_said_to_the_server_before(void **state) {
+  (void)state;
+  struct cluster cluster;
+  logs_allow(ZPS_LOG_WARN, "its MAC is not that of the link");
+  struct zps_shard *const shard = cluster_shard("loop", NULL, 64 * MIB);
+  cluster_open_since(&cluster, shard, "loop", NULL, 77, RANKS, 5);
+  struct cluster_tensor *const tensor = cluster_tensor(&cluster, 3000, 1, ZPS_DTYPE_F32, ZPS_OP_SUM, 5, 0.3);
+  const struct rig_slice slice = {.partition = 1};
+  static const uint32_t before[] = {0, 4};
+  for (unsigned i = 0; i < sizeof before / sizeof before[0]; i++) {
+    struct rig_rank *const recorded = rig_rank_open("loop", NULL);
+    rig_rank_connect(recorded, zps_shard_net_info(shard), 77, 1, before[i]);
+    zps_log_strangers.last_ms = 0; /* nothing else of its kind was said in this second */
+    rig_push(recorded, tensor->spec.tensor, 1, 60000, 0, &slice, 1);
+    while (cluster_totals(shard).forged == i) sched_yield();
+    rig_rank_close(recorded);
+  }
+  for (uint64_t step = 1; step < 4; step++) cluster_round(&cluster, tensor, step);
+  assert_int_equal(cluster_totals(shard).forged, sizeof before / sizeof before[0]);
+  cluster_drain(shard);
+  cluster_close(&cluster);
+  zps_shard_destroy(shard);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_it_leaves_without_a_word),
@@ -276,6 +302,7 @@ int main(void) {
       cmocka_unit_test(test_at_any_time),
       cmocka_unit_test(test_refusals),
       cmocka_unit_test(test_tensors_that_come_later),
+      cmocka_unit_test(test_what_was_said_to_the_server_before),
   };
   logs_start();
   return cmocka_run_group_tests(tests, NULL, logs_check);

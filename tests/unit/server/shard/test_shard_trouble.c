@@ -165,7 +165,7 @@ static void test_impostor(void **state) {
   push(&scene, 1, 2);
   struct rig_rank *impostor = rig_rank_open(provider, fault);
   const struct rig_slice slice = {.partition = 1};
-  rig_rank_connect(impostor, zps_shard_net_info(scene.shard), 77, 1);
+  rig_rank_connect(impostor, zps_shard_net_info(scene.shard), 77, 1, 0);
   zps_log_strangers.last_ms = 0; /* nothing else of its kind was said in this second */
   rig_push(impostor, scene.tensor->spec.tensor, 1, 60000, 0, &slice, 1);
   while (cluster_totals(scene.shard).forged == 0) sched_yield();

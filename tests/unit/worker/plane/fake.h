@@ -40,6 +40,7 @@ struct fake {
   bool changes;
   uint64_t job;
   uint32_t self;
+  uint32_t since; /* a server: the epoch with which it came into the job, or 0; before fake_connect() */
   /* Takes frames as they come, and frees them; NULL: they are kept for fake_take(). */
   void (*on_frame)(struct fake *fake, struct fake_frame *frame);
   void *ctx;

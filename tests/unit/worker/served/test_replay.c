@@ -251,6 +251,7 @@ static void replace_run(void *ctx) {
 /* Another server is in server 1's place, whose partitions it has; the first one lives, and does not know. */
 static void replace(void) {
   fake_open(newcomer);
+  newcomer->since = EPOCH;
   fake_connect(newcomer, rig_info(&rig.worker), RIG_JOB, 1 | ZPS_WIRE_SRC_SERVER, rig.worker.rank);
   newcomer->ctx = rig.at[1]->ctx;
   newcomer->on_frame = rig.at[1]->on_frame;
