@@ -103,9 +103,8 @@ static void close_all(struct zps_members *members, struct zps_member_job *job, s
     }
     zps_members_note(members, &(struct zps_member_note){.type = ZPS_NOTE_TENSOR_GONE, .job = job, .tensor = other});
     tell_servers(members, job, other);
-    if (other == tensor) continue;
-    zps_members_tensor_answer(members, job, other, NULL, ZPS_ERR_CLOSED, "the tensor that it belongs to was closed");
-    zps_member_tensor_free(other);
+    zps_members_tensor_answer(members, job, other, NULL, ZPS_ERR_CLOSED, "the tensor was closed");
+    if (other != tensor) zps_member_tensor_free(other);
   }
   job->n_tensors = n_left;
   answer_closers(members, job, tensor, NULL, ZPS_OK, NULL);

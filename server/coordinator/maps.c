@@ -251,6 +251,7 @@ static void try_ranks(struct zps_members *members, struct zps_member_job *job) {
   if (job->map.n_pending > 0) return;
   job->map.state = ZPS_MAP_RANKS;
   tell_ranks(members, job, ZPS_ACT_MAP_RANK);
+  zps_members_tensors_tell(members, job);
 }
 
 void zps_members_map_answered(struct zps_members *members, struct zps_member_client *client, uint64_t job_id,

@@ -275,6 +275,8 @@ void zps_members_tensor_answer(struct zps_members *members, struct zps_member_jo
 void zps_member_tensor_free(struct zps_member_tensor *tensor);
 /* Tensors that are being opened wait for this server no longer. */
 void zps_members_tensors_server_lost(struct zps_members *members, struct zps_member_job *job, uint32_t position);
+/* Ranks have heard which servers leave the job: those that wait for tensors which are open are told that they are. */
+void zps_members_tensors_tell(struct zps_members *members, struct zps_member_job *job);
 void zps_members_tensors_free(struct zps_member_job *job);
 /* The server, number `position` of the job, comes back: it is asked again to open what it has not, and told what there
  * is. */

@@ -49,6 +49,12 @@ void zps_members_tensor_answer(struct zps_members *members, struct zps_member_jo
   }
 }
 
+/* Servers leave the job, which its ranks have not heard: they would push to one that lives, and does not have to open
+ * the tensor any more. */
+static bool is_held(const struct zps_member_job *job) {
+  return job->leaving && job->map.state == ZPS_MAP_SERVERS;
+}
+
 /* The group that it is a tensor of; NULL: of all ranks. */
 static zps_err_t find_group(const struct zps_member_job *job, const struct zps_tensor_spec *spec, uint32_t rank,
                             const struct zps_member_group **group_p, struct zps_error *error) {
@@ -255,7 +261,7 @@ zps_err_t zps_members_tensor_register(struct zps_members *members, struct zps_me
     err = compare(job, tensor, &spec, client->rank, error);
     if (err) return err;
     if (tensor->state == ZPS_TENSOR_FAILED) return zps_fail(error, tensor->error.code, "%s", tensor->error.text);
-    if (tensor->state == ZPS_TENSOR_OPEN) {
+    if (tensor->state == ZPS_TENSOR_OPEN && !is_held(job)) {
       answer(members, job, tensor, client, token, ZPS_OK, NULL);
       return ZPS_OK;
     }
@@ -289,6 +295,12 @@ zps_err_t zps_members_tensor_register(struct zps_members *members, struct zps_me
   return ZPS_OK;
 }
 
+void zps_members_tensors_tell(struct zps_members *members, struct zps_member_job *job) {
+  for (uint32_t i = 0; i < job->n_tensors; i++)
+    if (job->tensors[i]->state == ZPS_TENSOR_OPEN)
+      zps_members_tensor_answer(members, job, job->tensors[i], NULL, ZPS_OK, NULL);
+}
+
 /* The server at this position need not answer any more. */
 static void answered(struct zps_members *members, struct zps_member_job *job, struct zps_member_tensor *tensor,
                      uint32_t position, uint64_t now_ns) {
@@ -298,7 +310,7 @@ static void answered(struct zps_members *members, struct zps_member_job *job, st
   tensor->state = ZPS_TENSOR_OPEN;
   tensor->opened_ns = now_ns;
   zps_members_note(members, &(struct zps_member_note){.type = ZPS_NOTE_TENSOR_STATE, .job = job, .tensor = tensor});
-  zps_members_tensor_answer(members, job, tensor, NULL, ZPS_OK, NULL);
+  if (!is_held(job)) zps_members_tensor_answer(members, job, tensor, NULL, ZPS_OK, NULL);
 }
 
 void zps_members_tensors_server_lost(struct zps_members *members, struct zps_member_job *job, uint32_t position) {
