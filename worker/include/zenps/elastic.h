@@ -56,7 +56,8 @@ ZENPS_API zenps_status_t zenps_job_generation(const zenps_job_t *job, zenps_gene
 ZENPS_API bool zenps_job_changed(const zenps_job_t *job);
 
 /* Whether zenps_job_next() makes sense after this error: a rank or server was lost, has left or did not come
- * (PEER_LOST, SERVER_LOST, CLOSED, MISSING, STALE, TIMEOUT, and CANCELED by another rank). */
+ * (PEER_LOST, SERVER_LOST, CLOSED, MISSING, STALE, TIMEOUT, and CANCELED by another rank), or could not be read from
+ * (FABRIC: so ends a step in which this process slept until the others went on without it). */
 ZENPS_API bool zenps_status_recoverable(zenps_status_t status);
 
 /*

@@ -43,7 +43,7 @@ class ZenpsError(Exception):
     @property
     def recoverable(self) -> bool:
         """Whether :meth:`zenps.Job.next` of an elastic job makes sense after it: a rank or server was lost, has left or did
-        not come, or another rank gave the operation up."""
+        not come or could not be read from, or another rank gave the operation up."""
         return self.status in _RECOVERABLE
 
     def __str__(self) -> str:
@@ -59,7 +59,7 @@ class ZenpsError(Exception):
 
 # As zenps_status_recoverable() has them; errors are looked at also where there is no library.
 _RECOVERABLE = frozenset((Status.ERR_PEER_LOST, Status.ERR_SERVER_LOST, Status.ERR_CLOSED, Status.ERR_MISSING,
-                          Status.ERR_STALE, Status.ERR_CANCELED, Status.ERR_TIMEOUT))  # fmt: skip
+                          Status.ERR_STALE, Status.ERR_CANCELED, Status.ERR_TIMEOUT, Status.ERR_FABRIC))  # fmt: skip
 
 
 def _rebuild(kind: Type[ZenpsError], text: str, fields: Dict[str, Any]) -> ZenpsError:
