@@ -6,6 +6,8 @@
 #include "common/codec/reduce.h"
 #include "common/codec/runs.h"
 #include "common/control/client.h"
+#include "proto/control_next.h"
+#include "server/coordinator/members.h"
 #include "common/plan/agree.h"
 #include "common/session/checks.h"
 #include "common/session/link.h"
@@ -31,6 +33,8 @@ enum {
   BREAK_MISSED,
   BREAK_EARLY,
   BREAK_PART,
+  BREAK_SEAT,
+  BREAK_STEP,
   BREAK_CHECKS
 };
 enum { FRAMES_A_LOSS = 100, SUMS_A_MISTAKE = 20, PUTS_A_LEAK = 20, WORDS_A_MISTAKE = 4, VIEWS_MAX = 64 };
@@ -49,6 +53,8 @@ static const char *const names[] = {
     [BREAK_MISSED] = "missed", /* what there was no memory for is not asked for again */
     [BREAK_DEAF] = "deaf",     /* servers are not told of what was canceled */
     [BREAK_EARLY] = "early",   /* messages of other ranks for rounds that have not begun here are lost */
+    [BREAK_SEAT] = "seat",     /* a rank that moves on is taken for one that leaves */
+    [BREAK_STEP] = "step",     /* ranks do not say how many steps they have done */
     [BREAK_PART] = "part",     /* ranks leave out the last of several streams that they add, now and then */
 };
 static int broken;
@@ -171,4 +177,21 @@ zps_err_t __wrap_zps_compute_run(const struct zps_compute *compute, struct zps_c
   if (broken == BREAK_PART && other.instr.type == ZPS_INSTR_SUM && other.instr.n_in > 1 && sim_chance(SUMS_A_MISTAKE))
     other.instr.n_in--;
   return __real_zps_compute_run(compute, scratch, &other, out, out_p);
+}
+
+zps_err_t __real_zps_members_move_on(struct zps_members *members, struct zps_member_client *client, uint64_t job_id,
+                                     struct zps_error *error);
+zps_err_t __wrap_zps_members_move_on(struct zps_members *members, struct zps_member_client *client, uint64_t job_id,
+                                     struct zps_error *error);
+zps_err_t __wrap_zps_members_move_on(struct zps_members *members, struct zps_member_client *client, uint64_t job_id,
+                                     struct zps_error *error) {
+  return (broken == BREAK_SEAT ? zps_members_leave : __real_zps_members_move_on)(members, client, job_id, error);
+}
+
+zps_json *__real_zps_control_next_write(const struct zps_next_spec *spec);
+zps_json *__wrap_zps_control_next_write(const struct zps_next_spec *spec);
+zps_json *__wrap_zps_control_next_write(const struct zps_next_spec *spec) {
+  struct zps_next_spec other = *spec;
+  if (broken == BREAK_STEP) other.step = 0;
+  return __real_zps_control_next_write(&other);
 }

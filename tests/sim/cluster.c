@@ -5,11 +5,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/net/loop_port.h"
 #include "server/coordinator/coordinator.h"
+#include "server/coordinator/coordinator_impl.h"
+#include "server/coordinator/members_impl.h"
 #include "server/daemon/agent.h"
 #include "server/shard/shard.h"
 #include "tests/sim/disk.h"
+#include "tests/sim/elastic.h"
 #include "tests/sim/uv.h"
 
 enum {
@@ -27,7 +29,6 @@ struct sim_server {
   uv_loop_t loop;
   struct zps_shard *shard;
   struct zps_agent *agent;
-  uint64_t port;
   bool is_up;
 };
 
@@ -97,12 +98,6 @@ static void on_change(void *ctx, bool registered, const char *text) {
   (void)ctx, (void)registered, (void)text;
 }
 
-static uint64_t port_of(const struct zps_net_info *info) {
-  uint64_t id;
-  memcpy(&id, info->addr + 8, sizeof id); /* behind what says that it is loop's */
-  return id;
-}
-
 static void server_main(void *ctx) {
   struct sim_server *server = ctx;
   const struct sim_plan *plan = sim_cluster.plan;
@@ -116,7 +111,6 @@ static void server_main(void *ctx) {
     sim_wrong("%s does not start: %s", server->name, error.text);
     return;
   }
-  server->port = port_of(zps_shard_net_info(server->shard));
   uv_loop_init(&server->loop);
   const struct zps_agent_config agent = {.coordinator = SIM_COORDINATOR,
                                          .name = server->name,
@@ -162,22 +156,15 @@ static void server_look(void *ctx) {
 
 /* ------------------------------------------------------------ faults */
 
-static void port_close(uint64_t id) {
-  struct zps_loop_port *port = id ? zps_loop_port_find(id) : NULL;
-  if (!port) return;
-  zps_loop_port_close(port);
-  zps_loop_port_unref(port);
-}
-
-static void kill_process(struct sim_process *process, uint64_t port) {
+static void kill_process(struct sim_process *process) {
   sim_process_kill(process);
   sim_uv_killed(process);
   sim_wake_all(&sim_cluster.steps_seen);
-  port_close(port);
+  sim_ports_close(process);
 }
 
 static void restart_coordinator(const struct sim_fault *fault) {
-  kill_process(cluster.coordinator, 0);
+  kill_process(cluster.coordinator);
   sim_disk_tear();
   sim_sleep(fault->for_ns);
   coordinator_start(sim_cluster.plan);
@@ -186,7 +173,7 @@ static void restart_coordinator(const struct sim_fault *fault) {
 static void rank_start(struct sim_rank *rank) {
   char name[16];
   snprintf(name, sizeof name, "rank-%u", rank->rank);
-  rank->process = sim_process_start(name, sim_rank_main, rank);
+  rank->process = sim_process_start(name, sim_cluster.plan->max_world > 0 ? sim_elastic_main : sim_rank_main, rank);
   rank->process->host = rank->rank % sim_cluster.plan->n_hosts;
 }
 
@@ -197,12 +184,27 @@ static void kill_rank(struct sim_rank *rank, const struct sim_fault *fault) {
     return; /* it could come back into the first run, and lack in the next */
   sim_cluster.rank_killed = true;
   sim_cluster.killed_ns = sim_now_ns();
-  kill_process(rank->process, rank->port);
+  kill_process(rank->process);
   rank->run = rank->n_left = 1;
-  sim_wake_all(&sim_cluster.steps_seen); /* others may have looked while its port was closed */
+  sim_wake_all(&sim_cluster.steps_seen); /* others may have looked while its ports were closed */
   if (sim_cluster.plan->n_runs == 1) return;
   sim_sleep(ZPS_NS_PER_S + fault->for_ns);
   rank_start(rank);
+}
+
+static void add_rank(void) {
+  if (sim_cluster.n_ranks == SIM_PROCESSES_MAX) return;
+  struct sim_rank *const rank = &sim_cluster.ranks[sim_cluster.n_ranks];
+  rank->rank = sim_cluster.n_ranks++;
+  rank_start(rank);
+}
+
+/* Of an elastic job, which goes on. */
+static void lose_rank(struct sim_rank *rank) {
+  kill_process(rank->process);
+  sim_elastic_lost(rank, "a rank was killed");
+  rank->has_ended = true;
+  sim_wake_all(&sim_cluster.steps_seen);
 }
 
 static void run_short(struct sim_process *process, const struct sim_fault *fault) {
@@ -211,13 +213,26 @@ static void run_short(struct sim_process *process, const struct sim_fault *fault
   process->short_to_ns = sim_now_ns() + fault->for_ns;
 }
 
+static bool ranks_are_through(void) {
+  for (uint32_t r = 0; r < sim_cluster.n_ranks; r++)
+    if (!sim_cluster.ranks[r].has_ended && sim_cluster.ranks[r].run < sim_cluster.plan->n_runs) return false;
+  return true;
+}
+
+static bool is_of_rank(enum sim_fault_kind kind) {
+  return kind >= SIM_CUT_RANK && kind <= SIM_KILL_RANK;
+}
+
 static void befall(const struct sim_fault *fault) {
   sim_cluster.server_taken |= sim_fault_takes_server(fault->kind);
   struct sim_server *server = &cluster.servers[fault->who];
   struct sim_rank *rank = &sim_cluster.ranks[fault->who];
+  const bool is_elastic = sim_cluster.plan->max_world > 0;
+  if (is_elastic && (is_of_rank(fault->kind) ? !rank->process || rank->has_ended : ranks_are_through())) return;
+  if (is_elastic) sim_elastic_befalls(fault);
   switch (fault->kind) {
     case SIM_KILL_SERVER:
-      kill_process(server->process, server->port);
+      kill_process(server->process);
       break;
     case SIM_STOP_SERVER:
       server->process->stopped_to_ns = sim_now_ns() + fault->for_ns;
@@ -235,7 +250,7 @@ static void befall(const struct sim_fault *fault) {
       sim_uv_cut(server->process);
       break;
     case SIM_CUT_RANK:
-      if (rank->is_in) sim_uv_cut(rank->process); /* before that it would be lost by it */
+      if (rank->is_in || is_elastic) sim_uv_cut(rank->process); /* before that it would be lost by it */
       break;
     case SIM_SLOW_RANK:
       rank->process->slow_ns = fault->for_ns / 400;
@@ -245,7 +260,10 @@ static void befall(const struct sim_fault *fault) {
       break;
     case SIM_KILL_RANK:
       if (rank->has_ended) break;
-      kill_rank(rank, fault);
+      if (is_elastic)
+        lose_rank(rank);
+      else
+        kill_rank(rank, fault);
       break;
     case SIM_SHORT_SERVER:
       run_short(server->process, fault);
@@ -253,18 +271,15 @@ static void befall(const struct sim_fault *fault) {
     case SIM_SHORT_RANK:
       run_short(rank->process, fault);
       break;
+    case SIM_ADD_RANK:
+      add_rank();
+      break;
     case SIM_STOP_COORDINATOR:
       cluster.coordinator->stopped_to_ns = sim_now_ns() + fault->for_ns;
       break;
     default:
       restart_coordinator(fault);
   }
-}
-
-static bool ranks_are_through(void) {
-  for (uint32_t r = 0; r < sim_cluster.plan->world; r++)
-    if (!sim_cluster.ranks[r].has_ended && sim_cluster.ranks[r].run < sim_cluster.plan->n_runs) return false;
-  return true;
 }
 
 static void *fault_run(void *arg) {
@@ -302,6 +317,7 @@ static void director_main(void *ctx) {
   sim_sleep(LEFT_NS);
   for (uint32_t s = 0; s < cluster.n_servers; s++) check_server(&cluster.servers[s]);
   if (zps_coordinator_jobs(cluster.at) > 0) sim_wrong("the coordinator still has a job at the end");
+  if (cluster.at->members->elastics) sim_wrong("the coordinator still waits for ranks at the end");
   for (uint32_t s = 0; s < cluster.n_servers; s++)
     if (!cluster.servers[s].process->dead) sim_uv_post(&cluster.servers[s].loop, server_close, &cluster.servers[s]);
   sim_uv_post(&cluster.loop, coordinator_close, NULL);
@@ -311,9 +327,6 @@ void sim_cluster_start(const struct sim_plan *plan) {
   sim_cluster.plan = plan;
   coordinator_start(plan);
   for (uint32_t s = 0; s < plan->n_servers; s++) server_start();
-  for (uint32_t r = 0; r < plan->world; r++) {
-    sim_cluster.ranks[r].rank = r;
-    rank_start(&sim_cluster.ranks[r]);
-  }
+  for (uint32_t r = 0; r < plan->world; r++) add_rank();
   sim_process_start("director", director_main, (void *)plan);
 }

@@ -8,14 +8,16 @@
 #define SIM_COORDINATOR "127.0.0.1:7077"
 
 struct sim_server;
+struct sim_generation;
 
 struct sim_rank {
   uint32_t rank;
   struct sim_process *process;
-  struct zenps_job *job; /* for a debugger */
-  uint64_t port;         /* of its fabric; 0: not open */
-  uint32_t run, n_left;  /* that it is at; that it has closed, or is about to */
-  bool is_in, has_ended; /* is_in: the job has let it in */
+  struct zenps_job *job;             /* for a debugger */
+  uint32_t run, n_left;              /* that it is at; that it has closed, or is about to */
+  bool is_in, has_ended;             /* is_in: the job has let it in */
+  struct sim_generation *generation; /* of an elastic job, that it is in; NULL: it is on its way */
+  bool was_lost;                     /* on its way */
 };
 
 /* Ranks that agree on what became of a step. */
@@ -39,8 +41,9 @@ struct sim_cluster {
   bool was_short;                                          /* of memory, some process */
   bool server_taken;                                       /* a server was killed, stopped or told to drain */
   struct sim_meeting meetings[SIM_RUNS_MAX];
-  struct sim_rank ranks[SIM_RANKS_MAX];
-  char wrong[600]; /* the first thing that is; empty: nothing */
+  struct sim_rank ranks[SIM_PROCESSES_MAX];
+  uint32_t n_ranks; /* that were started */
+  char wrong[600];  /* the first thing that is; empty: nothing */
 };
 
 extern struct sim_cluster sim_cluster;
@@ -50,6 +53,8 @@ void sim_wrong(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 
 /* Starts everything, and the fiber that lets the faults happen and looks for what is left at the end. */
 void sim_cluster_start(const struct sim_plan *plan);
+/* ports.c: closes the endpoints that the process has opened. */
+void sim_ports_close(const struct sim_process *process);
 /* trainer.c: the program of a rank. */
 void sim_rank_main(void *rank);
 

@@ -20,6 +20,7 @@ static const char *const names[SIM_FAULT_KINDS] = {
     [SIM_STOP_COORDINATOR] = "stop-coordinator",
     [SIM_SHORT_SERVER] = "short-server",
     [SIM_SHORT_RANK] = "short-rank",
+    [SIM_ADD_RANK] = "add-rank",
 };
 
 const char *sim_fault_name(enum sim_fault_kind kind) {
@@ -62,15 +63,19 @@ static uint32_t n_early(const struct sim_plan *plan) {
   return n;
 }
 
+static uint32_t n_taken(const struct sim_plan *plan) {
+  uint32_t n = 0;
+  for (uint32_t i = 0; i < plan->n_faults; i++) n += sim_fault_takes_server(plan->faults[i].kind);
+  return n;
+}
+
 uint32_t sim_plan_min_servers(const struct sim_plan *plan) {
-  return plan->n_servers - n_early(plan);
+  return plan->n_servers - (plan->max_world > 0 ? n_taken(plan) : n_early(plan)); /* a generation begins at any time */
 }
 
 /* The job may begin on servers of which all that are ever taken away are. */
 static bool leaves_a_server(const struct sim_plan *plan) {
-  uint32_t n = 0;
-  for (uint32_t i = 0; i < plan->n_faults; i++) n += sim_fault_takes_server(plan->faults[i].kind);
-  return sim_plan_min_servers(plan) > n;
+  return sim_plan_min_servers(plan) > n_taken(plan);
 }
 
 static bool has(const struct sim_plan *plan, enum sim_fault_kind kind) {
@@ -187,6 +192,9 @@ void sim_plan_print(const struct sim_plan *plan) {
       (unsigned long long)plan->resume_grace_ms, plan->leaves_early ? ", leaves early" : "",
       sim_plan_has_long_steps(plan) ? ", long steps" : "", plan->in_step ? ", in step" : "",
       plan->repeats ? ", repeats" : "");
+  if (plan->max_world > 0)
+    printf("  elastic: %u to %u ranks, which wait for others for %llu ms\n", plan->min_world, plan->max_world,
+           (unsigned long long)plan->join_wait_ms);
   for (uint32_t i = 0; i < plan->n_tensors; i++) {
     const struct sim_tensor_plan *tensor = &plan->tensors[i];
     printf(

@@ -12,17 +12,20 @@ enum {
   SIM_RANKS_MAX = 4,
   SIM_TENSORS_MAX = 4,
   SIM_FAULTS_MAX = 4,
+  SIM_FAULTS_ROOM = 12,
+  SIM_PROCESSES_MAX = 12, /* that are ranks, one after the other */
   SIM_WINDOW_MAX = 3,
   SIM_RUNS_MAX = 2
 };
 
 /* What is special about a world. A seed is another run in each. */
 enum sim_kind {
-  SIM_SERVED, /* tensors over servers, which all ranks allreduce */
-  SIM_APART,  /* the first one is pushed and pulled by some ranks, in steps that others allreduce or scatter */
-  SIM_AGAIN,  /* ranks cancel steps, or come to them after their deadline */
-  SIM_MEMORY, /* servers and ranks run short of memory, for a while */
-  SIM_PEERS,  /* most tensors have schemes between ranks */
+  SIM_SERVED,  /* tensors over servers, which all ranks allreduce */
+  SIM_APART,   /* the first one is pushed and pulled by some ranks, in steps that others allreduce or scatter */
+  SIM_AGAIN,   /* ranks cancel steps, or come to them after their deadline */
+  SIM_MEMORY,  /* servers and ranks run short of memory, for a while */
+  SIM_PEERS,   /* most tensors have schemes between ranks */
+  SIM_ELASTIC, /* ranks go and come, and the job goes on */
   SIM_KINDS
 };
 
@@ -66,6 +69,7 @@ enum sim_fault_kind {
   SIM_DRAWN_KINDS,
   SIM_SHORT_SERVER = SIM_DRAWN_KINDS, /* of memory */
   SIM_SHORT_RANK,
+  SIM_ADD_RANK, /* another process, which asks to be let in */
   SIM_FAULT_KINDS
 };
 
@@ -94,16 +98,22 @@ struct sim_plan {
   bool leaves_early; /* ranks do not wait for each other at the end */
   bool has_state;    /* the coordinator keeps it */
   bool flips;        /* reads bring other bytes, now and then, and are checked */
+  uint32_t min_world, max_world; /* max_world: 0: the job is not elastic */
+  uint64_t join_wait_ms;
   char provider[16], rules[96];
   struct sim_tensor_plan tensors[SIM_TENSORS_MAX];
   uint32_t n_faults;
-  struct sim_fault faults[SIM_FAULTS_MAX];
+  struct sim_fault faults[SIM_FAULTS_ROOM];
 };
 
 /* Follows from seed and kind; its dice are the first. */
 void sim_plan_make(struct sim_plan *plan, uint64_t seed, enum sim_kind kind);
 /* plan_kinds.c: makes it one of its kind, by dice of its own. */
 void sim_plan_specialise(struct sim_plan *plan);
+/* One between ranks, or a hierarchical one. */
+void sim_plan_take_scheme(struct sim_tensor_plan *tensor);
+/* plan_elastic.c: the same, of an elastic one. */
+void sim_plan_make_elastic(struct sim_plan *plan);
 const char *sim_kind_name(enum sim_kind kind);
 /* SIM_KINDS: there is none of this name. */
 enum sim_kind sim_kind_find(const char *name);

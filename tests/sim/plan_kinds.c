@@ -8,8 +8,8 @@
 enum { WORLDS_A_DEATH = 8 /* of a rank */ };
 
 static const char *const names[SIM_KINDS + 1] = {
-    [SIM_SERVED] = "served", [SIM_APART] = "apart", [SIM_AGAIN] = "again",
-    [SIM_MEMORY] = "memory", [SIM_PEERS] = "peers", [SIM_KINDS] = "unknown",
+    [SIM_SERVED] = "served", [SIM_APART] = "apart",     [SIM_AGAIN] = "again",   [SIM_MEMORY] = "memory",
+    [SIM_PEERS] = "peers",   [SIM_ELASTIC] = "elastic", [SIM_KINDS] = "unknown",
 };
 
 const char *sim_kind_name(enum sim_kind kind) {
@@ -58,7 +58,7 @@ static enum zps_plan_scheme any_between(void) {
   return scheme;
 }
 
-static void take_scheme(struct sim_tensor_plan *tensor) {
+void sim_plan_take_scheme(struct sim_tensor_plan *tensor) {
   static const char *const nested[] = {
       "hierarchical",      "hierarchical:sparse-ps",       "hierarchical:dense-ps",
       "hierarchical:ring", "hierarchical:split-allgather", "hierarchical:recursive-doubling",
@@ -99,7 +99,7 @@ static void go_between_ranks(struct sim_plan *plan) {
       tensor->scheme = any ? "auto:any" : "auto";
       tensor->order = any ? SIM_ORDER_OWN : SIM_ORDER_RANKS;
     } else if (i == 0 || !sim_chance(4)) { /* the others are over servers */
-      take_scheme(tensor);
+      sim_plan_take_scheme(tensor);
     }
   }
 }
@@ -111,6 +111,7 @@ void sim_plan_specialise(struct sim_plan *plan) {
     for (uint64_t n = 1 + sim_random(2); n > 0; n--) run_short(plan);
   }
   if (plan->kind == SIM_PEERS) go_between_ranks(plan);
+  if (plan->kind == SIM_ELASTIC) sim_plan_make_elastic(plan);
   plan->in_step = plan->gives_up || plan->kind == SIM_MEMORY || (plan->is_apart && sim_plan_takes_server(plan));
   if (!plan->in_step) return;
   plan->window = 1;

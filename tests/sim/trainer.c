@@ -3,7 +3,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/net/net.h"
 #include "tests/sim/cluster.h"
 #include "tests/sim/operation.h"
 #include "worker/api/job.h"
@@ -288,8 +287,6 @@ static bool open_all(struct trainer *trainer) {
   }
   trainer->self->is_in = true;
   trainer->self->job = trainer->job;
-  memcpy(&trainer->self->port, zps_net_info(zps_engine_net(trainer->job->plane.engine))->addr + 8,
-         sizeof trainer->self->port);
   for (uint32_t t = 0; t < plan->n_tensors; t++) {
     const struct sim_tensor_plan *tensor = &plan->tensors[t];
     zenps_tensor_options_t how;
