@@ -19,15 +19,19 @@ static zps_err_t server_register(const zps_json *body, zps_json **written_p, str
   struct zps_server_spec spec;
   struct zps_net_info fabric;
   const zps_err_t err = zps_control_server_read(body, &spec, &fabric, error);
-  if (!err) *written_p = zps_control_server_write(&spec);
-  return err;
+  if (err) return err;
+  *written_p = zps_control_server_write(&spec);
+  zps_server_spec_fini(&spec);
+  return ZPS_OK;
 }
 
 static zps_err_t server_answer(const zps_json *body, zps_json **written_p, struct zps_error *error) {
   struct zps_server_answer answer;
   const zps_err_t err = zps_control_server_answer_read(body, &answer, error);
-  if (!err) *written_p = zps_control_server_answer_write(&answer);
-  return err;
+  if (err) return err;
+  *written_p = zps_control_server_answer_write(&answer);
+  zps_server_answer_fini(&answer);
+  return ZPS_OK;
 }
 
 static zps_err_t drained(const zps_json *body, zps_json **written_p, struct zps_error *error) {
