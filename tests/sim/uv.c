@@ -477,17 +477,6 @@ void uv_close(uv_handle_t *handle, uv_close_cb cb) {
   sim_wake_all(loop);
 }
 
-static void run_closing(struct loop *loop) {
-  uv_handle_t *handle = loop->closing;
-  loop->closing = NULL;
-  while (handle) {
-    uv_handle_t *const next = handle->next_closing;
-    loop->n_handles--;
-    if (handle->close_cb) handle->close_cb(handle);
-    handle = next;
-  }
-}
-
 /* ------------------------------------------------------------ a turn */
 
 static void pay(const struct owed *owed) {
@@ -510,6 +499,35 @@ static void pay(const struct owed *owed) {
   }
 }
 
+/* The request that this owes, out of the list before that is told. */
+static void pay_at(struct loop *loop, struct owed **at) {
+  struct owed *const owed = *at;
+  *at = owed->next;
+  if (!*at) loop->owed_tail = at;
+  pay(owed);
+  free(owed);
+}
+
+/* Requests of a handle end before it does. */
+static void run_closing(struct loop *loop) {
+  uv_handle_t *handle = loop->closing;
+  loop->closing = NULL;
+  while (handle) {
+    uv_handle_t *const next = handle->next_closing;
+    for (struct owed **at = &loop->owed; *at;) {
+      if ((*at)->handle != handle) {
+        at = &(*at)->next;
+        continue;
+      }
+      pay_at(loop, at);
+      at = &loop->owed; /* it may have changed */
+    }
+    loop->n_handles--;
+    if (handle->close_cb) handle->close_cb(handle);
+    handle = next;
+  }
+}
+
 /* Those that are due, in order. */
 static unsigned run_owed(struct loop *loop) {
   const uint64_t now_ns = sim_now_ns();
@@ -520,10 +538,7 @@ static unsigned run_owed(struct loop *loop) {
       at = &owed->next;
       continue;
     }
-    *at = owed->next;
-    if (!*at) loop->owed_tail = at;
-    pay(owed);
-    free(owed);
+    pay_at(loop, at);
     n++;
     at = &loop->owed; /* it may have changed */
   }
