@@ -76,14 +76,18 @@ class Jobs:
         never = os.path.join(self.service.scratch, "never")
         started = self.start(lambda rank: [program_of, self.service.address, self.name, rank, self.ranks, self.n, 2, WAIT_S * 1000 // 2, never],
                              subprocess.PIPE)
-        is_in = started[victim].stdout.readline().startswith("in ")
+        first = [process.stdout.readline() for process in started]
         time.sleep(pause_s)
         started[victim].send_signal(signal.SIGKILL)
         rests = [process.stdout.read() for process in started]  # until each has ended: its own waits have ends
         statuses = self.end(started)
-        if not is_in or statuses[victim] != -signal.SIGKILL:
+        for rank, line in enumerate(first):
+            if not line.startswith("in "):
+                raise Failure(f"{self.name}: rank {rank} did not come in: {(line + rests[rank])[-300:]}")
+        if statuses[victim] != -signal.SIGKILL:
             raise Failure(f"{self.name}: rank {victim} ended with {statuses[victim]} ahead of its kill: {rests[victim][-300:]}")
         for rank, (status, rest) in enumerate(zip(statuses, rests)):
-            if rank != victim and (status != 3 or "\nerror " not in rest or "\nwrong " in rest):
+            says = {line.partition(" ")[0] for line in rest.splitlines()}
+            if rank != victim and (status != 3 or "error" not in says or "wrong" in says):
                 raise Failure(f"{self.name}: rank {rank} ended with {status} after rank {victim} was killed: {rest[-300:]}")
         self.n_killed += 1
