@@ -6,11 +6,13 @@ and another at the end, with how many were let in, turned away, or answered.
 import json
 import os
 import select
+import selectors
 import socket
 import sys
 import time
 
 HELLO = {"jsonrpc": "2.0", "id": 1, "method": "hello", "params": {"protocol": 6, "version": "test", "role": "worker"}}
+AT_ONCE = 8  # the coordinator has room for 16 of an address that have not said hello
 host, port = sys.argv[1].rsplit(":", 1)
 count = int(sys.argv[3])
 
@@ -95,13 +97,26 @@ def scan():
 
 
 def junk():
+    """AT_ONCE at a time: an empty line is none, and is waited for."""
     say(begun=count)
-    refused = 0
-    for i in range(count):
-        with connect() as peer:
-            send(peer, os.urandom(i % 5000) + b"\n")
-            refused += b'"error"' in end_of(peer)
-    say(tried=count, refused=refused)
+    peers, begun, refused = selectors.DefaultSelector(), 0, 0
+    while begun < count or peers.get_map():
+        while begun < count and len(peers.get_map()) < AT_ONCE:
+            peer = connect()
+            send(peer, os.urandom(begun % 5000) + b"\n")
+            peers.register(peer, selectors.EVENT_READ, [b""])
+            begun += 1
+        for key, _ in peers.select(20):
+            try:
+                said = key.fileobj.recv(1 << 16)
+            except OSError:
+                said = b""
+            key.data[0] = (key.data[0] + said)[-4096:]
+            if not said:
+                refused += b'"error"' in key.data[0]
+                peers.unregister(key.fileobj)
+                key.fileobj.close()
+    say(tried=begun, refused=refused)
 
 
 def lines(line):
