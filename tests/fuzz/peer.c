@@ -62,8 +62,8 @@ void peer_open(struct peer *peer) {
 
 void peer_connect(struct peer *peer, const struct peer_ends *ends, const struct zps_net_info *to,
                   const struct zps_net_info *server) {
-  const struct zps_mac_link tx = {ends->job, ends->self, ends->other, server->addr, server->addr_len},
-                            rx = {ends->job, ends->other, ends->self, server->addr, server->addr_len};
+  const struct zps_mac_link tx = {ends->job, ends->self, ends->other, server->addr, server->addr_len, 0},
+                            rx = {ends->job, ends->other, ends->self, server->addr, server->addr_len, 0};
   must(zps_mac_key_derive(ends->secret, &tx, &peer->tx_key) == ZPS_OK);
   must(zps_mac_key_derive(ends->secret, &rx, &peer->rx_key) == ZPS_OK);
   must(zps_net_peer_add(peer->net, to->addr, to->addr_len, peer, &peer->to, NULL) == ZPS_OK);
