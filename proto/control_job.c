@@ -4,6 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/base/fair.h"
+
 /* ------------------------------------------------------------ job.join */
 
 zps_json *zps_control_join_write(const struct zps_join_spec *spec) {
@@ -177,6 +179,12 @@ zps_err_t zps_control_held_read(const zps_json *params, uint64_t *job_id_p, cons
 
 /* ------------------------------------------------------------ job.open and its end, at a server */
 
+zps_err_t zps_control_opt_weight(const zps_json *object, uint32_t *weight_p, struct zps_error *error) {
+  *weight_p = 1;
+  return zps_json_get(object, "weight") ? zps_control_get_u32(object, "weight", 1, ZPS_FAIR_WEIGHT_MAX, weight_p, error)
+                                        : ZPS_OK;
+}
+
 zps_json *zps_control_job_open_write(const struct zps_job_spec *spec) {
   zps_json *members = zps_json_array();
   for (uint32_t r = 0; r < spec->world; r++) {
@@ -191,6 +199,7 @@ zps_json *zps_control_job_open_write(const struct zps_job_spec *spec) {
   params = zps_json_set_hex(params, "seed", spec->seed);
   params = zps_control_link_secret_write(params, &spec->secret);
   if (spec->checksums) params = zps_json_set_bool(params, "checksums", true);
+  if (spec->weight > 1) params = zps_json_set_u64(params, "weight", spec->weight);
   params = zps_json_set_u64(params, "epoch", spec->epoch);
   if (spec->since) params = zps_json_set_u64(params, "since", spec->since);
   params = zps_json_set_u64(params, "server", spec->server);
@@ -213,6 +222,7 @@ zps_err_t zps_control_job_open_read(const zps_json *params, struct zps_job_spec 
   if (!err) err = zps_json_get_hex(params, "seed", &spec->seed, error);
   if (!err) err = zps_control_link_secret_read(params, &spec->secret, error);
   spec->checksums = zps_json_opt_bool(params, "checksums", false);
+  if (!err) err = zps_control_opt_weight(params, &spec->weight, error);
   if (!err) err = zps_control_get_text(params, "name", 1, ZPS_NAME_MAX, spec->name, error);
   if (!err) err = zps_control_get_u32(params, "world", 1, ZPS_WORLD_MAX, &spec->world, error);
   if (!err) err = zps_control_get_u32(params, "epoch", 0, UINT32_MAX, &spec->epoch, error);

@@ -97,6 +97,7 @@ struct zps_job_spec {
   uint64_t job_id, seed;
   struct zps_secret secret; /* of its links */
   bool checksums;           /* of what is read over them */
+  uint32_t weight;          /* among the jobs of a server; 0: 1 */
   uint32_t epoch;
   uint32_t since; /* with which this server takes a place in the job, which runs; 0: it is there at first */
   char name[ZPS_NAME_MAX + 1];
@@ -105,6 +106,8 @@ struct zps_job_spec {
   uint32_t world;
   const struct zps_member_spec *members; /* world of them, by rank; malloc'd by the reader */
 };
+/* The member "weight", 1 to ZPS_FAIR_WEIGHT_MAX; 1 where there is none. */
+zps_err_t zps_control_opt_weight(const zps_json *object, uint32_t *weight_p, struct zps_error *error) ZPS_MUSTCHECK;
 zps_json *zps_control_job_open_write(const struct zps_job_spec *spec);
 zps_err_t zps_control_job_open_read(const zps_json *params, struct zps_job_spec *spec,
                                     struct zps_error *error) ZPS_MUSTCHECK;

@@ -8,11 +8,12 @@
 #include <stdlib.h>
 
 #include "common/base/clock.h"
+#include "common/base/container.h"
 
 struct zps_workpool {
   pthread_mutex_t lock, placing; /* placing: held by the thread that changes where threads are allowed */
   pthread_cond_t more;
-  struct zps_work *head, **tail;
+  struct zps_fair queue;
   atomic_uint n_queued; /* changes with the lock */
   bool stopping;
   unsigned n_threads, n_begun, n_waiting;
@@ -43,6 +44,10 @@ static bool has_work(void *ctx) {
   return atomic_load_explicit(&((struct zps_workpool *)ctx)->n_queued, memory_order_relaxed) > 0;
 }
 
+static struct zps_work *work_of(const struct zps_fair_item *item) {
+  return zps_container_of(item, struct zps_work, item);
+}
+
 static void *worker(void *arg) {
   struct zps_workpool *pool = arg;
   pthread_mutex_lock(&pool->lock);
@@ -50,19 +55,18 @@ static void *worker(void *arg) {
   own.i = pool->n_begun++;
   for (;;) {
     pool->n_waiting++;
-    if (!pool->head && !pool->stopping) {
+    if (!pool->queue.first && !pool->stopping) {
       pthread_mutex_unlock(&pool->lock);
       watch(has_work, pool);
       pthread_mutex_lock(&pool->lock);
     }
-    while (!pool->head && !pool->stopping) pthread_cond_wait(&pool->more, &pool->lock);
+    while (!pool->queue.first && !pool->stopping) pthread_cond_wait(&pool->more, &pool->lock);
     pool->n_waiting--;
-    struct zps_work *work = pool->head;
-    if (!work) break;
-    pool->head = work->next;
-    if (!pool->head) pool->tail = &pool->head;
+    struct zps_fair_item *const item = zps_fair_take(&pool->queue);
+    if (!item) break;
     pool->n_queued--;
     pthread_mutex_unlock(&pool->lock);
+    struct zps_work *const work = work_of(item);
     work->run(work);
     pthread_mutex_lock(&pool->lock);
   }
@@ -76,7 +80,6 @@ zps_err_t zps_workpool_create(unsigned n_threads, const char *name, struct zps_w
   pthread_mutex_init(&pool->lock, NULL);
   pthread_mutex_init(&pool->placing, NULL);
   pthread_cond_init(&pool->more, NULL);
-  pool->tail = &pool->head;
   snprintf(pool->name, sizeof pool->name, "%s", name);
   for (; pool->n_threads < n_threads; pool->n_threads++) {
     if (pthread_create(&pool->threads[pool->n_threads], NULL, worker, pool) != 0) {
@@ -104,14 +107,24 @@ void zps_workpool_destroy(struct zps_workpool *pool) {
   free(pool);
 }
 
-void zps_workpool_submit(struct zps_workpool *pool, struct zps_work *work) {
-  work->next = NULL;
+void zps_workpool_submit_for(struct zps_workpool *pool, struct zps_fair_flow *flow, struct zps_work *work,
+                             uint64_t cost) {
   pthread_mutex_lock(&pool->lock);
-  *pool->tail = work;
-  pool->tail = &work->next;
+  zps_fair_add(&pool->queue, flow, &work->item, cost);
   pool->n_queued++;
   pthread_mutex_unlock(&pool->lock);
   pthread_cond_signal(&pool->more); /* the thread that wakes up finds the lock free */
+}
+
+void zps_workpool_submit(struct zps_workpool *pool, struct zps_work *work) {
+  zps_workpool_submit_for(pool, NULL, work, 0);
+}
+
+struct zps_fair_served zps_workpool_served(struct zps_workpool *pool, const struct zps_fair_flow *flow) {
+  pthread_mutex_lock(&pool->lock);
+  const struct zps_fair_served served = flow->served;
+  pthread_mutex_unlock(&pool->lock);
+  return served;
 }
 
 unsigned zps_workpool_threads(const struct zps_workpool *pool) {
@@ -121,8 +134,8 @@ unsigned zps_workpool_threads(const struct zps_workpool *pool) {
 unsigned zps_workpool_idle(struct zps_workpool *pool) {
   if (!pool) return 0;
   pthread_mutex_lock(&pool->lock);
-  unsigned n = pool->n_waiting;
-  for (const struct zps_work *work = pool->head; work && n > 0; work = work->next) n--; /* are on their way to these */
+  const unsigned n_coming = pool->queue.n; /* on their way to threads */
+  const unsigned n = pool->n_waiting > n_coming ? pool->n_waiting - n_coming : 0;
   pthread_mutex_unlock(&pool->lock);
   return n;
 }
@@ -206,20 +219,15 @@ static void helper_run(struct zps_work *work) {
   pthread_mutex_unlock(&loop->lock);
 }
 
+static bool helps(void *ctx, const struct zps_fair_item *item) {
+  const struct zps_work *const work = work_of(item);
+  return work->run == helper_run && ((const struct helper *)work)->loop == ctx;
+}
+
 /* Takes back the helpers that no thread has begun, and returns how many these are. */
-static unsigned withdraw(struct zps_workpool *pool, const struct loop *loop) {
-  unsigned n = 0;
+static unsigned withdraw(struct zps_workpool *pool, struct loop *loop) {
   pthread_mutex_lock(&pool->lock);
-  struct zps_work **at = &pool->head;
-  while (*at) {
-    if ((*at)->run == helper_run && ((const struct helper *)*at)->loop == loop) {
-      *at = (*at)->next;
-      n++;
-    } else {
-      at = &(*at)->next;
-    }
-  }
-  pool->tail = at;
+  const unsigned n = zps_fair_remove(&pool->queue, helps, loop);
   pool->n_queued -= n;
   pthread_mutex_unlock(&pool->lock);
   return n;

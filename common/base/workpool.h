@@ -2,16 +2,18 @@
  * A small pool of threads for work that is heavier than a message: encode, reduce, decode.
  *
  * A task is a struct zps_work embedded in the caller's object: nothing is allocated for it. Its run() executes on a
- * thread of the pool, and itself says that it is done, as the caller likes. Tasks start in the order submitted.
+ * thread of the pool, and itself says that it is done, as the caller likes. Tasks start in the order submitted, those
+ * of flows in their turns (fair.h).
  */
 #ifndef ZPS_BASE_WORKPOOL_H
 #define ZPS_BASE_WORKPOOL_H
 
 #include "common/base/err.h"
+#include "common/base/fair.h"
 
 struct zps_work {
   void (*run)(struct zps_work *work);
-  struct zps_work *next; /* the pool's */
+  struct zps_fair_item item; /* the pool's */
 };
 
 struct zps_workpool;
@@ -22,6 +24,11 @@ zps_err_t zps_workpool_create(unsigned n_threads, const char *name, struct zps_w
 void zps_workpool_destroy(struct zps_workpool *pool);
 /* `work` is borrowed until its run() returns. Never fails, never blocks. */
 void zps_workpool_submit(struct zps_workpool *pool, struct zps_work *work);
+/* The same, of a task that is the flow's, and costs so much. `flow` is one pool's; NULL: as zps_workpool_submit(). */
+void zps_workpool_submit_for(struct zps_workpool *pool, struct zps_fair_flow *flow, struct zps_work *work,
+                             uint64_t cost);
+/* What the flow's tasks have cost that were begun. */
+struct zps_fair_served zps_workpool_served(struct zps_workpool *pool, const struct zps_fair_flow *flow);
 unsigned zps_workpool_threads(const struct zps_workpool *pool);
 /* The number of the pool's threads that were idle just then. NULL has none. */
 unsigned zps_workpool_idle(struct zps_workpool *pool);

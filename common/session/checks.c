@@ -21,6 +21,7 @@ struct zps_checks {
   struct zps_mac_key mac;
   struct zps_engine *engine;
   struct zps_workpool *pool;
+  struct zps_fair_flow *flow;
   unsigned n_users;
 };
 
@@ -38,7 +39,8 @@ static EVP_MAC_CTX *hash_create(const struct zps_mac_key *key) {
 }
 
 zps_err_t zps_checks_create(const struct zps_secret *secret, uint64_t job, struct zps_engine *engine,
-                            struct zps_workpool *pool, struct zps_checks **checks_p, struct zps_error *error) {
+                            struct zps_workpool *pool, struct zps_fair_flow *flow, struct zps_checks **checks_p,
+                            struct zps_error *error) {
   struct zps_mac_key key;
   struct zps_checks *const checks = calloc(1, sizeof *checks);
   if (!checks) return zps_fail(error, ZPS_ERR_NOMEM, "no memory for checksums of reads");
@@ -50,6 +52,7 @@ zps_err_t zps_checks_create(const struct zps_secret *secret, uint64_t job, struc
     return zps_fail(error, ZPS_ERR_UNSUPPORTED,
                     "no checksums of reads: this OpenSSL has no Poly1305 (fabric.checksums = no does without)");
   }
+  checks->flow = zps_fair_flow_ref(flow);
   *checks_p = checks;
   return ZPS_OK;
 }
@@ -62,6 +65,7 @@ struct zps_checks *zps_checks_ref(struct zps_checks *checks) {
 void zps_checks_unref(struct zps_checks *checks) {
   if (!checks || --checks->n_users > 0) return;
   EVP_MAC_CTX_free(checks->hash);
+  zps_fair_flow_unref(checks->flow);
   free(checks);
 }
 
@@ -118,7 +122,7 @@ static void check(struct zps_bulk_read *bulk) {
   if (bulk->len > ZPS_CHECKS_HERE_BYTES) {
     read->work.run = run;
     read->command.run = compared;
-    zps_workpool_submit(read->checks->pool, &read->work);
+    zps_workpool_submit_for(read->checks->pool, read->checks->flow, &read->work, bulk->len);
     return;
   }
   compare(read);

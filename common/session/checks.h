@@ -22,9 +22,10 @@
 struct zps_checks; /* of a job, at one end */
 
 /* `engine` and `pool` are borrowed until the last reference is gone; the pool ends before the engine does.
+ * What the pool does is the flow's, to which a reference is kept; NULL: nobody's.
  * ZPS_ERR_UNSUPPORTED: OpenSSL has no Poly1305 here. */
 zps_err_t zps_checks_create(const struct zps_secret *secret, uint64_t job, struct zps_engine *engine,
-                            struct zps_workpool *pool, struct zps_checks **checks_p,
+                            struct zps_workpool *pool, struct zps_fair_flow *flow, struct zps_checks **checks_p,
                             struct zps_error *error) ZPS_MUSTCHECK;
 /* One user more, or less; the last one's frees. NULL is allowed: reads are not checked. Engine thread, but for the
  * last. */

@@ -75,6 +75,7 @@ static zps_json *job_open_params(const struct zps_member_job *job, uint32_t posi
                               .seed = job->seed,
                               .secret = job->secret,
                               .checksums = job->checksums,
+                              .weight = job->weight,
                               .epoch = job->epoch,
                               .since = zps_member_job_since(job, position),
                               .server = position,

@@ -271,7 +271,9 @@ zps_err_t zps_coordinator_create(uv_loop_t *loop, const struct zps_coordinator_c
                                              .note = zps_coordinator_note};
   zps_err_t err = config->subnets && !coordinator->subnets ? ZPS_ERR_NOMEM : ZPS_OK;
   if (!err) err = zps_members_create(&members, &coordinator->members);
+  if (!err) err = zps_members_set_weights(coordinator->members, config->weights);
   if (err) {
+    zps_members_destroy(coordinator->members);
     zps_fail(error, err, "no memory for the coordinator");
     goto err_free;
   }
@@ -291,7 +293,7 @@ zps_err_t zps_coordinator_create(uv_loop_t *loop, const struct zps_coordinator_c
   uv_timer_start(&coordinator->heartbeat, on_heartbeat, config->heartbeat_ms, config->heartbeat_ms);
   /* Strings were borrowed. */
   coordinator->config.listen = coordinator->config.socket = NULL;
-  coordinator->config.state_dir = coordinator->config.cluster = NULL;
+  coordinator->config.state_dir = coordinator->config.cluster = coordinator->config.weights = NULL;
   coordinator->config.etcd = (struct zps_coordinator_etcd){.prefix = NULL};
   *coordinator_p = coordinator;
   return ZPS_OK;
@@ -340,6 +342,8 @@ void zps_coordinator_reload(struct zps_coordinator *coordinator, const struct zp
   zps_members_set_replays(coordinator->members, config->server_loss_replays);
   zps_members_set_leave_grace(coordinator->members, config->leave_grace_ms);
   zps_members_set_min_servers(coordinator->members, config->min_servers);
+  if (zps_members_set_weights(coordinator->members, config->weights))
+    zps_log_warn("no memory for job.weights: jobs have them as before");
   zps_coordinator_leave(coordinator);
 }
 

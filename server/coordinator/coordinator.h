@@ -34,6 +34,7 @@ struct zps_coordinator_config {
   uint64_t resume_grace_ms; /* for a client whose connection ended to come back; 0: it is lost at once */
   uint32_t min_servers;
   uint32_t max_tensors;                    /* of a job, and groups; 0: ZPS_TENSORS_MAX, the most */
+  const char *weights;                     /* of jobs (weights.h), checked; NULL: all weigh 1 */
   unsigned max_conns;                      /* that may be open; 0: ZPS_COORDINATOR_CONNS_MAX */
   enum zps_checked_jobs checked;           /* jobs of which reads are */
   bool own_addresses;                      /* peers may name only such addresses for gradients as are their own, */
@@ -59,7 +60,7 @@ zps_err_t zps_coordinator_create(uv_loop_t *loop, const struct zps_coordinator_c
 void zps_coordinator_close(struct zps_coordinator *coordinator);
 /* "HOST:PORT", the port being the one really bound. */
 const char *zps_coordinator_address(const struct zps_coordinator *coordinator);
-/* Takes over min_servers, server_loss_replays, call_timeout_ms, leave_grace_ms and token_keys. */
+/* Takes over min_servers, weights, server_loss_replays, call_timeout_ms, leave_grace_ms and token_keys. */
 void zps_coordinator_reload(struct zps_coordinator *coordinator, const struct zps_coordinator_config *config);
 /* Refuses new jobs from now on. */
 void zps_coordinator_drain(struct zps_coordinator *coordinator);

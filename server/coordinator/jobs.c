@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "server/coordinator/members_impl.h"
+#include "server/coordinator/weights.h"
 
 #define ZPS_LOG_COMPONENT "members"
 #include "common/base/log.h"
@@ -46,6 +47,7 @@ zps_err_t zps_members_job_create(struct zps_members *members, const struct zps_j
   job->world = spec->world;
   job->ranks = ranks;
   job->started_ns = now_ns;
+  job->weight = zps_weight_of(members->weights, job->name);
   job->seed = members->config.random(members->config.ctx);
   job->job_id = new_job_id(members);
   job->secret = new_secret(members);

@@ -37,6 +37,14 @@ void zps_members_set_replays(struct zps_members *members, bool replays) {
   members->config.replays = replays;
 }
 
+zps_err_t zps_members_set_weights(struct zps_members *members, const char *weights) {
+  char *const copy = strdup(weights ? weights : "");
+  if (!copy) return ZPS_ERR_NOMEM;
+  free(members->weights);
+  members->weights = copy;
+  return ZPS_OK;
+}
+
 void zps_members_set_leave_grace(struct zps_members *members, uint64_t leave_grace_ms) {
   members->config.leave_grace_ms = leave_grace_ms;
 }

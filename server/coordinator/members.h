@@ -180,6 +180,7 @@ struct zps_member_job {
   unsigned n_pending;                       /* OPENING: servers that have not answered job.open */
   struct zps_member_map map;                /* RUNNING */
   struct zps_member_suspicion suspicion;    /* likewise */
+  uint32_t weight;                          /* among the jobs of a server, from its beginning on */
   struct zps_generation generation;         /* number 0: the job is not elastic */
   struct zps_member_elastic *elastic;       /* that it is a generation of; NULL: none, or it is not known any more */
   struct zps_member_group *groups;          /* that ranks have opened, and not all closed */
@@ -264,6 +265,8 @@ zps_err_t zps_members_create(const struct zps_members_config *config, struct zps
 void zps_members_destroy(struct zps_members *members);
 void zps_members_set_min_servers(struct zps_members *members, uint32_t min_servers);
 void zps_members_set_replays(struct zps_members *members, bool replays);
+/* Of jobs that begin from now on (weights.h), a list that was checked; copied. ZPS_ERR_NOMEM: it is as before. */
+zps_err_t zps_members_set_weights(struct zps_members *members, const char *weights) ZPS_MUSTCHECK;
 void zps_members_set_leave_grace(struct zps_members *members, uint64_t leave_grace_ms);
 
 /* ZPS_ERR_BUSY: a live server has this name. ZPS_ERR_REFUSED: its fabric cannot talk with the other servers'. A server

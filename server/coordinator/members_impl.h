@@ -23,6 +23,7 @@ struct zps_member_elastic;
 
 struct zps_members {
   struct zps_members_config config;
+  char *weights;                      /* NULL: none is said */
   struct zps_member_server **servers; /* by ascending index */
   unsigned n_servers, cap_servers;
   struct zps_member_job *jobs; /* oldest first */

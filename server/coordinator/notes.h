@@ -63,7 +63,7 @@ struct zps_job_image {
   uint64_t job_id, seed;
   const struct zps_secret *secret; /* NULL: it has none yet */
   bool checksums;
-  uint32_t epoch, world, next_tensor;
+  uint32_t weight, epoch, world, next_tensor;
   struct zps_generation generation;
   const uint32_t *servers; /* n_servers of them: their indices; one that is not there any more: lost */
   uint32_t n_servers;

@@ -80,6 +80,7 @@ zps_json *zps_record_job_write(const struct zps_member_note *note) {
   record = zps_json_set_hex(record, "seed", job->seed);
   record = zps_control_link_secret_write(record, &job->secret);
   if (job->checksums) record = zps_json_set_bool(record, "checksums", true);
+  if (job->weight > 1) record = zps_json_set_u64(record, "weight", job->weight);
   record = zps_json_set_u64(record, "epoch", job->epoch);
   record = zps_control_generation_write(record, &job->generation, 0, job->world);
   record = zps_json_set_u64(record, "next_tensor", job->next_tensor);
@@ -111,6 +112,7 @@ zps_err_t zps_record_job_read(struct zps_members *members, const zps_json *recor
     image.secret = &secret;
   }
   image.checksums = zps_json_opt_bool(record, "checksums", false);
+  if (!err) err = zps_control_opt_weight(record, &image.weight, error);
   if (!err) err = zps_control_get_u32(record, "epoch", 0, UINT32_MAX, &image.epoch, error);
   if (!err) err = zps_control_get_u32(record, "next_tensor", 0, UINT32_MAX, &image.next_tensor, error);
   if (!err) err = zps_json_get_array(record, "ranks", &from, error);

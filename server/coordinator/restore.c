@@ -107,6 +107,7 @@ static zps_err_t job_make(struct zps_members *members, const struct zps_job_imag
   job->seed = image->seed;
   if (image->secret) job->secret = *image->secret;
   job->checksums = image->checksums;
+  job->weight = image->weight;
   job->state = ZPS_JOB_RUNNING;
   for (uint32_t r = 0; r < job->world; r++) {
     job->ranks[r] = calloc(1, sizeof *job->ranks[r]);

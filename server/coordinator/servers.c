@@ -158,5 +158,6 @@ void zps_members_destroy(struct zps_members *members) {
   zps_members_elastic_fini(members);
   for (unsigned i = 0; i < members->n_servers; i++) free(members->servers[i]);
   free(members->servers);
+  free(members->weights);
   free(members);
 }

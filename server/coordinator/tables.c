@@ -201,6 +201,7 @@ zps_json *zps_coordinator_jobs_table(const struct zps_coordinator *coordinator, 
     row = zps_json_set_u64(row, "tensors", job->n_tensors);
     row = zps_json_set_u64(row, "epoch", job->epoch);
     row = zps_json_set_u64(row, "generation", job->generation.number);
+    row = zps_json_set_u64(row, "weight", job->weight);
     row = zps_json_set_u64(row, "rounds", zps_member_job_tally(job).rounds);
     row = zps_json_set_real(row, "age_s", seconds_since(job->started_ns));
     rows =

@@ -100,6 +100,7 @@ static const struct view views[] = {
       {"lost_servers", "LOST-SERVERS", PLAIN},
       {"epoch", "EPOCH", PLAIN},
       {"generation", "GENERATION", PLAIN},
+      {"weight", "WEIGHT", PLAIN},
       {"tensors", "TENSORS", PLAIN},
       {"rounds", "ROUNDS", PLAIN},
       {"age_s", "AGE/s", RATE},

@@ -137,6 +137,7 @@ static const struct {
     {NULL, NULL, "uptime_s", "seconds since it started"},
     {"jobs", NULL, "epoch", "membership epoch that its servers and ranks live in; a lost server makes another"},
     {"jobs", NULL, "generation", "of an elastic job, whose ranks change: from 1 on; 0: it is not elastic"},
+    {"jobs", NULL, "weight", "its turns among the jobs of a server (job.weights)"},
     {NULL, NULL, "epoch", "counts changes of membership"},
     {"status", NULL, "servers", "servers that are registered"},
     {NULL, NULL, "servers_draining", "of them, those that take no more jobs"},

@@ -15,6 +15,7 @@
 #include "common/control/addresses.h"
 #include "common/control/rpc.h"
 #include "server/coordinator/members.h"
+#include "server/coordinator/weights.h"
 #include "server/state/etcd.h"
 
 #define REDUCE_THREADS_DEFAULT_MAX 8u
@@ -155,6 +156,12 @@ static const struct zps_opt opts[] = {
                 "other overlap: less than two of each tensor in use fails some"),
     OPT(ZPS_OPT_UINT, job_max_tensors, .name = "job.max_tensors", .arg = "N", .def = "4096", .min = 1,
         .max = ZPS_TENSORS_MAX, .help = "most tensors, and most groups of ranks, that the coordinator has of a job"),
+
+    OPT(ZPS_OPT_STRING, job_weights, .name = "job.weights", .arg = "LIST", .flags = ZPS_OPT_RELOADABLE,
+        .help =
+            "weights of jobs by their names, of those that begin from then on: PATTERN:N,PATTERN:N, with N from 1 to "
+            "1000; the first pattern that fits counts (*, ?, [...]), and 1 where none does. Where jobs wait for a "
+            "server's threads, each has turns in proportion to its weight; the coordinator decides"),
 
     OPT(ZPS_OPT_DURATION, drain_timeout_ms, .name = "drain.timeout", .arg = "TIME", .def = "5m",
         .flags = ZPS_OPT_RELOADABLE, .help = "after SIGTERM, time for running jobs to leave this server, or to end"),
@@ -369,6 +376,7 @@ zps_err_t zps_options_complete(struct zps_options *options, struct zps_error *er
   if (!err) err = complete_keys(options, error);
   if (!err) err = check_tls(options, error);
   if (!err) err = refuse_open(options, error);
+  if (!err) err = zps_weights_check(options->job_weights, error);
   if (err) return err;
   if (options->control_dead_ms < 2 * options->control_heartbeat_ms)
     return zps_fail(error, ZPS_ERR_INVALID,

@@ -89,9 +89,11 @@ zps_err_t zps_job_open(struct zps_shard *shard, const struct zps_job_spec *spec,
   job->world = spec->world;
   job->lost = ZPS_SHARD_NO_RANK;
   memcpy(job->name, spec->name, sizeof job->name);
-  zps_err_t code = open_account(job, error);
+  job->flow = zps_fair_flow_create(spec->weight ? spec->weight : 1);
+  zps_err_t code =
+      job->flow ? open_account(job, error) : zps_fail(error, ZPS_ERR_NOMEM, "job %s: out of memory", spec->name);
   if (code == ZPS_OK && spec->checksums)
-    code = zps_checks_create(&job->secret, job->id, shard->engine, shard->pool, &job->checks, error);
+    code = zps_checks_create(&job->secret, job->id, shard->engine, shard->pool, job->flow, &job->checks, error);
   if (code != ZPS_OK) {
     zps_job_free(job);
     return code;
@@ -108,7 +110,7 @@ zps_err_t zps_job_open(struct zps_shard *shard, const struct zps_job_spec *spec,
   }
   job->next = shard->jobs;
   shard->jobs = job;
-  zps_log_info("job %s: open with %u ranks", job->name, job->world);
+  zps_log_info("job %s: open with %u ranks, weight %u", job->name, job->world, job->flow->weight);
   return ZPS_OK;
 }
 
@@ -155,6 +157,7 @@ void zps_job_free(struct zps_job *job) {
   zps_slab_arena_close(job->arena);
   zps_account_close(job->account);
   zps_checks_unref(job->checks);
+  zps_fair_flow_unref(job->flow);
   free(job->lost_text);
   free(job);
 }
@@ -165,9 +168,18 @@ static void stop_holding_back(struct zps_job *job) {
   job->holdback.until_ns = 0;
 }
 
+/* How it fared among the others. */
+static void log_share(const struct zps_job *job) {
+  const struct zps_fair_served served = zps_workpool_served(job->shard->pool, job->flow);
+  zps_log_info("job %s: weight %u: the pool has done %" PRIu64 " bytes of its work, %" PRIu64
+               " of them while other jobs' waited, and %" PRIu64 " of others' while its waited",
+               job->name, job->flow->weight, served.all, served.contested, served.waited);
+}
+
 /* Takes it off the shard; its rounds are over. */
 static void close_job(struct zps_job *job, uint64_t linger_until_ns, const char *reason) {
   struct zps_shard *shard = job->shard;
+  log_share(job);
   zps_shard_round_bury(shard);
   free_tensors(job);
   zps_slab_arena_close(job->arena); /* what ranks may still be reading goes when it is put */

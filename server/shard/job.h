@@ -9,6 +9,7 @@
 #include "server/shard/member.h"
 
 struct zps_account;
+struct zps_fair_flow;
 struct zps_shard;
 struct zps_shard_sum;
 struct zps_tensor;
@@ -26,6 +27,7 @@ struct zps_job {
   uint32_t n_gone;
   char name[ZPS_NAME_MAX + 1];
   struct zps_tensor *tensors;
+  struct zps_fair_flow *flow;   /* its turns among the jobs' tasks in the pool, by its weight */
   struct zps_account *account;  /* what it has of this server's memory */
   struct zps_slab_arena *arena; /* its buffers, whose keys say nothing of other jobs'; NULL: closed */
   bool has_links;               /* they are in it */

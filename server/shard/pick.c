@@ -127,7 +127,7 @@ static void granted(struct zps_memory_wait *wait) {
   pick->task = task;
   shard->n_picking++;
   if (wait->len_bytes > SMALL_BYTES || task->view.z > SMALL_ROWS) {
-    zps_workpool_submit(shard->pool, &task->work);
+    zps_workpool_submit_for(shard->pool, tensor->job->flow, &task->work, wait->len_bytes);
     return;
   }
   pick_rows(task);

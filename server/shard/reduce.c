@@ -338,7 +338,7 @@ static void submit(struct zps_memory_wait *wait) {
   take_contributions(task, round, part);
   shard->n_reducing++;
   if (!is_small(round, task)) {
-    zps_workpool_submit(shard->pool, &task->work);
+    zps_workpool_submit_for(shard->pool, tensor->job->flow, &task->work, bytes_of(task));
     return;
   }
   task->next = NULL;

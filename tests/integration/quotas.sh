@@ -47,6 +47,47 @@ echo "# median step of the modest job: alone $(median "$scratch/alone.json"), be
 ends
 is "SIGTERM ends the server with status 0" $? 0
 
+# Weights: of two jobs with more to do than one thread can, each has its turns. The server counts the bytes of its work
+# that were done while the other's waited; nothing is timed.
+weights_refused() { # LIST PATTERN
+  zenpsd --check --job-weights="$1" >"$scratch/out" 2>&1
+  is "--job-weights=$1 is refused" $? 2
+  said "and why" "$2"
+}
+weights_refused 'a:0' "job.weights: the weight in 'a:0' is no number from 1 to 1000"
+weights_refused 'a:-2' "job.weights: the weight in 'a:-2' is no number from 1 to 1000"
+weights_refused 'a:1001' "job.weights: the weight in 'a:1001' is no number from 1 to 1000"
+weights_refused 'a:2,b:many' "job.weights: the weight in 'b:many' is no number from 1 to 1000"
+weights_refused 'a' "job.weights: 'a' is no PATTERN:WEIGHT, such as 'train\*:4'"
+server --server-reduce-threads=1 --fabric-checksums=yes --log-level=info --job-weights='heavy*:4,*:1'
+dense() { perf "$1" --rows 2000000 --density 0.9 --steps 40 --verify --json; }
+dense light >"$scratch/light.json" 2>&1 &
+light=$!
+dense heavy >"$scratch/heavy.json" 2>&1 &
+heavy=$!
+both_run() { [ "$(zenpsctl -e "$address" jobs | tee "$scratch/jobs" | grep -cE '^(light|heavy) .* running ')" -eq 2 ]; }
+ok "two jobs run side by side" until_true both_run
+zenpsctl -e "$address" jobs -o json | tr -d ' \n' >"$scratch/jobs"
+ok "zenpsctl shows their weights" grep -qE '"job":"heavy"[^}]*"weight":4' "$scratch/jobs"
+ok "1 where none is said" grep -qE '"job":"light"[^}]*"weight":1[,}]' "$scratch/jobs"
+wait "$light"
+is "the light one ends, every sum verified" $? 0
+wait "$heavy"
+is "and so does the heavy one" $? 0
+share() { # JOB FIELD: 1 its weight, 2 bytes done, 3 of them while others waited, 4 others' while its waited
+  sed -nE "s/.*job $1: weight ([0-9]+): the pool has done ([0-9]+) bytes of its work, ([0-9]+) of them while other jobs. waited, and ([0-9]+) of others. .*/\\$2/p" "$scratch/log" | tail -1
+}
+until_true grep -q 'job light: weight' "$scratch/log"
+until_true grep -q 'job heavy: weight' "$scratch/log"
+is "the server was told the weight" "$(share heavy 1)" 4
+is "of both" "$(share light 1)" 1
+close_to() { [ "$1" -lt $(($2 + $2 / 50)) ] && [ "$2" -lt $(($1 + $1 / 50)) ]; }
+ok "both have done the same work, but for what rows take" close_to "$(share heavy 2)" "$(share light 2)"
+echo "# of $(share heavy 2) bytes of work, while others waited: heavy $(share heavy 3), light $(share light 3); waited for: heavy $(share heavy 4), light $(share light 4)"
+ok "they have waited for each other" [ "$(($(share heavy 3) + $(share light 3)))" -gt 0 ]
+ok "and the heavy one less" [ "$(share heavy 4)" -lt "$(share light 4)" ]
+ends
+
 server --job-max-tensors=2
 refused "tensors beyond those that a job may have are refused" "job 'many' has 2 tensors, and a job may have 2 \(job.max_tensors\)" \
   many --rows 1000 --density 0.1 --steps 3 --verify

@@ -4,6 +4,7 @@
 #include <time.h>
 
 #include "common/base/clock.h"
+#include "common/base/container.h"
 #include "common/base/workpool.h"
 #include "common/session/receive.h"
 
@@ -140,7 +141,7 @@ struct zps_workpool {
   unsigned n_threads;
 };
 
-static struct zps_work *works, **works_tail = &works; /* of all pools */
+static struct zps_fair works; /* of all pools */
 
 zps_err_t zps_workpool_create(unsigned n_threads, const char *name, struct zps_workpool **pool_p) {
   (void)name;
@@ -151,10 +152,9 @@ zps_err_t zps_workpool_create(unsigned n_threads, const char *name, struct zps_w
 }
 
 bool one_thread_work(void) {
-  struct zps_work *work = works;
-  if (!work) return false;
-  works = work->next;
-  if (!works) works_tail = &works;
+  struct zps_fair_item *const item = zps_fair_take(&works);
+  if (!item) return false;
+  struct zps_work *const work = zps_container_of(item, struct zps_work, item);
   work->run(work);
   return true;
 }
@@ -165,11 +165,19 @@ void zps_workpool_destroy(struct zps_workpool *pool) {
   free(pool);
 }
 
-void zps_workpool_submit(struct zps_workpool *pool, struct zps_work *work) {
+void zps_workpool_submit_for(struct zps_workpool *pool, struct zps_fair_flow *flow, struct zps_work *work,
+                             uint64_t cost) {
   (void)pool;
-  work->next = NULL;
-  *works_tail = work;
-  works_tail = &work->next;
+  zps_fair_add(&works, flow, &work->item, cost);
+}
+
+void zps_workpool_submit(struct zps_workpool *pool, struct zps_work *work) {
+  zps_workpool_submit_for(pool, NULL, work, 0);
+}
+
+struct zps_fair_served zps_workpool_served(struct zps_workpool *pool, const struct zps_fair_flow *flow) {
+  (void)pool;
+  return flow->served;
 }
 
 unsigned zps_workpool_threads(const struct zps_workpool *pool) {

@@ -96,8 +96,8 @@ static void connect_run(struct zps_command *command, void *handler_ctx) {
   }
   for (uint32_t s = 0; s < join->n_servers; s++) plane->servers[s].plane = plane;
   if (join->checksums) {
-    connect->code = zps_checks_create(&join->link_secret, join->job_id, plane->engine, plane->pool, &plane->checks,
-                                      &connect->error);
+    connect->code = zps_checks_create(&join->link_secret, join->job_id, plane->engine, plane->pool, NULL,
+                                      &plane->checks, &connect->error);
     if (connect->code != ZPS_OK) return;
   }
   plane->n_servers = join->n_servers;

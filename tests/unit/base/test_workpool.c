@@ -44,6 +44,50 @@ static void jobs_start_in_order_and_all_run_before_destroy_returns(void **state)
   zps_workpool_destroy(NULL);
 }
 
+struct gate {
+  struct zps_work work; /* first: run() casts */
+  atomic_bool is_begun, is_open;
+};
+
+static void wait_at(struct zps_work *work) {
+  struct gate *const gate = (struct gate *)work;
+  atomic_store(&gate->is_begun, true);
+  while (!atomic_load(&gate->is_open)) sched_yield();
+}
+
+/* One thread, which is kept until all are there: then two of the heavy flow's begin for each of the other's. */
+static void jobs_of_flows_start_in_their_turns(void **state) {
+  (void)state;
+  enum { N = 30 };
+  static struct job jobs[2][N];
+  struct gate gate = {.work.run = wait_at};
+  struct zps_workpool *pool;
+  atomic_uint order = 0;
+  struct zps_fair_flow *const flows[] = {zps_fair_flow_create(1), zps_fair_flow_create(2)};
+  assert_true(flows[0] && flows[1] && zps_workpool_create(1, "flows", &pool) == ZPS_OK);
+  zps_workpool_submit(pool, &gate.work);
+  while (!atomic_load(&gate.is_begun)) sched_yield();
+  for (unsigned flow = 0; flow < 2; flow++) {
+    for (unsigned i = 0; i < N; i++) {
+      jobs[flow][i] = (struct job){.work.run = take_number, .next = &order};
+      zps_workpool_submit_for(pool, flows[flow], &jobs[flow][i].work, 64);
+    }
+  }
+  assert_int_equal(zps_workpool_idle(pool), 0);
+  assert_int_equal(zps_workpool_served(pool, flows[0]).all, 0);
+  atomic_store(&gate.is_open, true);
+  while (zps_workpool_idle(pool) == 0) sched_yield();
+  for (unsigned i = 0; i < N; i++) {
+    assert_true(i == 0 || jobs[0][i - 1].order < jobs[0][i].order);
+    if (i < N / 2) assert_true(jobs[1][2 * i].order <= 3 * i + 2 && jobs[1][2 * i + 1].order <= 3 * i + 3);
+  }
+  for (unsigned flow = 0; flow < 2; flow++) {
+    assert_int_equal(zps_workpool_served(pool, flows[flow]).all, N * 64);
+    zps_fair_flow_unref(flows[flow]);
+  }
+  zps_workpool_destroy(pool);
+}
+
 static void mark(void *ctx, unsigned i) {
   atomic_fetch_add((atomic_uint *)ctx + i, 1);
 }
@@ -268,6 +312,7 @@ static void creation_survives_lack_of_memory(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(jobs_start_in_order_and_all_run_before_destroy_returns),
+      cmocka_unit_test(jobs_of_flows_start_in_their_turns),
       cmocka_unit_test(a_loop_runs_each_index_once),
       cmocka_unit_test(a_loop_deals_the_same_indices_to_the_same_threads),
       cmocka_unit_test(loops_of_several_threads_share_a_pool),

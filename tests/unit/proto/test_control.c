@@ -116,6 +116,7 @@ static void test_jobs(void **state) {
                               .seed = UINT64_MAX,
                               .secret = {{1, 2, [15] = 0xff}},
                               .checksums = true,
+                              .weight = 3,
                               .epoch = 9,
                               .name = "train",
                               .server = 1,

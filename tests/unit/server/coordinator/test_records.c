@@ -397,6 +397,7 @@ static void test_made_again(void **state) {
                                               .random = on_random,
                                               .note = on_note};
     assert_int_equal(zps_members_create(&config, &world.members), ZPS_OK);
+    assert_int_equal(zps_members_set_weights(world.members, seed % 2 ? "j:7" : NULL), ZPS_OK);
     for (unsigned i = 0; i < 500; i++) {
       event();
       if (i % 10 == 9) check();

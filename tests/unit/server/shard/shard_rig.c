@@ -87,7 +87,7 @@ static void run_connect(struct zps_command *command, void *ctx) {
                                      .server_len = call->server->addr_len,
                                      .since = call->since};
   RIG_CHECK(zps_link_create(net, rank->peer, &ends, &rank->link) == ZPS_OK);
-  RIG_CHECK(zps_checks_create(&secret, call->job, rank->engine, NULL, &rank->checks, &error) == ZPS_OK);
+  RIG_CHECK(zps_checks_create(&secret, call->job, rank->engine, NULL, NULL, &rank->checks, &error) == ZPS_OK);
 }
 
 void rig_rank_connect(struct rig_rank *rank, const struct zps_net_info *server, uint64_t job, uint32_t number,

@@ -86,7 +86,7 @@ void fake_connect(struct fake *fake, const struct zps_net_info *worker, uint64_t
                                      .server_len = self & ZPS_WIRE_SRC_SERVER ? here->addr_len : 0,
                                      .since = fake->since};
   assert_int_equal(zps_link_create(fake->net, fake->peer, &ends, &fake->link), ZPS_OK);
-  if (zps_checks_create(&secret, job, NULL, NULL, &fake->checks, &error) != ZPS_OK) fail_msg("%s", error.text);
+  if (zps_checks_create(&secret, job, NULL, NULL, NULL, &fake->checks, &error) != ZPS_OK) fail_msg("%s", error.text);
 }
 
 void fake_close(struct fake *fake) {
