@@ -147,8 +147,7 @@ static void add_call(struct client *client, const struct zps_message *message) {
 static void answer(struct client *client, unsigned which, unsigned how) {
   static const char *const answers[] = {
       "{\"jsonrpc\":\"2.0\",\"id\":%.*s,\"result\":{}}\n",
-      "{\"jsonrpc\":\"2.0\",\"id\":%.*s,\"error\":{\"code\":-12,\"message\":\"no\",\"data\":{\"name\":\"ERR_NOMEM\"}}}"
-      "\n",
+      "{\"jsonrpc\":\"2.0\",\"id\":%.*s,\"error\":{\"code\":-12,\"message\":\"no\"}}\n",
       "{\"jsonrpc\":\"2.0\",\"id\":%.*s,\"result\":{\"shards\":[{\"job_id\":\"0x1\",\"tensor\":0}],\"server\":[]}}\n",
       "{\"jsonrpc\":\"2.0\",\"id\":%.*s,\"result\":[]}\n",
       "{\"jsonrpc\":\"2.0\",\"id\":%.*s1,\"result\":{}}\n",
