@@ -157,7 +157,7 @@ part_clang() {
     grep -hE 'error:|warning:' "$work"/clang/*.log | head
     one 1 "build with clang"
   }
-  make -C "$work/clang" -j"$jobs" tests/fuzz/fuzz_codec tests/fuzz/fuzz_control tests/fuzz/fuzz_values tests/fuzz/fuzz_wire tests/fuzz/fuzz_state tests/fuzz/fuzz_config tests/fuzz/fuzz_token tests/fuzz/fuzz_tls tests/fuzz/fuzz_rounds tests/fuzz/fuzz_shard tests/fuzz/fuzz_link tests/fuzz/fuzz_members tests/fuzz/fuzz_methods >"$work/clang/fuzz.log" 2>&1
+  make -C "$work/clang" -j"$jobs" tests/fuzz/fuzz_codec tests/fuzz/fuzz_control tests/fuzz/fuzz_values tests/fuzz/fuzz_wire tests/fuzz/fuzz_state tests/fuzz/fuzz_config tests/fuzz/fuzz_token tests/fuzz/fuzz_tls tests/fuzz/fuzz_rounds tests/fuzz/fuzz_shard tests/fuzz/fuzz_link tests/fuzz/fuzz_members tests/fuzz/fuzz_methods tests/fuzz/fuzz_worker >"$work/clang/fuzz.log" 2>&1
   local status=$?
   [ "$status" -eq 0 ] || tail -n 20 "$work/clang/fuzz.log"
   one "$status" "the fuzzers build"
