@@ -41,9 +41,10 @@ zps_err_t zps_control_news_read(const zps_json *row, struct zps_tensor_news *new
   return err ? err : zps_control_tally_read(row, &news->growth, error);
 }
 
-zps_json *zps_control_stats_write(uint64_t job_id, uint64_t kept_bytes, zps_json *rows) {
-  zps_json *const params = zps_json_set(zps_control_job_id_write(job_id), "tensors", rows);
-  return kept_bytes ? zps_json_set_u64(params, "kept_bytes", kept_bytes) : params;
+zps_json *zps_control_stats_write(const struct zps_rank_news *news, zps_json *rows) {
+  zps_json *params = zps_json_set(zps_control_job_id_write(news->job_id), "tensors", rows);
+  if (news->kept_bytes) params = zps_json_set_u64(params, "kept_bytes", news->kept_bytes);
+  return news->corrupt ? zps_json_set_u64(params, "corrupt", news->corrupt) : params;
 }
 
 zps_err_t zps_control_stats_read(const zps_json *params, struct zps_rank_news *news, struct zps_error *error) {
@@ -51,5 +52,7 @@ zps_err_t zps_control_stats_read(const zps_json *params, struct zps_rank_news *n
   zps_err_t err = zps_control_job_id_read(params, &news->job_id, error);
   if (!err && zps_json_get(params, "kept_bytes"))
     err = zps_json_get_u64(params, "kept_bytes", 1, 1ull << 53, &news->kept_bytes, error);
+  if (!err && zps_json_get(params, "corrupt"))
+    err = zps_json_get_u64(params, "corrupt", 1, 1ull << 53, &news->corrupt, error);
   return err ? err : zps_json_get_array(params, "tensors", &news->rows, error);
 }

@@ -25,10 +25,11 @@ zps_err_t zps_control_news_read(const zps_json *row, struct zps_tensor_news *new
 struct zps_rank_news {
   uint64_t job_id;
   uint64_t kept_bytes;  /* registered memory in which the rank keeps pushes, in case a server is lost */
-  const zps_json *rows; /* of tensors */
+  uint64_t corrupt;     /* reads of it, so far, that did not bring what was announced */
+  const zps_json *rows; /* of tensors; borrowed from what zps_control_stats_read() read */
 };
-/* `rows` is consumed; that of zps_control_stats_read() is borrowed from `params`. */
-zps_json *zps_control_stats_write(uint64_t job_id, uint64_t kept_bytes, zps_json *rows);
+/* `rows`, those of tensors, is consumed, and counts in the place of those in `news`. */
+zps_json *zps_control_stats_write(const struct zps_rank_news *news, zps_json *rows);
 zps_err_t zps_control_stats_read(const zps_json *params, struct zps_rank_news *news,
                                  struct zps_error *error) ZPS_MUSTCHECK;
 

@@ -20,10 +20,13 @@ zps_err_t zps_members_tally(struct zps_member_client *client, uint64_t job_id, u
   return ZPS_OK;
 }
 
-zps_err_t zps_members_kept(struct zps_member_client *client, uint64_t job_id, uint64_t bytes, struct zps_error *error) {
+zps_err_t zps_members_rank_told(struct zps_member_client *client, uint64_t job_id, uint64_t kept_bytes,
+                                uint64_t corrupt, struct zps_error *error) {
   const zps_err_t err = zps_members_running(client->job, job_id, error);
-  if (!err) client->job->ranks[client->rank]->kept_bytes = bytes;
-  return err;
+  if (err) return err;
+  client->job->ranks[client->rank]->kept_bytes = kept_bytes;
+  client->job->ranks[client->rank]->corrupt = corrupt;
+  return ZPS_OK;
 }
 
 struct zps_tally zps_member_job_tally(const struct zps_member_job *job) {

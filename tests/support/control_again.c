@@ -241,7 +241,7 @@ static zps_err_t job_stats(const zps_json *body, zps_json **written_p, struct zp
   if (err)
     zps_json_unref(written);
   else
-    *written_p = zps_control_stats_write(rank.job_id, rank.kept_bytes, written);
+    *written_p = zps_control_stats_write(&rank, written);
   return err;
 }
 

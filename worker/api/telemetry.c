@@ -97,8 +97,10 @@ static void report(struct zenps_job *job) {
   pthread_mutex_lock(&job->lock);
   const size_t n = collect(job, news, max);
   pthread_mutex_unlock(&job->lock);
-  const uint64_t kept_bytes = atomic_load_explicit(&job->rounds.replay.kept_bytes, memory_order_relaxed);
-  const zps_err_t err = n ? zps_membership_stats(&job->membership, kept_bytes, tensors_array(news, n)) : ZPS_OK;
+  const struct zps_rank_news rank = {
+      .kept_bytes = atomic_load_explicit(&job->rounds.replay.kept_bytes, memory_order_relaxed),
+      .corrupt = zps_engine_corrupt(job->plane.engine)};
+  const zps_err_t err = n ? zps_membership_stats(&job->membership, &rank, tensors_array(news, n)) : ZPS_OK;
   if (err != ZPS_OK) zps_log_debug("the coordinator was not told of %zu tensors' rounds: %s", n, zps_err_str(err));
   pthread_mutex_lock(&job->lock);
   for (size_t i = 0; i < n && err == ZPS_OK; i++) news[i].tensor->tally.told = news[i].now;

@@ -346,8 +346,10 @@ zps_err_t zps_membership_report(struct zps_membership *membership, uint32_t tens
   return notify(membership, "tensor.report", zps_control_report_write(&report));
 }
 
-zps_err_t zps_membership_stats(struct zps_membership *membership, uint64_t kept_bytes, zps_json *tensors) {
-  return notify(membership, "job.stats", zps_control_stats_write(membership->job_id, kept_bytes, tensors));
+zps_err_t zps_membership_stats(struct zps_membership *membership, const struct zps_rank_news *news, zps_json *tensors) {
+  struct zps_rank_news told = *news;
+  told.job_id = membership->job_id;
+  return notify(membership, "job.stats", zps_control_stats_write(&told, tensors));
 }
 
 zps_err_t zps_membership_suspect(struct zps_membership *membership, const struct zps_job_suspects *suspects) {

@@ -90,8 +90,9 @@ zps_err_t zps_membership_tensor_close(struct zps_membership *membership, uint32_
 /* Asks for the scheme of a step, and tells of the rounds before it (tensor.report). */
 zps_err_t zps_membership_report(struct zps_membership *membership, uint32_t tensor,
                                 const struct zps_plan_told *told) ZPS_MUSTCHECK;
-/* Tells of rounds (job.stats): `tensors`, an array of rows, is consumed. */
-zps_err_t zps_membership_stats(struct zps_membership *membership, uint64_t kept_bytes, zps_json *tensors) ZPS_MUSTCHECK;
+/* Tells of rounds (job.stats): `tensors`, an array of rows, is consumed. The job is this one, whatever `news` says. */
+zps_err_t zps_membership_stats(struct zps_membership *membership, const struct zps_rank_news *news,
+                               zps_json *tensors) ZPS_MUSTCHECK;
 /* Says which steps of each tensor this rank has begun and not finished (job.mapped). From any thread. */
 zps_err_t zps_membership_mapped(struct zps_membership *membership, const struct zps_job_steps *steps) ZPS_MUSTCHECK;
 /* Says how the fabric gets at this rank's gradients (job.memory). */

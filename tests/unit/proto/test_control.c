@@ -212,9 +212,10 @@ static void test_stats(void **state) {
                             .done = 12,
                             .growth = {.rounds = 3, .bytes_out = 100, .total_ns = 5000, .step = 11, .scheme = "ring"}});
   rows = zps_control_news_append(rows, &(struct zps_tensor_news){.tensor = 1, .growth = {.failed = 1}});
-  made[n_made++] = zps_control_stats_write(JOB, 0, rows);
-  made[n_made++] = zps_control_stats_write(
-      JOB, 1 << 20, zps_control_news_append(zps_json_array(), &(struct zps_tensor_news){.tensor = 1}));
+  made[n_made++] = zps_control_stats_write(&(struct zps_rank_news){.job_id = JOB}, rows);
+  made[n_made++] =
+      zps_control_stats_write(&(struct zps_rank_news){.job_id = JOB, .kept_bytes = 1 << 20, .corrupt = 2},
+                              zps_control_news_append(zps_json_array(), &(struct zps_tensor_news){.tensor = 1}));
   expect("stats");
 }
 

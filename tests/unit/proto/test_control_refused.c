@@ -80,6 +80,7 @@ static const char *const optional[] = {
     "job.close reason",
     "job.stats tensors.*",
     "job.stats kept_bytes",
+    "job.stats corrupt",
     "tensor.register codec",
     "tensor.register values",
     "tensor.register block_bits",
