@@ -35,6 +35,7 @@ enum {
   BREAK_PART,
   BREAK_SEAT,
   BREAK_STEP,
+  BREAK_MIXED,
   BREAK_CHECKS
 };
 enum { FRAMES_A_LOSS = 100, SUMS_A_MISTAKE = 20, PUTS_A_LEAK = 20, WORDS_A_MISTAKE = 4, VIEWS_MAX = 64 };
@@ -55,6 +56,7 @@ static const char *const names[] = {
     [BREAK_EARLY] = "early",   /* messages of other ranks for rounds that have not begun here are lost */
     [BREAK_SEAT] = "seat",     /* a rank that moves on is taken for one that leaves */
     [BREAK_STEP] = "step",     /* ranks do not say how many steps they have done */
+    [BREAK_MIXED] = "mixed",   /* a rank that is gone from one job is to servers gone from all */
     [BREAK_PART] = "part",     /* ranks leave out the last of several streams that they add, now and then */
 };
 static int broken;
@@ -194,4 +196,27 @@ zps_json *__wrap_zps_control_next_write(const struct zps_next_spec *spec) {
   struct zps_next_spec other = *spec;
   if (broken == BREAK_STEP) other.step = 0;
   return __real_zps_control_next_write(&other);
+}
+
+enum { JOBS_MAX = 16 };
+static uint64_t jobs[JOBS_MAX];
+static unsigned n_jobs;
+
+zps_err_t __real_zps_shard_job_open(struct zps_shard *shard, const struct zps_job_spec *spec, struct zps_error *error);
+zps_err_t __wrap_zps_shard_job_open(struct zps_shard *shard, const struct zps_job_spec *spec, struct zps_error *error);
+zps_err_t __wrap_zps_shard_job_open(struct zps_shard *shard, const struct zps_job_spec *spec, struct zps_error *error) {
+  jobs[n_jobs++ % JOBS_MAX] = spec->job_id;
+  return __real_zps_shard_job_open(shard, spec, error);
+}
+
+zps_err_t __real_zps_shard_rank_gone(struct zps_shard *shard, uint64_t job_id, uint32_t rank, zps_err_t code,
+                                     const char *text);
+zps_err_t __wrap_zps_shard_rank_gone(struct zps_shard *shard, uint64_t job_id, uint32_t rank, zps_err_t code,
+                                     const char *text);
+zps_err_t __wrap_zps_shard_rank_gone(struct zps_shard *shard, uint64_t job_id, uint32_t rank, zps_err_t code,
+                                     const char *text) {
+  for (unsigned i = 0; broken == BREAK_MIXED && i < JOBS_MAX; i++)
+    if (jobs[i] && jobs[i] != job_id && __real_zps_shard_rank_gone(shard, jobs[i], rank, code, text) != ZPS_OK)
+      jobs[i] = 0; /* it is closed */
+  return __real_zps_shard_rank_gone(shard, job_id, rank, code, text);
 }

@@ -171,31 +171,39 @@ static void restart_coordinator(const struct sim_fault *fault) {
 }
 
 static void rank_start(struct sim_rank *rank) {
-  char name[16];
-  snprintf(name, sizeof name, "rank-%u", rank->rank);
+  char name[32];
+  if (sim_cluster.plan->n_jobs > 1)
+    snprintf(name, sizeof name, "job-%u-rank-%u", rank->nth_job, rank->rank);
+  else
+    snprintf(name, sizeof name, "rank-%u", rank->rank);
   rank->process = sim_process_start(name, sim_cluster.plan->max_world > 0 ? sim_elastic_main : sim_rank_main, rank);
-  rank->process->host = rank->rank % sim_cluster.plan->n_hosts;
+  rank->process->host = rank->rank % rank->plan->n_hosts;
 }
 
 /* It comes back for the next run, when it is not taken for one that may live. */
 static void kill_rank(struct sim_rank *rank, const struct sim_fault *fault) {
-  if (rank->run > 0) return;
+  if (rank->run > rank->nth_job) return;
   if (sim_cluster.plan->n_runs > 1 && !rank->is_in)
     return; /* it could come back into the first run, and lack in the next */
   sim_cluster.rank_killed = true;
+  sim_cluster.killed_run = rank->nth_job;
   sim_cluster.killed_ns = sim_now_ns();
   kill_process(rank->process);
-  rank->run = rank->n_left = 1;
+  rank->run = rank->nth_job + 1;
+  rank->n_left = 1;
   sim_wake_all(&sim_cluster.steps_seen); /* others may have looked while its ports were closed */
   if (sim_cluster.plan->n_runs == 1) return;
   sim_sleep(ZPS_NS_PER_S + fault->for_ns);
   rank_start(rank);
 }
 
-static void add_rank(void) {
+static void add_rank(uint32_t job, uint32_t number) {
   if (sim_cluster.n_ranks == SIM_PROCESSES_MAX) return;
-  struct sim_rank *const rank = &sim_cluster.ranks[sim_cluster.n_ranks];
-  rank->rank = sim_cluster.n_ranks++;
+  struct sim_rank *const rank = &sim_cluster.ranks[sim_cluster.n_ranks++];
+  rank->rank = number;
+  rank->nth_job = job;
+  rank->plan = sim_plan_of(sim_cluster.plan, job);
+  rank->run = job;
   rank_start(rank);
 }
 
@@ -215,7 +223,9 @@ static void run_short(struct sim_process *process, const struct sim_fault *fault
 
 static bool ranks_are_through(void) {
   for (uint32_t r = 0; r < sim_cluster.n_ranks; r++)
-    if (!sim_cluster.ranks[r].has_ended && sim_cluster.ranks[r].run < sim_cluster.plan->n_runs) return false;
+    if (!sim_cluster.ranks[r].has_ended &&
+        sim_cluster.ranks[r].run < sim_cluster.ranks[r].nth_job + sim_cluster.plan->n_runs)
+      return false;
   return true;
 }
 
@@ -272,7 +282,7 @@ static void befall(const struct sim_fault *fault) {
       run_short(rank->process, fault);
       break;
     case SIM_ADD_RANK:
-      add_rank();
+      add_rank(0, sim_cluster.n_ranks);
       break;
     case SIM_STOP_COORDINATOR:
       cluster.coordinator->stopped_to_ns = sim_now_ns() + fault->for_ns;
@@ -327,6 +337,7 @@ void sim_cluster_start(const struct sim_plan *plan) {
   sim_cluster.plan = plan;
   coordinator_start(plan);
   for (uint32_t s = 0; s < plan->n_servers; s++) server_start();
-  for (uint32_t r = 0; r < plan->world; r++) add_rank();
+  for (uint32_t job = 0; job < plan->n_jobs; job++)
+    for (uint32_t r = 0; r < sim_plan_of(plan, job)->world; r++) add_rank(job, r);
   sim_process_start("director", director_main, (void *)plan);
 }

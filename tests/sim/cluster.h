@@ -11,7 +11,9 @@ struct sim_server;
 struct sim_generation;
 
 struct sim_rank {
-  uint32_t rank;
+  uint32_t rank;               /* of its job; of an elastic one, its number as a process */
+  uint32_t nth_job;            /* which of several it is in */
+  const struct sim_plan *plan; /* of the job */
   struct sim_process *process;
   struct zenps_job *job;             /* for a debugger */
   uint32_t run, n_left;              /* that it is at; that it has closed, or is about to */
@@ -34,12 +36,14 @@ struct sim_meeting {
 struct sim_cluster {
   const struct sim_plan *plan;
   uint32_t steps_seen; /* ends that ranks have seen, of good steps; those who wait for more wait on this address */
-  uint32_t steps_of[SIM_RUNS_MAX], n_errors[SIM_RUNS_MAX]; /* by run: the same; and errors that ranks were told */
-  bool rank_killed;                                        /* in the first run */
-  uint64_t killed_ns;                                      /* when; 0: none was */
-  bool read_failed;                                        /* it brought other bytes than were announced, twice */
-  bool was_short;                                          /* of memory, some process */
-  bool server_taken;                                       /* a server was killed, stopped or told to drain */
+  uint32_t steps_of[SIM_RUNS_MAX],
+      n_errors[SIM_RUNS_MAX]; /* by run, or job: the same; and errors that ranks were told */
+  bool rank_killed;           /* in the run `killed_run` */
+  uint32_t killed_run;
+  uint64_t killed_ns; /* when; 0: none was */
+  bool read_failed;   /* it brought other bytes than were announced, twice */
+  bool was_short;     /* of memory, some process */
+  bool server_taken;  /* a server was killed, stopped or told to drain */
   struct sim_meeting meetings[SIM_RUNS_MAX];
   struct sim_rank ranks[SIM_PROCESSES_MAX];
   uint32_t n_ranks; /* that were started */

@@ -62,11 +62,12 @@ static int run_seed(uint64_t seed, enum sim_kind seed_kind) {
     sim_wrong(end == SIM_STUCK ? "all wait, and nothing will wake them" : "it does not end");
     if (verbose) sim_print_fibers();
   }
-  for (uint32_t run = 0; run < plan.n_runs; run++) {
-    const bool may_lack = plan.max_world > 0 || sim_cluster.n_errors[run] > 0 || (run == 0 && sim_cluster.rank_killed);
-    if (!may_lack && sim_cluster.steps_of[run] != plan.world * plan.n_steps)
-      sim_wrong("%u steps of run %u were seen to end, not %u", sim_cluster.steps_of[run], run,
-                plan.world * plan.n_steps);
+  for (uint32_t run = 0; run < (plan.n_jobs > 1 ? plan.n_jobs : plan.n_runs); run++) {
+    const struct sim_plan *const of = sim_plan_of(&plan, plan.n_jobs > 1 ? run : 0);
+    const bool may_lack = plan.max_world > 0 || sim_cluster.n_errors[run] > 0 ||
+                          (run == sim_cluster.killed_run && sim_cluster.rank_killed);
+    if (!may_lack && sim_cluster.steps_of[run] != of->world * of->n_steps)
+      sim_wrong("%u steps of run %u were seen to end, not %u", sim_cluster.steps_of[run], run, of->world * of->n_steps);
   }
   if (verbose || digest)
     printf("seed %llu: %llu switches, %.3f s of its time\n", (unsigned long long)seed,

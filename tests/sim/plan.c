@@ -27,7 +27,7 @@ const char *sim_fault_name(enum sim_fault_kind kind) {
   return names[kind];
 }
 
-static void tensor_make(struct sim_tensor_plan *tensor, uint32_t i) {
+void sim_plan_tensor_make(struct sim_tensor_plan *tensor, uint32_t i) {
   static const zenps_codec_t codecs[] = {ZENPS_CODEC_AUTO, ZENPS_CODEC_PAPER, ZENPS_CODEC_COO};
   static const char *const schemes[] = {"sparse-ps", "dense-ps", "omnireduce"};
   const bool is_large = i > 0 && sim_chance(3);
@@ -70,7 +70,8 @@ static uint32_t n_taken(const struct sim_plan *plan) {
 }
 
 uint32_t sim_plan_min_servers(const struct sim_plan *plan) {
-  return plan->n_servers - (plan->max_world > 0 ? n_taken(plan) : n_early(plan)); /* a generation begins at any time */
+  const bool at_any_time = plan->max_world > 0 || plan->n_jobs > 1; /* a generation begins, or another job */
+  return plan->n_servers - (at_any_time ? n_taken(plan) : n_early(plan));
 }
 
 /* The job may begin on servers of which all that are ever taken away are. */
@@ -158,7 +159,8 @@ void sim_plan_make(struct sim_plan *plan, uint64_t seed, enum sim_kind kind) {
   plan->leaves_early = sim_chance(8);
   plan->has_state = sim_chance(2) || seed % 8 == 5;
   plan->n_hosts = 1;
-  for (uint32_t i = 0; i < plan->n_tensors; i++) tensor_make(&plan->tensors[i], i);
+  plan->n_jobs = 1;
+  for (uint32_t i = 0; i < plan->n_tensors; i++) sim_plan_tensor_make(&plan->tensors[i], i);
   snprintf(plan->provider, sizeof plan->provider, "loop");
   if (sim_chance(2)) {
     snprintf(plan->provider, sizeof plan->provider, "fault+loop");
@@ -204,6 +206,10 @@ void sim_plan_print(const struct sim_plan *plan) {
         tensor->in_rows ? "lists" : "dense", tensor->out_rows ? "lists" : "dense", tensor->scheme, (int)tensor->op,
         (int)tensor->codec, (int)tensor->partitioner, tensor->staleness, (int)tensor->order,
         (unsigned long long)tensor->k);
+  }
+  for (uint32_t job = 1; job < plan->n_jobs; job++) {
+    printf(" beside it: ");
+    sim_plan_print(plan->others[job]);
   }
   for (uint32_t i = 0; i < plan->n_faults; i++) {
     const struct sim_fault *fault = &plan->faults[i];

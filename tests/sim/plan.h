@@ -15,7 +15,8 @@ enum {
   SIM_FAULTS_ROOM = 12,
   SIM_PROCESSES_MAX = 12, /* that are ranks, one after the other */
   SIM_WINDOW_MAX = 3,
-  SIM_RUNS_MAX = 2
+  SIM_JOBS_MAX = 3,
+  SIM_RUNS_MAX = 3 /* or jobs */
 };
 
 /* What is special about a world. A seed is another run in each. */
@@ -26,6 +27,7 @@ enum sim_kind {
   SIM_MEMORY,  /* servers and ranks run short of memory, for a while */
   SIM_PEERS,   /* most tensors have schemes between ranks */
   SIM_ELASTIC, /* ranks go and come, and the job goes on */
+  SIM_BESIDE,  /* two or three jobs at the same time, of which one may fail */
   SIM_KINDS
 };
 
@@ -100,6 +102,8 @@ struct sim_plan {
   bool flips;        /* reads bring other bytes, now and then, and are checked */
   uint32_t min_world, max_world; /* max_world: 0: the job is not elastic */
   uint64_t join_wait_ms;
+  uint32_t n_jobs, job;                  /* beside each other; which of them this is the plan of */
+  struct sim_plan *others[SIM_JOBS_MAX]; /* of jobs 1 and on: their tensors, ranks and steps */
   char provider[16], rules[96];
   struct sim_tensor_plan tensors[SIM_TENSORS_MAX];
   uint32_t n_faults;
@@ -110,6 +114,12 @@ struct sim_plan {
 void sim_plan_make(struct sim_plan *plan, uint64_t seed, enum sim_kind kind);
 /* plan_kinds.c: makes it one of its kind, by dice of its own. */
 void sim_plan_specialise(struct sim_plan *plan);
+/* plan_beside.c: the same, of several jobs. */
+void sim_plan_make_beside(struct sim_plan *plan);
+/* That of a job. */
+const struct sim_plan *sim_plan_of(const struct sim_plan *plan, uint32_t job);
+/* Tensor `i` of a job, by dice. */
+void sim_plan_tensor_make(struct sim_tensor_plan *tensor, uint32_t i);
 /* One between ranks, or a hierarchical one. */
 void sim_plan_take_scheme(struct sim_tensor_plan *tensor);
 /* plan_elastic.c: the same, of an elastic one. */

@@ -9,7 +9,7 @@ enum { WORLDS_A_DEATH = 8 /* of a rank */ };
 
 static const char *const names[SIM_KINDS + 1] = {
     [SIM_SERVED] = "served", [SIM_APART] = "apart",     [SIM_AGAIN] = "again",   [SIM_MEMORY] = "memory",
-    [SIM_PEERS] = "peers",   [SIM_ELASTIC] = "elastic", [SIM_KINDS] = "unknown",
+    [SIM_PEERS] = "peers",   [SIM_ELASTIC] = "elastic", [SIM_BESIDE] = "beside", [SIM_KINDS] = "unknown",
 };
 
 const char *sim_kind_name(enum sim_kind kind) {
@@ -112,6 +112,7 @@ void sim_plan_specialise(struct sim_plan *plan) {
   }
   if (plan->kind == SIM_PEERS) go_between_ranks(plan);
   if (plan->kind == SIM_ELASTIC) sim_plan_make_elastic(plan);
+  if (plan->kind == SIM_BESIDE) sim_plan_make_beside(plan);
   plan->in_step = plan->gives_up || plan->kind == SIM_MEMORY || (plan->is_apart && sim_plan_takes_server(plan));
   if (!plan->in_step) return;
   plan->window = 1;

@@ -13,14 +13,14 @@ seeds() { # KIND SECONDS
   ok "$1: seeds from $from on, for $2 s" timeout "$(($2 + 120))" "$sim" --seeds "$from:1000000000" --kind "$1" --seconds "$2" --jobs "$jobs"
   sed 's/^/# /' "$scratch/out"
 }
-kinds='apart again memory peers elastic'
+kinds='apart again memory peers elastic beside'
 for kind in $kinds; do seeds "$kind" "$((seconds / 8))"; done
 seeds served "$((seconds - $(wc -w <<<"$kinds") * (seconds / 8)))"
 # A seed says all: what is logged changes nothing, nor does the run before it, nor the environment.
 "$sim" --seeds 40:30 --digest | grep '^seed' >"$scratch/once"
 env "PATH=/nowhere:$PATH" "$sim" --seeds 50:20 --verbose | grep '^seed.*switches' >"$scratch/again"
 ok "a seed runs alike again, alone or after others, with the log or without" test -s "$scratch/again" -a "$(tail -n 20 "$scratch/once")" = "$(cat "$scratch/again")"
-for bug in order missing replay frame map leak sync checks pick:apart deaf:again missed:memory early:peers part:peers seat:elastic step:elastic; do
+for bug in order missing replay frame map leak sync checks pick:apart deaf:again missed:memory early:peers part:peers seat:elastic step:elastic mixed:beside; do
   kind=${bug#*:} name=${bug%:*}
   test "$kind" != "$bug" || kind=served
   ok "the bug '$name' is found" test "$(timeout 300 "$sim" --seeds 1:20000 --kind "$kind" --first --jobs "$jobs" --break "$name" | grep -c ^FAILED)" -ge 1

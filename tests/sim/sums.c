@@ -38,12 +38,13 @@ static const float *gradients(const struct sim_plan *plan, uint32_t tensor, uint
   static struct {
     uint64_t step;
     float *values; /* NULL: none yet */
-  } kept[SIM_TENSORS_MAX][KEPT];
+  } kept[SIM_JOBS_MAX][SIM_TENSORS_MAX][KEPT], *at;
   const uint64_t n = plan->tensors[tensor].rows * plan->tensors[tensor].width;
-  float **const values = &kept[tensor][step % KEPT].values;
-  if (*values && kept[tensor][step % KEPT].step == step) return *values;
-  if (!*values) *values = malloc(plan->world * n * sizeof **values);
-  kept[tensor][step % KEPT].step = step;
+  at = &kept[plan->job][tensor][step % KEPT];
+  float **const values = &at->values;
+  if (*values && at->step == step) return *values;
+  if (!*values) *values = malloc(SIM_RANKS_MAX * n * sizeof **values); /* generations have more or fewer */
+  at->step = step;
   for (uint32_t rank = 0; rank < plan->world; rank++) gradient_make(plan, tensor, step, rank, *values + rank * n);
   return *values;
 }

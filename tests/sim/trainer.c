@@ -34,7 +34,10 @@ struct trainer {
 
 static bool any_leaves(uint32_t run) {
   bool any = false;
-  for (uint32_t r = 0; r < sim_cluster.plan->world; r++) any |= sim_cluster.ranks[r].n_left > run;
+  for (uint32_t r = 0; r < sim_cluster.n_ranks; r++) {
+    const struct sim_rank *const rank = &sim_cluster.ranks[r];
+    any |= (sim_cluster.plan->n_jobs == 1 || rank->nth_job == run) && rank->nth_job + rank->n_left > run;
+  }
   return any;
 }
 
@@ -51,7 +54,7 @@ static bool may_fail_with(zenps_status_t status, uint32_t run, const struct sim_
   if (sim_cluster.was_short && (is_lost || status == ZENPS_ERR_PEER_LOST || status == ZENPS_ERR_NOMEM)) return true;
   if (sim_cluster.was_short && status == ZENPS_ERR_MISSING && sim_cluster.n_errors[run] > 0)
     return true; /* of an open */
-  return run == 0 && sim_cluster.rank_killed &&
+  return run == sim_cluster.killed_run && sim_cluster.rank_killed &&
          (status == ZENPS_ERR_PEER_LOST || (status == ZENPS_ERR_MISSING && !(of && of->between)) ||
           status == ZENPS_ERR_CLOSED);
 }
@@ -131,7 +134,7 @@ static void end(struct trainer *trainer, uint32_t t, uint64_t step) {
               (unsigned long long)step);
   if (status == ZENPS_ERR_NOMEM && strncmp(trainer->plan->tensors[t].scheme, "auto", 4) == 0)
     sim_cluster.meetings[trainer->self->run].any_absent = true; /* it may have been begun in vain as late as this */
-  if (status == ZENPS_ERR_PEER_LOST && trainer->plan->tensors[t].between &&
+  if (status == ZENPS_ERR_PEER_LOST && trainer->plan->kind == SIM_PEERS && trainer->plan->tensors[t].between &&
       sim_now_ns() > most(began_ns, sim_cluster.killed_ns) + LOSS_MS * ZPS_NS_PER_MS)
     sim_wrong("rank %u: tensor %u, step %llu ended long after a rank had died", trainer->self->rank, t,
               (unsigned long long)step);
@@ -165,7 +168,7 @@ static void train(struct trainer *trainer) {
 }
 
 static bool is_over(uint32_t run) {
-  return sim_cluster.n_errors[run] > 0 || (run == 0 && sim_cluster.rank_killed);
+  return sim_cluster.n_errors[run] > 0 || (run == sim_cluster.killed_run && sim_cluster.rank_killed);
 }
 
 /* Whether all have done the step well. Returns when all have said so, or the job is over. */
@@ -266,7 +269,7 @@ static void wait_for_others(const struct trainer *trainer) {
   const struct sim_plan *plan = trainer->plan;
   const uint32_t run = trainer->self->run;
   while (!plan->leaves_early && sim_cluster.steps_of[run] < plan->world * plan->n_steps &&
-         sim_cluster.n_errors[run] == 0 && !(run == 0 && sim_cluster.rank_killed))
+         sim_cluster.n_errors[run] == 0 && !(run == sim_cluster.killed_run && sim_cluster.rank_killed))
     sim_wait(&sim_cluster.steps_seen, ZPS_NEVER);
 }
 
@@ -275,7 +278,7 @@ static bool open_all(struct trainer *trainer) {
   zenps_options_t options;
   zenps_options_init(&options, sizeof options);
   options.coordinator = SIM_COORDINATOR;
-  options.job = "run";
+  options.job = plan->job == 0 ? "run" : plan->job == 1 ? "beside" : "beside-both";
   options.rank = (int)trainer->self->rank;
   options.world = (int)plan->world;
   options.provider = plan->provider;
@@ -309,7 +312,7 @@ static bool open_all(struct trainer *trainer) {
 static void run_once(struct sim_rank *self) {
   struct trainer *trainer = calloc(1, sizeof *trainer);
   trainer->self = self;
-  trainer->plan = sim_cluster.plan;
+  trainer->plan = self->plan;
   for (uint32_t t = 0; t < trainer->plan->n_tensors; t++)
     for (uint32_t w = 0; w < trainer->plan->window; w++)
       sim_operation_init(&trainer->operations[t][w], &trainer->plan->tensors[t]);
@@ -325,7 +328,7 @@ static void run_once(struct sim_rank *self) {
 
 void sim_rank_main(void *ctx) {
   struct sim_rank *self = ctx;
-  for (; self->run < sim_cluster.plan->n_runs; self->run++) run_once(self);
+  for (; self->run < self->nth_job + self->plan->n_runs; self->run++) run_once(self);
   self->has_ended = true;
   sim_wake_all(&sim_cluster.steps_seen);
 }
