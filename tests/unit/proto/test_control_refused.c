@@ -76,6 +76,7 @@ static const char *const optional[] = {
     "job.join answer checksums",
     "job.open checksums",
     "job.open since",
+    "job.open weight",
     "job.join token",
     "job.close reason",
     "job.stats tensors.*",
