@@ -45,6 +45,14 @@ static void on_told(void *ctx, const zps_json *result, const struct zps_error *e
   zps_coordinator_leave(conn->coordinator);
 }
 
+/* The server cannot be told that a job is over, which nobody else would ever tell it. Over another connection it says
+ * which jobs it has, and hears which of them there are. */
+static void connect_anew(struct zps_coordinator_conn *conn, const struct zps_error *why) {
+  zps_log_warn("%s: %s: closing the connection", conn->client.server ? conn->client.server->name : "a server",
+               why->text);
+  if (conn->rpc) zps_rpc_close(conn->rpc, false);
+}
+
 /* The server cannot be told: that is the end of the job, of which it would know too little. */
 static void fail_job(struct zps_coordinator_conn *conn, uint64_t job_id, const struct zps_error *why) {
   const struct zps_member_server *server = conn->client.server;
@@ -203,7 +211,10 @@ zps_err_t zps_coordinator_send(void *ctx, const struct zps_outbox_call *call) {
   if (!err || err == ZPS_ERR_AGAIN || err == ZPS_ERR_CLOSED) return err; /* closed: its loss is about to be told */
   struct zps_error error;
   zps_fail(&error, err, "cannot be sent '%s': %s", method, zps_err_str(err));
-  fail_job(conn, call->job_id, &error);
+  if (call->type == ZPS_ACT_JOB_CLOSE)
+    connect_anew(conn, &error);
+  else
+    fail_job(conn, call->job_id, &error);
   return err;
 }
 
@@ -222,5 +233,9 @@ void zps_coordinator_call_server(const struct zps_action *action) {
                                        .code = action->code,
                                        .text = action->text};
   struct zps_error error;
-  if (zps_outbox_put(&conn->outbox, &call, &error)) fail_job(conn, call.job_id, &error);
+  if (!zps_outbox_put(&conn->outbox, &call, &error)) return;
+  if (call.type == ZPS_ACT_JOB_CLOSE)
+    connect_anew(conn, &error);
+  else
+    fail_job(conn, call.job_id, &error);
 }
