@@ -164,6 +164,7 @@ static void kill_process(struct sim_process *process) {
 }
 
 static void restart_coordinator(const struct sim_fault *fault) {
+  sim_cluster.coordinator_killed = true;
   kill_process(cluster.coordinator);
   sim_disk_tear();
   sim_sleep(fault->for_ns);
@@ -277,6 +278,10 @@ static void befall(const struct sim_fault *fault) {
       break;
     case SIM_SHORT_SERVER:
       run_short(server->process, fault);
+      break;
+    case SIM_SHORT_COORDINATOR:
+      sim_cluster.coordinator_short = true;
+      run_short(cluster.coordinator, fault);
       break;
     case SIM_SHORT_RANK:
       run_short(rank->process, fault);

@@ -20,6 +20,7 @@ static const char *const names[SIM_FAULT_KINDS] = {
     [SIM_STOP_COORDINATOR] = "stop-coordinator",
     [SIM_SHORT_SERVER] = "short-server",
     [SIM_SHORT_RANK] = "short-rank",
+    [SIM_SHORT_COORDINATOR] = "short-coordinator",
     [SIM_ADD_RANK] = "add-rank",
 };
 

@@ -71,6 +71,7 @@ enum sim_fault_kind {
   SIM_DRAWN_KINDS,
   SIM_SHORT_SERVER = SIM_DRAWN_KINDS, /* of memory */
   SIM_SHORT_RANK,
+  SIM_SHORT_COORDINATOR,
   SIM_ADD_RANK, /* another process, which asks to be let in */
   SIM_FAULT_KINDS
 };

@@ -50,6 +50,14 @@ static void run_short(struct sim_plan *plan) {
                               .one_in = 1 + sim_random(sim_chance(2) ? 4 : 60)};
 }
 
+/* By the last fault's dice. */
+static void run_coordinator_short(struct sim_plan *plan) {
+  struct sim_fault *const fault = &plan->faults[plan->n_faults++];
+  *fault = fault[-1];
+  fault->kind = SIM_SHORT_COORDINATOR;
+  fault->who = 0;
+}
+
 /* One between ranks. */
 static enum zps_plan_scheme any_between(void) {
   enum zps_plan_scheme scheme;
@@ -109,6 +117,7 @@ void sim_plan_specialise(struct sim_plan *plan) {
   if (plan->kind == SIM_APART || (plan->gives_up && sim_chance(3))) push_and_pull(plan);
   if (plan->kind == SIM_MEMORY) {
     for (uint64_t n = 1 + sim_random(2); n > 0; n--) run_short(plan);
+    if (!plan->has_state && sim_chance(2)) run_coordinator_short(plan); /* one that cannot note what it does ends */
   }
   if (plan->kind == SIM_PEERS) go_between_ranks(plan);
   if (plan->kind == SIM_ELASTIC) sim_plan_make_elastic(plan);
