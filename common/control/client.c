@@ -103,7 +103,7 @@ zps_err_t zps_client_open(const char *address, const char *role, uint64_t timeou
   while (client->phase == ZPS_CLIENT_CONNECTING && wait_changed(client, until_ns)) continue;
   if (client->phase == ZPS_CLIENT_CONNECTING)
     zps_fail(&why, ZPS_ERR_TIMEOUT, "cannot connect to %s within %llu ms", address, (unsigned long long)timeout_ms);
-  else if (client->phase != ZPS_CLIENT_CONNECTED)
+  else if (client->phase != ZPS_CLIENT_CONNECTED && client->phase != ZPS_CLIENT_AWAY) /* away: it was there already */
     why = client->why;
   pthread_mutex_unlock(&client->lock);
   if (why.code != ZPS_OK) {

@@ -164,7 +164,6 @@ static void kill_process(struct sim_process *process) {
 }
 
 static void restart_coordinator(const struct sim_fault *fault) {
-  sim_cluster.coordinator_killed = true;
   kill_process(cluster.coordinator);
   sim_disk_tear();
   sim_sleep(fault->for_ns);

@@ -44,7 +44,6 @@ struct sim_cluster {
   bool read_failed;        /* it brought other bytes than were announced, twice */
   bool was_short;          /* of memory, some process */
   bool coordinator_short;  /* was_short: so was it: jobs may fail with ERR_NOMEM */
-  bool coordinator_killed; /* and started again */
   bool server_taken;       /* a server was killed, stopped or told to drain */
   struct sim_meeting meetings[SIM_RUNS_MAX];
   struct sim_rank ranks[SIM_PROCESSES_MAX];

@@ -52,10 +52,6 @@ static bool may_fail_with(zenps_status_t status, uint32_t run, const struct sim_
       (status == ZENPS_ERR_FABRIC || (sim_cluster.read_failed && status == ZENPS_ERR_CLOSED)))
     return true;
   if (sim_cluster.was_short && (is_lost || status == ZENPS_ERR_PEER_LOST || status == ZENPS_ERR_NOMEM)) return true;
-  /* A connection that ends as it begins: jobs beside each other begin at any time. */
-  if (sim_cluster.plan->n_jobs > 1 && !of && sim_cluster.coordinator_killed &&
-      (status == ZENPS_ERR_CONNECT || (status == ZENPS_ERR_MISSING && sim_cluster.n_errors[run] > 0)))
-    return true;
   if (sim_cluster.was_short && status == ZENPS_ERR_MISSING && sim_cluster.n_errors[run] > 0)
     return true; /* of an open */
   return run == sim_cluster.killed_run && sim_cluster.rank_killed &&

@@ -1,5 +1,6 @@
 /* How the blocking client connects, and closes: against sockets that refuse, are silent or speak otherwise. */
 #include <pthread.h>
+#include <semaphore.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -160,6 +161,57 @@ static void test_hellos_that_are_all_cut_off(void **state) {
   }
 }
 
+/* ---- A connection that is there, and gone, before the caller has seen it ---- */
+
+static struct {
+  bool on;
+  pthread_t thread;
+  sem_t away;
+} sleeper;
+
+int __real_pthread_cond_timedwait(pthread_cond_t *cond, pthread_mutex_t *lock, const struct timespec *until);
+int __wrap_pthread_cond_timedwait(pthread_cond_t *cond, pthread_mutex_t *lock, const struct timespec *until);
+int __wrap_pthread_cond_timedwait(pthread_cond_t *cond, pthread_mutex_t *lock, const struct timespec *until) {
+  const int status = __real_pthread_cond_timedwait(cond, lock, until);
+  if (!sleeper.on || !pthread_equal(pthread_self(), sleeper.thread)) return status;
+  sleeper.on = false;
+  pthread_mutex_unlock(lock);
+  sem_wait(&sleeper.away);
+  pthread_mutex_lock(lock);
+  return status;
+}
+
+static void on_away(void *ctx, const char *reason) {
+  (void)ctx, (void)reason;
+  sem_post(&sleeper.away);
+}
+
+static zps_err_t on_resumed(void *ctx, const zps_json *result, const struct zps_error *error) {
+  (void)ctx, (void)result, (void)error;
+  return ZPS_OK;
+}
+
+static void test_gone_before_the_caller_has_seen_it(void **state) {
+  (void)state;
+  static const struct cut then_closed = {"closed after the answer", true, ANSWER("6"), false};
+  static const struct zps_client_handler outlives = {.on_away = on_away, .on_resumed = on_resumed};
+  struct cutter cutter = {.cut = &then_closed, .n_cut = 1};
+  struct zps_client *client = NULL;
+  struct zps_error error;
+  assert_int_equal(sem_init(&sleeper.away, 0, 0), 0);
+  sleeper.thread = pthread_self();
+  sleeper.on = true;
+  cutter.listener = raw_listen(cutter.address, sizeof cutter.address);
+  assert_int_equal(pthread_create(&cutter.thread, NULL, cut_first, &cutter), 0);
+  if (zps_client_open(cutter.address, "worker", 20000, &outlives, &client, &error)) fail_msg("%s", error.text);
+  assert_false(sleeper.on);
+  zps_client_close(client);
+  shutdown(cutter.listener, SHUT_RDWR);
+  pthread_join(cutter.thread, NULL);
+  close(cutter.listener);
+  sem_destroy(&sleeper.away);
+}
+
 /* ---- Several addresses ---- */
 
 #define MOVED(leader)                                                                                               \
@@ -310,6 +362,7 @@ int main(void) {
       cmocka_unit_test(test_retries_until_the_server_is_up),
       cmocka_unit_test(test_a_hello_that_is_cut_off_is_said_again),
       cmocka_unit_test(test_hellos_that_are_all_cut_off),
+      cmocka_unit_test(test_gone_before_the_caller_has_seen_it),
       cmocka_unit_test(test_goes_to_the_leader),
       cmocka_unit_test(test_nobody_leads),
       cmocka_unit_test(test_silent_one),
