@@ -40,11 +40,11 @@ struct sim_cluster {
       n_errors[SIM_RUNS_MAX]; /* by run, or job: the same; and errors that ranks were told */
   bool rank_killed;           /* in the run `killed_run` */
   uint32_t killed_run;
-  uint64_t killed_ns;      /* when; 0: none was */
-  bool read_failed;        /* it brought other bytes than were announced, twice */
-  bool was_short;          /* of memory, some process */
-  bool coordinator_short;  /* was_short: so was it: jobs may fail with ERR_NOMEM */
-  bool server_taken;       /* a server was killed, stopped or told to drain */
+  uint64_t killed_ns;     /* when; 0: none was */
+  bool read_failed;       /* it brought other bytes than were announced, twice */
+  bool was_short;         /* of memory, some process */
+  bool coordinator_short; /* was_short: so was it: jobs may fail with ERR_NOMEM */
+  bool server_taken;      /* a server was killed, stopped or told to drain */
   struct sim_meeting meetings[SIM_RUNS_MAX];
   struct sim_rank ranks[SIM_PROCESSES_MAX];
   uint32_t n_ranks; /* that were started */
