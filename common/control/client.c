@@ -159,6 +159,7 @@ static struct zps_client_order *new_order(struct zps_client *client, const char 
   order->client = client;
   order->is_call = is_call;
   order->timeout_ms = timeout_ms;
+  order->begun_ns = zps_clock_ns();
   order->method = strdup(method);
   if (order->method) return order;
   free(order);

@@ -21,6 +21,7 @@ struct zps_client_order {
   zps_json *params; /* the loop's, from when the order was given */
   bool is_call;
   uint64_t timeout_ms, until_ns; /* until_ns: that the caller waits */
+  uint64_t begun_ns, shorter_ms; /* shorter_ms: than it was then is the time that `params` give the peer */
   struct zps_client *client;
   bool done, abandoned; /* abandoned: the caller has gone; the loop frees */
   zps_json *result;

@@ -88,10 +88,23 @@ static bool is_late(struct zps_client *client, const struct zps_client_order *or
   return late;
 }
 
+/* While it waited for a connection the caller has waited, too: the peer, which knows more than that nothing came, is to
+ * answer before the caller's time is up. */
+static void shorten(struct zps_client_order *order) {
+  const uint64_t waited_ms = (zps_clock_ns() - order->begun_ns) / ZPS_NS_PER_MS,
+                 more_ms = waited_ms - order->shorter_ms;
+  uint64_t timeout_ms;
+  if (more_ms == 0 || !order->params || !zps_json_get(order->params, "timeout_ms")) return;
+  if (zps_json_get_u64(order->params, "timeout_ms", 0, INT64_MAX, &timeout_ms, NULL)) return;
+  order->params = zps_json_set_u64(order->params, "timeout_ms", timeout_ms > more_ms ? timeout_ms - more_ms : 1);
+  order->shorter_ms = waited_ms;
+}
+
 static void run_order(struct zps_client *client, struct zps_client_order *order) {
   const bool connected = client->conn && !client->stopping && client->phase == ZPS_CLIENT_CONNECTED;
   zps_err_t code = ZPS_ERR_CLOSED;
   uint64_t left_ms;
+  if (connected && order->is_call) shorten(order);
   if (is_late(client, order, &left_ms))
     code = ZPS_ERR_TIMEOUT;
   else if (connected && !order->params)

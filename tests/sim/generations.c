@@ -244,9 +244,7 @@ void sim_generation_refused(const struct sim_rank *rank, const struct sim_place 
   const bool may_wait_in_vain = generations.has_finished || generations.are_few ||
                                 n_alive() < sim_cluster.plan->min_world ||
                                 (is_full && (!was->generation || generations.lags));
-  /* One that has asked twice, over two connections, has less time than the coordinator knows. */
-  const bool is_late = status == ZENPS_ERR_TIMEOUT && generations.lags;
-  if ((status != ZENPS_ERR_MISSING && !is_late) || !may_wait_in_vain)
+  if (status != ZENPS_ERR_MISSING || !may_wait_in_vain)
     sim_wrong("process %u was not let in: %s: %s", rank->rank, zenps_strerror(status), text);
   generations.are_few |= n_alive() - 1 < sim_cluster.plan->min_world;
 }

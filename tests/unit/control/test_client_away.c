@@ -12,6 +12,7 @@
 
 #include <cmocka.h>
 
+#include "common/base/clock.h"
 #include "common/control/client.h"
 #include "common/control/rpc.h"
 #include "tests/support/raw_listen.h"
@@ -24,6 +25,7 @@ static struct server {
   uv_async_t stop;
   struct zps_rpc_listener *listener;
   char address[64], heard[200]; /* methods, one behind the other */
+  uint64_t timeout_ms;          /* of the last call that has one */
   bool refuses;
   struct zps_rpc_request *held; /* not answered before the end */
 } server;
@@ -36,6 +38,7 @@ static void on_message(void *ctx, struct zps_rpc_conn *conn, const char *method,
   snprintf(server.heard + strlen(server.heard), sizeof server.heard - strlen(server.heard), "%s%s ", method,
            again ? "!" : "");
   if (!request) return;
+  server.timeout_ms = zps_json_opt_u64(params, "timeout_ms", server.timeout_ms);
   if (strcmp(method, "drop") == 0 && !again) {
     zps_rpc_close(conn, false);
     zps_rpc_reply(request, NULL);
@@ -148,6 +151,7 @@ static uint64_t call(struct zps_client *client, const char *method, struct zps_e
 static int setup(void **state) {
   (void)state;
   memset(server.heard, 0, sizeof server.heard);
+  server.timeout_ms = 0;
   server.refuses = false;
   return 0;
 }
@@ -167,6 +171,24 @@ static void test_a_call_under_way(void **state) {
   zps_client_close(client);
   server_stop();
   assert_string_equal(server.heard, "drop resume drop! plain ");
+}
+
+/* What the caller has waited for another connection the server has no more: it is to answer before the caller has gone.
+ * A client waits for 50 ms at least before it connects again. */
+static void test_less_time_is_left(void **state) {
+  (void)state;
+  enum { TIMEOUT_MS = 20000 };
+  struct zps_error error;
+  server_start("127.0.0.1:0");
+  struct zps_client *client = client_open();
+  const uint64_t begun_ns = zps_clock_ns();
+  zps_json *const params = zps_json_set_u64(zps_json_object(), "timeout_ms", TIMEOUT_MS);
+  if (zps_client_call(client, "drop", params, TIMEOUT_MS, NULL, &error)) fail_msg("%s", error.text);
+  const uint64_t waited_ms = (zps_clock_ns() - begun_ns) / ZPS_NS_PER_MS;
+  zps_client_close(client);
+  server_stop();
+  assert_string_equal(server.heard, "drop resume drop! ");
+  assert_in_range(server.timeout_ms, TIMEOUT_MS - waited_ms, TIMEOUT_MS - 50);
 }
 
 /* Asked for by this end, which missed something: as if it had been lost. Twice in a row is once, or twice. */
@@ -275,6 +297,7 @@ int main(void) {
       cmocka_unit_test_setup(test_a_call_under_way, setup),    cmocka_unit_test_setup(test_calls_wait, setup),
       cmocka_unit_test_setup(test_another_coordinator, setup), cmocka_unit_test_setup(test_refused, setup),
       cmocka_unit_test_setup(test_closed_while_away, setup),   cmocka_unit_test_setup(test_renewed, setup),
+      cmocka_unit_test_setup(test_less_time_is_left, setup),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
