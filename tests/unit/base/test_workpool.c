@@ -64,7 +64,8 @@ static void jobs_of_flows_start_in_their_turns(void **state) {
   struct zps_workpool *pool;
   atomic_uint order = 0;
   struct zps_fair_flow *const flows[] = {zps_fair_flow_create(1), zps_fair_flow_create(2)};
-  assert_true(flows[0] && flows[1] && zps_workpool_create(1, "flows", &pool) == ZPS_OK);
+  assert_true(flows[0] && flows[1]);
+  assert_int_equal(zps_workpool_create(1, "flows", &pool), ZPS_OK);
   zps_workpool_submit(pool, &gate.work);
   while (!atomic_load(&gate.is_begun)) sched_yield();
   for (unsigned flow = 0; flow < 2; flow++) {
