@@ -45,11 +45,8 @@ static void on_told(void *ctx, const zps_json *result, const struct zps_error *e
   zps_coordinator_leave(conn->coordinator);
 }
 
-/* The server cannot be told that a job is over, which nobody else would ever tell it. Over another connection it says
- * which jobs it has, and hears which of them there are. */
-static void connect_anew(struct zps_coordinator_conn *conn, const struct zps_error *why) {
-  zps_log_warn("%s: %s: closing the connection", conn->client.server ? conn->client.server->name : "a server",
-               why->text);
+void zps_coordinator_connect_anew(struct zps_coordinator_conn *conn, const struct zps_error *why) {
+  zps_log_warn("%s: %s: closing the connection", conn->client.server ? conn->client.server->name : "a rank", why->text);
   if (conn->rpc) zps_rpc_close(conn->rpc, false);
 }
 
@@ -212,7 +209,7 @@ zps_err_t zps_coordinator_send(void *ctx, const struct zps_outbox_call *call) {
   struct zps_error error;
   zps_fail(&error, err, "cannot be sent '%s': %s", method, zps_err_str(err));
   if (call->type == ZPS_ACT_JOB_CLOSE)
-    connect_anew(conn, &error);
+    zps_coordinator_connect_anew(conn, &error);
   else
     fail_job(conn, call->job_id, &error);
   return err;
@@ -235,7 +232,7 @@ void zps_coordinator_call_server(const struct zps_action *action) {
   struct zps_error error;
   if (!zps_outbox_put(&conn->outbox, &call, &error)) return;
   if (call.type == ZPS_ACT_JOB_CLOSE)
-    connect_anew(conn, &error);
+    zps_coordinator_connect_anew(conn, &error);
   else
     fail_job(conn, call.job_id, &error);
 }

@@ -449,6 +449,7 @@ static void run(struct zps_coordinator_conn *conn, const struct method *method, 
                  error.text);
   audit(conn, method, params, err, &error);
   if (err && request) zps_rpc_reply_error(request, error.code, "%s", error.text);
+  if (err == ZPS_ERR_NOMEM && !request) zps_coordinator_connect_anew(conn, &error);
   zps_coordinator_leave(conn->coordinator);
 }
 

@@ -4,6 +4,7 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "common/base/clock.h"
@@ -14,6 +15,7 @@
 /* While the others are awaited, nobody has told us how often to say that we live. */
 #define JOINING_HEARTBEAT_MS 1000u
 #define LEAVE_TIMEOUT_MS 2000u
+#define SHORT_PAUSE_NS 10000000     /* without memory: for others to give some back */
 #define LEAVE_AWAY_TIMEOUT_MS 5000u /* a rank that goes without a word is taken for lost, and its job fails */
 #define RESUME_TIMEOUT_MS 5000u
 
@@ -385,10 +387,13 @@ void zps_membership_leave(struct zps_membership *membership, bool moves) {
   struct zps_error error;
   if (!membership->client || membership->job_id == 0 || membership->lost) return;
   const uint64_t timeout_ms = membership->away ? LEAVE_AWAY_TIMEOUT_MS : LEAVE_TIMEOUT_MS;
-  if (zps_client_call(membership->client, "job.leave", zps_control_leave_write(membership->job_id, moves), timeout_ms,
-                      NULL, &error) != ZPS_OK) {
-    zps_log_info("the coordinator did not take our leave: %s", error.text);
-  }
+  const uint64_t until_ns = zps_clock_ns() + timeout_ms * ZPS_NS_PER_MS;
+  zps_err_t err;
+  while ((err = zps_client_call(membership->client, "job.leave", zps_control_leave_write(membership->job_id, moves),
+                                timeout_ms, NULL, &error)) == ZPS_ERR_NOMEM &&
+         zps_clock_ns() < until_ns)
+    nanosleep(&(struct timespec){.tv_nsec = SHORT_PAUSE_NS}, NULL);
+  if (err) zps_log_info("the coordinator did not take our leave: %s", error.text);
 }
 
 void zps_membership_close(struct zps_membership *membership) {

@@ -1,5 +1,6 @@
 /* Calls to servers that there is no memory for: the job that a server would know too little of fails; one that is over,
- * and that it would keep for ever, it hears of over another connection. */
+ * and that it would keep for ever, it hears of over another connection. Likewise what a rank has said, which nobody
+ * answers: it hears over another one what it is to say. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -40,6 +41,42 @@ void __wrap_zps_rpc_close(struct zps_rpc_conn *conn, bool flush) {
   n_closed++;
 }
 
+static struct zps_coordinator_conn speaker;
+
+void *__wrap_zps_rpc_conn_ctx(struct zps_rpc_conn *conn);
+void *__wrap_zps_rpc_conn_ctx(struct zps_rpc_conn *conn) {
+  (void)conn;
+  return &speaker;
+}
+
+unsigned __wrap_zps_rpc_conn_certified(const struct zps_rpc_conn *conn);
+unsigned __wrap_zps_rpc_conn_certified(const struct zps_rpc_conn *conn) {
+  (void)conn;
+  return 0;
+}
+
+const char *__wrap_zps_rpc_conn_peer(const struct zps_rpc_conn *conn);
+const char *__wrap_zps_rpc_conn_peer(const struct zps_rpc_conn *conn) {
+  (void)conn;
+  return "somewhere";
+}
+
+const char *__wrap_zps_rpc_conn_role(const struct zps_rpc_conn *conn);
+const char *__wrap_zps_rpc_conn_role(const struct zps_rpc_conn *conn) {
+  (void)conn;
+  return "worker";
+}
+
+static zps_err_t steps_read;
+
+zps_err_t __wrap_zps_control_job_steps_read(const zps_json *params, struct zps_job_steps *steps,
+                                            struct zps_error *error);
+zps_err_t __wrap_zps_control_job_steps_read(const zps_json *params, struct zps_job_steps *steps,
+                                            struct zps_error *error) {
+  (void)params, (void)steps;
+  return zps_fail(error, steps_read, "no steps");
+}
+
 static void quiet(void *ctx, enum zps_log_level level, const char *component, const char *text) {
   (void)ctx, (void)level, (void)component, (void)text;
 }
@@ -73,8 +110,31 @@ static void test_no_memory(void **state) {
   zps_members_destroy(coordinator.members);
 }
 
+static void test_no_memory_for_what_was_said(void **state) {
+  struct zps_coordinator coordinator = {.depth = 1};
+  const struct zps_members_config config = {.max_jobs = 1};
+  static char somewhere;
+  struct zps_rpc_conn *const rpc = (struct zps_rpc_conn *)(void *)&somewhere;
+  zps_json *const params = zps_json_object();
+  (void)state;
+  assert_int_equal(zps_members_create(&config, &coordinator.members), ZPS_OK);
+  speaker = (struct zps_coordinator_conn){.coordinator = &coordinator, .rpc = rpc, .role = ZPS_CONN_WORKER};
+  n_closed = 0;
+  steps_read = ZPS_ERR_INVALID;
+  zps_coordinator_message(NULL, rpc, "job.mapped", params, NULL);
+  assert_int_equal(n_closed, 0);
+  steps_read = ZPS_ERR_NOMEM;
+  zps_coordinator_message(NULL, rpc, "job.mapped", params, NULL);
+  assert_int_equal(n_closed, 1);
+  zps_json_unref(params);
+  zps_members_destroy(coordinator.members);
+}
+
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(test_no_memory)};
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(test_no_memory),
+      cmocka_unit_test(test_no_memory_for_what_was_said),
+  };
   zps_log_set_sink(quiet, NULL);
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
