@@ -388,11 +388,12 @@ void zps_membership_leave(struct zps_membership *membership, bool moves) {
   if (!membership->client || membership->job_id == 0 || membership->lost) return;
   const uint64_t timeout_ms = membership->away ? LEAVE_AWAY_TIMEOUT_MS : LEAVE_TIMEOUT_MS;
   const uint64_t until_ns = zps_clock_ns() + timeout_ms * ZPS_NS_PER_MS;
+  const struct timespec pause = {.tv_nsec = 10000000}; /* without memory: for others to give some back */
   zps_err_t err;
-  while ((err = zps_client_call(membership->client, "job.leave", zps_control_leave_write(membership->job_id, moves),
-                                timeout_ms, NULL, &error)) == ZPS_ERR_NOMEM &&
-         zps_clock_ns() < until_ns)
-    nanosleep(&(struct timespec){.tv_nsec = SHORT_PAUSE_NS}, NULL);
+  do
+    err = zps_client_call(membership->client, "job.leave", zps_control_leave_write(membership->job_id, moves),
+                          timeout_ms, NULL, &error);
+  while (err == ZPS_ERR_NOMEM && zps_clock_ns() < until_ns && nanosleep(&pause, NULL) == 0);
   if (err) zps_log_info("the coordinator did not take our leave: %s", error.text);
 }
 
