@@ -33,7 +33,7 @@ static const struct zps_net_info fabric = {.provider = "tcp;ofi_rxm",
                                            .addr_len = 4};
 
 /* The messages that the code makes, line by line. */
-static zps_json *made[24];
+static zps_json *made[32];
 static unsigned n_made, n_seen;
 
 static void compare(const char *line, const char *message, const zps_json *body) {
