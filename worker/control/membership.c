@@ -15,7 +15,6 @@
 /* While the others are awaited, nobody has told us how often to say that we live. */
 #define JOINING_HEARTBEAT_MS 1000u
 #define LEAVE_TIMEOUT_MS 2000u
-#define SHORT_PAUSE_NS 10000000     /* without memory: for others to give some back */
 #define LEAVE_AWAY_TIMEOUT_MS 5000u /* a rank that goes without a word is taken for lost, and its job fails */
 #define RESUME_TIMEOUT_MS 5000u
 
