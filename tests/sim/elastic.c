@@ -116,18 +116,8 @@ static void free_all(struct trainer *trainer) {
 
 static zenps_status_t open_tensors(struct trainer *trainer) {
   zenps_status_t status = ZENPS_OK;
-  for (uint32_t t = 0; t < trainer->plan->n_tensors && status == ZENPS_OK; t++) {
-    const struct sim_tensor_plan *const tensor = &trainer->plan->tensors[t];
-    zenps_tensor_options_t how;
-    zenps_tensor_options_init(&how, sizeof how);
-    how.op = tensor->op;
-    how.codec = tensor->codec;
-    how.partitioner = tensor->partitioner;
-    how.scheme = tensor->scheme;
-    how.k = tensor->k;
-    status = zenps_tensor_open(trainer->job, tensor->name, tensor->rows, tensor->width, ZENPS_F32, &how,
-                               &trainer->tensors[t]);
-  }
+  for (uint32_t t = 0; t < trainer->plan->n_tensors && status == ZENPS_OK; t++)
+    status = sim_tensor_open(trainer->job, &trainer->plan->tensors[t], &trainer->tensors[t]);
   return status;
 }
 

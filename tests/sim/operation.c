@@ -6,6 +6,18 @@
 #include "tests/sim/sched.h"
 #include "tests/sim/sums.h"
 
+zenps_status_t sim_tensor_open(zenps_job_t *job, const struct sim_tensor_plan *plan, zenps_tensor_t **tensor_p) {
+  zenps_tensor_options_t how;
+  zenps_tensor_options_init(&how, sizeof how);
+  how.op = plan->op;
+  how.codec = plan->codec;
+  how.partitioner = plan->partitioner;
+  how.scheme = plan->scheme;
+  how.staleness = plan->staleness;
+  how.k = plan->k;
+  return zenps_tensor_open(job, plan->name, plan->rows, plan->width, ZENPS_F32, &how, tensor_p);
+}
+
 void sim_operation_init(struct sim_operation *operation, const struct sim_tensor_plan *tensor) {
   const uint64_t n = operation->n_values = tensor->rows * tensor->width;
   operation->rows = tensor->rows;

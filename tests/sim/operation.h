@@ -27,6 +27,9 @@ struct sim_operation {
   uint64_t rows, n_values;
 };
 
+/* Opens the tensor as the plan has it. */
+zenps_status_t sim_tensor_open(zenps_job_t *job, const struct sim_tensor_plan *plan, zenps_tensor_t **tensor_p);
+
 void sim_operation_init(struct sim_operation *operation, const struct sim_tensor_plan *tensor);
 void sim_operation_fini(struct sim_operation *operation);
 /* Whichever of allreduce, push and pull, reduce-scatter: by dice, where they may be mixed. What has begun is to be

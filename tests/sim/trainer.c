@@ -294,17 +294,7 @@ static bool open_all(struct trainer *trainer) {
   trainer->self->is_in = true;
   trainer->self->job = trainer->job;
   for (uint32_t t = 0; t < plan->n_tensors; t++) {
-    const struct sim_tensor_plan *tensor = &plan->tensors[t];
-    zenps_tensor_options_t how;
-    zenps_tensor_options_init(&how, sizeof how);
-    how.op = tensor->op;
-    how.codec = tensor->codec;
-    how.partitioner = tensor->partitioner;
-    how.scheme = tensor->scheme;
-    how.staleness = tensor->staleness;
-    how.k = tensor->k;
-    if (zenps_tensor_open(trainer->job, tensor->name, tensor->rows, tensor->width, ZENPS_F32, &how,
-                          &trainer->tensors[t]) != ZENPS_OK) {
+    if (sim_tensor_open(trainer->job, &plan->tensors[t], &trainer->tensors[t]) != ZENPS_OK) {
       failed(trainer, NULL, "tensor_open", zenps_last_error());
       return false;
     }
