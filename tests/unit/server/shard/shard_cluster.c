@@ -13,6 +13,7 @@
 #include "common/base/hash.h"
 #include "common/base/rng.h"
 #include "common/codec/join.h"
+#include "tests/unit/server/shard/shard_sums.h"
 
 struct zps_shard *cluster_shard(const char *provider, const char *fault, uint64_t memory_limit_bytes) {
   return cluster_shard_with(provider, fault, memory_limit_bytes, (struct zps_quota){.rounds = 0});
@@ -103,72 +104,19 @@ void cluster_close(struct cluster *cluster) {
   const zps_err_t code = zps_shard_job_close(cluster->shard, cluster->job_id, "the test is over");
   assert_true(code == ZPS_OK || code == ZPS_ERR_UNKNOWN);
   for (uint32_t rank = 0; rank < cluster->world; rank++) rig_rank_close(cluster->ranks[rank]);
+  for (unsigned i = 0; i < cluster->n_tensors; i++)
+    for (uint32_t p = 0; p < CLUSTER_PARTS; p++) free(cluster->expected[i][p].payload);
 }
 
 bool cluster_owned(const struct cluster_tensor *tensor, uint32_t partition) {
   return tensor->owners[partition] == 0;
 }
 
-/* ---- contributions ---- */
-
-struct contribution {
-  uint32_t m, nnz;
-  enum zps_dtype dtype;
-  enum zps_value_codec value_codec;
-  uint32_t *ranks;
-  uint8_t *values;  /* as the server sees them */
-  uint8_t *payload; /* coded values, then COO */
-  uint64_t len_bytes;
-};
-
-static void put_value(enum zps_dtype dtype, uint8_t *to, struct zps_rng *rng) {
-  const double value = zps_rng_unit(rng) * 2 - 1;
-  const float value_f32 = (float)value;
-  const uint8_t value_u8 = (uint8_t)zps_rng_u64(rng);
-  const void *from = dtype == ZPS_DTYPE_F64   ? (const void *)&value
-                     : dtype == ZPS_DTYPE_F32 ? (const void *)&value_f32
-                                              : (const void *)&value_u8;
-  memcpy(to, from, zps_dtype_size(dtype));
-}
-
-/* Of halves: every other rank pushes floats. */
-static bool is_wide(const struct cluster_tensor *tensor, uint32_t rank) {
-  return zps_dtype_is_half(tensor->spec.dtype) && tensor->spec.value_codec == ZPS_VALUES_RAW && rank % 2 == 1;
-}
-
-static struct contribution contribution_make(const struct cluster_tensor *tensor, uint64_t step, uint32_t rank,
-                                             uint32_t p) {
-  const enum zps_dtype dtype = zps_dtype_sum(tensor->spec.dtype);
-  const enum zps_value_codec value_codec =
-      is_wide(tensor, rank) ? ZPS_VALUES_RAW : zps_values_of(tensor->spec.value_codec, tensor->spec.dtype);
-  const size_t size = zps_dtype_size(dtype);
-  struct contribution made = {.m = zps_partition_size(&tensor->part, p), .dtype = dtype, .value_codec = value_codec};
-  struct zps_rng rng = {.state = zps_hash_mix64(step * 1000003 + rank * 1009 + p * 31 + tensor->spec.tensor)};
-  made.ranks = malloc((made.m + 1) * sizeof made.ranks[0]);
-  for (uint32_t local = 0; local < made.m; local++)
-    if (zps_rng_unit(&rng) < tensor->density) made.ranks[made.nnz++] = local;
-  const uint64_t n = (uint64_t)made.nnz * tensor->spec.width, values_bytes = zps_values_bytes(value_codec, dtype, n);
-  made.len_bytes = values_bytes + zps_codec_index_bytes(ZPS_CODEC_COO, made.m, made.nnz);
-  assert_true(made.len_bytes ==
-              zps_codec_slice_bytes(ZPS_CODEC_COO, made.m, made.nnz, tensor->spec.width, dtype, value_codec));
-  made.values = malloc(n * size + 1);
-  made.payload = malloc(made.len_bytes + 1);
-  for (uint64_t i = 0; i < n; i++) put_value(dtype, made.values + i * size, &rng);
-  zps_values_encode(value_codec, dtype, made.values, n, step, made.payload);
-  zps_values_decode(value_codec, dtype, made.payload, n, 0, n, made.values);
-  zps_codec_index_encode(ZPS_CODEC_COO, made.m, made.ranks, made.nnz, made.payload + values_bytes);
-  return made;
-}
-
-static void contribution_free(struct contribution *contribution) {
-  free(contribution->ranks);
-  free(contribution->values);
-  free(contribution->payload);
-}
+/* ---- pushes ---- */
 
 /* One slice of all partitions here. Returns its bytes; 0: they are too large for it. */
 static uint64_t push_joined(struct cluster *cluster, const struct cluster_tensor *tensor, uint64_t step, uint32_t rank,
-                            uint32_t timeout_ms, const struct contribution *made, uint64_t total_nnz) {
+                            uint32_t timeout_ms, const struct shard_contribution *made, uint64_t total_nnz) {
   const struct zps_tensor_spec *spec = &tensor->spec;
   struct zps_joined join;
   uint64_t m = 0, nnz = 0;
@@ -191,7 +139,7 @@ static uint64_t push_joined(struct cluster *cluster, const struct cluster_tensor
   uint8_t payload[ZPS_WIRE_INLINE_MAX];
   enum zps_codec codec;
   struct rig_slice slice = {
-      .n_more = n - 1, .is_wide = is_wide(tensor, rank), .nnz = (uint32_t)nnz, .payload = payload};
+      .n_more = n - 1, .is_wide = shard_is_wide(tensor, rank), .nnz = (uint32_t)nnz, .payload = payload};
   assert_true(zps_join_write(&join, ~0u, payload, sizeof payload, &codec, &slice.len_bytes));
   slice.codec = (uint8_t)codec;
   rig_push(cluster->ranks[rank], spec->tensor, step, timeout_ms, total_nnz, &slice, 1);
@@ -200,12 +148,12 @@ static uint64_t push_joined(struct cluster *cluster, const struct cluster_tensor
 
 uint64_t cluster_push(struct cluster *cluster, const struct cluster_tensor *tensor, uint64_t step, uint32_t rank,
                       uint32_t timeout_ms) {
-  struct contribution made[CLUSTER_PARTS];
+  struct shard_contribution made[CLUSTER_PARTS];
   struct rig_slice slices[CLUSTER_PARTS];
   unsigned n = 0;
   uint64_t total_nnz = 0, inline_bytes = 0;
   for (uint32_t p = 0; p < tensor->spec.n_parts; p++) {
-    made[p] = contribution_make(tensor, step, rank, p);
+    made[p] = shard_contribution(tensor, step, rank, p);
     total_nnz += made[p].nnz;
   }
   uint64_t len_bytes = 0;
@@ -226,115 +174,40 @@ uint64_t cluster_push(struct cluster *cluster, const struct cluster_tensor *tens
                                      .nnz = made[p].nnz,
                                      .codec = ZPS_CODEC_COO,
                                      .is_remote = is_remote,
-                                     .is_wide = is_wide(tensor, rank),
+                                     .is_wide = shard_is_wide(tensor, rank),
                                      .payload = made[p].payload,
                                      .len_bytes = made[p].len_bytes};
   }
   if (n > 0) rig_push(cluster->ranks[rank], tensor->spec.tensor, step, timeout_ms, total_nnz, slices, n);
-  for (uint32_t p = 0; p < tensor->spec.n_parts; p++) contribution_free(&made[p]);
+  for (uint32_t p = 0; p < tensor->spec.n_parts; p++) shard_contribution_free(&made[p]);
   return len_bytes;
 }
 
-/* ---- expected sums ---- */
+/* ---- results ---- */
 
-static void add_value(enum zps_dtype dtype, uint8_t *sum, const uint8_t *value) {
-  if (dtype == ZPS_DTYPE_U8) {
-    *sum = (uint8_t)(*sum + *value);
-  } else if (dtype == ZPS_DTYPE_F64) {
-    double a, b;
-    memcpy(&a, sum, sizeof a);
-    memcpy(&b, value, sizeof b);
-    a += b;
-    memcpy(sum, &a, sizeof a);
-  } else {
-    float a, b;
-    memcpy(&a, sum, sizeof a);
-    memcpy(&b, value, sizeof b);
-    a += b;
-    memcpy(sum, &a, sizeof a);
-  }
-}
-
-static void divide(enum zps_dtype dtype, uint8_t *sum, unsigned n) {
-  if (dtype == ZPS_DTYPE_F64) {
-    double a;
-    memcpy(&a, sum, sizeof a);
-    a *= 1.0 / n;
-    memcpy(sum, &a, sizeof a);
-  } else {
-    float a;
-    memcpy(&a, sum, sizeof a);
-    a *= 1.0f / (float)n;
-    memcpy(sum, &a, sizeof a);
-  }
-}
-
-static bool has_part(const struct cluster_tensor *tensor, uint32_t rank) {
-  bool has = tensor->spec.n_ranks == 0;
-  for (uint32_t i = 0; i < tensor->spec.n_ranks; i++) has |= tensor->ranks[i] == rank;
-  return has;
-}
-
-/* The bytes that the result of the partition must have: `*nnz_p` rows as `*codec_p`; after it was joined, as COO. */
-static uint8_t *expected_make(const struct cluster *cluster, const struct cluster_tensor *tensor, uint64_t step,
-                              uint32_t p, bool joined, uint32_t *nnz_p, enum zps_codec *codec_p,
-                              uint64_t *len_bytes_p) {
-  const enum zps_dtype dtype = zps_dtype_sum(tensor->spec.dtype);
-  const uint32_t m = zps_partition_size(&tensor->part, p), width = tensor->spec.width;
-  const size_t size = zps_dtype_size(dtype), row_bytes = size * width;
-  uint8_t *sums = calloc(m + 1, row_bytes), *touched = calloc(m + 1, 1);
-  uint32_t *ranks = calloc(m + 1, sizeof ranks[0]), nnz = 0;
-  for (uint32_t rank = 0; rank < cluster->world; rank++) {
-    if (!has_part(tensor, rank)) continue;
-    struct contribution made = contribution_make(tensor, step, rank, p);
-    for (uint32_t i = 0; i < made.nnz; i++) {
-      touched[made.ranks[i]] = 1;
-      for (uint32_t j = 0; j < width; j++)
-        add_value(dtype, sums + made.ranks[i] * row_bytes + j * size, made.values + i * row_bytes + j * size);
-    }
-    contribution_free(&made);
-  }
-  for (uint32_t local = 0; local < m; local++)
-    if (touched[local]) ranks[nnz++] = local;
-  *nnz_p = nnz;
-  uint64_t index_bytes;
-  const unsigned codecs = joined ? 1u << ZPS_CODEC_COO : zps_codec_result_set(tensor->spec.codec);
-  *codec_p = zps_codec_choose(codecs, m, ranks, nnz, &index_bytes);
-  uint8_t *const list = malloc(nnz * row_bytes + 1);
-  for (uint32_t i = 0; i < nnz; i++) {
-    memcpy(list + i * row_bytes, sums + ranks[i] * row_bytes, row_bytes);
-    for (uint32_t j = 0; tensor->spec.op == ZPS_OP_MEAN && j < width; j++)
-      divide(dtype, list + i * row_bytes + j * size, cluster->world);
-  }
-  const enum zps_value_codec value_codec = zps_values_of(tensor->spec.value_codec, tensor->spec.dtype);
-  const uint64_t n = (uint64_t)nnz * width, values_bytes = zps_values_bytes(value_codec, dtype, n);
-  const struct zps_values_origin origin = {
-      .seed = cluster->seed, .step = step, .tensor = tensor->spec.tensor, .rank = cluster->world};
-  *len_bytes_p = values_bytes + index_bytes;
-  uint8_t *payload = malloc(*len_bytes_p + 1);
-  zps_values_encode(value_codec, dtype, list, n, zps_values_key(&origin, p), payload);
-  zps_codec_index_encode(*codec_p, m, ranks, nnz, payload + values_bytes);
-  free(list);
-  free(sums);
-  free(touched);
-  free(ranks);
-  return payload;
+static const struct cluster_expected *expected_get(struct cluster *cluster, const struct cluster_tensor *tensor,
+                                                   uint64_t step, uint32_t p, bool joined) {
+  struct cluster_expected *const expected = &cluster->expected[tensor - cluster->tensors][p];
+  if (expected->payload && expected->step == step && expected->joined == joined &&
+      expected->density == tensor->density && expected->world == cluster->world)
+    return expected;
+  free(expected->payload);
+  *expected =
+      (struct cluster_expected){.step = step, .density = tensor->density, .world = cluster->world, .joined = joined};
+  shard_expected(cluster, tensor, p, expected);
+  return expected;
 }
 
 void cluster_check(struct cluster *cluster, const struct cluster_tensor *tensor, uint64_t step, uint32_t rank) {
   for (uint32_t p = 0; p < tensor->spec.n_parts; p++) {
     if (!cluster_owned(tensor, p)) continue;
-    uint32_t nnz;
-    enum zps_codec codec;
-    uint64_t len_bytes;
     struct rig_result *result = rig_take_result(cluster->ranks[rank], tensor->spec.tensor, step, p);
-    uint8_t *expected = expected_make(cluster, tensor, step, p, result->was_joined, &nnz, &codec, &len_bytes);
-    assert_int_equal(result->codec, codec);
-    assert_int_equal(result->nnz, nnz);
-    assert_int_equal(result->len_bytes, len_bytes);
-    assert_int_equal(result->was_inline, len_bytes <= ZPS_WIRE_INLINE_MAX);
-    assert_memory_equal(result->data, expected, len_bytes);
-    free(expected);
+    const struct cluster_expected *expected = expected_get(cluster, tensor, step, p, result->was_joined);
+    assert_int_equal(result->codec, expected->codec);
+    assert_int_equal(result->nnz, expected->nnz);
+    assert_int_equal(result->len_bytes, expected->len_bytes);
+    assert_int_equal(result->was_inline, expected->len_bytes <= ZPS_WIRE_INLINE_MAX);
+    assert_memory_equal(result->data, expected->payload, expected->len_bytes);
     free(result);
   }
 }
@@ -346,10 +219,10 @@ void cluster_done(struct cluster *cluster, const struct cluster_tensor *tensor, 
 void cluster_round(struct cluster *cluster, const struct cluster_tensor *tensor, uint64_t step) {
   for (uint32_t i = 0; i < cluster->world; i++) {
     const uint32_t rank = (uint32_t)((i + step) % cluster->world);
-    if (has_part(tensor, rank)) cluster_push(cluster, tensor, step, rank, 60000);
+    if (shard_has_part(tensor, rank)) cluster_push(cluster, tensor, step, rank, 60000);
   }
   for (uint32_t rank = 0; rank < cluster->world; rank++) {
-    if (!has_part(tensor, rank)) continue;
+    if (!shard_has_part(tensor, rank)) continue;
     cluster_check(cluster, tensor, step, rank);
     cluster_done(cluster, tensor, step, rank);
     rig_release(cluster->ranks[rank]);

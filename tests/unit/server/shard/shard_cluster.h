@@ -16,12 +16,23 @@ struct cluster_tensor {
   double density;
 };
 
+/* A partition's result of the step that was looked at last, since every rank's is compared with it. */
+struct cluster_expected {
+  uint64_t step, len_bytes;
+  double density; /* tests change the tensor's, and the world, from one step to the next */
+  uint32_t world, nnz;
+  enum zps_codec codec;
+  bool joined;
+  uint8_t *payload; /* NULL: none */
+};
+
 struct cluster {
   struct zps_shard *shard;
   uint64_t job_id, seed;
   uint32_t world;
   struct rig_rank *ranks[CLUSTER_RANKS];
   struct cluster_tensor tensors[CLUSTER_TENSORS];
+  struct cluster_expected expected[CLUSTER_TENSORS][CLUSTER_PARTS];
   unsigned n_tensors;
   uint32_t staleness;               /* of tensors that are opened from here on */
   unsigned idle;                    /* bit by rank: it has no part in tensors that are opened from here on */

@@ -136,11 +136,11 @@ static void test_a_greedy_job_keeps_no_other_waiting(void **state) {
   cluster_open(&modest, shard, PROVIDER, NULL, 2, 2);
   struct cluster_tensor *large = cluster_tensor(&greedy, 100000, 8, ZPS_DTYPE_F32, ZPS_OP_SUM, 2, 0.5);
   struct cluster_tensor *small = cluster_tensor(&modest, 20000, 4, ZPS_DTYPE_F32, ZPS_OP_SUM, 4, 0.5);
-  for (uint64_t step = 1; step <= GREEDY_STEPS; step++) cluster_push(&greedy, large, step, 0, 60000);
+  for (uint64_t step = 1; step <= GREEDY_STEPS; step++) cluster_push(&greedy, large, step, 0, 600000);
   for (uint64_t step = 1; step <= 30; step++) cluster_round(&modest, small, step);
   assert_true(cluster_totals(shard).slab.in_use_bytes <= 9 * MIB);
   for (uint64_t step = 1; step <= GREEDY_STEPS; step++) { /* and loses nothing itself */
-    cluster_push(&greedy, large, step, 1, 60000);
+    cluster_push(&greedy, large, step, 1, 600000);
     for (uint32_t rank = 0; rank < 2; rank++) {
       cluster_check(&greedy, large, step, rank);
       cluster_done(&greedy, large, step, rank);
