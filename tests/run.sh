@@ -71,26 +71,39 @@ part_unit() {
   say "build with gcc, unit tests"
   build_in gcc && check_in gcc || one 1 "build with gcc"
 }
+# Runs beside the parts that follow, in the time in which no other process wants a core: a scheduling group of its own,
+# at the lowest share, since the kernel shares cores among sessions first.
 part_sim() {
-  say "sim: a cluster in one thread, under seeds"
+  say "sim: a cluster in one thread, under seeds (begun; beside what follows)"
   build_in gcc && make -C "$work/gcc" -j"$jobs" tests/sim/sim >"$work/gcc/sim.log" 2>&1 || { tail -n 20 "$work/gcc/sim.log"; one 1 "build with gcc"; return; }
-  (cd "$work/gcc" && ZPS_TOP_SRCDIR=$top ZPS_TOP_BUILDDIR=$work/gcc SIM_JOBS=$jobs timeout 900 bash "$top/tests/sim/sim.sh") >"$work/sim.tap" 2>&1
+  (cd "$work/gcc" && ZPS_TOP_SRCDIR=$top ZPS_TOP_BUILDDIR=$work/gcc SIM_JOBS=$jobs exec setsid --wait bash -c '
+    echo 19 2>/dev/null >/proc/self/autogroup
+    exec chrt --idle 0 timeout 3600 bash "$0"' "$top/tests/sim/sim.sh") >"$work/sim.tap" 2>&1 &
+  sim=$!
+}
+end_sim() {
+  say "sim: a cluster in one thread, under seeds (awaited)"
+  wait "$sim"
   count_tap "$work/sim.tap" "sim" $?
   grep -E '^# [0-9]+ seeds' "$work/sim.tap"
 }
-# Runs scripts of real processes with the programs of $work/BUILD. They wait as much as they compute: one a core.
+# Runs scripts of real processes with the programs of $work/BUILD. They wait as much as they compute: one a core. In a
+# shell of its own, which waits for them and for nothing that was begun before.
 run_scripts() { # BUILD SECONDS NAME...
-  local build=$1 seconds=$2 name running=0
+  local build=$1 seconds=$2 name
   shift 2
-  for name in "$@"; do
-    [ "$running" -lt "$jobs" ] || { wait -n; running=$((running - 1)); }
-    {
-      cd "$work/$build" && ZPS_TOP_SRCDIR=$top ZPS_TOP_BUILDDIR=$work/$build timeout "$seconds" bash "$top/tests/integration/$name.sh" >"$work/$build.$name.tap" 2>&1
-      echo $? >"$work/$build.$name.status"
-    } &
-    running=$((running + 1))
-  done
-  wait
+  (
+    running=0
+    for name in "$@"; do
+      [ "$running" -lt "$jobs" ] || { wait -n; running=$((running - 1)); }
+      {
+        cd "$work/$build" && ZPS_TOP_SRCDIR=$top ZPS_TOP_BUILDDIR=$work/$build timeout "$seconds" bash "$top/tests/integration/$name.sh" >"$work/$build.$name.tap" 2>&1
+        echo $? >"$work/$build.$name.status"
+      } &
+      running=$((running + 1))
+    done
+    wait
+  )
   for name in "$@"; do
     count_tap "$work/$build.$name.tap" "integration/$([ "$build" = gcc ] || echo "$build/")$name.sh" "$(cat "$work/$build.$name.status" || echo 1)"
   done
@@ -245,7 +258,9 @@ fi
   echo "0 passed, 1 failed, 0 skipped"
   exit 1
 }
+sim=""
 for part in $parts; do "part_$part"; done
+[ -z "$sim" ] || end_sim
 say "done"
 [ -z "$failures" ] || printf 'failed:%b\n' "$failures"
 echo "$passed passed, $failed failed, $skipped skipped"

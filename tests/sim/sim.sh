@@ -1,21 +1,23 @@
 #!/usr/bin/env bash
-# A cluster in one thread, under seeds: those that failed once, as many others of each kind of world as a hundred seconds
-# hold, and bugs that are switched on, which have to be found.
+# A cluster in one thread, under seeds: those that failed once, new ones of each kind of world, and bugs that are switched
+# on, which have to be found. Each commit has seeds of its own, so that all runs of one commit try the same.
 #
-# env: SIM_FROM (the first seed, 1), SIM_SECONDS (100), SIM_JOBS (number of cores)
+# env: SIM_SEEDS (how many new ones, 20000), SIM_FROM (the first, by the number of commits), SIM_JOBS (number of cores)
 here=$(cd "$(dirname "$0")" && pwd)
 . "$here/../support/tap.sh"
 sim=$build/tests/sim/sim
-from=${SIM_FROM:-1} seconds=${SIM_SECONDS:-100} jobs=${SIM_JOBS:-$(nproc)}
+count=${SIM_SEEDS:-20000} jobs=${SIM_JOBS:-$(nproc)}
+commits=$(git -C "$here" rev-list --count HEAD 2>/dev/null) # in a tarball: none
+from=${SIM_FROM:-$((1 + ${commits:-0} * 20000))}
 
-ok "seeds that have failed once" timeout 600 "$sim" --file "$here/seeds" --jobs "$jobs"
-seeds() { # KIND SECONDS
-  ok "$1: seeds from $from on, for $2 s" timeout "$(($2 + 120))" "$sim" --seeds "$from:1000000000" --kind "$1" --seconds "$2" --jobs "$jobs"
+ok "seeds that have failed once" timeout 3600 "$sim" --file "$here/seeds" --jobs "$jobs"
+seeds() { # KIND COUNT
+  ok "$1: $2 seeds from $from on" timeout 3600 "$sim" --seeds "$from:$2" --kind "$1" --jobs "$jobs"
   sed 's/^/# /' "$scratch/out"
 }
 kinds='apart again memory peers elastic beside'
-for kind in $kinds; do seeds "$kind" "$((seconds / 8))"; done
-seeds served "$((seconds - $(wc -w <<<"$kinds") * (seconds / 8)))"
+for kind in $kinds; do seeds "$kind" "$((count / 16))"; done
+seeds served "$((count - $(wc -w <<<"$kinds") * (count / 16)))"
 # A seed says all: what is logged changes nothing, nor does the run before it, nor the environment.
 "$sim" --seeds 40:30 --digest | grep '^seed' >"$scratch/once"
 env "PATH=/nowhere:$PATH" "$sim" --seeds 50:20 --verbose | grep '^seed.*switches' >"$scratch/again"
@@ -23,7 +25,7 @@ ok "a seed runs alike again, alone or after others, with the log or without" tes
 for bug in order missing replay frame map leak sync checks pick:apart deaf:again missed:memory early:peers part:peers seat:elastic step:elastic mixed:beside; do
   kind=${bug#*:} name=${bug%:*}
   test "$kind" != "$bug" || kind=served
-  ok "the bug '$name' is found" test "$(timeout 300 "$sim" --seeds 1:20000 --kind "$kind" --first --jobs "$jobs" --break "$name" | grep -c ^FAILED)" -ge 1
+  ok "the bug '$name' is found" test "$(timeout 3600 "$sim" --seeds 1:20000 --kind "$kind" --first --jobs "$jobs" --break "$name" | grep -c ^FAILED)" -ge 1
 done
 ok "an unknown bug is refused" test "$("$sim" --seed 1 --break none >/dev/null 2>&1; echo $?)" = 2
 done_testing
