@@ -108,6 +108,10 @@ const char *zps_rpc_conn_version(const struct zps_rpc_conn *conn);
 /* What the peer's certificate lets it do, of enum zps_tls_role, and the first name in it; 0 and "" without TLS. */
 unsigned zps_rpc_conn_certified(const struct zps_rpc_conn *conn);
 const char *zps_rpc_conn_certificate(const struct zps_rpc_conn *conn);
+/* Whether it lets the peer register as the server of this name, and which names of servers are in it. Without TLS
+ * nothing can be told: ZPS_TLS_SERVES_ALL, and "". */
+enum zps_tls_serves zps_rpc_conn_serves(const struct zps_rpc_conn *conn, const char *name,
+                                        char names_p[ZPS_TLS_SERVERS_MAX]);
 struct zps_place zps_rpc_conn_place(const struct zps_rpc_conn *conn);
 /* The peer is on this host: it came over a Unix socket, or from the address that it went to. */
 bool zps_rpc_conn_is_near(const struct zps_rpc_conn *conn);

@@ -122,3 +122,9 @@ unsigned zps_rpc_conn_certified(const struct zps_rpc_conn *conn) {
 const char *zps_rpc_conn_certificate(const struct zps_rpc_conn *conn) {
   return conn->tls ? zps_tls_peer_name(conn->tls) : "";
 }
+
+enum zps_tls_serves zps_rpc_conn_serves(const struct zps_rpc_conn *conn, const char *name,
+                                        char names_p[ZPS_TLS_SERVERS_MAX]) {
+  names_p[0] = '\0';
+  return conn->tls ? zps_tls_peer_serves(conn->tls, name, names_p) : ZPS_TLS_SERVES_ALL;
+}

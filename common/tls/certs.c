@@ -104,8 +104,11 @@ long long zps_authority_until(const struct zps_authority *authority) {
   return seconds_of(X509_get0_notAfter(authority->cert));
 }
 
-static bool is_name(const char *name) {
-  const size_t len = strlen(name);
+/* Of servers a certificate may be for several: all whose names begin alike. */
+static bool is_name(unsigned roles, const char *name) {
+  size_t len = strlen(name);
+  if (len == 1 && roles == ZPS_TLS_SERVER && name[0] == '*') return true;
+  if (len > 1 && roles == ZPS_TLS_SERVER && name[len - 1] == '*') len--;
   return len > 0 && len <= NAME_LEN_MAX &&
          strspn(name, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-._~") == len;
 }
@@ -124,10 +127,11 @@ static const char *uris_of(unsigned roles, const char *name, char *buf, size_t s
 zps_err_t zps_certs_make(const struct zps_authority *authority, unsigned roles, const char *name,
                          const struct zps_certs_span *span, struct zps_certs_pair *pair_p, struct zps_error *error) {
   char uris[4 * ZPS_TLS_NAME_MAX];
-  if (!is_name(name))
+  if (!is_name(roles, name))
     return zps_fail(error, ZPS_ERR_INVALID,
-                    "'%.100s' is no name for a certificate: must be 1 to %u letters, digits, '-', '.', '_' or '~'",
-                    name, NAME_LEN_MAX);
+                    "'%.100s' is no name for a certificate: must be 1 to %u letters, digits, '-', '.', '_' or '~'%s",
+                    name, NAME_LEN_MAX,
+                    roles == ZPS_TLS_SERVER ? ", and may end in '*', for all servers whose names begin so" : "");
   ERR_clear_error();
   const long long until_s = zps_authority_until(authority);
   const struct zps_certs_span within = {span->from_s, span->until_s < until_s ? span->until_s : until_s};

@@ -28,7 +28,7 @@ void zps_authority_destroy(struct zps_authority *authority); /* NULL is allowed 
 /* Seconds of the calendar; no certificate of it is valid for longer. */
 long long zps_authority_until(const struct zps_authority *authority);
 /* A certificate for `name` in each of `roles` (bits). ZPS_ERR_INVALID: no name of a URI: letters, digits, '-', '.', '_'
- * and '~'. */
+ * and '~'; for servers alone with a `*` at its end, or nothing but that. */
 zps_err_t zps_certs_make(const struct zps_authority *authority, unsigned roles, const char *name,
                          const struct zps_certs_span *span, struct zps_certs_pair *pair_p,
                          struct zps_error *error) ZPS_MUSTCHECK;

@@ -103,6 +103,40 @@ void zps_tls_cert_uris(X509 *cert, char *buf, size_t size) {
   for_each_uri(cert, add_uri, &text);
 }
 
+/* ---- Which server ---- */
+
+struct served {
+  const char *name;
+  enum zps_tls_serves serves;
+  char *names; /* of ZPS_TLS_SERVERS_MAX bytes */
+};
+
+static enum zps_tls_serves fits(const char *pattern, size_t len, const char *name) {
+  if (len == 0 || pattern[len - 1] != '*')
+    return strlen(name) == len && memcmp(pattern, name, len) == 0 ? ZPS_TLS_SERVES_NAMED : ZPS_TLS_SERVES_NOT;
+  if (strncmp(pattern, name, len - 1) != 0) return ZPS_TLS_SERVES_NOT;
+  return len == 1 ? ZPS_TLS_SERVES_ANY : ZPS_TLS_SERVES_SOME;
+}
+
+static void add_server(void *ctx, const char *uri, size_t len, unsigned role) {
+  static const size_t head = sizeof ZPS_TLS_URI "server/" - 1;
+  struct served *served = ctx;
+  if (role == ZPS_TLS_COORDINATOR) served->serves = ZPS_TLS_SERVES_ALL;
+  if (role != ZPS_TLS_SERVER) return;
+  const enum zps_tls_serves serves = fits(uri + head, len - head, served->name);
+  if (serves > served->serves) served->serves = serves;
+  zps_text_add(served->names, ZPS_TLS_SERVERS_MAX, "%s%.*s", served->names[0] ? ", " : "", (int)(len - head),
+               uri + head);
+}
+
+enum zps_tls_serves zps_tls_cert_serves(X509 *cert, const char *name, char names_p[ZPS_TLS_SERVERS_MAX]) {
+  struct served served = {.name = name, .names = names_p};
+  names_p[0] = '\0';
+  for_each_uri(cert, add_server, &served);
+  zps_text_sanitize(names_p, strlen(names_p)); /* it may have been cut in the middle of a character */
+  return names_p[0] ? served.serves : ZPS_TLS_SERVES_NOT;
+}
+
 /* ---- A peer's ---- */
 
 /* Of the certificate that the trouble is with: its URI, or what is printable of its subject. */

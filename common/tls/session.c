@@ -148,6 +148,13 @@ const char *zps_tls_peer_name(const struct zps_tls_session *session) {
   return session->name;
 }
 
+enum zps_tls_serves zps_tls_peer_serves(const struct zps_tls_session *session, const char *name,
+                                        char names_p[ZPS_TLS_SERVERS_MAX]) {
+  names_p[0] = '\0';
+  X509 *cert = session->is_set ? SSL_get0_peer_certificate(session->ssl) : NULL;
+  return cert ? zps_tls_cert_serves(cert, name, names_p) : ZPS_TLS_SERVES_NOT;
+}
+
 bool zps_tls_peer_is_plain(const struct zps_tls_session *session) {
   return session->is_plain;
 }

@@ -187,6 +187,13 @@ unsigned zps_tls_roles(struct zps_tls *tls) {
   return roles;
 }
 
+enum zps_tls_serves zps_tls_serves(struct zps_tls *tls, const char *name, char names_p[ZPS_TLS_SERVERS_MAX]) {
+  pthread_mutex_lock(&tls->lock);
+  const enum zps_tls_serves serves = zps_tls_cert_serves(SSL_CTX_get0_certificate(tls->context), name, names_p);
+  pthread_mutex_unlock(&tls->lock);
+  return serves;
+}
+
 void zps_tls_set_time(struct zps_tls *tls, long long time_s) {
   pthread_mutex_lock(&tls->lock);
   tls->time_s = time_s;

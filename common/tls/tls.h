@@ -2,7 +2,7 @@
  * TLS 1.3 between the processes of a cluster, over memory: this folder sees no socket. Both ends show a certificate
  * that an authority of the cluster made; what a process may do follows from its certificate's alternative names, which
  * are URIs: zenps://coordinator/NAME, zenps://server/NAME, zenps://worker/NAME, zenps://admin/NAME. A client speaks to
- * coordinators alone; a listener to the three others.
+ * coordinators alone; a listener to the three others. The name of a server is the one that it may register as.
  *
  * An identity (struct zps_tls) is one process's files, read: from any thread. A session is one connection's, and its
  * owner's thread's.
@@ -29,6 +29,17 @@ struct zps_tls_files {
   const char *ca, *cert, *key;
 };
 
+/* Whether a certificate's owner may register as the server of a name, and by what: the widest of its names that the
+ * name fits. zenps://server/NAME is for NAME alone, and zenps://server/HEAD* for all names that begin with HEAD. */
+enum zps_tls_serves {
+  ZPS_TLS_SERVES_NOT,
+  ZPS_TLS_SERVES_NAMED, /* the name itself */
+  ZPS_TLS_SERVES_SOME,  /* HEAD* */
+  ZPS_TLS_SERVES_ANY,   /* `*` */
+  ZPS_TLS_SERVES_ALL,   /* it is a coordinator's, which all servers and ranks believe anyway */
+};
+#define ZPS_TLS_SERVERS_MAX 200u /* of a text of such names, with its NUL */
+
 struct zps_tls;
 struct zps_tls_session;
 
@@ -41,7 +52,9 @@ static inline bool zps_tls_files_any(const struct zps_tls_files *files) {
  * a file cannot be read. */
 zps_err_t zps_tls_create(const struct zps_tls_files *files, struct zps_tls **tls_p,
                          struct zps_error *error) ZPS_MUSTCHECK;
-unsigned zps_tls_roles(struct zps_tls *tls);      /* of its own certificate, one bit or several */
+unsigned zps_tls_roles(struct zps_tls *tls); /* of its own certificate, one bit or several */
+/* Likewise; `names_p` gets the names of servers in it, as the certificate has them, with commas in between. */
+enum zps_tls_serves zps_tls_serves(struct zps_tls *tls, const char *name, char names_p[ZPS_TLS_SERVERS_MAX]);
 struct zps_tls *zps_tls_ref(struct zps_tls *tls); /* NULL is allowed */
 void zps_tls_unref(struct zps_tls *tls);          /* NULL is allowed */
 /* Reads the files again, for sessions to come; those that there are stay. On an error the ones that were read last go
@@ -71,6 +84,9 @@ zps_err_t zps_tls_send(struct zps_tls_session *session, char **bytes_p, size_t *
 /* The peer's certificate: its roles, 0 before it was looked at, and the first URI that names one. */
 unsigned zps_tls_peer_roles(const struct zps_tls_session *session);
 const char *zps_tls_peer_name(const struct zps_tls_session *session);
+/* ZPS_TLS_SERVES_NOT before it was looked at; names_p as above. */
+enum zps_tls_serves zps_tls_peer_serves(const struct zps_tls_session *session, const char *name,
+                                        char names_p[ZPS_TLS_SERVERS_MAX]);
 /* After ZPS_ERR_PROTOCOL: the peer's first byte was none of TLS, so that it can read a plain answer. */
 bool zps_tls_peer_is_plain(const struct zps_tls_session *session);
 /* Whether the first bytes of a plain connection are the beginning of TLS; three are needed to tell. */

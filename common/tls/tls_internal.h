@@ -29,6 +29,8 @@ SSL_CTX *zps_tls_context(struct zps_tls *tls);
 
 /* The roles that a certificate's URIs name, and the first such URI; 0: none. */
 unsigned zps_tls_cert_roles(X509 *cert, char name_p[ZPS_TLS_NAME_MAX]);
+/* Which server of this name its owner may be, and the names in it. */
+enum zps_tls_serves zps_tls_cert_serves(X509 *cert, const char *name, char names_p[ZPS_TLS_SERVERS_MAX]);
 /* All of them, with blanks in between. */
 void zps_tls_cert_uris(X509 *cert, char *buf, size_t size);
 /* The words for roles, "server or admin". */

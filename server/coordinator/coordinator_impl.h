@@ -113,6 +113,16 @@ zps_err_t zps_coordinator_admit(const struct zps_coordinator *coordinator, const
 /* Whether the client may name this address for gradients; else `error` says why not. */
 zps_err_t zps_coordinator_may_name(const struct zps_coordinator_conn *conn, const struct zps_net_info *fabric,
                                    struct zps_error *error) ZPS_MUSTCHECK;
+/* identity.c: whether the client's certificate lets it be the server of this name; else `error` says why not, and the
+ * log that it was refused. */
+zps_err_t zps_coordinator_may_serve(const struct zps_coordinator_conn *conn, const char *name,
+                                    struct zps_error *error) ZPS_MUSTCHECK;
+/* Servers that are connected with a certificate for any name, the first of them, and those with one for several. */
+struct zps_coordinator_served {
+  unsigned n_any, n_some;
+  const char *first; /* of the members; "" */
+};
+struct zps_coordinator_served zps_coordinator_served(const struct zps_coordinator *coordinator);
 /* Whether its client has neither said that it lives, nor waits for anything, nor has asked anything for a long time. */
 bool zps_coordinator_is_idle(const struct zps_coordinator_conn *conn, uint64_t now_ns);
 /* Says, once a second at most, that this process has no descriptor left for one more connection. */

@@ -33,7 +33,8 @@ static zps_err_t server_register(struct zps_coordinator_conn *conn, const zps_js
   struct zps_net_info fabric;
   zps_err_t err = zps_control_server_read(params, &spec, &fabric, error);
   if (err) return err;
-  err = zps_coordinator_may_name(conn, &fabric, error);
+  err = zps_coordinator_may_serve(conn, spec.name, error);
+  if (!err) err = zps_coordinator_may_name(conn, &fabric, error);
   if (!err)
     err = zps_members_server_register(coordinator->members, &conn->client, &spec,
                                       spec.incarnation == coordinator->incarnation, error);

@@ -33,6 +33,23 @@ static zps_json *add_control(const struct zps_coordinator *coordinator, zps_json
              "tls.ca, tls.cert, tls.key (zenpsctl certs init)");
 }
 
+/* Who may be which server. */
+static zps_json *add_servers(const struct zps_coordinator *coordinator, zps_json *rows) {
+  char how[200];
+  if (!coordinator->config.tls)
+    return add(rows, "servers", is_near(coordinator) ? "host" : "open", "any process is the server that it says it is",
+               "tls.ca, tls.cert, tls.key (zenpsctl certs init)");
+  const struct zps_coordinator_served served = zps_coordinator_served(coordinator);
+  if (served.n_any) {
+    snprintf(how, sizeof how, "%u have a certificate for any server: %.80s%s", served.n_any, served.first,
+             served.n_any > 1 ? ", ..." : "");
+    return add(rows, "servers", "open", how, "certificates of their own (zenpsctl certs init DIR --servers=NAME,...)");
+  }
+  if (!served.n_some) return add(rows, "servers", "guarded", "certificates name them", "");
+  snprintf(how, sizeof how, "certificates name them, those of %u by how names begin", served.n_some);
+  return add(rows, "servers", "guarded", how, "");
+}
+
 static zps_json *add_jobs(const struct zps_coordinator *coordinator, zps_json *rows) {
   char how[60];
   if (coordinator->token_keys.n == 0)
@@ -88,6 +105,7 @@ static zps_json *add_memory(const struct zps_coordinator *coordinator, zps_json 
 
 zps_json *zps_coordinator_security(const struct zps_coordinator *coordinator) {
   zps_json *rows = add_control(coordinator, zps_json_array());
+  rows = add_servers(coordinator, rows);
   rows = add_jobs(coordinator, rows);
   rows = add_addresses(coordinator, rows);
   rows = add_messages(coordinator, rows);

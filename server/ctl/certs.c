@@ -26,7 +26,9 @@ struct options {
 static const struct zps_opt opts[] = {
     OPT(ZPS_OPT_STRING, coordinators, .name = "coordinators", .arg = "NAME,...", .def = "coordinator",
         .help = "init: whose certificates let them be a coordinator, and a server in the same process"),
-    OPT(ZPS_OPT_STRING, servers, .name = "servers", .arg = "NAME,...", .help = "init: those of servers"),
+    OPT(ZPS_OPT_STRING, servers, .name = "servers", .arg = "NAME,...",
+        .help = "init: those of servers, by server.name, of which the host's name is the default; HEAD* is one for all "
+                "servers whose names begin so"),
     OPT(ZPS_OPT_STRING, workers, .name = "workers", .arg = "NAME,...", .def = "worker",
         .help = "init: those of ranks; all ranks of a team, say, may have one"),
     OPT(ZPS_OPT_STRING, admins, .name = "admins", .arg = "NAME,...", .def = "admin",
@@ -51,8 +53,10 @@ static const struct zps_opt_table table = {
         "Each process gets ca.pem and the two files of its own: tls.ca, tls.cert and tls.key of zenpsd and zenpsctl, "
         "ZENPS_TLS_CA, ZENPS_TLS_CERT and ZENPS_TLS_KEY of ranks. ca.key makes certificates, and belongs to none of "
         "them: keep it apart.\n"
-        "A certificate says what its owner may be; its NAME is for people, and a server's is not compared with "
-        "server.name: all servers may share one.\n"
+        "A certificate says what its owner may be. A server registers as NAME of its certificate (zenps://server/NAME) "
+        "and as no other; one that several share, as the pods of a StatefulSet do, has a NAME that ends in '*', and a "
+        "file with '+' in its place: --servers='zenps-server-*' makes server-zenps-server-+.pem, and '*' one for any "
+        "server. Who may be a coordinator may be any server, too. Other NAMEs are for people.\n"
         "'show' prints subject, issuer, role and dates of the first certificate in each file.",
     .opts = opts,
     .config_size = sizeof(struct options),
@@ -69,6 +73,8 @@ static zps_err_t make_each(const struct zps_certs_store *store, const char *word
   for (char *name = names ? strtok_r(names, ", ", &rest) : NULL; name && !err; name = strtok_r(NULL, ", ", &rest)) {
     char file[200];
     snprintf(file, sizeof file, "%s-%.100s", word, name);
+    char *const star = strchr(file, '*'); /* names have no '+': this file is no other certificate's */
+    if (star) *star = '+';
     err = zps_certs_store_make(store, roles, name, file, until_s, error);
     if (!err) fprintf(out, "%s/%s.pem and .key\n", store->folder, file);
   }

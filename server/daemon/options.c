@@ -78,7 +78,8 @@ static const struct zps_opt opts[] = {
                 "spoken on the control plane, and only with peers that have one (zenpsctl certs makes all; read again "
                 "when they change, and at each reload)"),
     OPT(ZPS_OPT_STRING, tls_cert, .name = "tls.cert", .arg = "FILE",
-        .help = "this process's certificate (PEM), of a coordinator (zenps://coordinator/NAME), a server or both"),
+        .help = "this process's certificate (PEM), of a coordinator (zenps://coordinator/NAME), of the server "
+                "server.name (zenps://server/NAME), or both"),
     OPT(ZPS_OPT_STRING, tls_key, .name = "tls.key", .arg = "FILE",
         .help = "its private key (PEM), in a file of mode 0640 at most"),
 
@@ -132,7 +133,8 @@ static const struct zps_opt opts[] = {
         .help = "after a start with a state, time for servers and ranks to come back before they are lost"),
 
     OPT(ZPS_OPT_STRING, server_name, .name = "server.name", .arg = "NAME",
-        .help = "this server's name, unique among its coordinator's servers (default: the host's name)"),
+        .help = "this server's name, unique among its coordinator's servers (default: the host's name); with TLS its "
+                "certificate names it, or is a coordinator's as well"),
     OPT(ZPS_OPT_STRING, server_host, .name = "server.host", .arg = "NAME",
         .help = "this host's name in tables and error texts (default: the host's name)"),
     OPT(ZPS_OPT_BYTES, server_memory_limit_bytes, .name = "server.memory_limit", .arg = "SIZE",
@@ -209,6 +211,10 @@ const struct zps_opt_table zps_options_table = {
     .config_size = sizeof(struct zps_options),
     .exits = ZPS_EXITS_LOCAL,
 };
+
+const char *zps_options_roles(const struct zps_options *options) {
+  return roles[options->roles];
+}
 
 static uint64_t default_memory_limit(void) {
   const uint64_t bytes = zps_machine_memory_bytes();
@@ -316,44 +322,6 @@ static zps_err_t complete_keys(struct zps_options *options, struct zps_error *er
   return zps_fail(error, why.code, "coordinator.token_key: %.450s", why.text);
 }
 
-bool zps_options_is_open(const struct zps_options *options) {
-  struct zps_address address;
-  const struct zps_tls_files files = zps_options_tls(options);
-  if (!zps_options_is_coordinator(options) || zps_tls_files_any(&files)) return false;
-  return zps_address_parse(options->control_listen, &address, NULL) != ZPS_OK || !zps_address_is_loopback(&address);
-}
-
-static zps_err_t refuse_open(const struct zps_options *options, struct zps_error *error) {
-  if (!zps_options_is_open(options) || options->control_insecure) return ZPS_OK;
-  return zps_fail(
-      error, ZPS_ERR_INVALID,
-      "control.listen (%.100s) is reached by other hosts, and without TLS anybody there may be a server or a "
-      "rank: set tls.ca, tls.cert and tls.key (zenpsctl certs makes them), or control.insecure = yes where "
-      "the network keeps strangers out",
-      options->control_listen);
-}
-
-/* Read to have them checked; the daemon reads them for itself. */
-static zps_err_t check_tls(const struct zps_options *options, struct zps_error *error) {
-  const struct zps_tls_files files = zps_options_tls(options);
-  struct zps_tls *tls;
-  struct zps_error why;
-  if (!zps_tls_files_any(&files)) return ZPS_OK;
-  const zps_err_t err = zps_tls_create(&files, &tls, &why);
-  if (err) return zps_fail(error, err, "tls.ca, tls.cert and tls.key: %.450s", why.text);
-  const unsigned found = zps_tls_roles(tls);
-  zps_tls_unref(tls);
-  if (zps_options_is_coordinator(options) && !(found & ZPS_TLS_COORDINATOR))
-    return zps_fail(error, ZPS_ERR_INVALID,
-                    "tls.cert (%.200s) is no coordinator's: roles = %s needs one with zenps://coordinator/NAME",
-                    options->tls_cert, roles[options->roles]);
-  if (zps_options_is_server(options) && !(found & ZPS_TLS_SERVER))
-    return zps_fail(error, ZPS_ERR_INVALID,
-                    "tls.cert (%.200s) is no server's: roles = %s needs one with zenps://server/NAME",
-                    options->tls_cert, roles[options->roles]);
-  return ZPS_OK;
-}
-
 zps_err_t zps_options_complete(struct zps_options *options, struct zps_error *error) {
   zps_err_t err = ZPS_OK;
   if (zps_options_is_coordinator(options)) {
@@ -371,11 +339,11 @@ zps_err_t zps_options_complete(struct zps_options *options, struct zps_error *er
     if (zps_addresses_parse(options->control_coordinator, &addresses, &why))
       return zps_fail(error, ZPS_ERR_INVALID, "control.coordinator: %.450s", why.text);
   }
-  err = complete_socket(options, error);
+  err = complete_names(options, error);
+  if (!err) err = complete_socket(options, error);
   if (!err) err = complete_store(options, error);
   if (!err) err = complete_keys(options, error);
-  if (!err) err = check_tls(options, error);
-  if (!err) err = refuse_open(options, error);
+  if (!err) err = zps_options_check_tls(options, error);
   if (!err) err = zps_weights_check(options->job_weights, error);
   if (err) return err;
   if (options->control_dead_ms < 2 * options->control_heartbeat_ms)
@@ -391,5 +359,5 @@ zps_err_t zps_options_complete(struct zps_options *options, struct zps_error *er
     if (options->server_reduce_threads > REDUCE_THREADS_DEFAULT_MAX)
       options->server_reduce_threads = REDUCE_THREADS_DEFAULT_MAX;
   }
-  return complete_names(options, error);
+  return ZPS_OK;
 }

@@ -68,6 +68,10 @@ static inline bool zps_options_is_candidate(const struct zps_options *options) {
 static inline struct zps_tls_files zps_options_tls(const struct zps_options *options) {
   return (struct zps_tls_files){.ca = options->tls_ca, .cert = options->tls_cert, .key = options->tls_key};
 }
+const char *zps_options_roles(const struct zps_options *options); /* as they are written */
+/* options_tls.c, of zps_options_complete(): server_name is there. ZPS_ERR_INVALID: the files of TLS are not those of
+ * such a process, or it needs some. */
+zps_err_t zps_options_check_tls(const struct zps_options *options, struct zps_error *error) ZPS_MUSTCHECK;
 /* A coordinator that anybody may speak to who reaches its port, from other hosts as well. */
 bool zps_options_is_open(const struct zps_options *options);
 static inline bool zps_options_is_server(const struct zps_options *options) {

@@ -25,13 +25,14 @@ else
 fi
 # The secrets that kustomization.yaml asks for, made as it says.
 certs=$scratch/certs secrets=$scratch/secrets
-ok "certificates can be made as it says" zenpsctl certs init "$certs" --servers=server
-for role in coordinator server; do
+names=$(sed -n "s/^#   zenpsctl certs init certs --servers='\(.*\)'$/\1/p" "$base/kustomization.yaml")
+ok "certificates can be made as it says" zenpsctl certs init "$certs" --servers="$names"
+while read -r role made; do
   mkdir -p "$secrets/zenps-$role-tls"
   cp "$certs/ca.pem" "$secrets/zenps-$role-tls/ca.crt"
-  cp "$certs/$role-$role.pem" "$secrets/zenps-$role-tls/tls.crt"
-  cp "$certs/$role-$role.key" "$secrets/zenps-$role-tls/tls.key"
-done
+  cp "$certs/$made.pem" "$secrets/zenps-$role-tls/tls.crt"
+  cp "$certs/$made.key" "$secrets/zenps-$role-tls/tls.key"
+done < <(sed -n 's/^#   secret \([a-z]* [^ ]*\)$/\1/p' "$base/kustomization.yaml")
 mkdir -p "$secrets/zenps-token"
 ok "so can the key of tokens" zenpsctl token key "$secrets/zenps-token/token.key"
 ok "and a token" zenpsctl token make "$secrets/zenps-token/token.key" 'job-*' --ttl=24h --out="$scratch/token"
@@ -40,8 +41,11 @@ worker=(env ZENPS_TLS_CERT="$certs/worker-worker.pem" ZENPS_TLS_KEY="$certs/work
 # The daemon itself must take what the config maps say, where the secrets are.
 for role in coordinator server; do
   sed "s#/etc/zenps-tls/#$secrets/zenps-$role-tls/#; s#/etc/zenps-token/#$secrets/zenps-token/#" "$base/$role.conf" >"$scratch/$role.conf"
-  ok "zenpsd accepts $role.conf" env -u ZENPS_TLS_CA zenpsd --config="$scratch/$role.conf" --check
+  ok "zenpsd accepts $role.conf" env -u ZENPS_TLS_CA zenpsd --config="$scratch/$role.conf" --server-name="zenps-$role-0" --check
 done
+env -u ZENPS_TLS_CA zenpsd --config="$scratch/server.conf" --server-name=other-0 --check >"$scratch/out" 2>&1
+is "but no server of another name" $? 2
+said "with the servers' certificate" 'is for servers of the name zenps-server-\*, and server.name is .other-0.'
 
 # ---- the image, as far as one can look at it without building it ----
 container=$top/deploy/container/Containerfile

@@ -22,6 +22,13 @@ ok "and the authority's has made it" openssl verify -CAfile "$certs/ca.pem" "$ce
 zenpsctl certs init "$certs" --servers=a/b >"$scratch/out" 2>&1
 is "a name that is none: status 2" $? 2
 said "with what would be one" "'a/b' is no name for a certificate: must be 1 to 64 letters"
+ok "one for several servers, and one for any" zenpsctl certs init "$certs" --servers='pod-*,*'
+said "whose file has no star" "^$certs/server-pod-\+.pem and .key$"
+ok "is shown" zenpsctl certs show "$certs/server-pod-+.pem" "$certs/server-+.pem"
+said "with it" '^role: zenps://server/pod-\*$'
+said "of any" '^role: zenps://server/\*$'
+zenpsctl certs init "$certs" --workers='w*' >"$scratch/out" 2>&1
+is "ranks have none: status 2" $? 2
 zenpsctl certs show "$certs/server-a.key" >"$scratch/out" 2>&1
 is "a key is no certificate: status 2" $? 2
 zenpsctl certs init "$scratch/other" >"$scratch/out"
@@ -48,6 +55,9 @@ refused_options() { # NAME PATTERN COMMAND...
 ok "a coordinator's certificate is good for both roles" as "$certs" coordinator-coordinator check
 refused_options "two of the three files" 'the file of the private key is not named' check --tls-ca="$certs/ca.pem" --tls-cert="$certs/server-a.pem"
 refused_options "a server's certificate for a coordinator" 'is no coordinator.s: roles = server,coordinator needs one with zenps://coordinator/NAME' as "$certs" server-a check
+refused_options "another server's" 'is for servers of the name a, and server.name is .b. \(by default the host.s name\): coordinators refuse it' \
+  as "$certs" server-a check --roles=server --control-coordinator=127.0.0.1:1 --server-name=b
+ok "that of all that begin so" as "$certs" server-pod-+ zenpsd --check --roles=server --control-coordinator=127.0.0.1:1 --server-name=pod-7
 refused_options "a worker's for a server" 'is no server.s: roles = server needs' as "$certs" worker-w check --roles=server --control-coordinator=127.0.0.1:1
 chmod 644 "$certs/server-b.key"
 refused_options "a key that others can read" "private key $certs/server-b.key: its mode is 0644" as "$certs" server-b check --roles=server --control-coordinator=127.0.0.1:1
@@ -71,7 +81,7 @@ start "$scratch/run" c --control-listen=0.0.0.0:0 --control-address-file="$scrat
 daemon=$!
 ok "a coordinator comes up" until_true test -s "$scratch/address"
 address=127.0.0.1:$(sed 's/.*://' "$scratch/address")
-start "$certs" server-a --roles=server --control-coordinator="$address" --server-name=two 2>"$scratch/log2"
+start "$certs" server-a --roles=server --control-coordinator="$address" --server-name=a 2>"$scratch/log2"
 server=$!
 admin() { as "$certs" admin-admin zenpsctl -e "$address" "$@"; }
 two_servers() { [ "$(admin -o json status | grep -oE '"servers": *[0-9]+' | grep -oE '[0-9]+')" = 2 ]; }
@@ -112,20 +122,61 @@ sleep 1.1
 raw worker-old "$(hello worker)" >"$scratch/out"
 said "one that has expired hears of it" 'certificate expired'
 ok "and the coordinator says whose it is" until_true logged 'refused: its certificate, of zenps://worker/old, expired at 20'
-refused "a rank may not drain" "'drain' takes a certificate of an admin \(zenps://admin/NAME\), not zenps://worker/w" as "$certs" worker-w zenpsctl -e "$address" drain two
+refused "a rank may not drain" "'drain' takes a certificate of an admin \(zenps://admin/NAME\), not zenps://worker/w" as "$certs" worker-w zenpsctl -e "$address" drain a
 ok "but look" as "$certs" worker-w zenpsctl -e "$address" members
 refused "nor see what stands open" "'security' takes a certificate of an admin" as "$certs" worker-w zenpsctl -e "$address" security
 ok "an admin may do both" admin security
 said "where reads are checked" '^reads +guarded +a checksum, in jobs of more than one host'
 said "the control plane is guarded" '^control plane +guarded +TLS 1.3 at '
+said "servers are" '^servers +guarded +certificates name them +-'
 said "jobs are not, without keys" '^jobs +open +any rank is let into any job +coordinator.token_key'
 said "addresses are" '^addresses +guarded +their own'
 said "gradients are not" '^gradients +open '
-ok "an admin may" admin drain two
-ok "and back" admin undrain two
+ok "an admin may" admin drain a
+ok "and back" admin undrain a
 refused "a rank may not place jobs" "'rebalance' takes a certificate of an admin \(zenps://admin/NAME\), not zenps://worker/w" as "$certs" worker-w zenpsctl -e "$address" rebalance
 ok "an admin may" admin rebalance
 refused "a rank may not expel others" "'kick' takes a certificate of an admin \(zenps://admin/NAME\), not zenps://worker/w" as "$certs" worker-w zenpsctl -e "$address" kick j 0
+
+# ---- which server ----
+openssl req -new -key "$certs/server-b.key" -subj /CN=b -out "$scratch/b.csr" 2>"$scratch/out"
+printf 'subjectAltName=URI:zenps://worker/b,URI:zenps://server/b,URI:zenps://server/c\n' >"$scratch/extensions"
+ok "one with several names, as others make them" openssl x509 -req -in "$scratch/b.csr" -CA "$certs/ca.pem" -CAkey "$certs/ca.key" -days 3 \
+  -extfile "$scratch/extensions" -out "$certs/server-b.pem"
+register() { # NAME
+  printf '%s\n{"jsonrpc":"2.0","id":2,"method":"server.register","params":{"name":"%s","host":"h","pid":1,"fabric":{"provider":"net","protocol":"p","addr_format":"FI_SOCKADDR_IN","domain":"d","address":"00","printable":"x"}}}' \
+    "$(hello server)" "$1"
+}
+ok "a server that would be another one" raw server-b "$(register a)"
+said "is refused, with both names" '"code":-[0-9]+,"message":"its certificate is for servers of the name b, c, and it would be server .a.: it needs one of its own'
+mkdir "$scratch/run-b"
+cp "$certs/ca.pem" "$scratch/run-b/"
+install_b() { cp "$certs/$1.key" "$scratch/run-b/c.key" && cp "$certs/$1.pem" "$scratch/run-b/c.pem"; }
+chmod 600 "$certs/server-b.key"
+install_b server-b
+start "$scratch/run-b" c --roles=server --control-coordinator="$address" --server-name=c 2>"$scratch/log3"
+third=$!
+start "$certs" server-pod-+ --roles=server --control-coordinator="$address" --server-name=pod-3 2>"$scratch/log4"
+pod=$!
+is_in() { admin -o json members | grep -q "\"name\": *\"$1\""; }
+ok "the second name will do" until_true is_in c
+ok "so does one that begins as it may" until_true is_in pod-3
+ok "an admin sees it" admin security
+said "of how many" '^servers +guarded +certificates name them, those of 1 by how names begin +-'
+kill -STOP "$third" # its connection ends, and it makes another one
+ok "a server is lost" until_true logged "server [0-9]+ 'c' .* is lost"
+install_b server-a
+began=$SECONDS
+kill -CONT "$third"
+ok "whose certificate is another's when it comes back" until_true logged 'warn.* audit: method=server.register name=c role=server is refused: its certificate is for servers of the name a$'
+ok "it says why" until_true grep -q 'error.* registration with the coordinator .* failed: its certificate is for servers of the name a, and it would be server .c.' "$scratch/log3"
+is "and is not in" "$(is_in c || echo no)" no
+install_b server-b
+ok "with its own it is" until_true is_in c
+tries=$(grep -c 'server.register is refused' "$scratch/log")
+ok "it had not tried too often ($tries)" test "$tries" -le $((3 * (SECONDS - began) + 4))
+kill -TERM "$third" "$pod"
+wait "$third" "$pod"
 
 # ---- files change while a job runs ----
 ZENPS_TLS_CA=$certs/ca.pem ZENPS_TLS_CERT=$certs/worker-w.pem ZENPS_TLS_KEY=$certs/worker-w.key timeout 100 zenpsrun -n 2 --coordinator "$address" \
@@ -187,6 +238,7 @@ else
 fi
 ok "and says so to who asks" env -u ZENPS_TLS_CA zenpsctl -e "$address" security
 said "what stands open" '^control plane +open +plain at 0.0.0.0:[0-9]+, for whoever reaches it +tls.ca'
+said "that servers are what they say" '^servers +open +any process is the server that it says it is +tls.ca'
 said "that reads are not checked" '^reads +open +bytes that change on the way are not noticed +fabric.checksums = yes'
 said "and what follows from it" '^messages +open +a MAC, whose keys cross the control plane as they are'
 refused "who speaks TLS is told" 'speaks without TLS, which is wanted here' admin status
@@ -233,11 +285,11 @@ if [ -n "$there" ]; then
       --tls-cert="$certs/coordinator-coordinator.pem" --tls-key="$certs/coordinator-coordinator.key" 2>"$scratch/log" &
     until_true test -s "$scratch/address2"
     address=$(cat "$scratch/address2")
-    far() { as "$certs" server-a timeout "$1" ip netns exec "$far" env "PATH=$PATH" zenpsd --roles=server --server-name=far --control-coordinator="$address" --fabric-provider=net "${@:2}"; }
+    far() { as "$certs" server-a timeout "$1" ip netns exec "$far" env "PATH=$PATH" zenpsd --roles=server --server-name=a --control-coordinator="$address" --fabric-provider=net "${@:2}"; }
     far 10 --fabric-interface=lo >"$scratch/out" 2>&1
     said "a server that names another's address is refused" 'the address for gradients, .*127.0.0.1.* is not that of the connection, 10.213.7.2'
     far 60 --fabric-interface=zps0 >"$scratch/far" 2>&1 &
-    far_is_in() { as "$certs" admin-admin ip netns exec "$near" env "PATH=$PATH" zenpsctl -e "$address" -o json members | grep -q '"name": *"far"'; }
+    far_is_in() { as "$certs" admin-admin ip netns exec "$near" env "PATH=$PATH" zenpsctl -e "$address" -o json members | grep -q '"name": *"a"'; }
     ok "with its own it is let in" until_true far_is_in
     for space in "$far" "$near"; do
       ip netns pids "$space" | xargs -r kill

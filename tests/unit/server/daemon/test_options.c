@@ -3,6 +3,7 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <string.h>
 
 #include <cmocka.h>
@@ -13,6 +14,7 @@
 #include "server/daemon/memlock.h"
 #include "server/daemon/options.h"
 #include "server/state/etcd.h"
+#include "tests/unit/tls/tls_rig.h"
 
 static zps_err_t load(struct zps_options *options, struct zps_error *error, unsigned n, const char *const *flags) {
   char *argv[8] = {(char *)"zenpsd"};
@@ -153,11 +155,55 @@ static void test_memlock(void **state) {
   assert_int_equal(zps_memlock_judge("fault+verbs", 8 << 20, false, 1 << 30, &error), ZPS_ERR_REFUSED);
 }
 
+/* The certificate is to be that of the server which the process is; the host's name is its default. */
+static void test_certificate(void **state) {
+  (void)state;
+  struct rig rig;
+  rig_open(&rig);
+  rig_cert(&rig, "node1", ZPS_TLS_SERVER, 0, RIG_DAY_S);
+  rig_cert(&rig, "node-*", ZPS_TLS_SERVER, 0, RIG_DAY_S);
+  rig_cert(&rig, "c", ZPS_TLS_COORDINATOR | ZPS_TLS_SERVER, 0, RIG_DAY_S);
+  static const struct {
+    const char *of, *roles, *name, *refused;
+  } cases[] = {
+      {"node1", "server", "node1", NULL},
+      {"node1", "server", "node2",
+       "node1.pem) is for servers of the name node1, and server.name is 'node2' (by default the host's name)"},
+      {"node1", "server", NULL, "a certificate of its own (zenpsctl certs init DIR --servers=NAME), or a server.name"},
+      {"node-*", "server", "node-7", NULL},
+      {"node-*", "server", "node7", "is for servers of the name node-*, and server.name is 'node7'"},
+      {"c", "server,coordinator", "node2", NULL},
+      {"c", "coordinator", NULL, NULL},
+  };
+  char path[160], flags[6][200];
+  const char *args[6];
+  for (unsigned i = 0; i < 6; i++) args[i] = flags[i];
+  for (unsigned i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+    unsigned n = 0;
+    snprintf(flags[n++], 200, "--tls-ca=%s", rig_path(&rig, "ca", ".pem", path));
+    snprintf(flags[n++], 200, "--tls-cert=%s", rig_path(&rig, cases[i].of, ".pem", path));
+    snprintf(flags[n++], 200, "--tls-key=%s", rig_path(&rig, cases[i].of, ".key", path));
+    snprintf(flags[n++], 200, "--roles=%s", cases[i].roles);
+    if (strcmp(cases[i].roles, "server") == 0) snprintf(flags[n++], 200, "--control-coordinator=h:1");
+    if (cases[i].name) snprintf(flags[n++], 200, "--server-name=%s", cases[i].name);
+    if (cases[i].refused) {
+      refused(cases[i].refused, n, args);
+      continue;
+    }
+    struct zps_options options;
+    struct zps_error error = {.text = ""};
+    if (load(&options, &error, n, args)) fail_msg("%s", error.text);
+    zps_config_fini(&zps_options_table, &options);
+  }
+  rig_close(&rig);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_defaults),
       cmocka_unit_test(test_combinations),
       cmocka_unit_test(test_memlock),
+      cmocka_unit_test(test_certificate),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

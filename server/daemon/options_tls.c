@@ -1,0 +1,49 @@
+/* Whether what is spoken to a coordinator is guarded, and this process's certificate is one for what it is. */
+#include "common/control/address.h"
+#include "server/daemon/options.h"
+
+bool zps_options_is_open(const struct zps_options *options) {
+  struct zps_address address;
+  const struct zps_tls_files files = zps_options_tls(options);
+  if (!zps_options_is_coordinator(options) || zps_tls_files_any(&files)) return false;
+  return zps_address_parse(options->control_listen, &address, NULL) != ZPS_OK || !zps_address_is_loopback(&address);
+}
+
+static zps_err_t refuse_open(const struct zps_options *options, struct zps_error *error) {
+  if (!zps_options_is_open(options) || options->control_insecure) return ZPS_OK;
+  return zps_fail(
+      error, ZPS_ERR_INVALID,
+      "control.listen (%.100s) is reached by other hosts, and without TLS anybody there may be a server or a "
+      "rank: set tls.ca, tls.cert and tls.key (zenpsctl certs makes them), or control.insecure = yes where "
+      "the network keeps strangers out",
+      options->control_listen);
+}
+
+/* Read to have them checked; the daemon reads them for itself. */
+zps_err_t zps_options_check_tls(const struct zps_options *options, struct zps_error *error) {
+  const struct zps_tls_files files = zps_options_tls(options);
+  struct zps_tls *tls;
+  struct zps_error why;
+  char names[ZPS_TLS_SERVERS_MAX];
+  if (!zps_tls_files_any(&files)) return refuse_open(options, error);
+  const zps_err_t err = zps_tls_create(&files, &tls, &why);
+  if (err) return zps_fail(error, err, "tls.ca, tls.cert and tls.key: %.450s", why.text);
+  const unsigned found = zps_tls_roles(tls);
+  const enum zps_tls_serves serves = zps_tls_serves(tls, options->server_name, names);
+  zps_tls_unref(tls);
+  if (zps_options_is_coordinator(options) && !(found & ZPS_TLS_COORDINATOR))
+    return zps_fail(error, ZPS_ERR_INVALID,
+                    "tls.cert (%.200s) is no coordinator's: roles = %s needs one with zenps://coordinator/NAME",
+                    options->tls_cert, zps_options_roles(options));
+  if (zps_options_is_server(options) && !(found & ZPS_TLS_SERVER))
+    return zps_fail(error, ZPS_ERR_INVALID,
+                    "tls.cert (%.200s) is no server's: roles = %s needs one with zenps://server/NAME",
+                    options->tls_cert, zps_options_roles(options));
+  if (zps_options_is_server(options) && serves == ZPS_TLS_SERVES_NOT)
+    return zps_fail(error, ZPS_ERR_INVALID,
+                    "tls.cert (%.150s) is for servers of the name %s, and server.name is '%.128s' (by default the "
+                    "host's name): coordinators refuse it; give it a certificate of its own (zenpsctl certs init DIR "
+                    "--servers=NAME), or a server.name that fits",
+                    options->tls_cert, names, options->server_name);
+  return ZPS_OK;
+}

@@ -1,0 +1,225 @@
+/* Which server a certificate lets its owner register as, over TLS at a coordinator: the first time, and when it comes
+ * back; and what an administrator is shown of it. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <poll.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "common/base/clock.h"
+#include "common/control/rpc.h"
+#include "proto/control_server.h"
+#include "server/coordinator/coordinator.h"
+#include "tests/support/logs.h"
+#include "tests/unit/tls/tls_rig.h"
+
+#define GUARD_NS (10 * ZPS_NS_PER_S) /* nothing here takes that long: a hang fails instead */
+
+static struct rig rig;
+static uv_loop_t loop;
+static struct zps_coordinator *coordinator;
+static uint64_t incarnation;
+
+/* One client, and what it was answered last. */
+struct peer {
+  struct zps_rpc_conn *conn;
+  bool is_answered;
+  struct zps_error error;
+  char rows[2000]; /* of security */
+};
+
+static void on_connected(void *ctx, struct zps_rpc_conn *conn, const struct zps_error *error) {
+  struct peer *const peer = ctx;
+  if (error) fail_msg("%s", error->text);
+  peer->conn = conn;
+  peer->is_answered = true;
+}
+
+static void on_closed(void *ctx, struct zps_rpc_conn *conn, zps_err_t code, const char *reason) {
+  (void)conn, (void)code, (void)reason;
+  ((struct peer *)ctx)->conn = NULL;
+}
+
+static void on_message(void *ctx, struct zps_rpc_conn *conn, const char *method, const zps_json *params,
+                       struct zps_rpc_request *request) {
+  (void)ctx, (void)conn, (void)method, (void)params;
+  if (request) zps_rpc_reply(request, NULL);
+}
+
+static void turn(uint64_t *until_ns) {
+  if (*until_ns == 0) *until_ns = zps_clock_ns() + GUARD_NS;
+  uv_run(&loop, UV_RUN_NOWAIT);
+  assert_true(zps_clock_ns() < *until_ns);
+  poll(NULL, 0, 1);
+}
+#define SPIN_UNTIL(condition) \
+  for (uint64_t until_ = 0; !(condition);) turn(&until_)
+
+static void connect_as(struct peer *peer, struct zps_tls *tls, const char *role) {
+  const struct zps_rpc_handler handler = {.ctx = peer, .tls = tls, .on_message = on_message, .on_close = on_closed};
+  struct zps_error error;
+  memset(peer, 0, sizeof *peer);
+  assert_int_equal(zps_rpc_connect(&loop, zps_coordinator_address(coordinator), role, 5000, &handler, on_connected,
+                                   &peer->conn, &error),
+                   ZPS_OK);
+  SPIN_UNTIL(peer->is_answered);
+}
+
+static void on_registered(void *ctx, const zps_json *result, const struct zps_error *error) {
+  struct peer *const peer = ctx;
+  struct zps_server_answer answer;
+  peer->is_answered = true;
+  peer->error = error ? *error : (struct zps_error){.text = ""};
+  if (error) return;
+  assert_int_equal(zps_control_server_answer_read(result, &answer, NULL), ZPS_OK);
+  incarnation = answer.incarnation;
+  zps_server_answer_fini(&answer);
+}
+
+static zps_err_t register_as(struct peer *peer, const char *name, uint64_t secret, uint64_t of) {
+  static const struct zps_net_info fabric = {.provider = "tcp", .addr_format = "FI_SOCKADDR_IN"};
+  const struct zps_server_spec spec = {
+      .name = name, .host = "h", .pid = 1, .fabric = &fabric, .secret = secret, .incarnation = of};
+  peer->is_answered = false;
+  assert_int_equal(
+      zps_rpc_call(peer->conn, "server.register", zps_control_server_write(&spec), 5000, on_registered, peer), ZPS_OK);
+  SPIN_UNTIL(peer->is_answered);
+  return peer->error.code;
+}
+
+static void part(struct peer *peer) {
+  zps_rpc_close(peer->conn, true);
+  SPIN_UNTIL(!peer->conn);
+}
+
+static void on_security(void *ctx, const zps_json *result, const struct zps_error *error) {
+  struct peer *const peer = ctx;
+  const zps_json *const parts = error ? NULL : zps_json_get(result, "parts");
+  peer->is_answered = true;
+  for (size_t i = 0; i < zps_json_array_len(parts); i++) {
+    const zps_json *const row = zps_json_at(parts, i);
+    if (strcmp(zps_json_opt_str(row, "part", ""), "servers") == 0)
+      snprintf(peer->rows, sizeof peer->rows, "%s: %s", zps_json_opt_str(row, "state", ""),
+               zps_json_opt_str(row, "how", ""));
+  }
+}
+
+static void shows(struct peer *admin, const char *expected) {
+  admin->is_answered = false;
+  assert_int_equal(zps_rpc_call(admin->conn, "security", zps_json_object(), 5000, on_security, admin), ZPS_OK);
+  SPIN_UNTIL(admin->is_answered);
+  assert_string_equal(admin->rows, expected);
+}
+
+static void open_coordinator(struct zps_tls *tls) {
+  const struct zps_coordinator_config config = {.listen = "127.0.0.1:0",
+                                                .tls = tls,
+                                                .heartbeat_ms = 60000,
+                                                .dead_ms = 600000,
+                                                .call_timeout_ms = 60000,
+                                                .resume_grace_ms = 600000,
+                                                .min_servers = 1};
+  struct zps_error error;
+  assert_int_equal(uv_loop_init(&loop), 0);
+  if (zps_coordinator_create(&loop, &config, &coordinator, &error)) fail_msg("%s", error.text);
+}
+
+static void close_coordinator(void) {
+  zps_coordinator_close(coordinator);
+  SPIN_UNTIL(!uv_loop_alive(&loop));
+  assert_int_equal(uv_loop_close(&loop), 0);
+}
+
+static void a_server_is_the_one_that_it_may_be(void **state) {
+  (void)state;
+  struct zps_tls *const tls = rig_identity(&rig, "c", ZPS_TLS_COORDINATOR | ZPS_TLS_SERVER);
+  struct zps_tls *const node1 = rig_identity(&rig, "node1", ZPS_TLS_SERVER);
+  struct zps_tls *const pods = rig_identity(&rig, "pod-*", ZPS_TLS_SERVER);
+  struct zps_tls *const any = rig_identity(&rig, "*", ZPS_TLS_SERVER);
+  struct zps_tls *const admin = rig_identity(&rig, "a", ZPS_TLS_ADMIN);
+  struct peer peer, thief, second, user;
+  logs_start();
+  logs_expect(ZPS_LOG_WARN,
+              "audit: method=server.register name=node2 role=server is refused: its certificate is for "
+              "servers of the name node1");
+  open_coordinator(tls);
+  connect_as(&user, admin, "ctl");
+  shows(&user, "guarded: certificates name them");
+
+  connect_as(&peer, node1, "server");
+  assert_int_equal(register_as(&peer, "node2", 7, 0), ZPS_ERR_REFUSED);
+  assert_string_equal(peer.error.text,
+                      "its certificate is for servers of the name node1, and it would be server 'node2': it needs one "
+                      "of its own (zenpsctl certs init DIR --servers=NAME), or a server.name that fits");
+  assert_int_equal(register_as(&peer, "node1", 7, 0), ZPS_OK);
+  shows(&user, "guarded: certificates name them");
+
+  /* Its secret is not enough to come back in its place, whether its connection is there or not. */
+  connect_as(&thief, pods, "server");
+  assert_int_equal(register_as(&thief, "node1", 7, incarnation), ZPS_ERR_REFUSED);
+  assert_int_equal(zps_rpc_notify(peer.conn, "away", zps_json_object()), ZPS_OK);
+  part(&peer);
+  assert_int_equal(register_as(&thief, "node1", 7, incarnation), ZPS_ERR_REFUSED);
+  connect_as(&peer, node1, "server");
+  assert_int_equal(register_as(&peer, "node1", 7, incarnation), ZPS_OK);
+
+  assert_int_equal(register_as(&thief, "pod-4", 8, 0), ZPS_OK);
+  shows(&user, "guarded: certificates name them, those of 1 by how names begin");
+  connect_as(&second, any, "server");
+  assert_int_equal(register_as(&second, "node2", 9, 0), ZPS_OK);
+  shows(&user, "open: 1 have a certificate for any server: node2");
+  part(&second);
+  connect_as(&second, tls, "server"); /* a coordinator's own, and that of a run */
+  assert_int_equal(register_as(&second, "node3", 9, 0), ZPS_OK);
+  shows(&user, "guarded: certificates name them, those of 1 by how names begin");
+  part(&second);
+  part(&thief);
+  part(&peer);
+  part(&user);
+  logs_allow(ZPS_LOG_WARN, "is lost");
+  close_coordinator();
+  logs_finish();
+  struct zps_tls *const all[] = {tls, node1, pods, any, admin};
+  for (unsigned i = 0; i < sizeof all / sizeof all[0]; i++) zps_tls_unref(all[i]);
+}
+
+/* Without certificates any process is the server that it says it is, and an administrator reads so. */
+static void without_tls(void **state) {
+  (void)state;
+  struct peer peer, user;
+  logs_start();
+  logs_allow(ZPS_LOG_WARN, "is lost");
+  open_coordinator(NULL);
+  connect_as(&peer, NULL, "server");
+  assert_int_equal(register_as(&peer, "node1", 7, 0), ZPS_OK);
+  connect_as(&user, NULL, "ctl");
+  shows(&user, "host: any process is the server that it says it is");
+  part(&peer);
+  part(&user);
+  close_coordinator();
+  logs_finish();
+}
+
+static int open_rig(void **state) {
+  (void)state;
+  rig_open(&rig);
+  return 0;
+}
+
+static int close_rig(void **state) {
+  (void)state;
+  rig_close(&rig);
+  return 0;
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(a_server_is_the_one_that_it_may_be),
+      cmocka_unit_test(without_tls),
+  };
+  return cmocka_run_group_tests(tests, open_rig, close_rig);
+}
