@@ -44,7 +44,8 @@ zps_err_t zps_control_news_read(const zps_json *row, struct zps_tensor_news *new
 zps_json *zps_control_stats_write(const struct zps_rank_news *news, zps_json *rows) {
   zps_json *params = zps_json_set(zps_control_job_id_write(news->job_id), "tensors", rows);
   if (news->kept_bytes) params = zps_json_set_u64(params, "kept_bytes", news->kept_bytes);
-  return news->corrupt ? zps_json_set_u64(params, "corrupt", news->corrupt) : params;
+  if (news->corrupt) params = zps_json_set_u64(params, "corrupt", news->corrupt);
+  return news->forged ? zps_json_set_u64(params, "forged", news->forged) : params;
 }
 
 zps_err_t zps_control_stats_read(const zps_json *params, struct zps_rank_news *news, struct zps_error *error) {
@@ -54,5 +55,7 @@ zps_err_t zps_control_stats_read(const zps_json *params, struct zps_rank_news *n
     err = zps_json_get_u64(params, "kept_bytes", 1, 1ull << 53, &news->kept_bytes, error);
   if (!err && zps_json_get(params, "corrupt"))
     err = zps_json_get_u64(params, "corrupt", 1, 1ull << 53, &news->corrupt, error);
+  if (!err && zps_json_get(params, "forged"))
+    err = zps_json_get_u64(params, "forged", 1, 1ull << 53, &news->forged, error);
   return err ? err : zps_json_get_array(params, "tensors", &news->rows, error);
 }

@@ -26,6 +26,7 @@ struct zps_rank_news {
   uint64_t job_id;
   uint64_t kept_bytes;  /* registered memory in which the rank keeps pushes, in case a server is lost */
   uint64_t corrupt;     /* reads of it, so far, that did not bring what was announced */
+  uint64_t forged;      /* messages to it, so far, that no process of its job had sent */
   const zps_json *rows; /* of tensors; borrowed from what zps_control_stats_read() read */
 };
 /* `rows`, those of tensors, is consumed, and counts in the place of those in `news`. */

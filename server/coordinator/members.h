@@ -90,6 +90,7 @@ struct zps_member_rank {
   uint64_t told_ns;       /* when it last told of them; 0: not yet */
   uint64_t kept_bytes;    /* of its pushes, as it last told */
   uint64_t corrupt;       /* reads of it that did not bring what was announced, likewise */
+  uint64_t forged;        /* messages to it that no process of its job had sent, likewise */
   uint32_t mapped_epoch;  /* the last one of which it has said job.mapped */
   uint32_t last_seat;     /* of an elastic job: one more than its rank in the last generation; 0: it is new */
 };
@@ -438,9 +439,9 @@ zps_err_t zps_members_memory(struct zps_member_client *client, uint64_t job_id, 
 zps_err_t zps_members_held(struct zps_member_client *client, uint64_t job_id, const char *why,
                            struct zps_error *error) ZPS_MUSTCHECK;
 /* A rank keeps so many bytes of its pushes, in case a server is lost; and so many of its reads, so far, did not bring
- * what was announced. */
+ * what was announced, and so many messages to it no process of its job had sent. */
 zps_err_t zps_members_rank_told(struct zps_member_client *client, uint64_t job_id, uint64_t kept_bytes,
-                                uint64_t corrupt, struct zps_error *error) ZPS_MUSTCHECK;
+                                uint64_t corrupt, uint64_t forged, struct zps_error *error) ZPS_MUSTCHECK;
 /* A rank tells of its rounds of a tensor: how its counters have grown since it last did, and how many rounds it has
  * done in all. Also of a job that has failed. */
 zps_err_t zps_members_tally(struct zps_member_client *client, uint64_t job_id, uint32_t tensor, uint64_t done,

@@ -199,6 +199,7 @@ static const struct view views[] = {
       {"bytes_in", "IN", BYTES},
       {"shared_out", "SHARED", BYTES},
       {"kept_bytes", "KEPT", BYTES},
+      {"forged", "FORGED", PLAIN},
       {"corrupt", "CORRUPT", PLAIN},
       {"round_ms", "ROUND/ms", RATE},
       {"wait_ms", "WAIT/ms", RATE},

@@ -94,7 +94,12 @@ job_ends server
 
 job_starts rank
 at_rank=$(look members '[r["address"] for r in d["ranks"] if r["job"] == "rank" and r["rank"] == 0][0]')
+rank_count() { look stats "[r.get('$1', 0) for r in d['ranks'] if r['job'] == 'rank' and r['rank'] == $2][0]"; }
+is "rank: it has counted none before" "$(rank_count forged 0)" 0
 attacks rank "$at_rank" "$scratch/rank.0.log" "${ranks[0]}"
+forged_is_told() { [ "$(rank_count forged 0)" -gt 0 ]; }
+ok "rank: what was forged is counted, and told" until_true forged_is_told
+is "rank: the other one has counted none" "$(rank_count forged 1)" 0
 job_ends rank
 
 ok "both servers are still in" servers_are 2

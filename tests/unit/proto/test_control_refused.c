@@ -82,6 +82,7 @@ static const char *const optional[] = {
     "job.stats tensors.*",
     "job.stats kept_bytes",
     "job.stats corrupt",
+    "job.stats forged",
     "tensor.register codec",
     "tensor.register values",
     "tensor.register block_bits",
