@@ -113,8 +113,7 @@ zps_err_t zps_coordinator_admit(const struct zps_coordinator *coordinator, const
 /* Whether the client may name this address for gradients; else `error` says why not. */
 zps_err_t zps_coordinator_may_name(const struct zps_coordinator_conn *conn, const struct zps_net_info *fabric,
                                    struct zps_error *error) ZPS_MUSTCHECK;
-/* identity.c: whether the client's certificate lets it be the server of this name; else `error` says why not, and the
- * log that it was refused. */
+/* identity.c: whether the client's certificate lets it be the server of this name; else `error` says why not. */
 zps_err_t zps_coordinator_may_serve(const struct zps_coordinator_conn *conn, const char *name,
                                     struct zps_error *error) ZPS_MUSTCHECK;
 /* Servers that are connected with a certificate for any name, the first of them, and those with one for several. */

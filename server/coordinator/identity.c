@@ -2,23 +2,15 @@
  * its certificate is looked at each time that it registers. */
 #include "server/coordinator/coordinator_impl.h"
 
-#define ZPS_LOG_COMPONENT "coordinator"
-#include "common/base/log.h"
-
 zps_err_t zps_coordinator_may_serve(const struct zps_coordinator_conn *conn, const char *name,
                                     struct zps_error *error) {
   char names[ZPS_TLS_SERVERS_MAX];
   if (zps_rpc_conn_serves(conn->rpc, name, names) != ZPS_TLS_SERVES_NOT) return ZPS_OK;
-  const zps_err_t err = zps_fail(
+  return zps_fail(
       error, ZPS_ERR_REFUSED,
       "its certificate is for servers of the name %s, and it would be server '%.128s': it needs one of its own "
       "(zenpsctl certs init DIR --servers=NAME), or a server.name that fits",
       names, name);
-  zps_log_warn_limited(
-      "%s: audit: method=server.register name=%s role=%s is refused: its certificate is for servers of "
-      "the name %s",
-      zps_rpc_conn_peer(conn->rpc), name, zps_rpc_conn_role(conn->rpc), names);
-  return err;
 }
 
 struct zps_coordinator_served zps_coordinator_served(const struct zps_coordinator *coordinator) {

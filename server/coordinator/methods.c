@@ -426,7 +426,13 @@ static bool is_certified(const struct zps_rpc_conn *rpc, const struct method *me
   return certified & ZPS_TLS_WORKER && method->roles & ZPS_CONN_WORKER;
 }
 
-/* What changes the cluster: who did it is on record; and who calls that was expelled. */
+/* A server that is none of those it may be, or names another's address: it, or who has its certificate, can try again
+ * and again. */
+static bool is_no_such_server(const struct zps_coordinator_conn *conn, const struct method *method, zps_err_t err) {
+  return method->run == server_register && err == ZPS_ERR_REFUSED && !conn->coordinator->draining;
+}
+
+/* What changes the cluster: who did it is on record; and who calls that was expelled, or is not what it says. */
 static void audit(const struct zps_coordinator_conn *conn, const struct method *method, const zps_json *params,
                   zps_err_t err, const struct zps_error *error) {
   const char *const peer = zps_rpc_conn_peer(conn->rpc), *const role = zps_rpc_conn_role(conn->rpc);
@@ -437,7 +443,7 @@ static void audit(const struct zps_coordinator_conn *conn, const struct method *
                  (unsigned long long)zps_json_opt_u64(params, "rank", 0), role, zps_json_opt_str(params, "reason", ""));
   else if (!err && method->roles == ZPS_CONN_CTL)
     zps_log_info("%s: audit: method=%s name=%s role=%s", peer, method->name, name, role);
-  else if (is_back && (err == ZPS_ERR_REFUSED || err == ZPS_ERR_PEER_LOST))
+  else if ((is_back && (err == ZPS_ERR_REFUSED || err == ZPS_ERR_PEER_LOST)) || is_no_such_server(conn, method, err))
     zps_log_warn_limited("%s: audit: method=%s role=%s is refused: %s", peer, method->name, role, error->text);
 }
 
@@ -446,7 +452,7 @@ static void run(struct zps_coordinator_conn *conn, const struct method *method, 
   struct zps_error error;
   zps_coordinator_enter(conn->coordinator);
   const zps_err_t err = method->run(conn, params, request, &error);
-  if (err)
+  if (err && !is_no_such_server(conn, method, err))
     zps_log_info("%s: %s is %s: %s", zps_rpc_conn_peer(conn->rpc), method->name, request ? "refused" : "left out",
                  error.text);
   audit(conn, method, params, err, &error);

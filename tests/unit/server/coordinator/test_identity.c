@@ -144,8 +144,8 @@ static void a_server_is_the_one_that_it_may_be(void **state) {
   struct peer peer, thief, second, user;
   logs_start();
   logs_expect(ZPS_LOG_WARN,
-              "audit: method=server.register name=node2 role=server is refused: its certificate is for "
-              "servers of the name node1");
+              "audit: method=server.register role=server is refused: its certificate is for servers of the name node1, "
+              "and it would be server 'node2'");
   open_coordinator(tls);
   connect_as(&user, admin, "ctl");
   shows(&user, "guarded: certificates name them");
