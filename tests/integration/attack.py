@@ -1,13 +1,16 @@
-"""A stranger's ways with a coordinator: attack.py HOST:PORT WAY COUNT.
+"""A stranger's ways with a coordinator: attack.py HOST:PORT WAY COUNT [SECONDS].
 
 Each does COUNT of its kind, and ends; what is refused or closed is as good as done. Prints one line when all have begun,
-and another at the end, with how many were let in, turned away, or answered.
+and another at the end, with how many were let in, turned away, or answered. SECONDS: the longest that connections are held.
+ZPS_ATTACK_CERTS: a folder of `zenpsctl certs init`, where the coordinator speaks TLS; who says hello has a worker's then.
 """
+import functools
 import json
 import os
-import select
+import random
 import selectors
 import socket
+import ssl
 import sys
 import time
 
@@ -15,6 +18,9 @@ HELLO = {"jsonrpc": "2.0", "id": 1, "method": "hello", "params": {"protocol": 7,
 AT_ONCE = 8  # the coordinator has room for 16 of an address that have not said hello
 host, port = sys.argv[1].rsplit(":", 1)
 count = int(sys.argv[3])
+hold_s = float(sys.argv[4]) if len(sys.argv) > 4 else 8
+certs = os.environ.get("ZPS_ATTACK_CERTS")
+PLAIN = [byte for byte in range(256) if byte not in (0x15, 0x16)]  # no first byte of TLS
 
 
 def say(**counts):
@@ -22,7 +28,33 @@ def say(**counts):
 
 
 def connect():
-    return socket.create_connection((host, int(port)), timeout=20)
+    peer = socket.create_connection((host, int(port)), timeout=20)
+    peer.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return peer
+
+
+@functools.cache
+def identity(name):
+    made = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    made.check_hostname = False  # who has a coordinator's certificate is one
+    made.load_verify_locations(f"{certs}/ca.pem")
+    made.load_cert_chain(f"{certs}/{name}.pem", f"{certs}/{name}.key")
+    return made
+
+
+def guarded(name="worker-worker"):
+    """A connection after its handshake, as the owner of that certificate; a plain one where none are spoken of."""
+    return identity(name).wrap_socket(connect()) if certs else connect()
+
+
+def greeting():
+    """The first bytes of a handshake."""
+    outgoing = ssl.MemoryBIO()
+    try:
+        identity("worker-worker").wrap_bio(ssl.MemoryBIO(), outgoing).do_handshake()
+    except ssl.SSLWantReadError:
+        pass
+    return outgoing.read()
 
 
 def send(peer, data):
@@ -36,18 +68,20 @@ def send(peer, data):
 
 def is_closed(peer):
     """Whether the peer has ended the connection; what it has said meanwhile is dropped."""
+    peer.setblocking(False)
     try:
-        while peer.recv(1 << 16, socket.MSG_DONTWAIT):
+        while peer.recv(1 << 16):
             pass
-    except BlockingIOError:
+    except (BlockingIOError, ssl.SSLWantReadError):
+        peer.settimeout(20)
         return False
     except OSError:
         pass
     return True
 
 
-def introduced(role="worker"):
-    peer = connect()
+def introduced(role="worker", name="worker-worker"):
+    peer = guarded(name)
     peer.sendall(json.dumps({**HELLO, "params": {**HELLO["params"], "role": role}}).encode() + b"\n")
     peer.makefile("rb").readline()
     return peer
@@ -64,21 +98,26 @@ def end_of(peer):
     return last
 
 
-def many(speak, seconds=8):
+def many(speak, begin=lambda number: connect()):
     """So many connections at once, on which speak(peer) is called again and again, until all are closed."""
-    peers = []
-    for _ in range(count):
+    peers, begun = [], 0
+    for number in range(count):
         try:
-            peers.append(connect())
+            peers.append(begin(number))
+            begun += 1
+        except ssl.SSLError:  # it was closed while hands were shaken
+            begun += 1
+        except ConnectionError:
+            begun += 1
         except OSError:
             break
-    say(begun=len(peers))
-    until = time.monotonic() + seconds
+    say(begun=begun)
+    until = time.monotonic() + hold_s
     left = peers
     while left and time.monotonic() < until:
         left = [peer for peer in left if not is_closed(peer) and speak(peer)]
         time.sleep(0.05)
-    say(tried=count, closed=len(peers) - len(left))
+    say(tried=count, closed=begun - len(left))
 
 
 def idle():
@@ -89,6 +128,27 @@ def drip():
     many(lambda peer: send(peer, b"{"))
 
 
+def hands():
+    """Handshakes: half of one, one a byte at a time, and a whole one after which nothing is said."""
+    rest = {}
+
+    def begin(number):
+        if number % 3 == 2:
+            return guarded()
+        peer, said = connect(), greeting()
+        if number % 3 == 1:
+            rest[peer] = iter(said)
+        else:
+            peer.sendall(said[: len(said) // 2])
+        return peer
+
+    def speak(peer):
+        byte = next(rest[peer], None) if peer in rest else None
+        return byte is None or send(peer, bytes([byte]))
+
+    many(speak, begin)
+
+
 def scan():
     say(begun=count)
     for _ in range(count):
@@ -96,14 +156,16 @@ def scan():
     say(tried=count)
 
 
-def junk():
-    """AT_ONCE at a time: an empty line is none, and is waited for."""
+def each(data_of, is_counted, word, ends=False):
+    """AT_ONCE at a time: connections that say data_of(number), and nothing more if `ends`, until the peer closes them;
+    `word` counts those whose answer is_counted."""
     say(begun=count)
-    peers, begun, refused = selectors.DefaultSelector(), 0, 0
+    peers, begun, n = selectors.DefaultSelector(), 0, 0
     while begun < count or peers.get_map():
         while begun < count and len(peers.get_map()) < AT_ONCE:
             peer = connect()
-            send(peer, os.urandom(begun % 5000) + b"\n")
+            if send(peer, data_of(begun)) and ends:
+                peer.shutdown(socket.SHUT_WR)
             peers.register(peer, selectors.EVENT_READ, [b""])
             begun += 1
         for key, _ in peers.select(20):
@@ -113,10 +175,28 @@ def junk():
                 said = b""
             key.data[0] = (key.data[0] + said)[-4096:]
             if not said:
-                refused += b'"error"' in key.data[0]
+                n += is_counted(key.data[0])
                 peers.unregister(key.fileobj)
                 key.fileobj.close()
-    say(tried=begun, refused=refused)
+    say(tried=begun, **{word: n})
+
+
+def junk():
+    """An empty line is none, and is waited for, but where TLS is spoken."""
+    first = (lambda: bytes([random.choice(PLAIN)])) if certs else (lambda: b"")
+    each(lambda number: first() + os.urandom(number % 5000) + b"\n", lambda answer: b'"error"' in answer, "refused")
+
+
+def broken():
+    """Beginnings of handshakes with some other bytes in them, and junk behind."""
+
+    def data_of(number):
+        data = bytearray(greeting())
+        for _ in range(random.randrange(8)):
+            data[random.randrange(len(data))] = random.randrange(256)
+        return bytes(data[: random.randrange(1, len(data))] if number % 2 else data) + os.urandom(number % 2000)
+
+    each(data_of, lambda answer: True, "ended", ends=True)
 
 
 def lines(line):
@@ -142,18 +222,49 @@ def long():
     lines(b'{"jsonrpc":"2.0","id":2,"method":"' + b"x" * (5 << 20))
 
 
+def asked(role, name, method, params):
+    """Calls that none with this certificate may make, each over a connection of its own."""
+    say(begun=count)
+    refused = 0
+    line = json.dumps({"jsonrpc": "2.0", "id": 2, "method": method, "params": params}).encode() + b"\n"
+    for _ in range(count):
+        with introduced(role, name) as peer:
+            send(peer, line)
+            refused += b'"error"' in next((said for said in peer.makefile("rb") if b'"id":2' in said), b"")
+    say(tried=count, refused=refused)
+
+
+def admin():
+    asked("ctl", "worker-worker", "drain", {"name": "s1"})
+
+
+def named():
+    fabric = {"provider": "net", "protocol": "p", "addr_format": "FI_SOCKADDR_IN", "domain": "d", "address": "00", "printable": "x"}
+    asked("server", "server-s1", "server.register", {"name": "s2", "host": "h", "pid": 1, "fabric": fabric})
+
+
+def role():
+    """A worker that comes as a server."""
+    say(begun=count)
+    refused = 0
+    for _ in range(count):
+        with guarded() as peer:
+            send(peer, json.dumps({**HELLO, "params": {**HELLO["params"], "role": "server"}}).encode() + b"\n")
+            refused += b'"error"' in peer.makefile("rb").readline()
+    say(tried=count, refused=refused)
+
+
 def stats():
     peer = introduced("ctl")
     say(begun=1)
     answers, sent = 0, 0
     while answers < count:
-        _, writable, _ = select.select([peer], [peer] if sent < answers + 300 and sent < count else [], [])
-        if writable:
+        while sent < min(count, answers + 300):
             peer.sendall(b'{"jsonrpc":"2.0","id":3,"method":"stats","params":{}}\n')
             sent += 1
-            continue
         answers += peer.recv(1 << 20).count(b"\n")
     say(tried=count, answers=answers)
 
 
-{"idle": idle, "drip": drip, "scan": scan, "junk": junk, "deep": deep, "wide": wide, "long": long, "stats": stats}[sys.argv[2]]()
+ways = (idle, drip, hands, scan, junk, broken, deep, wide, long, admin, named, role, stats)
+{way.__name__: way for way in ways}[sys.argv[2]]()

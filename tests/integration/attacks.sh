@@ -1,28 +1,46 @@
 #!/usr/bin/env bash
 # Strangers at the control plane of a coordinator whose job is running: its rounds go on, its memory does not grow, its log
 # stays short.
-# ZPS_ATTACKS: which, and how many of each ("junk:1000000" by hand); ZPS_ATTACK_S: seconds that one may take.
+# ZPS_ATTACKS: which, and how many of each ("junk:1000000" by hand); ZPS_ATTACK_S: seconds that one may take. ZPS_ATTACK_TLS: the
+# coordinator speaks TLS, and attackers who say hello have a certificate (attacks_tls.sh).
 . "$(dirname "$0")/../support/tap.sh"
-command -v python3 >/dev/null || { skip "strangers" "no python3"; done_testing; }
-wanted=${ZPS_ATTACKS:-idle:200 drip:200 scan:500 junk:200 deep:20 wide:5 long:5 stats:3000}
+command -v python3 >/dev/null || { skip "strangers" "no python3"; done_testing; exit; }
+tls=${ZPS_ATTACK_TLS:-}
+if [ -n "$tls" ]; then
+  export ZPS_ATTACK_CERTS=$scratch/certs
+  ok "certificates are made" zenpsctl certs init "$ZPS_ATTACK_CERTS" --servers=s1,s2
+  wanted=${ZPS_ATTACKS:-hands:60 junk:100 broken:100 admin:20 named:20 role:20 stats:500}
+else
+  wanted=${ZPS_ATTACKS:-idle:200 drip:200 scan:500 junk:200 deep:20 wide:5 long:5 stats:3000}
+fi
 
-start() { # NAME ARGUMENTS...
-  local name=$1
-  shift
-  zenpsd --fabric-provider=net --fabric-interface=lo "$@" 2>"$scratch/$name.log" &
+# files_of CERTIFICATE: $files, by which a process is its owner; none without TLS.
+files_of() {
+  files=()
+  [ -z "$tls" ] || files=(ZENPS_TLS_CA="$ZPS_ATTACK_CERTS/ca.pem" ZENPS_TLS_CERT="$ZPS_ATTACK_CERTS/$1.pem" ZENPS_TLS_KEY="$ZPS_ATTACK_CERTS/$1.key")
 }
-start c --roles=coordinator --control-listen=127.0.0.1:0 --control-address-file="$scratch/address" --coordinator-min-servers=2
+start() { # NAME CERTIFICATE ARGUMENTS...; $! is its process
+  local name=$1
+  files_of "$2"
+  env "${files[@]}" zenpsd --fabric-provider=net --fabric-interface=lo "${@:3}" 2>"$scratch/$name.log" &
+}
+ctl() { # an administrator
+  files_of admin-admin
+  env "${files[@]}" timeout 20 zenpsctl -e "$address" "$@"
+}
+start c coordinator-coordinator --roles=coordinator --control-listen=127.0.0.1:0 --control-address-file="$scratch/address" --coordinator-min-servers=2
 coordinator=$!
 until_true [ -s "$scratch/address" ]
 address=$(cat "$scratch/address")
-start s1 --roles=server --control-coordinator="$address" --server-name=s1
-start s2 --roles=server --control-coordinator="$address" --server-name=s2
-servers_are() { [ "$(zenpsctl -e "$address" -o json members | grep -c '"silent_ms"')" -eq "$1" ]; }
+start s1 server-s1 --roles=server --control-coordinator="$address" --server-name=s1
+start s2 server-s2 --roles=server --control-coordinator="$address" --server-name=s2
+servers_are() { [ "$(ctl -o json members | grep -c '"silent_ms"')" -eq "$1" ]; }
 ok "two servers are in" until_true servers_are 2
 
 # perf: a job whose results are checked bit by bit.
 perf() {
-  timeout 120 zenpsrun -n 2 --coordinator="$address" --prefix=no -- \
+  files_of worker-worker
+  env "${files[@]}" timeout 120 zenpsrun -n 2 --coordinator="$address" --prefix=no -- \
     zenps-perf --rows 65536 --density 0.01 --steps 40 --warmup 1 --verify --json && grep -q '"verified": *true' "$scratch/out"
 }
 # At least one job, and others until the attacker has ended.
@@ -34,12 +52,17 @@ jobs_run() {
   done
   return 1
 }
-attack() { timeout "${ZPS_ATTACK_S:-120}" python3 "$top/tests/integration/attack.py" "$address" "$1" "$2"; }
+attack() { timeout "${ZPS_ATTACK_S:-120}" python3 "$top/tests/integration/attack.py" "$address" "$@"; }
 resident_kib() { awk '/^VmRSS/ { print $2 }' "/proc/$coordinator/status"; }
 lines_of_strangers() { grep -cE ' (rpc|coordinator): (127\.|\(|no desc)' "$scratch/c.log"; }
 
 # A first one of each warms up: pools, caches, the heap's top.
-for way in idle drip scan junk deep wide long; do attack $way 20 >/dev/null 2>&1; done
+if [ -n "$tls" ]; then
+  attack hands 15 1 >/dev/null 2>&1
+  for way in scan junk broken deep wide long admin named role; do attack $way 10 >/dev/null 2>&1; done
+else
+  for way in idle drip scan junk deep wide long; do attack $way 20 >/dev/null 2>&1; done
+fi
 attack stats 300 >/dev/null 2>&1
 perf >"$scratch/out" 2>&1
 
@@ -50,11 +73,11 @@ for one in $wanted; do
   attacker=$!
   until_true [ -s "$scratch/attack" ]
   ok "$way: jobs run through it" jobs_run
-  ok "$way: an administrator is answered" timeout 20 zenpsctl -e "$address" status
+  ok "$way: an administrator is answered" ctl status
   wait "$attacker"
   is "$way: all of it was tried" "$? $(tail -n 1 "$scratch/attack" | cut -d' ' -f1)" "0 tried=$n"
-  case $way in junk | deep | wide | long) said_of=$(tail -n 1 "$scratch/attack" | cut -d' ' -f2) ;; *) said_of= ;; esac
-  [ "$way" != junk ] || n=$((n - (n + 4999) / 5000)) # an empty line is none
+  case $way in junk | deep | wide | long | admin | named | role) said_of=$(tail -n 1 "$scratch/attack" | cut -d' ' -f2) ;; *) said_of= ;; esac
+  [ "$way" != junk ] || [ -n "$tls" ] || n=$((n - (n + 4999) / 5000)) # an empty line is none
   [ -z "$said_of" ] || is "$way: each is refused, with a reason" "$said_of" "refused=$n"
   grown=$(($(resident_kib) - before_kib)) written=$(($(lines_of_strangers) - before)) seconds=$((SECONDS - began + 1))
   echo "# $way: $(tail -n 1 "$scratch/attack"), memory grew by $grown KiB, $written lines in $seconds s, $jobs jobs"
@@ -66,9 +89,9 @@ grep -E "server .* is lost|closing its connection" "$scratch/c.log" >"$scratch/o
 is "and none was ever taken for lost" "$(cat "$scratch/out")" ""
 
 # What an administrator changes is on record.
-zenpsctl -e "$address" drain s1 >/dev/null 2>&1
-zenpsctl -e "$address" undrain s1 >/dev/null 2>&1
-zenpsctl -e "$address" rebalance >/dev/null 2>&1
+ctl drain s1 >/dev/null 2>&1
+ctl undrain s1 >/dev/null 2>&1
+ctl rebalance >/dev/null 2>&1
 grep 'audit:' "$scratch/c.log" >"$scratch/out"
 said "who drained a server is in the log" '127\.0\.0\.1:[0-9]+: audit: method=drain name=s1 role=[a-z]+$'
 said "and who placed jobs anew" '127\.0\.0\.1:[0-9]+: audit: method=rebalance name= role=[a-z]+$'
