@@ -4,6 +4,7 @@ Each does COUNT of its kind, and ends; what is refused or closed is as good as d
 and another at the end, with how many were let in, turned away, or answered. SECONDS: the longest that connections are held.
 ZPS_ATTACK_CERTS: a folder of `zenpsctl certs init`, where the coordinator speaks TLS; who says hello has a worker's then.
 """
+import contextlib
 import functools
 import json
 import os
@@ -165,7 +166,8 @@ def each(data_of, is_counted, word, ends=False):
         while begun < count and len(peers.get_map()) < AT_ONCE:
             peer = connect()
             if send(peer, data_of(begun)) and ends:
-                peer.shutdown(socket.SHUT_WR)
+                with contextlib.suppress(OSError):  # the peer has ended it already
+                    peer.shutdown(socket.SHUT_WR)
             peers.register(peer, selectors.EVENT_READ, [b""])
             begun += 1
         for key, _ in peers.select(20):
