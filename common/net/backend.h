@@ -7,6 +7,7 @@
 
 struct zps_net_ops {
   void (*close)(struct zps_net *net);
+  void (*shut)(struct zps_net *net);
   zps_err_t (*reserve)(struct zps_net *net, int count);
   zps_err_t (*peer_add)(struct zps_net *net, const void *addr, size_t len, void *ctx, struct zps_net_peer **peer_p,
                         struct zps_error *error);

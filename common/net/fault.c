@@ -101,7 +101,7 @@ static zps_err_t fault_send(struct zps_net_peer *net_peer, const void *data, siz
   if (fault->closing) return ZPS_ERR_CLOSED;
   if (chance(fault, fault->rules.again)) return push_back(fault);
   if (zps_fault_count_posted(fault) || chance(fault, fault->rules.drop)) return ZPS_OK;
-  const uint64_t delay = zps_fault_delay_ns(fault);
+  const uint64_t delay = fault->shut ? 0 : zps_fault_delay_ns(fault);
   if (delay > 0 || peer->queue) return delay_message(fault, peer, data, len, delay);
   const zps_err_t code = zps_net_send(peer->inner, data, len);
   zps_fault_copy_counters(fault);
@@ -225,6 +225,18 @@ static void fault_wake(struct zps_net *net) {
   zps_net_wake(to_fault(net)->inner);
 }
 
+static void fault_shut(struct zps_net *net) {
+  struct fault *fault = to_fault(net);
+  zps_fault_check_thread(fault);
+  if (fault->in_progress) zps_fault_violation("zps_net_shut() is called by a callback");
+  fault->shut = true;
+  zps_net_shut(fault->inner);
+  for (struct fault_peer *peer = fault->peers; peer; peer = peer->next)
+    while (peer->queue) pop_delayed(peer);
+  zps_fault_reads_shut(fault);
+  zps_fault_copy_counters(fault);
+}
+
 static void fault_close(struct zps_net *net) {
   struct fault *fault = to_fault(net);
   fault->closing = true;
@@ -237,6 +249,7 @@ static void fault_close(struct zps_net *net) {
 
 static const struct zps_net_ops fault_ops = {
     .close = fault_close,
+    .shut = fault_shut,
     .reserve = fault_reserve,
     .peer_add = fault_peer_add,
     .peer_evict = fault_peer_evict,

@@ -62,7 +62,7 @@ struct fault {
   struct fault_mem *mems;
   struct fault_op *ops, **ops_tail; /* oldest first */
   uint64_t n_posted, n_added, own_again;
-  bool silent, pushed_back, in_progress, closing, owned;
+  bool silent, pushed_back, in_progress, shut, closing, owned;
   pthread_t owner;
 };
 
@@ -94,6 +94,8 @@ zps_err_t zps_fault_read(struct zps_net_peer *net_peer, struct zps_net_read *rea
 unsigned zps_fault_reads_complete(struct fault *fault, uint64_t now_ns);
 uint64_t zps_fault_reads_next_due_ns(const struct fault *fault);
 void zps_fault_reads_evict(struct fault *fault, const struct fault_peer *peer);
+/* The wrapped backend is shut: what only the wrapper held back is lost, and nothing is held any more. */
+void zps_fault_reads_shut(struct fault *fault);
 /* Before the wrapped backend is closed: ends the operations that only the wrapper held back, while callbacks can still
  * use the backend. */
 void zps_fault_reads_close(struct fault *fault);

@@ -108,7 +108,7 @@ static void op_done(struct fault_op *op, zps_err_t code) {
   check_unchanged(op);
   if (code == ZPS_ERR_PEER_LOST) {
     op->state = OP_QUARANTINED;
-    op->due_ns = zps_clock_ns() + op->fault->rules.hold_ns;
+    op->due_ns = zps_clock_ns() + (op->fault->shut ? 0 : op->fault->rules.hold_ns);
   } else {
     op_remove(op);
   }
@@ -236,6 +236,13 @@ void zps_fault_reads_evict(struct fault *fault, const struct fault_peer *peer) {
     if (op->peer != peer) continue;
     op->peer = NULL;
     if (op->state == OP_FLYING || op->state == OP_LANDED) op->state = OP_LOST;
+  }
+}
+
+void zps_fault_reads_shut(struct fault *fault) {
+  for (struct fault_op *op = fault->ops; op; op = op->next) {
+    if (op->state == OP_FLYING && !op->inner_busy) op->state = OP_LOST;
+    if (op->state == OP_QUARANTINED) op->due_ns = 0;
   }
 }
 

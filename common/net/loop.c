@@ -36,7 +36,8 @@ struct endpoint {
   struct loop_peer *peers;
   struct zps_net_read *reads, **reads_tail;
   unsigned n_reads;
-  bool closing, pushed_back; /* the owner should try to send again */
+  bool shut, closing;
+  bool pushed_back; /* the owner should try to send again */
 };
 
 struct loop_peer {
@@ -61,6 +62,7 @@ static zps_err_t loop_peer_add(struct zps_net *net, const void *addr, size_t len
                                struct zps_net_peer **peer_p, struct zps_error *error) {
   struct endpoint *ep = to_endpoint(net);
   struct wire_addr wire;
+  if (ep->shut) return zps_fail(error, ZPS_ERR_CLOSED, "this endpoint of the in-process fabric is shut");
   if (len != sizeof wire || memcmp(addr, addr_magic, sizeof addr_magic) != 0)
     return zps_fail(error, ZPS_ERR_INVALID,
                     "the peer's fabric address (%zu bytes) is not of provider loop: it must be %zu bytes made by an "
@@ -97,6 +99,7 @@ static void loop_peer_evict(struct zps_net_peer *net_peer) {
 static zps_err_t loop_mem_register(struct zps_net *net, void *base, size_t len, const struct zps_net_device *device,
                                    struct zps_net_mem *mem_p, struct zps_error *error) {
   if (device) return zps_fail(error, ZPS_ERR_UNSUPPORTED, "the in-process fabric reaches host memory alone");
+  if (to_endpoint(net)->shut) return zps_fail(error, ZPS_ERR_CLOSED, "this endpoint of the in-process fabric is shut");
   uint64_t key;
   struct zps_loop_region *region = zps_loop_port_expose(to_endpoint(net)->port, base, len, &key);
   if (!region) return zps_fail(error, ZPS_ERR_NOMEM, "no memory to register %zu bytes", len);
@@ -167,7 +170,7 @@ static zps_err_t loop_read(struct zps_net_peer *net_peer, struct zps_net_read *r
   struct endpoint *ep = to_endpoint(net_peer->net);
   if (ep->closing) return ZPS_ERR_CLOSED;
   read->peer = net_peer;
-  read->state = READ_QUEUED;
+  read->state = ep->shut ? READ_LOST : READ_QUEUED;
   reads_append(ep, read);
   return ZPS_OK;
 }
@@ -239,8 +242,9 @@ static unsigned progress_errors(struct endpoint *ep) {
     }
     peer->reported = true;
     handled++;
-    ep->net.handler.on_peer_error(ep->net.handler.ctx, &peer->peer, ZPS_ERR_CONNECT,
-                                  "the peer's in-process endpoint is closed");
+    ep->net.handler.on_peer_error(
+        ep->net.handler.ctx, &peer->peer, ep->shut ? ZPS_ERR_CLOSED : ZPS_ERR_CONNECT,
+        ep->shut ? "this in-process endpoint is shut" : "the peer's in-process endpoint is closed");
     peer = ep->peers; /* the callback may have evicted any of them */
   }
   return handled;
@@ -272,10 +276,20 @@ static void loop_wake(struct zps_net *net) {
   zps_loop_port_wake(to_endpoint(net)->port);
 }
 
+/* A peer's read is a copy under the port's lock, which closing it takes. */
+static void loop_shut(struct zps_net *net) {
+  struct endpoint *ep = to_endpoint(net);
+  if (ep->shut) return;
+  ep->shut = true;
+  zps_loop_port_close(ep->port);
+  for (struct zps_net_read *read = ep->reads; read; read = read->next) read->state = READ_LOST;
+  for (struct loop_peer *peer = ep->peers; peer; peer = peer->next) peer->failed = true;
+}
+
 static void loop_close(struct zps_net *net) {
   struct endpoint *ep = to_endpoint(net);
   ep->closing = true;
-  zps_loop_port_close(ep->port);
+  if (!ep->shut) zps_loop_port_close(ep->port);
   for (struct zps_net_read *read; (read = reads_pop(ep)) != NULL;)
     read_finish(read, read->state == READ_LOST ? ZPS_ERR_PEER_LOST : ZPS_ERR_CLOSED);
   while (ep->peers) loop_peer_evict(&ep->peers->peer);
@@ -285,6 +299,7 @@ static void loop_close(struct zps_net *net) {
 
 static const struct zps_net_ops loop_ops = {
     .close = loop_close,
+    .shut = loop_shut,
     .reserve = loop_reserve,
     .peer_add = loop_peer_add,
     .peer_evict = loop_peer_evict,

@@ -5,6 +5,10 @@ void zps_net_close(struct zps_net *net) {
   if (net) net->ops->close(net);
 }
 
+void zps_net_shut(struct zps_net *net) {
+  net->ops->shut(net);
+}
+
 const struct zps_net_info *zps_net_info(const struct zps_net *net) {
   return &net->info;
 }

@@ -107,6 +107,13 @@ zps_err_t zps_net_open(const struct zps_net_config *config, const struct zps_net
  * registrations are gone afterwards. Never blocks for long: an object that a provider will not let go is logged and
  * leaked. NULL is allowed. */
 void zps_net_close(struct zps_net *net);
+/* Ends all that goes on over the fabric, for good: connections end, and when it returns, nothing is read from this
+ * process's memory by the fabric any more, nor written to it, also where a peer's read was being answered. Where that
+ * cannot be had, net/README.md says so ("Shutting"). What is outstanding here ends by the next zps_net_progress():
+ * every peer fails (on_peer_error), reads are called back with ZPS_ERR_PEER_LOST and released. New peers and
+ * registrations are refused with ZPS_ERR_CLOSED; the rest goes on as with peers that are lost. Not from a callback.
+ * Again: nothing to do. */
+void zps_net_shut(struct zps_net *net);
 const struct zps_net_info *zps_net_info(const struct zps_net *net);
 
 /* Posts `count` more receives (negative: that many fewer again): as many as the credits granted to a peer need. */

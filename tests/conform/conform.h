@@ -25,6 +25,7 @@ struct conform_target {
   bool shares_regions;   /* using an endpoint of this process that is closed crashes in the provider */
   bool silent_death;     /* a read from a process that dies may stay without a completion */
   bool trusts_keys;      /* a read with a wrong key may succeed */
+  bool answers_reads;    /* memory that is read is sent by the progress of its owner, piece by piece */
   bool polls;            /* no descriptor to sleep on */
   bool leaks_when_stuck; /* leaves an endpoint with reads pending at a hung peer open, with a warning */
   unsigned slowness;     /* divides the number of iterations; 0 is 1 */
@@ -123,6 +124,8 @@ bool conform_check(const void *data, uint64_t seed, size_t offset, size_t len);
   X(evict_sends, NOTHING)              \
   X(evict_and_return, NOTHING)         \
   X(dead_address, SEPARATION)          \
+  X(shut_while_read, SEPARATION)       \
+  X(shut_outstanding, SEPARATION)      \
   X(close_outstanding, NOTHING)        \
   X(close_idle, NOTHING)               \
   X(wake_thread, NOTHING)              \

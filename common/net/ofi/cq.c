@@ -134,9 +134,14 @@ unsigned zps_ofi_cq_drain(struct ofi_net *net) {
 
 unsigned zps_ofi_progress(struct zps_net *base) {
   struct ofi_net *net = ofi_net_of(base);
-  unsigned n_events = zps_ofi_cq_drain(net);
-  if (n_events > 0) net->retry_at_ns = 0; /* completed operations may have made room */
-  zps_ofi_retry(net);
+  unsigned n_events = 0;
+  if (net->shut) {
+    n_events = zps_ofi_quarantine_end(net);
+  } else {
+    n_events = zps_ofi_cq_drain(net);
+    if (n_events > 0) net->retry_at_ns = 0; /* completed operations may have made room */
+    zps_ofi_retry(net);
+  }
   n_events += zps_ofi_read_report(net);
   n_events += zps_ofi_peer_report(net);
   if (n_events > 0) net->last_event_ns = zps_clock_ns();

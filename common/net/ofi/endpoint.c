@@ -142,6 +142,7 @@ static void endpoint_close(struct ofi_net *net) {
   const bool regions_first = net->info->domain_attr->mr_mode & FI_MR_ENDPOINT;
   if (regions_first) regions_revoke(net);
   fid_close(net->ep ? &net->ep->fid : NULL, "endpoint");
+  net->ep = NULL;
   if (!regions_first) regions_revoke(net);
 }
 
@@ -254,31 +255,47 @@ static void call_back_all(struct ofi_net *net) {
     while ((read = zps_ofi_read_pop(&peer->queued))) zps_ofi_read_finish(read, ZPS_ERR_CLOSED);
     while ((read = zps_ofi_read_pop(&peer->posted))) zps_ofi_read_finish(read, ZPS_ERR_CLOSED);
   }
-  while ((read = zps_ofi_read_pop(&net->quarantine)))
-    if (read->release) read->release(read);
+  zps_ofi_quarantine_end(net);
 }
 
-static void ofi_close(struct zps_net *base) {
-  struct ofi_net *net = ofi_net_of(base);
-  struct ofi_peer *peer;
-  net->closing = true;
-  drain(net);
-  const bool leak = close_would_crash(net);
-  if (leak) {
+static void endpoint_end(struct ofi_net *net) {
+  net->leaks = close_would_crash(net);
+  if (net->leaks) {
     zps_log_warn("%zu reads are pending and %s crashes when it is closed so: its endpoint %s is left open",
                  net->n_reads, net->base.info.provider, net->base.info.address);
     regions_revoke(net);
   } else {
     endpoint_close(net);
   }
+}
+
+static void ofi_shut(struct zps_net *base) {
+  struct ofi_net *net = ofi_net_of(base);
+  if (net->shut) return;
+  endpoint_end(net);
+  net->shut = true;
+  net->n_stash = 0;
+  net->cq_error = false;
+  zps_ofi_peers_shut(net);
+}
+
+static void ofi_close(struct zps_net *base) {
+  struct ofi_net *net = ofi_net_of(base);
+  struct ofi_peer *peer;
+  net->closing = true;
+  if (!net->shut) {
+    drain(net);
+    endpoint_end(net);
+  }
   call_back_all(net);
   while ((peer = LIST_FIRST(&net->peers))) zps_ofi_peer_free(peer);
-  if (!leak) domain_close(net);
-  net_free(net, leak);
+  if (!net->leaks) domain_close(net);
+  net_free(net, net->leaks);
 }
 
 static const struct zps_net_ops ops = {
     .close = ofi_close,
+    .shut = ofi_shut,
     .reserve = zps_ofi_reserve,
     .peer_add = zps_ofi_peer_add,
     .peer_evict = zps_ofi_peer_evict,

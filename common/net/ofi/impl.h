@@ -117,6 +117,8 @@ struct ofi_net {
   int wake_fd;
   struct zps_forked forked; /* connections that others made */
   _Atomic bool woken;
+  bool shut; /* there is no endpoint any more, or (`leaks`) nobody drives it */
+  bool leaks;
   bool closing;
   bool keep_addrs; /* fi_av_remove() of a connected peer is not safe */
   uint64_t max_block_ns;
@@ -177,6 +179,8 @@ void zps_ofi_peer_evict(struct zps_net_peer *peer);
 /* Marks the peer as lost, unless it is already; its owner is told by the next zps_ofi_peer_report(). */
 void zps_ofi_peer_fail(struct ofi_peer *peer, zps_err_t code, const char *fmt, ...) ZPS_PRINTF(3, 4);
 unsigned zps_ofi_peer_report(struct ofi_net *net);
+/* The fabric has none of the operations any more: all peers fail, and reads are lost. */
+void zps_ofi_peers_shut(struct ofi_net *net);
 /* An operation of the peer has left the fabric. */
 void zps_ofi_peer_unref(struct ofi_peer *peer);
 /* Frees a peer without looking at what it has outstanding. */
@@ -192,6 +196,8 @@ struct zps_net_read *zps_ofi_read_pop(struct ofi_read_list *list);
 void zps_ofi_read_unlink(struct ofi_read_list *list, struct zps_net_read *read);
 /* done(), and release() where that follows. */
 void zps_ofi_read_finish(struct zps_net_read *read, zps_err_t code);
+/* Releases the reads in quarantine: the fabric is through with all. Returns their number. */
+unsigned zps_ofi_quarantine_end(struct ofi_net *net);
 /* Calls back the reads that failed without the fabric. Returns their number. */
 unsigned zps_ofi_read_report(struct ofi_net *net);
 /* Posts the operations that wait at peers because the fabric pushed back; fails peers at which it has pushed back for

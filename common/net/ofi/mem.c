@@ -59,6 +59,7 @@ static int register_device(struct ofi_net *net, void *base, size_t len, uint64_t
 static zps_err_t region_create(struct ofi_net *net, void *base, size_t len, uint64_t access,
                                const struct zps_net_device *device, struct ofi_region **region_p,
                                struct zps_error *error) {
+  if (net->shut) return zps_fail(error, ZPS_ERR_CLOSED, "the endpoint %s is shut", net->base.info.address);
   if (device && !(net->info->caps & FI_HMEM))
     return zps_fail(error, ZPS_ERR_UNSUPPORTED, "provider %s does not reach device memory",
                     net->info->fabric_attr->prov_name);

@@ -46,6 +46,10 @@ zps_err_t zps_ofi_reserve(struct zps_net *base, int count) {
   struct ofi_net *net = ofi_net_of(base);
   if (count < 0 && (size_t) - (long)count > net->recvs_target) return ZPS_ERR_INVALID;
   const size_t target = net->recvs_target + (size_t)(long)count;
+  if (net->shut) {
+    net->recvs_target = target;
+    return ZPS_OK;
+  }
   const size_t have = net->recvs_posted + net->n_unposted;
   if (target > net->recvs.n_ops) {
     const zps_err_t code = zps_ofi_pool_grow(net, &net->recvs, target - net->recvs.n_ops);
@@ -151,6 +155,14 @@ void zps_ofi_read_finish(struct zps_net_read *read, zps_err_t code) {
   void (*release)(struct zps_net_read *) = code == ZPS_ERR_PEER_LOST ? read->release : NULL;
   read->done(read, code);
   if (release) release(read); /* after any other code the struct may be gone */
+}
+
+unsigned zps_ofi_quarantine_end(struct ofi_net *net) {
+  struct zps_net_read *read;
+  unsigned n = 0;
+  for (; (read = zps_ofi_read_pop(&net->quarantine)); n++)
+    if (read->release) read->release(read);
+  return n;
 }
 
 unsigned zps_ofi_read_report(struct ofi_net *net) {

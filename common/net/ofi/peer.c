@@ -55,13 +55,14 @@ static void addr_put(struct ofi_net *net, struct ofi_addr *addr) {
   if (--addr->refs > 0) return;
   SLIST_REMOVE(&net->addrs, addr, ofi_addr, link);
   zps_forked_forget(&addr->forked);
-  if (!net->closing && !net->keep_addrs) fi_av_remove(net->av, &addr->fi_addr, 1, 0);
+  if (!net->shut && !net->closing && !net->keep_addrs) fi_av_remove(net->av, &addr->fi_addr, 1, 0);
   free(addr);
 }
 
 zps_err_t zps_ofi_peer_add(struct zps_net *net, const void *addr, size_t len, void *ctx, struct zps_net_peer **peer_p,
                            struct zps_error *error) {
   struct ofi_net *ofi = ofi_net_of(net);
+  if (ofi->shut) return zps_fail(error, ZPS_ERR_CLOSED, "the endpoint %s is shut", net->info.address);
   struct ofi_peer *peer = calloc(1, sizeof *peer);
   if (!peer) return zps_fail(error, ZPS_ERR_NOMEM, "out of memory for a peer");
   const size_t sends_needed = (ofi->n_live + 1) * OFI_SENDS_PER_PEER + ofi->n_sends_stuck;
@@ -149,6 +150,22 @@ unsigned zps_ofi_peer_report(struct ofi_net *net) {
     net->base.handler.on_peer_error(net->base.handler.ctx, &peer->base, peer->error, peer->error_text);
   }
   return n;
+}
+
+void zps_ofi_peers_shut(struct ofi_net *net) {
+  struct zps_net_read *read;
+  struct ofi_peer *peer, *next;
+  for (peer = LIST_FIRST(&net->peers); peer; peer = next) {
+    next = LIST_NEXT(peer, all_link);
+    zps_ofi_peer_fail(peer, ZPS_ERR_CLOSED, "this process has shut its endpoint");
+    reads_lose(net, &peer->posted, OFI_READ_LOST);
+    peer->n_posted = peer->n_reads = peer->n_sends = 0;
+    if (peer->state == OFI_PEER_EVICTED) zps_ofi_peer_free(peer);
+  }
+  for (read = net->failed.first; read; read = read->next)
+    if (read->state == OFI_READ_LOST_IN_FLIGHT) read->state = OFI_READ_LOST;
+  net->n_reads = net->n_sends = net->n_sends_stuck = 0;
+  net->base.counters.quarantined = 0;
 }
 
 void zps_ofi_peer_evict(struct zps_net_peer *net_peer) {

@@ -53,7 +53,8 @@ static bool stash_fill(struct ofi_net *net) {
 }
 
 static bool has_local_work(const struct ofi_net *net) {
-  return net->n_stash > 0 || net->cq_error || net->failed.first || !TAILQ_EMPTY(&net->errors);
+  return net->n_stash > 0 || net->cq_error || net->failed.first || !TAILQ_EMPTY(&net->errors) ||
+         (net->shut && net->quarantine.first);
 }
 
 /* Sleeps until the wake-up descriptor or the completion queue's (where `with_cq`) is readable. True for a wake-up. */
@@ -104,6 +105,10 @@ static bool must_look(const struct ofi_net *net) {
 void zps_ofi_wait(struct zps_net *base, uint64_t timeout_ns) {
   struct ofi_net *net = ofi_net_of(base);
   if (has_local_work(net) || wake_consume(net) || timeout_ns == 0) return;
+  if (net->shut) {
+    sleep_on_fds(net, false, timeout_ns);
+    return;
+  }
   if (must_look(net) && timeout_ns > OFI_RETRY_WAIT_NS) timeout_ns = OFI_RETRY_WAIT_NS;
   const uint64_t start = zps_clock_ns();
   const uint64_t deadline = timeout_ns < UINT64_MAX - start ? start + timeout_ns : UINT64_MAX;

@@ -1,0 +1,114 @@
+/* An endpoint that is shut while it is read, and while it reads. */
+#include <string.h>
+#include <sys/mman.h>
+
+#include "tests/conform/conform.h"
+
+enum { LENT_LEN = 32 << 20, LENT = 0x11, TAKEN_BACK = 0xee, N_READS = 4, READ_LEN = 1 << 20 };
+
+static uint8_t *map(size_t len) {
+  uint8_t *const at = mmap(NULL, len, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  assert_true(at != MAP_FAILED);
+  return at;
+}
+
+static void send_text(struct conform_pair *pair, struct zps_net_peer *peer, const struct conform_node *to) {
+  const unsigned before = to->n_messages;
+  conform_send(peer, "hello", 5, CONFORM_NODES(&pair->a, &pair->b));
+  conform_until(to->n_messages == before + 1, CONFORM_LIMIT_MS, &pair->a, &pair->b);
+}
+
+/* b has asked for the memory, and takes nothing of it until the owner has it back: of what the owner then writes there
+ * no byte reaches b, and b's read fails. */
+void conform_shut_while_read(void **state) {
+  (void)state;
+  const struct zps_net_config config = conform_config();
+  struct conform_pair pair;
+  struct conform_read read;
+  uint8_t *const lent = map(LENT_LEN), *const got = map(LENT_LEN);
+  size_t n_lent = 0;
+  memset(lent, LENT, LENT_LEN);
+  conform_pair_open(&pair, &config);
+  struct zps_net_mem lent_mem = conform_register(&pair.a, lent, LENT_LEN);
+  struct zps_net_mem got_mem = conform_register(&pair.b, got, LENT_LEN);
+  send_text(&pair, pair.b_to_a, &pair.a);
+  send_text(&pair, pair.a_to_b, &pair.b);
+  conform_read_start(&read, pair.b_to_a, got, &got_mem, LENT_LEN, lent_mem.addr, lent_mem.key);
+  for (int i = 0; i < 200; i++) zps_net_progress(pair.a.net);
+  zps_net_mem_release(pair.a.net, &lent_mem);
+  zps_net_shut(pair.a.net);
+  memset(lent, TAKEN_BACK, LENT_LEN);
+  conform_until(read.n_done, CONFORM_LIMIT_MS, &pair.b, &pair.a);
+  for (size_t i = 0; i < LENT_LEN; i++) {
+    if (got[i] == TAKEN_BACK) fail_msg("byte %zu is of the memory that its owner had back", i);
+    n_lent += got[i] == LENT;
+  }
+  assert_int_not_equal(read.code, ZPS_OK);
+  if (conform_target->answers_reads) assert_true(n_lent > 0); /* else nothing was under way */
+  munmap(lent, LENT_LEN);
+  zps_net_peer_evict(pair.b_to_a);
+  if (read.code == ZPS_ERR_PEER_LOST) conform_until(read.n_released == 1, CONFORM_LIMIT_MS, &pair.b, &pair.a);
+  conform_pair_close(&pair);
+  munmap(got, LENT_LEN);
+}
+
+/* A read that was given up, reads that were not, and messages: all end, and what comes next is refused. */
+void conform_shut_outstanding(void **state) {
+  (void)state;
+  const struct zps_net_config config = conform_config();
+  struct conform_pair pair;
+  struct conform_read reads[N_READS], given_up, late;
+  uint8_t *const source = map(N_READS * READ_LEN), *const target = map((N_READS + 1) * READ_LEN);
+  uint8_t data[CONFORM_MAX_MSG] = {0};
+  struct zps_error error;
+  struct zps_net_peer *peer = NULL;
+  struct zps_net_mem mem;
+  conform_pair_open(&pair, &config);
+  struct zps_net *const net = pair.a.net;
+  const struct zps_net_mem source_mem = conform_register(&pair.b, source, N_READS * READ_LEN);
+  struct zps_net_mem target_mem = conform_register(&pair.a, target, (N_READS + 1) * READ_LEN);
+  struct zps_net_peer *const twin = conform_peer_add(&pair.a, &pair.b);
+  send_text(&pair, pair.a_to_b, &pair.b);
+  if (conform_target->leaks_when_stuck) conform_allow_warnings(1);
+  conform_read_start(&given_up, twin, target + N_READS * READ_LEN, &target_mem, READ_LEN, source_mem.addr,
+                     source_mem.key);
+  for (size_t i = 0; i < N_READS; i++)
+    conform_read_start(&reads[i], pair.a_to_b, target + i * READ_LEN, &target_mem, READ_LEN,
+                       source_mem.addr + i * READ_LEN, source_mem.key);
+  for (int i = 0; i < 100; i++) {
+    const zps_err_t code = zps_net_send(pair.a_to_b, data, sizeof data);
+    assert_true(code == ZPS_OK || code == ZPS_ERR_AGAIN);
+  }
+  zps_net_peer_evict(twin);
+  zps_net_shut(net);
+  zps_net_shut(net);
+  for (size_t i = 0; i < N_READS; i++) assert_int_equal(reads[i].n_done, 0); /* callbacks come from progress alone */
+  assert_int_equal(given_up.n_done, 0);
+  for (size_t i = 0; i < N_READS; i++) {
+    conform_until(reads[i].n_released == 1, CONFORM_LIMIT_MS, &pair.a);
+    assert_int_equal(reads[i].code, ZPS_ERR_PEER_LOST);
+  }
+  conform_until(given_up.n_released == 1, CONFORM_LIMIT_MS, &pair.a);
+  assert_int_equal(zps_net_counters(net)->quarantined, 0);
+  conform_until(pair.a.n_errors == 1, CONFORM_LIMIT_MS, &pair.a);
+  assert_ptr_equal(pair.a.failed, pair.a_to_b);
+  conform_expect_lost(pair.a_to_b);
+  conform_read_start(&late, pair.a_to_b, target, &target_mem, READ_LEN, source_mem.addr, source_mem.key);
+  conform_until(late.n_released == 1, CONFORM_LIMIT_MS, &pair.a);
+  assert_int_equal(zps_net_peer_add(net, zps_net_info(pair.b.net)->addr, zps_net_info(pair.b.net)->addr_len, NULL,
+                                    &peer, &error),
+                   ZPS_ERR_CLOSED);
+  assert_int_equal(zps_net_mem_register(net, source, READ_LEN, &mem, &error), ZPS_ERR_CLOSED);
+  assert_int_equal(zps_net_reserve(net, 10), ZPS_OK);
+  assert_int_equal(zps_net_reserve(net, -10), ZPS_OK);
+  zps_net_wake(net);
+  const uint64_t start = zps_clock_ns();
+  zps_net_wait(net, 60 * ZPS_NS_PER_S);
+  zps_net_peer_evict(pair.a_to_b);
+  zps_net_mem_release(net, &target_mem);
+  conform_node_close(&pair.a);
+  assert_true(zps_clock_ns() - start < 3 * ZPS_NS_PER_S);
+  conform_node_close(&pair.b);
+  munmap(source, N_READS * READ_LEN);
+  munmap(target, (N_READS + 1) * READ_LEN);
+}
