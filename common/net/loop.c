@@ -319,7 +319,7 @@ static void info_fill(struct zps_net_info *info, uint64_t id) {
   memcpy(info->addr, &wire, sizeof wire);
   info->addr_len = sizeof wire;
   info->max_read = MAX_READ;
-  info->registers_free = info->weak_keys = true;
+  info->registers_free = info->ends_reads = info->weak_keys = true;
   snprintf(info->provider, sizeof info->provider, "loop");
   snprintf(info->protocol, sizeof info->protocol, "memcpy");
   snprintf(info->addr_format, sizeof info->addr_format, "process-local id");

@@ -63,6 +63,7 @@ struct zps_net_info {
   size_t max_read;     /* bytes of one read */
   bool weak_keys;      /* of memory: the provider chooses them, or they are short, so that strangers may guess them */
   bool registers_free; /* registering memory is a note in a table: no page is pinned, no card is told */
+  bool ends_reads;     /* zps_net_shut() ends what peers read of this process's memory, too */
 };
 
 /* Device memory that a fabric is to reach, and how. */
@@ -108,11 +109,10 @@ zps_err_t zps_net_open(const struct zps_net_config *config, const struct zps_net
  * leaked. NULL is allowed. */
 void zps_net_close(struct zps_net *net);
 /* Ends all that goes on over the fabric, for good: connections end, and when it returns, nothing is read from this
- * process's memory by the fabric any more, nor written to it, also where a peer's read was being answered. Where that
- * cannot be had, net/README.md says so ("Shutting"). What is outstanding here ends by the next zps_net_progress():
- * every peer fails (on_peer_error), reads are called back with ZPS_ERR_PEER_LOST and released. New peers and
- * registrations are refused with ZPS_ERR_CLOSED; the rest goes on as with peers that are lost. Not from a callback.
- * Again: nothing to do. */
+ * process's memory by the fabric any more (where info.ends_reads), nor written to it, also where a peer's read was
+ * being answered. What is outstanding here ends by the next zps_net_progress(): every peer fails (on_peer_error), reads
+ * are called back with ZPS_ERR_PEER_LOST and released. New peers and registrations are refused with ZPS_ERR_CLOSED; the
+ * rest goes on as with peers that are lost. Not from a callback. Again: nothing to do. */
 void zps_net_shut(struct zps_net *net);
 const struct zps_net_info *zps_net_info(const struct zps_net *net);
 

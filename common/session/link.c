@@ -263,6 +263,18 @@ void zps_link_ask(struct zps_link *link) {
   link->is_to_ask = true;
 }
 
+bool zps_link_mark(const struct zps_link *link, uint32_t *mark_p) {
+  if (link->queue) return false;
+  *mark_p = link->tx_seq;
+  return true;
+}
+
+/* Credits come back in the order in which they were spent. */
+bool zps_link_has_taken(const struct zps_link *link, uint32_t mark) {
+  const uint32_t taken = link->tx_seq - (RECEIVES - link->tx_credits);
+  return taken - mark <= UINT32_MAX / 2;
+}
+
 void zps_link_set_epoch(struct zps_link *link, uint32_t epoch) {
   link->epoch = epoch;
   link->introduced = false;

@@ -70,6 +70,11 @@ void zps_link_measure(struct zps_link *link, struct zps_bulk_peer *bulk, bool be
 /* Has the peer send a frame at once, if it lives and can be reached: with the next zps_link_progress() it is asked for
  * its credits. It is not where the link has no credit to ask with: then the peer owes some anyway. */
 void zps_link_ask(struct zps_link *link);
+/* *mark_p stands for all frames that were sent so far; false: some wait for credit. */
+bool zps_link_mark(const struct zps_link *link, uint32_t *mark_p);
+/* Whether the peer has taken the frames up to the mark, as far as is known: it says so when it returns their credits
+ * (zps_link_ask()). */
+bool zps_link_has_taken(const struct zps_link *link, uint32_t mark);
 /* The next frame has a long header, which tells the peer. */
 void zps_link_set_epoch(struct zps_link *link, uint32_t epoch);
 

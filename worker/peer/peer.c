@@ -108,7 +108,6 @@ static void release(struct zps_round *base) {
   struct zps_peer_round *round = zps_peer_of(base);
   zps_peer_free_all(round);
   zps_peer_merge_release(round);
-  zps_peer_zerocopy_end(round);
   if (zps_peer_is_past(round)) zps_unexpected_note_past(&base->rounds->unexpected, base->tensor->id, base->step);
 }
 
@@ -168,6 +167,7 @@ static bool deliver(struct zps_round *base) {
 
 static void finish(struct zps_round *base, bool ok) {
   zps_staging_finish(&zps_peer_of(base)->staging, base, ok);
+  zps_peer_zerocopy_end(zps_peer_of(base));
 }
 
 const struct zps_round_ops zps_peer_ops = {.size = sizeof(struct zps_peer_round),
@@ -180,6 +180,7 @@ const struct zps_round_ops zps_peer_ops = {.size = sizeof(struct zps_peer_round)
                                            .frame = zps_peer_frame,
                                            .remote_lost = zps_peer_remote_lost,
                                            .known = zps_peer_known,
+                                           .gives_back = zps_peer_gives_back,
                                            .explain = zps_peer_explain,
                                            .deliver = deliver,
                                            .finish = finish,

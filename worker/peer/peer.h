@@ -7,7 +7,7 @@
  * any have said DONE.
  *
  * peer.c: the kind's ops and actions; begin.c: from the start to the first instruction; run.c: instructions; memory.c:
- * streams; zerocopy.c: streams that lie in the gradient itself; messages.c: messages out and in; read.c: their
+ * streams; zerocopy.c, lent.c: streams that lie in the gradient itself; messages.c: messages out and in; read.c: their
  * payloads; result.c, deliver.c: RESULT; serve.c, inner.h: SERVE; remote.c: frames and losses of other ranks; end.c:
  * failures, and which rank is to blame.
  */
@@ -92,11 +92,13 @@ struct zps_peer_remote {
   bool is_read;                   /* streams of it are read here: it awaits our DONE */
   bool done, aborted;             /* it has said so: it sends nothing more for this round */
   bool heard;                     /* a frame has come from it: it has begun */
-  bool owes_done, owes_abort;     /* frames that we owe */
-  bool is_told_done;              /* or will be */
-  uint32_t n_reads;               /* of its memory, under way */
-  uint32_t n_early;               /* messages that had to be kept for the program */
-  bool accused, named;            /* accused: another rank says that it waits for it; named: in a failure's text */
+  bool is_marked;                 /* the round has failed: with `mark`, the rank has taken our ABORT */
+  uint32_t mark;
+  bool owes_done, owes_abort; /* frames that we owe */
+  bool is_told_done;          /* or will be */
+  uint32_t n_reads;           /* of its memory, under way */
+  uint32_t n_early;           /* messages that had to be kept for the program */
+  bool accused, named;        /* accused: another rank says that it waits for it; named: in a failure's text */
 };
 
 struct zps_peer_round {
@@ -231,7 +233,8 @@ void zps_peer_free_all(struct zps_peer_round *round);
 /* Before the first instruction: registers the gradient, if the scheme allows zero copy and the fabric registers memory
  * for free. */
 void zps_peer_zerocopy_begin(struct zps_peer_round *round);
-void zps_peer_zerocopy_end(struct zps_peer_round *round); /* no rank reads it any more */
+/* No rank reads it any more, or can: the trainer gets it back. */
+void zps_peer_zerocopy_end(struct zps_peer_round *round);
 /* Whether an OWN's stream lies in the gradient itself: *view_p. */
 bool zps_peer_is_zerocopy(const struct zps_peer_round *round, uint32_t instr, struct zps_slice_view *view_p);
 /* The result is there. */
@@ -244,10 +247,12 @@ bool zps_peer_needs_done(const struct zps_peer_round *round, uint32_t rank);
 bool zps_peer_is_past(const struct zps_peer_round *round);
 /* Queues DONE for each rank from which nothing is read any more, once. */
 void zps_peer_owe_done(struct zps_peer_round *round);
-/* The round has failed: its gradient is revoked, and ranks that read it are to say that they are through. */
+
+/* lent.c */
+/* The round has failed: ranks that read its gradient are to say that they are through. */
 void zps_peer_revoke(struct zps_peer_round *round);
-/* No rank reads the gradient of a round that has failed any more, except ranks that were not heard of in time. */
-bool zps_peer_is_revoked(const struct zps_peer_round *round);
+/* No rank reads the gradient any more. False: the round is looked at again. */
+bool zps_peer_gives_back(struct zps_round *base, uint64_t now_ns);
 
 /* messages.c */
 void zps_peer_queue_send(struct zps_peer_round *round, uint32_t instr);

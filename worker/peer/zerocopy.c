@@ -9,10 +9,7 @@
  * result is given to the trainer when all ranks have said DONE.
  *
  * A round that fails sends ABORT to the ranks that have not heard DONE of it, so none of them ends with a sum of bytes
- * that it read too late. A read that is under way would break the connection if the trainer freed the gradient, which
- * is therefore revoked: ranks that have failed read no further, and say DONE behind their ABORT when their reads are
- * over. The trainer is told when all ranks have said so, at the latest at the deadline; ranks that have not begun are
- * waited for only as long as it may take to hear of them.
+ * that it read too late. How the trainer gets its gradient back then: lent.c.
  *
  * An odd number of halves is copied to be sent: their list ends with padding, which the gradient does not have.
  *
@@ -23,9 +20,6 @@
 #include "common/base/log.h"
 #include "worker/peer/peer.h"
 
-/* How long a rank may have worked on the round before its first frame is here. */
-#define HEAR_NS ZPS_NS_PER_S
-
 void zps_peer_zerocopy_begin(struct zps_peer_round *round) {
   const struct zps_round *base = &round->base;
   const struct zps_own_input *input = &round->input;
@@ -35,7 +29,7 @@ void zps_peer_zerocopy_begin(struct zps_peer_round *round) {
       input->n_rows / base->tensor->peer->plan.chunks / base->tensor->peer->plan.n; /* of a block */
   struct zps_error error;
   if (!round->base.tensor->peer->scheme->zerocopy || base->in.memory != ZENPS_HOST || input->rows ||
-      !zps_net_info(net)->registers_free ||
+      !zps_net_info(net)->registers_free || !zps_net_info(net)->ends_reads ||
       rows_least * zps_peer_array_row_bytes(round) <=
           ZPS_WIRE_INLINE_MAX) /* every rank reads from every other, or DONE would not come from all */
     return;
@@ -110,30 +104,4 @@ void zps_peer_decoded(struct zps_peer_round *round) {
   zps_peer_owe_done(round);
   zps_round_touch(&round->base);
   zps_peer_check_through(round);
-}
-
-/* ------------------------------------------------------------ a round has failed */
-
-void zps_peer_revoke(struct zps_peer_round *round) {
-  struct zps_round *base = &round->base;
-  const uint64_t until_ns = round->hear_until_ns = zps_clock_ns() + HEAR_NS;
-  if (!round->base.tensor->peer->scheme->zerocopy) return;
-  zps_peer_owe_done(round);
-  if (!round->exposed.handle || until_ns >= base->deadline_ns) return;
-  base->report_at_ns = until_ns;
-  zps_rounds_due(base->rounds, until_ns);
-}
-
-bool zps_peer_is_revoked(const struct zps_peer_round *round) {
-  const struct zps_round *base = &round->base;
-  if (!round->exposed.handle || base->rounds->fail_code != ZPS_OK) return true;
-  const bool heard_all = zps_clock_ns() >= round->hear_until_ns;
-  for (uint32_t i = 0; i < zps_peer_n_others(base); i++) {
-    const uint32_t r = zps_peer_other(base, i);
-    const struct zps_peer_remote *peer = &round->remotes[r];
-    const struct zps_remote *remote = &base->plane->ranks[r];
-    if (peer->reads_gradient && !peer->done && !remote->lost && !remote->left_ns && (peer->heard || !heard_all))
-      return false;
-  }
-  return true;
 }

@@ -149,13 +149,24 @@ zps_err_t zps_plane_server_replace(struct zps_plane *plane, const struct zps_joi
              : ZPS_OK;
 }
 
+static void drop_all(struct zps_plane *plane, const char *why) {
+  for (uint32_t s = 0; s < plane->n_servers; s++) zps_plane_lose(&plane->servers[s], why);
+  for (uint32_t r = 0; plane->ranks && r < plane->world; r++) zps_plane_lose(&plane->ranks[r], why);
+  zps_plane_drop_lost(plane);
+}
+
+void zps_plane_shut(struct zps_plane *plane, const char *why) {
+  if (plane->shut) return;
+  plane->shut = true;
+  zps_net_shut(zps_engine_net(plane->engine));
+  drop_all(plane, why);
+}
+
 static void drop_all_run(struct zps_command *command, void *handler_ctx) {
   (void)command;
   struct zps_plane *plane = handler_ctx;
   plane->closed = true;
-  for (uint32_t s = 0; s < plane->n_servers; s++) zps_plane_lose(&plane->servers[s], "the job is closed");
-  for (uint32_t r = 0; plane->ranks && r < plane->world; r++) zps_plane_lose(&plane->ranks[r], "the job is closed");
-  zps_plane_drop_lost(plane);
+  drop_all(plane, "the job is closed");
 }
 
 struct drain {

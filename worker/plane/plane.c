@@ -15,7 +15,7 @@ void zps_plane_lose(struct zps_remote *remote, const char *why) {
   if (remote->lost) return;
   remote->lost = true;
   snprintf(remote->why, sizeof remote->why, "%s", why);
-  if (!plane->closed && !remote->left_ns)
+  if (!plane->closed && !plane->shut && !remote->left_ns)
     zps_log_warn(ZPS_REMOTE_FMT " is lost: %s", ZPS_REMOTE_ARGS(remote), remote->why);
   zps_plane_watch_lost(remote);
   plane->handler.on_lost(plane->handler.ctx, remote, remote->why);

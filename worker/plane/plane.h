@@ -84,6 +84,7 @@ struct zps_plane {
   struct zps_watch watch;             /* of the servers, once they are connected */
   uint64_t *landed;                   /* of each, bytes that have been read from it by the last look */
   bool closed;                        /* the job is being closed: losses are no news */
+  bool shut;                          /* zps_plane_shut() */
 };
 
 /* Opens the fabric and starts the threads. */
@@ -95,6 +96,10 @@ zps_err_t zps_plane_connect(struct zps_plane *plane, const struct zps_join *join
 /* Not on the engine thread. Waits, at most `wait_ms`, until all frames to the other ranks are out of this process's
  * hands: they may need frames of the last round when this rank has its result. */
 void zps_plane_drain(struct zps_plane *plane, unsigned wait_ms);
+/* Ends the fabric of this process, for good: nothing is read from its memory any more, nor written there, and all
+ * servers and ranks are lost, of which no log and no coordinator is told. Engine thread, not inside the fabric's
+ * callbacks. */
+void zps_plane_shut(struct zps_plane *plane, const char *why);
 /* Drops the servers and ranks: reads from them end. Not on the engine thread. */
 void zps_plane_disconnect(struct zps_plane *plane);
 /* Stops the threads and closes the fabric. */

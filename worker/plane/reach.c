@@ -88,7 +88,7 @@ static void say(struct zps_plane *plane) {
 
 uint64_t zps_plane_watch_tick(struct zps_plane *plane, uint64_t now_ns) {
   struct zps_watch *const watch = &plane->watch;
-  if (!plane->reach.suspect || plane->closed) return ZPS_NEVER;
+  if (!plane->reach.suspect || plane->closed || plane->shut) return ZPS_NEVER;
   if (!zps_watch_is_due(watch, now_ns)) return watch->due_ns;
   hear_reads(plane);
   const bool says = zps_watch_look(watch, plane->reach.waits(plane->reach.ctx), now_ns);

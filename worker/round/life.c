@@ -148,6 +148,7 @@ static bool finish(struct zps_round *round, bool left, uint64_t now_ns) {
                      now_ns >= round->deadline_ns || round->ops->known(round);
   if (round->finished || round->n_tasks > 0 || !known) return false;
   if (round->only_takes && left && now_ns < round->deadline_ns) return false;
+  if (round->ops->gives_back && !round->ops->gives_back(round, now_ns)) return false;
   if (round->ops->deliver(round) || zps_round_deal(round)) return false;
   round->ops->explain(round);
   zps_replay_over(round);

@@ -50,6 +50,9 @@ struct zps_round_ops {
   /* A failed round's request may be told. False: until the deadline, messages of other ranks may still show which rank
    * is to blame. */
   bool (*known)(const struct zps_round *round);
+  /* The same, besides, also when its deadline has passed: no other process reads what the trainer gets back with it.
+   * NULL: none does. */
+  bool (*gives_back)(struct zps_round *round, uint64_t now_ns);
   void (*explain)(struct zps_round *round); /* completes the reason of a failure, where it has no text */
   /* Before the request is told. True: the result is being copied, or the device is waited for; called again after that.
    */

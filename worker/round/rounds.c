@@ -112,12 +112,31 @@ void zps_rounds_fail(struct zps_rounds *rounds, const struct zps_frame_abort *fa
   if (rounds->fail_code != ZPS_OK) return;
   rounds->failure = *failure;
   rounds->fail_code = failure->code;
+  rounds->failed_ns = zps_clock_ns();
   for (struct zps_round *round = rounds->all; round; round = round->all_next) {
     if (zps_round_machine_over(round->machine)) continue;
     round->reason = *failure;
     zps_round_event(round, ZPS_MACHINE_FAIL, 0, 0, failure->code);
   }
   zps_replay_drop(rounds, NULL);
+  touch_all(rounds); /* those that had failed before wait for other things now */
+}
+
+void zps_rounds_shut(struct zps_rounds *rounds, const struct zps_frame_abort *failure) {
+  if (!rounds->must_shut) rounds->shut_failure = *failure;
+  rounds->must_shut = true;
+}
+
+static void shut(struct zps_rounds *rounds) {
+  const bool is_news = rounds->fail_code == ZPS_OK;
+  rounds->must_shut = false;
+  zps_rounds_fail(rounds, &rounds->shut_failure);
+  if (is_news)
+    zps_log_warn("the job fails here: %s", rounds->failure.text);
+  else
+    zps_log_info("the job has failed, and %s", rounds->shut_failure.text);
+  zps_plane_shut(rounds->plane, "this process has shut its endpoint");
+  touch_all(rounds);
 }
 
 struct close_command {
@@ -253,10 +272,13 @@ static uint64_t on_tick(void *ctx, uint64_t now_ns) {
   struct zps_plane_memory *memory = &rounds->plane->memory;
   check_deadlines(rounds, now_ns);
   zps_rounds_due(rounds, zps_replay_tick(rounds, now_ns));
+  bool has_shut;
   do { /* settling may ask for memory, or free some */
     zps_plane_memory_serve(memory);
     settle_dirty(rounds, now_ns);
-  } while (memory->is_due);
+    has_shut = rounds->must_shut;
+    if (has_shut) shut(rounds);
+  } while (memory->is_due || has_shut);
   if (now_ns >= rounds->idle_at_ns) rounds->idle_at_ns = rounds->idle(rounds->idle_ctx, now_ns);
   return rounds->idle_at_ns < rounds->next_deadline_ns ? rounds->idle_at_ns : rounds->next_deadline_ns;
 }

@@ -26,6 +26,9 @@ struct zps_rounds {
   uint32_t n_seeks;                 /* begun here: late answers to one are not taken for those to another */
   zps_err_t fail_code;              /* set: every round fails with it at once */
   struct zps_frame_abort failure;
+  uint64_t failed_ns; /* since when */
+  bool must_shut;     /* zps_rounds_shut(): */
+  struct zps_frame_abort shut_failure;
   /* Work of the owner, now and then: called at `idle_at_ns`, returns when it wants to be called again. */
   uint64_t (*idle)(void *ctx, uint64_t now_ns);
   /* The owner's tensor of this number, whose memory is there as long as the engine runs nothing else; NULL: there is
@@ -56,6 +59,9 @@ void zps_rounds_touched_in_order(struct zps_rounds *rounds);
 void zps_rounds_due(struct zps_rounds *rounds, uint64_t at_ns);
 /* Every round, in flight and to come, fails. `failure->code` says how. */
 void zps_rounds_fail(struct zps_rounds *rounds, const struct zps_frame_abort *failure);
+/* The tick ends the fabric of this process (zps_plane_shut()): a rank may still read what the trainer gets back. Where
+ * the job has not failed, it fails so. */
+void zps_rounds_shut(struct zps_rounds *rounds, const struct zps_frame_abort *failure);
 /* Not on the engine thread. Fails what is in flight with ZPS_ERR_CLOSED, and tells the servers. */
 void zps_rounds_close(struct zps_rounds *rounds);
 /* Tells a rank whose round has failed that ours is over: it need not wait for more of us. */

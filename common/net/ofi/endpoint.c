@@ -127,6 +127,7 @@ static void info_fill(struct ofi_net *net) {
   fi_av_straddr(net->av, info->addr, info->address, &len);
   info->address[sizeof info->address - 1] = '\0';
   info->max_read = net->info->ep_attr->max_msg_size;
+  info->ends_reads = !provider_is(net->info, "shm"); /* where a peer copies from this process by itself */
   info->registers_free = !(net->info->domain_attr->mr_mode & (FI_MR_LOCAL | FI_MR_ALLOCATED));
   info->weak_keys = (net->info->domain_attr->mr_mode & FI_MR_PROV_KEY) || net->info->domain_attr->mr_key_size < 8;
 }

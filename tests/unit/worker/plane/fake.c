@@ -3,6 +3,7 @@
 #include <stdio.h>
 
 _Thread_local bool fake_at_work;
+const char *fake_provider;
 
 struct fake_memory {
   struct fake_memory *next;
@@ -60,7 +61,11 @@ static void on_peer_error(void *ctx, struct zps_net_peer *peer, zps_err_t code, 
 /* ------------------------------------------------------------ life */
 
 void fake_open(struct fake *fake) {
-  const struct zps_net_config config = {.provider = "loop", .max_msg = ZPS_WIRE_MESSAGE_MAX, .n_recv = 8};
+  const struct zps_net_config config = {.provider = fake_provider ? fake_provider : "loop",
+                                        .interface = fake_provider ? "lo" : NULL,
+                                        .max_msg = ZPS_WIRE_MESSAGE_MAX,
+                                        .n_recv = 8,
+                                        .connect_timeout_ms = 10000};
   const struct zps_net_handler handler = {.ctx = fake, .on_message = on_message, .on_peer_error = on_peer_error};
   struct zps_error error = {.text = ""};
   *fake = (struct fake){.next = fakes};

@@ -52,6 +52,8 @@ struct fake {
 /* True on a thread while it does a fake's work: only the worker runs short of memory. */
 extern _Thread_local bool fake_at_work;
 
+/* Of the fabric of fakes that are opened from here on; NULL: the in-process one. */
+extern const char *fake_provider;
 void fake_open(struct fake *fake);
 /* `self`: a rank, or a server's number with ZPS_WIRE_SRC_SERVER. */
 void fake_connect(struct fake *fake, const struct zps_net_info *worker, uint64_t job, uint32_t self, uint32_t rank);

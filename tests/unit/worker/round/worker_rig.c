@@ -83,10 +83,14 @@ static void link_fakes(struct worker_rig *rig) {
 }
 
 void rig_open(struct worker_rig *rig, const struct rig_config *config) {
-  char provider[] = "fault+loop", rules[64];
+  char provider[] = "fault+loop", real[16], interface[] = "lo", rules[64];
+  snprintf(real, sizeof real, "%s", config->provider ? config->provider : "");
   snprintf(rules, sizeof rules, "%s", config->fault ? config->fault : "");
   const struct zps_worker_options options = {
-      .provider = config->fault ? provider : provider + strlen("fault+"),
+      .provider = config->provider ? real
+                  : config->fault  ? provider
+                                   : provider + strlen("fault+"),
+      .interface = config->provider ? interface : NULL,
       .fault = rules,
       .device = -1,
       .local_world = 64, /* nothing spins */
@@ -94,6 +98,7 @@ void rig_open(struct worker_rig *rig, const struct rig_config *config) {
       .memory_limit_bytes = config->memory_limit_bytes ? config->memory_limit_bytes : 64 << 20};
   struct zps_error error = {.text = ""};
   memset(rig, 0, sizeof *rig);
+  fake_provider = config->provider;
   rig->n_servers = config->n_servers;
   rig->checksums = config->checksums;
   rig->rank = config->rank;

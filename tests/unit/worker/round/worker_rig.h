@@ -37,7 +37,8 @@ struct rig_config {
   bool checksums;                  /* of what is read */
   unsigned threads;                /* 0: 2 */
   uint64_t memory_limit_bytes;     /* 0: 64 MiB */
-  const char *fault;               /* rules of common/net/fault.h for the worker's fabric; NULL: none */
+  const char *provider;            /* of all, on the loopback interface; NULL: the in-process fabric */
+  const char *fault;               /* of that, rules of common/net/fault.h for the worker's fabric; NULL: none */
 };
 
 struct worker_rig {
