@@ -11,6 +11,7 @@ enum {
   MIN_SHIFT = 12,                 /* 4 KiB */
   SLAB_SHIFT = 20,                /* 1 MiB: smaller classes share a registration of this size, */
   FIRST_SHIFT = 16,               /* 64 KiB: or in an arena, where it is the first, of this, */
+  SLABS_A_LIMIT = 64,             /* or of this part of the limit, but not less than the first */
   N_CLASSES = 64 - MIN_SHIFT - 1, /* up to 2^62 */
   MAX_CHUNKS = 1 << (SLAB_SHIFT - MIN_SHIFT),
   MAP_WORDS = MAX_CHUNKS / 64,
@@ -63,12 +64,20 @@ static bool is_large(unsigned class) {
 static size_t region_bytes(const struct region *region) {
   return chunk_bytes(region->class) * region->n_chunks;
 }
+/* A slab is one class's while a chunk of it is in use: slabs that are large beside the limit would be all of those that
+ * hold what waits, and leave none to the class that this waits for. */
+static unsigned most_shift(const struct zps_slab *slab) {
+  unsigned shift = SLAB_SHIFT;
+  while (shift > FIRST_SHIFT && (uint64_t)SLABS_A_LIMIT << shift > slab->limit_bytes) shift--;
+  return shift;
+}
 /* Of the arena's next one. */
 static size_t next_bytes(const struct zps_slab_arena *arena, unsigned class) {
   const unsigned last = arena->classes[class].head ? arena->classes[class].shift : 0;
+  const unsigned most = most_shift(arena->slab);
   unsigned shift = last ? last + 1 : FIRST_SHIFT;
   if (is_large(class)) return chunk_bytes(class);
-  if (shift > SLAB_SHIFT || arena == &arena->slab->own) shift = SLAB_SHIFT;
+  if (shift > most || arena == &arena->slab->own) shift = most;
   return (size_t)1 << (shift > MIN_SHIFT + class ? shift : MIN_SHIFT + class);
 }
 static bool is_idle(const struct region *region) {

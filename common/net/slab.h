@@ -2,7 +2,8 @@
  * Registered buffers in size classes, so that nothing on the data path registers memory.
  *
  * get/put belong to the progress thread; the bytes may be used by any thread in between. Classes are powers of two from
- * 4 KiB up (small ones carved out of 1 MiB slabs, large ones registered alone). Freed large buffers are kept up to
+ * 4 KiB up (small ones carved out of slabs, large ones registered alone). Slabs have 1 MiB, or less where the limit is
+ * small, so that buffers of few classes never take the memory of all. Freed large buffers are kept up to
  * `cache_bytes` and then released, and registrations that were not used for ZPS_SLAB_IDLE_NS are, too (sooner for a
  * while after zps_slab_trim()); the total never exceeds `limit_bytes` (ZPS_ERR_AGAIN: come back when something was put;
  * ZPS_ERR_NOMEM: it will not fit even then).

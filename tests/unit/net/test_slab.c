@@ -229,6 +229,22 @@ static void test_the_limit_pushes_back(void **state) {
   slab_close(slab);
 }
 
+/* Half of a limit that is small, in buffers of many classes: any class finds memory in the other half. */
+static void test_classes_do_not_keep_each_other_out(void **state) {
+  (void)state;
+  enum { CLASSES = 6 };
+  struct zps_slab *slab = slab_open(4 * MIB, 0);
+  struct zps_buf bufs[CLASSES], more;
+  for (unsigned i = 0; i < CLASSES - 1; i++) assert_int_equal(zps_slab_get(slab, (4 * KIB) << i, &bufs[i]), ZPS_OK);
+  assert_int_equal(zps_slab_get(slab, MIB, &bufs[CLASSES - 1]), ZPS_OK);
+  for (unsigned i = 0; i < 9; i++) {
+    assert_int_equal(zps_slab_get(slab, (4 * KIB) << i, &more), ZPS_OK);
+    zps_slab_put(slab, &more);
+  }
+  for (unsigned i = 0; i < CLASSES; i++) zps_slab_put(slab, &bufs[i]);
+  slab_close(slab);
+}
+
 static void test_what_can_never_fit_is_refused(void **state) {
   (void)state;
   struct zps_slab *slab = slab_open(4 * MIB, 4 * MIB);
@@ -421,6 +437,7 @@ int main(void) {
       cmocka_unit_test(test_an_arenas_slabs_grow),
       cmocka_unit_test(test_keys_end_with_their_arena),
       cmocka_unit_test(test_the_limit_pushes_back),
+      cmocka_unit_test(test_classes_do_not_keep_each_other_out),
       cmocka_unit_test(test_what_can_never_fit_is_refused),
       cmocka_unit_test(test_the_cache_is_bounded),
       cmocka_unit_test(test_what_nobody_uses_is_given_back),
