@@ -67,6 +67,7 @@ static zps_err_t open_account(struct zps_job *job, struct zps_error *error) {
     return zps_fail(error, ZPS_ERR_NOMEM, "job %s: out of memory", job->name);
   const zps_err_t code = zps_quota_take(job, links_bytes(job), what, error);
   job->has_links = code == ZPS_OK;
+  if (job->has_links) job->standing_bytes = links_bytes(job);
   return code;
 }
 

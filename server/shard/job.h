@@ -29,6 +29,7 @@ struct zps_job {
   struct zps_tensor *tensors;
   struct zps_fair_flow *flow;   /* its turns among the jobs' tasks in the pool, by its weight */
   struct zps_account *account;  /* what it has of this server's memory */
+  uint64_t standing_bytes;      /* of these, what it has while no round is in flight: links and tensors */
   struct zps_slab_arena *arena; /* its buffers, whose keys say nothing of other jobs'; NULL: closed */
   bool has_links;               /* they are in it */
   uint32_t n_rounds;            /* in flight */

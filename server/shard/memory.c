@@ -8,8 +8,8 @@
  * it is used up by sums that are kept for ranks that have not pulled them, the oldest of these go.
  *
  * A job that has its quota in use (quota.h) is passed over until some comes back, so that others do not wait for it;
- * the same halves hold for it by itself. When nothing of its own is about to be freed, its round fails with the two
- * numbers.
+ * the same halves hold for it by itself, of what its links and tensors leave. When nothing of its own is about to be
+ * freed, its round fails with the two numbers.
  *
  * In each round, contributions are read a few partitions ahead of the sums, as far as keeps the links busy, and no
  * farther: so what a server holds for a round is its sums and READ_AHEAD_BYTES, however many ranks push.

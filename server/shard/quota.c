@@ -8,7 +8,8 @@
 
 bool zps_quota_fits(const struct zps_job *job, uint64_t bytes, bool is_half) {
   const uint64_t limit_bytes = job->shard->quota.memory_bytes, taken_bytes = job->account->bytes;
-  const uint64_t most_bytes = is_half ? limit_bytes / 2 : limit_bytes;
+  const uint64_t standing_bytes = job->standing_bytes < limit_bytes ? job->standing_bytes : limit_bytes;
+  const uint64_t most_bytes = is_half ? standing_bytes + (limit_bytes - standing_bytes) / 2 : limit_bytes;
   return limit_bytes == 0 || (bytes <= most_bytes && taken_bytes <= most_bytes - bytes);
 }
 

@@ -29,6 +29,7 @@ void zps_tensor_free(struct zps_tensor *tensor) {
   free(tensor->sizes);
   free(tensor->idle);
   zps_account_sub(tensor->job->account, tensor->charged_bytes);
+  tensor->job->standing_bytes -= tensor->charged_bytes;
   free(tensor);
 }
 
@@ -143,6 +144,7 @@ static void charge_anew(struct zps_tensor *tensor) {
   if (tensor->charged_bytes == 0) return;
   zps_account_add(tensor->job->account, bytes);
   zps_account_sub(tensor->job->account, tensor->charged_bytes);
+  tensor->job->standing_bytes += bytes - tensor->charged_bytes;
   tensor->charged_bytes = bytes;
 }
 
@@ -151,7 +153,9 @@ static zps_err_t charge(struct zps_tensor *tensor, struct zps_error *error) {
   const uint64_t bytes = bytes_of(tensor);
   snprintf(what, sizeof what, "tensor %s and its statistics", tensor->name);
   const zps_err_t code = zps_quota_take(tensor->job, bytes, what, error);
-  if (code == ZPS_OK) tensor->charged_bytes = bytes;
+  if (code != ZPS_OK) return code;
+  tensor->charged_bytes = bytes;
+  tensor->job->standing_bytes += bytes;
   return code;
 }
 

@@ -152,6 +152,29 @@ static void test_a_greedy_job_keeps_no_other_waiting(void **state) {
   zps_shard_destroy(shard);
 }
 
+/* Links take most of what the job may have, and a round waits for a rank: what is left is not all kept for that round.
+ */
+static void test_a_round_that_waits_keeps_no_later_one_waiting(void **state) {
+  (void)state;
+  enum { WORLD = 3 };
+  struct zps_shard *shard = shard_of(WORLD * ZPS_LINK_BYTES + 2 * MIB, 0);
+  struct cluster cluster;
+  assert_true(WORLD * ZPS_LINK_BYTES > 2 * MIB);
+  cluster_open(&cluster, shard, PROVIDER, NULL, 1, WORLD);
+  struct cluster_tensor *waits = cluster_tensor(&cluster, 900, 1, ZPS_DTYPE_F32, ZPS_OP_SUM, 2, 0.5);
+  struct cluster_tensor *later = cluster_tensor(&cluster, 20000, 4, ZPS_DTYPE_F32, ZPS_OP_SUM, 4, 0.5);
+  cluster_push(&cluster, waits, 1, 0, 60000);
+  for (uint64_t step = 1; step <= 3; step++) cluster_round(&cluster, later, step);
+  for (uint32_t rank = 1; rank < WORLD; rank++) cluster_push(&cluster, waits, 1, rank, 60000);
+  for (uint32_t rank = 0; rank < WORLD; rank++) {
+    cluster_check(&cluster, waits, 1, rank);
+    cluster_done(&cluster, waits, 1, rank);
+  }
+  cluster_drain(shard);
+  cluster_close(&cluster);
+  zps_shard_destroy(shard);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_links_that_are_too_many_are_refused),
@@ -159,6 +182,7 @@ int main(void) {
       cmocka_unit_test(test_a_round_beyond_the_quota_ends_with_both_numbers),
       cmocka_unit_test(test_rounds_that_are_too_many_are_refused),
       cmocka_unit_test(test_a_greedy_job_keeps_no_other_waiting),
+      cmocka_unit_test(test_a_round_that_waits_keeps_no_later_one_waiting),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
