@@ -11,8 +11,11 @@
 #include "common/plan/agree.h"
 #include "common/session/checks.h"
 #include "common/session/link.h"
+#include "server/shard/job.h"
 #include "server/shard/pick.h"
-#include "server/shard/shard.h"
+#include "server/shard/quota.h"
+#include "server/shard/shard_impl.h"
+#include "server/state/store.h"
 #include "tests/sim/sched.h"
 #include "worker/compute/compute.h"
 #include "worker/plane/unexpected.h"
@@ -36,6 +39,9 @@ enum {
   BREAK_SEAT,
   BREAK_STEP,
   BREAK_MIXED,
+  BREAK_QUOTA,
+  BREAK_DEBT,
+  BREAK_NOTE,
   BREAK_CHECKS
 };
 enum { FRAMES_A_LOSS = 100, SUMS_A_MISTAKE = 20, PUTS_A_LEAK = 20, WORDS_A_MISTAKE = 4, VIEWS_MAX = 64 };
@@ -57,6 +63,9 @@ static const char *const names[] = {
     [BREAK_SEAT] = "seat",     /* a rank that moves on is taken for one that leaves */
     [BREAK_STEP] = "step",     /* ranks do not say how many steps they have done */
     [BREAK_MIXED] = "mixed",   /* a rank that is gone from one job is to servers gone from all */
+    [BREAK_QUOTA] = "quota",   /* what a job may have is what all jobs may have together */
+    [BREAK_NOTE] = "note",     /* a record that there was no memory for is left out of the journal */
+    [BREAK_DEBT] = "debt",     /* a job is charged more than it gets back */
     [BREAK_PART] = "part",     /* ranks leave out the last of several streams that they add, now and then */
 };
 static int broken;
@@ -196,6 +205,26 @@ zps_json *__wrap_zps_control_next_write(const struct zps_next_spec *spec) {
   struct zps_next_spec other = *spec;
   if (broken == BREAK_STEP) other.step = 0;
   return __real_zps_control_next_write(&other);
+}
+
+bool __real_zps_quota_fits(const struct zps_job *job, uint64_t bytes, bool is_half);
+bool __wrap_zps_quota_fits(const struct zps_job *job, uint64_t bytes, bool is_half);
+bool __wrap_zps_quota_fits(const struct zps_job *job, uint64_t bytes, bool is_half) {
+  for (const struct zps_job *other = job->shard->jobs; other && broken == BREAK_QUOTA; other = other->next)
+    if (other != job) bytes += other->account->bytes;
+  return __real_zps_quota_fits(job, bytes, is_half);
+}
+
+zps_err_t __real_zps_quota_take(struct zps_job *job, uint64_t bytes, const char *what, struct zps_error *error);
+zps_err_t __wrap_zps_quota_take(struct zps_job *job, uint64_t bytes, const char *what, struct zps_error *error);
+zps_err_t __wrap_zps_quota_take(struct zps_job *job, uint64_t bytes, const char *what, struct zps_error *error) {
+  return __real_zps_quota_take(job, broken == BREAK_DEBT && sim_chance(PUTS_A_LEAK) ? bytes + 1 : bytes, what, error);
+}
+
+void __real_zps_store_append(struct zps_store *store, const char *text);
+void __wrap_zps_store_append(struct zps_store *store, const char *text);
+void __wrap_zps_store_append(struct zps_store *store, const char *text) {
+  if (broken != BREAK_NOTE || text) __real_zps_store_append(store, text);
 }
 
 enum { JOBS_MAX = 16 };

@@ -12,6 +12,7 @@
 #include "server/shard/shard.h"
 #include "tests/sim/disk.h"
 #include "tests/sim/elastic.h"
+#include "tests/sim/limits.h"
 #include "tests/sim/uv.h"
 
 enum {
@@ -19,8 +20,10 @@ enum {
   DEAD_MS = 2000,
   RECEIVES = 64,
   READ_BUDGET = 8 << 20,
+  SYNCS_A_JOURNAL = 8, /* that is replaced */
 };
 /* What lives on after a job: jobs for late frames, requests for reads that the fabric still has. */
+#define RESTART_NS (400 * ZPS_NS_PER_MS) /* of a coordinator that has ended by itself, at most */
 #define LEFT_NS (30 * ZPS_NS_PER_S)
 
 struct sim_server {
@@ -40,6 +43,7 @@ static struct {
   struct sim_process *coordinator;
   uv_loop_t loop;
   struct zps_coordinator *at;
+  bool is_down, is_away, is_over; /* of the coordinator: it has ended by itself; and will be started again; for good */
 } cluster;
 
 void sim_wrong(const char *fmt, ...) {
@@ -52,9 +56,22 @@ void sim_wrong(const char *fmt, ...) {
 
 /* ------------------------------------------------------------ the coordinator */
 
+/* Why it ends; it does nothing any more. */
+static void ends(const char *what, zps_err_t code, const char *text) {
+  if (code != ZPS_ERR_NOMEM || sim_process_here()->short_n == 0) sim_wrong("%s: %s", what, text);
+  cluster.is_down = true;
+  sim_wake_all(&cluster.is_down);
+  sim_wait(NULL, ZPS_NEVER);
+}
+
 static void on_broken(void *ctx, const struct zps_error *error) {
   (void)ctx;
-  sim_wrong("the coordinator's state is broken: %s", error->text);
+  ends("the coordinator's state is broken", error->code, error->text);
+}
+
+/* 0: there is no limit. */
+static uint64_t most_of(const struct sim_plan *plan, enum sim_limit limit) {
+  return plan->limit == limit ? plan->most : 0;
 }
 
 static void coordinator_main(void *ctx) {
@@ -67,6 +84,7 @@ static void coordinator_main(void *ctx) {
                                                 .leave_grace_ms = 5000,
                                                 .resume_grace_ms = plan->resume_grace_ms,
                                                 .min_servers = sim_plan_min_servers(plan),
+                                                .max_tensors = (uint32_t)most_of(plan, SIM_LIMIT_TENSORS),
                                                 .server_loss_replays = true,
                                                 .checked = plan->flips ? ZPS_CHECKED_ALL : ZPS_CHECKED_NONE,
                                                 .state_dir = plan->has_state ? state_dir : NULL,
@@ -75,16 +93,18 @@ static void coordinator_main(void *ctx) {
                                                 .on_broken = on_broken};
   struct zps_error error = {.text = ""};
   uv_loop_init(&cluster.loop);
-  if (zps_coordinator_create(&cluster.loop, &config, &cluster.at, &error) != ZPS_OK) {
-    sim_wrong("the coordinator does not start: %s", error.text);
-    return;
-  }
+  const zps_err_t err = zps_coordinator_create(&cluster.loop, &config, &cluster.at, &error);
+  if (err != ZPS_OK) ends("the coordinator does not start", err, error.text);
   uv_run(&cluster.loop, UV_RUN_DEFAULT);
   uv_loop_close(&cluster.loop);
 }
 
 static void coordinator_start(const struct sim_plan *plan) {
   cluster.coordinator = sim_process_start("coordinator", coordinator_main, (void *)plan);
+}
+
+void sim_cluster_synced(void) {
+  if (sim_cluster.plan->kind == SIM_STATE && cluster.at && sim_chance(SYNCS_A_JOURNAL)) cluster.at->compact_at = 1;
 }
 
 static void coordinator_close(void *ctx) {
@@ -105,7 +125,8 @@ static void server_main(void *ctx) {
       .net = {.provider = plan->provider, .fault = plan->rules[0] ? plan->rules : NULL, .n_recv = RECEIVES},
       .memory_limit_bytes = plan->memory_bytes,
       .reduce_threads = plan->threads,
-      .read_budget_bytes = READ_BUDGET};
+      .read_budget_bytes = READ_BUDGET,
+      .quota = {.memory_bytes = most_of(plan, SIM_LIMIT_MEMORY), .rounds = most_of(plan, SIM_LIMIT_ROUNDS)}};
   struct zps_error error = {.text = ""};
   if (zps_shard_create(&config, &server->shard, &error) != ZPS_OK) {
     sim_wrong("%s does not start: %s", server->name, error.text);
@@ -163,11 +184,38 @@ static void kill_process(struct sim_process *process) {
   sim_ports_close(process);
 }
 
+static void start_after(uint64_t ns) {
+  cluster.is_down = false;
+  cluster.is_away = true;
+  sim_sleep(ns);
+  coordinator_start(sim_cluster.plan);
+  cluster.is_away = false;
+}
+
 static void restart_coordinator(const struct sim_fault *fault) {
+  if (cluster.is_away) return;
   kill_process(cluster.coordinator);
   sim_disk_tear();
-  sim_sleep(fault->for_ns);
-  coordinator_start(sim_cluster.plan);
+  start_after(fault->for_ns);
+}
+
+/* Starts a coordinator again that has ended by itself; what has no memory may be short of it still. */
+static void *supervise(void *arg) {
+  while (!cluster.is_over) {
+    const struct sim_process *const was = cluster.coordinator;
+    if (!cluster.is_down) {
+      sim_wait(&cluster.is_down, ZPS_NEVER);
+      continue;
+    }
+    const struct sim_fault fault = {.kind = SIM_RESTART_COORDINATOR, .for_ns = sim_random(RESTART_NS)};
+    if (sim_cluster.plan->max_world > 0) sim_elastic_befalls(&fault);
+    kill_process(cluster.coordinator);
+    start_after(fault.for_ns);
+    if (sim_chance(2)) continue;
+    cluster.coordinator->short_n = was->short_n;
+    cluster.coordinator->short_to_ns = was->short_to_ns;
+  }
+  return arg;
 }
 
 static void rank_start(struct sim_rank *rank) {
@@ -320,6 +368,8 @@ static void check_server(struct sim_server *server) {
   else if (look.totals.jobs || look.totals.rounds_in_flight || look.totals.slab.in_use_bytes)
     sim_wrong("%s still has %u jobs, %u rounds and %llu bytes of buffers at the end", server->name, look.totals.jobs,
               look.totals.rounds_in_flight, (unsigned long long)look.totals.slab.in_use_bytes);
+  const uint32_t n_accounts = sim_accounts_left(server->process);
+  if (n_accounts > 0) sim_wrong("%s has %u jobs' bytes on its accounts at the end", server->name, n_accounts);
   if (look.totals.malformed) sim_wrong("%s got malformed frames", server->name);
 }
 
@@ -327,8 +377,11 @@ static void director_main(void *ctx) {
   const struct sim_plan *plan = ctx;
   for (uint32_t i = 0; i < plan->n_faults; i++)
     sim_fiber_name(sim_fiber_start(fault_run, (void *)&plan->faults[i]), sim_fault_name(plan->faults[i].kind));
+  sim_fiber_name(sim_fiber_start(supervise, NULL), "supervisor");
   while (!ranks_are_through()) sim_wait(&sim_cluster.steps_seen, ZPS_NEVER);
   sim_sleep(LEFT_NS);
+  cluster.is_over = true;
+  sim_wake_all(&cluster.is_down);
   for (uint32_t s = 0; s < cluster.n_servers; s++) check_server(&cluster.servers[s]);
   if (zps_coordinator_jobs(cluster.at) > 0) sim_wrong("the coordinator still has a job at the end");
   if (cluster.at->members->elastics) sim_wrong("the coordinator still waits for ranks at the end");

@@ -58,6 +58,8 @@ void sim_wrong(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 
 /* Starts everything, and the fiber that lets the faults happen and looks for what is left at the end. */
 void sim_cluster_start(const struct sim_plan *plan);
+/* The coordinator's journal is on disk: it may be replaced by a shorter one soon. */
+void sim_cluster_synced(void);
 /* ports.c: closes the endpoints that the process has opened. */
 void sim_ports_close(const struct sim_process *process);
 /* trainer.c: the program of a rank. */

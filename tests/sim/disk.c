@@ -5,6 +5,7 @@
 
 #include "server/state/store.h"
 #include "tests/sim/break.h"
+#include "tests/sim/cluster.h"
 #include "tests/sim/sched.h"
 
 #define SYNC_NS (4 * ZPS_NS_PER_MS)
@@ -16,7 +17,8 @@ static struct {
 } disk;
 
 static zps_err_t disk_read(struct zps_store_backend *backend, char **data_p, size_t *len_p, struct zps_error *error) {
-  (void)backend, (void)error;
+  (void)backend;
+  if (sim_memory_fails()) return zps_fail(error, ZPS_ERR_NOMEM, "no memory to read the state");
   *data_p = malloc(disk.len + 1);
   if (disk.len > 0) memcpy(*data_p, disk.data, disk.len);
   *len_p = disk.len;
@@ -44,6 +46,7 @@ static zps_err_t disk_sync(struct zps_store_backend *backend, struct zps_error *
   (void)backend, (void)error;
   sim_sleep(sim_random(SYNC_NS));
   if (!sim_breaks_sync()) disk.durable = len;
+  sim_cluster_synced();
   return ZPS_OK;
 }
 

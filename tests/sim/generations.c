@@ -65,6 +65,7 @@ void sim_elastic_befalls(const struct sim_fault *fault) {
       generations.lags = true;
       if (fault->for_ns > DEAD_NS / 2) sim_elastic_lost(rank, "a rank was stopped");
       break;
+    case SIM_SHORT_COORDINATOR:
     case SIM_RESTART_COORDINATOR:
     case SIM_STOP_COORDINATOR:
       for_ns = fault->for_ns;
@@ -210,10 +211,10 @@ void sim_generation_over(struct sim_generation *generation, const char *why) {
   generation->over_ns = sim_now_ns();
 }
 
-/* A process that was lost on its way may have been in it, without having heard so; and it may have begun on those
- * servers alone that are taken away. */
+/* A process that was lost on its way may have been in it, without having heard so; it may have begun on those servers
+ * alone that are taken away; and a coordinator without memory ends connections. */
 static bool may_lack(const struct sim_generation *generation) {
-  return generation->over || generations.n_taken >= generation->n_servers ||
+  return generation->over || sim_cluster.coordinator_short || generations.n_taken >= generation->n_servers ||
          (generations.any_lost_on_way && generation->n_in < (uint32_t)generation->told.world);
 }
 
@@ -222,7 +223,8 @@ void sim_generation_failed(struct sim_generation *generation, const struct sim_r
   const bool may = status == ZENPS_ERR_PEER_LOST || status == ZENPS_ERR_CLOSED || status == ZENPS_ERR_MISSING ||
                    (status == ZENPS_ERR_SERVER_LOST && sim_cluster.server_taken) ||
                    (status == ZENPS_ERR_FABRIC && generations.lags); /* servers have closed the job */
-  if (!may || !zenps_status_recoverable(status) || !may_lack(generation))
+  const bool by_memory = sim_cluster.was_short && (status == ZENPS_ERR_NOMEM || status == ZENPS_ERR_SERVER_LOST);
+  if (!by_memory && (!may || !zenps_status_recoverable(status) || !may_lack(generation)))
     sim_wrong("process %u, rank of generation %u: %s: %s: %s", rank->rank, generation->told.number, what,
               zenps_strerror(status), text);
   sim_generation_over(generation, what);
@@ -244,7 +246,8 @@ void sim_generation_refused(const struct sim_rank *rank, const struct sim_place 
   const bool may_wait_in_vain = generations.has_finished || generations.are_few ||
                                 n_alive() < sim_cluster.plan->min_world ||
                                 (is_full && (!was->generation || generations.lags));
-  if (status != ZENPS_ERR_MISSING || !may_wait_in_vain)
+  const bool by_memory = sim_cluster.was_short && status == ZENPS_ERR_NOMEM;
+  if (!by_memory && (status != ZENPS_ERR_MISSING || !may_wait_in_vain))
     sim_wrong("process %u was not let in: %s: %s", rank->rank, zenps_strerror(status), text);
   generations.are_few |= n_alive() - 1 < sim_cluster.plan->min_world;
 }

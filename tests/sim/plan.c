@@ -195,6 +195,8 @@ void sim_plan_print(const struct sim_plan *plan) {
       (unsigned long long)plan->resume_grace_ms, plan->leaves_early ? ", leaves early" : "",
       sim_plan_has_long_steps(plan) ? ", long steps" : "", plan->in_step ? ", in step" : "",
       plan->repeats ? ", repeats" : "");
+  static const char *const limits[] = {"bytes of a server", "rounds on a server", "tensors"};
+  if (plan->most > 0) printf("  a job may have %llu %s\n", (unsigned long long)plan->most, limits[plan->limit]);
   if (plan->max_world > 0)
     printf("  elastic: %u to %u ranks, which wait for others for %llu ms\n", plan->min_world, plan->max_world,
            (unsigned long long)plan->join_wait_ms);

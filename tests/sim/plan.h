@@ -28,7 +28,16 @@ enum sim_kind {
   SIM_PEERS,   /* most tensors have schemes between ranks */
   SIM_ELASTIC, /* ranks go and come, and the job goes on */
   SIM_BESIDE,  /* two or three jobs at the same time, of which one may fail */
+  SIM_STATE,   /* a coordinator that keeps its state runs short of memory */
   SIM_KINDS
+};
+
+/* What a job may have no more of than so many. */
+enum sim_limit {
+  SIM_LIMIT_MEMORY, /* of a server */
+  SIM_LIMIT_ROUNDS, /* in flight on a server */
+  SIM_LIMIT_TENSORS,
+  SIM_LIMITS
 };
 
 /* What a sum is. */
@@ -103,6 +112,8 @@ struct sim_plan {
   bool flips;        /* reads bring other bytes, now and then, and are checked */
   uint32_t min_world, max_world; /* max_world: 0: the job is not elastic */
   uint64_t join_wait_ms;
+  enum sim_limit limit;                  /* of each job */
+  uint64_t most;                         /* of what `limit` says; 0: there is none */
   uint32_t n_jobs, job;                  /* beside each other; which of them this is the plan of */
   struct sim_plan *others[SIM_JOBS_MAX]; /* of jobs 1 and on: their tensors, ranks and steps */
   char provider[16], rules[96];
@@ -125,6 +136,8 @@ void sim_plan_tensor_make(struct sim_tensor_plan *tensor, uint32_t i);
 void sim_plan_take_scheme(struct sim_tensor_plan *tensor);
 /* plan_elastic.c: the same, of an elastic one. */
 void sim_plan_make_elastic(struct sim_plan *plan);
+/* plan_state.c: the same, of a coordinator's state. */
+void sim_plan_make_state(struct sim_plan *plan);
 const char *sim_kind_name(enum sim_kind kind);
 /* SIM_KINDS: there is none of this name. */
 enum sim_kind sim_kind_find(const char *name);

@@ -2,14 +2,16 @@
 #include <string.h>
 
 #include "common/plan/schemes.h"
+#include "tests/sim/limits.h"
 #include "tests/sim/plan.h"
 #include "tests/sim/sched.h"
 
-enum { WORLDS_A_DEATH = 8 /* of a rank */ };
+enum { WORLDS_A_DEATH = 8 /* of a rank */, WORLDS_A_LIMIT = 4 /* of jobs */ };
 
 static const char *const names[SIM_KINDS + 1] = {
-    [SIM_SERVED] = "served", [SIM_APART] = "apart",     [SIM_AGAIN] = "again",   [SIM_MEMORY] = "memory",
-    [SIM_PEERS] = "peers",   [SIM_ELASTIC] = "elastic", [SIM_BESIDE] = "beside", [SIM_KINDS] = "unknown",
+    [SIM_SERVED] = "served", [SIM_APART] = "apart", [SIM_AGAIN] = "again",
+    [SIM_MEMORY] = "memory", [SIM_PEERS] = "peers", [SIM_ELASTIC] = "elastic",
+    [SIM_BESIDE] = "beside", [SIM_STATE] = "state", [SIM_KINDS] = "unknown",
 };
 
 const char *sim_kind_name(enum sim_kind kind) {
@@ -122,8 +124,12 @@ void sim_plan_specialise(struct sim_plan *plan) {
   if (plan->kind == SIM_PEERS) go_between_ranks(plan);
   if (plan->kind == SIM_ELASTIC) sim_plan_make_elastic(plan);
   if (plan->kind == SIM_BESIDE) sim_plan_make_beside(plan);
+  if (plan->kind == SIM_STATE) sim_plan_make_state(plan);
   plan->in_step = plan->gives_up || plan->kind == SIM_MEMORY || (plan->is_apart && sim_plan_takes_server(plan));
-  if (!plan->in_step) return;
-  plan->window = 1;
-  plan->leaves_early = false;
+  if (plan->in_step) {
+    plan->window = 1;
+    plan->leaves_early = false;
+  }
+  if ((plan->kind == SIM_MEMORY || plan->kind == SIM_BESIDE) && plan->seed / 4 % WORLDS_A_LIMIT == 1)
+    sim_plan_limit(plan); /* by no dice: the other seeds are as ever */
 }

@@ -43,6 +43,9 @@ struct sim_process *sim_process_list(void);
 /* The one that runs; NULL: none does. */
 struct sim_process *sim_process_here(void);
 
+/* memory.c: whether an allocation of this process fails now, by dice. */
+bool sim_memory_fails(void);
+
 /* Another fiber of this process. */
 struct sim_fiber *sim_fiber_start(void *(*run)(void *arg), void *arg);
 struct sim_fiber *sim_fiber_here(void);

@@ -1,9 +1,12 @@
 /* The program of a rank: a trainer that has some steps in flight, and looks at every result. */
+#define ZPS_LOG_COMPONENT "trainer"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/base/log.h"
 #include "tests/sim/cluster.h"
+#include "tests/sim/limits.h"
 #include "tests/sim/operation.h"
 #include "worker/api/job.h"
 #include "zenps/zenps.h"
@@ -54,6 +57,9 @@ static bool may_fail_with(zenps_status_t status, uint32_t run, const struct sim_
   if (sim_cluster.was_short && (is_lost || status == ZENPS_ERR_PEER_LOST || status == ZENPS_ERR_NOMEM)) return true;
   if (sim_cluster.was_short && status == ZENPS_ERR_MISSING && sim_cluster.n_errors[run] > 0)
     return true; /* of an open */
+  if (sim_job_is_limited(sim_cluster.plan, run) &&
+      (status == ZENPS_ERR_QUOTA || (any_leaves(run) && (is_lost || status == ZENPS_ERR_PEER_LOST))))
+    return true;
   return run == sim_cluster.killed_run && sim_cluster.rank_killed &&
          (status == ZENPS_ERR_PEER_LOST || (status == ZENPS_ERR_MISSING && !(of && of->between)) ||
           status == ZENPS_ERR_CLOSED);
@@ -67,7 +73,8 @@ static uint64_t least(uint64_t a, uint64_t b) {
   return a < b ? a : b;
 }
 
-/* What a step may end with when the job goes on, and all ranks try it again. A rank whose push or pull was lost with a
+/* What a step may end with when the job goes on, and all ranks try it again. A job with a limit may have its memory in
+ * rounds that wait for a rank in vain. A rank whose push or pull was lost with a
  * server says so at once; those that allreduce the step wait for its push until the deadline. */
 static bool may_try_again(const struct trainer *trainer, const struct sim_operation *operation, zenps_status_t status) {
   const struct sim_plan *const plan = trainer->plan;
@@ -75,17 +82,28 @@ static bool may_try_again(const struct trainer *trainer, const struct sim_operat
   const uint64_t oldest = operation->attempt.number - least(operation->attempt.number, plan->tensors[0].staleness);
   const bool was_given_up = operation->is_newest && meeting->given_up > oldest; /* a step that is as good */
   const bool is_lost = plan->is_apart && sim_cluster.server_taken;
+  const bool is_limited = sim_job_is_limited(sim_cluster.plan, trainer->self->run);
+  const bool is_auto = strncmp(plan->tensors[0].scheme, "auto", 4) == 0; /* ranks agree in rounds of their own */
   if (!plan->in_step) return false;
   return (status == ZENPS_ERR_CANCELED && (meeting->any_cancel || was_given_up)) ||
          (status == ZENPS_ERR_TIMEOUT && meeting->any_late) || /* ranks have not agreed on a scheme */
          (status == ZENPS_ERR_MISSING && (meeting->any_late || meeting->any_absent || was_given_up || is_lost)) ||
          (status == ZENPS_ERR_SERVER_LOST && (is_lost || (meeting->any_cancel && sim_cluster.server_taken))) ||
-         (status == ZENPS_ERR_NOMEM && sim_cluster.was_short);
+         (status == ZENPS_ERR_NOMEM && sim_cluster.was_short) ||
+         (is_limited &&
+          (status == ZENPS_ERR_QUOTA || (status == ZENPS_ERR_TIMEOUT && (meeting->any_absent || is_auto))));
+}
+
+/* Both numbers, so that whoever reads it knows how much is too much. */
+static void check_text(const struct trainer *trainer, const zenps_error_t *error) {
+  if (error->status == ZENPS_ERR_QUOTA && !sim_quota_is_told(sim_cluster.plan, error->text))
+    sim_wrong("rank %u was told ERR_QUOTA without both numbers: %s", trainer->self->rank, error->text);
 }
 
 static void failed(struct trainer *trainer, const struct sim_tensor_plan *of, const char *what,
                    const zenps_error_t *error) {
   const bool may = may_fail_with(error->status, trainer->self->run, of);
+  check_text(trainer, error);
   trainer->failed = true;
   sim_cluster.n_errors[trainer->self->run]++;
   sim_cluster.read_failed |= error->status == ZENPS_ERR_FABRIC;
@@ -101,6 +119,9 @@ static struct sim_operation *operation_of(struct trainer *trainer, uint32_t t, u
 
 static void step_failed(struct trainer *trainer, uint32_t t, const struct sim_operation *operation, const char *what,
                         const zenps_error_t *error) {
+  check_text(trainer, error);
+  zps_log_debug("tensor %u, step %llu: %s: %s: %s", t, (unsigned long long)operation->attempt.number, what,
+                zenps_strerror(error->status), error->text);
   if (may_try_again(trainer, operation, error->status))
     trainer->step_failed = trainer->tensor_failed[t] = true;
   else
@@ -132,7 +153,8 @@ static void end(struct trainer *trainer, uint32_t t, uint64_t step) {
   if (sim_now_ns() > deadline_ns)
     sim_wrong("rank %u: tensor %u, step %llu ended after its deadline", trainer->self->rank, t,
               (unsigned long long)step);
-  if (status == ZENPS_ERR_NOMEM && strncmp(trainer->plan->tensors[t].scheme, "auto", 4) == 0)
+  if ((status == ZENPS_ERR_NOMEM || status == ZENPS_ERR_QUOTA) &&
+      strncmp(trainer->plan->tensors[t].scheme, "auto", 4) == 0)
     sim_cluster.meetings[trainer->self->run].any_absent = true; /* it may have been begun in vain as late as this */
   if (status == ZENPS_ERR_PEER_LOST && trainer->plan->kind == SIM_PEERS && trainer->plan->tensors[t].between &&
       sim_now_ns() > most(began_ns, sim_cluster.killed_ns) + LOSS_MS * ZPS_NS_PER_MS)
@@ -258,7 +280,7 @@ static void train_in_step(struct trainer *trainer) {
     }
     if (sim_cluster.was_short) sim_sleep(SHORT_NS / SIM_ATTEMPTS * 2);
     if (attempt.number++, ++attempt.n_before == SIM_ATTEMPTS) {
-      if (!sim_cluster.coordinator_short)
+      if (!sim_cluster.coordinator_short && !sim_job_is_limited(sim_cluster.plan, trainer->self->run))
         sim_wrong("step %llu fails time after time", (unsigned long long)attempt.step);
       sim_cluster.n_errors[trainer->self->run]++;
       sim_wake_all(&sim_cluster.steps_seen);
@@ -299,6 +321,8 @@ static bool open_all(struct trainer *trainer) {
       return false;
     }
   }
+  if (sim_job_lacks_tensors(sim_cluster.plan, trainer->self->run))
+    sim_wrong("rank %u has opened more tensors than a job may have", trainer->self->rank);
   return true;
 }
 
