@@ -18,6 +18,7 @@
 #include "server/state/store.h"
 #include "tests/sim/sched.h"
 #include "worker/compute/compute.h"
+#include "worker/plane/shared/segment.h"
 #include "worker/plane/unexpected.h"
 #include "worker/round/rounds.h"
 
@@ -42,9 +43,17 @@ enum {
   BREAK_QUOTA,
   BREAK_DEBT,
   BREAK_NOTE,
+  BREAK_SHARED,
   BREAK_CHECKS
 };
-enum { FRAMES_A_LOSS = 100, SUMS_A_MISTAKE = 20, PUTS_A_LEAK = 20, WORDS_A_MISTAKE = 4, VIEWS_MAX = 64 };
+enum {
+  FRAMES_A_LOSS = 100,
+  SUMS_A_MISTAKE = 20,
+  PUTS_A_LEAK = 20,
+  READS_A_MISTAKE = 20,
+  WORDS_A_MISTAKE = 4,
+  VIEWS_MAX = 64
+};
 
 static const char *const names[] = {
     [BREAK_NOTHING] = "nothing", [BREAK_ORDER] = "order", /* contributions are added in another order */
@@ -65,6 +74,7 @@ static const char *const names[] = {
     [BREAK_MIXED] = "mixed",   /* a rank that is gone from one job is to servers gone from all */
     [BREAK_QUOTA] = "quota",   /* what a job may have is what all jobs may have together */
     [BREAK_NOTE] = "note",     /* a record that there was no memory for is left out of the journal */
+    [BREAK_SHARED] = "shared", /* ranks read what shared memory had before, now and then */
     [BREAK_DEBT] = "debt",     /* a job is charged more than it gets back */
     [BREAK_PART] = "part",     /* ranks leave out the last of several streams that they add, now and then */
 };
@@ -225,6 +235,15 @@ void __real_zps_store_append(struct zps_store *store, const char *text);
 void __wrap_zps_store_append(struct zps_store *store, const char *text);
 void __wrap_zps_store_append(struct zps_store *store, const char *text) {
   if (broken != BREAK_NOTE || text) __real_zps_store_append(store, text);
+}
+
+/* The payload of another read, now and then. */
+const void *__real_zps_segment_at(const struct zps_segment_view *view, uint64_t offset, uint64_t bytes);
+const void *__wrap_zps_segment_at(const struct zps_segment_view *view, uint64_t offset, uint64_t bytes);
+const void *__wrap_zps_segment_at(const struct zps_segment_view *view, uint64_t offset, uint64_t bytes) {
+  static uint64_t last;
+  if (broken != BREAK_SHARED || !sim_chance(READS_A_MISTAKE)) last = offset;
+  return __real_zps_segment_at(view, last, bytes);
 }
 
 enum { JOBS_MAX = 16 };

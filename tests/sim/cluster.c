@@ -180,6 +180,7 @@ static void server_look(void *ctx) {
 static void kill_process(struct sim_process *process) {
   sim_process_kill(process);
   sim_uv_killed(process);
+  sim_unix_killed(process);
   sim_wake_all(&sim_cluster.steps_seen);
   sim_ports_close(process);
 }

@@ -60,6 +60,8 @@ void sim_wrong(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 void sim_cluster_start(const struct sim_plan *plan);
 /* The coordinator's journal is on disk: it may be replaced by a shorter one soon. */
 void sim_cluster_synced(void);
+/* unix.c: the process is dead, and so are its sockets. */
+void sim_unix_killed(const struct sim_process *process);
 /* ports.c: closes the endpoints that the process has opened. */
 void sim_ports_close(const struct sim_process *process);
 /* trainer.c: the program of a rank. */

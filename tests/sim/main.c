@@ -37,7 +37,7 @@ static void to_stdout(void *ctx, enum zps_log_level level, const char *component
 static void environment(const struct sim_plan *plan) {
   setenv("ZENPS_FABRIC_FAULT", plan->rules, 1);
   setenv("ZENPS_LOCAL_WORLD_SIZE", "64", 1);
-  setenv("ZENPS_SHARED_MEMORY", "no", 1); /* ranks would meet over sockets of the system */
+  setenv("ZENPS_SHARED_MEMORY", plan->shares ? "yes" : "no", 1);
   setenv("ZENPS_LOG_LEVEL", verbose ? "debug" : "error", 1);
   char bytes[24];
   snprintf(bytes, sizeof bytes, "%llu", (unsigned long long)plan->memory_bytes);

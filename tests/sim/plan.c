@@ -195,6 +195,9 @@ void sim_plan_print(const struct sim_plan *plan) {
       (unsigned long long)plan->resume_grace_ms, plan->leaves_early ? ", leaves early" : "",
       sim_plan_has_long_steps(plan) ? ", long steps" : "", plan->in_step ? ", in step" : "",
       plan->repeats ? ", repeats" : "");
+  if (plan->shares)
+    printf("  ranks of a host share memory, of which one request in %llu is refused\n",
+           (unsigned long long)plan->lacks_shared);
   static const char *const limits[] = {"bytes of a server", "rounds on a server", "tensors"};
   if (plan->most > 0) printf("  a job may have %llu %s\n", (unsigned long long)plan->most, limits[plan->limit]);
   if (plan->max_world > 0)

@@ -28,6 +28,7 @@ enum sim_kind {
   SIM_PEERS,   /* most tensors have schemes between ranks */
   SIM_ELASTIC, /* ranks go and come, and the job goes on */
   SIM_BESIDE,  /* two or three jobs at the same time, of which one may fail */
+  SIM_HOSTS,   /* ranks of a host share memory */
   SIM_STATE,   /* a coordinator that keeps its state runs short of memory */
   SIM_KINDS
 };
@@ -101,7 +102,9 @@ struct sim_plan {
   bool gives_up; /* ranks cancel steps, or are late */
   bool repeats;  /* a step of a tensor between ranks that fails on all of them is tried again under the same number */
   bool in_step;  /* ranks agree on what became of each step, and try it again */
-  uint32_t n_hosts; /* that ranks are on, in turn */
+  uint32_t n_hosts;      /* that ranks are on, in turn */
+  bool shares;           /* ranks of a host share memory, */
+  uint64_t lacks_shared; /* of which the system refuses one request in so many; 0: none */
   uint32_t n_servers, world, n_tensors, n_steps, window;
   unsigned threads;
   uint64_t memory_bytes, resume_grace_ms;

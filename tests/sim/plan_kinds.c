@@ -9,9 +9,9 @@
 enum { WORLDS_A_DEATH = 8 /* of a rank */, WORLDS_A_LIMIT = 4 /* of jobs */ };
 
 static const char *const names[SIM_KINDS + 1] = {
-    [SIM_SERVED] = "served", [SIM_APART] = "apart", [SIM_AGAIN] = "again",
-    [SIM_MEMORY] = "memory", [SIM_PEERS] = "peers", [SIM_ELASTIC] = "elastic",
-    [SIM_BESIDE] = "beside", [SIM_STATE] = "state", [SIM_KINDS] = "unknown",
+    [SIM_SERVED] = "served", [SIM_APART] = "apart",     [SIM_AGAIN] = "again",   [SIM_MEMORY] = "memory",
+    [SIM_PEERS] = "peers",   [SIM_ELASTIC] = "elastic", [SIM_BESIDE] = "beside", [SIM_STATE] = "state",
+    [SIM_HOSTS] = "hosts",   [SIM_KINDS] = "unknown",
 };
 
 const char *sim_kind_name(enum sim_kind kind) {
@@ -114,6 +114,19 @@ static void go_between_ranks(struct sim_plan *plan) {
   }
 }
 
+/* By dice an elastic job, so that processes come to share memory again and again. */
+static void share_hosts(struct sim_plan *plan) {
+  if (sim_chance(3)) {
+    sim_plan_make_elastic(plan);
+    if (!plan->tensors[0].between && plan->tensors[0].order == SIM_ORDER_RANKS) sim_plan_take_scheme(&plan->tensors[0]);
+  } else {
+    go_between_ranks(plan);
+  }
+  plan->n_hosts = 1 + (uint32_t)sim_random(2);
+  plan->shares = true;
+  plan->lacks_shared = sim_chance(4) ? 1 + sim_random(20) : 0;
+}
+
 void sim_plan_specialise(struct sim_plan *plan) {
   plan->gives_up = plan->kind == SIM_AGAIN;
   if (plan->kind == SIM_APART || (plan->gives_up && sim_chance(3))) push_and_pull(plan);
@@ -124,6 +137,7 @@ void sim_plan_specialise(struct sim_plan *plan) {
   if (plan->kind == SIM_PEERS) go_between_ranks(plan);
   if (plan->kind == SIM_ELASTIC) sim_plan_make_elastic(plan);
   if (plan->kind == SIM_BESIDE) sim_plan_make_beside(plan);
+  if (plan->kind == SIM_HOSTS) share_hosts(plan);
   if (plan->kind == SIM_STATE) sim_plan_make_state(plan);
   plan->in_step = plan->gives_up || plan->kind == SIM_MEMORY || (plan->is_apart && sim_plan_takes_server(plan));
   if (plan->in_step) {
