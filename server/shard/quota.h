@@ -25,8 +25,8 @@ struct zps_quota {
 zps_err_t zps_quota_take(struct zps_job *job, uint64_t bytes, const char *what, struct zps_error *error) ZPS_MUSTCHECK;
 /* The job has no more rounds in flight than it may, with another one: else ZPS_ERR_QUOTA. */
 zps_err_t zps_quota_round(const struct zps_job *job, struct zps_error *error) ZPS_MUSTCHECK;
-/* Whether `bytes` more fit into the job's memory; with `is_half`, whether half of what its links and tensors leave would
- * then be free. */
+/* Whether `bytes` more fit into the job's memory; with `is_half`, whether half of what its links and tensors leave
+ * would then be free. */
 bool zps_quota_fits(const struct zps_job *job, uint64_t bytes, bool is_half);
 
 #endif

@@ -231,19 +231,24 @@ static void round_release(struct zps_shard_round *round, const struct zps_frame_
   shard->buried = round;
 }
 
+/* All that ranks may be reading. */
+static void hold_sums(struct zps_shard_round *round, struct zps_shard_sum **list) {
+  for (uint32_t part = 0; part < round->machine->n_parts; part++)
+    if (round->sums[part] && !zps_publish_is_small(round->sums[part])) zps_shard_sum_hold(round->sums[part], list);
+  for (const struct zps_shard_pull *pull = round->pulls; pull; pull = pull->next)
+    for (uint32_t part = 0; part < pull->n_parts; part++)
+      if (pull->sums[part]) zps_shard_sum_hold(pull->sums[part], list);
+}
+
+/* A rank that has begun to read hears of an abort a moment later: it is not to find other bytes until then. */
 static void round_close(struct zps_shard_round *round, const struct zps_frame_abort *abort) {
+  if (abort) hold_sums(round, &round->tensor->job->shard->aborted[0]);
   zps_tensor_bury(round->tensor, round->machine->config.step, abort);
   round_release(round, abort);
 }
 
 void zps_shard_round_drop(struct zps_shard_round *round) {
-  struct zps_job *job = round->tensor->job;
-  for (uint32_t part = 0; part < round->machine->n_parts; part++)
-    if (round->sums[part] && !zps_publish_is_small(round->sums[part]))
-      zps_shard_sum_hold(round->sums[part], &job->held);
-  for (const struct zps_shard_pull *pull = round->pulls; pull; pull = pull->next)
-    for (uint32_t part = 0; part < pull->n_parts; part++)
-      if (pull->sums[part]) zps_shard_sum_hold(pull->sums[part], &job->held);
+  hold_sums(round, &round->tensor->job->held);
   round_release(round, NULL);
 }
 

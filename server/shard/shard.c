@@ -17,6 +17,8 @@
 #include "server/shard/sum.h"
 #include "server/shard/tensor.h"
 
+#define ABORTED_NS ZPS_NS_PER_S /* ranks hear of an abort in less, and sums are kept for twice as long at most */
+
 /* ---- the engine's handler ---- */
 
 static struct zps_link *find_link(void *ctx, const struct zps_frame_header *header) {
@@ -87,6 +89,20 @@ static uint64_t check_holdbacks(struct zps_shard *shard, uint64_t now_ns) {
   return next_ns;
 }
 
+/* Frees sums of aborted rounds, of which every rank has heard by now. The time of the next turn. */
+static uint64_t free_aborted(struct zps_shard *shard, uint64_t now_ns) {
+  if (shard->aborted_ns > 0 && now_ns >= shard->aborted_ns) {
+    zps_shard_sums_release(&shard->aborted[1]);
+    shard->aborted[1] = shard->aborted[0];
+    shard->aborted[0] = NULL;
+    shard->aborted_ns = 0;
+    zps_shard_settle(shard);
+  }
+  if (!shard->aborted[0] && !shard->aborted[1]) return ZPS_NEVER;
+  if (shard->aborted_ns == 0) shard->aborted_ns = now_ns + shard->keep_ns;
+  return shard->aborted_ns;
+}
+
 static void progress_links(struct zps_job *jobs) {
   for (struct zps_job *job = jobs; job; job = job->next)
     for (uint32_t rank = 0; rank < job->world; rank++)
@@ -109,12 +125,14 @@ static uint64_t on_tick(void *ctx, uint64_t now_ns) {
   give_up_failing(shard);
   check_deadlines(shard, now_ns);
   zps_shard_settle(shard);
+  const uint64_t aborted_ns = free_aborted(shard, now_ns);
   const uint64_t hold_ns = check_holdbacks(shard, now_ns);
   progress_links(shard->jobs);
   progress_links(shard->lingering);
   uint64_t next_ns = free_lingering(shard, now_ns);
   if (shard->any_failing) return now_ns; /* found out just above */
   if (hold_ns < next_ns) next_ns = hold_ns;
+  if (aborted_ns < next_ns) next_ns = aborted_ns;
   return next_ns < shard->next_deadline_ns ? next_ns : shard->next_deadline_ns;
 }
 
@@ -369,6 +387,7 @@ zps_err_t zps_shard_create(const struct zps_shard_config *config, struct zps_sha
   if (!shard) return zps_fail(error, ZPS_ERR_NOMEM, "no memory for the data plane");
   shard->memory_limit_bytes = config->memory_limit_bytes;
   shard->quota = config->quota;
+  shard->keep_ns = ABORTED_NS;
   shard->next_deadline_ns = ZPS_NEVER;
   shard->patience_ns = ZPS_SHARD_PATIENCE_MS * ZPS_NS_PER_MS;
   zps_shard_memory_init(shard);
@@ -406,6 +425,7 @@ static void run_close_all(struct zps_command *command, void *ctx) {
   (void)command;
   while (shard->jobs) zps_job_close(shard->jobs, 0, "the server stops");
   free_lingering(shard, ZPS_NEVER);
+  for (unsigned i = 0; i < 2; i++) zps_shard_sums_release(&shard->aborted[i]);
 }
 
 void zps_shard_destroy(struct zps_shard *shard) {

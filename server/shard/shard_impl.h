@@ -40,6 +40,8 @@ struct zps_shard {
   struct zps_pick_task *free_picks;
   uint64_t wants_bytes;                        /* of the rows that pulls name */
   unsigned n_orphans;                          /* contributions that no round wants and that are being read */
+  struct zps_shard_sum *aborted[2];            /* of rounds that ended so: those since the last turn, and before that */
+  uint64_t aborted_ns;                         /* of the next turn; 0: there are none */
   unsigned n_held;                             /* sums of no round any more that ranks may be reading */
   unsigned n_reducing;                         /* sums under way */
   unsigned n_picking;                          /* rows being picked out of sums */
@@ -48,6 +50,7 @@ struct zps_shard {
   _Atomic uint64_t
       stuck_turn;            /* any thread's: the engine's turn, plus 1, in which a call found it stuck; 0: none has */
   uint64_t patience_ns;      /* as zps_shard_set_patience() says */
+  uint64_t keep_ns;          /* sums of aborted rounds, in each of two turns */
   uint64_t hold_ns;          /* as zps_shard_set_hold() says */
   uint64_t next_deadline_ns; /* not later than the earliest deadline of a round */
   struct zps_scratch_pool *orders;    /* the same, of memory that puts slices in order */

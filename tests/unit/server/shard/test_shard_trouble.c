@@ -10,6 +10,7 @@
 
 #include "common/base/clock.h"
 #include "tests/support/logs.h"
+#include "server/shard/shard_impl.h"
 #include "tests/unit/server/shard/shard_cluster.h"
 
 enum { MIB = 1 << 20, RANKS = 3 };
@@ -573,6 +574,30 @@ static int expect_warnings(void **state) {
   return 0;
 }
 
+/* Ranks that read a sum hear of the abort a moment later: until then nothing else is written there. */
+static void close_with_sums(uint64_t keep_ns) {
+  struct zps_shard *shard = cluster_shard("loop", NULL, 64 << 20);
+  struct cluster cluster;
+  if (keep_ns > 0) shard->keep_ns = keep_ns; /* no job is there that it is used for */
+  cluster_open(&cluster, shard, "loop", NULL, 77, 3);
+  struct cluster_tensor *const tensor = cluster_tensor(&cluster, 20000, 2, ZPS_DTYPE_F32, ZPS_OP_SUM, 5, 0.3);
+  for (uint32_t rank = 0; rank < 3; rank++) cluster_push(&cluster, tensor, 1, rank, 60000);
+  cluster_check(&cluster, tensor, 1, 0);
+  assert_int_equal(zps_shard_job_close(shard, 77, "the end"), ZPS_OK);
+  if (keep_ns > 0)
+    assert_true(cluster_totals(shard).slab.in_use_bytes > 0);
+  else
+    cluster_check_released(shard);
+  cluster_close(&cluster);
+  zps_shard_destroy(shard);
+}
+
+static void test_sums_of_aborted_rounds_stay_for_a_while(void **state) {
+  (void)state;
+  close_with_sums(3600 * ZPS_NS_PER_S);
+  close_with_sums(0);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       ON_BOTH(test_missing_rank),
@@ -594,6 +619,7 @@ int main(void) {
       ON_BOTH(test_wrong_tensor_step_and_time),
       ON_BOTH(test_too_many_rounds),
       ON_BOTH(test_refused_jobs_and_tensors),
+      cmocka_unit_test(test_sums_of_aborted_rounds_stay_for_a_while),
   };
   return cmocka_run_group_tests(tests, expect_warnings, logs_check);
 }
