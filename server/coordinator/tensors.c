@@ -49,10 +49,10 @@ void zps_members_tensor_answer(struct zps_members *members, struct zps_member_jo
   }
 }
 
-/* Servers leave the job, which its ranks have not heard: they would push to one that lives, and does not have to open
- * the tensor any more. */
+/* Servers leave the job, or are lost to it, which its ranks have not heard: they would push to one that lives, and does
+ * not have to open the tensor any more. */
 static bool is_held(const struct zps_member_job *job) {
-  return job->leaving && job->map.state == ZPS_MAP_SERVERS;
+  return job->map.state == ZPS_MAP_SERVERS;
 }
 
 /* The group that it is a tensor of; NULL: of all ranks. */
