@@ -202,12 +202,10 @@ static void restart_coordinator(const struct sim_fault *fault) {
 
 /* Starts a coordinator again that has ended by itself; what has no memory may be short of it still. */
 static void *supervise(void *arg) {
-  while (!cluster.is_over) {
+  for (;;) {
+    while (!cluster.is_down && !cluster.is_over) sim_wait(&cluster.is_down, ZPS_NEVER);
+    if (cluster.is_over) return arg;
     const struct sim_process *const was = cluster.coordinator;
-    if (!cluster.is_down) {
-      sim_wait(&cluster.is_down, ZPS_NEVER);
-      continue;
-    }
     const struct sim_fault fault = {.kind = SIM_RESTART_COORDINATOR, .for_ns = sim_random(RESTART_NS)};
     if (sim_cluster.plan->max_world > 0) sim_elastic_befalls(&fault);
     kill_process(cluster.coordinator);
@@ -216,7 +214,6 @@ static void *supervise(void *arg) {
     cluster.coordinator->short_n = was->short_n;
     cluster.coordinator->short_to_ns = was->short_to_ns;
   }
-  return arg;
 }
 
 static void rank_start(struct sim_rank *rank) {
