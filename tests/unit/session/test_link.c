@@ -311,6 +311,33 @@ static void test_a_peer_is_asked_for_a_sign(void **state) {
   linked_close(&linked);
 }
 
+/* What was sent up to a mark the peer has taken when it says so, and it does when it is asked; frames that wait for
+ * credit have no mark. */
+static void test_marks(void **state) {
+  (void)state;
+  struct linked linked;
+  uint32_t mark;
+  linked_open(&linked, "loop", NULL);
+  const struct zps_link *const link = linked.links[0];
+  for (unsigned i = 0; i < 100; i++) {
+    const unsigned n = i % 10 == 9 ? 2 * ZPS_LINK_CREDITS : 1 + i % 5;
+    for (unsigned k = 0; k < n; k++) assert_int_equal(send_done(&linked, 0, linked.n_done[1] + k), ZPS_OK);
+    assert_int_equal(zps_link_mark(link, &mark), n <= ZPS_LINK_CREDITS);
+    if (n > ZPS_LINK_CREDITS) {
+      while (turn(&linked) > 0) continue;
+      assert_true(zps_link_mark(link, &mark));
+    } else {
+      zps_link_progress(linked.links[0]);
+      assert_false(zps_link_has_taken(link, mark));
+    }
+    zps_link_ask(linked.links[0]);
+    while (turn(&linked) > 0) continue;
+    assert_true(zps_link_has_taken(link, mark));
+    assert_false(zps_link_has_taken(link, mark + 2)); /* the question is one more */
+  }
+  linked_close(&linked);
+}
+
 static void test_a_lost_frame_shows(void **state) {
   (void)state;
   struct linked linked;
@@ -397,6 +424,7 @@ int main(void) {
       cmocka_unit_test(test_short_headers_follow_long_ones),
       cmocka_unit_test(test_epochs_change_with_frames_under_way),
       cmocka_unit_test(test_a_peer_is_asked_for_a_sign),
+      cmocka_unit_test(test_marks),
       cmocka_unit_test(test_a_lost_frame_shows),
       cmocka_unit_test(test_sending_to_the_dead_fails),
       cmocka_unit_test(test_what_is_no_frame_is_refused),
