@@ -35,6 +35,7 @@ struct zps_slab_arena {
   struct zps_account *account;
   struct zps_slab_arena *next, *prev; /* open, or closed with registrations that are in use */
   bool is_closed;
+  uint64_t used_bytes;
   unsigned n_regions;
   struct {
     struct region *head, *tail;
@@ -282,6 +283,10 @@ void zps_slab_arena_close(struct zps_slab_arena *arena) {
   arena_free_unused(arena);
 }
 
+const uint64_t *zps_slab_arena_used(const struct zps_slab_arena *arena) {
+  return &arena->used_bytes;
+}
+
 static unsigned chunk_take(struct region *region) {
   for (unsigned word = 0; word < MAP_WORDS; word++) {
     if (region->free_map[word] == 0) continue;
@@ -323,6 +328,7 @@ zps_err_t zps_slab_get_for(struct zps_slab_arena *arena, size_t len, struct zps_
     link_last(region);
   }
   slab->stats.in_use_bytes += chunk_bytes(class);
+  arena->used_bytes += chunk_bytes(class);
   *buf_p = (struct zps_buf){.data = (uint8_t *)region->mem.base + offset,
                             .cap = chunk_bytes(class),
                             .mem = &region->mem,
@@ -343,6 +349,7 @@ void zps_slab_put(struct zps_slab *slab, struct zps_buf *buf) {
   region->free_map[chunk / 64] |= 1ull << (chunk % 64);
   region->n_free++;
   slab->stats.in_use_bytes -= chunk_bytes(region->class);
+  region->arena->used_bytes -= chunk_bytes(region->class);
   zps_account_sub(buf->account, buf->cap);
   *buf = (struct zps_buf){0};
   unlink_region(region);

@@ -61,6 +61,8 @@ zps_err_t zps_slab_arena_open(struct zps_slab *slab, struct zps_account *account
 /* There are no more buffers to be had from it. Its registrations go, and their keys with them, one with each call of
  * zps_slab_age(), those that are in use when they are not any more. NULL is allowed. */
 void zps_slab_arena_close(struct zps_slab_arena *arena);
+/* The bytes of its buffers that are in use: changes until the arena is closed. */
+const uint64_t *zps_slab_arena_used(const struct zps_slab_arena *arena);
 zps_err_t zps_slab_get_for(struct zps_slab_arena *arena, size_t len, struct zps_buf *buf_p) ZPS_MUSTCHECK;
 /* How many bytes a buffer for `len` has. */
 uint64_t zps_slab_bytes(size_t len);
