@@ -65,10 +65,17 @@ static zps_err_t open_account(struct zps_job *job, struct zps_error *error) {
   job->account = zps_account_open();
   if (!job->account || zps_slab_arena_open(job->shard->slab, job->account, &job->arena) != ZPS_OK)
     return zps_fail(error, ZPS_ERR_NOMEM, "job %s: out of memory", job->name);
+  zps_share_add(&job->shard->share, &job->sharer, job->flow->weight, zps_slab_arena_used(job->arena));
   const zps_err_t code = zps_quota_take(job, links_bytes(job), what, error);
   job->has_links = code == ZPS_OK;
   if (job->has_links) job->standing_bytes = links_bytes(job);
   return code;
+}
+
+static void close_arena(struct zps_job *job) {
+  zps_share_remove(&job->shard->share, &job->sharer);
+  zps_slab_arena_close(job->arena);
+  job->arena = NULL;
 }
 
 zps_err_t zps_job_open(struct zps_shard *shard, const struct zps_job_spec *spec, struct zps_error *error) {
@@ -155,7 +162,7 @@ void zps_job_free(struct zps_job *job) {
   free(job->servers_lost);
   for (uint32_t rank = 0; rank < job->world; rank++) zps_member_fini(&job->members[rank]);
   if (job->has_links) zps_account_sub(job->account, links_bytes(job));
-  zps_slab_arena_close(job->arena);
+  close_arena(job);
   zps_account_close(job->account);
   zps_checks_unref(job->checks);
   zps_fair_flow_unref(job->flow);
@@ -183,8 +190,7 @@ static void close_job(struct zps_job *job, uint64_t linger_until_ns, const char 
   log_share(job);
   zps_shard_round_bury(shard);
   free_tensors(job);
-  zps_slab_arena_close(job->arena); /* what ranks may still be reading goes when it is put */
-  job->arena = NULL;
+  close_arena(job); /* what ranks may still be reading goes when it is put */
   zps_log_info("job %s: closed: %s", job->name, reason);
   struct zps_job **link = &shard->jobs;
   while (*link != job) link = &(*link)->next;

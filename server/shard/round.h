@@ -42,6 +42,7 @@ struct zps_part_run {
   struct zps_shard_wait wait;   /* for `result` */
   struct zps_reduce_task *task; /* while the pool sums */
   struct zps_buf result;        /* until the task has it */
+  uint64_t held_bytes;          /* in buffers, until it is summed */
   uint32_t nnz;                 /* of the sum */
 };
 
