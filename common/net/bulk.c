@@ -12,6 +12,7 @@
 
 #define ZPS_LOG_COMPONENT "bulk"
 #include "common/base/clock.h"
+#include "common/base/container.h"
 #include "common/base/log.h"
 #include "common/net/meter.h"
 #include "common/net/window.h"
@@ -47,9 +48,9 @@ struct piece_block {
 struct zps_bulk_peer {
   struct zps_bulk *bulk;
   struct zps_net_peer *net_peer;
-  struct zps_bulk_peer *next, *prev;           /* all peers */
-  struct zps_bulk_peer *ring_next, *ring_prev; /* those with something to issue; NULL when not in the ring */
-  struct zps_bulk_read *queue, **queue_tail;   /* transfers with something left to issue */
+  struct zps_bulk_peer *next, *prev;         /* all peers */
+  struct zps_turn turn;                      /* while it has something to issue */
+  struct zps_bulk_read *queue, **queue_tail; /* transfers with something left to issue */
   struct zps_window window;
   uint64_t in_flight, landed;
   unsigned n_pieces, n_checking;
@@ -60,7 +61,8 @@ struct zps_bulk {
   struct zps_net *net;
   struct zps_bulk_config config;
   struct zps_bulk_peer *peers;
-  struct zps_bulk_peer *turn;                      /* the peer that has its turn in the ring; NULL: the ring is empty */
+  struct zps_turns turns;
+  struct zps_turns_flow own;                       /* of peers that belong to none */
   struct zps_bulk_read *finished, **finished_tail; /* done() is called by the next zps_bulk_progress() */
   struct piece *free_pieces;
   struct piece_block *blocks;
@@ -91,33 +93,12 @@ static void piece_free(struct piece *piece) {
   piece->bulk->free_pieces = piece;
 }
 
-static void ring_add(struct zps_bulk_peer *peer) {
-  struct zps_bulk *bulk = peer->bulk;
-  if (peer->ring_next) return;
-  if (!bulk->turn) {
-    bulk->turn = peer->ring_next = peer->ring_prev = peer;
-    return;
-  }
-  peer->ring_next = bulk->turn; /* last in turn: before the one whose turn it is */
-  peer->ring_prev = bulk->turn->ring_prev;
-  peer->ring_prev->ring_next = peer->ring_next->ring_prev = peer;
-}
-
-static void ring_remove(struct zps_bulk_peer *peer) {
-  struct zps_bulk *bulk = peer->bulk;
-  if (!peer->ring_next) return;
-  if (bulk->turn == peer) bulk->turn = peer->ring_next == peer ? NULL : peer->ring_next;
-  peer->ring_next->ring_prev = peer->ring_prev;
-  peer->ring_prev->ring_next = peer->ring_next;
-  peer->ring_next = peer->ring_prev = NULL;
-}
-
 static void queue_pop(struct zps_bulk_peer *peer) {
   peer->queue = peer->queue->next;
   if (peer->queue) return;
   peer->queue_tail = &peer->queue;
   zps_window_idle(&peer->window);
-  ring_remove(peer);
+  zps_turns_remove(&peer->bulk->turns, &peer->turn);
 }
 
 static void peer_free(struct zps_bulk_peer *peer) {
@@ -243,6 +224,7 @@ zps_err_t zps_bulk_create(struct zps_net *net, const struct zps_bulk_config *con
   bulk->net = net;
   bulk->config = *config;
   bulk->finished_tail = &bulk->finished;
+  bulk->own.weight = 1;
   struct zps_bulk_config *c = &bulk->config;
   bulk->has_windows = c->piece_bytes == 0;
   if (c->piece_bytes == 0) c->piece_bytes = DEFAULT_PIECE;
@@ -291,12 +273,19 @@ zps_err_t zps_bulk_peer_add(struct zps_bulk *bulk, struct zps_net_peer *net_peer
   peer->bulk = bulk;
   peer->net_peer = net_peer;
   peer->queue_tail = &peer->queue;
+  peer->turn.flow = &bulk->own;
   zps_window_init(&peer->window);
   peer->next = bulk->peers;
   if (peer->next) peer->next->prev = peer;
   bulk->peers = peer;
   *peer_p = peer;
   return ZPS_OK;
+}
+
+void zps_bulk_peer_join(struct zps_bulk_peer *peer, struct zps_turns_flow *flow) {
+  zps_turns_remove(&peer->bulk->turns, &peer->turn);
+  peer->turn.flow = flow;
+  if (peer->queue) zps_turns_add(&peer->bulk->turns, &peer->turn);
 }
 
 void zps_bulk_peer_remove(struct zps_bulk_peer *peer) {
@@ -311,7 +300,7 @@ static void enqueue(struct zps_bulk_peer *peer, struct zps_bulk_read *read) {
   read->issued = read->landed = 0;
   *peer->queue_tail = read;
   peer->queue_tail = &read->next;
-  ring_add(peer);
+  zps_turns_add(&peer->bulk->turns, &peer->turn);
 }
 
 void zps_bulk_start(struct zps_bulk_peer *peer, struct zps_bulk_read *read) {
@@ -422,22 +411,23 @@ static void issue(struct zps_bulk *bulk, struct zps_bulk_peer *peer, size_t len)
   if (read->issued == read->len) queue_pop(peer);
 }
 
+static bool may_issue(void *ctx, const struct zps_turn *turn) {
+  const struct zps_bulk *const bulk = ctx;
+  const struct zps_bulk_peer *const peer = zps_container_of(turn, const struct zps_bulk_peer, turn);
+  return peer->in_flight + piece_bytes(bulk, peer) <= peer_limit(bulk, peer);
+}
+
 unsigned zps_bulk_progress(struct zps_bulk *bulk) {
   unsigned events = finish_queued(bulk);
-  const struct zps_bulk_peer *first_refused = NULL; /* the ring was walked since the last piece was issued */
-  while (bulk->turn && bulk->turn != first_refused) {
-    struct zps_bulk_peer *peer = bulk->turn;
+  while (bulk->n_pieces < MAX_PIECES && (bulk->free_pieces || pieces_grow(bulk))) {
+    struct zps_turn *const turn = zps_turns_next(&bulk->turns, may_issue, bulk);
+    if (!turn) break;
+    struct zps_bulk_peer *const peer = zps_container_of(turn, struct zps_bulk_peer, turn);
     const size_t len = piece_bytes(bulk, peer);
-    if (bulk->in_flight + len > bulk->config.budget_bytes || bulk->n_pieces >= MAX_PIECES) break;
-    if (!bulk->free_pieces && !pieces_grow(bulk)) break;
-    bulk->turn = peer->ring_next;
-    if (peer->in_flight + len > peer_limit(bulk, peer)) {
-      if (!first_refused) first_refused = peer;
-      continue;
-    }
+    if (bulk->in_flight + len > bulk->config.budget_bytes) break;
+    zps_turns_take(&bulk->turns, turn, len);
     issue(bulk, peer, len);
     events++;
-    first_refused = NULL;
   }
   return events + finish_queued(bulk);
 }

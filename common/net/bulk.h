@@ -1,14 +1,16 @@
 /*
- * Receiver-driven bulk transfer: reads announced payloads in pieces, round-robin over peers, within a byte budget.
+ * Receiver-driven bulk transfer: reads announced payloads in pieces, in turns over peers, within a byte budget.
  *
- * A transfer is queued at its peer; every turn takes one piece from the next peer in the ring, as long as the bytes in
- * flight stay under the budget and under the peer's limit, which follows what the links carry (window.h). So one slow
- * or huge sender never starves the others, and control messages never wait behind more than a few pieces.
+ * A transfer is queued at its peer; every turn takes one piece from the next peer (turns.h: by jobs' weights, then
+ * round the peers of a job), as long as the bytes in flight stay under the budget and under the peer's limit, which
+ * follows what the links carry (window.h). So no slow or huge sender, nor a job of many, starves the others, and
+ * control messages never wait behind more than a few pieces.
  */
 #ifndef ZPS_NET_BULK_H
 #define ZPS_NET_BULK_H
 
 #include "common/net/net.h"
+#include "common/net/turns.h"
 
 struct zps_bulk;
 struct zps_bulk_peer;
@@ -50,6 +52,9 @@ zps_err_t zps_bulk_create(struct zps_net *net, const struct zps_bulk_config *con
 void zps_bulk_destroy(struct zps_bulk *bulk);
 zps_err_t zps_bulk_peer_add(struct zps_bulk *bulk, struct zps_net_peer *net_peer,
                             struct zps_bulk_peer **peer_p) ZPS_MUSTCHECK;
+/* The peer has turns as one of the flow's, which must live until the peer is removed; without this call, as one of
+ * those that belong to none, which are a flow of weight 1. */
+void zps_bulk_peer_join(struct zps_bulk_peer *peer, struct zps_turns_flow *flow);
 /* Call right after zps_net_peer_evict(): transfers still queued fail with ZPS_ERR_PEER_LOST. NULL is allowed. */
 void zps_bulk_peer_remove(struct zps_bulk_peer *peer);
 /* How many bytes have been read from the peer so far. */

@@ -97,6 +97,7 @@ zps_err_t zps_job_open(struct zps_shard *shard, const struct zps_job_spec *spec,
   job->world = spec->world;
   job->lost = ZPS_SHARD_NO_RANK;
   memcpy(job->name, spec->name, sizeof job->name);
+  job->reads.weight = spec->weight ? spec->weight : 1;
   job->flow = zps_fair_flow_create(spec->weight ? spec->weight : 1);
   zps_err_t code =
       job->flow ? open_account(job, error) : zps_fail(error, ZPS_ERR_NOMEM, "job %s: out of memory", spec->name);

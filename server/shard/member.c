@@ -16,6 +16,7 @@ zps_err_t zps_member_connect(struct zps_member *member, const struct zps_member_
   code = zps_tags_get(&shard->tags, member, &member->tag);
   member->has_tag = code == ZPS_OK;
   if (code == ZPS_OK) code = zps_bulk_peer_add(shard->bulk, member->peer, &member->bulk);
+  if (code == ZPS_OK) zps_bulk_peer_join(member->bulk, &job->reads);
   const struct zps_net_info *const here = zps_net_info(shard->net);
   if (code == ZPS_OK)
     code = zps_link_create(shard->net, member->peer,

@@ -32,6 +32,28 @@ static void test_pieces_go_round_the_peers(void **state) {
   reader_close(&reader);
 }
 
+/* A job's peers share its turns: one of two has half as much as the only one of another job of the same weight. */
+static void test_jobs_have_turns_by_weight(void **state) {
+  (void)state;
+  struct transfer transfers[SOURCES];
+  struct zps_turns_flow many = {.weight = 1}, one = {.weight = 1};
+  const struct zps_bulk_config config = {.piece_bytes = PIECE, .budget_bytes = PIECE, .peer_budget_bytes = PIECE};
+  reader_open(&reader, "loop", NULL, &config);
+  zps_bulk_peer_join(reader.sources[0].bulk_peer, &many);
+  start(&reader, 1, &transfers[1], 0, 20 * PIECE);
+  zps_bulk_peer_join(reader.sources[1].bulk_peer, &many); /* also while something is to be read */
+  zps_bulk_peer_join(reader.sources[2].bulk_peer, &one);
+  start(&reader, 0, &transfers[0], 0, 20 * PIECE);
+  start(&reader, 2, &transfers[2], 0, 20 * PIECE);
+  while (transfers[2].n_done == 0) {
+    zps_bulk_progress(reader.bulk);
+    zps_net_progress(reader.end.net);
+  }
+  for (int i = 0; i < 2; i++) assert_in_range(zps_bulk_peer_landed(reader.sources[i].bulk_peer), 9 * PIECE, 11 * PIECE);
+  for (int i = 0; i < 2; i++) run_until(&reader, &transfers[i].n_done, 1);
+  reader_close(&reader);
+}
+
 static void test_budgets_bound_what_is_in_flight(void **state) {
   (void)state;
   struct transfer transfers[2];
@@ -153,6 +175,7 @@ static void test_out_of_memory(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_pieces_go_round_the_peers),
+      cmocka_unit_test(test_jobs_have_turns_by_weight),
       cmocka_unit_test(test_budgets_bound_what_is_in_flight),
       cmocka_unit_test(test_windows_where_processors_are_short),
       cmocka_unit_test(test_a_piece_always_fits_its_budget),
