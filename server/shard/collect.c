@@ -13,10 +13,15 @@
 #include "server/shard/job.h"
 #include "server/shard/pull.h"
 #include "server/shard/quota.h"
+#include "server/shard/reduce.h"
 #include "server/shard/round.h"
 #include "server/shard/shard_impl.h"
 #include "server/shard/steps.h"
 #include "server/shard/tensor.h"
+
+/* A contribution of so many bytes has so many rows that their sum, however its rows and values are coded, is none that
+ * goes inline: it is kept until the round is over. */
+enum { LARGE_BYTES = 64 * ZPS_WIRE_INLINE_MAX };
 
 /* What the slices of a frame have in common. */
 struct push {
@@ -26,6 +31,38 @@ struct push {
 
 static enum zps_value_codec value_codec_of(const struct zps_tensor *tensor, const struct zps_slice *slice) {
   return slice->is_wide ? ZPS_VALUES_RAW : tensor->value_codec;
+}
+
+/* How much more the sums of the round will take with this slice; 0: that is not certain. */
+static uint64_t more_for_sums(const struct zps_shard_round *round, uint32_t part, const struct zps_slice *slice) {
+  const struct zps_tensor *const tensor = round->tensor;
+  const uint64_t nnz = round->parts[part].pushed_nnz;
+  if (slice->is_inline || slice->len_bytes < LARGE_BYTES) return 0;
+  const uint64_t had_bytes = nnz > 0 ? zps_slab_bytes(zps_reduce_sum_bytes(tensor, part, nnz)) : 0;
+  return zps_slab_bytes(zps_reduce_sum_bytes(tensor, part, nnz + slice->nnz)) - had_bytes;
+}
+
+/* A round whose sums alone are more than the job may have ends before anything that the frame announces is read. */
+static bool is_admitted(struct zps_shard_round *round, uint32_t rank, const struct zps_frame_round *push) {
+  const struct zps_tensor *const tensor = round->tensor;
+  const struct zps_job *const job = tensor->job;
+  const uint64_t most_bytes = job->shard->quota.memory_bytes;
+  uint64_t bytes = round->sums_bytes;
+  for (uint32_t i = 0; most_bytes > 0 && i < push->n_slices; i++) {
+    const struct zps_slice *const slice = &push->slices[i];
+    const uint32_t part =
+        slice->partition < tensor->partition.n_parts ? tensor->positions[slice->partition] : UINT32_MAX;
+    if (part == UINT32_MAX || zps_shard_machine_has(round->machine, rank, part)) continue; /* refused below */
+    const uint64_t more_bytes = more_for_sums(round, part, slice);
+    bytes += more_bytes;
+    if (bytes > most_bytes)
+      return zps_shard_round_fail(round, ZPS_SHARD_NO_RANK, ZPS_ERR_QUOTA,
+                                  "no room for %" PRIu64 " bytes of partition %u: the round takes %" PRIu64
+                                  " bytes or more, and the job has %" PRIu64 " of the %" PRIu64
+                                  " bytes of this server's memory that it may have (job.max_memory)",
+                                  more_bytes, slice->partition, bytes, job->account->bytes, most_bytes);
+  }
+  return true;
 }
 
 /* One partition's slice, of which the sizes are checked. */
@@ -50,6 +87,8 @@ static bool take_part(struct zps_shard_round *round, uint32_t rank, uint32_t par
   struct zps_contribution *contribution = zps_contribution_get(job, has_store);
   if (!contribution)
     return zps_shard_round_fail(round, ZPS_SHARD_NO_RANK, ZPS_ERR_NOMEM, "the server is out of memory");
+  round->sums_bytes += more_for_sums(round, part, slice);
+  if (!slice->is_inline && slice->len_bytes >= LARGE_BYTES) round->parts[part].pushed_nnz += slice->nnz;
   contribution->round = round;
   contribution->part = part;
   contribution->rank = rank;
@@ -161,7 +200,7 @@ static void on_push(struct zps_member *member, const struct zps_frame_round *pus
   if (round->total_nnz[member->rank] < push->total_nnz) round->total_nnz[member->rank] = push->total_nnz;
   if (deadline_ns > round->until_ns[member->rank]) round->until_ns[member->rank] = deadline_ns;
   if (deadline_ns < job->shard->next_deadline_ns) job->shard->next_deadline_ns = deadline_ns;
-  bool goes_on = note_presence(round, member->rank, push->is_absent);
+  bool goes_on = note_presence(round, member->rank, push->is_absent) && is_admitted(round, member->rank, push);
   for (uint32_t i = 0; i < push->n_slices || !goes_on; i++) {
     if (goes_on && (goes_on = take_slice(round, member->rank, &push->slices[i], &how))) continue;
     if (!zps_shard_machine_wants_abort(round->machine, member->rank)) zps_reply_tombstone(member, tensor, push->step);

@@ -86,11 +86,6 @@ void zps_reduce_forget(struct zps_reduce_task *task) {
   task->round = NULL;
 }
 
-/* The codec of the sum of `nnz` contributed rows while it is made. */
-static enum zps_codec plain_codec(unsigned codecs, uint32_t m, uint64_t nnz) {
-  return zps_codec_plain(codecs, m, nnz < m ? (uint32_t)nnz : m);
-}
-
 /* ---- on a pool thread, or the engine's ---- */
 
 /* Only the sum tells which code of its rows is the smallest. Values that are narrowed go to the result with it. */
@@ -174,7 +169,7 @@ static void sum(struct zps_reduce_task *task, struct zps_reduce_scratch *scratch
   task->bad_rank = ZPS_SHARD_NO_RANK;
   uint64_t most = 0;
   for (uint32_t i = 0; i < task->n_summed; i++) most += task->views[i].z;
-  task->codec = plain_codec(task->codecs, task->m, most);
+  task->codec = zps_codec_plain(task->codecs, task->m, most < task->m ? (uint32_t)most : task->m);
   void *out = task->result.data;
   if (task->value_codec != ZPS_VALUES_RAW) {
     task->code = zps_buffer_need(&task->raw, zps_reduce_bound(task->views, task->n_summed, task->codec), 1);
@@ -348,17 +343,21 @@ static void submit(struct zps_memory_wait *wait) {
   shard->small_tail = &task->next;
 }
 
+uint64_t zps_reduce_sum_bytes(const struct zps_tensor *tensor, uint32_t part, uint64_t nnz) {
+  const uint32_t m = tensor->sizes[part], z = nnz < m ? (uint32_t)nnz : m;
+  return zps_codec_slice_bytes(zps_codec_plain(tensor->codecs, m, z), m, z, tensor->width, tensor->dtype,
+                               tensor->value_codec);
+}
+
 void zps_reduce_start(struct zps_shard_round *round, uint32_t part) {
-  struct zps_tensor *tensor = round->tensor;
-  const uint32_t m = tensor->sizes[part];
+  const struct zps_tensor *tensor = round->tensor;
   uint64_t nnz = 0;
   for (uint32_t rank = 0; rank < tensor->job->world; rank++) {
     const struct zps_contribution *contribution = *zps_shard_round_slot(round, part, rank);
     nnz += contribution ? contribution->nnz : 0;
   }
   struct zps_part_run *part_run = &round->parts[part];
-  const uint64_t len_bytes = zps_codec_slice_bytes(plain_codec(tensor->codecs, m, nnz), m, nnz < m ? (uint32_t)nnz : m,
-                                                   tensor->width, tensor->dtype, tensor->value_codec);
+  const uint64_t len_bytes = zps_reduce_sum_bytes(tensor, part, nnz);
   part_run->wait = (struct zps_shard_wait){
       .round = round, .memory = {.part = part, .len_bytes = len_bytes, .buf_p = &part_run->result, .granted = submit}};
   zps_shard_memory_want(tensor->job->shard, &part_run->wait);

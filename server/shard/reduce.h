@@ -11,6 +11,8 @@ struct zps_shard;
 struct zps_shard_round;
 struct zps_tensor;
 
+/* What is asked for, for the sum of contributions of `nnz` rows: it is kept until the round is over, if it is large. */
+uint64_t zps_reduce_sum_bytes(const struct zps_tensor *tensor, uint32_t part, uint64_t nnz);
 void zps_reduce_start(struct zps_shard_round *round, uint32_t part);
 /* Makes the sums that are too small for the pool. */
 void zps_reduce_run_small(struct zps_shard *shard);

@@ -157,7 +157,7 @@ zps_err_t zps_shard_round_open(struct zps_tensor *tensor, uint64_t step, uint64_
                                                                              .is_kept = tensor->staleness > 0});
   round->age = shard->next_age++;
   round->n_ready = round->n_small = round->n_in_order = 0;
-  round->unsummed_bytes = 0;
+  round->unsummed_bytes = round->sums_bytes = 0;
   round->is_ready = false;
   round->opened_ns = now_ns;
   round->collected_ns = round->published_ns = round->reduce_ns = 0;
@@ -214,7 +214,7 @@ static void round_release(struct zps_shard_round *round, const struct zps_frame_
     zps_memory_cancel(&shard->memory, &run->wait.memory);
     if (run->task) zps_reduce_forget(run->task);
     run->task = NULL;
-    run->held_bytes = 0;
+    run->held_bytes = run->pushed_nnz = 0;
     zps_slab_put(shard->slab, &run->result);
     zps_shard_sum_unref(&round->sums[part]);
     drop_slots(round, part);

@@ -42,6 +42,7 @@ struct zps_part_run {
   struct zps_shard_wait wait;   /* for `result` */
   struct zps_reduce_task *task; /* while the pool sums */
   struct zps_buf result;        /* until the task has it */
+  uint64_t pushed_nnz;          /* in large contributions */
   uint64_t held_bytes;          /* in buffers, until it is summed */
   uint32_t nnz;                 /* of the sum */
 };
@@ -67,6 +68,7 @@ struct zps_shard_round {
   uint32_t n_ready;
   uint32_t n_small;                    /* sums that are due and will be small */
   uint32_t n_in_order;                 /* parts from the first on that are summed, as far as memory.c knows */
+  uint64_t sums_bytes;                 /* that its large sums will take, by what was pushed */
   uint64_t unsummed_bytes;             /* in buffers of contributions */
   uint64_t *total_nnz, *first_push_ns; /* by rank */
   uint64_t *until_ns;                  /* by rank: its deadline, the latest that it has told */

@@ -163,7 +163,7 @@ uint64_t cluster_push(struct cluster *cluster, const struct cluster_tensor *tens
     const uint32_t p = (uint32_t)((i + step + rank) % tensor->spec.n_parts);
     if (!cluster_owned(tensor, p)) continue;
     const bool is_remote = made[p].len_bytes > 1000;
-    if (n > 0 && (step % 2 == 0 || inline_bytes + made[p].len_bytes > ZPS_WIRE_INLINE_MAX)) {
+    if (n > 0 && (step % 2 == 0 || (!is_remote && inline_bytes + made[p].len_bytes > ZPS_WIRE_INLINE_MAX))) {
       rig_push(cluster->ranks[rank], tensor->spec.tensor, step, timeout_ms, total_nnz, slices, n);
       n = 0;
       inline_bytes = 0;

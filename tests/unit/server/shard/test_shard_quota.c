@@ -99,6 +99,31 @@ static void test_a_round_beyond_the_quota_ends_with_both_numbers(void **state) {
   zps_shard_destroy(shard);
 }
 
+/* That the sums will not fit is known from what the first rank announces: nothing is read for them. */
+/* That the sums, of 1 MiB each, will not fit is known from what the first rank announces, though each partition by
+ * itself fits: nothing is read. */
+static void test_a_round_whose_sums_do_not_fit_is_refused_unread(void **state) {
+  (void)state;
+  const uint64_t quota_bytes = 2 * ZPS_LINK_BYTES + 5 * MIB;
+  struct zps_shard *shard = shard_of(quota_bytes, 0);
+  struct cluster cluster;
+  char number[40];
+  snprintf(number, sizeof number, " of the %llu bytes", (unsigned long long)quota_bytes);
+  cluster_open(&cluster, shard, PROVIDER, NULL, 1, 2);
+  struct cluster_tensor *tensor = cluster_tensor(&cluster, 200000, 10, ZPS_DTYPE_F32, ZPS_OP_SUM, 12, 0.9);
+  assert_true(quota_bytes < 8 * MIB);              /* two of three partitions are here */
+  for (uint64_t step = 1; step <= 21; step += 4) { /* all partitions in a frame */
+    for (uint32_t rank = 0; rank < 2; rank++) cluster_push(&cluster, tensor, step, rank, 60000);
+    for (uint32_t rank = 0; rank < 2; rank++) cluster_abort(&cluster, tensor, step, rank, ZPS_ERR_QUOTA, number);
+  }
+  assert_int_equal(cluster_totals(shard).net.reads, 0);
+  assert_int_equal(cluster_totals(shard).slab.high_water_bytes, 0);
+  tensor->density = 0.02; /* rounds that fit are as before */
+  for (uint64_t step = 22; step < 30; step++) cluster_round(&cluster, tensor, step);
+  cluster_close(&cluster);
+  zps_shard_destroy(shard);
+}
+
 static void test_rounds_that_are_too_many_are_refused(void **state) {
   (void)state;
   struct zps_shard *shard = shard_of(0, 2);
@@ -180,6 +205,7 @@ int main(void) {
       cmocka_unit_test(test_links_that_are_too_many_are_refused),
       cmocka_unit_test(test_tensors_that_are_too_many_are_refused),
       cmocka_unit_test(test_a_round_beyond_the_quota_ends_with_both_numbers),
+      cmocka_unit_test(test_a_round_whose_sums_do_not_fit_is_refused_unread),
       cmocka_unit_test(test_rounds_that_are_too_many_are_refused),
       cmocka_unit_test(test_a_greedy_job_keeps_no_other_waiting),
       cmocka_unit_test(test_a_round_that_waits_keeps_no_later_one_waiting),
