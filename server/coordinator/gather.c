@@ -15,6 +15,7 @@
 #define CROWD 32u
 #define SHARD_ROWS_MAX 2048u /* a row is some 600 bytes, and a line 4 MiB */
 #define LAG_ROWS_MAX 4096u
+#define SHARE_ROWS_MAX 2048u
 
 struct zps_coordinator_asker {
   struct zps_rpc_request *request;
@@ -25,7 +26,7 @@ struct zps_coordinator_asker {
 struct gather {
   struct zps_coordinator *coordinator;
   unsigned n_pending;
-  zps_json *servers, *shards, *lags;
+  zps_json *servers, *shards, *lags, *shares;
   unsigned long n_out;
 };
 
@@ -63,6 +64,7 @@ static void finish(struct gather *gather) {
   result = zps_json_set(result, "ranks", zps_coordinator_rank_tallies(coordinator, &gather->n_out));
   result = zps_json_set(result, "shards", gather->shards);
   result = zps_json_set(result, "lags", gather->lags);
+  result = zps_json_set(result, "shares", gather->shares);
   if (gather->n_out) result = zps_json_set_u64(result, "left_out", gather->n_out);
   free(gather);
   stats->is_asking = false;
@@ -93,9 +95,10 @@ static zps_json *set_job(const struct zps_coordinator *coordinator, zps_json *ro
   return zps_json_set_real(row, "age_s", (double)age_ns / (double)ZPS_NS_PER_S);
 }
 
-/* A tensor whose rounds go past the servers is open on them all the same. */
+/* A tensor whose rounds go past the servers is open on them all the same, and its job is. */
 static bool is_idle(const zps_json *row) {
-  return zps_json_opt_u64(row, "rounds", 0) == 0 && zps_json_opt_u64(row, "aborted", 0) == 0;
+  return zps_json_opt_u64(row, "rounds", 0) == 0 && zps_json_opt_u64(row, "aborted", 0) == 0 &&
+         zps_json_opt_u64(row, "pool_bytes", 0) == 0 && zps_json_opt_u64(row, "memory_bytes", 0) == 0;
 }
 
 static void append_rows(struct gather_call *call, zps_json **to_p, const zps_json *from, size_t max) {
@@ -121,6 +124,7 @@ static void on_stats(void *ctx, const zps_json *result, const struct zps_error *
     zps_json_each(zps_json_get(result, "totals"), copy_member, &row);
     append_rows(call, &gather->shards, zps_json_get(result, "tensors"), SHARD_ROWS_MAX);
     append_rows(call, &gather->lags, zps_json_get(result, "lags"), LAG_ROWS_MAX);
+    append_rows(call, &gather->shares, zps_json_get(result, "shares"), SHARE_ROWS_MAX);
     gather->n_out += zps_json_opt_u64(result, "left_out", 0);
   }
   gather->servers = zps_json_append(gather->servers, row);
@@ -142,7 +146,8 @@ static void begin(struct zps_coordinator *coordinator) {
                             .n_pending = 1,
                             .servers = zps_json_array(),
                             .shards = zps_json_array(),
-                            .lags = zps_json_array()};
+                            .lags = zps_json_array(),
+                            .shares = zps_json_array()};
   for (unsigned i = 0; i < zps_members_servers(coordinator->members); i++) {
     const struct zps_member_server *server = zps_members_server(coordinator->members, i);
     struct gather_call *call = calloc(1, sizeof *call);

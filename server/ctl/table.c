@@ -233,6 +233,15 @@ static const struct view views[] = {
       {"group", "GROUP", PLAIN},
       {"rank", "RANK", PLAIN},
       {"lag_ms", "LAG/ms", RATE}}},
+    {"stats",
+     "shares",
+     {{"server", "SERVER", PLAIN},
+      {"job", "JOB", PLAIN},
+      {"weight", "WEIGHT", PLAIN},
+      {"pool_bytes", "SUMMED", BYTES},
+      {"pool_contested_bytes", "CONTESTED", BYTES},
+      {"pool_waited_bytes", "WAITED-FOR", BYTES},
+      {"memory_bytes", "MEM", BYTES}}},
 };
 
 struct table {

@@ -264,6 +264,12 @@ static const struct {
     {NULL, NULL, "collect_ms", "milliseconds of a round from the first push until all are there"},
     {NULL, NULL, "reduce_ms", "milliseconds of a round until all sums are made"},
     {NULL, NULL, "publish_ms", "milliseconds of a round until all ranks have the sums"},
+    {"stats", "shares", "weight", "of the job, on the server (job.weights)"},
+    {NULL, NULL, "pool_bytes", "bytes of the job's gradients that the server's threads have worked on"},
+    {NULL, NULL, "pool_contested_bytes", "of these, while other jobs' waited"},
+    {NULL, NULL, "pool_waited_bytes",
+     "bytes of other jobs' that they worked on while this one's waited, summed over what waited"},
+    {NULL, NULL, "memory_bytes", "bytes of the server's registered memory that the job has at the moment"},
     {NULL, NULL, "lag_ms",
      "milliseconds by which its push comes after the first one, on average: the last is the slowest"},
 };

@@ -4,10 +4,11 @@
 /* A line is 4 MiB; a tensor's row some 500 bytes, a lag's 100. */
 #define TENSOR_ROWS_MAX 4096u
 #define LAG_ROWS_MAX 8192u
+#define SHARE_ROWS_MAX 1024u
 #define LAGS_PER_TENSOR 64u /* the slowest ranks */
 
 struct rows {
-  zps_json *tensors, *lags;
+  zps_json *tensors, *lags, *shares;
   uint64_t n_out;
 };
 
@@ -90,13 +91,30 @@ static void visit(void *ctx, const struct zps_tensor_stats *stats) {
   add_lags(rows, stats);
 }
 
+static void visit_share(void *ctx, const struct zps_job_share *share) {
+  struct rows *rows = ctx;
+  if (zps_json_array_len(rows->shares) >= SHARE_ROWS_MAX) {
+    rows->n_out++;
+    return;
+  }
+  zps_json *row = zps_json_set_hex(zps_json_object(), "job_id", share->job_id);
+  row = zps_json_set_u64(row, "weight", share->weight);
+  row = zps_json_set_u64(row, "pool_bytes", share->pool.all);
+  row = zps_json_set_u64(row, "pool_contested_bytes", share->pool.contested);
+  row = zps_json_set_u64(row, "pool_waited_bytes", share->pool.waited);
+  row = zps_json_set_u64(row, "memory_bytes", share->memory_bytes);
+  rows->shares = zps_json_append(rows->shares, row);
+}
+
 zps_err_t zps_agent_stats(struct zps_shard *shard, zps_json **result_p, struct zps_error *error) {
   struct zps_shard_totals totals = {.jobs = 0};
-  struct rows rows = {.tensors = zps_json_array(), .lags = zps_json_array()};
-  const zps_err_t err = zps_shard_stats(shard, &totals, visit, &rows, error);
+  struct rows rows = {.tensors = zps_json_array(), .lags = zps_json_array(), .shares = zps_json_array()};
+  zps_err_t err = zps_shard_stats(shard, &totals, visit, &rows, error);
+  if (!err) err = zps_shard_shares(shard, visit_share, &rows, error);
   if (err) {
     zps_json_unref(rows.tensors);
     zps_json_unref(rows.lags);
+    zps_json_unref(rows.shares);
     return err;
   }
   zps_json *row = zps_json_set_u64(zps_json_object(), "jobs", totals.jobs);
@@ -120,6 +138,7 @@ zps_err_t zps_agent_stats(struct zps_shard *shard, zps_json **result_p, struct z
   zps_json *result = zps_json_set(zps_json_object(), "totals", row);
   result = zps_json_set(result, "tensors", rows.tensors);
   result = zps_json_set(result, "lags", rows.lags);
+  result = zps_json_set(result, "shares", rows.shares);
   if (rows.n_out) result = zps_json_set_u64(result, "left_out", rows.n_out);
   if (!result) return zps_fail(error, ZPS_ERR_NOMEM, "no memory for the counters");
   *result_p = result;

@@ -152,6 +152,7 @@ struct call {
   struct zps_error *error;
   struct zps_shard_totals totals;
   void (*visit)(void *ctx, const struct zps_tensor_stats *stats);
+  void (*visit_share)(void *ctx, const struct zps_job_share *share);
   void *visit_ctx;
 };
 
@@ -330,6 +331,25 @@ zps_err_t zps_shard_stats(struct zps_shard *shard, struct zps_shard_totals *tota
   struct call call = {.visit = visit, .visit_ctx = ctx, .error = error};
   run_limited(&call, shard, run_stats);
   *totals_p = call.totals;
+  return call.code;
+}
+
+static void run_shares(struct zps_command *command, void *ctx) {
+  struct call *call = (struct call *)command;
+  struct zps_shard *shard = ctx;
+  for (const struct zps_job *job = shard->jobs; job; job = job->next) {
+    const struct zps_job_share share = {.job_id = job->id,
+                                        .weight = job->flow->weight,
+                                        .pool = zps_workpool_served(shard->pool, job->flow),
+                                        .memory_bytes = *zps_slab_arena_used(job->arena)};
+    call->visit_share(call->visit_ctx, &share);
+  }
+}
+
+zps_err_t zps_shard_shares(struct zps_shard *shard, void (*visit)(void *ctx, const struct zps_job_share *share),
+                           void *ctx, struct zps_error *error) {
+  struct call call = {.visit_share = visit, .visit_ctx = ctx, .error = error};
+  run_limited(&call, shard, run_shares);
   return call.code;
 }
 

@@ -7,6 +7,7 @@
 #ifndef ZPS_SERVER_SHARD_SHARD_H
 #define ZPS_SERVER_SHARD_SHARD_H
 
+#include "common/base/fair.h"
 #include "common/net/net.h"
 #include "common/net/slab.h"
 #include "proto/control_job.h"
@@ -91,6 +92,17 @@ bool zps_shard_answers(struct zps_shard *shard);
 /* Whether the progress thread has something to do, and how many turns it has made (zps_engine_pulse()). Does not wait
  * for it. */
 bool zps_shard_due(struct zps_shard *shard, uint64_t now_ns, uint64_t *turns_p);
+
+/* How a job that is open fares among the others, since it was opened here. */
+struct zps_job_share {
+  uint64_t job_id;
+  uint32_t weight;
+  struct zps_fair_served pool; /* bytes of its work that the pool has begun */
+  uint64_t memory_bytes;       /* that it has at the moment: registered buffers */
+};
+/* Calls `visit` once per job. */
+zps_err_t zps_shard_shares(struct zps_shard *shard, void (*visit)(void *ctx, const struct zps_job_share *share),
+                           void *ctx, struct zps_error *error) ZPS_MUSTCHECK;
 
 struct zps_shard_totals {
   struct zps_net_counters net;

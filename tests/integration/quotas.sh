@@ -69,6 +69,11 @@ both_run() { [ "$(zenpsctl -e "$address" jobs | tee "$scratch/jobs" | grep -cE '
 ok "two jobs run side by side" until_true both_run
 zenpsctl -e "$address" jobs -o json | tr -d ' \n' >"$scratch/jobs"
 ok "zenpsctl shows their weights" grep -qE '"job":"heavy"[^}]*"weight":4' "$scratch/jobs"
+shares() { # both have had some of the pool's work
+  zenpsctl -e "$address" stats -o json | tr -d ' \n' >"$scratch/stats"
+  grep -qE '"shares":\[.*"weight":4,"pool_bytes":[1-9]' "$scratch/stats" && grep -qE '"shares":\[.*"weight":1,"pool_bytes":[1-9]' "$scratch/stats"
+}
+ok "zenpsctl stats shows what each has had of the server's threads" until_true shares
 ok "1 where none is said" grep -qE '"job":"light"[^}]*"weight":1[,}]' "$scratch/jobs"
 wait "$light"
 is "the light one ends, every sum verified" $? 0

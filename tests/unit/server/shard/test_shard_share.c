@@ -35,6 +35,10 @@ static void until_read(struct cluster *cluster, const struct cluster_tensor *ten
     if (zps_clock_ns() > give_up_ns) fail_msg("%llu bytes were read", (unsigned long long)read);
 }
 
+static void take_share(void *ctx, const struct zps_job_share *share) {
+  *(*(struct zps_job_share **)ctx)++ = *share;
+}
+
 /* The greedy job's oldest round is the oldest of all, and stands still: others go on with what is their own. */
 static void test_a_job_that_stands_still_keeps_no_other_waiting(void **state) {
   (void)state;
@@ -66,6 +70,16 @@ static void test_what_comes_back_goes_to_who_has_less(void **state) {
   struct cluster_tensor *late = push_ahead(&second);
   until_read(&second, late, MIB); /* its own */
   const uint64_t early_bytes = cluster_stats(&first, early).bytes_in;
+  struct zps_job_share shares[2], *share = shares;
+  assert_int_equal(zps_shard_shares(shard, take_share, &share, NULL), ZPS_OK);
+  assert_ptr_equal(share, shares + 2);
+  for (unsigned i = 0; i < 2; i++) {
+    assert_int_equal(shares[i].job_id, 2 - i);
+    assert_int_equal(shares[i].weight, 1);
+    assert_true(shares[i].pool.all > MIB); /* checksums */
+  }
+  assert_int_equal(shares[1].memory_bytes, 11 * MIB);
+  assert_in_range(shares[0].memory_bytes, 2 * MIB, 4 * MIB);
   for (uint64_t step = 1; step <= 2; step++) finish(&first, early, step);
   until_read(&second, late, 4 * MIB);
   assert_true(cluster_stats(&first, early).bytes_in <= early_bytes + 4 * MIB); /* the other rank's pushes, no more */
