@@ -211,7 +211,7 @@ static void on_read(uv_stream_t *stream, ssize_t n_read, const uv_buf_t *buf) {
   }
   conn->heard_ns = zps_clock_ns();
   conn->n_taken = 0;
-  if (conn->tls) {
+  if (zps_rpc_tls_is_spoken(conn)) {
     zps_rpc_tls_received(conn, buf->base, (size_t)n_read);
   } else if (zps_rpc_tls_is_unwanted(conn, buf->base, (size_t)n_read)) {
     zps_rpc_tls_refuse(conn);
@@ -264,7 +264,7 @@ zps_err_t zps_rpc_conn_start(struct zps_rpc_conn *conn, uint64_t deadline_ns, st
   conn->heard_ns = zps_clock_ns();
   conn->deadline_ns = deadline_ns;
   zps_rpc_conn_arm_timer(conn);
-  return zps_rpc_tls_start(conn, error);
+  return conn->listener ? ZPS_OK : zps_rpc_tls_start(conn, error); /* the client speaks first */
 }
 
 /* ---- Writing ---- */
@@ -304,7 +304,7 @@ zps_err_t zps_rpc_conn_write_raw(struct zps_rpc_conn *conn, char *bytes, size_t 
 /* Consumes `write` and its line. */
 static zps_err_t write_line(struct zps_rpc_conn *conn, struct zps_rpc_write *write) {
   static char newline[] = "\n";
-  if (conn->tls) {
+  if (zps_rpc_tls_is_spoken(conn)) {
     char *line = write->line;
     const size_t len = write->len;
     free(write);

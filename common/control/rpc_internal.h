@@ -93,7 +93,7 @@ struct zps_rpc_conn {
   char self_role[32], peer[64], role[32], version[32];
   uint64_t heard_ns;
 
-  struct zps_tls_session *tls; /* between the socket and the lines; NULL: nothing is */
+  struct zps_tls_session *tls; /* between the socket and the lines; NULL: nothing is, or not yet */
   struct zps_lines lines;
   unsigned n_taken; /* lines, in this turn */
   bool has_more;    /* lines may be there that wait for the loop's next turn; nothing is read meanwhile */
@@ -158,7 +158,10 @@ void zps_rpc_hello_receive(struct zps_rpc_conn *conn, const struct zps_message *
 
 /* ---- rpc_tls.c ---- */
 
-/* The socket is connected: TLS begins, where the owner has asked for it. */
+/* Whether the owner has asked for it, and the connection is one of TCP. */
+bool zps_rpc_tls_is_spoken(const struct zps_rpc_conn *conn);
+/* TLS begins, where it is spoken and has not begun: of a client, which speaks first, with the connection, of a listener
+ * with the first bytes, so that peers which say nothing cost no session. */
 zps_err_t zps_rpc_tls_start(struct zps_rpc_conn *conn, struct zps_error *error) ZPS_MUSTCHECK;
 /* The socket's bytes, which may lie in the room for lines; may end the connection. */
 void zps_rpc_tls_received(struct zps_rpc_conn *conn, const char *bytes, size_t len);

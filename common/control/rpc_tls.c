@@ -20,8 +20,12 @@ static zps_err_t flush(struct zps_rpc_conn *conn) {
   return code;
 }
 
+bool zps_rpc_tls_is_spoken(const struct zps_rpc_conn *conn) {
+  return conn->handler.tls && conn->socket.handle.type == UV_TCP;
+}
+
 zps_err_t zps_rpc_tls_start(struct zps_rpc_conn *conn, struct zps_error *error) {
-  if (!conn->handler.tls || conn->socket.handle.type != UV_TCP) return ZPS_OK;
+  if (conn->tls || !zps_rpc_tls_is_spoken(conn)) return ZPS_OK;
   const zps_err_t code = zps_tls_session_create(conn->handler.tls, conn->listener, &conn->tls, error);
   if (code == ZPS_OK && flush(conn) != ZPS_OK) return zps_fail(error, ZPS_ERR_CLOSED, "%s: closed", conn->peer);
   return code;
@@ -70,7 +74,12 @@ static void take(struct zps_rpc_conn *conn, zps_err_t code, struct zps_error *er
 
 void zps_rpc_tls_received(struct zps_rpc_conn *conn, const char *bytes, size_t len) {
   struct zps_error error;
-  const zps_err_t code = zps_tls_take(conn->tls, bytes, len, &error); /* copies: `bytes` are in the room for lines */
+  zps_err_t code = zps_rpc_tls_start(conn, &error);
+  if (code != ZPS_OK) {
+    zps_rpc_conn_fail(conn, code, "%s: %s", conn->peer, error.text);
+    return;
+  }
+  code = zps_tls_take(conn->tls, bytes, len, &error); /* copies: `bytes` are in the room for lines */
   take(conn, code, &error);
 }
 
@@ -93,7 +102,8 @@ void zps_rpc_tls_refuse(struct zps_rpc_conn *conn) {
 zps_err_t zps_rpc_tls_write(struct zps_rpc_conn *conn, char *line, size_t len) {
   struct zps_error error;
   line[len] = '\n'; /* in the place of its end */
-  const zps_err_t code = zps_tls_write(conn->tls, line, len + 1, &error);
+  zps_err_t code = zps_rpc_tls_start(conn, &error);
+  if (code == ZPS_OK) code = zps_tls_write(conn->tls, line, len + 1, &error);
   free(line);
   if (code == ZPS_OK) return flush(conn);
   zps_rpc_conn_fail(conn, code, "%s: %s", conn->peer, error.text);

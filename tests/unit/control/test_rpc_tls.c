@@ -18,6 +18,17 @@
 static struct rig rig;
 static struct zps_tls *coordinator, *worker, *server, *admin;
 
+static unsigned n_sessions;
+zps_err_t __real_zps_tls_session_create(struct zps_tls *tls, bool listens, struct zps_tls_session **session_p,
+                                        struct zps_error *error);
+zps_err_t __wrap_zps_tls_session_create(struct zps_tls *tls, bool listens, struct zps_tls_session **session_p,
+                                        struct zps_error *error);
+zps_err_t __wrap_zps_tls_session_create(struct zps_tls *tls, bool listens, struct zps_tls_session **session_p,
+                                        struct zps_error *error) {
+  n_sessions++;
+  return __real_zps_tls_session_create(tls, listens, session_p, error);
+}
+
 static int open_rig(void **state) {
   (void)state;
   rig_open(&rig);
@@ -176,6 +187,25 @@ static void the_hello_deadline_holds(void **state) {
   rpc_world_close(&world);
 }
 
+/* A session is made when there are bytes for it: many may connect, and say nothing. */
+static void silence_costs_no_session(void **state) {
+  (void)state;
+  struct world world;
+  char answer[200];
+  rpc_world_open_tls(&world, coordinator, worker);
+  zps_rpc_listener_set_hello_ms(world.listener, 50);
+  for (size_t len = 0; len < 2; len++) {
+    n_sessions = 0;
+    const int fd = rpc_raw_connect(&world);
+    rpc_raw_send(&world, fd, "\x16", len);
+    rpc_raw_read_to_end(&world, fd, answer, sizeof answer);
+    assert_string_equal(answer, "");
+    assert_int_equal(n_sessions, len);
+    close(fd);
+  }
+  rpc_world_close(&world);
+}
+
 static void a_unix_socket_stays_plain(void **state) {
   (void)state;
   struct world world;
@@ -249,6 +279,7 @@ int main(void) {
       cmocka_unit_test_setup_teardown(plain_listener, start_logs, logs_check),
       cmocka_unit_test_setup_teardown(roles_bind, start_logs, logs_check),
       cmocka_unit_test_setup_teardown(the_hello_deadline_holds, start_logs, logs_check),
+      cmocka_unit_test_setup_teardown(silence_costs_no_session, start_logs, logs_check),
       cmocka_unit_test_setup_teardown(a_unix_socket_stays_plain, start_logs, logs_check),
       cmocka_unit_test_setup_teardown(blocking_clients, start_logs, logs_check),
       cmocka_unit_test_setup_teardown(memory_is_short, start_logs, logs_check),
