@@ -23,7 +23,7 @@
 #define LOOK_NS (20 * ZPS_NS_PER_MS)
 
 static void look_at(struct zps_round *base, uint64_t at_ns) {
-  if (at_ns > base->deadline_ns) at_ns = base->deadline_ns;
+  if (at_ns > base->deadline_ns && zps_clock_ns() < base->deadline_ns) at_ns = base->deadline_ns;
   base->report_at_ns = at_ns;
   zps_rounds_due(base->rounds, at_ns);
 }
@@ -36,22 +36,28 @@ void zps_peer_revoke(struct zps_peer_round *round) {
   if (round->exposed.handle) look_at(base, round->hear_until_ns);
 }
 
+void zps_peer_ask_whether_told(struct zps_peer_round *round, uint32_t rank) {
+  const struct zps_remote *remote = &round->base.plane->ranks[rank];
+  struct zps_peer_remote *peer = &round->remotes[rank];
+  if (peer->is_marked || !peer->reads_gradient) return;
+  peer->is_marked = zps_link_mark(remote->link, &peer->mark);
+  if (peer->is_marked) zps_link_ask(remote->link);
+}
+
 /* The rank has taken our ABORT. */
 static bool has_been_told(struct zps_peer_round *round, uint32_t rank) {
   const struct zps_remote *remote = &round->base.plane->ranks[rank];
-  struct zps_peer_remote *peer = &round->remotes[rank];
+  const struct zps_peer_remote *peer = &round->remotes[rank];
   if (!remote->link || peer->owes_abort) return false;
-  if (!peer->is_marked) {
-    peer->is_marked = zps_link_mark(remote->link, &peer->mark);
-    if (peer->is_marked) zps_link_ask(remote->link);
-  }
+  zps_peer_ask_whether_told(round, rank);
   return peer->is_marked && zps_link_has_taken(remote->link, peer->mark);
 }
 
 static bool may_read(struct zps_peer_round *round, uint32_t rank, uint64_t now_ns) {
   const struct zps_peer_remote *peer = &round->remotes[rank];
   if (!peer->reads_gradient || peer->done) return false;
-  return peer->heard || !has_been_told(round, rank) || now_ns < round->hear_until_ns;
+  if (peer->heard || !has_been_told(round, rank)) return true;
+  return now_ns < round->hear_until_ns && now_ns < round->base.deadline_ns;
 }
 
 static bool job_is_over(const struct zps_round *base) {
@@ -88,7 +94,7 @@ static bool any_serves(const struct zps_rounds *rounds) {
 /* The ranks that may still read are all gone, or not. */
 static bool must_shut(const struct zps_peer_round *round, bool all_gone, uint64_t now_ns) {
   const struct zps_round *base = &round->base;
-  if (now_ns >= base->deadline_ns) return true;
+  if (now_ns >= base->deadline_ns && now_ns >= round->hear_until_ns) return true;
   if (!job_is_over(base)) return all_gone && now_ns >= round->hear_until_ns;
   if (base->rounds->fail_code == ZPS_ERR_CLOSED && any_serves(base->rounds)) return false;
   return now_ns >= base->rounds->failed_ns + HEAR_NS || (all_gone && others_are_told(base));

@@ -251,6 +251,8 @@ void zps_peer_owe_done(struct zps_peer_round *round);
 /* lent.c */
 /* The round has failed: ranks that read its gradient are to say that they are through. */
 void zps_peer_revoke(struct zps_peer_round *round);
+/* Our ABORT was sent to the rank: it is asked whether it has taken it. */
+void zps_peer_ask_whether_told(struct zps_peer_round *round, uint32_t rank);
 /* No rank reads the gradient any more. False: the round is looked at again. */
 bool zps_peer_gives_back(struct zps_round *base, uint64_t now_ns);
 

@@ -165,6 +165,16 @@ static void to_nobody(void **state) {
   assert_false(is_shut());
 }
 
+/* Nor does it cost the job that the rank is late, and still out at the deadline. */
+static void to_one_that_is_late(void **state) {
+  (void)state;
+  lend(900);
+  rig_expect_error(&rig.request, ZPS_ERR_TIMEOUT,
+                   "the deadline of 900 ms passed without the messages of rank 1 (host node-1)");
+  assert_int_equal(read_it(), ZPS_ERR_FABRIC);
+  assert_false(is_shut());
+}
+
 /* One that takes nothing may have begun, and read. */
 static void to_one_that_hangs(void **state) {
   (void)state;
@@ -333,6 +343,7 @@ int main(void) {
       LENT_TEST(until_the_deadline),
       LENT_TEST(until_lost),
       LENT_TEST(to_nobody),
+      LENT_TEST(to_one_that_is_late),
       LENT_TEST(to_one_that_hangs),
       LENT_TEST(when_its_reader_is_dead),
       LENT_TEST(when_its_reader_dies_later),
