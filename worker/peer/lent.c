@@ -8,7 +8,9 @@
  *
  * A rank may be dead, or hang, and then it says nothing. The trainer gets its gradient all the same, but not before the
  * endpoint of this process is shut: nothing else ends a read that is being answered. That costs the job, which is why
- * it is done only where the job has failed anyway, where the rank is lost, and at the deadline.
+ * it is done only where the job has failed anyway, or the rank is lost, and after a second of patience with ranks that
+ * live. A job that goes on past the deadline of a round, with a rank that hangs and may come back, is not ended for it:
+ * there the gradient comes back at the deadline, and the rank may read it until it says DONE, for its own failed round.
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -94,9 +96,8 @@ static bool any_serves(const struct zps_rounds *rounds) {
 /* The ranks that may still read are all gone, or not. */
 static bool must_shut(const struct zps_peer_round *round, bool all_gone, uint64_t now_ns) {
   const struct zps_round *base = &round->base;
-  if (now_ns >= base->deadline_ns && now_ns >= round->hear_until_ns) return true;
   if (!job_is_over(base)) return all_gone && now_ns >= round->hear_until_ns;
-  if (base->rounds->fail_code == ZPS_ERR_CLOSED && any_serves(base->rounds)) return false;
+  if (base->rounds->fail_code == ZPS_ERR_CLOSED && any_serves(base->rounds) && now_ns < base->deadline_ns) return false;
   return now_ns >= base->rounds->failed_ns + HEAR_NS || (all_gone && others_are_told(base));
 }
 
@@ -123,6 +124,8 @@ bool zps_peer_gives_back(struct zps_round *base, uint64_t now_ns) {
   if (reader == UINT32_MAX) return true;
   if (must_shut(round, all_gone, now_ns)) {
     shut(base, reader);
+  } else if (!job_is_over(base) && !all_gone && now_ns >= base->deadline_ns) {
+    return round->stays_exposed = true; /* or the rank would lose its connection when it goes on */
   } else if (job_is_over(base)) {
     look_at(base, now_ns + LOOK_SOON_NS);
   } else {

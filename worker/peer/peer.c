@@ -108,6 +108,7 @@ static void release(struct zps_round *base) {
   struct zps_peer_round *round = zps_peer_of(base);
   zps_peer_free_all(round);
   zps_peer_merge_release(round);
+  zps_peer_zerocopy_end(round);
   if (zps_peer_is_past(round)) zps_unexpected_note_past(&base->rounds->unexpected, base->tensor->id, base->step);
 }
 
@@ -167,7 +168,7 @@ static bool deliver(struct zps_round *base) {
 
 static void finish(struct zps_round *base, bool ok) {
   zps_staging_finish(&zps_peer_of(base)->staging, base, ok);
-  zps_peer_zerocopy_end(zps_peer_of(base));
+  if (!zps_peer_of(base)->stays_exposed) zps_peer_zerocopy_end(zps_peer_of(base));
 }
 
 const struct zps_round_ops zps_peer_ops = {.size = sizeof(struct zps_peer_round),

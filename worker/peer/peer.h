@@ -129,6 +129,7 @@ struct zps_peer_round {
   zenps_grad_t merged;         /* MERGE's sum */
   bool held;                   /* the gradient is where it was given: an offer may be enough */
   bool reaches, merged_is_served;
+  bool stays_exposed;         /* though its request is told (lent.c): */
   struct zps_net_mem exposed; /* the gradient, for ranks to read; no handle: it is not registered */
   uint64_t hear_until_ns;     /* failed: a rank that was not heard of until then has not begun the round */
   uint32_t n_results;
@@ -253,7 +254,8 @@ void zps_peer_owe_done(struct zps_peer_round *round);
 void zps_peer_revoke(struct zps_peer_round *round);
 /* Our ABORT was sent to the rank: it is asked whether it has taken it. */
 void zps_peer_ask_whether_told(struct zps_peer_round *round, uint32_t rank);
-/* No rank reads the gradient any more. False: the round is looked at again. */
+/* No rank reads the gradient any more, or the deadline has passed in a job that lives. False: the round is looked at
+ * again. */
 bool zps_peer_gives_back(struct zps_round *base, uint64_t now_ns);
 
 /* messages.c */

@@ -472,10 +472,11 @@ ZENPS_API int zenps_tensor_owner(const zenps_tensor_t *tensor, uint32_t partitio
  * request is done. `out` is filled when it is done and stays the caller's; `in->values == out->values` is allowed for
  * dense in and dense out. Every rank must call it once per step, in any order of tensors and steps; several may be in
  * flight. The operation fails on all ranks when one of them cancels, dies, or does not come before the deadline. A
- * request that failed is done when no other rank reads `in` any more, nor can, at the latest at its deadline, or a
- * second after it failed: from then on nothing of what the arrays hold leaves this process, and they may be freed. A
- * rank that may still read them then, and does not answer, costs this process its connections, and the job fails here
- * (ZENPS_ERR_PEER_LOST).
+ * request that failed is done when no other rank reads `in` any more, at the latest at its deadline; in a job that has
+ * failed or is closed, when none can, within a second: then nothing of what the arrays hold leaves this process any
+ * more. A rank that is lost while it reads costs this process its connections, and the job fails here
+ * (ZENPS_ERR_PEER_LOST). One that hangs past the deadline, in a job that goes on, may get bytes that are written there
+ * later, and drops them.
  *
  * A step that failed over servers has used its number up: who comes with it again, or late, is told how it ended. Ranks
  * hear of a failure at different times, and a frame does not say which attempt it is of, so a server could not tell the

@@ -443,7 +443,6 @@ static void too_late_to_read_the_gradient(void **state) {
 static void no_done(void **state) {
   (void)state;
   static float sum[LARGE * PEER_WIDTH];
-  logs_expect(ZPS_LOG_WARN, BLAME " may still read the gradient of tensor t, step 1");
   open_ranks(&zps_peer_dense_split, 2, LARGE);
   for (unsigned i = 0; i < LARGE * PEER_WIDTH; i++) sum[i] = rig.in[i] + rig.theirs[1][i];
   peer_begin(&rig, &rig.request, 1, 800);
@@ -453,6 +452,7 @@ static void no_done(void **state) {
   fake_expect(rank(1), ZPS_FRAME_DONE, PEER_TENSOR, 1);
   rig_expect_error(&rig.request, ZPS_ERR_TIMEOUT,
                    "the deadline of 800 ms passed without the messages of rank 1 (host node-1)");
+  fake_done(rank(1), PEER_TENSOR, 1);
   rig_expect_released(&rig.request);
   assert_int_equal(rig_held(&rig.worker), 0);
 }
