@@ -95,9 +95,9 @@ void conform_shut_outstanding(void **state) {
   conform_expect_lost(pair.a_to_b);
   conform_read_start(&late, pair.a_to_b, target, &target_mem, READ_LEN, source_mem.addr, source_mem.key);
   conform_until(late.n_released == 1, CONFORM_LIMIT_MS, &pair.a);
-  assert_int_equal(zps_net_peer_add(net, zps_net_info(pair.b.net)->addr, zps_net_info(pair.b.net)->addr_len, NULL,
-                                    &peer, &error),
-                   ZPS_ERR_CLOSED);
+  assert_int_equal(
+      zps_net_peer_add(net, zps_net_info(pair.b.net)->addr, zps_net_info(pair.b.net)->addr_len, NULL, &peer, &error),
+      ZPS_ERR_CLOSED);
   assert_int_equal(zps_net_mem_register(net, source, READ_LEN, &mem, &error), ZPS_ERR_CLOSED);
   assert_int_equal(zps_net_reserve(net, 10), ZPS_OK);
   assert_int_equal(zps_net_reserve(net, -10), ZPS_OK);
