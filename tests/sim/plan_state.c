@@ -21,6 +21,7 @@ void sim_plan_make_state(struct sim_plan *plan) {
   bool has_restart = false;
   if (sim_chance(2)) sim_plan_make_elastic(plan);
   plan->has_state = true;
+  plan->n_runs = 1; /* a rank that was refused would be in the first run with its second one */
   for (uint32_t i = 0; i < plan->n_faults; i++) has_restart |= plan->faults[i].kind == SIM_RESTART_COORDINATOR;
   if (!has_restart && sim_plan_survives(plan)) add(plan, at_any_time(plan, SIM_RESTART_COORDINATOR));
   for (uint64_t n = 1 + sim_random(SHORT_MAX); n > 0; n--) {
