@@ -205,6 +205,16 @@ static void fail_all(struct zps_rounds *rounds, zps_err_t code, const char *text
   zps_rounds_fail(rounds, &failure);
 }
 
+/* Whether the fabric has lost a server that this map still has. */
+static bool any_lost_beside(const struct zps_plane *plane, const struct zps_job_map *map) {
+  uint32_t i = 0; /* the map's are ascending */
+  for (uint32_t s = 0; s < plane->n_servers; s++) {
+    while (i < map->n_lost && map->lost[i] < s) i++;
+    if (plane->servers[s].lost && (i == map->n_lost || map->lost[i] != s)) return true;
+  }
+  return false;
+}
+
 void zps_replay_map(struct zps_rounds *rounds, const struct zps_job_map *map) {
   struct zps_plane *plane = rounds->plane;
   struct zps_replay *replay = &rounds->replay;
@@ -212,7 +222,6 @@ void zps_replay_map(struct zps_rounds *rounds, const struct zps_job_map *map) {
   replay->epoch = map->epoch;
   replay->is_mapping = true;
   replay->is_said = replay->has_given_up = false;
-  replay->lost_ns = 0;
   for (uint32_t i = 0; i < map->n_lost; i++) {
     if (map->lost[i] >= plane->n_servers) continue;
     struct zps_remote *const server = &plane->servers[map->lost[i]];
@@ -224,6 +233,7 @@ void zps_replay_map(struct zps_rounds *rounds, const struct zps_job_map *map) {
     const zps_err_t err = zps_plane_server_replace(plane, &map->joined[i], &error);
     if (err != ZPS_OK) fail_all(rounds, err, error.text);
   }
+  if (!any_lost_beside(plane, map)) replay->lost_ns = 0; /* zps_plane_lose() has set it */
   for (uint32_t s = 0; s < plane->n_servers; s++)
     if (!plane->servers[s].lost && plane->servers[s].link) zps_link_set_epoch(plane->servers[s].link, map->epoch);
 }

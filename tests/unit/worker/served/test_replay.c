@@ -366,6 +366,38 @@ static void let_go(void **state) {
   assert_int_equal(n_held, 1); /* so a server that drains would be missed */
 }
 
+static void look_waits(void *ctx) {
+  *(bool *)ctx = rig.worker.rounds.replay.lost_ns > 0;
+}
+
+static bool waits_for_a_map(void) {
+  bool waits = false;
+  rig_do(&rig.worker, look_waits, &waits);
+  return waits;
+}
+
+static void lose_server_0(void *ctx) {
+  (void)ctx;
+  zps_plane_lose(&rig.worker.rounds.plane->servers[0], "a test");
+}
+
+/* Rounds that need a server which the fabric has lost are given up when no map comes in time: a map that has it off
+ * ends that time, also where the fabric had not noticed, and one that does not leaves it running. */
+static void a_map_comes_in_time(void **state) {
+  (void)state;
+  for (unsigned other_is_lost = 0; other_is_lost < 2; other_is_lost++) {
+    if (other_is_lost) served_close(&rig);
+    open_rig(1 << 20);
+    rig.worker.rounds.replay.grace_ns = 3600 * ZPS_NS_PER_S;
+    logs_allow(ZPS_LOG_WARN, "is lost: a test");
+    assert_false(waits_for_a_map());
+    if (other_is_lost) rig_do(&rig.worker, lose_server_0, NULL);
+    assert_int_equal(waits_for_a_map(), other_is_lost);
+    rig_do(&rig.worker, map_run, NULL);
+    assert_int_equal(waits_for_a_map(), other_is_lost);
+  }
+}
+
 static void begin_and_give_up(uint64_t step) {
   served_begin(&rig, &rig.request, step, RIG_TIMEOUT_MS);
   rig_cancel(&rig.request);
@@ -476,6 +508,7 @@ int main(void) {
       cmocka_unit_test_setup_teardown(lost_under_several, begin_test, end_test),
       cmocka_unit_test_setup_teardown(nobody_lacks_it, begin_test, end_test),
       cmocka_unit_test_setup_teardown(let_go, begin_test, end_test),
+      cmocka_unit_test_setup_teardown(a_map_comes_in_time, begin_test, end_test),
       cmocka_unit_test_setup_teardown(given_up, begin_test, end_test),
       cmocka_unit_test_setup_teardown(given_up_just_now, begin_test, end_test),
       cmocka_unit_test_setup_teardown(given_up_long_ago, begin_test, end_test),
