@@ -255,8 +255,8 @@ static void add_rank(uint32_t job, uint32_t number) {
 
 /* Of an elastic job, which goes on. */
 static void lose_rank(struct sim_rank *rank) {
+  sim_elastic_lost(rank, "a rank was killed"); /* before others may see its ports closed */
   kill_process(rank->process);
-  sim_elastic_lost(rank, "a rank was killed");
   rank->has_ended = true;
   sim_wake_all(&sim_cluster.steps_seen);
 }
