@@ -144,8 +144,6 @@ bool sim_quota_is_told(const struct sim_plan *plan, const char *text) {
                                       [SIM_LIMIT_ROUNDS] = "(job.max_rounds)",
                                       [SIM_LIMIT_TENSORS] = "(job.max_tensors)"};
   unsigned n_same;
-  if (strstr(text, "had failed before the job's servers changed"))
-    return true; /* a rank keeps the code of that alone */
   return plan->most > 0 && strstr(text, names[plan->limit]) && n_numbers(text, plan->most, &n_same) >= 2 && n_same > 0;
 }
 

@@ -1,5 +1,6 @@
 #include "worker/round/past.h"
 
+#include "common/base/text.h"
 #include "worker/plane/plane.h"
 #include "worker/round/round.h"
 
@@ -20,11 +21,14 @@ bool zps_past_went_well(const struct zps_round_tensor *tensor, uint64_t step) {
 
 void zps_past_note_failed(struct zps_steps_failed *failed, const struct zps_round *round) {
   if (round->only_takes || round->machine->code == ZPS_ERR_SERVER_LOST) return;
-  failed->steps[failed->n++ % ZPS_STEPS_FAILED] = (struct zps_step_failed){
+  struct zps_step_failed *const step = &failed->steps[failed->n++ % ZPS_STEPS_FAILED];
+  *step = (struct zps_step_failed){
       .tensor = round->tensor->id,
       .step = round->step,
       .number = round->number,
       .code = round->machine->code,
       .rank = round->reason.n_ranks > 0 ? round->reason.ranks[0] : round->plane->rank,
   };
+  const char *const text = round->reason.text[0] ? round->reason.text : zps_err_str(step->code);
+  zps_text_add(step->text, sizeof step->text, "%s", text);
 }

@@ -14,11 +14,13 @@
 struct zps_round;
 struct zps_round_tensor;
 
+#define ZPS_STEP_FAILED_TEXT_MAX 300u /* what an ABORT has room for behind who says it */
 struct zps_step_failed {
   uint32_t tensor;
   uint64_t step, number; /* number: the round's, in the order in which they are begun */
   zps_err_t code;        /* ZPS_OK: no rank begins it any more */
   uint32_t rank;         /* the first that is to blame */
+  char text[ZPS_STEP_FAILED_TEXT_MAX + 1];
 };
 
 /* Of all tensors of a job. */

@@ -353,7 +353,7 @@ static void refuse_failed(struct zps_rounds *rounds) {
     why.code = failed->code;
     why.ranks[why.n_ranks++] = failed->rank;
     snprintf(why.text, sizeof why.text, "on rank %" PRIu32 " this step had failed before the job's servers changed: %s",
-             rounds->plane->rank, zps_err_str(failed->code));
+             rounds->plane->rank, failed->text);
     refuse(rounds, &why);
   }
 }

@@ -418,8 +418,9 @@ static void given_up(void **state) {
     map();
     expect_said(1, 0, 0);
     play_again(listed);
-    const uint32_t blamed = fake_expect_abort(&rig.worker.servers[0], 5, 1, ZPS_ERR_CANCELED,
-                                              "on rank 0 this step had failed before the job's servers changed");
+    const uint32_t blamed =
+        fake_expect_abort(&rig.worker.servers[0], 5, 1, ZPS_ERR_CANCELED,
+                          "on rank 0 this step had failed before the job's servers changed: rank 0 canceled it");
     assert_int_equal(blamed, 1u << 0);
     assert_false(fake_has(&rig.worker.servers[0], ZPS_FRAME_ABORT, 5, 2)); /* of which this rank knows nothing yet */
   }
