@@ -212,7 +212,7 @@ static void finish(void) {
   const zps_err_t code = zps_shard_job_close(scene.shard, JOB, "the end");
   must(code == (is_open ? ZPS_OK : ZPS_ERR_UNKNOWN));
   look_at_map();
-  for (unsigned i = 0; i < 2; i++) pass(20000);
+  for (unsigned i = 0; i < 4; i++) pass(20000); /* sums of aborted rounds stay for two turns of a second */
   check_nothing_left();
   zps_account_sub(account, 1);
   for (uint32_t r = 0; r < scene.world; r++)
