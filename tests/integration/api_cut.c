@@ -3,7 +3,8 @@
  * what comes from it and goes to it: no other process's fabric notices anything. */
 #include "tests/integration/api_test.h"
 
-enum { N_RANKS = 4, N_TENSORS = 2, WINDOW = 3, N_STEPS = 40, DEAD_MS = 2000 };
+enum { N_RANKS = 4, N_SERVERS = 3, WINDOW = 3, N_STEPS = 40, DEAD_MS = 2000 };
+enum { N_TENSORS = N_SERVERS }; /* small ones lie on one server each, one after the other: all servers have one */
 
 /* Detection takes control.dead, the decision half a second; the rest is for machines that are busy. */
 enum { SOON_MS = DEAD_MS + 8000 };
@@ -32,7 +33,8 @@ static void trains(struct rank *rank) {
   uint64_t slowest_ms = 0;
   rank_open(rank);
   for (unsigned t = 0; t < N_TENSORS; t++) {
-    zenps_tensor_t *const tensor = tensor_open_by(rank, NULL, t ? "u" : "t", spec_of(t));
+    static const char *const names[N_TENSORS] = {"t", "u", "v"};
+    zenps_tensor_t *const tensor = tensor_open_by(rank, NULL, names[t], spec_of(t));
     for (unsigned w = 0; w < WINDOW; w++) flights[w][t].tensor = tensor;
   }
   for (uint64_t step = 1; step < N_STEPS + WINDOW; step++) {
@@ -55,7 +57,7 @@ static void trains(struct rank *rank) {
 static void test_cut_server(void **state) {
   (void)state;
   struct cluster cluster;
-  cluster_start_but(&cluster, 3, quick, 1,
+  cluster_start_but(&cluster, N_SERVERS, quick, 1,
                     (const char *const[]){"ZENPS_PROVIDER=fault+auto", "ZENPS_FABRIC_FAULT=kill=90", NULL});
   for (unsigned i = 0; i < 2; i++) ranks_run(&cluster, N_RANKS, trains, NULL, 0);
   cluster_stop(&cluster);
@@ -94,7 +96,7 @@ static void test_cut_rank(void **state) {
   (void)state;
   static const zenps_status_t wanted = ZENPS_ERR_PEER_LOST;
   struct cluster cluster;
-  cluster_start_with(&cluster, 3, quick);
+  cluster_start_with(&cluster, N_SERVERS, quick);
   ranks_run(&cluster, N_RANKS, fails, &wanted, 0);
   cluster_stop(&cluster);
 }
