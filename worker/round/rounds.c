@@ -109,6 +109,10 @@ static void touch_all(struct zps_rounds *rounds) {
 /* ------------------------------------------------------------ together */
 
 void zps_rounds_fail(struct zps_rounds *rounds, const struct zps_frame_abort *failure) {
+  if (rounds->fail_code == ZPS_ERR_CLOSED && failure->code != ZPS_ERR_CLOSED) {
+    rounds->fail_code = failure->code; /* all is over here, but what others read: nobody does any more */
+    touch_all(rounds);
+  }
   if (rounds->fail_code != ZPS_OK) return;
   rounds->failure = *failure;
   rounds->fail_code = failure->code;

@@ -367,6 +367,25 @@ static void given_up_when_done(void **state) {
   assert_int_equal(rig_held(&rig.worker), 0);
 }
 
+static void fail_run(void *ctx) {
+  zps_rounds_fail(ctx, &(struct zps_frame_abort){.code = ZPS_ERR_PEER_LOST, .text = "a rank is dead"});
+}
+
+/* A rank that closes the job waits for those that read from it still, but not when the job fails meanwhile: none of
+ * them says DONE then. */
+static void failed_while_closing(void **state) {
+  (void)state;
+  open_two(&zps_peer_agsparse, LARGE, 2);
+  peer_begin(&rig, &rig.request, 1, RIG_TIMEOUT_MS);
+  peer_say(&rig, 1, 1, TAG_ALL, PEER_READ, 0, LARGE, rig.theirs[1]);
+  rig_expect_ok(&rig.request);
+  assert_true(rig.request.serving);
+  zps_rounds_close(&rig.worker.rounds);
+  assert_false(atomic_load(&rig.request.released));
+  rig_do(&rig.worker, fail_run, &rig.worker.rounds);
+  rig_expect_released(&rig.request);
+}
+
 /* Steps in flight at once. */
 static void two_steps(void **state) {
   (void)state;
@@ -487,6 +506,7 @@ int main(void) {
       GOOD(before_it_begins),
       GOOD(after_it_is_past),
       GOOD(given_up_when_done),
+      GOOD(failed_while_closing),
       GOOD(two_steps),
       GOOD(stateful_schemes_in_turn),
       GOOD(stateful_schemes_that_fail),
