@@ -2,8 +2,8 @@
  * Registrations, and the pools of operations with their registered buffers.
  *
  * Where neither local memory must be registered nor pages allocated for it (tcp, net, sockets), a registration is a
- * note in a table, and zps_net_info.registers_free is true: a user's memory may then be registered for a single round. A peer's
- * read that finds it gone, unmapped or no longer registered, costs the connection.
+ * note in a table, and zps_net_info.registers_free is true: a user's memory may then be registered for a single round.
+ * A peer's read that finds it gone, unmapped or no longer registered, costs the connection.
  */
 #include <stdlib.h>
 #include <string.h>
