@@ -86,7 +86,9 @@ said "is named" 'nonexistent'
 
 # A server that is killed: the job goes on with the others, and another one is started in its place.
 cat >"$scratch/kill.sh" <<'END'
-kill -KILL "$(pgrep -P "$1" -f -- "--server-name=$2( |\$)")" # RUN SERVER
+option=--server-name=$2 # RUN SERVER, or: RUN coordinator
+[ "$2" != coordinator ] || option=--roles=coordinator
+kill -KILL "$(pgrep -P "$1" -f -- "$option( |\$)")"
 END
 cat >"$scratch/sums.sh" <<'END'
 folder=$1 server=$2 run=$PPID
@@ -138,6 +140,16 @@ is "all epochs" "$(losses out | wc -l)" 40
 is "whose losses are those of a run in peace" "$(losses out)" "$(losses calm)"
 said "the job after it has three servers again" 'ranks 4, servers 3,'
 said "and right sums" 'verified: every step equals'
+
+# A coordinator that is killed: rounds go on, and another one knows the job.
+zenpsrun -n 4 --servers 3 -- sh "$scratch/sums.sh" "$scratch" coordinator --steps 5000 >"$scratch/out" 2>&1
+is "the coordinator is killed: status 0" $? 0
+said "with the new one in a line" '^zenpsrun: coordinator \(pid [0-9]+\) was killed by signal 9 \(Killed\): rounds go on; started coordinator-2 \(pid [0-9]+\) in its place$'
+is "one alone" "$(grep -c '^zenpsrun: ' "$scratch/out")" 1
+said "and all sums are right" 'verified: every step equals'
+zenpsrun -n 4 --servers 3 --on-server-loss=fail -- sh "$scratch/sums.sh" "$scratch" coordinator --steps 1000000 >"$scratch/out" 2>&1
+is "with --on-server-loss=fail the run fails" $? 1
+said "and names it" '^zenpsrun: ERR_SERVER_LOST: the coordinator \(pid [0-9]+\) was killed by signal 9 \(Killed\)$'
 
 zenpsrun -n 4 --servers 3 --on-server-loss=fail -- sh "$scratch/sums.sh" "$scratch" server1 --steps 1000000 >"$scratch/out" 2>&1
 is "with --on-server-loss=fail the run fails" $? 1

@@ -1,10 +1,12 @@
 #include "worker/tools/daemons.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -23,8 +25,9 @@ struct zps_daemons {
   struct zps_pass pass;
   char program[PATH_MAX];
   char address[300];
-  unsigned *turns; /* of each place: the servers that it has had */
-  uint64_t seen;   /* zps_child.ended of the last server whose end was seen */
+  unsigned *turns;         /* of each place: the servers that it has had */
+  unsigned n_coordinators; /* that there have been */
+  uint64_t seen, seen_c;   /* zps_child.ended of the last server, and coordinator, whose end was seen */
 };
 
 /* zenpsd beside this program (installed: ../sbin; build tree: the same folder), else from PATH. */
@@ -61,18 +64,25 @@ static zps_err_t start(struct zps_daemons *daemons, enum zps_child_kind kind, un
   return err;
 }
 
-static zps_err_t start_coordinator(struct zps_daemons *daemons, struct zps_error *error) {
+/* The first one finds a port, which those after it have as well. */
+static zps_err_t start_coordinator(struct zps_daemons *daemons, const struct zps_child **child_p,
+                                   struct zps_error *error) {
   const struct zps_daemons_config *const config = &daemons->config;
+  const char *const listen = daemons->n_coordinators > 0 ? daemons->address : "127.0.0.1:0";
   struct zps_strings args = {.n = 0};
+  char turn[16] = "", label[40];
+  if (++daemons->n_coordinators > 1) snprintf(turn, sizeof turn, "-%u", daemons->n_coordinators);
+  snprintf(label, sizeof label, "coordinator%s", turn);
   zps_strings_add(&args, "%s", daemons->program);
   zps_strings_add(&args, "--log-level=%s", config->log_level);
   zps_strings_add(&args, "--roles=coordinator");
-  zps_strings_add(&args, "--control-listen=%s", config->listen ? config->listen : "127.0.0.1:0");
+  zps_strings_add(&args, "--control-listen=%s", config->listen ? config->listen : listen);
   zps_strings_add(&args, "--control-address-file=%s/address", daemons->dir);
   zps_strings_add(&args, "--coordinator-min-servers=%u", config->n_servers);
   zps_strings_add(&args, "--coordinator-server-loss=%s", config->goes_on ? "replay" : "fail");
+  if (config->goes_on) zps_strings_add(&args, "--coordinator-state-dir=%s/state", daemons->dir);
   if (daemons->pass.key_file) zps_strings_add(&args, "--coordinator-token-key=%s", daemons->pass.key_file);
-  return start(daemons, ZPS_CHILD_COORDINATOR, 0, "coordinator", &args, NULL, error);
+  return start(daemons, ZPS_CHILD_COORDINATOR, 0, label, &args, child_p, error);
 }
 
 static zps_err_t start_server(struct zps_daemons *daemons, unsigned place, const struct zps_child **child_p,
@@ -146,12 +156,31 @@ static zps_err_t lose(struct zps_daemons *daemons, const struct zps_child *lost,
   return ZPS_OK;
 }
 
+/* What it knew is in its folder, and rounds go on until there is another one. */
+static zps_err_t lose_coordinator(struct zps_daemons *daemons, const struct zps_child *lost, struct zps_error *error) {
+  const struct zps_child *child;
+  struct ending ending;
+  struct zps_error why;
+  if (!daemons->config.goes_on || !daemons->address[0] || could_not_start(lost) || daemons->n_coordinators >= TURNS_MAX)
+    return fail(lost, error);
+  ending_text(lost, &ending);
+  const zps_err_t err = start_coordinator(daemons, &child, &why);
+  if (err) return zps_fail(error, err, "the %s, and no other is started: %.300s", ending.text, why.text);
+  fprintf(stderr, "zenpsrun: %s: rounds go on; started %s (pid %d) in its place\n", ending.text, child->label,
+          (int)child->pid);
+  return ZPS_OK;
+}
+
 zps_err_t zps_daemons_check(struct zps_daemons *daemons, struct zps_error *error) {
   const struct zps_child *child;
   if (!daemons) return ZPS_OK;
-  child = zps_launch_first_failure(daemons->launch, ZPS_CHILD_COORDINATOR, 0);
-  if (!child && !daemons->config.goes_on) child = zps_launch_first_failure(daemons->launch, ZPS_CHILD_SERVER, 0);
-  if (child) return fail(child, error);
+  if (!daemons->config.goes_on && (child = zps_launch_first_failure(daemons->launch, ZPS_CHILD_SERVER, 0)))
+    return fail(child, error);
+  while ((child = zps_launch_first_failure(daemons->launch, ZPS_CHILD_COORDINATOR, daemons->seen_c))) {
+    daemons->seen_c = child->ended;
+    const zps_err_t err = lose_coordinator(daemons, child, error);
+    if (err) return err;
+  }
   while (daemons->config.goes_on && (child = zps_launch_next_end(daemons->launch, ZPS_CHILD_SERVER, daemons->seen))) {
     daemons->seen = child->ended;
     const zps_err_t err = lose(daemons, child, error);
@@ -183,6 +212,28 @@ static bool read_address(struct zps_daemons *daemons) {
   if (file) fclose(file);
   daemons->address[got ? strcspn(daemons->address, "\n") : 0] = '\0';
   return got;
+}
+
+/* The coordinator's, of which it has one where a job may outlive it. */
+static zps_err_t make_state(struct zps_daemons *daemons, struct zps_error *error) {
+  char path[100];
+  snprintf(path, sizeof path, "%s/state", daemons->dir);
+  if (!daemons->config.goes_on || mkdir(path, 0700) == 0) return ZPS_OK;
+  return zps_fail_errno(error, ZPS_ERR_IO, errno, "cannot create a folder for the coordinator's state (%s)", path);
+}
+
+static void remove_state(const struct zps_daemons *daemons) {
+  char path[100 + NAME_MAX];
+  snprintf(path, sizeof path, "%s/state", daemons->dir);
+  DIR *const folder = opendir(path);
+  if (!folder) return;
+  for (const struct dirent *entry; (entry = readdir(folder)) != NULL;) {
+    snprintf(path, sizeof path, "%s/state/%s", daemons->dir, entry->d_name);
+    if (entry->d_name[0] != '.') unlink(path);
+  }
+  closedir(folder);
+  snprintf(path, sizeof path, "%s/state", daemons->dir);
+  rmdir(path);
 }
 
 /* Waits for the address file, which the coordinator writes once it listens. */
@@ -224,7 +275,8 @@ zps_err_t zps_daemons_start(struct zps_launch *launch, const struct zps_daemons_
     /* Where others are to join at a port that they know, they need a key file to join by. */
     err = config->listen && !config->token_key ? ZPS_OK
                                                : zps_pass_make(daemons->dir, config->token_key, &daemons->pass, error);
-    if (!err) err = start_coordinator(daemons, error);
+    if (!err) err = make_state(daemons, error);
+    if (!err) err = start_coordinator(daemons, NULL, error);
     if (!err) err = await_coordinator(daemons, asked_to_stop_p, error);
     for (unsigned i = 0; !err && i < config->n_servers; i++) err = start_server(daemons, i, NULL, error);
   }
@@ -246,6 +298,7 @@ void zps_daemons_destroy(struct zps_daemons *daemons) {
   if (daemons->dir[0]) {
     snprintf(path, sizeof path, "%s/address", daemons->dir);
     unlink(path);
+    remove_state(daemons);
     zps_pass_remove(&daemons->pass);
     rmdir(daemons->dir);
   }

@@ -3,7 +3,8 @@
  *
  * A server that ends is told of in one line on stderr, with what has become of the job, and another one is started in
  * its place: jobs that begin from then on have it. It takes the place's number and its turn: server 1, server 1-2, ...
- * Where a server cannot start, or the job has failed, the run is to end. Single-threaded, as launch.h.
+ * Where a server cannot start, or the job has failed, the run is to end. A coordinator that is killed is told of
+ * likewise, and another one takes over what it knew, at its address. Single-threaded, as launch.h.
  */
 #ifndef ZPS_TOOLS_DAEMONS_H
 #define ZPS_TOOLS_DAEMONS_H
@@ -26,7 +27,8 @@ struct zps_daemons_config {
   struct zps_tls *tls;   /* to ask the coordinator with; NULL: none. Daemons read the environment's files */
   unsigned n_servers;
   uint64_t start_timeout_ms;
-  bool goes_on; /* a job that loses a server goes on with the others; else it fails, and so does the run */
+  bool goes_on; /* a job that loses a server goes on with the others; else it fails, and so does the run;
+                 * and likewise one that loses its coordinator */
   bool elastic; /* a job that fails may have a successor, over servers that are there by then */
 };
 
