@@ -29,33 +29,21 @@ void zps_memory_cancel(struct zps_memory_line *memory, struct zps_memory_wait *w
   wait->is_queued = false;
 }
 
-static struct zps_memory_wait *begin(struct zps_memory_line *memory) {
-  memory->n_walks++;
-  return memory->first;
-}
-
 void zps_memory_serve(struct zps_memory_line *memory) {
   if (memory->is_serving) return;
   memory->is_serving = true;
-  struct zps_memory_wait *wait = begin(memory);
-  for (bool is_chosen = false;;) {
-    if (!wait && !is_chosen && memory->choose) {
-      wait = memory->choose(memory->ctx);
-      is_chosen = true;
-    }
-    if (!wait) break;
+  for (struct zps_memory_wait *wait = memory->first; wait;) {
     const enum zps_memory_answer answer = memory->ask(memory->ctx, wait);
     if (answer == ZPS_MEMORY_LATER) break;
-    if (answer == ZPS_MEMORY_PASSED && wait->is_queued) {
-      wait = is_chosen ? NULL : wait->next;
+    if (answer == ZPS_MEMORY_PASSED) {
+      wait = wait->is_queued ? wait->next : memory->first;
       continue;
     }
     if (answer == ZPS_MEMORY_NOW) {
       zps_memory_cancel(memory, wait);
       if (wait->granted) wait->granted(wait);
     }
-    wait = begin(memory);
-    is_chosen = false;
+    wait = memory->first;
   }
   memory->is_serving = false;
 }

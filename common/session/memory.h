@@ -1,8 +1,7 @@
 /*
  * Requests for registered memory, and the order in which they are served when it is short. The order is the same at
  * both ends: by `age`, then by `part`, then as they came. The share of each request is not known here: one function
- * decides it, request by request, so that each end decides in one place; a second one may choose whoever is to go first
- * of those that were passed. All on the engine thread.
+ * decides it, request by request, so that each end decides in one place. All on the engine thread.
  */
 #ifndef ZPS_SESSION_MEMORY_H
 #define ZPS_SESSION_MEMORY_H
@@ -25,18 +24,15 @@ struct zps_memory_wait {
 
 enum zps_memory_answer {
   ZPS_MEMORY_NOW,    /* its memory is taken */
-  ZPS_MEMORY_PASSED, /* it waits, and those behind it are asked for; of a chosen one: for now it is no more served */
+  ZPS_MEMORY_PASSED, /* it waits, and those behind it are asked for */
   ZPS_MEMORY_LATER,  /* it waits, and those behind it do, too */
   ZPS_MEMORY_REFUSED /* the object that asked was ended, with a text, and its requests were canceled */
 };
 
 struct zps_memory_line {
   enum zps_memory_answer (*ask)(void *ctx, struct zps_memory_wait *wait);
-  /* Optional. All have been asked for: the one of those that were passed that is asked for once more, or NULL. */
-  struct zps_memory_wait *(*choose)(void *ctx);
   void *ctx;
   struct zps_memory_wait *first, *last;
-  uint64_t n_walks; /* along the line, from its first one on, with the one under way */
   bool is_serving;
 };
 

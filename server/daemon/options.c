@@ -163,7 +163,7 @@ static const struct zps_opt opts[] = {
         .help =
             "weights of jobs by their names, of those that begin from then on: PATTERN:N,PATTERN:N, with N from 1 to "
             "1000; the first pattern that fits counts (*, ?, [...]), and 1 where none does. Where jobs wait for a "
-            "server's threads or memory, each has turns, or its share, by its weight; the coordinator decides"),
+            "server's threads, each has turns in proportion to its weight; the coordinator decides"),
 
     OPT(ZPS_OPT_DURATION, drain_timeout_ms, .name = "drain.timeout", .arg = "TIME", .def = "5m",
         .flags = ZPS_OPT_RELOADABLE, .help = "after SIGTERM, time for running jobs to leave this server, or to end"),

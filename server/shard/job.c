@@ -65,7 +65,6 @@ static zps_err_t open_account(struct zps_job *job, struct zps_error *error) {
   job->account = zps_account_open();
   if (!job->account || zps_slab_arena_open(job->shard->slab, job->account, &job->arena) != ZPS_OK)
     return zps_fail(error, ZPS_ERR_NOMEM, "job %s: out of memory", job->name);
-  zps_share_add(&job->shard->share, &job->sharer, job->flow->weight, zps_slab_arena_used(job->arena));
   const zps_err_t code = zps_quota_take(job, links_bytes(job), what, error);
   job->has_links = code == ZPS_OK;
   if (job->has_links) job->standing_bytes = links_bytes(job);
@@ -73,7 +72,6 @@ static zps_err_t open_account(struct zps_job *job, struct zps_error *error) {
 }
 
 static void close_arena(struct zps_job *job) {
-  zps_share_remove(&job->shard->share, &job->sharer);
   zps_slab_arena_close(job->arena);
   job->arena = NULL;
 }

@@ -7,7 +7,6 @@
 #include "proto/control_map.h"
 #include "server/shard/holdback.h"
 #include "server/shard/member.h"
-#include "server/shard/share.h"
 
 struct zps_account;
 struct zps_fair_flow;
@@ -29,16 +28,14 @@ struct zps_job {
   uint32_t n_gone;
   char name[ZPS_NAME_MAX + 1];
   struct zps_tensor *tensors;
-  struct zps_fair_flow *flow;     /* its turns among the jobs' tasks in the pool, by its weight */
-  struct zps_turns_flow reads;    /* and among what is read of ranks */
-  struct zps_account *account;    /* what it has of this server's memory */
-  uint64_t standing_bytes;        /* of these, what it has while no round is in flight: links and tensors */
-  struct zps_slab_arena *arena;   /* its buffers, whose keys say nothing of other jobs'; NULL: closed */
-  struct zps_sharer sharer;       /* while the arena is open */
-  struct zps_shard_round *oldest; /* that is not summed, while memory is handed out */
-  bool has_links;                 /* they are in it */
-  uint32_t n_rounds;              /* in flight */
-  uint32_t lost; /* the rank that the job failed for, as the coordinator says; ZPS_SHARD_NO_RANK: none */
+  struct zps_fair_flow *flow;   /* its turns among the jobs' tasks in the pool, by its weight */
+  struct zps_turns_flow reads;  /* and among what is read of ranks */
+  struct zps_account *account;  /* what it has of this server's memory */
+  uint64_t standing_bytes;      /* of these, what it has while no round is in flight: links and tensors */
+  struct zps_slab_arena *arena; /* its buffers, whose keys say nothing of other jobs'; NULL: closed */
+  bool has_links;               /* they are in it */
+  uint32_t n_rounds;            /* in flight */
+  uint32_t lost;                /* the rank that the job failed for, as the coordinator says; ZPS_SHARD_NO_RANK: none */
   char *lost_text;
   struct zps_shard_sum *held; /* of rounds that were dropped; ranks may be reading them */
   struct zps_holdback holdback;

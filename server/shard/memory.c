@@ -1,12 +1,8 @@
 /*
- * The oldest partition that is not summed yet, of the oldest round of all, is served first and may use all of the
- * limit; the others stop at half of it. So a partition that is ahead of its time never keeps out the one that
- * everything else waits for, and the oldest partition always finds at least half of the limit. When even that is too
- * little and nothing is about to be freed, its round fails with the limit it would need.
- *
- * The others are served by jobs: what fits into what is the job's own (share.h) is served in order of (round,
- * partition), oldest first. When all have been asked for, what is left in common goes to the first request of the job
- * that has the least memory by weight; where there is too little for that one, no other is served in its place.
+ * Requests are served in order of (round, partition), oldest first. The oldest partition that is not summed yet may use
+ * all of the limit; the others stop at half of it. So a partition that is ahead of its time never keeps out the one
+ * that everything else waits for, and the oldest partition always finds at least half of the limit. When even that is
+ * too little and nothing is about to be freed, its round fails with the limit it would need.
  *
  * Rows that ranks pull are copies, which are read and freed whatever else waits: they may use all of the limit. Where
  * it is used up by sums that are kept for ranks that have not pulled them, the oldest of these go.
@@ -37,32 +33,25 @@ enum {
   READ_AHEAD_PARTS = 2, /* or, where it is more, so many partitions of all ranks */
 };
 
-/* Of the job's rounds; `job` NULL: of all. NULL: there is none that is not summed. */
-static struct zps_shard_round *oldest_of(const struct zps_shard *shard, const struct zps_job *job) {
-  struct zps_shard_round *round = shard->oldest;
+/* Of the job's rounds; `job` NULL: of all. */
+static bool is_oldest_of(const struct zps_shard *shard, const struct zps_job *job, const struct zps_shard_wait *wait) {
+  const struct zps_shard_round *round = shard->oldest;
   while (round && (round->machine->state >= ZPS_SHARD_PUBLISHED || (job && round->tensor->job != job)))
     round = round->younger;
-  return round;
-}
-
-/* The first partition that is not summed yet, or how many there are. */
-static uint32_t first_unsummed(struct zps_shard_round *round) {
-  while (round->n_in_order < round->machine->n_parts &&
-         zps_shard_machine_part_reduced(round->machine, round->n_in_order))
-    round->n_in_order++;
-  return round->n_in_order;
-}
-
-static bool is_oldest_of(const struct zps_shard *shard, const struct zps_job *job, const struct zps_shard_wait *wait) {
-  return oldest_of(shard, job) == wait->round && first_unsummed(wait->round) >= wait->memory.part;
+  if (round != wait->round) return false;
+  for (uint32_t part = 0; part < wait->memory.part; part++)
+    if (!zps_shard_machine_part_reduced(round->machine, part)) return false;
+  return true;
 }
 
 static bool is_far_ahead(const struct zps_shard_wait *wait) {
   struct zps_shard_round *round = wait->round;
   const uint64_t some_parts = READ_AHEAD_PARTS * wait->memory.len_bytes * round->machine->world;
   const uint64_t most = some_parts > READ_AHEAD_BYTES ? some_parts : READ_AHEAD_BYTES;
-  return wait->is_push && round->unsummed_bytes + wait->memory.len_bytes > most &&
-         first_unsummed(round) < wait->memory.part;
+  if (!wait->is_push || round->unsummed_bytes + wait->memory.len_bytes <= most) return false;
+  while (round->n_in_order < wait->memory.part && zps_shard_machine_part_reduced(round->machine, round->n_in_order))
+    round->n_in_order++;
+  return round->n_in_order < wait->memory.part;
 }
 
 /* Whether memory will come back without anyone pushing anything; with a job, of its rounds, as far as that is known. */
@@ -124,81 +113,33 @@ static enum zps_memory_answer ask_quota(struct zps_shard *shard, struct zps_shar
   return ZPS_MEMORY_NOW;
 }
 
-/* What changes in a walk along the line is served, and begins another one. */
-static void count_shares(struct zps_shard *shard) {
+static bool is_over_half(const struct zps_shard *shard, uint64_t more_bytes) {
   struct zps_slab_stats stats;
-  if (shard->counted_walk == shard->memory.n_walks) return;
-  shard->counted_walk = shard->memory.n_walks;
   zps_slab_stats(shard->slab, &stats);
-  shard->share.total_bytes = stats.in_use_bytes;
-  shard->share.eldest = NULL;
-  for (struct zps_job *job = shard->jobs; job; job = job->next) {
-    job->sharer.oldest_bytes = 0;
-    job->oldest = NULL;
-  }
-  for (struct zps_shard_round *round = shard->oldest; round; round = round->younger) {
-    struct zps_job *const job = round->tensor->job;
-    if (round->machine->state >= ZPS_SHARD_PUBLISHED || job->oldest) continue;
-    const uint32_t part = first_unsummed(round);
-    if (!shard->share.eldest) shard->share.eldest = &job->sharer;
-    job->oldest = round;
-    job->sharer.oldest_bytes = part < round->machine->n_parts ? round->parts[part].held_bytes : 0;
-  }
-}
-
-/* Of each job the first request that does not fit into its own is passed, and all that follow, and one of the first is
- * chosen when all have been asked for. */
-static bool may_go_ahead(struct zps_shard *shard, struct zps_shard_wait *wait, bool is_chosen) {
-  struct zps_job *const job = wait->round->tensor->job;
-  count_shares(shard);
-  const struct zps_share_request request = {
-      .sharer = &job->sharer,
-      .is_oldest = job->oldest == wait->round && first_unsummed(wait->round) >= wait->memory.part,
-      .len_bytes = zps_slab_bytes(wait->memory.len_bytes)};
-  if (is_chosen) return zps_share_fits_common(&shard->share, &request);
-  if (zps_share_fits_own(&shard->share, &request)) return true;
-  job->sharer.passed = shard->memory.n_walks;
-  if (!zps_share_may_fit(&shard->share, &request)) return false;
-  const bool is_first = shard->best_walk != shard->memory.n_walks;
-  if (is_first || zps_share_is_before(&job->sharer, &shard->best->round->tensor->job->sharer)) shard->best = wait;
-  shard->best_walk = shard->memory.n_walks;
-  return false;
-}
-
-/* The best of those that were passed in the walk that is over now. */
-static struct zps_memory_wait *choose(void *ctx) {
-  struct zps_shard *const shard = ctx;
-  shard->chosen = shard->best_walk == shard->memory.n_walks ? shard->best : NULL;
-  return shard->chosen ? &shard->chosen->memory : NULL;
+  return stats.in_use_bytes + more_bytes > shard->memory_limit_bytes / 2;
 }
 
 static enum zps_memory_answer ask(void *ctx, struct zps_memory_wait *memory) {
   struct zps_shard *shard = ctx;
   struct zps_shard_wait *wait = zps_container_of(memory, struct zps_shard_wait, memory);
-  const bool is_chosen = wait == shard->chosen;
-  shard->chosen = NULL;
-  if (!is_chosen && !wait->is_answer && wait->round->tensor->job->sharer.passed == shard->memory.n_walks)
-    return ZPS_MEMORY_PASSED;
   if (is_far_ahead(wait)) return ZPS_MEMORY_PASSED;
   const enum zps_memory_answer quota = ask_quota(shard, wait);
   if (quota != ZPS_MEMORY_NOW) return quota;
   const bool oldest = !wait->is_answer && is_oldest_of(shard, NULL, wait);
   struct zps_slab_arena *const arena = wait->round->tensor->job->arena;
-  if (!oldest && !wait->is_answer && !may_go_ahead(shard, wait, is_chosen)) return ZPS_MEMORY_PASSED;
+  if (!oldest && !wait->is_answer && is_over_half(shard, memory->len_bytes)) return ZPS_MEMORY_LATER;
   zps_err_t code = zps_slab_get_for(arena, memory->len_bytes, memory->buf_p);
   while (code == ZPS_ERR_AGAIN && oldest && !is_more_to_come(shard, NULL) && zps_pulls_make_room(shard, NULL))
     code = zps_slab_get_for(arena, memory->len_bytes, memory->buf_p);
   if (code == ZPS_OK) return ZPS_MEMORY_NOW;
-  if (code == ZPS_ERR_AGAIN && !oldest) return ZPS_MEMORY_PASSED;
-  if (code == ZPS_ERR_AGAIN && is_more_to_come(shard, NULL)) return ZPS_MEMORY_LATER;
+  if (code == ZPS_ERR_AGAIN && wait->is_answer) return ZPS_MEMORY_PASSED;
+  if (code == ZPS_ERR_AGAIN && (!oldest || is_more_to_come(shard, NULL))) return ZPS_MEMORY_LATER;
   refuse(wait->round, memory);
   return ZPS_MEMORY_REFUSED;
 }
 
 void zps_shard_memory_init(struct zps_shard *shard) {
   zps_memory_init(&shard->memory, ask, shard);
-  shard->memory.choose = choose;
-  shard->share.limit_bytes = shard->memory_limit_bytes;
 }
 
 void zps_shard_memory_want(struct zps_shard *shard, struct zps_shard_wait *wait) {

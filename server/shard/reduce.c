@@ -222,7 +222,6 @@ static void finish(struct zps_reduce_task *task) {
   }
   struct zps_part_run *part_run = &round->parts[task->part];
   part_run->task = NULL;
-  part_run->held_bytes = 0;
   part_run->nnz = task->nnz;
   struct zps_shard_sum **sum_p = &round->sums[task->part];
   if (zps_shard_sum_get(shard, sum_p) == ZPS_OK) {
@@ -329,7 +328,6 @@ static void submit(struct zps_memory_wait *wait) {
   task->checks = zps_checks_ref(tensor->job->checks);
   ZPS_MOMENT("push read, not summed");
   task->result = part_run->result;
-  part_run->held_bytes += task->result.cap;
   part_run->result = (struct zps_buf){0};
   part_run->task = task;
   take_contributions(task, round, part);

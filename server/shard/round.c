@@ -214,7 +214,7 @@ static void round_release(struct zps_shard_round *round, const struct zps_frame_
     zps_memory_cancel(&shard->memory, &run->wait.memory);
     if (run->task) zps_reduce_forget(run->task);
     run->task = NULL;
-    run->held_bytes = run->pushed_nnz = 0;
+    run->pushed_nnz = 0;
     zps_slab_put(shard->slab, &run->result);
     zps_shard_sum_unref(&round->sums[part]);
     drop_slots(round, part);
@@ -298,7 +298,6 @@ static void read_granted(struct zps_memory_wait *wait) {
   struct zps_bulk_read *read = &contribution->read.bulk;
   const struct zps_job *job = contribution->round->tensor->job;
   contribution->round->unsummed_bytes += contribution->buf.cap;
-  contribution->round->parts[contribution->part].held_bytes += contribution->buf.cap;
   contribution->data = contribution->buf.data;
   read->local = contribution->buf.data;
   read->mem = contribution->buf.mem;

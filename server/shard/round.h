@@ -43,7 +43,6 @@ struct zps_part_run {
   struct zps_reduce_task *task; /* while the pool sums */
   struct zps_buf result;        /* until the task has it */
   uint64_t pushed_nnz;          /* in large contributions */
-  uint64_t held_bytes;          /* in buffers, until it is summed */
   uint32_t nnz;                 /* of the sum */
 };
 

@@ -8,7 +8,6 @@
 #include "common/session/engine.h"
 #include "common/session/memory.h"
 #include "common/session/tags.h"
-#include "server/shard/share.h"
 #include "server/shard/shard.h"
 
 struct zps_contribution;
@@ -17,7 +16,6 @@ struct zps_reduce_task;
 struct zps_shard_pull;
 struct zps_shard_round;
 struct zps_shard_sum;
-struct zps_shard_wait;
 struct zps_pick_task;
 
 struct zps_shard {
@@ -35,10 +33,6 @@ struct zps_shard {
   unsigned rounds_in_flight;
   struct zps_shard_round *buried, *ready;
   struct zps_memory_line memory;
-  struct zps_share share;        /* of memory */
-  struct zps_shard_wait *best;   /* of those that were passed in walk `best_walk` along the line */
-  struct zps_shard_wait *chosen; /* which is asked for once more; else NULL */
-  uint64_t best_walk, counted_walk;
   struct zps_contribution *free_plain, *free_store;
   unsigned n_free_store;
   struct zps_shard_sum *free_sums;

@@ -16,8 +16,7 @@ struct owner;
 struct request {
   struct zps_memory_wait wait;
   struct owner *owner;
-  bool may_pass; /* those behind it need not wait for it */
-  bool waits_to_be_chosen;
+  bool may_pass;  /* those behind it need not wait for it */
   unsigned again; /* how often it asks once more when it was served */
 };
 
@@ -27,7 +26,7 @@ struct owner {
   struct zps_memory_line memory;
   uint64_t free_bytes, limit;
   struct request requests[MOST];
-  unsigned n_chosen, n, n_asked, n_served, n_refused;
+  unsigned n, n_asked, n_served, n_refused;
   const struct request *served[MOST * 4];
   struct request *adds, *cancels; /* by the first that is served */
   const struct request *gives_up; /* while it is asked for */
@@ -46,8 +45,6 @@ static enum zps_memory_answer ask(void *ctx, struct zps_memory_wait *wait) {
     zps_memory_cancel(&owner->memory, wait);
     owner->gives_up = NULL;
   }
-  const bool is_chosen = owner->n_chosen > 0 && wait == owner->memory.last;
-  if (request->waits_to_be_chosen && !is_chosen) return ZPS_MEMORY_PASSED;
   if (wait->len_bytes > owner->free_bytes) return request->may_pass ? ZPS_MEMORY_PASSED : ZPS_MEMORY_LATER;
   owner->free_bytes -= wait->len_bytes;
   return ZPS_MEMORY_NOW;
@@ -194,39 +191,6 @@ static void who_is_refused_takes_its_requests_along(void **state) {
   assert_int_equal(owner.n_served, 1);
 }
 
-static struct zps_memory_wait *last_one(void *ctx) {
-  struct owner *owner = ctx;
-  owner->n_chosen++;
-  return owner->memory.last;
-}
-
-/* Once in each walk along the line, behind all others. */
-static void one_is_chosen_of_those_that_were_passed(void **state) {
-  (void)state;
-  struct owner owner;
-  owner_init(&owner, 25);
-  owner.memory.choose = last_one;
-  struct request *first = request_add(&owner, 1, 0, 100);
-  struct request *second = request_add(&owner, 2, 0, 20);
-  struct request *third = request_add(&owner, 3, 0, 10);
-  first->may_pass = true;
-  third->waits_to_be_chosen = true;
-  second->waits_to_be_chosen = second->may_pass = third->may_pass = true;
-  zps_memory_serve(&owner.memory);
-  assert_int_equal(owner.n_served, 1);
-  assert_ptr_equal(owner.served[0], third);
-  assert_int_equal(owner.n_chosen, 2); /* the second one then, for which there is too little */
-  free_and_serve(&owner, 5);
-  assert_ptr_equal(owner.served[1], second);
-  first->may_pass = false;
-  owner.n_chosen = 0;
-  zps_memory_serve(&owner.memory);
-  assert_int_equal(owner.n_chosen, 0); /* it holds up all, and nobody is chosen */
-  zps_memory_cancel(&owner.memory, &first->wait);
-  zps_memory_serve(&owner.memory);
-  assert_int_equal(owner.n_chosen, 1); /* there is none */
-}
-
 /* Under any requests that come and go, the line is in order, both ways, and the oldest request that waits lacks memory.
  * */
 static void the_line_stays_in_order(void **state) {
@@ -271,7 +235,6 @@ int main(void) {
       cmocka_unit_test(who_is_served_may_add_and_cancel),
       cmocka_unit_test(one_that_gives_up_when_asked_lets_the_others_pass),
       cmocka_unit_test(who_is_refused_takes_its_requests_along),
-      cmocka_unit_test(one_is_chosen_of_those_that_were_passed),
       cmocka_unit_test(the_line_stays_in_order),
   };
   return cmocka_run_group_tests_name("memory", tests, NULL, NULL);
