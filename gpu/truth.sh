@@ -5,28 +5,30 @@
 #   N passed, N failed, N skipped
 # and the exit status is 0 where nothing failed, 1 where something did, 2 where nothing could be begun.
 #
-#   gpu/truth.sh [--emulated] [--build DIR] [--work DIR] [--library FILE]
+#   gpu/truth.sh [--emulated] [--build DIR] [--work DIR] [--library FILE] [--bench FILE] [--minutes N]
 #
 #   --emulated      what can be had without a GPU, in a minute: the emulated device in its place
 #   --build DIR     programs and tests from the build tree DIR instead of one made here; --emulated needs no more than that
 #   --work DIR      where builds, logs and tables go (build/truth of the tree)
 #   --library FILE  the library of the device, instead of the build's
+#   --bench FILE    the kernels' benchmark (gpu/bench/gpu-bench), instead of one made here
+#   --minutes N     what it may take in all (30); what has no time left is skipped
 #
 # It needs the tree, nvcc, a driver, and the packages that zenps is built with (deploy/install-deps.sh build). It installs
 # nothing: what is missing is named, and what needs it is skipped.
 set -u
 top=$(cd "$(dirname "$0")/.." && pwd)
-work=$top/build/truth build='' library='' emulated=no
+work=$top/build/truth build='' library='' bench='' emulated=no minutes=30
 usage() {
-  echo "gpu/truth.sh: $1; gpu/truth.sh [--emulated] [--build DIR] [--work DIR] [--library FILE]" >&2
+  echo "gpu/truth.sh: $1; gpu/truth.sh [--emulated] [--build DIR] [--work DIR] [--library FILE] [--bench FILE] [--minutes N]" >&2
   exit 2
 }
 while [ $# -gt 0 ]; do
   case $1 in
     --emulated) emulated=yes ;;
-    --build | --work | --library)
+    --build | --work | --library | --bench | --minutes)
       [ $# -gt 1 ] || usage "$1 has no value"
-      case $1 in --build) build=$2 ;; --work) work=$2 ;; --library) library=$2 ;; esac
+      case $1 in --build) build=$2 ;; --work) work=$2 ;; --library) library=$2 ;; --bench) bench=$2 ;; --minutes) minutes=$2 ;; esac
       shift
       ;;
     *) usage "'$1' is no option" ;;
@@ -35,7 +37,8 @@ while [ $# -gt 0 ]; do
 done
 PATH=$PATH:/usr/local/cuda/bin
 jobs=$(nproc)
-minutes=30
+[[ $minutes =~ ^[1-9][0-9]?$ ]] || usage "--minutes $minutes; must be 1 to 99"
+[ -z "$bench" ] || [ -x "$bench" ] || usage "--bench $bench: no such program"
 passed=0 failed=0 skipped=0 failures=''
 mkdir -p "$work" || exit 2
 work=$(cd "$work" && pwd)
@@ -143,8 +146,7 @@ if [ -n "$build" ] && [ -z "$library" ]; then
   [ "$emulated" = no ] || library=$build/.libs/libzenps_emu_sealed.so
 fi
 export build library
-bench=''
-if [ "$has_gpu" = yes ]; then
+if [ "$has_gpu" = yes ] && [ -z "$bench" ]; then
   step "building the kernels' benchmark" 400 bash -c build_bench && bench=$work/bench/gpu/bench/gpu-bench
 fi
 
@@ -172,22 +174,6 @@ shares_fall() {
 export -f figure_14 shares_fall
 [ -z "$build" ] || step "kernels: Algorithm 1 by memory and hash functions" 120 bash -c 'shares_fall "$@"' . --parameters 100000 --density 0.1 --runs 1
 [ -z "$bench" ] || step "kernels: the benchmark's comparison" 120 "$bench" --no-times
-
-# ------------------------------------------------------------ sanitizers
-
-if [ "$has_gpu" = no ]; then
-  skip "memcheck and racecheck" "they watch a GPU"
-elif ! command -v compute-sanitizer >/dev/null; then
-  skip "memcheck and racecheck" "compute-sanitizer is not installed (cuda-sanitizer of the CUDA toolkit)"
-else
-  for tool in memcheck racecheck; do
-    sanitizer="compute-sanitizer --tool $tool --error-exitcode 1"
-    # shellcheck disable=SC2086
-    [ -z "$bench" ] || step "$tool: the benchmark's comparison" 180 $sanitizer "$bench" --quick --no-times
-    # shellcheck disable=SC2086
-    [ -z "$build" ] || for name in $kernels; do step "$tool: $name" 120 bash -c 'unit "$@"' . $sanitizer "$name"; done
-  done
-fi
 
 # ------------------------------------------------------------ rounds
 
@@ -228,6 +214,22 @@ if [ "$has_gpu" = no ]; then
   skip "times of rounds" "there is no GPU"
 elif [ -n "$build" ] && step "times of rounds: 32M floats" 240 bash -c time_rounds; then
   cat "$work/times-of-rounds--32M-floats.log"
+fi
+
+# ------------------------------------------------------------ sanitizers
+
+if [ "$has_gpu" = no ]; then
+  skip "memcheck and racecheck" "they watch a GPU"
+elif ! command -v compute-sanitizer >/dev/null; then
+  skip "memcheck and racecheck" "compute-sanitizer is not installed (cuda-sanitizer of the CUDA toolkit)"
+else
+  for tool in memcheck racecheck; do
+    sanitizer="compute-sanitizer --tool $tool --error-exitcode 1"
+    # shellcheck disable=SC2086
+    [ -z "$bench" ] || step "$tool: the benchmark's comparison" 180 $sanitizer "$bench" --quick --no-times
+    # shellcheck disable=SC2086
+    [ -z "$build" ] || for name in $kernels; do step "$tool: $name" 120 bash -c 'unit "$@"' . $sanitizer "$name"; done
+  done
 fi
 
 echo

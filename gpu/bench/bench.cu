@@ -29,6 +29,9 @@ enum { REPEATS = 11, WARM_UPS = 2, CODECS = (1u << ZPS_CODEC_COUNT) - 1, SLICE_A
 struct Options {
   bool json = false, quick = false, skip_check = false, skip_times = false;
   u32 n_parts = 64;
+  u64 rows = 0;       /* 0: DeepFM's and LSTM's */
+  double density = 0; /* 0: several */
+  int repeats = REPEATS;
 };
 
 /* Values of a random gradient: row i is not zero when its hash says so. */
@@ -56,13 +59,15 @@ __global__ void __launch_bounds__(THREADS) read_kernel(const uint4 *values, u64 
   if (any == 0x12345678u) *out = any; /* so that nothing is left out */
 }
 
+int repeats = REPEATS;
+
 /* The median time of `work` on the stream, in milliseconds. */
 float time_of(cudaStream_t stream, const std::function<void()> &work) {
   cudaEvent_t begin, end;
   bench_check(cudaEventCreate(&begin), "event");
   bench_check(cudaEventCreate(&end), "event");
   std::vector<float> times;
-  for (int i = 0; i < WARM_UPS + REPEATS; i++) {
+  for (int i = 0; i < WARM_UPS + repeats; i++) {
     bench_check(cudaEventRecord(begin, stream), "event");
     work();
     bench_check(cudaGetLastError(), "launch");
@@ -244,11 +249,20 @@ Options parse(int argc, char **argv) {
       options.skip_times = true;
     } else if (std::strncmp(argv[i], "--parts=", 8) == 0 && std::atoi(argv[i] + 8) > 0) {
       options.n_parts = static_cast<u32>(std::atoi(argv[i] + 8));
+    } else if (std::strncmp(argv[i], "--rows=", 7) == 0 && std::atoi(argv[i] + 7) > 0) {
+      options.rows = static_cast<u64>(std::atoi(argv[i] + 7));
+    } else if (std::strncmp(argv[i], "--density=", 10) == 0 && std::atof(argv[i] + 10) > 0) {
+      options.density = std::atof(argv[i] + 10);
+    } else if (std::strncmp(argv[i], "--repeats=", 10) == 0 && std::atoi(argv[i] + 10) > 0) {
+      options.repeats = std::atoi(argv[i] + 10);
     } else {
-      std::fprintf(stderr,
-                   "usage: gpu-bench [--json] [--quick] [--no-check] [--no-times] [--parts=N]\n"
-                   "  --quick: a tenth of the rows; --no-check: only times; --no-times: only the comparison with the "
-                   "cpu; N: partitions (64)\n");
+      std::fprintf(
+          stderr,
+          "usage: gpu-bench [--json] [--quick] [--no-check] [--no-times] [--parts=N] [--rows=N] [--density=PERCENT]\n"
+          "                 [--repeats=N]\n"
+          "  --quick: a tenth of the rows; --no-check: only times; --no-times: only the comparison with the "
+          "cpu; --parts: partitions (64); --rows, --density: of one tensor alone; --repeats: of which a time is the "
+          "median (11)\n");
       std::exit(2);
     }
   }
@@ -289,8 +303,13 @@ int main(int argc, char **argv) {
         "Algorithm 1 | stock |\n|--:|--:|--:|--:|--:|--:|--:|--:|\n",
         properties.name, driver / 1000, driver % 1000 / 10, options.n_parts);
   bool is_first = true;
-  for (const u64 size : sizes) {
-    for (const double density : densities) {
+  repeats = options.repeats;
+  for (const u64 named : sizes) {
+    if (options.rows && named != sizes[0]) break;
+    const u64 size = options.rows ? options.rows : named;
+    for (const double each : densities) {
+      if (options.density > 0 && each != densities[0]) break;
+      const double density = options.density > 0 ? options.density : each;
       const Result result = measure(device, grid, options.quick ? size / 10 : size, density, options.n_parts);
       if (options.json)
         print_json(result, is_first);

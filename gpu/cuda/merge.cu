@@ -59,7 +59,7 @@ __global__ void __launch_bounds__(THREADS)
     const zps_device_view view = reading.views[v];
     for (u32 c = threadIdx.x % lanes; c < reading.width; c += lanes)
       sums[at * reading.width + c] =
-          static_cast<T>(sums[at * reading.width + c] + view_value<T>(reading, view, i - reading.starts[v], c));
+          sum_of(sums[at * reading.width + c], view_value<T>(reading, view, i - reading.starts[v], c));
   }
 }
 

@@ -38,54 +38,104 @@ __device__ __forceinline__ u32 window(const RiceView &view, u64 bit) {
   return static_cast<u32>(left < 32 ? bits & ((1ull << left) - 1) : bits);
 }
 
-__device__ __forceinline__ u32 nth_one(u32 bits, u32 n) {
-  for (; n > 0; n--) bits &= bits - 1;
-  return static_cast<u32>(__ffs(static_cast<int>(bits))) - 1;
+/* A stretch of a view's words in shared memory, which a block looks ahead in. */
+enum { STAGED_WORDS = 4096, STAGED_MARGIN = 256 };
+struct Staged {
+  u32 words[STAGED_WORDS];
+  u64 first, end; /* their numbers in the slice */
+  u64 block, bit; /* where the walk is */
+};
+
+/* As window(), from the stretch where it has the words. */
+__device__ __forceinline__ u32 window(const RiceView &view, const Staged &staged, u64 bit) {
+  const u64 at = bit / 32;
+  if (at < staged.first || at + 1 >= staged.end || bit + 32 > view.end) return window(view, bit);
+  const u32 *const words = &staged.words[at - staged.first];
+  return static_cast<u32>((static_cast<u64>(words[1]) << 32 | words[0]) >> bit % 32);
 }
 
 /* The place after the n-th one (n > 0) from `bit` on, or ~0 when the view ends before it. By a whole warp. */
-__device__ __forceinline__ u64 skip_ones(const RiceView &view, u64 bit, u32 n) {
+__device__ __forceinline__ u64 skip_ones(const RiceView &view, const Staged &staged, u64 bit, u32 n) {
   for (; bit < view.end; bit += WARP * 32) {
-    const u32 bits = window(view, bit + lane_of_thread() * 32);
+    const u32 bits = window(view, staged, bit + lane_of_thread() * 32);
     const u32 count = static_cast<u32>(__popc(bits));
     u32 total;
     const u32 before = warp_prefix(count, &total);
-    const u32 has = __ballot_sync(ALL, before < n && n <= before + count);
-    if (has) {
-      const u32 lane = static_cast<u32>(__ffs(static_cast<int>(has))) - 1;
-      const u32 place = n > before && n <= before + count ? nth_one(bits, n - before - 1) : 0;
-      return bit + lane * 32 + __shfl_sync(ALL, place, static_cast<int>(lane)) + 1;
+    if (n > total) {
+      n -= total;
+      continue;
     }
-    n -= total;
+    /* In the word of the first lane that has so many; each lane looks whether its bit of it is the one. */
+    const u32 lane = static_cast<u32>(__ffs(static_cast<int>(__ballot_sync(ALL, n <= before + count)))) - 1;
+    const u32 word = __shfl_sync(ALL, bits, static_cast<int>(lane)),
+              nth = n - 1 - __shfl_sync(ALL, before, static_cast<int>(lane));
+    const bool is_it = (word >> lane_of_thread() & 1) != 0 && static_cast<u32>(__popc(word & lanes_below())) == nth;
+    return bit + lane * 32 + static_cast<u32>(__ffs(static_cast<int>(__ballot_sync(ALL, is_it))));
   }
   return ~0ull;
 }
 
-/* A warp for each view: where its blocks begin, and that the last one ends where the view does. */
+/* Walks from block to block as long as they begin within the stretch, and begin there with enough words behind; whether
+ * it comes to the end (`block` is `end`) or not, staged->block and ->bit say where it is. By a whole warp. */
+__device__ __forceinline__ u32 walk_stretch(const Reading &reading, const RiceView &view, Staged *staged, u64 first,
+                                            u64 end, u32 k) {
+  u64 b = staged->block, bit = staged->bit;
+  const u64 last = staged->end * 32 >= view.end ? ~0ull : (staged->end - STAGED_MARGIN) * 32;
+  for (; b < end && (bit < last || bit == ~0ull); b++) {
+    const u32 left = view.n - static_cast<u32>(b - first) * ZPS_RICE_BLOCK,
+              n = left < ZPS_RICE_BLOCK ? left : ZPS_RICE_BLOCK;
+    if (bit != ~0ull) {
+      const u32 header = window(view, *staged, bit);
+      if (header & 1) k = header >> 1 & 31;
+      bit += header & 1 ? +HEADER_BITS : 1;
+    }
+    if (lane_of_thread() == 0) {
+      reading.parameters[b] = static_cast<uint8_t>(k);
+      reading.bits[b] = bit;
+    }
+    if (bit != ~0ull) bit = skip_ones(view, *staged, bit + static_cast<u64>(n) * k, n);
+  }
+  __syncwarp();
+  if (lane_of_thread() == 0) {
+    staged->block = b;
+    staged->bit = bit;
+  }
+  return k;
+}
+
+/* A block of threads for each view: where its blocks of numbers begin, and that the last one ends where the view does.
+ * One block's end is the next one's begin, so that a single warp walks; all load what it walks along. */
 __global__ void __launch_bounds__(THREADS) rice_walk_kernel(Reading reading) {
-  for (u32 v = blockIdx.x * WARPS + warp_of_thread(); v < reading.n_views; v += gridDim.x * WARPS) {
+  ZPS_SHARED(Staged, staged);
+  for (u32 v = blockIdx.x; v < reading.n_views; v += gridDim.x) {
     const u64 first = reading.block_starts[v], end = reading.block_starts[v + 1];
     if (first == end) continue;
     const RiceView view = view_of(reading, v);
+    const u64 n_words = (view.end + 31) / 32;
     u32 k = zps_rice_parameter(view.m, view.n);
-    u64 bit = view.start;
-    for (u64 b = first; b < end; b++) {
-      const u32 left = view.n - static_cast<u32>(b - first) * ZPS_RICE_BLOCK,
-                n = left < ZPS_RICE_BLOCK ? left : ZPS_RICE_BLOCK;
-      if (bit != ~0ull) {
-        const u32 header = window(view, bit);
-        if (header & 1) k = header >> 1 & 31;
-        bit += header & 1 ? +HEADER_BITS : 1;
+    __syncthreads(); /* all are through with the view before */
+    if (threadIdx.x == 0) {
+      staged.block = first;
+      staged.bit = view.start;
+    }
+    for (;;) {
+      __syncthreads();
+      const u64 block = staged.block, bit = staged.bit;
+      if (block == end) break;
+      const u64 begin = bit == ~0ull ? 0 : bit / 32;
+      const u64 stop = begin + STAGED_WORDS < n_words ? begin + STAGED_WORDS : n_words;
+      for (u64 i = begin + threadIdx.x; i < stop; i += THREADS) staged.words[i - begin] = view.words[i];
+      if (threadIdx.x == 0) {
+        staged.first = begin;
+        staged.end = stop > begin ? stop : begin;
       }
-      if (lane_of_thread() == 0) {
-        reading.parameters[b] = static_cast<uint8_t>(k);
-        reading.bits[b] = bit;
-      }
-      if (bit != ~0ull) bit = skip_ones(view, bit + static_cast<u64>(n) * k, n);
+      __syncthreads();
+      if (warp_of_thread() == 0) k = walk_stretch(reading, view, &staged, first, end, k);
     }
     /* Up to seven bits of padding, all zero. */
+    const u64 bit = staged.bit;
     const bool ends_here = bit != ~0ull && (bit + 7) / 8 == view.end / 8 && window(view, bit) == 0;
-    if (!ends_here && lane_of_thread() == 0) atomicMax(reading.bad, v + 1);
+    if (!ends_here && threadIdx.x == 0) atomicMax(reading.bad, v + 1);
   }
 }
 
@@ -173,7 +223,7 @@ __global__ void __launch_bounds__(THREADS) rice_numbers_kernel(Reading reading) 
 void rice_read(cudaStream_t stream, const Grid &grid, const Reading &reading, Tickets *tickets, u64 *states) {
   if (reading.n_blocks == 0) return;
   const u32 blocks = blocks_for(grid, reading.n_blocks, WARPS);
-  ZPS_LAUNCH(stream, blocks_for(grid, reading.n_views, WARPS), THREADS, rice_walk_kernel, reading);
+  ZPS_LAUNCH(stream, blocks_for(grid, reading.n_views, 1), THREADS, rice_walk_kernel, reading);
   ZPS_LAUNCH(stream, blocks, THREADS, rice_sums_kernel, reading);
   scan_u64(stream, grid, reading.sums, nullptr, reading.n_blocks, reading.sum_starts, tickets, states);
   ZPS_LAUNCH(stream, blocks, THREADS, rice_numbers_kernel, reading);

@@ -13,9 +13,9 @@ __device__ __forceinline__ T run_value(const T *values, u32 width, const CooRuns
   const u64 key = runs.keys[at];
   const T first = values[static_cast<u64>(runs.entries[at]) * width + c];
   if (at + 1 >= runs.n || runs.keys[at + 1] != key) return first;
-  T sum = static_cast<T>(static_cast<T>(0) + first);
+  T sum = sum_of(static_cast<T>(0), first);
   for (u64 next = at + 1; next < runs.n && runs.keys[next] == key; next++)
-    sum = static_cast<T>(sum + values[static_cast<u64>(runs.entries[next]) * width + c]);
+    sum = sum_of(sum, values[static_cast<u64>(runs.entries[next]) * width + c]);
   return sum;
 }
 

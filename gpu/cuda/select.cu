@@ -28,8 +28,8 @@ struct Addend {
   const T *gradient;
   T momentum, factor;
   __device__ __forceinline__ T at(u64 i) const {
-    const T value = gradient[i] * factor;
-    return velocity ? velocity[i] * momentum + value : value;
+    const T value = product_of(gradient[i], factor);
+    return velocity ? sum_of(product_of(velocity[i], momentum), value) : value;
   }
 };
 
@@ -39,7 +39,7 @@ __global__ void __launch_bounds__(THREADS) feedback_add_kernel(T *residual, T *v
   for (u64 i = blockIdx.x * static_cast<u64>(THREADS) + threadIdx.x; i < n; i += stride) {
     const T value = addend.at(i);
     if (velocity) velocity[i] = value;
-    residual[i] += value;
+    residual[i] = sum_of(residual[i], value);
   }
 }
 
@@ -75,7 +75,7 @@ __global__ void __launch_bounds__(THREADS)
   const u64 stride = gridDim.x * static_cast<u64>(THREADS);
   for (u64 j = blockIdx.x * static_cast<u64>(THREADS) + threadIdx.x; j < places.n_sample; j += stride) {
     const u64 i = places.at(j);
-    sample[j] = residual[i] + addend.at(i);
+    sample[j] = sum_of(residual[i], addend.at(i));
   }
 }
 

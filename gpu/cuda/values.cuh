@@ -40,6 +40,50 @@ __device__ __forceinline__ bool is_zero(uint8_t value) {
   return value == 0;
 }
 
+template <typename To, typename From>
+__device__ __forceinline__ To bits_as(From from) {
+  static_assert(sizeof(To) == sizeof(From), "the same bits");
+  To to;
+  memcpy(&to, &from, sizeof to);
+  return to;
+}
+
+/* ------------------------------------------------------------ arithmetic, with the host's bits */
+
+/* What an x86 processor makes of operands whose result is a NaN: the first of them that is one, made quiet; where
+ * neither is (Inf - Inf, 0 * Inf), its own one. A GPU knows a single NaN, whatever the operands. */
+__device__ __forceinline__ bool is_nan(float value) {
+  return value != value;
+}
+__device__ __forceinline__ bool is_nan(double value) {
+  return value != value;
+}
+__device__ __forceinline__ bool is_nan(uint8_t) {
+  return false;
+}
+__device__ __forceinline__ float nan_of(float a, float b) {
+  return bits_as<float>(is_nan(a)   ? bits_as<u32>(a) | 0x400000u
+                        : is_nan(b) ? bits_as<u32>(b) | 0x400000u
+                                    : 0xffc00000u);
+}
+__device__ __forceinline__ double nan_of(double a, double b) {
+  const u64 quiet = 1ull << 51;
+  return bits_as<double>(is_nan(a) ? bits_as<u64>(a) | quiet : is_nan(b) ? bits_as<u64>(b) | quiet : 0xfff8ull << 48);
+}
+__device__ __forceinline__ uint8_t nan_of(uint8_t a, uint8_t) {
+  return a;
+}
+template <typename T>
+__device__ __forceinline__ T sum_of(T a, T b) {
+  const T sum = static_cast<T>(a + b);
+  return is_nan(sum) ? nan_of(a, b) : sum;
+}
+template <typename T>
+__device__ __forceinline__ T product_of(T a, T b) {
+  const T product = static_cast<T>(a * b);
+  return is_nan(product) ? nan_of(a, b) : product;
+}
+
 /* ------------------------------------------------------------ value codecs (common/codec/values.h) */
 
 /* Lists of values of `size` bytes each, when raw. */
@@ -58,14 +102,6 @@ __host__ __device__ __forceinline__ u64 list_bytes(const ValueFormat &format, u6
   const u32 bits = level_bits(format.codec);
   if (format.codec == ZPS_VALUES_RAW) return n * format.size;
   return bits ? 4 * value_buckets(n) + 4 * ((n * bits + 31) / 32) : 4 * ((n + 1) / 2);
-}
-
-template <typename To, typename From>
-__device__ __forceinline__ To bits_as(From from) {
-  static_assert(sizeof(To) == sizeof(From), "the same bits");
-  To to;
-  memcpy(&to, &from, sizeof to);
-  return to;
 }
 
 /* The bits of a float, or of a double rounded to an odd float: towards zero, and the last bit set where something was

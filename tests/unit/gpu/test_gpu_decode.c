@@ -96,6 +96,17 @@ static void results_are_decoded(void **state) {
   emu.device->ops->decoder_destroy(decoder);
 }
 
+/* Rice codes that no block of threads has room for at once: of rows, and of holes. */
+static void long_slices_are_decoded(void **state) {
+  (void)state;
+  static const struct shape shape = {250000, 1, 1, 0, ZPS_DTYPE_U8};
+  struct zps_device_decoder *decoder;
+  gpu_ok(emu.device->ops->decoder_create(emu.device, &decoder, &gpu_error));
+  check_decoding(decoder, &shape, 0.3, ZPS_CODEC_RICE, false);
+  check_decoding(decoder, &shape, 0.75, ZPS_CODEC_HOLES, false);
+  emu.device->ops->decoder_destroy(decoder);
+}
+
 /* Narrow values decode to the same values as on the cpu. */
 static void narrow_values_are_widened(void **state) {
   (void)state;
@@ -224,6 +235,7 @@ static void ranks_are_merged(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test_setup_teardown(results_are_decoded, gpu_setup, gpu_teardown),
+      cmocka_unit_test_setup_teardown(long_slices_are_decoded, gpu_setup, gpu_teardown),
       cmocka_unit_test_setup_teardown(narrow_values_are_widened, gpu_setup, gpu_teardown),
       cmocka_unit_test_setup_teardown(hostile_bytes_are_refused, gpu_setup, gpu_teardown),
       cmocka_unit_test_setup_teardown(ranks_are_merged, gpu_setup, gpu_teardown),

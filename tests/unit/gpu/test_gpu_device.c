@@ -133,33 +133,36 @@ static void streams_wait_for_words(void **state) {
     uint32_t value, set; /* it passes at `value`, or past it; each is less than 2^31 past the one before */
   } waits[] = {{1, 1}, {0x80000000u, 0x80000000u}, {0xffffffffu, 1}, {3, 3}};
   const struct zps_device_ops *const ops = emu.device->ops;
-  uint32_t back = 0, sent[COUNT(waits)];
-  void *pinned, *const there = gpu_new(&emu, sizeof back);
+  /* Pinned: a copy between a device and other memory may wait for the stream, whose word is yet to come. */
+  struct {
+    uint32_t word, sent, back;
+  } * pinned;
+  void *memory, *const there = gpu_new(&emu, sizeof pinned->back);
   zps_stream_t other;
   struct zps_event *event;
   struct zps_error error;
-  gpu_ok(ops->allocate(emu.device, ZPS_MEMORY_PINNED, 64, &pinned, &gpu_error));
+  gpu_ok(ops->allocate(emu.device, ZPS_MEMORY_PINNED, sizeof *pinned, &memory, &gpu_error));
   gpu_ok(ops->stream_create(emu.device, &other, &gpu_error));
   gpu_ok(ops->event_create(emu.device, &event, &gpu_error));
-  uint32_t *const word = pinned;
-  *word = 0;
+  pinned = memory;
+  pinned->word = pinned->back = 0;
   for (unsigned i = 0; i < COUNT(waits); i++) {
-    sent[i] = 100 + i;
-    gpu_ok(ops->stream_wait_word(emu.device, emu.stream, word, waits[i].value, &gpu_error));
-    gpu_ok(ops->copy(emu.device, there, &sent[i], sizeof sent[i], emu.stream, &gpu_error));
+    pinned->sent = 100 + i;
+    gpu_ok(ops->stream_wait_word(emu.device, emu.stream, &pinned->word, waits[i].value, &gpu_error));
+    gpu_ok(ops->copy(emu.device, there, &pinned->sent, sizeof pinned->sent, emu.stream, &gpu_error));
     gpu_ok(ops->event_record(emu.device, emu.event, emu.stream, &gpu_error));
     gpu_ok(ops->stream_wait(emu.device, other, emu.event, &gpu_error));
-    gpu_ok(ops->copy(emu.device, &back, there, sizeof back, other, &gpu_error));
+    gpu_ok(ops->copy(emu.device, &pinned->back, there, sizeof pinned->back, other, &gpu_error));
     gpu_ok(ops->event_record(emu.device, event, other, &gpu_error));
     for (unsigned n = 0; n < 3; n++) assert_int_equal(ops->event_query(emu.device, event, &error), ZPS_ERR_AGAIN);
-    assert_int_not_equal(back, sent[i]);
-    __atomic_store_n(word, waits[i].set, __ATOMIC_RELEASE);
+    assert_int_not_equal(pinned->back, 100 + i);
+    __atomic_store_n(&pinned->word, waits[i].set, __ATOMIC_RELEASE);
     gpu_ok(ops->event_sync(emu.device, event, &gpu_error));
-    assert_int_equal(back, sent[i]);
+    assert_int_equal(pinned->back, 100 + i);
   }
   ops->event_destroy(emu.device, event);
   ops->stream_destroy(emu.device, other);
-  ops->release(emu.device, ZPS_MEMORY_PINNED, pinned);
+  ops->release(emu.device, ZPS_MEMORY_PINNED, memory);
   gpu_free(&emu, there);
 }
 
