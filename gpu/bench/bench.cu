@@ -27,7 +27,7 @@ using namespace zps;
 enum { REPEATS = 11, WARM_UPS = 2, CODECS = (1u << ZPS_CODEC_COUNT) - 1, SLICE_ALIGNMENT = 256 };
 
 struct Options {
-  bool json = false, quick = false, skip_check = false, skip_times = false;
+  bool json = false, quick = false, skip_check = false, skip_times = false, stops = false;
   u32 n_parts = 64;
   u64 rows = 0;       /* 0: DeepFM's and LSTM's */
   double density = 0; /* 0: several */
@@ -247,6 +247,8 @@ Options parse(int argc, char **argv) {
       options.skip_check = true;
     } else if (std::strcmp(argv[i], "--no-times") == 0) {
       options.skip_times = true;
+    } else if (std::strcmp(argv[i], "--stops") == 0) {
+      options.stops = true;
     } else if (std::strncmp(argv[i], "--parts=", 8) == 0 && std::atoi(argv[i] + 8) > 0) {
       options.n_parts = static_cast<u32>(std::atoi(argv[i] + 8));
     } else if (std::strncmp(argv[i], "--rows=", 7) == 0 && std::atoi(argv[i] + 7) > 0) {
@@ -258,9 +260,11 @@ Options parse(int argc, char **argv) {
     } else {
       std::fprintf(
           stderr,
-          "usage: gpu-bench [--json] [--quick] [--no-check] [--no-times] [--parts=N] [--rows=N] [--density=PERCENT]\n"
+          "usage: gpu-bench [--stops] [--json] [--quick] [--no-check] [--no-times] [--parts=N] [--rows=N] "
+          "[--density=PERCENT]\n"
           "                 [--repeats=N]\n"
-          "  --quick: a tenth of the rows; --no-check: only times; --no-times: only the comparison with the "
+          "  --stops: only which calls of CUDA wait for unrelated work; --quick: a tenth of the rows; --no-check: only "
+          "times; --no-times: only the comparison with the "
           "cpu; --parts: partitions (64); --rows, --density: of one tensor alone; --repeats: of which a time is the "
           "median (11)\n");
       std::exit(2);
@@ -277,6 +281,10 @@ int main(int argc, char **argv) {
   zps_error error = zps_error();
   must(zps_device_cpu_open(nullptr, &cpu, &error), error, "cpu");
   must(zps_cuda_device_open(ZPS_DEVICE_ABI, 0, &device, &error), error, "cuda");
+  if (options.stops) {
+    bench_stops(device);
+    return 0;
+  }
   cudaDeviceProp properties;
   int driver = 0;
   bench_check(cudaGetDeviceProperties(&properties, 0), "device");

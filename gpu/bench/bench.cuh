@@ -42,4 +42,7 @@ class BenchMemory {
   void *at_ = nullptr;
 };
 
+/* Prints which calls of CUDA wait for work that they have nothing to do with. */
+void bench_stops(zps_device *device);
+
 #endif

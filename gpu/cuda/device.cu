@@ -15,6 +15,13 @@ struct zps_event {
 
 namespace zps {
 
+#ifndef ZPS_EMU
+const Kernel *all_kernels = nullptr;
+Kernel::Kernel(const void *function_) : function(function_), next(all_kernels) {
+  all_kernels = this;
+}
+#endif
+
 namespace {
 
 /* Blocks of THREADS threads for each multiprocessor: as many as can be resident. */
@@ -312,6 +319,29 @@ void detach_memory(zps_device *device, void *at) {
   (void)cudaIpcCloseMemHandle(at);
 }
 
+#ifdef ZPS_EMU
+cudaError_t load_kernels() {
+  return cudaSuccess;
+}
+#else
+/* The driver would load a kernel when it is launched first, and wait until nothing runs on the device: for ever, where
+ * a stream waits for the request whose work that kernel is. The first memory of a stream makes a pool, likewise. */
+cudaError_t load_kernels() {
+  cudaError_t code = cudaSuccess;
+  for (const Kernel *kernel = all_kernels; kernel && code == cudaSuccess; kernel = kernel->next) {
+    cudaFuncAttributes attributes;
+    code = cudaFuncGetAttributes(&attributes, kernel->function);
+  }
+  void *memory = nullptr;
+  cudaStream_t stream = nullptr;
+  if (code == cudaSuccess) code = cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking);
+  if (code == cudaSuccess) code = cudaMallocAsync(&memory, 1, stream);
+  if (code == cudaSuccess) code = cudaFreeAsync(memory, stream);
+  if (stream) (void)cudaStreamDestroy(stream);
+  return code;
+}
+#endif
+
 const zps_device_ops ops = {"cuda",           close,         allocate,        release,        allocate_on,
                             release_on,       copy,          clear,           check,          stream_create,
                             stream_destroy,   event_create,  event_destroy,   event_record,   event_query,
@@ -342,6 +372,13 @@ extern "C" __attribute__((visibility("default"))) zps_err_t zps_cuda_device_open
     return zps_fail(error, ZPS_ERR_UNSUPPORTED, "there is no GPU %u: this host has %d", index, n_devices);
   code = cudaDeviceGetAttribute(&n_multiprocessors, cudaDevAttrMultiProcessorCount, static_cast<int>(index));
   if (code != cudaSuccess) return zps::cuda_fail(error, code, "asking a device for its size");
+  {
+    zps::Device device = {};
+    device.index = static_cast<int>(index);
+    const zps::Current current(&device);
+    code = zps::load_kernels();
+  }
+  if (code != cudaSuccess) return zps::cuda_fail(error, code, "loading kernels");
   zps::Device *const made = new (std::nothrow) zps::Device;
   if (!made) return zps_fail(error, ZPS_ERR_NOMEM, "no memory for a device");
   made->base.ops = &zps::ops;

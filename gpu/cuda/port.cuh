@@ -12,7 +12,28 @@
 /* One object of a type without constructors in the block's shared memory. */
 #define ZPS_SHARED(type, name) __shared__ type name
 #define ZPS_UNROLL _Pragma("unroll")
-#define ZPS_LAUNCH(stream, grid, block, kernel, ...) kernel<<<(grid), (block), 0, (stream)>>>(__VA_ARGS__)
+#define ZPS_LAUNCH(stream, grid, block, kernel, ...) \
+  ((void)zps::Launched<&kernel>::node, kernel<<<(grid), (block), 0, (stream)>>>(__VA_ARGS__))
+
+namespace zps {
+
+/* All kernels that are launched somewhere, for load_kernels(): a list that is there before main(). */
+struct Kernel {
+  const void *function;
+  const Kernel *next;
+  explicit Kernel(const void *function_);
+};
+extern const Kernel *all_kernels;
+namespace {
+template <auto function>
+struct Launched {
+  static const Kernel node;
+};
+template <auto function>
+const Kernel Launched<function>::node(reinterpret_cast<const void *>(function));
+}  // namespace
+
+}  // namespace zps
 #endif
 
 extern "C" {

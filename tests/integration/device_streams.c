@@ -10,12 +10,16 @@ struct waiting {
   void *there; /* the result's copy, by the stream */
 };
 
-/* The stream copies the result as soon as it is there; nothing waits for that here. */
+/* The stream copies the result as soon as it is there; nothing waits for that here. The result is in pinned memory: of
+ * other memory the bytes may be taken when the copy is submitted. */
 static void start(struct gpu *gpu, struct waiting *waiting, zenps_tensor_t *tensor, const struct rank *rank,
                   uint64_t step) {
   const size_t len = spec.rows * spec_row_bytes(&spec);
   grad_make(&spec, rank->rank, step, &waiting->in);
   out_make(&spec, &waiting->in, &waiting->out);
+  free(waiting->out.values);
+  gpu_check(gpu->device->ops->allocate(gpu->device, ZPS_MEMORY_PINNED, len, &waiting->out.values, &gpu_error));
+  memset(waiting->out.values, 0, len);
   waiting->there = gpu_new(gpu, len);
   CHECK_OK(zenps_allreduce(tensor, step, &waiting->in, &waiting->out, &waiting->request));
   CHECK_OK(zenps_request_stream_wait(waiting->request, gpu->stream));
@@ -25,6 +29,8 @@ static void start(struct gpu *gpu, struct waiting *waiting, zenps_tensor_t *tens
 
 static void end(struct gpu *gpu, struct waiting *waiting) {
   gpu_free(gpu, waiting->there);
+  gpu->device->ops->release(gpu->device, ZPS_MEMORY_PINNED, waiting->out.values);
+  waiting->out.values = NULL;
   out_free(&spec, &waiting->in, &waiting->out);
   grad_free(&waiting->in);
 }

@@ -597,8 +597,9 @@ ZENPS_API zenps_status_t zenps_wait_all(zenps_request_t *const *requests, uint32
  * zenps_test() says so afterwards; and it goes on at the operation's deadline in any case. ZENPS_ERR_INVALID: the
  * operation's own work is submitted to this stream, since `in` or `out` is in device memory with it, and would wait for
  * itself. Other streams must not make that work wait either: they are of cudaStreamNonBlocking, or not the default one.
- * The stream must have come there before zenps_close(). ZENPS_ERR_UNSUPPORTED where the driver lets no stream wait for
- * memory. */
+ * The stream must have come there before zenps_close(). A result in host memory that the stream copies is to be in
+ * pinned memory: of other memory CUDA may take the bytes as soon as the copy is submitted. ZENPS_ERR_UNSUPPORTED where
+ * the driver lets no stream wait for memory. */
 ZENPS_API zenps_status_t zenps_request_stream_wait(zenps_request_t *request, void *stream);
 /* Gives the operation up, on all ranks. It then completes with ZENPS_ERR_CANCELED, unless it was already done. */
 ZENPS_API zenps_status_t zenps_cancel(zenps_request_t *request);
