@@ -34,8 +34,8 @@ class Paper : public BenchRival {
         counts_((job.part.n_parts + HASH_COUNTS + 1) * 8),
         starts_((job.part.n_parts + 1) * 8),
         extra_((job.part.n_parts + 1) * 8),
-        row_states_(list_tiles(job.part.rows) * 8 + 64),
-        slot_states_(list_tiles(n_slots_) * 8 + 64) {
+        row_space_(list_space(job.part.rows) * 8),
+        slot_space_(list_space(n_slots_) * 8) {
     bench_check(cudaMemset(extra_.as<u64>(), 0, (job.part.n_parts + 1) * 8), "serial slots");
     bench_check(cudaDeviceSynchronize(), "serial slots");
     hashing_ = Hashing<u32>();
@@ -53,8 +53,7 @@ class Paper : public BenchRival {
     hashing_.counters = counts_.as<u64>();
     hashing_.counts = counts_.as<u64>() + job.part.n_parts;
     hashing_.bits = slot_bits_.as<u32>();
-    hashing_.tickets = slot_states_.as<Tickets>();
-    hashing_.tile_states = slot_states_.as<u64>() + 8;
+    hashing_.list_space = slot_space_.as<u64>();
     hashing_.out = out_.as<u32>();
     hashing_.starts = starts_.as<u64>();
   }
@@ -64,11 +63,8 @@ class Paper : public BenchRival {
     Found found = {};
     found.capacity = job_.nnz;
     found.count = counts_.as<u64>() + job_.part.n_parts + HASH_COUNTS;
-    (void)cudaMemsetAsync(row_states_.as<u64>(), 0, list_tiles(rows) * 8 + 64, job_.stream);
-    (void)cudaMemsetAsync(slot_states_.as<u64>(), 0, list_tiles(n_slots_) * 8 + 64, job_.stream);
     mark_rows(job_.stream, job_.grid, ZPS_DTYPE_F32, job_.values, 1, rows, bits_.as<u32>());
-    list_numbers(job_.stream, job_.grid, bits_.as<u32>(), rows, rows_.as<u32>(), found, row_states_.as<Tickets>(),
-                 row_states_.as<u64>() + 8);
+    list_numbers(job_.stream, job_.grid, bits_.as<u32>(), rows, rows_.as<u32>(), found, row_space_.as<u64>());
     hash_insert(job_.stream, job_.grid, hashing_);
     hash_collect(job_.stream, job_.grid, hashing_);
     ZPS_LAUNCH(job_.stream, blocks_for(job_.grid, job_.nnz, THREADS), THREADS, gather_kernel, job_.values,
@@ -78,8 +74,8 @@ class Paper : public BenchRival {
  private:
   BenchJob job_;
   u64 n_slots_;
-  BenchMemory bits_, rows_, out_, values_, slots_, slot_bits_, states_, counts_, starts_, extra_, row_states_,
-      slot_states_;
+  BenchMemory bits_, rows_, out_, values_, slots_, slot_bits_, states_, counts_, starts_, extra_, row_space_,
+      slot_space_;
   Hashing<u32> hashing_;
 };
 

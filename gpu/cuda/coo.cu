@@ -77,17 +77,15 @@ void coo_mark(cudaStream_t stream, const Grid &grid, enum zps_dtype dtype, const
 }
 
 void coo_list(cudaStream_t stream, const Grid &grid, const u32 *bits, const CooRuns &runs, const Found &found,
-              Tickets *tickets, u64 *states) {
+              u64 *space) {
   const RunOfBit emit_run = {runs.keys};
-  ZPS_LAUNCH(stream, blocks_for(grid, runs.n, LIST_TILE_BITS), THREADS, list_kernel<RunOfBit>, bits, runs.n, emit_run,
-             found, tickets, states);
+  list_bits(stream, grid, bits, runs.n, emit_run, found, space);
 }
 
 void coo_numbers(cudaStream_t stream, const Grid &grid, const u32 *bits, const int64_t *rows, u64 n_rows,
-                 const CooRuns &runs, u32 *numbers, const Found &found, Tickets *tickets, u64 *states) {
+                 const CooRuns &runs, u32 *numbers, const Found &found, u64 *space) {
   const NumberOfRun emit_number = {rows, n_rows, runs.entries, numbers};
-  ZPS_LAUNCH(stream, blocks_for(grid, runs.n, LIST_TILE_BITS), THREADS, list_kernel<NumberOfRun>, bits, runs.n,
-             emit_number, found, tickets, states);
+  list_bits(stream, grid, bits, runs.n, emit_number, found, space);
 }
 
 }  // namespace zps

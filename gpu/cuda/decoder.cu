@@ -153,8 +153,7 @@ struct Wanted {
 struct Sorting {
   u64 *keys, *other_keys;
   u32 *places, *other_places;
-  RadixScratch radix;
-  u64 *count;
+  u64 *radix_space;
 };
 
 void sorting_take(Sorting *sorting, u64 n, Pieces *pieces) {
@@ -162,20 +161,18 @@ void sorting_take(Sorting *sorting, u64 n, Pieces *pieces) {
   sorting->other_keys = pieces->take<u64>(n);
   sorting->places = pieces->take<u32>(n);
   sorting->other_places = pieces->take<u32>(n);
-  sorting->radix.counts = pieces->take<u64>(RADIX_PASSES_MAX * RADIX_BINS);
-  sorting->radix.tickets = pieces->take<Tickets>(RADIX_PASSES_MAX);
-  sorting->radix.states = pieces->take<u64>(radix_tiles(n) * RADIX_BINS);
+  sorting->radix_space = pieces->take<u64>(radix_space(n));
 }
 
 void sort_rows(const Device *device, cudaStream_t stream, const Reading &reading, const Sorting &sorting,
                const Wanted &wanted) {
   RadixDigits digits = {};
-  for (u32 shift = 0; (reading.part.rows - 1) >> shift != 0; shift += RADIX_BITS) digits.shifts[digits.n++] = shift;
+  add_digits(&digits, reading.part.rows - 1, 0);
   const Columns<u64> from = {sorting.keys, sorting.places, nullptr},
                      to = {sorting.other_keys, sorting.other_places, nullptr};
   list_keys(stream, device->grid, reading, sorting.keys, sorting.places);
   const bool moved = radix_sort(stream, device->grid, from, to, reading.starts + reading.n_views, reading.n_rows,
-                                digits, sorting.radix);
+                                digits, sorting.radix_space);
   gather_rows(stream, device->grid, reading, moved ? to.keys : from.keys, moved ? to.a : from.a, wanted.rows,
               wanted.values);
 }

@@ -33,25 +33,46 @@ __device__ __forceinline__ u32 mark_word(u32 lanes, Predicate predicate) {
   return marks;
 }
 
-/* A thread lists a word's bits. */
+/* A thread takes a word's bits. */
 enum { LIST_TILE_BITS = THREADS * WARP };
 
-/* Calls emit(found, place, bit) for every bit that is set, in order. */
+struct ListTile {
+  BlockSums sums;
+  uint16_t bits[LIST_TILE_BITS]; /* those that are set, within the tile */
+};
+
+/* Calls emit(found, place, bit) for every bit that is set, in order. `starts`: places of the tiles, and of all. */
 template <typename Emit>
 __global__ void __launch_bounds__(THREADS)
-    list_kernel(const u32 *bits, u64 n_bits, Emit emit, Found found, Tickets *tickets, u64 *states) {
-  ZPS_SHARED(BlockSums, sums);
-  ZPS_SHARED(u64, ticket);
+    list_kernel(const u32 *bits, u64 n_bits, Emit emit, Found found, const u64 *starts) {
+  ZPS_SHARED(ListTile, shared);
   const u64 n_words = (n_bits + WARP - 1) / WARP, n_tiles = (n_words + THREADS - 1) / THREADS;
-  for (u64 tile; (tile = take_tile(tickets, &ticket)) < n_tiles;) {
-    const u64 word = tile * THREADS + threadIdx.x;
+  if (blockIdx.x == 0 && threadIdx.x == 0) *found.count = starts[n_tiles];
+  for (u64 tile = blockIdx.x; tile < n_tiles; tile += gridDim.x) {
+    const u64 word = tile * THREADS + threadIdx.x, start = starts[tile];
     u32 marks = word < n_words ? bits[word] : 0;
-    u64 all;
-    u64 at = grid_prefix(static_cast<u64>(__popc(marks)), &sums, states, tile, &all);
+    u64 n;
+    u32 place = static_cast<u32>(block_prefix(static_cast<u64>(__popc(marks)), &shared.sums, &n));
     for (; marks; marks &= marks - 1)
-      emit(found, at++, word * WARP + static_cast<u32>(__ffs(static_cast<int>(marks))) - 1);
-    if (tile == n_tiles - 1 && threadIdx.x == 0) *found.count = all;
+      shared.bits[place++] =
+          static_cast<uint16_t>(threadIdx.x * WARP + static_cast<u32>(__ffs(static_cast<int>(marks))) - 1);
+    __syncthreads();
+    /* Neighbours write to neighbouring places. */
+    for (u32 i = threadIdx.x; i < n; i += THREADS) emit(found, start + i, tile * LIST_TILE_BITS + shared.bits[i]);
+    __syncthreads();
   }
+}
+
+/* The bits that are set in each tile; a warp takes a tile. */
+void count_bits(cudaStream_t stream, const Grid &grid, const u32 *bits, u64 n_bits, u64 *counts);
+
+template <typename Emit>
+void list_bits(cudaStream_t stream, const Grid &grid, const u32 *bits, u64 n_bits, const Emit &emit, const Found &found,
+               u64 *space) {
+  count_bits(stream, grid, bits, n_bits, space);
+  scan_in_place(stream, grid, space, (n_bits + LIST_TILE_BITS - 1) / LIST_TILE_BITS);
+  ZPS_LAUNCH(stream, blocks_for(grid, n_bits, LIST_TILE_BITS), THREADS, list_kernel<Emit>, bits, n_bits, emit, found,
+             space);
 }
 
 }  // namespace zps

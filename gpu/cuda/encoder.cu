@@ -47,10 +47,6 @@ zps_err_t need_report(zps_device_encoder *encoder, u32 n_parts, zps_error *error
 
 }  // namespace
 
-void add_digits(RadixDigits *digits, u64 greatest, u32 first_shift) {
-  for (u32 shift = 0; greatest >> shift != 0; shift += RADIX_BITS) digits->shifts[digits->n++] = first_shift + shift;
-}
-
 CooRuns sort_entries(zps_device_encoder *encoder, const Layout &layout, const zps_encode_input &input,
                      const Columns<u64> &keys, const Columns<u64> &other, cudaStream_t stream) {
   const Grid &grid = encoder->device->grid;
@@ -62,7 +58,7 @@ CooRuns sort_entries(zps_device_encoder *encoder, const Layout &layout, const zp
   encoder->report->n_entries = n;
   (void)cudaMemcpyAsync(layout.n_entries, &encoder->report->n_entries, sizeof(u64), cudaMemcpyDefault, stream);
   coo_keys(stream, grid, input.rows, n, part, keys.keys, keys.a, layout.bad_row);
-  const bool moved = radix_sort(stream, grid, keys, other, layout.n_entries, n, digits, layout.radix);
+  const bool moved = radix_sort(stream, grid, keys, other, layout.n_entries, n, digits, layout.radix_space);
   const CooRuns runs = {moved ? other.keys : keys.keys, moved ? other.a : keys.a, n};
   coo_mark(stream, grid, input.dtype, input.values, input.width, runs, layout.bits);
   (void)cudaMemcpyAsync(&encoder->report->bad_row, layout.bad_row, sizeof(u64), cudaMemcpyDefault, stream);
@@ -76,21 +72,19 @@ namespace {
 void scan_dense(zps_device_encoder *encoder, const Layout &layout, const zps_encode_input &input, cudaStream_t stream) {
   const Grid &grid = encoder->device->grid;
   Plan *const plan = &encoder->plan;
-  Tickets *const tickets = layout.tickets + TICKET_LIST;
   RadixDigits digits = {};
   add_digits(&digits, plan->part.n_parts - 1, 0);
   /* So that the last pass ends in the plan's list. */
   const Found &listed = digits.n % 2 ? layout.other : plan->found, &other = digits.n % 2 ? plan->found : layout.other;
-  if (encoder->shape == SHAPE_SINGLES) {
-    extract_singles(stream, grid, static_cast<const u32 *>(input.values), MASK_F32, plan->part, listed, tickets,
-                    layout.tile_states);
-  } else {
-    mark_rows(stream, grid, input.dtype, input.values, input.width, plan->part.rows, layout.bits);
-    list_rows(stream, grid, layout.bits, plan->part, listed, tickets, layout.tile_states);
-  }
+  mark_rows(stream, grid, input.dtype, input.values, input.width, plan->part.rows, layout.bits);
+  if (encoder->shape == SHAPE_SINGLES)
+    list_singles(stream, grid, layout.bits, static_cast<const u32 *>(input.values), plan->part, listed,
+                 layout.list_space);
+  else
+    list_rows(stream, grid, layout.bits, plan->part, listed, layout.list_space);
   const Columns<uint16_t> from = {listed.parts, listed.indices, listed.payloads};
   const Columns<uint16_t> to = {other.parts, other.indices, other.payloads};
-  (void)radix_sort(stream, grid, from, to, listed.count, listed.capacity, digits, layout.radix);
+  (void)radix_sort(stream, grid, from, to, listed.count, listed.capacity, digits, layout.radix_space);
 }
 
 /* Sorts entries, and lists the runs. */
@@ -98,8 +92,7 @@ void scan_coo(zps_device_encoder *encoder, const Layout &layout, const zps_encod
   const Columns<u64> keys = {layout.keys, layout.entries, nullptr},
                      other = {layout.other_keys, layout.other_entries, nullptr};
   const CooRuns runs = sort_entries(encoder, layout, input, keys, other, stream);
-  coo_list(stream, encoder->device->grid, layout.bits, runs, encoder->plan.found, layout.tickets + TICKET_LIST,
-           layout.tile_states);
+  coo_list(stream, encoder->device->grid, layout.bits, runs, encoder->plan.found, layout.list_space);
 }
 
 }  // namespace
@@ -242,7 +235,7 @@ zps_err_t encoder_merge(zps_device_encoder *encoder, const zps_encode_input *sha
   check_values(stream, grid, layout.reading);
   if (layout.reading.n_rows > 0) {
     merge_union(stream, grid, layout.merge, layout.reading, encoder->plan.found, layout.tickets + TICKET_MERGE,
-                layout.tile_states, layout.tile_states + scan_tiles(n_words));
+                layout.scan_states + scan_tiles(rice_blocks_max(capacity, n_parts)), layout.list_space);
     merge_add(stream, grid, layout.merge, layout.reading, n_ranks);
   }
   encoder->source.kind = SOURCE_LIST;

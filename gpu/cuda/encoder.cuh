@@ -22,7 +22,7 @@ struct Report {
 /* The layout of an encoder's scratch memory, beside the plan. */
 struct Layout {
   Tickets *tickets; /* TICKETS */
-  u64 *tile_states; /* of the kernel that lists rows */
+  u64 *list_space;
   u64 *scan_states;
   u64 *n_entries;
   u64 *bad_row;
@@ -31,7 +31,7 @@ struct Layout {
   Found other; /* before, or after, the deal */
   u64 *keys, *other_keys;
   u32 *entries, *other_entries;
-  RadixScratch radix;
+  u64 *radix_space;
   /* Algorithm 1: */
   Hashing<u32> hashing;
   u32 *numbers; /* of the rows */
@@ -45,7 +45,7 @@ struct Layout {
   ReadingStates reading_states;
   Merge merge;
 };
-enum { TICKETS = 4, TICKET_LIST = 0, TICKET_RICE = 1, TICKET_MERGE = 2, TICKET_SLOTS = 3 };
+enum { TICKETS = 2, TICKET_RICE = 0, TICKET_MERGE = 1 };
 
 enum Shape { SHAPE_SINGLES, SHAPE_DENSE, SHAPE_COO, SHAPE_MERGE, SHAPE_HASHED };
 
@@ -88,7 +88,6 @@ inline zps_device_slice *slices_of(const zps_device_encoder *encoder) {
 inline u64 *serial_wanted(const zps_device_encoder *encoder) {
   return reinterpret_cast<u64 *>(slices_of(encoder) + encoder->plan.part.n_parts);
 }
-void add_digits(RadixDigits *digits, u64 greatest, u32 first_shift);
 /* Sorts the entries of a list by partition and index into `keys` or `other`, and marks the runs that make a row in
  * layout.bits. */
 CooRuns sort_entries(zps_device_encoder *encoder, const Layout &layout, const zps_encode_input &input,

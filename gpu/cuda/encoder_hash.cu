@@ -37,7 +37,8 @@ void sort_rows(zps_device_encoder *encoder, const Layout &layout, cudaStream_t s
   hash_keys(stream, grid, layout.hashing, plan.found, layout.keys, layout.entries);
   const Columns<u64> from = {layout.keys, layout.entries, nullptr},
                      to = {layout.other_keys, layout.other_entries, nullptr};
-  const bool moved = radix_sort(stream, grid, from, to, plan.found.count, plan.found.capacity, digits, layout.radix);
+  const bool moved =
+      radix_sort(stream, grid, from, to, plan.found.count, plan.found.capacity, digits, layout.radix_space);
   const Columns<u64> &sorted = moved ? to : from;
   hash_take(stream, grid, sorted.keys, sorted.a, plan.found);
 }
@@ -81,13 +82,12 @@ zps_err_t encoder_hash(zps_device_encoder *encoder, const zps_encode_input *inpu
     const CooRuns runs = sort_entries(encoder, layout, *input, {layout.run_keys, layout.run_entries, nullptr},
                                       {layout.other_run_keys, layout.other_run_entries, nullptr}, stream);
     coo_numbers(stream, grid, layout.bits, input->rows, input->part->rows, runs, layout.numbers, numbers,
-                layout.tickets + TICKET_LIST, layout.tile_states);
+                layout.list_space);
     hashing->run_keys = runs.keys;
     hashing->n_run_keys = runs.n;
   } else {
     mark_rows(stream, grid, input->dtype, input->values, input->width, n, layout.bits);
-    list_numbers(stream, grid, layout.bits, n, layout.numbers, numbers, layout.tickets + TICKET_LIST,
-                 layout.tile_states);
+    list_numbers(stream, grid, layout.bits, n, layout.numbers, numbers, layout.list_space);
   }
   hashing->part = encoder->plan.part;
   hashing->rows = layout.numbers;
@@ -98,7 +98,6 @@ zps_err_t encoder_hash(zps_device_encoder *encoder, const zps_encode_input *inpu
   hashing->r2 = encoder->r2;
   hashing->extra = static_cast<const u64 *>(encoder->extra.device.memory);
   hashing->seed = ~input->part->seed; /* h_1.. independent of h0, as on the cpu */
-  hashing->tickets = layout.tickets + TICKET_SLOTS;
   hash_insert(stream, grid, *hashing);
   if (layout.is_sorted)
     sort_rows(encoder, layout, stream);

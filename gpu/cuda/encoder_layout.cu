@@ -38,7 +38,7 @@ void take_plan(Plan *plan, u64 capacity, Pieces *pieces) {
 void take_hashing(Layout *layout, u32 n_parts, u64 capacity, Pieces *zeroed, Pieces *pieces) {
   Hashing<u32> *const hashing = &layout->hashing;
   layout->n_numbers = zeroed->take<u64>(1);
-  hashing->tile_states = zeroed->take<u64>(list_tiles(hashing->n_slots));
+  hashing->list_space = pieces->take<u64>(list_space(hashing->n_slots));
   layout->numbers = pieces->take<u32>(capacity);
   hashing->slots = pieces->take<u32>(hashing->n_slots);
   hashing->states = pieces->take<uint8_t>(capacity);
@@ -57,17 +57,18 @@ void take_layout(const zps_device_encoder *encoder, Plan *plan, Layout *layout, 
   layout->n_entries = zeroed->take<u64>(1);
   layout->bad_row = zeroed->take<u64>(1);
   layout->tickets = zeroed->take<Tickets>(TICKETS);
-  layout->scan_states = zeroed->take<u64>(scan_tiles(rice_blocks_max(capacity, n_parts)));
+  const u64 of_merge = shape == SHAPE_MERGE ? scan_tiles(layout->merge.n_words) : 0;
+  layout->scan_states = zeroed->take<u64>(scan_tiles(rice_blocks_max(capacity, n_parts)) + of_merge);
   if (shape == SHAPE_MERGE) {
     reading_take(&layout->reading, &layout->reading_states, zeroed, pieces);
     layout->merge.bits = zeroed->take<u32>(layout->merge.n_words);
     layout->merge.sums = zeroed->take<char>(capacity * plan->width * plan->format.size);
-    layout->tile_states = zeroed->take<u64>(list_tiles(layout->merge.n_words * 32) + scan_tiles(layout->merge.n_words));
+    layout->list_space = pieces->take<u64>(list_space(layout->merge.n_words * 32));
     layout->merge.counts = pieces->take<u32>(layout->merge.n_words);
     layout->merge.word_counts = pieces->take<u64>(layout->merge.n_words + 1);
   } else {
-    layout->tile_states = zeroed->take<u64>(shape == SHAPE_SINGLES ? extract_tiles(n) : list_tiles(n));
-    if (shape != SHAPE_SINGLES) layout->bits = pieces->take<u32>((n + WARP - 1) / WARP);
+    layout->list_space = pieces->take<u64>(list_space(n));
+    layout->bits = pieces->take<u32>((n + WARP - 1) / WARP);
   }
   const bool has_numbers = shape == SHAPE_HASHED || (shape == SHAPE_DENSE && encoder->source.kind == SOURCE_NUMBERS);
   plan->found = take_found(pieces, capacity, shape == SHAPE_SINGLES || shape == SHAPE_COO || has_numbers);
@@ -94,9 +95,7 @@ void take_layout(const zps_device_encoder *encoder, Plan *plan, Layout *layout, 
   if (level_bits(plan->format.codec) && (shape == SHAPE_DENSE || shape == SHAPE_COO || shape == SHAPE_HASHED))
     layout->staged = pieces->take<char>(capacity * plan->width * plan->format.size);
   if (shape == SHAPE_MERGE) return;
-  layout->radix.counts = pieces->take<u64>(RADIX_PASSES_MAX * RADIX_BINS);
-  layout->radix.tickets = pieces->take<Tickets>(RADIX_PASSES_MAX);
-  layout->radix.states = pieces->take<u64>(radix_tiles(sorted) * RADIX_BINS);
+  layout->radix_space = pieces->take<u64>(radix_space(sorted));
 }
 
 }  // namespace

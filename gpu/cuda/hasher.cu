@@ -15,9 +15,8 @@ struct Run {
   u64 *report; /* pinned: counters, then counts */
 };
 
-void take_hashing(Hashing<u64> *hashing, Pieces *zeroed, Pieces *pieces) {
-  hashing->tickets = zeroed->take<Tickets>(1);
-  hashing->tile_states = zeroed->take<u64>(list_tiles(hashing->n_slots));
+void take_hashing(Hashing<u64> *hashing, Pieces *pieces) {
+  hashing->list_space = pieces->take<u64>(list_space(hashing->n_slots));
   hashing->slots = pieces->take<u64>(hashing->n_slots);
   hashing->states = pieces->take<uint8_t>(hashing->n);
   hashing->counters = pieces->take<u64>(hashing->part.n_parts);
@@ -38,7 +37,7 @@ zps_err_t lay_out(Run *run, Hashing<u64> *hashing, cudaStream_t stream, zps_erro
   if (code != ZPS_OK) return code;
   hashing->extra = static_cast<const u64 *>(run->extra.device.memory);
   return scratch_lay_out(&run->scratch, stream, error,
-                         [&](Pieces *zeroed, Pieces *pieces) { take_hashing(hashing, zeroed, pieces); });
+                         [&](Pieces *, Pieces *pieces) { take_hashing(hashing, pieces); });
 }
 
 /* Inserts all rows, and grows each serial memory that overflowed to half as much again as was asked for; *fits_p: none

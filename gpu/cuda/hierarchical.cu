@@ -190,8 +190,7 @@ template <typename Index, typename Emit>
 static void list_slots(cudaStream_t stream, const Grid &grid, const Hashing<Index> &hashing, const Emit &emit,
                        const Found &found) {
   ZPS_LAUNCH(stream, blocks_for(grid, hashing.n_slots, THREADS), THREADS, hash_mark_kernel<Index>, hashing);
-  ZPS_LAUNCH(stream, blocks_for(grid, hashing.n_slots, LIST_TILE_BITS), THREADS, list_kernel<Emit>, hashing.bits,
-             hashing.n_slots, emit, found, hashing.tickets, hashing.tile_states);
+  list_bits(stream, grid, hashing.bits, hashing.n_slots, emit, found, hashing.list_space);
 }
 
 void hash_list(cudaStream_t stream, const Grid &grid, const Hashing<u32> &hashing, const Found &found) {

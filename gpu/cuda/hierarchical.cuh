@@ -20,12 +20,11 @@ struct Hashing {
   u64 seed;
   u64 n_slots; /* the most that there can be */
   Index *slots;
-  uint8_t *states;  /* of each row */
-  u64 *counters;    /* by partition: serial slots asked for */
-  u64 *counts;      /* HASH_COUNTS */
-  u32 *bits;        /* n_slots of them */
-  Tickets *tickets; /* zero */
-  u64 *tile_states; /* list_tiles(n_slots), zero */
+  uint8_t *states; /* of each row */
+  u64 *counters;   /* by partition: serial slots asked for */
+  u64 *counts;     /* HASH_COUNTS */
+  u32 *bits;       /* n_slots of them */
+  u64 *list_space; /* list_space(n_slots) */
   Index *out;
   u64 *starts;
   const u64 *run_keys; /* of a list, sorted: those of all its entries; NULL: of a dense gradient */

@@ -44,20 +44,20 @@ __device__ __forceinline__ u64 rows_listed(const Found &found) {
 
 /* ------------------------------------------------------------ extract.cu */
 
-u64 extract_tiles(u64 rows);
-/* The rows of single floats (bits & mask) that are not zero, with their bits as payload. */
-void extract_singles(cudaStream_t stream, const Grid &grid, const u32 *values, u32 mask, const zps_partition &part,
-                     const Found &found, Tickets *tickets, u64 *states);
 /* Sets bit r of `bits` where row r is not zero. */
 void mark_rows(cudaStream_t stream, const Grid &grid, enum zps_dtype dtype, const void *values, u32 width, u64 rows,
                u32 *bits);
-u64 list_tiles(u64 n_bits);
+/* Memory for listing so many bits; its content does not matter. */
+u64 list_space(u64 n_bits);
+/* Marked rows of single floats, with their bits as payload. */
+void list_singles(cudaStream_t stream, const Grid &grid, const u32 *bits, const u32 *values, const zps_partition &part,
+                  const Found &found, u64 *space);
 /* The numbers of marked rows as payload. */
 void list_rows(cudaStream_t stream, const Grid &grid, const u32 *bits, const zps_partition &part, const Found &found,
-               Tickets *tickets, u64 *states);
+               u64 *space);
 /* These alone, below 2^32: `found` has their count and the room for them. */
 void list_numbers(cudaStream_t stream, const Grid &grid, const u32 *bits, u64 rows, u32 *numbers, const Found &found,
-                  Tickets *tickets, u64 *states);
+                  u64 *space);
 
 /* ------------------------------------------------------------ radix.cu */
 
@@ -72,18 +72,23 @@ struct Columns {
 struct RadixDigits {
   u32 n;
   u32 shifts[RADIX_PASSES_MAX];
+  u32 bins[RADIX_PASSES_MAX]; /* values that the digit may have: 0 to bins - 1 */
 };
-struct RadixScratch {
-  u64 *counts;      /* RADIX_PASSES_MAX * RADIX_BINS */
-  Tickets *tickets; /* RADIX_PASSES_MAX */
-  u64 *states;      /* radix_tiles(capacity) * RADIX_BINS */
-};
-u64 radix_tiles(u64 n);
+/* Those of numbers up to `greatest`, which begin at a bit of the key. */
+inline void add_digits(RadixDigits *digits, u64 greatest, u32 first_bit) {
+  for (u32 shift = 0; greatest >> shift != 0; shift += RADIX_BITS) {
+    const u64 rest = greatest >> shift;
+    digits->bins[digits->n] = rest < RADIX_BINS ? static_cast<u32>(rest) + 1 : +RADIX_BINS;
+    digits->shifts[digits->n++] = first_bit + shift;
+  }
+}
+/* Memory for sorting so many entries; its content does not matter. */
+u64 radix_space(u64 capacity);
 /* Sorts min(*count, capacity) entries by the digits, the first one last in importance; stable. Returns whether the
  * result is in `to` instead of `from`. */
 template <typename Key>
 bool radix_sort(cudaStream_t stream, const Grid &grid, const Columns<Key> &from, const Columns<Key> &to,
-                const u64 *count, u64 capacity, const RadixDigits &digits, const RadixScratch &scratch);
+                const u64 *count, u64 capacity, const RadixDigits &digits, u64 *space);
 
 /* ------------------------------------------------------------ coo.cu */
 
@@ -100,11 +105,11 @@ void coo_mark(cudaStream_t stream, const Grid &grid, enum zps_dtype dtype, const
               const CooRuns &runs, u32 *bits);
 /* Lists the runs: payload is the place. */
 void coo_list(cudaStream_t stream, const Grid &grid, const u32 *bits, const CooRuns &runs, const Found &found,
-              Tickets *tickets, u64 *states);
+              u64 *space);
 
 /* The runs' rows alone, of a tensor of n_rows below 2^32: `found` has their count and the room for them. */
 void coo_numbers(cudaStream_t stream, const Grid &grid, const u32 *bits, const int64_t *rows, u64 n_rows,
-                 const CooRuns &runs, u32 *numbers, const Found &found, Tickets *tickets, u64 *states);
+                 const CooRuns &runs, u32 *numbers, const Found &found, u64 *space);
 
 /* ------------------------------------------------------------ plan.cu, rice.cu, write.cu */
 
@@ -218,6 +223,11 @@ void gather_rows(cudaStream_t stream, const Grid &grid, const Reading &reading, 
                  int64_t *rows, void *values);
 
 /* ------------------------------------------------------------ sums.cu */
+
+/* Memory for scan_in_place(). */
+u64 scan_space(u64 n);
+/* Of `space` the first n values become the sums of those before them, and the next one that of all. */
+void scan_in_place(cudaStream_t stream, const Grid &grid, u64 *space, u64 n);
 
 /* out[i] is the sum of the values before i, as far as *count (or n where that is NULL) goes; out has one more. */
 void scan_u32(cudaStream_t stream, const Grid &grid, const u32 *in, const u64 *count, u64 n, u64 *out, Tickets *tickets,

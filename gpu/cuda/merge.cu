@@ -66,14 +66,13 @@ __global__ void __launch_bounds__(THREADS)
 }  // namespace
 
 void merge_union(cudaStream_t stream, const Grid &grid, const Merge &merge, const Reading &reading, const Found &found,
-                 Tickets *tickets, u64 *scan_states, u64 *list_states) {
+                 Tickets *tickets, u64 *scan_states, u64 *space) {
   const u64 n_bits = merge.n_words * 32;
   const RowOfUnion emit_row = {merge.word_starts, reading.part.n_parts};
   ZPS_LAUNCH(stream, blocks_for(grid, reading.n_rows, THREADS), THREADS, merge_mark_kernel, merge, reading);
   ZPS_LAUNCH(stream, blocks_for(grid, merge.n_words, THREADS), THREADS, merge_count_kernel, merge);
   scan_u32(stream, grid, merge.counts, nullptr, merge.n_words, merge.word_counts, tickets, scan_states);
-  ZPS_LAUNCH(stream, blocks_for(grid, n_bits, LIST_TILE_BITS), THREADS, list_kernel<RowOfUnion>, merge.bits, n_bits,
-             emit_row, found, tickets + 1, list_states);
+  list_bits(stream, grid, merge.bits, n_bits, emit_row, found, space);
 }
 
 void merge_add(cudaStream_t stream, const Grid &grid, const Merge &merge, const Reading &reading, u32 n_ranks) {

@@ -14,9 +14,9 @@ struct Merge {
   void *sums;       /* of the rows found, in their order; zero at first */
 };
 
-/* Lists the rows that there are in `found`. tickets[2]; states for scan_tiles(n_words) and list_tiles(32 * n_words). */
+/* Lists the rows that there are in `found`. One ticket; states for scan_tiles(n_words), list_space(32 * n_words). */
 void merge_union(cudaStream_t stream, const Grid &grid, const Merge &merge, const Reading &reading, const Found &found,
-                 Tickets *tickets, u64 *scan_states, u64 *list_states);
+                 Tickets *tickets, u64 *scan_states, u64 *space);
 /* Adds the rows of n_ranks times n_parts views, rank by rank. */
 void merge_add(cudaStream_t stream, const Grid &grid, const Merge &merge, const Reading &reading, u32 n_ranks);
 
