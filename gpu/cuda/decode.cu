@@ -172,8 +172,8 @@ void read_indices(cudaStream_t stream, const Grid &grid, const Reading &reading,
     ZPS_LAUNCH(stream, blocks_for(grid, reading.n_words, THREADS), THREADS, read_bitmap_kernel, reading, tickets + 1,
                word_states);
   if (reading.n_rows == 0) return;
-  ZPS_LAUNCH(stream, blocks, THREADS, read_coo_kernel, reading);
-  ZPS_LAUNCH(stream, blocks, THREADS, read_holes_kernel, reading);
+  if (reading.codecs & 1u << ZPS_CODEC_COO) ZPS_LAUNCH(stream, blocks, THREADS, read_coo_kernel, reading);
+  if (reading.codecs & 1u << ZPS_CODEC_HOLES) ZPS_LAUNCH(stream, blocks, THREADS, read_holes_kernel, reading);
 }
 
 void check_values(cudaStream_t stream, const Grid &grid, const Reading &reading) {
@@ -183,6 +183,10 @@ void check_values(cudaStream_t stream, const Grid &grid, const Reading &reading)
 
 void scatter_rows(cudaStream_t stream, const Grid &grid, const Reading &reading, void *dense) {
   if (reading.n_rows == 0) return;
+  if (rows_share_sectors(reading)) {
+    scatter_tiles(stream, grid, reading, dense);
+    return;
+  }
   const u32 lanes = lanes_per_row(reading.width), blocks = blocks_for(grid, reading.n_rows * lanes, THREADS);
   by_dtype(reading.dtype, [&](auto zero) {
     typedef decltype(zero) T;

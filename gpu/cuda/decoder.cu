@@ -26,6 +26,7 @@ zps_err_t reading_open(Reading *reading, Table *table, const zps_partition &part
   reading->dtype = dtype;
   reading->value_bytes = value_size(dtype);
   reading->is_raw = true;
+  reading->codecs = 0;
   reading->n_views = n_views;
   if (zps_partition_is_hashed(&part) && !part.table.on_device.ranks)
     return zps_fail(error, ZPS_ERR_INVALID, "the table of %llu hashed rows is not on the device",
@@ -35,6 +36,7 @@ zps_err_t reading_open(Reading *reading, Table *table, const zps_partition &part
       return zps_fail(error, ZPS_ERR_INVALID, "view %u is of partition %u: there are %u", v, views[v].partition,
                       part.n_parts);
     if (views[v].value_codec != ZPS_VALUES_RAW) reading->is_raw = false;
+    if (views[v].nnz > 0) reading->codecs |= 1u << views[v].codec;
     if (views[v].codec >= ZPS_CODEC_COUNT || !values_suit(views[v].value_codec, dtype) ||
         views[v].nnz > zps_partition_size(&part, views[v].partition))
       return zps_fail(error, ZPS_ERR_INVALID, "view %u: %u rows as codecs %u and %u: its sizes were not checked", v,

@@ -42,6 +42,8 @@ __device__ __forceinline__ u32 window(const RiceView &view, u64 bit) {
 enum { STAGED_WORDS = 4096, STAGED_MARGIN = 256 };
 struct Staged {
   u32 words[STAGED_WORDS];
+  u32 ones[STAGED_WORDS]; /* in the words before */
+  BlockSums sums;
   u64 first, end; /* their numbers in the slice */
   u64 block, bit; /* where the walk is */
 };
@@ -54,10 +56,17 @@ __device__ __forceinline__ u32 window(const RiceView &view, const Staged &staged
   return static_cast<u32>((static_cast<u64>(words[1]) << 32 | words[0]) >> bit % 32);
 }
 
+/* The place after one `nth` (from 0) of the word, which is the view's from `bit` on. By a whole warp, each lane of
+ * which looks whether its bit is the one. */
+__device__ __forceinline__ u64 behind_one(u64 bit, u32 word, u32 nth) {
+  const bool is_it = (word >> lane_of_thread() & 1) != 0 && static_cast<u32>(__popc(word & lanes_below())) == nth;
+  return bit + static_cast<u32>(__ffs(static_cast<int>(__ballot_sync(ALL, is_it))));
+}
+
 /* The place after the n-th one (n > 0) from `bit` on, or ~0 when the view ends before it. By a whole warp. */
-__device__ __forceinline__ u64 skip_ones(const RiceView &view, const Staged &staged, u64 bit, u32 n) {
+__device__ __forceinline__ u64 skip_ones(const RiceView &view, u64 bit, u32 n) {
   for (; bit < view.end; bit += WARP * 32) {
-    const u32 bits = window(view, staged, bit + lane_of_thread() * 32);
+    const u32 bits = window(view, bit + lane_of_thread() * 32);
     const u32 count = static_cast<u32>(__popc(bits));
     u32 total;
     const u32 before = warp_prefix(count, &total);
@@ -65,14 +74,30 @@ __device__ __forceinline__ u64 skip_ones(const RiceView &view, const Staged &sta
       n -= total;
       continue;
     }
-    /* In the word of the first lane that has so many; each lane looks whether its bit of it is the one. */
-    const u32 lane = static_cast<u32>(__ffs(static_cast<int>(__ballot_sync(ALL, n <= before + count)))) - 1;
-    const u32 word = __shfl_sync(ALL, bits, static_cast<int>(lane)),
-              nth = n - 1 - __shfl_sync(ALL, before, static_cast<int>(lane));
-    const bool is_it = (word >> lane_of_thread() & 1) != 0 && static_cast<u32>(__popc(word & lanes_below())) == nth;
-    return bit + lane * 32 + static_cast<u32>(__ffs(static_cast<int>(__ballot_sync(ALL, is_it))));
+    const int lane = __ffs(static_cast<int>(__ballot_sync(ALL, n <= before + count))) - 1;
+    return behind_one(bit + static_cast<u32>(lane) * 32, __shfl_sync(ALL, bits, lane),
+                      n - 1 - __shfl_sync(ALL, before, lane));
   }
   return ~0ull;
+}
+
+/* The same along the stretch, where the ones before each word are known; beyond it as above. */
+__device__ __forceinline__ u64 skip_ones(const RiceView &view, const Staged &staged, u64 bit, u32 n) {
+  const u64 word = bit / 32;
+  if (word >= staged.first && word < staged.end) {
+    const u32 first = static_cast<u32>(word - staged.first), size = static_cast<u32>(staged.end - staged.first);
+    const u32 target = staged.ones[first] + static_cast<u32>(__popc(staged.words[first] & ((1u << bit % 32) - 1))) + n;
+    for (u32 at = first; at < size; at += WARP) { /* the last word with fewer ones before it than the target */
+      const u32 mine = at + lane_of_thread();
+      const u32 fewer = __ballot_sync(ALL, mine < size && staged.ones[mine] < target);
+      const u32 here = at + 31u - static_cast<u32>(__clz(static_cast<int>(fewer)));
+      const u32 ones = staged.ones[here], of_word = staged.words[here];
+      if (ones + static_cast<u32>(__popc(of_word)) < target) continue; /* of all that there are: further on */
+      const u64 behind = behind_one((staged.first + here) * 32, of_word, target - ones - 1);
+      return behind <= view.end ? behind : ~0ull;
+    }
+  }
+  return skip_ones(view, bit, n);
 }
 
 /* Walks from block to block as long as they begin within the stretch, and begin there with enough words behind; whether
@@ -103,6 +128,20 @@ __device__ __forceinline__ u32 walk_stretch(const Reading &reading, const RiceVi
   return k;
 }
 
+/* Fills staged->ones. By all threads, each of which takes some consecutive words. */
+__device__ __forceinline__ void count_ones(Staged *staged) {
+  enum { PER_THREAD = STAGED_WORDS / THREADS };
+  const u32 size = static_cast<u32>(staged->end - staged->first), first = threadIdx.x * PER_THREAD;
+  u32 mine = 0;
+  for (u32 j = 0; j < PER_THREAD && first + j < size; j++) mine += static_cast<u32>(__popc(staged->words[first + j]));
+  u64 total;
+  u32 before = static_cast<u32>(block_prefix(static_cast<u64>(mine), &staged->sums, &total));
+  for (u32 j = 0; j < PER_THREAD && first + j < size; j++) {
+    staged->ones[first + j] = before;
+    before += static_cast<u32>(__popc(staged->words[first + j]));
+  }
+}
+
 /* A block of threads for each view: where its blocks of numbers begin, and that the last one ends where the view does.
  * One block's end is the next one's begin, so that a single warp walks; all load what it walks along. */
 __global__ void __launch_bounds__(THREADS) rice_walk_kernel(Reading reading) {
@@ -129,6 +168,8 @@ __global__ void __launch_bounds__(THREADS) rice_walk_kernel(Reading reading) {
         staged.first = begin;
         staged.end = stop > begin ? stop : begin;
       }
+      __syncthreads();
+      count_ones(&staged);
       __syncthreads();
       if (warp_of_thread() == 0) k = walk_stretch(reading, view, &staged, first, end, k);
     }
