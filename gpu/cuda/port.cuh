@@ -24,14 +24,12 @@ struct Kernel {
   explicit Kernel(const void *function_);
 };
 extern const Kernel *all_kernels;
-namespace {
 template <auto function>
 struct Launched {
   static const Kernel node;
 };
 template <auto function>
 const Kernel Launched<function>::node(reinterpret_cast<const void *>(function));
-}  // namespace
 
 }  // namespace zps
 #endif
