@@ -20,3 +20,13 @@ def test_cuda(launched, case):
 def test_cuda_ends_well(launched):
     outcome = launched("torch_cuda", 2, python=TORCH_PYTHON, env={"ZENPS_DEVICE_LIBRARY": LIBRARY})
     assert outcome.status == 0, outcome.output[-3000:]
+
+
+@pytest.mark.parametrize("case", names_of("torch_cuda_fallback"))
+def test_fallback(launched, case):
+    launched("torch_cuda_fallback", 2, python=TORCH_PYTHON, env={"ZENPS_DEVICE_LIBRARY": "/nowhere"}).check(case)
+
+
+def test_fallback_is_said_once(launched):
+    outcome = launched("torch_cuda_fallback", 2, python=TORCH_PYTHON, env={"ZENPS_DEVICE_LIBRARY": "/nowhere"})
+    assert outcome.output.count("go through copies in host memory") == 2, outcome.output[-3000:]  # by each rank

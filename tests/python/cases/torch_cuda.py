@@ -1,10 +1,12 @@
-"""Gradients that torch has on a GPU, on two ranks that share it."""
+"""Gradients that torch has on a GPU, on two ranks that share it: their sums have the bits of those on the CPU, and are made
+without copies. FALLBACK: the same where zenps has no support for GPUs, through copies in host memory."""
 
 from __future__ import annotations
 
 import copy
+import os
 import warnings
-from typing import List
+from typing import Any, List, Tuple
 
 import torch
 import torch.distributed as dist
@@ -14,10 +16,12 @@ import zenps.torch as zt
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 from torch_sync import ROUND_TIMEOUT, assert_bits, ids_of, job, near, reference, same_everywhere, sync_of
+from zenps.torch import devices
 
 warnings.simplefilter("ignore")
 WORLD, RANK = job.world, job.rank
-GPU = torch.device("cuda:0")
+GPU, CPU = torch.device("cuda:0"), torch.device("cpu")
+FALLBACK = os.environ.get("ZENPS_DEVICE_LIBRARY") == "/nowhere"
 
 
 def made(rank: int, n: int, width: int, seed: int = 0) -> torch.Tensor:
@@ -107,6 +111,83 @@ def trained(model: nn.Module, device: torch.device, steps: int = 3) -> List[torc
     return made_of
 
 
+def case_place(_: zenps.Job) -> None:
+    for _ in range(2):
+        assert devices.place(job, GPU) == (CPU if FALLBACK else GPU)
+        assert devices.place(job, CPU) == CPU
+    assert devices.stream(torch.zeros(1)) is None
+    other = torch.cuda.Stream()
+    with torch.cuda.stream(other):
+        assert devices.stream(torch.zeros(1, device=GPU)) == other.cuda_stream
+
+
+def summed(device: torch.device, gradients: List[Any], tables: Any, **arguments: Any) -> Tuple[int, List[torch.Tensor]]:
+    """Bytes that a step copies, and its sums. gradients: dense, or (rows, ids, values)."""
+    module = nn.ParameterList()
+    for each in gradients:
+        shape, values = ((each[0], each[2].shape[1]), each[2]) if isinstance(each, tuple) else (each.shape, each)
+        module.append(nn.Parameter(torch.zeros(shape, dtype=values.dtype, device=device)))
+    sync = sync_of(module, tables=tables, **arguments)
+    for _ in range(2):
+        loss = torch.zeros((), device=device)
+        for parameter, each in zip(module, gradients):
+            parameter.grad = None
+            if isinstance(each, tuple):
+                used = nn.functional.embedding(each[1].to(device), parameter, sparse=True)
+                loss = loss + (used * each[2].to(device)).sum().float()
+            else:
+                loss = loss + (parameter * each.to(device)).sum().float()
+        if device == GPU:
+            torch.cuda._sleep(20_000_000)  # the gradients come late
+        loss.backward()
+    assert all(parameter.grad.device == device for parameter in module)
+    assert [parameter.grad.is_sparse for parameter in module] == [isinstance(each, tuple) for each in gradients]
+    sums = [parameter.grad.to_dense().cpu() for parameter in module]
+    copied = sync.stats.copied_bytes // 2
+    sync.close()
+    return copied, sums
+
+
+def check_copied(wanted: int, gradients: List[Any], tables: Any = "none", **arguments: Any) -> None:
+    copied, sums = summed(GPU, gradients, tables, **arguments)
+    assert (copied > 0) if FALLBACK else (copied == wanted), (copied, wanted)
+    _, on_cpu = summed(CPU, gradients, tables, **arguments)
+    for got, expected in zip(sums, on_cpu):
+        assert_bits(got, expected)
+
+
+def case_dense_is_summed_in_place(_: zenps.Job) -> None:
+    for dtype in (torch.float32, torch.float64, torch.bfloat16, torch.float16):
+        check_copied(0, [made(RANK, 64, 64, 1).to(dtype)])
+        check_copied(0, [made(RANK, 64, 64, 2).to(dtype)], average=False)
+        check_copied(0, [spread(ids_of(RANK, 5000, 200, 3), made(RANK, 200, 16, 3), 5000).to(dtype)], ["0"])
+
+
+def case_buckets_are_copied_on_the_gpu(_: zenps.Job) -> None:
+    small = [made(RANK, 64, 64, 4), made(RANK, 1, 10, 5)]
+    check_copied(2 * 4160 * 4, small)  # into a buffer, whose rows are of 64 values, and back
+    check_copied(2 * 64 * 4, small[1:])
+
+
+def case_rows_come_back_in_a_copy(_: zenps.Job) -> None:
+    for dtype in (torch.float32, torch.bfloat16):
+        for tables in (1, 2):
+            own = [(6000 + i, ids_of(RANK, 6000, 300, 10 + i), made(RANK, 300, 16, i).to(dtype)) for i in range(tables)]
+            sums = [torch.unique(torch.cat([ids_of(rank, 6000, 300, 10 + i) for rank in range(WORLD)])) for i in range(tables)]
+            wanted = sum(each.numel() * (8 + 16 * own[0][2].element_size()) for each in sums)
+            check_copied(wanted, own, [str(i) for i in range(tables)])
+
+
+def case_a_stream_of_its_own(_: zenps.Job) -> None:
+    gradients = [made(RANK, 64, 64, 6), made(RANK, 3, 5, 7), (5000, ids_of(RANK, 5000, 200, 8), made(RANK, 200, 8, 8))]
+    _, wanted = summed(CPU, gradients, ["2"])
+    other = torch.cuda.Stream()
+    with torch.cuda.stream(other):
+        for _ in range(3):
+            for got, expected in zip(summed(GPU, gradients, ["2"])[1], wanted):
+                assert_bits(got, expected)
+
+
 def case_sync(_: zenps.Job) -> None:
     for sparse in (False, True):
         for tables in (1, 3):
@@ -151,10 +232,23 @@ def case_autocast(_: zenps.Job) -> None:
 
 
 def case_collectives(_: zenps.Job) -> None:
-    value = torch.arange(1000, dtype=torch.float32, device=GPU) * (RANK + 1)
-    zt.all_reduce(value, job=job)
-    assert value.device.type == "cuda"
-    same_everywhere(value.cpu())
+    for op in ("sum", "avg", "max", "min"):
+        for own in (made(RANK, 64, 64, 20), made(RANK, 64, 37, 21).t(), made(RANK, 1, 7, 22)[0]):
+            values = [own.clone(), own.to(GPU)]
+            at = values[1].data_ptr()
+            for value in values:
+                zt.all_reduce(value, op, job=job)
+            assert values[1].device == GPU and values[1].data_ptr() == at
+            assert_bits(values[1].cpu(), values[0])
+    ids, own = ids_of(RANK, 500, 60, 23), made(RANK, 60, 4, 23)
+    rows = [torch.sparse_coo_tensor(ids[None].to(device), own.to(device), (500, 4)) for device in (CPU, GPU)]
+    for value in rows:
+        zt.all_reduce(value, job=job)
+    assert rows[1].device == GPU and rows[1].is_coalesced()
+    assert_bits(rows[1].to_dense().cpu(), rows[0].to_dense())
+    state = {"a": torch.full((3,), float(RANK), device=GPU), "b": torch.full((2, 2), RANK, device=GPU)}
+    zt.broadcast_parameters(state, 1, job=job)
+    assert state["a"].tolist() == [1.0] * 3 and state["b"].tolist() == [[1, 1]] * 2
 
 
 def case_ddp(_: zenps.Job) -> None:
@@ -174,4 +268,20 @@ def case_ddp(_: zenps.Job) -> None:
         for optimizer in optimizers:
             optimizer.step()
     same_everywhere(*[parameter.detach().cpu() for parameter in module.parameters()])
+    even = nn.Sequential(*[nn.Linear(64, 64, bias=False) for _ in range(3)]).to(GPU)
+    model = DistributedDataParallel(even, gradient_as_bucket_view=True)
+    state = zt.ddp(model, job, name="cuda.even")
+    for step in range(3):
+        model.zero_grad(set_to_none=True)
+        model(made(RANK, 8, 64, 30 + step).to(GPU)).pow(2).mean().backward()
+    same_everywhere(*[parameter.grad.cpu() for parameter in even.parameters()])
+    assert (state.stats.copied_bytes > 0) == FALLBACK, state.stats
+    sparse = nn.Embedding(4500, 8, sparse=True).to(GPU)
+    model = DistributedDataParallel(sparse)
+    zt.ddp(model, job, name="cuda.sparse")
+    for step in range(3):
+        sparse.weight.grad = None
+        parts = of_all(4500, 8, 200, 40 + step)
+        (model(parts[RANK][0].to(GPU)) * parts[RANK][1].to(GPU)).sum().backward()
+        assert_bits(sparse.weight.grad.to_dense().cpu(), reference(4500, 8, torch.float32, parts))
     dist.destroy_process_group()

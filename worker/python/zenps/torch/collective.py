@@ -12,7 +12,7 @@ import torch
 from ..arrays import Array, Rows
 from ..errors import Invalid, Unsupported
 from ..request import Request
-from . import convert
+from . import convert, devices
 from .jobs import Ranks, current, numbered
 
 _CHUNK = 64 << 20  # bytes of a broadcast of several tensors
@@ -78,30 +78,33 @@ def _dense(job: Ranks, tensor: torch.Tensor, dtype: str, op: str, name: Optional
     n = tensor.numel()
     shape = convert.lanes(n) or (n, 1)
     own = job.tensor(name or f"all_reduce/{op}.{dtype}.{shape[0]}x{shape[1]}", shape[0], shape[1], dtype, op=op)
-    summed = convert.on_host(tensor.detach()).contiguous()
+    summed = tensor.detach().to(devices.place(own.job, tensor.device)).contiguous()
     array = convert.array(summed, shape)
 
     def finish(_: Rows) -> None:
         if summed.data_ptr() != tensor.data_ptr():
             with torch.no_grad():
                 tensor.copy_(summed)
+            devices.settle(tensor)  # who waits may use another stream
 
-    return Work(own.allreduce(array, out=array), finish)
+    return Work(own.allreduce(array, out=array, stream=devices.stream(summed)), finish)
 
 
 def _sparse(job: Ranks, tensor: torch.Tensor, dtype: str, op: str, name: Optional[str]) -> Work:
     rows = int(tensor.shape[0])
     width = tensor.numel() // rows
     own = job.tensor(name or f"all_reduce/{op}.{dtype}.{rows}x{width}", rows, width, dtype, op=op)
-    ids, values = convert.split_sparse(convert.on_host(tensor.detach()), tensor.shape, width)
+    place = devices.place(own.job, tensor.device)
+    ids, values = (each.to(place) for each in convert.split_sparse(tensor.detach(), tensor.shape, width))
     arrays = convert.array(values, (ids.shape[0], width)), convert.array(ids, (ids.shape[0],))
 
     def finish(result: Rows) -> None:
-        made = convert.sparse(*convert.rows_of(result, tensor.dtype), tensor.shape)
+        ids, values = (each.to(tensor.device) for each in convert.rows_of(result, tensor.dtype))
         with torch.no_grad():
-            tensor.copy_(made.to(tensor.device))
+            tensor.copy_(convert.sparse(ids, values, tensor.shape))
+        devices.settle(tensor)
 
-    return Work(own.allreduce(*arrays, out="rows"), finish)
+    return Work(own.allreduce(*arrays, out="rows", stream=devices.stream(values)), finish)
 
 
 Named = Union[torch.nn.Module, Dict[str, torch.Tensor], Iterable[Tuple[str, torch.Tensor]]]

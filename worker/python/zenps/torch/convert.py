@@ -32,8 +32,9 @@ def dtype_name(dtype: torch.dtype, what: str) -> str:
 
 
 def array(tensor: torch.Tensor, shape: Tuple[int, ...]) -> Array:
-    """The memory of a contiguous tensor on the CPU, which lives as long as the array does."""
-    return Array(tensor.data_ptr(), _NAMES[tensor.dtype], shape, owner=tensor)
+    """The memory of a contiguous tensor, in host memory or a GPU's, which lives as long as the array does."""
+    device = tensor.device.index if tensor.device.type == "cuda" else None
+    return Array(tensor.data_ptr(), _NAMES[tensor.dtype], shape, owner=tensor, device=device)
 
 
 def tensor_of(source: Array, dtype: torch.dtype) -> torch.Tensor:
@@ -61,13 +62,15 @@ def sparse(ids: torch.Tensor, values: torch.Tensor, shape: torch.Size) -> torch.
 
 def split_sparse(gradient: torch.Tensor, shape: torch.Size, width: int) -> Tuple[torch.Tensor, torch.Tensor]:
     """Row numbers and values [nnz, width] of a sparse gradient, in any order and with repeats, as autograd made it. Of a
-    gradient whose single values are sparse rows of one value each are merged to rows of `width`."""
+    gradient whose single values are sparse rows of one value each are merged to rows of `width`, in host memory, where
+    sums of repeats have an order. Else they are where the gradient is."""
     indices, values = gradient._indices(), gradient._values()
     if not indices.shape[1]:  # as zero_() leaves it, with every dimension a sparse one
         return indices.new_empty(0), values.new_empty((0, width))
     if gradient.sparse_dim() == 1:
         return indices[0].contiguous(), values.reshape(-1, width).contiguous()
     # Several sparse dimensions: the first is the row, and the others the place within it.
+    indices, values = on_host(indices), on_host(values)
     place = torch.zeros_like(indices[0])
     for axis in range(1, gradient.sparse_dim()):
         place = place * shape[axis] + indices[axis]

@@ -21,7 +21,7 @@ from ..errors import Invalid
 from ..request import Request
 from ..sparsify import Sparsifier
 from ..tensor import Tensor
-from . import convert
+from . import convert, devices
 from .autograd import queue_callback
 from .compress import Compression, Cut, load_all, save, sparsifier_of
 from .control import SyncStats
@@ -45,8 +45,8 @@ class _Bucket:
         for request in self.requests:
             rows = request.wait()
         if self.buffer.is_sparse:
-            ids, values = convert.rows_of(rows, self.buffer.dtype)
-            return convert.sparse(ids, values, self.buffer.shape).to(self.buffer.device)
+            ids, values = (each.to(self.buffer.device) for each in convert.rows_of(rows, self.buffer.dtype))
+            return convert.sparse(ids, values, self.buffer.shape)
         for summed, part in self.copies:
             part.copy_(summed.view(-1)[: part.numel()])
         for cut, parts in self.cuts:
@@ -192,10 +192,11 @@ class HookState:
         (parameter,) = bucket.parameters()
         rows = int(parameter.shape[0])
         width = parameter.numel() // rows
-        ids, values = convert.split_sparse(convert.on_host(made.buffer), parameter.shape, width)
         tensor = self._tensor(self._label(parameter), rows, width, parameter.dtype, self._scheme, **self._zero_rows)
+        place = devices.place(tensor.job, made.buffer.device)
+        ids, values = (each.to(place) for each in convert.split_sparse(made.buffer, parameter.shape, width))
         arrays = convert.array(values, (ids.shape[0], width)), convert.array(ids, (ids.shape[0],))
-        made.requests.append(tensor.allreduce(*arrays, out="rows"))
+        made.requests.append(tensor.allreduce(*arrays, out="rows", stream=devices.stream(values)))
 
     def _start_dense(self, bucket: Any, made: _Bucket) -> None:
         """Tables as rows of their own, what lies between them as one part each, where it is in the buffer; and those that
@@ -255,16 +256,18 @@ class HookState:
         self._start_part(made, tensor, padded, part)
 
     def _start_part(self, made: _Bucket, tensor: Tensor, shape: Tuple[int, int], part: torch.Tensor) -> None:
-        """A part of the buffer; through a copy where it is in a GPU's memory, or of a size that no rows make."""
+        """A part of the buffer; through a copy where it is in a GPU's memory that the job takes nothing from, or of a size
+        that no rows make."""
         summed = part.detach().view(-1)
-        if part.device.type != "cpu" or part.numel() != shape[0] * shape[1]:
-            padded = torch.zeros(shape[0] * shape[1], dtype=part.dtype)
+        place = devices.place(tensor.job, part.device)
+        if part.device != place or part.numel() != shape[0] * shape[1]:
+            padded = torch.zeros(shape[0] * shape[1], dtype=part.dtype, device=place)
             padded[: part.numel()] = summed
             made.copies.append((padded, summed))
             self._totals.copied_bytes += 2 * part.numel() * part.element_size()
             summed = padded
         array = convert.array(summed, shape)
-        made.requests.append(tensor.allreduce(array, out=array))
+        made.requests.append(tensor.allreduce(array, out=array, stream=devices.stream(summed)))
 
     def _finish(self) -> None:
         """The end of the backward pass, before DDP's own: completes the futures, with what is there after an error."""

@@ -13,7 +13,7 @@ import torch
 from ..arrays import Rows
 from ..request import Request
 from ..tensor import Tensor
-from . import convert
+from . import convert, devices
 from .jobs import Ranks
 from .tables import Slot
 
@@ -54,6 +54,17 @@ class Group:
         """After wait(): sets `.grad` of each parameter that any rank used, to the sum times `scale`."""
         raise NotImplementedError
 
+    def _place(self) -> torch.device:
+        """In which memory zenps gets the gradients, which are where the parameters are."""
+        return devices.place(self.tensor.job, self.slots[0].parameter.device)
+
+    def _moved(self, tensor: torch.Tensor, device: torch.device) -> torch.Tensor:
+        """The tensor on that device: itself, or a copy, which is counted."""
+        if tensor.device == device:
+            return tensor
+        self.copied_bytes += tensor.numel() * tensor.element_size()
+        return tensor.to(device)
+
 
 def open_all(job: Ranks, groups: Sequence[Group]) -> None:
     """All tensors of the groups, at once."""
@@ -81,7 +92,10 @@ class TableGroup(Group):
     """Tables of one dtype and width: rows of one tensor, each table's from its base on.
 
     One table's gradient is handed over as it is: dense in place, sparse without a copy, and its result has the layout
-    that the gradient had. Of several, row numbers and values are concatenated.
+    that the gradient had. Of several, row numbers and values are concatenated. All that where they are, in host memory or
+    a GPU's. How many rows a sum has shows when it is there: they come in memory of the library's on the host, and go to
+    the GPU in one copy each of row numbers and values. Where the job takes nothing from the GPU (devices.py), rows go
+    through host memory on their way in, too.
     """
 
     def __init__(self, name: str, slots: List[Slot], **options: object) -> None:
@@ -103,29 +117,30 @@ class TableGroup(Group):
         if len(grads) == 1 and grads[0] is not None and not grads[0].is_sparse:
             self._dense = self._contiguous(grads[0].detach())
             array = convert.array(self._dense, (self.tensor.rows, self.width))
-            self.requests = [self.tensor.allreduce(array, step=step, out=array)]
+            self.requests = [self.tensor.allreduce(array, step=step, out=array, stream=devices.stream(self._dense))]
             return
-        parts = [self._rows(slot, grad) for slot, grad in zip(self.slots, grads) if grad is not None]
+        place = self._place()
+        parts = [self._rows(slot, grad, place) for slot, grad in zip(self.slots, grads) if grad is not None]
         if not parts:
             self.requests = [self.tensor.allreduce(step=step, out="rows")]
             return
         ids, values = parts[0] if len(parts) == 1 else self._joined(parts)
         arrays = convert.array(values, (ids.shape[0], self.width)), convert.array(ids, (ids.shape[0],))
-        self.requests = [self.tensor.allreduce(*arrays, step=step, out="rows")]
+        self.requests = [self.tensor.allreduce(*arrays, step=step, out="rows", stream=devices.stream(values))]
 
     def _contiguous(self, grad: torch.Tensor) -> torch.Tensor:
-        made = convert.on_host(grad).contiguous()
+        made = grad.to(self._place()).contiguous()
         if made.data_ptr() != grad.data_ptr():
             self.copied_bytes += made.numel() * made.element_size()
         return made
 
-    def _rows(self, slot: Slot, grad: torch.Tensor) -> Tuple[torch.Tensor, torch.Tensor]:
-        grad = convert.on_host(grad.detach())
+    def _rows(self, slot: Slot, grad: torch.Tensor, place: torch.device) -> Tuple[torch.Tensor, torch.Tensor]:
+        grad = grad.detach()
         if grad.is_sparse:
             ids, values = convert.split_sparse(grad, slot.parameter.shape, self.width)
         else:
             ids, values = convert.nonzero_rows(grad, self.width)
-        return (ids + slot.base if slot.base else ids), values
+        return self._moved(ids + slot.base if slot.base else ids, place), self._moved(values, place)
 
     def _joined(self, parts: Sequence[Tuple[torch.Tensor, torch.Tensor]]) -> Tuple[torch.Tensor, torch.Tensor]:
         ids, values = torch.cat([ids for ids, _ in parts]), torch.cat([values for _, values in parts])
@@ -138,9 +153,10 @@ class TableGroup(Group):
             self._dense = None
             return
         ids, values = convert.rows_of(self.requests[0].wait(), self.dtype)
-        values = _scaled(values, scale)
         edges = torch.tensor([slot.base for slot in self.slots] + [self.tensor.rows])
         at = torch.searchsorted(ids, edges).tolist()
+        device = self.slots[0].parameter.device
+        ids, values = self._moved(ids, device), _scaled(self._moved(values, device), scale)
         for slot, begin, end in zip(self.slots, at, at[1:]):
             if begin == end and not used(slot):
                 continue
@@ -153,8 +169,8 @@ class TableGroup(Group):
 
 
 class DenseGroup(Group):
-    """Parameters of one dtype, end to end in a buffer that is summed in place; one alone is summed where it is, if its
-    size is one that is quick to encode."""
+    """Parameters of one dtype and device, end to end in a buffer there that is summed in place; one alone is summed where
+    it is, if its size is one that is quick to encode. In host memory where the job takes nothing from their GPU."""
 
     def __init__(self, name: str, slots: List[Slot], **options: object) -> None:
         first = slots[0].parameter
@@ -170,17 +186,18 @@ class DenseGroup(Group):
 
     def start(self, step: int) -> None:
         grad = self.slots[0].parameter.grad
-        if self._in_place and grad is not None and _plain(grad):
+        place = self._place()
+        if self._in_place and grad is not None and _plain(grad, place):
             self._summed = grad.detach()
         else:
-            self._summed = self._filled()
+            self._summed = self._filled(place)
         array = convert.array(self._summed, self._shape)
-        self.requests = [self.tensor.allreduce(array, step=step, out=array)]
+        self.requests = [self.tensor.allreduce(array, step=step, out=array, stream=devices.stream(self._summed))]
 
-    def _filled(self) -> torch.Tensor:
-        if self._buffer is None:
+    def _filled(self, place: torch.device) -> torch.Tensor:
+        if self._buffer is None or self._buffer.device != place:
             first = self.slots[0].parameter
-            self._buffer = torch.zeros(self._shape[0] * self._shape[1], dtype=first.dtype)
+            self._buffer = torch.zeros(self._shape[0] * self._shape[1], dtype=first.dtype, device=place)
         for slot in self.slots:
             part = self._part(self._buffer, slot)
             grad = slot.parameter.grad
@@ -212,6 +229,6 @@ class DenseGroup(Group):
         self._summed = None
 
 
-def _plain(grad: torch.Tensor) -> bool:
+def _plain(grad: torch.Tensor, place: torch.device) -> bool:
     """Whether zenps can sum it where it is."""
-    return not grad.is_sparse and grad.device.type == "cpu" and grad.is_contiguous()
+    return not grad.is_sparse and grad.device == place and grad.is_contiguous()
