@@ -41,26 +41,17 @@ __device__ __forceinline__ u32 window(const RiceView &view, u64 bit) {
 /* A stretch of a view's words in shared memory, which a block looks ahead in. */
 enum { STAGED_WORDS = 4096, STAGED_MARGIN = 256 };
 struct Staged {
-  u32 words[STAGED_WORDS];
-  u32 ones[STAGED_WORDS]; /* in the words before */
+  u32 words[STAGED_WORDS + 1]; /* zeros beyond the view's end, as window() has them */
+  u32 ones[STAGED_WORDS];      /* in the words before */
   BlockSums sums;
-  u64 first, end; /* their numbers in the slice */
   u64 block, bit; /* where the walk is */
 };
 
-/* As window(), from the stretch where it has the words. */
-__device__ __forceinline__ u32 window(const RiceView &view, const Staged &staged, u64 bit) {
-  const u64 at = bit / 32;
-  if (at < staged.first || at + 1 >= staged.end || bit + 32 > view.end) return window(view, bit);
-  const u32 *const words = &staged.words[at - staged.first];
-  return static_cast<u32>((static_cast<u64>(words[1]) << 32 | words[0]) >> bit % 32);
-}
-
 /* The place after one `nth` (from 0) of the word, which is the view's from `bit` on. By a whole warp, each lane of
  * which looks whether its bit is the one. */
-__device__ __forceinline__ u64 behind_one(u64 bit, u32 word, u32 nth) {
+__device__ __forceinline__ u32 behind_one(u32 word, u32 nth) {
   const bool is_it = (word >> lane_of_thread() & 1) != 0 && static_cast<u32>(__popc(word & lanes_below())) == nth;
-  return bit + static_cast<u32>(__ffs(static_cast<int>(__ballot_sync(ALL, is_it))));
+  return static_cast<u32>(__ffs(static_cast<int>(__ballot_sync(ALL, is_it))));
 }
 
 /* The place after the n-th one (n > 0) from `bit` on, or ~0 when the view ends before it. By a whole warp. */
@@ -75,75 +66,81 @@ __device__ __forceinline__ u64 skip_ones(const RiceView &view, u64 bit, u32 n) {
       continue;
     }
     const int lane = __ffs(static_cast<int>(__ballot_sync(ALL, n <= before + count))) - 1;
-    return behind_one(bit + static_cast<u32>(lane) * 32, __shfl_sync(ALL, bits, lane),
-                      n - 1 - __shfl_sync(ALL, before, lane));
+    return bit + static_cast<u32>(lane) * 32 +
+           behind_one(__shfl_sync(ALL, bits, lane), n - 1 - __shfl_sync(ALL, before, lane));
   }
   return ~0ull;
 }
 
-/* The same along the stretch, where the ones before each word are known; beyond it as above. */
-__device__ __forceinline__ u64 skip_ones(const RiceView &view, const Staged &staged, u64 bit, u32 n) {
-  const u64 word = bit / 32;
-  if (word >= staged.first && word < staged.end) {
-    const u32 first = static_cast<u32>(word - staged.first), size = static_cast<u32>(staged.end - staged.first);
-    const u32 target = staged.ones[first] + static_cast<u32>(__popc(staged.words[first] & ((1u << bit % 32) - 1))) + n;
-    for (u32 at = first; at < size; at += WARP) { /* the last word with fewer ones before it than the target */
-      const u32 mine = at + lane_of_thread();
-      const u32 fewer = __ballot_sync(ALL, mine < size && staged.ones[mine] < target);
-      const u32 here = at + 31u - static_cast<u32>(__clz(static_cast<int>(fewer)));
-      const u32 ones = staged.ones[here], of_word = staged.words[here];
-      if (ones + static_cast<u32>(__popc(of_word)) < target) continue; /* of all that there are: further on */
-      const u64 behind = behind_one((staged.first + here) * 32, of_word, target - ones - 1);
-      return behind <= view.end ? behind : ~0ull;
-    }
+/* The same along the stretch of `size` words, where the ones before each word are known; 0 where it ends before. */
+__device__ __forceinline__ u32 skip_staged(const Staged &staged, u32 size, u32 at, u32 n) {
+  const u32 first = at / 32;
+  if (first >= size) return 0;
+  const u32 target = staged.ones[first] + static_cast<u32>(__popc(staged.words[first] & ((1u << at % 32) - 1))) + n;
+  for (u32 from = first; from < size; from += WARP) {
+    /* The last word with fewer ones before it. */
+    const u32 mine = from + lane_of_thread();
+    const u32 fewer = __ballot_sync(ALL, mine < size && staged.ones[mine] < target);
+    const u32 here = from + 31u - static_cast<u32>(__clz(static_cast<int>(fewer)));
+    const u32 word = staged.words[here], nth = target - staged.ones[here] - 1;
+    if (nth < static_cast<u32>(__popc(word))) return here * 32 + behind_one(word, nth);
   }
-  return skip_ones(view, bit, n);
+  return 0;
 }
 
-/* Walks from block to block as long as they begin within the stretch, and begin there with enough words behind; whether
- * it comes to the end (`block` is `end`) or not, staged->block and ->bit say where it is. By a whole warp. */
+/* Walks from block to block, which is what takes the time: where one begins follows from all before it. As long as one
+ * begins within the first `limit` bits of the stretch, it is looked at there. Returns the parameter; staged->block and
+ * ->bit say where it has come to, ~0 where the view ends before its blocks do. By a whole warp. */
 __device__ __forceinline__ u32 walk_stretch(const Reading &reading, const RiceView &view, Staged *staged, u64 first,
-                                            u64 end, u32 k) {
-  u64 b = staged->block, bit = staged->bit;
-  const u64 last = staged->end * 32 >= view.end ? ~0ull : (staged->end - STAGED_MARGIN) * 32;
-  for (; b < end && (bit < last || bit == ~0ull); b++) {
-    const u32 left = view.n - static_cast<u32>(b - first) * ZPS_RICE_BLOCK,
-              n = left < ZPS_RICE_BLOCK ? left : ZPS_RICE_BLOCK;
-    if (bit != ~0ull) {
-      const u32 header = window(view, *staged, bit);
-      if (header & 1) k = header >> 1 & 31;
-      bit += header & 1 ? +HEADER_BITS : 1;
-    }
+                                            u64 end, u64 first_word, u32 size, u32 limit, u32 k) {
+  const u64 begin = staged->block, base = first_word * 32;
+  const u32 n_blocks = static_cast<u32>(end - begin);
+  u32 left = view.n - static_cast<u32>(begin - first) * ZPS_RICE_BLOCK, i = 0;
+  u64 bit = staged->bit;
+  while (i < n_blocks && bit - base < limit) {
+    u32 at = static_cast<u32>(bit - base);
+    const u32 n = left < ZPS_RICE_BLOCK ? left : ZPS_RICE_BLOCK, word = at / 32;
+    const u64 two = static_cast<u64>(staged->words[word + 1]) << 32 | staged->words[word];
+    const u32 header = static_cast<u32>(two >> at % 32);
+    if (header & 1) k = header >> 1 & 31;
+    at += header & 1 ? +HEADER_BITS : 1;
     if (lane_of_thread() == 0) {
-      reading.parameters[b] = static_cast<uint8_t>(k);
-      reading.bits[b] = bit;
+      reading.parameters[begin + i] = static_cast<uint8_t>(k);
+      reading.bits[begin + i] = base + at;
     }
-    if (bit != ~0ull) bit = skip_ones(view, *staged, bit + static_cast<u64>(n) * k, n);
+    const u32 behind = skip_staged(*staged, size, at + n * k, n);
+    bit = behind ? base + behind : skip_ones(view, base + at + n * k, n);
+    left -= n;
+    i++;
   }
   __syncwarp();
   if (lane_of_thread() == 0) {
-    staged->block = b;
+    staged->block = begin + i;
     staged->bit = bit;
   }
   return k;
 }
 
-/* Fills staged->ones. By all threads, each of which takes some consecutive words. */
-__device__ __forceinline__ void count_ones(Staged *staged) {
+/* Fills staged->words and ->ones. By all threads, each of which counts in some consecutive words. */
+__device__ __forceinline__ void stage(const RiceView &view, Staged *staged, u64 first_word, u32 size) {
   enum { PER_THREAD = STAGED_WORDS / THREADS };
-  const u32 size = static_cast<u32>(staged->end - staged->first), first = threadIdx.x * PER_THREAD;
+  for (u32 i = threadIdx.x; i <= STAGED_WORDS; i += THREADS)
+    staged->words[i] = i < size ? window(view, (first_word + i) * 32) : 0;
+  __syncthreads();
+  const u32 first = threadIdx.x * PER_THREAD;
   u32 mine = 0;
-  for (u32 j = 0; j < PER_THREAD && first + j < size; j++) mine += static_cast<u32>(__popc(staged->words[first + j]));
+  for (u32 j = 0; j < PER_THREAD; j++) mine += static_cast<u32>(__popc(staged->words[first + j]));
   u64 total;
   u32 before = static_cast<u32>(block_prefix(static_cast<u64>(mine), &staged->sums, &total));
-  for (u32 j = 0; j < PER_THREAD && first + j < size; j++) {
+  for (u32 j = 0; j < PER_THREAD; j++) {
     staged->ones[first + j] = before;
     before += static_cast<u32>(__popc(staged->words[first + j]));
   }
+  __syncthreads();
 }
 
 /* A block of threads for each view: where its blocks of numbers begin, and that the last one ends where the view does.
- * One block's end is the next one's begin, so that a single warp walks; all load what it walks along. */
+ * A single warp walks; all load what it walks along. */
 __global__ void __launch_bounds__(THREADS) rice_walk_kernel(Reading reading) {
   ZPS_SHARED(Staged, staged);
   for (u32 v = blockIdx.x; v < reading.n_views; v += gridDim.x) {
@@ -157,25 +154,22 @@ __global__ void __launch_bounds__(THREADS) rice_walk_kernel(Reading reading) {
       staged.block = first;
       staged.bit = view.start;
     }
+    u64 block, bit;
     for (;;) {
       __syncthreads();
-      const u64 block = staged.block, bit = staged.bit;
-      if (block == end) break;
-      const u64 begin = bit == ~0ull ? 0 : bit / 32;
-      const u64 stop = begin + STAGED_WORDS < n_words ? begin + STAGED_WORDS : n_words;
-      for (u64 i = begin + threadIdx.x; i < stop; i += THREADS) staged.words[i - begin] = view.words[i];
-      if (threadIdx.x == 0) {
-        staged.first = begin;
-        staged.end = stop > begin ? stop : begin;
-      }
-      __syncthreads();
-      count_ones(&staged);
-      __syncthreads();
-      if (warp_of_thread() == 0) k = walk_stretch(reading, view, &staged, first, end, k);
+      block = staged.block;
+      bit = staged.bit;
+      if (block == end || bit >= view.end) break;
+      const u64 first_word = bit / 32, words = n_words - first_word;
+      const u32 size = words < STAGED_WORDS ? static_cast<u32>(words) : +STAGED_WORDS,
+                limit = words > STAGED_WORDS ? (STAGED_WORDS - STAGED_MARGIN) * 32 : size * 32;
+      stage(view, &staged, first_word, size);
+      if (warp_of_thread() == 0) k = walk_stretch(reading, view, &staged, first, end, first_word, size, limit, k);
     }
-    /* Up to seven bits of padding, all zero. */
-    const u64 bit = staged.bit;
-    const bool ends_here = bit != ~0ull && (bit + 7) / 8 == view.end / 8 && window(view, bit) == 0;
+    /* Up to seven bits of padding, all zero; and no block has begun at the end. */
+    const bool ends_here = block == end && bit != ~0ull && (bit + 7) / 8 == view.end / 8 && window(view, bit) == 0;
+    for (; block < end; block += THREADS)
+      if (block + threadIdx.x < end) reading.bits[block + threadIdx.x] = ~0ull;
     if (!ends_here && threadIdx.x == 0) atomicMax(reading.bad, v + 1);
   }
 }

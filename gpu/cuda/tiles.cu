@@ -2,6 +2,8 @@
  * Rows that are smaller than a sector of memory, into a dense array: tile after tile of the array, so that the sectors
  * of a tile are written while the cache has them. In order of the views, each of which has rows everywhere, every
  * sector would be fetched and written back as often as it has rows.
+ *
+ * A tile is some consecutive groups of a stripe (partition.h): the same indices of each of the stripe's partitions.
  */
 #include "gpu/cuda/kernels.cuh"
 
@@ -9,44 +11,33 @@ namespace zps {
 
 namespace {
 
-enum { SECTOR_BYTES = 32, TILE_BYTES = 65536, ROWS_PER_PART = 256 };
+enum { SECTOR_BYTES = 32, TILE_BYTES = 65536, GROUPS_MAX = 4096 };
 
-/* Rows of several views, one after the other. */
+/* The rows of a tile: those of several views, one after the other. */
 struct Stretches {
   BlockSums sums;
-  u64 from[THREADS]; /* of the first of them, less the start */
+  zps_device_view views[THREADS];
+  u64 places[THREADS];  /* of the first of them in its view, less the start */
+  u64 indices[THREADS]; /* of that one's index in the list of all, less the start */
   u32 starts[THREADS];
+  uint16_t rotations[GROUPS_MAX];
 };
 
-/* The number of the first n indices, which ascend, that are below `index`. They are spread evenly, more or less, so
- * that a look nearby finds most; indices that do not ascend lead to some number up to n. */
-__device__ __forceinline__ u32 indices_below(const u32 *indices, u32 n, u32 index, u32 size) {
-  if (n == 0 || index >= size) return n;
-  const u32 guess = static_cast<u32>(static_cast<u64>(n) * index / size);
-  u32 low = 0, high = n, step = 16;
-  if (guess < n && indices[guess] < index) {
-    for (low = guess + 1; low < n && step < n; step *= 4) {
-      const u32 at = n - low > step ? low + step : n;
-      if (at == n) break;
-      if (indices[at] >= index) {
-        high = at;
-        break;
-      }
-      low = at + 1;
-    }
-  } else {
-    for (high = guess < n ? guess : n; high > 0 && step < n; step *= 4) {
-      const u32 at = high > step ? high - step : 0;
-      if (indices[at] < index) {
-        low = at + 1;
-        break;
-      }
+/* The number of indices below `bound`, of n that ascend, when `low` of them are known to be. Looks ahead in growing
+ * steps; indices that do not ascend lead to some number up to n. */
+__device__ __forceinline__ u32 indices_below(const u32 *indices, u32 n, u32 low, u64 bound) {
+  u32 high = n;
+  for (u32 step = 4; low < high; step *= 4) {
+    const u32 at = n - low > step ? low + step : n - 1;
+    if (indices[at] >= bound) {
       high = at;
+      break;
     }
+    low = at + 1;
   }
   while (low < high) {
     const u32 middle = low + (high - low) / 2;
-    if (indices[middle] < index)
+    if (indices[middle] < bound)
       low = middle + 1;
     else
       high = middle;
@@ -54,40 +45,61 @@ __device__ __forceinline__ u32 indices_below(const u32 *indices, u32 n, u32 inde
   return low;
 }
 
-/* A tile is 2^tile_bits rows, all of them of one stripe. */
+/* How tiles are cut: 2^bits indices of each partition. */
+struct Tiling {
+  u32 bits;
+  u64 of_stripe; /* tiles */
+};
+
 template <typename T>
-__global__ void __launch_bounds__(THREADS) scatter_tiles_kernel(Reading reading, u32 tile_bits, T *dense) {
+__global__ void __launch_bounds__(THREADS) scatter_tiles_kernel(Reading reading, Tiling tiling, T *dense) {
   ZPS_SHARED(Stretches, shared);
   const zps_partition &part = reading.part;
-  for (u64 tile = blockIdx.x; tile << tile_bits < part.rows; tile += gridDim.x) {
-    const u64 first = tile << tile_bits, end = first + (1ull << tile_bits);
-    const u32 stripe = static_cast<u32>(first >> part.chunk_bits) & (zps_partition_stripes(&part) - 1);
-    const u64 inner = zps_partition_stripe_rows(&part, stripe, first),
-              inner_end = zps_partition_stripe_rows(&part, stripe, end < part.rows ? end : part.rows);
+  const u32 block_bits = part.block_bits, parts = part.stripe_parts, n_groups = 1u << (tiling.bits - block_bits);
+  const u64 n_tiles = tiling.of_stripe << part.stripe_bits, per_block = (n_tiles + gridDim.x - 1) / gridDim.x;
+  u64 tile = blockIdx.x * per_block;
+  const u64 end = tile + per_block < n_tiles ? tile + per_block : n_tiles;
+  u32 before = 0; /* rows of this thread's view in the tiles before, where these were the last ones looked at */
+  for (u64 last = ~0ull; tile < end; last = tile++) {
+    const u32 stripe = static_cast<u32>(tile / tiling.of_stripe);
+    const u64 in_stripe = tile % tiling.of_stripe, first = in_stripe << tiling.bits, first_group = first >> block_bits,
+              bound = (in_stripe + 1) << tiling.bits;
+    for (u32 g = threadIdx.x; g < n_groups; g += THREADS)
+      shared.rotations[g] = static_cast<uint16_t>(zps_partition_rotation(&part, stripe, first_group + g));
     for (u32 views = 0; views < reading.n_views; views += THREADS) {
       const u32 v = views + threadIdx.x;
-      u64 n = 0, all, from = 0;
-      if (v < reading.n_views && zps_partition_stripe_of(&part, reading.views[v].partition) == stripe) {
-        const u32 p = reading.views[v].partition, nnz = reading.views[v].nnz, size = zps_partition_size(&part, p);
+      u64 n = 0, all, low = 0;
+      zps_device_view view = {};
+      if (v < reading.n_views) view = reading.views[v];
+      if (v < reading.n_views && zps_partition_stripe_of(&part, view.partition) == stripe) {
         const u32 *const indices = reading.indices + reading.starts[v];
-        const u32 low = indices_below(indices, nnz, zps_partition_indices_below(&part, p, inner), size);
-        const u32 high = indices_below(indices, nnz, zps_partition_indices_below(&part, p, inner_end), size);
-        from = reading.starts[v] + low;
-        n = high > low ? high - low : 0;
+        const bool goes_on = reading.n_views <= THREADS && tile == last + 1 && in_stripe > 0;
+        low = goes_on ? before : indices_below(indices, view.nnz, 0, first);
+        before = indices_below(indices, view.nnz, static_cast<u32>(low), bound);
+        n = before - low;
+        view.partition -= stripe * parts;
       }
       const u64 start = block_prefix(n, &shared.sums, &all);
+      shared.views[threadIdx.x] = view;
       shared.starts[threadIdx.x] = static_cast<u32>(start);
-      shared.from[threadIdx.x] = from - start;
+      shared.places[threadIdx.x] = low - start;
+      shared.indices[threadIdx.x] = (v < reading.n_views ? reading.starts[v] : 0) + low - start;
       __syncthreads();
       const u32 n_here = reading.n_views - views < THREADS ? reading.n_views - views : +THREADS;
       for (u32 i = threadIdx.x; i < all; i += THREADS) {
         const u32 w = find_start(shared.starts, n_here, i);
-        const u64 at = shared.from[w] + i, place = at - reading.starts[views + w];
-        const zps_device_view view = reading.views[views + w];
-        const u32 index = reading.indices[at];
-        if (index >= zps_partition_size(&part, view.partition)) continue;
-        T *const to = dense + zps_partition_row(&part, view.partition, index) * reading.width;
-        for (u32 c = 0; c < reading.width; c++) to[c] = view_value<T>(reading, view, place, c);
+        const u32 index = reading.indices[shared.indices[w] + i],
+                  group = (index >> block_bits) - static_cast<u32>(first_group);
+        if (group >= n_groups) continue; /* of a view whose indices do not ascend */
+        const u32 rotation = shared.rotations[group], p = shared.views[w].partition;
+        const u32 position = p >= rotation ? p - rotation : p + parts - rotation;
+        const u64 block = (first_group + group) * parts + position;
+        const u64 row =
+            zps_partition_stripe_row(&part, stripe, block << block_bits | (index & ((1u << block_bits) - 1)));
+        if (row >= part.rows) continue;
+        T *const to = dense + row * reading.width;
+        const u64 place = shared.places[w] + i;
+        for (u32 c = 0; c < reading.width; c++) to[c] = view_value<T>(reading, shared.views[w], place, c);
       }
       __syncthreads();
     }
@@ -97,22 +109,22 @@ __global__ void __launch_bounds__(THREADS) scatter_tiles_kernel(Reading reading,
 }  // namespace
 
 bool rows_share_sectors(const Reading &reading) {
-  return reading.width * reading.value_bytes < SECTOR_BYTES && !zps_partition_is_hashed(&reading.part);
+  return reading.width * reading.value_bytes < SECTOR_BYTES && !zps_partition_is_hashed(&reading.part) &&
+         reading.part.block_bits < 16;
 }
 
 void scatter_tiles(cudaStream_t stream, const Grid &grid, const Reading &reading, void *dense) {
   const zps_partition &part = reading.part;
-  u32 tile_bits = 0;
-  while (tile_bits < part.chunk_bits && (2ull << tile_bits) * reading.width * reading.value_bytes <= TILE_BYTES)
-    tile_bits++;
-  /* Of many partitions each has few rows in a tile, and looking for them costs the most. */
-  while (tile_bits < part.chunk_bits && 1ull << tile_bits < static_cast<u64>(part.stripe_parts) * ROWS_PER_PART &&
-         (2ull << tile_bits) * reading.width * reading.value_bytes <= 4ull * TILE_BYTES)
-    tile_bits++;
+  const u64 group_bytes =
+      (static_cast<u64>(part.stripe_parts) << part.block_bits) * reading.width * reading.value_bytes;
+  u32 bits = part.block_bits;
+  while (1u << (bits - part.block_bits) < GROUPS_MAX && group_bytes << (bits - part.block_bits + 1) <= TILE_BYTES)
+    bits++;
+  const Tiling tiling = {bits, ((part.n_groups << part.block_bits) + (1ull << bits) - 1) >> bits};
   by_dtype(reading.dtype, [&](auto zero) {
     typedef decltype(zero) T;
-    ZPS_LAUNCH(stream, blocks_for(grid, part.rows, 1ull << tile_bits), THREADS, scatter_tiles_kernel<T>, reading,
-               tile_bits, static_cast<T *>(dense));
+    ZPS_LAUNCH(stream, blocks_for(grid, tiling.of_stripe << part.stripe_bits, 1), THREADS, scatter_tiles_kernel<T>,
+               reading, tiling, static_cast<T *>(dense));
   });
 }
 

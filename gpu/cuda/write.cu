@@ -91,9 +91,10 @@ __global__ void __launch_bounds__(THREADS) clear_index_kernel(Plan plan, void *c
 __global__ void __launch_bounds__(THREADS) write_index_kernel(Plan plan, void *const *outs) {
   const u64 n = rows_listed(plan.found), stride = gridDim.x * static_cast<u64>(THREADS);
   for (u64 i = blockIdx.x * static_cast<u64>(THREADS) + threadIdx.x; i < n; i += stride) {
-    const u32 p = plan.found.parts[i], local = plan.found.indices[i];
+    const u32 p = plan.found.parts[i];
     const zps_device_slice slice = plan.slices[p];
-    if (!outs[p]) continue;
+    if (slice.codec == ZPS_CODEC_RICE || slice.codec == ZPS_CODEC_HOLES || !outs[p]) continue;
+    const u32 local = plan.found.indices[i];
     uint8_t *const index = static_cast<uint8_t *>(outs[p]) + values_bytes(plan, slice.nnz);
     const u64 start = plan.starts[p], end = start + slice.nnz;
     if (slice.codec == ZPS_CODEC_COO || slice.codec == ZPS_CODEC_COO_ANY) store_word(index + 4 * (i - start), local);
