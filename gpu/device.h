@@ -97,6 +97,15 @@ struct zps_device_selected {
   uint64_t magnitude; /* the least that was picked */
 };
 
+/* Memory whose tag poly1305() makes. */
+enum { ZPS_DEVICE_KEY_BYTES = 32, ZPS_DEVICE_TAG_BYTES = 16 };
+struct zps_device_tag {
+  const void *at_on_device; /* 8-byte aligned, and readable up to the next multiple of 8 bytes */
+  uint64_t len_bytes;
+  uint64_t first_tile; /* for the device alone */
+  unsigned char tag[ZPS_DEVICE_TAG_BYTES];
+};
+
 struct zps_device_encoder;
 struct zps_device_decoder;
 struct zps_device_selector;
@@ -231,6 +240,11 @@ struct zps_device_ops {
    * 2^31 past it. ZPS_ERR_UNSUPPORTED where the device cannot. */
   zps_err_t (*stream_wait_word)(struct zps_device *device, zps_stream_t stream, const uint32_t *word, uint32_t value,
                                 struct zps_error *error);
+
+  /* Writes the Poly1305 (RFC 8439) of n pieces of memory, under one key of ZPS_DEVICE_KEY_BYTES, beside each. `tags` is
+   * pinned memory, and the device's until the stream is through. */
+  zps_err_t (*poly1305)(struct zps_device *device, const unsigned char *key, struct zps_device_tag *tags, uint32_t n,
+                        zps_stream_t stream, struct zps_error *error);
 };
 
 /* An implementation's device begins with this. */
@@ -247,7 +261,7 @@ void zps_device_close(struct zps_device *device); /* NULL is allowed */
 /* The function that libzenps_cuda.so exports, under this name; another version is refused. */
 #define ZPS_DEVICE_CUDA_LIBRARY "libzenps_cuda.so.0"
 #define ZPS_DEVICE_CUDA_OPEN "zps_cuda_device_open"
-#define ZPS_DEVICE_ABI 4
+#define ZPS_DEVICE_ABI 5
 typedef zps_err_t (*zps_device_cuda_open_t)(unsigned abi, unsigned index, struct zps_device **device_p,
                                             struct zps_error *error);
 zps_err_t zps_cuda_device_open(unsigned abi, unsigned index, struct zps_device **device_p,

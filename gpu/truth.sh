@@ -127,7 +127,7 @@ configure_and_make() {
 }
 build_bench() {
   mkdir -p "$work/bench/tests/support" && cp -r "$top/gpu" "$top/common" "$work/bench/" &&
-    cp "$top"/tests/support/{device,coder}_cpu.* "$work/bench/tests/support/" && make -C "$work/bench/gpu/bench" -j"$jobs"
+    cp "$top"/tests/support/{device,coder,tag}_cpu.* "$work/bench/tests/support/" && make -C "$work/bench/gpu/bench" -j"$jobs"
 }
 export -f configure_and_make build_bench
 export work jobs
@@ -152,7 +152,7 @@ fi
 
 # ------------------------------------------------------------ kernels, against the cpu's bits
 
-kernels="encode decode hash device select"
+kernels="encode decode hash device poly1305 select"
 [ "$emulated" = no ] || export ZPS_TESTS_THIN="${ZPS_TESTS_THIN:-3}" # make check has emulated all of it (tests/support/thin.h)
 if [ -n "$build" ]; then
   for name in $kernels; do step "kernels: $name" 120 bash -c 'unit "$@"' . "$name"; done

@@ -220,7 +220,7 @@ part_cuda() {
   local arch=90
   if command -v nvidia-smi >/dev/null && nvidia-smi -L 2>/dev/null | grep -q GPU; then arch=; fi # this machine's
   cp -r "$top/gpu" "$top/common" "$work/cuda/" && mkdir -p "$work/cuda/tests/support" &&
-    cp "$top"/tests/support/{device,coder}_cpu.* "$work/cuda/tests/support/" &&
+    cp "$top"/tests/support/{device,coder,tag}_cpu.* "$work/cuda/tests/support/" &&
     make -C "$work/cuda/gpu/bench" -j"$jobs" ARCH=$arch >"$work/cuda/bench.log" 2>&1
   local status=$?
   [ "$status" -eq 0 ] || tail -n 30 "$work/cuda/bench.log"

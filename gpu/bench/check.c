@@ -6,7 +6,8 @@
 
 #include "common/base/rng.h"
 
-enum { CODECS = (1u << ZPS_CODEC_COUNT) - 1, N_RANKS = 3 };
+enum { CODECS = (1u << ZPS_CODEC_COUNT) - 1, N_RANKS = 3, TAG = ZPS_DEVICE_TAG_BYTES };
+static const unsigned char key[ZPS_DEVICE_KEY_BYTES] = "any key, of which the last is \xff\xff";
 
 /* One device, and the objects in its use. After an error everything else is skipped. */
 struct side {
@@ -255,13 +256,34 @@ static bool verdict(struct comparison *comparison, bool is_same) {
   return is_good;
 }
 
+static bool check_tags(struct comparison *comparison, const struct slices *const of[2]) {
+  struct side *const sides[] = {&comparison->cpu, &comparison->device};
+  struct zps_device_tag *made[2] = {NULL, NULL};
+  const uint32_t n = of[0]->n_parts;
+  comparison->what = "the checksum";
+  for (unsigned i = 0; i < 2; i++) {
+    void *pinned = NULL;
+    DO(sides[i], allocate(sides[i]->device, ZPS_MEMORY_PINNED, n * sizeof *made[i], &pinned, &sides[i]->error));
+    made[i] = pinned;
+    for (uint32_t p = 0; made[i] && p < n; p++)
+      made[i][p] = (struct zps_device_tag){.at_on_device = of[i]->on_device[p], .len_bytes = of[i]->table[p].len_bytes};
+    DO(sides[i], poly1305(sides[i]->device, key, made[i], n, sides[i]->stream, &sides[i]->error));
+    wait_for(sides[i]);
+  }
+  bool is_same = made[0] && made[1];
+  for (uint32_t p = 0; is_same && p < n; p++) is_same = memcmp(made[0][p].tag, made[1][p].tag, TAG) == 0;
+  for (unsigned i = 0; i < 2; i++) sides[i]->device->ops->release(sides[i]->device, ZPS_MEMORY_PINNED, made[i]);
+  return verdict(comparison, is_same);
+}
+
 static bool check_coding(struct comparison *comparison, const struct gradient *gradient,
                          enum zps_value_codec value_codec) {
   struct side *const cpu = &comparison->cpu, *const device = &comparison->device;
   comparison->input = &gradient->input;
   comparison->what = "encoding";
   struct slices want = encode(cpu, gradient, value_codec), got = encode(device, gradient, value_codec);
-  bool is_good = verdict(comparison, cpu->code == ZPS_OK && device->code == ZPS_OK && same_slices(&got, &want));
+  bool is_good = verdict(comparison, cpu->code == ZPS_OK && device->code == ZPS_OK && same_slices(&got, &want)) &&
+                 check_tags(comparison, (const struct slices *[]){&want, &got});
   if (is_good) {
     comparison->what = "decoding";
     void *const dense_want = decode(cpu, &gradient->input, &want, value_codec);

@@ -12,8 +12,8 @@ extern "C" {
 #endif
 
 enum { ZPS_BENCH_SHAPES = 32 };
-/* Encodes, decodes, merges and hashes gradients of up to `rows_max` rows, of the first `n_shapes` of many shapes;
- * prints differences on stderr. `n_checks_p` counts the comparisons. */
+/* Encodes, decodes, merges and hashes gradients of up to `rows_max` rows, of the first `n_shapes` of many shapes, and
+ * makes checksums of their slices; prints differences on stderr. `n_checks_p` counts the comparisons. */
 bool zps_bench_check(struct zps_device *cpu, struct zps_device *device, uint64_t rows_max, unsigned n_shapes,
                      unsigned *n_checks_p);
 

@@ -129,6 +129,8 @@ zps_err_t decoder_rows(zps_device_decoder *decoder, const zps_partition *part, u
                        const zps_device_view *views, unsigned n_views, int64_t *rows_on_device, void *values_on_device,
                        zps_stream_t stream, zps_error *error);
 zps_err_t decoder_finish(zps_device_decoder *decoder, zps_error *error);
+zps_err_t poly1305(zps_device *device, const unsigned char *key, zps_device_tag *tags, uint32_t n, zps_stream_t stream,
+                   zps_error *error);
 zps_err_t selector_create(zps_device *device, zps_device_selector **selector_p, zps_error *error);
 void selector_destroy(zps_device_selector *selector);
 zps_err_t selector_add(zps_device_selector *selector, const zps_device_feedback *feedback,

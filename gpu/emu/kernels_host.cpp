@@ -6,4 +6,5 @@
 #include "gpu/cuda/encoder_layout.cu"
 #include "gpu/cuda/hasher.cu"
 #include "gpu/cuda/memory.cu"
+#include "gpu/cuda/poly1305.cu"
 #include "gpu/cuda/selector.cu"

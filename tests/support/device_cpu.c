@@ -192,6 +192,7 @@ static const struct zps_device_ops ops = {
     .decoder_rows = zps_cpu_decoder_rows,
     .decoder_finish = zps_cpu_decoder_finish,
     .hash = hash,
+    .poly1305 = zps_cpu_poly1305,
 };
 
 zps_err_t zps_device_cpu_open(struct zps_workpool *pool, struct zps_device **device_p, struct zps_error *error) {

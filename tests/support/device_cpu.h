@@ -43,5 +43,8 @@ zps_err_t zps_cpu_decoder_rows(struct zps_device_decoder *decoder, const struct 
                                enum zps_dtype dtype, const struct zps_device_view *views, unsigned n_views,
                                int64_t *rows, void *values, zps_stream_t stream, struct zps_error *error);
 zps_err_t zps_cpu_decoder_finish(struct zps_device_decoder *decoder, struct zps_error *error);
+/* Its checksums (tag_cpu.c). */
+zps_err_t zps_cpu_poly1305(struct zps_device *device, const unsigned char *key, struct zps_device_tag *tags, uint32_t n,
+                           zps_stream_t stream, struct zps_error *error);
 
 #endif

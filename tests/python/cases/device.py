@@ -8,7 +8,7 @@ from ctypes import CFUNCTYPE, POINTER, c_char, c_char_p, c_int, c_size_t, c_uint
 import zenps
 from core import raises
 
-ABI, DEVICE = 4, 2  # ZPS_DEVICE_ABI, ZPS_MEMORY_DEVICE
+ABI, DEVICE = 5, 2  # ZPS_DEVICE_ABI, ZPS_MEMORY_DEVICE
 ANY = c_void_p
 
 
