@@ -191,8 +191,11 @@ static zps_err_t decode(struct zps_served_round *round, struct zps_error *error)
 }
 
 void zps_device_pull_decode(struct zps_round_task *task) {
-  struct zps_error error;
-  if (decode(zps_served_of(task->round), &error) != ZPS_OK) zps_round_task_fail(task, &error);
+  struct zps_served_round *const round = zps_served_of(task->round);
+  struct zps_error error, ignored;
+  if (decode(round, &error) == ZPS_OK) return;
+  (void)!record(round, &ignored); /* what was submitted before it failed may still write the result */
+  zps_round_task_fail(task, &error);
 }
 
 /* ------------------------------------------------------------ life */

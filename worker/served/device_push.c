@@ -138,7 +138,10 @@ void zps_device_push_scan(struct zps_round_task *task, const struct zps_encode_i
   zps_err_t code = prepare(round, &error);
   if (code == ZPS_OK) code = scan(round, input, &error);
   if (code == ZPS_OK) code = encode(round, &error);
-  if (code != ZPS_OK) zps_round_task_fail(task, &error);
+  if (code == ZPS_OK) return;
+  struct zps_error ignored; /* what was submitted before it failed may read the gradient */
+  if (round->device_push.event) (void)!record(round, &ignored);
+  zps_round_task_fail(task, &error);
 }
 
 bool zps_device_push_small(struct zps_round_task *task) {
