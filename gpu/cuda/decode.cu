@@ -183,10 +183,6 @@ void check_values(cudaStream_t stream, const Grid &grid, const Reading &reading)
 
 void scatter_rows(cudaStream_t stream, const Grid &grid, const Reading &reading, void *dense) {
   if (reading.n_rows == 0) return;
-  if (rows_share_sectors(reading)) {
-    scatter_tiles(stream, grid, reading, dense);
-    return;
-  }
   const u32 lanes = lanes_per_row(reading.width), blocks = blocks_for(grid, reading.n_rows * lanes, THREADS);
   by_dtype(reading.dtype, [&](auto zero) {
     typedef decltype(zero) T;

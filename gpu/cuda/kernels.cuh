@@ -207,9 +207,6 @@ void rice_read(cudaStream_t stream, const Grid &grid, const Reading &reading, Ti
 /* Checks that coded values are as values.h describes them. */
 void check_values(cudaStream_t stream, const Grid &grid, const Reading &reading);
 void scatter_rows(cudaStream_t stream, const Grid &grid, const Reading &reading, void *dense);
-/* tiles.cu: the same for rows so small that several are in a sector of memory. */
-bool rows_share_sectors(const Reading &reading);
-void scatter_tiles(cudaStream_t stream, const Grid &grid, const Reading &reading, void *dense);
 /* The begin of a view's index. */
 __host__ __device__ __forceinline__ u64 index_offset(const Reading &reading, const zps_device_view &view) {
   return list_bytes({view.value_codec, static_cast<u32>(reading.value_bytes)},

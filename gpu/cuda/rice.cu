@@ -36,17 +36,13 @@ __device__ __forceinline__ u32 first_parameter(const Plan &plan, u32 p) {
 }
 
 struct Gaps {
-  alignas(16) u32 of_warp[WARPS][ZPS_RICE_BLOCK];
+  u32 of_warp[WARPS][ZPS_RICE_BLOCK];
 };
-
-/* Costs are 16 bits, the greatest of which is too much in any case. */
-__device__ __forceinline__ u32 capped(u32 cost) {
-  return cost < 65535 ? cost : 65535;
-}
 
 /* A warp for each block, a lane for the cost of each parameter. */
 __global__ void __launch_bounds__(THREADS) rice_cost_kernel(Plan plan) {
   ZPS_SHARED(Gaps, gaps);
+  enum { COST_MAX = 65535 };
   const u32 lane = lane_of_thread();
   u32 *const mine = gaps.of_warp[warp_of_thread()];
   const u64 n_blocks = plan.block_starts[plan.part.n_parts];
@@ -55,12 +51,9 @@ __global__ void __launch_bounds__(THREADS) rice_cost_kernel(Plan plan) {
     const RiceBlock block = block_of(plan, b);
     for (u32 j = 0; j < PER_LANE; j++) mine[lane + j * WARP] = rice_gap(block, j);
     __syncwarp();
-    u32 sum = block.n * (lane + 1);
-    for (u32 i = 0; i < ZPS_RICE_BLOCK; i += 4) { /* zeros behind the last gap */
-      const uint4 four = *reinterpret_cast<const uint4 *>(mine + i);
-      sum += capped(four.x >> lane) + capped(four.y >> lane) + capped(four.z >> lane) + capped(four.w >> lane);
-    }
-    const u32 cost = capped(sum);
+    u64 sum = static_cast<u64>(block.n) * (lane + 1);
+    for (u32 i = 0; i < block.n; i++) sum += mine[i] >> lane;
+    const u32 cost = sum < COST_MAX ? static_cast<u32>(sum) : static_cast<u32>(COST_MAX);
     const u32 best = warp_min(cost);
     const u32 is_best = __ballot_sync(ALL, cost == best), is_kept = __ballot_sync(ALL, cost <= best + ZPS_RICE_K_BITS);
     plan.costs[b * WARP + lane] = static_cast<uint16_t>(cost);

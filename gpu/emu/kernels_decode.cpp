@@ -2,4 +2,3 @@
 #include "gpu/cuda/decode.cu"
 #include "gpu/cuda/merge.cu"
 #include "gpu/cuda/rice_read.cu"
-#include "gpu/cuda/tiles.cu"
