@@ -68,7 +68,8 @@ zps_err_t zps_member_job_leaving(const struct zps_member_job *job, uint32_t **le
   return ZPS_OK;
 }
 
-/* Partitions of all tensors that the server had, which is not counted as lost here. */
+/* Partitions of all tensors that the server had, which is not counted as lost here. Counted ahead of the line that says
+ * so, as it takes memory: whether that is logged changes nothing else. */
 static unsigned long count_parts(const struct zps_member_job *job, uint32_t position) {
   bool lost[ZPS_SERVERS_MAX];
   unsigned long n = 0;
@@ -147,8 +148,9 @@ static bool begin(struct zps_members *members, struct zps_member_job *job, const
 bool zps_members_map_lost(struct zps_members *members, struct zps_member_job *job, uint32_t position,
                           const struct zps_member_server *server, const char *reason, const struct zps_error *why) {
   if (!begin(members, job, why)) return false;
+  const unsigned long n_parts = count_parts(job, position);
   zps_log_warn("job '%s': server %u '%s' is lost (%s): its %lu partitions go to the servers left; epoch %u", job->name,
-               position, server->name, reason, count_parts(job, position), job->epoch);
+               position, server->name, reason, n_parts, job->epoch);
   zps_members_tensors_server_lost(members, job, position);
   return true;
 }
@@ -179,8 +181,9 @@ bool zps_members_map_drained(struct zps_members *members, struct zps_member_job 
     leave(job, i);
     job->n_drained++;
     zps_text_add(names, sizeof names, "%s%s", names[0] ? ", " : "", job->leaving[i]->name);
+    const unsigned long n_parts = count_parts(job, i);
     zps_log_info("job '%s': server %u '%s' drains: its %lu partitions go to the servers left", job->name, i,
-                 job->leaving[i]->name, count_parts(job, i));
+                 job->leaving[i]->name, n_parts);
   }
   zps_fail(&why, ZPS_ERR_SERVER_LOST, "job '%.60s': servers left it that drain: %.100s", job->name, names);
   return begin_to_leave(members, job, &why);
@@ -195,8 +198,9 @@ bool zps_members_map_cut(struct zps_members *members, struct zps_member_job *job
     if (!leaves[i]) continue;
     leave(job, i);
     zps_members_job_add_lost(job, job->leaving[i]->name);
+    const unsigned long n_parts = count_parts(job, i);
     zps_log_warn("job '%s': server %u '%s' is to leave it: its %lu partitions go to the servers left", job->name, i,
-                 job->leaving[i]->name, count_parts(job, i));
+                 job->leaving[i]->name, n_parts);
   }
   return begin_to_leave(members, job, why);
 }
@@ -204,10 +208,12 @@ bool zps_members_map_cut(struct zps_members *members, struct zps_member_job *job
 bool zps_members_map_joined(struct zps_members *members, struct zps_member_job *job, const struct zps_error *why) {
   const uint32_t before = job->epoch;
   if (!begin(members, job, why)) return false;
-  for (uint32_t i = 0; i < job->n_servers; i++)
-    if (job->since[i] > before)
-      zps_log_info("job '%s': server '%s' takes place %u, and its %lu partitions", job->name, job->servers[i]->name, i,
-                   count_parts(job, i));
+  for (uint32_t i = 0; i < job->n_servers; i++) {
+    if (job->since[i] <= before) continue;
+    const unsigned long n_parts = count_parts(job, i);
+    zps_log_info("job '%s': server '%s' takes place %u, and its %lu partitions", job->name, job->servers[i]->name, i,
+                 n_parts);
+  }
   return true;
 }
 
