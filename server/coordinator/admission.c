@@ -1,5 +1,5 @@
-/* Which connections may stay open: how many there may be, in all, and of one role from one address; and how long one
- * may be that nobody uses.
+/* Which connections may stay open: how many there may be, in all, and of one role from one address; how long one may
+ * be that nobody uses, and how long the client of one that has ended may take to come back.
  *
  * Behind one address there may be a whole cluster, a rank of a job on each of its processors: a limit for an address
  * keeps it from taking everybody's room, and no more. */
@@ -55,6 +55,15 @@ bool zps_coordinator_is_idle(const struct zps_coordinator_conn *conn, uint64_t n
   const uint64_t allowed_ns = (conn->role == ZPS_CONN_CTL ? IDLE_ADMIN_MS : IDLE_MS) * ZPS_NS_PER_MS;
   const uint64_t heard_ns = zps_rpc_conn_heard_ns(conn->rpc);
   return !conn->watched_ns && zps_rpc_conn_asked(conn->rpc) == 0 && now_ns > heard_ns && now_ns - heard_ns > allowed_ns;
+}
+
+/* When a process dies its connections end, so such an end is taken for a death. Not where the client has said that it
+ * is none, where the network alone ended the connection, or where this side did, which has no memory for what comes or
+ * goes: the client connects again, and hears what counts. A client that was lost by decision is none any more. */
+uint64_t zps_coordinator_grace_ms(const struct zps_coordinator_conn *conn, zps_err_t code) {
+  const struct zps_coordinator_config *config = &conn->coordinator->config;
+  const bool lives = conn->returns || code == ZPS_ERR_TIMEOUT || code == ZPS_ERR_NOMEM || code == ZPS_OK;
+  return lives && config->dead_ms > config->resume_grace_ms ? config->dead_ms : config->resume_grace_ms;
 }
 
 /* libuv takes a connection that there is no descriptor for, closes it, and tells nobody. */

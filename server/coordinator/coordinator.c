@@ -125,21 +125,13 @@ static void on_open(void *ctx, struct zps_rpc_conn *rpc) {
                 zps_rpc_conn_version(rpc));
 }
 
-/* How long the client may take to come back. When a process dies its connections end, so such an end is taken for a
- * death, unless the client has said that it is none, or the network alone ended it. */
-static uint64_t grace_ms(const struct zps_coordinator_conn *conn, zps_err_t code) {
-  const struct zps_coordinator_config *config = &conn->coordinator->config;
-  const bool lives = conn->returns || code == ZPS_ERR_TIMEOUT;
-  return lives && config->dead_ms > config->resume_grace_ms ? config->dead_ms : config->resume_grace_ms;
-}
-
 static void on_close(void *ctx, struct zps_rpc_conn *rpc, zps_err_t code, const char *reason) {
   (void)ctx;
   struct zps_coordinator_conn *conn = zps_rpc_conn_ctx(rpc);
   if (!conn) return; /* refused in on_open() */
   struct zps_coordinator *coordinator = conn->coordinator;
   conn->rpc = NULL;
-  const uint64_t grace_ns = coordinator->closing ? 0 : grace_ms(conn, code) * ZPS_NS_PER_MS;
+  const uint64_t grace_ns = coordinator->closing ? 0 : zps_coordinator_grace_ms(conn, code) * ZPS_NS_PER_MS;
   zps_coordinator_enter(coordinator);
   if (grace_ns > 0)
     zps_members_client_away(coordinator->members, &conn->client, zps_clock_ns() + grace_ns, reason);

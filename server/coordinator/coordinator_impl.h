@@ -124,6 +124,9 @@ struct zps_coordinator_served {
 struct zps_coordinator_served zps_coordinator_served(const struct zps_coordinator *coordinator);
 /* Whether its client has neither said that it lives, nor waits for anything, nor has asked anything for a long time. */
 bool zps_coordinator_is_idle(const struct zps_coordinator_conn *conn, uint64_t now_ns);
+/* How long its client may take to come back before it is lost: the connection has ended, with the code that
+ * zps_rpc_handler's on_close() tells. 0: it is lost at once. */
+uint64_t zps_coordinator_grace_ms(const struct zps_coordinator_conn *conn, zps_err_t code);
 /* Says, once a second at most, that this process has no descriptor left for one more connection. */
 void zps_coordinator_check_descriptors(void);
 

@@ -1,4 +1,5 @@
-/* Which connections stay, how long their lines may be, and how rarely crowds are told statistics. The clock is ours. */
+/* Which connections stay, how long their lines may be, whose end is a death, and how rarely crowds are told statistics.
+ * The clock is ours. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -119,6 +120,26 @@ static void test_of_one_address(void **state) {
   assert_int_equal(admit(ZPS_CONN_CTL, 8, 8, "8 connections, the most there can be"), ZPS_ERR_AGAIN);
 }
 
+/* How long the client of a connection that has ended may be away. */
+static uint64_t grace_ms(zps_err_t code, bool returns, uint64_t resume_grace_ms) {
+  struct zps_coordinator coordinator = {.config = {.dead_ms = 5000, .resume_grace_ms = resume_grace_ms}};
+  return zps_coordinator_grace_ms(&(struct zps_coordinator_conn){.coordinator = &coordinator, .returns = returns},
+                                  code);
+}
+
+static void test_grace(void **state) {
+  (void)state;
+  assert_int_equal(grace_ms(ZPS_ERR_CLOSED, false, 0), 0); /* as the end of its process ends it */
+  assert_int_equal(grace_ms(ZPS_ERR_PROTOCOL, false, 0), 0);
+  assert_int_equal(grace_ms(ZPS_ERR_CLOSED, true, 0), 5000);
+  assert_int_equal(grace_ms(ZPS_ERR_TIMEOUT, false, 0), 5000);
+  assert_int_equal(grace_ms(ZPS_ERR_NOMEM, false, 0), 5000); /* there was no memory here for a line, or an answer */
+  assert_int_equal(grace_ms(ZPS_OK, false, 0), 5000);        /* likewise for what it was to be told */
+  assert_int_equal(grace_ms(ZPS_ERR_CLOSED, false, 700), 700);
+  assert_int_equal(grace_ms(ZPS_ERR_NOMEM, false, 700), 5000);
+  assert_int_equal(grace_ms(ZPS_ERR_NOMEM, false, 9000), 9000);
+}
+
 /* ------------------------------------------------------------ statistics */
 
 static void on_act(void *ctx, const struct zps_action *action) {
@@ -180,6 +201,7 @@ int main(void) {
       cmocka_unit_test(test_first_lines),
       cmocka_unit_test(test_idle),
       cmocka_unit_test(test_of_one_address),
+      cmocka_unit_test(test_grace),
       cmocka_unit_test(test_crowds_are_told_rarely),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
