@@ -32,3 +32,13 @@ const struct zps_history_record *zps_history_at(const struct zps_history *histor
   const uint64_t oldest = history->n - zps_history_len(history);
   return &history->records[(oldest + index) % ZPS_HISTORY_MAX];
 }
+
+zps_err_t zps_history_tell(const struct zps_history *history, uint64_t job_id, zps_err_t err, struct zps_error *error) {
+  for (unsigned i = zps_history_len(history); i-- > 0;) {
+    const struct zps_history_record *const record = zps_history_at(history, i);
+    if (record->job_id == job_id)
+      return zps_fail(error, err, "job '%.60s' 0x%016llx is over: %.400s", record->name, (unsigned long long)job_id,
+                      record->cause.code ? record->cause.text : "all ranks have left");
+  }
+  return err;
+}

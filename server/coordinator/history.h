@@ -30,5 +30,8 @@ void zps_history_add(struct zps_history *history, const struct zps_action *ended
 unsigned zps_history_len(const struct zps_history *history);
 /* The oldest that is remembered is number 0. */
 const struct zps_history_record *zps_history_at(const struct zps_history *history, unsigned index);
+/* Returns `err`. Where it is remembered how the job ended, that is what the error says; else it stays as it is. */
+zps_err_t zps_history_tell(const struct zps_history *history, uint64_t job_id, zps_err_t err,
+                           struct zps_error *error) ZPS_MUSTCHECK;
 
 #endif

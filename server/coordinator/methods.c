@@ -111,7 +111,7 @@ static zps_err_t job_resume(struct zps_coordinator_conn *conn, const zps_json *p
                    "without its state (coordinator.state_dir)",
                    (unsigned long long)spec.job_id);
   if (!err) err = zps_members_resume(coordinator->members, &conn->client, &spec, error);
-  if (err) return err;
+  if (err) return err == ZPS_ERR_UNKNOWN ? zps_history_tell(&coordinator->history, spec.job_id, err, error) : err;
   zps_coordinator_let_in(conn);
   zps_rpc_reply(request, NULL);
   return ZPS_OK;

@@ -116,6 +116,7 @@ static zps_json *on_resume(void *ctx, const char **method_p) {
 static void expelled(struct zps_membership *membership, const struct zps_error *error) {
   struct zps_frame_abort failure = {.code = ZPS_ERR_PEER_LOST, .ranks = {membership->rank}, .n_ranks = 1};
   snprintf(failure.text, sizeof failure.text, "%.400s", error->text);
+  atomic_store(&membership->over, true);
   membership->handler.on_failed(membership->handler.ctx, &failure);
 }
 
@@ -232,6 +233,21 @@ static zps_err_t join_job(struct zps_membership *membership, const struct zps_wo
   return err;
 }
 
+/* A connection may have been made between the coordinator's answer and `joined`. On one that is in the job already this
+ * changes nothing. On another the job may be over: then it ends as if that had been heard a moment later. */
+static zps_err_t resume_bare(struct zps_membership *membership, const struct zps_worker_options *options,
+                             struct zps_error *error) {
+  if (atomic_load(&membership->n_bare) == 0) return ZPS_OK;
+  const zps_err_t err =
+      zps_client_call(membership->client, "job.resume", resume_params(membership), RESUME_TIMEOUT_MS, NULL, error);
+  const bool is_told = err == ZPS_ERR_UNKNOWN || err == ZPS_ERR_PEER_LOST || err == ZPS_ERR_REFUSED;
+  if (is_told) expelled(membership, error);
+  if (err == ZPS_OK || !atomic_load(&membership->over)) return err;
+  if (options->max_world > 0) return ZPS_OK;
+  return zps_fail(error, ZPS_ERR_PEER_LOST, "job %.60s: rank %" PRIu32 " was let in, and is in it no longer: %.300s",
+                  options->job, membership->rank, error->text);
+}
+
 zps_err_t zps_membership_open(struct zps_membership *membership, const struct zps_worker_options *options,
                               const struct zps_net_info *fabric, const struct zps_last_place *last,
                               const struct zps_membership_handler *handler, struct zps_join *join,
@@ -265,10 +281,7 @@ zps_err_t zps_membership_open(struct zps_membership *membership, const struct zp
   membership->job_id = join->job_id;
   membership->incarnation = join->incarnation;
   atomic_store(&membership->joined, true);
-  /* A connection may have been made between the coordinator's answer and here. On one that is in the job already this
-   * changes nothing. */
-  if (atomic_load(&membership->n_bare) > 0)
-    err = zps_client_call(membership->client, "job.resume", resume_params(membership), RESUME_TIMEOUT_MS, NULL, error);
+  err = resume_bare(membership, options, error);
   if (err != ZPS_OK) return err;
   zps_client_heartbeat(membership->client, join->heartbeat.heartbeat_ms, join->heartbeat.dead_ms);
   return ZPS_OK;
@@ -334,50 +347,6 @@ zps_err_t zps_membership_group_close(struct zps_membership *membership, const ch
                                      struct zps_error *error) {
   return zps_client_call(membership->client, "group.close", zps_control_group_close_write(membership->job_id, name),
                          timeout_ms, NULL, error);
-}
-
-/* ------------------------------------------------------------ what the coordinator is told */
-
-static zps_err_t notify(struct zps_membership *membership, const char *method, zps_json *params) {
-  return params ? zps_client_notify(membership->client, method, params) : ZPS_ERR_NOMEM;
-}
-
-zps_err_t zps_membership_report(struct zps_membership *membership, uint32_t tensor, const struct zps_plan_told *told) {
-  const struct zps_tensor_report report = {.job_id = membership->job_id, .tensor = tensor, .told = *told};
-  return notify(membership, "tensor.report", zps_control_report_write(&report));
-}
-
-zps_err_t zps_membership_stats(struct zps_membership *membership, const struct zps_rank_news *news, zps_json *tensors) {
-  struct zps_rank_news told = *news;
-  told.job_id = membership->job_id;
-  return notify(membership, "job.stats", zps_control_stats_write(&told, tensors));
-}
-
-zps_err_t zps_membership_suspect(struct zps_membership *membership, const struct zps_job_suspects *suspects) {
-  if (membership->lost) return ZPS_OK;
-  return notify(membership, "job.suspect", zps_control_suspect_write(suspects));
-}
-
-zps_err_t zps_membership_mapped(struct zps_membership *membership, const struct zps_job_steps *steps) {
-  return notify(membership, "job.mapped", zps_control_job_steps_write(steps));
-}
-
-void zps_membership_memory(struct zps_membership *membership, const char *memory) {
-  atomic_store(&membership->memory, memory);
-  if (membership->lost) return;
-  if (notify(membership, "job.memory", zps_control_memory_write(membership->job_id, memory)) != ZPS_OK)
-    zps_log_info("the coordinator was not told of memory %s", memory);
-}
-
-void zps_membership_held(struct zps_membership *membership, const char *why) {
-  atomic_store(&membership->held, why);
-  if (membership->lost) return;
-  if (notify(membership, "job.held", zps_control_held_write(membership->job_id, why)) != ZPS_OK)
-    zps_log_info("the coordinator was not told that servers are to keep the job: %s", why);
-}
-
-void zps_membership_renew(struct zps_membership *membership) {
-  zps_client_renew(membership->client);
 }
 
 /* ------------------------------------------------------------ leave */

@@ -43,6 +43,7 @@ struct zps_membership {
   uint64_t job_id;
   atomic_bool lost; /* the coordinator knows nothing of the job any more, or has none of it for this rank */
   atomic_bool away; /* it is out of reach, for now */
+  atomic_bool over; /* it has said that it has none of the job any more for this rank, and the handler knows */
   /* What a new connection begins with. */
   uint64_t secret, incarnation;
   uint32_t rank, world; /* as the coordinator has it, where the job is elastic */
@@ -55,8 +56,9 @@ struct zps_membership {
 
 /* Connects and joins, within the join timeout; an elastic job's next generation, where options say that it is one: then
  * `last` is of the last one. A connection that is lost is made anew, and goes on where it was; what
- * is asked of the coordinator meanwhile waits until then, or until its own deadline. On failure, and in the end,
- * zps_membership_close(). */
+ * is asked of the coordinator meanwhile waits until then, or until its own deadline. ZPS_ERR_PEER_LOST: this rank was
+ * let in, and lost with its connection, and the error says why; a generation of an elastic job is open then, and has
+ * failed (on_failed), so that the next one can be asked for. On failure, and in the end, zps_membership_close(). */
 zps_err_t zps_membership_open(struct zps_membership *membership, const struct zps_worker_options *options,
                               const struct zps_net_info *fabric, const struct zps_last_place *last,
                               const struct zps_membership_handler *handler, struct zps_join *join,
@@ -99,10 +101,10 @@ zps_err_t zps_membership_mapped(struct zps_membership *membership, const struct 
 void zps_membership_memory(struct zps_membership *membership, const char *memory);
 /* Says why servers are to keep the job, though they drain (job.held); `why` is static. From any thread. */
 void zps_membership_held(struct zps_membership *membership, const char *why);
-/* Says goodbye; `moves`: until the next generation. */
 /* There was no memory for what the coordinator has said, or is to hear: it says it again, over another connection. Any
  * thread. */
 void zps_membership_renew(struct zps_membership *membership);
+/* Says goodbye; `moves`: until the next generation. */
 void zps_membership_leave(struct zps_membership *membership, bool moves);
 void zps_membership_close(struct zps_membership *membership);
 

@@ -70,6 +70,21 @@ static void test_all_of_a_job_is_kept(void **state) {
   assert_string_equal(record->cause.text, ""); /* nothing was wrong */
 }
 
+static void test_how_a_job_ended_is_told(void **state) {
+  struct zps_error error;
+  (void)state;
+  end_job(1, ZPS_ERR_PEER_LOST, "rank 2 was lost");
+  end_job(2, ZPS_OK, "all ranks have left");
+  zps_fail(&error, ZPS_ERR_UNKNOWN, "there is no such job");
+  assert_int_equal(zps_history_tell(&history, 3, ZPS_ERR_UNKNOWN, &error), ZPS_ERR_UNKNOWN);
+  assert_string_equal(error.text, "there is no such job");
+  assert_int_equal(zps_history_tell(&history, 1, ZPS_ERR_UNKNOWN, &error), ZPS_ERR_UNKNOWN);
+  assert_int_equal(error.code, ZPS_ERR_UNKNOWN);
+  assert_string_equal(error.text, "job 'job1' 0x0000000000000001 is over: rank 2 was lost");
+  assert_int_equal(zps_history_tell(&history, 2, ZPS_ERR_UNKNOWN, &error), ZPS_ERR_UNKNOWN);
+  assert_string_equal(error.text, "job 'job2' 0x0000000000000002 is over: all ranks have left");
+}
+
 static void test_the_oldest_is_forgotten(void **state) {
   (void)state;
   for (uint64_t id = 1; id <= ZPS_HISTORY_MAX; id++) end_job(id, ZPS_ERR_SERVER_LOST, "x");
@@ -172,6 +187,7 @@ static void test_a_first_join_that_is_refused_begins_no_job(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test_setup(test_all_of_a_job_is_kept, setup),
+      cmocka_unit_test_setup(test_how_a_job_ended_is_told, setup),
       cmocka_unit_test_setup(test_the_oldest_is_forgotten, setup),
       MEMBERS_CASE(test_a_job_that_all_ranks_leave_is_closed),
       MEMBERS_CASE(test_the_first_cause_is_told),
