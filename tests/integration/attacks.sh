@@ -6,40 +6,19 @@
 . "$(dirname "$0")/../support/tap.sh"
 command -v python3 >/dev/null || { skip "strangers" "no python3"; done_testing; exit; }
 tls=${ZPS_ATTACK_TLS:-}
+. "$top/tests/support/attacked.sh"
 if [ -n "$tls" ]; then
-  export ZPS_ATTACK_CERTS=$scratch/certs
-  ok "certificates are made" zenpsctl certs init "$ZPS_ATTACK_CERTS" --servers=s1,s2
+  export ZPS_ATTACK_CERTS=$certs
+  token_for '*' any
   wanted=${ZPS_ATTACKS:-hands:60 junk:100 broken:100 admin:20 named:20 role:20 stats:500}
 else
   wanted=${ZPS_ATTACKS:-idle:200 drip:200 scan:500 junk:200 deep:20 wide:5 long:5 stats:3000}
 fi
-
-# files_of CERTIFICATE: $files, by which a process is its owner; none without TLS.
-files_of() {
-  files=()
-  [ -z "$tls" ] || files=(ZENPS_TLS_CA="$ZPS_ATTACK_CERTS/ca.pem" ZENPS_TLS_CERT="$ZPS_ATTACK_CERTS/$1.pem" ZENPS_TLS_KEY="$ZPS_ATTACK_CERTS/$1.key")
-}
-start() { # NAME CERTIFICATE ARGUMENTS...; $! is its process
-  local name=$1
-  files_of "$2"
-  env "${files[@]}" zenpsd --fabric-provider=net --fabric-interface=lo "${@:3}" 2>"$scratch/$name.log" &
-}
-ctl() { # an administrator
-  files_of admin-admin
-  env "${files[@]}" timeout 20 zenpsctl -e "$address" "$@"
-}
-start c coordinator-coordinator --roles=coordinator --control-listen=127.0.0.1:0 --control-address-file="$scratch/address" --coordinator-min-servers=2
-coordinator=$!
-until_true [ -s "$scratch/address" ]
-address=$(cat "$scratch/address")
-start s1 server-s1 --roles=server --control-coordinator="$address" --server-name=s1
-start s2 server-s2 --roles=server --control-coordinator="$address" --server-name=s2
-servers_are() { [ "$(ctl -o json members | grep -c '"silent_ms"')" -eq "$1" ]; }
-ok "two servers are in" until_true servers_are 2
+cluster_starts
 
 # perf: a job whose results are checked bit by bit.
 perf() {
-  files_of worker-worker
+  files_of worker-worker any
   env "${files[@]}" timeout 120 zenpsrun -n 2 --coordinator="$address" --prefix=no -- \
     zenps-perf --rows 65536 --density 0.01 --steps 40 --warmup 1 --verify --json && grep -q '"verified": *true' "$scratch/out"
 }

@@ -2,28 +2,18 @@
 # Strangers at the data plane: messages, guessed keys, and connections (stranger.c) to a server and to a rank of a job that
 # is running. Its rounds go on and its sums are right, nobody reads anything, memory does not grow, logs stay short.
 # ZPS_ATTACKS: which, and how many of each ("junk:1000000 keys:1000000" by hand); ZPS_ATTACK_S: seconds that one may take.
+# ZPS_ATTACK_TLS: the control plane speaks TLS, and jobs take tokens (strangers_tls.sh).
 . "$(dirname "$0")/../support/tap.sh"
 command -v python3 >/dev/null || { skip "strangers" "no python3"; done_testing; exit; }
-wanted=${ZPS_ATTACKS:-junk:2000 keys:100 connect:200 bytes:200}
-
-start() { # NAME ARGUMENTS...
-  local name=$1
-  shift
-  zenpsd --fabric-provider=net --fabric-interface=lo "$@" 2>"$scratch/$name.log" &
-}
-start c --roles=coordinator --control-listen=127.0.0.1:0 --control-address-file="$scratch/address" --coordinator-min-servers=2
-until_true [ -s "$scratch/address" ]
-address=$(cat "$scratch/address")
-start s1 --roles=server --control-coordinator="$address" --server-name=s1
-server=$!
-start s2 --roles=server --control-coordinator="$address" --server-name=s2
+tls=${ZPS_ATTACK_TLS:-}
+. "$top/tests/support/attacked.sh"
+wanted=${ZPS_ATTACKS:-junk:2000 keys:100 connect:200 bytes:200 drip:200 scan:500}
+cluster_starts
 
 # look VERB EXPRESSION: what the expression makes of the answer d.
 look() {
-  zenpsctl -e "$address" -o json "$1" | python3 -c 'import json, sys; d = json.load(sys.stdin); print(eval(sys.argv[1]))' "$2"
+  ctl -o json "$1" | python3 -c 'import json, sys; d = json.load(sys.stdin); print(eval(sys.argv[1]))' "$2"
 }
-servers_are() { [ "$(look members 'len(d["servers"])')" = "$1" ]; }
-ok "two servers are in" until_true servers_are 2
 at_server=$(look members '[s["address"] for s in d["servers"] if s["name"] == "s1"][0]')
 server_count() { look stats "[s.get('$1', 0) for s in d['servers'] if s['server'] == 's1'][0]"; }
 rounds() { look stats "sum(s['rounds'] for s in d['shards'] if s['job'] == '$1')"; }
@@ -40,8 +30,10 @@ job_starts() { # NAME
   local rank
   ranks=()
   rm -f "$scratch/over"
+  token_for "$1"
+  files_of worker-worker "$1"
   for rank in 0 1; do
-    ZENPS_LOG=warn ZENPS_PROVIDER=net ZENPS_INTERFACE=lo "$build/tests/chaos/chaos-rank" "$address" "$1" $rank 2 1 2 60000 "$scratch/over" \
+    env "${files[@]}" ZENPS_LOG=warn ZENPS_PROVIDER=net ZENPS_INTERFACE=lo "$build/tests/chaos/chaos-rank" "$address" "$1" $rank 2 1 2 60000 "$scratch/over" \
       >"$scratch/$1.$rank.steps" 2>"$scratch/$1.$rank.log" &
     ranks+=($!)
   done
