@@ -1,4 +1,5 @@
-/* A stranger at the data plane, and its ways: messages (stranger_junk.c), reads (stranger_keys.c). */
+/* A stranger at the data plane: its end of the fabric (stranger_end.c), and its ways, which are messages
+ * (stranger_junk.c) and reads (stranger_keys.c). */
 #ifndef ZPS_TESTS_INTEGRATION_STRANGER_H
 #define ZPS_TESTS_INTEGRATION_STRANGER_H
 
@@ -28,6 +29,8 @@ bool stranger_open(struct stranger *stranger);
 bool stranger_connect(struct stranger *stranger, const void *addr, size_t len);
 /* Drives its end; waits a moment where there is nothing to do. */
 void stranger_turn(struct stranger *stranger);
+/* Of an address as zenpsctl shows it; false: it is none of IPv4. */
+bool stranger_address(const char *text, struct sockaddr_in *to);
 void stranger_put(uint8_t *at, uint64_t value, unsigned n_bytes);
 
 /* These return the program's status. */

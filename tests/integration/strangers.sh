@@ -10,46 +10,10 @@ tls=${ZPS_ATTACK_TLS:-}
 wanted=${ZPS_ATTACKS:-junk:2000 keys:100 connect:200 bytes:200 drip:200 scan:500}
 cluster_starts
 
-# look VERB EXPRESSION: what the expression makes of the answer d.
-look() {
-  ctl -o json "$1" | python3 -c 'import json, sys; d = json.load(sys.stdin); print(eval(sys.argv[1]))' "$2"
-}
 at_server=$(look members '[s["address"] for s in d["servers"] if s["name"] == "s1"][0]')
-server_count() { look stats "[s.get('$1', 0) for s in d['servers'] if s['server'] == 's1'][0]"; }
-rounds() { look stats "sum(s['rounds'] for s in d['shards'] if s['job'] == '$1')"; }
-rounds_are_above() { local n; n=$(rounds "$1") && [ "$n" -gt "$2" ]; }
-failed_rounds() { look stats "sum(s['aborted'] for s in d['shards']) + sum(t['failed'] for t in d['tensors'])"; }
 resident_kib() { awk '/^VmRSS/ { print $2 }' "/proc/$1/status"; }
 seconds_of() { awk -v hz="$(getconf CLK_TCK)" '{ printf "%.1f", ($14 + $15) / hz }' "/proc/$1/stat"; } # of processors
 count_of() { sed -nE "s/.*\\b$1=([0-9]+).*/\\1/p" "$scratch/attack"; }
-
-# A job that goes on until it is told to end, and whose sums are all checked; gradients and sums are so long that they are
-# read, from ranks and servers.
-ranks=()
-job_starts() { # NAME
-  local rank
-  ranks=()
-  rm -f "$scratch/over"
-  token_for "$1"
-  files_of worker-worker "$1"
-  for rank in 0 1; do
-    env "${files[@]}" ZENPS_LOG=warn ZENPS_PROVIDER=net ZENPS_INTERFACE=lo "$build/tests/chaos/chaos-rank" "$address" "$1" $rank 2 1 2 60000 "$scratch/over" \
-      >"$scratch/$1.$rank.steps" 2>"$scratch/$1.$rank.log" &
-    ranks+=($!)
-  done
-  ok "$1: a job runs" until_true rounds_are_above "$1" 5
-}
-job_ends() { # NAME
-  local rank
-  touch "$scratch/over"
-  for rank in 0 1; do
-    wait "${ranks[rank]}"
-    is "$1: rank $rank ends well" $? 0
-    cut -d' ' -f1 "$scratch/$1.$rank.steps" | sort -u | tr '\n' ' ' >"$scratch/out"
-    said "$1: and all of its sums were right" '^in left step $'
-  done
-  echo "# $1: $(grep -c ^step "$scratch/$1.0.steps") steps"
-}
 attack() { # ADDRESS WAY N JOB_ID
   timeout "${ZPS_ATTACK_S:-120}" "$build/tests/integration/stranger" "$@" >"$scratch/attack" 2>&1
 }
