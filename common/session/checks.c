@@ -10,15 +10,13 @@
 #include "common/base/log.h"
 #include "common/session/mac.h"
 
-enum { HASH_BYTES = 16 }; /* of Poly1305 */
-
 /* The sender in the keys' derivation, which no rank or server is; each "receiver" is a key of its own. */
 #define OF_READS UINT32_MAX
 enum { KEY_OF_HASH, KEY_OF_MAC };
 
 struct zps_checks {
-  EVP_MAC_CTX *hash; /* with its key, and nothing hashed: copied, and never changed */
-  struct zps_mac_key mac;
+  EVP_MAC_CTX *hash;           /* with its key, and nothing hashed: copied, and never changed */
+  struct zps_mac_key key, mac; /* of the hash, and of what follows */
   struct zps_engine *engine;
   struct zps_workpool *pool;
   struct zps_fair_flow *flow;
@@ -41,12 +39,12 @@ static EVP_MAC_CTX *hash_create(const struct zps_mac_key *key) {
 zps_err_t zps_checks_create(const struct zps_secret *secret, uint64_t job, struct zps_engine *engine,
                             struct zps_workpool *pool, struct zps_fair_flow *flow, struct zps_checks **checks_p,
                             struct zps_error *error) {
-  struct zps_mac_key key;
   struct zps_checks *const checks = calloc(1, sizeof *checks);
   if (!checks) return zps_fail(error, ZPS_ERR_NOMEM, "no memory for checksums of reads");
   *checks = (struct zps_checks){.engine = engine, .pool = pool, .n_users = 1};
-  if (derive(secret, job, KEY_OF_HASH, &key) == ZPS_OK && derive(secret, job, KEY_OF_MAC, &checks->mac) == ZPS_OK)
-    checks->hash = hash_create(&key);
+  if (derive(secret, job, KEY_OF_HASH, &checks->key) == ZPS_OK &&
+      derive(secret, job, KEY_OF_MAC, &checks->mac) == ZPS_OK)
+    checks->hash = hash_create(&checks->key);
   if (!checks->hash) {
     free(checks);
     return zps_fail(error, ZPS_ERR_UNSUPPORTED,
@@ -70,7 +68,7 @@ void zps_checks_unref(struct zps_checks *checks) {
 }
 
 zps_err_t zps_checks_sum(const struct zps_checks *checks, const void *data, size_t len, uint64_t *sum_p) {
-  unsigned char hashed[HASH_BYTES], mac[ZPS_WIRE_MAC_BYTES];
+  unsigned char hashed[ZPS_CHECKS_HASH_BYTES];
   size_t n = 0;
   *sum_p = 0;
   if (!checks) return ZPS_OK;
@@ -78,11 +76,21 @@ zps_err_t zps_checks_sum(const struct zps_checks *checks, const void *data, size
   const bool made = hash && EVP_MAC_update(hash, data, len) && EVP_MAC_final(hash, hashed, &n, sizeof hashed);
   EVP_MAC_CTX_free(hash);
   if (!made || n != sizeof hashed) return ZPS_ERR_NOMEM;
-  zps_mac_make(&checks->mac, hashed, sizeof hashed, 0, mac);
-  uint64_t sum = 0;
-  for (unsigned i = 0; i < sizeof mac; i++) sum |= (uint64_t)mac[i] << (8 * i);
-  *sum_p = sum ? sum : 1;
+  *sum_p = zps_checks_sum_of(checks, hashed);
   return ZPS_OK;
+}
+
+const unsigned char *zps_checks_key(const struct zps_checks *checks) {
+  _Static_assert(sizeof checks->key.bytes == ZPS_CHECKS_KEY_BYTES, "a key of Poly1305");
+  return checks->key.bytes;
+}
+
+uint64_t zps_checks_sum_of(const struct zps_checks *checks, const unsigned char *hash) {
+  unsigned char mac[ZPS_WIRE_MAC_BYTES];
+  uint64_t sum = 0;
+  zps_mac_make(&checks->mac, hash, ZPS_CHECKS_HASH_BYTES, 0, mac);
+  for (unsigned i = 0; i < sizeof mac; i++) sum |= (uint64_t)mac[i] << (8 * i);
+  return sum ? sum : 1;
 }
 
 /* ------------------------------------------------------------ reads */
@@ -119,6 +127,10 @@ static void run(struct zps_work *work) {
 static void check(struct zps_bulk_read *bulk) {
   struct zps_checked_read *const read = zps_container_of(bulk, struct zps_checked_read, bulk);
   zps_checks_ref(read->checks);
+  if (read->hash) {
+    read->hash(read);
+    return;
+  }
   if (bulk->len > ZPS_CHECKS_HERE_BYTES) {
     read->work.run = run;
     read->command.run = compared;
@@ -129,9 +141,21 @@ static void check(struct zps_bulk_read *bulk) {
   answer(read);
 }
 
+void zps_checks_hashed(struct zps_checked_read *read, const unsigned char *hash) {
+  const bool is_good = !hash || zps_checks_sum_of(read->checks, hash) == read->sum;
+  read->code = is_good ? ZPS_OK : ZPS_ERR_FABRIC;
+  answer(read);
+}
+
 void zps_checks_read(struct zps_checks *checks, struct zps_bulk_peer *peer, struct zps_checked_read *read,
                      uint64_t sum) {
+  zps_checks_read_by(checks, peer, read, sum, NULL);
+}
+
+void zps_checks_read_by(struct zps_checks *checks, struct zps_bulk_peer *peer, struct zps_checked_read *read,
+                        uint64_t sum, void (*hash)(struct zps_checked_read *read)) {
   read->checks = checks;
+  read->hash = hash;
   read->sum = sum;
   read->code = ZPS_OK;
   read->bulk.check = checks && sum ? check : NULL;

@@ -5,7 +5,8 @@
  *
  * The key is of a job, from the secret that its members alone know. A checksum is Poly1305, a universal hash, of the
  * bytes, and of that, which nobody sees, a MAC of 64 bits (mac.h); so one key does for all of a job's reads, and a sum
- * that all ranks read has one checksum. Poly1305 is OpenSSL's: libsodium's is six times as slow (README.md).
+ * that all ranks read has one checksum. Poly1305 is OpenSSL's: libsodium's is six times as slow (README.md). Of memory
+ * that no processor of the host sees, what has it makes the hash (worker/served/device_checks.c).
  *
  * What is wrong is read once more, and then the read fails with ZPS_ERR_FABRIC.
  */
@@ -18,6 +19,8 @@
 #include "common/session/engine.h"
 
 #define ZPS_CHECKS_HERE_BYTES (64u << 10) /* at most so many are checked before a thread of the pool has woken up */
+
+enum { ZPS_CHECKS_KEY_BYTES = 32, ZPS_CHECKS_HASH_BYTES = 16 }; /* of Poly1305 */
 
 struct zps_checks; /* of a job, at one end */
 
@@ -33,10 +36,15 @@ struct zps_checks *zps_checks_ref(struct zps_checks *checks);
 void zps_checks_unref(struct zps_checks *checks);
 /* Of memory that is to be announced; never 0, except where `checks` is NULL. Any thread. ZPS_ERR_NOMEM. */
 zps_err_t zps_checks_sum(const struct zps_checks *checks, const void *data, size_t len, uint64_t *sum_p) ZPS_MUSTCHECK;
+/* The same in two steps: the key under which something else makes the Poly1305 of the memory, as long as `checks` is
+ * there; and the checksum that this hash makes. Any thread. */
+const unsigned char *zps_checks_key(const struct zps_checks *checks);
+uint64_t zps_checks_sum_of(const struct zps_checks *checks, const unsigned char *hash);
 
 struct zps_checked_read {
   struct zps_bulk_read bulk; /* filled in as for zps_bulk_start(), and begun by zps_checks_read() alone */
   struct zps_checks *checks; /* from here on private */
+  void (*hash)(struct zps_checked_read *read);
   uint64_t sum;
   struct zps_work work;
   struct zps_command command;
@@ -47,6 +55,12 @@ struct zps_checked_read {
  * `checks` NULL: whatever comes is good. Engine thread. */
 void zps_checks_read(struct zps_checks *checks, struct zps_bulk_peer *peer, struct zps_checked_read *read,
                      uint64_t sum);
+/* The same of a read into memory that no processor of the host sees. hash() is called when all of it has come, perhaps
+ * a second time, where the bytes were others; zps_checks_hashed() follows each time, at once or later, with their
+ * Poly1305, or NULL: nobody wants the bytes any more, and they are as good as any. Engine thread. */
+void zps_checks_read_by(struct zps_checks *checks, struct zps_bulk_peer *peer, struct zps_checked_read *read,
+                        uint64_t sum, void (*hash)(struct zps_checked_read *read));
+void zps_checks_hashed(struct zps_checked_read *read, const unsigned char *hash);
 /* Why a read ended so, in words. */
 const char *zps_checks_why(const struct zps_checked_read *read, zps_err_t code);
 

@@ -188,7 +188,7 @@ static const struct zps_opt opts[] = {
         .help =
             "of a coordinator: whether gradients and sums that are read carry a keyed checksum, so that bytes that "
             "were changed on the way are read again, and then fail the round: yes, no, or auto (with TLS or tokens, "
-            "in jobs of more than one host); of memory of a GPU there is none"),
+            "in jobs of more than one host)"),
     OPT(ZPS_OPT_STRING, fabric_fault, .name = "fabric.fault", .arg = "RULES",
         .help = "for tests, with provider fault+NAME: faults to inject (seed=1,again=0.1,delay=0.05:3ms)"),
 

@@ -41,8 +41,7 @@ uint64_t gpu_stops(void) {
   return call();
 }
 
-/* What is still allocated, where that can be known. */
-static uint64_t gpu_allocations(void) {
+uint64_t gpu_allocations(void) {
   uint64_t (*const call)(void) = (uint64_t(*)(void))(uintptr_t)emulation("zps_emu_allocations");
   return call ? call() : 0;
 }

@@ -10,6 +10,7 @@ int main(int argc, char **argv) {
     for (size_t i = 0; i < n_device_scheme_tests; i++) tests[n++] = device_scheme_tests[i];
     for (size_t i = 0; i < n_device_refusal_tests; i++) tests[n++] = device_refusal_tests[i];
     for (size_t i = 0; i < n_device_failure_tests; i++) tests[n++] = device_failure_tests[i];
+    for (size_t i = 0; i < n_device_check_tests; i++) tests[n++] = device_check_tests[i];
     for (size_t i = 0; i < n_device_result_tests; i++) tests[n++] = device_result_tests[i];
     for (size_t i = 0; i < n_device_stream_tests; i++) tests[n++] = device_stream_tests[i];
   }

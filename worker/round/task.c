@@ -9,11 +9,9 @@ static void finish(struct zps_round_task *task) {
   struct zps_round *round = task->round;
   round->n_tasks--;
   zps_round_touch(round);
-  if (round->has_work_error) {
-    zps_round_fail(round, round->work_error.code, "%s", round->work_error.text);
-  } else if (task->done) {
-    task->done(task);
-  }
+  const bool has_failed = round->has_work_error;
+  if (has_failed) zps_round_fail(round, round->work_error.code, "%s", round->work_error.text);
+  if (task->done && (!has_failed || task->is_always_done)) task->done(task);
 }
 
 static void task_done(struct zps_command *command, void *handler_ctx) {

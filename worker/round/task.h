@@ -18,6 +18,7 @@ struct zps_round_task {
   struct zps_round *round;
   void (*run)(struct zps_round_task *task);  /* on the pool */
   void (*done)(struct zps_round_task *task); /* on the engine thread; NULL: nothing to do */
+  bool is_always_done;                       /* done() is also called where a task has failed the round */
   struct zps_round_task *next_here;
   bool has_run; /* on the trainer's thread */
   uint32_t arg;

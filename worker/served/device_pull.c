@@ -21,7 +21,7 @@ static void release(const struct zps_served_round *round, void **at_p) {
   *at_p = NULL;
 }
 
-static zps_err_t prepare(struct zps_served_round *round, struct zps_error *error) {
+zps_err_t zps_device_pull_prepare(struct zps_served_round *round, struct zps_error *error) {
   struct zps_device_pull *const pull = &round->device_pull;
   struct zps_device *const device = round->base.device->device;
   zps_err_t code = ZPS_OK;
@@ -49,6 +49,14 @@ static zps_err_t record(struct zps_served_round *round, struct zps_error *error)
   struct zps_device *const device = round->base.device->device;
   const zps_err_t code = device->ops->event_record(device, pull->event, round->base.out->stream, error);
   if (code == ZPS_OK) pull->is_pending = true;
+  return code;
+}
+
+zps_err_t zps_device_pull_wait(struct zps_served_round *round, struct zps_error *error) {
+  struct zps_device_pull *const pull = &round->device_pull;
+  zps_err_t code = record(round, error);
+  if (code == ZPS_OK) code = zps_stage_wait(round->base.device->device, pull->event, round->base.deadline_ns, error);
+  if (code == ZPS_OK) pull->is_pending = false;
   return code;
 }
 
@@ -114,7 +122,7 @@ void zps_device_pull_upload(struct zps_round_task *task) {
   const struct zps_served_part *const part = &round->parts[task->arg];
   struct zps_error error;
   void *at = NULL;
-  zps_err_t code = prepare(round, &error);
+  zps_err_t code = zps_device_pull_prepare(round, &error);
   if (part->result.nnz > 0 && is_there(part)) {
     at = part->sum;
   } else if (code == ZPS_OK && part->result.nnz > 0) {
@@ -181,10 +189,8 @@ static zps_err_t decode(struct zps_served_round *round, struct zps_error *error)
       code = device->ops->decoder_dense(pull->decoder, part, tensor->width, tensor->dtype, pull->views, pull->n_views,
                                         round->base.out->values, stream, error);
   }
-  if (code == ZPS_OK) code = record(round, error);
-  if (code == ZPS_OK) code = zps_stage_wait(device, pull->event, round->base.deadline_ns, error);
+  if (code == ZPS_OK) code = zps_device_pull_wait(round, error);
   if (code != ZPS_OK) return code;
-  pull->is_pending = false;
   struct zps_error why;
   code = device->ops->decoder_finish(pull->decoder, &why);
   return code == ZPS_OK ? code : zps_fail(error, code, "a server's sum is malformed: %s", why.text);
@@ -271,6 +277,8 @@ void zps_device_round_fini(struct zps_served_round *round) {
   release(round, &pull->rows);
   release(round, &pull->values);
   if (push->small) ops->release(device, ZPS_MEMORY_PINNED, push->small);
+  if (push->tags) ops->release(device, ZPS_MEMORY_PINNED, push->tags);
+  if (pull->tags) ops->release(device, ZPS_MEMORY_PINNED, pull->tags);
   free_chunks(device, pull->chunks);
   free_chunks(device, pull->direct);
   free(push->offsets);

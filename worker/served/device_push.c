@@ -127,6 +127,7 @@ static zps_err_t encode(struct zps_served_round *round, struct zps_error *error)
   for (uint32_t p = 0; code == ZPS_OK && p < n_parts; p++)
     push->outs[p] = round->parts[p].push_bytes ? (char *)push->slices + push->offsets[p] : NULL;
   if (code == ZPS_OK) code = ops->encoder_write(push->encoder, push->outs, round->base.in.stream, error);
+  if (code == ZPS_OK) code = zps_device_push_hash(round, error);
   if (code == ZPS_OK) code = record(round, error);
   push->serial = ++round->base.device->serial;
   return code;

@@ -5,7 +5,7 @@
  * Gradient: the device scans, encodes all slices into one piece of its memory, and they are staged from there to where
  * servers read them, in order; servers read the first ones while those behind them are copied. Result: each sum is sent
  * to the device when it has landed, and all are decoded there at once. Where the fabric reaches device memory, servers
- * read slices where they were encoded, and sums land on the device.
+ * read slices where they were encoded, and sums land on the device; their checksums are made there, too.
  *
  * Everything is submitted to the caller's streams by the device's two threads (device.h), as tasks of the round.
  */
@@ -19,6 +19,8 @@ struct zps_round_task;
 struct zps_served_round;
 struct zps_served_part;
 struct zps_worker_device;
+struct zps_checked_read;
+struct zps_served_fetch;
 struct zps_encode_input;
 struct zps_slice_view;
 
@@ -38,6 +40,7 @@ struct zps_device_push {
   void *exposed;          /* what was `slices` then; NULL: nothing */
   void *retired;          /* memory that is freed when it is no longer exposed */
   void **outs;
+  struct zps_device_tag *tags; /* pinned: of each partition, where reads are checked */
 };
 
 struct zps_device_chunk;
@@ -51,7 +54,9 @@ struct zps_device_pull {
   struct zps_device_chunk *chunks, *chunk; /* where sums are, until they are decoded; the one at hand */
   struct zps_device_view *views;           /* of those that have rows, in the order in which they came */
   uint32_t n_views;
-  void *rows, *values; /* a result that is the library's, in device memory */
+  void *rows, *values;                                      /* a result that is the library's, in device memory */
+  struct zps_device_tag *tags;                              /* pinned: of the sums that are being hashed */
+  struct zps_served_fetch *hashing, *landed, **landed_tail; /* engine thread: these, and those that are next */
 };
 
 /* On the device's thread for gradients, as parts of the round's tasks; a failure fails the task. */
@@ -69,9 +74,20 @@ void zps_device_push_write(struct zps_round_task *task);
 bool zps_device_push_is_direct(const struct zps_served_round *round);
 zps_err_t zps_device_push_expose(struct zps_served_part *part, struct zps_net *net) ZPS_MUSTCHECK;
 
+/* On the device's thread for gradients: submits the hashing of what servers read where it is; and the checksum of a
+ * partition, once that is done. 0: there is none. */
+zps_err_t zps_device_push_hash(struct zps_served_round *round, struct zps_error *error) ZPS_MUSTCHECK;
+uint64_t zps_device_push_sum(const struct zps_served_part *part);
+
 /* On the engine thread: room for the partition's sum in device memory, and its registration. */
 zps_err_t zps_device_pull_room(struct zps_served_part *part, struct zps_net *net,
                                const struct zps_net_mem **mem_p) ZPS_MUSTCHECK;
+/* On the engine thread: the sum has landed there; the device hashes it, with all that land meanwhile. */
+void zps_device_pull_hash(struct zps_checked_read *read);
+/* On the device's thread for results: makes the state ready for the round's first work, and waits until the stream has
+ * done all that was submitted, until the deadline. */
+zps_err_t zps_device_pull_prepare(struct zps_served_round *round, struct zps_error *error) ZPS_MUSTCHECK;
+zps_err_t zps_device_pull_wait(struct zps_served_round *round, struct zps_error *error) ZPS_MUSTCHECK;
 /* The task that sends the partition's sum to the device, and the one that decodes all of them. */
 void zps_device_pull_upload(struct zps_round_task *task);
 void zps_device_pull_decode(struct zps_round_task *task);

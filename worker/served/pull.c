@@ -276,9 +276,8 @@ static zps_err_t start_read(struct zps_served_part *part, const struct zps_net_m
                                                          .done = read_done,
                                                          .release = read_release}};
   round->base.n_reads++;
-  /* What the fabric writes to a device, no processor of the host sees. */
-  zps_checks_read(round->base.plane->checks, round->base.plane->servers[round->base.owners[part->task.arg]].bulk,
-                  &part->fetch->read, round->device_pull.is_direct ? 0 : part->result.sum);
+  zps_checks_read_by(round->base.plane->checks, round->base.plane->servers[round->base.owners[part->task.arg]].bulk,
+                     &part->fetch->read, part->result.sum, round->device_pull.is_direct ? zps_device_pull_hash : NULL);
   return ZPS_OK;
 }
 

@@ -22,11 +22,13 @@ static bool goes_inline(const struct zps_served_part *part) {
 
 /* ------------------------------------------------------------ encode */
 
-/* Of what lies in memory of a device there is none. */
+/* That of memory of a device was made there. */
 static void sum_up(struct zps_round_task *task) {
   struct zps_served_part *part = &zps_served_of(task->round)->parts[task->arg];
-  part->push_sum = 0;
-  if (!part->push_buf.owner) return;
+  if (!part->push_buf.owner) {
+    part->push_sum = zps_device_push_sum(part);
+    return;
+  }
   struct zps_error error;
   const zps_err_t err =
       zps_checks_sum(task->round->plane->checks, part->push_data, (size_t)part->push_bytes, &part->push_sum);

@@ -3,8 +3,8 @@
  * which reads it; sums come back the same way. All schemes over servers (kinds.h) run so.
  *
  * scan.c, lookahead.h: finding rows; push.c, join.c: encoding and announcing; pull.c: sums; decode.c, rows.c: from sums
- * to the result; device_push.c, device_pull.c (on_device.h): the same in device memory; replay.c: other owners, when a
- * server is lost; served.c: the kind's ops, and every action of machine.c carried out.
+ * to the result; device_push.c, device_pull.c, device_checks.c (on_device.h): the same in device memory; replay.c:
+ * other owners, when a server is lost; served.c: the kind's ops, and every action of machine.c carried out.
  *
  * Small rounds do without tasks on the pools, where handing over takes longer than the work: the trainer's thread
  * encodes them before they begin, the engine thread decodes.
@@ -38,6 +38,7 @@ struct zps_served_fetch {
   struct zps_buf buf;           /* that came from */
   struct zps_plane_memory *memory;
   struct zps_served_round *round; /* or in this round's memory of a device */
+  struct zps_served_fetch *next;  /* of those that the device hashes */
 };
 
 struct zps_served_part {
@@ -103,7 +104,7 @@ struct zps_served_round {
   struct zps_staging staging;
 
   /* Of the current round. */
-  struct zps_round_task whole, quiesce_in, quiesce_out;
+  struct zps_round_task whole, hash, quiesce_in, quiesce_out;
   struct zps_plane_wait wait;     /* for push buffers */
   unsigned n_pieces, n_clears;    /* tasks that clear the result; those that are left */
   uint32_t n_scans;               /* steps of scanning */
