@@ -276,8 +276,12 @@ static zps_err_t start_read(struct zps_served_part *part, const struct zps_net_m
                                                          .done = read_done,
                                                          .release = read_release}};
   round->base.n_reads++;
-  zps_checks_read_by(round->base.plane->checks, round->base.plane->servers[round->base.owners[part->task.arg]].bulk,
-                     &part->fetch->read, part->result.sum, round->device_pull.is_direct ? zps_device_pull_hash : NULL);
+  struct zps_checks *const checks = round->base.plane->checks;
+  struct zps_bulk_peer *const bulk = round->base.plane->servers[round->base.owners[part->task.arg]].bulk;
+  if (round->device_pull.is_direct)
+    zps_checks_read_by(checks, bulk, &part->fetch->read, part->result.sum, zps_device_pull_hash);
+  else
+    zps_checks_read(checks, bulk, &part->fetch->read, part->result.sum);
   return ZPS_OK;
 }
 
