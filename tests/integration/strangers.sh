@@ -12,6 +12,8 @@ cluster_starts
 
 at_server=$(look members '[s["address"] for s in d["servers"] if s["name"] == "s1"][0]')
 resident_kib() { awk '/^VmRSS/ { print $2 }' "/proc/$1/status"; }
+descriptors_of() { ls "/proc/$1/fd" | wc -l; }
+descriptors_are_below() { [ "$(descriptors_of "$1")" -lt "$2" ]; }
 seconds_of() { awk -v hz="$(getconf CLK_TCK)" '{ printf "%.1f", ($14 + $15) / hz }' "/proc/$1/stat"; } # of processors
 count_of() { sed -nE "s/.*\\b$1=([0-9]+).*/\\1/p" "$scratch/attack"; }
 attack() { # ADDRESS WAY N JOB_ID
@@ -19,13 +21,13 @@ attack() { # ADDRESS WAY N JOB_ID
 }
 
 attacks() { # NAME ADDRESS LOG PROCESS: each of them, while the job goes on
-  local name=$1 at=$2 log=$3 process=$4 job_id one way n before before_kib lines began busy lost
+  local name=$1 at=$2 log=$3 process=$4 job_id one way n before before_kib lines began busy lost open
   job_id=$(look members "[r['job_id'] for r in d['ranks'] if r['job'] == '$name'][0]")
   attack "$at" junk 200 "$job_id" # what warms up: pools, caches, the heap's top
   attack "$at" keys 40
   for one in $wanted; do
     way=${one%:*} n=${one#*:}
-    before=$(rounds "$name") before_kib=$(resident_kib "$process") lines=$(wc -l <"$log") began=$SECONDS busy=$(seconds_of "$process")
+    before=$(rounds "$name") before_kib=$(resident_kib "$process") lines=$(wc -l <"$log") began=$SECONDS busy=$(seconds_of "$process") open=$(descriptors_of "$process")
     attack "$at" "$way" "$n" "$job_id"
     is "$name, $way: all of it was tried, nothing was read" "$? $(count_of tried)" "0 $n"
     echo "# $name, $way: $(tail -n 1 "$scratch/attack"), memory grew by $(($(resident_kib "$process") - before_kib)) KiB," \
@@ -36,6 +38,7 @@ attacks() { # NAME ADDRESS LOG PROCESS: each of them, while the job goes on
     lost=0
     ! grep -q 'libfabric 1\.17,' "$scratch/s1.log" || lost=$(count_of lost)
     ok "$name, $way: memory grows by less than 1 MiB" [ $(($(resident_kib "$process") - before_kib)) -lt $((1024 + lost)) ]
+    ok "$name, $way: its connections are closed" until_true descriptors_are_below "$process" $((open + 16))
     ok "$name, $way: a line a second at most" [ $(($(wc -l <"$log") - lines)) -le $((SECONDS - began + 1)) ]
     ok "$name, $way: rounds go on" until_true rounds_are_above "$name" "$before"
   done

@@ -1,4 +1,5 @@
 /* Completions. */
+#include <errno.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -101,6 +102,11 @@ static unsigned drain_error(struct ofi_net *net) {
   return 1;
 }
 
+ssize_t zps_ofi_cq_read(struct ofi_net *net, struct fi_cq_msg_entry *entries) {
+  errno = 0;
+  return fi_cq_read(net->cq, entries, OFI_CQ_BATCH);
+}
+
 unsigned zps_ofi_cq_drain(struct ofi_net *net) {
   unsigned n_events = 0;
   struct fi_cq_msg_entry entries[OFI_CQ_BATCH];
@@ -114,7 +120,7 @@ unsigned zps_ofi_cq_drain(struct ofi_net *net) {
       n = -FI_EAVAIL;
       net->cq_error = false;
     } else {
-      n = fi_cq_read(net->cq, entries, OFI_CQ_BATCH);
+      n = zps_ofi_cq_read(net, entries);
     }
     if (n == -FI_EAVAIL) {
       const unsigned handled = drain_error(net);

@@ -208,6 +208,10 @@ void zps_ofi_recv_repost(struct ofi_net *net, struct ofi_op *op);
 
 /* cq.c */
 unsigned zps_ofi_progress(struct zps_net *net);
+/* fi_cq_read(), in which the fabric gets on. Providers tcp and net (2.1 at least) ask errno why a connection that they
+ * accepted said too little: where it is EAGAIN still, of some call before, they go on without it and leave its
+ * descriptor open for good, so that whoever scans ports takes all of them. */
+ssize_t zps_ofi_cq_read(struct ofi_net *net, struct fi_cq_msg_entry *entries);
 /* Handles completions alone. */
 unsigned zps_ofi_cq_drain(struct ofi_net *net);
 

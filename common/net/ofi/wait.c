@@ -46,7 +46,7 @@ static bool wake_consume(struct ofi_net *net) {
 
 /* Takes the completions that are ready into the stash. */
 static bool stash_fill(struct ofi_net *net) {
-  const ssize_t n = fi_cq_read(net->cq, net->stash, OFI_CQ_BATCH);
+  const ssize_t n = zps_ofi_cq_read(net, net->stash);
   if (n > 0) net->n_stash = (size_t)n;
   if (n == -FI_EAVAIL) net->cq_error = true;
   return n > 0 || n == -FI_EAVAIL;
@@ -71,6 +71,7 @@ static bool sleep_on_fds(struct ofi_net *net, bool with_cq, uint64_t timeout_ns)
 /* May the thread sleep on the completion queue's descriptor? Not when there are completions. */
 static bool may_sleep(struct ofi_net *net) {
   struct fid *fid = &net->cq->fid;
+  errno = 0; /* as zps_ofi_cq_read() */
 #ifdef OFI_WAIT_SETS
   if (net->wait_set) return fi_wait(net->wait_set, 0) == -FI_ETIMEDOUT;
 #endif
