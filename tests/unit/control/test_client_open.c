@@ -191,25 +191,32 @@ static zps_err_t on_resumed(void *ctx, const zps_json *result, const struct zps_
   return ZPS_OK;
 }
 
-static void test_gone_before_the_caller_has_seen_it(void **state) {
-  (void)state;
+/* A caller that is slow may find the connection there without having waited for it: then once more. */
+static void open_while_it_goes(void) {
   static const struct cut then_closed = {"closed after the answer", true, ANSWER("7"), false};
   static const struct zps_client_handler outlives = {.on_away = on_away, .on_resumed = on_resumed};
   struct cutter cutter = {.cut = &then_closed, .n_cut = 1};
   struct zps_client *client = NULL;
   struct zps_error error;
-  assert_int_equal(sem_init(&sleeper.away, 0, 0), 0);
-  sleeper.thread = pthread_self();
-  sleeper.on = true;
   cutter.listener = raw_listen(cutter.address, sizeof cutter.address);
   assert_int_equal(pthread_create(&cutter.thread, NULL, cut_first, &cutter), 0);
   if (zps_client_open(cutter.address, "worker", 20000, &outlives, &client, &error)) fail_msg("%s", error.text);
-  assert_false(sleeper.on);
   zps_client_close(client);
   shutdown(cutter.listener, SHUT_RDWR);
   pthread_join(cutter.thread, NULL);
   close(cutter.listener);
-  sem_destroy(&sleeper.away);
+}
+
+static void test_gone_before_the_caller_has_seen_it(void **state) {
+  (void)state;
+  sleeper.thread = pthread_self();
+  sleeper.on = true;
+  for (unsigned k = 0; sleeper.on && k < 100; k++) {
+    assert_int_equal(sem_init(&sleeper.away, 0, 0), 0);
+    open_while_it_goes();
+    sem_destroy(&sleeper.away);
+  }
+  assert_false(sleeper.on);
 }
 
 /* ---- Several addresses ---- */
