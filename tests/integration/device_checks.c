@@ -111,6 +111,7 @@ static void unchanged(struct rank *rank) {
     is.spec.options.scheme = "balanced";
     is.spec.options.partitions = partitions[i];
     is.spec.rows_in = is.spec.rows_out = i == 1;
+    is.other_costs = i == 1; /* small sums travel joined with those that are ready at the same time */
     snprintf(name[0], sizeof name[0], "t%u", i);
     snprintf(name[1], sizeof name[1], "twin%u", i);
     zenps_tensor_t *const tensor = tensor_open(rank, name[0], &is.spec), *const twin =

@@ -179,7 +179,13 @@ static void compare(const struct spec *spec, const zenps_grad_t *got, const zenp
 
 static void compare_costs(zenps_request_t *request, zenps_request_t *wanted) {
   const zenps_request_stats_t here = stats_of(request), there = stats_of(wanted);
-  CHECK(here.payload_out == there.payload_out && here.payload_in == there.payload_in);
+  if (here.payload_out != there.payload_out || here.payload_in != there.payload_in) {
+    char text[200];
+    snprintf(text, sizeof text, "payloads out, in: %llu, %llu; of the twin %llu, %llu",
+             (unsigned long long)here.payload_out, (unsigned long long)here.payload_in,
+             (unsigned long long)there.payload_out, (unsigned long long)there.payload_in);
+    rank_fail(__FILE__, __LINE__, text);
+  }
   CHECK(here.nnz_in == there.nnz_in && here.nnz_out == there.nnz_out && here.bound_bytes == there.bound_bytes);
 }
 
