@@ -47,8 +47,8 @@ struct Staged {
   u64 block, bit; /* where the walk is */
 };
 
-/* The place after one `nth` (from 0) of the word, which is the view's from `bit` on. By a whole warp, each lane of
- * which looks whether its bit is the one. */
+/* The place after one `nth` (from 0) in the word, which has so many. By a whole warp, each lane of which looks whether
+ * its bit is the one. */
 __device__ __forceinline__ u32 behind_one(u32 word, u32 nth) {
   const bool is_it = (word >> lane_of_thread() & 1) != 0 && static_cast<u32>(__popc(word & lanes_below())) == nth;
   return static_cast<u32>(__ffs(static_cast<int>(__ballot_sync(ALL, is_it))));

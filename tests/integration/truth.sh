@@ -17,6 +17,12 @@ said "to the end, which says why" "^  kernels: random gradients.*: gpu-check: no
 "$top/gpu/truth.sh" --emulate >"$scratch/out" 2>&1
 is "a wrong option: exit status" $? 2
 said "a wrong option is named" "'--emulate' is no option"
+"$top/gpu/truth.sh" --minutes none >"$scratch/out" 2>&1
+is "a time that is none: exit status" $? 2
+said "a time that is none is named" "--minutes none; must be 1 to 99"
+"$top/gpu/truth.sh" --bench "$scratch/none" >"$scratch/out" 2>&1
+is "a benchmark that is not there: exit status" $? 2
+said "a benchmark that is not there is named" "--bench $scratch/none: no such program"
 if PATH=$PATH:/usr/local/cuda/bin command -v nvidia-smi >/dev/null && nvidia-smi -L 2>/dev/null | grep -q '^GPU'; then
   skip "without a GPU it begins nothing" "there is one"
 else

@@ -16,6 +16,7 @@
 enum {
   TIMEOUT_MS = 30000,
   BUSY_MS = 1,    /* from one look to the next */
+  PLACE_MS = 100, /* from one try for a place in the job to the next */
   LOSS_MS = 3000, /* that the others may take to tell a dead rank from one that comes back */
   STEPS_A_CANCEL = 4,
   STEPS_A_DELAY = 40, /* until the deadline, or thereabouts */
@@ -298,6 +299,17 @@ static void wait_for_others(const struct trainer *trainer) {
     sim_wait(&sim_cluster.steps_seen, ZPS_NEVER);
 }
 
+/* Where the coordinator has ended a connection for want of memory, it takes a rank that is killed then for one that is
+ * away, and keeps its place until it gives that one up. */
+static zenps_status_t open_job(struct trainer *trainer, const zenps_options_t *options) {
+  const uint64_t until_ns = sim_now_ns() + LOSS_MS * ZPS_NS_PER_MS;
+  zenps_status_t status;
+  while ((status = zenps_open(options, &trainer->job)) == ZENPS_ERR_RANK_TAKEN && sim_cluster.was_short &&
+         sim_now_ns() < until_ns)
+    sim_sleep(PLACE_MS * ZPS_NS_PER_MS);
+  return status;
+}
+
 static bool open_all(struct trainer *trainer) {
   const struct sim_plan *plan = trainer->plan;
   zenps_options_t options;
@@ -309,7 +321,7 @@ static bool open_all(struct trainer *trainer) {
   options.provider = plan->provider;
   options.join_timeout_ms = options.round_timeout_ms = TIMEOUT_MS;
   options.threads = (int)plan->threads;
-  if (zenps_open(&options, &trainer->job) != ZENPS_OK) {
+  if (open_job(trainer, &options) != ZENPS_OK) {
     failed(trainer, NULL, "open", zenps_last_error());
     return false;
   }
