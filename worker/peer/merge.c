@@ -27,10 +27,21 @@ static void fail(struct zps_round_task *work, const char *step, const struct zps
 
 /* ------------------------------------------------------------ OFFER */
 
+/* The master has not said that it read what it was offered before: it may do so still. */
+static bool is_given_up(const struct zps_round *base) {
+  for (uint32_t i = 0; i < zps_peer_n_others(base); i++)
+    if (zps_plane_has_given_up(base->plane, zps_peer_other(base, i))) return true;
+  return false;
+}
+
 void zps_peer_offer_run(struct zps_round_task *work) {
   struct zps_peer_round *round = task_of(work)->round;
   struct zps_round *base = &round->base;
   struct zps_error error;
+  if (is_given_up(base)) {
+    memset(round->offer, 0, sizeof round->offer); /* none */
+    return;
+  }
   if (zps_merge_offer(&round->merge, &round->staging.in, base->device, &base->tensor->shape, &base->in,
                       base->deadline_ns, round->offer, &error) != ZPS_OK)
     fail(work, "showing the gradient to ranks of this host", &error);
@@ -67,6 +78,8 @@ void zps_peer_merge_run(struct zps_round_task *work) {
   struct zps_error error;
   zps_err_t code = zps_merge_run(&round->merge, base->device, shape, round->offers, task->compute.instr.n_in,
                                  base->in.stream, base->deadline_ns, &round->merged, &error);
+  for (uint32_t i = 0; code == ZPS_OK && i < zps_peer_n_others(base); i++)
+    code = zps_plane_check_copied(base->plane, zps_peer_other(base, i), &error);
   if (code == ZPS_OK && !round->merged_is_served)
     code = zps_merge_fetch(&round->merge, base->device, shape, base->deadline_ns, &round->merged, &error);
   if (code != ZPS_OK) fail(work, "adding up what ranks of this host have", &error);

@@ -30,7 +30,8 @@ static struct zps_peer_stream *sent_by(const struct zps_peer_round *round, uint3
 static bool is_shared(const struct zps_peer_round *round, uint32_t instr, uint64_t *offset_p) {
   const struct zps_peer_stream *stream = sent_by(round, instr);
   const struct zps_plane *plane = round->base.plane;
-  return plane->ranks[round->program.instrs[instr].peer].shared.maps_ours &&
+  const uint32_t reader = round->program.instrs[instr].peer;
+  return plane->ranks[reader].shared.maps_ours && !zps_plane_has_given_up(plane, reader) &&
          zps_segment_offset(plane->segment, stream->view.values, stream->len_bytes, offset_p);
 }
 

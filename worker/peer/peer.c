@@ -104,8 +104,19 @@ static void setup(struct zps_round *base) {
                          .deadline_ns = base->deadline_ns - (quarter_ns < ACCUSE_MAX_NS ? quarter_ns : ACCUSE_MAX_NS)});
 }
 
+/* What other ranks were told of is used anew from here on, also by those that did not say that they are through. */
+static void give_up_readers(struct zps_peer_round *round) {
+  const bool offers = !round->base.committed && zps_peer_offers(round);
+  for (uint32_t i = 0; i < zps_peer_n_others(&round->base); i++) {
+    const uint32_t r = zps_peer_other(&round->base, i);
+    const struct zps_peer_remote *peer = &round->remotes[r];
+    if ((peer->reads || offers) && !peer->done && !peer->aborted) zps_plane_give_up(round->base.plane, r);
+  }
+}
+
 static void release(struct zps_round *base) {
   struct zps_peer_round *round = zps_peer_of(base);
+  give_up_readers(round);
   zps_peer_free_all(round);
   zps_peer_merge_release(round);
   zps_peer_zerocopy_end(round);

@@ -34,7 +34,8 @@ static zps_err_t view(struct zps_peer_task *task, struct zps_error *error) {
                   rank, round->base.plane->ranks[rank].name, why.text);
 }
 
-/* Memory that another process shares may change while it is looked at: it is copied, and the copy is checked. */
+/* Memory that another process shares may change while it is looked at: it is copied, and the copy is checked. Of a
+ * process that was stopped meanwhile, and given up, nothing else would hold the copy back. */
 static void copy_run(struct zps_round_task *work) {
   struct zps_peer_task *task = zps_container_of(work, struct zps_peer_task, task);
   const struct zps_remote *rank = &work->round->plane->ranks[task->compute.instr.peer];
@@ -48,7 +49,9 @@ static void copy_run(struct zps_round_task *work) {
     return;
   }
   memcpy(task->out, from, (size_t)task->slice.len_bytes);
-  if (view(task, &error) != ZPS_OK) zps_round_task_fail(work, &error);
+  if (zps_plane_check_copied(work->round->plane, task->compute.instr.peer, &error) != ZPS_OK ||
+      view(task, &error) != ZPS_OK)
+    zps_round_task_fail(work, &error);
 }
 
 static void check_run(struct zps_round_task *work) {

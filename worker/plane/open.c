@@ -197,6 +197,7 @@ void zps_plane_disconnect(struct zps_plane *plane) {
 }
 
 void zps_plane_close(struct zps_plane *plane) {
+  for (uint32_t r = 0; plane->segment && r < plane->world; r++) zps_segment_give_up(plane->segment, r);
   /* The pools first: a task's end is reported to the engine. A scan uses both. */
   zps_workpool_destroy(plane->scan_pool);
   zps_workpool_destroy(plane->pool);

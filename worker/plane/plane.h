@@ -114,6 +114,14 @@ zps_err_t zps_plane_share(struct zps_plane *plane, struct zps_segment *segment, 
                           struct zps_error *error) ZPS_MUSTCHECK;
 /* Of a rank with a device: whether another one has one, too, and each knows that they share memory. */
 bool zps_plane_shares_device(const struct zps_plane *plane, uint32_t rank);
+/* Shared memory that the rank was told of, and has not said that it is through with, is used for something else from
+ * here on: what the rank still copies there is no result of its round, and what goes to it later takes the fabric.
+ * Nothing where nothing is shared with it. Engine thread. */
+void zps_plane_give_up(struct zps_plane *plane, uint32_t rank);
+bool zps_plane_has_given_up(const struct zps_plane *plane, uint32_t rank); /* from any thread */
+/* Behind a copy of what the rank shares with us: ZPS_ERR_PEER_LOST where it has given us up, so that the copy is worth
+ * nothing. From any thread. */
+zps_err_t zps_plane_check_copied(const struct zps_plane *plane, uint32_t rank, struct zps_error *error) ZPS_MUSTCHECK;
 /* A rank left in peace. From any thread but the engine's. */
 void zps_plane_rank_left(struct zps_plane *plane, uint32_t rank);
 /* Marks the remote as lost: nothing is sent to it any more. The handler is told, once. */

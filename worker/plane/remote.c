@@ -125,6 +125,28 @@ bool zps_plane_shares_device(const struct zps_plane *plane, uint32_t rank) {
   return neighbour->view.base && neighbour->maps_ours && neighbour->has_device;
 }
 
+void zps_plane_give_up(struct zps_plane *plane, uint32_t rank) {
+  const struct zps_remote *const remote = &plane->ranks[rank];
+  if (!plane->segment || !remote->shared.maps_ours || zps_segment_has_given_up(plane->segment, rank)) return;
+  zps_segment_give_up(plane->segment, rank);
+  zps_log_info("rank %" PRIu32
+               " (host %s) has not said that it read what it was told of: that memory is used anew, and "
+               "none is shared with it any more",
+               rank, remote->name);
+}
+
+bool zps_plane_has_given_up(const struct zps_plane *plane, uint32_t rank) {
+  return plane->segment && zps_segment_has_given_up(plane->segment, rank);
+}
+
+zps_err_t zps_plane_check_copied(const struct zps_plane *plane, uint32_t rank, struct zps_error *error) {
+  const struct zps_remote *const remote = &plane->ranks[rank];
+  if (!remote->shared.view.base || !zps_segment_view_is_past(&remote->shared.view, plane->rank)) return ZPS_OK;
+  return zps_fail(error, ZPS_ERR_PEER_LOST,
+                  "rank %" PRIu32 " (host %s) has gone on without this rank, which did not read for too long", rank,
+                  remote->name);
+}
+
 /* ------------------------------------------------------------ ranks that go */
 
 struct left_command {

@@ -42,12 +42,12 @@ void zps_sharing_begin(struct zps_sharing *sharing, const struct zps_worker_opti
 
 /* A segment with room for twice the registered memory, since sizes that are powers of two do not fill gaps. NULL: it
  * cannot be made. */
-static struct zps_segment *make_segment(const struct zps_worker_options *options, uint64_t *proof_p) {
+static struct zps_segment *make_segment(const struct zps_worker_options *options, uint32_t world, uint64_t *proof_p) {
   struct zps_segment *segment;
   struct zps_error error;
   if (getrandom(proof_p, sizeof *proof_p, 0) != (ssize_t)sizeof *proof_p) *proof_p = 0;
   *proof_p |= 1; /* 0 is none */
-  if (zps_segment_create(2 * options->memory_limit_bytes, *proof_p, &segment, &error) == ZPS_OK) return segment;
+  if (zps_segment_create(2 * options->memory_limit_bytes, *proof_p, world, &segment, &error) == ZPS_OK) return segment;
   zps_log_warn("no memory can be shared with the other ranks of this host: %s; the fabric carries what goes to them",
                error.text);
   return NULL;
@@ -59,7 +59,7 @@ zps_err_t zps_sharing_meet(struct zps_sharing *sharing, struct zps_plane *plane,
   struct zps_neighbour *neighbours = calloc(world, sizeof *neighbours);
   if (!neighbours) return zps_fail(error, ZPS_ERR_NOMEM, "no memory to meet the ranks of this host");
   uint64_t proof = 0;
-  struct zps_segment *segment = make_segment(sharing->options, &proof);
+  struct zps_segment *segment = make_segment(sharing->options, world, &proof);
   const int fd = sharing->fd;
   sharing->fd = -1;
   zps_neighbours_meet(&sharing->config, fd, segment, proof, MEET_TIMEOUT_MS, neighbours);

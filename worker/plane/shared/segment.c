@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -22,13 +23,16 @@
 /* At the begin of the first granule, of which no more is used. */
 struct header {
   uint64_t magic, len_bytes, proof;
+  _Atomic uint8_t given_up[]; /* by rank */
 };
+
+#define WORLD_MAX (GRANULE - sizeof(struct header))
 
 struct zps_segment {
   int fd, reading_fd;
   char *base;
   uint64_t len_bytes;
-  uint32_t n_granules;
+  uint32_t n_granules, world;
   uint8_t *taken; /* per granule */
 };
 
@@ -61,19 +65,26 @@ static zps_err_t make_file(struct zps_segment *segment, struct zps_error *error)
 }
 
 static zps_err_t map_file(struct zps_segment *segment, uint64_t proof, struct zps_error *error) {
-  if (fallocate(segment->fd, 0, 0, sizeof(struct header)) != 0) return failed("fallocate", error);
+  if (fallocate(segment->fd, 0, 0, (off_t)(sizeof(struct header) + segment->world)) != 0)
+    return failed("fallocate", error);
   void *base = mmap(NULL, segment->len_bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, segment->fd, 0);
   if (base == MAP_FAILED) return failed("mmap", error);
   segment->base = base;
   /* A child does not need the segment; where the kernel refuses this, the child has it, and no harm is done. */
   (void)madvise(base, segment->len_bytes, MADV_DONTFORK);
   (void)madvise(base, segment->len_bytes, MADV_DONTDUMP); /* else the dumps of all ranks would hold all segments */
-  *(struct header *)base = (struct header){.magic = MAGIC, .len_bytes = segment->len_bytes, .proof = proof};
+  struct header *const header = base;                     /* nobody is given up: the file is all zero */
+  header->magic = MAGIC;
+  header->len_bytes = segment->len_bytes;
+  header->proof = proof;
   return ZPS_OK;
 }
 
-zps_err_t zps_segment_create(uint64_t len_bytes, uint64_t proof, struct zps_segment **segment_p,
+zps_err_t zps_segment_create(uint64_t len_bytes, uint64_t proof, uint32_t world, struct zps_segment **segment_p,
                              struct zps_error *error) {
+  if (world > WORLD_MAX)
+    return zps_fail(error, ZPS_ERR_UNSUPPORTED, "%" PRIu32 " ranks; at most %zu share memory", world,
+                    (size_t)WORLD_MAX);
   if (len_bytes > LEN_MAX) len_bytes = LEN_MAX;
   const uint32_t n_granules = (uint32_t)((len_bytes + GRANULE - 1) / GRANULE) + 1;
   zps_err_t err = check_limit(n_granules * GRANULE, error);
@@ -82,6 +93,7 @@ zps_err_t zps_segment_create(uint64_t len_bytes, uint64_t proof, struct zps_segm
   if (!segment) return zps_fail(error, ZPS_ERR_NOMEM, "no memory for a segment");
   segment->fd = segment->reading_fd = -1;
   segment->n_granules = n_granules;
+  segment->world = world;
   segment->len_bytes = n_granules * GRANULE;
   segment->taken = calloc(n_granules, sizeof *segment->taken);
   err = segment->taken ? make_file(segment, error) : zps_fail(error, ZPS_ERR_NOMEM, "no memory for a segment");
@@ -146,6 +158,20 @@ void zps_segment_put(struct zps_segment *segment, void *data, size_t bytes) {
     zps_log_warn_limited("shared memory is not given back: %s", strerror(errno));
 }
 
+static struct header *header_of(const struct zps_segment *segment) {
+  return (struct header *)(void *)segment->base;
+}
+
+/* Whoever sees a byte that is written from here on sees that it was given up, too. */
+void zps_segment_give_up(struct zps_segment *segment, uint32_t rank) {
+  if (rank < segment->world) atomic_store(&header_of(segment)->given_up[rank], 1);
+  atomic_thread_fence(memory_order_seq_cst);
+}
+
+bool zps_segment_has_given_up(const struct zps_segment *segment, uint32_t rank) {
+  return rank < segment->world && atomic_load(&header_of(segment)->given_up[rank]) != 0;
+}
+
 bool zps_segment_offset(const struct zps_segment *segment, const void *data, uint64_t bytes, uint64_t *offset_p) {
   const uintptr_t at = (uintptr_t)data, base = (uintptr_t)segment->base;
   if (at < base + GRANULE || at - base > segment->len_bytes || bytes > segment->len_bytes - (at - base)) return false;
@@ -168,15 +194,16 @@ zps_err_t zps_segment_map(int fd, uint64_t len_bytes, struct zps_segment_view *v
                     len_bytes);
   void *base = mmap(NULL, len_bytes, PROT_READ, MAP_SHARED | MAP_NORESERVE, fd, 0);
   if (base == MAP_FAILED) return failed("mmap", error);
-  const struct header header = *(const struct header *)base;
-  if (header.magic != MAGIC || header.len_bytes != len_bytes) {
+  const struct header *const header = base;
+  const uint64_t proof = header->proof;
+  if (header->magic != MAGIC || header->len_bytes != len_bytes) {
     munmap(base, len_bytes);
     return zps_fail(error, ZPS_ERR_PROTOCOL, "it is none of ours");
   }
   (void)madvise(base, len_bytes, MADV_DONTFORK);
   (void)madvise(base, len_bytes, MADV_DONTDUMP);
   *view = (struct zps_segment_view){.base = base, .len_bytes = len_bytes};
-  *proof_p = header.proof;
+  *proof_p = proof;
   return ZPS_OK;
 }
 
@@ -188,4 +215,10 @@ void zps_segment_unmap(struct zps_segment_view *view) {
 const void *zps_segment_at(const struct zps_segment_view *view, uint64_t offset, uint64_t bytes) {
   if (!view->base || offset > view->len_bytes || bytes > view->len_bytes - offset) return NULL;
   return view->base + offset;
+}
+
+bool zps_segment_view_is_past(const struct zps_segment_view *view, uint32_t rank) {
+  atomic_thread_fence(memory_order_seq_cst); /* behind the copy */
+  return rank >= WORLD_MAX || !view->base ||
+         atomic_load(&((struct header *)(uintptr_t)view->base)->given_up[rank]) != 0;
 }

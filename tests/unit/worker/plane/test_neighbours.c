@@ -40,7 +40,7 @@ static void be(struct rank *rank, uint32_t number, uint64_t job, bool *near, boo
                         .proof = 1000 + number};
   rank->timeout_ms = LONG_MS;
   if (has_segment) {
-    assert_int_equal(zps_segment_create(MIB, rank->proof, &rank->segment, &error), ZPS_OK);
+    assert_int_equal(zps_segment_create(MIB, rank->proof, WORLD, &rank->segment, &error), ZPS_OK);
     char *const data = zps_segment_get(rank->segment, 100);
     snprintf(data, 100, "written by %u", number);
     assert_true(zps_segment_offset(rank->segment, data, 100, &rank->offset));

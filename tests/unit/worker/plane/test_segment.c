@@ -19,7 +19,7 @@
 #include "tests/support/oom.h"
 #include "worker/plane/shared/segment.h"
 
-enum { MIB = 1 << 20, PROOF = 4711 };
+enum { MIB = 1 << 20, PROOF = 4711, WORLD = 5 };
 
 /* A system without memory to give. */
 static bool no_space;
@@ -34,7 +34,7 @@ int __wrap_fallocate(int fd, int mode, off_t offset, off_t len) {
 static struct zps_segment *make(uint64_t len_bytes) {
   struct zps_segment *segment;
   struct zps_error error = {0};
-  if (zps_segment_create(len_bytes, PROOF, &segment, &error) != ZPS_OK) fail_msg("%s", error.text);
+  if (zps_segment_create(len_bytes, PROOF, WORLD, &segment, &error) != ZPS_OK) fail_msg("%s", error.text);
   return segment;
 }
 
@@ -113,6 +113,40 @@ static void test_where_it_is(void **state) {
   zps_segment_unmap(&gone);
   zps_segment_unmap(&gone);
   zps_segment_destroy(segment);
+}
+
+/* A rank that was stopped while it read is told that the others went on, however it reads: by a view of before or
+ * after. */
+static void test_ranks_that_are_given_up(void **state) {
+  (void)state;
+  struct zps_segment *segment = make(MIB);
+  struct zps_segment_view before = map(segment);
+  for (uint32_t rank = 0; rank <= WORLD; rank++) {
+    assert_false(zps_segment_has_given_up(segment, rank));
+    assert_false(zps_segment_view_is_past(&before, rank));
+  }
+  zps_segment_give_up(segment, WORLD - 1);
+  zps_segment_give_up(segment, WORLD - 1);
+  zps_segment_give_up(segment, WORLD); /* there is none */
+  struct zps_segment_view after = map(segment);
+  for (uint32_t rank = 0; rank <= WORLD; rank++) {
+    assert_int_equal(zps_segment_has_given_up(segment, rank), rank == WORLD - 1);
+    assert_int_equal(zps_segment_view_is_past(&before, rank), rank == WORLD - 1);
+    assert_int_equal(zps_segment_view_is_past(&after, rank), rank == WORLD - 1);
+  }
+  zps_segment_destroy(segment); /* the owner ends */
+  assert_true(zps_segment_view_is_past(&before, WORLD - 1) && !zps_segment_view_is_past(&before, 0));
+  zps_segment_unmap(&before);
+  zps_segment_unmap(&after);
+  assert_true(zps_segment_view_is_past(&after, 0)); /* of what is not mapped */
+}
+
+static void test_worlds_that_are_too_large(void **state) {
+  (void)state;
+  struct zps_segment *none;
+  struct zps_error error = {0};
+  assert_int_equal(zps_segment_create(MIB, PROOF, MIB, &none, &error), ZPS_ERR_UNSUPPORTED);
+  assert_non_null(strstr(error.text, "1048576 ranks; at most"));
 }
 
 /* In a child, whose status says whether all was as it should be. */
@@ -220,7 +254,7 @@ static void be_limited(void *ctx) {
   struct zps_segment *segment;
   struct zps_error error = {0};
   limit_files(3 * MIB);
-  CHILD_CHECK(zps_segment_create(8 * MIB, PROOF, &segment, &error) == ZPS_ERR_UNSUPPORTED);
+  CHILD_CHECK(zps_segment_create(8 * MIB, PROOF, WORLD, &segment, &error) == ZPS_ERR_UNSUPPORTED);
   CHILD_CHECK(strstr(error.text, "ulimit -f") && strstr(error.text, "3145728"));
 }
 
@@ -230,7 +264,7 @@ static void be_without_descriptors(void *ctx) {
   struct zps_error error = {0};
   const struct rlimit limit = {.rlim_cur = 3, .rlim_max = 3};
   CHILD_CHECK(setrlimit(RLIMIT_NOFILE, &limit) == 0);
-  CHILD_CHECK(zps_segment_create(MIB, PROOF, &segment, &error) == ZPS_ERR_UNSUPPORTED);
+  CHILD_CHECK(zps_segment_create(MIB, PROOF, WORLD, &segment, &error) == ZPS_ERR_UNSUPPORTED);
   CHILD_CHECK(strstr(error.text, "memfd_create"));
 }
 
@@ -243,7 +277,7 @@ static void test_no_space(void **state) {
   logs_expect(ZPS_LOG_WARN, "bytes of shared memory: No space left on device");
   no_space = true;
   assert_null(zps_segment_get(segment, MIB));
-  assert_int_equal(zps_segment_create(MIB, PROOF, &none, &error), ZPS_ERR_UNSUPPORTED);
+  assert_int_equal(zps_segment_create(MIB, PROOF, WORLD, &none, &error), ZPS_ERR_UNSUPPORTED);
   assert_string_equal(error.text, "fallocate: No space left on device");
   no_space = false;
   logs_finish();
@@ -254,7 +288,7 @@ static void test_no_space(void **state) {
 }
 
 static zps_err_t create(void *ctx) {
-  return zps_segment_create(MIB, PROOF, ctx, NULL);
+  return zps_segment_create(MIB, PROOF, WORLD, ctx, NULL);
 }
 
 static void destroy(void *ctx) {
@@ -271,6 +305,8 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_memory_comes_and_goes),
       cmocka_unit_test(test_where_it_is),
+      cmocka_unit_test(test_ranks_that_are_given_up),
+      cmocka_unit_test(test_worlds_that_are_too_large),
       cmocka_unit_test(test_another_process_reads_and_cannot_write),
       cmocka_unit_test(test_a_dead_process_leaves_what_it_wrote),
       cmocka_unit_test(test_what_is_no_segment),
