@@ -4,6 +4,10 @@
  * that everything else waits for, and the oldest partition always finds at least half of the limit. When even that is
  * too little and nothing is about to be freed, its round fails with the limit it would need.
  *
+ * Rounds of small tensors are not in that order: one that has begun may wait for ranks which have other rounds to end
+ * first (a barrier, what auto agrees on), and it takes next to nothing. Their sums may use all of the limit; where none
+ * of it is left, it is the oldest of the other rounds that something is done about.
+ *
  * Rows that ranks pull are copies, which are read and freed whatever else waits: they may use all of the limit. Where
  * it is used up by sums that are kept for ranks that have not pulled them, the oldest of these go.
  *
@@ -33,14 +37,23 @@ enum {
   READ_AHEAD_PARTS = 2, /* or, where it is more, so many partitions of all ranks */
 };
 
+/* The oldest round that is not summed: of the job, or with NULL of all. One of a small tensor where there are no
+ * others. */
+static const struct zps_shard_round *oldest_of(const struct zps_shard *shard, const struct zps_job *job) {
+  const struct zps_shard_round *oldest = NULL;
+  for (const struct zps_shard_round *round = shard->oldest; round; round = round->younger) {
+    if (round->machine->state >= ZPS_SHARD_PUBLISHED || (job && round->tensor->job != job)) continue;
+    if (!round->tensor->is_small) return round;
+    if (!oldest) oldest = round;
+  }
+  return oldest;
+}
+
 /* Of the job's rounds; `job` NULL: of all. */
 static bool is_oldest_of(const struct zps_shard *shard, const struct zps_job *job, const struct zps_shard_wait *wait) {
-  const struct zps_shard_round *round = shard->oldest;
-  while (round && (round->machine->state >= ZPS_SHARD_PUBLISHED || (job && round->tensor->job != job)))
-    round = round->younger;
-  if (round != wait->round) return false;
+  if (oldest_of(shard, job) != wait->round) return false;
   for (uint32_t part = 0; part < wait->memory.part; part++)
-    if (!zps_shard_machine_part_reduced(round->machine, part)) return false;
+    if (!zps_shard_machine_part_reduced(wait->round->machine, part)) return false;
   return true;
 }
 
@@ -98,14 +111,19 @@ static void refuse_quota(struct zps_shard_round *round, const struct zps_memory_
                        job->shard->quota.memory_bytes);
 }
 
+/* The half that is kept for the oldest partition is no matter to it. */
+static bool may_take_all(const struct zps_shard_wait *wait) {
+  return wait->is_answer || (wait->round->tensor->is_small && !wait->is_push);
+}
+
 /* NOW: the job's quota is no reason to wait. */
 static enum zps_memory_answer ask_quota(struct zps_shard *shard, struct zps_shard_wait *wait) {
   const struct zps_job *job = wait->round->tensor->job;
-  if (shard->quota.memory_bytes == 0) return ZPS_MEMORY_NOW;
   const uint64_t len_bytes = zps_slab_bytes(wait->memory.len_bytes);
-  const bool oldest = !wait->is_answer && is_oldest_of(shard, job, wait);
-  while (!zps_quota_fits(job, len_bytes, !oldest && !wait->is_answer)) {
-    if (!oldest || is_more_to_come(shard, job)) return ZPS_MEMORY_PASSED;
+  if (zps_quota_fits(job, len_bytes, !may_take_all(wait))) return ZPS_MEMORY_NOW;
+  if (wait->is_answer || !is_oldest_of(shard, job, wait)) return ZPS_MEMORY_PASSED;
+  while (!zps_quota_fits(job, len_bytes, false)) {
+    if (is_more_to_come(shard, job)) return ZPS_MEMORY_PASSED;
     if (zps_pulls_make_room(shard, job)) continue;
     refuse_quota(wait->round, &wait->memory);
     return ZPS_MEMORY_REFUSED;
@@ -125,15 +143,17 @@ static enum zps_memory_answer ask(void *ctx, struct zps_memory_wait *memory) {
   if (is_far_ahead(wait)) return ZPS_MEMORY_PASSED;
   const enum zps_memory_answer quota = ask_quota(shard, wait);
   if (quota != ZPS_MEMORY_NOW) return quota;
-  const bool oldest = !wait->is_answer && is_oldest_of(shard, NULL, wait);
   struct zps_slab_arena *const arena = wait->round->tensor->job->arena;
-  if (!oldest && !wait->is_answer && is_over_half(shard, memory->len_bytes)) return ZPS_MEMORY_LATER;
-  zps_err_t code = zps_slab_get_for(arena, memory->len_bytes, memory->buf_p);
-  while (code == ZPS_ERR_AGAIN && oldest && !is_more_to_come(shard, NULL) && zps_pulls_make_room(shard, NULL))
-    code = zps_slab_get_for(arena, memory->len_bytes, memory->buf_p);
+  const bool takes_all = may_take_all(wait), is_late = !takes_all && is_over_half(shard, memory->len_bytes);
+  zps_err_t code = is_late ? ZPS_ERR_AGAIN : zps_slab_get_for(arena, memory->len_bytes, memory->buf_p);
+  if (code == ZPS_ERR_AGAIN) {
+    if (wait->is_answer || !is_oldest_of(shard, NULL, wait)) return takes_all ? ZPS_MEMORY_PASSED : ZPS_MEMORY_LATER;
+    if (is_late) code = zps_slab_get_for(arena, memory->len_bytes, memory->buf_p);
+    while (code == ZPS_ERR_AGAIN && !is_more_to_come(shard, NULL) && zps_pulls_make_room(shard, NULL))
+      code = zps_slab_get_for(arena, memory->len_bytes, memory->buf_p);
+    if (code == ZPS_ERR_AGAIN && is_more_to_come(shard, NULL)) return ZPS_MEMORY_LATER;
+  }
   if (code == ZPS_OK) return ZPS_MEMORY_NOW;
-  if (code == ZPS_ERR_AGAIN && wait->is_answer) return ZPS_MEMORY_PASSED;
-  if (code == ZPS_ERR_AGAIN && (!oldest || is_more_to_come(shard, NULL))) return ZPS_MEMORY_LATER;
   refuse(wait->round, memory);
   return ZPS_MEMORY_REFUSED;
 }

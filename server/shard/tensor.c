@@ -120,6 +120,13 @@ static zps_err_t place(struct zps_tensor *tensor, const uint32_t *owners, struct
   return zps_sums_place(tensor) == ZPS_OK ? ZPS_OK : no_memory(tensor, error);
 }
 
+static bool is_small(const struct zps_tensor *tensor) {
+  uint32_t largest = 0;
+  for (uint32_t p = 0; p < tensor->partition.n_parts; p++)
+    if (tensor->all_sizes[p] > largest) largest = tensor->all_sizes[p];
+  return largest * (uint64_t)zps_row_bytes(tensor->width, tensor->dtype) <= ZPS_WIRE_INLINE_MAX;
+}
+
 zps_err_t zps_tensor_place(struct zps_tensor *tensor, const bool *lost, struct zps_error *error) {
   if (!lost) return place(tensor, tensor->owners, error);
   const uint32_t n_parts = tensor->partition.n_parts;
@@ -224,6 +231,7 @@ zps_err_t zps_tensor_open(struct zps_job *job, const struct zps_tensor_spec *spe
     memcpy(tensor->owners, spec->owners, spec->n_parts * sizeof tensor->owners[0]);
     code = count_rows(tensor, spec, tensor->all_sizes, error);
   }
+  if (code == ZPS_OK) tensor->is_small = is_small(tensor);
   if (code == ZPS_OK) code = zps_tensor_place(tensor, job->servers_lost, error);
   if (code == ZPS_OK) code = set_ranks(tensor, spec, error);
   if (code == ZPS_OK) {

@@ -200,6 +200,37 @@ static void test_a_round_that_waits_keeps_no_later_one_waiting(void **state) {
   zps_shard_destroy(shard);
 }
 
+/* A barrier that one rank has entered: it may be left only when rounds that began later are over. These may take all of
+ * what the job may have, and where that is too little they are told so. */
+static void test_a_small_round_that_waits_leaves_all_to_later_ones(void **state) {
+  (void)state;
+  enum { WORLD = 2 };
+  const uint64_t quota_bytes = WORLD * ZPS_LINK_BYTES + 2 * MIB;
+  struct zps_shard *shard = shard_of(quota_bytes, 0);
+  struct cluster cluster;
+  char number[40];
+  snprintf(number, sizeof number, " of the %llu bytes", (unsigned long long)quota_bytes);
+  cluster_open(&cluster, shard, PROVIDER, NULL, 1, WORLD);
+  struct cluster_tensor *waits = cluster_tensor(&cluster, 900, 1, ZPS_DTYPE_F32, ZPS_OP_SUM, 2, 0.5);
+  struct cluster_tensor *later = cluster_tensor(&cluster, 100000, 1, ZPS_DTYPE_F32, ZPS_OP_SUM, 2, 1.0);
+  struct cluster_tensor *too_large = cluster_tensor(&cluster, 600000, 1, ZPS_DTYPE_F32, ZPS_OP_SUM, 2, 1.0);
+  cluster_push(&cluster, waits, 1, 0, 60000);
+  for (uint64_t step = 1; step <= 9; step++) {
+    cluster_round(&cluster, later, step); /* pushes of half of it, and as much again in sums */
+    if (step % 3) continue;
+    for (uint32_t rank = 0; rank < WORLD; rank++) cluster_push(&cluster, too_large, step, rank, 60000);
+    for (uint32_t rank = 0; rank < WORLD; rank++) cluster_abort(&cluster, too_large, step, rank, ZPS_ERR_QUOTA, number);
+  }
+  cluster_push(&cluster, waits, 1, 1, 60000);
+  for (uint32_t rank = 0; rank < WORLD; rank++) {
+    cluster_check(&cluster, waits, 1, rank);
+    cluster_done(&cluster, waits, 1, rank);
+  }
+  cluster_drain(shard);
+  cluster_close(&cluster);
+  zps_shard_destroy(shard);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_links_that_are_too_many_are_refused),
@@ -209,6 +240,7 @@ int main(void) {
       cmocka_unit_test(test_rounds_that_are_too_many_are_refused),
       cmocka_unit_test(test_a_greedy_job_keeps_no_other_waiting),
       cmocka_unit_test(test_a_round_that_waits_keeps_no_later_one_waiting),
+      cmocka_unit_test(test_a_small_round_that_waits_leaves_all_to_later_ones),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
