@@ -143,8 +143,10 @@ zps_err_t zps_plane_check_copied(const struct zps_plane *plane, uint32_t rank, s
   const struct zps_remote *const remote = &plane->ranks[rank];
   if (!remote->shared.view.base || !zps_segment_view_is_past(&remote->shared.view, plane->rank)) return ZPS_OK;
   return zps_fail(error, ZPS_ERR_PEER_LOST,
-                  "rank %" PRIu32 " (host %s) has gone on without this rank, which did not read for too long", rank,
-                  remote->name);
+                  "rank %" PRIu32
+                  " (host %s) has gone on before this rank had read its memory: the job has failed there, "
+                  "or this rank was not heard of for too long",
+                  rank, remote->name);
 }
 
 /* ------------------------------------------------------------ ranks that go */
