@@ -18,6 +18,7 @@ zps_json *zps_control_join_write(const struct zps_join_spec *spec) {
   params = zps_control_fabric_write(params, spec->fabric);
   params = zps_control_set_opt_word(params, "secret", spec->secret);
   if (spec->token && spec->token[0]) params = zps_json_set_str(params, "token", spec->token);
+  if (spec->places > 0) params = zps_json_set_u64(params, "places", spec->places);
   return zps_json_set_u64(params, "timeout_ms", spec->timeout_ms);
 }
 
@@ -33,9 +34,23 @@ zps_err_t zps_control_join_read(const zps_json *params, struct zps_join_spec *sp
   if (!err) err = zps_control_get_u32(params, "pid", 0, UINT32_MAX, &spec->pid, error);
   if (!err) err = zps_json_get_u64(params, "timeout_ms", 0, ZPS_TIMEOUT_MAX_MS, &spec->timeout_ms, error);
   if (!err) err = zps_control_opt_word(params, "secret", &spec->secret, error);
+  if (!err && zps_json_get(params, "places"))
+    err = zps_control_get_u32(params, "places", 1, ZPS_SERVERS_MAX, &spec->places, error);
   if (!err && zps_json_get(params, "token"))
     err = zps_control_get_name(params, "token", 1, ZPS_JOIN_TOKEN_MAX, &spec->token, error);
   return err ? err : zps_control_fabric_read(params, fabric, error);
+}
+
+static zps_json *places_write(zps_json *object, uint32_t n_servers, uint32_t n_places) {
+  return n_places > n_servers ? zps_json_set_u64(object, "places", n_places) : object;
+}
+
+zps_err_t zps_control_opt_places(const zps_json *object, uint32_t n_servers, uint32_t *places_p,
+                                 struct zps_error *error) {
+  *places_p = n_servers;
+  return zps_json_get(object, "places")
+             ? zps_control_get_u32(object, "places", n_servers, ZPS_SERVERS_MAX, places_p, error)
+             : ZPS_OK;
 }
 
 zps_err_t zps_control_join_server_read(const zps_json *object, struct zps_join_server *server,
@@ -56,7 +71,8 @@ zps_json *zps_control_join_answer_write(const struct zps_join *join) {
   result = zps_control_link_secret_write(result, &join->link_secret);
   if (join->checksums) result = zps_json_set_bool(result, "checksums", true);
   result = zps_control_set_opt_word(result, "incarnation", join->incarnation);
-  return zps_json_set(zps_control_heartbeat_write(result, &join->heartbeat), "servers", servers);
+  result = zps_control_heartbeat_write(result, &join->heartbeat);
+  return zps_json_set(places_write(result, join->n_servers, join->n_places), "servers", servers);
 }
 
 zps_err_t zps_control_join_answer_read(const zps_json *result, struct zps_join *join, struct zps_error *error) {
@@ -74,9 +90,11 @@ zps_err_t zps_control_join_answer_read(const zps_json *result, struct zps_join *
   const size_t n = zps_json_array_len(servers);
   if (n < 1 || n > ZPS_SERVERS_MAX)
     return zps_fail(error, ZPS_ERR_PROTOCOL, "the coordinator names %zu servers; 1 to %u can be", n, ZPS_SERVERS_MAX);
-  join->servers = calloc(n, sizeof *join->servers);
-  if (!join->servers) return zps_fail(error, ZPS_ERR_NOMEM, "no memory for %zu servers", n);
   join->n_servers = (uint32_t)n;
+  err = zps_control_opt_places(result, join->n_servers, &join->n_places, error);
+  if (err) return err;
+  join->servers = calloc(join->n_places, sizeof *join->servers);
+  if (!join->servers) return zps_fail(error, ZPS_ERR_NOMEM, "no memory for %u servers", join->n_places);
   for (size_t i = 0; i < n && !err; i++)
     err = zps_control_join_server_read(zps_json_at(servers, i), &join->servers[i], error);
   if (err) zps_join_fini(join);
@@ -203,7 +221,7 @@ zps_json *zps_control_job_open_write(const struct zps_job_spec *spec) {
   params = zps_json_set_u64(params, "epoch", spec->epoch);
   if (spec->since) params = zps_json_set_u64(params, "since", spec->since);
   params = zps_json_set_u64(params, "server", spec->server);
-  params = zps_json_set_u64(params, "servers", spec->n_servers);
+  params = places_write(zps_json_set_u64(params, "servers", spec->n_servers), spec->n_servers, spec->n_places);
   return zps_json_set(params, "members", members);
 }
 
@@ -229,7 +247,10 @@ zps_err_t zps_control_job_open_read(const zps_json *params, struct zps_job_spec 
   if (!err && zps_json_get(params, "since"))
     err = zps_control_get_u32(params, "since", 1, UINT32_MAX, &spec->since, error);
   if (!err) err = zps_control_get_u32(params, "servers", 1, ZPS_SERVERS_MAX, &spec->n_servers, error);
-  if (!err) err = zps_control_get_u32(params, "server", 0, spec->n_servers - 1, &spec->server, error);
+  if (!err) err = zps_control_opt_places(params, spec->n_servers, &spec->n_places, error);
+  /* One that is there at first has one of the first places. */
+  const uint32_t n = spec->since ? spec->n_places : spec->n_servers;
+  if (!err) err = zps_control_get_u32(params, "server", 0, n - 1, &spec->server, error);
   if (!err) err = zps_json_get_array(params, "members", &from, error);
   if (err) return err;
   if (zps_json_array_len(from) != spec->world)

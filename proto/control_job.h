@@ -13,6 +13,7 @@ struct zps_join_spec {
   const char *job, *host;
   const char *rack; /* may be empty, or NULL */
   uint32_t world, rank, pid;
+  uint32_t places; /* how many servers the job is to have room for, at least; 0: as the coordinator is set up */
   uint64_t timeout_ms;
   const struct zps_net_info *fabric;
   uint64_t secret;   /* this process's own, by which it is known again; 0: it has none */
@@ -23,7 +24,8 @@ zps_json *zps_control_join_write(const struct zps_join_spec *spec);
 zps_err_t zps_control_join_read(const zps_json *params, struct zps_join_spec *spec, struct zps_net_info *fabric,
                                 struct zps_error *error) ZPS_MUSTCHECK;
 
-/* Its answer. Position in `servers` is the server's number inside this job. */
+/* Its answer. Position in `servers` is the server's number inside this job. Of the job's places the first n_servers are
+ * those of the servers that it began with; the others are free. */
 struct zps_join_server {
   char name[ZPS_NAME_MAX + 1];
   uint8_t addr[ZPS_NET_ADDR_MAX];
@@ -34,9 +36,10 @@ struct zps_join {
   struct zps_secret link_secret; /* of the job's links */
   bool checksums;                /* of what is read over them */
   uint32_t epoch, n_servers;
+  uint32_t n_places; /* n_servers at least; 0, to the writer: as many */
   struct zps_heartbeat heartbeat;
   uint64_t incarnation;            /* of the coordinator; 0: it does not say */
-  struct zps_join_server *servers; /* malloc'd by the reader */
+  struct zps_join_server *servers; /* malloc'd by the reader, with room for one of each place; the rest are zero */
 };
 zps_json *zps_control_join_answer_write(const struct zps_join *join);
 zps_err_t zps_control_join_answer_read(const zps_json *result, struct zps_join *join,
@@ -102,10 +105,14 @@ struct zps_job_spec {
   uint32_t since; /* with which this server takes a place in the job, which runs; 0: it is there at first */
   char name[ZPS_NAME_MAX + 1];
   uint32_t server;    /* position of this server in the job, */
-  uint32_t n_servers; /* which has so many */
+  uint32_t n_servers; /* which began with so many, */
+  uint32_t n_places;  /* and has so many places; those beyond them are free at first. 0, to the writer: no more */
   uint32_t world;
   const struct zps_member_spec *members; /* world of them, by rank; malloc'd by the reader */
 };
+/* The member "places", of a job that began with n_servers; *places_p is n_servers where there is none. */
+zps_err_t zps_control_opt_places(const zps_json *object, uint32_t n_servers, uint32_t *places_p,
+                                 struct zps_error *error) ZPS_MUSTCHECK;
 /* The member "weight", 1 to ZPS_FAIR_WEIGHT_MAX; 1 where there is none. */
 zps_err_t zps_control_opt_weight(const zps_json *object, uint32_t *weight_p, struct zps_error *error) ZPS_MUSTCHECK;
 zps_json *zps_control_job_open_write(const struct zps_job_spec *spec);

@@ -8,11 +8,13 @@
 #define ZPS_OWNERS_SERVERS_MAX 1024u /* of a job */
 
 /* Partitions in ascending order: one whose owner lives keeps it, one whose owner is lost goes to the living server with
- * the fewest partitions so far, ties to the lowest position. `owners` are those that the tensor was opened with, and
- * `lost` tells of all servers of the job that were lost so far, of which one at least lives: so the result does not
- * depend on the order in which they went. `reassigned` has n_parts places, and may be
- * `owners`. */
-void zps_owners_reassign(const uint32_t *owners, uint32_t n_parts, uint32_t n_servers, const bool *lost,
-                         uint32_t *reassigned);
+ * the fewest partitions so far. Ties go to the lowest position; where the place is one of those that the job began
+ * without, which are the ones from `n_began` on, to the first position from (place mod n_began) on, and then from 0 on:
+ * so tensors of one partition spread over the servers that there are, too. `owners` are those that the tensor was
+ * opened with, and `lost` tells of all places, n_servers of them, whose server was lost so far, or that are free; one
+ * at least lives: so the result does not depend on the order in which they went. `reassigned` has n_parts places, and
+ * may be `owners`. */
+void zps_owners_reassign(const uint32_t *owners, uint32_t n_parts, uint32_t n_began, uint32_t n_servers,
+                         const bool *lost, uint32_t *reassigned);
 
 #endif

@@ -31,11 +31,12 @@ static zps_json *join_result(const struct zps_action *action) {
       .link_secret = job->secret,
       .checksums = job->checksums,
       .epoch = job->epoch,
-      .n_servers = job->n_servers,
+      .n_servers = job->n_began,
+      .n_places = job->n_servers,
       .heartbeat = {.heartbeat_ms = coordinator->config.heartbeat_ms, .dead_ms = coordinator->config.dead_ms},
       .incarnation = coordinator->incarnation,
-      .servers = calloc(job->n_servers, sizeof *join.servers)};
-  for (uint32_t i = 0; join.servers && i < job->n_servers; i++) {
+      .servers = calloc(job->n_began, sizeof *join.servers)};
+  for (uint32_t i = 0; join.servers && i < job->n_began; i++) {
     strcpy(join.servers[i].name, job->servers[i]->name);
     copy_address(&job->servers[i]->fabric, join.servers[i].addr, &join.servers[i].addr_len);
   }

@@ -42,6 +42,12 @@ static zps_err_t join_fits(const struct zps_members *members, const struct zps_m
     if (job->world != spec->world)
       return zps_fail(error, ZPS_ERR_SHAPE, "job '%.60s' has %u ranks, says %.160s; %.160s says %u", job->name,
                       job->world, other, who, spec->world);
+    if (job->places != spec->places)
+      return zps_fail(
+          error, ZPS_ERR_SHAPE,
+          "job '%.60s' is to have room for %u servers, says %.160s; %.160s says %u (ZENPS_SERVER_PLACES; 0: as "
+          "the coordinator's job.server_places)",
+          job->name, job->places, other, who, spec->places);
   }
   const struct zps_member_rank *holder = job->ranks[spec->rank];
   if (holder)
@@ -110,6 +116,9 @@ zps_err_t zps_members_join(struct zps_members *members, struct zps_member_client
   if (spec->world == 0 || spec->world > ZPS_WORLD_MAX || spec->rank >= spec->world)
     return zps_fail(error, ZPS_ERR_INVALID, "job '%s': rank %u of %u; a job has 1 to %u ranks, numbered from 0",
                     spec->job, spec->rank, spec->world, ZPS_WORLD_MAX);
+  if (spec->places > ZPS_SERVERS_MAX)
+    return zps_fail(error, ZPS_ERR_INVALID, "job '%s': room for %u servers is asked for; a job has up to %u", spec->job,
+                    spec->places, ZPS_SERVERS_MAX);
   struct zps_member_job *job = job_by_name(members, spec->job);
   struct zps_member_rank *const holder = job && spec->rank < job->world ? job->ranks[spec->rank] : NULL;
   if (holder && spec->secret && holder->secret == spec->secret && spec->world == job->world) {

@@ -84,7 +84,8 @@ static zps_json *job_open_params(const struct zps_member_job *job, uint32_t posi
                               .epoch = job->epoch,
                               .since = zps_member_job_since(job, position),
                               .server = position,
-                              .n_servers = job->n_servers,
+                              .n_servers = job->n_began,
+                              .n_places = job->n_servers,
                               .world = job->world,
                               .members = members};
   strcpy(spec.name, job->name);

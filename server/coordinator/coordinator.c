@@ -253,6 +253,7 @@ zps_err_t zps_coordinator_create(uv_loop_t *loop, const struct zps_coordinator_c
   coordinator->incarnation = incarnation;
   const struct zps_members_config members = {.min_servers = config->min_servers,
                                              .replays = config->server_loss_replays,
+                                             .places = config->server_places,
                                              .max_jobs = ZPS_JOBS_MAX,
                                              .checked = config->checked,
                                              .max_tensors = config->max_tensors ? config->max_tensors : ZPS_TENSORS_MAX,
@@ -332,6 +333,7 @@ void zps_coordinator_reload(struct zps_coordinator *coordinator, const struct zp
   take_keys(coordinator, config);
   zps_coordinator_enter(coordinator);
   zps_members_set_replays(coordinator->members, config->server_loss_replays);
+  zps_members_set_places(coordinator->members, config->server_places);
   zps_members_set_leave_grace(coordinator->members, config->leave_grace_ms);
   zps_members_set_min_servers(coordinator->members, config->min_servers);
   if (zps_members_set_weights(coordinator->members, config->weights))

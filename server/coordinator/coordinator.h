@@ -41,6 +41,7 @@ struct zps_coordinator_config {
   const char *subnets;                     /* or are in one of these; NULL: there are none */
   const struct zps_token_keys *token_keys; /* by which ranks are let into jobs; NULL: any rank is */
   bool server_loss_replays;                /* a job that loses a server goes on, as long as it has one */
+  uint32_t server_places;                  /* of a job whose ranks do not say, at least */
   const char *state_dir;                   /* folder for what must be known after a new start; NULL: nothing is kept */
   struct zps_coordinator_etcd etcd;        /* in place of state_dir */
   const char *cluster;                     /* whose state it is */
@@ -60,7 +61,8 @@ zps_err_t zps_coordinator_create(uv_loop_t *loop, const struct zps_coordinator_c
 void zps_coordinator_close(struct zps_coordinator *coordinator);
 /* "HOST:PORT", the port being the one really bound. */
 const char *zps_coordinator_address(const struct zps_coordinator *coordinator);
-/* Takes over min_servers, weights, server_loss_replays, call_timeout_ms, leave_grace_ms and token_keys. */
+/* Takes over min_servers, weights, server_loss_replays, server_places, call_timeout_ms, leave_grace_ms and token_keys.
+ */
 void zps_coordinator_reload(struct zps_coordinator *coordinator, const struct zps_coordinator_config *config);
 /* Refuses new jobs from now on. */
 void zps_coordinator_drain(struct zps_coordinator *coordinator);

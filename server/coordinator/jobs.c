@@ -48,6 +48,7 @@ zps_err_t zps_members_job_create(struct zps_members *members, const struct zps_j
   job->ranks = ranks;
   job->started_ns = now_ns;
   job->weight = zps_weight_of(members->weights, job->name);
+  job->places = spec->places;
   job->seed = members->config.random(members->config.ctx);
   job->job_id = new_job_id(members);
   job->secret = new_secret(members);
@@ -145,15 +146,22 @@ static bool is_on_one_host(const struct zps_member_job *job) {
   const char *const host = job->ranks[0]->host;
   for (uint32_t r = 1; r < job->world; r++)
     if (strcmp(job->ranks[r]->host, host) != 0) return false;
-  for (uint32_t i = 0; i < job->n_servers; i++)
+  for (uint32_t i = 0; i < job->n_began; i++)
     if (strcmp(job->servers[i]->host, host) != 0) return false;
   return true;
 }
 
+/* The next generation of an elastic job begins on all servers that there are then, so it needs none. */
+static uint32_t places_of(const struct zps_members *members, const struct zps_member_job *job, uint32_t n_servers) {
+  const uint32_t n = job->places ? job->places : members->config.places;
+  return job->generation.number > 0 || n < n_servers ? n_servers : n;
+}
+
 static void job_open(struct zps_members *members, struct zps_member_job *job) {
-  unsigned n = 0;
+  uint32_t n = 0;
   for (unsigned i = 0; i < members->n_servers; i++) n += !members->servers[i]->draining;
-  struct zps_member_server **servers = calloc(n, sizeof *servers);
+  const uint32_t n_places = places_of(members, job, n);
+  struct zps_member_server **servers = calloc(n_places, sizeof *servers);
   if (!servers) {
     zps_members_job_drop_joins(members, job, ZPS_ERR_NOMEM, "the coordinator has no memory to open the job");
     return;
@@ -162,8 +170,10 @@ static void job_open(struct zps_members *members, struct zps_member_job *job) {
   for (unsigned i = 0; i < members->n_servers; i++) {
     if (members->servers[i]->draining) continue;
     members->servers[i]->n_jobs++;
-    servers[job->n_servers++] = members->servers[i];
+    servers[job->n_began++] = members->servers[i];
   }
+  job->n_servers = n_places;
+  job->n_drained = n_places - n;
   job->n_pending = n;
   job->checksums = members->config.checked == ZPS_CHECKED_ALL ||
                    (members->config.checked == ZPS_CHECKED_BETWEEN_HOSTS && !is_on_one_host(job));
@@ -215,7 +225,7 @@ void zps_members_job_place_anew(struct zps_members *members, struct zps_member_j
   close_at_servers(members, job, why);
   free(job->servers);
   job->servers = NULL;
-  job->n_servers = job->n_pending = 0;
+  job->n_servers = job->n_began = job->n_drained = job->n_pending = 0;
   job->job_id = new_job_id(members);
   job->secret = new_secret(members);
   job_set_state(job, ZPS_JOB_JOINING);

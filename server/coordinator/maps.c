@@ -79,7 +79,7 @@ static unsigned long count_parts(const struct zps_member_job *job, uint32_t posi
     const struct zps_tensor_spec *const spec = &job->tensors[i]->spec;
     uint32_t *const owners = calloc(spec->n_parts, sizeof *owners);
     if (!owners) continue; /* it is for a line of the log */
-    zps_owners_reassign(spec->owners, spec->n_parts, job->n_servers, lost, owners);
+    zps_owners_reassign(spec->owners, spec->n_parts, job->n_began, job->n_servers, lost, owners);
     for (uint32_t p = 0; p < spec->n_parts; p++) n += owners[p] == position;
     free(owners);
   }

@@ -37,6 +37,10 @@ void zps_members_set_replays(struct zps_members *members, bool replays) {
   members->config.replays = replays;
 }
 
+void zps_members_set_places(struct zps_members *members, uint32_t places) {
+  members->config.places = places;
+}
+
 zps_err_t zps_members_set_weights(struct zps_members *members, const char *weights) {
   char *const copy = strdup(weights ? weights : "");
   if (!copy) return ZPS_ERR_NOMEM;

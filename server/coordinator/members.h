@@ -169,12 +169,16 @@ struct zps_member_job {
   bool checksums;           /* of what is read over them; as it was opened */
   uint32_t epoch;           /* from OPENING on */
   uint32_t world;
-  struct zps_member_rank **ranks;     /* world of them; NULL: not there yet */
-  uint32_t n_joined, n_left, n_lost;  /* n_joined: JOINING or IN */
-  struct zps_member_server **servers; /* from OPENING on; NULL: lost, or drained */
+  struct zps_member_rank **ranks;    /* world of them; NULL: not there yet */
+  uint32_t n_joined, n_left, n_lost; /* n_joined: JOINING or IN */
+  struct zps_member_server *
+      *servers; /* of its places, from OPENING on; NULL: lost, drained, or free from the beginning */
   struct zps_member_server **leaving; /* by position: servers that live and leave it, until all know; or NULL */
-  uint32_t n_servers, n_drained;      /* n_drained: of the positions without a server, those that left in peace */
-  struct zps_member_joiner *joiners;  /* by position; NULL: none yet */
+  uint32_t n_servers,
+      n_drained;    /* n_drained: of the positions without a server, those that left in peace, or were free */
+  uint32_t n_began; /* of the positions, those that had servers at first */
+  uint32_t places;  /* as its ranks ask for; 0: as `config` says */
+  struct zps_member_joiner *joiners; /* by position; NULL: none yet */
   uint32_t *since;    /* by position: the epoch with which another server took the place, or 0; NULL: none ever has */
   uint64_t refill_ns; /* before that no server is asked to take a place, */
   bool refill_now;    /* unless an administrator wants it */
@@ -248,6 +252,7 @@ struct zps_members_config {
   uint32_t max_jobs, max_tensors;
   enum zps_checked_jobs checked;
   bool replays;            /* jobs outlive servers, as long as one is left */
+  uint32_t places;         /* for servers, at least, of a job whose ranks do not say; 0: as many as it begins with */
   uint64_t leave_grace_ms; /* after which servers forget a job that has failed, though ranks are in it still */
   void *ctx;
   /* Must not call into this module. An action that it cannot deliver it reports later, as a lost client. */
@@ -267,6 +272,8 @@ zps_err_t zps_members_create(const struct zps_members_config *config, struct zps
 void zps_members_destroy(struct zps_members *members);
 void zps_members_set_min_servers(struct zps_members *members, uint32_t min_servers);
 void zps_members_set_replays(struct zps_members *members, bool replays);
+/* Of jobs that begin from now on. */
+void zps_members_set_places(struct zps_members *members, uint32_t places);
 /* Of jobs that begin from now on (weights.h), a list that was checked; copied. ZPS_ERR_NOMEM: it is as before. */
 zps_err_t zps_members_set_weights(struct zps_members *members, const char *weights) ZPS_MUSTCHECK;
 void zps_members_set_leave_grace(struct zps_members *members, uint64_t leave_grace_ms);
@@ -391,7 +398,7 @@ zps_err_t zps_members_suspect(struct zps_member_client *client, const struct zps
                               struct zps_error *error) ZPS_MUSTCHECK;
 /* Whether the server had to leave the running job by that. */
 bool zps_member_job_left(const struct zps_member_job *job, const struct zps_member_server *server);
-/* How many servers it has, of its places; and how many of those that it was placed on are lost. */
+/* How many servers it has, of its places; and how many of those that it had are lost. */
 static inline uint32_t zps_member_job_servers_in(const struct zps_member_job *job) {
   uint32_t n = 0;
   for (uint32_t i = 0; i < job->n_servers; i++) n += job->servers[i] != NULL;

@@ -67,6 +67,7 @@ struct zps_job_image {
   struct zps_generation generation;
   const uint32_t *servers; /* n_servers of them: their indices; one that is not there any more: lost */
   uint32_t n_servers;
+  uint32_t n_began;        /* of these, the places that had servers at first */
   const uint32_t *leaving; /* by position, those that drain and have not been let go; NULL: none. n_leaving of them */
   uint32_t n_leaving, n_drained;
   const uint32_t *since; /* by position, the epoch with which another server took the place, or 0; NULL: none has */

@@ -92,11 +92,17 @@ static zps_err_t survey(const struct zps_member_job *job, const struct zps_tenso
   return ZPS_OK;
 }
 
+/* Those that it begins with, though some may be lost for a while; more when more have come. */
+static uint32_t count_servers(const struct zps_member_job *job) {
+  const uint32_t n = zps_member_job_servers_in(job);
+  return n > job->n_began ? n : job->n_began;
+}
+
 static zps_err_t describe(const struct zps_member_job *job, const struct zps_tensor_spec *spec,
                           struct zps_plan_input *input) {
   *input = (struct zps_plan_input){
       .cluster = {.n = count_ranks(job, spec),
-                  .servers = job->n_servers,
+                  .servers = count_servers(job),
                   .net = {BANDWIDTH_GUESS, LATENCY_GUESS_S},
                   .host = {HOST_BANDWIDTH_GUESS, HOST_LATENCY_GUESS_S}},
       .tensor = {.rows = spec->rows,

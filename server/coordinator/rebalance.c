@@ -1,8 +1,8 @@
 /*
  * An administrator wants jobs placed anew over the servers that are there now: what refill.c and generations.c do by
- * themselves, without the time that they give to servers and jobs to settle. A job has no more places than it began
- * with, since ranks and servers are told how many there are once; the generations of an elastic job begin with as many
- * as there are servers.
+ * themselves, without the time that they give to servers and jobs to settle. A job has no more places than when it
+ * began, since ranks and servers are told how many there are once (job.server_places); the generations of an elastic
+ * job begin with as many as there are servers.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -39,8 +39,8 @@ static unsigned long count_moved(const struct zps_member_job *job) {
     const struct zps_tensor_spec *const spec = &job->tensors[t]->spec;
     uint32_t *const owners = calloc(spec->n_parts, 2 * sizeof *owners), *const then = owners + spec->n_parts;
     if (!owners) continue; /* it is for a person to read */
-    zps_owners_reassign(spec->owners, spec->n_parts, job->n_servers, before, owners);
-    zps_owners_reassign(spec->owners, spec->n_parts, job->n_servers, after, then);
+    zps_owners_reassign(spec->owners, spec->n_parts, job->n_began, job->n_servers, before, owners);
+    zps_owners_reassign(spec->owners, spec->n_parts, job->n_began, job->n_servers, after, then);
     for (uint32_t p = 0; p < spec->n_parts; p++) n += owners[p] != then[p];
     free(owners);
   }
@@ -67,9 +67,14 @@ static const char *what_holds_it(const struct zps_member_job *job) {
 
 static void say_full(const struct zps_member_job *job, const struct census *census,
                      struct zps_member_rebalanced *said) {
-  zps_text_add(said->why, sizeof said->why, "it began with %u servers and has them all", job->n_servers);
+  if (job->n_began == job->n_servers)
+    zps_text_add(said->why, sizeof said->why, "it began with %u servers and has them all", job->n_servers);
+  else
+    zps_text_add(said->why, sizeof said->why, "it began with %u servers, and all of its %u places have one",
+                 job->n_began, job->n_servers);
   if (census->n_spare > 0)
-    zps_text_add(said->why, sizeof said->why, "; %u more have new jobs alone: its number of places stays as it is",
+    zps_text_add(said->why, sizeof said->why,
+                 "; %u more have new jobs alone: its number of places stays as it is (job.server_places)",
                  census->n_spare);
 }
 

@@ -73,7 +73,7 @@ zps_json *zps_record_job_write(const struct zps_member_note *note) {
   bool is_whole = true;
   for (uint32_t i = 0; i < job->n_servers; i++) {
     servers = zps_json_append_u64(servers, job->servers[i] ? job->servers[i]->index : LOST_SERVER);
-    is_whole = is_whole && job->servers[i] && !job->since;
+    is_whole = is_whole && (job->servers[i] || i >= job->n_began) && !job->since;
   }
   for (uint32_t r = 0; r < job->world; r++) ranks = zps_json_append(ranks, rank_object(job->ranks[r]));
   zps_json *record = zps_json_set_str(zps_control_job_id_write(job->job_id), "name", job->name);
@@ -81,6 +81,7 @@ zps_json *zps_record_job_write(const struct zps_member_note *note) {
   record = zps_control_link_secret_write(record, &job->secret);
   if (job->checksums) record = zps_json_set_bool(record, "checksums", true);
   if (job->weight > 1) record = zps_json_set_u64(record, "weight", job->weight);
+  if (job->n_began < job->n_servers) record = zps_json_set_u64(record, "began", job->n_began);
   record = zps_json_set_u64(record, "epoch", job->epoch);
   record = zps_control_generation_write(record, &job->generation, 0, job->world);
   record = zps_json_set_u64(record, "next_tensor", job->next_tensor);
@@ -121,6 +122,9 @@ zps_err_t zps_record_job_read(struct zps_members *members, const zps_json *recor
     err = zps_fail(error, ZPS_ERR_PROTOCOL, "a job of %u ranks", image.world);
   if (!err)
     err = zps_control_get_u32s(record, "servers", ZPS_SERVERS_MAX, UINT32_MAX, &servers, &image.n_servers, error);
+  image.n_began = image.n_servers;
+  if (!err && zps_json_get(record, "began"))
+    err = zps_control_get_u32(record, "began", 1, image.n_servers, &image.n_began, error);
   if (!err && zps_json_get(record, "leaving"))
     err = zps_control_get_u32s(record, "leaving", ZPS_SERVERS_MAX, UINT32_MAX, &leaving, &image.n_leaving, error);
   if (!err && leaving) err = zps_control_get_u32(record, "drained", 0, ZPS_SERVERS_MAX, &image.n_drained, error);

@@ -170,7 +170,9 @@ zps_err_t zps_members_restore_job(struct zps_members *members, struct zps_job_im
   struct zps_member_job *job = zps_members_job_find(members, image->job_id);
   struct zps_member_server **servers = calloc(image->n_servers + 1u, sizeof *servers);
   zps_err_t err = servers ? ZPS_OK : ZPS_ERR_NOMEM;
-  if (!err && job && (job->world != image->world || job->n_servers != image->n_servers)) err = ZPS_ERR_PROTOCOL;
+  if (!err && job &&
+      (job->world != image->world || job->n_servers != image->n_servers || job->n_began != image->n_began))
+    err = ZPS_ERR_PROTOCOL;
   if (!err && !job) {
     if (image->generation.number > 0) forget_seats(members, image->name);
     err = job_make(members, image, now_ns, &job);
@@ -184,6 +186,7 @@ zps_err_t zps_members_restore_job(struct zps_members *members, struct zps_job_im
   free(job->servers);
   job->servers = servers;
   job->n_servers = image->n_servers;
+  job->n_began = image->n_began;
   job->epoch = image->epoch;
   job->generation = image->generation;
   if (image->next_tensor > job->next_tensor) job->next_tensor = image->next_tensor;

@@ -163,6 +163,7 @@ static zps_json *ended_row(const struct zps_history_record *record) {
   row = zps_json_set_u64(row, "left", record->n_left);
   row = zps_json_set_u64(row, "lost", record->n_lost);
   row = zps_json_set_u64(row, "servers", record->n_servers);
+  row = zps_json_set_u64(row, "places", record->n_places);
   row = zps_json_set_u64(row, "servers_lost", record->n_servers_lost);
   row = zps_json_set_str(row, "lost_servers", record->lost_servers);
   row = zps_json_set_u64(row, "tensors", record->n_tensors);
@@ -193,7 +194,8 @@ zps_json *zps_coordinator_jobs_table(const struct zps_coordinator *coordinator, 
     row = zps_json_set_u64(row, "joined", job->n_joined);
     row = zps_json_set_u64(row, "left", job->n_left);
     row = zps_json_set_u64(row, "lost", job->n_lost);
-    row = zps_json_set_u64(row, "servers", job->n_servers);
+    row = zps_json_set_u64(row, "servers", job->n_began);
+    row = zps_json_set_u64(row, "places", job->n_servers);
     row = zps_json_set_u64(row, "servers_in", zps_member_job_servers_in(job));
     row = zps_json_set_u64(row, "servers_lost", zps_member_job_servers_lost(job));
     row = zps_json_set_bool(row, "moving", zps_member_job_moves(job));
@@ -245,7 +247,7 @@ zps_json *zps_coordinator_tensors(const struct zps_coordinator *coordinator) {
       row = zps_json_set_str(row, "scheme", zps_scheme_spec_text(&spec->scheme, scheme));
       if (job->tensors[i]->plan)
         row = zps_json_set_str(row, "planned", zps_plan_scheme_name(zps_member_plan_scheme(job->tensors[i]->plan)));
-      row = zps_json_set_u64(row, "servers", job->n_servers);
+      row = zps_json_set_u64(row, "servers", job->n_began);
       rows = zps_json_append(rows, zps_json_set_u64(row, "first_rank", job->tensors[i]->first_rank));
     }
   }

@@ -103,6 +103,8 @@ static const struct view views[] = {
       {"weight", "WEIGHT", PLAIN},
       {"tensors", "TENSORS", PLAIN},
       {"rounds", "ROUNDS", PLAIN},
+      {"servers_in", "SERVERS-IN", PLAIN},
+      {"places", "PLACES", PLAIN},
       {"age_s", "AGE/s", RATE},
       {"failure", "FAILURE", PLAIN}}},
     {"jobs",

@@ -82,9 +82,11 @@ static const struct zps_ctl_verb verbs[] = {
      .summary = "running jobs, or one, take in the servers that are there, at once",
      .about =
          "Jobs do so by themselves, a few seconds after a server has come or was taken back: each takes the place of "
-         "one that the job was rid of, and the partitions that the place had at first, so that all servers have even "
-         "shares again. No step is lost, and no sum is another. A job has never more servers than it began with; an "
-         "elastic one begins its next generation, on all servers that there are. One row for each job.",
+         "one that the job was rid of, or one that was free from the beginning (job.server_places), and the place's "
+         "partitions, so that all servers have even shares again. No step is lost, and no sum is another. A job "
+         "without "
+         "such room has never more servers than it began with; an elastic one begins its next generation, on all "
+         "servers that there are. One row for each job.",
      .examples = {"zenpsctl rebalance --wait", "zenpsctl rebalance train7 -o json"},
      .takes = ZPS_CTL_WAIT,
      .change = &zps_ctl_rebalance},
@@ -183,8 +185,10 @@ static const struct {
     {NULL, NULL, "joined", "ranks that are in"},
     {NULL, NULL, "left", "ranks that left in peace"},
     {NULL, NULL, "lost", "ranks that were lost"},
-    {"jobs", NULL, "servers", "servers that it was placed on"},
-    {"jobs", NULL, "lost_servers", "of them, by name, those that were lost: the others have their partitions"},
+    {"jobs", NULL, "servers", "servers that it began with"},
+    {"jobs", NULL, "lost_servers", "by name, servers that were lost: the others have their partitions"},
+    {"jobs", NULL, "servers_in", "servers that it has now"},
+    {"jobs", NULL, "places", "servers that it has room for (job.server_places)"},
     {"jobs", NULL, "tensors", "tensors that were opened"},
     {NULL, NULL, "age_s", "seconds since it began to run, or to wait"},
     {NULL, NULL, "ran_s", "seconds that it ran; or waited, if it never ran"},

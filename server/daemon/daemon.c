@@ -152,7 +152,8 @@ static struct zps_coordinator_config coordinator_config(const struct zps_options
       .max_tensors = (uint32_t)options->job_max_tensors,
       .weights = options->job_weights,
       .max_conns = (unsigned)max_conns(zps_descriptors_raise()),
-      .server_loss_replays = options->coordinator_server_loss == ZPS_SERVER_LOSS_REPLAY};
+      .server_loss_replays = options->coordinator_server_loss == ZPS_SERVER_LOSS_REPLAY,
+      .server_places = (uint32_t)options->job_server_places};
 }
 
 static zps_err_t reload(struct daemon *daemon, struct zps_error *error) {

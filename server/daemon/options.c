@@ -159,6 +159,11 @@ static const struct zps_opt opts[] = {
     OPT(ZPS_OPT_UINT, job_max_tensors, .name = "job.max_tensors", .arg = "N", .def = "4096", .min = 1,
         .max = ZPS_TENSORS_MAX, .help = "most tensors, and most groups of ranks, that the coordinator has of a job"),
 
+    OPT(ZPS_OPT_UINT, job_server_places, .name = "job.server_places", .arg = "N", .def = "0", .max = ZPS_SERVERS_MAX,
+        .flags = ZPS_OPT_RELOADABLE,
+        .help =
+            "how many servers a job has room for, at least, unless its ranks say (ZENPS_SERVER_PLACES): it takes in "
+            "those that come while it runs (default: as many as it begins with)"),
     OPT(ZPS_OPT_STRING, job_weights, .name = "job.weights", .arg = "LIST", .flags = ZPS_OPT_RELOADABLE,
         .help =
             "weights of jobs by their names, of those that begin from then on: PATTERN:N,PATTERN:N, with N from 1 to "

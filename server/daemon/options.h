@@ -45,6 +45,7 @@ struct zps_options {
   uint64_t server_orphan_grace_ms;
   uint64_t job_max_memory_bytes, job_max_rounds, job_max_tensors;
   char *job_weights;
+  uint64_t job_server_places;
   uint64_t drain_timeout_ms;
 
   char *fabric_provider, *fabric_interface, *fabric_subnet, *fabric_fault;

@@ -23,8 +23,9 @@ struct zps_job {
   struct zps_checks *checks; /* of what is read; NULL: it goes without */
   uint32_t epoch, server, world;
   uint32_t since;     /* the epoch with which this server came into the running job; 0: it was there at first */
-  uint32_t n_servers; /* of the job; 0: not told */
-  bool *servers_lost; /* by position; NULL: none is */
+  uint32_t n_began;   /* servers that the job began with */
+  uint32_t n_servers; /* its places; 0: not told */
+  bool *servers_lost; /* by position, lost or not there yet; NULL: none is */
   uint32_t n_gone;
   char name[ZPS_NAME_MAX + 1];
   struct zps_tensor *tensors;

@@ -132,7 +132,7 @@ zps_err_t zps_tensor_place(struct zps_tensor *tensor, const bool *lost, struct z
   const uint32_t n_parts = tensor->partition.n_parts;
   uint32_t *const owners = calloc(n_parts, sizeof *owners);
   if (!owners) return no_memory(tensor, error);
-  zps_owners_reassign(tensor->owners, n_parts, tensor->job->n_servers, lost, owners);
+  zps_owners_reassign(tensor->owners, n_parts, tensor->job->n_began, tensor->job->n_servers, lost, owners);
   const zps_err_t code = place(tensor, owners, error);
   free(owners);
   return code;

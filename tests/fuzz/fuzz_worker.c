@@ -212,8 +212,13 @@ static void connect_members(void) {
     memcpy(addr, info->addr, info->addr_len);
     *(member->is_rank ? &ranks[member->number].addr_len : &servers[member->number].addr_len) = info->addr_len;
   }
-  const struct zps_join join = {
-      .job_id = JOB, .seed = 1, .epoch = 1, .link_secret = secret, .n_servers = SERVERS, .servers = servers};
+  const struct zps_join join = {.job_id = JOB,
+                                .seed = 1,
+                                .epoch = 1,
+                                .link_secret = secret,
+                                .n_servers = SERVERS,
+                                .n_places = SERVERS,
+                                .servers = servers};
   must(zps_plane_connect(&scene.plane, &join, 0, RANKS, &error) == ZPS_OK);
   must(zps_plane_link(&scene.plane, &(struct zps_join_peers){.world = RANKS, .ranks = ranks}, &error) == ZPS_OK);
 }

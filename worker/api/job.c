@@ -198,6 +198,7 @@ static zps_err_t job_open(struct zenps_job *job, const struct zps_last_place *la
   job->options.world = job->membership.world;
   zps_log_info("rank %u of job %s: fabric %s on %s, address %s", (unsigned)job->options.rank, job->options.job,
                fabric->provider, fabric->domain, fabric->address);
+  if (err == ZPS_OK) err = zps_worker_map_init(job, error);
   if (err == ZPS_OK)
     err = zps_plane_connect(&job->plane, &job->join, (uint32_t)job->options.rank, (uint32_t)job->options.world, error);
   if (err == ZPS_OK && job->device) zps_membership_memory(&job->membership, zps_worker_device_path(job->device));
@@ -335,7 +336,7 @@ int zenps_world(const zenps_job_t *job) {
 }
 
 int zenps_servers(const zenps_job_t *job) {
-  return job ? (int)job->join.n_servers : 0;
+  return job ? (int)job->join.n_places : 0;
 }
 
 const char *zenps_job_name(const zenps_job_t *job) {

@@ -56,7 +56,7 @@ struct zenps_job {
   pthread_mutex_t lock;
   pthread_cond_t done; /* a request is done, or a round over */
   struct zenps_tensor *tensors;
-  bool *lost;                    /* per server, once one is; NULL: all live */
+  bool *lost;                    /* per place, once one is, or is free; NULL: all live */
   bool is_connected;             /* before that a map waits: */
   struct zps_map_command *early; /* the last one; NULL: none has come */
   struct zps_waiting waiting;    /* allreduces under auto that have not begun */

@@ -38,7 +38,8 @@ static zps_err_t add_remapped(struct zenps_tensor *tensor) {
   while (first->next) first = first->next;
   uint32_t *const table = add_table(tensor);
   if (!table) return ZPS_ERR_NOMEM;
-  zps_owners_reassign(first->owners, tensor->core.part.n_parts, job->join.n_servers, job->lost, table);
+  zps_owners_reassign(first->owners, tensor->core.part.n_parts, job->join.n_servers, job->join.n_places, job->lost,
+                      table);
   return ZPS_OK;
 }
 
@@ -105,14 +106,14 @@ static void fail(struct zenps_job *job, zps_err_t code, const char *text) {
 
 /* Under the job's lock. All tensors, or none. */
 static zps_err_t remap_all(struct zenps_job *job, const struct zps_job_map *map) {
-  if (!job->lost) job->lost = calloc(job->join.n_servers, sizeof *job->lost);
+  if (!job->lost) job->lost = calloc(job->join.n_places, sizeof *job->lost);
   if (!job->lost) return ZPS_ERR_NOMEM;
   uint32_t n_lost = 0;
-  memset(job->lost, 0, job->join.n_servers * sizeof *job->lost); /* a place may be taken again */
+  memset(job->lost, 0, job->join.n_places * sizeof *job->lost); /* a place may be taken again */
   for (uint32_t i = 0; i < map->n_lost; i++)
-    if (map->lost[i] < job->join.n_servers) job->lost[map->lost[i]] = true;
-  for (uint32_t s = 0; s < job->join.n_servers; s++) n_lost += job->lost[s];
-  if (n_lost == job->join.n_servers) return ZPS_ERR_SERVER_LOST;
+    if (map->lost[i] < job->join.n_places) job->lost[map->lost[i]] = true;
+  for (uint32_t s = 0; s < job->join.n_places; s++) n_lost += job->lost[s];
+  if (n_lost == job->join.n_places) return ZPS_ERR_SERVER_LOST;
   zps_err_t err = ZPS_OK;
   for (struct zenps_tensor *tensor = job->tensors; tensor && err == ZPS_OK; tensor = tensor->next)
     err = add_remapped(tensor);
@@ -138,7 +139,7 @@ static bool is_same_server(const struct zps_join_server *a, const struct zps_joi
 static void take_joined(struct zenps_job *job, const struct zps_job_map *map) {
   for (uint32_t i = 0; i < map->n_joined; i++) {
     const struct zps_joined_server *const joined = &map->joined[i];
-    if (joined->position >= job->join.n_servers) continue;
+    if (joined->position >= job->join.n_places) continue;
     if (is_same_server(&job->join.servers[joined->position], &joined->server)) continue; /* of an earlier map */
     zps_log_info("server %s takes place %" PRIu32 ", and its partitions", joined->server.name, joined->position);
     job->join.servers[joined->position] = joined->server;
@@ -164,7 +165,7 @@ static void apply(struct zenps_job *job, struct zps_map_command *command) {
   }
   for (uint32_t i = 0; i < command->map.n_lost; i++) {
     const uint32_t s = command->map.lost[i];
-    if (s < job->join.n_servers)
+    if (s < job->join.n_places && job->join.servers[s].name[0])
       zps_log_info("server %" PRIu32 " (%s) %s: the job goes on with the servers that are left", s,
                    job->join.servers[s].name, zps_job_map_drains(&command->map, s) ? "leaves" : "is gone");
   }
@@ -181,6 +182,14 @@ void zps_worker_map(struct zenps_job *job, const struct zps_job_map *map) {
   }
   pthread_mutex_unlock(&job->lock);
   if (!is_early) apply(job, command);
+}
+
+zps_err_t zps_worker_map_init(struct zenps_job *job, struct zps_error *error) {
+  if (job->join.n_places == job->join.n_servers) return ZPS_OK;
+  job->lost = calloc(job->join.n_places, sizeof *job->lost);
+  if (!job->lost) return zps_fail(error, ZPS_ERR_NOMEM, "no memory for %" PRIu32 " servers", job->join.n_places);
+  for (uint32_t s = job->join.n_servers; s < job->join.n_places; s++) job->lost[s] = true;
+  return ZPS_OK;
 }
 
 void zps_worker_map_connected(struct zenps_job *job) {

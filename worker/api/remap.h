@@ -17,6 +17,8 @@ struct zps_owner_table {
   uint32_t owners[];
 };
 
+/* The job has been joined: places that are free go to no server yet. */
+zps_err_t zps_worker_map_init(struct zenps_job *job, struct zps_error *error) ZPS_MUSTCHECK;
 /* The job's servers are known, and connected: a map that came before that counts from here on. */
 void zps_worker_map_connected(struct zenps_job *job);
 void zps_worker_map_free(struct zenps_job *job);

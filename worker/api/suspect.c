@@ -25,7 +25,7 @@ static void suspect(void *ctx, uint32_t *servers, uint32_t n, const char *why) {
     suspects.why[i] = '?';
   if (n > 0)
     zps_log_warn_limited("%u of %u servers cannot be reached, the first of them %s (%s): the coordinator is told",
-                         (unsigned)n, (unsigned)job->join.n_servers, job->join.servers[servers[0]].name, suspects.why);
+                         (unsigned)n, (unsigned)job->join.n_places, job->join.servers[servers[0]].name, suspects.why);
   if (zps_membership_suspect(&job->membership, &suspects) != ZPS_OK)
     zps_log_info("the coordinator is out of reach, too: it is told later");
 }

@@ -14,6 +14,7 @@
 #define WORLD_MAX (int)ZPS_LAUNCHER_WORLD_MAX
 
 #define DEVICE_MAX 1023
+#define SERVER_PLACES_MAX 1024 /* as the coordinator takes it */
 #define DAY_MS (24ull * 3600 * 1000)
 
 #define FIELD(member) offsetof(struct zps_worker_options, member)
@@ -69,6 +70,12 @@ static const struct zps_opt opts[] = {
      .def = "5s",
      .arg = "TIME",
      .help = "How long the ranks of an elastic job that are there wait for more."},
+    {.name = "server-places",
+     .type = ZPS_OPT_UINT,
+     .offset = FIELD(server_places),
+     .arg = "N",
+     .max = SERVER_PLACES_MAX,
+     .help = "How many servers the job has room for, at least; 0: as the coordinator's job.server_places says."},
     {.name = "local-world-size",
      .type = ZPS_OPT_UINT,
      .offset = FIELD(local_world),
@@ -274,6 +281,10 @@ static zps_err_t apply(struct zps_worker_options *options, const zenps_options_t
   if (given->min_world < 0 || given->min_world > WORLD_MAX || given->max_world < 0 || given->max_world > WORLD_MAX)
     return zps_fail(error, ZPS_ERR_INVALID, "min_world is %d, max_world %d; both must be 1 to %d, or 0",
                     given->min_world, given->max_world, WORLD_MAX);
+  if (given->server_places < 0 || given->server_places > SERVER_PLACES_MAX)
+    return zps_fail(error, ZPS_ERR_INVALID, "server_places is %d; it must be 1 to %d, or 0", given->server_places,
+                    SERVER_PLACES_MAX);
+  if (given->server_places > 0) options->server_places = (uint64_t)given->server_places;
   if (given->rank >= 0) options->rank = (uint64_t)given->rank;
   if (given->min_world > 0) options->min_world = (uint64_t)given->min_world;
   if (given->max_world > 0) options->max_world = (uint64_t)given->max_world;

@@ -20,7 +20,8 @@ struct zps_worker_options {
   uint64_t min_world,
       max_world; /* of an elastic job, whose rank and world are wishes until it is open; 0: it is none */
   uint64_t join_wait_ms;
-  uint64_t local_world; /* ranks on this host: they share its cores */
+  uint64_t server_places; /* 0: as the coordinator is set up */
+  uint64_t local_world;   /* ranks on this host: they share its cores */
   uint64_t threads;
   uint64_t join_timeout_ms, round_timeout_ms;
   uint64_t telemetry_ms;        /* between reports of rounds to the coordinator; 0: none */

@@ -148,6 +148,7 @@ static struct zps_join_spec join_spec(const struct zps_worker_options *options, 
                                 .world = (uint32_t)options->world,
                                 .rank = (uint32_t)options->rank,
                                 .pid = (uint32_t)getpid(),
+                                .places = (uint32_t)options->server_places,
                                 .timeout_ms = timeout_ms,
                                 .fabric = fabric};
 }

@@ -81,6 +81,13 @@ zps_err_t zps_plane_remote_connect(struct zps_plane *plane, struct zps_remote *r
   return ZPS_OK;
 }
 
+/* Nothing goes there, and nobody is suspected of anything, until a server takes the place. */
+static void mark_free(struct zps_remote *server) {
+  server->lost = true;
+  snprintf(server->why, sizeof server->why, "the place is free");
+  zps_plane_off(server);
+}
+
 static void connect_run(struct zps_command *command, void *handler_ctx) {
   struct connect *connect = (struct connect *)command;
   struct zps_plane *plane = handler_ctx;
@@ -89,27 +96,30 @@ static void connect_run(struct zps_command *command, void *handler_ctx) {
   plane->secret = join->link_secret;
   plane->epoch = join->epoch;
   plane->rank = connect->rank;
-  plane->servers = calloc(join->n_servers, sizeof *plane->servers);
+  plane->servers = calloc(join->n_places, sizeof *plane->servers);
   if (!plane->servers) {
-    connect->code = zps_fail(&connect->error, ZPS_ERR_NOMEM, "no memory for %" PRIu32 " servers", join->n_servers);
+    connect->code = zps_fail(&connect->error, ZPS_ERR_NOMEM, "no memory for %" PRIu32 " servers", join->n_places);
     return;
   }
-  for (uint32_t s = 0; s < join->n_servers; s++) plane->servers[s].plane = plane;
+  for (uint32_t s = 0; s < join->n_places; s++) {
+    plane->servers[s].plane = plane;
+    plane->servers[s].index = plane->servers[s].tag = s;
+  }
   if (join->checksums) {
     connect->code = zps_checks_create(&join->link_secret, join->job_id, plane->engine, plane->pool, NULL,
                                       &plane->checks, &connect->error);
     if (connect->code != ZPS_OK) return;
   }
-  plane->n_servers = join->n_servers;
-  plane->next_tag = join->n_servers + connect->world;
+  plane->n_servers = join->n_places;
+  plane->next_tag = join->n_places + connect->world;
   if (zps_plane_watch_open(plane, join->heartbeat.dead_ms) != ZPS_OK) {
-    connect->code = zps_fail(&connect->error, ZPS_ERR_NOMEM, "no memory to watch %" PRIu32 " servers", join->n_servers);
+    connect->code = zps_fail(&connect->error, ZPS_ERR_NOMEM, "no memory to watch %" PRIu32 " servers", join->n_places);
     return;
   }
+  for (uint32_t s = join->n_servers; s < join->n_places; s++) mark_free(&plane->servers[s]);
   for (uint32_t s = 0; s < join->n_servers; s++) {
     const struct zps_join_server *to = &join->servers[s];
     struct zps_error why;
-    plane->servers[s].index = plane->servers[s].tag = s;
     snprintf(plane->servers[s].name, sizeof plane->servers[s].name, "%s", to->name);
     connect->code = zps_plane_remote_connect(plane, &plane->servers[s], to->addr, to->addr_len, &why);
     if (connect->code == ZPS_OK) continue;

@@ -71,7 +71,7 @@ struct zps_plane {
   uint64_t job_id;
   struct zps_secret secret;  /* of its links */
   struct zps_checks *checks; /* of what is read; NULL: the job goes without */
-  uint32_t rank, n_servers;
+  uint32_t rank, n_servers;  /* n_servers: places; those that are free have a server that is lost */
   struct zps_remote *servers;
   struct zps_remote *ranks; /* world of them; NULL until they are linked. Our own has no peer */
   uint32_t world, epoch;

@@ -16,7 +16,7 @@ static const zps_json *find_state(const zps_json *rows, const char *state) {
 
 static void set_running(const zps_json *row, struct zps_fate *fate) {
   const unsigned long long n = zps_json_opt_u64(row, "servers", 0), lost = zps_json_opt_u64(row, "servers_lost", 0);
-  const unsigned long long left = n > lost ? n - lost : 0;
+  const unsigned long long left = zps_json_opt_u64(row, "servers_in", n > lost ? n - lost : 0);
   snprintf(fate->text, sizeof fate->text, "job '%.64s' goes on with %llu server%s", zps_json_opt_str(row, "job", ""),
            left, left == 1 ? "" : "s");
 }

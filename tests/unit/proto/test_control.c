@@ -94,6 +94,8 @@ static void test_jobs(void **state) {
   made[n_made++] = zps_control_join_write(&join);
   join.rack = join.token = NULL;
   made[n_made++] = zps_control_join_write(&join);
+  join.places = 4;
+  made[n_made++] = zps_control_join_write(&join);
   made[n_made++] =
       zps_control_join_answer_write(&(struct zps_join){.job_id = JOB,
                                                        .seed = UINT64_MAX,
@@ -101,6 +103,15 @@ static void test_jobs(void **state) {
                                                        .checksums = true,
                                                        .epoch = 9,
                                                        .n_servers = 2,
+                                                       .heartbeat = {.heartbeat_ms = 1000, .dead_ms = 5000},
+                                                       .servers = servers});
+  made[n_made++] =
+      zps_control_join_answer_write(&(struct zps_join){.job_id = JOB,
+                                                       .seed = UINT64_MAX,
+                                                       .link_secret = {{1, 2, [15] = 0xff}},
+                                                       .epoch = 9,
+                                                       .n_servers = 2,
+                                                       .n_places = 4,
                                                        .heartbeat = {.heartbeat_ms = 1000, .dead_ms = 5000},
                                                        .servers = servers});
   made[n_made++] = zps_control_job_id_write(JOB);
@@ -125,6 +136,8 @@ static void test_jobs(void **state) {
                               .members = members};
   made[n_made++] = zps_control_job_open_write(&open);
   open.since = 10; /* it takes the place of another */
+  made[n_made++] = zps_control_job_open_write(&open);
+  open.n_places = 4;
   made[n_made++] = zps_control_job_open_write(&open);
   made[n_made++] = zps_control_job_close_write(JOB, "all ranks left");
   made[n_made++] = zps_control_rank_gone_write(

@@ -73,6 +73,9 @@ static const char *const optional[] = {
     "server.register draining",
     "server.register fabric.weak_keys",
     "job.join rack",
+    "job.join places",
+    "job.join answer places",
+    "job.open places",
     "job.join answer checksums",
     "job.open checksums",
     "job.open since",
@@ -210,6 +213,9 @@ static void test_sentences(void **state) {
 #define TENSOR                                                                                             \
   "\"job_id\": \"0x5\", \"name\": \"w\", \"rows\": 9, \"width\": 1, \"dtype\": \"f32\", \"op\": \"sum\", " \
   "\"partitions\": 2"
+#define OPEN(members)                                                                                          \
+  "{\"job_id\": \"0x5\", \"seed\": \"0x5\", \"link_secret\": \"00112233445566778899aabbccddeeff\", \"name\": " \
+  "\"j\", \"world\": 1, \"epoch\": 1, " members ", \"members\": []}"
 #define SCHEME(members) "{" TENSOR ", \"scheme\": {\"name\": \"x\", " members "}}"
   static const struct {
     const char *message, *body, *text;
@@ -225,6 +231,13 @@ static void test_sentences(void **state) {
        "\"server\": 0, "
        "\"members\": []}",
        "job.open names 0 members, the world is 2"},
+      {"job.open", OPEN("\"servers\": 2, \"places\": 1, \"server\": 0"), "member 'places' is 1, want 2 to 1024"},
+      {"job.open", OPEN("\"servers\": 2, \"places\": 1025, \"server\": 0"), "member 'places' is 1025, want 2 to 1024"},
+      {"job.open", OPEN("\"servers\": 2, \"places\": 4, \"server\": 2"), "member 'server' is 2, want 0 to 1"},
+      {"job.open", OPEN("\"servers\": 2, \"places\": 4, \"since\": 3, \"server\": 4"),
+       "member 'server' is 4, want 0 to 3"},
+      {"job.open", OPEN("\"servers\": 2, \"places\": 4, \"since\": 3, \"server\": 3"),
+       "job.open names 0 members, the world is 1"},
       {"tensor.register", "{" TENSOR ", \"codec\": 7}",
        "member 'codec' is no string (there are auto, paper and coo; auto when left out)"},
       {"tensor.register", "{" TENSOR ", \"codec\": \"small\"}",

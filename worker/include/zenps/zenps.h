@@ -199,12 +199,18 @@ typedef struct zenps_options {
   int min_world; /* fewer ranks do not go on; 0: [ZENPS_MIN_WORLD_SIZE; 1] */
   int max_world; /* more are not let in; 0: [ZENPS_MAX_WORLD_SIZE; that of `world`, or `min_world` if it is more] */
   uint64_t join_wait_ms; /* how long ranks that are there wait for more of them [ZENPS_JOIN_WAIT; 5 s] */
+  /* How many servers the job has room for, 1 to 1024, the same on all ranks: it takes in servers that come while it
+   * runs, between two steps, until there are so many. Less than it begins with: as many as it begins with, so that
+   * others only take the places of lost ones. Tensors have partitions for so many servers, at 4 to 16 each, whether
+   * they are there or not. Elastic jobs need it not: each generation begins on all servers. 0: [ZENPS_SERVER_PLACES;
+   * the coordinator's job.server_places, which is 0 by default: as many as it begins with] */
+  int server_places;
 } zenps_options_t;
 
 typedef struct zenps_tensor_options {
   size_t struct_size;
   zenps_op_t op;                   /* 0: ZENPS_OP_SUM */
-  uint32_t partitions;             /* 0: 4 to 16 per server, by size; fewer for small tensors */
+  uint32_t partitions;             /* 0: 4 to 16 per server (or place), by size; fewer for small tensors */
   int block_bits;                  /* rows are hashed in blocks of 2^block_bits; -1: default (0, as in the paper) */
   zenps_partitioner_t partitioner; /* 0: ZENPS_PARTITIONER_STRATIFIED. Any is for what balanced pushes, also between
                                       hosts (hierarchical): ZENPS_ERR_UNSUPPORTED with schemes that lay rows out
@@ -401,6 +407,7 @@ ZENPS_API void zenps_close(zenps_job_t *job);
 ZENPS_API zenps_status_t zenps_set_log(zenps_job_t *job, zenps_log_fn log, void *log_ctx);
 ZENPS_API int zenps_rank(const zenps_job_t *job);
 ZENPS_API int zenps_world(const zenps_job_t *job);
+/* How many servers the job has places for: as many as it began with, or `server_places`, if that is more. */
 ZENPS_API int zenps_servers(const zenps_job_t *job);
 /* Name of the job, wherever it came from. Valid until zenps_close(). */
 ZENPS_API const char *zenps_job_name(const zenps_job_t *job);

@@ -171,6 +171,7 @@ class Options(Structure):
         ("min_world", c_int),
         ("max_world", c_int),
         ("join_wait_ms", c_uint64),
+        ("server_places", c_int),
     ]
 
 

@@ -42,7 +42,8 @@ class Job(Scope):
     A context manager. Open until ``close()``, or the end of the interpreter; a child of fork() has no job, only a
     :class:`Forked` error for every call. Any thread may call anything.
 
-    rank, world: this process's number, and how many there are; of an elastic job in its present `generation`.
+    rank, world: this process's number, and how many there are; of an elastic job in its present `generation`. servers:
+    for how many it has room (`server_places`), or with how many it began, if that is more.
     """
 
     def __init__(self, options: _abi.Options, log: Optional[_log.Sink]) -> None:
@@ -322,7 +323,8 @@ def init(coordinator: Optional[str] = None, job: Optional[str] = None, rank: Opt
          world: Optional[int] = None, *, provider: Optional[str] = None, interface: Optional[str] = None,
          subnet: Optional[str] = None, join_timeout: Optional[float] = None, round_timeout: Optional[float] = None,
          threads: Optional[int] = None, device: Optional[int] = None, log: Optional[str] = "zenps",
-         min_world: Optional[int] = None, max_world: Optional[int] = None, join_wait: Optional[float] = None) -> Job:  # fmt: skip
+         min_world: Optional[int] = None, max_world: Optional[int] = None, join_wait: Optional[float] = None,
+         server_places: Optional[int] = None) -> Job:  # fmt: skip
     """Joins a job; returns when all ranks are there and servers own its partitions, or raises an error that names who is
     missing. A second call with the same arguments gives the same Job, until it is closed.
 
@@ -335,9 +337,12 @@ def init(coordinator: Optional[str] = None, job: Optional[str] = None, rank: Opt
     min_world, max_world: either makes the job elastic: its ranks may change while it goes on (:meth:`Job.next`), never
     fewer than min_world (None: ZENPS_MIN_WORLD_SIZE, 1), nor more than max_world (None: ZENPS_MAX_WORLD_SIZE, `world`);
     `rank` and `world` are wishes then. join_wait: seconds that ranks which are there wait for more. All ranks agree on them.
+
+    server_places: how many servers the job has room for, which come while it runs (None: ZENPS_SERVER_PLACES, else as the
+    coordinator's job.server_places says, else as many as it begins with). All ranks agree on it.
     """
     key = (coordinator, job, rank, world, provider, interface, subnet, join_timeout, round_timeout, threads, device, log,
-           min_world, max_world, join_wait)  # fmt: skip
+           min_world, max_world, join_wait, server_places)  # fmt: skip
     with _guard:
         for other in [other for other, opened in _jobs.items() if opened.closed]:  # of a process that joins many, one by one
             del _jobs[other]
@@ -352,7 +357,8 @@ def init(coordinator: Optional[str] = None, job: Optional[str] = None, rank: Opt
         options.provider, options.interface = _calls.text(provider), _calls.text(interface)
         options.subnet = _calls.text(subnet)
         for name, number, least in (("rank", rank, 0), ("world", world, 1), ("threads", threads, 1), ("device", device, 0),
-                                    ("min_world", min_world, 1), ("max_world", max_world, 1)):  # fmt: skip
+                                    ("min_world", min_world, 1), ("max_world", max_world, 1),
+                                    ("server_places", server_places, 1)):  # fmt: skip
             if number is None:
                 continue
             if not least <= number < 1 << 31:

@@ -24,13 +24,15 @@ static void end_job(uint64_t job_id, zps_err_t code, const char *text) {
   struct zps_member_tensor tensor = {.spec.name = "w", .rounds_done = 3, .tally = {.rounds = 20, .bytes_out = 100}};
   struct zps_member_tensor *tensors[7];
   for (unsigned i = 0; i < 7; i++) tensors[i] = &tensor;
-  struct zps_member_server server = {.name = "s"}, *servers[] = {NULL, &server};
+  struct zps_member_server server = {.name = "s"}, *servers[] = {NULL, &server, NULL};
   struct zps_member_job job = {.job_id = job_id,
                                .world = 8,
                                .n_left = 5,
                                .n_lost = 3,
                                .servers = servers,
-                               .n_servers = 2,
+                               .n_servers = 3,
+                               .n_drained = 1,
+                               .n_began = 2,
                                .n_tensors = 7,
                                .tensors = tensors,
                                .epoch = 4,
@@ -54,6 +56,7 @@ static void test_all_of_a_job_is_kept(void **state) {
   assert_int_equal(record->n_left, 5);
   assert_int_equal(record->n_lost, 3);
   assert_int_equal(record->n_servers, 2);
+  assert_int_equal(record->n_places, 3);
   assert_int_equal(record->n_servers_lost, 1);
   assert_string_equal(record->lost_servers, "t");
   assert_int_equal(record->n_tensors, 7);

@@ -305,6 +305,56 @@ static void test_a_place_that_was_taken(void **state) {
   zps_members_destroy(members);
 }
 
+#define JOB_WITH_ROOM(began)                                                                            \
+  "{\"what\":\"job\",\"job_id\":\"0x1\",\"name\":\"j\",\"seed\":\"0x2\",\"epoch\":7,\"next_tensor\":0," \
+  "\"began\":" began                                                                                    \
+  ",\"servers\":[0,4294967294,4294967294],\"drained\":2,\"leaving\":[4294967294,4294967294,"            \
+  "4294967294],\"ranks\":[" RANK("0") "," RANK("1") "]}"
+
+/* A job that has places which no server has taken yet is as it was: nobody is told of a loss, and who comes takes one.
+ */
+static void test_places_that_are_free(void **state) {
+  (void)state;
+  static const struct zps_net_info fabric = {.provider = "tcp", .addr_format = "f", .addr = {1}, .addr_len = 1};
+  static const char *const lines[] = {SERVER("0", "a"), JOB_WITH_ROOM("1")};
+  struct zps_member_client clients[4] = {{.server = NULL}};
+  struct zps_members *members = make_again(true, lines, 2);
+  const struct zps_member_job *job = job_of(members);
+  assert_true(job->map.state == ZPS_MAP_NONE && job->epoch == 7 && job->n_began == 1 && job->n_servers == 3);
+  assert_true(zps_member_job_servers_in(job) == 1 && zps_member_job_servers_lost(job) == 0);
+  server_back(members, &clients[0], "a", 0x100);
+  for (unsigned r = 0; r < 2; r++) rank_back(members, &clients[1 + r], r);
+  assert_true(seen.acts[ZPS_ACT_MAP_SERVER] == 0 && seen.acts[ZPS_ACT_MAP_RANK] == 0);
+  const struct zps_server_spec spec = {.name = "b", .host = "h", .pid = 9, .fabric = &fabric};
+  struct zps_error error;
+  assert_int_equal(zps_members_server_register(members, &clients[3], &spec, false, &error), ZPS_OK);
+  for (unsigned i = 1; i < 3; i++) zps_members_tick(members, i * 60 * ZPS_NS_PER_S);
+  assert_true(seen.acts[ZPS_ACT_JOB_OPEN] == 1 && zps_member_job_admits(job, 1));
+  /* And what it notes is what it was made from. */
+  char *all[RECORDS];
+  const unsigned n = seen.n_notes;
+  zps_members_note_all(members);
+  const unsigned n_all = seen.n_notes - n;
+  memcpy(all, seen.notes + n, n_all * sizeof *all);
+  seen.n_notes = n;
+  leave(members, clients, 4);
+  members = make_again(true, (const char *const *)all, n_all);
+  job = job_of(members);
+  assert_true(job->n_began == 1 && job->n_servers == 3 && job->n_drained == 2);
+  zps_members_destroy(members);
+  for (unsigned i = 0; i < n_all; i++) free(all[i]);
+  static const char *const wrong[] = {SERVER("0", "a"), JOB_WITH_ROOM("4")};
+  zps_json *record;
+  members = make(true);
+  for (unsigned i = 0; i < 2; i++) {
+    assert_int_equal(zps_json_parse(wrong[i], strlen(wrong[i]), &record, &error), ZPS_OK);
+    assert_int_equal(zps_record_read(members, record, 5, &error), i < 1 ? ZPS_OK : ZPS_ERR_PROTOCOL);
+    zps_json_unref(record);
+  }
+  assert_string_equal(error.text, "member 'began' is 4, want 1 to 3");
+  zps_members_destroy(members);
+}
+
 /* One that ranks could not reach: it counts as lost, and is let go as one that drains. */
 static void test_a_server_that_is_cut_off(void **state) {
   (void)state;
@@ -511,6 +561,7 @@ int main(void) {
       cmocka_unit_test_teardown(test_a_second_loss, teardown),
       cmocka_unit_test_teardown(test_a_server_that_drains, teardown),
       cmocka_unit_test_teardown(test_a_place_that_was_taken, teardown),
+      cmocka_unit_test_teardown(test_places_that_are_free, teardown),
       cmocka_unit_test_teardown(test_a_server_that_is_cut_off, teardown),
       cmocka_unit_test_teardown(test_all_have_left, teardown),
       cmocka_unit_test_teardown(test_one_has_left, teardown),

@@ -37,8 +37,9 @@ void cluster_open(struct cluster *cluster, struct zps_shard *shard, const char *
   cluster_open_since(cluster, shard, provider, fault, job_id, world, 0);
 }
 
-void cluster_open_since(struct cluster *cluster, struct zps_shard *shard, const char *provider, const char *fault,
-                        uint64_t job_id, uint32_t world, uint32_t since) {
+/* Of three places, of which the job began with servers in the first `n_began`. */
+static void open_job(struct cluster *cluster, struct zps_shard *shard, const char *provider, const char *fault,
+                     uint64_t job_id, uint32_t world, uint32_t since, uint32_t n_began) {
   struct zps_member_spec members[CLUSTER_RANKS] = {0};
   struct zps_error error = {0};
   *cluster = (struct cluster){.shard = shard, .job_id = job_id, .seed = 99 + job_id, .world = world};
@@ -56,10 +57,20 @@ void cluster_open_since(struct cluster *cluster, struct zps_shard *shard, const 
                                     .epoch = 1,
                                     .since = since,
                                     .name = "job",
-                                    .n_servers = 3,
+                                    .n_servers = n_began,
+                                    .n_places = 3,
                                     .world = world,
                                     .members = members};
   if (zps_shard_job_open(shard, &spec, &error) != ZPS_OK) fail_msg("%s", error.text);
+}
+
+void cluster_open_since(struct cluster *cluster, struct zps_shard *shard, const char *provider, const char *fault,
+                        uint64_t job_id, uint32_t world, uint32_t since) {
+  open_job(cluster, shard, provider, fault, job_id, world, since, 3);
+}
+
+void cluster_open_alone(struct cluster *cluster, struct zps_shard *shard, uint64_t job_id, uint32_t world) {
+  open_job(cluster, shard, "loop", NULL, job_id, world, 0, 1);
 }
 
 struct cluster_tensor *cluster_tensor(struct cluster *cluster, uint64_t rows, uint32_t width, enum zps_dtype dtype,

@@ -48,6 +48,8 @@ void cluster_open(struct cluster *cluster, struct zps_shard *shard, const char *
 /* The shard has come into the job with this epoch. */
 void cluster_open_since(struct cluster *cluster, struct zps_shard *shard, const char *provider, const char *fault,
                         uint64_t job_id, uint32_t world, uint32_t since);
+/* One that began with this server alone, and has two free places. */
+void cluster_open_alone(struct cluster *cluster, struct zps_shard *shard, uint64_t job_id, uint32_t world);
 /* Every third partition belongs to another server. */
 struct cluster_tensor *cluster_tensor(struct cluster *cluster, uint64_t rows, uint32_t width, enum zps_dtype dtype,
                                       enum zps_op op, uint32_t n_parts, double density);

@@ -100,6 +100,26 @@ static void test_in_the_middle_of_rounds(void **state) {
   close_scene(&scene);
 }
 
+/* The job began with this server alone, which has all partitions until another one takes a place. */
+static void test_places_that_are_free(void **state) {
+  (void)state;
+  struct scene scene = {.shard = cluster_shard("loop", NULL, 64 * MIB)};
+  uint32_t lost[] = {2};
+  const struct zps_job_map told = {.job_id = 77, .epoch = 2, .n_lost = 1, .lost = lost};
+  cluster_open_alone(&scene.cluster, scene.shard, 77, RANKS);
+  scene.tensor = cluster_tensor(&scene.cluster, 20000, 2, ZPS_DTYPE_F32, ZPS_OP_SUM, PARTS, 0.3);
+  assert_int_equal(cluster_stats(&scene.cluster, scene.tensor).parts_here, PARTS);
+  cluster_push(&scene.cluster, scene.tensor, 8, 1, 60000);
+  wait_for_rounds(&scene, 1);
+  assert_int_equal(zps_shard_job_map(scene.shard, &told, &scene.error), ZPS_OK);
+  assert_int_equal(cluster_stats(&scene.cluster, scene.tensor).parts_here, PARTS - 3);
+  assert_int_equal(cluster_totals(scene.shard).rounds_in_flight, 0);
+  follow(&scene, 2, false);
+  replay(&scene, 2);
+  cluster_round(&scene.cluster, scene.tensor, 8);
+  close_scene(&scene);
+}
+
 /* The coordinator took this server for lost, and the ranks have not heard of that yet: to them an abort would be the
  * end of their rounds, and a sum's memory with other bytes in it the sum. */
 static void test_it_leaves_without_a_word(void **state) {
@@ -297,6 +317,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_it_leaves_without_a_word),
       cmocka_unit_test(test_in_the_middle_of_rounds),
+      cmocka_unit_test(test_places_that_are_free),
       cmocka_unit_test(test_it_drains_itself),
       cmocka_unit_test(test_a_rank_gives_again),
       cmocka_unit_test(test_at_any_time),

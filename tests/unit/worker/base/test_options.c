@@ -53,14 +53,33 @@ _Static_assert((int)ZENPS_VALUES_RAW == (int)ZPS_VALUES_RAW && (int)ZENPS_VALUES
                    (int)ZENPS_VALUES_QSGD4 == (int)ZPS_VALUES_QSGD4 && (int)ZENPS_VALUES_QSGD8 == (int)ZPS_VALUES_QSGD8,
                "what values travel as");
 
-static const char *const variables[] = {
-    "ZENPS_COORDINATOR",   "ZENPS_JOB",          "ZENPS_RANK",           "ZENPS_WORLD_SIZE",
-    "ZENPS_PROVIDER",      "ZENPS_INTERFACE",    "ZENPS_SUBNET",         "ZENPS_JOIN_TIMEOUT",
-    "ZENPS_ROUND_TIMEOUT", "ZENPS_THREADS",      "ZENPS_LOG_LEVEL",      "ZENPS_LOCAL_WORLD_SIZE",
-    "ZENPS_MEMORY_LIMIT",  "ZENPS_FABRIC_FAULT", "TORCHELASTIC_RUN_ID",  "RANK",
-    "WORLD_SIZE",          "LOCAL_WORLD_SIZE",   "ZENPS_CODEC",          "ZENPS_VALUES",
-    "ZENPS_DEVICE",        "SLURM_PROCID",       "SLURM_STEP_NUM_TASKS", "SLURM_STEP_ID",
-    "SLURM_JOB_ID",        "SLURM_NTASKS"};
+static const char *const variables[] = {"ZENPS_COORDINATOR",
+                                        "ZENPS_JOB",
+                                        "ZENPS_RANK",
+                                        "ZENPS_WORLD_SIZE",
+                                        "ZENPS_PROVIDER",
+                                        "ZENPS_INTERFACE",
+                                        "ZENPS_SUBNET",
+                                        "ZENPS_JOIN_TIMEOUT",
+                                        "ZENPS_ROUND_TIMEOUT",
+                                        "ZENPS_THREADS",
+                                        "ZENPS_LOG_LEVEL",
+                                        "ZENPS_LOCAL_WORLD_SIZE",
+                                        "ZENPS_SERVER_PLACES",
+                                        "ZENPS_MEMORY_LIMIT",
+                                        "ZENPS_FABRIC_FAULT",
+                                        "TORCHELASTIC_RUN_ID",
+                                        "RANK",
+                                        "WORLD_SIZE",
+                                        "LOCAL_WORLD_SIZE",
+                                        "ZENPS_CODEC",
+                                        "ZENPS_VALUES",
+                                        "ZENPS_DEVICE",
+                                        "SLURM_PROCID",
+                                        "SLURM_STEP_NUM_TASKS",
+                                        "SLURM_STEP_ID",
+                                        "SLURM_JOB_ID",
+                                        "SLURM_NTASKS"};
 
 static int clean_environment(void **state) {
   (void)state;
@@ -157,6 +176,34 @@ static void test_a_rank_of_nobody(void **state) {
   assert_int_equal(options.world, 5);
   assert_string_equal(options.job, "mine");
   zps_worker_options_fini(&options);
+}
+
+static void test_server_places(void **state) {
+  (void)state;
+  struct zps_worker_options options;
+  struct zps_error error;
+  zenps_options_t given;
+  ZENPS_OPTIONS_INIT(&given);
+  assert_int_equal(zps_worker_options_load(&given, &options, &error), ZPS_OK);
+  assert_int_equal(options.server_places, 0);
+  zps_worker_options_fini(&options);
+  setenv("ZENPS_SERVER_PLACES", "8", 1);
+  assert_int_equal(zps_worker_options_load(&given, &options, &error), ZPS_OK);
+  assert_int_equal(options.server_places, 8);
+  zps_worker_options_fini(&options);
+  given.server_places = 4;
+  assert_int_equal(zps_worker_options_load(&given, &options, &error), ZPS_OK);
+  assert_int_equal(options.server_places, 4);
+  zps_worker_options_fini(&options);
+  given.server_places = 1025;
+  assert_int_equal(zps_worker_options_load(&given, &options, &error), ZPS_ERR_INVALID);
+  assert_string_equal(error.text, "server_places is 1025; it must be 1 to 1024, or 0");
+  given.server_places = -1;
+  assert_int_equal(zps_worker_options_load(&given, &options, &error), ZPS_ERR_INVALID);
+  setenv("ZENPS_SERVER_PLACES", "2000", 1);
+  assert_int_equal(zps_worker_options_load(NULL, &options, &error), ZPS_ERR_INVALID);
+  assert_non_null(strstr(error.text, "ZENPS_SERVER_PLACES"));
+  unsetenv("ZENPS_SERVER_PLACES");
 }
 
 static void expect_defaults(uint64_t threads, uint64_t memory_limit_bytes) {
@@ -327,6 +374,7 @@ int main(void) {
       cmocka_unit_test_setup(test_defaults, clean_environment),
       cmocka_unit_test_setup(test_torchrun, clean_environment),
       cmocka_unit_test_setup(test_a_rank_of_nobody, clean_environment),
+      cmocka_unit_test_setup(test_server_places, clean_environment),
       cmocka_unit_test_setup(test_shares, clean_environment),
       cmocka_unit_test_setup(test_precedence, clean_environment),
       cmocka_unit_test_setup(test_refused, clean_environment),

@@ -97,7 +97,8 @@ static void servers(void **state) {
   enum { SERVERS = 2 };
   static struct zps_plane plane, others[SERVERS];
   static struct zps_join_server to[SERVERS];
-  joined = (struct zps_join){.job_id = 7, .seed = 1, .epoch = 1, .n_servers = SERVERS, .servers = to};
+  joined =
+      (struct zps_join){.job_id = 7, .seed = 1, .epoch = 1, .n_servers = SERVERS, .n_places = SERVERS, .servers = to};
   for (unsigned i = 0; i < SERVERS; i++) {
     assert_int_equal(plane_create(&others[i]), ZPS_OK);
     const struct zps_net_info *fabric = zps_net_info(zps_engine_net(others[i].engine));

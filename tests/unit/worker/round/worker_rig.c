@@ -59,6 +59,7 @@ static void connect_servers(struct worker_rig *rig) {
                                 .checksums = rig->checksums,
                                 .epoch = 1,
                                 .n_servers = rig->n_servers,
+                                .n_places = rig->n_servers,
                                 .servers = servers};
   if (zps_plane_connect(&rig->plane, &join, rig->rank, RIG_FAKES_MAX, &error) != ZPS_OK) fail_msg("%s", error.text);
 }
