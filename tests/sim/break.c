@@ -3,6 +3,7 @@
 
 #include <string.h>
 
+#include "common/codec/owners.h"
 #include "common/codec/reduce.h"
 #include "common/codec/runs.h"
 #include "common/control/client.h"
@@ -44,7 +45,8 @@ enum {
   BREAK_DEBT,
   BREAK_NOTE,
   BREAK_SHARED,
-  BREAK_CHECKS
+  BREAK_CHECKS,
+  BREAK_FREE
 };
 enum {
   FRAMES_A_LOSS = 100,
@@ -76,6 +78,7 @@ static const char *const names[] = {
     [BREAK_NOTE] = "note",     /* a record that there was no memory for is left out of the journal */
     [BREAK_SHARED] = "shared", /* ranks read what shared memory had before, now and then */
     [BREAK_DEBT] = "debt",     /* a job is charged more than it gets back */
+    [BREAK_FREE] = "free",     /* servers deal the partitions of free places as those of lost servers */
     [BREAK_PART] = "part",     /* ranks leave out the last of several streams that they add, now and then */
 };
 static int broken;
@@ -131,6 +134,17 @@ zps_err_t __real_zps_shard_job_map(struct zps_shard *shard, const struct zps_job
 zps_err_t __wrap_zps_shard_job_map(struct zps_shard *shard, const struct zps_job_map *map, struct zps_error *error);
 zps_err_t __wrap_zps_shard_job_map(struct zps_shard *shard, const struct zps_job_map *map, struct zps_error *error) {
   return broken == BREAK_MAP ? ZPS_OK : __real_zps_shard_job_map(shard, map, error);
+}
+
+void __real_zps_owners_reassign(const uint32_t *owners, uint32_t n_parts, uint32_t n_began, uint32_t n_servers,
+                                const bool *lost, uint32_t *reassigned);
+void __wrap_zps_owners_reassign(const uint32_t *owners, uint32_t n_parts, uint32_t n_began, uint32_t n_servers,
+                                const bool *lost, uint32_t *reassigned);
+void __wrap_zps_owners_reassign(const uint32_t *owners, uint32_t n_parts, uint32_t n_began, uint32_t n_servers,
+                                const bool *lost, uint32_t *reassigned) {
+  const bool is_server = strncmp(sim_process_here()->name, "server", 6) == 0;
+  if (broken == BREAK_FREE && is_server) n_began = n_servers;
+  __real_zps_owners_reassign(owners, n_parts, n_began, n_servers, lost, reassigned);
 }
 
 void __real_zps_slab_put(struct zps_slab *slab, struct zps_buf *buf);

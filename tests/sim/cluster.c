@@ -69,11 +69,6 @@ static void on_broken(void *ctx, const struct zps_error *error) {
   ends("the coordinator's state is broken", error->code, error->text);
 }
 
-/* 0: there is no limit. */
-static uint64_t most_of(const struct sim_plan *plan, enum sim_limit limit) {
-  return plan->limit == limit ? plan->most : 0;
-}
-
 static void coordinator_main(void *ctx) {
   static char state_dir[] = "state", cluster_name[] = "sim", listen[] = SIM_COORDINATOR;
   const struct sim_plan *plan = ctx;
@@ -84,8 +79,9 @@ static void coordinator_main(void *ctx) {
                                                 .leave_grace_ms = 5000,
                                                 .resume_grace_ms = plan->resume_grace_ms,
                                                 .min_servers = sim_plan_min_servers(plan),
-                                                .max_tensors = (uint32_t)most_of(plan, SIM_LIMIT_TENSORS),
+                                                .max_tensors = (uint32_t)sim_limit_most(plan, SIM_LIMIT_TENSORS),
                                                 .server_loss_replays = true,
+                                                .server_places = plan->asks_places ? 0 : plan->places,
                                                 .checked = plan->flips ? ZPS_CHECKED_ALL : ZPS_CHECKED_NONE,
                                                 .state_dir = plan->has_state ? state_dir : NULL,
                                                 .cluster = cluster_name,
@@ -101,6 +97,10 @@ static void coordinator_main(void *ctx) {
 
 static void coordinator_start(const struct sim_plan *plan) {
   cluster.coordinator = sim_process_start("coordinator", coordinator_main, (void *)plan);
+}
+
+const struct zps_members *sim_cluster_members(void) {
+  return cluster.at->members;
 }
 
 void sim_cluster_synced(void) {
@@ -126,7 +126,8 @@ static void server_main(void *ctx) {
       .memory_limit_bytes = plan->memory_bytes,
       .reduce_threads = plan->threads,
       .read_budget_bytes = READ_BUDGET,
-      .quota = {.memory_bytes = most_of(plan, SIM_LIMIT_MEMORY), .rounds = most_of(plan, SIM_LIMIT_ROUNDS)}};
+      .quota = {.memory_bytes = sim_limit_most(plan, SIM_LIMIT_MEMORY),
+                .rounds = sim_limit_most(plan, SIM_LIMIT_ROUNDS)}};
   struct zps_error error = {.text = ""};
   if (zps_shard_create(&config, &server->shard, &error) != ZPS_OK) {
     sim_wrong("%s does not start: %s", server->name, error.text);
@@ -151,6 +152,7 @@ static void server_start(void) {
   struct sim_server *server = &cluster.servers[cluster.n_servers];
   snprintf(server->name, sizeof server->name, "server-%u", cluster.n_servers++);
   server->process = sim_process_start(server->name, server_main, server);
+  sim_cluster.server_came_ns = sim_now_ns();
 }
 
 static void server_drain(void *ctx) {
@@ -275,17 +277,15 @@ static bool ranks_are_through(void) {
   return true;
 }
 
-static bool is_of_rank(enum sim_fault_kind kind) {
-  return kind >= SIM_CUT_RANK && kind <= SIM_KILL_RANK;
-}
-
 static void befall(const struct sim_fault *fault) {
   sim_cluster.server_taken |= sim_fault_takes_server(fault->kind);
   struct sim_server *server = &cluster.servers[fault->who];
   struct sim_rank *rank = &sim_cluster.ranks[fault->who];
   const bool is_elastic = sim_cluster.plan->max_world > 0;
-  if (is_elastic && (is_of_rank(fault->kind) ? !rank->process || rank->has_ended : ranks_are_through())) return;
+  if (is_elastic && (sim_fault_is_of_rank(fault->kind) ? !rank->process || rank->has_ended : ranks_are_through()))
+    return;
   if (is_elastic) sim_elastic_befalls(fault);
+  if (sim_fault_is_of_server(fault->kind) && !server->process) return; /* one that was to come, and has not yet */
   switch (fault->kind) {
     case SIM_KILL_SERVER:
       kill_process(server->process);

@@ -9,6 +9,7 @@
 
 struct sim_server;
 struct sim_generation;
+struct zps_members;
 
 struct sim_rank {
   uint32_t rank;               /* of its job; of an elastic one, its number as a process */
@@ -40,11 +41,12 @@ struct sim_cluster {
       n_errors[SIM_RUNS_MAX]; /* by run, or job: the same; and errors that ranks were told */
   bool rank_killed;           /* in the run `killed_run` */
   uint32_t killed_run;
-  uint64_t killed_ns;     /* when; 0: none was */
-  bool read_failed;       /* it brought other bytes than were announced, twice */
-  bool was_short;         /* of memory, some process */
-  bool coordinator_short; /* was_short: so was it: jobs may fail with ERR_NOMEM */
-  bool server_taken;      /* a server was killed, stopped or told to drain */
+  uint64_t killed_ns;      /* when; 0: none was */
+  bool read_failed;        /* it brought other bytes than were announced, twice */
+  bool was_short;          /* of memory, some process */
+  bool coordinator_short;  /* was_short: so was it: jobs may fail with ERR_NOMEM */
+  bool server_taken;       /* a server was killed, stopped or told to drain */
+  uint64_t server_came_ns; /* when the last one was started */
   struct sim_meeting meetings[SIM_RUNS_MAX];
   struct sim_rank ranks[SIM_PROCESSES_MAX];
   uint32_t n_ranks; /* that were started */
@@ -58,6 +60,10 @@ void sim_wrong(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 
 /* Starts everything, and the fiber that lets the faults happen and looks for what is left at the end. */
 void sim_cluster_start(const struct sim_plan *plan);
+/* What the coordinator knows; it must be there. */
+const struct zps_members *sim_cluster_members(void);
+/* places.c: at the end of a job, whether it has taken in the servers that came. */
+void sim_places_check(const struct sim_plan *plan);
 /* The coordinator's journal is on disk: it may be replaced by a shorter one soon. */
 void sim_cluster_synced(void);
 /* unix.c: the process is dead, and so are its sockets. */

@@ -183,3 +183,7 @@ uint32_t sim_accounts_left(const struct sim_process *process) {
   for (uint32_t i = 0; i < n_accounts; i++) n += accounts[i].process == process;
   return n;
 }
+
+uint64_t sim_limit_most(const struct sim_plan *plan, enum sim_limit limit) {
+  return plan->limit == limit ? plan->most : 0;
+}

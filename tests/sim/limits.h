@@ -10,6 +10,8 @@ struct sim_process;
 
 /* By dice: makes some job need more than others, and sets a limit between. */
 void sim_plan_limit(struct sim_plan *plan);
+/* 0: there is no limit of this sort. */
+uint64_t sim_limit_most(const struct sim_plan *plan, enum sim_limit limit);
 /* Whether the job may be told ERR_QUOTA. */
 bool sim_job_is_limited(const struct sim_plan *plan, uint32_t job);
 /* Whether it needs more tensors than it may have. */

@@ -86,13 +86,18 @@ static bool has(const struct sim_plan *plan, enum sim_fault_kind kind) {
   return false;
 }
 
-static bool is_of_server(enum sim_fault_kind kind) {
+bool sim_fault_is_of_server(enum sim_fault_kind kind) {
   return kind <= SIM_CUT_SERVER && kind != SIM_ADD_SERVER;
+}
+
+bool sim_fault_is_of_rank(enum sim_fault_kind kind) {
+  return kind >= SIM_CUT_RANK && kind <= SIM_KILL_RANK;
 }
 
 static bool is_taken(const struct sim_plan *plan, const struct sim_fault *fault) {
   for (uint32_t i = 0; i < plan->n_faults; i++)
-    if (is_of_server(plan->faults[i].kind) && is_of_server(fault->kind) && plan->faults[i].who == fault->who)
+    if (sim_fault_is_of_server(plan->faults[i].kind) && sim_fault_is_of_server(fault->kind) &&
+        plan->faults[i].who == fault->who)
       return true;
   return false;
 }
@@ -110,8 +115,7 @@ static bool may_be(const struct sim_plan *plan, const struct sim_fault *fault) {
 static void fault_make(struct sim_plan *plan) {
   struct sim_fault fault = {.kind = (enum sim_fault_kind)sim_random(SIM_DRAWN_KINDS)};
   if (sim_chance(3)) fault.kind = SIM_KILL_SERVER;
-  const bool is_of_rank = fault.kind >= SIM_CUT_RANK && fault.kind <= SIM_KILL_RANK;
-  fault.who = (uint32_t)sim_random(is_of_rank ? plan->world : plan->n_servers);
+  fault.who = (uint32_t)sim_random(sim_fault_is_of_rank(fault.kind) ? plan->world : plan->n_servers);
   fault.after_steps = (uint32_t)sim_random((uint64_t)plan->world * plan->n_steps * 3 / 4 + 1);
   fault.then_ns = sim_random(sim_chance(2) ? 200000 : 5 * ZPS_NS_PER_MS);
   fault.for_ns = sim_random(800 * ZPS_NS_PER_MS);
@@ -199,6 +203,8 @@ void sim_plan_print(const struct sim_plan *plan) {
     printf("  ranks of a host share memory, of which one request in %llu is refused\n",
            (unsigned long long)plan->lacks_shared);
   static const char *const limits[] = {"bytes of a server", "rounds on a server", "tensors"};
+  if (plan->places > 0)
+    printf("  room for %u servers, as %s\n", plan->places, plan->asks_places ? "ranks ask" : "the coordinator says");
   if (plan->most > 0) printf("  a job may have %llu %s\n", (unsigned long long)plan->most, limits[plan->limit]);
   if (plan->max_world > 0)
     printf("  elastic: %u to %u ranks, which wait for others for %llu ms\n", plan->min_world, plan->max_world,

@@ -30,6 +30,7 @@ enum sim_kind {
   SIM_BESIDE,  /* two or three jobs at the same time, of which one may fail */
   SIM_HOSTS,   /* ranks of a host share memory */
   SIM_STATE,   /* a coordinator that keeps its state runs short of memory */
+  SIM_PLACES,  /* jobs have room for more servers than they begin with, and more come */
   SIM_KINDS
 };
 
@@ -106,6 +107,8 @@ struct sim_plan {
   bool shares;           /* ranks of a host share memory, */
   uint64_t lacks_shared; /* of which the system refuses one request in so many; 0: none */
   uint32_t n_servers, world, n_tensors, n_steps, window;
+  uint32_t places;  /* for servers, at least; 0: as many as the job begins with */
+  bool asks_places; /* ranks ask for them; else the coordinator gives them to every job */
   unsigned threads;
   uint64_t memory_bytes, resume_grace_ms;
   uint32_t n_runs;   /* of the job, one after the other, under one name */
@@ -141,11 +144,15 @@ void sim_plan_take_scheme(struct sim_tensor_plan *tensor);
 void sim_plan_make_elastic(struct sim_plan *plan);
 /* plan_state.c: the same, of a coordinator's state. */
 void sim_plan_make_state(struct sim_plan *plan);
+/* places.c: the same, of jobs that more servers come to. */
+void sim_plan_make_places(struct sim_plan *plan);
 const char *sim_kind_name(enum sim_kind kind);
 /* SIM_KINDS: there is none of this name. */
 enum sim_kind sim_kind_find(const char *name);
 void sim_plan_print(const struct sim_plan *plan);
 const char *sim_fault_name(enum sim_fault_kind kind);
+bool sim_fault_is_of_server(enum sim_fault_kind kind);
+bool sim_fault_is_of_rank(enum sim_fault_kind kind);
 /* Whether the job may have to go on without the server. */
 bool sim_fault_takes_server(enum sim_fault_kind kind);
 bool sim_plan_takes_server(const struct sim_plan *plan);

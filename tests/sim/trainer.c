@@ -321,6 +321,7 @@ static bool open_all(struct trainer *trainer) {
   options.provider = plan->provider;
   options.join_timeout_ms = options.round_timeout_ms = TIMEOUT_MS;
   options.threads = (int)plan->threads;
+  options.server_places = plan->asks_places ? (int)plan->places : 0;
   if (open_job(trainer, &options) != ZENPS_OK) {
     failed(trainer, NULL, "open", zenps_last_error());
     return false;
@@ -347,6 +348,7 @@ static void run_once(struct sim_rank *self) {
       sim_operation_init(&trainer->operations[t][w], &trainer->plan->tensors[t]);
   if (open_all(trainer)) (trainer->plan->in_step ? train_in_step : train)(trainer);
   wait_for_others(trainer);
+  if (self->rank == 0) sim_places_check(trainer->plan);
   self->n_left++;
   zenps_close(trainer->job);
   self->is_in = false;
