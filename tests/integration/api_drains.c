@@ -1,5 +1,6 @@
 /* Servers that are told to end, or drained by zenpsctl, while rounds are under way: the job goes on without them, no
- * step fails, every sum is right, and no server is lost. And servers that come, or are taken back, in their places. */
+ * step fails, every sum is right, and no server is lost. And servers that come, or are taken back, in their places, or
+ * in places that were free from the beginning. */
 #include <errno.h>
 #include <signal.h>
 #include <sys/wait.h>
@@ -24,9 +25,9 @@ struct move {
     TERMINATED_TOO,
     KILLED,
     DRAINED,
-    STARTED,   /* one that has ended, again, or */
+    STARTED,   /* one that has ended, again, or a further one, or */
     UNDRAINED, /* taken back; the job takes it in */
-    REBALANCED /* started again, and taken in as zenpsctl wants it */
+    REBALANCED /* started, and taken in as zenpsctl wants it */
   } what;      /* _TOO: without waiting for the end of the one before */
   unsigned server;
 };
@@ -34,6 +35,7 @@ struct move {
 struct scene {
   const char *scheme; /* NULL: balanced */
   unsigned n_servers;
+  unsigned room, asked; /* server places, as the coordinator says, and as ranks do; 0: nothing */
   struct move moves[N_MOVES + 1];
 };
 
@@ -60,10 +62,20 @@ static bool goes_on(const struct rank *rank, uint64_t step) {
   return end == 0 || step <= end;
 }
 
+static void open_job(struct rank *rank) {
+  const struct scene *scene = rank->arg;
+  zenps_options_t options;
+  rank_options(rank, &options);
+  options.server_places = (int)scene->asked;
+  CHECK_OK(zenps_open(&options, &rank->zenps));
+  const unsigned places = scene->asked ? scene->asked : scene->room;
+  CHECK(zenps_servers(rank->zenps) == (int)(places ? places : scene->n_servers));
+}
+
 static void trains(struct rank *rank) {
   struct flight flights[WINDOW][N_TENSORS];
   uint64_t step = 1;
-  rank_open(rank);
+  open_job(rank);
   for (unsigned t = 0; t < N_TENSORS; t++) {
     zenps_tensor_t *const tensor = open_by(rank, t ? "u" : "t", spec_of(rank, t));
     for (unsigned w = 0; w < WINDOW; w++) flights[w][t].tensor = tensor;
@@ -131,12 +143,17 @@ static unsigned epoch(const struct cluster *cluster) {
   return at && sscanf(at, "\"epoch\": %u", &number) == 1 ? number : 0;
 }
 
+static void start_server(struct cluster *cluster, unsigned i) {
+  if (i >= cluster->n_servers) cluster->n_servers = i + 1;
+  cluster_start_server(cluster, i);
+}
+
 static bool is_taken_in(struct cluster *cluster, const struct move *move) {
   const uint64_t until = now_ms() + 60000;
   const unsigned before = epoch(cluster);
   char command[64], text[4096];
   snprintf(command, sizeof command, "undrain s%u", move->server);
-  if (move->what == STARTED) cluster_start_server(cluster, move->server);
+  if (move->what == STARTED) start_server(cluster, move->server);
   if (move->what == UNDRAINED && ask(cluster, command, text, sizeof text) != 0) return false;
   while (epoch(cluster) == before)
     if (now_ms() > until) return false;
@@ -147,13 +164,14 @@ static bool is_rebalanced(struct cluster *cluster, const struct move *move) {
   const uint64_t until = now_ms() + 30000;
   char name[32], text[8192] = "";
   snprintf(name, sizeof name, "\"name\": \"s%u\"", move->server);
-  cluster_start_server(cluster, move->server);
+  start_server(cluster, move->server);
   while (ask(cluster, "members", text, sizeof text) != 0 || !strstr(text, name))
     if (now_ms() > until) return false;
   if (ask(cluster, "rebalance --wait=30s", text, sizeof text) != 0 || !strstr(text, "\"outcome\": \"moves\""))
     return false;
   return ask(cluster, "rebalance", text, sizeof text) == 0 && strstr(text, "\"outcome\": \"stays\"") &&
-         strstr(text, "servers and has them all");
+         (strstr(text, "servers and has them all") || strstr(text, "places have one") ||
+          strstr(text, "places are free, and no server is there to take one"));
 }
 
 static bool move(struct cluster *cluster, const struct move *move) {
@@ -179,8 +197,11 @@ static void run(const struct scene *scene) {
   struct cluster cluster;
   struct ranks ranks;
   char jobs[8192];
+  char room[40];
+  const char *const settings[] = {scene->room ? room : NULL, NULL};
   unsigned n_killed = 0, n_started = 0, n_lost = 0;
-  cluster_start(&cluster, scene->n_servers);
+  snprintf(room, sizeof room, "ZENPS_JOB_SERVER_PLACES=%u", scene->room);
+  cluster_start_with(&cluster, scene->n_servers, settings);
   ranks_start(&ranks, &cluster, N_RANKS, trains, scene);
   const bool moved = move_all(&cluster, &ranks, scene->moves);
   const int status = ask(&cluster, "jobs", jobs, sizeof jobs);
@@ -253,6 +274,21 @@ static void test_rebalanced(void **state) {
   run(&(struct scene){.n_servers = 3, .moves = {{TERMINATED, 1}, {REBALANCED, 1}, {TERMINATED, 0}}});
 }
 
+/* In the end the job has none of the servers that it began with. */
+static void test_more_than_it_began_with(void **state) {
+  (void)state;
+  run(&(struct scene){
+      .n_servers = 2, .room = 4, .moves = {{STARTED, 2}, {REBALANCED, 3}, {KILLED, 0}, {TERMINATED, 1}}});
+  run(&(struct scene){.n_servers = 1, .asked = 3, .moves = {{REBALANCED, 1}, {KILLED, 0}, {STARTED, 0}, {DRAINED, 1}}});
+}
+
+static void test_more_under_other_schemes(void **state) {
+  (void)state;
+  run(&(struct scene){.scheme = "sparse-ps", .n_servers = 2, .room = 3, .moves = {{REBALANCED, 2}, {KILLED, 0}}});
+  run(&(struct scene){.scheme = "omnireduce", .n_servers = 1, .asked = 2, .moves = {{REBALANCED, 1}, {KILLED, 0}}});
+  run(&(struct scene){.scheme = "auto", .n_servers = 2, .asked = 3, .moves = {{REBALANCED, 2}, {TERMINATED, 1}}});
+}
+
 static void test_started_under_other_schemes(void **state) {
   (void)state;
   run(&(struct scene){.scheme = "sparse-ps", .n_servers = 2, .moves = {{KILLED, 1}, {STARTED, 1}, {KILLED, 0}}});
@@ -322,5 +358,7 @@ const struct CMUnitTest api_drain_tests[] = {
     cmocka_unit_test(test_undrained),
     cmocka_unit_test(test_rebalanced),
     cmocka_unit_test(test_started_under_other_schemes),
+    cmocka_unit_test(test_more_than_it_began_with),
+    cmocka_unit_test(test_more_under_other_schemes),
 };
 const size_t n_api_drain_tests = sizeof api_drain_tests / sizeof api_drain_tests[0];
