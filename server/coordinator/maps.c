@@ -17,10 +17,8 @@ _Static_assert(ZPS_SERVERS_MAX <= ZPS_OWNERS_SERVERS_MAX, "the rule has room for
 
 enum { MAP_TIMEOUT_S = 30 };
 
-static uint32_t count_lost(const struct zps_member_job *job, bool *lost) {
-  uint32_t n = 0;
-  for (uint32_t i = 0; i < job->n_servers; i++) n += lost[i] = !job->servers[i];
-  return n;
+static void mark_lost(const struct zps_member_job *job, bool *lost) {
+  for (uint32_t i = 0; i < job->n_servers; i++) lost[i] = !job->servers[i];
 }
 
 static struct zps_member_server *leaver(const struct zps_member_job *job, uint32_t position) {
@@ -73,7 +71,7 @@ zps_err_t zps_member_job_leaving(const struct zps_member_job *job, uint32_t **le
 static unsigned long count_parts(const struct zps_member_job *job, uint32_t position) {
   bool lost[ZPS_SERVERS_MAX];
   unsigned long n = 0;
-  count_lost(job, lost);
+  mark_lost(job, lost);
   lost[position] = false;
   for (uint32_t i = 0; i < job->n_tensors; i++) {
     const struct zps_tensor_spec *const spec = &job->tensors[i]->spec;
@@ -328,8 +326,9 @@ void zps_members_map_left(struct zps_members *members, struct zps_member_job *jo
 }
 
 static bool is_over(const struct zps_member_job *job) {
-  bool lost[ZPS_SERVERS_MAX];
-  return !zps_member_map_is_open(job) && (job->since || count_lost(job, lost) > 0);
+  bool any = job->since;
+  for (uint32_t i = 0; i < job->n_began; i++) any = any || !job->servers[i];
+  return any && !zps_member_map_is_open(job);
 }
 
 /* Whether it has heard of the last call is not known, so it is made again. */

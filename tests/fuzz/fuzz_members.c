@@ -124,6 +124,7 @@ static void create(struct noted *to, unsigned bits) {
                                             .max_jobs = 4,
                                             .max_tensors = 3,
                                             .replays = bits & 2,
+                                            .places = bits >> 2 & 3,
                                             .leave_grace_ms = 15,
                                             .ctx = to,
                                             .act = on_act,

@@ -325,6 +325,7 @@ static void test_places_that_are_free(void **state) {
   server_back(members, &clients[0], "a", 0x100);
   for (unsigned r = 0; r < 2; r++) rank_back(members, &clients[1 + r], r);
   assert_true(seen.acts[ZPS_ACT_MAP_SERVER] == 0 && seen.acts[ZPS_ACT_MAP_RANK] == 0);
+  assert_true(seen.acts[ZPS_ACT_REPLAY_SERVER] == 0 && seen.acts[ZPS_ACT_REPLAY_RANK] == 0);
   const struct zps_server_spec spec = {.name = "b", .host = "h", .pid = 9, .fabric = &fabric};
   struct zps_error error;
   assert_int_equal(zps_members_server_register(members, &clients[3], &spec, false, &error), ZPS_OK);
