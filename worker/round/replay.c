@@ -48,11 +48,16 @@ static void list_remove(struct zps_replay *replay, struct zps_round *round) {
   *(round->kept_next ? &round->kept_next->kept_prev_p : &replay->kept_tail) = round->kept_prev_p;
 }
 
+/* Registered memory, and that of a device. */
+static uint64_t bytes_of(const struct zps_round *round) {
+  return round->held.push + round->on_device_bytes;
+}
+
 /* It is the caller's to release: its owner hears that it was a kept one. */
 static void unkeep(struct zps_round *round) {
   struct zps_rounds *rounds = round->rounds;
   list_remove(&rounds->replay, round);
-  rounds->replay.kept_bytes -= round->held.push;
+  rounds->replay.kept_bytes -= bytes_of(round);
   zps_plane_memory_keep(&rounds->plane->memory, &round->held, false);
 }
 
@@ -149,10 +154,10 @@ bool zps_replay_keep(struct zps_round *round) {
   } else {
     zps_past_note_failed(&rounds->replay.failed, round);
   }
-  if (!may || !round->owner->kept || round->in.memory != ZENPS_HOST || !round->ops->can_give(round)) return false;
-  if (!make_room(rounds, round->held.push)) return false;
+  if (!may || !round->owner->kept || !round->ops->can_give(round)) return false;
+  if (!make_room(rounds, bytes_of(round))) return false;
   list_add(&rounds->replay, round);
-  rounds->replay.kept_bytes += round->held.push;
+  rounds->replay.kept_bytes += bytes_of(round);
   zps_plane_memory_keep(&rounds->plane->memory, &round->held, true);
   round->is_kept = true;
   round->owner->kept(round);

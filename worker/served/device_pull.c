@@ -206,6 +206,15 @@ void zps_device_pull_decode(struct zps_round_task *task) {
 
 /* ------------------------------------------------------------ life */
 
+void zps_device_pull_begin(struct zps_served_round *round) {
+  struct zps_device_pull *const pull = &round->device_pull;
+  pull->is_ready = false;
+  /* Work that a failed round has left behind may still use the memory: the sums are staged then. */
+  pull->is_direct =
+      round->base.out->memory == ZENPS_DEVICE && round->base.device->path != ZPS_PATH_STAGED && !pull->is_pending;
+  for (struct zps_device_chunk *chunk = pull->direct; chunk && pull->is_direct; chunk = chunk->next) chunk->n_used = 0;
+}
+
 void zps_device_pull_finish(struct zps_served_round *round, bool ok) {
   if (ok) zps_round_give_on_device(&round->base, &round->device_pull.rows, &round->device_pull.values);
 }
@@ -241,15 +250,6 @@ bool zps_device_round_quiesce(struct zps_served_round *round) {
   return in || out;
 }
 
-void zps_device_round_setup(struct zps_served_round *round) {
-  struct zps_device_pull *const pull = &round->device_pull;
-  pull->is_ready = false;
-  /* Work that a failed round has left behind may still use the memory: the sums are staged then. */
-  pull->is_direct =
-      round->base.out->memory == ZENPS_DEVICE && round->base.device->path != ZPS_PATH_STAGED && !pull->is_pending;
-  for (struct zps_device_chunk *chunk = pull->direct; chunk && pull->is_direct; chunk = chunk->next) chunk->n_used = 0;
-}
-
 static void free_chunks(struct zps_device *device, struct zps_device_chunk *chunk) {
   for (struct zps_device_chunk *next; chunk; chunk = next) {
     next = chunk->next;
@@ -272,8 +272,8 @@ void zps_device_round_fini(struct zps_served_round *round) {
   if (pull->decoder) ops->decoder_destroy(pull->decoder);
   if (push->event) ops->event_destroy(device, push->event);
   if (pull->event) ops->event_destroy(device, pull->event);
-  release(round, &push->slices);
-  release(round, &push->retired);
+  release(round, &push->slices.at);
+  release(round, &push->slices.retired);
   release(round, &pull->rows);
   release(round, &pull->values);
   if (push->small) ops->release(device, ZPS_MEMORY_PINNED, push->small);

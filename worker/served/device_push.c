@@ -30,9 +30,9 @@ static zps_err_t prepare(struct zps_served_round *round, struct zps_error *error
   if (code == ZPS_OK && push->is_pending) code = zps_stage_wait(device, push->event, round->base.deadline_ns, error);
   if (code != ZPS_OK) return code;
   push->is_pending = false;
-  if (push->retired && push->retired != push->exposed) {
-    device->ops->release(device, ZPS_MEMORY_DEVICE, push->retired);
-    push->retired = NULL;
+  if (push->slices.retired && push->slices.retired != push->slices.exposed) {
+    device->ops->release(device, ZPS_MEMORY_DEVICE, push->slices.retired);
+    push->slices.retired = NULL;
   }
   return ZPS_OK;
 }
@@ -112,20 +112,20 @@ static zps_err_t encode(struct zps_served_round *round, struct zps_error *error)
   push->slices_bytes = at;
   if (at == 0) return ZPS_OK;
   zps_err_t code = ZPS_OK;
-  if (at > push->slices_cap) code = zps_stage_idle(round->base.device->in_stage, round->base.deadline_ns, error);
-  if (code == ZPS_OK && at > push->slices_cap && push->slices && push->slices == push->exposed) {
-    push->retired = push->slices;
-    push->slices = NULL;
-    push->slices_cap = 0;
+  if (at > push->slices.cap) code = zps_stage_idle(round->base.device->in_stage, round->base.deadline_ns, error);
+  if (code == ZPS_OK && at > push->slices.cap && push->slices.at && push->slices.at == push->slices.exposed) {
+    push->slices.retired = push->slices.at;
+    push->slices.at = NULL;
+    push->slices.cap = 0;
   }
   if (code == ZPS_OK)
-    code =
-        zps_device_push_is_direct(round)
-            ? zps_worker_device_grow(round->base.device, ZPS_MEMORY_DEVICE, &push->slices, &push->slices_cap, at, error)
-            : zps_worker_device_grow_on(round->base.device, &push->slices, &push->slices_cap, at, round->base.in.stream,
-                                        error);
+    code = zps_device_push_is_direct(round)
+               ? zps_worker_device_grow(round->base.device, ZPS_MEMORY_DEVICE, &push->slices.at, &push->slices.cap, at,
+                                        error)
+               : zps_worker_device_grow_on(round->base.device, &push->slices.at, &push->slices.cap, at,
+                                           round->base.in.stream, error);
   for (uint32_t p = 0; code == ZPS_OK && p < n_parts; p++)
-    push->outs[p] = round->parts[p].push_bytes ? (char *)push->slices + push->offsets[p] : NULL;
+    push->outs[p] = round->parts[p].push_bytes ? (char *)push->slices.at + push->offsets[p] : NULL;
   if (code == ZPS_OK) code = ops->encoder_write(push->encoder, push->outs, round->base.in.stream, error);
   if (code == ZPS_OK) code = zps_device_push_hash(round, error);
   if (code == ZPS_OK) code = record(round, error);
@@ -154,7 +154,7 @@ bool zps_device_push_small(struct zps_round_task *task) {
   zps_err_t code = zps_worker_device_grow(round->base.device, ZPS_MEMORY_PINNED, &push->small, &push->small_cap,
                                           push->small_bytes, &error);
   if (code == ZPS_OK)
-    code = device->ops->copy(device, push->small, push->slices, push->small_bytes, round->base.in.stream, &error);
+    code = device->ops->copy(device, push->small, push->slices.at, push->small_bytes, round->base.in.stream, &error);
   if (code == ZPS_OK) code = wait_for(round, &error);
   if (code != ZPS_OK) zps_round_task_fail(task, &error);
   return code == ZPS_OK;
@@ -180,21 +180,23 @@ bool zps_device_push_is_direct(const struct zps_served_round *round) {
 zps_err_t zps_device_push_expose(struct zps_served_part *part, struct zps_net *net) {
   struct zps_served_round *const round = zps_served_of(part->task.round);
   struct zps_device_push *const push = &round->device_push;
-  if (push->exposed != push->slices) {
+  if (push->slices.exposed != push->slices.at) {
     struct zps_error error;
-    if (push->exposed) zps_net_mem_release(net, &push->mem);
-    push->exposed = NULL;
-    const zps_err_t code =
-        zps_worker_device_register(round->base.device, net, push->slices, push->slices_cap, &push->mem, &error);
+    if (push->slices.exposed) zps_net_mem_release(net, &push->slices.mem);
+    push->slices.exposed = NULL;
+    const zps_err_t code = zps_worker_device_register(round->base.device, net, push->slices.at, push->slices.cap,
+                                                      &push->slices.mem, &error);
     if (code != ZPS_OK) {
-      zps_log_warn("%zu bytes of GPU %d cannot be registered: %s", push->slices_cap, round->base.device->index,
+      zps_log_warn("%zu bytes of GPU %d cannot be registered: %s", push->slices.cap, round->base.device->index,
                    error.text);
       return code;
     }
-    push->exposed = push->slices;
+    push->slices.exposed = push->slices.at;
   }
-  part->push_buf =
-      (struct zps_buf){.mem = &push->mem, .addr = push->mem.addr + push->offsets[part->task.arg], .key = push->mem.key};
+  round->base.on_device_bytes = push->slices.cap;
+  part->push_buf = (struct zps_buf){.mem = &push->slices.mem,
+                                    .addr = push->slices.mem.addr + push->offsets[part->task.arg],
+                                    .key = push->slices.mem.key};
   return ZPS_OK;
 }
 
@@ -202,7 +204,7 @@ void zps_device_push_write(struct zps_round_task *task) {
   struct zps_served_round *const round = zps_served_of(task->round);
   const struct zps_device_push *const push = &round->device_push;
   const struct zps_served_part *const part = &round->parts[task->arg];
-  const struct zps_stage_source source = {.at_on_device = push->slices,
+  const struct zps_stage_source source = {.at_on_device = push->slices.at,
                                           .len_bytes = push->slices_bytes,
                                           .serial = push->serial,
                                           .stream = round->base.in.stream};

@@ -24,21 +24,27 @@ struct zps_served_fetch;
 struct zps_encode_input;
 struct zps_slice_view;
 
+/* Memory of the device for the slices of all partitions, one after the other: those that travel inside frames first. */
+struct zps_device_slices {
+  void *at;
+  size_t cap;
+  /* Where the fabric reads slices itself: */
+  struct zps_net_mem mem; /* engine thread: registration of */
+  void *exposed;          /* what was `at` then; NULL: nothing */
+  void *retired;          /* memory that is freed when it is no longer exposed */
+};
+
 /* Kept from round to round; all zero at first. */
 struct zps_device_push {
   struct zps_device_encoder *encoder;
   struct zps_event *event; /* behind what was submitted last */
   bool is_pending;
   uint64_t serial;
-  void *slices; /* all partitions', one after the other: those that travel inside frames first */
-  size_t slices_bytes, slices_cap;
-  void *small; /* a copy of those in pinned memory */
+  struct zps_device_slices slices;
+  size_t slices_bytes;
+  void *small; /* a copy of those inside frames, in pinned memory */
   size_t small_bytes, small_cap;
-  size_t *offsets; /* of each in `slices` */
-  /* Where the fabric reads slices itself: */
-  struct zps_net_mem mem; /* engine thread: registration of */
-  void *exposed;          /* what was `slices` then; NULL: nothing */
-  void *retired;          /* memory that is freed when it is no longer exposed */
+  size_t *offsets; /* of each partition in `slices` */
   void **outs;
   struct zps_device_tag *tags; /* pinned: of each partition, where reads are checked */
 };
@@ -91,6 +97,8 @@ zps_err_t zps_device_pull_wait(struct zps_served_round *round, struct zps_error 
 /* The task that sends the partition's sum to the device, and the one that decodes all of them. */
 void zps_device_pull_upload(struct zps_round_task *task);
 void zps_device_pull_decode(struct zps_round_task *task);
+/* On the engine thread, when the round begins. */
+void zps_device_pull_begin(struct zps_served_round *round);
 /* At the end, before the request is told: a result of the library's goes to the request, or is kept until the
  * round's memory is used again. */
 void zps_device_pull_finish(struct zps_served_round *round, bool ok);
@@ -99,7 +107,9 @@ void zps_device_pull_finish(struct zps_served_round *round, bool ok);
  * latest at the deadline, so that the arrays are the caller's again. True: the device is being waited for. */
 bool zps_device_round_quiesce(struct zps_served_round *round);
 
-void zps_device_round_setup(struct zps_served_round *round); /* before a round starts */
+/* On the engine thread, when the round begins: it takes from the tensor's rounds that are kept what they do not need to
+ * give their pushes again, which is all but slices that the fabric reads on the device. */
+void zps_device_round_begin(struct zps_served_round *round);
 void zps_device_round_fini(struct zps_served_round *round);
 
 #endif

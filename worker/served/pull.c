@@ -16,7 +16,9 @@ void zps_served_part_put_pull_buf(struct zps_served_part *part) {
 }
 
 static void uploaded(struct zps_round_task *task) {
-  zps_served_part_put_pull_buf(&zps_served_of(task->round)->parts[task->arg]);
+  struct zps_served_round *round = zps_served_of(task->round);
+  round->n_uploads--;
+  zps_served_part_put_pull_buf(&round->parts[task->arg]);
   zps_round_event(task->round, ZPS_MACHINE_LANDED, task->arg, 0, ZPS_OK);
 }
 
@@ -25,6 +27,7 @@ static bool lands_on_device(struct zps_served_part *part) {
   struct zps_served_round *round = zps_served_of(part->task.round);
   round->base.landed_last_ns = zps_clock_ns();
   if (round->base.out->memory != ZENPS_DEVICE) return false;
+  round->n_uploads++;
   part->task.run = zps_device_pull_upload;
   part->task.done = uploaded;
   zps_round_task_start(&part->task, round->base.device->out_pool);

@@ -21,9 +21,8 @@ bool zps_served_can_give(const struct zps_round *base) {
 }
 
 bool zps_served_is_still(const struct zps_round *base) {
-  const bool uploads = base->out->memory == ZENPS_DEVICE && base->machine->state == ZPS_MACHINE_PULLING;
-  return base->n_reads == zps_served_of(base)->n_reads_left &&
-         !(uploads && base->n_tasks > 0 && !zps_round_machine_over(base->machine));
+  const struct zps_served_round *round = zps_served_of(base);
+  return base->n_reads == round->n_reads_left && (round->n_uploads == 0 || zps_round_machine_over(base->machine));
 }
 
 /* ------------------------------------------------------------ joined slices */

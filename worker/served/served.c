@@ -68,7 +68,6 @@ static void refused(struct zps_plane_wait *wait, zps_err_t err, const char *text
 static void setup(struct zps_round *base) {
   struct zps_served_round *round = zps_served_of(base);
   zps_staging_setup(&round->staging, base);
-  zps_device_round_setup(round);
   *round = (struct zps_served_round){.base = *base,
                                      .encoder = round->encoder,
                                      .blocks = round->blocks,
@@ -122,6 +121,7 @@ static void begin(struct zps_round *base) {
   struct zps_served_round *round = zps_served_of(base);
   const struct zps_plane *plane = base->plane;
   struct zps_error error;
+  zps_device_round_begin(round);
   if (zps_staging_begin(&round->staging, base, &error) != ZPS_OK) {
     zps_round_fail(base, error.code, "%s", error.text);
     return;

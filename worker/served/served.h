@@ -117,6 +117,7 @@ struct zps_served_round {
   uint32_t sought_at, age;                             /* the server that is asked first, and what it has found: */
   bool is_found;                                       /* the sum is so many steps older than the round's step */
   const struct zps_slice *at_hand; /* a sum that a frame announces, while the machine decides on it */
+  unsigned n_uploads;              /* sums that are on their way to the device */
   unsigned n_reads_left;           /* of base.n_reads: from servers that were lost, which nobody waits for */
   bool is_remapped;                /* owners have changed since it was encoded: nothing is joined any more */
   bool is_small;                   /* scanned by the trainer's thread, which also encoded what is pushed inline */

@@ -149,6 +149,7 @@ zps_err_t rig_begin(struct worker_rig *rig, struct rig_request *request, struct 
   atomic_store(&request->over, false);
   atomic_store(&request->released, false);
   atomic_store(&request->kept, false);
+  const bool on_device = in->memory == ZENPS_DEVICE || request->out.memory == ZENPS_DEVICE;
   zps_round_setup(request->round, &(struct zps_round_start){.request = request,
                                                             .step = step,
                                                             .timeout_ms = timeout_ms,
@@ -157,7 +158,8 @@ zps_err_t rig_begin(struct worker_rig *rig, struct rig_request *request, struct 
                                                             .in = in,
                                                             .out = &request->out,
                                                             .sent = request->sent,
-                                                            .in_union = request->in_union});
+                                                            .in_union = request->in_union,
+                                                            .device = on_device ? rig->device : NULL});
   if (tensor->ops->prepare) tensor->ops->prepare(request->round);
   zps_round_launch(request->round);
   return ZPS_OK;

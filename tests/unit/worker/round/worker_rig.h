@@ -47,11 +47,12 @@ struct worker_rig {
   struct fake servers[RIG_FAKES_MAX], ranks[RIG_FAKES_MAX]; /* ranks: but for the worker's own */
   uint32_t n_servers, rank, world;
   bool checksums;
-  bool keeps;               /* rounds that went well, as the API does */
-  pthread_mutex_t lock;     /* a round is not canceled when it is over */
-  unsigned n_over, n_woken; /* the engine thread's */
-  uint64_t n_begun;         /* rounds */
-  uint64_t seen_to;         /* of those that begin from here on */
+  bool keeps;                       /* rounds that went well, as the API does */
+  struct zps_worker_device *device; /* of rounds whose gradient or result is in device memory */
+  pthread_mutex_t lock;             /* a round is not canceled when it is over */
+  unsigned n_over, n_woken;         /* the engine thread's */
+  uint64_t n_begun;                 /* rounds */
+  uint64_t seen_to;                 /* of those that begin from here on */
   struct rig_request *requests;
 };
 

@@ -8,12 +8,28 @@ static void on_frame(struct fake *fake, struct fake_frame *frame);
 
 /* ------------------------------------------------------------ life */
 
+static void open_device(struct served_rig *rig, const char *library) {
+  gpu_ok(zps_worker_device_open(library, 0, &rig->worker.device, &gpu_error));
+  zps_worker_device_probe(rig->worker.device, rig->worker.plane.engine);
+  rig->gpu.device = rig->worker.device->device;
+  gpu_rig_open(&rig->gpu);
+}
+
+static void close_device(struct served_rig *rig) {
+  while (rig->n_on_device > 0) gpu_free(&rig->gpu, rig->on_device[--rig->n_on_device]);
+  rig->gpu.device->ops->event_destroy(rig->gpu.device, rig->gpu.event);
+  rig->gpu.device->ops->stream_destroy(rig->gpu.device, rig->gpu.stream);
+  zps_worker_device_stop(rig->worker.device);
+  zps_worker_device_close(rig->worker.device);
+}
+
 void served_open(struct served_rig *rig, const struct served_config *config) {
   struct rig_config worker = config->worker;
   if (worker.n_servers == 0) worker.n_servers = 1;
   assert_true(config->rows <= SERVED_ROWS_MAX && config->n_parts <= RIG_PARTS_MAX);
   memset(rig, 0, sizeof *rig);
   rig_open(&rig->worker, &worker);
+  if (config->device) open_device(rig, config->device);
   rig->tensor = (struct zps_round_tensor){.job = "run",
                                           .name = "t",
                                           .id = 5,
@@ -42,6 +58,7 @@ void served_open(struct served_rig *rig, const struct served_config *config) {
 void served_close(struct served_rig *rig) {
   if (!rig->worker.plane.engine) return;
   rig_close(&rig->worker);
+  if (rig->worker.device) close_device(rig);
   zps_row_arrays_pool_close(rig->tensor.arrays);
 }
 
@@ -57,6 +74,15 @@ void served_draw(struct served_rig *rig, unsigned every) {
   }
 }
 
+static void to_device(struct served_rig *rig, zenps_grad_t *in, zenps_grad_t *out) {
+  const size_t len_bytes = rig->tensor.part.rows * SERVED_WIDTH * sizeof *rig->in;
+  assert_true(rig->n_on_device < 2 * SERVED_BEGUN_MAX);
+  in->memory = out->memory = ZENPS_DEVICE;
+  in->stream = out->stream = rig->gpu.stream;
+  in->values = rig->on_device[rig->n_on_device++] = gpu_upload(&rig->gpu, rig->in, len_bytes);
+  out->values = rig->on_device[rig->n_on_device++] = gpu_new(&rig->gpu, len_bytes);
+}
+
 void served_begin(struct served_rig *rig, struct rig_request *request, uint64_t step, uint64_t timeout_ms) {
   zenps_grad_t in;
   memset(&in, 0, sizeof in);
@@ -66,10 +92,19 @@ void served_begin(struct served_rig *rig, struct rig_request *request, uint64_t 
   void *const values = request->out.values ? request->out.values : rig->out;
   request->out = in;
   request->out.values = values;
+  if (rig->worker.device) to_device(rig, &in, &request->out);
   assert_int_equal(rig_begin(&rig->worker, request, &rig->tensor, step, timeout_ms, &in), ZPS_OK);
 }
 
-void served_check(const struct served_rig *rig) {
+static void from_device(struct served_rig *rig) {
+  const size_t len_bytes = rig->tensor.part.rows * SERVED_WIDTH * sizeof *rig->out;
+  void *const out = gpu_download(&rig->gpu, rig->on_device[rig->n_on_device - 1], len_bytes);
+  memcpy(rig->out, out, len_bytes);
+  free(out);
+}
+
+void served_check(struct served_rig *rig) {
+  if (rig->worker.device) from_device(rig);
   for (uint64_t i = 0; i < rig->tensor.part.rows * SERVED_WIDTH; i++) {
     if (rig->out[i] != rig->in[i] + rig->others[i])
       fail_msg("value %llu is %g, not %g", (unsigned long long)i, (double)rig->out[i],

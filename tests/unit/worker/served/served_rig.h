@@ -10,7 +10,9 @@
 #include "tests/unit/worker/round/worker_rig.h"
 #include "worker/served/served.h"
 
-enum { SERVED_WIDTH = 2, SERVED_ROWS_MAX = 1 << 18 };
+#include "tests/unit/gpu/gpu_rig.h"
+
+enum { SERVED_WIDTH = 2, SERVED_ROWS_MAX = 1 << 18, SERVED_BEGUN_MAX = 16 };
 
 struct served_config {
   struct rig_config worker; /* n_servers: 0 means 1 */
@@ -18,6 +20,7 @@ struct served_config {
   uint32_t n_parts;
   enum zps_codec_policy codec; /* 0: auto */
   const char *scheme;          /* NULL: balanced */
+  const char *device; /* library of the device whose memory gradients and results are in; NULL: in host memory */
 };
 
 /* The things that a server does with a round by itself. */
@@ -43,7 +46,10 @@ struct served_rig {
   float others[SERVED_ROWS_MAX * SERVED_WIDTH]; /* their share */
   float sum[SERVED_ROWS_MAX * SERVED_WIDTH];    /* of the pushes that came, and of the others' share */
   bool has_row[SERVED_ROWS_MAX];
-  struct rig_request request; /* for tests of one round */
+  struct rig_request request;            /* for tests of one round */
+  struct gpu_rig gpu;                    /* of a device: */
+  void *on_device[2 * SERVED_BEGUN_MAX]; /* gradients and results */
+  unsigned n_on_device;
 };
 
 void served_open(struct served_rig *rig, const struct served_config *config);
@@ -51,10 +57,11 @@ void served_close(struct served_rig *rig);
 /* Every `every`-th row of the gradient, and of the others' share, is not zero; those of the others are shifted by one.
  */
 void served_draw(struct served_rig *rig, unsigned every);
-/* A dense gradient, and a dense result in request->out.values; NULL: in rig->out. */
+/* A dense gradient, and a dense result in request->out.values; NULL: in rig->out. On a device, where at most
+ * SERVED_BEGUN_MAX rounds are begun: new memory for each. */
 void served_begin(struct served_rig *rig, struct rig_request *request, uint64_t step, uint64_t timeout_ms);
-/* rig->out is the gradient and the others' share. */
-void served_check(const struct served_rig *rig);
+/* rig->out is the gradient and the others' share; on a device, so is the result of the round that was begun last. */
+void served_check(struct served_rig *rig);
 
 /* By hand: waits until server `s` has got all of its partitions. */
 void served_take(struct served_rig *rig, uint32_t s, uint64_t step);

@@ -1,12 +1,20 @@
-/* A server is lost: rounds under way go on with the others, and those that are over give their pushes again. */
+/* A server is lost: rounds under way go on with the others, and those that are over give their pushes again. Gradients
+ * and results are in host memory, or in that of the emulated device: staged, or where the fabric reads and writes. */
 #include "worker/round/replay.h"
+
+#include <dlfcn.h>
 
 #include "proto/control_map.h"
 #include "tests/unit/worker/served/served_rig.h"
 
 #include "tests/support/logs.h"
 
+#define LIBRARY ".libs/libzenps_emu.so"
+
 enum { PARTS = 4, EPOCH = 2 };
+
+static const char staged[] = "", direct[] = "dmabuf=1"; /* rules of the fault injector */
+static const char *device;                              /* one of these; NULL: host memory */
 
 static struct served_rig rig;
 static uint32_t owners_before[PARTS];
@@ -41,9 +49,16 @@ static struct zps_round_tensor *tensor_of(void *ctx, uint32_t tensor) {
 
 /* Pushes lie in registered memory, of which so much may be kept. */
 static void open_faulty(uint64_t limit_bytes, const char *fault) {
+  char rules[64];
+  snprintf(rules, sizeof rules, "%s%s%s", device == direct ? direct : "", device == direct && fault ? "," : "",
+           fault ? fault : "");
   logs_allow(ZPS_LOG_WARN, "server 1 (ps-1) is lost: the coordinator says so");
-  served_open(&rig,
-              &(struct served_config){.worker.n_servers = 2, .worker.fault = fault, .rows = 30000, .n_parts = PARTS});
+  served_open(&rig, &(struct served_config){.worker.n_servers = 2,
+                                            .worker.fault = rules[0] ? rules : NULL,
+                                            .device = device ? LIBRARY : NULL,
+                                            .rows = 30000,
+                                            .n_parts = PARTS});
+  if (device) assert_int_equal(rig.worker.device->path == ZPS_PATH_DMABUF, device == direct);
   served_draw(&rig, 2);
   memcpy(owners_before, rig.owners, sizeof owners_before);
   rig.tensor.owners = owners_before;
@@ -110,7 +125,8 @@ static void play_again(uint64_t step) {
 }
 
 static int begin_test(void **state) {
-  (void)state;
+  device = *state;
+  *state = NULL;
   logs_start();
   return 0;
 }
@@ -498,22 +514,138 @@ static void ends_meanwhile(void **state) {
   expect_given(1);
 }
 
+#ifdef ZPS_HAVE_EMU
+/* ------------------------------------------------------------ on a device */
+
+struct look_uploads {
+  const struct rig_request *request;
+  unsigned n;
+};
+
+static void look_uploads(void *ctx) {
+  struct look_uploads *look = ctx;
+  look->n = zps_served_of(look->request->round)->n_uploads;
+}
+
+static unsigned n_uploads(const struct rig_request *request) {
+  struct look_uploads look = {.request = request};
+  rig_do(&rig.worker, look_uploads, &look);
+  return look.n;
+}
+
+/* Another round is said to hold so much that one partition of the next round gets memory, or nothing any more. */
+static void hold_memory(void *ctx) {
+  struct zps_plane_memory *memory = &rig.worker.plane.memory;
+  const bool *hold = ctx;
+  const uint64_t bytes = memory->limit_bytes / 2 - (60u << 10);
+  memory->held.push += *hold ? bytes : -bytes;
+  memory->is_due = true;
+}
+
+/* A sum is on its way to the device while other partitions are still to be pushed. The map is not confirmed before it
+ * is there. */
+static void uploads_meanwhile(void **state) {
+  (void)state;
+  struct rig_block block;
+  open_rig(1 << 20);
+  rig_do(&rig.worker, hold_memory, &(bool){true});
+  served_begin(&rig, &rig.request, 1, RIG_TIMEOUT_MS);
+  UNTIL(rig.servers[0].step == 1);
+  assert_int_equal(rig_state(&rig.worker, &rig.request), ZPS_MACHINE_PUSHING);
+  rig_block(&block, rig.worker.device->out_pool);
+  served_answer_part(&rig, 0, 1, 0);
+  UNTIL(n_uploads(&rig.request) == 1);
+  map();
+  fakes_turn();
+  assert_false(has_said());
+  rig_unblock(&block);
+  expect_said(1, 1, 1);
+  rig_do(&rig.worker, hold_memory, &(bool){false});
+  play_again(1);
+  served_take(&rig, 0, 1);
+  served_answer(&rig, 0, 1);
+  rig_expect_ok(&rig.request);
+  served_check(&rig);
+}
+
+/* Memory of the device, and pinned one. */
+static uint64_t allocations(void) {
+  void *const library = dlopen(LIBRARY, RTLD_NOW | RTLD_NOLOAD);
+  uint64_t (*count)(void) = NULL;
+  assert_non_null(library);
+  *(void **)&count = dlsym(library, "zps_emu_allocations");
+  assert_non_null(count);
+  const uint64_t n = count();
+  dlclose(library);
+  return n;
+}
+
+/* Rounds that are kept cost their push: none of the device's memory where it was staged, else what it lies in. */
+static void kept_rounds_cost_their_push(void **state) {
+  (void)state;
+  enum { MORE = 3 };
+  struct rig_request more[MORE] = {0};
+  open_rig(8 << 20);
+  rig.servers[0].answers = rig.servers[1].answers = true;
+  served_begin(&rig, &rig.request, 1, RIG_TIMEOUT_MS);
+  rig_expect_ok(&rig.request);
+  UNTIL(atomic_load(&rig.request.kept));
+  const uint64_t first = allocations() - rig.n_on_device;
+  for (unsigned i = 0; i < MORE; i++) {
+    const uint64_t before = atomic_load(&rig.worker.rounds.replay.kept_bytes);
+    served_begin(&rig, &more[i], 2 + i, RIG_TIMEOUT_MS);
+    rig_expect_ok(&more[i]);
+    served_check(&rig);
+    UNTIL(atomic_load(&more[i].kept));
+    assert_true(atomic_load(&rig.worker.rounds.replay.kept_bytes) > before + 100000);
+  }
+  assert_int_equal(allocations() - rig.n_on_device, first + (device == direct ? MORE : 0));
+  assert_false(atomic_load(&rig.request.released));
+  map();
+  expect_said(1, 0, 0);
+  rig.servers[0].answers = false;
+  rig.servers[0].takes_gifts = true;
+  play_again(1);
+  expect_given(1);
+  served_close(&rig); /* before `more` go */
+}
+#endif
+
+#define ON(memory, test)                                                                                \
+  {                                                                                                     \
+    .name = #test ", " #memory, .test_func = test, .setup_func = begin_test, .teardown_func = end_test, \
+    .initial_state = (void *)(uintptr_t)(memory)                                                        \
+  }
+#define HOST(test) cmocka_unit_test_setup_teardown(test, begin_test, end_test)
+#ifdef ZPS_HAVE_EMU
+#define EVERYWHERE(test) HOST(test), ON(staged, test), ON(direct, test)
+#define NOT_DIRECT(test) HOST(test), ON(staged, test)
+#define ON_DEVICE(test) ON(staged, test), ON(direct, test)
+#else
+#define EVERYWHERE HOST
+#define NOT_DIRECT HOST
+#endif
+
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test_setup_teardown(lost_under_way, begin_test, end_test),
-      cmocka_unit_test_setup_teardown(stopped_while_it_is_read, begin_test, end_test),
-      cmocka_unit_test_setup_teardown(asked_twice, begin_test, end_test),
-      cmocka_unit_test_setup_teardown(replaced, begin_test, end_test),
-      cmocka_unit_test_setup_teardown(lost_at_the_end, begin_test, end_test),
-      cmocka_unit_test_setup_teardown(given_again, begin_test, end_test),
-      cmocka_unit_test_setup_teardown(lost_under_several, begin_test, end_test),
-      cmocka_unit_test_setup_teardown(nobody_lacks_it, begin_test, end_test),
-      cmocka_unit_test_setup_teardown(let_go, begin_test, end_test),
-      cmocka_unit_test_setup_teardown(a_map_comes_in_time, begin_test, end_test),
-      cmocka_unit_test_setup_teardown(given_up, begin_test, end_test),
-      cmocka_unit_test_setup_teardown(given_up_just_now, begin_test, end_test),
-      cmocka_unit_test_setup_teardown(given_up_long_ago, begin_test, end_test),
-      cmocka_unit_test_setup_teardown(ends_meanwhile, begin_test, end_test),
+      EVERYWHERE(lost_under_way),
+      NOT_DIRECT(stopped_while_it_is_read),
+      EVERYWHERE(asked_twice),
+      EVERYWHERE(replaced),
+      EVERYWHERE(lost_at_the_end),
+      EVERYWHERE(given_again),
+      EVERYWHERE(lost_under_several),
+      EVERYWHERE(nobody_lacks_it),
+      EVERYWHERE(let_go),
+      EVERYWHERE(a_map_comes_in_time),
+      EVERYWHERE(given_up),
+      EVERYWHERE(given_up_just_now),
+      EVERYWHERE(given_up_long_ago),
+      HOST(ends_meanwhile),
+#ifdef ZPS_HAVE_EMU
+      ON(staged, uploads_meanwhile),
+      ON_DEVICE(kept_rounds_cost_their_push),
+#endif
   };
   return cmocka_run_group_tests_name("served replay", tests, NULL, NULL);
 }
