@@ -21,13 +21,6 @@ static const struct zps_member_tensor *with_sums_kept(const struct zps_member_jo
   return NULL;
 }
 
-/* Ranks keep no push whose gradients are in a device's memory, so the others might lack it. */
-static const struct zps_member_rank *with_device(const struct zps_member_job *job) {
-  for (uint32_t r = 0; r < job->world; r++)
-    if (job->ranks[r]->state == ZPS_RANK_IN && strcmp(job->ranks[r]->memory, "host") != 0) return job->ranks[r];
-  return NULL;
-}
-
 static const struct zps_member_rank *that_holds(const struct zps_member_job *job) {
   for (uint32_t r = 0; r < job->world; r++)
     if (job->ranks[r] && job->ranks[r]->state == ZPS_RANK_IN && job->ranks[r]->held[0]) return job->ranks[r];
@@ -50,16 +43,12 @@ static bool has_others(const struct zps_member_job *job) {
 bool zps_members_cannot_move(const struct zps_members *members, const struct zps_member_job *job,
                              struct zps_error *why) {
   const struct zps_member_tensor *const tensor = with_sums_kept(job);
-  const struct zps_member_rank *const rank = job->state == ZPS_JOB_RUNNING ? with_device(job) : NULL;
   const struct zps_member_rank *const holder = that_holds(job);
   if (!members->config.replays)
     zps_fail(why, ZPS_ERR_REFUSED, "a job goes on with other servers only where coordinator.server_loss is replay");
   else if (tensor)
     zps_fail(why, ZPS_ERR_REFUSED, "its servers keep sums of tensor '%.100s' for pulls to come (staleness)",
              tensor->spec.name);
-  else if (rank)
-    zps_fail(why, ZPS_ERR_REFUSED, "gradients of rank %u are in memory '%s', and cannot be pushed once more",
-             rank->rank, rank->memory);
   else if (holder)
     zps_fail(why, ZPS_ERR_REFUSED, "rank %u: %s", holder->rank, holder->held);
   else

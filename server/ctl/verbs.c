@@ -62,7 +62,7 @@ static const struct zps_ctl_verb verbs[] = {
          "Ranks push the steps in flight once more: none is lost, and no sum is another. The first table has the "
          "server, the second one the jobs that it "
          "still has: those that are about to leave it, and those that stay until they end, with the reason. Such are "
-         "jobs that push and pull apart, have gradients in a device's memory, or push more than their ranks can keep. "
+         "jobs that push and pull apart, or push more than their ranks can keep. "
          "The coordinator remembers which servers drain; the last one that takes jobs is refused. A process that ends "
          "by SIGTERM drains first. The last server that a job has keeps it until it ends, or another one has come: a "
          "job "
