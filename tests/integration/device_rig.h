@@ -77,9 +77,9 @@ void device_step(struct gpu *gpu, zenps_tensor_t *tensor, zenps_tensor_t *twin, 
 void device_steps(struct rank *rank);
 
 extern const struct CMUnitTest device_round_tests[], device_scheme_tests[], device_refusal_tests[],
-    device_failure_tests[], device_check_tests[], device_result_tests[], device_stream_tests[];
+    device_failure_tests[], device_check_tests[], device_result_tests[], device_stream_tests[], device_loss_tests[];
 extern const struct CMUnitTest device_no_library_test; /* of hosts without a device */
 extern const size_t n_device_round_tests, n_device_scheme_tests, n_device_refusal_tests, n_device_failure_tests,
-    n_device_check_tests, n_device_result_tests, n_device_stream_tests;
+    n_device_check_tests, n_device_result_tests, n_device_stream_tests, n_device_loss_tests;
 
 #endif
