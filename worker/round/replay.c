@@ -98,6 +98,11 @@ static bool reclaim(void *ctx) {
   return drop_oldest(ctx);
 }
 
+void zps_replay_let_go(struct zps_round *kept) {
+  hold(kept->rounds, holds_pushes);
+  drop(kept);
+}
+
 void zps_replay_drop(struct zps_rounds *rounds, const struct zps_round_tensor *tensor) {
   for (struct zps_round *round = rounds->replay.kept, *next; round; round = next) {
     next = round->kept_next;

@@ -82,6 +82,8 @@ void zps_replay_over(struct zps_round *round);
 bool zps_replay_has_lost(const struct zps_round *round);
 /* A round is over, and nobody refers to it: whether it is kept. Else it is the caller's to release. */
 bool zps_replay_keep(struct zps_round *round);
+/* Lets go of a kept round that does not give its push, since its memory is needed. */
+void zps_replay_let_go(struct zps_round *kept);
 /* Lets go of the kept rounds of the tensor; NULL: of all. */
 void zps_replay_drop(struct zps_rounds *rounds, const struct zps_round_tensor *tensor);
 

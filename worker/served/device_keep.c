@@ -31,6 +31,33 @@ static void take_pull(struct zps_served_round *round, struct zps_served_round *f
   from->device_pull = ours;
 }
 
+/* A round of the tensor that is kept, and whose slices are not wanted at the moment. */
+static struct zps_served_round *with_slices(const struct zps_served_round *round) {
+  struct zps_round *kept = round->base.rounds->replay.kept;
+  while (kept && (kept->tensor != round->base.tensor || kept->is_giving || !zps_served_of(kept)->device_push.slices.at))
+    kept = kept->kept_next;
+  return kept ? zps_served_of(kept) : NULL;
+}
+
+static void note_retry(struct zps_served_round *round) {
+  round->device_push.may_retry = with_slices(round) != NULL;
+}
+
+bool zps_device_push_retries(struct zps_served_round *round) {
+  struct zps_device_push *const push = &round->device_push;
+  if (!push->is_short || zps_round_machine_over(round->base.machine)) return false;
+  struct zps_served_round *const kept = with_slices(round);
+  if (kept) {
+    const struct zps_device_slices ours = push->slices;
+    push->slices = kept->device_push.slices;
+    kept->device_push.slices = ours;
+    zps_replay_let_go(&kept->base);
+  }
+  note_retry(round);
+  zps_round_task_start(&round->scans->find, round->base.device->in_pool);
+  return true;
+}
+
 void zps_device_round_begin(struct zps_served_round *round) {
   const struct zps_round_tensor *const tensor = round->base.tensor;
   for (struct zps_round *kept = round->base.rounds->replay.kept; kept; kept = kept->kept_next) {
@@ -38,5 +65,6 @@ void zps_device_round_begin(struct zps_served_round *round) {
     if (needs_push(round)) take_push(round, zps_served_of(kept));
     if (needs_pull(round)) take_pull(round, zps_served_of(kept));
   }
+  note_retry(round);
   zps_device_pull_begin(round);
 }

@@ -124,6 +124,8 @@ static zps_err_t encode(struct zps_served_round *round, struct zps_error *error)
                                         error)
                : zps_worker_device_grow_on(round->base.device, &push->slices.at, &push->slices.cap, at,
                                            round->base.in.stream, error);
+  push->is_short = code == ZPS_ERR_NOMEM && push->may_retry;
+  if (push->is_short) return ZPS_OK;
   for (uint32_t p = 0; code == ZPS_OK && p < n_parts; p++)
     push->outs[p] = round->parts[p].push_bytes ? (char *)push->slices.at + push->offsets[p] : NULL;
   if (code == ZPS_OK) code = ops->encoder_write(push->encoder, push->outs, round->base.in.stream, error);
@@ -136,6 +138,7 @@ static zps_err_t encode(struct zps_served_round *round, struct zps_error *error)
 void zps_device_push_scan(struct zps_round_task *task, const struct zps_encode_input *input) {
   struct zps_served_round *const round = zps_served_of(task->round);
   struct zps_error error;
+  round->device_push.is_short = false;
   zps_err_t code = prepare(round, &error);
   if (code == ZPS_OK) code = scan(round, input, &error);
   if (code == ZPS_OK) code = encode(round, &error);

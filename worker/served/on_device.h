@@ -41,6 +41,7 @@ struct zps_device_push {
   bool is_pending;
   uint64_t serial;
   struct zps_device_slices slices;
+  bool is_short, may_retry; /* there was no memory for them; a kept round can give its own up then */
   size_t slices_bytes;
   void *small; /* a copy of those inside frames, in pinned memory */
   size_t small_bytes, small_cap;
@@ -67,6 +68,9 @@ struct zps_device_pull {
 
 /* On the device's thread for gradients, as parts of the round's tasks; a failure fails the task. */
 void zps_device_push_scan(struct zps_round_task *task, const struct zps_encode_input *input);
+/* On the engine thread, when that is done: true where the device had no memory for slices. The task runs again, with
+ * those of a round that is kept no longer. */
+bool zps_device_push_retries(struct zps_served_round *round);
 /* Brings the partitions that travel inside frames. */
 bool zps_device_push_small(struct zps_round_task *task);
 /* One of those, or its bytes copied to `out`. */

@@ -98,6 +98,7 @@ static void scan_run(struct zps_round_task *task) {
 }
 
 static void scan_done(struct zps_round_task *task) {
+  if (zps_device_has_gradient(task->round) && zps_device_push_retries(zps_served_of(task->round))) return;
   zps_round_event(task->round, ZPS_MACHINE_SCANNED, task->arg, 0, ZPS_OK);
 }
 

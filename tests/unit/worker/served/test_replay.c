@@ -568,16 +568,44 @@ static void uploads_meanwhile(void **state) {
   served_check(&rig);
 }
 
+/* A function of gpu/emu/control.h. */
+static void *emulation(const char *name) {
+  void *const library = dlopen(LIBRARY, RTLD_NOW | RTLD_NOLOAD);
+  assert_non_null(library);
+  void *const symbol = dlsym(library, name);
+  assert_non_null(symbol);
+  dlclose(library);
+  return symbol;
+}
+
 /* Memory of the device, and pinned one. */
 static uint64_t allocations(void) {
-  void *const library = dlopen(LIBRARY, RTLD_NOW | RTLD_NOLOAD);
-  uint64_t (*count)(void) = NULL;
-  assert_non_null(library);
-  *(void **)&count = dlsym(library, "zps_emu_allocations");
-  assert_non_null(count);
-  const uint64_t n = count();
-  dlclose(library);
-  return n;
+  return ((uint64_t(*)(void))(uintptr_t)emulation("zps_emu_allocations"))();
+}
+
+static void fail_allocation(uint64_t n) {
+  ((void (*)(uint64_t))(uintptr_t)emulation("zps_emu_fail_allocation"))(n);
+}
+
+/* The device has no memory for another push beside the one that is kept, which is let go. */
+static void no_room_on_the_device(void **state) {
+  (void)state;
+  enum { OF_THE_CALLER = 2 };
+  struct rig_request next = {0};
+  open_rig(1 << 20);
+  end_step();
+  UNTIL(atomic_load(&rig.request.kept));
+  fail_allocation(OF_THE_CALLER);
+  rig.servers[0].answers = rig.servers[1].answers = true;
+  served_begin(&rig, &next, 2, RIG_TIMEOUT_MS);
+  UNTIL(atomic_load(&next.over));
+  fail_allocation(UINT64_MAX);
+  rig_expect_ok(&next);
+  served_check(&rig);
+  rig_expect_released(&rig.request);
+  assert_int_equal(n_held, 1);
+  UNTIL(atomic_load(&next.kept));
+  served_close(&rig); /* before `next` goes */
 }
 
 /* Rounds that are kept cost their push: none of the device's memory where it was staged, else what it lies in. */
@@ -645,6 +673,7 @@ int main(void) {
 #ifdef ZPS_HAVE_EMU
       ON(staged, uploads_meanwhile),
       ON_DEVICE(kept_rounds_cost_their_push),
+      ON(direct, no_room_on_the_device),
 #endif
   };
   return cmocka_run_group_tests_name("served replay", tests, NULL, NULL);
