@@ -26,7 +26,7 @@ until_true test -s "$scratch/address"
 address=$(cat "$scratch/address")
 for s in s0 s1 s2 s3; do server $s; done
 ZENPS_TELEMETRY=0.1s timeout 300 zenpsrun -n 2 --coordinator "$address" --job=roll --prefix=no -- \
-  zenps-perf --memory device --verify --steps 1500 --rows 6007 --density 0.05 --json >"$scratch/json" 2>"$scratch/err" &
+  zenps-perf --memory device --verify --steps 1000 --rows 6007 --density 0.05 --json >"$scratch/json" 2>"$scratch/err" &
 run=$!
 ok "the job runs" goes_on
 kill -TERM "$pid_s0"
