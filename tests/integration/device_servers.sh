@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Servers that are told to end, and one that is killed, under zenps-perf with gradients in device memory: the job leaves
-# the former, goes on without the latter, no step fails, and every sum is right.
+# Servers that are told to end, one of which comes back, and one that is killed, under zenps-perf with gradients in device
+# memory: the job leaves the former, takes in what comes, goes on without the latter, no step fails, and every sum is right.
 . "$(dirname "$0")/../support/tap.sh"
 . "$(dirname "$0")/../support/device-library.sh"
 
@@ -19,6 +19,8 @@ ctl() { zenpsctl -e "$address" --timeout=2s "$@"; }
 # Of the tensor that has had most.
 steps() { ctl stats --output=json | grep -o '"rounds": *[0-9]*' | grep -o '[0-9]*$' | sort -n | tail -1; }
 more_than() { [ "$(steps)" -gt "$1" ]; }
+# At the word of rebalance, or before it.
+taken_in() { zenpsctl -e "$address" rebalance --wait=30s --output=json | grep -qE '"outcome": *"moves"|servers and has them all'; }
 goes_on() { until_true more_than $(($(steps) + 10)); }
 
 start c --roles=coordinator --control-listen=127.0.0.1:0 --control-address-file="$scratch/address" --coordinator-min-servers=4
@@ -33,6 +35,9 @@ kill -TERM "$pid_s0"
 wait "$pid_s0"
 is "a server ends by itself when it is told to: status 0" $? 0
 ok "the job goes on without it" goes_on
+server s0
+ok "it is started again, and the job takes it in" until_true taken_in
+ok "and goes on with it" goes_on
 kill -KILL "$pid_s1"
 ok "and without one that is killed" goes_on
 kill -TERM "$pid_s2"
@@ -44,6 +49,6 @@ is "no step has failed: status 0" $? 0
 like() { grep -q "$1" "$scratch/json"; }
 ok "every sum is right" like '"verified": *true'
 ok "and all was in device memory" like '"memory": *"device"'
-kill -TERM "$pid_c" "$pid_s3"
+kill -TERM "$pid_c" "$pid_s0" "$pid_s3"
 wait "$pid_c"
 done_testing
