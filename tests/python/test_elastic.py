@@ -172,6 +172,18 @@ def test_refusals(coordinator):
         assert summed(job) == [0]
 
 
+def test_room_for_servers(coordinator):
+    """Of a job that is not elastic: the other one's generations begin on all servers."""
+    with zenps.init(coordinator, "roomy", 0, 1, server_places=3) as job:
+        assert job.servers == 3
+        assert summed(job) == [0]
+    with zenps.init(coordinator, "grows", 0, 1, max_world=1, server_places=3) as job:
+        assert job.servers == 1
+    for places, words in ((0, "server_places 0; must be 1 or more"), (1025, "server_places is 1025; it must be 1 to 1024")):
+        with pytest.raises(zenps.Invalid, match=words):
+            zenps.init(coordinator, "wrong", 0, 1, server_places=places)
+
+
 @pytest.mark.parametrize("status", sorted(zenps.errors.BY_STATUS))
 def test_what_is_recoverable(status):
     assert zenps.errors.BY_STATUS[status]("text").recoverable == _lib.load().zenps_status_recoverable(status)
