@@ -13,10 +13,14 @@
  * push all of it, and partitions that travel inside frames: for a few KiB, each further server costs every rank two
  * messages, which take longer than the bytes. Not where a number of partitions is asked for.
  *
+ * Servers are places here, also those that are free. What there is at most counts those that the job began with, so
+ * that room for others costs nothing while they are not there: up to four times as many places have their four
+ * partitions each.
+ *
  * The schemes that others have for servers (sparse-ps, dense-ps, omnireduce) give each server one run of consecutive
  * rows, as even as whole blocks allow: so many blocks that there is one for each partition, of which each server gets
  * consecutive ones. Large tensors get up to four times as many, for the same reason: of ZPS_LAYOUT_VALUES_MIN values or
- * more.
+ * more. Each place has half as many at least.
  */
 #ifndef ZPS_SERVER_COORDINATOR_LAYOUT_H
 #define ZPS_SERVER_COORDINATOR_LAYOUT_H
@@ -38,15 +42,17 @@ struct zps_layout {
   uint32_t n_owners; /* servers that own some, if there are partitions enough */
 };
 
-/* `asked` 0: the default number of partitions. rows, width, world and n_servers are at least 1. */
-struct zps_layout zps_layout_of(uint64_t rows, uint32_t width, enum zps_dtype dtype, uint32_t world, uint32_t n_servers,
-                                uint32_t asked);
+/* `asked` 0: the default number of partitions. n_servers: the job's places, of which n_began had servers at first.
+ * rows, width, world and both of these are at least 1. */
+struct zps_layout zps_layout_of(uint64_t rows, uint32_t width, enum zps_dtype dtype, uint32_t world, uint32_t n_began,
+                                uint32_t n_servers, uint32_t asked);
 /* `n_owners` servers, from one on that depends on the tensor's number. */
 void zps_layout_owners(const struct zps_layout *layout, uint32_t tensor, uint32_t n_servers, uint32_t *owners);
 
 /* Is it one of the schemes with even ranges? */
 bool zps_layout_is_even(const char *scheme);
-void zps_layout_even(uint64_t rows, uint32_t width, uint32_t n_servers, uint32_t *n_parts_p, uint32_t *block_bits_p);
+void zps_layout_even(uint64_t rows, uint32_t width, uint32_t n_began, uint32_t n_servers, uint32_t *n_parts_p,
+                     uint32_t *block_bits_p);
 /* Of a partition made of these numbers. The first range goes to another server for each tensor. */
 void zps_layout_even_owners(const struct zps_partition *part, uint32_t tensor, uint32_t n_servers, uint32_t *owners);
 

@@ -108,10 +108,10 @@ static zps_err_t complete(const struct zps_member_job *job, const struct zps_ten
       return zps_fail(error, ZPS_ERR_INVALID,
                       "tensor '%s': scheme %s lays rows out itself: it takes no number of partitions, no block_bits",
                       spec->name, spec->scheme.name);
-    zps_layout_even(spec->rows, spec->width, job->n_servers, &spec->n_parts, &spec->block_bits);
+    zps_layout_even(spec->rows, spec->width, job->n_began, job->n_servers, &spec->n_parts, &spec->block_bits);
   } else {
-    *layout_p = zps_layout_of(spec->rows, spec->width, spec->dtype, group ? group->n_ranks : job->world, job->n_servers,
-                              spec->n_parts);
+    *layout_p = zps_layout_of(spec->rows, spec->width, spec->dtype, group ? group->n_ranks : job->world, job->n_began,
+                              job->n_servers, spec->n_parts);
     spec->n_parts = layout_p->n_parts;
   }
   err = check_ranks(job, group, spec, error);

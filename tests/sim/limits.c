@@ -54,9 +54,10 @@ static uint64_t tensors_of(const struct sim_plan *plan) {
 
 static uint64_t parts_of(const struct sim_tensor_plan *tensor, uint32_t world) {
   uint32_t n_parts, block_bits;
-  zps_layout_even(tensor->rows, tensor->width, SIM_SERVERS_MAX, &n_parts, &block_bits);
+  zps_layout_even(tensor->rows, tensor->width, SIM_SERVERS_MAX, SIM_SERVERS_MAX, &n_parts, &block_bits);
   return strcmp(tensor->scheme, "balanced") == 0
-             ? zps_layout_of(tensor->rows, tensor->width, ZPS_DTYPE_F32, world, SIM_SERVERS_MAX, 0).n_parts
+             ? zps_layout_of(tensor->rows, tensor->width, ZPS_DTYPE_F32, world, SIM_SERVERS_MAX, SIM_SERVERS_MAX, 0)
+                   .n_parts
              : n_parts;
 }
 

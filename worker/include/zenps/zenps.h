@@ -201,16 +201,17 @@ typedef struct zenps_options {
   uint64_t join_wait_ms; /* how long ranks that are there wait for more of them [ZENPS_JOIN_WAIT; 5 s] */
   /* How many servers the job has room for, 1 to 1024, the same on all ranks: it takes in servers that come while it
    * runs, between two steps, until there are so many. Less than it begins with: as many as it begins with, so that
-   * others only take the places of lost ones. Tensors have partitions for so many servers, at 4 to 16 each, whether
-   * they are there or not. Elastic jobs need it not: each generation begins on all servers. 0: [ZENPS_SERVER_PLACES;
-   * the coordinator's job.server_places, which is 0 by default: as many as it begins with] */
+   * others only take the places of lost ones. Tensors have four partitions for each
+   * place, if they have rows enough: room for more than four times as many servers costs something while these are not
+   * there. Elastic jobs need it not: each generation begins on all servers. 0: [ZENPS_SERVER_PLACES; the coordinator's
+   * job.server_places, which is 0 by default: as many as it begins with] */
   int server_places;
 } zenps_options_t;
 
 typedef struct zenps_tensor_options {
   size_t struct_size;
   zenps_op_t op;                   /* 0: ZENPS_OP_SUM */
-  uint32_t partitions;             /* 0: 4 to 16 per server (or place), by size; fewer for small tensors */
+  uint32_t partitions;             /* 0: 4 to 16 per server, by size; fewer for small tensors */
   int block_bits;                  /* rows are hashed in blocks of 2^block_bits; -1: default (0, as in the paper) */
   zenps_partitioner_t partitioner; /* 0: ZENPS_PARTITIONER_STRATIFIED. Any is for what balanced pushes, also between
                                       hosts (hierarchical): ZENPS_ERR_UNSUPPORTED with schemes that lay rows out

@@ -11,7 +11,7 @@
 #include "server/coordinator/layout.h"
 
 static uint32_t parts_of(uint64_t rows, uint32_t width, uint32_t n_servers, uint32_t asked) {
-  const struct zps_layout layout = zps_layout_of(rows, width, ZPS_DTYPE_F32, 4, n_servers, asked);
+  const struct zps_layout layout = zps_layout_of(rows, width, ZPS_DTYPE_F32, 4, n_servers, n_servers, asked);
   assert_true(layout.n_owners >= 1 && layout.n_owners <= n_servers);
   return layout.n_parts;
 }
@@ -42,7 +42,7 @@ static void test_layout(void **state) {
 
 static void assert_layout(uint64_t rows, uint32_t width, enum zps_dtype dtype, uint32_t world, uint32_t n_servers,
                           uint32_t n_owners, uint32_t n_parts) {
-  const struct zps_layout layout = zps_layout_of(rows, width, dtype, world, n_servers, 0);
+  const struct zps_layout layout = zps_layout_of(rows, width, dtype, world, n_servers, n_servers, 0);
   assert_int_equal(layout.n_owners, n_owners);
   assert_int_equal(layout.n_parts, n_parts);
 }
@@ -74,7 +74,7 @@ static void test_wide(void **state) {
 /* Small tensors spread over the servers, and a rank that asks for partitions gets them on every server. */
 static void test_small_spread(void **state) {
   (void)state;
-  struct zps_layout layout = zps_layout_of(1500, 1, ZPS_DTYPE_F32, 4, 4, 0);
+  struct zps_layout layout = zps_layout_of(1500, 1, ZPS_DTYPE_F32, 4, 4, 4, 0);
   uint32_t owners[8], share[4] = {0};
   assert_int_equal(layout.n_parts, 2);
   for (uint32_t number = 0; number < 8; number++) {
@@ -84,7 +84,7 @@ static void test_small_spread(void **state) {
     share[owners[0]]++;
   }
   for (unsigned s = 0; s < 4; s++) assert_int_equal(share[s], 2);
-  layout = zps_layout_of(1500, 1, ZPS_DTYPE_F32, 4, 4, 8);
+  layout = zps_layout_of(1500, 1, ZPS_DTYPE_F32, 4, 4, 4, 8);
   assert_int_equal(layout.n_parts, 8);
   zps_layout_owners(&layout, 1, 4, owners);
   for (uint32_t p = 0; p < 8; p++) assert_int_equal(owners[p], (1 + p) % 4);
@@ -100,7 +100,7 @@ static void test_even_ranges(void **state) {
       const uint32_t n_servers = servers[j];
       struct zps_partition part;
       uint32_t n_parts, bits;
-      zps_layout_even(sizes[i], 1, n_servers, &n_parts, &bits);
+      zps_layout_even(sizes[i], 1, n_servers, n_servers, &n_parts, &bits);
       assert_true(n_parts <= n_servers * ZPS_LAYOUT_RANGES_PER_SERVER_MAX || bits == ZPS_PARTITION_BLOCK_BITS_MAX);
       assert_true(n_parts == sizes[i] || n_parts >= n_servers * ZPS_LAYOUT_RANGES_PER_SERVER / 2);
       assert_int_equal(zps_partition_init(&part, sizes[i], n_parts, bits, i, NULL), ZPS_OK);
@@ -133,23 +133,44 @@ static void test_even_ranges(void **state) {
 static void test_even_ranges_of_large_tensors(void **state) {
   (void)state;
   uint32_t n_parts, bits;
-  zps_layout_even(1 << 20, 1, 8, &n_parts, &bits);
+  zps_layout_even(1 << 20, 1, 8, 8, &n_parts, &bits);
   assert_int_equal(n_parts, 256);
-  zps_layout_even(1 << 24, 1, 8, &n_parts, &bits);
+  zps_layout_even(1 << 24, 1, 8, 8, &n_parts, &bits);
   assert_int_equal(n_parts, 1024);
-  zps_layout_even(1 << 16, 256, 8, &n_parts, &bits);
+  zps_layout_even(1 << 16, 256, 8, 8, &n_parts, &bits);
   assert_int_equal(n_parts, 1024);
-  zps_layout_even(1 << 30, 1, 4, &n_parts, &bits);
+  zps_layout_even(1 << 30, 1, 4, 4, &n_parts, &bits);
   assert_int_equal(n_parts, 4 * ZPS_LAYOUT_RANGES_PER_SERVER_MAX);
-  zps_layout_even(1 << 30, 1, 100, &n_parts, &bits);
+  zps_layout_even(1 << 30, 1, 100, 100, &n_parts, &bits);
   assert_in_range(n_parts, 100 * ZPS_LAYOUT_RANGES_PER_SERVER / 2, 100 * ZPS_LAYOUT_RANGES_PER_SERVER);
+}
+
+/* Room for more servers costs no partitions, up to four times as many; and each place has some. */
+static void test_free_places(void **state) {
+  (void)state;
+  for (uint32_t began = 1; began <= 6; began++) {
+    for (uint32_t places = began; places <= 8 * began; places++) {
+      const struct zps_layout layout = zps_layout_of(1 << 24, 1, ZPS_DTYPE_F32, 4, began, places, 0);
+      uint32_t n_parts, bits;
+      assert_true(layout.n_parts >= 4 * places && layout.n_parts % places == 0);
+      assert_true(layout.n_parts <= (places <= 4 * began ? 16 * began : 4 * places));
+      assert_true(layout.n_owners == places);
+      zps_layout_even(1 << 14, 1, began, places, &n_parts, &bits);
+      assert_true(n_parts <= 32 * began || n_parts <= 16 * places);
+      assert_true(n_parts >= 8 * places);
+    }
+  }
 }
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_layout),      cmocka_unit_test(test_small),
-      cmocka_unit_test(test_wide),        cmocka_unit_test(test_small_spread),
-      cmocka_unit_test(test_even_ranges), cmocka_unit_test(test_even_ranges_of_large_tensors),
+      cmocka_unit_test(test_layout),
+      cmocka_unit_test(test_small),
+      cmocka_unit_test(test_free_places),
+      cmocka_unit_test(test_wide),
+      cmocka_unit_test(test_small_spread),
+      cmocka_unit_test(test_even_ranges),
+      cmocka_unit_test(test_even_ranges_of_large_tensors),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
