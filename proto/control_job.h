@@ -25,7 +25,7 @@ zps_err_t zps_control_join_read(const zps_json *params, struct zps_join_spec *sp
                                 struct zps_error *error) ZPS_MUSTCHECK;
 
 /* Its answer. Position in `servers` is the server's number inside this job. Of the job's places the first n_servers are
- * those of the servers that it began with; the others are free. */
+ * those of the servers that it began with; the others are free, and so are those of servers that were lost since. */
 struct zps_join_server {
   char name[ZPS_NAME_MAX + 1];
   uint8_t addr[ZPS_NET_ADDR_MAX];
@@ -41,6 +41,9 @@ struct zps_join {
   uint64_t incarnation;            /* of the coordinator; 0: it does not say */
   struct zps_join_server *servers; /* malloc'd by the reader, with room for one of each place; the rest are zero */
 };
+static inline bool zps_join_is_free(const struct zps_join *join, uint32_t place) {
+  return join->servers[place].addr_len == 0;
+}
 zps_json *zps_control_join_answer_write(const struct zps_join *join);
 zps_err_t zps_control_join_answer_read(const zps_json *result, struct zps_join *join,
                                        struct zps_error *error) ZPS_MUSTCHECK;

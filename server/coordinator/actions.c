@@ -37,8 +37,10 @@ static zps_json *join_result(const struct zps_action *action) {
       .incarnation = coordinator->incarnation,
       .servers = calloc(job->n_began, sizeof *join.servers)};
   for (uint32_t i = 0; join.servers && i < job->n_began; i++) {
-    strcpy(join.servers[i].name, job->servers[i]->name);
-    copy_address(&job->servers[i]->fabric, join.servers[i].addr, &join.servers[i].addr_len);
+    const struct zps_member_server *const server = job->servers[i];
+    const bool is_first = server && !zps_member_job_since(job, i); /* else of another, which the next map names */
+    strcpy(join.servers[i].name, is_first ? server->name : "-");
+    if (is_first) copy_address(&server->fabric, join.servers[i].addr, &join.servers[i].addr_len);
   }
   zps_json *result = join.servers ? zps_control_join_answer_write(&join) : NULL;
   result = zps_control_generation_write(result, &job->generation, action->rank, job->world);

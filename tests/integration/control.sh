@@ -246,8 +246,8 @@ hear() {
   done
   return 1
 }
-join() { # FD RANK WORLD TIMEOUT-MS [JOB]
-  say "$1" '{"jsonrpc":"2.0","id":2,"method":"job.join","params":{"job":"'"${5:-j}"'","world":'"$3"',"rank":'"$2"',"host":"h'"$1"'","pid":1'"$1"',"timeout_ms":'"$4"',"fabric":'"$fabric"'}}'
+join() { # FD RANK WORLD TIMEOUT-MS [JOB [SECRET]]
+  say "$1" '{"jsonrpc":"2.0","id":2,"method":"job.join","params":{"job":"'"${5:-j}"'","world":'"$3"',"rank":'"$2"',"host":"h'"$1"'","pid":1'"$1"',"timeout_ms":'"$4${6:+,\"secret\":\"$6\"}"',"fabric":'"$fabric"'}}'
 }
 has() { # NAME TEXT PATTERN
   printf '%s\n' "$2" >"$scratch/out"
@@ -408,7 +408,7 @@ ok "and has closed the lost job" until_true eval 'ctl stats | grep -qE "^s +[^ ]
 start lost --roles=server --control-coordinator="$address" --server-name=lost
 ok "two servers" until_true eval 'ctl members | grep -qE " lost +in "'
 client 10
-join 10 0 1 10000
+join 10 0 1 10000 j 0x00000000000000aa
 has "a job on both" "$(hear 10 | tee "$scratch/joined")" '"servers"'
 job=$(grep -oE '"job_id": ?"0x[0-9a-f]{16}"' "$scratch/joined" | grep -oE '0x[0-9a-f]+')
 job_epoch() { ctl -o json jobs | grep -oE '"epoch": ?[0-9]+' | grep -oE '[0-9]+$'; }
@@ -423,9 +423,16 @@ ok "jobs shows that, and the lost server" eval "ctl jobs | grep -qE '^j +$job +r
 ctl -o json jobs >"$scratch/out"
 said "and how many there are, as JSON" '"servers_lost": ?1[,}]'
 ok "members has the other one alone" servers_are 2 # with the rank
-say 10 '{"jsonrpc":"2.0","id":4,"method":"job.leave","params":{"job_id":"'"$job"'"}}'
-hear 10 >/dev/null
+client 11
+join 11 0 1 10000 j 0x00000000000000aa
+hear 11 >"$scratch/again"
+grep -q '"servers"' "$scratch/again" || hear 11 >>"$scratch/again"
+ok "the rank, which may not have had its answer, joins once more" grep -qF "$job" "$scratch/again"
+ok "and hears which server is not there any more" grep -qE '"address": ?""' "$scratch/again"
 hang_up 10
+say 11 '{"jsonrpc":"2.0","id":4,"method":"job.leave","params":{"job_id":"'"$job"'"}}'
+hear 11 >/dev/null
+hang_up 11
 ok "jobs --all does so when the job has ended" until_true eval "ctl jobs --all | grep -qE '^j +$job +closed +1 +1 +0 +2 +lost +$after '"
 
 # zenpsctl drain: jobs leave a server, or stay and say why; the last one is refused.

@@ -185,10 +185,15 @@ void zps_worker_map(struct zenps_job *job, const struct zps_job_map *map) {
 }
 
 zps_err_t zps_worker_map_init(struct zenps_job *job, struct zps_error *error) {
-  if (job->join.n_places == job->join.n_servers) return ZPS_OK;
-  job->lost = calloc(job->join.n_places, sizeof *job->lost);
-  if (!job->lost) return zps_fail(error, ZPS_ERR_NOMEM, "no memory for %" PRIu32 " servers", job->join.n_places);
-  for (uint32_t s = job->join.n_servers; s < job->join.n_places; s++) job->lost[s] = true;
+  const struct zps_join *const join = &job->join;
+  uint32_t n_free = 0;
+  for (uint32_t s = 0; s < join->n_places; s++) n_free += zps_join_is_free(join, s);
+  if (n_free == 0) return ZPS_OK;
+  if (n_free == join->n_places)
+    return zps_fail(error, ZPS_ERR_SERVER_LOST, "job %s has no server left", job->options.job);
+  job->lost = calloc(join->n_places, sizeof *job->lost);
+  if (!job->lost) return zps_fail(error, ZPS_ERR_NOMEM, "no memory for %" PRIu32 " servers", join->n_places);
+  for (uint32_t s = 0; s < join->n_places; s++) job->lost[s] = zps_join_is_free(join, s);
   return ZPS_OK;
 }
 

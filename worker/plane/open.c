@@ -116,10 +116,13 @@ static void connect_run(struct zps_command *command, void *handler_ctx) {
     connect->code = zps_fail(&connect->error, ZPS_ERR_NOMEM, "no memory to watch %" PRIu32 " servers", join->n_places);
     return;
   }
-  for (uint32_t s = join->n_servers; s < join->n_places; s++) mark_free(&plane->servers[s]);
-  for (uint32_t s = 0; s < join->n_servers; s++) {
+  for (uint32_t s = 0; s < join->n_places; s++) {
     const struct zps_join_server *to = &join->servers[s];
     struct zps_error why;
+    if (zps_join_is_free(join, s)) {
+      mark_free(&plane->servers[s]);
+      continue;
+    }
     snprintf(plane->servers[s].name, sizeof plane->servers[s].name, "%s", to->name);
     connect->code = zps_plane_remote_connect(plane, &plane->servers[s], to->addr, to->addr_len, &why);
     if (connect->code == ZPS_OK) continue;
