@@ -4,9 +4,10 @@
  * that everything else waits for, and the oldest partition always finds at least half of the limit. When even that is
  * too little and nothing is about to be freed, its round fails with the limit it would need.
  *
- * Rounds of small tensors are not in that order: one that has begun may wait for ranks which have other rounds to end
- * first (a barrier, what auto agrees on), and it takes next to nothing. Their sums may use all of the limit; where none
- * of it is left, it is the oldest of the other rounds that something is done about.
+ * Rounds of small tensors whose contributions come inside frames are not in that order: one that has begun may wait for
+ * ranks which have other rounds to end first (a barrier, what auto agrees on), and it takes next to nothing. Their sums
+ * may use all of the limit; where none of it is left, it is the oldest of the other rounds that something is done
+ * about.
  *
  * Rows that ranks pull are copies, which are read and freed whatever else waits: they may use all of the limit. Where
  * it is used up by sums that are kept for ranks that have not pulled them, the oldest of these go.
@@ -37,13 +38,16 @@ enum {
   READ_AHEAD_PARTS = 2, /* or, where it is more, so many partitions of all ranks */
 };
 
-/* The oldest round that is not summed: of the job, or with NULL of all. One of a small tensor where there are no
- * others. */
+static bool is_small(const struct zps_shard_round *round) {
+  return round->tensor->is_small && !round->has_read;
+}
+
+/* The oldest round that is not summed: of the job, or with NULL of all. A small one where there are no others. */
 static const struct zps_shard_round *oldest_of(const struct zps_shard *shard, const struct zps_job *job) {
   const struct zps_shard_round *oldest = NULL;
   for (const struct zps_shard_round *round = shard->oldest; round; round = round->younger) {
     if (round->machine->state >= ZPS_SHARD_PUBLISHED || (job && round->tensor->job != job)) continue;
-    if (!round->tensor->is_small) return round;
+    if (!is_small(round)) return round;
     if (!oldest) oldest = round;
   }
   return oldest;
@@ -113,7 +117,7 @@ static void refuse_quota(struct zps_shard_round *round, const struct zps_memory_
 
 /* The half that is kept for the oldest partition is no matter to it. */
 static bool may_take_all(const struct zps_shard_wait *wait) {
-  return wait->is_answer || (wait->round->tensor->is_small && !wait->is_push);
+  return wait->is_answer || is_small(wait->round);
 }
 
 /* NOW: the job's quota is no reason to wait. */
@@ -164,6 +168,7 @@ void zps_shard_memory_init(struct zps_shard *shard) {
 
 void zps_shard_memory_want(struct zps_shard *shard, struct zps_shard_wait *wait) {
   wait->memory.age = wait->round->age;
+  wait->round->has_read |= wait->is_push;
   zps_memory_add(&shard->memory, &wait->memory);
   zps_memory_serve(&shard->memory);
 }

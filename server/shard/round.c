@@ -158,6 +158,7 @@ zps_err_t zps_shard_round_open(struct zps_tensor *tensor, uint64_t step, uint64_
   round->age = shard->next_age++;
   round->n_ready = round->n_small = round->n_in_order = 0;
   round->unsummed_bytes = round->sums_bytes = 0;
+  round->has_read = false;
   round->is_ready = false;
   round->opened_ns = now_ns;
   round->collected_ns = round->published_ns = round->reduce_ns = 0;

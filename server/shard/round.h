@@ -69,6 +69,7 @@ struct zps_shard_round {
   uint32_t n_in_order;                 /* parts from the first on that are summed, as far as memory.c knows */
   uint64_t sums_bytes;                 /* that its large sums will take, by what was pushed */
   uint64_t unsummed_bytes;             /* in buffers of contributions */
+  bool has_read;                       /* or asked to: not all contributions came inside frames */
   uint64_t *total_nnz, *first_push_ns; /* by rank */
   uint64_t *until_ns;                  /* by rank: its deadline, the latest that it has told */
   uint64_t overdue_ns;                 /* when ranks were found to owe a word (overdue.c); 0: none has been */

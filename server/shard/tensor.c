@@ -120,11 +120,13 @@ static zps_err_t place(struct zps_tensor *tensor, const uint32_t *owners, struct
   return zps_sums_place(tensor) == ZPS_OK ? ZPS_OK : no_memory(tensor, error);
 }
 
+/* By an index and values for each row, as they are or wide. */
 static bool is_small(const struct zps_tensor *tensor) {
-  uint32_t largest = 0;
+  const enum zps_dtype dtype = zps_tensor_may_be_wide(tensor) ? ZPS_DTYPE_F32 : tensor->dtype;
+  const uint64_t row_bytes = sizeof(uint32_t) + zps_row_bytes(tensor->width, dtype);
   for (uint32_t p = 0; p < tensor->partition.n_parts; p++)
-    if (tensor->all_sizes[p] > largest) largest = tensor->all_sizes[p];
-  return largest * (uint64_t)zps_row_bytes(tensor->width, tensor->dtype) <= ZPS_WIRE_INLINE_MAX;
+    if (tensor->all_sizes[p] * row_bytes > ZPS_WIRE_INLINE_MAX) return false;
+  return true;
 }
 
 zps_err_t zps_tensor_place(struct zps_tensor *tensor, const bool *lost, struct zps_error *error) {

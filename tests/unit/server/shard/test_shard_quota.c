@@ -211,7 +211,7 @@ static void test_a_small_round_that_waits_leaves_all_to_later_ones(void **state)
   char number[40];
   snprintf(number, sizeof number, " of the %llu bytes", (unsigned long long)quota_bytes);
   cluster_open(&cluster, shard, PROVIDER, NULL, 1, WORLD);
-  struct cluster_tensor *waits = cluster_tensor(&cluster, 900, 1, ZPS_DTYPE_F32, ZPS_OP_SUM, 2, 0.5);
+  struct cluster_tensor *waits = cluster_tensor(&cluster, 400, 1, ZPS_DTYPE_F32, ZPS_OP_SUM, 2, 0.5);
   struct cluster_tensor *later = cluster_tensor(&cluster, 100000, 1, ZPS_DTYPE_F32, ZPS_OP_SUM, 2, 1.0);
   struct cluster_tensor *too_large = cluster_tensor(&cluster, 600000, 1, ZPS_DTYPE_F32, ZPS_OP_SUM, 2, 1.0);
   cluster_push(&cluster, waits, 1, 0, 60000);
