@@ -53,6 +53,18 @@ bool zps_members_elastic_take(struct zps_member_elastic *elastic, struct zps_mem
   return true;
 }
 
+bool zps_members_elastic_moves(const struct zps_member_elastic *elastic) {
+  for (uint32_t r = 0; r < elastic->last_world; r++)
+    if (zps_member_place_moves(&elastic->seats[r])) return true;
+  return false;
+}
+
+void zps_members_elastic_note(struct zps_members *members, struct zps_member_elastic *elastic) {
+  if (!zps_members_elastic_moves(elastic)) return;
+  elastic->is_noted = true;
+  zps_members_note(members, &(struct zps_member_note){.type = ZPS_NOTE_SEATS, .elastic = elastic});
+}
+
 /* ------------------------------------------------------------ what becomes of ranks */
 
 void zps_members_elastic_left(struct zps_members *members, struct zps_member_job *job, uint32_t rank, bool moves) {
@@ -64,9 +76,7 @@ void zps_members_elastic_left(struct zps_members *members, struct zps_member_job
   if (!elastic || elastic->job != job) return;
   elastic->seats[rank] = (struct zps_member_place){.state = moves ? ZPS_SEAT_MOVING : ZPS_SEAT_GONE,
                                                    .until_ns = members->now_ns + MOVE_NS};
-  if (!moves) return;
-  elastic->is_noted = true;
-  zps_members_note(members, &(struct zps_member_note){.type = ZPS_NOTE_SEATS, .elastic = elastic});
+  if (moves) zps_members_elastic_note(members, elastic);
 }
 
 void zps_members_elastic_opened(struct zps_member_job *job) {

@@ -133,6 +133,7 @@ static void begin(struct zps_members *members, struct zps_member_elastic *elasti
     job->elastic = elastic;
     job->generation = generation_of(elastic, count, places, n);
     elastic->forming = job;
+    zps_members_elastic_note(members, elastic); /* no other one is to have its number, not after a new start either */
     zps_log_info("job '%s': generation %u has %u ranks, %u of %u from the last one and %u new; from step %llu",
                  job->name, job->generation.number, n, count->survivors, elastic->last_world, n - count->survivors,
                  (unsigned long long)job->generation.step);

@@ -13,12 +13,6 @@ static void note_job(const struct zps_members *members, const struct zps_member_
       zps_members_note(members, &(struct zps_member_note){.type = ZPS_NOTE_GROUP, .job = job, .group = group});
 }
 
-static bool any_moves(const struct zps_member_elastic *elastic) {
-  for (uint32_t r = 0; r < elastic->last_world; r++)
-    if (zps_member_place_moves(&elastic->seats[r])) return true;
-  return false;
-}
-
 /* Counters last: servers that are made again count, too. */
 void zps_members_note_all(const struct zps_members *members) {
   for (unsigned i = 0; i < members->n_servers; i++)
@@ -26,7 +20,7 @@ void zps_members_note_all(const struct zps_members *members) {
   for (const struct zps_member_job *job = members->jobs; job; job = job->next)
     if (job->state >= ZPS_JOB_RUNNING) note_job(members, job);
   for (const struct zps_member_elastic *elastic = members->elastics; elastic; elastic = elastic->next)
-    if (any_moves(elastic))
+    if (zps_members_elastic_moves(elastic))
       zps_members_note(members, &(struct zps_member_note){.type = ZPS_NOTE_SEATS, .elastic = elastic});
   zps_members_expelled_note_all(members);
   zps_members_note_counters(members);

@@ -25,7 +25,7 @@ enum zps_note_type {
   ZPS_NOTE_TENSOR_GONE,  /* job, tensor */
   ZPS_NOTE_GROUP,        /* job, group: has met, or one that had closed it is in it again */
   ZPS_NOTE_SEAT,         /* job, group, rank: has closed it; the last one ends it */
-  ZPS_NOTE_SEATS,        /* elastic: who of its last generation is on the way to the next one */
+  ZPS_NOTE_SEATS,        /* elastic: its number, and who of its last generation is on the way to the next one */
   ZPS_NOTE_EXPELLED      /* expelled: a process that an administrator has expelled; the last ZPS_EXPELLED_MAX count */
 };
 

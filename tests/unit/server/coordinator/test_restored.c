@@ -388,20 +388,33 @@ static void test_a_server_that_is_cut_off(void **state) {
   "\"servers\":[0],\"ranks\":[" RANK("0") "," RANK("1") "]}"
 enum { LATE = 2000 }; /* later than all have to come back */
 
-/* Of two to two ranks; `last`: of generation 3, its number, or below 0. */
-static void asks(struct zps_members *members, struct zps_member_client *client, int last, uint64_t step) {
+struct asked {
+  uint32_t pid, generation, last_rank; /* generation 0: it has been in none */
+  uint64_t last_job, step;
+};
+
+/* Of two to two ranks. */
+static void asks_as(struct zps_members *members, struct zps_member_client *client, const struct asked *asked) {
   static const struct zps_net_info fabric = {.provider = "tcp", .addr_format = "f", .addr = {1}, .addr_len = 1};
   const struct zps_next_spec spec = {
-      .join = {.job = "j", .host = "h", .world = 2, .pid = 9, .timeout_ms = 20000, .fabric = &fabric},
+      .join = {.job = "j", .host = "h", .world = 2, .pid = asked->pid, .timeout_ms = 20000, .fabric = &fabric},
       .min_world = 2,
       .max_world = 2,
-      .step = step,
-      .generation = last < 0 ? 0 : 3,
-      .last_rank = last < 0 ? 0 : (uint32_t)last,
-      .last_job = last < 0 ? 0 : JOB};
+      .step = asked->step,
+      .generation = asked->generation,
+      .last_rank = asked->last_rank,
+      .last_job = asked->last_job};
   struct zps_error error;
   if (zps_members_next(members, client, &spec, client, 5, &error)) fail_msg("%s", error.text);
   zps_members_tick(members, 5);
+}
+
+/* `last`: of generation 3, its number, or below 0. */
+static void asks(struct zps_members *members, struct zps_member_client *client, int last, uint64_t step) {
+  struct asked asked = {.pid = 9, .step = step};
+  if (last >= 0)
+    asked = (struct asked){.pid = 9, .generation = 3, .last_rank = (uint32_t)last, .last_job = JOB, .step = step};
+  asks_as(members, client, &asked);
 }
 
 static struct zps_members *with_leavers(unsigned n, struct zps_member_client *clients) {
@@ -432,13 +445,17 @@ static struct zps_members *start_again(struct zps_members *members, struct zps_m
   return members;
 }
 
-static void expect_generation(const struct zps_members *members, const struct zps_member_client *clients) {
+static void expect_number(const struct zps_members *members, const struct zps_member_client *clients, uint32_t number) {
   const struct zps_member_job *job = job_of(members);
   while (job && job->next) job = job->next;
-  assert_true(job && job->generation.number == 4 && job->world == 2);
+  assert_true(job && job->generation.number == number && job->world == 2);
   assert_int_equal(job->generation.step, 9);
   assert_true(clients[1].job == job && clients[2].job == job && !clients[3].job && !clients[4].job);
   assert_true(clients[1].rank == 0 && clients[2].rank == 1);
+}
+
+static void expect_generation(const struct zps_members *members, const struct zps_member_client *clients) {
+  expect_number(members, clients, 4);
 }
 
 /* All have left when it is killed, and asked; then others come first, that have no state: they have no place. */
@@ -497,6 +514,55 @@ static void test_none_of_those_that_left_is_back(void **state) {
   zps_members_tick(members, LATE);
   assert_non_null(strstr(seen.notes[seen.n_notes - 1], "\"what\":\"seats\""));
   assert_null(strstr(seen.notes[seen.n_notes - 1], "moving"));
+  leave(members, clients, 5);
+}
+
+/* The next one was being opened when it is killed, or no server had room for it: no other one has its number. */
+static void test_number_of_one_that_never_ran(void **state) {
+  (void)state;
+  for (int which = 0; which < 4; which++) {
+    const bool compact = which & 1, refused = which & 2;
+    struct zps_member_client clients[5] = {{.server = NULL}};
+    struct zps_members *members = with_leavers(2, clients);
+    asks(members, &clients[1], 0, 9);
+    asks(members, &clients[2], 1, 8);
+    expect_generation(members, clients);
+    if (refused)
+      zps_members_job_opened(members, &clients[0], job_of(members)->job_id, ZPS_ERR_NOMEM, "it has no room", 5);
+    members = start_again(members, clients, compact);
+    server_back(members, &clients[0], "a", 0x100);
+    asks(members, &clients[1], 0, 9);
+    asks(members, &clients[2], 1, 8);
+    expect_number(members, clients, 5);
+    leave(members, clients, 5);
+  }
+}
+
+/* One has come with a state of generation 7, of which nothing was known here, and does not come again. */
+static void test_number_that_one_has_said(void **state) {
+  (void)state;
+  for (int compact = 0; compact < 2; compact++) {
+    struct zps_member_client clients[5] = {{.server = NULL}};
+    struct zps_members *members = with_leavers(2, clients);
+    asks_as(members, &clients[3], &(struct asked){.pid = 9, .generation = 7, .last_job = 99, .step = 20});
+    members = start_again(members, clients, compact);
+    server_back(members, &clients[0], "a", 0x100);
+    asks(members, &clients[1], 0, 9);
+    asks(members, &clients[2], 1, 8);
+    expect_number(members, clients, 8);
+    leave(members, clients, 5);
+  }
+}
+
+/* A rank whose leaving was not heard asks: it is on the way like one that was heard. */
+static void test_one_that_asks_from_its_seat(void **state) {
+  (void)state;
+  struct zps_member_client clients[5] = {{.server = NULL}};
+  struct zps_members *members = with_leavers(0, clients);
+  asks_as(members, &clients[3], &(struct asked){.pid = 1, .generation = 3, .last_rank = 1, .last_job = JOB, .step = 9});
+  assert_int_equal(seen.n_notes, 1);
+  assert_non_null(strstr(seen.notes[0], "\"what\":\"seats\""));
+  assert_non_null(strstr(seen.notes[0], "\"moving\":[1]"));
   leave(members, clients, 5);
 }
 
@@ -567,6 +633,9 @@ int main(void) {
       cmocka_unit_test_teardown(test_all_have_left, teardown),
       cmocka_unit_test_teardown(test_one_has_left, teardown),
       cmocka_unit_test_teardown(test_none_of_those_that_left_is_back, teardown),
+      cmocka_unit_test_teardown(test_number_of_one_that_never_ran, teardown),
+      cmocka_unit_test_teardown(test_number_that_one_has_said, teardown),
+      cmocka_unit_test_teardown(test_one_that_asks_from_its_seat, teardown),
       cmocka_unit_test_teardown(test_seats_that_are_over, teardown),
       cmocka_unit_test_teardown(test_nonsense, teardown),
   };
