@@ -3,6 +3,8 @@
 #include <string.h>
 
 #include "common/base/clock.h"
+#include "proto/control.h"
+#include "proto/control_tensor.h"
 #include "tests/fuzz/methods_impl.h"
 #include "tests/fuzz/must.h"
 #include "tests/fuzz/one_loop.h"
@@ -98,11 +100,25 @@ static void take_word(const zps_json *result, const char *key, char word[24]) {
   if (text[0]) snprintf(word, 24, "%s", text);
 }
 
+/* Jobs here have any number of places; control_again() takes it that there are three. */
+static void look_at_tensor(const zps_json *body) {
+  struct zps_tensor_spec spec = {.n_parts = 0};
+  struct zps_error error = {.text = ""};
+  const zps_err_t err = zps_control_registered_read(body, ZPS_SERVERS_MAX, &spec, &error);
+  if (err) fprintf(stderr, "tensor.register answer: %s\n", error.text);
+  must(err == ZPS_OK);
+  zps_tensor_spec_fini(&spec);
+}
+
 /* It can be read by who is to read it. */
 static void look(const char *name, const zps_json *body) {
   zps_json *again;
   struct zps_error error = {.text = ""};
   if (strcmp(name, "job.peers answer") == 0) return; /* it is read as that of a world of two */
+  if (strcmp(name, "tensor.register answer") == 0) {
+    look_at_tensor(body);
+    return;
+  }
   const zps_err_t err = control_again(name, body, &again, &error);
   if (err == ZPS_ERR_UNKNOWN) return;
   if (err) fprintf(stderr, "%s: %s\n", name, error.text);
