@@ -36,8 +36,10 @@ struct fake {
   bool up, away;
   uint64_t job_id; /* of a rank that is in it, */
   uint32_t rank, tensor, epoch;
-  struct zps_generation generation;
-  uint64_t held[HELD_MAX]; /* of a server: jobs that are open here */
+  struct zps_generation generation; /* of a process, also when it has left: the last one, */
+  uint64_t last_job;                /* which this job was, */
+  uint32_t last_rank;               /* and what it was there */
+  uint64_t held[HELD_MAX];          /* of a server: jobs that are open here */
   unsigned n_held;
 };
 
@@ -96,6 +98,8 @@ static void on_act(void *ctx, const struct zps_action *action) {
       fake->job_id = action->job->job_id;
       fake->rank = fake->client.rank;
       fake->generation = action->job->generation;
+      fake->last_job = fake->job_id;
+      fake->last_rank = fake->rank;
       break;
     case ZPS_ACT_TENSOR_DONE:
       must(fake != NULL);
@@ -252,8 +256,8 @@ static void come_worker(unsigned who, unsigned bits) {
                                      .wait_ms = bits >> 5,
                                      .step = bits >> 6,
                                      .generation = fake->generation.number,
-                                     .last_rank = fake->rank,
-                                     .last_job = fake->job_id};
+                                     .last_rank = fake->last_rank,
+                                     .last_job = fake->last_job};
   fake->up = true;
   refused(its, bits & 1 ? zps_members_next(noted.members, &fake->client, &spec, its, now_ns, NULL)
                         : zps_members_join(noted.members, &fake->client, &spec.join, its, now_ns, NULL));
