@@ -74,6 +74,7 @@ void zps_members_elastic_left(struct zps_members *members, struct zps_member_job
     if (!elastic || !zps_members_elastic_take(elastic, job)) return;
   }
   if (!elastic || elastic->job != job) return;
+  if (elastic->seats[rank].state == ZPS_SEAT_ASKED) return; /* over another connection: it is there already */
   elastic->seats[rank] = (struct zps_member_place){.state = moves ? ZPS_SEAT_MOVING : ZPS_SEAT_GONE,
                                                    .until_ns = members->now_ns + MOVE_NS};
   if (moves) zps_members_elastic_note(members, elastic);

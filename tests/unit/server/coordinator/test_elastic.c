@@ -29,7 +29,7 @@ static uint64_t tick(unsigned seconds) {
 }
 
 struct asked {
-  uint32_t wish, generation, last_rank;
+  uint32_t wish, generation, last_rank, pid; /* 0: one of its own */
   uint64_t last_job, step, secret;
   const struct zps_net_info *fabric;
 };
@@ -39,7 +39,7 @@ static zps_err_t ask(unsigned client, struct asked asked) {
                                               .host = "node",
                                               .world = 1,
                                               .rank = asked.wish,
-                                              .pid = 100 + client,
+                                              .pid = asked.pid ? asked.pid : 100 + client,
                                               .timeout_ms = TIMEOUT_S * 1000,
                                               .secret = asked.secret,
                                               .fabric = asked.fabric ? asked.fabric : &members_tcp},
@@ -322,6 +322,22 @@ static void test_who_is_not_waited_for(void **state) {
   assert_int_equal(newest()->world, 2);
 }
 
+/* It asks over a new connection, and what it said over the old one comes later: it is not waited for once more. */
+static void test_leave_that_comes_behind_the_question(void **state) {
+  (void)state;
+  max_world = 2;
+  runs(2);
+  const uint64_t job_id = newest()->job_id;
+  const struct asked asked = {.generation = 1, .last_job = job_id, .step = 3, .pid = 100 + W};
+  assert_int_equal(ask(W + 4, asked), ZPS_OK);
+  assert_int_equal(zps_members_move_on(rig.members, &rig.clients[W], job_id, &rig.error), ZPS_OK);
+  moves(W + 1, 1, 3);
+  assert_int_equal(newest()->generation.number, 2); /* at once */
+  open_newest();
+  assert_int_equal(newest()->world, 2);
+  assert_int_equal(rig.clients[W + 4].rank, 0);
+}
+
 /* ------------------------------------------------------------ what goes wrong on the way */
 
 static void test_falls_apart_while_it_opens(void **state) {
@@ -430,6 +446,7 @@ int main(void) {
       CASE(test_does_not_take_up_one_that_is_cut_off),
       CASE(test_left_behind),
       CASE(test_who_is_not_waited_for),
+      CASE(test_leave_that_comes_behind_the_question),
       CASE(test_falls_apart_while_it_opens),
       CASE(test_asker_is_lost),
       CASE(test_asks_again),
