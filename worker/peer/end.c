@@ -21,8 +21,10 @@ static bool has_ended(const struct zps_round *base, uint32_t rank) {
   return has_spoken(base, rank) && (!still_reads || remote->lost || remote->left_ns);
 }
 
+/* Others may still give up a round that went well for them here, and has failed all the same: what they say of it must
+ * not meet another attempt. */
 bool zps_peer_quiet(const struct zps_round *base) {
-  const bool ok = zps_peer_of(base)->base.committed;
+  const bool ok = base->committed && base->machine->state == ZPS_MACHINE_DONE;
   /* A job that failed elsewhere: no rank reads for it any more. */
   if (base->rounds->fail_code != ZPS_OK && base->rounds->fail_code != ZPS_ERR_CLOSED) return true;
   if (!ok && !zps_peer_of(base)->launched) return true; /* nothing was sent, so nothing can be late */
