@@ -251,6 +251,25 @@ void ranks_wait(struct ranks *ranks, unsigned killed) {
   assert_int_equal(bad, 0);
 }
 
+bool ranks_get_to(const struct ranks *ranks, unsigned word, unsigned value) {
+  const uint64_t until = now_ms() + 60000;
+  while (atomic_load(&ranks->words[word]) < value) {
+    if (now_ms() > until) return false;
+    usleep(1000);
+  }
+  return true;
+}
+
+bool process_ends_well(pid_t pid) {
+  const uint64_t until = now_ms() + 30000;
+  int status = 0;
+  while (waitpid(pid, &status, WNOHANG) == 0) {
+    if (now_ms() > until) return false;
+    usleep(1000);
+  }
+  return WIFEXITED(status) && WEXITSTATUS(status) == 0;
+}
+
 void ranks_run(const struct cluster *cluster, int world, rank_fn fn, const void *arg, unsigned killed) {
   struct ranks ranks;
   ranks_start(&ranks, cluster, world, fn, arg);

@@ -97,25 +97,6 @@ static void trains(struct rank *rank) {
 
 /* ------------------------------------------------------------ in the test's process */
 
-static bool get_to(const struct ranks *ranks, unsigned step) {
-  const uint64_t until = now_ms() + 60000;
-  while (atomic_load(&ranks->words[AT]) < step) {
-    if (now_ms() > until) return false;
-    usleep(1000);
-  }
-  return true;
-}
-
-static bool ends_well(pid_t pid) {
-  const uint64_t until = now_ms() + 30000;
-  int status = 0;
-  while (waitpid(pid, &status, WNOHANG) == 0) {
-    if (now_ms() > until) return false;
-    usleep(1000);
-  }
-  return WIFEXITED(status) && WEXITSTATUS(status) == 0;
-}
-
 /* The status and, as JSON, the answer of zenpsctl COMMAND. */
 static int ask(const struct cluster *cluster, const char *command, char *text, size_t size) {
   char line[600];
@@ -180,17 +161,17 @@ static bool move(struct cluster *cluster, const struct move *move) {
   if (move->what == REBALANCED) return is_rebalanced(cluster, move);
   if (move->what == DRAINED) return drains(cluster, move->server);
   kill(pid, move->what == KILLED ? SIGKILL : SIGTERM);
-  return move[1].what == TERMINATED_TOO || move->what == KILLED || ends_well(pid);
+  return move[1].what == TERMINATED_TOO || move->what == KILLED || process_ends_well(pid);
 }
 
 /* The job has heard of each before the next, and goes on after the last. */
 static bool move_all(struct cluster *cluster, const struct ranks *ranks, const struct move *moves) {
   unsigned at = 6;
   for (unsigned i = 0; moves[i].what; i++, at = atomic_load(&ranks->words[AT]) + 6)
-    if (!get_to(ranks, at) || !move(cluster, &moves[i])) return false;
+    if (!ranks_get_to(ranks, AT, at) || !move(cluster, &moves[i])) return false;
   for (unsigned i = 1; moves[i].what; i++)
-    if (moves[i].what == TERMINATED_TOO && !ends_well(cluster->servers[moves[i - 1].server])) return false;
-  return get_to(ranks, at);
+    if (moves[i].what == TERMINATED_TOO && !process_ends_well(cluster->servers[moves[i - 1].server])) return false;
+  return ranks_get_to(ranks, AT, at);
 }
 
 static void run(const struct scene *scene) {
@@ -326,7 +307,7 @@ static void test_drained_with_sums_for_pulls(void **state) {
   char stays[4096], waited[4096];
   cluster_start(&cluster, 2);
   ranks_start(&ranks, &cluster, 2, pulls, NULL);
-  const bool pushed = get_to(&ranks, 2);
+  const bool pushed = ranks_get_to(&ranks, AT, 2);
   const int status = ask(&cluster, "drain s0", stays, sizeof stays);
   atomic_store(&ranks.words[END], 1);
   ranks_wait(&ranks, 0);

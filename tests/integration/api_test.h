@@ -70,6 +70,10 @@ struct ranks {
 };
 void ranks_start(struct ranks *ranks, const struct cluster *cluster, int world, rank_fn fn, const void *arg);
 void ranks_wait(struct ranks *ranks, unsigned killed);
+/* Within a minute the shared word has at least this value. In the test's process. */
+bool ranks_get_to(const struct ranks *ranks, unsigned word, unsigned value);
+/* Within half a minute the process, a child, has ended with status 0. */
+bool process_ends_well(pid_t pid);
 
 /* In a rank's process: prints the fault and ends the process. */
 #define CHECK(what)                                    \

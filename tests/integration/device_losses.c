@@ -64,26 +64,6 @@ static void trains(struct rank *rank) {
 
 /* ------------------------------------------------------------ in the test's process */
 
-static bool get_to(const struct ranks *ranks, unsigned step) {
-  const uint64_t until = now_ms() + 60000;
-  while (atomic_load(&ranks->words[AT]) < step) {
-    if (now_ms() > until) return false;
-    usleep(1000);
-  }
-  return true;
-}
-
-/* It has no jobs any more. */
-static bool ends_well(pid_t pid) {
-  const uint64_t until = now_ms() + 30000;
-  int status = 0;
-  while (waitpid(pid, &status, WNOHANG) == 0) {
-    if (now_ms() > until) return false;
-    usleep(1000);
-  }
-  return WIFEXITED(status) && WEXITSTATUS(status) == 0;
-}
-
 static void run(const struct scene *scene) {
   struct cluster cluster;
   struct ranks ranks;
@@ -92,10 +72,10 @@ static void run(const struct scene *scene) {
   cluster_start(&cluster, N_SERVERS);
   ranks_start(&ranks, &cluster, N_RANKS, trains, scene);
   for (unsigned s = 0; is_well && s < 3 && scene->signals[s]; s++, at = atomic_load(&ranks.words[AT]) + 6) {
-    is_well = get_to(&ranks, at) && kill(cluster.servers[s], scene->signals[s]) == 0;
-    if (is_well && scene->signals[s] == SIGTERM) is_well = ends_well(cluster.servers[s]);
+    is_well = ranks_get_to(&ranks, AT, at) && kill(cluster.servers[s], scene->signals[s]) == 0;
+    if (is_well && scene->signals[s] == SIGTERM) is_well = process_ends_well(cluster.servers[s]);
   }
-  is_well = is_well && get_to(&ranks, at);
+  is_well = is_well && ranks_get_to(&ranks, AT, at);
   atomic_store(&ranks.words[END], atomic_load(&ranks.words[AT]) + 2 * WINDOW);
   ranks_wait(&ranks, 0);
   assert_true(is_well);

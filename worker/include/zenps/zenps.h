@@ -201,10 +201,10 @@ typedef struct zenps_options {
   uint64_t join_wait_ms; /* how long ranks that are there wait for more of them [ZENPS_JOIN_WAIT; 5 s] */
   /* How many servers the job has room for, 1 to 1024, the same on all ranks: it takes in servers that come while it
    * runs, between two steps, until there are so many. Less than it begins with: as many as it begins with, so that
-   * others only take the places of lost ones. Tensors have four partitions for each
-   * place, if they have rows enough: room for more than four times as many servers costs something while these are not
-   * there. Elastic jobs need it not: each generation begins on all servers. 0: [ZENPS_SERVER_PLACES; the coordinator's
-   * job.server_places, which is 0 by default: as many as it begins with] */
+   * others only take the places of lost ones. Tensors have four partitions for each place, if they have rows enough:
+   * room for more than four times as many servers costs something while these are not there. Elastic jobs need it not:
+   * each generation begins on all servers. 0: [ZENPS_SERVER_PLACES; the coordinator's job.server_places, which is 0 by
+   * default: as many as it begins with] */
   int server_places;
 } zenps_options_t;
 
