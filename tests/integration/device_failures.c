@@ -379,46 +379,10 @@ static void test_device_starved(void **state) {
   for (unsigned i = 0; i < KINDS - 1; i++) ranks_run(cluster_shared(), 1, starved, kinds[i], 0);
 }
 
-/* The master of two ranks, likewise: rounds fail, or are carried out in host memory, until there is enough. */
-static void starved_master(struct rank *rank) {
-  enum { STEPS = 50 };
-  const struct spec spec = spec_of("hierarchical");
-  struct device_flight flight;
-  struct gpu gpu;
-  unsigned n_failed = 0, n_elsewhere = 0;
-  device_begin(&gpu, rank);
-  zenps_tensor_t *const tensor = tensor_open(rank, "t", &spec);
-  for (uint64_t step = 0; step <= STEPS; step++) {
-    zenps_request_stats_t stats = {.struct_size = sizeof stats};
-    device_flight_make(&gpu, &flight, &spec, rank, step);
-    gpu_fail_allocation(rank->rank == 0 && step < STEPS ? step : UINT64_MAX);
-    CHECK_OK(zenps_allreduce(tensor, step, &flight.in, &flight.out, &flight.request));
-    const zenps_status_t status = zenps_wait(flight.request, -1);
-    gpu_fail_allocation(UINT64_MAX);
-    if (status != ZENPS_OK) CHECK_STATUS(status, ZENPS_ERR_NOMEM);
-    n_failed += status != ZENPS_OK;
-    if (status == ZENPS_OK) {
-      device_out_check(&gpu, &spec, rank->world, step, &flight.out);
-      CHECK_OK(zenps_request_stats(flight.request, &stats));
-      n_elsewhere += stats.merged_in == ZENPS_HOST;
-    }
-    device_flight_end(&gpu, &flight, &spec);
-    CHECK(step < STEPS || (status == ZENPS_OK && stats.merged_in == ZENPS_DEVICE));
-  }
-  CHECK(n_failed > 0 && n_failed + n_elsewhere < STEPS);
-  device_end(&gpu, rank);
-}
-
-static void test_device_starved_master(void **state) {
-  (void)state;
-  ONLY_EMULATED;
-  ranks_run(cluster_shared(), 2, starved_master, NULL, 0);
-}
-
 const struct CMUnitTest device_failure_tests[] = {
     cmocka_unit_test(test_device_failures),       cmocka_unit_test(test_device_killed_server),
     cmocka_unit_test(test_device_lost_server),    cmocka_unit_test(test_device_silent_server),
     cmocka_unit_test(test_device_killed_rank),    cmocka_unit_test(test_device_gives_up),
     cmocka_unit_test(test_device_stuck_gradient), cmocka_unit_test(test_device_stuck_result),
-    cmocka_unit_test(test_device_starved),        cmocka_unit_test(test_device_starved_master)};
+    cmocka_unit_test(test_device_starved)};
 const size_t n_device_failure_tests = sizeof device_failure_tests / sizeof device_failure_tests[0];

@@ -239,3 +239,9 @@ void device_steps(struct rank *rank) {
   for (uint64_t step = 0; step < 3; step++) device_step(&gpu, tensor, twin, is, rank, step);
   device_end(&gpu, rank);
 }
+
+void device_set_host(const struct rank *rank) {
+  char host[16];
+  snprintf(host, sizeof host, "host%d", rank->rank / 2);
+  setenv("ZENPS_HOST", host, 1);
+}

@@ -73,13 +73,16 @@ struct device_case {
 /* One step, and the same with all in host memory on the tensor's twin: the same bits, and the same bytes sent. */
 void device_step(struct gpu *gpu, zenps_tensor_t *tensor, zenps_tensor_t *twin, const struct device_case *is,
                  const struct rank *rank, uint64_t step);
+/* Two ranks a host, so that schemes which look at hosts have something to do. */
+void device_set_host(const struct rank *rank);
 /* For ranks_run(), with a case: three steps. */
 void device_steps(struct rank *rank);
 
 extern const struct CMUnitTest device_round_tests[], device_scheme_tests[], device_refusal_tests[],
-    device_failure_tests[], device_check_tests[], device_result_tests[], device_stream_tests[], device_loss_tests[];
+    device_failure_tests[], device_check_tests[], device_result_tests[], device_stream_tests[], device_loss_tests[],
+    device_merge_tests[];
 extern const struct CMUnitTest device_no_library_test; /* of hosts without a device */
 extern const size_t n_device_round_tests, n_device_scheme_tests, n_device_refusal_tests, n_device_failure_tests,
-    n_device_check_tests, n_device_result_tests, n_device_stream_tests, n_device_loss_tests;
+    n_device_check_tests, n_device_result_tests, n_device_stream_tests, n_device_loss_tests, n_device_merge_tests;
 
 #endif

@@ -37,18 +37,11 @@ static const struct {
     {.scheme = "gaussiank", .as_host = true, .k = 40},
 };
 
-/* Two ranks a host, so that schemes which look at hosts have something to do. */
-static void set_host(const struct rank *rank) {
-  char host[16];
-  snprintf(host, sizeof host, "host%d", rank->rank / 2);
-  setenv("ZENPS_HOST", host, 1);
-}
-
 static void all_schemes(struct rank *rank) {
   struct device_case is = *(const struct device_case *)rank->arg;
   struct gpu gpu;
   char name[64], twin_name[80];
-  set_host(rank);
+  device_set_host(rank);
   device_begin(&gpu, rank);
   for (unsigned i = 0; i < sizeof schemes / sizeof schemes[0]; i++) {
     ZENPS_TENSOR_OPTIONS_INIT(&is.spec.options);
@@ -116,57 +109,6 @@ static void test_device_schemes_mixed(void **state) {
   is.spec.in_place = false;
   is.spec.density = 0;
   ranks_run(cluster_shared(), WORLD, all_schemes, &is, 0);
-}
-
-/* Two hosts of two ranks, or one of four, each rank with a device that the others reach: what they have is added up on
- * it, to the bits of host memory; but where a rank has its gradient in host memory, and with the next round again. */
-static void merges(struct rank *rank) {
-  static const struct {
-    const char *scheme;
-    zenps_partitioner_t partitioner;
-  } inner[] = {{"hierarchical", 0}, {"hierarchical:ring", 0}, {"hierarchical", ZENPS_PARTITIONER_HIERARCHICAL}};
-  struct device_case is = *(const struct device_case *)rank->arg;
-  const bool one_host = is.spec.own_arrays;
-  struct gpu gpu;
-  char name[16], twin_name[16];
-  if (!one_host) set_host(rank);
-  setenv("ZENPS_DEVICE", "0", 1);
-  device_begin(&gpu, rank);
-  for (unsigned i = 0; i < sizeof inner / sizeof inner[0]; i++) {
-    ZENPS_TENSOR_OPTIONS_INIT(&is.spec.options);
-    is.spec.options.scheme = inner[i].scheme;
-    is.spec.options.partitioner = inner[i].partitioner;
-    is.spec.options.op = i == 1 ? ZENPS_OP_MEAN : ZENPS_OP_SUM;
-    snprintf(name, sizeof name, "t%u", i);
-    snprintf(twin_name, sizeof twin_name, "twin%u", i);
-    zenps_tensor_t *const tensor = tensor_open(rank, name, &is.spec), *const twin =
-                                                                          tensor_open(rank, twin_name, &is.spec);
-    for (uint64_t step = 0; step < 4; step++) {
-      is.ranks_on_host = step == 1 ? 1u << 1 : step == 2 ? 1u << 2 : 0; /* a member, or a master of two hosts */
-      const unsigned near = one_host ? 0xf : 3u << (rank->rank & 2);
-      is.merged_in = is.ranks_on_host & near ? ZENPS_HOST : ZENPS_DEVICE;
-      device_step(&gpu, tensor, twin, &is, rank, step);
-    }
-  }
-  device_end(&gpu, rank);
-}
-
-static void test_device_merges(void **state) {
-  (void)state;
-  for (unsigned bits = 0; bits < 4; bits++) {
-    const struct device_case is = {.spec = {.rows = 1500,
-                                            .width = bits & 1 ? 3 : 1,
-                                            .dtype = bits & 1 ? ZENPS_F64 : ZENPS_F32,
-                                            .rows_in = bits & 1,
-                                            .rows_out = bits & 2,
-                                            .repeats = 2,
-                                            .own_arrays = bits & 1,
-                                            .density = bits == 2 ? 0 : 0.1},
-                                   .as_host = true,
-                                   .other_costs = true,
-                                   .tells_merged = true};
-    ranks_run(cluster_shared(), WORLD, merges, &is, 0);
-  }
 }
 
 /* Values that are not numbers, and zeros with a sign, which none of them keeps; on one rank, too. */
@@ -267,6 +209,6 @@ static void test_device_automatic_late(void **state) {
 const struct CMUnitTest device_scheme_tests[] = {
     cmocka_unit_test(test_device_schemes),       cmocka_unit_test(test_device_schemes_halves),
     cmocka_unit_test(test_device_schemes_mixed), cmocka_unit_test(test_device_schemes_odd),
-    cmocka_unit_test(test_device_merges),        cmocka_unit_test(test_device_schemes_max),
-    cmocka_unit_test(test_device_automatic),     cmocka_unit_test(test_device_automatic_late)};
+    cmocka_unit_test(test_device_schemes_max),   cmocka_unit_test(test_device_automatic),
+    cmocka_unit_test(test_device_automatic_late)};
 const size_t n_device_scheme_tests = sizeof device_scheme_tests / sizeof device_scheme_tests[0];

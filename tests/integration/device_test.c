@@ -14,6 +14,7 @@ int main(int argc, char **argv) {
     for (size_t i = 0; i < n_device_result_tests; i++) tests[n++] = device_result_tests[i];
     for (size_t i = 0; i < n_device_stream_tests; i++) tests[n++] = device_stream_tests[i];
     for (size_t i = 0; i < n_device_loss_tests; i++) tests[n++] = device_loss_tests[i];
+    for (size_t i = 0; i < n_device_merge_tests; i++) tests[n++] = device_merge_tests[i];
   }
   tests[n++] = device_no_library_test;
   const int failed = _cmocka_run_group_tests("device", tests, n, NULL, NULL);
