@@ -152,7 +152,7 @@ void sim_plan_make(struct sim_plan *plan, uint64_t seed, enum sim_kind kind) {
   plan->seed = seed;
   plan->kind = kind;
   plan->n_servers = 2 + (uint32_t)sim_random(3);
-  plan->world = 2 + (uint32_t)sim_random(SIM_RANKS_MAX - 1);
+  plan->world = 2 + (uint32_t)sim_random(SIM_RANKS_FEW - 1);
   plan->n_tensors = 1 + (uint32_t)sim_random(3);
   plan->n_steps = 4 + (uint32_t)sim_random(9);
   plan->window = 1 + (uint32_t)sim_random(SIM_WINDOW_MAX);

@@ -9,7 +9,8 @@
 
 enum {
   SIM_SERVERS_MAX = 6,
-  SIM_RANKS_MAX = 4,
+  SIM_RANKS_MAX = 8,
+  SIM_RANKS_FEW = 4, /* in worlds of all kinds but many */
   SIM_TENSORS_MAX = 4,
   SIM_FAULTS_MAX = 4,
   SIM_FAULTS_ROOM = 12,
@@ -31,6 +32,7 @@ enum sim_kind {
   SIM_HOSTS,   /* ranks of a host share memory */
   SIM_STATE,   /* a coordinator that keeps its state runs short of memory */
   SIM_PLACES,  /* jobs have room for more servers than they begin with, and more come */
+  SIM_MANY,    /* more ranks, of one to four hosts */
   SIM_KINDS
 };
 
@@ -144,6 +146,10 @@ void sim_plan_take_scheme(struct sim_tensor_plan *tensor);
 void sim_plan_make_elastic(struct sim_plan *plan);
 /* plan_state.c: the same, of a coordinator's state. */
 void sim_plan_make_state(struct sim_plan *plan);
+/* plan_kinds.c: most tensors between ranks. */
+void sim_plan_go_between_ranks(struct sim_plan *plan);
+/* plan_many.c: the same, of more ranks. */
+void sim_plan_make_many(struct sim_plan *plan);
 /* places.c: the same, of jobs that more servers come to. */
 void sim_plan_make_places(struct sim_plan *plan);
 const char *sim_kind_name(enum sim_kind kind);

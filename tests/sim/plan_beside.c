@@ -20,7 +20,7 @@ static struct sim_plan *job_make(const struct sim_plan *plan, uint32_t job, uint
   other->n_jobs = 1;
   other->seed = plan->seed + 7777777 * job; /* other gradients */
   other->n_faults = 0;
-  other->world = 1 + (uint32_t)sim_random(ranks_left < SIM_RANKS_MAX ? ranks_left : SIM_RANKS_MAX);
+  other->world = 1 + (uint32_t)sim_random(ranks_left < SIM_RANKS_FEW ? ranks_left : SIM_RANKS_FEW);
   other->n_tensors = 1 + (uint32_t)sim_random(3);
   other->n_steps = sim_chance(3) ? 1 : 1 + (uint32_t)sim_random(16);
   other->window = 1 + (uint32_t)sim_random(SIM_WINDOW_MAX);

@@ -73,7 +73,7 @@ void sim_plan_make_elastic(struct sim_plan *plan) {
   plan->flips = false;
   plan->n_runs = 1;
   plan->has_state = plan->has_state || sim_chance(2);
-  plan->max_world = plan->world + (uint32_t)sim_random(SIM_RANKS_MAX - plan->world + 1);
+  plan->max_world = plan->world + (uint32_t)sim_random(SIM_RANKS_FEW - plan->world + 1);
   plan->min_world = 1 + (sim_chance(2) ? (uint32_t)sim_random(plan->world) : 0);
   plan->join_wait_ms = sim_chance(2) ? 100 + sim_random(500) : 1000 + sim_random(3000);
   plan->n_hosts = 1 + (uint32_t)sim_random(plan->world);

@@ -11,7 +11,7 @@ enum { WORLDS_A_DEATH = 8 /* of a rank */, WORLDS_A_LIMIT = 4 /* of jobs */ };
 static const char *const names[SIM_KINDS + 1] = {
     [SIM_SERVED] = "served", [SIM_APART] = "apart",     [SIM_AGAIN] = "again",   [SIM_MEMORY] = "memory",
     [SIM_PEERS] = "peers",   [SIM_ELASTIC] = "elastic", [SIM_BESIDE] = "beside", [SIM_STATE] = "state",
-    [SIM_HOSTS] = "hosts",   [SIM_PLACES] = "places",   [SIM_KINDS] = "unknown",
+    [SIM_HOSTS] = "hosts",   [SIM_PLACES] = "places",   [SIM_MANY] = "many",     [SIM_KINDS] = "unknown",
 };
 
 const char *sim_kind_name(enum sim_kind kind) {
@@ -97,7 +97,7 @@ static void lose_a_rank(struct sim_plan *plan) {
                                        .for_ns = sim_random(800 * ZPS_NS_PER_MS)};
 }
 
-static void go_between_ranks(struct sim_plan *plan) {
+void sim_plan_go_between_ranks(struct sim_plan *plan) {
   if (sim_chance(WORLDS_A_DEATH)) lose_a_rank(plan);
   plan->gives_up = sim_chance(4);
   plan->repeats = plan->gives_up && sim_chance(2);
@@ -120,7 +120,7 @@ static void share_hosts(struct sim_plan *plan) {
     sim_plan_make_elastic(plan);
     if (!plan->tensors[0].between && plan->tensors[0].order == SIM_ORDER_RANKS) sim_plan_take_scheme(&plan->tensors[0]);
   } else {
-    go_between_ranks(plan);
+    sim_plan_go_between_ranks(plan);
   }
   plan->n_hosts = 1 + (uint32_t)sim_random(2);
   plan->shares = true;
@@ -134,12 +134,13 @@ void sim_plan_specialise(struct sim_plan *plan) {
     for (uint64_t n = 1 + sim_random(2); n > 0; n--) run_short(plan);
     if (!plan->has_state && sim_chance(2)) run_coordinator_short(plan); /* one that cannot note what it does ends */
   }
-  if (plan->kind == SIM_PEERS) go_between_ranks(plan);
+  if (plan->kind == SIM_PEERS) sim_plan_go_between_ranks(plan);
   if (plan->kind == SIM_ELASTIC) sim_plan_make_elastic(plan);
   if (plan->kind == SIM_BESIDE) sim_plan_make_beside(plan);
   if (plan->kind == SIM_HOSTS) share_hosts(plan);
   if (plan->kind == SIM_STATE) sim_plan_make_state(plan);
   if (plan->kind == SIM_PLACES) sim_plan_make_places(plan);
+  if (plan->kind == SIM_MANY) sim_plan_make_many(plan);
   plan->in_step = plan->gives_up || plan->kind == SIM_MEMORY || (plan->is_apart && sim_plan_takes_server(plan));
   if (plan->in_step) {
     plan->window = 1;

@@ -15,7 +15,7 @@ seeds() { # KIND COUNT
   ok "$1: $2 seeds from $from on" timeout 3600 "$sim" --seeds "$from:$2" --kind "$1" --jobs "$jobs"
   sed 's/^/# /' "$scratch/out"
 }
-kinds='apart again memory peers elastic beside state hosts places'
+kinds='apart again memory peers elastic beside state hosts places many'
 for kind in $kinds; do seeds "$kind" "$((count / 16))"; done
 seeds served "$((count - $(wc -w <<<"$kinds") * (count / 16)))"
 # A seed says all: what is logged changes nothing, nor does the run before it, nor the environment; also where memory that
