@@ -20,67 +20,6 @@ static uint64_t on_random(void *ctx) {
   return word;
 }
 
-/* ---- Events ---- */
-
-void zps_coordinator_enter(struct zps_coordinator *coordinator) {
-  coordinator->depth++;
-}
-
-static void on_deadline(uv_timer_t *timer) {
-  zps_coordinator_enter(timer->data);
-  zps_coordinator_leave(timer->data);
-}
-
-/* A server that does not answer job.map keeps a job from going on: it counts as lost. */
-static void map_answered(struct zps_coordinator *coordinator, const struct zps_coordinator_call *call) {
-  struct zps_coordinator_conn *conn = call->conn;
-  zps_members_map_answered(coordinator->members, &conn->client, call->job_id, call->epoch,
-                           call->error.code == ZPS_ERR_TIMEOUT ? ZPS_ERR_CLOSED : call->error.code, call->error.text);
-  if (call->error.code != ZPS_ERR_TIMEOUT || !conn->rpc) return;
-  zps_members_client_lost(coordinator->members, &conn->client, call->error.text);
-  zps_rpc_close(conn->rpc, false);
-}
-
-static void answered(struct zps_coordinator *coordinator, struct zps_coordinator_call *call) {
-  struct zps_members *members = coordinator->members;
-  const struct zps_error *error = &call->error;
-  if (call->type == ZPS_ACT_TENSOR_OPEN)
-    zps_members_tensor_opened(members, &call->conn->client, call->job_id, call->tensor, error->code, error->text,
-                              zps_clock_ns());
-  else if (call->type == ZPS_ACT_MAP_SERVER)
-    map_answered(coordinator, call);
-  else if (call->type == ZPS_ACT_JOB_OPEN)
-    zps_members_job_opened(members, &call->conn->client, call->job_id, error->code, error->text, zps_clock_ns());
-  else
-    zps_members_job_fail(members, call->job_id, error->code, error->text);
-  free(call);
-}
-
-void zps_coordinator_leave(struct zps_coordinator *coordinator) {
-  if (coordinator->depth > 1) {
-    coordinator->depth--;
-    return;
-  }
-  uint64_t now_ns, deadline_ns;
-  do {
-    while (coordinator->late) {
-      struct zps_coordinator_call *call = coordinator->late;
-      coordinator->late = call->next;
-      answered(coordinator, call);
-    }
-    now_ns = zps_clock_ns();
-    deadline_ns = zps_members_tick(coordinator->members, now_ns);
-  } while (coordinator->late);
-  coordinator->depth--;
-  if (coordinator->closing) return;
-  if (deadline_ns == ZPS_NEVER) {
-    uv_timer_stop(&coordinator->deadline);
-  } else {
-    uv_update_time(coordinator->deadline.loop);
-    uv_timer_start(&coordinator->deadline, on_deadline, (deadline_ns - now_ns) / ZPS_NS_PER_MS + 1, 0);
-  }
-}
-
 /* ---- Connections ---- */
 
 static void free_when_done(struct zps_coordinator *coordinator) {
@@ -144,28 +83,6 @@ static void on_close(void *ctx, struct zps_rpc_conn *rpc, zps_err_t code, const 
   zps_outbox_clear(&conn->outbox);
   free(conn);
   free_when_done(coordinator);
-}
-
-void zps_coordinator_watch(struct zps_coordinator_conn *conn) {
-  if (!conn->watched_ns) conn->watched_ns = zps_clock_ns();
-}
-
-void zps_coordinator_let_in(struct zps_coordinator_conn *conn) {
-  zps_coordinator_watch(conn);
-  zps_rpc_conn_let_in(conn->rpc);
-  zps_rpc_conn_set_line_max(conn->rpc, ZPS_RPC_LINE_MAX);
-}
-
-void zps_coordinator_expel(struct zps_coordinator_conn *conn, const char *reason) {
-  const struct zps_member_job *const job = conn->client.job;
-  if (job)
-    zps_log_warn("%s: audit: job=%s rank=%u is expelled: %s", zps_rpc_conn_peer(conn->rpc), job->name,
-                 conn->client.rank, reason);
-  else if (conn->client.server)
-    zps_log_warn("%s: audit: server=%s is expelled: %s", zps_rpc_conn_peer(conn->rpc), conn->client.server->name,
-                 reason);
-  zps_members_client_lost(conn->coordinator->members, &conn->client, reason);
-  zps_rpc_close(conn->rpc, false);
 }
 
 static void conn_beat(struct zps_coordinator *coordinator, struct zps_coordinator_conn *conn, uint64_t now_ns) {

@@ -72,14 +72,17 @@ struct zps_coordinator {
   bool draining, closing;
 };
 
+/* events.c */
+
 /* Around every event: the membership module is not entered twice. zps_coordinator_leave() handles answers that came in
  * between and arms the deadline timer. */
 void zps_coordinator_enter(struct zps_coordinator *coordinator);
 void zps_coordinator_leave(struct zps_coordinator *coordinator);
+/* Its silence counts from now on. */
 void zps_coordinator_watch(struct zps_coordinator_conn *conn);
 /* Its process does not do its part: it is lost, and its connection ends. */
 void zps_coordinator_expel(struct zps_coordinator_conn *conn, const char *reason);
-/* The same, of one that was let in: a server, or a rank of a job. What it tells may be long. */
+/* It was let in, as a server or a rank of a job: its silence counts, and what it tells may be long. */
 void zps_coordinator_let_in(struct zps_coordinator_conn *conn);
 
 /* state.c */

@@ -36,7 +36,7 @@ zps_json *zps_coordinator_status(const struct zps_coordinator *coordinator) {
     ranks += job->n_joined;
     tensors += job->n_tensors;
   }
-  zps_json *row = zps_json_set_str(zps_json_object(), "address", zps_coordinator_address(coordinator));
+  zps_json *row = zps_json_set_str(zps_json_object(), "address", zps_rpc_listener_address(coordinator->listener));
   row = zps_json_set_str(row, "state", coordinator->draining ? "draining" : "running");
   row = zps_json_set_str(row, "version", PACKAGE_VERSION);
   row = zps_json_set_u64(row, "protocol", ZPS_PROTOCOL_VERSION);

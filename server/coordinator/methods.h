@@ -1,0 +1,43 @@
+/*
+ * What servers, ranks and administrators call, or tell, over their connections: a table for each of these, of functions
+ * that turn a message into an event of the membership module, or into a table. methods.c finds them, looks whether the
+ * caller may, and keeps the record.
+ *
+ * For the coordinator's loop.
+ */
+#ifndef ZPS_COORDINATOR_METHODS_H
+#define ZPS_COORDINATOR_METHODS_H
+
+#include "server/coordinator/coordinator_impl.h"
+
+#define ZPS_METHOD_ANY_ROLE (ZPS_CONN_SERVER | ZPS_CONN_WORKER | ZPS_CONN_CTL)
+
+/* Returns ZPS_OK where the request is answered, or will be; else the answer is `error`. Notifications have no request.
+ */
+typedef zps_err_t zps_method_fn(struct zps_coordinator_conn *conn, const zps_json *params,
+                                struct zps_rpc_request *request, struct zps_error *error);
+
+/* Who is refused wants to be in: that is on record as well as what administrators change. */
+enum zps_method_entry { ZPS_METHOD_NO_ENTRY, ZPS_METHOD_REGISTERS, ZPS_METHOD_RETURNS };
+
+struct zps_method {
+  const char *name; /* NULL behind the last of a table */
+  int roles;
+  bool notifies; /* it is no call: an error cannot be reported to the client */
+  zps_method_fn *run;
+  enum zps_method_entry entry;
+};
+
+extern const struct zps_method zps_methods_member[]; /* methods_member.c: of servers, and of all members */
+extern const struct zps_method zps_methods_rank[];   /* methods_rank.c */
+extern const struct zps_method zps_methods_admin[];  /* methods_admin.c */
+
+/* Replies with `result`, which it takes; NULL: there was no memory for it. */
+static inline ZPS_MUSTCHECK zps_err_t zps_coordinator_answer(struct zps_rpc_request *request, zps_json *result,
+                                                             struct zps_error *error) {
+  if (!result) return zps_fail(error, ZPS_ERR_NOMEM, "the coordinator has no memory to answer");
+  zps_rpc_reply(request, result);
+  return ZPS_OK;
+}
+
+#endif
