@@ -87,15 +87,15 @@ end_sim() {
   count_tap "$work/sim.tap" "sim" $?
   grep -E '^# [0-9]+ seeds' "$work/sim.tap"
 }
-# Runs scripts of real processes with the programs of $work/BUILD. They wait as much as they compute: one a core. In a
-# shell of its own, which waits for them and for nothing that was begun before.
-run_scripts() { # BUILD SECONDS NAME...
-  local build=$1 seconds=$2 name
-  shift 2
+# Runs scripts of real processes with the programs of $work/BUILD, so many at once. In a shell of its own, which waits for
+# them and for nothing that was begun before.
+run_scripts() { # BUILD SECONDS AT-ONCE NAME...
+  local build=$1 seconds=$2 at_once=$3 name
+  shift 3
   (
     running=0
     for name in "$@"; do
-      [ "$running" -lt "$jobs" ] || { wait -n; running=$((running - 1)); }
+      [ "$running" -lt "$at_once" ] || { wait -n; running=$((running - 1)); }
       {
         cd "$work/$build" && ZPS_TOP_SRCDIR=$top ZPS_TOP_BUILDDIR=$work/$build timeout "$seconds" bash "$top/tests/integration/$name.sh" >"$work/$build.$name.tap" 2>&1
         echo $? >"$work/$build.$name.status"
@@ -108,9 +108,10 @@ run_scripts() { # BUILD SECONDS NAME...
     count_tap "$work/$build.$name.tap" "integration/$([ "$build" = gcc ] || echo "$build/")$name.sh" "$(cat "$work/$build.$name.status" || echo 1)"
   done
 }
-# The longest come first, so that none runs alone at the end.
+# Most of the time a script waits, for ends of waits and for its own processes: on a core to itself it needs less than
+# half of it. So two a core; the longest come first, so that none runs alone at the end.
 part_integration() {
-  local scripts="schemes api api_faults perf device" name
+  local scripts="api api_faults schemes device perf zenpsrun truth daemon elastic training inputs" name
   say "integration: real daemons in real processes"
   build_in gcc && make -C "$work/gcc" -j"$jobs" check TESTS= >"$work/gcc/tests.log" 2>&1 || { one 1 "build with gcc"; return; }
   for name in "$top"/tests/integration/*.sh; do
@@ -118,15 +119,15 @@ part_integration() {
     case " $scripts " in *" $name "*) ;; *) scripts="$scripts $name" ;; esac
   done
   # shellcheck disable=SC2086
-  run_scripts gcc 600 $scripts
+  run_scripts gcc 900 $((2 * jobs)) $scripts
 }
-# The packages of Debian's python3, not those of another one that may come first in PATH. Tests wait as much as they
-# compute: a file of them a core (a file shares what it launches).
+# The packages of Debian's python3, not those of another one that may come first in PATH. Tests wait for a quarter of the
+# time and more: two files of them a core (a file shares what it launches).
 part_python() {
   say "python: the package against real daemons, with Debian's PyTorch"
   build_in gcc || { one 1 "build with gcc"; return; }
   local log=$work/python.log status totals p f s
-  (cd "$work/gcc" && ZPS_TOP_SRCDIR=$top ZPS_TOP_BUILDDIR=$work/gcc timeout 900 /usr/bin/python3 -m pytest -n "$jobs" --dist loadfile -p no:cacheprovider -rs -q "$top/tests/python") >"$log" 2>&1
+  (cd "$work/gcc" && ZPS_TOP_SRCDIR=$top ZPS_TOP_BUILDDIR=$work/gcc timeout 900 /usr/bin/python3 -m pytest -n $((2 * jobs)) --dist loadfile -p no:cacheprovider -rs -q "$top/tests/python") >"$log" 2>&1
   status=$?
   totals=$(tail -n 1 "$log") # "1 failed, 2 passed, 3 skipped in 4.00s", each where there are any
   p=$(grep -oE '[0-9]+ passed' <<<"$totals" | tr -dc 0-9) s=$(grep -oE '[0-9]+ skipped' <<<"$totals" | tr -dc 0-9)
@@ -202,10 +203,10 @@ part_sanitize-processes() {
   say "address and undefined-behaviour sanitizers, real processes"
   export UBSAN_OPTIONS="${UBSAN_OPTIONS:-print_stacktrace=1:halt_on_error=1}" TSAN_OPTIONS="${TSAN_OPTIONS:-halt_on_error=1}"
   build_in asan --enable-sanitize=address,undefined CFLAGS="-O1 -g1" && make -C "$work/asan" -j"$jobs" check TESTS= >"$work/asan/tests.log" 2>&1 || { one 1 "build with asan"; return; }
-  run_scripts asan 1800 schemes perf api api_faults served control
+  run_scripts asan 1800 "$jobs" schemes perf api api_faults served control
   say "thread sanitizer, real processes"
   build_in tsan --enable-sanitize=thread CFLAGS="-O1 -g1" && make -C "$work/tsan" -j"$jobs" check TESTS= >"$work/tsan/tests.log" 2>&1 || { one 1 "build with tsan"; return; }
-  run_scripts tsan 1800 schemes api
+  run_scripts tsan 1800 "$jobs" schemes api
 }
 # The emulation runs the kernels among the unit tests; nvcc is another compiler, and its code other code.
 part_cuda() {
