@@ -16,6 +16,7 @@ fi
 top=$(cd "$(dirname "$0")/.." && pwd)
 work=${BUILD_DIR:-$top/build/test}
 jobs=${JOBS:-$(nproc)}
+export CONFIG_SHELL=${CONFIG_SHELL:-/bin/sh} # configure's, make's and libtool's: Debian's is dash, twice as quick as bash at libtool's scripts
 passed=0 failed=0 skipped=0 failures=""
 parts=${*:-unit sim integration python cluster chaos soak figures clang threads cuda dist}
 
@@ -108,7 +109,7 @@ run_scripts() { # BUILD SECONDS AT-ONCE NAME...
     count_tap "$work/$build.$name.tap" "integration/$([ "$build" = gcc ] || echo "$build/")$name.sh" "$(cat "$work/$build.$name.status" || echo 1)"
   done
 }
-# Most of the time a script waits, for ends of waits and for its own processes: on a core to itself it needs less than
+# Most of the time a script waits, for deadlines and for its own processes: on a core to itself it needs less than
 # half of it. So two a core; the longest come first, so that none runs alone at the end.
 part_integration() {
   local scripts="api api_faults schemes device perf zenpsrun truth daemon elastic training inputs" name
