@@ -89,7 +89,7 @@ static void check_any_order(struct encoders *encoders, const struct zps_encode_i
       at += (zps_codec_slice_bytes(ZPS_CODEC_COO, m, z, input->width, input->dtype, ZPS_VALUES_RAW) + 7) & ~7ull;
     }
     assert_int_equal(at, len);
-    if (len) assert_memory_equal(bytes, same, len);
+    ref_assert_same(bytes, same, len);
     const struct zps_hier_stats hashed = zps_encoder_hashed(encoders->hierarchical);
     assert_true(hashed.parallel + hashed.serial >= zps_encoder_total_nnz(encoders->hierarchical));
     free(same);
@@ -119,7 +119,7 @@ static void check_rows(struct encoders *encoders, const struct ref_gradient *gra
       if (!others[i].pool && thin_skips_alone()) continue;
       void *const same = encode_all(others[i].encoder, &input, others[i].pool, codec, &other_len);
       assert_int_equal(len, other_len);
-      if (len) assert_memory_equal(bytes, same, len);
+      ref_assert_same(bytes, same, len);
       free(same);
     }
     const struct zps_simd *simd;
@@ -127,7 +127,7 @@ static void check_rows(struct encoders *encoders, const struct ref_gradient *gra
       zps_simd_use(simd);
       void *const same = encode_all(encoders->ordered, &input, NULL, codec, &other_len);
       assert_int_equal(len, other_len);
-      if (len) assert_memory_equal(bytes, same, len);
+      ref_assert_same(bytes, same, len);
       free(same);
     }
     zps_simd_use(NULL);
@@ -273,7 +273,7 @@ static void check_steps(struct encoders *encoders, struct zps_encoder *encoder, 
   assert_int_equal(zps_encoder_scan(encoder, input, NULL, &error), ZPS_OK);
   assert_int_equal(total, zps_encoder_total_nnz(encoder));
   for (uint32_t p = 0; p < n_parts; p++) zps_encoder_write(encoder, p, ZPS_CODEC_COO, whole + p * room);
-  assert_memory_equal(whole, stripes.bytes, n_parts * room);
+  ref_assert_same(whole, stripes.bytes, n_parts * room);
   free(whole);
   free(stripes.bytes);
 }
