@@ -32,12 +32,14 @@ void fiber_create(Fiber *fiber) {
   if (fiber->stack == MAP_FAILED) throw std::bad_alloc();
 }
 
-/* A stack that was left for good still has its frames' guards in it. */
-static void forget_frames(Fiber *fiber) {
+/* A stack that was left for good still has the guards of the frames in it, from `low` on; below, functions have
+ * returned and have taken theirs along. */
+static void forget_frames(Fiber *fiber, void *low) {
 #ifdef ZPS_EMU_ASAN
-  ASAN_UNPOISON_MEMORY_REGION(fiber->stack, STACK_BYTES);
+  char *const from = static_cast<char *>(low), *const end = static_cast<char *>(fiber->stack) + STACK_BYTES;
+  ASAN_UNPOISON_MEMORY_REGION(from, end - from);
 #else
-  (void)fiber;
+  (void)fiber, (void)low;
 #endif
 }
 
@@ -89,7 +91,7 @@ void fiber_destroy(Fiber *fiber) {
 }
 
 void fiber_prepare(Fiber *fiber, void (*enter)()) {
-  forget_frames(fiber);
+  forget_frames(fiber, fiber->saved ? fiber->saved : fiber->stack); /* a new one lies where another may have lain */
   uintptr_t *const top = reinterpret_cast<uintptr_t *>(static_cast<char *>(fiber->stack) + STACK_BYTES) - SAVED_WORDS;
   for (unsigned i = 0; i < SAVED_WORDS; i++) top[i] = 0;
   top[RETURN_WORD] = reinterpret_cast<uintptr_t>(enter);
@@ -114,7 +116,7 @@ static ucontext_t *context_of(Fiber *fiber) {
 }
 
 void fiber_prepare(Fiber *fiber, void (*enter)()) {
-  forget_frames(fiber);
+  forget_frames(fiber, fiber->stack);
   ucontext_t *const context = context_of(fiber);
   getcontext(context);
   context->uc_stack.ss_sp = fiber->stack;
