@@ -39,13 +39,14 @@ count_tap() { # FILE NAME STATUS
     tail -n 5 "$1"
   fi
 }
-# Configures and builds in $work/NAME with configure's arguments, without a warning; TARGET: not everything.
+# Configures and builds in $work/NAME with configure's arguments, without a warning; TARGET: not everything, but these words for make.
 build_in() { # NAME ARGUMENTS...
   local dir=$work/$1
   shift
   mkdir -p "$dir"
   [ "$dir" != "$work/gcc" ] || set -- CFLAGS="-O2 -g1" CXXFLAGS="-O2 -g1" "$@"
-  (cd "$dir" && { [ -f Makefile ] || "$top/configure" --enable-werror "$@"; } && make -j"$jobs" ${TARGET:+"$TARGET"}) >"$dir/build.log" 2>&1 || { tail -n 30 "$dir/build.log"; return 1; }
+  # shellcheck disable=SC2086
+  (cd "$dir" && { [ -f Makefile ] || "$top/configure" --enable-werror "$@"; } && make -j"$jobs" ${TARGET:-}) >"$dir/build.log" 2>&1 || { tail -n 30 "$dir/build.log"; return 1; }
 }
 # Runs make check in $work/NAME and adds up automake's totals.
 check_in() { # NAME MAKE-ARGUMENTS...
@@ -110,7 +111,8 @@ run_scripts() { # BUILD SECONDS AT-ONCE NAME...
   done
 }
 # Most of the time a script waits, for deadlines and for its own processes: on a core to itself it needs less than
-# half of it. So two a core; the longest come first, so that none runs alone at the end.
+# half of it. So one more than there are cores, which leaves them some air; the longest come first, so that none runs
+# alone at the end.
 part_integration() {
   local scripts="api api_faults schemes device perf zenpsrun truth daemon elastic training inputs" name
   say "integration: real daemons in real processes"
@@ -120,7 +122,7 @@ part_integration() {
     case " $scripts " in *" $name "*) ;; *) scripts="$scripts $name" ;; esac
   done
   # shellcheck disable=SC2086
-  run_scripts gcc 900 $((2 * jobs)) $scripts
+  run_scripts gcc 900 $((jobs + 1)) $scripts
 }
 # The packages of Debian's python3, not those of another one that may come first in PATH. Tests wait for a quarter of the
 # time and more: two files of them a core (a file shares what it launches).
@@ -184,20 +186,19 @@ part_clang() {
   one "$status" "the fuzzers build"
 }
 # Only programs that can start a thread have anything to find: those with NO_THREADS cannot. tests/support/thin.h says
-# which combinations they leave out here.
+# which combinations they leave out here. Unit tests need no more than libraries, so no other program is built.
 part_threads() {
   say "thread sanitizer, unit tests with threads"
   echo "combinations by sample: tests/support/thin.h"
   local tests
-  build_in tsan --enable-sanitize=thread CFLAGS="-O1 -g1" && make -C "$work/tsan" -j"$jobs" check TESTS= >"$work/tsan/tests.log" 2>&1 || {
-    tail -n 30 "$work/tsan/tests.log"
+  TARGET="check TESTS= PROGRAMS= MANS=" build_in tsan --enable-sanitize=thread CFLAGS="-O1 -g1" || {
     one 1 "build with tsan"
     return
   }
   tests=$(cd "$work/tsan" && find tests -type f -executable -name '[ct]*_*' | grep -v '\.libs/\|/lt-' | while read -r program; do
     nm -u "$program" 2>/dev/null | grep -q pthread_create && echo "$program"
   done)
-  check_in tsan TESTS="$(tr '\n' ' ' <<<"$tests")"
+  check_in tsan PROGRAMS= MANS= TESTS="$(tr '\n' ' ' <<<"$tests")"
 }
 # A finding of a sanitizer ends the process, which fails the test.
 part_sanitize-processes() {
@@ -235,8 +236,8 @@ part_cuda() {
 part_dist() {
   say "release tarball: built at -O3, tested and uninstalled from a read-only tree"
   # The other parts check the results of tests; this part checks whether the tarball holds all files that build and run
-  # them. At -O3 compilers look further than at the other parts' -O2 and -O1, and warn of more.
-  build_in gcc && make -C "$work/gcc" -j"$jobs" distcheck DISTCHECK_CONFIGURE_FLAGS="CFLAGS=-O3 CXXFLAGS=-O3 --enable-werror" 'TESTS=$(TREE_TESTS)' >"$work/distcheck.log" 2>&1
+  # them. At -O3 compilers look further than at the other parts' -O2 and -O1, and warn of more. Nobody gets the tarball.
+  build_in gcc && XZ_OPT=-0 make -C "$work/gcc" -j"$jobs" distcheck DISTCHECK_CONFIGURE_FLAGS="CFLAGS=-O3 CXXFLAGS=-O3 --enable-werror" 'TESTS=$(TREE_TESTS)' >"$work/distcheck.log" 2>&1
   local status=$?
   [ "$status" -eq 0 ] || tail -n 30 "$work/distcheck.log"
   one "$status" "make distcheck"

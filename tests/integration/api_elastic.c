@@ -9,7 +9,8 @@ enum {
   PROCESSES_MAX = 6,
   STEPS_EACH = 6,
   MAIN = 0 /* of the words: steps of process 0 */,
-  PID = 1 /* of the one that has stopped */
+  PID = 1 /* of the one that has stopped */,
+  DYING = 2 /* how many have come to where they die */
 };
 
 enum act { NOTHING, DIES, STOPS, LATE, KICKED };
@@ -89,6 +90,16 @@ static void kick(const struct rank *rank) {
   CHECK(system(line) == 0);
 }
 
+/* All that do, at once: one whose step failed by another's death would be in the next generation, and live. */
+static void die(const struct trainer *trainer) {
+  unsigned n = 0;
+  for (unsigned i = 0; i < sizeof trainer->plan->acts / sizeof trainer->plan->acts[0]; i++)
+    n += trainer->plan->acts[i] == DIES;
+  atomic_fetch_add(&trainer->rank->words[DYING], 1);
+  rank_await(trainer->rank, DYING, n);
+  kill(getpid(), SIGKILL);
+}
+
 static void act(struct trainer *trainer) {
   const enum act act = trainer->plan->acts[trainer->process];
   if (trainer->process == 0) atomic_store(&trainer->rank->words[MAIN], (unsigned)trainer->step);
@@ -98,7 +109,7 @@ static void act(struct trainer *trainer) {
   if (trainer->acted || trainer->generation.world != trainer->plan->worlds[0] || trainer->step < STEPS_EACH) return;
   trainer->acted = true;
   rank_await(trainer->rank, MAIN, STEPS_EACH); /* process 0 has this step's sum, too; so those that are late come now */
-  if (act == DIES) kill(getpid(), SIGKILL);
+  if (act == DIES) die(trainer);
   if (act == KICKED) kick(trainer->rank);
   if (act != STOPS) return;
   atomic_store(&trainer->rank->words[PID], (unsigned)getpid());
