@@ -44,6 +44,16 @@ bool zps_peer_known(const struct zps_round *base) {
   return true;
 }
 
+/* Where it has failed all the same, and all have spoken of it, nothing of it can come late: what comes is of another
+ * attempt. */
+bool zps_peer_is_past(const struct zps_peer_round *round) {
+  const struct zps_round *base = &round->base;
+  if (!base->committed || base->machine->state == ZPS_MACHINE_DONE) return base->committed;
+  for (uint32_t i = 0; i < zps_peer_n_others(base); i++)
+    if (!has_spoken(base, zps_peer_other(base, i))) return !base->tensor->peer->scheme->zerocopy;
+  return false;
+}
+
 static bool awaits(const struct zps_peer_round *round, uint32_t rank) {
   return !round->launched || zps_run_waits_for(&round->run, rank) || zps_peer_serve_awaits(round, rank) ||
          (round->decoded && zps_peer_needs_done(round, rank));

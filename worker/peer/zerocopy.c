@@ -86,11 +86,6 @@ bool zps_peer_needs_done(const struct zps_peer_round *round, uint32_t rank) {
   return round->base.tensor->peer->scheme->zerocopy && (peer->reads || peer->is_read) && !peer->done;
 }
 
-bool zps_peer_is_past(const struct zps_peer_round *round) {
-  return round->base.committed &&
-         (!round->base.tensor->peer->scheme->zerocopy || round->base.machine->state == ZPS_MACHINE_DONE);
-}
-
 void zps_peer_check_through(struct zps_peer_round *round) {
   struct zps_round *base = &round->base;
   if (!round->decoded || zps_round_machine_over(base->machine)) return;

@@ -352,6 +352,46 @@ static void after_it_is_past(void **state) {
   exchange_small(2);
 }
 
+static void look_committed(void *ctx) {
+  *(bool *)ctx = rig.request.round->committed;
+}
+
+static bool is_committed(void) {
+  bool is;
+  rig_do(&rig.worker, look_committed, &is);
+  return is;
+}
+
+/* The other rank gives up an attempt that went well here but for the result, so that this rank fails, too: what comes
+ * next is of their second one. */
+static void given_up_when_nearly_done(void **state) {
+  (void)state;
+  enum { FEW = 20 }; /* are added up on the spot */
+  struct rig_block block;
+  const zenps_grad_t in = {.struct_size = sizeof in, .layout = ZENPS_DENSE, .memory = ZENPS_HOST, .values = rig.in};
+  peer_open(&rig,
+            &(struct peer_config){.worker = {.world = 2, .threads = 1}, .scheme = &zps_peer_agsparse, .rows = FEW});
+  peer_draw(&rig, 5);
+  rig.request.out = in;
+  rig.request.out.values = NULL;
+  rig.request.out.layout = ZENPS_ROWS;
+  assert_int_equal(rig_begin(&rig.worker, &rig.request, &rig.tensor, 1, RIG_TIMEOUT_MS, &in), ZPS_OK);
+  peer_expect(&rig, 1, 1, TAG_ALL, 0, FEW, rig.in);
+  rig_block(&block, rig.worker.plane.pool); /* what makes the result */
+  peer_say(&rig, 1, 1, TAG_ALL, PEER_INLINE, 0, FEW, rig.theirs[1]);
+  UNTIL(is_committed());
+  fake_abort(rank(1), PEER_TENSOR, 1, ZPS_ERR_CANCELED, "rank 1 canceled it");
+  UNTIL(rig_state(&rig.worker, &rig.request) == ZPS_MACHINE_FAILED);
+  rig_unblock(&block);
+  rig_expect_error(&rig.request, ZPS_ERR_CANCELED, "rank 1 canceled it");
+  rig_expect_released(&rig.request);
+  peer_say(&rig, 1, 1, TAG_ALL, PEER_INLINE, 0, FEW, rig.theirs[1]);
+  UNTIL(n_unexpected() == 1);
+  peer_begin(&rig, &rig.request, 1, RIG_TIMEOUT_MS);
+  rig_expect_ok(&rig.request);
+  peer_check(&rig);
+}
+
 /* The other rank gives up a step that is done here, and has not said DONE: it is told so, and the round does not wait
  * for it. */
 static void given_up_when_done(void **state) {
@@ -505,6 +545,7 @@ int main(void) {
       GOOD(gathered_blocks_are_one_message),
       GOOD(before_it_begins),
       GOOD(after_it_is_past),
+      GOOD(given_up_when_nearly_done),
       GOOD(given_up_when_done),
       GOOD(failed_while_closing),
       GOOD(two_steps),
