@@ -92,7 +92,7 @@ uint64_t zps_compute_bound(const struct zps_compute *compute, const struct zps_c
   const bool full = task->instr.type == ZPS_INSTR_SUM    ? zps_compute_sums_all(compute, task)
                     : task->instr.type == ZPS_INSTR_OWN  ? task->instr.form == ZPS_FORM_ALL
                     : task->instr.type == ZPS_INSTR_CUT  ? zps_compute_is_full(&task->ins->view)
-                    : task->instr.type == ZPS_INSTR_JOIN ? z == m
+                    : task->instr.type == ZPS_INSTR_JOIN ? zps_compute_joins_all(task)
                                                          : false;
   const enum zps_codec codec =
       full ? ZPS_CODEC_HOLES : zps_codec_plain(zps_compute_codecs(compute, &task->instr), m, z);

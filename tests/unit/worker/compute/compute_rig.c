@@ -103,9 +103,10 @@ static void check_codec(struct compute_rig *rig, const struct zps_slice_view *vi
     assert_true(view->codec == ZPS_CODEC_BITMAP || view->z == 0 || view->z == view->m);
     return;
   }
-  if (rig->compute.policy == ZPS_CODEC_PAPER) {
+  if (rig->compute.policy != ZPS_CODEC_AUTO) {
     assert_true(view->codec == ZPS_CODEC_COO || view->z == view->m);
-    if (view->codec == ZPS_CODEC_COO) assert_true(view->z * (row_bytes + 4) <= view->m * row_bytes);
+    if (rig->compute.policy == ZPS_CODEC_PAPER && view->codec == ZPS_CODEC_COO)
+      assert_true(view->z * (row_bytes + 4) <= view->m * row_bytes);
     return;
   }
   uint32_t ranks[ROWS_MAX];
@@ -174,7 +175,9 @@ void compute_any_stream(void (*check)(struct compute_rig *rig, uint64_t lo, uint
     zps_program_reset(&rig.program);
     rig.compute.width = 1 + compute_draw(&rig, WIDTH_MAX);
     rig.compute.dtype = compute_draw(&rig, 2) ? ZPS_DTYPE_F32 : ZPS_DTYPE_F64;
-    rig.compute.policy = compute_draw(&rig, 2) ? ZPS_CODEC_AUTO : ZPS_CODEC_PAPER;
+    rig.compute.policy = compute_draw(&rig, 2)   ? ZPS_CODEC_AUTO
+                         : compute_draw(&rig, 2) ? ZPS_CODEC_PAPER
+                                                 : ZPS_CODEC_COO_ONLY;
     const uint64_t lo = compute_draw(&rig, 2) * 12345;
     check(&rig, lo, lo + compute_draw(&rig, compute_draw(&rig, 4) ? ROWS_MAX : 4));
   }
