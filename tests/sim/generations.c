@@ -154,8 +154,9 @@ static void check_time(const struct sim_rank *rank, const struct sim_place *was)
   if (!was->generation) return;
   uint64_t from_ns = was->generation->over_ns;
   if (from_ns < generations.quiet_ns) from_ns = generations.quiet_ns;
+  /* One that hears that the job has changed ends the steps in flight first. */
   const uint64_t bound_ns =
-      plan->join_wait_ms * ZPS_NS_PER_MS + plan->step_ns + LEFT_NS + MARGIN_NS + generations.slack_ns;
+      plan->join_wait_ms * ZPS_NS_PER_MS + plan->window * plan->step_ns + LEFT_NS + MARGIN_NS + generations.slack_ns;
   if (sim_now_ns() > from_ns + bound_ns)
     sim_wrong("process %u goes on %.3f s after generation %u was over, not in %.3f s", rank->rank,
               (double)(sim_now_ns() - from_ns) / 1e9, was->generation->told.number, (double)bound_ns / 1e9);
