@@ -16,8 +16,7 @@ static void spread(struct sim_plan *plan, uint32_t few) {
 void sim_plan_make_many(struct sim_plan *plan) {
   const uint32_t few = plan->world;
   plan->world = LEAST + (uint32_t)sim_random(SIM_RANKS_MAX - LEAST + 1);
-  plan->n_runs = 1;                 /* SIM_PROCESSES_MAX */
-  plan->memory_bytes = 64ull << 20; /* README.md, Open */
+  plan->n_runs = 1; /* SIM_PROCESSES_MAX */
   spread(plan, few);
   if (sim_chance(3)) return;
   sim_plan_go_between_ranks(plan);

@@ -58,11 +58,22 @@ void zps_peer_mem_unref(struct zps_peer_round *round, struct zps_peer_mem *mem) 
   if (mem && --mem->refs == 0 && !mem->promised) mem_put(round, mem);
 }
 
+/* Of rounds between ranks in flight, the one that began first. */
+static bool is_first(const struct zps_peer_round *round) {
+  const struct zps_round *const base = &round->base;
+  for (const struct zps_round *other = base->rounds->all; other; other = other->all_next)
+    if (other->ops == base->ops && other->number < base->number && !zps_round_machine_over(other->machine))
+      return false;
+  return true;
+}
+
 static zps_err_t get_registered(struct zps_peer_round *round, uint64_t len, struct zps_peer_mem **mem_p) {
   if (len > SIZE_MAX / 2) return ZPS_ERR_NOMEM;
   struct zps_peer_mem *mem = mem_new(round);
   if (!mem) return ZPS_ERR_NOMEM;
   const bool is_idle = round->base.n_tasks == 0 && round->base.n_reads == 0;
+  const bool spares = zps_plane_memory_spares(&round->base.plane->memory, 0, len);
+  round->base.held.is_first = !spares && is_first(round); /* which does not matter else */
   const zps_err_t err =
       zps_plane_memory_get(&round->base.plane->memory, ZPS_LINE_PEER, &round->base.held, is_idle, len, &mem->buf);
   if (err != ZPS_OK) {

@@ -65,10 +65,11 @@ static bool may_push(const struct zps_plane_memory *memory, const struct zps_pla
   return memory->held.push == held->push || memory->held.push + len_bytes <= half(memory);
 }
 
-/* Half of the memory is for rounds that have begun: one that holds nothing yet does not take from it. */
-static bool may_begin(const struct zps_plane_memory *memory, const struct zps_plane_held *held, uint64_t len_bytes) {
+/* Half of the memory is for the round that began first: with that it comes to its end, whatever the others hold. Rounds
+ * that each have a part of what they need would wait for each other. */
+static bool may_exchange(const struct zps_plane_memory *memory, const struct zps_plane_held *held, uint64_t len_bytes) {
   const uint64_t all = memory->held.push + memory->held.pull;
-  return all == held->push || held->push > 0 || all + len_bytes <= half(memory);
+  return all == held->push || held->is_first || all + len_bytes <= half(memory);
 }
 
 /* No other round, and no read of a lost peer, holds memory that could come back. */
@@ -81,7 +82,7 @@ static bool is_alone(const struct zps_plane_memory *memory, enum zps_plane_line 
 zps_err_t zps_plane_memory_get(struct zps_plane_memory *memory, enum zps_plane_line line, struct zps_plane_held *held,
                                bool is_idle, uint64_t len_bytes, struct zps_buf *buf_p) {
   if (line == ZPS_LINE_PUSH && !may_push(memory, held, len_bytes)) return ZPS_ERR_AGAIN;
-  if (line == ZPS_LINE_PEER && !may_begin(memory, held, len_bytes)) return ZPS_ERR_AGAIN;
+  if (line == ZPS_LINE_PEER && !may_exchange(memory, held, len_bytes)) return ZPS_ERR_AGAIN;
   zps_err_t err = zps_slab_get(memory->slab, (size_t)len_bytes, buf_p);
   while (err == ZPS_ERR_AGAIN && memory->reclaim && memory->reclaim(memory->reclaim_ctx))
     err = zps_slab_get(memory->slab, (size_t)len_bytes, buf_p);

@@ -38,6 +38,7 @@ struct zps_plane_wait {
 /* Bytes of registered memory that a round holds. */
 struct zps_plane_held {
   uint64_t push, pull;
+  bool is_first; /* of rounds between ranks: of those in flight it began first */
 };
 
 struct zps_plane_memory { /* of a plane */

@@ -139,30 +139,37 @@ static void sums_come_before_pushes_and_may_take_all(void **state) {
   scene_close(&scene, (struct round *[]){&a, &push, &pull, &more}, 4);
 }
 
-static void rounds_between_ranks_begin_in_half_and_pass_each_other(void **state) {
+static void rounds_between_ranks_share_half_but_for_the_first(void **state) {
   (void)state;
   struct scene scene;
   scene_open(&scene);
   struct round a = round_of(&scene, ZPS_LINE_PEER, 3), b = round_of(&scene, ZPS_LINE_PEER, 1),
                c = round_of(&scene, ZPS_LINE_PEER, 1), pull = round_of(&scene, ZPS_LINE_PULL, 1);
+  a.held.is_first = true;
   want(&a);
   want(&b);
   assert_int_equal(b.n_got, 1);
   want(&c);
-  assert_int_equal(c.n_got, 0); /* it holds nothing, and half is taken */
+  assert_int_equal(c.n_got, 0); /* half is taken */
   want(&pull);
   assert_int_equal(pull.n_got, 1); /* a sum does not wait for it */
   a.n_wanted = 6;
   want(&a);
-  assert_int_equal(a.n_got, 6); /* a round that has begun may take all */
+  assert_int_equal(a.n_got, 6); /* the round that began first may take all */
   b.n_wanted = 2;
   want(&b);
   assert_int_equal(b.n_got, 1);
-  give_back(&pull, 1); /* c is first in line, and must go on waiting */
+  give_back(&pull, 1); /* what is left is kept for the first, so that it does not wait for those who wait for it */
   assert_int_equal(c.n_got, 0);
-  assert_int_equal(b.n_got, 2);
-  give_back(&a, 6);
+  assert_int_equal(b.n_got, 1);
+  give_back(&a, 2);
+  c.held.is_first = true; /* and it holds nothing yet */
+  scene.memory.is_due = true;
+  zps_plane_memory_serve(&scene.memory);
   assert_int_equal(c.n_got, 1);
+  assert_int_equal(b.n_got, 1);
+  give_back(&a, 4);
+  assert_int_equal(b.n_got, 2);
   scene_close(&scene, (struct round *[]){&a, &b, &c, &pull}, 4);
 }
 
@@ -259,7 +266,7 @@ int main(void) {
       cmocka_unit_test(pushes_stop_at_half_of_the_limit_unless_they_are_alone),
       cmocka_unit_test(a_round_keeps_its_place_until_it_has_all),
       cmocka_unit_test(sums_come_before_pushes_and_may_take_all),
-      cmocka_unit_test(rounds_between_ranks_begin_in_half_and_pass_each_other),
+      cmocka_unit_test(rounds_between_ranks_share_half_but_for_the_first),
       cmocka_unit_test(a_round_that_alone_needs_more_than_there_is_is_refused),
       cmocka_unit_test(sums_spare_what_pushes_need),
       cmocka_unit_test(what_reads_of_lost_peers_have_is_no_rounds_share),
