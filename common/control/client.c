@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "common/base/clock.h"
 #include "common/control/client_internal.h"
@@ -63,7 +64,7 @@ static zps_err_t create(const char *address, const char *role, uint64_t timeout_
   zps_tls_ref(client->handler.tls);
   client->orders_tail = &client->orders;
   client->again_tail = &client->again;
-  client->jitter = (struct zps_rng){zps_clock_ns() ^ (uint64_t)(uintptr_t)client};
+  client->jitter = (struct zps_rng){zps_clock_ns() ^ (uint64_t)getpid() << 32};
   client->deadline_ns = deadline_after(timeout_ms);
   snprintf(client->address, sizeof client->address, "%s", address);
   snprintf(client->role, sizeof client->role, "%s", role);
