@@ -1,0 +1,107 @@
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "common/base/log.h"
+#include "tests/unit/server/coordinator/restored.h"
+
+struct restored restored;
+
+static void on_note(void *ctx, const struct zps_member_note *note) {
+  (void)ctx;
+  zps_json *record = zps_record_write(note);
+  assert_true(record && restored.n_notes < RECORDS);
+  restored.notes[restored.n_notes++] = zps_json_dump(record);
+  zps_json_unref(record);
+}
+
+static void on_act(void *ctx, const struct zps_action *action) {
+  (void)ctx;
+  restored.acts[action->type]++;
+  if (action->type != ZPS_ACT_REPLAY_RANK) return;
+  const struct zps_job_steps *const steps = &action->job->map.steps;
+  restored.steps = steps->n_tensors ? steps->tensors[0].n_steps : 0;
+}
+
+static uint64_t on_random(void *ctx) {
+  static uint64_t last = 77;
+  (void)ctx;
+  return ++last;
+}
+
+static void forget(void) {
+  while (restored.n_notes) free(restored.notes[--restored.n_notes]);
+  memset(&restored, 0, sizeof restored);
+}
+
+struct zps_members *restored_make(bool replays) {
+  const struct zps_members_config config = {.min_servers = 1,
+                                            .max_jobs = 8,
+                                            .max_tensors = 64,
+                                            .replays = replays,
+                                            .act = on_act,
+                                            .random = on_random,
+                                            .note = on_note};
+  struct zps_members *members;
+  forget();
+  assert_int_equal(zps_members_create(&config, &members), ZPS_OK);
+  return members;
+}
+
+struct zps_members *restored_make_again(bool replays, const char *const *lines, unsigned n) {
+  struct zps_members *const members = restored_make(replays);
+  for (unsigned i = 0; i < n; i++) {
+    struct zps_error error;
+    zps_json *record;
+    assert_int_equal(zps_json_parse(lines[i], strlen(lines[i]), &record, &error), ZPS_OK);
+    if (zps_record_read(members, record, 5, &error)) fail_msg("%s: %s", lines[i], error.text);
+    zps_json_unref(record);
+  }
+  zps_members_restored(members, 1000);
+  return members;
+}
+
+const struct zps_member_job *restored_job(const struct zps_members *members) {
+  return zps_members_job_first(members);
+}
+
+void restored_server_back(struct zps_members *members, struct zps_member_client *client, const char *name,
+                          uint64_t secret) {
+  static const struct zps_net_info fabric = {.provider = "tcp", .addr_format = "f", .addr = {1}, .addr_len = 1};
+  uint64_t jobs[] = {JOB};
+  const struct zps_server_spec spec = {
+      .name = name, .host = "h", .pid = 1, .fabric = &fabric, .secret = secret, .jobs = jobs, .n_jobs = 1};
+  struct zps_error error;
+  if (zps_members_server_register(members, client, &spec, true, &error)) fail_msg("%s", error.text);
+}
+
+void restored_rank_back(struct zps_members *members, struct zps_member_client *client, uint32_t rank) {
+  const struct zps_resume_spec spec = {.job_id = JOB, .rank = rank, .secret = 0x200 + rank};
+  struct zps_error error;
+  if (zps_members_resume(members, client, &spec, &error)) fail_msg("%s", error.text);
+}
+
+void restored_leave(struct zps_members *members, struct zps_member_client *clients, unsigned n) {
+  for (unsigned i = 0; i < n; i++) zps_members_client_lost(members, &clients[i], "end");
+  zps_members_destroy(members);
+}
+
+int restored_teardown(void **state) {
+  (void)state;
+  forget();
+  return 0;
+}
+
+static void sink(void *ctx, enum zps_log_level level, const char *component, const char *text) {
+  (void)ctx, (void)component, (void)text;
+  assert_true(level > ZPS_LOG_ERROR); /* losing peers is for warnings */
+}
+
+void restored_log(void) {
+  zps_log_set_sink(sink, NULL);
+}

@@ -1,0 +1,39 @@
+/* Membership that is made again from records, its servers and ranks that come back, and what it notes and asks for. */
+#ifndef ZPS_TESTS_SERVER_COORDINATOR_RESTORED_H
+#define ZPS_TESTS_SERVER_COORDINATOR_RESTORED_H
+
+#include "server/coordinator/records.h"
+
+enum { RECORDS = 64, JOB = 1 };
+
+extern struct restored {
+  char *notes[RECORDS];
+  unsigned n_notes;
+  unsigned acts[ZPS_ACT_JOB_ENDED + 1];
+  uint32_t steps; /* that the last rank was told to play again */
+} restored;
+
+/* Records: a server, and a rank of a job. */
+#define FABRIC                                                                                                   \
+  "\"fabric\":{\"provider\":\"tcp\",\"protocol\":\"\",\"addr_format\":\"f\",\"domain\":\"\",\"address\":\"01\"," \
+  "\"printable\":\"\"}"
+#define SERVER(number, name)                                                                                           \
+  "{\"what\":\"server\",\"server\":" number ",\"name\":\"" name "\",\"host\":\"h\",\"pid\":1,\"secret\":\"0x10" number \
+  "\"," FABRIC "}"
+#define RANK(number) \
+  "{\"state\":\"in\",\"host\":\"h\",\"rack\":\"\",\"pid\":1,\"secret\":\"0x20" number "\"," FABRIC "}"
+
+struct zps_members *restored_make(bool replays);
+/* From records, and nobody is back yet. */
+struct zps_members *restored_make_again(bool replays, const char *const *lines, unsigned n);
+const struct zps_member_job *restored_job(const struct zps_members *members); /* the first */
+void restored_server_back(struct zps_members *members, struct zps_member_client *client, const char *name,
+                          uint64_t secret);
+void restored_rank_back(struct zps_members *members, struct zps_member_client *client, uint32_t rank);
+/* All clients are lost, and the module ends. */
+void restored_leave(struct zps_members *members, struct zps_member_client *clients, unsigned n);
+
+int restored_teardown(void **state); /* of each test */
+void restored_log(void);             /* errors fail the test */
+
+#endif
