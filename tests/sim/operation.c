@@ -36,11 +36,19 @@ void sim_operation_fini(struct sim_operation *operation) {
 
 /* ------------------------------------------------------------ begin */
 
-static zenps_status_t pull(struct sim_operation *operation, const struct sim_tensor_plan *of, zenps_tensor_t *tensor,
-                           uint64_t step, const zenps_rows_t *rows) {
+static zenps_status_t pull_newest(struct sim_operation *operation, const struct sim_tensor_plan *of,
+                                  zenps_tensor_t *tensor) {
+  const zenps_rows_t some = ZENPS_ROWS_RANGE(operation->first, operation->count);
+  return zenps_pull_newest(tensor, operation->attempt.told, of->staleness, operation->asks_all ? NULL : &some,
+                           &operation->out, &operation->pull);
+}
+
+static zenps_status_t pull(struct sim_operation *operation, const struct sim_tensor_plan *of, zenps_tensor_t *tensor) {
+  const zenps_rows_t some = ZENPS_ROWS_RANGE(operation->first, operation->count);
   operation->is_newest = of->staleness > 0 && sim_chance(2);
-  return operation->is_newest ? zenps_pull_newest(tensor, step, of->staleness, rows, &operation->out, &operation->pull)
-                              : zenps_pull(tensor, step, rows, &operation->out, &operation->pull);
+  return operation->is_newest ? pull_newest(operation, of, tensor)
+                              : zenps_pull(tensor, operation->attempt.told, operation->asks_all ? NULL : &some,
+                                           &operation->out, &operation->pull);
 }
 
 static zenps_status_t begin_apart(struct sim_operation *operation, const struct sim_tensor_plan *of,
@@ -51,16 +59,16 @@ static zenps_status_t begin_apart(struct sim_operation *operation, const struct 
   const bool is_part = sim_chance(2);
   operation->first = is_part ? sim_random(of->rows) : 0;
   operation->count = is_part ? 1 + sim_random(of->rows - operation->first) : of->rows;
+  operation->asks_all = !is_part;
   const zenps_rows_t some = ZENPS_ROWS_RANGE(operation->first, operation->count);
-  const zenps_rows_t *const rows = is_part || form == SCATTER ? &some : NULL;
   if (form == SCATTER)
-    return zenps_reduce_scatter(tensor, step, &operation->in, rows, &operation->out, &operation->request);
+    return zenps_reduce_scatter(tensor, step, &operation->in, &some, &operation->out, &operation->request);
   zenps_status_t status = ZENPS_OK;
-  if (form == PULL_FIRST) status = pull(operation, of, tensor, step, rows);
+  if (form == PULL_FIRST) status = pull(operation, of, tensor);
   if (status == ZENPS_OK) status = zenps_push(tensor, step, &operation->in, &operation->request);
   if (form == PULL_FIRST || status != ZENPS_OK) return status;
   if (sim_chance(2)) sim_sleep(sim_random(ZPS_NS_PER_MS));
-  return pull(operation, of, tensor, step, rows);
+  return pull(operation, of, tensor);
 }
 
 zenps_status_t sim_operation_begin(struct sim_operation *operation, const struct sim_plan *plan, uint32_t t,
@@ -101,6 +109,20 @@ zenps_status_t sim_operation_wait(struct sim_operation *operation, const zenps_e
     *error_p = zenps_request_error(requests[i]);
   }
   return status;
+}
+
+bool sim_operation_is_overtaken(const struct sim_operation *operation, const struct sim_tensor_plan *of,
+                                uint64_t newest_pushed) {
+  enum { KEPT = 4 }; /* at least */
+  const uint64_t kept = of->staleness < KEPT ? KEPT : of->staleness + 1;
+  return operation->is_newest && newest_pushed + of->staleness >= operation->attempt.number + kept;
+}
+
+zenps_status_t sim_operation_ask_again(struct sim_operation *operation, const struct sim_tensor_plan *of,
+                                       zenps_tensor_t *tensor) {
+  zenps_request_free(operation->pull);
+  operation->pull = NULL;
+  return pull_newest(operation, of, tensor);
 }
 
 void sim_operation_free(struct sim_operation *operation) {

@@ -19,7 +19,8 @@ struct sim_operation {
   struct sim_attempt attempt;
   zenps_request_t *request, *pull; /* pull: only where push and pull are apart */
   zenps_grad_t in, out;
-  uint64_t first, count; /* the rows that were asked for */
+  uint64_t first, count; /* the rows that were asked for, */
+  bool asks_all;         /* or all, of a pull */
   bool is_newest;        /* of whichever step the sum is */
   bool is_begun;         /* all that it takes */
   float *values, *packed, *result;
@@ -38,6 +39,13 @@ zenps_status_t sim_operation_begin(struct sim_operation *operation, const struct
                                    zenps_tensor_t *tensor, struct sim_attempt attempt, uint32_t rank);
 /* Until it is done. *error_p is valid until sim_operation_free(). */
 zenps_status_t sim_operation_wait(struct sim_operation *operation, const zenps_error_t **error_p);
+/* A sum that a pull of the newest one has found may be dropped while it is pulled, for steps that this rank has pushed
+ * since: whether these are enough for that. */
+bool sim_operation_is_overtaken(const struct sim_operation *operation, const struct sim_tensor_plan *of,
+                                uint64_t newest_pushed);
+/* Begins such a pull anew. */
+zenps_status_t sim_operation_ask_again(struct sim_operation *operation, const struct sim_tensor_plan *of,
+                                       zenps_tensor_t *tensor);
 /* Whether the result is the sum. */
 bool sim_operation_is_right(struct sim_operation *operation, const struct sim_plan *plan, uint32_t run, uint32_t t);
 /* The arrays hold something else from then on. */

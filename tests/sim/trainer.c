@@ -146,11 +146,26 @@ static void begin(struct trainer *trainer, uint32_t t, struct sim_attempt attemp
   if (status != ZENPS_OK) not_begun(trainer, t, operation);
 }
 
+static zenps_status_t wait_for(struct trainer *trainer, uint32_t t, struct sim_operation *operation,
+                               const zenps_error_t **error_p) {
+  const struct sim_tensor_plan *const of = &trainer->plan->tensors[t];
+  const uint64_t newest = least(operation->attempt.number + trainer->plan->window, trainer->plan->n_steps) - 1;
+  const zenps_status_t status = sim_operation_wait(operation, error_p);
+  if (status != ZENPS_ERR_STALE || trainer->plan->in_step || !sim_operation_is_overtaken(operation, of, newest))
+    return status;
+  zps_log_debug("tensor %u, step %llu: %s: asks again", t, (unsigned long long)operation->attempt.number,
+                (*error_p)->text);
+  if (sim_operation_ask_again(operation, of, trainer->tensors[t]) == ZENPS_OK)
+    return sim_operation_wait(operation, error_p);
+  *error_p = zenps_last_error();
+  return (*error_p)->status;
+}
+
 static void end(struct trainer *trainer, uint32_t t, uint64_t step) {
   struct sim_operation *const operation = operation_of(trainer, t, step);
   const uint64_t began_ns = sim_now_ns(), deadline_ns = began_ns + (TIMEOUT_MS + 5000) * ZPS_NS_PER_MS;
   const zenps_error_t *error = NULL;
-  const zenps_status_t status = sim_operation_wait(operation, &error);
+  const zenps_status_t status = wait_for(trainer, t, operation, &error);
   if (sim_now_ns() > deadline_ns)
     sim_wrong("rank %u: tensor %u, step %llu ended after its deadline", trainer->self->rank, t,
               (unsigned long long)step);
