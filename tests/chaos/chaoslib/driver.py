@@ -167,7 +167,8 @@ class Driver:
         fault.target = targets[int(fault.pick * 1000) % len(targets)]
         if fault.kind.has_moment and not (self.goes_on() and fault.choose_moment(self.well_but(fault.target))):
             return False
-        if fault.other and self.cluster.coordinator.is_killed:  # nobody would say that this one is lost, until it is back
+        coordinator = self.cluster.coordinator
+        if fault.other and (coordinator.is_killed or coordinator.fault):  # nobody would say that this one is lost, until it is back
             return False
         fault.name, fault.job, fault.step = fault.target.name, self.job.name, max(self.job.done)
         if fault.kind.target == "server" and fault.kind.may_lose(fault):
