@@ -20,6 +20,7 @@ static zps_err_t begin(struct zps_inner_service *service, struct zps_inner_round
   inner->handle = request;
   request->then = over;
   request->then_ctx = inner;
+  request->seen_to = inner->seen_to;
   pthread_mutex_lock(&tensor->job->lock);
   err = zps_worker_tensor_round_get(tensor, inner->step, false, false, &round);
   if (err == ZPS_OK)

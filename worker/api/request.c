@@ -59,17 +59,25 @@ void zps_worker_request_destroy(struct zenps_request *request) {
 
 /* ------------------------------------------------------------ what the trainer has seen */
 
+/* Of a round that begins next. */
+static uint64_t seen_to(const struct zenps_job *job) {
+  return job->unseen ? job->unseen->number : job->n_begun + 1;
+}
+
+void zps_worker_request_asked(struct zenps_request *request) {
+  request->seen_to = seen_to(request->job);
+}
+
 void zps_worker_request_begun(struct zenps_request *request, struct zps_round_start *start) {
   struct zenps_job *job = request->job;
-  request->number = ++job->n_begun;
+  start->seen_to = request->seen_to ? request->seen_to : seen_to(job);
+  start->number = request->number = ++job->n_begun;
   if (!request->then) {
     request->unseen_next = NULL;
     request->unseen_prev_p = job->unseen_last_p;
     *job->unseen_last_p = request;
     job->unseen_last_p = &request->unseen_next;
   }
-  start->number = request->number;
-  start->seen_to = job->unseen ? job->unseen->number : request->number;
 }
 
 /* Under the job's lock. */

@@ -34,6 +34,7 @@ struct zenps_request {
   struct zps_wants *wants; /* rows that it asks for; NULL: none by name */
   zenps_grad_t nothing;    /* a gradient or result that the operation does not have; a list for one that is compact */
   uint64_t number;         /* of its round */
+  uint64_t seen_to;        /* as in struct zps_round, as the trainer asked for it; 0: it is to be as its round begins */
   struct zenps_request *unseen_next, **unseen_prev_p; /* begun, and the trainer has not seen its end; NULL: it has */
   /* For the library's own requests, which no thread waits for: called on the engine thread when the request is done.
    * Else NULL. */
@@ -45,7 +46,10 @@ zps_err_t zps_worker_request_create(struct zenps_tensor *tensor, struct zenps_re
 void zps_worker_request_destroy(struct zenps_request *request);
 /* It is to run on this tensor: the trainer's, or the variant that was picked. */
 void zps_worker_request_aim(struct zenps_request *request, struct zenps_tensor *tensor);
-/* Under the job's lock: its round begins. Tells in `start` which rounds the trainer had seen the ends of by then. */
+/* Under the job's lock: the trainer asks for it. What it has seen the ends of counts from here, as it is the same on
+ * all ranks: its round may begin later, on some of them when the trainer has seen more. */
+void zps_worker_request_asked(struct zenps_request *request);
+/* Under the job's lock: its round begins. Tells in `start` which rounds the trainer had seen the ends of. */
 void zps_worker_request_begun(struct zenps_request *request, struct zps_round_start *start);
 /* Under the job's lock: gives the operation up, unless it is done, or ends with the job. */
 void zps_worker_request_cancel(struct zenps_request *request);

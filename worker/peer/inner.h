@@ -13,7 +13,7 @@ struct zps_inner_round;
 
 struct zps_inner_service {
   uint32_t tensor; /* number of the inner tensor */
-  /* Begins a round: inner->step, in, out, timeout_ms, over are set. Not ZPS_OK: over() is not called. */
+  /* Begins a round: inner->step, seen_to, in, out, timeout_ms, over are set. Not ZPS_OK: over() is not called. */
   zps_err_t (*begin)(struct zps_inner_service *service, struct zps_inner_round *inner) ZPS_MUSTCHECK;
   /* Whether `round`, which has begun here, is the one. */
   bool (*is_round)(const struct zps_inner_round *inner, const struct zps_round *round);
@@ -25,6 +25,7 @@ struct zps_inner_service {
 
 struct zps_inner_round {
   uint64_t step, timeout_ms;
+  uint64_t seen_to;       /* of the round that it is within (worker/round/round.h) */
   const zenps_grad_t *in; /* borrowed until over() */
   zenps_grad_t *out;      /* rows, which are the service's until end() */
   /* It is over: `round` lives on until this returns. */

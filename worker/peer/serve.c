@@ -223,8 +223,12 @@ static zps_err_t begin_inner(struct zps_peer_round *round) {
   if (!service) return ZPS_ERR_INTERNAL;
   ZENPS_GRAD_INIT(&serve->out);
   serve->out.layout = ZENPS_ROWS;
-  serve->inner = (struct zps_inner_round){
-      .step = base->step, .timeout_ms = left_ms + 1, .in = &serve->in, .out = &serve->out, .over = served};
+  serve->inner = (struct zps_inner_round){.step = base->step,
+                                          .timeout_ms = left_ms + 1,
+                                          .seen_to = base->seen_to,
+                                          .in = &serve->in,
+                                          .out = &serve->out,
+                                          .over = served};
   serve->in_flight = serve->awaits_others = true;
   base->n_tasks++; /* the round is not over before the one within it is */
   const zps_err_t err = service->begin(service, &serve->inner);

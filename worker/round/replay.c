@@ -110,7 +110,7 @@ void zps_replay_drop(struct zps_rounds *rounds, const struct zps_round_tensor *t
   }
 }
 
-/* No rank can lack these steps: all have begun a round since that a program begins only when it has seen them end. */
+/* No rank can lack these steps: all have begun a round since that a program asks for only when it has seen them end. */
 static void drop_older(struct zps_rounds *rounds, const struct zps_round *than) {
   for (struct zps_round *round = rounds->replay.kept, *next; round; round = next) {
     next = round->kept_next;

@@ -108,7 +108,7 @@ struct zps_round {
   void *request; /* the owner's */
   uint64_t step, start_ns, deadline_ns, linger_until_ns;
   uint64_t number;        /* of the rounds that the process has begun in this job, ascending */
-  uint64_t seen_to;       /* as it began, the program had seen the ends of all rounds with lower numbers */
+  uint64_t seen_to;       /* as it was asked for, the program had seen the ends of all rounds with lower numbers */
   const uint32_t *owners; /* of its partitions: the tensor's as the round began, or as they were remapped */
   uint32_t map_epoch;     /* of these */
   bool is_asked_again;    /* other ranks need its push once more, when it is over */

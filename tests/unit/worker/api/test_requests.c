@@ -132,6 +132,32 @@ static int scene_teardown(void **state) {
   return 0;
 }
 
+/* ------------------------------------------------------------ what the trainer has seen */
+
+/* As it asks, not as the round begins, which is later here than on another rank: that one's trainer has not seen the
+ * end of 0, and may lack it. So it is for a round within one that was asked for, too. */
+static void test_what_is_seen_later_counts_later(void **state) {
+  struct scene *scene = *state;
+  struct zenps_job *const job = scene->job;
+  struct zps_round_start first = {0}, second = {0}, third = {0}, inner = {0};
+  job->unseen_last_p = &job->unseen;
+  zps_worker_request_asked(scene->requests[0]);
+  zps_worker_request_begun(scene->requests[0], &first);
+  assert_int_equal(first.seen_to, first.number);
+  zps_worker_request_asked(scene->requests[1]);
+  finish(scene, 0, ZENPS_OK);
+  assert_int_equal(zenps_wait(scene->requests[0], 0), ZENPS_OK);
+  zps_worker_request_begun(scene->requests[1], &second);
+  assert_int_equal(second.seen_to, first.number);
+  scene->requests[2]->seen_to = second.seen_to;
+  zps_worker_request_begun(scene->requests[2], &inner);
+  assert_int_equal(inner.seen_to, first.number);
+  zps_worker_request_asked(scene->requests[3]);
+  zps_worker_request_begun(scene->requests[3], &third);
+  assert_int_equal(third.seen_to, second.number);
+  for (unsigned i = 1; i < REQUESTS; i++) finish(scene, i, ZENPS_OK);
+}
+
 /* ------------------------------------------------------------ all at once */
 
 static void test_all_are_waited_for(void **state) {
@@ -409,6 +435,7 @@ static void test_the_log_is_given_and_taken_back(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
+      cmocka_unit_test_setup_teardown(test_what_is_seen_later_counts_later, scene_setup, scene_teardown),
       cmocka_unit_test_setup_teardown(test_all_are_waited_for, scene_setup, scene_teardown),
       cmocka_unit_test_setup_teardown(test_the_first_error_in_the_array, scene_setup, scene_teardown),
       cmocka_unit_test_setup_teardown(test_another_thread_ends_them, scene_setup, scene_teardown),
