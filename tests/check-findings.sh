@@ -16,9 +16,13 @@ result() { # NAME OFFENDERS: passes when there are none
   fi
 }
 rows() { grep -E '^\| [0-9]+ \|' "$page"; }
-# Whether the program FILE has a test NAME, and its list of tests, too.
+# Whether FILE runs a test NAME. A program defines it and lists it; pytest and cases/runner.py collect theirs by prefix.
 runs() { # FILE NAME
-  grep -qE "^(static )?(void|int) $2\(void \*\*" "$1" && [ "$(grep -cE "\b$2\b" "$1")" -gt 1 ]
+  case $1 in
+    tests/python/cases/*.py) [[ $2 == case_* ]] && grep -qE "^def $2\(" "$1" ;;
+    *.py) [[ $2 == test_* ]] && grep -qE "^def $2\(" "$1" ;;
+    *) grep -qE "^(static )?(void|int) $2\(void \*\*" "$1" && [ "$(grep -cE "\b$2\b" "$1")" -gt 1 ] ;;
+  esac
 }
 # A script's test is called ok "TEXT", is "TEXT" or said "TEXT".
 says() { # FILE "TEXT"
