@@ -65,6 +65,30 @@ said "says what would be right" "must end in kbit, mbit or gbit"
 ok "two racks behind slow links" "$lab" run 4 50mbit --racks 2 --uplink 20mbit -- "$lab" check 1
 said "carry no more than they should" "2 hosts of a rack to another.*the link can carry"
 
+# As many of a job's hosts in each rack, and nobody else there: the coordinator's traffic is not the experiment's.
+racks_of() { # N RACKS [SERVERS]: hosts of each rack of the lab that `bench` and `figures` make
+  PYTHONPATH=$here python3 -B - "$build" "$@" <<'END'
+import subprocess, sys
+from labbench.zenps import Service
+
+build, n, racks, *servers = sys.argv[1:]
+spec = {"n": int(n), "rate": "50mbit", "racks": int(racks), "uplink": "20mbit", "servers": int(servers[0]) if servers else None}
+with Service(spec, build).lab as lab:
+    ports = [
+        subprocess.run(["ip", "-n", f"{lab.name}-sw", "-o", "link", "show", "master", f"rack{rack}"], capture_output=True, text=True)
+        for rack in range(int(racks))
+    ]
+hosts = [sorted(int(word[1:].split("@")[0]) for word in port.stdout.split() if word[0] == "p" and "@" in word) for port in ports]
+print(*(" ".join(map(str, rack)) for rack in hosts), sep=" | ")
+END
+}
+is "eight hosts in two racks" "$(racks_of 8 2)" "0 1 2 3 | 4 5 6 7"
+is "two hosts in two racks" "$(racks_of 2 2)" "0 | 1"
+is "four hosts in two racks, servers on others" "$(racks_of 4 2 2)" "0 1 | 2 3"
+is "16 hosts in four racks" "$(racks_of 16 4)" "0 1 2 3 | 4 5 6 7 | 8 9 10 11 | 12 13 14 15"
+ok "racks of unequal size" refused "$lab" up 9 50mbit --racks 2 --uplink 20mbit
+said "say what would be right" "9 hosts are not 2 racks of equal size: --racked 8"
+
 data=()
 [ -z "${ZENPS_DATA:-}" ] || data=(--data "$ZENPS_DATA")
 ok "the quick benchmark" timeout 400 "$here/bench" --quick --json --build "$build" --out "$scratch/bench" "${data[@]}"

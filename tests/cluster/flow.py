@@ -68,7 +68,7 @@ def measure(lab, flows, seconds):
     return [float(receiver.communicate()[0].split()[-1]) for receiver in receivers.values()]
 
 
-def check(lab, n, rate, racks, uplink, seconds):
+def check(lab, n, rate, racks, uplink, racked, seconds):
     link, leaks, slow = bits(rate), False, False
 
     def verdict(what, got, limit):
@@ -90,8 +90,8 @@ def check(lab, n, rate, racks, uplink, seconds):
         verdict(f"{many} hosts to one", measure(lab, [(i + 1, 0) for i in range(many)], seconds)[0], link)
         verdict("both directions at once", min(measure(lab, [(0, last), (last, 0)], seconds)), link)
     else:
-        here = [i for i in range(n) if i * racks // n == 0]
-        there = [i for i in range(n) if i * racks // n == racks - 1]
+        here = range(racked // racks)
+        there = range(racked - racked // racks, racked)
         if len(here) > 1:
             verdict("inside a rack", measure(lab, [(here[0], here[1])], seconds)[0], link)
         pairs = list(zip(here, there))
@@ -111,4 +111,4 @@ if __name__ == "__main__":
     elif sys.argv[1] == "send":
         send(sys.argv[2], float(sys.argv[3]))
     else:
-        check(sys.argv[2], int(sys.argv[3]), sys.argv[4], int(sys.argv[5]), sys.argv[6], float(sys.argv[7]))
+        check(sys.argv[2], int(sys.argv[3]), sys.argv[4], int(sys.argv[5]), sys.argv[6], int(sys.argv[7]), float(sys.argv[8]))

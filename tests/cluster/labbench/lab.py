@@ -118,10 +118,12 @@ class Watch(threading.Thread):
 
 
 class Lab:
-    """`with Lab(9, "100mbit") as lab:` hosts 0..8; the last is by convention the one of coordinators and launchers."""
+    """`with Lab(9, "100mbit") as lab:` hosts 0..8; the last is by convention the one of coordinators and launchers.
+    Racks hold the first `racked` hosts, by default all but the last: the others are on the switch between racks."""
 
-    def __init__(self, hosts, rate, racks=1, uplink="none"):
+    def __init__(self, hosts, rate, racks=1, uplink="none", racked=None):
         self.hosts, self.rate, self.racks, self.uplink = hosts, rate, racks, uplink
+        self.racked = hosts - 1 if racked is None else racked
         self.name = f"b{os.getpid() % 10**8}"
         self.script = os.path.join(HERE, "lab")
         self.env = dict(os.environ, LAB_NAME=self.name, LAB_OWNER=str(os.getpid()))
@@ -135,7 +137,7 @@ class Lab:
 
     def __enter__(self):
         self.scratch = tempfile.mkdtemp(prefix="zenps-bench.")
-        racks = ["--racks", self.racks, "--uplink", self.uplink] if self.racks > 1 else []
+        racks = ["--racks", self.racks, "--uplink", self.uplink, "--racked", self.racked] if self.racks > 1 else []
         try:
             self.call("up", self.hosts, self.rate, *racks)
         except BaseException:
@@ -153,6 +155,10 @@ class Lab:
                 process.wait()
         finally:
             shutil.rmtree(self.scratch, ignore_errors=True)
+
+    def rack_of(self, host):
+        """The number of a host's rack; None: it is in none."""
+        return host * self.racks // self.racked if self.racks > 1 and host < self.racked else None
 
     def address(self, host):
         return f"10.77.0.{host + 1}"

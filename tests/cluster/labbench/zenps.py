@@ -42,7 +42,7 @@ class Service:
         self.hosts = self.n if self.shared else self.n + self.n_servers
         self.world = self.n * self.per_host
         self.env = {**environment(build), **spec.get("env", {})}
-        self.lab = Lab(self.hosts + 1, spec["rate"], spec.get("racks", 1), spec.get("uplink", "none"))
+        self.lab = Lab(self.hosts + 1, spec["rate"], spec.get("racks", 1), spec.get("uplink", "none"), self.n)
         self.address = f"{self.lab.address(self.hosts)}:{PORT}"
 
     def __enter__(self):
@@ -81,8 +81,14 @@ class Service:
                "ZENPS_INTERFACE": "eth0", "ZENPS_ROUND_TIMEOUT": "600s", "ZENPS_JOIN_TIMEOUT": "300s",
                "WORLD_SIZE": str(self.world)}  # this and RANK: torch.distributed's names
         return [self.lab.spawn(i // self.per_host, command, f"rank{i}",
-                               {**self.env, **job, "ZENPS_RANK": str(i), "RANK": str(i), **(env or {})}, capture=True)
+                               {**self.env, **job, **self.rack(i // self.per_host), "ZENPS_RANK": str(i), "RANK": str(i), **(env or {})},
+                               capture=True)
                 for i in range(self.world)]
+
+    def rack(self, host):
+        """The environment that tells a rank its rack."""
+        rack = self.lab.rack_of(host)
+        return {} if rack is None else {"ZENPS_RACK": f"rack{rack}"}
 
     def measure(self, spec):
         """What is measured of one row. With `watch_links`, `links` tells how full they were in the course of a step."""
