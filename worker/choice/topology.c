@@ -49,11 +49,33 @@ static bool spans_racks(const uint32_t *hosts, const uint32_t *racks, uint32_t n
   return false;
 }
 
+/* Whether position a comes before b when positions are sorted by rack, then host. */
+static bool comes_before(const struct zps_peer_tensor *scheme, uint32_t a, uint32_t b) {
+  const uint32_t *const racks = scheme->plan.racks, *const hosts = scheme->hosts;
+  if (racks && racks[a] != racks[b]) return racks[a] < racks[b];
+  return hosts[a] != hosts[b] ? hosts[a] < hosts[b] : a < b;
+}
+
+/* Levels that the caller gave, over positions sorted by rack and host: ranks of a level may have any numbers.
+ * BlueConnect sorts them itself. The other schemes with levels take levels[0] ranks of that order for a host. */
+static void place_levels(struct zps_peer_tensor *scheme) {
+  const uint32_t n = scheme->plan.n;
+  uint32_t *const sorted = scheme->hosts + n; /* numbers of such hosts */
+  if (!spans_racks(scheme->hosts, scheme->racks, n)) scheme->plan.racks = scheme->racks;
+  if (scheme->scheme == &zps_peer_blueconnect || scheme->plan.levels[0] == 0) return;
+  for (uint32_t r = 0; r < n; r++) {
+    uint32_t place = 0;
+    for (uint32_t other = 0; other < n; other++) place += comes_before(scheme, other, r);
+    sorted[r] = place / scheme->plan.levels[0];
+  }
+  memcpy(scheme->hosts, sorted, n * sizeof *sorted);
+}
+
 /* Racks of equally many hosts of equally many ranks make levels of their own, in whatever order the ranks are. */
 static void level_racks(const struct zps_join_peers *peers, struct zps_peer_tensor *scheme) {
   const uint32_t n = scheme->plan.n;
   const uint32_t per_host = place_size(scheme->hosts, n), per_rack = place_size(scheme->racks, n);
-  if (scheme->plan.n_levels > 0 || !peer_at(peers, &scheme->plan, 0)->rack[0] || per_host == 0 || per_rack == 0) return;
+  if (!peer_at(peers, &scheme->plan, 0)->rack[0] || per_host == 0 || per_rack == 0) return;
   if (per_rack == per_host || per_rack == n || spans_racks(scheme->hosts, scheme->racks, n)) return;
   const uint32_t levels[] = {per_host, per_rack / per_host, n / per_rack};
   for (unsigned i = 0; i < 3; i++) {
@@ -104,7 +126,7 @@ zps_err_t zps_peer_tensor_create(const struct zps_scheme_ask *ask, const struct 
                                  struct zps_error *error) {
   struct zps_peer_tensor *scheme = calloc(1, sizeof *scheme);
   if (scheme) {
-    scheme->hosts = calloc(peers->world, sizeof *scheme->hosts);
+    scheme->hosts = calloc(peers->world, 2 * sizeof *scheme->hosts); /* the second half: room for place_levels() */
     scheme->racks = calloc(peers->world, sizeof *scheme->racks);
     scheme->ranks = calloc(peers->world, sizeof *scheme->ranks);
   }
@@ -123,7 +145,11 @@ zps_err_t zps_peer_tensor_create(const struct zps_scheme_ask *ask, const struct 
   scheme->plan.hosts = scheme->hosts;
   number_places(peers, &scheme->plan, host_of, scheme->hosts);
   number_places(peers, &scheme->plan, rack_of, scheme->racks);
-  level_racks(peers, scheme);
+  if (scheme->plan.n_levels > 0) {
+    place_levels(scheme);
+  } else {
+    level_racks(peers, scheme);
+  }
   snprintf(scheme->name, sizeof scheme->name, "%s", ask->name);
   zps_err_t err = ask->between ? find_masters(scheme) : ZPS_OK;
   if (err == ZPS_OK && scheme->scheme->open) err = scheme->scheme->open(&scheme->plan, &scheme->state);

@@ -87,8 +87,8 @@ void zps_peer_split_dense(const struct zps_peer_plan *plan, struct zps_program *
 /* ------------------------------------------------------------ hosts */
 
 static uint32_t host_of(const struct zps_peer_plan *plan, uint32_t position) {
-  if (plan->n_levels > 0 && plan->levels[0] > 0 && !plan->racks) return position / plan->levels[0];
-  return plan->hosts ? plan->hosts[position] : position;
+  if (plan->hosts) return plan->hosts[position];
+  return plan->n_levels > 0 && plan->levels[0] > 0 ? position / plan->levels[0] : position;
 }
 
 uint32_t zps_peer_master(const struct zps_peer_plan *plan, uint32_t position) {

@@ -53,8 +53,8 @@ void zps_peer_split_lanes(const struct zps_peer_plan *plan, struct zps_program *
 /* Both, the second half dense, and as QSGD levels where plan->bits is not 0. [SparCML DSAR_Split_allgather] */
 void zps_peer_split_dense(const struct zps_peer_plan *plan, struct zps_program *program, uint32_t own);
 
-/* The position that speaks for the host of `position`: the lowest there. A host is levels[0] consecutive positions, or
- * what `hosts` says, from which such levels may come (`racks`). */
+/* The position that speaks for the host of `position`: the lowest there. `hosts` says which positions share a host.
+ * Without it, levels[0] consecutive positions do, or each is alone. */
 uint32_t zps_peer_master(const struct zps_peer_plan *plan, uint32_t position);
 /* All of them, ascending: how many. Room for n. */
 uint32_t zps_peer_masters(const struct zps_peer_plan *plan, uint32_t *masters);

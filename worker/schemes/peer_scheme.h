@@ -43,8 +43,8 @@ struct zps_peer_plan {
   enum zps_peer_gather gather; /* schemes with ZPS_SCHEME_GATHERS */
   double delta;                /* share of a stream's rows beyond which it becomes dense; 0: as the codec policy says */
   const enum zps_level_algorithm *algorithms; /* BlueConnect: one for each level; NULL: ZPS_LEVEL_AUTO for all */
-  const uint32_t *racks; /* n: where `levels` were found from racks and hosts, which rack each rank is in, any numbers;
-                            NULL: ranks of a level follow each other, within the order of hosts */
+  const uint32_t *racks; /* n: which rack each rank is in, any numbers: `levels` are over ranks sorted by rack and host.
+                            NULL: over ranks sorted by host */
   const bool *near;      /* n: with which ranks of its host this one agrees to offer gradients on its device (both know
                             of each other); NULL: with none */
   uint32_t offer_len;    /* doubles of an offer */

@@ -244,12 +244,12 @@ typedef struct zenps_tensor_options {
                             zenps_tensor_open() waits for all of them */
   uint64_t k;            /* lossy schemes: rows to keep; 0: `density` of them. One of the two must be set */
   double density;
-  const uint32_t
-      *levels;       /* blueconnect, two-level: n_levels factors of the number of ranks, innermost first; NULL: by */
-  uint32_t n_levels; /* host and rack, of which ranks say where they are [ZENPS_HOST, ZENPS_RACK] */
-  uint32_t chunks;   /* dense schemes: pieces of a block, to overlap sending and adding; oktopk: buckets of a region,
-                        likewise; 0: of a megabyte */
-  uint32_t bits;     /* dsar, topkdsa: QSGD bits of the dense half, 2, 4 or 8; 0: exact */
+  const uint32_t *levels; /* blueconnect, two-level, hierarchical: factors of the number of ranks, innermost first, over
+                             ranks sorted by rack and host [ZENPS_RACK, ZENPS_HOST]. NULL: as racks and hosts are */
+  uint32_t n_levels;
+  uint32_t chunks; /* dense schemes: pieces of a block, to overlap sending and adding; oktopk: buckets of a region,
+                      likewise; 0: of a megabyte */
+  uint32_t bits;   /* dsar, topkdsa: QSGD bits of the dense half, 2, 4 or 8; 0: exact */
   uint32_t boundary_period;  /* oktopk: tau, rounds from one agreement on regions to the next; 0: 64 */
   uint32_t threshold_period; /* oktopk: tau', rounds from one exact threshold to the next; 0: 32 */
   uint32_t without;          /* bits of zenps_without_t, of parts that the scheme has */

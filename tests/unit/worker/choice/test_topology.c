@@ -14,13 +14,15 @@
 #include "worker/choice/topology.h"
 #include "worker/control/membership.h"
 #include "worker/peer/tensor.h"
+#include "worker/schemes/parts.h"
 
 enum { WORLD = 16 };
 
 /* Rank r is on host hosts[r], which is in rack racks[r]; no racks: none is named. Those of `group`, or all, take part.
- */
-static struct zps_peer_tensor *create_in(const char *scheme, const uint32_t *hosts, const uint32_t *racks, uint32_t n,
-                                         struct zenps_group *group, uint32_t me) {
+ * `levels`: those of the caller; NULL: none. */
+static struct zps_peer_tensor *create_of(const char *scheme, const uint32_t *hosts, const uint32_t *racks, uint32_t n,
+                                         struct zenps_group *group, uint32_t me, const uint32_t *levels,
+                                         uint32_t n_levels) {
   static struct zps_join_peer ranks[WORLD];
   static char name[] = "run";
   const struct zps_worker_options job = {.job = name, .world = n, .local_world = 1};
@@ -32,6 +34,8 @@ static struct zps_peer_tensor *create_in(const char *scheme, const uint32_t *hos
   ZENPS_TENSOR_OPTIONS_INIT(&options);
   options.scheme = scheme;
   options.group = group;
+  options.levels = levels;
+  options.n_levels = n_levels;
   for (uint32_t r = 0; r < n; r++) {
     snprintf(ranks[r].host, sizeof ranks[r].host, "host%u", (unsigned)hosts[r]);
     ranks[r].rack[0] = '\0';
@@ -41,6 +45,11 @@ static struct zps_peer_tensor *create_in(const char *scheme, const uint32_t *hos
                    ZPS_OK);
   assert_int_equal(zps_peer_tensor_create(&ask, &peers, me, group, &made, &error), ZPS_OK);
   return made;
+}
+
+static struct zps_peer_tensor *create_in(const char *scheme, const uint32_t *hosts, const uint32_t *racks, uint32_t n,
+                                         struct zenps_group *group, uint32_t me) {
+  return create_of(scheme, hosts, racks, n, group, me, NULL, 0);
 }
 
 static struct zps_peer_tensor *create(const uint32_t *hosts, const uint32_t *racks, uint32_t n) {
@@ -87,6 +96,62 @@ static void no_racks(void **state) {
   expect_levels(hosts, spanned, 8, NULL, 0); /* a host in two racks */
 }
 
+/* Ranks that rank `me` sends to. */
+static void peers_of(const struct zps_peer_tensor *made, bool *sends_to) {
+  struct zps_program program = {0};
+  made->scheme->build(&made->plan, NULL, 0, &program);
+  assert_int_equal(program.code, ZPS_OK);
+  for (uint32_t i = 0; i < program.n_instrs; i++) {
+    if (program.instrs[i].type == ZPS_INSTR_SEND) sends_to[program.instrs[i].peer] = true;
+  }
+  zps_program_fini(&program);
+}
+
+/* Levels of the caller's are those of the hosts and racks that ranks name, in whatever order ranks are numbered: the
+ * inner level stays on a host, the middle one in a rack. */
+static void given_levels(void **state) {
+  (void)state;
+  static const uint32_t hosts[] = {0, 1, 2, 3, 4, 5, 0, 1, 2, 3, 4, 5};
+  static const uint32_t racks_of[] = {0, 1, 2, 0, 1, 2, 0, 1, 2, 0, 1, 2};
+  static const uint32_t levels[] = {2, 2, 3};
+  for (uint32_t me = 0; me < 12; me++) {
+    bool sends_to[12] = {false};
+    struct zps_peer_tensor *const made = create_of("blueconnect", hosts, racks_of, 12, NULL, me, levels, 3);
+    uint32_t on_host = 0, in_rack = 0, far = 0;
+    peers_of(made, sends_to);
+    for (uint32_t to = 0; to < 12; to++) {
+      if (sends_to[to]) ++*(hosts[to] == hosts[me] ? &on_host : racks_of[to] == racks_of[me] ? &in_rack : &far);
+    }
+    assert_int_equal(on_host, 1);
+    assert_int_equal(in_rack, 1);
+    assert_int_equal(far, 1); /* the next in a ring of three */
+    zps_peer_tensor_destroy(made);
+  }
+}
+
+/* The hosts of two-level and hierarchical are the first level: ranks of one host, though others are numbered between. A
+ * host may be cut in two, and racks may be named or not. */
+static void given_hosts(void **state) {
+  (void)state;
+  static const uint32_t hosts[] = {0, 1, 2, 0, 1, 2, 0, 1, 2, 0, 1, 2}, one[12] = {0},
+                        racks_of[] = {1, 0, 1, 1, 0, 1, 1, 0, 1, 1, 0, 1};
+  static const uint32_t whole[] = {4, 3}, halves[] = {2, 2, 3};
+  static const char *const schemes[] = {"two-level", "hierarchical", "hierarchical:blueconnect"};
+  for (unsigned s = 0; s < 3; s++) {
+    for (unsigned with_racks = 0; with_racks < 2; with_racks++) {
+      struct zps_peer_tensor *made = create_of(schemes[s], hosts, with_racks ? racks_of : NULL, 12, NULL, 4, whole, 2);
+      for (uint32_t r = 0; r < 12; r++) assert_int_equal(zps_peer_master(&made->plan, r), r % 3);
+      zps_peer_tensor_destroy(made);
+      made = create_of(schemes[s], hosts, with_racks ? racks_of : NULL, 12, NULL, 4, halves, 3);
+      for (uint32_t r = 0; r < 12; r++) assert_int_equal(zps_peer_master(&made->plan, r), r % 3 + (r < 6 ? 0 : 6));
+      zps_peer_tensor_destroy(made);
+    }
+    struct zps_peer_tensor *const made = create_of(schemes[s], one, NULL, 12, NULL, 4, whole, 2);
+    for (uint32_t r = 0; r < 12; r++) assert_int_equal(zps_peer_master(&made->plan, r), r / 4 * 4);
+    zps_peer_tensor_destroy(made);
+  }
+}
+
 static struct zenps_group *group_of(const uint32_t *ranks, uint32_t n) {
   struct zenps_group *const group = calloc(1, sizeof *group + n * sizeof *ranks);
   assert_non_null(group);
@@ -130,6 +195,8 @@ static void groups(void **state) {
 }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(racks), cmocka_unit_test(no_racks), cmocka_unit_test(groups)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(racks), cmocka_unit_test(no_racks),
+                                     cmocka_unit_test(given_levels), cmocka_unit_test(given_hosts),
+                                     cmocka_unit_test(groups)};
   return cmocka_run_group_tests_name("where ranks are", tests, NULL, NULL);
 }
