@@ -180,6 +180,9 @@ by_level 8 4 "2 * M * (3 / 4)" "2 * M * (1 / 8)" blueconnect --levels 4rx2d
 # Hosts and racks that ranks go round: two racks of two hosts of two ranks.
 where='ZENPS_HOST=host$((ZENPS_RANK % 4)) ZENPS_RACK=rack$((ZENPS_RANK % 2))' \
   by_level 8 2 "2 * M * (1 / 2)" "2 * M * (1 / 4 + 1 / 8)" blueconnect
+# Levels that are given, too: the first is of ranks that share a host.
+where='ZENPS_HOST=host$((ZENPS_RANK % 2))' \
+  by_level 8 4 "8 * 2 * k * (h - 1) / h" "8 * 2 * k * (H - 1) / (h * H)" hierarchical:split-allgather --overlap same --levels 4x2
 
 # Rows that a rank sent, as a share of all rows: the rows that a scheme finds, or all rows where it does not look for
 # them.
