@@ -108,7 +108,7 @@ def busiest(row):
     return max(row["bytes_in"], row["bytes_out"])
 
 
-def trained(run, density, steps, every, *args, n=8):
+def trained(run, density, steps, every, *args, n=8, timeout_s=180):
     """Lines of a perceptron's training."""
     key = ("trained", density, steps, every, args, n)
     return run.once(
@@ -117,5 +117,6 @@ def trained(run, density, steps, every, *args, n=8):
             n,
             [run.program("tests/bench/perceptron-rank"), "--density", density, "--steps", steps, "--every", every, *args],
             servers=2,
+            timeout_s=timeout_s,
         ),
     )

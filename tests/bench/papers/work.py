@@ -1,11 +1,11 @@
 """Workloads: generated, with parameters that stand here, or found in --data."""
 
-import bisect
 import itertools
 import lzma
 import math
 import os
 import random
+import statistics
 
 from labbench.grid import find
 
@@ -124,25 +124,39 @@ def selected(run, density, n, steps):
     return run.once(("selected", density, n, steps), make)
 
 
-def libsvm(run, name, n_samples, n_features, per_sample):
-    """A two-class problem as text data have it: features by Zipf's law, a hidden weight for each, labels by the sign."""
+def power_law(rng, n, exponent):
+    """One of n by the power law that zipf() has, through the inverse of its continuous distribution function: no table of n."""
+    low, power = 2.7, 1 - exponent
+    if power == 0:
+        return min(int(low * ((n + low) / low) ** rng.random() - low), n - 1)
+    first, last = low**power, (n + low) ** power
+    return min(int((first + rng.random() * (last - first)) ** (1 / power) - low), n - 1)
+
+
+DECISIVE = 2000  # features that have a say, the most frequent ones
+
+
+def libsvm(run, name, n_samples, n_features, per_sample, exponent=1.0):
+    """A two-class problem as text data have it: features by a power law, a hidden weight for each of the frequent ones, labels by
+    whether the sum of a sample's is above the median."""
 
     def make():
         real = find(run.data, f"{name}.libsvm.xz", f"{name}.libsvm")
         if real:
             return real
-        path, rng, weights = run.path(f"{name}.libsvm"), random.Random(name), zipf(n_features, 1.0)
-        hidden = [rng.gauss(0, 1) for _ in range(n_features)]
-        total = weights[-1]
+        path, rng = run.path(f"{name}-{n_samples}-{n_features}.libsvm"), random.Random(name)
+        hidden = [rng.gauss(0, 1) for _ in range(DECISIVE)]
+        samples = [sorted({power_law(rng, n_features, exponent) for _ in range(per_sample)}) for _ in range(n_samples)]
+        samples[-1].append(n_features - 1)  # the tensor is as large as the greatest number
+        scores = [sum(hidden[i] for i in ids if i < DECISIVE) + rng.gauss(0, 1) for ids in samples]
+        middle = statistics.median(scores)
         with open(path, "w") as out:
-            for _ in range(n_samples):
-                ids = sorted({bisect.bisect(weights, rng.random() * total) for _ in range(per_sample)})
-                score = sum(hidden[i] for i in ids) + rng.gauss(0, 1)
-                value = 1 / math.sqrt(len(ids))
-                out.write(f"{1 if score > 0 else -1} " + " ".join(f"{i + 1}:{value:.4f}" for i in ids) + "\n")
+            for ids, score in zip(samples, scores):
+                value = f"{1 / math.sqrt(len(ids)):.4f}"
+                out.write(f"{1 if score > middle else -1} " + " ".join(f"{i + 1}:{value}" for i in ids) + "\n")
         return path
 
-    return run.once(("libsvm", name), make)
+    return run.once(("libsvm", name, n_samples, n_features), make)
 
 
 def word(number):

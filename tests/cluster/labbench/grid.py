@@ -159,7 +159,7 @@ class Grids:
         """Four racks of four hosts, whose uplinks are four times too slow for them. tests/bench/results has no table of it."""
         base = {"n": 16, "rate": rate, "rows": 1 << 20, "density": 0.05, "racks": 4, "uplink": uplink, "steps": 3}
         yield self.zenps("balanced", **base)
-        for scheme in ("blueconnect", "hierarchical"):
+        for scheme in ("ring", "blueconnect", "hierarchical"):
             yield self.zenps(scheme, **base)
         for system, scheme in DENSE_RIVALS:
             yield self.rival(system, scheme, **base)
