@@ -223,8 +223,8 @@ def counts(run, found):
 
 
 def moved_rows(run, n, rows, k, steps):
-    """The trace of ranks whose rows lie all over in a first step, when Ok-Topk agrees on its regions, and in one of n even parts
-    in the steps that follow. No two ranks have a row in common, so that one rank's region then holds all that is kept."""
+    """A trace of ranks whose rows move. In the first step they lie all over, and Ok-Topk agrees on its regions. Later they lie in
+    one of n even parts: one rank's region. Ranks share no rows, so all that they send is kept."""
     path = run.path(f"moved-{n}-{rows}.ids")
     rng = random.Random("moved")
     with open(path, "w") as out:
