@@ -209,4 +209,4 @@ def scaling_bert(run, found):
 )
 def loss_bert(run, found):
     steps, _, names = extent(run, ("Dense", "Gaussiank", "Ok-Topk"))
-    accuracy(run, found, SMALL, 0.01, steps, 4, names, "loss")
+    accuracy(run, found, SMALL, 0.01, 64 if run.quick else steps, 4, names, "loss")
