@@ -27,6 +27,7 @@ zps_json *zps_control_report_write(const struct zps_tensor_report *report) {
   params = zps_json_set_real(params, "union_rows", rounds->union_rows);
   if (rounds->waits) params = zps_json_set_bool(params, "waits", true);
   if (rounds->round_s > 0) params = zps_json_set_real(params, "round_s", rounds->round_s);
+  if (rounds->first_s > 0) params = zps_json_set_real(params, "first_s", rounds->first_s);
   if (told->bandwidth > 0) params = zps_json_set_real(params, "bandwidth", told->bandwidth);
   if (told->latency_s > 0) params = zps_json_set_real(params, "latency_s", told->latency_s);
   if (told->cores > 0) params = zps_json_set_u64(params, "cores", told->cores);
@@ -89,6 +90,7 @@ zps_err_t zps_control_report_read(const zps_json *params, struct zps_tensor_repo
   rounds->rows = get_measure(params, "rows");
   rounds->union_rows = get_measure(params, "union_rows");
   rounds->round_s = get_measure(params, "round_s");
+  rounds->first_s = get_measure(params, "first_s");
   rounds->waits = zps_json_opt_bool(params, "waits", false);
   return ZPS_OK;
 }

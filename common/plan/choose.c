@@ -1,6 +1,7 @@
 #include "common/plan/choose.h"
 
 #include <math.h>
+#include <string.h>
 
 /* The least error that predictions are allowed: of schemes measured with another profile, and where the predictions
  * hold. */
@@ -59,6 +60,38 @@ static void measured(struct zps_plan_chooser *chooser, const struct zps_plan_inp
   chooser->off[scheme] = *time_s / expected;
 }
 
+/* The time of the best scheme that was measured; INFINITY: none was. */
+static double best_measured(const struct zps_plan_chooser *chooser) {
+  double best_s = chooser->trusted_s > 0 ? chooser->trusted_s : INFINITY;
+  for (unsigned i = 0; i < ZPS_PLAN_SCHEMES; i++)
+    if (chooser->time_s[i] > 0) best_s = fmin(best_s, chooser->time_s[i]);
+  return best_s;
+}
+
+/* A scheme is not tried if its round is expected to take longer. Without measured rounds the prediction of the scheme
+ * in force stands for one. */
+static double most(const struct zps_plan_chooser *chooser, const struct zps_plan_input *input) {
+  const double best_s = best_measured(chooser);
+  return ZPS_PLAN_TOO_SLOW * (isfinite(best_s) ? best_s : predicted(input, chooser->scheme));
+}
+
+/* The predicted time of each scheme at the rate that measured rounds imply. */
+static void slowed(const struct zps_plan_chooser *chooser, const struct zps_plan_input *input,
+                   double slowed_s[ZPS_PLAN_SCHEMES]) {
+  double time_s[ZPS_PLAN_SCHEMES];
+  memcpy(time_s, chooser->time_s, sizeof time_s);
+  if (time_s[chooser->trusted] <= 0) time_s[chooser->trusted] = chooser->trusted_s;
+  const double slowdown = zps_plan_slowdown(input, time_s);
+  for (unsigned i = 0; i < ZPS_PLAN_SCHEMES; i++)
+    slowed_s[i] = zps_plan_slowed(input, (enum zps_plan_scheme)i, slowdown);
+}
+
+/* The rounds of the scheme in force are what trials are held against. */
+static void trust(struct zps_plan_chooser *chooser, double seconds) {
+  chooser->trusted = chooser->scheme;
+  chooser->trusted_s = seconds > 0 && isfinite(seconds) ? seconds : 0;
+}
+
 /* Of those that were measured with this profile. */
 static double mean_off(const struct zps_plan_chooser *chooser) {
   double sum = 0;
@@ -102,8 +135,12 @@ static enum zps_plan_scheme best_of(struct zps_plan_chooser *chooser, const stru
   /* One that may not be any more is as slow as can be. */
   const bool may_be = chooser->policy.allowed >> best & 1;
   chooser->present_s = chooser->promised_s = may_be ? zps_plan_expected(chooser, input, best) : INFINITY;
+  const double most_s = most(chooser, input);
+  double slowed_s[ZPS_PLAN_SCHEMES];
+  slowed(chooser, input, slowed_s);
   for (unsigned i = 0; i < ZPS_PLAN_SCHEMES; i++) {
     if (!(chooser->policy.allowed >> i & 1)) continue;
+    if (may_be && i != chooser->scheme && slowed_s[i] > most_s) continue;
     const double seconds = zps_plan_expected(chooser, input, (enum zps_plan_scheme)i);
     if (seconds >= chooser->promised_s) continue;
     chooser->promised_s = seconds;
@@ -126,20 +163,28 @@ static bool tried(const struct zps_plan_chooser *chooser, unsigned scheme) {
 }
 
 /* The most promising one that was not tried and might be the fastest: if predictions are off by as much as they may be
- * from what those that were tried took, or if its own nearly holds; ZPS_PLAN_SCHEMES: none. */
-static enum zps_plan_scheme candidate(const struct zps_plan_chooser *chooser, const struct zps_plan_input *input) {
-  double best_s = INFINITY, next_s = INFINITY;
+ * from what those that were tried took, or if its own nearly holds; ZPS_PLAN_SCHEMES: none. Notes those that would take
+ * too long. */
+static enum zps_plan_scheme candidate(struct zps_plan_chooser *chooser, const struct zps_plan_input *input) {
+  const double most_s = most(chooser, input);
+  double best_s = INFINITY, next_s = INFINITY, slowed_s[ZPS_PLAN_SCHEMES];
+  slowed(chooser, input, slowed_s);
+  chooser->too_slow = 0;
   for (unsigned i = 0; i < ZPS_PLAN_SCHEMES; i++) {
     if (tried(chooser, i)) best_s = fmin(best_s, zps_plan_expected(chooser, input, (enum zps_plan_scheme)i));
   }
   enum zps_plan_scheme next = ZPS_PLAN_SCHEMES;
   for (unsigned i = 0; i < ZPS_PLAN_SCHEMES; i++) {
     const enum zps_plan_scheme scheme = (enum zps_plan_scheme)i;
-    if (!(chooser->policy.allowed >> i & 1) || tried(chooser, i)) continue;
+    if (!(chooser->policy.allowed >> i & 1) || tried(chooser, i) || chooser->failed >> i & 1) continue;
+    if (scheme != chooser->trusted && slowed_s[i] > most_s) {
+      chooser->too_slow |= 1u << i;
+      continue;
+    }
     const bool known = chooser->off[i] > 0;
     const double doubt = known ? fmin(chooser->policy.doubt, LEAST_DOUBT) : chooser->policy.doubt;
     const double seconds = zps_plan_expected(chooser, input, scheme);
-    const double least_s = known ? seconds / doubt : fmin(seconds / doubt, predicted(input, scheme) / LEAST_DOUBT);
+    const double least_s = known ? seconds / doubt : fmin(seconds / doubt, slowed_s[i] / LEAST_DOUBT);
     if (least_s > best_s || seconds >= next_s) continue;
     next = scheme;
     next_s = seconds;
@@ -158,7 +203,11 @@ static bool probe(struct zps_plan_chooser *chooser, const struct zps_plan_input 
     if (next != ZPS_PLAN_SCHEMES) zps_plan_probe_join(race, next);
   }
   if (next == ZPS_PLAN_SCHEMES && zps_plan_probe_again(race)) next = zps_plan_probe_next(race);
-  if (next != ZPS_PLAN_SCHEMES) return take(chooser, input, next, ZPS_PLAN_PROBING);
+  if (next != ZPS_PLAN_SCHEMES) {
+    chooser->is_first =
+        chooser->policy.first_s > 0 && race->rung == 0 && next != chooser->scheme && next != chooser->trusted;
+    return take(chooser, input, next, ZPS_PLAN_PROBING);
+  }
   const enum zps_plan_scheme best = zps_plan_probe_best(race);
   const bool another =
       take(chooser, input, best == ZPS_PLAN_SCHEMES ? best_of(chooser, input) : best, ZPS_PLAN_HOLDING);
@@ -170,20 +219,38 @@ static bool probe(struct zps_plan_chooser *chooser, const struct zps_plan_input 
   return another;
 }
 
+/* The first round of a trial is over: the scheme goes on, or fails. */
+static bool first_round(struct zps_plan_chooser *chooser, const struct zps_plan_input *input, double measured_s) {
+  const enum zps_plan_scheme scheme = chooser->scheme;
+  chooser->is_first = false;
+  if (!(measured_s > ZPS_PLAN_TOO_SLOW * best_measured(chooser) + chooser->policy.first_s)) return false;
+  chooser->failed |= 1u << scheme;
+  chooser->off[scheme] = measured_s / predicted(input, scheme);
+  zps_plan_probe_drop(&chooser->probe, scheme);
+  return probe(chooser, input);
+}
+
 static void forget(struct zps_plan_chooser *chooser) {
   for (unsigned i = 0; i < ZPS_PLAN_SCHEMES; i++) {
     if (chooser->policy.doubt <= 0) chooser->off[i] = 0; /* of another profile, and never measured again */
     chooser->looks[i] = 0;
     chooser->time_s[i] = 0;
   }
+  chooser->failed = 0;
+  chooser->is_first = false;
   zps_plan_probe_begin(&chooser->probe);
 }
 
-static void start_again(struct zps_plan_chooser *chooser, const struct zps_plan_input *input) {
+/* With the scheme that is known to be good, not with one on trial. True: that is another one. */
+static bool start_again(struct zps_plan_chooser *chooser, const struct zps_plan_input *input) {
+  const enum zps_plan_scheme best = zps_plan_probe_best(&chooser->probe);
+  const bool on_trial = chooser->state == ZPS_PLAN_PROBING;
+  const enum zps_plan_scheme known = best < ZPS_PLAN_SCHEMES ? best : chooser->trusted;
   forget(chooser);
   chooser->rest = 0;
-  remember(chooser, input);
-  enter(chooser, ZPS_PLAN_PROFILING);
+  chooser->trusted_s = 0;
+  return take(chooser, input, on_trial && chooser->policy.allowed >> known & 1 ? known : chooser->scheme,
+              ZPS_PLAN_PROFILING);
 }
 
 /* Schemes are tried: nothing but that tells which is faster. */
@@ -198,17 +265,16 @@ static bool choose_tried(struct zps_plan_chooser *chooser, const struct zps_plan
     if (!slower || chooser->rounds + 1 < policy->patience || chooser->held < chooser->rest) return false;
   }
   forget(chooser);
+  trust(chooser, measured_s);
   return probe(chooser, input);
 }
 
 bool zps_plan_choose(struct zps_plan_chooser *chooser, const struct zps_plan_input *input, double measured_s) {
   const struct zps_plan_policy *policy = &chooser->policy;
+  if (chooser->is_first) return first_round(chooser, input, measured_s);
   measured(chooser, input, measured_s);
   chooser->rounds++;
-  if (chooser->state != ZPS_PLAN_PROFILING && drifted(chooser, input)) {
-    start_again(chooser, input);
-    return false;
-  }
+  if (chooser->state != ZPS_PLAN_PROFILING && drifted(chooser, input)) return start_again(chooser, input);
   if (policy->doubt > 0) return choose_tried(chooser, input, measured_s);
   const enum zps_plan_scheme best = best_of(chooser, input);
   const bool worth = best != chooser->scheme && chooser->promised_s < (1 - policy->gain) * chooser->present_s;

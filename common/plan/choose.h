@@ -18,12 +18,15 @@
  * Where nothing is probed, the root of that factor is taken: a scheme that runs far worse than predicted gives another
  * a chance.
  *
+ * No trial may cost much (limit.h). A scheme is not tried if its bytes would take too long at the rate that measured
+ * rounds imply. A trial begins with one round, and ends there if that takes far longer than the best scheme's rounds.
+ *
  * The holder of the state (the coordinator, for all ranks) announces `scheme` with the step at which it starts.
  */
 #ifndef ZPS_PLAN_CHOOSE_H
 #define ZPS_PLAN_CHOOSE_H
 
-#include "common/plan/model.h"
+#include "common/plan/limit.h"
 #include "common/plan/probe.h"
 
 struct zps_plan_policy {
@@ -33,6 +36,9 @@ struct zps_plan_policy {
   uint32_t profile_rounds; /* rounds before the first choice, and after a drift */
   double drift;            /* change of d or gamma_n, as a part, that is another profile */
   double doubt; /* predictions of schemes, against each other, may be off by this factor; 0: nothing is probed */
+  /* Seconds that the first round of a scheme may take for connections and buffers. 0: a trial has no first round of its
+   * own. */
+  double first_s;
 };
 
 enum zps_plan_state { ZPS_PLAN_PROFILING, ZPS_PLAN_PROBING, ZPS_PLAN_HOLDING, ZPS_PLAN_WAVERING };
@@ -50,7 +56,13 @@ struct zps_plan_chooser {
   double first_off;                 /* the same of the rounds that were profiled; 0: not known */
   double promised_s, present_s;     /* of the best and of the present scheme, as corrected, at the last round */
   struct zps_plan_probe probe;
-  double chosen_s;     /* the time of the present scheme when it was chosen; 0: not known */
+  /* The scheme that was in force when the trial began, and the time of its rounds. 0: not known. */
+  enum zps_plan_scheme trusted;
+  double trusted_s;
+  unsigned too_slow; /* bits 1u << scheme: not tried, as its bytes would take too long at the rate of measured rounds */
+  unsigned failed;   /* bits: the first round took too long */
+  bool is_first;     /* PROBING: the next round is the first of its scheme's trial, and the caller runs it alone */
+  double chosen_s;   /* the time of the present scheme when it was chosen; 0: not known */
   uint32_t held, rest; /* rounds since then, and how many there are to be before all are tried again */
 };
 

@@ -79,6 +79,7 @@ bool zps_plan_schedule_learn_all(struct zps_plan_schedule *schedule, const struc
 static void forget(struct zps_plan_follower *follower) {
   follower->rounds = 0;
   follower->n_times = 0;
+  follower->cold_s = 0;
   follower->rows = follower->union_rows = 0;
 }
 
@@ -118,7 +119,8 @@ enum zps_plan_verdict zps_plan_follower_begin(struct zps_plan_follower *follower
                                          .rounds = follower->rounds,
                                          .rows = follower->rows,
                                          .union_rows = follower->union_rows,
-                                         .round_s = median_s(follower)};
+                                         .round_s = median_s(follower),
+                                         .first_s = follower->n_times == 0 ? follower->cold_s : 0};
     forget(follower);
   }
   return run ? ZPS_PLAN_BEGIN : late ? ZPS_PLAN_WAIT : ZPS_PLAN_FORGOTTEN;
@@ -140,8 +142,10 @@ void zps_plan_follower_round(struct zps_plan_follower *follower, enum zps_plan_s
   follower->rounds++;
   follower->rows += rows;
   follower->union_rows += union_rows;
-  if (follower->cold > 0)
+  if (follower->cold > 0) {
     follower->cold--;
-  else
+    if (seconds > follower->cold_s) follower->cold_s = seconds;
+  } else {
     follower->times_s[follower->n_times++ % ZPS_PLAN_TIMES] = (float)seconds;
+  }
 }

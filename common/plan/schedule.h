@@ -56,6 +56,7 @@ struct zps_plan_follower {
   double rows, union_rows;
   unsigned known; /* bits 1u << scheme: those that have run before */
   unsigned cold;  /* rounds that are not timed yet */
+  double cold_s;  /* the longest of those that were not, since the last report */
   unsigned n_times;
   float times_s[ZPS_PLAN_TIMES]; /* of the latest rounds but the first after others, or the first two of all, which make
                                     buffers */
@@ -69,6 +70,7 @@ struct zps_plan_report {
   uint64_t rounds;
   double rows, union_rows;
   double round_s; /* median time of a round; 0: not known */
+  double first_s; /* round_s is not known: the longest of the first rounds, which make connections and buffers */
 };
 
 enum zps_plan_verdict {

@@ -295,6 +295,8 @@ zps_err_t zps_members_plan(struct zps_members *members, struct zps_member_client
                            uint32_t tensor, const struct zps_plan_told *told, struct zps_error *error) ZPS_MUSTCHECK;
 /* The scheme that was proposed last. */
 enum zps_plan_scheme zps_member_plan_scheme(const struct zps_member_plan *plan);
+/* Bits 1u << scheme: the schemes that would take too long to be tried (common/plan/choose.h). */
+unsigned zps_member_plan_left_out(const struct zps_member_plan *plan);
 
 /* Fails joins and waits for links whose deadline has passed; the next deadline, or ZPS_NEVER. */
 uint64_t zps_members_tick(struct zps_members *members, uint64_t now_ns);

@@ -21,6 +21,8 @@
 #define PROBE_WINDOW_SHORT 12u
 #define PROBE_WINDOW_LONG 4u
 #define WINDOW 16u
+/* The first round of a scheme connects ranks and makes buffers, which may take so long. */
+#define FIRST_ROUND_S 50e-3
 /* By how much predictions may be off, against each other. */
 #define DOUBT 3.0
 /* Until a rank has measured its link: 25 Gbit/s. */
@@ -40,6 +42,7 @@ struct zps_member_plan {
   /* Reported since the last choice. */
   double rounds, rows, union_rows;
   double seconds;   /* of a round on the slowest rank, which the next round of the others waits for; 0: not known */
+  double first_s;   /* of its first rounds, where no others were timed; 0: not known */
   double bandwidth; /* of the slowest link; 0: not measured */
   double latency_s; /* of the median, or so: the mean */
   uint32_t n_latencies;
@@ -145,6 +148,7 @@ zps_err_t zps_members_plan_create(const struct zps_member_job *job, const struct
   policy.profile_rounds = 1;
   policy.patience = 4;
   policy.doubt = DOUBT;
+  policy.first_s = FIRST_ROUND_S;
   policy.allowed = spec->scheme.choices ? spec->scheme.choices : alike();
   struct zps_member_plan *plan = calloc(1, sizeof *plan + job->world * sizeof plan->told[0]);
   const zps_err_t err = plan ? describe(job, spec, &plan->input) : ZPS_ERR_NOMEM;
@@ -153,9 +157,8 @@ zps_err_t zps_members_plan_create(const struct zps_member_job *job, const struct
     return zps_fail(error, err, "no memory to plan tensor '%s'", spec->name);
   }
   policy.allowed = distinct(policy.allowed, &plan->input.cluster);
-  enum zps_plan_scheme first = ZPS_PLAN_BALANCED;
-  while (!(policy.allowed >> first & 1)) first++;
-  zps_plan_chooser_init(&plan->chooser, &policy, first);
+  zps_plan_chooser_init(&plan->chooser, &policy,
+                        zps_plan_safest(plan->input.cluster.n, &plan->input.tensor, policy.allowed));
   plan->allowed = policy.allowed;
   *plan_p = plan;
   return ZPS_OK;
@@ -168,6 +171,10 @@ void zps_members_plan_destroy(struct zps_member_plan *plan) {
 
 enum zps_plan_scheme zps_member_plan_scheme(const struct zps_member_plan *plan) {
   return plan->chooser.scheme;
+}
+
+unsigned zps_member_plan_left_out(const struct zps_member_plan *plan) {
+  return plan->chooser.too_slow | plan->chooser.failed;
 }
 
 /* ------------------------------------------------------------ reports of ranks */
@@ -215,15 +222,18 @@ static void note(struct zps_member_plan *plan, uint32_t rank, const struct zps_p
     profile.density = most > 0 ? report->rows / most : 0;
     plan->union_rows += report->rows * zps_plan_gamma(&profile, cluster->n);
   }
-  /* A rank that asks again has waited, and knows of a round or two. */
-  if (report->scheme != plan->chooser.scheme || report->round_s <= 0 || plan->told[rank]) return;
+  /* A rank that asks again has waited, and knows of a round or two. A late report tells of rounds that were judged
+   * already. */
+  if (report->scheme != plan->chooser.scheme || plan->told[rank]) return;
+  if (report->step < zps_plan_schedule_until(&plan->schedule)) return;
   plan->seconds = fmax(plan->seconds, report->round_s);
+  plan->first_s = fmax(plan->first_s, report->first_s);
 }
 
 /* ------------------------------------------------------------ choices */
 
 static void forget(struct zps_member_plan *plan, uint32_t world) {
-  plan->rounds = plan->rows = plan->union_rows = plan->seconds = 0;
+  plan->rounds = plan->rows = plan->union_rows = plan->seconds = plan->first_s = 0;
   plan->bandwidth = plan->latency_s = 0;
   plan->sketched = 0;
   plan->n_latencies = plan->n_told = 0;
@@ -264,6 +274,7 @@ static bool is_trying(const struct zps_member_plan *plan) {
 }
 
 static uint64_t window_of(const struct zps_member_plan *plan) {
+  if (plan->chooser.is_first) return 1;
   if (!is_trying(plan)) return WINDOW;
   if (plan->observer.rounds == 0) return PROBE_WINDOW;
   const double round_s = zps_plan_expected(&plan->chooser, &plan->input, plan->chooser.scheme);
@@ -272,45 +283,71 @@ static uint64_t window_of(const struct zps_member_plan *plan) {
                                        : PROBE_WINDOW_SHORT;
 }
 
-/* Logs the reasons of a choice: the time that each scheme was predicted to take, and the time it took. */
+/* Logs the reasons of a choice: the time that each scheme was predicted to take, and the time it took, or why it was
+ * not tried. */
 static void explain(const struct zps_member_plan *plan, const struct zps_member_job *job,
                     const struct zps_member_tensor *tensor) {
+  const struct zps_plan_chooser *chooser = &plan->chooser;
   char text[768] = "";
   size_t len = 0;
   for (unsigned i = 0; i < ZPS_PLAN_SCHEMES && len < sizeof text; i++) {
     struct zps_plan_cost cost;
     const enum zps_plan_scheme scheme = (enum zps_plan_scheme)i;
-    if (!(plan->chooser.policy.allowed >> i & 1)) continue;
+    if (!(chooser->policy.allowed >> i & 1)) continue;
     zps_plan_predict(&plan->input, scheme, &cost);
     len += (size_t)snprintf(text + len, sizeof text - len, " %s=%.4g", zps_plan_scheme_name(scheme), cost.time_s * 1e3);
-    if (plan->chooser.time_s[i] > 0 && len < sizeof text)
-      len += (size_t)snprintf(text + len, sizeof text - len, "/%.4g", plan->chooser.time_s[i] * 1e3);
+    if (len >= sizeof text) break;
+    if (chooser->time_s[i] > 0)
+      len += (size_t)snprintf(text + len, sizeof text - len, "/%.4g", chooser->time_s[i] * 1e3);
+    else if ((chooser->too_slow | chooser->failed) >> i & 1)
+      len += (size_t)snprintf(text + len, sizeof text - len, "/%s", chooser->failed >> i & 1 ? "failed" : "too slow");
   }
   const struct zps_plan_cluster *cluster = &plan->input.cluster;
   const struct zps_plan_link *link = cluster->n > cluster->ranks_per_host ? &cluster->net : &cluster->host;
   zps_log_info("job '%s': tensor '%s': %s; density %.3g, gamma %.3g, %.3g MB/s, %.3g us; ms predicted/measured:%s",
-               job->name, tensor->spec.name, zps_plan_scheme_name(plan->chooser.scheme), plan->input.profile.density,
+               job->name, tensor->spec.name, zps_plan_scheme_name(chooser->scheme), plan->input.profile.density,
                zps_plan_gamma(&plan->input.profile, cluster->n), link->bandwidth / 1e6, link->latency_s * 1e6, text);
+}
+
+/* The schemes that are left out now and were not before, once each. */
+static void tell_left_out(const struct zps_plan_chooser *chooser, unsigned before, const struct zps_member_job *job,
+                          const struct zps_member_tensor *tensor) {
+  for (unsigned i = 0; i < ZPS_PLAN_SCHEMES; i++) {
+    if (!((chooser->too_slow | chooser->failed) & ~before & 1u << i)) continue;
+    zps_log_info("job '%s': tensor '%s': %s is not tried: %s", job->name, tensor->spec.name,
+                 zps_plan_scheme_name((enum zps_plan_scheme)i),
+                 chooser->failed >> i & 1 ? "its first round took more than 3 times as long as the fastest scheme's"
+                                          : "at the rate of measured rounds it would take more than 3 times as long");
+  }
+}
+
+/* Rows of the rounds since the last choice. The single round that begins a trial is of few ranks, and tells a time
+ * alone. */
+static void learn(struct zps_member_plan *plan, uint32_t world) {
+  const double each = plan->rows / plan->rounds;
+  zps_plan_observe(&plan->observer, world, plan->input.tensor.rows, each * world, plan->union_rows / plan->rounds);
+  learn_links(plan);
+  learn_overlap(plan, world);
+  zps_plan_observed(&plan->observer, &plan->input.profile);
 }
 
 static void choose(struct zps_member_plan *plan, const struct zps_member_job *job,
                    const struct zps_member_tensor *tensor) {
-  const uint32_t world = count_ranks(job, &tensor->spec);
+  struct zps_plan_chooser *const chooser = &plan->chooser;
   if (plan->rounds > 0) {
-    const double each = plan->rows / plan->rounds;
-    zps_plan_observe(&plan->observer, world, plan->input.tensor.rows, each * world, plan->union_rows / plan->rounds);
-    learn_links(plan);
-    learn_overlap(plan, world);
-    zps_plan_observed(&plan->observer, &plan->input.profile);
-    const enum zps_plan_scheme before = plan->chooser.scheme;
-    const bool was_trying = is_trying(plan);
-    if (zps_plan_choose(&plan->chooser, &plan->input, plan->seconds))
+    const enum zps_plan_scheme before = chooser->scheme;
+    const unsigned left_out = chooser->too_slow | chooser->failed;
+    const bool was_trying = is_trying(plan), was_first = chooser->is_first;
+    if (!was_first) learn(plan, count_ranks(job, &tensor->spec));
+    const double seconds = was_first ? fmax(plan->seconds, plan->first_s) : plan->seconds;
+    if (zps_plan_choose(chooser, &plan->input, seconds))
       zps_log_info(
           "job '%s': tensor '%s': %s after %s from step %llu on: %.3g ms a round instead of %.3g, at density %.3g",
-          job->name, tensor->spec.name, zps_plan_scheme_name(plan->chooser.scheme), zps_plan_scheme_name(before),
+          job->name, tensor->spec.name, zps_plan_scheme_name(chooser->scheme), zps_plan_scheme_name(before),
           (unsigned long long)zps_plan_schedule_until(&plan->schedule),
-          zps_plan_expected(&plan->chooser, &plan->input, plan->chooser.scheme) * 1e3,
-          zps_plan_expected(&plan->chooser, &plan->input, before) * 1e3, plan->input.profile.density);
+          zps_plan_expected(chooser, &plan->input, chooser->scheme) * 1e3,
+          zps_plan_expected(chooser, &plan->input, before) * 1e3, plan->input.profile.density);
+    tell_left_out(chooser, left_out, job, tensor);
     if (was_trying && !is_trying(plan)) explain(plan, job, tensor);
   }
   forget(plan, job->world);

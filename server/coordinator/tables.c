@@ -219,6 +219,16 @@ static const char *tensor_state(const struct zps_member_tensor *tensor) {
   return names[tensor->state];
 }
 
+/* The choice of "auto", and the schemes that it does not try. */
+static zps_json *set_plan(zps_json *row, const struct zps_member_plan *plan) {
+  const unsigned left_out = zps_member_plan_left_out(plan);
+  zps_json *names = zps_json_array();
+  row = zps_json_set_str(row, "planned", zps_plan_scheme_name(zps_member_plan_scheme(plan)));
+  for (unsigned i = 0; i < ZPS_PLAN_SCHEMES; i++)
+    if (left_out >> i & 1) names = zps_json_append_str(names, zps_plan_scheme_name((enum zps_plan_scheme)i));
+  return zps_json_set(row, "too_slow", names);
+}
+
 zps_json *zps_coordinator_tensors(const struct zps_coordinator *coordinator) {
   zps_json *rows = zps_json_array();
   unsigned long n = 0, n_out = 0;
@@ -245,8 +255,7 @@ zps_json *zps_coordinator_tensors(const struct zps_coordinator *coordinator) {
       row = zps_json_set_str(row, "codec", zps_codec_policy_name(spec->codec));
       row = zps_json_set_str(row, "values", zps_values_name(spec->value_codec));
       row = zps_json_set_str(row, "scheme", zps_scheme_spec_text(&spec->scheme, scheme));
-      if (job->tensors[i]->plan)
-        row = zps_json_set_str(row, "planned", zps_plan_scheme_name(zps_member_plan_scheme(job->tensors[i]->plan)));
+      if (job->tensors[i]->plan) row = set_plan(row, job->tensors[i]->plan);
       row = zps_json_set_u64(row, "servers", job->n_began);
       rows = zps_json_append(rows, zps_json_set_u64(row, "first_rank", job->tensors[i]->first_rank));
     }

@@ -209,6 +209,9 @@ static const struct {
     {NULL, NULL, "values", "what values travel as"},
     {"tensors", NULL, "scheme", "how rounds are carried out"},
     {NULL, NULL, "planned", "the scheme that the coordinator has chosen, where it may"},
+    {NULL, NULL, "too_slow",
+     "schemes that it does not try: at the rate of measured rounds, or by their first round, they "
+     "take more than 3 times as long"},
     {"tensors", NULL, "servers", "servers of the job"},
     {NULL, NULL, "answer", "ok, or why the server did not answer"},
     {"stats", "servers", "jobs", "jobs that are open on it"},

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "common/base/clock.h"
+#include "common/plan/limit.h"
 #include "common/plan/measure.h"
 #include "worker/api/job.h"
 #include "worker/api/request.h"
@@ -212,7 +213,12 @@ zps_err_t zps_worker_tensor_automatic(struct zenps_job *job, struct zenps_tensor
   for (unsigned i = 0; i < ZPS_PLAN_SCHEMES; i++) {
     if (automatic->variants[i]) zps_worker_tensor_of(automatic->variants[i])->automatic = automatic;
   }
-  while (!automatic->variants[automatic->agreement.first]) automatic->agreement.first++;
+  automatic->agreement.first =
+      zps_plan_safest(tensor->core.world,
+                      &(struct zps_plan_tensor){.rows = tensor->core.part.rows,
+                                                .width = tensor->core.width,
+                                                .value_bytes = (double)zps_dtype_size(tensor->core.dtype)},
+                      asked->scheme.choices);
   tensor->automatic = automatic;
   tensor->is_automatic = true;
   return ZPS_OK;

@@ -131,6 +131,28 @@ static void test_first_rounds_are_not_timed(void **state) {
   }
 }
 
+/* A run of one step ends before a round is timed: the report has the time of the first one apart, and only then. */
+static void test_a_first_round_is_told_apart(void **state) {
+  (void)state;
+  struct zps_plan_follower follower = {.asked = 0};
+  enum zps_plan_scheme scheme;
+  struct zps_plan_report report;
+  bool ask;
+  assert_true(zps_plan_schedule_learn(&follower.schedule, &(struct zps_plan_run){0, 6, ZPS_PLAN_BALANCED}));
+  for (uint64_t step = 0; step < 6; step++) {
+    (void)zps_plan_follower_begin(&follower, step, &scheme, &ask, &report);
+    if (ask) assert_true(report.round_s == 1 && report.first_s == 0);
+    zps_plan_follower_round(&follower, scheme, 1, 1, 1);
+  }
+  assert_true(zps_plan_schedule_learn(&follower.schedule, &(struct zps_plan_run){6, 7, ZPS_PLAN_DSAR}));
+  assert_int_equal(zps_plan_follower_begin(&follower, 6, &scheme, &ask, &report), ZPS_PLAN_BEGIN);
+  assert_false(ask); /* its round is not over */
+  zps_plan_follower_round(&follower, scheme, 1, 1, 9);
+  assert_int_equal(zps_plan_follower_begin(&follower, 7, &scheme, &ask, &report), ZPS_PLAN_WAIT);
+  assert_true(ask && report.waits && report.scheme == ZPS_PLAN_DSAR && report.rounds == 1);
+  assert_true(report.round_s == 0 && report.first_s == 9);
+}
+
 /* Ranks that run at their own pace, one step apart at most (a round needs all), an authority whose choice changes
  * every time, and messages that arrive in order per rank but late. */
 enum { RANKS = 5, STEPS = 400, MAIL = 256 };
@@ -246,6 +268,7 @@ int main(void) {
       cmocka_unit_test(test_what_is_refused),
       cmocka_unit_test(test_asking_ahead),
       cmocka_unit_test(test_first_rounds_are_not_timed),
+      cmocka_unit_test(test_a_first_round_is_told_apart),
       cmocka_unit_test(test_no_two_ranks_differ),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

@@ -335,6 +335,7 @@ static void test_plans(void **state) {
                                                   .rows = 60.5,
                                                   .union_rows = 100,
                                                   .round_s = 0.25,
+                                                  .first_s = 0.5,
                                                   .waits = true},
                                        .bandwidth = 1e9,
                                        .latency_s = 0.5,
