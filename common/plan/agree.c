@@ -61,6 +61,20 @@ void zps_plan_agreement_propose(struct zps_plan_agreement *agreement, const stru
   if (zps_plan_schedule_learn_all(&all, runs, n)) *proposed = all;
 }
 
+/* The scheme that goes on without a coordinator. A short run may be a trial, and one of a single step the first round
+ * of a trial, which may be a very slow one. */
+static enum zps_plan_scheme settled(const struct zps_plan_schedule *schedule, enum zps_plan_scheme first) {
+  const struct zps_plan_run *best = NULL;
+  for (unsigned i = schedule->n; i-- > 0;) {
+    const struct zps_plan_run *const run = &schedule->runs[i];
+    const uint64_t steps = run->until - run->from;
+    if (steps >= ZPS_PLAN_ALONE) return run->scheme;
+    if (!best && steps > 1) best = run;
+  }
+  if (!best && schedule->n > 0) best = &schedule->runs[schedule->n - 1];
+  return best ? best->scheme : first;
+}
+
 /* False: the coordinator is to say first how. */
 static bool decide(const struct zps_plan_agreement *agreement, struct zps_plan_schedule *schedule) {
   if (zps_plan_schedule_until(schedule) == UINT64_MAX) return false; /* there are no more steps */
@@ -71,8 +85,7 @@ static bool decide(const struct zps_plan_agreement *agreement, struct zps_plan_s
     return true;
   }
   if (!agreement->is_alone) return false;
-  const enum zps_plan_scheme scheme = schedule->n > 0 ? schedule->runs[schedule->n - 1].scheme : agreement->first;
-  zps_plan_schedule_extend(schedule, agreement->step, ZPS_PLAN_ALONE, scheme, &added);
+  zps_plan_schedule_extend(schedule, agreement->step, ZPS_PLAN_ALONE, settled(schedule, agreement->first), &added);
   return true;
 }
 

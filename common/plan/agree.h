@@ -3,9 +3,10 @@
  * there is a coordinator or not.
  *
  * The first of the tensor's ranks decides, alone. The coordinator knows what all ranks have measured, and proposes; a
- * decider that has no coordinator takes the scheme that runs for ZPS_PLAN_ALONE steps more. It extends its schedule,
- * and tells it to all in a round over servers, in which it gives one row and the others none. All ranks take part in
- * these rounds, one after the other, each as soon as it is due for the next run, or cannot go on without.
+ * decider that has no coordinator takes the scheme of the latest run that was no trial for ZPS_PLAN_ALONE steps more.
+ * It extends its schedule, and tells it to all in a round over servers, in which it gives one row and the others none.
+ * All ranks take part in these rounds, one after the other, each as soon as it is due for the next run, or cannot go on
+ * without.
  *
  * Why no two ranks differ: what a rank knows of the schedule was written by one process, which only ever adds to it.
  * Rounds carry all of it, so one that fails (on some ranks, or on all) takes nothing away: the next one has that and

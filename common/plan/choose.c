@@ -222,10 +222,13 @@ static bool probe(struct zps_plan_chooser *chooser, const struct zps_plan_input 
 /* The first round of a trial is over: the scheme goes on, or fails. */
 static bool first_round(struct zps_plan_chooser *chooser, const struct zps_plan_input *input, double measured_s) {
   const enum zps_plan_scheme scheme = chooser->scheme;
+  const bool is_slow = measured_s > ZPS_PLAN_TOO_SLOW * best_measured(chooser) + chooser->policy.first_s;
   chooser->is_first = false;
-  if (!(measured_s > ZPS_PLAN_TOO_SLOW * best_measured(chooser) + chooser->policy.first_s)) return false;
-  chooser->failed |= 1u << scheme;
-  chooser->off[scheme] = measured_s / predicted(input, scheme);
+  if (!is_slow && chooser->policy.allowed >> scheme & 1) return false;
+  if (is_slow) {
+    chooser->failed |= 1u << scheme;
+    chooser->off[scheme] = measured_s / predicted(input, scheme);
+  }
   zps_plan_probe_drop(&chooser->probe, scheme);
   return probe(chooser, input);
 }

@@ -97,6 +97,37 @@ static void test_alone(void **state) {
   assert_false(begins(&agreement, &schedule, UINT64_MAX, true));
 }
 
+/* A scheme on trial is not what goes on without a coordinator: the latest run does that was held, or was no first
+ * round.
+ */
+static void test_alone_in_a_trial(void **state) {
+  (void)state;
+  static const struct {
+    unsigned n;
+    struct zps_plan_run runs[4], goes_on;
+  } cases[] = {
+      {2, {{0, 6, ZPS_PLAN_BALANCED}, {6, 7, ZPS_PLAN_DSAR}}, {7, 23, ZPS_PLAN_BALANCED}},
+      {3,
+       {{0, 6, ZPS_PLAN_BALANCED}, {6, 11, ZPS_PLAN_AGSPARSE}, {11, 12, ZPS_PLAN_DSAR}},
+       {12, 28, ZPS_PLAN_AGSPARSE}},
+      {4,
+       {{0, 900, ZPS_PLAN_RING},
+        {900, 990, ZPS_PLAN_BALANCED},
+        {990, 995, ZPS_PLAN_AGSPARSE},
+        {995, 996, ZPS_PLAN_DSAR}},
+       {996, 1012, ZPS_PLAN_BALANCED}},
+      {1, {{0, 1, ZPS_PLAN_RING}}, {0, 17, ZPS_PLAN_RING}}, /* there is nothing else */
+  };
+  for (unsigned i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+    struct zps_plan_schedule schedule = {.n = cases[i].n};
+    struct zps_plan_agreement agreement = {.decides = true, .first = ZPS_PLAN_BALANCED};
+    memcpy(schedule.runs, cases[i].runs, sizeof cases[i].runs);
+    assert_true(begins(&agreement, &schedule, zps_plan_schedule_until(&schedule), true));
+    assert_true(
+        runs_are(&(struct zps_plan_schedule){.n = 1, .runs = {schedule.runs[schedule.n - 1]}}, &cases[i].goes_on, 1));
+  }
+}
+
 static void propose(struct zps_plan_agreement *agreement, uint64_t from, uint64_t until, enum zps_plan_scheme scheme) {
   zps_plan_agreement_propose(agreement, &(struct zps_plan_run){from, until, scheme}, 1, false);
 }
@@ -307,6 +338,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_words),
       cmocka_unit_test(test_alone),
+      cmocka_unit_test(test_alone_in_a_trial),
       cmocka_unit_test(test_proposals),
       cmocka_unit_test(test_no_two_ranks_differ),
   };
