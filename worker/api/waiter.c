@@ -126,6 +126,10 @@ static void go_on(struct zps_waiter *waiter) {
                                                    waiter->operation.out, waiter->operation.deadline_ns);
     if (asked != ZENPS_OK) why = *zenps_last_error();
   }
+  if (asks && first_of(&job->waiting, waiter->tensor) != waiter) {
+    waiter->n_learned = automatic->n_learned - 1;
+    return;
+  }
   waiter->n_learned = automatic->n_learned;
   if (zps_automatic_look(automatic, waiter->turn.step, &waiter->turn, &picked) != ZENPS_OK)
     give_up(waiter, zenps_last_error());
@@ -137,13 +141,14 @@ static void go_on(struct zps_waiter *waiter) {
     give_up_late(waiter);
 }
 
-/* Whether there is something to be done for it: not for one that comes behind another of its tensor. */
+/* Whether there is something to be done for it. One that comes behind another of its tensor may only ask: the other
+ * waits for the answer, too. */
 static bool is_due(const struct zps_waiter *waiter, uint64_t now_ns) {
   const struct zenps_job *const job = waiter->tensor->job;
   if (job->failed || job->waiting.ends) return true;
+  if (waiter->turn.due) return true;
   if (first_of(&job->waiting, waiter->tensor) != waiter) return false;
-  return waiter->turn.due || waiter->n_learned != waiter->tensor->automatic->n_learned ||
-         now_ns >= waiter->operation.deadline_ns;
+  return waiter->n_learned != waiter->tensor->automatic->n_learned || now_ns >= waiter->operation.deadline_ns;
 }
 
 static bool serve(struct zps_waiting *waiting, uint64_t *until_ns) {
