@@ -97,6 +97,9 @@ said "measures zenps" '"system": "zenps", "scheme": "balanced"'
 is "every result is verified" "$(grep -vc -e '"verified": true' -e '"system": "fabric"' "$scratch/bench/rows.jsonl")" 0
 ok "done again" timeout 60 "$here/bench" --quick --json --build "$build" --out "$scratch/bench" "${data[@]}"
 is "it measures nothing again" "$(grep -c '"system"' "$scratch/out")" 0
+ok "auto on slow links takes no longer than it may" \
+  timeout 120 python3 "$here/../bench/trying" --turns 1 --limit 40 --most 3 "$build" -- check
+said "beside balanced" "^| check | "
 if /usr/bin/python3 -c 'import numpy, torch' 2>/dev/null && [ -d /usr/share/libreoffice/help/de ]; then
   ok "PyTorch trains on shaped hosts" timeout 300 "$here/../bench/training" --quick --build "$build"
   said "by Gloo and by zenps" '^| nmt | zenps |'
