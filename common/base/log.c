@@ -1,5 +1,7 @@
 #include "common/base/log.h"
 
+#include <errno.h>
+#include <poll.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -10,9 +12,10 @@
 #include <unistd.h>
 
 #include "common/base/clock.h"
+#include "common/base/nowait.h"
 #include "common/base/text.h"
 
-enum { TEXT_MAX = 1024, NOTE_MAX = 64 };
+enum { TEXT_MAX = 1024, NOTE_MAX = 64, LINE_MAX_BYTES = 6 * TEXT_MAX + 256 };
 
 _Atomic int zps_log_threshold = ZPS_LOG_WARN;
 
@@ -59,24 +62,35 @@ bool zps_log_is_journal(void) {
          stat.st_dev == device && stat.st_ino == inode;
 }
 
-/* Bytes that are no UTF-8 cannot stand in JSON: U+FFFD takes their place. */
-static void print_json_string(FILE *out, const char *text) {
-  putc('"', out);
-  for (size_t left = strlen(text), n; left > 0; text += n, left -= n) {
-    n = zps_text_printable(text, left);
-    for (size_t i = 0; i < n; i++) {
-      if (text[i] == '"' || text[i] == '\\') putc('\\', out);
-      putc(text[i], out);
-    }
-    if (n == left) break;
-    const unsigned char byte = (unsigned char)text[n++];
-    fprintf(out, "\\u%04x", byte < 0x80 ? byte : 0xfffdu);
-  }
-  putc('"', out);
+/* ---- Lines of text or JSON ---- */
+
+struct line {
+  size_t len;
+  char text[LINE_MAX_BYTES];
+};
+
+ZPS_PRINTF(2, 3) static void line_add(struct line *line, const char *fmt, ...) {
+  va_list args;
+  va_start(args, fmt);
+  const int n = vsnprintf(line->text + line->len, sizeof line->text - line->len, fmt, args);
+  va_end(args);
+  line->len += (size_t)n < sizeof line->text - line->len ? (size_t)n : sizeof line->text - line->len - 1;
 }
 
-void zps_log_to_stderr(void *ctx, enum zps_log_level level, const char *component, const char *text) {
-  (void)ctx;
+/* Bytes that are no UTF-8 cannot stand in JSON: U+FFFD takes their place. */
+static void line_add_json(struct line *line, const char *text) {
+  line_add(line, "\"");
+  for (size_t left = strlen(text), n; left > 0; text += n, left -= n) {
+    n = zps_text_printable(text, left);
+    for (size_t i = 0; i < n; i++) line_add(line, "%s%c", text[i] == '"' || text[i] == '\\' ? "\\" : "", text[i]);
+    if (n == left) break;
+    const unsigned char byte = (unsigned char)text[n++];
+    line_add(line, "\\u%04x", byte < 0x80 ? byte : 0xfffdu);
+  }
+  line_add(line, "\"");
+}
+
+static void line_make(struct line *line, enum zps_log_level level, const char *component, const char *text) {
   struct timespec now;
   struct tm tm;
   char stamp[32];
@@ -85,19 +99,89 @@ void zps_log_to_stderr(void *ctx, enum zps_log_level level, const char *componen
   strftime(stamp, sizeof stamp, "%Y-%m-%dT%H:%M:%S", &tm);
   const int ms = (int)(now.tv_nsec / 1000000);
   const bool is_journal = zps_log_is_journal();
-  flockfile(stderr);
-  if (is_journal) fprintf(stderr, "<%c>", zps_log_priority(level));
+  line->len = 0;
+  if (is_journal) line_add(line, "<%c>", zps_log_priority(level));
   if (state.format == ZPS_LOG_JSON) {
-    fprintf(stderr, "{\"time\":\"%s.%03dZ\",\"level\":\"%s\",\"component\":\"%s\",\"text\":", stamp, ms,
-            level_names[level], component);
-    print_json_string(stderr, text);
-    fputs("}\n", stderr);
+    line_add(line, "{\"time\":\"%s.%03dZ\",\"level\":\"%s\",\"component\":\"%s\",\"text\":", stamp, ms,
+             level_names[level], component);
+    line_add_json(line, text);
+    line_add(line, "}\n");
   } else if (is_journal) {
-    fprintf(stderr, "%s: %s\n", component, text);
+    line_add(line, "%s: %s\n", component, text);
   } else {
-    fprintf(stderr, "%s.%03dZ %-5s %s: %s\n", stamp, ms, level_names[level], component, text);
+    line_add(line, "%s.%03dZ %-5s %s: %s\n", stamp, ms, level_names[level], component, text);
   }
-  funlockfile(stderr);
+}
+
+/* ---- A reader that does not keep up ---- */
+
+int zps_log_put_stderr(enum zps_log_level level, const char *component, const char *text) {
+  static struct line rest; /* of a line that went out in part: it comes ahead of the next one */
+  while (rest.len > 0) {
+    const ssize_t n = zps_write_nowait(STDERR_FILENO, rest.text, rest.len);
+    if (n <= 0) return n < 0 ? errno : EAGAIN;
+    rest.len -= (size_t)n;
+    memmove(rest.text, rest.text + n, rest.len);
+  }
+  struct line line;
+  line_make(&line, level, component, text);
+  const ssize_t n = zps_write_nowait(STDERR_FILENO, line.text, line.len);
+  if (n < 0) return errno;
+  rest.len = line.len - (size_t)n;
+  memcpy(rest.text, line.text + n, rest.len);
+  return 0;
+}
+
+/* Lines that found no room, under the log's lock. */
+static struct {
+  unsigned n;
+  int why; /* errno of the first one */
+  zps_log_put_fn put;
+  char component[32], error[TEXT_MAX]; /* the last one that was an error; error empty: none was */
+} dropped;
+
+static bool tell_dropped(zps_log_put_fn put) {
+  char text[160];
+  if (dropped.n == 0) return true;
+  snprintf(text, sizeof text, "%u line%s of the log %s dropped: %s", dropped.n, dropped.n == 1 ? "" : "s",
+           dropped.n == 1 ? "was" : "were",
+           dropped.why == EAGAIN ? "the reader of stderr did not keep up" : strerror(dropped.why));
+  if (put(ZPS_LOG_WARN, "log", text) != 0) return false;
+  dropped.n = 0;
+  return true;
+}
+
+void zps_log_deliver(zps_log_put_fn put, enum zps_log_level level, const char *component, const char *text) {
+  int why = EAGAIN;
+  if (tell_dropped(put) && (why = put(level, component, text)) == 0) {
+    dropped.error[0] = '\0';
+    return;
+  }
+  if (dropped.n++ == 0) dropped.why = why;
+  dropped.put = put;
+  if (level != ZPS_LOG_ERROR) return;
+  snprintf(dropped.component, sizeof dropped.component, "%s", component);
+  snprintf(dropped.error, sizeof dropped.error, "%s", text);
+}
+
+void zps_log_flush(unsigned timeout_ms) {
+  const uint64_t end_ns = zps_clock_ns() + timeout_ms * ZPS_NS_PER_MS;
+  pthread_mutex_lock(&state.lock);
+  while (dropped.n > 0) {
+    if (dropped.error[0]) dropped.n--; /* this one comes after all */
+    const bool is_told = tell_dropped(dropped.put);
+    if (is_told && (!dropped.error[0] || dropped.put(ZPS_LOG_ERROR, dropped.component, dropped.error) == 0)) break;
+    if (dropped.error[0]) dropped.n++;
+    const uint64_t now_ns = zps_clock_ns();
+    if (now_ns >= end_ns) break;
+    struct pollfd look = {.fd = STDERR_FILENO, .events = POLLOUT};
+    poll(&look, 1, (int)((end_ns - now_ns) / ZPS_NS_PER_MS) + 1);
+    if (look.revents & ~POLLOUT) break; /* nobody will ever read it */
+    /* A pipe that is writable may still have no room for a whole line. */
+    if (look.revents) poll(NULL, 0, 1);
+  }
+  dropped.error[0] = '\0';
+  pthread_mutex_unlock(&state.lock);
 }
 
 static void write_text(enum zps_log_level level, const char *component, const char *text) {
@@ -105,7 +189,7 @@ static void write_text(enum zps_log_level level, const char *component, const ch
   if (state.sink) {
     state.sink(state.ctx, level, component, text);
   } else {
-    zps_log_to_stderr(NULL, level, component, text);
+    zps_log_deliver(zps_log_put_stderr, level, component, text);
   }
   pthread_mutex_unlock(&state.lock);
 }

@@ -19,10 +19,19 @@ typedef void (*zps_log_sink_fn)(void *ctx, enum zps_log_level level, const char 
 
 void zps_log_set_level(enum zps_log_level level);
 void zps_log_set_format(enum zps_log_format format);
-/* NULL restores the default sink, zps_log_to_stderr(). */
+/* NULL restores the default sink: stderr. */
 void zps_log_set_sink(zps_log_sink_fn sink, void *ctx);
-/* A line of text or JSON. When stderr is the journal it begins with "<N>", the priority, and text has no time. */
-void zps_log_to_stderr(void *ctx, enum zps_log_level level, const char *component, const char *text);
+/* Writes a line without waiting: 0, or the errno of a line that found no room. */
+typedef int (*zps_log_put_fn)(enum zps_log_level level, const char *component, const char *text);
+/* A line of text or JSON. When stderr is the journal it begins with "<N>", the priority, and text has no time. Called
+ * under the log's lock. */
+int zps_log_put_stderr(enum zps_log_level level, const char *component, const char *text);
+/* For sinks that use such a function. No thread waits for a reader: a line that finds no room is dropped and counted,
+ * and the next line that gets through comes after a line with the count. */
+void zps_log_deliver(zps_log_put_fn put, enum zps_log_level level, const char *component, const char *text);
+/* Before the end of a process: a reader that reads again within this time still gets the count, and the last error
+ * when that was dropped. */
+void zps_log_flush(unsigned timeout_ms);
 /* Whether stderr is the journal's: JOURNAL_STREAM names it, by device and inode. A log that was redirected is not, even
  * if that variable is still there. */
 bool zps_log_is_journal(void);

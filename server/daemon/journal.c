@@ -1,52 +1,44 @@
 #include "server/daemon/journal.h"
 
-#include "config.h"
-
-#ifdef HAVE_SYSTEMD
-#define SD_JOURNAL_SUPPRESS_LOCATION /* it would be this file's */
 #include <stdio.h>
-#include <sys/uio.h>
-#include <systemd/sd-journal.h>
+#include <sys/socket.h>
+#include <sys/un.h>
 #include <unistd.h>
 
 #define SOCKET "/run/systemd/journal/socket"
 
-/* As long as a line of the log, and what is in front. */
-struct field {
-  char text[1200];
-};
+enum { ENTRY_MAX = 1400 }; /* as long as a line of the log, and what is in front */
 
-static struct iovec field_set(struct field *field, const char *name, const char *component, const char *text) {
-  const int len = component ? snprintf(field->text, sizeof field->text, "%s=%s: %s", name, component, text)
-                            : snprintf(field->text, sizeof field->text, "%s=%s", name, text);
-  const size_t most = sizeof field->text - 1;
-  return (struct iovec){.iov_base = field->text, .iov_len = (size_t)len < most ? (size_t)len : most};
+/* sd_journal_sendv() would wait for a journal that does not read. This is its protocol: "NAME=value" lines in one
+ * datagram. Where that fails the line goes to stderr. */
+static int put_entry(enum zps_log_level level, const char *component, const char *text) {
+  static const struct sockaddr_un journal = {.sun_family = AF_UNIX, .sun_path = SOCKET};
+  char entry[ENTRY_MAX];
+  const int len =
+      snprintf(entry, sizeof entry,
+               "PRIORITY=%c\nZENPS_COMPONENT=%s\nSYSLOG_IDENTIFIER=zenpsd\nMESSAGE=%s: ", zps_log_priority(level),
+               component, component);
+  size_t end = (size_t)len;
+  /* A value is one line here. */
+  for (const char *from = text; *from && end < sizeof entry - 1; from++) entry[end++] = *from == '\n' ? ' ' : *from;
+  entry[end++] = '\n';
+  const int fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+  const ssize_t n =
+      fd < 0 ? -1
+             : sendto(fd, entry, end, MSG_DONTWAIT | MSG_NOSIGNAL, (const struct sockaddr *)&journal, sizeof journal);
+  if (fd >= 0) close(fd);
+  return n < 0 ? zps_log_put_stderr(level, component, text) : 0;
 }
 
 static void send_entry(void *ctx, enum zps_log_level level, const char *component, const char *text) {
-  const char priority[] = {zps_log_priority(level), '\0'};
-  struct field fields[4];
-  const struct iovec entry[] = {field_set(&fields[0], "PRIORITY", NULL, priority),
-                                field_set(&fields[1], "MESSAGE", component, text),
-                                field_set(&fields[2], "ZENPS_COMPONENT", NULL, component),
-                                field_set(&fields[3], "SYSLOG_IDENTIFIER", NULL, "zenpsd")};
-  if (sd_journal_sendv(entry, sizeof entry / sizeof entry[0]) != 0) zps_log_to_stderr(ctx, level, component, text);
+  (void)ctx;
+  zps_log_deliver(put_entry, level, component, text);
 }
 
-/* sd_journal_sendv() succeeds where there is no journal's socket, as in a container whose stderr is its host's journal.
- */
+/* In a container whose stderr is its host's journal there is no journal's socket. */
 static zps_log_sink_fn sink_for(enum zps_log_format format) {
   return format == ZPS_LOG_TEXT && zps_log_is_journal() && access(SOCKET, W_OK) == 0 ? send_entry : NULL;
 }
-
-#else
-
-static zps_log_sink_fn sink_for(enum zps_log_format format) {
-  (void)format;
-  return NULL;
-}
-
-#endif
 
 void zps_journal_set_format(enum zps_log_format format) {
   zps_log_set_format(format);

@@ -8,6 +8,7 @@
 #include "server/daemon/daemon.h"
 #include "server/daemon/journal.h"
 
+#define LAST_WORDS_MS 500u /* for the log's reader, at the end */
 #define ZPS_LOG_COMPONENT "zenpsd"
 #include "common/base/log.h"
 
@@ -49,6 +50,7 @@ int main(int argc, char **argv) {
       zps_log_error("%s", error.text);
       status = ZPS_EXIT_FAILED;
     }
+    zps_log_flush(LAST_WORDS_MS);
   }
   zps_config_fini(&zps_options_table, &options);
   return status;

@@ -151,8 +151,8 @@ static zps_err_t lose(struct zps_daemons *daemons, const struct zps_child *lost,
   replace(daemons, lost, done, sizeof done);
   if (zps_launch_running(daemons->launch, ZPS_CHILD_SERVER) == 0)
     return zps_fail(error, ZPS_ERR_SERVER_LOST, "the %s, the last one; %s", ending.text, done);
-  fprintf(stderr, "zenpsrun: %s: %s%s; %s\n", ending.text, fate.has_failed ? "the job has failed: " : "", fate.text,
-          done);
+  zps_launch_say(daemons->launch, "zenpsrun: %s: %s%s; %s\n", ending.text,
+                 fate.has_failed ? "the job has failed: " : "", fate.text, done);
   return ZPS_OK;
 }
 
@@ -166,8 +166,8 @@ static zps_err_t lose_coordinator(struct zps_daemons *daemons, const struct zps_
   ending_text(lost, &ending);
   const zps_err_t err = start_coordinator(daemons, &child, &why);
   if (err) return zps_fail(error, err, "the %s, and no other is started: %.300s", ending.text, why.text);
-  fprintf(stderr, "zenpsrun: %s: rounds go on; started %s (pid %d) in its place\n", ending.text, child->label,
-          (int)child->pid);
+  zps_launch_say(daemons->launch, "zenpsrun: %s: rounds go on; started %s (pid %d) in its place\n", ending.text,
+                 child->label, (int)child->pid);
   return ZPS_OK;
 }
 
@@ -211,6 +211,7 @@ static bool read_address(struct zps_daemons *daemons) {
   const bool got = file && fgets(daemons->address, sizeof daemons->address, file) && strchr(daemons->address, '\n');
   if (file) fclose(file);
   daemons->address[got ? strcspn(daemons->address, "\n") : 0] = '\0';
+  if (got && daemons->config.reach) snprintf(daemons->address, sizeof daemons->address, "%s", daemons->config.reach);
   return got;
 }
 

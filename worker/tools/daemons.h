@@ -22,6 +22,7 @@ struct zps_tls;
 struct zps_daemons_config {
   const char *zenpsd; /* the daemon's program; NULL: beside this one, else from PATH */
   const char *listen; /* where the coordinator listens; NULL: at any free port of the loopback interface */
+  const char *reach;  /* where all others find it; NULL: where it listens */
   const char *provider, *interface, *log_level; /* interface: may be NULL */
   const char *token_key; /* file of keys that ranks are let in by; NULL: the run has its own, if `listen` is NULL */
   struct zps_tls *tls;   /* to ask the coordinator with; NULL: none. Daemons read the environment's files */

@@ -4,40 +4,45 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/signalfd.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include "common/base/clock.h"
+#include "worker/tools/output.h"
 
 #define HEARD_NS ZPS_NS_PER_S /* how long others may hear of a death ahead of us */
 
-enum { CHILDREN_MAX = 4096, LINE_BYTES = 8192 };
-
-/* One of a child's two output streams; a line longer than the buffer is passed on in parts. */
-struct stream {
-  int fd, out_fd;
-  size_t len;
-  char buf[LINE_BYTES];
-};
+enum { CHILDREN_MAX = 4096, LAST_WORDS_MS = 1000 /* for a reader, once we were asked to stop */ };
 
 struct child {
   struct zps_child pub;
-  struct stream streams[2];
+  struct zps_stream streams[2];
 };
 
 struct zps_launch {
   bool prefix;
   int signal_fd;
+  int asked; /* the first signal that asked for a stop */
   sigset_t old_mask;
   uint64_t n_ended;
   unsigned n_children;
   struct child *children[CHILDREN_MAX];
+  unsigned n_outputs; /* 1: stdout and stderr are the same file */
+  struct zps_output outputs[2];
 };
+
+static bool is_same_file(int a, int b) {
+  struct stat stats[2];
+  return fstat(a, &stats[0]) == 0 && fstat(b, &stats[1]) == 0 && stats[0].st_dev == stats[1].st_dev &&
+         stats[0].st_ino == stats[1].st_ino;
+}
 
 zps_err_t zps_launch_create(bool prefix, struct zps_launch **launch_p, struct zps_error *error) {
   struct zps_launch *launch = calloc(1, sizeof *launch);
@@ -54,61 +59,22 @@ zps_err_t zps_launch_create(bool prefix, struct zps_launch **launch_p, struct zp
     free(launch);
     return code;
   }
+  launch->outputs[0].fd = STDOUT_FILENO;
+  launch->outputs[1].fd = STDERR_FILENO;
+  launch->n_outputs = is_same_file(STDOUT_FILENO, STDERR_FILENO) ? 1 : 2;
   *launch_p = launch;
   return ZPS_OK;
 }
 
-static void write_all(int fd, const char *data, size_t len) {
-  while (len > 0) {
-    const ssize_t n = write(fd, data, len);
-    if (n < 0 && errno == EINTR) continue;
-    if (n <= 0) return; /* the output has no reader: nothing better can be done with it */
-    data += n;
-    len -= (size_t)n;
-  }
-}
-
-static void forward_line(const struct zps_launch *launch, const struct child *child, const struct stream *stream,
-                         const char *line, size_t len) {
-  char out[LINE_BYTES + sizeof child->pub.label + 4];
-  size_t at = 0;
-  if (launch->prefix) at = (size_t)snprintf(out, sizeof out, "[%s] ", child->pub.label);
-  memcpy(out + at, line, len);
-  at += len;
-  out[at++] = '\n';
-  write_all(stream->out_fd, out, at); /* one write per line, so that lines of different children do not mix */
-}
-
-static void stream_close(const struct zps_launch *launch, const struct child *child, struct stream *stream) {
-  if (stream->fd < 0) return;
-  if (stream->len > 0) forward_line(launch, child, stream, stream->buf, stream->len);
-  stream->len = 0;
-  close(stream->fd);
-  stream->fd = -1;
-}
-
-static void stream_read(const struct zps_launch *launch, const struct child *child, struct stream *stream) {
-  for (;;) {
-    const ssize_t n = read(stream->fd, stream->buf + stream->len, sizeof stream->buf - stream->len);
-    if (n < 0 && errno == EINTR) continue;
-    if (n < 0 && errno == EAGAIN) return;
-    if (n <= 0) {
-      stream_close(launch, child, stream);
-      return;
-    }
-    stream->len += (size_t)n;
-    char *start = stream->buf, *end = stream->buf + stream->len, *newline;
-    while ((newline = memchr(start, '\n', (size_t)(end - start)))) {
-      forward_line(launch, child, stream, start, (size_t)(newline - start));
-      start = newline + 1;
-    }
-    stream->len = (size_t)(end - start);
-    memmove(stream->buf, start, stream->len);
-    if (stream->len == sizeof stream->buf) {
-      forward_line(launch, child, stream, stream->buf, stream->len);
-      stream->len = 0;
-    }
-  }
+void zps_launch_say(struct zps_launch *launch, const char *fmt, ...) {
+  char text[1024];
+  va_list args;
+  va_start(args, fmt);
+  vsnprintf(text, sizeof text, fmt, args);
+  va_end(args);
+  struct zps_output *const output = &launch->outputs[launch->n_outputs - 1];
+  zps_output_add(output, launch, NULL, text, strlen(text));
+  zps_output_write(output);
 }
 
 /* In the child, between fork and exec. */
@@ -155,7 +121,8 @@ zps_err_t zps_launch_start(struct zps_launch *launch, enum zps_child_kind kind, 
   snprintf(child->pub.label, sizeof child->pub.label, "%s", label);
   for (int i = 0; i < 2; i++) {
     child->streams[i].fd = i == 0 ? out[0] : err[0];
-    child->streams[i].out_fd = i + 1;
+    child->streams[i].output = &launch->outputs[(unsigned)i < launch->n_outputs ? i : 0];
+    child->streams[i].label = launch->prefix ? child->pub.label : NULL;
     fcntl(child->streams[i].fd, F_SETFL, O_NONBLOCK);
   }
   launch->children[launch->n_children++] = child;
@@ -181,35 +148,55 @@ static void reap(struct zps_launch *launch) {
     child->pub.ended = ++launch->n_ended;
     child->pub.ended_ns = zps_clock_ns();
     for (int k = 0; k < 2; k++)
-      if (child->streams[k].fd >= 0) stream_read(launch, child, &child->streams[k]);
+      if (child->streams[k].fd >= 0) zps_stream_read(&child->streams[k]);
   }
 }
 
-int zps_launch_pump(struct zps_launch *launch, int timeout_ms) {
-  struct pollfd fds[1 + 2 * CHILDREN_MAX];
-  struct {
-    struct child *child;
-    struct stream *stream;
-  } owners[1 + 2 * CHILDREN_MAX];
-  nfds_t n = 0;
-  fds[n++] = (struct pollfd){.fd = launch->signal_fd, .events = POLLIN};
-  for (unsigned i = 0; i < launch->n_children; i++) {
-    for (int k = 0; k < 2; k++) {
-      struct child *child = launch->children[i];
-      if (child->streams[k].fd < 0) continue;
-      owners[n].child = child;
-      owners[n].stream = &child->streams[k];
-      fds[n++] = (struct pollfd){.fd = child->streams[k].fd, .events = POLLIN};
-    }
-  }
-  if (poll(fds, n, timeout_ms) <= 0) return 0;
-  for (nfds_t i = 1; i < n; i++)
-    if (fds[i].revents) stream_read(launch, owners[i].child, owners[i].stream);
+/* Stays asked: the first signal. */
+static int read_signals(struct zps_launch *launch) {
   int asked = 0;
   struct signalfd_siginfo info;
   while (read(launch->signal_fd, &info, sizeof info) == sizeof info) {
     if (info.ssi_signo != SIGCHLD) asked = (int)info.ssi_signo;
   }
+  if (asked && !launch->asked) launch->asked = asked;
+  return asked;
+}
+
+/* Parts of lines that have waited are passed on. Returns for how long to wait, at most `timeout_ms`. */
+static int look_at_parts(struct zps_launch *launch, int timeout_ms) {
+  const uint64_t now_ns = zps_clock_ns();
+  for (unsigned i = 0; i < launch->n_children; i++) {
+    for (int k = 0; k < 2; k++) {
+      const int ms = zps_stream_look(&launch->children[i]->streams[k], now_ns);
+      if (ms >= 0 && (timeout_ms < 0 || ms < timeout_ms)) timeout_ms = ms;
+    }
+  }
+  return timeout_ms;
+}
+
+int zps_launch_pump(struct zps_launch *launch, int timeout_ms) {
+  struct pollfd fds[3 + 2 * CHILDREN_MAX];
+  struct zps_stream *streams[3 + 2 * CHILDREN_MAX];
+  nfds_t n = 0;
+  timeout_ms = look_at_parts(launch, timeout_ms);
+  fds[n++] = (struct pollfd){.fd = launch->signal_fd, .events = POLLIN};
+  for (unsigned k = 0; k < launch->n_outputs; k++)
+    if (launch->outputs[k].len > 0) fds[n++] = (struct pollfd){.fd = launch->outputs[k].fd, .events = POLLOUT};
+  const nfds_t first = n;
+  for (unsigned i = 0; i < launch->n_children; i++) {
+    for (int k = 0; k < 2; k++) {
+      struct zps_stream *const stream = &launch->children[i]->streams[k];
+      if (stream->fd < 0 || stream->output->len >= ZPS_OUTPUT_FULL) continue;
+      streams[n] = stream;
+      fds[n++] = (struct pollfd){.fd = stream->fd, .events = POLLIN};
+    }
+  }
+  if (poll(fds, n, timeout_ms) <= 0) return 0;
+  for (unsigned k = 0; k < launch->n_outputs; k++) zps_output_write(&launch->outputs[k]);
+  for (nfds_t i = first; i < n; i++)
+    if (fds[i].revents) zps_stream_read(streams[i]);
+  const int asked = read_signals(launch);
   reap(launch);
   return asked;
 }
@@ -274,16 +261,54 @@ const char *zps_child_end_text(const struct zps_child *child, char *buf, size_t 
   return buf;
 }
 
+/* What is left to print goes out before the end, however long its reader takes; once we were asked to stop, it has
+ * LAST_WORDS_MS. */
+static void print_rest(struct zps_launch *launch) {
+  uint64_t end_ns = 0;
+  for (;;) {
+    bool is_waiting = false;
+    struct pollfd fds[3] = {{.fd = launch->signal_fd, .events = POLLIN}, {.fd = -1}, {.fd = -1}};
+    for (unsigned i = 0; i < launch->n_children; i++)
+      for (int k = 0; k < 2; k++)
+        if (launch->children[i]->streams[k].fd >= 0) zps_stream_read(&launch->children[i]->streams[k]);
+    for (unsigned k = 0; k < launch->n_outputs; k++) {
+      zps_output_write(&launch->outputs[k]);
+      if (launch->outputs[k].len == 0) continue;
+      is_waiting = true;
+      fds[1 + k] = (struct pollfd){.fd = launch->outputs[k].fd, .events = POLLOUT};
+    }
+    if (!is_waiting) return;
+    read_signals(launch);
+    const uint64_t now_ns = zps_clock_ns();
+    if (launch->asked && end_ns == 0) end_ns = now_ns + LAST_WORDS_MS * ZPS_NS_PER_MS;
+    if (end_ns > 0 && now_ns >= end_ns) return;
+    poll(fds, 3, end_ns > 0 ? (int)((end_ns - now_ns) / ZPS_NS_PER_MS) + 1 : -1);
+  }
+}
+
+static void tell_lost(struct zps_launch *launch) {
+  static const char *const names[] = {"stdout", "stderr"};
+  for (unsigned k = 0; k < launch->n_outputs; k++) {
+    const struct zps_output *const output = &launch->outputs[k];
+    const size_t n = output->n_lost + output->len;
+    if (n > 0)
+      zps_launch_say(launch, "zenpsrun: %zu bytes for %s were dropped: %s\n", n, names[k],
+                     output->why ? strerror(output->why) : "its reader did not keep up");
+  }
+}
+
 void zps_launch_destroy(struct zps_launch *launch) {
   if (!launch) return;
   for (int kind = ZPS_CHILD_RANK; kind <= ZPS_CHILD_COORDINATOR; kind++) {
     zps_launch_signal(launch, (enum zps_child_kind)kind, SIGKILL);
     zps_launch_stop(launch, (enum zps_child_kind)kind, 0);
   }
-  for (unsigned i = 0; i < launch->n_children; i++) {
-    for (int k = 0; k < 2; k++) stream_close(launch, launch->children[i], &launch->children[i]->streams[k]);
-    free(launch->children[i]);
-  }
+  print_rest(launch);
+  for (unsigned i = 0; i < launch->n_children; i++)
+    for (int k = 0; k < 2; k++) zps_stream_close(&launch->children[i]->streams[k]);
+  print_rest(launch);
+  tell_lost(launch);
+  for (unsigned i = 0; i < launch->n_children; i++) free(launch->children[i]);
   close(launch->signal_fd);
   sigprocmask(SIG_SETMASK, &launch->old_mask, NULL);
   free(launch);

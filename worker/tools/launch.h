@@ -1,5 +1,8 @@
 /*
- * Child processes of one run: started, their output forwarded line by line with a label, their ends collected.
+ * Child processes of one run: started, their output forwarded with a label, their ends collected.
+ *
+ * A reader of stdout or stderr that stops holds back the children that write there, once a queue is full, and nothing
+ * else: ends are still collected and signals obeyed. Output that nobody will ever read is dropped and counted.
  *
  * Single-threaded: zps_launch_pump() does everything. Children die with us (PR_SET_PDEATHSIG), start with the signal
  * mask and dispositions of a fresh process, and each leads a process group, so that a stop reaches what they started.
@@ -33,7 +36,8 @@ struct zps_child {
 
 /* `prefix`: put "[label] " in front of each line. */
 zps_err_t zps_launch_create(bool prefix, struct zps_launch **launch_p, struct zps_error *error) ZPS_MUSTCHECK;
-/* Kills what still runs, without mercy, and frees. NULL is allowed. */
+/* Kills what still runs, without mercy, prints what it wrote, and frees. Waits for a reader that has stopped, until a
+ * signal asks for a stop. NULL is allowed. */
 void zps_launch_destroy(struct zps_launch *launch);
 /* Runs argv[0] (searched in PATH) with the environment plus `env` (NULL-terminated "NAME=VALUE"s). */
 zps_err_t zps_launch_start(struct zps_launch *launch, enum zps_child_kind kind, unsigned number, const char *label,
@@ -42,6 +46,8 @@ zps_err_t zps_launch_start(struct zps_launch *launch, enum zps_child_kind kind, 
 /* Waits up to `timeout_ms` (-1: for ever) for output, an end or a signal, and handles it. Returns the signal that this
  * process was asked to stop with (SIGINT, SIGTERM, SIGHUP), or 0. */
 int zps_launch_pump(struct zps_launch *launch, int timeout_ms);
+/* Adds to stderr, behind what children wrote there before: pieces of a line, of which the last ends with '\n'. */
+void zps_launch_say(struct zps_launch *launch, const char *fmt, ...) ZPS_PRINTF(2, 3);
 void zps_launch_signal(struct zps_launch *launch, enum zps_child_kind kind, int signal_number);
 /* Pumps until no child of the kind runs, at most `grace_ms`, then kills the rest. */
 void zps_launch_stop(struct zps_launch *launch, enum zps_child_kind kind, unsigned grace_ms);

@@ -42,10 +42,10 @@ static const char *plural(unsigned n) {
 }
 
 /* "rank 2 (pid 71) was killed by signal 9 (Killed)" */
-static void tell_end(const struct zps_child *child) {
+static void tell_end(const struct zps_ranks *ranks, const struct zps_child *child) {
   char end[80];
-  fprintf(stderr, "zenpsrun: rank %s (pid %d) %s", child->label, (int)child->pid,
-          zps_child_end_text(child, end, sizeof end));
+  zps_launch_say(ranks->config.launch, "zenpsrun: rank %s (pid %d) %s", child->label, (int)child->pid,
+                 zps_child_end_text(child, end, sizeof end));
 }
 
 /* Tells what fills the place, or why nothing does. */
@@ -54,12 +54,13 @@ static void fill(struct zps_ranks *ranks, const struct zps_child *lost) {
   const struct zps_child *child;
   struct zps_error error;
   if (!zps_tries_again(&ranks->places[number].tries, lost->ended_ns - lost->started_ns)) {
-    fprintf(stderr, "; no other is started in its place, since %d in a row have ended within %d s of their start",
-            (int)ZPS_TRIES_MAX, (int)ZPS_TRIES_SOON_S);
+    zps_launch_say(ranks->config.launch,
+                   "; no other is started in its place, since %d in a row have ended within %d s of their start",
+                   (int)ZPS_TRIES_MAX, (int)ZPS_TRIES_SOON_S);
   } else if (start(ranks, number, &child, &error) != ZPS_OK) {
-    fprintf(stderr, "; no other is started in its place: %s", error.text);
+    zps_launch_say(ranks->config.launch, "; no other is started in its place: %s", error.text);
   } else {
-    fprintf(stderr, "; started rank %s (pid %d) in its place", child->label, (int)child->pid);
+    zps_launch_say(ranks->config.launch, "; started rank %s (pid %d) in its place", child->label, (int)child->pid);
   }
 }
 
@@ -72,14 +73,14 @@ static bool survive(struct zps_ranks *ranks, const struct zps_child *lost) {
   const bool restarts = ranks->config.elastic.loss == ZPS_RANK_LOSS_RESTART;
   unsigned left;
   if (!restarts && running(ranks) < ranks->config.elastic.min) return false; /* which is the line, then */
-  tell_end(lost);
+  tell_end(ranks, lost);
   if (restarts) fill(ranks, lost);
   left = running(ranks);
   if (left < ranks->config.elastic.min) {
-    fputc('\n', stderr);
+    zps_launch_say(ranks->config.launch, "\n");
     return false;
   }
-  fprintf(stderr, "; the job goes on with %u rank%s\n", left, plural(left));
+  zps_launch_say(ranks->config.launch, "; the job goes on with %u rank%s\n", left, plural(left));
   return true;
 }
 
@@ -105,14 +106,14 @@ const struct zps_child *zps_ranks_failure(const struct zps_ranks *ranks) {
 
 void zps_ranks_tell_failure(const struct zps_ranks *ranks, const struct zps_child *failed) {
   const struct zps_elastic *const elastic = &ranks->config.elastic;
-  tell_end(failed);
+  tell_end(ranks, failed);
   if (elastic->loss != ZPS_RANK_LOSS_FAIL && ranks->done) {
-    fprintf(stderr, ", when others had ended");
+    zps_launch_say(ranks->config.launch, ", when others had ended");
   } else if (elastic->loss != ZPS_RANK_LOSS_FAIL) {
-    fprintf(stderr, "; %u rank%s %s left, and --elastic asks for %u", ranks->left, plural(ranks->left),
-            ranks->left == 1 ? "is" : "are", elastic->min);
+    zps_launch_say(ranks->config.launch, "; %u rank%s %s left, and --elastic asks for %u", ranks->left,
+                   plural(ranks->left), ranks->left == 1 ? "is" : "are", elastic->min);
   }
-  fputc('\n', stderr);
+  zps_launch_say(ranks->config.launch, "\n");
 }
 
 void zps_ranks_destroy(struct zps_ranks *ranks) {

@@ -22,6 +22,7 @@
 #include "worker/tools/daemons.h"
 #include "worker/tools/elastic.h"
 #include "worker/tools/launch.h"
+#include "worker/tools/master.h"
 #include "worker/tools/port.h"
 #include "worker/tools/ranks.h"
 #include "worker/tools/secure.h"
@@ -96,7 +97,11 @@ static const struct zps_opt_table table = {
         "ZENPS_LOCAL_WORLD_SIZE. RANK, WORLD_SIZE, LOCAL_RANK and LOCAL_WORLD_SIZE are set as well, and, unless they "
         "are there already, MASTER_ADDR and MASTER_PORT: torch.distributed.init_process_group() finds its ranks by "
         "them. MASTER_PORT is a free one with -n, else that of --port plus 1.\n"
-        "Without -n the coordinator is at MASTER_ADDR, for ranks on other hosts, and TLS is spoken: set ZENPS_TLS_CA, "
+        "A part of a line is passed on when '\\r' ends it or when it has waited for 200 ms, so that progress bars "
+        "move. "
+        "When the reader of the output stops, ranks that write wait for it. Nothing else does, and nothing is lost.\n"
+        "Without -n the coordinator is at MASTER_ADDR, for ranks on other hosts. It listens at that address if it is a "
+        "number of its host, else at every address. TLS is spoken: set ZENPS_TLS_CA, "
         "ZENPS_TLS_CERT and ZENPS_TLS_KEY everywhere to the files of a run (zenpsctl certs init DIR --runs=NAME), or "
         "ZENPS_CONTROL_INSECURE=yes where the network keeps strangers out. Where all ranks are on one host, nobody "
         "else "
@@ -133,6 +138,7 @@ struct run {
   struct zps_elastic elastic;
   const char *coordinator; /* its address, or several; NULL: it is ours to find a port for */
   char own[300];           /* its address, where rank 0 starts it */
+  char listen[300];        /* where it listens, then; empty: at a port of its own */
   unsigned world, first_rank, local_ranks;
   struct zps_launcher launcher; /* without -n: what has started us */
   const char *master; /* where the ranks' own programs may meet; NULL: not known here, and MASTER_ADDR unset */
@@ -250,12 +256,17 @@ static zps_err_t find_place(struct run *run, struct zps_error *error) {
                     "%llu of %llu ranks are on this host, so others must be told where rank 0 starts the coordinator: "
                     "set MASTER_ADDR to its host, or give --coordinator",
                     (unsigned long long)launcher->local_world, (unsigned long long)launcher->world);
-  /* No other host is to reach it where all ranks are on this one, which torchrun may have named by its address. */
-  const char *const at = launcher->local_world == launcher->world ? "127.0.0.1" : run->master;
-  snprintf(run->own, sizeof run->own, strchr(at, ':') ? "[%.200s]:%llu" : "%.200s:%llu", at,
-           (unsigned long long)options->port);
-  run->coordinator = run->own;
   run->starts_daemons = launcher->rank == 0;
+  /* No other host is to reach it where all ranks are on this one, which torchrun may have named by its address. */
+  const bool are_here = launcher->local_world == launcher->world,
+             are_elsewhere = launcher->local_world > 0 && !are_here;
+  const char *const at = are_here ? "127.0.0.1" : run->master;
+  zps_err_t code = are_elsewhere ? zps_master_check(at, error) : ZPS_OK;
+  if (code == ZPS_OK && run->starts_daemons)
+    code = zps_master_listen(at, (unsigned)options->port, are_elsewhere, run->listen, sizeof run->listen, error);
+  if (code != ZPS_OK) return code;
+  snprintf(run->own, sizeof run->own, strchr(at, ':') ? "[%s]:%llu" : "%s:%llu", at, (unsigned long long)options->port);
+  run->coordinator = run->own;
   return ZPS_OK;
 }
 
@@ -281,7 +292,8 @@ static zps_err_t start_daemons(struct run *run, struct zps_error *error) {
   const struct options *options = run->options;
   if (!run->starts_daemons) return ZPS_OK;
   const struct zps_daemons_config config = {.zenpsd = options->zenpsd,
-                                            .listen = run->coordinator,
+                                            .listen = run->listen[0] ? run->listen : NULL,
+                                            .reach = run->coordinator,
                                             .provider = options->provider,
                                             .interface = options->interface,
                                             .token_key = options->token_key,
@@ -304,8 +316,8 @@ static void linger(struct run *run) {
   }
 }
 
-static void say_lost(zps_err_t code, const struct zps_error *error) {
-  fprintf(stderr, "zenpsrun: %s: %s\n", zps_err_name(code), error->text);
+static void say_lost(const struct run *run, zps_err_t code, const struct zps_error *error) {
+  zps_launch_say(run->launch, "zenpsrun: %s: %s\n", zps_err_name(code), error->text);
 }
 
 /* Waits until every rank has ended, one is lost that the others cannot go on without, a daemon has failed, or a signal
@@ -321,7 +333,7 @@ static int supervise(struct run *run) {
     lost = zps_daemons_check(run->daemons, &error);
   }
   failed = zps_ranks_failure(run->ranks);
-  if (lost != ZPS_OK) say_lost(lost, &error);
+  if (lost != ZPS_OK) say_lost(run, lost, &error);
   if (lost != ZPS_OK && !failed) {
     /* The ranks learn of it themselves, with a better error than ours. */
     zps_launch_stop(run->launch, ZPS_CHILD_RANK, (unsigned)run->options->grace_ms);
@@ -333,13 +345,14 @@ static int supervise(struct run *run) {
     zps_launch_stop(run->launch, ZPS_CHILD_RANK, (unsigned)run->options->grace_ms);
   }
   if (failed) {
-    if (lost == ZPS_OK && (lost = zps_daemons_await(run->daemons, &error)) != ZPS_OK) say_lost(lost, &error);
+    if (lost == ZPS_OK && (lost = zps_daemons_await(run->daemons, &error)) != ZPS_OK) say_lost(run, lost, &error);
     failed = zps_ranks_failure(run->ranks); /* more ends are known now */
     zps_ranks_tell_failure(run->ranks, failed);
     return WIFSIGNALED(failed->status) ? 128 + WTERMSIG(failed->status) : WEXITSTATUS(failed->status);
   }
   if (run->asked_to_stop) {
-    fprintf(stderr, "zenpsrun: stopped by signal %d (%s)\n", run->asked_to_stop, strsignal(run->asked_to_stop));
+    zps_launch_say(run->launch, "zenpsrun: stopped by signal %d (%s)\n", run->asked_to_stop,
+                   strsignal(run->asked_to_stop));
     return 128 + run->asked_to_stop;
   }
   return EXIT_SUCCESS;

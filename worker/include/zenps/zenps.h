@@ -170,8 +170,9 @@ typedef struct zenps_group zenps_group_t;     /* some of a job's ranks; owned by
 typedef struct zenps_tensor zenps_tensor_t;   /* owned by its job */
 typedef struct zenps_request zenps_request_t; /* one operation in flight, or done and not yet freed */
 
-/* A line of the log. Called by threads of the library's own and by any that calls it, one at a time, while locks are
- * held: it must not call the library, nor wait for a thread that does. `component` and `text` are borrowed. */
+/* A line of the log. Called by one thread of the library's own, in order, and without its locks. While it blocks, up to
+ * 1,024 lines wait; more are dropped and counted in a line. It must not call zenps_set_log(), zenps_open() or
+ * zenps_close(), nor wait for a thread that does. `component` and `text` are borrowed. */
 typedef void (*zenps_log_fn)(void *ctx, int level /* 0 error .. 4 trace */, const char *component, const char *text);
 
 /* What is left zero or NULL comes from the environment (named beside each member), then from what a launcher has set
@@ -402,9 +403,9 @@ ZENPS_API zenps_status_t zenps_open(const zenps_options_t *options, zenps_job_t 
  */
 ZENPS_API void zenps_close(zenps_job_t *job);
 /* Sends the log's lines to another callback from here on; NULL: to stderr again. The log belongs to the process: of
- * several jobs the last to give a callback gets its lines, and NULL takes back this job's alone. When it returns, no
- * call of the job's earlier callback is under way, nor will one begin; the same holds when zenps_close() returns. So
- * it waits for a call that is under way. The level stays that of ZENPS_LOG_LEVEL. */
+ * several jobs the last to give a callback gets its lines, and NULL takes back this job's alone. When it returns, the
+ * job's earlier callback has had all its lines, and no call is under way, nor will one begin; the same holds when
+ * zenps_close() returns. So it waits for a callback that is behind. The level stays that of ZENPS_LOG_LEVEL. */
 ZENPS_API zenps_status_t zenps_set_log(zenps_job_t *job, zenps_log_fn log, void *log_ctx);
 ZENPS_API int zenps_rank(const zenps_job_t *job);
 ZENPS_API int zenps_world(const zenps_job_t *job);

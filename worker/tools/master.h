@@ -1,0 +1,17 @@
+/* Where rank 0 of several hosts has its coordinator listen, by the MASTER_ADDR that all of them know it by. */
+#ifndef ZPS_TOOLS_MASTER_H
+#define ZPS_TOOLS_MASTER_H
+
+#include <stddef.h>
+
+#include "common/base/err.h"
+
+/* Writes "HOST:PORT" to `buf`. A number of this host is listened at. Any other name or number may lead here in ways
+ * that only other hosts know (/etc/hosts of Debian calls this host 127.0.1.1), so that is every address of its family.
+ * `elsewhere`: some ranks are certainly on other hosts, which a loopback address then is an error for. */
+zps_err_t zps_master_listen(const char *master, unsigned port, bool elsewhere, char *buf, size_t size,
+                            struct zps_error *error) ZPS_MUSTCHECK;
+/* ZPS_ERR_INVALID: the text is a loopback address or "localhost", so other hosts cannot mean this one by it. */
+zps_err_t zps_master_check(const char *master, struct zps_error *error) ZPS_MUSTCHECK;
+
+#endif
