@@ -41,10 +41,18 @@ zps_err_t zps_address_parse(const char *text, struct zps_address *address_p, str
   return ZPS_OK;
 }
 
+/* As /etc/hosts and RFC 6761 have them. */
+static bool is_localhost(const char *host) {
+  const size_t len = strlen(host), end_len = strlen(".localhost");
+  return strcmp(host, "localhost") == 0 || strcmp(host, "localhost.localdomain") == 0 ||
+         strcmp(host, "ip6-localhost") == 0 || strcmp(host, "ip6-loopback") == 0 ||
+         (len > end_len && strcmp(host + len - end_len, ".localhost") == 0);
+}
+
 bool zps_address_is_loopback(const struct zps_address *address) {
   struct in_addr v4;
   struct in6_addr v6;
-  if (address->is_unix || strcmp(address->host, "localhost") == 0) return true;
+  if (address->is_unix || is_localhost(address->host)) return true;
   if (inet_pton(AF_INET, address->host, &v4) == 1) return ntohl(v4.s_addr) >> 24 == 127;
   if (inet_pton(AF_INET6, address->host, &v6) != 1) return false;
   return IN6_IS_ADDR_LOOPBACK(&v6) || (IN6_IS_ADDR_V4MAPPED(&v6) && v6.s6_addr[12] == 127);

@@ -15,7 +15,7 @@ struct zps_address {
 };
 
 zps_err_t zps_address_parse(const char *text, struct zps_address *address_p, struct zps_error *error) ZPS_MUSTCHECK;
-/* Whether no other host can reach it: "localhost", a number of the loopback network, a Unix socket. Other names are not
+/* Whether no other host can reach it: "localhost" and names like it, a number of the loopback network, a Unix socket. Other names are not
  * looked up. */
 bool zps_address_is_loopback(const struct zps_address *address);
 /* "10.0.0.7:41234", "[::1]:41234", or "unix". */

@@ -10,6 +10,7 @@
 #define ZPS_LOG_COMPONENT "rpc"
 #include "common/base/container.h"
 #include "common/base/log.h"
+#include "common/base/route.h"
 #include "common/control/addresses.h"
 #include "common/control/rpc_internal.h"
 
@@ -326,14 +327,30 @@ static zps_err_t bind_unix(struct zps_rpc_listener *listener, const struct zps_r
   return grant(path, access ? access : &own, error);
 }
 
+/* The first address that other hosts may reach, else the first. */
+static const struct addrinfo *best_of(const struct addrinfo *list) {
+  for (const struct addrinfo *info = list; info; info = info->ai_next)
+    if (!zps_route_is_loopback(info->ai_addr)) return info;
+  return list;
+}
+
 static zps_err_t bind_tcp(struct zps_rpc_listener *listener, const char *text, struct zps_error *error) {
   const struct zps_address *address = &listener->address;
   const struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_PASSIVE | AI_NUMERICSERV};
   struct addrinfo *list = NULL;
   int status = getaddrinfo(address->host[0] ? address->host : NULL, address->port, &hints, &list);
   if (status != 0) return zps_fail(error, ZPS_ERR_INVALID, "cannot listen on %s: %s", text, gai_strerror(status));
-  status = uv_tcp_bind(&listener->socket.tcp, list->ai_addr, 0);
+  const struct addrinfo *const at = best_of(list);
+  char number[300];
+  zps_address_print(at->ai_addr, number, sizeof number);
+  const bool is_lost = zps_route_is_loopback(at->ai_addr) && !zps_address_is_loopback(address);
+  status = is_lost ? 0 : uv_tcp_bind(&listener->socket.tcp, at->ai_addr, 0);
   freeaddrinfo(list);
+  if (is_lost)
+    return zps_fail(error, ZPS_ERR_INVALID,
+                    "cannot listen on %.260s: that is %s here (/etc/hosts), which no other host reaches: give an "
+                    "address of a network, or 0.0.0.0:%s for all, or 127.0.0.1:%s for this host alone",
+                    text, number, address->port, address->port);
   if (status < 0) return zps_fail(error, ZPS_ERR_IO, "cannot bind %s: %s", text, uv_strerror(status));
   return ZPS_OK;
 }

@@ -33,6 +33,8 @@ struct zps_net_config {
   const char *provider;         /* "auto", a name of the preference list, or "loop"; prefix "fault+" wraps it */
   const char *interface;        /* "eth0,ib0", "^docker0,lo": use these, or all but these; NULL: any */
   const char *subnet;           /* "10.0.0.0/8,fd00::/8": the address must be inside; NULL: any */
+  const char *toward; /* a host, the coordinator's: with neither of both, the interface on the way there comes first; ""
+                       * or NULL: the default route's */
   uint16_t port_low, port_high; /* listening ports of tcp-like providers; 0: any */
   size_t max_msg;               /* largest message, both ways */
   unsigned n_recv;              /* receives posted at start, shared by all peers; zps_net_reserve() adds more */

@@ -13,6 +13,7 @@
 
 #include "common/base/clock.h"
 #include "common/base/descriptors.h"
+#include "common/control/addresses.h"
 #include "config.h"
 #include "proto/wire.h"
 #include "server/coordinator/coordinator.h"
@@ -231,8 +232,12 @@ static zps_err_t init_loop(struct daemon *daemon, struct zps_error *error) {
 
 static zps_err_t start_shard(struct daemon *daemon, struct zps_error *error) {
   const struct zps_options *options = daemon->options;
+  char toward[256];
+  zps_addresses_host(zps_options_is_coordinator(options) ? options->control_listen : options->control_coordinator,
+                     toward, sizeof toward);
   const struct zps_shard_config config = {
       .net = {.provider = options->fabric_provider,
+              .toward = toward,
               .interface = options->fabric_interface,
               .subnet = options->fabric_subnet,
               .port_low = (uint16_t)options->fabric_port_low,

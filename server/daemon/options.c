@@ -178,7 +178,8 @@ static const struct zps_opt opts[] = {
         .help =
             "fabric provider: net, tcp, tcp;ofi_rxm, shm or sockets; verbs;ofi_rxm, efa and cxi have not been tried"),
     OPT(ZPS_OPT_STRING, fabric_interface, .name = "fabric.interface", .arg = "NAMES", .env_fallback = "ZENPS_INTERFACE",
-        .help = "network interfaces to use (eth0,ib0), or those not to use (^docker0,lo)"),
+        .help = "network interfaces to use (eth0,ib0), or those not to use (^docker0,lo); without it and without "
+                "fabric.subnet, the one on the way to the coordinator comes first"),
     OPT(ZPS_OPT_STRING, fabric_subnet, .name = "fabric.subnet", .arg = "CIDR", .env_fallback = "ZENPS_SUBNET",
         .help = "use an address inside one of these (10.0.0.0/8,fd00::/8)"),
     OPT(ZPS_OPT_UINT, fabric_port_low, .name = "fabric.port_low", .arg = "PORT", .max = 65535,

@@ -94,7 +94,9 @@ static const struct zps_opt opts[] = {
      .type = ZPS_OPT_STRING,
      .offset = FIELD(interface),
      .arg = "LIST",
-     .help = "Network interfaces to use, or with ^ in front not to use."},
+     .help =
+         "Network interfaces to use, or with ^ in front not to use. Without it and without a subnet, the one on the "
+         "way to the coordinator comes first."},
     {.name = "subnet",
      .type = ZPS_OPT_STRING,
      .offset = FIELD(subnet),

@@ -8,6 +8,7 @@
 #include "common/base/clock.h"
 #include "common/base/log.h"
 #include "common/base/machine.h"
+#include "common/control/addresses.h"
 #include "proto/control_map.h"
 #include "worker/control/membership.h"
 #include "worker/plane/plane.h"
@@ -15,11 +16,14 @@
 zps_err_t zps_plane_open(const struct zps_worker_options *options, const struct zps_plane_handler *handler,
                          struct zps_plane *plane, struct zps_error *error) {
   const struct zps_engine_handler engine_handler = zps_plane_engine_handler(plane);
+  char toward[256];
+  zps_addresses_host(options->coordinator, toward, sizeof toward);
   const struct zps_engine_config config = {
       .name = "zenps-net",
       .net = {.provider = options->provider,
               .interface = options->interface,
               .subnet = options->subnet,
+              .toward = toward,
               .fault = options->fault,
               .device_memory = options->device >= 0,
               .max_msg = ZPS_WIRE_MESSAGE_MAX,

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/base/route.h"
 #include "common/net/ofi/impl.h"
 #include "common/net/ofi/select.h"
 #include "common/net/ofi/signals.h"
@@ -130,7 +131,8 @@ static void prefer_device_memory(const struct ofi_iface *ifaces, size_t n_ifaces
 }
 
 zps_err_t zps_ofi_discover(const struct zps_net_config *config, struct fi_info **info_p, struct zps_error *error) {
-  const struct ofi_wish wish = {.provider = config->provider, .interface = config->interface, .subnet = config->subnet};
+  struct ofi_wish wish = {.provider = config->provider, .interface = config->interface, .subnet = config->subnet};
+  struct sockaddr_storage source;
   struct fi_info *list = NULL;
   const struct fi_info *found = NULL;
   set_port_range(config);
@@ -138,6 +140,8 @@ zps_err_t zps_ofi_discover(const struct zps_net_config *config, struct fi_info *
   if (rc != 0 && rc != -FI_ENODATA) return zps_ofi_fail(error, rc, "fi_getinfo", NULL);
   size_t n_ifaces;
   struct ofi_iface *ifaces = iface_list(&n_ifaces);
+  const bool is_said = (wish.interface && wish.interface[0]) || (wish.subnet && wish.subnet[0]);
+  if (!is_said && zps_route_source(config->toward, &source)) wish.source = &source;
   zps_err_t code = zps_ofi_select(list, ifaces, n_ifaces, &wish, &found, error);
   if (code == ZPS_OK) {
     *info_p = fi_dupinfo(found);

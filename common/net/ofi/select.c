@@ -1,6 +1,7 @@
 #include "common/net/ofi/select.h"
 
 #include <arpa/inet.h>
+#include <limits.h>
 #include <netinet/in.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -102,6 +103,28 @@ static bool interface_matches(const struct fi_info *info, const struct ofi_iface
   return all_but;
 }
 
+/* The interface that has this address; NULL: none. */
+static const char *interface_of(const struct ofi_iface *ifaces, size_t n_ifaces, const struct sockaddr_storage *addr) {
+  const uint8_t *wanted, *bytes;
+  const size_t n = zps_subnet_bytes(addr, &wanted);
+  for (size_t i = 0; n > 0 && i < n_ifaces; i++)
+    if (zps_subnet_bytes(&ifaces[i].addr, &bytes) == n && memcmp(bytes, wanted, n) == 0) return ifaces[i].name;
+  return NULL;
+}
+
+/* Lower is better: on the way to the coordinator, then by class, then the very address that the coordinator sees. IPv4
+ * comes first on an interface, whatever the coordinator is reached by: all processes of a job need the same family. */
+static unsigned cost_of(const struct fi_info *info, const struct ofi_iface *ifaces, size_t n_ifaces,
+                        const struct sockaddr_storage *source) {
+  const enum address_class class = address_class(info);
+  const char *const near = source ? interface_of(ifaces, n_ifaces, source) : NULL;
+  const bool is_near = near && class <= ADDRESS_V6 && on_interface(info, ifaces, n_ifaces, near);
+  const uint8_t *mine, *wanted;
+  const size_t n = info_ip(info, &mine);
+  const bool is_source = is_near && n > 0 && zps_subnet_bytes(source, &wanted) == n && memcmp(mine, wanted, n) == 0;
+  return (is_near ? 0 : 2 * N_ADDRESS_CLASSES) + 2 * class + (is_source ? 0 : 1);
+}
+
 static bool subnet_matches(const struct fi_info *info, const char *wish) {
   const uint8_t *bytes;
   const size_t n = info_ip(info, &bytes);
@@ -120,11 +143,14 @@ static zps_err_t wish_check(const struct ofi_wish *wish, struct zps_error *error
 static const struct fi_info *best_of_provider(const struct fi_info *list, const struct ofi_iface *ifaces,
                                               size_t n_ifaces, const struct ofi_wish *wish, const char *provider) {
   const struct fi_info *best = NULL;
+  unsigned least = UINT_MAX;
   for (const struct fi_info *info = list; info; info = info->next) {
     if (!zps_ofi_info_usable(info) || !provider_is(info, provider)) continue;
     if (wish->interface && wish->interface[0] && !interface_matches(info, ifaces, n_ifaces, wish->interface)) continue;
     if (wish->subnet && wish->subnet[0] && !subnet_matches(info, wish->subnet)) continue;
-    if (!best || address_class(info) < address_class(best)) best = info;
+    const unsigned cost = cost_of(info, ifaces, n_ifaces, wish->source);
+    if (cost < least) best = info;
+    if (cost < least) least = cost;
   }
   return best;
 }
