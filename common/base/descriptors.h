@@ -9,6 +9,10 @@
  * started from here have it, too. Returns the limit that holds now, 0 when it is not known. */
 unsigned long zps_descriptors_raise(void);
 
+/* Opens /dev/null for those of descriptors 0 to 2 that are closed. A program calls it before anything else, because the
+ * first socket that it opens would become its stderr. */
+void zps_descriptors_fill(void);
+
 /* Pure: the soft limit to ask for, of the two that hold. */
 unsigned long zps_descriptors_wanted(unsigned long soft, unsigned long hard);
 

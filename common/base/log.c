@@ -113,10 +113,39 @@ static void line_make(struct line *line, enum zps_log_level level, const char *c
   }
 }
 
+/* ---- A descriptor that is no stderr ---- */
+
+static struct {
+  bool is_known, is_closed;
+  dev_t device;
+  ino_t inode;
+} first_stderr;
+
+void zps_log_look_at_stderr(void) {
+  struct stat stat;
+  pthread_mutex_lock(&state.lock);
+  if (!first_stderr.is_known) {
+    first_stderr.is_known = true;
+    first_stderr.is_closed = fstat(STDERR_FILENO, &stat) != 0;
+    if (!first_stderr.is_closed) first_stderr.device = stat.st_dev, first_stderr.inode = stat.st_ino;
+  }
+  pthread_mutex_unlock(&state.lock);
+}
+
+/* A program may redirect its stderr to a file, a pipe or a terminal at any time. */
+static bool is_stderr(void) {
+  struct stat stat;
+  if (!first_stderr.is_known) return true;
+  if (first_stderr.is_closed || fstat(STDERR_FILENO, &stat) != 0) return false;
+  if (stat.st_dev == first_stderr.device && stat.st_ino == first_stderr.inode) return true;
+  return S_ISREG(stat.st_mode) || S_ISFIFO(stat.st_mode) || S_ISCHR(stat.st_mode);
+}
+
 /* ---- A reader that does not keep up ---- */
 
 int zps_log_put_stderr(enum zps_log_level level, const char *component, const char *text) {
   static struct line rest; /* of a line that went out in part: it comes ahead of the next one */
+  if (!is_stderr()) return 0;
   while (rest.len > 0) {
     const ssize_t n = zps_write_nowait(STDERR_FILENO, rest.text, rest.len);
     if (n <= 0) return n < 0 ? errno : EAGAIN;

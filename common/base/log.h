@@ -32,6 +32,10 @@ void zps_log_deliver(zps_log_put_fn put, enum zps_log_level level, const char *c
 /* Before the end of a process: a reader that reads again within this time still gets the count, and the last error
  * when that was dropped. */
 void zps_log_flush(unsigned timeout_ms);
+/* For a library, whose program may have closed descriptor 2: called before it opens anything. If 2 is closed then,
+ * nothing is ever written there, because it will be a socket. If it becomes another socket later, nothing is, either.
+ * The first call counts. */
+void zps_log_look_at_stderr(void);
 /* Whether stderr is the journal's: JOURNAL_STREAM names it, by device and inode. A log that was redirected is not, even
  * if that variable is still there. */
 bool zps_log_is_journal(void);

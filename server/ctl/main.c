@@ -191,6 +191,7 @@ int main(int argc, char **argv) {
   struct zps_config_rest rest;
   struct zps_error error;
   const struct zps_ctl_verb *apart;
+  zps_descriptors_fill();
   signal(SIGPIPE, SIG_IGN);
   zps_descriptors_raise();
   zps_log_set_level(ZPS_LOG_ERROR); /* what goes wrong is said once, at the end */

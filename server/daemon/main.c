@@ -2,6 +2,7 @@
 #include <signal.h>
 #include <stdio.h>
 
+#include "common/base/descriptors.h"
 #include "common/base/exit.h"
 #include "common/net/net.h"
 #include "proto/wire.h"
@@ -29,6 +30,7 @@ int main(int argc, char **argv) {
   struct zps_options options;
   struct zps_config_rest rest;
   struct zps_error error;
+  zps_descriptors_fill();
   signal(SIGPIPE, SIG_IGN);
   zps_err_t err = zps_config_load(&zps_options_table, argc, argv, NULL, &options, &rest, &error);
   if (err) {

@@ -96,6 +96,23 @@ zenpsrun -n 2 -- sh -c 'seq 10000; seq 10000; [ "$RANK" = 0 ] || exit 5' 2>"$scr
 is "stdout whose reader has ended: ranks end by themselves" $? 5
 ok "and what was lost is said" told '^zenpsrun: [0-9]+ bytes for stdout were dropped: Broken pipe$'
 
+# Descriptors 0 to 2 are closed: no socket becomes stdin, stdout or stderr.
+zenpsd --control-listen=127.0.0.1:0 --control-address-file="$scratch/address4" --log-level=trace <&- >&- 2>&- &
+daemon=$!
+until_true test -s "$scratch/address4"
+address=$(cat "$scratch/address4")
+ok "a daemon without them serves jobs" jobs_run
+is "and has others in their place" "$(readlink "/proc/$daemon/fd/"[012] | sort -u)" /dev/null
+zenpsctl -e "$address" status <&- >&- 2>&-
+is "zenpsctl without them" $? 0
+ZENPS_LOG_LEVEL=trace zenpsrun -n 2 --log-level=trace -- zenps-perf --rows 1000 --density 0.1 --steps 10 --verify <&- >&- 2>&-
+is "zenpsrun without them" $? 0
+ZENPS_LOG_LEVEL=trace ZENPS_COORDINATOR="$address" ZENPS_RANK=0 ZENPS_WORLD_SIZE=1 zenps-perf --rows 1000 --density 0.1 --steps 10 --verify <&- >&- 2>&-
+is "a rank without them" $? 0
+kill -TERM "$daemon"
+wait "$daemon"
+is "SIGTERM ends the daemon with status 0" $? 0
+
 # Parts of lines.
 bar='printf "\r 10%%"; until [ -e "$1/seen" ]; do sleep 0.05; done; printf "\r 20%%"; until [ -e "$1/seen2" ]; do sleep 0.05; done; printf "\r100%%\n"'
 for prefix in no yes; do

@@ -218,6 +218,7 @@ static zps_err_t job_open(struct zenps_job *job, const struct zps_last_place *la
 
 zps_err_t zps_worker_job_start(struct zps_worker_options *options, const struct zps_last_place *last,
                                struct zenps_job **job_p, struct zps_error *error) {
+  zps_log_look_at_stderr();
   struct zenps_job *job = calloc(1, sizeof *job);
   if (!job) {
     zps_worker_options_fini(options);

@@ -12,6 +12,7 @@
 #include <string.h>
 
 #include "common/base/config.h"
+#include "common/base/descriptors.h"
 #include "common/base/exit.h"
 #include "common/base/rng.h"
 #include "worker/examples/embed.h"
@@ -245,6 +246,7 @@ int main(int argc, char **argv) {
   static struct embed model;
   struct zps_config_rest rest;
   struct zps_error error;
+  zps_descriptors_fill();
   if (zps_config_load(&table, argc, argv, NULL, &model.options, &rest, &error) != ZPS_OK) {
     fprintf(stderr, "zenps-embed: %s\n", error.text);
     return ZPS_EXIT_USAGE;

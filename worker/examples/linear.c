@@ -7,6 +7,7 @@
 #include <sys/stat.h>
 
 #include "common/base/config.h"
+#include "common/base/descriptors.h"
 #include "common/base/exit.h"
 #include "worker/examples/linear.h"
 
@@ -191,6 +192,7 @@ int main(int argc, char **argv) {
   static struct linear model;
   struct zps_config_rest rest;
   struct zps_error error;
+  zps_descriptors_fill();
   if (zps_config_load(&table, argc, argv, NULL, &model.options, &rest, &error) != ZPS_OK) {
     linear_fail("%s", error.text);
     return ZPS_EXIT_USAGE;

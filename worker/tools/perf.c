@@ -10,6 +10,7 @@
 #include <time.h>
 
 #include "common/base/clock.h"
+#include "common/base/descriptors.h"
 #include "common/base/exit.h"
 #include "common/codec/values.h"
 #include "common/codec/partitioner.h"
@@ -377,6 +378,7 @@ int main(int argc, char **argv) {
   struct perf_options given;
   struct zps_error error;
   bool exit_now;
+  zps_descriptors_fill();
   if (perf_options_load(argc, argv, &given, &exit_now, &error) != ZPS_OK) {
     fprintf(stderr, "zenps-perf: %s\n", error.text);
     return ZPS_EXIT_USAGE;

@@ -374,6 +374,7 @@ int main(int argc, char **argv) {
   struct zps_config_rest rest;
   struct zps_error error;
   struct run run = {.options = &options};
+  zps_descriptors_fill();
   if (zps_config_load(&table, argc, argv, NULL, &options, &rest, &error) != ZPS_OK) {
     fprintf(stderr, "zenpsrun: %s\n", error.text);
     return ZPS_EXIT_USAGE;

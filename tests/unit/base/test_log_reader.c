@@ -227,6 +227,24 @@ static void test_several_writers_share_a_pipe(void **state) {
   rig_end(&rig);
 }
 
+/* A library whose program has closed stderr: the next socket has its number. */
+static void test_a_socket_that_has_the_number_of_stderr(void **state) {
+  (void)state;
+  const int saved = dup(STDERR_FILENO);
+  int ends[2];
+  close(STDERR_FILENO);
+  zps_log_look_at_stderr();
+  assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM, 0, ends), 0);
+  assert_int_equal(ends[0], STDERR_FILENO);
+  zps_log_look_at_stderr(); /* another connection of the same program */
+  zps_log_error("for stderr");
+  const ssize_t n = recv(ends[1], &(char){0}, 1, MSG_DONTWAIT);
+  assert_int_equal(n, -1);
+  dup2(saved, STDERR_FILENO);
+  close(saved);
+  close(ends[1]);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_a_pipe),
@@ -237,6 +255,7 @@ int main(void) {
       cmocka_unit_test(test_the_cause_of_an_end_gets_out),
       cmocka_unit_test(test_a_line_is_never_torn),
       cmocka_unit_test(test_several_writers_share_a_pipe),
+      cmocka_unit_test(test_a_socket_that_has_the_number_of_stderr),
   };
   unsetenv("JOURNAL_STREAM");
   return cmocka_run_group_tests(tests, NULL, NULL);
