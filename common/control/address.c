@@ -10,12 +10,18 @@ static zps_err_t bad(const char *text, const char *why, struct zps_error *error)
   return zps_fail(error, ZPS_ERR_INVALID, "address '%.300s': %s, want HOST:PORT, [V6]:PORT or unix:/path", text, why);
 }
 
+static zps_err_t too_long(const char *text, const char *what, size_t len, size_t most, struct zps_error *error) {
+  return zps_fail(error, ZPS_ERR_INVALID, "address '%.300s': the %s has %zu bytes: must have at most %zu", text, what,
+                  len, most);
+}
+
 zps_err_t zps_address_parse(const char *text, struct zps_address *address_p, struct zps_error *error) {
   struct zps_address address = {0};
   if (strncmp(text, "unix:", 5) == 0) {
     const size_t len = strlen(text + 5);
     if (len == 0) return bad(text, "no path", error);
-    if (len >= sizeof address.path) return bad(text, "path too long for a Unix socket", error);
+    if (len >= sizeof address.path)
+      return too_long(text, "path of the Unix socket", len, sizeof address.path - 1, error);
     address.is_unix = true;
     memcpy(address.path, text + 5, len);
     *address_p = address;
@@ -32,7 +38,7 @@ zps_err_t zps_address_parse(const char *text, struct zps_address *address_p, str
     return bad(text, "more than one colon and no brackets", error);
   }
   const size_t host_len = (size_t)(end - host), port_len = strlen(colon + 1);
-  if (host_len >= sizeof address.host) return bad(text, "host name too long", error);
+  if (host_len >= sizeof address.host) return too_long(text, "host name", host_len, sizeof address.host - 1, error);
   if (port_len == 0 || port_len != strspn(colon + 1, "0123456789") || port_len > 5 || atoi(colon + 1) > 65535)
     return bad(text, "port is no number up to 65535", error);
   memcpy(address.host, host, host_len);

@@ -32,7 +32,8 @@ zps_err_t zps_certs_file_read(const char *path, char *text, size_t size, struct 
 static zps_err_t path_of(const struct zps_certs_store *store, const char *file, const char *suffix, char path[PATH_MAX],
                          struct zps_error *error) {
   if (snprintf(path, PATH_MAX, "%s/%s%s", store->folder, file, suffix) < PATH_MAX) return ZPS_OK;
-  return zps_fail(error, ZPS_ERR_INVALID, "%.300s: the path is too long", store->folder);
+  return zps_fail(error, ZPS_ERR_INVALID, "%.300s: the path of %s%s has %zu bytes: must have at most %d", store->folder,
+                  file, suffix, strlen(store->folder) + 1 + strlen(file) + strlen(suffix), PATH_MAX - 1);
 }
 
 /* Beside the old one, then in its place. A certificate is for everybody to read, and its key is not. */

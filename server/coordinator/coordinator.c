@@ -7,6 +7,7 @@
 
 #include "common/base/clock.h"
 #include "common/base/secret.h"
+#include "common/control/addresses.h"
 #include "server/coordinator/coordinator_impl.h"
 
 #define ZPS_LOG_COMPONENT "coordinator"
@@ -127,7 +128,7 @@ static zps_err_t listen_on(struct zps_coordinator *coordinator, uv_loop_t *loop,
                                           .on_close = on_close};
   zps_err_t err = zps_rpc_listen(loop, config->listen, "coordinator", &handler, &coordinator->listener, error);
   if (err || !config->socket) return err;
-  char path[256];
+  char path[ZPS_ADDRESS_TEXT_MAX]; /* options.c refuses longer ones */
   snprintf(path, sizeof path, "unix:%s", config->socket);
   const struct zps_rpc_access access = {.mode = config->socket_mode, .group = config->socket_group};
   err = zps_rpc_listen_for(loop, path, &access, "coordinator", &handler, &coordinator->socket, error);

@@ -149,7 +149,8 @@ static zps_err_t check(const struct options *options, const char *folder, FILE *
   struct kinds kinds = {.n = 0};
   struct zps_journal_scan scan;
   if (snprintf(path, sizeof path, "%s/journal", folder) >= (int)sizeof path)
-    return zps_fail(error, ZPS_ERR_INVALID, "the path of the folder is too long");
+    return zps_fail(error, ZPS_ERR_INVALID, "the path of the folder has %zu bytes: must have at most %zu",
+                    strlen(folder), sizeof path - sizeof "/journal");
   zps_err_t err = read_journal(path, &data, &len, error);
   if (err) return err;
   err = zps_journal_scan(data, len, count, &kinds, &scan);

@@ -11,6 +11,7 @@
 #include <unistd.h>
 #include <uv.h>
 
+#include "common/base/beside.h"
 #include "common/base/clock.h"
 #include "common/base/descriptors.h"
 #include "common/control/addresses.h"
@@ -260,14 +261,12 @@ static zps_err_t start_shard(struct daemon *daemon, struct zps_error *error) {
   return zps_memlock_check(info->provider, options->server_memory_limit_bytes, error);
 }
 
-/* Written beside and renamed, so that a process that waits for it never reads half of it. In a folder where others may
- * write, too, nobody can have put a link there: the other name is a new file's that nobody could guess. */
+/* Written beside and renamed, so that a process that waits for it never reads half of it. */
 static zps_err_t write_address(const char *path, const char *address, struct zps_error *error) {
   char beside[PATH_MAX];
-  if (snprintf(beside, sizeof beside, "%s.XXXXXX", path) >= (int)sizeof beside)
-    return zps_fail(error, ZPS_ERR_INVALID, "control.address_file: the path is too long");
-  const int fd = mkostemp(beside, O_CLOEXEC);
-  if (fd < 0) return zps_fail_errno(error, ZPS_ERR_IO, errno, "control.address_file: cannot create %s", beside);
+  int fd;
+  const zps_err_t err = zps_beside_create(path, "control.address_file", beside, &fd, error);
+  if (err) return err;
   const bool is_written = fchmod(fd, 0644) == 0 && dprintf(fd, "%s\n", address) > 0;
   if (close(fd) == 0 && is_written && rename(beside, path) == 0) return ZPS_OK;
   zps_fail_errno(error, ZPS_ERR_IO, errno, "control.address_file: cannot write %s", path);

@@ -249,6 +249,11 @@ static zps_err_t check_address(const char *option, const char *text, struct zps_
 
 static zps_err_t complete_socket(struct zps_options *options, struct zps_error *error) {
   const char *mode = options->control_socket_mode, *group = options->control_socket_group;
+  const size_t len = options->control_socket ? strlen(options->control_socket) : 0,
+               most = sizeof((struct sockaddr_un *)0)->sun_path - 1;
+  if (len > most)
+    return zps_fail(error, ZPS_ERR_INVALID,
+                    "control.socket is a path of %zu bytes: a Unix socket's must have at most %zu", len, most);
   if (strlen(mode) < 3 || strlen(mode) > 4 || mode[strspn(mode, "01234567")] || strtoul(mode, NULL, 8) > 0777)
     return zps_fail(error, ZPS_ERR_INVALID,
                     "control.socket_mode is '%.60s': must be an octal file mode from 0000 to 0777, such as 0600 (its "

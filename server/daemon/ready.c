@@ -10,6 +10,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "common/base/beside.h"
+
 #define ZPS_LOG_COMPONENT "zenpsd"
 #include "common/base/log.h"
 
@@ -21,13 +23,8 @@ static void drop(struct zps_ready *ready, const char *path) {
 
 /* The file under another name, one that nobody could lay in its way, locked, with the process's number in it. */
 static zps_err_t make_beside(struct zps_ready *ready, char beside[PATH_MAX], struct zps_error *error) {
-  if (snprintf(beside, PATH_MAX, "%s.XXXXXX", ready->path) >= PATH_MAX)
-    return zps_fail(error, ZPS_ERR_INVALID, "control.ready_file: the path has %zu bytes: must have at most %d",
-                    strlen(ready->path), PATH_MAX - 8);
-  ready->fd = mkostemp(beside, O_CLOEXEC);
-  if (ready->fd < 0)
-    return zps_fail_errno(error, ZPS_ERR_IO, errno, "control.ready_file: cannot create a file beside %.300s",
-                          ready->path);
+  const zps_err_t err = zps_beside_create(ready->path, "control.ready_file", beside, &ready->fd, error);
+  if (err) return err;
   if (fchmod(ready->fd, 0644) == 0 && flock(ready->fd, LOCK_EX | LOCK_NB) == 0 &&
       dprintf(ready->fd, "%ld\n", (long)getpid()) > 0)
     return ZPS_OK;

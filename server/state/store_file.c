@@ -150,7 +150,8 @@ zps_err_t zps_store_file_open(const char *folder, struct zps_store_backend **bac
   store->folder = store->journal = -1;
   zps_err_t err = ZPS_OK;
   if (snprintf(store->path, sizeof store->path, "%s/" JOURNAL, folder) >= (int)sizeof store->path)
-    err = zps_fail(error, ZPS_ERR_INVALID, "the path of the folder for the state is too long");
+    err = zps_fail(error, ZPS_ERR_INVALID, "the path of the folder for the state has %zu bytes: must have at most %zu",
+                   strlen(folder), sizeof store->path - sizeof "/" JOURNAL);
   if (!err) err = open_files(store, folder, error);
   if (err) {
     file_close(&store->backend);

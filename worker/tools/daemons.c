@@ -21,7 +21,7 @@ enum { TURNS_MAX = 10 }; /* of a place: what ends that often has a reason to */
 struct zps_daemons {
   struct zps_daemons_config config;
   struct zps_launch *launch;
-  char dir[64]; /* holds the files below, which go with it */
+  char dir[PATH_MAX - 32]; /* holds the files below, which go with it */
   struct zps_pass pass;
   char program[PATH_MAX];
   char address[300];
@@ -205,7 +205,7 @@ zps_err_t zps_daemons_await(struct zps_daemons *daemons, struct zps_error *error
 /* ------------------------------------------------------------ the beginning and the end */
 
 static bool read_address(struct zps_daemons *daemons) {
-  char path[100];
+  char path[PATH_MAX];
   snprintf(path, sizeof path, "%s/address", daemons->dir);
   FILE *file = fopen(path, "r");
   const bool got = file && fgets(daemons->address, sizeof daemons->address, file) && strchr(daemons->address, '\n');
@@ -217,14 +217,14 @@ static bool read_address(struct zps_daemons *daemons) {
 
 /* The coordinator's, of which it has one where a job may outlive it. */
 static zps_err_t make_state(struct zps_daemons *daemons, struct zps_error *error) {
-  char path[100];
+  char path[PATH_MAX];
   snprintf(path, sizeof path, "%s/state", daemons->dir);
   if (!daemons->config.goes_on || mkdir(path, 0700) == 0) return ZPS_OK;
   return zps_fail_errno(error, ZPS_ERR_IO, errno, "cannot create a folder for the coordinator's state (%s)", path);
 }
 
 static void remove_state(const struct zps_daemons *daemons) {
-  char path[100 + NAME_MAX];
+  char path[PATH_MAX + NAME_MAX];
   snprintf(path, sizeof path, "%s/state", daemons->dir);
   DIR *const folder = opendir(path);
   if (!folder) return;
@@ -266,8 +266,12 @@ zps_err_t zps_daemons_start(struct zps_launch *launch, const struct zps_daemons_
   daemons->config = *config;
   daemons->launch = launch;
   daemons->turns = turns;
-  snprintf(daemons->dir, sizeof daemons->dir, "%.40s/zenpsrun.XXXXXX", tmp && *tmp ? tmp : "/tmp");
-  if (!mkdtemp(daemons->dir)) {
+  if (snprintf(daemons->dir, sizeof daemons->dir, "%s/zenpsrun.XXXXXX", tmp && *tmp ? tmp : "/tmp") >=
+      (int)sizeof daemons->dir) {
+    err = zps_fail(error, ZPS_ERR_INVALID, "TMPDIR is a path of %zu bytes: must have at most %zu", strlen(tmp),
+                   sizeof daemons->dir - sizeof "/zenpsrun.XXXXXX");
+    daemons->dir[0] = '\0';
+  } else if (!mkdtemp(daemons->dir)) {
     err = zps_fail_errno(error, ZPS_ERR_IO, errno, "cannot create a folder for the run (%s; TMPDIR says where)",
                          daemons->dir);
     daemons->dir[0] = '\0';
@@ -294,7 +298,7 @@ const char *zps_daemons_token_file(const struct zps_daemons *daemons) {
 }
 
 void zps_daemons_destroy(struct zps_daemons *daemons) {
-  char path[100];
+  char path[PATH_MAX];
   if (!daemons) return;
   if (daemons->dir[0]) {
     snprintf(path, sizeof path, "%s/address", daemons->dir);

@@ -13,14 +13,14 @@ zps_err_t zps_pass_make(const char *dir, const char *key_file, struct zps_pass *
   *pass = (struct zps_pass){.key_file = key_file};
   zps_err_t err = ZPS_OK;
   if (!key_file) {
-    snprintf(pass->own_key, sizeof pass->own_key, "%.80s/key", dir);
+    snprintf(pass->own_key, sizeof pass->own_key, "%s/key", dir);
     err = zps_token_key_create(pass->own_key, error);
     pass->key_file = pass->own_key;
   }
   if (!err) err = zps_token_keys_read(pass->key_file, &keys, error);
   if (!err) err = zps_token_make(&keys, "*", 0, token, error);
   if (err) return err;
-  snprintf(pass->token, sizeof pass->token, "%.80s/token", dir);
+  snprintf(pass->token, sizeof pass->token, "%s/token", dir);
   pass->token_file = pass->token;
   return zps_private_create(pass->token, "token file", token, error);
 }

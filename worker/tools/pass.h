@@ -3,6 +3,7 @@
 #ifndef ZPS_TOOLS_PASS_H
 #define ZPS_TOOLS_PASS_H
 
+#include <limits.h>
 #include <stdbool.h>
 
 #include "common/base/err.h"
@@ -10,11 +11,11 @@
 struct zps_pass {
   const char *key_file;   /* for coordinator.token_key */
   const char *token_file; /* for ZENPS_TOKEN_FILE */
-  char own_key[96], token[96];
+  char own_key[PATH_MAX], token[PATH_MAX];
 };
 
-/* Into the folder `dir`, which nobody else may enter; `key_file` is borrowed; NULL: makes a key. To be removed also on
- * failure. */
+/* Into the folder `dir`, which nobody else may enter, of at most PATH_MAX - 32 bytes; `key_file` is borrowed; NULL:
+ * makes a key. To be removed also on failure. */
 zps_err_t zps_pass_make(const char *dir, const char *key_file, struct zps_pass *pass,
                         struct zps_error *error) ZPS_MUSTCHECK;
 void zps_pass_remove(const struct zps_pass *pass);
