@@ -1,6 +1,7 @@
 #include "common/base/forked.h"
 
 #include <fcntl.h>
+#include <netinet/tcp.h>
 #include <pthread.h>
 #include <stdint.h>
 #include <stdlib.h>
@@ -95,12 +96,13 @@ static bool is_listed(int fd) {
   return getpeername(fd, (struct sockaddr *)&addr, &len) == 0 && has_address(ZPS_FORKED_PEER, &addr, len);
 }
 
-static void look_at(int fd) {
+static void close_listed(int fd, int unused) {
+  (void)unused;
   if (is_listed(fd)) close(fd);
 }
 
 /* Not readdir(), which takes memory. */
-static bool look_at_listed(int dir) {
+static bool look_at_open(int dir, void (*look_at)(int fd, int value), int value) {
   _Alignas(struct entry) char buffer[4096];
   for (;;) {
     const long n = syscall(SYS_getdents64, dir, buffer, sizeof buffer);
@@ -110,20 +112,20 @@ static bool look_at_listed(int dir) {
       int fd = 0;
       const char *digit = entry->name;
       while (*digit >= '0' && *digit <= '9') fd = fd * 10 + (*digit++ - '0');
-      if (digit != entry->name && fd != dir) look_at(fd);
+      if (digit != entry->name && fd != dir) look_at(fd, value);
       at += entry->len;
     }
   }
 }
 
-static void close_all(void) {
+static void look_at_all(void (*look_at)(int fd, int value), int value) {
   const int dir = open("/proc/self/fd", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  const bool looked = dir >= 0 && look_at_listed(dir);
+  const bool looked = dir >= 0 && look_at_open(dir, look_at, value);
   if (dir >= 0) close(dir);
   if (looked) return;
   struct rlimit limit;
   if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur > FDS_MAX) limit.rlim_cur = FDS_MAX;
-  for (int fd = 0; fd < (int)limit.rlim_cur; fd++) look_at(fd);
+  for (int fd = 0; fd < (int)limit.rlim_cur; fd++) look_at(fd, value);
 }
 
 static void before(void) {
@@ -135,7 +137,7 @@ static void in_parent(void) {
 }
 
 static void in_child(void) {
-  if (n_listed > 0) close_all();
+  if (n_listed > 0) look_at_all(close_listed, 0);
   for (unsigned i = 0; i < BUCKETS; i++) {
     for (struct zps_forked *forked = buckets[i]; forked; forked = forked->next) forked->is_listed = false;
     buckets[i] = NULL;
@@ -199,5 +201,23 @@ void zps_forked_forget(struct zps_forked *forked) {
     forked->is_listed = false;
     n_listed--;
   }
+  pthread_mutex_unlock(&lock);
+}
+
+/* ---- In the parent ---- */
+
+static void keep_alive(int fd, int idle_s) {
+  int protocol = 0, is_listening = 1, is_kept = 1;
+  socklen_t len = sizeof protocol;
+  if (getsockopt(fd, SOL_SOCKET, SO_PROTOCOL, &protocol, &len) != 0 || protocol != IPPROTO_TCP) return;
+  if (getsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &is_kept, &len) != 0 || is_kept) return;
+  if (getsockopt(fd, SOL_SOCKET, SO_ACCEPTCONN, &is_listening, &len) != 0 || is_listening || !is_listed(fd)) return;
+  if (setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &idle_s, sizeof idle_s) == 0)
+    setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &(const int){1}, sizeof(int));
+}
+
+void zps_forked_keep_alive(unsigned idle_s) {
+  pthread_mutex_lock(&lock);
+  if (n_listed > 0) look_at_all(keep_alive, (int)idle_s);
   pthread_mutex_unlock(&lock);
 }

@@ -6,6 +6,8 @@
  * A socket is named by itself or, where another library owns it, by an address of its connection. A connection of such
  * a library that is still being set up while the process forks has no peer's address yet, and stays.
  *
+ * The list also serves the parent: connections of another library that are nevertheless ours have keepalive.
+ *
  * From any thread. Works across fork() alone: a program that is executed gives up what is FD_CLOEXEC.
  */
 #ifndef ZPS_BASE_FORKED_H
@@ -35,6 +37,9 @@ void zps_forked_close_socket(struct zps_forked *forked, int fd);
  * to it. `addr` is a sockaddr_in or sockaddr_in6 of `len` bytes; nothing for other addresses. */
 void zps_forked_close_local(struct zps_forked *forked, const void *addr, size_t len);
 void zps_forked_close_peer(struct zps_forked *forked, const void *addr, size_t len);
+/* Has the kernel ask the peers of listed TCP connections for a sign of life, after each `idle_s` seconds without traffic,
+ * so that no firewall forgets an idle one. Connections whose owner has set SO_KEEPALIVE stay as they are. */
+void zps_forked_keep_alive(unsigned idle_s);
 /* Nothing where it is not listed, as in a child, whose list is empty. */
 void zps_forked_forget(struct zps_forked *forked);
 

@@ -39,6 +39,7 @@ struct zps_net_config {
   size_t max_msg;               /* largest message, both ways */
   unsigned n_recv;              /* receives posted at start, shared by all peers; zps_net_reserve() adds more */
   unsigned spin_us;             /* how long zps_net_wait() spins before it blocks; 0 when cores are oversubscribed */
+  unsigned keepalive_ms; /* TCP connections that carry nothing for so long carry an empty packet; 0: none does */
   unsigned connect_timeout_ms;  /* a send that the fabric will not take for so long fails the peer */
   bool device_memory;           /* take a fabric's offer to reach device memory, where it makes one */
   const char *fault; /* "fault+": rules such as "seed=1,again=0.1,delay=0.05:3ms,drop=0.01,kill=200"; see fault.h */

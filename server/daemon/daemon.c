@@ -245,6 +245,7 @@ static zps_err_t start_shard(struct daemon *daemon, struct zps_error *error) {
               .port_high = (uint16_t)options->fabric_port_high,
               .max_msg = ZPS_WIRE_MESSAGE_MAX,
               .n_recv = RECEIVES,
+              .keepalive_ms = (unsigned)options->fabric_keepalive_ms,
               .spin_us = (unsigned)options->fabric_spin_us,
               .connect_timeout_ms = (unsigned)options->fabric_connect_timeout_ms,
               .fault = options->fabric_fault},

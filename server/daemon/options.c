@@ -190,6 +190,9 @@ static const struct zps_opt opts[] = {
         .help = "microseconds to poll the fabric before blocking; 20 saves a wake-up where a core is free"),
     OPT(ZPS_OPT_DURATION, fabric_connect_timeout_ms, .name = "fabric.connect_timeout", .arg = "TIME", .def = "10s",
         .help = "a peer that cannot be sent to for so long has failed"),
+    OPT(ZPS_OPT_DURATION, fabric_keepalive_ms, .name = "fabric.keepalive", .arg = "TIME", .def = "60s", .max = 3600000,
+        .help = "a TCP connection for gradients that carries nothing for so long is kept alive by an empty packet, so "
+                "that no firewall forgets it; 0: none is"),
     OPT(ZPS_OPT_ENUM, fabric_checksums, .name = "fabric.checksums", .arg = "WHEN", .def = "auto", .values = checksums,
         .help =
             "of a coordinator: whether gradients and sums that are read carry a keyed checksum, so that bytes that "

@@ -102,6 +102,15 @@ static const struct zps_opt opts[] = {
      .offset = FIELD(subnet),
      .arg = "LIST",
      .help = "Networks that the fabric address must be in."},
+    {.name = "fabric.keepalive",
+     .type = ZPS_OPT_DURATION,
+     .offset = FIELD(keepalive_ms),
+     .def = "60s",
+     .arg = "TIME",
+     .max = 3600000,
+     .help =
+         "A TCP connection for gradients that carries nothing for so long is kept alive by an empty packet, so that no "
+         "firewall forgets it; 0: none is."},
     {.name = "fabric.fault",
      .type = ZPS_OPT_STRING,
      .offset = FIELD(fault),

@@ -150,6 +150,10 @@ unsigned zps_ofi_progress(struct zps_net *base) {
   }
   n_events += zps_ofi_read_report(net);
   n_events += zps_ofi_peer_report(net);
-  if (n_events > 0) net->last_event_ns = zps_clock_ns();
+  if (n_events > 0 || net->keepalive_at_ns != ZPS_NEVER) {
+    const uint64_t now_ns = zps_clock_ns();
+    if (n_events > 0) net->last_event_ns = now_ns;
+    zps_ofi_keep_alive(net, now_ns, n_events > 0);
+  }
   return n_events;
 }

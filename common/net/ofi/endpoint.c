@@ -207,6 +207,8 @@ zps_err_t zps_net_ofi_open(const struct zps_net_config *config, const struct zps
   net->max_block_ns = wakes_for_everything(net->info) ? UINT64_MAX : CAUTIOUS_BLOCK_NS;
   net->keep_addrs = strstr(net->info->fabric_attr->prov_name, "ofi_rxm") && provider_older_than(net->info, 200, 0);
   net->last_event_ns = zps_clock_ns();
+  net->keepalive_s = (config->keepalive_ms + 999) / 1000;
+  net->keepalive_at_ns = ZPS_NEVER;
   code = zps_ofi_reserve(&net->base, (int)config->n_recv);
   if (code != ZPS_OK) {
     zps_fail(error, code, "out of memory for %u receive buffers of %zu bytes", config->n_recv, config->max_msg);
@@ -278,6 +280,15 @@ static void ofi_shut(struct zps_net *base) {
   net->n_stash = 0;
   net->cq_error = false;
   zps_ofi_peers_shut(net);
+}
+
+void zps_ofi_keep_alive(struct ofi_net *net, uint64_t now_ns, bool has_happened) {
+  if (now_ns >= net->keepalive_at_ns) {
+    zps_forked_keep_alive(net->keepalive_s);
+    net->keepalive_at_ns = ZPS_NEVER;
+  }
+  if (has_happened && net->keepalive_s > 0 && net->keepalive_at_ns == ZPS_NEVER)
+    net->keepalive_at_ns = now_ns + net->keepalive_s * ZPS_NS_PER_S / 2;
 }
 
 static void ofi_close(struct zps_net *base) {

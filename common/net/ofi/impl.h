@@ -134,6 +134,8 @@ struct ofi_net {
   size_t n_reads;       /* at the fabric, quarantined ones included */
   size_t n_sends;       /* at the fabric */
   uint64_t retry_at_ns, last_event_ns;
+  unsigned keepalive_s;     /* of connections; 0: none */
+  uint64_t keepalive_at_ns; /* when new connections are looked for; ZPS_NEVER: none can have come */
   LIST_HEAD(, ofi_region) regions;
   SLIST_HEAD(, ofi_addr) addrs;
   LIST_HEAD(, ofi_peer) peers;
@@ -157,6 +159,10 @@ zps_err_t zps_ofi_discover(const struct zps_net_config *config, struct fi_info *
 zps_err_t zps_ofi_fail(struct zps_error *error, int rc, const char *call, const struct fi_info *info);
 /* Does this errno say that the connection is gone, rather than that one operation was wrong? */
 bool zps_ofi_errno_is_loss(int err);
+
+/* endpoint.c */
+/* After something has happened: within half of the keepalive's time, connections that came with it have keepalive. */
+void zps_ofi_keep_alive(struct ofi_net *net, uint64_t now_ns, bool has_happened);
 
 /* mem.c */
 void zps_ofi_region_destroy(struct ofi_region *region);

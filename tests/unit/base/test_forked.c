@@ -4,6 +4,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <arpa/inet.h>
+#include <netinet/tcp.h>
 #include <poll.h>
 #include <signal.h>
 #include <string.h>
@@ -202,12 +203,47 @@ static void test_child_of_child(void **state) {
   close(ends[1]);
 }
 
+/* ---- Keepalive ---- */
+
+static int idle_s_of(int fd) {
+  int is_kept = 0, idle_s = 0;
+  socklen_t len = sizeof is_kept;
+  assert_int_equal(getsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &is_kept, &len), 0);
+  assert_int_equal(getsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &idle_s, &len), 0);
+  return is_kept ? idle_s : 0;
+}
+
+static void test_keepalive(void **state) {
+  (void)state;
+  struct sockaddr_in ours, theirs, others;
+  int accepted[2], made[2], strange[2];
+  const int listener = listen_at(INADDR_LOOPBACK, &ours), there = listen_at(INADDR_LOOPBACK, &theirs),
+            elsewhere = listen_at(INADDR_LOOPBACK, &others);
+  struct zps_forked local = {0}, peer = {0};
+  connect_to(listener, &ours, accepted);
+  connect_to(there, &theirs, made);
+  connect_to(elsewhere, &others, strange);
+  zps_forked_close_local(&local, &ours, sizeof ours);
+  zps_forked_close_peer(&peer, &theirs, sizeof theirs);
+  zps_forked_keep_alive(37);
+  assert_int_equal(idle_s_of(accepted[1]), 37);
+  assert_int_equal(idle_s_of(made[0]), 37);
+  assert_int_equal(idle_s_of(strange[0]) + idle_s_of(strange[1]), 0); /* the program's own */
+  assert_int_equal(idle_s_of(listener), 0);
+  zps_forked_keep_alive(50); /* once is enough */
+  assert_int_equal(idle_s_of(made[0]), 37);
+  zps_forked_forget(&local);
+  zps_forked_forget(&peer);
+  for (int i = 0; i < 2; i++) close(accepted[i]), close(made[i]), close(strange[i]);
+  close(listener), close(there), close(elsewhere);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_socket),         cmocka_unit_test(test_parent_goes_on),
-      cmocka_unit_test(test_addresses),      cmocka_unit_test(test_any_interface),
-      cmocka_unit_test(test_forgotten),      cmocka_unit_test(test_other_addresses),
-      cmocka_unit_test(test_child_of_child),
+      cmocka_unit_test(test_keepalive),       cmocka_unit_test(test_socket),
+      cmocka_unit_test(test_parent_goes_on),  cmocka_unit_test(test_addresses),
+      cmocka_unit_test(test_any_interface),   cmocka_unit_test(test_forgotten),
+      cmocka_unit_test(test_other_addresses), cmocka_unit_test(test_child_of_child),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
