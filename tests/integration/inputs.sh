@@ -51,4 +51,21 @@ wait
 printf 'log.level = warn' >"$pipe" &
 ok "zenpsd --config: a pipe whose last line has no end is taken" timeout 60 zenpsd --check --config="$pipe"
 wait
+
+# A fabric that is hidden: what hides it is named.
+hidden() { # NAME PATTERN COMMAND...
+  "${@:3}" >"$scratch/out" 2>&1
+  is "$1: status" $? 1
+  said "$1: why" "$2"
+}
+hidden "FI_PROVIDER" 'FI_PROVIDER=efa is set, which hides all other providers of libfabric: unset it, or set it to net or tcp$' \
+  env FI_PROVIDER=efa zenpsd --control-listen=127.0.0.1:0
+hidden "FI_PROVIDER, where a provider is asked for" 'FI_PROVIDER=efa is set, .* or set it to sockets; libfabric is also told by the environment: FI_TCP_IFACE=eth7$' \
+  env FI_PROVIDER=efa FI_TCP_IFACE=eth7 FI_LOG_LEVEL=warn zenpsd --control-listen=127.0.0.1:0 --fabric-provider=sockets
+if unshare -m mount -t tmpfs -o size=1m none /dev/shm 2>/dev/null; then
+  hidden "a small /dev/shm" '/dev/shm has [01] MiB free and shm needs about [0-9]+ \(16 for each of [0-9]+ processors\): make it larger' \
+    unshare -m sh -c 'mount -t tmpfs -o size=1m none /dev/shm && exec zenpsd --control-listen=127.0.0.1:0 --fabric-provider=shm'
+else
+  skip "a small /dev/shm" "no mount namespaces"
+fi
 done_testing

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "common/base/route.h"
+#include "common/net/ofi/hidden.h"
 #include "common/net/ofi/impl.h"
 #include "common/net/ofi/select.h"
 #include "common/net/ofi/signals.h"
@@ -130,6 +131,14 @@ static void prefer_device_memory(const struct ofi_iface *ifaces, size_t n_ifaces
   if (list) fi_freeinfo(list);
 }
 
+/* The fabric that was asked for is not there: what may hide it. */
+static zps_err_t add_hidden(const char *provider, struct zps_error *error) {
+  char hidden[400];
+  const zps_err_t code = error ? error->code : ZPS_ERR_FABRIC;
+  zps_ofi_hidden(provider, environ, hidden, sizeof hidden);
+  return error ? zps_fail(error, code, "%s%s", error->text, hidden) : code;
+}
+
 zps_err_t zps_ofi_discover(const struct zps_net_config *config, struct fi_info **info_p, struct zps_error *error) {
   struct ofi_wish wish = {.provider = config->provider, .interface = config->interface, .subnet = config->subnet};
   struct sockaddr_storage source;
@@ -137,12 +146,16 @@ zps_err_t zps_ofi_discover(const struct zps_net_config *config, struct fi_info *
   const struct fi_info *found = NULL;
   set_port_range(config);
   const int rc = info_list(false, &list);
-  if (rc != 0 && rc != -FI_ENODATA) return zps_ofi_fail(error, rc, "fi_getinfo", NULL);
+  if (rc != 0 && rc != -FI_ENODATA) {
+    (void)zps_ofi_fail(error, rc, "fi_getinfo", NULL);
+    return add_hidden(config->provider, error);
+  }
   size_t n_ifaces;
   struct ofi_iface *ifaces = iface_list(&n_ifaces);
   const bool is_said = (wish.interface && wish.interface[0]) || (wish.subnet && wish.subnet[0]);
   if (!is_said && zps_route_source(config->toward, &source)) wish.source = &source;
   zps_err_t code = zps_ofi_select(list, ifaces, n_ifaces, &wish, &found, error);
+  if (code == ZPS_ERR_FABRIC) code = add_hidden(config->provider, error);
   if (code == ZPS_OK) {
     *info_p = fi_dupinfo(found);
     if (!*info_p) code = zps_fail(error, ZPS_ERR_NOMEM, "out of memory for the fabric's description");
