@@ -38,7 +38,7 @@ void zps_forked_close_socket(struct zps_forked *forked, int fd);
 void zps_forked_close_local(struct zps_forked *forked, const void *addr, size_t len);
 void zps_forked_close_peer(struct zps_forked *forked, const void *addr, size_t len);
 /* Has the kernel ask the peers of listed TCP connections for a sign of life, after each `idle_s` seconds without traffic,
- * so that no firewall forgets an idle one. Connections whose owner has set SO_KEEPALIVE stay as they are. */
+ * so that no firewall forgets an idle one. Connections with SO_KEEPALIVE stay as they are. */
 void zps_forked_keep_alive(unsigned idle_s);
 /* Nothing where it is not listed, as in a child, whose list is empty. */
 void zps_forked_forget(struct zps_forked *forked);

@@ -46,7 +46,7 @@ zps_err_t zps_launch_start(struct zps_launch *launch, enum zps_child_kind kind, 
 /* Waits up to `timeout_ms` (-1: for ever) for output, an end or a signal, and handles it. Returns the signal that this
  * process was asked to stop with (SIGINT, SIGTERM, SIGHUP), or 0. */
 int zps_launch_pump(struct zps_launch *launch, int timeout_ms);
-/* Adds to stderr, behind what children wrote there before: pieces of a line, of which the last ends with '\n'. */
+/* Adds a piece of a line to stderr, behind the output of children so far. The last piece ends with '\n'. */
 void zps_launch_say(struct zps_launch *launch, const char *fmt, ...) ZPS_PRINTF(2, 3);
 void zps_launch_signal(struct zps_launch *launch, enum zps_child_kind kind, int signal_number);
 /* Pumps until no child of the kind runs, at most `grace_ms`, then kills the rest. */

@@ -127,6 +127,26 @@ static void test_addresses_by_class(void **state) {
   expect(offers, 1, WISH("net"), "net eth0 fe80::1");
 }
 
+/* By the interface of the source address, IPv4 first; nothing changes where no fabric is on it. */
+static void test_the_way_to_the_coordinator_comes_first(void **state) {
+  (void)state;
+  static const struct offer offers[] = {{"net", "docker0", "172.17.0.1"},
+                                        {"net", "ib0", "fd00::9"},
+                                        {"net", "ib0", "172.16.0.9"},
+                                        {"net", "ib0", "fe80::9"},
+                                        {"net", "eth1", "10.1.2.3"}};
+  struct sockaddr_storage source = {0}, other = {0};
+  struct sockaddr_in *const v4 = (struct sockaddr_in *)&source, *const unknown = (struct sockaddr_in *)&other;
+  v4->sin_family = unknown->sin_family = AF_INET;
+  inet_pton(AF_INET, "172.16.0.9", &v4->sin_addr);
+  inet_pton(AF_INET, "192.0.2.77", &unknown->sin_addr);
+  expect(offers, 5, WISH("auto"), "net docker0 172.17.0.1");
+  expect(offers, 5, WISH("auto", .source = &source), "net ib0 172.16.0.9");
+  expect(offers, 2, WISH("auto", .source = &source), "net ib0 fd00::9");
+  expect(offers, 1, WISH("auto", .source = &source), "net docker0 172.17.0.1");
+  expect(offers, 5, WISH("auto", .source = &other), "net docker0 172.17.0.1");
+}
+
 static void test_names(void **state) {
   (void)state;
   expect(debian, N_DEBIAN, WISH("tcp;ofi_rxm"), "tcp;ofi_rxm eth0 192.0.2.2");
@@ -197,6 +217,7 @@ int main(void) {
       cmocka_unit_test(test_auto_prefers_hardware),
       cmocka_unit_test(test_auto_never_takes_what_reaches_no_other_host),
       cmocka_unit_test(test_addresses_by_class),
+      cmocka_unit_test(test_the_way_to_the_coordinator_comes_first),
       cmocka_unit_test(test_names),
       cmocka_unit_test(test_interfaces),
       cmocka_unit_test(test_subnets),

@@ -75,7 +75,7 @@ static void test_one_takes_back_its_own_alone(void **state) {
   zps_worker_log_take(&second, take_line, &second);
   zps_worker_log_drop(&first);
   zps_log_warn("still the second's");
-  zps_worker_log_drop(&second); /* which has had its line, then */
+  zps_worker_log_drop(&second); /* Waits for its line. */
   assert_int_equal(second.n_lines, 1);
   zps_log_info("on stderr");
   assert_int_equal(first.n_lines, 0);
