@@ -91,7 +91,7 @@ void zps_addresses_host(const char *text, char *host, size_t size) {
   struct zps_addresses addresses;
   struct zps_address address;
   host[0] = '\0';
-  if (zps_addresses_parse(text, &addresses, NULL) != ZPS_OK) return;
+  if (!text || zps_addresses_parse(text, &addresses, NULL) != ZPS_OK) return;
   for (unsigned i = 0; i < addresses.n && !host[0]; i++)
     if (zps_address_parse(addresses.text[i], &address, NULL) == ZPS_OK && !address.is_unix)
       snprintf(host, size, "%s", address.host);

@@ -25,7 +25,8 @@ struct zps_addresses {
  * count. ZPS_ERR_INVALID: the text names the item, and what is wrong. */
 zps_err_t zps_addresses_parse(const char *text, struct zps_addresses *addresses_p,
                               struct zps_error *error) ZPS_MUSTCHECK;
-/* The host of the first one that has one, a name or a number; "": all are Unix sockets, or the text is no such list. */
+/* The host of the first one that has one, a name or a number; "": all are Unix sockets, or the text
+ * is NULL or no such list. */
 void zps_addresses_host(const char *text, char *host, size_t size);
 /* The address to try now. */
 const char *zps_addresses_now(const struct zps_addresses *addresses);
