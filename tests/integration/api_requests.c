@@ -47,6 +47,64 @@ static void test_broadcast(void **state) {
   ranks_run(cluster_shared(), 3, broadcasts, NULL, 0);
 }
 
+/* What each of three ranks calls: zenps_broadcast() of `len` bytes from `root`, or zenps_barrier() where root is -1. */
+struct calls {
+  struct {
+    size_t len;
+    int root;
+  } by_rank[3];
+  const char *says[3]; /* parts of the error's text */
+};
+
+static zenps_status_t call(const struct rank *rank, zenps_group_t *group, void *data, size_t len, int root) {
+  if (root < 0) return group ? zenps_group_barrier(group) : zenps_barrier(rank->zenps);
+  return group ? zenps_group_broadcast(group, data, len, root) : zenps_broadcast(rank->zenps, data, len, root);
+}
+
+/* All ranks fail, long before the deadline, and no buffer is written; the next call goes well. */
+static void unequal_calls(struct rank *rank, zenps_group_t *group) {
+  static const size_t large = (5u << 20) + 3;
+  static const struct calls calls[] = {
+      {{{40, 0}, {44, 0}, {40, 0}}, {"rank 0", "of 40 bytes", "rank 1"}},
+      {{{40, 2}, {40, 2}, {0, 2}}, {"rank 0", "rank 2", "of 0 bytes"}},
+      {{{large, 1}, {large, 1}, {large + 64, 1}}, {"of 5242883 bytes", "rank 2", "of 5242947 bytes"}},
+      {{{64, 0}, {large, 0}, {large, 0}}, {"of 64 bytes", "rank 1", "of 5242883 bytes"}},
+      {{{8, 0}, {8, 0}, {8, 1}}, {"from rank 0", "rank 2", "from rank 1"}},
+      {{{0, -1}, {0, -1}, {8, 0}}, {"rank 0", "barrier", "broadcast() of 8 bytes"}},
+      {{{8, 1}, {0, -1}, {8, 1}}, {"broadcast() of 8 bytes", "rank 1", "barrier"}},
+  };
+  unsigned char *data = malloc(large + 64);
+  CHECK(data != NULL);
+  for (unsigned i = 0; i < sizeof calls / sizeof calls[0]; i++) {
+    const uint64_t before = now_ms();
+    const size_t len = calls[i].by_rank[rank->rank].len;
+    memset(data, 0x11 * (rank->rank + 1), large + 64);
+    CHECK_STATUS(call(rank, group, data, len, calls[i].by_rank[rank->rank].root), ZENPS_ERR_SHAPE);
+    CHECK(now_ms() - before < 30000);
+    for (unsigned k = 0; k < 3; k++) CHECK_SAYS(zenps_last_error()->text, calls[i].says[k]);
+    for (size_t k = 0; k < large + 64; k++) CHECK(data[k] == 0x11 * (rank->rank + 1));
+    CHECK_OK(call(rank, group, data, large, 1));
+    for (size_t k = 0; k < large; k++) CHECK(data[k] == 0x22);
+  }
+  CHECK_OK(call(rank, group, NULL, 0, -1));
+  free(data);
+}
+
+static void unequal(struct rank *rank) {
+  zenps_group_t *group;
+  rank->round_timeout_ms = 60000;
+  rank_open(rank);
+  unequal_calls(rank, NULL);
+  CHECK_OK(zenps_group_open(rank->zenps, "same", (const int[]){0, 1, 2}, 3, &group));
+  unequal_calls(rank, group);
+  rank_close(rank);
+}
+
+static void test_unequal_collectives(void **state) {
+  (void)state;
+  ranks_run(cluster_shared(), 3, unequal, NULL, 0);
+}
+
 /* ------------------------------------------------------------ requests */
 
 static void waiting(struct rank *rank) {
@@ -149,9 +207,7 @@ static void test_costs(void **state) {
 }
 
 const struct CMUnitTest api_request_tests[] = {
-    cmocka_unit_test(test_barrier),
-    cmocka_unit_test(test_broadcast),
-    cmocka_unit_test(test_waiting),
-    cmocka_unit_test(test_costs),
+    cmocka_unit_test(test_barrier), cmocka_unit_test(test_broadcast), cmocka_unit_test(test_unequal_collectives),
+    cmocka_unit_test(test_waiting), cmocka_unit_test(test_costs),
 };
 const size_t n_api_request_tests = sizeof api_request_tests / sizeof api_request_tests[0];

@@ -15,7 +15,7 @@ import ssl
 import sys
 import time
 
-HELLO = {"jsonrpc": "2.0", "id": 1, "method": "hello", "params": {"protocol": 7, "version": "test", "role": "worker"}}
+HELLO = {"jsonrpc": "2.0", "id": 1, "method": "hello", "params": {"protocol": 8, "version": "test", "role": "worker"}}
 AT_ONCE = 8  # the coordinator has room for 16 of an address that have not said hello
 host, port = sys.argv[1].rsplit(":", 1)
 count = int(sys.argv[3])

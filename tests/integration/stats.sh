@@ -111,7 +111,7 @@ ok "of all of them" [ "$(ended brief10)" -ge 11 ]
 # Reports can be left out.
 export ZENPS_TELEMETRY=0
 run silent --rows 5000 --density 0.02 --scheme ring --steps 1000000
-takes_steps() { look shards job=silent name rounds | grep '^@barrier [1-9]'; }
+takes_steps() { look shards job=silent name rounds | grep '^@collective [1-9]'; }
 ok "a job without reports takes steps, as servers see by its barrier" until_true takes_steps
 is "and nobody is told of them" "$(look tensors job=silent name rounds | grep '^perf')" "perf.0 0"
 end

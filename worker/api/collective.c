@@ -1,13 +1,16 @@
 /*
  * Barrier and broadcast, as rounds of tensors of bytes that users cannot name: '@' starts no name of theirs.
  *
- * A barrier is a round without rows. A broadcast is cut into segments of 4 MiB, rows of 64 bytes of which only the root
- * pushes any; the sum of one contribution is the contribution, bit for bit. Rows of zeros are not sent.
+ * A barrier is a meeting, and a broadcast begins with one, in which ranks compare their calls. A short broadcast is in
+ * the meeting. Of a long one only the last bytes are, which fill no row; the others go in segments of 4 MiB, rows of 64
+ * bytes of which only the root pushes any. The sum of one contribution is the contribution, bit for bit. Rows of zeros
+ * are not sent.
  */
 #include <stdlib.h>
 #include <string.h>
 
 #include "worker/api/job.h"
+#include "worker/api/meeting.h"
 #include "worker/api/tensor.h"
 
 #define BYTES_PER_ROW 64u
@@ -15,67 +18,38 @@
 #define SEGMENT_BYTES ((size_t)BYTES_PER_ROW * ROWS_PER_SEGMENT)
 #define SEGMENTS_IN_FLIGHT 4u
 
-/* The ranks that call together: all of the job, or a group. */
-struct among {
-  struct zenps_job *job;
-  struct zenps_group *group; /* NULL: all */
-  struct zps_collective *collective;
-};
-
-static zenps_status_t among_all(zenps_job_t *job, const char *call, struct among *among) {
+static zenps_status_t among_all(zenps_job_t *job, const char *call, struct zps_among *among) {
   if (!job) return zps_worker_fail(ZPS_ERR_INVALID, "%s: the job is NULL", call);
-  *among = (struct among){.job = job, .collective = &job->collective};
+  *among = (struct zps_among){.job = job, .collective = &job->collective};
   return zps_worker_forked(job) ? zps_worker_fail_forked() : ZENPS_OK;
 }
 
-static zenps_status_t among_group(zenps_group_t *group, const char *call, struct among *among) {
+static zenps_status_t among_group(zenps_group_t *group, const char *call, struct zps_among *among) {
   if (!group) return zps_worker_fail(ZPS_ERR_INVALID, "%s: the group is NULL", call);
-  *among = (struct among){.job = group->job, .group = group, .collective = &group->collective};
+  *among = (struct zps_among){.job = group->job, .group = group, .collective = &group->collective};
   return zps_worker_forked(group->job) ? zps_worker_fail_forked() : ZENPS_OK;
 }
 
-/* Waits for the request and frees it; its error becomes the thread's last one. NULL: nothing was started. */
-static zenps_status_t settle(zenps_request_t *request) {
-  if (!request) return ZENPS_OK;
-  const zenps_status_t status = zenps_wait(request, -1);
-  zenps_request_free(request);
-  return status;
-}
+/* ------------------------------------------------------------ barrier */
 
-static zenps_status_t barrier(const struct among *among) {
-  struct zenps_tensor *tensor;
-  zenps_tensor_options_t options;
-  zenps_grad_t in, out;
-  zenps_request_t *request;
-  ZENPS_TENSOR_OPTIONS_INIT(&options);
-  options.partitions = 1;
-  options.group = among->group;
-  zenps_status_t status = zps_worker_tensor_open(among->job, "@barrier", 1, 1, ZPS_DTYPE_U8, &options, &tensor);
-  if (status != ZENPS_OK) return status;
-  ZENPS_GRAD_INIT(&in);
-  ZENPS_GRAD_INIT(&out);
-  in.layout = out.layout = ZENPS_ROWS;
-  status = zps_worker_allreduce(tensor, among->collective->barrier_step++, &in, &out, &request);
-  return status == ZENPS_OK ? settle(request) : status;
-}
-
-static zenps_status_t barrier_alone(const struct among *among) {
+static zenps_status_t barrier(const struct zps_among *among) {
+  static const struct zps_call call = {.kind = ZPS_CALL_BARRIER};
   pthread_mutex_lock(&among->collective->lock);
-  const zenps_status_t status = barrier(among);
+  const zenps_status_t status = zps_meeting_hold(among, &call, NULL, 0, false);
   pthread_mutex_unlock(&among->collective->lock);
   return status;
 }
 
 zenps_status_t zenps_barrier(zenps_job_t *job) {
-  struct among among;
+  struct zps_among among;
   const zenps_status_t status = among_all(job, "zenps_barrier", &among);
-  return status == ZENPS_OK ? barrier_alone(&among) : status;
+  return status == ZENPS_OK ? barrier(&among) : status;
 }
 
 zenps_status_t zenps_group_barrier(zenps_group_t *group) {
-  struct among among;
+  struct zps_among among;
   const zenps_status_t status = among_group(group, "zenps_group_barrier", &among);
-  return status == ZENPS_OK ? barrier_alone(&among) : status;
+  return status == ZENPS_OK ? barrier(&among) : status;
 }
 
 /* ------------------------------------------------------------ broadcast */
@@ -127,11 +101,9 @@ static zenps_status_t segment_finish(const struct broadcast *cast, struct segmen
   return status;
 }
 
-/* Sends all bytes in segments, but for the last ones that do not fill a row: these travel in `tail`. */
-static zenps_status_t broadcast_all(const struct broadcast *cast, uint64_t step, unsigned char *data, size_t len,
-                                    unsigned char *tail) {
+/* `len` is a multiple of BYTES_PER_ROW. */
+static zenps_status_t segments_send(const struct broadcast *cast, uint64_t step, unsigned char *data, size_t len) {
   struct segment ring[SEGMENTS_IN_FLIGHT];
-  const size_t whole = len - len % BYTES_PER_ROW;
   zenps_status_t status = ZENPS_OK;
   unsigned at = 0;
   memset(ring, 0, sizeof ring);
@@ -139,13 +111,8 @@ static zenps_status_t broadcast_all(const struct broadcast *cast, uint64_t step,
     struct segment *segment = &ring[at];
     status = segment_finish(cast, segment);
     if (status != ZENPS_OK) break;
-    if (done < whole) {
-      segment->data = data + done;
-      segment->len = whole - done < SEGMENT_BYTES ? whole - done : SEGMENT_BYTES;
-    } else {
-      segment->data = tail;
-      segment->len = BYTES_PER_ROW;
-    }
+    segment->data = data + done;
+    segment->len = len - done < SEGMENT_BYTES ? len - done : SEGMENT_BYTES;
     status = segment_start(cast, segment, step++);
     done += segment->len;
   }
@@ -161,40 +128,48 @@ static zenps_status_t broadcast_all(const struct broadcast *cast, uint64_t step,
   return status == ZENPS_OK ? status : zps_worker_raise_detail(&first);
 }
 
-static zenps_status_t broadcast(const struct among *among, unsigned char *data, size_t len, bool root) {
+/* What the meeting has left: `len` bytes, a multiple of BYTES_PER_ROW. */
+static zenps_status_t broadcast_long(const struct zps_among *among, unsigned char *data, size_t len, bool root) {
   struct broadcast cast = {.root = root};
   zenps_tensor_options_t options;
-  unsigned char tail[BYTES_PER_ROW] = {0};
-  const size_t rest = len % BYTES_PER_ROW;
   ZENPS_TENSOR_OPTIONS_INIT(&options);
   options.group = among->group;
   zenps_status_t status = zps_worker_tensor_open(among->job, "@broadcast", ROWS_PER_SEGMENT, BYTES_PER_ROW,
                                                  ZPS_DTYPE_U8, &options, &cast.tensor);
   if (status != ZENPS_OK) return status;
   /* All ranks count alike, also where one of them fails half way. */
-  const uint64_t step = among->collective->broadcast_step;
-  among->collective->broadcast_step += (len - rest + SEGMENT_BYTES - 1) / SEGMENT_BYTES + (rest > 0);
+  const uint64_t step = among->collective->segments;
+  among->collective->segments += (len + SEGMENT_BYTES - 1) / SEGMENT_BYTES;
   if (root) {
-    const size_t n_rows = len / BYTES_PER_ROW + 1 < ROWS_PER_SEGMENT ? len / BYTES_PER_ROW + 1 : ROWS_PER_SEGMENT;
+    const size_t n_rows = len / BYTES_PER_ROW < ROWS_PER_SEGMENT ? len / BYTES_PER_ROW : ROWS_PER_SEGMENT;
     cast.row_ids = malloc(n_rows * sizeof *cast.row_ids);
     if (!cast.row_ids) return zps_worker_fail(ZPS_ERR_NOMEM, "zenps_broadcast: no memory for %zu row numbers", n_rows);
     for (size_t i = 0; i < n_rows; i++) cast.row_ids[i] = (int64_t)i;
-    memcpy(tail, data + (len - rest), rest);
   }
-  status = broadcast_all(&cast, step, data, len, tail);
-  if (status == ZENPS_OK && !root) memcpy(data + (len - rest), tail, rest);
+  status = segments_send(&cast, step, data, len);
   free(cast.row_ids);
   return status;
 }
 
-static bool has_rank(const struct among *among, int rank) {
+static zenps_status_t broadcast(const struct zps_among *among, unsigned char *data, size_t len, int root) {
+  const struct zps_call call = {.kind = ZPS_CALL_BROADCAST, .root = (uint32_t)root, .len = len};
+  const bool is_root = zenps_rank(among->job) == root;
+  const size_t segments = len > ZPS_MEETING_DATA_MAX ? len - len % BYTES_PER_ROW : 0;
+  const zenps_status_t status =
+      zps_meeting_hold(among, &call, len > 0 ? data + segments : NULL, len - segments, is_root);
+  if (status != ZENPS_OK || segments == 0) return status;
+  return broadcast_long(among, data, segments, is_root);
+}
+
+static bool has_rank(const struct zps_among *among, int rank) {
   if (!among->group) return rank >= 0 && rank < zenps_world(among->job);
   for (uint32_t i = 0; i < among->group->n_ranks; i++)
     if ((int)among->group->ranks[i] == rank) return true;
   return false;
 }
 
-static zenps_status_t broadcast_alone(const struct among *among, const char *call, void *data, size_t len, int root) {
+static zenps_status_t broadcast_alone(const struct zps_among *among, const char *call, void *data, size_t len,
+                                      int root) {
   if (!has_rank(among, root)) {
     return among->group ? zps_worker_fail(ZPS_ERR_INVALID, "%s: root %d is none of group %s: it is a rank of the job",
                                           call, root, among->group->name)
@@ -202,21 +177,20 @@ static zenps_status_t broadcast_alone(const struct among *among, const char *cal
                                           zenps_world(among->job) - 1);
   }
   if (!data && len > 0) return zps_worker_fail(ZPS_ERR_INVALID, "%s: data is NULL, but len is %zu", call, len);
-  if (len == 0) return ZENPS_OK;
   pthread_mutex_lock(&among->collective->lock);
-  const zenps_status_t status = broadcast(among, data, len, zenps_rank(among->job) == root);
+  const zenps_status_t status = broadcast(among, data, len, root);
   pthread_mutex_unlock(&among->collective->lock);
   return status;
 }
 
 zenps_status_t zenps_broadcast(zenps_job_t *job, void *data, size_t len, int root) {
-  struct among among;
+  struct zps_among among;
   const zenps_status_t status = among_all(job, "zenps_broadcast", &among);
   return status == ZENPS_OK ? broadcast_alone(&among, "zenps_broadcast", data, len, root) : status;
 }
 
 zenps_status_t zenps_group_broadcast(zenps_group_t *group, void *data, size_t len, int root) {
-  struct among among;
+  struct zps_among among;
   const zenps_status_t status = among_group(group, "zenps_group_broadcast", &among);
   return status == ZENPS_OK ? broadcast_alone(&among, "zenps_group_broadcast", data, len, root) : status;
 }

@@ -14,7 +14,8 @@
 /* Barriers and broadcasts among the same ranks. */
 struct zps_collective {
   pthread_mutex_t lock; /* one at a time */
-  uint64_t barrier_step, broadcast_step;
+  uint64_t meetings;    /* begun, so the next one's step */
+  uint64_t segments;    /* of broadcasts, begun: the next one's step */
 };
 
 struct zenps_group {

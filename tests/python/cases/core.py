@@ -251,7 +251,24 @@ def case_gather_sum(job):
         assert got[job.rank] == mine and [each[-1] for each in got] == list(range(job.world))
     assert job.sum(0.1, job.rank, -0.0) == [sum([0.1] * job.world), sum(range(job.world)), 0.0]
     assert job.sum() == []
-    raises(zenps.Invalid, lambda: job.sum(*[1.0] * (1 + (job.rank == 2))), "[1, 1, 2, 1]")
+    raises(zenps.ShapeMismatch, lambda: job.sum(*[1.0] * (1 + (job.rank == 2))), "[1, 1, 2, 1]")
+
+
+def case_unequal_broadcasts(job):
+    """All ranks hear of it, and nothing is written."""
+    for among in (job, job.group("unequal", [1, 2, 3])) if job.rank else (job,):
+        last = job.rank == 3
+        for call, *words in (
+            (lambda at: among.broadcast(at[: 44 if last else 40]), "of 40 bytes", "rank 3", "of 44 bytes"),
+            (lambda at: among.broadcast(at[: 0 if last else 40]), "of 40 bytes", "rank 3", "of 0 bytes"),
+            (lambda at: among.barrier() if last else among.broadcast(at), "of 50 bytes", "rank 3 zenps_barrier()"),
+            (lambda at: among.broadcast(at, 3 if last else 1), "from rank 1", "rank 3", "from rank 3"),
+        ):
+            data = np.full(50, job.rank, "u1")
+            raises(zenps.ShapeMismatch, lambda: call(data), *words)
+            assert (data == job.rank).all()
+        among.broadcast(data, 2)
+        assert (data == 2).all()
 
 
 def case_broadcast_barrier(job):

@@ -220,7 +220,7 @@ static void test_split_and_joined_lines(void **state) {
   SPIN_UNTIL(&world, world.server.n_message == 2);
   shutdown(fd, SHUT_WR);
   rpc_raw_read_to_end(&world, fd, answer, sizeof answer);
-  assert_non_null(strstr(answer, "\"protocol\":7"));
+  assert_non_null(strstr(answer, "\"protocol\":8"));
   assert_non_null(strstr(answer, "\"features\":[]"));
   assert_non_null(strstr(answer, "\"id\":7,\"result\":{\"y\":10}}\n"));
   assert_non_null(strstr(answer, "\"id\":null,\"result\":{\"y\":0}}\n"));

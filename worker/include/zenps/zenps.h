@@ -58,7 +58,7 @@ typedef enum zenps_status {
   ZENPS_ERR_REFUSED = -8,      /* the coordinator or a server said no */
   ZENPS_ERR_VERSION = -9,      /* library and daemon speak different protocol versions */
   ZENPS_ERR_PROTOCOL = -10,    /* a peer sent what cannot be right */
-  ZENPS_ERR_SHAPE = -11,       /* another rank opened this tensor with another shape, dtype or option */
+  ZENPS_ERR_SHAPE = -11,       /* ranks differ: a tensor's shape, dtype or option; a group's ranks; a broadcast */
   ZENPS_ERR_UNKNOWN = -12,     /* no such job or tensor */
   ZENPS_ERR_RANK_TAKEN = -13,  /* another live process has this rank */
   ZENPS_ERR_MISSING = -14,     /* ranks had not arrived at the deadline: see missing_ranks */
@@ -584,9 +584,12 @@ ZENPS_API zenps_status_t zenps_mem_register(zenps_job_t *job, zenps_memory_t mem
 /* Before the memory is freed. ZENPS_ERR_BUSY while an operation in flight uses it, ZENPS_ERR_UNKNOWN for what was not
  * registered. */
 ZENPS_API zenps_status_t zenps_mem_deregister(zenps_job_t *job, void *at);
-/* Returns when all ranks have called it. Collective: all ranks in the same order. */
+/* Returns when all ranks have called it. Collective: all ranks call barriers and broadcasts in the same order. Where
+ * one rank calls something else, all fail with ZENPS_ERR_SHAPE; the text names two ranks and what they called. The next
+ * call is not affected. */
 ZENPS_API zenps_status_t zenps_barrier(zenps_job_t *job);
-/* Copies `len` bytes from rank `root` to all, bit for bit. Collective, like zenps_barrier(). Blocks. */
+/* Copies `len` bytes from rank `root` to all, bit for bit. Collective, like zenps_barrier(). Blocks. `len` may be 0.
+ * ZENPS_ERR_SHAPE on all ranks, also where `len` or `root` differ: then no `data` is written. */
 ZENPS_API zenps_status_t zenps_broadcast(zenps_job_t *job, void *data, size_t len, int root);
 /* The same among the ranks of a group; `root` is the number that it has in the job. */
 ZENPS_API zenps_status_t zenps_group_barrier(zenps_group_t *group);

@@ -7,7 +7,7 @@ import threading
 from typing import TYPE_CHECKING, List, Optional, Sequence
 
 from . import arrays
-from .errors import Invalid
+from .errors import Invalid, ShapeMismatch
 
 if TYPE_CHECKING:
     from .scope import Scope
@@ -55,7 +55,7 @@ class Collective:
         parts = self.gather(struct.pack(form, *numbers))
         counts = [len(part) // 8 for part in parts]
         if len(set(counts)) > 1:
-            raise Invalid(f"sum: ranks give different counts of numbers, by rank {counts}", job=self._scope._job.name)
+            raise ShapeMismatch(f"sum: ranks give different counts of numbers, by rank {counts}", job=self._scope._job.name)
         sums = [0.0] * len(numbers)
         for part in parts:
             sums = [total + number for total, number in zip(sums, struct.unpack(form, part))]

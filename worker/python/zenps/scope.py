@@ -88,7 +88,8 @@ class Scope:
         return opened
 
     def barrier(self) -> None:
-        """Returns when all ranks have called it. Collective: all ranks in the same order."""
+        """Returns when all ranks have called it. Collective: all ranks call barriers and broadcasts in the same order; where
+        one calls something else, all get ShapeMismatch, and the next call is not affected."""
         lib, job, group = _lib.load(), self._job, self._group
         if group is None:
             job._blocking(lambda: _lib.check(lib.zenps_barrier(job._handle), job.name))
@@ -97,7 +98,8 @@ class Scope:
 
     def broadcast(self, buffer: Any, root: Optional[int] = None) -> None:
         """Copies the bytes of `buffer` from rank `root`, as the job numbers it (None: the first), to all, in place. An
-        array in host memory, contiguous, as many bytes on all ranks. Collective."""
+        array in host memory, contiguous, as many bytes on all ranks: else all get ShapeMismatch, and no buffer is written.
+        Collective."""
         lib, job, group = _lib.load(), self._job, self._group
         root = self._first if root is None else root
         array = arrays.of(buffer, "u8")
@@ -119,5 +121,5 @@ class Scope:
 
     def sum(self, *numbers: float) -> List[float]:
         """The sum of each number over all ranks, added in rank order. One round; for a few. Collective; all ranks give as
-        many."""
+        many, or all get ShapeMismatch."""
         return self._collective.sum(numbers)
