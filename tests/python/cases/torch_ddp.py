@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import copy
-from typing import Any
+import threading
+from typing import Any, List, Sequence
 
 import torch
 import torch.distributed as dist
@@ -13,8 +14,19 @@ import zenps
 import zenps.torch as zt
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
+from torch.utils.checkpoint import checkpoint
 
 dist.init_process_group("gloo", rank=RANK, world_size=WORLD)
+
+
+def raises(kind: Any, call: Any, *words: str) -> None:
+    try:
+        call()
+    except kind as error:
+        for word in words:
+            assert word in str(error), f"{word!r} is not in {error!r}"
+        return
+    raise AssertionError(f"no {kind.__name__}")
 
 
 class Plain(nn.Module):
@@ -164,7 +176,7 @@ def case_failed_passes(_: zenps.Job) -> None:
         model.zero_grad(set_to_none=True)
     real = state._start_dense
 
-    def broken(bucket: Any, made: Any) -> None:
+    def broken(made: Any) -> None:
         raise zenps.Busy("on purpose")
 
     state._start_dense = broken  # type: ignore[method-assign]
@@ -214,3 +226,223 @@ def case_compression(_: zenps.Job) -> None:
         raise AssertionError("no module")
     except zenps.Invalid as error:
         assert "module" in str(error)
+
+
+def same_steps(gloo: nn.Module, ours: nn.Module, steps: int, input_of: Any) -> None:
+    """Both give the same gradients in each of the steps."""
+    for step in range(steps):
+        for model in (gloo, ours):
+            model.zero_grad(set_to_none=True)
+            model(input_of(step)).pow(2).mean().backward()
+        for wanted, own in zip(gloo.parameters(), ours.parameters()):
+            assert (wanted.grad is None) == (own.grad is None)
+            if wanted.grad is not None:
+                assert_bits(own.grad.to_dense() + 0.0, wanted.grad.to_dense() + 0.0)
+        with torch.no_grad():
+            for each in (*gloo.parameters(), *ours.parameters()):
+                each -= 0.01 * each.grad if each.grad is not None and not each.grad.is_sparse else 0.0
+
+
+def case_static_graph(_: zenps.Job) -> None:
+    """In its first pass DDP calls the hook from a callback of its own, and waits there."""
+    for sparse, cap in ((False, 25), (True, 25), (False, 0.01)):
+        gloo, ours = pair(sparse, static_graph=True, bucket_cap_mb=cap)
+        state = zt.ddp(ours, job)
+        same_steps(gloo, ours, 4, lambda step: ids_of(step, RANK))
+        assert state.stats.steps == 4
+    gloo, ours = pair(False)
+    ours.register_comm_hook(zt.HookState(job, name="static.bare"), zt.hook)
+    for each in (gloo, ours):
+        each._set_static_graph()  # after the hook
+    same_steps(gloo, ours, 3, lambda step: ids_of(step, RANK))
+
+
+class Checkpointed(nn.Module):
+    """Its last bucket is made in a backward pass within the backward pass, whose end comes first."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second, self.third = (nn.Linear(60, 60) for _ in range(3))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = checkpoint(self.second, checkpoint(self.first, x, use_reentrant=True), use_reentrant=True)
+        return self.third(x)
+
+
+def case_checkpoints(_: zenps.Job) -> None:
+    for arguments in ({}, {"static_graph": True}, {"bucket_cap_mb": 0.01}, {"bucket_cap_mb": 0.01, "static_graph": True}):
+        torch.manual_seed(14)
+        module = Checkpointed()
+        gloo = DistributedDataParallel(copy.deepcopy(module), **arguments)
+        ours = DistributedDataParallel(module, **arguments)
+        state = zt.ddp(ours, job)
+        same_steps(gloo, ours, 4, lambda step: torch.full((3, 60), 1.0 + step + RANK, requires_grad=True))
+        assert state.stats.steps == 4
+
+
+class Bucket:
+    """What DDP gives its hook, of parameters end to end."""
+
+    def __init__(self, buffer: torch.Tensor, *parameters: nn.Parameter) -> None:
+        self._buffer, self._parameters = buffer, parameters
+
+    def index(self) -> int:
+        return 0
+
+    def is_last(self) -> bool:
+        return True
+
+    def buffer(self) -> torch.Tensor:
+        return self._buffer
+
+    def parameters(self) -> List[nn.Parameter]:
+        return list(self._parameters)
+
+    def gradients(self) -> List[torch.Tensor]:
+        """As torch has them: of a real buffer with complex parameters, too short and in the wrong place."""
+        parts, at = [], 0
+        for each in self._parameters:
+            parts.append(self._buffer.view(-1)[at : at + each.numel()].view(each.shape))
+            at += each.numel()
+        return parts
+
+
+def case_complex_bucket(_: zenps.Job) -> None:
+    """The whole bucket is summed, or an error says why not."""
+    state = zt.HookState(job, name="complex.bucket")
+    for dtype, real in ((torch.complex64, torch.float32), (torch.complex128, torch.float64)):
+        parameters = [nn.Parameter(torch.zeros(shape, dtype=dtype)) for shape in ((3,), (0,), (), (4500, 2))]
+        own = torch.arange(9004, dtype=real) + 0.5
+        wanted = torch.view_as_complex(torch.stack([own, -own], -1) * (sum(range(1, WORLD + 1)) / WORLD))
+        for as_real in (True, False):
+            buffer = torch.view_as_complex(torch.stack([own, -own], -1) * (RANK + 1.0))
+            future = zt.hook(state, Bucket(torch.view_as_real(buffer) if as_real else buffer, *parameters))
+            assert future.wait().dtype == (real if as_real else dtype)
+            assert_bits(torch.view_as_real(buffer), torch.view_as_real(wanted))
+    wrong = Bucket(torch.ones(7), nn.Parameter(torch.zeros(5)))
+    raises(zenps.Unsupported, lambda: zt.hook(state, wrong), "7 values", "parameters have 5")
+
+
+class Odd(nn.Module):
+    """Parameters of many kinds."""
+
+    def __init__(self, dtypes: Sequence[torch.dtype]) -> None:
+        super().__init__()
+        self.conv = nn.Conv2d(3, 5, 3).to(memory_format=torch.channels_last)
+        self.empty = nn.Parameter(torch.zeros(0))
+        self.scalar = nn.Parameter(torch.ones(()))
+        self.odd = nn.ParameterList([nn.Parameter(torch.linspace(1, 2, 70).to(dtype)) for dtype in dtypes])
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = self.conv(x.contiguous(memory_format=torch.channels_last)).sum() * self.scalar + self.empty.sum()
+        for each in self.odd:
+            product = each * (RANK + 1.5)
+            y = y + (product.real * 3 + product.imag).sum() if each.is_complex() else y + product.float().sum()
+        return y
+
+
+def case_kinds_of_parameters(_: zenps.Job) -> None:
+    dtypes = [torch.float64, torch.float16]
+    if torch.__version__ > "2":  # gloo of 1.13 lacks these
+        dtypes += [torch.bfloat16, torch.complex64, torch.complex128]
+    for arguments in ({}, {"gradient_as_bucket_view": True, "bucket_cap_mb": 0.001}, {"static_graph": True}):
+        module = Odd(dtypes)
+        gloo = DistributedDataParallel(copy.deepcopy(module), **arguments)
+        ours = DistributedDataParallel(module, **arguments)
+        zt.ddp(ours, job)
+        for step in range(3):
+            for model in (gloo, ours):
+                model.zero_grad(set_to_none=True)
+                model(torch.full((2, 3, 5, 5), 1.0 + step + RANK)).backward()
+            for wanted, own in zip(gloo.parameters(), ours.parameters()):
+                assert own.grad.stride() == wanted.grad.stride()
+                assert_bits(*(torch.view_as_real(each.grad) if each.is_complex() else each.grad for each in (own, wanted)))
+
+
+def case_two_models(_: zenps.Job) -> None:
+    """Each has a state and a name of its own, the same on all ranks."""
+    torch.manual_seed(15)
+    modules = [nn.Linear(6, 4) for _ in range(2)]
+    gloos = [DistributedDataParallel(copy.deepcopy(each)) for each in modules]
+    ours = [DistributedDataParallel(each) for each in modules]
+    states = [zt.ddp(each, job) for each in ours]
+    assert states[0].name != states[1].name and all(each.name.startswith("ddp") for each in states)
+    assert job.gather(states[1].name.encode()) == [states[1].name.encode()] * WORLD
+    x = torch.full((2, 6), RANK + 1.0)
+    for first, second in (gloos, ours):
+        for _ in range(2):
+            (first(x).sum() * 2 + second(x).pow(2).sum()).backward()
+    for wanted, own in zip(gloos, ours):
+        for a, b in zip(wanted.parameters(), own.parameters()):
+            assert_bits(b.grad, a.grad)
+    assert set(states[0].tensors).isdisjoint(states[1].tensors)
+    raises(zenps.Invalid, lambda: zt.ddp(ours[0], job), states[0].name, "one hook")
+    other = DistributedDataParallel(nn.Linear(6, 4))
+    raises(zenps.Invalid, lambda: zt.ddp(other, job, name=states[0].name), states[0].name, "another (name=)")
+    state = zt.ddp(other, job, name="two.named")
+    state.close()
+    zt.HookState(job, name="two.named").close()
+    shared = zt.HookState(job, name="two.shared")
+    both = [DistributedDataParallel(nn.Linear(6, 4)) for _ in range(2)]
+    for each in both:
+        each.register_comm_hook(shared, zt.hook)
+    raises(zenps.Invalid, lambda: sum(each(x).sum() for each in both).backward(), "two.shared", "of its own")
+    of_module = zt.HookState(job, both[0].module, name="two.of_module")
+    other = DistributedDataParallel(nn.Linear(6, 4))
+    other.register_comm_hook(of_module, zt.hook)
+    raises(zenps.Invalid, lambda: other(x).sum().backward(), "none of its module's")
+
+
+def case_changed_parameters(_: zenps.Job) -> None:
+    """What DDP would not synchronise is refused on every rank, by the next pass."""
+    x = torch.ones(2, 6)
+
+    def made(**arguments: Any) -> Any:
+        module = nn.Sequential(nn.Linear(6, 4), nn.Linear(4, 4), nn.Linear(4, 2))
+        module[1].requires_grad_(False)
+        wrapped = DistributedDataParallel(module, **arguments)
+        zt.ddp(wrapped, job)
+        wrapped(x).sum().backward()
+        return wrapped
+
+    def refused(wrapped: Any, *words: str) -> None:
+        raises(zenps.Invalid, lambda: wrapped(x.to(next(wrapped.parameters()).dtype)).sum().backward(), *words)
+
+    wrapped = made()
+    wrapped.module[1].requires_grad_(True)
+    refused(wrapped, "parameter 1.weight", "frozen", "wrap the model anew")
+    wrapped.module[1].requires_grad_(False)
+    wrapped(x).sum().backward()  # it goes on
+    wrapped.module[2] = nn.Linear(4, 3)
+    refused(wrapped, "parameter 2.weight", "was not there")
+    wrapped = made()
+    wrapped.module.double()
+    refused(wrapped, "parameter 0.weight", "float32", "float64")
+    wrapped = made()
+    with torch.no_grad():  # an evaluation
+        wrapped.module[1].requires_grad_(True)
+        wrapped(x)
+    wrapped = made(find_unused_parameters=True)
+    wrapped.module[0].requires_grad_(False)  # DDP can do that
+    wrapped(x).sum().backward()
+
+
+def case_passes_of_all_kinds(_: zenps.Job) -> None:
+    """Gradients that are asked for, second derivatives, a pass in another thread: as gloo has them."""
+    torch.manual_seed(16)
+    gloo = DistributedDataParallel(nn.Sequential(nn.Linear(5, 7), nn.Tanh(), nn.Linear(7, 1)))
+    ours = DistributedDataParallel(copy.deepcopy(gloo.module))
+    zt.ddp(ours, job)
+    x = torch.full((3, 5), RANK + 0.5, requires_grad=True)
+    for model in (gloo, ours):
+        model(x).sum()  # no backward pass
+        with model.no_sync():
+            torch.autograd.grad(model(x).sum(), x)
+        (slope,) = torch.autograd.grad(model(x).sum(), x, create_graph=True)
+        (model(x).sum() + slope.pow(2).sum()).backward()
+        loss = model(x).pow(2).sum()
+        thread = threading.Thread(target=loss.backward)
+        thread.start()
+        thread.join()
+    for wanted, own in zip(gloo.parameters(), ours.parameters()):
+        assert_bits(own.grad, wanted.grad)

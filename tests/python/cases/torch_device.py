@@ -137,6 +137,9 @@ class Bucket:
     def index(self) -> int:
         return 1
 
+    def is_last(self) -> bool:
+        return False
+
     def buffer(self) -> torch.Tensor:
         return self._gradient.view(-1)
 
@@ -149,13 +152,13 @@ class Bucket:
 
 def case_bucket(_: zenps.Job) -> None:
     state = zt.HookState(job, name="placed.ddp")
-    state._finish = lambda: None  # this thread lets the stream go, and then finishes
+    state._complete = lambda: None  # this thread lets the stream go, and then waits
     own = made(RANK, 64, 64, 4)
     value = there(own)
     with late((value, own)):
         future = zt.hook(state, Bucket(nn.Parameter(torch.zeros(64, 64)), value))
         check_stream(state._buckets[0].requests[0])
-    zt.HookState._finish(state)
+    zt.HookState._complete(state)
     assert future.value().data_ptr() == value.data_ptr() and state.stats.copied_bytes == 0
     assert_bits(back(value), dense_sum(64, 64, 4))
 

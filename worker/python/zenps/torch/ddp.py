@@ -4,85 +4,71 @@
     zt.ddp(model)                                  # or model.register_comm_hook(zt.HookState(job, module), zt.hook)
 
 DDP keeps its buckets, its broadcast of parameters, no_sync() and join(); only the sums are zenps's. Gradients of tables
-travel as the rows that are not zero, whether they are sparse or dense. Two traps that this file avoids: a future that
-gets an exception makes DDP take the exception for a tensor, so futures always get one, and errors are raised behind
-DDP's own end of the backward pass; and who waits inside a hook stops the backward pass, so a callback at its end waits.
+travel as the rows that are not zero, whether they are sparse or dense. This file avoids three traps. A future that
+gets an exception makes DDP take the exception for a tensor: so futures always get a tensor, and errors are raised behind
+DDP's own end of the backward pass. A hook that waits stops the backward pass: so a callback at its end waits. DDP may
+call the hook from such a callback itself, in the first pass of a static graph, or without a pass, in join(); it then
+waits for the future before any other callback runs: so the hook waits after all.
 """
 
 from __future__ import annotations
 
+import functools
 import hashlib
-from typing import Any, Dict, List, Optional, Sequence, Set, Tuple
+import weakref
+from typing import Any, Callable, Dict, List, Optional, Sequence, Set, Tuple
 
 import torch
 
-from ..arrays import Rows
 from ..errors import Invalid
-from ..request import Request
 from ..sparsify import Sparsifier
 from ..tensor import Tensor
 from . import convert, devices
-from .autograd import queue_callback
+from .autograd import ModuleHooks, in_backward, queue_callback
+from .buckets import Bucket, Part, in_node
 from .compress import Compression, Cut, load_all, save, sparsifier_of
 from .control import SyncStats
 from .jobs import Ranks, current, generation
 from .tables import MIN_ROWS, Tables, find
 
+_names: "weakref.WeakKeyDictionary[Ranks, Set[str]]" = weakref.WeakKeyDictionary()
+_models: "weakref.WeakKeyDictionary[torch.nn.Module, HookState]" = weakref.WeakKeyDictionary()  # that ddp() was given
 
-class _Bucket:
-    """The rounds of one bucket, and the future that DDP waits for."""
 
-    def __init__(self, bucket: Any) -> None:
-        self.buffer: torch.Tensor = bucket.buffer()
-        on_cpu = self.buffer.device.type == "cpu"
-        self.future: Any = torch.futures.Future() if on_cpu else torch.futures.Future(devices=[self.buffer.device])
-        self.requests: List[Request[Rows]] = []
-        self.copies: List[Tuple[torch.Tensor, torch.Tensor]] = []  # of the sum, and where in the buffer it goes
-        self.cuts: List[Tuple[Cut, List[torch.Tensor]]] = []  # and what of the buffer each sums
-
-    def result(self) -> torch.Tensor:
-        """Waits for the sums."""
-        for request in self.requests:
-            rows = request.wait()
-        if self.buffer.is_sparse:
-            ids, values = (each.to(self.buffer.device) for each in convert.rows_of(rows, self.buffer.dtype))
-            return convert.sparse(ids, values, self.buffer.shape)
-        for summed, part in self.copies:
-            part.copy_(summed.view(-1)[: part.numel()])
-        for cut, parts in self.cuts:
-            for part, (ids, values) in zip(parts, cut.finish(1.0)):
-                part.zero_()
-                part.view(-1)[ids.to(part.device)] = values.to(part.device, part.dtype)
-        return self.buffer
-
-    def cancel(self) -> None:
-        for request in self.requests:
-            request.cancel()
-        for cut, _ in self.cuts:
-            cut.cancel()
+def _name(job: Ranks, name: Optional[str]) -> str:
+    """Of a HookState: as given, or "ddp", "ddp.1" and so on in the order in which they are made, on every rank."""
+    taken = _names.setdefault(job, set())
+    if name is None:
+        return next(each for each in ("ddp", *(f"ddp.{i}" for i in range(1, len(taken) + 1))) if each not in taken)
+    if name in taken:
+        raise Invalid(f"another HookState of this job has the name {name!r}; give this one another (name=), or close() that one")
+    return name
 
 
 class HookState:
-    """What hook() needs of a model. One per DDP.
+    """What hook() needs of a model. One per DDP; ranks make theirs in the same order.
 
-    module: gives parameters their names, and says which are tables; None: parameters are known by shape and order, and
-    matrices of MIN_ROWS rows or more are tables. The other arguments: those of GradientSync.
+    module: gives parameters their names, and says which are tables; None: parameters are known by shape, dtype and order, and
+    matrices of MIN_ROWS rows or more are tables. name: of the tensors; each HookState of a job has another. None: "ddp",
+    then "ddp.1", "ddp.2" and so on. The other arguments: those of GradientSync. Complex parameters are not compressed.
     """
 
     def __init__(self, job: Optional[Ranks] = None, module: Optional[torch.nn.Module] = None, *, tables: Tables = "auto",
                  scheme: Optional[str] = None, dense_scheme: Optional[str] = None, values: Optional[str] = None,
                  average: bool = True, compress: Optional[Compression] = None, keep_zero_rows: bool = False,
-                 name: str = "ddp") -> None:  # fmt: skip
+                 name: Optional[str] = None) -> None:  # fmt: skip
         self.job = current(job)
-        self.name = name
+        self.name = _name(self.job, name)
         self._options: Dict[str, Any] = {"op": "mean" if average else "sum", "values": values}
         self._scheme, self._dense_scheme = scheme, dense_scheme
         self._zero_rows = {"keep_zero_rows": 1} if keep_zero_rows else {}
         self._module = module
         self._names: Dict[int, str] = {}
+        self._known: Dict[int, Tuple[torch.Tensor, torch.dtype]] = {}  # the parameters that have gradients
         self._tables: Set[int] = set()
         if module is not None:
             self._names = {id(parameter): label for label, parameter in module.named_parameters()}
+            self._known = {id(each): (each, each.dtype) for each in module.parameters() if each.requires_grad}
             self._tables, _ = find(module, tables, compress is not None)
         self._compress = compress
         self._sparsifiers: Dict[str, Sparsifier] = {}
@@ -90,14 +76,16 @@ class HookState:
             if module is None:
                 raise Invalid("HookState: compress needs module, whose parameters have residuals of their own")
             for index, (label, parameter) in enumerate(module.named_parameters()):
-                if parameter.requires_grad and id(parameter) not in self._tables and parameter.numel() >= compress.min_numel:
+                large = parameter.numel() >= compress.min_numel and not parameter.is_complex()
+                if parameter.requires_grad and id(parameter) not in self._tables and large:
                     self._sparsifiers[label] = sparsifier_of(compress, parameter.numel(), parameter.dtype, index)
         self._cuts: Dict[str, Cut] = {}
         self._opened: Dict[str, Tensor] = {}
-        self._buckets: List[_Bucket] = []
-        self._error: Optional[BaseException] = None
+        self._buckets: List[Bucket] = []
+        self._begin()
         self._totals = SyncStats()
         self.bytes_last_step = 0
+        _names[self.job].add(self.name)
 
     @property
     def stats(self) -> SyncStats:
@@ -137,7 +125,25 @@ class HookState:
 
     def drop(self) -> None:
         """Gives up a step that is in flight."""
-        self._forget()
+        self._begin()
+
+    def close(self) -> None:
+        """Gives up a step that is in flight. The name is free again, for a module of the same parameters."""
+        self.drop()
+        _names.get(self.job, set()).discard(self.name)
+
+    def check(self) -> None:
+        """Invalid where parameters are not those that the model was wrapped with: DDP, too, would leave them unsynchronised."""
+        for label, parameter in [] if self._module is None else self._module.named_parameters():
+            known = self._known.get(id(parameter))
+            if known is None and parameter.requires_grad:
+                what = "was frozen" if id(parameter) in self._names else "was not there"
+            elif known is not None and known[1] != parameter.dtype:
+                what = f"was of {known[1]}, and is of {parameter.dtype}"
+            else:
+                continue
+            raise Invalid(f"HookState {self.name}: parameter {label} is not what it was when the model was wrapped: it {what}. "
+                          "Its gradient would stay this rank's own; wrap the model anew")  # fmt: skip
 
     def _is_table(self, parameter: torch.Tensor) -> bool:
         if self._module is None:
@@ -145,7 +151,7 @@ class HookState:
         return id(parameter) in self._tables
 
     def _label(self, parameter: torch.Tensor) -> str:
-        return self._names.get(id(parameter), "x".join(map(str, parameter.shape)))
+        return self._names.get(id(parameter)) or f"{'x'.join(map(str, parameter.shape))}.{str(parameter.dtype)[6:]}"
 
     def _named(self, label: str) -> str:
         """A tensor's name says all that a bucket is made of: DDP makes other ones after its first step."""
@@ -164,51 +170,127 @@ class HookState:
             self._opened[name] = self.job.tensor(name, rows, width, word, scheme=scheme, **more, **self._options)
         return self._opened[name]
 
-    def start(self, bucket: Any) -> Any:
-        """hook()'s work: starts the bucket's rounds; gives the future of its sum."""
-        if bucket.index() == 0:
-            self._forget()
-            queued = queue_callback(self._finish)
-        else:
-            queued = bool(self._buckets)
-        made = _Bucket(bucket)
-        self._buckets.append(made)
-        try:
-            if self._error is None:
-                (self._start_sparse if made.buffer.is_sparse else self._start_dense)(bucket, made)
-        except BaseException as error:  # raised behind DDP's end of the pass
-            self._error = error
-        if not queued:  # DDP's join() has no backward pass
-            self._finish()
-        return made.future
+    # A backward pass.
 
-    def _forget(self) -> None:
+    def _begin(self) -> None:
         """A backward pass that failed left buckets behind."""
         for bucket in self._buckets:
             bucket.cancel()
-        self._buckets, self._error = [], None
+            bucket.complete(bucket.buffer)
+        self._buckets = []
+        self._error: Optional[BaseException] = None
+        self._pass: Optional[_Pass] = None  # the one under way
+        self._costs: List[Any] = []  # of the rounds of that
 
-    def _start_sparse(self, bucket: Any, made: _Bucket) -> None:
-        (parameter,) = bucket.parameters()
+    def start(self, bucket: Any) -> Any:
+        """hook()'s work: starts the bucket's rounds; gives the future of its sum."""
+        inside = in_node()
+        delayed = not inside and in_backward()
+        # Of a static graph's first pass every bucket has index 0.
+        if self._pass is None or (bucket.index() == 0 and not (delayed and self._pass.delayed)):
+            self._begin()
+            self._pass = _Pass(delayed)
+            self._keep(self.check)
+            if delayed:
+                queue_callback(functools.partial(self._at_end, self._pass, True))
+        made = Bucket(bucket)
+        self._buckets.append(made)
+        self._keep(functools.partial(self._check_parameters, made))
+        self._keep(functools.partial(self._start_sparse if made.buffer.is_sparse else self._start_dense, made))
+        if self._error is not None:
+            made.cancel()  # the others wait for this rank
+        # One each: under re-entrant checkpoints buckets are made in several passes, and DDP may wait at the end of any.
+        if inside and queue_callback(functools.partial(self._at_end, self._pass, made.is_last)):
+            return made.future
+        self._complete()
+        if not delayed and made.is_last:
+            self._end()
+        return made.future
+
+    def _keep(self, call: Callable[[], None]) -> None:
+        """Its error is raised behind DDP's end of the pass."""
+        try:
+            call()
+        except BaseException as error:
+            self._error = self._error or error
+
+    def _check_parameters(self, made: Bucket) -> None:
+        for parameter in made.parameters:
+            if self._module is not None and id(parameter) not in self._known:
+                raise Invalid(f"HookState {self.name}: a parameter of shape {list(parameter.shape)} is none of its module's; each "
+                              "model has a HookState of its own")  # fmt: skip
+
+    def _at_end(self, which: "_Pass", is_last: bool) -> None:
+        """A callback at the end of a backward pass."""
+        if which.ended:
+            return
+        if which is not self._pass:
+            self._error = Invalid(f"HookState {self.name} has two models in one backward pass; each has a HookState of its own")
+            is_last = True
+        self._complete()
+        if is_last:
+            self._end()
+
+    def _complete(self) -> None:
+        """Completes the futures of the buckets so far, with what is there after an error."""
+        buckets, self._buckets = self._buckets, []
+        for bucket in buckets:
+            result = bucket.buffer
+            try:
+                if self._error is None:
+                    result = bucket.result()
+                    self._costs += [request.stats for request in bucket.requests if request.stats is not None]
+                else:
+                    bucket.cancel()
+            except BaseException as error:
+                self._error = error
+            bucket.complete(result)
+
+    def _end(self) -> None:
+        """All buckets of the pass are complete."""
+        failure, costs = self._error, self._costs
+        if self._pass is not None:
+            self._pass.ended = True
+        self._begin()
+        if failure is not None:
+            if not queue_callback(_Raise(failure)):
+                raise failure
+            return
+        out, into = sum(cost.bytes_out for cost in costs), sum(cost.bytes_in for cost in costs)
+        self.bytes_last_step = out + into
+        self._totals.steps += 1
+        self._totals.bytes_out += out
+        self._totals.bytes_in += into
+
+    # A bucket's rounds.
+
+    def _start_sparse(self, made: Bucket) -> None:
+        (parameter,) = made.parameters
+        if not parameter.numel():
+            return
+        gradient = made.buffer
+        if gradient.is_complex():
+            pairs = torch.view_as_real(gradient._values())
+            gradient = torch.sparse_coo_tensor(gradient._indices(), pairs, (*parameter.shape, 2))
         rows = int(parameter.shape[0])
-        width = parameter.numel() // rows
-        tensor = self._tensor(self._label(parameter), rows, width, parameter.dtype, self._scheme, **self._zero_rows)
-        place = devices.place(tensor.job, made.buffer.device)
-        ids, values = (each.to(place) for each in convert.split_sparse(made.buffer, parameter.shape, width))
+        width = gradient.numel() // rows
+        tensor = self._tensor(self._label(parameter), rows, width, gradient.dtype, self._scheme, **self._zero_rows)
+        place = devices.place(tensor.job, gradient.device)
+        ids, values = (each.to(place) for each in convert.split_sparse(gradient, gradient.shape, width))
         arrays = convert.array(values, (ids.shape[0], width)), convert.array(ids, (ids.shape[0],))
         made.requests.append(tensor.allreduce(*arrays, out="rows", stream=devices.stream(values)))
 
-    def _start_dense(self, bucket: Any, made: _Bucket) -> None:
+    def _start_dense(self, made: Bucket) -> None:
         """Tables as rows of their own, what lies between them as one part each, where it is in the buffer; and those that
         are cut together. In an elastic job each is alone: the DDP of a newcomer has other buckets in its first step."""
         alone = generation(self.job) > 0
-        run: List[Tuple[torch.Tensor, torch.Tensor]] = []
-        cut: List[Tuple[torch.Tensor, torch.Tensor]] = []
+        run: List[Part] = []
+        cut: List[Part] = []
         density = None if self._compress is None else self._compress.density_of(self._totals.steps)
-        for parameter, gradient in zip(bucket.parameters(), bucket.gradients()):
+        for parameter, part in made.parts():
             large = density is not None and self._label(parameter) in self._sparsifiers
-            if not large and not self._is_table(parameter):
-                run.append((parameter, gradient))
+            if not large and not (self._is_table(parameter) and part.numel()):
+                run.append((parameter, part))
                 if alone:
                     self._start_run(made, run)
                     run = []
@@ -216,20 +298,20 @@ class HookState:
             self._start_run(made, run)
             run = []
             if large and alone and density is not None:
-                self._start_cut(made, [(parameter, gradient)], density)
+                self._start_cut(made, [(parameter, part)], density)
                 continue
             if large:
-                cut.append((parameter, gradient))
+                cut.append((parameter, part))
                 continue
             rows = int(parameter.shape[0])
-            shape = rows, parameter.numel() // rows
-            tensor = self._tensor(self._label(parameter), shape[0], shape[1], parameter.dtype, self._scheme, **self._zero_rows)
-            self._start_part(made, tensor, shape, gradient)
+            shape = rows, part.numel() // rows
+            tensor = self._tensor(self._label(parameter), shape[0], shape[1], part.dtype, self._scheme, **self._zero_rows)
+            self._start_part(made, tensor, shape, part)
         self._start_run(made, run)
         if cut and density is not None:
             self._start_cut(made, cut, density)
 
-    def _start_cut(self, made: _Bucket, cut: List[Tuple[torch.Tensor, torch.Tensor]], density: float) -> None:
+    def _start_cut(self, made: Bucket, cut: List[Part], density: float) -> None:
         assert self._compress is not None
         parameters = [parameter for parameter, _ in cut]
         name = self._named(f"compressed.{self._content(parameters)}")
@@ -238,27 +320,26 @@ class HookState:
             made_cut = Cut(name, sparsifiers, self._compress, self._options["op"])
             (made_cut.tensor,) = self.job.tensors([made_cut.ask])
             self._cuts[name] = made_cut
-        parts = [gradient for _, gradient in cut]
+        parts = [part for _, part in cut]
         made.cuts.append((self._cuts[name], parts))
         made.requests.append(self._cuts[name].start(parts, density, None))
 
-    def _start_run(self, made: _Bucket, run: List[Tuple[torch.Tensor, torch.Tensor]]) -> None:
-        if not run:
+    def _start_run(self, made: Bucket, run: List[Part]) -> None:
+        n = sum(part.numel() for _, part in run)
+        if not n:
             return
-        begin = run[0][1].storage_offset() - made.buffer.storage_offset()
-        end = run[-1][1].storage_offset() - made.buffer.storage_offset() + run[-1][1].numel()
-        part = made.buffer[begin:end]
-        n = end - begin
+        begin = run[0][1].storage_offset() - made.flat.storage_offset()
+        part = made.flat[begin : begin + n]
         shape = convert.lanes(n)
         label = f"dense.{self._content([parameter for parameter, _ in run])}"
         padded = shape or (-(-n // convert.LANE), convert.LANE)
         tensor = self._tensor(label, padded[0], padded[1], part.dtype, self._dense_scheme)
         self._start_part(made, tensor, padded, part)
 
-    def _start_part(self, made: _Bucket, tensor: Tensor, shape: Tuple[int, int], part: torch.Tensor) -> None:
+    def _start_part(self, made: Bucket, tensor: Tensor, shape: Tuple[int, int], part: torch.Tensor) -> None:
         """A part of the buffer; through a copy where it is in a GPU's memory that the job takes nothing from, or of a size
         that no rows make."""
-        summed = part.detach().view(-1)
+        summed = part
         place = devices.place(tensor.job, part.device)
         if part.device != place or part.numel() != shape[0] * shape[1]:
             padded = torch.zeros(shape[0] * shape[1], dtype=part.dtype, device=place)
@@ -269,30 +350,17 @@ class HookState:
         array = convert.array(summed, shape)
         made.requests.append(tensor.allreduce(array, out=array, stream=devices.stream(summed)))
 
-    def _finish(self) -> None:
-        """The end of the backward pass, before DDP's own: completes the futures, with what is there after an error."""
-        buckets, self._buckets = self._buckets, []
-        for bucket in buckets:
-            result = bucket.buffer
-            try:
-                if self._error is None:
-                    result = bucket.result()
-                else:
-                    bucket.cancel()
-            except BaseException as error:
-                self._error = error
-            bucket.future.set_result(result)
-        failure, self._error = self._error, None
-        if failure is not None:
-            if not queue_callback(_Raise(failure)):
-                raise failure
-            return
-        costs = [request.stats for bucket in buckets for request in bucket.requests if request.stats is not None]
-        out, into = sum(cost.bytes_out for cost in costs), sum(cost.bytes_in for cost in costs)
-        self.bytes_last_step = out + into
-        self._totals.steps += 1
-        self._totals.bytes_out += out
-        self._totals.bytes_in += into
+
+class _Pass:
+    """A backward pass. delayed: DDP calls the hook at its end, for every bucket. ended: nothing of it is left."""
+
+    def __init__(self, delayed: bool) -> None:
+        self.delayed = delayed
+        self.ended = False
+
+
+def _nothing() -> None:
+    pass
 
 
 class _Raise:
@@ -320,6 +388,14 @@ def ddp(model: torch.nn.parallel.DistributedDataParallel, job: Optional[Ranks] =
     """
     if not isinstance(model, torch.nn.parallel.DistributedDataParallel):
         raise Invalid(f"ddp: a {type(model).__name__}; a DistributedDataParallel is wanted")
+    if model in _models:
+        raise Invalid(f"ddp: this model has HookState {_models[model].name} already; DDP takes one hook")
     state = HookState(job, model.module, **arguments)
-    model.register_comm_hook(state, hook)
+    try:
+        model.register_comm_hook(state, hook)
+    except BaseException:
+        state.close()
+        raise
+    _models[model] = state
+    ModuleHooks(model, lambda: state.check() if torch.is_grad_enabled() else None, _nothing)
     return state
