@@ -1,12 +1,13 @@
-"""The communication hook of DistributedDataParallel against gloo on four ranks, where the two add in different orders."""
+"""Broadcasts of parameters and buffers, and the communication hook, on four ranks."""
 
 from __future__ import annotations
 
+import copy
 from typing import List
 
 import torch
 import torch.distributed as dist
-from torch_ddp import ids_of, pair
+from torch_ddp import ids_of, pair, raises
 from torch_sync import RANK, ROUND_TIMEOUT, WORLD, job, same_everywhere
 
 import zenps
@@ -46,3 +47,85 @@ def case_within_rounding_of_gloo(_: zenps.Job) -> None:
                 for target, source in zip(ours.parameters(), gloo.parameters()):
                     target.copy_(source)  # so that each step has one rounding alone
         assert differ > 0, "the two add in one order: compare bits"
+
+
+class Buffers(nn.Module):
+    """With values that each rank has of its own."""
+
+    def __init__(self, **buffers: torch.Tensor) -> None:
+        super().__init__()
+        self.layer = nn.Linear(3, 2)
+        for name, value in buffers.items():
+            self.register_buffer(name, value)
+
+
+def case_unequal_parameters(_: zenps.Job) -> None:
+    """Every rank hears of the first difference, and nothing is written."""
+    odd = RANK == 2
+    models = [
+        (nn.ModuleDict({"e": nn.Embedding(5000 + odd, 4), "o": nn.Linear(4, 2)}), ("e.weight", "[5000, 4]", "rank 2", "[5001, 4]")),
+        (Buffers(seen=torch.zeros(10 + odd), mean=torch.arange(10.0)), ("seen float32 [10]", "rank 2", "seen float32 [11]")),
+        (Buffers(mean=torch.ones(2), **({"more": torch.ones(1)} if RANK == 0 else {})), ("rank 0 has more float32 [1]", "rank 1")),
+        (Buffers(mean=torch.ones(2, dtype=torch.float64 if odd else torch.float32)), ("float32 [2]", "float64 [2]")),
+        (Buffers(**{"b" if odd else "a": torch.ones(2)}), ("a float32 [2]", "b float32 [2]")),
+        (Buffers(mean=torch.ones(3 + odd, 0)), ("[3, 0]", "[4, 0]")),
+        (Buffers(mean=torch.eye(2).to_sparse() if odd else torch.eye(2)), ("float32 [2, 2],", "sparse_coo")),
+        (Buffers(mean=torch.empty(2, device="meta") if odd else torch.ones(2)), ("mean float32 [2]", "on meta")),
+    ]
+    for number, (model, words) in enumerate(models):
+        before = copy.deepcopy(model.state_dict())
+        raises(zenps.ShapeMismatch, lambda: zt.broadcast_parameters(model, job=job), *words)
+        raises(zenps.ShapeMismatch, lambda: zt.broadcast_parameters(model.state_dict(), job=job), *words)
+        if number:  # of parameters GradientSync says so itself
+            raises(zenps.ShapeMismatch, lambda: zt.GradientSync(model, job, name=f"unequal.{number}"), *words)
+        for name, value in model.state_dict().items():
+            assert value.is_meta or torch.equal(value.to_dense(), before[name].to_dense())
+    model = nn.Linear(2, 2)
+    raises(zenps.ShapeMismatch, lambda: zt.broadcast_parameters(model, root=1 if odd else 0, job=job), "root 0", "root 1")
+    optimizer = torch.optim.SGD(nn.Linear(2 + odd, 2).parameters(), lr=0.1)
+    raises(zenps.ShapeMismatch, lambda: zt.broadcast_optimizer_state(optimizer, job=job), "[2, 2]", "[2, 3]")
+    optimizer = (torch.optim.Adam if odd else torch.optim.SGD)(model.parameters(), lr=0.1)
+    raises(zenps.ShapeMismatch, lambda: zt.broadcast_optimizer_state(optimizer, job=job), "SGD", "Adam")
+    meta = Buffers(mean=torch.empty(2, device="meta"))
+    raises(zenps.Unsupported, lambda: zt.broadcast_parameters(meta, job=job), "mean is on meta", "broadcast=False")
+
+
+def case_buffers_of_all_kinds(_: zenps.Job) -> None:
+    def made(rank: int) -> Buffers:
+        torch.manual_seed(30 + rank)
+        sparse = torch.randn(6, 5) * (torch.rand(6, 5) < 0.2 * (1 + rank))
+        return Buffers(
+            expanded=torch.full((1, 8), rank + 1.0).expand(16, -1),
+            scattered=torch.randn(3, 1, 4, 1).expand(3, 5, 4, 2),
+            transposed=torch.randn(4, 7).t(),
+            steps=torch.tensor(rank),
+            flag=torch.tensor([rank == 1, rank != 1]),
+            empty=torch.zeros(0, 2),
+            wave=torch.randn(5, dtype=torch.complex64),
+            conjugate=torch.randn(5, dtype=torch.complex64).conj(),
+            short=torch.randn(9).bfloat16(),
+            coo=sparse.to_sparse(),
+            uncoalesced=torch.sparse_coo_tensor([[1, 1, 3 + rank]], torch.ones(3) * (rank + 1), (9,)),
+            csr=sparse.to_sparse_csr(),
+            same_csr=torch.sparse_csr_tensor([0, 1, 2], [rank % 2, 1], [1.0 + rank, 2.0], (2, 2)),
+            none=torch.zeros(4, 4).to_sparse(),
+        )
+
+    model, wanted = made(RANK), made(1)
+    held = dict(model.named_buffers())
+    zt.broadcast_parameters(model, root=1, job=job)
+    for name, value in model.named_buffers():
+        theirs = wanted.get_buffer(name)
+        assert value is held[name] and value.layout == theirs.layout and value.shape == theirs.shape, name
+        if value.layout == torch.strided:
+            assert torch.equal(value, theirs), name
+            continue
+        assert torch.equal(value.to_dense(), theirs.to_dense()), name
+        assert value.layout != torch.sparse_coo or value.is_coalesced() == theirs.is_coalesced(), name
+    sync = zt.GradientSync(model, job, name="buffers")
+    sync.close()
+    mask = torch.arange(2.0).view(2, 1) * torch.ones(1, 3) if RANK == 0 else torch.ones(1, 3).expand(2, 3)
+    if RANK:  # it has a value where rank 0 has two
+        raises(zenps.Invalid, lambda: zt.broadcast_parameters({"mask": mask}, job=job), "mask", "expand()")
+    else:
+        zt.broadcast_parameters({"mask": mask}, job=job)

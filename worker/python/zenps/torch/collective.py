@@ -13,6 +13,7 @@ from ..arrays import Array, Rows
 from ..errors import Invalid, Unsupported
 from ..request import Request
 from . import convert, devices
+from .control import agree
 from .jobs import Ranks, current, numbered
 
 _CHUNK = 64 << 20  # bytes of a broadcast of several tensors
@@ -117,24 +118,81 @@ def _tensors(source: Named) -> List[Tuple[str, torch.Tensor]]:
         kept = [(name, value) for name, value in source.items() if isinstance(value, torch.Tensor)]
     else:
         kept = list(source)
-    return [(name, value) for name, value in kept if value.numel()]
+    for name, value in kept:
+        if not isinstance(value, torch.Tensor):
+            raise Invalid(f"broadcast_parameters: {name} is a {type(value).__name__}; a tensor is wanted")
+    return kept
+
+
+def _refused(value: torch.Tensor) -> Optional[str]:
+    """Why its values cannot be sent."""
+    kinds = {kind.__name__ for kind in type(value).__mro__} & {"DTensor", "UninitializedParameter", "UninitializedBuffer"}
+    if kinds:
+        return f"a {min(kinds)}; whole tensors that have values travel"
+    if value.is_meta:
+        return "on meta, without values; give it some first"
+    if value.is_quantized or value.layout not in (torch.strided, torch.sparse_coo, torch.sparse_csr):
+        return f"{'quantized' if value.is_quantized else value.layout}; dense, COO and CSR tensors travel"
+    return None
+
+
+def _described(name: str, value: torch.Tensor) -> str:
+    """What ranks must agree on."""
+    if _refused(value) is not None:
+        return f"{name} ({_refused(value)})"
+    layout = "" if value.layout == torch.strided else f" {str(value.layout)[6:]}"
+    return f"{name} {str(value.dtype)[6:]} {list(value.shape)}{layout}"
 
 
 def broadcast_parameters(source: Named, root: Optional[int] = None, *, job: Optional[Ranks] = None) -> None:
     """Copies parameters and buffers of rank `root` (None: the first; of a group as the job numbers it) to all ranks, bit
-    for bit, in place. source: a module, its
-    state_dict(), or pairs of name and tensor; of the same shapes on all ranks. Collective."""
+    for bit, in place. source: a module, its state_dict(), or pairs of name and tensor, dense or sparse (COO, CSR).
+
+    ShapeMismatch on all ranks, before anything is written, where names, shapes, dtypes or layouts differ; it names the
+    first difference. Unsupported for tensors without values of their own (on meta, lazy, quantized, shards). Collective.
+    """
     job = current(job)
     root = _root(job, root)
-    batch: List[torch.Tensor] = []
-    for _, value in _tensors(source):
-        if value.is_sparse:
-            raise Unsupported("broadcast_parameters: a sparse tensor; broadcast its indices and values")
-        batch.append(value.detach())
-        if sum(each.numel() * each.element_size() for each in batch) >= _CHUNK:
+    tensors = _tensors(source)
+    agree(job, "broadcast_parameters", [f"root {numbered(job, root)}", *(_described(*each) for each in tensors)])
+    for name, value in tensors:
+        if _refused(value) is not None:
+            raise Unsupported(f"broadcast_parameters: {name} is {_refused(value)}; or leave it out (GradientSync: "
+                              "broadcast=False), and give all ranks the same values", job=job.name)  # fmt: skip
+    batch: List[Tuple[str, torch.Tensor]] = []
+    for name, value in tensors:
+        if value.layout != torch.strided:
+            with torch.no_grad():  # detach() gives another sparse tensor
+                _broadcast_sparse(job, value, root)
+        elif value.numel():
+            batch.append((name, value.detach()))
+        if sum(each.numel() * each.element_size() for _, each in batch) >= _CHUNK:
             _broadcast_batch(job, batch, root)
             batch = []
     _broadcast_batch(job, batch, root)
+
+
+def _broadcast_sparse(job: Ranks, own: torch.Tensor, root: int) -> None:
+    """Ranks may have other numbers of entries."""
+    is_coo = own.layout == torch.sparse_coo
+    packed: Any = None
+    if job.rank == root:
+        arrays = [own._indices(), own._values()] if is_coo else [own.crow_indices(), own.col_indices(), own.values()]
+        packed = [*arrays, own.is_coalesced() if is_coo else False]
+    *arrays, coalesced = broadcast_object(packed, numbered(job, root), job=job)
+    if job.rank == root:
+        return
+    arrays = [each.to(own.device) for each in arrays]
+    if is_coo:
+        own.copy_(torch.sparse_coo_tensor(*arrays, own.shape)._coalesced_(coalesced))
+        own._coalesced_(coalesced)
+    elif arrays[1].shape == own.col_indices().shape:
+        for part, values in zip((own.crow_indices(), own.col_indices(), own.values()), arrays):
+            part.copy_(values)
+    else:
+        made = torch.sparse_csr_tensor(*arrays, tuple(own.shape))
+        own.resize_as_sparse_(made)
+        own.copy_(made)
 
 
 def _root(job: Ranks, root: Optional[int]) -> int:
@@ -155,11 +213,11 @@ def _octets(tensor: torch.Tensor) -> Array:
     return Array(tensor.data_ptr(), "u8", (tensor.numel() * tensor.element_size(),), owner=tensor)
 
 
-def _broadcast_batch(job: Ranks, batch: List[torch.Tensor], root: int) -> None:
+def _broadcast_batch(job: Ranks, batch: List[Tuple[str, torch.Tensor]], root: int) -> None:
     """One tensor in place, several through a buffer of bytes."""
     if not batch:
         return
-    hosts = [convert.on_host(each).contiguous() for each in batch]
+    hosts = [_plain(each) for _, each in batch]
     if len(hosts) == 1:
         _broadcast(job, _octets(hosts[0]), root)
     else:
@@ -176,9 +234,27 @@ def _broadcast_batch(job: Ranks, batch: List[torch.Tensor], root: int) -> None:
             if job.rank != root:
                 _octets(each).data[:] = memoryview(buffer)[at : at + size]
             at += size
-    for own, host in zip(batch, hosts):
+    for (name, own), host in zip(batch, hosts):
         if job.rank != root and own.data_ptr() != host.data_ptr():
-            own.copy_(host)
+            fill(name, own, host)
+
+
+def _plain(tensor: torch.Tensor) -> torch.Tensor:
+    """Its values in host memory, one behind the other: its own memory where that has them so."""
+    host = convert.on_host(tensor).resolve_conj()
+    return (host.resolve_neg() if hasattr(host, "resolve_neg") else host).contiguous()
+
+
+def fill(name: str, own: torch.Tensor, values: torch.Tensor) -> None:
+    """Copies values of the same shape into a tensor, in place. Of one that was expanded, each value in memory once; Invalid
+    where it cannot hold them."""
+    narrow, source = own, values
+    for axis, (size, stride) in enumerate(zip(own.shape, own.stride())):
+        if size > 1 and stride == 0:
+            narrow, source = narrow.narrow(axis, 0, 1), source.narrow(axis, 0, 1)
+    narrow.copy_(source)
+    if narrow is not own and bytes(_octets(_plain(own)).data) != bytes(_octets(_plain(values)).data):
+        raise Invalid(f"{name} was made by expand() here, and has one value in the place of several; the other rank's differ")
 
 
 def broadcast_object(value: Any = None, root: Optional[int] = None, *, job: Optional[Ranks] = None) -> Any:
@@ -204,14 +280,14 @@ def broadcast_object(value: Any = None, root: Optional[int] = None, *, job: Opti
         value = _unpack(message["value"], tensors)
     for each in tensors:
         if each.numel():
-            _broadcast(job, _octets(convert.on_host(each.detach()).contiguous()), root)
+            _broadcast(job, _octets(_plain(each.detach())), root)
     return value
 
 
 def _pack(value: Any, tensors: List[torch.Tensor]) -> Any:
     if value is None or isinstance(value, (bool, int, float, str)):
         return value
-    if isinstance(value, torch.Tensor) and not value.is_sparse:
+    if isinstance(value, torch.Tensor) and value.layout == torch.strided and _refused(value) is None:
         tensors.append(value)
         return {"tensor": [str(value.dtype)[6:], list(value.shape)]}
     if isinstance(value, (list, tuple)):
@@ -238,9 +314,15 @@ def _unpack(packed: Any, made: List[torch.Tensor]) -> Any:
 
 
 def broadcast_optimizer_state(optimizer: torch.optim.Optimizer, root: Optional[int] = None, *, job: Optional[Ranks] = None) -> None:
-    """Makes the state of an optimiser, its step counts, momenta and settings, that of rank `root`. Collective."""
+    """Makes the state of an optimiser, its step counts, momenta and settings, that of rank `root`. ShapeMismatch on all
+    ranks where class, groups or shapes of parameters differ. Collective."""
     job = current(job)
     place = _root(job, root)
+    described = [type(optimizer).__name__]
+    for i, group in enumerate(optimizer.param_groups):
+        shapes = (f"{str(each.dtype)[6:]} {list(each.shape)}" for each in group["params"])
+        described += [f"parameter {j} of group {i}: {shape}" for j, shape in enumerate(shapes)]
+    agree(job, "broadcast_optimizer_state", described)
     state = broadcast_object(optimizer.state_dict() if job.rank == place else None, root, job=job)
     if job.rank != place:
         optimizer.load_state_dict(state)

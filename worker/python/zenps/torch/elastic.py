@@ -31,7 +31,7 @@ import torch
 
 from ..errors import Invalid, ZenpsError
 from ..job import Job
-from .collective import broadcast_object
+from .collective import broadcast_object, fill
 from .ddp import HookState
 from .jobs import Ranks, current
 from .sync import GradientSync
@@ -180,6 +180,9 @@ class State:
         if sorted(names) != sorted(self._names):
             raise Invalid(f"State has {', '.join(sorted(self._names))}; that of the others has {', '.join(sorted(names))}")
         for name, module in self._each(torch.nn.Module).items():
+            missing = sorted(set(_tensors(module)) - set(theirs["modules"][name]))
+            if missing:
+                raise Invalid(f"State: {name}.{missing[0]} is missing on the other ranks")
             _fill(name, module, theirs["modules"][name])
         for name, each in self._stateful().items():
             each.load_state_dict(theirs["stateful"][name])
@@ -201,11 +204,11 @@ def _clones(module: torch.nn.Module, everything: bool) -> Dict[str, torch.Tensor
 def _fill(label: str, module: torch.nn.Module, values: Dict[str, torch.Tensor]) -> None:
     own = _tensors(module)
     for name, value in values.items():
-        if name not in own or own[name].shape != value.shape:
-            shape = f"of shape {list(own[name].shape)}" if name in own else "missing here"
-            raise Invalid(f"State: {label}.{name} has shape {list(value.shape)} on the other ranks, and is {shape}")
+        if name not in own or (own[name].shape, own[name].dtype) != (value.shape, value.dtype):
+            here = f"{str(own[name].dtype)[6:]} {list(own[name].shape)}" if name in own else "missing here"
+            raise Invalid(f"State: {label}.{name} is {str(value.dtype)[6:]} {list(value.shape)} on the other ranks, and {here}")
     for name, value in values.items():
-        own[name].copy_(value)
+        fill(f"State: {label}.{name}", own[name], value)
 
 
 def elastic(fn: Callable[[State], T], state: State, *, job: Optional[Ranks] = None) -> T:
