@@ -56,6 +56,14 @@ const char *zps_addresses_now(const struct zps_addresses *addresses) {
   return addresses->text[addresses->now];
 }
 
+bool zps_addresses_are_loopback(const struct zps_addresses *addresses) {
+  struct zps_address address;
+  for (unsigned i = 0; i < addresses->n; i++)
+    if (zps_address_parse(addresses->text[i], &address, NULL) != ZPS_OK || !zps_address_is_loopback(&address))
+      return false;
+  return true;
+}
+
 unsigned zps_addresses_left(const struct zps_addresses *addresses) {
   return addresses->n - (unsigned)__builtin_popcount(addresses->tried);
 }

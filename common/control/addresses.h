@@ -30,6 +30,8 @@ zps_err_t zps_addresses_parse(const char *text, struct zps_addresses *addresses_
 void zps_addresses_host(const char *text, char *host, size_t size);
 /* The address to try now. */
 const char *zps_addresses_now(const struct zps_addresses *addresses);
+/* Whether no other host can reach any of them. */
+bool zps_addresses_are_loopback(const struct zps_addresses *addresses);
 /* Those that this turn has still to try, with the present one. */
 unsigned zps_addresses_left(const struct zps_addresses *addresses);
 /* The present one answered: the next turn begins with it. */

@@ -65,6 +65,7 @@ static zps_err_t create(const char *address, const char *role, uint64_t timeout_
   client->orders_tail = &client->orders;
   client->again_tail = &client->again;
   client->jitter = (struct zps_rng){zps_clock_ns() ^ (uint64_t)getpid() << 32};
+  client->begun_ns = zps_clock_ns();
   client->deadline_ns = deadline_after(timeout_ms);
   snprintf(client->address, sizeof client->address, "%s", address);
   snprintf(client->role, sizeof client->role, "%s", role);

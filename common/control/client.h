@@ -15,6 +15,12 @@ struct zps_client_order;
 struct zps_client_handler {
   void *ctx;
   struct zps_tls *tls; /* over TCP TLS is spoken, as this process; NULL: none. The client holds it for itself */
+  /* Nobody listens at an address of this host, and no other is in the list: zps_client_open() gives up after so long.
+   * 0: at its deadline. */
+  uint64_t refused_ms;
+  /* Once, where zps_client_open() has tried for 2 s: why the last attempt failed. May be NULL. On the client's thread.
+   */
+  void (*on_waiting)(void *ctx, const char *reason);
   /* On the client's thread. `params` is borrowed during the call. */
   void (*on_notify)(void *ctx, const char *method, const zps_json *params);
   /* The connection was lost, not closed by us, and there will be no other. */

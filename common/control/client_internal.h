@@ -13,6 +13,7 @@
 #define ZPS_CLIENT_RETRY_MS 100u
 #define ZPS_CLIENT_RETRY_MAX_MS 1000u
 #define ZPS_CLIENT_ATTEMPT_MS 5000u
+#define ZPS_CLIENT_WAITING_MS 2000u /* until the user hears that nobody answers */
 
 /* An order of another thread: a message for the loop to send. Nobody waits for a notification. */
 struct zps_client_order {
@@ -57,6 +58,9 @@ struct zps_client {
   bool stopping;
   struct zps_rpc_conn *conn;
   uint64_t deadline_ns, beat_ms, beat_dead_ms; /* the latter two: what `heartbeat` and `silence` were set to */
+  uint64_t begun_ns;                           /* of zps_client_open() */
+  bool waiting_told;                           /* on_waiting was called */
+  bool has_answered;                           /* a coordinator did, in the attempts so far, if only to refuse */
   struct zps_silence silence;
   uint64_t retry_ms; /* AWAY */
   struct zps_rng jitter;

@@ -168,6 +168,7 @@ static void on_retry(uv_timer_t *timer) {
 
 static void on_moved(void *ctx, const char *leader) {
   struct zps_client *client = ctx;
+  client->has_answered = true;
   snprintf(client->leader, sizeof client->leader, "%s", leader);
 }
 
@@ -187,15 +188,37 @@ static void fail_to_connect(struct zps_client *client, const struct zps_error *e
   zps_client_set_phase(client, ZPS_CLIENT_LOST, ended ? ZPS_ERR_CONNECT : error->code, text);
 }
 
+/* Whether no attempt has found anybody, and no other host may be the coordinator's. */
+static bool is_refused(const struct zps_client *client, const struct zps_error *error) {
+  return error->code == ZPS_ERR_CONNECT && !client->has_answered && zps_addresses_are_loopback(&client->addresses);
+}
+
+static uint64_t until_ns(const struct zps_client *client, const struct zps_error *error) {
+  const uint64_t refused_ms = client->handler.refused_ms;
+  if (refused_ms == 0 || !is_refused(client, error)) return client->deadline_ns;
+  const uint64_t refused_ns = client->begun_ns + refused_ms * ZPS_NS_PER_MS;
+  return refused_ns < client->deadline_ns ? refused_ns : client->deadline_ns;
+}
+
+static void tell_waiting(struct zps_client *client, const struct zps_error *error) {
+  if (client->waiting_told || !client->handler.on_waiting || client->stopping) return;
+  if (zps_clock_ns() < client->begun_ns + ZPS_CLIENT_WAITING_MS * ZPS_NS_PER_MS) return;
+  client->waiting_told = true;
+  client->handler.on_waiting(client->handler.ctx, error->text);
+}
+
 static void connect_again(struct zps_client *client, const struct zps_error *error) {
+  if (error->code != ZPS_ERR_CONNECT) client->has_answered = true;
   const bool more = zps_addresses_next(&client->addresses, client->leader);
   const bool may_pass =
       error->code == ZPS_ERR_CONNECT || error->code == ZPS_ERR_CLOSED || error->code == ZPS_ERR_TIMEOUT;
   const uint64_t wait_ms = more ? 0 : ZPS_CLIENT_RETRY_MS;
-  if (client->stopping || !(may_pass || more) || zps_clock_ns() + wait_ms * ZPS_NS_PER_MS >= client->deadline_ns)
+  if (client->stopping || !(may_pass || more) || zps_clock_ns() + wait_ms * ZPS_NS_PER_MS >= until_ns(client, error)) {
     fail_to_connect(client, error);
-  else
-    uv_timer_start(&client->retry, on_retry, wait_ms, 0);
+    return;
+  }
+  tell_waiting(client, error);
+  uv_timer_start(&client->retry, on_retry, wait_ms, 0);
 }
 
 static void come_back_later(struct zps_client *client) {

@@ -38,6 +38,27 @@ def test_no_coordinator():
     assert "127.0.0.1:1" in str(raised.value) and isinstance(raised.value, ConnectionError)
 
 
+def test_nobody_listens_on_this_host():
+    """The log says so after 2 s, and the error in one line of the user's program, what to do."""
+    said = script(
+        """
+import time, traceback, zenps
+begun = time.monotonic()
+try:
+    zenps.init("127.0.0.1:1", "nobody", 0, 1, join_timeout=300, refused_timeout=3)
+except zenps.ConnectFailed as error:
+    print(error)
+    print([frame.name for frame in traceback.extract_tb(error.__traceback__)], error.__cause__, error.__context__)
+    print(time.monotonic() - begun >= 2.8)
+"""
+    )
+    assert said.returncode == 0, said.stderr
+    text, frames, waited = said.stdout.splitlines()
+    assert "127.0.0.1:1: connection refused" in text and "torchrun ... --no_python zenpsrun" in text, text
+    assert frames == "['<module>', 'init'] None None" and waited == "True", said.stdout
+    assert said.stderr.count("no zenpsd yet: cannot connect to 127.0.0.1:1") == 1 and "run under zenpsrun" in said.stderr
+
+
 def test_nobody_comes(coordinator):
     with pytest.raises(zenps.ZenpsError) as raised:
         zenps.init(coordinator, "lonely", 1, 3, join_timeout=0.5)

@@ -16,6 +16,7 @@
 #define DEVICE_MAX 1023
 #define SERVER_PLACES_MAX 1024 /* as the coordinator takes it */
 #define DAY_MS (24ull * 3600 * 1000)
+#define REFUSED_TIMEOUT_MS 30000u
 
 #define FIELD(member) offsetof(struct zps_worker_options, member)
 
@@ -122,6 +123,12 @@ static const struct zps_opt opts[] = {
      .def = "60s",
      .arg = "TIME",
      .help = "How long to wait for all ranks and servers."},
+    {.name = "refused-timeout",
+     .type = ZPS_OPT_DURATION,
+     .offset = FIELD(refused_timeout_ms),
+     .arg = "TIME",
+     .help = "How long to try an address of this host at which no coordinator listens; 0: join-timeout if it was set, "
+             "else 30s."},
     {.name = "round-timeout",
      .type = ZPS_OPT_DURATION,
      .offset = FIELD(round_timeout_ms),
@@ -270,6 +277,11 @@ static zps_err_t replace(char **string_p, const char *given) {
   return ZPS_OK;
 }
 
+static bool is_set(const char *variable) {
+  const char *const text = getenv(variable);
+  return text && *text;
+}
+
 static zps_err_t apply(struct zps_worker_options *options, const zenps_options_t *given, struct zps_error *error) {
   const struct {
     char **to;
@@ -304,14 +316,13 @@ static zps_err_t apply(struct zps_worker_options *options, const zenps_options_t
   if (given->threads > 0) options->threads = (uint64_t)given->threads;
   if (given->join_timeout_ms) options->join_timeout_ms = given->join_timeout_ms;
   if (given->round_timeout_ms) options->round_timeout_ms = given->round_timeout_ms;
+  if (given->refused_timeout_ms) options->refused_timeout_ms = given->refused_timeout_ms;
+  if (options->refused_timeout_ms == 0)
+    options->refused_timeout_ms =
+        given->join_timeout_ms || is_set("ZENPS_JOIN_TIMEOUT") ? options->join_timeout_ms : REFUSED_TIMEOUT_MS;
   options->log = given->log;
   options->log_ctx = given->log_ctx;
   return ZPS_OK;
-}
-
-static bool is_set(const char *variable) {
-  const char *const text = getenv(variable);
-  return text && *text;
 }
 
 /* The launcher's variables fill in what neither the caller nor zenps's own variables say. They are not read otherwise,

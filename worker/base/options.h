@@ -25,6 +25,7 @@ struct zps_worker_options {
   uint64_t threads;
   uint64_t join_timeout_ms, round_timeout_ms;
   uint64_t keepalive_ms;        /* of the fabric's TCP connections; 0: none */
+  uint64_t refused_timeout_ms; /* until nobody is expected to come to listen at an address of this host */
   uint64_t telemetry_ms;        /* between reports of rounds to the coordinator; 0: none */
   uint64_t memory_limit_bytes;  /* of registered buffers */
   uint64_t replay_memory_bytes; /* of them, for pushes that are kept in case a server is lost */

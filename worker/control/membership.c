@@ -17,6 +17,9 @@
 #define LEAVE_TIMEOUT_MS 2000u
 #define LEAVE_AWAY_TIMEOUT_MS 5000u /* a rank that goes without a word is taken for lost, and its job fails */
 #define RESUME_TIMEOUT_MS 5000u
+#define START_HINT                                                                                            \
+  "start zenpsd there, name another coordinator (ZENPS_COORDINATOR), or run under zenpsrun, which starts one" \
+  " (torchrun ... --no_python zenpsrun -- python TRAINER)"
 
 /* ------------------------------------------------------------ what the coordinator says unasked */
 
@@ -249,6 +252,11 @@ static zps_err_t resume_bare(struct zps_membership *membership, const struct zps
                   options->job, membership->rank, error->text);
 }
 
+static void on_waiting(void *ctx, const char *reason) {
+  (void)ctx;
+  zps_log_warn("no zenpsd yet: %.290s; trying on; " START_HINT, reason);
+}
+
 zps_err_t zps_membership_open(struct zps_membership *membership, const struct zps_worker_options *options,
                               const struct zps_net_info *fabric, const struct zps_last_place *last,
                               const struct zps_membership_handler *handler, struct zps_join *join,
@@ -261,7 +269,9 @@ zps_err_t zps_membership_open(struct zps_membership *membership, const struct zp
                                               .beat = beat,
                                               .on_away = on_away,
                                               .on_resume = on_resume,
-                                              .on_resumed = on_resumed};
+                                              .on_resumed = on_resumed,
+                                              .on_waiting = on_waiting,
+                                              .refused_ms = options->refused_timeout_ms};
   membership->handler = *handler;
   membership->rank = (uint32_t)options->rank;
   membership->world = (uint32_t)options->world;
@@ -275,6 +285,7 @@ zps_err_t zps_membership_open(struct zps_membership *membership, const struct zp
                         &why);
   zps_tls_unref(client_handler.tls); /* the client holds it */
   if (err == ZPS_ERR_INVALID) return zps_fail(error, err, "coordinator (ZENPS_COORDINATOR): %.440s", why.text);
+  if (err == ZPS_ERR_CONNECT) return zps_fail(error, err, "%.290s; " START_HINT, why.text);
   if (err != ZPS_OK) return zps_fail(error, err, "%s", why.text);
   zps_client_heartbeat(membership->client, JOINING_HEARTBEAT_MS, options->join_timeout_ms);
   err = join_job(membership, options, fabric, last, deadline_ns, join, error);

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import importlib
 from typing import List
 
 import torch
@@ -47,6 +48,24 @@ def case_within_rounding_of_gloo(_: zenps.Job) -> None:
                 for target, source in zip(ours.parameters(), gloo.parameters()):
                     target.copy_(source)  # so that each step has one rounding alone
         assert differ > 0, "the two add in one order: compare bits"
+
+
+def case_patience_with_coordinators(_: zenps.Job) -> None:
+    """Ranks are waited for longer than a coordinator of this host."""
+    jobs = importlib.import_module("zenps.torch.jobs")
+    real, asked = jobs.core_init, []
+
+    def refuse(*_: object, **named: object) -> None:
+        asked.append((named.get("join_timeout"), named.get("refused_timeout")))
+        raise zenps.ConnectFailed("on purpose")
+
+    jobs.core_init = refuse
+    try:
+        for named in ({}, {"join_timeout": 40}, {"refused_timeout": 5}):
+            raises(zenps.ConnectFailed, lambda: zt.init(**named), "on purpose")
+    finally:
+        jobs.core_init = real
+    assert asked == [(300.0, 30.0), (40, None), (300.0, 5)], asked
 
 
 class Buffers(nn.Module):

@@ -40,14 +40,14 @@ static void *play(void *arg) {
   return NULL;
 }
 
-static zps_err_t open_against(const char *answer, int n_refused, uint64_t timeout_ms, bool silent_close,
-                              struct zps_error *error) {
+static zps_err_t open_as(const struct zps_client_handler *handler, const char *answer, int n_refused,
+                         uint64_t timeout_ms, bool silent_close, struct zps_error *error) {
   char address[64];
   struct script script = {.listener = raw_listen(address, sizeof address), .n_refused = n_refused, .answer = answer};
   pthread_t thread;
   struct zps_client *client = NULL;
   assert_int_equal(pthread_create(&thread, NULL, play, &script), 0);
-  const zps_err_t code = zps_client_open(address, "worker", timeout_ms, NULL, &client, error);
+  const zps_err_t code = zps_client_open(address, "worker", timeout_ms, handler, &client, error);
   shutdown(script.listener, SHUT_RDWR); /* a client that gave up too early makes no more connections */
   pthread_join(thread, NULL);
   if (!silent_close) close(script.fd);
@@ -57,6 +57,11 @@ static zps_err_t open_against(const char *answer, int n_refused, uint64_t timeou
   if (silent_close) close(script.fd);
   close(script.listener);
   return code;
+}
+
+static zps_err_t open_against(const char *answer, int n_refused, uint64_t timeout_ms, bool silent_close,
+                              struct zps_error *error) {
+  return open_as(NULL, answer, n_refused, timeout_ms, silent_close, error);
 }
 
 static void test_retries_until_the_server_is_up(void **state) {
@@ -364,6 +369,33 @@ static void test_nobody_listens(void **state) {
   zps_client_close(NULL);
 }
 
+static void note_waiting(void *ctx, const char *reason) {
+  char *text = ctx;
+  assert_string_equal(text, ""); /* once */
+  snprintf(text, 200, "%s", reason);
+}
+
+/* Long before the deadline the user hears of it, and then the client gives up. */
+static void test_nobody_will_listen_on_this_host(void **state) {
+  (void)state;
+  char address[64], two[140], reason[200] = "";
+  struct zps_error error;
+  struct zps_client *client = NULL;
+  struct zps_client_handler handler = {.ctx = reason, .on_waiting = note_waiting, .refused_ms = 3000};
+  close(raw_listen(address, sizeof address));
+  const uint64_t start_ns = zps_clock_ns();
+  assert_int_equal(zps_client_open(address, "worker", 600000, &handler, &client, &error), ZPS_ERR_CONNECT);
+  assert_true(ms_since(start_ns) < 300000);
+  assert_non_null(strstr(error.text, "connection refused"));
+  assert_string_equal(reason, error.text);
+  /* Another host may have one later. */
+  handler = (struct zps_client_handler){.refused_ms = 1};
+  snprintf(two, sizeof two, "192.0.2.1:7077,%s", address);
+  assert_int_not_equal(zps_client_open(two, "worker", 400, &handler, &client, &error), ZPS_OK);
+  /* A coordinator that closes the connection is there. */
+  assert_int_equal(open_as(&handler, ANSWER("8"), 3, 10000, false, &error), ZPS_OK);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_retries_until_the_server_is_up),
@@ -377,6 +409,7 @@ int main(void) {
       cmocka_unit_test(test_open_times_out),
       cmocka_unit_test(test_close_does_not_wait_for_a_hung_server),
       cmocka_unit_test(test_nobody_listens),
+      cmocka_unit_test(test_nobody_will_listen_on_this_host),
   };
   return cmocka_run_group_tests_name("client open", tests, NULL, NULL);
 }

@@ -207,6 +207,9 @@ typedef struct zenps_options {
    * each generation begins on all servers. 0: [ZENPS_SERVER_PLACES; the coordinator's job.server_places, which is 0 by
    * default: as many as it begins with] */
   int server_places;
+  /* For zenps_open(): how long an address of this host is tried at which no coordinator listens. 0:
+   * [ZENPS_REFUSED_TIMEOUT; the join timeout where one was given, else 30 s] */
+  uint64_t refused_timeout_ms;
 } zenps_options_t;
 
 typedef struct zenps_tensor_options {

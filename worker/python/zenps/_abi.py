@@ -172,6 +172,7 @@ class Options(Structure):
         ("max_world", c_int),
         ("join_wait_ms", c_uint64),
         ("server_places", c_int),
+        ("refused_timeout_ms", c_uint64),
     ]
 
 

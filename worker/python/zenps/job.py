@@ -324,7 +324,7 @@ def init(coordinator: Optional[str] = None, job: Optional[str] = None, rank: Opt
          subnet: Optional[str] = None, join_timeout: Optional[float] = None, round_timeout: Optional[float] = None,
          threads: Optional[int] = None, device: Optional[int] = None, log: Optional[str] = "zenps",
          min_world: Optional[int] = None, max_world: Optional[int] = None, join_wait: Optional[float] = None,
-         server_places: Optional[int] = None) -> Job:  # fmt: skip
+         server_places: Optional[int] = None, refused_timeout: Optional[float] = None) -> Job:  # fmt: skip
     """Joins a job; returns when all ranks are there and servers own its partitions, or raises an error that names who is
     missing. A second call with the same arguments gives the same Job, until it is closed.
 
@@ -340,9 +340,12 @@ def init(coordinator: Optional[str] = None, job: Optional[str] = None, rank: Opt
 
     server_places: how many servers the job has room for, which come while it runs (None: ZENPS_SERVER_PLACES, else as the
     coordinator's job.server_places says, else as many as it begins with). All ranks agree on it.
+
+    refused_timeout: seconds for which an address of this host is tried at which no coordinator listens (None:
+    ZENPS_REFUSED_TIMEOUT, else join_timeout, else 30). ConnectFailed then says what to start; the log does so after 2 s.
     """
     key = (coordinator, job, rank, world, provider, interface, subnet, join_timeout, round_timeout, threads, device, log,
-           min_world, max_world, join_wait, server_places)  # fmt: skip
+           min_world, max_world, join_wait, server_places, refused_timeout)  # fmt: skip
     with _guard:
         for other in [other for other, opened in _jobs.items() if opened.closed]:  # of a process that joins many, one by one
             del _jobs[other]
@@ -365,6 +368,7 @@ def init(coordinator: Optional[str] = None, job: Optional[str] = None, rank: Opt
                 raise Invalid(f"{name} {number}; must be {least} or more, or None for the environment's")
             setattr(options, name, number)
         options.join_timeout_ms = _calls.milliseconds(join_timeout, "join_timeout")
+        options.refused_timeout_ms = _calls.milliseconds(refused_timeout, "refused_timeout")
         options.join_wait_ms = _calls.milliseconds(join_wait, "join_wait")
         options.round_timeout_ms = _calls.milliseconds(round_timeout, "round_timeout")
         sink = None if log is None else _log.Sink(log)
@@ -372,10 +376,10 @@ def init(coordinator: Optional[str] = None, job: Optional[str] = None, rank: Opt
             options.log = sink.callback
         try:
             opened = Job(options, sink)
-        except ZenpsError:
+        except ZenpsError as error:
             if sink is not None:
                 sink.close()
-            raise
+            raise error.with_traceback(None) from None  # the frames inside say nothing more
         with _guard:
             _jobs[key] = opened
         _open_jobs.add(opened)

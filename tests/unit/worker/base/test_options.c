@@ -178,6 +178,32 @@ static void test_a_rank_of_nobody(void **state) {
   zps_worker_options_fini(&options);
 }
 
+static void expect_refused_timeout(const zenps_options_t *given, uint64_t wanted_ms) {
+  struct zps_worker_options options;
+  struct zps_error error;
+  assert_int_equal(zps_worker_options_load(given, &options, &error), ZPS_OK);
+  assert_int_equal(options.refused_timeout_ms, wanted_ms);
+  zps_worker_options_fini(&options);
+}
+
+static void test_refused_timeout(void **state) {
+  (void)state;
+  zenps_options_t given;
+  ZENPS_OPTIONS_INIT(&given);
+  expect_refused_timeout(NULL, 30000);
+  expect_refused_timeout(&given, 30000);
+  given.join_timeout_ms = 300000;
+  expect_refused_timeout(&given, 300000);
+  setenv("ZENPS_REFUSED_TIMEOUT", "7s", 1);
+  expect_refused_timeout(&given, 7000);
+  given.refused_timeout_ms = 5000;
+  expect_refused_timeout(&given, 5000);
+  unsetenv("ZENPS_REFUSED_TIMEOUT");
+  setenv("ZENPS_JOIN_TIMEOUT", "90s", 1);
+  expect_refused_timeout(NULL, 90000);
+  unsetenv("ZENPS_JOIN_TIMEOUT");
+}
+
 static void test_server_places(void **state) {
   (void)state;
   struct zps_worker_options options;
@@ -374,6 +400,7 @@ int main(void) {
       cmocka_unit_test_setup(test_defaults, clean_environment),
       cmocka_unit_test_setup(test_torchrun, clean_environment),
       cmocka_unit_test_setup(test_a_rank_of_nobody, clean_environment),
+      cmocka_unit_test_setup(test_refused_timeout, clean_environment),
       cmocka_unit_test_setup(test_server_places, clean_environment),
       cmocka_unit_test_setup(test_shares, clean_environment),
       cmocka_unit_test_setup(test_precedence, clean_environment),

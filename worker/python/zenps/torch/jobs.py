@@ -6,6 +6,7 @@ import os
 from typing import Any, Optional, Union
 
 from .. import init as core_init
+from ..errors import ZenpsError
 from ..group import Group
 from ..job import Job, _open_jobs
 
@@ -13,17 +14,25 @@ Ranks = Union[Job, Group]  # whose gradients are summed
 
 _current: Optional[Job] = None
 PATIENCE = 300.0  # seconds: ranks of a training run start, and reach a round, minutes apart
+REFUSED = 30.0  # seconds: a zenpsd of this host, by contrast, starts at once
 
 
 def init(*arguments: Any, **named: Any) -> Job:
     """Joins a job, as :func:`zenps.init` does, whose arguments it takes; join_timeout and round_timeout are 300 s where
-    neither the call nor the environment (ZENPS_JOIN_TIMEOUT, ZENPS_ROUND_TIMEOUT) says otherwise. The job is then that of
+    neither the call nor the environment (ZENPS_JOIN_TIMEOUT, ZENPS_ROUND_TIMEOUT) says otherwise. An address of this host
+    at which no coordinator listens is given up after 30 s all the same. The job is then that of
     every call here without one. A second call with the same arguments gives the same Job."""
     global _current
+    if not {"join_timeout", "refused_timeout"} & set(named):
+        if not {"ZENPS_JOIN_TIMEOUT", "ZENPS_REFUSED_TIMEOUT"} & set(os.environ):
+            named["refused_timeout"] = REFUSED
     for name in ("join_timeout", "round_timeout"):
         if f"ZENPS_{name.upper()}" not in os.environ:
             named.setdefault(name, PATIENCE)
-    _current = core_init(*arguments, **named)
+    try:
+        _current = core_init(*arguments, **named)
+    except ZenpsError as error:
+        raise error.with_traceback(None) from None
     return _current
 
 
