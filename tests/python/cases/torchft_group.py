@@ -149,6 +149,33 @@ def case_copies(job: zenps.Job) -> None:
     group.shutdown()
 
 
+def case_unequal_copies(job: zenps.Job) -> None:
+    """All replicas hear of it, and nothing is written; the futures end, too."""
+    group = opened(job, "unequal")
+    last = job.rank == job.world - 1
+    choice = BroadcastOptions()
+    for number in range(5):
+        mine = torch.full((11 if last else 10,), float(job.rank), dtype=torch.float64 if number == 1 and last else torch.float32)
+        choice.rootRank = job.rank % 2 if number == 2 else 0
+        if number == 3:
+            mine = torch.empty(0) if last else torch.ones(1)
+        before = mine.clone()
+        if number == 4:
+            work = group.barrier() if last else group.broadcast([mine], choice)
+        else:
+            work = group.broadcast([mine], choice)
+        if number == 0:
+            future = work.get_future()
+            raises(zenps.ShapeMismatch, "rank 0 calls broadcast from rank 0 of 40 bytes of float32, rank 2", future.wait)
+        raises(zenps.ShapeMismatch, "it must be the same on all ranks", work.wait)
+        assert isinstance(group.errored(), zenps.ShapeMismatch) and torch.equal(mine, before)
+    mine = torch.full((10,), float(job.rank))
+    choice.rootRank = 1
+    group.broadcast([mine], choice).wait()
+    assert mine.tolist() == [1.0] * 10
+    group.shutdown()
+
+
 def case_futures(job: zenps.Job) -> None:
     """They are resolved whether somebody waits for the Work or not, and an error keeps its type."""
     group = opened(job, "futures")

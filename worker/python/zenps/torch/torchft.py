@@ -196,8 +196,9 @@ class ProcessGroupZenps(_TorchftProcessGroup):  # type: ignore[misc]
         if not 0 <= root < job.world:
             raise Invalid(f"broadcast: root {root}; must be 0 to {job.world - 1}")
         _check_dense("broadcast", tensor_list)
-        calls = [functools.partial(works.copy, each if job.rank == root else None, [each], 0) for each in tensor_list]
-        return self._start([call for call, each in zip(calls, tensor_list) if each.numel()], tensor_list)
+        what = f"broadcast from rank {root}"
+        calls = [functools.partial(works.copy, what, each if job.rank == root else None, [each]) for each in tensor_list]
+        return self._start(calls, tensor_list)
 
     def allgather(self, output_tensors: List[List[torch.Tensor]], input_tensor: List[torch.Tensor], opts: Any = None) -> Work:
         job, calls = self._current(), []
@@ -205,8 +206,7 @@ class ProcessGroupZenps(_TorchftProcessGroup):  # type: ignore[misc]
         for outputs, own in zip(output_tensors, input_tensor):
             if [works.nbytes(each) for each in outputs] != [works.nbytes(own)] * job.world:
                 raise Invalid(f"allgather: {len(outputs)} outputs; {job.world} of {works.nbytes(own)} bytes each are wanted")
-            if own.numel():
-                calls.append(functools.partial(works.copy, own, outputs, job.rank))
+            calls.append(functools.partial(works.copy, "allgather", own, outputs))
         return self._start(calls, output_tensors)
 
     def allgather_into_tensor_coalesced(self, output_tensors: List[torch.Tensor], input_tensors: List[torch.Tensor],
@@ -221,7 +221,7 @@ class ProcessGroupZenps(_TorchftProcessGroup):  # type: ignore[misc]
     def barrier(self, opts: Any = None) -> Work:
         job = self._current()
         marks = torch.zeros(job.world, dtype=torch.int64)
-        return self._start([functools.partial(works.copy, marks[job.rank], list(marks.unbind(0)), job.rank)], None)
+        return self._start([functools.partial(works.copy, "barrier", marks[job.rank], list(marks.unbind(0)))], None)
 
     def alltoall_base(self, *_: Any, **__: Any) -> Any:
         raise _none("alltoall", "allgather() where it is small, or torchft's ProcessGroupGloo")

@@ -10,12 +10,13 @@ from typing import Any, Callable, List, Optional, Sequence, Tuple
 import torch
 from torch.distributed.distributed_c10d import Work as _TorchWork
 
-from ..arrays import Array
-from ..errors import ZenpsError
+from ..arrays import Array, Rows
+from ..errors import ShapeMismatch, ZenpsError
 from ..job import Job
-from . import collective
+from . import collective, convert
 
 _WIDTH = 64  # values of f64 in a row of what is copied
+_ROW = 8 * _WIDTH  # bytes
 Part = Tuple[Any, Callable[[Any], None]]  # a request, and what is done with its result
 Call = Callable[[Job], Part]  # starts one
 
@@ -56,10 +57,12 @@ class Work(_TorchWork):  # type: ignore[misc]
         with self._lock:
             if self._finished:
                 return
-            if error is None:
-                for request, finish in self._parts:
+            try:
+                for request, finish in self._parts if error is None else []:
                     finish(request.wait())
-            else:
+            except ZenpsError as failure:
+                error = failure
+            if error is not None:
                 self._failed(error)
             self._parts, self._error, self._finished = [], error, True
             future = self._future
@@ -132,24 +135,37 @@ def nbytes(tensor: torch.Tensor) -> int:
     return int(tensor.numel() * tensor.element_size())
 
 
-def copy(own: Optional[torch.Tensor], outputs: List[torch.Tensor], place: int, job: Job) -> Part:
-    """Bytes of dense tensors from one rank, or all, to all: `own`, where this rank gives one, becomes outputs[place] on
-    every rank, in rows that are one rank's each."""
+def copy(what: str, own: Optional[torch.Tensor], outputs: List[torch.Tensor], job: Job) -> Part:
+    """Bytes of dense tensors from one rank, or all, to all: the `own` of ranks that give one become the outputs, in the
+    order of ranks. ShapeMismatch on all ranks, and no output is written, where `what`, sizes or dtypes differ. Each rank
+    has a row to say what it calls, and rows for its bytes behind these. The tensor rounds their number up, so that ranks
+    of other sizes meet."""
     size = nbytes(outputs[0])
-    rows = -(-size // (8 * _WIDTH))
-    tensor = job.tensor(f"copies/{len(outputs)}x{rows}", len(outputs) * rows, _WIDTH, "f64", op="sum", scheme="balanced",
-                        values="raw")  # fmt: skip
-    received = torch.empty((len(outputs), 8 * _WIDTH * rows), dtype=torch.uint8)
-    values, ids = None, None
-    if own is not None:
-        sent = torch.zeros(8 * _WIDTH * rows, dtype=torch.uint8)
-        sent[:size] = own.detach().cpu().contiguous().view(-1).view(torch.uint8)
-        values, ids = Array(sent.data_ptr(), "f64", (rows, _WIDTH), owner=sent), range(place * rows, (place + 1) * rows)
-    request = tensor.allgather(values, ids, out=Array(received.data_ptr(), "f64", (len(outputs) * rows, _WIDTH), owner=received))
+    rows = -(-size // _ROW)
+    room = 1 << max(rows - 1, 0).bit_length()
+    tensor = job.tensor(f"copies/{room}", job.world * (1 + room), _WIDTH, "f64", op="sum", scheme="balanced", values="raw")
+    call = f"{what} of {size} bytes of {str(outputs[0].dtype)[6:]}"
+    sent = torch.zeros((1 + rows) * _ROW if own is not None else _ROW, dtype=torch.uint8)
+    sent[: len(call)] = torch.frombuffer(bytearray(call.encode()), dtype=torch.uint8)
+    ids = torch.tensor([job.rank])
+    if own is not None and size:
+        sent[_ROW : _ROW + size] = own.detach().cpu().contiguous().view(-1).view(torch.uint8)
+        first = job.world + job.rank * room
+        ids = torch.cat([ids, torch.arange(first, first + rows)])
+    n = ids.shape[0]
+    request = tensor.allgather(Array(sent.data_ptr(), "f64", (n, _WIDTH), owner=sent), convert.array(ids, (n,)))
 
-    def finish(_: Any) -> None:
+    def finish(result: Rows) -> None:
+        received = convert.tensor_of(result.values, torch.float64).view(torch.uint8).view(-1, _ROW)
+        calls = [bytes(row.tolist()).rstrip(b"\0").decode() for row in received[: job.world]]
+        for rank, other in enumerate(calls):
+            if other != calls[0]:
+                raise ShapeMismatch(f"job {job.name}: rank 0 calls {calls[0]}, rank {rank} {other}; it must be the same on all "
+                                    "ranks", job=job.name)  # fmt: skip
         with torch.no_grad():
-            for output, octets in zip(outputs, received):
-                output.copy_(octets[:size].view(output.dtype).view(output.shape))
+            for i, output in enumerate(outputs if size else []):
+                first = job.world + i * rows
+                octets = received[first : first + rows].reshape(-1)[:size]
+                output.copy_(octets.view(output.dtype).view(output.shape))
 
     return request, finish
