@@ -45,7 +45,7 @@ static zps_err_t set_defaults(struct zps_config_load *load) {
   return ZPS_OK;
 }
 
-static zps_err_t set_from_file(struct zps_config_load *load, const char *path) {
+static zps_err_t set_from_file(struct zps_config_load *load, const char *path, bool *was_read) {
   for (size_t i = 0; i < load->n_opts; i++) {
     const struct zps_opt *opt = &load->table->opts[i];
     if (strcmp(opt->name, "config") != 0 || opt->type != ZPS_OPT_STRING) continue;
@@ -55,7 +55,7 @@ static zps_err_t set_from_file(struct zps_config_load *load, const char *path) {
   }
   if (!path || !*path) return ZPS_OK;
   const bool may_be_missing = *path == '-';
-  return zps_config_file(load, path + may_be_missing, may_be_missing);
+  return zps_config_file(load, path + may_be_missing, may_be_missing, was_read);
 }
 
 static zps_err_t set_from_environment(struct zps_config_load *load) {
@@ -119,7 +119,7 @@ static zps_err_t load_all(struct zps_config_load *load, int argc, char **argv, c
   zps_err_t err = argc > 0 ? zps_config_flags(load, argc, argv, rest) : ZPS_OK;
   if (err || rest->exit_now) return err;
   err = set_defaults(load);
-  if (!err) err = set_from_file(load, file);
+  if (!err) err = set_from_file(load, file, &rest->file_read);
   if (!err) err = set_from_environment(load);
   if (!err) err = set_from_flags(load);
   if (!err) err = set_from_fallbacks(load);

@@ -66,7 +66,8 @@ struct zps_opt_table {
 struct zps_config_rest {
   int argc;
   char **argv;
-  bool exit_now; /* --help or --version was served on stdout: exit with status 0 */
+  bool exit_now;  /* --help or --version was served on stdout: exit with status 0 */
+  bool file_read; /* false: no file was named, or the file behind "-" is missing */
 };
 
 /* Fills `config` (config_size bytes, zeroed by this call) from all sources. `file` (may be NULL) is the file's path;

@@ -100,7 +100,7 @@ static int on_pair(void *ctx, const char *section, const char *key, const char *
   return reader->err == ZPS_OK;
 }
 
-zps_err_t zps_config_file(struct zps_config_load *load, const char *path, bool may_be_missing) {
+zps_err_t zps_config_file(struct zps_config_load *load, const char *path, bool may_be_missing, bool *was_read) {
   struct reader reader = {.load = load, .path = path};
   zps_err_t err = ZPS_OK;
   struct stat about;
@@ -134,6 +134,7 @@ zps_err_t zps_config_file(struct zps_config_load *load, const char *path, bool m
     err = zps_fail(load->error, ZPS_ERR_INVALID, "%.300s:%d: must be 'KEY = VALUE', '[SECTION]' or a comment (#)", path,
                    bad_line);
   }
+  *was_read = !err;
 out:
   free(reader.seen);
   fclose(reader.file);

@@ -17,9 +17,9 @@ struct zps_config_load {
   struct zps_error *error;
 };
 
-/* "control.memory_limit" -> "control-memory-limit". */
+/* "server.memory_limit" -> "server-memory-limit". */
 void zps_opt_flag_name(const struct zps_opt *opt, char name[ZPS_OPT_NAME_SIZE]);
-/* "control.memory_limit" -> "ZENPS_CONTROL_MEMORY_LIMIT". */
+/* "server.memory_limit" -> "ZENPS_SERVER_MEMORY_LIMIT". */
 void zps_opt_env_name(const struct zps_opt *opt, char name[ZPS_OPT_NAME_SIZE]);
 /* A text for values that would be right for the option, such as "a whole number from 1 to 8". */
 void zps_opt_expected(const struct zps_opt *opt, char *text, size_t size);
@@ -34,7 +34,8 @@ zps_err_t zps_config_flags(struct zps_config_load *load, int argc, char **argv,
                            struct zps_config_rest *rest) ZPS_MUSTCHECK;
 zps_err_t zps_config_print_help(const struct zps_config_load *load) ZPS_MUSTCHECK;
 void zps_config_print_version(const struct zps_opt_table *table);
-/* Configuration file; one that may be missing counts as empty when it is. */
-zps_err_t zps_config_file(struct zps_config_load *load, const char *path, bool may_be_missing) ZPS_MUSTCHECK;
+/* Configuration file. A file that may be missing, and is, counts as empty and leaves *was_read false. */
+zps_err_t zps_config_file(struct zps_config_load *load, const char *path, bool may_be_missing,
+                          bool *was_read) ZPS_MUSTCHECK;
 
 #endif

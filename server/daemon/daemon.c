@@ -19,6 +19,7 @@
 #include "proto/wire.h"
 #include "server/coordinator/coordinator.h"
 #include "server/daemon/agent.h"
+#include "server/daemon/in_effect.h"
 #include "server/daemon/journal.h"
 #include "server/daemon/memlock.h"
 #include "server/daemon/notify.h"
@@ -167,6 +168,7 @@ static zps_err_t reload(struct daemon *daemon, struct zps_error *error) {
   if (!err && daemon->tls) err = zps_tls_reload(daemon->tls, error);
   if (!err) err = zps_config_reload(&zps_options_table, daemon->options, &fresh, on_option_changed, daemon);
   if (!err) daemon->options->token_keys = fresh.token_keys;
+  if (!err) zps_in_effect_log_file(&fresh, rest.file_read);
   zps_config_fini(&zps_options_table, &fresh);
   if (err) return err;
   zps_log_set_level((enum zps_log_level)daemon->options->log_level);
@@ -300,8 +302,7 @@ static zps_err_t start_coordinator(struct daemon *daemon, struct zps_error *erro
   const zps_err_t err = zps_coordinator_create(&daemon->loop, &config, &daemon->coordinator, error);
   if (err) return err;
   const char *address = zps_coordinator_address(daemon->coordinator);
-  zps_log_info("coordinator: listening at %s%s, for %u connections at most", address, daemon->tls ? ", with TLS" : "",
-               config.max_conns);
+  zps_log_info("coordinator: listening at %s%s", address, daemon->tls ? ", with TLS" : "");
   if (zps_options_is_open(options)) uv_timer_start(&daemon->open, on_open_to_all, 0, WARN_MS);
   return options->control_address_file ? write_address(options->control_address_file, address, error) : ZPS_OK;
 }
@@ -351,12 +352,14 @@ static zps_err_t start(struct daemon *daemon, struct zps_error *error) {
   return ZPS_OK;
 }
 
-zps_err_t zps_daemon_run(struct zps_options *options, int argc, char **argv, struct zps_error *error) {
+zps_err_t zps_daemon_run(struct zps_options *options, int argc, char **argv, bool file_read, struct zps_error *error) {
   struct daemon daemon = {.options = options, .argc = argc, .argv = argv};
   zps_err_t err = init_loop(&daemon, error);
   if (err) return err;
   zps_log_info("zenpsd %s, pid %ld, %lu descriptors (RLIMIT_NOFILE)", PACKAGE_VERSION, (long)getpid(),
                zps_descriptors_raise());
+  zps_in_effect_log_file(options, file_read);
+  zps_in_effect_log_limits(options, (unsigned)max_conns(zps_descriptors_raise()));
   err = start(&daemon, error);
   if (err) stop(&daemon);
   uv_run(&daemon.loop, UV_RUN_DEFAULT);

@@ -47,7 +47,7 @@ int main(int argc, char **argv) {
   } else if (!rest.exit_now && !options.check) {
     zps_log_set_level((enum zps_log_level)options.log_level);
     zps_journal_set_format((enum zps_log_format)options.log_format);
-    err = zps_daemon_run(&options, argc, argv, &error);
+    err = zps_daemon_run(&options, argc, argv, rest.file_read, &error);
     if (err) {
       zps_log_error("%s", error.text);
       status = ZPS_EXIT_FAILED;

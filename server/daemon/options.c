@@ -34,7 +34,9 @@ static const char *const server_losses[] = {"replay", "fail", NULL};       /* en
   { .type = (type_), .offset = offsetof(struct zps_options, field), __VA_ARGS__ }
 static const struct zps_opt opts[] = {
     OPT(ZPS_OPT_STRING, config, .name = "config", .short_flag = 'c', .arg = "FILE", .flags = ZPS_OPT_NO_FILE,
-        .help = "read options from this file (INI); with - in front of its path, the file may be missing"),
+        .help =
+            "read options from this file (INI); with - in front of its path, the file may be missing. zenpsd.service "
+            "names -/etc/zenps/zenpsd.conf; without this option no file is read"),
     OPT(ZPS_OPT_BOOL, check, .name = "check", .flags = ZPS_OPT_NO_FILE | ZPS_OPT_NO_ENV,
         .help = "check the options, from all their sources, and exit"),
     OPT(ZPS_OPT_BOOL, list_providers, .name = "list-providers", .flags = ZPS_OPT_NO_FILE | ZPS_OPT_NO_ENV,

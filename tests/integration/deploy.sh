@@ -6,7 +6,7 @@
 
 # ---- what systemd says of the files ----
 checked=$scratch/zenpsd.service
-unit_written /etc >"$checked"
+unit_written >"$checked"
 if command -v systemd-analyze >/dev/null; then
   ok "systemd: the unit is valid" systemd-analyze verify "$checked"
   is "without a warning" "$(cat "$scratch/out")" ""
@@ -35,6 +35,33 @@ for file in zenpsd.service zenpsd.conf rdma.conf tls.conf; do
 done
 is "no word of the installed unit is left to fill in" "$(grep -rc '@[a-z]*@' "$(find "$scratch/installed" -name zenpsd.service)")" 0
 
+# ---- where it reads its configuration ----
+# A page, sample or manifest that names the file names the one that the unit reads, whatever the prefix.
+config=/etc/zenps/zenpsd.conf variables=/etc/default/zenpsd
+read_by() { # UNIT: systemd's %E is /etc
+  sed -n 's#%E#/etc#g; s#^Environment=ZENPS_CONFIG=-##p; s#^EnvironmentFile=-##p' "$1"
+}
+for prefix in "" prefix=/usr prefix=/opt/x "prefix=/opt/x sysconfdir=/srv/etc"; do
+  # shellcheck disable=SC2086
+  unit_rendered $prefix >"$scratch/unit.service" 2>"$scratch/out"
+  is "the unit reads $config and $variables: ${prefix:-the prefix of this build}" "$(read_by "$scratch/unit.service")" "$config
+$variables"
+  case $prefix in prefix=*)
+    wanted=${prefix%% *} && is "and starts the program of its own prefix" "$(sed -n 's/^ExecStart=//p' "$scratch/unit.service")" "${wanted#prefix=}/sbin/zenpsd" ;;
+  esac
+done
+{
+  zenpsd --help
+  (cd "$top" && cat README.md deploy/README.md deploy/systemd/* deploy/container/* deploy/k8s/base/* deploy/man/zenps.7)
+} | sed 's#\\-#-#g; s#%E#/etc#g' >"$scratch/pages"
+is "pages, samples and manifests name that file alone" "$(grep -oE '[^][ `=(<"]*/zenpsd\.conf' "$scratch/pages" | grep -v '^-*systemd/\|^%D%' | sed 's/^-//' | sort -u)" "$config"
+is "and that file of variables" "$(grep -oE '[^][ `=(<"]*/default/zenpsd' "$scratch/pages" | sed 's/^-//' | sort -u)" "$variables"
+for page in README.md deploy/README.md deploy/man/zenps.7 deploy/systemd/zenpsd.conf; do
+  ok "$page names it" grep -q "$config" "$top/$page"
+done
+zenpsd --help >"$scratch/out"
+said "zenpsd --help names it" "$config"
+
 # ---- its process ----
 why=$(unit_needs)
 if [ -n "$why" ]; then
@@ -43,7 +70,7 @@ if [ -n "$why" ]; then
   exit
 fi
 as_root=$([ "$(id -u)" -ne 0 ] || echo root)
-unit_written "$unit_etc" >"$scratch/confined.service"
+unit_written >"$scratch/confined.service"
 unit_prepare "$scratch/confined.service"
 cp "$top/tests/support/held.py" "$scratch/etc/held.py"
 cat >"$scratch/etc/zenps/zenpsd.conf" <<CONF
@@ -102,6 +129,8 @@ if ! ok "the daemon starts, of system calls in the list alone" up; then
   done_testing # all that follows would fail, each after a long wait
   exit 1
 fi
+ok "it logs the file that it has read" grep -q "configuration: read from $unit_etc/zenps/zenpsd.conf" "$scratch/strict.log"
+ok "and its limits" grep -qE 'server: memory_limit [0-9]+ MiB, reduce_threads [0-9]+, read_budget 64 MiB' "$scratch/strict.log"
 ok "it tells systemd that it is ready" until_true told '^READY=1'
 ok "and what it does" until_true told '^STATUS=registered with the coordinator'
 ok "and that it lives, again and again" until_true eval '[ "$(grep -c "^WATCHDOG=1" "$scratch/told")" -ge 3 ]'
@@ -130,15 +159,15 @@ ok "with the drop-in for fabrics that are devices, but for its list of devices" 
 ok "verified rounds" rounds
 ok "SIGTERM: status 0" ended "$rdma_pid"
 
-# As the drop-in for TLS says, but for where /etc is and the group, which is none of this host's.
+# As the drop-in for TLS says, but for the group, which is none of this host's.
 tls_group=54322
 mkdir -p "$scratch/etc/zenps/tls"
 for pair in ca.pem:ca.pem coordinator-coordinator.pem:cert.pem coordinator-coordinator.key:key.pem; do
   install -m 0640 "$scratch/certs/${pair%:*}" "$scratch/etc/zenps/tls/${pair#*:}"
 done
 [ -z "$as_root" ] || { chgrp -R "$tls_group" "$scratch/etc/zenps/tls" && chmod 0750 "$scratch/etc/zenps/tls"; }
-sed "s#=/etc/zenps/#=$unit_etc/zenps/#; s#^SupplementaryGroups=zenps-tls\$#SupplementaryGroups=$tls_group#" "$top/deploy/systemd/tls.conf" >"$scratch/tls.conf"
-is "what the drop-in for TLS sets" "$(grep -c "=$tls_group\$\|=$unit_etc/zenps/tls/" "$scratch/tls.conf")" 4
+sed "s#^SupplementaryGroups=zenps-tls\$#SupplementaryGroups=$tls_group#" "$top/deploy/systemd/tls.conf" >"$scratch/tls.conf"
+is "what the drop-in for TLS sets" "$(grep -c "=$tls_group\$\|=%E/zenps/tls/" "$scratch/tls.conf")" 4
 with_tls() { # ROLE-NAME COMMAND...
   local cert=$scratch/certs/$1
   shift
@@ -184,6 +213,7 @@ printf '# a comment\nZENPS_CONTROL_LISTEN=127.0.0.1:0\nZENPS_CONTROL_READY_FILE=
 unit bare
 bare_pid=$pid
 ok "without the file, with variables alone" up
+ok "it logs where it has looked for one" grep -q "configuration: $unit_etc/zenps/zenpsd.conf is missing" "$scratch/bare.log"
 ok "SIGTERM: status 0" ended "$bare_pid"
 
 done_testing

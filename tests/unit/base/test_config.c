@@ -102,6 +102,7 @@ static void a_file_behind_a_dash_may_be_missing(void **state) {
   write_file("rows = 12\n");
   assert_int_equal(load("-c", dashed), ZPS_OK);
   assert_int_equal(got.rows, 12);
+  assert_true(rest.file_read);
   assert_string_equal(got.config, dashed);
   zps_config_fini(&table, &got);
   write_file("rows = many\n"); /* a file that exists must be right */
@@ -110,6 +111,7 @@ static void a_file_behind_a_dash_may_be_missing(void **state) {
   setenv("ZENPS_CONFIG", "-/nonexistent/zenpsd.conf", 1);
   assert_int_equal(load("--rows=7"), ZPS_OK);
   assert_int_equal(got.rows, 7);
+  assert_false(rest.file_read);
   zps_config_fini(&table, &got);
   unsetenv("ZENPS_CONFIG");
   assert_int_equal(load("-c", "/nonexistent/zenpsd.conf"), ZPS_ERR_IO);
