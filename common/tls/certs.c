@@ -124,14 +124,19 @@ static const char *uris_of(unsigned roles, const char *name, char *buf, size_t s
   return buf;
 }
 
+zps_err_t zps_certs_check_name(unsigned roles, const char *name, struct zps_error *error) {
+  if (is_name(roles, name)) return ZPS_OK;
+  return zps_fail(error, ZPS_ERR_INVALID,
+                  "'%.100s' is no name for a certificate: must be 1 to %u letters, digits, '-', '.', '_' or '~'%s",
+                  name, NAME_LEN_MAX,
+                  roles == ZPS_TLS_SERVER ? ", and may end in '*', for all servers whose names begin so" : "");
+}
+
 zps_err_t zps_certs_make(const struct zps_authority *authority, unsigned roles, const char *name,
                          const struct zps_certs_span *span, struct zps_certs_pair *pair_p, struct zps_error *error) {
   char uris[4 * ZPS_TLS_NAME_MAX];
-  if (!is_name(roles, name))
-    return zps_fail(error, ZPS_ERR_INVALID,
-                    "'%.100s' is no name for a certificate: must be 1 to %u letters, digits, '-', '.', '_' or '~'%s",
-                    name, NAME_LEN_MAX,
-                    roles == ZPS_TLS_SERVER ? ", and may end in '*', for all servers whose names begin so" : "");
+  const zps_err_t named = zps_certs_check_name(roles, name, error);
+  if (named) return named;
   ERR_clear_error();
   const long long until_s = zps_authority_until(authority);
   const struct zps_certs_span within = {span->from_s, span->until_s < until_s ? span->until_s : until_s};

@@ -27,8 +27,10 @@ zps_err_t zps_authority_write(const struct zps_authority *authority, struct zps_
 void zps_authority_destroy(struct zps_authority *authority); /* NULL is allowed */
 /* Seconds of the calendar; no certificate of it is valid for longer. */
 long long zps_authority_until(const struct zps_authority *authority);
-/* A certificate for `name` in each of `roles` (bits). ZPS_ERR_INVALID: no name of a URI: letters, digits, '-', '.', '_'
- * and '~'; for servers alone with a `*` at its end, or nothing but that. */
+/* ZPS_ERR_INVALID: no name for a certificate of these roles (bits). A name has letters, digits, '-', '.', '_' and '~'.
+ * A name for servers alone may end in `*`, or be `*`. */
+zps_err_t zps_certs_check_name(unsigned roles, const char *name, struct zps_error *error) ZPS_MUSTCHECK;
+/* A certificate for `name` in each of `roles` (bits). ZPS_ERR_INVALID: zps_certs_check_name() refuses the name. */
 zps_err_t zps_certs_make(const struct zps_authority *authority, unsigned roles, const char *name,
                          const struct zps_certs_span *span, struct zps_certs_pair *pair_p,
                          struct zps_error *error) ZPS_MUSTCHECK;

@@ -1,6 +1,8 @@
 #include "server/ctl/certs.h"
 
+#include <dirent.h>
 #include <errno.h>
+#include <limits.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -24,15 +26,17 @@ struct options {
 #define OPT(type_, field, ...) \
   { .type = (type_), .offset = offsetof(struct options, field), .flags = ZPS_OPT_NO_FILE | ZPS_OPT_NO_ENV, __VA_ARGS__ }
 static const struct zps_opt opts[] = {
-    OPT(ZPS_OPT_STRING, coordinators, .name = "coordinators", .arg = "NAME,...", .def = "coordinator",
-        .help = "init: whose certificates let them be a coordinator, and a server in the same process"),
+    OPT(ZPS_OPT_STRING, coordinators, .name = "coordinators", .arg = "NAME,...",
+        .help = "init: whose certificates let them be a coordinator, and a server in the same process (default: "
+                "coordinator, of a new authority)"),
     OPT(ZPS_OPT_STRING, servers, .name = "servers", .arg = "NAME,...",
         .help = "init: those of servers, by server.name, of which the host's name is the default; HEAD* is one for all "
                 "servers whose names begin so"),
-    OPT(ZPS_OPT_STRING, workers, .name = "workers", .arg = "NAME,...", .def = "worker",
-        .help = "init: those of ranks; all ranks of a team, say, may have one"),
-    OPT(ZPS_OPT_STRING, admins, .name = "admins", .arg = "NAME,...", .def = "admin",
-        .help = "init: those of who may drain servers, and may all that ranks may"),
+    OPT(ZPS_OPT_STRING, workers, .name = "workers", .arg = "NAME,...",
+        .help = "init: those of ranks; all ranks of a team, say, may have one (default: worker, of a new authority)"),
+    OPT(ZPS_OPT_STRING, admins, .name = "admins", .arg = "NAME,...",
+        .help =
+            "init: those of who may drain servers, and may all that ranks may (default: admin, of a new authority)"),
     OPT(ZPS_OPT_STRING, runs, .name = "runs", .arg = "NAME,...",
         .help = "init: those of all processes of a run that zenpsrun starts on several hosts"),
     OPT(ZPS_OPT_UINT, days, .name = "days", .arg = "N", .def = "365", .min = 1, .max = 3650,
@@ -47,9 +51,10 @@ static const struct zps_opt_table table = {
     .description =
         "'init' makes an authority in DIR (ca.pem and ca.key), unless there is one, and by it a certificate and a "
         "private key for each name: coordinator-NAME.pem and .key, server-NAME, worker-NAME, admin-NAME, run-NAME. "
-        "Names are made of letters, digits, '-', '.', '_' and '~'. Certificates that are there are made anew, for as "
-        "many days "
-        "as asked for, so that 'init' also renews them; who has read the old ones goes on until they expire.\n"
+        "Names are made of letters, digits, '-', '.', '_' and '~'. In a folder that has an authority, 'init' makes the "
+        "certificates that are named and no others: --servers=NAME adds a server. Where a named one is there, 'init' "
+        "renews it and says so; processes with the old one keep it until they read the new one, or it expires. Each "
+        "other file is left alone, and listed.\n"
         "Each process gets ca.pem and the two files of its own: tls.ca, tls.cert and tls.key of zenpsd and zenpsctl, "
         "ZENPS_TLS_CA, ZENPS_TLS_CERT and ZENPS_TLS_KEY of ranks. ca.key makes certificates, and belongs to none of "
         "them: keep it apart.\n"
@@ -65,37 +70,122 @@ static const struct zps_opt_table table = {
     .exits = ZPS_EXITS_LOCAL,
 };
 
-/* One after another of `names`, which have commas in between. */
-static zps_err_t make_each(const struct zps_certs_store *store, const char *word, unsigned roles, char *names,
-                           long long until_s, FILE *out, struct zps_error *error) {
-  char *rest = NULL;
+/* One role's certificates: `word` begins their files' names. */
+struct kind {
+  const char *word;
+  unsigned roles;
+  const char *names; /* with commas in between; NULL: none */
+};
+
+typedef zps_err_t each_fn(void *ctx, const struct kind *kind, const char *name, struct zps_error *error);
+
+static zps_err_t for_each(const struct kind *kinds, unsigned n_kinds, each_fn *each, void *ctx,
+                          struct zps_error *error) {
   zps_err_t err = ZPS_OK;
-  for (char *name = names ? strtok_r(names, ", ", &rest) : NULL; name && !err; name = strtok_r(NULL, ", ", &rest)) {
-    char file[200];
-    snprintf(file, sizeof file, "%s-%.100s", word, name);
-    char *const star = strchr(file, '*'); /* names have no '+': this file is no other certificate's */
-    if (star) *star = '+';
-    err = zps_certs_store_make(store, roles, name, file, until_s, error);
-    if (!err) fprintf(out, "%s/%s.pem and .key\n", store->folder, file);
+  for (unsigned i = 0; i < n_kinds && !err; i++) {
+    char *const names = strdup(kinds[i].names ? kinds[i].names : ""), *rest = NULL;
+    if (!names) return zps_fail(error, ZPS_ERR_NOMEM, "no memory for the names of certificates");
+    for (char *name = strtok_r(names, ", ", &rest); name && !err; name = strtok_r(NULL, ", ", &rest))
+      err = each(ctx, &kinds[i], name, error);
+    free(names);
   }
   return err;
 }
 
-static zps_err_t init(struct options *options, const char *folder, FILE *out, struct zps_error *error) {
+static zps_err_t check_name(void *ctx, const struct kind *kind, const char *name, struct zps_error *error) {
+  (void)ctx;
+  return zps_certs_check_name(kind->roles, name, error);
+}
+
+struct making {
   struct zps_certs_store store;
-  bool is_new;
-  zps_err_t err = zps_certs_store_open(folder, &store, &is_new, error);
+  long long until_s;
+  FILE *out;
+  struct made {
+    char file[200];
+  } * made;
+  size_t n_made;
+};
+
+/* The end of the certificate in this file of the folder, as text; "" where there is none. */
+static const char *end_of(const char *folder, const char *file, char buf[40]) {
+  char path[PATH_MAX], *const text = malloc(FILE_MAX);
+  struct zps_certs_facts facts;
+  struct zps_error error;
+  buf[0] = '\0';
+  if (text && snprintf(path, sizeof path, "%s/%s.pem", folder, file) < (int)sizeof path &&
+      zps_certs_file_read(path, text, FILE_MAX, &error) == ZPS_OK && zps_certs_look(text, &facts, &error) == ZPS_OK)
+    snprintf(buf, 40, "%s", facts.until);
+  free(text);
+  return buf;
+}
+
+static zps_err_t make_one(void *ctx, const struct kind *kind, const char *name, struct zps_error *error) {
+  struct making *const making = ctx;
+  char until[40];
+  struct made *const made = realloc(making->made, (making->n_made + 1) * sizeof *made);
+  if (!made) return zps_fail(error, ZPS_ERR_NOMEM, "no memory for the names of certificates");
+  making->made = made;
+  char *const file = made[making->n_made].file;
+  snprintf(file, sizeof made->file, "%s-%.100s", kind->word, name);
+  char *const star = strchr(file, '*'); /* names have no '+': this file is no other certificate's */
+  if (star) *star = '+';
+  end_of(making->store.folder, file, until);
+  const zps_err_t err = zps_certs_store_make(&making->store, kind->roles, name, file, making->until_s, error);
   if (err) return err;
-  const long long until_s = (long long)time(NULL) + (long long)options->days * DAY_S;
+  making->n_made++;
+  fprintf(making->out, "%s/%s.pem and .key", making->store.folder, file);
+  fprintf(making->out, until[0] ? ": renewed, in place of one that is valid until %s\n" : "\n", until);
+  return ZPS_OK;
+}
+
+static bool was_made(const struct making *making, const char *file) {
+  for (size_t i = 0; i < making->n_made; i++)
+    if (strcmp(making->made[i].file, file) == 0) return true;
+  return false;
+}
+
+/* The certificates of the folder that this call has not made. */
+static zps_err_t list_others(const struct making *making, struct zps_error *error) {
+  struct dirent **entries;
+  const int n = scandir(making->store.folder, &entries, NULL, alphasort);
+  if (n < 0) return zps_fail_errno(error, ZPS_ERR_IO, errno, "%.300s: cannot be listed", making->store.folder);
+  for (int i = 0; i < n; i++) {
+    char *const file = entries[i]->d_name, *const suffix = strrchr(file, '.');
+    if (suffix && strcmp(suffix, ".pem") == 0 && strcmp(file, "ca.pem") != 0) {
+      char until[40];
+      *suffix = '\0';
+      if (!was_made(making, file) && end_of(making->store.folder, file, until)[0])
+        fprintf(making->out, "%s/%s.pem: left alone, valid until %s\n", making->store.folder, file, until);
+    }
+    free(entries[i]);
+  }
+  free(entries);
+  return ZPS_OK;
+}
+
+static zps_err_t init(const struct options *options, const char *folder, FILE *out, struct zps_error *error) {
+  struct kind kinds[] = {{"coordinator", ZPS_TLS_COORDINATOR | ZPS_TLS_SERVER, options->coordinators},
+                         {"server", ZPS_TLS_SERVER, options->servers},
+                         {"worker", ZPS_TLS_WORKER, options->workers},
+                         {"admin", ZPS_TLS_ADMIN, options->admins},
+                         {"run", ZPS_TLS_COORDINATOR | ZPS_TLS_SERVER | ZPS_TLS_WORKER, options->runs}};
+  const unsigned n_kinds = sizeof kinds / sizeof kinds[0];
+  struct making making = {.until_s = (long long)time(NULL) + (long long)options->days * DAY_S, .out = out};
+  bool is_new;
+  zps_err_t err = for_each(kinds, n_kinds, check_name, NULL, error); /* before anything is made */
+  if (!err) err = zps_certs_store_open(folder, &making.store, &is_new, error);
+  if (err) return err;
   fprintf(out, "%s/ca.pem and .key: %s authority\n", folder, is_new ? "a new" : "the");
-  err = make_each(&store, "coordinator", ZPS_TLS_COORDINATOR | ZPS_TLS_SERVER, options->coordinators, until_s, out,
-                  error);
-  if (!err) err = make_each(&store, "server", ZPS_TLS_SERVER, options->servers, until_s, out, error);
-  if (!err) err = make_each(&store, "worker", ZPS_TLS_WORKER, options->workers, until_s, out, error);
-  if (!err) err = make_each(&store, "admin", ZPS_TLS_ADMIN, options->admins, until_s, out, error);
-  const unsigned run = ZPS_TLS_COORDINATOR | ZPS_TLS_SERVER | ZPS_TLS_WORKER;
-  if (!err) err = make_each(&store, "run", run, options->runs, until_s, out, error);
-  zps_certs_store_close(&store);
+  /* A new cluster needs one of each. */
+  if (is_new && !kinds[0].names) kinds[0].names = "coordinator";
+  if (is_new && !kinds[2].names) kinds[2].names = "worker";
+  if (is_new && !kinds[3].names) kinds[3].names = "admin";
+  err = for_each(kinds, n_kinds, make_one, &making, error);
+  if (!err) err = list_others(&making, error);
+  if (!err && making.n_made == 0) fprintf(out, "nothing was made: name what is to be, such as --servers=NAME\n");
+  free(making.made);
+  zps_certs_store_close(&making.store);
   return err ? err : zps_ctl_flush(out, error);
 }
 
@@ -115,7 +205,8 @@ static zps_err_t show(const char *path, FILE *out, struct zps_error *error) {
   return zps_ctl_flush(out, error);
 }
 
-static zps_err_t run(struct options *options, const struct zps_config_rest *rest, FILE *out, struct zps_error *error) {
+static zps_err_t run(const struct options *options, const struct zps_config_rest *rest, FILE *out,
+                     struct zps_error *error) {
   const char *const verb = rest->argv[0];
   zps_err_t err = ZPS_OK;
   if (strcmp(verb, "init") == 0 && rest->argc == 2) return init(options, rest->argv[1], out, error);

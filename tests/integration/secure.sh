@@ -14,9 +14,24 @@ ok "what a certificate says is shown" zenpsctl certs show "$certs/ca.pem" "$cert
 said "its role" '^role: zenps://server/a$'
 said "that of the authority" '^role: authority$'
 said "its end" '^valid until: 20[0-9-]* [0-9:]* UTC$'
+others() { (cd "$certs" && find . -type f ! -name 'server-s4.*' ! -name 'server-a.*' ! -name 'worker-w.*' -exec stat -c '%n %i %Y %s' {} + | sort); }
+before=$(others)
+ok "a server is added" zenpsctl certs init "$certs" --servers=s4
+said "its certificate is made" "^$certs/server-s4.pem and .key$"
+for file in admin-admin coordinator-coordinator server-a server-b worker-worker; do
+  said "$file is left alone, it is said" "^$certs/$file.pem: left alone, valid until 20[0-9-]* [0-9:]* UTC$"
+done
+is "and no other file is touched or new" "$(others)" "$before"
+ok "nothing is named" zenpsctl certs init "$certs"
+said "so nothing is made, it is said" '^nothing was made: name what is to be, such as --servers=NAME$'
+is "and no file is touched or new" "$(others)" "$before"
+zenpsctl certs init "$scratch/none" --servers=good,a/b >"$scratch/out" 2>&1
+is "one name of several is none: status 2" $? 2
+is "and nothing is made" "$(ls -d "$scratch/none" 2>/dev/null)" ""
 before=$(stat -c %i "$certs/server-a.pem")
-ok "they are made anew" zenpsctl certs init "$certs" --servers=a --workers=w --days=3
+ok "those that are named are renewed" zenpsctl certs init "$certs" --servers=a --workers=w --days=3
 said "of the same authority" ': the authority$'
+said "which is said" "^$certs/server-a.pem and .key: renewed, in place of one that is valid until 20"
 ok "another one is there" test "$before" != "$(stat -c %i "$certs/server-a.pem")"
 ok "and the authority's has made it" openssl verify -CAfile "$certs/ca.pem" "$certs/server-a.pem"
 zenpsctl certs init "$certs" --servers=a/b >"$scratch/out" 2>&1
@@ -189,7 +204,7 @@ shown() { # the serial number of the certificate that the coordinator shows
   openssl s_client -connect "$address" -CAfile "$certs/ca.pem" -cert "$certs/worker-w.pem" -key "$certs/worker-w.key" </dev/null 2>/dev/null | openssl x509 -noout -serial
 }
 old=$(shown)
-zenpsctl certs init "$certs" --days=40 >"$scratch/out" && install_as coordinator-coordinator && kill -HUP "$daemon"
+zenpsctl certs init "$certs" --coordinators=coordinator --days=40 >"$scratch/out" && install_as coordinator-coordinator && kill -HUP "$daemon"
 ok "a new certificate is read" until_true reloads ': reloaded' 1
 echo rubbish >"$scratch/run/c.pem" # so that it is not read now, when somebody connects
 new=$(shown)
@@ -198,7 +213,7 @@ kill -HUP "$daemon"
 ok "a bad one is refused" until_true reloads 'reload: .*certificate .*/run/c.pem: no certificate \(PEM\).*: the running configuration stays' 1
 is "and the last one shown" "$(shown)" "$new"
 install_as coordinator-coordinator
-zenpsctl certs init "$certs" --days=50 >"$scratch/out" && install_as coordinator-coordinator
+zenpsctl certs init "$certs" --coordinators=coordinator --days=50 >"$scratch/out" && install_as coordinator-coordinator
 changed() { [ "$(shown)" != "$new" ] && [ -n "$(shown)" ]; }
 ok "one that changes is read without being asked" until_true changed
 ok "the job runs on" runs
