@@ -54,7 +54,9 @@ static zps_err_t parse(const char *token, struct subnet *subnet_p, struct zps_er
   }
   if (!ok)
     return zps_fail(error, ZPS_ERR_INVALID,
-                    "the fabric's subnet \"%s\" is not one: give ADDRESS/BITS such as 10.0.0.0/8 or fd00::/8", token);
+                    "the fabric's subnet \"%s\" (fabric.subnet, ZENPS_SUBNET) is not one: give ADDRESS/BITS such as "
+                    "10.0.0.0/8 or fd00::/8",
+                    token);
   subnet_p->bits = (unsigned)bits;
   return ZPS_OK;
 }

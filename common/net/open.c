@@ -16,8 +16,9 @@ static zps_err_t config_check(const struct zps_net_config *config, struct zps_er
                     config->max_msg, ZPS_NET_MSG_MAX);
   if (config->port_low > config->port_high || (config->port_low == 0) != (config->port_high == 0))
     return zps_fail(error, ZPS_ERR_INVALID,
-                    "the fabric's port range %u-%u is not one: give low-high, or 0-0 for any port", config->port_low,
-                    config->port_high);
+                    "the fabric's port range %u-%u (fabric.port_low, fabric.port_high) is not one: give low-high, or "
+                    "0-0 for any port",
+                    config->port_low, config->port_high);
   return ZPS_OK;
 }
 

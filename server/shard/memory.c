@@ -100,7 +100,7 @@ static void refuse(struct zps_shard_round *round, const struct zps_memory_wait *
   const uint64_t bytes = bytes_wanted(round), limit_bytes = round->tensor->job->shard->memory_limit_bytes;
   zps_shard_round_fail(round, ZPS_SHARD_NO_RANK, ZPS_ERR_NOMEM,
                        "no memory for %" PRIu64 " bytes of partition %u: the round takes %" PRIu64
-                       " bytes or more and the server's memory.limit is %" PRIu64 "; set it to at least %" PRIu64,
+                       " bytes or more and server.memory_limit is %" PRIu64 "; set it to at least %" PRIu64,
                        wait->len_bytes, round->tensor->partitions[wait->part], bytes, limit_bytes,
                        2 * (bytes > limit_bytes ? bytes : limit_bytes));
 }

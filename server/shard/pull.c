@@ -281,7 +281,7 @@ static zps_err_t add_run(struct zps_pick *pick, struct zps_index_run run, struct
     const uint64_t more_bytes = (uint64_t)(cap - pick->cap_runs) * sizeof run;
     if (shard->wants_bytes + more_bytes > shard->memory_limit_bytes / WANTS_SHARE)
       return zps_fail(error, ZPS_ERR_NOMEM,
-                      "the rows that ranks name take more than a quarter of the server's memory.limit, which is "
+                      "the rows that ranks name take more than a quarter of server.memory_limit, which is "
                       "%" PRIu64 " bytes",
                       shard->memory_limit_bytes);
     if (!zps_enlarge(&pick->runs, cap, sizeof run))

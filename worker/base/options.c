@@ -370,7 +370,7 @@ static zps_err_t check_elastic(struct zps_worker_options *options, struct zps_er
                     "than max_world (ZENPS_MAX_WORLD_SIZE)",
                     (unsigned long long)options->min_world, (unsigned long long)options->max_world);
   if (options->join_wait_ms > DAY_MS)
-    return zps_fail(error, ZPS_ERR_INVALID, "join wait %llu ms: it must be at most 24 h",
+    return zps_fail(error, ZPS_ERR_INVALID, "ZENPS_JOIN_WAIT is %llu ms: it must be at most 24 h",
                     (unsigned long long)options->join_wait_ms);
   return ZPS_OK;
 }
@@ -379,7 +379,8 @@ static zps_err_t check_elastic(struct zps_worker_options *options, struct zps_er
 static zps_err_t check(const struct zps_worker_options *options, struct zps_error *error) {
   const uint64_t day_ms = DAY_MS;
   if (options->max_world == 0 && options->rank >= options->world) {
-    return zps_fail(error, ZPS_ERR_INVALID, "rank %llu of a world of %llu: ranks are 0 to world - 1",
+    return zps_fail(error, ZPS_ERR_INVALID,
+                    "rank %llu of a world of %llu: ranks are 0 to world - 1 (ZENPS_RANK, ZENPS_WORLD_SIZE)",
                     (unsigned long long)options->rank, (unsigned long long)options->world);
   }
   const size_t job_len = options->job ? strlen(options->job) : 0;
@@ -389,7 +390,8 @@ static zps_err_t check(const struct zps_worker_options *options, struct zps_erro
   }
   if (options->join_timeout_ms < 1 || options->join_timeout_ms > day_ms || options->round_timeout_ms < 1 ||
       options->round_timeout_ms > day_ms) {
-    return zps_fail(error, ZPS_ERR_INVALID, "join timeout %llu ms, round timeout %llu ms: both must be 1 ms to 24 h",
+    return zps_fail(error, ZPS_ERR_INVALID,
+                    "ZENPS_JOIN_TIMEOUT is %llu ms and ZENPS_ROUND_TIMEOUT %llu ms: both must be 1 ms to 24 h",
                     (unsigned long long)options->join_timeout_ms, (unsigned long long)options->round_timeout_ms);
   }
   return ZPS_OK;

@@ -241,7 +241,7 @@ static void test_too_little_memory_says_how_much(void **state) {
   struct cluster_tensor *tensor = cluster_tensor(&cluster, 100000, 16, ZPS_DTYPE_F32, ZPS_OP_SUM, 1, 0.4);
   for (uint32_t rank = 0; rank < 3; rank++) cluster_push(&cluster, tensor, 4, rank, 60000);
   for (uint32_t rank = 0; rank < 3; rank++)
-    cluster_abort(&cluster, tensor, 4, rank, ZPS_ERR_NOMEM, "memory.limit is 4194304; set it to at least ");
+    cluster_abort(&cluster, tensor, 4, rank, ZPS_ERR_NOMEM, "server.memory_limit is 4194304; set it to at least ");
   tensor->density = 0.01; /* rounds that fit go on working */
   for (uint64_t step = 5; step < 8; step++) cluster_round(&cluster, tensor, step);
   cluster_close(&cluster);

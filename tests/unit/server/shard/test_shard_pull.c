@@ -125,7 +125,7 @@ static void test_wants_are_bounded(void **state) {
   memset(runs, 2, sizeof runs / 2); /* every other row: one run each */
   pull(&scene, 8, 1, runs, 1999, 1999, 4000);
   pull(&scene, 8, 3, runs, 1999, 1999, 2001);
-  expect_refused(&scene, ZPS_ERR_NOMEM, "more than a quarter of the server's memory.limit");
+  expect_refused(&scene, ZPS_ERR_NOMEM, "more than a quarter of server.memory_limit");
   cluster_close(&scene.cluster);
   zps_shard_destroy(scene.shard);
 }
