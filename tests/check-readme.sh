@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# The README's trainer compiles, and gets the sum from real daemons; its table has every folder, its links lead to files. TAP.
+# The README's trainer compiles, and gets the sum from real daemons; its table has every folder. Links of all pages lead to
+# files, also those of installed pages where they are installed; files and columns that pages name are there. TAP.
 set -u
 : "${ZPS_TOP_SRCDIR:=$(cd "$(dirname "$0")/.." && pwd)}"
 . "$ZPS_TOP_SRCDIR/tests/support/tap.sh"
@@ -49,11 +50,42 @@ else
 fi
 is "the trainer has twelve lines" "$(grep -c . <<<"$block")" 12
 
+# Results of measurements and NEWS speak of what was.
+pages=$(find . -name '*.md' -not -path './build*' -not -path './_*' -not -path '*/deploy/doc/*' -not -path './tests/bench/results/*' -not -path '*/.*' | sed 's,^\./,,' | sort)
+links() { # FILE: where its links lead, without addresses and places of a page
+  grep -oE '\]\([^)#: ]+' "$1" | cut -c 3-
+  grep -oE '(src|href)="[^":#]+"' "$1" | cut -d '"' -f 2
+}
 missing=
-for file in $(grep -oE '\]\([^)#:]+' $readme | cut -c 3-; grep -oE '(src|href)="[^":]+"' $readme | cut -d '"' -f 2); do
-  [ -e "$file" ] || missing="$missing $file"
+for page in $pages; do
+  for file in $(links "$page"); do
+    [ -e "$(dirname "$page")/$file" ] || missing="$missing $page:$file"
+  done
 done
 is "links lead to files" "$missing" ""
+files=$(find . -type f -not -path './build*' -not -path './_*' -not -path '*/.git/*' | sed 's,^\./,,')
+named() { grep -ohE '`[A-Za-z0-9_.-]+(/[A-Za-z0-9_.-]+)*\.(sh|c|h|py|md|proto|pl|in|yaml)`' "$@" | tr -d '`' | sort -u; }
+# Not of this tree: a file of libfabric; names with a part to fill in.
+is "files that pages name are there" \
+  "$(named $pages | grep -vE '[A-Z]{4}\.|_TARGET|^prov/|^(README|FINDINGS|PAPERS|PROTOCOL|INTEGRATIONS)\.md$|/README.md$' |
+    awk 'NR == FNR { is[$0] = 1; while (sub("^[^/]*/", "")) is[$0] = 1; next }
+      { t = $0; while (sub(/^\.\.?\//, "", t)) ; } !(t in is)' <(echo "$files") -)" ""
+titles=$(grep -oE '", "[A-Z][^"]*", (PLAIN|BYTES|RATE)' server/ctl/table.c | cut -d '"' -f 3)
+is "columns that pages and helps name are zenpsctl's" \
+  "$(grep -ohE '\b[A-Z]{2,}((-[A-Z]{2,})+(/m?s)?|/m?s)\b' $pages deploy/man/zenps.7 deploy/systemd/* deploy/k8s/base/* server/ctl/verbs.c server/daemon/options.c |
+    sort -u | grep -vxF -e "$titles" -e JSON-RPC -e MPI-OPT -e GB/s -e MB/s)" ""
+if [ -e "$build/Makefile" ] && [ -x "$build/zenpsd" ]; then
+  ok "pages are installed" make -s -C "$build" install-docDATA install-dist_docDATA DESTDIR="$scratch/installed"
+  installed=$(find "$scratch/installed" -name README.md)
+  is "of which the README is one" "$(wc -l <<<"$installed")" 1
+  missing=
+  for file in $(links "$installed"); do
+    [ -e "$(dirname "$installed")/$file" ] || missing="$missing $file"
+  done
+  is "links of the installed README lead to files" "$missing" ""
+else
+  skip "links of the installed README lead to files" "this folder has no build"
+fi
 is "the table has every folder" \
   "$(sed -n 's/^| \[`\([a-z]*\)\/`\].*/\1/p' $readme | sort)" \
   "$(for file in common/ */README.md; do dirname "$file/x"; done | sed 's,/.*,,' | sort -u)"

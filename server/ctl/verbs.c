@@ -40,9 +40,10 @@ static const struct zps_ctl_verb verbs[] = {
      .method = "stats",
      .summary = "rounds of every scheme: bytes, density, phases; what servers see; who is late",
      .about =
-         "Five tables. Of servers; of tensors and of ranks, by what ranks have told of their rounds, whatever "
+         "Six tables. Of servers; of tensors and of ranks, by what ranks have told of their rounds, whatever "
          "carries them out (every ZENPS_TELEMETRY, 5 s unless set, and when they leave; sums over ranks); of shards, "
-         "by what each server has seen of a tensor whose rounds went through it; of lags at each server. Rates, "
+         "by what each server has seen of a tensor whose rounds went through it; of lags at each server; of shares, "
+         "what each job has of a server's threads and memory. Rates, "
          "densities and times are of the time since a tensor was opened; with --watch, from the second answer on, of "
          "the time since the answer before. Bytes have K, M, G, T and P behind them, powers of 1024; JSON has all "
          "digits. Tensors that zenps has for itself (their names begin with '@') are shown with --internal alone.",

@@ -302,8 +302,8 @@ static void test_json_under_watch_is_one_line(void **state) {
 }
 
 struct described {
-  const char *noun;
-  unsigned n;
+  const char *noun, *array; /* the table of the last column */
+  unsigned n, n_tables;
 };
 
 static void column_is_described(void *ctx, const char *array, const char *key, const char *title) {
@@ -311,6 +311,18 @@ static void column_is_described(void *ctx, const char *array, const char *key, c
   const char *const text = zps_ctl_column_help(described->noun, array, key);
   if (!text || !*text) fail_msg("column %s of %s has no help: it is to be added to verbs.c", title, array);
   described->n++;
+  described->n_tables += !described->array || strcmp(described->array, array) != 0;
+  described->array = array;
+}
+
+/* A help that begins with "Six tables" is of a command that has six. */
+static void expect_tables(const struct zps_ctl_verb *verb, unsigned n) {
+  static const char *const numbers[] = {"No", "One", "Two", "Three", "Four", "Five", "Six", "Seven", "Eight", "Nine"};
+  const size_t len = strcspn(verb->about, " ");
+  if (strncmp(verb->about + len, " table", 6) != 0) return;
+  assert_in_range(n, 0, sizeof numbers / sizeof numbers[0] - 1);
+  if (strlen(numbers[n]) != len || memcmp(numbers[n], verb->about, len) != 0)
+    fail_msg("the help of %s has %.*s tables, and it shows %u", verb->name, (int)len, verb->about, n);
 }
 
 static void test_every_command_tells_what_it_shows(void **state) {
@@ -320,6 +332,7 @@ static void test_every_command_tells_what_it_shows(void **state) {
     struct described described = {.noun = verb->name};
     if (!verb->summary[0] || strlen(verb->summary) > 79) fail_msg("summary of %s", verb->name);
     zps_ctl_table_columns(verb->name, column_is_described, &described);
+    expect_tables(verb, described.n_tables);
     if (!verb->method) continue;
     assert_true(verb->about[0] && verb->examples[0]);
     assert_int_equal(described.n > 0, strcmp(verb->name, "version") != 0);
