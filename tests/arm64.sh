@@ -15,7 +15,7 @@ dir=$(cd "$1" && pwd)
 shift
 root=$dir/root
 lib=$root/usr/lib/aarch64-linux-gnu
-packages=libfabric-dev,libuv1-dev,libjansson-dev,libprotobuf-c-dev,libinih-dev,libssl-dev,libsodium-dev,libcmocka-dev,liblzma-dev,libsystemd-dev
+packages=libfabric-dev,libuv1-dev,libjansson-dev,libprotobuf-c-dev,libinih-dev,libssl-dev,libsodium-dev,libcmocka-dev,liblzma-dev,zlib1g-dev,libsystemd-dev
 
 if [ ! -e "$lib/libfabric.so" ]; then
   # shellcheck disable=SC1091

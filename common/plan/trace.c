@@ -25,21 +25,23 @@ static bool grow(void **data, size_t *cap, size_t n, size_t size) {
   return true;
 }
 
-/* One sample's rows. Words without a colon are row numbers; where one has a colon the line is libsvm's, and its first
- * word, without one, a label. */
+/* One sample's rows. Words without a colon are row numbers. Where one has a colon the line is libsvm's: its first word
+ * is a label, and qid:N may follow it. */
 static zps_err_t read_line(struct zps_plan_trace *trace, char *line) {
   const bool libsvm = strchr(line, ':') != NULL;
   char *save = NULL;
-  bool first = true;
+  bool first = true, is_second = false;
   for (char *word = strtok_r(line, " \t\r\n", &save); word; word = strtok_r(NULL, " \t\r\n", &save)) {
     const bool label = libsvm && first;
+    const bool query = libsvm && is_second && strncmp(word, "qid:", 4) == 0;
+    is_second = first;
     first = false;
-    if (label) continue;
+    if (label || query) continue;
     char *end;
     errno = 0;
     unsigned long long row = strtoull(word, &end, 10);
-    if (end == word || *word == '-' || errno || *end != (libsvm ? ':' : '\0') || row - libsvm >= UINT32_MAX)
-      return ZPS_ERR_INVALID;
+    if (end == word || *word == '-' || *end != (libsvm ? ':' : '\0') || row < libsvm) return ZPS_ERR_INVALID;
+    if (errno || row - libsvm >= UINT32_MAX) return ZPS_ERR_UNSUPPORTED;
     row -= libsvm;
     if (!grow((void **)&trace->rows, &trace->cap_rows, trace->n_rows, sizeof *trace->rows)) return ZPS_ERR_NOMEM;
     trace->rows[trace->n_rows++] = (uint32_t)row;
@@ -80,9 +82,19 @@ static zps_err_t read_lines(FILE *file, struct zps_source *source, struct zps_pl
   while ((err = next_line(file, source, ++number, &line, &cap, &len, error)) == ZPS_OK) {
     err = zps_source_add(source, len, error);
     if (err) break;
-    err = read_line(trace, line);
+    const char *const nul = memchr(line, '\0', len);
+    if (nul) {
+      err = zps_fail(error, ZPS_ERR_INVALID, "%s, line %zu, column %zu: a NUL byte; must be text (UTF-8) without any",
+                     source->name, number, (size_t)(nul - line) + 1);
+      break;
+    }
+    const bool has_mark = number == 1 && strncmp(line, "\xef\xbb\xbf", 3) == 0; /* of UTF-8, no text */
+    err = read_line(trace, line + (has_mark ? 3 : 0));
     if (err == ZPS_ERR_NOMEM) zps_fail(error, err, "no memory for the samples of %s", source->name);
-    if (err == ZPS_ERR_INVALID)
+    if (err == ZPS_ERR_UNSUPPORTED)
+      err = zps_fail(error, ZPS_ERR_INVALID, "%s, line %zu: a row is too large: at most %u, counted from 0",
+                     source->name, number, UINT32_MAX - 1);
+    else if (err == ZPS_ERR_INVALID)
       zps_fail(error, err,
                "%s, line %zu: no list of rows; right would be numbers (\"5 17 3\") or libsvm (\"1 6:0.5 18:1\"), not "
                "compressed",

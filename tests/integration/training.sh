@@ -43,6 +43,9 @@ done
 xz -k "$scratch/docs.libsvm"
 ok "linear, a compressed file, which no rank can enter in the middle" eval "curve 3 2 zenps-linear --loss hinge --epochs 3 --batch 128 $scratch/docs.libsvm.xz >$scratch/also"
 ok "linear, a compressed file: the curves agree" same_curve "$scratch/three" "$scratch/also" 0.0005
+gzip -k "$scratch/docs.libsvm"
+ok "linear, one by gzip" eval "curve 3 2 zenps-linear --loss hinge --epochs 3 --batch 128 $scratch/docs.libsvm.gz >$scratch/gzipped"
+ok "linear, one by gzip: the curves agree" same_curve "$scratch/three" "$scratch/gzipped" 0.0005
 ok "linear, two steps on their way: three ranks" eval "curve 3 2 zenps-linear --delay 2 --loss hinge --epochs 3 --batch 128 $scratch/docs.libsvm >$scratch/late"
 ok "linear, two steps on their way: other steps, and it learns" awk 'NR == FNR { same[NR] = $1; next } { d = same[FNR] - $1; if (d < 0) d = -d; if (d > 1e-4 * $1) differs = 1; if (FNR == 1) first = $1; last = $1 }
   END { exit !(differs && last < 0.8 * first) }' "$scratch/three" "$scratch/late"

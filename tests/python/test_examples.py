@@ -1,7 +1,9 @@
 """The example trainers: two ranks train what one process trains with the batches of both."""
 
+import gzip
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -85,3 +87,34 @@ def test_what_is_missing_is_said():
         env=ENV, capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert done.returncode == 1 and "lower --batch" in done.stderr
+
+
+def test_text_files_are_read_as_they_come(tmp_path, monkeypatch):
+    """A mark of UTF-8 and comments are no data; what is wrong is refused, with its place."""
+    monkeypatch.syspath_prepend(str(EXAMPLES))
+    import data
+
+    file = tmp_path / "rows"
+    file.write_bytes(b"\xef\xbb\xbf4 9\n\n# a comment\n7 # and one\n")
+    assert data.ids(str(file)) == [[4, 9], [7]]
+    with gzip.open(tmp_path / "rows.gz", "wb") as packed:
+        packed.write(file.read_bytes())
+    assert data.ids(str(tmp_path / "rows.gz")) == [[4, 9], [7]]
+    file.write_text("# nodes\n0 1 0.5\n1 2\n1 0\n")
+    n_nodes, edges = data.edges(str(file))
+    assert n_nodes == 3 and edges.tolist() == [[0, 1], [1, 2]]
+    wrong = {
+        b"1 2\n3 \0 4\n": "line 2, column 3: a NUL",
+        b"1 2\n3 4294967294\n": "line 2: '4294967294' is no row: must be a number from 0 to 2147483647",
+        b"1 -2\n": "line 1: '-2' is no row",
+        b"1 2\n3 x\n": "line 2: 'x' is no row",
+        b"1 2\n" + b"3 " + b"9" * 5000 + b"\n": "line 2: '9999",
+        b"1 2\n3\n": "line 2: must have 2 numbers, and has 1",
+    }
+    for text, why in wrong.items():
+        file.write_bytes(text)
+        with pytest.raises(ValueError, match=re.escape(why)):
+            data.edges(str(file))
+    file.write_text("user,film,stars,at\n1,2,4.5,10\n1,x,4.5,10\n")
+    with pytest.raises(ValueError, match="line 3: '1,x,4.5,10.*' is no rating"):
+        data.ratings(str(file))

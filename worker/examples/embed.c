@@ -63,7 +63,7 @@ static const struct zps_opt_table table = {
     .args = "FILE",
     .description =
         "Example: zenpsrun -n 4 --servers 2 -- zenps-embed --epochs 2 --show water,king book.txt\n"
-        "FILE may be .xz. A twentieth of the text is held out for evaluation.\n"
+        "FILE may be .xz or .gz. A twentieth of the text is held out for evaluation.\n"
         "In an elastic job (zenpsrun --elastic) it goes on when ranks are lost or come.",
     .opts = opts,
     .config_size = sizeof(struct embed_options),

@@ -1,5 +1,6 @@
 /*
- * libsvm files ("label index:value ...", indices from 1), read by all ranks at once, each its own samples.
+ * libsvm files ("label index:value ...", indices from 1), read by all ranks at once, each its own samples. "qid:N"
+ * behind the label is skipped.
  *
  * A plain file is read in parts: a rank reads the lines that begin in its share of the file's bytes, twice: to count
  * them (libsvm_count), and, once it has heard from the others how many lines lie before, to parse them (libsvm_read).
@@ -47,6 +48,8 @@ struct libsvm_share {
   const char *path;
   unsigned holdout; /* every so-many-th line is held out; 0: none */
   int rank, world;
+  uint32_t features;     /* indices are taken modulo so many; 0: as they are */
+  uint32_t index_most;   /* largest index that is taken as it is */
   bool in_parts;         /* out, of libsvm_count(): a share of the bytes; else all of them */
   uint64_t n_lines;      /* out, in parts: of this rank's */
   uint64_t lines_before; /* in, for libsvm_read(), in parts: those of the ranks before */

@@ -49,6 +49,9 @@ static const struct zps_opt opts[] = {
         .help = "weight decay of the rows that a step touches"),
     OPT(ZPS_OPT_UINT, holdout, .name = "holdout", .arg = "K", .def = "10", .min = 0, .max = 1000000,
         .help = "every K-th line is kept for evaluation (0: none)"),
+    OPT(ZPS_OPT_UINT, features, .name = "features", .short_flag = 'f', .arg = "N", .def = "0", .min = 0,
+        .max = 4294967294.,
+        .help = "take the indices of features modulo N, for hashed ones, of up to 64 bits (0: as they are)"),
     OPT(ZPS_OPT_UINT, seed, .name = "seed", .arg = "S", .def = "1", .min = 0, .max = 1e15, .help = "of the shuffle"),
     TRAIN_SYNC_OPTS,
     OPT(ZPS_OPT_BOOL, json, .name = "json", .short_flag = 'j', .help = "print one line of JSON per epoch"),
@@ -61,7 +64,8 @@ static const struct zps_opt_table table = {
     .args = "FILE",
     .description =
         "Example: zenpsrun -n 4 -- zenps-linear --epochs 3 news20.libsvm.xz\n"
-        "FILE may be .xz; of a plain file each rank reads a part only.\n"
+        "FILE may be .xz or .gz; of a plain file each rank reads a part only. A line is 'LABEL INDEX:VALUE ...', with "
+        "indices from 1 on; 'qid:N' behind the label is passed over.\n"
         "In an elastic job (zenpsrun --elastic) it goes on when ranks are lost or come, and reads FILE again.",
     .opts = opts,
     .config_size = sizeof(struct linear_options),
@@ -154,7 +158,8 @@ static bool run_generation(struct linear *model, const char *path) {
   struct train *train = &model->train;
   struct linear_sgd *sgd = NULL;
   struct linear_scd *scd = NULL;
-  if (!linear_read(model, path) || !linear_agree(model, path) || !have_weights(model, path)) return false;
+  if (!linear_read(model, path) || !linear_agree(model, path) || !linear_fits(model) || !have_weights(model, path))
+    return false;
   if (train->rank == 0 && !train->json && train->generation.number <= 1)
     printf("%llu training and %llu held-out samples, %u features, %u classes, %d ranks over %s\n",
            (unsigned long long)model->data.training.n_all, (unsigned long long)model->data.held_out.n_all,

@@ -17,7 +17,7 @@ enum linear_method { LINEAR_SGD, LINEAR_SCD };
 enum linear_loss { LINEAR_LOGISTIC, LINEAR_HINGE };
 
 struct linear_options {
-  uint64_t epochs, batch, coordinates, holdout, seed, threads, delay, staleness;
+  uint64_t epochs, batch, coordinates, holdout, features, seed, threads, delay, staleness;
   double l2;
   struct rate_options rate;
   int method, loss;
@@ -57,6 +57,8 @@ bool linear_fail(const char *format, ...) __attribute__((format(printf, 1, 2)));
 bool linear_read(struct linear *model, const char *path);
 /* Number of features, classes, and the places of the ranks' samples: the same on all ranks. Collective. */
 bool linear_agree(struct linear *model, const char *path);
+/* Whether the model of this shape can be in memory. */
+bool linear_fits(const struct linear *model);
 /* Frees the samples, and forgets their shape. */
 void linear_forget(struct linear *model);
 /* +1 or -1: is the sample of the class that output `k` stands for? */

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/base/machine.h"
 #include "worker/examples/linear.h"
 #include "worker/tools/gather.h"
 
@@ -18,10 +19,37 @@ bool linear_fail(const char *format, ...) {
   return false;
 }
 
+/* A row of the model takes 4 bytes for each output, and 8 for each gradient. More rows than this cannot be had. */
+enum { ROW_BYTES_LEAST = 12 };
+
+static uint64_t memory_bytes(void) {
+  const uint64_t bytes = zps_machine_memory_bytes();
+  return bytes > 0 ? bytes : UINT64_MAX;
+}
+
+static uint32_t linear_index_most(void) {
+  const uint64_t rows = memory_bytes() / ROW_BYTES_LEAST;
+  return rows < UINT32_MAX ? (uint32_t)rows - 1 : UINT32_MAX - 1;
+}
+
+bool linear_fits(const struct linear *model) {
+  const uint64_t n_gradients = model->is_whole ? 0 : model->options.threads;
+  const uint64_t a_row = model->n_outputs * sizeof(float) + (n_gradients ? n_gradients : 1) * sizeof(int64_t);
+  const uint64_t most = memory_bytes() / a_row;
+  return model->n_features <= most ||
+         linear_fail(
+             "%u features of %u outputs take %llu MiB, and this machine has %llu: at most %llu fit; number "
+             "features from 1 on without gaps, or take them modulo N (--features=N)",
+             model->n_features - 1, model->n_outputs, (unsigned long long)(model->n_features * a_row >> 20),
+             (unsigned long long)(memory_bytes() >> 20), (unsigned long long)most);
+}
+
 bool linear_read(struct linear *model, const char *path) {
   struct zps_error error;
   struct libsvm_share share = {.path = path,
                                .holdout = (unsigned)model->options.holdout,
+                               .features = (uint32_t)model->options.features,
+                               .index_most = linear_index_most(),
                                .rank = model->is_whole ? 0 : model->train.rank,
                                .world = model->is_whole ? 1 : model->train.world};
   if (libsvm_count(&share, &error) != ZPS_OK) return linear_fail("%s", error.text);

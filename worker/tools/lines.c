@@ -8,11 +8,7 @@
 #include <sys/stat.h>
 
 #include "common/base/source.h"
-#include "config.h"
-
-#ifdef HAVE_LZMA
-#include <lzma.h>
-#endif
+#include "worker/tools/unpack.h"
 
 enum { INPUT_BYTES = 1 << 16 };
 
@@ -20,22 +16,13 @@ struct zps_tools_lines {
   FILE *file;
   char *path;
   struct zps_source source;
+  struct zps_tools_unpack *unpack;
   uint64_t number;
   char *buf; /* [start, end) is text not yet handed out */
   size_t cap, start, end;
   uint64_t at, stop; /* in the file: where the next line begins; none is handed out that begins at `stop` or behind */
   bool eof;
-#ifdef HAVE_LZMA
-  bool xz;
-  lzma_stream stream;
-  uint8_t input[INPUT_BYTES];
-#endif
 };
-
-static bool has_suffix(const char *text, const char *suffix) {
-  const size_t n = strlen(text), k = strlen(suffix);
-  return n >= k && strcmp(text + n - k, suffix) == 0;
-}
 
 zps_err_t zps_tools_lines_open(const char *path, struct zps_tools_lines **lines_p, struct zps_error *error) {
   struct zps_tools_lines *lines = calloc(1, sizeof *lines);
@@ -54,20 +41,9 @@ zps_err_t zps_tools_lines_open(const char *path, struct zps_tools_lines **lines_
     code = zps_fail_errno(error, ZPS_ERR_IO, errno, "cannot open %s", path);
     goto err_close;
   }
-  code = zps_source_init(&lines->source, fileno(lines->file), lines->path, has_suffix(path, ".xz"), error);
+  code = zps_source_init(&lines->source, fileno(lines->file), lines->path, zps_tools_unpack_wanted(path), error);
+  if (code == ZPS_OK) code = zps_tools_unpack_create(lines->file, lines->path, &lines->unpack, error);
   if (code != ZPS_OK) goto err_close;
-  if (has_suffix(path, ".xz")) {
-#ifdef HAVE_LZMA
-    lines->xz = true;
-    if (lzma_stream_decoder(&lines->stream, UINT64_MAX, LZMA_CONCATENATED) != LZMA_OK) {
-      code = zps_fail(error, ZPS_ERR_NOMEM, "cannot start the xz decoder for %s", path);
-      goto err_close;
-    }
-#else
-    code = zps_fail(error, ZPS_ERR_UNSUPPORTED, "%s: this build has no liblzma; give an uncompressed file", path);
-    goto err_close;
-#endif
-  }
   *lines_p = lines;
   return ZPS_OK;
 
@@ -78,48 +54,14 @@ err_close:
 
 void zps_tools_lines_close(struct zps_tools_lines *lines) {
   if (!lines) return;
-#ifdef HAVE_LZMA
-  if (lines->xz) lzma_end(&lines->stream);
-#endif
+  zps_tools_unpack_destroy(lines->unpack);
   if (lines->file) fclose(lines->file);
   free(lines->buf);
   free(lines->path);
   free(lines);
 }
 
-static zps_err_t read_plain(struct zps_tools_lines *lines, uint8_t *out, size_t room, size_t *got_p,
-                            struct zps_error *error) {
-  *got_p = fread(out, 1, room, lines->file);
-  if (*got_p < room) {
-    if (ferror(lines->file)) return zps_fail_errno(error, ZPS_ERR_IO, errno, "cannot read %s", lines->path);
-    lines->eof = true;
-  }
-  return ZPS_OK;
-}
-
-#ifdef HAVE_LZMA
-static zps_err_t read_xz(struct zps_tools_lines *lines, uint8_t *out, size_t room, size_t *got_p,
-                         struct zps_error *error) {
-  lzma_stream *stream = &lines->stream;
-  stream->next_out = out;
-  stream->avail_out = room;
-  while (stream->avail_out > 0 && !lines->eof) {
-    if (stream->avail_in == 0 && !feof(lines->file)) {
-      stream->next_in = lines->input;
-      stream->avail_in = fread(lines->input, 1, sizeof lines->input, lines->file);
-      if (ferror(lines->file)) return zps_fail_errno(error, ZPS_ERR_IO, errno, "cannot read %s", lines->path);
-    }
-    const lzma_ret ret = lzma_code(stream, feof(lines->file) ? LZMA_FINISH : LZMA_RUN);
-    if (ret == LZMA_STREAM_END) {
-      lines->eof = true;
-    } else if (ret != LZMA_OK) {
-      return zps_fail(error, ZPS_ERR_IO, "%s is not a whole xz file (decoder status %d)", lines->path, (int)ret);
-    }
-  }
-  *got_p = room - stream->avail_out;
-  return ZPS_OK;
-}
-#endif
+static const char mark[3] = "\xef\xbb\xbf"; /* U+FEFF in UTF-8 */
 
 /* Reads more text behind `end`, making room first. */
 static zps_err_t fill(struct zps_tools_lines *lines, struct zps_error *error) {
@@ -140,19 +82,21 @@ static zps_err_t fill(struct zps_tools_lines *lines, struct zps_error *error) {
     lines->buf = grown;
     lines->cap *= 2;
   }
-  uint8_t *out = (uint8_t *)lines->buf + lines->end;
   const size_t room = lines->cap - lines->end - 1; /* one byte stays for the NUL of a last line without newline */
   size_t got = 0;
-#ifdef HAVE_LZMA
-  const zps_err_t code = lines->xz ? read_xz(lines, out, room, &got, error) : read_plain(lines, out, room, &got, error);
-#else
-  const zps_err_t code = read_plain(lines, out, room, &got, error);
-#endif
+  const zps_err_t code = zps_tools_unpack_read(lines->unpack, lines->buf + lines->end, room, &got, &lines->eof, error);
+  const bool is_first = lines->source.n_bytes == 0 && lines->at == 0;
   lines->end += got;
+  /* A UTF-8 mark at the file's begin is no text. */
+  if (code == ZPS_OK && is_first && got >= sizeof mark && memcmp(lines->buf, mark, sizeof mark) == 0) {
+    lines->start = sizeof mark;
+    lines->at = sizeof mark;
+  }
   return code == ZPS_OK ? zps_source_add(&lines->source, got, error) : code;
 }
 
-zps_err_t zps_tools_lines_next(struct zps_tools_lines *lines, char **line_p, size_t *len_p, struct zps_error *error) {
+/* The next line, whatever its bytes are. */
+static zps_err_t next(struct zps_tools_lines *lines, char **line_p, size_t *len_p, struct zps_error *error) {
   size_t scanned = 0;
   if (lines->at >= lines->stop) return ZPS_ERR_CLOSED;
   for (;;) {
@@ -176,15 +120,31 @@ zps_err_t zps_tools_lines_next(struct zps_tools_lines *lines, char **line_p, siz
   }
 }
 
+zps_err_t zps_tools_lines_next(struct zps_tools_lines *lines, char **line_p, size_t *len_p, struct zps_error *error) {
+  const zps_err_t code = next(lines, line_p, len_p, error);
+  const char *const nul = code == ZPS_OK ? memchr(*line_p, '\0', *len_p) : NULL;
+  if (!nul) return code;
+  return zps_fail(error, ZPS_ERR_INVALID, "%s, line %llu, column %zu: a NUL byte; must be text (UTF-8) without any",
+                  lines->path, (unsigned long long)lines->number, (size_t)(nul - *line_p) + 1);
+}
+
+zps_err_t zps_tools_lines_count(struct zps_tools_lines *lines, uint64_t *n_p, struct zps_error *error) {
+  char *line;
+  size_t len;
+  zps_err_t code;
+  for (*n_p = 0; (code = next(lines, &line, &len, error)) == ZPS_OK; ++*n_p) continue;
+  return code == ZPS_ERR_CLOSED ? ZPS_OK : code;
+}
+
 zps_err_t zps_tools_lines_part(struct zps_tools_lines *lines, uint64_t part, uint64_t n_parts,
                                struct zps_error *error) {
   struct stat file;
-  if (has_suffix(lines->path, ".xz") || fstat(fileno(lines->file), &file) != 0 || !S_ISREG(file.st_mode))
+  if (zps_tools_unpack_wanted(lines->path) || fstat(fileno(lines->file), &file) != 0 || !S_ISREG(file.st_mode))
     return zps_fail(error, ZPS_ERR_UNSUPPORTED, "%s is compressed or no plain file: it cannot be read in parts",
                     lines->path);
   const uint64_t size = (uint64_t)file.st_size, begin = size / n_parts * part + size % n_parts * part / n_parts;
-  const uint64_t next = part + 1;
-  lines->stop = size / n_parts * next + size % n_parts * next / n_parts;
+  const uint64_t past = part + 1;
+  lines->stop = size / n_parts * past + size % n_parts * past / n_parts;
   if (begin == 0) return ZPS_OK;
   /* From one byte before: a line that begins at `begin` follows a newline there, which ends a line of the last part. */
   if (fseeko(lines->file, (off_t)begin - 1, SEEK_SET) != 0)
@@ -192,9 +152,13 @@ zps_err_t zps_tools_lines_part(struct zps_tools_lines *lines, uint64_t part, uin
   lines->at = begin - 1;
   char *line;
   size_t len;
-  const zps_err_t code = zps_tools_lines_next(lines, &line, &len, error);
+  const zps_err_t code = next(lines, &line, &len, error);
   lines->number = 0;
   return code == ZPS_ERR_CLOSED ? ZPS_OK : code;
+}
+
+void zps_tools_lines_number_from(struct zps_tools_lines *lines, uint64_t before) {
+  lines->number = before;
 }
 
 uint64_t zps_tools_lines_number(const struct zps_tools_lines *lines) {

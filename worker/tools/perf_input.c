@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "common/base/rng.h"
+#include "common/codec/partition.h"
 #include "worker/tools/lines.h"
 
 struct perf_input {
@@ -45,6 +46,9 @@ static zps_err_t add_sample(struct perf_input *input, char *line, uint64_t numbe
       return zps_fail(error, ZPS_ERR_INVALID,
                       "%s, line %llu: '%.20s' is no row id: must be numbers from 0 on, separated by spaces", path,
                       (unsigned long long)number, at);
+    if ((uint64_t)id >= ZPS_PARTITION_ROWS_MAX)
+      return zps_fail(error, ZPS_ERR_INVALID, "%s, line %llu: row id %lld is too large: at most %llu", path,
+                      (unsigned long long)number, id, ZPS_PARTITION_ROWS_MAX - 1);
     if (input->config.rows > 0 && (uint64_t)id >= input->config.rows)
       return zps_fail(error, ZPS_ERR_INVALID, "%s, line %llu: row id %lld is not below --rows %llu", path,
                       (unsigned long long)number, id, (unsigned long long)input->config.rows);

@@ -45,7 +45,7 @@ static const struct zps_opt opts[] = {
         .help = "whether ranks touch rows at random, all the same ones, or none that another touches (then at most an "
                 "even share of the rows)"),
     OPT(ZPS_OPT_STRING, trace, .name = "trace", .arg = "FILE",
-        .help = "row ids from FILE (plain or .xz), one sample a line, instead of random rows"),
+        .help = "row ids from FILE (plain, .xz or .gz), one sample a line, instead of random rows"),
     OPT(ZPS_OPT_UINT, batch, .name = "batch", .short_flag = 'b', .arg = "B", .def = "128", .min = 1, .max = 1e9,
         .help = "samples of the trace that each rank takes in a step"),
     OPT(ZPS_OPT_UINT, steps, .name = "steps", .short_flag = 'k', .arg = "K", .def = "20", .min = 1, .max = 1000000,

@@ -66,12 +66,39 @@ static void test_what_is_no_trace(void **state) {
   }
   assert_int_equal(read_text("4 5\n6 oops\n", &trace, &error), ZPS_ERR_INVALID);
   assert_non_null(strstr(error.text, "trace, line 2"));
+  assert_int_equal(read_text("4 5\n18446744073709551616\n", &trace, &error), ZPS_ERR_INVALID);
+  assert_string_equal(error.text, "trace, line 2: a row is too large: at most 4294967294, counted from 0");
+  char text[] = "4 5\n6 \0 7\n";
+  FILE *file = fmemopen(text, sizeof text - 1, "r");
+  assert_non_null(file);
+  assert_int_equal(zps_plan_trace_read(file, "trace", &trace, &error), ZPS_ERR_INVALID);
+  assert_string_equal(error.text, "trace, line 2, column 3: a NUL byte; must be text (UTF-8) without any");
+  fclose(file);
   struct zps_plan_profile profile = {.density = 0};
   struct zps_plan_sampling sampling = {.width = 1, .batch = 3, .ranks = 4, .steps = 1};
   assert_int_equal(read_text("4 5\n6\n", &trace, &error), ZPS_OK);
   assert_int_equal(trace.domain, 7);
   assert_int_equal(zps_plan_trace_profile(&trace, &sampling, &profile, &error), ZPS_ERR_INVALID);
   assert_non_null(strstr(error.text, "from 1 to the trace's 2"));
+  zps_plan_trace_fini(&trace);
+}
+
+static void test_queries_and_a_mark_are_no_rows(void **state) {
+  (void)state;
+  struct zps_plan_trace trace;
+  assert_int_equal(read_text("\xef\xbb\xbf"
+                             "1 qid:7 3:0.5 5:1\n2 qid:8 2:1\n",
+                             &trace, NULL),
+                   ZPS_OK);
+  assert_int_equal(trace.n_samples, 2);
+  assert_int_equal(trace.n_rows, 3);
+  assert_int_equal(trace.domain, 5);
+  zps_plan_trace_fini(&trace);
+  assert_int_equal(read_text("\xef\xbb\xbf"
+                             "4 9\n",
+                             &trace, NULL),
+                   ZPS_OK);
+  assert_int_equal(trace.domain, 10);
   zps_plan_trace_fini(&trace);
 }
 
@@ -102,7 +129,8 @@ static void test_missing_memory(void **state) {
 }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(test_all_alike), cmocka_unit_test(test_disjoint_libsvm),
-                                     cmocka_unit_test(test_what_is_no_trace), cmocka_unit_test(test_missing_memory)};
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(test_all_alike), cmocka_unit_test(test_disjoint_libsvm), cmocka_unit_test(test_what_is_no_trace),
+      cmocka_unit_test(test_queries_and_a_mark_are_no_rows), cmocka_unit_test(test_missing_memory)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -57,10 +57,30 @@ class Vocabulary:
 
 
 def open_text(path: str) -> Iterator[str]:
-    """Lines of a text, plain, .gz or .xz."""
+    """Lines of a text, plain, .gz or .xz, without a mark of UTF-8 at its begin. ValueError: a line has a NUL."""
     opener = {".gz": gzip.open, ".dz": gzip.open, ".xz": lzma.open}.get(os.path.splitext(path)[1], open)
-    with opener(path, "rt", encoding="utf-8", errors="replace") as file:  # type: ignore[operator]
-        yield from file
+    with opener(path, "rt", encoding="utf-8-sig", errors="replace") as file:  # type: ignore[operator]
+        for number, line in enumerate(file, 1):
+            if "\0" in line:
+                raise ValueError(f"{path}, line {number}, column {line.index(chr(0)) + 1}: a NUL; must be text (UTF-8) without any")
+            yield line
+
+
+ROW_MOST = (1 << 31) - 1  # A table's rows are embeddings: more of them fit in no memory.
+
+
+def numbers(path: str, n: int = 0) -> Iterator[List[int]]:
+    """For each line that is not blank its numbers, between spaces: all, or at least n and the first n; # begins a comment.
+    ValueError, with the place: a word is no number from 0 to ROW_MOST, or there are fewer."""
+    for number, line in enumerate(open_text(path), 1):
+        row = line.split("#", 1)[0].split()[: n or None]
+        for word in row:
+            if not (word.isascii() and word.isdigit() and len(word) < 20 and int(word) <= ROW_MOST):
+                raise ValueError(f"{path}, line {number}: {word[:40]!r} is no row: must be a number from 0 to {ROW_MOST}")
+        if row and len(row) < n:
+            raise ValueError(f"{path}, line {number}: must have {n} numbers, and has {len(row)}")
+        if row:
+            yield [int(word) for word in row]
 
 
 def glosses() -> List[List[str]]:
@@ -94,7 +114,7 @@ def text(path: str = "", gcide: bool = False) -> List[List[str]]:
 
 def ids(path: str) -> List[List[int]]:
     """Samples of a trace: a line each, row numbers between spaces."""
-    return [[int(x) for x in line.split()] for line in open_text(path) if line.strip()]
+    return list(numbers(path))
 
 
 _PARAGRAPH = re.compile(r'<(?:p|h[1-6]) id="((?:par|hd)_id[^"]*)"[^>]*>(.*?)</(?:p|h[1-6])>', re.S)
@@ -148,7 +168,7 @@ def graph() -> Tuple[int, np.ndarray]:
 
 def edges(path: str) -> Tuple[int, np.ndarray]:
     """A graph of a file with an edge a line."""
-    table = np.array([[int(x) for x in line.split()[:2]] for line in open_text(path)], dtype=np.int64)
+    table = np.array(list(numbers(path, 2)), dtype=np.int64)
     table = np.unique(np.sort(table, axis=1), axis=0)
     table = table[table[:, 0] != table[:, 1]]
     return int(table.max()) + 1, table
@@ -210,12 +230,19 @@ def clicks(n: int, most_rows: int, seed: int = 1) -> Clicks:
 
 def ratings(path: str, seed: int = 1) -> Clicks:
     """MovieLens ratings.csv: user, film, hour of the day, weekday; the label is a rating of 4 or more. Shuffled."""
-    rows = [line.strip().split(",") for line in open_text(path)][1:]
-    users = np.unique([int(r[0]) for r in rows], return_inverse=True)[1]
-    films = np.unique([int(r[1]) for r in rows], return_inverse=True)[1]
-    when = np.array([int(r[3]) for r in rows])
+    rows = []
+    for number, line in enumerate(open_text(path), 1):
+        try:
+            user, film, stars, at = line.strip().split(",")
+            if number > 1:  # behind the names of the columns
+                rows.append((int(user), int(film), float(stars), int(at)))
+        except ValueError:
+            raise ValueError(f"{path}, line {number}: {line[:40]!r} is no rating: must be user,film,stars,seconds") from None
+    users = np.unique([r[0] for r in rows], return_inverse=True)[1]
+    films = np.unique([r[1] for r in rows], return_inverse=True)[1]
+    when = np.array([r[3] for r in rows])
     fields = np.stack([users, films, when // 3600 % 24, when // 86400 % 7], axis=1).astype(np.int64)
-    labels = np.array([float(r[2]) >= 4 for r in rows], dtype=np.float32)
+    labels = np.array([r[2] >= 4 for r in rows], dtype=np.float32)
     order = np.random.default_rng(seed).permutation(len(rows))
     return Clicks([int(c) + 1 for c in fields.max(0)], fields[order], labels[order])
 

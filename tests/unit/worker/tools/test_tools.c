@@ -12,6 +12,7 @@
 #include <cmocka.h>
 
 #include "common/base/rng.h"
+#include "config.h"
 #include "worker/tools/lines.h"
 #include "worker/tools/perf_input.h"
 #include "worker/tools/perf_levels.h"
@@ -132,6 +133,104 @@ static void what_has_no_lines_is_refused(void **state) {
   assert_int_equal(zps_tools_lines_next(lines, &line, &len, &error), ZPS_ERR_INVALID);
   assert_non_null(strstr(error.text, ", line 1: goes on after 67108863 bytes"));
   zps_tools_lines_close(lines);
+}
+
+/* The lines of the file of this name, joined by '|'; of the first error its text. */
+static const char *lines_of(const char *path) {
+  static char read[600];
+  read[0] = '\0';
+  struct zps_tools_lines *lines;
+  struct zps_error error = {.text = ""};
+  char *line;
+  size_t len, n = 0;
+  zps_err_t code = zps_tools_lines_open(path, &lines, &error);
+  if (code != ZPS_OK) return strcpy(read, error.text);
+  while ((code = zps_tools_lines_next(lines, &line, &len, &error)) == ZPS_OK)
+    n += (size_t)snprintf(read + n, sizeof read - n, "%s|", line);
+  if (code != ZPS_ERR_CLOSED) strcpy(read, error.text);
+  zps_tools_lines_close(lines);
+  return read;
+}
+
+static void a_mark_is_no_text_and_a_nul_is_refused(void **state) {
+  (void)state;
+  assert_string_equal(lines_of(file_of("\xef\xbb\xbf"
+                                       "one\n\xef\xbb\xbftwo",
+                                       13)),
+                      "one|\xef\xbb\xbftwo|");
+  assert_string_equal(lines_of(file_of("\xef\xbb\xbf", 3)), "");
+  const char *const path = file_of("one\ntwo\0three\n", 14);
+  char wanted[200];
+  snprintf(wanted, sizeof wanted, "%s, line 2, column 4: a NUL byte; must be text (UTF-8) without any", path);
+  assert_string_equal(lines_of(path), wanted);
+  for (uint64_t n_parts = 2; n_parts < 7; n_parts++) { /* the same line, by whichever part has it */
+    uint64_t before = 0, n_refused = 0;
+    for (uint64_t part = 0; part < n_parts; part++) {
+      struct zps_tools_lines *lines;
+      struct zps_error error;
+      char *line;
+      size_t len;
+      uint64_t n = 0;
+      zps_err_t code;
+      assert_int_equal(zps_tools_lines_open(path, &lines, NULL), ZPS_OK);
+      assert_int_equal(zps_tools_lines_part(lines, part, n_parts, NULL), ZPS_OK);
+      assert_int_equal(zps_tools_lines_count(lines, &n, NULL), ZPS_OK);
+      zps_tools_lines_close(lines);
+      assert_int_equal(zps_tools_lines_open(path, &lines, NULL), ZPS_OK);
+      assert_int_equal(zps_tools_lines_part(lines, part, n_parts, NULL), ZPS_OK);
+      zps_tools_lines_number_from(lines, before);
+      while ((code = zps_tools_lines_next(lines, &line, &len, &error)) == ZPS_OK) continue;
+      if (code != ZPS_ERR_CLOSED) {
+        assert_string_equal(error.text, wanted);
+        n_refused++;
+      }
+      zps_tools_lines_close(lines);
+      before += n;
+    }
+    assert_int_equal(before, 2);
+    assert_int_equal(n_refused, 1);
+  }
+}
+
+#ifdef HAVE_ZLIB
+/* "one\ntwo\n" by gzip, which writes a member, and may write others behind it. */
+static const unsigned char packed[] = {0x1f, 0x8b, 0x08, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x03,
+                                       0xcb, 0xcf, 0x4b, 0xe5, 0x2a, 0x29, 0xcf, 0xe7, 0x02, 0x00,
+                                       0xe6, 0x0b, 0xba, 0x12, 0x08, 0x00, 0x00, 0x00};
+#endif
+
+static void gzip_files_are_unpacked(void **state) {
+  (void)state;
+#ifdef HAVE_ZLIB
+  char path[100], wanted[200];
+  struct {
+    size_t n_members, len;
+    const char *lines;
+  } cases[] = {{1, sizeof packed, "one|two|"},
+               {2, 2 * sizeof packed, "one|two|one|two|"},
+               {1, sizeof packed - 1, " is not a whole gzip file: it ends too early"},
+               {2, sizeof packed + 5, " is not a whole gzip file: it ends too early"},
+               {0, 0, " is not a whole gzip file: it ends too early"}};
+  for (unsigned i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+    char text[2 * sizeof packed];
+    memcpy(text, packed, sizeof packed);
+    memcpy(text + sizeof packed, packed, sizeof packed);
+    const char *const plain = file_of(text, cases[i].len);
+    snprintf(path, sizeof path, "%s.gz", plain);
+    assert_int_equal(rename(plain, path), 0);
+    snprintf(wanted, sizeof wanted, "%s%s", cases[i].lines[0] == ' ' ? path : "", cases[i].lines);
+    assert_string_equal(lines_of(path), wanted);
+    assert_int_equal(unlink(path), 0);
+  }
+  const char *const plain = file_of("no gzip", 7);
+  snprintf(path, sizeof path, "%s.gz", plain);
+  assert_int_equal(rename(plain, path), 0);
+  snprintf(wanted, sizeof wanted, "%s is not a whole gzip file: incorrect header check", path);
+  assert_string_equal(lines_of(path), wanted);
+  assert_int_equal(unlink(path), 0);
+#else
+  skip();
+#endif
 }
 
 static struct perf_input *input_of(struct perf_input_config config) {
@@ -324,6 +423,8 @@ int main(void) {
       cmocka_unit_test(long_lines_grow_the_buffer),
       cmocka_unit_test(missing_files_are_named),
       cmocka_unit_test(what_has_no_lines_is_refused),
+      cmocka_unit_test(a_mark_is_no_text_and_a_nul_is_refused),
+      cmocka_unit_test(gzip_files_are_unpacked),
       cmocka_unit_test(random_rows_are_distinct_and_repeatable),
       cmocka_unit_test(overlaps_are_as_asked_for),
       cmocka_unit_test(levels_are_held_to_their_definition),
