@@ -40,7 +40,7 @@ struct zps_net_config conform_config(void) {
       .fault = conform_target->fault,
       .max_msg = CONFORM_MAX_MSG,
       .n_recv = 64,
-      .connect_timeout_ms = 5000,
+      .connect_timeout_ms = PATIENCE_NEVER_MS,
   };
 }
 
@@ -100,9 +100,10 @@ void conform_step(struct conform_node *const *nodes, size_t n) {
 
 void conform_send(struct zps_net_peer *peer, const void *data, size_t len, struct conform_node *const *nodes,
                   size_t n) {
-  const uint64_t end_ns = zps_clock_ns() + CONFORM_LIMIT_MS * ZPS_NS_PER_MS;
+  struct patience patience = {0};
   zps_err_t code;
-  while ((code = zps_net_send(peer, data, len)) == ZPS_ERR_AGAIN && zps_clock_ns() < end_ns) conform_step(nodes, n);
+  while ((code = zps_net_send(peer, data, len)) == ZPS_ERR_AGAIN && !patience_is_over(&patience))
+    conform_step(nodes, n);
   if (code != ZPS_OK) fail_msg("zps_net_send of %zu bytes: %s", len, zps_err_name(code));
 }
 

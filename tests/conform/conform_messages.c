@@ -32,7 +32,7 @@ void conform_message_sizes(void **state) {
   uint64_t bytes = 0;
   for (unsigned seq = 0; seq < 2 * N_SIZES; seq++) {
     send_seq(pair.a_to_b, seq, CONFORM_NODES(&pair.a, &pair.b));
-    conform_until(pair.b.n_messages == seq + 1, CONFORM_LIMIT_MS, &pair.a, &pair.b);
+    conform_until(pair.b.n_messages == seq + 1, &pair.a, &pair.b);
     bytes += size_of(seq);
   }
   assert_int_equal(zps_net_counters(pair.a.net)->msgs_sent, 2 * N_SIZES);
@@ -46,10 +46,10 @@ void conform_message_sizes(void **state) {
 static void stream(struct conform_pair *pair, unsigned total, unsigned window) {
   const unsigned base = pair->b.n_messages;
   for (unsigned i = 0; i < total; i++) {
-    conform_until(i < pair->b.n_messages - base + window, CONFORM_LIMIT_MS, &pair->a, &pair->b);
+    conform_until(i < pair->b.n_messages - base + window, &pair->a, &pair->b);
     send_seq(pair->a_to_b, base + i, CONFORM_NODES(&pair->a, &pair->b));
   }
-  conform_until(pair->b.n_messages - base == total, CONFORM_LIMIT_MS, &pair->a, &pair->b);
+  conform_until(pair->b.n_messages - base == total, &pair->a, &pair->b);
 }
 
 void conform_message_stream(void **state) {
@@ -73,10 +73,9 @@ void conform_message_both_ways(void **state) {
   for (unsigned i = 0; i < n; i++) {
     send_seq(pair.a_to_b, i, CONFORM_NODES(&pair.a, &pair.b));
     send_seq(pair.b_to_a, i, CONFORM_NODES(&pair.a, &pair.b));
-    conform_until(i < pair.a.n_messages + config.n_recv && i < pair.b.n_messages + config.n_recv, CONFORM_LIMIT_MS,
-                  &pair.a, &pair.b);
+    conform_until(i < pair.a.n_messages + config.n_recv && i < pair.b.n_messages + config.n_recv, &pair.a, &pair.b);
   }
-  conform_until(pair.a.n_messages == n && pair.b.n_messages == n, CONFORM_LIMIT_MS, &pair.a, &pair.b);
+  conform_until(pair.a.n_messages == n && pair.b.n_messages == n, &pair.a, &pair.b);
   conform_pair_close(&pair);
 }
 
@@ -109,6 +108,6 @@ void conform_message_to_self(void **state) {
   struct zps_net_peer *self = conform_peer_add(&node, &node);
   node.on_message = check_in_order;
   for (unsigned seq = 0; seq < 3 * N_SIZES; seq++) send_seq(self, seq, CONFORM_NODES(&node));
-  conform_until(node.n_messages == 3 * N_SIZES, CONFORM_LIMIT_MS, &node);
+  conform_until(node.n_messages == 3 * N_SIZES, &node);
   conform_node_close(&node);
 }

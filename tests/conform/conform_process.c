@@ -17,7 +17,7 @@ struct process_fixture {
 static void echo_once(struct process_fixture *fixture) {
   const unsigned before = fixture->node.n_messages;
   conform_send(fixture->child.peer, "hello", 5, CONFORM_NODES(&fixture->node));
-  conform_until(fixture->node.n_messages == before + 1, CONFORM_LIMIT_MS, &fixture->node);
+  conform_until(fixture->node.n_messages == before + 1, &fixture->node);
 }
 
 static void fixture_open(struct process_fixture *fixture) {
@@ -44,7 +44,7 @@ static void reads_start(struct process_fixture *fixture) {
 }
 
 static void reads_await(struct process_fixture *fixture) {
-  for (size_t i = 0; i < N_READS; i++) conform_until(fixture->reads[i].n_done, CONFORM_LIMIT_MS, &fixture->node);
+  for (size_t i = 0; i < N_READS; i++) conform_until(fixture->reads[i].n_done, &fixture->node);
 }
 
 void conform_process_echo(void **state) {
@@ -77,12 +77,11 @@ void conform_process_killed_reading(void **state) {
   } else {
     reads_await(&fixture);
     for (size_t i = 0; i < N_READS; i++) assert_int_not_equal(fixture.reads[i].code, ZPS_OK);
-    conform_until(fixture.node.n_errors == 1, CONFORM_LIMIT_MS, &fixture.node);
+    conform_until(fixture.node.n_errors == 1, &fixture.node);
     assert_ptr_equal(fixture.node.failed, fixture.child.peer);
     zps_net_peer_evict(fixture.child.peer);
     for (size_t i = 0; i < N_READS; i++)
-      if (fixture.reads[i].code == ZPS_ERR_PEER_LOST)
-        conform_until(fixture.reads[i].n_released, CONFORM_LIMIT_MS, &fixture.node);
+      if (fixture.reads[i].code == ZPS_ERR_PEER_LOST) conform_until(fixture.reads[i].n_released, &fixture.node);
   }
   for (size_t i = 0; i < N_READS; i++) assert_int_equal(fixture.reads[i].n_done, 1);
   if (conform_target->leaks_when_stuck) conform_allow_warnings(1);
@@ -102,7 +101,7 @@ void conform_process_killed_sending(void **state) {
     if (n_again > 0) conform_step(CONFORM_NODES(&fixture.node));
   }
   conform_child_signal(&fixture.child, SIGKILL);
-  conform_until(fixture.node.n_errors == 1, CONFORM_LIMIT_MS, &fixture.node);
+  conform_until(fixture.node.n_errors == 1, &fixture.node);
   conform_expect_lost(fixture.child.peer);
   zps_net_peer_evict(fixture.child.peer);
   fixture_close(&fixture);
@@ -122,7 +121,7 @@ void conform_process_hung_close(void **state) {
   if (conform_target->leaks_when_stuck) conform_allow_warnings(1);
   const uint64_t start = zps_clock_ns();
   conform_node_close(&fixture.node);
-  assert_true(zps_clock_ns() - start < 3 * ZPS_NS_PER_S);
+  assert_true(zps_clock_ns() - start < CONFORM_SOON_NS);
   for (size_t i = 0; i < N_READS; i++)
     assert_int_equal(fixture.reads[i].n_released, fixture.reads[i].code == ZPS_ERR_PEER_LOST);
   conform_child_signal(&fixture.child, SIGKILL);

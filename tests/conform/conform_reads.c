@@ -46,7 +46,7 @@ void conform_read_sizes(void **state) {
     const size_t to = 1 + 13 * i, from = 3 + 101 * i;
     fixture.target[to - 1] = fixture.target[to + sizes[i]] = 0xa5;
     read_start(&fixture, &read, to, from, sizes[i]);
-    conform_until(read.n_done, CONFORM_LIMIT_MS, &fixture.pair.a, &fixture.pair.b);
+    conform_until(read.n_done, &fixture.pair.a, &fixture.pair.b);
     assert_int_equal(read.code, ZPS_OK);
     assert_true(conform_check(fixture.target + to, SEED, from, sizes[i]));
     assert_int_equal(fixture.target[to - 1], 0xa5);
@@ -67,7 +67,7 @@ void conform_read_many(void **state) {
   struct read_fixture fixture;
   fixture_open(&fixture);
   for (size_t i = 0; i < n; i++) read_start(&fixture, &reads[i], i * STEP, (n - 1 - i) * STEP + i, LEN + i);
-  for (size_t i = 0; i < n; i++) conform_until(reads[i].n_done, CONFORM_LIMIT_MS, &fixture.pair.a, &fixture.pair.b);
+  for (size_t i = 0; i < n; i++) conform_until(reads[i].n_done, &fixture.pair.a, &fixture.pair.b);
   for (size_t i = 0; i < n; i++) {
     assert_int_equal(reads[i].n_done, 1);
     assert_int_equal(reads[i].code, ZPS_OK);
@@ -84,10 +84,9 @@ void conform_read_wrong_key(void **state) {
   conform_read_start(&read, fixture.pair.a_to_b, fixture.target, &fixture.target_mem, 4096, fixture.source_mem.addr,
                      fixture.source_mem.key ^ 0x55);
   if (conform_target->trusts_keys) conform_allow_warnings(1);
-  conform_until(read.n_done, CONFORM_LIMIT_MS, &fixture.pair.a, &fixture.pair.b);
+  conform_until(read.n_done, &fixture.pair.a, &fixture.pair.b);
   if (!conform_target->trusts_keys) assert_int_not_equal(read.code, ZPS_OK);
-  if (read.code == ZPS_ERR_PEER_LOST)
-    conform_until(read.n_released, CONFORM_LIMIT_MS, &fixture.pair.a, &fixture.pair.b);
+  if (read.code == ZPS_ERR_PEER_LOST) conform_until(read.n_released, &fixture.pair.a, &fixture.pair.b);
   fixture_close(&fixture);
 }
 
@@ -106,11 +105,10 @@ void conform_read_and_messages(void **state) {
     conform_send(fixture.pair.b_to_a, text, sizeof text, CONFORM_NODES(&fixture.pair.a, &fixture.pair.b));
   }
   for (unsigned i = 0; i < N; i++) {
-    conform_until(reads[i].n_done, CONFORM_LIMIT_MS, &fixture.pair.a, &fixture.pair.b);
+    conform_until(reads[i].n_done, &fixture.pair.a, &fixture.pair.b);
     assert_int_equal(reads[i].code, ZPS_OK);
   }
-  conform_until(fixture.pair.a.n_messages == N && fixture.pair.b.n_messages == N, CONFORM_LIMIT_MS, &fixture.pair.a,
-                &fixture.pair.b);
+  conform_until(fixture.pair.a.n_messages == N && fixture.pair.b.n_messages == N, &fixture.pair.a, &fixture.pair.b);
   assert_true(conform_check(fixture.target, SEED, 0, N << 20));
   fixture_close(&fixture);
 }

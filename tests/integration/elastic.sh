@@ -33,7 +33,7 @@ elastic() { # [OPTION]... -- PROGRAM...: zenpsrun's, with the kills of $kills
   done
   shift
   rm -rf "$scratch"/killed-*
-  timeout 100 zenpsrun --prefix=no "${options[@]}" -- sh "$scratch/rank.sh" "$scratch" "${kills[@]}" run "$@" >"$scratch/out" 2>&1
+  timeout 300 zenpsrun --prefix=no "${options[@]}" -- sh "$scratch/rank.sh" "$scratch" "${kills[@]}" run "$@" >"$scratch/out" 2>&1
 }
 last() { # LINES: loss and metric of the last epoch
   sed -n 's/^epoch .* loss \([0-9.]*\) *held-out [a-z]* \([0-9.]*\) .*/\1 \2/p; s/^{"epoch.*"loss": \([^,]*\), "[a-z]*": \([^,]*\),.*/\1 \2/p' "$1" | tail -n 1
@@ -104,7 +104,7 @@ long=(zenps-linear --batch 16 --epochs 100 "$scratch/docs.libsvm") # the newcome
 kills=()
 elastic -n 1 -- "${long[@]}"
 calm=$(last "$scratch/out")
-timeout 100 zenpsrun --prefix=no -n 2 --elastic 1:3 --join-wait 0.5s -- sh "$scratch/grow.sh" "$scratch" "${long[@]}" >"$scratch/out" 2>&1
+timeout 300 zenpsrun --prefix=no -n 2 --elastic 1:3 --join-wait 0.5s -- sh "$scratch/grow.sh" "$scratch" "${long[@]}" >"$scratch/out" 2>&1
 is "a process that comes in the middle: status 0" $? 0
 said "the job takes it in" '^generation 2: 3 ranks \(1 is new\), from step [0-9]+$'
 is "every epoch is reported, once" "$(epochs)" "$(seq 100 | paste -sd ' ')"
@@ -139,13 +139,13 @@ shift
 [ "$RANK" = 0 ] && (until grep -q 'epoch *2 ' "$folder/out"; do sleep 0.02; done; kill -KILL "$(pgrep -P "$run" -f -- '--server-name=server0( |$)')") &
 exec "$@"
 END
-timeout 100 zenpsrun --prefix=no -n 2 --servers 1 --elastic 2:2 -- sh "$scratch/server.sh" "$scratch" "${linear[@]}" >"$scratch/out" 2>&1
+timeout 300 zenpsrun --prefix=no -n 2 --servers 1 --elastic 2:2 -- sh "$scratch/server.sh" "$scratch" "${linear[@]}" >"$scratch/out" 2>&1
 is "the last server is killed: status 0" $? 0
 said "zenpsrun starts another" '^zenpsrun: server 0 \(pid [0-9]+\) was killed by signal 9 \(Killed\): .*; started server 0-2 \(pid [0-9]+\) in its place'
 said "and the ranks go on over it" '^generation 2: 2 ranks, from step [0-9]+$'
 is "every epoch is reported, once" "$(epochs)" "$all20"
 
-timeout 100 zenpsrun --prefix=no -n 2 --servers 2 --elastic 2:2 -- sh "$scratch/server.sh" "$scratch" \
+timeout 300 zenpsrun --prefix=no -n 2 --servers 2 --elastic 2:2 -- sh "$scratch/server.sh" "$scratch" \
   zenps-linear --batch 16 --epochs 100000 "$scratch/docs.libsvm" >"$scratch/out" 2>&1 &
 run=$!
 ok "one of two servers is killed: the ranks go on, and in a while over the new one, too" until_true \

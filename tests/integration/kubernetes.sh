@@ -86,7 +86,7 @@ inside() { # PID COMMAND...
 }
 not() { ! "$@"; }
 rounds() {
-  timeout 120 "${worker[@]}" zenpsrun -n 2 --coordinator=10.244.0.1:7077 --job="job-$RANDOM" --prefix=no -- \
+  timeout 300 "${worker[@]}" zenpsrun -n 2 --coordinator=10.244.0.1:7077 --job="job-$RANDOM" --prefix=no -- \
     zenps-perf --rows 100000 --width 4 --steps 20 --warmup 1 --verify --json "$@" >"$scratch/json" 2>"$scratch/err"
   local status=$?
   cat "$scratch/json" "$scratch/err" "$scratch"/zenps-*.log

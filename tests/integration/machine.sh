@@ -10,11 +10,8 @@ encoders() { # COMMAND...
   rm -f "$scratch/rank"
   zenpsrun -n 1 -- "$@" sh -c 'echo $$ >"'"$scratch/rank"'"; exec zenps-perf --rows 1000 --density 0.1 --steps 1000000' >"$scratch/out" 2>&1 &
   local run=$!
-  for _ in $(seq 200); do
-    pid=$(cat "$scratch/rank" 2>/dev/null)
-    [ -n "$pid" ] && [ "$(threads "$pid" zenps-net)" -gt 0 ] && break
-    sleep 0.1
-  done
+  is_up() { pid=$(cat "$scratch/rank" 2>/dev/null) && [ -n "$pid" ] && [ "$(threads "$pid" zenps-net)" -gt 0 ]; }
+  until_true is_up
   threads "${pid:-none}" zenps-work
   kill -TERM "$run"
   wait "$run"

@@ -18,10 +18,10 @@ is "in front of a rank that does not know where rank 0 is" "$(in_front OMPI_COMM
 is "no prefix on request" "$(zenpsrun -n 1 --prefix=no -- echo plain)" plain
 
 start=$SECONDS
-zenpsrun -n 3 -- sh -c '[ "$RANK" = 1 ] && exit 7; sleep 60' >"$scratch/out" 2>&1
+zenpsrun -n 3 -- sh -c '[ "$RANK" = 1 ] && exit 7; sleep 600' >"$scratch/out" 2>&1
 is "the failing rank's code" $? 7
 said "the failing rank is named" 'rank 1 \(pid [0-9]+\) exited with code 7'
-ok "the others are stopped at once" [ $((SECONDS - start)) -lt 20 ]
+ok "the others are stopped at once" [ $((SECONDS - start)) -lt 300 ]
 zenpsrun -n 2 -- sh -c '[ "$RANK" = 0 ] && kill -SEGV $$; sleep 60' >"$scratch/out" 2>&1
 is "a signal's code" $? 139
 said "a signal is named" 'was killed by signal 11'
@@ -32,7 +32,7 @@ cat >"$scratch/killed.sh" <<'END'
 exec zenps-perf --rows 10000 --density 0.1 --steps 1000000
 END
 start=$SECONDS
-zenpsrun -n 3 --linger=60s -- sh "$scratch/killed.sh" >"$scratch/out" 2>&1
+zenpsrun -n 3 --linger=600s -- sh "$scratch/killed.sh" >"$scratch/out" 2>&1
 is "a rank that is killed: its code" $? 137
 said "rank 0 says whom it misses" '^\[0\] zenps-perf: .*rank 2 .*(gone|lost)'
 said "rank 1 says whom it misses" '^\[1\] zenps-perf: .*rank 2 .*(gone|lost)'
@@ -45,27 +45,28 @@ fi
 until [ -f "$1" ] && ! kill -0 "$(cat "$1")" 2>/dev/null; do sleep 0.01; done # its end was seen
 kill -KILL $$
 END
-zenpsrun -n 2 --linger=60s -- sh "$scratch/heard.sh" "$scratch/heard" >"$scratch/out" 2>&1
+zenpsrun -n 2 --linger=600s -- sh "$scratch/heard.sh" "$scratch/heard" >"$scratch/out" 2>&1
 is "a death that others hear of ahead of its end: its code" $? 137
 said "and its name" 'rank 0 \(pid [0-9]+\) was killed by signal 9'
 zenpsrun -n 2 --linger=0 -- sh -c '[ "$RANK" = 1 ] && exit 7; sleep 60' >"$scratch/out" 2>&1
 is "a rank that zenpsrun stopped is no cause" $? 7
-zenpsrun -n 2 --linger=60s -- sh -c '[ "$RANK" = 1 ] && exit 7; sleep 4; kill -SEGV $$' >"$scratch/out" 2>&1
+zenpsrun -n 2 --linger=600s -- sh -c '[ "$RANK" = 1 ] && exit 7; sleep 4; kill -SEGV $$' >"$scratch/out" 2>&1
 is "nor is a death long after" $? 7
-zenpsrun -n 2 --linger=60s -- sh -c '[ "$RANK" = 1 ] && exit 7; sleep 1; echo spoke' >"$scratch/out" 2>&1
+zenpsrun -n 2 --linger=600s -- sh -c '[ "$RANK" = 1 ] && exit 7; sleep 1; echo spoke' >"$scratch/out" 2>&1
 is "the first failure's code, whoever ends later" $? 7
 said "with time to linger" '^\[0\] spoke'
-ok "which ends with the last rank" [ $((SECONDS - start)) -lt 50 ]
-zenpsrun -n 2 --linger=0 -- sh -c '[ "$RANK" = 1 ] && exit 7; sleep 3; echo spoke' >"$scratch/out" 2>&1
+ok "which ends with the last rank" [ $((SECONDS - start)) -lt 500 ]
+zenpsrun -n 2 --linger=0 -- sh -c '[ "$RANK" = 1 ] && exit 7; sleep 60; echo spoke' >"$scratch/out" 2>&1
 is "without it they are stopped at once" "$? $(grep -c spoke "$scratch/out")" "7 0"
 rm -f "$scratch/failed"
-zenpsrun -n 2 --linger=60s -- sh -c '[ "$RANK" = 1 ] && { echo $$ >"$1"; exit 7; }; sleep 60' sh "$scratch/failed" >"$scratch/out" 2>&1 &
+zenpsrun -n 2 --linger=600s -- sh -c '[ "$RANK" = 1 ] && { echo $$ >"$1"; exit 7; }; sleep 600' sh "$scratch/failed" >"$scratch/out" 2>&1 &
 run=$!
 start=$SECONDS
-for _ in $(seq 100); do [ -s "$scratch/failed" ] && [ ! -e "/proc/$(cat "$scratch/failed")" ] && break; sleep 0.1; done # seen
+has_failed() { [ -s "$scratch/failed" ] && [ ! -e "/proc/$(cat "$scratch/failed")" ]; }
+until_true has_failed # and was seen
 kill -TERM "$run"
 wait "$run"
-is "who stops the run need not wait for it" "$? $((SECONDS - start < 40))" "7 1"
+is "who stops the run need not wait for it" "$? $((SECONDS - start < 400))" "7 1"
 
 zenpsrun -n 2 -- sleep 60 >"$scratch/out" 2>&1 &
 run=$!
@@ -200,7 +201,7 @@ zenpsrun -n 3 --elastic 2:4 -- sh -c "[ \$RANK = 1 ] && kill -KILL \$\$; $(heard
 is "a rank that is lost and survived: status 0" $? 0
 said "with the rank and those that are left in a line" '^zenpsrun: rank 1 \(pid [0-9]+\) was killed by signal 9 \(Killed\); the job goes on with 2 ranks$'
 is "one alone" "$(grep -c '^zenpsrun: ' "$scratch/out")" 1
-zenpsrun -n 3 --elastic 2:3 --linger=60s -- sh -c "[ \$RANK = 0 ] && echo \$\$ >$scratch/pid; case \$RANK in 0) $(heard 'goes on'); exit 5 ;; 1) exit 3 ;; 2) $(ended pid); echo spoke ;; esac" >"$scratch/out" 2>&1
+zenpsrun -n 3 --elastic 2:3 --linger=600s -- sh -c "[ \$RANK = 0 ] && echo \$\$ >$scratch/pid; case \$RANK in 0) $(heard 'goes on'); exit 5 ;; 1) exit 3 ;; 2) $(ended pid); echo spoke ;; esac" >"$scratch/out" 2>&1
 is "fewer than --elastic asks for: the last one's code" $? 5
 said "the first is survived" '^zenpsrun: rank 1 \(pid [0-9]+\) exited with code 3; the job goes on with 2 ranks$'
 said "the second is not" '^zenpsrun: rank 0 \(pid [0-9]+\) exited with code 5; 1 rank is left, and --elastic asks for 2$'

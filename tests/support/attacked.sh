@@ -27,7 +27,7 @@ start() { # NAME CERTIFICATE ARGUMENTS...; $! is its process
 }
 ctl() { # an administrator
   files_of admin-admin
-  env "${files[@]}" timeout 20 zenpsctl -e "$address" "$@"
+  env "${files[@]}" timeout 300 zenpsctl -e "$address" "$@"
 }
 servers_are() { [ "$(ctl -o json members | grep -c '"silent_ms"')" -eq "$1" ]; }
 cluster_starts() {

@@ -14,6 +14,7 @@
 #include "common/base/clock.h"
 #include "common/base/log.h"
 #include "common/net/net.h"
+#include "tests/support/patience.h"
 
 /* One end: its endpoint, its handle of the other end, and a log of the messages that its handler saw. */
 struct end {
@@ -77,15 +78,15 @@ static inline struct zps_net_mem end_register(struct end *end, void *base, size_
   return mem;
 }
 
-/* Turns both ends until `condition`, for 10 s at most. A short wait, so that delays of the fault injector pass. */
-#define TURN_UNTIL(ends, condition)                                                   \
-  do {                                                                                \
-    const uint64_t give_up_ = zps_clock_ns() + 10 * ZPS_NS_PER_S;                     \
-    while (!(condition)) {                                                            \
-      if (zps_clock_ns() > give_up_) fail_msg("not reached in 10 s: %s", #condition); \
-      if (zps_net_progress((ends)[0].net) + zps_net_progress((ends)[1].net) == 0)     \
-        zps_net_wait((ends)[0].net, ZPS_NS_PER_MS / 10);                              \
-    }                                                                                 \
+/* Turns both ends until `condition`. A short wait, so that delays of the fault injector pass. */
+#define TURN_UNTIL(ends, condition)                                                \
+  do {                                                                             \
+    struct patience patience_ = {0};                                               \
+    while (!(condition)) {                                                         \
+      if (patience_is_over(&patience_)) fail_msg("never reached: %s", #condition); \
+      if (zps_net_progress((ends)[0].net) + zps_net_progress((ends)[1].net) == 0)  \
+        zps_net_wait((ends)[0].net, ZPS_NS_PER_MS / 10);                           \
+    }                                                                              \
   } while (0)
 
 /* The callback of a read. */

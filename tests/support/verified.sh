@@ -4,7 +4,7 @@
 verified() {
   local n=$1 servers=$2
   shift 2
-  timeout 120 zenpsrun -n "$n" --servers "$servers" --prefix=no -- zenps-perf --steps 2 --warmup 1 --verify --json "$@" >"$scratch/json" 2>"$scratch/err" || {
+  timeout 300 zenpsrun -n "$n" --servers "$servers" --prefix=no -- zenps-perf --steps 2 --warmup 1 --verify --json "$@" >"$scratch/json" 2>"$scratch/err" || {
     cat "$scratch/json" "$scratch/err"
     return 1
   }

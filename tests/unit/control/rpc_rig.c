@@ -13,8 +13,6 @@
 
 #include "common/base/clock.h"
 
-#define GUARD_MS 10000u /* nothing here takes that long: a hang fails instead */
-
 static void on_open(void *ctx, struct zps_rpc_conn *conn) {
   struct end *end = ctx;
   end->conn = conn;
@@ -69,10 +67,9 @@ struct zps_rpc_handler rpc_handler_of(struct end *end) {
       .ctx = end, .tls = end->tls, .on_open = on_open, .on_message = on_message, .on_close = on_close};
 }
 
-void rpc_tick(struct world *world, uint64_t *until_ns) {
-  if (*until_ns == 0) *until_ns = zps_clock_ns() + GUARD_MS * ZPS_NS_PER_MS;
+void rpc_tick(struct world *world, struct patience *patience) {
   uv_run(&world->loop, UV_RUN_NOWAIT);
-  assert_true(zps_clock_ns() < *until_ns);
+  assert_false(patience_is_over(patience));
   poll(NULL, 0, 1);
 }
 
@@ -110,7 +107,7 @@ zps_err_t rpc_dial(struct world *world, const char *address, uint64_t timeout_ms
 }
 
 void rpc_world_connect(struct world *world) {
-  assert_int_equal(rpc_dial(world, zps_rpc_listener_address(world->listener), 5000), ZPS_OK);
+  assert_int_equal(rpc_dial(world, zps_rpc_listener_address(world->listener), PATIENCE_NEVER_MS), ZPS_OK);
   SPIN_UNTIL(world, world->client.n_connected && world->server.n_open);
   assert_int_equal(world->client.connect_code, ZPS_OK);
 }
@@ -141,36 +138,36 @@ int rpc_raw_connect(struct world *world) {
 }
 
 void rpc_raw_send(struct world *world, int fd, const char *text, size_t len) {
-  uint64_t until_ns = 0;
+  struct patience patience = {0};
   while (len) {
     const ssize_t n = send(fd, text, len, MSG_DONTWAIT | MSG_NOSIGNAL);
     if (n < 0 && errno != EAGAIN) return; /* the other end may have had enough */
     text += n > 0 ? n : 0;
     len -= n > 0 ? (size_t)n : 0;
-    rpc_tick(world, &until_ns);
+    rpc_tick(world, &patience);
   }
 }
 
 void rpc_raw_read_to_end(struct world *world, int fd, char *buf, size_t size) {
-  uint64_t until_ns = 0;
+  struct patience patience = {0};
   size_t len = 0;
   for (;;) {
     const ssize_t n = recv(fd, buf + len, size - 1 - len, MSG_DONTWAIT);
     if (n == 0 || (n < 0 && errno != EAGAIN)) break;
     len += n > 0 ? (size_t)n : 0;
-    rpc_tick(world, &until_ns);
+    rpc_tick(world, &patience);
   }
   buf[len] = '\0';
 }
 
 void rpc_raw_read_line(struct world *world, int fd, char *buf, size_t size) {
-  uint64_t until_ns = 0;
+  struct patience patience = {0};
   size_t len = 0;
   while (len == 0 || buf[len - 1] != '\n') {
     const ssize_t n = recv(fd, buf + len, size - 1 - len, MSG_DONTWAIT);
     assert_true(n > 0 || (n < 0 && errno == EAGAIN));
     len += n > 0 ? (size_t)n : 0;
-    rpc_tick(world, &until_ns);
+    rpc_tick(world, &patience);
   }
   buf[len] = '\0';
 }

@@ -3,6 +3,7 @@
 #define ZPS_TESTS_CONTROL_RPC_RIG_H
 
 #include "common/control/rpc_internal.h"
+#include "tests/support/patience.h"
 
 enum { HELD_MAX = 8 };
 
@@ -31,11 +32,11 @@ struct world {
   struct end server, client;
 };
 
-/* One turn of the loop; fails the test when turns since *until_ns was 0 take longer than anything here should. */
-void rpc_tick(struct world *world, uint64_t *until_ns);
+/* One turn of the loop. Fails the test when the patience is over. */
+void rpc_tick(struct world *world, struct patience *patience);
 
 #define SPIN_UNTIL(world, condition) \
-  for (uint64_t until_ = 0; !(condition);) rpc_tick((world), &until_)
+  for (struct patience patience_ = {0}; !(condition);) rpc_tick((world), &patience_)
 
 /* A listener at `address` (rpc_world_open(): any port of this host). */
 void rpc_world_open_at(struct world *world, const char *address);

@@ -17,6 +17,7 @@
 #include "common/control/rpc.h"
 #include "tests/support/logs.h"
 #include "tests/support/oom.h"
+#include "tests/support/patience.h"
 
 enum { HELD_MAX = 64 };
 
@@ -140,7 +141,8 @@ static struct zps_client *client_open(const char *address, struct heard *heard) 
   const struct zps_client_handler handler = {.ctx = heard, .on_notify = on_notify, .on_lost = on_lost};
   struct zps_client *client = NULL;
   struct zps_error error = {.text = ""};
-  const zps_err_t code = zps_client_open(address, "worker", 5000, heard ? &handler : NULL, &client, &error);
+  const zps_err_t code =
+      zps_client_open(address, "worker", PATIENCE_NEVER_MS, heard ? &handler : NULL, &client, &error);
   assert_string_equal(error.text, "");
   assert_int_equal(code, ZPS_OK);
   return client;
@@ -160,16 +162,16 @@ static void test_calls_and_notifications(void **state) {
   zps_json *result = NULL;
   server_start(&server);
   struct zps_client *client = client_open(server.address, &heard);
-  assert_int_equal(zps_client_call(client, "double", x_is(21), 5000, &result, &error), ZPS_OK);
+  assert_int_equal(zps_client_call(client, "double", x_is(21), PATIENCE_NEVER_MS, &result, &error), ZPS_OK);
   assert_int_equal(zps_json_opt_u64(result, "y", 0), 42);
   zps_json_unref(result);
-  assert_int_equal(zps_client_call(client, "double", x_is(1), 5000, NULL, NULL), ZPS_OK);
+  assert_int_equal(zps_client_call(client, "double", x_is(1), PATIENCE_NEVER_MS, NULL, NULL), ZPS_OK);
   result = NULL;
-  assert_int_equal(zps_client_call(client, "dance", x_is(1), 5000, &result, &error), ZPS_ERR_REFUSED);
+  assert_int_equal(zps_client_call(client, "dance", x_is(1), PATIENCE_NEVER_MS, &result, &error), ZPS_ERR_REFUSED);
   assert_string_equal(error.text, "not 'dance'");
   assert_null(result);
 
-  assert_int_equal(zps_client_call(client, "echo_later", x_is(5), 5000, NULL, &error), ZPS_OK);
+  assert_int_equal(zps_client_call(client, "echo_later", x_is(5), PATIENCE_NEVER_MS, NULL, &error), ZPS_OK);
   pthread_mutex_lock(&heard.lock); /* it was sent before the answer */
   assert_int_equal(heard.n_notified, 1);
   assert_int_equal(heard.x, 5);
@@ -189,7 +191,7 @@ static void *call_many(void *arg) {
   uint64_t wrong = 0;
   for (uint64_t i = 0; i < 50; i++) {
     zps_json *result = NULL;
-    if (zps_client_call(client, "double", x_is(i), 10000, &result, NULL) != ZPS_OK) wrong++;
+    if (zps_client_call(client, "double", x_is(i), PATIENCE_NEVER_MS, &result, NULL) != ZPS_OK) wrong++;
     if (zps_json_opt_u64(result, "y", 1) != 2 * i) wrong++;
     zps_json_unref(result);
   }
@@ -221,9 +223,10 @@ static void test_call_times_out(void **state) {
   struct zps_client *client = client_open(server.address, NULL);
   const uint64_t start_ns = zps_clock_ns();
   assert_int_equal(zps_client_call(client, "hold", x_is(1), 50, NULL, &error), ZPS_ERR_TIMEOUT);
-  assert_in_range(zps_clock_ns() - start_ns, 50 * ZPS_NS_PER_MS, 5000 * ZPS_NS_PER_MS);
+  assert_in_range(zps_clock_ns() - start_ns, 50 * ZPS_NS_PER_MS, 60 * ZPS_NS_PER_S);
   assert_non_null(strstr(error.text, "'hold'"));
-  assert_int_equal(zps_client_call(client, "double", x_is(1), 5000, NULL, &error), ZPS_OK); /* still usable */
+  assert_int_equal(zps_client_call(client, "double", x_is(1), PATIENCE_NEVER_MS, NULL, &error),
+                   ZPS_OK); /* still usable */
   zps_client_close(client);
   server_stop(&server);
 }
@@ -235,9 +238,9 @@ static void test_server_dies_mid_call(void **state) {
   struct zps_error error;
   server_start(&server);
   struct zps_client *client = client_open(server.address, &heard);
-  assert_int_equal(zps_client_call(client, "die", x_is(1), 5000, NULL, &error), ZPS_ERR_CLOSED);
+  assert_int_equal(zps_client_call(client, "die", x_is(1), PATIENCE_NEVER_MS, NULL, &error), ZPS_ERR_CLOSED);
   wait_lost(&heard);
-  assert_int_equal(zps_client_call(client, "double", x_is(1), 5000, NULL, &error), ZPS_ERR_CLOSED);
+  assert_int_equal(zps_client_call(client, "double", x_is(1), PATIENCE_NEVER_MS, NULL, &error), ZPS_ERR_CLOSED);
   assert_non_null(strstr(error.text, "closed by the peer"));
   assert_int_equal(zps_client_notify(client, "note", x_is(1)), ZPS_ERR_CLOSED);
   zps_client_close(client);
@@ -307,7 +310,7 @@ static void test_what_is_sent_with_heartbeats(void **state) {
   struct zps_client *client;
   const struct zps_client_handler handler = {.ctx = &beater, .on_beat = on_beat};
   server_start(&server);
-  assert_int_equal(zps_client_open(server.address, "worker", 5000, &handler, &client, &error), ZPS_OK);
+  assert_int_equal(zps_client_open(server.address, "worker", PATIENCE_NEVER_MS, &handler, &client, &error), ZPS_OK);
   beater.client = client;
   zps_client_heartbeat(client, 5, 0);
   while (server.n_notified < 3) usleep(1000);
@@ -325,7 +328,7 @@ static void test_missing_memory_for_params(void **state) {
   struct zps_error error;
   server_start(&server);
   struct zps_client *client = client_open(server.address, NULL);
-  assert_int_equal(zps_client_call(client, "double", NULL, 5000, NULL, &error), ZPS_ERR_NOMEM);
+  assert_int_equal(zps_client_call(client, "double", NULL, PATIENCE_NEVER_MS, NULL, &error), ZPS_ERR_NOMEM);
   assert_int_equal(zps_client_notify(client, "double", NULL), ZPS_ERR_NOMEM);
   zps_client_close(client);
   server_stop(&server);
@@ -338,12 +341,12 @@ struct sweep {
 
 static zps_err_t sweep_open(void *ctx) {
   struct sweep *sweep = ctx;
-  return zps_client_open(sweep->server.address, "worker", 20000, NULL, &sweep->client, NULL);
+  return zps_client_open(sweep->server.address, "worker", PATIENCE_NEVER_MS, NULL, &sweep->client, NULL);
 }
 
 static void sweep_close(void *ctx) {
   struct sweep *sweep = ctx;
-  assert_int_equal(zps_client_call(sweep->client, "double", x_is(1), 5000, NULL, NULL), ZPS_OK);
+  assert_int_equal(zps_client_call(sweep->client, "double", x_is(1), PATIENCE_NEVER_MS, NULL, NULL), ZPS_OK);
   zps_client_close(sweep->client);
 }
 

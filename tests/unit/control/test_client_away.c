@@ -16,6 +16,7 @@
 #include "common/control/client.h"
 #include "common/control/rpc.h"
 #include "tests/support/raw_listen.h"
+#include "tests/support/patience.h"
 
 /* ---- The server ---- */
 
@@ -132,7 +133,7 @@ static struct zps_client *client_open_at(const char *address) {
   heard.n_away = 0;
   heard.n_lost = 0;
   heard.n_resumed = 0;
-  if (zps_client_open(address, "worker", 5000, &handler, &client, &error)) fail_msg("%s", error.text);
+  if (zps_client_open(address, "worker", PATIENCE_NEVER_MS, &handler, &client, &error)) fail_msg("%s", error.text);
   return client;
 }
 
@@ -142,7 +143,7 @@ static struct zps_client *client_open(void) {
 
 static uint64_t call(struct zps_client *client, const char *method, struct zps_error *error, zps_err_t *err_p) {
   zps_json *result = NULL;
-  *err_p = zps_client_call(client, method, zps_json_object(), 20000, &result, error);
+  *err_p = zps_client_call(client, method, zps_json_object(), PATIENCE_NEVER_MS, &result, error);
   const uint64_t y = zps_json_opt_u64(result, "y", 0);
   zps_json_unref(result);
   return y;
@@ -177,7 +178,7 @@ static void test_a_call_under_way(void **state) {
  * A client waits for 50 ms at least before it connects again, by the loop's clock of whole milliseconds. */
 static void test_less_time_is_left(void **state) {
   (void)state;
-  enum { TIMEOUT_MS = 20000 };
+  enum { TIMEOUT_MS = PATIENCE_NEVER_MS };
   struct zps_error error;
   server_start("127.0.0.1:0");
   struct zps_client *client = client_open();
@@ -222,9 +223,10 @@ static void test_calls_wait(void **state) {
   snprintf(address, sizeof address, "%s", server.address);
   server_stop();
   await(&heard.n_away);
-  assert_int_equal(zps_client_call_start(client, "one", zps_json_object(), 20000, &first, &error), ZPS_OK);
+  assert_int_equal(zps_client_call_start(client, "one", zps_json_object(), PATIENCE_NEVER_MS, &first, &error), ZPS_OK);
   assert_int_equal(zps_client_notify(client, "two", zps_json_object()), ZPS_OK);
-  assert_int_equal(zps_client_call_start(client, "three", zps_json_object(), 20000, &second, &error), ZPS_OK);
+  assert_int_equal(zps_client_call_start(client, "three", zps_json_object(), PATIENCE_NEVER_MS, &second, &error),
+                   ZPS_OK);
   assert_int_equal(zps_client_call(client, "late", zps_json_object(), 1, NULL, &error), ZPS_ERR_CONNECT);
   assert_non_null(strstr(error.text, "'late' could not be sent for 1 ms: "));
   server_start(address);
@@ -246,10 +248,10 @@ static void test_another_coordinator(void **state) {
   server_start(first);
   snprintf(list, sizeof list, "%s,%s", second, first);
   struct zps_client *client = client_open_at(list);
-  assert_int_equal(zps_client_call(client, "plain", zps_json_object(), 20000, NULL, &error), ZPS_OK);
+  assert_int_equal(zps_client_call(client, "plain", zps_json_object(), PATIENCE_NEVER_MS, NULL, &error), ZPS_OK);
   server_stop();
   await(&heard.n_away);
-  assert_int_equal(zps_client_call_start(client, "one", zps_json_object(), 20000, &order, &error), ZPS_OK);
+  assert_int_equal(zps_client_call_start(client, "one", zps_json_object(), PATIENCE_NEVER_MS, &order, &error), ZPS_OK);
   server_start(second);
   assert_int_equal(zps_client_call_wait(client, order, NULL, &error), ZPS_OK);
   assert_true(heard.n_away == 1 && heard.n_lost == 0 && heard.n_resumed == 1);

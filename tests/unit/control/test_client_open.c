@@ -14,6 +14,7 @@
 #include "common/base/clock.h"
 #include "common/control/client.h"
 #include "tests/support/raw_listen.h"
+#include "tests/support/patience.h"
 
 static uint64_t ms_since(uint64_t start_ns) {
   return (zps_clock_ns() - start_ns) / ZPS_NS_PER_MS;
@@ -53,7 +54,7 @@ static zps_err_t open_as(const struct zps_client_handler *handler, const char *a
   if (!silent_close) close(script.fd);
   const uint64_t start_ns = zps_clock_ns();
   zps_client_close(client);
-  assert_true(ms_since(start_ns) < 5000);
+  assert_true(ms_since(start_ns) < 60000);
   if (silent_close) close(script.fd);
   close(script.listener);
   return code;
@@ -67,7 +68,7 @@ static zps_err_t open_against(const char *answer, int n_refused, uint64_t timeou
 static void test_retries_until_the_server_is_up(void **state) {
   (void)state;
   struct zps_error error;
-  assert_int_equal(open_against(ANSWER("8"), 2, 10000, false, &error), ZPS_OK);
+  assert_int_equal(open_against(ANSWER("8"), 2, PATIENCE_NEVER_MS, false, &error), ZPS_OK);
 }
 
 /* ---- A hello that the network ends ---- */
@@ -143,7 +144,7 @@ static void test_a_hello_that_is_cut_off_is_said_again(void **state) {
   for (unsigned i = 0; i < N_CUTS; i++) {
     struct zps_error error;
     unsigned n;
-    if (open_against_cuts(&CUTS[i], 2, 20000, &n, &error)) fail_msg("%s: %s", CUTS[i].name, error.text);
+    if (open_against_cuts(&CUTS[i], 2, PATIENCE_NEVER_MS, &n, &error)) fail_msg("%s: %s", CUTS[i].name, error.text);
     assert_int_equal(n, 3);
   }
 }
@@ -156,7 +157,9 @@ static void test_hellos_that_are_all_cut_off(void **state) {
     struct zps_error error;
     unsigned n;
     zps_err_t code = ZPS_ERR_TIMEOUT; /* of the last try, which may have had no time left on a busy machine */
-    for (unsigned k = 0; code == ZPS_ERR_TIMEOUT && k < 10; k++) code = open_against_cuts(&CUTS[i], 0, 350, &n, &error);
+    struct patience patience = {0};
+    while (code == ZPS_ERR_TIMEOUT && !patience_is_over(&patience))
+      code = open_against_cuts(&CUTS[i], 0, 350, &n, &error);
     if (code != ZPS_ERR_CONNECT) fail_msg("%s: %s (%s)", CUTS[i].name, zps_err_str(code), error.text);
     /* A reset may come before the connection is seen to be there. */
     if (!strstr(error.text, "ended during its hello: 127.0.0.1:") &&
@@ -205,7 +208,8 @@ static void open_while_it_goes(void) {
   struct zps_error error;
   cutter.listener = raw_listen(cutter.address, sizeof cutter.address);
   assert_int_equal(pthread_create(&cutter.thread, NULL, cut_first, &cutter), 0);
-  if (zps_client_open(cutter.address, "worker", 20000, &outlives, &client, &error)) fail_msg("%s", error.text);
+  if (zps_client_open(cutter.address, "worker", PATIENCE_NEVER_MS, &outlives, &client, &error))
+    fail_msg("%s", error.text);
   zps_client_close(client);
   shutdown(cutter.listener, SHUT_RDWR);
   pthread_join(cutter.thread, NULL);
@@ -283,7 +287,7 @@ static void test_goes_to_the_leader(void **state) {
   peer_start(&third);
   peer_start(&leader);
   snprintf(list, sizeof list, "%s,%s,%s,%s", nobody, follower.address, third.address, leader.address);
-  if (zps_client_open(list, "worker", 10000, NULL, &client, &error)) fail_msg("%s", error.text);
+  if (zps_client_open(list, "worker", PATIENCE_NEVER_MS, NULL, &client, &error)) fail_msg("%s", error.text);
   zps_client_close(client);
   peer_stop(&follower);
   peer_stop(&third);
@@ -303,7 +307,11 @@ static void test_nobody_leads(void **state) {
   snprintf(follower.answer, sizeof follower.answer, MOVED("elsewhere:1"));
   peer_start(&follower);
   snprintf(list, sizeof list, "%s,%s", nobody, follower.address);
-  assert_int_equal(zps_client_open(list, "worker", 700, NULL, &client, &error), ZPS_ERR_CONNECT);
+  zps_err_t code = ZPS_ERR_TIMEOUT; /* of the last try, which may have had no time left on a busy machine */
+  struct patience patience = {0};
+  while (code == ZPS_ERR_TIMEOUT && !patience_is_over(&patience))
+    code = zps_client_open(list, "worker", 700, NULL, &client, &error);
+  assert_int_equal(code, ZPS_ERR_CONNECT);
   peer_stop(&follower);
   assert_true(follower.n > 1);
   snprintf(wanted, sizeof wanted, "no coordinator of %s can be reached, or leads: %s: not me", list, follower.address);
@@ -335,10 +343,10 @@ static void test_another_version_is_not_retried(void **state) {
   (void)state;
   struct zps_error error;
   const uint64_t start_ns = zps_clock_ns();
-  assert_int_equal(open_against(ANSWER("9"), 0, 60000, false, &error), ZPS_ERR_VERSION);
+  assert_int_equal(open_against(ANSWER("9"), 0, PATIENCE_NEVER_MS, false, &error), ZPS_ERR_VERSION);
   assert_non_null(strstr(error.text, "speaks protocol version 8"));
   assert_non_null(strstr(error.text, "speaks version 9"));
-  assert_true(ms_since(start_ns) < 10000);
+  assert_true(ms_since(start_ns) < 60000);
 }
 
 static void test_open_times_out(void **state) {
@@ -351,7 +359,7 @@ static void test_open_times_out(void **state) {
 static void test_close_does_not_wait_for_a_hung_server(void **state) {
   (void)state;
   struct zps_error error;
-  assert_int_equal(open_against(ANSWER("8"), 0, 5000, true, &error), ZPS_OK);
+  assert_int_equal(open_against(ANSWER("8"), 0, PATIENCE_NEVER_MS, true, &error), ZPS_OK);
 }
 
 static void test_nobody_listens(void **state) {

@@ -22,9 +22,9 @@ static void exchange(struct world *world) {
   assert_string_equal(zps_rpc_conn_role(world->server.conn), "worker");
   assert_string_equal(zps_rpc_conn_role(world->client.conn), "coordinator");
   assert_string_equal(zps_rpc_conn_version(world->client.conn), zps_rpc_conn_version(world->server.conn));
-  rpc_call(world, "double", 21, 5000, 0);
-  rpc_call(world, "shape", 0, 5000, 1);
-  rpc_call(world, "nonsense", 0, 5000, 2);
+  rpc_call(world, "double", 21, PATIENCE_NEVER_MS, 0);
+  rpc_call(world, "shape", 0, PATIENCE_NEVER_MS, 1);
+  rpc_call(world, "nonsense", 0, PATIENCE_NEVER_MS, 2);
   SPIN_UNTIL(world, world->client.results[2].n);
   assert_int_equal(world->client.results[0].value, 42);
   assert_int_equal(world->client.results[1].code, ZPS_ERR_SHAPE);
@@ -40,7 +40,8 @@ static void exchange(struct world *world) {
   assert_int_equal(world->server.param, 7);
 
   struct result back = {0};
-  assert_int_equal(zps_rpc_call(world->server.conn, "double", rpc_x_is(4), 5000, rpc_on_result, &back), ZPS_OK);
+  assert_int_equal(zps_rpc_call(world->server.conn, "double", rpc_x_is(4), PATIENCE_NEVER_MS, rpc_on_result, &back),
+                   ZPS_OK);
   SPIN_UNTIL(world, back.n);
   assert_int_equal(back.value, 8);
 
@@ -77,7 +78,7 @@ static void test_exchange_by_name(void **state) {
   char address[64];
   rpc_world_open(&world);
   snprintf(address, sizeof address, "localhost:%s", strrchr(zps_rpc_listener_address(world.listener), ':') + 1);
-  assert_int_equal(rpc_dial(&world, address, 5000), ZPS_OK);
+  assert_int_equal(rpc_dial(&world, address, PATIENCE_NEVER_MS), ZPS_OK);
   SPIN_UNTIL(&world, world.client.n_connected);
   assert_int_equal(world.client.connect_code, ZPS_OK);
   rpc_world_close(&world);
@@ -171,7 +172,7 @@ static void test_answers_out_of_order(void **state) {
   rpc_world_open(&world);
   rpc_world_connect(&world);
   world.server.hold = true;
-  for (int i = 0; i < 4; i++) rpc_call(&world, "slow", (uint64_t)i, 5000, i);
+  for (int i = 0; i < 4; i++) rpc_call(&world, "slow", (uint64_t)i, PATIENCE_NEVER_MS, i);
   SPIN_UNTIL(&world, world.server.n_held == 4);
   for (int i = 3; i >= 0; i--)
     zps_rpc_reply(world.server.held[i], zps_json_set_u64(zps_json_object(), "y", 100u + (unsigned)i));
@@ -190,7 +191,7 @@ static void test_call_times_out_and_late_answer_is_dropped(void **state) {
   rpc_world_connect(&world);
   world.server.hold = true;
   rpc_call(&world, "slow", 0, 20, 0);
-  rpc_call(&world, "slow", 0, 5000, 1);
+  rpc_call(&world, "slow", 0, PATIENCE_NEVER_MS, 1);
   SPIN_UNTIL(&world, world.client.results[0].n && world.server.n_held == 2);
   assert_int_equal(world.client.results[0].code, ZPS_ERR_TIMEOUT);
   assert_non_null(strstr(world.client.results[0].text, "'slow'"));
@@ -208,7 +209,7 @@ static void test_peer_closes_mid_call(void **state) {
   rpc_world_open(&world);
   rpc_world_connect(&world);
   world.server.hold = true;
-  rpc_call(&world, "slow", 0, 5000, 0);
+  rpc_call(&world, "slow", 0, PATIENCE_NEVER_MS, 0);
   SPIN_UNTIL(&world, world.server.n_held == 1);
   zps_rpc_close(world.server.conn, false);
   SPIN_UNTIL(&world, world.client.n_close);
@@ -225,7 +226,7 @@ static void test_large_answer(void **state) {
   rpc_world_open(&world);
   rpc_world_connect(&world);
   world.server.hold = true;
-  for (int i = 0; i < 2; i++) rpc_call(&world, "slow", 0, 5000, i);
+  for (int i = 0; i < 2; i++) rpc_call(&world, "slow", 0, PATIENCE_NEVER_MS, i);
   SPIN_UNTIL(&world, world.server.n_held == 2);
   const size_t size = 5u << 20;
   char *text = malloc(size + 1);
@@ -247,15 +248,15 @@ static void test_connect_refused_and_bad_addresses(void **state) {
   char address[64];
   close(raw_listen(address, sizeof address)); /* no process listens there */
   rpc_world_open(&world);
-  assert_int_equal(rpc_dial(&world, address, 5000), ZPS_OK);
+  assert_int_equal(rpc_dial(&world, address, PATIENCE_NEVER_MS), ZPS_OK);
   SPIN_UNTIL(&world, world.client.n_connected);
   assert_int_equal(world.client.connect_code, ZPS_ERR_CONNECT);
   assert_non_null(strstr(world.client.reason, "connection refused"));
   assert_non_null(strstr(world.client.reason, address));
-  assert_int_equal(rpc_dial(&world, "unix:/nonexistent/socket", 5000), ZPS_OK);
+  assert_int_equal(rpc_dial(&world, "unix:/nonexistent/socket", PATIENCE_NEVER_MS), ZPS_OK);
   SPIN_UNTIL(&world, world.client.n_connected == 2);
   assert_int_equal(world.client.connect_code, ZPS_ERR_CONNECT);
-  assert_int_equal(rpc_dial(&world, "nowhere", 5000), ZPS_ERR_INVALID);
+  assert_int_equal(rpc_dial(&world, "nowhere", PATIENCE_NEVER_MS), ZPS_ERR_INVALID);
   rpc_world_close(&world);
 }
 
@@ -263,7 +264,7 @@ static void test_close_while_connecting(void **state) {
   (void)state;
   struct world world;
   rpc_world_open(&world);
-  assert_int_equal(rpc_dial(&world, zps_rpc_listener_address(world.listener), 5000), ZPS_OK);
+  assert_int_equal(rpc_dial(&world, zps_rpc_listener_address(world.listener), PATIENCE_NEVER_MS), ZPS_OK);
   zps_rpc_close(world.client.conn, true);
   SPIN_UNTIL(&world, world.client.n_connected);
   assert_int_equal(world.client.connect_code, ZPS_ERR_CLOSED);
@@ -283,7 +284,8 @@ static void test_close_from_inside_a_result(void **state) {
   rpc_world_open(&world);
   rpc_world_connect(&world);
   for (int i = 0; i < 3; i++)
-    assert_int_equal(zps_rpc_call(world.client.conn, "double", rpc_x_is(1), 5000, close_inside, &world), ZPS_OK);
+    assert_int_equal(zps_rpc_call(world.client.conn, "double", rpc_x_is(1), PATIENCE_NEVER_MS, close_inside, &world),
+                     ZPS_OK);
   SPIN_UNTIL(&world, world.client.n_close);
   assert_int_equal(world.client.results[0].n, 3);
   assert_int_equal(world.client.results[0].code, ZPS_ERR_CLOSED);
@@ -297,7 +299,7 @@ static void test_held_back(void **state) {
   rpc_world_open(&world);
   rpc_world_connect(&world);
   zps_rpc_listener_hold(world.listener, true);
-  rpc_call(&world, "double", 21, 5000, 0);
+  rpc_call(&world, "double", 21, PATIENCE_NEVER_MS, 0);
   SPIN_UNTIL(&world, world.server.n_message == 1); /* and answered */
   assert_int_equal(zps_rpc_notify(world.server.conn, "down", rpc_x_is(8)), ZPS_OK);
   const size_t unsent = zps_rpc_conn_unsent(world.server.conn);
@@ -333,7 +335,7 @@ static void sweep_listen_end(void *ctx) {
 
 static zps_err_t sweep_connect(void *ctx) {
   struct world *world = ctx;
-  return rpc_dial(world, zps_rpc_listener_address(world->listener), 5000);
+  return rpc_dial(world, zps_rpc_listener_address(world->listener), PATIENCE_NEVER_MS);
 }
 
 static void sweep_connect_end(void *ctx) {
@@ -382,17 +384,19 @@ static void test_a_listener_that_does_not_lead(void **state) {
   rpc_world_connect(&world);
   const char *const address = zps_rpc_listener_address(world.listener);
   zps_rpc_listener_refuse(world.listener, "it follows", "there:1");
-  assert_int_equal(zps_rpc_connect(&world.loop, address, "worker", 5000, &handler, on_moved_connected, &conn, &error),
-                   0);
+  assert_int_equal(
+      zps_rpc_connect(&world.loop, address, "worker", PATIENCE_NEVER_MS, &handler, on_moved_connected, &conn, &error),
+      0);
   SPIN_UNTIL(&world, strchr(moved, '!'));
   assert_string_equal(moved, "to there:1!");
   zps_rpc_listener_refuse(world.listener, "it follows", "");
-  assert_int_equal(zps_rpc_connect(&world.loop, address, "worker", 5000, &handler, on_moved_connected, &conn, &error),
-                   0);
+  assert_int_equal(
+      zps_rpc_connect(&world.loop, address, "worker", PATIENCE_NEVER_MS, &handler, on_moved_connected, &conn, &error),
+      0);
   moved[0] = '\0';
   SPIN_UNTIL(&world, strchr(moved, '!'));
   assert_string_equal(moved, "to !");
-  rpc_call(&world, "double", 4, 5000, 0);
+  rpc_call(&world, "double", 4, PATIENCE_NEVER_MS, 0);
   SPIN_UNTIL(&world, world.client.results[0].n);
   assert_int_equal(world.client.results[0].value, 8);
   zps_rpc_close(world.client.conn, false);

@@ -150,10 +150,10 @@ static void test_hello_has_a_deadline_however_it_drips(void **state) {
   zps_rpc_listener_set_hello_ms(world.listener, 50);
   const int silent = rpc_raw_connect(&world), dripping = rpc_raw_connect(&world);
   const char *hello = HELLO("8");
-  uint64_t until_ns = 0;
+  struct patience patience = {0};
   for (size_t i = 0; i < 10000; i++) {
     if (send(dripping, &hello[i % 20], 1, MSG_DONTWAIT | MSG_NOSIGNAL) < 0) break;
-    rpc_tick(&world, &until_ns);
+    rpc_tick(&world, &patience);
   }
   rpc_raw_read_to_end(&world, dripping, answer, sizeof answer);
   assert_string_equal(answer, "");
@@ -343,7 +343,7 @@ static void test_each_connection_has_its_turn(void **state) {
   enum { N = 4 * ZPS_RPC_TURN_LINES };
   const char *line = "{\"jsonrpc\":\"2.0\",\"id\":7,\"method\":\"double\"}\n";
   struct world world;
-  uint64_t until_ns = 0;
+  struct patience patience = {0};
   int last = 0;
   rpc_world_open(&world);
   const int fd = rpc_raw_connect(&world);
@@ -354,7 +354,7 @@ static void test_each_connection_has_its_turn(void **state) {
   assert_int_equal(send(fd, flood, strlen(flood), MSG_NOSIGNAL), strlen(flood));
   free(flood);
   while (world.server.n_message < N) {
-    rpc_tick(&world, &until_ns);
+    rpc_tick(&world, &patience);
     assert_true(world.server.n_message <= last + (int)ZPS_RPC_TURN_LINES);
     last = world.server.n_message;
   }
@@ -372,7 +372,7 @@ static void test_who_waits_for_its_turn_is_not_silent(void **state) {
   enum { N = 4 * ZPS_RPC_TURN_LINES };
   const char *line = "{\"jsonrpc\":\"2.0\",\"method\":\"heartbeat\"}\n";
   struct world world;
-  uint64_t until_ns = 0;
+  struct patience patience = {0};
   unsigned n_turns = 0;
   rpc_world_open(&world);
   const int fd = rpc_raw_connect(&world);
@@ -385,7 +385,7 @@ static void test_who_waits_for_its_turn_is_not_silent(void **state) {
   free(lines);
   for (int last = 0; world.server.n_message < N; last = world.server.n_message) {
     conn->heard_ns = 0; /* as if it had been long ago */
-    rpc_tick(&world, &until_ns);
+    rpc_tick(&world, &patience);
     if (world.server.n_message == last) continue;
     assert_true(zps_rpc_conn_heard_ns(conn) > 0);
     n_turns++;
@@ -422,16 +422,18 @@ static void expect_failure(const char *answer, uint64_t timeout_ms, zps_err_t co
 static void test_client_refuses_odd_servers(void **state) {
   (void)state;
   expect_failure(
-      "{\"jsonrpc\":\"2.0\",\"id\":1,\"result\":{\"protocol\":9,\"version\":\"9\",\"role\":\"coordinator\"}}\n", 5000,
-      ZPS_ERR_VERSION, "speaks version 9");
+      "{\"jsonrpc\":\"2.0\",\"id\":1,\"result\":{\"protocol\":9,\"version\":\"9\",\"role\":\"coordinator\"}}\n",
+      PATIENCE_NEVER_MS, ZPS_ERR_VERSION, "speaks version 9");
   expect_failure(
       "{\"jsonrpc\":\"2.0\",\"id\":1,\"error\":{\"code\":-9,\"message\":\"old\",\"data\":{\"name\":\"ERR_VERSION\"}}}"
       "\n",
-      5000, ZPS_ERR_VERSION, "old");
-  expect_failure("{\"jsonrpc\":\"2.0\",\"id\":1,\"result\":{}}\n", 5000, ZPS_ERR_PROTOCOL, "'role' is missing");
-  expect_failure("{\"jsonrpc\":\"2.0\",\"method\":\"x\"}\n", 5000, ZPS_ERR_PROTOCOL, "before it answered hello");
-  expect_failure("SSH-2.0-OpenSSH\r\n", 5000, ZPS_ERR_PROTOCOL, "not JSON");
-  expect_failure("", 5000, ZPS_ERR_CLOSED, "closed by the peer");
+      PATIENCE_NEVER_MS, ZPS_ERR_VERSION, "old");
+  expect_failure("{\"jsonrpc\":\"2.0\",\"id\":1,\"result\":{}}\n", PATIENCE_NEVER_MS, ZPS_ERR_PROTOCOL,
+                 "'role' is missing");
+  expect_failure("{\"jsonrpc\":\"2.0\",\"method\":\"x\"}\n", PATIENCE_NEVER_MS, ZPS_ERR_PROTOCOL,
+                 "before it answered hello");
+  expect_failure("SSH-2.0-OpenSSH\r\n", PATIENCE_NEVER_MS, ZPS_ERR_PROTOCOL, "not JSON");
+  expect_failure("", PATIENCE_NEVER_MS, ZPS_ERR_CLOSED, "closed by the peer");
   expect_failure(NULL, 50, ZPS_ERR_TIMEOUT, "no hello in time");
 }
 

@@ -63,13 +63,14 @@ static void calls_go_both_ways(void **state) {
   assert_int_equal(zps_rpc_conn_certified(world.server.conn), ZPS_TLS_WORKER);
   assert_string_equal(zps_rpc_conn_certificate(world.server.conn), "zenps://worker/w");
   assert_int_equal(zps_rpc_conn_certified(world.client.conn), ZPS_TLS_COORDINATOR);
-  rpc_call(&world, "double", 21, 5000, 0);
-  rpc_call(&world, "shape", 0, 5000, 1);
+  rpc_call(&world, "double", 21, PATIENCE_NEVER_MS, 0);
+  rpc_call(&world, "shape", 0, PATIENCE_NEVER_MS, 1);
   SPIN_UNTIL(&world, world.client.results[1].n);
   assert_int_equal(world.client.results[0].value, 42);
   assert_int_equal(world.client.results[1].code, ZPS_ERR_SHAPE);
   struct result back = {0};
-  assert_int_equal(zps_rpc_call(world.server.conn, "double", rpc_x_is(4), 5000, rpc_on_result, &back), ZPS_OK);
+  assert_int_equal(zps_rpc_call(world.server.conn, "double", rpc_x_is(4), PATIENCE_NEVER_MS, rpc_on_result, &back),
+                   ZPS_OK);
   SPIN_UNTIL(&world, back.n);
   assert_int_equal(back.value, 8);
   zps_rpc_close(world.client.conn, true);
@@ -120,7 +121,7 @@ static void refused(struct zps_tls *listener, struct zps_tls *client, zps_err_t 
   struct world world;
   if (log) logs_expect(ZPS_LOG_WARN, log);
   rpc_world_open_tls(&world, listener, client);
-  assert_int_equal(rpc_dial(&world, zps_rpc_listener_address(world.listener), 5000), ZPS_OK);
+  assert_int_equal(rpc_dial(&world, zps_rpc_listener_address(world.listener), PATIENCE_NEVER_MS), ZPS_OK);
   SPIN_UNTIL(&world, world.client.n_connected);
   if (!strstr(world.client.reason, client_says)) fail_msg("'%s' does not say '%s'", world.client.reason, client_says);
   assert_int_equal(world.client.connect_code, code);
@@ -234,8 +235,8 @@ static void blocking_clients(void **state) {
   /* The listener runs on this thread, so the client is opened by another process's eyes: a child. */
   const pid_t child = fork();
   if (child == 0) {
-    const zps_err_t code =
-        zps_client_open(zps_rpc_listener_address(world.listener), "worker", 5000, &handler, &client, &error);
+    const zps_err_t code = zps_client_open(zps_rpc_listener_address(world.listener), "worker", PATIENCE_NEVER_MS,
+                                           &handler, &client, &error);
     zps_tls_unref(handler.tls);
     if (code == ZPS_OK) zps_client_close(client);
     _exit(code == ZPS_OK ? 0 : 1);

@@ -100,9 +100,9 @@ static inline void turn(struct reader *reader) {
 }
 
 static inline void run_until(struct reader *reader, const unsigned *counter, unsigned value) {
-  const uint64_t give_up = zps_clock_ns() + 10 * ZPS_NS_PER_S;
+  struct patience patience = {0};
   while (*counter < value) {
-    if (zps_clock_ns() > give_up) fail_msg("still %u of %u after 10 s", *counter, value);
+    if (patience_is_over_at(&patience, *counter)) fail_msg("still %u of %u", *counter, value);
     turn(reader);
   }
 }

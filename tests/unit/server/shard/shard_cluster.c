@@ -22,7 +22,7 @@ struct zps_shard *cluster_shard(const char *provider, const char *fault, uint64_
 struct zps_shard *cluster_shard_with(const char *provider, const char *fault, uint64_t memory_limit_bytes,
                                      struct zps_quota quota) {
   const struct zps_shard_config config = {
-      .net = {.provider = provider, .fault = fault, .n_recv = 4, .connect_timeout_ms = 5000},
+      .net = {.provider = provider, .fault = fault, .n_recv = 4, .connect_timeout_ms = PATIENCE_NEVER_MS},
       .memory_limit_bytes = memory_limit_bytes,
       .reduce_threads = 2,
       .quota = quota};
@@ -230,7 +230,7 @@ void cluster_done(struct cluster *cluster, const struct cluster_tensor *tensor, 
 void cluster_round(struct cluster *cluster, const struct cluster_tensor *tensor, uint64_t step) {
   for (uint32_t i = 0; i < cluster->world; i++) {
     const uint32_t rank = (uint32_t)((i + step) % cluster->world);
-    if (shard_has_part(tensor, rank)) cluster_push(cluster, tensor, step, rank, 60000);
+    if (shard_has_part(tensor, rank)) cluster_push(cluster, tensor, step, rank, PATIENCE_NEVER_MS);
   }
   for (uint32_t rank = 0; rank < cluster->world; rank++) {
     if (!shard_has_part(tensor, rank)) continue;
@@ -284,7 +284,7 @@ void cluster_drain(struct zps_shard *shard) {
 }
 
 void cluster_check_released(struct zps_shard *shard) {
-  const uint64_t until_ns = zps_clock_ns() + 10 * ZPS_NS_PER_S;
-  while (cluster_totals(shard).slab.in_use_bytes > 0 && zps_clock_ns() < until_ns) sched_yield();
+  struct patience patience = {0};
+  while (cluster_totals(shard).slab.in_use_bytes > 0 && !patience_is_over(&patience)) sched_yield();
   assert_int_equal(cluster_totals(shard).slab.in_use_bytes, 0);
 }

@@ -52,7 +52,7 @@ struct rig_rank *rig_rank_open(const char *provider, const char *fault) {
                                                    .fault = fault,
                                                    .max_msg = ZPS_WIRE_MESSAGE_MAX,
                                                    .n_recv = 4,
-                                                   .connect_timeout_ms = 5000},
+                                                   .connect_timeout_ms = PATIENCE_NEVER_MS},
                                            .memory_limit_bytes = 1ull << 30,
                                            .memory_cache_bytes = 1ull << 26};
   const struct zps_engine_handler handler = {.ctx = rank,

@@ -5,6 +5,7 @@
 
 #include "common/codec/codec.h"
 #include "common/session/engine.h"
+#include "tests/support/patience.h"
 
 struct rig_rank;
 

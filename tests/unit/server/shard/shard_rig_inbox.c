@@ -7,7 +7,7 @@
 #include "common/codec/join.h"
 #include "tests/unit/server/shard/shard_rig_rank.h"
 
-enum { WAIT_S = 20 };
+enum { WAIT_S = PATIENCE_WALL_NS / ZPS_NS_PER_S };
 
 struct kept_abort {
   struct kept_abort *next;

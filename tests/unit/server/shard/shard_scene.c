@@ -27,12 +27,12 @@ void scene_close(struct scene *scene) {
 }
 
 void scene_push(struct scene *scene, uint64_t step, uint32_t rank) {
-  cluster_push(&scene->cluster, scene->tensor, step, rank, 60000);
+  cluster_push(&scene->cluster, scene->tensor, step, rank, PATIENCE_NEVER_MS);
 }
 
 void scene_push_and_wait(struct scene *scene, uint64_t step, uint32_t rank) {
   const uint64_t bytes_before = cluster_stats(&scene->cluster, scene->tensor).bytes_in;
-  const uint64_t bytes = cluster_push(&scene->cluster, scene->tensor, step, rank, 60000);
+  const uint64_t bytes = cluster_push(&scene->cluster, scene->tensor, step, rank, PATIENCE_NEVER_MS);
   while (cluster_stats(&scene->cluster, scene->tensor).bytes_in < bytes_before + bytes) sched_yield();
 }
 

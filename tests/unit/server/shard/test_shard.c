@@ -132,7 +132,7 @@ static void test_some_ranks_have_no_part(void **state) {
     cluster_round(&cluster, all, step);
     cluster_round(&cluster, last, step);
   }
-  cluster_push(&cluster, some, 9, 2, 60000);
+  cluster_push(&cluster, some, 9, 2, PATIENCE_NEVER_MS);
   cluster_abort(&cluster, some, 9, 2, ZPS_ERR_PROTOCOL, "this rank has no part in it");
   rig_cancel(cluster.ranks[4], some->spec.tensor, 9, "not its business");
   cluster_round(&cluster, some, 9); /* which was not spoilt */
@@ -163,7 +163,8 @@ static void test_jobs_and_rounds_side_by_side(void **state) {
   for (uint32_t rank = CLUSTER_RANKS; rank-- > 0;)
     for (unsigned j = 0; j < JOBS; j++)
       for (uint64_t step = 0; step < STEPS && rank < clusters[j].world; step++)
-        for (unsigned t = 0; t < 2; t++) cluster_push(&clusters[j], &clusters[j].tensors[t], step, rank, 60000);
+        for (unsigned t = 0; t < 2; t++)
+          cluster_push(&clusters[j], &clusters[j].tensors[t], step, rank, PATIENCE_NEVER_MS);
   for (unsigned j = 0; j < JOBS; j++)
     for (uint32_t rank = 0; rank < clusters[j].world; rank++)
       for (uint64_t step = 0; step < STEPS; step++)
@@ -192,7 +193,7 @@ static void test_little_memory_is_enough_for_one_round_after_the_other(void **st
   cluster_open(&cluster, shard, fabric->provider, fabric->fault, 1, 3);
   struct cluster_tensor *tensor = cluster_tensor(&cluster, 100000, 4, ZPS_DTYPE_F32, ZPS_OP_SUM, 4, 0.4);
   for (uint32_t rank = 0; rank < 3; rank++)
-    for (uint64_t step = STEPS; step-- > 0;) cluster_push(&cluster, tensor, step, rank, 60000);
+    for (uint64_t step = STEPS; step-- > 0;) cluster_push(&cluster, tensor, step, rank, PATIENCE_NEVER_MS);
   for (uint64_t step = STEPS; step-- > 0;)
     for (uint32_t rank = 0; rank < 3; rank++) {
       cluster_check(&cluster, tensor, step, rank);
@@ -216,13 +217,13 @@ static void test_little_is_read_ahead_of_the_sums(void **state) {
   cluster_open(&cluster, shard, fabric->provider, fabric->fault, 1, RANKS);
   struct cluster_tensor *large = cluster_tensor(&cluster, 4608, 1024, ZPS_DTYPE_F32, ZPS_OP_SUM, 16, 1.0);
   struct cluster_tensor *small = cluster_tensor(&cluster, 20000, 4, ZPS_DTYPE_F32, ZPS_OP_SUM, 4, 0.5);
-  for (uint32_t rank = 0; rank < RANKS - 1; rank++) cluster_push(&cluster, large, 1, rank, 60000);
-  for (uint32_t rank = 0; rank < RANKS; rank++) cluster_push(&cluster, small, 1, rank, 60000);
+  for (uint32_t rank = 0; rank < RANKS - 1; rank++) cluster_push(&cluster, large, 1, rank, PATIENCE_NEVER_MS);
+  for (uint32_t rank = 0; rank < RANKS; rank++) cluster_push(&cluster, small, 1, rank, PATIENCE_NEVER_MS);
   for (uint32_t rank = 0; rank < RANKS; rank++) { /* a younger round is not held up by a round that waits */
     cluster_check(&cluster, small, 1, rank);
     cluster_done(&cluster, small, 1, rank);
   }
-  cluster_push(&cluster, large, 1, RANKS - 1, 60000);
+  cluster_push(&cluster, large, 1, RANKS - 1, PATIENCE_NEVER_MS);
   for (uint32_t rank = 0; rank < RANKS; rank++) {
     cluster_check(&cluster, large, 1, rank);
     cluster_done(&cluster, large, 1, rank);
@@ -239,7 +240,7 @@ static void test_too_little_memory_says_how_much(void **state) {
   struct cluster cluster;
   cluster_open(&cluster, shard, fabric->provider, fabric->fault, 1, 3);
   struct cluster_tensor *tensor = cluster_tensor(&cluster, 100000, 16, ZPS_DTYPE_F32, ZPS_OP_SUM, 1, 0.4);
-  for (uint32_t rank = 0; rank < 3; rank++) cluster_push(&cluster, tensor, 4, rank, 60000);
+  for (uint32_t rank = 0; rank < 3; rank++) cluster_push(&cluster, tensor, 4, rank, PATIENCE_NEVER_MS);
   for (uint32_t rank = 0; rank < 3; rank++)
     cluster_abort(&cluster, tensor, 4, rank, ZPS_ERR_NOMEM, "server.memory_limit is 4194304; set it to at least ");
   tensor->density = 0.01; /* rounds that fit go on working */
@@ -267,7 +268,7 @@ static void test_memory_is_flat(void **state) {
   struct cluster_tensor *tensor = cluster_tensor(&cluster, 900, 1, ZPS_DTYPE_F32, ZPS_OP_SUM, 2, 0.5);
   for (uint64_t step = 0; step < ROUNDS; step += FLIGHT) {
     for (uint32_t rank = 0; rank < 2; rank++)
-      for (unsigned i = 0; i < FLIGHT; i++) cluster_push(&cluster, tensor, step + i, rank, 60000);
+      for (unsigned i = 0; i < FLIGHT; i++) cluster_push(&cluster, tensor, step + i, rank, PATIENCE_NEVER_MS);
     for (unsigned i = 0; i < FLIGHT; i++)
       for (uint32_t rank = 0; rank < 2; rank++) {
         cluster_check(&cluster, tensor, step + i, rank);

@@ -35,7 +35,7 @@ static void test_a_byte_that_changes_is_read_again(void **state) {
   struct cluster_tensor *tensor = cluster_tensor(&cluster, 2000, 2, ZPS_DTYPE_F32, ZPS_OP_SUM, 1, 0.5);
   for (uint64_t step = 0; step < STEPS; step++) {
     const bool first = is_flipped(&rng, probability), second = first && is_flipped(&rng, probability);
-    cluster_push(&cluster, tensor, step, 0, 60000);
+    cluster_push(&cluster, tensor, step, 0, PATIENCE_NEVER_MS);
     if (second) {
       cluster_abort(&cluster, tensor, step, 0, ZPS_ERR_FABRIC, not_announced);
     } else {
@@ -62,7 +62,7 @@ static void memory_changes(uint64_t rows) {
   cluster_round(&cluster, tensor, 0);
   assert_int_equal(cluster_totals(shard).corrupt, 0);
   rig_overwrites(cluster.ranks[0], true);
-  for (uint32_t rank = 0; rank < 2; rank++) cluster_push(&cluster, tensor, 1, rank, 60000);
+  for (uint32_t rank = 0; rank < 2; rank++) cluster_push(&cluster, tensor, 1, rank, PATIENCE_NEVER_MS);
   for (uint32_t rank = 0; rank < 2; rank++) cluster_abort(&cluster, tensor, 1, rank, ZPS_ERR_FABRIC, not_announced);
   assert_int_equal(cluster_totals(shard).corrupt, 2);
   rig_overwrites(cluster.ranks[0], false);

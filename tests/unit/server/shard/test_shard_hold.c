@@ -12,7 +12,7 @@
 #include "tests/support/logs.h"
 #include "tests/unit/server/shard/shard_cluster.h"
 
-enum { MIB = 1 << 20, RANKS = 3, FOR_EVER_MS = 3600 * 1000 };
+enum { MIB = 1 << 20, RANKS = 3, FOR_EVER_MS = PATIENCE_NEVER_MS };
 
 struct scene {
   struct zps_shard *shard;
@@ -21,7 +21,7 @@ struct scene {
 };
 
 static void push(struct scene *scene, uint64_t step, uint32_t rank) {
-  cluster_push(&scene->cluster, scene->tensor, step, rank, 60000);
+  cluster_push(&scene->cluster, scene->tensor, step, rank, PATIENCE_NEVER_MS);
 }
 
 static void wait_for_aborts(struct scene *scene, uint64_t n) {
@@ -45,7 +45,7 @@ static void open_scene(struct scene *scene, uint64_t hold_ms) {
   scene->tensor = cluster_tensor(&scene->cluster, 20000, 2, ZPS_DTYPE_F32, ZPS_OP_SUM, 5, 0.3);
   cluster_round(&scene->cluster, scene->tensor, 0);
   const uint64_t before = cluster_stats(&scene->cluster, scene->tensor).bytes_in;
-  const uint64_t bytes = cluster_push(&scene->cluster, scene->tensor, 1, 2, 60000);
+  const uint64_t bytes = cluster_push(&scene->cluster, scene->tensor, 1, 2, PATIENCE_NEVER_MS);
   while (cluster_stats(&scene->cluster, scene->tensor).bytes_in < before + bytes) sched_yield();
   rig_rank_close(scene->cluster.ranks[2]);
   for (uint32_t rank = 0; rank < 2; rank++) push(scene, 1, rank);

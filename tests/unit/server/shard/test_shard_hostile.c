@@ -43,7 +43,7 @@ static void test_hostile_slices(void **state) {
   for (unsigned i = 0; i < sizeof cases / sizeof cases[0]; i++) {
     scene_push(&scene, i, 0);
     scene_push(&scene, i, 2);
-    rig_push(scene.cluster.ranks[1], scene.tensor->spec.tensor, i, 60000, 1000000, &cases[i].slice, 1);
+    rig_push(scene.cluster.ranks[1], scene.tensor->spec.tensor, i, PATIENCE_NEVER_MS, 1000000, &cases[i].slice, 1);
     for (uint32_t rank = 0; rank < RANKS; rank++) scene_abort(&scene, i, rank, cases[i].code, cases[i].text);
   }
   scene_close(&scene);
@@ -89,9 +89,9 @@ static void test_hostile_orders(void **state) {
   if (zps_shard_tensor_open(scene.shard, &spec, &error) != ZPS_OK) fail_msg("%s", error.text);
   static const struct rig_slice empty = {.partition = 1, .codec = 4};
   for (unsigned i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-    rig_push(scene.cluster.ranks[0], 50, i, 60000, 0, &empty, 1);
-    rig_push(scene.cluster.ranks[2], 50, i, 60000, 0, &empty, 1);
-    rig_push(scene.cluster.ranks[1], 50, i, 60000, 3, &cases[i].slice, 1);
+    rig_push(scene.cluster.ranks[0], 50, i, PATIENCE_NEVER_MS, 0, &empty, 1);
+    rig_push(scene.cluster.ranks[2], 50, i, PATIENCE_NEVER_MS, 0, &empty, 1);
+    rig_push(scene.cluster.ranks[1], 50, i, PATIENCE_NEVER_MS, 3, &cases[i].slice, 1);
     for (uint32_t rank = 0; rank < RANKS; rank++) {
       struct zps_frame_abort *const abort = rig_take_abort(scene.cluster.ranks[rank], 50, i);
       assert_int_equal(abort->code, ZPS_ERR_PROTOCOL);
@@ -112,14 +112,14 @@ static void test_hostile_addresses_and_repeats(void **state) {
       .tensor = scene.tensor->spec.tensor,
       .step = 1,
       .total_nnz = 500,
-      .timeout_ms = 60000,
+      .timeout_ms = PATIENCE_NEVER_MS,
       .n_slices = 1,
       .slices[0] = {.partition = 3, .nnz = 500, .len_bytes = 500 * 12, .addr = 0xdeadbeef, .key = 12345}};
   rig_send(scene.cluster.ranks[1], &frame);
   scene_abort(&scene, 1, 1, ZPS_ERR_FABRIC, "rank 1: cannot read the 6000 bytes of its partition 3: ");
   const struct rig_slice twice[] = {{.partition = 3}, {.partition = 3}};
   scene_push(&scene, 2, 0);
-  rig_push(scene.cluster.ranks[1], scene.tensor->spec.tensor, 2, 60000, 0, twice, 2);
+  rig_push(scene.cluster.ranks[1], scene.tensor->spec.tensor, 2, PATIENCE_NEVER_MS, 0, twice, 2);
   scene_abort(&scene, 2, 0, ZPS_ERR_PROTOCOL, "rank 1 pushed partition 3 twice");
   scene_abort(&scene, 2, 1, ZPS_ERR_PROTOCOL, "rank 1 pushed partition 3 twice");
   scene_close(&scene);
@@ -133,7 +133,7 @@ static void test_a_rank_that_contradicts_itself(void **state) {
   struct zps_frame frame = {.header.type = ZPS_FRAME_PUSH};
   frame.u.round = (struct zps_frame_round){.tensor = scene.tensor->spec.tensor,
                                            .step = 1,
-                                           .timeout_ms = 60000,
+                                           .timeout_ms = PATIENCE_NEVER_MS,
                                            .is_absent = true,
                                            .n_slices = 1,
                                            .slices[0] = {.partition = 3, .is_inline = true}};
@@ -150,7 +150,7 @@ static void test_wrong_tensor_step_and_time(void **state) {
   struct scene scene;
   scene_open(&scene);
   const struct rig_slice slice = {.partition = 1};
-  rig_push(scene.cluster.ranks[0], 99, 4, 60000, 0, &slice, 1);
+  rig_push(scene.cluster.ranks[0], 99, 4, PATIENCE_NEVER_MS, 0, &slice, 1);
   struct zps_frame_abort *abort = rig_take_abort(scene.cluster.ranks[0], 99, 4);
   assert_int_equal(abort->code, ZPS_ERR_UNKNOWN);
   assert_string_equal(abort->text, "job job, step 4: tensor 99 is not registered on this server");

@@ -66,14 +66,14 @@ static void test_in_the_middle_of_rounds(void **state) {
   open_scene(&scene, 20000);
   cluster_round(&scene.cluster, scene.tensor, 7);
   for (uint32_t rank = 0; rank < 2; rank++) {
-    cluster_push(&scene.cluster, scene.tensor, 8, rank, 60000);
-    cluster_push(&scene.cluster, scene.tensor, 11, rank, 60000);
+    cluster_push(&scene.cluster, scene.tensor, 8, rank, PATIENCE_NEVER_MS);
+    cluster_push(&scene.cluster, scene.tensor, 11, rank, PATIENCE_NEVER_MS);
   }
   wait_for_rounds(&scene, 2);
   assert_int_equal(map(&scene, 2, 1, 0), ZPS_OK); /* its partitions are server 2's, which had none */
   assert_int_equal(cluster_totals(scene.shard).rounds_in_flight, 0);
   assert_int_equal(cluster_stats(&scene.cluster, scene.tensor).parts_here, PARTS - 3);
-  cluster_push(&scene.cluster, scene.tensor, 8, 2, 60000); /* has not heard yet, so it is not heard */
+  cluster_push(&scene.cluster, scene.tensor, 8, 2, PATIENCE_NEVER_MS); /* has not heard yet, so it is not heard */
   follow(&scene, 2, false);
   replay(&scene, 2);
   cluster_round(&scene.cluster, scene.tensor, 11); /* another order */
@@ -81,7 +81,7 @@ static void test_in_the_middle_of_rounds(void **state) {
   cluster_drain(scene.shard);
 
   /* Again, with sums that ranks may be reading: they stay until all ranks are known to live in the new epoch. */
-  for (uint32_t rank = 0; rank < RANKS; rank++) cluster_push(&scene.cluster, scene.tensor, 12, rank, 60000);
+  for (uint32_t rank = 0; rank < RANKS; rank++) cluster_push(&scene.cluster, scene.tensor, 12, rank, PATIENCE_NEVER_MS);
   for (uint32_t rank = 0; rank < RANKS; rank++) cluster_check(&scene.cluster, scene.tensor, 12, rank);
   assert_int_equal(map(&scene, 3, 1, 2), ZPS_OK);
   assert_int_equal(cluster_totals(scene.shard).rounds_in_flight, 0);
@@ -109,7 +109,7 @@ static void test_places_that_are_free(void **state) {
   cluster_open_alone(&scene.cluster, scene.shard, 77, RANKS);
   scene.tensor = cluster_tensor(&scene.cluster, 20000, 2, ZPS_DTYPE_F32, ZPS_OP_SUM, PARTS, 0.3);
   assert_int_equal(cluster_stats(&scene.cluster, scene.tensor).parts_here, PARTS);
-  cluster_push(&scene.cluster, scene.tensor, 8, 1, 60000);
+  cluster_push(&scene.cluster, scene.tensor, 8, 1, PATIENCE_NEVER_MS);
   wait_for_rounds(&scene, 1);
   assert_int_equal(zps_shard_job_map(scene.shard, &told, &scene.error), ZPS_OK);
   assert_int_equal(cluster_stats(&scene.cluster, scene.tensor).parts_here, PARTS - 3);
@@ -129,15 +129,15 @@ static void test_it_leaves_without_a_word(void **state) {
   open_scene(&scene, 20000);
   cluster_open(&other, scene.shard, "loop", NULL, 78, RANKS);
   struct cluster_tensor *tensor = cluster_tensor(&other, 20000, 2, ZPS_DTYPE_F32, ZPS_OP_SUM, PARTS, 0.3);
-  for (uint32_t rank = 0; rank < RANKS; rank++) cluster_push(&scene.cluster, scene.tensor, 12, rank, 60000);
+  for (uint32_t rank = 0; rank < RANKS; rank++) cluster_push(&scene.cluster, scene.tensor, 12, rank, PATIENCE_NEVER_MS);
   for (uint32_t rank = 0; rank < RANKS; rank++) cluster_check(&scene.cluster, scene.tensor, 12, rank);
-  for (uint32_t rank = 0; rank < 2; rank++) cluster_push(&scene.cluster, scene.tensor, 13, rank, 60000);
+  for (uint32_t rank = 0; rank < 2; rank++) cluster_push(&scene.cluster, scene.tensor, 13, rank, PATIENCE_NEVER_MS);
   wait_for_rounds(&scene, 2);
   assert_int_equal(zps_shard_job_leave(scene.shard, 77, "it was lost"), ZPS_OK);
   assert_int_equal(zps_shard_job_leave(scene.shard, 77, "it was lost"), ZPS_ERR_UNKNOWN);
   assert_int_equal(zps_shard_jobs(scene.shard), 1);
   assert_int_equal(cluster_totals(scene.shard).rounds_in_flight, 0);
-  cluster_push(&scene.cluster, scene.tensor, 13, 2, 60000); /* it has not heard of it */
+  cluster_push(&scene.cluster, scene.tensor, 13, 2, PATIENCE_NEVER_MS); /* it has not heard of it */
   cluster_round(&other, tensor, 1);
   cluster_drain(scene.shard);
   for (uint32_t rank = 0; rank < RANKS; rank++) assert_int_equal(rig_left(scene.cluster.ranks[rank]), 0);
@@ -154,9 +154,9 @@ static void test_it_drains_itself(void **state) {
   struct scene scene;
   uint32_t positions[] = {0};
   open_scene(&scene, 20000);
-  for (uint32_t rank = 0; rank < RANKS; rank++) cluster_push(&scene.cluster, scene.tensor, 12, rank, 60000);
+  for (uint32_t rank = 0; rank < RANKS; rank++) cluster_push(&scene.cluster, scene.tensor, 12, rank, PATIENCE_NEVER_MS);
   for (uint32_t rank = 0; rank < RANKS; rank++) cluster_check(&scene.cluster, scene.tensor, 12, rank);
-  cluster_push(&scene.cluster, scene.tensor, 13, 0, 60000);
+  cluster_push(&scene.cluster, scene.tensor, 13, 0, PATIENCE_NEVER_MS);
   wait_for_rounds(&scene, 2);
   const struct zps_job_map told = {
       .job_id = scene.cluster.job_id, .epoch = 2, .n_lost = 1, .lost = positions, .n_drained = 1, .drained = positions};
@@ -164,7 +164,7 @@ static void test_it_drains_itself(void **state) {
   assert_int_equal(zps_shard_job_map(scene.shard, &told, &scene.error), ZPS_OK); /* its answer was lost */
   assert_int_equal(cluster_totals(scene.shard).rounds_in_flight, 0);
   assert_int_equal(cluster_stats(&scene.cluster, scene.tensor).parts_here, 0);
-  cluster_push(&scene.cluster, scene.tensor, 13, 1, 60000); /* has not heard yet */
+  cluster_push(&scene.cluster, scene.tensor, 13, 1, PATIENCE_NEVER_MS); /* has not heard yet */
   assert_int_equal(zps_shard_rank_gone(scene.shard, scene.cluster.job_id, 2, ZPS_ERR_CLOSED, "it left"), ZPS_OK);
   assert_true(cluster_totals(scene.shard).slab.in_use_bytes > 0);
   assert_int_equal(cluster_totals(scene.shard).rounds_in_flight, 0);
@@ -178,19 +178,19 @@ static void test_a_rank_gives_again(void **state) {
   (void)state;
   struct scene scene;
   open_scene(&scene, 20000);
-  for (uint32_t rank = 0; rank < RANKS; rank++) cluster_push(&scene.cluster, scene.tensor, 8, rank, 60000);
+  for (uint32_t rank = 0; rank < RANKS; rank++) cluster_push(&scene.cluster, scene.tensor, 8, rank, PATIENCE_NEVER_MS);
   for (uint32_t rank = 0; rank < RANKS; rank++) cluster_check(&scene.cluster, scene.tensor, 8, rank);
   cluster_done(&scene.cluster, scene.tensor, 8, 1);
   assert_int_equal(map(&scene, 2, 1, 2), ZPS_OK);
   follow(&scene, 2, true);
   replay(&scene, 2);
   rig_gives(scene.cluster.ranks[1], true);
-  cluster_push(&scene.cluster, scene.tensor, 8, 1, 60000);
+  cluster_push(&scene.cluster, scene.tensor, 8, 1, PATIENCE_NEVER_MS);
   rig_take_taken(scene.cluster.ranks[1], scene.tensor->spec.tensor, 8);
   cluster_done(&scene.cluster, scene.tensor, 8, 1); /* ahead of the others' pushes */
   rig_gives(scene.cluster.ranks[1], false);
-  cluster_push(&scene.cluster, scene.tensor, 8, 0, 60000);
-  cluster_push(&scene.cluster, scene.tensor, 8, 2, 60000);
+  cluster_push(&scene.cluster, scene.tensor, 8, 0, PATIENCE_NEVER_MS);
+  cluster_push(&scene.cluster, scene.tensor, 8, 2, PATIENCE_NEVER_MS);
   for (uint32_t rank = 0; rank < RANKS; rank += 2) {
     cluster_check(&scene.cluster, scene.tensor, 8, rank);
     cluster_done(&scene.cluster, scene.tensor, 8, rank);
@@ -209,11 +209,13 @@ static void test_at_any_time(void **state) {
     for (uint32_t n = 0; n < ROUNDS / (i + 1); n++) {
       const uint32_t epoch = 2 + n;
       const uint64_t step = 100 + n;
-      for (uint32_t rank = 0; rank < RANKS; rank++) cluster_push(&scene.cluster, scene.tensor, step, rank, 60000);
+      for (uint32_t rank = 0; rank < RANKS; rank++)
+        cluster_push(&scene.cluster, scene.tensor, step, rank, PATIENCE_NEVER_MS);
       for (unsigned turns = 0; turns < n % 16; turns++) cluster_totals(scene.shard);
       assert_int_equal(map(&scene, epoch, 1, n > 0 ? 2 : 0), ZPS_OK);
       follow(&scene, epoch, n > 0);
-      for (uint32_t rank = 0; rank < RANKS; rank++) cluster_push(&scene.cluster, scene.tensor, step, rank, 60000);
+      for (uint32_t rank = 0; rank < RANKS; rank++)
+        cluster_push(&scene.cluster, scene.tensor, step, rank, PATIENCE_NEVER_MS);
       for (uint32_t rank = 0; rank < RANKS; rank++) {
         cluster_check(&scene.cluster, scene.tensor, step, rank);
         cluster_done(&scene.cluster, scene.tensor, step, rank);
@@ -232,7 +234,7 @@ static void test_refusals(void **state) {
   (void)state;
   struct scene scene;
   open_scene(&scene, 20000);
-  cluster_push(&scene.cluster, scene.tensor, 8, 0, 60000);
+  cluster_push(&scene.cluster, scene.tensor, 8, 0, PATIENCE_NEVER_MS);
   wait_for_rounds(&scene, 1);
   assert_int_equal(map(&scene, 1, 1, 0), ZPS_ERR_STALE);
   assert_string_equal(scene.error.text, "job job: job.map is of epoch 1, and the job lives in epoch 1");
@@ -260,7 +262,7 @@ static void test_refusals(void **state) {
   assert_non_null(strstr(scene.error.text, " is too large"));
   /* Nothing has changed. */
   assert_int_equal(cluster_stats(&scene.cluster, scene.tensor).parts_here, PARTS - 3);
-  for (uint32_t rank = 1; rank < RANKS; rank++) cluster_push(&scene.cluster, scene.tensor, 8, rank, 60000);
+  for (uint32_t rank = 1; rank < RANKS; rank++) cluster_push(&scene.cluster, scene.tensor, 8, rank, PATIENCE_NEVER_MS);
   for (uint32_t rank = 0; rank < RANKS; rank++) {
     cluster_check(&scene.cluster, scene.tensor, 8, rank);
     cluster_done(&scene.cluster, scene.tensor, 8, rank);
@@ -302,7 +304,7 @@ static void test_what_was_said_to_the_server_before(void **state) {
     struct rig_rank *const recorded = rig_rank_open("loop", NULL);
     rig_rank_connect(recorded, zps_shard_net_info(shard), 77, 1, before[i]);
     zps_log_strangers.last_ms = 0; /* nothing else of its kind was said in this second */
-    rig_push(recorded, tensor->spec.tensor, 1, 60000, 0, &slice, 1);
+    rig_push(recorded, tensor->spec.tensor, 1, PATIENCE_NEVER_MS, 0, &slice, 1);
     while (cluster_totals(shard).forged == i) sched_yield();
     rig_rank_close(recorded);
   }

@@ -28,7 +28,8 @@ static void open_scene(struct scene *scene) {
 
 /* The round that the pulls were for still works for those that push for all of it. */
 static void close_scene(struct scene *scene) {
-  for (uint32_t rank = 0; rank < RANKS; rank++) cluster_push(&scene->cluster, scene->tensor, 7, rank, 60000);
+  for (uint32_t rank = 0; rank < RANKS; rank++)
+    cluster_push(&scene->cluster, scene->tensor, 7, rank, PATIENCE_NEVER_MS);
   for (uint32_t rank = 0; rank < RANKS; rank++) {
     cluster_check(&scene->cluster, scene->tensor, 7, rank);
     cluster_done(&scene->cluster, scene->tensor, 7, rank);
@@ -42,8 +43,11 @@ static void close_scene(struct scene *scene) {
 static void pull(struct scene *scene, uint64_t step, uint32_t partition, const void *runs, size_t len, uint32_t nnz,
                  uint64_t more) {
   struct zps_frame frame = {.header.type = ZPS_FRAME_PULL};
-  frame.u.round = (struct zps_frame_round){
-      .tensor = scene->tensor->spec.tensor, .step = step, .total_nnz = nnz + more, .timeout_ms = 60000, .n_slices = 1};
+  frame.u.round = (struct zps_frame_round){.tensor = scene->tensor->spec.tensor,
+                                           .step = step,
+                                           .total_nnz = nnz + more,
+                                           .timeout_ms = PATIENCE_NEVER_MS,
+                                           .n_slices = 1};
   frame.u.round.slices[0] = (struct zps_slice){.partition = partition,
                                                .codec = ZPS_WIRE_CODEC_RUNS,
                                                .is_inline = true,

@@ -89,7 +89,7 @@ static void test_a_round_beyond_the_quota_ends_with_both_numbers(void **state) {
   snprintf(number, sizeof number, " of the %llu bytes", (unsigned long long)quota_bytes);
   cluster_open(&cluster, shard, PROVIDER, NULL, 1, 3);
   struct cluster_tensor *tensor = cluster_tensor(&cluster, 100000, 16, ZPS_DTYPE_F32, ZPS_OP_SUM, 1, 0.4);
-  for (uint32_t rank = 0; rank < 3; rank++) cluster_push(&cluster, tensor, 4, rank, 60000);
+  for (uint32_t rank = 0; rank < 3; rank++) cluster_push(&cluster, tensor, 4, rank, PATIENCE_NEVER_MS);
   for (uint32_t rank = 0; rank < 3; rank++) cluster_abort(&cluster, tensor, 4, rank, ZPS_ERR_QUOTA, number);
   tensor->density = 0.01; /* rounds that fit go on working, however many: all that they took has come back */
   for (uint64_t step = 5; step < 60; step++) cluster_round(&cluster, tensor, step);
@@ -113,7 +113,7 @@ static void test_a_round_whose_sums_do_not_fit_is_refused_unread(void **state) {
   struct cluster_tensor *tensor = cluster_tensor(&cluster, 200000, 10, ZPS_DTYPE_F32, ZPS_OP_SUM, 12, 0.9);
   assert_true(quota_bytes < 8 * MIB);              /* two of three partitions are here */
   for (uint64_t step = 1; step <= 21; step += 4) { /* all partitions in a frame */
-    for (uint32_t rank = 0; rank < 2; rank++) cluster_push(&cluster, tensor, step, rank, 60000);
+    for (uint32_t rank = 0; rank < 2; rank++) cluster_push(&cluster, tensor, step, rank, PATIENCE_NEVER_MS);
     for (uint32_t rank = 0; rank < 2; rank++) cluster_abort(&cluster, tensor, step, rank, ZPS_ERR_QUOTA, number);
   }
   assert_int_equal(cluster_totals(shard).net.reads, 0);
@@ -131,13 +131,13 @@ static void test_rounds_that_are_too_many_are_refused(void **state) {
   cluster_open(&cluster, shard, PROVIDER, NULL, 1, 2);
   struct cluster_tensor *one = cluster_tensor(&cluster, 900, 1, ZPS_DTYPE_F32, ZPS_OP_SUM, 2, 0.5);
   struct cluster_tensor *other = cluster_tensor(&cluster, 900, 1, ZPS_DTYPE_F32, ZPS_OP_SUM, 2, 0.5);
-  cluster_push(&cluster, one, 1, 0, 60000);
-  cluster_push(&cluster, other, 1, 0, 60000);
-  cluster_push(&cluster, one, 2, 0, 60000);
+  cluster_push(&cluster, one, 1, 0, PATIENCE_NEVER_MS);
+  cluster_push(&cluster, other, 1, 0, PATIENCE_NEVER_MS);
+  cluster_push(&cluster, one, 2, 0, PATIENCE_NEVER_MS);
   cluster_abort(&cluster, one, 2, 0, ZPS_ERR_QUOTA,
                 "2 rounds of the job are in flight on this server, and it may have 2 (job.max_rounds)");
-  cluster_push(&cluster, one, 1, 1, 60000);
-  cluster_push(&cluster, other, 1, 1, 60000);
+  cluster_push(&cluster, one, 1, 1, PATIENCE_NEVER_MS);
+  cluster_push(&cluster, other, 1, 1, PATIENCE_NEVER_MS);
   for (uint32_t rank = 0; rank < 2; rank++) {
     cluster_check(&cluster, one, 1, rank);
     cluster_done(&cluster, one, 1, rank);
@@ -188,9 +188,9 @@ static void test_a_round_that_waits_keeps_no_later_one_waiting(void **state) {
   cluster_open(&cluster, shard, PROVIDER, NULL, 1, WORLD);
   struct cluster_tensor *waits = cluster_tensor(&cluster, 900, 1, ZPS_DTYPE_F32, ZPS_OP_SUM, 2, 0.5);
   struct cluster_tensor *later = cluster_tensor(&cluster, 20000, 4, ZPS_DTYPE_F32, ZPS_OP_SUM, 4, 0.5);
-  cluster_push(&cluster, waits, 1, 0, 60000);
+  cluster_push(&cluster, waits, 1, 0, PATIENCE_NEVER_MS);
   for (uint64_t step = 1; step <= 3; step++) cluster_round(&cluster, later, step);
-  for (uint32_t rank = 1; rank < WORLD; rank++) cluster_push(&cluster, waits, 1, rank, 60000);
+  for (uint32_t rank = 1; rank < WORLD; rank++) cluster_push(&cluster, waits, 1, rank, PATIENCE_NEVER_MS);
   for (uint32_t rank = 0; rank < WORLD; rank++) {
     cluster_check(&cluster, waits, 1, rank);
     cluster_done(&cluster, waits, 1, rank);
@@ -214,14 +214,14 @@ static void test_a_small_round_that_waits_leaves_all_to_later_ones(void **state)
   struct cluster_tensor *waits = cluster_tensor(&cluster, 400, 1, ZPS_DTYPE_F32, ZPS_OP_SUM, 2, 0.5);
   struct cluster_tensor *later = cluster_tensor(&cluster, 100000, 1, ZPS_DTYPE_F32, ZPS_OP_SUM, 2, 1.0);
   struct cluster_tensor *too_large = cluster_tensor(&cluster, 600000, 1, ZPS_DTYPE_F32, ZPS_OP_SUM, 2, 1.0);
-  cluster_push(&cluster, waits, 1, 0, 60000);
+  cluster_push(&cluster, waits, 1, 0, PATIENCE_NEVER_MS);
   for (uint64_t step = 1; step <= 9; step++) {
     cluster_round(&cluster, later, step); /* pushes of half of it, and as much again in sums */
     if (step % 3) continue;
-    for (uint32_t rank = 0; rank < WORLD; rank++) cluster_push(&cluster, too_large, step, rank, 60000);
+    for (uint32_t rank = 0; rank < WORLD; rank++) cluster_push(&cluster, too_large, step, rank, PATIENCE_NEVER_MS);
     for (uint32_t rank = 0; rank < WORLD; rank++) cluster_abort(&cluster, too_large, step, rank, ZPS_ERR_QUOTA, number);
   }
-  cluster_push(&cluster, waits, 1, 1, 60000);
+  cluster_push(&cluster, waits, 1, 1, PATIENCE_NEVER_MS);
   for (uint32_t rank = 0; rank < WORLD; rank++) {
     cluster_check(&cluster, waits, 1, rank);
     cluster_done(&cluster, waits, 1, rank);

@@ -39,8 +39,12 @@ static void seek(struct scene *scene, uint32_t rank, uint32_t number, uint64_t s
   uint8_t runs[CLUSTER_PARTS][ZPS_RUN_BYTES_MAX];
   struct zps_frame frame = {.header.type = ZPS_FRAME_SEEK};
   struct zps_frame_round *round = &frame.u.round;
-  *round = (struct zps_frame_round){
-      .tensor = tensor->spec.tensor, .step = step, .timeout_ms = 60000, .seek = number, .age = age, .age_max = age_max};
+  *round = (struct zps_frame_round){.tensor = tensor->spec.tensor,
+                                    .step = step,
+                                    .timeout_ms = PATIENCE_NEVER_MS,
+                                    .seek = number,
+                                    .age = age,
+                                    .age_max = age_max};
   for (uint32_t p = 0; p < tensor->spec.n_parts; p++) {
     if (!cluster_owned(tensor, p)) continue;
     const uint32_t m = tensor->sizes[p];
@@ -72,7 +76,8 @@ static void expect_missed(struct scene *scene, uint32_t rank, uint32_t number, u
 }
 
 static void push_all(struct scene *scene, uint64_t step) {
-  for (uint32_t rank = 0; rank < RANKS; rank++) cluster_push(&scene->cluster, scene->tensor, step, rank, 60000);
+  for (uint32_t rank = 0; rank < RANKS; rank++)
+    cluster_push(&scene->cluster, scene->tensor, step, rank, PATIENCE_NEVER_MS);
   for (uint32_t rank = 0; rank < RANKS; rank++) {
     cluster_check(&scene->cluster, scene->tensor, step, rank);
     cluster_done(&scene->cluster, scene->tensor, step, rank);
@@ -110,21 +115,21 @@ static void test_what_is_waited_for(void **state) {
   struct cluster *cluster = &scene.cluster;
   open_scene(&scene, STALENESS, 0.3);
   /* The oldest that was begun. */
-  cluster_push(cluster, scene.tensor, 6, 0, 60000);
-  cluster_push(cluster, scene.tensor, 6, 1, 60000);
-  cluster_push(cluster, scene.tensor, 7, 0, 60000);
+  cluster_push(cluster, scene.tensor, 6, 0, PATIENCE_NEVER_MS);
+  cluster_push(cluster, scene.tensor, 6, 1, PATIENCE_NEVER_MS);
+  cluster_push(cluster, scene.tensor, 7, 0, PATIENCE_NEVER_MS);
   seek(&scene, 0, 1, 8, 0, 2);
-  cluster_push(cluster, scene.tensor, 6, 2, 60000);
+  cluster_push(cluster, scene.tensor, 6, 2, PATIENCE_NEVER_MS);
   for (uint32_t rank = 0; rank < RANKS; rank++) expect_found(&scene, rank, 6, 6); /* by their pushes */
   expect_found(&scene, 0, 8, 6);
   /* Where none was begun, the newest; and one that fails is not waited for. */
   seek(&scene, 1, 9, 20, 0, 2);
-  cluster_push(cluster, scene.tensor, 20, 0, 60000);
-  cluster_push(cluster, scene.tensor, 20, 1, 60000);
-  cluster_push(cluster, scene.tensor, 20, 2, 60000);
+  cluster_push(cluster, scene.tensor, 20, 0, PATIENCE_NEVER_MS);
+  cluster_push(cluster, scene.tensor, 20, 1, PATIENCE_NEVER_MS);
+  cluster_push(cluster, scene.tensor, 20, 2, PATIENCE_NEVER_MS);
   for (uint32_t rank = 0; rank < RANKS; rank++) expect_found(&scene, rank, 20, 20);
   expect_found(&scene, 1, 20, 20);
-  cluster_push(cluster, scene.tensor, 30, 0, 60000);
+  cluster_push(cluster, scene.tensor, 30, 0, PATIENCE_NEVER_MS);
   seek(&scene, 0, 3, 32, 0, 2);
   seek(&scene, 0, 9, 99, 0, 3);
   expect_missed(&scene, 0, 9, 99, ZPS_ERR_PROTOCOL, "3 steps older"); /* the one before it is there, too */

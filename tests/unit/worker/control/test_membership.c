@@ -35,7 +35,7 @@ static zps_json *join_answer(bool is_elastic) {
                                 .seed = 9,
                                 .epoch = 1,
                                 .n_servers = 1,
-                                .heartbeat = {.heartbeat_ms = 1000, .dead_ms = 60000},
+                                .heartbeat = {.heartbeat_ms = 1000, .dead_ms = 600000},
                                 .incarnation = 3,
                                 .servers = &server};
   const struct zps_generation generation = {.number = is_elastic ? 4 : 0};
@@ -119,7 +119,7 @@ static zps_err_t open_rank(bool is_elastic, struct zps_error *error) {
                                              .world = 2,
                                              .min_world = is_elastic ? 1 : 0,
                                              .max_world = is_elastic ? 2 : 0,
-                                             .join_timeout_ms = 60000};
+                                             .join_timeout_ms = 600000};
   const struct zps_net_info fabric = {.provider = "loop", .addr = {1}, .addr_len = 1};
   const struct zps_membership_handler handler = {
       .on_failed = on_failed, .on_away = on_away, .on_beat = on_away, .stuck_ns = stuck_ns};

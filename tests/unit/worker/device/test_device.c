@@ -13,6 +13,7 @@
 
 #include "common/base/clock.h"
 #include "tests/support/oom.h"
+#include "tests/support/patience.h"
 #include "worker/device/device.h"
 #include "worker/device/host.h"
 
@@ -41,7 +42,7 @@ static uint64_t allocations(void) {
 }
 
 static uint64_t soon(void) {
-  return zps_clock_ns() + 20 * ZPS_NS_PER_S;
+  return zps_clock_ns() + PATIENCE_NEVER_MS * ZPS_NS_PER_MS;
 }
 
 /* ------------------------------------------------------------ the device */

@@ -20,6 +20,7 @@ int main(void) {
 
 #include "common/base/clock.h"
 #include "common/base/rng.h"
+#include "tests/support/patience.h"
 #include "tests/unit/gpu/gpu_rig.h"
 #include "worker/device/device.h"
 #include "worker/device/merge.h"
@@ -32,7 +33,7 @@ static struct zps_worker_device *device;
 static struct gpu_rig rig;
 
 static uint64_t soon(void) {
-  return zps_clock_ns() + 20 * ZPS_NS_PER_S;
+  return zps_clock_ns() + PATIENCE_NEVER_MS * ZPS_NS_PER_MS;
 }
 
 /* Memory of the device. */

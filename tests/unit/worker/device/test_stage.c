@@ -13,6 +13,7 @@
 #include "worker/device/stage.h"
 #ifdef ZPS_HAVE_EMU
 #include "gpu/emu/control.h"
+#include "tests/support/patience.h"
 #include "tests/unit/gpu/gpu_rig.h"
 
 enum { BUFFER = 1000, TOTAL = 12345 };
@@ -41,7 +42,7 @@ static void close_bench(struct bench *bench) {
 }
 
 static uint64_t soon(void) {
-  return zps_clock_ns() + 20 * ZPS_NS_PER_S;
+  return zps_clock_ns() + PATIENCE_NEVER_MS * ZPS_NS_PER_MS;
 }
 
 static void expect_read(struct bench *bench, const struct zps_stage_source *source, size_t offset, size_t len,

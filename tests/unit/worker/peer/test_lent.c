@@ -66,9 +66,9 @@ static bool is_over(void) {
 
 /* Without a turn of rank 1. */
 static void wait_until_over(void) {
-  const uint64_t give_up_ns = zps_clock_ns() + FAKE_WAIT_S * ZPS_NS_PER_S;
+  struct patience patience = {0};
   while (!is_over()) {
-    if (zps_clock_ns() > give_up_ns) fail_msg("the round is not over");
+    if (patience_is_over(&patience)) fail_msg("the round is not over");
     fakes_rest();
   }
 }

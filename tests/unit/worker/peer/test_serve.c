@@ -193,24 +193,24 @@ static void given_up(void **state) {
 static void servers_are_silent(void **state) {
   (void)state;
   snprintf(fake_service.round.reason.text, sizeof fake_service.round.reason.text,
-           "the deadline of 600 ms passed without the sums of server 0 (ps-0)");
-  begin_served(1, 600);
+           "the deadline of 3000 ms passed without the sums of server 0 (ps-0)");
+  begin_served(1, 3000);
   UNTIL(atomic_load(&fake_service.n_canceled) == 1);
   tell_over(ZENPS_ERR_TIMEOUT);
   for (uint32_t r = 1; r < 3; r++) fake_abort(rank(r), PEER_TENSOR, 1, ZPS_ERR_TIMEOUT, "so be it");
-  rig_expect_error(&rig.request, ZPS_ERR_TIMEOUT, "the deadline of 600 ms passed without the sums of server 0 (ps-0)");
+  rig_expect_error(&rig.request, ZPS_ERR_TIMEOUT, "the deadline of 3000 ms passed without the sums of server 0 (ps-0)");
 }
 
 /* Another host's master has said nothing: servers may be waiting for its push. */
 static void another_master_is_silent(void **state) {
   (void)state;
-  begin_served(1, 600);
+  begin_served(1, 3000);
   UNTIL(atomic_load(&fake_service.n_canceled) == 1);
   assert_int_equal(fake_expect_abort(rank(1), PEER_TENSOR, 1, ZPS_ERR_TIMEOUT, ""), 1 << 2);
   tell_over(ZENPS_ERR_TIMEOUT);
   fake_abort(rank(1), PEER_TENSOR, 1, ZPS_ERR_TIMEOUT, "so be it");
   rig_expect_error(&rig.request, ZPS_ERR_TIMEOUT,
-                   "the deadline of 600 ms passed without the messages of rank 2 (host node-2)");
+                   "the deadline of 3000 ms passed without the messages of rank 2 (host node-2)");
 }
 
 #define SERVE(test) cmocka_unit_test_setup_teardown(test, begin_test, end_test)

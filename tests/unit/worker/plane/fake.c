@@ -65,7 +65,7 @@ void fake_open(struct fake *fake) {
                                         .interface = fake_provider ? "lo" : NULL,
                                         .max_msg = ZPS_WIRE_MESSAGE_MAX,
                                         .n_recv = 8,
-                                        .connect_timeout_ms = 10000};
+                                        .connect_timeout_ms = PATIENCE_NEVER_MS};
   const struct zps_net_handler handler = {.ctx = fake, .on_message = on_message, .on_peer_error = on_peer_error};
   struct zps_error error = {.text = ""};
   *fake = (struct fake){.next = fakes};
@@ -260,8 +260,8 @@ zps_err_t fake_read(struct fake *fake, const struct zps_slice *slice, void *to) 
                                  .done = fetched,
                                  .ctx = &fetch}};
   assert_int_equal(zps_net_read(fake->peer, &fetch.read), ZPS_OK);
-  const uint64_t give_up_ns = zps_clock_ns() + FAKE_WAIT_S * ZPS_NS_PER_S;
-  while (!fetch.is_done && zps_clock_ns() < give_up_ns) zps_net_progress(fake->net);
+  struct patience patience = {0};
+  while (!fetch.is_done && !patience_is_over(&patience)) zps_net_progress(fake->net);
   assert_true(fetch.is_done);
   zps_net_mem_release(fake->net, &mem);
   uint64_t sum;

@@ -20,8 +20,7 @@
 #include "common/session/checks.h"
 #include "common/session/link.h"
 #include "proto/wire.h"
-
-enum { FAKE_WAIT_S = 30 };
+#include "tests/support/patience.h"
 
 /* A frame that came, with its bytes. One of another epoch than the fake's link lives in is dropped. */
 struct fake_frame {
@@ -62,13 +61,13 @@ void fake_close(struct fake *fake);
 
 void fakes_turn(void); /* all that are open */
 void fakes_rest(void); /* a little while, where nothing has happened */
-#define UNTIL(condition)                                                                              \
-  do {                                                                                                \
-    const uint64_t give_up_ns_ = zps_clock_ns() + FAKE_WAIT_S * ZPS_NS_PER_S;                         \
-    for (fakes_turn(); !(condition); fakes_turn()) {                                                  \
-      if (zps_clock_ns() > give_up_ns_) fail_msg("not reached in %d s: %s", FAKE_WAIT_S, #condition); \
-      fakes_rest();                                                                                   \
-    }                                                                                                 \
+#define UNTIL(condition)                                                           \
+  do {                                                                             \
+    struct patience patience_ = {0};                                               \
+    for (fakes_turn(); !(condition); fakes_turn()) {                               \
+      if (patience_is_over(&patience_)) fail_msg("never reached: %s", #condition); \
+      fakes_rest();                                                                \
+    }                                                                              \
   } while (0)
 
 /* For fake_take(), where on_frame() does not want it. */

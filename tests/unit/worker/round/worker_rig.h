@@ -15,7 +15,7 @@
 #include "worker/round/rounds.h"
 
 enum { RIG_FAKES_MAX = 4, RIG_PARTS_MAX = 64, RIG_JOB = 77 };
-#define RIG_TIMEOUT_MS 60000u /* of rounds that end before it */
+#define RIG_TIMEOUT_MS PATIENCE_NEVER_MS /* of rounds that end before it */
 
 /* The request of a round, and its outcome. Zero at first. */
 struct rig_request {

@@ -257,13 +257,13 @@ static void open_crowded(void) {
 
 /* `run` makes the worker say its last word of step 2, for which there is no memory; a little later there is. */
 static void refuse(void (*run)(void)) {
-  const uint64_t give_up_ns = zps_clock_ns() + FAKE_WAIT_S * ZPS_NS_PER_S;
+  struct patience patience = {0};
   oom_once = true;
   atomic_store(&oom_granted, 0);
   fake_at_work = true;
   run();
   fake_at_work = false;
-  while (atomic_load(&oom_granted) != OOM_UNLIMITED && zps_clock_ns() < give_up_ns) fakes_rest();
+  while (atomic_load(&oom_granted) != OOM_UNLIMITED && !patience_is_over(&patience)) fakes_rest();
   assert_int_equal(atomic_load(&oom_granted), OOM_UNLIMITED);
 }
 

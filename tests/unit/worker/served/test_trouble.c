@@ -357,9 +357,9 @@ static void dead_before_the_read(void **state) {
 static void silent(void **state) {
   (void)state;
   open_large();
-  begin_pushed(1, 400);
+  begin_pushed(1, 4000);
   served_answer(&rig, 0, 1);
-  rig_expect_error(&rig.request, ZPS_ERR_TIMEOUT, "the deadline of 400 ms passed without the sums of server 1 (ps-1)");
+  rig_expect_error(&rig.request, ZPS_ERR_TIMEOUT, "the deadline of 4000 ms passed without the sums of server 1 (ps-1)");
   fake_expect_abort(&rig.worker.servers[1], 5, 1, ZPS_ERR_TIMEOUT, "without the sums of server 1 (ps-1)");
   assert_false(fake_has(&rig.worker.servers[0], ZPS_FRAME_ABORT, 5, 1)); /* for that one it is over */
   served_answer(&rig, 1, 1);                                             /* too late, but it has read all */
@@ -369,9 +369,9 @@ static void silent(void **state) {
 static void all_silent(void **state) {
   (void)state;
   open_large();
-  begin_pushed(1, 300);
+  begin_pushed(1, 3000);
   rig_expect_error(&rig.request, ZPS_ERR_TIMEOUT,
-                   "the deadline of 300 ms passed without the sums of server 0 (ps-0), server 1 (ps-1)");
+                   "the deadline of 3000 ms passed without the sums of server 0 (ps-0), server 1 (ps-1)");
   assert_true(rig_held(&rig.worker) > 0);
   for (uint32_t s = 0; s < 2; s++) fake_abort(&rig.worker.servers[s], 5, 1, ZPS_ERR_TIMEOUT, "so be it");
   expect_well(2);
@@ -382,9 +382,9 @@ static void servers_have_less_time(void **state) {
   (void)state;
   open_small();
   for (uint32_t s = 0; s < 2; s++) rig.worker.servers[s].on_frame = NULL;
-  served_begin(&rig, &rig.request, 1, 2000);
+  served_begin(&rig, &rig.request, 1, RIG_TIMEOUT_MS);
   struct fake_frame *frame = fake_take(&rig.worker.servers[1], ZPS_FRAME_PUSH, 5, 1);
-  assert_true(frame->frame.u.round.timeout_ms >= 1 && frame->frame.u.round.timeout_ms <= 1500);
+  assert_true(frame->frame.u.round.timeout_ms >= 1 && frame->frame.u.round.timeout_ms <= RIG_TIMEOUT_MS - 1000);
   assert_int_equal(frame->frame.u.round.total_nnz, 67);
   free(frame);
 }
@@ -405,14 +405,14 @@ static void too_late_to_decode(void **state) {
   (void)state;
   struct rig_block blocks[2];
   open_large();
-  begin_pushed(1, 500);
+  begin_pushed(1, 4000);
   for (unsigned i = 0; i < 2; i++) rig_block(&blocks[i], rig.worker.plane.pool);
   served_answer(&rig, 0, 1);
   served_answer(&rig, 1, 1);
   UNTIL(rig_state(&rig.worker, &rig.request) == ZPS_MACHINE_FAILED);
   for (unsigned i = 0; i < 2; i++) rig_unblock(&blocks[i]);
   rig_expect_error(&rig.request, ZPS_ERR_TIMEOUT,
-                   "the deadline of 500 ms passed without the sums of no server: they are here, but not decoded");
+                   "the deadline of 4000 ms passed without the sums of no server: they are here, but not decoded");
   expect_well(2);
 }
 
