@@ -10,7 +10,6 @@
 #include "common/control/client_internal.h"
 
 #define GRACE_MS 500u /* for the thread to report a deadline that it watches over itself */
-#define QUEUE_MAX 4096u
 
 /* Waits for a change; false when the deadline has passed. */
 static bool wait_changed(struct zps_client *client, uint64_t deadline_ns) {
@@ -137,15 +136,24 @@ void zps_client_close(struct zps_client *client) {
   zps_client_destroy(client);
 }
 
-/* Consumes `params`. Call with the lock held. */
+/* Call with the lock held. */
+static bool takes_orders(const struct zps_client *client) {
+  return !client->stop && (client->phase == ZPS_CLIENT_CONNECTED || client->phase == ZPS_CLIENT_AWAY);
+}
+
+/* Consumes `params`. Call with the lock held. A call waits for room in the queue until its deadline. */
 static zps_err_t give_order(struct zps_client *client, struct zps_client_order *order, const char *method,
                             zps_json *params, struct zps_error *error) {
-  const bool takes = client->phase == ZPS_CLIENT_CONNECTED || client->phase == ZPS_CLIENT_AWAY;
-  if (!takes || client->stop)
+  while (order->is_call && takes_orders(client) && client->n_orders >= ZPS_CLIENT_QUEUE_MAX &&
+         wait_changed(client, order->until_ns))
+    continue;
+  if (!takes_orders(client))
     return zps_fail(error, ZPS_ERR_CLOSED, "%s: cannot send '%s': %s", client->address, method,
                     client->stop ? "the client is closed" : client->why.text);
-  if (client->n_orders >= QUEUE_MAX)
-    return zps_fail(error, ZPS_ERR_AGAIN, "%s: %u messages are waiting already", client->address, QUEUE_MAX);
+  if (client->n_orders >= ZPS_CLIENT_QUEUE_MAX)
+    return zps_fail(error, order->is_call ? ZPS_ERR_TIMEOUT : ZPS_ERR_AGAIN,
+                    "%s: cannot send '%s': %u messages are waiting already", client->address, method,
+                    ZPS_CLIENT_QUEUE_MAX);
   order->params = params;
   *client->orders_tail = order;
   client->orders_tail = &order->next;

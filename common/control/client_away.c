@@ -37,6 +37,9 @@ void zps_client_order_again(struct zps_client *client, struct zps_client_order *
   order->params = zps_json_set_bool(order->params, "again", true);
   *client->again_tail = order;
   client->again_tail = &order->next;
+  pthread_mutex_lock(&client->lock);
+  client->n_orders++;
+  pthread_mutex_unlock(&client->lock);
 }
 
 static void resumed(struct zps_client *client, const zps_json *result, const struct zps_error *error) {

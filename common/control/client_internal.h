@@ -14,6 +14,7 @@
 #define ZPS_CLIENT_RETRY_MAX_MS 1000u
 #define ZPS_CLIENT_ATTEMPT_MS 5000u
 #define ZPS_CLIENT_WAITING_MS 2000u /* until the user hears that nobody answers */
+#define ZPS_CLIENT_QUEUE_MAX 4096u /* orders that wait for the connection; with so many, callers wait for room */
 
 /* An order of another thread: a message for the loop to send. Nobody waits for a notification. */
 struct zps_client_order {
@@ -44,7 +45,7 @@ struct zps_client {
   enum zps_client_phase phase;
   struct zps_error why; /* AWAY, LOST, STOPPED */
   struct zps_client_order *orders, **orders_tail;
-  unsigned n_orders;
+  unsigned n_orders; /* of `orders`, and of those that the thread has taken and not sent */
   bool stop, finished; /* finished: the thread will not touch this any more */
   bool renew;          /* the connection is to end */
   bool abandoned;      /* nobody waits for the thread: it frees the client */
@@ -64,6 +65,7 @@ struct zps_client {
   struct zps_silence silence;
   uint64_t retry_ms; /* AWAY */
   struct zps_rng jitter;
+  bool has_held;                                /* some of `orders` wait for answers to earlier calls */
   struct zps_client_order *again, **again_tail; /* calls that were under way when the connection was lost */
   struct zps_client_handler handler;
   struct zps_addresses addresses;

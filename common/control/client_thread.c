@@ -49,10 +49,12 @@ static void complete(struct zps_client_order *order, const zps_json *result, con
 static void on_result(void *ctx, const zps_json *result, const struct zps_error *error) {
   struct zps_client_order *order = ctx;
   struct zps_client *client = order->client;
-  if (error && zps_client_resumes(client) && client->conn && !zps_rpc_conn_is_open(client->conn))
+  if (error && zps_client_resumes(client) && client->conn && !zps_rpc_conn_is_open(client->conn)) {
     zps_client_order_again(client, order);
-  else
-    complete(order, result, error);
+    return;
+  }
+  complete(order, result, error);
+  if (client->has_held && client->conn && zps_rpc_conn_is_open(client->conn)) zps_client_run_orders(client);
 }
 
 static void fail_order(struct zps_client *client, struct zps_client_order *order, zps_err_t code) {
@@ -70,11 +72,37 @@ static struct zps_client_order *take_orders(struct zps_client *client) {
   if (!first) first = client->orders;
   client->orders = NULL;
   client->orders_tail = &client->orders;
-  client->n_orders = 0;
   pthread_mutex_unlock(&client->lock);
+  client->has_held = false;
   client->again = NULL;
   client->again_tail = &client->again;
   return first;
+}
+
+/* Whether a call waits here: the connection has as many as it may, or is closed, which on_close is about to say. */
+static bool must_wait(const struct zps_client *client, const struct zps_client_order *order) {
+  if (!order->is_call || !client->conn || client->stopping || client->phase != ZPS_CLIENT_CONNECTED) return false;
+  if (!zps_rpc_conn_is_open(client->conn)) return true;
+  const unsigned n_pending = zps_rpc_conn_pending(client->conn);
+  return n_pending >= ZPS_RPC_PENDING_MAX || (n_pending > 0 && zps_rpc_conn_unsent(client->conn) >= ZPS_RPC_LINE_MAX);
+}
+
+/* Puts these back, ahead of what other threads have ordered meanwhile. */
+static void hold_orders(struct zps_client *client, struct zps_client_order *first, struct zps_client_order **tail) {
+  if (!first) return;
+  client->has_held = true;
+  pthread_mutex_lock(&client->lock);
+  *tail = client->orders;
+  if (!client->orders) client->orders_tail = tail;
+  client->orders = first;
+  pthread_mutex_unlock(&client->lock);
+}
+
+/* It waits no more: there is room for another one. */
+static void order_leaves(struct zps_client *client) {
+  pthread_mutex_lock(&client->lock);
+  if (client->n_orders-- == ZPS_CLIENT_QUEUE_MAX) pthread_cond_broadcast(&client->changed);
+  pthread_mutex_unlock(&client->lock);
 }
 
 /* Whether its caller has gone, or goes within a millisecond. */
@@ -123,11 +151,20 @@ static void run_order(struct zps_client *client, struct zps_client_order *order)
 void zps_client_run_orders(struct zps_client *client) {
   if (client->phase == ZPS_CLIENT_AWAY && !client->stopping) return; /* they wait */
   struct zps_client_order *order = take_orders(client);
+  struct zps_client_order *held = NULL, **held_tail = &held;
   while (order) {
     struct zps_client_order *next = order->next;
-    run_order(client, order);
+    order->next = NULL;
+    if (must_wait(client, order)) {
+      *held_tail = order;
+      held_tail = &order->next;
+    } else {
+      order_leaves(client);
+      run_order(client, order);
+    }
     order = next;
   }
+  hold_orders(client, held, held_tail);
 }
 
 /* ---- The thread's events ---- */

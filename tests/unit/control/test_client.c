@@ -19,7 +19,7 @@
 #include "tests/support/oom.h"
 #include "tests/support/patience.h"
 
-enum { HELD_MAX = 64 };
+enum { HELD_MAX = ZPS_RPC_PENDING_MAX };
 
 /* ---- The server ---- */
 
@@ -34,6 +34,11 @@ struct server {
   atomic_int n_notified, n_beats, n_closed;
 };
 
+static void release(struct server *server) {
+  for (int i = 0; i < server->n_held; i++) zps_rpc_reply(server->held[i], NULL);
+  server->n_held = 0;
+}
+
 static void on_message(void *ctx, struct zps_rpc_conn *conn, const char *method, const zps_json *params,
                        struct zps_rpc_request *request) {
   struct server *server = ctx;
@@ -41,6 +46,8 @@ static void on_message(void *ctx, struct zps_rpc_conn *conn, const char *method,
   if (!request) {
     if (strcmp(method, "heartbeat") == 0)
       server->n_beats++;
+    else if (strcmp(method, "release") == 0)
+      release(server);
     else
       server->n_notified++;
   } else if (strcmp(method, "double") == 0) {
@@ -69,7 +76,7 @@ static void on_close(void *ctx, struct zps_rpc_conn *conn, zps_err_t code, const
 
 static void on_stop(uv_async_t *stop) {
   struct server *server = stop->data;
-  for (int i = 0; i < server->n_held; i++) zps_rpc_reply(server->held[i], NULL);
+  release(server);
   zps_rpc_listener_close(server->listener);
   uv_close((uv_handle_t *)stop, NULL);
 }
@@ -211,6 +218,52 @@ static void test_many_threads(void **state) {
     pthread_join(threads[i], &wrong);
     assert_null(wrong);
   }
+  zps_client_close(client);
+  server_stop(&server);
+}
+
+/* More than a connection may have in flight, and more than the client queues. */
+static void test_many_calls_at_once(void **state) {
+  enum { N = 6000 };
+  (void)state;
+  struct server server;
+  struct zps_error error = {.text = ""};
+  static struct zps_client_order *calls[N];
+  server_start(&server);
+  struct zps_client *client = client_open(server.address, NULL);
+  for (uint64_t i = 0; i < N; i++) {
+    const zps_err_t code = zps_client_call_start(client, "double", x_is(i), 60000, &calls[i], &error);
+    assert_string_equal(error.text, "");
+    assert_int_equal(code, ZPS_OK);
+  }
+  for (uint64_t i = 0; i < N; i++) {
+    zps_json *result = NULL;
+    const zps_err_t code = zps_client_call_wait(client, calls[i], &result, &error);
+    assert_string_equal(error.text, "");
+    assert_int_equal(code, ZPS_OK);
+    assert_int_equal(zps_json_opt_u64(result, "y", 1), 2 * i);
+    zps_json_unref(result);
+  }
+  zps_client_close(client);
+  server_stop(&server);
+}
+
+/* A call that waits for room has its deadline; notifications pass it. */
+static void test_no_room_for_a_call(void **state) {
+  (void)state;
+  struct server server;
+  struct zps_error error;
+  static struct zps_client_order *calls[ZPS_RPC_PENDING_MAX];
+  server_start(&server);
+  struct zps_client *client = client_open(server.address, NULL);
+  for (unsigned i = 0; i < ZPS_RPC_PENDING_MAX; i++)
+    assert_int_equal(zps_client_call_start(client, "hold", x_is(i), 60000, &calls[i], &error), ZPS_OK);
+  assert_int_equal(zps_client_call(client, "double", x_is(1), 50, NULL, &error), ZPS_ERR_TIMEOUT);
+  assert_non_null(strstr(error.text, "no answer to 'double' within 50 ms"));
+  assert_int_equal(zps_client_notify(client, "release", x_is(1)), ZPS_OK);
+  assert_int_equal(zps_client_call(client, "double", x_is(1), 60000, NULL, &error), ZPS_OK);
+  for (unsigned i = 0; i < ZPS_RPC_PENDING_MAX; i++)
+    assert_int_equal(zps_client_call_wait(client, calls[i], NULL, &error), ZPS_OK);
   zps_client_close(client);
   server_stop(&server);
 }
@@ -371,6 +424,8 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_calls_and_notifications),
       cmocka_unit_test(test_many_threads),
+      cmocka_unit_test(test_many_calls_at_once),
+      cmocka_unit_test(test_no_room_for_a_call),
       cmocka_unit_test(test_call_times_out),
       cmocka_unit_test(test_server_dies_mid_call),
       cmocka_unit_test(test_what_is_sent_with_heartbeats),
