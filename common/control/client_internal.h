@@ -45,7 +45,7 @@ struct zps_client {
   enum zps_client_phase phase;
   struct zps_error why; /* AWAY, LOST, STOPPED */
   struct zps_client_order *orders, **orders_tail;
-  unsigned n_orders; /* of `orders`, and of those that the thread has taken and not sent */
+  unsigned n_orders;   /* of `orders`, and of those that the thread has taken and not sent */
   bool stop, finished; /* finished: the thread will not touch this any more */
   bool renew;          /* the connection is to end */
   bool abandoned;      /* nobody waits for the thread: it frees the client */
