@@ -36,6 +36,18 @@ void zps_text_sanitize(char *text, size_t len) {
     text[at++] = '?';
 }
 
+zps_err_t zps_text_check_name(const char *what, const char *name, size_t max_bytes, struct zps_error *error) {
+  const size_t len = strlen(name), printable = zps_text_printable(name, len);
+  if (len > 0 && len <= max_bytes && printable == len) return ZPS_OK;
+  if (printable == len)
+    return zps_fail(error, ZPS_ERR_INVALID, "%s name \"%.140s%s\" has %zu bytes; it must have 1 to %zu", what, name,
+                    len > 140 ? "..." : "", len, max_bytes);
+  return zps_fail(
+      error, ZPS_ERR_INVALID,
+      "%s name \"%.140s%s\" has %zu bytes, and byte %zu is 0x%02x; it must have 1 to %zu, of printable UTF-8", what,
+      name, len > 140 ? "..." : "", len, printable, (unsigned char)name[printable], max_bytes);
+}
+
 void zps_text_add(char *text, size_t size, const char *fmt, ...) {
   const size_t len = strlen(text);
   va_list args;

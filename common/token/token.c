@@ -10,6 +10,7 @@
 #include <sys/random.h>
 
 #include "common/base/private.h"
+#include "common/base/text.h"
 
 #define WORD "zps1"
 #define MAC_BYTES 32u
@@ -118,10 +119,8 @@ zps_err_t zps_token_make(const struct zps_token_keys *keys, const char *job, uin
                          char text[ZPS_TOKEN_SIZE], struct zps_error *error) {
   uint8_t mac[MAC_BYTES];
   char hex[2 * MAC_BYTES + 1];
-  if (!is_name(job))
-    return zps_fail(error, ZPS_ERR_INVALID,
-                    "a token's job must be a name of 1 to %u printable bytes, or the beginning of names with * behind",
-                    ZPS_TOKEN_JOB_MAX - 1);
+  const zps_err_t err = zps_text_check_name("token: job", job, ZPS_TOKEN_JOB_MAX, error);
+  if (err != ZPS_OK) return err;
   if (keys->n == 0 || !mac_of(keys->key[0], job, expires_s, mac))
     return zps_fail(error, ZPS_ERR_INTERNAL, "HMAC-SHA256 does not work, by which tokens are made");
   to_hex(mac, sizeof mac, hex);

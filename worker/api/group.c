@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/base/text.h"
 #include "worker/api/job.h"
 #include "worker/base/error.h"
 #include "worker/base/group.h"
@@ -117,11 +118,9 @@ zenps_status_t zenps_group_open(zenps_job_t *job, const char *name, const int *r
   if (!job || !name || !ranks || !group)
     return zps_worker_fail(ZPS_ERR_INVALID, "zenps_group_open: job, name, ranks or group is NULL");
   if (zps_worker_forked(job)) return zps_worker_fail_forked();
-  const size_t len = strlen(name);
-  if (len == 0 || len > ZPS_GROUP_NAME_MAX || name[0] == '@')
-    return zps_worker_fail(ZPS_ERR_INVALID,
-                           "zenps_group_open: \"%.130s\" cannot name a group: 1 to %u bytes, not starting with '@'",
-                           name, ZPS_GROUP_NAME_MAX);
+  if (zps_text_check_name("group", name, ZPS_GROUP_NAME_MAX, &error) != ZPS_OK) return zps_worker_raise(&error);
+  if (name[0] == '@')
+    return zps_worker_fail(ZPS_ERR_INVALID, "group name \"%s\" starts with '@', as the library's own do", name);
   const zenps_status_t status = check_job(job);
   if (status != ZENPS_OK) return status;
   zps_err_t err = make(job, name, ranks, n, &asked, &error);

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "common/base/log.h"
+#include "common/base/text.h"
 #include "worker/api/inner.h"
 #include "worker/api/job.h"
 #include "worker/api/remap.h"
@@ -301,11 +302,10 @@ zenps_status_t zps_worker_tensor_open(struct zenps_job *job, const char *name, u
 }
 
 zps_err_t zps_tensor_ask_check(const char *name, zenps_dtype_t dtype, struct zps_error *error) {
-  const size_t len = strlen(name);
-  if (len == 0 || len > 127 || name[0] == '@') {
-    return zps_fail(error, ZPS_ERR_INVALID,
-                    "zenps_tensor_open: \"%.130s\" cannot name a tensor: 1 to 127 bytes, not starting with '@'", name);
-  }
+  const zps_err_t err = zps_text_check_name("tensor", name, sizeof((zenps_error_t){0}.tensor) - 1, error);
+  if (err != ZPS_OK) return err;
+  if (name[0] == '@')
+    return zps_fail(error, ZPS_ERR_INVALID, "tensor name \"%s\" starts with '@', as the library's own do", name);
   if (dtype != ZENPS_F32 && dtype != ZENPS_F64 && dtype != ZENPS_BF16 && dtype != ZENPS_F16) {
     return zps_fail(error, ZPS_ERR_INVALID, "tensor %s: dtype %d is none of " ZPS_DTYPES_TEXT, name, (int)dtype);
   }

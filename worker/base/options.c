@@ -8,9 +8,10 @@
 #include "common/base/launcher.h"
 #include "common/base/log.h"
 #include "common/base/machine.h"
+#include "common/base/text.h"
 #include "common/codec/values.h"
 
-#define NAME_MAX_BYTES 127u /* of a job's name, as the coordinator takes it */
+#define NAME_MAX_BYTES 127u /* of a job's, a host's and a rack's name, as the coordinator takes them */
 #define WORLD_MAX (int)ZPS_LAUNCHER_WORLD_MAX
 
 #define DEVICE_MAX 1023
@@ -383,11 +384,12 @@ static zps_err_t check(const struct zps_worker_options *options, struct zps_erro
                     "rank %llu of a world of %llu: ranks are 0 to world - 1 (ZENPS_RANK, ZENPS_WORLD_SIZE)",
                     (unsigned long long)options->rank, (unsigned long long)options->world);
   }
-  const size_t job_len = options->job ? strlen(options->job) : 0;
-  if (job_len == 0 || job_len > NAME_MAX_BYTES) {
-    return zps_fail(error, ZPS_ERR_INVALID, "the job's name has %zu bytes; it must have 1 to %u: ZENPS_JOB says it",
-                    job_len, NAME_MAX_BYTES);
-  }
+  zps_err_t err = zps_text_check_name("ZENPS_JOB: job", options->job ? options->job : "", NAME_MAX_BYTES, error);
+  if (err == ZPS_OK && options->host && options->host[0])
+    err = zps_text_check_name("ZENPS_HOST: host", options->host, NAME_MAX_BYTES, error);
+  if (err == ZPS_OK && options->rack && options->rack[0])
+    err = zps_text_check_name("ZENPS_RACK: rack", options->rack, NAME_MAX_BYTES, error);
+  if (err != ZPS_OK) return err;
   if (options->join_timeout_ms < 1 || options->join_timeout_ms > day_ms || options->round_timeout_ms < 1 ||
       options->round_timeout_ms > day_ms) {
     return zps_fail(error, ZPS_ERR_INVALID,

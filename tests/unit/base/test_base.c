@@ -47,6 +47,25 @@ static void fail_writes_code_and_text(void **state) {
   assert_int_equal(zps_fail(NULL, ZPS_ERR_IO, "x"), ZPS_ERR_IO);
 }
 
+static void names_that_are_refused_are_named(void **state) {
+  (void)state;
+  struct zps_error error;
+  char name[300], wanted[400];
+  assert_int_equal(zps_text_check_name("tensor", "emb\xc3\xa9 1", 7, &error), ZPS_OK);
+  assert_int_equal(zps_text_check_name("tensor", "", 7, &error), ZPS_ERR_INVALID);
+  assert_string_equal(error.text, "tensor name \"\" has 0 bytes; it must have 1 to 7");
+  assert_int_equal(zps_text_check_name("tensor", "emb\xc3\xa9 12", 7, &error), ZPS_ERR_INVALID);
+  assert_string_equal(error.text, "tensor name \"emb\xc3\xa9 12\" has 8 bytes; it must have 1 to 7");
+  assert_int_equal(zps_text_check_name("job", "a\tb", 127, &error), ZPS_ERR_INVALID);
+  assert_string_equal(error.text,
+                      "job name \"a?b\" has 3 bytes, and byte 1 is 0x09; it must have 1 to 127, of printable UTF-8");
+  memset(name, 'n', sizeof name);
+  name[sizeof name - 1] = '\0';
+  assert_int_equal(zps_text_check_name("job", name, 127, &error), ZPS_ERR_INVALID);
+  snprintf(wanted, sizeof wanted, "job name \"%.140s...\" has 299 bytes; it must have 1 to 127", name);
+  assert_string_equal(error.text, wanted);
+}
+
 static void fail_errno_appends_the_cause(void **state) {
   (void)state;
   struct zps_error error;
@@ -230,6 +249,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(codes_have_names_and_texts),
       cmocka_unit_test(fail_writes_code_and_text),
+      cmocka_unit_test(names_that_are_refused_are_named),
       cmocka_unit_test(fail_errno_appends_the_cause),
       cmocka_unit_test(hash_and_generator_give_known_answers),
       cmocka_unit_test(reduction_stays_in_range_and_spreads),

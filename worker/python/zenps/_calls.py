@@ -58,6 +58,16 @@ def milliseconds(seconds: Optional[float], what: str) -> int:
     return max(1, round(seconds * 1000))
 
 
-def text(value: Optional[str]) -> Any:
-    """For a const char *: NULL for None."""
-    return None if value is None else value.encode()
+def text(value: Optional[str], what: str) -> Any:
+    """For a const char *: NULL for None. Invalid where C would see another text."""
+    from .errors import Invalid
+
+    if value is None:
+        return None
+    try:
+        encoded = value.encode()
+    except (AttributeError, UnicodeEncodeError):
+        raise Invalid(f"{what} {value!r}; a string of Unicode characters is wanted") from None
+    if 0 in encoded:
+        raise Invalid(f"{what} {value!r} has a NUL at byte {encoded.index(0)}")
+    return encoded

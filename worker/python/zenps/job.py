@@ -292,11 +292,12 @@ class Job(Scope):
         same name again gives the same Group."""
         numbers = sorted(ranks)
         raw = (ctypes.c_int * max(len(numbers), 1))(*numbers)
+        text = _calls.text(name, "group name")
 
         def open_it() -> int:
             handle = ctypes.c_void_p()
             lib = _lib.load()
-            _lib.check(lib.zenps_group_open(self._handle, name.encode(), raw, len(numbers), ctypes.byref(handle)), self.name)
+            _lib.check(lib.zenps_group_open(self._handle, text, raw, len(numbers), ctypes.byref(handle)), self.name)
             assert handle.value is not None
             return handle.value
 
@@ -356,9 +357,9 @@ def init(coordinator: Optional[str] = None, job: Optional[str] = None, rank: Opt
             return known
         options = _abi.Options()
         _lib.load().zenps_options_init(ctypes.byref(options), ctypes.sizeof(options))
-        options.coordinator, options.job = _calls.text(coordinator), _calls.text(job)
-        options.provider, options.interface = _calls.text(provider), _calls.text(interface)
-        options.subnet = _calls.text(subnet)
+        options.coordinator, options.job = _calls.text(coordinator, "coordinator"), _calls.text(job, "job")
+        options.provider, options.interface = _calls.text(provider, "provider"), _calls.text(interface, "interface")
+        options.subnet = _calls.text(subnet, "subnet")
         for name, number, least in (("rank", rank, 0), ("world", world, 1), ("threads", threads, 1), ("device", device, 0),
                                     ("min_world", min_world, 1), ("max_world", max_world, 1),
                                     ("server_places", server_places, 1)):  # fmt: skip

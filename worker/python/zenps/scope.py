@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 from typing import TYPE_CHECKING, Any, Dict, List, Mapping, Optional, Sequence, Tuple
 
-from . import _abi, _lib, _options, arrays, collectives
+from . import _abi, _calls, _lib, _options, arrays, collectives
 from .errors import Invalid
 from .tensor import Tensor
 
@@ -72,7 +72,8 @@ class Scope:
             if not 1 <= rows <= 1 << 40 or not 1 <= width <= 1 << 20:
                 raise Invalid(f"tensor {name}: {rows} rows of {width} values; must be 1 to 2^40, and 1 to 2^20")
             spec.struct_size = ctypes.sizeof(spec)
-            spec.name, spec.rows, spec.width, spec.dtype = name.encode(), rows, width, _options.dtype(dtype)
+            spec.name = _calls.text(name, "tensor name")
+            spec.rows, spec.width, spec.dtype = rows, width, _options.dtype(dtype)
             spec.options = ctypes.pointer(options)
         handles = (ctypes.c_void_p * n)()
         generation = job.generation.number if self._generation is None else self._generation
