@@ -1,4 +1,4 @@
-"""cases/core.py: four ranks, one job."""
+"""cases/core.py: four ranks, one job; cases/limits.py: two ranks."""
 
 import pytest
 from conftest import names_of
@@ -11,3 +11,8 @@ def test_core(launched, case):
 
 def test_core_ends_well(launched):
     assert launched("core", 4).status == 0, launched("core", 4).output[-3000:]
+
+
+@pytest.mark.parametrize("case", names_of("limits"))
+def test_limits(launched, case):
+    launched("limits", 2).check(case)

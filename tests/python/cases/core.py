@@ -163,7 +163,6 @@ def case_inputs(job):
     step = tensor.next_step
     for bad, words in (
         (lambda: tensor.allreduce(values.astype(np.float64), ids), ("inputs", "f64", "f32 is wanted")),
-        (lambda: tensor.allreduce(values, ids.astype(np.int32)), ("row_ids", "i64 is wanted")),
         (lambda: tensor.allreduce(np.ones((2, 4), np.float32)[:, ::2], ids), ("not contiguous",)),
         (lambda: tensor.allreduce(OnlyDLPack(np.ones((2, 4), np.float32)[:, ::2]), ids), ("not contiguous",)),
         (lambda: tensor.allreduce(values, [1, 2, 3]), ("[2, 2]", "[3, 2]")),

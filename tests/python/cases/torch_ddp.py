@@ -152,6 +152,31 @@ def case_unused_parameters(_: zenps.Job) -> None:
         assert_bits(own.grad, wanted.grad)
 
 
+def case_all_reduce_of_many_lengths(_: zenps.Job) -> None:
+    """Lengths that users choose share few tensors: a job may have 4,096 of them."""
+    before = len(job._tensors)
+    for n in [*range(1, 300), *range(1000, 100000, 997)]:
+        values = torch.arange(1.0, n + 1) * (RANK + 1)
+        zt.all_reduce(values, job=job)
+        assert_bits(values, torch.arange(1.0, n + 1) * 3)
+        least = -torch.arange(1.0, n + 1).view(1, -1).t() * (RANK + 1)
+        zt.all_reduce(least, "max", job=job)  # padding is no value of the result
+        assert_bits(least, -torch.arange(1.0, n + 1).view(-1, 1))
+    assert len(job._tensors) - before < 200, len(job._tensors) - before
+    before = len(job._tensors)
+    for n in range(20, 60):
+        rows = torch.sparse_coo_tensor(torch.tensor([[n - 1, RANK]]), torch.full((2, n), 2.0), (n, n))
+        zt.all_reduce(rows, job=job)
+        assert rows.is_coalesced() and rows._indices()[0].tolist() == [0, 1, n - 1] and rows.shape == (n, n)
+        assert torch.equal(rows.to_dense()[n - 1], torch.full((n,), 4.0)) and float(rows.to_dense().sum()) == 8.0 * n
+    assert len(job._tensors) - before < 20, len(job._tensors) - before
+    try:
+        zt.all_reduce(torch.eye(3).to_sparse_csr(), job=job)
+        raise AssertionError("no error")
+    except zenps.Unsupported as error:
+        assert "layout torch.sparse_csr" in str(error)
+
+
 def case_without_a_module(_: zenps.Job) -> None:
     """As Lightning registers the pair."""
     gloo, ours = pair(True)

@@ -18,8 +18,8 @@ from ._lib import Library, library
 from .arrays import Array, Rows
 from .elastic import Generation
 from .errors import (Again, Busy, Canceled, Closed, ConnectFailed, FabricError, Forked, Internal, Invalid, IOFailed,
-                     MissingRanks, NoMemory, PeerLost, ProtocolError, RankTaken, Refused, RoundTimeout, ServerLost,
-                     ShapeMismatch, Stale, Truncated, Unknown, Unsupported, VersionMismatch, ZenpsError)
+                     MissingRanks, NoMemory, PeerLost, ProtocolError, QuotaExceeded, RankTaken, Refused, RoundTimeout,
+                     ServerLost, ShapeMismatch, Stale, Truncated, Unknown, Unsupported, VersionMismatch, ZenpsError)
 from .group import Group
 from .job import Job, Totals, init
 from .parts import Part
@@ -30,7 +30,8 @@ from .tensor import Tensor
 __version__ = "0.1.0"
 __all__ = [
     "Again", "Array", "Busy", "Canceled", "Closed", "ConnectFailed", "FabricError", "Forked", "Generation", "Group",
-    "IOFailed", "Internal", "Invalid", "Job", "Library", "MissingRanks", "NoMemory", "Part", "PeerLost", "ProtocolError", "RankTaken", "Refused",
+    "IOFailed", "Internal", "Invalid", "Job", "Library", "MissingRanks", "NoMemory", "Part", "PeerLost", "ProtocolError",
+    "QuotaExceeded", "RankTaken", "Refused",
     "Request", "RequestStats", "RoundTimeout", "Rows", "ServerLost", "ShapeMismatch", "Sparsifier", "SparsifierStats",
     "Stale", "Status", "Tensor",
     "Totals", "Truncated", "Unknown", "Unsupported", "VersionMismatch", "ZenpsError", "arrays", "errors", "init",

@@ -87,3 +87,11 @@ def take(capsule: Any) -> Tuple[int, str, Tuple[int, ...], bool, int, int]:
         contiguous = contiguous or 0 in shape
     dtype = _CODES.get((tensor.code, tensor.bits), "") if tensor.lanes == 1 else ""
     return (tensor.data or 0) + tensor.byte_offset, dtype, shape, contiguous, tensor.device_type, tensor.device_id
+
+
+def take_integers(capsule: Any) -> Tuple[int, str, Tuple[int, ...], bool]:
+    """Address, kind ("i4", "u8", ...; "" for no integers), shape and whether contiguous, as take() has them."""
+    tensor = ctypes.cast(_pointer(id(capsule), _NAME), POINTER(_Managed)).contents.tensor
+    address, _, shape, contiguous, _, _ = take(capsule)
+    kind = {0: "i", 1: "u"}.get(tensor.code, "") if tensor.lanes == 1 else ""
+    return address, f"{kind}{tensor.bits // 8}" if kind else "", shape, contiguous

@@ -252,6 +252,71 @@ def of(value: Any, wanted: str, stream: Optional[int] = None) -> Array:
     return found
 
 
+_INTEGERS = {"b": 1, "B": 1, "h": 2, "H": 2, "i": 4, "I": 4, "l": 8, "L": 8, "q": 8, "Q": 8, "n": 8, "N": 8}
+_C_INTEGERS = {
+    "i1": ctypes.c_int8, "u1": ctypes.c_uint8, "i2": ctypes.c_int16, "u2": ctypes.c_uint16, "i4": ctypes.c_int32,
+    "u4": ctypes.c_uint32, "i8": ctypes.c_int64, "u8": ctypes.c_uint64,
+}  # fmt: skip
+
+
+def row_ids(value: Any, stream: Optional[int] = None) -> Array:
+    """The int64 Array of row numbers: itself where it is one, and a copy of integers of another kind, which are in host
+    memory. Invalid: a number of 2^63 or more, or no integers."""
+    if isinstance(value, Array):
+        return of(value, "i64", stream)
+    view = _integers(value)
+    if view is None:
+        return of(value, "i64", stream)
+    if not view.c_contiguous:
+        raise Invalid("the array is not contiguous in C order; give a contiguous copy")
+    flat = view if view.ndim == 1 else view.cast("B").cast(view.format)
+    try:
+        return _of_buffer(memoryview(array.array("q", flat)), "i64")
+    except OverflowError:
+        raise Invalid(f"row {max(flat)} is over 2^63 - 1, the greatest that int64 has") from None
+
+
+def _integers(value: Any) -> Optional[memoryview]:
+    """Integers in host memory that are no int64; None for anything else."""
+    try:
+        view = memoryview(value)
+    except (TypeError, ValueError, BufferError):
+        if not hasattr(value, "__dlpack__"):
+            return _of_typestr(value)
+        if value.__dlpack_device__()[0] not in _dlpack.ON_HOST:
+            return None
+        capsule = value.__dlpack__()
+        address, kind, shape, contiguous = _dlpack.take_integers(capsule)
+        if kind == "i8" or kind not in _C_INTEGERS:
+            return None
+        if not contiguous:
+            raise Invalid("the array is not contiguous in C order; give a contiguous copy") from None
+        return _at(address, kind, math.prod(shape), (capsule, value))
+    form = view.format.lstrip("@=<")
+    if form not in _INTEGERS or form in "qln" or (form in "bB" and isinstance(value, (bytes, bytearray))):
+        return None
+    return view if view.format == form else memoryview(view.cast("B")).cast(form)
+
+
+def _of_typestr(value: Any) -> Optional[memoryview]:
+    interface = getattr(value, "__array_interface__", None)
+    if interface is None or hasattr(value, "__cuda_array_interface__"):
+        return None
+    kind = interface["typestr"].lstrip("<|=")
+    if kind == "i8" or kind not in _C_INTEGERS or interface.get("strides") is not None:
+        return None
+    return _at(interface["data"][0], kind, math.prod(interface["shape"]), value)
+
+
+def _at(address: int, kind: str, n: int, owner: object) -> memoryview:
+    if not n:
+        return memoryview(b"").cast("B")
+    block = (_C_INTEGERS[kind] * n).from_address(address)
+    block.owner = owner  # type: ignore[attr-defined]
+    form = {"i1": "b", "u1": "B", "i2": "h", "u2": "H", "i4": "i", "u4": "I", "i8": "q", "u8": "Q"}[kind]
+    return memoryview(block).cast("B").cast(form)
+
+
 def _find(value: Any, wanted: str, stream: Optional[int]) -> Array:
     try:
         view = memoryview(value)
@@ -272,6 +337,8 @@ def _find(value: Any, wanted: str, stream: Optional[int]) -> Array:
         try:
             return _of_buffer(memoryview(array.array(code, value)), wanted)
         except (TypeError, OverflowError) as error:
+            if any(isinstance(each, Sequence) and not isinstance(each, (str, bytes)) for each in value):
+                raise Invalid("a list of lists; give one flat list, row behind row, or an array") from None
             raise Invalid(f"a sequence that is no list of {wanted}: {error}") from None
     raise Invalid(
         f"{type(value).__name__} is no array: give one with the buffer protocol, DLPack, __cuda_array_interface__ or "

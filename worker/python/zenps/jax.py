@@ -80,7 +80,7 @@ def _check(tensor: Tensor, what: str, values: Any, rows: int) -> None:
 def allreduce(tensor: Tensor, values: Any, row_ids: Any = None, *, capacity: int = 0) -> Any:
     """The sum (or what the tensor's op is) over all ranks.
 
-    Without row_ids: values dense, dtype[rows, width]; so is the result. With int32 or int64 row_ids[n], in any order,
+    Without row_ids: values dense, dtype[rows, width]; so is the result. With integer row_ids[n], in any order,
     repeated or none: values dtype[n, width]; the result is (row_ids[capacity], values[capacity, width], n), the rows that
     any rank has, ascending, with their number. Truncated where that is over `capacity`, on all ranks."""
     if row_ids is None:
@@ -94,9 +94,9 @@ def allreduce(tensor: Tensor, values: Any, row_ids: Any = None, *, capacity: int
 
     def work(own_ids: Any, own: Any) -> Tuple[Any, Any, Any]:
         kept = own_ids != tensor.rows
-        ids, own = np.ascontiguousarray(own_ids[kept], np.int64), own.reshape(-1, tensor.width)
+        own = own.reshape(-1, tensor.width)
         own = own if kept.all() else own[kept]
-        request = tensor.allreduce(_array(own, tensor.dtype, own.shape), _array(ids, "i64", ids.shape), out="rows")
+        request = tensor.allreduce(_array(own, tensor.dtype, own.shape), np.ascontiguousarray(own_ids[kept]), out="rows")
         rows = request.wait()
         assert rows.row_ids is not None
         n = rows.nnz

@@ -49,7 +49,7 @@ class Tensor:
     without a copy: they are the library's to read until the request is done, and must not be changed before.
 
     values, row_ids: dense, dtype[rows, width] and None; or rows, dtype[nnz, width] and int64[nnz], in any order, repeated
-    or none. Both None: no rows.
+    or none. Both None: no rows. Row numbers in host memory may be integers of any kind: those that are not int64 are copied.
 
     out: what becomes of the result.
       "rows": the rows that any rank sent, ascending, in memory of the result's own;
@@ -96,6 +96,13 @@ class Tensor:
         except Invalid as error:
             raise Invalid(f"tensor {self.name}: {what}: {error}") from None
 
+    def _row_ids(self, what: str, value: Any, stream: Optional[int]) -> Array:
+        """Row numbers that go in: integers of any kind."""
+        try:
+            return arrays.row_ids(value, stream)
+        except Invalid as error:
+            raise Invalid(f"tensor {self.name}: {what}: {error}") from None
+
     def _into(self, grad: _abi.Grad, values: Array, ids: Optional[Array]) -> None:
         """Where the arrays are."""
         grad.values = values.address
@@ -122,7 +129,7 @@ class Tensor:
             grad.layout = _abi.Layout.DENSE
             self._into(grad, array, None)
             return grad, array
-        ids = self._array("row_ids", row_ids, "i64", stream)
+        ids = self._row_ids("row_ids", row_ids, stream)
         if array.size != ids.size * self.width:
             raise self._shape_error("values", array, f"[{ids.size}, {self.width}], for {ids.size} row_ids,")
         grad.layout, grad.nnz, grad.contributes = _abi.Layout.ROWS, ids.size, contributes
@@ -197,7 +204,7 @@ class Tensor:
                 raise Invalid(f"tensor {self.name}: rows {rows}; a range of step 1, or a list, is wanted")
             raw.first, raw.count = rows.start, len(rows)
             return raw, len(rows), None
-        ids = self._array("rows", rows, "i64", None)
+        ids = self._row_ids("rows", rows, None)
         if ids.device is not None:
             raise Invalid(f"tensor {self.name}: rows is in the memory of a GPU; the list is wanted in host memory")
         raw.count, raw.row_ids = ids.size, ids.address

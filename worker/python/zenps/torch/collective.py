@@ -57,13 +57,15 @@ def all_reduce(tensor: torch.Tensor, op: Any = "sum", group: Any = None, async_o
     """Sums a tensor over all ranks, in place, as torch.distributed.all_reduce() does; dense, or sparse, which then is
     coalesced.
 
-    op: "sum", "avg", "max", "min", or torch.distributed's ReduceOp. name: of zenps's tensor; None: one that dtype, shape
-    and op make, which calls of the same kind share, in order. async_op: returns a Work; the tensor must not be used until
+    op: "sum", "avg", "max", "min", or torch.distributed's ReduceOp. name: of zenps's tensor; None: one that dtype, op and
+    length make, which calls of the same kind share, in order. Lengths are rounded up to few kinds, with zeros. async_op: returns a Work; the tensor must not be used until
     its wait() has returned. group: None alone, all ranks. job: None: :func:`zenps.torch.init`'s. Collective.
     """
     if group is not None:
         raise Unsupported("all_reduce: group must be None, all ranks of the job")
     job = current(job)
+    if tensor.layout not in (torch.strided, torch.sparse_coo):
+        raise Unsupported(f"all_reduce: a tensor of layout {tensor.layout}; dense and COO ones are summed")
     if not tensor.numel():
         raise Invalid(f"all_reduce: a tensor of shape {list(tensor.shape)} has nothing to sum")
     word = _op_name(op)
@@ -77,32 +79,37 @@ def all_reduce(tensor: torch.Tensor, op: Any = "sum", group: Any = None, async_o
 
 def _dense(job: Ranks, tensor: torch.Tensor, dtype: str, op: str, name: Optional[str]) -> Work:
     n = tensor.numel()
-    shape = convert.lanes(n) or (n, 1)
-    own = job.tensor(name or f"all_reduce/{op}.{dtype}.{shape[0]}x{shape[1]}", shape[0], shape[1], dtype, op=op)
-    summed = tensor.detach().to(devices.place(own.job, tensor.device)).contiguous()
-    array = convert.array(summed, shape)
+    width = convert.LANE if n > convert.LANE else 1
+    rows = convert.rounded(-(-n // width))
+    own = job.tensor(name or f"all_reduce/{op}.{dtype}.{rows}x{width}", rows, width, dtype, op=op)
+    summed = tensor.detach().to(devices.place(own.job, tensor.device)).contiguous().view(-1)
+    if n < rows * width:
+        summed = torch.nn.functional.pad(summed, (0, rows * width - n))
+    array = convert.array(summed, (rows, width))
 
-    def finish(_: Rows) -> None:
+    def finish(_: Any) -> None:
         if summed.data_ptr() != tensor.data_ptr():
             with torch.no_grad():
-                tensor.copy_(summed)
+                tensor.copy_(summed[:n].view(tensor.shape))
             devices.settle(tensor)  # who waits may use another stream
 
     return Work(own.allreduce(array, out=array, stream=devices.stream(summed)), finish)
 
 
 def _sparse(job: Ranks, tensor: torch.Tensor, dtype: str, op: str, name: Optional[str]) -> Work:
-    rows = int(tensor.shape[0])
-    width = tensor.numel() // rows
-    own = job.tensor(name or f"all_reduce/{op}.{dtype}.{rows}x{width}", rows, width, dtype, op=op)
+    width = tensor.numel() // int(tensor.shape[0])
+    rows, wide = convert.rounded(int(tensor.shape[0])), convert.rounded(width)
+    own = job.tensor(name or f"all_reduce/{op}.{dtype}.{rows}x{wide}", rows, wide, dtype, op=op)
     place = devices.place(own.job, tensor.device)
     ids, values = (each.to(place) for each in convert.split_sparse(tensor.detach(), tensor.shape, width))
-    arrays = convert.array(values, (ids.shape[0], width)), convert.array(ids, (ids.shape[0],))
+    if wide > width:
+        values = torch.nn.functional.pad(values, (0, wide - width))
+    arrays = convert.array(values, (ids.shape[0], wide)), convert.array(ids, (ids.shape[0],))
 
     def finish(result: Rows) -> None:
         ids, values = (each.to(tensor.device) for each in convert.rows_of(result, tensor.dtype))
         with torch.no_grad():
-            tensor.copy_(convert.sparse(ids, values, tensor.shape))
+            tensor.copy_(convert.sparse(ids, values[:, :width].contiguous(), tensor.shape))
         devices.settle(tensor)
 
     return Work(own.allreduce(*arrays, out="rows", stream=devices.stream(values)), finish)

@@ -105,3 +105,10 @@ def lanes(n: int) -> Optional[Tuple[int, int]]:
     and has rows enough to be dealt evenly to servers."""
     widths = sorted(range(LANE // 4, 4 * LANE + 1), key=lambda width: abs(width - LANE))
     return next(((n // width, width) for width in widths if n % width == 0), None)
+
+
+def rounded(n: int) -> int:
+    """The least number of at most four binary digits, and zeros, that is `n` or more: lengths that users choose are then of
+    few kinds, and each kind has one tensor of zenps. At most an eighth is padding."""
+    step = 1 << max(n.bit_length() - 4, 0)
+    return -(-n // step) * step
