@@ -14,8 +14,8 @@ size_t zps_text_printable(const char *text, size_t len);
  * character, may be sent. */
 void zps_text_sanitize(char *text, size_t len);
 
-/* Whether `name` is 1 to `max_bytes` of such text; else ZPS_ERR_INVALID says what it has. what: whose name it is,
- * "tensor" for example. */
+/* Checks that `name` is 1 to `max_bytes` of such text. ZPS_ERR_INVALID gives the name, its bytes and the limit; it
+ * begins with `what`, "tensor" for example. */
 zps_err_t zps_text_check_name(const char *what, const char *name, size_t max_bytes,
                               struct zps_error *error) ZPS_MUSTCHECK;
 

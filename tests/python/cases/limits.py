@@ -1,4 +1,4 @@
-"""What is too much, too long, or of another kind: two ranks, one job for each case that fills one."""
+"""Limits and kinds of arguments, on two ranks: tensors of a job, names, row numbers."""
 
 import array
 from typing import Any, Callable

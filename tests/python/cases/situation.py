@@ -1,4 +1,4 @@
-"""Situations of training: each is a function that trains in one of three ways, whose outcomes are compared.
+"""Runs a situation of training in three ways, and compares the outcomes.
 
 Every rank runs a situation in each way: "gloo", DistributedDataParallel over Gloo, which is the reference; "hook", the
 same under zt.ddp(); "sync", GradientSync. A way has a job, process groups and a thread of its own, so that a failure or a

@@ -1,6 +1,6 @@
-"""What is expected of each situation, in each way: the one place that a change of behaviour changes.
+"""A table of expectations: one line for each situation, with one entry for each way.
 
-A situation that the table lacks is expected to be EQUAL in both ways. None: the way is not run.
+A situation without a line is EQUAL in both ways. None: the way is not run.
 """
 
 from __future__ import annotations
@@ -92,6 +92,8 @@ EXPECTED: Dict[str, Tuple[Optional[Expectation], Optional[Expectation], Optional
     # Several passes.
     "retain_graph_two_losses": (ALIKE, ANY, Ended(near=1e-6)),
     "create_graph": (WRONG_ON_GLOO, WRONG_ON_GLOO, ALIKE),
+    # Each GradientSync waits at the end of its own pass: where ranks reach these in another order they miss each other.
+    "two_models_in_another_order": (ALIKE, EQUAL, Either(EQUAL, LATE)),
     "unused_by_all": (WRONG_ON_GLOO, WRONG_ON_GLOO, ALIKE),
     "optimizer_in_backward": (ANY, Either(ANY, refused("optimi[sz]er")), Either(ALIKE, refused("optimi[sz]er"))),
     "join": (ALIKE, EQUAL, None),  # GradientSync has means over ranks that are present
@@ -121,9 +123,9 @@ EXPECTED: Dict[str, Tuple[Optional[Expectation], Optional[Expectation], Optional
     "table_replaced_later": (ALIKE, None, Either(EQUAL, refused("0.weight"))),
     "removed_later": (ALIKE, None, Either(EQUAL, refused("[24].(weight|bias)"))),
     "unfrozen_later": (ALIKE, None, Either(EQUAL, refused("0.(weight|bias)"))),
-    "double_later": (ALIKE, None, Either(EQUAL, refused("0.(weight|bias)"))),
-    "half_later": (ALIKE, None, Either(EQUAL, refused("0.(weight|bias)"))),
-    "load_state_dict_assigned_later": (ALIKE, None, Either(EQUAL, refused("0.(weight|bias)"))),
+    "double_later": (ALIKE, None, Either(EQUAL, refused(r"\.(weight|bias)"))),
+    "half_later": (ALIKE, None, Either(EQUAL, refused(r"\.(weight|bias)"))),
+    "load_state_dict_assigned_later": (ALIKE, None, Either(EQUAL, refused(r"\.(weight|bias)"))),
     "one_parameter_replaced_later": (ALIKE, None, Either(EQUAL, refused("2.bias"))),
     "pruned_later": (ALIKE, None, Either(EQUAL, refused("2.weight"))),
 }

@@ -180,6 +180,9 @@ def case_two_models_in_another_order(way: Way) -> None:
         way.keep_model(module)
 
 
+case_two_models_in_another_order.round_timeout = 6.0  # type: ignore[attr-defined]
+
+
 class Branches(nn.Module):
     """`which` branch a batch takes; None: none of them."""
 

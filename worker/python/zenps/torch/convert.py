@@ -108,7 +108,7 @@ def lanes(n: int) -> Optional[Tuple[int, int]]:
 
 
 def rounded(n: int) -> int:
-    """The least number of at most four binary digits, and zeros, that is `n` or more: lengths that users choose are then of
-    few kinds, and each kind has one tensor of zenps. At most an eighth is padding."""
+    """`n` rounded up to four binary digits and zeros. So lengths that users choose need few tensors of zenps. At most an
+    eighth is padding."""
     step = 1 << max(n.bit_length() - 4, 0)
     return -(-n // step) * step
