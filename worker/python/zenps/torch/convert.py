@@ -6,6 +6,7 @@ the layout of what went in; sparse results are coalesced (rows ascend, none twic
 
 from __future__ import annotations
 
+import hashlib
 from typing import Dict, Optional, Tuple
 
 import torch
@@ -20,6 +21,7 @@ _NAMES: Dict[torch.dtype, str] = {
     torch.float16: "f16",
     torch.int64: "i64",
 }
+NAME_BYTES = 127  # of a tensor's name, as UTF-8
 LANE = 64  # values of a row of a dense round: rows of one value take three times as long to encode
 
 
@@ -29,6 +31,17 @@ def dtype_name(dtype: torch.dtype, what: str) -> str:
     if name is None or name == "i64":
         raise Unsupported(f"{what} is of {dtype}; gradients are summed in float32, float64, bfloat16 and float16")
     return name
+
+
+def tensor_name(name: str) -> str:
+    """The name as a tensor of zenps may have it: printable, at most NAME_BYTES long, without "@" in front. A name that
+    has to change ends with a hash of the whole, so that two names stay two."""
+    plain = "".join(each if each.isprintable() else "?" for each in name)
+    plain = "?" + plain[1:] if plain.startswith("@") else plain
+    if plain == name and len(name.encode()) <= NAME_BYTES:
+        return name
+    whole = hashlib.sha1(name.encode("utf-8", "surrogatepass")).hexdigest()
+    return f"{plain.encode()[:90].decode(errors='ignore')}.{whole[:20]}"
 
 
 def array(tensor: torch.Tensor, shape: Tuple[int, ...]) -> Array:
@@ -91,8 +104,18 @@ def nonzero_rows(gradient: torch.Tensor, width: int) -> Tuple[torch.Tensor, torc
 def dense(ids: torch.Tensor, values: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
     """A dense tensor of the shape of `like`, zero but for rows `ids`."""
     made = torch.zeros_like(like, memory_format=torch.contiguous_format)
-    made.view(made.shape[0], -1).index_copy_(0, ids, values.view(ids.shape[0], -1))
+    made.index_copy_(0, ids, values.view((ids.shape[0],) + tuple(made.shape[1:])))
     return made
+
+
+def octets(tensor: torch.Tensor) -> torch.Tensor:
+    """The bytes (uint8[n]) of a contiguous tensor in host memory, in its own memory."""
+    return tensor_of(octets_array(tensor), torch.uint8)
+
+
+def octets_array(tensor: torch.Tensor) -> Array:
+    """The same as an array."""
+    return Array(tensor.data_ptr(), "u8", (tensor.numel() * tensor.element_size(),), owner=tensor)
 
 
 def on_host(tensor: torch.Tensor) -> torch.Tensor:
