@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any, Callable, Iterator, List, Optional
+import contextlib
+import copyreg
+import weakref
+from typing import Any, Callable, Dict, Iterator, List
 
 import torch
 from torch.autograd import Variable
@@ -90,47 +93,111 @@ class _StepPreHook:
 
 
 class ModuleHooks:
-    """Calls `before()` ahead of each forward pass of a module, and `backward()` when a backward pass reaches one of its
-    outputs. A copy of the module, or one that was pickled, has hooks that do nothing."""
+    """Calls `before()` ahead of each forward pass of a module, `after()` behind it where gradients are wanted, and
+    `backward()` when a backward pass reaches one of its outputs. Copies of the module, its pickles and what
+    torch.jit.script() makes of it have no such hooks, so that they need no zenps."""
 
-    def __init__(self, module: torch.nn.Module, before: Callable[[], None], backward: Callable[[], None]) -> None:
-        self._handles: List[Any] = [
-            module.register_forward_pre_hook(_Before(before)),
-            module.register_forward_hook(_After(backward)),
-        ]
+    def __init__(self, module: torch.nn.Module, before: Callable[[], None], after: Callable[[], None],
+                 backward: Callable[[], None]) -> None:  # fmt: skip
+        self._module = module
+        first = module.register_forward_pre_hook(_Before(before))
+        module._forward_pre_hooks.move_to_end(first.id, last=False)  # ahead of those that compute with buffers
+        self._handles: List[Any] = [first, module.register_forward_hook(_After(after, backward))]
+        module.__dict__["__prepare_scriptable__"] = _Prepared(module)
+        _reducers[type(module)] = _reducers.get(type(module), 0) + 1
+        copyreg.pickle(type(module), _reduce)
 
     def remove(self) -> None:
         for handle in self._handles:
             handle.remove()
+        self._handles = []
+        self._module.__dict__.pop("__prepare_scriptable__", None)
+        kind = type(self._module)
+        _reducers[kind] = _reducers.get(kind, 1) - 1
+        if _reducers[kind] <= 0:
+            _reducers.pop(kind)
+            copyreg.dispatch_table.pop(kind, None)
 
 
-class _Hook:
-    def __init__(self, method: Optional[Callable[[], None]] = None) -> None:
-        self._method = method
+_reducers: Dict[type, int] = {}  # classes of modules that have hooks now, and how many modules
 
-    def _call(self) -> None:
-        if self._method is not None:
-            self._method()
 
-    def __deepcopy__(self, _: Any) -> "_Hook":
-        return type(self)()
+def _reduce(module: torch.nn.Module) -> Any:
+    """What pickle and copy take of a module, without the hooks."""
+    made = module.__reduce_ex__(4)
+    if isinstance(made, tuple) and len(made) > 2 and isinstance(made[2], dict):
+        made = (*made[:2], _bare(made[2]), *made[3:])
+    return made
+
+
+def _bare(state: Dict[str, Any]) -> Dict[str, Any]:
+    """The state of a module without the hooks."""
+    state = {name: value for name, value in state.items() if name != "__prepare_scriptable__"}
+    for name in ("_forward_pre_hooks", "_forward_hooks"):
+        hooks = state.get(name)
+        if hooks is not None:
+            state[name] = type(hooks)((key, each) for key, each in hooks.items() if not isinstance(each, _Hook))
+    return state
+
+
+class _Quiet:
+    """What is left of a hook where one is copied or pickled all the same: something of Python's that does nothing."""
+
+    def __deepcopy__(self, _: Any) -> Any:
+        return contextlib.nullcontext().__exit__
 
     def __reduce__(self) -> Any:
-        return type(self), ()
+        return getattr, (contextlib.nullcontext(), "__exit__")
+
+
+class _Prepared(_Quiet):
+    """What torch.jit.script() calls for a module to compile: one of the same parameters without the hooks."""
+
+    def __init__(self, module: torch.nn.Module) -> None:
+        self._module = weakref.ref(module)
+
+    def __call__(self) -> torch.nn.Module:
+        module = self._module()
+        assert module is not None
+        kind = type(module)
+        made: torch.nn.Module = object.__new__(kind)
+        made.__dict__.update(_bare(module.__dict__))
+        prepare = getattr(made, "__prepare_scriptable__", None)  # of the class
+        return made if prepare is None else prepare()
+
+
+class _Hook(_Quiet):
+    pass
 
 
 class _Before(_Hook):
+    def __init__(self, before: Callable[[], None]) -> None:
+        self._before = before
+
     def __call__(self, module: torch.nn.Module, inputs: Any) -> None:
-        self._call()
+        if not _is_recorded():
+            self._before()
 
 
 class _After(_Hook):
+    def __init__(self, after: Callable[[], None], backward: Callable[[], None]) -> None:
+        self._after, self._backward = after, backward
+
     def __call__(self, module: torch.nn.Module, inputs: Any, outputs: Any) -> None:
-        if self._method is None or not torch.is_grad_enabled():
+        if not torch.is_grad_enabled():
             return
+        if not _is_recorded():
+            self._after()
         for tensor in tensors_in(outputs):
             if tensor.requires_grad and tensor.grad_fn is not None:
                 tensor.register_hook(self._reached)
 
     def _reached(self, _: torch.Tensor) -> None:
-        self._call()
+        self._backward()
+
+
+def _is_recorded() -> bool:
+    """Whether torch.compile() or torch.jit.trace() makes code of this call, which then replaces it."""
+    compiler = getattr(torch, "compiler", None)
+    compiling = getattr(compiler, "is_compiling", None)
+    return torch.jit.is_tracing() or (compiling is not None and bool(compiling()))

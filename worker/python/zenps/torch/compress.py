@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import ctypes
 from dataclasses import dataclass
-from typing import Any, Dict, List, Optional, Sequence, Tuple
+from typing import Any, Callable, Collection, Dict, List, Optional, Sequence, Tuple, Union
 
 import torch
 
@@ -40,6 +40,9 @@ class Compression:
     start_iter: the first steps, which are dense. clip_norm: L2 norm to which each rank's gradient of a parameter is cut.
     scaler: the torch.cuda.amp.GradScaler of the run: residuals are kept unscaled, and a step whose sum is not finite
     leaves them as they are but for what it added. scheme: None: ZENPS_SCHEME, "balanced". values: what values travel as.
+    lr: the learning rate, or a function that gives that of the next step. Residuals are of rate times gradient, so what is
+    sent late is applied at the rate of its own step [SparCML algorithm 1, Ok-Topk algorithm 2]. None: the rate of the
+    attached optimiser that steps the parameter. A number, such as 1.0: residuals do not follow the rate.
     period: steps from one exact threshold to the next ("reused"). bucket, k: "buckets": the k greatest of each `bucket`
     consecutive entries; density is then not used.
     """
@@ -58,6 +61,7 @@ class Compression:
     period: int = 0
     bucket: int = 0
     k: int = 0
+    lr: Union[None, float, Callable[[], float]] = None
 
     def __post_init__(self) -> None:
         for density in (self.density, *self.warmup):
@@ -76,8 +80,12 @@ class Compression:
         return self.scheme is not None and self.scheme.partition(":")[0] in _LOSSY
 
     def __str__(self) -> str:
-        """Without the scaler, which ranks need not have alike in text."""
-        return str({name: value for name, value in vars(self).items() if name != "scaler"})
+        """Without objects, which ranks need not have alike in text."""
+        return str({name: value for name, value in vars(self).items() if name not in ("scaler", "lr")})
+
+    def rate(self) -> Optional[float]:
+        """The learning rate now; None where `lr` does not say it."""
+        return None if self.lr is None else float(self.lr() if callable(self.lr) else self.lr)
 
     def split(self, slots: Sequence[Slot]) -> Tuple[List[Slot], List[Slot]]:
         """Those that stay dense, and those that are cut; each with bases of their own."""
@@ -151,15 +159,27 @@ def width_of(dtype: torch.dtype) -> torch.dtype:
     return torch.float64 if dtype == torch.float64 else torch.float32
 
 
-def sparsifier_of(compress: Compression, numel: int, dtype: torch.dtype, seed: int) -> Sparsifier:
+class Residual(Sparsifier):
+    """A parameter's sparsifier, and the learning rate that its residual is for."""
+
+    rate: Optional[float] = None
+
+    def at_rate(self, rate: float) -> None:
+        """Has the residual times the new rate be what it was times the old one."""
+        if self.rate is not None and self.rate != rate:
+            convert.tensor_of(self.residual, torch.float64 if self.dtype == "f64" else torch.float32).mul_(self.rate / rate)
+        self.rate = rate
+
+
+def sparsifier_of(compress: Compression, numel: int, dtype: torch.dtype, seed: int) -> Residual:
     """For a parameter; `seed` is the same on all ranks, and another for each."""
     buckets = compress.kind == "buckets"
     word = convert.dtype_name(width_of(dtype), "a residual")
-    return Sparsifier(numel, word, kind=compress.kind, k=compress.k if buckets else 0,
-                      density=0.0 if buckets and compress.k else compress.density,
-                      residual="global" if compress.lossy else "sent", momentum=compress.momentum,
-                      clip_norm=compress.clip_norm or 0.0, period=compress.period, bucket=compress.bucket,
-                      capped=compress.lossy, seed=seed)  # fmt: skip
+    return Residual(numel, word, kind=compress.kind, k=compress.k if buckets else 0,
+                    density=0.0 if buckets and compress.k else compress.density,
+                    residual="global" if compress.lossy else "sent", momentum=compress.momentum,
+                    clip_norm=compress.clip_norm or 0.0, period=compress.period, bucket=compress.bucket,
+                    capped=compress.lossy, seed=seed)  # fmt: skip
 
 
 class Cut:
@@ -170,7 +190,7 @@ class Cut:
 
     tensor: Tensor
 
-    def __init__(self, name: str, sparsifiers: List[Sparsifier], compress: Compression, op: str) -> None:
+    def __init__(self, name: str, sparsifiers: List[Residual], compress: Compression, op: str) -> None:
         self._compress = compress
         self._sparsifiers = sparsifiers
         self._edges = [0]
@@ -182,22 +202,31 @@ class Cut:
             "name": name, "rows": self._edges[-1], "width": 1, "dtype": sparsifiers[0].dtype, "op": op,
             "scheme": compress.scheme, "values": compress.values, "k": k, "contributed": compress.lossy,
         }  # fmt: skip
-        self._selected: List[Sparsifier] = []  # that have a selection which is neither committed nor canceled
+        self._selected: List[Residual] = []  # that have a selection which is neither committed nor canceled
         self._request: Optional[Request[Rows]] = None
 
-    def start(self, gradients: Sequence[Optional[torch.Tensor]], density: float, step: Optional[int]) -> Request[Rows]:
-        """The round of the parameters' gradients, or zeros for None. They may change when it returns."""
+    def start(self, gradients: Sequence[Optional[torch.Tensor]], density: float, step: Optional[int],
+              idle: Collection[int] = (), rates: Optional[Sequence[Optional[float]]] = None) -> Request[Rows]:  # fmt: skip
+        """The round of the parameters' gradients, or zeros for None. They may change when it returns. idle: places of
+        parameters that send nothing, not even of their residuals. rates: learning rates of the parameters that have one;
+        None: what the compression says. At rate 0 a gradient counts for nothing, and nothing is sent."""
         scale = 1.0 if self._compress.scaler is None else float(self._compress.scaler.get_scale())
-        parts = [
-            self._select(base, sparsifier, gradient, density, scale)
-            for base, sparsifier, gradient in zip(self._edges, self._sparsifiers, gradients)
-        ]
+        nothing = torch.zeros(0, dtype=torch.int64), torch.zeros(0, dtype=self._dtype)
+        rates = rates or [self._compress.rate()] * len(self._sparsifiers)
+        parts = []
+        for at, (base, sparsifier, gradient, rate) in enumerate(zip(self._edges, self._sparsifiers, gradients, rates)):
+            if at in idle or rate == 0:
+                parts.append(nothing)
+                continue
+            if rate is not None:
+                sparsifier.at_rate(rate)
+            parts.append(self._select(base, sparsifier, gradient, density, scale))
         ids, values = torch.cat([ids for ids, _ in parts]), torch.cat([values for _, values in parts])
         pair = convert.array(values, (values.shape[0], 1)), convert.array(ids, (ids.shape[0],))
         self._request = self.tensor.allreduce(*pair, step=step, out="rows")
         return self._request
 
-    def _select(self, base: int, sparsifier: Sparsifier, gradient: Optional[torch.Tensor], density: float,
+    def _select(self, base: int, sparsifier: Residual, gradient: Optional[torch.Tensor], density: float,
                 scale: float) -> Tuple[torch.Tensor, torch.Tensor]:  # fmt: skip
         if gradient is None:
             flat = torch.zeros(sparsifier.n, dtype=self._dtype)
@@ -253,12 +282,12 @@ class Cut:
         return Rows(own.shape[0], convert.array(own, (own.shape[0],)), arrays.new("f32", (0,)))
 
 
-def save(sparsifier: Sparsifier, job: Optional[Ranks]) -> Dict[str, Any]:
+def save(sparsifier: Residual, job: Optional[Ranks]) -> Dict[str, Any]:
     """The state, with tensors: all of it, from which a run goes on bit for bit. `job`: residual and velocity alone, with
     what all its ranks keep on rank 0, and zeros on the others."""
     if job is None:
-        return {"saved": torch.frombuffer(bytearray(sparsifier.save()), dtype=torch.uint8)}
-    state = sparsifier.state_dict()
+        return {"saved": torch.frombuffer(bytearray(sparsifier.save()), dtype=torch.uint8), "rate": sparsifier.rate}
+    state: Dict[str, Any] = {**sparsifier.state_dict(), "rate": sparsifier.rate}
     dtype = torch.float64 if sparsifier.dtype == "f64" else torch.float32
     for name in ("residual", "velocity"):
         if state[name] is None:
@@ -270,12 +299,13 @@ def save(sparsifier: Sparsifier, job: Optional[Ranks]) -> Dict[str, Any]:
     return state
 
 
-def load_all(sparsifiers: Dict[str, Sparsifier], states: Dict[str, Any]) -> None:
+def load_all(sparsifiers: Dict[str, Residual], states: Dict[str, Any]) -> None:
     """What save() gave, by parameter."""
     if set(sparsifiers) != set(states):
         raise Invalid(f"load_state_dict: residuals of {sorted(states)}; those of {sorted(sparsifiers)} are wanted")
     for parameter, sparsifier in sparsifiers.items():
         state = dict(states[parameter])
+        sparsifier.rate = state.pop("rate", None)
         if "saved" in state:
             saved = state["saved"].contiguous()
             sparsifier.load(ctypes.string_at(saved.data_ptr(), saved.numel()))
@@ -293,6 +323,7 @@ class CompressedGroup(Group):
         self._first = first
         self._compress = compress
         self.steps = 0
+        self.rate_of: Callable[[Slot], Optional[float]] = lambda _: compress.rate()
         self._dense = False
         self.sparsifiers = {
             slot.name: sparsifier_of(compress, slot.numel, slot.parameter.dtype, slot.index) for slot in first.slots
@@ -308,10 +339,13 @@ class CompressedGroup(Group):
         density = self._compress.density_of(self.steps)
         self._dense = density is None
         if density is None:
+            self._first.stale = self.stale
             self._first.start(step)
             self.requests = self._first.requests
         else:
-            self.requests = [self._cut.start([slot.parameter.grad for slot in self.slots], density, step)]
+            idle = {at for at, slot in enumerate(self.slots) if slot.index in self.stale}
+            rates = [self.rate_of(slot) for slot in self.slots]
+            self.requests = [self._cut.start([self.gradient(slot) for slot in self.slots], density, step, idle, rates)]
 
     def cancel(self) -> None:
         super().cancel()

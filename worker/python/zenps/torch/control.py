@@ -13,7 +13,10 @@ from ..tensor import Tensor
 from . import convert
 from .jobs import Ranks
 
-_LEFT = 0  # row: ranks that have run out of data; row 1 + i: ranks on which parameter i got no gradient
+_LEFT = 0  # row: ranks that have run out of data
+_REFUSED = 1  # row: ranks that refuse the step
+_WRITTEN = 2  # row: ranks on which forward() has written parameters
+_UNUSED = 3  # row _UNUSED + i: ranks on which parameter i got no gradient
 
 
 @dataclass
@@ -30,37 +33,46 @@ class SyncStats:
 class Control:
     """A tensor of a row per parameter, all of which are usually zero, so that a step's round is all but empty."""
 
-    _tensor: Tensor
     _world: int
 
     def __init__(self, name: str, n_parameters: int) -> None:
-        self._name = name
-        self._rows = 1 + n_parameters
+        self._name = convert.tensor_name(name)
+        self._rows = _UNUSED + n_parameters
         self.requests: List[Request[Rows]] = []
+        self.tensors: List[Tensor] = []
         self._unused: List[int] = []
         self.left = 0
+        self.refused = 0
+        self.written = 0
 
     def open(self, job: Ranks) -> int:
         """The tensor, in the job as it is now; gives its next step."""
-        self._tensor = job.tensor(self._name, self._rows, 1, "f32", op="sum", values="raw", scheme="balanced")
+        tensor = job.tensor(self._name, self._rows, 1, "f32", op="sum", values="raw", scheme="balanced")
+        self.tensors = [tensor]
         self._world = job.world
         self.requests = []
-        return self._tensor.next_step
+        return tensor.next_step
 
-    def start(self, step: int, unused: Sequence[int], leaving: bool) -> None:
-        """`unused`: indices of parameters without a gradient here; `leaving`: this rank has none at all, nor data."""
-        ids = torch.tensor([_LEFT] if leaving else [1 + index for index in unused], dtype=torch.int64)
+    def start(self, step: int, unused: Sequence[int], *, leaving: bool = False, refused: bool = False,
+              written: bool = False) -> None:  # fmt: skip
+        """`unused`: indices of parameters without a gradient here; `leaving`: this rank has none at all, nor data;
+        `refused`: all ranks are to raise an error; `written`: forward() has written parameters here."""
+        rows = [_LEFT] * leaving + [_REFUSED] * refused + [_WRITTEN] * written
+        if not leaving:
+            rows += [_UNUSED + index for index in unused]
+        ids = torch.tensor(rows, dtype=torch.int64)
         ones = torch.ones(ids.shape[0])
         arrays = convert.array(ones, (ids.shape[0], 1)), convert.array(ids, (ids.shape[0],))
-        self.requests = [self._tensor.allreduce(*arrays, step=step, out="rows")]
+        self.requests = [self.tensors[0].allreduce(*arrays, step=step, out="rows")]
 
     def read(self) -> None:
-        """After the round: how many ranks have left, and what nobody used."""
+        """After the round: how many ranks have left, refused or written, and what nobody used."""
         rows = self.requests[0].wait()
         assert rows.row_ids is not None
         counts = dict(zip(rows.row_ids.tolist(), rows.values.data.cast("B").cast("f").tolist() if rows.nnz else []))
         self.left = int(counts.pop(_LEFT, 0))
-        self._unused = [row - 1 for row, count in counts.items() if count >= self._world - self.left]
+        self.refused, self.written = int(counts.pop(_REFUSED, 0)), int(counts.pop(_WRITTEN, 0))
+        self._unused = [row - _UNUSED for row, count in counts.items() if count >= self._world - self.left]
 
     def used(self, index: int) -> bool:
         return index not in self._unused

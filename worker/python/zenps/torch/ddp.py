@@ -21,12 +21,11 @@ from typing import Any, Callable, Dict, List, Optional, Sequence, Set, Tuple
 import torch
 
 from ..errors import Invalid
-from ..sparsify import Sparsifier
 from ..tensor import Tensor
 from . import convert, devices
 from .autograd import ModuleHooks, in_backward, queue_callback
 from .buckets import Bucket, Part, in_node
-from .compress import Compression, Cut, load_all, save, sparsifier_of
+from .compress import Compression, Cut, Residual, load_all, save, sparsifier_of
 from .control import SyncStats
 from .jobs import Ranks, current, generation
 from .tables import MIN_ROWS, Tables, find
@@ -71,7 +70,7 @@ class HookState:
             self._known = {id(each): (each, each.dtype) for each in module.parameters() if each.requires_grad}
             self._tables, _ = find(module, tables, compress is not None)
         self._compress = compress
-        self._sparsifiers: Dict[str, Sparsifier] = {}
+        self._sparsifiers: Dict[str, Residual] = {}
         if compress is not None:
             if module is None:
                 raise Invalid("HookState: compress needs module, whose parameters have residuals of their own")
@@ -155,8 +154,7 @@ class HookState:
 
     def _named(self, label: str) -> str:
         """A tensor's name says all that a bucket is made of: DDP makes other ones after its first step."""
-        name = f"{self.name}/{label}"
-        return name if len(name) <= 127 else f"{name[:90]}.{hashlib.sha1(name.encode()).hexdigest()[:20]}"
+        return convert.tensor_name(f"{self.name}/{label}")
 
     def _content(self, parameters: Sequence[torch.Tensor]) -> str:
         content = "\0".join(f"{self._label(each)} {each.numel()}" for each in parameters)
@@ -397,5 +395,5 @@ def ddp(model: torch.nn.parallel.DistributedDataParallel, job: Optional[Ranks] =
         state.close()
         raise
     _models[model] = state
-    ModuleHooks(model, lambda: state.check() if torch.is_grad_enabled() else None, _nothing)
+    ModuleHooks(model, lambda: state.check() if torch.is_grad_enabled() else None, _nothing, _nothing)
     return state

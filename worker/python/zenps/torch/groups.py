@@ -6,7 +6,7 @@ is here; `apply()` makes it the parameters' gradients. Between start() and wait(
 
 from __future__ import annotations
 
-from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, List, Optional, Sequence, Set, Tuple
 
 import torch
 
@@ -29,12 +29,20 @@ class Group:
     def __init__(self, slots: List[Slot], asks: List[Dict[str, Any]]) -> None:
         self.slots = slots
         self.asks = asks
+        for ask in asks:
+            ask["name"] = convert.tensor_name(ask["name"])
+        self.stale: Set[int] = set()  # indices of parameters whose gradients are no part of this step
         self.copied_bytes = 0
         self.requests: List[Request[Rows]] = []
+        self.tensors: List[Tensor] = []
 
     def opened(self, tensors: List[Tensor]) -> None:
         """These are what `asks` was answered with."""
         (self.tensor,) = tensors
+
+    def gradient(self, slot: Slot) -> Optional[torch.Tensor]:
+        """What the step sums of a parameter."""
+        return None if slot.index in self.stale else slot.parameter.grad
 
     def start(self, step: int) -> None:
         """Starts the step's round of the gradients that the parameters have now; of none for those that have None."""
@@ -70,7 +78,8 @@ def open_all(job: Ranks, groups: Sequence[Group]) -> None:
     """All tensors of the groups, at once."""
     tensors = iter(job.tensors([ask for group in groups for ask in group.asks]))
     for group in groups:
-        group.opened([next(tensors) for _ in group.asks])
+        group.tensors = [next(tensors) for _ in group.asks]
+        group.opened(group.tensors)
 
 
 def _scaled(tensor: torch.Tensor, scale: float) -> torch.Tensor:
@@ -109,7 +118,7 @@ class TableGroup(Group):
         self._dense: Optional[torch.Tensor] = None  # one table's gradient, which the sum goes into
 
     def start(self, step: int) -> None:
-        grads = [slot.parameter.grad for slot in self.slots]
+        grads = [self.gradient(slot) for slot in self.slots]
         for slot, grad in zip(self.slots, grads):
             if grad is not None:
                 self._layout[slot.index] = grad.is_sparse
@@ -185,7 +194,7 @@ class DenseGroup(Group):
         self._summed: Optional[torch.Tensor] = None
 
     def start(self, step: int) -> None:
-        grad = self.slots[0].parameter.grad
+        grad = self.gradient(self.slots[0])
         place = self._place()
         if self._in_place and grad is not None and _plain(grad, place):
             self._summed = grad.detach()
@@ -200,7 +209,7 @@ class DenseGroup(Group):
             self._buffer = torch.zeros(self._shape[0] * self._shape[1], dtype=first.dtype, device=place)
         for slot in self.slots:
             part = self._part(self._buffer, slot)
-            grad = slot.parameter.grad
+            grad = self.gradient(slot)
             if grad is None:
                 part.zero_()
             else:
@@ -216,7 +225,7 @@ class DenseGroup(Group):
         _scaled(self._summed, scale)
         for slot in self.slots:
             grad = slot.parameter.grad
-            if grad is None and not used(slot):
+            if not used(slot):
                 continue
             part = self._part(self._summed, slot).view(slot.parameter.shape)
             if grad is not None and grad.is_sparse:

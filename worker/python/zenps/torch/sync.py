@@ -10,8 +10,11 @@ import torch
 
 from ..errors import Invalid
 from ..group import Group as JobGroup
+from ..tensor import Tensor
 from . import collective
 from .autograd import GradientHook, ModuleHooks, before_step, in_backward, queue_callback
+from .buffers import Buffers
+from .checks import Checks
 from .compress import Compression, CompressedGroup, load_all, save
 from .control import Control, SyncStats, agree
 from .groups import DenseGroup, Group, TableGroup, open_all
@@ -19,6 +22,8 @@ from .jobs import Ranks, current, generation, numbered
 from .tables import Slot, Tables, plan
 
 _names: "weakref.WeakKeyDictionary[Ranks, Set[str]]" = weakref.WeakKeyDictionary()
+_closed: "weakref.WeakKeyDictionary[Ranks, Dict[str, Tuple[List[str], List[Tensor]]]]" = weakref.WeakKeyDictionary()
+_FLAG = "require_backward_grad_sync"  # of DistributedDataParallel, which training loops set by hand
 
 
 class GradientSync:
@@ -45,7 +50,9 @@ class GradientSync:
     bucket_mb: megabytes of a bucket of parameters that are no tables. fuse_tables: small sparse tables share a tensor.
     wait: "backward", or "step": then backward() returns while sums are in flight, and ``wait()``, or the step of an
         optimiser that was given to ``attach()``, waits for them.
-    broadcast: False leaves the parameters as they are.
+    broadcast: False leaves the parameters as they are, and lets ranks have other ones.
+    broadcast_buffers: buffers, such as BatchNorm's running statistics, are rank 0's in each forward pass that follows a
+        summed backward pass, as DistributedDataParallel has it; no forward pass waits for it (buffers.py).
     keep_zero_rows: rows that a sparse gradient names are sent also where they are zero, for optimisers that do something
         to every row that is present, as SparseAdam does.
     name: of the tensors; each GradientSync of a job has another.
@@ -60,7 +67,7 @@ class GradientSync:
                  scheme: Optional[str] = None, dense_scheme: Optional[str] = None, values: Optional[str] = None,
                  average: bool = True, compress: Optional[Compression] = None, bucket_mb: float = 25,
                  fuse_tables: bool = True, wait: str = "backward", broadcast: bool = True,
-                 keep_zero_rows: bool = False, name: str = "model") -> None:  # fmt: skip
+                 broadcast_buffers: bool = True, keep_zero_rows: bool = False, name: str = "model") -> None:  # fmt: skip
         if wait not in ("backward", "step"):
             raise Invalid(f'wait {wait!r}; must be "backward" or "step"')
         if not bucket_mb > 0:
@@ -78,6 +85,10 @@ class GradientSync:
         self._described = described = [f"{name} {tables!r}" if isinstance(tables, str) else name]
         described += [slot.described(kind) for kind, slot in self._slots()]
         described.append(f"{options} {scheme} {dense_scheme} {compress} {keep_zero_rows}")
+        self._buffers = Buffers(name, module) if broadcast_buffers else None
+        if self._buffers is not None:
+            described += [place.described() for place in self._buffers.places]
+            self._buffers = self._buffers if self._buffers.places else None
         self._average = average
         self._wait_in_step = wait == "step"
         self._compress = compress
@@ -99,13 +110,18 @@ class GradientSync:
         self._generation: Optional[int] = None  # of the job, that the tensors are of
         self._enabled = True
         self._own_steps = 0
-        self._optimizers: List[Any] = []
+        self._optimizers: List[torch.optim.Optimizer] = []
+        self._step_hooks: List[Any] = []
         self._totals = SyncStats()
         self.bytes_last_step = 0
         self._kept: Optional[BaseException] = None
         self._on_cpu = all(slot.parameter.device.type == "cpu" for _, slot in self._slots())
-        self._summed: Dict[int, Tuple[Any, int, int, int]] = {}
+        self._flags = [each.__dict__ for each in (module, module.__dict__.get("_orig_mod")) if each is not None]
         self._by_index = {slot.index: (slot, group) for group in self._groups for slot in group.slots}
+        slots_by_index = {index: slot for index, (slot, _) in self._by_index.items()}
+        bucketed = {slot.index for slots in self._plan.buckets for slot in slots}
+        repeatable = average and compress is None
+        self._checks = Checks(name, module, self.job, slots_by_index, bucketed, repeatable, alike=broadcast)
         self._reset()
         if isinstance(self.job, JobGroup) or not generation(self.job):
             self._open_tensors()
@@ -113,7 +129,7 @@ class GradientSync:
                 collective.broadcast_parameters(module, job=self.job)
         taken.add(name)
         self._hooks = [GradientHook(slot.parameter, self._ready(index)) for index, (slot, _) in self._by_index.items()]
-        self._module_hooks = ModuleHooks(module, self._before_forward, self._arm)
+        self._module_hooks = ModuleHooks(module, self._before_forward, self._checks.watch.after_forward, self._arm)
 
     def _ready(self, index: int) -> Callable[[], None]:
         return lambda: self._gradient_ready(index)
@@ -126,7 +142,14 @@ class GradientSync:
 
     def _open_tensors(self) -> None:
         agree(self.job, f"GradientSync {self.name}", self._described)
+        described, tensors = _closed.setdefault(self.job, {}).pop(self.name, ([], []))
+        if described != self._described:  # a closed one of this name had other parameters
+            for tensor in tensors:
+                tensor.close()
         open_all(self.job, self._groups)
+        if self._buffers is not None:
+            (tensor,) = self.job.tensors([self._buffers.ask()])
+            self._buffers.opened(tensor, self.job)
         self._step = self._control.open(self.job)
         self._generation = generation(self.job)
 
@@ -148,44 +171,56 @@ class GradientSync:
     # A backward pass.
 
     def _reset(self) -> None:
+        self._checks.end()
         self._error: Optional[BaseException] = None
         self._queued = False  # _finish() will be called at the end of the backward pass under way
-        self._fired: Set[int] = set()  # parameters whose gradients this pass has made
+        self._fired: Dict[int, int] = {}  # parameters whose gradients this pass has made, and their versions then
         self._open = {id(group): len(group.slots) for group in self._groups}  # parameters that a group waits for
         self._started: List[Group] = []
+        self._buffer_requests: List[Any] = []
         self._in_flight = False  # all rounds of a step have started, and nobody has waited for them
+
+    @property
+    def _is_summing(self) -> bool:
+        return self._enabled and all(flags.get(_FLAG, True) for flags in self._flags)
 
     def _before_forward(self) -> None:
         """A backward pass that failed never called _finish()."""
         if (self._queued or self._fired) and not self._in_flight and not in_backward():
             self._abort()
+        if self._buffers is not None and self._buffers.due:
+            self._buffers.copy_in()
+        self._checks.before_forward(self._totals.steps)
 
     def _arm(self) -> None:
         """The backward pass has reached the module: under re-entrant checkpoints parameters' hooks run in inner passes,
         which end earlier."""
-        if self._enabled and not self._queued:
-            self._queued = queue_callback(self._finish)
+        if self._queued:
+            return
+        self._queued = queue_callback(self._finish)
+        self._checks.begin(self._totals.steps)
 
     def _gradient_ready(self, index: int) -> None:
         """Raises nothing: what is raised within a backward pass leaves torch's queue of tasks full, and some versions
         then hang when the process exits."""
-        if not self._enabled:
-            return
         slot, group = self._by_index[index]
         self._arm()
+        if not self._is_summing:
+            self._checks.kept(slot)
+            return
         try:
-            if self._error is None:
+            if self._error is None and not self._checks.refusal:
                 self._check_first(slot)
-                self._fired.add(index)
+                self._checks.made(slot)
+                self._fired[index] = slot.parameter._version
                 self._open[id(group)] -= 1
-                if not self._open[id(group)]:
+                if not self._open[id(group)] and not self._checks.refusal:
                     self._start(group)
         except BaseException as error:
             self._error = error
 
     def _check_first(self, slot: Slot) -> None:
-        """Refuses a gradient that is in a sum already, as far as tensors show it."""
-        parameter = slot.parameter
+        """Refuses a gradient that comes at the wrong time."""
         if self._generation != generation(self.job):
             raise Invalid(
                 f"GradientSync {self.name} is not opened in generation {generation(self.job)} of job {self.job.name}: hand it "
@@ -201,14 +236,6 @@ class GradientSync:
                 f"parameter {slot.name} got a second gradient in step {self._step}: the backward pass before this one "
                 "failed, or several re-entrant checkpoints share the parameter (use_reentrant=False sums it once)"
             )
-        seen = self._summed.pop(slot.index, None)
-        if seen is None or parameter.grad is None or seen[0]() is not parameter.grad:
-            return
-        # One addition, and nothing else, was done to the sum; and no optimiser has used it.
-        if parameter.grad._version == seen[1] + 1 and parameter._version == seen[2]:
-            raise Invalid(
-                f"gradient of {slot.name} was already summed in step {seen[3]}; wrap all but the last backward in no_sync()"
-            )
 
     def _start(self, group: Group) -> None:
         self._started.append(group)
@@ -219,21 +246,34 @@ class GradientSync:
         self._queued = False
         if self._error is not None:
             self._fail(self._error)
-        if not self._fired:
-            return  # nothing of the module had a part in it
+        if not self._is_summing:
+            self._checks.end()
+            return
         try:
+            self._checks.look(self._fired, self._optimizers)
+            if not self._fired and not self._checks.refusal:
+                return  # nothing of the module had a part in it
             self._start_rest(leaving=False)
         except BaseException as error:
             self._fail(error)
-        if not self._wait_in_step:
+        if not self._wait_in_step or self._checks.refusal:
             self.wait()
 
     def _start_rest(self, leaving: bool) -> None:
+        if self._checks.refusal:
+            self._control.start(self._step, [], refused=True)
+            self._in_flight = True
+            return
+        slots = [slot for slot, _ in self._by_index.values()]
+        stale = self._checks.stale(self._fired)
         for group in self._groups:
             if group not in self._started:
+                group.stale = stale
                 self._start(group)
-        unused = [index for index, (slot, _) in self._by_index.items() if slot.parameter.grad is None]
-        self._control.start(self._step, unused, leaving)
+        unused = [slot.index for slot in slots if slot.parameter.grad is None or slot.index in stale]
+        if self._buffers is not None:
+            self._buffer_requests = [self._buffers.start(self._step, leaving)]
+        self._control.start(self._step, unused, leaving=leaving, written=self._checks.watch.take_written())
         self._in_flight = True
 
     def wait(self) -> None:
@@ -246,20 +286,24 @@ class GradientSync:
             self._wait_and_apply()
         except BaseException as error:
             self._fail(error)
-        for index, (slot, _) in self._by_index.items():
-            grad = slot.parameter.grad
-            if grad is not None:
-                self._summed[index] = (weakref.ref(grad), grad._version, slot.parameter._version, self._step)
+        self._checks.summed(self._totals.steps)
         self._own_steps += 1
         self._end_step()
 
     def _wait_and_apply(self) -> None:
-        """In order of start."""
-        for group in self._started:
-            group.wait()
+        """The control round is last to start, so waiting for it first costs no time; and where a rank refuses the step it
+        is the only one to end."""
         for request in self._control.requests:
             request.wait()
         self._control.read()
+        if self._control.refused:
+            self._checks.raise_refusal(self._step)
+        for group in self._started:
+            group.wait()
+        if self._buffers is not None:
+            self._buffers.finish()
+        if self._control.written and not self._control.left:
+            self._checks.compare_parameters()
         scale = self._control.scale if self._average else 1.0
         for group in self._started:
             group.apply(lambda slot: self._control.used(slot.index), scale)
@@ -267,10 +311,11 @@ class GradientSync:
     def _drop_gradients(self) -> None:
         for slot, _ in self._by_index.values():
             slot.parameter.grad = None
-        self._summed.clear()
+        self._checks.drop()
 
     def _end_step(self) -> None:
-        requests = [request for group in self._started for request in group.requests] + self._control.requests
+        requests = [request for group in self._started for request in group.requests]
+        requests += self._control.requests + self._buffer_requests
         costs = [request.stats for request in requests if request.stats is not None]
         out, into = sum(cost.bytes_out for cost in costs), sum(cost.bytes_in for cost in costs)
         self.bytes_last_step = out + into
@@ -287,7 +332,9 @@ class GradientSync:
             group.cancel()
         for request in self._control.requests:
             request.cancel()
-        if self._started:
+        if self._buffers is not None:
+            self._buffers.cancel()
+        if self._started or self._in_flight:
             self._step += 1
         self._reset()
 
@@ -346,11 +393,19 @@ class GradientSync:
         collective.broadcast_parameters(self.module, numbered(self.job, steps.index(max(steps))), job=self.job)
 
     def attach(self, *optimizers: torch.optim.Optimizer) -> None:
-        """Has optimisers wait for the sums at the beginning of step(), and checks that they go with `compress`."""
+        """Has optimisers wait for the sums at the beginning of step(), and checks that they go with `compress`, and step no
+        parameter that no GradientSync sums; the latter in each step."""
+        self._checks.check_optimizers(optimizers)
         for optimizer in optimizers:
             if self._compress is not None:
                 self._compress.check_optimizer(optimizer)
-            self._optimizers.append(before_step(optimizer, self.wait))
+            self._optimizers.append(optimizer)
+            self._step_hooks.append(before_step(optimizer, self._before_step))
+
+    def _before_step(self) -> None:
+        if not self._fired and not self._in_flight:
+            self._checks.check_step()
+        self.wait()
 
     @property
     def stats(self) -> SyncStats:
@@ -386,13 +441,19 @@ class GradientSync:
         return [group for group in self._groups if isinstance(group, CompressedGroup)]
 
     def close(self) -> None:
-        """Removes the hooks, which keep this object alive until then; what is in flight is given up. The name is free again, for a module of the same parameters."""
+        """Removes the hooks, which keep this object alive until then; what is in flight is given up. The name is free again;
+        ranks that use it for other parameters do so alike."""
         if self._fired or self._in_flight:
             self._abort()
         for hook in self._hooks:
             hook.remove()
-        for handle in self._optimizers:
+        for handle in self._step_hooks:
             handle.remove()
-        self._hooks, self._optimizers = [], []
+        self._hooks, self._optimizers, self._step_hooks = [], [], []
         self._module_hooks.remove()
+        self._checks.watch.close()
+        if self.name in _names.get(self.job, ()):
+            tensors = [tensor for group in self._groups for tensor in group.tensors]
+            tensors += self._control.tensors + ([] if self._buffers is None else self._buffers.tensors)
+            _closed.setdefault(self.job, {})[self.name] = self._described, tensors
         _names.get(self.job, set()).discard(self.name)

@@ -1,0 +1,535 @@
+"""GradientSync on two ranks in training loops of all kinds: several passes a step, models that change, buffers, pickles."""
+
+from __future__ import annotations
+
+import copy
+import io
+import logging
+from typing import Any, Callable, Dict, List
+
+import torch
+import torch.distributed as dist
+
+import zenps
+import zenps.torch as zt
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+from torch_sync import RANK, ROUND_TIMEOUT, WORLD, assert_bits, digest, job, near, same_everywhere, sync_of
+from zenps.torch.autograd import GradientHook
+
+assert ROUND_TIMEOUT  # which runner.py reads here
+dist.init_process_group("gloo", rank=RANK, world_size=WORLD)
+
+
+class Lines(logging.Handler):
+    """What the package logs."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.lines: List[str] = []
+        logging.getLogger("zenps").addHandler(self)
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.lines.append(record.getMessage())
+
+    def of(self, text: str) -> List[str]:
+        return [line for line in self.lines if text in line]
+
+
+def refused(call: Callable[[], Any], *texts: str) -> None:
+    """On every rank, and with the same sentence."""
+    try:
+        call()
+        said = "nothing"
+    except zenps.Invalid as error:
+        said = str(error)
+    for text in texts:
+        assert text in said, said
+    assert len(set(job.gather(said.encode()))) == 1, said
+
+
+def inputs(step: int, rank: int = RANK, n: int = 4) -> torch.Tensor:
+    return torch.randn(n, 4, generator=torch.Generator().manual_seed(100 * step + rank))
+
+
+def net() -> nn.Module:
+    torch.manual_seed(1)
+    return nn.Sequential(nn.Linear(4, 5), nn.ReLU(), nn.Linear(5, 1))
+
+
+def grads(model: nn.Module) -> List[torch.Tensor]:
+    return [parameter.grad.clone() for parameter in model.parameters()]
+
+
+def case_tables_with_dense_gradients_and_an_empty_sum(_: zenps.Job) -> None:
+    table = nn.Embedding(5000, 16)
+    sync = sync_of(table)
+    with sync.join():
+        for _ in range(1 + RANK):
+            table.zero_grad()
+            table(torch.tensor([1, 2])).sum().backward()
+            assert table.weight.grad[1].tolist() == [1.0] * 16
+    sync.close()
+
+    class Model(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.table, self.out = nn.Embedding(5000, 16, padding_idx=0), nn.Linear(16, 1)
+
+        def forward(self, ids: Any, x: torch.Tensor) -> torch.Tensor:
+            return self.out(x if ids is None else self.table(ids)).sum()
+
+    model = Model()
+    sync = sync_of(model)
+    model(torch.tensor([0, 0]) if RANK else None, torch.ones(2, 16)).backward()
+    assert model.table.weight.grad is not None and not model.table.weight.grad.any()
+    sync.close()
+
+
+def case_gradients_zeroed_by_hand(_: zenps.Job) -> None:
+    """`.data` changes no version of a tensor."""
+    for average in (True, False):
+        log = Lines()
+        model = nn.Linear(4, 1)
+        sync = sync_of(model, average=average)
+        for step in range(4):
+            if step:
+                for parameter in model.parameters():
+                    parameter.grad.data.zero_()
+            model(torch.full((2, 4), RANK + 1.0)).sum().backward()
+            assert torch.equal(model.weight.grad, torch.full((1, 4), 3.0 if average else 6.0)), model.weight.grad
+            for parameter in model.parameters():
+                parameter.data -= 0.1 * parameter.grad.data
+        assert not log.of("second time"), log.lines
+        sync.close()
+
+
+def case_two_passes_before_a_step(_: zenps.Job) -> None:
+    """As a GAN does, and accumulation without no_sync(): the bits of DistributedDataParallel, and one line that says what
+    it costs."""
+    ours, theirs = net(), DistributedDataParallel(net())
+    log = Lines()
+    sync = sync_of(ours)
+    optimizers = [torch.optim.SGD(each.parameters(), 0.1) for each in (ours, theirs)]
+    for step in range(3):
+        for model, optimizer in zip((ours, theirs), optimizers):
+            optimizer.zero_grad()
+            for part in range(3):
+                model(inputs(3 * step + part)).sum().backward()
+        for own, wanted in zip(ours.parameters(), theirs.parameters()):
+            assert_bits(own.grad, wanted.grad)
+        for optimizer in optimizers:
+            optimizer.step()
+    for own, wanted in zip(ours.parameters(), theirs.parameters()):
+        assert_bits(own, wanted)
+    assert len(log.of("summed a second time")) == 1, log.lines
+    sync.close()
+
+
+def case_two_losses_of_one_graph(_: zenps.Job) -> None:
+    model = net()
+    sync = sync_of(model)
+    alone = copy.deepcopy(model)
+    out = model(inputs(0))
+    out.sum().backward(retain_graph=True)
+    out.pow(2).sum().backward()
+    for rank in range(WORLD):
+        out = alone(inputs(0, rank))
+        ((out.sum() + out.pow(2).sum()) / WORLD).backward()
+    for own, wanted in zip(model.parameters(), alone.parameters()):
+        near(own.grad, wanted.grad, 1e-5)
+    same_everywhere(*grads(model))
+    sync.close()
+
+
+def case_the_flag_of_ddp(_: zenps.Job) -> None:
+    model = net()
+    sync = sync_of(model)
+    alone = copy.deepcopy(model)
+    for part in range(3):
+        model.require_backward_grad_sync = part == 2
+        model(inputs(part)).sum().backward()
+        for rank in range(WORLD):
+            (alone(inputs(part, rank)).sum() / WORLD).backward()
+    assert sync.stats.steps == 1, sync.stats
+    for own, wanted in zip(model.parameters(), alone.parameters()):
+        near(own.grad, wanted.grad, 1e-5)
+    sync.close()
+
+
+def case_a_sum_that_is_summed_again(_: zenps.Job) -> None:
+    """Refused where it is certain, and wrong; also when one rank alone knows."""
+    for arguments in ({"average": False}, {"compress": zt.TopK(0.5, min_numel=8, start_iter=0)}):
+        model = net()
+        sync = sync_of(model, **arguments)
+        model(inputs(0)).sum().backward()
+        if RANK == 0:
+            model.zero_grad(set_to_none=True)
+        refused(lambda: model(inputs(1)).sum().backward(), "rank 1: gradient of", "already summed", "no_sync()")
+        model.zero_grad(set_to_none=True)
+        model(inputs(2)).sum().backward()
+        with sync.no_sync():  # a pass in between changes nothing of it
+            model(inputs(3)).sum().backward()
+        refused(lambda: model(inputs(4)).sum().backward(), "rank 0, 1: gradient of", "already summed")
+        model.zero_grad(set_to_none=False)
+        with sync.no_sync():
+            model(inputs(5)).sum().backward()
+        model(inputs(6)).sum().backward()
+        same_everywhere(*grads(model))
+        sync.close()
+
+
+class Branches(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(2)
+        self.actor, self.critic = nn.Linear(4, 4), nn.Linear(4, 1)
+        self.table = nn.Embedding(50, 4)
+
+    def forward(self, x: torch.Tensor, which: str) -> torch.Tensor:
+        if which == "table":
+            return self.table(x.argmax(1))
+        return getattr(self, which)(x)
+
+
+def case_gradients_of_unused_branches(_: zenps.Job) -> None:
+    """The sum of an earlier pass is not summed again; what no_sync() has gathered is."""
+    compressions = [{}, {"tables": ["table.weight"]}, {"compress": zt.TopK(0.5, min_numel=8, start_iter=0)}]
+    for arguments in compressions:
+        model = Branches()
+        sync = sync_of(model, average=False, bucket_mb=1e-4, **arguments)
+        model(inputs(0), "actor").sum().backward()
+        model(inputs(0), "table").sum().backward()
+        kept = [model.actor.weight.grad.clone(), model.table.weight.grad.clone()]
+        for step in range(3):
+            model.critic.zero_grad(set_to_none=True)
+            model(inputs(step), "critic").sum().backward()
+            assert_bits(model.actor.weight.grad, kept[0])
+            assert_bits(model.table.weight.grad, kept[1])
+        nn.utils.clip_grad_norm_(model.parameters(), 1e-3)
+        kept = [model.actor.weight.grad.clone()]
+        model.critic.zero_grad(set_to_none=True)
+        model(inputs(3), "critic").sum().backward()
+        assert_bits(model.actor.weight.grad, kept[0])
+        same_everywhere(model.critic.weight.grad)
+        if "compress" not in arguments:
+            model.zero_grad(set_to_none=False)
+            with sync.no_sync():
+                model(inputs(4), "actor").sum().backward()
+            model(inputs(5), "critic").sum().backward()
+            wanted = sum(inputs(4, rank).sum(0) for rank in range(WORLD))
+            near(model.actor.weight.grad, wanted.expand(4, 4), 1e-5)
+        sync.close()
+
+
+def case_optimisers_within_backward(_: zenps.Job) -> None:
+    """torch's own recipe to save memory."""
+    model = net()
+    handles: List[GradientHook] = []
+
+    def steps(parameter: torch.Tensor) -> Callable[[], None]:
+        optimizer = torch.optim.SGD([parameter], 0.1)
+
+        def step() -> None:
+            optimizer.step()
+            optimizer.zero_grad(set_to_none=True)
+
+        return step
+
+    for before in (True, False):
+        if before:
+            handles = [GradientHook(each, steps(each)) for each in model.parameters()]
+        sync = sync_of(model)
+        if not before:
+            handles = [GradientHook(each, steps(each)) for each in model.parameters()]
+        refused(lambda: model(inputs(0)).sum().backward(), "within backward()", "step when backward() has returned")
+        for handle in handles:
+            handle.remove()
+        model.zero_grad(set_to_none=True)
+        model(inputs(1)).sum().backward()
+        same_everywhere(*grads(model))
+        sync.close()
+
+
+def _unfreeze(model: Any) -> None:
+    model[2].requires_grad_(True)
+
+
+def _replace(model: Any) -> None:
+    model[0] = nn.Linear(4, 5)
+
+
+def _assign(model: Any) -> None:
+    for name in ("weight", "bias"):  # as load_state_dict(assign=True) of torch 2.1 does
+        setattr(model[0], name, nn.Parameter(getattr(model[0], name).detach().clone()))
+
+
+def _add(model: Any) -> None:
+    model.scale = nn.Parameter(torch.ones(1))
+
+
+def _reshape(model: Any) -> None:
+    model[0].bias.data = torch.zeros(5, 1)[:, 0].view(1, 5)
+
+
+def case_parameters_that_change(_: zenps.Job) -> None:
+    """The next backward pass says which, on every rank, if one rank alone has changed them; a new GradientSync of the same
+    name sums the model as it is."""
+    changes: Dict[str, Any] = {
+        "2.weight was replaced, added, or requires": _unfreeze,
+        "0.weight was replaced": _replace,
+        "0.bias was replaced": _assign,
+        "scale was replaced, added": _add,
+        "0.weight is of torch.float64, and was of torch.float32": lambda model: model.double(),
+        "0.bias has shape [1, 5], and had [5]": _reshape,
+    }
+    for text, change in changes.items():
+        for ranks in ((0, 1), (1,)):
+            model = net()
+            if change is _unfreeze:
+                model[2].requires_grad_(False)
+                model[0].requires_grad_(True)
+            sync = zt.GradientSync(model, job, name="changing")
+            model(inputs(0)).sum().backward()
+            model.zero_grad(set_to_none=True)
+            if RANK in ranks:
+                change(model)
+            x = inputs(1).to(model[0].weight.dtype)
+            refused(lambda: model(x).sum().backward(), "rank 0, 1: " if len(ranks) > 1 else "rank 1: ", text, "sync.close()")
+            if RANK not in ranks:
+                change(model)
+            model.zero_grad(set_to_none=True)
+            sync.close()
+            sync = zt.GradientSync(model, job, name="changing")
+            model(x.to(model[0].weight.dtype)).sum().backward()
+            same_everywhere(*[each.grad for each in model.parameters() if each.grad is not None])
+            sync.close()
+
+
+def case_parameters_frozen_later(_: zenps.Job) -> None:
+    model = net()
+    sync = sync_of(model)
+    model(inputs(0)).sum().backward()
+    model[0].requires_grad_(False)
+    model.zero_grad(set_to_none=True)
+    model(inputs(1)).sum().backward()
+    assert model[0].weight.grad is None
+    same_everywhere(model[2].weight.grad)
+    model[0].requires_grad_(True)
+    model.zero_grad(set_to_none=True)
+    model(inputs(1)).sum().backward()
+    same_everywhere(*grads(model))
+    sync.close()
+
+
+def case_optimisers_of_other_parameters(_: zenps.Job) -> None:
+    model, other = net(), net()
+    sync = sync_of(model)
+    strange = torch.optim.SGD(list(model.parameters()) + list(other.parameters()), 0.1)
+    refused(lambda: sync.attach(strange), "attach: the optimiser steps a parameter of shape [5, 4] in group 0 of SGD", "2 more" * 0)
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    sync.attach(optimizer)
+    model(inputs(0)).sum().backward()
+    optimizer.step()
+    if RANK == 0:
+        optimizer.add_param_group({"params": list(other.parameters())})
+    optimizer.zero_grad()
+    refused(lambda: model(inputs(1)).sum().backward(), "rank 0: the optimiser steps", "in group 1 of SGD", "drift apart")
+    second = sync_of(other)  # whose parameters are summed from here on
+    if RANK == 1:
+        optimizer.add_param_group({"params": list(other.parameters())})
+    (model(inputs(2)) + other(inputs(2))).sum().backward()
+    optimizer.step()
+    same_everywhere(*model.parameters(), *other.parameters())
+    second.close()
+    sync.close()
+
+
+def case_modules_that_are_saved(_: zenps.Job) -> None:
+    """A pickle, a copy, and what TorchScript compiles know nothing of zenps."""
+    model = net()
+    user: List[int] = []
+    sync = sync_of(model)
+    model.register_forward_hook(print)
+    file = io.BytesIO()
+    torch.save(model, file)
+    assert b"zenps" not in file.getvalue()
+    file.seek(0)
+    loaded = torch.load(file, weights_only=False) if "weights_only" in torch.load.__code__.co_varnames else torch.load(file)
+    assert list(loaded._forward_hooks.values()) == [print] and not loaded._forward_pre_hooks, loaded._forward_hooks
+    model._forward_hooks.popitem()
+    file = io.BytesIO()
+    torch.save(torch.optim.SGD(model.parameters(), 0.1), file)
+    assert b"zenps" not in file.getvalue()
+    for copied in (copy.deepcopy(model), copy.copy(model)):
+        assert not copied._forward_hooks and not copied._forward_pre_hooks
+    wanted = model(inputs(0))
+    scripted, traced = torch.jit.script(model), torch.jit.trace(model, inputs(0))
+    for made in (scripted, traced, loaded):
+        made = made if made is not loaded else nn.Sequential(*loaded)
+        assert torch.equal(made(inputs(0)), wanted)
+    model(inputs(1)).sum().backward()
+    same_everywhere(*grads(model))
+    assert sync.stats.steps == 1 and not user
+    model.zero_grad(set_to_none=True)
+    scripted(inputs(2)).sum().backward()  # of the same parameters
+    same_everywhere(*grads(model))
+    sync.close()
+    assert not model._forward_hooks and "__prepare_scriptable__" not in model.__dict__
+
+
+def normed() -> nn.Module:
+    torch.manual_seed(3)
+    model = nn.Sequential(nn.Linear(4, 6), nn.BatchNorm1d(6), nn.Linear(6, 1))
+    model.register_buffer("odd", torch.tensor([True, False, True]))
+    model.register_buffer("minus", torch.tensor([-0.0, float("nan")]))
+    return model
+
+
+def case_buffers(_: zenps.Job) -> None:
+    """Running statistics are those of DistributedDataParallel, bit for bit, on each rank; and of rank 0 in evaluation, which
+    one rank may do alone."""
+    ours, theirs = normed(), normed()
+    del theirs.odd  # which gloo cannot broadcast
+    theirs = DistributedDataParallel(theirs)
+    sync = sync_of(ours)
+    for step in range(5):
+        ours.zero_grad(set_to_none=True)
+        theirs.zero_grad(set_to_none=True)
+        if step == 2:
+            with sync.no_sync(), theirs.no_sync():
+                for model in (ours, theirs):
+                    model(inputs(50)).sum().backward()
+        for model in (ours, theirs):
+            model(inputs(step)).sum().backward()
+        for name in ("running_mean", "running_var", "num_batches_tracked"):
+            assert_bits(getattr(ours[1], name), getattr(theirs.module[1], name))
+        assert_bits(ours[0].weight.grad, theirs.module[0].weight.grad)
+    ours.eval()
+    if RANK == 1:  # alone
+        with torch.no_grad():
+            ours(inputs(9))
+    same_everywhere(ours[1].running_mean, ours[1].running_var, ours.minus)
+    ours.train()
+    if RANK == 0:
+        ours.minus.fill_(-0.0)
+        ours.odd.logical_not_()
+    for step in range(2):
+        ours(inputs(step)).sum().backward()
+    assert torch.equal(torch.signbit(ours.minus), torch.tensor([True, True])), ours.minus
+    assert ours.odd.tolist() == [False, True, False], ours.odd
+    with sync.join():
+        for step in range(1 + RANK):
+            ours.zero_grad(set_to_none=True)
+            ours(inputs(step)).sum().backward()
+    same_everywhere(ours[1].running_mean)
+    sync.close()
+    apart = normed()
+    sync = sync_of(apart, broadcast_buffers=False)
+    for step in range(2):
+        apart(inputs(step)).sum().backward()
+    with torch.no_grad():
+        apart(inputs(3))
+    assert len(set(job.gather(digest(apart[1].running_mean).encode()))) == 2
+    sync.close()
+    viewed = net()
+    viewed.register_buffer("mask", torch.ones(1, 3).expand(5, 3))
+    viewed.register_buffer("graph", torch.ones(3, 3).to_sparse())
+    sync = sync_of(viewed, broadcast=False)  # left as they are
+    viewed(inputs(0)).sum().backward()
+    sync.close()
+    refused_of = nn.BatchNorm1d(4)
+    refused_of.register_buffer("seen", torch.zeros(10 + RANK))
+    try:
+        sync_of(refused_of)
+        raise AssertionError("buffers of different shapes")
+    except zenps.ShapeMismatch as error:
+        assert "rank 0 has buffer seen [10]" in str(error), error
+
+
+class Writing(nn.Module):
+    """forward() writes a parameter: `how` says what."""
+
+    def __init__(self, how: str) -> None:
+        super().__init__()
+        torch.manual_seed(4)
+        self.inner = nn.Linear(4, 4)
+        self.mean = nn.Parameter(torch.zeros(4), requires_grad=False)
+        self.how = how
+        if how == "spectral":
+            nn.utils.spectral_norm(self.inner)
+        if how == "weight":
+            nn.utils.weight_norm(self.inner)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        with torch.no_grad():
+            if self.how == "clip":
+                self.inner.weight.clamp_(-0.1, 0.1)
+            if self.how == "clip data":
+                self.inner.weight.data.clamp_(-0.1, 0.1)
+            if self.how == "drift":
+                self.inner.bias.add_(x.mean(0))
+            if self.how == "drift data":
+                self.inner.bias.data.add_(x.mean(0))
+            if self.how == "frozen drift":
+                self.mean.lerp_(x.mean(0), 0.1)
+        if self.how == "replace":
+            self.inner.bias = nn.Parameter(self.inner.bias.detach() * 0.9)
+        return self.inner(x - self.mean)
+
+
+def case_forward_passes_that_write_parameters(_: zenps.Job) -> None:
+    """What all ranks write alike is right; what makes them differ is refused, on every rank."""
+    wanted = {
+        "drift": "inner.bias is no longer the same",
+        "drift data": "inner.bias is no longer the same",
+        "frozen drift": "mean is no longer the same",
+        "replace": "inner.bias was replaced",
+    }
+    for how in ("clip", "clip data", "spectral", "weight", *wanted):
+        model = Writing(how)
+        sync = sync_of(model)
+        optimizer = torch.optim.SGD([each for each in model.parameters() if each.requires_grad], 0.1)
+
+        def step(number: int) -> None:
+            optimizer.zero_grad(set_to_none=True)
+            model(inputs(number)).pow(2).sum().backward()
+            optimizer.step()
+
+        if how in wanted:
+            refused(lambda: step(0), wanted[how])
+        else:
+            for number in range(5):
+                step(number)
+            same_everywhere(*[each for each in model.parameters()], *[each for each in model.buffers()])
+        sync.close()
+    model = Writing("frozen drift")
+    sync = sync_of(model, broadcast=False)  # they may differ
+    model(inputs(0)).sum().backward()
+    sync.close()
+
+
+def case_long_and_odd_names(_: zenps.Job) -> None:
+    names = ["n" * 200, "n" * 199 + "m", "\u00e9" * 100, "a\tb", "a\nb", "@c"]
+    model = nn.Module()
+    for name in names:
+        model.register_parameter(name, nn.Parameter(torch.zeros(5000, 4)))
+    sync = sync_of(model, tables=names)
+    sum((at + 1) * getattr(model, name)[at].sum() for at, name in enumerate(names)).backward()
+    for at, name in enumerate(names):
+        assert getattr(model, name).grad[at].tolist() == [at + 1.0] * 4, name
+    sync.close()
+    zt.GradientSync(net(), job, name="\t" + "long " * 50).close()
+
+
+def case_a_sparse_gradient_in_a_bucket(_: zenps.Job) -> None:
+    log = Lines()
+    model = nn.Module()
+    model.w = nn.Parameter(torch.zeros(50, 4))
+    sync = sync_of(model)
+    for _ in range(2):
+        model.w.grad = None
+        nn.functional.embedding(torch.tensor([RANK]), model.w, sparse=True).sum().backward()
+        assert model.w.grad.is_sparse and model.w.grad.to_dense()[:3].tolist() == [[0.5] * 4, [0.5] * 4, [0.0] * 4]
+    assert len(log.of('tables=["auto", "w"]')) == 1, log.lines
+    sync.close()

@@ -1,0 +1,171 @@
+"""What a backward pass shows to be wrong, or costly, in a training program. What one rank refuses, all ranks raise: ranks
+that went on would wait for it.
+
+A program is refused only where it is certain that its sums are wrong. Where they are right and costly there is one line in
+the log.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from typing import Collection, Dict, List, Mapping, Sequence, Set
+
+import torch
+
+from ..errors import Invalid
+from .jobs import Ranks, numbered
+from .tables import Slot
+from .watch import Leftovers, Watch
+
+_log = logging.getLogger("zenps")
+_SAMPLED_STEPS = 16  # in which gradients that are summed twice are looked for under a mean, to warn of them
+_CHANGED = (
+    "{}. Make GradientSync after the last change to the model, on every rank: sync.close(), then zt.GradientSync(model)"
+)
+_STEPPED = (
+    "gradient of {} is gone before it was summed: an optimiser that steps, or zeroes gradients, within backward() has this "
+    "rank's gradient alone; step when backward() has returned"
+)
+_STRANGERS = (
+    "the optimiser steps {}, which no GradientSync sums: ranks would drift apart. Make GradientSync after the last change "
+    "to the model; an optimiser of other parameters, too, is better not attached: call sync.wait() before its step()"
+)
+
+
+class Checks:
+    """Of one GradientSync. slots: its parameters, by index. bucketed: indices of those that are no tables. repeatable: what
+    was summed may be summed again, as under a mean. alike: ranks are to have the same parameters."""
+
+    def __init__(self, name: str, module: torch.nn.Module, job: Ranks, slots: Mapping[int, Slot], bucketed: Collection[int],
+                 repeatable: bool, alike: bool) -> None:  # fmt: skip
+        self.watch = Watch(module, slots.values())
+        self.refusal: List[str] = []  # why this rank refuses the step
+        self._name, self._job, self._slots, self._bucketed = name, job, slots, bucketed
+        self._repeatable, self._alike = repeatable, alike
+        self._left = Leftovers()
+        self._holding: Set[int] = set()  # parameters whose gradients held a sum as the pass began
+        self._pending: Set[int] = set()  # those with gradients of passes within no_sync(), which are to be summed
+        self._warned: Set[str] = set()
+
+    def _is_sampled(self, steps: int) -> bool:
+        return not self._repeatable or (steps <= _SAMPLED_STEPS and "twice" not in self._warned)
+
+    def before_forward(self, steps: int) -> None:
+        """Steps 1, 2, 4, 8, ... show whether forward() writes parameters."""
+        number = steps + 1
+        if self._alike and torch.is_grad_enabled() and (number & (number - 1) == 0 or number % 1024 == 0):
+            self.watch.before_forward()
+
+    def begin(self, steps: int) -> None:
+        """A backward pass begins, after so many steps."""
+        if self._is_sampled(steps):
+            self._holding = {index for index, slot in self._slots.items() if self._left.holds(slot)}
+
+    def end(self) -> None:
+        """The step, or the pass, is over."""
+        self.refusal, self._holding = [], set()
+
+    def kept(self, slot: Slot) -> None:
+        """A pass within no_sync() has made a gradient."""
+        self._pending.add(slot.index)
+        if slot.index in self._holding:
+            self._left.record(slot)
+
+    def made(self, slot: Slot) -> None:
+        """A pass whose gradients are summed has made one."""
+        grad = slot.parameter.grad
+        if grad is None:
+            self.refusal.append(_STEPPED.format(slot.name))
+            return
+        if slot.index in self._holding and not self._repeatable:
+            self.refusal.append(
+                f"gradient of {slot.name} was already summed, and op sum or compress= would add that sum again: zero it "
+                "before this backward(), or wrap all but the last backward in no_sync()"
+            )
+        elif slot.index in self._holding:
+            self._warn("twice", f"gradient of {slot.name} is summed a second time, with the mean that it holds already; the "
+                       "result is right, and costs twice the bytes: no_sync() around all but the last backward() saves "
+                       "them")  # fmt: skip
+        if grad.is_sparse and slot.index in self._bucketed:
+            self._warn("sparse", f'parameter {slot.name} has sparse gradients, and is no table: all of it travels in each '
+                       f'step; tables=["auto", "{slot.name}"] sends its rows alone')  # fmt: skip
+
+    def _warn(self, what: str, text: str) -> None:
+        """Once."""
+        if what not in self._warned:
+            self._warned.add(what)
+            _log.warning("GradientSync %s: %s", self._name, text)
+
+    def look(self, made: Mapping[int, int], optimizers: Sequence[torch.optim.Optimizer]) -> None:
+        """At the end of a pass, or ahead of an optimiser's step: whether sums are of the parameters that are trained.
+        made: parameters whose gradients the pass has made, and their versions then."""
+        changes = self.watch.changes()
+        if changes:
+            self.refusal.append(_CHANGED.format(", ".join(changes)))
+        strangers = Watch.strangers(optimizers)
+        if strangers:
+            self.refusal.append(_STRANGERS.format(", ".join(strangers)))
+        for index, version in made.items():
+            slot = self._slots[index]
+            if slot.parameter.grad is None:
+                self.refusal.append(_STEPPED.format(slot.name))
+            elif slot.parameter._version != version:
+                self._warn("stepped", f"parameter {slot.name} was written within backward(), before its gradient was summed; "
+                           "an optimiser may only step when backward() has returned")  # fmt: skip
+
+    def check_optimizers(self, optimizers: Sequence[torch.optim.Optimizer]) -> None:
+        """Raises Invalid if they step parameters that nobody sums."""
+        strangers = Watch.strangers(optimizers)
+        if strangers:
+            raise Invalid(f"GradientSync {self._name}: attach: {_STRANGERS.format(', '.join(strangers))}")
+
+    def check_step(self) -> None:
+        """Raises Invalid, ahead of an optimiser's step, if parameters have changed so that no hook saw a pass."""
+        changes = self.watch.changes()
+        if changes:
+            raise Invalid(f"GradientSync {self._name}: {_CHANGED.format(', '.join(changes))}")
+
+    def stale(self, made: Collection[int]) -> Set[int]:
+        """Parameters whose gradients an earlier pass left, and nothing was added to. A sum would grow with each pass that
+        sums them again; a mean stays, and may have to be added to another rank's gradient, so it is sent."""
+        if self._repeatable:
+            return set()
+        new = self._pending.union(made)
+        return {index for index, slot in self._slots.items() if index not in new and self._left.is_same_tensor(slot)}
+
+    def summed(self, steps: int) -> None:
+        """Gradients hold the sums now."""
+        self._pending.clear()
+        if not self._is_sampled(steps):
+            self._left.clear()
+            return
+        for slot in self._slots.values():
+            self._left.record(slot)
+
+    def drop(self) -> None:
+        """Gradients are dropped."""
+        self._left.clear()
+        self._pending.clear()
+
+    def raise_refusal(self, step: int) -> None:
+        """Raises, on every rank, what the refusing ranks say. Collective."""
+        said = [part.decode() for part in self._job.gather("; ".join(dict.fromkeys(self.refusal)).encode())]
+        by_text: Dict[str, List[str]] = {}
+        for place, text in enumerate(said):
+            if text:
+                by_text.setdefault(text, []).append(str(numbered(self._job, place)))
+        ranks = "; ".join(f"rank {', '.join(own)}: {text}" for text, own in by_text.items())
+        raise Invalid(f"GradientSync {self._name}, step {step}: {ranks}", job=self._job.name)
+
+    def compare_parameters(self) -> None:
+        """Raises, on every rank, if forward() has written parameters so that ranks have other ones since. Collective."""
+        sums = [json.loads(part) for part in self._job.gather(json.dumps(self.watch.checksums()).encode())]
+        name = self.watch.first_difference(sums)
+        if name:
+            raise Invalid(
+                f"GradientSync {self._name}: forward() writes parameters, and {name} is no longer the same on all ranks: make "
+                "it a buffer, of which all ranks get rank 0's, or write what all ranks have alike. broadcast=False allows "
+                "parameters that differ",
+                job=self._job.name,
+            )

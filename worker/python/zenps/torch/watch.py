@@ -1,0 +1,157 @@
+"""What a training program does to a model behind GradientSync's back: parameters that are not those that hooks are on, and
+parameters that forward() writes."""
+
+from __future__ import annotations
+
+import weakref
+import zlib
+from typing import Any, Dict, Iterable, Iterator, List, Sequence, Tuple
+
+import torch
+
+from . import convert
+from .tables import Slot
+
+_SAMPLED = 1 << 16  # values of a parameter that a checksum covers
+_SHOWN = 4  # names in an error
+
+_every: "weakref.WeakSet[Watch]" = weakref.WeakSet()  # of the GradientSyncs that are open
+
+
+class Watch:
+    """Of one GradientSync: the module, the parameters that are summed, and the optimisers that were attached."""
+
+    def __init__(self, module: torch.nn.Module, slots: Iterable[Slot]) -> None:
+        self._module = module
+        self._known = {id(slot.parameter): (slot, slot.parameter.dtype, slot.parameter.shape) for slot in slots}
+        self._sums_before: List[int] = []
+        self._written = False  # a forward pass since the last look has written a parameter
+        _every.add(self)
+
+    def close(self) -> None:
+        _every.discard(self)
+
+    def _parameters(self) -> Iterator[Tuple[torch.nn.Module, str, torch.nn.Parameter]]:
+        for module in self._module.modules():
+            for name, parameter in module._parameters.items():
+                if parameter is not None:
+                    yield module, name, parameter
+
+    def _name(self, module: torch.nn.Module, name: str) -> str:
+        path = next((path for path, each in self._module.named_modules() if each is module), "")
+        return f"{path}.{name}" if path else name
+
+    def changes(self) -> List[str]:
+        """What is not as it was when the parameters were opened, in words. Parameters that are frozen, or gone, since
+        then are no change: they get no gradients."""
+        found = []
+        for slot, dtype, shape in self._known.values():
+            if slot.parameter.dtype != dtype:
+                found.append(f"{slot.name} is of {slot.parameter.dtype}, and was of {dtype}")
+            elif slot.parameter.shape != shape:
+                found.append(f"{slot.name} has shape {list(slot.parameter.shape)}, and had {list(shape)}")
+        for module, name, parameter in self._parameters():
+            if parameter.requires_grad and id(parameter) not in self._known and parameter.numel():
+                found.append(f"{self._name(module, name)} was replaced, added, or requires a gradient only since")
+        return _few(found)
+
+    @staticmethod
+    def strangers(optimizers: Sequence[Any]) -> List[str]:
+        """Parameters that these optimisers step and no open GradientSync sums, in words."""
+        known = {each for watch in _every for each in watch._known}
+        found = []
+        for optimizer in optimizers:
+            for at, group in enumerate(optimizer.param_groups):
+                for parameter in group["params"]:
+                    if parameter.requires_grad and parameter.numel() and id(parameter) not in known:
+                        kind = type(optimizer).__name__
+                        found.append(f"a parameter of shape {list(parameter.shape)} in group {at} of {kind}")
+        return _few(found)
+
+    # Parameters that forward() writes.
+
+    def before_forward(self) -> None:
+        self._sums_before = self.checksums()
+
+    def after_forward(self) -> None:
+        if self._sums_before and self._sums_before != self.checksums():
+            self._written = True
+        self._sums_before = []
+
+    def take_written(self) -> bool:
+        written, self._written = self._written, False
+        return written
+
+    def checksums(self) -> List[int]:
+        """One for each parameter, of at most _SAMPLED of its values."""
+        return [zlib.crc32(_sample(each).data) for _, _, each in self._parameters()]
+
+    def first_difference(self, sums: Sequence[Sequence[int]]) -> str:
+        """The name of the first parameter of which these checksums of ranks differ; "" where none does."""
+        for at, (module, name, _) in enumerate(self._parameters()):
+            if len({each[at] if at < len(each) else None for each in sums}) > 1:
+                return self._name(module, name)
+        return ""
+
+
+def _few(found: List[str]) -> List[str]:
+    more = len(found) - _SHOWN
+    return found if more <= 0 else [*found[:_SHOWN], f"{more} more"]
+
+
+def _sample(parameter: torch.Tensor) -> Any:
+    flat = parameter.detach()
+    if flat.layout != torch.strided:
+        flat = flat._values()
+    flat = flat.reshape(-1)
+    return convert.octets_array(convert.on_host(flat[:: max(1, flat.numel() // _SAMPLED)]).contiguous())
+
+
+Leftover = Tuple[Any, int, torch.Tensor]
+
+
+class Leftovers:
+    """Gradients that still hold the sum of an earlier pass, as far as that is certain: the same tensor, of the same
+    version, and in it, at the places of a sample, the values that the sum left there. So no loop is suspected that zeroes
+    gradients by `.grad.data.zero_()`, which changes no version."""
+
+    _PLACES = 64
+
+    def __init__(self) -> None:
+        self._left: Dict[int, Leftover] = {}
+
+    def clear(self) -> None:
+        self._left.clear()
+
+    def record(self, slot: Slot) -> None:
+        """The gradient holds a sum now."""
+        grad = slot.parameter.grad
+        if grad is None:
+            self._left.pop(slot.index, None)
+            return
+        self._left[slot.index] = weakref.ref(grad), grad._version, self._sample(grad).clone()
+
+    def is_same_tensor(self, slot: Slot) -> bool:
+        """Whether the gradient is the tensor that a sum was left in, whatever is in it now."""
+        left = self._left.get(slot.index)
+        return left is not None and slot.parameter.grad is not None and left[0]() is slot.parameter.grad
+
+    def holds(self, slot: Slot) -> bool:
+        """Whether the gradient is certain to hold a sum, which is not zero."""
+        if not self.is_same_tensor(slot):
+            return False
+        grad = slot.parameter.grad
+        _, version, sample = self._left[slot.index]
+        assert grad is not None
+        if grad._version != version:
+            return False
+        now = self._sample(grad)
+        return now.shape == sample.shape and bool((sample != 0).any()) and torch.equal(now, sample)
+
+    def _sample(self, grad: torch.Tensor) -> torch.Tensor:
+        values = grad.detach()
+        values = values._values() if values.is_sparse else values
+        if not values.is_contiguous():
+            values = values.flatten()
+        flat = values.view(-1)
+        return flat[:: max(1, flat.numel() // self._PLACES)][: self._PLACES]
