@@ -244,3 +244,39 @@ def case_learning(_: zenps.Job) -> None:
     with torch.no_grad():
         start = float(model_of()(inputs(0, 0)).pow(2).mean())
     assert losses[0] < 0.1 * start and losses[1] < 0.2 * start, (start, losses)
+
+
+def case_residuals_follow_the_rate(_: zenps.Job) -> None:
+    """A residual is of rate times gradient: what is sent late is applied at the rate of its own step. [SparCML algorithm 1,
+    Ok-Topk algorithm 2] The rate comes from an attached optimiser, or from `lr=`."""
+    rates = [0.1, 0.1, 0.01, 0.0, 0.05, 0.05]
+    for how in ("attached", "callable", "checkpoint"):
+        model = model_of()
+        before = model.large.weight.detach().clone()
+        optimizer = torch.optim.SGD(model.parameters(), 0.1)
+        named = {"lr": lambda: optimizer.param_groups[0]["lr"]} if how == "callable" else {}
+        compress = zt.TopK(0.05, kind="topk", start_iter=0, min_numel=ROWS * WIDTH, **named)
+        sync = sync_of(model, compress=compress)
+        if how != "callable":
+            sync.attach(optimizer)
+        due = torch.zeros(ROWS, WIDTH)  # what one process with all batches would have applied
+        for step, rate in enumerate(rates):
+            optimizer.param_groups[0]["lr"] = rate
+            if how == "checkpoint" and step == 4:
+                state = sync.state_dict()
+                sync.close()
+                sync = sync_of(model, compress=compress)
+                sync.load_state_dict(state)
+                sync.attach(optimizer)
+            for rank in range(WORLD):
+                alone = copy.deepcopy(model)
+                backward(alone, step, rank)
+                due += rate * alone.large.weight.grad / WORLD
+            backward(model, step)
+            optimizer.step()
+        (sparsifier,) = [each for group in sync._compressed() for each in group.sparsifiers.values()]
+        kept = zt.convert.tensor_of(sparsifier.residual, torch.float32).clone().view(ROWS, WIDTH)
+        zt.all_reduce(kept, "avg", job=job)
+        near(before - model.large.weight + rates[-1] * kept, due, 1e-6)
+        same_everywhere(model.large.weight)
+        sync.close()

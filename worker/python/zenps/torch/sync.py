@@ -117,6 +117,8 @@ class GradientSync:
         self._kept: Optional[BaseException] = None
         self._on_cpu = all(slot.parameter.device.type == "cpu" for _, slot in self._slots())
         self._flags = [each.__dict__ for each in (module, module.__dict__.get("_orig_mod")) if each is not None]
+        for compressed in self._compressed():
+            compressed.rate_of = self._rate_of
         self._by_index = {slot.index: (slot, group) for group in self._groups for slot in group.slots}
         slots_by_index = {index: slot for index, (slot, _) in self._by_index.items()}
         bucketed = {slot.index for slots in self._plan.buckets for slot in slots}
@@ -401,6 +403,17 @@ class GradientSync:
                 self._compress.check_optimizer(optimizer)
             self._optimizers.append(optimizer)
             self._step_hooks.append(before_step(optimizer, self._before_step))
+
+    def _rate_of(self, slot: Slot) -> Optional[float]:
+        """The learning rate of a parameter that is compressed, where it is known."""
+        rate = None if self._compress is None else self._compress.rate()
+        if rate is not None:
+            return rate
+        for optimizer in self._optimizers:
+            for group in optimizer.param_groups:
+                if "lr" in group and any(each is slot.parameter for each in group["params"]):
+                    return float(group["lr"])
+        return None
 
     def _before_step(self) -> None:
         if not self._fired and not self._in_flight:
