@@ -179,6 +179,19 @@ def case_a_sum_that_is_summed_again(_: zenps.Job) -> None:
         sync.close()
 
 
+def case_sums_of_one_rank(_: zenps.Job) -> None:
+    """In a job of one rank a sum may be summed again: nothing is added to it."""
+    model = net()
+    sync = zt.GradientSync(model, job.group(f"alone{RANK}", [RANK]), average=False)
+    alone = copy.deepcopy(model)
+    for step in range(2):
+        for each in (model, alone):
+            each(inputs(step)).sum().backward()
+    for own, wanted in zip(model.parameters(), alone.parameters()):
+        near(own.grad, wanted.grad, 1e-6)
+    sync.close()
+
+
 class Branches(nn.Module):
     def __init__(self) -> None:
         super().__init__()
@@ -345,6 +358,26 @@ def case_optimisers_of_other_parameters(_: zenps.Job) -> None:
     sync.close()
 
 
+def case_optimisers_that_are_saved(_: zenps.Job) -> None:
+    model = net()
+    sync = sync_of(model, wait="step")
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    sync.attach(optimizer)
+    file = io.BytesIO()
+    torch.save(optimizer, file)
+    assert b"zenps" not in file.getvalue()
+    copied = copy.deepcopy(optimizer)
+    copied.step()  # of parameters of its own, without gradients
+    scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 1)  # which wraps step()
+    for step in range(2):
+        optimizer.zero_grad()
+        model(inputs(step)).sum().backward()
+        optimizer.step()
+        scheduler.step()
+        same_everywhere(*model.parameters())
+    sync.close()
+
+
 def case_modules_that_are_saved(_: zenps.Job) -> None:
     """A pickle, a copy, and what TorchScript compiles know nothing of zenps."""
     model = net()
@@ -419,11 +452,76 @@ def case_buffers(_: zenps.Job) -> None:
     assert torch.equal(torch.signbit(ours.minus), torch.tensor([True, True])), ours.minus
     assert ours.odd.tolist() == [False, True, False], ours.odd
     with sync.join():
-        for step in range(1 + RANK):
+        for step in range(1 + 2 * RANK):  # rank 0 leaves first, and its buffers stay behind
             ours.zero_grad(set_to_none=True)
+            mean = ours[1].running_mean.clone()
             ours(inputs(step)).sum().backward()
+            assert step < 2 or torch.equal(mean, last), (mean, last)
+            last = ours[1].running_mean.clone()
     same_everywhere(ours[1].running_mean)
+    ours(inputs(0)).sum().backward()
+    ours[1].reset_running_stats()  # on all ranks: what a program writes stays
+    ours.eval()
+    with torch.no_grad():
+        ours(inputs(0))
+    assert not ours[1].running_mean.any() and not ours[1].num_batches_tracked
     sync.close()
+
+
+def case_buffers_of_graphs(_: zenps.Job) -> None:
+    """Buffers are not written while a graph holds them; and reach modules whose own forward() nobody calls."""
+    model = normed()
+    sync = sync_of(model)
+    for step in range(3):
+        model.zero_grad(set_to_none=True)
+        losses = [model(inputs(10 * step + part)).sum() for part in range(12)]
+        for loss in losses:
+            loss.backward()
+        same_everywhere(*grads(model))
+    sync.close()
+    model = normed()
+    sync = sync_of(model)
+    for step in range(3):
+        model.zero_grad(set_to_none=True)
+        model[2](model[1](model[0](inputs(step)))).sum().backward()
+        same_everywhere(model[1].running_mean, model[1].running_var, *grads(model))
+    sync.close()
+    try:
+        sync_of(torch.jit.script(normed()))
+        raise AssertionError("a TorchScript module")
+    except zenps.Unsupported as error:
+        assert "torch.jit.script() is given" in str(error), error
+
+
+class Broken(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx: Any, grad: torch.Tensor) -> torch.Tensor:
+        raise OverflowError("the user's own")
+
+
+def case_failed_passes_of_inner_modules(_: zenps.Job) -> None:
+    """Where nobody calls the module's own forward(), the next pass raises what the failed one left, and the one after that
+    is right."""
+    model = net()
+    sync = sync_of(model)
+    try:
+        model[2](Broken.apply(model[0](inputs(0)))).sum().backward()
+        raise AssertionError("no error")
+    except (OverflowError, RuntimeError) as error:
+        assert "user's own" in str(error), error
+    refused(lambda: model[2](model[0](inputs(1))).sum().backward(), "the backward pass before this one failed")
+    model.zero_grad(set_to_none=True)
+    model[2](model[0](inputs(2))).sum().backward()
+    same_everywhere(*grads(model))
+    assert sync.stats.steps == 1, sync.stats
+    sync.close()
+
+
+def case_buffers_apart(_: zenps.Job) -> None:
     apart = normed()
     sync = sync_of(apart, broadcast_buffers=False)
     for step in range(2):

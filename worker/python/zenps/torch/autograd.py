@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import copyreg
+import types
 import weakref
 from typing import Any, Callable, Dict, Iterator, List
 
@@ -80,16 +81,20 @@ class _StepPreHook:
 
     def __init__(self, optimizer: torch.optim.Optimizer, before: Any) -> None:
         self._optimizer = optimizer
-        self._step = step = optimizer.step
+        self._before: Any = before
+        self._former = step = optimizer.step
 
-        def waiting(*arguments: Any, **more: Any) -> Any:
-            before()
+        def waiting(_: torch.optim.Optimizer, *arguments: Any, **more: Any) -> Any:
+            if self._before is not None:
+                self._before()
             return step(*arguments, **more)
 
-        optimizer.step = waiting
+        self._own = optimizer.step = types.MethodType(waiting, optimizer)  # a method, which schedulers wrap in their turn
 
     def remove(self) -> None:
-        self._optimizer.step = self._step
+        self._before = None
+        if self._optimizer.step is self._own:
+            self._optimizer.step = self._former
 
 
 class ModuleHooks:

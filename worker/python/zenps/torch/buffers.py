@@ -7,7 +7,7 @@ may evaluate alone, and ranks may run different numbers of forward passes. Only 
 
 from __future__ import annotations
 
-from typing import Any, Dict, List, Optional, Tuple
+from typing import Any, Callable, Dict, List, Optional, Tuple
 
 import torch
 
@@ -18,6 +18,8 @@ from . import convert
 from .jobs import Ranks
 
 _ROW = 64  # bytes: 8 values of f64, whose bits an allgather copies
+_HERE = 0  # the row that rank 0 sends in each step in which it has data
+_MISSED = 8  # backward passes in a row without a forward pass: its hook is not called any more
 
 
 class _Place:
@@ -31,7 +33,8 @@ class _Place:
 
     def now(self) -> Optional[torch.Tensor]:
         """The buffer; None where it has become another kind of tensor, which is not copied."""
-        buffer = self.module._buffers.get(self.key)
+        buffers = self.module._buffers  # of a TorchScript module no dict
+        buffer = buffers[self.key] if self.key in buffers else None
         fits = buffer is not None and _is_plain(buffer) and (buffer.dtype, buffer.shape) == (self.dtype, self.shape)
         return buffer.detach() if buffer is not None and fits else None
 
@@ -52,7 +55,7 @@ class Buffers:
     def __init__(self, name: str, module: torch.nn.Module) -> None:
         self.name = convert.tensor_name(f"{name}/buffers")
         self.places: List[_Place] = []
-        self.rows = 0
+        self.rows = 1
         self.tensors: List[Tensor] = []
         seen = set()
         for path, each in module.named_modules():
@@ -65,16 +68,12 @@ class Buffers:
                 self.rows += place.rows
         self._copy = torch.zeros(0, dtype=torch.uint8)  # of rank 0's, rows of _ROW bytes
         self._is_root = False
-        self._is_known = False  # the copy holds what rank 0 has sent last
+        self._is_known = False  # on rank 0: the other ranks have the copy
         self._due = False  # the copy is not in the module yet
-        self._at_once = False  # no forward pass asks for the copy: torch.compile() has left its hook out
+        self._versions: List[Tuple[int, int]] = []  # of the buffers when the copy came
+        self._missed = _MISSED  # backward passes since the last forward pass
         self._request: Optional[Request[Rows]] = None
         self._sent: Any = None
-
-    @property
-    def due(self) -> bool:
-        """Whether the module is to get the copy ahead of a forward pass."""
-        return self._due
 
     def ask(self) -> Dict[str, Any]:
         """The tensor, for Job.tensors()."""
@@ -88,8 +87,9 @@ class Buffers:
 
     def start(self, step: int, leaving: bool) -> Request[Rows]:
         """The round of a step; rank 0 gives what it has changed, unless it is `leaving`, without data of its own."""
-        changed = self._changed() if self._is_root and not leaving else []
-        spans = [torch.arange(place.base, place.base + place.rows) for place in changed]
+        spans = []
+        if self._is_root and not leaving:
+            spans = [torch.tensor([_HERE])] + [torch.arange(each.base, each.base + each.rows) for each in self._changed()]
         ids = torch.cat(spans) if spans else torch.zeros(0, dtype=torch.int64)
         values = self._copy.view(-1, _ROW).index_select(0, ids)
         self._sent = values.view(-1).view(torch.float64) if spans else torch.zeros(0, dtype=torch.float64)
@@ -130,22 +130,21 @@ class Buffers:
         return self._copy[place.base * _ROW : place.base * _ROW + place.size]
 
     def finish(self) -> None:
-        """After the round: the copy has what rank 0 sent, and goes to the module ahead of its next forward pass; now, if
-        the one before this has not asked for its copy."""
+        """After the round: the copy has what rank 0 sent, and goes to the module ahead of its next forward pass."""
         assert self._request is not None
         rows, self._request, self._sent = self._request.wait(), None, None
-        if self._is_root:
+        self._missed += 1
+        if self._is_root or not rows.nnz:  # rank 0 has left join(): each rank keeps its own
+            self._due = False
             return
-        if rows.nnz:
-            assert rows.row_ids is not None
-            ids = convert.tensor_of(rows.row_ids, torch.int64)
-            octets = convert.octets(convert.tensor_of(rows.values, torch.float64))
-            self._copy.view(-1, _ROW).index_copy_(0, ids, octets.view(-1, _ROW))
-            self._is_known = True
-        self._at_once = self._at_once or self._due
-        self._due = self._is_known
-        if self._at_once and self._due:
-            self.copy_in()
+        assert rows.row_ids is not None
+        ids = convert.tensor_of(rows.row_ids, torch.int64)
+        octets = convert.octets(convert.tensor_of(rows.values, torch.float64))
+        self._copy.view(-1, _ROW).index_copy_(0, ids, octets.view(-1, _ROW))
+        self._due = True
+        self._versions = [_version(place.now()) for place in self.places]
+        if self._missed > _MISSED:
+            self._copy_in(lambda buffer: buffer.data)
 
     def cancel(self) -> None:
         """Gives the round up, on all ranks; the next one has all buffers."""
@@ -153,17 +152,30 @@ class Buffers:
             self._request.cancel()
             self._request, self._is_known = None, self._is_known and not self._is_root
 
-    def copy_in(self) -> None:
+    def before_forward(self) -> None:
         """Copies rank 0's buffers into the module, those that differ."""
+        self._missed = 0
+        if self._due:
+            self._copy_in(lambda buffer: buffer)
+
+    def _copy_in(self, writable: Callable[[torch.Tensor], torch.Tensor]) -> None:
+        """A buffer that the program has written since the copy came stays as it is: it was reset, or loaded. writable:
+        gives the tensor to copy into; `.data` where a graph may hold the buffer, which sees no new version then."""
         self._due = False
+        versions = {place.name: version for place, version in zip(self.places, self._versions)}
         with torch.no_grad():
             for place, host in self._on_host():
                 copy = self._bytes_of(place)
                 buffer = place.now()
-                if buffer is not None and not _same_bits(host, copy):
-                    made = torch.empty(place.shape, dtype=place.dtype)
-                    convert.octets(made).copy_(copy)
-                    buffer.copy_(made)
+                if buffer is None or _version(buffer) != versions[place.name] or _same_bits(host, copy):
+                    continue
+                made = torch.empty(place.shape, dtype=place.dtype)
+                convert.octets(made).copy_(copy)
+                writable(buffer).copy_(made)
+
+
+def _version(buffer: Optional[torch.Tensor]) -> Tuple[int, int]:
+    return (0, 0) if buffer is None else (buffer.data_ptr(), buffer._version)
 
 
 def _same_bits(one: torch.Tensor, other: torch.Tensor) -> bool:

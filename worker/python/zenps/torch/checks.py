@@ -34,19 +34,24 @@ _STRANGERS = (
 
 
 class Checks:
-    """Of one GradientSync. slots: its parameters, by index. bucketed: indices of those that are no tables. repeatable: what
-    was summed may be summed again, as under a mean. alike: ranks are to have the same parameters."""
+    """Of one GradientSync. slots: its parameters, by index. bucketed: indices of those that are no tables. average,
+    compressed: what sums are. alike: ranks are to have the same parameters."""
 
     def __init__(self, name: str, module: torch.nn.Module, job: Ranks, slots: Mapping[int, Slot], bucketed: Collection[int],
-                 repeatable: bool, alike: bool) -> None:  # fmt: skip
+                 average: bool, compressed: bool, alike: bool) -> None:  # fmt: skip
         self.watch = Watch(module, slots.values())
         self.refusal: List[str] = []  # why this rank refuses the step
         self._name, self._job, self._slots, self._bucketed = name, job, slots, bucketed
-        self._repeatable, self._alike = repeatable, alike
+        self._average, self._compressed, self._alike = average, compressed, alike
         self._left = Leftovers()
         self._holding: Set[int] = set()  # parameters whose gradients held a sum as the pass began
         self._pending: Set[int] = set()  # those with gradients of passes within no_sync(), which are to be summed
         self._warned: Set[str] = set()
+
+    @property
+    def _repeatable(self) -> bool:
+        """Whether what was summed may be summed again: a mean, or the sum of one rank."""
+        return not self._compressed and (self._average or self._job.world == 1)
 
     def _is_sampled(self, steps: int) -> bool:
         return not self._repeatable or (steps <= _SAMPLED_STEPS and "twice" not in self._warned)
@@ -160,8 +165,10 @@ class Checks:
 
     def compare_parameters(self) -> None:
         """Raises, on every rank, if forward() has written parameters so that ranks have other ones since. Collective."""
-        sums = [json.loads(part) for part in self._job.gather(json.dumps(self.watch.checksums()).encode())]
-        name = self.watch.first_difference(sums)
+        own = [self.watch.written, self.watch.checksums()]
+        parts = [json.loads(part) for part in self._job.gather(json.dumps(own).encode())]
+        written = sorted({at for part in parts for at in part[0]})
+        name = self.watch.first_difference(written, [part[1] for part in parts])
         if name:
             raise Invalid(
                 f"GradientSync {self._name}: forward() writes parameters, and {name} is no longer the same on all ranks: make "

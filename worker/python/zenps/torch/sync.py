@@ -8,7 +8,7 @@ from typing import Any, Callable, Dict, Iterator, List, Optional, Set, Tuple
 
 import torch
 
-from ..errors import Invalid
+from ..errors import Invalid, Unsupported
 from ..group import Group as JobGroup
 from ..tensor import Tensor
 from . import collective
@@ -72,6 +72,9 @@ class GradientSync:
             raise Invalid(f'wait {wait!r}; must be "backward" or "step"')
         if not bucket_mb > 0:
             raise Invalid(f"bucket_mb {bucket_mb}; must be over 0")
+        if isinstance(module, torch.jit.ScriptModule):
+            raise Unsupported("GradientSync: a TorchScript module has no hooks; make GradientSync of the module that "
+                              "torch.jit.script() is given, whose parameters they share")  # fmt: skip
         self.module = module
         self.job = current(job)
         self._plan = plan(module, tables, int(bucket_mb * (1 << 20)), fuse_tables, compress is not None)
@@ -116,14 +119,14 @@ class GradientSync:
         self.bytes_last_step = 0
         self._kept: Optional[BaseException] = None
         self._on_cpu = all(slot.parameter.device.type == "cpu" for _, slot in self._slots())
-        self._flags = [each.__dict__ for each in (module, module.__dict__.get("_orig_mod")) if each is not None]
+        inner = [each for name, each in module.named_children() if name == "_orig_mod"]  # what torch.compile() has compiled
+        self._flags = [each.__dict__ for each in (module, *inner)]
         for compressed in self._compressed():
             compressed.rate_of = self._rate_of
         self._by_index = {slot.index: (slot, group) for group in self._groups for slot in group.slots}
         slots_by_index = {index: slot for index, (slot, _) in self._by_index.items()}
         bucketed = {slot.index for slots in self._plan.buckets for slot in slots}
-        repeatable = average and compress is None
-        self._checks = Checks(name, module, self.job, slots_by_index, bucketed, repeatable, alike=broadcast)
+        self._checks = Checks(name, module, self.job, slots_by_index, bucketed, average, compress is not None, alike=broadcast)
         self._reset()
         if isinstance(self.job, JobGroup) or not generation(self.job):
             self._open_tensors()
@@ -190,8 +193,8 @@ class GradientSync:
         """A backward pass that failed never called _finish()."""
         if (self._queued or self._fired) and not self._in_flight and not in_backward():
             self._abort()
-        if self._buffers is not None and self._buffers.due:
-            self._buffers.copy_in()
+        if self._buffers is not None:
+            self._buffers.before_forward()
         self._checks.before_forward(self._totals.steps)
 
     def _arm(self) -> None:
@@ -220,6 +223,7 @@ class GradientSync:
                     self._start(group)
         except BaseException as error:
             self._error = error
+            queue_callback(self._finish)  # the one that was queued may be of a pass that failed, and gone
 
     def _check_first(self, slot: Slot) -> None:
         """Refuses a gradient that comes at the wrong time."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import weakref
 import zlib
-from typing import Any, Dict, Iterable, Iterator, List, Sequence, Tuple
+from typing import Any, Dict, Iterable, Iterator, List, Sequence, Set, Tuple
 
 import torch
 
@@ -14,6 +14,7 @@ from .tables import Slot
 
 _SAMPLED = 1 << 16  # values of a parameter that a checksum covers
 _SHOWN = 4  # names in an error
+_FOLLOWS = hasattr(torch.Tensor, "register_post_accumulate_grad_hook")  # hooks stay when a parameter changes its device
 
 _every: "weakref.WeakSet[Watch]" = weakref.WeakSet()  # of the GradientSyncs that are open
 
@@ -23,9 +24,11 @@ class Watch:
 
     def __init__(self, module: torch.nn.Module, slots: Iterable[Slot]) -> None:
         self._module = module
-        self._known = {id(slot.parameter): (slot, slot.parameter.dtype, slot.parameter.shape) for slot in slots}
+        self._known = {id(each.parameter): (each, each.parameter.dtype, each.parameter.shape) for each in slots}
+        self._devices = {} if _FOLLOWS else {key: slot.parameter.device for key, (slot, _, _) in self._known.items()}
         self._sums_before: List[int] = []
-        self._written = False  # a forward pass since the last look has written a parameter
+        self._writing: Set[int] = set()  # places of parameters that forward passes have written since the last step
+        self.written: List[int] = []  # those of the step before
         _every.add(self)
 
     def close(self) -> None:
@@ -45,11 +48,14 @@ class Watch:
         """What is not as it was when the parameters were opened, in words. Parameters that are frozen, or gone, since
         then are no change: they get no gradients."""
         found = []
-        for slot, dtype, shape in self._known.values():
+        for key, (slot, dtype, shape) in self._known.items():
+            device = self._devices.get(key, slot.parameter.device)
             if slot.parameter.dtype != dtype:
                 found.append(f"{slot.name} is of {slot.parameter.dtype}, and was of {dtype}")
             elif slot.parameter.shape != shape:
                 found.append(f"{slot.name} has shape {list(slot.parameter.shape)}, and had {list(shape)}")
+            elif slot.parameter.device != device:
+                found.append(f"{slot.name} is on {slot.parameter.device}, and was on {device}")
         for module, name, parameter in self._parameters():
             if parameter.requires_grad and id(parameter) not in self._known and parameter.numel():
                 found.append(f"{self._name(module, name)} was replaced, added, or requires a gradient only since")
@@ -74,23 +80,26 @@ class Watch:
         self._sums_before = self.checksums()
 
     def after_forward(self) -> None:
-        if self._sums_before and self._sums_before != self.checksums():
-            self._written = True
+        if self._sums_before:
+            pairs = zip(self._sums_before, self.checksums())
+            self._writing.update(at for at, (before, after) in enumerate(pairs) if before != after)
         self._sums_before = []
 
     def take_written(self) -> bool:
-        written, self._written = self._written, False
-        return written
+        """Whether forward passes since the last call have written parameters: `written`."""
+        self.written, self._writing = sorted(self._writing), set()
+        return bool(self.written)
 
     def checksums(self) -> List[int]:
         """One for each parameter, of at most _SAMPLED of its values."""
         return [zlib.crc32(_sample(each).data) for _, _, each in self._parameters()]
 
-    def first_difference(self, sums: Sequence[Sequence[int]]) -> str:
-        """The name of the first parameter of which these checksums of ranks differ; "" where none does."""
-        for at, (module, name, _) in enumerate(self._parameters()):
+    def first_difference(self, places: Sequence[int], sums: Sequence[Sequence[int]]) -> str:
+        """The name of the first parameter at these places of which checksums of ranks differ; "" where none does."""
+        every = list(self._parameters())
+        for at in places:
             if len({each[at] if at < len(each) else None for each in sums}) > 1:
-                return self._name(module, name)
+                return self._name(*every[at][:2]) if at < len(every) else f"parameter {at}"
         return ""
 
 
