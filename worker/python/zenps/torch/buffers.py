@@ -23,20 +23,20 @@ _MISSED = 8  # backward passes in a row without a forward pass: its hook is not 
 
 
 class _Place:
-    """A buffer's place in the module, and its rows in the tensor."""
+    """A buffer's place in the module, and in its section: from value `at` on."""
 
-    def __init__(self, name: str, module: torch.nn.Module, key: str, buffer: torch.Tensor, base: int) -> None:
-        self.name, self.module, self.key, self.base = name, module, key, base
-        self.dtype, self.shape = buffer.dtype, buffer.shape
-        self.size = buffer.numel() * buffer.element_size()
-        self.rows = -(-self.size // _ROW)
+    def __init__(self, name: str, module: torch.nn.Module, key: str, buffer: torch.Tensor, at: int) -> None:
+        self.name, self.module, self.key, self.at = name, module, key, at
+        self.dtype, self.shape, self.numel = buffer.dtype, buffer.shape, buffer.numel()
+        self.version = (0, 0)  # of the buffer when the copy came
 
     def now(self) -> Optional[torch.Tensor]:
         """The buffer; None where it has become another kind of tensor, which is not copied."""
-        buffers = self.module._buffers  # of a TorchScript module no dict
+        buffers = self.module._buffers  # of some modules no dict
         buffer = buffers[self.key] if self.key in buffers else None
-        fits = buffer is not None and _is_plain(buffer) and (buffer.dtype, buffer.shape) == (self.dtype, self.shape)
-        return buffer.detach() if buffer is not None and fits else None
+        if buffer is None or buffer.dtype != self.dtype or buffer.shape != self.shape or not _is_plain(buffer):
+            return None
+        return buffer.detach()
 
     def described(self) -> str:
         return f"buffer {self.name} {list(self.shape)} {str(self.dtype)[6:]}"
@@ -46,7 +46,48 @@ def _is_plain(buffer: torch.Tensor) -> bool:
     """Whether it can be copied into: dense, and no expanded view, whose values share memory."""
     if buffer.layout != torch.strided:
         return False
-    return all(stride or size == 1 for size, stride in zip(buffer.shape, buffer.stride()))
+    return buffer.is_contiguous() or all(stride or size == 1 for size, stride in zip(buffer.shape, buffer.stride()))
+
+
+def _version(buffer: Optional[torch.Tensor]) -> Tuple[int, int]:
+    return (0, 0) if buffer is None else (buffer.data_ptr(), buffer._version)
+
+
+class _Section:
+    """The buffers of one dtype, end to end, in host memory: rows of _ROW bytes from row `base` of the tensor on. copy:
+    rank 0's; own: this rank's, when fill() read them. Both also as rows of bits."""
+
+    def __init__(self, dtype: torch.dtype) -> None:
+        self.dtype = dtype
+        self.places: List[_Place] = []
+        self.numel = self.base = self.rows = 0
+
+    def add(self, name: str, module: torch.nn.Module, key: str, buffer: torch.Tensor) -> _Place:
+        self.places.append(_Place(name, module, key, buffer, self.numel))
+        self.numel += buffer.numel()
+        return self.places[-1]
+
+    def place(self, base: int) -> int:
+        """Gives the row behind the last."""
+        size = torch.empty(0, dtype=self.dtype).element_size()
+        self.base, self.rows = base, -(-self.numel * size // _ROW)
+        self.copy, self.own = (torch.zeros(self.rows * _ROW // size, dtype=self.dtype) for _ in range(2))
+        self.copied_bits, self.own_bits = _bits(self.copy), _bits(self.own)
+        return base + self.rows
+
+    def fill(self) -> None:
+        """Reads the buffers: those on one device at once. One that is not copied counts as the copy."""
+        parts = []
+        for place in self.places:
+            buffer = place.now()
+            parts.append(self.copy[place.at : place.at + place.numel] if buffer is None else buffer)
+        if len({part.device for part in parts}) > 1:
+            parts = [convert.on_host(part) for part in parts]
+        self.own[: self.numel].copy_(torch.cat([part.reshape(-1) for part in parts]))
+
+    def changed(self) -> torch.Tensor:
+        """Rows, from 0 on, in which the buffers that were read are not the copy."""
+        return (self.own_bits != self.copied_bits).any(1).nonzero().view(-1)
 
 
 class Buffers:
@@ -55,79 +96,53 @@ class Buffers:
     def __init__(self, name: str, module: torch.nn.Module) -> None:
         self.name = convert.tensor_name(f"{name}/buffers")
         self.places: List[_Place] = []
-        self.rows = 1
         self.tensors: List[Tensor] = []
+        sections: Dict[torch.dtype, _Section] = {}
         seen = set()
         for path, each in module.named_modules():
             for key, buffer in each._buffers.items():
                 if buffer is None or id(buffer) in seen or not buffer.numel() or not _is_plain(buffer):
                     continue
                 seen.add(id(buffer))
-                place = _Place(f"{path}.{key}" if path else key, each, key, buffer, self.rows)
-                self.places.append(place)
-                self.rows += place.rows
-        self._copy = torch.zeros(0, dtype=torch.uint8)  # of rank 0's, rows of _ROW bytes
+                section = sections.setdefault(buffer.dtype, _Section(buffer.dtype))
+                self.places.append(section.add(f"{path}.{key}" if path else key, each, key, buffer))
+        self._sections = list(sections.values())
+        self._rows = 1
+        for section in self._sections:
+            self._rows = section.place(self._rows)
         self._is_root = False
         self._is_known = False  # on rank 0: the other ranks have the copy
         self._due = False  # the copy is not in the module yet
-        self._versions: List[Tuple[int, int]] = []  # of the buffers when the copy came
         self._missed = _MISSED  # backward passes since the last forward pass
         self._request: Optional[Request[Rows]] = None
         self._sent: Any = None
 
     def ask(self) -> Dict[str, Any]:
         """The tensor, for Job.tensors()."""
-        return {"name": self.name, "rows": self.rows, "width": _ROW // 8, "dtype": "f64", "op": "sum", "scheme": "balanced",
-                "values": "raw"}  # fmt: skip
+        return {"name": self.name, "rows": self._rows, "width": _ROW // 8, "dtype": "f64", "op": "sum",
+                "scheme": "balanced", "values": "raw"}  # fmt: skip
 
     def opened(self, tensor: Tensor, job: Ranks) -> None:
         self.tensors, self._is_root = [tensor], job.rank == 0
-        self._copy = torch.zeros(self.rows * _ROW, dtype=torch.uint8)
         self._is_known = self._due = False
 
     def start(self, step: int, leaving: bool) -> Request[Rows]:
         """The round of a step; rank 0 gives what it has changed, unless it is `leaving`, without data of its own."""
-        spans = []
+        ids, bits = [], []
         if self._is_root and not leaving:
-            spans = [torch.tensor([_HERE])] + [torch.arange(each.base, each.base + each.rows) for each in self._changed()]
-        ids = torch.cat(spans) if spans else torch.zeros(0, dtype=torch.int64)
-        values = self._copy.view(-1, _ROW).index_select(0, ids)
-        self._sent = values.view(-1).view(torch.float64) if spans else torch.zeros(0, dtype=torch.float64)
-        arrays = convert.array(self._sent, (ids.shape[0], _ROW // 8)), convert.array(ids, (ids.shape[0],))
+            ids, bits = [torch.tensor([_HERE])], [torch.zeros(1, _ROW // 8, dtype=torch.int64)]
+            for section in self._sections:
+                section.fill()
+                rows = section.changed() if self._is_known else torch.arange(section.rows)
+                section.copied_bits.copy_(section.own_bits)
+                ids.append(rows + section.base)
+                bits.append(section.own_bits[rows])
+            self._is_known = True
+        sent = torch.cat(ids) if ids else torch.zeros(0, dtype=torch.int64)
+        self._sent = torch.cat(bits).view(torch.float64) if bits else torch.zeros(0, dtype=torch.float64)
+        arrays = convert.array(self._sent, (sent.shape[0], _ROW // 8)), convert.array(sent, (sent.shape[0],))
         self._request = self.tensors[0].allgather(*arrays, step=step)
         return self._request
-
-    def _changed(self) -> List[_Place]:
-        """Those whose bits are not those of the copy, which then has them."""
-        changed = []
-        for place, host in self._on_host():
-            copy = self._bytes_of(place)
-            if not self._is_known or not _same_bits(host, copy):
-                copy.copy_(host)
-                changed.append(place)
-        self._is_known = True
-        return changed
-
-    def _on_host(self) -> List[Tuple[_Place, torch.Tensor]]:
-        """The bytes of each buffer, in host memory; from a GPU in one copy for each dtype."""
-        found: List[Tuple[_Place, torch.Tensor]] = []
-        elsewhere: Dict[Tuple[Any, ...], List[Tuple[_Place, torch.Tensor]]] = {}
-        for place in self.places:
-            buffer = place.now()
-            if buffer is None:
-                continue
-            if buffer.device.type == "cpu":
-                found.append((place, convert.octets(buffer.contiguous())))
-            else:
-                elsewhere.setdefault((buffer.dtype, buffer.device), []).append((place, buffer))
-        for pairs in elsewhere.values():
-            flat = torch.cat([buffer.reshape(-1) for _, buffer in pairs]).cpu()
-            parts = convert.octets(flat).split([place.size for place, _ in pairs])
-            found.extend((place, part) for (place, _), part in zip(pairs, parts))
-        return found
-
-    def _bytes_of(self, place: _Place) -> torch.Tensor:
-        return self._copy[place.base * _ROW : place.base * _ROW + place.size]
 
     def finish(self) -> None:
         """After the round: the copy has what rank 0 sent, and goes to the module ahead of its next forward pass."""
@@ -139,10 +154,13 @@ class Buffers:
             return
         assert rows.row_ids is not None
         ids = convert.tensor_of(rows.row_ids, torch.int64)
-        octets = convert.octets(convert.tensor_of(rows.values, torch.float64))
-        self._copy.view(-1, _ROW).index_copy_(0, ids, octets.view(-1, _ROW))
+        bits = convert.tensor_of(rows.values, torch.float64).view(torch.int64)
+        for section in self._sections:
+            begin, end = torch.searchsorted(ids, torch.tensor([section.base, section.base + section.rows])).tolist()
+            section.copied_bits.index_copy_(0, ids[begin:end] - section.base, bits[begin:end])
         self._due = True
-        self._versions = [_version(place.now()) for place in self.places]
+        for place in self.places:
+            place.version = _version(place.now())
         if self._missed > _MISSED:
             self._copy_in(lambda buffer: buffer.data)
 
@@ -150,7 +168,7 @@ class Buffers:
         """Gives the round up, on all ranks; the next one has all buffers."""
         if self._request is not None:
             self._request.cancel()
-            self._request, self._is_known = None, self._is_known and not self._is_root
+            self._request, self._is_known = None, False
 
     def before_forward(self) -> None:
         """Copies rank 0's buffers into the module, those that differ."""
@@ -162,25 +180,24 @@ class Buffers:
         """A buffer that the program has written since the copy came stays as it is: it was reset, or loaded. writable:
         gives the tensor to copy into; `.data` where a graph may hold the buffer, which sees no new version then."""
         self._due = False
-        versions = {place.name: version for place, version in zip(self.places, self._versions)}
         with torch.no_grad():
-            for place, host in self._on_host():
-                copy = self._bytes_of(place)
-                buffer = place.now()
-                if buffer is None or _version(buffer) != versions[place.name] or _same_bits(host, copy):
+            for section in self._sections:
+                section.fill()
+                if not section.changed().numel():
                     continue
-                made = torch.empty(place.shape, dtype=place.dtype)
-                convert.octets(made).copy_(copy)
-                writable(buffer).copy_(made)
+                for place in section.places:
+                    buffer, part = place.now(), slice(place.at, place.at + place.numel)
+                    if buffer is None or _version(buffer) != place.version:
+                        continue
+                    if not _same_bits(section.copy[part], section.own[part]):
+                        writable(buffer).copy_(section.copy[part].view(place.shape))
 
 
-def _version(buffer: Optional[torch.Tensor]) -> Tuple[int, int]:
-    return (0, 0) if buffer is None else (buffer.data_ptr(), buffer._version)
+def _bits(values: torch.Tensor) -> torch.Tensor:
+    """The same memory as rows of _ROW bytes."""
+    return convert.octets(values).view(torch.int64).view(-1, _ROW // 8)
 
 
 def _same_bits(one: torch.Tensor, other: torch.Tensor) -> bool:
-    """Of two tensors of bytes; eight at once, which is many times faster."""
-    n = one.numel() // 8 * 8
-    if one.storage_offset() % 8 or other.storage_offset() % 8:
-        return bool(torch.equal(one, other))
-    return bool(torch.equal(one[:n].view(torch.int64), other[:n].view(torch.int64)) and torch.equal(one[n:], other[n:]))
+    """Also of NaNs, and zeros of both signs."""
+    return bool(torch.equal(convert.octets(one), convert.octets(other)))

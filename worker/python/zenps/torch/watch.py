@@ -24,8 +24,9 @@ class Watch:
 
     def __init__(self, module: torch.nn.Module, slots: Iterable[Slot]) -> None:
         self._module = module
-        self._known = {id(each.parameter): (each, each.parameter.dtype, each.parameter.shape) for each in slots}
-        self._devices = {} if _FOLLOWS else {key: slot.parameter.device for key, (slot, _, _) in self._known.items()}
+        every = [(slot.parameter, slot.name) for slot in slots]
+        self._opened = [(each, name, each.dtype, each.shape, each.device) for each, name in every]
+        self._known = {id(parameter) for parameter, _ in every}
         self._sums_before: List[int] = []
         self._writing: Set[int] = set()  # places of parameters that forward passes have written since the last step
         self.written: List[int] = []  # those of the step before
@@ -48,28 +49,29 @@ class Watch:
         """What is not as it was when the parameters were opened, in words. Parameters that are frozen, or gone, since
         then are no change: they get no gradients."""
         found = []
-        for key, (slot, dtype, shape) in self._known.items():
-            device = self._devices.get(key, slot.parameter.device)
-            if slot.parameter.dtype != dtype:
-                found.append(f"{slot.name} is of {slot.parameter.dtype}, and was of {dtype}")
-            elif slot.parameter.shape != shape:
-                found.append(f"{slot.name} has shape {list(slot.parameter.shape)}, and had {list(shape)}")
-            elif slot.parameter.device != device:
-                found.append(f"{slot.name} is on {slot.parameter.device}, and was on {device}")
+        for parameter, name, dtype, shape, device in self._opened:
+            if parameter.dtype != dtype:
+                found.append(f"{name} is of {parameter.dtype}, and was of {dtype}")
+            elif parameter.shape != shape:
+                found.append(f"{name} has shape {list(parameter.shape)}, and had {list(shape)}")
+            elif not _FOLLOWS and parameter.device != device:
+                found.append(f"{name} is on {parameter.device}, and was on {device}")
         for module, name, parameter in self._parameters():
-            if parameter.requires_grad and id(parameter) not in self._known and parameter.numel():
+            if id(parameter) not in self._known and parameter.requires_grad and parameter.numel():
                 found.append(f"{self._name(module, name)} was replaced, added, or requires a gradient only since")
         return _few(found)
 
     @staticmethod
     def strangers(optimizers: Sequence[Any]) -> List[str]:
         """Parameters that these optimisers step and no open GradientSync sums, in words."""
-        known = {each for watch in _every for each in watch._known}
+        known = [watch._known for watch in _every]
         found = []
         for optimizer in optimizers:
             for at, group in enumerate(optimizer.param_groups):
                 for parameter in group["params"]:
-                    if parameter.requires_grad and parameter.numel() and id(parameter) not in known:
+                    if any(id(parameter) in each for each in known):
+                        continue
+                    if parameter.requires_grad and parameter.numel():
                         kind = type(optimizer).__name__
                         found.append(f"a parameter of shape {list(parameter.shape)} in group {at} of {kind}")
         return _few(found)
