@@ -9,7 +9,14 @@ from conftest import CASES, DEADLINE, TOP, TORCH_PYTHON, names_of
 if subprocess.run([TORCH_PYTHON, "-c", "import torch"], stderr=subprocess.DEVNULL, check=False).returncode:
     pytest.skip(f"{TORCH_PYTHON} has no torch", allow_module_level=True)
 
-MODULES = {"torch_sync": 4, "torch_passes": 2, "torch_compress": 4, "torch_ddp": 2, "torch_ddp_four": 4}  # and ranks
+MODULES = {  # and ranks
+    "torch_sync": 4,
+    "torch_passes": 2,
+    "torch_models": 2,
+    "torch_compress": 4,
+    "torch_ddp": 2,
+    "torch_ddp_four": 4,
+}
 ALL = [(module, case) for module in MODULES for case in names_of(module)]
 
 
