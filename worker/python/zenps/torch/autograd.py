@@ -146,7 +146,7 @@ def _bare(state: Dict[str, Any]) -> Dict[str, Any]:
 
 
 class _Quiet:
-    """What is left of a hook where one is copied or pickled all the same: something of Python's that does nothing."""
+    """A copy or a pickle of a hook is a function of Python's that does nothing."""
 
     def __deepcopy__(self, _: Any) -> Any:
         return contextlib.nullcontext().__exit__

@@ -1,5 +1,5 @@
-"""What a backward pass shows to be wrong, or costly, in a training program. What one rank refuses, all ranks raise: ranks
-that went on would wait for it.
+"""Checks each backward pass for what is wrong, or costly, in a training program. If one rank refuses a step, all ranks raise
+the error: ranks that went on would wait for it.
 
 A program is refused only where it is certain that its sums are wrong. Where they are right and costly there is one line in
 the log.
@@ -34,7 +34,7 @@ _STRANGERS = (
 
 
 class Checks:
-    """Of one GradientSync. slots: its parameters, by index. bucketed: indices of those that are no tables. average,
+    """The checks of one GradientSync. slots: its parameters, by index. bucketed: indices of those that are no tables. average,
     compressed: what sums are. alike: ranks are to have the same parameters."""
 
     def __init__(self, name: str, module: torch.nn.Module, job: Ranks, slots: Mapping[int, Slot], bucketed: Collection[int],
@@ -103,8 +103,8 @@ class Checks:
             _log.warning("GradientSync %s: %s", self._name, text)
 
     def look(self, made: Mapping[int, int], optimizers: Sequence[torch.optim.Optimizer]) -> None:
-        """At the end of a pass, or ahead of an optimiser's step: whether sums are of the parameters that are trained.
-        made: parameters whose gradients the pass has made, and their versions then."""
+        """Checks, at the end of a pass, that it sums the parameters that are trained. made: parameters with gradients of this
+        pass, and their versions when these came."""
         changes = self.watch.changes()
         if changes:
             self.refusal.append(_CHANGED.format(", ".join(changes)))

@@ -1,5 +1,4 @@
-"""What a training program does to a model behind GradientSync's back: parameters that are not those that hooks are on, and
-parameters that forward() writes."""
+"""Notices what a training program does to parameters: it replaces them, changes their kind, or writes them in forward()."""
 
 from __future__ import annotations
 
@@ -20,7 +19,7 @@ _every: "weakref.WeakSet[Watch]" = weakref.WeakSet()  # of the GradientSyncs tha
 
 
 class Watch:
-    """Of one GradientSync: the module, the parameters that are summed, and the optimisers that were attached."""
+    """Watches the parameters of one GradientSync's module."""
 
     def __init__(self, module: torch.nn.Module, slots: Iterable[Slot]) -> None:
         self._module = module
@@ -122,9 +121,9 @@ Leftover = Tuple[Any, int, torch.Tensor]
 
 
 class Leftovers:
-    """Gradients that still hold the sum of an earlier pass, as far as that is certain: the same tensor, of the same
-    version, and in it, at the places of a sample, the values that the sum left there. So no loop is suspected that zeroes
-    gradients by `.grad.data.zero_()`, which changes no version."""
+    """Finds gradients that are certain to hold the sum of an earlier pass. Such a gradient is the same tensor of the same
+    version, and a sample of it has the values of the sum. The version alone says too little: `.grad.data.zero_()` does not
+    change it."""
 
     _PLACES = 64
 
