@@ -346,6 +346,8 @@ def case_complex_bucket(_: zenps.Job) -> None:
             assert_bits(torch.view_as_real(buffer), torch.view_as_real(wanted))
     wrong = Bucket(torch.ones(7), nn.Parameter(torch.zeros(5)))
     raises(zenps.Unsupported, lambda: zt.hook(state, wrong), "7 values", "parameters have 5")
+    gradient = torch.ones(2)  # with its parameter, as torch.compile's reducer in Python calls hooks
+    raises(zenps.Unsupported, lambda: zt.hook(state, (gradient, nn.Parameter(gradient))), "python_reducer", "optimize_ddp")
 
 
 class Odd(nn.Module):

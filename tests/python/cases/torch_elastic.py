@@ -221,6 +221,11 @@ def refusals(_: str, __: int, ___: Any) -> Dict[str, Any]:
 
     raises(ZeroDivisionError, "mine", lambda: zt.elastic(fails(ZeroDivisionError("mine")), state))
     raises(zenps.ShapeMismatch, "ours", lambda: zt.elastic(fails(zenps.ShapeMismatch("ours")), state))
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    wrapped = DistributedDataParallel(nn.Linear(2, 2))
+    wrapped._delay_all_reduce_params = list(wrapped.parameters())
+    raises(zenps.Unsupported, "leave that argument out", lambda: zt.ddp(wrapped, job))
+    dist.destroy_process_group()
     state.at, before = 0, job.generation.number
     assert zt.elastic(fails(zenps.PeerLost("no rank in truth"), "again"), state) == "again"
     assert state.at == 1 and job.generation.number == before + 1 and job.generation.step == state.step

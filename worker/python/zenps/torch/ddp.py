@@ -20,7 +20,7 @@ from typing import Any, Callable, Dict, List, Optional, Sequence, Set, Tuple
 
 import torch
 
-from ..errors import Invalid
+from ..errors import Invalid, Unsupported
 from ..tensor import Tensor
 from . import convert, devices
 from .autograd import ModuleHooks, in_backward, queue_callback
@@ -372,6 +372,9 @@ class _Raise:
 def hook(state: HookState, bucket: Any) -> Any:
     """The communication hook: ``model.register_comm_hook(state, zt.hook)``, or Lightning's
     ``DDPStrategy(ddp_comm_state=state, ddp_comm_hook=zt.hook)``."""
+    if isinstance(bucket, tuple):  # of a gradient and its parameter
+        raise Unsupported(f"HookState {state.name}: torch.compile calls the hook for each parameter, and drops what it gives, under "
+                          'optimize_ddp "python_reducer": leave torch._dynamo.config.optimize_ddp as it is')  # fmt: skip
     return state.start(bucket)
 
 
@@ -388,6 +391,9 @@ def ddp(model: torch.nn.parallel.DistributedDataParallel, job: Optional[Ranks] =
         raise Invalid(f"ddp: a {type(model).__name__}; a DistributedDataParallel is wanted")
     if model in _models:
         raise Invalid(f"ddp: this model has HookState {_models[model].name} already; DDP takes one hook")
+    if generation(current(job)) and getattr(model, "_delay_all_reduce_params", None):
+        raise Unsupported("ddp: torch.distributed itself sums what delay_all_reduce_named_params names, and in an elastic job it "
+                          "has one rank: leave that argument out")  # fmt: skip
     state = HookState(job, model.module, **arguments)
     try:
         model.register_comm_hook(state, hook)
