@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from typing import Any, List, Tuple
 
 import torch
@@ -12,6 +13,7 @@ from ..request import Request
 from . import convert
 from .compress import Cut
 
+_anomaly = threading.Lock()  # the mode is one of all threads
 Part = Tuple[torch.Tensor, torch.Tensor]  # a parameter, and where its gradient is
 
 
@@ -21,14 +23,17 @@ def in_node() -> bool:
     if current is not None:
         return current() is not None
     # Before torch 2.1 only anomaly mode tells: a node that is made within another one has that as its parent.
-    before = torch.is_anomaly_enabled()
-    torch.set_anomaly_enabled(True)
-    try:
-        with torch.enable_grad():
-            made = torch.zeros(1, requires_grad=True).view(1)
-        return made.grad_fn.metadata.get("parent_") is not None
-    finally:
-        torch.set_anomaly_enabled(before)
+    with _anomaly:
+        before = torch.is_anomaly_enabled()
+        if not before:
+            torch.set_anomaly_enabled(True, False)
+        try:
+            with torch.enable_grad():
+                made = torch.zeros(1, requires_grad=True).view(1)
+            return made.grad_fn.metadata.get("parent_") is not None
+        finally:
+            if not before:
+                torch.set_anomaly_enabled(False)
 
 
 class Bucket:
