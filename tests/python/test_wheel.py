@@ -2,6 +2,7 @@
 
 import os
 import pathlib
+import re
 import shutil
 import subprocess
 import sys
@@ -54,6 +55,15 @@ def test_contents(wheel):
     assert names[-1].endswith(".dist-info/RECORD")
     found = [name for name in names if "libfabric" in name or any(word in name for word in FOREIGN)]
     assert not found, found
+
+
+def test_tag(wheel, installed):
+    """The tag admits every host whose C library has the symbols, whatever the builder's is."""
+    bundle = installed[0].rglob("zenps/_bundle")
+    files = [path for folder in bundle for path in folder.rglob("*") if path.is_file()]
+    wanted = re.findall(r"\bName: GLIBC_(\d+)\.(\d+)", run("readelf", "--version-info", *files))
+    major, minor = max((int(major), int(minor)) for major, minor in wanted)
+    assert f"-manylinux_{major}_{minor}_" in wheel.name, wheel.name
 
 
 def test_needs(installed):
