@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import copy
 import importlib
-from typing import List
+import time
+from typing import Any, List, Tuple
 
 import torch
 import torch.distributed as dist
@@ -148,3 +149,23 @@ def case_buffers_of_all_kinds(_: zenps.Job) -> None:
         raises(zenps.Invalid, lambda: zt.broadcast_parameters({"mask": mask}, job=job), "mask", "expand()")
     else:
         zt.broadcast_parameters({"mask": mask}, job=job)
+
+
+def case_unequal_all_reduces(_: zenps.Job) -> None:
+    """Rounded sizes may be the same, and tensors may be others: both are an error at once, and on every rank."""
+    start = time.monotonic()
+    calls: List[Tuple[Any, str, str]] = [
+        (torch.ones(100 + RANK), "sum", "rank 0 all_reduce(sum) of 100 values of f32, rank 1 all_reduce(sum) of 101 values"),
+        (torch.ones(10 + 5000 * RANK), "sum", "of 10 values of f32, rank 1 all_reduce(sum) of 5010 values"),
+        (torch.ones(7), "max" if RANK else "sum", "all_reduce(sum) of 7 values of f32, rank 1 all_reduce(max)"),
+        (torch.ones(7, dtype=torch.float64 if RANK else torch.float32), "sum", "7 values of f32, rank 1 all_reduce(sum) of 7 values of f64"),
+        (torch.eye(7 + RANK).to_sparse(), "sum", "of sparse [7, 7] of f32, rank 1 all_reduce(sum) of sparse [8, 8]"),
+        (torch.eye(7).to_sparse() if RANK else torch.ones(49), "sum", "49 values of f32, rank 1 all_reduce(sum) of sparse [7, 7]"),
+    ]  # fmt: skip
+    for values, op, text in calls:
+        raises(zenps.ShapeMismatch, lambda values=values, op=op: zt.all_reduce(values, op, job=job), text)
+    assert time.monotonic() - start < ROUND_TIMEOUT
+    many = [torch.full((n,), 1.0 + RANK) for n in range(1, 41)]
+    works = [zt.all_reduce(each, async_op=True, job=job) for each in many]
+    for work, each in reversed(list(zip(works, many))):
+        assert work is not None and work.wait() and each.eq(10).all()

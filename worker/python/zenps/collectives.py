@@ -2,19 +2,40 @@
 
 from __future__ import annotations
 
+import collections
 import struct
 import threading
-from typing import TYPE_CHECKING, List, Optional, Sequence
+from typing import TYPE_CHECKING, Deque, List, Optional, Sequence
 
 from . import arrays
 from .errors import Invalid, ShapeMismatch
 
 if TYPE_CHECKING:
+    from .arrays import Rows
+    from .request import Request
     from .scope import Scope
     from .tensor import Tensor
 
 _ROW = 64  # bytes: 8 values of f64, whose bits an allgather copies
 _ROWS_PER_RANK = (1 << 20) + 1
+_IN_FLIGHT = 16  # a tensor has at most 32 steps in flight
+
+
+class Gathering:
+    """A gather() in flight. Called, it waits, and gives the bytes of every rank, by rank."""
+
+    def __init__(self, request: "Request[Rows]", world: int) -> None:
+        self.request = request
+        self._world = world
+
+    def __call__(self, timeout: Optional[float] = None) -> List[bytes]:
+        gathered = self.request.wait(timeout).values.tobytes()
+        parts, at = [], 0
+        for _ in range(self._world):
+            (length,) = struct.unpack_from("<q", gathered, at)
+            parts.append(gathered[at + _ROW : at + _ROW + length])
+            at += _ROW + -(-length // _ROW) * _ROW
+        return parts
 
 
 class Collective:
@@ -25,8 +46,20 @@ class Collective:
         self._scope = scope
         self._tensor: Optional["Tensor"] = None
         self._lock = threading.Lock()
+        self._in_flight: Deque["Request[Rows]"] = collections.deque()
 
     def gather(self, data: bytes) -> List[bytes]:
+        return self._start(data)()
+
+    def begin(self, data: bytes) -> Gathering:
+        """gather() that does not wait. The 17th in flight waits for the first."""
+        while self._in_flight and (len(self._in_flight) >= _IN_FLIGHT or self._in_flight[0].done()):
+            self._in_flight.popleft().exception()
+        gathering = self._start(data)
+        self._in_flight.append(gathering.request)
+        return gathering
+
+    def _start(self, data: bytes) -> Gathering:
         data = bytes(data)
         if len(data) > _ROW * (_ROWS_PER_RANK - 1):
             raise Invalid(f"gather of {len(data)} bytes; at most {_ROW * (_ROWS_PER_RANK - 1)} a rank")
@@ -41,14 +74,7 @@ class Collective:
                                             scheme="balanced", values="raw")  # fmt: skip
             values = arrays.Array(arrays.of(block, "u8").address, "f64", (n, _ROW // 8), block)
             request = self._tensor.allgather(values, range(first, first + n))
-        rows = request.wait()
-        gathered = rows.values.tobytes()
-        parts, at = [], 0
-        for _ in range(scope.world):
-            (length,) = struct.unpack_from("<q", gathered, at)
-            parts.append(gathered[at + _ROW : at + _ROW + length])
-            at += _ROW + -(-length // _ROW) * _ROW
-        return parts
+        return Gathering(request, scope.world)
 
     def sum(self, numbers: Sequence[float]) -> List[float]:
         form = f"<{len(numbers)}d"

@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 import struct
 from datetime import timedelta
-from typing import Any, Dict, Iterable, List, Optional, Tuple, Union
+from typing import Any, Callable, Dict, Iterable, List, Optional, Tuple, Union
 
 import torch
 
 from ..arrays import Array, Rows
-from ..errors import Invalid, Unsupported
+from ..collectives import Gathering
+from ..errors import Invalid, ShapeMismatch, Unsupported, ZenpsError
 from ..request import Request
 from . import convert, devices
 from .control import agree
@@ -20,10 +21,51 @@ _CHUNK = 64 << 20  # bytes of a broadcast of several tensors
 _OPS = {"sum": "sum", "avg": "mean", "mean": "mean", "max": "max", "min": "min"}
 
 
+class Compared:
+    """A request whose ranks say what they call. ShapeMismatch on every rank, at once, where two call other things. Has
+    what a Work needs of a Request."""
+
+    def __init__(self, request: Request[Rows], calls: Gathering, job: Ranks) -> None:
+        self._request, self._calls, self._job = request, calls, job
+        self._error: Optional[ZenpsError] = None
+
+    def done(self) -> bool:
+        return self._calls.request.done() and (self._request.done() or self._compare(0) is not None)
+
+    def exception(self, timeout: Optional[float] = None) -> Optional[ZenpsError]:
+        return self._compare(timeout) or self._request.exception(timeout)
+
+    def wait(self, timeout: Optional[float] = None) -> Rows:
+        error = self._compare(timeout)
+        if error is not None:
+            raise error
+        return self._request.wait(timeout)
+
+    def cancel(self) -> None:
+        self._calls.request.cancel()
+        self._request.cancel()
+
+    def _compare(self, timeout: Optional[float]) -> Optional[ZenpsError]:
+        if self._error is None:
+            try:
+                said = [part.decode() for part in self._calls(timeout)]
+                place = next((place for place, call in enumerate(said) if call != said[0]), 0)
+                if place:
+                    raise ShapeMismatch(
+                        f"job {self._job.name}: ranks differ in what they call: rank {numbered(self._job, 0)} {said[0]}, "
+                        f"rank {numbered(self._job, place)} {said[place]}; it must be the same on all ranks",
+                        job=self._job.name,
+                    )
+            except ZenpsError as error:
+                self._error = error
+                self._request.cancel()  # ranks that differ may wait in different tensors
+        return self._error
+
+
 class Work:
     """An all_reduce() in flight, with the methods of torch.distributed's Work that waiting needs."""
 
-    def __init__(self, request: Request[Rows], finish: Any) -> None:
+    def __init__(self, request: Compared, finish: Any) -> None:
         self._request = request
         self._finish = finish
 
@@ -43,6 +85,9 @@ class Work:
         return self._request.exception()
 
 
+Started = Tuple[Request[Rows], Callable[[Rows], None]]  # and what puts the result in place
+
+
 def _op_name(op: Any) -> str:
     """Of "sum" or torch.distributed.ReduceOp.SUM, in whatever form a version of torch has it."""
     op = getattr(op, "op", op)  # options of an operation hold it in an object
@@ -58,8 +103,10 @@ def all_reduce(tensor: torch.Tensor, op: Any = "sum", group: Any = None, async_o
     coalesced.
 
     op: "sum", "avg", "max", "min", or torch.distributed's ReduceOp. name: of zenps's tensor; None: one that dtype, op and
-    length make, which calls of the same kind share, in order. Lengths are rounded up to few kinds, with zeros. async_op: returns a Work; the tensor must not be used until
-    its wait() has returned. group: None alone, all ranks. job: None: :func:`zenps.torch.init`'s. Collective.
+    length make, which calls of the same kind share, in order. Lengths are rounded up to few kinds, with zeros. async_op:
+    returns a Work; the tensor must not be used until its wait() has returned. group: None alone, all ranks. job: None:
+    :func:`zenps.torch.init`'s. Collective: ShapeMismatch on every rank where ops, dtypes, layouts or numbers of values (of
+    sparse tensors: shapes) differ; the tensor is then undefined.
     """
     if group is not None:
         raise Unsupported("all_reduce: group must be None, all ranks of the job")
@@ -70,14 +117,18 @@ def all_reduce(tensor: torch.Tensor, op: Any = "sum", group: Any = None, async_o
         raise Invalid(f"all_reduce: a tensor of shape {list(tensor.shape)} has nothing to sum")
     word = _op_name(op)
     dtype = convert.dtype_name(tensor.dtype, "all_reduce: the tensor")
-    work = (_sparse if tensor.is_sparse else _dense)(job, tensor, dtype, word, name)
+    shape = f"sparse {list(tensor.shape)}" if tensor.is_sparse else f"{tensor.numel()} values"
+    # The step is that of the comparison: it is the same on all ranks, also after a call that was not.
+    calls = job._collective.begin(f"all_reduce({word}) of {shape} of {dtype}{f', {name}' if name else ''}".encode())
+    request, finish = (_sparse if tensor.is_sparse else _dense)(job, tensor, dtype, word, name, calls.request.step)
+    work = Work(Compared(request, calls, job), finish)
     if async_op:
         return work
     work.wait()
     return None
 
 
-def _dense(job: Ranks, tensor: torch.Tensor, dtype: str, op: str, name: Optional[str]) -> Work:
+def _dense(job: Ranks, tensor: torch.Tensor, dtype: str, op: str, name: Optional[str], step: int) -> Started:
     n = tensor.numel()
     width = convert.LANE if n > convert.LANE else 1
     rows = convert.rounded(-(-n // width))
@@ -93,10 +144,10 @@ def _dense(job: Ranks, tensor: torch.Tensor, dtype: str, op: str, name: Optional
                 tensor.copy_(summed[:n].view(tensor.shape))
             devices.settle(tensor)  # who waits may use another stream
 
-    return Work(own.allreduce(array, out=array, stream=devices.stream(summed)), finish)
+    return own.allreduce(array, step=step, out=array, stream=devices.stream(summed)), finish
 
 
-def _sparse(job: Ranks, tensor: torch.Tensor, dtype: str, op: str, name: Optional[str]) -> Work:
+def _sparse(job: Ranks, tensor: torch.Tensor, dtype: str, op: str, name: Optional[str], step: int) -> Started:
     width = tensor.numel() // int(tensor.shape[0])
     rows, wide = convert.rounded(int(tensor.shape[0])), convert.rounded(width)
     own = job.tensor(name or f"all_reduce/{op}.{dtype}.{rows}x{wide}", rows, wide, dtype, op=op)
@@ -112,7 +163,7 @@ def _sparse(job: Ranks, tensor: torch.Tensor, dtype: str, op: str, name: Optiona
             tensor.copy_(convert.sparse(ids, values[:, :width].contiguous(), tensor.shape))
         devices.settle(tensor)
 
-    return Work(own.allreduce(*arrays, out="rows", stream=devices.stream(values)), finish)
+    return own.allreduce(*arrays, step=step, out="rows", stream=devices.stream(values)), finish
 
 
 Named = Union[torch.nn.Module, Dict[str, torch.Tensor], Iterable[Tuple[str, torch.Tensor]]]
