@@ -73,8 +73,9 @@ known "variables that texts name are read by a program" \
   "$(printf '%s\n' "$daemon" "$tools" "$library" | variables) $(grep -ohE '\bZENPS_[A-Z0-9_]+' worker/include/zenps/*.h | sort -u) \
    ZENPS_COMPONENT ZENPS_LIBFABRIC ZENPS_LIBRARY ZENPS_LOCAL_RANK" \
   "$(in_strings 'ZENPS_[A-Z0-9_]+' $c_texts $py_texts | grep -v '_$')"
+# --no_python is torchrun's, --shm-size docker's.
 known "flags that texts name are options of a program, or of configure" \
-  "$(printf '%s\n' "$daemon" "$tools" | tr '._' '--') help version $(sed -nE 's/.*WITH(_PKG)?\(\[([a-z]+)\].*/with-\2/p' configure.ac)" \
+  "$(printf '%s\n' "$daemon" "$tools" | tr '._' '--') help version no shm-size $(sed -nE 's/.*WITH(_PKG)?\(\[([a-z]+)\].*/with-\2/p' configure.ac)" \
   "$(in_strings '(^|[^A-Za-z0-9_-])--[a-z][a-z-]*[a-z]' $c_texts)"
 echo "1..$n"
 [ "$bad" -eq 0 ]

@@ -87,20 +87,14 @@ zps_err_t zps_token_key_create(const char *path, struct zps_error *error) {
 
 /* ------------------------------------------------------------ tokens */
 
-static bool is_name(const char *job) {
-  const size_t len = strlen(job);
-  for (size_t i = 0; i < len; i++)
-    if ((unsigned char)job[i] < 0x20 || job[i] == 0x7f) return false;
-  return len > 0 && len <= ZPS_TOKEN_JOB_MAX;
-}
-
 zps_err_t zps_token_parse(const char *text, struct zps_token *token, struct zps_error *error) {
   const char *const after = strncmp(text, WORD ".", sizeof WORD) == 0 ? text + sizeof WORD : "";
   const size_t digits = strspn(after, "0123456789");
   const char *const mac = after + digits + 1;
   const bool has_time = digits > 0 && digits < 19 && after[digits] == '.' && (after[0] != '0' || digits == 1);
   if (!has_time || strspn(mac, "0123456789abcdef") != 2 * MAC_BYTES || mac[2 * MAC_BYTES] != '.' ||
-      !from_hex(mac, token->mac, MAC_BYTES) || !is_name(mac + 2 * MAC_BYTES + 1))
+      !from_hex(mac, token->mac, MAC_BYTES) ||
+      zps_text_check_name("token: job", mac + 2 * MAC_BYTES + 1, ZPS_TOKEN_JOB_MAX, NULL) != ZPS_OK)
     return zps_fail(error, ZPS_ERR_INVALID,
                     "this is no token: must be " WORD ".EXPIRES.MAC.JOB, as 'zenpsctl token make' prints it");
   token->expires_s = strtoull(after, NULL, 10);

@@ -54,9 +54,9 @@ static void test_lists_and_names(void **state) {
   refused(job, "g", (const int[]){0, 1}, 2, "group g: rank 2 opens it, but is none of its ranks");
   refused(job, "g", (const int[]){2}, 0, "group g: 0 ranks; 1 to 4 can be");
   refused(job, "g", (const int[]){0, 1, 2, 3, 0}, 5, "5 ranks; 1 to 4");
-  refused(job, "", (const int[]){2}, 1, "1 to 120 bytes");
-  refused(job, "@links", (const int[]){2}, 1, "not starting with '@'");
-  refused(job, long_name, (const int[]){2}, 1, "1 to 120 bytes");
+  refused(job, "", (const int[]){2}, 1, "it must have 1 to 120");
+  refused(job, "@links", (const int[]){2}, 1, "starts with '@'");
+  refused(job, long_name, (const int[]){2}, 1, "it must have 1 to 120");
   refused(NULL, "g", (const int[]){2}, 1, "is NULL");
   refused(job, "g", NULL, 1, "is NULL");
   assert_int_equal(zenps_group_barrier(NULL), ZENPS_ERR_INVALID);
