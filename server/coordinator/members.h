@@ -27,7 +27,7 @@
 #include "server/coordinator/member_tables.h"
 
 #define ZPS_JOBS_MAX 1024u
-#define ZPS_TENSORS_MAX 4096u /* of one job */
+#define ZPS_TENSORS_MAX 8192u /* of one job */
 
 struct zps_members;
 struct zps_member_note;

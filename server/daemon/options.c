@@ -158,7 +158,7 @@ static const struct zps_opt opts[] = {
     OPT(ZPS_OPT_UINT, job_max_rounds, .name = "job.max_rounds", .arg = "N", .def = "0", .max = 1 << 24,
         .help = "most rounds that a job may have in flight on a server; 0: 64 of each tensor. Steps that follow each "
                 "other overlap: less than two of each tensor in use fails some"),
-    OPT(ZPS_OPT_UINT, job_max_tensors, .name = "job.max_tensors", .arg = "N", .def = "4096", .min = 1,
+    OPT(ZPS_OPT_UINT, job_max_tensors, .name = "job.max_tensors", .arg = "N", .def = "8192", .min = 1,
         .max = ZPS_TENSORS_MAX, .help = "most tensors, and most groups of ranks, that the coordinator has of a job"),
 
     OPT(ZPS_OPT_UINT, job_server_places, .name = "job.server_places", .arg = "N", .def = "0", .max = ZPS_SERVERS_MAX,
