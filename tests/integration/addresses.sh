@@ -81,6 +81,8 @@ if [ "$(id -u)" -eq 0 ] && ip netns add "$near" 2>/dev/null && ip netns add "$fa
   ip -n "$far" addr add fd00:9::2/64 dev zps9 nodad
   for space in "$near" "$far"; do ip -n "$space" link set lo up && ip -n "$space" link set zps9 up; done
   own_network 10
+  # The kernel tells of a carrier up to a second later; libfabric leaves an interface without one out.
+  for space in "$near" "$far"; do until_true eval 'ip -n "$space" link show zps9 | grep -q "state UP"'; done
   at() { ip netns exec "$1" env "PATH=$PATH" "${@:2}"; }
   for listen in 10.213.9.1 '[fd00:9::1]' 0.0.0.0; do
     rm -f "$scratch/address"

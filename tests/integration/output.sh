@@ -136,4 +136,10 @@ zenpsrun -n 2 -- sh -c 'if [ "$RANK" = 0 ]; then printf half; until [ -e "$1/see
 is "no line is of two ranks" "$(cat "$scratch/out")" "[0] half
 [1] whole
 [0]  and half"
+# A program whose output is buffered flushes full blocks, in the middle of lines. The others' output breaks none of these.
+block='head -c 4096 /dev/zero | tr "\0" b; touch "$1/block"; until [ -e "$1/others" ]; do sleep 0.05; done; sleep 0.5; echo end'
+others='until [ -e "$1/block" ]; do sleep 0.05; done; sleep 0.5; [ "$RANK" = 2 ] || echo other; touch "$1/others"'
+zenpsrun -n 3 --prefix=no -- sh -c "if [ \"\$RANK\" = 0 ]; then $block; else $others; fi" sh "$scratch" >"$scratch/out" 2>"$scratch/err"
+is "a block that ends within a line waits for its rest" "$(awk '{ print length($0) }' "$scratch/out" | sort -n | tr '\n' ' ')" "5 4099 "
+
 done_testing

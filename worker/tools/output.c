@@ -47,6 +47,7 @@ static void add_part(struct zps_output *output, const char *label, const char *p
 }
 
 void zps_output_add(struct zps_output *output, const void *owner, const char *label, const char *text, size_t len) {
+  if (len == 0) return;
   if (output->line != ZPS_LINE_ENDED && output->owner != owner) {
     put(output, "\n", 1);
     output->line = ZPS_LINE_ENDED;
@@ -111,6 +112,7 @@ void zps_stream_read(struct zps_stream *stream) {
       return;
     }
     stream->len += (size_t)n;
+    stream->n_read += (size_t)n;
     if (before == 0) stream->since_ns = zps_clock_ns();
     size_t ended = stream->len;
     while (ended > 0 && stream->buf[ended - 1] != '\n' && stream->buf[ended - 1] != '\r') ended--;
@@ -125,6 +127,7 @@ void zps_stream_read(struct zps_stream *stream) {
 
 int zps_stream_look(struct zps_stream *stream, uint64_t now_ns) {
   if (stream->fd < 0 || stream->len == 0 || stream->output->len >= ZPS_OUTPUT_FULL) return -1;
+  if (stream->n_read % ZPS_STREAM_BLOCK == 0) return -1; /* a full buffer was flushed in the middle of a line */
   const uint64_t end_ns = stream->since_ns + ZPS_STREAM_WAIT_MS * ZPS_NS_PER_MS;
   if (now_ns < end_ns) return (int)((end_ns - now_ns) / ZPS_NS_PER_MS) + 1;
   pass_on(stream, stream->len);

@@ -14,6 +14,7 @@
 enum {
   ZPS_OUTPUT_FULL = 64 * 1024,
   ZPS_STREAM_BYTES = 8192,
+  ZPS_STREAM_BLOCK = 4096, /* buffers of C's stdio and of Python are multiples of it */
   ZPS_STREAM_LABEL = 24,
   ZPS_OUTPUT_ROOM = ZPS_OUTPUT_FULL + ZPS_STREAM_BYTES * (ZPS_STREAM_LABEL + 8), /* every byte read may be a line */
   ZPS_STREAM_WAIT_MS = 200                                                       /* for the rest of a line */
@@ -43,13 +44,15 @@ struct zps_stream {
   struct zps_output *output;
   const char *label;
   uint64_t since_ns; /* since when the first byte of `buf` waits for the end of its line */
+  uint64_t n_read;   /* bytes so far */
   size_t len;
   char buf[ZPS_STREAM_BYTES];
 };
 
 /* Passes on the lines that came, and parts of lines that '\r' ends. Closes it at its end. */
 void zps_stream_read(struct zps_stream *stream);
-/* Passes on a part of a line that has waited for ZPS_STREAM_WAIT_MS. Returns for how many ms it waits yet; -1: none. */
+/* Passes on a part of a line that has waited for ZPS_STREAM_WAIT_MS, if the process flushed it on purpose. Returns for
+ * how many ms it waits yet; -1: none. */
 int zps_stream_look(struct zps_stream *stream, uint64_t now_ns);
 void zps_stream_close(struct zps_stream *stream);
 
