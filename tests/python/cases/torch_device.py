@@ -119,13 +119,13 @@ def case_rows(_: zenps.Job) -> None:
 
 
 def case_all_reduce(_: zenps.Job) -> None:
-    own = made(RANK, 100, 64, 3)
+    own = made(RANK, 96, 64, 3)  # rows that need no padding: that would be torch's work, in memory that it cannot read here
     value = there(own)
     with late((value, own)):
         work = zt.all_reduce(value, "avg", job=job, async_op=True)
-        check_stream(work._request)
+        check_stream(work._request._request)
     work.wait()
-    assert_bits(back(value), dense_sum(100, 64, 3))
+    assert_bits(back(value), dense_sum(96, 64, 3))
 
 
 class Bucket:
