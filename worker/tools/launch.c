@@ -287,12 +287,11 @@ static void print_rest(struct zps_launch *launch) {
 }
 
 static void tell_lost(struct zps_launch *launch) {
-  static const char *const names[] = {"stdout", "stderr"};
   for (unsigned k = 0; k < launch->n_outputs; k++) {
     const struct zps_output *const output = &launch->outputs[k];
     const size_t n = output->n_lost + output->len;
     if (n > 0)
-      zps_launch_say(launch, "zenpsrun: %zu bytes for %s were dropped: %s\n", n, names[k],
+      zps_launch_say(launch, "zenpsrun: %zu bytes for %s were dropped: %s\n", n, k == 0 ? "stdout" : "stderr",
                      output->why ? strerror(output->why) : "its reader did not keep up");
   }
 }
