@@ -1,7 +1,7 @@
 /*
- * Sockets that a forked child closes. A child of fork() inherits them, and while it has them open no peer sees the
- * connections of its parent end: a trainer that was killed would look alive for as long as a child of it lives, such
- * as one that loads data. close() in the child leaves the parent's connection as it is.
+ * Sockets that a forked child closes. A child of fork() inherits them. While it has them open, no peer sees its
+ * parent's connections end. A killed trainer would look alive as long as its data loader lives. close() in the child
+ * leaves the parent's connection as it is.
  *
  * A socket is named by itself or, where another library owns it, by an address of its connection. A connection of such
  * a library that is still being set up while the process forks has no peer's address yet, and stays.
@@ -37,8 +37,8 @@ void zps_forked_close_socket(struct zps_forked *forked, int fd);
  * to it. `addr` is a sockaddr_in or sockaddr_in6 of `len` bytes; nothing for other addresses. */
 void zps_forked_close_local(struct zps_forked *forked, const void *addr, size_t len);
 void zps_forked_close_peer(struct zps_forked *forked, const void *addr, size_t len);
-/* Has the kernel ask the peers of listed TCP connections for a sign of life, after each `idle_s` seconds without traffic,
- * so that no firewall forgets an idle one. Connections with SO_KEEPALIVE stay as they are. */
+/* Has the kernel ask the peers of listed TCP connections for a sign of life, after each `idle_s` seconds without
+ * traffic, so that no firewall forgets an idle one. Connections with SO_KEEPALIVE stay as they are. */
 void zps_forked_keep_alive(unsigned idle_s);
 /* Nothing where it is not listed, as in a child, whose list is empty. */
 void zps_forked_forget(struct zps_forked *forked);

@@ -10,8 +10,8 @@
  *
  * Why no two ranks differ: what a rank knows of the schedule was written by one process, which only ever adds to it.
  * Rounds carry all of it, so one that fails (on some ranks, or on all) takes nothing away: the next one has that and
- * more. What a coordinator has said to whom, whether it still lives, and how often it has started again, changes what
- * is decided, never what was. Without the decider, or any other rank, steps have no sums, whatever their scheme.
+ * more. A coordinator's words, death or restarts change later decisions only. Without the decider, or any other rank,
+ * steps have no sums, whatever their scheme.
  *
  * Why no rank waits for ever: a rank becomes due for the next run by the steps that it begins, of which it knows the
  * schemes. So all come to the round; the decider begins it when the coordinator has answered, which answers as soon as

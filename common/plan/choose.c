@@ -162,9 +162,8 @@ static bool tried(const struct zps_plan_chooser *chooser, unsigned scheme) {
   return chooser->probe.left >> scheme & 1;
 }
 
-/* The most promising one that was not tried and might be the fastest: if predictions are off by as much as they may be
- * from what those that were tried took, or if its own nearly holds; ZPS_PLAN_SCHEMES: none. Notes those that would take
- * too long. */
+/* The most promising untried scheme that might be the fastest; ZPS_PLAN_SCHEMES: none. It might be if predictions err
+ * as far as the policy allows, or if its own prediction nearly holds. Notes the schemes that would take too long. */
 static enum zps_plan_scheme candidate(struct zps_plan_chooser *chooser, const struct zps_plan_input *input) {
   const double most_s = most(chooser, input);
   double best_s = INFINITY, next_s = INFINITY, slowed_s[ZPS_PLAN_SCHEMES];

@@ -34,17 +34,22 @@ _LOSSY = ("oktopk", "gtopk", "topka", "topkdsa", "gaussiank")  # schemes that ke
 class Compression:
     """How large parameters are cut.
 
-    density: share of a parameter's entries that a step sends. kind: how they are found, "topk", "sampled", "reused",
-    "gaussian" or "buckets" (zenps_sparsify_t). momentum: DGC's momentum correction; the optimiser must then have none.
-    warmup: densities before that, `warmup_steps` steps of each. min_numel: parameters of fewer entries stay dense.
-    start_iter: the first steps, which are dense. clip_norm: L2 norm to which each rank's gradient of a parameter is cut.
-    scaler: the torch.cuda.amp.GradScaler of the run: residuals are kept unscaled, and a step whose sum is not finite
-    leaves them as they are but for what it added. scheme: None: ZENPS_SCHEME, "balanced". values: what values travel as.
-    lr: the learning rate, or a function that gives that of the next step. Residuals are of rate times gradient, so what is
-    sent late is applied at the rate of its own step [SparCML algorithm 1, Ok-Topk algorithm 2]. None: the rate of the
-    attached optimiser that steps the parameter. A number, such as 1.0: residuals do not follow the rate.
-    period: steps from one exact threshold to the next ("reused"). bucket, k: "buckets": the k greatest of each `bucket`
-    consecutive entries; density is then not used.
+    density: share of a parameter's entries that a step sends.
+    kind: how they are found: "topk", "sampled", "reused", "gaussian" or "buckets" (zenps_sparsify_t).
+    momentum: DGC's momentum correction. The optimiser must then have none.
+    warmup: densities before that, `warmup_steps` steps of each.
+    min_numel: smaller parameters stay dense.
+    start_iter: number of dense steps at the start.
+    clip_norm: greatest L2 norm of each rank's gradient of a parameter.
+    scaler: the torch.cuda.amp.GradScaler of the run. Residuals are kept unscaled. A step whose sum is not finite changes
+        them only by what it added.
+    scheme: None: ZENPS_SCHEME, "balanced".
+    values: what values travel as.
+    lr: the learning rate, or a function that gives the next step's. None: the rate of the attached optimiser. Residuals
+        hold rate times gradient, so a late entry counts at the rate of its own step [SparCML algorithm 1, Ok-Topk
+        algorithm 2]. With a constant, such as 1.0, residuals do not follow the rate.
+    period: steps between exact thresholds ("reused").
+    bucket, k: "buckets" sends the k greatest of each `bucket` consecutive entries. It does not use density.
     """
 
     density: float = 0.01

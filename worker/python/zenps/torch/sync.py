@@ -45,16 +45,15 @@ class GradientSync:
     scheme, dense_scheme: zenps's scheme of the tables' tensors and of the others'. None: ZENPS_SCHEME, "balanced".
     values: what values travel as, "bf16" for example. None: as they are.
     average: the mean over ranks; False: the sum.
-    compress: a Compression, for which see :func:`zenps.torch.TopK`, of what is no table. An embedding whose weight another
-        module has, too, is then no table under "auto".
-    bucket_mb: megabytes of a bucket of parameters that are no tables. fuse_tables: small sparse tables share a tensor.
-    wait: "backward", or "step": then backward() returns while sums are in flight, and ``wait()``, or the step of an
-        optimiser that was given to ``attach()``, waits for them.
+    compress: a Compression of all but tables (:func:`zenps.torch.TopK`). Under "auto" a tied embedding is then no table.
+    bucket_mb: megabytes of a bucket of parameters that are no tables.
+    fuse_tables: small sparse tables share a tensor.
+    wait: "backward", or "step". With "step", backward() returns while sums are in flight. ``wait()`` waits for them, and
+        so does the step of an optimiser given to ``attach()``.
     broadcast: False leaves the parameters as they are, and lets ranks have other ones.
     broadcast_buffers: buffers, such as BatchNorm's running statistics, are rank 0's in each forward pass that follows a
         summed backward pass, as DistributedDataParallel has it; no forward pass waits for it (buffers.py).
-    keep_zero_rows: rows that a sparse gradient names are sent also where they are zero, for optimisers that do something
-        to every row that is present, as SparseAdam does.
+    keep_zero_rows: zero rows of a sparse gradient are sent as well. SparseAdam needs it, since it changes all rows present.
     name: of the tensors; each GradientSync of a job has another.
 
     Of an elastic job (zenps.init() with max_world) it is opened by :func:`zenps.torch.elastic`, or reopen(), and not here.
