@@ -276,7 +276,7 @@ static void test_goes_to_the_leader(void **state) {
   char nobody[64], list[300];
   struct zps_client *client = NULL;
   struct zps_error error;
-  close(raw_listen(nobody, sizeof nobody));
+  const int bound = raw_bind(nobody, sizeof nobody);
   peer_init(&follower);
   peer_init(&third);
   peer_init(&leader);
@@ -293,6 +293,7 @@ static void test_goes_to_the_leader(void **state) {
   peer_stop(&third);
   peer_stop(&leader);
   assert_true(follower.n == 1 && third.n == 0 && leader.n == 1);
+  close(bound);
 }
 
 /* Nobody leads: tried on until the time is up, and the error says of whom, and why. */
@@ -302,7 +303,7 @@ static void test_nobody_leads(void **state) {
   char nobody[64], list[300], wanted[600];
   struct zps_client *client = NULL;
   struct zps_error error;
-  close(raw_listen(nobody, sizeof nobody));
+  const int bound = raw_bind(nobody, sizeof nobody);
   peer_init(&follower);
   snprintf(follower.answer, sizeof follower.answer, MOVED("elsewhere:1"));
   peer_start(&follower);
@@ -316,6 +317,7 @@ static void test_nobody_leads(void **state) {
   assert_true(follower.n > 1);
   snprintf(wanted, sizeof wanted, "no coordinator of %s can be reached, or leads: %s: not me", list, follower.address);
   assert_string_equal(error.text, wanted);
+  close(bound);
 }
 
 /* One that is silent leaves time for the next one. */
@@ -367,14 +369,19 @@ static void test_nobody_listens(void **state) {
   char address[64];
   struct zps_error error;
   struct zps_client *client = NULL;
-  close(raw_listen(address, sizeof address));
+  const int bound = raw_bind(address, sizeof address);
   const uint64_t start_ns = zps_clock_ns();
-  assert_int_equal(zps_client_open(address, "worker", 1500, NULL, &client, &error), ZPS_ERR_CONNECT);
+  zps_err_t code = ZPS_ERR_TIMEOUT; /* of the last try, which may have had no time left on a busy machine */
+  struct patience patience = {0};
+  while (code == ZPS_ERR_TIMEOUT && !patience_is_over(&patience))
+    code = zps_client_open(address, "worker", 1500, NULL, &client, &error);
+  assert_int_equal(code, ZPS_ERR_CONNECT);
   assert_true(ms_since(start_ns) >= 100); /* it tried more than once */
   assert_non_null(strstr(error.text, "connection refused"));
   assert_int_equal(zps_client_open("nowhere", "worker", 250, NULL, &client, &error), ZPS_ERR_INVALID);
   assert_null(client);
   zps_client_close(NULL);
+  close(bound);
 }
 
 static void note_waiting(void *ctx, const char *reason) {
@@ -390,7 +397,7 @@ static void test_nobody_will_listen_on_this_host(void **state) {
   struct zps_error error;
   struct zps_client *client = NULL;
   struct zps_client_handler handler = {.ctx = reason, .on_waiting = note_waiting, .refused_ms = 3000};
-  close(raw_listen(address, sizeof address));
+  const int bound = raw_bind(address, sizeof address);
   const uint64_t start_ns = zps_clock_ns();
   assert_int_equal(zps_client_open(address, "worker", 600000, &handler, &client, &error), ZPS_ERR_CONNECT);
   assert_true(ms_since(start_ns) < 300000);
@@ -402,6 +409,7 @@ static void test_nobody_will_listen_on_this_host(void **state) {
   assert_int_not_equal(zps_client_open(two, "worker", 400, &handler, &client, &error), ZPS_OK);
   /* A coordinator that closes the connection is there. */
   assert_int_equal(open_as(&handler, ANSWER("8"), 3, 10000, false, &error), ZPS_OK);
+  close(bound);
 }
 
 int main(void) {

@@ -246,7 +246,7 @@ static void test_connect_refused_and_bad_addresses(void **state) {
   (void)state;
   struct world world;
   char address[64];
-  close(raw_listen(address, sizeof address)); /* no process listens there */
+  const int bound = raw_bind(address, sizeof address);
   rpc_world_open(&world);
   assert_int_equal(rpc_dial(&world, address, PATIENCE_NEVER_MS), ZPS_OK);
   SPIN_UNTIL(&world, world.client.n_connected);
@@ -258,6 +258,7 @@ static void test_connect_refused_and_bad_addresses(void **state) {
   assert_int_equal(world.client.connect_code, ZPS_ERR_CONNECT);
   assert_int_equal(rpc_dial(&world, "nowhere", PATIENCE_NEVER_MS), ZPS_ERR_INVALID);
   rpc_world_close(&world);
+  close(bound);
 }
 
 static void test_close_while_connecting(void **state) {
