@@ -29,6 +29,13 @@ zps_err_t zps_control_tally_read(const zps_json *object, struct zps_tally *tally
   return zps_control_get_text(object, "scheme", 0, ZPS_TALLY_SCHEME_MAX, tally->scheme, error);
 }
 
+zps_json *zps_control_mishaps_write(zps_json *object, const struct zps_mishaps *mishaps) {
+#define WRITE(name) object = zps_json_set_u64(object, #name, mishaps->name);
+  ZPS_MISHAPS(WRITE)
+#undef WRITE
+  return object;
+}
+
 zps_json *zps_control_news_append(zps_json *rows, const struct zps_tensor_news *news) {
   zps_json *row = zps_json_set_u64(zps_json_object(), "tensor", news->tensor);
   row = zps_json_set_u64(row, "done", news->done);
@@ -44,18 +51,25 @@ zps_err_t zps_control_news_read(const zps_json *row, struct zps_tensor_news *new
 zps_json *zps_control_stats_write(const struct zps_rank_news *news, zps_json *rows) {
   zps_json *params = zps_json_set(zps_control_job_id_write(news->job_id), "tensors", rows);
   if (news->kept_bytes) params = zps_json_set_u64(params, "kept_bytes", news->kept_bytes);
-  if (news->corrupt) params = zps_json_set_u64(params, "corrupt", news->corrupt);
-  return news->forged ? zps_json_set_u64(params, "forged", news->forged) : params;
+#define WRITE(name) \
+  if (news->mishaps.name) params = zps_json_set_u64(params, #name, news->mishaps.name);
+  ZPS_MISHAPS(WRITE)
+#undef WRITE
+  return params;
+}
+
+/* What is sent where there is any. */
+static zps_err_t read_some(const zps_json *object, const char *key, uint64_t *count_p, struct zps_error *error) {
+  return zps_json_get(object, key) ? zps_json_get_u64(object, key, 1, COUNT_MAX, count_p, error) : ZPS_OK;
 }
 
 zps_err_t zps_control_stats_read(const zps_json *params, struct zps_rank_news *news, struct zps_error *error) {
   *news = (struct zps_rank_news){.rows = NULL};
   zps_err_t err = zps_control_job_id_read(params, &news->job_id, error);
-  if (!err && zps_json_get(params, "kept_bytes"))
-    err = zps_json_get_u64(params, "kept_bytes", 1, 1ull << 53, &news->kept_bytes, error);
-  if (!err && zps_json_get(params, "corrupt"))
-    err = zps_json_get_u64(params, "corrupt", 1, 1ull << 53, &news->corrupt, error);
-  if (!err && zps_json_get(params, "forged"))
-    err = zps_json_get_u64(params, "forged", 1, 1ull << 53, &news->forged, error);
+  if (!err) err = read_some(params, "kept_bytes", &news->kept_bytes, error);
+#define READ(name) \
+  if (!err) err = read_some(params, #name, &news->mishaps.name, error);
+  ZPS_MISHAPS(READ)
+#undef READ
   return err ? err : zps_json_get_array(params, "tensors", &news->rows, error);
 }

@@ -2,6 +2,7 @@
 #ifndef ZPS_PROTO_CONTROL_STATS_H
 #define ZPS_PROTO_CONTROL_STATS_H
 
+#include "common/base/mishaps.h"
 #include "common/base/tally.h"
 #include "proto/control.h"
 
@@ -10,6 +11,9 @@ zps_json *zps_control_tally_write(zps_json *object, const struct zps_tally *tall
 /* Counters that are left out are zero. */
 zps_err_t zps_control_tally_read(const zps_json *object, struct zps_tally *tally,
                                  struct zps_error *error) ZPS_MUSTCHECK;
+
+/* A member of `object` for each count. */
+zps_json *zps_control_mishaps_write(zps_json *object, const struct zps_mishaps *mishaps);
 
 /* A tensor's row of job.stats. */
 struct zps_tensor_news {
@@ -24,10 +28,9 @@ zps_err_t zps_control_news_read(const zps_json *row, struct zps_tensor_news *new
 
 struct zps_rank_news {
   uint64_t job_id;
-  uint64_t kept_bytes;  /* registered memory in which the rank keeps pushes, in case a server is lost */
-  uint64_t corrupt;     /* reads of it, so far, that did not bring what was announced */
-  uint64_t forged;      /* messages to it, so far, that no process of its job had sent */
-  const zps_json *rows; /* of tensors; borrowed from what zps_control_stats_read() read */
+  uint64_t kept_bytes;        /* registered memory in which the rank keeps pushes, in case a server is lost */
+  struct zps_mishaps mishaps; /* of it, so far; those of which there are none are not sent */
+  const zps_json *rows;       /* of tensors; borrowed from what zps_control_stats_read() read */
 };
 /* `rows`, those of tensors, is consumed, and counts in the place of those in `news`. */
 zps_json *zps_control_stats_write(const struct zps_rank_news *news, zps_json *rows);

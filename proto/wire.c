@@ -84,6 +84,8 @@ const char *zps_frame_type_name(uint8_t type) {
       return "FOUND";
     case ZPS_FRAME_MISSED:
       return "MISSED";
+    case ZPS_FRAME_RESUME:
+      return "RESUME";
     default:
       return "?";
   }
@@ -145,6 +147,9 @@ static size_t body_bytes(const struct zps_frame *frame) {
     }
     case ZPS_FRAME_CREDIT:
       return 0;
+    case ZPS_FRAME_RESUME:
+      if (frame->header.is_short) return SIZE_MAX;
+      return zps_varint_bytes(frame->u.resume.expects) + zps_varint_bytes(frame->u.resume.answers) + 1;
     default:
       return SIZE_MAX;
   }
@@ -189,6 +194,10 @@ static void put_body(const struct zps_frame *frame, uint8_t *at) {
       break;
     case ZPS_FRAME_ABORT:
       put_abort(&frame->u.abort, at);
+      break;
+    case ZPS_FRAME_RESUME:
+      at = zps_varint_put(zps_varint_put(at, frame->u.resume.expects), frame->u.resume.answers);
+      *at = frame->u.resume.asks;
       break;
     default:
       break;
@@ -279,10 +288,24 @@ static zps_err_t get_missed(struct zps_wire_reader *reader, struct zps_frame_abo
   return code;
 }
 
+static zps_err_t get_resume(struct zps_wire_reader *reader, const struct zps_frame_header *header,
+                            struct zps_frame_resume *resume, struct zps_error *error) {
+  uint64_t expects, answers, asks;
+  if (header->is_short)
+    return zps_fail(error, ZPS_ERR_PROTOCOL, "%s frame with a short header: it must be long", reader->type);
+  zps_err_t code = zps_wire_number(reader, "expects", UINT32_MAX, &expects, error);
+  if (code == ZPS_OK) code = zps_wire_number(reader, "answers", UINT32_MAX, &answers, error);
+  if (code == ZPS_OK) code = zps_wire_number(reader, "asks", 1, &asks, error);
+  if (code == ZPS_OK)
+    *resume = (struct zps_frame_resume){
+        .expects = (uint32_t)expects, .answers = (uint32_t)answers, .asks = asks != 0};
+  return code;
+}
+
 static zps_err_t get_type(struct zps_wire_reader *reader, uint8_t type, struct zps_frame_header *header,
                           struct zps_error *error) {
-  if (type < ZPS_FRAME_PUSH || type > ZPS_FRAME_MISSED)
-    return zps_fail(error, ZPS_ERR_PROTOCOL, "frame of unknown type %u, want 1 to 12", type);
+  if (type < ZPS_FRAME_PUSH || type > ZPS_FRAME_RESUME)
+    return zps_fail(error, ZPS_ERR_PROTOCOL, "frame of unknown type %u, want 1 to %u", type, ZPS_FRAME_RESUME);
   header->type = type;
   reader->type = zps_frame_type_name(type);
   return ZPS_OK;
@@ -358,6 +381,8 @@ static zps_err_t get_body(struct zps_wire_reader *reader, struct zps_frame *fram
       return get_missed(reader, &frame->u.abort, error);
     case ZPS_FRAME_ABORT:
       return get_abort(reader, &frame->u.abort, error);
+    case ZPS_FRAME_RESUME:
+      return get_resume(reader, &frame->header, &frame->u.resume, error);
     default:
       return ZPS_OK;
   }

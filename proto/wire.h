@@ -45,6 +45,8 @@ enum zps_frame_type {
   ZPS_FRAME_SEEK = 10,   /* worker -> owner: as PULL, of the newest sum of some steps up to this one */
   ZPS_FRAME_FOUND = 11,  /* owner -> worker: as RESULT, of the sum that was found for a SEEK */
   ZPS_FRAME_MISSED = 12, /* owner -> worker: as ABORT, of a SEEK alone */
+  ZPS_FRAME_RESUME = 13, /* either way: the frame that I expect next. Not of the sequence of its link: it costs no
+                          * credit, and goes alone, with a long header whose seq counts these frames, from 1 */
 };
 
 /* The sender of a frame: a rank, or a server (its index in the job's server list) with the top bit set. */
@@ -102,6 +104,12 @@ struct zps_frame_done { /* DONE, TAKEN */
   uint64_t step;
 };
 
+struct zps_frame_resume { /* RESUME */
+  uint32_t expects; /* sequence number of the frame that the sender expects next */
+  uint32_t answers; /* the seq of the RESUME that this one answers; 0: none */
+  bool asks;        /* for an answer, at once */
+};
+
 struct zps_frame_abort { /* ABORT, MISSED */
   uint32_t tensor;
   uint64_t step;
@@ -118,6 +126,7 @@ struct zps_frame {
   union {
     struct zps_frame_round round;
     struct zps_frame_done done;
+    struct zps_frame_resume resume;
     struct zps_frame_abort abort;
   } u;
 };

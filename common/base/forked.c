@@ -96,13 +96,13 @@ static bool is_listed(int fd) {
   return getpeername(fd, (struct sockaddr *)&addr, &len) == 0 && has_address(ZPS_FORKED_PEER, &addr, len);
 }
 
-static void close_listed(int fd, int unused) {
+static void close_listed(int fd, const void *unused) {
   (void)unused;
   if (is_listed(fd)) close(fd);
 }
 
 /* Not readdir(), which takes memory. */
-static bool look_at_open(int dir, void (*look_at)(int fd, int value), int value) {
+static bool look_at_open(int dir, void (*look_at)(int fd, const void *arg), const void *arg) {
   _Alignas(struct entry) char buffer[4096];
   for (;;) {
     const long n = syscall(SYS_getdents64, dir, buffer, sizeof buffer);
@@ -112,20 +112,20 @@ static bool look_at_open(int dir, void (*look_at)(int fd, int value), int value)
       int fd = 0;
       const char *digit = entry->name;
       while (*digit >= '0' && *digit <= '9') fd = fd * 10 + (*digit++ - '0');
-      if (digit != entry->name && fd != dir) look_at(fd, value);
+      if (digit != entry->name && fd != dir) look_at(fd, arg);
       at += entry->len;
     }
   }
 }
 
-static void look_at_all(void (*look_at)(int fd, int value), int value) {
+static void look_at_all(void (*look_at)(int fd, const void *arg), const void *arg) {
   const int dir = open("/proc/self/fd", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  const bool looked = dir >= 0 && look_at_open(dir, look_at, value);
+  const bool looked = dir >= 0 && look_at_open(dir, look_at, arg);
   if (dir >= 0) close(dir);
   if (looked) return;
   struct rlimit limit;
   if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur > FDS_MAX) limit.rlim_cur = FDS_MAX;
-  for (int fd = 0; fd < (int)limit.rlim_cur; fd++) look_at(fd, value);
+  for (int fd = 0; fd < (int)limit.rlim_cur; fd++) look_at(fd, arg);
 }
 
 static void before(void) {
@@ -137,7 +137,7 @@ static void in_parent(void) {
 }
 
 static void in_child(void) {
-  if (n_listed > 0) look_at_all(close_listed, 0);
+  if (n_listed > 0) look_at_all(close_listed, NULL);
   for (unsigned i = 0; i < BUCKETS; i++) {
     for (struct zps_forked *forked = buckets[i]; forked; forked = forked->next) forked->is_listed = false;
     buckets[i] = NULL;
@@ -206,18 +206,69 @@ void zps_forked_forget(struct zps_forked *forked) {
 
 /* ---- In the parent ---- */
 
-static void keep_alive(int fd, int idle_s) {
-  int protocol = 0, is_listening = 1, is_kept = 1;
+struct times {
+  int idle_s, silent_s;
+};
+
+static bool is_tcp_connection(int fd) {
+  int protocol = 0, is_listening = 1;
   socklen_t len = sizeof protocol;
-  if (getsockopt(fd, SOL_SOCKET, SO_PROTOCOL, &protocol, &len) != 0 || protocol != IPPROTO_TCP) return;
-  if (getsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &is_kept, &len) != 0 || is_kept) return;
-  if (getsockopt(fd, SOL_SOCKET, SO_ACCEPTCONN, &is_listening, &len) != 0 || is_listening || !is_listed(fd)) return;
-  if (setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &idle_s, sizeof idle_s) == 0)
-    setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &(const int){1}, sizeof(int));
+  if (getsockopt(fd, SOL_SOCKET, SO_PROTOCOL, &protocol, &len) != 0 || protocol != IPPROTO_TCP) return false;
+  return getsockopt(fd, SOL_SOCKET, SO_ACCEPTCONN, &is_listening, &len) == 0 && !is_listening;
 }
 
-void zps_forked_keep_alive(unsigned idle_s) {
+static void keep_alive(int fd, const void *arg) {
+  const struct times *const times = arg;
+  int is_kept = 1;
+  socklen_t len = sizeof is_kept;
+  if (getsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &is_kept, &len) != 0 || is_kept) return;
+  if (!is_tcp_connection(fd) || !is_listed(fd)) return;
+  const unsigned silent_ms = (unsigned)times->silent_s * 1000;
+  const int second = 1;
+  if (setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &times->idle_s, sizeof times->idle_s) != 0) return;
+  setsockopt(fd, IPPROTO_TCP, TCP_KEEPINTVL, &second, sizeof second);
+  setsockopt(fd, IPPROTO_TCP, TCP_KEEPCNT, &times->silent_s, sizeof times->silent_s);
+  setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &silent_ms, sizeof silent_ms);
+  setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &(const int){1}, sizeof(int));
+}
+
+void zps_forked_keep_alive(unsigned idle_s, unsigned silent_s) {
+  const struct times times = {(int)idle_s, (int)silent_s};
   pthread_mutex_lock(&lock);
-  if (n_listed > 0) look_at_all(keep_alive, (int)idle_s);
+  if (n_listed > 0) look_at_all(keep_alive, &times);
+  pthread_mutex_unlock(&lock);
+}
+
+struct ending {
+  struct address peer;
+  in_port_t local_port;
+};
+
+static bool name_of(int fd, int (*get)(int, struct sockaddr *, socklen_t *), struct address *address_p) {
+  struct sockaddr_storage addr;
+  socklen_t len = sizeof addr;
+  return get(fd, (struct sockaddr *)&addr, &len) == 0 && address_read(&addr, len, address_p);
+}
+
+static int get_peer(int fd, struct sockaddr *addr, socklen_t *len) {
+  return getpeername(fd, addr, len);
+}
+
+static int get_self(int fd, struct sockaddr *addr, socklen_t *len) {
+  return getsockname(fd, addr, len);
+}
+
+static void end(int fd, const void *arg) {
+  const struct ending *const ending = arg;
+  struct address peer, self;
+  if (!name_of(fd, get_peer, &peer) || memcmp(&peer.ip, &ending->peer.ip, sizeof peer.ip) != 0) return;
+  if (peer.port != ending->peer.port && (!name_of(fd, get_self, &self) || self.port != ending->local_port)) return;
+  if (is_tcp_connection(fd)) shutdown(fd, SHUT_RDWR);
+}
+
+void zps_forked_end_peer(const struct zps_forked *local, const void *addr, size_t len) {
+  struct ending ending = {.local_port = local->port};
+  pthread_mutex_lock(&lock);
+  if (local->is_listed && address_read(addr, len, &ending.peer)) look_at_all(end, &ending);
   pthread_mutex_unlock(&lock);
 }

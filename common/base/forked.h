@@ -6,7 +6,7 @@
  * A socket is named by itself or, where another library owns it, by an address of its connection. A connection of such
  * a library that is still being set up while the process forks has no peer's address yet, and stays.
  *
- * The list also serves the parent: connections of another library that are nevertheless ours have keepalive.
+ * The list also serves the parent: it looks after connections that another library made for us.
  *
  * From any thread. Works across fork() alone: a program that is executed gives up what is FD_CLOEXEC.
  */
@@ -38,8 +38,12 @@ void zps_forked_close_socket(struct zps_forked *forked, int fd);
 void zps_forked_close_local(struct zps_forked *forked, const void *addr, size_t len);
 void zps_forked_close_peer(struct zps_forked *forked, const void *addr, size_t len);
 /* Has the kernel ask the peers of listed TCP connections for a sign of life, after each `idle_s` seconds without
- * traffic, so that no firewall forgets an idle one. Connections with SO_KEEPALIVE stay as they are. */
-void zps_forked_keep_alive(unsigned idle_s);
+ * traffic, so that no firewall forgets an idle one; and end those that get no answer for `silent_s`. Connections with
+ * SO_KEEPALIVE stay as they are. */
+void zps_forked_keep_alive(unsigned idle_s, unsigned silent_s);
+/* Ends this process's TCP connections to the address `addr` of `len` bytes, and those from its host to `local`, an
+ * address that is listed. Whoever uses them sees them end. */
+void zps_forked_end_peer(const struct zps_forked *local, const void *addr, size_t len);
 /* Nothing where it is not listed, as in a child, whose list is empty. */
 void zps_forked_forget(struct zps_forked *forked);
 

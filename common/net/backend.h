@@ -12,6 +12,8 @@ struct zps_net_ops {
   zps_err_t (*peer_add)(struct zps_net *net, const void *addr, size_t len, void *ctx, struct zps_net_peer **peer_p,
                         struct zps_error *error);
   void (*peer_evict)(struct zps_net_peer *peer);
+  void (*peer_renew)(struct zps_net_peer *peer);
+  void (*peer_cut)(struct zps_net_peer *peer); /* NULL: there are no connections */
   /* `device`: NULL for memory of the host. */
   zps_err_t (*mem_register)(struct zps_net *net, void *base, size_t len, const struct zps_net_device *device,
                             struct zps_net_mem *mem_p, struct zps_error *error);
@@ -22,6 +24,9 @@ struct zps_net_ops {
   unsigned (*progress)(struct zps_net *net);
   void (*wait)(struct zps_net *net, uint64_t timeout_ns);
   void (*wake)(struct zps_net *net);
+  /* For tests: cuts the connection to the peer, as fault.h says, and tells the one end or the other by
+   * on_peer_error(). NULL: peer_cut() does it. */
+  void (*cut)(struct zps_net_peer *peer, bool tells_us, bool tells_peer);
 };
 
 struct zps_net {

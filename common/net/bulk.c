@@ -6,7 +6,7 @@
  * share 32 MiB, however long the trips are. Below 32 MB/s they never do, since that may be a link. Over links of 100
  * Mbit/s and 1 Gbit/s the same thread waits 0.05 to 0.7 ms.
  */
-#include "common/net/bulk.h"
+#include "common/net/bulk_impl.h"
 
 #include <stdlib.h>
 
@@ -14,14 +14,11 @@
 #include "common/base/clock.h"
 #include "common/base/container.h"
 #include "common/base/log.h"
-#include "common/net/meter.h"
-#include "common/net/window.h"
 
 enum {
   DEFAULT_PIECE = 1 << 20,
   DEFAULT_BUDGET = 64 << 20,
   DEFAULT_PEER_BUDGET = 8 << 20,
-  PIECES_PER_BLOCK = 64,
   MAX_PIECES = 1024,        /* in flight, however small they are */
   SMALL_PIECE = 16 << 10,   /* a piece with a trip that is mostly latency */
   CROWDED_BYTES = 32 << 20, /* in flight over all peers where trips are waits for processors */
@@ -31,50 +28,6 @@ enum {
 #define CROWDED_NS (3 * ZPS_NS_PER_MS / 2)
 #define ROOMY_NS (CROWDED_NS / 2)
 
-struct piece {
-  struct zps_net_read net;
-  struct zps_bulk *bulk;
-  struct zps_bulk_read *read;
-  struct zps_bulk_peer *peer; /* valid until the piece is done */
-  uint64_t issued_ns;
-  struct piece *next_free;
-};
-
-struct piece_block {
-  struct piece_block *next;
-  struct piece pieces[PIECES_PER_BLOCK];
-};
-
-struct zps_bulk_peer {
-  struct zps_bulk *bulk;
-  struct zps_net_peer *net_peer;
-  struct zps_bulk_peer *next, *prev;         /* all peers */
-  struct zps_turn turn;                      /* while it has something to issue */
-  struct zps_bulk_read *queue, **queue_tail; /* transfers with something left to issue */
-  struct zps_window window;
-  uint64_t in_flight, landed;
-  unsigned n_pieces, n_checking;
-  bool removed;
-};
-
-struct zps_bulk {
-  struct zps_net *net;
-  struct zps_bulk_config config;
-  struct zps_bulk_peer *peers;
-  struct zps_turns turns;
-  struct zps_turns_flow own;                       /* of peers that belong to none */
-  struct zps_bulk_read *finished, **finished_tail; /* done() is called by the next zps_bulk_progress() */
-  struct piece *free_pieces;
-  struct piece_block *blocks;
-  uint64_t in_flight;
-  unsigned n_pieces, n_quarantined;
-  unsigned n_flows; /* peers with pieces in flight */
-  struct zps_window_paths paths;
-  bool has_windows;
-  bool crowded; /* more threads than processors */
-  struct zps_meter meter;
-};
-
 static bool pieces_grow(struct zps_bulk *bulk) {
   struct piece_block *block = calloc(1, sizeof *block);
   if (!block) return false;
@@ -82,23 +35,28 @@ static bool pieces_grow(struct zps_bulk *bulk) {
   bulk->blocks = block;
   for (unsigned i = 0; i < PIECES_PER_BLOCK; i++) {
     block->pieces[i].bulk = bulk;
-    block->pieces[i].next_free = bulk->free_pieces;
+    block->pieces[i].next = bulk->free_pieces;
     bulk->free_pieces = &block->pieces[i];
   }
   return true;
 }
 
-static void piece_free(struct piece *piece) {
-  piece->next_free = piece->bulk->free_pieces;
+void zps_bulk_piece_free(struct piece *piece) {
+  piece->next = piece->bulk->free_pieces;
   piece->bulk->free_pieces = piece;
+}
+
+void zps_bulk_end_turns(struct zps_bulk_peer *peer) {
+  if (zps_bulk_has_more(peer)) return;
+  zps_window_idle(&peer->window);
+  zps_turns_remove(&peer->bulk->turns, &peer->turn);
 }
 
 static void queue_pop(struct zps_bulk_peer *peer) {
   peer->queue = peer->queue->next;
   if (peer->queue) return;
   peer->queue_tail = &peer->queue;
-  zps_window_idle(&peer->window);
-  zps_turns_remove(&peer->bulk->turns, &peer->turn);
+  zps_bulk_end_turns(peer);
 }
 
 static void peer_free(struct zps_bulk_peer *peer) {
@@ -120,7 +78,7 @@ static void read_finish(struct zps_bulk_read *read) {
   if (lost && read->quarantined == 0 && read->release) read->release(read);
 }
 
-static void finish_later(struct zps_bulk *bulk, struct zps_bulk_read *read) {
+void zps_bulk_finish_later(struct zps_bulk *bulk, struct zps_bulk_read *read) {
   read->next = NULL;
   *bulk->finished_tail = read;
   bulk->finished_tail = &read->next;
@@ -136,8 +94,7 @@ static unsigned finish_queued(struct zps_bulk *bulk) {
   return n;
 }
 
-/* A loss outranks other failures: it tells the owner to wait for release(). */
-static void read_fail(struct zps_bulk_read *read, zps_err_t code) {
+void zps_bulk_read_fail(struct zps_bulk_read *read, zps_err_t code) {
   if (read->code == ZPS_OK || code == ZPS_ERR_PEER_LOST) read->code = code;
 }
 
@@ -177,12 +134,16 @@ static void piece_done(struct zps_net_read *net_read, zps_err_t code) {
   bulk->n_pieces--;
   peer->in_flight -= net_read->len;
   if (--peer->n_pieces == 0) bulk->n_flows--;
+  if (code == ZPS_ERR_PEER_LOST && !peer->removed) { /* its transfer goes on when there is a connection again */
+    zps_bulk_lost_put(piece);
+    return;
+  }
   read->in_flight--;
   if (code == ZPS_OK) {
     read->landed += net_read->len;
     peer->landed += net_read->len;
   } else {
-    read_fail(read, code);
+    zps_bulk_read_fail(read, code);
     if (peer->queue == read) { /* the rest of it is not worth reading */
       queue_pop(peer);
       read->issued = read->len;
@@ -192,7 +153,7 @@ static void piece_done(struct zps_net_read *net_read, zps_err_t code) {
     read->quarantined++;
     bulk->n_quarantined++;
   } else {
-    piece_free(piece);
+    zps_bulk_piece_free(piece);
   }
   const bool ended = read->in_flight == 0 && read->issued == read->len;
   const bool checks = ended && read->code == ZPS_OK && read->check;
@@ -208,8 +169,12 @@ static void piece_done(struct zps_net_read *net_read, zps_err_t code) {
 static void piece_release(struct zps_net_read *net_read) {
   struct piece *piece = net_read->ctx;
   struct zps_bulk_read *read = piece->read;
+  if (piece->is_lost) {
+    zps_bulk_lost_released(piece);
+    return;
+  }
   piece->bulk->n_quarantined--;
-  piece_free(piece);
+  zps_bulk_piece_free(piece);
   read->quarantined--;
   if (read->finished && read->quarantined == 0 && read->release) read->release(read);
 }
@@ -239,12 +204,13 @@ zps_err_t zps_bulk_create(struct zps_net *net, const struct zps_bulk_config *con
 }
 
 static void fail_queue(struct zps_bulk_peer *peer, zps_err_t code) {
+  zps_bulk_lost_fail(peer, code);
   while (peer->queue) {
     struct zps_bulk_read *read = peer->queue;
     queue_pop(peer);
-    read_fail(read, code);
+    zps_bulk_read_fail(read, code);
     read->issued = read->len;
-    if (read->in_flight == 0) finish_later(peer->bulk, read); /* otherwise its last piece finishes it */
+    if (read->in_flight == 0) zps_bulk_finish_later(peer->bulk, read); /* otherwise its last piece finishes it */
   }
 }
 
@@ -285,7 +251,7 @@ zps_err_t zps_bulk_peer_add(struct zps_bulk *bulk, struct zps_net_peer *net_peer
 void zps_bulk_peer_join(struct zps_bulk_peer *peer, struct zps_turns_flow *flow) {
   zps_turns_remove(&peer->bulk->turns, &peer->turn);
   peer->turn.flow = flow;
-  if (peer->queue) zps_turns_add(&peer->bulk->turns, &peer->turn);
+  if (zps_bulk_has_more(peer)) zps_turns_add(&peer->bulk->turns, &peer->turn);
 }
 
 void zps_bulk_peer_remove(struct zps_bulk_peer *peer) {
@@ -310,7 +276,7 @@ void zps_bulk_start(struct zps_bulk_peer *peer, struct zps_bulk_read *read) {
   read->code = ZPS_OK;
   read->finished = read->is_last_try = false;
   if (read->len == 0) {
-    finish_later(peer->bulk, read);
+    zps_bulk_finish_later(peer->bulk, read);
     return;
   }
   enqueue(peer, read);
@@ -325,7 +291,7 @@ void zps_bulk_checked(struct zps_bulk_read *read, zps_err_t code) {
     return;
   }
   if (peer->removed) peer_free_unused(peer);
-  read_fail(read, code);
+  zps_bulk_read_fail(read, code);
   read_finish(read);
 }
 
@@ -341,9 +307,9 @@ void zps_bulk_give_up(struct zps_bulk_read *read, zps_err_t code) {
     *at = read->next;
     if (!*at) peer->queue_tail = at;
   }
-  read_fail(read, code);
+  zps_bulk_read_fail(read, code);
   read->issued = read->len;
-  if (read->in_flight == 0) finish_later(peer->bulk, read);
+  if (read->in_flight == 0) zps_bulk_finish_later(peer->bulk, read);
 }
 
 /* Where all wait for processors, small windows and pieces only give these more to do. */
@@ -353,7 +319,9 @@ static uint64_t window_bytes(const struct zps_bulk *bulk, const struct zps_bulk_
   return share > peer->window.bytes ? share : peer->window.bytes;
 }
 
+/* Of the next piece. */
 static size_t piece_bytes(const struct zps_bulk *bulk, const struct zps_bulk_peer *peer) {
+  if (peer->again) return peer->again->net.len;
   const uint64_t left = peer->queue->len - peer->queue->issued;
   uint64_t most = bulk->config.piece_bytes;
   if (bulk->crowded) {
@@ -376,11 +344,18 @@ void zps_bulk_waited(struct zps_bulk *bulk, uint64_t wait_ns) {
   bulk->crowded = bulk->has_windows && wait_ns >= limit_ns && zps_meter_rate(&bulk->meter) >= CROWDED_RATE;
 }
 
+void zps_bulk_count_issued(struct zps_bulk *bulk, struct zps_bulk_peer *peer, size_t len) {
+  bulk->in_flight += len;
+  bulk->n_pieces++;
+  peer->in_flight += len;
+  if (peer->n_pieces++ == 0) bulk->n_flows++;
+}
+
 /* Issues the next piece of the peer's first transfer. */
 static void issue(struct zps_bulk *bulk, struct zps_bulk_peer *peer, size_t len) {
   struct zps_bulk_read *read = peer->queue;
   struct piece *piece = bulk->free_pieces;
-  bulk->free_pieces = piece->next_free;
+  bulk->free_pieces = piece->next;
   piece->read = read;
   piece->peer = peer;
   piece->issued_ns = bulk->has_windows ? zps_clock_ns() : 0;
@@ -395,17 +370,14 @@ static void issue(struct zps_bulk *bulk, struct zps_bulk_peer *peer, size_t len)
                                      .ctx = piece};
   const zps_err_t code = zps_net_read(peer->net_peer, &piece->net);
   if (code != ZPS_OK) {
-    piece_free(piece);
+    zps_bulk_piece_free(piece);
     queue_pop(peer);
-    read_fail(read, code);
+    zps_bulk_read_fail(read, code);
     read->issued = read->len;
-    if (read->in_flight == 0) finish_later(bulk, read);
+    if (read->in_flight == 0) zps_bulk_finish_later(bulk, read);
     return;
   }
-  bulk->in_flight += len;
-  bulk->n_pieces++;
-  peer->in_flight += len;
-  if (peer->n_pieces++ == 0) bulk->n_flows++;
+  zps_bulk_count_issued(bulk, peer, len);
   read->in_flight++;
   read->issued += len;
   if (read->issued == read->len) queue_pop(peer);
@@ -414,7 +386,8 @@ static void issue(struct zps_bulk *bulk, struct zps_bulk_peer *peer, size_t len)
 static bool may_issue(void *ctx, const struct zps_turn *turn) {
   const struct zps_bulk *const bulk = ctx;
   const struct zps_bulk_peer *const peer = zps_container_of(turn, const struct zps_bulk_peer, turn);
-  return peer->in_flight + piece_bytes(bulk, peer) <= peer_limit(bulk, peer);
+  if (peer->is_held) return false;
+  return peer->in_flight == 0 || peer->in_flight + piece_bytes(bulk, peer) <= peer_limit(bulk, peer);
 }
 
 unsigned zps_bulk_progress(struct zps_bulk *bulk) {
@@ -426,7 +399,10 @@ unsigned zps_bulk_progress(struct zps_bulk *bulk) {
     const size_t len = piece_bytes(bulk, peer);
     if (bulk->in_flight + len > bulk->config.budget_bytes) break;
     zps_turns_take(&bulk->turns, turn, len);
-    issue(bulk, peer, len);
+    if (peer->again)
+      zps_bulk_lost_issue(bulk, peer);
+    else
+      issue(bulk, peer, len);
     events++;
   }
   return events + finish_queued(bulk);

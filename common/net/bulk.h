@@ -31,7 +31,8 @@ struct zps_bulk_read {
   uint64_t len;
   uint64_t addr, key;
   void (*done)(struct zps_bulk_read *read, zps_err_t code); /* once; the code of the first piece that failed, but
-                                                             * ZPS_ERR_PEER_LOST if any piece was lost by eviction */
+                                                             * ZPS_ERR_PEER_LOST if any piece was lost by removal of the
+                                                             * peer; pieces lost with a connection are read again */
   void (*check)(struct zps_bulk_read *read);   /* NULL: what has come is good. Called when all of it has, from where
                                                 * `done` is; zps_bulk_checked() follows, at once or later */
   void (*release)(struct zps_bulk_read *read); /* may be NULL; after done with ZPS_ERR_PEER_LOST and no other: the
@@ -57,6 +58,12 @@ zps_err_t zps_bulk_peer_add(struct zps_bulk *bulk, struct zps_net_peer *net_peer
 void zps_bulk_peer_join(struct zps_bulk_peer *peer, struct zps_turns_flow *flow);
 /* Call right after zps_net_peer_evict(): transfers still queued fail with ZPS_ERR_PEER_LOST. NULL is allowed. */
 void zps_bulk_peer_remove(struct zps_bulk_peer *peer);
+/* The connection to the peer is lost. What was in flight is read again, and nothing more is asked for, until there is
+ * another one: zps_bulk_peer_go_on(). */
+void zps_bulk_peer_hold(struct zps_bulk_peer *peer);
+void zps_bulk_peer_go_on(struct zps_bulk_peer *peer);
+/* Whether something is to come from the peer. */
+bool zps_bulk_peer_waits(const struct zps_bulk_peer *peer);
 /* How many bytes have been read from the peer so far. */
 uint64_t zps_bulk_peer_landed(const struct zps_bulk_peer *peer);
 /* A message to the peer was answered after `trip_ns`, which is the length of the path if no reads are under way. */

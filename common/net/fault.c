@@ -11,13 +11,6 @@
 enum { DELAYED_MAX = 1024 };
 #define RETRY_NS ZPS_NS_PER_MS
 
-struct delayed {
-  struct delayed *next;
-  uint64_t due_ns;
-  size_t len;
-  uint8_t data[];
-};
-
 void zps_fault_violation(const char *what) {
   zps_log_error("the rules of the fabric's interface are broken: %s", what);
   abort();
@@ -32,12 +25,12 @@ void zps_fault_check_callback(const struct fault *fault) {
   if (!fault->in_progress && !fault->closing) zps_fault_violation("the backend called back outside zps_net_progress()");
 }
 
-static bool chance(struct fault *fault, double probability) {
+bool zps_fault_chance(struct fault *fault, double probability) {
   return probability > 0 && zps_rng_unit(&fault->rng) < probability;
 }
 
 uint64_t zps_fault_delay_ns(struct fault *fault) {
-  return chance(fault, fault->rules.delay) ? fault->rules.delay_ns : 0;
+  return zps_fault_chance(fault, fault->rules.delay) ? fault->rules.delay_ns : 0;
 }
 
 bool zps_fault_count_posted(struct fault *fault) {
@@ -56,7 +49,7 @@ void zps_fault_copy_counters(struct fault *fault) {
     if (op->state == OP_QUARANTINED) fault->net.counters.quarantined++;
 }
 
-static zps_err_t push_back(struct fault *fault) {
+zps_err_t zps_fault_push_back(struct fault *fault) {
   fault->own_again++;
   fault->pushed_back = true;
   zps_fault_copy_counters(fault);
@@ -79,28 +72,30 @@ static void on_peer_error(void *ctx, struct zps_net_peer *inner, zps_err_t code,
     fault->net.handler.on_peer_error(fault->net.handler.ctx, &peer->peer, code, text);
 }
 
+struct delayed *zps_fault_delayed_create(const void *data, size_t len, uint64_t due_ns) {
+  struct delayed *delayed = malloc(sizeof *delayed + len);
+  if (!delayed) return NULL;
+  *delayed = (struct delayed){.due_ns = due_ns, .len = len};
+  if (len > 0) memcpy(delayed->data, data, len);
+  return delayed;
+}
+
 static zps_err_t delay_message(struct fault *fault, struct fault_peer *peer, const void *data, size_t len,
                                uint64_t delay) {
-  if (peer->n_queue >= DELAYED_MAX) return push_back(fault);
-  struct delayed *delayed = malloc(sizeof *delayed + len);
-  if (!delayed) return ZPS_ERR_NOMEM;
+  if (peer->n_queue >= DELAYED_MAX) return zps_fault_push_back(fault);
   const uint64_t due_ns = zps_clock_ns() + delay;
-  if (due_ns > peer->last_due_ns) peer->last_due_ns = due_ns;
-  *delayed = (struct delayed){.due_ns = peer->last_due_ns, .len = len};
-  if (len > 0) memcpy(delayed->data, data, len);
+  struct delayed *delayed =
+      zps_fault_delayed_create(data, len, due_ns > peer->last_due_ns ? due_ns : peer->last_due_ns);
+  if (!delayed) return ZPS_ERR_NOMEM;
+  peer->last_due_ns = delayed->due_ns;
   *peer->queue_tail = delayed;
   peer->queue_tail = &delayed->next;
   peer->n_queue++;
   return ZPS_OK;
 }
 
-static zps_err_t fault_send(struct zps_net_peer *net_peer, const void *data, size_t len) {
-  struct fault_peer *peer = to_peer(net_peer);
-  struct fault *fault = to_fault(net_peer->net);
-  zps_fault_check_thread(fault);
-  if (fault->closing) return ZPS_ERR_CLOSED;
-  if (chance(fault, fault->rules.again)) return push_back(fault);
-  if (zps_fault_count_posted(fault) || chance(fault, fault->rules.drop)) return ZPS_OK;
+zps_err_t zps_fault_forward(struct fault *fault, struct fault_peer *peer, const void *data, size_t len) {
+  if (peer->claimed_to_ns > 0) return ZPS_OK;
   const uint64_t delay = fault->shut ? 0 : zps_fault_delay_ns(fault);
   if (delay > 0 || peer->queue) return delay_message(fault, peer, data, len, delay);
   const zps_err_t code = zps_net_send(peer->inner, data, len);
@@ -108,9 +103,21 @@ static zps_err_t fault_send(struct zps_net_peer *net_peer, const void *data, siz
   return code;
 }
 
+static zps_err_t fault_send(struct zps_net_peer *net_peer, const void *data, size_t len) {
+  struct fault_peer *peer = to_peer(net_peer);
+  struct fault *fault = to_fault(net_peer->net);
+  zps_fault_check_thread(fault);
+  if (fault->closing) return ZPS_ERR_CLOSED;
+  if (zps_fault_chance(fault, fault->rules.again)) return zps_fault_push_back(fault);
+  if (zps_fault_count_posted(fault) || zps_fault_chance(fault, fault->rules.drop)) return ZPS_OK;
+  const zps_err_t code = zps_fault_order(fault, peer, data, len);
+  if (code == ZPS_OK) zps_fault_cut_by_chance(fault, peer);
+  return code;
+}
+
 static unsigned fault_unsent(const struct zps_net_peer *net_peer) {
   const struct fault_peer *peer = (const struct fault_peer *)net_peer;
-  return peer->n_queue + zps_net_unsent(peer->inner);
+  return peer->n_queue + peer->n_held + zps_net_unsent(peer->inner);
 }
 
 static void pop_delayed(struct fault_peer *peer) {
@@ -119,6 +126,15 @@ static void pop_delayed(struct fault_peer *peer) {
   if (!peer->queue) peer->queue_tail = &peer->queue;
   peer->n_queue--;
   free(delayed);
+}
+
+void zps_fault_peer_clear(struct fault_peer *peer) {
+  while (peer->queue) pop_delayed(peer);
+  for (struct delayed *held; (held = peer->held) != NULL;) {
+    peer->held = held->next;
+    free(held);
+  }
+  peer->n_held = 0;
 }
 
 static unsigned send_delayed(struct fault *fault, uint64_t now_ns) {
@@ -161,7 +177,7 @@ static void peer_free(struct fault *fault, struct fault_peer *peer) {
   struct fault_peer **link = &fault->peers;
   while (*link != peer) link = &(*link)->next;
   *link = peer->next;
-  while (peer->queue) pop_delayed(peer);
+  zps_fault_peer_clear(peer);
   free(peer);
 }
 
@@ -192,16 +208,19 @@ static unsigned fault_progress(struct zps_net *net) {
   fault->in_progress = true;
   unsigned events = fault->pushed_back ? 1 : 0;
   fault->pushed_back = false;
+  zps_fault_cut_by_time(fault, zps_clock_ns());
+  zps_fault_claims_end(fault, zps_clock_ns());
   events += zps_net_progress(fault->inner);
   const uint64_t now_ns = zps_clock_ns();
-  events += send_delayed(fault, now_ns) + zps_fault_reads_complete(fault, now_ns);
+  events += zps_fault_held_send(fault, now_ns) + send_delayed(fault, now_ns) + zps_fault_reads_complete(fault, now_ns);
   zps_fault_copy_counters(fault);
   fault->in_progress = false;
   return events;
 }
 
 static uint64_t next_due_ns(const struct fault *fault) {
-  uint64_t due_ns = zps_fault_reads_next_due_ns(fault);
+  const uint64_t reads_due_ns = zps_fault_reads_next_due_ns(fault), links_due_ns = zps_fault_links_next_due_ns(fault);
+  uint64_t due_ns = reads_due_ns < links_due_ns ? reads_due_ns : links_due_ns;
   for (const struct fault_peer *peer = fault->peers; peer && !fault->silent; peer = peer->next)
     if (peer->queue && peer->queue->due_ns < due_ns) due_ns = peer->queue->due_ns;
   return due_ns;
@@ -231,8 +250,7 @@ static void fault_shut(struct zps_net *net) {
   if (fault->in_progress) zps_fault_violation("zps_net_shut() is called by a callback");
   fault->shut = true;
   zps_net_shut(fault->inner);
-  for (struct fault_peer *peer = fault->peers; peer; peer = peer->next)
-    while (peer->queue) pop_delayed(peer);
+  for (struct fault_peer *peer = fault->peers; peer; peer = peer->next) zps_fault_peer_clear(peer);
   zps_fault_reads_shut(fault);
   zps_fault_copy_counters(fault);
 }
@@ -247,12 +265,24 @@ static void fault_close(struct zps_net *net) {
   free(fault);
 }
 
+static void fault_peer_renew(struct zps_net_peer *net_peer) {
+  zps_fault_check_thread(to_fault(net_peer->net));
+  zps_net_peer_renew(to_peer(net_peer)->inner);
+}
+
+static void fault_peer_cut(struct zps_net_peer *net_peer) {
+  zps_fault_check_thread(to_fault(net_peer->net));
+  zps_net_peer_cut(to_peer(net_peer)->inner);
+}
+
 static const struct zps_net_ops fault_ops = {
     .close = fault_close,
     .shut = fault_shut,
     .reserve = fault_reserve,
     .peer_add = fault_peer_add,
     .peer_evict = fault_peer_evict,
+    .peer_renew = fault_peer_renew,
+    .peer_cut = fault_peer_cut,
     .mem_register = zps_fault_mem_register,
     .mem_release = zps_fault_mem_release,
     .send = fault_send,

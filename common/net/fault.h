@@ -6,6 +6,12 @@
  *   again=P    a send is refused with ZPS_ERR_AGAIN with probability P
  *   delay=P:T  a message, or the completion of a read, is held back for T with probability P; messages keep their order
  *   drop=P     a message vanishes with probability P
+ *   reorder=P  a message is held back with probability P while 1 to 32 later messages to the same peer overtake it; for
+ *              1 ms at most
+ *   cut=P      after a send or read, the connection to its peer is cut with probability P
+ *   cut=T      every T, the connection to one of the peers is cut
+ *   claim=P    after a send or read, a stranger takes over the connection to its peer with probability P: a cut of
+ *              which the peer is told; what this end sends and reads in the next 50 ms, at most, is lost, too
  *   flip=P     a read brings another byte somewhere than there was, with probability P
  *   kill=N     after N sends and reads this endpoint falls silent: nothing leaves, nothing arrives, nothing completes,
  *              and no error is reported, as a hung process would look to itself
@@ -13,6 +19,11 @@
  *              stopped when it had sent its last message
  *   hold=T     reads of an evicted peer stay in quarantine for T more
  *   dmabuf=1   device memory is reached through mappings of its dmabufs, which those of emulated devices allow
+ *
+ * A cut loses the messages under way in both directions. Reads in flight at either end are called back with
+ * ZPS_ERR_PEER_LOST. In process, dice choose the ends that are told by on_peer_error(): both, one or none. Over a real
+ * fabric, TCP connections alone are cut, and the provider tells. The peer lives: zps_net_peer_add() of its address and
+ * zps_net_peer_renew() work at once, and so does the old handle at an end that was not told.
  *
  * Probabilities are 0 to 1; times are a number with us, ms or s.
  *
@@ -32,8 +43,9 @@
 
 struct zps_fault_rules {
   uint64_t seed;
-  double again, drop, delay, flip;
+  double again, drop, delay, flip, reorder, cut, claim;
   uint64_t delay_ns, hold_ns;
+  uint64_t cut_ns; /* 0: never */
   uint64_t kill;   /* 0: never */
   uint64_t stall;  /* 0: no peer */
   uint64_t dmabuf; /* not 0: device memory is reached through mappings of its dmabufs, which emulated devices allow */

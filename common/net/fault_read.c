@@ -180,7 +180,7 @@ zps_err_t zps_fault_read(struct zps_net_peer *net_peer, struct zps_net_read *rea
                                     .done = inner_done,
                                     .release = inner_release,
                                     .ctx = op};
-  if (!zps_fault_count_posted(fault) && !peer->stalls) {
+  if (!zps_fault_count_posted(fault) && !peer->stalls && peer->claimed_to_ns == 0) {
     const zps_err_t code = zps_net_read(peer->inner, &op->inner);
     if (code != ZPS_OK) {
       free(op);
@@ -196,6 +196,7 @@ zps_err_t zps_fault_read(struct zps_net_peer *net_peer, struct zps_net_read *rea
   mem->reads++;
   *fault->ops_tail = op;
   fault->ops_tail = &op->next;
+  zps_fault_cut_by_chance(fault, peer);
   return ZPS_OK;
 }
 
@@ -237,6 +238,11 @@ void zps_fault_reads_evict(struct fault *fault, const struct fault_peer *peer) {
     op->peer = NULL;
     if (op->state == OP_FLYING || op->state == OP_LANDED) op->state = OP_LOST;
   }
+}
+
+void zps_fault_reads_cut(struct fault *fault, const struct fault_peer *peer) {
+  for (struct fault_op *op = fault->ops; op; op = op->next)
+    if (op->peer == peer && op->state == OP_FLYING && !op->inner_busy) op->state = OP_LOST;
 }
 
 void zps_fault_reads_shut(struct fault *fault) {

@@ -40,6 +40,10 @@ static bool parse_time(const char *text, uint64_t *ns_p) {
   return false;
 }
 
+static bool parse_cut(const char *text, struct zps_fault_rules *rules) {
+  return parse_probability(text, &rules->cut) || (parse_time(text, &rules->cut_ns) && rules->cut_ns > 0);
+}
+
 static bool parse_delay(char *text, struct zps_fault_rules *rules) {
   char *colon = strchr(text, ':');
   if (!colon) return false;
@@ -52,7 +56,9 @@ static bool parse_delay(char *text, struct zps_fault_rules *rules) {
 /* Parses one NAME=VALUE; on failure *right_p names the right form. */
 static bool parse_rule(char *name, struct zps_fault_rules *rules, const char **right_p) {
   char *value = strchr(name, '=');
-  *right_p = "rules are seed=N, again=P, delay=P:T, drop=P, flip=P, kill=N, stall=N, hold=T and dmabuf=1";
+  *right_p =
+      "rules are seed=N, again=P, delay=P:T, drop=P, reorder=P, cut=P, cut=T, claim=P, flip=P, kill=N, stall=N, "
+      "hold=T and dmabuf=1";
   if (!value) return false;
   const size_t len = (size_t)(value++ - name);
 #define IS(rule) (len == sizeof(rule) - 1 && memcmp(name, rule, len) == 0)
@@ -63,9 +69,17 @@ static bool parse_rule(char *name, struct zps_fault_rules *rules, const char **r
                               : IS("stall") ? &rules->stall
                                             : &rules->dmabuf);
   }
-  if (IS("again") || IS("drop") || IS("flip")) {
+  if (IS("again") || IS("drop") || IS("flip") || IS("reorder") || IS("claim")) {
     *right_p = "it takes a probability, 0 to 1";
-    return parse_probability(value, IS("again") ? &rules->again : IS("drop") ? &rules->drop : &rules->flip);
+    return parse_probability(value, IS("again")   ? &rules->again
+                                    : IS("drop")  ? &rules->drop
+                                    : IS("flip")  ? &rules->flip
+                                    : IS("claim") ? &rules->claim
+                                                  : &rules->reorder);
+  }
+  if (IS("cut")) {
+    *right_p = "it takes a probability, 0 to 1, or a time such as 1s, above 0 and of an hour at most";
+    return parse_cut(value, rules);
   }
   if (IS("hold")) {
     *right_p = "it takes a time such as 3ms, 50us or 1s, of an hour at most";

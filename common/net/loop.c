@@ -45,6 +45,7 @@ struct loop_peer {
   struct loop_peer *next;
   struct zps_loop_port *remote; /* NULL: there is no such port */
   bool failed, reported;        /* sends fail; the owner has been told */
+  bool is_cut;                  /* failed, though the remote port is open */
 };
 
 static struct endpoint *to_endpoint(struct zps_net *net) {
@@ -94,6 +95,11 @@ static void loop_peer_evict(struct zps_net_peer *net_peer) {
   *link = peer->next;
   zps_loop_port_unref(peer->remote);
   free(peer);
+}
+
+static void loop_peer_renew(struct zps_net_peer *net_peer) {
+  struct loop_peer *const peer = to_peer(net_peer);
+  if (peer->reported && !to_endpoint(net_peer->net)->shut) peer->failed = peer->reported = peer->is_cut = false;
 }
 
 static zps_err_t loop_mem_register(struct zps_net *net, void *base, size_t len, const struct zps_net_device *device,
@@ -232,6 +238,31 @@ static unsigned progress_messages(struct endpoint *ep) {
   return handled;
 }
 
+/* Both ends lose the messages under way now, and the reads in flight by their next progress. */
+static void loop_cut(struct zps_net_peer *net_peer, bool tells_us, bool tells_peer) {
+  struct loop_peer *peer = to_peer(net_peer);
+  struct endpoint *ep = to_endpoint(net_peer->net);
+  if (!peer->remote) return;
+  const uint64_t here = zps_loop_port_id(ep->port), there = zps_loop_port_id(peer->remote);
+  zps_loop_port_cut(ep->port, there, tells_us);
+  zps_loop_port_cut(peer->remote, here, tells_peer);
+}
+
+static bool is_of_port(const struct loop_peer *peer, uint64_t id) {
+  return peer && peer->remote && zps_loop_port_id(peer->remote) == id;
+}
+
+static void progress_cuts(struct endpoint *ep) {
+  uint64_t src;
+  bool is_told;
+  while (zps_loop_port_take_cut(ep->port, &src, &is_told)) {
+    for (struct zps_net_read *read = ep->reads; read; read = read->next)
+      if (read->peer && is_of_port(to_peer(read->peer), src)) read->state = READ_LOST;
+    for (struct loop_peer *peer = ep->peers; peer && is_told; peer = peer->next)
+      if (is_of_port(peer, src)) peer->failed = peer->is_cut = true;
+  }
+}
+
 static unsigned progress_errors(struct endpoint *ep) {
   unsigned handled = 0;
   struct loop_peer *peer = ep->peers;
@@ -242,9 +273,10 @@ static unsigned progress_errors(struct endpoint *ep) {
     }
     peer->reported = true;
     handled++;
-    ep->net.handler.on_peer_error(
-        ep->net.handler.ctx, &peer->peer, ep->shut ? ZPS_ERR_CLOSED : ZPS_ERR_CONNECT,
-        ep->shut ? "this in-process endpoint is shut" : "the peer's in-process endpoint is closed");
+    ep->net.handler.on_peer_error(ep->net.handler.ctx, &peer->peer, ep->shut ? ZPS_ERR_CLOSED : ZPS_ERR_CONNECT,
+                                  ep->shut       ? "this in-process endpoint is shut"
+                                  : peer->is_cut ? "the in-process connection was cut"
+                                                 : "the peer's in-process endpoint is closed");
     peer = ep->peers; /* the callback may have evicted any of them */
   }
   return handled;
@@ -254,6 +286,7 @@ static unsigned loop_progress(struct zps_net *net) {
   struct endpoint *ep = to_endpoint(net);
   const unsigned retry = ep->pushed_back ? 1 : 0;
   ep->pushed_back = false;
+  progress_cuts(ep);
   return retry + progress_messages(ep) + progress_reads(ep) + progress_errors(ep);
 }
 
@@ -303,6 +336,7 @@ static const struct zps_net_ops loop_ops = {
     .reserve = loop_reserve,
     .peer_add = loop_peer_add,
     .peer_evict = loop_peer_evict,
+    .peer_renew = loop_peer_renew,
     .mem_register = loop_mem_register,
     .mem_release = loop_mem_release,
     .send = loop_send,
@@ -311,6 +345,7 @@ static const struct zps_net_ops loop_ops = {
     .progress = loop_progress,
     .wait = loop_wait,
     .wake = loop_wake,
+    .cut = loop_cut,
 };
 
 static void info_fill(struct zps_net_info *info, uint64_t id) {

@@ -16,6 +16,12 @@ struct zps_loop_region {
   size_t len;
 };
 
+struct cut {
+  struct cut *next;
+  uint64_t src;
+  bool is_told;
+};
+
 struct zps_loop_port {
   uint64_t id;
   /* Under the registry's lock. */
@@ -28,6 +34,7 @@ struct zps_loop_port {
   size_t n_inbox; /* with the one being handled */
   size_t n_receives;
   struct zps_loop_region *regions;
+  struct cut *cuts; /* that the owner has not taken yet */
   uint64_t unmatched;
   bool woken, closed;
 };
@@ -81,6 +88,10 @@ void zps_loop_port_unref(struct zps_loop_port *port) {
   for (struct zps_loop_region *region = port->regions, *next; region; region = next) {
     next = region->next;
     free(region);
+  }
+  for (struct cut *cut = port->cuts, *next; cut; cut = next) {
+    next = cut->next;
+    free(cut);
   }
   pthread_cond_destroy(&port->ready);
   pthread_mutex_destroy(&port->lock);
@@ -189,6 +200,43 @@ void zps_loop_port_wake(struct zps_loop_port *port) {
   port->woken = true;
   pthread_cond_signal(&port->ready);
   pthread_mutex_unlock(&port->lock);
+}
+
+/* Without memory for its notice, a cut is one that the owner's reads survive. */
+void zps_loop_port_cut(struct zps_loop_port *port, uint64_t src, bool is_told) {
+  struct cut *cut = malloc(sizeof *cut);
+  pthread_mutex_lock(&port->lock);
+  struct zps_loop_message **link = &port->inbox;
+  while (*link) {
+    struct zps_loop_message *const message = *link;
+    if (message->src != src) {
+      link = &message->next;
+      continue;
+    }
+    *link = message->next;
+    port->n_inbox--;
+    free(message);
+  }
+  port->inbox_tail = link;
+  if (cut) {
+    *cut = (struct cut){.next = port->cuts, .src = src, .is_told = is_told};
+    port->cuts = cut;
+  }
+  port->woken = true;
+  pthread_cond_signal(&port->ready);
+  pthread_mutex_unlock(&port->lock);
+}
+
+bool zps_loop_port_take_cut(struct zps_loop_port *port, uint64_t *src_p, bool *is_told_p) {
+  pthread_mutex_lock(&port->lock);
+  struct cut *const cut = port->cuts;
+  if (cut) port->cuts = cut->next;
+  pthread_mutex_unlock(&port->lock);
+  if (!cut) return false;
+  *src_p = cut->src;
+  *is_told_p = cut->is_told;
+  free(cut);
+  return true;
 }
 
 zps_err_t zps_loop_port_put(struct zps_loop_port *port, struct zps_loop_message *message) {

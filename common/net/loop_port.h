@@ -36,6 +36,11 @@ uint64_t zps_loop_port_unmatched(struct zps_loop_port *port);
 void zps_loop_port_wait(struct zps_loop_port *port, uint64_t until_ns);
 void zps_loop_port_wake(struct zps_loop_port *port);
 
+/* By anyone: the messages from port `src` that wait here are lost. The owner finds out by zps_loop_port_take_cut(). */
+void zps_loop_port_cut(struct zps_loop_port *port, uint64_t src, bool is_told);
+/* By its owner: true for a cut that was not taken before. */
+bool zps_loop_port_take_cut(struct zps_loop_port *port, uint64_t *src_p, bool *is_told_p);
+
 /* By others: consumes `message` on success only. ZPS_ERR_AGAIN: full; ZPS_ERR_PEER_LOST: closed. */
 zps_err_t zps_loop_port_put(struct zps_loop_port *port, struct zps_loop_message *message) ZPS_MUSTCHECK;
 /* Copies the bytes that `read`, started by port `src`, asks for. ZPS_ERR_AGAIN: `src` has a message waiting here

@@ -37,6 +37,14 @@ void zps_net_peer_evict(struct zps_net_peer *peer) {
   if (peer) peer->net->ops->peer_evict(peer);
 }
 
+void zps_net_peer_renew(struct zps_net_peer *peer) {
+  peer->net->ops->peer_renew(peer);
+}
+
+void zps_net_peer_cut(struct zps_net_peer *peer) {
+  if (peer->net->ops->peer_cut) peer->net->ops->peer_cut(peer);
+}
+
 zps_err_t zps_net_mem_register(struct zps_net *net, void *base, size_t len, struct zps_net_mem *mem_p,
                                struct zps_error *error) {
   if (!base || len == 0)

@@ -49,8 +49,8 @@ struct zps_net_handler {
   void *ctx;
   /* A whole message; `data` is borrowed during the call. The sender is in the message's own header. */
   void (*on_message)(void *ctx, const void *data, size_t len);
-  /* Sends to `peer` fail; `code` and `text` give the reason. Called at most once per peer; the owner should evict
-   * it. */
+  /* Sends to `peer` fail; `code` and `text` give the reason. Called once until zps_net_peer_renew(); the owner renews
+   * or evicts the peer. */
   void (*on_peer_error)(void *ctx, struct zps_net_peer *peer, zps_err_t code, const char *text);
 };
 
@@ -128,6 +128,12 @@ void *zps_net_peer_ctx(const struct zps_net_peer *peer);
 /* See "Death" above; also how a peer that leaves in peace is removed. The handle is invalid afterwards. NULL allowed.
  */
 void zps_net_peer_evict(struct zps_net_peer *peer);
+/* After on_peer_error: the peer is tried again, over a new connection. What was sent before may have come or not; reads
+ * that were in flight still end with ZPS_ERR_PEER_LOST. Again: nothing to do. */
+void zps_net_peer_renew(struct zps_net_peer *peer);
+/* Ends the connections with the peer, and with others that cannot be told from them: on_peer_error follows where they
+ * were in use. A fabric without connections does nothing. */
+void zps_net_peer_cut(struct zps_net_peer *peer);
 
 /* Registers [base, base+len) for being read by peers and as target of our reads. Not for the data path: registrations
  * are cached in slabs (slab.h). */

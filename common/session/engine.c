@@ -9,6 +9,7 @@
 
 #include "common/base/clock.h"
 #include "common/base/waits.h"
+#include "common/session/link.h"
 #include "common/session/receive.h"
 
 enum {
@@ -42,6 +43,7 @@ struct zps_engine {
   atomic_bool reserve_taken;
   struct zps_receiver receiver;
   _Atomic uint64_t corrupt;
+  struct zps_link_counts link_counts;
   _Atomic uint64_t turns, sleeps_until_ns; /* the latter is 0 during a turn */
 };
 
@@ -310,16 +312,18 @@ struct zps_slab *zps_engine_slab(struct zps_engine *engine) {
 struct zps_bulk *zps_engine_bulk(struct zps_engine *engine) {
   return engine->bulk;
 }
-uint64_t zps_engine_malformed(const struct zps_engine *engine) {
-  return atomic_load(&engine->receiver.malformed);
+struct zps_mishaps zps_engine_mishaps(const struct zps_engine *engine) {
+  return (struct zps_mishaps){.malformed = engine->receiver.malformed,
+                              .forged = engine->receiver.forged,
+                              .corrupt = engine->corrupt,
+                              .reconnects = engine->link_counts.reconnects,
+                              .resent = engine->link_counts.resent,
+                              .repeated = engine->link_counts.repeated,
+                              .reordered = engine->link_counts.reordered};
 }
 
-uint64_t zps_engine_forged(const struct zps_engine *engine) {
-  return atomic_load(&engine->receiver.forged);
-}
-
-uint64_t zps_engine_corrupt(const struct zps_engine *engine) {
-  return atomic_load(&engine->corrupt);
+struct zps_link_counts *zps_engine_link_counts(struct zps_engine *engine) {
+  return &engine->link_counts;
 }
 
 void zps_engine_note_corrupt(struct zps_engine *engine) {

@@ -6,6 +6,7 @@
 #ifndef ZPS_SESSION_ENGINE_H
 #define ZPS_SESSION_ENGINE_H
 
+#include "common/base/mishaps.h"
 #include "common/net/bulk.h"
 #include "common/net/net.h"
 #include "common/net/slab.h"
@@ -26,9 +27,10 @@ struct zps_engine_handler {
   /* The link that a frame's header names, or NULL, for which the handler has the words: messages of no link are
    * dropped. It decides nothing yet, since anybody can write a header. */
   struct zps_link *(*find_link)(void *ctx, const struct zps_frame_header *header);
-  /* A frame of a message that its link vouches for, and that decoded cleanly. Malformed ones are logged (rate-limited),
+  /* A frame that is the peer's, in its turn, and that decoded cleanly. Malformed ones are logged (rate-limited),
    * counted and dropped by the engine. */
   void (*on_frame)(void *ctx, const struct zps_frame *frame);
+  /* A connection is lost: zps_link_cut(). */
   void (*on_peer_error)(void *ctx, struct zps_net_peer *peer, zps_err_t code, const char *text);
   /* After each batch of events and when the time last returned has come: flush links, check deadlines. Returns the next
    * deadline, or ZPS_NEVER. */
@@ -74,9 +76,8 @@ struct zps_engine_pulse zps_engine_pulse(struct zps_engine *engine, uint64_t now
 struct zps_net *zps_engine_net(struct zps_engine *engine); /* zps_net_info() of it is readable from any thread */
 struct zps_slab *zps_engine_slab(struct zps_engine *engine);
 struct zps_bulk *zps_engine_bulk(struct zps_engine *engine);
-uint64_t zps_engine_malformed(const struct zps_engine *engine); /* frames dropped because they did not decode */
-uint64_t zps_engine_forged(const struct zps_engine *engine);    /* messages dropped that their link did not send */
-uint64_t zps_engine_corrupt(const struct zps_engine *engine);   /* reads that did not bring what was announced */
+struct zps_mishaps zps_engine_mishaps(const struct zps_engine *engine);    /* from any thread */
+struct zps_link_counts *zps_engine_link_counts(struct zps_engine *engine); /* for zps_link_ends */
 void zps_engine_note_corrupt(struct zps_engine *engine);
 
 #endif

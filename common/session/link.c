@@ -1,4 +1,4 @@
-#include "common/session/link.h"
+#include "common/session/link_impl.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -6,48 +6,6 @@
 #define ZPS_LOG_COMPONENT "link"
 #include "common/base/clock.h"
 #include "common/base/log.h"
-#include "common/session/mac.h"
-
-enum {
-  RECEIVES = ZPS_LINK_CREDITS + 1, /* the last one is for CREDIT frames alone, so that two full ends cannot lock up */
-  CREDITS_DUE_MANY = ZPS_LINK_CREDITS / 2, /* worth a frame of their own */
-  QUESTIONS = 3,                           /* the first takes as long as it takes the fabric to connect */
-};
-
-/* An encoded frame that waits; its sequence number and credits are stamped when it leaves. */
-struct waiting {
-  struct waiting *next;
-  size_t len;
-  uint8_t data[];
-};
-
-struct zps_link {
-  struct zps_net *net;
-  struct zps_net_peer *peer;
-  uint64_t job;
-  uint32_t epoch, self, tag;
-  uint32_t tx_seq, rx_seq; /* of the next frame */
-  uint32_t peer_tag;       /* the tag that the peer wants its short headers to carry, */
-  bool has_peer_tag;       /* when it has said so */
-  bool introduced;         /* a long header of this epoch is sent or queued, so short ones may follow */
-  bool rx_introduced;      /* a long header has come, */
-  uint32_t rx_epoch;       /* of this epoch: that of the short ones after it */
-  unsigned tx_credits;     /* receives the peer has free for us */
-  unsigned rx_due;         /* receives free again for the peer that it has not been told of */
-  bool lost;
-  bool must_answer;           /* the peer wants its credits back at once */
-  bool may_ask;               /* the peer receives */
-  bool is_to_ask;             /* for a sign of life */
-  unsigned n_questions;       /* left to ask */
-  unsigned ahead;             /* credits that come back before the answer, and with it; 0: no question is out */
-  uint64_t asked_ns;          /* when it left */
-  struct zps_bulk_peer *bulk; /* told of the answers */
-  struct waiting *queue, **queue_tail;
-  unsigned n_queue;
-  struct zps_mac_key tx_key, rx_key;
-  uint32_t message_seq;            /* of its first frame */
-  struct zps_wire_message message; /* frames that leave together, at the end of a turn or when no more fit */
-};
 
 zps_err_t zps_link_create(struct zps_net *net, struct zps_net_peer *peer, const struct zps_link_ends *ends,
                           struct zps_link **link_p) {
@@ -57,7 +15,7 @@ zps_err_t zps_link_create(struct zps_net *net, struct zps_net_peer *peer, const 
                             rx = {ends->job, ends->other, ends->self, ends->server, ends->server_len, ends->since};
   zps_err_t code = zps_mac_key_derive(ends->secret, &tx, &link->tx_key);
   if (code == ZPS_OK) code = zps_mac_key_derive(ends->secret, &rx, &link->rx_key);
-  if (code == ZPS_OK) code = zps_net_reserve(net, RECEIVES);
+  if (code == ZPS_OK) code = zps_net_reserve(net, POSTED);
   if (code != ZPS_OK) {
     free(link);
     return code;
@@ -70,6 +28,9 @@ zps_err_t zps_link_create(struct zps_net *net, struct zps_net_peer *peer, const 
   link->tag = ends->tag;
   link->tx_credits = RECEIVES;
   link->queue_tail = &link->queue;
+  link->bulk = ends->bulk;
+  link->counts = ends->counts;
+  link->silence.look_ns = ZPS_NEVER;
   zps_wire_message_clear(&link->message);
   *link_p = link;
   return ZPS_OK;
@@ -81,17 +42,38 @@ void zps_link_destroy(struct zps_link *link) {
     next = waiting->next;
     free(waiting);
   }
-  const zps_err_t code = zps_net_reserve(link->net, -(int)RECEIVES);
-  if (code != ZPS_OK) zps_log_debug("%u receives stay posted: %s", (unsigned)RECEIVES, zps_err_str(code));
+  const zps_err_t code = zps_net_reserve(link->net, -(int)POSTED);
+  if (code != ZPS_OK) zps_log_debug("%u receives stay posted: %s", (unsigned)POSTED, zps_err_str(code));
+  zps_unacked_fini(&link->unacked);
+  zps_early_fini(&link->early);
   free(link);
 }
 
+/* Hands over to the fabric what has not left yet. */
+static void pump(struct zps_link *link) {
+  const struct zps_unacked_message *message;
+  if (link->resume.is_cut || link->resume.is_held) return;
+  while ((message = zps_unacked_next(&link->unacked)) != NULL) {
+    const zps_err_t code = zps_net_send(link->peer, message->bytes, message->len);
+    if (code == ZPS_ERR_PEER_LOST) zps_link_cut(link);
+    if (code != ZPS_OK) return;
+    zps_unacked_sent(&link->unacked);
+  }
+}
+
+/* While some wait, frames collect, so that messages are few. */
+static bool any_wait(const struct zps_link *link) {
+  return link->resume.is_cut || link->resume.is_held || zps_unacked_next(&link->unacked);
+}
+
 /* Behind the `len` bytes there is room for the MAC. `seq` is that of the first frame. */
-static zps_err_t send(struct zps_link *link, void *data, size_t len, uint32_t seq) {
+static zps_err_t send(struct zps_link *link, void *data, size_t len, uint64_t seq, unsigned n_frames) {
+  if (any_wait(link)) return ZPS_ERR_AGAIN;
   zps_mac_make(&link->tx_key, data, len, seq, (uint8_t *)data + len);
-  const zps_err_t code = zps_net_send(link->peer, data, len + ZPS_WIRE_MAC_BYTES);
-  if (code == ZPS_ERR_PEER_LOST) link->lost = true;
-  return code;
+  const zps_err_t code = zps_unacked_add(&link->unacked, seq, n_frames, data, len + ZPS_WIRE_MAC_BYTES);
+  if (code != ZPS_OK) return ZPS_ERR_AGAIN;
+  pump(link);
+  return ZPS_OK;
 }
 
 /* Hands over the collected frames; ZPS_ERR_AGAIN: all of them are still here. */
@@ -99,7 +81,7 @@ static zps_err_t flush(struct zps_link *link) {
   if (link->message.n_frames == 0) return ZPS_OK;
   size_t len;
   void *const bytes = zps_wire_message_bytes(&link->message, &len);
-  const zps_err_t code = send(link, bytes, len, link->message_seq);
+  const zps_err_t code = send(link, bytes, len, link->message_seq, link->message.n_frames);
   if (code == ZPS_OK) zps_wire_message_clear(&link->message);
   return code;
 }
@@ -113,9 +95,9 @@ static zps_err_t transmit(struct zps_link *link, void *data, size_t len, unsigne
     if (code != ZPS_OK) return code;
     frame = zps_wire_message_add(&link->message, data, len);
   }
-  zps_wire_stamp(frame ? frame : data, link->tx_seq, (uint16_t)credits);
+  zps_wire_stamp(frame ? frame : data, (uint32_t)link->tx_seq, (uint16_t)credits);
   if (frame && link->message.n_frames == 1) link->message_seq = link->tx_seq;
-  if (!frame) code = send(link, data, len, link->tx_seq); /* as large as a message can be */
+  if (!frame) code = send(link, data, len, link->tx_seq, 1); /* as large as a message can be */
   if (code != ZPS_OK) return code;
   link->tx_seq++;
   link->tx_credits--;
@@ -149,7 +131,6 @@ static void header_fill(const struct zps_link *link, bool introduced, struct zps
 zps_err_t zps_link_send(struct zps_link *link, struct zps_frame *frame) {
   uint8_t data[ZPS_WIRE_MESSAGE_MAX];
   size_t len;
-  if (link->lost) return ZPS_ERR_PEER_LOST;
   link->n_questions = 0;
   header_fill(link, link->introduced, &frame->header);
   zps_err_t code = zps_wire_encode(frame, data, ZPS_WIRE_FRAME_MAX, &len);
@@ -168,14 +149,43 @@ static void note_answer(struct zps_link *link, const struct zps_frame_header *he
   if (link->ahead == 0) zps_bulk_peer_trip(link->bulk, zps_clock_ns() - link->asked_ns);
 }
 
-/* A gap is the other end's affair and is told by zps_link_received(); what lies behind has come before. */
-bool zps_link_vouches(const struct zps_link *link, const struct zps_frame_header *first, const void *message,
-                      size_t len) {
-  if (len <= ZPS_WIRE_MAC_BYTES) return false;
-  const uint32_t ahead = first->is_short ? (uint8_t)(first->seq - link->rx_seq) : first->seq - link->rx_seq;
-  if (ahead > UINT32_MAX / 2) return false;
+/* A RESUME frame is numbered on its own: one that has come before says nothing. */
+static enum zps_link_verdict take_resume(struct zps_link *link, const struct zps_frame_header *header,
+                                         const void *message, size_t len) {
+  const uint8_t *const mac = (const uint8_t *)message + len;
+  if (header->is_short || !zps_mac_is_right(&link->rx_key, message, len, header->seq, mac)) return ZPS_LINK_FORGED;
+  if (header->seq <= link->resume.n_come) return ZPS_LINK_REPEATED;
+  link->resume.n_come = header->seq;
+  link->silence.is_answered = true;
+  return ZPS_LINK_RESUMES;
+}
+
+static enum zps_link_verdict note_repeated(const struct zps_link *link) {
+  if (link->counts) link->counts->repeated++;
+  return ZPS_LINK_REPEATED;
+}
+
+enum zps_link_verdict zps_link_take(struct zps_link *link, const struct zps_frame_header *first, const void *message,
+                                    size_t len) {
+  if (len <= ZPS_WIRE_MAC_BYTES) return ZPS_LINK_FORGED;
   len -= ZPS_WIRE_MAC_BYTES;
-  return zps_mac_is_right(&link->rx_key, message, len, link->rx_seq + ahead, (const uint8_t *)message + len);
+  if (first->type == ZPS_FRAME_RESUME) return take_resume(link, first, message, len);
+  const uint32_t expected = (uint32_t)link->rx_seq;
+  const int64_t ahead = first->is_short ? (int8_t)(first->seq - expected) : (int32_t)(first->seq - expected);
+  const uint64_t seq = link->rx_seq + (uint64_t)ahead;
+  if (ahead < 0 && (uint64_t)-ahead > link->rx_seq) return ZPS_LINK_FORGED;
+  if (!zps_mac_is_right(&link->rx_key, message, len, seq, (const uint8_t *)message + len)) return ZPS_LINK_FORGED;
+  link->silence.is_heard = true;
+  if (ahead < 0) return note_repeated(link);
+  if (ahead == 0 || ahead >= RECEIVES)
+    return ZPS_LINK_READY; /* more than it had credit for: zps_link_received() tells */
+  if (!zps_early_put(&link->early, seq, message, len + ZPS_WIRE_MAC_BYTES)) return note_repeated(link);
+  if (link->counts) link->counts->reordered++;
+  return ZPS_LINK_EARLY;
+}
+
+struct zps_early_message *zps_link_take_early(struct zps_link *link) {
+  return zps_early_take(&link->early, link->rx_seq);
 }
 
 zps_err_t zps_link_received(struct zps_link *link, const struct zps_frame_header *header, struct zps_error *error) {
@@ -187,20 +197,21 @@ zps_err_t zps_link_received(struct zps_link *link, const struct zps_frame_header
     return zps_fail(error, ZPS_ERR_PROTOCOL,
                     "%s frame with a short header is the first of its link: a long one must come before it", type);
   const uint32_t epoch = header->is_short ? link->rx_epoch : header->epoch;
-  const uint32_t expected = header->is_short ? (uint8_t)link->rx_seq : link->rx_seq;
+  const uint32_t expected = header->is_short ? (uint8_t)link->rx_seq : (uint32_t)link->rx_seq;
   const bool stale = epoch != link->epoch;
   if (header->seq == expected) {
     /* Frames of an earlier epoch that are still in the stream count like others, or the stream would end with them. */
     if (link->tx_credits + header->credits > RECEIVES)
-      return zps_fail(error, ZPS_ERR_PROTOCOL,
-                      "%s frame %u returns %u credits: %u of %u were out, so it may return no more", type, link->rx_seq,
-                      header->credits, (unsigned)RECEIVES - link->tx_credits, (unsigned)RECEIVES);
+      return zps_fail(
+          error, ZPS_ERR_PROTOCOL, "%s frame %u returns %u credits: %u of %u were out, so it may return no more", type,
+          (uint32_t)link->rx_seq, header->credits, (unsigned)RECEIVES - link->tx_credits, (unsigned)RECEIVES);
     if (link->rx_due >= RECEIVES)
       return zps_fail(error, ZPS_ERR_PROTOCOL, "%s frame %u was sent without credit: %u frames are unreturned", type,
-                      link->rx_seq, link->rx_due);
+                      (uint32_t)link->rx_seq, link->rx_due);
     link->rx_seq++;
     link->rx_due++;
     link->tx_credits += header->credits;
+    if (header->credits > 0) zps_unacked_confirm(&link->unacked, link->tx_seq - (RECEIVES - link->tx_credits));
     note_answer(link, header);
     if (!header->is_short) {
       link->rx_introduced = link->has_peer_tag = true;
@@ -238,7 +249,8 @@ static void ask(struct zps_link *link) {
 
 unsigned zps_link_progress(struct zps_link *link) {
   unsigned sent = 0;
-  while (!link->lost && link->queue && link->tx_credits > 1) {
+  pump(link);
+  while (link->queue && link->tx_credits > 1) {
     struct waiting *waiting = link->queue;
     if (transmit(link, waiting->data, waiting->len, link->rx_due) != ZPS_OK) break;
     link->queue = waiting->next;
@@ -248,15 +260,16 @@ unsigned zps_link_progress(struct zps_link *link) {
     sent++;
   }
   const bool is_due = link->rx_due >= CREDITS_DUE_MANY || link->must_answer;
-  if (!link->lost && is_due && link->tx_credits >= 1 && send_credits(link, link->rx_due)) sent++;
-  if (!link->lost) ask(link);
-  if (!link->lost && link->is_to_ask && link->tx_credits > 1) link->is_to_ask = !send_credits(link, 0);
-  if (!link->lost && flush(link) != ZPS_OK) zps_log_trace("frames stay until the fabric takes more");
+  if (is_due && link->tx_credits >= 1 && send_credits(link, link->rx_due)) sent++;
+  ask(link);
+  if (link->is_to_ask && link->tx_credits > 1) link->is_to_ask = !send_credits(link, 0);
+  if (flush(link) != ZPS_OK) zps_log_trace("frames stay until the fabric takes more");
+  zps_link_send_resume(link);
   return sent;
 }
 
 bool zps_link_is_through(const struct zps_link *link) {
-  return link->lost || (!link->queue && link->message.n_frames == 0 && zps_net_unsent(link->peer) == 0);
+  return !link->queue && link->message.n_frames == 0 && !any_wait(link) && zps_net_unsent(link->peer) == 0;
 }
 
 void zps_link_ask(struct zps_link *link) {
@@ -265,13 +278,13 @@ void zps_link_ask(struct zps_link *link) {
 
 bool zps_link_mark(const struct zps_link *link, uint32_t *mark_p) {
   if (link->queue) return false;
-  *mark_p = link->tx_seq;
+  *mark_p = (uint32_t)link->tx_seq;
   return true;
 }
 
 /* Credits come back in the order in which they were spent. */
 bool zps_link_has_taken(const struct zps_link *link, uint32_t mark) {
-  const uint32_t taken = link->tx_seq - (RECEIVES - link->tx_credits);
+  const uint32_t taken = (uint32_t)link->tx_seq - (RECEIVES - link->tx_credits);
   return taken - mark <= UINT32_MAX / 2;
 }
 
@@ -281,8 +294,7 @@ void zps_link_set_epoch(struct zps_link *link, uint32_t epoch) {
   link->n_questions = 0;
 }
 
-void zps_link_measure(struct zps_link *link, struct zps_bulk_peer *bulk, bool begins) {
-  link->bulk = bulk;
+void zps_link_measure(struct zps_link *link, bool begins) {
   link->n_questions = QUESTIONS;
   link->may_ask = begins;
 }

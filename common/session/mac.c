@@ -30,14 +30,14 @@ zps_err_t zps_mac_key_derive(const struct zps_secret *secret, const struct zps_m
 }
 
 /* The number is hashed apart, with another key, so that the message need not be copied to stand beside it. */
-void zps_mac_make(const struct zps_mac_key *key, const void *message, size_t len, uint32_t seq, void *mac) {
-  uint8_t numbered[HASH_BYTES + 4];
+void zps_mac_make(const struct zps_mac_key *key, const void *message, size_t len, uint64_t seq, void *mac) {
+  uint8_t numbered[HASH_BYTES + 8];
   crypto_shorthash(numbered, message, len, key->bytes);
-  put(numbered + HASH_BYTES, seq, 4);
+  put(numbered + HASH_BYTES, seq, 8);
   crypto_shorthash(mac, numbered, sizeof numbered, key->bytes + KEY_BYTES);
 }
 
-bool zps_mac_is_right(const struct zps_mac_key *key, const void *message, size_t len, uint32_t seq, const void *mac) {
+bool zps_mac_is_right(const struct zps_mac_key *key, const void *message, size_t len, uint64_t seq, const void *mac) {
   uint8_t right[HASH_BYTES];
   zps_mac_make(key, message, len, seq, right);
   return sodium_memcmp(right, mac, sizeof right) == 0;

@@ -6,7 +6,7 @@
  * the server that takes another's place in the job, even with the same address (a port is used again; a server that
  * left comes back), since the epoch with which it came is part of the key. The MAC is
  * SipHash-2-4, over all bytes of the message and over the whole sequence number of its first frame, of which a short
- * header has eight bits: a message that has come before is none that is to come.
+ * header has eight bits and a long one 32: a message that has come before is none that is to come.
  *
  * It says who sent a message, within the job: all members know the secret. It hides nothing.
  */
@@ -37,8 +37,8 @@ struct zps_mac_link {
 zps_err_t zps_mac_key_derive(const struct zps_secret *secret, const struct zps_mac_link *link,
                              struct zps_mac_key *key_p) ZPS_MUSTCHECK;
 /* Writes ZPS_WIRE_MAC_BYTES to `mac`, which may lie right after the message. */
-void zps_mac_make(const struct zps_mac_key *key, const void *message, size_t len, uint32_t seq, void *mac);
+void zps_mac_make(const struct zps_mac_key *key, const void *message, size_t len, uint64_t seq, void *mac);
 /* In a time that does not tell how much of it is right. */
-bool zps_mac_is_right(const struct zps_mac_key *key, const void *message, size_t len, uint32_t seq, const void *mac);
+bool zps_mac_is_right(const struct zps_mac_key *key, const void *message, size_t len, uint64_t seq, const void *mac);
 
 #endif

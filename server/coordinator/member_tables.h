@@ -3,6 +3,7 @@
 #ifndef ZPS_SERVER_COORDINATOR_MEMBER_TABLES_H
 #define ZPS_SERVER_COORDINATOR_MEMBER_TABLES_H
 
+#include "common/base/mishaps.h"
 #include "common/base/tally.h"
 #include "common/codec/partition.h"
 #include "common/plan/report.h"
@@ -60,13 +61,12 @@ struct zps_member_rank {
   uint64_t secret;                  /* by which its process is known again; 0: it is not */
   struct zps_member_client *client; /* JOINING, IN; NULL: it is away, and lost at: */
   uint64_t until_ns;
-  struct zps_tally tally; /* of its rounds, but for those of internal tensors */
-  uint64_t told_ns;       /* when it last told of them; 0: not yet */
-  uint64_t kept_bytes;    /* of its pushes, as it last told */
-  uint64_t corrupt;       /* reads of it that did not bring what was announced, likewise */
-  uint64_t forged;        /* messages to it that no process of its job had sent, likewise */
-  uint32_t mapped_epoch;  /* the last one of which it has said job.mapped */
-  uint32_t last_seat;     /* of an elastic job: one more than its rank in the last generation; 0: it is new */
+  struct zps_tally tally;     /* of its rounds, but for those of internal tensors */
+  uint64_t told_ns;           /* when it last told of them; 0: not yet */
+  uint64_t kept_bytes;        /* of its pushes, as it last told */
+  struct zps_mishaps mishaps; /* of its endpoint, as it last told */
+  uint32_t mapped_epoch;      /* the last one of which it has said job.mapped */
+  uint32_t last_seat;         /* of an elastic job: one more than its rank in the last generation; 0: it is new */
 };
 
 /* Ranks that meet, by a name (groups.c). */

@@ -276,10 +276,9 @@ zps_err_t zps_members_memory(struct zps_member_client *client, uint64_t job_id, 
 /* A rank would miss a server that leaves the job, though it lives: servers that drain keep the job. */
 zps_err_t zps_members_held(struct zps_member_client *client, uint64_t job_id, const char *why,
                            struct zps_error *error) ZPS_MUSTCHECK;
-/* A rank keeps so many bytes of its pushes, in case a server is lost; and so many of its reads, so far, did not bring
- * what was announced, and so many messages to it no process of its job had sent. */
+/* A rank keeps so many bytes of its pushes, in case a server is lost, and has met so much so far. */
 zps_err_t zps_members_rank_told(struct zps_member_client *client, uint64_t job_id, uint64_t kept_bytes,
-                                uint64_t corrupt, uint64_t forged, struct zps_error *error) ZPS_MUSTCHECK;
+                                const struct zps_mishaps *mishaps, struct zps_error *error) ZPS_MUSTCHECK;
 /* A rank tells of its rounds of a tensor: how its counters have grown since it last did, and how many rounds it has
  * done in all. Also of a job that has failed. */
 zps_err_t zps_members_tally(struct zps_member_client *client, uint64_t job_id, uint32_t tensor, uint64_t done,

@@ -172,7 +172,7 @@ static zps_err_t job_stats(struct zps_coordinator_conn *conn, const zps_json *pa
     if (!err) err = zps_members_tally(&conn->client, rank.job_id, news.tensor, news.done, &news.growth, now_ns, error);
   }
   return err ? err
-             : zps_members_rank_told(&conn->client, rank.job_id, rank.kept_bytes, rank.corrupt, rank.forged, error);
+             : zps_members_rank_told(&conn->client, rank.job_id, rank.kept_bytes, &rank.mishaps, error);
 }
 
 static zps_err_t tensor_register(struct zps_coordinator_conn *conn, const zps_json *params,

@@ -295,8 +295,7 @@ static zps_json *rank_tally(const struct zps_member_job *job, const struct zps_m
   row = zps_json_set_str(row, "state", zps_rank_state_name(rank->state));
   row = zps_control_tally_write(row, &rank->tally);
   row = zps_json_set_u64(row, "kept_bytes", rank->kept_bytes);
-  row = zps_json_set_u64(row, "forged", rank->forged);
-  row = zps_json_set_u64(row, "corrupt", rank->corrupt);
+  row = zps_control_mishaps_write(row, &rank->mishaps);
   return set_told(row, rank->told_ns);
 }
 

@@ -102,8 +102,6 @@ static void on_registered(void *ctx, const zps_json *result, const struct zps_er
   zps_rpc_conn_dead_after(agent->conn, answer.heartbeat.dead_ms);
   if (answer.heartbeat.dead_ms > ZPS_SHARD_PATIENCE_MS) /* to the coordinator the rank may live so long */
     zps_shard_set_patience(agent->jobs.shard, answer.heartbeat.dead_ms);
-  /* Twice as long as the rank takes to notice, and a little for the coordinator to decide. */
-  zps_shard_set_hold(agent->jobs.shard, 2 * answer.heartbeat.dead_ms + 1000);
   uv_timer_start(&agent->timer, on_timer, answer.heartbeat.heartbeat_ms, answer.heartbeat.heartbeat_ms);
   char text[200];
   snprintf(text, sizeof text, "registered with the coordinator at %s as server %u",

@@ -1,4 +1,5 @@
 /* The shard's counters as rows. */
+#include "proto/control_stats.h"
 #include "server/daemon/agent_impl.h"
 
 /* A line is 4 MiB; a tensor's row some 500 bytes, a lag's 100. */
@@ -132,9 +133,7 @@ zps_err_t zps_agent_stats(struct zps_shard *shard, zps_json **result_p, struct z
   row = zps_json_set_u64(row, "read_bytes", totals.net.read_bytes);
   row = zps_json_set_u64(row, "again", totals.net.again);
   row = zps_json_set_u64(row, "quarantined", totals.net.quarantined);
-  row = zps_json_set_u64(row, "malformed", totals.malformed);
-  row = zps_json_set_u64(row, "forged", totals.forged);
-  row = zps_json_set_u64(row, "corrupt", totals.corrupt);
+  row = zps_control_mishaps_write(row, &totals.mishaps);
   zps_json *result = zps_json_set(zps_json_object(), "totals", row);
   result = zps_json_set(result, "tensors", rows.tensors);
   result = zps_json_set(result, "lags", rows.lags);

@@ -153,7 +153,6 @@ static void run_rank_gone(struct zps_command *command, void *ctx) {
   struct zps_job *job = find_job(call);
   if (job && call->rank < job->world) {
     if (why->code != ZPS_ERR_CLOSED) zps_job_lost(job, call->rank, call->text);
-    if (why->code != ZPS_ERR_CLOSED || !job->members[call->rank].link) zps_holdback_end(job);
     zps_member_gone(&job->members[call->rank], why->code, call->text);
   } else {
     call->code = ZPS_ERR_UNKNOWN;
@@ -173,9 +172,7 @@ static void run_stats(struct zps_command *command, void *ctx) {
   struct call *call = (struct call *)command;
   struct zps_shard *shard = ctx;
   call->totals = (struct zps_shard_totals){.net = *zps_net_counters(shard->net),
-                                           .malformed = zps_engine_malformed(shard->engine),
-                                           .forged = zps_engine_forged(shard->engine),
-                                           .corrupt = zps_engine_corrupt(shard->engine),
+                                           .mishaps = zps_engine_mishaps(shard->engine),
                                            .rounds_in_flight = shard->rounds_in_flight};
   zps_slab_stats(shard->slab, &call->totals.slab);
   for (struct zps_job *job = shard->jobs; job; job = job->next) {
@@ -228,16 +225,6 @@ bool zps_shard_answers(struct zps_shard *shard) {
   struct call call = {.code = ZPS_OK};
   run_call(&call, shard, run_nothing);
   return call.code == ZPS_OK;
-}
-
-static void run_hold(struct zps_command *command, void *ctx) {
-  ((struct zps_shard *)ctx)->hold_ns = *(const uint64_t *)((struct call *)command)->spec;
-}
-
-void zps_shard_set_hold(struct zps_shard *shard, uint64_t hold_ms) {
-  const uint64_t hold_ns = hold_ms * ZPS_NS_PER_MS;
-  struct call call = {.spec = &hold_ns};
-  run_call(&call, shard, run_hold);
 }
 
 static void run_patience(struct zps_command *command, void *ctx) {

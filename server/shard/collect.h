@@ -9,7 +9,7 @@ struct zps_shard;
 
 /* The link of the sender that the header names; NULL: none of ours. */
 struct zps_link *zps_collect_link(struct zps_shard *shard, const struct zps_frame_header *header);
-/* That the link vouches for. */
+/* A frame of that link, in its turn. */
 void zps_collect_frame(struct zps_shard *shard, const struct zps_frame *frame);
 
 #endif

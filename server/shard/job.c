@@ -168,7 +168,6 @@ void zps_job_free(struct zps_job *job) {
   if (!job) return;
   free_tensors(job);
   zps_shard_sums_release(&job->held);
-  zps_holdback_drop(job);
   free(job->servers_lost);
   for (uint32_t rank = 0; rank < job->world; rank++) zps_member_fini(&job->members[rank]);
   if (job->has_links) zps_account_sub(job->account, links_bytes(job));
@@ -178,12 +177,6 @@ void zps_job_free(struct zps_job *job) {
   zps_fair_flow_unref(job->flow);
   free(job->lost_text);
   free(job);
-}
-
-/* Whoever is still in the job hears of its failure, or has another server. */
-static void stop_holding_back(struct zps_job *job) {
-  zps_holdback_drop(job);
-  job->holdback.until_ns = 0;
 }
 
 /* How it fared among the others. */
@@ -212,14 +205,12 @@ static void close_job(struct zps_job *job, uint64_t linger_until_ns, const char 
 }
 
 void zps_job_close(struct zps_job *job, uint64_t now_ns, const char *reason) {
-  stop_holding_back(job);
   for (struct zps_tensor *tensor = job->tensors; tensor; tensor = tensor->next) fail_rounds(tensor, "job", reason);
   zps_shard_sums_release(&job->held);
   close_job(job, now_ns + LINGER_MS * ZPS_NS_PER_MS, reason);
 }
 
 void zps_job_leave(struct zps_job *job, uint64_t now_ns, const char *reason) {
-  stop_holding_back(job);
   for (struct zps_tensor *tensor = job->tensors; tensor; tensor = tensor->next)
     while (tensor->rounds) zps_shard_round_drop(tensor->rounds);
   close_job(job, now_ns + LEFT_LINGER_MS * ZPS_NS_PER_MS, reason);

@@ -5,7 +5,6 @@
 #include "common/base/secret.h"
 #include "common/session/checks.h"
 #include "proto/control_map.h"
-#include "server/shard/holdback.h"
 #include "server/shard/member.h"
 
 struct zps_account;
@@ -39,7 +38,6 @@ struct zps_job {
   uint32_t lost;                /* the rank that the job failed for, as the coordinator says; ZPS_SHARD_NO_RANK: none */
   char *lost_text;
   struct zps_shard_sum *held; /* of rounds that were dropped; ranks may be reading them */
-  struct zps_holdback holdback;
   bool is_closed;
   uint64_t linger_until_ns; /* closed: its links live on until what was sent last has arrived */
   struct zps_member members[];

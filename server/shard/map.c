@@ -59,7 +59,6 @@ zps_err_t zps_job_map(struct zps_job *job, const struct zps_job_map *map, struct
     return code;
   }
   const uint32_t n_rounds = drop_rounds(job);
-  zps_holdback_drop(job); /* they begin anew */
   uint32_t n_before = 0, n_after = 0;
   for (struct zps_tensor *tensor = job->tensors; tensor; tensor = tensor->next) {
     n_before += tensor->parts_here;

@@ -28,12 +28,14 @@ zps_err_t zps_member_connect(struct zps_member *member, const struct zps_member_
                                                    .secret = &job->secret,
                                                    .server = here->addr,
                                                    .server_len = here->addr_len,
-                                                   .since = job->since},
+                                                   .since = job->since,
+                                                   .bulk = member->bulk,
+                                                   .counts = zps_engine_link_counts(shard->engine)},
                            &member->link);
   if (code != ZPS_OK)
     return zps_fail(error, code, "job %s: cannot open the link to rank %u: %s", job->name, member->rank,
                     zps_err_str(code));
-  zps_link_measure(member->link, member->bulk, false);
+  zps_link_measure(member->link, false);
   return ZPS_OK;
 }
 
@@ -48,14 +50,13 @@ void zps_member_disconnect(struct zps_member *member) {
 
 void zps_member_fail(struct zps_member *member, zps_err_t code, const char *text) {
   if (!member->link || member->is_failing) return;
-  if (code == ZPS_ERR_PEER_LOST) zps_holdback_begin(member->job, zps_clock_ns());
   member->is_failing = member->job->shard->any_failing = true;
   member->gone_code = code;
   member->gone_text = strdup(text);
 }
 
 void zps_member_send(struct zps_member *member, struct zps_frame *frame) {
-  if (!member->link || member->is_failing || zps_holdback_takes(member->job, member->rank, frame)) return;
+  if (!member->link || member->is_failing) return;
   const zps_err_t code = zps_link_send(member->link, frame);
   if (code == ZPS_OK) return;
   char text[120];

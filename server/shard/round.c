@@ -280,7 +280,6 @@ static void read_done(struct zps_bulk_read *read, zps_err_t code) {
                                     .type = ZPS_SHARD_LANDED, .rank = contribution->rank, .part = contribution->part});
     return;
   }
-  if (round && code == ZPS_ERR_PEER_LOST) zps_holdback_begin(round->tensor->job, zps_clock_ns());
   if (round) {
     zps_shard_round_fail(round, contribution->rank, code, "cannot read the %llu bytes of its partition %u: %s",
                          (unsigned long long)contribution->len_bytes, round->tensor->partitions[contribution->part],

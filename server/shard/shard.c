@@ -3,7 +3,9 @@
 
 #include <stdlib.h>
 
+#define ZPS_LOG_COMPONENT "shard"
 #include "common/base/clock.h"
+#include "common/base/log.h"
 #include "server/shard/collect.h"
 #include "server/shard/job.h"
 #include "server/shard/memory.h"
@@ -30,8 +32,10 @@ static void on_frame(void *ctx, const struct zps_frame *frame) {
 
 static void on_peer_error(void *ctx, struct zps_net_peer *peer, zps_err_t code, const char *text) {
   (void)ctx;
-  (void)code; /* whatever the fabric calls it, to the job the rank is lost */
-  zps_member_fail(zps_net_peer_ctx(peer), ZPS_ERR_PEER_LOST, text);
+  (void)code;
+  const struct zps_member *const member = zps_net_peer_ctx(peer);
+  if (member->link && zps_link_cut(member->link) && !member->job->is_closed)
+    zps_log_info("job %s: the connection to rank %u is lost, and made anew: %s", member->job->name, member->rank, text);
 }
 
 static void give_up_failing(struct zps_shard *shard) {
@@ -75,19 +79,6 @@ static uint64_t free_lingering(struct zps_shard *shard, uint64_t now_ns) {
   return next_ns;
 }
 
-/* Lets go what was held back for long enough. The time of the next. */
-static uint64_t check_holdbacks(struct zps_shard *shard, uint64_t now_ns) {
-  uint64_t next_ns = ZPS_NEVER;
-  for (struct zps_job *job = shard->jobs; job; job = job->next) {
-    if (job->holdback.until_ns == 0) continue;
-    if (now_ns >= job->holdback.until_ns)
-      zps_holdback_end(job);
-    else if (job->holdback.until_ns < next_ns)
-      next_ns = job->holdback.until_ns;
-  }
-  return next_ns;
-}
-
 /* Frees sums of aborted rounds, of which every rank has heard by now. The time of the next turn. */
 static uint64_t free_aborted(struct zps_shard *shard, uint64_t now_ns) {
   if (shard->aborted_ns > 0 && now_ns >= shard->aborted_ns) {
@@ -102,10 +93,22 @@ static uint64_t free_aborted(struct zps_shard *shard, uint64_t now_ns) {
   return shard->aborted_ns;
 }
 
-static void progress_links(struct zps_job *jobs) {
-  for (struct zps_job *job = jobs; job; job = job->next)
-    for (uint32_t rank = 0; rank < job->world; rank++)
-      if (job->members[rank].link) zps_link_progress(job->members[rank].link);
+/* Returns when to look at links again. */
+static uint64_t progress_links(const struct zps_shard *shard, struct zps_job *jobs, uint64_t now_ns) {
+  uint64_t next_ns = ZPS_NEVER;
+  struct zps_error error;
+  for (struct zps_job *job = jobs; job; job = job->next) {
+    for (uint32_t rank = 0; rank < job->world; rank++) {
+      struct zps_link *const link = job->members[rank].link;
+      if (!link) continue;
+      const uint64_t link_ns = zps_link_tick(link, now_ns, shard->oldest && !job->is_closed);
+      if (link_ns < next_ns) next_ns = link_ns;
+      zps_link_progress(link);
+      const zps_err_t code = zps_link_check(link, now_ns, 0, &error);
+      if (code != ZPS_OK) zps_member_fail(&job->members[rank], code, error.text);
+    }
+  }
+  return next_ns;
 }
 
 void zps_shard_settle(struct zps_shard *shard) {
@@ -125,12 +128,12 @@ static uint64_t on_tick(void *ctx, uint64_t now_ns) {
   check_deadlines(shard, now_ns);
   zps_shard_settle(shard);
   const uint64_t aborted_ns = free_aborted(shard, now_ns);
-  const uint64_t hold_ns = check_holdbacks(shard, now_ns);
-  progress_links(shard->jobs);
-  progress_links(shard->lingering);
-  uint64_t next_ns = free_lingering(shard, now_ns);
+  uint64_t next_ns = progress_links(shard, shard->jobs, now_ns);
+  const uint64_t leaving_ns = progress_links(shard, shard->lingering, now_ns);
+  if (leaving_ns < next_ns) next_ns = leaving_ns;
+  const uint64_t lingering_ns = free_lingering(shard, now_ns);
+  if (lingering_ns < next_ns) next_ns = lingering_ns;
   if (shard->any_failing) return now_ns; /* found out just above */
-  if (hold_ns < next_ns) next_ns = hold_ns;
   if (aborted_ns < next_ns) next_ns = aborted_ns;
   return next_ns < shard->next_deadline_ns ? next_ns : shard->next_deadline_ns;
 }

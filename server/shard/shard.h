@@ -8,6 +8,7 @@
 #define ZPS_SERVER_SHARD_SHARD_H
 
 #include "common/base/fair.h"
+#include "common/base/mishaps.h"
 #include "common/net/net.h"
 #include "common/net/slab.h"
 #include "proto/control_job.h"
@@ -81,10 +82,6 @@ zps_err_t zps_shard_rank_gone(struct zps_shard *shard, uint64_t job_id, uint32_t
  */
 #define ZPS_SHARD_PATIENCE_MS 30000u
 void zps_shard_set_patience(struct zps_shard *shard, uint64_t patience_ms);
-/* A rank that the fabric has lost is one that the coordinator may find well, and this server cut off from it: for so
- * long the others are not told that rounds have failed for it, unless the coordinator says that it is dead. 0, which
- * tells them at once, until this is called. */
-void zps_shard_set_hold(struct zps_shard *shard, uint64_t hold_ms);
 /* 0 also where the progress thread is stuck. */
 unsigned zps_shard_jobs(struct zps_shard *shard);
 /* False: the progress thread is stuck. */
@@ -107,7 +104,7 @@ zps_err_t zps_shard_shares(struct zps_shard *shard, void (*visit)(void *ctx, con
 struct zps_shard_totals {
   struct zps_net_counters net;
   struct zps_slab_stats slab;
-  uint64_t malformed, forged, corrupt;
+  struct zps_mishaps mishaps;
   unsigned jobs, tensors, rounds_in_flight;
 };
 /* Calls `visit` once per tensor; its pointers are valid during the call. */

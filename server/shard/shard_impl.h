@@ -51,7 +51,6 @@ struct zps_shard {
       stuck_turn;            /* any thread's: the engine's turn, plus 1, in which a call found it stuck; 0: none has */
   uint64_t patience_ns;      /* as zps_shard_set_patience() says */
   uint64_t keep_ns;          /* sums of aborted rounds, in each of two turns */
-  uint64_t hold_ns;          /* as zps_shard_set_hold() says */
   uint64_t next_deadline_ns; /* not later than the earliest deadline of a round */
   struct zps_scratch_pool *orders;    /* the same, of memory that puts slices in order */
   struct zps_scratch_pool *scratches; /* any thread's: one for each thread of the pool, and one for the engine's */

@@ -161,6 +161,7 @@ static bool turn(struct end *end) {
   bool any = false;
   if (end == &ends[1] && is_by_hand) return peer_turn(&by_hand) > 0;
   any |= zps_net_progress(end->net) > 0;
+  if (end->link) zps_link_tick(end->link, one_thread_now_ns, false);
   if (end->link) any |= zps_link_progress(end->link) > 0;
   any |= zps_bulk_progress(end->bulk) > 0;
   return any;
@@ -197,19 +198,20 @@ static void open_net(struct end *end) {
 static void connect_link(struct end *end, const struct zps_net_info *to, const struct zps_net_info *server,
                          bool measures) {
   const unsigned self = number_of(end);
-  const struct zps_link_ends link = {.job = JOB,
-                                     .epoch = end->epoch,
-                                     .self = self,
-                                     .other = 1 - self,
-                                     .tag = 500 + self,
-                                     .secret = &secret,
-                                     .server = server->addr,
-                                     .server_len = server->addr_len};
+  struct zps_link_ends link = {.job = JOB,
+                               .epoch = end->epoch,
+                               .self = self,
+                               .other = 1 - self,
+                               .tag = 500 + self,
+                               .secret = &secret,
+                               .server = server->addr,
+                               .server_len = server->addr_len};
   must(zps_net_peer_add(end->net, to->addr, to->addr_len, end, &end->peer, NULL) == ZPS_OK);
-  must(zps_link_create(end->net, end->peer, &link, &end->link) == ZPS_OK);
   must(zps_bulk_create(end->net, &(struct zps_bulk_config){.piece_bytes = 0}, &end->bulk) == ZPS_OK);
   must(zps_bulk_peer_add(end->bulk, end->peer, &end->bulk_peer) == ZPS_OK);
-  if (measures) zps_link_measure(end->link, end->bulk_peer, self == 0);
+  link.bulk = end->bulk_peer;
+  must(zps_link_create(end->net, end->peer, &link, &end->link) == ZPS_OK);
+  if (measures) zps_link_measure(end->link, self == 0);
 }
 
 static void begin(bool hand, unsigned bits) {

@@ -143,7 +143,6 @@ static void begin(struct input *input) {
   scene.epoch = 1;
   one_thread_now_ns = ZPS_NS_PER_S;
   must(zps_shard_create(&config, &scene.shard, NULL) == ZPS_OK);
-  if (bits & 32) zps_shard_set_hold(scene.shard, 50);
   for (uint32_t r = 0; r < scene.world; r++) {
     struct rank *const rank = &scene.ranks[r];
     rank_open(r);

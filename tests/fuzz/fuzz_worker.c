@@ -177,13 +177,18 @@ static void lose_run(struct zps_command *command, void *ctx) {
   zps_plane_lose(((struct lose *)command)->remote, "no heartbeat");
 }
 
-static void lose(unsigned bits) {
-  struct member *const member = &scene.members[bits % MEMBERS];
+static void lose_member(const struct member *member) {
   struct lose command = {
       .command.run = lose_run,
       .remote = member->is_rank ? &scene.plane.ranks[member->number] : &scene.plane.servers[member->number]};
+  must(zps_engine_call(scene.plane.engine, &command.command) == ZPS_OK);
+}
+
+/* Of one whose endpoint is closed the coordinator says so in the end. */
+static void lose(unsigned bits) {
+  struct member *const member = &scene.members[bits % MEMBERS];
   if (bits & 128)
-    must(zps_engine_call(scene.plane.engine, &command.command) == ZPS_OK);
+    lose_member(member);
   else if (member->peer.net)
     peer_close(&member->peer);
 }
@@ -282,6 +287,8 @@ static void finish(void) {
   settle();
   pass(31000);
   for (unsigned i = 0; i < REQUESTS; i++) must(!requests[i].is_used || requests[i].is_over);
+  for (unsigned i = 0; i < MEMBERS; i++)
+    if (!scene.members[i].peer.net) lose_member(&scene.members[i]);
   pass(11000); /* servers may have been reading what failed rounds pushed */
   for (unsigned i = 0; i < REQUESTS; i++) must(!requests[i].is_used || requests[i].is_released);
   must(scene.plane.memory.held.push == 0 && scene.plane.memory.held.pull == 0);

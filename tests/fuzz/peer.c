@@ -32,6 +32,16 @@ static void take_frame(struct peer *peer, const void *bytes, size_t len) {
   if (is_of_this_epoch(peer) && peer->on_frame) peer->on_frame(peer, &frame);
 }
 
+/* It stands outside the sequence: it has a number of its own, and tells what the other end expects. */
+static bool take_resume(struct peer *peer, const void *data, size_t len) {
+  static struct zps_frame frame;
+  if (zps_wire_decode(data, len, &frame, NULL) != ZPS_OK || frame.header.type != ZPS_FRAME_RESUME) return false;
+  must(zps_mac_is_right(&peer->rx_key, data, len, frame.header.seq, (const uint8_t *)data + len));
+  must(frame.header.seq == ++peer->resumes_come && frame.u.resume.expects <= peer->tx_seq);
+  if (frame.u.resume.asks) peer->answers = frame.header.seq;
+  return true;
+}
+
 static void on_message(void *ctx, const void *data, size_t len) {
   struct peer *peer = ctx;
   struct zps_wire_frames frames;
@@ -40,6 +50,7 @@ static void on_message(void *ctx, const void *data, size_t len) {
   if (peer->broken || !peer->to) return;
   must(len > ZPS_WIRE_MAC_BYTES);
   const size_t body = len - ZPS_WIRE_MAC_BYTES;
+  if (take_resume(peer, data, body)) return;
   must(zps_mac_is_right(&peer->rx_key, data, body, peer->rx_seq, (const uint8_t *)data + body));
   zps_wire_frames_begin(&frames, data, len);
   do {
@@ -178,8 +189,24 @@ static bool send_credit(struct peer *peer) {
   return peer_send(peer, &frame);
 }
 
+static void answer(struct peer *peer) {
+  uint8_t bytes[ZPS_WIRE_FRAME_MAX];
+  size_t len;
+  struct zps_frame frame = {.header = {.type = ZPS_FRAME_RESUME,
+                                       .job = peer->job,
+                                       .epoch = peer->epoch,
+                                       .src = peer->self,
+                                       .tag = peer->tag,
+                                       .seq = ++peer->n_resumes},
+                            .u.resume = {.expects = peer->rx_seq, .answers = peer->answers}};
+  must(zps_wire_encode(&frame, bytes, sizeof bytes, &len) == ZPS_OK);
+  peer_send_sealed(peer, bytes, len, frame.header.seq);
+  peer->answers = 0;
+}
+
 unsigned peer_turn(struct peer *peer) {
   unsigned events = zps_net_progress(peer->net);
+  if (peer->answers > 0 && !peer->broken) answer(peer);
   if ((peer->rx_due >= CREDITS_DUE_MANY || (peer->must_answer && peer->rx_due > 0)) && send_credit(peer)) events++;
   return events;
 }

@@ -14,7 +14,7 @@ struct peer {
   struct zps_mac_key tx_key, rx_key;
   uint64_t job;
   uint32_t self, other, epoch, tag;
-  uint32_t tx_seq, rx_seq, rx_due, rx_epoch, credits;
+  uint32_t tx_seq, rx_seq, n_resumes, resumes_come, answers, rx_due, rx_epoch, credits;
   uint32_t peer_tag; /* short headers to the other end carry it, */
   bool has_peer_tag; /* when it has said so, */
   bool introduced;   /* and it has had a long one of this epoch */

@@ -11,7 +11,9 @@
 #include "server/coordinator/members.h"
 #include "common/plan/agree.h"
 #include "common/session/checks.h"
+#include "common/session/early.h"
 #include "common/session/link.h"
+#include "common/session/unacked.h"
 #include "server/shard/job.h"
 #include "server/shard/pick.h"
 #include "server/shard/quota.h"
@@ -46,7 +48,10 @@ enum {
   BREAK_NOTE,
   BREAK_SHARED,
   BREAK_CHECKS,
-  BREAK_FREE
+  BREAK_FREE,
+  BREAK_RESEND,
+  BREAK_TWICE,
+  BREAK_AHEAD
 };
 enum {
   FRAMES_A_LOSS = 100,
@@ -79,6 +84,9 @@ static const char *const names[] = {
     [BREAK_SHARED] = "shared", /* ranks read what shared memory had before, now and then */
     [BREAK_DEBT] = "debt",     /* a job is charged more than it gets back */
     [BREAK_FREE] = "free",     /* servers deal the partitions of free places as those of lost servers */
+    [BREAK_RESEND] = "resend", /* the first message that a cut lost is not sent again */
+    [BREAK_TWICE] = "twice",   /* a message that has come before is taken again */
+    [BREAK_AHEAD] = "ahead",   /* messages that come too early are dropped */
     [BREAK_PART] = "part",     /* ranks leave out the last of several streams that they add, now and then */
 };
 static int broken;
@@ -128,6 +136,31 @@ zps_err_t __wrap_zps_link_send(struct zps_link *link, struct zps_frame *frame) {
   if (broken == BREAK_DEAF && frame->header.type == ZPS_FRAME_ABORT && frame->u.abort.code == ZPS_ERR_CANCELED)
     return ZPS_OK;
   return __real_zps_link_send(link, frame);
+}
+
+enum zps_link_verdict __real_zps_link_take(struct zps_link *link, const struct zps_frame_header *first,
+                                           const void *message, size_t len);
+enum zps_link_verdict __wrap_zps_link_take(struct zps_link *link, const struct zps_frame_header *first,
+                                           const void *message, size_t len);
+enum zps_link_verdict __wrap_zps_link_take(struct zps_link *link, const struct zps_frame_header *first,
+                                           const void *message, size_t len) {
+  const enum zps_link_verdict verdict = __real_zps_link_take(link, first, message, len);
+  const bool is_again = verdict == ZPS_LINK_REPEATED && first->type != ZPS_FRAME_RESUME;
+  return broken == BREAK_TWICE && is_again ? ZPS_LINK_READY : verdict;
+}
+
+bool __real_zps_early_put(struct zps_early *early, uint64_t seq, const void *bytes, size_t len);
+bool __wrap_zps_early_put(struct zps_early *early, uint64_t seq, const void *bytes, size_t len);
+bool __wrap_zps_early_put(struct zps_early *early, uint64_t seq, const void *bytes, size_t len) {
+  return broken == BREAK_AHEAD || __real_zps_early_put(early, seq, bytes, len);
+}
+
+unsigned __real_zps_unacked_rewind(struct zps_unacked *unacked);
+unsigned __wrap_zps_unacked_rewind(struct zps_unacked *unacked);
+unsigned __wrap_zps_unacked_rewind(struct zps_unacked *unacked) {
+  const unsigned n = __real_zps_unacked_rewind(unacked);
+  if (broken == BREAK_RESEND && n > 0) zps_unacked_sent(unacked);
+  return n;
 }
 
 zps_err_t __real_zps_shard_job_map(struct zps_shard *shard, const struct zps_job_map *map, struct zps_error *error);

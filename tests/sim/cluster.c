@@ -368,7 +368,7 @@ static void check_server(struct sim_server *server) {
               look.totals.rounds_in_flight, (unsigned long long)look.totals.slab.in_use_bytes);
   const uint32_t n_accounts = sim_accounts_left(server->process);
   if (n_accounts > 0) sim_wrong("%s has %u jobs' bytes on its accounts at the end", server->name, n_accounts);
-  if (look.totals.malformed) sim_wrong("%s got malformed frames", server->name);
+  if (look.totals.mishaps.malformed) sim_wrong("%s got malformed frames", server->name);
 }
 
 static void director_main(void *ctx) {

@@ -64,6 +64,8 @@ void sim_cluster_start(const struct sim_plan *plan);
 const struct zps_members *sim_cluster_members(void);
 /* places.c: at the end of a job, whether it has taken in the servers that came. */
 void sim_places_check(const struct sim_plan *plan);
+/* links.c: by rank 0, ahead of its close. */
+void sim_links_check(const struct sim_plan *plan);
 /* The coordinator's journal is on disk: it may be replaced by a shorter one soon. */
 void sim_cluster_synced(void);
 /* unix.c: the process is dead, and so are its sockets. */

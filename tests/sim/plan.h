@@ -33,6 +33,7 @@ enum sim_kind {
   SIM_STATE,   /* a coordinator that keeps its state runs short of memory */
   SIM_PLACES,  /* jobs have room for more servers than they begin with, and more come */
   SIM_MANY,    /* more ranks, of one to four hosts */
+  SIM_LINKS,   /* messages out of order, connections that are cut */
   SIM_KINDS
 };
 
@@ -124,7 +125,7 @@ struct sim_plan {
   uint64_t most;                         /* of what `limit` says; 0: there is none */
   uint32_t n_jobs, job;                  /* beside each other; which of them this is the plan of */
   struct sim_plan *others[SIM_JOBS_MAX]; /* of jobs 1 and on: their tensors, ranks and steps */
-  char provider[16], rules[96];
+  char provider[16], rules[128];
   struct sim_tensor_plan tensors[SIM_TENSORS_MAX];
   uint32_t n_faults;
   struct sim_fault faults[SIM_FAULTS_ROOM];
@@ -150,6 +151,8 @@ void sim_plan_make_state(struct sim_plan *plan);
 void sim_plan_go_between_ranks(struct sim_plan *plan);
 /* plan_many.c: the same, of more ranks. */
 void sim_plan_make_many(struct sim_plan *plan);
+/* links.c: the same, of connections that are not as they should be. */
+void sim_plan_make_links(struct sim_plan *plan);
 /* places.c: the same, of jobs that more servers come to. */
 void sim_plan_make_places(struct sim_plan *plan);
 const char *sim_kind_name(enum sim_kind kind);

@@ -11,7 +11,8 @@ enum { WORLDS_A_DEATH = 8 /* of a rank */, WORLDS_A_LIMIT = 4 /* of jobs */ };
 static const char *const names[SIM_KINDS + 1] = {
     [SIM_SERVED] = "served", [SIM_APART] = "apart",     [SIM_AGAIN] = "again",   [SIM_MEMORY] = "memory",
     [SIM_PEERS] = "peers",   [SIM_ELASTIC] = "elastic", [SIM_BESIDE] = "beside", [SIM_STATE] = "state",
-    [SIM_HOSTS] = "hosts",   [SIM_PLACES] = "places",   [SIM_MANY] = "many",     [SIM_KINDS] = "unknown",
+    [SIM_HOSTS] = "hosts",   [SIM_PLACES] = "places",   [SIM_MANY] = "many",     [SIM_LINKS] = "links",
+    [SIM_KINDS] = "unknown",
 };
 
 const char *sim_kind_name(enum sim_kind kind) {
@@ -141,6 +142,7 @@ void sim_plan_specialise(struct sim_plan *plan) {
   if (plan->kind == SIM_STATE) sim_plan_make_state(plan);
   if (plan->kind == SIM_PLACES) sim_plan_make_places(plan);
   if (plan->kind == SIM_MANY) sim_plan_make_many(plan);
+  if (plan->kind == SIM_LINKS) sim_plan_make_links(plan);
   plan->in_step = plan->gives_up || plan->kind == SIM_MEMORY || (plan->is_apart && sim_plan_takes_server(plan));
   if (plan->in_step) {
     plan->window = 1;

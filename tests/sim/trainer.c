@@ -364,6 +364,7 @@ static void run_once(struct sim_rank *self) {
   if (open_all(trainer)) (trainer->plan->in_step ? train_in_step : train)(trainer);
   wait_for_others(trainer);
   if (self->rank == 0) sim_places_check(trainer->plan);
+  if (self->rank == 0) sim_links_check(trainer->plan);
   self->n_left++;
   zenps_close(trainer->job);
   self->is_in = false;

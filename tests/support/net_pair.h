@@ -21,6 +21,7 @@ struct end {
   struct zps_net *net;
   struct zps_net_peer *peer;
   void (*on_message)(struct end *end, const void *data, size_t len); /* NULL: count and keep the last */
+  void (*on_error)(struct end *end); /* NULL: count */
   void *ctx;
   unsigned n_messages, n_errors;
   zps_err_t error;
@@ -42,6 +43,7 @@ static inline void end_on_peer_error(void *ctx, struct zps_net_peer *peer, zps_e
   assert_non_null(text);
   end->n_errors++;
   end->error = code;
+  if (end->on_error) end->on_error(end);
 }
 
 static inline void end_open(struct end *end, const char *provider, const char *fault, unsigned n_recv) {

@@ -122,15 +122,15 @@ struct zps_slab *zps_engine_slab(struct zps_engine *engine) {
 struct zps_bulk *zps_engine_bulk(struct zps_engine *engine) {
   return engine->bulk;
 }
-uint64_t zps_engine_malformed(const struct zps_engine *engine) {
-  return engine->receiver.malformed;
+struct zps_mishaps zps_engine_mishaps(const struct zps_engine *engine) {
+  return (struct zps_mishaps){
+      .malformed = engine->receiver.malformed, .forged = engine->receiver.forged, .corrupt = engine->corrupt};
 }
-uint64_t zps_engine_forged(const struct zps_engine *engine) {
-  return engine->receiver.forged;
+struct zps_link_counts *zps_engine_link_counts(struct zps_engine *engine) {
+  (void)engine;
+  return NULL;
 }
-uint64_t zps_engine_corrupt(const struct zps_engine *engine) {
-  return engine->corrupt;
-}
+
 void zps_engine_note_corrupt(struct zps_engine *engine) {
   engine->corrupt++;
 }

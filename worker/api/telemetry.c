@@ -99,8 +99,7 @@ static void report(struct zenps_job *job) {
   pthread_mutex_unlock(&job->lock);
   const struct zps_rank_news rank = {
       .kept_bytes = atomic_load_explicit(&job->rounds.replay.kept_bytes, memory_order_relaxed),
-      .corrupt = zps_engine_corrupt(job->plane.engine),
-      .forged = zps_engine_forged(job->plane.engine)};
+      .mishaps = zps_engine_mishaps(job->plane.engine)};
   const zps_err_t err = n ? zps_membership_stats(&job->membership, &rank, tensors_array(news, n)) : ZPS_OK;
   if (err != ZPS_OK) zps_log_debug("the coordinator was not told of %zu tensors' rounds: %s", n, zps_err_str(err));
   pthread_mutex_lock(&job->lock);

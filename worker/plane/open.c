@@ -79,10 +79,12 @@ zps_err_t zps_plane_remote_connect(struct zps_plane *plane, struct zps_remote *r
                                 .secret = &plane->secret,
                                 .server = addr,
                                 .server_len = remote->is_rank ? 0 : addr_len,
-                                .since = remote->since},
+                                .since = remote->since,
+                                .bulk = remote->bulk,
+                                .counts = zps_engine_link_counts(plane->engine)},
         &remote->link);
   if (err != ZPS_OK) return zps_fail(error, err, "%s", zps_err_str(err));
-  if (!remote->is_rank) zps_link_measure(remote->link, remote->bulk, true); /* servers are there before ranks are */
+  if (!remote->is_rank) zps_link_measure(remote->link, true); /* servers are there before ranks are */
   return ZPS_OK;
 }
 

@@ -38,10 +38,12 @@ void zps_plane_drop_lost(struct zps_plane *plane) {
 }
 
 static void on_peer_error(void *ctx, struct zps_net_peer *peer, zps_err_t code, const char *text) {
-  (void)ctx;
-  char why[256];
-  snprintf(why, sizeof why, "%s (%s)", text, zps_err_str(code));
-  zps_plane_lose(zps_net_peer_ctx(peer), why);
+  const struct zps_plane *const plane = ctx;
+  const struct zps_remote *const remote = zps_net_peer_ctx(peer);
+  if (remote->lost || !remote->link || !zps_link_cut(remote->link)) return;
+  if (!plane->closed && !plane->shut && !remote->left_ns)
+    zps_log_info("the connection to " ZPS_REMOTE_FMT " is lost, and made anew: %s (%s)", ZPS_REMOTE_ARGS(remote), text,
+                 zps_err_str(code));
 }
 
 /* ------------------------------------------------------------ frames */
@@ -109,8 +111,14 @@ static void on_frame(void *ctx, const struct zps_frame *frame) {
 
 /* ------------------------------------------------------------ the tick */
 
-static void progress(struct zps_remote *remote) {
-  if (!remote->lost && remote->link) zps_link_progress(remote->link);
+static void progress(struct zps_remote *remote, bool waits, uint64_t now_ns, uint64_t *next_ns) {
+  if (remote->lost || !remote->link) return;
+  const uint64_t link_ns = zps_link_tick(remote->link, now_ns, waits);
+  if (link_ns < *next_ns) *next_ns = link_ns;
+  zps_link_progress(remote->link);
+  struct zps_error error;
+  const uint64_t dead_ns = remote->is_rank ? remote->plane->dead_ns : 0; /* servers are watched (watch.h) */
+  if (zps_link_check(remote->link, now_ns, dead_ns, &error) != ZPS_OK) zps_plane_lose(remote, error.text);
 }
 
 static uint64_t on_tick(void *ctx, uint64_t now_ns) {
@@ -120,8 +128,9 @@ static uint64_t on_tick(void *ctx, uint64_t now_ns) {
   const uint64_t watch_ns = zps_plane_watch_tick(plane, now_ns);
   if (watch_ns < next_ns) next_ns = watch_ns;
   zps_plane_drop_lost(plane);
-  for (uint32_t s = 0; s < plane->n_servers; s++) progress(&plane->servers[s]);
-  for (uint32_t r = 0; plane->ranks && r < plane->world; r++) progress(&plane->ranks[r]);
+  const bool waits = plane->reach.waits && plane->reach.waits(plane->reach.ctx);
+  for (uint32_t s = 0; s < plane->n_servers; s++) progress(&plane->servers[s], waits, now_ns, &next_ns);
+  for (uint32_t r = 0; plane->ranks && r < plane->world; r++) progress(&plane->ranks[r], false, now_ns, &next_ns);
   return plane->left_due_ns < next_ns ? plane->left_due_ns : next_ns;
 }
 

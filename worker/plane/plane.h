@@ -81,6 +81,7 @@ struct zps_plane {
   uint32_t next_tag;                  /* of a server that takes another's place; none is given twice */
   uint64_t left_due_ns;               /* when ranks that left are next looked at */
   struct zps_plane_reach reach;       /* suspect NULL: nobody is told */
+  uint64_t dead_ns;                   /* silence after which a rank is lost; 0: it does not count */
   struct zps_watch watch;             /* of the servers, once they are connected */
   uint64_t *landed;                   /* of each, bytes that have been read from it by the last look */
   bool closed;                        /* the job is being closed: losses are no news */

@@ -16,6 +16,7 @@ zps_err_t zps_plane_watch_open(struct zps_plane *plane, uint64_t dead_ms) {
     free(servers);
     return ZPS_ERR_NOMEM;
   }
+  plane->dead_ns = dead_ms * ZPS_NS_PER_MS;
   zps_watch_init(&plane->watch, servers, plane->n_servers, dead_ms, zps_clock_ns());
   return ZPS_OK;
 }

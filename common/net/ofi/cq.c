@@ -25,11 +25,13 @@ static void recv_done(struct ofi_net *net, struct ofi_op *op, size_t len, int er
 
 static void send_done(struct ofi_net *net, struct ofi_op *op, int err, const char *text) {
   struct ofi_peer *peer = op->peer;
+  const bool is_of_this_life = op->life == peer->life;
   net->n_sends--;
   peer->n_sends--;
   if (peer->state == OFI_PEER_EVICTED) net->n_sends_stuck--;
   zps_ofi_pool_put(&net->sends, op);
-  if (err != 0) zps_ofi_peer_fail(peer, ZPS_ERR_PEER_LOST, "a message was not sent: %s", text);
+  if (err != 0 && is_of_this_life)
+    zps_ofi_peer_fail(peer, ZPS_ERR_PEER_LOST, "a message was not sent: %s", text);
   zps_ofi_peer_unref(peer);
 }
 
@@ -37,6 +39,7 @@ static void read_done(struct ofi_net *net, struct ofi_op *op, int err, const cha
   struct ofi_peer *peer = op->peer;
   struct zps_net_read *read = op->read;
   const size_t len = op->len;
+  const bool is_of_this_life = op->life == peer->life;
   net->n_reads--;
   peer->n_reads--;
   zps_ofi_pool_put(&net->reads, op);
@@ -58,7 +61,7 @@ static void read_done(struct ofi_net *net, struct ofi_op *op, int err, const cha
     net->base.counters.read_bytes += len;
   } else if (zps_ofi_errno_is_loss(err)) {
     code = ZPS_ERR_PEER_LOST;
-    zps_ofi_peer_fail(peer, code, "a read of %zu bytes failed: %s", len, text);
+    if (is_of_this_life) zps_ofi_peer_fail(peer, code, "a read of %zu bytes failed: %s", len, text);
   } else {
     code = ZPS_ERR_FABRIC;
     zps_log_debug("peer %s: a read of %zu bytes failed: %s", peer->addr->text, len, text);

@@ -17,7 +17,7 @@
 #define ZPS_LOG_COMPONENT "net"
 #include "common/base/log.h"
 
-enum { DRAIN_MS = 100, DRAIN_WAIT_NS = 1000000, CAUTIOUS_BLOCK_NS = 5000000 };
+enum { DRAIN_MS = 100, DRAIN_WAIT_NS = 1000000, CAUTIOUS_BLOCK_NS = 5000000, SILENT_S = 5 };
 
 static const struct zps_net_ops ops;
 
@@ -284,7 +284,7 @@ static void ofi_shut(struct zps_net *base) {
 
 void zps_ofi_keep_alive(struct ofi_net *net, uint64_t now_ns, bool has_happened) {
   if (now_ns >= net->keepalive_at_ns) {
-    zps_forked_keep_alive(net->keepalive_s);
+    zps_forked_keep_alive(net->keepalive_s, SILENT_S);
     net->keepalive_at_ns = ZPS_NEVER;
   }
   if (has_happened && net->keepalive_s > 0 && net->keepalive_at_ns == ZPS_NEVER)
@@ -311,6 +311,8 @@ static const struct zps_net_ops ops = {
     .reserve = zps_ofi_reserve,
     .peer_add = zps_ofi_peer_add,
     .peer_evict = zps_ofi_peer_evict,
+    .peer_renew = zps_ofi_peer_renew,
+    .peer_cut = zps_ofi_peer_cut,
     .mem_register = zps_ofi_mem_register,
     .mem_release = zps_ofi_mem_release,
     .send = zps_ofi_send,

@@ -41,6 +41,7 @@ struct ofi_op {
   uint8_t *buffer;
   size_t len;
   enum ofi_op_kind kind;
+  unsigned life; /* of the peer, when the fabric took it */
 };
 STAILQ_HEAD(ofi_op_queue, ofi_op);
 
@@ -87,6 +88,7 @@ struct ofi_peer {
   unsigned n_posted;         /* operations at the fabric: the peer is freed once evicted and at 0 */
   unsigned n_reads;          /* of them reads */
   unsigned n_sends;          /* send buffers held */
+  unsigned life;             /* times that it was renewed */
   struct ofi_op_queue sends; /* waiting to be posted, in order */
   struct ofi_read_list queued, posted;
   uint64_t blocked_since_ns;
@@ -182,6 +184,8 @@ void zps_ofi_pool_fini(struct ofi_pool *pool);
 zps_err_t zps_ofi_peer_add(struct zps_net *net, const void *addr, size_t len, void *ctx, struct zps_net_peer **peer_p,
                            struct zps_error *error) ZPS_MUSTCHECK;
 void zps_ofi_peer_evict(struct zps_net_peer *peer);
+void zps_ofi_peer_renew(struct zps_net_peer *peer);
+void zps_ofi_peer_cut(struct zps_net_peer *peer);
 /* Marks the peer as lost, unless it is already; its owner is told by the next zps_ofi_peer_report(). */
 void zps_ofi_peer_fail(struct ofi_peer *peer, zps_err_t code, const char *fmt, ...) ZPS_PRINTF(3, 4);
 unsigned zps_ofi_peer_report(struct ofi_net *net);

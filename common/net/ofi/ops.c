@@ -83,6 +83,7 @@ static int send_post(struct ofi_peer *peer, struct ofi_op *op) {
   struct ofi_net *net = ofi_net_of(peer->base.net);
   const ssize_t rc = fi_tsend(net->ep, op->buffer, op->len, op->desc, peer->addr->fi_addr, OFI_TAG, &op->context);
   if (rc != 0) return (int)rc;
+  op->life = peer->life;
   peer->n_posted++;
   net->n_sends++;
   net->base.counters.msgs_sent++;
@@ -197,6 +198,7 @@ static bool read_post(struct ofi_peer *peer, struct zps_net_read *read) {
     op->peer = peer;
     op->read = read;
     op->len = read->len;
+    op->life = peer->life;
     read->op = op;
     read->state = OFI_READ_POSTED;
     zps_ofi_read_push(&peer->posted, read);

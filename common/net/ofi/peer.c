@@ -80,6 +80,7 @@ zps_err_t zps_ofi_peer_add(struct zps_net *net, const void *addr, size_t len, vo
   STAILQ_INIT(&peer->sends);
   LIST_INSERT_HEAD(&ofi->peers, peer, all_link);
   ofi->n_live++;
+  if (ofi->keepalive_s > 0) ofi->keepalive_at_ns = zps_clock_ns() + ZPS_NS_PER_S; /* it is connected by then */
   zps_log_debug("peer %s added", peer->addr->text);
   *peer_p = &peer->base;
   return ZPS_OK;
@@ -183,4 +184,22 @@ void zps_ofi_peer_evict(struct zps_net_peer *net_peer) {
   net->base.counters.quarantined += peer->n_reads;
   reads_lose(net, &peer->posted, OFI_READ_LOST_IN_FLIGHT);
   if (peer->n_posted == 0) zps_ofi_peer_free(peer);
+}
+
+/* Operations of the old connection end later, with errors that say nothing of the new one. */
+void zps_ofi_peer_renew(struct zps_net_peer *net_peer) {
+  struct ofi_peer *peer = ofi_peer_of(net_peer);
+  const struct ofi_net *net = ofi_net_of(net_peer->net);
+  if (peer->state != OFI_PEER_FAILED || peer->in_errors || net->shut || net->closing) return;
+  peer->state = OFI_PEER_LIVE;
+  peer->life++;
+}
+
+/* Libfabric has no call for it. Its sockets are found by their addresses. Of a connection that the peer made, the socket
+ * shows the peer's host alone: all connections that this host made are ended. */
+void zps_ofi_peer_cut(struct zps_net_peer *net_peer) {
+  const struct ofi_peer *peer = ofi_peer_of(net_peer);
+  const struct ofi_net *net = ofi_net_of(net_peer->net);
+  if (net->shut || net->closing) return;
+  zps_forked_end_peer(&net->forked, peer->addr->bytes, peer->addr->len);
 }

@@ -226,12 +226,12 @@ static void test_keepalive(void **state) {
   connect_to(elsewhere, &others, strange);
   zps_forked_close_local(&local, &ours, sizeof ours);
   zps_forked_close_peer(&peer, &theirs, sizeof theirs);
-  zps_forked_keep_alive(37);
+  zps_forked_keep_alive(37, 5);
   assert_int_equal(idle_s_of(accepted[1]), 37);
   assert_int_equal(idle_s_of(made[0]), 37);
   assert_int_equal(idle_s_of(strange[0]) + idle_s_of(strange[1]), 0); /* the program's own */
   assert_int_equal(idle_s_of(listener), 0);
-  zps_forked_keep_alive(50); /* once is enough */
+  zps_forked_keep_alive(50, 5); /* once is enough */
   assert_int_equal(idle_s_of(made[0]), 37);
   zps_forked_forget(&local);
   zps_forked_forget(&peer);

@@ -15,10 +15,15 @@ static void test_rules_are_parsed(void **state) {
   (void)state;
   struct zps_fault_rules rules;
   struct zps_error error;
-  assert_int_equal(zps_fault_parse("seed=7,again=0.25,delay=0.5:3ms,drop=1,kill=200,stall=3,hold=50us", &rules, &error),
-                   ZPS_OK);
+  assert_int_equal(
+      zps_fault_parse(
+          "seed=7,again=0.25,delay=0.5:3ms,drop=1,kill=200,stall=3,hold=50us,reorder=0.5,cut=2s,cut=0.125,claim=0.25",
+          &rules, &error),
+      ZPS_OK);
   assert_int_equal(rules.seed, 7);
   assert_true(rules.again == 0.25 && rules.delay == 0.5 && rules.drop == 1);
+  assert_true(rules.reorder == 0.5 && rules.cut == 0.125 && rules.claim == 0.25);
+  assert_int_equal(rules.cut_ns, 2 * ZPS_NS_PER_S);
   assert_int_equal(rules.delay_ns, 3 * ZPS_NS_PER_MS);
   assert_int_equal(rules.kill, 200);
   assert_int_equal(rules.stall, 3);
@@ -32,7 +37,8 @@ static void test_wrong_rules_are_named(void **state) {
   const char *const wrong[] = {"again",       "again=",  "again=1.5",   "again=-0.1",
                                "drop=x",      "kill=-1", "kill=1x",     "delay=0.5",
                                "delay=0.5:3", "hold=3",  "delay=2:1ms", "hold=-1ms",
-                               "cut=1",       "seed=",   "drop=nan",    "kill=99999999999999999999999"};
+                               "cut=2",       "seed=",   "drop=nan",    "kill=99999999999999999999999",
+                               "cut=0s",      "cut=-1s", "reorder=5",   "cut=1x"};
   for (unsigned i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
     struct zps_fault_rules rules = {.seed = 99};
     struct zps_error error;

@@ -227,7 +227,7 @@ static void test_stats(void **state) {
   rows = zps_control_news_append(rows, &(struct zps_tensor_news){.tensor = 1, .growth = {.failed = 1}});
   made[n_made++] = zps_control_stats_write(&(struct zps_rank_news){.job_id = JOB}, rows);
   made[n_made++] =
-      zps_control_stats_write(&(struct zps_rank_news){.job_id = JOB, .kept_bytes = 1 << 20, .corrupt = 2, .forged = 3},
+      zps_control_stats_write(&(struct zps_rank_news){.job_id = JOB, .kept_bytes = 1 << 20, .mishaps = {.corrupt = 2, .forged = 3}},
                               zps_control_news_append(zps_json_array(), &(struct zps_tensor_news){.tensor = 1}));
   expect("stats");
 }

@@ -29,8 +29,8 @@ static void test_bad_headers(void **state) {
   expect_patch_refused(wire_make_credit, 0, 'X', ZPS_ERR_PROTOCOL, "want 0x3153505a: not a zenps peer");
   expect_patch_refused(wire_make_credit, 4, 2, ZPS_ERR_VERSION, "has protocol version 2, this side speaks version 1");
   expect_patch_refused(wire_make_credit, 5, 1, ZPS_ERR_VERSION, "has protocol version 257");
-  expect_patch_refused(wire_make_credit, 6, 0, ZPS_ERR_PROTOCOL, "unknown type 0, want 1 to 12");
-  expect_patch_refused(wire_make_credit, 6, 13, ZPS_ERR_PROTOCOL, "unknown type 13");
+  expect_patch_refused(wire_make_credit, 6, 0, ZPS_ERR_PROTOCOL, "unknown type 0, want 1 to 13");
+  expect_patch_refused(wire_make_credit, 6, 14, ZPS_ERR_PROTOCOL, "unknown type 14");
   expect_patch_refused(wire_make_credit, 7, 1, ZPS_ERR_PROTOCOL, "CREDIT frame: unknown flags 0x01");
   expect_patch_refused(wire_make_done, 0, 0xa3, ZPS_ERR_VERSION, "has protocol version 2, this side speaks version 1");
   expect_patch_refused(wire_make_done, 0, 0x90, ZPS_ERR_PROTOCOL, "unknown type 0");
@@ -45,6 +45,8 @@ static void test_a_frame_of_another_type(void **state) {
   expect_patch_refused(wire_make_done, 0, 0x91, ZPS_ERR_PROTOCOL, "no number where timeout_ms is due");
   expect_patch_refused(wire_make_done, 0, 0x92, ZPS_ERR_PROTOCOL, "ends before its last slice");
   expect_patch_refused(wire_make_done, 0, 0x94, ZPS_ERR_PROTOCOL, "not the fields of ABORT");
+  expect_patch_refused(wire_make_done, 0, 0x9d, ZPS_ERR_PROTOCOL, "RESUME frame with a short header: it must be long");
+  expect_patch_refused(wire_make_resume, ZPS_WIRE_LONG_BYTES + 3, 2, ZPS_ERR_PROTOCOL, "asks is 2, at most 1");
   expect_patch_refused(wire_make_abort, 6, ZPS_FRAME_DONE, ZPS_ERR_PROTOCOL, "are left over");
   expect_patch_refused(wire_make_push, 6, ZPS_FRAME_PEER, ZPS_ERR_PROTOCOL, "must be 0");
 }

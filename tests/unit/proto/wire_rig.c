@@ -198,6 +198,11 @@ void wire_make_missed(void) {
   strcpy(missed->text, "its sum is kept no longer");
 }
 
+void wire_make_resume(void) {
+  new_long(ZPS_FRAME_RESUME, 2, 4, 0, 7)->u.resume =
+      (struct zps_frame_resume){.expects = 300, .answers = 5, .asks = true};
+}
+
 const struct wire_golden wire_golden[WIRE_N_GOLDEN] = {
     {"push", wire_make_push},
     {"push_inline", wire_make_push_inline},
@@ -216,6 +221,7 @@ const struct wire_golden wire_golden[WIRE_N_GOLDEN] = {
     {"seek", wire_make_seek},
     {"found", wire_make_found},
     {"missed", wire_make_missed},
+    {"resume", wire_make_resume},
 };
 
 bool wire_is_round(uint8_t type) {
@@ -251,6 +257,12 @@ void wire_expect_same(void) {
   assert_int_equal(wire.frame.header.seq, wire.back.header.seq);
   assert_int_equal(wire.frame.header.credits, wire.back.header.credits);
   if (wire.frame.header.type == ZPS_FRAME_CREDIT) return;
+  if (wire.frame.header.type == ZPS_FRAME_RESUME) {
+    assert_int_equal(wire.frame.u.resume.expects, wire.back.u.resume.expects);
+    assert_int_equal(wire.frame.u.resume.answers, wire.back.u.resume.answers);
+    assert_int_equal(wire.frame.u.resume.asks, wire.back.u.resume.asks);
+    return;
+  }
   assert_int_equal(wire.frame.u.done.tensor, wire.back.u.done.tensor);
   assert_true(wire.frame.u.done.step == wire.back.u.done.step);
   if (wire_is_round(wire.frame.header.type)) {

@@ -170,7 +170,7 @@ static void check_exchange(const char *provider, const char *fault) {
   for (int i = 0; i < 2; i++) {
     assert_int_equal(sides[i].link_error, ZPS_OK);
     assert_int_equal(sides[i].done_frames, FRAMES);
-    assert_int_equal(zps_engine_malformed(sides[i].engine), 0);
+    assert_int_equal(zps_engine_mishaps(sides[i].engine).malformed, 0);
     assert_int_equal(sides[i].unmatched, 0);
   }
   for (int i = 0; i < 2; i++) zps_engine_destroy(sides[i].engine);
@@ -221,7 +221,7 @@ static void test_malformed_frames_are_counted(void **state) {
   zps_log_strangers.last_ms = 0; /* whatever was said before */
   sides_open(sides, "loop", NULL);
   for (int i = 0; i < 5; i++) call(&sides[0], run_send_garbage);
-  while (zps_engine_malformed(sides[1].engine) < 5) sched_yield();
+  while (zps_engine_mishaps(sides[1].engine).malformed < 5) sched_yield();
   for (int i = 0; i < 2; i++) call(&sides[i], run_disconnect);
   for (int i = 0; i < 2; i++) zps_engine_destroy(sides[i].engine);
   zps_log_set_sink(NULL, NULL);

@@ -9,7 +9,11 @@ struct measured {
 static void measure(struct linked *linked, int i, bool begins, struct measured *measured) {
   assert_int_equal(zps_bulk_create(linked->ends[i].net, &(struct zps_bulk_config){0}, &measured->bulk), ZPS_OK);
   assert_int_equal(zps_bulk_peer_add(measured->bulk, linked->ends[i].peer, &measured->peer), ZPS_OK);
-  zps_link_measure(linked->links[i], measured->peer, begins);
+  zps_link_destroy(linked->links[i]);
+  struct zps_link_ends ends = linked_ends(i);
+  ends.bulk = measured->peer;
+  assert_int_equal(zps_link_create(linked->ends[i].net, linked->ends[i].peer, &ends, &linked->links[i]), ZPS_OK);
+  zps_link_measure(linked->links[i], begins);
 }
 
 /* Each end asks three times, the second end when it is asked; measuring does not change the frames that follow. */

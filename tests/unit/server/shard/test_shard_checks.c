@@ -48,7 +48,7 @@ static void test_a_byte_that_changes_is_read_again(void **state) {
     rig_release(cluster.ranks[0]);
   }
   assert_true(n_again > 5 && n_failed > 5);
-  assert_int_equal(cluster_totals(shard).corrupt, n_flips);
+  assert_int_equal(cluster_totals(shard).mishaps.corrupt, n_flips);
   cluster_close(&cluster);
   zps_shard_destroy(shard);
 }
@@ -60,11 +60,11 @@ static void memory_changes(uint64_t rows) {
   cluster_open(&cluster, shard, "loop", NULL, 5, 2);
   struct cluster_tensor *tensor = cluster_tensor(&cluster, rows, 2, ZPS_DTYPE_F32, ZPS_OP_SUM, 1, 0.5);
   cluster_round(&cluster, tensor, 0);
-  assert_int_equal(cluster_totals(shard).corrupt, 0);
+  assert_int_equal(cluster_totals(shard).mishaps.corrupt, 0);
   rig_overwrites(cluster.ranks[0], true);
   for (uint32_t rank = 0; rank < 2; rank++) cluster_push(&cluster, tensor, 1, rank, PATIENCE_NEVER_MS);
   for (uint32_t rank = 0; rank < 2; rank++) cluster_abort(&cluster, tensor, 1, rank, ZPS_ERR_FABRIC, not_announced);
-  assert_int_equal(cluster_totals(shard).corrupt, 2);
+  assert_int_equal(cluster_totals(shard).mishaps.corrupt, 2);
   rig_overwrites(cluster.ranks[0], false);
   cluster_round(&cluster, tensor, 2);
   cluster_close(&cluster);

@@ -305,11 +305,11 @@ static void test_what_was_said_to_the_server_before(void **state) {
     rig_rank_connect(recorded, zps_shard_net_info(shard), 77, 1, before[i]);
     zps_log_strangers.last_ms = 0; /* nothing else of its kind was said in this second */
     rig_push(recorded, tensor->spec.tensor, 1, PATIENCE_NEVER_MS, 0, &slice, 1);
-    while (cluster_totals(shard).forged == i) sched_yield();
+    while (cluster_totals(shard).mishaps.forged == i) sched_yield();
     rig_rank_close(recorded);
   }
   for (uint64_t step = 1; step < 4; step++) cluster_round(&cluster, tensor, step);
-  assert_int_equal(cluster_totals(shard).forged, sizeof before / sizeof before[0]);
+  assert_int_equal(cluster_totals(shard).mishaps.forged, sizeof before / sizeof before[0]);
   cluster_drain(shard);
   cluster_close(&cluster);
   zps_shard_destroy(shard);

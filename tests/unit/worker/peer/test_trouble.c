@@ -307,11 +307,15 @@ static void lost_when_it_has_said_all(void **state) {
 static void dead_before_it_is_told(void **state) {
   (void)state;
   open_three();
-  logs_expect(ZPS_LOG_WARN, BLAME " is lost: the peer's in-process endpoint is closed (cannot connect)");
+  logs_expect(ZPS_LOG_WARN, BLAME " is lost: nothing has come for ");
   fake_close(rank(1));
   peer_begin(&rig, &rig.request, 1, RIG_TIMEOUT_MS);
-  rig_expect_error(&rig.request, ZPS_ERR_PEER_LOST,
-                   BLAME " is lost: the peer's in-process endpoint is closed (cannot connect)");
+  UNTIL(zps_engine_mishaps(rig.worker.plane.engine).reconnects == 1);
+  assert_false(atomic_load(&rig.request.over));
+  rig.worker.plane.dead_ns = 300 * ZPS_NS_PER_MS;
+  UNTIL(atomic_load(&rig.request.over));
+  assert_int_equal(rig.request.error.status, ZPS_ERR_PEER_LOST);
+  assert_non_null(strstr(rig.request.error.text, BLAME " is lost: nothing has come for "));
   fake_expect_abort(rank(2), PEER_TENSOR, 1, ZPS_ERR_PEER_LOST, BLAME);
 }
 

@@ -2,6 +2,8 @@
 
 #include <stdio.h>
 
+#include "tests/support/link_take.h"
+
 _Thread_local bool fake_at_work;
 const char *fake_provider;
 
@@ -27,7 +29,6 @@ static void on_frame(struct fake *fake, const void *bytes, size_t len) {
   assert_non_null(kept);
   memcpy(kept->bytes, bytes, len);
   if (zps_wire_decode(kept->bytes, len, &kept->frame, &error) != ZPS_OK) fail_msg("%s", error.text);
-  if (!fake->link) fail_msg("a frame came before the worker was known");
   const zps_err_t code = zps_link_received(fake->link, &kept->frame.header, &error);
   if (code != ZPS_OK && code != ZPS_ERR_STALE) fail_msg("%s", error.text);
   if (code == ZPS_ERR_STALE || kept->frame.header.type == ZPS_FRAME_CREDIT)
@@ -38,7 +39,7 @@ static void on_frame(struct fake *fake, const void *bytes, size_t len) {
     fake_keep(fake, kept);
 }
 
-static void on_message(void *ctx, const void *data, size_t len) {
+static void on_due(void *ctx, const void *data, size_t len) {
   struct zps_wire_frames frames;
   struct zps_error error = {.text = ""};
   zps_wire_frames_begin(&frames, data, len);
@@ -49,6 +50,12 @@ static void on_message(void *ctx, const void *data, size_t len) {
     if (!frame) return;
     on_frame(ctx, frame, frame_len);
   }
+}
+
+static void on_message(void *ctx, const void *data, size_t len) {
+  struct fake *const fake = ctx;
+  if (!fake->link) fail_msg("a frame came before the worker was known");
+  if (link_take(fake->link, data, len, on_due, fake) == ZPS_LINK_FORGED) fail_msg("it is not the worker's");
 }
 
 static void on_peer_error(void *ctx, struct zps_net_peer *peer, zps_err_t code, const char *text) {
@@ -123,7 +130,9 @@ void fakes_turn(void) {
   fake_at_work = true;
   for (struct fake *fake = fakes; fake; fake = fake->next) {
     zps_net_progress(fake->net);
-    if (fake->link) zps_link_progress(fake->link);
+    if (!fake->link) continue;
+    zps_link_tick(fake->link, zps_clock_ns(), false);
+    zps_link_progress(fake->link);
   }
   fake_at_work = was_at_work;
 }

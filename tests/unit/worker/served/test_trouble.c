@@ -248,7 +248,7 @@ static void frames_that_are_none(void **state) {
   logs_expect(ZPS_LOG_WARN, "its MAC is not that of the link that its DONE frame names");
   begin_pushed(1, RIG_TIMEOUT_MS);
   fake_send_bytes(&rig.worker.servers[1], "nonsense", 8);
-  UNTIL(zps_engine_malformed(rig.worker.plane.engine) == 1);
+  UNTIL(zps_engine_mishaps(rig.worker.plane.engine).malformed == 1);
   assert_false(atomic_load(&rig.request.over));
   zps_log_strangers.last_ms = 0; /* the second is over */
   uint8_t bytes[ZPS_WIRE_MESSAGE_MAX];
@@ -259,7 +259,7 @@ static void frames_that_are_none(void **state) {
   assert_int_equal(zps_wire_encode(&frame, bytes, sizeof bytes, &len), ZPS_OK);
   memset(bytes + len, 0, ZPS_WIRE_MAC_BYTES);
   fake_send_bytes(&rig.worker.servers[1], bytes, len + ZPS_WIRE_MAC_BYTES);
-  UNTIL(zps_engine_forged(rig.worker.plane.engine) == 1);
+  UNTIL(zps_engine_mishaps(rig.worker.plane.engine).forged == 1);
   assert_false(atomic_load(&rig.request.over));
   served_answer(&rig, 1, 1);
   served_answer(&rig, 0, 1);
@@ -323,15 +323,17 @@ static void lost_when_it_has_answered(void **state) {
   served_check(&rig);
 }
 
-/* The fabric reports the loss when the next step is pushed. */
+/* That its connection has ended says nothing of a server: others, or silence, do. */
 static void dead_before_the_push(void **state) {
   (void)state;
   open_small();
-  logs_expect(ZPS_LOG_WARN, BLAME " is lost: the peer's in-process endpoint is closed (cannot connect)");
+  logs_expect(ZPS_LOG_WARN, BLAME " is lost: no heartbeat");
   fake_close(&rig.worker.servers[1]);
   served_begin(&rig, &rig.request, 1, RIG_TIMEOUT_MS);
-  rig_expect_error(&rig.request, ZPS_ERR_SERVER_LOST,
-                   BLAME " is lost: the peer's in-process endpoint is closed (cannot connect)");
+  UNTIL(zps_engine_mishaps(rig.worker.plane.engine).reconnects == 1);
+  assert_false(atomic_load(&rig.request.over));
+  rig_lose(&rig.worker, &rig.worker.plane.servers[1], "no heartbeat");
+  rig_expect_error(&rig.request, ZPS_ERR_SERVER_LOST, BLAME " is lost: no heartbeat");
   fake_expect_abort(&rig.worker.servers[0], 5, 1, ZPS_ERR_SERVER_LOST, BLAME);
 }
 
@@ -345,6 +347,8 @@ static void dead_before_the_read(void **state) {
   served_answer(&rig, 1, 1);
   fake_close(&rig.worker.servers[1]);
   served_answer(&rig, 0, 1);
+  UNTIL(atomic_load(&rig.request.over) || zps_engine_mishaps(rig.worker.plane.engine).reconnects > 0);
+  rig_lose(&rig.worker, &rig.worker.plane.servers[1], "no heartbeat");
   UNTIL(atomic_load(&rig.request.over)); /* the reads may have been quicker */
   if (rig.request.error.status == ZENPS_OK)
     served_check(&rig);

@@ -1,0 +1,159 @@
+/* What becomes of a link whose connection is lost, or whose peer is silent. */
+#include "common/session/link_impl.h"
+
+#define ZPS_LOG_COMPONENT "link"
+#include "common/base/clock.h"
+#include "common/base/log.h"
+
+/* Silence of a peer that is waited for. Each question doubles the time to the next one. A connection that is ended
+ * costs the reads in flight, so that it has the more patience. */
+#define ASK_NS (100 * ZPS_NS_PER_MS)
+#define ASK_MOST_NS ZPS_NS_PER_S
+#define END_NS ZPS_NS_PER_S
+/* A look that is so late says that this process was stopped, and what the peer sent may wait to be read. */
+#define LATE_NS ZPS_NS_PER_S
+/* A peer sends again what it is asked for. One that does not for so long breaks the protocol. */
+#define GAP_NS (5 * ZPS_NS_PER_S)
+/* Between attempts to connect: doubled each time. */
+#define RENEW_NS (10 * ZPS_NS_PER_MS)
+#define RENEW_MOST_NS (100 * ZPS_NS_PER_MS)
+enum { RENEW_DOUBLES = 5 };
+
+/* The peer has all frames before this one. What it lacks of those that had left before our question is lost. */
+static void confirm(struct zps_link *link, uint64_t expects, bool is_answer) {
+  const bool lacks_any = expects < link->resume.question_seq;
+  zps_unacked_confirm(&link->unacked, expects);
+  if (!is_answer) return;
+  link->resume.question = 0;
+  link->resume.n_renewed = 0;
+  if (!link->resume.is_held && !lacks_any) return;
+  link->resume.is_held = false;
+  const unsigned n = zps_unacked_rewind(&link->unacked);
+  if (link->counts) link->counts->resent += n;
+}
+
+void zps_link_resume(struct zps_link *link, const struct zps_frame *frame) {
+  const struct zps_frame_resume *const resume = &frame->u.resume;
+  const uint64_t behind = (uint32_t)((uint32_t)link->tx_seq - resume->expects), expects = link->tx_seq - behind;
+  const bool is_answer = resume->answers != 0 && resume->answers == link->resume.question;
+  if (behind > RECEIVES) {
+    zps_log_warn_limited("dropped a RESUME frame of 0x%x: it expects frame %u, %u is the next of this end",
+                         frame->header.src, resume->expects, (uint32_t)link->tx_seq);
+    return;
+  }
+  confirm(link, expects, is_answer);
+  if (!resume->asks) return;
+  link->resume.answers = frame->header.seq;
+  /* A peer that asks has heard nothing: what it lacks may be lost, or under way. */
+  if (behind > 0 && link->resume.question == 0) link->resume.asks = true;
+}
+
+/* Not of the sequence: it costs no credit, and does not wait behind frames that do. */
+void zps_link_send_resume(struct zps_link *link) {
+  const bool asks = link->resume.asks;
+  if (link->resume.is_cut || (!asks && link->resume.answers == 0)) return;
+  struct zps_frame frame = {
+      .header = {.type = ZPS_FRAME_RESUME,
+                 .job = link->job,
+                 .epoch = link->epoch,
+                 .src = link->self,
+                 .tag = link->tag,
+                 .seq = link->resume.n_sent + 1},
+      .u.resume = {.expects = (uint32_t)link->rx_seq, .answers = link->resume.answers, .asks = asks}};
+  uint8_t data[ZPS_WIRE_LONG_BYTES + 16 + ZPS_WIRE_MAC_BYTES];
+  size_t len;
+  if (zps_wire_encode(&frame, data, sizeof data - ZPS_WIRE_MAC_BYTES, &len) != ZPS_OK) return;
+  zps_mac_make(&link->tx_key, data, len, frame.header.seq, data + len);
+  const zps_err_t code = zps_net_send(link->peer, data, len + ZPS_WIRE_MAC_BYTES);
+  if (code == ZPS_ERR_PEER_LOST) zps_link_cut(link);
+  if (code != ZPS_OK) return;
+  link->resume.n_sent++;
+  link->resume.answers = 0;
+  if (!asks) return;
+  link->resume.asks = false;
+  link->resume.question = link->resume.n_sent;
+  const struct zps_unacked_message *const unsent = zps_unacked_next(&link->unacked);
+  link->resume.question_seq = unsent ? unsent->seq : link->message.n_frames > 0 ? link->message_seq : link->tx_seq;
+}
+
+bool zps_link_cut(struct zps_link *link) {
+  if (link->resume.is_cut) return false;
+  link->resume.is_cut = true;
+  link->resume.renew_ns = 0;
+  link->ahead = link->n_questions = 0; /* the path is not measured by an answer that is sent again */
+  if (link->bulk) zps_bulk_peer_hold(link->bulk);
+  return link->resume.n_renewed == 0;
+}
+
+/* Returns when to try. */
+static uint64_t renew(struct zps_link *link, uint64_t now_ns) {
+  const unsigned n = link->resume.n_renewed;
+  if (!link->resume.is_cut) return ZPS_NEVER;
+  if (link->resume.renew_ns == 0)
+    link->resume.renew_ns = now_ns + (n == 0 ? 0 : n < RENEW_DOUBLES ? RENEW_NS << (n - 1) : RENEW_MOST_NS);
+  if (now_ns < link->resume.renew_ns) return link->resume.renew_ns;
+  zps_net_peer_renew(link->peer);
+  if (link->bulk) zps_bulk_peer_go_on(link->bulk);
+  if (link->counts && n == 0) link->counts->reconnects++;
+  link->resume.is_cut = false;
+  link->resume.is_held = link->resume.asks = true;
+  link->resume.n_renewed++;
+  return ZPS_NEVER;
+}
+
+static bool is_awaited(const struct zps_link *link) {
+  return link->unacked.n > 0 || link->message.n_frames > 0 || link->resume.is_held ||
+         (link->bulk && zps_bulk_peer_waits(link->bulk));
+}
+
+/* Looks for silence. Returns when to look next. */
+static uint64_t look(struct zps_link *link, uint64_t now_ns, bool waits) {
+  const uint64_t landed = link->bulk ? zps_bulk_peer_landed(link->bulk) : 0;
+  const bool is_new = link->silence.look_ns == ZPS_NEVER || link->silence.is_heard || landed != link->silence.landed;
+  const bool is_late = !is_new && now_ns > link->silence.look_ns + LATE_NS;
+  if (is_new || is_late || link->silence.is_answered) {
+    link->silence.since_ns = now_ns;
+    link->silence.patience = END_NS;
+  }
+  if (is_new) {
+    link->silence.n_asked = 0;
+    link->silence.look_ns = now_ns + ASK_NS;
+  }
+  link->silence.landed = landed;
+  link->silence.is_heard = link->silence.is_answered = false;
+  if (!waits && !is_awaited(link)) return link->silence.look_ns = ZPS_NEVER;
+  if (now_ns < link->silence.look_ns) return link->silence.look_ns;
+  if (!link->resume.is_cut && now_ns - link->silence.since_ns >= link->silence.patience) {
+    link->silence.patience *= 2;
+    zps_net_peer_cut(link->peer);
+    if (link->counts && link->resume.n_renewed == 0) link->counts->reconnects++;
+  }
+  link->resume.asks = true;
+  const uint64_t pause_ns = ASK_NS << (link->silence.n_asked < 5 ? ++link->silence.n_asked : 5);
+  return link->silence.look_ns = now_ns + (pause_ns < ASK_MOST_NS ? pause_ns : ASK_MOST_NS);
+}
+
+/* Returns when a frame that is missing has been so for too long. */
+static uint64_t look_for_gap(struct zps_link *link, uint64_t now_ns) {
+  if (link->early.n == 0 || link->gap.seq != link->rx_seq || now_ns > link->gap.since_ns + GAP_NS + LATE_NS) {
+    link->gap.seq = link->rx_seq;
+    link->gap.since_ns = now_ns;
+  }
+  return link->early.n > 0 ? link->gap.since_ns + GAP_NS : ZPS_NEVER;
+}
+
+uint64_t zps_link_tick(struct zps_link *link, uint64_t now_ns, bool waits) {
+  const uint64_t renew_ns = renew(link, now_ns), look_ns = look(link, now_ns, waits || link->early.n > 0);
+  const uint64_t gap_ns = look_for_gap(link, now_ns), next_ns = renew_ns < look_ns ? renew_ns : look_ns;
+  return gap_ns < next_ns ? gap_ns : next_ns;
+}
+
+zps_err_t zps_link_check(const struct zps_link *link, uint64_t now_ns, uint64_t dead_ns, struct zps_error *error) {
+  if (link->early.n > 0 && now_ns >= link->gap.since_ns + GAP_NS)
+    return zps_fail(error, ZPS_ERR_PROTOCOL, "frame %u has not come, and %u messages behind it have",
+                    (uint32_t)link->rx_seq, link->early.n);
+  if (dead_ns == 0 || link->silence.look_ns == ZPS_NEVER || link->silence.n_asked == 0) return ZPS_OK;
+  if (now_ns < link->silence.since_ns + dead_ns) return ZPS_OK;
+  return zps_fail(error, ZPS_ERR_PEER_LOST, "nothing has come for %.1f s, though it was asked for",
+                  (double)(now_ns - link->silence.since_ns) / (double)ZPS_NS_PER_S);
+}

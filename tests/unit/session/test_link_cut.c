@@ -1,0 +1,267 @@
+/* Links whose connections end, are taken over, or bring messages late, twice or in another order. */
+#include "tests/unit/session/linked.h"
+
+#include "common/base/rng.h"
+#include "tests/support/patience.h"
+
+enum { HELD_MAX = 4096 };
+
+/* What the network does to the messages that come to an end. */
+struct network {
+  struct linked linked;
+  struct zps_rng rng;
+  double loss, late, twice; /* chances of a message */
+  bool is_down;             /* all are lost */
+  struct held {
+    size_t len;
+    uint8_t bytes[ZPS_WIRE_MESSAGE_MAX];
+  } * held[2][HELD_MAX];
+  unsigned n_held[2];
+};
+
+static struct network network;
+
+static bool chance(double of) {
+  return of > 0 && zps_rng_unit(&network.rng) < of;
+}
+
+static void let_go(int i) {
+  struct held *const held = network.held[i][0];
+  const unsigned at = (unsigned)zps_rng_below(&network.rng, network.n_held[i]);
+  network.held[i][0] = network.held[i][at];
+  struct held *const chosen = at == 0 ? held : network.held[i][0];
+  network.held[i][at] = held;
+  network.held[i][0] = network.held[i][--network.n_held[i]];
+  on_message(&network.linked.ends[i], chosen->bytes, chosen->len);
+  free(chosen);
+}
+
+static void hold(int i, const void *data, size_t len) {
+  struct held *const held = malloc(sizeof *held);
+  assert_non_null(held);
+  assert_true(network.n_held[i] < HELD_MAX);
+  held->len = len;
+  memcpy(held->bytes, data, len);
+  network.held[i][network.n_held[i]++] = held;
+}
+
+static void on_network(struct end *end, const void *data, size_t len) {
+  const int i = end == &network.linked.ends[1];
+  if (network.is_down || chance(network.loss)) return;
+  if (chance(network.twice)) on_message(end, data, len);
+  if (chance(network.late))
+    hold(i, data, len);
+  else
+    on_message(end, data, len);
+}
+
+static struct linked *network_open(uint64_t seed) {
+  memset(&network, 0, sizeof network);
+  network.rng.state = seed;
+  linked_open(&network.linked, "loop", NULL);
+  for (int i = 0; i < 2; i++) network.linked.ends[i].on_message = on_network;
+  return &network.linked;
+}
+
+static void network_close(void) {
+  for (int i = 0; i < 2; i++)
+    while (network.n_held[i] > 0) let_go(i);
+  linked_settle(&network.linked);
+  linked_close(&network.linked);
+}
+
+static void test_what_a_connection_lost_comes_over_the_next(void **state) {
+  (void)state;
+  for (int cut = 1; cut < 4; cut++) { /* seen by one end, the other, both */
+    struct linked *const linked = network_open(1);
+    for (unsigned i = 0; i < 5; i++) send_now(linked, 0, i);
+    linked_settle(linked);
+    network.is_down = true;
+    for (unsigned i = 5; i < 20; i++) send_now(linked, 0, i);
+    for (unsigned i = 0; i < 7; i++) send_now(linked, 1, i);
+    linked_settle(linked);
+    assert_int_equal(linked->n_done[1], 5);
+    network.is_down = false;
+    for (int i = 0; i < 2; i++)
+      if (cut & (1 << i)) assert_true(zps_link_cut(linked->links[i]));
+    linked_settle(linked);
+    assert_int_equal(linked->n_done[1], 20);
+    assert_int_equal(linked->n_done[0], 7);
+    for (unsigned i = 20; i < 200; i++) send_now(linked, 0, i), linked_settle(linked);
+    assert_int_equal(linked->n_done[1], 200);
+    assert_int_equal(linked->counts[0].reconnects + linked->counts[1].reconnects, cut == 3 ? 2 : 1);
+    network_close();
+  }
+}
+
+/* A stranger took the connection over: neither end is told. */
+static void test_what_vanished_in_silence_is_asked_for(void **state) {
+  (void)state;
+  struct linked *const linked = network_open(1);
+  send_now(linked, 0, 0);
+  linked_settle(linked);
+  network.is_down = true;
+  for (unsigned i = 1; i < 4; i++) send_now(linked, 0, i);
+  linked_settle(linked);
+  network.is_down = false;
+  linked_pass(linked, 90 * ZPS_NS_PER_MS);
+  assert_int_equal(linked->n_done[1], 1);
+  linked_pass(linked, 20 * ZPS_NS_PER_MS);
+  assert_int_equal(linked->n_done[1], 4);
+  assert_int_equal(linked->counts[0].resent, 3);
+  assert_int_equal(linked->counts[0].reconnects, 0);
+  linked_pass(linked, 2 * ZPS_NS_PER_S); /* all is confirmed now: there is nothing to ask for */
+  const uint64_t sent = zps_net_counters(linked->ends[0].net)->msgs_sent;
+  linked_pass(linked, 10 * ZPS_NS_PER_S);
+  assert_int_equal(zps_net_counters(linked->ends[0].net)->msgs_sent, sent);
+  network_close();
+}
+
+static void test_early_messages_wait(void **state) {
+  (void)state;
+  struct linked *const linked = network_open(1);
+  send_now(linked, 0, 0);
+  send_now(linked, 1, 0);
+  linked_settle(linked);
+  network.late = 1;
+  for (unsigned i = 1; i < ZPS_LINK_CREDITS; i++) send_now(linked, 0, i);
+  linked_settle(linked);
+  assert_int_equal(network.n_held[1], ZPS_LINK_CREDITS - 1);
+  while (network.n_held[1] > 0) let_go(1);
+  assert_int_equal(linked->n_done[1], ZPS_LINK_CREDITS);
+  assert_true(linked->counts[1].reordered > 10);
+  network.late = 0;
+  network_close();
+}
+
+static void exchange(uint64_t seed) {
+  struct linked *const linked = network_open(seed);
+  struct patience patience = {0};
+  unsigned sent[2] = {0, 0};
+  const unsigned total[2] = {300 + (unsigned)zps_rng_below(&network.rng, 300),
+                             (unsigned)zps_rng_below(&network.rng, 600)};
+  network.loss = zps_rng_below(&network.rng, 2) ? 0.05 : 0;
+  network.late = zps_rng_below(&network.rng, 2) ? 0.3 : 0;
+  linked->is_late = network.late > 0;
+  network.twice = zps_rng_below(&network.rng, 2) ? 0.1 : 0;
+  while (linked->n_done[1] < total[0] || linked->n_done[0] < total[1]) {
+    if (patience_is_over_at(&patience, linked->n_done[0] + linked->n_done[1]))
+      fail_msg("seed %llu: stuck", (unsigned long long)seed);
+    const int i = (int)zps_rng_below(&network.rng, 2);
+    switch (zps_rng_below(&network.rng, 16)) {
+      case 0:
+      case 1:
+      case 2:
+        for (uint64_t n = zps_rng_below(&network.rng, 40); n > 0 && sent[i] < total[i]; n--)
+          assert_int_equal(send_done(linked, i, sent[i]++), ZPS_OK);
+        break;
+      case 3:
+        network.is_down = zps_rng_below(&network.rng, 4) == 0;
+        zps_link_cut(linked->links[i]);
+        break;
+      case 4:
+        linked->now_ns += zps_rng_below(&network.rng, 200 * ZPS_NS_PER_MS);
+        break;
+      case 5:
+        if (network.n_held[i] > 0) let_go(i);
+        break;
+      default:
+        turn(linked);
+    }
+  }
+  network_close();
+}
+
+static void test_everything_comes_once_and_in_order(void **state) {
+  (void)state;
+  for (uint64_t seed = 1; seed <= 300; seed++) exchange(seed);
+}
+
+/* A connection of a silent peer is ended, in ever longer intervals, and the peer is asked over the next. */
+static void test_a_silent_connection_is_ended(void **state) {
+  (void)state;
+  struct linked *const linked = network_open(1);
+  send_now(linked, 0, 0);
+  linked_settle(linked);
+  network.is_down = true;
+  send_now(linked, 0, 1);
+  linked_pass(linked, 900 * ZPS_NS_PER_MS);
+  assert_int_equal(linked->counts[0].reconnects, 0);
+  linked_pass(linked, 700 * ZPS_NS_PER_MS);
+  assert_int_equal(linked->counts[0].reconnects, 1);
+  linked_pass(linked, 6 * ZPS_NS_PER_S);
+  assert_int_equal(linked->counts[0].reconnects, 3);
+  network.is_down = false;
+  linked_pass(linked, 2 * ZPS_NS_PER_S);
+  assert_int_equal(linked->n_done[1], 2);
+  network_close();
+}
+
+/* Its own words, sent back or again, tell a link nothing; those of another do not either. */
+static uint8_t word[256];
+static size_t word_len;
+
+static void on_word(struct end *end, const void *data, size_t len) {
+  assert_true(len <= sizeof word);
+  memcpy(word, data, len);
+  word_len = len;
+  on_message(end, data, len);
+}
+
+static enum zps_link_verdict verdict(struct zps_link *link) {
+  struct zps_frame_header header;
+  assert_int_equal(zps_wire_header(word, word_len - ZPS_WIRE_MAC_BYTES, &header, NULL), ZPS_OK);
+  assert_int_equal(header.type, ZPS_FRAME_RESUME);
+  return zps_link_take(link, &header, word, word_len);
+}
+
+static void test_a_word_counts_once(void **state) {
+  (void)state;
+  struct linked *const linked = network_open(1);
+  send_now(linked, 0, 0);
+  linked_settle(linked);
+  linked->ends[1].on_message = on_word;
+  linked_pass(linked, 200 * ZPS_NS_PER_MS); /* it asks what became of it */
+  assert_int_equal(verdict(linked->links[1]), ZPS_LINK_REPEATED);
+  assert_int_equal(verdict(linked->links[0]), ZPS_LINK_FORGED);
+  for (size_t at = ZPS_WIRE_LONG_BYTES; at < word_len; at++) {
+    word[at] ^= 1;
+    assert_int_equal(verdict(linked->links[1]), ZPS_LINK_FORGED);
+    word[at] ^= 1;
+  }
+  network_close();
+}
+
+/* The fabric cannot connect: tried at once, then ever more rarely, and at least ten times a second. */
+static void test_attempts_to_connect_become_rare(void **state) {
+  (void)state;
+  struct linked *const linked = network_open(1);
+  send_now(linked, 0, 0);
+  linked_settle(linked);
+  const uint64_t *const sent = &zps_net_counters(linked->ends[0].net)->msgs_sent, before = *sent;
+  for (unsigned ms = 0; ms < 10000; ms++) {
+    linked->now_ns += ZPS_NS_PER_MS;
+    zps_link_cut(linked->links[0]);
+    assert_true(zps_link_tick(linked->links[0], linked->now_ns, false) <= linked->now_ns + ZPS_NS_PER_S);
+    zps_link_progress(linked->links[0]);
+  }
+  assert_in_range(*sent - before, 80, 110);
+  assert_int_equal(linked->counts[0].reconnects, 1);
+  send_now(linked, 0, 1);
+  linked_pass(linked, 2 * ZPS_NS_PER_S);
+  assert_int_equal(linked->n_done[1], 2);
+  network_close();
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(test_what_a_connection_lost_comes_over_the_next),
+      cmocka_unit_test(test_what_vanished_in_silence_is_asked_for),
+      cmocka_unit_test(test_early_messages_wait),
+      cmocka_unit_test(test_everything_comes_once_and_in_order),
+      cmocka_unit_test(test_a_silent_connection_is_ended),
+      cmocka_unit_test(test_a_word_counts_once),
+      cmocka_unit_test(test_attempts_to_connect_become_rare),
+  };
+  return cmocka_run_group_tests_name("link cut", tests, NULL, NULL);
+}
