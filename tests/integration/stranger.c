@@ -7,10 +7,11 @@
  *   stranger ADDRESS connect N         N connections that say nothing, until all of them are there
  *   stranger ADDRESS bytes N           N connections that say random bytes
  *   stranger ADDRESS scan N            N connections that end at once
+ *   stranger ADDRESS claim N PORT...   says that it is each of these members in turn, until N such claims were answered
  *   stranger ADDRESS drip N            N connections that say what could be a request, a byte now and then (slow loris)
  *
- * The last line tells how many were tried, done, and lost with their connection. Status 1: memory was read. 2: no
- * attempt was possible.
+ * Claims are made by claim.sh. The last line tells how many were tried, done, and lost with their connection. Status 1:
+ * memory was read. 2: no attempt was possible.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -82,16 +83,18 @@ static int way_of(const char *name) {
 int main(int argc, char **argv) {
   struct stranger stranger = {.rng = {argc > 3 ? strtoul(argv[3], NULL, 10) : 0}};
   if (argc < 4 || !stranger_address(argv[1], &stranger.to))
-    return stranger_give_up("usage",
-                            "stranger fi_sockaddr_in://HOST:PORT junk|keys|connect|bytes|scan|drip N [JOB_ID]");
+    return stranger_give_up(
+        "usage", "stranger fi_sockaddr_in://HOST:PORT junk|keys|connect|bytes|scan|drip|claim N [JOB_ID | PORT...]");
   const unsigned long n = strtoul(argv[3], NULL, 10);
   const bool is_junk = strcmp(argv[2], "junk") == 0;
-  if (argc > 4) stranger.job = strtoull(argv[4], NULL, 16);
+  if (is_junk && argc > 4) stranger.job = strtoull(argv[4], NULL, 16);
   int status;
   if (is_junk || strcmp(argv[2], "keys") == 0) {
     if (is_junk && !stranger_open(&stranger)) return 2;
     status = is_junk ? stranger_junk(&stranger, n) : stranger_keys(&stranger, n);
     if (is_junk) zps_net_close(stranger.net);
+  } else if (strcmp(argv[2], "claim") == 0) {
+    status = stranger_claims(&stranger, n, argv + 4, argc - 4);
   } else if (way_of(argv[2]) >= 0) {
     status = connections(&stranger, n, (enum way)way_of(argv[2]));
   } else {

@@ -36,5 +36,7 @@ void stranger_put(uint8_t *at, uint64_t value, unsigned n_bytes);
 /* These return the program's status. */
 int stranger_junk(struct stranger *stranger, unsigned long n);
 int stranger_keys(struct stranger *stranger, unsigned long n);
+/* `n` claims that are answered; `n_done` counts those that are accepted. */
+int stranger_claims(struct stranger *stranger, unsigned long n, char **ports, int n_ports);
 
 #endif

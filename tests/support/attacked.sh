@@ -2,7 +2,7 @@
 # $scratch/c.log, s1.log, s2.log. Where $tls is not empty they are as an operator has them: the control plane speaks TLS with
 # certificates of `zenpsctl certs init`, in $certs, and jobs take tokens.
 # $log_level, where it is set, is the daemons'.
-# Gives: files_of, start, ctl, token_for, cluster_starts; then $address, $coordinator, $server (s1's process), servers_are; look and
+# Gives: files_of, start, ctl, token_for, cluster_starts; then $address, $coordinator, $server and $other_server (processes of s1 and s2), servers_are; look and
 # what is seen by it; and for a job whose sums are checked: job_starts, $ranks (its processes), job_ends.
 certs=$scratch/certs
 if [ -n "$tls" ]; then
@@ -39,6 +39,7 @@ cluster_starts() {
   start s1 server-s1 --roles=server --control-coordinator="$address" --server-name=s1
   server=$!
   start s2 server-s2 --roles=server --control-coordinator="$address" --server-name=s2
+  other_server=$!
   ok "two servers are in" until_true servers_are 2
 }
 
