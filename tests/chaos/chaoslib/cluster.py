@@ -9,7 +9,9 @@ import sys
 import tempfile
 import time
 
-sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "cluster"))
+TESTS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..")
+sys.path[:0] = [os.path.join(TESTS, "cluster"), os.path.join(TESTS, "support")]
+import cut  # noqa: E402
 from labbench.lab import Failure, Lab  # noqa: E402
 from labbench.zenps import environment, program  # noqa: E402
 
@@ -241,6 +243,10 @@ class Cluster:
     def mend(self, host, way):
         for space, device in self.ends(host, way):
             self.ip("-n", space, "qdisc", "del", "dev", device, "root", tool="tc")
+
+    def cut_connections(self, member):
+        """Those of the data plane, at a process that may have ended."""
+        self.log(f"{cut.cut(member.process.pid, PORT)} connections of {member.name} are cut")
 
     def interface(self, host, state):
         """The host sees it: its routes go, and its programs get errors."""

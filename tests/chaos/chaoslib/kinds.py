@@ -23,7 +23,7 @@ class Kind:
 
     def may_lose(self, fault):
         """Whether the coordinator may take the target for lost."""
-        return self.end is None or fault.length == LONG
+        return fault.length == LONG
 
 
 @dataclasses.dataclass
@@ -95,6 +95,10 @@ def _mend(cluster, target, fault):
     cluster.mend(target.host, fault.way)
 
 
+def _cut_connections(cluster, target, fault):
+    cluster.cut_connections(target)
+
+
 def _down(cluster, target, fault):
     cluster.interface(target.host, "down")
 
@@ -127,6 +131,8 @@ TABLE = [
     Kind("interface", "server", (SHORT, LONG), _down, _up),
     Kind("control", "server", (SHORT, LONG), _part(_control_hosts), _join(_control_hosts)),
     Kind("data", "server", (SHORT, LONG), _part(_data_hosts), _join(_data_hosts)),
+    Kind("connections", "server", (SHORT,), _cut_connections, _cut_connections, weight=4),
+    Kind("rank-connections", "rank", (SHORT,), _cut_connections, _cut_connections),
     Kind("rank-stop", "rank", (SHORT,), _stop, _go_on),
     Kind("rank-link", "rank", (SHORT,), _cut, _mend),
     Kind("coordinator-stop", "coordinator", (SHORT,), _stop, _go_on, weight=1),
