@@ -247,8 +247,8 @@ static void tell_waiting(struct zps_client *client, const struct zps_error *erro
 static void connect_again(struct zps_client *client, const struct zps_error *error) {
   if (error->code != ZPS_ERR_CONNECT) client->has_answered = true;
   const bool more = zps_addresses_next(&client->addresses, client->leader);
-  const bool may_pass =
-      error->code == ZPS_ERR_CONNECT || error->code == ZPS_ERR_CLOSED || error->code == ZPS_ERR_TIMEOUT;
+  const bool may_pass = error->code == ZPS_ERR_CONNECT || error->code == ZPS_ERR_CLOSED ||
+                        error->code == ZPS_ERR_TIMEOUT || error->code == ZPS_ERR_AGAIN;
   const uint64_t wait_ms = more ? 0 : ZPS_CLIENT_RETRY_MS;
   if (client->stopping || !(may_pass || more) || zps_clock_ns() + wait_ms * ZPS_NS_PER_MS >= until_ns(client, error)) {
     fail_to_connect(client, error);

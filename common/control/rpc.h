@@ -29,6 +29,9 @@ struct zps_rpc_request; /* a call from the peer that is waiting for our answer *
 struct zps_rpc_handler {
   void *ctx;
   struct zps_tls *tls; /* over TCP TLS is spoken, as this process; NULL: none. Borrowed while there are connections */
+  /* Server side: the peer has said hello, which is answered with ZPS_OK alone; else the peer hears `error`, and the
+   * connection ends. With ZPS_ERR_AGAIN the peer tries again. May be NULL. */
+  zps_err_t (*may_open)(void *ctx, struct zps_rpc_conn *conn, struct zps_error *error);
   /* The peer connected (server side) and said hello. Each of the three may be NULL: not interested; calls are then
    * refused. */
   void (*on_open)(void *ctx, struct zps_rpc_conn *conn);
@@ -112,7 +115,10 @@ const char *zps_rpc_conn_certificate(const struct zps_rpc_conn *conn);
  * nothing can be told: ZPS_TLS_SERVES_ALL, and "". */
 enum zps_tls_serves zps_rpc_conn_serves(const struct zps_rpc_conn *conn, const char *name,
                                         char names_p[ZPS_TLS_SERVERS_MAX]);
-struct zps_place zps_rpc_conn_place(const struct zps_rpc_conn *conn);
+struct zps_place zps_rpc_conn_place(const struct zps_rpc_conn *conn); /* its address */
+/* Whom it is counted for: the first name of its certificate, without one its address; the Unix socket. */
+struct zps_place zps_rpc_conn_owner(const struct zps_rpc_conn *conn);
+bool zps_rpc_conn_is_unix(const struct zps_rpc_conn *conn);
 /* The peer is on this host: it came over a Unix socket, or from the address that it went to. */
 bool zps_rpc_conn_is_near(const struct zps_rpc_conn *conn);
 /* What is under way: the peer's calls that are not answered, our calls without an answer, and bytes that the socket has

@@ -213,9 +213,11 @@ static void on_read(uv_stream_t *stream, ssize_t n_read, const uv_buf_t *buf) {
   conn->n_taken = 0;
   if (zps_rpc_tls_is_spoken(conn)) {
     zps_rpc_tls_received(conn, buf->base, (size_t)n_read);
+    conn->stranger.has_spoken = zps_rpc_conn_certified(conn) != 0;
   } else if (zps_rpc_tls_is_unwanted(conn, buf->base, (size_t)n_read)) {
     zps_rpc_tls_refuse(conn);
   } else {
+    conn->stranger.has_spoken = true;
     zps_lines_added(&conn->lines, (size_t)n_read);
     zps_rpc_conn_take_lines(conn);
   }
@@ -402,6 +404,14 @@ uint64_t zps_rpc_conn_heard_ns(const struct zps_rpc_conn *conn) {
 }
 struct zps_place zps_rpc_conn_place(const struct zps_rpc_conn *conn) {
   return conn->place;
+}
+bool zps_rpc_conn_is_unix(const struct zps_rpc_conn *conn) {
+  return conn->socket.handle.type == UV_NAMED_PIPE;
+}
+struct zps_place zps_rpc_conn_owner(const struct zps_rpc_conn *conn) {
+  if (zps_rpc_conn_is_unix(conn)) return zps_place_named(ZPS_PLACE_UNIX, "");
+  return zps_rpc_conn_certified(conn) ? zps_place_named(ZPS_PLACE_CERTIFICATE, zps_rpc_conn_certificate(conn))
+                                      : conn->place;
 }
 bool zps_rpc_conn_is_near(const struct zps_rpc_conn *conn) {
   struct sockaddr_storage here, there;

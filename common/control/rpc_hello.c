@@ -60,22 +60,29 @@ static void refuse(struct zps_rpc_conn *conn, const zps_json *id, const char *wh
     zps_rpc_conn_fail(conn, ZPS_ERR_CONNECT, "%s: %s", conn->peer, why);
 }
 
+/* Tells the peer why, and ends the connection. */
+static void turn_away(struct zps_rpc_conn *conn, const struct zps_message *message, const struct zps_error *error) {
+  zps_log_warn_limited("%s: refused: %s", conn->peer, error->text);
+  const int number = error->code == ZPS_ERR_PROTOCOL ? ZPS_MESSAGE_BAD_REQUEST : (int)error->code;
+  const zps_json *id = message->kind == ZPS_MESSAGE_CALL ? message->id : NULL;
+  if (zps_rpc_conn_write(conn, zps_message_error(id, number, error->code, error->text)) == ZPS_OK)
+    zps_rpc_conn_linger(conn, error->code, "%s: %s", conn->peer, error->text);
+  else
+    zps_rpc_conn_fail(conn, error->code, "%s: %s", conn->peer, error->text);
+}
+
 void zps_rpc_hello_receive(struct zps_rpc_conn *conn, const struct zps_message *message) {
+  const struct zps_rpc_handler *const handler = &conn->handler;
   struct zps_error error;
   const bool is_hello = message->kind == ZPS_MESSAGE_CALL && strcmp(message->method, "hello") == 0;
   zps_err_t code = is_hello ? check(conn, message->params, &error)
                             : zps_fail(&error, ZPS_ERR_PROTOCOL, "the first message must be a call of 'hello'");
+  const char *leader, *const why = zps_rpc_listener_refusal(conn->listener, &leader);
+  if (code == ZPS_OK && !why && handler->may_open) code = handler->may_open(handler->ctx, conn, &error);
   if (code != ZPS_OK) {
-    zps_log_warn_limited("%s: refused: %s", conn->peer, error.text);
-    const int number = code == ZPS_ERR_PROTOCOL ? ZPS_MESSAGE_BAD_REQUEST : (int)code;
-    const zps_json *id = message->kind == ZPS_MESSAGE_CALL ? message->id : NULL;
-    if (zps_rpc_conn_write(conn, zps_message_error(id, number, code, error.text)) == ZPS_OK)
-      zps_rpc_conn_linger(conn, code, "%s: %s", conn->peer, error.text);
-    else
-      zps_rpc_conn_fail(conn, code, "%s: %s", conn->peer, error.text);
+    turn_away(conn, message, &error);
     return;
   }
-  const char *leader, *const why = zps_rpc_listener_refusal(conn->listener, &leader);
   if (why) {
     refuse(conn, message->id, why, leader);
     return;

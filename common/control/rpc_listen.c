@@ -14,7 +14,7 @@
 #include "common/control/addresses.h"
 #include "common/control/rpc_internal.h"
 
-enum { BACKLOG = 512 };
+enum { BACKLOG = 4096 }; /* in which those behind a silent crowd wait; the kernel has a limit of its own */
 
 struct zps_rpc_listener {
   uv_loop_t *loop;
@@ -29,6 +29,8 @@ struct zps_rpc_listener {
   struct zps_rpc_conn *crowding; /* the stranger that is one too many: until it is not, nobody else is accepted */
   bool has_waiting;              /* libuv has a connection that was not accepted for that */
   uv_timer_t look;               /* at the strangers, again */
+  bool is_reading;               /* the look comes in the loop's next turn, when what has arrived is read */
+  uint64_t turn_ns, read_ns;     /* when that turn began; all that had arrived by read_ns has been read */
   uv_idle_t more;                /* some connections have lines that wait for the next turn */
   union zps_rpc_socket refused;  /* takes connections that there is no memory for */
   bool refusing, has_refused;
@@ -63,21 +65,17 @@ static void judge(struct zps_rpc_listener *listener, struct zps_rpc_conn *conn) 
   struct zps_stranger *whom = NULL;
   unsigned n = 0;
   uint64_t until_ns = 0;
-  const uint64_t now_ns = zps_clock_ns();
   listener->crowding = NULL;
-  switch (zps_strangers_judge(&listener->strangers, &conn->stranger, now_ns, &whom, &n, &until_ns)) {
+  switch (zps_strangers_judge(&listener->strangers, &conn->stranger, listener->read_ns, &whom, &n, &until_ns)) {
     case ZPS_STRANGER_FITS:
       return;
-    case ZPS_STRANGER_WAITS:
+    case ZPS_STRANGER_WAITS: {
+      const uint64_t now_ns = zps_clock_ns();
       listener->crowding = conn;
       uv_update_time(listener->loop);
-      uv_timer_start(&listener->look, on_look, (until_ns - now_ns) / ZPS_NS_PER_MS + 1, 0);
+      uv_timer_start(&listener->look, on_look, until_ns > now_ns ? (until_ns - now_ns) / ZPS_NS_PER_MS + 1 : 1, 0);
       return;
-    case ZPS_STRANGER_GOES:
-      zps_log_warn_limited("%s: refused: %u connections of its address have not said hello", conn->peer, n);
-      zps_rpc_conn_fail(conn, ZPS_ERR_REFUSED, "%s: too many connections of this address that have not said hello",
-                        conn->peer);
-      return;
+    }
     case ZPS_STRANGER_MAKES_ROOM:
       conn = conn_of(whom);
       zps_log_warn_limited("%s: closed without a hello, to make room: %u connections have said none", conn->peer, n);
@@ -85,9 +83,18 @@ static void judge(struct zps_rpc_listener *listener, struct zps_rpc_conn *conn) 
   }
 }
 
+/* Silence is judged by what has been read, so that nobody goes for a sleep of this process: a look reads first. */
 static void on_look(uv_timer_t *timer) {
   struct zps_rpc_listener *listener = timer->data;
   if (listener->closing) return;
+  if (listener->crowding && !listener->is_reading) {
+    listener->is_reading = true;
+    listener->turn_ns = zps_clock_ns();
+    uv_timer_start(&listener->look, on_look, 1, 0);
+    return;
+  }
+  if (listener->is_reading) listener->read_ns = listener->turn_ns;
+  listener->is_reading = false;
   if (listener->crowding) judge(listener, listener->crowding);
   if (listener->crowding || !listener->has_waiting) return;
   listener->has_waiting = false;
@@ -99,7 +106,8 @@ void zps_rpc_listener_know(struct zps_rpc_conn *conn) {
   if (!listener || !conn->stranger.is_listed) return;
   zps_strangers_remove(&listener->strangers, &conn->stranger);
   if (listener->crowding == conn) listener->crowding = NULL;
-  if (!listener->closing && listener->has_waiting) uv_timer_start(&listener->look, on_look, 0, 0);
+  if (!listener->closing && listener->has_waiting && !listener->is_reading)
+    uv_timer_start(&listener->look, on_look, 0, 0);
 }
 
 /* ---- Guests ---- */

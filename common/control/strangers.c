@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "common/base/clock.h"
+#include "common/base/hash.h"
 
 struct zps_place zps_place_of(const struct sockaddr *addr) {
   struct zps_place place = {.is_known = true};
@@ -19,6 +20,18 @@ struct zps_place zps_place_of(const struct sockaddr *addr) {
   } else {
     place.is_known = false;
   }
+  return place;
+}
+
+/* Names are given by whoever makes certificates and tokens, so nobody searches for two of one hash. */
+struct zps_place zps_place_named(enum zps_place_kind kind, const char *name) {
+  struct zps_place place = {.is_known = true};
+  uint64_t hash[2] = {zps_hash_mix64((uint64_t)kind + 1), zps_hash_mix64((uint64_t)kind + 257)};
+  for (; *name; name++) {
+    hash[0] = zps_hash_mix64(hash[0] ^ (uint8_t)*name);
+    hash[1] = zps_hash_mix64(hash[1] + (uint8_t)*name + 1);
+  }
+  memcpy(place.bytes, hash, sizeof place.bytes);
   return place;
 }
 
@@ -42,22 +55,23 @@ void zps_strangers_remove(struct zps_strangers *strangers, struct zps_stranger *
   strangers->n--;
 }
 
-enum zps_strangers_verdict zps_strangers_judge(const struct zps_strangers *strangers, struct zps_stranger *stranger,
-                                               uint64_t now_ns, struct zps_stranger **whom_p, unsigned *n_p,
-                                               uint64_t *until_ns_p) {
-  const struct zps_stranger *oldest_here = NULL;
+enum zps_strangers_verdict zps_strangers_judge(const struct zps_strangers *strangers,
+                                               const struct zps_stranger *stranger, uint64_t read_ns,
+                                               struct zps_stranger **whom_p, unsigned *n_p, uint64_t *until_ns_p) {
+  /* The oldest first, of those that have said nothing [0], and of all others [1]. */
+  struct zps_stranger *here[2] = {NULL, NULL}, *all[2] = {NULL, NULL};
   unsigned n_here = 0;
-  for (const struct zps_stranger *other = strangers->oldest; other; other = other->next) {
+  for (struct zps_stranger *other = strangers->oldest; other; other = other->next) {
+    if (!all[other->has_spoken]) all[other->has_spoken] = other;
     if (!zps_place_is(&other->place, &stranger->place)) continue;
-    if (!oldest_here) oldest_here = other;
+    if (!here[other->has_spoken]) here[other->has_spoken] = other;
     n_here++;
   }
   const bool here_is_full = n_here > ZPS_STRANGERS_OF_PLACE_MAX;
   if (!here_is_full && strangers->n <= ZPS_STRANGERS_MAX) return ZPS_STRANGER_FITS;
-  const struct zps_stranger *oldest = here_is_full ? oldest_here : strangers->oldest;
+  struct zps_stranger *const *const among = here_is_full ? here : all;
+  *whom_p = among[0] ? among[0] : among[1];
   *n_p = (here_is_full ? n_here : strangers->n) - 1;
-  *until_ns_p = oldest->came_ns + ZPS_STRANGERS_PATIENCE_MS * ZPS_NS_PER_MS;
-  if (now_ns < *until_ns_p) return ZPS_STRANGER_WAITS;
-  *whom_p = here_is_full ? stranger : strangers->oldest;
-  return here_is_full ? ZPS_STRANGER_GOES : ZPS_STRANGER_MAKES_ROOM;
+  *until_ns_p = (*whom_p)->came_ns + ZPS_STRANGERS_PATIENCE_MS * ZPS_NS_PER_MS;
+  return read_ns < *until_ns_p ? ZPS_STRANGER_WAITS : ZPS_STRANGER_MAKES_ROOM;
 }

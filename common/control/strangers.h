@@ -3,8 +3,9 @@
  * address, and what becomes of one more. Pure: no socket, no clock.
  *
  * Honest peers speak as soon as they are connected, so a crowd of them passes quickly, also one that comes from behind
- * one address: one more waits for a moment. A crowd that stays silent longer is none of honest peers: then one more of
- * the same address is refused, and among all addresses the oldest makes room.
+ * one address: one more waits for a moment. A crowd that stays longer is none of honest peers. Then its most silent
+ * connection makes room for the newcomer, since silent peers that connect again and again would keep every seat: the
+ * oldest that has said nothing, else the oldest.
  */
 #ifndef ZPS_CONTROL_STRANGERS_H
 #define ZPS_CONTROL_STRANGERS_H
@@ -13,17 +14,20 @@
 #include <stdint.h>
 #include <sys/socket.h>
 
-#define ZPS_STRANGERS_MAX 256u
-#define ZPS_STRANGERS_OF_PLACE_MAX 16u
+#define ZPS_STRANGERS_MAX 512u
+#define ZPS_STRANGERS_OF_PLACE_MAX 128u
 #define ZPS_STRANGERS_PATIENCE_MS 250u
 
-/* The address that a peer is counted under: an IPv4 address, or the 64 bits that an IPv6 network gives one host to
- * choose from. Unix sockets have none. */
+/* What a peer is counted under: an IPv4 address, or the 64 bits that an IPv6 network gives one host to choose from; or
+ * a name (zps_place_named()). Unix sockets have no address. */
 struct zps_place {
   bool is_known;
   uint8_t bytes[16];
 };
 struct zps_place zps_place_of(const struct sockaddr *addr);
+/* The place of a name of this kind: no address, and no name of another kind, is the same. */
+enum zps_place_kind { ZPS_PLACE_UNIX, ZPS_PLACE_CERTIFICATE, ZPS_PLACE_TOKEN };
+struct zps_place zps_place_named(enum zps_place_kind kind, const char *name);
 bool zps_place_is(const struct zps_place *place, const struct zps_place *other);
 
 struct zps_stranger { /* in its connection */
@@ -31,6 +35,7 @@ struct zps_stranger { /* in its connection */
   struct zps_place place;
   uint64_t came_ns;
   bool is_listed;
+  bool has_spoken; /* the owner sets it: with bytes, or where TLS is spoken with the end of its handshake */
 };
 
 struct zps_strangers { /* zero: none */
@@ -46,12 +51,12 @@ void zps_strangers_remove(struct zps_strangers *strangers, struct zps_stranger *
 enum zps_strangers_verdict {
   ZPS_STRANGER_FITS,
   ZPS_STRANGER_WAITS,      /* nobody else comes in: look again when one is removed, and at *until_ns_p */
-  ZPS_STRANGER_GOES,       /* *whom_p, for whom its address has no room */
-  ZPS_STRANGER_MAKES_ROOM, /* *whom_p, the oldest of all */
+  ZPS_STRANGER_MAKES_ROOM, /* *whom_p goes; of the same address if that is full */
 };
-/* `stranger` is listed. *n_p: how many there are, of its address if that is full, else in all. */
-enum zps_strangers_verdict zps_strangers_judge(const struct zps_strangers *strangers, struct zps_stranger *stranger,
-                                               uint64_t now_ns, struct zps_stranger **whom_p, unsigned *n_p,
-                                               uint64_t *until_ns_p);
+/* `stranger` is listed. `read_ns`: all that peers had sent by then has been read. *n_p: how many there are besides, of
+ * its address if that is full, else in all. */
+enum zps_strangers_verdict zps_strangers_judge(const struct zps_strangers *strangers,
+                                               const struct zps_stranger *stranger, uint64_t read_ns,
+                                               struct zps_stranger **whom_p, unsigned *n_p, uint64_t *until_ns_p);
 
 #endif

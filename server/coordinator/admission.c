@@ -1,13 +1,19 @@
-/* Which connections may stay open: how many there may be, in all, and of one role from one address; how long one may
- * be that nobody uses, and how long the client of one that has ended may take to come back.
+/*
+ * Which connections may stay open: how many there may be, in all, and of one role from one place; how long one may be
+ * that nobody uses, and how long the client of one that has ended may take to come back.
  *
- * Behind one address there may be a whole cluster, a rank of a job on each of its processors: a limit for an address
- * keeps it from taking everybody's room, and no more. */
+ * A place is the name of a certificate, without TLS an address. Behind an address there may be a whole cluster, a rank
+ * of a job on each of its processors: a limit for a place keeps it from taking everybody's room, and no more. Where
+ * there is no room, an idle connection makes some, so that connections which say hello and stay keep nobody out.
+ *
+ * Administrators with a certificate and clients of the Unix socket have seats of their own, whatever others take.
+ */
 #include <errno.h>
 #include <fcntl.h>
 #include <unistd.h>
 
 #include "common/base/clock.h"
+#include "common/base/container.h"
 #include "server/coordinator/coordinator_impl.h"
 
 #define ZPS_LOG_COMPONENT "coordinator"
@@ -16,6 +22,8 @@
 #define IDLE_MS 60000u              /* of a server or rank that does not say that it lives */
 #define IDLE_ADMIN_MS (15 * 60000u) /* zenpsctl asks again and again (--watch), as rarely as its user likes */
 
+#define RESERVED_MAX 1024u /* connections of administrators with a certificate and of the Unix socket */
+
 static const struct limit {
   enum zps_conn_role role;
   const char *name;
@@ -23,7 +31,7 @@ static const struct limit {
   size_t first_lines; /* a server that registers again names its jobs */
 } limits[] = {{ZPS_CONN_SERVER, "servers", 2048, 256u << 10},
               {ZPS_CONN_WORKER, "ranks", 8192, 64u << 10},
-              {ZPS_CONN_CTL, "administrators", 256, 64u << 10}};
+              {ZPS_CONN_CTL, "administrators", 2048, 64u << 10}};
 
 static const struct limit *limit_of(enum zps_conn_role role) {
   const struct limit *limit = limits;
@@ -35,20 +43,73 @@ size_t zps_coordinator_first_lines(enum zps_conn_role role) {
   return limit_of(role)->first_lines;
 }
 
-zps_err_t zps_coordinator_admit(const struct zps_coordinator *coordinator, const struct zps_rpc_conn *rpc,
+static bool has_reserved_seat(const struct zps_rpc_conn *rpc) {
+  return zps_rpc_conn_is_unix(rpc) || zps_rpc_conn_certified(rpc) & ZPS_TLS_ADMIN;
+}
+
+/* Whether it is no server and no rank, nor asks to be one, and waits for no answer; or is closing. */
+static bool is_spare(const struct zps_coordinator_conn *conn) {
+  const struct zps_member_client *const client = &conn->client;
+  if (!zps_rpc_conn_is_open(conn->rpc)) return true;
+  return !client->server && !client->job && !client->asker && zps_rpc_conn_asked(conn->rpc) == 0;
+}
+
+/* The oldest that has asked nothing since its hello, else the oldest that waits for nothing; NULL: all are in use. */
+static struct zps_coordinator_conn *idlest(const struct zps_seats_room *room) {
+  struct zps_coordinator_conn *found = NULL;
+  for (struct zps_seat *seat = room->oldest; seat; seat = seat->newer) {
+    struct zps_coordinator_conn *const conn = zps_container_of(seat, struct zps_coordinator_conn, seat);
+    if (!is_spare(conn)) continue;
+    if (!conn->has_asked) return conn;
+    if (!found) found = conn;
+  }
+  return found;
+}
+
+/* Of the largest room that has one. */
+static struct zps_coordinator_conn *idlest_of_all(const struct zps_seats *seats) {
+  struct zps_coordinator_conn *found = NULL;
+  unsigned most = 0;
+  for (const struct zps_seats_room *room = seats->rooms; room; room = room->next) {
+    struct zps_coordinator_conn *const conn = room->n > most ? idlest(room) : NULL;
+    if (!conn) continue;
+    found = conn;
+    most = room->n;
+  }
+  return found;
+}
+
+zps_err_t zps_coordinator_admit(struct zps_coordinator *coordinator, const struct zps_rpc_conn *rpc,
                                 enum zps_conn_role role, struct zps_error *error) {
   const struct limit *limit = limit_of(role);
-  const struct zps_place place = zps_rpc_conn_place(rpc);
-  const unsigned max = coordinator->config.max_conns ? coordinator->config.max_conns : ZPS_COORDINATOR_CONNS_MAX;
-  unsigned n_here = 0;
-  if (coordinator->n_conns >= max)
-    return zps_fail(error, ZPS_ERR_AGAIN, "the coordinator has %u connections, the most there can be",
-                    coordinator->n_conns);
-  for (const struct zps_coordinator_conn *conn = coordinator->conns; conn; conn = conn->next)
-    n_here += conn->role == role && zps_place_is(&conn->place, &place);
-  if (n_here < limit->of_place) return ZPS_OK;
-  return zps_fail(error, ZPS_ERR_AGAIN, "%u connections of %s come from its address, the most there can be", n_here,
+  const bool is_reserved = has_reserved_seat(rpc);
+  const struct zps_seats *const seats = &coordinator->seats[is_reserved];
+  const struct zps_seats_room *const room = zps_seats_room(seats, zps_rpc_conn_owner(rpc), role);
+  const unsigned others = coordinator->config.max_conns ? coordinator->config.max_conns : ZPS_COORDINATOR_CONNS_MAX,
+                 max = is_reserved ? RESERVED_MAX : others;
+  const bool room_is_full = room && room->n >= limit->of_place;
+  if (!room_is_full && seats->n < max) return ZPS_OK;
+  struct zps_coordinator_conn *const idle = room_is_full ? idlest(room) : idlest_of_all(seats);
+  if (idle) {
+    zps_log_warn_limited("%s: closed, to make room: it is in no job, and there are %u connections like it",
+                         zps_rpc_conn_peer(idle->rpc), idle->seat.room->n);
+    zps_seats_leave(&idle->seat);
+    zps_rpc_close(idle->rpc, false);
+    return ZPS_OK;
+  }
+  if (!room_is_full)
+    return zps_fail(error, ZPS_ERR_AGAIN, "the coordinator has %u connections, the most there can be", seats->n);
+  const char *const certificate = zps_rpc_conn_certificate(rpc);
+  if (*certificate)
+    return zps_fail(error, ZPS_ERR_AGAIN, "%u connections of %s have its certificate (%s), the most there can be",
+                    room->n, limit->name, certificate);
+  return zps_fail(error, ZPS_ERR_AGAIN, "%u connections of %s come from its address, the most there can be", room->n,
                   limit->name);
+}
+
+bool zps_coordinator_seat(struct zps_coordinator_conn *conn) {
+  struct zps_seats *const seats = &conn->coordinator->seats[has_reserved_seat(conn->rpc)];
+  return zps_seats_take(seats, &conn->seat, zps_rpc_conn_owner(conn->rpc), conn->role);
 }
 
 bool zps_coordinator_is_idle(const struct zps_coordinator_conn *conn, uint64_t now_ns) {

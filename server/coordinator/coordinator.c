@@ -37,22 +37,21 @@ static enum zps_conn_role role_parse(const char *role) {
   return strcmp(role, "worker") == 0 ? ZPS_CONN_WORKER : ZPS_CONN_CTL;
 }
 
+static zps_err_t may_open(void *ctx, struct zps_rpc_conn *rpc, struct zps_error *error) {
+  return zps_coordinator_admit(ctx, rpc, role_parse(zps_rpc_conn_role(rpc)), error);
+}
+
 static void on_open(void *ctx, struct zps_rpc_conn *rpc) {
   struct zps_coordinator *coordinator = ctx;
   const enum zps_conn_role role = role_parse(zps_rpc_conn_role(rpc));
-  struct zps_error error;
-  zps_err_t err = zps_coordinator_admit(coordinator, rpc, role, &error);
-  struct zps_coordinator_conn *conn = err ? NULL : calloc(1, sizeof *conn);
-  if (!err && !conn) err = zps_fail(&error, ZPS_ERR_NOMEM, "no memory for a connection");
-  if (err) {
-    zps_log_warn_limited("%s: refused: %s", zps_rpc_conn_peer(rpc), error.text);
+  struct zps_coordinator_conn *conn = calloc(1, sizeof *conn);
+  if (conn) *conn = (struct zps_coordinator_conn){.coordinator = coordinator, .rpc = rpc, .role = role};
+  if (!conn || !zps_coordinator_seat(conn)) {
+    free(conn);
+    zps_log_warn_limited("%s: refused: no memory for a connection", zps_rpc_conn_peer(rpc));
     zps_rpc_close(rpc, false);
     return;
   }
-  conn->coordinator = coordinator;
-  conn->rpc = rpc;
-  conn->role = role;
-  conn->place = zps_rpc_conn_place(rpc);
   zps_outbox_init(&conn->outbox, ZPS_OUTBOX_JOB_MAX, conn, zps_coordinator_send);
   conn->next = coordinator->conns;
   if (conn->next) conn->next->prev = conn;
@@ -81,6 +80,7 @@ static void on_close(void *ctx, struct zps_rpc_conn *rpc, zps_err_t code, const 
   if (conn->next) conn->next->prev = conn->prev;
   *(conn->prev ? &conn->prev->next : &coordinator->conns) = conn->next;
   coordinator->n_conns--;
+  zps_seats_leave(&conn->seat);
   zps_outbox_clear(&conn->outbox);
   free(conn);
   free_when_done(coordinator);
@@ -123,6 +123,7 @@ static zps_err_t listen_on(struct zps_coordinator *coordinator, uv_loop_t *loop,
   const struct zps_coordinator_config *config = &coordinator->config;
   const struct zps_rpc_handler handler = {.ctx = coordinator,
                                           .tls = config->tls,
+                                          .may_open = may_open,
                                           .on_open = on_open,
                                           .on_message = zps_coordinator_message,
                                           .on_close = on_close};

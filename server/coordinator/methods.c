@@ -63,6 +63,7 @@ void zps_coordinator_message(void *ctx, struct zps_rpc_conn *rpc, const char *na
   (void)ctx;
   struct zps_coordinator_conn *conn = zps_rpc_conn_ctx(rpc);
   const struct zps_method *method = find(name, !request);
+  if (conn && request) conn->has_asked = true;
   if (!request) {
     if (!conn || conn->role == ZPS_CONN_CTL) return;
     zps_coordinator_watch(conn);

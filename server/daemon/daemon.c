@@ -30,7 +30,7 @@
 
 #define DRAIN_POLL_MS 50u
 #define DESCRIPTORS_KEPT \
-  512ul /* from the control plane's open connections: for those without a hello, files, a server */
+  2048ul /* from the control plane's open connections: without a hello, with reserved seats, files, a server */
 #define WARN_MS (3600u * 1000u)
 #define RECEIVES 64u /* until links reserve theirs */
 

@@ -1,6 +1,7 @@
 """A stranger's ways with a coordinator: attack.py HOST:PORT WAY COUNT [SECONDS].
 
-Each does COUNT of its kind, and ends; what is refused or closed is as good as done. Prints one line when all have begun,
+Each does COUNT of its kind, and ends; what is refused or closed is as good as done. The crowds alone (silent, half, ctls,
+workers) end when they are killed: whichever of their connections is closed comes again. Prints one line when all have begun,
 and another at the end, with how many were let in, turned away, or answered. SECONDS: the longest that connections are held.
 ZPS_ATTACK_CERTS: a folder of `zenpsctl certs init`, where the coordinator speaks TLS; who says hello has a worker's then.
 """
@@ -9,6 +10,7 @@ import functools
 import json
 import os
 import random
+import resource
 import selectors
 import socket
 import ssl
@@ -16,7 +18,7 @@ import sys
 import time
 
 HELLO = {"jsonrpc": "2.0", "id": 1, "method": "hello", "params": {"protocol": 8, "version": "test", "role": "worker"}}
-AT_ONCE = 8  # the coordinator has room for 16 of an address that have not said hello
+AT_ONCE = 8  # few enough that the coordinator sends none of them away for another
 host, port = sys.argv[1].rsplit(":", 1)
 count = int(sys.argv[3])
 hold_s = float(sys.argv[4]) if len(sys.argv) > 4 else 8
@@ -150,6 +152,75 @@ def hands():
     many(speak, begin)
 
 
+def crowd(begin):
+    """So many connections, each of which comes again when it is closed."""
+    limit = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    resource.setrlimit(resource.RLIMIT_NOFILE, (limit, limit))
+    peers, missing, n_ended, is_told = selectors.DefaultSelector(), count, 0, False
+    while True:
+        while missing:
+            try:
+                peer = begin()
+            except OSError:  # nobody listens at the moment, or it was closed during its handshake
+                n_ended += 1
+                break
+            peer.setblocking(False)
+            peers.register(peer, selectors.EVENT_READ)
+            missing -= 1
+        if not is_told and n_ended + len(peers.get_map()) >= count:
+            say(begun=count)
+            is_told = True
+        for key, _ in peers.select(0.01 if missing else 1):
+            peer = key.fileobj
+            try:
+                if peer.recv(1 << 16):
+                    continue
+            except (BlockingIOError, ssl.SSLWantReadError):
+                continue
+            except OSError:
+                pass
+            peers.unregister(peer)
+            peer.close()
+            missing += 1
+            n_ended += 1
+
+
+def silent():
+    crowd(connect)
+
+
+def half():
+    """The first bytes of a greeting, with which no handshake comes to its end."""
+    said = greeting()[:11]
+
+    def begin():
+        peer = connect()
+        peer.sendall(said)
+        return peer
+
+    crowd(begin)
+
+
+def stays(role):
+    """Says hello, and nothing more."""
+    hello = json.dumps({**HELLO, "params": {**HELLO["params"], "role": role}}).encode() + b"\n"
+
+    def begin():
+        peer = guarded()
+        peer.sendall(hello)
+        return peer
+
+    crowd(begin)
+
+
+def ctls():
+    stays("ctl")
+
+
+def workers():
+    stays("worker")
+
+
 def scan():
     say(begun=count)
     for _ in range(count):
@@ -268,5 +339,5 @@ def stats():
     say(tried=count, answers=answers)
 
 
-ways = (idle, drip, hands, scan, junk, broken, deep, wide, long, admin, named, role, stats)
+ways = (idle, drip, hands, silent, half, ctls, workers, scan, junk, broken, deep, wide, long, admin, named, role, stats)
 {way.__name__: way for way in ways}[sys.argv[2]]()

@@ -37,10 +37,11 @@ lines_of_strangers() { grep -cE ' (rpc|coordinator): (127\.|\(|no desc)' "$scrat
 
 # A first one of each warms up: pools, caches, the heap's top.
 if [ -n "$tls" ]; then
-  attack hands 15 1 >/dev/null 2>&1
+  attack hands 60 1 >/dev/null 2>&1
   for way in scan junk broken deep wide long admin named role; do attack $way 10 >/dev/null 2>&1; done
 else
-  for way in idle drip scan junk deep wide long; do attack $way 20 >/dev/null 2>&1; done
+  for way in idle drip; do attack $way 200 1 >/dev/null 2>&1; done
+  for way in scan junk deep wide long; do attack $way 20 >/dev/null 2>&1; done
 fi
 attack stats 300 >/dev/null 2>&1
 perf >"$scratch/out" 2>&1

@@ -166,31 +166,61 @@ static void test_hello_has_a_deadline_however_it_drips(void **state) {
   rpc_world_close(&world);
 }
 
-/* One address: its first connections stay silent, one more is refused; the first may still say hello. */
-static void test_a_silent_crowd_lets_nobody_else_of_its_address_in(void **state) {
+/* One address: of its silent connections the oldest makes room for one more, unless it has said something. */
+static void test_a_silent_crowd_makes_room(void **state) {
   (void)state;
   enum { N = ZPS_STRANGERS_OF_PLACE_MAX };
   struct world world;
-  char answer[64];
+  char answer[4096];
   int fds[N];
   rpc_world_open(&world);
   for (int i = 0; i < N; i++) fds[i] = rpc_raw_connect(&world);
+  rpc_raw_send(&world, fds[0], "{", 1);
   const int one_more = rpc_raw_connect(&world);
-  rpc_raw_read_to_end(&world, one_more, answer, sizeof answer);
+  rpc_raw_send(&world, one_more, HELLO("8"), strlen(HELLO("8")));
+  rpc_raw_read_line(&world, one_more, answer, sizeof answer);
+  assert_non_null(strstr(answer, "\"result\""));
+  const int another = rpc_raw_connect(&world), silent = rpc_raw_connect(&world);
+  rpc_raw_read_to_end(&world, fds[1], answer, sizeof answer);
   assert_string_equal(answer, "");
+  rpc_raw_send(&world, fds[0], &HELLO("8")[1], strlen(HELLO("8")) - 1);
+  rpc_raw_read_line(&world, fds[0], answer, sizeof answer);
+  assert_non_null(strstr(answer, "\"result\""));
+  for (int i = 0; i < N; i++) close(fds[i]);
   close(one_more);
+  close(another);
+  close(silent);
+  SPIN_UNTIL(&world, world.server.n_open == 2 && world.server.n_close == 2);
+  rpc_world_close(&world);
+}
+
+/* This process slept, and what its peers have said meanwhile waits to be read: none of them was silent. */
+static void test_a_sleep_is_nobodys_silence(void **state) {
+  (void)state;
+  enum { N = ZPS_STRANGERS_OF_PLACE_MAX };
+  struct world world;
+  char answer[4096];
+  int fds[N + 1];
+  rpc_world_open(&world);
+  for (int i = 0; i < N; i++) fds[i] = rpc_raw_connect(&world);
+  fds[N] = rpc_raw_connect(&world);
+  rpc_tick(&world, &(struct patience){0});
+  for (int i = 0; i < N; i++)
+    assert_int_equal(send(fds[i], HELLO("8"), strlen(HELLO("8")), MSG_NOSIGNAL), strlen(HELLO("8")));
+  usleep((ZPS_STRANGERS_PATIENCE_MS + 50) * 1000);
   for (int i = 0; i < N; i++) {
-    rpc_raw_send(&world, fds[i], HELLO("8"), strlen(HELLO("8")));
-    close(fds[i]);
+    rpc_raw_read_line(&world, fds[i], answer, sizeof answer);
+    assert_non_null(strstr(answer, "\"result\""));
   }
-  SPIN_UNTIL(&world, world.server.n_open == N);
+  for (int i = 0; i <= N; i++) close(fds[i]);
+  SPIN_UNTIL(&world, world.server.n_close == N);
   rpc_world_close(&world);
 }
 
 /* Many more than may be silent, which say hello as soon as they can: none is refused. */
 static void test_a_crowd_that_speaks_comes_in(void **state) {
   (void)state;
-  enum { N = 10 * ZPS_STRANGERS_OF_PLACE_MAX };
+  enum { N = 3 * ZPS_STRANGERS_OF_PLACE_MAX };
   struct world world;
   char line[4096];
   int fds[N];
@@ -463,7 +493,7 @@ static int expect_warnings(void **state) {
   logs_expect(ZPS_LOG_WARN, "not JSON at byte");
   logs_allow(ZPS_LOG_WARN, "refused: user 65534 is neither user 0 nor root, whom the socket's mode lets in");
   logs_expect(ZPS_LOG_WARN, "speaks TLS, but without it is spoken here");
-  logs_expect(ZPS_LOG_WARN, "connections of its address have not said hello");
+  logs_expect(ZPS_LOG_WARN, "closed without a hello, to make room");
   logs_allow(ZPS_LOG_WARN, "a connection is refused: out of memory");
   logs_expect(ZPS_LOG_WARN, "closed: it does not read, and ");
   return 0;
@@ -477,7 +507,8 @@ int main(void) {
       cmocka_unit_test(test_refuses_oversize_lines),
       cmocka_unit_test(test_lines_as_long_as_the_owner_allows),
       cmocka_unit_test(test_hello_has_a_deadline_however_it_drips),
-      cmocka_unit_test(test_a_silent_crowd_lets_nobody_else_of_its_address_in),
+      cmocka_unit_test(test_a_silent_crowd_makes_room),
+      cmocka_unit_test(test_a_sleep_is_nobodys_silence),
       cmocka_unit_test(test_a_crowd_that_speaks_comes_in),
       cmocka_unit_test(test_split_and_joined_lines),
       cmocka_unit_test(test_a_peer_that_does_not_read_is_closed),

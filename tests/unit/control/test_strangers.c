@@ -48,8 +48,8 @@ static void test_of_one_address(void **state) {
   come(HERE + 1, HERE + 1);
   assert_int_equal(judge(&all[HERE], patience_ns), ZPS_STRANGER_WAITS);
   assert_int_equal(until_ns, patience_ns + 1);
-  assert_int_equal(judge(&all[HERE], until_ns), ZPS_STRANGER_GOES);
-  assert_ptr_equal(whom, &all[HERE]);
+  assert_int_equal(judge(&all[HERE], until_ns), ZPS_STRANGER_MAKES_ROOM);
+  assert_ptr_equal(whom, &all[0]); /* the oldest of them, and not the newcomer */
   assert_int_equal(n, HERE);
   zps_strangers_remove(&strangers, &all[3]); /* it has said hello */
   assert_int_equal(judge(&all[HERE], until_ns), ZPS_STRANGER_FITS);
@@ -80,8 +80,25 @@ static void test_a_full_address_in_a_full_house(void **state) {
   (void)state;
   come(ALL, HERE);
   zps_strangers_add(&strangers, &all[ALL], v4(1), 7);
-  assert_int_equal(judge(&all[ALL], ZPS_NEVER - 1), ZPS_STRANGER_GOES);
-  assert_ptr_equal(whom, &all[ALL]);
+  assert_int_equal(judge(&all[ALL], ZPS_NEVER - 1), ZPS_STRANGER_MAKES_ROOM);
+  assert_ptr_equal(whom, &all[HERE]); /* the oldest of address 1 */
+}
+
+/* Who has said something goes after all who have not, in a full address and in a full house. */
+static void test_the_most_silent_goes(void **state) {
+  (void)state;
+  come(HERE + 1, HERE + 1);
+  for (unsigned i = 0; i < HERE; i++) all[i].has_spoken = i != 5;
+  assert_int_equal(judge(&all[HERE], ZPS_NEVER - 1), ZPS_STRANGER_MAKES_ROOM);
+  assert_ptr_equal(whom, &all[5]);
+  all[5].has_spoken = all[HERE].has_spoken = true;
+  assert_int_equal(judge(&all[HERE], patience_ns), ZPS_STRANGER_WAITS);
+  assert_int_equal(judge(&all[HERE], ZPS_NEVER - 1), ZPS_STRANGER_MAKES_ROOM);
+  assert_ptr_equal(whom, &all[0]);
+  come(ALL + 1, HERE);
+  for (unsigned i = 0; i < HERE; i++) all[i].has_spoken = true;
+  assert_int_equal(judge(&all[ALL], ZPS_NEVER - 1), ZPS_STRANGER_MAKES_ROOM);
+  assert_ptr_equal(whom, &all[HERE]);
 }
 
 static void test_removing(void **state) {
@@ -113,13 +130,22 @@ static void test_places(void **state) {
   assert_false(is(v6("::1"), v6("::ffff:0.0.0.1")));
   const struct zps_place local = zps_place_of(&(const struct sockaddr){.sa_family = AF_UNIX});
   assert_false(is(local, local));
+  const char *const name = "zenps://worker/a";
+  assert_true(is(zps_place_named(ZPS_PLACE_CERTIFICATE, name), zps_place_named(ZPS_PLACE_CERTIFICATE, name)));
+  assert_false(is(zps_place_named(ZPS_PLACE_CERTIFICATE, name), zps_place_named(ZPS_PLACE_TOKEN, name)));
+  assert_false(is(zps_place_named(ZPS_PLACE_TOKEN, "ab"), zps_place_named(ZPS_PLACE_TOKEN, "ba")));
+  assert_true(is(zps_place_named(ZPS_PLACE_UNIX, ""), zps_place_named(ZPS_PLACE_UNIX, "")));
 }
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_of_one_address),   cmocka_unit_test(test_the_oldest_counts),
-      cmocka_unit_test(test_of_all_addresses), cmocka_unit_test(test_a_full_address_in_a_full_house),
-      cmocka_unit_test(test_removing),         cmocka_unit_test(test_places),
+      cmocka_unit_test(test_of_one_address),
+      cmocka_unit_test(test_the_oldest_counts),
+      cmocka_unit_test(test_of_all_addresses),
+      cmocka_unit_test(test_a_full_address_in_a_full_house),
+      cmocka_unit_test(test_the_most_silent_goes),
+      cmocka_unit_test(test_removing),
+      cmocka_unit_test(test_places),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

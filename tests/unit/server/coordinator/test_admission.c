@@ -12,13 +12,24 @@
 
 #include "common/base/clock.h"
 #include "server/coordinator/coordinator_impl.h"
+#include "tests/support/logs.h"
 
 static uint64_t now_ns, heard_ns;
 static unsigned n_asked, n_replies;
-static struct zps_place place;
+static struct zps_place owner; /* of the next connection, and what it shows: */
+static bool is_unix;
+static unsigned certified;
+static const char *certificate = "";
+static const struct zps_rpc_conn *closed; /* the last one */
 
 int __wrap_clock_gettime(clockid_t which, struct timespec *ts);
-struct zps_place __wrap_zps_rpc_conn_place(const struct zps_rpc_conn *conn);
+struct zps_place __wrap_zps_rpc_conn_owner(const struct zps_rpc_conn *conn);
+bool __wrap_zps_rpc_conn_is_unix(const struct zps_rpc_conn *conn);
+bool __wrap_zps_rpc_conn_is_open(const struct zps_rpc_conn *conn);
+unsigned __wrap_zps_rpc_conn_certified(const struct zps_rpc_conn *conn);
+const char *__wrap_zps_rpc_conn_certificate(const struct zps_rpc_conn *conn);
+const char *__wrap_zps_rpc_conn_peer(const struct zps_rpc_conn *conn);
+void __wrap_zps_rpc_close(struct zps_rpc_conn *conn, bool flush);
 uint64_t __wrap_zps_rpc_conn_heard_ns(const struct zps_rpc_conn *conn);
 unsigned __wrap_zps_rpc_conn_asked(const struct zps_rpc_conn *conn);
 void __wrap_zps_rpc_reply(struct zps_rpc_request *request, zps_json *result);
@@ -29,9 +40,38 @@ int __wrap_clock_gettime(clockid_t which, struct timespec *ts) {
   return 0;
 }
 
-struct zps_place __wrap_zps_rpc_conn_place(const struct zps_rpc_conn *conn) {
+struct zps_place __wrap_zps_rpc_conn_owner(const struct zps_rpc_conn *conn) {
   (void)conn;
-  return place;
+  return owner;
+}
+
+bool __wrap_zps_rpc_conn_is_unix(const struct zps_rpc_conn *conn) {
+  (void)conn;
+  return is_unix;
+}
+
+bool __wrap_zps_rpc_conn_is_open(const struct zps_rpc_conn *conn) {
+  return conn != closed;
+}
+
+unsigned __wrap_zps_rpc_conn_certified(const struct zps_rpc_conn *conn) {
+  (void)conn;
+  return certified;
+}
+
+const char *__wrap_zps_rpc_conn_certificate(const struct zps_rpc_conn *conn) {
+  (void)conn;
+  return certificate;
+}
+
+const char *__wrap_zps_rpc_conn_peer(const struct zps_rpc_conn *conn) {
+  (void)conn;
+  return "peer";
+}
+
+void __wrap_zps_rpc_close(struct zps_rpc_conn *conn, bool flush) {
+  assert_false(flush);
+  closed = conn;
 }
 
 uint64_t __wrap_zps_rpc_conn_heard_ns(const struct zps_rpc_conn *conn) {
@@ -83,20 +123,51 @@ static void test_idle(void **state) {
   assert_false(is_idle(ZPS_CONN_CTL, 0, 3600000));
 }
 
-/* `n` connections of this role from `here`; whether there may be one more. */
-static zps_err_t admit(enum zps_conn_role role, unsigned n, unsigned max, const char *text) {
-  struct zps_error error = {.text = ""};
-  struct zps_coordinator coordinator = {.config.max_conns = max, .n_conns = n};
-  struct zps_coordinator_conn *const conns = calloc(n, sizeof *conns);
+/* A coordinator with connections of a role, each in a job, which zps_rpc_conn_* know by a number. */
+static struct zps_coordinator coordinator;
+static struct zps_coordinator_conn *conns;
+static unsigned n_conns;
+static struct zps_member_job some_job;
+
+static struct zps_rpc_conn *rpc_of(unsigned number) {
+  return (struct zps_rpc_conn *)(uintptr_t)(16 * (number + 1));
+}
+
+static void house_opens(unsigned max_conns, unsigned max) {
+  coordinator = (struct zps_coordinator){.config.max_conns = max_conns};
+  conns = calloc(max, sizeof *conns);
   assert_non_null(conns);
-  for (unsigned i = 0; i < n; i++)
-    conns[i] =
-        (struct zps_coordinator_conn){.role = role, .place = {.is_known = true, .bytes = {10}}, .next = &conns[i + 1]};
-  conns[n - 1].next = NULL;
-  coordinator.conns = conns;
+  n_conns = n_asked = certified = 0;
+  is_unix = false;
+  certificate = "";
+  closed = NULL;
+  owner = (struct zps_place){.is_known = true, .bytes = {10}};
+}
+
+static struct zps_coordinator_conn *come(enum zps_conn_role role, bool in_job) {
+  struct zps_coordinator_conn *const conn = &conns[n_conns];
+  *conn = (struct zps_coordinator_conn){.coordinator = &coordinator, .rpc = rpc_of(n_conns++), .role = role};
+  if (in_job) conn->client.job = &some_job;
+  assert_true(zps_coordinator_seat(conn));
+  return conn;
+}
+
+static void fill(enum zps_conn_role role, unsigned n) {
+  while (n-- > 0) come(role, true);
+}
+
+static void house_closes(void) {
+  for (unsigned i = 0; i < n_conns; i++) zps_seats_leave(&conns[i].seat);
+  assert_null(coordinator.seats[0].rooms);
+  assert_null(coordinator.seats[1].rooms);
+  free(conns);
+}
+
+/* Whether there may be one more; `text`: what it is told. */
+static zps_err_t admit(enum zps_conn_role role, const char *text) {
+  struct zps_error error = {.text = ""};
   const zps_err_t err = zps_coordinator_admit(&coordinator, NULL, role, &error);
   if (!strstr(error.text, text)) fail_msg("'%s' does not say '%s'", error.text, text);
-  free(conns);
   return err;
 }
 
@@ -108,23 +179,91 @@ static void test_of_one_address(void **state) {
     const char *text;
   } each[] = {{ZPS_CONN_SERVER, 2048, "2048 connections of servers come from its address"},
               {ZPS_CONN_WORKER, 8192, "8192 connections of ranks come from its address"},
-              {ZPS_CONN_CTL, 256, "256 connections of administrators come from its address"}};
+              {ZPS_CONN_CTL, 2048, "2048 connections of administrators come from its address"}};
   for (unsigned i = 0; i < sizeof each / sizeof each[0]; i++) {
-    place = (struct zps_place){.is_known = true, .bytes = {10}};
-    assert_int_equal(admit(each[i].role, each[i].most - 1, 0, ""), ZPS_OK);
-    assert_int_equal(admit(each[i].role, each[i].most, 0, each[i].text), ZPS_ERR_AGAIN);
-    place.bytes[0] = 11; /* another address has room still */
-    assert_int_equal(admit(each[i].role, each[i].most, 0, ""), ZPS_OK);
+    house_opens(0, each[i].most);
+    fill(each[i].role, each[i].most - 1);
+    assert_int_equal(admit(each[i].role, ""), ZPS_OK);
+    fill(each[i].role, 1);
+    assert_int_equal(admit(each[i].role, each[i].text), ZPS_ERR_AGAIN);
+    certificate = "zenps://worker/a";
+    assert_int_equal(admit(each[i].role, "have its certificate (zenps://worker/a)"), ZPS_ERR_AGAIN);
+    owner.bytes[0] = 11; /* another place has room still */
+    assert_int_equal(admit(each[i].role, ""), ZPS_OK);
+    house_closes();
   }
-  assert_int_equal(admit(ZPS_CONN_CTL, 7, 8, ""), ZPS_OK);
-  assert_int_equal(admit(ZPS_CONN_CTL, 8, 8, "8 connections, the most there can be"), ZPS_ERR_AGAIN);
+}
+
+/* Connections that say hello and stay keep nobody out: the oldest that has asked nothing goes, else the oldest. */
+static void test_idle_ones_make_room(void **state) {
+  (void)state;
+  house_opens(0, 8192);
+  fill(ZPS_CONN_WORKER, 8188);
+  struct zps_coordinator_conn *const used = come(ZPS_CONN_WORKER, false), *const first = come(ZPS_CONN_WORKER, false),
+                                     *const second = come(ZPS_CONN_WORKER, false);
+  used->has_asked = true;
+  fill(ZPS_CONN_WORKER, 1);
+  assert_int_equal(admit(ZPS_CONN_WORKER, ""), ZPS_OK);
+  assert_ptr_equal(closed, first->rpc);
+  assert_null(first->seat.room); /* the newcomer's */
+  assert_true(zps_seats_take(&coordinator.seats[0], &first->seat, owner, ZPS_CONN_WORKER));
+  closed = NULL;
+  assert_int_equal(admit(ZPS_CONN_WORKER, ""), ZPS_OK);
+  assert_ptr_equal(closed, second->rpc);
+  first->client.job = second->client.job = &some_job;
+  assert_true(zps_seats_take(&coordinator.seats[0], &second->seat, owner, ZPS_CONN_WORKER));
+  closed = NULL;
+  n_asked = 1; /* all of them wait for an answer */
+  assert_int_equal(admit(ZPS_CONN_WORKER, "8192 connections of ranks"), ZPS_ERR_AGAIN);
+  n_asked = 0;
+  assert_int_equal(admit(ZPS_CONN_WORKER, ""), ZPS_OK);
+  assert_ptr_equal(closed, used->rpc);
+  house_closes();
+}
+
+/* Where the whole house is full, an idle one of those goes that have the most seats. */
+static void test_a_full_house(void **state) {
+  (void)state;
+  house_opens(8, 8);
+  struct zps_coordinator_conn *const alone = come(ZPS_CONN_CTL, false);
+  owner.bytes[0] = 11;
+  fill(ZPS_CONN_WORKER, 5);
+  struct zps_coordinator_conn *const of_many = come(ZPS_CONN_WORKER, false);
+  owner.bytes[0] = 12;
+  assert_int_equal(admit(ZPS_CONN_CTL, ""), ZPS_OK);
+  assert_null(closed);
+  fill(ZPS_CONN_CTL, 1);
+  assert_int_equal(admit(ZPS_CONN_CTL, ""), ZPS_OK);
+  assert_ptr_equal(closed, of_many->rpc);
+  of_many->client.job = &some_job; /* it is the newcomer's seat now */
+  closed = NULL;
+  assert_true(zps_coordinator_seat(of_many));
+  alone->client.job = &some_job;
+  assert_int_equal(admit(ZPS_CONN_CTL, "8 connections, the most there can be"), ZPS_ERR_AGAIN);
+  house_closes();
+}
+
+/* Others take no seat of administrators with a certificate, nor of the Unix socket. */
+static void test_reserved_seats(void **state) {
+  (void)state;
+  house_opens(8, 8);
+  fill(ZPS_CONN_WORKER, 8);
+  assert_int_equal(admit(ZPS_CONN_CTL, "8 connections, the most there can be"), ZPS_ERR_AGAIN);
+  certified = ZPS_TLS_WORKER;
+  assert_int_equal(admit(ZPS_CONN_CTL, "8 connections, the most there can be"), ZPS_ERR_AGAIN);
+  certified = ZPS_TLS_ADMIN;
+  assert_int_equal(admit(ZPS_CONN_CTL, ""), ZPS_OK);
+  certified = 0;
+  is_unix = true;
+  assert_int_equal(admit(ZPS_CONN_WORKER, ""), ZPS_OK);
+  assert_null(closed);
+  house_closes();
 }
 
 /* How long the client of a connection that has ended may be away. */
 static uint64_t grace_ms(zps_err_t code, bool returns, uint64_t resume_grace_ms) {
-  struct zps_coordinator coordinator = {.config = {.dead_ms = 5000, .resume_grace_ms = resume_grace_ms}};
-  return zps_coordinator_grace_ms(&(struct zps_coordinator_conn){.coordinator = &coordinator, .returns = returns},
-                                  code);
+  struct zps_coordinator one = {.config = {.dead_ms = 5000, .resume_grace_ms = resume_grace_ms}};
+  return zps_coordinator_grace_ms(&(struct zps_coordinator_conn){.coordinator = &one, .returns = returns}, code);
 }
 
 static void test_grace(void **state) {
@@ -146,34 +285,34 @@ static void on_act(void *ctx, const struct zps_action *action) {
   (void)ctx, (void)action;
 }
 
-static void ask(struct zps_coordinator *coordinator, unsigned n) {
-  for (unsigned i = 0; i < n; i++) zps_coordinator_stats(coordinator, (struct zps_rpc_request *)(uintptr_t)1);
+static void ask(struct zps_coordinator *asked, unsigned n) {
+  for (unsigned i = 0; i < n; i++) zps_coordinator_stats(asked, (struct zps_rpc_request *)(uintptr_t)1);
 }
 
 /* Lets the timer do its part, as if its time had come. */
-static void let_it_fire(struct zps_coordinator *coordinator, uv_loop_t *loop) {
-  const uint64_t due_ms = uv_timer_get_due_in(&coordinator->stats.timer);
+static void let_it_fire(struct zps_coordinator *asked, uv_loop_t *loop) {
+  const uint64_t due_ms = uv_timer_get_due_in(&asked->stats.timer);
   now_ns += due_ms * ZPS_NS_PER_MS;
-  const uv_timer_cb cb = coordinator->stats.timer.timer_cb;
-  uv_timer_stop(&coordinator->stats.timer);
+  const uv_timer_cb cb = asked->stats.timer.timer_cb;
+  uv_timer_stop(&asked->stats.timer);
   uv_run(loop, UV_RUN_NOWAIT);
-  cb(&coordinator->stats.timer);
+  cb(&asked->stats.timer);
 }
 
 /* When the next answer is due after one that went to `n`: in milliseconds. */
-static uint64_t gap_after(struct zps_coordinator *coordinator, uv_loop_t *loop, unsigned n) {
+static uint64_t gap_after(struct zps_coordinator *asked, uv_loop_t *loop, unsigned n) {
   now_ns += 10 * ZPS_NS_PER_S;
   n_replies = 0;
-  ask(coordinator, 1); /* at once; the others wait for the next one */
+  ask(asked, 1); /* at once; the others wait for the next one */
   assert_int_equal(n_replies, 1);
-  ask(coordinator, n);
+  ask(asked, n);
   assert_int_equal(n_replies, 1);
-  let_it_fire(coordinator, loop);
+  let_it_fire(asked, loop);
   assert_int_equal(n_replies, 1 + n);
-  ask(coordinator, 1);
+  ask(asked, 1);
   assert_int_equal(n_replies, 1 + n);
-  const uint64_t due_ms = uv_timer_get_due_in(&coordinator->stats.timer);
-  let_it_fire(coordinator, loop);
+  const uint64_t due_ms = uv_timer_get_due_in(&asked->stats.timer);
+  let_it_fire(asked, loop);
   assert_int_equal(n_replies, 2 + n);
   return due_ms;
 }
@@ -181,7 +320,7 @@ static uint64_t gap_after(struct zps_coordinator *coordinator, uv_loop_t *loop, 
 static void test_crowds_are_told_rarely(void **state) {
   (void)state;
   uv_loop_t loop;
-  struct zps_coordinator coordinator = {0};
+  coordinator = (struct zps_coordinator){0};
   const struct zps_members_config config = {.max_jobs = 1, .max_tensors = 1, .act = on_act};
   assert_int_equal(zps_members_create(&config, &coordinator.members), ZPS_OK);
   assert_int_equal(uv_loop_init(&loop), 0);
@@ -196,13 +335,19 @@ static void test_crowds_are_told_rarely(void **state) {
   zps_members_destroy(coordinator.members);
 }
 
+static int expect_warnings(void **state) {
+  (void)state;
+  logs_start();
+  logs_expect(ZPS_LOG_WARN, "peer: closed, to make room: it is in no job, and there are ");
+  return 0;
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_first_lines),
-      cmocka_unit_test(test_idle),
-      cmocka_unit_test(test_of_one_address),
-      cmocka_unit_test(test_grace),
-      cmocka_unit_test(test_crowds_are_told_rarely),
+      cmocka_unit_test(test_first_lines),    cmocka_unit_test(test_idle),
+      cmocka_unit_test(test_of_one_address), cmocka_unit_test(test_idle_ones_make_room),
+      cmocka_unit_test(test_a_full_house),   cmocka_unit_test(test_reserved_seats),
+      cmocka_unit_test(test_grace),          cmocka_unit_test(test_crowds_are_told_rarely),
   };
-  return cmocka_run_group_tests(tests, NULL, NULL);
+  return cmocka_run_group_tests(tests, expect_warnings, logs_check);
 }
