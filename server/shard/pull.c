@@ -9,13 +9,12 @@
 #include "common/codec/runs.h"
 #include "server/shard/job.h"
 #include "server/shard/publish.h"
+#include "server/shard/quota.h"
 #include "server/shard/round.h"
 #include "server/shard/shard_impl.h"
 #include "server/shard/steps.h"
 #include "server/shard/sum.h"
 #include "server/shard/tensor.h"
-
-enum { WANTS_SHARE = 4 }; /* rows that pulls name may take so small a part of the memory limit */
 
 /* ---- life ---- */
 
@@ -26,18 +25,25 @@ static struct zps_shard_pull *find(const struct zps_tensor *tensor, uint32_t ran
   return NULL;
 }
 
-static struct zps_shard_pull *create(struct zps_shard_round *round, uint32_t rank, const struct zps_asked *asked) {
+static zps_err_t create(struct zps_shard_round *round, uint32_t rank, const struct zps_asked *asked,
+                        struct zps_shard_pull **pull_p, struct zps_error *error) {
   const uint32_t n_parts = round->machine->n_parts;
-  struct zps_shard_pull *pull = calloc(1, sizeof *pull + n_parts * sizeof pull->picks[0]);
-  if (!pull) return NULL;
-  pull->sums = calloc(n_parts, sizeof(void *));
-  pull->ready = calloc(n_parts, sizeof pull->ready[0]);
-  if (!pull->sums || !pull->ready) {
-    free(pull->sums);
-    free(pull->ready);
+  struct zps_shard_pull *pull;
+  const uint64_t bytes =
+      sizeof *pull + n_parts * (sizeof pull->picks[0] + sizeof pull->sums[0] + sizeof pull->ready[0]);
+  const zps_err_t err = zps_quota_take_wants(round->tensor->job, bytes, error);
+  if (err) return err;
+  pull = calloc(1, sizeof *pull + n_parts * sizeof pull->picks[0]);
+  if (pull) pull->sums = calloc(n_parts, sizeof(void *));
+  if (pull) pull->ready = calloc(n_parts, sizeof pull->ready[0]);
+  if (!pull || !pull->sums || !pull->ready) {
+    if (pull) free(pull->sums);
+    if (pull) free(pull->ready);
     free(pull);
-    return NULL;
+    zps_quota_give_wants(round->tensor->job, bytes);
+    return zps_fail(error, ZPS_ERR_NOMEM, "the server is out of memory");
   }
+  pull->wants_bytes = bytes;
   pull->shard = round->tensor->job->shard;
   pull->round = round;
   pull->rank = rank;
@@ -46,7 +52,8 @@ static struct zps_shard_pull *create(struct zps_shard_round *round, uint32_t ran
   for (uint32_t part = 0; part < n_parts; part++) pull->picks[part] = (struct zps_pick){.pull = pull, .part = part};
   pull->next = round->pulls;
   round->pulls = pull;
-  return pull;
+  *pull_p = pull;
+  return ZPS_OK;
 }
 
 /* Frees what it holds; its own memory waits, because callers further up still look at it. */
@@ -59,7 +66,7 @@ static void release(struct zps_shard_pull *pull) {
     zps_pick_forget(&pull->picks[part]);
     zps_shard_sum_unref(&pull->sums[part]);
   }
-  shard->wants_bytes -= pull->wants_bytes;
+  zps_quota_give_wants(pull->round->tensor->job, pull->wants_bytes);
   pull->round = NULL;
   pull->next = shard->buried_pulls;
   shard->buried_pulls = pull;
@@ -259,9 +266,11 @@ static struct zps_shard_pull *open(struct zps_member *member, struct zps_tensor 
   const uint64_t now_ns = zps_clock_ns(), deadline_ns = now_ns + frame->timeout_ms * ZPS_NS_PER_MS;
   struct zps_shard_round *round = round_of(member, tensor, asked, frame, now_ns);
   if (!round) return NULL;
-  struct zps_shard_pull *pull = create(round, member->rank, asked);
-  if (!pull) {
-    zps_reply_text(member, asked, tensor, ZPS_ERR_NOMEM, "the server is out of memory");
+  struct zps_shard_pull *pull = NULL;
+  struct zps_error error;
+  const zps_err_t err = create(round, member->rank, asked, &pull, &error);
+  if (err) {
+    zps_reply_text(member, asked, tensor, err, "rank %u: %s", member->rank, error.text);
     return NULL;
   }
   pull->deadline_ns = deadline_ns;
@@ -275,20 +284,15 @@ static struct zps_shard_pull *open(struct zps_member *member, struct zps_tensor 
 
 static zps_err_t add_run(struct zps_pick *pick, struct zps_index_run run, struct zps_error *error) {
   struct zps_shard_pull *pull = pick->pull;
-  struct zps_shard *shard = pull->shard;
   if (pick->n_runs == pick->cap_runs) {
     const uint32_t cap = pick->cap_runs ? 2 * pick->cap_runs : 4;
     const uint64_t more_bytes = (uint64_t)(cap - pick->cap_runs) * sizeof run;
-    if (shard->wants_bytes + more_bytes > shard->memory_limit_bytes / WANTS_SHARE)
-      return zps_fail(error, ZPS_ERR_NOMEM,
-                      "the rows that ranks name take more than a quarter of server.memory_limit, which is "
-                      "%" PRIu64 " bytes",
-                      shard->memory_limit_bytes);
+    const zps_err_t err = zps_quota_take_wants(pull->round->tensor->job, more_bytes, error);
+    if (err) return err;
+    pull->wants_bytes += more_bytes; /* also where it gets no memory: the pull ends then */
     if (!zps_enlarge(&pick->runs, cap, sizeof run))
       return zps_fail(error, ZPS_ERR_NOMEM, "the server is out of memory");
     pick->cap_runs = cap;
-    pull->wants_bytes += more_bytes;
-    shard->wants_bytes += more_bytes;
   }
   pick->runs[pick->n_runs++] = run;
   pick->n_rows += run.n;

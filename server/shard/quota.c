@@ -23,6 +23,29 @@ zps_err_t zps_quota_take(struct zps_job *job, uint64_t bytes, const char *what, 
   return ZPS_OK;
 }
 
+zps_err_t zps_quota_take_wants(struct zps_job *job, uint64_t bytes, struct zps_error *error) {
+  struct zps_shard *const shard = job->shard;
+  const uint64_t all_bytes = shard->memory_limit_bytes / 2, others_bytes = shard->wants_bytes - job->wants_bytes;
+  const uint64_t share_bytes = (all_bytes - others_bytes) / 2; /* others have less than all */
+  if (job->wants_bytes + bytes > share_bytes)
+    return zps_fail(error, ZPS_ERR_NOMEM,
+                    "job %s: the rows that its ranks name take more than the %" PRIu64
+                    " bytes that it may have: half of what other jobs leave of %" PRIu64
+                    " (half of server.memory_limit)",
+                    job->name, share_bytes, all_bytes);
+  const zps_err_t err = zps_quota_take(job, bytes, "the rows that its ranks name", error);
+  if (err) return err;
+  job->wants_bytes += bytes;
+  shard->wants_bytes += bytes;
+  return ZPS_OK;
+}
+
+void zps_quota_give_wants(struct zps_job *job, uint64_t bytes) {
+  job->wants_bytes -= bytes;
+  job->shard->wants_bytes -= bytes;
+  zps_account_sub(job->account, bytes);
+}
+
 zps_err_t zps_quota_round(const struct zps_job *job, struct zps_error *error) {
   const uint64_t most = job->shard->quota.rounds;
   if (most == 0 || job->n_rounds < most) return ZPS_OK;

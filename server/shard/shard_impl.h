@@ -38,7 +38,7 @@ struct zps_shard {
   struct zps_shard_sum *free_sums;
   struct zps_shard_pull *buried_pulls; /* ended, but perhaps still looked at */
   struct zps_pick_task *free_picks;
-  uint64_t wants_bytes;                        /* of the rows that pulls name */
+  uint64_t wants_bytes;                        /* of the rows that all jobs' pulls name */
   unsigned n_orphans;                          /* contributions that no round wants and that are being read */
   struct zps_shard_sum *aborted[2];            /* of rounds that ended so: those since the last turn, and before that */
   uint64_t aborted_ns;                         /* of the next turn; 0: there are none */

@@ -8,6 +8,7 @@
 #include <cmocka.h>
 
 #include "common/codec/runs.h"
+#include "common/session/link.h"
 #include "tests/support/logs.h"
 #include "tests/unit/server/shard/shard_cluster.h"
 
@@ -117,26 +118,62 @@ static void test_levels_have_no_parts(void **state) {
   close_scene(&scene);
 }
 
-/* Lists of rows are memory that a rank makes the server take. */
+/* Every other row: one run each, of `n` rows of the partition. */
+static void pull_runs(struct scene *scene, uint64_t step, uint32_t partition, uint32_t n, uint64_t more) {
+  uint8_t runs[2000];
+  memset(runs, 2, sizeof runs);
+  pull(scene, step, partition, runs, n, n, more);
+}
+
+static void open_small(struct scene *scene, uint64_t job_id) {
+  cluster_open(&scene->cluster, scene->shard, "loop", NULL, job_id, RANKS);
+  scene->tensor = cluster_tensor(&scene->cluster, 20000, 1, ZPS_DTYPE_F32, ZPS_OP_SUM, 5, 0.01);
+}
+
+/* Lists of rows are memory that a rank makes the server take. A job that holds all it may leaves others theirs. */
 static void test_wants_are_bounded(void **state) {
   (void)state;
+  struct scene greedy, modest;
+  greedy.shard = modest.shard = cluster_shard("loop", NULL, 64 << 10);
+  open_small(&greedy, 77);
+  open_small(&modest, 78);
+  pull_runs(&greedy, 8, 1, 1000, 4000); /* 8 KiB of the 16 KiB that it may have */
+  pull_runs(&greedy, 8, 3, 1000, 3000);
+  expect_refused(&greedy, ZPS_ERR_NOMEM, "half of what other jobs leave of 32768 (half of server.memory_limit)");
+  pull_runs(&greedy, 9, 1, 1000, 4000);
+  pull_runs(&greedy, 9, 3, 500, 3500); /* 4 KiB more */
+  pull_runs(&modest, 8, 1, 500, 0);
+  pull_runs(&modest, 8, 1, 500, 0);
+  expect_refused(&modest, ZPS_ERR_PROTOCOL, "this rank is pulling the step already");
+  pull_runs(&modest, 9, 1, 1000, 4000);
+  pull_runs(&modest, 9, 3, 500, 3500);
+  cluster_abort(&modest.cluster, modest.tensor, 9, 0, ZPS_ERR_NOMEM, "half of what other jobs leave"); /* as they do */
+  cluster_close(&greedy.cluster);
+  cluster_close(&modest.cluster);
+  zps_shard_destroy(greedy.shard);
+}
+
+/* They are on the account of their job, and come back. */
+static void test_wants_are_under_the_quota(void **state) {
+  (void)state;
   struct scene scene;
-  scene.shard = cluster_shard("loop", NULL, 64 << 10);
-  cluster_open(&scene.cluster, scene.shard, "loop", NULL, 77, RANKS);
-  scene.tensor = cluster_tensor(&scene.cluster, 20000, 1, ZPS_DTYPE_F32, ZPS_OP_SUM, 5, 0.01);
-  uint8_t runs[4000];
-  for (unsigned i = 0; i < sizeof runs; i++) runs[i] = 0;
-  memset(runs, 2, sizeof runs / 2); /* every other row: one run each */
-  pull(&scene, 8, 1, runs, 1999, 1999, 4000);
-  pull(&scene, 8, 3, runs, 1999, 1999, 2001);
-  expect_refused(&scene, ZPS_ERR_NOMEM, "more than a quarter of server.memory_limit");
+  scene.shard = cluster_shard_with("loop", NULL, 64 * MIB,
+                                   (struct zps_quota){.memory_bytes = RANKS * ZPS_LINK_BYTES + (48 << 10)});
+  open_small(&scene, 77);
+  for (uint64_t step = 8; step < 11; step++) {
+    pull_runs(&scene, step, 0, 1999, 9000);
+    pull_runs(&scene, step, 1, 1999, 9000);
+    pull_runs(&scene, step, 3, 1999, 9000);
+    cluster_abort(&scene.cluster, scene.tensor, step, 0, ZPS_ERR_QUOTA, "the rows that its ranks name take ");
+  }
   cluster_close(&scene.cluster);
   zps_shard_destroy(scene.shard);
 }
 
 int main(void) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(test_bad_pulls), cmocka_unit_test(test_levels_have_no_parts),
-                                     cmocka_unit_test(test_wants_are_bounded)};
+                                     cmocka_unit_test(test_wants_are_bounded),
+                                     cmocka_unit_test(test_wants_are_under_the_quota)};
   logs_start();
   return cmocka_run_group_tests(tests, NULL, logs_check);
 }
