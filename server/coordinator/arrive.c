@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "server/coordinator/members_impl.h"
+#include "server/coordinator/tenants.h"
 
 #define ZPS_LOG_COMPONENT "members"
 #include "common/base/log.h"
@@ -84,6 +84,7 @@ void zps_members_join_again(struct zps_members *members, struct zps_member_job *
   }
   zps_members_join_answer(members, job, rank, ZPS_ERR_CLOSED, "it has joined again");
   rank->client = client;
+  rank->place = client->place;
   rank->token = token;
   client->job = job;
   client->rank = rank->rank;
@@ -99,6 +100,7 @@ zps_err_t zps_members_rank_make(const struct zps_join_spec *spec, struct zps_mem
   strcpy(rank->host, spec->host);
   if (spec->rack) strcpy(rank->rack, spec->rack);
   rank->fabric = *spec->fabric;
+  rank->place = client->place;
   rank->secret = spec->secret;
   rank->memory = memory_names[0];
   rank->timeout_ms = spec->timeout_ms;
@@ -126,8 +128,10 @@ zps_err_t zps_members_join(struct zps_members *members, struct zps_member_client
     return ZPS_OK;
   }
   if (!job) {
-    err = zps_members_job_create(members, spec, now_ns, &job, error);
+    err = zps_members_tenant_may_begin(members, client, spec->job, error);
+    if (!err) err = zps_members_job_create(members, spec, now_ns, &job, error);
     if (err) return err;
+    job->tenant = client->tenant;
   }
   struct zps_member_rank *rank = NULL;
   err = join_fits(members, job, spec, error);

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "server/coordinator/elastic.h"
+#include "server/coordinator/tenants.h"
 
 /* The youngest job of this name that runs, or whose ranks have not left it. */
 static struct zps_member_job *job_by_name(const struct zps_members *members, const char *name) {
@@ -84,6 +85,8 @@ zps_err_t zps_members_next(struct zps_members *members, struct zps_member_client
   struct zps_member_elastic *elastic = zps_members_elastic_find(members, spec->join.job);
   if (ask_again(members, elastic, client, spec->join.secret, spec->join.job, token)) return ZPS_OK;
   err = check(members, spec, elastic, error);
+  const bool is_new = !elastic || (!elastic->askers && !elastic->job && !elastic->forming);
+  if (!err && is_new) err = zps_members_tenant_may_begin(members, client, spec->join.job, error);
   if (err) return err;
   struct zps_member_asker *const asker = calloc(1, sizeof *asker);
   struct zps_member_rank *rank = NULL;
@@ -100,6 +103,7 @@ zps_err_t zps_members_next(struct zps_members *members, struct zps_member_client
     free(rank);
     return err;
   }
+  if (is_new) elastic->tenant = client->tenant;
   if (!elastic->askers) {
     elastic->min_world = spec->min_world;
     elastic->max_world = spec->max_world;

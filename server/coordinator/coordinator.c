@@ -46,6 +46,7 @@ static void on_open(void *ctx, struct zps_rpc_conn *rpc) {
   const enum zps_conn_role role = role_parse(zps_rpc_conn_role(rpc));
   struct zps_coordinator_conn *conn = calloc(1, sizeof *conn);
   if (conn) *conn = (struct zps_coordinator_conn){.coordinator = coordinator, .rpc = rpc, .role = role};
+  if (conn) conn->client.place = conn->client.tenant = zps_rpc_conn_owner(rpc);
   if (!conn || !zps_coordinator_seat(conn)) {
     free(conn);
     zps_log_warn_limited("%s: refused: no memory for a connection", zps_rpc_conn_peer(rpc));
@@ -174,6 +175,7 @@ zps_err_t zps_coordinator_create(uv_loop_t *loop, const struct zps_coordinator_c
                                              .replays = config->server_loss_replays,
                                              .places = config->server_places,
                                              .max_jobs = ZPS_JOBS_MAX,
+                                             .max_waiting = config->max_waiting,
                                              .checked = config->checked,
                                              .max_tensors = config->max_tensors ? config->max_tensors : ZPS_TENSORS_MAX,
                                              .leave_grace_ms = config->leave_grace_ms,

@@ -34,6 +34,7 @@ struct zps_coordinator_config {
   uint64_t resume_grace_ms; /* for a client whose connection ended to come back; 0: it is lost at once */
   uint32_t min_servers;
   uint32_t max_tensors;                    /* of a job, and groups; 0: ZPS_TENSORS_MAX, the most */
+  uint32_t max_waiting;                    /* jobs of one tenant that do not run yet; 0: no limit */
   const char *weights;                     /* of jobs (weights.h), checked; NULL: all weigh 1 */
   unsigned max_conns;                      /* that may be open; 0: ZPS_COORDINATOR_CONNS_MAX */
   enum zps_checked_jobs checked;           /* jobs of which reads are */

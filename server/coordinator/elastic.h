@@ -31,6 +31,7 @@ struct zps_member_elastic {
   uint32_t number; /* of the last generation that was begun */
   uint32_t min_world, max_world;
   uint64_t wait_ms;
+  struct zps_place tenant;              /* of the client that asked first */
   struct zps_member_job *job, *forming; /* the generation that runs, or is over and has ranks in it; the next one */
   uint64_t last_job;                    /* the id of the last one that ran, */
   uint32_t last_world;                  /* and its size; 0: none has */

@@ -26,7 +26,7 @@
 
 #include "server/coordinator/member_tables.h"
 
-#define ZPS_JOBS_MAX 1024u
+#define ZPS_JOBS_MAX 2048u
 #define ZPS_TENSORS_MAX 8192u /* of one job */
 
 struct zps_members;
@@ -81,6 +81,7 @@ enum zps_checked_jobs { ZPS_CHECKED_NONE, ZPS_CHECKED_BETWEEN_HOSTS, ZPS_CHECKED
 struct zps_members_config {
   uint32_t min_servers; /* a job starts on all servers there are, when there are at least so many */
   uint32_t max_jobs, max_tensors;
+  uint32_t max_waiting; /* jobs of one tenant that do not run yet; 0: no limit */
   enum zps_checked_jobs checked;
   bool replays;            /* jobs outlive servers, as long as one is left */
   uint32_t places;         /* for servers, at least, of a job whose ranks do not say; 0: as many as it begins with */

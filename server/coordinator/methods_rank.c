@@ -1,4 +1,5 @@
 /* What ranks call, and tell. */
+#include <stdio.h>
 #include <string.h>
 #include <time.h>
 
@@ -8,12 +9,27 @@
 #include "proto/control_stats.h"
 #include "server/coordinator/methods.h"
 
+/* Whose jobs count together: of one certificate, where there is one, and of one token's names, where tokens are asked
+ * for; else of one address. */
+static zps_err_t set_tenant(struct zps_coordinator_conn *conn, const struct zps_join_spec *spec,
+                            struct zps_error *error) {
+  const bool is_certified = zps_rpc_conn_certified(conn->rpc), has_token = conn->coordinator->token_keys.n > 0;
+  char text[ZPS_TLS_NAME_MAX + ZPS_TOKEN_JOB_MAX + 2];
+  struct zps_token token = {.job = ""};
+  const zps_err_t err = has_token ? zps_token_parse(spec->token, &token, error) : ZPS_OK;
+  if (err) return err;
+  snprintf(text, sizeof text, "%s %s", zps_rpc_conn_certificate(conn->rpc), token.job);
+  conn->client.has_share = is_certified || has_token;
+  if (has_token) conn->client.tenant = zps_place_named(ZPS_PLACE_TOKEN, text);
+  return ZPS_OK;
+}
+
 /* A token's end is told in seconds of the calendar. */
-static zps_err_t may_join(const struct zps_coordinator_conn *conn, const struct zps_join_spec *spec,
+static zps_err_t may_join(struct zps_coordinator_conn *conn, const struct zps_join_spec *spec,
                           struct zps_error *error) {
-  const zps_err_t err =
-      zps_token_check(&conn->coordinator->token_keys, spec->token, spec->job, (uint64_t)time(NULL), error);
-  return err ? err : zps_coordinator_may_name(conn, spec->fabric, error);
+  zps_err_t err = zps_token_check(&conn->coordinator->token_keys, spec->token, spec->job, (uint64_t)time(NULL), error);
+  if (!err) err = zps_coordinator_may_name(conn, spec->fabric, error);
+  return err ? err : set_tenant(conn, spec, error);
 }
 
 static zps_err_t job_join(struct zps_coordinator_conn *conn, const zps_json *params, struct zps_rpc_request *request,

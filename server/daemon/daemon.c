@@ -153,6 +153,7 @@ static struct zps_coordinator_config coordinator_config(const struct zps_options
       .leave_grace_ms = options->leave_grace_ms,
       .min_servers = (uint32_t)options->coordinator_min_servers,
       .max_tensors = (uint32_t)options->job_max_tensors,
+      .max_waiting = (uint32_t)options->job_max_waiting,
       .weights = options->job_weights,
       .max_conns = (unsigned)max_conns(zps_descriptors_raise()),
       .server_loss_replays = options->coordinator_server_loss == ZPS_SERVER_LOSS_REPLAY,

@@ -28,6 +28,6 @@ void zps_in_effect_log_limits(const struct zps_options *options, unsigned conns)
         mib(options->server_read_budget_bytes), mib(options->job_max_memory_bytes),
         (unsigned long long)options->job_max_rounds);
   if (zps_options_is_coordinator(options))
-    zps_log_info("coordinator: %u connections at most; of one job: max_tensors %llu", conns,
-                 (unsigned long long)options->job_max_tensors);
+    zps_log_info("coordinator: %u connections at most; of one job: max_tensors %llu; of one tenant: max_waiting %llu",
+                 conns, (unsigned long long)options->job_max_tensors, (unsigned long long)options->job_max_waiting);
 }

@@ -160,6 +160,9 @@ static const struct zps_opt opts[] = {
                 "other overlap: less than two of each tensor in use fails some"),
     OPT(ZPS_OPT_UINT, job_max_tensors, .name = "job.max_tensors", .arg = "N", .def = "8192", .min = 1,
         .max = ZPS_TENSORS_MAX, .help = "most tensors, and most groups of ranks, that the coordinator has of a job"),
+    OPT(ZPS_OPT_UINT, job_max_waiting, .name = "job.max_waiting", .arg = "N", .def = "256", .max = ZPS_JOBS_MAX,
+        .help = "most jobs of one tenant that wait for ranks or servers: of one certificate and one token's names, or "
+                "of one address; 0: no limit"),
 
     OPT(ZPS_OPT_UINT, job_server_places, .name = "job.server_places", .arg = "N", .def = "0", .max = ZPS_SERVERS_MAX,
         .flags = ZPS_OPT_RELOADABLE,

@@ -43,7 +43,7 @@ struct zps_options {
   char *server_name, *server_host;
   uint64_t server_memory_limit_bytes, server_read_budget_bytes, server_reduce_threads;
   uint64_t server_orphan_grace_ms;
-  uint64_t job_max_memory_bytes, job_max_rounds, job_max_tensors;
+  uint64_t job_max_memory_bytes, job_max_rounds, job_max_tensors, job_max_waiting;
   char *job_weights;
   uint64_t job_server_places;
   uint64_t drain_timeout_ms;
