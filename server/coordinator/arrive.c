@@ -131,6 +131,7 @@ zps_err_t zps_members_join(struct zps_members *members, struct zps_member_client
     err = zps_members_tenant_may_begin(members, client, spec->job, error);
     if (!err) err = zps_members_job_create(members, spec, now_ns, &job, error);
     if (err) return err;
+    job->place = client->place;
     job->tenant = client->tenant;
   }
   struct zps_member_rank *rank = NULL;

@@ -9,6 +9,7 @@
 #include "server/coordinator/members.h"
 #include "server/coordinator/outbox.h"
 #include "server/coordinator/seats.h"
+#include "server/coordinator/viewer.h"
 
 enum zps_conn_role { ZPS_CONN_SERVER = 1, ZPS_CONN_WORKER = 2, ZPS_CONN_CTL = 4 };
 
@@ -153,10 +154,10 @@ zps_err_t zps_coordinator_send(void *ctx, const struct zps_outbox_call *call); /
 void zps_coordinator_connect_anew(struct zps_coordinator_conn *conn, const struct zps_error *why);
 /* actions.c */
 void zps_coordinator_act(void *ctx, const struct zps_action *action);
-/* tables.c: results of the admin's methods; NULL when memory is short. */
-zps_json *zps_coordinator_status(const struct zps_coordinator *coordinator);
+/* tables.c: results of the admin's methods, of which a viewer sees its part; NULL when memory is short. */
+zps_json *zps_coordinator_status(const struct zps_coordinator *coordinator, const struct zps_viewer *viewer);
 zps_json *zps_coordinator_security(const struct zps_coordinator *coordinator);
-zps_json *zps_coordinator_members(const struct zps_coordinator *coordinator);
+zps_json *zps_coordinator_members(const struct zps_coordinator *coordinator, const struct zps_viewer *viewer);
 /* What was told to drain, with the jobs that it has, and which of them stay; and what drains no longer. */
 zps_json *zps_coordinator_drained(const struct zps_coordinator *coordinator, const struct zps_member_server *server);
 zps_json *zps_coordinator_undrained(const struct zps_member_server *server);
@@ -164,13 +165,15 @@ zps_json *zps_coordinator_undrained(const struct zps_member_server *server);
 zps_err_t zps_coordinator_rebalance(struct zps_coordinator *coordinator, const char *job, zps_json **table_p,
                                     struct zps_error *error) ZPS_MUSTCHECK;
 zps_json *zps_coordinator_kicked(const struct zps_member_kicked *kicked);
-zps_json *zps_coordinator_jobs_table(const struct zps_coordinator *coordinator, bool all);
-zps_json *zps_coordinator_tensors(const struct zps_coordinator *coordinator);
+zps_json *zps_coordinator_jobs_table(const struct zps_coordinator *coordinator, const struct zps_viewer *viewer,
+                                     bool all);
+zps_json *zps_coordinator_tensors(const struct zps_coordinator *coordinator, const struct zps_viewer *viewer);
 /* Rows of `stats`: tensors and ranks as these have told; those that have no room are added to *n_out_p. */
 zps_json *zps_coordinator_tensor_tallies(const struct zps_coordinator *coordinator, unsigned long *n_out_p);
 zps_json *zps_coordinator_rank_tallies(const struct zps_coordinator *coordinator, unsigned long *n_out_p);
-/* gather.c: asks every server, then answers. */
+/* gather.c: asks every server, then answers, with what the viewer sees. */
 void zps_coordinator_stats_fini(struct zps_coordinator *coordinator);
-void zps_coordinator_stats(struct zps_coordinator *coordinator, struct zps_rpc_request *request);
+void zps_coordinator_stats(struct zps_coordinator *coordinator, const struct zps_viewer *viewer,
+                           struct zps_rpc_request *request);
 
 #endif

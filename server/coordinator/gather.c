@@ -19,6 +19,7 @@
 
 struct zps_coordinator_asker {
   struct zps_rpc_request *request;
+  struct zps_viewer viewer;
   uint64_t came_ns;
   struct zps_coordinator_asker *next;
 };
@@ -35,8 +36,67 @@ struct gather_call {
   char server[ZPS_NAME_MAX + 1], host[ZPS_NAME_MAX + 1];
 };
 
+static void copy_member(void *ctx, const char *key, const zps_json *value) {
+  zps_json **row = ctx;
+  *row = zps_json_set(*row, key, zps_json_ref((zps_json *)(uintptr_t)value)); /* only its reference count changes */
+}
+
+struct part { /* of an answer, that a viewer sees */
+  const struct zps_members *members;
+  const struct zps_viewer *viewer;
+  zps_json *answer;
+};
+
+static bool sees_row(const struct part *part, const zps_json *row) {
+  uint64_t job_id;
+  const char *const server = zps_json_opt_str(row, "server", "");
+  if (zps_json_get(row, "job_id")) {
+    const zps_err_t err = zps_json_get_hex(row, "job_id", &job_id, NULL);
+    const struct zps_member_job *const job = err ? NULL : zps_members_job(part->members, job_id);
+    return job && zps_viewer_sees_job(part->viewer, job);
+  }
+  for (unsigned i = 0; i < zps_members_servers(part->members); i++) {
+    const struct zps_member_server *const of = zps_members_server(part->members, i);
+    if (strcmp(of->name, server) == 0) return zps_viewer_sees_server(part->viewer, part->members, of);
+  }
+  return false;
+}
+
+/* Of a server the totals, which are of all jobs, are left out. */
+static void copy_part(void *ctx, const char *key, const zps_json *rows) {
+  struct part *const part = ctx;
+  const bool is_servers = strcmp(key, "servers") == 0;
+  zps_json *seen = zps_json_array();
+  for (size_t i = 0; i < zps_json_array_len(rows); i++) {
+    const zps_json *const row = zps_json_at(rows, i);
+    if (!sees_row(part, row)) continue;
+    zps_json *copy = zps_json_object();
+    if (is_servers) {
+      copy = zps_json_set_str(copy, "server", zps_json_opt_str(row, "server", ""));
+      copy = zps_json_set_str(copy, "host", zps_json_opt_str(row, "host", ""));
+      copy = zps_json_set_str(copy, "answer", zps_json_opt_str(row, "answer", ""));
+    } else {
+      zps_json_each(row, copy_member, &copy);
+    }
+    seen = zps_json_append(seen, copy);
+  }
+  part->answer = zps_json_set(part->answer, key, seen);
+}
+
+/* What the asker sees of the answer: a reference, NULL when memory is short. */
+static zps_json *part_of(const struct zps_coordinator *coordinator, const struct zps_coordinator_asker *asker,
+                         zps_json *answer) {
+  static const char *const tables[] = {"servers", "tensors", "ranks", "shards", "lags", "shares"};
+  if (asker->viewer.sees_all) return zps_json_ref(answer);
+  struct part part = {.members = coordinator->members, .viewer = &asker->viewer, .answer = zps_json_object()};
+  for (unsigned i = 0; i < sizeof tables / sizeof tables[0]; i++)
+    copy_part(&part, tables[i], zps_json_get(answer, tables[i]));
+  return part.answer;
+}
+
 /* To all that came before the servers were asked; `answer` NULL: memory was short. */
-static void answer_askers(struct zps_coordinator_stats *stats, zps_json *answer) {
+static void answer_askers(struct zps_coordinator *coordinator, zps_json *answer) {
+  struct zps_coordinator_stats *const stats = &coordinator->stats;
   stats->n_shared = 0;
   for (struct zps_coordinator_asker **link = &stats->askers; *link;) {
     struct zps_coordinator_asker *asker = *link;
@@ -46,8 +106,9 @@ static void answer_askers(struct zps_coordinator_stats *stats, zps_json *answer)
     }
     *link = asker->next;
     stats->n_shared++;
-    if (answer)
-      zps_rpc_reply(asker->request, zps_json_ref(answer));
+    zps_json *const part = answer ? part_of(coordinator, asker, answer) : NULL;
+    if (part)
+      zps_rpc_reply(asker->request, part);
     else
       zps_rpc_reply_error(asker->request, ZPS_ERR_NOMEM, "the coordinator has no memory to answer");
     free(asker);
@@ -68,14 +129,9 @@ static void finish(struct gather *gather) {
   if (gather->n_out) result = zps_json_set_u64(result, "left_out", gather->n_out);
   free(gather);
   stats->is_asking = false;
-  answer_askers(stats, result);
+  answer_askers(coordinator, result);
   zps_json_unref(result);
   if (stats->askers) begin_later(coordinator);
-}
-
-static void copy_member(void *ctx, const char *key, const zps_json *value) {
-  zps_json **row = ctx;
-  *row = zps_json_set(*row, key, zps_json_ref((zps_json *)(uintptr_t)value)); /* only its reference count changes */
 }
 
 /* Adds the job's name and, for a tensor, how long ago it was opened: what rates since then are divided by. Servers do
@@ -138,7 +194,7 @@ static void begin(struct zps_coordinator *coordinator) {
   struct gather *gather = calloc(1, sizeof *gather);
   stats->begun_ns = zps_clock_ns();
   if (!gather) {
-    answer_askers(stats, NULL);
+    answer_askers(coordinator, NULL);
     return;
   }
   stats->is_asking = true;
@@ -184,7 +240,8 @@ static void begin_later(struct zps_coordinator *coordinator) {
   uv_timer_start(&stats->timer, on_timer, at_ns > now_ns ? (at_ns - now_ns) / ZPS_NS_PER_MS + 1 : 0, 0);
 }
 
-void zps_coordinator_stats(struct zps_coordinator *coordinator, struct zps_rpc_request *request) {
+void zps_coordinator_stats(struct zps_coordinator *coordinator, const struct zps_viewer *viewer,
+                           struct zps_rpc_request *request) {
   struct zps_coordinator_stats *stats = &coordinator->stats;
   struct zps_coordinator_asker *asker = malloc(sizeof *asker);
   if (!asker) {
@@ -192,7 +249,8 @@ void zps_coordinator_stats(struct zps_coordinator *coordinator, struct zps_rpc_r
     return;
   }
   const bool is_first = !stats->askers;
-  *asker = (struct zps_coordinator_asker){.request = request, .came_ns = zps_clock_ns(), .next = stats->askers};
+  *asker = (struct zps_coordinator_asker){
+      .request = request, .viewer = *viewer, .came_ns = zps_clock_ns(), .next = stats->askers};
   stats->askers = asker;
   if (stats->is_asking || !is_first) return; /* the next answer follows, or is due */
   if (asker->came_ns >= due_ns(stats))
@@ -203,5 +261,5 @@ void zps_coordinator_stats(struct zps_coordinator *coordinator, struct zps_rpc_r
 
 void zps_coordinator_stats_fini(struct zps_coordinator *coordinator) {
   coordinator->stats.begun_ns = ZPS_NEVER;
-  answer_askers(&coordinator->stats, NULL); /* nobody hears it: the connections are gone */
+  answer_askers(coordinator, NULL); /* nobody hears it: the connections are gone */
 }

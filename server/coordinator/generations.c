@@ -132,6 +132,7 @@ static void begin(struct zps_members *members, struct zps_member_elastic *elasti
   } else {
     job->elastic = elastic;
     job->tenant = elastic->tenant;
+    job->place = elastic->askers->rank->place;
     job->generation = generation_of(elastic, count, places, n);
     elastic->forming = job;
     zps_members_elastic_note(members, elastic); /* no other one is to have its number, not after a new start either */

@@ -146,7 +146,8 @@ struct zps_member_job {
   uint64_t job_id, seed;
   struct zps_secret secret; /* of its links */
   bool checksums;           /* of what is read over them; as it was opened */
-  struct zps_place tenant;  /* of the client that began it */
+  struct zps_place place;   /* of the client that began it, */
+  struct zps_place tenant;  /* and its tenant */
   uint32_t epoch;           /* from OPENING on */
   uint32_t world;
   struct zps_member_rank **ranks;    /* world of them; NULL: not there yet */

@@ -4,7 +4,8 @@
 static zps_err_t status(struct zps_coordinator_conn *conn, const zps_json *params, struct zps_rpc_request *request,
                         struct zps_error *error) {
   (void)params;
-  return zps_coordinator_answer(request, zps_coordinator_status(conn->coordinator), error);
+  const struct zps_viewer viewer = zps_viewer_of(conn->rpc);
+  return zps_coordinator_answer(request, zps_coordinator_status(conn->coordinator, &viewer), error);
 }
 
 static zps_err_t security(struct zps_coordinator_conn *conn, const zps_json *params, struct zps_rpc_request *request,
@@ -16,25 +17,29 @@ static zps_err_t security(struct zps_coordinator_conn *conn, const zps_json *par
 static zps_err_t members(struct zps_coordinator_conn *conn, const zps_json *params, struct zps_rpc_request *request,
                          struct zps_error *error) {
   (void)params;
-  return zps_coordinator_answer(request, zps_coordinator_members(conn->coordinator), error);
+  const struct zps_viewer viewer = zps_viewer_of(conn->rpc);
+  return zps_coordinator_answer(request, zps_coordinator_members(conn->coordinator, &viewer), error);
 }
 
 static zps_err_t jobs(struct zps_coordinator_conn *conn, const zps_json *params, struct zps_rpc_request *request,
                       struct zps_error *error) {
   const bool all = zps_json_opt_bool(params, "all", false);
-  return zps_coordinator_answer(request, zps_coordinator_jobs_table(conn->coordinator, all), error);
+  const struct zps_viewer viewer = zps_viewer_of(conn->rpc);
+  return zps_coordinator_answer(request, zps_coordinator_jobs_table(conn->coordinator, &viewer, all), error);
 }
 
 static zps_err_t tensors(struct zps_coordinator_conn *conn, const zps_json *params, struct zps_rpc_request *request,
                          struct zps_error *error) {
   (void)params;
-  return zps_coordinator_answer(request, zps_coordinator_tensors(conn->coordinator), error);
+  const struct zps_viewer viewer = zps_viewer_of(conn->rpc);
+  return zps_coordinator_answer(request, zps_coordinator_tensors(conn->coordinator, &viewer), error);
 }
 
 static zps_err_t stats(struct zps_coordinator_conn *conn, const zps_json *params, struct zps_rpc_request *request,
                        struct zps_error *error) {
   (void)params, (void)error;
-  zps_coordinator_stats(conn->coordinator, request);
+  const struct zps_viewer viewer = zps_viewer_of(conn->rpc);
+  zps_coordinator_stats(conn->coordinator, &viewer, request);
   return ZPS_OK;
 }
 

@@ -27,12 +27,14 @@ static zps_json *left_out(zps_json *table, unsigned long n) {
   return n ? zps_json_set_u64(table, "left_out", n) : table;
 }
 
-zps_json *zps_coordinator_status(const struct zps_coordinator *coordinator) {
+zps_json *zps_coordinator_status(const struct zps_coordinator *coordinator, const struct zps_viewer *viewer) {
   const struct zps_members *members = coordinator->members;
   unsigned draining = 0;
-  uint64_t ranks = 0, tensors = 0;
+  uint64_t jobs = 0, ranks = 0, tensors = 0;
   for (unsigned i = 0; i < zps_members_servers(members); i++) draining += zps_members_server(members, i)->draining;
-  for (const struct zps_member_job *job = zps_members_job_first(members); job; job = job->next) {
+  for (const struct zps_member_job *job = zps_viewer_job_first(viewer, members); job;
+       job = zps_viewer_job_next(viewer, job)) {
+    jobs++;
     ranks += job->n_joined;
     tensors += job->n_tensors;
   }
@@ -45,7 +47,7 @@ zps_json *zps_coordinator_status(const struct zps_coordinator *coordinator) {
   row = zps_json_set_u64(row, "epoch", zps_members_epoch(members));
   row = zps_json_set_u64(row, "servers", zps_members_servers(members));
   row = zps_json_set_u64(row, "servers_draining", draining);
-  row = zps_json_set_u64(row, "jobs", zps_members_jobs(members));
+  row = zps_json_set_u64(row, "jobs", jobs);
   row = zps_json_set_u64(row, "ranks", ranks);
   row = zps_json_set_u64(row, "tensors", tensors);
   return zps_json_set(zps_json_object(), "coordinator", zps_json_append(zps_json_array(), row));
@@ -117,15 +119,17 @@ zps_json *zps_coordinator_kicked(const struct zps_member_kicked *kicked) {
   return zps_json_set(zps_json_object(), "ranks", zps_json_append(zps_json_array(), row));
 }
 
-zps_json *zps_coordinator_members(const struct zps_coordinator *coordinator) {
+zps_json *zps_coordinator_members(const struct zps_coordinator *coordinator, const struct zps_viewer *viewer) {
   const struct zps_members *members = coordinator->members;
   zps_json *servers = zps_json_array(), *ranks = zps_json_array();
   for (unsigned i = 0; i < zps_members_servers(members); i++) {
     const struct zps_member_server *server = zps_members_server(members, i);
-    servers = zps_json_append(servers, set_silence(server_row(server), server->client));
+    if (zps_viewer_sees_server(viewer, members, server))
+      servers = zps_json_append(servers, set_silence(server_row(server), server->client));
   }
   unsigned long n = 0, n_out = 0;
-  for (const struct zps_member_job *job = zps_members_job_first(members); job; job = job->next) {
+  for (const struct zps_member_job *job = zps_viewer_job_first(viewer, members); job;
+       job = zps_viewer_job_next(viewer, job)) {
     for (uint32_t r = 0; r < job->world; r++) {
       const struct zps_member_rank *rank = job->ranks[r];
       if (!rank) continue;
@@ -177,16 +181,22 @@ static zps_json *ended_row(const struct zps_history_record *record) {
   return zps_json_set_str(row, "failure", record->cause.text);
 }
 
-static zps_json *set_ended(zps_json *table, const struct zps_history *history) {
+static zps_json *set_ended(zps_json *table, const struct zps_history *history, const struct zps_viewer *viewer) {
   zps_json *rows = zps_json_array();
   const unsigned n = zps_history_len(history);
-  for (unsigned i = 0; i < n; i++) rows = zps_json_append(rows, ended_row(zps_history_at(history, i)));
-  return left_out(zps_json_set(table, "ended", rows), (unsigned long)(history->n - n));
+  for (unsigned i = 0; i < n; i++) {
+    const struct zps_history_record *const record = zps_history_at(history, i);
+    if (viewer->sees_all || zps_place_is(&record->place, &viewer->place))
+      rows = zps_json_append(rows, ended_row(record));
+  }
+  return left_out(zps_json_set(table, "ended", rows), viewer->sees_all ? (unsigned long)(history->n - n) : 0);
 }
 
-zps_json *zps_coordinator_jobs_table(const struct zps_coordinator *coordinator, bool all) {
+zps_json *zps_coordinator_jobs_table(const struct zps_coordinator *coordinator, const struct zps_viewer *viewer,
+                                     bool all) {
   zps_json *rows = zps_json_array();
-  for (const struct zps_member_job *job = zps_members_job_first(coordinator->members); job; job = job->next) {
+  for (const struct zps_member_job *job = zps_viewer_job_first(viewer, coordinator->members); job;
+       job = zps_viewer_job_next(viewer, job)) {
     zps_json *row = zps_json_set_str(zps_json_object(), "job", job->name);
     row = zps_json_set_hex(row, "job_id", job->job_id);
     row = zps_json_set_str(row, "state", zps_job_state_name(job->state));
@@ -210,7 +220,7 @@ zps_json *zps_coordinator_jobs_table(const struct zps_coordinator *coordinator, 
         zps_json_append(rows, zps_json_set_str(row, "failure", job->state == ZPS_JOB_CLOSING ? job->error.text : ""));
   }
   zps_json *table = zps_json_set(zps_json_object(), "jobs", rows);
-  return all ? set_ended(table, &coordinator->history) : table;
+  return all ? set_ended(table, &coordinator->history, viewer) : table;
 }
 
 static const char *tensor_state(const struct zps_member_tensor *tensor) {
@@ -229,10 +239,11 @@ static zps_json *set_plan(zps_json *row, const struct zps_member_plan *plan) {
   return zps_json_set(row, "too_slow", names);
 }
 
-zps_json *zps_coordinator_tensors(const struct zps_coordinator *coordinator) {
+zps_json *zps_coordinator_tensors(const struct zps_coordinator *coordinator, const struct zps_viewer *viewer) {
   zps_json *rows = zps_json_array();
   unsigned long n = 0, n_out = 0;
-  for (const struct zps_member_job *job = zps_members_job_first(coordinator->members); job; job = job->next) {
+  for (const struct zps_member_job *job = zps_viewer_job_first(viewer, coordinator->members); job;
+       job = zps_viewer_job_next(viewer, job)) {
     for (uint32_t i = 0; i < job->n_tensors; i++) {
       const struct zps_tensor_spec *spec = &job->tensors[i]->spec;
       char scheme[ZPS_SCHEME_TEXT_MAX + 1];

@@ -286,7 +286,8 @@ static void on_act(void *ctx, const struct zps_action *action) {
 }
 
 static void ask(struct zps_coordinator *asked, unsigned n) {
-  for (unsigned i = 0; i < n; i++) zps_coordinator_stats(asked, (struct zps_rpc_request *)(uintptr_t)1);
+  const struct zps_viewer viewer = {.sees_all = true};
+  for (unsigned i = 0; i < n; i++) zps_coordinator_stats(asked, &viewer, (struct zps_rpc_request *)(uintptr_t)1);
 }
 
 /* Lets the timer do its part, as if its time had come. */
