@@ -105,7 +105,7 @@ void zps_rpc_conn_set_line_max(struct zps_rpc_conn *conn, size_t line_max_bytes)
 void zps_rpc_conn_let_in(struct zps_rpc_conn *conn);
 void zps_rpc_conn_set_ctx(struct zps_rpc_conn *conn, void *ctx); /* the owner's object behind this connection */
 void *zps_rpc_conn_ctx(const struct zps_rpc_conn *conn);
-const char *zps_rpc_conn_peer(const struct zps_rpc_conn *conn); /* "10.0.0.7:41234" or "unix" */
+const char *zps_rpc_conn_peer(const struct zps_rpc_conn *conn); /* "10.0.0.7:41234" or "unix (user 0, pid 17)" */
 const char *zps_rpc_conn_role(const struct zps_rpc_conn *conn); /* the role that the peer named in hello */
 const char *zps_rpc_conn_version(const struct zps_rpc_conn *conn);
 /* What the peer's certificate lets it do, of enum zps_tls_role, and the first name in it; 0 and "" without TLS. */
@@ -118,6 +118,7 @@ enum zps_tls_serves zps_rpc_conn_serves(const struct zps_rpc_conn *conn, const c
 struct zps_place zps_rpc_conn_place(const struct zps_rpc_conn *conn); /* its address */
 /* Whom it is counted for: the first name of its certificate, without one its address; the Unix socket. */
 struct zps_place zps_rpc_conn_owner(const struct zps_rpc_conn *conn);
+/* The peer came over a Unix socket. The mode and group of its file say who may. */
 bool zps_rpc_conn_is_unix(const struct zps_rpc_conn *conn);
 /* The peer is on this host: it came over a Unix socket, or from the address that it went to. */
 bool zps_rpc_conn_is_near(const struct zps_rpc_conn *conn);

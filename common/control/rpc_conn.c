@@ -244,10 +244,20 @@ void zps_rpc_conn_dead_after(struct zps_rpc_conn *conn, uint64_t dead_ms) {
     zps_log_debug("%s: cannot set TCP_USER_TIMEOUT: dead peers are found by heartbeats alone", conn->peer);
 }
 
+/* The log says who has changed something. */
+static void name_unix_peer(struct zps_rpc_conn *conn, int fd) {
+  struct ucred peer;
+  socklen_t len = sizeof peer;
+  if (conn->listener && getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &len) == 0)
+    snprintf(conn->peer, sizeof conn->peer, "unix (user %lu, pid %ld)", (unsigned long)peer.uid, (long)peer.pid);
+  else
+    snprintf(conn->peer, sizeof conn->peer, "unix");
+}
+
 zps_err_t zps_rpc_conn_start(struct zps_rpc_conn *conn, uint64_t deadline_ns, struct zps_error *error) {
   uv_os_fd_t fd = -1;
   const bool has_fd = uv_fileno(&conn->socket.handle, &fd) == 0;
-  snprintf(conn->peer, sizeof conn->peer, "unix");
+  name_unix_peer(conn, fd);
   if (conn->socket.handle.type == UV_TCP) {
     struct sockaddr_storage addr;
     int len = sizeof addr;

@@ -4,9 +4,11 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/control/own_socket.h"
 #include "common/control/rpc_internal.h"
 
 static void try_next(struct zps_rpc_conn *conn);
+static void begin(struct zps_rpc_conn *conn);
 
 static void give_up(struct zps_rpc_conn *conn) {
   const struct zps_rpc_dial *dial = conn->dial;
@@ -23,6 +25,8 @@ static void on_attempt_closed(uv_handle_t *handle) {
   if (conn->state == ZPS_RPC_CONNECTING) {
     if (zps_clock_ns() >= conn->dial->deadline_ns)
       give_up(conn);
+    else if (conn->dial->is_own)
+      begin(conn);
     else
       try_next(conn);
   }
@@ -120,17 +124,22 @@ void zps_rpc_dial_destroy(struct zps_rpc_dial *dial) {
   free(dial);
 }
 
+static int connect_unix(struct zps_rpc_conn *conn, const char *path) {
+  const int status = uv_pipe_init(conn->loop, &conn->socket.pipe, 0);
+  if (status < 0) return status;
+  attempt_started(conn, 0);
+  uv_pipe_connect(&conn->dial->connect, &conn->socket.pipe, path, on_connected);
+  return 0;
+}
+
+/* The coordinator must know whose process a server or an administrator is. Ranks show a token. */
+static bool needs_own(const struct zps_rpc_conn *conn) {
+  return !conn->handler.tls && strcmp(conn->self_role, "worker") != 0;
+}
+
 static int start(struct zps_rpc_conn *conn) {
   struct zps_rpc_dial *dial = conn->dial;
-  dial->connect.data = conn;
-  dial->resolve.data = conn;
-  if (dial->address.is_unix) {
-    const int status = uv_pipe_init(conn->loop, &conn->socket.pipe, 0);
-    if (status < 0) return status;
-    attempt_started(conn, 0);
-    uv_pipe_connect(&dial->connect, &conn->socket.pipe, dial->address.path, on_connected);
-    return 0;
-  }
+  if (dial->address.is_unix) return connect_unix(conn, dial->address.path);
   const char *host = dial->address.host[0] ? dial->address.host : "localhost";
   /* A number needs neither a resolver nor the threads that wait for one. */
   struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_NUMERICSERV | AI_NUMERICHOST}, *list = NULL;
@@ -145,6 +154,19 @@ static int start(struct zps_rpc_conn *conn) {
   dial->resolving = true;
   conn->holds++;
   return 0;
+}
+
+/* Past this user's own socket, where there is one. */
+static void begin(struct zps_rpc_conn *conn) {
+  struct zps_rpc_dial *dial = conn->dial;
+  char own[ZPS_OWN_SOCKET_MAX];
+  dial->status = 0;
+  dial->is_own = !dial->is_own && needs_own(conn) && zps_own_socket_find(&dial->address, own);
+  dial->status = dial->is_own ? connect_unix(conn, own) : start(conn);
+  if (dial->status < 0)
+    give_up(conn); /* `connected` hears of it from the loop */
+  else
+    zps_rpc_conn_arm_timer(conn);
 }
 
 zps_err_t zps_rpc_connect(uv_loop_t *loop, const char *address, const char *role, uint64_t timeout_ms,
@@ -168,11 +190,9 @@ zps_err_t zps_rpc_connect(uv_loop_t *loop, const char *address, const char *role
   conn->dial = dial;
   conn->state = ZPS_RPC_CONNECTING;
   conn->deadline_ns = dial->deadline_ns;
-  dial->status = start(conn);
-  if (dial->status < 0)
-    give_up(conn); /* `connected` hears of it from the loop */
-  else
-    zps_rpc_conn_arm_timer(conn);
+  dial->connect.data = conn;
+  dial->resolve.data = conn;
+  begin(conn);
   *conn_p = conn;
   return ZPS_OK;
 }

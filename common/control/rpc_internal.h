@@ -58,6 +58,7 @@ struct zps_rpc_write { /* a line on its way out */
 struct zps_rpc_dial { /* client: on the way to a connection */
   struct zps_address address;
   char text[300]; /* the address as given */
+  bool is_own;    /* the present attempt is at this user's own socket for the address */
   uv_getaddrinfo_t resolve;
   uv_connect_t connect;
   bool resolving;

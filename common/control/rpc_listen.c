@@ -399,7 +399,7 @@ zps_err_t zps_rpc_listen_for(uv_loop_t *loop, const char *address, const struct 
     code = zps_fail(error, ZPS_ERR_IO, "cannot listen on %s: %s", address, uv_strerror(status));
     goto err_free;
   }
-  listener->is_private = listener->address.is_unix && access && !(access->mode & (S_IRWXG | S_IRWXO));
+  listener->is_private = listener->address.is_unix && !(access && access->mode & (S_IRWXG | S_IRWXO));
   uv_timer_init(loop, &listener->look); /* cannot fail */
   uv_idle_init(loop, &listener->more);
   listener->socket.handle.data = listener->look.data = listener->more.data = listener;
