@@ -8,6 +8,7 @@
 #include "common/base/clock.h"
 #include "common/base/secret.h"
 #include "common/control/addresses.h"
+#include "common/control/own_socket.h"
 #include "server/coordinator/coordinator_impl.h"
 
 #define ZPS_LOG_COMPONENT "coordinator"
@@ -120,6 +121,12 @@ static void on_heartbeat(uv_timer_t *timer) {
 
 /* ---- Life ---- */
 
+static void close_listeners(struct zps_coordinator *coordinator) {
+  zps_rpc_listener_close(coordinator->listener);
+  zps_rpc_listener_close(coordinator->socket);
+  zps_rpc_listener_close(coordinator->own);
+}
+
 static zps_err_t listen_on(struct zps_coordinator *coordinator, uv_loop_t *loop, struct zps_error *error) {
   const struct zps_coordinator_config *config = &coordinator->config;
   const struct zps_rpc_handler handler = {.ctx = coordinator,
@@ -129,12 +136,17 @@ static zps_err_t listen_on(struct zps_coordinator *coordinator, uv_loop_t *loop,
                                           .on_message = zps_coordinator_message,
                                           .on_close = on_close};
   zps_err_t err = zps_rpc_listen(loop, config->listen, "coordinator", &handler, &coordinator->listener, error);
-  if (err || !config->socket) return err;
-  char path[ZPS_ADDRESS_TEXT_MAX]; /* options.c refuses longer ones */
-  snprintf(path, sizeof path, "unix:%s", config->socket);
-  const struct zps_rpc_access access = {.mode = config->socket_mode, .group = config->socket_group};
-  err = zps_rpc_listen_for(loop, path, &access, "coordinator", &handler, &coordinator->socket, error);
-  if (err) zps_rpc_listener_close(coordinator->listener);
+  char own[ZPS_OWN_SOCKET_MAX];
+  if (!err && config->own_socket)
+    err = zps_own_socket_make(zps_rpc_listener_address(coordinator->listener), own, error);
+  if (!err && config->own_socket) err = zps_rpc_listen(loop, own, "coordinator", &handler, &coordinator->own, error);
+  if (!err && config->socket) {
+    char path[ZPS_ADDRESS_TEXT_MAX]; /* options.c refuses longer ones */
+    snprintf(path, sizeof path, "unix:%s", config->socket);
+    const struct zps_rpc_access access = {.mode = config->socket_mode, .group = config->socket_group};
+    err = zps_rpc_listen_for(loop, path, &access, "coordinator", &handler, &coordinator->socket, error);
+  }
+  if (err) close_listeners(coordinator);
   return err;
 }
 
@@ -213,8 +225,7 @@ zps_err_t zps_coordinator_create(uv_loop_t *loop, const struct zps_coordinator_c
   return ZPS_OK;
 
 err_listeners:
-  zps_rpc_listener_close(coordinator->listener);
-  zps_rpc_listener_close(coordinator->socket);
+  close_listeners(coordinator);
 err_members:
   coordinator->closing = true; /* what is given up now stays noted */
   zps_members_destroy(coordinator->members);
@@ -236,8 +247,7 @@ void zps_coordinator_close(struct zps_coordinator *coordinator) {
   zps_coordinator_state_save(coordinator);
   zps_coordinator_follow_stop(coordinator);
   coordinator->closing = true; /* the clients that go with it are not lost to the next one */
-  zps_rpc_listener_close(coordinator->listener);
-  zps_rpc_listener_close(coordinator->socket);
+  close_listeners(coordinator);
   uv_close((uv_handle_t *)&coordinator->heartbeat, on_handle_closed);
   uv_close((uv_handle_t *)&coordinator->deadline, on_handle_closed);
   uv_close((uv_handle_t *)&coordinator->stats.timer, on_handle_closed);

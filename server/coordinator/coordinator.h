@@ -28,7 +28,10 @@ struct zps_coordinator_config {
   const char *listen; /* HOST:PORT */
   const char *socket; /* path of a Unix socket as well, or NULL */
   mode_t socket_mode;
-  gid_t socket_group;  /* ZPS_RPC_ANY_GROUP: as the process creates it */
+  gid_t socket_group; /* ZPS_RPC_ANY_GROUP: as the process creates it */
+  /* Also listens at this user's own socket for `listen` (common/control/own_socket.h). Over TCP nobody can then
+   * register as a server, or change what concerns others. For a loopback address without TLS. */
+  bool own_socket;
   struct zps_tls *tls; /* spoken at `listen`; NULL: none. Borrowed until the coordinator is closed */
   uint64_t heartbeat_ms, dead_ms, call_timeout_ms, leave_grace_ms;
   uint64_t resume_grace_ms; /* for a client whose connection ended to come back; 0: it is lost at once */

@@ -63,7 +63,7 @@ struct zps_coordinator {
   uv_check_t after;
   struct zps_history history;
   struct zps_coordinator_stats stats;
-  struct zps_rpc_listener *listener, *socket;
+  struct zps_rpc_listener *listener, *socket, *own; /* own: config.own_socket */
   uv_timer_t heartbeat, deadline;
   struct zps_coordinator_conn *conns;
   unsigned n_conns;
@@ -140,6 +140,10 @@ uint64_t zps_coordinator_grace_ms(const struct zps_coordinator_conn *conn, zps_e
 /* Says, once a second at most, that this process has no descriptor left for one more connection. */
 void zps_coordinator_check_descriptors(void);
 
+/* identity.c: whether the client may change what concerns others, as far as the way that it has come says; else `error`
+ * says why not, and `what` is refused. */
+zps_err_t zps_coordinator_is_own(const struct zps_coordinator_conn *conn, const char *what,
+                                 struct zps_error *error) ZPS_MUSTCHECK;
 /* methods.c */
 void zps_coordinator_message(void *ctx, struct zps_rpc_conn *rpc, const char *method, const zps_json *params,
                              struct zps_rpc_request *request);

@@ -34,6 +34,7 @@ static void destroy(struct zps_coordinator_following *following) {
 static void refuse(struct zps_coordinator *coordinator, const char *why, const char *leader) {
   zps_rpc_listener_refuse(coordinator->listener, why, leader);
   zps_rpc_listener_refuse(coordinator->socket, why, leader);
+  zps_rpc_listener_refuse(coordinator->own, why, leader);
 }
 
 static void tell(struct zps_coordinator *coordinator, bool leads, const char *text) {

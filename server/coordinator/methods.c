@@ -48,7 +48,9 @@ static void run(struct zps_coordinator_conn *conn, const struct zps_method *meth
                 struct zps_rpc_request *request) {
   struct zps_error error;
   zps_coordinator_enter(conn->coordinator);
-  const zps_err_t err = method->run(conn, params, request, &error);
+  const bool is_guarded = method->entry == ZPS_METHOD_REGISTERS || method->entry == ZPS_METHOD_CHANGES;
+  zps_err_t err = is_guarded ? zps_coordinator_is_own(conn, method->name, &error) : ZPS_OK;
+  if (!err) err = method->run(conn, params, request, &error);
   if (err && !is_no_such_server(conn, method, err))
     zps_log_info("%s: %s is %s: %s", zps_rpc_conn_peer(conn->rpc), method->name, request ? "refused" : "left out",
                  error.text);

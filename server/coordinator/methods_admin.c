@@ -91,9 +91,9 @@ const struct zps_method zps_methods_admin[] = {
     {"tensors", ZPS_METHOD_ANY_ROLE, false, tensors, ZPS_METHOD_NO_ENTRY},
     {"stats", ZPS_METHOD_ANY_ROLE, false, stats, ZPS_METHOD_NO_ENTRY},
     {"security", ZPS_CONN_CTL, false, security, ZPS_METHOD_NO_ENTRY},
-    {"drain", ZPS_CONN_CTL, false, drain, ZPS_METHOD_NO_ENTRY},
-    {"undrain", ZPS_CONN_CTL, false, undrain, ZPS_METHOD_NO_ENTRY},
-    {"rebalance", ZPS_CONN_CTL, false, rebalance, ZPS_METHOD_NO_ENTRY},
-    {"kick", ZPS_CONN_CTL, false, kick, ZPS_METHOD_NO_ENTRY},
+    {"drain", ZPS_CONN_CTL, false, drain, ZPS_METHOD_CHANGES},
+    {"undrain", ZPS_CONN_CTL, false, undrain, ZPS_METHOD_CHANGES},
+    {"rebalance", ZPS_CONN_CTL, false, rebalance, ZPS_METHOD_CHANGES},
+    {"kick", ZPS_CONN_CTL, false, kick, ZPS_METHOD_CHANGES},
     {0},
 };

@@ -1,6 +1,7 @@
 /* What stands open, and how to close it, as far as the coordinator sees: rows for `zenpsctl security`. */
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "common/control/address.h"
 #include "server/coordinator/coordinator_impl.h"
@@ -18,12 +19,26 @@ static bool is_near(const struct zps_coordinator *coordinator) {
          zps_address_is_loopback(&address);
 }
 
+/* Servers and administrators come over Unix sockets. */
+static bool is_of_user(const struct zps_coordinator *coordinator) {
+  return coordinator->own || strncmp(zps_rpc_listener_address(coordinator->listener), "unix:", 5) == 0;
+}
+
 static zps_json *add_control(const struct zps_coordinator *coordinator, zps_json *rows) {
-  char how[200];
+  char how[300];
   const char *const address = zps_rpc_listener_address(coordinator->listener);
   if (coordinator->config.tls) {
     snprintf(how, sizeof how, "TLS 1.3 at %.90s, certificates name roles", address);
     return add(rows, "control plane", "guarded", how, "");
+  }
+  if (strncmp(address, "unix:", 5) == 0) {
+    snprintf(how, sizeof how, "%.120s, for user %lu and root alone", address, (unsigned long)geteuid());
+    return add(rows, "control plane", "guarded", how, "");
+  }
+  if (coordinator->own) {
+    snprintf(how, sizeof how, "plain at %.60s: every user of this host may read; user %lu and root change, over %.70s",
+             address, (unsigned long)geteuid(), zps_rpc_listener_address(coordinator->own));
+    return add(rows, "control plane", "host", how, "tls.ca, tls.cert, tls.key (zenpsctl certs init)");
   }
   snprintf(
       how, sizeof how,
@@ -36,6 +51,10 @@ static zps_json *add_control(const struct zps_coordinator *coordinator, zps_json
 /* Who may be which server. */
 static zps_json *add_servers(const struct zps_coordinator *coordinator, zps_json *rows) {
   char how[200];
+  if (is_of_user(coordinator)) {
+    snprintf(how, sizeof how, "processes of user %lu and root alone", (unsigned long)geteuid());
+    return add(rows, "servers", "guarded", how, "");
+  }
   if (!coordinator->config.tls)
     return add(rows, "servers", is_near(coordinator) ? "host" : "open", "any process is the server that it says it is",
                "tls.ca, tls.cert, tls.key (zenpsctl certs init)");

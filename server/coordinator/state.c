@@ -61,6 +61,7 @@ static void hold(struct zps_coordinator *coordinator, bool held) {
   coordinator->holds = held;
   zps_rpc_listener_hold(coordinator->listener, held);
   zps_rpc_listener_hold(coordinator->socket, held);
+  zps_rpc_listener_hold(coordinator->own, held);
 }
 
 static zps_err_t begin(struct zps_coordinator *coordinator, bool is_new, uint64_t until_ns, struct zps_error *error) {

@@ -138,6 +138,7 @@ static struct zps_coordinator_config coordinator_config(const struct zps_options
       .socket = options->control_socket,
       .socket_mode = options->socket_mode,
       .socket_group = options->socket_group,
+      .own_socket = zps_options_is_shared(options),
       .heartbeat_ms = options->control_heartbeat_ms,
       .dead_ms = options->control_dead_ms,
       .resume_grace_ms = options->control_resume_grace_ms,

@@ -45,13 +45,17 @@ static const struct zps_opt opts[] = {
         .help = "what this process does: server (holds shards), coordinator (membership), or both"),
 
     OPT(ZPS_OPT_STRING, control_listen, .name = "control.listen", .arg = "HOST:PORT", .def = "127.0.0.1:7077",
-        .help = "where the coordinator listens; port 0 takes any free one"),
+        .help =
+            "where the coordinator listens: HOST:PORT (port 0 takes any free one), or unix:PATH, for its user and root "
+            "alone. At a loopback address without TLS, servers and administrators must be of its user"),
     OPT(ZPS_OPT_STRING, control_coordinator, .name = "control.coordinator", .arg = "HOST:PORT,...",
         .help =
             "where a server finds the coordinator (default: this process, when it is both); of several, with commas in "
             "between, the one that leads"),
     OPT(ZPS_OPT_STRING, control_socket, .name = "control.socket", .arg = "PATH",
-        .help = "Unix socket on which the coordinator listens as well, for zenpsctl"),
+        .help =
+            "Unix socket on which the coordinator listens as well: whoever may connect may administer it, and register "
+            "servers"),
     OPT(ZPS_OPT_STRING, control_socket_mode, .name = "control.socket_mode", .arg = "MODE", .def = "0600",
         .help = "who may connect to that socket, as an octal file mode: 0660 for owner and group, whatever the umask"),
     OPT(ZPS_OPT_STRING, control_socket_group, .name = "control.socket_group", .arg = "GROUP",

@@ -75,6 +75,8 @@ const char *zps_options_roles(const struct zps_options *options); /* as they are
 zps_err_t zps_options_check_tls(const struct zps_options *options, struct zps_error *error) ZPS_MUSTCHECK;
 /* A coordinator that anybody may speak to who reaches its port, from other hosts as well. */
 bool zps_options_is_open(const struct zps_options *options);
+/* A coordinator at a loopback address without TLS: every user of this host reaches it. */
+bool zps_options_is_shared(const struct zps_options *options);
 static inline bool zps_options_is_server(const struct zps_options *options) {
   return options->roles != ZPS_ROLES_COORDINATOR;
 }

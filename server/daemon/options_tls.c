@@ -9,6 +9,13 @@ bool zps_options_is_open(const struct zps_options *options) {
   return zps_address_parse(options->control_listen, &address, NULL) != ZPS_OK || !zps_address_is_loopback(&address);
 }
 
+bool zps_options_is_shared(const struct zps_options *options) {
+  struct zps_address address;
+  const struct zps_tls_files files = zps_options_tls(options);
+  return zps_options_is_coordinator(options) && !zps_tls_files_any(&files) && !zps_options_is_open(options) &&
+         zps_address_parse(options->control_listen, &address, NULL) == ZPS_OK && !address.is_unix;
+}
+
 static zps_err_t refuse_open(const struct zps_options *options, struct zps_error *error) {
   if (!zps_options_is_open(options) || options->control_insecure) return ZPS_OK;
   return zps_fail(

@@ -73,7 +73,7 @@ ctl drain s1 >/dev/null 2>&1
 ctl undrain s1 >/dev/null 2>&1
 ctl rebalance >/dev/null 2>&1
 grep 'audit:' "$scratch/c.log" >"$scratch/out"
-said "who drained a server is in the log" '127\.0\.0\.1:[0-9]+: audit: method=drain name=s1 role=[a-z]+$'
-said "and who placed jobs anew" '127\.0\.0\.1:[0-9]+: audit: method=rebalance name= role=[a-z]+$'
-said "and who took that back" '127\.0\.0\.1:[0-9]+: audit: method=undrain name=s1 role=[a-z]+$'
+said "who drained a server is in the log" '(127\.0\.0\.1:[0-9]+|unix \(user [0-9]+, pid [0-9]+\)): audit: method=drain name=s1 role=[a-z]+$'
+said "and who placed jobs anew" '(127\.0\.0\.1:[0-9]+|unix \(user [0-9]+, pid [0-9]+\)): audit: method=rebalance name= role=[a-z]+$'
+said "and who took that back" '(127\.0\.0\.1:[0-9]+|unix \(user [0-9]+, pid [0-9]+\)): audit: method=undrain name=s1 role=[a-z]+$'
 done_testing
