@@ -10,6 +10,24 @@ mkdir -p "$deep"
 ok "zenpsrun with a long TMPDIR" env TMPDIR="$deep" zenpsrun -n 2 --prefix=no -- sh -c 'case $ZENPS_TOKEN_FILE in "$TMPDIR"/*) exec "$@" ;; esac; exit 9' sh \
   zenps-perf --rows 2000 --density 0.05 --steps 3 --warmup 0 --verify
 is "which it leaves empty" "$(ls -A "$deep")" ""
+# Around the 107 bytes that a Unix socket's path may have; a comma would end an address; a relative one.
+answers='cd / && zenpsctl status && case $ZENPS_TOKEN_FILE in "$WANTED"/zenpsrun.*) exec "$@" ;; esac; exit 9'
+runs_in() { # TMPDIR [WANTED]
+  mkdir -p "$1"
+  WANTED=${2:-$1} TMPDIR=$1 zenpsrun -n 2 --prefix=no -- sh -c "$answers" sh zenps-perf --rows 2000 --density 0.05 --steps 3 --warmup 0 --verify
+}
+room=$((107 - ${#scratch} - 1 - 28)) # 28: /zenpsrun.XXXXXX/coordinator
+for length in $((room - 1)) $room $((room + 1)) $((room + 12)) 200; do
+  ok "a folder's name of $length bytes" runs_in "$scratch/$(printf 'f%.0s' $(seq "$length"))"
+done
+ok "a TMPDIR with a comma" runs_in "$scratch/one,two"
+cd "$scratch" || exit 1
+ok "a relative TMPDIR" runs_in "rel" "$scratch/rel"
+cd "$OLDPWD" || exit 1
+port=$((20000 + RANDOM % 12000))
+ok "a long TMPDIR in front of a rank" env RANK=0 WORLD_SIZE=1 LOCAL_RANK=0 LOCAL_WORLD_SIZE=1 MASTER_ADDR=127.0.0.1 MASTER_PORT=1 TMPDIR="$deep" \
+  zenpsrun --port "$port" --prefix=no -- zenps-perf --rows 2000 --density 0.05 --steps 3 --warmup 0 --verify
+is "which it leaves empty, too" "$(ls -A "$deep")" ""
 far=$deep
 while [ ${#far} -lt 4080 ]; do far=$far/$(printf 'd%.0s' {1..90}); done
 TMPDIR=$far zenpsrun -n 1 -- true >"$scratch/out" 2>&1

@@ -76,6 +76,25 @@ wait "$run"
 is "stopped by SIGTERM" $? 143
 ok "nothing is left behind" eval '! pgrep -P "$run"'
 
+# What a run that was killed leaves is removed by the next one, and nothing else is.
+runs=$scratch/runs
+mkdir "$runs" "$runs/zenpsrun.nolock"
+TMPDIR=$runs zenpsrun -n 1 -- sleep 600 >"$scratch/lives" 2>&1 &
+lives=$!
+until_true pgrep -P "$lives" sleep
+left=$(ls "$runs" | grep -v nolock)
+TMPDIR=$runs zenpsrun -n 1 -- sleep 600 >"$scratch/out" 2>&1 &
+run=$!
+until_true pgrep -P "$run" sleep
+kill -KILL "$run"
+wait "$run" 2>/dev/null
+is "a run that is killed leaves its key and token" "$(ls "$runs"/*/key "$runs"/*/token | wc -l)" 4
+TMPDIR=$runs zenpsrun -n 1 -- true >"$scratch/out" 2>&1
+is "the next one removes them, and no folder of a run that lives, or without a lock" "$(ls "$runs" | tr '\n' ' ')" "$(printf '%s\n' "$left" zenpsrun.nolock | sort | tr '\n' ' ')"
+kill -TERM "$lives"
+wait "$lives"
+is "which ends as any other" "$? $(ls "$runs")" "143 zenpsrun.nolock"
+
 env -u RANK -u WORLD_SIZE zenpsrun -- true >"$scratch/out" 2>&1
 is "no number of ranks: a usage error" $? 2
 said "which says what to give" 'give -n N'

@@ -1,6 +1,5 @@
 #include "worker/tools/daemons.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <limits.h>
 #include <stdio.h>
@@ -12,6 +11,7 @@
 
 #include "common/base/clock.h"
 #include "worker/tools/fate.h"
+#include "worker/tools/folder.h"
 #include "worker/tools/launch.h"
 #include "worker/tools/pass.h"
 #include "worker/tools/strings.h"
@@ -21,10 +21,11 @@ enum { TURNS_MAX = 10 }; /* of a place: what ends that often has a reason to */
 struct zps_daemons {
   struct zps_daemons_config config;
   struct zps_launch *launch;
-  char dir[PATH_MAX - 32]; /* holds the files below, which go with it */
+  struct zps_folder folder; /* holds the files below, which go with it */
   struct zps_pass pass;
   char program[PATH_MAX];
-  char address[300];
+  char address[300];       /* of the coordinator, as others reach it */
+  bool is_up;              /* the first coordinator listened */
   unsigned *turns;         /* of each place: the servers that it has had */
   unsigned n_coordinators; /* that there have been */
   uint64_t seen, seen_c;   /* zps_child.ended of the last server, and coordinator, whose end was seen */
@@ -64,11 +65,9 @@ static zps_err_t start(struct zps_daemons *daemons, enum zps_child_kind kind, un
   return err;
 }
 
-/* The first one finds a port, which those after it have as well. */
 static zps_err_t start_coordinator(struct zps_daemons *daemons, const struct zps_child **child_p,
                                    struct zps_error *error) {
   const struct zps_daemons_config *const config = &daemons->config;
-  const char *const listen = daemons->n_coordinators > 0 ? daemons->address : "127.0.0.1:0";
   struct zps_strings args = {.n = 0};
   char turn[16] = "", label[40];
   if (++daemons->n_coordinators > 1) snprintf(turn, sizeof turn, "-%u", daemons->n_coordinators);
@@ -76,11 +75,11 @@ static zps_err_t start_coordinator(struct zps_daemons *daemons, const struct zps
   zps_strings_add(&args, "%s", daemons->program);
   zps_strings_add(&args, "--log-level=%s", config->log_level);
   zps_strings_add(&args, "--roles=coordinator");
-  zps_strings_add(&args, "--control-listen=%s", config->listen ? config->listen : listen);
-  zps_strings_add(&args, "--control-address-file=%s/address", daemons->dir);
+  zps_strings_add(&args, "--control-listen=%s", config->listen ? config->listen : daemons->address);
+  zps_strings_add(&args, "--control-address-file=%s/address", daemons->folder.path);
   zps_strings_add(&args, "--coordinator-min-servers=%u", config->n_servers);
   zps_strings_add(&args, "--coordinator-server-loss=%s", config->goes_on ? "replay" : "fail");
-  if (config->goes_on) zps_strings_add(&args, "--coordinator-state-dir=%s/state", daemons->dir);
+  if (config->goes_on) zps_strings_add(&args, "--coordinator-state-dir=%s/state", daemons->folder.path);
   if (daemons->pass.key_file) zps_strings_add(&args, "--coordinator-token-key=%s", daemons->pass.key_file);
   return start(daemons, ZPS_CHILD_COORDINATOR, 0, label, &args, child_p, error);
 }
@@ -161,7 +160,7 @@ static zps_err_t lose_coordinator(struct zps_daemons *daemons, const struct zps_
   const struct zps_child *child;
   struct ending ending;
   struct zps_error why;
-  if (!daemons->config.goes_on || !daemons->address[0] || could_not_start(lost) || daemons->n_coordinators >= TURNS_MAX)
+  if (!daemons->config.goes_on || !daemons->is_up || could_not_start(lost) || daemons->n_coordinators >= TURNS_MAX)
     return fail(lost, error);
   ending_text(lost, &ending);
   const zps_err_t err = start_coordinator(daemons, &child, &why);
@@ -204,43 +203,25 @@ zps_err_t zps_daemons_await(struct zps_daemons *daemons, struct zps_error *error
 
 /* ------------------------------------------------------------ the beginning and the end */
 
-static bool read_address(struct zps_daemons *daemons) {
+/* Whether the coordinator has written its address, which it does once it listens. */
+static bool listens(const struct zps_daemons *daemons) {
   char path[PATH_MAX];
-  snprintf(path, sizeof path, "%s/address", daemons->dir);
-  FILE *file = fopen(path, "r");
-  const bool got = file && fgets(daemons->address, sizeof daemons->address, file) && strchr(daemons->address, '\n');
-  if (file) fclose(file);
-  daemons->address[got ? strcspn(daemons->address, "\n") : 0] = '\0';
-  if (got && daemons->config.reach) snprintf(daemons->address, sizeof daemons->address, "%s", daemons->config.reach);
-  return got;
+  struct stat st;
+  snprintf(path, sizeof path, "%s/address", daemons->folder.path);
+  return stat(path, &st) == 0 && st.st_size > 0;
 }
 
 /* The coordinator's, of which it has one where a job may outlive it. */
 static zps_err_t make_state(struct zps_daemons *daemons, struct zps_error *error) {
   char path[PATH_MAX];
-  snprintf(path, sizeof path, "%s/state", daemons->dir);
+  snprintf(path, sizeof path, "%s/state", daemons->folder.path);
   if (!daemons->config.goes_on || mkdir(path, 0700) == 0) return ZPS_OK;
   return zps_fail_errno(error, ZPS_ERR_IO, errno, "cannot create a folder for the coordinator's state (%s)", path);
 }
 
-static void remove_state(const struct zps_daemons *daemons) {
-  char path[PATH_MAX + NAME_MAX];
-  snprintf(path, sizeof path, "%s/state", daemons->dir);
-  DIR *const folder = opendir(path);
-  if (!folder) return;
-  for (const struct dirent *entry; (entry = readdir(folder)) != NULL;) {
-    snprintf(path, sizeof path, "%s/state/%s", daemons->dir, entry->d_name);
-    if (entry->d_name[0] != '.') unlink(path);
-  }
-  closedir(folder);
-  snprintf(path, sizeof path, "%s/state", daemons->dir);
-  rmdir(path);
-}
-
-/* Waits for the address file, which the coordinator writes once it listens. */
 static zps_err_t await_coordinator(struct zps_daemons *daemons, int *asked_to_stop_p, struct zps_error *error) {
   const uint64_t deadline_ns = zps_clock_ns() + daemons->config.start_timeout_ms * ZPS_NS_PER_MS;
-  while (!read_address(daemons)) {
+  while (!listens(daemons)) {
     if ((*asked_to_stop_p = zps_launch_pump(daemons->launch, 5)) != 0)
       return zps_fail(error, ZPS_ERR_CANCELED, "stopped by signal %d", *asked_to_stop_p);
     const zps_err_t err = zps_daemons_check(daemons, error);
@@ -256,7 +237,6 @@ zps_err_t zps_daemons_start(struct zps_launch *launch, const struct zps_daemons_
                             struct zps_daemons **daemons_p, int *asked_to_stop_p, struct zps_error *error) {
   struct zps_daemons *const daemons = calloc(1, sizeof *daemons);
   unsigned *const turns = calloc(config->n_servers, sizeof *turns);
-  const char *const tmp = getenv("TMPDIR");
   zps_err_t err;
   if (!daemons || !turns) {
     free(daemons);
@@ -266,23 +246,21 @@ zps_err_t zps_daemons_start(struct zps_launch *launch, const struct zps_daemons_
   daemons->config = *config;
   daemons->launch = launch;
   daemons->turns = turns;
-  if (snprintf(daemons->dir, sizeof daemons->dir, "%s/zenpsrun.XXXXXX", tmp && *tmp ? tmp : "/tmp") >=
-      (int)sizeof daemons->dir) {
-    err = zps_fail(error, ZPS_ERR_INVALID, "TMPDIR is a path of %zu bytes: must have at most %zu", strlen(tmp),
-                   sizeof daemons->dir - sizeof "/zenpsrun.XXXXXX");
-    daemons->dir[0] = '\0';
-  } else if (!mkdtemp(daemons->dir)) {
-    err = zps_fail_errno(error, ZPS_ERR_IO, errno, "cannot create a folder for the run (%s; TMPDIR says where)",
-                         daemons->dir);
-    daemons->dir[0] = '\0';
-  } else {
+  err = zps_folder_make(&daemons->folder, error);
+  if (!err) {
     find_zenpsd(daemons);
+    if (config->reach)
+      snprintf(daemons->address, sizeof daemons->address, "%s", config->reach);
+    else
+      zps_folder_socket(&daemons->folder, daemons->address, sizeof daemons->address);
     /* Where others are to join at a port that they know, they need a key file to join by. */
-    err = config->listen && !config->token_key ? ZPS_OK
-                                               : zps_pass_make(daemons->dir, config->token_key, &daemons->pass, error);
+    err = config->listen && !config->token_key
+              ? ZPS_OK
+              : zps_pass_make(daemons->folder.path, config->token_key, &daemons->pass, error);
     if (!err) err = make_state(daemons, error);
     if (!err) err = start_coordinator(daemons, NULL, error);
     if (!err) err = await_coordinator(daemons, asked_to_stop_p, error);
+    daemons->is_up = !err;
     for (unsigned i = 0; !err && i < config->n_servers; i++) err = start_server(daemons, i, NULL, error);
   }
   *daemons_p = daemons; /* the folder is in use until those that were started have ended */
@@ -298,15 +276,8 @@ const char *zps_daemons_token_file(const struct zps_daemons *daemons) {
 }
 
 void zps_daemons_destroy(struct zps_daemons *daemons) {
-  char path[PATH_MAX];
   if (!daemons) return;
-  if (daemons->dir[0]) {
-    snprintf(path, sizeof path, "%s/address", daemons->dir);
-    unlink(path);
-    remove_state(daemons);
-    zps_pass_remove(&daemons->pass);
-    rmdir(daemons->dir);
-  }
+  zps_folder_remove(&daemons->folder);
   free(daemons->turns);
   free(daemons);
 }

@@ -21,8 +21,8 @@ struct zps_tls;
 /* All strings are borrowed, for as long as there are daemons. */
 struct zps_daemons_config {
   const char *zenpsd; /* the daemon's program; NULL: beside this one, else from PATH */
-  const char *listen; /* where the coordinator listens; NULL: at any free port of the loopback interface */
-  const char *reach;  /* where all others find it; NULL: where it listens */
+  const char *listen; /* where the coordinator listens; NULL: at a Unix socket in the run's folder */
+  const char *reach;  /* where all others find it; NULL: there. Both or none are NULL */
   const char *provider, *interface, *log_level; /* interface: may be NULL */
   const char *token_key; /* file of keys that ranks are let in by; NULL: the run has its own, if `listen` is NULL */
   struct zps_tls *tls;   /* to ask the coordinator with; NULL: none. Daemons read the environment's files */

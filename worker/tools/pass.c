@@ -2,7 +2,6 @@
 
 #include <stdio.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "common/base/private.h"
 #include "common/token/token.h"
@@ -23,9 +22,4 @@ zps_err_t zps_pass_make(const char *dir, const char *key_file, struct zps_pass *
   snprintf(pass->token, sizeof pass->token, "%s/token", dir);
   pass->token_file = pass->token;
   return zps_private_create(pass->token, "token file", token, error);
-}
-
-void zps_pass_remove(const struct zps_pass *pass) {
-  if (pass->own_key[0]) unlink(pass->own_key);
-  if (pass->token[0]) unlink(pass->token);
 }

@@ -15,9 +15,8 @@ struct zps_pass {
 };
 
 /* Into the folder `dir`, which nobody else may enter, of at most PATH_MAX - 32 bytes; `key_file` is borrowed; NULL:
- * makes a key. To be removed also on failure. */
+ * makes a key. */
 zps_err_t zps_pass_make(const char *dir, const char *key_file, struct zps_pass *pass,
                         struct zps_error *error) ZPS_MUSTCHECK;
-void zps_pass_remove(const struct zps_pass *pass);
 
 #endif

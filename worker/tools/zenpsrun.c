@@ -19,6 +19,7 @@
 #include "common/base/exit.h"
 #include "common/base/launcher.h"
 #include "common/control/addresses.h"
+#include "common/control/own_socket.h"
 #include "worker/tools/daemons.h"
 #include "worker/tools/elastic.h"
 #include "worker/tools/launch.h"
@@ -73,7 +74,7 @@ static const struct zps_opt opts[] = {
         .help = "network interfaces for the fabric, such as eth0,ib0 or ^docker0"),
     OPT(ZPS_OPT_STRING, job, .name = "job", .arg = "NAME", .def = "zenpsrun", .help = "name of the job"),
     OPT(ZPS_OPT_UINT, port, .name = "port", .arg = "PORT", .def = "7077", .min = 1, .max = 65535,
-        .help = "coordinator's port at MASTER_ADDR without -n (with -n: any free port of the loopback interface)"),
+        .help = "coordinator's port at MASTER_ADDR without -n; where all ranks are on one host it names a Unix socket"),
     OPT(ZPS_OPT_BOOL, prefix, .name = "prefix", .def = "yes", .help = "put the rank in front of every line of output"),
     OPT(ZPS_OPT_STRING, log_level, .name = "log-level", .arg = "LEVEL", .def = "warn",
         .help = "log level of the daemons"),
@@ -103,9 +104,11 @@ static const struct zps_opt_table table = {
         "Without -n the coordinator is at MASTER_ADDR, for ranks on other hosts. It listens at that address if it is a "
         "number of its host, else at every address. TLS is spoken: set ZENPS_TLS_CA, "
         "ZENPS_TLS_CERT and ZENPS_TLS_KEY everywhere to the files of a run (zenpsctl certs init DIR --runs=NAME), or "
-        "ZENPS_CONTROL_INSECURE=yes where the network keeps strangers out. Where all ranks are on one host, nobody "
-        "else "
-        "reaches it, and neither is needed.\n"
+        "ZENPS_CONTROL_INSECURE=yes where the network keeps strangers out. Where all ranks are on one host, neither is "
+        "needed.\n"
+        "With -n, and where all ranks are on one host, the coordinator is reached by a Unix socket that this user and "
+        "root alone may use. Key, token, state and with -n the socket are in a folder below TMPDIR, or /tmp, that goes "
+        "with the run; what a run that was killed has left there is removed by the next one.\n"
         "The first rank that fails stops the others, which have the time of --linger to end by themselves. "
         "zenpsrun says which it was, and exits with its code (128 plus the number of a signal).\n"
         "A server that ends is told of in one line, with what has become of the job and what was started in its place. "
@@ -138,7 +141,7 @@ struct run {
   struct zps_elastic elastic;
   const char *coordinator; /* its address, or several; NULL: it is ours to find a port for */
   char own[300];           /* its address, where rank 0 starts it */
-  char listen[300];        /* where it listens, then; empty: at a port of its own */
+  char listen[300];        /* where it listens, then; empty: in the run's folder */
   unsigned world, first_rank, local_ranks;
   struct zps_launcher launcher; /* without -n: what has started us */
   const char *master; /* where the ranks' own programs may meet; NULL: not known here, and MASTER_ADDR unset */
@@ -220,6 +223,18 @@ static const char *find_master(const struct zps_launcher *launcher) {
   return master ? master : elsewhere ? NULL : "127.0.0.1";
 }
 
+/* A coordinator that no other host reaches is for this user: ranks find its Unix socket by the address. */
+static zps_err_t keep_to_user(struct run *run, struct zps_error *error) {
+  struct zps_address address;
+  char own[ZPS_OWN_SOCKET_MAX];
+  if (zps_address_parse(run->own, &address, NULL) != ZPS_OK || !zps_address_is_loopback(&address)) return ZPS_OK;
+  const zps_err_t err = zps_own_socket_make(run->own, own, error);
+  if (err) return err;
+  snprintf(run->own, sizeof run->own, "%s", own);
+  snprintf(run->listen, sizeof run->listen, "%s", own);
+  return ZPS_OK;
+}
+
 /* Finds the ranks to run: -n of our own, or the one that torchrun's environment names. */
 static zps_err_t find_place(struct run *run, struct zps_error *error) {
   const struct options *options = run->options;
@@ -267,7 +282,7 @@ static zps_err_t find_place(struct run *run, struct zps_error *error) {
   if (code != ZPS_OK) return code;
   snprintf(run->own, sizeof run->own, strchr(at, ':') ? "[%s]:%llu" : "%s:%llu", at, (unsigned long long)options->port);
   run->coordinator = run->own;
-  return ZPS_OK;
+  return keep_to_user(run, error);
 }
 
 static zps_err_t find_elastic(struct run *run, struct zps_error *error) {

@@ -180,7 +180,7 @@ typedef void (*zenps_log_fn)(void *ctx, int level /* 0 error .. 4 trace */, cons
  * leaves open which of several ranks this is. Always initialise with zenps_options_init(). */
 typedef struct zenps_options {
   size_t struct_size;
-  const char *coordinator;   /* "host:port", or "host:port,host:port" [ZENPS_COORDINATOR; 127.0.0.1:7077] */
+  const char *coordinator;   /* "host:port", "unix:/path", or several with commas [ZENPS_COORDINATOR; 127.0.0.1:7077] */
   const char *job;           /* name of the run [ZENPS_JOB, the launcher's; "default"] */
   int rank;                  /* 0..world-1, -1: [ZENPS_RANK, the launcher's; 0] */
   int world;                 /* number of ranks, 0: [ZENPS_WORLD_SIZE, the launcher's; 1] */
