@@ -95,11 +95,13 @@ static zps_err_t find_tmp(char tmp[PATH_MAX], struct zps_error *error) {
   return ZPS_OK;
 }
 
-/* It has its name once it is locked: no other run can find it unlocked. */
+/* The file has its name once it is locked: no other run can find it unlocked. Some file systems have no locks; a folder
+ * there is never taken for one that was left. */
 static bool lock_it(struct zps_folder *folder) {
   folder->lock = openat(folder->fd, LOCK ".new", O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
-  return folder->lock >= 0 && flock(folder->lock, LOCK_EX | LOCK_NB) == 0 &&
-         renameat(folder->fd, LOCK ".new", folder->fd, LOCK) == 0;
+  if (folder->lock < 0) return false;
+  if (flock(folder->lock, LOCK_EX | LOCK_NB) < 0) return errno == ENOSYS || errno == EOPNOTSUPP || errno == ENOLCK;
+  return renameat(folder->fd, LOCK ".new", folder->fd, LOCK) == 0;
 }
 
 zps_err_t zps_folder_make(struct zps_folder *folder, struct zps_error *error) {

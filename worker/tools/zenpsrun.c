@@ -62,9 +62,10 @@ static const struct zps_opt opts[] = {
             "auto is continue with --elastic, else fail"),
     OPT(ZPS_OPT_DURATION, join_wait_ms, .name = "join-wait", .arg = "TIME", .min = 1, .max = 3600000,
         .help = "how long the ranks of an elastic job wait for more of them (ZENPS_JOIN_WAIT)"),
-    OPT(ZPS_OPT_STRING, coordinator, .name = "coordinator", .arg = "HOST:PORT,...",
-        .help = "use the coordinator and servers that run there instead of starting some; of several, with commas in "
-                "between, the one that leads"),
+    OPT(ZPS_OPT_STRING, coordinator, .name = "coordinator", .arg = "ADDRESS,...",
+        .help =
+            "use the coordinator and servers that run at HOST:PORT or unix:PATH instead of starting some; of several, "
+            "with commas in between, the one that leads"),
     OPT(ZPS_OPT_STRING, token_key, .name = "token-key", .arg = "FILE",
         .help = "let in the ranks alone that have a token made with a key of this file (zenpsctl token), as those "
                 "started here get one (with -n and without this: a key of the run's own)"),

@@ -68,7 +68,7 @@ def main(arguments: Optional[List[str]] = None) -> int:
         description="Says which library, libfabric, providers and programs are found, and asks the coordinator. Exit "
         "status 1 where the library cannot be used, or a coordinator that is named does not answer.",
     )
-    command.add_argument("--coordinator", metavar="HOST:PORT,...", help="default: ZENPS_COORDINATOR, 127.0.0.1:7077")
+    command.add_argument("--coordinator", metavar="ADDRESS,...", help="default: ZENPS_COORDINATOR, 127.0.0.1:7077")
     return doctor(parser.parse_args(arguments).coordinator)
 
 
