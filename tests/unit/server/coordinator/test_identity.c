@@ -1,12 +1,15 @@
 /* Which server a certificate lets its owner register as, over TLS at a coordinator: the first time, and when it comes
- * back; and what an administrator is shown of it. */
+ * back; whom a coordinator without TLS lets register; and what an administrator is shown of it. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <poll.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -113,9 +116,12 @@ static void shows(struct peer *admin, const char *expected) {
   assert_string_equal(admin->rows, expected);
 }
 
+static bool own_socket;
+
 static void open_coordinator(struct zps_tls *tls) {
   const struct zps_coordinator_config config = {.listen = "127.0.0.1:0",
                                                 .tls = tls,
+                                                .own_socket = own_socket,
                                                 .heartbeat_ms = 60000,
                                                 .dead_ms = 600000,
                                                 .call_timeout_ms = 60000,
@@ -185,6 +191,43 @@ static void a_server_is_the_one_that_it_may_be(void **state) {
   for (unsigned i = 0; i < sizeof all / sizeof all[0]; i++) zps_tls_unref(all[i]);
 }
 
+/* Over TCP it may be anybody; over the socket of the coordinator's user it is a process of that user. */
+static void its_user_comes_over_its_socket(void **state) {
+  (void)state;
+  char tmp[] = "/tmp/zenps-identity.XXXXXX", folder[80], shown[100];
+  struct peer stranger, peer;
+  assert_non_null(mkdtemp(tmp));
+  snprintf(folder, sizeof folder, "%s/zenps-%lu", tmp, (unsigned long)geteuid());
+  logs_start();
+  logs_allow(ZPS_LOG_WARN, "is lost");
+  logs_allow(ZPS_LOG_WARN, "audit: method=server.register role=server is refused: 'server.register' is for the user");
+  own_socket = true;
+  setenv("TMPDIR", tmp, true);
+  open_coordinator(NULL);
+  own_socket = false;
+
+  assert_int_equal(chmod(folder, 0755), 0); /* such a folder is not trusted: TCP is left */
+  connect_as(&stranger, NULL, "server");
+  assert_int_equal(register_as(&stranger, "evil", 7, 0), ZPS_ERR_REFUSED);
+  assert_non_null(strstr(stranger.error.text, "over TCP may be any user of this host"));
+  assert_non_null(strstr(stranger.error.text, folder));
+  assert_int_equal(chmod(folder, 0700), 0);
+  connect_as(&peer, NULL, "server");
+  assert_int_equal(register_as(&peer, "node1", 8, 0), ZPS_OK);
+  part(&peer);
+  part(&stranger);
+
+  connect_as(&peer, NULL, "ctl");
+  snprintf(shown, sizeof shown, "guarded: processes of user %lu and root alone", (unsigned long)geteuid());
+  shows(&peer, shown);
+  part(&peer);
+  close_coordinator();
+  logs_finish();
+  unsetenv("TMPDIR");
+  assert_int_equal(rmdir(folder), 0); /* the socket has gone with the coordinator */
+  assert_int_equal(rmdir(tmp), 0);
+}
+
 /* Without certificates any process is the server that it says it is, and an administrator reads so. */
 static void without_tls(void **state) {
   (void)state;
@@ -218,6 +261,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(a_server_is_the_one_that_it_may_be),
       cmocka_unit_test(without_tls),
+      cmocka_unit_test(its_user_comes_over_its_socket),
   };
   return cmocka_run_group_tests(tests, open_rig, close_rig);
 }
