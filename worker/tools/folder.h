@@ -1,7 +1,7 @@
 /*
  * The folder of a run, for this user alone: its coordinator's socket and state, its key and token. It is made below
- * TMPDIR (else /tmp), and goes with the run. What a run left that was killed is removed when the next one of the same
- * user makes its folder there.
+ * TMPDIR (else /tmp), and goes with the run. The next run of the same user removes the folders there whose
+ * zenpsrun was killed.
  */
 #ifndef ZPS_TOOLS_FOLDER_H
 #define ZPS_TOOLS_FOLDER_H

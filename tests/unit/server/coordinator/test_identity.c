@@ -1,5 +1,5 @@
 /* Which server a certificate lets its owner register as, over TLS at a coordinator: the first time, and when it comes
- * back; whom a coordinator without TLS lets register; and what an administrator is shown of it. */
+ * back; servers of a coordinator without TLS; and what an administrator is shown of it. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
