@@ -595,6 +595,7 @@ wait "$s"
 is "a second SIGTERM ends it at once, status 0" $? 0
 has "whereupon its job fails" "$(hear 10)" 'ERR_SERVER_LOST'
 hang_up 10
+rm -f "$scratch/lines" "$scratch/lines.err" # the next one is to have answered
 zenpsctl -e "$address" --timeout=1s --watch=0.1s status >"$scratch/lines" 2>"$scratch/lines.err" &
 watcher=$!
 until_true test -s "$scratch/lines"
