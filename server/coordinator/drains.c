@@ -149,6 +149,7 @@ zps_err_t zps_members_undrain_named(struct zps_members *members, const char *nam
                     "server '%s' (host %s, pid %u) is stopping: its process ends when its jobs have; start it anew",
                     server->name, server->host, server->pid);
   *server_p = server;
+  zps_members_cutoffs_pardon(members, server);
   if (!server->draining) return ZPS_OK;
   server->draining = false;
   server->came_ns = members->now_ns;

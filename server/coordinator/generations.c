@@ -183,7 +183,7 @@ static bool has_spare_server(const struct zps_members *members, const struct zps
     const struct zps_member_server *const server = members->servers[s];
     uint32_t i = 0;
     while (i < job->n_servers && job->servers[i] != server) i++;
-    if (i == job->n_servers && server->client && !server->draining && !zps_member_job_left(job, server)) return true;
+    if (i == job->n_servers && server->client && !server->draining && !zps_member_job_cutoff(job, server)) return true;
   }
   return false;
 }

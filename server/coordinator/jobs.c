@@ -65,7 +65,7 @@ void zps_members_job_free(struct zps_member_job *job) {
   for (uint32_t i = 0; i < job->world; i++) free(job->ranks[i]);
   zps_members_map_end(job);
   free(job->suspicion.pairs);
-  free(job->suspicion.left);
+  zps_members_cutoffs_free(job->cutoffs);
   zps_members_groups_free(job);
   zps_members_tensors_free(job);
   free(job->ranks);
@@ -278,6 +278,7 @@ void zps_members_job_add_lost(struct zps_member_job *job, const char *name) {
 void zps_members_job_server_lost(struct zps_members *members, struct zps_member_job *job,
                                  const struct zps_member_server *server, const char *reason) {
   zps_members_refill_gone(members, job, server);
+  zps_members_cutoff_gone(job, server);
   if (zps_members_map_leaver_gone(members, job, server)) return;
   for (uint32_t i = 0; i < job->n_servers; i++) {
     if (job->servers[i] != server) continue;

@@ -246,8 +246,8 @@ static void try_end(struct zps_members *members, struct zps_member_job *job) {
   replay_servers(members, job);
   tell_ranks(members, job, ZPS_ACT_REPLAY_RANK);
   zps_members_close_at(members, job, leavers,
-                       job->suspicion.left ? "it has left the job: others have its partitions"
-                                           : "the server drains: others have its partitions");
+                       job->cutoffs ? "it has left the job: others have its partitions"
+                                    : "the server drains: others have its partitions");
   free(leavers);
 }
 

@@ -127,13 +127,23 @@ struct zps_member_map {
   struct zps_error why;       /* the last loss or drain */
 };
 
+/* A server that ranks of a job could not reach over the data plane (cutoffs.c). */
+struct zps_member_cutoff {
+  uint32_t server;                   /* Its index. */
+  bool is_out;                       /* False: it has taken a place again. */
+  uint32_t rank, n_ranks;            /* The first rank that could not reach it, and how many could not. */
+  uint64_t out_ns, in_ns;            /* When it left, and when it last took a place again. */
+  uint64_t wait_ns, again_ns;        /* Pause before it is asked again, and the end of the pause. */
+  char why[ZPS_SUSPECT_WHY_MAX + 1]; /* As a rank said. */
+  struct zps_member_cutoff *next;
+};
+
 /* Ranks cannot reach servers over the data plane (suspects.c). */
 struct zps_member_suspicion {
   bool *pairs;                       /* of each rank, of each server; NULL: none has ever said so */
   bool any;                          /* there is something to decide, */
   uint64_t due_ns;                   /* then; 0: not set yet */
   char why[ZPS_SUSPECT_WHY_MAX + 1]; /* as the last rank said */
-  uint32_t *left; /* by position: one more than the index of the server that had to leave by that; 0: none had to */
 };
 
 enum zps_job_state { ZPS_JOB_JOINING, ZPS_JOB_OPENING, ZPS_JOB_RUNNING, ZPS_JOB_CLOSING };
@@ -167,6 +177,7 @@ struct zps_member_job {
   unsigned n_pending;                       /* OPENING: servers that have not answered job.open */
   struct zps_member_map map;                /* RUNNING */
   struct zps_member_suspicion suspicion;    /* likewise */
+  struct zps_member_cutoff *cutoffs;        /* Servers that had to leave it. */
   uint32_t weight;                          /* among the jobs of a server, from its beginning on */
   struct zps_generation generation;         /* number 0: the job is not elastic */
   struct zps_member_elastic *elastic;       /* that it is a generation of; NULL: none, or it is not known any more */

@@ -143,7 +143,7 @@ struct zps_member_rebalanced {
   enum zps_rebalance outcome;
   uint32_t n_servers;    /* that the job has then */
   unsigned long n_parts; /* MOVES: partitions that have another owner then */
-  char why[320];
+  char why[480];
 };
 const char *zps_rebalance_name(enum zps_rebalance outcome);
 typedef void zps_members_rebalanced_fn(void *ctx, const struct zps_member_job *job,
@@ -228,8 +228,10 @@ zps_err_t zps_members_mapped(struct zps_members *members, struct zps_member_clie
  * never had one. */
 zps_err_t zps_members_suspect(struct zps_member_client *client, const struct zps_job_suspects *suspects,
                               struct zps_error *error) ZPS_MUSTCHECK;
-/* Whether the server had to leave the running job by that. */
-bool zps_member_job_left(const struct zps_member_job *job, const struct zps_member_server *server);
+/* Who could not reach the server, which had to leave the running job by that. NULL: it did not, or has a place again.
+ */
+const struct zps_member_cutoff *zps_member_job_cutoff(const struct zps_member_job *job,
+                                                      const struct zps_member_server *server);
 /* How many servers it has, of its places; and how many of those that it had are lost. */
 static inline uint32_t zps_member_job_servers_in(const struct zps_member_job *job) {
   uint32_t n = 0;

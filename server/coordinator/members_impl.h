@@ -73,7 +73,9 @@ bool zps_member_job_any_away(const struct zps_member_job *job);
 uint64_t zps_members_refill_tick(struct zps_members *members, struct zps_member_job *job, uint64_t now_ns);
 /* Asks them, where it is time to, or job->refill_now. */
 void zps_members_refill_begin(struct zps_members *members, struct zps_member_job *job);
-/* How many servers could take a place of the job, and are not asked to. */
+/* The server is there for a place of the job, and has none. */
+bool zps_members_refill_could(const struct zps_member_job *job, const struct zps_member_server *server);
+/* How many servers could take a place of the job now, and are not asked to. */
 uint32_t zps_members_refill_spare(const struct zps_members *members, const struct zps_member_job *job);
 
 /* joiners.c */
@@ -90,6 +92,19 @@ void zps_members_refill_drains(struct zps_members *members, struct zps_member_jo
 /* It has answered job.open or tensor.open. False: it is none that is to take a place. */
 bool zps_members_refill_answered(struct zps_members *members, struct zps_member_job *job,
                                  const struct zps_member_server *server, zps_err_t code, const char *text);
+
+/* cutoffs.c */
+/* The server has to leave the job: `n_ranks` cannot reach it, `rank` is the first of them. */
+void zps_members_cutoff_out(struct zps_members *members, struct zps_member_job *job,
+                            const struct zps_member_server *server, uint32_t rank, uint32_t n_ranks);
+/* The server has a place in the job again. */
+void zps_members_cutoff_in(const struct zps_members *members, const struct zps_member_job *job,
+                           const struct zps_member_server *server);
+/* The server's process is gone. */
+void zps_members_cutoff_gone(struct zps_member_job *job, const struct zps_member_server *server);
+/* An administrator wants the server back: its jobs ask it as soon as they may. */
+void zps_members_cutoffs_pardon(const struct zps_members *members, const struct zps_member_server *server);
+void zps_members_cutoffs_free(struct zps_member_cutoff *cutoffs);
 
 /* suspects.c */
 /* The rank, whose connection may stand, is lost, and hears it. May free the job. */

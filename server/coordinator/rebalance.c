@@ -78,6 +78,29 @@ static void say_full(const struct zps_member_job *job, const struct census *cens
                  census->n_spare);
 }
 
+static unsigned long seconds(uint64_t from_ns, uint64_t to_ns) {
+  return (unsigned long)(to_ns > from_ns ? (to_ns - from_ns) / ZPS_NS_PER_S : 0);
+}
+
+/* Servers that are there for a free place, but ranks could not reach them: each with the rank and what it saw. */
+static bool say_unreachable(const struct zps_members *members, const struct zps_member_job *job,
+                            const struct census *census, struct zps_member_rebalanced *said) {
+  bool any = false;
+  for (unsigned i = 0; i < members->n_servers; i++) {
+    const struct zps_member_server *const server = members->servers[i];
+    const struct zps_member_cutoff *const cutoff = zps_member_job_cutoff(job, server);
+    if (!cutoff || !zps_members_refill_could(job, server)) continue;
+    if (!any) zps_text_add(said->why, sizeof said->why, "%u of its %u places are free", census->n_free, job->n_servers);
+    zps_text_add(said->why, sizeof said->why,
+                 "; rank %u could not reach '%s' %lu s ago: %s; it is asked again in %lu s (sooner: zenpsctl undrain "
+                 "%s)",
+                 cutoff->rank, server->name, seconds(cutoff->out_ns, members->now_ns), cutoff->why,
+                 seconds(members->now_ns, cutoff->again_ns), server->name);
+    any = true;
+  }
+  return any;
+}
+
 /* Whether the job can take in servers at all, now or later; else `said` has why not. */
 static bool could(const struct zps_members *members, const struct zps_member_job *job, const struct census *census,
                   struct zps_member_rebalanced *said) {
@@ -90,6 +113,8 @@ static bool could(const struct zps_members *members, const struct zps_member_job
     zps_text_add(said->why, sizeof said->why, "%u of its ranks have left: it is about to end", job->n_left);
   else if (census->n_free == 0 && job->generation.number == 0)
     say_full(job, census, said);
+  else if (census->n_spare == 0 && census->n_joining == 0 && say_unreachable(members, job, census, said))
+    said->outcome = ZPS_REBALANCE_WAITS;
   else if (census->n_spare == 0 && census->n_joining == 0)
     zps_text_add(said->why, sizeof said->why, "%u of its %u places are free, and no server is there to take one",
                  census->n_free, job->n_servers);

@@ -20,16 +20,36 @@ static bool is_free(const struct zps_member_job *job, uint32_t position) {
          !(job->joiners && job->joiners[position].server);
 }
 
-/* The next server, in the order in which they came, that could take a place. It waits for others to come with it. */
+bool zps_members_refill_could(const struct zps_member_job *job, const struct zps_member_server *server) {
+  return server->client && !server->draining && !zps_member_job_has(job, server) &&
+         !zps_member_joiner_find(job, server);
+}
+
+/* Goes through the servers that could take a place. */
+struct search {
+  unsigned at;
+  uint64_t ready_ns; /* The servers found are asked then, so that others can come with them. */
+  uint64_t again_ns; /* Servers that ranks could not reach are asked then. */
+};
+
+static struct search begin_search(const struct zps_member_job *job) {
+  return (struct search){.ready_ns = job->refill_ns, .again_ns = ZPS_NEVER};
+}
+
+/* The next one in the order in which they came. Those that ranks could not reach are last, when their pause is over. */
 static struct zps_member_server *next_server(const struct zps_members *members, const struct zps_member_job *job,
-                                             unsigned *at, uint64_t *ready_ns) {
-  while (*at < members->n_servers) {
-    struct zps_member_server *const server = members->servers[(*at)++];
-    if (zps_member_job_left(job, server)) continue; /* ranks of it cannot reach the server */
-    if (!server->client || server->draining || zps_member_job_has(job, server) || zps_member_joiner_find(job, server))
+                                             struct search *search) {
+  while (search->at < 2 * members->n_servers) {
+    const bool among_last = search->at >= members->n_servers;
+    struct zps_member_server *const server = members->servers[search->at++ % members->n_servers];
+    const struct zps_member_cutoff *const cutoff = zps_member_job_cutoff(job, server);
+    if (!zps_members_refill_could(job, server) || (cutoff != NULL) != among_last) continue;
+    if (cutoff && cutoff->again_ns > members->now_ns) {
+      if (cutoff->again_ns < search->again_ns) search->again_ns = cutoff->again_ns;
       continue;
-    if (server->came_ns && server->came_ns + ZPS_REFILL_SETTLE_NS > *ready_ns)
-      *ready_ns = server->came_ns + ZPS_REFILL_SETTLE_NS;
+    }
+    if (server->came_ns && server->came_ns + ZPS_REFILL_SETTLE_NS > search->ready_ns)
+      search->ready_ns = server->came_ns + ZPS_REFILL_SETTLE_NS;
     return server;
   }
   return NULL;
@@ -80,30 +100,33 @@ static bool may_begin(const struct zps_members *members, const struct zps_member
 }
 
 uint32_t zps_members_refill_spare(const struct zps_members *members, const struct zps_member_job *job) {
-  uint64_t ready_ns = 0;
-  unsigned at = 0;
+  struct search search = begin_search(job);
   uint32_t n = 0;
-  while (next_server(members, job, &at, &ready_ns)) n++;
+  if (job->generation.number == 0) {
+    while (next_server(members, job, &search)) n++;
+  } else { /* The next generation is placed on all servers, whoever could reach them. */
+    for (unsigned i = 0; i < members->n_servers; i++) n += zps_members_refill_could(job, members->servers[i]);
+  }
   return n;
 }
 
 static uint64_t try_begin(struct zps_members *members, struct zps_member_job *job, uint64_t now_ns) {
-  uint64_t ready_ns = job->refill_ns;
-  unsigned at = 0, n = 0;
+  struct search search = begin_search(job);
+  uint32_t n = 0;
   if (!may_begin(members, job)) return ZPS_NEVER;
-  while (next_server(members, job, &at, &ready_ns)) n++;
+  while (next_server(members, job, &search)) n++;
   if (n == 0) {
     job->refill_now = false;
-    return ZPS_NEVER;
+    return search.again_ns;
   }
-  if (now_ns < ready_ns && !job->refill_now) return ready_ns;
+  if (now_ns < search.ready_ns && !job->refill_now) return search.ready_ns;
   if (!job->joiners) job->joiners = calloc(job->n_servers, sizeof *job->joiners);
   if (!job->joiners) return now_ns + ZPS_REFILL_SETTLE_NS;
   job->refill_now = false;
-  at = 0;
+  search = begin_search(job);
   for (uint32_t i = 0; i < job->n_servers; i++) {
     if (!is_free(job, i)) continue;
-    struct zps_member_server *const server = next_server(members, job, &at, &ready_ns);
+    struct zps_member_server *const server = next_server(members, job, &search);
     if (!server) break;
     ask(members, job, i, server);
   }
@@ -137,6 +160,7 @@ static void take_places(struct zps_members *members, struct zps_member_job *job)
       job->since[i] = job->joiners[i].since;
       job->joiners[i] = (struct zps_member_joiner){.server = NULL};
       forget_suspicions(job, i);
+      zps_members_cutoff_in(members, job, job->servers[i]);
       zps_text_add(names, sizeof names, "%s%s", names[0] ? ", " : "", job->servers[i]->name);
     }
     n_free += !job->servers[i];

@@ -19,8 +19,7 @@
 static bool make_room(struct zps_member_job *job) {
   struct zps_member_suspicion *const suspicion = &job->suspicion;
   if (!suspicion->pairs) suspicion->pairs = calloc((size_t)job->world * job->n_servers, sizeof *suspicion->pairs);
-  if (!suspicion->left) suspicion->left = calloc(job->n_servers, sizeof *suspicion->left);
-  return suspicion->pairs && suspicion->left;
+  return suspicion->pairs;
 }
 
 static bool *row_of(const struct zps_member_job *job, uint32_t rank) {
@@ -140,7 +139,7 @@ static void lose_servers(struct zps_members *members, struct zps_member_job *job
   for (uint32_t i = job->n_servers; i-- > 0;) {
     leaves[i] = job->servers[i] && tally->by_ranks[i] > 0;
     if (!leaves[i]) continue;
-    job->suspicion.left[i] = job->servers[i]->index + 1;
+    zps_members_cutoff_out(members, job, job->servers[i], first_rank_of(job, i), tally->by_ranks[i]);
     first = i;
   }
   const struct zps_member_server *const server = job->servers[first];
@@ -180,10 +179,4 @@ uint64_t zps_members_suspects_tick(struct zps_members *members, struct zps_membe
   suspicion->due_ns = 0;
   decide(members, job);
   return ZPS_NEVER;
-}
-
-bool zps_member_job_left(const struct zps_member_job *job, const struct zps_member_server *server) {
-  for (uint32_t i = 0; job->suspicion.left && i < job->n_servers; i++)
-    if (job->suspicion.left[i] == server->index + 1) return true;
-  return false;
 }

@@ -119,6 +119,32 @@ zps_json *zps_coordinator_kicked(const struct zps_member_kicked *kicked) {
   return zps_json_set(zps_json_object(), "ranks", zps_json_append(zps_json_array(), row));
 }
 
+/* One row per server that had to leave a job and has no place in it again; nothing where there is none. */
+static zps_json *set_unreachable(zps_json *table, const struct zps_members *members, const struct zps_viewer *viewer) {
+  zps_json *rows = zps_json_array();
+  for (const struct zps_member_job *job = zps_viewer_job_first(viewer, members); job;
+       job = zps_viewer_job_next(viewer, job)) {
+    for (unsigned i = 0; i < zps_members_servers(members); i++) {
+      const struct zps_member_server *const server = zps_members_server(members, i);
+      const struct zps_member_cutoff *const cutoff = zps_member_job_cutoff(job, server);
+      if (!cutoff || zps_json_array_len(rows) >= ROWS_MAX) continue;
+      const uint64_t now_ns = zps_clock_ns(), pause_ns = cutoff->again_ns > now_ns ? cutoff->again_ns - now_ns : 0;
+      zps_json *row = zps_json_set_str(zps_json_object(), "job", job->name);
+      row = zps_json_set_hex(row, "job_id", job->job_id);
+      row = zps_json_set_u64(row, "server", server->index);
+      row = zps_json_set_str(row, "name", server->name);
+      row = zps_json_set_u64(row, "rank", cutoff->rank);
+      row = zps_json_set_u64(row, "ranks", cutoff->n_ranks);
+      row = zps_json_set_real(row, "out_s", seconds_since(cutoff->out_ns));
+      row = zps_json_set_real(row, "again_s", (double)(pause_ns / ZPS_NS_PER_MS) / 1000);
+      rows = zps_json_append(rows, zps_json_set_str(row, "reason", cutoff->why));
+    }
+  }
+  if (zps_json_array_len(rows) > 0) return zps_json_set(table, "unreachable", rows);
+  zps_json_unref(rows);
+  return table;
+}
+
 zps_json *zps_coordinator_members(const struct zps_coordinator *coordinator, const struct zps_viewer *viewer) {
   const struct zps_members *members = coordinator->members;
   zps_json *servers = zps_json_array(), *ranks = zps_json_array();
@@ -147,7 +173,8 @@ zps_json *zps_coordinator_members(const struct zps_coordinator *coordinator, con
       ranks = zps_json_append(ranks, set_silence(row, rank->client));
     }
   }
-  return left_out(zps_json_set(zps_json_set(zps_json_object(), "servers", servers), "ranks", ranks), n_out);
+  zps_json *table = zps_json_set(zps_json_object(), "servers", servers);
+  return left_out(set_unreachable(zps_json_set(table, "ranks", ranks), members, viewer), n_out);
 }
 
 /* "2024-06-01T03:00:12Z" */

@@ -59,6 +59,16 @@ static const struct view views[] = {
       {"address", "ADDRESS", PLAIN},
       {"memory", "MEMORY", PLAIN},
       {"silent_ms", "SILENT/ms", PLAIN}}},
+    {"members",
+     "unreachable",
+     {{"job", "JOB", PLAIN},
+      {"server", "SERVER", PLAIN},
+      {"name", "NAME", PLAIN},
+      {"rank", "RANK", PLAIN},
+      {"ranks", "RANKS", PLAIN},
+      {"out_s", "OUT/s", RATE},
+      {"again_s", "AGAIN/s", RATE},
+      {"reason", "REASON", PLAIN}}},
     {"security",
      "parts",
      {{"part", "PART", PLAIN}, {"state", "STATE", PLAIN}, {"how", "HOW", PLAIN}, {"close", "TO CLOSE IT", PLAIN}}},
@@ -343,7 +353,7 @@ zps_err_t zps_ctl_table_print(FILE *out, const char *noun, const zps_json *resul
   for (unsigned i = 0; i < sizeof views / sizeof views[0]; i++) {
     if (strcmp(views[i].noun, noun) != 0) continue;
     const zps_json *rows = zps_json_get(result, views[i].array);
-    if (!first && !rows) continue; /* was not asked for */
+    if (!first && !rows) continue; /* It was not asked for, or there is nothing to tell. */
     if (!first) fputc('\n', out);
     first = false;
     const zps_err_t err = print_view(out, &views[i], rows);

@@ -19,7 +19,10 @@ static const struct zps_ctl_verb verbs[] = {
     {.name = "members",
      .method = "members",
      .summary = "servers, and the ranks of all jobs",
-     .about = "Two tables: the servers that are registered, and the ranks of jobs that wait, run or end.",
+     .about =
+         "Three tables: the servers that are registered, the ranks of jobs that wait, run or end, and, while there are "
+         "any, the servers that had to leave a running job: ranks could not reach them over the data plane. The job "
+         "asks such a server again after a pause: 5 s, doubled each time, up to 300 s. zenpsctl undrain NAME ends it.",
      .examples = {"zenpsctl members", "zenpsctl --watch members"}},
     {.name = "jobs",
      .method = "jobs",
@@ -145,6 +148,13 @@ static const struct {
     {"status", NULL, "servers", "servers that are registered"},
     {NULL, NULL, "servers_draining", "of them, those that take no more jobs"},
     {"status", NULL, "jobs", "jobs that wait, run or end"},
+    {"members", "unreachable", "server", "number of the server, issued once"},
+    {"members", "unreachable", "name", "its server.name"},
+    {"members", "unreachable", "rank", "first rank that could not reach it"},
+    {"members", "unreachable", "ranks", "how many ranks could not"},
+    {"members", "unreachable", "out_s", "seconds since it had to leave the job"},
+    {"members", "unreachable", "again_s", "seconds until the job may ask it to take a place again"},
+    {"members", "unreachable", "reason", "what the first rank saw"},
     {NULL, NULL, "ranks", "ranks in them"},
     {"status", NULL, "tensors", "tensors in them"},
     {"security", NULL, "part", "what it is about"},

@@ -144,6 +144,16 @@ void cluster_start_but(struct cluster *cluster, unsigned n_servers, const char *
   settings_restore(settings, saved);
 }
 
+int cluster_ask(const char *address, const char *command, char *text, size_t size) {
+  char line[600];
+  const char *const ctl = getenv("ZENPSCTL");
+  snprintf(line, sizeof line, "%s --endpoint %s -o json %s", ctl ? ctl : "zenpsctl", address, command);
+  FILE *const out = popen(line, "r");
+  text[out ? fread(text, 1, size - 1, out) : 0] = '\0';
+  const int status = out ? pclose(out) : -1;
+  return status >= 0 && WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+}
+
 void cluster_stop(struct cluster *cluster) {
   for (unsigned i = 0; i < cluster->n_servers; i++) {
     kill(cluster->servers[i], SIGKILL);

@@ -28,6 +28,24 @@ static void end_step(struct flight *flights, const struct rank *rank, uint64_t s
   }
 }
 
+/* An administrator sees which server it is, and who could not reach it. */
+static void check_members(const struct rank *rank) {
+  const uint64_t until = now_ms() + 60000;
+  char text[16384] = "";
+  const char *row = NULL;
+  zenps_options_t options;
+  rank_options(rank, &options);
+  while (!row) { /* It may have a place at this moment, until it is missed again. */
+    CHECK(now_ms() < until);
+    if (cluster_ask(options.coordinator, "members", text, sizeof text) == 0) row = strstr(text, "\"unreachable\":");
+  }
+  CHECK_SAYS(row, "\"name\": \"s1\"");
+  CHECK_SAYS(row, "\"rank\": ");
+  CHECK_SAYS(row, "\"out_s\": ");
+  CHECK_SAYS(row, "\"again_s\": ");
+  CHECK_SAYS(row, "no frame has come");
+}
+
 static void trains(struct rank *rank) {
   struct flight flights[WINDOW][N_TENSORS];
   uint64_t slowest_ms = 0;
@@ -45,6 +63,7 @@ static void trains(struct rank *rank) {
     for (unsigned t = 0; t < N_TENSORS; t++) flight_start(&flights[step % WINDOW][t], spec_of(t), rank, step);
   }
   CHECK(slowest_ms > DEAD_MS / 2); /* the server was missed */
+  if (rank->rank == 0) check_members(rank);
   struct flight later = {.tensor = tensor_open_by(rank, NULL, "later", &small)};
   flight_start(&later, &small, rank, 1);
   CHECK_OK(zenps_wait(later.request, SOON_MS));

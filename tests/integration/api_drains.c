@@ -97,15 +97,8 @@ static void trains(struct rank *rank) {
 
 /* ------------------------------------------------------------ in the test's process */
 
-/* The status and, as JSON, the answer of zenpsctl COMMAND. */
 static int ask(const struct cluster *cluster, const char *command, char *text, size_t size) {
-  char line[600];
-  const char *const ctl = getenv("ZENPSCTL");
-  snprintf(line, sizeof line, "%s --endpoint %s -o json %s", ctl ? ctl : "zenpsctl", cluster->address, command);
-  FILE *const out = popen(line, "r");
-  text[out ? fread(text, 1, size - 1, out) : 0] = '\0';
-  const int status = out ? pclose(out) : -1;
-  return status >= 0 && WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+  return cluster_ask(cluster->address, command, text, size);
 }
 
 /* It is without jobs when zenpsctl ends, and lives. */

@@ -40,6 +40,8 @@ void cluster_start_but(struct cluster *cluster, unsigned n_servers, const char *
 /* One process for both. */
 void cluster_start_one(struct cluster *cluster);
 void cluster_stop(struct cluster *cluster);
+/* The status and, as JSON, the answer of zenpsctl COMMAND. */
+int cluster_ask(const char *address, const char *command, char *text, size_t size);
 /* In a rank's process: stops another one, and waits until no thread of it runs. */
 void process_stop(pid_t pid);
 /* The cluster shared by the tests that leave it as it was; it is started on first use. */

@@ -279,6 +279,7 @@ static void test_does_not_take_up_one_that_is_cut_off(void **state) {
     assert_int_equal(zps_members_mapped(rig.members, &rig.clients[W + r], &none, &rig.error), ZPS_OK);
   tick(60);
   assert_int_equal(zps_member_job_servers_lost(newest()), 1);
+  assert_int_equal(members_count(ZPS_ACT_JOB_OPEN, A, NULL), 1); /* A generation takes no server in. */
   assert_int_equal(members_count(ZPS_ACT_JOB_CHANGED, W, NULL), 0);
   assert_int_equal(members_server(C, "c", 3, &members_tcp), ZPS_OK);
   tick(0);

@@ -152,6 +152,29 @@ static void test_what_stays(void **state) {
   expect(ZPS_REBALANCE_STAYS, 1, "it has failed");
 }
 
+/* A server is there, but a rank could not reach it. */
+static void test_says_who_could_not_reach_a_server(void **state) {
+  (void)state;
+  uint32_t position = 1;
+  zps_members_set_replays(rig.members, true);
+  const uint64_t job_id = members_running_job();
+  const struct zps_job_suspects suspects = {
+      .job_id = job_id, .n_servers = 1, .servers = &position, .why = "no frame has come for 5.0 s"};
+  assert_int_equal(zps_members_suspect(&rig.clients[R1], &suspects, &rig.error), ZPS_OK);
+  zps_members_tick(rig.members, ZPS_NS_PER_S);
+  zps_members_tick(rig.members, 2 * ZPS_NS_PER_S);
+  zps_members_map_answered(rig.members, &rig.clients[A], job_id, the_job()->epoch, ZPS_OK, NULL);
+  zps_members_map_answered(rig.members, &rig.clients[B], job_id, the_job()->epoch, ZPS_OK, NULL);
+  const struct zps_job_steps none = {.job_id = job_id, .epoch = the_job()->epoch};
+  for (unsigned client = R0; client <= R1; client++)
+    assert_int_equal(zps_members_mapped(rig.members, &rig.clients[client], &none, &rig.error), ZPS_OK);
+  zps_members_tick(rig.members, 4 * ZPS_NS_PER_S);
+  assert_int_equal(the_job()->map.state, ZPS_MAP_NONE);
+  expect(ZPS_REBALANCE_WAITS, 1,
+         "1 of its 2 places are free; rank 1 could not reach 'b' 2 s ago: no frame has come for 5.0 s; it is asked "
+         "again in 3 s (sooner: zenpsctl undrain b)");
+}
+
 static void test_by_name(void **state) {
   (void)state;
   members_running_job();
@@ -168,7 +191,7 @@ static void test_by_name(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
       MEMBERS_CASE(test_at_once),    MEMBERS_CASE(test_evens_out), MEMBERS_CASE(test_when_it_can),
-      MEMBERS_CASE(test_what_stays), MEMBERS_CASE(test_by_name),
+      MEMBERS_CASE(test_what_stays), MEMBERS_CASE(test_by_name),   MEMBERS_CASE(test_says_who_could_not_reach_a_server),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -314,32 +314,102 @@ static void test_one_that_had_drained(void **state) {
   assert_true(the_job()->since[1] > before && the_job()->since[1] < the_job()->epoch);
 }
 
-/* One that had to leave, since a rank could not reach it, is not asked again; what was said of it is said of nobody
- * else. */
-static void test_one_that_was_cut_off(void **state) {
-  (void)state;
+/* Rank 0 cannot reach the server at position 1, which leaves the job by that, a second later. */
+static void cut_off(unsigned client) {
   uint32_t position = 1;
-  const uint64_t job_id = on_one_of_two();
-  const struct zps_job_suspects suspects = {.job_id = job_id, .n_servers = 1, .servers = &position, .why = "cut"};
-  server(C, "c");
-  asked(C, 1);
-  takes_its_place(C);
+  const struct zps_job_suspects suspects = {
+      .job_id = the_job()->job_id, .n_servers = 1, .servers = &position, .why = "cut"};
   assert_int_equal(zps_members_suspect(&rig.clients[R0], &suspects, &rig.error), ZPS_OK);
   pass(0);
   pass(1);
   answer(A);
-  answer(C);
+  answer(client);
   all_mapped();
   assert_int_equal(zps_members_suspect(&rig.clients[R0], &suspects, &rig.error), ZPS_OK); /* it has not heard yet */
-  assert_false(zps_member_job_holds(the_job(), rig.clients[C].server));
+  assert_false(zps_member_job_holds(the_job(), rig.clients[client].server));
+  assert_non_null(zps_member_job_cutoff(the_job(), rig.clients[client].server));
+}
+
+/* The server, which has left, is asked again after so many seconds, and takes its place. */
+static void comes_back(unsigned client, unsigned after_s) {
+  const unsigned before = told(ZPS_ACT_JOB_OPEN, client);
+  assert_int_equal(pass(0), now_ns + after_s * ZPS_NS_PER_S);
+  pass(after_s - 1);
+  assert_int_equal(told(ZPS_ACT_JOB_OPEN, client), before);
+  pass(1);
+  assert_int_equal(told(ZPS_ACT_JOB_OPEN, client), before + 1);
+  takes_its_place(client);
+  assert_true(zps_member_job_holds(the_job(), rig.clients[client].server));
+  assert_null(zps_member_job_cutoff(the_job(), rig.clients[client].server));
+}
+
+/* One that had to leave, since a rank could not reach it, is asked again. The pause grows with each time, and is short
+ * again after the server has stayed. */
+static void test_one_that_was_cut_off(void **state) {
+  (void)state;
+  on_one_of_two();
+  server(C, "c");
   asked(C, 1);
+  takes_its_place(C);
+  const unsigned pauses[] = {5, 10, 20, 40, 80, 160, 300, 300};
+  for (unsigned i = 0; i < sizeof pauses / sizeof pauses[0]; i++) {
+    rig.n_seen = 0;
+    cut_off(C);
+    comes_back(C, pauses[i]);
+  }
+  assert_string_equal(the_job()->lost_servers, "b, c, c, c, c, c, c, c, c");
+  pass(300);
+  rig.n_seen = 0;
+  cut_off(C);
+  comes_back(C, 5);
+}
+
+/* Another server comes first; what was said of one is said of nobody else. */
+static void test_others_before_one_that_was_cut_off(void **state) {
+  (void)state;
+  on_one_of_two();
+  server(C, "c");
   asked(C, 1);
+  takes_its_place(C);
+  cut_off(C);
   server(D, "d");
-  asked(D, 1);
+  asked(D, 1); /* By now c could be asked, too. */
+  assert_int_equal(told(ZPS_ACT_JOB_OPEN, C), 1);
   takes_its_place(D);
   pass(1);
   pass(1);
   assert_true(zps_member_job_holds(the_job(), rig.clients[D].server));
+  assert_non_null(zps_member_job_cutoff(the_job(), rig.clients[C].server));
+  zps_members_client_lost(rig.members, &rig.clients[D], "gone"); /* Its place is free now. */
+  answer(A);
+  all_mapped();
+  asked(C, 2);
+}
+
+/* An administrator need not wait for the end of a long pause; a server that drains as well stays out until an
+ * administrator says so. */
+static void test_cut_off_and_administrators(void **state) {
+  (void)state;
+  const struct zps_member_server *at = NULL;
+  on_one_of_two();
+  server(C, "c");
+  asked(C, 1);
+  takes_its_place(C);
+  for (unsigned pause = 5; pause < 80; pause *= 2) {
+    cut_off(C);
+    comes_back(C, pause);
+  }
+  cut_off(C);
+  const unsigned before = told(ZPS_ACT_JOB_OPEN, C);
+  asked(C, before);
+  assert_int_equal(zps_members_undrain_named(rig.members, "c", &at, &rig.error), ZPS_OK);
+  asked(C, before + 1);
+  takes_its_place(C);
+  cut_off(C);
+  assert_int_equal(zps_members_drain_named(rig.members, "c", &at, &rig.error), ZPS_OK);
+  for (unsigned i = 0; i < 100; i++) asked(C, before + 1);
+  assert_int_equal(zps_members_undrain_named(rig.members, "c", &at, &rig.error), ZPS_OK);
+  asked(C, before + 2);
 }
 
 /* Nor does that change when the map begins anew meanwhile, since another server is lost. */
@@ -378,6 +448,8 @@ int main(void) {
       MEMBERS_CASE(test_jobs_that_take_none_in),
       MEMBERS_CASE(test_one_that_had_drained),
       MEMBERS_CASE(test_one_that_was_cut_off),
+      MEMBERS_CASE(test_others_before_one_that_was_cut_off),
+      MEMBERS_CASE(test_cut_off_and_administrators),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

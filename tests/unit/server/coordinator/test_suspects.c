@@ -131,8 +131,10 @@ static void test_it_leaves_this_job_alone(void **state) {
   assert_int_equal(zps_member_job_leaving(the_job(), &leaving, &n), ZPS_OK);
   assert_true(n == 1 && leaving[0] == 1); /* it hears that it leaves, as one that drains */
   free(leaving);
-  assert_true(zps_member_job_left(the_job(), rig.clients[B].server));
-  assert_false(zps_member_job_left(the_job(), rig.clients[A].server));
+  const struct zps_member_cutoff *const cutoff = zps_member_job_cutoff(the_job(), rig.clients[B].server);
+  assert_true(cutoff && cutoff->rank == 1 && cutoff->n_ranks == 1 && cutoff->out_ns == now_ns);
+  assert_string_equal(cutoff->why, "connection reset");
+  assert_null(zps_member_job_cutoff(the_job(), rig.clients[A].server));
   answer(A);
   answer(C);
   assert_int_equal(told(ZPS_ACT_MAP_RANK, R0), 0);
@@ -150,7 +152,7 @@ static void test_it_leaves_this_job_alone(void **state) {
   assert_int_equal(zps_members_servers(rig.members), 3);
   assert_false(rig.clients[B].server->draining);
   zps_members_tick(rig.members, now_ns);
-  assert_int_equal(zps_members_tick(rig.members, now_ns), ZPS_NEVER);
+  assert_int_equal(zps_members_tick(rig.members, now_ns), now_ns + 5 * ZPS_NS_PER_S); /* It is asked again. */
   const uint32_t epoch = the_job()->epoch;
   lose(B);
   assert_int_equal(the_job()->epoch, epoch);

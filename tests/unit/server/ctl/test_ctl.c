@@ -65,6 +65,19 @@ static void test_empty_tables_have_titles(void **state) {
   free(text);
 }
 
+/* The table of servers that ranks cannot reach is there only while it has a row. */
+static void test_unreachable_servers(void **state) {
+  (void)state;
+  char *text =
+      print("members",
+            "{\"servers\": [], \"ranks\": [], \"unreachable\": [{\"job\": \"x\", \"server\": 3, \"name\": \"s3\", "
+            "\"rank\": 0, \"ranks\": 1, \"out_s\": 1.25, \"again_s\": 3.75, \"reason\": \"no frame has come\"}]}");
+  assert_non_null(strstr(text,
+                         "\n\nJOB  SERVER  NAME  RANK  RANKS  OUT/s  AGAIN/s  REASON\n"
+                         "x         3  s3       0      1   1.25     3.75  no frame has come\n"));
+  free(text);
+}
+
 static void test_hostile_cells(void **state) {
   (void)state;
   char *text = print("jobs", "{\"jobs\": [{\"job\": \"a\\u001b[31m\\nb\", \"world\": {\"x\": 1}}, 5, null]}");
@@ -389,6 +402,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_columns_are_aligned),
       cmocka_unit_test(test_empty_tables_have_titles),
+      cmocka_unit_test(test_unreachable_servers),
       cmocka_unit_test(test_hostile_cells),
       cmocka_unit_test(test_bytes_are_short),
       cmocka_unit_test(test_imbalance_over_servers),
