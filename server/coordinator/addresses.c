@@ -3,6 +3,7 @@
 #include <netinet/in.h>
 #include <string.h>
 
+#include "common/base/route.h"
 #include "common/base/subnet.h"
 #include "server/coordinator/coordinator_impl.h"
 
@@ -23,6 +24,15 @@ bool zps_address_is_of(const struct zps_net_info *fabric, const struct zps_place
   const struct zps_place named = zps_place_of((const struct sockaddr *)&addr);
   const size_t n = zps_subnet_bytes(&addr, &bytes);
   return zps_place_is(&named, peer) || (subnets && zps_subnets_have(subnets, bytes, n));
+}
+
+bool zps_address_is_local(const struct zps_net_info *fabric) {
+  struct sockaddr_storage addr;
+  return ip_of(fabric, &addr) && zps_route_is_loopback((const struct sockaddr *)&addr);
+}
+
+bool zps_address_leaks(const struct zps_net_info *fabric) {
+  return strcmp(fabric->provider, "net") == 0;
 }
 
 zps_err_t zps_coordinator_may_name(const struct zps_coordinator_conn *conn, const struct zps_net_info *fabric,

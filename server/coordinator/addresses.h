@@ -11,4 +11,11 @@
 /* `subnets`: a list (common/base/subnet.h), or NULL. */
 bool zps_address_is_of(const struct zps_net_info *fabric, const struct zps_place *peer, const char *subnets);
 
+/* Only this host reaches the endpoint. */
+bool zps_address_is_local(const struct zps_net_info *fabric);
+/* libfabric never frees what it keeps of each connection to the endpoint, whoever made it. Its TCP provider does so
+ * before libfabric 1.18, where it is called "net". */
+bool zps_address_leaks(const struct zps_net_info *fabric);
+#define ZPS_LEAK_REMEDY "use libfabric 1.18 or later, or let no other hosts than the cluster's reach the data port"
+
 #endif

@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include "common/control/address.h"
+#include "server/coordinator/addresses.h"
 #include "server/coordinator/coordinator_impl.h"
 
 static zps_json *add(zps_json *rows, const char *part, const char *state, const char *how, const char *close) {
@@ -122,6 +123,24 @@ static zps_json *add_memory(const struct zps_coordinator *coordinator, zps_json 
   return add(rows, "memory", "open", how, "a provider with keys of 64 bits, or a fabric for zenps alone");
 }
 
+/* Connections of strangers to the data ports. */
+static zps_json *add_connections(const struct zps_coordinator *coordinator, zps_json *rows) {
+  unsigned n = 0, n_far = 0;
+  char how[200];
+  const char *first = "";
+  for (unsigned i = 0; i < zps_members_servers(coordinator->members); i++) {
+    const struct zps_member_server *server = zps_members_server(coordinator->members, i);
+    if (!zps_address_leaks(&server->fabric)) continue;
+    const bool is_far = !zps_address_is_local(&server->fabric);
+    if (n++ == 0 || (is_far && n_far == 0)) first = server->name;
+    n_far += is_far;
+  }
+  if (n == 0) return add(rows, "connections", "guarded", "libfabric frees what those of strangers took", "");
+  snprintf(how, sizeof how, "libfabric before 1.18 loses memory by each one of a stranger, at %u servers: %.80s%s", n,
+           first, n > 1 ? ", ..." : "");
+  return add(rows, "connections", n_far > 0 ? "open" : "host", how, ZPS_LEAK_REMEDY);
+}
+
 zps_json *zps_coordinator_security(const struct zps_coordinator *coordinator) {
   zps_json *rows = add_control(coordinator, zps_json_array());
   rows = add_servers(coordinator, rows);
@@ -130,6 +149,7 @@ zps_json *zps_coordinator_security(const struct zps_coordinator *coordinator) {
   rows = add_messages(coordinator, rows);
   rows = add_reads(coordinator, rows);
   rows = add_memory(coordinator, rows);
+  rows = add_connections(coordinator, rows);
   rows = add(rows, "gradients", "open", "not encrypted, whoever reads the fabric reads them",
              "WireGuard, IPsec, or a fabric that encrypts (EFA)");
   return zps_json_set(zps_json_object(), "parts", rows);

@@ -17,6 +17,7 @@
 #include "common/control/addresses.h"
 #include "config.h"
 #include "proto/wire.h"
+#include "server/coordinator/addresses.h"
 #include "server/coordinator/coordinator.h"
 #include "server/daemon/agent.h"
 #include "server/daemon/in_effect.h"
@@ -263,6 +264,11 @@ static zps_err_t start_shard(struct daemon *daemon, struct zps_error *error) {
   if (err) return err;
   /* "auto" has become a provider by here. */
   const struct zps_net_info *info = zps_shard_net_info(daemon->shard);
+  if (zps_address_leaks(info) && !zps_address_is_local(info))
+    zps_log_warn(
+        "this libfabric is older than 1.18 and loses memory by each connection that anybody makes to the data "
+        "port (%s): " ZPS_LEAK_REMEDY,
+        info->address);
   return zps_memlock_check(info->provider, options->server_memory_limit_bytes, error);
 }
 

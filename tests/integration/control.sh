@@ -90,6 +90,9 @@ both=$pid
 ok "a process with both roles registers with itself" until_true servers_are 1
 ok "status" ctl status
 said "is a table with a title" '^ADDRESS .*SERVERS'
+ok "a data port on loopback brings no warning of libfabric's age" eval '! grep -rq "older than 1.18" "$scratch"/*.log'
+ctl security >"$scratch/out"
+said "which security tells for users of this host" '^connections +host +libfabric before 1.18 '
 ok "members names the server" eval 'ctl members | grep -q "alpha.*net"'
 for noun in jobs tensors stats version; do ok "$noun" ctl "$noun"; done
 ok "over the Unix socket" zenpsctl --endpoint "unix:$scratch/both.sock" status
