@@ -16,11 +16,6 @@
 
 #define NAME_LEN_MAX 64u
 
-struct zps_authority {
-  X509 *cert;
-  EVP_PKEY *key;
-};
-
 static zps_err_t cannot(const char *what, struct zps_error *error) {
   char reason[200];
   return zps_fail(error, ZPS_ERR_INTERNAL, "cannot make %s: %s", what, zps_tls_reason(reason, sizeof reason));
@@ -159,7 +154,7 @@ zps_err_t zps_certs_make(const struct zps_authority *authority, unsigned roles, 
 
 /* ---- To text and back ---- */
 
-static char *text_of(BIO *bio) {
+char *zps_tls_bio_text(BIO *bio) {
   char *bytes = NULL;
   const long len = bio ? BIO_get_mem_data(bio, &bytes) : 0;
   char *text = len > 0 ? malloc((size_t)len + 1) : NULL;
@@ -173,9 +168,9 @@ zps_err_t zps_authority_write(const struct zps_authority *authority, struct zps_
                               struct zps_error *error) {
   BIO *cert = BIO_new(BIO_s_mem()), *key = BIO_new(BIO_s_secmem());
   struct zps_certs_pair pair = {NULL, NULL};
-  if (cert && PEM_write_bio_X509(cert, authority->cert) == 1) pair.cert = text_of(cert);
+  if (cert && PEM_write_bio_X509(cert, authority->cert) == 1) pair.cert = zps_tls_bio_text(cert);
   if (key && PEM_write_bio_PKCS8PrivateKey(key, authority->key, NULL, NULL, 0, NULL, NULL) == 1)
-    pair.key = text_of(key);
+    pair.key = zps_tls_bio_text(key);
   BIO_free(cert);
   BIO_free(key);
   if (!pair.cert || !pair.key) {
@@ -193,7 +188,7 @@ void zps_certs_pair_fini(struct zps_certs_pair *pair) {
   *pair = (struct zps_certs_pair){NULL, NULL};
 }
 
-static X509 *read_cert(const char *text) {
+X509 *zps_tls_cert_read(const char *text) {
   BIO *bio = BIO_new_mem_buf(text, -1);
   X509 *cert = bio ? PEM_read_bio_X509(bio, NULL, NULL, NULL) : NULL;
   BIO_free(bio);
@@ -209,7 +204,7 @@ zps_err_t zps_authority_read(const struct zps_certs_pair *pair, struct zps_autho
     free(authority);
     return zps_fail(error, ZPS_ERR_NOMEM, "no memory for an authority");
   }
-  authority->cert = read_cert(pair->cert);
+  authority->cert = zps_tls_cert_read(pair->cert);
   authority->key = PEM_read_bio_PrivateKey(bio, NULL, NULL, (void *)"");
   BIO_free(bio);
   zps_err_t err = ZPS_OK;
@@ -232,8 +227,9 @@ zps_err_t zps_authority_read(const struct zps_certs_pair *pair, struct zps_autho
 
 static void print_name(X509_NAME *name, char *buf, size_t size) {
   BIO *bio = BIO_new(BIO_s_mem());
-  char *text =
-      bio && X509_NAME_print_ex(bio, name, 0, XN_FLAG_RFC2253 & ~ASN1_STRFLGS_ESC_MSB) >= 0 ? text_of(bio) : NULL;
+  char *text = bio && X509_NAME_print_ex(bio, name, 0, XN_FLAG_RFC2253 & ~ASN1_STRFLGS_ESC_MSB) >= 0
+                   ? zps_tls_bio_text(bio)
+                   : NULL;
   snprintf(buf, size, "%s", text ? text : "?");
   zps_text_sanitize(buf, strlen(buf));
   free(text);
@@ -243,7 +239,7 @@ static void print_name(X509_NAME *name, char *buf, size_t size) {
 zps_err_t zps_certs_look(const char *pem, struct zps_certs_facts *facts_p, struct zps_error *error) {
   char reason[200];
   ERR_clear_error();
-  X509 *cert = read_cert(pem);
+  X509 *cert = zps_tls_cert_read(pem);
   if (!cert)
     return zps_fail(error, ZPS_ERR_INVALID, "has no certificate (PEM): %s", zps_tls_reason(reason, sizeof reason));
   struct zps_certs_facts facts = {.is_authority = X509_check_ca(cert) == 1};

@@ -36,6 +36,17 @@ zps_err_t zps_certs_make(const struct zps_authority *authority, unsigned roles, 
                          struct zps_error *error) ZPS_MUSTCHECK;
 void zps_certs_pair_fini(struct zps_certs_pair *pair);
 
+/* A revocation list (PEM, the caller's to free), how many certificates it has, and its end. */
+struct zps_certs_list {
+  char *text;
+  unsigned n;
+  char until[40];
+};
+/* The list `before` (NULL: none yet) with these certificates (PEM) in addition, valid as long as the authority.
+ * ZPS_ERR_INVALID: `before`, or a certificate, is none of this authority; the text does not name which. */
+zps_err_t zps_authority_revoke(const struct zps_authority *authority, const char *before, const char *const *certs,
+                               unsigned n, struct zps_certs_list *list_p, struct zps_error *error) ZPS_MUSTCHECK;
+
 /* What a certificate (PEM) says, for people; the first of the text. */
 struct zps_certs_facts {
   char subject[200], issuer[200], roles[200], from[40], until[40]; /* roles: URIs, or "authority", "" */

@@ -1,6 +1,7 @@
 /* Certificates: the role that one names, whether a peer's is taken, and the words when it is not. */
 #include <openssl/err.h>
 #include <openssl/x509v3.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -153,6 +154,17 @@ static void name_cert(X509 *cert, char *buf, size_t size) {
   }
 }
 
+#define REVOKED "its certificate, of %s, has been revoked (tls.crl)"
+
+/* The fault is with a list of this end, which no alert of TLS says: the peer hears of an internal error. */
+static ZPS_PRINTF(3, 4) void refuse_list(struct zps_tls_session *session, X509_STORE_CTX *store, const char *fmt, ...) {
+  va_list args;
+  va_start(args, fmt);
+  zps_vfail(&session->refusal, ZPS_ERR_REFUSED, fmt, args);
+  va_end(args);
+  X509_STORE_CTX_set_error(store, X509_V_ERR_UNSPECIFIED);
+}
+
 static void refuse_chain(struct zps_tls_session *session, X509_STORE_CTX *store) {
   const int why = X509_STORE_CTX_get_error(store);
   X509 *cert = X509_STORE_CTX_get_current_cert(store);
@@ -178,10 +190,55 @@ static void refuse_chain(struct zps_tls_session *session, X509_STORE_CTX *store)
       zps_fail(&session->refusal, ZPS_ERR_REFUSED,
                "its certificate, of %s, was made by an authority that is unknown here (tls.ca)", name);
       break;
+    case X509_V_ERR_CERT_REVOKED:
+      zps_fail(&session->refusal, ZPS_ERR_REFUSED, REVOKED, name);
+      break;
+    case X509_V_ERR_UNABLE_TO_GET_CRL:
+      refuse_list(
+          session, store,
+          "its certificate, of %s, was made by an authority whose revocation list is not among those of tls.crl: "
+          "zenpsctl certs revoke DIR makes it",
+          name);
+      break;
+    case X509_V_ERR_CRL_HAS_EXPIRED:
+      zps_tls_time_text(X509_CRL_get0_nextUpdate(X509_STORE_CTX_get0_current_crl(store)), date, sizeof date);
+      refuse_list(
+          session, store,
+          "its certificate, of %s, cannot be looked up: the revocation list of its authority (tls.crl) expired at "
+          "%s: zenpsctl certs revoke DIR makes it anew",
+          name, date);
+      break;
+    case X509_V_ERR_CRL_NOT_YET_VALID:
+      refuse_list(session, store,
+                  "its certificate, of %s, cannot be looked up: the revocation list of its authority (tls.crl) is not "
+                  "valid yet: is the clock of this host right?",
+                  name);
+      break;
+    case X509_V_ERR_CRL_SIGNATURE_FAILURE:
+      refuse_list(session, store,
+                  "its certificate, of %s, cannot be looked up: the revocation list in the name of its authority "
+                  "(tls.crl) was signed by another one",
+                  name);
+      break;
     default:
       zps_fail(&session->refusal, ZPS_ERR_REFUSED, "its certificate, of %s, is not taken: %s", name,
                X509_verify_cert_error_string(why));
   }
+}
+
+zps_err_t zps_tls_check_again(struct zps_tls_session *session, struct zps_error *error) {
+  const unsigned times_read = zps_tls_times_read(session->tls);
+  if (times_read == session->times_read) return ZPS_OK;
+  char name[160];
+  SSL_CTX *const context = zps_tls_context(session->tls);
+  X509 *const cert = SSL_get0_peer_certificate(session->ssl);
+  const bool is_revoked = cert && zps_crl_has(context, cert);
+  SSL_CTX_free(context);
+  session->times_read = times_read;
+  if (!is_revoked) return ZPS_OK;
+  name_cert(cert, name, sizeof name);
+  zps_fail(&session->refusal, ZPS_ERR_REFUSED, REVOKED, name);
+  return zps_tls_session_fail(session, error);
 }
 
 static bool check_role(struct zps_tls_session *session, X509 *cert) {
@@ -231,6 +288,10 @@ static const char *alert_text(int alert) {
       return "this end's certificate has expired";
     case SSL_AD_BAD_CERTIFICATE:
       return "this end's certificate is bad, or not valid yet: are the clocks of both hosts right?";
+    case SSL_AD_CERTIFICATE_REVOKED:
+      return "this end's certificate has been revoked";
+    case SSL_AD_INTERNAL_ERROR:
+      return "it cannot look up this end's certificate: its log says why";
     case SSL_AD_UNKNOWN_CA:
     case SSL_AD_DECRYPT_ERROR:
       return "this end's certificate was made by an authority that is unknown there (tls.ca)";

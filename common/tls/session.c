@@ -12,7 +12,11 @@ zps_err_t zps_tls_session_create(struct zps_tls *tls, bool listens, struct zps_t
                                  struct zps_error *error) {
   struct zps_tls_session *session = calloc(1, sizeof *session);
   SSL_CTX *context = session ? zps_tls_context(tls) : NULL;
-  if (context) session->ssl = SSL_new(context);
+  if (context) {
+    session->tls = zps_tls_ref(tls);
+    session->times_read = zps_tls_times_read(tls);
+    session->ssl = SSL_new(context);
+  }
   SSL_CTX_free(context);
   BIO *in = session && session->ssl ? BIO_new(BIO_s_mem()) : NULL, *out = in ? BIO_new(BIO_s_mem()) : NULL;
   if (out) session->waiting = BIO_new(BIO_s_mem());
@@ -43,6 +47,7 @@ void zps_tls_session_destroy(struct zps_tls_session *session) {
   if (!session) return;
   SSL_free(session->ssl);
   BIO_free(session->waiting);
+  zps_tls_unref(session->tls);
   free(session);
 }
 
@@ -85,7 +90,8 @@ static zps_err_t check_first(struct zps_tls_session *session, const unsigned cha
 
 zps_err_t zps_tls_take(struct zps_tls_session *session, const void *bytes, size_t len, struct zps_error *error) {
   if (len == 0) return ZPS_OK;
-  const zps_err_t err = check_first(session, bytes, error);
+  zps_err_t err = check_first(session, bytes, error);
+  if (!err && session->is_set) err = zps_tls_check_again(session, error);
   if (err) return err;
   if (BIO_write(session->in, bytes, (int)len) != (int)len)
     return zps_fail(error, ZPS_ERR_NOMEM, "no memory for what came over TLS");

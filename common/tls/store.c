@@ -120,3 +120,52 @@ zps_err_t zps_certs_store_make(const struct zps_certs_store *store, unsigned rol
   zps_certs_pair_fini(&pair);
   return err;
 }
+
+static zps_err_t read_cert(const struct zps_certs_store *store, const char *file, char **text_p,
+                           struct zps_error *error) {
+  char path[PATH_MAX];
+  const bool is_path = strchr(file, '/') || strstr(file, ".pem");
+  const zps_err_t err = is_path ? ZPS_OK : path_of(store, file, ".pem", path, error);
+  *text_p = malloc(ZPS_TLS_FILE_MAX);
+  if (err) return err;
+  if (!*text_p) return zps_fail(error, ZPS_ERR_NOMEM, "no memory for certificate %.300s", file);
+  return zps_certs_file_read(is_path ? file : path, *text_p, ZPS_TLS_FILE_MAX, error);
+}
+
+/* NULL: there is none yet. */
+static zps_err_t read_list(const struct zps_certs_store *store, char path[PATH_MAX], char **text_p,
+                           struct zps_error *error) {
+  *text_p = NULL;
+  const zps_err_t err = path_of(store, "crl", ".pem", path, error);
+  if (err || access(path, F_OK) < 0) return err;
+  *text_p = malloc(ZPS_CRL_FILE_MAX);
+  if (!*text_p) return zps_fail(error, ZPS_ERR_NOMEM, "no memory for %.300s", path);
+  return zps_certs_file_read(path, *text_p, ZPS_CRL_FILE_MAX, error);
+}
+
+/* One by one, so that an error names the file. */
+static zps_err_t add_to_list(const struct zps_certs_store *store, const char *path, const char *file, char **list,
+                             struct zps_certs_list *list_p, struct zps_error *error) {
+  struct zps_error why;
+  char *cert = NULL;
+  zps_err_t err = file ? read_cert(store, file, &cert, error) : ZPS_OK;
+  if (!err && zps_authority_revoke(store->authority, *list, (const char *const *)&cert, file != NULL, list_p, &why))
+    err = zps_fail(error, why.code, "%.300s: %.150s", file ? file : path, why.text);
+  free(cert);
+  if (err) return err;
+  free(*list);
+  *list = list_p->text;
+  list_p->text = NULL;
+  return ZPS_OK;
+}
+
+zps_err_t zps_certs_store_revoke(const struct zps_certs_store *store, char *const *files, unsigned n,
+                                 struct zps_certs_list *list_p, struct zps_error *error) {
+  char path[PATH_MAX], *list = NULL;
+  zps_err_t err = read_list(store, path, &list, error);
+  if (!err) err = add_to_list(store, path, NULL, &list, list_p, error); /* What is there is a list of this authority. */
+  for (unsigned i = 0; i < n && !err; i++) err = add_to_list(store, path, files[i], &list, list_p, error);
+  if (!err) err = replace(store, "crl", ".pem", list, 0644, error);
+  free(list);
+  return err;
+}

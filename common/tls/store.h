@@ -18,6 +18,11 @@ void zps_certs_store_close(struct zps_certs_store *store);
  * each at once and whole. */
 zps_err_t zps_certs_store_make(const struct zps_certs_store *store, unsigned roles, const char *name, const char *file,
                                long long until_s, struct zps_error *error) ZPS_MUSTCHECK;
+/* Adds certificates of the authority to its revocation list, crl.pem, which is made where there is none; all of them or
+ * none. Each is FILE of FILE.pem in the folder, or a path with '/' or ".pem" in it. list_p->text is NULL.
+ * ZPS_ERR_INVALID: one is no certificate of this authority; ZPS_ERR_IO. */
+zps_err_t zps_certs_store_revoke(const struct zps_certs_store *store, char *const *files, unsigned n,
+                                 struct zps_certs_list *list_p, struct zps_error *error) ZPS_MUSTCHECK;
 /* A text file, of less than `size` bytes. */
 zps_err_t zps_certs_file_read(const char *path, char *text, size_t size, struct zps_error *error) ZPS_MUSTCHECK;
 

@@ -17,8 +17,8 @@
 #define ZPS_LOG_COMPONENT "tls"
 #include "common/base/log.h"
 
-enum { CA, CERT, KEY, N_FILES };
-static const char *const what[N_FILES] = {"authority", "certificate", "private key"};
+enum { CA, CERT, KEY, CRL, N_FILES };
+static const char *const what[N_FILES] = {"authority", "certificate", "private key", "revocation list"};
 
 struct stamp { /* of a file, as it was last looked at */
   dev_t dev;
@@ -29,7 +29,8 @@ struct stamp { /* of a file, as it was last looked at */
 
 struct zps_tls {
   atomic_uint refs;
-  char *paths[N_FILES];
+  atomic_uint times_read;
+  char *paths[N_FILES]; /* CRL: NULL where there is none. */
   pthread_mutex_t lock; /* of what follows */
   SSL_CTX *context;
   struct stamp stamps[N_FILES];
@@ -99,7 +100,8 @@ static zps_err_t load_into(SSL_CTX *context, char *const paths[N_FILES], struct 
     err = zps_fail(error, ZPS_ERR_INVALID, "private key %.200s: is none of certificate %.200s: %.80s", paths[KEY],
                    paths[CERT], zps_tls_reason(reason, sizeof reason));
   EVP_PKEY_free(key);
-  return err ? err : check_own(context, paths[CERT], error);
+  if (!err) err = check_own(context, paths[CERT], error);
+  return err || !paths[CRL] ? err : zps_crl_load(context, paths[CRL], error);
 }
 
 /* Sessions are not taken up again, so there are no tickets: what a certificate says is looked at each time. */
@@ -129,7 +131,7 @@ static void look(char *const paths[N_FILES], struct stamp stamps[N_FILES]) {
   memset(stamps, 0, N_FILES * sizeof *stamps);
   for (int i = 0; i < N_FILES; i++) {
     struct stat stat_;
-    if (stat(paths[i], &stat_) < 0) continue;
+    if (!paths[i] || stat(paths[i], &stat_) < 0) continue;
     stamps[i].dev = stat_.st_dev;
     stamps[i].ino = stat_.st_ino;
     stamps[i].size = stat_.st_size;
@@ -150,6 +152,7 @@ static zps_err_t read_again(struct zps_tls *tls, const struct stamp stamps[N_FIL
   set_time(tls, context);
   SSL_CTX_free(tls->context);
   tls->context = context;
+  atomic_fetch_add(&tls->times_read, 1);
   return ZPS_OK;
 }
 
@@ -177,6 +180,10 @@ SSL_CTX *zps_tls_context(struct zps_tls *tls) {
   SSL_CTX_up_ref(context);
   pthread_mutex_unlock(&tls->lock);
   return context;
+}
+
+unsigned zps_tls_times_read(const struct zps_tls *tls) {
+  return atomic_load(&tls->times_read);
 }
 
 unsigned zps_tls_roles(struct zps_tls *tls) {
@@ -211,9 +218,9 @@ static void destroy(struct zps_tls *tls) {
 }
 
 zps_err_t zps_tls_create(const struct zps_tls_files *files, struct zps_tls **tls_p, struct zps_error *error) {
-  const char *const paths[N_FILES] = {files->ca, files->cert, files->key};
+  const char *const paths[N_FILES] = {files->ca, files->cert, files->key, files->crl};
   for (int i = 0; i < N_FILES; i++)
-    if (!paths[i])
+    if (!paths[i] && i != CRL)
       return zps_fail(error, ZPS_ERR_INVALID,
                       "the file of the %s is not named: TLS needs the authority's certificate (ca), one of its own "
                       "(cert) and the private key of that (key)",
@@ -224,8 +231,8 @@ zps_err_t zps_tls_create(const struct zps_tls_files *files, struct zps_tls **tls
   pthread_mutex_init(&tls->lock, NULL);
   zps_err_t err = ZPS_OK;
   for (int i = 0; i < N_FILES && !err; i++) {
-    tls->paths[i] = strdup(paths[i]);
-    if (!tls->paths[i]) err = zps_fail(error, ZPS_ERR_NOMEM, "no memory for TLS");
+    tls->paths[i] = paths[i] ? strdup(paths[i]) : NULL;
+    if (paths[i] && !tls->paths[i]) err = zps_fail(error, ZPS_ERR_NOMEM, "no memory for TLS");
   }
   if (!err) err = zps_tls_reload(tls, error);
   if (err)

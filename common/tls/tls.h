@@ -24,9 +24,10 @@ enum zps_tls_role {
   ZPS_TLS_ADMIN = 8,
 };
 
-/* PEM. `cert` may go on with the certificates between it and the authority's. */
+/* PEM. `cert` may go on with the certificates between it and the authority's. `crl` has the revocation lists of the
+ * authorities; NULL: no certificate is revoked. */
 struct zps_tls_files {
-  const char *ca, *cert, *key;
+  const char *ca, *cert, *key, *crl;
 };
 
 /* Whether a certificate's owner may register as the server of a name, and by what: the widest of its names that the
@@ -43,13 +44,13 @@ enum zps_tls_serves {
 struct zps_tls;
 struct zps_tls_session;
 
-/* Whether TLS is asked for at all: any of the three is set. */
+/* Whether TLS is asked for at all: any of the files is named. */
 static inline bool zps_tls_files_any(const struct zps_tls_files *files) {
-  return files->ca || files->cert || files->key;
+  return files->ca || files->cert || files->key || files->crl;
 }
-/* Reads the files, whose names are copied. ZPS_ERR_INVALID: one of the three is not named; a key that others may read
- * (more than 0640), or that is another certificate's; a certificate without a role, or that has expired. ZPS_ERR_IO:
- * a file cannot be read. */
+/* Reads the files, whose names are copied. ZPS_ERR_INVALID: one of the first three is not named; a key that others may
+ * read (more than 0640), or that is another certificate's; a certificate without a role, or that has expired; a
+ * revocation list that is none, or has expired. ZPS_ERR_IO: a file cannot be read. */
 zps_err_t zps_tls_create(const struct zps_tls_files *files, struct zps_tls **tls_p,
                          struct zps_error *error) ZPS_MUSTCHECK;
 unsigned zps_tls_roles(struct zps_tls *tls); /* of its own certificate, one bit or several */
@@ -57,9 +58,9 @@ unsigned zps_tls_roles(struct zps_tls *tls); /* of its own certificate, one bit 
 enum zps_tls_serves zps_tls_serves(struct zps_tls *tls, const char *name, char names_p[ZPS_TLS_SERVERS_MAX]);
 struct zps_tls *zps_tls_ref(struct zps_tls *tls); /* NULL is allowed */
 void zps_tls_unref(struct zps_tls *tls);          /* NULL is allowed */
-/* Reads the files again, for sessions to come; those that there are stay. On an error the ones that were read last go
- * on being used. Files that have changed are also read again, without this call, when the next session begins; the log
- * says with which outcome. */
+/* Reads the files again, for sessions to come. Sessions that there are stay, but zps_tls_take() ends those of a peer
+ * whose certificate has been revoked since. On an error the ones that were read last go on being used. Files that have
+ * changed are also read again, without this call, when the next session begins; the log says with which outcome. */
 zps_err_t zps_tls_reload(struct zps_tls *tls, struct zps_error *error) ZPS_MUSTCHECK;
 
 /* Of a listener (it answers), or of a client. */

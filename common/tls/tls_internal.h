@@ -7,10 +7,18 @@
 #include "common/tls/tls.h"
 
 #define ZPS_TLS_FILE_MAX (256u << 10)
+#define ZPS_CRL_FILE_MAX (4u << 20)
 #define ZPS_TLS_URI "zenps://"
 #define ZPS_TLS_LISTENER_TAKES (ZPS_TLS_SERVER | ZPS_TLS_WORKER | ZPS_TLS_ADMIN)
 
+struct zps_authority {
+  X509 *cert;
+  EVP_PKEY *key;
+};
+
 struct zps_tls_session {
+  struct zps_tls *tls;
+  unsigned times_read; /* Of the files, when the peer's certificate was last looked at. */
   SSL *ssl;
   BIO *in, *out; /* the SSL's */
   BIO *waiting;  /* to be said when both ends know each other */
@@ -25,7 +33,28 @@ struct zps_tls_session {
 /* The context of sessions that begin now; the caller's to free. */
 SSL_CTX *zps_tls_context(struct zps_tls *tls);
 
+/* How often the files have been read. */
+unsigned zps_tls_times_read(const struct zps_tls *tls);
+
+/* ---- certs.c ---- */
+
+/* The first certificate of the text, the caller's to free; NULL: there is none. */
+X509 *zps_tls_cert_read(const char *text);
+/* What was written to it, the caller's to free; NULL: nothing, or no memory. */
+char *zps_tls_bio_text(BIO *bio);
+
+/* ---- crl.c: revocation lists ---- */
+
+/* From now on the context looks for peers' certificates in the lists of the file. ZPS_ERR_INVALID: it has no list, or
+ * one that has expired; ZPS_ERR_IO. */
+zps_err_t zps_crl_load(SSL_CTX *context, const char *path, struct zps_error *error) ZPS_MUSTCHECK;
+/* Whether the certificate is in one of them. */
+bool zps_crl_has(const SSL_CTX *context, X509 *cert);
+
 /* ---- peer.c: certificates ---- */
+
+/* A session is set up, and the files were read since: ends it where the peer's certificate has been revoked. */
+zps_err_t zps_tls_check_again(struct zps_tls_session *session, struct zps_error *error) ZPS_MUSTCHECK;
 
 /* The roles that a certificate's URIs name, and the first such URI; 0: none. */
 unsigned zps_tls_cert_roles(X509 *cert, char name_p[ZPS_TLS_NAME_MAX]);

@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "common/base/config.h"
 #include "common/base/exit.h"
@@ -47,7 +48,7 @@ static const struct zps_opt opts[] = {
 static const struct zps_opt_table table = {
     .program = "zenpsctl certs",
     .summary = "make the certificates by which the processes of a cluster know each other, and show what one says",
-    .args = "init DIR | show FILE...",
+    .args = "init DIR | revoke DIR [NAME...] | show FILE...",
     .description =
         "'init' makes an authority in DIR (ca.pem and ca.key), unless there is one, and by it a certificate and a "
         "private key for each name: coordinator-NAME.pem and .key, server-NAME, worker-NAME, admin-NAME, run-NAME. "
@@ -62,6 +63,12 @@ static const struct zps_opt_table table = {
         "and as no other; one that several share, as the pods of a StatefulSet do, has a NAME that ends in '*', and a "
         "file with '+' in its place: --servers='zenps-server-*' makes server-zenps-server-+.pem, and '*' one for any "
         "server. Who may be a coordinator may be any server, too. Other NAMEs are for people.\n"
+        "'revoke' adds certificates to the revocation list of the authority in DIR, crl.pem, which it makes where "
+        "there "
+        "is none: NAME is worker-w of DIR/worker-w.pem, or the path of a certificate (with '/' or .pem in it), such as "
+        "one that was renewed since. The list is valid as long as the authority. Give it to every process as tls.crl, "
+        "ZENPS_TLS_CRL of ranks: one that has it refuses the owner of such a certificate, and ends connections with it "
+        "when it reads the file again. tls.crl must have a list of each authority in tls.ca, one behind the other.\n"
         "'show' prints subject, issuer, role and dates of the first certificate in each file.",
     .opts = opts,
     .config_size = sizeof(struct options),
@@ -189,6 +196,26 @@ static zps_err_t init(const struct options *options, const char *folder, FILE *o
   return err ? err : zps_ctl_flush(out, error);
 }
 
+static zps_err_t revoke_certs(const char *folder, char *const *names, unsigned n, FILE *out, struct zps_error *error) {
+  char path[PATH_MAX];
+  struct zps_certs_store store;
+  struct zps_certs_list list;
+  bool is_new;
+  if (snprintf(path, sizeof path, "%s/ca.key", folder) >= (int)sizeof path || access(path, F_OK) < 0)
+    return zps_fail(error, ZPS_ERR_INVALID, "%.300s has no authority (ca.pem and ca.key), which signs its list",
+                    folder);
+  zps_err_t err = zps_certs_store_open(folder, &store, &is_new, error);
+  if (err) return err;
+  err = zps_certs_store_revoke(&store, names, n, &list, error);
+  zps_certs_store_close(&store);
+  if (err) return err;
+  fprintf(out, "%s/crl.pem: %u certificates are revoked, valid until %s\n", folder, list.n, list.until);
+  fprintf(out,
+          "give it to every process: tls.crl, ZENPS_TLS_CRL of ranks; processes that have it read the new one by "
+          "themselves, daemons at once at a reload\n");
+  return zps_ctl_flush(out, error);
+}
+
 static zps_err_t show(const char *path, FILE *out, struct zps_error *error) {
   struct zps_certs_facts facts;
   struct zps_error why;
@@ -212,6 +239,8 @@ static zps_err_t run(const struct options *options, const struct zps_config_rest
   if (strcmp(verb, "init") == 0 && rest->argc == 2) return init(options, rest->argv[1], out, error);
   if (strcmp(verb, "init") == 0)
     return zps_fail(error, ZPS_ERR_INVALID, "init takes one folder, and '%.80s' is another word", rest->argv[2]);
+  if (strcmp(verb, "revoke") == 0)
+    return revoke_certs(rest->argv[1], rest->argv + 2, (unsigned)rest->argc - 2, out, error);
   if (strcmp(verb, "show") != 0)
     return zps_fail(error, ZPS_ERR_INVALID, "there is no '%.80s': zenpsctl certs %s", verb, table.args);
   for (int i = 1; i < rest->argc && !err; i++) {

@@ -22,7 +22,7 @@ struct zps_ctl_options {
   uint64_t watch_ms, timeout_ms, wait_ms;
   bool all, internal;
   char *reason;
-  char *tls_ca, *tls_cert, *tls_key;
+  char *tls_ca, *tls_cert, *tls_key, *tls_crl;
   struct zps_tls *tls; /* which they make; NULL: none is spoken */
 };
 

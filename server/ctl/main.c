@@ -92,6 +92,12 @@ static const struct zps_opt opts[] = {
      .arg = "FILE",
      .flags = ZPS_OPT_NO_FILE,
      .help = "its private key (PEM)"},
+    {.name = "tls.crl",
+     .type = ZPS_OPT_STRING,
+     .offset = offsetof(struct zps_ctl_options, tls_crl),
+     .arg = "FILE",
+     .flags = ZPS_OPT_NO_FILE,
+     .help = "revocation lists (PEM) of these authorities: a coordinator whose certificate is in one is refused"},
     {0},
 };
 
@@ -154,7 +160,8 @@ static enum zps_exit help(const struct zps_config_rest *rest, struct zps_error *
 }
 
 static zps_err_t open_tls(struct zps_ctl_options *options, struct zps_error *error) {
-  const struct zps_tls_files files = {.ca = options->tls_ca, .cert = options->tls_cert, .key = options->tls_key};
+  const struct zps_tls_files files = {
+      .ca = options->tls_ca, .cert = options->tls_cert, .key = options->tls_key, .crl = options->tls_crl};
   struct zps_error why;
   if (!zps_tls_files_any(&files)) return ZPS_OK;
   const zps_err_t err = zps_tls_create(&files, &options->tls, &why);

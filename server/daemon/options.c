@@ -88,6 +88,9 @@ static const struct zps_opt opts[] = {
                 "server.name (zenps://server/NAME), or both"),
     OPT(ZPS_OPT_STRING, tls_key, .name = "tls.key", .arg = "FILE",
         .help = "its private key (PEM), in a file of mode 0640 at most"),
+    OPT(ZPS_OPT_STRING, tls_crl, .name = "tls.crl", .arg = "FILE",
+        .help = "revocation lists (PEM) of these authorities: peers whose certificate is in one are refused, and those "
+                "that are connected are cut off (zenpsctl certs revoke makes it; read again as the others are)"),
 
     OPT(ZPS_OPT_UINT, coordinator_min_servers, .name = "coordinator.min_servers", .arg = "N", .def = "1", .min = 1,
         .max = ZPS_SERVERS_MAX, .flags = ZPS_OPT_RELOADABLE, .help = "jobs wait until so many servers are in"),

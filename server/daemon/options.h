@@ -23,7 +23,7 @@ struct zps_options {
 
   char *control_listen, *control_coordinator, *control_socket, *control_address_file, *control_ready_file;
   char *control_socket_mode, *control_socket_group;
-  char *tls_ca, *tls_cert, *tls_key;
+  char *tls_ca, *tls_cert, *tls_key, *tls_crl;
   bool control_insecure;
   mode_t socket_mode; /* what the two say */
   gid_t socket_group; /* ZPS_RPC_ANY_GROUP: none is asked for */
@@ -67,7 +67,8 @@ static inline bool zps_options_is_candidate(const struct zps_options *options) {
 }
 /* By which this process is known to its peers, and they to it; none of them set: it speaks without TLS. */
 static inline struct zps_tls_files zps_options_tls(const struct zps_options *options) {
-  return (struct zps_tls_files){.ca = options->tls_ca, .cert = options->tls_cert, .key = options->tls_key};
+  return (struct zps_tls_files){
+      .ca = options->tls_ca, .cert = options->tls_cert, .key = options->tls_key, .crl = options->tls_crl};
 }
 const char *zps_options_roles(const struct zps_options *options); /* as they are written */
 /* options_tls.c, of zps_options_complete(): server_name is there. ZPS_ERR_INVALID: the files of TLS are not those of

@@ -23,8 +23,9 @@ fi
 ok "zenpsd accepts the sample configuration" zenpsd --config="$top/deploy/systemd/zenpsd.conf" --check
 zenpsctl certs init "$scratch/certs" >"$scratch/out"
 made=$scratch/certs/coordinator-coordinator
+ok "a revocation list is made" zenpsctl certs revoke "$scratch/certs"
 sed -E 's/^#([a-z_]+ = )/\1/; /^coordinator = /d; s/^(socket_group = ).*/\10/' "$top/deploy/systemd/zenpsd.conf" |
-  sed "s#/etc/zenps/tls/ca.pem#$scratch/certs/ca.pem#; s#/etc/zenps/tls/cert.pem#$made.pem#; s#/etc/zenps/tls/key.pem#$made.key#" >"$scratch/all.conf"
+  sed "s#/etc/zenps/tls/ca.pem#$scratch/certs/ca.pem#; s#/etc/zenps/tls/cert.pem#$made.pem#; s#/etc/zenps/tls/key.pem#$made.key#; s#/etc/zenps/tls/crl.pem#$scratch/certs/crl.pem#" >"$scratch/all.conf"
 ok "and every line of it that is commented out" zenpsd --config="$scratch/all.conf" --check
 for device in char-infiniband_verbs /dev/infiniband/rdma_cm char-ucxi /dev/kgni0; do
   ok "the drop-in allows $device" grep -qx "DeviceAllow=$device rw" "$top/deploy/systemd/rdma.conf"

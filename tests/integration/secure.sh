@@ -51,6 +51,23 @@ openssl req -new -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -subj /CN=ol
 printf 'subjectAltName=URI:zenps://worker/old\n' >"$scratch/extensions"
 ok "one that has expired" openssl x509 -req -in "$scratch/old.csr" -CA "$certs/ca.pem" -CAkey "$certs/ca.key" -days -1 -extfile "$scratch/extensions" -out "$certs/worker-old.pem"
 
+# ---- revocation ----
+ok "a revocation list is made" zenpsctl certs revoke "$certs"
+said "with nobody in it" "^$certs/crl.pem: 0 certificates are revoked, valid until 20[0-9-]* [0-9:]* UTC$"
+ok "as others read it" openssl crl -in "$certs/crl.pem" -CAfile "$certs/ca.pem" -noout
+zenpsctl certs revoke "$certs" worker-nobody >"$scratch/out" 2>&1
+is "a certificate that is not there: status" $? 1
+said "is named" "$certs/worker-nobody.pem: cannot be opened"
+zenpsctl certs revoke "$certs" worker-w "$scratch/other/worker-worker.pem" >"$scratch/out" 2>&1
+is "one of another authority: status 2" $? 2
+said "is named, too" "$scratch/other/worker-worker.pem: was made by another authority"
+is "and nobody is in the list" "$(openssl crl -in "$certs/crl.pem" -noout -text | grep -c 'Serial Number')" 0
+zenpsctl certs revoke "$scratch/none" >"$scratch/out" 2>&1
+is "a folder without an authority: status 2" $? 2
+said "and what it lacks" 'has no authority \(ca.pem and ca.key\)'
+is "none is made" "$(ls -d "$scratch/none" 2>/dev/null)" ""
+ok "certificates for it" zenpsctl certs init "$certs" --workers=gone --admins=gone
+
 # with FOLDER NAME COMMAND...: as the owner of that certificate. Functions are not called by it: export first.
 as() {
   local folder=$1 name=$2
@@ -86,13 +103,13 @@ ok "or with TLS" as "$certs" coordinator-coordinator zenpsd --control-listen=0.0
 
 # ---- a job ----
 mkdir "$scratch/run"
-cp "$certs/ca.pem" "$scratch/run/"
+cp "$certs/ca.pem" "$certs/crl.pem" "$scratch/run/"
 install_as() { cp "$certs/$1.pem" "$scratch/run/c.pem" && cp "$certs/$1.key" "$scratch/run/c.key"; }
 install_as coordinator-coordinator
 start() { # FOLDER NAME OPTION...: zenpsd with these files; $! is its process
   zenpsd --tls-ca="$1/ca.pem" --tls-cert="$1/$2.pem" --tls-key="$1/$2.key" --fabric-provider=net --fabric-interface=lo "${@:3}" &
 }
-start "$scratch/run" c --control-listen=0.0.0.0:0 --control-address-file="$scratch/address" --server-name=one 2>"$scratch/log"
+start "$scratch/run" c --tls-crl="$scratch/run/crl.pem" --control-listen=0.0.0.0:0 --control-address-file="$scratch/address" --server-name=one 2>"$scratch/log"
 daemon=$!
 ok "a coordinator comes up" until_true test -s "$scratch/address"
 address=127.0.0.1:$(sed 's/.*://' "$scratch/address")
@@ -217,6 +234,30 @@ zenpsctl certs init "$certs" --coordinators=coordinator --days=50 >"$scratch/out
 changed() { [ "$(shown)" != "$new" ] && [ -n "$(shown)" ]; }
 ok "one that changes is read without being asked" until_true changed
 ok "the job runs on" runs
+is "over the connections that it had" "$(grep -cE 'was lost|connecting anew|connected anew' "$scratch/long")" 0
+
+# ---- certificates are revoked while jobs run ----
+as "$certs" worker-gone timeout 300 zenpsrun -n 2 --coordinator "$address" --provider=net --interface=lo --job=robbed --prefix=no -- \
+  zenps-perf --rows 2000 --density 0.05 --steps 1000000 --warmup 0 >"$scratch/robbed" 2>&1 &
+robbed=$!
+is_running() { admin -o json jobs | tr -d '\n' | grep -qE "\"job\": *\"$1\",[^}]*\"state\": *\"running\""; }
+ok "another job runs" until_true is_running robbed
+ok "an admin looks" as "$certs" admin-gone zenpsctl -e "$address" status
+ok "its ranks' certificate and an admin's are revoked" zenpsctl certs revoke "$certs" worker-gone "$certs/admin-gone.pem"
+said "as it says" "^$certs/crl.pem: 2 certificates are revoked"
+cp "$certs/crl.pem" "$scratch/run/" && kill -HUP "$daemon"
+ok "the ranks' connections end" until_true logged 'its certificate, of zenps://worker/gone, has been revoked \(tls.crl\)'
+wait "$robbed"
+is "and their job, with status" $? 1
+ok "the ranks say why" grep -q 'its certificate, of zenps://worker/gone, has been revoked' "$scratch/robbed"
+refused "such a rank is not let in again" "this end's certificate has been revoked" as "$certs" worker-gone train again 1
+refused "nor is the admin" "this end's certificate has been revoked" as "$certs" admin-gone zenpsctl -e "$address" status
+is_named() { # Lines of this kind come once a second.
+  as "$certs" admin-gone zenpsctl -e "$address" status
+  logged 'refused: its certificate, of zenps://admin/gone, has been revoked \(tls.crl\)'
+}
+ok "which the coordinator says" until_true is_named
+ok "the other job runs on" is_running long
 is "over the connections that it had" "$(grep -cE 'was lost|connecting anew|connected anew' "$scratch/long")" 0
 kill "$long"
 wait "$long" 2>/dev/null

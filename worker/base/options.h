@@ -11,7 +11,7 @@ struct zps_worker_options {
   char *coordinator, *job, *provider, *interface, *subnet;
   char *host, *rack; /* where this rank is, for schemes that follow the topology; NULL: the host's name, none */
   char *token_file;  /* of the token that lets this rank into the job; NULL: none */
-  char *tls_ca, *tls_cert, *tls_key;  /* to speak to the coordinator with; NULL: none */
+  char *tls_ca, *tls_cert, *tls_key, *tls_crl; /* to speak to the coordinator with; NULL: none */
   char *scheme;                       /* of tensors that name none */
   char *fault;                        /* for tests */
   char *device_name, *device_library; /* as given: a number; NULL: none, libzenps_cuda.so */

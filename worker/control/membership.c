@@ -172,7 +172,8 @@ static zps_err_t read_token(const struct zps_worker_options *options, char token
 
 /* NULL where there is none: the coordinator is spoken to without TLS. */
 static zps_err_t open_tls(const struct zps_worker_options *options, struct zps_tls **tls_p, struct zps_error *error) {
-  const struct zps_tls_files files = {.ca = options->tls_ca, .cert = options->tls_cert, .key = options->tls_key};
+  const struct zps_tls_files files = {
+      .ca = options->tls_ca, .cert = options->tls_cert, .key = options->tls_key, .crl = options->tls_crl};
   struct zps_error why;
   if (!zps_tls_files_any(&files)) return ZPS_OK;
   const zps_err_t err = zps_tls_create(&files, tls_p, &why);

@@ -16,14 +16,17 @@ static bool is_reached(const char *coordinator) {
 }
 
 zps_err_t zps_secure_run(const char *coordinator, struct zps_tls **tls_p, struct zps_error *error) {
-  const struct zps_tls_files files = {
-      .ca = variable("ZENPS_TLS_CA"), .cert = variable("ZENPS_TLS_CERT"), .key = variable("ZENPS_TLS_KEY")};
+  const struct zps_tls_files files = {.ca = variable("ZENPS_TLS_CA"),
+                                      .cert = variable("ZENPS_TLS_CERT"),
+                                      .key = variable("ZENPS_TLS_KEY"),
+                                      .crl = variable("ZENPS_TLS_CRL")};
   struct zps_error why;
   *tls_p = NULL;
   if (!is_reached(coordinator)) { /* what the user has is for another coordinator */
     unsetenv("ZENPS_TLS_CA");
     unsetenv("ZENPS_TLS_CERT");
     unsetenv("ZENPS_TLS_KEY");
+    unsetenv("ZENPS_TLS_CRL");
     return ZPS_OK;
   }
   if (!zps_tls_files_any(&files))
