@@ -30,7 +30,7 @@ zps_err_t zps_record_header_read(const zps_json *record, const char *cluster, ui
         "it is of version %llu, and this program's of version %u: run the release that wrote it, or give a new folder",
         (unsigned long long)version, ZPS_RECORDS_VERSION);
   if (!err) err = zps_json_get_str(record, "cluster", &theirs, error);
-  if (!err && strcmp(theirs, cluster) != 0)
+  if (!err && cluster && strcmp(theirs, cluster) != 0)
     err = zps_fail(error, ZPS_ERR_REFUSED,
                    "it is of cluster '%.100s', and this coordinator of cluster '%.100s' (coordinator.cluster)", theirs,
                    cluster);

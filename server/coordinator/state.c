@@ -9,7 +9,7 @@
 #include "common/base/clock.h"
 #include "common/base/moment.h"
 #include "server/coordinator/coordinator_impl.h"
-#include "server/coordinator/records.h"
+#include "server/coordinator/replay.h"
 #include "server/state/store.h"
 
 #define ZPS_LOG_COMPONENT "coordinator"
@@ -18,31 +18,6 @@
 #define COMPACT_BYTES ((size_t)4 << 20)
 
 /* ---- Load ---- */
-
-struct loading {
-  struct zps_coordinator *coordinator;
-  const char *cluster;
-  struct zps_error *error;
-  uint64_t n, now_ns;
-};
-
-static zps_err_t take(void *ctx, const char *text, size_t len) {
-  struct loading *loading = ctx;
-  struct zps_coordinator *coordinator = loading->coordinator;
-  struct zps_error why;
-  zps_json *record = NULL;
-  zps_err_t err = zps_json_parse(text, len, &record, &why);
-  if (!err && loading->n == 0)
-    err = zps_record_header_read(record, loading->cluster, &coordinator->incarnation, &why);
-  else if (!err)
-    err = zps_record_read(coordinator->members, record, loading->now_ns, &why);
-  zps_json_unref(record);
-  if (err)
-    return zps_fail(loading->error, err, "the state cannot be taken over: record %llu: %s",
-                    (unsigned long long)loading->n, why.text);
-  loading->n++;
-  return ZPS_OK;
-}
 
 static void append(struct zps_coordinator *coordinator, zps_json *record) {
   char *const text = record ? zps_json_dump(record) : NULL;
@@ -77,16 +52,18 @@ static zps_err_t begin(struct zps_coordinator *coordinator, bool is_new, uint64_
 
 zps_err_t zps_coordinator_state_load(struct zps_coordinator *coordinator, struct zps_store_backend *backend,
                                      struct zps_error *error) {
-  struct loading loading = {
-      .coordinator = coordinator, .cluster = coordinator->cluster, .error = error, .now_ns = zps_clock_ns()};
-  const zps_err_t err = zps_store_open(backend, take, &loading, &coordinator->store, error);
+  struct zps_replay replay = {
+      .members = coordinator->members, .cluster = coordinator->cluster, .now_ns = zps_clock_ns()};
+  const zps_err_t err = zps_store_open(backend, zps_replay_take, &replay, &coordinator->store, error);
+  if (err && replay.error.code) *error = replay.error;
   if (err) {
     backend->ops->close(backend);
     return err;
   }
-  zps_log_info("state in %s: %llu records, incarnation 0x%016llx", backend->name, (unsigned long long)loading.n,
+  if (replay.n > 0) coordinator->incarnation = replay.incarnation;
+  zps_log_info("state in %s: %llu records, incarnation 0x%016llx", backend->name, (unsigned long long)replay.n,
                (unsigned long long)coordinator->incarnation);
-  return begin(coordinator, loading.n == 0, zps_clock_ns() + coordinator->config.restart_grace_ms * ZPS_NS_PER_MS,
+  return begin(coordinator, replay.n == 0, zps_clock_ns() + coordinator->config.restart_grace_ms * ZPS_NS_PER_MS,
                error);
 }
 

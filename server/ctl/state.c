@@ -7,9 +7,11 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/base/clock.h"
 #include "common/base/config.h"
 #include "common/base/exit.h"
 #include "common/control/json.h"
+#include "server/coordinator/replay.h"
 #include "server/state/journal.h"
 
 #define KINDS_MAX 32u
@@ -35,7 +37,8 @@ static const struct zps_opt_table table = {
         "FOLDER is what coordinator.state_dir names; nothing in it is changed. The status is 0 where a coordinator can "
         "start from the journal: it is whole, or has a torn tail, which nobody was told of, and which the start cuts "
         "off; of a coordinator that runs, what it is writing just now looks like one. Else it is 1: there is no "
-        "journal, or a record in it is damaged. There is no command that mends one: what the record said was told to "
+        "journal, a record in it is damaged, or one does not fit those before it, such as one that is there twice. "
+        "There is no command that mends one: what the record said was told to "
         "servers and ranks, and without it sums could be wrong. Move the folder away to begin anew, without its jobs.",
     .opts = opts,
     .config_size = sizeof(struct options),
@@ -47,6 +50,7 @@ static const struct zps_opt_table table = {
 /* ------------------------------------------------------------ records by kind */
 
 struct kinds {
+  struct zps_replay replay;
   unsigned n;
   struct {
     char name[32];
@@ -64,7 +68,39 @@ static zps_err_t count(void *ctx, const char *text, size_t len) {
   if (i == kinds->n && i < KINDS_MAX) snprintf(kinds->of[kinds->n++].name, sizeof kinds->of[0].name, "%s", what);
   if (i < KINDS_MAX) kinds->of[i].count++;
   zps_json_unref(record);
-  return ZPS_OK;
+  /* Records behind one that does not fit are counted, and not replayed. */
+  return kinds->replay.error.code || zps_replay_take(&kinds->replay, text, len) == ZPS_OK ||
+                 kinds->replay.error.code != ZPS_ERR_NOMEM
+             ? ZPS_OK
+             : ZPS_ERR_NOMEM;
+}
+
+/* ------------------------------------------------------------ a membership that nobody is in */
+
+static void on_act(void *ctx, const struct zps_action *action) {
+  (void)ctx, (void)action;
+}
+
+static void on_note(void *ctx, const struct zps_member_note *note) {
+  (void)ctx, (void)note;
+}
+
+static uint64_t on_random(void *ctx) {
+  return ++*(uint64_t *)ctx;
+}
+
+static zps_err_t replay_begin(struct zps_replay *replay, uint64_t *random, struct zps_error *error) {
+  const struct zps_members_config config = {.min_servers = 1,
+                                            .replays = true,
+                                            .max_jobs = ZPS_JOBS_MAX,
+                                            .max_tensors = ZPS_TENSORS_MAX,
+                                            .ctx = random,
+                                            .act = on_act,
+                                            .random = on_random,
+                                            .note = on_note};
+  *replay = (struct zps_replay){.now_ns = zps_clock_ns()};
+  const zps_err_t err = zps_members_create(&config, &replay->members);
+  return err ? zps_fail(error, err, "no memory to look through a journal") : ZPS_OK;
 }
 
 /* ------------------------------------------------------------ the file */
@@ -100,15 +136,15 @@ static zps_err_t read_journal(const char *path, char **data_p, size_t *len_p, st
 
 /* ------------------------------------------------------------ what is told */
 
-static const char *name_of(const struct zps_journal_scan *scan, size_t len) {
-  return scan->damaged ? "damaged" : scan->whole < len ? "torn" : "whole";
+static const char *name_of(const struct zps_journal_scan *scan, const struct kinds *kinds, size_t len) {
+  return scan->damaged ? "damaged" : kinds->replay.error.code ? "unfit" : scan->whole < len ? "torn" : "whole";
 }
 
 static zps_json *report(const char *path, size_t len, const struct zps_journal_scan *scan, const struct kinds *kinds) {
   zps_json *by_kind = zps_json_object();
   for (unsigned i = 0; i < kinds->n; i++) by_kind = zps_json_set_u64(by_kind, kinds->of[i].name, kinds->of[i].count);
   zps_json *row = zps_json_set_str(zps_json_object(), "journal", path);
-  row = zps_json_set_str(row, "state", name_of(scan, len));
+  row = zps_json_set_str(row, "state", name_of(scan, kinds, len));
   row = zps_json_set_u64(row, "bytes", len);
   row = zps_json_set_u64(row, "whole_bytes", scan->whole);
   row = zps_json_set_u64(row, "records", scan->n_records);
@@ -118,7 +154,8 @@ static zps_json *report(const char *path, size_t len, const struct zps_journal_s
 
 static void print(FILE *out, const char *path, size_t len, const struct zps_journal_scan *scan,
                   const struct kinds *kinds) {
-  fprintf(out, "%s: %s, %zu bytes, %llu records", path, name_of(scan, len), len, (unsigned long long)scan->n_records);
+  fprintf(out, "%s: %s, %zu bytes, %llu records", path, name_of(scan, kinds, len), len,
+          (unsigned long long)scan->n_records);
   for (unsigned i = 0; i < kinds->n; i++)
     fprintf(out, "%s%llu %s", i ? ", " : ": ", (unsigned long long)kinds->of[i].count, kinds->of[i].name);
   fprintf(out, "\n");
@@ -147,12 +184,17 @@ static zps_err_t check(const struct options *options, const char *folder, FILE *
   char path[4096], *data = NULL;
   size_t len = 0;
   struct kinds kinds = {.n = 0};
+  uint64_t random = 0;
   struct zps_journal_scan scan;
   if (snprintf(path, sizeof path, "%s/journal", folder) >= (int)sizeof path)
     return zps_fail(error, ZPS_ERR_INVALID, "the path of the folder has %zu bytes: must have at most %zu",
                     strlen(folder), sizeof path - sizeof "/journal");
   zps_err_t err = read_journal(path, &data, &len, error);
-  if (err) return err;
+  if (!err) err = replay_begin(&kinds.replay, &random, error);
+  if (err) {
+    free(data);
+    return err;
+  }
   err = zps_journal_scan(data, len, count, &kinds, &scan);
   if (err) err = zps_fail(error, err, "%.400s: no memory to look through it", path);
   if (!err) err = tell(options, out, path, len, &scan, &kinds, error);
@@ -161,6 +203,10 @@ static zps_err_t check(const struct options *options, const char *folder, FILE *
                    "the record at byte %zu (number %llu) is damaged, and %llu whole ones follow from byte %zu on: no "
                    "coordinator starts from this journal",
                    scan.whole, (unsigned long long)scan.n_records, (unsigned long long)scan.n_after, scan.next);
+  else if (!err && kinds.replay.error.code)
+    err = zps_fail(error, kinds.replay.error.code, "%.440s: no coordinator starts from this journal",
+                   kinds.replay.error.text);
+  zps_members_destroy(kinds.replay.members);
   free(data);
   return err;
 }

@@ -186,6 +186,42 @@ cp "$scratch/journal" "$state/journal"
 ok "of a whole one it says what is in it" zenpsctl state check "$state"
 said "by kind" "journal: whole, $(stat -c %s "$state/journal") bytes, [0-9]+ records: .*[1-9] server"
 ok "as JSON, too" eval 'zenpsctl state check "$state" --json | grep -q "\"state\": \"whole\""'
+# Records that are there twice, are missing, or stand in another order: zenpsctl says what zenpsd does with them.
+mkdir "$scratch/spoilt"
+spoilt=$scratch/spoilt/journal
+starts() { # zenpsd takes the spoilt journal over. It is ready in a moment, or ends.
+  cp "$spoilt" "$scratch/as-it-was"
+  rm -f "$scratch/spoilt.address"
+  zenpsd --roles=coordinator --control-listen=127.0.0.1:0 --control-address-file="$scratch/spoilt.address" \
+    --coordinator-state-dir="$scratch/spoilt" >"$scratch/out" 2>&1 &
+  local started=$!
+  until_true eval '[ -s "$scratch/spoilt.address" ] || ! kill -0 '$started' 2>/dev/null'
+  kill -KILL "$started" 2>/dev/null
+  wait "$started" 2>/dev/null
+  cp "$scratch/as-it-was" "$spoilt"
+  [ -s "$scratch/spoilt.address" ]
+}
+# The first two records of each kind: others are like them.
+of_each_kind() { grep -oE '"what": *"[^"]*"' "$state/journal" | awk 'seen[$0]++ < 2 { print NR }'; }
+n_agree=0 n_refused=0 differ=
+for i in $(of_each_kind); do
+  for how in "${i}p" "${i}d" "${i}{h;d};$((i + 1)){G}"; do # doubled, dropped, swapped with the next one
+    sed "$how" "$state/journal" >"$spoilt"
+    cmp -s "$spoilt" "$state/journal" && continue
+    zenpsctl state check "$scratch/spoilt" >"$scratch/checked" 2>&1
+    checked=$?
+    if starts; then daemon=0; else daemon=1; fi
+    if [ $((checked != 0)) -eq $daemon ]; then n_agree=$((n_agree + 1)); else differ="$differ $how:$checked:$daemon"; fi
+    n_refused=$((n_refused + daemon))
+  done
+done
+is "zenpsctl state check and zenpsd agree about $n_agree spoilt journals" "$differ" ""
+ok "of which they refuse some ($n_refused)" test "$n_refused" -gt 0
+sed -n '1p;1p' "$state/journal" >"$spoilt"
+zenpsctl state check "$scratch/spoilt" >"$scratch/out" 2>&1
+is "one whose header is there twice: status 1" $? 1
+said "with the record" "the state cannot be taken over: record 1: there is no record of 'zenps.*': no coordinator starts from this journal"
+said "as unfit" 'journal: unfit, '
 zenpsctl state check "$scratch/none" >"$scratch/out" 2>&1
 is "where there is none: status 1" $? 1
 said "by name" 'none/journal: cannot open it: No such file'
