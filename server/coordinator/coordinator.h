@@ -40,7 +40,7 @@ struct zps_coordinator_config {
   uint32_t max_waiting;                    /* jobs of one tenant that do not run yet; 0: no limit */
   const char *weights;                     /* of jobs (weights.h), checked; NULL: all weigh 1 */
   unsigned max_conns;                      /* that may be open; 0: ZPS_COORDINATOR_CONNS_MAX */
-  enum zps_checked_jobs checked;           /* jobs of which reads are */
+  bool checked;                            /* Reads have checksums. */
   bool own_addresses;                      /* peers may name only such addresses for gradients as are their own, */
   const char *subnets;                     /* or are in one of these; NULL: there are none */
   const struct zps_token_keys *token_keys; /* by which ranks are let into jobs; NULL: any rank is */

@@ -142,15 +142,6 @@ void zps_members_job_break(struct zps_members *members, struct zps_member_job *j
   job_fail(members, job, code, lost_rank, text);
 }
 
-static bool is_on_one_host(const struct zps_member_job *job) {
-  const char *const host = job->ranks[0]->host;
-  for (uint32_t r = 1; r < job->world; r++)
-    if (strcmp(job->ranks[r]->host, host) != 0) return false;
-  for (uint32_t i = 0; i < job->n_began; i++)
-    if (strcmp(job->servers[i]->host, host) != 0) return false;
-  return true;
-}
-
 /* The next generation of an elastic job begins on all servers that there are then, so it needs none. */
 static uint32_t places_of(const struct zps_members *members, const struct zps_member_job *job, uint32_t n_servers) {
   const uint32_t n = job->places ? job->places : members->config.places;
@@ -175,8 +166,7 @@ static void job_open(struct zps_members *members, struct zps_member_job *job) {
   job->n_servers = n_places;
   job->n_drained = n_places - n;
   job->n_pending = n;
-  job->checksums = members->config.checked == ZPS_CHECKED_ALL ||
-                   (members->config.checked == ZPS_CHECKED_BETWEEN_HOSTS && !is_on_one_host(job));
+  job->checksums = members->config.checked;
   job->epoch = ++members->epoch;
   zps_members_note_counters(members); /* servers hear of this epoch, whatever becomes of the job */
   job_set_state(job, ZPS_JOB_OPENING);

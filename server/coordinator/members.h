@@ -75,14 +75,11 @@ struct zps_action {
   bool whole; /* all runs that are remembered; else one, the next */
 };
 
-/* Of which jobs reads are checked (common/session/checks.h): of none, of those of more than one host, of all. */
-enum zps_checked_jobs { ZPS_CHECKED_NONE, ZPS_CHECKED_BETWEEN_HOSTS, ZPS_CHECKED_ALL };
-
 struct zps_members_config {
   uint32_t min_servers; /* a job starts on all servers there are, when there are at least so many */
   uint32_t max_jobs, max_tensors;
   uint32_t max_waiting; /* jobs of one tenant that do not run yet; 0: no limit */
-  enum zps_checked_jobs checked;
+  bool checked;         /* Reads have checksums (common/session/checks.h). */
   bool replays;            /* jobs outlive servers, as long as one is left */
   uint32_t places;         /* for servers, at least, of a job whose ranks do not say; 0: as many as it begins with */
   uint64_t leave_grace_ms; /* after which servers forget a job that has failed, though ranks are in it still */

@@ -98,16 +98,13 @@ static zps_json *add_messages(const struct zps_coordinator *coordinator, zps_jso
 /* What is read of gradients and sums. */
 static zps_json *add_reads(const struct zps_coordinator *coordinator, zps_json *rows) {
   const bool is_secret = coordinator->config.tls || is_near(coordinator);
-  if (coordinator->config.checked == ZPS_CHECKED_NONE)
+  if (!coordinator->config.checked)
     return add(rows, "reads", is_near(coordinator) ? "host" : "open", "bytes that change on the way are not noticed",
                "fabric.checksums = yes");
   if (!is_secret)
     return add(rows, "reads", "open", "a checksum, whose key crosses the control plane as it is",
                "tls.ca, tls.cert, tls.key (zenpsctl certs init)");
-  return add(rows, "reads", "guarded",
-             coordinator->config.checked == ZPS_CHECKED_ALL ? "a checksum under a key of the job"
-                                                            : "a checksum, in jobs of more than one host",
-             "");
+  return add(rows, "reads", "guarded", "a checksum under a key of the job", "");
 }
 
 static zps_json *add_memory(const struct zps_coordinator *coordinator, zps_json *rows) {

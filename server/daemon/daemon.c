@@ -126,11 +126,11 @@ static unsigned long max_conns(unsigned long descriptors) {
   return descriptors > 2 * DESCRIPTORS_KEPT ? descriptors - DESCRIPTORS_KEPT : descriptors / 2;
 }
 
-/* By itself where only those whom somebody let in are members, so that a key is worth something. */
-static enum zps_checked_jobs checked_jobs(const struct zps_options *options) {
-  if (options->fabric_checksums == ZPS_CHECKSUMS_YES) return ZPS_CHECKED_ALL;
-  const bool is_guarded = options->tls_cert || options->token_keys.n > 0;
-  return options->fabric_checksums == ZPS_CHECKSUMS_AUTO && is_guarded ? ZPS_CHECKED_BETWEEN_HOSTS : ZPS_CHECKED_NONE;
+/* By itself where only those whom somebody let in are members, so that a key is worth something. On one host, too: a
+ * process there can take the place of a connection, and answer reads. */
+static bool has_checksums(const struct zps_options *options) {
+  if (options->fabric_checksums == ZPS_CHECKSUMS_AUTO) return options->tls_cert || options->token_keys.n > 0;
+  return options->fabric_checksums == ZPS_CHECKSUMS_YES;
 }
 
 static struct zps_coordinator_config coordinator_config(const struct zps_options *options) {
@@ -147,7 +147,7 @@ static struct zps_coordinator_config coordinator_config(const struct zps_options
       .state_dir = options->coordinator_state_dir,
       .cluster = options->coordinator_cluster,
       .token_keys = &options->token_keys,
-      .checked = checked_jobs(options),
+      .checked = has_checksums(options),
       .own_addresses = options->coordinator_addresses == ZPS_ADDRESSES_OWN ||
                        (options->coordinator_addresses == ZPS_ADDRESSES_AUTO && options->tls_cert),
       .subnets = options->fabric_subnet,

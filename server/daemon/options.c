@@ -208,8 +208,7 @@ static const struct zps_opt opts[] = {
     OPT(ZPS_OPT_ENUM, fabric_checksums, .name = "fabric.checksums", .arg = "WHEN", .def = "auto", .values = checksums,
         .help =
             "of a coordinator: whether gradients and sums that are read carry a keyed checksum, so that bytes that "
-            "were changed on the way are read again, and then fail the round: yes, no, or auto (with TLS or tokens, "
-            "in jobs of more than one host)"),
+            "were changed on the way are read again, and then fail the round: yes, no, or auto (with TLS or tokens)"),
     OPT(ZPS_OPT_STRING, fabric_fault, .name = "fabric.fault", .arg = "RULES",
         .help = "for tests, with provider fault+NAME: faults to inject (seed=1,again=0.1,delay=0.05:3ms)"),
 

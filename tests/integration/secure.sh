@@ -158,7 +158,7 @@ refused "a rank may not drain" "'drain' takes a certificate of an admin \(zenps:
 ok "but look" as "$certs" worker-w zenpsctl -e "$address" members
 refused "nor see what stands open" "'security' takes a certificate of an admin" as "$certs" worker-w zenpsctl -e "$address" security
 ok "an admin may do both" admin security
-said "where reads are checked" '^reads +guarded +a checksum, in jobs of more than one host'
+said "reads are checked, on one host, too" '^reads +guarded +a checksum under a key of the job'
 said "the control plane is guarded" '^control plane +guarded +TLS 1.3 at '
 said "servers are" '^servers +guarded +certificates name them +-'
 said "jobs are not, without keys" '^jobs +open +any rank is let into any job +coordinator.token_key'

@@ -82,7 +82,7 @@ static void coordinator_main(void *ctx) {
                                                 .max_tensors = (uint32_t)sim_limit_most(plan, SIM_LIMIT_TENSORS),
                                                 .server_loss_replays = true,
                                                 .server_places = plan->asks_places ? 0 : plan->places,
-                                                .checked = plan->flips ? ZPS_CHECKED_ALL : ZPS_CHECKED_NONE,
+                                                .checked = plan->flips,
                                                 .state_dir = plan->has_state ? state_dir : NULL,
                                                 .cluster = cluster_name,
                                                 .restart_grace_ms = 5000,
