@@ -225,8 +225,7 @@ zps_err_t zps_members_mapped(struct zps_members *members, struct zps_member_clie
  * never had one. */
 zps_err_t zps_members_suspect(struct zps_member_client *client, const struct zps_job_suspects *suspects,
                               struct zps_error *error) ZPS_MUSTCHECK;
-/* Who could not reach the server, which had to leave the running job by that. NULL: it did not, or has a place again.
- */
+/* Ranks could not reach the server, and it had to leave the job. NULL: it did not, or has a place again. */
 const struct zps_member_cutoff *zps_member_job_cutoff(const struct zps_member_job *job,
                                                       const struct zps_member_server *server);
 /* How many servers it has, of its places; and how many of those that it had are lost. */

@@ -9,11 +9,11 @@
 
 struct zps_replay {
   struct zps_members *members; /* Without anybody in it at first. */
-  const char *cluster;         /* Whose journal it has to be; NULL: anybody's. */
+  const char *cluster;         /* The cluster of the journal; NULL: any. */
   uint64_t incarnation;        /* Of the header, once it was read. */
   uint64_t n;                  /* Records that were taken. */
   uint64_t now_ns;
-  struct zps_error error; /* Of the first record that was not taken: which one, and why. */
+  struct zps_error error; /* Names the first record that was not taken, and says why. */
 };
 
 /* A zps_journal_take_fn; `ctx` is a struct zps_replay. */

@@ -1,4 +1,4 @@
-/* Revocation lists: whose certificates are refused, what ends when one is read again, and lists that are none. */
+/* Revocation lists: refused certificates, connections that end at a reload, damaged and missing lists. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
