@@ -3,6 +3,6 @@
 #ifndef ZPS_BASE_VERSION_H
 #define ZPS_BASE_VERSION_H
 
-#define ZPS_PROTOCOL_VERSION 8u
+#define ZPS_PROTOCOL_VERSION 9u
 
 #endif
