@@ -8,6 +8,9 @@
 #include "common/base/log.h"
 
 enum { READ_POOL_STEP = 64, REPORTS_PER_PROGRESS = 256, RETRY_INTERVAL_NS = 100000 };
+/* A try may cost a connection: where nobody listens, tries become fewer. A completion makes the next try come at once.
+ */
+enum { PATIENT_AFTER_NS = 100000000, PATIENT_INTERVAL_NS = 10000000 };
 
 /* ---- receives ---- */
 
@@ -277,10 +280,11 @@ void zps_ofi_retry(struct ofi_net *net) {
   if (TAILQ_EMPTY(&net->retry)) return;
   const uint64_t now = zps_clock_ns();
   if (now < net->retry_at_ns) return;
-  net->retry_at_ns = now + RETRY_INTERVAL_NS;
   struct ofi_peer *peer, *next;
+  net->retry_at_ns = now + PATIENT_INTERVAL_NS;
   for (peer = TAILQ_FIRST(&net->retry); peer; peer = next) {
     next = TAILQ_NEXT(peer, retry_link);
+    if (now - peer->blocked_since_ns < PATIENT_AFTER_NS) net->retry_at_ns = now + RETRY_INTERVAL_NS;
     if (peer_retry(peer)) {
       peer->blocked_since_ns = now;
     } else if (now - peer->blocked_since_ns > net->connect_timeout_ns) {
