@@ -2,11 +2,12 @@
  * How one end of a link knows that a message is of the other: the MAC in its last eight bytes.
  *
  * The coordinator gives each job a secret, which goes to its servers and ranks alone. From it each direction of each
- * link has a key of its own, so that a message is worth nothing at another link, in another job, or sent back; nor at
- * the server that takes another's place in the job, even with the same address (a port is used again; a server that
- * left comes back), since the epoch with which it came is part of the key. The MAC is
- * SipHash-2-4, over all bytes of the message and over the whole sequence number of its first frame, of which a short
- * header has eight bits and a long one 32: a message that has come before is none that is to come.
+ * link has a key of its own. So a message is worth nothing at another link, in another job, or sent back. The epoch with
+ * which a server took its place is part of the key: nothing of an earlier server counts for a later one, even at the
+ * same address.
+ *
+ * The MAC is SipHash-2-4 over all bytes of the message and the 64-bit sequence number of its first frame. A header has
+ * 8 or 32 bits of that number. A message that has come before is none that is to come.
  *
  * It says who sent a message, within the job: all members know the secret. It hides nothing.
  */

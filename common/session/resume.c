@@ -1,4 +1,4 @@
-/* What becomes of a link whose connection is lost, or whose peer is silent. */
+/* Lost connections and silent peers. */
 #include "common/session/link_impl.h"
 
 #define ZPS_LOG_COMPONENT "link"

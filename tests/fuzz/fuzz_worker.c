@@ -184,7 +184,7 @@ static void lose_member(const struct member *member) {
   must(zps_engine_call(scene.plane.engine, &command.command) == ZPS_OK);
 }
 
-/* Of one whose endpoint is closed the coordinator says so in the end. */
+/* In the end the coordinator tells of a member with a closed endpoint. */
 static void lose(unsigned bits) {
   struct member *const member = &scene.members[bits % MEMBERS];
   if (bits & 128)
