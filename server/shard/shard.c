@@ -93,19 +93,25 @@ static uint64_t free_aborted(struct zps_shard *shard, uint64_t now_ns) {
   return shard->aborted_ns;
 }
 
-/* Returns when to look at links again. */
+/* Returns when to look at the link again. */
+static uint64_t look_at_link(const struct zps_shard *shard, struct zps_member *member, uint64_t now_ns) {
+  struct zps_error error;
+  const uint64_t next_ns = zps_link_tick(member->link, now_ns, shard->oldest);
+  const zps_err_t code = zps_link_check(member->link, now_ns, 0, &error);
+  if (code != ZPS_OK) zps_member_fail(member, code, error.text);
+  return next_ns;
+}
+
+/* Ranks of a closed job are going: nothing is asked of them. Returns when to look at links again. */
 static uint64_t progress_links(const struct zps_shard *shard, struct zps_job *jobs, uint64_t now_ns) {
   uint64_t next_ns = ZPS_NEVER;
-  struct zps_error error;
   for (struct zps_job *job = jobs; job; job = job->next) {
     for (uint32_t rank = 0; rank < job->world; rank++) {
-      struct zps_link *const link = job->members[rank].link;
-      if (!link) continue;
-      const uint64_t link_ns = zps_link_tick(link, now_ns, shard->oldest && !job->is_closed);
+      struct zps_member *const member = &job->members[rank];
+      if (!member->link) continue;
+      const uint64_t link_ns = job->is_closed ? ZPS_NEVER : look_at_link(shard, member, now_ns);
       if (link_ns < next_ns) next_ns = link_ns;
-      zps_link_progress(link);
-      const zps_err_t code = zps_link_check(link, now_ns, 0, &error);
-      if (code != ZPS_OK) zps_member_fail(&job->members[rank], code, error.text);
+      zps_link_progress(member->link);
     }
   }
   return next_ns;
@@ -129,8 +135,7 @@ static uint64_t on_tick(void *ctx, uint64_t now_ns) {
   zps_shard_settle(shard);
   const uint64_t aborted_ns = free_aborted(shard, now_ns);
   uint64_t next_ns = progress_links(shard, shard->jobs, now_ns);
-  const uint64_t leaving_ns = progress_links(shard, shard->lingering, now_ns);
-  if (leaving_ns < next_ns) next_ns = leaving_ns;
+  progress_links(shard, shard->lingering, now_ns);
   const uint64_t lingering_ns = free_lingering(shard, now_ns);
   if (lingering_ns < next_ns) next_ns = lingering_ns;
   if (shard->any_failing) return now_ns; /* found out just above */
