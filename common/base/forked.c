@@ -4,6 +4,7 @@
 #include <netinet/tcp.h>
 #include <pthread.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
@@ -239,10 +240,53 @@ void zps_forked_keep_alive(unsigned idle_s, unsigned silent_s) {
   pthread_mutex_unlock(&lock);
 }
 
+enum { CONNECTING_MAX = 16, SYN_SENT = 2, IP_CHARS = 33 };
+
 struct ending {
   struct address peer;
   in_port_t local_port;
+  ino_t
+      connecting[CONNECTING_MAX]; /* sockets that wait for the peer's answer: only the kernel's table has its address */
+  unsigned n_connecting;
 };
+
+/* As the table has it: words of eight digits, each in this machine's order. */
+static bool ip_read(const char *text, struct in6_addr *ip_p) {
+  const size_t n_words = strlen(text) / 8;
+  *ip_p = (struct in6_addr){.s6_addr = {[10] = 0xff, [11] = 0xff}};
+  if (n_words != 1 && n_words != 4) return false;
+  for (size_t i = 0; i < n_words; i++) {
+    char digits[9] = "";
+    memcpy(digits, text + 8 * i, 8);
+    const uint32_t word = (uint32_t)strtoul(digits, NULL, 16);
+    memcpy(&ip_p->s6_addr[n_words == 1 ? 12 : 4 * i], &word, sizeof word);
+  }
+  return true;
+}
+
+static void find_connecting(const char *table, struct ending *ending) {
+  char line[512], ip_text[IP_CHARS];
+  FILE *const file = fopen(table, "re");
+  while (file && fgets(line, sizeof line, file) && ending->n_connecting < CONNECTING_MAX) {
+    struct in6_addr ip;
+    unsigned port, state;
+    unsigned long ino;
+    if (sscanf(line, " %*d: %*[0-9A-F]:%*x %32[0-9A-F]:%x %x %*x:%*x %*x:%*x %*x %*u %*u %lu", ip_text, &port, &state,
+               &ino) != 4)
+      continue;
+    if (state != SYN_SENT || htons((uint16_t)port) != ending->peer.port || !ip_read(ip_text, &ip)) continue;
+    if (memcmp(&ip, &ending->peer.ip, sizeof ip) == 0) ending->connecting[ending->n_connecting++] = (ino_t)ino;
+  }
+  if (file) fclose(file);
+}
+
+static bool is_connecting(int fd, const struct ending *ending) {
+  struct stat stat;
+  if (ending->n_connecting == 0 || fstat(fd, &stat) != 0 || !S_ISSOCK(stat.st_mode)) return false;
+  for (unsigned i = 0; i < ending->n_connecting; i++)
+    if (ending->connecting[i] == stat.st_ino) return true;
+  return false;
+}
 
 static bool name_of(int fd, int (*get)(int, struct sockaddr *, socklen_t *), struct address *address_p) {
   struct sockaddr_storage addr;
@@ -258,17 +302,24 @@ static int get_self(int fd, struct sockaddr *addr, socklen_t *len) {
   return getsockname(fd, addr, len);
 }
 
-static void end(int fd, const void *arg) {
-  const struct ending *const ending = arg;
+static bool is_of_peer(int fd, const struct ending *ending) {
   struct address peer, self;
-  if (!name_of(fd, get_peer, &peer) || memcmp(&peer.ip, &ending->peer.ip, sizeof peer.ip) != 0) return;
-  if (peer.port != ending->peer.port && (!name_of(fd, get_self, &self) || self.port != ending->local_port)) return;
-  if (is_tcp_connection(fd)) shutdown(fd, SHUT_RDWR);
+  if (!name_of(fd, get_peer, &peer)) return is_connecting(fd, ending);
+  if (memcmp(&peer.ip, &ending->peer.ip, sizeof peer.ip) != 0) return false;
+  return peer.port == ending->peer.port || (name_of(fd, get_self, &self) && self.port == ending->local_port);
+}
+
+static void end(int fd, const void *arg) {
+  if (is_of_peer(fd, arg) && is_tcp_connection(fd)) shutdown(fd, SHUT_RDWR);
 }
 
 void zps_forked_end_peer(const struct zps_forked *local, const void *addr, size_t len) {
   struct ending ending = {.local_port = local->port};
   pthread_mutex_lock(&lock);
-  if (local->is_listed && address_read(addr, len, &ending.peer)) look_at_all(end, &ending);
+  if (local->is_listed && address_read(addr, len, &ending.peer)) {
+    find_connecting("/proc/self/net/tcp", &ending);
+    find_connecting("/proc/self/net/tcp6", &ending);
+    look_at_all(end, &ending);
+  }
   pthread_mutex_unlock(&lock);
 }
