@@ -28,6 +28,7 @@ zps_err_t zps_link_create(struct zps_net *net, struct zps_net_peer *peer, const 
   link->tag = ends->tag;
   link->tx_credits = RECEIVES;
   link->queue_tail = &link->queue;
+  link->is_patient = ends->self > ends->other;
   link->bulk = ends->bulk;
   link->counts = ends->counts;
   link->silence.look_ns = ZPS_NEVER;

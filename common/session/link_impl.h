@@ -30,6 +30,7 @@ struct zps_link {
   uint64_t tx_seq, rx_seq;    /* of the next frame */
   uint32_t peer_tag;          /* the tag that the peer wants its short headers to carry, */
   bool has_peer_tag;          /* when it has said so */
+  bool is_patient;            /* of the two ends, the one that ends a silent connection later */
   bool introduced;            /* a long header of this epoch is sent or queued, so short ones may follow */
   bool rx_introduced;         /* a long header has come, */
   uint32_t rx_epoch;          /* of this epoch: that of the short ones after it */
@@ -64,9 +65,9 @@ struct zps_link {
     bool is_heard;    /* a message of the peer's has come, */
     bool is_answered; /* or one that says no more than that it is there */
     unsigned n_asked;
-    uint64_t landed;             /* bytes that were read from it */
-    uint64_t look_ns;            /* ZPS_NEVER: it is not waited for */
-    uint64_t since_ns, patience; /* since when it is silent; how long its connection may stay */
+    uint64_t landed;                /* bytes that were read from it */
+    uint64_t look_ns;               /* ZPS_NEVER: it is not waited for */
+    uint64_t since_ns, patience_ns; /* since when it is silent; how long its connection may stay */
   } silence;
   struct {
     uint64_t seq, since_ns; /* the frame that was missing at the last look, and since when */

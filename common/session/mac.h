@@ -2,9 +2,9 @@
  * How one end of a link knows that a message is of the other: the MAC in its last eight bytes.
  *
  * The coordinator gives each job a secret, which goes to its servers and ranks alone. From it each direction of each
- * link has a key of its own. So a message is worth nothing at another link, in another job, or sent back. The epoch with
- * which a server took its place is part of the key: nothing of an earlier server counts for a later one, even at the
- * same address.
+ * link has a key of its own. So a message is worth nothing at another link, in another job, or sent back. The epoch
+ * with which a server took its place is part of the key: nothing of an earlier server counts for a later one, even at
+ * the same address.
  *
  * The MAC is SipHash-2-4 over all bytes of the message and the 64-bit sequence number of its first frame. A header has
  * 8 or 32 bits of that number. A message that has come before is none that is to come.

@@ -4,7 +4,8 @@
 #include "common/base/clock.h"
 
 /* Silence of a peer that is waited for. Each question doubles the time to the next one. A connection that is ended
- * costs the reads in flight, so that it has the more patience. */
+ * costs the reads in flight, so that it has the more patience. Ends that acted at the same time would end each other's
+ * new connections. */
 #define ASK_NS (100 * ZPS_NS_PER_MS)
 #define ASK_MOST_NS ZPS_NS_PER_S
 #define END_NS ZPS_NS_PER_S
@@ -107,7 +108,7 @@ static uint64_t look(struct zps_link *link, uint64_t now_ns, bool waits) {
   const bool is_late = !is_new && now_ns > link->silence.look_ns + LATE_NS;
   if (is_new || is_late || link->silence.is_answered) {
     link->silence.since_ns = now_ns;
-    link->silence.patience = END_NS;
+    link->silence.patience_ns = link->is_patient ? 2 * END_NS : END_NS;
   }
   if (is_new) {
     link->silence.n_asked = 0;
@@ -117,8 +118,8 @@ static uint64_t look(struct zps_link *link, uint64_t now_ns, bool waits) {
   link->silence.is_heard = link->silence.is_answered = false;
   if (!waits && !is_awaited(link)) return link->silence.look_ns = ZPS_NEVER;
   if (now_ns < link->silence.look_ns) return link->silence.look_ns;
-  if (!link->resume.is_cut && now_ns - link->silence.since_ns >= link->silence.patience) {
-    link->silence.patience *= 2;
+  if (!link->resume.is_cut && now_ns - link->silence.since_ns >= link->silence.patience_ns) {
+    link->silence.patience_ns *= 2;
     zps_net_peer_cut(link->peer);
     if (link->counts && link->resume.n_renewed == 0) link->counts->reconnects++;
   }

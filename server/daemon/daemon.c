@@ -264,7 +264,9 @@ static zps_err_t start_shard(struct daemon *daemon, struct zps_error *error) {
   if (err) return err;
   /* "auto" has become a provider by here. */
   const struct zps_net_info *info = zps_shard_net_info(daemon->shard);
-  if (zps_address_leaks(info) && !zps_address_is_local(info))
+  const bool leaks = zps_address_leaks(info) && !zps_address_is_local(info);
+  /* A server of zenpsrun lives for one run, and its user has chosen no address. */
+  if (leaks && strncmp(options->control_coordinator, "unix:", 5) != 0)
     zps_log_warn(
         "this libfabric is older than 1.18 and loses memory by each connection that anybody makes to the data "
         "port (%s): " ZPS_LEAK_REMEDY,

@@ -24,7 +24,7 @@ def run(journal, *flags, named=True):
     about = os.fstat(theirs.fileno())
     environment = dict(os.environ)
     environment["JOURNAL_STREAM"] = f"{about.st_dev}:{about.st_ino + (not named)}"
-    daemon = subprocess.Popen(["zenpsd", "--control-listen=127.0.0.1:0", *flags], stderr=theirs, env=environment)
+    daemon = subprocess.Popen(["zenpsd", "--control-listen=127.0.0.1:0", "--fabric-interface=lo", *flags], stderr=theirs, env=environment)
     theirs.close()
     taken, lines = [], b""
     ours.settimeout(60)

@@ -38,6 +38,7 @@ ok "so can the key of tokens" zenpsctl token key "$secrets/zenps-token/token.key
 ok "and a token" zenpsctl token make "$secrets/zenps-token/token.key" 'job-*' --ttl=24h --out="$scratch/token"
 export ZENPS_TLS_CA=$certs/ca.pem
 worker=(env ZENPS_TLS_CERT="$certs/worker-worker.pem" ZENPS_TLS_KEY="$certs/worker-worker.key" ZENPS_TOKEN_FILE="$scratch/token")
+admin=(env ZENPS_TLS_CERT="$certs/admin-admin.pem" ZENPS_TLS_KEY="$certs/admin-admin.key")
 # The daemon itself must take what the config maps say, where the secrets are.
 for role in coordinator server; do
   sed "s#/etc/zenps-tls/#$secrets/zenps-$role-tls/#; s#/etc/zenps-token/#$secrets/zenps-token/#" "$base/$role.conf" >"$scratch/$role.conf"
@@ -114,7 +115,7 @@ ok "whereupon the server's pod is ready" until_true pod probe zenps-server readi
 run_pod zenps-server 1
 ok "a second one, too" until_true pod probe zenps-server readinessProbe "$pid"
 second=$pid
-is "servers have the names of their pods" "$("${worker[@]}" zenpsctl --endpoint 10.244.0.1:7077 members | grep -oE 'zenps-server-[01]' | sort | tr '\n' ' ')" "zenps-server-0 zenps-server-1 "
+is "servers have the names of their pods" "$("${admin[@]}" zenpsctl --endpoint 10.244.0.1:7077 members | grep -oE 'zenps-server-[01]' | sort | tr '\n' ' ')" "zenps-server-0 zenps-server-1 "
 ok "verified rounds over both" rounds
 worker+=(ZENPS_TOKEN_FILE=)
 not_let_in() { not rounds; }
