@@ -266,7 +266,8 @@ static zps_err_t start_shard(struct daemon *daemon, struct zps_error *error) {
   const struct zps_net_info *info = zps_shard_net_info(daemon->shard);
   const bool leaks = zps_address_leaks(info) && !zps_address_is_local(info);
   /* A server of zenpsrun lives for one run, and its user has chosen no address. */
-  if (leaks && strncmp(options->control_coordinator, "unix:", 5) != 0)
+  const bool is_run = options->control_coordinator && strncmp(options->control_coordinator, "unix:", 5) == 0;
+  if (leaks && !is_run)
     zps_log_warn(
         "this libfabric is older than 1.18 and loses memory by each connection that anybody makes to the data "
         "port (%s): " ZPS_LEAK_REMEDY,
