@@ -62,9 +62,9 @@ struct zps_link {
     uint64_t renew_ns;       /* when to connect */
   } resume;
   struct {
-    bool is_heard;    /* a message of the peer's has come, */
-    bool is_answered; /* or one that says no more than that it is there */
-    unsigned n_asked;
+    bool is_heard;                  /* a message of the peer's has come, */
+    bool is_answered;               /* or one that says no more than that it is there */
+    unsigned n_asked, n_answered;   /* since a message came */
     uint64_t landed;                /* bytes that were read from it */
     uint64_t look_ns;               /* ZPS_NEVER: it is not waited for */
     uint64_t since_ns, patience_ns; /* since when it is silent; how long its connection may stay */

@@ -3,11 +3,12 @@
 
 #include "common/base/clock.h"
 
-/* Silence of a peer that is waited for. Each question doubles the time to the next one. A connection that is ended
+/* Silence of a peer that is waited for. Each answer doubles the time to the next question. A connection that is ended
  * costs the reads in flight, so that it has the more patience. Ends that acted at the same time would end each other's
  * new connections. */
 #define ASK_NS (100 * ZPS_NS_PER_MS)
 #define ASK_MOST_NS ZPS_NS_PER_S
+enum { ASK_DOUBLES = 3 };
 #define END_NS ZPS_NS_PER_S
 /* A look that is so late says that this process was stopped, and what the peer sent may wait to be read. */
 #define LATE_NS ZPS_NS_PER_S
@@ -111,9 +112,10 @@ static uint64_t look(struct zps_link *link, uint64_t now_ns, bool waits) {
     link->silence.patience_ns = link->is_patient ? 2 * END_NS : END_NS;
   }
   if (is_new) {
-    link->silence.n_asked = 0;
+    link->silence.n_asked = link->silence.n_answered = 0;
     link->silence.look_ns = now_ns + ASK_NS;
   }
+  if (link->silence.is_answered && link->silence.n_answered < ASK_DOUBLES) link->silence.n_answered++;
   link->silence.landed = landed;
   link->silence.is_heard = link->silence.is_answered = false;
   if (!waits && !is_awaited(link)) return link->silence.look_ns = ZPS_NEVER;
@@ -124,7 +126,8 @@ static uint64_t look(struct zps_link *link, uint64_t now_ns, bool waits) {
     if (link->counts && link->resume.n_renewed == 0) link->counts->reconnects++;
   }
   link->resume.asks = true;
-  const uint64_t pause_ns = ASK_NS << (link->silence.n_asked < 5 ? ++link->silence.n_asked : 5);
+  link->silence.n_asked++;
+  const uint64_t pause_ns = 2 * ASK_NS << link->silence.n_answered;
   return link->silence.look_ns = now_ns + (pause_ns < ASK_MOST_NS ? pause_ns : ASK_MOST_NS);
 }
 

@@ -32,7 +32,7 @@ void sim_plan_make_links(struct sim_plan *plan) {
   if (sim_chance(2))
     snprintf(rules, sizeof rules, "cut=0.0%02u", 2 + (unsigned)sim_random(40));
   else
-    snprintf(rules, sizeof rules, "cut=%ums", 1 + (unsigned)sim_random(50));
+    snprintf(rules, sizeof rules, "cut=%ums", 10 + (unsigned)sim_random(50));
   add_rules(plan, rules);
   if (sim_chance(2)) add_rules(plan, "claim=0.01");
 }
