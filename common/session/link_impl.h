@@ -64,7 +64,8 @@ struct zps_link {
   struct {
     bool is_heard;                  /* a message of the peer's has come, */
     bool is_answered;               /* or one that says no more than that it is there */
-    unsigned n_asked, n_answered;   /* since a message came */
+    unsigned n_asked, n_answered;   /* since the link got on */
+    uint64_t oldest;                /* first frame that was not confirmed then */
     uint64_t landed;                /* bytes that were read from it */
     uint64_t look_ns;               /* ZPS_NEVER: it is not waited for */
     uint64_t since_ns, patience_ns; /* since when it is silent; how long its connection may stay */

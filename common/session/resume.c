@@ -102,12 +102,21 @@ static bool is_awaited(const struct zps_link *link) {
          (link->bulk && zps_bulk_peer_waits(link->bulk));
 }
 
+/* Messages say that the peer lives, not that it has ours, nor that none of its own is missing. */
+static bool gets_on(struct zps_link *link) {
+  const uint64_t oldest = link->unacked.n > 0 ? link->unacked.messages[link->unacked.first].seq : link->tx_seq;
+  const bool is_stuck =
+      (link->unacked.n > 0 && oldest == link->silence.oldest) || (link->early.n > 0 && link->gap.seq == link->rx_seq);
+  link->silence.oldest = oldest;
+  return link->silence.is_heard && !is_stuck;
+}
+
 /* Looks for silence. Returns when to look next. */
 static uint64_t look(struct zps_link *link, uint64_t now_ns, bool waits) {
   const uint64_t landed = link->bulk ? zps_bulk_peer_landed(link->bulk) : 0;
-  const bool is_new = link->silence.look_ns == ZPS_NEVER || link->silence.is_heard || landed != link->silence.landed;
+  const bool is_new = gets_on(link) || link->silence.look_ns == ZPS_NEVER || landed != link->silence.landed;
   const bool is_late = !is_new && now_ns > link->silence.look_ns + LATE_NS;
-  if (is_new || is_late || link->silence.is_answered) {
+  if (is_new || is_late || link->silence.is_heard || link->silence.is_answered) {
     link->silence.since_ns = now_ns;
     link->silence.patience_ns = link->is_patient ? 2 * END_NS : END_NS;
   }

@@ -30,11 +30,11 @@ void sim_plan_make_links(struct sim_plan *plan) {
   }
   if (way == ORDER_ALONE) return;
   if (sim_chance(2))
-    snprintf(rules, sizeof rules, "cut=0.0%02u", 2 + (unsigned)sim_random(40));
+    snprintf(rules, sizeof rules, "cut=0.00%u", 1 + (unsigned)sim_random(3));
   else
-    snprintf(rules, sizeof rules, "cut=%ums", 10 + (unsigned)sim_random(50));
+    snprintf(rules, sizeof rules, "cut=%ums", 50 + (unsigned)sim_random(200));
   add_rules(plan, rules);
-  if (sim_chance(2)) add_rules(plan, "claim=0.01");
+  if (sim_chance(2)) add_rules(plan, "claim=0.001");
 }
 
 /* Where nothing else befalls the cluster no server is lost, and messages out of order cost no time. */

@@ -117,6 +117,24 @@ static void test_what_vanished_in_silence_is_asked_for(void **state) {
   network_close();
 }
 
+/* One message vanishes, and the other end goes on talking: that it lives does not say that it has all. */
+static void test_what_vanished_is_asked_for_among_others(void **state) {
+  (void)state;
+  struct linked *const linked = network_open(1);
+  send_now(linked, 0, 0);
+  linked_settle(linked);
+  network.is_down = true;
+  send_now(linked, 0, 1);
+  linked_settle(linked);
+  network.is_down = false;
+  for (unsigned i = 0; i < 30 && linked->n_done[1] < 2; i++) {
+    send_now(linked, 1, i);
+    linked_pass(linked, 10 * ZPS_NS_PER_MS);
+  }
+  assert_int_equal(linked->n_done[1], 2);
+  network_close();
+}
+
 static void test_early_messages_wait(void **state) {
   (void)state;
   struct linked *const linked = network_open(1);
@@ -258,6 +276,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_what_a_connection_lost_comes_over_the_next),
       cmocka_unit_test(test_what_vanished_in_silence_is_asked_for),
+      cmocka_unit_test(test_what_vanished_is_asked_for_among_others),
       cmocka_unit_test(test_early_messages_wait),
       cmocka_unit_test(test_everything_comes_once_and_in_order),
       cmocka_unit_test(test_a_silent_connection_is_ended),
