@@ -59,7 +59,9 @@ static bool may_fail_with(zenps_status_t status, uint32_t run, const struct sim_
   if (sim_cluster.was_short && status == ZENPS_ERR_MISSING && sim_cluster.n_errors[run] > 0)
     return true; /* of an open */
   if (sim_job_is_limited(sim_cluster.plan, run) &&
-      (status == ZENPS_ERR_QUOTA || (any_leaves(run) && (is_lost || status == ZENPS_ERR_PEER_LOST))))
+      (status == ZENPS_ERR_QUOTA || (any_leaves(run) && (is_lost || status == ZENPS_ERR_PEER_LOST)) ||
+       (status == ZENPS_ERR_MISSING &&
+        sim_cluster.n_errors[run] > 0))) /* others were told ERR_QUOTA as they began it */
     return true;
   return run == sim_cluster.killed_run && sim_cluster.rank_killed &&
          (status == ZENPS_ERR_PEER_LOST || (status == ZENPS_ERR_MISSING && !(of && of->between)) ||
