@@ -173,7 +173,7 @@ static void test_sockets_are_cut(void **state) {
   struct patience patience = {0};
   struct gaps gaps[2] = {{0}};
   unsigned sent[2] = {0};
-  pair_open(ends, "fault+net", "seed=6,cut=50ms", 64);
+  pair_open(ends, "fault+net", "seed=6,cut=25ms", 64);
   for (unsigned i = 0; i < 2; i++) {
     ends[i].on_message = note_gap;
     ends[i].ctx = &gaps[i];
