@@ -281,13 +281,28 @@ zps_err_t zps_rpc_conn_start(struct zps_rpc_conn *conn, uint64_t deadline_ns, st
 
 /* ---- Writing ---- */
 
+/* A peer that has closed may have said something before. It is read first: "away" tells a server that connects anew from
+ * a dead one. Then the end is read, and ends the connection. A peer that has closed its reading side alone has until the
+ * deadline. */
+static void write_failed(struct zps_rpc_conn *conn, int status) {
+  const bool is_read_first =
+      (status == UV_EPIPE || status == UV_ECONNRESET) && (conn->state == ZPS_RPC_HELLO || conn->state == ZPS_RPC_OPEN);
+  if (!is_read_first) {
+    zps_rpc_conn_fail(conn, code_of(status), "%s: %s", conn->peer, uv_strerror(status));
+  } else if (!conn->is_deaf) {
+    const uint64_t deadline_ns = zps_rpc_deadline_ns(ZPS_RPC_LINGER_MS);
+    conn->is_deaf = true;
+    if (deadline_ns < conn->deadline_ns) conn->deadline_ns = deadline_ns;
+    zps_rpc_conn_arm_timer(conn);
+  }
+}
+
 static void on_written(uv_write_t *request, int status) {
   struct zps_rpc_write *write = request->data;
   struct zps_rpc_conn *conn = request->handle->data;
   free(write->line);
   free(write);
-  if (status < 0 && status != UV_ECANCELED)
-    zps_rpc_conn_fail(conn, code_of(status), "%s: %s", conn->peer, uv_strerror(status));
+  if (status < 0 && status != UV_ECANCELED) write_failed(conn, status);
 }
 
 /* Consumes `write`, and its bytes, which are the first of `bufs`. */

@@ -46,7 +46,7 @@ static void opened(struct zps_rpc_conn *conn) {
   conn->state = ZPS_RPC_OPEN;
   zps_rpc_listener_know(conn);
   conn->announced = true;
-  conn->deadline_ns = ZPS_NEVER;
+  if (!conn->is_deaf) conn->deadline_ns = ZPS_NEVER;
   conn->lines.limit = ZPS_RPC_LINE_MAX;
   zps_rpc_conn_arm_timer(conn);
 }

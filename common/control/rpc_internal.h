@@ -80,6 +80,7 @@ struct zps_rpc_conn {
   enum zps_rpc_state state;
   uint64_t deadline_ns;    /* of the present state */
   bool flushed, peer_done; /* LINGERING: all is written; the peer has closed its side */
+  bool is_deaf;            /* HELLO, OPEN: the peer reads no more; what it said before is read until its end */
   bool announced;          /* the owner knows this connection: on_close is due */
 
   struct zps_rpc_listener *listener; /* server side */

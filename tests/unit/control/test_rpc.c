@@ -2,6 +2,7 @@
 #include <arpa/inet.h>
 #include <netinet/tcp.h>
 #include <setjmp.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -220,6 +221,32 @@ static void test_peer_closes_mid_call(void **state) {
   rpc_world_close(&world);
 }
 
+/* A peer says something and closes. What it said is heard, though a write to it fails before it is read. Over TCP a
+ * second write finds the first one's refusal. */
+static void expect_last_words(const char *address) {
+  struct world world;
+  rpc_world_open_at(&world, address);
+  rpc_world_connect(&world);
+  assert_int_equal(zps_rpc_notify(world.client.conn, "away", rpc_x_is(7)), ZPS_OK);
+  zps_rpc_close(world.client.conn, false);
+  for (int i = 0; i < 2; i++) assert_int_equal(zps_rpc_notify(world.server.conn, "beat", rpc_x_is(0)), ZPS_OK);
+  SPIN_UNTIL(&world, world.server.n_close);
+  assert_int_equal(world.server.n_message, 1);
+  assert_string_equal(world.server.method, "away");
+  assert_int_equal(world.server.param, 7);
+  assert_int_equal(world.server.close_code, ZPS_ERR_CLOSED);
+  rpc_world_close(&world);
+}
+
+static void test_last_words(void **state) {
+  (void)state;
+  char path[64];
+  signal(SIGPIPE, SIG_IGN); /* as daemons have it */
+  snprintf(path, sizeof path, "unix:/tmp/zps-rpc-last.%d", (int)getpid());
+  expect_last_words(path);
+  expect_last_words("127.0.0.1:0");
+}
+
 static void test_large_answer(void **state) {
   (void)state;
   struct world world;
@@ -419,6 +446,7 @@ int main(void) {
       cmocka_unit_test(test_answers_out_of_order),
       cmocka_unit_test(test_call_times_out_and_late_answer_is_dropped),
       cmocka_unit_test(test_peer_closes_mid_call),
+      cmocka_unit_test(test_last_words),
       cmocka_unit_test(test_large_answer),
       cmocka_unit_test(test_close_from_inside_a_result),
       cmocka_unit_test(test_connect_refused_and_bad_addresses),
