@@ -304,7 +304,13 @@ static void lost_when_it_has_said_all(void **state) {
   peer_check(&rig);
 }
 
+/* The engine's thread reads it at each look at a link. */
+static void set_dead(void *dead_ns) {
+  rig.worker.plane.dead_ns = *(const uint64_t *)dead_ns;
+}
+
 static void dead_before_it_is_told(void **state) {
+  uint64_t dead_ns = 300 * ZPS_NS_PER_MS;
   (void)state;
   open_three();
   logs_expect(ZPS_LOG_WARN, BLAME " is lost: nothing has come for ");
@@ -312,7 +318,7 @@ static void dead_before_it_is_told(void **state) {
   peer_begin(&rig, &rig.request, 1, RIG_TIMEOUT_MS);
   UNTIL(zps_engine_mishaps(rig.worker.plane.engine).reconnects == 1);
   assert_false(atomic_load(&rig.request.over));
-  rig.worker.plane.dead_ns = 300 * ZPS_NS_PER_MS;
+  rig_do(&rig.worker, set_dead, &dead_ns);
   UNTIL(atomic_load(&rig.request.over));
   assert_int_equal(rig.request.error.status, ZPS_ERR_PEER_LOST);
   assert_non_null(strstr(rig.request.error.text, BLAME " is lost: nothing has come for "));

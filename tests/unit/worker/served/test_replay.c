@@ -47,6 +47,18 @@ static struct zps_round_tensor *tensor_of(void *ctx, uint32_t tensor) {
   return tensor == rig.tensor.id ? &rig.tensor : NULL;
 }
 
+/* The engine's thread reads all of it, and runs already. */
+static void set_replay(void *limit_bytes) {
+  zps_replay_init(&rig.worker.rounds, *(const uint64_t *)limit_bytes, 0);
+  rig.worker.rounds.replay.mapped = mapped;
+  rig.worker.rounds.replay.held = held;
+  rig.worker.rounds.tensor_of = tensor_of;
+}
+
+static void set_grace(void *grace_ns) {
+  rig.worker.rounds.replay.grace_ns = *(const uint64_t *)grace_ns;
+}
+
 /* Pushes lie in registered memory, of which so much may be kept. */
 static void open_faulty(uint64_t limit_bytes, const char *fault) {
   char rules[64];
@@ -64,11 +76,8 @@ static void open_faulty(uint64_t limit_bytes, const char *fault) {
   rig.tensor.owners = owners_before;
   rig.worker.keeps = true;
   memset(&said, 0, sizeof said);
-  zps_replay_init(&rig.worker.rounds, limit_bytes, 0);
-  rig.worker.rounds.replay.mapped = mapped;
-  rig.worker.rounds.replay.held = held;
   n_held = 0;
-  rig.worker.rounds.tensor_of = tensor_of;
+  rig_do(&rig.worker, set_replay, &limit_bytes);
 }
 
 static void open_rig(uint64_t limit_bytes) {
@@ -401,10 +410,11 @@ static void lose_server_0(void *ctx) {
  * ends that time, also where the fabric had not noticed, and one that does not leaves it running. */
 static void a_map_comes_in_time(void **state) {
   (void)state;
+  uint64_t grace_ns = 3600 * ZPS_NS_PER_S;
   for (unsigned other_is_lost = 0; other_is_lost < 2; other_is_lost++) {
     if (other_is_lost) served_close(&rig);
     open_rig(1 << 20);
-    rig.worker.rounds.replay.grace_ns = 3600 * ZPS_NS_PER_S;
+    rig_do(&rig.worker, set_grace, &grace_ns);
     logs_allow(ZPS_LOG_WARN, "is lost: a test");
     assert_false(waits_for_a_map());
     if (other_is_lost) rig_do(&rig.worker, lose_server_0, NULL);
