@@ -70,6 +70,8 @@ static void take(struct zps_rpc_conn *conn, zps_err_t code, struct zps_error *er
     end(conn, error);
   else if (is_alive(conn) && flush(conn) != ZPS_OK)
     zps_log_debug("%s: has gone already", conn->peer);
+  /* The room was for a record: a peer that waits within its handshake needs none, and thousands may wait. */
+  if (!conn->has_more) zps_lines_settle(&conn->lines);
 }
 
 void zps_rpc_tls_received(struct zps_rpc_conn *conn, const char *bytes, size_t len) {

@@ -7,6 +7,7 @@
 
 #define RECORD_HANDSHAKE 0x16 /* the first byte of TLS; an object of JSON begins with another one */
 #define RECORD_ALERT 0x15
+enum { RECORD_HEAD = 5, RECORD_MAX = 1 << 14 }; /* bytes, the latter without the head */
 
 zps_err_t zps_tls_session_create(struct zps_tls *tls, bool listens, struct zps_tls_session **session_p,
                                  struct zps_error *error) {
@@ -75,6 +76,16 @@ bool zps_tls_is_greeting(const void *bytes, size_t len) {
   return len >= 3 && head[0] == RECORD_HANDSHAKE && head[1] == 3 && head[2] <= 4;
 }
 
+/* The first record has come, or can be none of TLS, which OpenSSL says. */
+static bool has_greeting(const struct zps_tls_session *session) {
+  char *bytes = NULL;
+  const long len = BIO_get_mem_data(session->in, &bytes);
+  if (len < RECORD_HEAD) return false;
+  const unsigned char *const head = (const unsigned char *)bytes;
+  const long record = RECORD_HEAD + (head[3] << 8 | head[4]);
+  return len >= record || record > RECORD_HEAD + RECORD_MAX || !zps_tls_is_greeting(bytes, (size_t)len);
+}
+
 static zps_err_t check_first(struct zps_tls_session *session, const unsigned char *bytes, struct zps_error *error) {
   if (session->has_begun) return ZPS_OK;
   session->has_begun = true;
@@ -95,7 +106,10 @@ zps_err_t zps_tls_take(struct zps_tls_session *session, const void *bytes, size_
   if (err) return err;
   if (BIO_write(session->in, bytes, (int)len) != (int)len)
     return zps_fail(error, ZPS_ERR_NOMEM, "no memory for what came over TLS");
-  return session->is_set ? ZPS_OK : shake_hands(session, error);
+  if (session->is_set) return ZPS_OK;
+  /* OpenSSL keeps 17 KiB for a record that is not whole. A stranger who sends half of a greeting gets none of it. */
+  session->is_greeted = session->is_greeted || !session->listens || has_greeting(session);
+  return session->is_greeted ? shake_hands(session, error) : ZPS_OK;
 }
 
 zps_err_t zps_tls_read(struct zps_tls_session *session, void *buf, size_t size, size_t *len_p,

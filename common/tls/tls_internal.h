@@ -23,6 +23,7 @@ struct zps_tls_session {
   BIO *in, *out; /* the SSL's */
   BIO *waiting;  /* to be said when both ends know each other */
   bool listens, has_begun, is_plain, is_set;
+  bool is_greeted; /* the first record has come */
   unsigned roles;
   char name[ZPS_TLS_NAME_MAX];
   struct zps_error refusal; /* of the peer's certificate, by us */
