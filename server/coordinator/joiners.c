@@ -1,6 +1,7 @@
 /*
  * Servers that are to take free places in a running job (refill.c): who they are, what they have answered, and what
- * sends them away again. Whatever changes the job while they are asked does: they are asked anew, later.
+ * sends them away again. A change of the job sends all of them away: they are asked anew, later. A server that is gone,
+ * drains or refuses does not hold the others up.
  */
 #include "server/coordinator/members_impl.h"
 
@@ -41,12 +42,24 @@ static void send_away(struct zps_members *members, const struct zps_member_job *
   if (joiner->n_pending == 0 || !joiner->server->client) *joiner = (struct zps_member_joiner){.server = NULL};
 }
 
+static void settle(const struct zps_members *members, struct zps_member_job *job) {
+  job->refill_ns = members->now_ns + ZPS_REFILL_SETTLE_NS;
+}
+
 void zps_members_refill_end(struct zps_members *members, struct zps_member_job *job, const char *why) {
   if (!zps_members_refill_is_active(job)) return;
   zps_log_info("job '%s': no servers take the places that are free, for now: %s", job->name, why);
   for (uint32_t i = 0; i < job->n_servers; i++)
     if (is_active(&job->joiners[i])) send_away(members, job, i, why);
-  job->refill_ns = members->now_ns + ZPS_REFILL_SETTLE_NS;
+  settle(members, job);
+}
+
+/* The others take their places without it. */
+static void send_one_away(struct zps_members *members, struct zps_member_job *job, uint32_t position, const char *why) {
+  zps_log_info("job '%s': server '%s' takes no place, for now: %s", job->name, job->joiners[position].server->name,
+               why);
+  send_away(members, job, position, why);
+  if (!zps_members_refill_is_active(job)) settle(members, job);
 }
 
 struct zps_member_joiner *zps_member_joiner_find(const struct zps_member_job *job,
@@ -63,13 +76,14 @@ void zps_members_refill_gone(struct zps_members *members, struct zps_member_job 
   const bool was_active = is_active(joiner);
   if (was_active) joiner->server->n_jobs--;
   *joiner = (struct zps_member_joiner){.server = NULL};
-  if (was_active) zps_members_refill_end(members, job, "one that was to take one is gone");
+  if (!was_active) return;
+  zps_log_info("job '%s': server '%s' takes no place, for now: it is gone", job->name, server->name);
+  if (!zps_members_refill_is_active(job)) settle(members, job);
 }
 
 void zps_members_refill_drains(struct zps_members *members, struct zps_member_job *job) {
   for (uint32_t i = 0; job->joiners && i < job->n_servers; i++)
-    if (is_active(&job->joiners[i]) && job->joiners[i].server->draining)
-      zps_members_refill_end(members, job, "one that was to take one drains");
+    if (is_active(&job->joiners[i]) && job->joiners[i].server->draining) send_one_away(members, job, i, "it drains");
 }
 
 /* ------------------------------------------------------------ answered */
@@ -84,7 +98,7 @@ bool zps_members_refill_answered(struct zps_members *members, struct zps_member_
   } else if (code) {
     zps_log_warn("job '%s': server %u '%s' (host %s) cannot take a place in it: %s", job->name, server->index,
                  server->name, server->host, text);
-    zps_members_refill_end(members, job, "one of them could not");
+    send_one_away(members, job, (uint32_t)(joiner - job->joiners), "it could not");
   }
   return true;
 }

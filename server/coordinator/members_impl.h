@@ -65,8 +65,8 @@ bool zps_members_cannot_move(const struct zps_members *members, const struct zps
 bool zps_member_job_any_away(const struct zps_member_job *job);
 
 /* refill.c */
-/* After a server has come, and after the job last changed, none is asked: so those that come one after the other are
- * taken in together. */
+/* A server waits so long after it came, and after the job last changed. Servers that come meanwhile are asked with it:
+ * the job stops once for all of them. */
 #define ZPS_REFILL_SETTLE_NS (5 * ZPS_NS_PER_S)
 /* Servers that could take the free places of a running job are asked to, when it is time; when all have answered, they
  * do. When that is. */
@@ -85,7 +85,7 @@ struct zps_member_joiner *zps_member_joiner_find(const struct zps_member_job *jo
                                                  const struct zps_member_server *server); /* NULL: it is none */
 /* Those that are to take places need not: the job has changed. */
 void zps_members_refill_end(struct zps_members *members, struct zps_member_job *job, const char *why);
-/* The server is gone, or away. */
+/* The server is gone, or away. The others are to take their places all the same. */
 void zps_members_refill_gone(struct zps_members *members, struct zps_member_job *job,
                              const struct zps_member_server *server);
 void zps_members_refill_drains(struct zps_members *members, struct zps_member_job *job);

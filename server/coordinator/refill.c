@@ -2,7 +2,7 @@
  * A job that runs takes servers in for those that it lost, or that left it: each takes a place that is free, and with
  * it the partitions that the place had at first. Such a server is told of the job and its tensors while the rounds go
  * on (it is joining); when all that join have answered, the job goes on with them as it goes on without those that are
- * lost, in an epoch of its own (maps.c). Whatever else changes the job meanwhile sends them away; they are asked again.
+ * lost, in an epoch of its own (maps.c). A change of the job meanwhile sends them away; they are asked again.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -28,12 +28,12 @@ bool zps_members_refill_could(const struct zps_member_job *job, const struct zps
 /* Goes through the servers that could take a place. */
 struct search {
   unsigned at;
-  uint64_t ready_ns; /* The servers found are asked then, so that others can come with them. */
+  uint64_t ready_ns; /* The first of the servers found is asked then, and the others with it. */
   uint64_t again_ns; /* Servers that ranks could not reach are asked then. */
 };
 
-static struct search begin_search(const struct zps_member_job *job) {
-  return (struct search){.ready_ns = job->refill_ns, .again_ns = ZPS_NEVER};
+static struct search begin_search(void) {
+  return (struct search){.ready_ns = ZPS_NEVER, .again_ns = ZPS_NEVER};
 }
 
 /* The next one in the order in which they came. Those that ranks could not reach are last, when their pause is over. */
@@ -48,8 +48,8 @@ static struct zps_member_server *next_server(const struct zps_members *members, 
       if (cutoff->again_ns < search->again_ns) search->again_ns = cutoff->again_ns;
       continue;
     }
-    if (server->came_ns && server->came_ns + ZPS_REFILL_SETTLE_NS > search->ready_ns)
-      search->ready_ns = server->came_ns + ZPS_REFILL_SETTLE_NS;
+    const uint64_t ready_ns = server->came_ns ? server->came_ns + ZPS_REFILL_SETTLE_NS : 0;
+    if (ready_ns < search->ready_ns) search->ready_ns = ready_ns;
     return server;
   }
   return NULL;
@@ -100,7 +100,7 @@ static bool may_begin(const struct zps_members *members, const struct zps_member
 }
 
 uint32_t zps_members_refill_spare(const struct zps_members *members, const struct zps_member_job *job) {
-  struct search search = begin_search(job);
+  struct search search = begin_search();
   uint32_t n = 0;
   if (job->generation.number == 0) {
     while (next_server(members, job, &search)) n++;
@@ -111,7 +111,7 @@ uint32_t zps_members_refill_spare(const struct zps_members *members, const struc
 }
 
 static uint64_t try_begin(struct zps_members *members, struct zps_member_job *job, uint64_t now_ns) {
-  struct search search = begin_search(job);
+  struct search search = begin_search();
   uint32_t n = 0;
   if (!may_begin(members, job)) return ZPS_NEVER;
   while (next_server(members, job, &search)) n++;
@@ -119,11 +119,12 @@ static uint64_t try_begin(struct zps_members *members, struct zps_member_job *jo
     job->refill_now = false;
     return search.again_ns;
   }
-  if (now_ns < search.ready_ns && !job->refill_now) return search.ready_ns;
+  const uint64_t ready_ns = search.ready_ns > job->refill_ns ? search.ready_ns : job->refill_ns;
+  if (now_ns < ready_ns && !job->refill_now) return ready_ns;
   if (!job->joiners) job->joiners = calloc(job->n_servers, sizeof *job->joiners);
   if (!job->joiners) return now_ns + ZPS_REFILL_SETTLE_NS;
   job->refill_now = false;
-  search = begin_search(job);
+  search = begin_search();
   for (uint32_t i = 0; i < job->n_servers; i++) {
     if (!is_free(job, i)) continue;
     struct zps_member_server *const server = next_server(members, job, &search);

@@ -65,20 +65,19 @@ static void all_mapped(void) {
   pass(0);
 }
 
-/* Servers a and b, at positions 0 and 1, and tensor 0; then b is lost, and the job goes on with a. */
-static uint64_t on_one_of_two(void) {
+/* A job on servers a and b, or a, b and d, with tensor 0; then all but a are lost, and the job goes on. */
+static uint64_t on_servers(unsigned n) {
+  const unsigned clients[] = {A, B, D};
+  const char *const names[] = {"a", "b", "d"};
   now_ns = ZPS_NS_PER_S;
   zps_members_set_replays(rig.members, true);
-  server(A, "a");
-  server(B, "b");
+  for (unsigned i = 0; i < n; i++) server(clients[i], names[i]);
   for (uint32_t r = 0; r < 2; r++) join(R0 + r, r);
   const uint64_t job_id = the_job()->job_id;
-  members_opened(A, job_id, ZPS_OK);
-  members_opened(B, job_id, ZPS_OK);
+  for (unsigned i = 0; i < n; i++) members_opened(clients[i], job_id, ZPS_OK);
   assert_int_equal(members_tensor(R0, job_id, "w", 100000, 12), ZPS_OK);
-  opened(A, 0, ZPS_OK);
-  opened(B, 0, ZPS_OK);
-  zps_members_client_lost(rig.members, &rig.clients[B], "gone");
+  for (unsigned i = 0; i < n; i++) opened(clients[i], 0, ZPS_OK);
+  for (unsigned i = 1; i < n; i++) zps_members_client_lost(rig.members, &rig.clients[clients[i]], "gone");
   answer(A);
   pass(0);
   all_mapped();
@@ -111,7 +110,7 @@ static void test_a_server_takes_the_place(void **state) {
   (void)state;
   const struct members_seen *seen = NULL;
   uint32_t *lost, n_lost;
-  const uint64_t job_id = on_one_of_two();
+  const uint64_t job_id = on_servers(2);
   const uint32_t before = the_job()->epoch;
   server(C, "c");
   assert_int_equal(pass(1), 6 * ZPS_NS_PER_S); /* others may come with it */
@@ -155,7 +154,7 @@ static void test_a_server_takes_the_place(void **state) {
 static void test_it_is_not_the_one_that_was_out_of_reach(void **state) {
   (void)state;
   uint32_t position = 1;
-  const uint64_t job_id = on_one_of_two();
+  const uint64_t job_id = on_servers(2);
   const struct zps_job_suspects suspects = {.job_id = job_id, .n_servers = 1, .servers = &position, .why = "cut"};
   server(C, "c");
   asked(C, 1);
@@ -178,7 +177,7 @@ static void test_it_is_not_the_one_that_was_out_of_reach(void **state) {
 static void test_two_at_once(void **state) {
   (void)state;
   const struct members_seen *seen = NULL;
-  on_one_of_two();
+  on_servers(2);
   server(C, "c");
   pass(3);
   server(D, "d");
@@ -193,6 +192,37 @@ static void test_two_at_once(void **state) {
   assert_int_equal(seen->action.position, 0);
 }
 
+/* A server is asked 5 s after it came, however many come after it. */
+static void test_none_waits_for_those_that_come_later(void **state) {
+  (void)state;
+  on_servers(2);
+  server(C, "c");
+  pass(4);
+  server(D, "d");
+  pass(1);
+  assert_int_equal(told(ZPS_ACT_JOB_OPEN, C), 1);
+}
+
+enum fate { LOST, AWAY, DRAINS, REFUSES };
+
+/* Of two servers that are to take places, one does not: the other one has its place as soon. */
+static void test_the_other_takes_its_place(void **state) {
+  const enum fate fate = *(const enum fate *)*state;
+  const struct zps_member_server *at = NULL;
+  const uint64_t job_id = on_servers(3);
+  server(C, "c");
+  server(B, "new");
+  asked(C, 1);
+  assert_int_equal(told(ZPS_ACT_JOB_OPEN, B), 2); /* Once as b. */
+  opens_all(C);
+  if (fate == LOST) zps_members_client_lost(rig.members, &rig.clients[B], "gone");
+  if (fate == AWAY) zps_members_client_away(rig.members, &rig.clients[B], now_ns + 60 * ZPS_NS_PER_S, "cut");
+  if (fate == DRAINS) assert_int_equal(zps_members_drain_named(rig.members, "new", &at, &rig.error), ZPS_OK);
+  if (fate == REFUSES) members_opened(B, job_id, ZPS_ERR_NOMEM);
+  pass(0);
+  assert_true(told(ZPS_ACT_JOB_CLOSE, C) == 0 && zps_member_job_holds(the_job(), rig.clients[C].server));
+}
+
 /* Its answers mean nothing then, and it is asked again when all of them are here. */
 static void check_sent_away(unsigned times) {
   assert_int_equal(told(ZPS_ACT_JOB_CLOSE, C), times);
@@ -202,7 +232,7 @@ static void check_sent_away(unsigned times) {
 
 static void test_a_tensor_comes_or_goes_meanwhile(void **state) {
   (void)state;
-  const uint64_t job_id = on_one_of_two();
+  const uint64_t job_id = on_servers(2);
   server(C, "c");
   asked(C, 1);
   assert_int_equal(members_tensor(R0, job_id, "u", 1000, 0), ZPS_OK);
@@ -225,7 +255,7 @@ static void test_a_tensor_comes_or_goes_meanwhile(void **state) {
 
 static void test_it_cannot(void **state) {
   (void)state;
-  const uint64_t job_id = on_one_of_two();
+  const uint64_t job_id = on_servers(2);
   const uint32_t before = the_job()->epoch;
   server(C, "c");
   asked(C, 1);
@@ -240,7 +270,7 @@ static void test_it_cannot(void **state) {
 static void test_it_goes_or_drains_meanwhile(void **state) {
   (void)state;
   const struct zps_member_server *at = NULL;
-  on_one_of_two();
+  on_servers(2);
   server(C, "c");
   asked(C, 1);
   zps_members_client_lost(rig.members, &rig.clients[C], "gone");
@@ -260,7 +290,7 @@ static void test_it_goes_or_drains_meanwhile(void **state) {
 
 static void test_the_job_changes_meanwhile(void **state) {
   (void)state;
-  const uint64_t job_id = on_one_of_two();
+  const uint64_t job_id = on_servers(2);
   server(C, "c");
   asked(C, 1);
   zps_members_client_away(rig.members, &rig.clients[R0], now_ns + 60 * ZPS_NS_PER_S, "cut");
@@ -279,7 +309,7 @@ static void test_the_job_changes_meanwhile(void **state) {
 /* Where rounds cannot be pushed once more, and where jobs do not outlive servers. */
 static void test_jobs_that_take_none_in(void **state) {
   (void)state;
-  const uint64_t job_id = on_one_of_two();
+  const uint64_t job_id = on_servers(2);
   server(C, "c");
   assert_int_equal(zps_members_held(&rig.clients[R0], job_id, "its pushes are large", &rig.error), ZPS_OK);
   asked(C, 0);
@@ -294,7 +324,7 @@ static void test_jobs_that_take_none_in(void **state) {
 static void test_one_that_had_drained(void **state) {
   (void)state;
   const struct zps_member_server *at = NULL;
-  on_one_of_two();
+  on_servers(2);
   server(C, "c");
   asked(C, 1);
   takes_its_place(C);
@@ -347,7 +377,7 @@ static void comes_back(unsigned client, unsigned after_s) {
  * again after the server has stayed. */
 static void test_one_that_was_cut_off(void **state) {
   (void)state;
-  on_one_of_two();
+  on_servers(2);
   server(C, "c");
   asked(C, 1);
   takes_its_place(C);
@@ -367,7 +397,7 @@ static void test_one_that_was_cut_off(void **state) {
 /* Another server comes first; what was said of one is said of nobody else. */
 static void test_others_before_one_that_was_cut_off(void **state) {
   (void)state;
-  on_one_of_two();
+  on_servers(2);
   server(C, "c");
   asked(C, 1);
   takes_its_place(C);
@@ -391,7 +421,7 @@ static void test_others_before_one_that_was_cut_off(void **state) {
 static void test_cut_off_and_administrators(void **state) {
   (void)state;
   const struct zps_member_server *at = NULL;
-  on_one_of_two();
+  on_servers(2);
   server(C, "c");
   asked(C, 1);
   takes_its_place(C);
@@ -416,7 +446,7 @@ static void test_cut_off_and_administrators(void **state) {
 static void test_nor_when_another_is_lost(void **state) {
   (void)state;
   uint32_t position = 1;
-  const uint64_t job_id = on_one_of_two();
+  const uint64_t job_id = on_servers(2);
   const struct zps_job_suspects suspects = {.job_id = job_id, .n_servers = 1, .servers = &position, .why = "cut"};
   server(C, "c");
   asked(C, 1);
@@ -435,12 +465,24 @@ static void test_nor_when_another_is_lost(void **state) {
   assert_int_equal(the_job()->state, ZPS_JOB_CLOSING);
 }
 
+#define FATE_CASE(fate)                                                                                        \
+  {                                                                                                            \
+    "test_the_other_takes_its_place: " #fate, test_the_other_takes_its_place, members_setup, members_teardown, \
+        &fates[fate]                                                                                           \
+  }
+
 int main(void) {
+  static enum fate fates[] = {LOST, AWAY, DRAINS, REFUSES};
   const struct CMUnitTest tests[] = {
       MEMBERS_CASE(test_a_server_takes_the_place),
       MEMBERS_CASE(test_it_is_not_the_one_that_was_out_of_reach),
       MEMBERS_CASE(test_nor_when_another_is_lost),
       MEMBERS_CASE(test_two_at_once),
+      MEMBERS_CASE(test_none_waits_for_those_that_come_later),
+      FATE_CASE(LOST),
+      FATE_CASE(AWAY),
+      FATE_CASE(DRAINS),
+      FATE_CASE(REFUSES),
       MEMBERS_CASE(test_a_tensor_comes_or_goes_meanwhile),
       MEMBERS_CASE(test_it_cannot),
       MEMBERS_CASE(test_it_goes_or_drains_meanwhile),
