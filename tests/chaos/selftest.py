@@ -11,6 +11,7 @@ sys.dont_write_bytecode = True
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 from chaoslib import kinds, leftovers, moments  # noqa: E402
 from chaoslib.cluster import WORLD  # noqa: E402
+from chaoslib.driver import Driver, Stuck  # noqa: E402
 from chaoslib.job import Job, touches  # noqa: E402
 
 
@@ -41,7 +42,75 @@ def judged(*logs, statuses=(0,) * WORLD):
         return job, {what for what in ("wrong", "errors", "hangs", "lost", "died") if getattr(job, what)}
 
 
+def driven(*faults):
+    """A driver of a cluster without processes. Its job has three servers and is at step 10."""
+    member = lambda kind, name: types.SimpleNamespace(kind=kind, name=name, fault=None, is_killed=False, free_us=0)
+    servers = {host: member("server", f"s{host}") for host in range(3)}
+    of_kind = {"server": list(servers.values()), "rank": [member("rank", "rank 0")], "coordinator": [member("coordinator", "coordinator")]}
+    table = {"servers": [{"name": server.name, "jobs": 1} for server in servers.values()]}
+    cluster = types.SimpleNamespace(servers=servers, ranks=of_kind["rank"], coordinator=of_kind["coordinator"][0], later=[], table=table,
+                                    members=of_kind.get, ask=lambda what: table, do_due=lambda: None, dead_by_itself=lambda: None)
+    driver = Driver(cluster, types.SimpleNamespace(dead=2000, window=2), faults, lambda text: None)
+    names = {server.name for server in servers.values()}
+    driver.job = types.SimpleNamespace(name="job1", servers=names, left=set(names), done=[10] * WORLD, is_running=lambda: True,
+                                       is_broken=lambda: False, watch=lambda: False)
+    return driver
+
+
+def fault_of(kind, length_s=0.0):
+    return kinds.Fault(1, kind, 0.0, kinds.SHORT, length_s, 0.5, "both", 0.2)
+
+
+def check_moments():
+    """Other faults end while one waits for its moment, and it waits for steps of the job instead of seconds."""
+    ended, closed = [], []
+
+    def wait(cluster, target, fault):
+        try:
+            while not cluster.is_hit:
+                yield
+        finally:
+            closed.append(fault)
+
+    stop = kinds.Kind("rank-stop", "rank", (kinds.SHORT,), lambda *_: None, lambda *_: ended.append("stop"))
+    moment = kinds.Kind("moment", "server", (kinds.LONG,), wait, has_moment=True)
+    driver = driven(fault_of(stop), fault_of(moment))
+    driver.cluster.is_hit = False
+    for _ in range(3):
+        driver.turn()
+        driver.job.done = [step + 5 for step in driver.job.done]
+    assert ended == ["stop"] and driver.beginning and not driver.over[1:], "the stop ends while the moment is awaited"
+    driver.cluster.is_hit = True
+    driver.turn()
+    assert len(driver.over) == 2 and not driver.beginning and not driver.waiting
+
+    driver = driven(fault_of(moment))
+    driver.cluster.is_hit = False
+    for _ in range(9):
+        driver.turn()
+    assert driver.beginning, "without a step of the job nothing is decided"
+    driver.cluster.table["servers"] = []
+    driver.job.done = [40] * WORLD
+    driver.turn()
+    assert not driver.beginning and len(driver.waiting) == 1 and len(closed) == 2, "its server is not in the job any more"
+
+    driver = driven(fault_of(moment))
+    driver.cluster.is_hit = False
+    driver.turn()
+    try:
+        for step in range(40, 200, 40):
+            driver.job.done = [step] * WORLD
+            driver.turn()
+        raise AssertionError("a moment that is not come to ends the run")
+    except Stuck:
+        pass
+    driver.job.name = "job2"
+    driver.turn()
+    assert not driver.beginning and len(driver.waiting) == 1, "the job is over"
+
+
 def main():
+    check_moments()
     good, left = steps("a", "b", "c"), "left 9 20 20 100 120\n"
     job, found = judged(*[good + left] * WORLD)
     assert not found and len(job.steps) == 3 and job.grown == [(0, 20)] * WORLD, found
@@ -66,9 +135,9 @@ def main():
     with tempfile.TemporaryDirectory() as folder:
         page = moments.Page(os.path.join(folder, "page"))
         page.arm("a moment", signal.SIGKILL)
-        assert bytes(page.map[:20]) == b"\1\0\0\0\0\0\0\0\x09\0\0\0a moment" and not page.await_hit(0), "as moment.h has it"
+        assert bytes(page.map[:20]) == b"\1\0\0\0\0\0\0\0\x09\0\0\0a moment" and not page.disarm(), "as moment.h has it"
         page.map[4] = 1
-        assert page.is_hit()
+        assert page.is_hit() and page.disarm()
         page.close()
 
     idle = {"resident_kib": 9000, "descriptors": 20, "registered_bytes": 5 << 20, **dict.fromkeys(leftovers.COUNTERS, 0)}

@@ -8,7 +8,10 @@ from .leftovers import measure, settle
 N_QUIET_STEPS = 40  # of the jobs ahead of the faults and behind them
 PATIENCE_S = 60  # the longest that a fault waits for a target, or a job for its servers
 FAILURES_MAX = 5
+MOMENT_STEPS = 20  # of a job in which a process comes to its moment
+LATE_MAX = 0.25  # of control.dead: a short fault that ends later may cost the job its server
 AFTER_S = 1.0  # in which a fault that is over may still hold steps up
+OVER = object()  # of a generator
 
 
 class Stuck(Exception):
@@ -25,18 +28,24 @@ class Driver:
         self.ask_at = 0
         self.waits_since = time.monotonic()
         self.moved_from = 0  # steps of the job when the last fault was over
+        self.beginning = None  # a fault that has not begun yet, and its generator
+        self.look_from = 0  # steps of the job when it was seen last that it may come to its moment
 
     # ---------------------------------------------------------------- the whole run
 
     def run(self):
         self.quiet_job()
         self.base = settle(self.cluster)
-        while self.waiting or self.active:
-            self.turn()
-            if self.failures() >= FAILURES_MAX:
-                self.log("too much is wrong already: no more faults")
-                break
-            time.sleep(0.01)
+        try:
+            while self.waiting or self.active or self.beginning:
+                self.turn()
+                if self.failures() >= FAILURES_MAX:
+                    self.log("too much is wrong already: no more faults")
+                    break
+                time.sleep(0.01)
+        finally:
+            if self.beginning:
+                self.withdraw()
         self.finish()
 
     def finish(self):
@@ -78,7 +87,7 @@ class Driver:
     def turn(self):
         self.cluster.do_due()
         now = now_us()
-        for fault in [fault for fault in self.active if now >= fault.began_us + fault.length_s * 1e6]:
+        for fault in [fault for fault in self.active if now >= fault.due_us]:
             self.end_fault(fault)
         member = self.cluster.dead_by_itself()
         if member:
@@ -91,17 +100,15 @@ class Driver:
             self.ask_at = time.monotonic() + 0.1
             if self.all_are_in():
                 self.start_job()
-        while self.waiting and time.monotonic() >= self.next_at and self.try_begin(self.waiting[0]):
-            self.waiting.pop(0)
-            self.next_at = time.monotonic() + (self.waiting[0].gap_s if self.waiting else 0)
-            self.waits_since = time.monotonic()
-        if self.waiting and time.monotonic() >= self.next_at:
+        if self.beginning:
+            self.go_on_beginning()
+        elif self.waiting and time.monotonic() >= self.next_at and not self.try_begin(self.waiting[0]):
             self.must_not_wait(f"a target for {self.waiting[0].kind.name}")
 
     # ---------------------------------------------------------------- jobs
 
     def is_calm(self):
-        return not self.active and not self.cluster.later
+        return not self.active and not self.beginning and not self.cluster.later
 
     def all_are_in(self):
         members = self.cluster.ask("members")
@@ -148,6 +155,16 @@ class Driver:
         return [server for server in self.cluster.servers.values()
                 if server is not member and server.name in self.job.left and not server.fault and not server.is_killed]
 
+    def are_in_job(self, *members):
+        """Whether the coordinator says so of those that are servers. A server that the job has lost is chosen no more."""
+        table = self.cluster.ask("members")
+        names = {member.name for member in members if member and member.kind == "server"}
+        missing = names - {row["name"] for row in table["servers"] if row["jobs"] > 0} if table else set()
+        if missing:
+            self.log(f"{self.job.name} has lost {', '.join(sorted(missing))}, though no fault may have made it")
+            self.job.left -= missing
+        return not missing
+
     def are_rested(self):
         """No rank, and not the coordinator, is under a fault, or was just now: short ones shall not add up to a long one."""
         members = [*self.cluster.ranks, self.cluster.coordinator]
@@ -165,7 +182,8 @@ class Driver:
         if not targets:
             return False
         fault.target = targets[int(fault.pick * 1000) % len(targets)]
-        if fault.kind.has_moment and not (self.goes_on() and fault.choose_moment(self.well_but(fault.target))):
+        if fault.kind.has_moment and not (self.goes_on() and fault.choose_moment(self.well_but(fault.target))
+                                          and self.are_in_job(fault.target, fault.other)):
             return False
         coordinator = self.cluster.coordinator
         if fault.other and (coordinator.is_killed or coordinator.fault):  # nobody would say that this one is lost, until it is back
@@ -177,19 +195,60 @@ class Driver:
             self.job.left.discard(fault.other.name)
         self.log(f"{fault.says()}, {fault.job} at step {fault.step}")
         fault.began_us = now_us()
-        fault.kind.begin(self.cluster, fault.target, fault)
+        self.waiting.remove(fault)
+        steps = fault.kind.begin(self.cluster, fault.target, fault)
+        self.look_from = min(self.job.done)
+        if steps:
+            self.beginning = fault, steps
+            self.go_on_beginning()
+        else:
+            self.has_begun(fault)
+        return True
+
+    def has_begun(self, fault):
         if fault.kind.end:
-            fault.target.fault = fault
+            fault.target.fault, fault.due_us = fault, now_us() + int(fault.length_s * 1e6)
             self.active.append(fault)
         else:
             self.close(fault)
-        return True
+        self.next_at = time.monotonic() + (self.waiting[0].gap_s if self.waiting else 0)
+        self.waits_since = time.monotonic()
+
+    def go_on_beginning(self):
+        """Other faults end meanwhile, and processes start: what it waits for may need that."""
+        fault, steps = self.beginning
+        if next(steps, OVER) is OVER:
+            self.beginning = None
+            self.has_begun(fault)
+        elif not fault.kind.has_moment:
+            self.must_not_wait(f"{fault.kind.name} to begin")
+        elif not self.job or self.job.name != fault.job or self.job.is_broken():
+            self.log(f"{fault.name} comes to no moment: {fault.job} is over")
+            self.withdraw()
+        elif min(self.job.done) > self.look_from + self.args.window + MOMENT_STEPS:
+            self.look_from = min(self.job.done)
+            if self.are_in_job(fault.target):
+                fault.n_looks += 1
+                if fault.n_looks > 1:
+                    raise Stuck(f"{fault.name} did not come to '{fault.moment.name}' in {self.look_from - fault.step} steps of {fault.job}")
+            else:
+                self.withdraw()
+
+    def withdraw(self):
+        """The fault is tried again, with whatever target there is then."""
+        (fault, steps), self.beginning = self.beginning, None
+        steps.close()
+        fault.n_looks = 0
+        self.waiting.insert(0, fault)
+        self.next_at = self.waits_since = time.monotonic()
 
     def end_fault(self, fault):
         self.active.remove(fault)
         fault.kind.end(self.cluster, fault.target, fault)
         fault.target.fault = None
         fault.target.free_us = now_us()
+        if self.job and now_us() - fault.due_us > LATE_MAX * 1e6 * self.dead_s:
+            self.job.left.discard(fault.name)  # A busy machine makes a short fault long.
         self.close(fault)
 
     def close(self, fault):

@@ -10,7 +10,9 @@ SHORT, LONG = "short", "long"  # against control.dead: far below it, or above it
 
 @dataclasses.dataclass(frozen=True)
 class Kind:
-    """`target`: server, rank or coordinator. `begin` and `end` take (cluster, target, fault). `lengths`: what is drawn from."""
+    """`target`: server, rank or coordinator. `lengths`: what is drawn from.
+
+    `begin` and `end` take (cluster, target, fault). `begin` may return a generator, which yields until the fault has begun."""
     name: str
     target: str
     lengths: tuple
@@ -43,10 +45,12 @@ class Fault:
     job: str = ""
     step: int = 0
     began_us: int = 0
+    due_us: int = 0  # its end
     ended_us: int = 0
     extra_ms: float = None
     is_alone: bool = False
     moment: object = None
+    n_looks: int = 0  # how often it was seen that the moment can come
     other: object = None  # the server that is lost, where the moment comes of that
     windows: list = dataclasses.field(default_factory=list)  # in which it may hold steps up: (begin, end)
 
@@ -76,7 +80,7 @@ def _at_moment(number):
 
 
 def _fill_disk(cluster, target, fault):
-    cluster.fill_disk(fault.restart_s)
+    return cluster.fill_disk(fault.restart_s)
 
 
 def _stop(cluster, target, fault):

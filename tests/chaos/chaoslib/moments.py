@@ -42,17 +42,13 @@ class Page:
         HEAD.pack_into(self.map, 0, 1, 0)
 
     def disarm(self):
+        """Returns whether the process had come to the moment before."""
         struct.pack_into("=I", self.map, 0, 0)
+        time.sleep(0.001)  # It may be between its two stores.
+        return self.is_hit()
 
     def is_hit(self):
         return HEAD.unpack_from(self.map, 0)[1] == 1
-
-    def await_hit(self, seconds):
-        deadline = time.monotonic() + seconds
-        while not self.is_hit() and time.monotonic() < deadline:
-            time.sleep(0.001)
-        self.disarm()
-        return self.is_hit()
 
     def close(self):
         self.map.close()
