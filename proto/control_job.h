@@ -17,7 +17,7 @@ struct zps_join_spec {
   uint64_t timeout_ms;
   const struct zps_net_info *fabric;
   uint64_t secret;   /* this process's own, by which it is known again; 0: it has none */
-  const char *token; /* that lets it into the job; NULL: it has none */
+  const char *token; /* lets the process into the job; NULL: it has none */
 };
 zps_json *zps_control_join_write(const struct zps_join_spec *spec);
 /* The fabric goes to *fabric, which the spec points to. */
@@ -107,9 +107,9 @@ struct zps_job_spec {
   uint32_t epoch;
   uint32_t since; /* with which this server takes a place in the job, which runs; 0: it is there at first */
   char name[ZPS_NAME_MAX + 1];
-  uint32_t server;    /* position of this server in the job, */
-  uint32_t n_servers; /* which began with so many, */
-  uint32_t n_places;  /* and has so many places; those beyond them are free at first. 0, to the writer: no more */
+  uint32_t server;    /* position of this server in the job */
+  uint32_t n_servers; /* servers that the job began with */
+  uint32_t n_places;  /* places of the job; those beyond n_servers are free at first. 0, to the writer: n_servers */
   uint32_t world;
   const struct zps_member_spec *members; /* world of them, by rank; malloc'd by the reader */
 };

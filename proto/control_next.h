@@ -9,7 +9,7 @@ struct zps_next_spec {
   struct zps_join_spec join;
   uint32_t min_world, max_world;
   uint64_t wait_ms; /* for more than are there */
-  uint64_t step;    /* that the process has completed */
+  uint64_t step;    /* last step that the process has completed */
   /* Of the last generation that it was in; 0: none. */
   uint32_t generation, last_rank;
   uint64_t last_job; /* its id: generations are numbered anew when all ranks have gone */
@@ -18,11 +18,11 @@ zps_json *zps_control_next_write(const struct zps_next_spec *spec);
 zps_err_t zps_control_next_read(const zps_json *params, struct zps_next_spec *spec, struct zps_net_info *fabric,
                                 struct zps_error *error) ZPS_MUSTCHECK;
 
-/* Its answer is that of job.join, with: */
+/* What the answer of job.next adds to that of job.join. */
 struct zps_generation {
   uint32_t number; /* from 1 on; 0: the job is not elastic */
-  uint32_t source; /* the rank whose state is to be taken, */
-  uint64_t step;   /* which it has after so many steps */
+  uint32_t source; /* the rank whose state the others take */
+  uint64_t step;   /* steps that this state has completed */
 };
 /* Adds the rank and the world that the process has in it; nothing where the number is 0. */
 zps_json *zps_control_generation_write(zps_json *object, const struct zps_generation *generation, uint32_t rank,

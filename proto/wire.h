@@ -27,7 +27,7 @@
 #define ZPS_WIRE_SLICES_MAX 48u   /* slices in one frame */
 #define ZPS_WIRE_CODEC_RUNS 7u    /* of the slices of PULL: common/codec/runs.h */
 #define ZPS_WIRE_CODECS 8u        /* numbers that a slice has room for */
-#define ZPS_WIRE_VALUES 128u      /* likewise, of value codecs */
+#define ZPS_WIRE_VALUES 128u      /* most numbers of value codecs */
 #define ZPS_WIRE_RANKS_MAX 256u   /* ranks named by one abort */
 #define ZPS_WIRE_TEXT_MAX 400u    /* bytes of an abort's text */
 
@@ -93,8 +93,8 @@ struct zps_frame_round { /* PUSH, RESULT, PEER, GIVE, PULL, SEEK, FOUND: at leas
   bool is_absent;      /* PUSH, GIVE: the rank does not count among those that contribute to the step */
   uint32_t n_absent;   /* RESULT, FOUND: how many ranks do not */
   uint32_t seek;       /* SEEK, FOUND: the seek's number, as its rank counts; others: 0 */
-  uint32_t age;        /* SEEK, FOUND: so many steps before `step`: SEEK: the newest that is wanted, */
-  uint32_t age_max;    /* and the oldest; FOUND: the one whose sum it is; others: 0 */
+  uint32_t age;  /* steps before `step`. SEEK: the newest that is wanted; FOUND: the one whose sum follows; others: 0 */
+  uint32_t age_max;    /* steps before `step`. SEEK: the oldest that is wanted; others: 0 */
   uint32_t n_slices;
   struct zps_slice slices[ZPS_WIRE_SLICES_MAX];
 };

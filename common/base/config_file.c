@@ -19,10 +19,10 @@ struct reader {
   int line;
   size_t n_bytes;
   bool cut;      /* the last piece read had no end of line: the next one belongs to the same line */
-  int stopped;   /* the line at which reading ended before the file did, */
-  char why[100]; /* because of this */
+  int stopped;   /* the line at which reading ended before the file did */
+  char why[100]; /* the reason that reading ended */
   int refused;   /* the line that on_pair() refused first */
-  zps_err_t err; /* and why */
+  zps_err_t err; /* its error */
 };
 
 __attribute__((format(printf, 2, 3))) static char *stop(struct reader *reader, const char *format, ...) {

@@ -70,7 +70,7 @@ bool zps_err_retryable(zps_err_t code);
  * Unprintable bytes of the text become '?'. */
 zps_err_t zps_fail(struct zps_error *error, zps_err_t code, const char *fmt, ...) ZPS_PRINTF(3, 4);
 zps_err_t zps_vfail(struct zps_error *error, zps_err_t code, const char *fmt, va_list args) ZPS_PRINTF(3, 0);
-/* The same for a failed system call: appends ": strerror(err_number)". */
+/* Describes a failed system call as zps_fail() does, and appends ": strerror(err_number)". */
 zps_err_t zps_fail_errno(struct zps_error *error, zps_err_t code, int err_number, const char *fmt, ...)
     ZPS_PRINTF(4, 5);
 

@@ -72,8 +72,8 @@ void zps_log_write_limited(struct zps_log_limit *limit, enum zps_log_level level
     zps_log_write_limited(&limit_, ZPS_LOG_WARN, ZPS_LOG_COMPONENT, __VA_ARGS__); \
   } while (0)
 
-/* The same for what strangers may cause in many places: all these places have one line a second together, or a flood of
- * all sorts would fill the log. */
+/* Warns of what strangers may cause in many places. All these places share one line a second: a flood from all of them
+ * must not fill the log. */
 extern struct zps_log_limit zps_log_strangers;
 #define zps_log_warn_of_strangers(...) \
   zps_log_write_limited(&zps_log_strangers, ZPS_LOG_WARN, ZPS_LOG_COMPONENT, __VA_ARGS__)

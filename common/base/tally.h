@@ -26,7 +26,7 @@ struct zps_tally {
   ZPS_TALLY_COUNTERS(MEMBER)
 #undef MEMBER
   uint64_t step;                         /* of the last round that ended well */
-  char scheme[ZPS_TALLY_SCHEME_MAX + 1]; /* that it ran under; empty: there was none yet */
+  char scheme[ZPS_TALLY_SCHEME_MAX + 1]; /* the last round's scheme; empty: there was none yet */
 };
 
 /* Adds `more` to the counters; step and scheme are taken over where a round ended well. */

@@ -24,7 +24,7 @@ zps_err_t zps_workpool_create(unsigned n_threads, const char *name, struct zps_w
 void zps_workpool_destroy(struct zps_workpool *pool);
 /* `work` is borrowed until its run() returns. Never fails, never blocks. */
 void zps_workpool_submit(struct zps_workpool *pool, struct zps_work *work);
-/* The same, of a task that is the flow's, and costs so much. `flow` is one pool's; NULL: as zps_workpool_submit(). */
+/* Submits a task of this flow, at this cost. `flow` is one pool's; NULL: no flow, as zps_workpool_submit(). */
 void zps_workpool_submit_for(struct zps_workpool *pool, struct zps_fair_flow *flow, struct zps_work *work,
                              uint64_t cost);
 /* What the flow's tasks have cost that were begun. */

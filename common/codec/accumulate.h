@@ -8,7 +8,7 @@
 /* sums[i] += values[i] for n elements; `values` need not be aligned. Halves are added to sums of floats; the other
  * functions take the floats. */
 void zps_accumulate(enum zps_dtype dtype, void *sums, const void *values, uint64_t n);
-/* The same for rows of `width` elements: row i of `values` is added to row slots[indices[i] - base] of `sums`. */
+/* Adds rows of `width` elements: row i of `values` to row slots[indices[i] - base] of `sums`. */
 void zps_accumulate_rows(enum zps_dtype dtype, void *sums, const uint32_t *slots, uint32_t base,
                          const zps_lent_index *indices, uint32_t n_rows, uint32_t width, const void *values);
 /* Fills `sums` with the value that gives way to every other: for MAX and MIN. */

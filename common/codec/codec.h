@@ -21,7 +21,7 @@ enum zps_codec {
   ZPS_CODEC_BITMAP = 1, /* ceil(m / 32) x u32 little-endian, bit r%32 of word r/32: Zen's hash bitmap (its pull);
                            bits from m on are zero */
   ZPS_CODEC_RICE = 2,   /* gaps between indices, in blocks of Rice codes (codec_rice.h): near the entropy up to m / 2 */
-  ZPS_CODEC_HOLES = 3,  /* the same for the m - z indices that are absent: nothing at all when there are none */
+  ZPS_CODEC_HOLES = 3,  /* Rice codes of the m - z absent indices; no bytes when none is absent */
   ZPS_CODEC_COUNT,      /* of those above, which any slice may be in */
   ZPS_CODEC_COO_ANY = ZPS_CODEC_COUNT, /* COO in any order, without repeats: pushed to servers alone, which put it in
                                           order (order.h) */

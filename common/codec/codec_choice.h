@@ -8,7 +8,7 @@
 /* Numbers are ABI (zenps.h). */
 enum zps_codec_policy {
   ZPS_CODEC_AUTO = 1,     /* the smallest, in both directions */
-  ZPS_CODEC_PAPER = 2,    /* as in Zen: COO to the servers, the hash bitmap back */
+  ZPS_CODEC_PAPER = 2,    /* Zen's choice: COO to the servers, the hash bitmap back */
   ZPS_CODEC_COO_ONLY = 3, /* "coo", both ways: as in the parameter servers that Zen is compared with */
 };
 

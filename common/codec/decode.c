@@ -96,7 +96,7 @@ static void put(const struct zps_slice_view *view, uint32_t first, const uint64_
     scatter(rows, n, values, row_bytes, dense);
 }
 
-/* The same to sections; `rows` ascend, and are used up. */
+/* Writes n rows to sections. `rows` ascend; the call changes them. */
 static void put_sections(const struct zps_slice_view *view, uint32_t first, uint64_t *rows, uint32_t n,
                          uint64_t row_bytes, const struct zps_sections *sections) {
   for (uint32_t i = 0, end; i < n; i = end) {

@@ -27,7 +27,7 @@ void zps_decode_dense_clear_stripe(const struct zps_partition *part, uint32_t st
 /* Writes the rows that partition `p`'s view holds into the cleared dense array. Different partitions may be written at
  * once. */
 void zps_decode_dense(const struct zps_partition *part, uint32_t p, const struct zps_slice_view *view, void *dense);
-/* The same for an array of `len_bytes` that ends somewhere in the tensor's last row. */
+/* Decodes into an array of `len_bytes` that ends somewhere in the tensor's last row. */
 void zps_decode_dense_cut(const struct zps_partition *part, uint32_t p, const struct zps_slice_view *view, void *dense,
                           uint64_t len_bytes);
 /* Clears the rows of a stripe and writes those that its partitions' views (views[p], of the part->n_parts) hold, chunk
@@ -35,7 +35,7 @@ void zps_decode_dense_cut(const struct zps_partition *part, uint32_t p, const st
 zps_err_t zps_decode_dense_stripe(const struct zps_partition *part, uint32_t stripe, const struct zps_slice_view *views,
                                   void *dense, uint64_t len_bytes) ZPS_MUSTCHECK;
 
-/* The same for dense sections in place of the array; rows that none has are left out. */
+/* Decodes into dense sections in place of the array. Rows that no section holds are left out. */
 void zps_decode_sections_clear(const struct zps_sections *sections, uint64_t row_bytes, unsigned piece,
                                unsigned n_pieces);
 void zps_decode_sections(const struct zps_partition *part, uint32_t p, const struct zps_slice_view *view,
@@ -56,8 +56,8 @@ zps_err_t zps_decode_rows(const struct zps_partition *part, const struct zps_sli
                           struct zps_workpool *pool, struct zps_decode_scratch *scratch, int64_t *rows,
                           void *values) ZPS_MUSTCHECK;
 
-/* The same for a tensor of several stripes, a stripe at a time, for partitions that come stripe by stripe: when the
- * last one is here, only a copy is left to be done. Only for rows that are narrow enough for that to be worth it: */
+/* Decodes a tensor of several stripes a stripe at a time, for partitions that come stripe by stripe: after the last
+ * arrival only a copy is left to do. orders_stripes(): the rows are narrow enough for this to pay. */
 bool zps_decode_orders_stripes(const struct zps_partition *part, uint64_t row_bytes);
 /* Kept from one result to the next, all zero at first. */
 struct zps_decode_stripes {

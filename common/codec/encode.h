@@ -41,10 +41,10 @@ struct zps_encode_input {
   uint64_t n_entries;                  /* COO */
   const struct zps_sections *sections; /* the gradient is these, of which the list is borrowed, too; NULL: one array, as
                                       above. Not for hierarchical */
-  const void *last_row; /* dense, rows of 64 bytes or more: where the last row is; NULL: behind the others */
-  bool all_rows;        /* also send the rows that are zero: rows that COO leaves out are +0.0 */
-  bool zero_rows;       /* COO: rows that are given and zero are sent, too: they are a max or min of others */
-  bool any_order;       /* hierarchical: a partition's rows may stay in the order that Algorithm 1 leaves */
+  const void *last_row;            /* dense, rows of 64 bytes or more: where the last row is; NULL: behind the others */
+  bool all_rows;                   /* send zero rows, too: receivers take a row that COO leaves out for +0.0 */
+  bool zero_rows;                  /* COO: also send rows given with all zeros: for max and min they matter */
+  bool any_order;                  /* hierarchical: a partition's rows may stay in the order that Algorithm 1 leaves */
   struct zps_hier_options hashing; /* hierarchical */
 };
 
@@ -63,9 +63,8 @@ void zps_encoder_destroy(struct zps_encoder *encoder);
  * spreads the scan over threads. ZPS_ERR_INVALID names the first bad row number. */
 zps_err_t zps_encoder_scan(struct zps_encoder *encoder, const struct zps_encode_input *input, struct zps_workpool *pool,
                            struct zps_error *error) ZPS_MUSTCHECK;
-/* The same in so many steps (1, or one for each stripe), each of which finds the rows of n_parts / steps partitions, in
- * ascending order. After scan_next(i) those of step i may be asked for and written by any thread, while another one
- * goes on with i + 1. */
+/* Scans in steps (1, or one for each stripe). Each step finds the rows of n_parts / steps partitions, in ascending
+ * order. After scan_next(i) any thread may ask for and write those of step i, while another one goes on with i + 1. */
 uint32_t zps_encoder_scans(const struct zps_encode_input *input);
 zps_err_t zps_encoder_begin(struct zps_encoder *encoder, const struct zps_encode_input *input,
                             struct zps_workpool *pool, struct zps_error *error) ZPS_MUSTCHECK;

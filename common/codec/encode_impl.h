@@ -56,7 +56,7 @@ struct zps_encoder {
   struct zps_encode_input input;
   uint64_t row_bytes;
   uint64_t sum_bytes;           /* of a row of sums, which of halves are floats */
-  struct zps_sections sections; /* the input's, or the one array as a section: */
+  struct zps_sections sections; /* the input's, or `one`: the one array as a section */
   struct zps_section one;
   uint64_t source_at, source_bytes; /* a source is source_at + source * source_bytes */
 
@@ -67,7 +67,7 @@ struct zps_encoder {
   uint32_t n_scans, scan_parts; /* each for so many partitions */
   bool is_staged;
   bool is_whole;            /* all rows are sent; starts are 0 then */
-  bool is_whole_sum;        /* and they lie in `sums`, one after the other */
+  bool is_whole_sum;        /* all rows are sent, and lie in `sums` one after the other */
   struct zps_buffer wide;   /* halves: uint8_t[n_parts], a row of the partition is no halves */
   struct zps_buffer starts; /* uint64_t[n_parts + 1] */
   struct zps_buffer nnz;    /* uint32_t[n_parts] */
@@ -86,7 +86,7 @@ struct zps_encoder {
   unsigned n_found;
   uint64_t item_bytes;
   struct zps_buffer pairs;        /* COO, hierarchical: zps_sort_pair[entries] */
-  struct zps_buffer scratch;      /* as many */
+  struct zps_buffer scratch;      /* zps_sort_pair[entries] */
   struct zps_buffer bad;          /* COO: uint64_t[n_ranges], the first bad entry */
   struct zps_buffer repeats;      /* COO: uint64_t[n_parts + 1], places in `sums`; single floats: next blocks */
   struct zps_buffer buckets;      /* single floats: chains of blocks, [n_ranges][n_parts][n_chunks] */

@@ -37,7 +37,7 @@ struct zps_hier_config {
 
 struct zps_hier_stats {
   uint64_t parallel;   /* indices that found a slot */
-  uint64_t serial;     /* that went to serial memory */
+  uint64_t serial;     /* indices that went to serial memory */
   uint64_t lost_races; /* claims that the read-back found lost */
   unsigned redone;     /* passes repeated because a serial memory overflowed */
 };

@@ -92,7 +92,7 @@ static uint32_t list_words(struct zps_index_cursor *cursor, uint32_t limit, uint
     if (n_pairs > MOST) n_pairs = MOST;
     if (n_pairs == 0) break;
     memcpy(bits, (const char *)view->index + 4 * (uint64_t)cursor->word, n_pairs * sizeof *bits);
-    bits[0] = (bits[0] >> 32 << 32) | cursor->bits; /* of which some may have been read */
+    bits[0] = (bits[0] >> 32 << 32) | cursor->bits; /* the first word may be partly read */
     n += zps_simd()->list(bits, n_pairs, first, indices + n);
     cursor->word += 2 * n_pairs;
     cursor->bits = cursor->word < zps_bitmap_words(view->m) ? zps_load_u32(view->index, cursor->word) : 0;

@@ -63,7 +63,7 @@ ZPS_INLINE bool zps_partition_is_hashed(const struct zps_partition *part) {
   return part->table.ranks;
 }
 
-/* The same for a device: looked up in its copy of the table. */
+/* The partition with the device's copy of its table, for lookups on the device. */
 ZPS_INLINE struct zps_partition zps_partition_on_device(struct zps_partition part) {
   part.table.ranks = part.table.on_device.ranks;
   part.table.before = part.table.on_device.before;
@@ -75,7 +75,7 @@ ZPS_INLINE struct zps_partition zps_partition_on_device(struct zps_partition par
 /* Refuses what cannot work: rows 0 or over the limit, n_parts 0 or over the limit, a partition of 2^32 or more rows. */
 zps_err_t zps_partition_init(struct zps_partition *part, uint64_t rows, uint32_t n_parts, uint32_t block_bits,
                              uint64_t seed, struct zps_error *error) ZPS_MUSTCHECK;
-/* The same of numbers that have been checked, and always of one stripe. */
+/* A partition of one stripe. The numbers have been checked. */
 struct zps_partition zps_partition_whole(uint64_t rows, uint32_t n_parts, uint64_t seed);
 ZPS_INLINE uint32_t zps_partition_stripes(const struct zps_partition *part) {
   return 1u << part->stripe_bits;

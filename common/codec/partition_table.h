@@ -28,7 +28,7 @@ struct zps_partition_table {
   struct {
     const uint8_t *ranks;
     const uint32_t *before, *lists, *starts;
-  } on_device; /* the same arrays in the memory of a device; NULL: they are not there */
+  } on_device; /* copies in a device's memory; NULL: none */
 };
 
 /* h0: Zen's, of the job's seed. */

@@ -11,7 +11,7 @@
 enum zps_partitioner {
   ZPS_PARTITIONER_STRATIFIED = 1,   /* groups of rows, dealt from a hashed start (partition.h) */
   ZPS_PARTITIONER_MURMUR = 2,       /* each row by its hash, the paper's h0 (partition_murmur.h); walked in order */
-  ZPS_PARTITIONER_HIERARCHICAL = 3, /* the same h0, by Zen's Algorithm 1 (hierarchical.h) */
+  ZPS_PARTITIONER_HIERARCHICAL = 3, /* each row by h0, by Zen's Algorithm 1 (hierarchical.h) */
 };
 /* For error texts. */
 #define ZPS_PARTITIONER_NAMES "stratified, murmur and hierarchical"

@@ -40,8 +40,8 @@ struct sum {
   atomic_uint next_piece;
   atomic_uint n_placed; /* pieces whose place is known; changes with the lock */
   pthread_mutex_t lock; /* of the members below and is_summed */
-  unsigned n_summed;    /* as far as none before is missing */
-  uint32_t z;           /* of these */
+  unsigned n_summed;    /* summed pieces before the first one that is missing */
+  uint32_t z;           /* rows of the n_summed pieces */
   zps_err_t code;
 };
 

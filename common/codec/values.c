@@ -9,7 +9,7 @@
 #define SCALE_NAN 0x7fc00000u
 #define INFINITE 0x7f800000u
 
-enum { FLOATS = 256 }; /* that halves become at a time */
+enum { FLOATS = 256 }; /* halves are widened so many at a time */
 
 static const struct {
   const char *name;

@@ -60,7 +60,7 @@ const char *zps_values_name(enum zps_value_codec codec);
 bool zps_values_parse(const char *name, enum zps_value_codec *codec_p);
 /* All names in the order of their numbers, which start at 1: for tables of options. */
 #define ZPS_VALUES_NAME_LIST "raw", "bf16", "f16", "qsgd2", "qsgd4", "qsgd8"
-/* The same for error texts. */
+/* All names, for error texts. */
 #define ZPS_VALUES_NAMES "raw, bf16, f16, qsgd2, qsgd4 and qsgd8"
 /* True when values of this dtype can travel in this codec; false for numbers that are no codec. Halves do not travel as
  * halves of the other kind, which would round them twice. */
@@ -97,7 +97,7 @@ static inline uint64_t zps_values_row_bytes(enum zps_value_codec codec, enum zps
 void zps_values_pad(enum zps_value_codec codec, uint64_t n, void *list);
 /* Bytes of a list of n values; UINT64_MAX when 64 bits cannot hold it. */
 uint64_t zps_values_bytes(enum zps_value_codec codec, enum zps_dtype dtype, uint64_t n);
-/* The same without the list's padding. */
+/* Bytes of a list of n values, without the list's padding. */
 double zps_values_bound_bytes(enum zps_value_codec codec, enum zps_dtype dtype, uint64_t n);
 /* The sender of values: a rank, or the number `world` for sums. */
 struct zps_values_origin {
@@ -124,7 +124,7 @@ struct zps_values_writer {
 void zps_values_writer_init(struct zps_values_writer *writer, enum zps_value_codec codec, enum zps_dtype dtype,
                             uint64_t n, uint64_t key, void *out);
 void zps_values_writer_put(struct zps_values_writer *writer, const void *values, uint64_t n);
-/* The same of halves, to a writer of floats. */
+/* Puts halves into a writer of floats. */
 void zps_values_writer_put_halves(struct zps_values_writer *writer, enum zps_dtype dtype, const void *halves,
                                   uint64_t n);
 /* After the last of the values. */

@@ -53,8 +53,8 @@ void zps_client_close(struct zps_client *client);
  * the client's own thread. */
 zps_err_t zps_client_call(struct zps_client *client, const char *method, zps_json *params, uint64_t timeout_ms,
                           zps_json **result_p, struct zps_error *error) ZPS_MUSTCHECK;
-/* The same in two steps, so that several calls are on their way at a time: they leave, and are carried out, in the
- * order in which they start. *call_p is for one zps_client_call_wait(), which frees it. */
+/* A call in two steps, so that several calls are on their way at a time. They leave, and are carried out, in the order
+ * of their starts. *call_p is for one zps_client_call_wait(), which frees it. */
 zps_err_t zps_client_call_start(struct zps_client *client, const char *method, zps_json *params, uint64_t timeout_ms,
                                 struct zps_client_order **call_p, struct zps_error *error) ZPS_MUSTCHECK;
 zps_err_t zps_client_call_wait(struct zps_client *client, struct zps_client_order *call, zps_json **result_p,

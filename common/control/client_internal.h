@@ -69,7 +69,7 @@ struct zps_client {
   struct zps_client_order *again, **again_tail; /* calls that were under way when the connection was lost */
   struct zps_client_handler handler;
   struct zps_addresses addresses;
-  char leader[ZPS_ADDRESS_TEXT_MAX]; /* as the last attempt was told */
+  char leader[ZPS_ADDRESS_TEXT_MAX]; /* the leader that the last attempt named; empty: none */
   char address[300], role[32];       /* address: all, as they were given */
 };
 
@@ -96,9 +96,9 @@ static inline bool zps_client_resumes(const struct zps_client *client) {
 }
 /* The connection is gone. */
 void zps_client_go_away(struct zps_client *client, const char *reason);
-/* There is another one; */
+/* Resumes on a new connection: first the call that on_resume() gives. */
 void zps_client_come_back(struct zps_client *client);
-/* or not yet. */
+/* Tries to connect again after a pause. The pause is random, so that clients do not come all at once. */
 void zps_client_retry(struct zps_client *client);
 /* A call that was under way: to be sent again. */
 void zps_client_order_again(struct zps_client *client, struct zps_client_order *order);

@@ -28,7 +28,7 @@ zps_json *zps_json_set_str(zps_json *object, const char *key, const char *value)
 zps_json *zps_json_set_int(zps_json *object, const char *key, int64_t value);
 zps_json *zps_json_set_u64(zps_json *object, const char *key, uint64_t value);
 zps_json *zps_json_set_hex(zps_json *object, const char *key, uint64_t value);
-zps_json *zps_json_set_bytes(zps_json *object, const char *key, const void *data, size_t len); /* as lower-case hex */
+zps_json *zps_json_set_bytes(zps_json *object, const char *key, const void *data, size_t len); /* lower-case hex */
 zps_json *zps_json_set_real(zps_json *object, const char *key, double value);
 zps_json *zps_json_set_bool(zps_json *object, const char *key, bool value);
 zps_json *zps_json_append(zps_json *array, zps_json *value);

@@ -63,7 +63,8 @@ struct zps_rpc_access {
   gid_t group; /* ZPS_RPC_ANY_GROUP: the one that the file gets by itself */
 };
 #define ZPS_RPC_ANY_GROUP ((gid_t)-1)
-/* The same; nobody can connect before the Unix socket's file is as `access` says. NULL: 0600, under any umask. */
+/* Listens on a socket with these rights. Nobody can connect before the Unix socket's file has them. NULL: 0600, under
+ * any umask. */
 zps_err_t zps_rpc_listen_for(uv_loop_t *loop, const char *address, const struct zps_rpc_access *access,
                              const char *role, const struct zps_rpc_handler *handler,
                              struct zps_rpc_listener **listener_p, struct zps_error *error) ZPS_MUSTCHECK;

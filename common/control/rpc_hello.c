@@ -100,7 +100,7 @@ void zps_rpc_hello_receive(struct zps_rpc_conn *conn, const struct zps_message *
 static void on_answer(void *ctx, const zps_json *result, const struct zps_error *error) {
   struct zps_rpc_conn *conn = ctx;
   struct zps_error found;
-  if (conn->state != ZPS_RPC_HELLO) return;      /* ended meanwhile: `connected` hears of that */
+  if (conn->state != ZPS_RPC_HELLO) return;      /* ended meanwhile: `connected` reports it */
   if (error && error->code == ZPS_ERR_CONNECT) { /* it does not lead: which of several that is, it does not say */
     zps_fail(&found, error->code, "%s: %.400s", conn->dial->text, error->text);
     error = &found;

@@ -10,8 +10,8 @@
 #include "common/control/rpc.h"
 
 #define ZPS_RPC_HELLO_LINE_MAX (4u << 10) /* longest line of a peer that has not said hello */
-#define ZPS_RPC_TURN_LINES 32u        /* that a listener takes from a connection before the others have their turn */
-#define ZPS_RPC_WRITE_MAX (16u << 20) /* unsent bytes before a peer that does not read is closed */
+#define ZPS_RPC_TURN_LINES 32u /* lines that a listener reads from one connection before the others have their turn */
+#define ZPS_RPC_WRITE_MAX (16u << 20)        /* unsent bytes before a peer that does not read is closed */
 #define ZPS_RPC_GUESTS_WRITE_MAX (32u << 20) /* of all guests of a listener, before the greediest is closed */
 #define ZPS_RPC_HELLO_MS 5000u               /* for saying hello after connecting to a listener */
 #define ZPS_RPC_LINGER_MS 1000u              /* for taking the last messages written, when closing */
@@ -126,7 +126,7 @@ zps_err_t zps_rpc_conn_create(uv_loop_t *loop, const char *role, const struct zp
 zps_err_t zps_rpc_conn_start(struct zps_rpc_conn *conn, uint64_t deadline_ns, struct zps_error *error) ZPS_MUSTCHECK;
 /* Ends the connection at once, saying why; the first reason stays. */
 void zps_rpc_conn_fail(struct zps_rpc_conn *conn, zps_err_t code, const char *fmt, ...) ZPS_PRINTF(3, 4);
-/* The same, after the peer has taken the written messages (or the time for lingering is over). */
+/* Ends the connection after the peer has taken the written messages, or the time for lingering is over. */
 void zps_rpc_conn_linger(struct zps_rpc_conn *conn, zps_err_t code, const char *fmt, ...) ZPS_PRINTF(3, 4);
 /* Consumes `message`. */
 zps_err_t zps_rpc_conn_write(struct zps_rpc_conn *conn, zps_json *message) ZPS_MUSTCHECK;

@@ -27,7 +27,7 @@ struct zps_rpc_listener {
   struct zps_rpc_conn *conns;
   struct zps_strangers strangers;
   struct zps_rpc_conn *crowding; /* the stranger that is one too many: until it is not, nobody else is accepted */
-  bool has_waiting;              /* libuv has a connection that was not accepted for that */
+  bool has_waiting;              /* libuv has a connection that was not accepted: one stranger is too many */
   uv_timer_t look;               /* at the strangers, again */
   bool is_reading;               /* the look comes in the loop's next turn, when what has arrived is read */
   uint64_t turn_ns, read_ns;     /* when that turn began; all that had arrived by read_ns has been read */
@@ -36,7 +36,7 @@ struct zps_rpc_listener {
   bool refusing, has_refused;
   bool is_private; /* for this user, and root */
   bool closing, held;
-  size_t guests_bytes;                         /* that wait for guests, at most */
+  size_t guests_bytes;                         /* upper bound of the unsent bytes for guests */
   unsigned n_handles;                          /* not yet closed, of `socket`, `look` and `more` */
   char why[300], leader[ZPS_ADDRESS_TEXT_MAX]; /* hello is refused; why empty: it is not */
 };

@@ -34,7 +34,7 @@ struct zps_loop_port {
   size_t n_inbox; /* with the one being handled */
   size_t n_receives;
   struct zps_loop_region *regions;
-  struct cut *cuts; /* that the owner has not taken yet */
+  struct cut *cuts; /* cuts that the owner has not taken yet */
   uint64_t unmatched;
   bool woken, closed;
 };

@@ -55,7 +55,7 @@ struct zps_net_handler {
 };
 
 struct zps_net_info {
-  char provider[64]; /* as libfabric calls it */
+  char provider[64]; /* libfabric's name of it */
   char protocol[48];
   char addr_format[32];
   char domain[64];                /* interface or device */
@@ -72,7 +72,7 @@ struct zps_net_info {
 /* Device memory that a fabric is to reach, and how. */
 struct zps_net_device {
   int index;       /* of the GPU */
-  int dmabuf_fd;   /* that the memory was exported as, borrowed; -1: by its address */
+  int dmabuf_fd;   /* the memory's dmabuf, borrowed; -1: memory is given by its address */
   uint64_t offset; /* in the dmabuf */
 };
 
@@ -139,7 +139,7 @@ void zps_net_peer_cut(struct zps_net_peer *peer);
  * are cached in slabs (slab.h). */
 zps_err_t zps_net_mem_register(struct zps_net *net, void *base, size_t len, struct zps_net_mem *mem_p,
                                struct zps_error *error) ZPS_MUSTCHECK;
-/* The same of device memory, which is not touched. ZPS_ERR_UNSUPPORTED where the fabric was not opened for it. */
+/* Registers device memory without touching it. ZPS_ERR_UNSUPPORTED where the fabric was not opened for it. */
 zps_err_t zps_net_mem_register_device(struct zps_net *net, void *base_on_device, size_t len,
                                       const struct zps_net_device *device, struct zps_net_mem *mem_p,
                                       struct zps_error *error) ZPS_MUSTCHECK;

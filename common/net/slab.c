@@ -9,9 +9,9 @@
 
 enum {
   MIN_SHIFT = 12,                 /* 4 KiB */
-  SLAB_SHIFT = 20,                /* 1 MiB: smaller classes share a registration of this size, */
-  FIRST_SHIFT = 16,               /* 64 KiB: or in an arena, where it is the first, of this, */
-  SLABS_A_LIMIT = 64,             /* or of this part of the limit, but not less than the first */
+  SLAB_SHIFT = 20,                /* 1 MiB: smaller classes share a registration of this size */
+  FIRST_SHIFT = 16,               /* 64 KiB: an arena's first registration, and the least size of a slab */
+  SLABS_A_LIMIT = 64,             /* a slab is at most this part of the limit */
   N_CLASSES = 64 - MIN_SHIFT - 1, /* up to 2^62 */
   MAX_CHUNKS = 1 << (SLAB_SHIFT - MIN_SHIFT),
   MAP_WORDS = MAX_CHUNKS / 64,
@@ -52,7 +52,7 @@ struct zps_slab {
   uint64_t now_ns, age_ns;         /* when something idle is next looked for; ZPS_NEVER: nothing is */
   uint64_t trim_ns, trim_until_ns; /* until trim_until_ns, idle memory is kept for trim_ns */
   struct zps_slab_stats stats;
-  struct zps_slab_arena own; /* nobody's; the last of: */
+  struct zps_slab_arena own; /* of no owner; the last in `arenas` */
   struct zps_slab_arena *arenas, *closed;
 };
 

@@ -33,9 +33,9 @@ struct zps_turns {
   uint64_t n_walks;
 };
 
-/* Last in turn of its flow. One that is there is left alone, */
+/* Puts a turn last in its flow. A turn that is in already keeps its place. */
 void zps_turns_add(struct zps_turns *turns, struct zps_turn *turn);
-/* and so is one that is not. */
+/* Takes a turn out. A turn that is not in is left alone. */
 void zps_turns_remove(struct zps_turns *turns, struct zps_turn *turn);
 /* The first one that `may` read now, of the flow that is next; it stays its turn until it was taken. NULL: none may. */
 struct zps_turn *zps_turns_next(struct zps_turns *turns, bool (*may)(void *ctx, const struct zps_turn *turn),

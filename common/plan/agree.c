@@ -111,6 +111,6 @@ bool zps_plan_agreement_end(struct zps_plan_agreement *agreement, struct zps_pla
   if (!learned)
     agreement->is_due = true;
   else if (agreement->step < zps_plan_schedule_until(schedule))
-    agreement->is_due = false; /* who has asked once more meanwhile has its answer */
+    agreement->is_due = false; /* the question after this one has its answer */
   return learned || !word;
 }

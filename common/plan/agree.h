@@ -35,9 +35,9 @@ enum { ZPS_PLAN_WORD_BYTES = 1 + 8 + ZPS_PLAN_RUNS * 9 };
 struct zps_plan_agreement {
   bool decides;                      /* this is the first of the tensor's ranks */
   enum zps_plan_scheme first;        /* of the first steps, without a coordinator */
-  bool is_due;                       /* a round is to begin, */
-  bool is_under_way;                 /* or to end: */
-  uint64_t number;                   /* this one, or the next */
+  bool is_due;                       /* a round is to begin */
+  bool is_under_way;                 /* a round is to end */
+  uint64_t number;                   /* of the round under way, else of the next */
   uint64_t step;                     /* decides: the schedule is to go beyond it */
   bool is_alone;                     /* decides: no coordinator will say how */
   struct zps_plan_schedule proposed; /* decides: by the coordinator */

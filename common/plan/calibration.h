@@ -15,8 +15,8 @@ struct zps_plan_calibration {
   double clear_value_ns;                 /* zero a dense result, per value; 0: rows go out */
   double add_value_ns;                   /* dense + dense, per value */
   double select_value_ns;                /* top-k, per value looked at */
-  double threads;                        /* that share it; 0: 1 */
-  double move_byte_ns;                   /* hand to the fabric or take from it, where the processor does that */
+  double threads;                        /* threads that share the work; 0: 1 */
+  double move_byte_ns;                   /* a byte that the processor moves to or from the fabric */
   double message_ns;                     /* wake up for a message, look at it, and answer */
   /* Messages. */
   double announced;   /* latencies of a message that is announced and then read; 0: 1 */

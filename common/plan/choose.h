@@ -50,10 +50,10 @@ struct zps_plan_chooser {
   enum zps_plan_scheme candidate;   /* WAVERING: the scheme that promises a gain */
   uint32_t rounds;                  /* in this state */
   double density, gamma_n;          /* the profile that the choice was made for */
-  double time_s[ZPS_PLAN_SCHEMES];  /* as measured with this profile; 0: not */
+  double time_s[ZPS_PLAN_SCHEMES];  /* measured with this profile; 0: not */
   double off[ZPS_PLAN_SCHEMES];     /* measured over predicted time; 0: never measured */
   uint32_t looks[ZPS_PLAN_SCHEMES]; /* rounds that were measured with this profile */
-  double first_off;                 /* the same of the rounds that were profiled; 0: not known */
+  double first_off;                 /* measured over predicted time of the profiled rounds; 0: not known */
   double promised_s, present_s;     /* of the best and of the present scheme, as corrected, at the last round */
   struct zps_plan_probe probe;
   /* The scheme that was in force when the trial began, and the time of its rounds. 0: not known. */

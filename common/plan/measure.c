@@ -20,9 +20,9 @@ enum {
   LARGE = 1 << 20,   /* of one that does not, for loops that read or write all of it */
   PARTS = 2,
   RANKS = 4, /* contributions that are summed */
-  TURNS = 3, /* of which the best counts */
+  TURNS = 3, /* the best of these counts */
   WIDE = 16, /* values per row of the second shape */
-  WAKES = 33 /* of which the median counts */
+  WAKES = 33 /* the median of these counts */
 };
 
 /* Of that machine: TCP over the loopback interface, each way, and to look at a message and answer. */

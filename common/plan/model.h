@@ -67,7 +67,7 @@ struct zps_plan_cost {
   double rank_out, rank_in;                    /* of a rank, within its host and beyond */
   double host_out, host_in;                    /* through a host's link: of its ranks, and of servers on it */
   double server_out, server_in;                /* of a server; 0 for schemes between ranks */
-  double messages; /* that the rank with most sends to other ranks, or to servers: one to each, whatever its pieces */
+  double messages; /* most messages from one rank to other ranks or servers; a message in pieces counts once */
 };
 
 /* A description that no formula can take is refused; the error names the right form. */

@@ -86,7 +86,7 @@ static void host_trees(struct zps_plan_round *round, double bytes) {
   }
 }
 
-/* The same in our program: all send the master what they have, and it sends each the sum, as so many blocks. */
+/* The star of our program: all send the master what they have, and it sends each the sum, in so many blocks. */
 static void host_star(struct zps_plan_round *round, double bytes) {
   const double others = round->per_host - 1;
   struct zps_plan_phase phase = {

@@ -26,7 +26,7 @@ struct zps_plan_phase {
 void zps_plan_phase(struct zps_plan_round *round, const struct zps_plan_phase *phase);
 /* Latency of `messages` messages, one after another, of `bytes` each. */
 void zps_plan_wait(struct zps_plan_round *round, const struct zps_plan_link *link, double messages, double bytes);
-/* The same where each message waits for the one before: nothing is sent ahead. */
+/* Latency of `steps` messages of `bytes` each; every message waits for the one before, and nothing is sent ahead. */
 void zps_plan_steps(struct zps_plan_round *round, const struct zps_plan_link *link, double steps, double bytes);
 void zps_plan_wire(struct zps_plan_round *round, double bytes, double bandwidth);
 /* Seconds that one of a host's processes takes to hand `bytes` to the fabric or take them from it. */

@@ -42,14 +42,14 @@ void zps_plan_schedule_extend(struct zps_plan_schedule *schedule, uint64_t step,
 /* A follower: takes the next run of the authority's; twice is as good as once. False: it leaves a gap (the first run
  * starts at step 0), contradicts the runs that are known, or is no run; nothing was taken. */
 bool zps_plan_schedule_learn(struct zps_plan_schedule *schedule, const struct zps_plan_run *run);
-/* The same for all that the authority remembers, oldest first, where a follower has not heard its beginning. */
+/* Learns all runs that the authority remembers, oldest first. For a follower that missed the schedule's beginning. */
 bool zps_plan_schedule_learn_all(struct zps_plan_schedule *schedule, const struct zps_plan_run *runs, unsigned n);
 
 /* A rank's end of it, for one tensor. Zeroed: knows nothing. */
 struct zps_plan_follower {
   struct zps_plan_schedule schedule;
   uint64_t asked;  /* the last step that it has asked for, plus 1; 0: never */
-  uint64_t waited; /* the same, for questions with an answer that it waits for */
+  uint64_t waited; /* the last step that it asked for and waits for, plus 1; 0: never */
   /* Rounds since the last report, or the last change of the scheme. */
   enum zps_plan_scheme scheme;
   uint64_t rounds;

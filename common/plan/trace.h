@@ -27,7 +27,7 @@ struct zps_plan_sampling {
   uint32_t width; /* of the tensor, for its blocks */
   uint32_t batch; /* samples of a rank in a step */
   uint32_t ranks; /* up to which the densification is measured; fewer where the samples do not suffice */
-  uint32_t steps; /* that are averaged */
+  uint32_t steps; /* steps to average over */
   uint64_t seed;  /* of the samples that meet in a step */
 };
 

@@ -36,8 +36,8 @@ struct zps_checks *zps_checks_ref(struct zps_checks *checks);
 void zps_checks_unref(struct zps_checks *checks);
 /* Of memory that is to be announced; never 0, except where `checks` is NULL. Any thread. ZPS_ERR_NOMEM. */
 zps_err_t zps_checks_sum(const struct zps_checks *checks, const void *data, size_t len, uint64_t *sum_p) ZPS_MUSTCHECK;
-/* The same in two steps: the key under which something else makes the Poly1305 of the memory, as long as `checks` is
- * there; and the checksum that this hash makes. Any thread. */
+/* The two halves of zps_checks_sum(): the key, for a Poly1305 that something else computes, valid as long as `checks`;
+ * then the checksum that this hash makes. Any thread. */
 const unsigned char *zps_checks_key(const struct zps_checks *checks);
 uint64_t zps_checks_sum_of(const struct zps_checks *checks, const unsigned char *hash);
 
@@ -55,9 +55,9 @@ struct zps_checked_read {
  * `checks` NULL: whatever comes is good. Engine thread. */
 void zps_checks_read(struct zps_checks *checks, struct zps_bulk_peer *peer, struct zps_checked_read *read,
                      uint64_t sum);
-/* The same of a read into memory that no processor of the host sees. hash() is called when all of it has come, perhaps
- * a second time, where the bytes were others; zps_checks_hashed() follows each time, at once or later, with their
- * Poly1305, or NULL: nobody wants the bytes any more, and they are as good as any. Engine thread. */
+/* Reads into memory that no processor of the host sees. hash() is called when all bytes are here, and again after a
+ * second read, where the checksum was wrong. Answer each call with zps_checks_hashed(), at once or later: the bytes'
+ * Poly1305, or NULL when nobody wants the bytes any more and they need no check. Engine thread. */
 void zps_checks_read_by(struct zps_checks *checks, struct zps_bulk_peer *peer, struct zps_checked_read *read,
                         uint64_t sum, void (*hash)(struct zps_checked_read *read));
 void zps_checks_hashed(struct zps_checked_read *read, const unsigned char *hash);

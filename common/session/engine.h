@@ -55,12 +55,13 @@ void zps_engine_destroy(struct zps_engine *engine);
 /* From any thread: runs `command` on the engine thread. Other threads must be through with posting before the engine is
  * destroyed; commands may post until the end. */
 void zps_engine_post(struct zps_engine *engine, struct zps_command *command);
-/* The same, and waits until it has run. ZPS_ERR_INVALID on the engine's own thread, which would wait for itself. */
+/* Posts a command and waits until it has run. ZPS_ERR_INVALID on the engine's own thread, which would wait for
+ * itself. */
 zps_err_t zps_engine_call(struct zps_engine *engine, struct zps_command *command) ZPS_MUSTCHECK;
 
-/* The same, but gives up when the thread has not begun with it for so long, in which this process ran: ZPS_ERR_TIMEOUT,
- * and it will not run. One that it has begun with is waited for. ZPS_ERR_NOMEM: there is no memory, and another
- * call has the one that is kept for this. */
+/* Calls, but gives up (ZPS_ERR_TIMEOUT) when the thread does not begin with the command for so long; time in which this
+ * process did not run does not count. The command will not run then. A command that has begun is waited for.
+ * ZPS_ERR_NOMEM: there is no memory, and another call has the command that is kept for this case. */
 zps_err_t zps_engine_call_within(struct zps_engine *engine, struct zps_command *command,
                                  uint64_t patience_ns) ZPS_MUSTCHECK;
 

@@ -98,7 +98,7 @@ static zps_err_t transmit(struct zps_link *link, void *data, size_t len, unsigne
   }
   zps_wire_stamp(frame ? frame : data, (uint32_t)link->tx_seq, (uint16_t)credits);
   if (frame && link->message.n_frames == 1) link->message_seq = link->tx_seq;
-  if (!frame) code = send(link, data, len, link->tx_seq, 1); /* as large as a message can be */
+  if (!frame) code = send(link, data, len, link->tx_seq, 1); /* a single frame may be as large as a message */
   if (code != ZPS_OK) return code;
   link->tx_seq++;
   link->tx_credits--;

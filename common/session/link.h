@@ -54,13 +54,14 @@ struct zps_link_ends {
   uint64_t job;
   uint32_t epoch;
   uint32_t self, other;            /* rank, or server index | ZPS_WIRE_SRC_SERVER */
-  uint32_t tag;                    /* that short headers from the other end will carry */
-  const struct zps_secret *secret; /* of the job; borrowed during zps_link_create(), as are: */
-  const void *server;              /* the fabric address of the end that is a server; of no bytes between ranks */
+  uint32_t tag;                    /* the tag that the other end puts into its short headers */
+  const struct zps_secret *secret; /* of the job; borrowed during zps_link_create() */
+  const void *server;              /* the fabric address of the end that is a server, borrowed during zps_link_create();
+                                      of no bytes between ranks */
   size_t server_len;
   uint32_t since; /* the epoch with which that server took a place in the job; 0: it was there at first, or is none */
-  struct zps_bulk_peer *bulk; /* what is read from the peer; NULL: nothing. Borrowed until zps_link_destroy(), as is: */
-  struct zps_link_counts *counts; /* NULL: nobody counts */
+  struct zps_bulk_peer *bulk;     /* what is read from the peer; NULL: nothing. Borrowed until zps_link_destroy() */
+  struct zps_link_counts *counts; /* borrowed until zps_link_destroy(); NULL: nobody counts */
 };
 
 /* `peer` is borrowed until zps_link_destroy(). Reserves the receives this link needs. */

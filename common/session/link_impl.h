@@ -28,12 +28,12 @@ struct zps_link {
   uint64_t job;
   uint32_t epoch, self, tag;
   uint64_t tx_seq, rx_seq;    /* of the next frame */
-  uint32_t peer_tag;          /* the tag that the peer wants its short headers to carry, */
-  bool has_peer_tag;          /* when it has said so */
+  uint32_t peer_tag;          /* the tag that the peer wants its short headers to carry */
+  bool has_peer_tag;          /* peer_tag is known */
   bool is_patient;            /* of the two ends, the one that ends a silent connection later */
   bool introduced;            /* a long header of this epoch is sent or queued, so short ones may follow */
-  bool rx_introduced;         /* a long header has come, */
-  uint32_t rx_epoch;          /* of this epoch: that of the short ones after it */
+  bool rx_introduced;         /* a long header of rx_epoch has come */
+  uint32_t rx_epoch;          /* the epoch of the short headers, which name none */
   unsigned tx_credits;        /* receives the peer has free for us */
   unsigned rx_due;            /* receives free again for the peer that it has not been told of */
   bool must_answer;           /* the peer wants its credits back at once */
@@ -62,8 +62,8 @@ struct zps_link {
     uint64_t renew_ns;       /* when to connect */
   } resume;
   struct {
-    bool is_heard;                  /* a message of the peer's has come, */
-    bool is_answered;               /* or one that says no more than that it is there */
+    bool is_heard;                  /* a message of the peer's has come */
+    bool is_answered;               /* an answer has come, with or without a message */
     unsigned n_asked, n_answered;   /* since the link got on */
     uint64_t oldest;                /* first frame that was not confirmed then */
     uint64_t landed;                /* bytes that were read from it */

@@ -17,7 +17,7 @@ struct zps_memory_wait {
   uint32_t part;
   uint64_t len_bytes;
   struct zps_buf *buf_p;                         /* where the buffer goes */
-  void (*granted)(struct zps_memory_wait *wait); /* or NULL, where ask() does the work that follows */
+  void (*granted)(struct zps_memory_wait *wait); /* NULL: ask() does the work that follows */
   struct zps_memory_wait *prev, *next;           /* from here on of the line */
   bool is_queued;
 };

@@ -7,7 +7,7 @@
 
 struct zps_receiver {
   const struct zps_engine_handler *handler; /* find_link and on_frame; borrowed */
-  _Atomic uint64_t malformed, forged;       /* as in zps_engine_mishaps() */
+  _Atomic uint64_t malformed, forged;       /* counts of zps_engine_mishaps() */
 };
 
 /* The handler's on_frame may destroy links, also the message's own. */

@@ -13,7 +13,7 @@
 
 #include "common/base/err.h"
 
-#define ZPS_UNACKED_MAX 33u /* as many as there are credits for frames */
+#define ZPS_UNACKED_MAX 33u /* one for each credit for a frame */
 
 struct zps_unacked_message {
   uint64_t seq;      /* of its first frame */

@@ -54,7 +54,8 @@ static inline bool zps_tls_files_any(const struct zps_tls_files *files) {
 zps_err_t zps_tls_create(const struct zps_tls_files *files, struct zps_tls **tls_p,
                          struct zps_error *error) ZPS_MUSTCHECK;
 unsigned zps_tls_roles(struct zps_tls *tls); /* of its own certificate, one bit or several */
-/* Likewise; `names_p` gets the names of servers in it, as the certificate has them, with commas in between. */
+/* The widest right that the own certificate gives the server `name`. `names_p` gets the servers' names in it, as the
+ * certificate has them, with commas in between. */
 enum zps_tls_serves zps_tls_serves(struct zps_tls *tls, const char *name, char names_p[ZPS_TLS_SERVERS_MAX]);
 struct zps_tls *zps_tls_ref(struct zps_tls *tls); /* NULL is allowed */
 void zps_tls_unref(struct zps_tls *tls);          /* NULL is allowed */

@@ -147,8 +147,8 @@ zps_err_t keep_views(zps_device_decoder *decoder, const zps_device_view *views, 
 
 /* The use of the rows once their indices are read. */
 struct Wanted {
-  void *dense;   /* or: */
-  int64_t *rows; /* ascending, and */
+  void *dense;   /* NULL: rows and values are wanted */
+  int64_t *rows; /* ascending */
   void *values;
 };
 

@@ -32,7 +32,7 @@ struct Layout {
   u64 *keys, *other_keys;
   u32 *entries, *other_entries;
   u64 *radix_space;
-  /* Algorithm 1: */
+  /* Of Algorithm 1. */
   Hashing<u32> hashing;
   u32 *numbers; /* of the rows */
   u64 *n_numbers;
@@ -40,7 +40,7 @@ struct Layout {
   bool is_list;
   u64 *run_keys, *other_run_keys; /* of a list, as keys and entries are where no Algorithm 1 follows */
   u32 *run_entries, *other_run_entries;
-  /* A merge: */
+  /* Of a merge. */
   Reading reading;
   ReadingStates reading_states;
   Merge merge;
@@ -66,11 +66,11 @@ struct zps_device_encoder {
   void *staged;           /* QSGD: values before they are coded */
   zps::u64 capacity;      /* rows that dense gradients have had */
   zps_device_view *views; /* of the last merge, for an error's text */
-  /* Algorithm 1: */
+  /* Of Algorithm 1. */
   zps::u64 r1, r2;
-  zps::Table extra;       /* starts of serial slots that partitions have needed beyond r2, */
-  zps::u64 *extra_counts; /* their numbers; NULL: none yet */
-  zps::u32 n_extra;       /* of so many partitions */
+  zps::Table extra;       /* starts of the partitions' serial slots beyond r2 */
+  zps::u64 *extra_counts; /* numbers of those slots; NULL: none yet */
+  zps::u32 n_extra;       /* partitions that have such slots */
 };
 
 namespace zps {

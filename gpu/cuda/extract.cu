@@ -60,7 +60,7 @@ struct Marks {
 __device__ __forceinline__ void mark(Marks *marks, u32 row) {
   u32 *const word = &marks->words[row / WARP];
   const u32 bit = 1u << row % WARP;
-  if (!(racy_load(word) & bit)) atomicOr(word, bit); /* of the many elements of a row few come to that */
+  if (!(racy_load(word) & bit)) atomicOr(word, bit); /* of a row's many elements few get to the atomic */
 }
 
 /* The elements of a word that is word `w` of the tile. */

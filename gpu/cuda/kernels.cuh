@@ -125,13 +125,13 @@ struct Plan {
   u64 *starts;                                                    /* of each partition in `found` */
   u64 *hole_starts, *block_starts, *chunk_starts, *bucket_starts; /* buckets of QSGD values */
   u32 *holes; /* the absent indices of partitions of which most rows are present */
-  /* By rice block: */
+  /* Indexed by rice block. */
   u32 *functions;      /* from the parameter before it to its own */
   uint16_t *costs;     /* of each parameter, WARP of them; capped */
   uint8_t *parameters; /* its own */
   u32 *bits;
   u64 *bit_starts; /* since the first of all */
-  /* By chunk of rice blocks: */
+  /* Indexed by chunk of rice blocks. */
   uint8_t *tables;           /* the functions of all of them one after the other, WARP entries */
   uint8_t *chunk_parameters; /* before the first */
   zps_device_slice *slices;
@@ -193,7 +193,7 @@ struct Reading {
   u32 codecs;  /* a bit for each that a view with rows has */
   u32 *indices;
   u32 *holes;
-  /* By rice block: */
+  /* Indexed by rice block. */
   uint8_t *parameters;
   u64 *bits; /* where its low bits begin, since the beginning of the index */
   u64 *sums; /* of its gaps, and one for each */

@@ -89,7 +89,7 @@ __device__ __forceinline__ void write_tag(const Number &sum, const Key &key, uns
     }
     carry *= 5;
   }
-  u32 g[LIMBS]; /* less 2^130 - 5, where it is not less than that */
+  u32 g[LIMBS]; /* h - (2^130 - 5), used when not negative */
   carry = 5;
   for (u32 i = 0; i < LIMBS; i++) {
     g[i] = h[i] + carry;

@@ -72,7 +72,7 @@ __device__ __forceinline__ u64 skip_ones(const RiceView &view, u64 bit, u32 n) {
   return ~0ull;
 }
 
-/* The same along the stretch of `size` words, where the ones before each word are known; 0 where it ends before. */
+/* Skips n codes in the staged stretch of `size` words, whose prefix sums are known. 0: the stretch ends before. */
 __device__ __forceinline__ u32 skip_staged(const Staged &staged, u32 size, u32 at, u32 n) {
   const u32 first = at / 32;
   if (first >= size) return 0;
@@ -203,7 +203,7 @@ __device__ __forceinline__ u32 take_apart(const Reading &reading, u64 b, u32 v, 
     if (i >= n) break;
     const u32 zeros = places[i] - (i ? places[i - 1] + 1 : 0);
     const u64 gap = static_cast<u64>(zeros) << k | (window(view, low + static_cast<u64>(i) * k) & ((1u << k) - 1));
-    gaps[j] = gap < view.m ? static_cast<u32>(gap) : view.m; /* which is too much as well */
+    gaps[j] = gap < view.m ? static_cast<u32>(gap) : view.m; /* any gap of m or more is out of range */
   }
   return n;
 }

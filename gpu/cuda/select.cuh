@@ -29,7 +29,7 @@ void feedback_clear(cudaStream_t stream, const Grid &grid, const zps_device_feed
 /* One value from each of n_sample equal stretches of the n. */
 void sample_values(cudaStream_t stream, const Grid &grid, enum zps_dtype dtype, const void *values, u64 n, u64 key,
                    void *sample, u64 n_sample);
-/* The same of what feedback_add() is going to make of the residual. */
+/* Samples the sums that feedback_add() is going to make of the residual. */
 void sample_sums(cudaStream_t stream, const Grid &grid, const zps_device_feedback &feedback, const void *gradient,
                  double factor, u64 key, void *sample, u64 n_sample);
 /* The cut that leaves the k greatest of n > k values; with is_exact no more, else all that equal the last. `counts` are

@@ -32,7 +32,7 @@ namespace {
 struct Region { /* of device memory, between its guard pages */
   char *pages;
   size_t len_bytes;
-  int file; /* that the pages between are of */
+  int file; /* the file of the pages between */
 };
 
 std::recursive_mutex lock;

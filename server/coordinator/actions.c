@@ -38,7 +38,7 @@ static zps_json *join_result(const struct zps_action *action) {
       .servers = calloc(job->n_began, sizeof *join.servers)};
   for (uint32_t i = 0; join.servers && i < job->n_began; i++) {
     const struct zps_member_server *const server = job->servers[i];
-    const bool is_first = server && !zps_member_job_since(job, i); /* else of another, which the next map names */
+    const bool is_first = server && !zps_member_job_since(job, i); /* if not, the next map names the server */
     strcpy(join.servers[i].name, is_first ? server->name : "-");
     if (is_first) copy_address(&server->fabric, join.servers[i].addr, &join.servers[i].addr_len);
   }

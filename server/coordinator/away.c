@@ -21,7 +21,7 @@ static void server_away(struct zps_members *members, struct zps_member_server *s
   zps_log_info("server %u '%s' (host %s, pid %u) is away: %s", server->index, server->name, server->host, server->pid,
                reason);
   for (struct zps_member_job *job = members->jobs; job; job = job->next) zps_members_refill_gone(members, job, server);
-  for (struct zps_member_job *job = members->jobs, *next; job; job = next) { /* whose opening it cannot answer */
+  for (struct zps_member_job *job = members->jobs, *next; job; job = next) { /* it cannot answer openings */
     next = job->next;
     bool is_here = false;
     for (uint32_t i = 0; i < job->n_servers; i++) is_here = is_here || job->servers[i] == server;

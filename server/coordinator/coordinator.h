@@ -39,16 +39,16 @@ struct zps_coordinator_config {
   uint32_t max_tensors;                    /* of a job, and groups; 0: ZPS_TENSORS_MAX, the most */
   uint32_t max_waiting;                    /* jobs of one tenant that do not run yet; 0: no limit */
   const char *weights;                     /* of jobs (weights.h), checked; NULL: all weigh 1 */
-  unsigned max_conns;                      /* that may be open; 0: ZPS_COORDINATOR_CONNS_MAX */
+  unsigned max_conns;                      /* open connections; 0: ZPS_COORDINATOR_CONNS_MAX */
   bool checked;                            /* Reads have checksums. */
-  bool own_addresses;                      /* peers may name only such addresses for gradients as are their own, */
-  const char *subnets;                     /* or are in one of these; NULL: there are none */
+  bool own_addresses;                      /* a peer's address for gradients must be its own, or in one of `subnets` */
+  const char *subnets;                     /* NULL: there are none */
   const struct zps_token_keys *token_keys; /* by which ranks are let into jobs; NULL: any rank is */
   bool server_loss_replays;                /* a job that loses a server goes on, as long as it has one */
   uint32_t server_places;                  /* of a job whose ranks do not say, at least */
   const char *state_dir;                   /* folder for what must be known after a new start; NULL: nothing is kept */
   struct zps_coordinator_etcd etcd;        /* in place of state_dir */
-  const char *cluster;                     /* whose state it is */
+  const char *cluster;                     /* the cluster whose state it is */
   uint64_t restart_grace_ms;               /* for servers and ranks to come back after a new start */
   void *ctx;
   /* The state can be kept no longer: the process must end. Nothing leaves the coordinator any more. */

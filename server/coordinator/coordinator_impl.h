@@ -42,7 +42,7 @@ struct zps_coordinator_stats {
   bool is_asking;                       /* the servers, which have not all answered */
   unsigned n_shared;                    /* requests that the last answer went to */
   uint64_t begun_ns;                    /* when they were last asked */
-  struct zps_coordinator_asker *askers; /* who wait for an answer */
+  struct zps_coordinator_asker *askers; /* requests that wait for an answer */
 };
 
 struct zps_coordinator_following;

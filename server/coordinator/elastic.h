@@ -20,8 +20,8 @@ static inline bool zps_member_place_moves(const struct zps_member_place *place) 
 /* A process that waits for a place. */
 struct zps_member_asker {
   struct zps_member_elastic *elastic;
-  struct zps_member_rank *rank; /* as it will be; its number is a wish */
-  uint32_t last_seat;           /* as in struct zps_member_rank */
+  struct zps_member_rank *rank; /* the rank to be; its number is a wish */
+  uint32_t last_seat;           /* see struct zps_member_rank */
   uint64_t step, asked_ns;
   struct zps_member_asker *next;
 };
@@ -33,8 +33,8 @@ struct zps_member_elastic {
   uint64_t wait_ms;
   struct zps_place tenant;              /* of the client that asked first */
   struct zps_member_job *job, *forming; /* the generation that runs, or is over and has ranks in it; the next one */
-  uint64_t last_job;                    /* the id of the last one that ran, */
-  uint32_t last_world;                  /* and its size; 0: none has */
+  uint64_t last_job;                    /* the id of the last job that ran */
+  uint32_t last_world;                  /* the world of last_job; 0: none has run */
   struct zps_member_place *seats, *next_seats; /* last_world of them; those of `forming` */
   struct zps_member_asker *askers;             /* by arrival */
   bool is_changed;                             /* the ranks of `job` were told that others wait */

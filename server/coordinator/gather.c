@@ -11,7 +11,7 @@
 
 #define GATHER_TIMEOUT_MS 2000u
 #define GAP_NS (50 * ZPS_NS_PER_MS)       /* from one answer's beginning to the next one's, at least */
-#define GAP_CROWDED_NS (1 * ZPS_NS_PER_S) /* the same, where the last answer went to a crowd */
+#define GAP_CROWDED_NS (1 * ZPS_NS_PER_S) /* the gap where the last answer went to a crowd */
 #define CROWD 32u
 #define SHARD_ROWS_MAX 2048u /* a row is some 600 bytes, and a line 4 MiB */
 #define LAG_ROWS_MAX 4096u

@@ -15,9 +15,9 @@ struct zps_history_record {
   uint32_t world, n_left, n_lost, n_servers, n_places, n_servers_lost, n_tensors;
   char lost_servers[ZPS_LOST_SERVERS_SIZE]; /* by name */
   uint32_t epoch;                           /* 0: it never had servers */
-  uint64_t ran_ns;                          /* or waited, when it never ran */
+  uint64_t ran_ns;                          /* how long it ran; of a job that never ran: how long it waited */
   int64_t ended_s;                          /* seconds since 1970, UTC */
-  uint64_t rounds, bytes_out, bytes_in;     /* as its ranks had reported */
+  uint64_t rounds, bytes_out, bytes_in;     /* last report of its ranks */
   struct zps_error cause;                   /* the first; code ZPS_OK: all ranks left in peace */
 };
 

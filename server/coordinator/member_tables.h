@@ -37,9 +37,9 @@ struct zps_member_server {
   bool draining;                    /* it takes no new jobs, and leaves those that run */
   bool stops;                       /* since its process is about to end */
   unsigned n_jobs;                  /* placed here and not yet closed */
-  uint64_t came_ns;                 /* or was taken back; 0: long ago */
+  uint64_t came_ns;                 /* when it came, or was taken back; 0: long ago */
   uint64_t secret;                  /* by which its process is known again; 0: it is not */
-  struct zps_member_client *client; /* NULL: away, and lost at: */
+  struct zps_member_client *client; /* NULL: away, and lost at until_ns */
   uint64_t until_ns;
 };
 
@@ -64,7 +64,7 @@ struct zps_member_rank {
   uint64_t deadline_ns, timeout_ms; /* JOINING */
   void *token;                      /* JOINING: the join request */
   uint64_t secret;                  /* by which its process is known again; 0: it is not */
-  struct zps_member_client *client; /* JOINING, IN; NULL: it is away, and lost at: */
+  struct zps_member_client *client; /* JOINING, IN; NULL: away, and lost at until_ns */
   uint64_t until_ns;
   struct zps_tally tally;     /* of its rounds, but for those of internal tensors */
   uint64_t told_ns;           /* when it last told of them; 0: not yet */
@@ -78,7 +78,7 @@ struct zps_member_rank {
 struct zps_member_group {
   char name[ZPS_NAME_MAX + 1];
   bool is_met;         /* all have come */
-  uint32_t first_rank; /* that named its ranks */
+  uint32_t first_rank; /* the rank that named the group's ranks */
   uint32_t n_ranks, n_here;
   uint32_t *ranks; /* ascending */
   struct zps_member_seat {
@@ -96,9 +96,9 @@ struct zps_member_closer;
 struct zps_member_tensor {
   struct zps_tensor_spec spec; /* owners are this struct's */
   enum zps_tensor_state state;
-  uint32_t first_rank;    /* that registered it */
-  unsigned n_pending;     /* servers that have not answered tensor.open: */
-  bool *opened;           /* of each server of the job, whether it has */
+  uint32_t first_rank;    /* the rank that registered it */
+  unsigned n_pending;     /* servers that have not answered tensor.open */
+  bool *opened;           /* of each server of the job: it has answered */
   struct zps_error error; /* FAILED */
   uint64_t opened_ns;     /* OPEN */
   struct zps_tally tally; /* of all ranks' rounds, as they have told */
@@ -119,11 +119,12 @@ enum zps_map_state {
 /* The partitions of servers that are lost, or leave, go to those that are left. */
 struct zps_member_map {
   enum zps_map_state state;
-  unsigned n_pending;         /* SERVERS: that have not answered: */
-  bool *answered;             /* of each server of the job, whether it has */
+  unsigned n_pending;         /* SERVERS: servers that have not acknowledged this epoch */
+  bool *answered;             /* of each server of the job: it has acknowledged */
   uint64_t began_ns;          /* the first tick since the first loss or drain; 0: there was none */
   uint64_t deadline_ns;       /* of this epoch; 0: not set yet */
-  struct zps_job_steps steps; /* that ranks of this epoch have begun and not finished; kept for those that come back */
+  struct zps_job_steps steps; /* steps that ranks of this epoch have begun and not finished; kept for ranks that come
+                                 back */
   struct zps_error why;       /* the last loss or drain */
 };
 
@@ -140,10 +141,10 @@ struct zps_member_cutoff {
 
 /* Ranks cannot reach servers over the data plane (suspects.c). */
 struct zps_member_suspicion {
-  bool *pairs;                       /* of each rank, of each server; NULL: none has ever said so */
-  bool any;                          /* there is something to decide, */
-  uint64_t due_ns;                   /* then; 0: not set yet */
-  char why[ZPS_SUSPECT_WHY_MAX + 1]; /* as the last rank said */
+  bool *pairs;                       /* of each rank, of each server; NULL: no rank has ever reported */
+  bool any;                          /* a report waits for a decision at due_ns */
+  uint64_t due_ns;                   /* 0: not set yet */
+  char why[ZPS_SUSPECT_WHY_MAX + 1]; /* the last report's text */
 };
 
 enum zps_job_state { ZPS_JOB_JOINING, ZPS_JOB_OPENING, ZPS_JOB_RUNNING, ZPS_JOB_CLOSING };
@@ -156,8 +157,8 @@ struct zps_member_job {
   uint64_t job_id, seed;
   struct zps_secret secret; /* of its links */
   bool checksums;           /* of what is read over them; as it was opened */
-  struct zps_place place;   /* of the client that began it, */
-  struct zps_place tenant;  /* and its tenant */
+  struct zps_place place;   /* of the client that began it */
+  struct zps_place tenant;  /* the tenant of that client */
   uint32_t epoch;           /* from OPENING on */
   uint32_t world;
   struct zps_member_rank **ranks;    /* world of them; NULL: not there yet */
@@ -168,20 +169,20 @@ struct zps_member_job {
   uint32_t n_servers,
       n_drained;    /* n_drained: of the positions without a server, those that left in peace, or were free */
   uint32_t n_began; /* of the positions, those that had servers at first */
-  uint32_t places;  /* as its ranks ask for; 0: as `config` says */
+  uint32_t places;  /* the wish of its ranks; 0: that of `config` */
   struct zps_member_joiner *joiners; /* by position; NULL: none yet */
   uint32_t *since;    /* by position: the epoch with which another server took the place, or 0; NULL: none ever has */
-  uint64_t refill_ns; /* before that no server is asked to take a place, */
-  bool refill_now;    /* unless an administrator wants it */
+  uint64_t refill_ns; /* before that no server is asked to take a place */
+  bool refill_now;    /* an administrator wants a server asked at once, whatever refill_ns says */
   char lost_servers[ZPS_LOST_SERVERS_SIZE]; /* by name, as they were lost: "a, c" */
   unsigned n_pending;                       /* OPENING: servers that have not answered job.open */
   struct zps_member_map map;                /* RUNNING */
-  struct zps_member_suspicion suspicion;    /* likewise */
+  struct zps_member_suspicion suspicion;    /* RUNNING */
   struct zps_member_cutoff *cutoffs;        /* Servers that had to leave it. */
   uint32_t weight;                          /* among the jobs of a server, from its beginning on */
   struct zps_generation generation;         /* number 0: the job is not elastic */
-  struct zps_member_elastic *elastic;       /* that it is a generation of; NULL: none, or it is not known any more */
-  struct zps_member_group *groups;          /* that ranks have opened, and not all closed */
+  struct zps_member_elastic *elastic; /* elastic job of this generation; NULL: none, or it is not known any more */
+  struct zps_member_group *groups;    /* groups that ranks have opened, and not all closed */
   uint32_t n_groups;
   struct zps_member_tensor **tensors; /* by ascending number */
   uint32_t n_tensors, cap_tensors;

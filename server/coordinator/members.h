@@ -118,8 +118,8 @@ zps_err_t zps_members_server_register(struct zps_members *members, struct zps_me
  * are still on it. */
 zps_err_t zps_members_server_drain(struct zps_members *members, struct zps_member_client *client, unsigned *jobs_p,
                                    struct zps_error *error) ZPS_MUSTCHECK;
-/* The same, for a server whose process stays. One that drains already is as it was. ZPS_ERR_UNKNOWN: there is none of
- * this name. ZPS_ERR_REFUSED: no other server takes jobs. */
+/* Drains a server whose process stays. A second drain changes nothing. ZPS_ERR_UNKNOWN: no server has this name.
+ * ZPS_ERR_REFUSED: no other server takes jobs. */
 zps_err_t zps_members_drain_named(struct zps_members *members, const char *name,
                                   const struct zps_member_server **server_p, struct zps_error *error) ZPS_MUSTCHECK;
 /* It takes jobs again, also those that have left it, where its place in them is free. ZPS_ERR_REFUSED: its process is
@@ -133,13 +133,13 @@ bool zps_members_stays(const struct zps_members *members, const struct zps_membe
  * Of each is said what follows. ZPS_ERR_UNKNOWN: there is no job of this name. */
 enum zps_rebalance {
   ZPS_REBALANCE_MOVES, /* servers are about to take places that are free */
-  ZPS_REBALANCE_WAITS, /* likewise, as soon as something else is over */
+  ZPS_REBALANCE_WAITS, /* servers will take free places when another change is over */
   ZPS_REBALANCE_STAYS
 };
 struct zps_member_rebalanced {
   enum zps_rebalance outcome;
-  uint32_t n_servers;    /* that the job has then */
-  unsigned long n_parts; /* MOVES: partitions that have another owner then */
+  uint32_t n_servers;    /* servers of the job after the change */
+  unsigned long n_parts; /* MOVES: partitions whose owner changes */
   char why[480];
 };
 const char *zps_rebalance_name(enum zps_rebalance outcome);
@@ -161,9 +161,9 @@ zps_err_t zps_members_kick(struct zps_members *members, const char *name, uint32
                            struct zps_member_kicked *kicked, struct zps_error *error) ZPS_MUSTCHECK;
 /* Servers are about to take places of the job, or its epoch is being made. */
 bool zps_member_job_moves(const struct zps_member_job *job);
-/* Whether the job has partitions on this server; */
+/* True when the job has partitions on this server. */
 bool zps_member_job_holds(const struct zps_member_job *job, const struct zps_member_server *server);
-/* or else is about to let it go. */
+/* True when the job has partitions on this server, or is about to take them off it. */
 bool zps_member_job_has(const struct zps_member_job *job, const struct zps_member_server *server);
 /* The connection ended, or nothing was heard on it for too long; `reason` goes into the texts that others see. */
 void zps_members_client_lost(struct zps_members *members, struct zps_member_client *client, const char *reason);
@@ -185,7 +185,7 @@ zps_err_t zps_members_join(struct zps_members *members, struct zps_member_client
                            struct zps_error *error) ZPS_MUSTCHECK;
 zps_err_t zps_members_leave(struct zps_members *members, struct zps_member_client *client, uint64_t job_id,
                             struct zps_error *error) ZPS_MUSTCHECK;
-/* Likewise, and will ask for the next generation of the job, which waits for it a while. */
+/* Leaves, and will ask for the job's next generation, which waits for this rank for a while. */
 zps_err_t zps_members_move_on(struct zps_members *members, struct zps_member_client *client, uint64_t job_id,
                               struct zps_error *error) ZPS_MUSTCHECK;
 /* To be a rank of an elastic job's next generation; answered as for join, when that begins. ZPS_ERR_SHAPE: others of

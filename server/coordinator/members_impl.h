@@ -32,8 +32,8 @@ struct zps_members {
   uint32_t next_server;
   uint32_t epoch;
   unsigned n_away;                                       /* servers and ranks without a connection that may come back */
-  struct zps_member_expelled expelled[ZPS_EXPELLED_MAX]; /* a ring: */
-  unsigned n_expelled;                                   /* so many ever were */
+  struct zps_member_expelled expelled[ZPS_EXPELLED_MAX]; /* a ring of the last ones */
+  unsigned n_expelled;                                   /* expelled processes so far */
   uint64_t now_ns;                                       /* of the last tick, which follows every event */
   bool draining;
 };
@@ -201,7 +201,7 @@ void zps_members_join_answer(struct zps_members *members, struct zps_member_job 
 /* Takes rank `r`, which is still waiting, out of its job, which is freed when it was the last. */
 void zps_members_join_drop(struct zps_members *members, struct zps_member_job *job, uint32_t r, zps_err_t code,
                            const char *text);
-/* The same for all ranks of a job that has not run yet, which frees it. */
+/* Drops all ranks of a job that has not run yet, which frees the job. */
 void zps_members_job_drop_joins(struct zps_members *members, struct zps_member_job *job, zps_err_t code,
                                 const char *text);
 uint64_t zps_members_job_tick(struct zps_members *members, struct zps_member_job *job, uint64_t now_ns);
@@ -214,12 +214,12 @@ void zps_members_server_remove(struct zps_members *members, const struct zps_mem
 /* elastic.c */
 /* A rank is out of a job that has run; `moves`: it will ask for the next generation. */
 void zps_members_elastic_left(struct zps_members *members, struct zps_member_job *job, uint32_t rank, bool moves);
-/* The job runs, */
+/* The job runs. */
 void zps_members_elastic_opened(struct zps_member_job *job);
-/* or a rank is out of one that has not run, where it is lost, or since another one is; */
+/* A rank left a job that has not run: it is lost, or another rank is. */
 void zps_members_elastic_dropped(struct zps_members *members, const struct zps_member_job *job,
                                  const struct zps_member_rank *rank, bool is_lost);
-/* or there is none any more. */
+/* The job is gone. */
 void zps_members_elastic_job_gone(const struct zps_member_job *job);
 /* An asker's connection has ended; it may ask again over another one, unless it is lost. */
 void zps_members_asker_gone(struct zps_members *members, struct zps_member_asker *asker, bool is_lost);
@@ -252,15 +252,15 @@ zps_err_t zps_members_group_meet(struct zps_members *members, struct zps_member_
                                  struct zps_member_group **group_p) ZPS_MUSTCHECK;
 void zps_members_group_leave(struct zps_members *members, struct zps_member_job *job, struct zps_member_group *group,
                              uint32_t place);
-/* Answers all ranks that wait for others of a group with this failure; */
+/* Answers all ranks that wait for others of a group with this failure. */
 void zps_members_groups_fail(struct zps_members *members, struct zps_member_job *job, zps_err_t code, const char *text);
-/* answers the rank where it waits, which is not there any more; */
+/* Answers this rank where it waits: it is not there any more. */
 void zps_members_groups_away(struct zps_members *members, struct zps_member_job *job, uint32_t rank, zps_err_t code,
                              const char *text);
-/* takes the rank, which is gone, out of its groups, and answers it alike where it waits; */
+/* Takes a rank that is gone out of its groups. Where it waits, it is answered. */
 void zps_members_groups_drop(struct zps_members *members, struct zps_member_job *job, uint32_t rank, zps_err_t code,
                              const char *text);
-/* then, with ZPS_ERR_MISSING, those that wait for it. */
+/* Answers ranks that wait for this one with ZPS_ERR_MISSING. */
 void zps_members_groups_left(struct zps_members *members, struct zps_member_job *job, uint32_t rank, const char *text);
 uint64_t zps_members_groups_tick(struct zps_members *members, struct zps_member_job *job, uint64_t now_ns);
 void zps_members_groups_free(struct zps_member_job *job);

@@ -38,7 +38,7 @@ struct zps_member_plan {
   struct zps_plan_schedule schedule;
   struct zps_plan_observer observer;
   struct zps_plan_input input;
-  unsigned allowed; /* as asked for; the chooser's are fewer where results must show which rows some rank had */
+  unsigned allowed; /* the request's set; the chooser's is smaller where results must show which rows some rank had */
   /* Reported since the last choice. */
   double rounds, rows, union_rows;
   double seconds;   /* of a round on the slowest rank, which the next round of the others waits for; 0: not known */
@@ -49,7 +49,7 @@ struct zps_member_plan {
   uint64_t sketched;                          /* bits 1 << rank: whose sketches are of this window */
   struct zps_plan_sketch *sketches[SKETCHES]; /* by rank */
   uint32_t n_told;                            /* ranks that have reported */
-  bool told[];                                /* which */
+  bool told[];                                /* by rank: it has reported */
 };
 
 static int compare_names(const void *a, const void *b) {
@@ -217,7 +217,7 @@ static void note(struct zps_member_plan *plan, uint32_t rank, const struct zps_p
   plan->rows += report->rows;
   if (zps_plan_scheme_shows_union(report->scheme)) {
     plan->union_rows += report->union_rows;
-  } else { /* as ranks overlapped when that could be seen */
+  } else { /* estimate from the overlap of ranks when that was last measured */
     struct zps_plan_profile profile = plan->input.profile;
     profile.density = most > 0 ? report->rows / most : 0;
     plan->union_rows += report->rows * zps_plan_gamma(&profile, cluster->n);

@@ -7,9 +7,9 @@
 #include "server/coordinator/records.h"
 
 /* records.c */
-/* No members where the code is ZPS_OK; */
+/* Writes the error's members; none for ZPS_OK. */
 zps_json *zps_record_set_error(zps_json *record, const struct zps_error *why);
-/* and the other way round. */
+/* Reads them. */
 void zps_record_get_error(const zps_json *record, struct zps_error *why);
 /* What became of a record that membership took, or did not. */
 zps_err_t zps_record_fits(zps_err_t err, struct zps_error *error) ZPS_MUSTCHECK;

@@ -6,7 +6,7 @@
 #include "proto/control_next.h"
 #include "server/coordinator/records_impl.h"
 
-#define LOST_SERVER (UINT32_MAX - 1) /* or one that has drained */
+#define LOST_SERVER (UINT32_MAX - 1) /* the place's server was lost, or has drained */
 
 /* ------------------------------------------------------------ jobs and ranks */
 

@@ -150,7 +150,7 @@ void zps_members_set_min_servers(struct zps_members *members, uint32_t min_serve
 
 void zps_members_destroy(struct zps_members *members) {
   if (!members) return;
-  while (members->jobs) { /* whose ranks are away */
+  while (members->jobs) { /* their ranks are away */
     struct zps_member_job *job = members->jobs;
     members->jobs = job->next;
     zps_members_job_free(job);

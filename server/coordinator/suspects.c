@@ -108,7 +108,7 @@ void zps_members_rank_expel(struct zps_members *members, struct zps_member_job *
     if (rank->client) zps_members_tensors_fail(members, job, rank->client, error.code, error.text);
     zps_members_groups_away(members, job, rank->rank, error.code, error.text);
   }
-  if (job->state == ZPS_JOB_RUNNING) /* else it has heard already why the job failed, or its join tells it */
+  if (job->state == ZPS_JOB_RUNNING) /* in other states it knows already why the job failed, or its join reports it */
     zps_members_act(members, &(struct zps_action){.type = ZPS_ACT_JOB_FAILED,
                                                   .client = rank->client,
                                                   .job = job,

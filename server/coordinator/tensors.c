@@ -205,7 +205,8 @@ static zps_err_t tensor_add(struct zps_members *members, struct zps_member_job *
   const zps_err_t err = tensor_make(members, job, spec, rank, tensor_p, &owners, error);
   if (err) return err;
   (*tensor_p)->spec.tensor = job->next_tensor++;
-  set_owners(job, &(*tensor_p)->spec, layout, owners); /* also of places that are free: the rule moves those on */
+  /* Free places get owners, too: the rule moves their partitions on. */
+  set_owners(job, &(*tensor_p)->spec, layout, owners);
   job->tensors[job->n_tensors++] = *tensor_p;
   zps_members_note(members, &(struct zps_member_note){.type = ZPS_NOTE_TENSOR, .job = job, .tensor = *tensor_p});
   return ZPS_OK;

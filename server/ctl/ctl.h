@@ -23,7 +23,7 @@ struct zps_ctl_options {
   bool all, internal;
   char *reason;
   char *tls_ca, *tls_cert, *tls_key, *tls_crl;
-  struct zps_tls *tls; /* which they make; NULL: none is spoken */
+  struct zps_tls *tls; /* made of those files; NULL: no TLS */
 };
 
 /* Options that only some commands take, for zps_ctl_verb.takes. */
@@ -31,9 +31,9 @@ enum { ZPS_CTL_ALL = 1 << 0, ZPS_CTL_INTERNAL = 1 << 1, ZPS_CTL_WAIT = 1 << 2, Z
 
 /* A command that changes something: it is told once, and with --wait asked about until it is done. */
 struct zps_ctl_change {
-  const char *args; /* as help shows them */
+  const char *args; /* shown by help */
   unsigned min_args, max_args;
-  const char *wants; /* where there are too few */
+  const char *wants; /* named in the error when there are too few */
   /* What the coordinator is told. */
   zps_err_t (*params)(const struct zps_ctl_options *options, char **args, unsigned n_args, zps_json **params_p,
                       struct zps_error *error);

@@ -324,7 +324,7 @@ zps_err_t zps_ctl_verb_find(const char *name, const struct zps_ctl_verb **verb_p
 }
 
 struct listing {
-  const char *noun, *array; /* whose columns are being printed */
+  const char *noun, *array; /* of the columns being printed */
 };
 
 static void print_column(void *ctx, const char *array, const char *key, const char *title) {

@@ -25,7 +25,7 @@
 struct zps_agent {
   uv_loop_t *loop;
   struct zps_addresses coordinators;
-  char leader[ZPS_ADDRESS_TEXT_MAX]; /* as the last attempt was told */
+  char leader[ZPS_ADDRESS_TEXT_MAX]; /* the leader that the last attempt named; empty: none */
   char *name, *host;
   struct zps_tls *tls; /* NULL: none */
   void *ctx;

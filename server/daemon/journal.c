@@ -7,7 +7,7 @@
 
 #define SOCKET "/run/systemd/journal/socket"
 
-enum { ENTRY_MAX = 1400 }; /* as long as a line of the log, and what is in front */
+enum { ENTRY_MAX = 1400 }; /* a line of the log, and what is in front */
 
 /* sd_journal_sendv() would wait for a journal that does not read. This is its protocol: "NAME=value" lines in one
  * datagram. Where that fails the line goes to stderr. */

@@ -70,7 +70,7 @@ static inline struct zps_tls_files zps_options_tls(const struct zps_options *opt
   return (struct zps_tls_files){
       .ca = options->tls_ca, .cert = options->tls_cert, .key = options->tls_key, .crl = options->tls_crl};
 }
-const char *zps_options_roles(const struct zps_options *options); /* as they are written */
+const char *zps_options_roles(const struct zps_options *options); /* in the option's notation */
 /* options_tls.c, of zps_options_complete(): server_name is there. ZPS_ERR_INVALID: the files of TLS are not those of
  * such a process, or it needs some. */
 zps_err_t zps_options_check_tls(const struct zps_options *options, struct zps_error *error) ZPS_MUSTCHECK;

@@ -76,7 +76,7 @@ static bool take_part(struct zps_shard_round *round, uint32_t rank, uint32_t par
                                                 .is_apart = push->is_apart,
                                                 .deadline_ns = push->deadline_ns};
   if (zps_shard_machine_has(round->machine, rank, part))
-    return zps_shard_round_step(round, &event); /* which refuses it */
+    return zps_shard_round_step(round, &event); /* the machine refuses it */
 
   const bool has_store = slice->is_inline && slice->len_bytes > 0;
   if (has_store && !zps_quota_fits(job, sizeof(struct zps_contribution) + ZPS_WIRE_INLINE_MAX, false))

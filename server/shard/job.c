@@ -19,7 +19,7 @@
 
 enum {
   LINGER_MS = 1000,
-  LEFT_LINGER_MS = 10000, /* as long as another server may keep the coordinator from telling ranks of a loss */
+  LEFT_LINGER_MS = 10000, /* longest time that another server may keep the coordinator from reporting a loss to ranks */
 };
 
 struct zps_job *zps_job_find(struct zps_job *jobs, uint64_t id) {

@@ -29,7 +29,7 @@ struct zps_job {
   char name[ZPS_NAME_MAX + 1];
   struct zps_tensor *tensors;
   struct zps_fair_flow *flow;   /* its turns among the jobs' tasks in the pool, by its weight */
-  struct zps_turns_flow reads;  /* and among what is read of ranks */
+  struct zps_turns_flow reads;  /* its turns among what is read of ranks */
   struct zps_account *account;  /* what it has of this server's memory */
   uint64_t standing_bytes;      /* of these, what it has while no round is in flight: links and tensors */
   uint64_t wants_bytes;         /* of these, for rows that its pulls name */
@@ -47,8 +47,8 @@ struct zps_job {
 zps_err_t zps_job_open(struct zps_shard *shard, const struct zps_job_spec *spec, struct zps_error *error) ZPS_MUSTCHECK;
 /* Tells the ranks of rounds in flight and takes the job off the shard; its links linger. */
 void zps_job_close(struct zps_job *job, uint64_t now_ns, const char *reason);
-/* The same without a word to the ranks, for whom this server is lost, or will be when they hear of it. What they may be
- * reading until then stays while the job lingers. */
+/* Closes without a word to the ranks: this server is lost for them, or will be when they hear of it. Memory that they
+ * may be reading until then stays while the job lingers. */
 void zps_job_leave(struct zps_job *job, uint64_t now_ns, const char *reason);
 void zps_job_free(struct zps_job *job);
 /* No rank uses the tensor any more: fails what rounds it may still have, and frees it. False: there is no such tensor.

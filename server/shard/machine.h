@@ -90,7 +90,7 @@ struct zps_shard_machine {
   uint32_t n_reading;   /* ranks that are still there, get all sums and have not said DONE */
   uint32_t n_awaited;   /* ranks that gave apart and have not pulled */
   uint32_t n_pulls;     /* under way */
-  bool is_kept;         /* as configured, and not forgotten yet */
+  bool is_kept;         /* sums are retained by configuration, and not forgotten yet */
   uint32_t *part_here;  /* contributions per partition */
   uint32_t *rank_here;  /* contributions per rank */
   uint8_t *part_reduced;

@@ -35,7 +35,7 @@
 
 enum {
   READ_AHEAD_BYTES = 16 << 20,
-  READ_AHEAD_PARTS = 2, /* or, where it is more, so many partitions of all ranks */
+  READ_AHEAD_PARTS = 2, /* reads ahead so many partitions of all ranks where that is more */
 };
 
 static bool is_small(const struct zps_shard_round *round) {

@@ -12,11 +12,11 @@ struct zps_shard_sum;
 /* Sums to be sent in RESULT or FOUND frames. */
 struct zps_outgoing {
   struct zps_shard_round *round;
-  uint64_t step;               /* that the frames name; */
-  bool is_found;               /* the round's, which a SEEK of this step has found, */
-  uint32_t seek;               /* of this number, */
-  uint32_t age;                /* is so many steps before it */
-  uint32_t rank;               /* or ZPS_SHARD_NO_RANK: all that get all sums */
+  uint64_t step;               /* the frames' step */
+  bool is_found;               /* the sums are the round's that a SEEK of `step` has found */
+  uint32_t seek;               /* is_found: the number of that SEEK */
+  uint32_t age;                /* is_found: the round's step is so many before `step` */
+  uint32_t rank;               /* ZPS_SHARD_NO_RANK: all ranks that get all sums */
   struct zps_shard_sum **sums; /* by part */
   uint32_t *parts, n_parts;    /* those to be sent; sorted here */
 };

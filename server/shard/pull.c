@@ -289,7 +289,7 @@ static zps_err_t add_run(struct zps_pick *pick, struct zps_index_run run, struct
     const uint64_t more_bytes = (uint64_t)(cap - pick->cap_runs) * sizeof run;
     const zps_err_t err = zps_quota_take_wants(pull->round->tensor->job, more_bytes, error);
     if (err) return err;
-    pull->wants_bytes += more_bytes; /* also where it gets no memory: the pull ends then */
+    pull->wants_bytes += more_bytes; /* counted without memory for them, too: the pull ends then */
     if (!zps_enlarge(&pick->runs, cap, sizeof run))
       return zps_fail(error, ZPS_ERR_NOMEM, "the server is out of memory");
     pick->cap_runs = cap;

@@ -25,7 +25,7 @@ enum { SMALL_BYTES = 32 << 10, SMALL_ROUND_BYTES = 128 << 10, SMALL_ROWS = 256 <
 
 struct zps_reduce_task {
   struct zps_work work;
-  struct zps_command command;   /* that it is done */
+  struct zps_command command;   /* reports the end to the engine */
   struct zps_reduce_task *next; /* free, or small */
   struct zps_shard *shard;
   struct zps_shard_round *round; /* NULL: the round is over */

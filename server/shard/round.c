@@ -363,7 +363,8 @@ static void act(struct zps_shard_round *round, const struct zps_shard_machine_ac
       break;
     case ZPS_SHARD_RETIRE:
       zps_publish_all(round);
-      if (!tensor->staleness) tensor->sums.publish_ns += zps_clock_ns() - round->published_ns; /* else it was kept */
+      /* With staleness the round was retained, and the time says nothing of publishing. */
+      if (!tensor->staleness) tensor->sums.publish_ns += zps_clock_ns() - round->published_ns;
       round_close(round, NULL);
       break;
     case ZPS_SHARD_ABORT:

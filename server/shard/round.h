@@ -67,9 +67,9 @@ struct zps_shard_round {
   uint32_t n_ready;
   uint32_t n_small;                    /* sums that are due and will be small */
   uint32_t n_in_order;                 /* parts from the first on that are summed, as far as memory.c knows */
-  uint64_t sums_bytes;                 /* that its large sums will take, by what was pushed */
+  uint64_t sums_bytes;                 /* estimate of its large sums, from the pushes so far */
   uint64_t unsummed_bytes;             /* in buffers of contributions */
-  bool has_read;                       /* or asked to: not all contributions came inside frames */
+  bool has_read;                       /* something was read, or is to be: not all contributions came inside frames */
   uint64_t *total_nnz, *first_push_ns; /* by rank */
   uint64_t *until_ns;                  /* by rank: its deadline, the latest that it has told */
   uint64_t overdue_ns;                 /* when ranks were found to owe a word (overdue.c); 0: none has been */

@@ -95,7 +95,7 @@ struct zps_job_share {
   uint64_t job_id;
   uint32_t weight;
   struct zps_fair_served pool; /* bytes of its work that the pool has begun */
-  uint64_t memory_bytes;       /* that it has at the moment: registered buffers */
+  uint64_t memory_bytes;       /* registered buffers it has at the moment */
 };
 /* Calls `visit` once per job. */
 zps_err_t zps_shard_shares(struct zps_shard *shard, void (*visit)(void *ctx, const struct zps_job_share *share),

@@ -40,7 +40,7 @@ struct zps_shard {
   struct zps_pick_task *free_picks;
   uint64_t wants_bytes;                        /* of the rows that all jobs' pulls name */
   unsigned n_orphans;                          /* contributions that no round wants and that are being read */
-  struct zps_shard_sum *aborted[2];            /* of rounds that ended so: those since the last turn, and before that */
+  struct zps_shard_sum *aborted[2];            /* of aborted rounds: those since the last turn, those before it */
   uint64_t aborted_ns;                         /* of the next turn; 0: there are none */
   unsigned n_held;                             /* sums of no round any more that ranks may be reading */
   unsigned n_reducing;                         /* sums under way */
@@ -49,10 +49,10 @@ struct zps_shard {
   bool any_failing;
   _Atomic uint64_t
       stuck_turn;            /* any thread's: the engine's turn, plus 1, in which a call found it stuck; 0: none has */
-  uint64_t patience_ns;      /* as zps_shard_set_patience() says */
+  uint64_t patience_ns;      /* set by zps_shard_set_patience() */
   uint64_t keep_ns;          /* sums of aborted rounds, in each of two turns */
   uint64_t next_deadline_ns; /* not later than the earliest deadline of a round */
-  struct zps_scratch_pool *orders;    /* the same, of memory that puts slices in order */
+  struct zps_scratch_pool *orders;    /* memory to put slices in order */
   struct zps_scratch_pool *scratches; /* any thread's: one for each thread of the pool, and one for the engine's */
 };
 

@@ -16,11 +16,11 @@ struct zps_tensor_sums {
   uint64_t *total_nnz, *lag_ns; /* by rank */
 };
 
-/* Those of ranks and of all; */
+/* Makes the counts of ranks and of all. */
 zps_err_t zps_sums_init(struct zps_tensor *tensor) ZPS_MUSTCHECK;
-/* and those of partitions: room for tensor->placing's, */
+/* Makes the counts of partitions, for tensor->placing. */
 zps_err_t zps_sums_place(struct zps_tensor *tensor) ZPS_MUSTCHECK;
-/* which takes over those of the `n_parts` partitions that were here. */
+/* Takes the counts of the `n_parts` partitions of before into those of the placing. */
 void zps_sums_move(struct zps_tensor *tensor, const uint32_t *partitions, uint32_t n_parts);
 void zps_sums_fini(struct zps_tensor *tensor);
 /* The round's results are all published. */

@@ -39,17 +39,17 @@ struct zps_tensor {
   struct zps_tensor *next;
   uint32_t id, width;
   char name[ZPS_NAME_MAX + 1];
-  enum zps_dtype array_dtype; /* of the trainers' arrays; */
-  enum zps_dtype dtype;       /* and of sums */
+  enum zps_dtype array_dtype; /* of the trainers' arrays */
+  enum zps_dtype dtype;       /* of sums */
   enum zps_op op;
-  unsigned codecs; /* that results may travel in: a set */
+  unsigned codecs; /* the set of codecs for results */
   enum zps_value_codec value_codec;
   struct zps_partition partition; /* numbers and seed; where rows are is no concern of a server */
   bool any_order;                 /* ranks push indices in any order */
   bool is_small;                  /* no contribution or sum of a partition is more than a frame carries */
   uint32_t *owners;               /* by partition number, as it was opened */
   uint32_t *all_sizes;            /* by partition number: m */
-  uint32_t parts_here;            /* the placing in force: */
+  uint32_t parts_here;            /* of the placing in force, as are the next three */
   uint32_t *positions, *partitions, *sizes;
   struct zps_placing placing; /* the next one, made and not in force yet */
   uint8_t *idle;              /* by rank: it has no part in its rounds; NULL: all have */

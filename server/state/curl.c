@@ -27,7 +27,7 @@ static void load(void) {
   for (unsigned i = 0; library && i < sizeof functions / sizeof functions[0]; i++) {
     void *const function = dlsym(library, functions[i].name);
     if (!function) break;
-    *(void **)functions[i].to = function; /* as POSIX has it for dlsym() */
+    *(void **)functions[i].to = function; /* POSIX's own way with dlsym() */
   }
   if (!curl.slist_free_all) snprintf(why, sizeof why, "%s", dlerror());
 }

@@ -40,8 +40,7 @@ zps_err_t zps_etcd_http_open(const struct zps_etcd_access *access, struct zps_et
 /* One call; `body` is consumed. ZPS_ERR_CONNECT, ZPS_ERR_TIMEOUT: as of post(), or etcd is without a leader. */
 zps_err_t zps_etcd_call(struct zps_etcd_transport *transport, const char *path, zps_json *body, uint64_t timeout_ms,
                         zps_json **answer_p, struct zps_error *error) ZPS_MUSTCHECK;
-/* The same, again and again while it fails like that, until the time is over. For calls that may be carried out twice.
- */
+/* Repeats the call while it fails like that, until the time is over. For calls that may be carried out twice. */
 zps_err_t zps_etcd_call_on(struct zps_etcd_transport *transport, const char *path, zps_json *body, uint64_t timeout_ms,
                            zps_json **answer_p, struct zps_error *error) ZPS_MUSTCHECK;
 

@@ -27,8 +27,8 @@ zps_err_t zps_journal_add(struct zps_journal_buffer *buffer, const char *text, s
 struct zps_journal_scan {
   uint64_t n_records;
   size_t whole;     /* bytes of the whole records at the beginning */
-  bool damaged;     /* what follows is no torn tail: */
-  size_t next;      /* the next whole record begins here; the journal's length: there is none */
+  bool damaged;     /* the rest is more than a torn tail */
+  size_t next;      /* where the next whole record begins; the journal's length: there is none */
   uint64_t n_after; /* whole records from there on */
 };
 /* Takes a record; another code than ZPS_OK ends the scan. `text` ends in NUL for the length of the call. */

@@ -43,8 +43,8 @@ uint64_t zps_lead_step(struct zps_lead *lead, uint64_t now_ns);
 /* Gives the key back, so that another process leads at once. */
 void zps_lead_resign(struct zps_lead *lead);
 
-/* The same in a thread of its own. `changed` is called on that thread after each step that has changed the view.
- * Strings of the config are copied; the transport is closed in the end, also after a failure. */
+/* Leads in a thread of its own. `changed` is called on that thread after each step that has changed the view. Strings
+ * of the config are copied; the transport is closed in the end, also after a failure. */
 struct zps_lead_thread;
 zps_err_t zps_lead_start(const struct zps_lead_config *config, struct zps_etcd_transport *transport,
                          void (*changed)(void *ctx), void *ctx, struct zps_lead_thread **thread_p,

@@ -20,8 +20,8 @@ struct zps_lead_thread {
 
   pthread_mutex_t lock;
   pthread_cond_t wake;
-  bool stop;                 /* guarded by lock, as is: */
-  struct zps_lead_view view; /* of the last step */
+  bool stop;                 /* guarded by lock */
+  struct zps_lead_view view; /* guarded by lock; of the last step */
 };
 
 /* Whether etcd answers, once when that changes. */

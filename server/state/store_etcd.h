@@ -19,7 +19,7 @@
 struct zps_store_etcd_config {
   struct zps_etcd_transport *transport; /* the backend's, from when it is open */
   const char *prefix;                   /* copied */
-  uint64_t revision;                    /* that made PREFIX/leader */
+  uint64_t revision;                    /* the revision of PREFIX/leader */
   uint64_t timeout_ms;                  /* for each transaction: with what depends on it, everybody waits for so long */
 };
 /* Writes that fail: ZPS_ERR_STALE: another process leads, or nobody; ZPS_ERR_CONNECT, ZPS_ERR_TIMEOUT: etcd did not

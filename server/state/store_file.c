@@ -104,7 +104,7 @@ static zps_err_t file_cut(struct zps_store_backend *backend, const char *data, s
 static void file_close(struct zps_store_backend *backend) {
   struct file_store *store = (struct file_store *)backend;
   if (store->journal >= 0) close(store->journal);
-  if (store->folder >= 0) close(store->folder); /* and with it the lock */
+  if (store->folder >= 0) close(store->folder); /* closing gives up the lock, too */
   free(store);
 }
 

@@ -34,7 +34,7 @@ struct bench {
   uint64_t encoded_bytes;
   struct bench_slice *encoding;          /* [part.n_parts]: the payload that is written, and its place */
   struct bench_slice *pushes;            /* [sum_part.n_parts][ranks] */
-  struct zps_slice_view *views;          /* the same, checked */
+  struct zps_slice_view *views;          /* [sum_part.n_parts][ranks], checked */
   struct bench_slice *sums;              /* [sum_part.n_parts] */
   struct zps_reduce_scratch **scratches; /* [sum_part.n_parts] */
   struct zps_reduce_scratch *add_scratch;

@@ -23,7 +23,7 @@ static uint64_t rows, batch;
 static uint32_t width;
 static zenps_job_t *job;
 static zenps_tensor_t *table, *fused, *tensors[TABLES_MAX];
-static int64_t *in_table, *in_one; /* the same entries, by row of the table and of all tables */
+static int64_t *in_table, *in_one; /* the entries by row of the table, and by row of all tables */
 static float *values;
 
 static void check(zenps_status_t status, const char *what) {

@@ -44,7 +44,7 @@ void conform_shut_while_read(void **state) {
     n_lent += got[i] == LENT;
   }
   assert_int_not_equal(read.code, ZPS_OK);
-  if (conform_target->answers_reads) assert_true(n_lent > 0); /* else nothing was under way */
+  if (conform_target->answers_reads) assert_true(n_lent > 0); /* without answers nothing was under way */
   munmap(lent, LENT_LEN);
   zps_net_peer_evict(pair.b_to_a);
   if (read.code == ZPS_ERR_PEER_LOST) conform_until(read.n_released == 1, &pair.b, &pair.a);

@@ -34,11 +34,11 @@ struct call {
 struct fake {
   struct zps_member_client client;
   bool up, away;
-  uint64_t job_id; /* of a rank that is in it, */
+  uint64_t job_id; /* of a rank: the job that it is in */
   uint32_t rank, tensor, epoch;
-  struct zps_generation generation; /* of a process, also when it has left: the last one, */
-  uint64_t last_job;                /* which this job was, */
-  uint32_t last_rank;               /* and what it was there */
+  struct zps_generation generation; /* of a process: the last one, even after it has left */
+  uint64_t last_job;                /* the job of that generation */
+  uint32_t last_rank;               /* its rank in that generation */
   uint64_t held[HELD_MAX];          /* of a server: jobs that are open here */
   unsigned n_held;
 };

@@ -26,7 +26,7 @@ struct client_say {
   const struct methods_method *method;
   unsigned variant, job, world, rank; /* 1-based world; which of two names */
   unsigned token;                     /* 0: none; else number token - 1 */
-  unsigned of;                        /* whose job, secret and rank are named */
+  unsigned of;                        /* the client whose job, secret and rank are named */
   bool calls;                         /* false: a notification */
   bool is_next;                       /* where the method allows it, with what the last generation was */
   struct client_change changes[3];

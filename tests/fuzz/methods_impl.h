@@ -11,12 +11,12 @@ enum { CALLS_MAX = 64 };
 /* A call that is not answered. */
 struct asked {
   struct asked *next;
-  char *id; /* as JSON has it */
+  char *id; /* in JSON */
   char name[48];
   bool of_servers; /* they are asked before it is answered, and may be slow */
   bool may;        /* a result is right */
-  bool waits;      /* it may be answered later, */
-  uint64_t due_ns; /* but not behind this; ZPS_NEVER: no end is known */
+  bool waits;      /* it may be answered later, by due_ns */
+  uint64_t due_ns; /* ZPS_NEVER: no end is known */
 };
 
 /* A connection. */

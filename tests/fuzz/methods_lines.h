@@ -10,7 +10,7 @@ enum { OF_SERVERS = 1, OF_RANKS = 2, OF_ADMINS = 4, OF_ALL = 7 };
 /* As PROTOCOL.md says it, apart from the coordinator's own table. */
 struct methods_method {
   const char *name;
-  unsigned roles; /* whose it is; 0: it is nobody's */
+  unsigned roles; /* the roles that may call it; 0: none */
   bool notifies;
   const char *body; /* of those without a golden line */
 };

@@ -15,9 +15,9 @@ struct peer {
   uint64_t job;
   uint32_t self, other, epoch, tag;
   uint32_t tx_seq, rx_seq, n_resumes, resumes_come, answers, rx_due, rx_epoch, credits;
-  uint32_t peer_tag; /* short headers to the other end carry it, */
-  bool has_peer_tag; /* when it has said so, */
-  bool introduced;   /* and it has had a long one of this epoch */
+  uint32_t peer_tag; /* short headers to the other end carry it once has_peer_tag */
+  bool has_peer_tag; /* the other end has named peer_tag */
+  bool introduced;   /* the other end has had a long header of this epoch */
   bool must_answer, is_lost;
   bool broken; /* it has said what an honest end does not: nothing that comes is expected of the other end */
   void (*on_frame)(struct peer *peer, const struct zps_frame *frame);

@@ -133,7 +133,7 @@ static void check_part(const struct model_tensor *tensor, uint64_t step, uint32_
   }
   const uint64_t all = tensor->sizes[part] < MODEL_ROWS ? (1ull << tensor->sizes[part]) - 1 : UINT64_MAX;
   const bool only_pushed = asked->n_pulls == 0, only_pulled = !asked->all && asked->n_pulls == 1;
-  if (is_found || (!only_pushed && !only_pulled)) return; /* which of the two it is the answer to is not known */
+  if (is_found || (!only_pushed && !only_pulled)) return; /* the answer may be to either */
   const uint64_t wanted = only_pushed ? all : asked->wanted[part];
   must((has & ~wanted) == 0);
   for (uint32_t row = 0; row < tensor->sizes[part]; row++)

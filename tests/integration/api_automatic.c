@@ -100,7 +100,7 @@ static void refusals(struct rank *rank) {
   spec.options.scheme = "auto";
   CHECK_STATUS(zenps_tensor_open(rank->zenps, "t", 100, 1, ZENPS_F32, &spec.options, &tensor), ZENPS_ERR_SHAPE);
   CHECK_SAYS(zenps_last_error()->text, "auto:agsparse");
-  spec.options.partitioner = ZENPS_PARTITIONER_HIERARCHICAL; /* which agsparse would leave out */
+  spec.options.partitioner = ZENPS_PARTITIONER_HIERARCHICAL; /* agsparse has no partitions */
   spec.options.scheme = "auto:balanced,agsparse";
   CHECK_STATUS(zenps_tensor_open(rank->zenps, "u", 100, 1, ZENPS_F32, &spec.options, &tensor), ZENPS_ERR_UNSUPPORTED);
   CHECK_SAYS(zenps_last_error()->text, "rows are dealt to partitions for balanced alone");
@@ -122,7 +122,7 @@ static void test_automatic_refusals(void **state) {
   ranks_run(cluster_shared(), 2, refusals, NULL, 0);
 }
 
-/* ------------------------------------------------------------ nobody has said yet which scheme a step runs as */
+/* ------------------------------------------------------------ the scheme of a step is not known yet */
 
 static const struct spec auto_spec = {
     .rows = 5000,

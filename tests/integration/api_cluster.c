@@ -214,7 +214,7 @@ static void set_host(int rank, int world) {
   const char *const hosts = getenv("ZENPS_TEST_HOSTS");
   char host[24];
   if (!hosts) return;
-  const int alike = world - atoi(hosts); /* as the first one is */
+  const int alike = world - atoi(hosts); /* ranks on the first one's host */
   snprintf(host, sizeof host, "host%d", rank > alike ? rank - alike : 0);
   setenv("ZENPS_HOST", host, 1);
 }

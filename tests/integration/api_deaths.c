@@ -19,7 +19,7 @@ static void dies(struct rank *rank) {
   const zenps_error_t *error = flight_expect_error(&flight, rank, ZENPS_ERR_PEER_LOST, 2, 4000);
   CHECK(error->n_missing == 1 && error->missing_ranks[0] == 1);
   CHECK_SAYS(error->text, "rank 1");
-  zenps_request_t *request; /* and so does every later call, once the coordinator has said so */
+  zenps_request_t *request; /* every later call fails, too, once the coordinator has reported the loss */
   zenps_status_t status = ZENPS_OK;
   for (uint64_t step = 3; status == ZENPS_OK && step < 200; step++) {
     status = zenps_allreduce(flight.tensor, step, &flight.in, &flight.out, &request);

@@ -25,7 +25,7 @@ struct move {
     TERMINATED_TOO,
     KILLED,
     DRAINED,
-    STARTED,   /* one that has ended, again, or a further one, or */
+    STARTED,   /* a server that has ended starts again, or a further one starts */
     UNDRAINED, /* taken back; the job takes it in */
     REBALANCED /* started, and taken in as zenpsctl wants it */
   } what;      /* _TOO: without waiting for the end of the one before */
@@ -51,7 +51,7 @@ static zenps_tensor_t *open_by(const struct rank *rank, const char *name, const 
 
 static void end_flight(struct flight *flight, const struct rank *rank, const struct spec *spec, uint64_t step) {
   CHECK_OK(zenps_wait(flight->request, 30000));
-  if (((const struct scene *)rank->arg)->scheme) flight->out.nnz = spec->rows; /* or what else the scheme sends */
+  if (((const struct scene *)rank->arg)->scheme) flight->out.nnz = spec->rows; /* other schemes' lists have all rows */
   out_check(spec, rank->world, step, &flight->out);
   flight_end(flight, spec);
 }

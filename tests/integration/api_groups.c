@@ -84,7 +84,7 @@ static void grid_sums(struct rank *rank) {
                             .dtype = ZENPS_F32,
                             .density = 0.1,
                             .odd_values = true,
-                            .rows_out = strcmp(scheme, "omnireduce") == 0}; /* else it counts blocks */
+                            .rows_out = strcmp(scheme, "omnireduce") == 0}; /* other schemes count blocks */
   struct member row, column, all = {.as = *rank};
   rank_open(rank);
   all.as.zenps = rank->zenps;

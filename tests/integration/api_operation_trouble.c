@@ -62,7 +62,7 @@ static void is_absent(struct rank *rank) {
     const zenps_rows_t all = ZENPS_ROWS_RANGE(0, ROWS);
     if (rank->rank == 0) {
       CHECK_OK(zenps_push(tensor, 1, &in, &push));
-      request_wait_ok(push); /* which waits for nobody */
+      request_wait_ok(push); /* a push waits for no other rank */
       CHECK_OK(zenps_pull(tensor, 1, NULL, &out, &request));
     } else {
       CHECK_OK(zenps_reduce_scatter(tensor, 1, &in, &all, &out, &request));

@@ -242,7 +242,7 @@ static void logs(struct rank *rank) {
   options.join_timeout_ms = 100;
   options.log = NULL;
   setenv("ZENPS_LOG_LEVEL", "error", 1);
-  CHECK(zenps_open(&options, &job) != ZENPS_OK); /* nor do lines of another job come */
+  CHECK(zenps_open(&options, &job) != ZENPS_OK); /* lines of another job do not come, either */
   CHECK(atomic_load(&first) == n_first && atomic_load(&second) == n_second);
 }
 

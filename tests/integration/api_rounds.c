@@ -313,7 +313,7 @@ static void many_rounds(struct rank *rank) {
     CHECK_OK(zenps_wait(request, -1));
     zenps_request_free(request);
   }
-#if !defined SANITIZED_ADDRESS && !defined SANITIZED_THREAD /* which keep freed memory */
+#if !defined SANITIZED_ADDRESS && !defined SANITIZED_THREAD /* those sanitizers keep freed memory */
   CHECK(resident_kib() < before + 1024);
 #else
   CHECK(resident_kib() > before / 2);

@@ -388,7 +388,7 @@ static void closing(struct rank *rank) {
   enum { N = sizeof schemes / sizeof schemes[0] };
   struct spec spec = {.rows = 3000, .width = 2, .dtype = ZENPS_F32, .density = 0.1};
   open_on_hosts(rank);
-  CHECK_OK(zenps_barrier(rank->zenps)); /* which opens a tensor of its own */
+  CHECK_OK(zenps_barrier(rank->zenps)); /* a barrier opens a tensor of its own */
   const unsigned shown = tensors_shown(rank);
   CHECK_OK(zenps_barrier(rank->zenps));
   zenps_tensor_t *tensor = NULL, *other = tensor_open(rank, "w/other", &spec);

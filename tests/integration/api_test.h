@@ -152,8 +152,8 @@ void flight_end(struct flight *flight, const struct spec *spec);
 /* The request fails within the time, and its error names job, tensor (which must be "t") and step. */
 const zenps_error_t *flight_expect_error(const struct flight *flight, const struct rank *rank, zenps_status_t status,
                                          uint64_t step, int within_ms);
-/* The same where ranks are absent: servers say MISSING, ranks among themselves (`between`) TIMEOUT; where hosts push to
- * servers, the first of the two errors counts. */
+/* Expects the error of absent ranks: servers say MISSING, ranks among themselves (`between`) TIMEOUT; where hosts push
+ * to servers, the first of the two errors counts. */
 const zenps_error_t *flight_expect_absent(const struct flight *flight, const struct rank *rank, bool between,
                                           uint64_t step, int within_ms);
 

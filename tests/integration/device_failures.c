@@ -358,7 +358,7 @@ static void starved(struct rank *rank) {
   CHECK(n_granted > 4);
   device_end(&gpu, rank);
 
-  n_granted = 0; /* and where the job opens the device itself */
+  n_granted = 0; /* now the job opens the device itself */
   setenv("ZENPS_DEVICE", "0", 1);
   for (zenps_status_t status = ZENPS_ERR_NOMEM; status != ZENPS_OK; n_granted++) {
     zenps_options_t options;

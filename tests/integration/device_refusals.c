@@ -31,7 +31,7 @@ static void refusals(struct rank *rank) {
   out_new(&gpu, &spec, &in, &out);
   if (gpu_is_emulated()) expect_fault(in.values);
 
-  in.device = -1; /* and nothing else says which */
+  in.device = -1; /* nothing names the device now */
   CHECK_STATUS(zenps_allreduce(tensor, 0, &in, &out, &request), ZENPS_ERR_INVALID);
   CHECK_SAYS(zenps_last_error()->text, "ZENPS_DEVICE");
   in.device = 1000;

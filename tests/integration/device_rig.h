@@ -35,7 +35,7 @@ bool gpu_is_emulated(void);
 /* Of an emulated GPU, the functions of gpu/emu/control.h. */
 void gpu_hold(const struct gpu *gpu, bool hold);
 uint64_t gpu_stops(void);
-uint64_t gpu_allocations(void); /* that were not freed; 0 where it is not emulated */
+uint64_t gpu_allocations(void); /* not freed yet; 0 where the GPU is not emulated */
 void gpu_fail_allocation(uint64_t n);
 
 /* The same gradient in device memory. */
@@ -64,7 +64,7 @@ struct device_case {
   struct spec spec;
   bool in_on_host, out_on_host;
   unsigned ranks_on_host; /* bits of ranks whose gradient is in host memory */
-  bool tells_merged;      /* stats say merged_in, */
+  bool tells_merged;      /* stats have merged_in */
   zenps_memory_t merged_in;
   bool as_host;     /* the right result is that of the run in host memory: not the sum in rank order, or not of all */
   bool other_costs; /* the two may run under different schemes */

@@ -46,7 +46,7 @@ static bool has_passed(struct gpu *gpu) {
 static void steps(struct rank *rank) {
   struct gpu gpu;
   struct waiting waiting;
-  setenv("ZENPS_DEVICE", "0", 1); /* no array says which */
+  setenv("ZENPS_DEVICE", "0", 1); /* no array names the device */
   device_begin(&gpu, rank);
   zenps_tensor_t *const tensor = tensor_open(rank, "t", &spec);
   for (uint64_t step = 1; step <= STEPS; step++) {
@@ -119,7 +119,7 @@ static void own_stream(struct rank *rank) {
   if (rank->rank > 0) rank_await(rank, STARTED, 1);
   CHECK_OK(zenps_allreduce(tensor, 1, &flight.in, &flight.out, &flight.request));
   CHECK_STATUS(zenps_request_stream_wait(NULL, other), ZENPS_ERR_INVALID);
-  if (rank->rank == 0) { /* that of rank 1 may be done */
+  if (rank->rank == 0) { /* rank 1's request may be done */
     CHECK_STATUS(zenps_request_stream_wait(flight.request, gpu.stream), ZENPS_ERR_INVALID);
     CHECK_SAYS(zenps_last_error()->text, "the operation's own work is submitted to that stream");
     rank->words[STARTED] = 1;

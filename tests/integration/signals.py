@@ -33,7 +33,7 @@ def compare(what):
 
 
 faulthandler.enable()
-signal.signal(signal.SIGINT, signal.default_int_handler)  # also where a shell has had it ignored
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell may have had it ignored
 before = actions(), caught()
 zenps = ctypes.CDLL(sys.argv[1])
 compare("loaded")

@@ -27,7 +27,7 @@ static size_t make_junk(struct stranger *stranger, uint64_t i, uint8_t *at) {
   for (size_t k = 0; k < ZPS_NET_MSG_MAX; k += 8) stranger_put(at + k, zps_rng_u64(&stranger->rng), 8);
   switch (i % WAYS) {
     case 0: /* a CREDIT frame without a MAC */
-    case 1: /* and with one */
+    case 1: /* a CREDIT frame with a MAC */
       stranger_put(at, 0x95u | (uint32_t)seq << 8 | (uint32_t)tag << 24, 4);
       return i % WAYS == 0 ? 4 : 12;
     case 2: /* frames of all types, with short headers */
@@ -62,7 +62,7 @@ int stranger_junk(struct stranger *stranger, unsigned long n) {
     if (len == 0) len = make_junk(stranger, stranger->n_tried, message);
     const zps_err_t code = zps_net_send(stranger->peer, message, len);
     if (code == ZPS_OK) {
-      if (stranger->n_tried % 16 != 1) len = 0; /* else it comes again */
+      if (stranger->n_tried % 16 != 1) len = 0; /* at 1 it comes again */
       stranger->n_tried++;
       patient_until_ns = zps_clock_ns() + STRANGER_PATIENCE_NS;
     } else if (zps_clock_ns() > patient_until_ns) {

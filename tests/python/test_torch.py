@@ -9,7 +9,7 @@ from conftest import CASES, DEADLINE, TOP, TORCH_PYTHON, names_of
 if subprocess.run([TORCH_PYTHON, "-c", "import torch"], stderr=subprocess.DEVNULL, check=False).returncode:
     pytest.skip(f"{TORCH_PYTHON} has no torch", allow_module_level=True)
 
-MODULES = {  # and ranks
+MODULES = {  # module: ranks
     "torch_sync": 4,
     "torch_passes": 2,
     "torch_models": 2,

@@ -73,7 +73,8 @@ def trained(tmp_path_factory):
     return seen
 
 
-# torchft 0.2.0's DistributedDataParallel raises an AssertionError of its own when a sum fails, over Gloo alike; newer ones have:
+# torchft 0.2.0's DistributedDataParallel raises an AssertionError of its own when a sum fails, over Gloo, too. Newer
+# ones import this.
 OUTLIVES = "import torchft.ddp; torchft.ddp._completed"
 
 

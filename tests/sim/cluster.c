@@ -20,7 +20,7 @@ enum {
   DEAD_MS = 2000,
   RECEIVES = 64,
   READ_BUDGET = 8 << 20,
-  SYNCS_A_JOURNAL = 8, /* that is replaced */
+  SYNCS_A_JOURNAL = 8, /* the journal is replaced after so many */
 };
 /* What lives on after a job: jobs for late frames, requests for reads that the fabric still has. */
 #define RESTART_NS (400 * ZPS_NS_PER_MS) /* of a coordinator that has ended by itself, at most */

@@ -13,11 +13,11 @@ struct zps_members;
 
 struct sim_rank {
   uint32_t rank;               /* of its job; of an elastic one, its number as a process */
-  uint32_t nth_job;            /* which of several it is in */
+  uint32_t nth_job;            /* its number among several jobs */
   const struct sim_plan *plan; /* of the job */
   struct sim_process *process;
   struct zenps_job *job;             /* for a debugger */
-  uint32_t run, n_left;              /* that it is at; that it has closed, or is about to */
+  uint32_t run, n_left;              /* run: the present one; n_left: runs that it has closed, or is about to */
   bool is_in, has_ended;             /* is_in: the job has let it in */
   struct sim_generation *generation; /* of an elastic job, that it is in; NULL: it is on its way */
   bool was_lost;                     /* on its way */
@@ -49,7 +49,7 @@ struct sim_cluster {
   uint64_t server_came_ns; /* when the last one was started */
   struct sim_meeting meetings[SIM_RUNS_MAX];
   struct sim_rank ranks[SIM_PROCESSES_MAX];
-  uint32_t n_ranks; /* that were started */
+  uint32_t n_ranks; /* ranks that were started */
   char wrong[600];  /* the first thing that is; empty: nothing */
 };
 

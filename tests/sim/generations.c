@@ -12,7 +12,7 @@ enum { GENERATIONS_MAX = 14, STEPS_APART = 73 /* numbers of attempts at steps, f
 #define LEFT_NS (2 * ZPS_NS_PER_S) /* what a rank has sent that has left may be on its way */
 #define DEAD_NS (2 * ZPS_NS_PER_S)
 #define MOVE_NS (10 * ZPS_NS_PER_S)  /* a rank that is on its way is waited for */
-#define RETURN_NS (7 * ZPS_NS_PER_S) /* likewise all, when the coordinator has started again */
+#define RETURN_NS (7 * ZPS_NS_PER_S) /* all ranks are waited for when the coordinator has started again */
 #define SERVER_NS (7 * ZPS_NS_PER_S) /* a job is opened on servers of which one does not answer */
 #define SLOW_NS (10 * ZPS_NS_PER_S)
 
@@ -232,7 +232,7 @@ void sim_generation_failed(struct sim_generation *generation, const struct sim_r
 }
 
 void sim_generation_changed(struct sim_generation *generation, const struct sim_rank *rank) {
-  bool any_waits = generations.any_lost_on_way; /* that has waited */
+  bool any_waits = generations.any_lost_on_way; /* a lost rank that was on its way has waited */
   for (uint32_t r = 0; r < sim_cluster.n_ranks; r++) any_waits |= is_on_way(&sim_cluster.ranks[r]);
   if (!may_lack(generation) && !any_waits && !sim_cluster.server_taken)
     sim_wrong("process %u was told that generation %u goes no further, for no reason", rank->rank,

@@ -16,14 +16,14 @@ struct sim_place {
 
 struct sim_generation {
   uint64_t job_id;
-  zenps_generation_t told; /* but for the rank */
+  zenps_generation_t told; /* valid but for the rank */
   struct sim_plan plan;    /* with its world */
   uint64_t first;          /* the number of its first attempt at a step: no other generation has the same gradients */
   uint64_t model;          /* what the source has added up; valid with `has_model` */
   bool has_model;
-  uint32_t n_servers; /* that it has at first */
+  uint32_t n_servers; /* servers at first */
   uint32_t n_in;
-  const struct sim_rank *ranks[SIM_RANKS_MAX]; /* that have come into it */
+  const struct sim_rank *ranks[SIM_RANKS_MAX]; /* ranks that have come into it */
   struct sim_place places[SIM_RANKS_MAX];      /* where they were */
   const char *over;                            /* why it may go no further; NULL: it must */
   uint64_t over_ns;

@@ -16,7 +16,7 @@
 enum {
   AUTO_TENSORS = 5,
   NESTED_TENSORS = 3,
-  HIDDEN_TENSORS = 3,  /* that the library opens for itself */
+  HIDDEN_TENSORS = 3,  /* tensors that the library opens for itself */
   TABLES_BYTES = 8192, /* of a tensor, or of a round; and so many of each rank's part of a partition */
   SLOT_BYTES = 64,
   LARGE_ROWS = 6000, /* of a tensor that needs more than others' */

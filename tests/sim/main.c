@@ -198,7 +198,7 @@ int main(int argc, char **argv) {
   struct order order = {.jobs = 1};
   fix_addresses(argv);
   clearenv();          /* it says nothing to a run, and does not move what is allocated */
-  json_object_seed(1); /* else jansson asks /dev/urandom in which order members of an object are freed */
+  json_object_seed(1); /* without a seed jansson asks /dev/urandom in which order members of an object are freed */
   setvbuf(stdout, buffer, _IOLBF, sizeof buffer);
   for (int i = 1; i < argc; i++) {
     if (strcmp(argv[i], "--verbose") == 0)

@@ -19,8 +19,8 @@ struct sim_operation {
   struct sim_attempt attempt;
   zenps_request_t *request, *pull; /* pull: only where push and pull are apart */
   zenps_grad_t in, out;
-  uint64_t first, count; /* the rows that were asked for, */
-  bool asks_all;         /* or all, of a pull */
+  uint64_t first, count; /* the rows that were asked for */
+  bool asks_all;         /* a pull of all rows */
   bool is_newest;        /* of whichever step the sum is */
   bool is_begun;         /* all that it takes */
   float *values, *packed, *result;

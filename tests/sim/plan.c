@@ -129,7 +129,7 @@ static void choose_schemes(struct sim_plan *plan) {
   plan->n_steps *= 6;
   for (uint32_t i = 0; i < plan->n_tensors; i++) {
     struct sim_tensor_plan *const tensor = &plan->tensors[i];
-    tensor->partitioner = 0; /* which is for balanced alone */
+    tensor->partitioner = 0; /* partitioners are for balanced alone */
     tensor->scheme = i % 2 ? "auto:balanced,sparse-ps,dense-ps" : "auto:balanced,sparse-ps,dense-ps,omnireduce";
   }
   for (uint32_t i = 0; i < plan->n_faults; i++) plan->faults[i].after_steps *= 6;

@@ -14,10 +14,10 @@ enum {
   SIM_TENSORS_MAX = 4,
   SIM_FAULTS_MAX = 4,
   SIM_FAULTS_ROOM = 12,
-  SIM_PROCESSES_MAX = 12, /* that are ranks, one after the other */
+  SIM_PROCESSES_MAX = 12, /* processes that are ranks, one after the other */
   SIM_WINDOW_MAX = 3,
   SIM_JOBS_MAX = 3,
-  SIM_RUNS_MAX = 3 /* or jobs */
+  SIM_RUNS_MAX = 3 /* runs of a process, in one job or several */
 };
 
 /* What is special about a world. A seed is another run in each. */
@@ -93,8 +93,8 @@ enum sim_fault_kind {
 struct sim_fault {
   enum sim_fault_kind kind;
   uint32_t who;         /* server or rank */
-  uint32_t after_steps; /* that all ranks together have seen the end of */
-  uint64_t then_ns;     /* and so long after that */
+  uint32_t after_steps; /* steps of all ranks together that have ended before */
+  uint64_t then_ns;     /* the fault comes so long after those steps */
   uint64_t for_ns;      /* stops, slowness, the coordinator's absence, shortness */
   uint64_t one_in;      /* allocations that fail, of short ones */
 };
@@ -106,9 +106,9 @@ struct sim_plan {
   bool gives_up; /* ranks cancel steps, or are late */
   bool repeats;  /* a step of a tensor between ranks that fails on all of them is tried again under the same number */
   bool in_step;  /* ranks agree on what became of each step, and try it again */
-  uint32_t n_hosts;      /* that ranks are on, in turn */
-  bool shares;           /* ranks of a host share memory, */
-  uint64_t lacks_shared; /* of which the system refuses one request in so many; 0: none */
+  uint32_t n_hosts;      /* hosts that the ranks are on, in turn */
+  bool shares;           /* ranks of a host share memory */
+  uint64_t lacks_shared; /* the system refuses one request for shared memory in so many; 0: none */
   uint32_t n_servers, world, n_tensors, n_steps, window;
   uint32_t places;  /* for servers, at least; 0: as many as the job begins with */
   bool asks_places; /* ranks ask for them; else the coordinator gives them to every job */

@@ -27,7 +27,7 @@ enum sim_kind sim_kind_find(const char *name) {
 
 /* Sums that wait for pulls are lost with a server. */
 static void push_and_pull(struct sim_plan *plan) {
-  static const char *const schemes[] = {"balanced", "sparse-ps", "dense-ps"}; /* which own rows at servers */
+  static const char *const schemes[] = {"balanced", "sparse-ps", "dense-ps"}; /* rows of these are owned by servers */
   plan->tensors[0].scheme = schemes[sim_random(sizeof schemes / sizeof schemes[0])];
   plan->tensors[0].partitioner = 0;
   plan->is_apart = true;

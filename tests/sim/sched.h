@@ -20,10 +20,10 @@ struct sim_process {
   bool dead;              /* killed: none of its fibers runs again */
   uint64_t stopped_to_ns; /* none runs before */
   uint64_t slow_ns;       /* each of its fibers waits up to so long before it goes on; 0: it does not */
-  uint64_t short_n;       /* one allocation in so many fails, */
-  uint64_t short_to_ns;   /* until then */
-  uint32_t host;          /* that it is on */
-  unsigned n_fibers;      /* that have not ended */
+  uint64_t short_n;       /* one allocation in so many fails until short_to_ns */
+  uint64_t short_to_ns;   /* 0: none fails */
+  uint32_t host;          /* its number */
+  unsigned n_fibers;      /* fibers that have not ended */
   struct sim_process *next;
 };
 

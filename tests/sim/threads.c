@@ -17,7 +17,7 @@
 #include "tests/sim/sched.h"
 
 enum {
-  LOOK_NS = 20,         /* that asking for the time takes: who looks until it has passed gets there */
+  LOOK_NS = 20,         /* cost of asking for the time: a loop that looks until it has passed gets there */
   UNLOCKS_A_YIELD = 64, /* after one in so many another thread runs first */
 };
 

@@ -17,7 +17,7 @@ enum {
   TIMEOUT_MS = 30000,
   BUSY_MS = 1,    /* from one look to the next */
   PLACE_MS = 100, /* from one try for a place in the job to the next */
-  LOSS_MS = 3000, /* that the others may take to tell a dead rank from one that comes back */
+  LOSS_MS = 3000, /* time that the others may take to tell a dead rank from one that comes back */
   STEPS_A_CANCEL = 4,
   STEPS_A_DELAY = 40, /* until the deadline, or thereabouts */
   NEAR_MS = 5,
@@ -31,8 +31,8 @@ struct trainer {
   zenps_tensor_t *tensors[SIM_TENSORS_MAX];
   struct sim_operation operations[SIM_TENSORS_MAX][SIM_WINDOW_MAX];
   bool failed;                         /* the job goes no further here */
-  bool step_failed;                    /* but the step may be tried again */
-  bool tensor_failed[SIM_TENSORS_MAX]; /* likewise */
+  bool step_failed;                    /* the job goes on, and the step may be tried again */
+  bool tensor_failed[SIM_TENSORS_MAX]; /* the job goes on, and this tensor's step may be tried again */
   uint64_t told[SIM_TENSORS_MAX];      /* the step that the library is told */
 };
 

@@ -22,7 +22,7 @@ enum {
 struct packet {
   struct packet *next;
   uint64_t due_ns;
-  int fd; /* that comes with it; -1: none does */
+  int fd; /* passed with the packet; -1: none is */
   size_t len;
   char bytes[];
 };

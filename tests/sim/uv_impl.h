@@ -25,7 +25,7 @@ struct loop {
   uv_handle_t *closing; /* by next_closing */
   uv_async_t *asyncs;   /* by queue[0] */
   uv_idle_t *idles;
-  unsigned n_handles; /* that keep the loop running */
+  unsigned n_handles; /* handles that keep the loop running */
   uint64_t n_timers;  /* ever started: equal times go by this */
 };
 

@@ -14,7 +14,7 @@ import subprocess
 import sys
 import time
 
-PIDFD_GETFD = 438  # the same system call on all processors
+PIDFD_GETFD = 438  # one number on all processors
 SYSCALL = ctypes.CDLL(None, use_errno=True).syscall
 
 

@@ -17,8 +17,8 @@
 #include "common/base/err.h"
 
 enum { OOM_UNLIMITED = -1 };
-static atomic_long oom_granted = OOM_UNLIMITED; /* allocations left before all fail, */
-static atomic_bool oom_once;                    /* or one: there is memory again after it */
+static atomic_long oom_granted = OOM_UNLIMITED; /* allocations left before all fail */
+static atomic_bool oom_once;                    /* only one allocation fails: there is memory again after it */
 
 /* Whether this thread is doing work outside the test, for which there is memory. */
 #ifndef OOM_SPARES

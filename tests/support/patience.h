@@ -43,7 +43,7 @@ static inline bool patience_is_over(struct patience *patience) {
   return cpu_ns - patience->cpu_ns > PATIENCE_CPU_NS || wall_ns - patience->wall_ns > PATIENCE_WALL_NS;
 }
 
-/* The same, where a counter shows progress: the time begins anew whenever it has changed. */
+/* Follows a counter that shows progress: the time begins anew whenever it has changed. */
 static inline bool patience_is_over_at(struct patience *patience, uint64_t counter) {
   if (counter != patience->moved) *patience = (struct patience){.moved = counter};
   return patience_is_over(patience);

@@ -33,8 +33,8 @@ void sim_open(struct sim *sim);
 void sim_close(struct sim *sim);
 /* One round of the gradients (n of them). */
 void sim_run(struct sim *sim, const struct zps_own_input *inputs);
-/* The same, which ends when `n_done` ranks are done or after `n_events` messages and instructions: for the others it
- * has failed, one of which, at random, may not have begun. For how many. */
+/* Runs a round that ends when `n_done` ranks are done, or after `n_events` messages and instructions. For the other
+ * ranks it has failed; one of them, at random, may not have begun. Gives the number of those. */
 uint32_t sim_run_failing(struct sim *sim, const struct zps_own_input *inputs, uint32_t n_done, uint64_t n_events);
 /* Position i's result: the dense array, and how many of its rows came in streams. The same for all positions, bit for
  * bit, or the round failed the test. */

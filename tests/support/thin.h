@@ -51,7 +51,7 @@ static inline unsigned thin_to_one_in(unsigned unasked) {
   return asked && atoi(asked) > 0 ? (unsigned)atoi(asked) : unasked;
 }
 
-/* The same as thin_skips(), of combinations that are heavy under any sanitizer. */
+/* thin_skips() for combinations that are heavy under any sanitizer. */
 static inline bool thin_skips_heavy(void) {
   static unsigned n;
   return n++ % thin_to_one_in(THIN_HEAVY_TO_ONE_IN) != 0;

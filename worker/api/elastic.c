@@ -41,7 +41,7 @@ bool zenps_status_recoverable(zenps_status_t status) {
     case ZENPS_ERR_STALE:
     case ZENPS_ERR_CANCELED:
     case ZENPS_ERR_TIMEOUT:
-    case ZENPS_ERR_FABRIC: /* which a rank hears first that has slept until the others went on without it */
+    case ZENPS_ERR_FABRIC: /* the first error of a rank that slept until the others went on without it */
       return true;
     default:
       return false;

@@ -51,7 +51,7 @@ static void on_failed(void *ctx, const struct zps_frame_abort *failure) {
     job->failed = true;
     job->failure_command.run = failure_run;
     zps_engine_post(job->plane.engine, &job->failure_command);
-    pthread_cond_broadcast(&job->waiting.due); /* who waits for a plan waits in vain */
+    pthread_cond_broadcast(&job->waiting.due); /* no plan will come for the threads that wait for one */
   }
   pthread_mutex_unlock(&job->lock);
   atomic_store(&job->changed, true);

@@ -57,8 +57,8 @@ struct zenps_job {
   pthread_cond_t done; /* a request is done, or a round over */
   struct zenps_tensor *tensors;
   bool *lost;                    /* per place, once one is, or is free; NULL: all live */
-  bool is_connected;             /* before that a map waits: */
-  struct zps_map_command *early; /* the last one; NULL: none has come */
+  bool is_connected;             /* false: a map waits */
+  struct zps_map_command *early; /* the last map that waits; NULL: none has come */
   struct zps_waiting waiting;    /* allreduces under auto that have not begun */
   struct zenps_group *groups;
   /* What is left of tensors that were closed, so that who still uses one is told so: of the last ones. */

@@ -9,7 +9,7 @@
 /* Of one operation. Rounds over servers that own rows take parts where they are; for all others they are copied to one
  * array, and back. */
 struct zps_grad_parts {
-  const zenps_grad_t *in; /* as the round is given them: the caller's, or: */
+  const zenps_grad_t *in; /* of the round: the caller's, or one_in and one_out */
   zenps_grad_t *out;
   zenps_grad_t one_in, one_out;
   struct zps_sections in_sections, out_sections; /* list NULL: it has none */

@@ -26,7 +26,7 @@ void zps_worker_map_free(struct zenps_job *job);
 void zps_worker_map(struct zenps_job *job, const struct zps_job_map *map);
 void zps_worker_replay(struct zenps_job *job, const struct zps_job_steps *steps);
 /* On the engine thread. */
-void zps_worker_mapped(void *job, const struct zps_job_steps *steps); /* as zps_replay's */
+void zps_worker_mapped(void *job, const struct zps_job_steps *steps); /* see zps_replay */
 void zps_worker_held(void *job, const char *why);
 struct zps_round_tensor *zps_worker_served_tensor(void *job, uint32_t tensor);
 

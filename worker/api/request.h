@@ -10,14 +10,14 @@
 struct zenps_request {
   struct zenps_job *job;       /* a reference */
   struct zenps_tensor *tensor; /* while not done: after that, it and all of the job but its lock may be gone */
-  uint32_t n_parts;            /* of the tensor that the trainer opened, */
-  bool has_parts;              /* which is the one that this runs on */
+  uint32_t n_parts;            /* of the tensor that the trainer opened */
+  bool has_parts;              /* the request runs on the tensor that the trainer opened */
   /* Guarded by the job's lock; final once `done`. */
   bool done;
-  struct zps_round *round;      /* while not done, unless it waits for one: */
+  struct zps_round *round;      /* while not done and not waiting */
   bool is_waiting;              /* its scheme is not known yet (waiter.h) */
   bool is_canceled;             /* while it was waiting */
-  struct zps_memory_use memory; /* likewise */
+  struct zps_memory_use memory; /* while it is waiting */
   zenps_error_t error;          /* status, and why */
   zenps_request_stats_t stats;
   struct zps_result result;
@@ -29,12 +29,12 @@ struct zenps_request {
     bool is_used;
     void *stream;
   } streams[2];            /* of gradient and result in device memory, to which its round submits work */
-  struct zps_word *word;   /* that streams wait for, set when it is done; NULL: none does (any more) */
+  struct zps_word *word;   /* the word that streams wait for, set when it is done; NULL: none waits, or not any more */
   bool is_expired;         /* its deadline has passed, and its word is set */
   struct zps_wants *wants; /* rows that it asks for; NULL: none by name */
   zenps_grad_t nothing;    /* a gradient or result that the operation does not have; a list for one that is compact */
   uint64_t number;         /* of its round */
-  uint64_t seen_to;        /* as in struct zps_round, as the trainer asked for it; 0: it is to be as its round begins */
+  uint64_t seen_to;        /* see struct zps_round; fixed when the trainer asks. 0: fixed as its round begins */
   struct zenps_request *unseen_next, **unseen_prev_p; /* begun, and the trainer has not seen its end; NULL: it has */
   /* For the library's own requests, which no thread waits for: called on the engine thread when the request is done.
    * Else NULL. */

@@ -32,7 +32,7 @@ zenps_status_t zenps_request_stream_wait(zenps_request_t *request, void *stream)
   pthread_mutex_lock(&job->lock);
   const bool done = request->done;
   pthread_mutex_unlock(&job->lock);
-  if (done) return ZENPS_OK; /* and the job may be closed */
+  if (done) return ZENPS_OK; /* the job may be closed by now */
   if (is_own(request, stream))
     return zps_worker_fail(ZPS_ERR_INVALID,
                            "%s: the operation's own work is submitted to that stream, and would wait for itself: give "

@@ -19,10 +19,10 @@ struct zps_result {
   zenps_memory_t memory;
   int device_index;
   uint64_t nnz;
-  int contributors; /* as in zenps_grad_t */
+  int contributors; /* see zenps_grad_t */
   size_t row_bytes;
   struct zps_row_arrays arrays;     /* in host memory */
-  struct zps_worker_device *device; /* a reference, where they are in its memory: */
+  struct zps_worker_device *device; /* a reference; NULL: the rows are in host memory */
   void *rows_on_device, *values_on_device;
   pid_t pid; /* of the process that took them */
 };

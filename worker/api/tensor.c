@@ -66,7 +66,7 @@ static zps_err_t link_group(struct zenps_job *job, struct zenps_group *group, st
 static zps_err_t between_hosts_open(struct zenps_job *job, const struct zps_tensor_ask *asked,
                                     const struct zps_peer_tensor *peer, struct zenps_tensor **inner_p,
                                     struct zps_error *error) {
-  char name[128]; /* as a tensor's */
+  char name[128]; /* a tensor's longest name */
   struct zps_tensor_ask inner = *asked;
   if ((size_t)snprintf(name, sizeof name, "@hosts/%s", asked->spec.name) >= sizeof name)
     return zps_fail(error, ZPS_ERR_INVALID, "tensor %s: its name is too long for scheme %s; %zu bytes at most can be",
@@ -79,7 +79,7 @@ static zps_err_t between_hosts_open(struct zenps_job *job, const struct zps_tens
   inner.spec.ranks = peer->masters;
   inner.spec.n_ranks = peer->n_masters;
   inner.spec.dtype = zps_dtype_sum(inner.spec.dtype);           /* a host's sums are not rounded on the way */
-  if (inner.spec.op == ZPS_OP_MEAN) inner.spec.op = ZPS_OP_SUM; /* which is divided once, by the number of ranks */
+  if (inner.spec.op == ZPS_OP_MEAN) inner.spec.op = ZPS_OP_SUM; /* the mean is divided once, by the number of ranks */
   const zps_err_t err = zps_worker_tensor_create(job, &inner, inner_p, error);
   if (err != ZPS_OK) return err;
   if (inner.spec.op == ZPS_OP_MAX || inner.spec.op == ZPS_OP_MIN) (*inner_p)->core.keeps_zero_rows = true;

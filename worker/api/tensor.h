@@ -53,7 +53,7 @@ zenps_status_t zps_worker_tensor_open(struct zenps_job *job, const char *name, u
                                       struct zenps_tensor **tensor_p);
 /* No round may be in flight. */
 void zps_worker_tensor_destroy(struct zenps_tensor *tensor);
-/* The same but for the struct itself, whose name stays. */
+/* Frees all of the tensor but the struct itself and its name. */
 void zps_worker_tensor_fini(struct zenps_tensor *tensor);
 /* The error of an operation on a tensor that is closed. */
 zps_err_t zps_worker_tensor_check(const struct zenps_tensor *tensor, struct zps_error *error) ZPS_MUSTCHECK;

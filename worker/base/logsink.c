@@ -7,7 +7,7 @@
 
 #include "common/base/log.h"
 
-enum { LINES_MAX = 1024 }; /* that wait for a callback */
+enum { LINES_MAX = 1024 }; /* lines that wait for a callback */
 
 struct line {
   struct line *next;

@@ -15,7 +15,7 @@
 #define WORLD_MAX (int)ZPS_LAUNCHER_WORLD_MAX
 
 #define DEVICE_MAX 1023
-#define SERVER_PLACES_MAX 1024 /* as the coordinator takes it */
+#define SERVER_PLACES_MAX 1024 /* the coordinator's limit */
 #define DAY_MS (24ull * 3600 * 1000)
 #define REFUSED_TIMEOUT_MS 30000u
 

@@ -14,7 +14,8 @@ struct zps_worker_options {
   char *tls_ca, *tls_cert, *tls_key, *tls_crl; /* to speak to the coordinator with; NULL: none */
   char *scheme;                       /* of tensors that name none */
   char *fault;                        /* for tests */
-  char *device_name, *device_library; /* as given: a number; NULL: none, libzenps_cuda.so */
+  char *device_name, *device_library; /* texts of the options; device_name is a number, or NULL: none. device_library
+                                         NULL: libzenps_cuda.so */
   int device;                         /* of the GPU; -1: none was named */
   uint64_t rank, world;
   uint64_t min_world,
@@ -31,7 +32,7 @@ struct zps_worker_options {
   uint64_t replay_memory_bytes; /* of them, for pushes that are kept in case a server is lost */
   bool shared_memory;           /* with other ranks of this host */
   int codec;                    /* of tensors that name none: enum zps_codec_policy, less 1 */
-  int values;                   /* likewise: enum zps_value_codec, less 1 */
+  int values;                   /* of tensors that name none: enum zps_value_codec, less 1 */
   int log_level;
   zenps_log_fn log;
   void *log_ctx;

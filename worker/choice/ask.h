@@ -11,16 +11,16 @@
 
 /* The scheme and options that a caller asks for, in the form that ranks must agree on. */
 struct zps_scheme_ask {
-  const struct zps_peer_scheme *scheme;  /* between ranks; else NULL, and: */
-  const struct zps_served_kind *served;  /* over servers; balanced where there are: */
+  const struct zps_peer_scheme *scheme;  /* between ranks; NULL: the scheme is over servers */
+  const struct zps_served_kind *served;  /* over servers; balanced where there are `choices` */
   unsigned choices;                      /* bits 1u << enum zps_plan_scheme */
   const struct zps_served_kind *between; /* hosts, where the scheme nests and plan.inner is NULL */
   char name[ZPS_SCHEME_NAME_MAX + 1];    /* with that of a nested one: "hierarchical:balanced" */
-  struct zps_scheme_spec spec;           /* name and options, as the coordinator compares and shows them */
-  struct zps_peer_plan plan;             /* options alone: no ranks yet, and `levels` are these: */
+  struct zps_scheme_spec spec;           /* name and options, in the coordinator's form */
+  struct zps_peer_plan plan; /* options alone: no ranks yet. Its `levels` and `algorithms` are the arrays below. */
   uint32_t levels[ZPS_SCHEME_LEVELS_MAX];
   enum zps_level_algorithm algorithms[ZPS_SCHEME_LEVELS_MAX];
-  unsigned allgather; /* as given */
+  unsigned allgather; /* the caller's */
 };
 
 /* `given`: complete options; `values`: in which values travel. The library's own tensors (of bytes) are

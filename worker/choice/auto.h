@@ -31,7 +31,7 @@ struct zps_automatic_job {
   struct zps_membership *membership;
   struct zps_plane *plane;
   struct zps_worker_device **device_p;       /* the job's: NULL until it is opened */
-  void *ctx;                                 /* of: */
+  void *ctx;                                 /* of the functions below */
   zenps_status_t (*check)(void *ctx);        /* under the lock: the job's failure, if it has failed */
   void (*trim)(void *ctx, uint64_t keep_ns); /* engine thread: spare rounds are kept no longer, for a while */
   /* Under the lock: begins round agreement.number, in which ranks hear of the schedule. */
@@ -79,7 +79,7 @@ void zps_automatic_destroy(struct zps_automatic *automatic); /* NULL is allowed 
 /* A step that is to begin. */
 struct zps_automatic_turn {
   uint64_t step;
-  bool due; /* zps_automatic_ask() is to be called, with: */
+  bool due; /* call zps_automatic_ask() with `report` */
   struct zps_plan_report report;
 };
 
@@ -97,11 +97,11 @@ void zps_automatic_round_done(struct zps_automatic *automatic, const struct zps_
                               const zenps_request_stats_t *stats);
 /* Under the job's lock: the coordinator proposes schemes for steps; `whole`: all that it remembers. */
 void zps_automatic_propose(struct zps_automatic *automatic, const struct zps_plan_run *runs, unsigned n, bool whole);
-/* Likewise: the coordinator is out of reach. */
+/* Under the job's lock: the coordinator is out of reach. */
 void zps_automatic_alone(struct zps_automatic *automatic);
-/* Likewise, from time to time: a round of the agreement that has failed, or could not begin, is begun again. */
+/* Under the job's lock, from time to time: begins a round of the agreement again that has failed or could not begin. */
 void zps_automatic_try_again(struct zps_automatic *automatic);
-/* Likewise: a round of the agreement is over, with the decider's word; NULL: it has failed, and why. */
+/* Under the job's lock: a round of the agreement is over. `word`: the decider's; NULL: it has failed, for `why`. */
 void zps_automatic_agreed(struct zps_automatic *automatic, const unsigned char *word, const zenps_error_t *why);
 
 #endif

@@ -15,7 +15,7 @@ struct zps_compute_scratch {
   struct zps_buffer recode;     /* zps_slice_recode() */
   struct zps_buffer views;      /* SUM: the inputs' */
   struct zps_buffer cursors;    /* SUM of all rows: of sparse inputs */
-  struct zps_buffer slots;      /* the same: 0, 1, 2, ... */
+  struct zps_buffer slots;      /* SUM of all rows: 0, 1, 2, ... */
   struct zps_buffer bits;       /* OWN: of its rows */
   struct zps_buffer room;       /* some rows of values that travel narrow; of a result that becomes halves */
   struct zps_buffer magnitudes; /* elements of the dtype */

@@ -13,7 +13,7 @@ static void copy_rows(const struct zps_slice_view *view, uint32_t first, uint32_
   if (divisor != 1) zps_accumulate_divide(view->dtype, to, n_values, divisor);
 }
 
-/* The same as halves; notes which rows have a value other than zero, before it is rounded. */
+/* Copies rows as halves. Notes which rows have a value other than zero, before it is rounded. */
 static void copy_halves(const struct zps_slice_view *view, uint32_t first, uint32_t n, unsigned divisor,
                         enum zps_dtype dtype, char *to, bool *any) {
   enum { FLOATS = 512 };

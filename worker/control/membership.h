@@ -46,12 +46,12 @@ struct zps_membership {
   atomic_bool over; /* it has said that it has none of the job any more for this rank, and the handler knows */
   /* What a new connection begins with. */
   uint64_t secret, incarnation;
-  uint32_t rank, world; /* as the coordinator has it, where the job is elastic */
+  uint32_t rank, world; /* where the job is elastic: the coordinator's numbers */
   struct zps_generation generation;
   _Atomic(const char *) memory; /* what the coordinator was told; NULL: nothing */
-  _Atomic(const char *) held;   /* likewise */
+  _Atomic(const char *) held;   /* what the coordinator was told; NULL: nothing */
   atomic_bool joined;           /* the three above and job_id are there */
-  atomic_uint n_bare;           /* connections made before that */
+  atomic_uint n_bare;           /* connections made before `joined` */
 };
 
 /* Connects and joins, within the join timeout; an elastic job's next generation, where options say that it is one: then

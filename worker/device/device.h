@@ -23,7 +23,7 @@ struct zps_worker_device {
   int index;
   struct zps_workpool *in_pool, *out_pool; /* one thread each */
   struct zps_stage *in_stage, *out_stage;  /* those threads' */
-  struct zps_words words;                  /* that the trainer's streams wait for */
+  struct zps_words words;                  /* the words that the trainer's streams wait for */
   enum zps_memory_path path;
   uint64_t serial; /* in_pool's thread: of what was last encoded */
 };
@@ -50,8 +50,8 @@ void zps_worker_device_unref(struct zps_worker_device *device);
 /* Grows memory of the device or pinned memory to at least `len_bytes`, without keeping what is in it. */
 zps_err_t zps_worker_device_grow(struct zps_worker_device *device, enum zps_memory memory, void **at_p, size_t *cap_p,
                                  size_t len_bytes, struct zps_error *error) ZPS_MUSTCHECK;
-/* The same for memory of the device that no fabric is to reach, in the order of a stream that is through with the old
- * memory: nothing waits for the allocation. */
+/* Grows memory of the device that no fabric is to reach, in the order of a stream that needs the old memory no more.
+ * Nothing waits for the allocation. */
 zps_err_t zps_worker_device_grow_on(struct zps_worker_device *device, void **at_p, size_t *cap_p, size_t len_bytes,
                                     zps_stream_t stream, struct zps_error *error) ZPS_MUSTCHECK;
 

@@ -15,7 +15,7 @@ struct buffer {
   /* Reading: what of a source it holds, or will. */
   uint64_t serial; /* 0: nothing */
   size_t from, len_bytes;
-  /* Writing: */
+  /* For writing. */
   size_t n_used;
   zps_stream_t stream;
 };

@@ -13,7 +13,7 @@
 struct zps_word {
   struct zps_word *next;
   uint32_t *at;   /* pinned */
-  uint32_t value; /* that it will have */
+  uint32_t value; /* its value once it is set */
 };
 
 struct zps_words {

@@ -36,7 +36,7 @@ struct embed {
   struct corpus corpus;
   struct embed_vectors centres, contexts;
   struct embed_progress progress;
-  double loss; /* of the predictions that this rank has made in this epoch, */
+  double loss; /* sum over this rank's n_predictions in this epoch */
   uint64_t n_predictions;
   bool out_of_memory;
 };

@@ -45,8 +45,8 @@ struct linear {
   size_t n_weights;
   struct rate rate;
   struct linear_progress progress;
-  double loss;               /* of those samples of this epoch that this rank has seen, */
-  uint64_t n_samples;        /* and how many they are */
+  double loss;               /* sum over this rank's n_samples in this epoch */
+  uint64_t n_samples;        /* samples of this epoch that this rank has seen */
   struct zps_workpool *pool; /* NULL: one thread */
 };
 

@@ -31,7 +31,7 @@ struct linear_scd {
   float *scores;                /* samples x outputs */
   uint32_t first, n_own;        /* coordinates of this rank's */
   uint32_t *order;              /* this pass's order of them */
-  uint32_t n_most;              /* that any rank has */
+  uint32_t n_most;              /* the most that any rank has */
   double beta;
   /* of the step at hand */
   const uint32_t *chosen;

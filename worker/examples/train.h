@@ -28,10 +28,9 @@ struct train_select {
   float *rows;
   uint64_t capacity;
   double density;
-  uint64_t k;     /* values that the result is to have, */
-  bool in_scheme; /* the scheme selects */
-  uint64_t
-      n_sent; /* that this rank sent of them in the last step, or, where the scheme selects, that are in the result */
+  uint64_t k;      /* how many values the result is to have */
+  bool in_scheme;  /* the scheme selects */
+  uint64_t n_sent; /* values that this rank sent in the last step; where the scheme selects: values in the result */
   struct train_xi xi;
 };
 
@@ -43,7 +42,7 @@ struct train_tensor {
   zenps_grad_t sum; /* after train_sync_wait(): rows of the union in host memory, until train_sync_done() */
   double scale;     /* what `sum` lacks: see train_sync_start() */
   zenps_request_t *request;
-  struct zps_gpu *gpu;                    /* the job's: */
+  struct zps_gpu *gpu;                    /* the job's */
   struct zps_gpu_grad in_there, sum_here; /* the gradient in its memory, and the sum copied from there */
 };
 
@@ -57,12 +56,12 @@ struct train {
   double start_s, sync_s;
   uint64_t bytes_moved, dense_bytes, samples;
   uint64_t n_selected, n_kept, n_wanted; /* values that this rank sent, that are in the sums, and that are asked for */
-  double xi;                             /* the sum of what was measured, */
+  double xi;                             /* the sum of the n_xi measurements */
   uint64_t n_xi;
   uint64_t gathers;
   int status; /* to exit with, once something has failed: one of enum zps_exit */
   /* of an elastic job (train_elastic.h) */
-  zenps_generation_t generation, was; /* and the one before it, of this rank; number 0: none */
+  zenps_generation_t generation, was; /* this one, and the rank's one before; number 0: none */
   bool goes_on;                       /* what failed is over with this generation */
   char why[600];                      /* what that was */
   uint64_t told;                      /* epochs that were reported; UINT64_MAX: it is too new to know */

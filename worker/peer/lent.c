@@ -125,7 +125,7 @@ bool zps_peer_gives_back(struct zps_round *base, uint64_t now_ns) {
   if (must_shut(round, all_gone, now_ns)) {
     shut(base, reader);
   } else if (!job_is_over(base) && !all_gone && now_ns >= base->deadline_ns) {
-    return round->stays_exposed = true; /* or the rank would lose its connection when it goes on */
+    return round->stays_exposed = true; /* without this the rank would lose its connection when it goes on */
   } else if (job_is_over(base)) {
     look_at(base, now_ns + LOOK_SOON_NS);
   } else {

@@ -73,7 +73,7 @@ static zps_err_t get_registered(struct zps_peer_round *round, uint64_t len, stru
   if (!mem) return ZPS_ERR_NOMEM;
   const bool is_idle = round->base.n_tasks == 0 && round->base.n_reads == 0;
   const bool spares = zps_plane_memory_spares(&round->base.plane->memory, 0, len);
-  round->base.held.is_first = !spares && is_first(round); /* which does not matter else */
+  round->base.held.is_first = !spares && is_first(round); /* irrelevant where memory is spare */
   const zps_err_t err =
       zps_plane_memory_get(&round->base.plane->memory, ZPS_LINE_PEER, &round->base.held, is_idle, len, &mem->buf);
   if (err != ZPS_OK) {

@@ -60,8 +60,8 @@ struct zps_peer_task {
   struct zps_compute_task compute;
   struct zps_compute_in *ins;
   uint32_t cap_ins;
-  uint64_t need_bytes;      /* for the output, */
-  struct zps_peer_mem *mem; /* which lies here */
+  uint64_t need_bytes;      /* for the output */
+  struct zps_peer_mem *mem; /* holds the output */
   void *out;
   struct zps_compute_out what;
   uint64_t n_rows;        /* delivered: rows of the result */
@@ -88,14 +88,14 @@ struct zps_peer_serve {
 struct zps_peer_remote {
   uint32_t first_send, last_send; /* SENDs that are due, chained by send_next; UINT32_MAX: none */
   bool reads;                     /* it was told of something to read: its DONE is awaited */
-  bool reads_gradient;            /* and that lies in the gradient */
+  bool reads_gradient;            /* what it reads lies in the gradient */
   bool is_read;                   /* streams of it are read here: it awaits our DONE */
   bool done, aborted;             /* it has said so: it sends nothing more for this round */
   bool heard;                     /* a frame has come from it: it has begun */
   bool is_marked;                 /* the round has failed: with `mark`, the rank has taken our ABORT */
   uint32_t mark;
   bool owes_done, owes_abort; /* frames that we owe */
-  bool is_told_done;          /* or will be */
+  bool is_told_done;          /* it was told DONE, or will be */
   uint32_t n_reads;           /* of its memory, under way */
   uint32_t n_early;           /* messages that had to be kept for the program */
   bool accused, named;        /* accused: another rank says that it waits for it; named: in a failure's text */
@@ -129,15 +129,15 @@ struct zps_peer_round {
   zenps_grad_t merged;         /* MERGE's sum */
   bool held;                   /* the gradient is where it was given: an offer may be enough */
   bool reaches, merged_is_served;
-  bool stays_exposed;         /* though its request is told (lent.c): */
+  bool stays_exposed;         /* the gradient, although the request is over (lent.c) */
   struct zps_net_mem exposed; /* the gradient, for ranks to read; no handle: it is not registered */
   uint64_t hear_until_ns;     /* failed: a rank that was not heard of until then has not begun the round */
   uint32_t n_results;
   bool tells_contributed; /* the rows of stream */
   uint32_t contributed;
-  struct zps_peer_task *to_read; /* RECVs announced and not asked for, in the program's order; */
-  uint64_t reading_bytes;        /* of those that are: bytes that have not come */
-  struct zps_plane_wait wait;    /* for memory, of: */
+  struct zps_peer_task *to_read; /* RECVs announced and not asked for, in the program's order */
+  uint64_t reading_bytes;        /* of RECVs asked for: bytes that have not come */
+  struct zps_plane_wait wait;    /* for memory that the tasks in `waiting` need */
   struct zps_peer_task *waiting, **waiting_tail;
   /* Messages that the program does not know (yet), and what they take. */
   struct zps_unexpected_message *unexpected, **unexpected_tail;
@@ -304,9 +304,9 @@ void zps_peer_merge_release(struct zps_peer_round *round);
 
 /* serve.c */
 void zps_peer_serve(struct zps_peer_task *task); /* a SERVE is due; its inputs are filled in */
-void zps_peer_offer(struct zps_peer_task *task); /* an OFFER is due, */
-void zps_peer_reach(struct zps_peer_task *task); /* a REACH, */
-void zps_peer_merge(struct zps_peer_task *task); /* a MERGE */
+void zps_peer_offer(struct zps_peer_task *task); /* an OFFER is due */
+void zps_peer_reach(struct zps_peer_task *task); /* a REACH is due */
+void zps_peer_merge(struct zps_peer_task *task); /* a MERGE is due */
 /* The first CALL is carried out: the scheme goes on by what was offered, or by what is to be brought. */
 void zps_peer_held(struct zps_peer_round *round);
 void zps_peer_rows_encode(struct zps_peer_task *task); /* of SERVE or MERGE: the memory for its output is there */

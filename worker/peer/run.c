@@ -12,7 +12,7 @@
 /* Rows that were found are only copied and coded: some 50 us, what waking a thread, and being woken by it, takes. */
 #define ON_THE_SPOT_OWN_BYTES (160u << 10)
 
-/* So many bytes of rows are scanned in little more time than threads take to wake each other up. */
+/* Scanning this many bytes of rows takes little more time than threads take to wake each other up. */
 #define SCAN_HERE_BYTES (256u << 10)
 
 zps_err_t zps_peer_fit(struct zps_peer_round *round) {

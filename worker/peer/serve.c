@@ -313,7 +313,7 @@ void zps_peer_serve_give_up(struct zps_peer_round *round) {
     service->cancel(&serve->inner);
     return;
   }
-  if (base->machine->code == ZPS_ERR_TIMEOUT) { /* which servers it waits for, it knows itself */
+  if (base->machine->code == ZPS_ERR_TIMEOUT) { /* it knows itself which servers it waits for */
     zps_round_event(inner, ZPS_MACHINE_FAIL, 0, 0, ZPS_ERR_TIMEOUT);
     return;
   }

@@ -17,10 +17,10 @@ struct zps_peer_tensor {
   uint32_t levels[ZPS_SCHEME_LEVELS_MAX];
   enum zps_level_algorithm algorithms[ZPS_SCHEME_LEVELS_MAX];
   uint32_t *hosts, *racks;            /* per position of the plan */
-  uint32_t *ranks;                    /* likewise, of a group: numbers in the job */
+  uint32_t *ranks;                    /* per position of the plan, of a group: numbers in the job */
   bool *near;                         /* per rank, where there are any (zps_peer_plan) */
   char name[ZPS_SCHEME_NAME_MAX + 1]; /* with that of a nested one: "hierarchical:balanced" */
-  /* Where masters of hosts push for them: */
+  /* Where masters of hosts push for the hosts' ranks. */
   uint32_t *masters, n_masters;    /* ranks, ascending */
   struct zps_inner_service *inner; /* carries out their rounds over servers; NULL on other ranks */
 

@@ -76,8 +76,8 @@ zps_err_t zps_plane_memory_get(struct zps_plane_memory *memory, enum zps_plane_l
 /* Gives back what zps_plane_memory_get() gave; nothing where there is nothing. */
 void zps_plane_memory_put(struct zps_plane_memory *memory, enum zps_plane_line line, struct zps_plane_held *held,
                           struct zps_buf *buf);
-/* The same, where a read may still write to the buffer, though its peer is lost: the round has it no longer, and it
- * comes back with zps_plane_memory_return(), when the fabric is through with it (zps_bulk_read.release). */
+/* Gives up a buffer of a lost peer, where a read may still write to it. The round does not own it any more. It comes
+ * back with zps_plane_memory_return(), when the fabric is through with it (zps_bulk_read.release). */
 void zps_plane_memory_leave(struct zps_plane_memory *memory, enum zps_plane_line line, struct zps_plane_held *held,
                             const struct zps_buf *buf);
 void zps_plane_memory_return(struct zps_plane_memory *memory, struct zps_buf *buf);

@@ -31,7 +31,7 @@ struct zps_remote {
   bool is_rank;
   char name[132];              /* of a rank: its host */
   struct zps_neighbour shared; /* a rank of this host: the memory that we share */
-  uint32_t tag;                /* that frames of it carry */
+  uint32_t tag;                /* its frames carry this tag */
   uint32_t since;              /* a server: the epoch with which it took the place of another, or 0 */
   uint64_t left_ns;            /* one that left in peace: when; what a rank has sent may still be under way */
   struct zps_net_peer *peer;

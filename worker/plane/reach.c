@@ -49,7 +49,7 @@ void zps_plane_off(struct zps_remote *server) {
 void zps_plane_watch_renew(const struct zps_remote *server) {
   struct zps_watched *const of = watched(server);
   if (!of) return;
-  *of = (struct zps_watched){.is_suspect = of->is_suspect}; /* that this changes is news */
+  *of = (struct zps_watched){.is_suspect = of->is_suspect}; /* the next look reports the change */
   server->plane->watch.is_news = true;
   server->plane->landed[server->index] = 0;
 }

@@ -18,10 +18,10 @@
 
 struct zps_watched {
   bool is_heard;   /* something has come since the last look: set by the owner */
-  bool is_lost;    /* the fabric has lost it: likewise, with zps_watch.is_news */
-  bool is_off;     /* it is in the job no longer: likewise */
+  bool is_lost;    /* the fabric has lost it: set by the owner, with zps_watch.is_news */
+  bool is_off;     /* it is in the job no longer: set by the owner */
   bool must_ask;   /* after a look: ask it for a frame */
-  bool is_asked;   /* and it has not come yet */
+  bool is_asked;   /* it was asked for a frame that has not come yet */
   bool is_suspect; /* after a look: it is out of reach */
   unsigned n_silent;
 };

@@ -40,7 +40,7 @@ enum zps_round_machine_event_type {
   ZPS_MACHINE_WRITTEN,     /* `partition` is encoded */
   ZPS_MACHINE_TAKEN,       /* `server` has all contributions */
   ZPS_MACHINE_RESULT,      /* the owner announced the sum of `partition` */
-  ZPS_MACHINE_LANDED,      /* that sum is in our memory */
+  ZPS_MACHINE_LANDED,      /* the sum of `partition` is in our memory */
   ZPS_MACHINE_CLEARED,     /* the dense result is all zeros */
   ZPS_MACHINE_DECODED,     /* `partition` (or ALL) is in the trainer's result */
   ZPS_MACHINE_ABORTED,     /* `server` gave the round up, with `code` */

@@ -45,7 +45,7 @@ struct zps_replay {
   bool has_given_up; /* a lost server is still on the map, and rounds that need it fail */
   uint64_t lost_ns;  /* when the fabric lost a server that the coordinator has not taken off the map; 0: none */
   uint64_t grace_ns, limit_bytes;      /* limit_bytes: of kept pushes, of all tensors of the job */
-  atomic_uint_least64_t kept_bytes;    /* also read by other threads */
+  atomic_uint_least64_t kept_bytes;    /* read by other threads, too */
   struct zps_round *kept, **kept_tail; /* the oldest first */
   /* Tells the coordinator; `steps` is the caller's. NULL: there was no memory for them, and the coordinator is to say
    * the map again. */

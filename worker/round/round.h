@@ -39,7 +39,8 @@ struct zps_round_ops {
   zps_err_t (*create)(struct zps_round *round) ZPS_MUSTCHECK;
   void (*destroy)(struct zps_round *round); /* half-built, too */
   void (*setup)(struct zps_round *round);   /* before a round starts, on the trainer's thread */
-  void (*prepare)(struct zps_round *round); /* then, outside the job's lock: work of the trainer's thread; NULL: none */
+  void (*prepare)(struct zps_round *round); /* after setup(), outside the job's lock: work of the trainer's thread;
+                                               NULL: none */
   void (*begin)(struct zps_round *round);   /* unless it has failed at once */
   void (*act)(struct zps_round *round, const struct zps_round_machine_action *action);
   bool (*send)(struct zps_round *round, uint64_t now_ns); /* frames; true: some are left for the next tick */
@@ -50,8 +51,8 @@ struct zps_round_ops {
   /* A failed round's request may be told. False: until the deadline, messages of other ranks may still show which rank
    * is to blame. */
   bool (*known)(const struct zps_round *round);
-  /* The same, besides, also when its deadline has passed: no other process reads what the trainer gets back with it.
-   * NULL: none does. */
+  /* True when no other process can still read the caller's gradient. Asked after known(), also past the deadline. NULL:
+   * no other process reads it. */
   bool (*gives_back)(struct zps_round *round, uint64_t now_ns);
   void (*explain)(struct zps_round *round); /* completes the reason of a failure, where it has no text */
   /* Before the request is told. True: the result is being copied, or the device is waited for; called again after that.
@@ -60,16 +61,16 @@ struct zps_round_ops {
   void (*finish)(struct zps_round *round, bool ok); /* the request is told next */
   bool (*quiet)(const struct zps_round *round);     /* no other process can be reading our buffers any more */
   void (*release)(struct zps_round *round);         /* gives up memory; no task, read or peer uses it */
-  /* Of rounds over servers, whose owners change (replay.h); NULL: this kind knows no servers. Whether what the round
-   * has pushed can be pushed again when the round is over; */
+  /* The next five are for rounds over servers, whose owners change (replay.h); NULL: this kind knows no servers. */
+  /* True when the round's push can be given again once the round is over. */
   bool (*can_give)(const struct zps_round *round);
-  /* the round goes on with the owners that its tensor has now, who know nothing of it; */
+  /* The round goes on with its tensor's new owners, which know nothing of it. */
   void (*remap)(struct zps_round *round);
-  /* the same of a round that is over here, and whose step other ranks may push yet, or not (`is_wanted`); */
+  /* The owners changed after this round finished. is_wanted: other ranks may still push this step. */
   void (*outdate)(struct zps_round *round, bool is_wanted);
-  /* nothing is under way that would come from, or go to, an owner that is no more; */
+  /* True when nothing is under way from or to a former owner. */
   bool (*is_still)(const struct zps_round *round);
-  /* and the round, which is over, gives its push again. */
+  /* The finished round gives its push again. */
   void (*give)(struct zps_round *round);
 };
 
@@ -83,8 +84,8 @@ struct zps_round_owner {
   void (*expired)(struct zps_round *round);
   void (*wake)(const struct zps_round_tensor *tensor); /* last, so that a thread that waits finds no lock held */
   void (*released)(struct zps_round *round);           /* no thread or process refers to it: it may start anew */
-  void (*kept)(
-      struct zps_round *round); /* likewise, but for what it has pushed: released() follows. NULL: none is kept */
+  void (*kept)(struct zps_round *round); /* the request is told, but what the round pushed is retained: released()
+                                            follows. NULL: nothing is retained */
 };
 
 /* Work of at most so many bytes stays on the thread where it comes up, which has done it before another thread has
@@ -108,38 +109,39 @@ struct zps_round {
   void *request; /* the owner's */
   uint64_t step, start_ns, deadline_ns, linger_until_ns;
   uint64_t number;        /* of the rounds that the process has begun in this job, ascending */
-  uint64_t seen_to;       /* as it was asked for, the program had seen the ends of all rounds with lower numbers */
-  const uint32_t *owners; /* of its partitions: the tensor's as the round began, or as they were remapped */
-  uint32_t map_epoch;     /* of these */
+  uint64_t seen_to;       /* the program had seen the ends of all rounds below this number when it requested this one */
+  const uint32_t *owners; /* per partition: its owner, from the tensor when the round began, or was remapped */
+  uint32_t map_epoch;     /* the epoch of `owners` */
   bool is_asked_again;    /* other ranks need its push once more, when it is over */
   uint64_t report_at_ns;  /* failed: when it is looked at again whether the request can be told; then at the deadline */
   uint64_t wake_at_ns;    /* when ops->wake() is due; ZPS_NEVER: it is not */
   zenps_grad_t in;
   zenps_grad_t *out;
   bool only_gives, only_takes;             /* a push without a result; a result without a push */
-  const struct zps_sections *in_sections;  /* the gradient is these; NULL: `in` is. Of rounds over servers alone, as */
-  const struct zps_sections *out_sections; /* this: the result, which is dense, goes to these in place of out->values */
+  const struct zps_sections *in_sections;  /* gradient in several arrays; NULL: one array (`in`). Served rounds only */
+  const struct zps_sections *out_sections; /* dense result in several arrays, not out->values; NULL: one. Served rounds
+                                              only */
   struct zps_out_parts *split;             /* what the result is dealt out to in the end; NULL: nothing */
-  struct zps_round_task split_task;        /* does it: */
-  bool is_split;                           /* has begun */
+  struct zps_round_task split_task;        /* deals it out */
+  bool is_split;                           /* split_task has begun */
   const struct zps_wants *wants;           /* the rows that come back; NULL: all, as a part of the push */
   zenps_grad_t *into;                      /* where these rows go besides, each to its place; NULL: nowhere */
   bool is_absent;                          /* the rank does not count among the contributors */
   int contributors;                        /* ranks that do; -1: not told (yet) */
-  bool seeks;                              /* it takes the newest sum of the step and those up to */
-  uint32_t staleness;                      /* steps before it: */
-  uint64_t sum_step;                       /* the one it has; else `step` */
+  bool seeks;                              /* it takes the newest sum of `step` or of the `staleness` steps before it */
+  uint32_t staleness;                      /* older steps that may serve as well */
+  uint64_t sum_step;                       /* the step of the sum that it has; else `step` */
   uint32_t *sent, *in_union;               /* rows per partition, of rounds over servers; the owner's */
-  unsigned n_tasks;                        /* on the pools, and here: */
+  unsigned n_tasks;                        /* on the pools and in `here` */
   struct zps_round_task *here, **here_tail; /* tasks of the engine thread, run when frames were sent */
   unsigned n_reads;                         /* transfers that hold a buffer */
   struct zps_plane_held held;               /* registered memory */
   uint64_t on_device_bytes;                 /* memory of a device where servers read its push */
   bool committed;                           /* for the other ranks it is done, whatever becomes of its result here */
   bool finished;                            /* the request is done */
-  bool serving;                             /* as over() was told */
+  bool serving;                             /* the value that over() got */
   bool cancel_sent, cancel_run;             /* cancel_sent: guarded by the job's lock */
-  bool has_deferred;                        /* an event has come up in the middle of a step: */
+  bool has_deferred;                        /* `deferred` came up in the middle of a step */
   struct zps_round_machine_event deferred;
   struct zps_frame_abort reason; /* why it failed: ranks and text, empty where the code says it all */
   atomic_flag work_failed;       /* the first task to fail writes work_error */
@@ -148,7 +150,7 @@ struct zps_round {
   struct zps_row_arrays row_arrays; /* result of ZENPS_ROWS, the library's */
   struct {
     void *rows, *values;
-  } on_device; /* the same in device memory */
+  } on_device; /* in device memory */
   struct {
     int64_t *rows; /* malloc()ed; NULL: the round does not tell */
     uint64_t n;
@@ -165,20 +167,20 @@ struct zps_round {
   struct zps_round *dirty_next;             /* to be looked at by the tick */
   struct zps_round *tensor_next,
       **tensor_prev_p;     /* the owner's, under its lock: active or spare rounds of the tensor */
-  uint64_t spare_since_ns; /* likewise, while it is a spare one */
+  uint64_t spare_since_ns; /* of a spare round, under the owner's lock */
   bool dirty;
 };
 
 struct zps_round_start {
   void *request;
   uint64_t step, timeout_ms;
-  uint64_t number, seen_to;                              /* as in struct zps_round */
+  uint64_t number, seen_to;                              /* see struct zps_round */
   const zenps_grad_t *in;                                /* copied */
   zenps_grad_t *out;                                     /* borrowed until over() */
-  const struct zps_sections *in_sections, *out_sections; /* borrowed until over(), and so is: */
+  const struct zps_sections *in_sections, *out_sections; /* borrowed until over(), with `split` */
   struct zps_out_parts *split;
-  bool only_gives, only_takes;   /* as in struct zps_round, and so what follows: */
-  const struct zps_wants *wants; /* borrowed until over(), and so is: */
+  bool only_gives, only_takes;   /* see struct zps_round for these and all below */
+  const struct zps_wants *wants; /* borrowed until over(), with `into` */
   zenps_grad_t *into;
   bool seeks;
   uint32_t staleness;

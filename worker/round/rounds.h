@@ -27,7 +27,7 @@ struct zps_rounds {
   zps_err_t fail_code;              /* set: every round fails with it at once */
   struct zps_frame_abort failure;
   uint64_t failed_ns; /* since when */
-  bool must_shut;     /* zps_rounds_shut(): */
+  bool must_shut;     /* zps_rounds_shut() was called, with shut_failure */
   struct zps_frame_abort shut_failure;
   /* Work of the owner, now and then: called at `idle_at_ns`, returns when it wants to be called again. */
   uint64_t (*idle)(void *ctx, uint64_t now_ns);

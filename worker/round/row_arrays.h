@@ -14,7 +14,7 @@
 #include "common/base/err.h"
 #include "common/codec/buffer.h"
 
-#define ZPS_ROW_ARRAYS_SPARE 2u /* so many are kept: a step's result is in use while the next one comes */
+#define ZPS_ROW_ARRAYS_SPARE 2u /* a step's result is in use while the next one comes */
 
 /* All zero: there are none. */
 struct zps_row_arrays {

@@ -48,7 +48,8 @@ struct zps_round_tensor {
   uint32_t id;
   uint32_t world;                /* ranks of the job, or of the group that it is a tensor of */
   struct zps_rounds *rounds;     /* those of its job; borrowed */
-  struct zps_tensor_shape shape; /* as the caller has it; what travels under a scheme of blocks has: */
+  struct zps_tensor_shape shape; /* the caller's. What travels under a scheme of blocks has the width, dtype and op
+                                    below */
   uint32_t width;
   enum zps_dtype dtype;
   enum zps_op op;
@@ -58,15 +59,15 @@ struct zps_round_tensor {
   enum zps_value_codec value_codec;
   struct zps_partition part;
   struct zps_murmur *murmur;        /* what `part` looks rows up in, where they are hashed */
-  struct zps_partition device_part; /* the same partition, with a copy of that in the memory of the job's GPU; */
-  void *table_on_device;            /* NULL: there is none (yet, or needed) */
+  struct zps_partition device_part; /* `part` with a copy of its table in the memory of the job's GPU */
+  void *table_on_device;            /* the copy; NULL: none yet, or none is needed */
   /* Per partition: position of the owning server. Another array when a server is lost; those before it stay until the
    * tensor goes, since rounds and threads may look at them. */
   const uint32_t *_Atomic owners;
   const char *scheme;                   /* its name; static */
-  const struct zps_round_ops *ops;      /* the kind of its rounds: */
-  struct zps_peer_tensor *peer;         /* between ranks: their scheme; else NULL, and: */
-  const struct zps_served_kind *served; /* over servers */
+  const struct zps_round_ops *ops;      /* the kind of its rounds */
+  struct zps_peer_tensor *peer;         /* the scheme of rounds between ranks; NULL: rounds are over servers */
+  const struct zps_served_kind *served; /* the scheme of rounds over servers */
   bool works_in_host;                   /* its rounds encode and decode in host memory alone */
   bool sends_zeros;                     /* the scheme's results have all rows */
   bool keeps_zero_rows;                 /* rows of a list that are zero are sent, too */

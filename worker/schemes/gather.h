@@ -22,7 +22,7 @@ bool zps_peer_gathers_by_doubling(const struct zps_peer_plan *plan);
 /* `mine`: our range, in `form`: ZPS_FORM_ALL where it has all of its rows. Appends the RESULTs. */
 void zps_peer_gather_ranges(const struct zps_peer_plan *plan, struct zps_program *program, uint32_t mine,
                             enum zps_form form);
-/* The same for the even ranges of `all`, straight. Uses `tag`. */
+/* Gathers the even ranges of `all`, straight. Uses `tag`. */
 void zps_peer_gather_direct(const struct zps_peer_plan *plan, struct zps_program *program, uint32_t mine,
                             struct zps_range all, uint32_t tag);
 

@@ -8,7 +8,7 @@
  */
 #include "worker/schemes/parts.h"
 
-enum { TAG_UP = 0, TAG_DOWN = 64 }; /* and the stage */
+enum { TAG_UP = 0, TAG_DOWN = 64 }; /* plus the stage */
 
 static void build(const struct zps_peer_plan *plan, void *state, uint64_t round, struct zps_program *program) {
   (void)state;

@@ -47,7 +47,7 @@ static struct zps_peer_plan among(const struct zps_peer_plan *plan, const struct
   struct zps_peer_plan inner = *plan;
   inner.n = hosts->n;
   inner.ranks = hosts->ranks;
-  inner.hosts = plan->racks ? hosts->racks : NULL; /* that are near each other */
+  inner.hosts = plan->racks ? hosts->racks : NULL; /* hosts that are near each other */
   inner.racks = NULL;
   inner.inner = NULL;
   const uint32_t within = hosts->n < plan->n ? 1 : 0; /* levels of a host's own */

@@ -50,7 +50,7 @@ static uint32_t gather_doubling(const struct shares *shares, uint32_t share) {
 struct run {
   uint32_t first, n;
   uint32_t upper; /* stream: from the first on, up to the last of all at most */
-  uint32_t lower; /* and from share 0 on; ZPS_STREAM_NONE: none of them */
+  uint32_t lower; /* stream: from share 0 on; ZPS_STREAM_NONE: none of them */
 };
 
 static uint32_t n_upper(const struct shares *shares, const struct run *run) {

@@ -52,7 +52,7 @@ struct zps_peer_plan {
 
 struct zps_peer_scheme {
   enum zps_plan_scheme number;
-  const char *name; /* as on every command line */
+  const char *name; /* the name on every command line */
   /* The flags of common/plan/schemes.h. */
   bool lossy, nests, zerocopy, stateful;
   bool sends_zeros; /* sum and mean alone, no max or min */

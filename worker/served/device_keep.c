@@ -51,7 +51,8 @@ bool zps_device_push_retries(struct zps_served_round *round) {
     const struct zps_device_slices ours = push->slices;
     push->slices = kept->device_push.slices;
     kept->device_push.slices = ours;
-    if (zps_device_push_is_direct(round)) zps_replay_let_go(&kept->base); /* else its push is not there */
+    /* A direct push lies in the slices, which are ours now. */
+    if (zps_device_push_is_direct(round)) zps_replay_let_go(&kept->base);
   }
   note_retry(round);
   zps_round_task_start(&round->scans->find, round->base.device->in_pool);

@@ -27,7 +27,7 @@ static bool try_join(const struct zps_round_tensor *tensor, struct zps_served_pa
 
 void zps_served_join(struct zps_served_round *round, uint32_t first, uint32_t end) {
   const struct zps_round_tensor *tensor = round->base.tensor;
-  const bool any_order = zps_round_tensor_push_set(tensor) == ZPS_CODEC_ANY_ORDER; /* which a joined slice has not */
+  const bool any_order = zps_round_tensor_push_set(tensor) == ZPS_CODEC_ANY_ORDER; /* joined slices are in order */
   for (uint32_t s = 0; s < round->base.plane->n_servers; s++) round->servers[s].join_first = NULL;
   for (uint32_t p = first; p < end; p++) {
     struct zps_served_part *part = &round->parts[p];

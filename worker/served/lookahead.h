@@ -20,7 +20,7 @@
 
 struct zps_lookahead {
   uint32_t n_steps, n_begun;
-  uint64_t step_bytes;   /* that each will find */
+  uint64_t step_bytes;   /* expected for each step */
   uint64_t summed_bytes; /* of what was found */
   uint64_t most_bytes;
 };

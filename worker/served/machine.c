@@ -19,8 +19,8 @@ struct balanced {
   uint32_t *parts_of;  /* per server: partitions it owns */
   uint32_t *to_read;   /* per server: those not landed yet, or again to be announced */
   uint8_t *part_state; /* enum part_state, per partition */
-  uint8_t *is_again;   /* per partition: its sum is here, and another owner will announce it, too: */
-  uint32_t n_again;    /* so many */
+  uint8_t *is_again;   /* per partition: its sum is here, and another owner will announce it again */
+  uint32_t n_again;    /* partitions with is_again */
   uint32_t *landed_of; /* per stripe: sums that have landed */
 };
 

@@ -28,7 +28,7 @@ struct zps_slice_view;
 struct zps_device_slices {
   void *at;
   size_t cap;
-  /* Where the fabric reads slices itself: */
+  /* Where the fabric reads slices itself. */
   struct zps_net_mem mem; /* engine thread: registration of */
   void *exposed;          /* what was `at` then; NULL: nothing */
   void *retired;          /* memory that is freed when it is no longer exposed */

@@ -80,7 +80,7 @@ static bool are_apart(const void *a, uint64_t a_bytes, const void *b, uint64_t b
   return (uintptr_t)a + a_bytes <= (uintptr_t)b || (uintptr_t)b + b_bytes <= (uintptr_t)a;
 }
 
-/* So many pairs of sections are compared before the round begins. */
+/* Most pairs of sections that are compared before the round begins. */
 #define PAIRS_MAX (1u << 18)
 
 static bool sections_are_apart(const struct zps_sections *in, const struct zps_sections *out, uint64_t row_bytes) {
@@ -276,7 +276,7 @@ static struct zps_served_part *fill_push(const struct zps_served_round *round, s
 static zps_err_t send_end(struct zps_served_round *round, uint32_t server, struct zps_frame *frame) {
   struct zps_served_server *state = &round->servers[server];
   struct zps_plane *plane = round->base.plane;
-  if (state->owes_done || round->base.only_takes) { /* who takes only ends nothing but its own part */
+  if (state->owes_done || round->base.only_takes) { /* a round that only takes ends nothing but its own part */
     frame->header = (struct zps_frame_header){.type = ZPS_FRAME_DONE};
     frame->u.done = (struct zps_frame_done){.tensor = round->base.tensor->id, .step = round->base.step};
   } else {

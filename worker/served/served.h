@@ -34,10 +34,10 @@ extern const struct zps_round_machine_ops zps_served_machine;
  * round from being used anew. */
 struct zps_served_fetch {
   struct zps_checked_read read;
-  struct zps_served_part *part; /* NULL: it was left behind, with */
-  struct zps_buf buf;           /* that came from */
+  struct zps_served_part *part; /* NULL: the read was left behind, with `buf` or `round` */
+  struct zps_buf buf;           /* of `memory` */
   struct zps_plane_memory *memory;
-  struct zps_served_round *round; /* or in this round's memory of a device */
+  struct zps_served_round *round; /* its memory of a device, where the read goes there */
   struct zps_served_fetch *next;  /* of those that the device hashes */
 };
 
@@ -50,7 +50,7 @@ struct zps_served_part {
   bool is_wide;    /* of halves: floats travel, since this rank's sums are no halves */
   void *push_data; /* in `arena` where inline, in `push_buf` otherwise */
   /* Small ones that follow each other at a server are joined: their slice travels with the first one. */
-  struct zps_served_part *joined_to, *join_next; /* that first one (itself, when alone); the next one joined to it */
+  struct zps_served_part *joined_to, *join_next; /* the first one (itself, when alone); the next one joined to it */
   uint32_t n_more;                               /* joined to this one */
   uint64_t slice_bytes;                          /* of the slice; before it is written, the most it can take */
   uint32_t slice_nnz;
@@ -79,11 +79,11 @@ struct zps_served_server {
   bool over;                                      /* it gave the round up itself */
   bool any_remote;                                /* some of its sums must be read: it waits for our DONE */
   bool owes_done, owes_abort;                     /* frames to be sent */
-  bool asks;                                      /* it is to be told of rows that are wanted: */
-  uint32_t ask_part;                              /* from this partition on, */
-  uint64_t ask_run, ask_rows;                     /* and this run of it; so many rows */
-  struct zps_served_part *join_first, *join_last; /* while partitions are joined: the slice at hand, */
-  uint64_t join_m;                                /* and its rows' domain */
+  bool asks;                                      /* rows that are wanted must still be named to it */
+  uint32_t ask_part;                              /* the first partition of those rows */
+  uint64_t ask_run, ask_rows;                     /* the run of that partition to begin with; rows not named yet */
+  struct zps_served_part *join_first, *join_last; /* while partitions are joined: the slice at hand */
+  uint64_t join_m;                                /* rows of the joined partitions */
 };
 
 struct zps_served_round {
@@ -94,7 +94,7 @@ struct zps_served_round {
   struct zps_blocks blocks; /* of a scheme of blocks */
   struct zps_served_part *parts;
   struct zps_served_server *servers;
-  struct zps_slice_view *views; /* of the sums, for decoding rows: */
+  struct zps_slice_view *views; /* of the sums, for decoding rows */
   struct zps_decode_scratch decode_scratch;
   struct zps_decode_stripes ordered;  /* rows of their sums */
   struct zps_served_scan_step *scans; /* [stripes], the first n_scans used */
@@ -108,14 +108,14 @@ struct zps_served_round {
   struct zps_plane_wait wait;     /* for push buffers */
   unsigned n_pieces, n_clears;    /* tasks that clear the result; those that are left */
   uint32_t n_scans;               /* steps of scanning */
-  struct zps_lookahead lookahead; /* which of these have begun */
+  struct zps_lookahead lookahead; /* the steps of scanning that have begun */
   uint32_t n_sized;               /* partitions whose size is known */
   uint32_t n_ordered;             /* stripes whose rows are in order */
   uint32_t next_buffer;           /* place, in the order of pushes, of the partition that gets its buffer next */
   struct zps_served_part *held_back, **held_back_tail; /* sums that are read when all pushes have buffers */
-  uint32_t seek;                                       /* a round that seeks: its number, */
-  uint32_t sought_at, age;                             /* the server that is asked first, and what it has found: */
-  bool is_found;                                       /* the sum is so many steps older than the round's step */
+  uint32_t seek;                                       /* the number of a round that seeks */
+  uint32_t sought_at, age; /* the server that is asked first; how many steps older than the round's its sum is */
+  bool is_found;           /* `age` is known */
   const struct zps_slice *at_hand; /* a sum that a frame announces, while the machine decides on it */
   unsigned n_uploads;              /* sums that are on their way to the device */
   unsigned n_reads_left;           /* of base.n_reads: from servers that were lost, which nobody waits for */
@@ -190,7 +190,7 @@ void zps_served_decode_init(struct zps_served_round *round);
 bool zps_served_view(struct zps_round_task *task, uint32_t p);
 void zps_served_clear(struct zps_served_round *round);
 void zps_served_decode_stripe(struct zps_served_round *round, uint32_t stripe);
-void zps_served_decode(struct zps_served_round *round, uint32_t partition); /* or ZPS_MACHINE_ALL */
+void zps_served_decode(struct zps_served_round *round, uint32_t partition); /* ZPS_MACHINE_ALL: all partitions */
 
 /* rows.c */
 void zps_served_decode_rows(struct zps_served_round *round);

@@ -40,7 +40,7 @@ zenps_status_t zenps_sparsifier_sample(zenps_sparsifier_t *sparsifier, const voi
 }
 
 struct weighted {
-  uint64_t magnitude; /* as an integer, which orders NaN, too */
+  uint64_t magnitude; /* an integer, since that orders NaN, too */
   double weight;
 };
 
@@ -89,7 +89,7 @@ zenps_status_t zenps_sparsify_threshold(const zenps_sample_t *samples, uint32_t 
     if (above >= density * total) break;
   }
   *threshold = zps_magnitude_value(ZPS_DTYPE_F64, all[at < n ? at : n - 1].magnitude);
-  if (isnan(*threshold)) *threshold = INFINITY; /* which select() takes, and NaN is beyond it */
+  if (isnan(*threshold)) *threshold = INFINITY; /* select() takes infinity, and NaN is beyond it */
   free(all);
   return ZENPS_OK;
 }

@@ -18,12 +18,12 @@ struct zenps_sparsifier {
   struct zps_picks picks;
   void *sample;          /* options.sample values, of the kinds that take one */
   uint64_t *global_bits; /* ZENPS_RESIDUAL_GLOBAL: n bits, all zero between calls */
-  bool selected;         /* and neither committed nor canceled */
+  bool selected;         /* a selection is neither committed nor canceled */
 
   uint64_t threshold; /* a magnitude: the last one, or ZENPS_SPARSIFY_THRESHOLD's */
   uint64_t reused;    /* ZENPS_SPARSIFY_REUSED: the next one, unless that is exact */
   struct zps_steer steer;
-  uint32_t age; /* and selections since the exact one */
+  uint32_t age; /* selections since the exact one */
   uint64_t steps, refined;
   struct zps_sparsifier_there *there; /* NULL: gradients are in host memory */
 };

@@ -27,7 +27,7 @@ struct zps_daemons {
   char address[300];       /* of the coordinator, as others reach it */
   bool is_up;              /* the first coordinator listened */
   unsigned *turns;         /* of each place: the servers that it has had */
-  unsigned n_coordinators; /* that there have been */
+  unsigned n_coordinators; /* started so far */
   uint64_t seen, seen_c;   /* zps_child.ended of the last server, and coordinator, whose end was seen */
 };
 

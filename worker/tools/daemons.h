@@ -43,8 +43,8 @@ const char *zps_daemons_address(const struct zps_daemons *daemons); /* of the co
 const char *zps_daemons_token_file(const struct zps_daemons *daemons);
 /* To be called after zps_launch_pump(). Not ZPS_OK: a daemon has ended, and the run cannot go on. NULL is allowed. */
 zps_err_t zps_daemons_check(struct zps_daemons *daemons, struct zps_error *error) ZPS_MUSTCHECK;
-/* The same when a rank has failed, and none runs any more: ranks may hear of a server's end ahead of this process, so
- * where one has failed the job, its end is waited for, a second at most. */
+/* zps_daemons_check() for a rank that has failed while no other runs. Ranks may learn of a server's end before this
+ * process does: when a rank has failed the job, this waits for the server's end, a second at most. */
 zps_err_t zps_daemons_await(struct zps_daemons *daemons, struct zps_error *error) ZPS_MUSTCHECK;
 /* When they have ended. NULL is allowed. */
 void zps_daemons_destroy(struct zps_daemons *daemons);

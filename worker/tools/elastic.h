@@ -8,7 +8,7 @@
 #include "common/base/err.h"
 
 enum zps_rank_loss {
-  ZPS_RANK_LOSS_AUTO, /* as if ZPS_RANK_LOSS_CONTINUE was asked for, or without --elastic ZPS_RANK_LOSS_FAIL */
+  ZPS_RANK_LOSS_AUTO, /* CONTINUE; without --elastic, FAIL */
   ZPS_RANK_LOSS_CONTINUE,
   ZPS_RANK_LOSS_RESTART,
   ZPS_RANK_LOSS_FAIL,

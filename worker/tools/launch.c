@@ -113,7 +113,7 @@ zps_err_t zps_launch_start(struct zps_launch *launch, enum zps_child_kind kind, 
     goto err_close;
   }
   if (pid == 0) child_exec(launch, parent, (const int[]){out[1], err[1]}, argv, env);
-  setpgid(pid, pid); /* also in the child: either may come first */
+  setpgid(pid, pid); /* parent and child both set it: either may come first */
   close(out[1]);
   close(err[1]);
   child->pub =

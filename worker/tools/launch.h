@@ -28,7 +28,7 @@ struct zps_child {
   pid_t pid;
   bool running;
   uint64_t started_ns;
-  int status;     /* as wait() gives it, once it is not running */
+  int status;     /* of wait(), once it is not running */
   uint64_t ended; /* 1 for the first child that was seen to have ended, 2 for the second, ... */
   uint64_t ended_ns;
   int sent; /* the last signal that zps_launch_signal() sent it; 0: none */

@@ -29,7 +29,7 @@ struct perf_options {
   uint64_t hash_k, hash_r1, hash_r2;
   int memory; /* an index, too */
   char *device;
-  int gpu; /* that memory and device say: its number; -1: none */
+  int gpu; /* the number of that GPU; -1: none */
   bool verify, json, keep_zero_rows;
 };
 
@@ -56,9 +56,9 @@ struct perf_result {
 struct perf {
   struct perf_options options;
   zenps_job_t *job;
-  struct zps_gpu *gpu;   /* that gradients and results are on; NULL: they are in host memory */
+  struct zps_gpu *gpu;   /* gradients and results are there; NULL: in host memory */
   unsigned number;       /* of the case */
-  uint64_t *n_gathers_p; /* the job's, which number them */
+  uint64_t *n_gathers_p; /* the job's count, to number them */
   zenps_tensor_t *tensor;
   struct perf_input *input;
   uint64_t first;     /* measured step */
@@ -77,7 +77,7 @@ struct perf {
                           every order gives the same bits */
   uint64_t digest;     /* of all results so far */
   struct perf_result result;
-  /* Of the generation, where the job is elastic; else of the whole case: */
+  /* Of the generation, where the job is elastic; else of the whole case. */
   zenps_generation_t generation;
   uint64_t left, done; /* measured steps: to be done in it, and those that are */
   bool goes_on;        /* it is over, and the case is not */

@@ -18,7 +18,7 @@ struct perf_check {
   char *rounded;            /* halves: one row of it */
   uint8_t *touched;         /* rows */
   struct perf_round *round; /* NULL: values travel as they are */
-  bool rounds_sums;         /* and sums are rounded, too */
+  bool rounds_sums;         /* sums are rounded, too */
   void *own;                /* where it is not added as it is: one rank's gradient */
   uint8_t *own_touched;
   struct lossy *lossy;       /* NULL: nothing is dropped */

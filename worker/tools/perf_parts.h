@@ -24,7 +24,7 @@ zps_err_t perf_parts_init(struct perf_parts *parts, uint32_t n, uint64_t rows, s
 void perf_parts_fini(struct perf_parts *parts);
 /* Cuts the gradient, which has new entries. */
 void perf_parts_cut(struct perf_parts *parts, const zenps_grad_t *in);
-/* The same of `out`, which becomes parts: of its dense array, or lists of the library's. */
+/* Cuts `out` into parts: of its dense array, or lists of the library's. */
 void perf_parts_out(struct perf_parts *parts, zenps_grad_t *out);
 /* Makes one list of a result's. */
 zps_err_t perf_parts_join(struct perf_parts *parts, zenps_grad_t *out, struct zps_error *error) ZPS_MUSTCHECK;

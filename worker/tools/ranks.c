@@ -12,7 +12,7 @@ struct place {
 struct zps_ranks {
   struct zps_ranks_config config;
   uint64_t seen;     /* zps_child.ended of the last rank whose end was seen */
-  uint64_t survived; /* that of the last one whose loss does not make the run fail */
+  uint64_t survived; /* zps_child.ended of the last rank whose loss does not make the run fail */
   bool done;         /* one has ended with 0 */
   unsigned left;     /* ranks that lived when the run failed */
   struct place places[];
@@ -72,7 +72,9 @@ static unsigned running(const struct zps_ranks *ranks) {
 static bool survive(struct zps_ranks *ranks, const struct zps_child *lost) {
   const bool restarts = ranks->config.elastic.loss == ZPS_RANK_LOSS_RESTART;
   unsigned left;
-  if (!restarts && running(ranks) < ranks->config.elastic.min) return false; /* which is the line, then */
+  if (!restarts && running(ranks) < ranks->config.elastic.min)
+    return false; /* the line about the failure reports this
+                     end */
   tell_end(ranks, lost);
   if (restarts) fill(ranks, lost);
   left = running(ranks);

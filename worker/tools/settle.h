@@ -9,7 +9,7 @@
 enum { ZPS_SETTLE_ROUNDS = 28 }; /* under one scheme: auto has none run so often on end while it tries several */
 
 struct zps_settle {
-  const char *scheme; /* that the last rounds ran under; zeroed: none yet */
+  const char *scheme; /* the last rounds' scheme; NULL: no round yet */
   uint64_t alike;     /* how many of them on end */
   double shortest_ms; /* of these */
 };

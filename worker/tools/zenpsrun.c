@@ -397,7 +397,7 @@ int main(int argc, char **argv) {
   }
   if (rest.exit_now) return ZPS_EXIT_OK;
   int status = ZPS_EXIT_FAILED;
-  zps_descriptors_raise(); /* also for the ranks, which may have a connection to each of the others */
+  zps_descriptors_raise(); /* for the ranks, too: each may have a connection to each of the others */
   run.program = rest.argv;
   zps_err_t code = find_elastic(&run, &error);
   if (code == ZPS_OK) code = find_place(&run, &error);

@@ -25,7 +25,7 @@ struct zps_rice_block {
 /* False: the bytes end too early, or lead beyond m. Otherwise fills `numbers` (ZPS_RICE_BLOCK of them) and says which
  * bit follows the block, and which number may. */
 typedef bool zps_rice_list_fn(const struct zps_rice_block *block, uint32_t *numbers, uint64_t *bit_p, uint64_t *next_p);
-/* The same without the numbers. */
+/* Skips a block: finds where it ends, and writes no numbers. */
 typedef bool zps_rice_skip_fn(const struct zps_rice_block *block, uint64_t *bit_p, uint64_t *next_p);
 
 #ifdef __x86_64__

@@ -21,7 +21,7 @@ static inline uint32_t line_of(const char *values, uint32_t mask, bool differs) 
   return (uint32_t)_mm_movemask_epi8(all) ^ 0xffff;
 }
 
-/* The same of 64 values. */
+/* Bit i: value i of 64 has bits in common with the mask, or, on demand, differs from it. */
 static inline uint64_t word_of(const char *values, uint32_t mask, bool differs) {
   uint64_t word = 0;
   for (unsigned i = 0; i < 64; i += 16) word |= (uint64_t)line_of(values + 4 * i, mask, differs) << i;

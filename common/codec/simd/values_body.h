@@ -25,7 +25,7 @@ ZPS_SIMD_BODY void zps_values_load_bits(bool is_f64, const char *from, zps_vec_u
   const uint64_t magnitude = UINT64_MAX >> 1;
   const zps_vec_i64 is_over =
       (zps_vec_f64)((zps_vec_u64)back & magnitude) > (zps_vec_f64)((zps_vec_u64)wide & magnitude);
-  const zps_vec_i64 is_lossy = back != wide; /* and NaN, whose last bit does not matter */
+  const zps_vec_i64 is_lossy = back != wide; /* true of NaN, too, whose last bit does not matter */
   *bits = (zps_vec_u32)near;
   *bits += __builtin_convertvector((zps_vec_u64)is_over, zps_vec_u32);
   *bits |= __builtin_convertvector((zps_vec_u64)is_lossy, zps_vec_u32) & 1;

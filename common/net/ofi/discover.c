@@ -177,8 +177,7 @@ void zps_net_ofi_list(const struct zps_net_config *config, void (*line)(void *ct
       size_t i = 0;
       if (!zps_ofi_info_usable(info)) continue;
       zps_ofi_info_text(info, known[n_known], sizeof known[0]);
-      while (strcmp(known[i], known[n_known]) != 0)
-        i++; /* the same endpoint is offered with several sets of features */
+      while (strcmp(known[i], known[n_known]) != 0) i++; /* one endpoint is offered with several sets of features */
       if (i == n_known) line(ctx, known[n_known++]);
     }
     fi_freeinfo(list);

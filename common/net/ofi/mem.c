@@ -30,7 +30,7 @@ static zps_err_t key_make(const struct ofi_net *net, uint64_t *key_p) {
   do {
     if (zps_secret_make(&key) != ZPS_OK) return ZPS_ERR_UNSUPPORTED;
     if (key_size > 0 && key_size < sizeof key) key &= (UINT64_C(1) << (8 * key_size)) - 1;
-  } while (key == UINT64_MAX); /* which frames and libfabric give a meaning of its own */
+  } while (key == UINT64_MAX); /* frames and libfabric give this key a meaning of its own */
   *key_p = key;
   return ZPS_OK;
 }

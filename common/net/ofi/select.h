@@ -20,7 +20,7 @@ struct ofi_iface {
 
 struct ofi_wish {
   const char *provider;  /* "auto" or a name */
-  const char *interface; /* as in struct zps_net_config */
+  const char *interface; /* see struct zps_net_config */
   const char *subnet;
   const struct sockaddr_storage *source; /* of packets to the coordinator: its interface comes first; NULL: not known */
 };

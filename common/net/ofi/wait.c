@@ -71,7 +71,7 @@ static bool sleep_on_fds(struct ofi_net *net, bool with_cq, uint64_t timeout_ns)
 /* May the thread sleep on the completion queue's descriptor? Not when there are completions. */
 static bool may_sleep(struct ofi_net *net) {
   struct fid *fid = &net->cq->fid;
-  errno = 0; /* as zps_ofi_cq_read() */
+  errno = 0; /* zps_ofi_cq_read() clears it, too */
 #ifdef OFI_WAIT_SETS
   if (net->wait_set) return fi_wait(net->wait_set, 0) == -FI_ETIMEDOUT;
 #endif

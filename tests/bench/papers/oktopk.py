@@ -252,7 +252,7 @@ def balancing(run, found):
     n, rate, rows = (8, "200mbit", 1 << 18) if run.quick else (16, "10mbit", 1 << 20)
     k, steps = rows // 100, 4 if run.quick else 8
     job = {"width": 1, "steps": steps, "warmup": 1}
-    many = rows if run.quick else 4 * rows  # of which a rank has `few` in a part of one n-th: enough to outweigh latency
+    many = rows if run.quick else 4 * rows  # a rank has `few` of them in one n-th: enough to outweigh latency
     few = many // n // n * 3 // 4
     moved = {**job, "rows": many, "trace": moved_rows(run, n, many, few, steps + 1), "batch": 1}
     random_rows = ["--topk", k, "--skew", 0.9]

@@ -183,7 +183,7 @@ REDUCTIONS = {
     "SSAR_Split_allgather": "split-allgather",
     "zenps": "balanced",
 }
-PAPERS_TIMES = {"url": 23.81, "webspam": 25.75}  # that communication is faster on Gigabit Ethernet
+PAPERS_TIMES = {"url": 23.81, "webspam": 25.75}  # speed-up of communication on Gigabit Ethernet
 
 
 def classified(links, path, loss, label, batch):

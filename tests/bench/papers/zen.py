@@ -74,7 +74,7 @@ def characteristics(run, found):
             f"{trace.name}: densification grows with the ranks, and is less than their number",
             all(gamma[n] < n for n in ranks) and values == sorted(values),
         )
-        if trace.name != "dgc":  # whose lines are of ranks that go together
+        if trace.name != "dgc":  # lines of dgc are of ranks that go together
             far = max(abs(p / g - 1) for p, g in zip(profile(run, trace)["gamma"], values))
             # Samples of a real trace that follow each other are alike: plan draws a step's at random, ranks here take them in turn.
             check = found.shape if run.data else found.holds
@@ -193,7 +193,7 @@ def schemes_over_ranks(run, found):
     profile_ = plan["profile"]
     rows, curves = [], {name: [] for name in ("AGsparse", "SparCML", "OmniReduce", "Sparse PS", "Zen", "without index")}
     for i, n in enumerate(plan["n"]):
-        if n > ranks_of(trace)[-1]:  # whose samples would meet twice
+        if n > ranks_of(trace)[-1]:  # samples would meet twice
             break
         ring = times[n]["ring"]
         over = {name: times[n][ZEN[name][0]] / ring for name in curves if name in ZEN}

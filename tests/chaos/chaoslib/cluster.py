@@ -25,7 +25,7 @@ for i in 1 2 3 4 5; do "$0" down; sleep 1; done
 umount --lazy "$1"/*/state 2>/dev/null
 rm -rf "$1"
 """
-NOTES_MAX = 5000  # That the coordinator can write to a full disk: its last page has room for 100.
+NOTES_MAX = 5000  # The coordinator can write so many to a full disk: its last page has room for 100.
 STATE_KIB = 8192  # the journal is replaced by a short one at 4 MiB
 EXIT_FAILED = 1
 ABSENT = "02:00:00:00:ff:ff"  # nobody has this address

@@ -39,7 +39,7 @@ class Fault:
     pick: float
     way: str  # of links: both, in or out, as the target sees them
     restart_s: float
-    # As it happened, in microseconds of the monotonic clock:
+    # Filled in as it happens. Times are microseconds of the monotonic clock.
     target: object = None
     name: str = ""
     job: str = ""
@@ -50,8 +50,8 @@ class Fault:
     extra_ms: float = None
     is_alone: bool = False
     moment: object = None
-    n_looks: int = 0  # how often it was seen that the moment can come
-    other: object = None  # the server that is lost, where the moment comes of that
+    n_looks: int = 0  # looks at which the moment could still come
+    other: object = None  # the server whose loss brings the moment about
     windows: list = dataclasses.field(default_factory=list)  # in which it may hold steps up: (begin, end)
 
     def says(self):

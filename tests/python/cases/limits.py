@@ -8,7 +8,7 @@ import numpy as np
 import zenps
 
 TENSORS = 4096  # beside those of a job's own that zenps opens
-TENSORS_MAX = 8192  # that a job may have
+TENSORS_MAX = 8192  # limit of a job
 
 
 def refused(call: Callable[[], Any], kind: type, *texts: str) -> None:

@@ -114,7 +114,7 @@ def case_nothing_is_lost(_: zenps.Job) -> None:
                 near(got[label] + rest, total, 1e-5)
             elif label in gathered:
                 assert not gathered[label]["residual"].any()
-        sync.load_state_dict(sync.state_dict(gather_state=True))  # as another number of ranks would
+        sync.load_state_dict(sync.state_dict(gather_state=True))  # another number of ranks would load it like this
         again = sync.state_dict(gather_state=True)["compress"]
         for label, state in gathered.items():
             assert_bits(again[label]["residual"] + 0.0, state["residual"] + 0.0)

@@ -450,7 +450,7 @@ def case_changed_parameters(_: zenps.Job) -> None:
         wrapped.module[1].requires_grad_(True)
         wrapped(x)
     wrapped = made(find_unused_parameters=True)
-    wrapped.module[0].requires_grad_(False)  # DDP can do that
+    wrapped.module[0].requires_grad_(False)  # DDP itself can do that
     wrapped(x).sum().backward()
 
 

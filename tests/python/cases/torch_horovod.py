@@ -50,7 +50,7 @@ def invalid(text: str, call: Any, *arguments: Any, **named: Any) -> None:
 def case_names(job: zenps.Job) -> None:
     invalid("call init() first", hvd.rank)
     assert not hvd.is_initialized()
-    hvd.init(join_timeout=None, round_timeout=ROUND_TIMEOUT)  # as the runner has: the same job
+    hvd.init(join_timeout=None, round_timeout=ROUND_TIMEOUT)  # the runner's own: it is one job
     assert hvd.is_initialized()
     assert (hvd.rank(), hvd.size()) == (job.rank, 2) == (int(os.environ["RANK"]), job.world)
     assert (hvd.local_rank(), hvd.local_size()) == (job.rank, 2)

@@ -15,7 +15,7 @@ import zenps.torch as zt
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-assert ROUND_TIMEOUT  # which runner.py reads here
+assert ROUND_TIMEOUT  # runner.py reads it here
 
 
 def _unfreeze(model: Any) -> None:
@@ -27,7 +27,7 @@ def _replace(model: Any) -> None:
 
 
 def _assign(model: Any) -> None:
-    for name in ("weight", "bias"):  # as load_state_dict(assign=True) of torch 2.1 does
+    for name in ("weight", "bias"):  # load_state_dict(assign=True) of torch 2.1 does this
         setattr(model[0], name, nn.Parameter(getattr(model[0], name).detach().clone()))
 
 
@@ -102,7 +102,7 @@ def case_optimisers_of_other_parameters(_: zenps.Job) -> None:
         optimizer.add_param_group({"params": list(other.parameters())})
     optimizer.zero_grad()
     refused(lambda: model(inputs(1)).sum().backward(), "rank 0: the optimiser steps", "in group 1 of SGD", "drift apart")
-    second = sync_of(other)  # whose parameters are summed from here on
+    second = sync_of(other)  # sums its parameters from here on
     if RANK == 1:
         optimizer.add_param_group({"params": list(other.parameters())})
     (model(inputs(2)) + other(inputs(2))).sum().backward()
@@ -122,7 +122,7 @@ def case_optimisers_that_are_saved(_: zenps.Job) -> None:
     assert b"zenps" not in file.getvalue()
     copied = copy.deepcopy(optimizer)
     copied.step()  # of parameters of its own, without gradients
-    scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 1)  # which wraps step()
+    scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 1)  # it wraps step()
     for step in range(2):
         optimizer.zero_grad()
         model(inputs(step)).sum().backward()
@@ -177,7 +177,7 @@ def case_buffers(_: zenps.Job) -> None:
     """Running statistics are those of DistributedDataParallel, bit for bit, on each rank; and of rank 0 in evaluation, which
     one rank may do alone."""
     ours, theirs = normed(), normed()
-    del theirs.odd  # which gloo cannot broadcast
+    del theirs.odd  # gloo cannot broadcast it
     theirs = DistributedDataParallel(theirs)
     sync = sync_of(ours)
     for step in range(5):

@@ -16,7 +16,7 @@ from torch.nn.parallel import DistributedDataParallel
 from torch_sync import RANK, ROUND_TIMEOUT, WORLD, assert_bits, job, near, same_everywhere, sync_of
 from zenps.torch.autograd import GradientHook
 
-assert ROUND_TIMEOUT  # which runner.py reads here
+assert ROUND_TIMEOUT  # runner.py reads it here
 dist.init_process_group("gloo", rank=RANK, world_size=WORLD)
 
 

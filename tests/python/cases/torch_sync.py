@@ -17,7 +17,7 @@ from torch.utils.checkpoint import checkpoint
 warnings.simplefilter("ignore")
 torch.set_num_threads(1)
 ROUND_TIMEOUT = 60
-job = zenps.init(round_timeout=ROUND_TIMEOUT)  # the same that runner.py has
+job = zenps.init(round_timeout=ROUND_TIMEOUT)  # runner.py has this timeout, too
 WORLD, RANK = job.world, job.rank
 _count = 0
 
@@ -232,7 +232,7 @@ def case_accumulation(_: zenps.Job) -> None:
         for own, wanted in zip(model.parameters(), alone.parameters()):
             near(own.grad.to_dense(), wanted.grad.to_dense(), 1e-5)
         model.zero_grad(set_to_none=False)
-        loss_of(model, 5, RANK).backward()  # and training goes on
+        loss_of(model, 5, RANK).backward()  # training goes on
         sync.close()
 
 
@@ -308,7 +308,7 @@ def case_join_of_uneven_inputs(_: zenps.Job) -> None:
         theirs.step()
     for own, wanted in zip(model.parameters(), alone.parameters()):
         near(own, wanted, 1e-5)
-    loss_of(model, 9, RANK).backward()  # and all go on together
+    loss_of(model, 9, RANK).backward()  # all ranks go on together
     same_everywhere(model.out.weight.grad)
     sync.close()
 

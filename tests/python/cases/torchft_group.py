@@ -109,7 +109,7 @@ def case_sparse(job: zenps.Job) -> None:
             group.allreduce([mine], options(op)).wait()
             assert mine.is_coalesced() and mine.indices()[0].tolist() == sorted(rows)
             assert torch.equal(mine.to_dense(), total * factor)
-            mine /= 2  # as the Manager does
+            mine /= 2  # the Manager does this
             assert torch.equal(mine.to_dense(), total * factor / 2)
     healing = of(job.rank, -1)
     if job.rank == 0:
@@ -221,7 +221,7 @@ def case_many(job: zenps.Job) -> None:
     for each in dropped:
         group.allreduce([each], options(ReduceOp.SUM))
     group.barrier().wait()
-    works(job, group)  # which puts in place what is done
+    works(job, group)  # it puts in place what is done
     assert all(bool((each == job.world).all()) for each in dropped)
     group.shutdown()
 

@@ -187,7 +187,7 @@ def child(body: Callable[..., None], *arguments: Any) -> int:
     os._exit(code)
 
 
-torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=0.1)  # which imports much, once for all
+torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=0.1)  # the first optimiser imports much
 house = child(lighthouse)
 pipe = os.pipe()
 pids = [child(replica, number, pipe) for number in range(3)]

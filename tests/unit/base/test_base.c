@@ -181,7 +181,7 @@ static void what_is_asked_stops_at_its_length_and_can_be_huge(void **state) {
   zps_near_begin(&near, "rxws=12345678", 4);
   zps_near_try(&near, "rows");
   assert_string_equal(zps_near_say(&near, "did you mean --", "?", text, sizeof text), "did you mean --rows?");
-  zps_near_try(&near, "raws"); /* as near, and as long */
+  zps_near_try(&near, "raws"); /* at the same distance, and of the same length */
   assert_null(zps_near_word(&near));
   zps_near_try(&near, "rows");
   assert_null(zps_near_word(&near));

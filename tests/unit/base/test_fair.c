@@ -162,7 +162,7 @@ static void some_are_taken_out(void **state) {
   for (unsigned i = 0; i < 8; i++) assert_true(next() < FLOWS);
   assert_null(zps_fair_take(&rig.fair));
   assert_int_equal(zps_fair_remove(&rig.fair, is_large, NULL), 0);
-  add(1, 1); /* at the end that it has after all that */
+  add(1, 1); /* at the flow's end after all that */
   assert_int_equal(next(), 1);
 }
 

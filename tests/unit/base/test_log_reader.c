@@ -116,7 +116,7 @@ static void test_a_terminal_that_was_stopped(void **state) {
   assert_true(master >= 0 && grantpt(master) == 0 && unlockpt(master) == 0);
   const int terminal = open(ptsname(master), O_RDWR | O_NOCTTY);
   struct rig rig = rig_of(master, terminal);
-  assert_int_equal(tcflow(terminal, TCOOFF), 0); /* as Ctrl-S does */
+  assert_int_equal(tcflow(terminal, TCOOFF), 0); /* Ctrl-S does this */
   log_lines();
   assert_string_equal(read_held(master), "");
   assert_int_equal(tcflow(terminal, TCOON), 0);
@@ -150,7 +150,7 @@ static void test_a_pipe_that_was_closed(void **state) {
   struct rig rig = small_pipe(), again;
   assert_true(signal(SIGPIPE, SIG_DFL) != SIG_ERR);
   close(rig.ours);
-  zps_log_warn("one"); /* and this process lives on */
+  zps_log_warn("one"); /* this process lives on */
   sigset_t pending;
   sigpending(&pending);
   assert_false(sigismember(&pending, SIGPIPE));

@@ -53,7 +53,7 @@ static void test_sizes_that_no_machine_has(void **state) {
   memset(buffer.data, 9, 5 * MIB);
   assert_int_equal(zps_buffer_extend(&buffer, UINT64_MAX / 8, 8), ZPS_ERR_NOMEM);
   assert_int_equal(zps_buffer_extend(&buffer, UINT64_MAX / 64, 8), ZPS_ERR_NOMEM);
-  assert_int_equal(((unsigned char *)buffer.data)[5 * MIB - 1], 9); /* as it was */
+  assert_int_equal(((unsigned char *)buffer.data)[5 * MIB - 1], 9); /* unchanged */
   zps_buffer_fini(&buffer);
 }
 

@@ -290,7 +290,7 @@ static void sorting_is_stable(void **state) {
         assert_true(pairs[i - 1].key <= pairs[i].key);
         assert_true(pairs[i - 1].key < pairs[i].key || pairs[i - 1].value < pairs[i].value);
       }
-      assert_true(sum == 0); /* the same pairs as before */
+      assert_true(sum == 0); /* no pair was lost */
     }
     free(pairs);
   }

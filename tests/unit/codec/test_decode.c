@@ -47,7 +47,7 @@ static void check_dense(const struct zps_partition *part, const struct zps_slice
       assert_true(ref_is_zero(gradient->dtype, dense + at, gradient->width));
   }
   check_stripes(part, views, dense, len);
-  /* as far as an array goes that ends in the last row */
+  /* An array may end in the last row. */
   char *const cut = malloc(len + 1);
   assert_non_null(cut);
   for (uint32_t kept = 0; kept < gradient->width; kept += gradient->width / 2 + 1) {

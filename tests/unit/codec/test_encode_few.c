@@ -174,7 +174,7 @@ static void bad_rows_are_named(void **state) {
       assert_int_equal(scan(&rig, &error), ZPS_ERR_INVALID);
       assert_non_null(strstr(error.text, want));
       assert_int_equal(zps_encoder_nnz(rig.encoder, 0), 0);
-      rig.rows[at] = 5; /* the same encoder goes on */
+      rig.rows[at] = 5; /* the encoder goes on after the error */
       check_scan(&rig);
       rig_fini(&rig);
     }

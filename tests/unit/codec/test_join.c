@@ -145,7 +145,7 @@ static void test_what_no_peer_may_send(void **state) {
   expect_refused(7, 10, 2, 16, "slice in codec 7");
   assert_true(zps_join_fits(UINT32_MAX, 512, 1, ZPS_DTYPE_F32, ZPS_VALUES_RAW));
   assert_false(zps_join_fits(UINT32_MAX, 1, 1 << 20, ZPS_DTYPE_F64, ZPS_VALUES_RAW));
-  assert_false(zps_join_fits(10, UINT64_MAX / 5 + 2, 1, ZPS_DTYPE_U8, ZPS_VALUES_RAW)); /* which would wrap */
+  assert_false(zps_join_fits(10, UINT64_MAX / 5 + 2, 1, ZPS_DTYPE_U8, ZPS_VALUES_RAW)); /* the product would wrap */
   assert_true(zps_join_fits(10, 682, 1, ZPS_DTYPE_F32, ZPS_VALUES_BF16));
   assert_false(zps_join_fits(10, 683, 1, ZPS_DTYPE_F32, ZPS_VALUES_F16)); /* 6 bytes each, and 2 of padding */
   assert_false(zps_join_fits(10, 1, 1, ZPS_DTYPE_F32, ZPS_VALUES_QSGD8));

@@ -219,7 +219,7 @@ static unsigned beyond_bound(struct zps_rng *rng, const struct zps_partition *pa
  * bound for one push, with n^-4/3 for each bin. The factor allows for the ranks' several pushes. Seeds are drawn anew
  * each time, and rows are not: the theorem is for any set of rows. */
 static void loads_keep_to_theorem_2(void **state) {
-  if (thin_skips_alone()) return; /* but for the tables' making, as above */
+  if (thin_skips_alone()) return; /* only the making of the tables is heavy */
   static const struct {
     uint64_t rows, touched;
     uint32_t n_parts;

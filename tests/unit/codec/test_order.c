@@ -19,7 +19,7 @@ struct slice {
   enum zps_dtype dtype;
   enum zps_value_codec value_codec;
   uint64_t len_bytes;
-  unsigned char *ordered, *payload; /* the same rows */
+  unsigned char *ordered, *payload; /* two copies of the rows */
 };
 
 static void draw(struct zps_rng *rng, uint32_t m, uint32_t z, uint32_t width, enum zps_dtype dtype,

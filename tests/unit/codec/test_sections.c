@@ -23,7 +23,7 @@ struct twins {
   struct zps_section list[SECTIONS_MAX];
   bool are_dense;
   char *dense;      /* where all are dense */
-  int64_t *row_ids; /* else */
+  int64_t *row_ids; /* where not all are dense */
   char *values;
   uint64_t n_entries;
 };

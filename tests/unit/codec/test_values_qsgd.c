@@ -249,7 +249,7 @@ static void bad_padding_is_refused(void **state) {
     const unsigned bits = zps_values_level_bits(codecs[c]);
     const uint64_t len = zps_values_bytes(codecs[c], ZPS_DTYPE_F32, 17);
     zps_values_encode(codecs[c], ZPS_DTYPE_F32, values, 17, 3, list);
-    for (uint64_t bit = 32 + 17 * bits; bit < 8 * len; bit += bits) { /* as a level that would be possible */
+    for (uint64_t bit = 32 + 17 * bits; bit < 8 * len; bit += bits) { /* these levels are possible ones */
       list[bit / 8] ^= (unsigned char)(1u << bit % 8);
       expect_refused(codecs[c], list, 17, "beyond the last of 17 levels");
       list[bit / 8] ^= (unsigned char)(1u << bit % 8);

@@ -41,7 +41,7 @@ void rpc_tick(struct world *world, struct patience *patience);
 /* A listener at `address` (rpc_world_open(): any port of this host). */
 void rpc_world_open_at(struct world *world, const char *address);
 void rpc_world_open(struct world *world);
-/* The same, with ends that speak TLS. */
+/* Opens a world whose ends speak TLS. */
 void rpc_world_open_tls(struct world *world, struct zps_tls *listener, struct zps_tls *client);
 /* Begins to connect the client; rpc_world_connect() to the listener, until both ends know. */
 zps_err_t rpc_dial(struct world *world, const char *address, uint64_t timeout_ms);

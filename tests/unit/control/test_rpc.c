@@ -328,7 +328,7 @@ static void test_held_back(void **state) {
   rpc_world_connect(&world);
   zps_rpc_listener_hold(world.listener, true);
   rpc_call(&world, "double", 21, PATIENCE_NEVER_MS, 0);
-  SPIN_UNTIL(&world, world.server.n_message == 1); /* and answered */
+  SPIN_UNTIL(&world, world.server.n_message == 1); /* it is answered by now */
   assert_int_equal(zps_rpc_notify(world.server.conn, "down", rpc_x_is(8)), ZPS_OK);
   const size_t unsent = zps_rpc_conn_unsent(world.server.conn);
   assert_true(unsent > 0);

@@ -358,7 +358,7 @@ static void test_too_many_calls_of_the_peer(void **state) {
   assert_null(conn->lines.buf); /* nothing is under way */
   SPIN_UNTIL(&world, world.server.n_held == HELD_MAX || (rpc_raw_send(&world, fd, line, strlen(line)), false));
   assert_int_equal(conn->n_requests, HELD_MAX);
-  conn->n_requests = ZPS_RPC_PENDING_MAX; /* as if that many were held */
+  conn->n_requests = ZPS_RPC_PENDING_MAX; /* stands for that many held requests */
   rpc_raw_send(&world, fd, line, strlen(line));
   SPIN_UNTIL(&world, world.server.n_close);
   assert_non_null(strstr(world.server.reason, "calls in flight"));
@@ -414,7 +414,7 @@ static void test_who_waits_for_its_turn_is_not_silent(void **state) {
   assert_int_equal(send(fd, lines, strlen(lines), MSG_NOSIGNAL), strlen(lines));
   free(lines);
   for (int last = 0; world.server.n_message < N; last = world.server.n_message) {
-    conn->heard_ns = 0; /* as if it had been long ago */
+    conn->heard_ns = 0; /* long ago */
     rpc_tick(&world, &patience);
     if (world.server.n_message == last) continue;
     assert_true(zps_rpc_conn_heard_ns(conn) > 0);
@@ -482,7 +482,7 @@ static void test_connections_without_memory_are_refused_one_by_one(void **state)
     close(fds[i]);
   }
   atomic_store(&oom_granted, OOM_UNLIMITED);
-  rpc_world_connect(&world); /* and then it goes on */
+  rpc_world_connect(&world); /* memory is back, and it goes on */
   rpc_world_close(&world);
 }
 

@@ -80,7 +80,7 @@ static bool same_elements(enum zps_dtype dtype, const void *a, const void *b, ui
   return true;
 }
 
-/* The same for values that travel in 16 bits. */
+/* Compares values that travel in 16 bits. */
 static bool same_halves(enum zps_value_codec value_codec, const uint16_t *a, const uint16_t *b, uint64_t n) {
   const unsigned infinity = value_codec == ZPS_VALUES_BF16 ? 0x7f80 : 0x7c00;
   for (uint64_t i = 0; i < n; i++) {

@@ -92,7 +92,7 @@ static void mistakes_are_named(void **state) {
       const bool is_named = strstr(error, texts[i]) || (i == EMU_BARRIER_SKIPPED && strstr(error, "while others wait"));
       if (!is_named) fail_msg("mistake %u: %s", i, error);
       assert_non_null(strstr(error, "mistake_kernel"));
-      /* and later kernels run as if nothing had happened */
+      /* Later kernels run well. */
       assert_int_equal(emu_count(true, 512), 512);
     }
   }

@@ -72,7 +72,7 @@ static void algorithm_1_loses_nothing(void **state) {
       hash(&cpu, &memories[m], &part, rows, n);
     }
   }
-  assert_true(!is_emulated || lost_races > 100); /* and each of them was caught, since nothing is missing */
+  assert_true(!is_emulated || lost_races > 100); /* nothing is missing, so each of them was caught */
 }
 
 /* All rows in one partition, and a memory of few slots: every writer races. */

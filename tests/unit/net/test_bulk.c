@@ -41,7 +41,7 @@ static void test_jobs_have_turns_by_weight(void **state) {
   reader_open(&reader, "loop", NULL, &config);
   zps_bulk_peer_join(reader.sources[0].bulk_peer, &many);
   start(&reader, 1, &transfers[1], 0, 20 * PIECE);
-  zps_bulk_peer_join(reader.sources[1].bulk_peer, &many); /* also while something is to be read */
+  zps_bulk_peer_join(reader.sources[1].bulk_peer, &many); /* joins while something is to be read */
   zps_bulk_peer_join(reader.sources[2].bulk_peer, &one);
   start(&reader, 0, &transfers[0], 0, 20 * PIECE);
   start(&reader, 2, &transfers[2], 0, 20 * PIECE);
@@ -71,7 +71,7 @@ static void test_budgets_bound_what_is_in_flight(void **state) {
 }
 
 static void spin_until_done(const struct transfer *transfer) {
-  while (transfer->n_done == 0) { /* as fast as can be: no thread sleeps */
+  while (transfer->n_done == 0) { /* spins, because no thread sleeps */
     zps_net_progress(reader.end.net);
     zps_bulk_progress(reader.bulk);
   }

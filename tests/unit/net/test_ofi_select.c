@@ -151,7 +151,7 @@ static void test_names(void **state) {
   (void)state;
   expect(debian, N_DEBIAN, WISH("tcp;ofi_rxm"), "tcp;ofi_rxm eth0 192.0.2.2");
   expect(debian, N_DEBIAN, WISH("sockets"), "sockets eth0 192.0.2.2");
-  expect(debian, N_DEBIAN, WISH("tcp"), "net eth0 192.0.2.2"); /* the same provider under its old name */
+  expect(debian, N_DEBIAN, WISH("tcp"), "net eth0 192.0.2.2"); /* the provider's old name */
   static const struct offer newer[] = {{"tcp;ofi_rxm", "eth0", "192.0.2.2"}, {"tcp", "eth0", "192.0.2.2"}};
   expect(newer, 2, WISH("net"), "tcp eth0 192.0.2.2");
   refuse(debian, N_DEBIAN, WISH("verbs;ofi_rxm"), ZPS_ERR_FABRIC, "net (lo 127.0.0.1, eth0 fd00::2");

@@ -68,7 +68,7 @@ static void test_alone(void **state) {
   struct zps_plan_schedule schedule = {.n = 0};
   struct zps_plan_agreement agreement = {.decides = true, .first = ZPS_PLAN_RING};
   assert_false(zps_plan_agreement_begin(&agreement, &schedule)); /* nobody wants to know */
-  assert_false(begins(&agreement, &schedule, 0, false));         /* the coordinator is awaited, */
+  assert_false(begins(&agreement, &schedule, 0, false));         /* the coordinator is awaited */
   zps_plan_agreement_unheard(&agreement);                        /* in vain */
   assert_true(zps_plan_agreement_begin(&agreement, &schedule));
   assert_true(runs_are(&schedule, (struct zps_plan_run[]){{0, 16, ZPS_PLAN_RING}}, 1));

@@ -88,7 +88,7 @@ static void test_blocks(void **state) {
   near(zps_plan_blocks(&profile, 512, 0.5), 0.5, 1e-12, "a row is more than a block");
   profile.run = 128;
   near(zps_plan_blocks(&profile, 1, 0.5), 0.75, 1e-12, "runs");
-  profile.block_density = 0.875; /* as three things */
+  profile.block_density = 0.875; /* three rows in a block give this */
   near(zps_plan_blocks(&profile, 1, 0.5), 0.875, 1e-12, "measured");
   near(zps_plan_blocks(&profile, 1, 0.75), 1 - 1.0 / 64, 1e-12, "and elsewhere");
   assert_true(zps_plan_blocks(&profile, 1, 1) == 1);

@@ -28,7 +28,7 @@ static void test_a_schedule(void **state) {
   zps_plan_schedule_extend(&schedule, 1048, 16, ZPS_PLAN_RING, &run);
   assert_true(run.from == 48 && run.until == 2048);
   zps_plan_schedule_extend(&schedule, 1000000, 16, ZPS_PLAN_RING, &run);
-  assert_true(run.from == 2048 && run.until == 1000000 + 1024); /* but not too far */
+  assert_true(run.from == 2048 && run.until == 1000000 + 1024); /* at most 1024 steps ahead */
   zps_plan_schedule_extend(&schedule, UINT64_MAX - 1, 16, ZPS_PLAN_RING, &run);
   assert_true(run.until == UINT64_MAX);
   schedule.n = 0; /* a run that starts in the middle has windows as any */
@@ -57,7 +57,7 @@ static void test_the_oldest_runs_are_forgotten(void **state) {
 static void test_what_is_refused(void **state) {
   (void)state;
   struct zps_plan_schedule schedule = {.n = 0};
-  assert_false(zps_plan_schedule_learn(&schedule, &(struct zps_plan_run){32, 48, ZPS_PLAN_RING})); /* and before? */
+  assert_false(zps_plan_schedule_learn(&schedule, &(struct zps_plan_run){32, 48, ZPS_PLAN_RING})); /* a gap */
   assert_true(zps_plan_schedule_learn_all(&schedule, (struct zps_plan_run[]){{32, 48, ZPS_PLAN_RING}}, 1));
   static const struct zps_plan_run bad[] = {
       {64, 80, ZPS_PLAN_RING},

@@ -187,7 +187,7 @@ static void test_other_encodings_of_the_same_values(void **state) {
   wire.frame.u.abort.text[0] = '\0';
   const size_t len = wire_encode();
   assert_int_equal(wire.buf[len - 1], 0); /* the text's length */
-  wire.buf[len - 1] = 0x80;               /* the same length in two bytes */
+  wire.buf[len - 1] = 0x80;               /* its length in two bytes */
   wire.buf[len] = 0;
   expect_refused(wire.buf, len + 1, ZPS_ERR_PROTOCOL, "overlong");
 }

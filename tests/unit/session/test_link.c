@@ -216,7 +216,7 @@ static void test_each_byte_counts(void **state) {
   assert_false(other_vouches(&linked, &ends)); /* it has the other's place, and has heard nothing yet */
   ends = linked_ends(1);
   ends.since = 1;
-  assert_false(other_vouches(&linked, &ends)); /* nor has this one, which has the same address */
+  assert_false(other_vouches(&linked, &ends)); /* the address alone does not vouch for this one */
   ends.server_len = 0;
   assert_false(other_vouches(&linked, &ends));
   ends = linked_ends(0); /* sent back */

@@ -262,7 +262,7 @@ static void test_attempts_to_connect_become_rare(void **state) {
     zps_link_cut(linked->links[0]);
     assert_true(zps_link_tick(linked->links[0], linked->now_ns, false) <= linked->now_ns + ZPS_NS_PER_S);
     zps_link_progress(linked->links[0]);
-    zps_net_progress(linked->ends[1].net); /* which says nothing */
+    zps_net_progress(linked->ends[1].net); /* the other end says nothing */
   }
   assert_in_range(*sent - before, 80, 110);
   assert_int_equal(linked->counts[0].reconnects, 1);

@@ -24,7 +24,7 @@ void rig_cert(struct rig *rig, const char *name, unsigned roles, long long from_
 /* The outcome of zps_tls_create() with NAME's files and the authority of `trusted`. */
 zps_err_t rig_try(const struct rig *rig, const char *name, const struct rig *trusted, struct zps_tls **tls_p,
                   struct zps_error *error);
-/* The same, which works. */
+/* Makes a TLS end that works. */
 struct zps_tls *rig_tls(const struct rig *rig, const char *name, const struct rig *trusted);
 /* A certificate of some days, and its identity. */
 struct zps_tls *rig_identity(struct rig *rig, const char *name, unsigned roles);

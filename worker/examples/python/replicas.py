@@ -4,7 +4,7 @@
     zenpsd --control-listen=127.0.0.1:4840 &                 # for other hosts 0.0.0.0:4840, with --tls-ca, --tls-cert and --tls-key
     torchft_lighthouse --min_replicas 2 &
     export ZENPS_COORDINATOR=HOST:4840 TORCHFT_LIGHTHOUSE=http://HOST:29510
-    worker/examples/python/replicas.py --replica 0           # and 1, 2, ...: each in a terminal, or on a host, of its own
+    worker/examples/python/replicas.py --replica 0           # start 1, 2, ... in other terminals, or on other hosts
 
 Kill one with any signal, and start it again with the same number: it takes the others' weights, and goes on with them. Each has
 the same weights at the end, and says their checksum.

@@ -93,19 +93,21 @@ typedef enum zenps_op {
 } zenps_op_t;
 typedef enum zenps_codec {
   ZENPS_CODEC_AUTO = 1,  /* row numbers travel in the smallest code, in both directions */
-  ZENPS_CODEC_PAPER = 2, /* as in the Zen paper: COO to the servers, a bitmap back */
-  ZENPS_CODEC_COO = 3    /* COO in both directions: its baseline without the hash bitmap */
+  ZENPS_CODEC_PAPER = 2, /* the Zen paper's choice: COO to the servers, a bitmap back */
+  ZENPS_CODEC_COO = 3    /* COO in both directions: the Zen paper's baseline without the hash bitmap */
 } zenps_codec_t;
 /* What values travel as, to the servers and back. Halves take raw and QSGD alone. Sums are made in the dtype whatever
  * it is, and all ranks get the same bits; but for raw, what is sent and what comes back is rounded. */
 typedef enum zenps_values {
-  ZENPS_VALUES_RAW = 1,  /* as they are */
+  ZENPS_VALUES_RAW = 1,  /* in the tensor's dtype */
   ZENPS_VALUES_BF16 = 2, /* 16 bits: the upper half of a float, rounded to nearest, ties to even */
-  ZENPS_VALUES_F16 = 3,  /* 16 bits: IEEE binary16, rounded likewise; infinite beyond 65504 */
-  ZENPS_VALUES_QSGD2 =
-      4, /* 2, 4 or 8 bits: a multiple of 1, 1/7 or 1/127 of the largest magnitude of 1024 values that */
-  ZENPS_VALUES_QSGD4 = 5, /* travel together, rounded up or down by chance, so that the expected value is exact. The */
-  ZENPS_VALUES_QSGD8 = 6  /* draws follow from job, tensor, step and rank. NaN or infinity make NaN of the 1024 */
+  ZENPS_VALUES_F16 = 3,  /* 16 bits: IEEE binary16, rounded to nearest, ties to even; infinite beyond 65504 */
+  /* QSGD: values travel as 2, 4 or 8 bit multiples of 1, 1/7 or 1/127 of the largest magnitude in their block of 1024.
+   * Rounding is random, and the expected value is exact. The draws follow from job, tensor, step and rank. NaN or
+   * infinity make NaN of the block. */
+  ZENPS_VALUES_QSGD2 = 4,
+  ZENPS_VALUES_QSGD4 = 5,
+  ZENPS_VALUES_QSGD8 = 6
 } zenps_values_t;
 /* Parts of a scheme's paper that a tensor can do without, so that it shows what each of them is good for. Results are
  * the same without the first four. */
@@ -135,8 +137,8 @@ typedef enum zenps_level_algorithm {
 } zenps_level_algorithm_t;
 /* The order in which a sum's addends come, and with it the sum's last bits. */
 typedef enum zenps_order {
-  ZENPS_ORDER_RANKS = 1, /* that of ranks: the bits of balanced */
-  ZENPS_ORDER_ANY = 2    /* that of the scheme that runs: another scheme may round otherwise */
+  ZENPS_ORDER_RANKS = 1, /* in the order of ranks: the bits of balanced */
+  ZENPS_ORDER_ANY = 2    /* in the order of the scheme that runs: another scheme may round otherwise */
 } zenps_order_t;
 typedef enum zenps_layout {
   ZENPS_DENSE = 1, /* `values`: rows * width, row-major */
@@ -155,14 +157,14 @@ typedef enum zenps_partitioner {
   ZENPS_PARTITIONER_STRATIFIED = 1,  /* groups of as many rows as there are partitions, each dealt out from a hashed
                                         start: loads as even as a hash's or better, no table */
   ZENPS_PARTITIONER_MURMUR = 2,      /* each row by its MurmurHash of the job's seed: h0 of the Zen paper (3.2). A table
-                                        of 5 to 6 bytes a row is made when the tensor is opened, and once in the memory of
-                                        a GPU with the first gradient or result there; at most 2^29 rows */
-  ZENPS_PARTITIONER_HIERARCHICAL = 3 /* the same partitions, to which the paper's Algorithm 1 deals the rows that are
-                                        not zero, on the CPU or on the GPU, where the gradient is: hash_k, hash_r1,
-                                        hash_r2. Under ZENPS_CODEC_PAPER they are pushed in the order in which it
-                                        leaves them, as in the paper; under the other codecs, and where values share a
-                                        scale (qsgd), they are sorted first. ZENPS_ERR_UNSUPPORTED for a list of rows
-                                        in device memory that balanced pushes */
+                                        of 5 to 6 bytes a row is made when the tensor is opened, and once in the memory
+                                        of a GPU with the first gradient or result there; at most 2^29 rows */
+  ZENPS_PARTITIONER_HIERARCHICAL = 3 /* the partitions of MURMUR. The paper's Algorithm 1 deals the rows that are not
+                                        zero to them, on the CPU or on the GPU, where the gradient is: hash_k, hash_r1,
+                                        hash_r2. Under ZENPS_CODEC_PAPER they are pushed in the order in which it leaves
+                                        them, as in the paper; under the other codecs, and where values share a scale
+                                        (qsgd), they are sorted first. ZENPS_ERR_UNSUPPORTED for a list of rows in
+                                        device memory that balanced pushes */
 } zenps_partitioner_t;
 
 typedef struct zenps_job zenps_job_t;         /* a process's membership in a job */
@@ -189,7 +191,7 @@ typedef struct zenps_options {
   const char *subnet;        /* "10.0.0.0/8" [ZENPS_SUBNET; any] */
   uint64_t join_timeout_ms;  /* for zenps_open(): until all ranks and servers are there [ZENPS_JOIN_TIMEOUT; 60 s] */
   uint64_t round_timeout_ms; /* for every operation [ZENPS_ROUND_TIMEOUT; 60 s] */
-  int threads;               /* that encode and decode, 0: [ZENPS_THREADS; cores / local world, at least 1] */
+  int threads;               /* to encode and decode with; 0: [ZENPS_THREADS; cores / local world, at least 1] */
   zenps_log_fn log;          /* NULL: stderr from level ZENPS_LOG_LEVEL on (default warn) */
   void *log_ctx;
   int device; /* number of the GPU that gradients are on [ZENPS_DEVICE; -1: none]. Named here it is opened by
@@ -271,17 +273,17 @@ typedef struct zenps_tensor_options {
                           measure other times, choose another scheme, and differ in the last bits. 0: as the scheme
                           says, auto being in the order of ranks */
   uint32_t hash_k;     /* Algorithm 1: hash functions that are tried, at most 16; 0: the paper's 3 */
-  uint64_t hash_r1; /* its slots of parallel memory per partition, at most 8 a row of the tensor in all; 0: the paper's
-                       2  for each row found, over the partitions. Too few cost time and lose nothing: rows that find no
-                       slot go to serial memory, */
-  uint64_t hash_r2; /* of so many slots per partition, and more where they are not enough; 0: a tenth of hash_r1 */
+  uint64_t hash_r1;    /* Algorithm 1: parallel slots per partition, at most 8 a row of the tensor in all; 0: 2 per row
+                          found, as in the paper. Rows that find no slot go to serial memory: too few slots cost
+                          time, and lose nothing */
+  uint64_t hash_r2;    /* Algorithm 1: serial slots per partition; grows when full. 0: a tenth of hash_r1 */
   int keep_zero_rows; /* 1: every row that a rank lists (ZENPS_ROWS) is sent and in the result, whatever its values, and
                          so is one whose repetitions, or whose sum, are zero: for optimisers that look at which rows
                          came, such as SparseAdam. Of dense gradients rows of zeros are left out all the same. 0: rows
                          of zeros are not sent. For schemes whose results tell which rows were sent: balanced,
                          sparse-ps, recursive-doubling, split-allgather, agsparse, hierarchical with one of them, and
                          auto, which then chooses among these; others: ZENPS_ERR_UNSUPPORTED */
-  zenps_group_t *group; /* whose ranks alone open the tensor, push to it, and get its sums; NULL: all ranks */
+  zenps_group_t *group; /* only these ranks open the tensor, push to it, and get its sums; NULL: all ranks */
   uint32_t staleness;   /* the most that zenps_pull_newest() may ask for, up to 31 steps. Servers then keep the tensor's
                            newest staleness + 1 sums, whoever has pulled them. For balanced, sparse-ps and dense-ps */
 } zenps_tensor_options_t;
@@ -327,7 +329,7 @@ typedef struct zenps_grad {
   int64_t *row_ids;      /* ZENPS_ROWS; out: NULL for both arrays: the library's, valid until zenps_request_free(), also
                             after zenps_close(); zenps_request_take() makes them the caller's */
   void *values;
-  /* ZENPS_DEVICE: */
+  /* Of ZENPS_DEVICE. */
   int device;   /* number of the GPU; -1, as zenps_grad_init() has it: the job's */
   void *stream; /* cudaStream_t; NULL: the default one. It must live until the request is done */
   /* A rank contributes to a step unless its gradient is an empty list (ZENPS_ROWS, nnz 0), as of a rank that has run
@@ -376,14 +378,14 @@ typedef struct zenps_request_stats {
                            m) bits for the z of m rows of each partition */
   uint64_t shared_out, shared_in; /* of the payloads, what went through memory that ranks of a host share: these are
                                      not in bytes_out and bytes_in */
-  const char *scheme; /* that it ran under: where the tensor's is auto, what was chosen for this step; never freed */
+  const char *scheme;             /* the scheme of this step; under auto the one that was chosen for it. Never freed */
   uint64_t hash_parallel, hash_serial; /* Algorithm 1: rows, or entries of a list, that found a slot of parallel memory,
                                           and that went to serial memory. 0 with other partitioners */
   uint64_t hash_lost_races;            /* its writes to a slot that another one overwrote, found by reading back */
   zenps_memory_t partitioned_in;       /* where rows were dealt to partitions: ZENPS_HOST, or on the GPU */
   zenps_memory_t merged_in; /* scheme hierarchical: ZENPS_DEVICE where what this host's ranks have was added up on the
                                GPU of one of them; else in host memory */
-  uint64_t step;            /* whose sum it is: of zenps_pull_newest() perhaps an older one's */
+  uint64_t step;            /* the step of the sum: zenps_pull_newest() may give an older one than was asked for */
   uint64_t copied_bytes;    /* of gradient and result in parts: bytes copied to make one array of them, and back */
 } zenps_request_stats_t;
 
@@ -600,7 +602,8 @@ ZENPS_API zenps_status_t zenps_group_broadcast(zenps_group_t *group, void *data,
 
 /* ZENPS_OK when done, ZENPS_IN_PROGRESS, or the operation's error. */
 ZENPS_API zenps_status_t zenps_test(zenps_request_t *request);
-/* The same, after waiting up to `timeout_ms` (-1: until done; the operation's own deadline still holds). */
+/* Waits up to `timeout_ms`, then answers like zenps_test(). -1: until done; the operation's own deadline still
+ * holds. */
 ZENPS_API zenps_status_t zenps_wait(zenps_request_t *request, int timeout_ms);
 /* Waits for `n` requests, of any tensors and jobs, up to `timeout_ms` in all. ZENPS_IN_PROGRESS while one is not done,
  * whatever became of the others; then ZENPS_OK, or the error of the first in the array that failed, which is also the

@@ -72,7 +72,7 @@ static zps_err_t map_file(struct zps_segment *segment, uint64_t proof, struct zp
   segment->base = base;
   /* A child does not need the segment; where the kernel refuses this, the child has it, and no harm is done. */
   (void)madvise(base, segment->len_bytes, MADV_DONTFORK);
-  (void)madvise(base, segment->len_bytes, MADV_DONTDUMP); /* else the dumps of all ranks would hold all segments */
+  (void)madvise(base, segment->len_bytes, MADV_DONTDUMP); /* keeps it out of every rank's dump */
   struct header *const header = base;                     /* nobody is given up: the file is all zero */
   header->magic = MAGIC;
   header->len_bytes = segment->len_bytes;

@@ -16,7 +16,7 @@ from . import _abi
 TRACE = 5
 _LEVELS = {0: logging.ERROR, 1: logging.WARNING, 2: logging.INFO, 3: logging.DEBUG, 4: TRACE}
 
-_LINES_MAX = 1024  # that wait for a handler
+_LINES_MAX = 1024  # lines that wait for a handler
 
 Line = Tuple[int, str, str]
 

@@ -55,7 +55,7 @@ class Job(Scope):
         self._left = threading.Event()
         self._moving = False  # a thread is in next()
         self._alone = threading.Event()
-        self._requests: Dict[int, Any] = {}  # and what the library reads and writes until they are freed
+        self._requests: Dict[int, Any] = {}  # each with the memory that the library reads and writes until it is freed
         self._tensors: Dict[int, Tensor] = {}
         self._stats = Totals()
         self._watched: Dict[Any, Tuple[Request[Any], asyncio.AbstractEventLoop]] = {}

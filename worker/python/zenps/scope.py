@@ -23,7 +23,7 @@ class Scope:
     _job: "Job"
     _group: Optional[int] = None  # zenps_group_t *; None: all ranks
     _first: int = 0  # number in the job of the first rank
-    _generation: Optional[int] = None  # that it belongs to; None: whichever the job is in
+    _generation: Optional[int] = None  # of the job; None: whichever the job is in
     _words = ""  # what errors call it
 
     def __init__(self) -> None:

@@ -66,7 +66,7 @@ class Sparsifier:
         handle = ctypes.c_void_p()
         _lib.check(lib.zenps_sparsifier_create(ctypes.byref(options), n, _options.dtype(dtype), ctypes.byref(handle)))
         self._handle = handle.value
-        self._destroy = lib.zenps_sparsifier_destroy  # which is there when modules are not any more
+        self._destroy = lib.zenps_sparsifier_destroy  # modules may be gone when this is needed
         self.n, self.dtype, self.kind, self.device = n, dtype, kind, device
         self._gradient: Optional[Array] = None
 

@@ -66,7 +66,7 @@ class Tensor:
 
     def __init__(self, job: "Job", handle: int, generation: int) -> None:
         self.job = job
-        self._generation = generation  # that it belongs to
+        self._generation = generation  # of the job
         self._handle: Optional[int] = handle
         info = _abi.TensorInfo()
         info.struct_size = ctypes.sizeof(info)

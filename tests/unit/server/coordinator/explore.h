@@ -30,10 +30,10 @@ struct fake {
   struct held held[HELD_MAX]; /* servers: jobs opened here */
   unsigned n_held;
   uint64_t job_id; /* workers: of the last JOIN_DONE */
-  uint32_t tensor; /* and of the last TENSOR_DONE */
+  uint32_t tensor; /* workers: of the last TENSOR_DONE */
   bool in, failed;
   bool away;                        /* its connection is gone, and it means to come back */
-  uint32_t asked, mapped, replayed; /* as of servers */
+  uint32_t asked, mapped, replayed; /* see those of servers */
 };
 
 struct request { /* tensor.open a server has to answer */

@@ -10,7 +10,7 @@ extern struct restored {
   char *notes[RECORDS];
   unsigned n_notes;
   unsigned acts[ZPS_ACT_JOB_ENDED + 1];
-  uint32_t steps; /* that the last rank was told to play again */
+  uint32_t steps; /* steps that the last rank was to replay */
 } restored;
 
 /* Records: a server, and a rank of a job. */

@@ -16,7 +16,7 @@
 
 static uint64_t now_ns, heard_ns;
 static unsigned n_asked, n_replies;
-static struct zps_place owner; /* of the next connection, and what it shows: */
+static struct zps_place owner; /* the next connection's; so are the certificates below */
 static bool is_unix;
 static unsigned certified;
 static const char *certificate = "";
@@ -268,12 +268,12 @@ static uint64_t grace_ms(zps_err_t code, bool returns, uint64_t resume_grace_ms)
 
 static void test_grace(void **state) {
   (void)state;
-  assert_int_equal(grace_ms(ZPS_ERR_CLOSED, false, 0), 0); /* as the end of its process ends it */
+  assert_int_equal(grace_ms(ZPS_ERR_CLOSED, false, 0), 0); /* the end of a process ends its connection like this */
   assert_int_equal(grace_ms(ZPS_ERR_PROTOCOL, false, 0), 0);
   assert_int_equal(grace_ms(ZPS_ERR_CLOSED, true, 0), 5000);
   assert_int_equal(grace_ms(ZPS_ERR_TIMEOUT, false, 0), 5000);
   assert_int_equal(grace_ms(ZPS_ERR_NOMEM, false, 0), 5000); /* there was no memory here for a line, or an answer */
-  assert_int_equal(grace_ms(ZPS_OK, false, 0), 5000);        /* likewise for what it was to be told */
+  assert_int_equal(grace_ms(ZPS_OK, false, 0), 5000);        /* there was no memory for a message to it */
   assert_int_equal(grace_ms(ZPS_ERR_CLOSED, false, 700), 700);
   assert_int_equal(grace_ms(ZPS_ERR_NOMEM, false, 700), 5000);
   assert_int_equal(grace_ms(ZPS_ERR_NOMEM, false, 9000), 9000);

@@ -91,7 +91,7 @@ static void test_server_comes_back_otherwise(void **state) {
   (void)state;
   uint64_t none = 0;
   running();
-  assert_int_equal(server_with(4, "a", SECRET + 9, NULL, 0), ZPS_ERR_BUSY); /* the same host and pid, in a container */
+  assert_int_equal(server_with(4, "a", SECRET + 9, NULL, 0), ZPS_ERR_BUSY); /* two containers do this */
   away(0, 500);
   assert_int_equal(server_with(4, "a", SECRET, &none, 0), ZPS_OK);
   const struct members_seen *seen = NULL;

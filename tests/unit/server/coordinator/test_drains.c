@@ -184,7 +184,7 @@ static void test_while_the_job_loses_another(void **state) {
   running_on_three();
   lose(A);
   const uint32_t first = the_job()->epoch;
-  terminate(B); /* has to wait for the end of that */
+  terminate(B); /* waits for the end of that change */
   assert_int_equal(the_job()->epoch, first);
   answer(B, ZPS_OK);
   answer(C, ZPS_OK);

@@ -115,9 +115,9 @@ static void test_it_does_not_come_back(void **state) {
   refused(zps_members_resume(rig.members, &rig.clients[R1], &resume, &rig.error), ZPS_ERR_REFUSED,
           "and is in it no longer: an administrator expelled it: its GPU is broken");
   zps_members_client_lost(rig.members, &rig.clients[R0], "gone");
-  assert_int_equal(zps_members_jobs(rig.members), 0); /* nor when its job is gone */
+  assert_int_equal(zps_members_jobs(rig.members), 0); /* its job is gone, and it stays expelled */
   refused(zps_members_resume(rig.members, &rig.clients[R1], &resume, &rig.error), ZPS_ERR_REFUSED, "expelled it");
-  resume.secret = 92; /* who does not show that it was that process is not told */
+  resume.secret = 92; /* a process without the right secret gets no reason */
   refused(zps_members_resume(rig.members, &rig.clients[R1], &resume, &rig.error), ZPS_ERR_UNKNOWN, "no job");
   struct zps_next_spec next = {
       .join =

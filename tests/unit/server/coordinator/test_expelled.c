@@ -131,7 +131,7 @@ static void test_it_is_known_after_a_new_start(void **state) {
   die();
   start();
   is_refused(job_id, 1, "is in it no longer: an administrator expelled it: its GPU is \"broken\"");
-  assert_int_equal(back(job_id, 1, 92), ZPS_ERR_REFUSED); /* who does not show that it was that process is not told */
+  assert_int_equal(back(job_id, 1, 92), ZPS_ERR_REFUSED); /* a process without the right secret gets no reason */
   assert_null(strstr(error.text, "expelled"));
   assert_int_equal(back(job_id, 0, 90), ZPS_OK);
   const struct zps_next_spec next = {
@@ -178,7 +178,7 @@ static void test_the_last_ones_are(void **state) {
     kick(1 - i % 2, "it is alone");
   }
   commit();
-  for (unsigned round = 0; round < 3; round++) { /* as it was written, and as it is written anew */
+  for (unsigned round = 0; round < 3; round++) { /* from the records, and from records written anew */
     die();
     start();
     for (unsigned i = 0; i < EXPELLED; i++) {

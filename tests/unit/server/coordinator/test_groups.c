@@ -69,7 +69,7 @@ static void test_one_name_is_of_one_list(void **state) {
   assert_int_equal(members_group(RANK1, job_id, "g", LIST(0, 1, 2), 0), ZPS_ERR_SHAPE);
 #define BOTH "group 'g' is of ranks 0, 1 since rank 0 (host node) opened it, rank 1 (host node) says 0, 1, 2"
   assert_string_equal(rig.error.text, BOTH);
-  assert_int_equal(members_count(ZPS_ACT_GROUP_FAILED, RANK0, &seen), 1); /* which waits no longer */
+  assert_int_equal(members_count(ZPS_ACT_GROUP_FAILED, RANK0, &seen), 1); /* rank 0 waits no longer */
   assert_int_equal(seen->action.code, ZPS_ERR_SHAPE);
   assert_string_equal(seen->text, BOTH);
   assert_int_equal(members_group(RANK0, job_id, "g", LIST(0, 1), 0), ZPS_OK);
@@ -162,7 +162,7 @@ static void test_tensors_of_groups(void **state) {
   const struct zps_member_job *const job = zps_members_job_first(rig.members);
   assert_int_equal(job->n_tensors, 1);
   const struct zps_tensor_spec *const spec = &job->tensors[0]->spec;
-  assert_int_equal(spec->n_ranks, 2); /* whom servers wait for */
+  assert_int_equal(spec->n_ranks, 2); /* servers wait for these ranks */
   assert_int_equal(spec->ranks[0], 0);
   assert_int_equal(spec->ranks[1], 2);
   assert_int_equal(members_tensor(RANK2, job_id, "w", 999, 0), ZPS_ERR_SHAPE);

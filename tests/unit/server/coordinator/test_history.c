@@ -130,7 +130,7 @@ static void test_the_first_cause_is_told(void **state) {
   (void)state;
   members_running_job();
   zps_members_client_lost(rig.members, &rig.clients[3], "it was killed");
-  zps_members_client_lost(rig.members, &rig.clients[0], "so was the server"); /* and all that follows from it */
+  zps_members_client_lost(rig.members, &rig.clients[0], "so was the server"); /* all of its consequences follow */
   assert_null(ended(0));
   zps_members_client_lost(rig.members, &rig.clients[2], "the other gave up");
   assert_non_null(ended(0));

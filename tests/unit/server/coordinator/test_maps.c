@@ -234,13 +234,14 @@ static void test_tensors(void **state) {
   opened_by(A, job_id, 0);
   opened_by(C, job_id, 0);
   assert_int_equal(members_count(ZPS_ACT_TENSOR_DONE, R0, NULL), 0);
-  zps_members_tensor_opened(rig.members, &rig.clients[B], job_id, 0, ZPS_ERR_CLOSED, "closed", 5); /* and then: */
-  lose(B); /* which may live, without the tensor: ranks are told of that behind the loss */
+  /* B may live, but without the tensor. Ranks learn of the tensor behind the loss. */
+  zps_members_tensor_opened(rig.members, &rig.clients[B], job_id, 0, ZPS_ERR_CLOSED, "closed", 5);
+  lose(B);
   assert_int_equal(members_count(ZPS_ACT_TENSOR_DONE, R0, NULL), 0);
   const struct zps_member_tensor *const early = zps_members_tensor_find(the_job(), 0);
   uint32_t n_of[3] = {0};
   for (uint32_t p = 0; p < 12; p++) n_of[early->spec.owners[p]]++;
-  assert_true(n_of[0] == 4 && n_of[1] == 4 && n_of[2] == 4); /* as they were */
+  assert_true(n_of[0] == 4 && n_of[1] == 4 && n_of[2] == 4); /* unchanged */
 
   assert_int_equal(members_tensor(R0, job_id, "late", 100000, 12), ZPS_OK); /* while servers take over */
   assert_int_equal(members_count(ZPS_ACT_TENSOR_OPEN, A, &seen), 2);

@@ -32,7 +32,7 @@ static zps_err_t on_send(void *ctx, const struct zps_outbox_call *call) {
     assert_string_equal(call->text, "it is lost");
     assert_true(call->rank == 7 && call->code == ZPS_ERR_PEER_LOST);
   }
-  zps_outbox_flush(&outbox); /* as when sending ends an older call */
+  zps_outbox_flush(&outbox); /* sending may end an older call */
   return failure;
 }
 
@@ -105,7 +105,7 @@ static void test_moot(void **state) {
   assert_int_equal(put(ZPS_ACT_JOB_CLOSE, 1, 0), ZPS_OK);
   assert_int_equal(put(ZPS_ACT_JOB_OPEN, 2, 0), ZPS_OK); /* placed anew */
   let_out(9, "close1 open2 ");
-  /* The same of tensors, by their numbers. */
+  /* Calls about tensors are told apart by their numbers. */
   assert_int_equal((room = 0, put(ZPS_ACT_TENSOR_OPEN, 1, 4)), ZPS_OK);
   assert_int_equal(put(ZPS_ACT_TENSOR_FORGET, 1, 4), ZPS_OK);
   assert_int_equal(put(ZPS_ACT_TENSOR_FORGET, 1, 3), ZPS_OK);

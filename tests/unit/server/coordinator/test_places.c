@@ -103,7 +103,7 @@ static void test_as_the_coordinator_says(void **state) {
   zps_members_set_places(rig.members, 3);
   begun(0);
   check(3, 2, 0);
-  zps_members_set_places(rig.members, 9); /* that is for jobs to come */
+  zps_members_set_places(rig.members, 9); /* for jobs to come */
   check(3, 2, 0);
 }
 

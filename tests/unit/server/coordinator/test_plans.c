@@ -27,7 +27,7 @@ static struct {
   struct zps_member_client servers[SERVERS], ranks[WORLD];
   struct told mail[MAIL];
   unsigned n_mail, n_opened;
-  const char *group; /* of tensors that are opened, by rank: */
+  const char *group; /* of tensors that are opened, with `opener` */
   unsigned opener;
   struct zps_error error;
   uint64_t job_id, random;
@@ -179,7 +179,7 @@ static void test_what_runs_is_taken_up(void **state) {
   (void)state;
   assert_int_equal(open_tensor("w", "auto:balanced,ring"), ZPS_OK);
   const struct zps_member_tensor *tensor = zps_members_job_first(t.members)->tensors[0];
-  assert_int_equal(ask(3, 1000, ZPS_PLAN_DSAR, 4e3, 2e4), ZPS_OK); /* which may not be */
+  assert_int_equal(ask(3, 1000, ZPS_PLAN_DSAR, 4e3, 2e4), ZPS_OK); /* a scheme that is not allowed */
   assert_int_equal(zps_member_plan_scheme(tensor->plan), ZPS_PLAN_BALANCED);
   assert_int_equal(ask(4, 1000, ZPS_PLAN_RING, 4e3, 2e4), ZPS_OK);
   assert_int_equal(zps_member_plan_scheme(tensor->plan), ZPS_PLAN_RING);
@@ -293,7 +293,7 @@ static void test_a_trial_begins_with_one_round(void **state) {
   assert_true(steps[ZPS_PLAN_SPLIT_ALLGATHER] > 1 && first[ZPS_PLAN_SPLIT_ALLGATHER] == 1);
   assert_int_equal(steps[ZPS_PLAN_AGSPARSE], 1);
   assert_int_equal(zps_member_plan_left_out(tensor->plan), 1u << ZPS_PLAN_AGSPARSE);
-  assert_int_equal(run->until - run->from, 16); /* and one is held */
+  assert_int_equal(run->until - run->from, 16); /* one scheme is held */
 }
 
 /* Links whose rate looks a thousand times as high as it is: dense schemes, with hundreds of times the bytes, have no

@@ -391,7 +391,7 @@ static void test_made_again(void **state) {
                                               .replays = world.replays,
                                               .max_jobs = 8,
                                               .max_tensors = 64,
-                                              .leave_grace_ms = 1000000000, /* that servers forget a job is not noted */
+                                              .leave_grace_ms = 1000000000, /* leaving is not recorded */
                                               .ctx = &world,
                                               .act = on_act,
                                               .random = on_random,

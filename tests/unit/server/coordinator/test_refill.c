@@ -128,7 +128,7 @@ static void test_a_server_takes_the_place(void **state) {
   opened(C, 0, ZPS_OK);
   pass(0);
   assert_true(the_job()->since[1] > before && the_job()->since[1] < the_job()->epoch && the_job()->since[0] == 0);
-  assert_int_equal(the_job()->since[1], since); /* of which it was told at once */
+  assert_int_equal(the_job()->since[1], since); /* it learnt of this at once */
   assert_true(zps_member_job_holds(the_job(), rig.clients[C].server));
   assert_int_equal(zps_member_job_servers_lost(the_job()), 0);
   assert_int_equal(told(ZPS_ACT_MAP_SERVER, A), 2);
@@ -238,9 +238,9 @@ static void test_a_tensor_comes_or_goes_meanwhile(void **state) {
   assert_int_equal(members_tensor(R0, job_id, "u", 1000, 0), ZPS_OK);
   check_sent_away(1);
   assert_int_equal(told(ZPS_ACT_TENSOR_OPEN, C), 1);
-  asked(C, 1); /* of a job whose tensors are not all open nothing is asked, */
+  asked(C, 1); /* a job whose tensors are not all open asks no server */
   opened(A, 1, ZPS_OK);
-  asked(C, 1); /* nor of a server that owes answers */
+  asked(C, 1); /* a server that owes answers is not asked */
   members_opened(C, job_id, ZPS_OK);
   opened(C, 0, ZPS_OK);
   assert_false(zps_member_job_holds(the_job(), rig.clients[C].server));
@@ -301,7 +301,7 @@ static void test_the_job_changes_meanwhile(void **state) {
   const struct zps_resume_spec spec = {.job_id = job_id, .rank = 0, .secret = 90};
   assert_int_equal(zps_members_resume(rig.members, &rig.clients[R0], &spec, &rig.error), ZPS_OK);
   asked(C, 2);
-  zps_members_client_lost(rig.members, &rig.clients[R1], "gone"); /* which fails it */
+  zps_members_client_lost(rig.members, &rig.clients[R1], "gone"); /* the job fails with it */
   assert_int_equal(the_job()->state, ZPS_JOB_CLOSING);
   check_sent_away(2);
 }

@@ -300,7 +300,7 @@ static void test_the_last_one(void **state) {
   check_failed(ZPS_ERR_SERVER_LOST,
                "job 'x': server 0 'a' (host node, pid 1) was lost: rank 1 cannot reach it over the data plane: "
                "connection reset");
-  assert_int_equal(told(ZPS_ACT_JOB_CLOSE, A), 0); /* as long as ranks are in it */
+  assert_int_equal(told(ZPS_ACT_JOB_CLOSE, A), 0); /* ranks are in it still */
   lose(R0);
   lose(R1);
   assert_int_equal(told(ZPS_ACT_JOB_CLOSE, A), 1);

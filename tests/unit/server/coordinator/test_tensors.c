@@ -232,7 +232,7 @@ static void test_ranks_that_do_not_close_are_named(void **state) {
   assert_int_equal(close_tensor(3, job_id, 0, 0), ZPS_OK); /* the other has given up meanwhile */
   assert_int_equal(members_count(ZPS_ACT_TENSOR_FORGET, 0, NULL), 0);
   assert_int_equal(zps_members_leave(rig.members, &rig.clients[2], job_id, &rig.error), ZPS_OK);
-  assert_int_equal(members_count(ZPS_ACT_TENSOR_FORGET, 0, NULL), 1); /* who has left is not awaited */
+  assert_int_equal(members_count(ZPS_ACT_TENSOR_FORGET, 0, NULL), 1); /* a rank that has left is not awaited */
   assert_int_equal(members_count(ZPS_ACT_TENSOR_CLOSED, 3, NULL), 1);
 }
 

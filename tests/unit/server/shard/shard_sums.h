@@ -9,7 +9,7 @@ struct shard_contribution {
   enum zps_dtype dtype;
   enum zps_value_codec value_codec;
   uint32_t *ranks;
-  uint8_t *values;  /* as the server sees them */
+  uint8_t *values;  /* in the server's form */
   uint8_t *payload; /* coded values, then COO */
   uint64_t len_bytes;
 };

@@ -19,7 +19,7 @@ struct scene {
 };
 
 static void scene_open(struct scene *scene, uint32_t world, uint32_t n_parts) {
-  memset(&scene->actions, 0xA5, sizeof scene->actions); /* as what the caller has on its stack */
+  memset(&scene->actions, 0xA5, sizeof scene->actions); /* a caller's stack holds anything */
   assert_int_equal(zps_shard_machine_create(world, n_parts, &scene->machine), ZPS_OK);
   zps_shard_machine_start(scene->machine, &(struct zps_shard_machine_config){
                                               .job = "news", .tensor = "emb", .step = 12, .partitions = partitions});
@@ -320,7 +320,7 @@ static void test_a_rank_pushes_in_one_way(void **state) {
   struct scene scene;
   scene_open(&scene, 2, 2);
   scene_push(&scene, 1, 0, 1000);
-  scene_event(&scene, ZPS_SHARD_ANNOUNCED, 1); /* the same part, and apart */
+  scene_event(&scene, ZPS_SHARD_ANNOUNCED, 1); /* once more this part, and apart */
   assert_int_equal(scene.actions.abort.code, ZPS_ERR_PROTOCOL);
   zps_shard_machine_destroy(scene.machine);
   scene_open(&scene, 2, 1);

@@ -135,7 +135,7 @@ static void test_some_ranks_have_no_part(void **state) {
   cluster_push(&cluster, some, 9, 2, PATIENCE_NEVER_MS);
   cluster_abort(&cluster, some, 9, 2, ZPS_ERR_PROTOCOL, "this rank has no part in it");
   rig_cancel(cluster.ranks[4], some->spec.tensor, 9, "not its business");
-  cluster_round(&cluster, some, 9); /* which was not spoilt */
+  cluster_round(&cluster, some, 9); /* the round was not spoilt */
   cluster_drain(shard);
   const struct zps_tensor_stats stats = cluster_stats(&cluster, some);
   assert_int_equal(stats.rounds, 6);
@@ -211,7 +211,7 @@ static void test_little_memory_is_enough_for_one_round_after_the_other(void **st
 static void test_little_is_read_ahead_of_the_sums(void **state) {
   const struct fabric *fabric = *state;
   enum { RANKS = 6, PUSHED_MIB = 12 };
-  if (fabric->fault && THIN_TO_ONE_IN > 1) return; /* the same threads, for minutes */
+  if (fabric->fault && THIN_TO_ONE_IN > 1) return; /* these threads would take minutes */
   struct zps_shard *shard = cluster_shard(fabric->provider, fabric->fault, 1024 * MIB);
   struct cluster cluster;
   cluster_open(&cluster, shard, fabric->provider, fabric->fault, 1, RANKS);

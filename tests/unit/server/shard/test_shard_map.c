@@ -87,7 +87,7 @@ static void test_in_the_middle_of_rounds(void **state) {
   assert_int_equal(cluster_totals(scene.shard).rounds_in_flight, 0);
   assert_true(cluster_totals(scene.shard).slab.in_use_bytes > 0);
   assert_int_equal(cluster_stats(&scene.cluster, scene.tensor).parts_here, PARTS);
-  assert_int_equal(map(&scene, 3, 1, 2), ZPS_OK); /* the same again: its answer was lost */
+  assert_int_equal(map(&scene, 3, 1, 2), ZPS_OK); /* once more: its answer was lost */
   assert_int_equal(map(&scene, 3, 1, 0), ZPS_ERR_STALE);
   replay(&scene, 2); /* late: of the epoch before */
   assert_true(cluster_totals(scene.shard).slab.in_use_bytes > 0);

@@ -147,7 +147,8 @@ static void test_wants_are_bounded(void **state) {
   expect_refused(&modest, ZPS_ERR_PROTOCOL, "this rank is pulling the step already");
   pull_runs(&modest, 9, 1, 1000, 4000);
   pull_runs(&modest, 9, 3, 500, 3500);
-  cluster_abort(&modest.cluster, modest.tensor, 9, 0, ZPS_ERR_NOMEM, "half of what other jobs leave"); /* as they do */
+  /* Half of the rest is this job's limit, too. */
+  cluster_abort(&modest.cluster, modest.tensor, 9, 0, ZPS_ERR_NOMEM, "half of what other jobs leave");
   cluster_close(&greedy.cluster);
   cluster_close(&modest.cluster);
   zps_shard_destroy(greedy.shard);

@@ -25,7 +25,7 @@ static void test_links_that_are_too_many_are_refused(void **state) {
   struct zps_error error;
   struct zps_member_spec members[4] = {0};
   char numbers[80];
-  cluster_open(&cluster, shard, PROVIDER, NULL, 1, 3); /* as many as fit */
+  cluster_open(&cluster, shard, PROVIDER, NULL, 1, 3); /* fills the memory */
   for (uint32_t rank = 0; rank < 4; rank++) members[rank] = (struct zps_member_spec){.rank = rank};
   const struct zps_job_spec spec = {
       .job_id = 2, .epoch = 1, .name = "large", .n_servers = 1, .world = 4, .members = members};
@@ -164,7 +164,7 @@ static void test_a_greedy_job_keeps_no_other_waiting(void **state) {
   for (uint64_t step = 1; step <= GREEDY_STEPS; step++) cluster_push(&greedy, large, step, 0, 600000);
   for (uint64_t step = 1; step <= 30; step++) cluster_round(&modest, small, step);
   assert_true(cluster_totals(shard).slab.in_use_bytes <= 9 * MIB);
-  for (uint64_t step = 1; step <= GREEDY_STEPS; step++) { /* and loses nothing itself */
+  for (uint64_t step = 1; step <= GREEDY_STEPS; step++) { /* the greedy job loses nothing, either */
     cluster_push(&greedy, large, step, 1, 600000);
     for (uint32_t rank = 0; rank < 2; rank++) {
       cluster_check(&greedy, large, step, rank);

@@ -59,7 +59,7 @@ static void test_rank_lost_in_a_round(void **state) {
   assert_int_equal(zps_shard_rank_gone(scene.shard, 78, 0, ZPS_ERR_CLOSED, "no such job"), ZPS_ERR_UNKNOWN);
   scene_abort(&scene, 2, 0, ZPS_ERR_PEER_LOST, "rank 2 is needed and gone: no heartbeat for 5 s");
   scene_abort(&scene, 2, 1, ZPS_ERR_PEER_LOST, "rank 2 is needed and gone: no heartbeat for 5 s");
-  scene_push(&scene, 3, 0); /* nor can a new round be completed */
+  scene_push(&scene, 3, 0); /* a new round cannot be completed */
   scene_abort(&scene, 3, 0, ZPS_ERR_PEER_LOST, "rank 2 is needed and gone: no heartbeat for 5 s");
   cluster_done(&scene.cluster, scene.tensor, 1, 0);
   assert_int_equal(cluster_totals(scene.shard).rounds_in_flight, 1);

@@ -80,7 +80,7 @@ static uint64_t number_of(const zps_json *object, const char *name) {
 
 static zps_json *set_number(zps_json *object, const char *name, uint64_t value) {
   char text[24];
-  if (value == 0) return object; /* as etcd leaves it out */
+  if (value == 0) return object; /* etcd leaves zeros out */
   snprintf(text, sizeof text, "%" PRIu64, value);
   return zps_json_set_str(object, name, text);
 }

@@ -62,7 +62,7 @@ void store_conform(store_conform_open_fn *open) {
   struct zps_store *store = open_store(open); /* nothing is there */
   zps_store_close(store);
   store = open_store(open);
-  compact(store); /* as a new journal begins */
+  compact(store); /* a new journal begins */
   const size_t small = zps_store_size(store);
   zps_store_close(store);
   store = open_store(open);

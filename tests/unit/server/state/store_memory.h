@@ -14,7 +14,7 @@ struct store_memory {
 };
 
 void store_memory_init(struct store_memory *memory);
-/* So many bytes of what was not durable are there after all. */
+/* Ends the process. `kept` bytes of what was not durable are there after all. */
 void store_memory_die(struct store_memory *memory, size_t kept);
 
 #endif

@@ -22,7 +22,7 @@ enum { REQUESTS = 4 };
 
 /* A job without connections, its tensor, and requests in flight. */
 struct scene {
-  struct zenps_job *job; /* NULL: closed, and so is: */
+  struct zenps_job *job; /* NULL: closed, with its tensor */
   struct zenps_tensor *tensor;
   struct zps_workpool *pool;
   uint32_t owners[8];
@@ -360,12 +360,12 @@ static void test_taken_rows_outlive_request_and_job(void **state) {
     assert_int_equal(zenps_test(scene->requests[i]), ZENPS_OK);
   }
   assert_int_equal(zenps_request_take(scene->requests[1], &rows[1]), ZENPS_ERR_INVALID);
-  zenps_rows_free(&rows[1]); /* before the request, */
+  zenps_rows_free(&rows[1]); /* before the request */
   for (unsigned i = 0; i < REQUESTS; i++) {
     zenps_request_free(scene->requests[i]);
     scene->requests[i] = NULL;
   }
-  zenps_rows_free(&rows[2]); /* before the job, */
+  zenps_rows_free(&rows[2]); /* before the job */
   close_job(scene);
   check_rows(&rows[3], 3, 150000);
   check_rows(&rows[0], 0, 0);

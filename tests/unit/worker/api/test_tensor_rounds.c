@@ -126,7 +126,7 @@ static void test_what_nobody_wants_is_given_up(void **state) {
   assert_non_null(left->core.arrays->spare[0].rows.data);
   assert_int_equal(zps_worker_tensors_age(job, late_ns), late_ns);
   assert_int_equal(spares(left), 0);
-  assert_null(left->core.arrays->spare[0].rows.data); /* nor are its results' arrays kept */
+  assert_null(left->core.arrays->spare[0].rows.data); /* arrays of its results are freed, too */
   assert_int_equal(zps_worker_tensors_age(job, late_ns), ZPS_NEVER);
   assert_non_null(used->core.arrays->spare[0].rows.data);
 

@@ -29,7 +29,7 @@ static struct sim sim_of(const char *name, uint32_t n, enum zps_value_codec valu
       .seed = n,
   };
   assert_non_null(sim.scheme);
-  if (sim.scheme->lossy) sim.plan.k = ROWS; /* and they lose nothing, either */
+  if (sim.scheme->lossy) sim.plan.k = ROWS; /* lossy schemes lose nothing then, either */
   return sim;
 }
 
@@ -96,7 +96,7 @@ static void test_expectation(void **state) {
       assert_true(fabs(mean[row] - sum[row]) < 5 * 0.5 * sqrt(N) / sqrt(STEPS));
       off += mean[row] - sum[row];
     }
-    assert_true(fabs(off) < 5 * 0.5 * sqrt(N * 0.02 * ROWS) / sqrt(STEPS)); /* nor all of them to one side */
+    assert_true(fabs(off) < 5 * 0.5 * sqrt(N * 0.02 * ROWS) / sqrt(STEPS)); /* errors are not all to one side */
     free(sum);
     sim_grads_free(&grads);
     sim_close(&sim);

@@ -97,8 +97,8 @@ static void check(const char *name, const struct setting *setting, enum sim_valu
     if (sim.plan.gather != ZPS_GATHER_DIRECT) least = count_rows(&sim);
     if (!dense && setting->policy == ZPS_CODEC_AUTO)
       assert_true(sim_result_rows(&sim, 0) <= n_union && sim_result_rows(&sim, 0) >= least);
-    const bool all_rows =
-        sim.scheme->sends_zeros && strcmp(name, "bitmap-split") != 0; /* which has them where most are */
+    /* bitmap-split sends zeros only where most rows are there. */
+    const bool all_rows = sim.scheme->sends_zeros && strcmp(name, "bitmap-split") != 0;
     if (all_rows) assert_int_equal(sim_result_rows(&sim, 0), setting->rows);
     free(sum);
     sim_grads_free(&grads);

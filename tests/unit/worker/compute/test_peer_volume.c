@@ -360,7 +360,7 @@ static void test_blueconnect_levels(void **state) {
         assert_int_equal(messages, 2 * messages_of("blueconnect", p));
         all += bytes;
       }
-      assert_int_equal(all, sim_out(&sim, me).row_bytes); /* and nothing across */
+      assert_int_equal(all, sim_out(&sim, me).row_bytes); /* nothing goes across */
     }
     sim_grads_free(&grads);
     sim_close(&sim);

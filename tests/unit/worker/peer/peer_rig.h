@@ -51,7 +51,7 @@ void peer_check(const struct peer_rig *rig);
 enum peer_how { PEER_INLINE, PEER_READ }; /* in the frame; in the rank's memory */
 void peer_say(struct peer_rig *rig, uint32_t r, uint64_t step, uint32_t tag, enum peer_how how, uint64_t lo,
               uint64_t hi, const float *values);
-/* The same with all rows, zeros too. */
+/* Says all rows, zeros too. */
 void peer_say_all(struct peer_rig *rig, uint32_t r, uint64_t step, uint32_t tag, enum peer_how how, uint64_t lo,
                   uint64_t hi, const float *values);
 void peer_say_slice(struct peer_rig *rig, uint32_t r, uint64_t step, const struct zps_slice *slice);

@@ -124,7 +124,7 @@ static void more_bytes_than_are_kept(void **state) {
   (void)state;
   const uint64_t each = sizeof(struct zps_unexpected_message) + ZPS_WIRE_INLINE_MAX;
   char text[ZPS_WIRE_TEXT_MAX];
-  begin_asking(1 << 12); /* so many that the number of messages is no bound */
+  begin_asking(1 << 12); /* with so many chunks that the number of messages is no bound */
   say(1, ZPS_UNEXPECTED_BYTES_MAX / each, ZPS_WIRE_INLINE_MAX);
   assert_false(atomic_load(&rig.request.over));
   say(2, 1, ZPS_WIRE_INLINE_MAX);

@@ -13,7 +13,7 @@ enum { TAG_SPLIT = 1, LARGE = 20000 };
 #define MAY_READ BLAME " may still read the gradient of tensor t, step 1, which the trainer gets back"
 
 static struct peer_rig rig;
-static struct zps_slice lent; /* as rank 1 was told to read it */
+static struct zps_slice lent; /* the slice that rank 1 was given to read */
 
 static int begin_test(void **state) {
   (void)state;

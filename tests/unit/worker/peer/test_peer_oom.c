@@ -135,7 +135,7 @@ static bool take_step(uint64_t step, bool rows_out, long granted, bool began[WOR
   return good;
 }
 
-/* The same on all ranks; where nothing is dropped, sums of exact values. */
+/* All ranks must have one result; where nothing is dropped, it is the sum of exact values. */
 static void check_sums(bool lossy) {
   for (uint32_t r = 0; r < WORLD; r++) {
     const zenps_grad_t *out = &ranks[r].request.out;

@@ -251,8 +251,8 @@ static void split_zero_copy(void **state) {
     assert_false(rig.messages[1]->slice.is_inline);
     assert_int_equal(rig.messages[1]->slice.addr, (uintptr_t)&rig.in[LARGE / 2 * PEER_WIDTH]);
     split_by_rank_1(step, PEER_READ);
-    fake_expect(rank(1), ZPS_FRAME_DONE, PEER_TENSOR, step); /* it has all of its result, */
-    assert_false(atomic_load(&rig.request.over));            /* but is still read */
+    fake_expect(rank(1), ZPS_FRAME_DONE, PEER_TENSOR, step); /* it has all of its result */
+    assert_false(atomic_load(&rig.request.over));            /* others still read its memory */
     fake_done(rank(1), PEER_TENSOR, step);
     rig_expect_ok(&rig.request);
     peer_check(&rig);

@@ -24,7 +24,7 @@ static struct {
   float pushed[ROWS * PEER_WIDTH];
   int64_t rows[ROWS];
   float values[ROWS * PEER_WIDTH];
-  struct zps_round round; /* as far as over() looks at it */
+  struct zps_round round; /* only the members that over() looks at */
 } fake_service;
 
 static zps_err_t service_begin(struct zps_inner_service *service, struct zps_inner_round *inner) {

@@ -76,7 +76,7 @@ void fake_keep(struct fake *fake, struct fake_frame *frame);
 bool fake_has(const struct fake *fake, enum zps_frame_type type, uint32_t tensor, uint64_t step);
 /* Waits for it and takes it; the caller frees it. */
 struct fake_frame *fake_take(struct fake *fake, enum zps_frame_type type, uint32_t tensor, uint64_t step);
-/* The same, and frees it. */
+/* Waits for it, takes it and frees it. */
 void fake_expect(struct fake *fake, enum zps_frame_type type, uint32_t tensor, uint64_t step);
 /* Waits for an ABORT with this code, whose text has `text` in it; the ranks that it names are 1 << rank, if < 32. */
 uint32_t fake_expect_abort(struct fake *fake, uint32_t tensor, uint64_t step, zps_err_t code, const char *text);

@@ -163,7 +163,7 @@ static void rounds_between_ranks_share_half_but_for_the_first(void **state) {
   assert_int_equal(c.n_got, 0);
   assert_int_equal(b.n_got, 1);
   give_back(&a, 2);
-  c.held.is_first = true; /* and it holds nothing yet */
+  c.held.is_first = true; /* it is first, and holds nothing yet */
   scene.memory.is_due = true;
   zps_plane_memory_serve(&scene.memory);
   assert_int_equal(c.n_got, 1);

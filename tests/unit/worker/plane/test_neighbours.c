@@ -218,7 +218,7 @@ static void test_strangers(void **state) {
   fds[n++] = visitor(job, 0, NULL, 0);
   fds[n++] = visitor(job, 0, noise, sizeof noise);
   fds[n++] = visitor(job, 0, noise, 3);
-  message.rank = 3; /* which is not near */
+  message.rank = 3; /* rank 3 is not near */
   fds[n++] = visitor(job, 0, &message, sizeof message);
   message.rank = 70000;
   fds[n++] = visitor(job, 0, &message, sizeof message);

@@ -180,7 +180,7 @@ static void read_it(void *ctx) {
   CHILD_CHECK(proof == PROOF);
   const char *const data = zps_segment_at(&view, shared->offset, 5);
   CHILD_CHECK(data && memcmp(data, "hello", 5) == 0);
-  /* and cannot write */
+  /* It cannot write. */
   CHILD_CHECK(mprotect((void *)(uintptr_t)view.base, MIB, PROT_READ | PROT_WRITE) != 0);
   CHILD_CHECK(ftruncate(zps_segment_fd(shared->segment), 0) != 0);
 }
@@ -204,7 +204,7 @@ static void test_a_dead_process_leaves_what_it_wrote(void **state) {
   memcpy(data, "hello", 5);
   struct shared shared = {segment, offset_of(segment, data, 5), zps_segment_len(segment)};
   struct zps_segment_view view = map(segment);
-  zps_segment_destroy(segment); /* as at the end of its process: nothing but our mapping refers to it */
+  zps_segment_destroy(segment); /* the end of its process: nothing but our mapping refers to the segment */
   assert_memory_equal(zps_segment_at(&view, shared.offset, 5), "hello", 5);
   zps_segment_unmap(&view);
 }
@@ -281,7 +281,7 @@ static void test_no_space(void **state) {
   assert_string_equal(error.text, "fallocate: No space left on device");
   no_space = false;
   logs_finish();
-  assert_ptr_equal(zps_segment_get(segment, MIB), data + 2 * MIB); /* as if nothing had happened */
+  assert_ptr_equal(zps_segment_get(segment, MIB), data + 2 * MIB); /* it works again */
   zps_segment_destroy(segment);
   in_child(be_limited, NULL);
   in_child(be_without_descriptors, NULL);

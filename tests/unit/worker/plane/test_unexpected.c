@@ -75,7 +75,7 @@ static void given_up(void **state) {
   give_up(3, 4, 1);
   give_up(3, 4, 1);
   say(3, 4, 1, "new");
-  give_up(3, 4, 3); /* that said nothing */
+  give_up(3, 4, 3); /* rank 3 said nothing */
   struct zps_unexpected_round *round = take(3, 4, false);
   assert_int_equal(round->messages->src, 2);
   assert_memory_equal(round->messages->next->slice.data, "new", 3);

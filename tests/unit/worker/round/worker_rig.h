@@ -22,7 +22,7 @@ struct rig_request {
   struct zps_round *round; /* kept for the request's next one */
   zenps_grad_t out;
   uint32_t sent[RIG_PARTS_MAX], in_union[RIG_PARTS_MAX];
-  /* Told by the engine's thread: */
+  /* Set by the engine's thread. */
   atomic_bool over, released, kept; /* kept: in case a server is lost, where the rig's rounds are */
   unsigned n_over, number;          /* number: how many were over before it */
   bool serving;
@@ -82,7 +82,7 @@ void rig_free_result(struct rig_request *request);
 /* Runs on the engine's thread, and returns when it has run. */
 void rig_do(struct worker_rig *rig, void (*run)(void *ctx), void *ctx);
 uint64_t rig_held(struct worker_rig *rig); /* registered memory that rounds hold */
-uint64_t rig_left(struct worker_rig *rig); /* that reads of lost servers and ranks hold */
+uint64_t rig_left(struct worker_rig *rig); /* registered memory that reads of lost servers and ranks hold */
 unsigned rig_reads(struct worker_rig *rig, const struct rig_request *request); /* under way, of its round */
 enum zps_round_machine_state rig_state(struct worker_rig *rig, const struct rig_request *request);
 /* The plane loses it, as if the coordinator had said so. */

@@ -29,9 +29,9 @@ struct served_server {
   bool answers;     /* with all sums, when all of its partitions have come; to an ABORT with one of its own */
   bool reads_only;  /* sums are for the worker to read, also small ones */
   bool joins;       /* small sums travel joined */
-  bool takes_gifts; /* as it does pushes */
-  uint64_t n_rows;  /* that came with the step at hand, */
-  uint64_t step;    /* which is: */
+  bool takes_gifts; /* takes gifts like pushes */
+  uint64_t n_rows;  /* rows that came with `step` */
+  uint64_t step;    /* the step at hand */
   uint32_t n_came;  /* partitions of it */
   uint32_t n_back;  /* times that an earlier step came behind a later one */
 };
@@ -41,13 +41,13 @@ struct served_rig {
   struct zps_round_tensor tensor;
   uint32_t owners[RIG_PARTS_MAX];
   struct served_server servers[RIG_FAKES_MAX];
-  struct fake *at[RIG_FAKES_MAX]; /* who is server `s`: worker.servers[s], unless the test says otherwise */
+  struct fake *at[RIG_FAKES_MAX]; /* the fake of server `s`: worker.servers[s], unless the test says otherwise */
   float in[SERVED_ROWS_MAX * SERVED_WIDTH], out[SERVED_ROWS_MAX * SERVED_WIDTH];
   float others[SERVED_ROWS_MAX * SERVED_WIDTH]; /* their share */
   float sum[SERVED_ROWS_MAX * SERVED_WIDTH];    /* of the pushes that came, and of the others' share */
   bool has_row[SERVED_ROWS_MAX];
   struct rig_request request;            /* for tests of one round */
-  struct gpu_rig gpu;                    /* of a device: */
+  struct gpu_rig gpu;                    /* of rounds on a device */
   void *on_device[2 * SERVED_BEGUN_MAX]; /* gradients and results */
   unsigned n_on_device;
 };

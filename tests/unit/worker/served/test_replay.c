@@ -282,7 +282,7 @@ static void replace(void) {
   newcomer->on_frame = rig.at[1]->on_frame;
   rig.at[1] = newcomer;
   rig.servers[0].n_came = rig.servers[1].n_came = 0;
-  rig.tensor.owners = rig.owners; /* as they were, in a table of their own */
+  rig.tensor.owners = rig.owners; /* unchanged, in a table of their own */
   zps_link_set_epoch(rig.at[0]->link, EPOCH);
   zps_link_set_epoch(newcomer->link, EPOCH);
   rig_do(&rig.worker, replace_run, NULL);
@@ -448,7 +448,7 @@ static void given_up(void **state) {
         fake_expect_abort(&rig.worker.servers[0], 5, 1, ZPS_ERR_CANCELED,
                           "on rank 0 this step had failed before the job's servers changed: rank 0 canceled it");
     assert_int_equal(blamed, 1u << 0);
-    assert_false(fake_has(&rig.worker.servers[0], ZPS_FRAME_ABORT, 5, 2)); /* of which this rank knows nothing yet */
+    assert_false(fake_has(&rig.worker.servers[0], ZPS_FRAME_ABORT, 5, 2)); /* this rank knows nothing of it yet */
   }
 }
 

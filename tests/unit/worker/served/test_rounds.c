@@ -199,7 +199,7 @@ static void more_rows_than_asked_for(void **state) {
            (unsigned long long)n, (unsigned long long)n - 1);
   rig_expect_error(&rig.request, ZPS_ERR_TRUNCATED, text);
   assert_int_equal(rig.request.error.needed, n);
-  assert_ptr_equal(rig.request.out.row_ids, row_ids); /* which are as they were */
+  assert_ptr_equal(rig.request.out.row_ids, row_ids); /* the caller's arrays stay as they were */
   zenps_grad_t kept = rig.request.out;
   kept.nnz = rig.request.stats.nnz_out;
   kept.row_ids = rig.request.arrays.rows.data;

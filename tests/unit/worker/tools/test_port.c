@@ -31,7 +31,7 @@ static void test_held_ports_are_passed_over(void **state) {
   const int fd = hold(port);
   assert_int_equal(zps_tools_port_find(port, port, 0), 0);
   assert_int_not_equal(zps_tools_port_find(port, port + 50, 0), port);
-  assert_int_not_equal(zps_tools_port_find(port, port + 50, 51), port); /* which is where 0 begins, too */
+  assert_int_not_equal(zps_tools_port_find(port, port + 50, 51), port); /* 51 begins where 0 does */
   close(fd);
   assert_int_equal(zps_tools_port_find(port, port, 7), port);
 }

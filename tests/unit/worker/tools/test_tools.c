@@ -163,7 +163,7 @@ static void a_mark_is_no_text_and_a_nul_is_refused(void **state) {
   char wanted[200];
   snprintf(wanted, sizeof wanted, "%s, line 2, column 4: a NUL byte; must be text (UTF-8) without any", path);
   assert_string_equal(lines_of(path), wanted);
-  for (uint64_t n_parts = 2; n_parts < 7; n_parts++) { /* the same line, by whichever part has it */
+  for (uint64_t n_parts = 2; n_parts < 7; n_parts++) { /* the line must not depend on the part that has it */
     uint64_t before = 0, n_refused = 0;
     for (uint64_t part = 0; part < n_parts; part++) {
       struct zps_tools_lines *lines;

@@ -54,7 +54,7 @@ class Bucket:
         self.future: Any = torch.futures.Future() if on_cpu else torch.futures.Future(devices=[self.buffer.device])
         self.requests: List[Request[Rows]] = []
         self.copies: List[Tuple[torch.Tensor, torch.Tensor]] = []  # of the sum, and where in the buffer it goes
-        self.cuts: List[Tuple[Cut, List[torch.Tensor]]] = []  # and what of the buffer each sums
+        self.cuts: List[Tuple[Cut, List[torch.Tensor]]] = []  # each with the parts of the buffer that it sums
 
     def parts(self) -> List[Part]:
         """Each parameter, and its part of `flat`. Parameters lie end to end: bucket.gradients() counts a complex number as one

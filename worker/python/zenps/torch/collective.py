@@ -85,7 +85,7 @@ class Work:
         return self._request.exception()
 
 
-Started = Tuple[Request[Rows], Callable[[Rows], None]]  # and what puts the result in place
+Started = Tuple[Request[Rows], Callable[[Rows], None]]  # the callable puts the result in place
 
 
 def _op_name(op: Any) -> str:
@@ -142,7 +142,7 @@ def _dense(job: Ranks, tensor: torch.Tensor, dtype: str, op: str, name: Optional
         if summed.data_ptr() != tensor.data_ptr():
             with torch.no_grad():
                 tensor.copy_(summed[:n].view(tensor.shape))
-            devices.settle(tensor)  # who waits may use another stream
+            devices.settle(tensor)  # the waiting thread may use another stream
 
     return own.allreduce(array, step=step, out=array, stream=devices.stream(summed)), finish
 

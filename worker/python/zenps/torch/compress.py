@@ -207,7 +207,7 @@ class Cut:
             "name": name, "rows": self._edges[-1], "width": 1, "dtype": sparsifiers[0].dtype, "op": op,
             "scheme": compress.scheme, "values": compress.values, "k": k, "contributed": compress.lossy,
         }  # fmt: skip
-        self._selected: List[Residual] = []  # that have a selection which is neither committed nor canceled
+        self._selected: List[Residual] = []  # with a selection that is neither committed nor canceled
         self._request: Optional[Request[Rows]] = None
 
     def start(self, gradients: Sequence[Optional[torch.Tensor]], density: float, step: Optional[int],

@@ -78,7 +78,7 @@ def split_sparse(gradient: torch.Tensor, shape: torch.Size, width: int) -> Tuple
     gradient whose single values are sparse rows of one value each are merged to rows of `width`, in host memory, where
     sums of repeats have an order. Else they are where the gradient is."""
     indices, values = gradient._indices(), gradient._values()
-    if not indices.shape[1]:  # as zero_() leaves it, with every dimension a sparse one
+    if not indices.shape[1]:  # zero_() leaves such a gradient, with every dimension a sparse one
         return indices.new_empty(0), values.new_empty((0, width))
     if gradient.sparse_dim() == 1:
         return indices[0].contiguous(), values.reshape(-1, width).contiguous()

@@ -1,7 +1,7 @@
 """zenps as the communication hook of torch's DistributedDataParallel.
 
     model = DistributedDataParallel(module)
-    zt.ddp(model)                                  # or model.register_comm_hook(zt.HookState(job, module), zt.hook)
+    zt.ddp(model)                                  # model.register_comm_hook(zt.HookState(job, module), zt.hook) does this, too
 
 DDP keeps its buckets, its broadcast of parameters, no_sync() and join(); only the sums are zenps's. Gradients of tables
 travel as the rows that are not zero, whether they are sparse or dense. This file avoids three traps. A future that
@@ -31,7 +31,7 @@ from .jobs import Ranks, current, generation
 from .tables import MIN_ROWS, Tables, find
 
 _names: "weakref.WeakKeyDictionary[Ranks, Set[str]]" = weakref.WeakKeyDictionary()
-_models: "weakref.WeakKeyDictionary[torch.nn.Module, HookState]" = weakref.WeakKeyDictionary()  # that ddp() was given
+_models: "weakref.WeakKeyDictionary[torch.nn.Module, HookState]" = weakref.WeakKeyDictionary()  # given to ddp()
 
 
 def _name(job: Ranks, name: Optional[str]) -> str:
@@ -178,7 +178,7 @@ class HookState:
         self._buckets = []
         self._error: Optional[BaseException] = None
         self._pass: Optional[_Pass] = None  # the one under way
-        self._costs: List[Any] = []  # of the rounds of that
+        self._costs: List[Any] = []  # of the rounds of the pass under way
 
     def start(self, bucket: Any) -> Any:
         """hook()'s work: starts the bucket's rounds; gives the future of its sum."""

@@ -181,7 +181,7 @@ class _Distributed(torch.optim.Optimizer):  # type: ignore[misc]
         return result
 
     def zero_grad(self, *arguments: Any, **named: Any) -> None:
-        self.sync._before_forward()  # which gives up what a pass that failed has left
+        self.sync._before_forward()  # it drops the remains of a failed pass
         self._passes.begin()
         super().zero_grad(*arguments, **named)
 

@@ -10,7 +10,7 @@ from ..errors import ZenpsError
 from ..group import Group
 from ..job import Job, _open_jobs
 
-Ranks = Union[Job, Group]  # whose gradients are summed
+Ranks = Union[Job, Group]  # the gradients of these are summed
 
 _current: Optional[Job] = None
 PATIENCE = 300.0  # seconds: ranks of a training run start, and reach a round, minutes apart
