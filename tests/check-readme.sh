@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # The README's trainer compiles, and gets the sum from real daemons; its table has every folder. Links of all pages lead to
-# files, also those of installed pages where they are installed; files and columns that pages name are there. TAP.
+# files, also those of installed pages where they are installed; files, functions, structs and columns that pages name are there. TAP.
 set -u
 : "${ZPS_TOP_SRCDIR:=$(cd "$(dirname "$0")/.." && pwd)}"
 . "$ZPS_TOP_SRCDIR/tests/support/tap.sh"
@@ -70,6 +70,12 @@ is "files that pages name are there" \
   "$(named $pages | grep -vE '[A-Z]{4}\.|_TARGET|^prov/|^(README|FINDINGS|PAPERS|PROTOCOL|INTEGRATIONS)\.md$|/README.md$' |
     awk 'NR == FNR { is[$0] = 1; while (sub("^[^/]*/", "")) is[$0] = 1; next }
       { t = $0; while (sub(/^\.\.?\//, "", t)) ; } !(t in is)' <(echo "$files") -)" ""
+is "functions and structs that pages name are there" \
+  "$(comm -23 <(grep -ohE '`(struct z(ps|enps)_[a-z0-9_]+|z(ps|enps)_[a-z0-9_]+\(\))`' $pages | tr -d '`' | sort -u) \
+    <(grep -ohE '(struct z(ps|enps)_[a-z0-9_]+ \{|z(ps|enps)_[a-z0-9_]+\()' $(grep -E '\.(c|h|cu|cuh)$' <<<"$files") |
+      sed 's/ {$//; s/($/()/' | sort -u))" ""
+is "folders that ARCHITECTURE.md names are there" \
+  "$(grep -ohE '`[a-z]+(/[a-z]+)+/?`' ARCHITECTURE.md | tr -d '`' | sort -u | while read -r folder; do [ -d "$folder" ] || echo "$folder"; done)" ""
 titles=$(grep -oE '", "[A-Z][^"]*", (PLAIN|BYTES|RATE)' server/ctl/table.c | cut -d '"' -f 3)
 is "columns that pages and helps name are zenpsctl's" \
   "$(grep -ohE '\b[A-Z]{2,}((-[A-Z]{2,})+(/m?s)?|/m?s)\b' $pages deploy/man/zenps.7 deploy/systemd/* deploy/k8s/base/* server/ctl/verbs.c server/daemon/options.c |
