@@ -34,13 +34,13 @@ zps_err_t zps_control_heartbeat_read(const zps_json *object, struct zps_heartbea
 zps_json *zps_control_beat_write(uint64_t stuck_ms);
 uint64_t zps_control_beat_read(const zps_json *params);
 
-/* Member "fabric": the facts that a process publishes of its fabric endpoint. The limits of messages and reads do not
- * travel, and are read as 0. */
-/* Of a job: member "link_secret". */
+/* Member "link_secret" of a job: the key of its links. */
 zps_json *zps_control_link_secret_write(zps_json *object, const struct zps_secret *secret);
 zps_err_t zps_control_link_secret_read(const zps_json *object, struct zps_secret *secret,
                                        struct zps_error *error) ZPS_MUSTCHECK;
 
+/* Member "fabric": what a process publishes of its fabric endpoint. The limits of messages and reads do not travel, and
+ * are read as 0. */
 zps_json *zps_control_fabric_write(zps_json *object, const struct zps_net_info *fabric);
 zps_err_t zps_control_fabric_read(const zps_json *object, struct zps_net_info *fabric,
                                   struct zps_error *error) ZPS_MUSTCHECK;
