@@ -159,6 +159,8 @@ static size_t field_size(enum zps_opt_type type) {
       return sizeof(int);
     case ZPS_OPT_STRING:
       return sizeof(char *);
+    case ZPS_OPT_GONE:
+      return 0;
     default:
       return sizeof(uint64_t);
   }

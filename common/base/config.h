@@ -24,6 +24,7 @@ enum zps_opt_type {
   ZPS_OPT_BYTES,    /* uint64_t; suffixes K, M, G are powers of 1024 */
   ZPS_OPT_DURATION, /* uint64_t milliseconds; suffixes ms, s, m, h; a bare number is seconds */
   ZPS_OPT_ENUM,     /* int: index into `values` */
+  ZPS_OPT_GONE,     /* No field. Whoever sets it is refused, and `help` says why it is gone. --help leaves it out. */
 };
 
 enum zps_opt_flags {

@@ -90,7 +90,7 @@ static zps_err_t print_section(const struct zps_config_load *load, const struct 
   zps_err_t err = ZPS_OK;
   if (section_len(first) > 0) printf("\nSection [%.*s]:\n", (int)section_len(first), first->name);
   for (const struct zps_opt *opt = first; opt->name && !err; opt++)
-    if (same_section(opt, first)) err = print_option(opt, load->error);
+    if (same_section(opt, first) && opt->type != ZPS_OPT_GONE) err = print_option(opt, load->error);
   return err;
 }
 
@@ -105,7 +105,8 @@ static zps_err_t print_options(const struct zps_config_load *load) {
   zps_err_t err = ZPS_OK;
   for (int titled = 0; titled < 2; titled++) {
     for (const struct zps_opt *opt = load->table->opts; opt->name && !err; opt++)
-      if ((section_len(opt) > 0) == titled && first_of_section(load->table, opt)) err = print_section(load, opt);
+      if ((section_len(opt) > 0) == titled && opt->type != ZPS_OPT_GONE && first_of_section(load->table, opt))
+        err = print_section(load, opt);
   }
   return err;
 }

@@ -40,6 +40,9 @@ void zps_opt_expected(const struct zps_opt *opt, char *text, size_t size) {
     case ZPS_OPT_STRING:
       snprintf(text, size, "%s", opt->arg ? opt->arg : "text");
       return;
+    case ZPS_OPT_GONE:
+      snprintf(text, size, "left out");
+      return;
     case ZPS_OPT_BOOL:
       snprintf(text, size, "yes or no");
       return;
@@ -144,6 +147,7 @@ static bool parse(const struct zps_opt *opt, const char *text, void *field) {
   uint64_t whole;
   switch (opt->type) {
     case ZPS_OPT_STRING:
+    case ZPS_OPT_GONE:
       return false;
     case ZPS_OPT_BOOL:
       return parse_bool(text, field);
@@ -185,6 +189,9 @@ static const char *meant_value(const struct zps_opt *opt, const char *text, char
 
 zps_err_t zps_opt_set(const struct zps_opt *opt, void *config, const char *text, const char *origin,
                       struct zps_error *error) {
+  if (opt->type == ZPS_OPT_GONE)
+    return zps_fail(error, ZPS_ERR_INVALID, "%s is set: there is no option %s any more, %s; leave it out", origin,
+                    opt->name, opt->help);
   void *field = (char *)config + opt->offset;
   if (opt->type == ZPS_OPT_STRING) {
     char *copy = strdup(text);

@@ -24,22 +24,23 @@
 #define ZPS_NET_ADDR_MAX 256u
 #define ZPS_NET_MSG_MAX 16384u /* net, ofi_rxm, shm, sockets send this eagerly; a rendezvous may never end */
 
-#define ZPS_NET_SENDS_MAX 64u /* messages to one peer that the fabric takes at a time */
+#define ZPS_NET_CONNECT_TIMEOUT_MS 10000u /* connect_timeout_ms of daemons and trainers */
+#define ZPS_NET_SENDS_MAX 64u             /* messages to one peer that the fabric takes at a time */
 
 struct zps_net;
 struct zps_net_peer;
 
 struct zps_net_config {
-  const char *provider;         /* "auto", a name of the preference list, or "loop"; prefix "fault+" wraps it */
-  const char *interface;        /* "eth0,ib0", "^docker0,lo": use these, or all but these; NULL: any */
-  const char *subnet;           /* "10.0.0.0/8,fd00::/8": the address must be inside; NULL: any */
+  const char *provider;  /* "auto", a name of the preference list, or "loop"; prefix "fault+" wraps it */
+  const char *interface; /* "eth0,ib0", "^docker0,lo": use these, or all but these; NULL: any */
+  const char *subnet;    /* "10.0.0.0/8,fd00::/8": the address must be inside; NULL: any */
   const char *toward; /* a host, the coordinator's: with neither of both, the interface on the way there comes first; ""
                        * or NULL: the default route's */
   uint16_t port_low, port_high; /* listening ports of tcp-like providers; 0: any */
   size_t max_msg;               /* largest message, both ways */
   unsigned n_recv;              /* receives posted at start, shared by all peers; zps_net_reserve() adds more */
   unsigned spin_us;             /* how long zps_net_wait() spins before it blocks; 0 when cores are oversubscribed */
-  unsigned keepalive_ms; /* TCP connections that carry nothing for so long carry an empty packet; 0: none does */
+  unsigned keepalive_ms;        /* TCP connections that carry nothing for so long carry an empty packet; 0: none does */
   unsigned connect_timeout_ms;  /* a send that the fabric will not take for so long fails the peer */
   bool device_memory;           /* take a fabric's offer to reach device memory, where it makes one */
   const char *fault; /* "fault+": rules such as "seed=1,again=0.1,delay=0.05:3ms,drop=0.01,kill=200"; see fault.h */

@@ -260,12 +260,10 @@ const char *zps_coordinator_address(const struct zps_coordinator *coordinator) {
 }
 
 void zps_coordinator_reload(struct zps_coordinator *coordinator, const struct zps_coordinator_config *config) {
-  coordinator->config.call_timeout_ms = config->call_timeout_ms;
   take_keys(coordinator, config);
   zps_coordinator_enter(coordinator);
   zps_members_set_replays(coordinator->members, config->server_loss_replays);
   zps_members_set_places(coordinator->members, config->server_places);
-  zps_members_set_leave_grace(coordinator->members, config->leave_grace_ms);
   zps_members_set_min_servers(coordinator->members, config->min_servers);
   if (zps_members_set_weights(coordinator->members, config->weights))
     zps_log_warn("no memory for job.weights: jobs have them as before");

@@ -65,8 +65,7 @@ zps_err_t zps_coordinator_create(uv_loop_t *loop, const struct zps_coordinator_c
 void zps_coordinator_close(struct zps_coordinator *coordinator);
 /* "HOST:PORT", the port being the one really bound. */
 const char *zps_coordinator_address(const struct zps_coordinator *coordinator);
-/* Takes over min_servers, weights, server_loss_replays, server_places, call_timeout_ms, leave_grace_ms and token_keys.
- */
+/* Takes over min_servers, weights, server_loss_replays, server_places and token_keys. */
 void zps_coordinator_reload(struct zps_coordinator *coordinator, const struct zps_coordinator_config *config);
 /* Refuses new jobs from now on. */
 void zps_coordinator_drain(struct zps_coordinator *coordinator);

@@ -49,10 +49,6 @@ zps_err_t zps_members_set_weights(struct zps_members *members, const char *weigh
   return ZPS_OK;
 }
 
-void zps_members_set_leave_grace(struct zps_members *members, uint64_t leave_grace_ms) {
-  members->config.leave_grace_ms = leave_grace_ms;
-}
-
 unsigned zps_members_servers(const struct zps_members *members) {
   return members->n_servers;
 }

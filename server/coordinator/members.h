@@ -105,7 +105,6 @@ void zps_members_set_replays(struct zps_members *members, bool replays);
 void zps_members_set_places(struct zps_members *members, uint32_t places);
 /* Of jobs that begin from now on (weights.h), a list that was checked; copied. ZPS_ERR_NOMEM: it is as before. */
 zps_err_t zps_members_set_weights(struct zps_members *members, const char *weights) ZPS_MUSTCHECK;
-void zps_members_set_leave_grace(struct zps_members *members, uint64_t leave_grace_ms);
 
 /* ZPS_ERR_BUSY: a live server has this name. ZPS_ERR_REFUSED: its fabric cannot talk with the other servers'. A server
  * that registers again from the same process goes on as it was, where `resumes`: jobs that it has no longer are lost to

@@ -155,6 +155,6 @@ void zps_agent_jobs_tick(struct zps_agent_jobs *jobs, uint64_t grace_ns, uint64_
   for (struct zps_agent_job *job = jobs->first, *next; job; job = next) {
     next = job->next;
     if (job->orphan_ns && now_ns >= job->orphan_ns + grace_ns)
-      close_job(jobs, job, "the coordinator has known nothing of it for too long (server.orphan_grace)");
+      close_job(jobs, job, "the coordinator has known nothing of it for 10 minutes");
   }
 }

@@ -35,6 +35,11 @@
 #define WARN_MS (3600u * 1000u)
 #define RECEIVES 64u /* until links reserve theirs */
 
+/* Times that nobody has to choose. They follow from control.dead, or are long beside everything else. */
+#define ORPHAN_GRACE_MS (10u * 60u * 1000u)
+#define CALL_TIMEOUT_MIN_MS 10000u
+#define LEASE_MIN_S 2u
+
 struct daemon {
   uv_loop_t loop;
   struct zps_options *options;
@@ -133,6 +138,15 @@ static bool has_checksums(const struct zps_options *options) {
   return options->fabric_checksums == ZPS_CHECKSUMS_YES;
 }
 
+static uint64_t call_timeout_ms(uint64_t dead_ms) {
+  return 2 * dead_ms > CALL_TIMEOUT_MIN_MS ? 2 * dead_ms : CALL_TIMEOUT_MIN_MS;
+}
+
+static uint64_t lease_s(uint64_t dead_ms) {
+  const uint64_t whole_s = (dead_ms + 999) / 1000;
+  return whole_s > LEASE_MIN_S ? whole_s : LEASE_MIN_S;
+}
+
 static struct zps_coordinator_config coordinator_config(const struct zps_options *options) {
   return (struct zps_coordinator_config){
       .listen = options->control_listen,
@@ -151,8 +165,8 @@ static struct zps_coordinator_config coordinator_config(const struct zps_options
       .own_addresses = options->coordinator_addresses == ZPS_ADDRESSES_OWN ||
                        (options->coordinator_addresses == ZPS_ADDRESSES_AUTO && options->tls_cert),
       .subnets = options->fabric_subnet,
-      .call_timeout_ms = options->coordinator_call_timeout_ms,
-      .leave_grace_ms = options->leave_grace_ms,
+      .call_timeout_ms = call_timeout_ms(options->control_dead_ms),
+      .leave_grace_ms = 6 * options->control_dead_ms,
       .min_servers = (uint32_t)options->coordinator_min_servers,
       .max_tensors = (uint32_t)options->job_max_tensors,
       .max_waiting = (uint32_t)options->job_max_waiting,
@@ -252,7 +266,7 @@ static zps_err_t start_shard(struct daemon *daemon, struct zps_error *error) {
               .n_recv = RECEIVES,
               .keepalive_ms = (unsigned)options->fabric_keepalive_ms,
               .spin_us = (unsigned)options->fabric_spin_us,
-              .connect_timeout_ms = (unsigned)options->fabric_connect_timeout_ms,
+              .connect_timeout_ms = ZPS_NET_CONNECT_TIMEOUT_MS,
               .fault = options->fabric_fault},
       .memory_limit_bytes = options->server_memory_limit_bytes,
       .reduce_threads = (unsigned)options->server_reduce_threads,
@@ -309,7 +323,7 @@ static zps_err_t start_coordinator(struct daemon *daemon, struct zps_error *erro
                                                 .prefix = options->coordinator_etcd_prefix,
                                                 .host = options->server_host,
                                                 .advertise = options->coordinator_advertise,
-                                                .lease_s = options->coordinator_lease_ms / 1000};
+                                                .lease_s = lease_s(options->control_dead_ms)};
   const zps_err_t err = zps_coordinator_create(&daemon->loop, &config, &daemon->coordinator, error);
   if (err) return err;
   const char *address = zps_coordinator_address(daemon->coordinator);
@@ -339,7 +353,7 @@ static zps_err_t start_agent(struct daemon *daemon, struct zps_error *error) {
                                           .host = options->server_host,
                                           .tls = daemon->tls,
                                           .shard = daemon->shard,
-                                          .orphan_grace_ms = options->server_orphan_grace_ms,
+                                          .orphan_grace_ms = ORPHAN_GRACE_MS,
                                           .ctx = daemon,
                                           .on_change = on_agent_change};
   return zps_agent_create(&daemon->loop, &config, &daemon->agent, error);

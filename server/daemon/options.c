@@ -35,187 +35,184 @@ static const char *const server_losses[] = {"replay", "fail", NULL};       /* en
 static const struct zps_opt opts[] = {
     OPT(ZPS_OPT_STRING, config, .name = "config", .short_flag = 'c', .arg = "FILE", .flags = ZPS_OPT_NO_FILE,
         .help =
-            "read options from this file (INI); with - in front of its path, the file may be missing. zenpsd.service "
-            "names -/etc/zenps/zenpsd.conf; without this option no file is read"),
+            "read options from this file (INI). With - in front of its path, the file may be missing. zenpsd.service "
+            "names -/etc/zenps/zenpsd.conf. Without this option zenpsd reads no file"),
     OPT(ZPS_OPT_BOOL, check, .name = "check", .flags = ZPS_OPT_NO_FILE | ZPS_OPT_NO_ENV,
         .help = "check the options, from all their sources, and exit"),
     OPT(ZPS_OPT_BOOL, list_providers, .name = "list-providers", .flags = ZPS_OPT_NO_FILE | ZPS_OPT_NO_ENV,
         .help = "list the fabric providers, devices and addresses of this host and exit"),
     OPT(ZPS_OPT_ENUM, roles, .name = "roles", .arg = "ROLES", .def = "server,coordinator", .values = roles,
-        .help = "what this process does: server (holds shards), coordinator (membership), or both"),
+        .help = "work of this process: server (holds shards), coordinator (membership), or both"),
 
     OPT(ZPS_OPT_STRING, control_listen, .name = "control.listen", .arg = "HOST:PORT", .def = "127.0.0.1:7077",
         .help =
-            "where the coordinator listens: HOST:PORT (port 0 takes any free one), or unix:PATH, for its user and root "
+            "address of the coordinator: HOST:PORT (port 0 takes any free one), or unix:PATH, for its user and root "
             "alone. At a loopback address without TLS, servers and administrators must be of its user"),
     OPT(ZPS_OPT_STRING, control_coordinator, .name = "control.coordinator", .arg = "HOST:PORT,...",
         .help =
-            "where a server finds the coordinator (default: this process, when it is both); of several, with commas in "
-            "between, the one that leads"),
+            "where a server finds the coordinator (default: this process, when it is both). Name all coordinators of "
+            "a cluster, with commas in between: the server finds the leader"),
     OPT(ZPS_OPT_STRING, control_socket, .name = "control.socket", .arg = "PATH",
         .help =
-            "Unix socket on which the coordinator listens as well: whoever may connect may administer it, and register "
-            "servers"),
+            "second address of the coordinator, a Unix socket. Whoever may connect there may administer the cluster "
+            "and register servers"),
     OPT(ZPS_OPT_STRING, control_socket_mode, .name = "control.socket_mode", .arg = "MODE", .def = "0600",
-        .help = "who may connect to that socket, as an octal file mode: 0660 for owner and group, whatever the umask"),
+        .help = "who may connect to that socket, as an octal file mode: 0660 for owner and group. The umask has no "
+                "effect"),
     OPT(ZPS_OPT_STRING, control_socket_group, .name = "control.socket_group", .arg = "GROUP",
-        .help = "the socket's group, a name or a number (default: the daemon's own)"),
+        .help = "group of that socket, a name or a number (default: the daemon's own)"),
     OPT(ZPS_OPT_STRING, control_address_file, .name = "control.address_file", .arg = "FILE",
-        .help = "file to which the coordinator writes the address it listens at"),
+        .help = "the coordinator writes its address to this file. Scripts that use port 0 read it"),
     OPT(ZPS_OPT_STRING, control_ready_file, .name = "control.ready_file", .arg = "FILE",
         .help =
-            "file that exists exactly while the daemon is ready: the coordinator listens, the server is registered, "
-            "and neither drains"),
+            "file for readiness probes: it exists while the coordinator listens, the server is registered, and neither "
+            "drains"),
     OPT(ZPS_OPT_DURATION, control_heartbeat_ms, .name = "control.heartbeat", .arg = "TIME", .def = "1s", .min = 10,
-        .max = BEAT_MS_MAX, .help = "time between heartbeats; the coordinator tells its peers"),
+        .max = BEAT_MS_MAX, .help = "time between heartbeats. The coordinator tells servers and ranks"),
     OPT(ZPS_OPT_DURATION, control_dead_ms, .name = "control.dead", .arg = "TIME", .def = "5s", .max = BEAT_MS_MAX,
-        .help = "a peer that was silent for so long is dead"),
+        .help = "a peer is dead after so long a silence. Raise it on hosts that stall for seconds. Three more times "
+                "follow from it: a server answers the coordinator within 2 of these, at least 10 s; servers forget a "
+                "failed job "
+                "after 6, though ranks are still in it; another coordinator takes over from a silent leader after 1, "
+                "in whole seconds, at least 2"),
     OPT(ZPS_OPT_DURATION, control_resume_grace_ms, .name = "control.resume_grace", .arg = "TIME", .def = "0s",
         .max = BEAT_MS_MAX,
-        .help = "a server or rank whose connection ends may come back for so long before it is dead; 0s: it is dead at "
-                "once, as when its process ends, unless it says that it only connects anew"),
+        .help = "a server or rank may connect again for so long after its connection ended. Set it where proxies or "
+                "firewalls end connections. 0s: the end of a connection is the end of its process, unless the process "
+                "announced a new connection"),
 
     OPT(ZPS_OPT_BOOL, control_insecure, .name = "control.insecure",
         .help =
-            "listen at an address that other hosts reach without TLS, so that whoever reaches it may be a server or a "
-            "rank; the log warns of it"),
+            "listen without TLS at an address that other hosts reach. Everybody there may be a server or a rank. The "
+            "log warns of it every hour"),
     OPT(ZPS_OPT_STRING, tls_ca, .name = "tls.ca", .arg = "FILE",
-        .help = "certificates (PEM) of the authorities that make those of this cluster: with the two below TLS is "
-                "spoken on the control plane, and only with peers that have one (zenpsctl certs makes all; read again "
-                "when they change, and at each reload)"),
+        .help = "certificates (PEM) of the cluster's authorities. With tls.cert and tls.key the control plane speaks "
+                "TLS, with certified peers alone. zenpsctl certs makes all three. A daemon reads changed files at "
+                "the next connection and at each reload"),
     OPT(ZPS_OPT_STRING, tls_cert, .name = "tls.cert", .arg = "FILE",
-        .help = "this process's certificate (PEM), of a coordinator (zenps://coordinator/NAME), of the server "
-                "server.name (zenps://server/NAME), or both"),
+        .help = "certificate (PEM) of this process: of a coordinator (zenps://coordinator/NAME), of the server "
+                "server.name (zenps://server/NAME), or of both"),
     OPT(ZPS_OPT_STRING, tls_key, .name = "tls.key", .arg = "FILE",
-        .help = "its private key (PEM), in a file of mode 0640 at most"),
+        .help = "private key (PEM) of that certificate, in a file of mode 0640 at most"),
     OPT(ZPS_OPT_STRING, tls_crl, .name = "tls.crl", .arg = "FILE",
-        .help = "revocation lists (PEM) of these authorities: peers whose certificate is in one are refused, and those "
-                "that are connected are cut off (zenpsctl certs revoke makes it; read again as the others are)"),
+        .help = "revocation lists (PEM) of all authorities in tls.ca. Peers with a revoked certificate are refused, "
+                "and disconnected. zenpsctl certs revoke makes it"),
 
     OPT(ZPS_OPT_UINT, coordinator_min_servers, .name = "coordinator.min_servers", .arg = "N", .def = "1", .min = 1,
-        .max = ZPS_SERVERS_MAX, .flags = ZPS_OPT_RELOADABLE, .help = "jobs wait until so many servers are in"),
-    OPT(ZPS_OPT_DURATION, coordinator_call_timeout_ms, .name = "coordinator.call_timeout", .arg = "TIME", .def = "10s",
-        .min = 1, .flags = ZPS_OPT_RELOADABLE, .help = "time for a server to answer the coordinator"),
+        .max = ZPS_SERVERS_MAX, .flags = ZPS_OPT_RELOADABLE,
+        .help = "jobs wait for so many servers. Set it to the size of the cluster, so that the first job uses all"),
     OPT(ZPS_OPT_ENUM, coordinator_server_loss, .name = "coordinator.server_loss", .arg = "WHAT", .def = "replay",
         .values = server_losses, .flags = ZPS_OPT_RELOADABLE,
-        .help = "what becomes of a job that loses a server and has others: replay (they take over, and the rounds in "
-                "flight begin anew) or fail"),
-    OPT(ZPS_OPT_DURATION, leave_grace_ms, .name = "leave.grace", .arg = "TIME", .def = "30s", .max = ZPS_TIMEOUT_MAX_MS,
-        .flags = ZPS_OPT_RELOADABLE,
-        .help = "time for the ranks of a job that has failed to leave it, after which servers forget it all the same"),
+        .help = "when a job loses a server and has others: replay (they take over, and begin the open rounds again) "
+                "or fail"),
 
     OPT(ZPS_OPT_STRING, coordinator_state_dir, .name = "coordinator.state_dir", .arg = "FOLDER",
-        .help = "where the coordinator keeps what it must know when it starts again, so that jobs go on meanwhile and "
-                "after (default: nothing is kept)"),
+        .help = "folder of the coordinator's state. With it, jobs go on while the coordinator is down and after it "
+                "has started again (default: no state is kept)"),
     OPT(ZPS_OPT_ENUM, coordinator_store, .name = "coordinator.store", .arg = "WHERE", .def = "file", .values = stores,
-        .help = "where that is: file (coordinator.state_dir), or etcd, over which several coordinators take turns: one "
-                "leads, another one takes over when it dies"),
+        .help = "where the state is: file (coordinator.state_dir), or etcd. Over etcd several coordinators take "
+                "turns: when the leader dies another one takes over"),
     OPT(ZPS_OPT_STRING, coordinator_etcd, .name = "coordinator.etcd", .arg = "URLS",
-        .help = "etcd's members: http://HOST:PORT or https://HOST:PORT, with commas in between"),
+        .help = "members of etcd: http://HOST:PORT or https://HOST:PORT, with commas in between"),
     OPT(ZPS_OPT_STRING, coordinator_etcd_prefix, .name = "coordinator.etcd_prefix", .arg = "PREFIX", .def = "/zenps",
-        .help = "what the coordinators' keys in etcd begin with: the same for all of one cluster, and for no other"),
+        .help = "prefix of the coordinators' keys in etcd: one for each cluster"),
     OPT(ZPS_OPT_STRING, coordinator_etcd_ca, .name = "coordinator.etcd_ca", .arg = "FILE",
-        .help = "certificates (PEM) by which etcd's is checked (default: the system's)"),
+        .help = "certificates (PEM) of etcd's authorities (default: the system's)"),
     OPT(ZPS_OPT_STRING, coordinator_etcd_cert, .name = "coordinator.etcd_cert", .arg = "FILE",
-        .help = "certificate (PEM) that etcd is shown"),
+        .help = "certificate (PEM) of this client of etcd"),
     OPT(ZPS_OPT_STRING, coordinator_etcd_key, .name = "coordinator.etcd_key", .arg = "FILE",
-        .help = "its private key (PEM)"),
-    OPT(ZPS_OPT_DURATION, coordinator_lease_ms, .name = "coordinator.lease", .arg = "TIME", .def = "5s", .min = 2000,
-        .max = 600000,
-        .help = "another coordinator takes over when the one that leads was not heard of in etcd for so long; whole "
-                "seconds"),
+        .help = "private key (PEM) of that certificate"),
     OPT(ZPS_OPT_STRING, coordinator_advertise, .name = "coordinator.advertise", .arg = "HOST:PORT",
-        .help = "where clients find this one of several coordinators, as in their lists (default: control.listen, with "
-                "the host's name where that is every address)"),
+        .help = "address of this one of several coordinators, as its clients write it (default: control.listen; where "
+                "that is every address, with the host's name)"),
     OPT(ZPS_OPT_STRING, coordinator_token_key, .name = "coordinator.token_key", .arg = "FILE",
         .flags = ZPS_OPT_RELOADABLE,
-        .help = "keys by which ranks are let into jobs: a rank shows a token made with one of them (zenpsctl token; "
-                "default: any rank is let in); read again at each reload"),
+        .help = "keys of tokens: a rank must show a token of one of them (zenpsctl token; default: any rank may join). "
+                "Read again at each reload"),
     OPT(ZPS_OPT_ENUM, coordinator_addresses, .name = "coordinator.addresses", .arg = "WHICH", .def = "auto",
         .values = whose_addresses,
-        .help = "addresses for gradients that servers and ranks may name: own (that of their connection, or one in "
-                "fabric.subnet; those of the coordinator's host any), any, or auto (own with TLS, else any)"),
+        .help = "data addresses that servers and ranks may name: own (the address of their connection, or one in "
+                "fabric.subnet; any address for the coordinator's host), any, or auto (own with TLS, else any)"),
     OPT(ZPS_OPT_STRING, coordinator_cluster, .name = "coordinator.cluster", .arg = "NAME", .def = "zenps",
-        .help = "whose state that is: a coordinator of another name does not take it over"),
+        .help = "name of the cluster in its state. A coordinator does not take over the state of another cluster"),
     OPT(ZPS_OPT_DURATION, coordinator_restart_grace_ms, .name = "coordinator.restart_grace", .arg = "TIME",
         .def = "30s", .max = BEAT_MS_MAX,
-        .help = "after a start with a state, time for servers and ranks to come back before they are lost"),
+        .help = "after a restart with state, servers and ranks may come back for so long. Raise it where a new "
+                "coordinator is hard to reach at first (Kubernetes)"),
 
     OPT(ZPS_OPT_STRING, server_name, .name = "server.name", .arg = "NAME",
-        .help = "this server's name, unique among its coordinator's servers (default: the host's name); with TLS its "
-                "certificate names it, or is a coordinator's as well"),
+        .help = "name of this server, unique in its cluster (default: the host's name). With TLS its certificate "
+                "names it, or is a coordinator's as well"),
     OPT(ZPS_OPT_STRING, server_host, .name = "server.host", .arg = "NAME",
-        .help = "this host's name in tables and error texts (default: the host's name)"),
+        .help = "name of this host in tables and errors (default: the host's name)"),
     OPT(ZPS_OPT_BYTES, server_memory_limit_bytes, .name = "server.memory_limit", .arg = "SIZE",
-        .help =
-            "most memory for gradients of all jobs (default: half of the machine's, or of what its container may use)"),
+        .help = "most memory for gradients of all jobs (default: half of the machine's, or of its container's)"),
     OPT(ZPS_OPT_UINT, server_reduce_threads, .name = "server.reduce_threads", .arg = "N", .max = 256,
-        .help = "threads that sum gradients (default: one per core that may be used, at most 8)"),
+        .help = "threads that sum gradients (default: one per usable core, at most 8). Lower it beside trainers"),
     OPT(ZPS_OPT_BYTES, server_read_budget_bytes, .name = "server.read_budget", .arg = "SIZE", .def = "64M",
-        .min = 1 << 20, .help = "most bytes being read from ranks at a time"),
-    OPT(ZPS_OPT_DURATION, server_orphan_grace_ms, .name = "server.orphan_grace", .arg = "TIME", .def = "10m",
-        .help =
-            "a job of which the coordinator knows nothing, since it has started again without its state, goes on for "
-            "so long"),
+        .min = 1 << 20, .help = "most bytes in flight from ranks. Raise it for links above 100 Gbit/s"),
 
     OPT(ZPS_OPT_BYTES, job_max_memory_bytes, .name = "job.max_memory", .arg = "SIZE", .def = "0",
-        .help =
-            "most memory of a server for one job: links to its ranks, its tensors, its rounds, and gradients; 0: as "
-            "much as there is. Beyond it a job waits for itself, or fails with ERR_QUOTA; others do not wait with it"),
+        .help = "most memory of a server for one job: links to its ranks, its tensors, its rounds and gradients; 0: no "
+                "limit. Beyond it a job waits for itself, or fails with ERR_QUOTA. Set it where tenants share servers"),
     OPT(ZPS_OPT_UINT, job_max_rounds, .name = "job.max_rounds", .arg = "N", .def = "0", .max = 1 << 24,
-        .help = "most rounds that a job may have in flight on a server; 0: 64 of each tensor. Steps that follow each "
-                "other overlap: less than two of each tensor in use fails some"),
+        .help = "most rounds of a job in flight on a server; 0: 64 of each tensor. Allow two of each tensor at least: "
+                "consecutive steps overlap"),
     OPT(ZPS_OPT_UINT, job_max_tensors, .name = "job.max_tensors", .arg = "N", .def = "8192", .min = 1,
-        .max = ZPS_TENSORS_MAX, .help = "most tensors, and most groups of ranks, that the coordinator has of a job"),
+        .max = ZPS_TENSORS_MAX, .help = "most tensors, and most groups of ranks, of a job"),
     OPT(ZPS_OPT_UINT, job_max_waiting, .name = "job.max_waiting", .arg = "N", .def = "256", .max = ZPS_JOBS_MAX,
-        .help = "most jobs of one tenant that wait for ranks or servers: of one certificate and one token's names, or "
-                "of one address; 0: no limit"),
+        .help = "most waiting jobs of one tenant; 0: no limit. A tenant is a certificate and a token's names, or an "
+                "address"),
 
     OPT(ZPS_OPT_UINT, job_server_places, .name = "job.server_places", .arg = "N", .def = "0", .max = ZPS_SERVERS_MAX,
         .flags = ZPS_OPT_RELOADABLE,
-        .help =
-            "how many servers a job has room for, at least, unless its ranks say (ZENPS_SERVER_PLACES): it takes in "
-            "those that come while it runs (default: as many as it begins with)"),
+        .help = "room for so many servers in each job, unless its ranks say more (ZENPS_SERVER_PLACES). A running job "
+                "takes new servers into free places (default: no free places)"),
     OPT(ZPS_OPT_STRING, job_weights, .name = "job.weights", .arg = "LIST", .flags = ZPS_OPT_RELOADABLE,
         .help =
-            "weights of jobs by their names, of those that begin from then on: PATTERN:N,PATTERN:N, with N from 1 to "
-            "1000; the first pattern that fits counts (*, ?, [...]), and 1 where none does. Where jobs wait for a "
-            "server's threads, each has turns in proportion to its weight; the coordinator decides"),
+            "weights of new jobs by name: PATTERN:N,PATTERN:N, with N from 1 to 1000. The first fitting pattern "
+            "counts (*, ?, [...]), and 1 without one. Jobs that wait for a server's threads take turns in proportion "
+            "to their weights. The coordinator decides"),
 
     OPT(ZPS_OPT_DURATION, drain_timeout_ms, .name = "drain.timeout", .arg = "TIME", .def = "5m",
-        .flags = ZPS_OPT_RELOADABLE, .help = "after SIGTERM, time for running jobs to leave this server, or to end"),
+        .flags = ZPS_OPT_RELOADABLE,
+        .help = "after SIGTERM, running jobs have so long to leave this server or to end. Keep it below the patience "
+                "of systemd or Kubernetes"),
 
     OPT(ZPS_OPT_STRING, fabric_provider, .name = "fabric.provider", .arg = "NAME", .def = "auto",
         .env_fallback = "ZENPS_PROVIDER",
         .help =
             "fabric provider: net, tcp, tcp;ofi_rxm, shm or sockets; verbs;ofi_rxm, efa and cxi have not been tried"),
     OPT(ZPS_OPT_STRING, fabric_interface, .name = "fabric.interface", .arg = "NAMES", .env_fallback = "ZENPS_INTERFACE",
-        .help = "network interfaces to use (eth0,ib0), or those not to use (^docker0,lo); without it and without "
-                "fabric.subnet, the one on the way to the coordinator comes first"),
+        .help = "network interfaces to use (eth0,ib0), or to avoid (^docker0,lo). Without it and without "
+                "fabric.subnet, the interface on the way to the coordinator comes first"),
     OPT(ZPS_OPT_STRING, fabric_subnet, .name = "fabric.subnet", .arg = "CIDR", .env_fallback = "ZENPS_SUBNET",
         .help = "use an address inside one of these (10.0.0.0/8,fd00::/8)"),
     OPT(ZPS_OPT_UINT, fabric_port_low, .name = "fabric.port_low", .arg = "PORT", .max = 65535,
-        .help = "lowest port for gradients, of providers that have ports (default: any)"),
+        .help = "lowest port for gradients, for firewalls, on providers with ports (default: any)"),
     OPT(ZPS_OPT_UINT, fabric_port_high, .name = "fabric.port_high", .arg = "PORT", .max = 65535,
         .help = "highest port for gradients"),
     OPT(ZPS_OPT_UINT, fabric_spin_us, .name = "fabric.spin_us", .arg = "N", .def = "0", .max = 10000,
-        .help = "microseconds to poll the fabric before blocking; 20 saves a wake-up where a core is free"),
-    OPT(ZPS_OPT_DURATION, fabric_connect_timeout_ms, .name = "fabric.connect_timeout", .arg = "TIME", .def = "10s",
-        .help = "a peer that cannot be sent to for so long has failed"),
+        .help = "microseconds of polling before the fabric's thread blocks. 20 saves a wake-up where a core is free"),
     OPT(ZPS_OPT_DURATION, fabric_keepalive_ms, .name = "fabric.keepalive", .arg = "TIME", .def = "60s", .max = 3600000,
-        .help = "a TCP connection for gradients that carries nothing for so long is kept alive by an empty packet, so "
-                "that no firewall forgets it; 0: none is"),
+        .help = "an idle TCP connection for gradients carries an empty packet so often, so that no firewall forgets "
+                "it; 0: never"),
     OPT(ZPS_OPT_ENUM, fabric_checksums, .name = "fabric.checksums", .arg = "WHEN", .def = "auto", .values = checksums,
-        .help =
-            "of a coordinator: whether gradients and sums that are read carry a keyed checksum, so that bytes that "
-            "were changed on the way are read again, and then fail the round: yes, no, or auto (with TLS or tokens)"),
+        .help = "of a coordinator: gradients and sums carry a keyed checksum: yes, no, or auto (with TLS or tokens). "
+                "Readers read changed bytes again, and then fail the round"),
     OPT(ZPS_OPT_STRING, fabric_fault, .name = "fabric.fault", .arg = "RULES",
         .help = "for tests, with provider fault+NAME: faults to inject (seed=1,again=0.1,delay=0.05:3ms)"),
 
     OPT(ZPS_OPT_ENUM, log_level, .name = "log.level", .arg = "LEVEL", .def = "info", .values = levels,
-        .flags = ZPS_OPT_RELOADABLE, .help = "what to log: error, warn, info, debug or trace"),
+        .flags = ZPS_OPT_RELOADABLE, .help = "least important lines in the log: error, warn, info, debug or trace"),
     OPT(ZPS_OPT_ENUM, log_format, .name = "log.format", .arg = "FORMAT", .def = "text", .values = formats,
         .flags = ZPS_OPT_RELOADABLE, .help = "text, or one JSON object a line"),
+
+    {.type = ZPS_OPT_GONE, .name = "coordinator.call_timeout", .help = "it is twice control.dead, at least 10 s"},
+    {.type = ZPS_OPT_GONE, .name = "coordinator.lease", .help = "it is control.dead in whole seconds, at least 2"},
+    {.type = ZPS_OPT_GONE, .name = "leave.grace", .help = "it is 6 times control.dead"},
+    {.type = ZPS_OPT_GONE, .name = "server.orphan_grace", .help = "it is 10 minutes"},
+    {.type = ZPS_OPT_GONE, .name = "fabric.connect_timeout", .help = "it is 10 s"},
     {0},
 };
 
@@ -330,9 +327,6 @@ static zps_err_t complete_store(const struct zps_options *options, struct zps_er
     return zps_fail(error, ZPS_ERR_INVALID,
                     "coordinator.etcd_prefix is '%.200s': must be 1 to %u printable bytes, the last one no slash",
                     prefix, ETCD_PREFIX_MAX);
-  if (options->coordinator_lease_ms % 1000)
-    return zps_fail(error, ZPS_ERR_INVALID, "coordinator.lease is %llu ms: must be whole seconds",
-                    (unsigned long long)options->coordinator_lease_ms);
   return options->coordinator_advertise ? check_address("coordinator.advertise", options->coordinator_advertise, error)
                                         : ZPS_OK;
 }

@@ -29,7 +29,7 @@ struct zps_options {
   gid_t socket_group; /* ZPS_RPC_ANY_GROUP: none is asked for */
   uint64_t control_heartbeat_ms, control_dead_ms, control_resume_grace_ms;
 
-  uint64_t coordinator_min_servers, coordinator_call_timeout_ms, coordinator_restart_grace_ms, leave_grace_ms;
+  uint64_t coordinator_min_servers, coordinator_restart_grace_ms;
   char *coordinator_state_dir, *coordinator_cluster;
   char *coordinator_token_key;
   int coordinator_addresses;        /* enum zps_own_addresses */
@@ -38,11 +38,9 @@ struct zps_options {
   int coordinator_store;            /* enum zps_state_store */
   char *coordinator_etcd, *coordinator_etcd_prefix, *coordinator_etcd_ca, *coordinator_etcd_cert, *coordinator_etcd_key;
   char *coordinator_advertise;
-  uint64_t coordinator_lease_ms;
 
   char *server_name, *server_host;
   uint64_t server_memory_limit_bytes, server_read_budget_bytes, server_reduce_threads;
-  uint64_t server_orphan_grace_ms;
   uint64_t job_max_memory_bytes, job_max_rounds, job_max_tensors, job_max_waiting;
   char *job_weights;
   uint64_t job_server_places;
@@ -50,7 +48,7 @@ struct zps_options {
 
   char *fabric_provider, *fabric_interface, *fabric_subnet, *fabric_fault;
   int fabric_checksums; /* enum zps_checksums */
-  uint64_t fabric_port_low, fabric_port_high, fabric_spin_us, fabric_connect_timeout_ms, fabric_keepalive_ms;
+  uint64_t fabric_port_low, fabric_port_high, fabric_spin_us, fabric_keepalive_ms;
 
   int log_level, log_format; /* enum zps_log_level, enum zps_log_format */
 };

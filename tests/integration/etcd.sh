@@ -41,7 +41,7 @@ candidate() { # a|b ARGUMENTS...: its pid in $a or $b
   shift
   : >"$scratch/$name.log"
   start "$name" --roles=coordinator --control-listen="${!at}" --control-ready-file="$scratch/$name.ready" \
-    --coordinator-store=etcd --coordinator-etcd="$members" --coordinator-lease=2s --coordinator-min-servers=2 "$@"
+    --coordinator-store=etcd --coordinator-etcd="$members" --coordinator-min-servers=2 "$@"
   printf -v "$name" '%s' "$pid"
 }
 logged() { grep -qE -- "$2" "$scratch/$1.log"; }
@@ -138,7 +138,7 @@ ok "and the ranks" until_true all_in long
 ok "rounds go on" runs_on long
 
 # Told to go, it gives the lead back at once.
-candidate a --coordinator-lease=60s
+candidate a --control-dead=60s
 ok "the first one follows again" until_true follows a
 begun=$(ms)
 kill -TERM "$b"

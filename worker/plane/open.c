@@ -31,7 +31,7 @@ zps_err_t zps_plane_open(const struct zps_worker_options *options, const struct 
               /* A core to spin on, beside the trainer's: never where ranks share cores. */
               .spin_us = zps_machine_cores_each(options->local_world) >= 4 ? 20 : 0,
               .keepalive_ms = (unsigned)options->keepalive_ms,
-              .connect_timeout_ms = 10000},
+              .connect_timeout_ms = ZPS_NET_CONNECT_TIMEOUT_MS},
       .memory_limit_bytes = options->memory_limit_bytes,
       .memory_cache_bytes = options->memory_limit_bytes / 4,
   };

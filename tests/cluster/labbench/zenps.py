@@ -61,7 +61,7 @@ class Service:
         daemon = program(self.build, "zenpsd")
         listening = os.path.join(self.lab.scratch, "address")
         coordinator = self.lab.spawn(self.hosts, [daemon, "--roles=coordinator", f"--control-listen={self.address}", "--control-insecure", "--log-level=warn",
-                                                  "--control-dead=60s", "--coordinator-call-timeout=60s",  # 128 processes, two cores
+                                                  "--control-dead=60s",  # 128 processes, two cores
                                                   f"--control-address-file={listening}", f"--coordinator-min-servers={self.n_servers}"],
                                      "coordinator", self.env)
         deadline = time.monotonic() + 20

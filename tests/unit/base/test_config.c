@@ -214,6 +214,30 @@ static void h_is_help_unless_an_option_has_the_letter(void **state) {
   assert_null(strstr(text, "-h, --help"));
 }
 
+/* An option of an older version is refused wherever it is set. --help and reloads pass it by. */
+static void gone_options_are_refused_with_the_reason(void **state) {
+  (void)state;
+  static char text[16384];
+  static const struct zps_opt own[] = {OPT(ZPS_OPT_UINT, rows, .name = "rows", .help = "x"),
+                                       {.type = ZPS_OPT_GONE, .name = "old.grace", .help = "it is 6 times rows"},
+                                       {0}};
+  static const struct zps_opt_table of = {
+      .program = "prog", .summary = "x", .opts = own, .config_size = sizeof(struct options)};
+  static const char refused[] = "there is no option old.grace any more, it is 6 times rows; leave it out";
+  assert_int_equal(load_words(&of, (const char *[]){"prog", "--old-grace=7", NULL}), ZPS_ERR_INVALID);
+  assert_non_null(strstr(error.text, refused));
+  setenv("ZENPS_OLD_GRACE", "7", 1);
+  assert_int_equal(load_words(&of, (const char *[]){"prog", NULL}), ZPS_ERR_INVALID);
+  unsetenv("ZENPS_OLD_GRACE");
+  assert_non_null(strstr(error.text, refused));
+  printed_words(text, sizeof text, &of, (const char *[]){"prog", "--help", NULL});
+  assert_null(strstr(text, "old"));
+  assert_int_equal(load_words(&of, (const char *[]){"prog", "--rows=7", NULL}), ZPS_OK);
+  struct options fresh = got;
+  fresh.config = (char *)"another"; /* The first bytes of the struct differ. */
+  assert_int_equal(zps_config_reload(&of, &got, &fresh, NULL, NULL), ZPS_OK);
+}
+
 static zps_err_t print_command(const char *command, struct zps_error *into) {
   if (!command) {
     zps_config_help_title("Commands");
@@ -307,6 +331,7 @@ int main(void) {
       test(help_tells_every_option_with_default_and_variable),
       test(h_is_help_unless_an_option_has_the_letter),
       test(help_beside_a_command_is_the_commands),
+      test(gone_options_are_refused_with_the_reason),
       test(version_names_program_and_release),
       test(reloading_takes_over_what_may_change),
       test(loading_survives_lack_of_memory),

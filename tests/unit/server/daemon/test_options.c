@@ -71,12 +71,10 @@ static void test_etcd(void) {
   REFUSED("coordinator.etcd_prefix is '/z/': must be 1 to 128 printable bytes, the last one no slash", ETCD, AT,
           "--coordinator-etcd-prefix=/z/");
   REFUSED("coordinator.etcd_prefix is ''", ETCD, AT, "--coordinator-etcd-prefix=");
-  REFUSED("coordinator.lease is 2500 ms: must be whole seconds", ETCD, AT, "--coordinator-lease=2.5s");
-  REFUSED("from 2000 to 600000 ms", ETCD, AT, "--coordinator-lease=1s");
   REFUSED("coordinator.advertise: address 'h': no port", ETCD, AT, "--coordinator-advertise=h");
-  const char *const good[] = {ETCD, AT, "--coordinator-lease=7s", "--coordinator-advertise=h:1"};
-  assert_int_equal(load(&options, &error, 5, good), ZPS_OK);
-  assert_true(zps_options_is_candidate(&options) && options.coordinator_lease_ms == 7000);
+  const char *const good[] = {ETCD, AT, "--coordinator-advertise=h:1"};
+  assert_int_equal(load(&options, &error, 4, good), ZPS_OK);
+  assert_true(zps_options_is_candidate(&options));
   assert_string_equal(options.coordinator_etcd_prefix, "/zenps");
   zps_config_fini(&zps_options_table, &options);
 }
@@ -118,7 +116,9 @@ static void test_combinations(void **state) {
   REFUSED("from 10 to 3600000 ms", "--control-heartbeat=5ms");
   REFUSED("from 10 to 3600000 ms", "--control-heartbeat=2h", "--control-dead=10h");
   REFUSED("from 0 to 3600000 ms", "--control-dead=2h");
-  REFUSED("of at least 1 ms", "--coordinator-call-timeout=0");
+  REFUSED("--leave-grace is set: there is no option leave.grace any more, it is 6 times control.dead; leave it out",
+          "--leave-grace=30s");
+  REFUSED("no option coordinator.lease any more", ETCD, AT, "--coordinator-lease=7s");
   REFUSED("of at least 1048576", "--server-read-budget=1");
   REFUSED("port_low", "--fabric-port-low=2000", "--fabric-port-high=1000");
   REFUSED("1 to 128 printable bytes", name);
