@@ -1,11 +1,45 @@
 #include "server/state/etcd_wire.h"
 
 #include <inttypes.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include <openssl/evp.h>
+
 #include "common/base/text.h"
+
+/* ------------------------------------------------------------ base64 */
+
+char *zps_etcd_base64(const char *data, size_t len) {
+  char *const text = len < INT_MAX / 2 ? malloc((len + 2) / 3 * 4 + 1) : NULL;
+  if (text) EVP_EncodeBlock((unsigned char *)text, (const unsigned char *)data, (int)len);
+  return text;
+}
+
+/* EVP_DecodeBlock() skips blanks, takes padding anywhere, and ignores left-over bits: the result must encode to the
+ * same text again. */
+char *zps_etcd_unbase64(const char *text, size_t *len_p) {
+  const size_t size = strlen(text);
+  const size_t padding = size < 2 ? 0 : (text[size - 1] == '=') + (text[size - 1] == '=' && text[size - 2] == '=');
+  char *const data = size < INT_MAX ? malloc(size / 4 * 3 + 1) : NULL, *again = NULL;
+  const bool is_decoded =
+      data && size % 4 == 0 && EVP_DecodeBlock((unsigned char *)data, (const unsigned char *)text, (int)size) >= 0;
+  const size_t len = is_decoded ? size / 4 * 3 - padding : 0;
+  if (is_decoded) again = zps_etcd_base64(data, len);
+  const bool is_short = !data || (is_decoded && !again);
+  const bool is_same = again && strcmp(again, text) == 0;
+  free(again);
+  if (!is_same) {
+    free(data);
+    *len_p = is_short ? 0 : SIZE_MAX;
+    return NULL;
+  }
+  data[len] = '\0';
+  *len_p = len;
+  return data;
+}
 
 /* ------------------------------------------------------------ requests */
 

@@ -31,8 +31,9 @@ static void test_base64(void **state) {
                                          {"fooba", "Zm9vYmE="},
                                          {"foobar", "Zm9vYmFy"},
                                          {"\xff\xfe\xfb", "//77"}};
-  static const char *const bad[] = {
-      "Z", "Zg", "Zg=", "Zg===", "====", "Z===", "Zh==", "Zm9=", "Zm 9", "Z-8=", "Zm9v\n"};
+  static const char *const bad[] = {"Z",         "Zg",        "Zg=",  "Zg===",    "====",    " Zg=", "    ",
+                                    "Zg==\n   ", "\tZm9vZg=", "Z===", "Zh==",     "Zm9=",    "Zm 9", "Z-8=",
+                                    "Zm9v\n",    "Zm=v",      "=Zg=", "Zg==Zg==", "Zm9v    "};
   size_t len;
   for (unsigned i = 0; i < sizeof pairs / sizeof pairs[0]; i++) {
     char *const text = zps_etcd_base64(pairs[i][0], strlen(pairs[i][0]));
