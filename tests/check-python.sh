@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# The Python package's copy of the C interface is that of the headers, and its types are right: a function, member or
-# constant that is added to a header belongs in worker/python/zenps/_abi.py as well. TAP.
+# The Python package's copy of the C interface is what worker/python/make-abi makes of the headers, with the compiler's
+# numbers, sizes and offsets; and the package's types are right. TAP.
 set -u
 : "${ZPS_TOP_SRCDIR:=$(cd "$(dirname "$0")/.." && pwd)}"
 . "$ZPS_TOP_SRCDIR/tests/support/tap.sh"

@@ -1,7 +1,6 @@
-"""The C interface of libzenps, as <zenps/zenps.h>, <zenps/elastic.h> and <zenps/sparsify.h> have it.
+"""The C interface of libzenps, from <zenps/zenps.h>, <zenps/elastic.h> and <zenps/sparsify.h>.
 
-tests/check-python.sh compares every enum, structure and function here with the headers; its message has the line that
-belongs here. Structures begin with their size, so new members go to their ends, as in the headers.
+Written by worker/python/make-abi; do not edit.
 """
 
 from __future__ import annotations
@@ -209,17 +208,6 @@ class TensorOptions(Structure):
     ]
 
 
-class TensorSpec(Structure):
-    _fields_ = [
-        ("struct_size", c_size_t),
-        ("name", c_char_p),
-        ("rows", c_uint64),
-        ("width", c_uint32),
-        ("dtype", c_int),
-        ("options", POINTER(TensorOptions)),
-    ]
-
-
 class TensorInfo(Structure):
     _fields_ = [
         ("struct_size", c_size_t),
@@ -312,12 +300,34 @@ class RequestStats(Structure):
     ]
 
 
+class TensorSpec(Structure):
+    _fields_ = [
+        ("struct_size", c_size_t),
+        ("name", c_char_p),
+        ("rows", c_uint64),
+        ("width", c_uint32),
+        ("dtype", c_int),
+        ("options", POINTER(TensorOptions)),
+    ]
+
+
 class Rows(Structure):
     _fields_ = [
         ("struct_size", c_size_t),
         ("first", c_uint64),
         ("count", c_uint64),
         ("row_ids", c_void_p),
+    ]
+
+
+class Generation(Structure):
+    _fields_ = [
+        ("struct_size", c_size_t),
+        ("number", c_uint32),
+        ("rank", c_int),
+        ("world", c_int),
+        ("source", c_int),
+        ("step", c_uint64),
     ]
 
 
@@ -361,31 +371,20 @@ class Sample(Structure):
     ]
 
 
-class Generation(Structure):
-    _fields_ = [
-        ("struct_size", c_size_t),
-        ("number", c_uint32),
-        ("rank", c_int),
-        ("world", c_int),
-        ("source", c_int),
-        ("step", c_uint64),
-    ]
-
-
 STRUCTS: Dict[str, Type[Structure]] = {
     "zenps_options": Options,
     "zenps_tensor_options": TensorOptions,
     "zenps_tensor_info": TensorInfo,
-    "zenps_tensor_spec": TensorSpec,
     "zenps_part": Part,
     "zenps_grad": Grad,
     "zenps_error": Error,
     "zenps_request_stats": RequestStats,
+    "zenps_tensor_spec": TensorSpec,
     "zenps_rows": Rows,
+    "zenps_generation": Generation,
     "zenps_sparsifier_options": SparsifierOptions,
     "zenps_sparsifier_stats": SparsifierStats,
     "zenps_sample": Sample,
-    "zenps_generation": Generation,
 }
 
 # Result and arguments of each function. Opaque objects, and arrays of numbers, are c_void_p.
@@ -401,6 +400,8 @@ FUNCTIONS: Dict[str, Tuple[Any, List[Any]]] = {
     "zenps_servers": (c_int, [c_void_p]),
     "zenps_job_name": (c_char_p, [c_void_p]),
     "zenps_provider": (c_char_p, [c_void_p]),
+    "zenps_group_open": (c_int, [c_void_p, c_char_p, c_void_p, c_uint32, POINTER(c_void_p)]),
+    "zenps_group_close": (c_int, [c_void_p]),
     "zenps_tensor_open": (c_int, [c_void_p, c_char_p, c_uint64, c_uint32, c_int, POINTER(TensorOptions), POINTER(c_void_p)]),
     "zenps_tensor_open_many": (c_int, [c_void_p, POINTER(TensorSpec), c_uint32, POINTER(c_void_p)]),
     "zenps_tensor_close": (c_int, [c_void_p]),
@@ -415,12 +416,10 @@ FUNCTIONS: Dict[str, Tuple[Any, List[Any]]] = {
     "zenps_allgather": (c_int, [c_void_p, c_uint64, POINTER(Grad), POINTER(Grad), POINTER(c_void_p)]),
     "zenps_mem_register": (c_int, [c_void_p, c_int, c_int, c_void_p, c_size_t]),
     "zenps_mem_deregister": (c_int, [c_void_p, c_void_p]),
-    "zenps_group_open": (c_int, [c_void_p, c_char_p, POINTER(c_int), c_uint32, POINTER(c_void_p)]),
-    "zenps_group_close": (c_int, [c_void_p]),
-    "zenps_group_barrier": (c_int, [c_void_p]),
-    "zenps_group_broadcast": (c_int, [c_void_p, c_void_p, c_size_t, c_int]),
     "zenps_barrier": (c_int, [c_void_p]),
     "zenps_broadcast": (c_int, [c_void_p, c_void_p, c_size_t, c_int]),
+    "zenps_group_barrier": (c_int, [c_void_p]),
+    "zenps_group_broadcast": (c_int, [c_void_p, c_void_p, c_size_t, c_int]),
     "zenps_test": (c_int, [c_void_p]),
     "zenps_wait": (c_int, [c_void_p, c_int]),
     "zenps_wait_all": (c_int, [POINTER(c_void_p), c_uint32, c_int]),
@@ -446,15 +445,15 @@ FUNCTIONS: Dict[str, Tuple[Any, List[Any]]] = {
     "zenps_sparsifier_create": (c_int, [POINTER(SparsifierOptions), c_uint64, c_int, POINTER(c_void_p)]),
     "zenps_sparsifier_destroy": (None, [c_void_p]),
     "zenps_sparsifier_select": (c_int, [c_void_p, c_void_p, POINTER(Grad)]),
-    "zenps_sparsifier_sample": (c_int, [c_void_p, c_void_p, c_void_p, c_void_p, c_uint64, POINTER(c_uint64)]),
-    "zenps_sparsify_threshold": (c_int, [POINTER(Sample), c_uint32, c_double, POINTER(c_double)]),
+    "zenps_sparsifier_sample": (c_int, [c_void_p, c_void_p, c_void_p, c_void_p, c_uint64, c_void_p]),
+    "zenps_sparsify_threshold": (c_int, [POINTER(Sample), c_uint32, c_double, c_void_p]),
     "zenps_sparsifier_commit": (c_int, [c_void_p, POINTER(Grad)]),
     "zenps_sparsifier_cancel": (c_int, [c_void_p]),
     "zenps_sparsifier_set_k": (c_int, [c_void_p, c_uint64]),
     "zenps_sparsifier_set_threshold": (c_int, [c_void_p, c_double]),
     "zenps_sparsifier_residual": (c_void_p, [c_void_p]),
     "zenps_sparsifier_velocity": (c_void_p, [c_void_p]),
-    "zenps_sparsifier_save": (c_int, [c_void_p, c_void_p, c_size_t, POINTER(c_size_t)]),
+    "zenps_sparsifier_save": (c_int, [c_void_p, c_void_p, c_size_t, c_void_p]),
     "zenps_sparsifier_load": (c_int, [c_void_p, c_void_p, c_size_t]),
     "zenps_sparsifier_stats": (c_int, [c_void_p, POINTER(SparsifierStats)]),
 }
