@@ -11,7 +11,7 @@
 #   --build DIR     programs and tests from the build tree DIR instead of one made here; --emulated needs no more than that
 #   --work DIR      where builds, logs and tables go (build/truth of the tree)
 #   --library FILE  the library of the device, instead of the build's
-#   --bench FILE    the kernels' benchmark (gpu/bench/gpu-bench), instead of one made here
+#   --bench FILE    the kernels' benchmark (tests/gpu/bench/gpu-bench), instead of one made here
 #   --minutes N     what it may take in all (30); what has no time left is skipped
 #
 # It needs the tree, nvcc, a driver, and the packages that zenps is built with (deploy/install-deps.sh build). It installs
@@ -126,8 +126,9 @@ configure_and_make() {
   make -j"$jobs" && make -j"$jobs" check TESTS=
 }
 build_bench() {
-  mkdir -p "$work/bench/tests/support" && cp -r "$top/gpu" "$top/common" "$work/bench/" &&
-    cp "$top"/tests/support/{device,coder,tag}_cpu.* "$work/bench/tests/support/" && make -C "$work/bench/gpu/bench" -j"$jobs"
+  mkdir -p "$work/bench/tests/support" "$work/bench/tests/gpu" && cp -r "$top/gpu" "$top/common" "$work/bench/" &&
+    cp -r "$top/tests/gpu/bench" "$work/bench/tests/gpu/" &&
+    cp "$top"/tests/support/{device,coder,tag}_cpu.* "$work/bench/tests/support/" && make -C "$work/bench/tests/gpu/bench" -j"$jobs"
 }
 export -f configure_and_make build_bench
 export work jobs
@@ -147,7 +148,7 @@ if [ -n "$build" ] && [ -z "$library" ]; then
 fi
 export build library
 if [ "$has_gpu" = yes ] && [ -z "$bench" ]; then
-  step "building the kernels' benchmark" 400 bash -c build_bench && bench=$work/bench/gpu/bench/gpu-bench
+  step "building the kernels' benchmark" 400 bash -c build_bench && bench=$work/bench/tests/gpu/bench/gpu-bench
 fi
 
 # ------------------------------------------------------------ kernels, against the cpu's bits
@@ -158,7 +159,7 @@ if [ -n "$build" ]; then
   for name in $kernels; do step "kernels: $name" 120 bash -c 'unit "$@"' . "$name"; done
   shapes=32
   [ "$emulated" = no ] || shapes=1 # the emulation takes seconds for each
-  step "kernels: random gradients in $shapes shapes" 240 "$build/gpu/bench/gpu-check" "$library" $((shapes * 1000)) $shapes
+  step "kernels: random gradients in $shapes shapes" 240 "$build/tests/gpu/bench/gpu-check" "$library" $((shapes * 1000)) $shapes
 else
   skip "kernels: unit tests" "zenps is not built"
 fi

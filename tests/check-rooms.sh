@@ -15,9 +15,10 @@ most_worker=8 most=6
 # (libzpsetcd).
 libraries="server/state=libzpsstate,libzpsetcd common/codec=libzpscodec,libzpscodecsimd common/net=libzpsnet,libzpsnetofi server/coordinator=libzpsmembers,libzpsrecords,libzpscoordinator"
 may() { echo "may $*"; }
-# product FIND-OPTION...: files of the product below this folder, without programs that are clients of the library.
+# product FIND-OPTION...: files of the product below this folder, without programs that are clients of the library. The
+# emulation's objects are what gpu/cuda is compiled to where there is no nvcc.
 product() {
-  find common proto gpu server worker \( -path worker/tools -o -path worker/examples \) -prune -o \( "$@" \) -print \
+  find common proto gpu tests/gpu server worker \( -path worker/tools -o -path worker/examples \) -prune -o \( "$@" \) -print \
     2>/dev/null
 }
 # calls BUILD SOURCE: the findings of support/rooms.awk in the objects of BUILD, with sources in SOURCE or made in
@@ -42,7 +43,7 @@ links() {
     # shellcheck disable=SC2046
     { cat; product -path '[csw]*/*.c' | sed 's/^/source /'; } |
       awk -v libraries="$libraries" -f "$support/libraries.awk" - \
-        $(find Makefile.am common proto gpu server worker -name 'Makefile.*' ! -name Makefile.in 2>/dev/null) | sort
+        $(find Makefile.am common proto gpu tests/gpu server worker -name 'Makefile.*' ! -name Makefile.in 2>/dev/null) | sort
   )
 }
 if [ "${1:-}" = --list ]; then
@@ -167,7 +168,7 @@ same "self-test: a test that links a room above is found, by whatever library" \
 # The check of the tree itself.
 floors=$(. "$support/floors.sh")
 found=$(calls "$build" "$top" <<<"$floors"; links "$top" <<<"$floors")
-rooms=$(cut -d ' ' -f 2 <<<"$floors" | grep -vE '^(worker/(include|tools|examples)|gpu/bench)') # whose objects are not read
+rooms=$(cut -d ' ' -f 2 <<<"$floors" | grep -vE '^(worker/(include|tools|examples)|tests/gpu/bench)') # whose objects are not read
 for folder in $rooms; do
   result "$folder calls only what its line allows" "$(only "$found" use "$folder")"
 done

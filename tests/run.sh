@@ -222,14 +222,15 @@ part_cuda() {
   one $? "libzenps_cuda.so builds without a warning"
   local arch=90
   if command -v nvidia-smi >/dev/null && nvidia-smi -L 2>/dev/null | grep -q GPU; then arch=; fi # this machine's
-  cp -r "$top/gpu" "$top/common" "$work/cuda/" && mkdir -p "$work/cuda/tests/support" &&
+  cp -r "$top/gpu" "$top/common" "$work/cuda/" && mkdir -p "$work/cuda/tests/support" "$work/cuda/tests/gpu" &&
+    cp -r "$top/tests/gpu/bench" "$work/cuda/tests/gpu/" &&
     cp "$top"/tests/support/{device,coder,tag}_cpu.* "$work/cuda/tests/support/" &&
-    make -C "$work/cuda/gpu/bench" -j"$jobs" ARCH=$arch >"$work/cuda/bench.log" 2>&1
+    make -C "$work/cuda/tests/gpu/bench" -j"$jobs" ARCH=$arch >"$work/cuda/bench.log" 2>&1
   local status=$?
   [ "$status" -eq 0 ] || tail -n 30 "$work/cuda/bench.log"
   one "$status" "the benchmark of the kernels builds by itself"
   if [ -z "$arch" ] && [ "$status" -eq 0 ]; then
-    "$work/cuda/gpu/bench/gpu-bench" --quick --json
+    "$work/cuda/tests/gpu/bench/gpu-bench" --quick --json
     one $? "the kernels on this GPU make what the cpu makes"
   fi
 }

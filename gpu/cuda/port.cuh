@@ -1,11 +1,11 @@
-/* The kernels' language: CUDA, or the emulation's C++ (gpu/emu/emu.hpp), where ZPS_EMU says so. */
+/* The kernels' language: CUDA, or the emulation's C++ (tests/gpu/emu/emu.hpp), where ZPS_EMU says so. */
 #ifndef ZPS_GPU_CUDA_PORT_CUH
 #define ZPS_GPU_CUDA_PORT_CUH
 
 #include <cstdint>
 
 #ifdef ZPS_EMU
-#include "gpu/emu/emu.hpp"
+#include "tests/gpu/emu/emu.hpp"
 #define ZPS_UNROLL
 #else
 #include <cuda_runtime.h>

@@ -10,7 +10,7 @@ void gpu_check(zps_err_t code) {
 
 /* ------------------------------------------------------------ the device */
 
-/* A function of gpu/emu/control.h in the library; NULL: it drives a real GPU. */
+/* A function of tests/gpu/emu/control.h in the library; NULL: it drives a real GPU. */
 static void *emulation(const char *name) {
   void *const library = dlopen(getenv("ZENPS_DEVICE_LIBRARY"), RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
   if (!library) fail_msg("%s", dlerror());

@@ -1,5 +1,5 @@
-/* Gradients in the memory of a GPU: of an emulated one (gpu/emu), which faults when the host touches it, or of a real
- * one, by the library that ZENPS_DEVICE_LIBRARY names. */
+/* Gradients in the memory of a GPU: of an emulated one (tests/gpu/emu), which faults when the host touches it, or of a
+ * real one, by the library that ZENPS_DEVICE_LIBRARY names. */
 #ifndef ZPS_TESTS_DEVICE_RIG_H
 #define ZPS_TESTS_DEVICE_RIG_H
 
@@ -32,7 +32,7 @@ void gpu_sync(struct gpu *gpu);
 bool gpu_is_emulated(void);
 #define ONLY_EMULATED \
   if (!gpu_is_emulated()) skip()
-/* Of an emulated GPU, the functions of gpu/emu/control.h. */
+/* Of an emulated GPU, the functions of tests/gpu/emu/control.h. */
 void gpu_hold(const struct gpu *gpu, bool hold);
 uint64_t gpu_stops(void);
 uint64_t gpu_allocations(void); /* not freed yet; 0 where the GPU is not emulated */

@@ -2,7 +2,7 @@
 # The floors of zenps: its folders, from the lowest up. check-rooms.sh and check-includes.sh source this file, each with a
 # may() of its own.
 #   may FOLDER ALLOWED...   files of FOLDER call and include what lies in FOLDER itself and in ALLOWED, and nothing else
-# ALLOWED are folders of lines above; only gpu/cuda and gpu/emu, one source of kernels for two machines, see each other.
+# ALLOWED are folders of lines above; only gpu/cuda and tests/gpu/emu, one source of kernels for two machines, see each other.
 # A sub-folder has a line of its own: it may include headers of the folder around it, and calls nothing there.
 
 may common/base
@@ -18,9 +18,9 @@ may common/plan common/base common/codec
 may proto common/base common/codec common/control common/net common/plan
 may common/session common/base common/net proto
 may gpu common/base common/codec
-may gpu/cuda common/base common/codec gpu gpu/emu
-may gpu/emu common/base gpu/cuda
-may gpu/bench common/base common/codec gpu gpu/cuda tests/support
+may gpu/cuda common/base common/codec gpu tests/gpu/emu
+may tests/gpu/emu common/base gpu/cuda
+may tests/gpu/bench common/base common/codec gpu gpu/cuda tests/support
 
 may server/shard common/base common/codec common/net common/session proto
 may server/state common/base common/control

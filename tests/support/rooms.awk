@@ -76,7 +76,7 @@ $1 == "may" {
 }
 $1 == "source" {
   is_source[$2] = 1
-  is_built = $2 ~ /\.c$/ && $2 !~ /^gpu\/|_x86\.c$/ # of the others, a build may lack the object or what is in it
+  is_built = $2 ~ /\.c$/ && $2 !~ /^(tests\/)?gpu\/|_x86\.c$/ # of the others, a build may lack the object or what is in it
   sub(/\.[^.\/]*$/, "", $2)
   is_source[$2] = 1
   if (is_built)

@@ -88,7 +88,7 @@ def communication(run, found):
         "214M values, r2 = r1 / 10: r1 from |G|d to 2|G|d costs notably less, to 4|G|d more again (k = 3); k from 1 to 3 costs"
         " less, 3 and 4 are alike (section 4.3)"
     ],
-    "one thread of a processor in place of a V100, a tensor of 21M values; gpu/bench/gpu-bench times the kernels where there is"
+    "one thread of a processor in place of a V100, a tensor of 21M values; tests/gpu/bench/gpu-bench times the kernels where there is"
     " a GPU",
 )
 def algorithm_1(run, found):

@@ -5,7 +5,7 @@
 
 #include <stdio.h>
 
-#include "gpu/emu/control.h"
+#include "tests/gpu/emu/control.h"
 #include "tests/unit/codec/codec_reference.h"
 #include "tests/unit/gpu/gpu_rig.h"
 

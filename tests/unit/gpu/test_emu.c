@@ -17,7 +17,7 @@ int main(void) {
 
 #include <cmocka.h>
 
-#include "gpu/emu/control.h"
+#include "tests/gpu/emu/control.h"
 #include "tests/unit/gpu/emu_kernels.h"
 
 enum { SEEDS = 20 };

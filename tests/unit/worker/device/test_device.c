@@ -23,7 +23,7 @@ static void ok(zps_err_t code) {
   if (code != ZPS_OK) fail_msg("%s", failure.text);
 }
 
-/* Of gpu/emu/control.h, in the library that is loaded. */
+/* Of tests/gpu/emu/control.h, in the library that is loaded. */
 static void *emulation(const char *name) {
   void *const library = dlopen(ZPS_EMU_LIBRARY, RTLD_NOW);
   assert_non_null(library);

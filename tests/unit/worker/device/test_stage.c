@@ -12,7 +12,7 @@
 #include "common/base/rng.h"
 #include "worker/device/stage.h"
 #ifdef ZPS_HAVE_EMU
-#include "gpu/emu/control.h"
+#include "tests/gpu/emu/control.h"
 #include "tests/support/patience.h"
 #include "tests/unit/gpu/gpu_rig.h"
 

@@ -578,7 +578,7 @@ static void uploads_meanwhile(void **state) {
   served_check(&rig);
 }
 
-/* A function of gpu/emu/control.h. */
+/* A function of tests/gpu/emu/control.h. */
 static void *emulation(const char *name) {
   void *const library = dlopen(LIBRARY, RTLD_NOW | RTLD_NOLOAD);
   assert_non_null(library);

@@ -3,7 +3,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "gpu/bench/check.h"
+#include "tests/gpu/bench/check.h"
 #include "tests/support/device_cpu.h"
 
 enum { ROWS_DEFAULT = 20000 };

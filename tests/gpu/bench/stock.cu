@@ -3,7 +3,7 @@
 #include <cub/device/device_select.cuh>
 #include <thrust/iterator/counting_iterator.h>
 
-#include "gpu/bench/bench.cuh"
+#include "tests/gpu/bench/bench.cuh"
 
 namespace {
 

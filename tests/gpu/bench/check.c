@@ -1,4 +1,4 @@
-#include "gpu/bench/check.h"
+#include "tests/gpu/bench/check.h"
 
 #include <stdio.h>
 #include <stdlib.h>

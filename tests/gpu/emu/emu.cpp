@@ -1,5 +1,5 @@
 /* The scheduler: blocks become resident, their threads take turns, barriers and collectives bring them together. */
-#include "gpu/emu/emu.hpp"
+#include "tests/gpu/emu/emu.hpp"
 
 #include <cstdarg>
 #include <cstdio>
@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "common/base/rng.h"
-#include "gpu/emu/fiber.hpp"
+#include "tests/gpu/emu/fiber.hpp"
 
 namespace zps_emu {
 namespace {

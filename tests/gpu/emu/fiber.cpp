@@ -1,4 +1,4 @@
-#include "gpu/emu/fiber.hpp"
+#include "tests/gpu/emu/fiber.hpp"
 
 #include <cstdint>
 #include <cstdlib>

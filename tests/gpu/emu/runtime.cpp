@@ -1,5 +1,5 @@
 /* Memory, streams and events. One lock around all: kernels and copies run under it, on the thread that waits. */
-#include "gpu/emu/runtime.hpp"
+#include "tests/gpu/emu/runtime.hpp"
 
 #include <cstdint>
 #include <cstdio>
@@ -14,7 +14,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "gpu/emu/control.h"
+#include "tests/gpu/emu/control.h"
 
 struct zps_emu_stream {
   std::deque<std::function<cudaError_t()>> work;

@@ -7,10 +7,10 @@
 #include <string>
 #include <vector>
 
-#include "gpu/bench/bench.cuh"
+#include "tests/gpu/bench/bench.cuh"
 
 extern "C" {
-#include "gpu/bench/check.h"
+#include "tests/gpu/bench/check.h"
 #include "tests/support/device_cpu.h"
 }
 

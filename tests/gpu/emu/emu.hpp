@@ -23,8 +23,8 @@
 #include <cstring>
 #include <utility>
 
-#include "gpu/emu/control.h"
-#include "gpu/emu/runtime.hpp"
+#include "tests/gpu/emu/control.h"
+#include "tests/gpu/emu/runtime.hpp"
 
 #define __global__
 #define __device__

@@ -1,6 +1,6 @@
 /* Zen's Algorithm 1 as the paper has it, with 32-bit indices: the rows that are not zero, hashed to partitions, and
  * their values gathered. */
-#include "gpu/bench/bench.cuh"
+#include "tests/gpu/bench/bench.cuh"
 #include "gpu/cuda/hierarchical.cuh"
 
 namespace {

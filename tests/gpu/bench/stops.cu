@@ -8,7 +8,7 @@
 #include <thread>
 #include <vector>
 
-#include "gpu/bench/bench.cuh"
+#include "tests/gpu/bench/bench.cuh"
 
 namespace {
 
