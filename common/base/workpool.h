@@ -39,4 +39,20 @@ unsigned zps_workpool_idle(struct zps_workpool *pool);
  * sched_setaffinity() gives it the processors that it had before, without those that its cpuset gained meanwhile. */
 void zps_workpool_for(struct zps_workpool *pool, unsigned n, void (*fn)(void *ctx, unsigned i), void *ctx);
 
+/*
+ * Scratch objects of the threads of a pool: as many as there are threads, so that each task finds one when it begins,
+ * and its memory is used again. Any thread may call; a lock is held for a few instructions a task.
+ */
+
+struct zps_scratch_pool;
+
+/* `n` objects made by `create` and ended by `destroy`. */
+zps_err_t zps_scratch_pool_create(unsigned n, zps_err_t (*create)(void **scratch_p), void (*destroy)(void *scratch),
+                                  struct zps_scratch_pool **pool_p) ZPS_MUSTCHECK;
+/* All have been put back. NULL is allowed. */
+void zps_scratch_pool_destroy(struct zps_scratch_pool *pool);
+/* The caller's until it is put back; at most `n` callers have one. */
+void *zps_scratch_get(struct zps_scratch_pool *pool);
+void zps_scratch_put(struct zps_scratch_pool *pool, void *scratch);
+
 #endif

@@ -9,7 +9,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "common/base/private.h"
+#include "common/base/secret.h"
 #include "common/tls/tls_internal.h"
 
 #define DAY_S 86400LL

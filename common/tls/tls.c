@@ -11,7 +11,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#include "common/base/private.h"
+#include "common/base/secret.h"
 #include "common/tls/tls_internal.h"
 
 #define ZPS_LOG_COMPONENT "tls"

@@ -9,7 +9,7 @@
 #include <string.h>
 #include <sys/random.h>
 
-#include "common/base/private.h"
+#include "common/base/secret.h"
 #include "common/base/text.h"
 
 #define WORD "zps1"

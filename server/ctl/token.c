@@ -9,7 +9,7 @@
 
 #include "common/base/config.h"
 #include "common/base/exit.h"
-#include "common/base/private.h"
+#include "common/base/secret.h"
 #include "common/token/token.h"
 #include "server/ctl/ctl.h"
 

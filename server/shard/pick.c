@@ -3,7 +3,7 @@
 #include <stdlib.h>
 
 #include "common/base/container.h"
-#include "common/codec/pick.h"
+#include "common/codec/runs.h"
 #include "server/shard/job.h"
 #include "server/shard/pull.h"
 #include "server/shard/round.h"

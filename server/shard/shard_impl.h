@@ -3,7 +3,6 @@
 #ifndef ZPS_SERVER_SHARD_SHARD_IMPL_H
 #define ZPS_SERVER_SHARD_SHARD_IMPL_H
 
-#include "common/base/scratch.h"
 #include "common/base/workpool.h"
 #include "common/session/engine.h"
 #include "common/session/memory.h"

@@ -9,7 +9,6 @@
 
 #include "common/base/clock.h"
 #include "common/base/log.h"
-#include "common/base/private.h"
 #include "common/base/secret.h"
 
 /* While the others are awaited, nobody has told us how often to say that we live. */

@@ -6,7 +6,6 @@
 #ifndef ZPS_WORKER_PLANE_PLANE_H
 #define ZPS_WORKER_PLANE_PLANE_H
 
-#include "common/base/scratch.h"
 #include "common/base/workpool.h"
 #include "common/session/checks.h"
 #include "common/session/engine.h"

@@ -3,7 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "common/base/private.h"
+#include "common/base/secret.h"
 #include "common/token/token.h"
 
 zps_err_t zps_pass_make(const char *dir, const char *key_file, struct zps_pass *pass, struct zps_error *error) {

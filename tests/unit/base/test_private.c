@@ -10,7 +10,7 @@
 #include <unistd.h>
 #include <cmocka.h>
 
-#include "common/base/private.h"
+#include "common/base/secret.h"
 
 static char folder[] = "/tmp/test_private.XXXXXX", path[sizeof folder + 10], linked[sizeof folder + 10];
 

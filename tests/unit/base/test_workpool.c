@@ -9,7 +9,6 @@
 #include <cmocka.h>
 
 #include "common/base/clock.h"
-#include "common/base/scratch.h"
 #include "common/base/workpool.h"
 #include "tests/support/oom.h"
 

@@ -9,7 +9,7 @@
 
 #include "common/base/rng.h"
 #include "common/codec/codec_choice.h"
-#include "common/codec/pick.h"
+#include "common/codec/runs.h"
 
 enum { M = 3000, ALL = (1u << ZPS_CODEC_COUNT) - 1 };
 
