@@ -46,7 +46,7 @@ only '^common/base/config' '(ini\.h|getopt\.h)' "option files and flags are pars
 only '^gpu/cuda/' 'cuda' "CUDA is seen by gpu/cuda alone"
 only '^server/(shard|daemon)/' 'server/shard/' "the data plane is seen by the daemon alone"
 only '^server/state/etcd_http\.c$' 'curl/' "libcurl is seen by server/state/etcd_http.c alone"
-only '^server/daemon/(notify|journal)\.c$' 'systemd/' "libsystemd is seen by server/daemon/notify.c and journal.c alone"
+only '^server/daemon/systemd\.c$' 'systemd/' "libsystemd is seen by server/daemon/systemd.c alone"
 
 # The public headers stand alone.
 result "public headers include only standard headers and each other" \

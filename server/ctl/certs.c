@@ -1,5 +1,4 @@
-#include "server/ctl/certs.h"
-
+/* certs: an authority and certificates for a cluster, and what a certificate says. */
 #include <dirent.h>
 #include <errno.h>
 #include <limits.h>

@@ -2,12 +2,14 @@
  * Commands that change something: one call, and with --wait questions until it is done. A coordinator that goes away
  * meanwhile is waited for: it still knows what it was told, where it keeps its state.
  */
+#include "server/ctl/ctl.h"
+
 #include <stdlib.h>
+#include <string.h>
 #include <time.h>
 
 #include "common/base/clock.h"
 #include "common/control/client.h"
-#include "server/ctl/ctl.h"
 
 enum { ASK_MS = 100 };
 
@@ -84,3 +86,139 @@ enum zps_exit zps_ctl_change(const struct zps_ctl_options *options, const struct
   zps_client_close(changing.client);
   return exit;
 }
+
+/* ------------------------------------------------------------ drain: until the server's process has no jobs */
+
+static zps_err_t drain_params(const struct zps_ctl_options *options, char **args, unsigned n_args, zps_json **params_p,
+                              struct zps_error *error) {
+  (void)options, (void)n_args, (void)error;
+  *params_p = zps_json_set_str(zps_json_object(), "name", args[0]);
+  return ZPS_OK;
+}
+
+static const zps_json *server_of(const zps_json *told) {
+  return zps_json_at(zps_json_get(told, "servers"), 0);
+}
+
+/* NULL: the process has ended, or is none of the cluster any more. */
+static const zps_json *find_server(const zps_json *told, const zps_json *members) {
+  const zps_json *const servers = zps_json_get(members, "servers"), *const server = server_of(told);
+  const char *const name = zps_json_opt_str(server, "name", "");
+  const uint64_t pid = zps_json_opt_u64(server, "pid", 0);
+  for (size_t i = 0; i < zps_json_array_len(servers); i++) {
+    const zps_json *const row = zps_json_at(servers, i);
+    if (strcmp(zps_json_opt_str(row, "name", ""), name) == 0 && zps_json_opt_u64(row, "pid", 0) == pid) return row;
+  }
+  return NULL;
+}
+
+/* It has none, or it does not drain any more. */
+static bool drain_is_over(const zps_json *told, const zps_json *members, zps_err_t *err_p, struct zps_error *error) {
+  const zps_json *const row = find_server(told, members);
+  const unsigned long long jobs = zps_json_opt_u64(row, "jobs", 0);
+  if (!row || jobs == 0) return true;
+  if (strcmp(zps_json_opt_str(row, "state", ""), "in") != 0) return false;
+  *err_p =
+      zps_fail(error, ZPS_ERR_REFUSED, "server '%.100s' was taken back meanwhile (zenpsctl undrain): it has %llu jobs",
+               zps_json_opt_str(row, "name", ""), jobs);
+  return true;
+}
+
+static zps_err_t drain_expired(const zps_json *told, const zps_json *members, double seconds, struct zps_error *error) {
+  return zps_fail(
+      error, ZPS_ERR_TIMEOUT,
+      "server '%.100s' still has %llu jobs after %g s, and goes on draining: they leave it when they can, or "
+      "end; zenpsctl drain says why they stay",
+      zps_json_opt_str(server_of(told), "name", ""),
+      (unsigned long long)zps_json_opt_u64(find_server(told, members), "jobs", 0), seconds);
+}
+
+#define SERVER_WANTED "the name of a server, as zenpsctl members shows it"
+const struct zps_ctl_change zps_ctl_drain = {.args = "NAME",
+                                             .min_args = 1,
+                                             .max_args = 1,
+                                             .wants = SERVER_WANTED,
+                                             .params = drain_params,
+                                             .asks = "members",
+                                             .is_over = drain_is_over,
+                                             .expired = drain_expired};
+const struct zps_ctl_change zps_ctl_undrain = {
+    .args = "NAME", .min_args = 1, .max_args = 1, .wants = SERVER_WANTED, .params = drain_params};
+
+/* ------------------------------------------------------------ rebalance: until jobs have their servers */
+
+static zps_err_t rebalance_params(const struct zps_ctl_options *options, char **args, unsigned n_args,
+                                  zps_json **params_p, struct zps_error *error) {
+  (void)options, (void)error;
+  *params_p = zps_json_object();
+  if (n_args > 0) *params_p = zps_json_set_str(*params_p, "name", args[0]);
+  return ZPS_OK;
+}
+
+/* The row of the job in the answer to `jobs`; NULL: it has ended. */
+static const zps_json *find_job(const zps_json *row, const zps_json *now) {
+  const zps_json *const jobs = zps_json_get(now, "jobs");
+  const char *const id = zps_json_opt_str(row, "job_id", "");
+  for (size_t i = 0; i < zps_json_array_len(jobs); i++)
+    if (strcmp(zps_json_opt_str(zps_json_at(jobs, i), "job_id", ""), id) == 0) return zps_json_at(jobs, i);
+  return NULL;
+}
+
+static bool has_got_there(const zps_json *row, const zps_json *now) {
+  const zps_json *const job = find_job(row, now);
+  if (!job || strcmp(zps_json_opt_str(row, "outcome", ""), "stays") == 0) return true;
+  if (strcmp(zps_json_opt_str(job, "state", ""), "running") != 0) return true;
+  return !zps_json_opt_bool(job, "moving", false) &&
+         zps_json_opt_u64(job, "servers_in", 0) >= zps_json_opt_u64(row, "servers", 0);
+}
+
+/* The first job that has not got there; NULL: all have. */
+static const zps_json *first_job_left(const zps_json *told, const zps_json *now) {
+  const zps_json *const rows = zps_json_get(told, "jobs");
+  for (size_t i = 0; i < zps_json_array_len(rows); i++)
+    if (!has_got_there(zps_json_at(rows, i), now)) return zps_json_at(rows, i);
+  return NULL;
+}
+
+static bool rebalance_is_over(const zps_json *told, const zps_json *now, zps_err_t *err_p, struct zps_error *error) {
+  (void)err_p, (void)error;
+  return !first_job_left(told, now);
+}
+
+static zps_err_t rebalance_expired(const zps_json *told, const zps_json *now, double seconds, struct zps_error *error) {
+  const zps_json *const row = first_job_left(told, now);
+  return zps_fail(error, ZPS_ERR_TIMEOUT,
+                  "job '%.100s' does not go on with %llu servers yet, after %g s, and is about to: zenpsctl rebalance "
+                  "says what it waits for",
+                  zps_json_opt_str(row, "job", ""), (unsigned long long)zps_json_opt_u64(row, "servers", 0), seconds);
+}
+
+const struct zps_ctl_change zps_ctl_rebalance = {.args = "[JOB]",
+                                                 .max_args = 1,
+                                                 .params = rebalance_params,
+                                                 .asks = "jobs",
+                                                 .is_over = rebalance_is_over,
+                                                 .expired = rebalance_expired};
+
+/* ------------------------------------------------------------ kick: at once */
+
+static zps_err_t kick_params(const struct zps_ctl_options *options, char **args, unsigned n_args, zps_json **params_p,
+                             struct zps_error *error) {
+  (void)n_args;
+  const size_t n_digits = strspn(args[1], "0123456789");
+  if (n_digits == 0 || n_digits > 9 || args[1][n_digits])
+    return zps_fail(error, ZPS_ERR_INVALID, "kick: '%.80s' is no rank: a number, as zenpsctl members shows it",
+                    args[1]);
+  *params_p = zps_json_set_str(zps_json_object(), "name", args[0]);
+  *params_p = zps_json_set_u64(*params_p, "rank", strtoull(args[1], NULL, 10));
+  if (options->reason) *params_p = zps_json_set_str(*params_p, "reason", options->reason);
+  return ZPS_OK;
+}
+
+const struct zps_ctl_change zps_ctl_kick = {.args = "JOB RANK",
+                                            .min_args = 2,
+                                            .max_args = 2,
+                                            .wants =
+                                                "the name of a job and the number of a rank, as zenpsctl members "
+                                                "shows them",
+                                            .params = kick_params};

@@ -1,7 +1,7 @@
 /*
  * zenpsctl: what its files share. main.c has the options; verbs.c the commands and their help; show.c prints one
  * answer, through table.c and derive.c; watch.c asks once or again and again, and screen.c draws on a terminal;
- * change.c has what commands have in common that change something, drain.c and others what each is about.
+ * change.c has the commands that change something.
  */
 #ifndef ZPS_SERVER_CTL_CTL_H
 #define ZPS_SERVER_CTL_CTL_H
@@ -44,9 +44,7 @@ struct zps_ctl_change {
   /* Why it is not, after so many seconds: ZPS_ERR_TIMEOUT. */
   zps_err_t (*expired)(const zps_json *told, const zps_json *now, double seconds, struct zps_error *error);
 };
-extern const struct zps_ctl_change zps_ctl_drain, zps_ctl_undrain; /* drain.c */
-extern const struct zps_ctl_change zps_ctl_rebalance;              /* rebalance.c */
-extern const struct zps_ctl_change zps_ctl_kick;                   /* kick.c */
+extern const struct zps_ctl_change zps_ctl_drain, zps_ctl_undrain, zps_ctl_rebalance, zps_ctl_kick;
 
 struct zps_ctl_verb {
   const char *name;
@@ -76,6 +74,17 @@ const char *zps_ctl_column_help(const char *noun, const char *array, const char 
 /* --help of one command, or with NULL the list of all: a zps_opt_table's command_help. */
 zps_err_t zps_ctl_help(const char *command, struct zps_error *error);
 
+/* Commands that ask no coordinator. `argv` begins with the command's word. ZPS_ERR_INVALID: a word, an option or what a
+ * file holds is wrong. */
+
+/* An authority and certificates for a cluster (common/tls), and what one says. */
+zps_err_t zps_ctl_certs_run(int argc, char **argv, FILE *out, struct zps_error *error) ZPS_MUSTCHECK;
+/* What a coordinator's journal holds, and whether one could start from it. Writes nothing. ZPS_ERR_IO: the journal
+ * cannot be read, or is damaged; `error` has the byte. */
+zps_err_t zps_ctl_state_run(int argc, char **argv, FILE *out, struct zps_error *error) ZPS_MUSTCHECK;
+/* Makes and shows keys and tokens, which let ranks into jobs (common/token). */
+zps_err_t zps_ctl_token_run(int argc, char **argv, FILE *out, struct zps_error *error) ZPS_MUSTCHECK;
+
 /* An answer, and when it came. `result` NULL: none. */
 struct zps_ctl_sample {
   zps_json *result;
@@ -88,6 +97,13 @@ zps_err_t zps_ctl_show(FILE *out, const struct zps_ctl_options *options, const s
 /* The result without the rows of tensors that are zenps's own, whose names begin with '@'. A new value, or NULL when
  * memory is short. */
 zps_json *zps_ctl_without_internal(const zps_json *result);
+
+/* table.c: one table per array of rows, aligned, without colour, for people and for awk alike. A cell without text is
+ * "-". `noun` chooses the columns. */
+zps_err_t zps_ctl_table_print(FILE *out, const char *noun, const zps_json *result) ZPS_MUSTCHECK;
+/* Calls `each` with every column of the noun's tables, from left to right. */
+void zps_ctl_table_columns(const char *noun,
+                           void (*each)(void *ctx, const char *array, const char *key, const char *title), void *ctx);
 
 /* screen.c: writes `frame` (lines that end with '\n') over what is on a terminal of this size, without its scrolling or
  * wrapping a line, and clears what is left of the one before. Lines that do not fit in are counted in the last one. */

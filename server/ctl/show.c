@@ -7,7 +7,6 @@
 #include "config.h"
 #include "server/ctl/ctl.h"
 #include "server/ctl/derive.h"
-#include "server/ctl/table.h"
 
 static zps_err_t print_json(FILE *out, const zps_json *result, bool one_line) {
   char *text = one_line ? zps_json_dump(result) : zps_json_dump_pretty(result);

@@ -1,4 +1,4 @@
-#include "server/ctl/state.h"
+#include "server/ctl/ctl.h"
 
 #include <errno.h>
 #include <stdbool.h>

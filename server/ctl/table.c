@@ -1,4 +1,4 @@
-#include "server/ctl/table.h"
+#include "server/ctl/ctl.h"
 
 #include <math.h>
 #include <stdlib.h>

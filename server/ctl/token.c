@@ -1,5 +1,4 @@
-#include "server/ctl/token.h"
-
+/* token: makes and shows keys and tokens. */
 #include <errno.h>
 #include <stdbool.h>
 #include <stddef.h>

@@ -3,12 +3,8 @@
 #include <string.h>
 
 #include "common/base/near.h"
-#include "server/ctl/certs.h"
 #include "server/ctl/ctl.h"
 #include "server/ctl/plan.h"
-#include "server/ctl/state.h"
-#include "server/ctl/table.h"
-#include "server/ctl/token.h"
 
 static const struct zps_ctl_verb verbs[] = {
     {.name = "status",

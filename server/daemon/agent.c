@@ -12,7 +12,7 @@
 #include "common/control/rpc.h"
 #include "common/control/silence.h"
 #include "proto/control_server.h"
-#include "server/daemon/agent_impl.h"
+#include "server/daemon/agent_jobs.h"
 
 #define ZPS_LOG_COMPONENT "agent"
 #include "common/base/log.h"

@@ -2,7 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "server/daemon/agent_impl.h"
+#include "server/daemon/agent_jobs.h"
 
 static zps_err_t job_open(struct zps_agent_jobs *jobs, const zps_json *params, struct zps_error *error) {
   struct zps_job_spec spec;

@@ -1,6 +1,6 @@
 /* The shard's counters as rows. */
 #include "proto/control_stats.h"
-#include "server/daemon/agent_impl.h"
+#include "server/daemon/agent_jobs.h"
 
 /* A line is 4 MiB; a tensor's row some 500 bytes, a lag's 100. */
 #define TENSOR_ROWS_MAX 4096u

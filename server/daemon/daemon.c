@@ -20,10 +20,8 @@
 #include "server/coordinator/addresses.h"
 #include "server/coordinator/coordinator.h"
 #include "server/daemon/agent.h"
-#include "server/daemon/in_effect.h"
-#include "server/daemon/journal.h"
-#include "server/daemon/memlock.h"
-#include "server/daemon/notify.h"
+#include "server/daemon/limits.h"
+#include "server/daemon/systemd.h"
 #include "server/daemon/ready.h"
 
 #define ZPS_LOG_COMPONENT "zenpsd"

@@ -7,7 +7,7 @@
 #include "common/net/net.h"
 #include "proto/wire.h"
 #include "server/daemon/daemon.h"
-#include "server/daemon/journal.h"
+#include "server/daemon/systemd.h"
 
 #define LAST_WORDS_MS 500u /* for the log's reader, at the end */
 #define ZPS_LOG_COMPONENT "zenpsd"

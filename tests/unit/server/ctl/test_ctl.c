@@ -11,7 +11,6 @@
 
 #include "server/ctl/ctl.h"
 #include "server/ctl/derive.h"
-#include "server/ctl/table.h"
 
 static zps_json *parse(const char *text) {
   zps_json *value = NULL;

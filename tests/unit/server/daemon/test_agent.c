@@ -9,7 +9,7 @@
 
 #include <cmocka.h>
 
-#include "server/daemon/agent_impl.h"
+#include "server/daemon/agent_jobs.h"
 #include "tests/support/logs.h"
 
 enum { WORLD = 200 };

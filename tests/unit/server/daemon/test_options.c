@@ -11,7 +11,7 @@
 #include "common/base/machine.h"
 #include "common/control/rpc.h"
 #include "proto/control.h"
-#include "server/daemon/memlock.h"
+#include "server/daemon/limits.h"
 #include "server/daemon/options.h"
 #include "server/state/etcd.h"
 #include "tests/unit/tls/tls_rig.h"
