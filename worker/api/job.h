@@ -102,4 +102,9 @@ void zps_worker_plans_alone(struct zenps_job *job);
 /* Rounds in which ranks agree on schemes, and which could not begin, are tried again. */
 void zps_worker_plans_try_again(struct zenps_job *job);
 
+/* ---- Servers that the data plane cannot reach (proto/PROTOCOL.md, "A server that a rank cannot reach") ---- */
+
+/* Once the plane is open, before it is connected. */
+void zps_worker_suspect_init(struct zenps_job *job);
+
 #endif

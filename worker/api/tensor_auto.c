@@ -223,3 +223,28 @@ zps_err_t zps_worker_tensor_automatic(struct zenps_job *job, struct zenps_tensor
   tensor->is_automatic = true;
   return ZPS_OK;
 }
+
+/* ------------------------------------------------------------ the coordinator's tensor.plan, or its absence */
+
+void zps_worker_plan(struct zenps_job *job, const struct zps_tensor_plan *plan) {
+  pthread_mutex_lock(&job->lock);
+  for (struct zenps_tensor *tensor = job->tensors; tensor; tensor = tensor->next) {
+    if (tensor->is_automatic && tensor->core.id == plan->tensor)
+      zps_automatic_propose(tensor->automatic, plan->runs, plan->n, plan->whole);
+  }
+  pthread_mutex_unlock(&job->lock);
+}
+
+void zps_worker_plans_try_again(struct zenps_job *job) {
+  pthread_mutex_lock(&job->lock);
+  for (struct zenps_tensor *tensor = job->tensors; tensor; tensor = tensor->next)
+    if (tensor->is_automatic) zps_automatic_try_again(tensor->automatic);
+  pthread_mutex_unlock(&job->lock);
+}
+
+void zps_worker_plans_alone(struct zenps_job *job) {
+  pthread_mutex_lock(&job->lock);
+  for (struct zenps_tensor *tensor = job->tensors; tensor; tensor = tensor->next)
+    if (tensor->is_automatic) zps_automatic_alone(tensor->automatic);
+  pthread_mutex_unlock(&job->lock);
+}

@@ -1,16 +1,38 @@
 /*
- * zenps-linear, in parts: linear.c is the program, linear_model.c the model and its shape, linear_sgd.c and
- * linear_scd.c the two methods, rate.h the learning rate.
+ * zenps-linear, in parts: linear.c is the program, linear_model.c the model, its shape and the learning rate,
+ * linear_sgd.c and linear_scd.c the two methods.
  *
  * The weights are one tensor: a row per feature, a column per output.
  */
 #ifndef ZPS_EXAMPLES_LINEAR_H
 #define ZPS_EXAMPLES_LINEAR_H
 
+#include <stdint.h>
+
 #include "common/base/workpool.h"
 #include "worker/examples/libsvm.h"
-#include "worker/examples/rate.h"
 #include "worker/examples/train_elastic.h"
+
+/* Learning rates from epoch to epoch. */
+enum rate_schedule { RATE_SQRT, RATE_CONSTANT, RATE_INVERSE, RATE_EXPONENTIAL, RATE_BOLD };
+extern const char *const rate_schedules[];
+
+struct rate_options {
+  double first; /* of epoch 0 */
+  double decay;
+  int schedule;
+};
+
+struct rate {
+  const struct rate_options *options; /* borrowed */
+  double now, last_loss;
+};
+
+void rate_begin(struct rate *rate, const struct rate_options *options);
+/* The rate of epoch `epoch`, asked for in their order, after an epoch that ended with `last_loss`, the same on all
+ * ranks (ignored for epoch 0). sqrt: first / sqrt(1 + epoch). inverse: first / (1 + decay * epoch). exponential: first
+ * * decay^epoch. bold (the "bold driver"): 5% more after a loss that fell, times `decay` after one that grew. */
+double rate_of(struct rate *rate, uint64_t epoch, double last_loss);
 
 enum { LINEAR_CLASSES_MAX = 256, LINEAR_DELAY_MAX = 16 };
 enum linear_method { LINEAR_SGD, LINEAR_SCD };

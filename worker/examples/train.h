@@ -15,8 +15,27 @@
 #include <zenps/zenps.h>
 
 #include "worker/examples/train_xi.h"
-#include "worker/examples/grad.h"
 #include "worker/tools/gpu.h"
+
+/* A gradient with few rows that are not zero: the rows in order of first touch, and their values. */
+struct grad {
+  uint64_t rows, n;
+  uint32_t width;
+  uint64_t capacity;
+  int64_t *row_ids;
+  float *values;
+  int64_t *slot_of_row; /* -1: not touched since grad_clear() */
+};
+
+/* False where memory is short; grad_fini() is allowed after that, too. */
+bool grad_init(struct grad *grad, uint64_t rows, uint32_t width);
+void grad_fini(struct grad *grad);
+/* The accumulator of `row`: `width` values, zero at first touch. NULL when memory is short. */
+float *grad_row(struct grad *grad, uint64_t row);
+/* Adds another gradient of the same shape, row by row in its order. False where memory is short. */
+bool grad_add(struct grad *grad, const struct grad *other);
+/* Takes time for the rows that were touched alone. */
+void grad_clear(struct grad *grad);
 
 /* Only the greatest values of a gradient travel, the others wait in the residual (zenps/sparsify.h): the tensor then
  * has a row for each value. */

@@ -4,6 +4,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "worker/examples/train.h"
+
 static bool open_sum(zenps_job_t *job, const char *name, const char *of, uint64_t rows, uint32_t width,
                      zenps_tensor_t **tensor) {
   char full[128];

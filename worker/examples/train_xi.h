@@ -14,7 +14,7 @@
 #include <zenps/sparsify.h>
 #include <zenps/zenps.h>
 
-#include "worker/examples/grad.h"
+struct grad; /* train.h */
 
 struct train_xi { /* of one tensor; all zeros: not measured */
   uint64_t every; /* steps */

@@ -13,7 +13,7 @@
 #include "worker/tools/fate.h"
 #include "worker/tools/folder.h"
 #include "worker/tools/launch.h"
-#include "worker/tools/pass.h"
+#include "worker/tools/secure.h"
 #include "worker/tools/strings.h"
 
 enum { TURNS_MAX = 10 }; /* of a place: what ends that often has a reason to */

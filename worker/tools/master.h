@@ -1,4 +1,5 @@
-/* Where rank 0 of several hosts has its coordinator listen, by the MASTER_ADDR that all of them know it by. */
+/* Where ranks meet: the address that rank 0 of several hosts has its coordinator listen at, by the MASTER_ADDR that all
+ * of them know it by; and a free port (MASTER_PORT). */
 #ifndef ZPS_TOOLS_MASTER_H
 #define ZPS_TOOLS_MASTER_H
 
@@ -13,5 +14,12 @@ zps_err_t zps_master_listen(const char *master, unsigned port, bool elsewhere, c
                             struct zps_error *error) ZPS_MUSTCHECK;
 /* ZPS_ERR_INVALID: the text is a loopback address or "localhost", so other hosts cannot mean this one by it. */
 zps_err_t zps_master_check(const char *master, struct zps_error *error) ZPS_MUSTCHECK;
+
+/* The first port of first..last, looked through from first + seed % their number on, that no socket of this host holds;
+ * 0: none. */
+unsigned zps_tools_port_find(unsigned first, unsigned last, unsigned seed) ZPS_MUSTCHECK;
+/* One that nothing holds, outside the range from which the system takes ports by itself: so no connection that is made
+ * from now on comes to hold it. ZPS_ERR_IO: there is none. */
+zps_err_t zps_tools_port_free(unsigned *port_p, struct zps_error *error) ZPS_MUSTCHECK;
 
 #endif

@@ -1,8 +1,12 @@
 #include "worker/tools/secure.h"
 
+#include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
+#include "common/base/secret.h"
 #include "common/control/address.h"
+#include "common/token/token.h"
 
 static const char *variable(const char *name) {
   const char *const text = getenv(name);
@@ -49,4 +53,24 @@ zps_err_t zps_secure_run(const char *coordinator, struct zps_tls **tls_p, struct
       "ZENPS_TLS_CERT (%.200s) is that of no run, whose processes are coordinator, servers and ranks: zenpsctl "
       "certs init DIR --runs=NAME makes one",
       files.cert);
+}
+
+/* ------------------------------------------------------------ the key and the token */
+
+zps_err_t zps_pass_make(const char *dir, const char *key_file, struct zps_pass *pass, struct zps_error *error) {
+  struct zps_token_keys keys;
+  char token[ZPS_TOKEN_SIZE];
+  *pass = (struct zps_pass){.key_file = key_file};
+  zps_err_t err = ZPS_OK;
+  if (!key_file) {
+    snprintf(pass->own_key, sizeof pass->own_key, "%s/key", dir);
+    err = zps_token_key_create(pass->own_key, error);
+    pass->key_file = pass->own_key;
+  }
+  if (!err) err = zps_token_keys_read(pass->key_file, &keys, error);
+  if (!err) err = zps_token_make(&keys, "*", 0, token, error);
+  if (err) return err;
+  snprintf(pass->token, sizeof pass->token, "%s/token", dir);
+  pass->token_file = pass->token;
+  return zps_private_create(pass->token, "token file", token, error);
 }

@@ -1,14 +1,32 @@
-/* TLS between the processes of a run whose coordinator zenpsrun starts: none where it listens on this host alone, and
- * by the files that the environment names (ZENPS_TLS_CA, ZENPS_TLS_CERT, ZENPS_TLS_KEY) where other hosts are to reach
- * it. */
+/* What secures a run whose coordinator zenpsrun starts: TLS between its processes, and what lets ranks into its job. */
 #ifndef ZPS_TOOLS_SECURE_H
 #define ZPS_TOOLS_SECURE_H
 
+#include <limits.h>
+#include <stdbool.h>
+
+#include "common/base/err.h"
 #include "common/tls/tls.h"
+
+/* ---- TLS: none where the coordinator listens on this host alone; else by the files that the environment names ---- */
 
 /* `coordinator`: its address; NULL: at the loopback interface. Daemons and ranks get their part by the environment,
  * which is changed here; *tls_p is for zenpsrun itself, NULL: none. ZPS_ERR_INVALID: others reach it, and the
  * environment names no files. */
 zps_err_t zps_secure_run(const char *coordinator, struct zps_tls **tls_p, struct zps_error *error) ZPS_MUSTCHECK;
+
+/* ---- The coordinator's key file, and a token made with it. Each run has its own, unless it is given a key file ----
+ */
+
+struct zps_pass {
+  const char *key_file;   /* for coordinator.token_key */
+  const char *token_file; /* for ZENPS_TOKEN_FILE */
+  char own_key[PATH_MAX], token[PATH_MAX];
+};
+
+/* Into the folder `dir`, which nobody else may enter, of at most PATH_MAX - 32 bytes; `key_file` is borrowed; NULL:
+ * makes a key. */
+zps_err_t zps_pass_make(const char *dir, const char *key_file, struct zps_pass *pass,
+                        struct zps_error *error) ZPS_MUSTCHECK;
 
 #endif

@@ -24,7 +24,6 @@
 #include "worker/tools/elastic.h"
 #include "worker/tools/launch.h"
 #include "worker/tools/master.h"
-#include "worker/tools/port.h"
 #include "worker/tools/ranks.h"
 #include "worker/tools/secure.h"
 #include "worker/tools/strings.h"

@@ -11,7 +11,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "worker/tools/port.h"
+#include "worker/tools/master.h"
 
 /* Holds a port of the loopback interface alone, without listening. Fails the test where it is taken. */
 static int hold(unsigned port) {
