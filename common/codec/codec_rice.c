@@ -13,7 +13,7 @@ static uint32_t count_of(const struct zps_rice_set *set) {
 
 uint64_t zps_rice_bytes_max(uint32_t m, uint32_t z) {
   if (z == 0) return 0;
-  /* No block is dearer than with the first one's parameter, written out. */
+  /* Each block costs at most what it would with the first block's parameter. */
   const unsigned k = zps_rice_parameter(m, z);
   const uint64_t n_blocks = ((uint64_t)z + ZPS_RICE_BLOCK - 1) / ZPS_RICE_BLOCK;
   return (n_blocks * HEADER_BITS_MAX + (uint64_t)z * (k + 1) + ((m - z) >> k) + 7) / 8;

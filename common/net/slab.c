@@ -65,8 +65,8 @@ static bool is_large(unsigned class) {
 static size_t region_bytes(const struct region *region) {
   return chunk_bytes(region->class) * region->n_chunks;
 }
-/* A slab is one class's while a chunk of it is in use: slabs that are large beside the limit would be all of those that
- * hold what waits, and leave none to the class that this waits for. */
+/* A slab belongs to one size class while in use. If slabs were large against the limit, one class could hold them all
+ * and starve the others. */
 static unsigned most_shift(const struct zps_slab *slab) {
   unsigned shift = SLAB_SHIFT;
   while (shift > FIRST_SHIFT && (uint64_t)SLABS_A_LIMIT << shift > slab->limit_bytes) shift--;

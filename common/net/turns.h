@@ -28,7 +28,7 @@ struct zps_turn {
 
 /* Zeroed, there are none. */
 struct zps_turns {
-  struct zps_turns_flow *flows; /* with peers, those that came first first */
+  struct zps_turns_flow *flows; /* Flows that have peers, in order of arrival. */
   uint64_t now;                 /* the start of the piece that was read last */
   uint64_t n_walks;
 };

@@ -354,7 +354,8 @@ static zps_err_t leave(struct zps_members *members, struct zps_member_client *cl
   struct zps_member_rank *rank = job->ranks[client->rank];
   char text[ZPS_NAME_MAX * 2 + 64];
   snprintf(text, sizeof text, "rank %u (host %s, pid %u) left the job", rank->rank, rank->host, rank->pid);
-  zps_members_elastic_left(members, job, rank->rank, moves); /* noted ahead: torn off, the rank is in it still */
+  zps_members_elastic_left(members, job, rank->rank, moves); /* Record first: if the journal loses its tail here, the
+                                                                rank simply has not left. */
   rank_gone(members, job, rank, ZPS_ERR_CLOSED, text);
   zps_members_groups_left(members, job, rank->rank, text);
   zps_members_closes_try(members, job);

@@ -1,7 +1,7 @@
 /*
- * Servers that are to take free places in a running job (refill.c): who they are, what they have answered, and what
- * sends them away again. A change of the job sends all of them away: they are asked anew, later. A server that is gone,
- * drains or refuses does not hold the others up.
+ * Servers that are to take free places in a running job (refill.c): their answers, and their release. Any other change
+ * to the job cancels the placement; it is retried later. A server that is gone, drains or refuses does not hold the
+ * others up.
  */
 #include "server/coordinator/members_impl.h"
 

@@ -161,7 +161,7 @@ void zps_members_rank_lost(struct zps_members *members, struct zps_member_job *j
 /* A running job fails; `lost_rank` is to blame, or ZPS_NO_RANK. */
 void zps_members_job_break(struct zps_members *members, struct zps_member_job *job, zps_err_t code, uint32_t lost_rank,
                            const char *text);
-/* Lets go of these servers, by their positions, of which NULL are none; `servers` NULL: of none. */
+/* Releases the servers in this array (indexed by place; NULL entries are skipped). `servers` NULL: no server. */
 void zps_members_close_at(struct zps_members *members, const struct zps_member_job *job,
                           struct zps_member_server **servers, const char *reason);
 /* Without telling anybody. */
@@ -186,7 +186,7 @@ bool zps_members_map_leaver_gone(struct zps_members *members, struct zps_member_
 /* A coordinator starts again that knows that servers of the job were lost, and not that all have heard: from the
  * beginning. Likewise. */
 bool zps_members_map_restored(struct zps_members *members, struct zps_member_job *job, const struct zps_error *why);
-/* A rank is no longer in the job: the others may be all that were to answer. */
+/* A rank left. If it was the last one awaited, the view change completes. */
 void zps_members_map_left(struct zps_members *members, struct zps_member_job *job);
 /* A server or rank is back: what it missed follows. */
 void zps_members_map_server_back(struct zps_members *members, const struct zps_member_job *job, uint32_t position);

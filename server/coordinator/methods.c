@@ -23,8 +23,7 @@ static bool is_certified(const struct zps_rpc_conn *rpc, const struct zps_method
   return certified & ZPS_TLS_WORKER && method->roles & ZPS_CONN_WORKER;
 }
 
-/* A server that is none of those it may be, or names another's address: it, or who has its certificate, can try again
- * and again. */
+/* A registration refused for identity. Its caller can repeat it at will, so it is logged at a limited rate. */
 static bool is_no_such_server(const struct zps_coordinator_conn *conn, const struct zps_method *method, zps_err_t err) {
   return method->entry == ZPS_METHOD_REGISTERS && err == ZPS_ERR_REFUSED && !conn->coordinator->draining;
 }

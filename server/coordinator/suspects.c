@@ -1,9 +1,8 @@
 /*
- * Ranks that cannot reach servers of their job over the data plane, though the coordinator can reach both. Who says
- * what is gathered for a moment, since a process that is cut off loses its links one by one; then it is decided who
- * that process is. A server of which most ranks say so is, or one, when the server's own connection is gone too; else a
- * rank that says so of most servers; else each server of which a rank says so. Servers leave this job, and it alone; a
- * rank is lost.
+ * Ranks that cannot reach servers of their job over the data plane, though the coordinator can reach both. Reports are
+ * collected for 0.5 s, since a process that is cut off loses its links one by one. Then one process is judged cut off:
+ * a server that most ranks report (one rank is enough when the server's own connection is gone too); else a rank that
+ * reports most servers; else every reported server. Servers leave this job, and no other. A rank is lost.
  */
 #include <stdio.h>
 #include <stdlib.h>

@@ -62,7 +62,7 @@ zps_err_t zps_job_map(struct zps_job *job, const struct zps_job_map *map, struct
   uint32_t n_before = 0, n_after = 0;
   for (struct zps_tensor *tensor = job->tensors; tensor; tensor = tensor->next) {
     n_before += tensor->parts_here;
-    zps_shard_rounds_free(tensor); /* they are as large as the partitions here were many */
+    zps_shard_rounds_free(tensor); /* Spare rounds are sized for the old number of partitions. */
     zps_tensor_move(tensor);
     n_after += tensor->parts_here;
   }

@@ -10,8 +10,8 @@
 #include "server/shard/shard_impl.h"
 #include "server/shard/tensor.h"
 
-/* The word may be here and not read yet, where this process itself was stopped: what is overdue at one look has to be
- * so at the next, this part of the patience later, and that look must not be late in its turn. */
+/* A rank is lost only if it is overdue at two consecutive looks, patience/16 apart, and neither came late. Its word may
+ * be here unread, where this process itself was stopped. */
 enum { LOOKS = 16, LATE = 3 };
 
 struct look {

@@ -211,7 +211,8 @@ static const char *objection(const struct zps_shard_round *round, uint32_t rank)
   return NULL;
 }
 
-/* The step whose sum a SEEK gets, as PROTOCOL.md says; of those of which none will be, the newest. */
+/* The step that answers a SEEK: the newest published one, else the oldest begun, else the newest that can still begin.
+ * Where none can, the newest. */
 static uint64_t sought(const struct zps_tensor *tensor, const struct zps_frame_round *seek) {
   const uint64_t newest = seek->step - seek->age, oldest = seek->step - seek->age_max;
   uint64_t begun = newest, open = newest;

@@ -142,7 +142,7 @@ static void check_one(void *ctx, unsigned i) {
   }
 }
 
-/* Says which two ranks have pushed a row that may have one. */
+/* Names the two ranks that pushed the same row, where only one may (allgather). */
 static void name_repeat(struct zps_reduce_task *task) {
   uint32_t index = 0;
   unsigned pair[2] = {0, 0};

@@ -19,7 +19,7 @@ static uint64_t timeout_ms(const struct zenps_request *request, const struct zps
   return until_ns > now_ns + ZPS_NS_PER_MS ? (until_ns - now_ns) / ZPS_NS_PER_MS : 1;
 }
 
-/* What the operation lacks, an empty list of the request's takes the place of. */
+/* A missing gradient or result is replaced by the request's empty list. */
 static void setup(struct zps_round *round, struct zenps_request *request, uint64_t step,
                   const struct zps_operation *operation) {
   const zenps_grad_t *in = operation->in ? operation->in : &request->nothing;

@@ -75,7 +75,7 @@ static void drop(struct zps_round *round) {
   round->owner->released(round);
 }
 
-/* From here on a server is missed that leaves the job, though it lives. */
+/* From now on the job cannot lose even a draining server: tell the coordinator to keep its servers. */
 static void hold(struct zps_rounds *rounds, const char *why) {
   struct zps_replay *replay = &rounds->replay;
   if (replay->is_held || !replay->held) return;
