@@ -66,9 +66,9 @@ struct zps_frame_header {
 /* A key that no fabric gives out: the payload is in the sender's shared memory, at offset `addr`. */
 #define ZPS_WIRE_KEY_SHARED UINT64_MAX
 
-/* A contribution, a sum, or the wanted rows of a PULL: of one partition, or of several joined ones (common/codec/join.h),
- * which follow each other at their owner. Its payload: values in ascending order of index (nnz * width * value size),
- * then the coded index set. */
+/* A contribution, a sum, or the wanted rows of a PULL: of one partition, or of several joined ones
+ * (common/codec/join.h), which follow each other at their owner. Its payload: values in ascending order of index (nnz *
+ * width * value size), then the coded index set. */
 struct zps_slice {
   uint32_t partition; /* PEER: the tag */
   uint32_t n_more;    /* inline: so many of the owner's partitions that follow in ascending order are joined to it */

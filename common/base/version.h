@@ -1,5 +1,5 @@
-/* Versions of the protocol (proto/PROTOCOL.md), raised with every change that an older peer would misread: that of the
- * control plane, of which `hello` refuses any other, and that of frames, each of which carries its own. */
+/* Version of the control plane (proto/PROTOCOL.md), raised with every change that an older peer would misread. `hello`
+ * refuses any other. Frames have a version of their own, and each carries it. */
 #ifndef ZPS_BASE_VERSION_H
 #define ZPS_BASE_VERSION_H
 

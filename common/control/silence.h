@@ -1,8 +1,8 @@
 /*
  * How long the peer of a connection may be silent before it is dead: one rule for coordinator, servers and workers.
- * Each beats and looks at its peers by a timer, and a timer that comes late tells that this process itself was stopped,
- * or its host: what peers have sent meanwhile waits to be read, and peers that were stopped with it have yet to speak.
- * So silence counts anew from then on.
+ * Each beats and looks at its peers by a timer. A late timer shows that this process itself was stopped, or its host.
+ * Then messages of peers wait to be read, and peers that were stopped with it have yet to speak. So silence counts anew
+ * from then on.
  *
  * Pure; of one thread.
  */

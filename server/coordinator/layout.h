@@ -1,26 +1,29 @@
 /*
  * How a tensor is laid out over the servers of its job: number of partitions and their owners.
  *
- * By default four partitions per server, so that a lost server's share can spread over the others; fewer for small
- * tensors, so that a partition has ZPS_LAYOUT_ROWS_MIN rows or more, but one for each server where rows are wide and
- * each has ZPS_LAYOUT_VALUES_MIN values then; up to sixteen for large ones, as long as a partition has
- * ZPS_LAYOUT_VALUES_MIN values, because a partition's sum is read when all of it is there, and links are idle
- * meanwhile; even more for huge ones, since a partition addresses its rows with 32 bits. The same number on each
- * server, where there is one for each. Never more partitions than rows, also when more are asked for. Owners go
- * round-robin, each tensor starting at another server, so that tensors of one partition spread as well.
+ * Partitions per server, the same number on each, where there is one for each:
  *
- * A small tensor gets only so many servers that each may have to take in ZPS_LAYOUT_SERVER_BYTES for it, when all ranks
- * push all of it, and partitions that travel inside frames: for a few KiB, each further server costs every rank two
- * messages, which take longer than the bytes. Not where a number of partitions is asked for.
+ * - four by default, so that a lost server's share can spread over the others;
+ * - fewer for small tensors, so that a partition has ZPS_LAYOUT_ROWS_MIN rows or more; but one for each server where
+ *   rows are wide and each then has ZPS_LAYOUT_VALUES_MIN values;
+ * - up to sixteen for large tensors, as long as a partition has ZPS_LAYOUT_VALUES_MIN values: a partition's sum is read
+ *   when all of it is there, and links are idle meanwhile;
+ * - even more for huge tensors, since a partition addresses its rows with 32 bits;
+ * - never more partitions than rows, even when more are asked for.
  *
- * Servers are places here, also those that are free. What there is at most counts those that the job began with, so
- * that room for others costs nothing while they are not there: up to four times as many places have their four
- * partitions each.
+ * Owners go round-robin, each tensor starting at another server, so that tensors of one partition spread as well.
  *
- * The schemes that others have for servers (sparse-ps, dense-ps, omnireduce) give each server one run of consecutive
- * rows, as even as whole blocks allow: so many blocks that there is one for each partition, of which each server gets
- * consecutive ones. Large tensors get up to four times as many, for the same reason: of ZPS_LAYOUT_VALUES_MIN values or
- * more. Each place has half as many at least.
+ * A small tensor gets few servers: each takes in ZPS_LAYOUT_SERVER_BYTES for it when all ranks push all of it, in
+ * partitions that travel inside frames. For a few KiB, each further server costs every rank two messages, and they take
+ * longer than the bytes. Not where a number of partitions is asked for.
+ *
+ * Servers are places here, also free ones. The maximum counts the places that the job began with, so that room for
+ * others costs nothing while they are not there: up to four times as many places have their four partitions each.
+ *
+ * Other systems' schemes for servers (sparse-ps, dense-ps, omnireduce) give each server one run of consecutive rows, as
+ * even as whole blocks allow. There is one block for each partition, and each server gets consecutive ones. Large
+ * tensors get up to four times as many blocks, of ZPS_LAYOUT_VALUES_MIN values or more, so that links are not idle.
+ * Each place has half as many at least.
  */
 #ifndef ZPS_SERVER_COORDINATOR_LAYOUT_H
 #define ZPS_SERVER_COORDINATOR_LAYOUT_H

@@ -8,18 +8,18 @@
  * run can be repeated without waiting for stragglers. Each job that some rank has joined ends with one
  * ZPS_ACT_JOB_ENDED, which tells the first cause of its failure.
  *
- * A running job that loses a server goes on with those that are left, if the configuration says so: they are told
- * (ZPS_ACT_MAP_SERVER), then the ranks (ZPS_ACT_MAP_RANK), which say what they have begun and not finished; then all
- * hear of it (ZPS_ACT_REPLAY_SERVER, ZPS_ACT_REPLAY_RANK). Another loss meanwhile begins this anew. The job is RUNNING
- * all the while. A server that drains leaves its running jobs in the same way, and so does one that a rank of the job
- * cannot reach: it is told with the others, and let go of the job (ZPS_ACT_JOB_CLOSE) when all ranks know, who may have
- * been reading its sums until then.
+ * A running job that loses a server goes on with the remaining ones, if the configuration allows it. The servers are
+ * told first (ZPS_ACT_MAP_SERVER), then the ranks (ZPS_ACT_MAP_RANK). Ranks report the steps that they have begun and
+ * not finished, and these go to all (ZPS_ACT_REPLAY_SERVER, ZPS_ACT_REPLAY_RANK). Another loss meanwhile begins this
+ * anew. The job is RUNNING all the while. A draining server leaves its running jobs in the same way, and so does one
+ * that a rank of the job cannot reach. It is told with the others, and leaves the job (ZPS_ACT_JOB_CLOSE) when all
+ * ranks know: until then they may be reading its sums.
  *
  * The ranks of an elastic job are gathered first (elastic.c): askers, which have no job yet; the job begins with as
  * many as there are, JOINING, all at once. When a rank is lost the others ask again, and are the next job of its name.
  *
- * Every request handed in with a token is answered exactly once, by one of the _DONE or _FAILED actions, also when its
- * client is lost; unless the call itself returned an error, then the caller answers it.
+ * Every request handed in with a token is answered exactly once, by one of the _DONE or _FAILED actions, even when its
+ * client is lost. If the call itself returned an error, the caller answers it.
  */
 #ifndef ZPS_SERVER_COORDINATOR_MEMBERS_H
 #define ZPS_SERVER_COORDINATOR_MEMBERS_H

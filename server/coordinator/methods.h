@@ -1,7 +1,7 @@
 /*
- * What servers, ranks and administrators call, or tell, over their connections: a table for each of these, of functions
- * that turn a message into an event of the membership module, or into a table. methods.c finds them, looks whether the
- * caller may, and keeps the record.
+ * The calls and notifications of servers, ranks and administrators: a table for each of these. A function turns a
+ * message into an event of the membership module, or into a table. methods.c finds the function, checks the caller's
+ * rights, and keeps the record.
  *
  * For the coordinator's loop.
  */

@@ -1,9 +1,8 @@
 /*
- * Which one of several processes leads: the one whose key PREFIX/leader is in etcd, which stays there by a lease that
- * this process prolongs, and is deleted when it does not any more. A process that has led and does not any more never
- * leads again: it ends. While etcd does not answer, it leads on for as long as its lease lasts by its own clock; what
- * it writes has a condition of its own (store_etcd.h), so that a process which was stopped, and whose clock is late,
- * writes nothing.
+ * The leader among several processes: the one whose key PREFIX/leader is in etcd. A lease keeps the key, and this
+ * process prolongs it. A process that has lost the lead never leads again: it ends. While etcd does not answer, the
+ * leader goes on for as long as its lease lasts by its own clock. Its writes have a condition of their own
+ * (store_etcd.h): a process that was stopped, and whose clock is late, writes nothing.
  *
  * struct zps_lead is one process's part, driven by its caller step by step; zps_lead_start() does so in a thread.
  */

@@ -1,11 +1,11 @@
 /*
- * What a process must still know when it starts again: records in a journal (journal.h), of which a process appends
- * those of one turn of its loop and commits them together, before it tells anybody what depends on them. When the
- * journal has grown it is replaced by a shorter one that says the same.
+ * The knowledge of a process for its next start: records in a journal (journal.h). A process appends the records of one
+ * turn of its loop and commits them together, before it tells anybody of their consequences. When the journal has grown
+ * it is replaced by a shorter one with the same meaning.
  *
- * Where the bytes are is the backend's affair: files here, memory in tests, which can lose what was not committed and
- * tear what was being written. A backend that has failed once is not used again: after a failed fsync() nobody knows
- * what is on disk.
+ * The backend decides where the bytes are: files here, memory in tests. The latter can lose uncommitted bytes and tear
+ * what was being written. A backend that has failed once is not used again: after a failed fsync() the contents of the
+ * disk are unknown.
  */
 #ifndef ZPS_SERVER_STATE_STORE_H
 #define ZPS_SERVER_STATE_STORE_H

@@ -1,6 +1,6 @@
 /*
- * Rounds of schemes that work in host memory, whose gradient or result is in device memory: the gradient is brought
- * here when it is scanned, the result goes there when the round is done, before the request is told.
+ * Rounds of schemes that work in host memory, with a gradient or result in device memory. The gradient comes here when
+ * it is scanned. The result goes there when the round is done, before the request is told.
  *
  * For the scheme, `in` and `out` of the round are in host memory meanwhile. A failure after the round is done fails the
  * request of this rank alone.

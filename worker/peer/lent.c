@@ -93,7 +93,7 @@ static bool any_serves(const struct zps_rounds *rounds) {
   return false;
 }
 
-/* The ranks that may still read are all gone, or not. */
+/* all_gone: no rank that may still read the gradient is alive. */
 static bool must_shut(const struct zps_peer_round *round, bool all_gone, uint64_t now_ns) {
   const struct zps_round *base = &round->base;
   if (!job_is_over(base)) return all_gone && now_ns >= round->hear_until_ns;

@@ -1,12 +1,12 @@
 /*
- * Which servers are out of reach over the data plane: those that the fabric has lost, and those from which nothing
- * comes though they were asked for a frame, for as long as a process may be silent before it is dead
- * (control.dead). The fabric need not notice: a network that drops packets looks to it like one that is slow.
+ * Servers out of reach over the data plane. Two kinds are: the fabric has lost them, or they were asked for a frame and
+ * have been silent for as long as a process may be before it is dead (control.dead). The fabric need not notice: a
+ * network that drops packets looks like a slow one to it.
  *
- * Silence is counted in looks, ten to that time: a server of which nothing has come since the last look is asked, and
- * is out of reach ten looks later. A look that is late tells that this process itself was stopped, or had no
- * processor, and what servers have sent may wait to be read; so all counts begin anew then. Servers that have been
- * silent for two looks less count as well when one is out of reach: so a rank that is itself cut off names all at once.
+ * Silence is counted in looks, ten to that time. A server that was silent since the last look is asked, and is out of
+ * reach ten looks later. A late look shows that this process itself was stopped, or had no processor, and frames may
+ * wait to be read: so all counts begin anew then. When one server is out of reach, servers with two looks less of
+ * silence count as well: so a rank that is itself cut off names all at once.
  *
  * Pure; of the engine thread.
  */

@@ -1,7 +1,7 @@
 /*
- * What became of the last rounds over servers, of which nothing else is left: when a server is lost, or comes, servers
- * forget how rounds have ended, and other ranks may lack a sum, or still begin a step that has failed. Of the engine
- * thread.
+ * The ends of the last rounds over servers, after the rounds themselves are gone. When a server is lost, or comes, the
+ * servers forget how rounds have ended, and other ranks may lack a sum, or still begin a step that has failed. Of the
+ * engine thread.
  */
 #ifndef ZPS_WORKER_ROUND_PAST_H
 #define ZPS_WORKER_ROUND_PAST_H

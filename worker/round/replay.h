@@ -1,18 +1,18 @@
 /*
- * What becomes of rounds over servers when a server is lost (proto/PROTOCOL.md, "A lost server").
+ * Rounds over servers after a change of servers (proto/PROTOCOL.md, "A lost server").
  *
- * The coordinator tells all ranks which servers are left (job.map). Their partitions have other owners from then on,
- * and the servers have forgotten every round that was under way. This rank stops sending, waits until nothing is under
- * way that a server sends it, and says which steps it has begun and not finished (job.mapped). When all ranks have said
- * so, each is told all of these steps (job.replay), and pushes them again: the same stored bytes, so that the sums are
- * the same, bit for bit.
+ * The coordinator tells all ranks the remaining servers (job.map). Lost partitions have other owners from then on, and
+ * the servers have forgotten every round under way. This rank stops sending, waits until no read from a lost server is
+ * under way, and reports the steps that it has begun and not finished (job.mapped). When all ranks have reported, each
+ * gets all of these steps (job.replay), and pushes them again: the same stored bytes, so that the sums are the same,
+ * bit for bit.
  *
- * A rank may have finished a step that others have not. So what a round has pushed is kept when the round is over:
- * until a round of its tensor is over that began when the program had seen the earlier one end. In a program where all
- * ranks do the same, no rank can have pushed for the later one before it had finished the earlier one. (That the round
- * was over is not enough: of several steps in flight a later one may be begun before the program waits for the earlier
- * one.) Kept pushes are let go before that where their memory is needed, or where they take more than the limit: then
- * that step alone fails on the ranks that need it, with ZPS_ERR_SERVER_LOST.
+ * A rank may have finished a step that others have not. So a finished round's push is retained. It goes when a later
+ * round of its tensor is over, if the program had seen the earlier one end before it began the later one. In a program
+ * where all ranks do the same, no rank can have pushed for the later one before it had finished the earlier one. (The
+ * end of the round alone is not enough: of several steps in flight a later one may begin before the program waits for
+ * the earlier one.) Retained pushes go earlier where their memory is needed, or beyond the limit. Then that step alone
+ * fails on the ranks in need of it, with ZPS_ERR_SERVER_LOST.
  *
  * Everything belongs to the engine thread.
  */

@@ -267,22 +267,22 @@ typedef struct zenps_tensor_options {
                    isize), where entries take more than all rows; else never. The sums' bits are the same. For sums and
                    means by recursive-doubling, split-allgather, dsar, agsparse, gtopk, topka, topkdsa, gaussiank */
   const zenps_level_algorithm_t *level_algorithms; /* blueconnect: one for each of `levels`; NULL: AUTO for all */
-  zenps_order_t order; /* ZENPS_ORDER_RANKS: a scheme that adds in another order is refused. ZENPS_ORDER_ANY: auto is
-                          auto:any. Then all ranks still have the same bits, those of the scheme that the step ran
-                          under (zenps_request_stats()), whose order worker/schemes/README.md gives; but another run may
-                          measure other times, choose another scheme, and differ in the last bits. 0: as the scheme
-                          says, auto being in the order of ranks */
-  uint32_t hash_k;     /* Algorithm 1: hash functions that are tried, at most 16; 0: the paper's 3 */
-  uint64_t hash_r1;    /* Algorithm 1: parallel slots per partition, at most 8 a row of the tensor in all; 0: 2 per row
-                          found, as in the paper. Rows that find no slot go to serial memory: too few slots cost
-                          time, and lose nothing */
-  uint64_t hash_r2;    /* Algorithm 1: serial slots per partition; grows when full. 0: a tenth of hash_r1 */
-  int keep_zero_rows; /* 1: every row that a rank lists (ZENPS_ROWS) is sent and in the result, whatever its values, and
-                         so is one whose repetitions, or whose sum, are zero: for optimisers that look at which rows
-                         came, such as SparseAdam. Of dense gradients rows of zeros are left out all the same. 0: rows
-                         of zeros are not sent. For schemes whose results tell which rows were sent: balanced,
-                         sparse-ps, recursive-doubling, split-allgather, agsparse, hierarchical with one of them, and
-                         auto, which then chooses among these; others: ZENPS_ERR_UNSUPPORTED */
+  zenps_order_t order;  /* ZENPS_ORDER_RANKS: a scheme that adds in another order is refused. ZENPS_ORDER_ANY: auto is
+                           auto:any. Then all ranks still have the same bits, those of the scheme that the step ran
+                           under (zenps_request_stats()), whose order worker/schemes/README.md gives; but another run
+                           may measure other times, choose another scheme, and differ in the last bits. 0: as the
+                           scheme says, auto being in the order of ranks */
+  uint32_t hash_k;      /* Algorithm 1: hash functions that are tried, at most 16; 0: the paper's 3 */
+  uint64_t hash_r1;     /* Algorithm 1: parallel slots per partition, at most 8 a row of the tensor in all; 0: 2 per row
+                           found, as in the paper. Rows that find no slot go to serial memory: too few slots cost
+                           time, and lose nothing */
+  uint64_t hash_r2;     /* Algorithm 1: serial slots per partition; grows when full. 0: a tenth of hash_r1 */
+  int keep_zero_rows;   /* 1: every row that a rank lists (ZENPS_ROWS) is sent and in the result, even if its values, or
+                           its sum, are zero: for optimisers that look at which rows came, such as SparseAdam. Rows of
+                           zeros in dense gradients are left out all the same. 0: rows of zeros are not sent. For
+                           schemes whose results tell which rows were sent: balanced, sparse-ps, recursive-doubling,
+                           split-allgather, agsparse, hierarchical with one of them, and auto, which then chooses among
+                           these; others: ZENPS_ERR_UNSUPPORTED */
   zenps_group_t *group; /* only these ranks open the tensor, push to it, and get its sums; NULL: all ranks */
   uint32_t staleness;   /* the most that zenps_pull_newest() may ask for, up to 31 steps. Servers then keep the tensor's
                            newest staleness + 1 sums, whoever has pulled them. For balanced, sparse-ps and dense-ps */
@@ -467,13 +467,13 @@ typedef struct zenps_tensor_spec {
 ZENPS_API zenps_status_t zenps_tensor_open_many(zenps_job_t *job, const zenps_tensor_spec_t *specs, uint32_t n,
                                                 zenps_tensor_t **tensors);
 /* Closes a tensor, on all ranks (of its group): collective, every rank calls it, in the same order as other calls that
- * wait for all ranks, and returns when all have. Servers and coordinator then have forgotten it, with what of the
- * library's own belongs to it, and the name may be opened anew, with another shape. Requests that are done stay valid.
+ * wait for all ranks, and returns when all have. Servers and coordinator then have forgotten it, with the
+ * library's own tensors for it, and the name may be opened anew, with another shape. Requests that are done stay valid.
  * ZENPS_ERR_BUSY, and nothing happens, while an operation on it is in flight here; the other ranks then wait until
  * their deadline. ZENPS_ERR_MISSING, on all that wait, names the ranks that have not come when the first one's
  * round_timeout_ms are over: then the tensor is open as before, on every rank. No other thread may use the tensor
- * meanwhile. After it the tensor must not be used: who does all the same gets ZENPS_ERR_CLOSED while it is among the
- * last 64 that were closed. NULL: ZENPS_ERR_INVALID. */
+ * meanwhile. After it the tensor must not be used; such a call gets ZENPS_ERR_CLOSED while the tensor is among the
+ * last 64 closed ones. NULL: ZENPS_ERR_INVALID. */
 ZENPS_API zenps_status_t zenps_tensor_close(zenps_tensor_t *tensor);
 /* `info->struct_size` must be set. */
 ZENPS_API zenps_status_t zenps_tensor_info(const zenps_tensor_t *tensor, zenps_tensor_info_t *info);
@@ -492,14 +492,15 @@ ZENPS_API int zenps_tensor_owner(const zenps_tensor_t *tensor, uint32_t partitio
  * (ZENPS_ERR_PEER_LOST). One that hangs past the deadline, in a job that goes on, may get bytes that are written there
  * later, and drops them.
  *
- * A step that failed over servers has used its number up: who comes with it again, or late, is told how it ended. Ranks
- * hear of a failure at different times, and a frame does not say which attempt it is of, so a server could not tell the
- * pushes of two attempts apart. The same gradients can be sent under any number that no rank has used, on which ranks
- * agree as on any step; or training goes on with the next step. A server's loss needs neither, as long as there are
- * others: its steps are played again. Between ranks, which tell each other where an attempt ends, the same number may
- * be tried again (ZENPS_ERR_BUSY: something of the old attempt is under way still), where all of them have failed and
- * none came to the old attempt more than ten seconds behind its failure: what such a one is told, and tells, ends later
- * attempts, too, so that another number is to be taken.
+ * A step that failed over servers has used its number up. A rank that comes with it again, or late, gets its end as the
+ * error. Ranks learn of a failure at different times, and a frame does not name its attempt, so a server could not tell
+ * the pushes of two attempts apart. Send the same gradients under a number that no rank has used, and on which all
+ * ranks agree; or go on with the next step. A server's loss needs neither, as long as there are others: its steps are
+ * replayed.
+ *
+ * Between ranks the same number may be tried again, once all ranks have failed: they tell each other where an attempt
+ * ends. ZENPS_ERR_BUSY: something of the old attempt is still under way. Take another number if a rank came to the old
+ * attempt more than ten seconds behind its failure: its messages end later attempts, too.
  *
  * Device memory: `in` is read in the order of in->stream, from some time after this call on, so what fills it may still
  * be running there. When the request is done the result is in device memory, whatever stream it is used on. A result of
