@@ -19,7 +19,7 @@ void zps_in_effect_log_limits(const struct zps_options *options, unsigned conns)
  * Pure. `limit_bytes`: RLIMIT_MEMLOCK, UINT64_MAX for none; `may_lock`: CAP_IPC_LOCK lifts it. */
 zps_err_t zps_memlock_judge(const char *provider, uint64_t limit_bytes, bool may_lock, uint64_t needed_bytes,
                             struct zps_error *error) ZPS_MUSTCHECK;
-/* The same for this process. */
+/* Judges this process by its own limits. */
 zps_err_t zps_memlock_check(const char *provider, uint64_t needed_bytes, struct zps_error *error) ZPS_MUSTCHECK;
 
 #endif

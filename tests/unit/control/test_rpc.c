@@ -241,7 +241,7 @@ static void expect_last_words(const char *address) {
 static void test_last_words(void **state) {
   (void)state;
   char path[64];
-  signal(SIGPIPE, SIG_IGN); /* as daemons have it */
+  signal(SIGPIPE, SIG_IGN); /* Daemons ignore it. */
   snprintf(path, sizeof path, "unix:/tmp/zps-rpc-last.%d", (int)getpid());
   expect_last_words(path);
   expect_last_words("127.0.0.1:0");
