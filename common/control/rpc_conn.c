@@ -281,9 +281,9 @@ zps_err_t zps_rpc_conn_start(struct zps_rpc_conn *conn, uint64_t deadline_ns, st
 
 /* ---- Writing ---- */
 
-/* A peer that has closed may have said something before. It is read first: "away" tells a server that connects anew from
- * a dead one. Then the end is read, and ends the connection. A peer that has closed its reading side alone has until the
- * deadline. */
+/* A peer that has closed may have said something before. It is read first: "away" tells a server that connects anew
+ * from a dead one. Then the end is read, and ends the connection. A peer that has closed its reading side alone has
+ * until the deadline. */
 static void write_failed(struct zps_rpc_conn *conn, int status) {
   const bool is_read_first =
       (status == UV_EPIPE || status == UV_ECONNRESET) && (conn->state == ZPS_RPC_HELLO || conn->state == ZPS_RPC_OPEN);
