@@ -194,9 +194,9 @@ static const struct zps_opt opts[] = {
         .help = "highest port for gradients"),
     OPT(ZPS_OPT_UINT, fabric_spin_us, .name = "fabric.spin_us", .arg = "N", .def = "0", .max = 10000,
         .help = "microseconds of polling before the fabric's thread blocks. 20 saves a wake-up where a core is free"),
-    OPT(ZPS_OPT_DURATION, fabric_keepalive_ms, .name = "fabric.keepalive", .arg = "TIME", .def = "60s", .max = 3600000,
-        .help = "an idle TCP connection for gradients carries an empty packet so often, so that no firewall forgets "
-                "it; 0: never"),
+    OPT(ZPS_OPT_DURATION, fabric_keepalive_ms, .name = "fabric.keepalive", .arg = "TIME", .def = "2s", .max = 3600000,
+        .help = "an idle TCP connection for gradients carries an empty packet so often; 0: never. So no firewall "
+                "forgets it, and a connection without another end is found: it keeps its peer out until then"),
     OPT(ZPS_OPT_ENUM, fabric_checksums, .name = "fabric.checksums", .arg = "WHEN", .def = "auto", .values = checksums,
         .help = "of a coordinator: gradients and sums carry a keyed checksum: yes, no, or auto (with TLS or tokens). "
                 "Readers read changed bytes again, and then fail the round"),

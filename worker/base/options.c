@@ -107,12 +107,12 @@ static const struct zps_opt opts[] = {
     {.name = "fabric.keepalive",
      .type = ZPS_OPT_DURATION,
      .offset = FIELD(keepalive_ms),
-     .def = "60s",
+     .def = "2s",
      .arg = "TIME",
      .max = 3600000,
-     .help =
-         "A TCP connection for gradients that carries nothing for so long is kept alive by an empty packet, so that no "
-         "firewall forgets it; 0: none is."},
+     .help = "A TCP connection for gradients that carries nothing for so long carries an empty packet: no firewall "
+             "forgets it, and a connection whose other end is gone is found, which keeps its peer out until then; 0: "
+             "none does."},
     {.name = "fabric.fault",
      .type = ZPS_OPT_STRING,
      .offset = FIELD(fault),

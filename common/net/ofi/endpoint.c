@@ -17,7 +17,7 @@
 #define ZPS_LOG_COMPONENT "net"
 #include "common/base/log.h"
 
-enum { DRAIN_MS = 100, DRAIN_WAIT_NS = 1000000, CAUTIOUS_BLOCK_NS = 5000000, SILENT_S = 5 };
+enum { DRAIN_MS = 100, DRAIN_WAIT_NS = 1000000, CAUTIOUS_BLOCK_NS = 5000000, SILENT_S = 5, LOOK_COST = 500 };
 
 static const struct zps_net_ops ops;
 
@@ -282,13 +282,23 @@ static void ofi_shut(struct zps_net *base) {
   zps_ofi_peers_shut(net);
 }
 
+/* Processor time of this thread. */
+static uint64_t used_ns(void) {
+  struct timespec used = {0};
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &used);
+  return (uint64_t)used.tv_sec * ZPS_NS_PER_S + (uint64_t)used.tv_nsec;
+}
+
 void zps_ofi_keep_alive(struct ofi_net *net, uint64_t now_ns, bool has_happened) {
   if (now_ns >= net->keepalive_at_ns) {
+    const uint64_t began_ns = used_ns();
     zps_forked_keep_alive(net->keepalive_s, SILENT_S);
     net->keepalive_at_ns = ZPS_NEVER;
+    net->keepalive_pause_ns = LOOK_COST * (used_ns() - began_ns);
   }
-  if (has_happened && net->keepalive_s > 0 && net->keepalive_at_ns == ZPS_NEVER)
-    net->keepalive_at_ns = now_ns + net->keepalive_s * ZPS_NS_PER_S / 2;
+  if (!has_happened || net->keepalive_s == 0 || net->keepalive_at_ns != ZPS_NEVER) return;
+  net->keepalive_at_ns =
+      now_ns + (net->keepalive_pause_ns > ZPS_NS_PER_S ? net->keepalive_pause_ns : (uint64_t)ZPS_NS_PER_S);
 }
 
 static void ofi_close(struct zps_net *base) {

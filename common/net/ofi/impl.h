@@ -136,8 +136,9 @@ struct ofi_net {
   size_t n_reads;       /* at the fabric, quarantined ones included */
   size_t n_sends;       /* at the fabric */
   uint64_t retry_at_ns, last_event_ns;
-  unsigned keepalive_s;     /* of connections; 0: none */
-  uint64_t keepalive_at_ns; /* when new connections are looked for; ZPS_NEVER: none can have come */
+  unsigned keepalive_s;        /* of connections; 0: none */
+  uint64_t keepalive_at_ns;    /* when new connections are looked for; ZPS_NEVER: none can have come */
+  uint64_t keepalive_pause_ns; /* before the next look, at least */
   LIST_HEAD(, ofi_region) regions;
   SLIST_HEAD(, ofi_addr) addrs;
   LIST_HEAD(, ofi_peer) peers;
@@ -163,7 +164,8 @@ zps_err_t zps_ofi_fail(struct zps_error *error, int rc, const char *call, const 
 bool zps_ofi_errno_is_loss(int err);
 
 /* endpoint.c */
-/* After something has happened: within half of the keepalive's time, connections that came with it have keepalive. */
+/* Gives new connections keepalive, when a look at them is due. `has_happened`: there may be some, so a look becomes due
+ * in 1 s. Among thousands of sockets a look takes milliseconds, and the pause is 500 times as long. */
 void zps_ofi_keep_alive(struct ofi_net *net, uint64_t now_ns, bool has_happened);
 
 /* mem.c */
