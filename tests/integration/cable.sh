@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # A verified job over a network that fails, in a lab of namespaces (tests/cluster/lab): every data connection is cut again
 # and again; a server's cable is out for 3 s, then for 15 s. The job goes on with right sums. Cuts cost it no server. A
-# server whose cable was out is in the job again.
+# server whose cable was out is in the job again, and stays.
 # ZPS_CABLE_PARTS: "cuts", "3", "15" (seconds), or several. ZPS_CABLE_CUTS: how often all connections are cut.
 . "$(dirname "$0")/../support/tap.sh"
 lab=$top/tests/cluster/lab
@@ -54,17 +54,22 @@ cuts() {
   given_up >"$scratch/out"
   is "cuts: nobody was given up" "$(head -n 3 "$scratch/out")" ""
 }
+# In the job again, for 20 steps on end. On a machine that is busy for seconds this may take more than one attempt.
+is_in_for_good() {
+  job_has 3 || { in_since="" && return 1; }
+  in_since=${in_since:-$(steps)}
+  steps_are_above $((in_since + 20))
+}
+put_out() { grep -cE "job 'job': server .* (is|was) lost" "$scratch/c.log"; }
 cable() { # SECONDS
-  local before
-  before=$(steps)
+  local before lost in_since=""
+  before=$(steps) lost=$(put_out)
   ok "a server's cable is out" ip -n "$LAB_NAME-sw" link set p2 down
   sleep "$1" # the fault, not a wait for something
   ok "it is back after $1 s" ip -n "$LAB_NAME-sw" link set p2 up
   ok "$1 s: the job goes on" until_true steps_are_above $((before + 5))
-  ok "$1 s: the server is in it again" until_true job_has 3
-  before=$(steps)
-  ok "$1 s: and the job goes on" until_true steps_are_above $((before + 20))
-  ok "$1 s: with all servers" job_has 3
+  ok "$1 s: with all servers, the one that was out again among them" until_true is_in_for_good
+  echo "# $1 s: put out $(($(put_out) - lost)) times"
 }
 
 noted=0
