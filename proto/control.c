@@ -14,16 +14,23 @@ uint64_t zps_control_beat_read(const zps_json *params) {
   return zps_json_opt_u64(params, "stuck_ms", 0);
 }
 
-zps_json *zps_control_heartbeat_write(zps_json *object, const struct zps_heartbeat *heartbeat) {
-  object = zps_json_set_u64(object, "heartbeat_ms", heartbeat->heartbeat_ms);
-  return zps_json_set_u64(object, "dead_ms", heartbeat->dead_ms);
-}
+static const struct zps_field heartbeat[] = {
+    {"heartbeat_ms", ZPS_FIELD_NUMBER, ZPS_FIELD_AT(struct zps_heartbeat, heartbeat_ms), .min = 1,
+     .max = ZPS_HEARTBEAT_MAX_MS},
+    {"dead_ms", ZPS_FIELD_NUMBER, ZPS_FIELD_AT(struct zps_heartbeat, dead_ms), .min = 1, .max = ZPS_HEARTBEAT_MAX_MS},
+};
+const struct zps_fields zps_control_heartbeat = {ZPS_FIELDS_OF(struct zps_heartbeat, heartbeat)};
 
-zps_err_t zps_control_heartbeat_read(const zps_json *object, struct zps_heartbeat *heartbeat, struct zps_error *error) {
-  const zps_err_t err =
-      zps_json_get_u64(object, "heartbeat_ms", 1, ZPS_HEARTBEAT_MAX_MS, &heartbeat->heartbeat_ms, error);
-  return err ? err : zps_json_get_u64(object, "dead_ms", 1, ZPS_HEARTBEAT_MAX_MS, &heartbeat->dead_ms, error);
-}
+static const struct zps_field fabric[] = {
+    {"provider", ZPS_FIELD_TEXT, ZPS_FIELD_AT(struct zps_net_info, provider)},
+    {"protocol", ZPS_FIELD_TEXT, ZPS_FIELD_AT(struct zps_net_info, protocol)},
+    {"addr_format", ZPS_FIELD_TEXT, ZPS_FIELD_AT(struct zps_net_info, addr_format)},
+    {"domain", ZPS_FIELD_TEXT, ZPS_FIELD_AT(struct zps_net_info, domain)},
+    {"address", ZPS_FIELD_BYTES, ZPS_FIELD_BYTES_AT(struct zps_net_info, addr, addr_len)},
+    {"weak_keys", ZPS_FIELD_FLAG, ZPS_FIELD_AT(struct zps_net_info, weak_keys), .optional = true},
+    {"printable", ZPS_FIELD_TEXT, ZPS_FIELD_AT(struct zps_net_info, address)},
+};
+const struct zps_fields zps_control_fabric = {ZPS_FIELDS_OF(struct zps_net_info, fabric)};
 
 zps_json *zps_control_link_secret_write(zps_json *object, const struct zps_secret *secret) {
   return zps_json_set_bytes(object, "link_secret", secret->bytes, sizeof secret->bytes);
@@ -40,30 +47,22 @@ zps_err_t zps_control_link_secret_read(const zps_json *object, struct zps_secret
   return ZPS_OK;
 }
 
-zps_json *zps_control_fabric_write(zps_json *object, const struct zps_net_info *fabric) {
-  zps_json *member = zps_json_set_str(zps_json_object(), "provider", fabric->provider);
-  member = zps_json_set_str(member, "protocol", fabric->protocol);
-  member = zps_json_set_str(member, "addr_format", fabric->addr_format);
-  member = zps_json_set_str(member, "domain", fabric->domain);
-  member = zps_json_set_bytes(member, "address", fabric->addr, fabric->addr_len);
-  if (fabric->weak_keys) member = zps_json_set_bool(member, "weak_keys", true);
-  return zps_json_set(object, "fabric", zps_json_set_str(member, "printable", fabric->address));
+zps_json *zps_control_heartbeat_write(zps_json *object, const struct zps_heartbeat *from) {
+  return zps_fields_add(object, &zps_control_heartbeat, from);
 }
 
-zps_err_t zps_control_fabric_read(const zps_json *object, struct zps_net_info *fabric, struct zps_error *error) {
+zps_err_t zps_control_heartbeat_read(const zps_json *object, struct zps_heartbeat *to, struct zps_error *error) {
+  return zps_fields_read(&zps_control_heartbeat, object, to, error);
+}
+
+zps_json *zps_control_fabric_write(zps_json *object, const struct zps_net_info *from) {
+  return zps_json_set(object, "fabric", zps_fields_write(&zps_control_fabric, from));
+}
+
+zps_err_t zps_control_fabric_read(const zps_json *object, struct zps_net_info *to, struct zps_error *error) {
   const zps_json *from;
-  *fabric = (struct zps_net_info){.addr_len = 0};
-  zps_err_t err = zps_json_get_object(object, "fabric", &from, error);
-#define READ(key, text) \
-  if (!err) err = zps_control_get_text(from, key, 0, sizeof fabric->text - 1, fabric->text, error);
-  READ("provider", provider)
-  READ("protocol", protocol)
-  READ("addr_format", addr_format)
-  READ("domain", domain)
-  READ("printable", address)
-#undef READ
-  if (!err) fabric->weak_keys = zps_json_opt_bool(from, "weak_keys", false);
-  return err ? err : zps_json_get_bytes(from, "address", fabric->addr, sizeof fabric->addr, &fabric->addr_len, error);
+  const zps_err_t err = zps_json_get_object(object, "fabric", &from, error);
+  return err ? err : zps_fields_read(&zps_control_fabric, from, to, error);
 }
 
 zps_json *zps_control_job_id_write(uint64_t job_id) {

@@ -11,8 +11,8 @@
 #define ZPS_PROTO_CONTROL_H
 
 #include "common/base/secret.h"
-#include "common/control/json.h"
 #include "common/net/net.h"
+#include "proto/fields.h"
 
 #define ZPS_NAME_MAX 128u /* bytes of a job's, tensor's, host's or rack's name, without NUL */
 #define ZPS_WORLD_MAX 4096u
@@ -25,6 +25,7 @@
 struct zps_heartbeat {
   uint64_t heartbeat_ms, dead_ms;
 };
+extern const struct zps_fields zps_control_heartbeat;
 zps_json *zps_control_heartbeat_write(zps_json *object, const struct zps_heartbeat *heartbeat);
 zps_err_t zps_control_heartbeat_read(const zps_json *object, struct zps_heartbeat *heartbeat,
                                      struct zps_error *error) ZPS_MUSTCHECK;
@@ -39,11 +40,20 @@ zps_json *zps_control_link_secret_write(zps_json *object, const struct zps_secre
 zps_err_t zps_control_link_secret_read(const zps_json *object, struct zps_secret *secret,
                                        struct zps_error *error) ZPS_MUSTCHECK;
 
-/* Member "fabric": what a process publishes of its fabric endpoint. The limits of messages and reads do not travel, and
- * are read as 0. */
+/* Member "fabric": a process's fabric endpoint, a struct zps_net_info. Its limits of messages and reads are not sent,
+ * and read as 0. */
+extern const struct zps_fields zps_control_fabric;
 zps_json *zps_control_fabric_write(zps_json *object, const struct zps_net_info *fabric);
 zps_err_t zps_control_fabric_read(const zps_json *object, struct zps_net_info *fabric,
                                   struct zps_error *error) ZPS_MUSTCHECK;
+
+/* What messages have that need no struct of their own. Each says which of these it has. */
+struct zps_job_call {
+  uint64_t job_id;
+  uint32_t rank, tensor;
+  uint64_t timeout_ms;
+  const char *text; /* Borrowed from the JSON by readers. */
+};
 
 /* Member "job_id" alone: the whole of job.peers and job.leave. */
 zps_json *zps_control_job_id_write(uint64_t job_id);

@@ -1,35 +1,18 @@
 #include "proto/control_group.h"
 
-#include <stdlib.h>
+static const struct zps_field group_open[] = {
+    {"job_id", ZPS_FIELD_HEX, ZPS_FIELD_AT(struct zps_group_spec, job_id)},
+    {"group", ZPS_FIELD_TEXT, ZPS_FIELD_AT(struct zps_group_spec, name), .min = 1},
+    {"timeout_ms", ZPS_FIELD_NUMBER, ZPS_FIELD_AT(struct zps_group_spec, timeout_ms), .max = ZPS_TIMEOUT_MAX_MS},
+    {"ranks", ZPS_FIELD_NUMBER, ZPS_FIELD_LIST_AT(struct zps_group_spec, ranks, n_ranks), .n_min = 1,
+     .n_max = ZPS_WORLD_MAX, .max = ZPS_WORLD_MAX - 1},
+};
+const struct zps_fields zps_control_group_open = {.name = "group.open",
+                                                  ZPS_FIELDS_OF(struct zps_group_spec, group_open)};
 
-zps_json *zps_control_group_open_write(const struct zps_group_spec *spec) {
-  zps_json *params = zps_control_group_close_write(spec->job_id, spec->name);
-  params = zps_json_set_u64(params, "timeout_ms", spec->timeout_ms);
-  return zps_control_set_u32s(params, "ranks", spec->ranks, spec->n_ranks);
-}
-
-zps_err_t zps_control_group_open_read(const zps_json *params, struct zps_group_spec *spec, struct zps_error *error) {
-  uint32_t *ranks;
-  *spec = (struct zps_group_spec){0};
-  zps_err_t err = zps_control_job_id_read(params, &spec->job_id, error);
-  if (!err) err = zps_control_get_text(params, "group", 1, ZPS_NAME_MAX, spec->name, error);
-  if (!err) err = zps_json_get_u64(params, "timeout_ms", 0, ZPS_TIMEOUT_MAX_MS, &spec->timeout_ms, error);
-  if (!err) err = zps_control_get_u32s(params, "ranks", ZPS_WORLD_MAX, ZPS_WORLD_MAX, &ranks, &spec->n_ranks, error);
-  if (!err) spec->ranks = ranks;
-  return err;
-}
-
-void zps_group_spec_fini(struct zps_group_spec *spec) {
-  free((void *)spec->ranks);
-  spec->ranks = NULL;
-}
-
-zps_json *zps_control_group_close_write(uint64_t job_id, const char *group) {
-  return zps_json_set_str(zps_control_job_id_write(job_id), "group", group);
-}
-
-zps_err_t zps_control_group_close_read(const zps_json *params, uint64_t *job_id_p, const char **group_p,
-                                       struct zps_error *error) {
-  const zps_err_t err = zps_control_job_id_read(params, job_id_p, error);
-  return err ? err : zps_control_get_name(params, "group", 1, ZPS_NAME_MAX, group_p, error);
-}
+static const struct zps_field group_close[] = {
+    {"job_id", ZPS_FIELD_HEX, ZPS_FIELD_AT(struct zps_job_call, job_id)},
+    {"group", ZPS_FIELD_NAME, ZPS_FIELD_AT(struct zps_job_call, text), .min = 1, .max = ZPS_NAME_MAX},
+};
+const struct zps_fields zps_control_group_close = {.name = "group.close",
+                                                   ZPS_FIELDS_OF(struct zps_job_call, group_close)};

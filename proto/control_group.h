@@ -12,15 +12,13 @@ struct zps_group_spec {
   uint32_t n_ranks;
   uint64_t timeout_ms;
 };
-zps_json *zps_control_group_open_write(const struct zps_group_spec *spec);
-zps_err_t zps_control_group_open_read(const zps_json *params, struct zps_group_spec *spec,
-                                      struct zps_error *error) ZPS_MUSTCHECK;
+ZPS_MESSAGE(group_open, struct zps_group_spec)
 /* Frees what the reader has allocated. */
-void zps_group_spec_fini(struct zps_group_spec *spec);
+static inline void zps_group_spec_fini(struct zps_group_spec *spec) {
+  zps_fields_fini(&zps_control_group_open, spec);
+}
 
-/* group.close. The name is borrowed. */
-zps_json *zps_control_group_close_write(uint64_t job_id, const char *group);
-zps_err_t zps_control_group_close_read(const zps_json *params, uint64_t *job_id_p, const char **group_p,
-                                       struct zps_error *error) ZPS_MUSTCHECK;
+/* group.close: job_id, and the group's name as text. */
+ZPS_MESSAGE(group_close, struct zps_job_call)
 
 #endif

@@ -15,11 +15,13 @@ struct zps_server_spec {
   uint32_t n_jobs;
   bool draining; /* it takes no new jobs */
 };
-zps_json *zps_control_server_write(const struct zps_server_spec *spec);
+ZPS_MESSAGE_WRITER(server, struct zps_server_spec)
 /* The fabric goes to *fabric, which the spec points to. */
 zps_err_t zps_control_server_read(const zps_json *params, struct zps_server_spec *spec, struct zps_net_info *fabric,
                                   struct zps_error *error) ZPS_MUSTCHECK;
-void zps_server_spec_fini(struct zps_server_spec *spec);
+static inline void zps_server_spec_fini(struct zps_server_spec *spec) {
+  zps_fields_fini(&zps_control_server, spec);
+}
 
 /* Its answer. */
 struct zps_server_answer {
@@ -30,13 +32,12 @@ struct zps_server_answer {
   uint64_t *jobs;       /* n_jobs of them: those that it knows to be on this server; malloc'd by the reader */
   uint32_t n_jobs;
 };
-zps_json *zps_control_server_answer_write(const struct zps_server_answer *answer);
-zps_err_t zps_control_server_answer_read(const zps_json *result, struct zps_server_answer *answer,
-                                         struct zps_error *error) ZPS_MUSTCHECK;
-void zps_server_answer_fini(struct zps_server_answer *answer);
+ZPS_MESSAGE(server_answer, struct zps_server_answer)
+static inline void zps_server_answer_fini(struct zps_server_answer *answer) {
+  zps_fields_fini(&zps_control_server_answer, answer);
+}
 
 /* The answer to server.drain: jobs that still run there. */
-zps_json *zps_control_drained_write(uint32_t jobs);
-zps_err_t zps_control_drained_read(const zps_json *result, uint32_t *jobs_p, struct zps_error *error) ZPS_MUSTCHECK;
+ZPS_MESSAGE(drained, uint32_t)
 
 #endif

@@ -61,8 +61,41 @@ static json_t *new_string(const char *value) {
   return string;
 }
 
-static json_t *new_u64(uint64_t value) {
-  return json_integer(value > INT64_MAX ? INT64_MAX : (json_int_t)value);
+zps_json *zps_json_str(const char *value) {
+  return out(new_string(value));
+}
+
+zps_json *zps_json_u64(uint64_t value) {
+  return out(json_integer(value > INT64_MAX ? INT64_MAX : (json_int_t)value));
+}
+
+zps_json *zps_json_hex(uint64_t value) {
+  char text[19];
+  snprintf(text, sizeof text, "0x%016llx", (unsigned long long)value);
+  return out(json_string(text));
+}
+
+zps_json *zps_json_bytes(const void *data, size_t len) {
+  static const char digits[] = "0123456789abcdef";
+  const unsigned char *bytes = data;
+  char *text = malloc(2 * len + 1);
+  if (!text) return NULL;
+  for (size_t i = 0; i < len; i++) {
+    text[2 * i] = digits[bytes[i] >> 4];
+    text[2 * i + 1] = digits[bytes[i] & 15];
+  }
+  text[2 * len] = '\0';
+  json_t *value = json_string(text);
+  free(text);
+  return out(value);
+}
+
+zps_json *zps_json_real(double value) {
+  return out(isfinite(value) ? json_real(value) : json_null()); /* JSON has no NaN */
+}
+
+zps_json *zps_json_bool(bool value) {
+  return out(json_boolean(value));
 }
 
 zps_json *zps_json_set(zps_json *object, const char *key, zps_json *value) {
@@ -70,7 +103,7 @@ zps_json *zps_json_set(zps_json *object, const char *key, zps_json *value) {
 }
 
 zps_json *zps_json_set_str(zps_json *object, const char *key, const char *value) {
-  return set(object, key, new_string(value));
+  return zps_json_set(object, key, zps_json_str(value));
 }
 
 zps_json *zps_json_set_int(zps_json *object, const char *key, int64_t value) {
@@ -78,41 +111,23 @@ zps_json *zps_json_set_int(zps_json *object, const char *key, int64_t value) {
 }
 
 zps_json *zps_json_set_u64(zps_json *object, const char *key, uint64_t value) {
-  return set(object, key, new_u64(value));
-}
-
-static json_t *new_hex(uint64_t value) {
-  char text[19];
-  snprintf(text, sizeof text, "0x%016llx", (unsigned long long)value);
-  return json_string(text);
+  return zps_json_set(object, key, zps_json_u64(value));
 }
 
 zps_json *zps_json_set_hex(zps_json *object, const char *key, uint64_t value) {
-  return set(object, key, new_hex(value));
+  return zps_json_set(object, key, zps_json_hex(value));
 }
 
 zps_json *zps_json_set_bytes(zps_json *object, const char *key, const void *data, size_t len) {
-  static const char digits[] = "0123456789abcdef";
-  const unsigned char *bytes = data;
-  char *text = malloc(2 * len + 1);
-  if (text) {
-    for (size_t i = 0; i < len; i++) {
-      text[2 * i] = digits[bytes[i] >> 4];
-      text[2 * i + 1] = digits[bytes[i] & 15];
-    }
-    text[2 * len] = '\0';
-  }
-  json_t *value = text ? json_string(text) : NULL;
-  free(text);
-  return set(object, key, value);
+  return zps_json_set(object, key, zps_json_bytes(data, len));
 }
 
 zps_json *zps_json_set_real(zps_json *object, const char *key, double value) {
-  return set(object, key, isfinite(value) ? json_real(value) : json_null()); /* JSON has no NaN */
+  return zps_json_set(object, key, zps_json_real(value));
 }
 
 zps_json *zps_json_set_bool(zps_json *object, const char *key, bool value) {
-  return set(object, key, json_boolean(value));
+  return zps_json_set(object, key, zps_json_bool(value));
 }
 
 zps_json *zps_json_append(zps_json *array, zps_json *value) {
@@ -123,15 +138,15 @@ zps_json *zps_json_append(zps_json *array, zps_json *value) {
 }
 
 zps_json *zps_json_append_u64(zps_json *array, uint64_t value) {
-  return zps_json_append(array, out(new_u64(value)));
+  return zps_json_append(array, zps_json_u64(value));
 }
 
 zps_json *zps_json_append_str(zps_json *array, const char *value) {
-  return zps_json_append(array, out(new_string(value)));
+  return zps_json_append(array, zps_json_str(value));
 }
 
 zps_json *zps_json_append_hex(zps_json *array, uint64_t value) {
-  return zps_json_append(array, out(new_hex(value)));
+  return zps_json_append(array, zps_json_hex(value));
 }
 
 /* ---- Reading ---- */
@@ -175,14 +190,14 @@ static const char *type_name(const json_t *value) {
   }
 }
 
-static zps_err_t wrong_type(const char *key, const json_t *value, const char *want, struct zps_error *error) {
-  return zps_fail(error, ZPS_ERR_PROTOCOL, "member '%s' is %s, want %s", key, type_name(value), want);
+static zps_err_t wrong_type(const char *key, const zps_json *value, const char *want, struct zps_error *error) {
+  return zps_fail(error, ZPS_ERR_PROTOCOL, "member '%s' is %s, want %s", key, type_name(in_const(value)), want);
 }
 
-static zps_err_t read_u64(const char *key, const json_t *value, uint64_t min, uint64_t max, uint64_t *value_p,
-                          struct zps_error *error) {
-  if (!json_is_integer(value)) return wrong_type(key, value, "an integer", error);
-  const json_int_t number = json_integer_value(value);
+zps_err_t zps_json_read_u64(const zps_json *value, const char *key, uint64_t min, uint64_t max, uint64_t *value_p,
+                            struct zps_error *error) {
+  if (!json_is_integer(in_const(value))) return wrong_type(key, value, "an integer", error);
+  const json_int_t number = json_integer_value(in_const(value));
   if (number < 0 || (uint64_t)number < min || (uint64_t)number > max)
     return zps_fail(error, ZPS_ERR_PROTOCOL, "member '%s' is %lld, want %llu to %llu", key, (long long)number,
                     (unsigned long long)min, (unsigned long long)max);
@@ -194,28 +209,28 @@ zps_err_t zps_json_at_u64(const zps_json *array, size_t index, uint64_t max, uin
                           struct zps_error *error) {
   char key[32];
   snprintf(key, sizeof key, "[%zu]", index);
-  return read_u64(key, in_const(zps_json_at(array, index)), 0, max, value_p, error);
+  return zps_json_read_u64(zps_json_at(array, index), key, 0, max, value_p, error);
 }
 
 zps_err_t zps_json_get_u64(const zps_json *object, const char *key, uint64_t min, uint64_t max, uint64_t *value_p,
                            struct zps_error *error) {
-  return read_u64(key, in_const(zps_json_get(object, key)), min, max, value_p, error);
+  return zps_json_read_u64(zps_json_get(object, key), key, min, max, value_p, error);
 }
 
-static zps_err_t read_str(const char *key, const json_t *value, const char **value_p, struct zps_error *error) {
-  if (!json_is_string(value)) return wrong_type(key, value, "a string", error);
-  *value_p = json_string_value(value);
+zps_err_t zps_json_read_str(const zps_json *value, const char *key, const char **value_p, struct zps_error *error) {
+  if (!json_is_string(in_const(value))) return wrong_type(key, value, "a string", error);
+  *value_p = json_string_value(in_const(value));
   return ZPS_OK;
 }
 
 zps_err_t zps_json_at_str(const zps_json *array, size_t index, const char **value_p, struct zps_error *error) {
   char key[32];
   snprintf(key, sizeof key, "[%zu]", index);
-  return read_str(key, in_const(zps_json_at(array, index)), value_p, error);
+  return zps_json_read_str(zps_json_at(array, index), key, value_p, error);
 }
 
 zps_err_t zps_json_get_str(const zps_json *object, const char *key, const char **value_p, struct zps_error *error) {
-  return read_str(key, in_const(zps_json_get(object, key)), value_p, error);
+  return zps_json_read_str(zps_json_get(object, key), key, value_p, error);
 }
 
 static int hex_digit(char c) {
@@ -224,9 +239,9 @@ static int hex_digit(char c) {
   return -1;
 }
 
-static zps_err_t read_hex(const char *key, const json_t *from, uint64_t *value_p, struct zps_error *error) {
+zps_err_t zps_json_read_hex(const zps_json *from, const char *key, uint64_t *value_p, struct zps_error *error) {
   const char *text = NULL;
-  const zps_err_t code = read_str(key, from, &text, error);
+  const zps_err_t code = zps_json_read_str(from, key, &text, error);
   if (code != ZPS_OK) return code;
   const size_t len = strlen(text);
   uint64_t value = 0;
@@ -243,19 +258,19 @@ static zps_err_t read_hex(const char *key, const json_t *from, uint64_t *value_p
 }
 
 zps_err_t zps_json_get_hex(const zps_json *object, const char *key, uint64_t *value_p, struct zps_error *error) {
-  return read_hex(key, in_const(zps_json_get(object, key)), value_p, error);
+  return zps_json_read_hex(zps_json_get(object, key), key, value_p, error);
 }
 
 zps_err_t zps_json_at_hex(const zps_json *array, size_t index, uint64_t *value_p, struct zps_error *error) {
   char key[32];
   snprintf(key, sizeof key, "[%zu]", index);
-  return read_hex(key, in_const(zps_json_at(array, index)), value_p, error);
+  return zps_json_read_hex(zps_json_at(array, index), key, value_p, error);
 }
 
-zps_err_t zps_json_get_bytes(const zps_json *object, const char *key, void *data, size_t cap, size_t *len_p,
-                             struct zps_error *error) {
+zps_err_t zps_json_read_bytes(const zps_json *value, const char *key, void *data, size_t cap, size_t *len_p,
+                              struct zps_error *error) {
   const char *text = NULL;
-  const zps_err_t code = zps_json_get_str(object, key, &text, error);
+  const zps_err_t code = zps_json_read_str(value, key, &text, error);
   if (code != ZPS_OK) return code;
   const size_t len = strlen(text);
   if (len % 2 || len / 2 > cap)
@@ -270,20 +285,29 @@ zps_err_t zps_json_get_bytes(const zps_json *object, const char *key, void *data
   return ZPS_OK;
 }
 
+zps_err_t zps_json_get_bytes(const zps_json *object, const char *key, void *data, size_t cap, size_t *len_p,
+                             struct zps_error *error) {
+  return zps_json_read_bytes(zps_json_get(object, key), key, data, cap, len_p, error);
+}
+
+zps_err_t zps_json_check_array(const zps_json *value, const char *key, struct zps_error *error) {
+  return zps_json_is_array(value) ? ZPS_OK : wrong_type(key, value, "an array", error);
+}
+
+zps_err_t zps_json_check_object(const zps_json *value, const char *key, struct zps_error *error) {
+  return zps_json_is_object(value) ? ZPS_OK : wrong_type(key, value, "an object", error);
+}
+
 zps_err_t zps_json_get_array(const zps_json *object, const char *key, const zps_json **value_p,
                              struct zps_error *error) {
-  const zps_json *value = zps_json_get(object, key);
-  if (!zps_json_is_array(value)) return wrong_type(key, in_const(value), "an array", error);
-  *value_p = value;
-  return ZPS_OK;
+  *value_p = zps_json_get(object, key);
+  return zps_json_check_array(*value_p, key, error);
 }
 
 zps_err_t zps_json_get_object(const zps_json *object, const char *key, const zps_json **value_p,
                               struct zps_error *error) {
-  const zps_json *value = zps_json_get(object, key);
-  if (!zps_json_is_object(value)) return wrong_type(key, in_const(value), "an object", error);
-  *value_p = value;
-  return ZPS_OK;
+  *value_p = zps_json_get(object, key);
+  return zps_json_check_object(*value_p, key, error);
 }
 
 uint64_t zps_json_opt_u64(const zps_json *object, const char *key, uint64_t def) {

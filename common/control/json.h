@@ -21,6 +21,14 @@ void zps_json_unref(zps_json *value); /* NULL is allowed */
 /* A copy that shares nothing: for another thread, while this one keeps the original. */
 zps_json *zps_json_copy(const zps_json *value);
 
+/* Single values, for zps_json_set() and zps_json_append(). */
+zps_json *zps_json_str(const char *value); /* NULL: null */
+zps_json *zps_json_u64(uint64_t value);
+zps_json *zps_json_hex(uint64_t value);                 /* "0x" and 16 digits: for values above 2^53 */
+zps_json *zps_json_bytes(const void *data, size_t len); /* As lower-case hex. */
+zps_json *zps_json_real(double value);
+zps_json *zps_json_bool(bool value);
+
 /* Setters return the object they were given (NULL in, or no memory: NULL out and the object released). Children passed
  * to zps_json_set() and zps_json_append() are consumed. u64 values above 2^53 travel as hex strings ("0x..."): _hex. */
 zps_json *zps_json_set(zps_json *object, const char *key, zps_json *value);
@@ -52,6 +60,17 @@ zps_err_t zps_json_at_str(const zps_json *array, size_t index, const char **valu
                           struct zps_error *error) ZPS_MUSTCHECK;
 zps_err_t zps_json_at_hex(const zps_json *array, size_t index, uint64_t *value_p,
                           struct zps_error *error) ZPS_MUSTCHECK;
+/* A value that has been found already, or NULL where it is missing. `key` is its name in errors. */
+zps_err_t zps_json_read_str(const zps_json *value, const char *key, const char **value_p,
+                            struct zps_error *error) ZPS_MUSTCHECK;
+zps_err_t zps_json_read_u64(const zps_json *value, const char *key, uint64_t min, uint64_t max, uint64_t *value_p,
+                            struct zps_error *error) ZPS_MUSTCHECK;
+zps_err_t zps_json_read_hex(const zps_json *value, const char *key, uint64_t *value_p,
+                            struct zps_error *error) ZPS_MUSTCHECK;
+zps_err_t zps_json_read_bytes(const zps_json *value, const char *key, void *data, size_t cap, size_t *len_p,
+                              struct zps_error *error) ZPS_MUSTCHECK;
+zps_err_t zps_json_check_array(const zps_json *value, const char *key, struct zps_error *error) ZPS_MUSTCHECK;
+zps_err_t zps_json_check_object(const zps_json *value, const char *key, struct zps_error *error) ZPS_MUSTCHECK;
 zps_err_t zps_json_get_str(const zps_json *object, const char *key, const char **value_p,
                            struct zps_error *error) ZPS_MUSTCHECK;
 zps_err_t zps_json_get_u64(const zps_json *object, const char *key, uint64_t min, uint64_t max, uint64_t *value_p,

@@ -46,7 +46,7 @@ static zps_err_t server_drain(struct zps_coordinator_conn *conn, const zps_json 
   (void)params;
   unsigned jobs;
   const zps_err_t err = zps_members_server_drain(conn->coordinator->members, &conn->client, &jobs, error);
-  return err ? err : zps_coordinator_answer(request, zps_control_drained_write(jobs), error);
+  return err ? err : zps_coordinator_answer(request, zps_control_drained_write(&jobs), error);
 }
 
 /* A process whose progress thread is stuck cannot do its part, though it says that it lives. */

@@ -126,10 +126,9 @@ static zps_err_t group_open(struct zps_coordinator_conn *conn, const zps_json *p
 
 static zps_err_t group_close(struct zps_coordinator_conn *conn, const zps_json *params, struct zps_rpc_request *request,
                              struct zps_error *error) {
-  uint64_t job_id = 0;
-  const char *group = "";
-  zps_err_t err = zps_control_group_close_read(params, &job_id, &group, error);
-  if (!err) err = zps_members_group_close(conn->coordinator->members, &conn->client, job_id, group, error);
+  struct zps_job_call call;
+  zps_err_t err = zps_control_group_close_read(params, &call, error);
+  if (!err) err = zps_members_group_close(conn->coordinator->members, &conn->client, call.job_id, call.text, error);
   if (err == ZPS_ERR_UNKNOWN && is_again(params) && conn->client.job) err = ZPS_OK;
   if (!err) zps_rpc_reply(request, NULL);
   return err;
@@ -187,8 +186,7 @@ static zps_err_t job_stats(struct zps_coordinator_conn *conn, const zps_json *pa
     err = zps_control_news_read(zps_json_at(rank.rows, i), &news, error);
     if (!err) err = zps_members_tally(&conn->client, rank.job_id, news.tensor, news.done, &news.growth, now_ns, error);
   }
-  return err ? err
-             : zps_members_rank_told(&conn->client, rank.job_id, rank.kept_bytes, &rank.mishaps, error);
+  return err ? err : zps_members_rank_told(&conn->client, rank.job_id, rank.kept_bytes, &rank.mishaps, error);
 }
 
 static zps_err_t tensor_register(struct zps_coordinator_conn *conn, const zps_json *params,

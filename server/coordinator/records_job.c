@@ -205,7 +205,9 @@ zps_err_t zps_record_rank_read(struct zps_members *members, const zps_json *reco
 
 zps_json *zps_record_group_write(const struct zps_member_note *note) {
   const struct zps_member_group *group = note->group;
-  zps_json *record = zps_control_group_close_write(note->job->job_id, group->name), *left = zps_json_array();
+  zps_json *record =
+               zps_control_group_close_write(&(struct zps_job_call){.job_id = note->job->job_id, .text = group->name}),
+           *left = zps_json_array();
   for (uint32_t i = 0; i < group->n_ranks; i++)
     if (!group->seats[i].here) left = zps_json_append_u64(left, group->ranks[i]);
   record = zps_json_set_u64(record, "first_rank", group->first_rank);
@@ -216,11 +218,10 @@ zps_json *zps_record_group_write(const struct zps_member_note *note) {
 zps_err_t zps_record_group_read(struct zps_members *members, const zps_json *record, uint64_t now_ns,
                                 struct zps_error *error) {
   const zps_json *left = NULL;
-  const char *name = "";
-  uint64_t job_id = 0;
+  struct zps_job_call of = {.text = ""};
   uint32_t first_rank = 0, n_ranks = 0, *ranks = NULL;
   (void)now_ns;
-  zps_err_t err = zps_control_group_close_read(record, &job_id, &name, error);
+  zps_err_t err = zps_control_group_close_read(record, &of, error);
   if (!err) err = zps_control_get_u32(record, "first_rank", 0, ZPS_WORLD_MAX - 1, &first_rank, error);
   if (!err) err = zps_json_get_array(record, "left", &left, error);
   if (!err) err = zps_control_get_u32s(record, "ranks", ZPS_WORLD_MAX, ZPS_WORLD_MAX, &ranks, &n_ranks, error);
@@ -234,24 +235,25 @@ zps_err_t zps_record_group_read(struct zps_members *members, const zps_json *rec
     gone[i] = (uint32_t)rank;
   }
   if (!err)
-    err = zps_record_fits(zps_members_restore_group(members, job_id, name, first_rank, ranks, n_ranks, gone, n_left),
-                          error);
+    err = zps_record_fits(
+        zps_members_restore_group(members, of.job_id, of.text, first_rank, ranks, n_ranks, gone, n_left), error);
   free(gone);
   free(ranks);
   return err;
 }
 
 zps_json *zps_record_seat_write(const struct zps_member_note *note) {
-  return zps_json_set_u64(zps_control_group_close_write(note->job->job_id, note->group->name), "rank", note->rank);
+  return zps_json_set_u64(
+      zps_control_group_close_write(&(struct zps_job_call){.job_id = note->job->job_id, .text = note->group->name}),
+      "rank", note->rank);
 }
 
 zps_err_t zps_record_seat_read(struct zps_members *members, const zps_json *record, uint64_t now_ns,
                                struct zps_error *error) {
-  const char *name = "";
-  uint64_t job_id = 0;
+  struct zps_job_call of = {.text = ""};
   uint32_t rank = 0;
   (void)now_ns;
-  zps_err_t err = zps_control_group_close_read(record, &job_id, &name, error);
+  zps_err_t err = zps_control_group_close_read(record, &of, error);
   if (!err) err = zps_control_get_u32(record, "rank", 0, ZPS_WORLD_MAX - 1, &rank, error);
-  return err ? err : zps_record_fits(zps_members_restore_seat(members, job_id, name, rank), error);
+  return err ? err : zps_record_fits(zps_members_restore_seat(members, of.job_id, of.text, rank), error);
 }

@@ -1,5 +1,6 @@
 #include "tests/support/control_again.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 #include "proto/control_group.h"
@@ -13,6 +14,19 @@
 
 enum { SERVERS = 3, WORLD = 2 };
 
+/* Any message that is a table alone. */
+static zps_err_t by_table(const struct zps_fields *fields, const zps_json *body, zps_json **written_p,
+                          struct zps_error *error) {
+  void *const read = malloc(fields->size);
+  const zps_err_t err = read ? zps_fields_read(fields, body, read, error) : ZPS_ERR_NOMEM;
+  if (!err) {
+    *written_p = zps_fields_write(fields, read);
+    zps_fields_fini(fields, read);
+  }
+  free(read);
+  return err;
+}
+
 typedef zps_err_t again_fn(const zps_json *body, zps_json **written_p, struct zps_error *error);
 
 static zps_err_t server_register(const zps_json *body, zps_json **written_p, struct zps_error *error) {
@@ -23,22 +37,6 @@ static zps_err_t server_register(const zps_json *body, zps_json **written_p, str
   *written_p = zps_control_server_write(&spec);
   zps_server_spec_fini(&spec);
   return ZPS_OK;
-}
-
-static zps_err_t server_answer(const zps_json *body, zps_json **written_p, struct zps_error *error) {
-  struct zps_server_answer answer;
-  const zps_err_t err = zps_control_server_answer_read(body, &answer, error);
-  if (err) return err;
-  *written_p = zps_control_server_answer_write(&answer);
-  zps_server_answer_fini(&answer);
-  return ZPS_OK;
-}
-
-static zps_err_t drained(const zps_json *body, zps_json **written_p, struct zps_error *error) {
-  uint32_t jobs;
-  const zps_err_t err = zps_control_drained_read(body, &jobs, error);
-  if (!err) *written_p = zps_control_drained_write(jobs);
-  return err;
 }
 
 static zps_err_t join(const zps_json *body, zps_json **written_p, struct zps_error *error) {
@@ -105,23 +103,6 @@ static zps_err_t linked(const zps_json *body, zps_json **written_p, struct zps_e
   uint64_t id, timeout_ms;
   const zps_err_t err = zps_control_linked_read(body, &id, &timeout_ms, error);
   if (!err) *written_p = zps_control_linked_write(id, timeout_ms);
-  return err;
-}
-
-static zps_err_t group_open(const zps_json *body, zps_json **written_p, struct zps_error *error) {
-  struct zps_group_spec spec;
-  const zps_err_t err = zps_control_group_open_read(body, &spec, error);
-  if (err) return err;
-  *written_p = zps_control_group_open_write(&spec);
-  zps_group_spec_fini(&spec);
-  return ZPS_OK;
-}
-
-static zps_err_t group_close(const zps_json *body, zps_json **written_p, struct zps_error *error) {
-  uint64_t id;
-  const char *group;
-  const zps_err_t err = zps_control_group_close_read(body, &id, &group, error);
-  if (!err) *written_p = zps_control_group_close_write(id, group);
   return err;
 }
 
@@ -289,44 +270,47 @@ static zps_err_t plan(const zps_json *body, zps_json **written_p, struct zps_err
 
 static const struct {
   const char *name;
-  again_fn *again;
-} messages[] = {{"server.register", server_register},
-                {"server.register answer", server_answer},
-                {"server.drain answer", drained},
-                {"job.join", join},
-                {"job.join answer", join_answer},
-                {"job.peers", job_id},
-                {"job.peers answer", peers},
-                {"job.linked", linked},
-                {"job.memory", memory},
-                {"job.next", next},
-                {"job.next answer", next_answer},
-                {"job.changed", job_id},
-                {"job.held", held},
-                {"job.leave", leave},
-                {"group.open", group_open},
-                {"group.close", group_close},
-                {"job.open", job_open},
-                {"job.close", job_close},
-                {"rank.gone", rank_gone},
-                {"job.failed", job_failed},
-                {"rank.left", rank_left},
-                {"job.suspect", job_suspect},
-                {"job.map", job_map},
-                {"job.mapped", job_steps},
-                {"job.replay", job_steps},
-                {"job.stats", job_stats},
-                {"tensor.register", tensor_register},
-                {"tensor.register answer", registered},
-                {"tensor.open", tensor_open},
-                {"tensor.close", tensor_close},
-                {"tensor.forget", tensor_forget},
-                {"tensor.report", report},
-                {"tensor.plan", plan}};
+  again_fn *again; /* NULL: the message is `fields`. */
+  const struct zps_fields *fields;
+} messages[] = {{"server.register", .again = server_register},
+                {"server.register answer", .fields = &zps_control_server_answer},
+                {"server.drain answer", .fields = &zps_control_drained},
+                {"job.join", .again = join},
+                {"job.join answer", .again = join_answer},
+                {"job.peers", .again = job_id},
+                {"job.peers answer", .again = peers},
+                {"job.linked", .again = linked},
+                {"job.memory", .again = memory},
+                {"job.next", .again = next},
+                {"job.next answer", .again = next_answer},
+                {"job.changed", .again = job_id},
+                {"job.held", .again = held},
+                {"job.leave", .again = leave},
+                {"group.open", .fields = &zps_control_group_open},
+                {"group.close", .fields = &zps_control_group_close},
+                {"job.open", .again = job_open},
+                {"job.close", .again = job_close},
+                {"rank.gone", .again = rank_gone},
+                {"job.failed", .again = job_failed},
+                {"rank.left", .again = rank_left},
+                {"job.suspect", .again = job_suspect},
+                {"job.map", .again = job_map},
+                {"job.mapped", .again = job_steps},
+                {"job.replay", .again = job_steps},
+                {"job.stats", .again = job_stats},
+                {"tensor.register", .again = tensor_register},
+                {"tensor.register answer", .again = registered},
+                {"tensor.open", .again = tensor_open},
+                {"tensor.close", .again = tensor_close},
+                {"tensor.forget", .again = tensor_forget},
+                {"tensor.report", .again = report},
+                {"tensor.plan", .again = plan}};
 
 zps_err_t control_again(const char *name, const zps_json *body, zps_json **written_p, struct zps_error *error) {
   *written_p = NULL;
   for (unsigned i = 0; i < sizeof messages / sizeof messages[0]; i++)
-    if (strcmp(messages[i].name, name) == 0) return messages[i].again(body, written_p, error);
+    if (strcmp(messages[i].name, name) == 0)
+      return messages[i].again ? messages[i].again(body, written_p, error)
+                               : by_table(messages[i].fields, body, written_p, error);
   return zps_fail(error, ZPS_ERR_UNKNOWN, "there is no message '%.40s'", name);
 }

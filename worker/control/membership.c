@@ -357,8 +357,9 @@ zps_err_t zps_membership_group_open(struct zps_membership *membership, const cha
 
 zps_err_t zps_membership_group_close(struct zps_membership *membership, const char *name, uint64_t timeout_ms,
                                      struct zps_error *error) {
-  return zps_client_call(membership->client, "group.close", zps_control_group_close_write(membership->job_id, name),
-                         timeout_ms, NULL, error);
+  zps_json *const params =
+      zps_control_group_close_write(&(struct zps_job_call){.job_id = membership->job_id, .text = name});
+  return zps_client_call(membership->client, "group.close", params, timeout_ms, NULL, error);
 }
 
 /* ------------------------------------------------------------ leave */

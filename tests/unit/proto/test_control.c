@@ -68,7 +68,7 @@ static void test_servers(void **state) {
       &(struct zps_server_spec){.name = "s0", .host = "node7", .pid = 4711, .fabric = &weak, .draining = true});
   made[n_made++] = zps_control_server_answer_write(
       &(struct zps_server_answer){.server = 3, .epoch = 9, .heartbeat = {.heartbeat_ms = 1000, .dead_ms = 5000}});
-  made[n_made++] = zps_control_drained_write(2);
+  made[n_made++] = zps_control_drained_write(&(uint32_t){2});
   expect("server");
 }
 
@@ -121,7 +121,7 @@ static void test_jobs(void **state) {
   made[n_made++] = zps_control_held_write(JOB, "its pushes are large");
   made[n_made++] = zps_control_group_open_write(
       &(struct zps_group_spec){.job_id = JOB, .name = "row/0", .ranks = group, .n_ranks = 2, .timeout_ms = 29000});
-  made[n_made++] = zps_control_group_close_write(JOB, "row/0");
+  made[n_made++] = zps_control_group_close_write(&(struct zps_job_call){.job_id = JOB, .text = "row/0"});
   made[n_made++] = zps_control_job_id_write(JOB);
   struct zps_job_spec open = {.job_id = JOB,
                               .seed = UINT64_MAX,
@@ -226,9 +226,9 @@ static void test_stats(void **state) {
                             .growth = {.rounds = 3, .bytes_out = 100, .total_ns = 5000, .step = 11, .scheme = "ring"}});
   rows = zps_control_news_append(rows, &(struct zps_tensor_news){.tensor = 1, .growth = {.failed = 1}});
   made[n_made++] = zps_control_stats_write(&(struct zps_rank_news){.job_id = JOB}, rows);
-  made[n_made++] =
-      zps_control_stats_write(&(struct zps_rank_news){.job_id = JOB, .kept_bytes = 1 << 20, .mishaps = {.corrupt = 2, .forged = 3}},
-                              zps_control_news_append(zps_json_array(), &(struct zps_tensor_news){.tensor = 1}));
+  made[n_made++] = zps_control_stats_write(
+      &(struct zps_rank_news){.job_id = JOB, .kept_bytes = 1 << 20, .mishaps = {.corrupt = 2, .forged = 3}},
+      zps_control_news_append(zps_json_array(), &(struct zps_tensor_news){.tensor = 1}));
   expect("stats");
 }
 
