@@ -8,192 +8,130 @@
 
 /* ------------------------------------------------------------ job.join */
 
-zps_json *zps_control_join_write(const struct zps_join_spec *spec) {
-  zps_json *params = zps_json_set_str(zps_json_object(), "job", spec->job);
-  params = zps_json_set_u64(params, "world", spec->world);
-  params = zps_json_set_u64(params, "rank", spec->rank);
-  params = zps_json_set_str(params, "host", spec->host);
-  if (spec->rack && spec->rack[0]) params = zps_json_set_str(params, "rack", spec->rack);
-  params = zps_json_set_u64(params, "pid", spec->pid);
-  params = zps_control_fabric_write(params, spec->fabric);
-  params = zps_control_set_opt_word(params, "secret", spec->secret);
-  if (spec->token && spec->token[0]) params = zps_json_set_str(params, "token", spec->token);
-  if (spec->places > 0) params = zps_json_set_u64(params, "places", spec->places);
-  return zps_json_set_u64(params, "timeout_ms", spec->timeout_ms);
-}
+static const struct zps_field job_join[] = {
+    {"job", ZPS_FIELD_NAME, ZPS_FIELD_AT(struct zps_join_spec, job), .min = 1, .max = ZPS_NAME_MAX},
+    {"world", ZPS_FIELD_NUMBER, ZPS_FIELD_AT(struct zps_join_spec, world), .min = 1, .max = ZPS_WORLD_MAX},
+    {"rank", ZPS_FIELD_NUMBER, ZPS_FIELD_AT(struct zps_join_spec, rank), .max = ZPS_WORLD_MAX - 1},
+    {"host", ZPS_FIELD_NAME, ZPS_FIELD_AT(struct zps_join_spec, host), .min = 1, .max = ZPS_NAME_MAX},
+    {"rack", ZPS_FIELD_NAME, ZPS_FIELD_AT(struct zps_join_spec, rack), .max = ZPS_NAME_MAX, .optional = true,
+     .text = ""},
+    {"pid", ZPS_FIELD_NUMBER, ZPS_FIELD_AT(struct zps_join_spec, pid)},
+    {"fabric", ZPS_FIELD_OBJECT, ZPS_FIELD_AT(struct zps_join_spec, fabric), .by_pointer = true,
+     .part = &zps_control_fabric},
+    {"secret", ZPS_FIELD_HEX, ZPS_FIELD_AT(struct zps_join_spec, secret), .optional = true},
+    {"token", ZPS_FIELD_NAME, ZPS_FIELD_AT(struct zps_join_spec, token), .min = 1, .max = ZPS_JOIN_TOKEN_MAX,
+     .optional = true},
+    {"places", ZPS_FIELD_NUMBER, ZPS_FIELD_AT(struct zps_join_spec, places), .min = 1, .max = ZPS_SERVERS_MAX,
+     .optional = true},
+    {"timeout_ms", ZPS_FIELD_NUMBER, ZPS_FIELD_AT(struct zps_join_spec, timeout_ms), .max = ZPS_TIMEOUT_MAX_MS},
+};
+const struct zps_fields zps_control_join = {.name = "job.join", ZPS_FIELDS_OF(struct zps_join_spec, job_join)};
 
 zps_err_t zps_control_join_read(const zps_json *params, struct zps_join_spec *spec, struct zps_net_info *fabric,
                                 struct zps_error *error) {
-  *spec = (struct zps_join_spec){.rack = "", .fabric = fabric};
-  zps_err_t err = zps_control_get_name(params, "job", 1, ZPS_NAME_MAX, &spec->job, error);
-  if (!err) err = zps_control_get_name(params, "host", 1, ZPS_NAME_MAX, &spec->host, error);
-  if (!err && zps_json_get(params, "rack"))
-    err = zps_control_get_name(params, "rack", 0, ZPS_NAME_MAX, &spec->rack, error);
-  if (!err) err = zps_control_get_u32(params, "world", 1, ZPS_WORLD_MAX, &spec->world, error);
-  if (!err) err = zps_control_get_u32(params, "rank", 0, ZPS_WORLD_MAX - 1, &spec->rank, error);
-  if (!err) err = zps_control_get_u32(params, "pid", 0, UINT32_MAX, &spec->pid, error);
-  if (!err) err = zps_json_get_u64(params, "timeout_ms", 0, ZPS_TIMEOUT_MAX_MS, &spec->timeout_ms, error);
-  if (!err) err = zps_control_opt_word(params, "secret", &spec->secret, error);
-  if (!err && zps_json_get(params, "places"))
-    err = zps_control_get_u32(params, "places", 1, ZPS_SERVERS_MAX, &spec->places, error);
-  if (!err && zps_json_get(params, "token"))
-    err = zps_control_get_name(params, "token", 1, ZPS_JOIN_TOKEN_MAX, &spec->token, error);
-  return err ? err : zps_control_fabric_read(params, fabric, error);
+  *fabric = (struct zps_net_info){.addr_len = 0};
+  *spec = (struct zps_join_spec){.fabric = fabric};
+  return zps_fields_complete(&zps_control_join, params, spec, error);
 }
 
-static zps_json *places_write(zps_json *object, uint32_t n_servers, uint32_t n_places) {
-  return n_places > n_servers ? zps_json_set_u64(object, "places", n_places) : object;
+/* ------------------------------------------------------------ its answer */
+
+/* A job with no more places than servers has no member "places". */
+static uint32_t places_sent(uint32_t n_places, uint32_t n_servers) {
+  return n_places > n_servers ? n_places : 0;
 }
 
-zps_err_t zps_control_opt_places(const zps_json *object, uint32_t n_servers, uint32_t *places_p,
-                                 struct zps_error *error) {
-  *places_p = n_servers;
-  return zps_json_get(object, "places")
-             ? zps_control_get_u32(object, "places", n_servers, ZPS_SERVERS_MAX, places_p, error)
-             : ZPS_OK;
+static zps_err_t complete_places(uint32_t n_servers, uint32_t *places_p, struct zps_error *error) {
+  if (*places_p == 0) *places_p = n_servers;
+  if (*places_p >= n_servers && *places_p <= ZPS_SERVERS_MAX) return ZPS_OK;
+  return zps_fail(error, ZPS_ERR_PROTOCOL, "member 'places' is %u, want %u to %u", *places_p, n_servers,
+                  ZPS_SERVERS_MAX);
 }
 
-zps_err_t zps_control_join_server_read(const zps_json *object, struct zps_join_server *server,
-                                       struct zps_error *error) {
-  const zps_err_t err = zps_control_get_text(object, "name", 1, ZPS_NAME_MAX, server->name, error);
-  return err ? err : zps_json_get_bytes(object, "address", server->addr, sizeof server->addr, &server->addr_len, error);
+static const struct zps_field server[] = {
+    {"name", ZPS_FIELD_TEXT, ZPS_FIELD_AT(struct zps_join_server, name), .min = 1},
+    {"address", ZPS_FIELD_BYTES, ZPS_FIELD_BYTES_AT(struct zps_join_server, addr, addr_len)},
+};
+const struct zps_fields zps_control_join_server = {ZPS_FIELDS_OF(struct zps_join_server, server)};
+
+/* Makes room for the servers that take free places later. */
+static zps_err_t complete_answer(void *read, struct zps_error *error) {
+  struct zps_join *const join = read;
+  const zps_err_t err = complete_places(join->n_servers, &join->n_places, error);
+  if (err) return err;
+  struct zps_join_server *const servers = realloc(join->servers, join->n_places * sizeof *servers);
+  if (!servers) return zps_fail(error, ZPS_ERR_NOMEM, "no memory for %u servers", join->n_places);
+  memset(servers + join->n_servers, 0, (join->n_places - join->n_servers) * sizeof *servers);
+  join->servers = servers;
+  return ZPS_OK;
 }
+
+static const struct zps_field answer[] = {
+    {"job_id", ZPS_FIELD_HEX, ZPS_FIELD_AT(struct zps_join, job_id)},
+    {"epoch", ZPS_FIELD_NUMBER, ZPS_FIELD_AT(struct zps_join, epoch)},
+    {"seed", ZPS_FIELD_HEX, ZPS_FIELD_AT(struct zps_join, seed)},
+    {"link_secret", ZPS_FIELD_SECRET, ZPS_FIELD_AT(struct zps_join, link_secret)},
+    {"checksums", ZPS_FIELD_FLAG, ZPS_FIELD_AT(struct zps_join, checksums), .optional = true},
+    {"incarnation", ZPS_FIELD_HEX, ZPS_FIELD_AT(struct zps_join, incarnation), .optional = true},
+    {.type = ZPS_FIELD_PART, ZPS_FIELD_AT(struct zps_join, heartbeat), .part = &zps_control_heartbeat},
+    {"places", ZPS_FIELD_NUMBER, ZPS_FIELD_AT(struct zps_join, n_places), .min = 1, .optional = true},
+    {"servers", ZPS_FIELD_OBJECT, ZPS_FIELD_LIST_AT(struct zps_join, servers, n_servers), .n_min = 1,
+     .n_max = ZPS_SERVERS_MAX, .part = &zps_control_join_server},
+};
+const struct zps_fields zps_control_join_answer = {
+    .name = "job.join answer", ZPS_FIELDS_OF(struct zps_join, answer), .check = complete_answer};
 
 zps_json *zps_control_join_answer_write(const struct zps_join *join) {
-  zps_json *servers = zps_json_array();
-  for (uint32_t i = 0; i < join->n_servers; i++) {
-    zps_json *server = zps_json_set_str(zps_json_object(), "name", join->servers[i].name);
-    servers = zps_json_append(servers,
-                              zps_json_set_bytes(server, "address", join->servers[i].addr, join->servers[i].addr_len));
-  }
-  zps_json *result = zps_json_set_u64(zps_control_job_id_write(join->job_id), "epoch", join->epoch);
-  result = zps_json_set_hex(result, "seed", join->seed);
-  result = zps_control_link_secret_write(result, &join->link_secret);
-  if (join->checksums) result = zps_json_set_bool(result, "checksums", true);
-  result = zps_control_set_opt_word(result, "incarnation", join->incarnation);
-  result = zps_control_heartbeat_write(result, &join->heartbeat);
-  return zps_json_set(places_write(result, join->n_servers, join->n_places), "servers", servers);
+  struct zps_join sent = *join;
+  sent.n_places = places_sent(join->n_places, join->n_servers);
+  return zps_fields_write(&zps_control_join_answer, &sent);
 }
 
-zps_err_t zps_control_join_answer_read(const zps_json *result, struct zps_join *join, struct zps_error *error) {
-  const zps_json *servers = NULL;
-  *join = (struct zps_join){.n_servers = 0};
-  zps_err_t err = zps_control_job_id_read(result, &join->job_id, error);
-  if (!err) err = zps_json_get_hex(result, "seed", &join->seed, error);
-  if (!err) err = zps_control_link_secret_read(result, &join->link_secret, error);
-  join->checksums = zps_json_opt_bool(result, "checksums", false);
-  if (!err) err = zps_control_get_u32(result, "epoch", 0, UINT32_MAX, &join->epoch, error);
-  if (!err) err = zps_control_heartbeat_read(result, &join->heartbeat, error);
-  if (!err) err = zps_control_opt_word(result, "incarnation", &join->incarnation, error);
-  if (!err) err = zps_json_get_array(result, "servers", &servers, error);
-  if (err) return err;
-  const size_t n = zps_json_array_len(servers);
-  if (n < 1 || n > ZPS_SERVERS_MAX)
-    return zps_fail(error, ZPS_ERR_PROTOCOL, "the coordinator names %zu servers; 1 to %u can be", n, ZPS_SERVERS_MAX);
-  join->n_servers = (uint32_t)n;
-  err = zps_control_opt_places(result, join->n_servers, &join->n_places, error);
-  if (err) return err;
-  join->servers = calloc(join->n_places, sizeof *join->servers);
-  if (!join->servers) return zps_fail(error, ZPS_ERR_NOMEM, "no memory for %u servers", join->n_places);
-  for (size_t i = 0; i < n && !err; i++)
-    err = zps_control_join_server_read(zps_json_at(servers, i), &join->servers[i], error);
-  if (err) zps_join_fini(join);
-  return err;
-}
+/* ------------------------------------------------------------ a rank that is in the job */
 
-void zps_join_fini(struct zps_join *join) {
-  free(join->servers);
-  *join = (struct zps_join){.n_servers = 0};
-}
+static const struct zps_field resume[] = {
+    {"job_id", ZPS_FIELD_HEX, ZPS_FIELD_AT(struct zps_resume_spec, job_id)},
+    {"rank", ZPS_FIELD_NUMBER, ZPS_FIELD_AT(struct zps_resume_spec, rank), .max = ZPS_WORLD_MAX - 1},
+    {"secret", ZPS_FIELD_HEX, ZPS_FIELD_AT(struct zps_resume_spec, secret)},
+    {"incarnation", ZPS_FIELD_HEX, ZPS_FIELD_AT(struct zps_resume_spec, incarnation), .optional = true},
+};
+const struct zps_fields zps_control_resume = {.name = "job.resume", ZPS_FIELDS_OF(struct zps_resume_spec, resume)};
 
-/* ------------------------------------------------------------ job.resume */
+static const struct zps_field peer[] = {
+    {"host", ZPS_FIELD_TEXT, ZPS_FIELD_AT(struct zps_join_peer, host), .min = 1},
+    {"rack", ZPS_FIELD_TEXT, ZPS_FIELD_AT(struct zps_join_peer, rack)},
+    {"address", ZPS_FIELD_BYTES, ZPS_FIELD_BYTES_AT(struct zps_join_peer, addr, addr_len)},
+};
+static const struct zps_fields peer_fields = {ZPS_FIELDS_OF(struct zps_join_peer, peer)};
+static const struct zps_field peers[] = {
+    {"ranks", ZPS_FIELD_OBJECT, ZPS_FIELD_LIST_AT(struct zps_join_peers, ranks, world), .per = "ranks",
+     .part = &peer_fields},
+};
+const struct zps_fields zps_control_peers = {.name = "job.peers answer", ZPS_FIELDS_OF(struct zps_join_peers, peers)};
 
-zps_json *zps_control_resume_write(const struct zps_resume_spec *spec) {
-  zps_json *params = zps_json_set_u64(zps_control_job_id_write(spec->job_id), "rank", spec->rank);
-  params = zps_json_set_hex(params, "secret", spec->secret);
-  return zps_control_set_opt_word(params, "incarnation", spec->incarnation);
-}
-
-zps_err_t zps_control_resume_read(const zps_json *params, struct zps_resume_spec *spec, struct zps_error *error) {
-  zps_err_t err = zps_control_job_id_read(params, &spec->job_id, error);
-  if (!err) err = zps_control_get_u32(params, "rank", 0, ZPS_WORLD_MAX - 1, &spec->rank, error);
-  if (!err) err = zps_json_get_hex(params, "secret", &spec->secret, error);
-  return err ? err : zps_control_opt_word(params, "incarnation", &spec->incarnation, error);
-}
-
-/* ------------------------------------------------------------ where ranks are */
-
-zps_json *zps_control_peers_write(const struct zps_join_peers *peers) {
-  zps_json *ranks = zps_json_array();
-  for (uint32_t r = 0; r < peers->world; r++) {
-    const struct zps_join_peer *rank = &peers->ranks[r];
-    zps_json *object = zps_json_set_str(zps_json_object(), "host", rank->host);
-    object = zps_json_set_str(object, "rack", rank->rack);
-    ranks = zps_json_append(ranks, zps_json_set_bytes(object, "address", rank->addr, rank->addr_len));
-  }
-  return zps_json_set(zps_json_object(), "ranks", ranks);
-}
-
-static zps_err_t read_peer(const zps_json *object, struct zps_join_peer *peer, struct zps_error *error) {
-  zps_err_t err = zps_control_get_text(object, "host", 1, ZPS_NAME_MAX, peer->host, error);
-  if (!err) err = zps_control_get_text(object, "rack", 0, ZPS_NAME_MAX, peer->rack, error);
-  return err ? err : zps_json_get_bytes(object, "address", peer->addr, sizeof peer->addr, &peer->addr_len, error);
-}
-
-zps_err_t zps_control_peers_read(const zps_json *result, uint32_t world, struct zps_join_peers *peers,
+zps_err_t zps_control_peers_read(const zps_json *result, uint32_t world, struct zps_join_peers *to,
                                  struct zps_error *error) {
-  const zps_json *ranks;
-  zps_err_t err = zps_json_get_array(result, "ranks", &ranks, error);
-  if (err) return err;
-  if (zps_json_array_len(ranks) != world)
-    return zps_fail(error, ZPS_ERR_PROTOCOL, "the coordinator names %zu ranks of a job of %u",
-                    zps_json_array_len(ranks), world);
-  struct zps_join_peers read = {.world = world, .ranks = calloc(world, sizeof *read.ranks)};
-  if (!read.ranks) return zps_fail(error, ZPS_ERR_NOMEM, "no memory for the addresses of %u ranks", world);
-  for (uint32_t r = 0; r < world && !err; r++) err = read_peer(zps_json_at(ranks, r), &read.ranks[r], error);
-  if (err)
-    zps_join_peers_fini(&read);
-  else
-    *peers = read;
-  return err;
+  *to = (struct zps_join_peers){.world = world};
+  return zps_fields_complete(&zps_control_peers, result, to, error);
 }
 
-void zps_join_peers_fini(struct zps_join_peers *peers) {
-  free(peers->ranks);
-  *peers = (struct zps_join_peers){.world = 0};
-}
+static const struct zps_field linked[] = {
+    {"job_id", ZPS_FIELD_HEX, ZPS_FIELD_AT(struct zps_job_call, job_id)},
+    {"timeout_ms", ZPS_FIELD_NUMBER, ZPS_FIELD_AT(struct zps_job_call, timeout_ms), .max = ZPS_TIMEOUT_MAX_MS},
+};
+const struct zps_fields zps_control_linked = {.name = "job.linked", ZPS_FIELDS_OF(struct zps_job_call, linked)};
 
-/* ------------------------------------------------------------ a rank's description of itself */
+static const struct zps_field memory[] = {
+    {"job_id", ZPS_FIELD_HEX, ZPS_FIELD_AT(struct zps_job_call, job_id)},
+    {"memory", ZPS_FIELD_STRING, ZPS_FIELD_AT(struct zps_job_call, text)},
+};
+const struct zps_fields zps_control_memory = {.name = "job.memory", ZPS_FIELDS_OF(struct zps_job_call, memory)};
 
-zps_json *zps_control_linked_write(uint64_t job_id, uint64_t timeout_ms) {
-  return zps_json_set_u64(zps_control_job_id_write(job_id), "timeout_ms", timeout_ms);
-}
-
-zps_err_t zps_control_linked_read(const zps_json *params, uint64_t *job_id_p, uint64_t *timeout_ms_p,
-                                  struct zps_error *error) {
-  const zps_err_t err = zps_control_job_id_read(params, job_id_p, error);
-  return err ? err : zps_json_get_u64(params, "timeout_ms", 0, ZPS_TIMEOUT_MAX_MS, timeout_ms_p, error);
-}
-
-zps_json *zps_control_memory_write(uint64_t job_id, const char *memory) {
-  return zps_json_set_str(zps_control_job_id_write(job_id), "memory", memory);
-}
-
-zps_err_t zps_control_memory_read(const zps_json *params, uint64_t *job_id_p, const char **memory_p,
-                                  struct zps_error *error) {
-  const zps_err_t err = zps_control_job_id_read(params, job_id_p, error);
-  return err ? err : zps_json_get_str(params, "memory", memory_p, error);
-}
-
-zps_json *zps_control_held_write(uint64_t job_id, const char *why) {
-  return zps_json_set_str(zps_control_job_id_write(job_id), "why", why);
-}
-
-zps_err_t zps_control_held_read(const zps_json *params, uint64_t *job_id_p, const char **why_p,
-                                struct zps_error *error) {
-  const zps_err_t err = zps_control_job_id_read(params, job_id_p, error);
-  return err ? err : zps_control_get_name(params, "why", 1, ZPS_HELD_MAX, why_p, error);
-}
+static const struct zps_field held[] = {
+    {"job_id", ZPS_FIELD_HEX, ZPS_FIELD_AT(struct zps_job_call, job_id)},
+    {"why", ZPS_FIELD_NAME, ZPS_FIELD_AT(struct zps_job_call, text), .min = 1, .max = ZPS_HELD_MAX},
+};
+const struct zps_fields zps_control_held = {.name = "job.held", ZPS_FIELDS_OF(struct zps_job_call, held)};
 
 /* ------------------------------------------------------------ job.open and its end, at a server */
 
@@ -203,97 +141,68 @@ zps_err_t zps_control_opt_weight(const zps_json *object, uint32_t *weight_p, str
                                         : ZPS_OK;
 }
 
-zps_json *zps_control_job_open_write(const struct zps_job_spec *spec) {
-  zps_json *members = zps_json_array();
-  for (uint32_t r = 0; r < spec->world; r++) {
-    const struct zps_member_spec *from = &spec->members[r];
-    zps_json *member = zps_json_set_u64(zps_json_object(), "rank", from->rank);
-    member = zps_json_set_str(member, "host", from->host);
-    member = zps_json_set_u64(member, "pid", from->pid);
-    members = zps_json_append(members, zps_json_set_bytes(member, "address", from->addr, from->addr_len));
-  }
-  zps_json *params = zps_json_set_str(zps_control_job_id_write(spec->job_id), "name", spec->name);
-  params = zps_json_set_u64(params, "world", spec->world);
-  params = zps_json_set_hex(params, "seed", spec->seed);
-  params = zps_control_link_secret_write(params, &spec->secret);
-  if (spec->checksums) params = zps_json_set_bool(params, "checksums", true);
-  if (spec->weight > 1) params = zps_json_set_u64(params, "weight", spec->weight);
-  params = zps_json_set_u64(params, "epoch", spec->epoch);
-  if (spec->since) params = zps_json_set_u64(params, "since", spec->since);
-  params = zps_json_set_u64(params, "server", spec->server);
-  params = places_write(zps_json_set_u64(params, "servers", spec->n_servers), spec->n_servers, spec->n_places);
-  return zps_json_set(params, "members", members);
-}
+static const struct zps_field member[] = {
+    {"rank", ZPS_FIELD_NUMBER, ZPS_FIELD_AT(struct zps_member_spec, rank), .max = ZPS_WORLD_MAX - 1},
+    {"host", ZPS_FIELD_TEXT, ZPS_FIELD_AT(struct zps_member_spec, host), .min = 1},
+    {"pid", ZPS_FIELD_NUMBER, ZPS_FIELD_AT(struct zps_member_spec, pid)},
+    {"address", ZPS_FIELD_BYTES, ZPS_FIELD_BYTES_AT(struct zps_member_spec, addr, addr_len)},
+};
+static const struct zps_fields member_fields = {ZPS_FIELDS_OF(struct zps_member_spec, member)};
 
-static zps_err_t read_member(const zps_json *from, uint32_t rank, struct zps_member_spec *member,
-                             struct zps_error *error) {
-  zps_err_t err = zps_control_get_u32(from, "rank", rank, rank, &member->rank, error);
-  if (!err) err = zps_control_get_text(from, "host", 1, ZPS_NAME_MAX, member->host, error);
-  if (!err) err = zps_control_get_u32(from, "pid", 0, UINT32_MAX, &member->pid, error);
-  return err ? err : zps_json_get_bytes(from, "address", member->addr, sizeof member->addr, &member->addr_len, error);
-}
-
-zps_err_t zps_control_job_open_read(const zps_json *params, struct zps_job_spec *spec, struct zps_error *error) {
-  const zps_json *from = NULL;
-  *spec = (struct zps_job_spec){.members = NULL};
-  zps_err_t err = zps_control_job_id_read(params, &spec->job_id, error);
-  if (!err) err = zps_json_get_hex(params, "seed", &spec->seed, error);
-  if (!err) err = zps_control_link_secret_read(params, &spec->secret, error);
-  spec->checksums = zps_json_opt_bool(params, "checksums", false);
-  if (!err) err = zps_control_opt_weight(params, &spec->weight, error);
-  if (!err) err = zps_control_get_text(params, "name", 1, ZPS_NAME_MAX, spec->name, error);
-  if (!err) err = zps_control_get_u32(params, "world", 1, ZPS_WORLD_MAX, &spec->world, error);
-  if (!err) err = zps_control_get_u32(params, "epoch", 0, UINT32_MAX, &spec->epoch, error);
-  if (!err && zps_json_get(params, "since"))
-    err = zps_control_get_u32(params, "since", 1, UINT32_MAX, &spec->since, error);
-  if (!err) err = zps_control_get_u32(params, "servers", 1, ZPS_SERVERS_MAX, &spec->n_servers, error);
-  if (!err) err = zps_control_opt_places(params, spec->n_servers, &spec->n_places, error);
-  /* One that is there at first has one of the first places. */
+/* A server that is there at first has one of the first places. */
+static zps_err_t complete_open(void *read, struct zps_error *error) {
+  struct zps_job_spec *const spec = read;
+  const zps_err_t err = complete_places(spec->n_servers, &spec->n_places, error);
   const uint32_t n = spec->since ? spec->n_places : spec->n_servers;
-  if (!err) err = zps_control_get_u32(params, "server", 0, n - 1, &spec->server, error);
-  if (!err) err = zps_json_get_array(params, "members", &from, error);
   if (err) return err;
-  if (zps_json_array_len(from) != spec->world)
-    return zps_fail(error, ZPS_ERR_PROTOCOL, "job.open names %zu members, the world is %u", zps_json_array_len(from),
-                    spec->world);
-  struct zps_member_spec *members = calloc(spec->world, sizeof *members);
-  if (!members) return zps_fail(error, ZPS_ERR_NOMEM, "no memory for job '%s'", spec->name);
-  for (uint32_t r = 0; r < spec->world && !err; r++) err = read_member(zps_json_at(from, r), r, &members[r], error);
-  spec->members = members;
-  if (err) zps_job_spec_fini(spec);
-  return err;
+  if (spec->server >= n)
+    return zps_fail(error, ZPS_ERR_PROTOCOL, "member 'server' is %u, want 0 to %u", spec->server, n - 1);
+  for (uint32_t r = 0; r < spec->world; r++)
+    if (spec->members[r].rank != r)
+      return zps_fail(error, ZPS_ERR_PROTOCOL, "member 'members[%u].rank' is %u, want %u", r, spec->members[r].rank, r);
+  return ZPS_OK;
 }
 
-void zps_job_spec_fini(struct zps_job_spec *spec) {
-  free((void *)spec->members);
-  spec->members = NULL;
+static const struct zps_field job_open[] = {
+    {"job_id", ZPS_FIELD_HEX, ZPS_FIELD_AT(struct zps_job_spec, job_id)},
+    {"name", ZPS_FIELD_TEXT, ZPS_FIELD_AT(struct zps_job_spec, name), .min = 1},
+    {"world", ZPS_FIELD_NUMBER, ZPS_FIELD_AT(struct zps_job_spec, world), .min = 1, .max = ZPS_WORLD_MAX},
+    {"seed", ZPS_FIELD_HEX, ZPS_FIELD_AT(struct zps_job_spec, seed)},
+    {"link_secret", ZPS_FIELD_SECRET, ZPS_FIELD_AT(struct zps_job_spec, secret)},
+    {"checksums", ZPS_FIELD_FLAG, ZPS_FIELD_AT(struct zps_job_spec, checksums), .optional = true},
+    {"weight", ZPS_FIELD_NUMBER, ZPS_FIELD_AT(struct zps_job_spec, weight), .min = 1, .max = ZPS_FAIR_WEIGHT_MAX,
+     .optional = true, .absent = 1},
+    {"epoch", ZPS_FIELD_NUMBER, ZPS_FIELD_AT(struct zps_job_spec, epoch)},
+    {"since", ZPS_FIELD_NUMBER, ZPS_FIELD_AT(struct zps_job_spec, since), .min = 1, .optional = true},
+    {"server", ZPS_FIELD_NUMBER, ZPS_FIELD_AT(struct zps_job_spec, server), .max = ZPS_SERVERS_MAX - 1},
+    {"servers", ZPS_FIELD_NUMBER, ZPS_FIELD_AT(struct zps_job_spec, n_servers), .min = 1, .max = ZPS_SERVERS_MAX},
+    {"places", ZPS_FIELD_NUMBER, ZPS_FIELD_AT(struct zps_job_spec, n_places), .min = 1, .optional = true},
+    {"members", ZPS_FIELD_OBJECT, ZPS_FIELD_LIST_AT(struct zps_job_spec, members, world), .per = "ranks",
+     .part = &member_fields},
+};
+const struct zps_fields zps_control_job_open = {
+    .name = "job.open", ZPS_FIELDS_OF(struct zps_job_spec, job_open), .check = complete_open};
+
+zps_json *zps_control_job_open_write(const struct zps_job_spec *spec) {
+  struct zps_job_spec sent = *spec;
+  sent.n_places = places_sent(spec->n_places, spec->n_servers);
+  return zps_fields_write(&zps_control_job_open, &sent);
 }
 
-zps_json *zps_control_job_close_write(uint64_t job_id, const char *reason) {
-  return zps_json_set_str(zps_control_job_id_write(job_id), "reason", reason);
-}
+static const struct zps_field job_close[] = {
+    {"job_id", ZPS_FIELD_HEX, ZPS_FIELD_AT(struct zps_job_call, job_id)},
+    {"reason", ZPS_FIELD_STRING, ZPS_FIELD_AT(struct zps_job_call, text), .optional = true, .always = true,
+     .text = "the coordinator closed the job"},
+};
+const struct zps_fields zps_control_job_close = {.name = "job.close", ZPS_FIELDS_OF(struct zps_job_call, job_close)};
 
-zps_err_t zps_control_job_close_read(const zps_json *params, uint64_t *job_id_p, const char **reason_p,
-                                     struct zps_error *error) {
-  *reason_p = zps_json_opt_str(params, "reason", "the coordinator closed the job");
-  return zps_control_job_id_read(params, job_id_p, error);
-}
-
-zps_json *zps_control_rank_gone_write(const struct zps_rank_gone *gone) {
-  zps_json *params = zps_json_set_u64(zps_control_job_id_write(gone->job_id), "rank", gone->rank);
-  params = zps_json_set_str(params, "code", zps_err_name(gone->code));
-  return zps_json_set_str(params, "text", gone->text);
-}
-
-zps_err_t zps_control_rank_gone_read(const zps_json *params, struct zps_rank_gone *gone, struct zps_error *error) {
-  const char *code = NULL;
-  zps_err_t err = zps_control_job_id_read(params, &gone->job_id, error);
-  if (!err) err = zps_control_get_u32(params, "rank", 0, ZPS_WORLD_MAX - 1, &gone->rank, error);
-  if (!err) err = zps_json_get_str(params, "code", &code, error);
-  if (!err) err = zps_json_get_str(params, "text", &gone->text, error);
-  if (!err) gone->code = zps_err_from_name(code);
-  return err;
-}
+static const struct zps_field rank_gone[] = {
+    {"job_id", ZPS_FIELD_HEX, ZPS_FIELD_AT(struct zps_rank_gone, job_id)},
+    {"rank", ZPS_FIELD_NUMBER, ZPS_FIELD_AT(struct zps_rank_gone, rank), .max = ZPS_WORLD_MAX - 1},
+    {"code", ZPS_FIELD_CODE, ZPS_FIELD_AT(struct zps_rank_gone, code)},
+    {"text", ZPS_FIELD_STRING, ZPS_FIELD_AT(struct zps_rank_gone, text)},
+};
+const struct zps_fields zps_control_rank_gone = {.name = "rank.gone", ZPS_FIELDS_OF(struct zps_rank_gone, rank_gone)};
 
 /* ------------------------------------------------------------ notifications to a worker */
 
@@ -315,10 +224,8 @@ void zps_control_job_failed_read(const zps_json *params, struct zps_frame_abort 
   }
 }
 
-zps_json *zps_control_rank_left_write(uint64_t job_id, uint32_t rank) {
-  return zps_json_set_u64(zps_control_job_id_write(job_id), "rank", rank);
-}
-
-zps_err_t zps_control_rank_left_read(const zps_json *params, uint32_t *rank_p, struct zps_error *error) {
-  return zps_control_get_u32(params, "rank", 0, ZPS_WORLD_MAX - 1, rank_p, error);
-}
+static const struct zps_field rank_left[] = {
+    {"job_id", ZPS_FIELD_HEX, ZPS_FIELD_AT(struct zps_job_call, job_id)},
+    {"rank", ZPS_FIELD_NUMBER, ZPS_FIELD_AT(struct zps_job_call, rank), .max = ZPS_WORLD_MAX - 1},
+};
+const struct zps_fields zps_control_rank_left = {.name = "rank.left", ZPS_FIELDS_OF(struct zps_job_call, rank_left)};

@@ -19,7 +19,7 @@ struct zps_join_spec {
   uint64_t secret;   /* this process's own, by which it is known again; 0: it has none */
   const char *token; /* lets the process into the job; NULL: it has none */
 };
-zps_json *zps_control_join_write(const struct zps_join_spec *spec);
+ZPS_MESSAGE_WRITER(join, struct zps_join_spec)
 /* The fabric goes to *fabric, which the spec points to. */
 zps_err_t zps_control_join_read(const zps_json *params, struct zps_join_spec *spec, struct zps_net_info *fabric,
                                 struct zps_error *error) ZPS_MUSTCHECK;
@@ -45,12 +45,12 @@ static inline bool zps_join_is_free(const struct zps_join *join, uint32_t place)
   return join->servers[place].addr_len == 0;
 }
 zps_json *zps_control_join_answer_write(const struct zps_join *join);
-zps_err_t zps_control_join_answer_read(const zps_json *result, struct zps_join *join,
-                                       struct zps_error *error) ZPS_MUSTCHECK;
-void zps_join_fini(struct zps_join *join);
-/* One server of it, which others may have, too. */
-zps_err_t zps_control_join_server_read(const zps_json *object, struct zps_join_server *server,
-                                       struct zps_error *error) ZPS_MUSTCHECK;
+ZPS_MESSAGE_READER(join_answer, struct zps_join)
+static inline void zps_join_fini(struct zps_join *join) {
+  zps_fields_fini(&zps_control_join_answer, join);
+  *join = (struct zps_join){.n_servers = 0};
+}
+extern const struct zps_fields zps_control_join_server;
 
 /* job.resume: a rank that is in the job, over a new connection. */
 struct zps_resume_spec {
@@ -58,9 +58,7 @@ struct zps_resume_spec {
   uint32_t rank;
   uint64_t incarnation; /* of the coordinator that let it in */
 };
-zps_json *zps_control_resume_write(const struct zps_resume_spec *spec);
-zps_err_t zps_control_resume_read(const zps_json *params, struct zps_resume_spec *spec,
-                                  struct zps_error *error) ZPS_MUSTCHECK;
+ZPS_MESSAGE(resume, struct zps_resume_spec)
 
 /* The answer to job.peers: the places of the ranks. */
 struct zps_join_peers {
@@ -71,25 +69,23 @@ struct zps_join_peers {
     size_t addr_len;
   } * ranks; /* malloc'd by the reader */
 };
-zps_json *zps_control_peers_write(const struct zps_join_peers *peers);
+ZPS_MESSAGE_WRITER(peers, struct zps_join_peers)
 zps_err_t zps_control_peers_read(const zps_json *result, uint32_t world, struct zps_join_peers *peers,
                                  struct zps_error *error) ZPS_MUSTCHECK;
-void zps_join_peers_fini(struct zps_join_peers *peers);
+static inline void zps_join_peers_fini(struct zps_join_peers *peers) {
+  zps_fields_fini(&zps_control_peers, peers);
+  peers->world = 0;
+}
 
-/* job.linked */
-zps_json *zps_control_linked_write(uint64_t job_id, uint64_t timeout_ms);
-zps_err_t zps_control_linked_read(const zps_json *params, uint64_t *job_id_p, uint64_t *timeout_ms_p,
-                                  struct zps_error *error) ZPS_MUSTCHECK;
+/* job.linked: job_id, timeout_ms. */
+ZPS_MESSAGE(linked, struct zps_job_call)
 
-/* job.memory: the way in which the fabric gets at a rank's gradients. */
-/* job.held: why servers that drain are to keep the job: at most ZPS_HELD_MAX printable bytes. */
+/* job.memory: job_id, and as text the way in which the fabric reaches a rank's gradients. */
+ZPS_MESSAGE(memory, struct zps_job_call)
+
+/* job.held: job_id, and as text the reason that keeps servers which drain in the job: 1 to ZPS_HELD_MAX bytes. */
 #define ZPS_HELD_MAX 160u
-zps_json *zps_control_held_write(uint64_t job_id, const char *why);
-zps_err_t zps_control_held_read(const zps_json *params, uint64_t *job_id_p, const char **why_p,
-                                struct zps_error *error) ZPS_MUSTCHECK;
-zps_json *zps_control_memory_write(uint64_t job_id, const char *memory);
-zps_err_t zps_control_memory_read(const zps_json *params, uint64_t *job_id_p, const char **memory_p,
-                                  struct zps_error *error) ZPS_MUSTCHECK;
+ZPS_MESSAGE(held, struct zps_job_call)
 
 /* job.open, of the coordinator to a server. */
 struct zps_member_spec {
@@ -113,20 +109,16 @@ struct zps_job_spec {
   uint32_t world;
   const struct zps_member_spec *members; /* world of them, by rank; malloc'd by the reader */
 };
-/* The member "places", of a job that began with n_servers; *places_p is n_servers where there is none. */
-zps_err_t zps_control_opt_places(const zps_json *object, uint32_t n_servers, uint32_t *places_p,
-                                 struct zps_error *error) ZPS_MUSTCHECK;
 /* The member "weight", 1 to ZPS_FAIR_WEIGHT_MAX; 1 where there is none. */
 zps_err_t zps_control_opt_weight(const zps_json *object, uint32_t *weight_p, struct zps_error *error) ZPS_MUSTCHECK;
 zps_json *zps_control_job_open_write(const struct zps_job_spec *spec);
-zps_err_t zps_control_job_open_read(const zps_json *params, struct zps_job_spec *spec,
-                                    struct zps_error *error) ZPS_MUSTCHECK;
-void zps_job_spec_fini(struct zps_job_spec *spec);
+ZPS_MESSAGE_READER(job_open, struct zps_job_spec)
+static inline void zps_job_spec_fini(struct zps_job_spec *spec) {
+  zps_fields_fini(&zps_control_job_open, spec);
+}
 
-/* job.close */
-zps_json *zps_control_job_close_write(uint64_t job_id, const char *reason);
-zps_err_t zps_control_job_close_read(const zps_json *params, uint64_t *job_id_p, const char **reason_p,
-                                     struct zps_error *error) ZPS_MUSTCHECK;
+/* job.close: job_id, and the reason as text. */
+ZPS_MESSAGE(job_close, struct zps_job_call)
 
 /* rank.gone, of the coordinator to a server. */
 struct zps_rank_gone {
@@ -135,17 +127,14 @@ struct zps_rank_gone {
   zps_err_t code;
   const char *text;
 };
-zps_json *zps_control_rank_gone_write(const struct zps_rank_gone *gone);
-zps_err_t zps_control_rank_gone_read(const zps_json *params, struct zps_rank_gone *gone,
-                                     struct zps_error *error) ZPS_MUSTCHECK;
+ZPS_MESSAGE(rank_gone, struct zps_rank_gone)
 
 /* job.failed, of the coordinator to a worker. A failure must be heard even from a faulty message: members that make no
  * sense are left out, and a code that is no error is ERR_INTERNAL. */
 zps_json *zps_control_job_failed_write(uint64_t job_id, const struct zps_frame_abort *failure);
 void zps_control_job_failed_read(const zps_json *params, struct zps_frame_abort *failure);
 
-/* rank.left */
-zps_json *zps_control_rank_left_write(uint64_t job_id, uint32_t rank);
-zps_err_t zps_control_rank_left_read(const zps_json *params, uint32_t *rank_p, struct zps_error *error) ZPS_MUSTCHECK;
+/* rank.left: job_id, rank. */
+ZPS_MESSAGE(rank_left, struct zps_job_call)
 
 #endif

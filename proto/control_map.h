@@ -19,10 +19,10 @@ struct zps_job_suspects {
   uint32_t *servers;                 /* positions in the job, ascending; malloc'd by the reader */
   char why[ZPS_SUSPECT_WHY_MAX + 1]; /* of the first of them, for people; printable, and may be empty */
 };
-zps_json *zps_control_suspect_write(const struct zps_job_suspects *suspects);
-zps_err_t zps_control_suspect_read(const zps_json *params, struct zps_job_suspects *suspects,
-                                   struct zps_error *error) ZPS_MUSTCHECK;
-void zps_job_suspects_fini(struct zps_job_suspects *suspects);
+ZPS_MESSAGE(suspect, struct zps_job_suspects)
+static inline void zps_job_suspects_fini(struct zps_job_suspects *suspects) {
+  zps_fields_fini(&zps_control_suspect, suspects);
+}
 
 /* A server that is in the place of one that the job was rid of. */
 struct zps_joined_server {
@@ -43,15 +43,15 @@ struct zps_job_map {
   uint32_t n_joined;
   struct zps_joined_server *joined; /* by ascending position; likewise */
 };
-zps_json *zps_control_job_map_write(const struct zps_job_map *map);
-zps_err_t zps_control_job_map_read(const zps_json *params, struct zps_job_map *map,
-                                   struct zps_error *error) ZPS_MUSTCHECK;
+ZPS_MESSAGE(job_map, struct zps_job_map)
 static inline bool zps_job_map_drains(const struct zps_job_map *map, uint32_t position) {
   for (uint32_t i = 0; i < map->n_drained; i++)
     if (map->drained[i] == position) return true;
   return false;
 }
-void zps_job_map_fini(struct zps_job_map *map);
+static inline void zps_job_map_fini(struct zps_job_map *map) {
+  zps_fields_fini(&zps_control_job_map, map);
+}
 /* ZPS_ERR_NOMEM: *copy is empty. */
 zps_err_t zps_job_map_copy(struct zps_job_map *copy, const struct zps_job_map *map) ZPS_MUSTCHECK;
 
@@ -72,7 +72,7 @@ struct zps_job_steps {
 /* No more than once, in order. ZPS_ERR_NOMEM; ZPS_ERR_INVALID: more tensors, or steps of one, than can be. */
 zps_err_t zps_job_steps_add(struct zps_job_steps *set, uint32_t tensor, uint64_t step) ZPS_MUSTCHECK;
 void zps_job_steps_fini(struct zps_job_steps *set);
-zps_json *zps_control_job_steps_write(const struct zps_job_steps *set);
+ZPS_MESSAGE_WRITER(job_steps, struct zps_job_steps)
 zps_err_t zps_control_job_steps_read(const zps_json *params, struct zps_job_steps *set,
                                      struct zps_error *error) ZPS_MUSTCHECK;
 

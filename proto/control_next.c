@@ -1,28 +1,33 @@
 #include "proto/control_next.h"
 
+static const struct zps_field next[] = {
+    {.type = ZPS_FIELD_PART, ZPS_FIELD_AT(struct zps_next_spec, join), .part = &zps_control_join},
+    {"min_world", ZPS_FIELD_NUMBER, ZPS_FIELD_AT(struct zps_next_spec, min_world), .min = 1, .max = ZPS_WORLD_MAX},
+    {"max_world", ZPS_FIELD_NUMBER, ZPS_FIELD_AT(struct zps_next_spec, max_world), .min = 1, .max = ZPS_WORLD_MAX},
+    {"wait_ms", ZPS_FIELD_NUMBER, ZPS_FIELD_AT(struct zps_next_spec, wait_ms), .max = ZPS_TIMEOUT_MAX_MS},
+    {"step", ZPS_FIELD_NUMBER, ZPS_FIELD_AT(struct zps_next_spec, step)},
+};
+static const struct zps_fields next_fields = {.name = "job.next", ZPS_FIELDS_OF(struct zps_next_spec, next)};
+
+/* Of a process that was in a generation. */
+static const struct zps_field last[] = {
+    {"generation", ZPS_FIELD_NUMBER, ZPS_FIELD_AT(struct zps_next_spec, generation), .min = 1, .max = UINT32_MAX - 1},
+    {"last_rank", ZPS_FIELD_NUMBER, ZPS_FIELD_AT(struct zps_next_spec, last_rank), .max = ZPS_WORLD_MAX - 1},
+    {"last_job", ZPS_FIELD_HEX, ZPS_FIELD_AT(struct zps_next_spec, last_job)},
+};
+static const struct zps_fields last_fields = {.name = "job.next", ZPS_FIELDS_OF(struct zps_next_spec, last)};
+
 zps_json *zps_control_next_write(const struct zps_next_spec *spec) {
-  zps_json *params = zps_json_set_u64(zps_control_join_write(&spec->join), "min_world", spec->min_world);
-  params = zps_json_set_u64(params, "max_world", spec->max_world);
-  params = zps_json_set_u64(params, "wait_ms", spec->wait_ms);
-  params = zps_json_set_u64(params, "step", spec->step);
-  if (spec->generation == 0) return params;
-  params = zps_json_set_u64(params, "generation", spec->generation);
-  params = zps_json_set_u64(params, "last_rank", spec->last_rank);
-  return zps_json_set_hex(params, "last_job", spec->last_job);
+  zps_json *const params = zps_fields_write(&next_fields, spec);
+  return spec->generation ? zps_fields_add(params, &last_fields, spec) : params;
 }
 
 zps_err_t zps_control_next_read(const zps_json *params, struct zps_next_spec *spec, struct zps_net_info *fabric,
                                 struct zps_error *error) {
-  *spec = (struct zps_next_spec){.generation = 0};
-  zps_err_t err = zps_control_join_read(params, &spec->join, fabric, error);
-  if (!err) err = zps_control_get_u32(params, "min_world", 1, ZPS_WORLD_MAX, &spec->min_world, error);
-  if (!err) err = zps_control_get_u32(params, "max_world", 1, ZPS_WORLD_MAX, &spec->max_world, error);
-  if (!err) err = zps_json_get_u64(params, "wait_ms", 0, ZPS_TIMEOUT_MAX_MS, &spec->wait_ms, error);
-  if (!err) err = zps_json_get_u64(params, "step", 0, UINT64_MAX, &spec->step, error);
-  if (err || !zps_json_get(params, "generation")) return err;
-  err = zps_control_get_u32(params, "generation", 1, UINT32_MAX - 1, &spec->generation, error);
-  if (!err) err = zps_control_get_u32(params, "last_rank", 0, ZPS_WORLD_MAX - 1, &spec->last_rank, error);
-  return err ? err : zps_json_get_hex(params, "last_job", &spec->last_job, error);
+  *fabric = (struct zps_net_info){.addr_len = 0};
+  *spec = (struct zps_next_spec){.join = {.fabric = fabric}};
+  const zps_err_t err = zps_fields_complete(&next_fields, params, spec, error);
+  return err || !zps_json_get(params, "generation") ? err : zps_fields_complete(&last_fields, params, spec, error);
 }
 
 zps_json *zps_control_generation_write(zps_json *object, const struct zps_generation *generation, uint32_t rank,

@@ -6,11 +6,13 @@
 #include "common/base/tally.h"
 #include "proto/control.h"
 
-/* A member of `object` for each counter, the step as a number, and the scheme. */
-zps_json *zps_control_tally_write(zps_json *object, const struct zps_tally *tally);
-/* Counters that are left out are zero. */
-zps_err_t zps_control_tally_read(const zps_json *object, struct zps_tally *tally,
-                                 struct zps_error *error) ZPS_MUSTCHECK;
+/* Adds a member for each counter, the step as a number, and the scheme. Readers take a counter that is left out as 0.
+ */
+extern const struct zps_fields zps_control_tally;
+static inline zps_json *zps_control_tally_write(zps_json *object, const struct zps_tally *tally) {
+  return zps_fields_add(object, &zps_control_tally, tally);
+}
+ZPS_MESSAGE_READER(tally, struct zps_tally)
 
 /* A member of `object` for each count. */
 zps_json *zps_control_mishaps_write(zps_json *object, const struct zps_mishaps *mishaps);
@@ -22,9 +24,11 @@ struct zps_tensor_news {
   struct zps_tally growth; /* since its last report */
 };
 /* `rows`, an array, may be NULL: no memory. Returns it, or NULL. */
-zps_json *zps_control_news_append(zps_json *rows, const struct zps_tensor_news *news);
-zps_err_t zps_control_news_read(const zps_json *row, struct zps_tensor_news *news,
-                                struct zps_error *error) ZPS_MUSTCHECK;
+ZPS_MESSAGE(news, struct zps_tensor_news)
+/* `rows`, an array, may be NULL: no memory. Returns it, or NULL. */
+static inline zps_json *zps_control_news_append(zps_json *rows, const struct zps_tensor_news *news) {
+  return zps_json_append(rows, zps_control_news_write(news));
+}
 
 struct zps_rank_news {
   uint64_t job_id;
@@ -34,7 +38,6 @@ struct zps_rank_news {
 };
 /* `rows`, those of tensors, is consumed, and counts in the place of those in `news`. */
 zps_json *zps_control_stats_write(const struct zps_rank_news *news, zps_json *rows);
-zps_err_t zps_control_stats_read(const zps_json *params, struct zps_rank_news *news,
-                                 struct zps_error *error) ZPS_MUSTCHECK;
+ZPS_MESSAGE_READER(stats, struct zps_rank_news)
 
 #endif

@@ -92,11 +92,14 @@ void zps_fields_fini(const struct zps_fields *message, void *read);
   static inline zps_json *zps_control_##name##_write(const type *from) { \
     return zps_fields_write(&zps_control_##name, from);                  \
   }
-#define ZPS_MESSAGE(name, type)                                                                     \
-  ZPS_MESSAGE_WRITER(name, type)                                                                    \
+#define ZPS_MESSAGE_READER(name, type)                                                              \
+  extern const struct zps_fields zps_control_##name;                                                \
   ZPS_MUSTCHECK static inline zps_err_t zps_control_##name##_read(const zps_json *object, type *to, \
                                                                   struct zps_error *error) {        \
     return zps_fields_read(&zps_control_##name, object, to, error);                                 \
   }
+#define ZPS_MESSAGE(name, type)  \
+  ZPS_MESSAGE_WRITER(name, type) \
+  ZPS_MESSAGE_READER(name, type)
 
 #endif

@@ -290,6 +290,12 @@ zps_err_t zps_json_get_bytes(const zps_json *object, const char *key, void *data
   return zps_json_read_bytes(zps_json_get(object, key), key, data, cap, len_p, error);
 }
 
+zps_err_t zps_json_read_real(const zps_json *value, const char *key, double *value_p, struct zps_error *error) {
+  if (!json_is_number(in_const(value))) return wrong_type(key, value, "a number", error);
+  *value_p = json_number_value(in_const(value));
+  return ZPS_OK;
+}
+
 zps_err_t zps_json_check_array(const zps_json *value, const char *key, struct zps_error *error) {
   return zps_json_is_array(value) ? ZPS_OK : wrong_type(key, value, "an array", error);
 }

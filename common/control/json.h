@@ -69,6 +69,8 @@ zps_err_t zps_json_read_hex(const zps_json *value, const char *key, uint64_t *va
                             struct zps_error *error) ZPS_MUSTCHECK;
 zps_err_t zps_json_read_bytes(const zps_json *value, const char *key, void *data, size_t cap, size_t *len_p,
                               struct zps_error *error) ZPS_MUSTCHECK;
+zps_err_t zps_json_read_real(const zps_json *value, const char *key, double *value_p,
+                             struct zps_error *error) ZPS_MUSTCHECK;
 zps_err_t zps_json_check_array(const zps_json *value, const char *key, struct zps_error *error) ZPS_MUSTCHECK;
 zps_err_t zps_json_check_object(const zps_json *value, const char *key, struct zps_error *error) ZPS_MUSTCHECK;
 zps_err_t zps_json_get_str(const zps_json *object, const char *key, const char **value_p,

@@ -112,7 +112,9 @@ void zps_coordinator_act(void *ctx, const struct zps_action *action) {
       tell_worker(action, "job.failed", job_failed_params(action));
       break;
     case ZPS_ACT_RANK_LEFT:
-      tell_worker(action, "rank.left", zps_control_rank_left_write(action->job->job_id, action->rank));
+      tell_worker(
+          action, "rank.left",
+          zps_control_rank_left_write(&(struct zps_job_call){.job_id = action->job->job_id, .rank = action->rank}));
       break;
     case ZPS_ACT_JOB_CHANGED:
       tell_worker(action, "job.changed", zps_control_job_id_write(action->job->job_id));

@@ -171,7 +171,7 @@ static zps_err_t make_params(const struct zps_coordinator_conn *conn, const stru
       return ZPS_OK;
     default:
       *method_p = "job.close";
-      *params_p = zps_control_job_close_write(call->job_id, call->text);
+      *params_p = zps_control_job_close_write(&(struct zps_job_call){.job_id = call->job_id, .text = call->text});
       return ZPS_OK;
   }
 }

@@ -102,10 +102,10 @@ static zps_err_t job_peers(struct zps_coordinator_conn *conn, const zps_json *pa
 
 static zps_err_t job_linked(struct zps_coordinator_conn *conn, const zps_json *params, struct zps_rpc_request *request,
                             struct zps_error *error) {
-  uint64_t job_id = 0, timeout_ms = 0;
-  const zps_err_t err = zps_control_linked_read(params, &job_id, &timeout_ms, error);
+  struct zps_job_call call;
+  const zps_err_t err = zps_control_linked_read(params, &call, error);
   return err ? err
-             : zps_members_linked(conn->coordinator->members, &conn->client, job_id, timeout_ms, request,
+             : zps_members_linked(conn->coordinator->members, &conn->client, call.job_id, call.timeout_ms, request,
                                   zps_clock_ns(), error);
 }
 
@@ -137,19 +137,17 @@ static zps_err_t group_close(struct zps_coordinator_conn *conn, const zps_json *
 static zps_err_t job_memory(struct zps_coordinator_conn *conn, const zps_json *params, struct zps_rpc_request *request,
                             struct zps_error *error) {
   (void)request;
-  uint64_t job_id = 0;
-  const char *memory = "";
-  const zps_err_t err = zps_control_memory_read(params, &job_id, &memory, error);
-  return err ? err : zps_members_memory(&conn->client, job_id, memory, error);
+  struct zps_job_call call;
+  const zps_err_t err = zps_control_memory_read(params, &call, error);
+  return err ? err : zps_members_memory(&conn->client, call.job_id, call.text, error);
 }
 
 static zps_err_t job_held(struct zps_coordinator_conn *conn, const zps_json *params, struct zps_rpc_request *request,
                           struct zps_error *error) {
   (void)request;
-  uint64_t job_id = 0;
-  const char *why = "";
-  const zps_err_t err = zps_control_held_read(params, &job_id, &why, error);
-  return err ? err : zps_members_held(&conn->client, job_id, why, error);
+  struct zps_job_call call;
+  const zps_err_t err = zps_control_held_read(params, &call, error);
+  return err ? err : zps_members_held(&conn->client, call.job_id, call.text, error);
 }
 
 static zps_err_t job_suspect(struct zps_coordinator_conn *conn, const zps_json *params, struct zps_rpc_request *request,

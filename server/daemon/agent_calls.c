@@ -57,11 +57,10 @@ static zps_err_t tensor_keep(struct zps_agent_jobs *jobs, const zps_json *params
 }
 
 static zps_err_t job_close(struct zps_agent_jobs *jobs, const zps_json *params, struct zps_error *error) {
-  uint64_t job_id;
-  const char *reason;
-  zps_err_t err = zps_control_job_close_read(params, &job_id, &reason, error);
+  struct zps_job_call call;
+  zps_err_t err = zps_control_job_close_read(params, &call, error);
   if (err) return err;
-  err = zps_shard_job_close(jobs->shard, job_id, reason);
+  err = zps_shard_job_close(jobs->shard, call.job_id, call.text);
   if (err == ZPS_ERR_TIMEOUT) return zps_fail(error, err, "the shard is stuck");
   zps_agent_jobs_forget(jobs, job_id);
   return err ? zps_fail(error, err, "no job 0x%016llx here", (unsigned long long)job_id) : ZPS_OK;

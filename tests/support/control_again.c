@@ -99,13 +99,6 @@ static zps_err_t peers(const zps_json *body, zps_json **written_p, struct zps_er
   return ZPS_OK;
 }
 
-static zps_err_t linked(const zps_json *body, zps_json **written_p, struct zps_error *error) {
-  uint64_t id, timeout_ms;
-  const zps_err_t err = zps_control_linked_read(body, &id, &timeout_ms, error);
-  if (!err) *written_p = zps_control_linked_write(id, timeout_ms);
-  return err;
-}
-
 static zps_err_t tensor_close(const zps_json *body, zps_json **written_p, struct zps_error *error) {
   uint64_t id, timeout_ms;
   uint32_t tensor;
@@ -122,22 +115,6 @@ static zps_err_t tensor_forget(const zps_json *body, zps_json **written_p, struc
   return err;
 }
 
-static zps_err_t held(const zps_json *body, zps_json **written_p, struct zps_error *error) {
-  uint64_t id;
-  const char *why;
-  const zps_err_t err = zps_control_held_read(body, &id, &why, error);
-  if (!err) *written_p = zps_control_held_write(id, why);
-  return err;
-}
-
-static zps_err_t memory(const zps_json *body, zps_json **written_p, struct zps_error *error) {
-  uint64_t id;
-  const char *name;
-  const zps_err_t err = zps_control_memory_read(body, &id, &name, error);
-  if (!err) *written_p = zps_control_memory_write(id, name);
-  return err;
-}
-
 static zps_err_t job_open(const zps_json *body, zps_json **written_p, struct zps_error *error) {
   struct zps_job_spec spec;
   const zps_err_t err = zps_control_job_open_read(body, &spec, error);
@@ -145,21 +122,6 @@ static zps_err_t job_open(const zps_json *body, zps_json **written_p, struct zps
   *written_p = zps_control_job_open_write(&spec);
   zps_job_spec_fini(&spec);
   return ZPS_OK;
-}
-
-static zps_err_t job_close(const zps_json *body, zps_json **written_p, struct zps_error *error) {
-  uint64_t id;
-  const char *reason;
-  const zps_err_t err = zps_control_job_close_read(body, &id, &reason, error);
-  if (!err) *written_p = zps_control_job_close_write(id, reason);
-  return err;
-}
-
-static zps_err_t rank_gone(const zps_json *body, zps_json **written_p, struct zps_error *error) {
-  struct zps_rank_gone gone;
-  const zps_err_t err = zps_control_rank_gone_read(body, &gone, error);
-  if (!err) *written_p = zps_control_rank_gone_write(&gone);
-  return err;
 }
 
 /* Their readers look at what the worker needs: the job is the connection's. */
@@ -170,33 +132,6 @@ static zps_err_t job_failed(const zps_json *body, zps_json **written_p, struct z
   if (err) return err;
   zps_control_job_failed_read(body, &failure);
   *written_p = zps_control_job_failed_write(id, &failure);
-  return ZPS_OK;
-}
-
-static zps_err_t rank_left(const zps_json *body, zps_json **written_p, struct zps_error *error) {
-  uint64_t id;
-  uint32_t rank;
-  zps_err_t err = zps_control_job_id_read(body, &id, error);
-  if (!err) err = zps_control_rank_left_read(body, &rank, error);
-  if (!err) *written_p = zps_control_rank_left_write(id, rank);
-  return err;
-}
-
-static zps_err_t job_suspect(const zps_json *body, zps_json **written_p, struct zps_error *error) {
-  struct zps_job_suspects suspects;
-  const zps_err_t err = zps_control_suspect_read(body, &suspects, error);
-  if (err) return err;
-  *written_p = zps_control_suspect_write(&suspects);
-  zps_job_suspects_fini(&suspects);
-  return ZPS_OK;
-}
-
-static zps_err_t job_map(const zps_json *body, zps_json **written_p, struct zps_error *error) {
-  struct zps_job_map map;
-  const zps_err_t err = zps_control_job_map_read(body, &map, error);
-  if (err) return err;
-  *written_p = zps_control_job_map_write(&map);
-  zps_job_map_fini(&map);
   return ZPS_OK;
 }
 
@@ -279,22 +214,22 @@ static const struct {
                 {"job.join answer", .again = join_answer},
                 {"job.peers", .again = job_id},
                 {"job.peers answer", .again = peers},
-                {"job.linked", .again = linked},
-                {"job.memory", .again = memory},
+                {"job.linked", .fields = &zps_control_linked},
+                {"job.memory", .fields = &zps_control_memory},
                 {"job.next", .again = next},
                 {"job.next answer", .again = next_answer},
                 {"job.changed", .again = job_id},
-                {"job.held", .again = held},
+                {"job.held", .fields = &zps_control_held},
                 {"job.leave", .again = leave},
                 {"group.open", .fields = &zps_control_group_open},
                 {"group.close", .fields = &zps_control_group_close},
                 {"job.open", .again = job_open},
-                {"job.close", .again = job_close},
-                {"rank.gone", .again = rank_gone},
+                {"job.close", .fields = &zps_control_job_close},
+                {"rank.gone", .fields = &zps_control_rank_gone},
                 {"job.failed", .again = job_failed},
-                {"rank.left", .again = rank_left},
-                {"job.suspect", .again = job_suspect},
-                {"job.map", .again = job_map},
+                {"rank.left", .fields = &zps_control_rank_left},
+                {"job.suspect", .fields = &zps_control_suspect},
+                {"job.map", .fields = &zps_control_job_map},
                 {"job.mapped", .again = job_steps},
                 {"job.replay", .again = job_steps},
                 {"job.stats", .again = job_stats},

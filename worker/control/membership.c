@@ -59,10 +59,10 @@ static void on_notify(void *ctx, const char *method, const zps_json *params) {
   } else if (strcmp(method, "job.changed") == 0) {
     membership->handler.on_changed(membership->handler.ctx);
   } else if (strcmp(method, "rank.left") == 0) {
-    uint32_t rank;
-    err = zps_control_rank_left_read(params, &rank, &error);
-    if (err == ZPS_OK) zps_log_info("rank %" PRIu32 " left the job", rank);
-    if (err == ZPS_OK) membership->handler.on_rank_left(membership->handler.ctx, rank);
+    struct zps_job_call left;
+    err = zps_control_rank_left_read(params, &left, &error);
+    if (err == ZPS_OK) zps_log_info("rank %" PRIu32 " left the job", left.rank);
+    if (err == ZPS_OK) membership->handler.on_rank_left(membership->handler.ctx, left.rank);
   }
   if (err == ZPS_ERR_NOMEM)
     zps_membership_renew(membership);
@@ -340,8 +340,8 @@ zps_err_t zps_membership_peers(struct zps_membership *membership, uint32_t world
 }
 
 zps_err_t zps_membership_linked(struct zps_membership *membership, uint64_t timeout_ms, struct zps_error *error) {
-  zps_json *params = zps_control_linked_write(membership->job_id, with_margin(timeout_ms));
-  return zps_client_call(membership->client, "job.linked", params, timeout_ms, NULL, error);
+  const struct zps_job_call call = {.job_id = membership->job_id, .timeout_ms = with_margin(timeout_ms)};
+  return zps_client_call(membership->client, "job.linked", zps_control_linked_write(&call), timeout_ms, NULL, error);
 }
 
 zps_err_t zps_membership_group_open(struct zps_membership *membership, const char *name, const uint32_t *ranks,

@@ -30,14 +30,16 @@ zps_err_t zps_membership_mapped(struct zps_membership *membership, const struct 
 void zps_membership_memory(struct zps_membership *membership, const char *memory) {
   atomic_store(&membership->memory, memory);
   if (membership->lost) return;
-  if (notify(membership, "job.memory", zps_control_memory_write(membership->job_id, memory)) != ZPS_OK)
+  const struct zps_job_call call = {.job_id = membership->job_id, .text = memory};
+  if (notify(membership, "job.memory", zps_control_memory_write(&call)) != ZPS_OK)
     zps_log_info("the coordinator was not told of memory %s", memory);
 }
 
 void zps_membership_held(struct zps_membership *membership, const char *why) {
   atomic_store(&membership->held, why);
   if (membership->lost) return;
-  if (notify(membership, "job.held", zps_control_held_write(membership->job_id, why)) != ZPS_OK)
+  const struct zps_job_call call = {.job_id = membership->job_id, .text = why};
+  if (notify(membership, "job.held", zps_control_held_write(&call)) != ZPS_OK)
     zps_log_info("the coordinator was not told that servers are to keep the job: %s", why);
 }
 

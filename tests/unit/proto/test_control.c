@@ -116,9 +116,9 @@ static void test_jobs(void **state) {
                                                        .servers = servers});
   made[n_made++] = zps_control_job_id_write(JOB);
   made[n_made++] = zps_control_peers_write(&(struct zps_join_peers){.world = 2, .ranks = peers});
-  made[n_made++] = zps_control_linked_write(JOB, 29000);
-  made[n_made++] = zps_control_memory_write(JOB, "dmabuf");
-  made[n_made++] = zps_control_held_write(JOB, "its pushes are large");
+  made[n_made++] = zps_control_linked_write(&(struct zps_job_call){.job_id = JOB, .timeout_ms = 29000});
+  made[n_made++] = zps_control_memory_write(&(struct zps_job_call){.job_id = JOB, .text = "dmabuf"});
+  made[n_made++] = zps_control_held_write(&(struct zps_job_call){.job_id = JOB, .text = "its pushes are large"});
   made[n_made++] = zps_control_group_open_write(
       &(struct zps_group_spec){.job_id = JOB, .name = "row/0", .ranks = group, .n_ranks = 2, .timeout_ms = 29000});
   made[n_made++] = zps_control_group_close_write(&(struct zps_job_call){.job_id = JOB, .text = "row/0"});
@@ -139,13 +139,13 @@ static void test_jobs(void **state) {
   made[n_made++] = zps_control_job_open_write(&open);
   open.n_places = 4;
   made[n_made++] = zps_control_job_open_write(&open);
-  made[n_made++] = zps_control_job_close_write(JOB, "all ranks left");
+  made[n_made++] = zps_control_job_close_write(&(struct zps_job_call){.job_id = JOB, .text = "all ranks left"});
   made[n_made++] = zps_control_rank_gone_write(
       &(struct zps_rank_gone){.job_id = JOB, .rank = 1, .code = ZPS_ERR_PEER_LOST, .text = "rank 1 was lost"});
   made[n_made++] = zps_control_job_failed_write(
       JOB, &(struct zps_frame_abort){
                .code = ZPS_ERR_PEER_LOST, .n_ranks = 1, .ranks = {1}, .text = "rank 1 (host node2) was lost"});
-  made[n_made++] = zps_control_rank_left_write(JOB, 1);
+  made[n_made++] = zps_control_rank_left_write(&(struct zps_job_call){.job_id = JOB, .rank = 1});
   uint32_t lost[] = {0, 2};
   made[n_made++] = zps_control_suspect_write(
       &(struct zps_job_suspects){.job_id = JOB, .n_servers = 2, .servers = lost, .why = "connection reset by peer"});

@@ -215,29 +215,38 @@ static void test_sentences(void **state) {
   "\"partitions\": 2"
 #define OPEN(members)                                                                                          \
   "{\"job_id\": \"0x5\", \"seed\": \"0x5\", \"link_secret\": \"00112233445566778899aabbccddeeff\", \"name\": " \
-  "\"j\", \"world\": 1, \"epoch\": 1, " members ", \"members\": []}"
+  "\"j\", \"world\": 1, \"epoch\": 1, " members                                                                \
+  ", \"members\": [{\"rank\": 0, \"host\": \"h\", \"pid\": 1, \"address\": \"01\"}]}"
 #define SCHEME(members) "{" TENSOR ", \"scheme\": {\"name\": \"x\", " members "}}"
   static const struct {
     const char *message, *body, *text;
   } cases[] = {
-      {"job.peers answer", "{\"ranks\": []}", "the coordinator names 0 ranks of a job of 2"},
+      {"job.peers answer", "{\"ranks\": []}", "member 'ranks' has 0 elements, want one for each of 2 ranks"},
       {"job.join answer",
        "{\"job_id\": \"0x5\", \"seed\": \"0x5\", \"link_secret\": \"00112233445566778899aabbccddeeff\", \"epoch\": 1, "
        "\"heartbeat_ms\": 1, \"dead_ms\": 2, \"servers\": []}",
-       "the coordinator names 0 servers; 1 to 1024 can be"},
+       "member 'servers' has 0 elements, want 1 to 1024"},
       {"job.open",
        "{\"job_id\": \"0x5\", \"seed\": \"0x5\", \"link_secret\": \"00112233445566778899aabbccddeeff\", "
        "\"name\": \"j\", \"world\": 2, \"epoch\": 1, \"servers\": 1, "
        "\"server\": 0, "
        "\"members\": []}",
-       "job.open names 0 members, the world is 2"},
+       "member 'members' has 0 elements, want one for each of 2 ranks"},
       {"job.open", OPEN("\"servers\": 2, \"places\": 1, \"server\": 0"), "member 'places' is 1, want 2 to 1024"},
       {"job.open", OPEN("\"servers\": 2, \"places\": 1025, \"server\": 0"), "member 'places' is 1025, want 2 to 1024"},
       {"job.open", OPEN("\"servers\": 2, \"places\": 4, \"server\": 2"), "member 'server' is 2, want 0 to 1"},
       {"job.open", OPEN("\"servers\": 2, \"places\": 4, \"since\": 3, \"server\": 4"),
        "member 'server' is 4, want 0 to 3"},
-      {"job.open", OPEN("\"servers\": 2, \"places\": 4, \"since\": 3, \"server\": 3"),
-       "job.open names 0 members, the world is 1"},
+      {"job.open",
+       "{\"job_id\": \"0x5\", \"seed\": \"0x5\", \"link_secret\": \"00112233445566778899aabbccddeeff\", "
+       "\"name\": \"j\", \"world\": 1, \"epoch\": 1, \"servers\": 1, \"server\": 0, "
+       "\"members\": [{\"rank\": 1, \"host\": \"h\", \"pid\": 1, \"address\": \"01\"}]}",
+       "member 'members[0].rank' is 1, want 0"},
+      {"job.open",
+       "{\"job_id\": \"0x5\", \"seed\": \"0x5\", \"link_secret\": \"00112233445566778899aabbccddeeff\", "
+       "\"name\": \"j\", \"world\": 1, \"epoch\": 1, \"servers\": 1, \"server\": 0, "
+       "\"members\": [{\"rank\": 0, \"pid\": 1, \"address\": \"01\"}]}",
+       "member 'members[0].host' is missing, want a string"},
       {"tensor.register", "{" TENSOR ", \"codec\": 7}",
        "member 'codec' is no string (there are auto, paper and coo; auto when left out)"},
       {"tensor.register", "{" TENSOR ", \"codec\": \"small\"}",
@@ -281,7 +290,7 @@ static void test_sentences(void **state) {
       {"job.stats", "{\"job_id\": \"0x5\", \"tensors\": [{\"tensor\": 0, \"done\": 1, \"rounds\": -1}]}",
        "member 'rounds' is -1, want 0 to 9007199254740992"},
       {"job.suspect", "{\"job_id\": \"0x5\", \"servers\": [1024], \"why\": \"reset\"}",
-       "member '[0]' is 1024, want 0 to 1023"},
+       "member 'servers[0]' is 1024, want 0 to 1023"},
       {"job.suspect", "{\"job_id\": \"0x5\", \"servers\": [1, 0], \"why\": \"reset\"}",
        "member 'servers' has 0 after 1, want ascending positions"},
       {"job.map", "{\"job_id\": \"0x5\", \"epoch\": 1, \"lost\": []}",
@@ -290,19 +299,19 @@ static void test_sentences(void **state) {
        "{\"job_id\": \"0x5\", \"epoch\": 1, \"lost\": [], \"joined\": [{\"position\": 1, \"since\": 0, \"name\": "
        "\"a\", "
        "\"address\": \"01\"}]}",
-       "member 'since' is 0, want 1 to 4294967295"},
+       "member 'joined[0].since' is 0, want 1 to 4294967295"},
       {"job.map",
        "{\"job_id\": \"0x5\", \"epoch\": 1, \"lost\": [], \"joined\": [{\"position\": 1, \"since\": 1, \"name\": "
        "\"a\", "
        "\"address\": \"01\"}, {\"position\": 1, \"since\": 1, \"name\": \"a\", \"address\": \"01\"}]}",
-       "member 'joined' has position 1 after 1, want ascending positions"},
-      {"job.map", "{\"job_id\": \"0x5\", \"epoch\": 1, \"lost\": [1024]}", "member '[0]' is 1024, want 0 to 1023"},
+       "member 'joined' has 1 after 1, want ascending positions"},
+      {"job.map", "{\"job_id\": \"0x5\", \"epoch\": 1, \"lost\": [1024]}", "member 'lost[0]' is 1024, want 0 to 1023"},
       {"job.map", "{\"job_id\": \"0x5\", \"epoch\": 1, \"lost\": [2, 2]}",
        "member 'lost' has 2 after 2, want ascending positions"},
       {"job.mapped", "{\"job_id\": \"0x5\", \"epoch\": 1, \"tensors\": [{\"tensor\": 1, \"steps\": []}]}",
-       "member 'steps' has 0 elements, want 1 to 128"},
+       "steps of a job: member 'tensors[0].steps' has 0 elements, want 1 to 128"},
       {"job.replay", "{\"job_id\": \"0x5\", \"epoch\": 1, \"tensors\": [{\"tensor\": 1, \"steps\": [7]}]}",
-       "member '[0]' is an integer, want a string"},
+       "steps of a job: member 'tensors[0].steps[0]' is an integer, want a string"},
       {"no.such", "{}", "there is no message 'no.such'"},
   };
   for (unsigned i = 0; i < sizeof cases / sizeof cases[0]; i++) {
