@@ -1,7 +1,6 @@
 #include "proto/control_scheme.h"
 
 #include <inttypes.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "common/base/text.h"
@@ -20,8 +19,9 @@ bool zps_scheme_spec_same(const struct zps_scheme_spec *a, const struct zps_sche
          a->delta == b->delta && memcmp(a->algorithms, b->algorithms, a->n_levels * sizeof a->algorithms[0]) == 0;
 }
 
-static const char *const gathers[] = {"auto", "direct", "doubling", NULL};
-static const char *const algorithms[] = {"auto", "ring", "doubling", NULL};
+static const char *const gathers[] = {"auto", "direct", "doubling"};
+static const char *const algorithms[] = {"auto", "ring", "doubling"};
+enum { N_GATHERS = sizeof gathers / sizeof gathers[0], N_ALGORITHMS = sizeof algorithms / sizeof algorithms[0] };
 
 #define SAY(text, ...) zps_text_add(text, ZPS_SCHEME_TEXT_MAX + 1, __VA_ARGS__)
 
@@ -46,158 +46,90 @@ const char *zps_scheme_spec_text(const struct zps_scheme_spec *scheme, char *tex
   return text;
 }
 
-static zps_json *choices_array(unsigned choices) {
+/* ------------------------------------------------------------ the member "scheme" */
+
+static const char *scheme_word(unsigned scheme) {
+  return zps_plan_scheme_name((enum zps_plan_scheme)scheme);
+}
+static const char *gather_word(unsigned gather) {
+  return gathers[gather];
+}
+static const char *algorithm_word(unsigned algorithm) {
+  return algorithms[algorithm];
+}
+
+/* Bits as the names of those that are set. */
+static zps_json *put_bits(unsigned bits, const char *(*word)(unsigned)) {
   zps_json *array = zps_json_array();
-  for (unsigned i = 0; i < ZPS_PLAN_SCHEMES; i++)
-    if (choices >> i & 1) array = zps_json_append_str(array, zps_plan_scheme_name((enum zps_plan_scheme)i));
+  for (unsigned i = 0; bits >> i; i++)
+    if (bits >> i & 1) array = zps_json_append_str(array, word(i));
   return array;
 }
 
-static zps_json *without_array(unsigned without) {
-  zps_json *array = zps_json_array();
-  for (unsigned i = 0; zps_without_name(i); i++)
-    if (without >> i & 1) array = zps_json_append_str(array, zps_without_name(i));
-  return array;
-}
-
-/* NULL where all levels are as they come. */
-static zps_json *algorithms_array(const struct zps_scheme_spec *scheme) {
-  bool any = false;
-  for (uint32_t i = 0; i < scheme->n_levels; i++) any |= scheme->algorithms[i] != 0;
-  if (!any) return NULL;
-  zps_json *array = zps_json_array();
-  for (uint32_t i = 0; i < scheme->n_levels; i++) array = zps_json_append_str(array, algorithms[scheme->algorithms[i]]);
-  return array;
-}
-
-zps_json *zps_control_scheme_write(zps_json *object, const struct zps_scheme_spec *scheme) {
-  zps_json *member = zps_json_set_str(zps_json_object(), "name", scheme->name[0] ? scheme->name : "balanced");
-  if (scheme->between[0]) member = zps_json_set_str(member, "between", scheme->between);
-  if (scheme->choices) member = zps_json_set(member, "choices", choices_array(scheme->choices));
-  if (scheme->of_rows) {
-    member = zps_json_set_u64(member, "of_rows", scheme->of_rows);
-    member = zps_json_set_u64(member, "of_width", scheme->of_width);
-  }
-  if (scheme->k) member = zps_json_set_u64(member, "k", scheme->k);
-  if (scheme->n_levels) member = zps_control_set_u32s(member, "levels", scheme->levels, scheme->n_levels);
-  if (scheme->chunks) member = zps_json_set_u64(member, "chunks", scheme->chunks);
-  if (scheme->bits) member = zps_json_set_u64(member, "bits", scheme->bits);
-  if (scheme->boundary_period) member = zps_json_set_u64(member, "boundary_period", scheme->boundary_period);
-  if (scheme->threshold_period) member = zps_json_set_u64(member, "threshold_period", scheme->threshold_period);
-  if (scheme->without) member = zps_json_set(member, "without", without_array(scheme->without));
-  if (scheme->allgather) member = zps_json_set_str(member, "allgather", gathers[scheme->allgather]);
-  if (scheme->delta > 0) member = zps_json_set_real(member, "delta", scheme->delta);
-  zps_json *const of_levels = algorithms_array(scheme);
-  if (of_levels) member = zps_json_set(member, "level_algorithms", of_levels);
-  return zps_json_set(object, "scheme", member);
-}
-
-static zps_err_t read_choices(const zps_json *from, unsigned *choices_p, struct zps_error *error) {
-  const zps_json *array;
-  zps_err_t err = zps_json_get_array(from, "choices", &array, error);
-  for (size_t i = 0; !err && i < zps_json_array_len(array); i++) {
-    const char *name = NULL;
-    unsigned one = 0;
-    err = zps_json_at_str(array, i, &name, error);
-    if (!err) err = zps_plan_schemes_parse(name, strlen(name), &one, error);
-    *choices_p |= one;
-  }
-  if (err || *choices_p) return err;
-  return zps_fail(error, ZPS_ERR_PROTOCOL, "member 'choices' is empty, want names of schemes");
-}
-
-static zps_err_t read_without(const zps_json *from, unsigned *without_p, struct zps_error *error) {
-  const zps_json *array;
-  zps_err_t err = zps_json_get_array(from, "without", &array, error);
-  for (size_t i = 0; !err && i < zps_json_array_len(array); i++) {
-    const char *name = NULL;
-    unsigned one = 0;
-    err = zps_json_at_str(array, i, &name, error);
-    if (!err) err = zps_without_parse(name, strlen(name), &one, error);
-    *without_p |= one;
-  }
-  if (err || *without_p) return err;
-  return zps_fail(error, ZPS_ERR_PROTOCOL, "member 'without' is empty, want names of parts");
-}
-
-static zps_err_t read_levels(const zps_json *from, struct zps_scheme_spec *scheme, struct zps_error *error) {
-  uint32_t *levels;
-  const zps_err_t err =
-      zps_control_get_u32s(from, "levels", ZPS_SCHEME_LEVELS_MAX, ZPS_WORLD_MAX + 1, &levels, &scheme->n_levels, error);
-  if (err) return err;
-  memcpy(scheme->levels, levels, scheme->n_levels * sizeof levels[0]);
-  free(levels);
-  return ZPS_OK;
-}
-
-static zps_err_t read_bits(const zps_json *from, uint32_t *bits_p, struct zps_error *error) {
-  const zps_err_t err = zps_control_get_u32(from, "bits", 2, 8, bits_p, error);
-  if (err || *bits_p == 2 || *bits_p == 4 || *bits_p == 8) return err;
-  return zps_fail(error, ZPS_ERR_PROTOCOL, "member 'bits' is %u, want 2, 4 or 8", *bits_p);
-}
-
-/* The number of a word among `words`. */
-static zps_err_t read_word(const char *word, const char *key, const char *const *words, unsigned *number_p,
+static zps_err_t take_bits(const zps_json *names, const char *key, unsigned *bits_p,
+                           zps_err_t (*parse)(const char *, size_t, unsigned *, struct zps_error *),
                            struct zps_error *error) {
-  for (unsigned i = 0; words[i]; i++) {
-    if (strcmp(word, words[i]) != 0) continue;
-    *number_p = i;
-    return ZPS_OK;
+  zps_err_t err = zps_json_check_array(names, key, error);
+  for (size_t i = 0; !err && i < zps_json_array_len(names); i++) {
+    const char *name = NULL;
+    unsigned one = 0;
+    err = zps_json_read_str(zps_json_at(names, i), key, &name, error);
+    if (!err) err = parse(name, strlen(name), &one, error);
+    *bits_p |= one;
   }
-  return zps_fail(error, ZPS_ERR_PROTOCOL, "member '%s' is '%.40s', want %s, %s or %s", key, word, words[0], words[1],
-                  words[2]);
+  return err || *bits_p ? err : zps_fail(error, ZPS_ERR_PROTOCOL, "member '%s' is empty, want names", key);
 }
 
-static zps_err_t read_allgather(const zps_json *from, unsigned *allgather_p, struct zps_error *error) {
-  const char *word = NULL;
-  const zps_err_t err = zps_json_get_str(from, "allgather", &word, error);
-  return err ? err : read_word(word, "allgather", gathers, allgather_p, error);
+static zps_json *put_choices(const void *at) {
+  return put_bits(*(const unsigned *)at, scheme_word);
+}
+static zps_err_t take_choices(const zps_json *value, const char *key, void *at, struct zps_error *error) {
+  return take_bits(value, key, at, zps_plan_schemes_parse, error);
+}
+static zps_json *put_without(const void *at) {
+  return put_bits(*(const unsigned *)at, zps_without_name);
+}
+static zps_err_t take_without(const zps_json *value, const char *key, void *at, struct zps_error *error) {
+  return take_bits(value, key, at, zps_without_parse, error);
 }
 
-static zps_err_t read_delta(const zps_json *from, double *delta_p, struct zps_error *error) {
-  *delta_p = zps_json_opt_real(from, "delta", -1);
-  if (*delta_p > 0 && *delta_p <= 1) return ZPS_OK;
-  return zps_fail(error, ZPS_ERR_PROTOCOL, "member 'delta' is no number over 0 and at most 1");
+static zps_json *put_delta(const void *at) {
+  return zps_json_real(*(const double *)at);
+}
+static zps_err_t take_delta(const zps_json *value, const char *key, void *at, struct zps_error *error) {
+  double *const delta = at;
+  if (zps_json_read_real(value, key, delta, NULL) == ZPS_OK && *delta > 0 && *delta <= 1) return ZPS_OK;
+  return zps_fail(error, ZPS_ERR_PROTOCOL, "member '%s' is no number over 0 and at most 1", key);
 }
 
-static zps_err_t read_algorithms(const zps_json *from, struct zps_scheme_spec *scheme, struct zps_error *error) {
-  const zps_json *array;
-  zps_err_t err = zps_json_get_array(from, "level_algorithms", &array, error);
-  if (!err && scheme->n_levels > 0 && zps_json_array_len(array) != scheme->n_levels)
-    return zps_fail(error, ZPS_ERR_PROTOCOL,
-                    "member 'level_algorithms' has %zu of them, want one for each of %u levels",
-                    zps_json_array_len(array), scheme->n_levels);
-  for (uint32_t i = 0; !err && i < scheme->n_levels; i++) {
-    const char *word = NULL;
-    err = zps_json_at_str(array, i, &word, error);
-    if (!err) err = read_word(word, "level_algorithms", algorithms, &scheme->algorithms[i], error);
-  }
-  return err;
+static zps_err_t check_scheme(void *read, struct zps_error *error) {
+  const struct zps_scheme_spec *const scheme = read;
+  if (scheme->of_rows && !scheme->of_width)
+    return zps_fail(error, ZPS_ERR_PROTOCOL, "member 'of_width' is missing, want 1 or more beside 'of_rows'");
+  if (scheme->bits == 0 || scheme->bits == 2 || scheme->bits == 4 || scheme->bits == 8) return ZPS_OK;
+  return zps_fail(error, ZPS_ERR_PROTOCOL, "member 'bits' is %u, want 2, 4 or 8", scheme->bits);
 }
 
-zps_err_t zps_control_scheme_read(const zps_json *object, struct zps_scheme_spec *scheme, struct zps_error *error) {
-  const zps_json *from = NULL;
-  *scheme = (struct zps_scheme_spec){.name = "balanced"};
-  if (!zps_json_get(object, "scheme")) return ZPS_OK;
-  zps_err_t err = zps_json_get_object(object, "scheme", &from, error);
-#define OPTION(key) if (!err && zps_json_get(from, key))
-  if (!err) err = zps_control_get_text(from, "name", 1, ZPS_SCHEME_NAME_MAX, scheme->name, error);
-  OPTION("between") err = zps_control_get_text(from, "between", 1, ZPS_SCHEME_NAME_MAX, scheme->between, error);
-  OPTION("choices") err = read_choices(from, &scheme->choices, error);
-  OPTION("of_rows") err = zps_json_get_u64(from, "of_rows", 1, ZPS_PARTITION_ROWS_MAX, &scheme->of_rows, error);
-  if (!err && scheme->of_rows) err = zps_control_get_u32(from, "of_width", 1, UINT32_MAX, &scheme->of_width, error);
-  OPTION("k") err = zps_json_get_u64(from, "k", 1, ZPS_PARTITION_ROWS_MAX, &scheme->k, error);
-  OPTION("levels") err = read_levels(from, scheme, error);
-  OPTION("chunks") err = zps_control_get_u32(from, "chunks", 2, ZPS_SCHEME_CHUNKS_MAX, &scheme->chunks, error);
-  OPTION("bits") err = read_bits(from, &scheme->bits, error);
-  OPTION("boundary_period")
-  err = zps_control_get_u32(from, "boundary_period", 1, UINT32_MAX, &scheme->boundary_period, error);
-  OPTION("threshold_period")
-  err = zps_control_get_u32(from, "threshold_period", 1, UINT32_MAX, &scheme->threshold_period, error);
-  OPTION("without") err = read_without(from, &scheme->without, error);
-  OPTION("allgather") err = read_allgather(from, &scheme->allgather, error);
-  OPTION("delta") err = read_delta(from, &scheme->delta, error);
-  OPTION("level_algorithms") err = read_algorithms(from, scheme, error);
-#undef OPTION
-  return err;
-}
+#define AT(member) ZPS_FIELD_AT(struct zps_scheme_spec, member), .optional = true
+static const struct zps_field scheme_rows[] = {
+    {"name", ZPS_FIELD_TEXT, ZPS_FIELD_AT(struct zps_scheme_spec, name), .min = 1, .text = "balanced"},
+    {"between", ZPS_FIELD_TEXT, AT(between), .min = 1},
+    {"choices", ZPS_FIELD_OTHER, AT(choices), .put = put_choices, .take = take_choices},
+    {"of_rows", ZPS_FIELD_NUMBER, AT(of_rows), .min = 1, .max = ZPS_PARTITION_ROWS_MAX},
+    {"of_width", ZPS_FIELD_NUMBER, AT(of_width), .min = 1},
+    {"k", ZPS_FIELD_NUMBER, AT(k), .min = 1, .max = ZPS_PARTITION_ROWS_MAX},
+    {"levels", ZPS_FIELD_NUMBER, ZPS_FIELD_ROW_AT(struct zps_scheme_spec, levels, n_levels), .n_min = 1,
+     .max = ZPS_WORLD_MAX, .optional = true},
+    {"chunks", ZPS_FIELD_NUMBER, AT(chunks), .min = 2, .max = ZPS_SCHEME_CHUNKS_MAX},
+    {"bits", ZPS_FIELD_NUMBER, AT(bits), .min = 2, .max = 8},
+    {"boundary_period", ZPS_FIELD_NUMBER, AT(boundary_period), .min = 1},
+    {"threshold_period", ZPS_FIELD_NUMBER, AT(threshold_period), .min = 1},
+    {"without", ZPS_FIELD_OTHER, AT(without), .put = put_without, .take = take_without},
+    {"allgather", ZPS_FIELD_WORD, AT(allgather), .word = gather_word, .max = N_GATHERS - 1},
+    {"delta", ZPS_FIELD_OTHER, AT(delta), .put = put_delta, .take = take_delta},
+    {"level_algorithms", ZPS_FIELD_WORD, ZPS_FIELD_ROW_AT(struct zps_scheme_spec, algorithms, n_levels),
+     .per = "levels", .word = algorithm_word, .max = N_ALGORITHMS - 1, .optional = true},
+};
+#undef AT
+const struct zps_fields zps_control_scheme = {ZPS_FIELDS_OF(struct zps_scheme_spec, scheme_rows),
+                                              .check = check_scheme};

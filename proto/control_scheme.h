@@ -33,8 +33,6 @@ bool zps_scheme_spec_same(const struct zps_scheme_spec *a, const struct zps_sche
  * `text` has ZPS_SCHEME_TEXT_MAX + 1 characters. Returns it. */
 const char *zps_scheme_spec_text(const struct zps_scheme_spec *scheme, char *text);
 
-zps_json *zps_control_scheme_write(zps_json *object, const struct zps_scheme_spec *scheme);
-zps_err_t zps_control_scheme_read(const zps_json *object, struct zps_scheme_spec *scheme,
-                                  struct zps_error *error) ZPS_MUSTCHECK;
+extern const struct zps_fields zps_control_scheme;
 
 #endif

@@ -6,8 +6,6 @@
 
 #include "common/codec/partition.h"
 
-#define CODECS "auto, paper and coo"
-
 /* ------------------------------------------------------------ the description of a tensor */
 
 void zps_tensor_spec_fini(struct zps_tensor_spec *spec) {
@@ -61,199 +59,135 @@ const char *zps_tensor_spec_text(const struct zps_tensor_spec *spec, char *text)
 
 /* ------------------------------------------------------------ members of tensor.register and tensor.open */
 
-static zps_json *shape_write(zps_json *params, const struct zps_tensor_spec *spec) {
-  params = zps_json_set_str(params, "name", spec->name);
-  params = zps_json_set_u64(params, "rows", spec->rows);
-  params = zps_json_set_u64(params, "width", spec->width);
-  params = zps_json_set_str(params, "dtype", zps_dtype_name(spec->dtype));
-  params = zps_json_set_str(params, "op", zps_op_name(spec->op));
-  params = zps_json_set_u64(params, "partitions", spec->n_parts);
-  if (spec->block_bits != ZPS_BLOCK_BITS_DEFAULT) params = zps_json_set_u64(params, "block_bits", spec->block_bits);
-  if (zps_partitioner_hashes(spec->partitioner))
-    params = zps_json_set_str(params, "partitioner", zps_partitioner_name(spec->partitioner));
-  if (spec->hashing.k) params = zps_json_set_u64(params, "hash_k", spec->hashing.k);
-  if (spec->hashing.r1) params = zps_json_set_u64(params, "hash_r1", spec->hashing.r1);
-  if (spec->hashing.r2) params = zps_json_set_u64(params, "hash_r2", spec->hashing.r2);
-  if (spec->staleness) params = zps_json_set_u64(params, "staleness", spec->staleness);
-  params = zps_json_set_str(params, "codec", zps_codec_policy_name(spec->codec));
-  params = zps_json_set_str(params, "values", zps_values_name(spec->value_codec));
-  return spec->n_ranks ? zps_control_set_u32s(params, "ranks", spec->ranks, spec->n_ranks) : params;
+static const char *dtype_word(unsigned dtype) {
+  return zps_dtype_name((enum zps_dtype)dtype);
+}
+static const char *op_word(unsigned op) {
+  return zps_op_name((enum zps_op)op);
+}
+static const char *partitioner_word(unsigned partitioner) {
+  return zps_partitioner_name((enum zps_partitioner)partitioner);
+}
+static const char *codec_word(unsigned codec) {
+  return zps_codec_policy_name((enum zps_codec_policy)codec);
+}
+static const char *values_word(unsigned values) {
+  return zps_values_name((enum zps_value_codec)values);
 }
 
-/* A name that may be left out, but must be a name. */
-static zps_err_t get_choice(const zps_json *params, const char *key, const char *def, const char *choices,
-                            const char **name_p, struct zps_error *error) {
-  *name_p = def;
-  if (!zps_json_get(params, key) || zps_json_get_str(params, key, name_p, NULL) == ZPS_OK) return ZPS_OK;
-  return zps_fail(error, ZPS_ERR_PROTOCOL, "member '%s' is no string (there are %s; %s when left out)", key, choices,
-                  def);
+static zps_err_t check_shape(void *read, struct zps_error *error) {
+  const struct zps_tensor_spec *const spec = read;
+  if (zps_values_suit(spec->value_codec, spec->dtype)) return ZPS_OK;
+  return zps_fail(error, ZPS_ERR_UNSUPPORTED, "values of dtype %s do not travel as %s; use raw",
+                  zps_dtype_name(spec->dtype), zps_values_name(spec->value_codec));
 }
 
-static zps_err_t read_kind(const zps_json *params, struct zps_tensor_spec *spec, struct zps_error *error) {
-  const char *dtype = NULL, *op = NULL;
-  zps_err_t err = zps_json_get_str(params, "dtype", &dtype, error);
-  if (!err) err = zps_json_get_str(params, "op", &op, error);
-  if (!err && !zps_dtype_parse(dtype, &spec->dtype))
-    err = zps_fail(error, ZPS_ERR_UNSUPPORTED, "no such dtype: '%.40s' (there are " ZPS_DTYPE_NAMES ")", dtype);
-  if (!err && !zps_op_parse(op, &spec->op))
-    err = zps_fail(error, ZPS_ERR_UNSUPPORTED,
-                   "no such operation: '%.40s' (there are sum, mean, max, min and mean_present)", op);
-  return err;
-}
-
-static zps_err_t read_codecs(const zps_json *params, struct zps_tensor_spec *spec, struct zps_error *error) {
-  const char *codec, *values = NULL;
-  zps_err_t err = get_choice(params, "codec", "auto", CODECS, &codec, error);
-  if (!err) err = get_choice(params, "values", "raw", ZPS_VALUES_NAMES, &values, error);
-  if (!err && !zps_codec_policy_parse(codec, &spec->codec))
-    err = zps_fail(error, ZPS_ERR_UNSUPPORTED, "no such codec: '%.40s' (there are " CODECS ")", codec);
-  if (!err && !zps_values_parse(values, &spec->value_codec))
-    err = zps_fail(error, ZPS_ERR_UNSUPPORTED, "no such codec of values: '%.40s' (there are " ZPS_VALUES_NAMES ")",
-                   values);
-  if (!err && !zps_values_suit(spec->value_codec, spec->dtype))
-    err = zps_fail(error, ZPS_ERR_UNSUPPORTED, "values of dtype %s do not travel as %s; use raw",
-                   zps_dtype_name(spec->dtype), values);
-  return err;
-}
-
-static zps_err_t read_partitioner(const zps_json *params, struct zps_tensor_spec *spec, struct zps_error *error) {
-  const char *name;
-  struct zps_hier_options *const hashing = &spec->hashing;
-  zps_err_t err = get_choice(params, "partitioner", "stratified", ZPS_PARTITIONER_NAMES, &name, error);
-  if (!err && !zps_partitioner_parse(name, &spec->partitioner))
-    err = zps_fail(error, ZPS_ERR_UNSUPPORTED, "no such partitioner: '%.40s' (there are " ZPS_PARTITIONER_NAMES ")",
-                   name);
-  if (!err && zps_json_get(params, "hash_k"))
-    err = zps_control_get_u32(params, "hash_k", 1, ZPS_HIER_K_MAX, &hashing->k, error);
-  if (!err && zps_json_get(params, "hash_r1"))
-    err = zps_json_get_u64(params, "hash_r1", 1, ZPS_HIER_SLOTS_MAX, &hashing->r1, error);
-  if (!err && zps_json_get(params, "hash_r2"))
-    err = zps_json_get_u64(params, "hash_r2", 1, ZPS_HIER_SLOTS_MAX, &hashing->r2, error);
-  return err;
-}
-
-static zps_err_t shape_read(const zps_json *params, uint32_t least_parts, struct zps_tensor_spec *spec,
-                            struct zps_error *error) {
-  *spec = (struct zps_tensor_spec){.block_bits = ZPS_BLOCK_BITS_DEFAULT};
-  zps_err_t err = zps_control_job_id_read(params, &spec->job_id, error);
-  if (!err) err = zps_control_get_text(params, "name", 1, ZPS_NAME_MAX, spec->name, error);
-  if (!err) err = zps_json_get_u64(params, "rows", 1, ZPS_PARTITION_ROWS_MAX, &spec->rows, error);
-  if (!err) err = zps_control_get_u32(params, "width", 1, ZPS_TENSOR_WIDTH_MAX, &spec->width, error);
-  if (!err) err = read_kind(params, spec, error);
-  if (!err)
-    err = zps_control_get_u32(params, "partitions", least_parts, ZPS_PARTITION_PARTS_MAX, &spec->n_parts, error);
-  if (!err && zps_json_get(params, "block_bits"))
-    err = zps_control_get_u32(params, "block_bits", 0, ZPS_PARTITION_BLOCK_BITS_MAX, &spec->block_bits, error);
-  if (!err) err = read_partitioner(params, spec, error);
-  if (!err && zps_json_get(params, "staleness"))
-    err = zps_control_get_u32(params, "staleness", 1, ZPS_STALENESS_MAX, &spec->staleness, error);
-  return err ? err : read_codecs(params, spec, error);
-}
-
-/* Last, so that there is nothing to free where another member is wrong. */
-static zps_err_t ranks_read(const zps_json *params, struct zps_tensor_spec *spec, struct zps_error *error) {
-  uint32_t *ranks;
-  if (!zps_json_get(params, "ranks")) return ZPS_OK;
-  const zps_err_t err =
-      zps_control_get_u32s(params, "ranks", ZPS_WORLD_MAX, ZPS_WORLD_MAX, &ranks, &spec->n_ranks, error);
-  if (!err) spec->ranks = ranks;
-  return err;
-}
-
-static zps_err_t owners_read(const zps_json *from, uint32_t n_servers, struct zps_tensor_spec *spec,
-                             struct zps_error *error) {
-  uint32_t *owners, n;
-  const zps_err_t err = zps_control_get_u32s(from, "owners", ZPS_PARTITION_PARTS_MAX, n_servers, &owners, &n, error);
-  if (err) return err;
-  if (n != spec->n_parts) {
-    free(owners);
-    return zps_fail(error, ZPS_ERR_PROTOCOL, "member 'owners' has %u elements, want one for each of %u partitions", n,
-                    spec->n_parts);
-  }
-  spec->owners = owners;
-  return ZPS_OK;
-}
+#define AT(member) ZPS_FIELD_AT(struct zps_tensor_spec, member)
+static const struct zps_field shape[] = {
+    {"name", ZPS_FIELD_TEXT, AT(name), .min = 1},
+    {"rows", ZPS_FIELD_NUMBER, AT(rows), .min = 1, .max = ZPS_PARTITION_ROWS_MAX},
+    {"width", ZPS_FIELD_NUMBER, AT(width), .min = 1, .max = ZPS_TENSOR_WIDTH_MAX},
+    {"dtype", ZPS_FIELD_WORD, AT(dtype), .word = dtype_word, .min = ZPS_DTYPE_F32, .max = ZPS_DTYPE_F16},
+    {"op", ZPS_FIELD_WORD, AT(op), .word = op_word, .min = ZPS_OP_SUM, .max = ZPS_OP_ONE},
+    {"partitions", ZPS_FIELD_NUMBER, AT(n_parts), .max = ZPS_PARTITION_PARTS_MAX},
+    {"block_bits", ZPS_FIELD_NUMBER, AT(block_bits), .max = ZPS_PARTITION_BLOCK_BITS_MAX, .optional = true,
+     .absent = ZPS_BLOCK_BITS_DEFAULT},
+    {"partitioner", ZPS_FIELD_WORD, AT(partitioner), .word = partitioner_word, .min = ZPS_PARTITIONER_STRATIFIED,
+     .max = ZPS_PARTITIONER_HIERARCHICAL, .optional = true, .absent = ZPS_PARTITIONER_STRATIFIED},
+    {"hash_k", ZPS_FIELD_NUMBER, AT(hashing.k), .min = 1, .max = ZPS_HIER_K_MAX, .optional = true},
+    {"hash_r1", ZPS_FIELD_NUMBER, AT(hashing.r1), .min = 1, .max = ZPS_HIER_SLOTS_MAX, .optional = true},
+    {"hash_r2", ZPS_FIELD_NUMBER, AT(hashing.r2), .min = 1, .max = ZPS_HIER_SLOTS_MAX, .optional = true},
+    {"staleness", ZPS_FIELD_NUMBER, AT(staleness), .min = 1, .max = ZPS_STALENESS_MAX, .optional = true},
+    {"codec", ZPS_FIELD_WORD, AT(codec), .word = codec_word, .min = ZPS_CODEC_AUTO, .max = ZPS_CODEC_COO_ONLY,
+     .optional = true, .always = true, .absent = ZPS_CODEC_AUTO},
+    {"values", ZPS_FIELD_WORD, AT(value_codec), .word = values_word, .min = ZPS_VALUES_RAW, .max = ZPS_VALUES_QSGD8,
+     .optional = true, .always = true, .absent = ZPS_VALUES_RAW},
+    {"ranks", ZPS_FIELD_NUMBER, ZPS_FIELD_LIST_AT(struct zps_tensor_spec, ranks, n_ranks), .n_min = 1,
+     .n_max = ZPS_WORLD_MAX, .max = ZPS_WORLD_MAX - 1, .optional = true},
+};
+static const struct zps_fields shape_fields = {ZPS_FIELDS_OF(struct zps_tensor_spec, shape), .check = check_shape};
 
 /* ------------------------------------------------------------ messages */
 
-zps_json *zps_control_register_write(const struct zps_tensor_spec *spec) {
-  zps_json *params = zps_control_job_id_write(spec->job_id);
-  if (spec->group[0]) params = zps_json_set_str(params, "group", spec->group);
-  params = shape_write(params, spec);
-  if (spec->keep_zero_rows) params = zps_json_set_u64(params, "keep_zero_rows", spec->keep_zero_rows);
-  return zps_control_scheme_write(params, &spec->scheme);
+static zps_err_t complete_register(void *read, struct zps_error *error) {
+  struct zps_tensor_spec *const spec = read;
+  (void)error;
+  if (!spec->scheme.name[0]) strcpy(spec->scheme.name, "balanced");
+  return ZPS_OK;
 }
 
-zps_err_t zps_control_register_read(const zps_json *params, struct zps_tensor_spec *spec, struct zps_error *error) {
-  zps_err_t err = shape_read(params, 0, spec, error);
-  if (!err && zps_json_get(params, "keep_zero_rows"))
-    err = zps_control_get_u32(params, "keep_zero_rows", 1, 1, &spec->keep_zero_rows, error);
-  if (!err) err = zps_control_scheme_read(params, &spec->scheme, error);
-  if (!err && zps_json_get(params, "group"))
-    err = zps_control_get_text(params, "group", 1, ZPS_NAME_MAX, spec->group, error);
-  return err ? err : ranks_read(params, spec, error);
-}
+static const struct zps_field tensor_register[] = {
+    {"job_id", ZPS_FIELD_HEX, AT(job_id)},
+    {"group", ZPS_FIELD_TEXT, AT(group), .min = 1, .optional = true},
+    {.type = ZPS_FIELD_PART, .part = &shape_fields},
+    {"keep_zero_rows", ZPS_FIELD_NUMBER, AT(keep_zero_rows), .min = 1, .max = 1, .optional = true},
+    {"scheme", ZPS_FIELD_OBJECT, AT(scheme), .part = &zps_control_scheme, .optional = true, .always = true},
+};
+const struct zps_fields zps_control_register = {
+    .name = "tensor.register", ZPS_FIELDS_OF(struct zps_tensor_spec, tensor_register), .check = complete_register};
 
-zps_json *zps_control_registered_write(const struct zps_tensor_spec *spec) {
-  zps_json *result = zps_json_set_u64(zps_json_object(), "tensor", spec->tensor);
-  result = zps_json_set_u64(result, "partitions", spec->n_parts);
-  result = zps_json_set_u64(result, "block_bits", spec->block_bits);
-  return zps_control_set_u32s(result, "owners", spec->owners, spec->n_parts);
-}
+static const struct zps_field registered[] = {
+    {"tensor", ZPS_FIELD_NUMBER, AT(tensor)},
+    {"partitions", ZPS_FIELD_NUMBER, AT(n_parts), .min = 1, .max = ZPS_PARTITION_PARTS_MAX},
+    {"block_bits", ZPS_FIELD_NUMBER, AT(block_bits), .max = ZPS_PARTITION_BLOCK_BITS_MAX},
+    {"owners", ZPS_FIELD_NUMBER, ZPS_FIELD_LIST_AT(struct zps_tensor_spec, owners, n_parts), .per = "partitions",
+     .max = ZPS_SERVERS_MAX - 1},
+};
+const struct zps_fields zps_control_registered = {.name = "tensor.register answer",
+                                                  ZPS_FIELDS_OF(struct zps_tensor_spec, registered)};
 
 zps_err_t zps_control_registered_read(const zps_json *result, uint32_t n_servers, struct zps_tensor_spec *spec,
                                       struct zps_error *error) {
-  zps_err_t err = zps_control_get_u32(result, "tensor", 0, UINT32_MAX, &spec->tensor, error);
-  if (!err) err = zps_control_get_u32(result, "partitions", 1, ZPS_PARTITION_PARTS_MAX, &spec->n_parts, error);
-  if (!err) err = zps_control_get_u32(result, "block_bits", 0, ZPS_PARTITION_BLOCK_BITS_MAX, &spec->block_bits, error);
-  return err ? err : owners_read(result, n_servers, spec, error);
-}
-
-zps_json *zps_control_tensor_open_write(const struct zps_tensor_spec *spec) {
-  zps_json *params = zps_json_set_u64(zps_control_job_id_write(spec->job_id), "tensor", spec->tensor);
-  return zps_control_set_u32s(shape_write(params, spec), "owners", spec->owners, spec->n_parts);
-}
-
-zps_err_t zps_control_tensor_open_read(const zps_json *params, struct zps_tensor_spec *spec, struct zps_error *error) {
-  zps_err_t err = shape_read(params, 1, spec, error);
-  if (!err) err = zps_control_get_u32(params, "tensor", 0, UINT32_MAX, &spec->tensor, error);
-  if (!err) err = zps_control_get_u32(params, "block_bits", 0, ZPS_PARTITION_BLOCK_BITS_MAX, &spec->block_bits, error);
-  if (!err) err = owners_read(params, ZPS_SERVERS_MAX, spec, error);
-  if (!err) err = ranks_read(params, spec, error);
-  if (err) zps_tensor_spec_fini(spec);
+  const zps_err_t err = zps_fields_complete(&zps_control_registered, result, spec, error);
+  for (uint32_t i = 0; !err && i < spec->n_parts; i++) {
+    if (spec->owners[i] < n_servers) continue;
+    zps_fail(error, ZPS_ERR_PROTOCOL, "%s: member 'owners[%u]' is %u, want 0 to %u", zps_control_registered.name, i,
+             spec->owners[i], n_servers - 1);
+    zps_fields_fini(&zps_control_registered, spec);
+    return ZPS_ERR_PROTOCOL;
+  }
   return err;
 }
 
-zps_json *zps_control_tensor_forget_write(uint64_t job_id, uint32_t tensor) {
-  return zps_json_set_u64(zps_control_job_id_write(job_id), "tensor", tensor);
+static zps_err_t check_open(void *read, struct zps_error *error) {
+  const struct zps_tensor_spec *const spec = read;
+  if (spec->n_parts == 0)
+    return zps_fail(error, ZPS_ERR_PROTOCOL, "member 'partitions' is 0, want 1 to %u", ZPS_PARTITION_PARTS_MAX);
+  if (spec->block_bits != ZPS_BLOCK_BITS_DEFAULT) return ZPS_OK;
+  return zps_fail(error, ZPS_ERR_PROTOCOL, "member 'block_bits' is missing, want 0 to %u",
+                  ZPS_PARTITION_BLOCK_BITS_MAX);
 }
 
-zps_err_t zps_control_tensor_forget_read(const zps_json *params, uint64_t *job_id_p, uint32_t *tensor_p,
-                                         struct zps_error *error) {
-  const zps_err_t err = zps_control_job_id_read(params, job_id_p, error);
-  return err ? err : zps_control_get_u32(params, "tensor", 0, UINT32_MAX, tensor_p, error);
-}
+static const struct zps_field tensor_open[] = {
+    {"job_id", ZPS_FIELD_HEX, AT(job_id)},
+    {"tensor", ZPS_FIELD_NUMBER, AT(tensor)},
+    {.type = ZPS_FIELD_PART, .part = &shape_fields},
+    {"owners", ZPS_FIELD_NUMBER, ZPS_FIELD_LIST_AT(struct zps_tensor_spec, owners, n_parts), .per = "partitions",
+     .max = ZPS_SERVERS_MAX - 1},
+};
+const struct zps_fields zps_control_tensor_open = {
+    .name = "tensor.open", ZPS_FIELDS_OF(struct zps_tensor_spec, tensor_open), .check = check_open};
+#undef AT
 
-zps_json *zps_control_tensor_close_write(uint64_t job_id, uint32_t tensor, uint64_t timeout_ms) {
-  return zps_json_set_u64(zps_control_tensor_forget_write(job_id, tensor), "timeout_ms", timeout_ms);
-}
+static const struct zps_field tensor_forget[] = {
+    {"job_id", ZPS_FIELD_HEX, ZPS_FIELD_AT(struct zps_job_call, job_id)},
+    {"tensor", ZPS_FIELD_NUMBER, ZPS_FIELD_AT(struct zps_job_call, tensor)},
+};
+const struct zps_fields zps_control_tensor_forget = {.name = "tensor.forget",
+                                                     ZPS_FIELDS_OF(struct zps_job_call, tensor_forget)};
 
-zps_err_t zps_control_tensor_close_read(const zps_json *params, uint64_t *job_id_p, uint32_t *tensor_p,
-                                        uint64_t *timeout_ms_p, struct zps_error *error) {
-  const zps_err_t err = zps_control_tensor_forget_read(params, job_id_p, tensor_p, error);
-  return err ? err : zps_json_get_u64(params, "timeout_ms", 0, ZPS_TIMEOUT_MAX_MS, timeout_ms_p, error);
-}
+static const struct zps_field tensor_close[] = {
+    {"job_id", ZPS_FIELD_HEX, ZPS_FIELD_AT(struct zps_job_call, job_id)},
+    {"tensor", ZPS_FIELD_NUMBER, ZPS_FIELD_AT(struct zps_job_call, tensor)},
+    {"timeout_ms", ZPS_FIELD_NUMBER, ZPS_FIELD_AT(struct zps_job_call, timeout_ms), .max = ZPS_TIMEOUT_MAX_MS},
+};
+const struct zps_fields zps_control_tensor_close = {.name = "tensor.close",
+                                                    ZPS_FIELDS_OF(struct zps_job_call, tensor_close)};
 
-zps_json *zps_control_tensor_keep_write(uint64_t job_id, const uint32_t *tensors, uint32_t n) {
-  zps_json *params = zps_control_job_id_write(job_id);
-  return n ? zps_control_set_u32s(params, "tensors", tensors, n) : params;
-}
-
-zps_err_t zps_control_tensor_keep_read(const zps_json *params, uint64_t *job_id_p, uint32_t **tensors_p, uint32_t *n_p,
-                                       struct zps_error *error) {
-  const zps_err_t err = zps_control_job_id_read(params, job_id_p, error);
-  *tensors_p = NULL;
-  *n_p = 0;
-  if (err || !zps_json_get(params, "tensors")) return err;
-  return zps_control_get_u32s(params, "tensors", UINT32_MAX, UINT32_MAX, tensors_p, n_p, error);
-}
+static const struct zps_field tensor_keep[] = {
+    {"job_id", ZPS_FIELD_HEX, ZPS_FIELD_AT(struct zps_tensor_keep, job_id)},
+    {"tensors", ZPS_FIELD_NUMBER, ZPS_FIELD_LIST_AT(struct zps_tensor_keep, tensors, n), .n_min = 1,
+     .n_max = UINT32_MAX, .optional = true},
+};
+const struct zps_fields zps_control_tensor_keep = {.name = "tensor.keep",
+                                                   ZPS_FIELDS_OF(struct zps_tensor_keep, tensor_keep)};

@@ -46,32 +46,26 @@ const char *zps_tensor_owner_name(const char *name);
 const char *zps_tensor_spec_text(const struct zps_tensor_spec *spec, char *text);
 
 /* tensor.register, of a worker. Owners and number do not travel. */
-zps_json *zps_control_register_write(const struct zps_tensor_spec *spec);
-zps_err_t zps_control_register_read(const zps_json *params, struct zps_tensor_spec *spec,
-                                    struct zps_error *error) ZPS_MUSTCHECK;
+ZPS_MESSAGE(register, struct zps_tensor_spec)
 /* Its answer completes the spec: number, partitions, block_bits and owners, which are below `n_servers`. */
-zps_json *zps_control_registered_write(const struct zps_tensor_spec *spec);
+ZPS_MESSAGE_WRITER(registered, struct zps_tensor_spec)
 zps_err_t zps_control_registered_read(const zps_json *result, uint32_t n_servers, struct zps_tensor_spec *spec,
                                       struct zps_error *error) ZPS_MUSTCHECK;
 
-/* tensor.close, of a worker, which waits up to `timeout_ms` for the other ranks; and tensor.forget, of the coordinator
- * to a server. */
-zps_json *zps_control_tensor_close_write(uint64_t job_id, uint32_t tensor, uint64_t timeout_ms);
-zps_err_t zps_control_tensor_close_read(const zps_json *params, uint64_t *job_id_p, uint32_t *tensor_p,
-                                        uint64_t *timeout_ms_p, struct zps_error *error) ZPS_MUSTCHECK;
-zps_json *zps_control_tensor_forget_write(uint64_t job_id, uint32_t tensor);
-zps_err_t zps_control_tensor_forget_read(const zps_json *params, uint64_t *job_id_p, uint32_t *tensor_p,
-                                         struct zps_error *error) ZPS_MUSTCHECK;
+/* tensor.close: job_id, tensor, and how long the worker waits for the other ranks (timeout_ms). */
+ZPS_MESSAGE(tensor_close, struct zps_job_call)
+/* tensor.forget, of the coordinator to a server: job_id, tensor. */
+ZPS_MESSAGE(tensor_forget, struct zps_job_call)
 
-/* tensor.keep, of the coordinator to a server: the tensors of a job, ascending, which may be none. */
-zps_json *zps_control_tensor_keep_write(uint64_t job_id, const uint32_t *tensors, uint32_t n);
-/* *tensors_p is for the caller to free(). */
-zps_err_t zps_control_tensor_keep_read(const zps_json *params, uint64_t *job_id_p, uint32_t **tensors_p, uint32_t *n_p,
-                                       struct zps_error *error) ZPS_MUSTCHECK;
+/* tensor.keep, of the coordinator to a server: the tensors of a job, ascending. */
+struct zps_tensor_keep {
+  uint64_t job_id;
+  uint32_t *tensors; /* May be none. Allocated by the reader. */
+  uint32_t n;
+};
+ZPS_MESSAGE(tensor_keep, struct zps_tensor_keep)
 
-/* tensor.open, of the coordinator to a server. The scheme does not travel. */
-zps_json *zps_control_tensor_open_write(const struct zps_tensor_spec *spec);
-zps_err_t zps_control_tensor_open_read(const zps_json *params, struct zps_tensor_spec *spec,
-                                       struct zps_error *error) ZPS_MUSTCHECK;
+/* tensor.open, of the coordinator to a server. The scheme is not sent. */
+ZPS_MESSAGE(tensor_open, struct zps_tensor_spec)
 
 #endif

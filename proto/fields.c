@@ -162,7 +162,7 @@ static zps_err_t read_number(const struct zps_field *field, const zps_json *valu
   return err;
 }
 
-/* "auto, paper or coo" */
+/* "auto, paper or coo (left out: auto)" */
 static void list_words(const struct zps_field *field, char *text, size_t size) {
   const char *last = NULL;
   text[0] = '\0';
@@ -173,6 +173,8 @@ static void list_words(const struct zps_field *field, char *text, size_t size) {
     last = word;
   }
   zps_text_add(text, size, "%s%s", text[0] ? " or " : "", last);
+  if (field->optional && !field->many)
+    zps_text_add(text, size, " (left out: %s)", field->word((unsigned)field->absent));
 }
 
 static zps_err_t read_word(const struct zps_field *field, const zps_json *value, char *at, struct reader *reader) {
@@ -326,7 +328,10 @@ static zps_err_t read_members(const struct zps_fields *message, const zps_json *
                               struct reader *reader) {
   zps_err_t err = ZPS_OK;
   for (size_t i = 0; i < message->n_fields && !err; i++) err = read_field(&message->fields[i], object, to, reader);
-  return err || !message->check ? err : message->check(to, &reader->why);
+  if (err || !message->check) return err;
+  struct zps_error why;
+  err = message->check(to, &why);
+  return err ? zps_fail(&reader->why, err, "%s%s%.300s", reader->path, reader->path[0] ? ": " : "", why.text) : ZPS_OK;
 }
 
 zps_err_t zps_fields_complete(const struct zps_fields *message, const zps_json *object, void *to,

@@ -121,10 +121,11 @@ zps_json *zps_coordinator_map_params(const struct zps_member_job *job) {
 }
 
 static zps_json *tensor_keep_params(const struct zps_member_job *job) {
-  uint32_t *tensors = calloc(job->n_tensors + 1u, sizeof *tensors);
-  for (uint32_t i = 0; tensors && i < job->n_tensors; i++) tensors[i] = job->tensors[i]->spec.tensor;
-  zps_json *params = tensors ? zps_control_tensor_keep_write(job->job_id, tensors, job->n_tensors) : NULL;
-  free(tensors);
+  struct zps_tensor_keep keep = {.job_id = job->job_id, .n = job->n_tensors};
+  keep.tensors = calloc(job->n_tensors + 1u, sizeof *keep.tensors);
+  for (uint32_t i = 0; keep.tensors && i < job->n_tensors; i++) keep.tensors[i] = job->tensors[i]->spec.tensor;
+  zps_json *params = keep.tensors ? zps_control_tensor_keep_write(&keep) : NULL;
+  free(keep.tensors);
   return params;
 }
 
@@ -148,7 +149,8 @@ static zps_err_t make_params(const struct zps_coordinator_conn *conn, const stru
       return ZPS_OK;
     case ZPS_ACT_TENSOR_FORGET:
       *method_p = "tensor.forget";
-      *params_p = zps_control_tensor_forget_write(call->job_id, call->tensor);
+      *params_p =
+          zps_control_tensor_forget_write(&(struct zps_job_call){.job_id = call->job_id, .tensor = call->tensor});
       return ZPS_OK;
     case ZPS_ACT_TENSORS_KEEP:
       if (!job) return ZPS_ERR_UNKNOWN;

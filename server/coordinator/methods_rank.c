@@ -199,18 +199,17 @@ static zps_err_t tensor_register(struct zps_coordinator_conn *conn, const zps_js
 
 static zps_err_t tensor_close(struct zps_coordinator_conn *conn, const zps_json *params,
                               struct zps_rpc_request *request, struct zps_error *error) {
-  uint64_t job_id = 0, timeout_ms = 0;
-  uint32_t tensor = 0;
-  const zps_err_t err = zps_control_tensor_close_read(params, &job_id, &tensor, &timeout_ms, error);
+  struct zps_job_call call;
+  const zps_err_t err = zps_control_tensor_close_read(params, &call, error);
   if (err) return err;
   const struct zps_member_job *job = conn->client.job;
-  if (is_again(params) && job && job->job_id == job_id && tensor < job->next_tensor &&
-      !zps_members_tensor_find(job, tensor)) {
+  if (is_again(params) && job && job->job_id == call.job_id && call.tensor < job->next_tensor &&
+      !zps_members_tensor_find(job, call.tensor)) {
     zps_rpc_reply(request, NULL);
     return ZPS_OK;
   }
-  return zps_members_tensor_close(conn->coordinator->members, &conn->client, job_id, tensor, timeout_ms, request,
-                                  zps_clock_ns(), error);
+  return zps_members_tensor_close(conn->coordinator->members, &conn->client, call.job_id, call.tensor, call.timeout_ms,
+                                  request, zps_clock_ns(), error);
 }
 
 static zps_err_t tensor_report(struct zps_coordinator_conn *conn, const zps_json *params,

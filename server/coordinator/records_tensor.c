@@ -4,7 +4,8 @@
 #include "server/coordinator/records_impl.h"
 
 zps_json *zps_record_tensor_gone_write(const struct zps_member_note *note) {
-  return zps_control_tensor_forget_write(note->job->job_id, note->tensor->spec.tensor);
+  return zps_control_tensor_forget_write(
+      &(struct zps_job_call){.job_id = note->job->job_id, .tensor = note->tensor->spec.tensor});
 }
 
 static const char *const tensor_states[] = {
@@ -65,20 +66,19 @@ zps_err_t zps_record_tensor_state_read(struct zps_members *members, const zps_js
                                        struct zps_error *error) {
   enum zps_tensor_state state = ZPS_TENSOR_OPEN;
   struct zps_error why;
-  uint64_t job_id = 0;
-  uint32_t tensor = 0;
-  zps_err_t err = zps_control_tensor_forget_read(record, &job_id, &tensor, error);
+  struct zps_job_call of;
+  zps_err_t err = zps_control_tensor_forget_read(record, &of, error);
   if (!err) err = get_tensor_state(record, &state, error);
   zps_record_get_error(record, &why);
   return err ? err
-             : zps_record_fits(zps_members_restore_tensor_state(members, job_id, tensor, state, &why, now_ns), error);
+             : zps_record_fits(zps_members_restore_tensor_state(members, of.job_id, of.tensor, state, &why, now_ns),
+                               error);
 }
 
 zps_err_t zps_record_tensor_gone_read(struct zps_members *members, const zps_json *record, uint64_t now_ns,
                                       struct zps_error *error) {
-  uint64_t job_id = 0;
-  uint32_t tensor = 0;
+  struct zps_job_call of;
   (void)now_ns;
-  const zps_err_t err = zps_control_tensor_forget_read(record, &job_id, &tensor, error);
-  return err ? err : zps_record_fits(zps_members_restore_tensor_gone(members, job_id, tensor), error);
+  const zps_err_t err = zps_control_tensor_forget_read(record, &of, error);
+  return err ? err : zps_record_fits(zps_members_restore_tensor_gone(members, of.job_id, of.tensor), error);
 }

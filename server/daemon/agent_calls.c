@@ -36,24 +36,22 @@ static zps_err_t tensor_open(struct zps_agent_jobs *jobs, const zps_json *params
 }
 
 static zps_err_t tensor_forget(struct zps_agent_jobs *jobs, const zps_json *params, struct zps_error *error) {
-  uint64_t job_id;
-  uint32_t tensor;
-  const zps_err_t err = zps_control_tensor_forget_read(params, &job_id, &tensor, error);
+  struct zps_job_call call;
+  const zps_err_t err = zps_control_tensor_forget_read(params, &call, error);
   if (err) return err;
-  struct zps_agent_job *const job = zps_agent_jobs_find(jobs, job_id);
-  if (job) zps_agent_job_forget_tensor(job, tensor);
-  return zps_shard_tensor_close(jobs->shard, job_id, tensor, error);
+  struct zps_agent_job *const job = zps_agent_jobs_find(jobs, call.job_id);
+  if (job) zps_agent_job_forget_tensor(job, call.tensor);
+  return zps_shard_tensor_close(jobs->shard, call.job_id, call.tensor, error);
 }
 
 static zps_err_t tensor_keep(struct zps_agent_jobs *jobs, const zps_json *params, struct zps_error *error) {
-  uint64_t job_id;
-  uint32_t *tensors, n;
-  const zps_err_t err = zps_control_tensor_keep_read(params, &job_id, &tensors, &n, error);
+  struct zps_tensor_keep keep;
+  const zps_err_t err = zps_control_tensor_keep_read(params, &keep, error);
   if (err) return err;
-  struct zps_agent_job *const job = zps_agent_jobs_find(jobs, job_id);
-  if (job) zps_agent_job_keep(jobs, job, tensors, n);
-  free(tensors);
-  return job ? ZPS_OK : zps_fail(error, ZPS_ERR_UNKNOWN, "no job 0x%016llx here", (unsigned long long)job_id);
+  struct zps_agent_job *const job = zps_agent_jobs_find(jobs, keep.job_id);
+  if (job) zps_agent_job_keep(jobs, job, keep.tensors, keep.n);
+  free(keep.tensors);
+  return job ? ZPS_OK : zps_fail(error, ZPS_ERR_UNKNOWN, "no job 0x%016llx here", (unsigned long long)keep.job_id);
 }
 
 static zps_err_t job_close(struct zps_agent_jobs *jobs, const zps_json *params, struct zps_error *error) {
@@ -62,8 +60,8 @@ static zps_err_t job_close(struct zps_agent_jobs *jobs, const zps_json *params, 
   if (err) return err;
   err = zps_shard_job_close(jobs->shard, call.job_id, call.text);
   if (err == ZPS_ERR_TIMEOUT) return zps_fail(error, err, "the shard is stuck");
-  zps_agent_jobs_forget(jobs, job_id);
-  return err ? zps_fail(error, err, "no job 0x%016llx here", (unsigned long long)job_id) : ZPS_OK;
+  zps_agent_jobs_forget(jobs, call.job_id);
+  return err ? zps_fail(error, err, "no job 0x%016llx here", (unsigned long long)call.job_id) : ZPS_OK;
 }
 
 static zps_err_t job_map(struct zps_agent_jobs *jobs, const zps_json *params, struct zps_error *error) {

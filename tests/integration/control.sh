@@ -301,13 +301,13 @@ tensor() { # FD ROWS [MORE-MEMBERS]
   say "$1" '{"jsonrpc":"2.0","id":3,"method":"tensor.register","params":{"job_id":"'"$job"'","name":"w","rows":'"$2"',"width":4,"dtype":"f32","op":"sum","partitions":0'"${3:-}"'}}'
 }
 tensor 10 4096 ',"codec":7'
-has "a codec that is no name is refused with those that are" "$(hear 10)" "'codec' is no string .there are auto, paper and coo"
+has "a codec that is no name is refused with those that are" "$(hear 10)" "'codec' is no string, want auto, paper or coo"
 tensor 10 4096 ',"codec":"small"'
-has "so is one that does not exist" "$(hear 10)" "small.*auto, paper and coo"
+has "so is one that does not exist" "$(hear 10)" "small.*auto, paper or coo"
 tensor 10 4096 ',"values":false'
-has "values that are no name are refused with those that are" "$(hear 10)" "'values' is no string .there are raw, bf16, f16, qsgd2, qsgd4 and qsgd8"
+has "values that are no name are refused with those that are" "$(hear 10)" "'values' is no string, want raw, bf16, f16, qsgd2, qsgd4 or qsgd8"
 tensor 10 4096 ',"values":"f8"'
-has "so are those that do not exist" "$(hear 10)" "f8.*raw, bf16, f16, qsgd2, qsgd4 and qsgd8"
+has "so are those that do not exist" "$(hear 10)" "f8.*raw, bf16, f16, qsgd2, qsgd4 or qsgd8"
 tensor 10 4096
 has "a tensor gets four partitions a server" "$(hear 10)" '"partitions": ?4,.*"owners": ?\[0, ?0, ?0, ?0\]'
 tensor 11 4097

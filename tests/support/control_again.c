@@ -99,22 +99,6 @@ static zps_err_t peers(const zps_json *body, zps_json **written_p, struct zps_er
   return ZPS_OK;
 }
 
-static zps_err_t tensor_close(const zps_json *body, zps_json **written_p, struct zps_error *error) {
-  uint64_t id, timeout_ms;
-  uint32_t tensor;
-  const zps_err_t err = zps_control_tensor_close_read(body, &id, &tensor, &timeout_ms, error);
-  if (!err) *written_p = zps_control_tensor_close_write(id, tensor, timeout_ms);
-  return err;
-}
-
-static zps_err_t tensor_forget(const zps_json *body, zps_json **written_p, struct zps_error *error) {
-  uint64_t id;
-  uint32_t tensor;
-  const zps_err_t err = zps_control_tensor_forget_read(body, &id, &tensor, error);
-  if (!err) *written_p = zps_control_tensor_forget_write(id, tensor);
-  return err;
-}
-
 static zps_err_t job_open(const zps_json *body, zps_json **written_p, struct zps_error *error) {
   struct zps_job_spec spec;
   const zps_err_t err = zps_control_job_open_read(body, &spec, error);
@@ -161,29 +145,11 @@ static zps_err_t job_stats(const zps_json *body, zps_json **written_p, struct zp
   return err;
 }
 
-static zps_err_t tensor_register(const zps_json *body, zps_json **written_p, struct zps_error *error) {
-  struct zps_tensor_spec spec;
-  const zps_err_t err = zps_control_register_read(body, &spec, error);
-  if (err) return err;
-  *written_p = zps_control_register_write(&spec);
-  zps_tensor_spec_fini(&spec);
-  return ZPS_OK;
-}
-
 static zps_err_t registered(const zps_json *body, zps_json **written_p, struct zps_error *error) {
   struct zps_tensor_spec spec = {.n_parts = 0};
   const zps_err_t err = zps_control_registered_read(body, SERVERS, &spec, error);
   if (err) return err;
   *written_p = zps_control_registered_write(&spec);
-  zps_tensor_spec_fini(&spec);
-  return ZPS_OK;
-}
-
-static zps_err_t tensor_open(const zps_json *body, zps_json **written_p, struct zps_error *error) {
-  struct zps_tensor_spec spec;
-  const zps_err_t err = zps_control_tensor_open_read(body, &spec, error);
-  if (err) return err;
-  *written_p = zps_control_tensor_open_write(&spec);
   zps_tensor_spec_fini(&spec);
   return ZPS_OK;
 }
@@ -233,11 +199,11 @@ static const struct {
                 {"job.mapped", .again = job_steps},
                 {"job.replay", .again = job_steps},
                 {"job.stats", .again = job_stats},
-                {"tensor.register", .again = tensor_register},
+                {"tensor.register", .fields = &zps_control_register},
                 {"tensor.register answer", .again = registered},
-                {"tensor.open", .again = tensor_open},
-                {"tensor.close", .again = tensor_close},
-                {"tensor.forget", .again = tensor_forget},
+                {"tensor.open", .fields = &zps_control_tensor_open},
+                {"tensor.close", .fields = &zps_control_tensor_close},
+                {"tensor.forget", .fields = &zps_control_tensor_forget},
                 {"tensor.report", .again = report},
                 {"tensor.plan", .again = plan}};
 

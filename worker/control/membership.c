@@ -323,8 +323,10 @@ zps_err_t zps_membership_register_wait(struct zps_membership *membership, struct
 
 zps_err_t zps_membership_tensor_close(struct zps_membership *membership, uint32_t tensor, uint64_t timeout_ms,
                                       struct zps_error *error) {
-  zps_json *params = zps_control_tensor_close_write(membership->job_id, tensor, with_margin(timeout_ms));
-  return zps_client_call(membership->client, "tensor.close", params, timeout_ms, NULL, error);
+  const struct zps_job_call call = {
+      .job_id = membership->job_id, .tensor = tensor, .timeout_ms = with_margin(timeout_ms)};
+  return zps_client_call(membership->client, "tensor.close", zps_control_tensor_close_write(&call), timeout_ms, NULL,
+                         error);
 }
 
 /* ------------------------------------------------------------ links to the other ranks */

@@ -309,8 +309,9 @@ static void test_tensors(void **state) {
   spec.staleness = 0;
   spec.keep_zero_rows = 1;
   made[n_made++] = zps_control_register_write(&spec);
-  made[n_made++] = zps_control_tensor_close_write(JOB, 4000000000, 29000);
-  made[n_made++] = zps_control_tensor_forget_write(JOB, 4000000000);
+  made[n_made++] =
+      zps_control_tensor_close_write(&(struct zps_job_call){.job_id = JOB, .tensor = 4000000000, .timeout_ms = 29000});
+  made[n_made++] = zps_control_tensor_forget_write(&(struct zps_job_call){.job_id = JOB, .tensor = 4000000000});
   spec.keep_zero_rows = 0;
   spec.partitioner = ZPS_PARTITIONER_HIERARCHICAL;
   spec.tensor = 4;
