@@ -29,9 +29,12 @@ struct rate {
 };
 
 void rate_begin(struct rate *rate, const struct rate_options *options);
-/* The rate of epoch `epoch`, asked for in their order, after an epoch that ended with `last_loss`, the same on all
- * ranks (ignored for epoch 0). sqrt: first / sqrt(1 + epoch). inverse: first / (1 + decay * epoch). exponential: first
- * * decay^epoch. bold (the "bold driver"): 5% more after a loss that fell, times `decay` after one that grew. */
+/* The rate of `epoch`. Ask for epochs in their order. `last_loss`: of the epoch before, the same on all ranks; ignored
+ * for epoch 0.
+ *   sqrt         first / sqrt(1 + epoch)
+ *   inverse      first / (1 + decay * epoch)
+ *   exponential  first * decay^epoch
+ *   bold         5% more after a loss that fell, times `decay` after a loss that grew ("bold driver") */
 double rate_of(struct rate *rate, uint64_t epoch, double last_loss);
 
 enum { LINEAR_CLASSES_MAX = 256, LINEAR_DELAY_MAX = 16 };

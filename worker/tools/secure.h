@@ -1,4 +1,4 @@
-/* What secures a run whose coordinator zenpsrun starts: TLS between its processes, and what lets ranks into its job. */
+/* The security of a run whose coordinator zenpsrun starts: TLS between its processes, and the token of its ranks. */
 #ifndef ZPS_TOOLS_SECURE_H
 #define ZPS_TOOLS_SECURE_H
 
