@@ -149,7 +149,8 @@ static size_t body_bytes(const struct zps_frame *frame) {
       return 0;
     case ZPS_FRAME_RESUME:
       if (frame->header.is_short) return SIZE_MAX;
-      return zps_varint_bytes(frame->u.resume.expects) + zps_varint_bytes(frame->u.resume.answers) + 1;
+      return zps_varint_bytes(frame->u.resume.expects) + zps_varint_bytes(frame->u.resume.answers) + 1 +
+             zps_varint_bytes(frame->u.resume.early);
     default:
       return SIZE_MAX;
   }
@@ -197,7 +198,8 @@ static void put_body(const struct zps_frame *frame, uint8_t *at) {
       break;
     case ZPS_FRAME_RESUME:
       at = zps_varint_put(zps_varint_put(at, frame->u.resume.expects), frame->u.resume.answers);
-      *at = frame->u.resume.asks;
+      *at++ = frame->u.resume.asks;
+      zps_varint_put(at, frame->u.resume.early);
       break;
     default:
       break;
@@ -290,15 +292,16 @@ static zps_err_t get_missed(struct zps_wire_reader *reader, struct zps_frame_abo
 
 static zps_err_t get_resume(struct zps_wire_reader *reader, const struct zps_frame_header *header,
                             struct zps_frame_resume *resume, struct zps_error *error) {
-  uint64_t expects, answers, asks;
+  uint64_t expects, answers, asks, early;
   if (header->is_short)
     return zps_fail(error, ZPS_ERR_PROTOCOL, "%s frame with a short header: it must be long", reader->type);
   zps_err_t code = zps_wire_number(reader, "expects", UINT32_MAX, &expects, error);
   if (code == ZPS_OK) code = zps_wire_number(reader, "answers", UINT32_MAX, &answers, error);
   if (code == ZPS_OK) code = zps_wire_number(reader, "asks", 1, &asks, error);
+  if (code == ZPS_OK) code = zps_wire_number(reader, "early", UINT32_MAX, &early, error);
   if (code == ZPS_OK)
     *resume = (struct zps_frame_resume){
-        .expects = (uint32_t)expects, .answers = (uint32_t)answers, .asks = asks != 0};
+        .expects = (uint32_t)expects, .answers = (uint32_t)answers, .asks = asks != 0, .early = (uint32_t)early};
   return code;
 }
 

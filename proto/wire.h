@@ -105,9 +105,10 @@ struct zps_frame_done { /* DONE, TAKEN */
 };
 
 struct zps_frame_resume { /* RESUME */
-  uint32_t expects; /* sequence number of the frame that the sender expects next */
-  uint32_t answers; /* the seq of the RESUME that this one answers; 0: none */
-  bool asks;        /* for an answer, at once */
+  uint32_t expects;       /* sequence number of the frame that the sender expects next */
+  uint32_t answers;       /* the seq of the RESUME that this one answers; 0: none */
+  bool asks;              /* for an answer, at once */
+  uint32_t early;         /* Bit i: the message that begins with frame expects + 1 + i has come. */
 };
 
 struct zps_frame_abort { /* ABORT, MISSED */

@@ -29,6 +29,8 @@ void zps_early_fini(struct zps_early *early);
 /* Copies a message whose first frame is `seq`, at most ZPS_EARLY_MAX - 1 behind the one that is expected. False: it is
  * here already, or there is no memory, and its sender will send it again. */
 bool zps_early_put(struct zps_early *early, uint64_t seq, const void *bytes, size_t len);
+/* Bit i: the message whose first frame is expects + 1 + i is here. */
+uint32_t zps_early_bits(const struct zps_early *early, uint64_t expects);
 /* The message whose first frame is `seq`, for the caller to free; NULL: it has not come. */
 struct zps_early_message *zps_early_take(struct zps_early *early, uint64_t seq);
 

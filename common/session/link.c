@@ -157,7 +157,6 @@ static enum zps_link_verdict take_resume(struct zps_link *link, const struct zps
   if (header->is_short || !zps_mac_is_right(&link->rx_key, message, len, header->seq, mac)) return ZPS_LINK_FORGED;
   if (header->seq <= link->resume.n_come) return ZPS_LINK_REPEATED;
   link->resume.n_come = header->seq;
-  link->silence.is_answered = true;
   return ZPS_LINK_RESUMES;
 }
 
@@ -176,11 +175,14 @@ enum zps_link_verdict zps_link_take(struct zps_link *link, const struct zps_fram
   const uint64_t seq = link->rx_seq + (uint64_t)ahead;
   if (ahead < 0 && (uint64_t)-ahead > link->rx_seq) return ZPS_LINK_FORGED;
   if (!zps_mac_is_right(&link->rx_key, message, len, seq, (const uint8_t *)message + len)) return ZPS_LINK_FORGED;
-  link->silence.is_heard = true;
   if (ahead < 0) return note_repeated(link);
-  if (ahead == 0 || ahead >= RECEIVES)
+  link->silence.is_heard = true;
+  if (ahead == 0 || ahead >= RECEIVES) {
+    link->n_signs++;
     return ZPS_LINK_READY; /* more than it had credit for: zps_link_received() tells */
+  }
   if (!zps_early_put(&link->early, seq, message, len + ZPS_WIRE_MAC_BYTES)) return note_repeated(link);
+  link->n_signs++;
   if (link->counts) link->counts->reordered++;
   return ZPS_LINK_EARLY;
 }
@@ -275,6 +277,10 @@ bool zps_link_is_through(const struct zps_link *link) {
 
 void zps_link_ask(struct zps_link *link) {
   link->is_to_ask = true;
+}
+
+uint64_t zps_link_signs(const struct zps_link *link) {
+  return link->n_signs;
 }
 
 bool zps_link_mark(const struct zps_link *link, uint32_t *mark_p) {

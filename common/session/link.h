@@ -16,9 +16,9 @@
  * Messages are handed up in the order in which they were sent, and once. Those that come early wait (early.h).
  *
  * The fabric may lose a connection, and a stranger may take one over. Then both ends keep what the other has not
- * confirmed (unacked.h). The link connects again, asks by a RESUME frame what the peer expects next, and sends from
- * there on. It also asks when it waits for the peer and hears nothing for a while; after longer silence it ends the
- * connection itself. Its owner decides when the peer is lost (zps_link_check()).
+ * confirmed (unacked.h). The link connects again, asks by a RESUME frame what the peer has, and sends the rest again.
+ * It also asks when it waits for the peer and hears nothing for a while; after longer silence it ends the connection
+ * itself. Its owner decides when the peer is lost (zps_link_check()).
  *
  * A CREDIT frame that returns no credits asks for one that does, at once. So a link measures its path before it is
  * used, and finds out whether the peer is there.
@@ -84,7 +84,7 @@ enum zps_link_verdict zps_link_take(struct zps_link *link, const struct zps_fram
                                     size_t len) ZPS_MUSTCHECK;
 /* A message that came early and is due now, for the caller to free; NULL: there is none. */
 struct zps_early_message *zps_link_take_early(struct zps_link *link) ZPS_MUSTCHECK;
-/* The peer says what it expects. */
+/* The peer says what it expects. zps_link_check() tells of numbers that cannot be. */
 void zps_link_resume(struct zps_link *link, const struct zps_frame *frame);
 /* The fabric has lost the connection. False: that is no news. */
 bool zps_link_cut(struct zps_link *link);
@@ -93,7 +93,8 @@ bool zps_link_cut(struct zps_link *link);
  * inside the fabric's callbacks. */
 uint64_t zps_link_tick(struct zps_link *link, uint64_t now_ns, bool waits);
 /* After zps_link_tick(): whether the owner is to give the peer up. ZPS_ERR_PEER_LOST: it was asked, and has been silent
- * for `dead_ns`, or longer (0: that does not count). ZPS_ERR_PROTOCOL: a frame is missing, and is not sent again. */
+ * for `dead_ns`, or longer (0: that does not count). ZPS_ERR_PROTOCOL: a frame is missing, and is not sent again; or a
+ * RESUME named frames or a question that this end never sent. */
 zps_err_t zps_link_check(const struct zps_link *link, uint64_t now_ns, uint64_t dead_ns,
                          struct zps_error *error) ZPS_MUSTCHECK;
 /* Accounts for a frame that arrived from this peer (found by the header's tag or its job and src): sequence, credits.
@@ -112,6 +113,9 @@ void zps_link_measure(struct zps_link *link, bool begins);
 /* Has the peer send a frame at once, if it lives and can be reached: with the next zps_link_progress() it is asked for
  * its credits. It is not where the link has no credit to ask with: then the peer owes some anyway. */
 void zps_link_ask(struct zps_link *link);
+/* Messages so far that only a peer sends that lives: new frames, and answers to questions. It grows also where the
+ * frames wait for others. */
+uint64_t zps_link_signs(const struct zps_link *link);
 /* *mark_p stands for all frames that were sent so far; false: some wait for credit. */
 bool zps_link_mark(const struct zps_link *link, uint32_t *mark_p);
 /* Whether the peer has taken the frames up to the mark, as far as is known: it says so when it returns their credits

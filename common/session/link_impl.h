@@ -50,6 +50,7 @@ struct zps_link {
   struct zps_wire_message message; /* frames that leave together, at the end of a turn or when no more fit */
   struct zps_unacked unacked;
   struct zps_early early;
+  uint64_t n_signs; /* messages that only a living peer sends */
   struct {
     bool is_cut;             /* the fabric has lost the connection */
     bool is_held;            /* nothing leaves until the peer has said what it expects */
@@ -58,13 +59,17 @@ struct zps_link {
     uint32_t n_sent, n_come; /* RESUME frames, the latter as the peer counts */
     uint32_t question;       /* the number of the latest question; 0: it is answered */
     uint64_t question_seq;   /* what the peer would expect if all had come that was sent before it */
-    unsigned n_renewed;      /* connections, since the peer was heard */
-    uint64_t renew_ns;       /* when to connect */
+    uint32_t answered;       /* the number of the latest question that any answer names */
+    bool is_wrong;           /* the peer has named impossible numbers, as in `wrong` */
+    struct zps_frame_resume wrong;
+    unsigned n_renewed; /* connections, since the peer was heard */
+    uint64_t renew_ns;  /* when to connect */
   } resume;
   struct {
-    bool is_heard;                  /* a message of the peer's has come */
-    bool is_answered;               /* an answer has come, with or without a message */
-    unsigned n_asked, n_answered;   /* since the link got on */
+    bool is_heard;                  /* a new message of the peer's has come */
+    bool is_answered;               /* an answer has come: it only says that the peer is there */
+    bool has_lost;                  /* an answer says that frames are missing */
+    unsigned n_asked, n_answered;   /* since the link got on, or frames were missing */
     uint64_t oldest;                /* first frame that was not confirmed then */
     uint64_t landed;                /* bytes that were read from it */
     uint64_t look_ns;               /* ZPS_NEVER: it is not waited for */

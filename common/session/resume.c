@@ -3,9 +3,9 @@
 
 #include "common/base/clock.h"
 
-/* Silence of a peer that is waited for. Each answer doubles the time to the next question. A connection that is ended
- * costs the reads in flight, so that it has the more patience. Ends that acted at the same time would end each other's
- * new connections. */
+/* Silence of a peer that is waited for. Each answer doubles the time to the next question, until one says that frames
+ * are missing: these leave again, and may be lost again. A connection that is ended costs the reads in flight, so that
+ * it has the more patience. Ends that acted at the same time would end each other's new connections. */
 #define ASK_NS (100 * ZPS_NS_PER_MS)
 #define ASK_MOST_NS ZPS_NS_PER_S
 enum { ASK_DOUBLES = 3 };
@@ -19,25 +19,54 @@ enum { ASK_DOUBLES = 3 };
 #define RENEW_MOST_NS (100 * ZPS_NS_PER_MS)
 enum { RENEW_DOUBLES = 5 };
 
-/* The peer has all frames before this one. What it lacks of those that had left before our question is lost. */
-static void confirm(struct zps_link *link, uint64_t expects, bool is_answer) {
-  const bool lacks_any = expects < link->resume.question_seq;
-  zps_unacked_confirm(&link->unacked, expects);
-  if (!is_answer) return;
+/* The first frame that has never left in a message. */
+static uint64_t end_of_sent(const struct zps_link *link) {
+  return link->message.n_frames > 0 ? link->message_seq : link->tx_seq;
+}
+
+/* A peer takes messages as a whole, so that it can lack or have no other frame than the first of one. A RESUME that is
+ * late may name frames that were confirmed meanwhile. */
+static bool may_be_named(const struct zps_link *link, uint64_t seq) {
+  const uint64_t end = end_of_sent(link), oldest = zps_unacked_oldest(&link->unacked, end);
+  return seq < oldest || (seq < end && zps_unacked_begins(&link->unacked, seq));
+}
+
+static bool is_possible(const struct zps_link *link, const struct zps_frame_resume *resume, uint64_t expects) {
+  if (expects > end_of_sent(link) || resume->answers > link->resume.n_sent) return false;
+  if (expects < end_of_sent(link) && !may_be_named(link, expects)) return false;
+  for (unsigned i = 0; i < ZPS_EARLY_MAX - 1; i++)
+    if ((resume->early >> i & 1) && !may_be_named(link, expects + 1 + i)) return false;
+  return true;
+}
+
+/* The peer has all frames before `expects`. It answers our question: what it lacks of the frames that had left before
+ * is lost. */
+static void answer(struct zps_link *link, const struct zps_frame_resume *resume, uint64_t expects) {
+  const unsigned n = zps_unacked_lose(&link->unacked, expects, resume->early, link->resume.question_seq);
   link->resume.question = 0;
   link->resume.n_renewed = 0;
-  if (!link->resume.is_held && !lacks_any) return;
   link->resume.is_held = false;
-  const unsigned n = zps_unacked_rewind(&link->unacked);
+  if (n == 0) return;
+  link->silence.has_lost = true;
   if (link->counts) link->counts->resent += n;
 }
 
 void zps_link_resume(struct zps_link *link, const struct zps_frame *frame) {
   const struct zps_frame_resume *const resume = &frame->u.resume;
-  const uint64_t behind = (uint32_t)((uint32_t)link->tx_seq - resume->expects), expects = link->tx_seq - behind;
-  const bool is_answer = resume->answers != 0 && resume->answers == link->resume.question;
-  if (behind > RECEIVES) return; /* it is late: credits have confirmed more since */
-  confirm(link, expects, is_answer);
+  const int32_t behind = (int32_t)((uint32_t)link->tx_seq - resume->expects);
+  const uint64_t expects = link->tx_seq - (uint64_t)behind;
+  if (behind < 0 || (uint64_t)behind > link->tx_seq || !is_possible(link, resume, expects)) {
+    link->resume.is_wrong = true;
+    link->resume.wrong = *resume;
+    return;
+  }
+  if (resume->answers > link->resume.answered) {
+    link->resume.answered = resume->answers;
+    link->silence.is_answered = true;
+    link->n_signs++;
+  }
+  zps_unacked_confirm(&link->unacked, expects);
+  if (resume->answers != 0 && resume->answers == link->resume.question) answer(link, resume, expects);
   if (!resume->asks) return;
   link->resume.answers = frame->header.seq;
   /* A peer that asks has heard nothing: what it lacks may be lost, or under way. */
@@ -48,14 +77,16 @@ void zps_link_resume(struct zps_link *link, const struct zps_frame *frame) {
 void zps_link_send_resume(struct zps_link *link) {
   const bool asks = link->resume.asks;
   if (link->resume.is_cut || (!asks && link->resume.answers == 0)) return;
-  struct zps_frame frame = {
-      .header = {.type = ZPS_FRAME_RESUME,
-                 .job = link->job,
-                 .epoch = link->epoch,
-                 .src = link->self,
-                 .tag = link->tag,
-                 .seq = link->resume.n_sent + 1},
-      .u.resume = {.expects = (uint32_t)link->rx_seq, .answers = link->resume.answers, .asks = asks}};
+  struct zps_frame frame = {.header = {.type = ZPS_FRAME_RESUME,
+                                       .job = link->job,
+                                       .epoch = link->epoch,
+                                       .src = link->self,
+                                       .tag = link->tag,
+                                       .seq = link->resume.n_sent + 1},
+                            .u.resume = {.expects = (uint32_t)link->rx_seq,
+                                         .answers = link->resume.answers,
+                                         .asks = asks,
+                                         .early = zps_early_bits(&link->early, link->rx_seq)}};
   uint8_t data[ZPS_WIRE_LONG_BYTES + 16 + ZPS_WIRE_MAC_BYTES];
   size_t len;
   if (zps_wire_encode(&frame, data, sizeof data - ZPS_WIRE_MAC_BYTES, &len) != ZPS_OK) return;
@@ -69,7 +100,7 @@ void zps_link_send_resume(struct zps_link *link) {
   link->resume.asks = false;
   link->resume.question = link->resume.n_sent;
   const struct zps_unacked_message *const unsent = zps_unacked_next(&link->unacked);
-  link->resume.question_seq = unsent ? unsent->seq : link->message.n_frames > 0 ? link->message_seq : link->tx_seq;
+  link->resume.question_seq = unsent ? unsent->seq : end_of_sent(link);
 }
 
 bool zps_link_cut(struct zps_link *link) {
@@ -104,7 +135,7 @@ static bool is_awaited(const struct zps_link *link) {
 
 /* Messages say that the peer lives, not that it has ours, nor that none of its own is missing. */
 static bool gets_on(struct zps_link *link) {
-  const uint64_t oldest = link->unacked.n > 0 ? link->unacked.messages[link->unacked.first].seq : link->tx_seq;
+  const uint64_t oldest = zps_unacked_oldest(&link->unacked, link->tx_seq);
   const bool is_stuck =
       (link->unacked.n > 0 && oldest == link->silence.oldest) || (link->early.n > 0 && link->gap.seq == link->rx_seq);
   link->silence.oldest = oldest;
@@ -114,7 +145,8 @@ static bool gets_on(struct zps_link *link) {
 /* Looks for silence. Returns when to look next. */
 static uint64_t look(struct zps_link *link, uint64_t now_ns, bool waits) {
   const uint64_t landed = link->bulk ? zps_bulk_peer_landed(link->bulk) : 0;
-  const bool is_new = gets_on(link) || link->silence.look_ns == ZPS_NEVER || landed != link->silence.landed;
+  const bool is_new =
+      gets_on(link) || link->silence.look_ns == ZPS_NEVER || landed != link->silence.landed || link->silence.has_lost;
   const bool is_late = !is_new && now_ns > link->silence.look_ns + LATE_NS;
   if (is_new || is_late || link->silence.is_heard || link->silence.is_answered) {
     link->silence.since_ns = now_ns;
@@ -126,7 +158,7 @@ static uint64_t look(struct zps_link *link, uint64_t now_ns, bool waits) {
   }
   if (link->silence.is_answered && link->silence.n_answered < ASK_DOUBLES) link->silence.n_answered++;
   link->silence.landed = landed;
-  link->silence.is_heard = link->silence.is_answered = false;
+  link->silence.is_heard = link->silence.is_answered = link->silence.has_lost = false;
   if (!waits && !is_awaited(link)) return link->silence.look_ns = ZPS_NEVER;
   if (now_ns < link->silence.look_ns) return link->silence.look_ns;
   if (!link->resume.is_cut && now_ns - link->silence.since_ns >= link->silence.patience_ns) {
@@ -156,6 +188,12 @@ uint64_t zps_link_tick(struct zps_link *link, uint64_t now_ns, bool waits) {
 }
 
 zps_err_t zps_link_check(const struct zps_link *link, uint64_t now_ns, uint64_t dead_ns, struct zps_error *error) {
+  const struct zps_frame_resume *const wrong = &link->resume.wrong;
+  if (link->resume.is_wrong)
+    return zps_fail(error, ZPS_ERR_PROTOCOL,
+                    "RESUME frame expects frame %u, has early 0x%x, answers %u: no message that was sent begins with "
+                    "one of these frames, or none of the %u questions has that number",
+                    wrong->expects, wrong->early, wrong->answers, link->resume.n_sent);
   if (link->early.n > 0 && now_ns >= link->gap.since_ns + GAP_NS)
     return zps_fail(error, ZPS_ERR_PROTOCOL, "frame %u has not come, and %u messages behind it have",
                     (uint32_t)link->rx_seq, link->early.n);

@@ -1,8 +1,8 @@
 /*
- * The messages that one end of a link has sent and the other has not confirmed. After a lost connection they are sent
- * again, byte for byte, so that each keeps its sequence numbers and its MAC.
+ * The messages that one end of a link has sent and the other has not confirmed. Lost ones leave again, byte for byte,
+ * so that each keeps its sequence numbers and its MAC.
  *
- * A message is here before it leaves: what the fabric does not take now waits here, in order. Pure.
+ * A message is here before it leaves: messages that the fabric does not take now wait here, in order. Pure.
  */
 #ifndef ZPS_SESSION_UNACKED_H
 #define ZPS_SESSION_UNACKED_H
@@ -18,6 +18,7 @@
 struct zps_unacked_message {
   uint64_t seq;      /* of its first frame */
   unsigned n_frames; /* at least one */
+  bool has_left;     /* and is not known to be lost */
   size_t len, cap;
   uint8_t *bytes; /* with the MAC */
 };
@@ -25,7 +26,8 @@ struct zps_unacked_message {
 /* Zeroed, it is empty. Its buffers are kept for the next messages. */
 struct zps_unacked {
   struct zps_unacked_message messages[ZPS_UNACKED_MAX]; /* a ring */
-  unsigned first, n, n_sent;
+  unsigned first, n;
+  unsigned next; /* to leave, counted from the first; n: all have left */
 };
 
 void zps_unacked_fini(struct zps_unacked *unacked);
@@ -38,7 +40,12 @@ void zps_unacked_confirm(struct zps_unacked *unacked, uint64_t seq);
 const struct zps_unacked_message *zps_unacked_next(const struct zps_unacked *unacked);
 /* That message has left. */
 void zps_unacked_sent(struct zps_unacked *unacked);
-/* All leave again. Returns the number of those that had left. */
-unsigned zps_unacked_rewind(struct zps_unacked *unacked);
+/* The first frame that is not confirmed; `none` where all are. */
+uint64_t zps_unacked_oldest(const struct zps_unacked *unacked, uint64_t none);
+/* Whether a message begins with the frame `seq`. */
+bool zps_unacked_begins(const struct zps_unacked *unacked, uint64_t seq);
+/* The other end has all frames before `expects`, and the messages that begin with expects + 1 + i for the bits i of
+ * `early`. Other messages that had left, and begin before `until`, are lost: they leave again. Returns their number. */
+unsigned zps_unacked_lose(struct zps_unacked *unacked, uint64_t expects, uint32_t early, uint64_t until);
 
 #endif

@@ -129,6 +129,16 @@ static void say_header(const uint8_t bytes[4]) {
   by_hand.tx_seq += bytes[1] >> 4;
 }
 
+/* A RESUME frame with any numbers; the first is counted from what its sender expects. */
+static void say_resume(const uint8_t bytes[6]) {
+  struct zps_frame_resume resume = {.expects = by_hand.rx_seq + (uint32_t)(int8_t)bytes[0], .answers = bytes[1]};
+  memcpy(&resume.early, bytes + 2, sizeof resume.early);
+  /* No end sends so much ahead of what has come. */
+  must_end |= !by_hand.broken && by_hand.to && (int8_t)bytes[0] > 2 * (int)ZPS_LINK_CREDITS;
+  by_hand.broken = true;
+  peer_resume(&by_hand, &resume);
+}
+
 /* ---- a stranger ---- */
 
 static struct zps_net *stranger;
@@ -157,11 +167,21 @@ static void stranger_repeat(struct end *end, unsigned which, unsigned bit) {
 
 /* ---- time ---- */
 
+/* A link ends where the other end breaks the protocol. */
+static void check(struct end *end) {
+  struct zps_error error = {.text = ""};
+  if (!end->link || zps_link_check(end->link, one_thread_now_ns, 0, &error) == ZPS_OK) return;
+  must(is_by_hand && by_hand.broken && error.code == ZPS_ERR_PROTOCOL && error.text[0]);
+  zps_link_destroy(end->link);
+  end->link = NULL;
+}
+
 static bool turn(struct end *end) {
   bool any = false;
   if (end == &ends[1] && is_by_hand) return peer_turn(&by_hand) > 0;
   any |= zps_net_progress(end->net) > 0;
   if (end->link) zps_link_tick(end->link, one_thread_now_ns, false);
+  check(end);
   if (end->link) any |= zps_link_progress(end->link) > 0;
   any |= zps_bulk_progress(end->bulk) > 0;
   return any;
@@ -320,6 +340,11 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
         break;
       case 11:
         one_thread_now_ns += arg * ZPS_NS_PER_MS;
+        break;
+      case 12:
+        if (!is_by_hand || bytes_end - at < 6) break;
+        say_resume(at);
+        at += 6;
         break;
       default:
         say(end);

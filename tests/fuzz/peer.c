@@ -189,7 +189,7 @@ static bool send_credit(struct peer *peer) {
   return peer_send(peer, &frame);
 }
 
-static void answer(struct peer *peer) {
+void peer_resume(struct peer *peer, const struct zps_frame_resume *resume) {
   uint8_t bytes[ZPS_WIRE_FRAME_MAX];
   size_t len;
   struct zps_frame frame = {.header = {.type = ZPS_FRAME_RESUME,
@@ -198,10 +198,15 @@ static void answer(struct peer *peer) {
                                        .src = peer->self,
                                        .tag = peer->tag,
                                        .seq = ++peer->n_resumes},
-                            .u.resume = {.expects = peer->rx_seq, .answers = peer->answers}};
+                            .u.resume = *resume};
   must(zps_wire_encode(&frame, bytes, sizeof bytes, &len) == ZPS_OK);
   peer_send_sealed(peer, bytes, len, frame.header.seq);
   peer->answers = 0;
+}
+
+static void answer(struct peer *peer) {
+  const struct zps_frame_resume resume = {.expects = peer->rx_seq, .answers = peer->answers};
+  peer_resume(peer, &resume);
 }
 
 unsigned peer_turn(struct peer *peer) {

@@ -44,6 +44,8 @@ bool peer_send(struct peer *peer, struct zps_frame *frame);
 bool peer_send_body(struct peer *peer, uint8_t type, const uint8_t *body, size_t len, struct zps_frame *frame);
 /* A message of a CREDIT frame and another one, whose header is taken as it is. */
 void peer_send_pair(struct peer *peer, const struct zps_frame *second);
+/* A RESUME frame: what it says need not be true. */
+void peer_resume(struct peer *peer, const struct zps_frame_resume *resume);
 /* Any bytes, sealed as a message of this end's with this number, or as they are. */
 void peer_send_sealed(struct peer *peer, const uint8_t *bytes, size_t len, uint32_t seq);
 void peer_send_raw(struct peer *peer, const uint8_t *bytes, size_t len);

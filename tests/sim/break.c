@@ -155,12 +155,11 @@ bool __wrap_zps_early_put(struct zps_early *early, uint64_t seq, const void *byt
   return broken == BREAK_AHEAD || __real_zps_early_put(early, seq, bytes, len);
 }
 
-unsigned __real_zps_unacked_rewind(struct zps_unacked *unacked);
-unsigned __wrap_zps_unacked_rewind(struct zps_unacked *unacked);
-unsigned __wrap_zps_unacked_rewind(struct zps_unacked *unacked) {
-  const unsigned n = __real_zps_unacked_rewind(unacked);
-  if (broken == BREAK_RESEND && n > 0) zps_unacked_sent(unacked);
-  return n;
+unsigned __real_zps_unacked_lose(struct zps_unacked *unacked, uint64_t expects, uint32_t early, uint64_t until);
+unsigned __wrap_zps_unacked_lose(struct zps_unacked *unacked, uint64_t expects, uint32_t early, uint64_t until);
+unsigned __wrap_zps_unacked_lose(struct zps_unacked *unacked, uint64_t expects, uint32_t early, uint64_t until) {
+  const bool skips = broken == BREAK_RESEND;
+  return __real_zps_unacked_lose(unacked, expects + skips, early >> skips, until);
 }
 
 zps_err_t __real_zps_shard_job_map(struct zps_shard *shard, const struct zps_job_map *map, struct zps_error *error);

@@ -47,6 +47,7 @@ static void test_a_frame_of_another_type(void **state) {
   expect_patch_refused(wire_make_done, 0, 0x94, ZPS_ERR_PROTOCOL, "not the fields of ABORT");
   expect_patch_refused(wire_make_done, 0, 0x9d, ZPS_ERR_PROTOCOL, "RESUME frame with a short header: it must be long");
   expect_patch_refused(wire_make_resume, ZPS_WIRE_LONG_BYTES + 3, 2, ZPS_ERR_PROTOCOL, "asks is 2, at most 1");
+  expect_patch_refused(wire_make_resume, ZPS_WIRE_LONG_BYTES + 5, 0, ZPS_ERR_PROTOCOL, "no number where early is due");
   expect_patch_refused(wire_make_abort, 6, ZPS_FRAME_DONE, ZPS_ERR_PROTOCOL, "are left over");
   expect_patch_refused(wire_make_push, 6, ZPS_FRAME_PEER, ZPS_ERR_PROTOCOL, "must be 0");
 }

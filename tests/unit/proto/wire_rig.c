@@ -200,7 +200,7 @@ void wire_make_missed(void) {
 
 void wire_make_resume(void) {
   new_long(ZPS_FRAME_RESUME, 2, 4, 0, 7)->u.resume =
-      (struct zps_frame_resume){.expects = 300, .answers = 5, .asks = true};
+      (struct zps_frame_resume){.expects = 300, .answers = 5, .asks = true, .early = 1u << 1 | 1u << 7};
 }
 
 const struct wire_golden wire_golden[WIRE_N_GOLDEN] = {
@@ -261,6 +261,7 @@ void wire_expect_same(void) {
     assert_int_equal(wire.frame.u.resume.expects, wire.back.u.resume.expects);
     assert_int_equal(wire.frame.u.resume.answers, wire.back.u.resume.answers);
     assert_int_equal(wire.frame.u.resume.asks, wire.back.u.resume.asks);
+    assert_int_equal(wire.frame.u.resume.early, wire.back.u.resume.early);
     return;
   }
   assert_int_equal(wire.frame.u.done.tensor, wire.back.u.done.tensor);

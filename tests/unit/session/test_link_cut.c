@@ -12,6 +12,8 @@ struct network {
   struct zps_rng rng;
   double loss, late, twice; /* chances of a message */
   bool is_down;             /* all are lost */
+  bool loses_frames;        /* all are lost but RESUME frames */
+  unsigned is_down_to;      /* a bit for each end: it hears nothing */
   struct held {
     size_t len;
     uint8_t bytes[ZPS_WIRE_MESSAGE_MAX];
@@ -45,9 +47,15 @@ static void hold(int i, const void *data, size_t len) {
   network.held[i][network.n_held[i]++] = held;
 }
 
+static bool is_resume(const void *data, size_t len) {
+  struct zps_frame_header header;
+  return zps_wire_header(data, len - ZPS_WIRE_MAC_BYTES, &header, NULL) == ZPS_OK && header.type == ZPS_FRAME_RESUME;
+}
+
 static void on_network(struct end *end, const void *data, size_t len) {
   const int i = end == &network.linked.ends[1];
-  if (network.is_down || chance(network.loss)) return;
+  if (network.is_down || (network.is_down_to >> i & 1) || chance(network.loss)) return;
+  if (network.loses_frames && !is_resume(data, len)) return;
   if (chance(network.twice)) on_message(end, data, len);
   if (chance(network.late))
     hold(i, data, len);
@@ -134,6 +142,141 @@ static void test_what_vanished_is_asked_for_among_others(void **state) {
   }
   assert_int_equal(linked->n_done[1], 2);
   network_close();
+}
+
+/* Frames that came early do not come again. */
+static void test_only_missing_messages_leave_again(void **state) {
+  (void)state;
+  struct linked *const linked = network_open(1);
+  send_now(linked, 0, 0);
+  linked_settle(linked);
+  for (unsigned i = 1; i < 20; i++) {
+    network.is_down = i == 1 || i == 2 || i == 9;
+    send_now(linked, 0, i);
+    linked_settle(linked);
+  }
+  network.is_down = false;
+  assert_int_equal(linked->n_done[1], 1);
+  linked_pass(linked, 200 * ZPS_NS_PER_MS);
+  assert_int_equal(linked->n_done[1], 20);
+  assert_int_equal(linked->counts[0].resent, 3);
+  assert_int_equal(linked->counts[1].repeated, 0);
+  network_close();
+}
+
+/* A message that is lost again and again is asked for at a steady pace: answers that say so slow no question down. */
+static void test_what_is_lost_again_is_asked_for_again(void **state) {
+  (void)state;
+  struct linked *const linked = network_open(1);
+  send_now(linked, 0, 0);
+  linked_settle(linked);
+  network.loses_frames = true;
+  send_now(linked, 0, 1);
+  linked_pass(linked, 2 * ZPS_NS_PER_S);
+  assert_in_range(linked->counts[0].resent, 9, 21);
+  assert_int_equal(linked->counts[0].reconnects, 0);
+  network.loses_frames = false;
+  linked_pass(linked, 210 * ZPS_NS_PER_MS);
+  assert_int_equal(linked->n_done[1], 2);
+  network_close();
+}
+
+/* Early messages and answers say that the peer lives, copies do not. */
+static void test_signs_of_life(void **state) {
+  (void)state;
+  struct linked *const linked = network_open(1);
+  send_now(linked, 0, 0);
+  linked_settle(linked);
+  network.is_down = true;
+  send_now(linked, 0, 1);
+  linked_settle(linked);
+  network.is_down = false;
+  uint64_t before = zps_link_signs(linked->links[1]);
+  network.twice = 1;
+  send_now(linked, 0, 2);
+  linked_settle(linked);
+  network.twice = 0;
+  assert_int_equal(linked->n_done[1], 1);
+  assert_int_equal(zps_link_signs(linked->links[1]) - before, 1);
+  before = zps_link_signs(linked->links[0]);
+  linked_pass(linked, 200 * ZPS_NS_PER_MS);
+  assert_int_equal(linked->n_done[1], 3);
+  assert_true(zps_link_signs(linked->links[0]) > before);
+  network_close();
+}
+
+/* A peer that hears nothing asks on and on. Its questions do not save a connection that carries no answer. */
+static void test_questions_are_no_answers(void **state) {
+  (void)state;
+  struct linked *const linked = network_open(1);
+  send_now(linked, 0, 0);
+  linked_settle(linked);
+  network.is_down_to = 1 << 1;
+  send_now(linked, 0, 1);
+  send_now(linked, 1, 0);
+  linked_settle(linked);
+  const uint64_t before = zps_link_signs(linked->links[0]);
+  linked_pass(linked, 1600 * ZPS_NS_PER_MS);
+  assert_true(linked->counts[0].reconnects > 0);
+  assert_int_equal(zps_link_signs(linked->links[0]), before);
+  network.is_down_to = 0;
+  linked_pass(linked, 2 * ZPS_NS_PER_S);
+  assert_int_equal(linked->n_done[1], 2);
+  network_close();
+}
+
+/* Frames 0 to 3 were sent, the last two in one message. A RESUME confirms `n_confirmed` of them, then `resume` comes.
+ */
+static zps_err_t code_of_resume(unsigned n_confirmed, struct zps_frame_resume resume, struct zps_error *error) {
+  struct linked *const linked = network_open(1);
+  struct zps_link *const link = linked->links[0];
+  struct zps_frame frame = {.header = {.type = ZPS_FRAME_RESUME, .seq = 1}, .u.resume = {.expects = n_confirmed}};
+  network.is_down = true;
+  send_now(linked, 0, 0);
+  send_now(linked, 0, 1);
+  assert_int_equal(send_done(linked, 0, 2), ZPS_OK);
+  send_now(linked, 0, 3);
+  assert_int_equal(send_done(linked, 0, 4), ZPS_OK); /* waits for the end of the turn */
+  zps_link_resume(link, &frame);
+  frame.u.resume = resume;
+  zps_link_resume(link, &frame);
+  const zps_err_t code = zps_link_check(link, linked->now_ns, 0, error);
+  network.is_down = false;
+  network_close();
+  return code;
+}
+
+static void test_a_resume_names_what_was_sent(void **state) {
+  (void)state;
+  static const struct {
+    unsigned n_confirmed;
+    struct zps_frame_resume resume;
+    bool is_right;
+  } cases[] = {
+      {0, {.expects = 0}, true},
+      {0, {.expects = 0, .early = 1 << 0 | 1 << 1}, true},
+      {0, {.expects = 1, .early = 1 << 0}, true},
+      {0, {.expects = 4}, true},
+      {2, {.expects = 0, .early = 1 << 0}, true},    /* It is late. */
+      {4, {.expects = 1, .early = 1 << 0}, true},    /* It is late. */
+      {0, {.expects = 5}, false},                    /* That frame has not left. */
+      {0, {.expects = 6}, false},                    /* There is no such frame. */
+      {0, {.expects = UINT32_MAX}, false},           /* There was no such frame. */
+      {0, {.expects = 3}, false},                    /* It is in a message. */
+      {0, {.expects = 0, .early = 1 << 2}, false},   /* It is in a message. */
+      {0, {.expects = 0, .early = 1 << 3}, false},   /* That frame has not left. */
+      {0, {.expects = 0, .early = 1u << 31}, false}, /* There is no such frame. */
+      {0, {.expects = 4, .early = 1 << 0}, false},   /* There is no such frame. */
+      {2, {.expects = 0, .early = 1 << 2}, false},   /* It is in a message. */
+      {0, {.expects = 0, .answers = 1}, false},      /* Nothing was asked. */
+  };
+  for (unsigned i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+    struct zps_error error = {.text = ""};
+    const zps_err_t code = code_of_resume(cases[i].n_confirmed, cases[i].resume, &error);
+    if (code != (cases[i].is_right ? ZPS_OK : ZPS_ERR_PROTOCOL))
+      fail_msg("case %u: %s: %s", i, zps_err_str(code), error.text);
+    if (!cases[i].is_right) assert_non_null(strstr(error.text, "RESUME frame expects frame"));
+  }
 }
 
 static void test_early_messages_wait(void **state) {
@@ -278,6 +421,11 @@ int main(void) {
       cmocka_unit_test(test_what_a_connection_lost_comes_over_the_next),
       cmocka_unit_test(test_what_vanished_in_silence_is_asked_for),
       cmocka_unit_test(test_what_vanished_is_asked_for_among_others),
+      cmocka_unit_test(test_only_missing_messages_leave_again),
+      cmocka_unit_test(test_what_is_lost_again_is_asked_for_again),
+      cmocka_unit_test(test_signs_of_life),
+      cmocka_unit_test(test_questions_are_no_answers),
+      cmocka_unit_test(test_a_resume_names_what_was_sent),
       cmocka_unit_test(test_early_messages_wait),
       cmocka_unit_test(test_everything_comes_once_and_in_order),
       cmocka_unit_test(test_a_silent_connection_is_ended),
