@@ -93,7 +93,6 @@ static void on_frame(void *ctx, const struct zps_frame *frame) {
   struct zps_remote *sender = find_sender(plane, header);
   struct zps_error error;
   if (!sender || sender->lost || !sender->link) return;
-  zps_plane_watch_heard(sender);
   const zps_err_t err = zps_link_received(sender->link, header, &error);
   if (err == ZPS_ERR_STALE) {
     /* A server was lost, and one of the two has not heard of it when it sends or gets this. */

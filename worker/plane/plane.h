@@ -82,7 +82,7 @@ struct zps_plane {
   struct zps_plane_reach reach;       /* suspect NULL: nobody is told */
   uint64_t dead_ns;                   /* silence after which a rank is lost; 0: it does not count */
   struct zps_watch watch;             /* of the servers, once they are connected */
-  uint64_t *landed;                   /* of each, bytes that have been read from it by the last look */
+  uint64_t *signs;                    /* of each server, its signs of life by the last look */
   bool closed;                        /* the job is being closed: losses are no news */
   bool shut;                          /* zps_plane_shut() */
 };
@@ -147,10 +147,9 @@ zps_err_t zps_plane_remote_connect(struct zps_plane *plane, struct zps_remote *r
 struct zps_engine_handler zps_plane_engine_handler(struct zps_plane *plane);
 void zps_plane_drop_lost(struct zps_plane *plane);
 void zps_plane_remote_drop(struct zps_remote *remote); /* if it is lost */
-/* reach.c: once `n_servers` is set; something came from the remote; the fabric has lost it; when to look next. */
+/* reach.c: once `n_servers` is set; the fabric has lost the remote; when to look next. */
 zps_err_t zps_plane_watch_open(struct zps_plane *plane, uint64_t dead_ms) ZPS_MUSTCHECK;
 void zps_plane_watch_close(struct zps_plane *plane);
-void zps_plane_watch_heard(const struct zps_remote *remote);
 void zps_plane_watch_lost(struct zps_remote *remote);
 /* Another server has its place. */
 void zps_plane_watch_renew(const struct zps_remote *server);

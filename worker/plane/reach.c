@@ -10,9 +10,9 @@
 #include "worker/plane/plane.h"
 
 zps_err_t zps_plane_watch_open(struct zps_plane *plane, uint64_t dead_ms) {
-  plane->landed = calloc(plane->n_servers + 1u, sizeof *plane->landed);
+  plane->signs = calloc(plane->n_servers + 1u, sizeof *plane->signs);
   struct zps_watched *const servers = calloc(plane->n_servers + 1u, sizeof *servers);
-  if (!plane->landed || !servers) {
+  if (!plane->signs || !servers) {
     free(servers);
     return ZPS_ERR_NOMEM;
   }
@@ -23,17 +23,12 @@ zps_err_t zps_plane_watch_open(struct zps_plane *plane, uint64_t dead_ms) {
 
 void zps_plane_watch_close(struct zps_plane *plane) {
   free(plane->watch.servers);
-  free(plane->landed);
+  free(plane->signs);
 }
 
 static struct zps_watched *watched(const struct zps_remote *remote) {
   const struct zps_watch *const watch = &remote->plane->watch;
   return !remote->is_rank && remote->index < watch->n ? &watch->servers[remote->index] : NULL;
-}
-
-void zps_plane_watch_heard(const struct zps_remote *remote) {
-  struct zps_watched *const server = watched(remote);
-  if (server) server->is_heard = true;
 }
 
 void zps_plane_watch_lost(struct zps_remote *remote) {
@@ -51,16 +46,17 @@ void zps_plane_watch_renew(const struct zps_remote *server) {
   if (!of) return;
   *of = (struct zps_watched){.is_suspect = of->is_suspect}; /* the next look reports the change */
   server->plane->watch.is_news = true;
-  server->plane->landed[server->index] = 0;
+  server->plane->signs[server->index] = 0;
 }
 
-/* What is read from a server says that it is there, too. */
-static void hear_reads(struct zps_plane *plane) {
+/* Frames need not be due to count: a server whose frames are lost again and again still answers, and is there. */
+static void hear(struct zps_plane *plane) {
   for (uint32_t s = 0; s < plane->watch.n; s++) {
     const struct zps_remote *const server = &plane->servers[s];
-    const uint64_t landed = server->bulk ? zps_bulk_peer_landed(server->bulk) : plane->landed[s];
-    if (landed != plane->landed[s]) plane->watch.servers[s].is_heard = true;
-    plane->landed[s] = landed;
+    if (!server->link || !server->bulk) continue;
+    const uint64_t signs = zps_link_signs(server->link) + zps_bulk_peer_landed(server->bulk);
+    if (signs != plane->signs[s]) plane->watch.servers[s].is_heard = true;
+    plane->signs[s] = signs;
   }
 }
 
@@ -91,7 +87,7 @@ uint64_t zps_plane_watch_tick(struct zps_plane *plane, uint64_t now_ns) {
   struct zps_watch *const watch = &plane->watch;
   if (!plane->reach.suspect || plane->closed || plane->shut) return ZPS_NEVER;
   if (!zps_watch_is_due(watch, now_ns)) return watch->due_ns;
-  hear_reads(plane);
+  hear(plane);
   const bool says = zps_watch_look(watch, plane->reach.waits(plane->reach.ctx), now_ns);
   for (uint32_t s = 0; s < watch->n; s++)
     if (watch->servers[s].must_ask && plane->servers[s].link) zps_link_ask(plane->servers[s].link);
