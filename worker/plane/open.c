@@ -200,7 +200,7 @@ static void drain_run(struct zps_command *command, void *handler_ctx) {
   drain->through = true;
   for (uint32_t r = 0; plane->ranks && r < plane->world; r++) {
     const struct zps_remote *rank = &plane->ranks[r];
-    if (rank->link && !rank->lost && !zps_link_is_through(rank->link)) drain->through = false;
+    if (rank->link && !rank->lost && !rank->left_ns && !zps_link_settles(rank->link)) drain->through = false;
   }
 }
 

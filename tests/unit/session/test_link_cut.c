@@ -205,6 +205,35 @@ static void test_signs_of_life(void **state) {
   network_close();
 }
 
+/* An end that goes waits for a link that lost frames, and costs others no time. */
+static void test_a_lossy_link_settles(void **state) {
+  (void)state;
+  struct linked *const linked = network_open(1);
+  send_now(linked, 0, 0);
+  linked_settle(linked);
+  assert_true(zps_link_settles(linked->links[0]));
+  network.is_down = true;
+  send_now(linked, 0, 1);
+  linked_settle(linked);
+  network.is_down = false;
+  zps_link_cut(linked->links[0]);
+  zps_link_tick(linked->links[0], linked->now_ns, false);
+  assert_false(zps_link_settles(linked->links[0]));
+  linked_settle(linked);
+  assert_int_equal(linked->n_done[1], 2);
+  network.is_down = true;
+  send_now(linked, 0, 2); /* vanishes in silence */
+  linked_settle(linked);
+  network.is_down = false;
+  assert_true(zps_link_is_through(linked->links[0]));
+  assert_false(zps_link_settles(linked->links[0]));
+  linked_settle(linked);
+  assert_int_equal(linked->n_done[1], 3);
+  if (!zps_link_settles(linked->links[0])) linked_settle(linked);
+  assert_true(zps_link_settles(linked->links[0]));
+  network_close();
+}
+
 /* A peer that hears nothing asks on and on. Its questions do not save a connection that carries no answer. */
 static void test_questions_are_no_answers(void **state) {
   (void)state;
@@ -424,6 +453,7 @@ int main(void) {
       cmocka_unit_test(test_only_missing_messages_leave_again),
       cmocka_unit_test(test_what_is_lost_again_is_asked_for_again),
       cmocka_unit_test(test_signs_of_life),
+      cmocka_unit_test(test_a_lossy_link_settles),
       cmocka_unit_test(test_questions_are_no_answers),
       cmocka_unit_test(test_a_resume_names_what_was_sent),
       cmocka_unit_test(test_early_messages_wait),
