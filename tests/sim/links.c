@@ -30,11 +30,11 @@ void sim_plan_make_links(struct sim_plan *plan) {
   }
   if (way == ORDER_ALONE) return;
   if (sim_chance(2))
-    snprintf(rules, sizeof rules, "cut=0.00%u", 1 + (unsigned)sim_random(3));
+    snprintf(rules, sizeof rules, "cut=0.0%02u", 1 + (unsigned)sim_random(33));
   else
-    snprintf(rules, sizeof rules, "cut=%ums", 50 + (unsigned)sim_random(200));
+    snprintf(rules, sizeof rules, "cut=%ums", 20 + (unsigned)sim_random(81));
   add_rules(plan, rules);
-  if (sim_chance(2)) add_rules(plan, "claim=0.001");
+  if (sim_chance(2)) add_rules(plan, "claim=0.003");
 }
 
 /* Where nothing else befalls the cluster no server is lost, and messages out of order cost no time. */
