@@ -47,14 +47,6 @@ zps_err_t zps_control_link_secret_read(const zps_json *object, struct zps_secret
   return ZPS_OK;
 }
 
-zps_json *zps_control_heartbeat_write(zps_json *object, const struct zps_heartbeat *from) {
-  return zps_fields_add(object, &zps_control_heartbeat, from);
-}
-
-zps_err_t zps_control_heartbeat_read(const zps_json *object, struct zps_heartbeat *to, struct zps_error *error) {
-  return zps_fields_read(&zps_control_heartbeat, object, to, error);
-}
-
 zps_json *zps_control_fabric_write(zps_json *object, const struct zps_net_info *from) {
   return zps_json_set(object, "fabric", zps_fields_write(&zps_control_fabric, from));
 }
@@ -129,32 +121,6 @@ zps_err_t zps_control_get_u32s(const zps_json *object, const char *key, uint32_t
 zps_json *zps_control_set_u32s(zps_json *object, const char *key, const uint32_t *values, uint32_t n) {
   zps_json *array = zps_json_array();
   for (uint32_t i = 0; i < n; i++) array = zps_json_append_u64(array, values[i]);
-  return zps_json_set(object, key, array);
-}
-
-zps_err_t zps_control_get_words(const zps_json *object, const char *key, uint32_t most, uint64_t **values_p,
-                                uint32_t *n_p, struct zps_error *error) {
-  const zps_json *array = NULL;
-  uint64_t *values = NULL;
-  zps_err_t err = zps_json_get(object, key) ? zps_json_get_array(object, key, &array, error) : ZPS_OK;
-  if (err) return err;
-  const size_t n = zps_json_array_len(array);
-  if (n > most) return zps_fail(error, ZPS_ERR_PROTOCOL, "member '%s' has %zu elements, want at most %u", key, n, most);
-  if (n > 0) values = calloc(n, sizeof *values);
-  if (n > 0 && !values) return zps_fail(error, ZPS_ERR_NOMEM, "no memory for %zu words", n);
-  for (size_t i = 0; i < n && !err; i++) err = zps_json_at_hex(array, i, &values[i], error);
-  if (err) {
-    free(values);
-    return err;
-  }
-  *values_p = values;
-  *n_p = (uint32_t)n;
-  return ZPS_OK;
-}
-
-zps_json *zps_control_set_words(zps_json *object, const char *key, const uint64_t *values, uint32_t n) {
-  zps_json *array = zps_json_array();
-  for (uint32_t i = 0; i < n; i++) array = zps_json_append_hex(array, values[i]);
   return zps_json_set(object, key, array);
 }
 

@@ -26,9 +26,6 @@ struct zps_heartbeat {
   uint64_t heartbeat_ms, dead_ms;
 };
 extern const struct zps_fields zps_control_heartbeat;
-zps_json *zps_control_heartbeat_write(zps_json *object, const struct zps_heartbeat *heartbeat);
-zps_err_t zps_control_heartbeat_read(const zps_json *object, struct zps_heartbeat *heartbeat,
-                                     struct zps_error *error) ZPS_MUSTCHECK;
 
 /* heartbeat, of a worker or server: how long its progress thread has not run though it has something to do. 0: it runs,
  * which is what an empty object says. */
@@ -47,7 +44,7 @@ zps_json *zps_control_fabric_write(zps_json *object, const struct zps_net_info *
 zps_err_t zps_control_fabric_read(const zps_json *object, struct zps_net_info *fabric,
                                   struct zps_error *error) ZPS_MUSTCHECK;
 
-/* What messages have that need no struct of their own. Each says which of these it has. */
+/* The members of messages without a struct of their own. Each message uses some of them. */
 struct zps_job_call {
   uint64_t job_id;
   uint32_t rank, tensor;
@@ -71,10 +68,6 @@ zps_err_t zps_control_get_text(const zps_json *object, const char *key, size_t m
 zps_err_t zps_control_get_u32s(const zps_json *object, const char *key, uint32_t most, uint32_t end,
                                uint32_t **values_p, uint32_t *n_p, struct zps_error *error) ZPS_MUSTCHECK;
 zps_json *zps_control_set_u32s(zps_json *object, const char *key, const uint32_t *values, uint32_t n);
-/* An array of up to `most` words, such as ids of jobs, as text; left out: none. For the caller to free(). */
-zps_err_t zps_control_get_words(const zps_json *object, const char *key, uint32_t most, uint64_t **values_p,
-                                uint32_t *n_p, struct zps_error *error) ZPS_MUSTCHECK;
-zps_json *zps_control_set_words(zps_json *object, const char *key, const uint64_t *values, uint32_t n);
 /* A word that may be left out, which is 0 then: not written, and read as such. */
 zps_err_t zps_control_opt_word(const zps_json *object, const char *key, uint64_t *value_p,
                                struct zps_error *error) ZPS_MUSTCHECK;

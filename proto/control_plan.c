@@ -1,131 +1,96 @@
 #include "proto/control_plan.h"
 
-#include <math.h>
-
 #define COST_MAX_NS 1e9
-#define CORES_MAX 65536.0
+#define CORES_MAX 65536u
+
+static const char *scheme_word(unsigned scheme) {
+  return zps_plan_scheme_name((enum zps_plan_scheme)scheme);
+}
 
 /* ------------------------------------------------------------ tensor.report */
 
-static zps_json *costs_write(const struct zps_plan_calibration *calibration) {
-  zps_json *costs = zps_json_object();
-#define WRITE(name) costs = zps_json_set_real(costs, #name, calibration->name);
-  ZPS_PLAN_COSTS(WRITE)
-#undef WRITE
-  return costs;
+#define ROW(name) {#name, ZPS_FIELD_REAL, ZPS_FIELD_AT(struct zps_plan_calibration, name)},
+static const struct zps_field costs[] = {ZPS_PLAN_COSTS(ROW)};
+#undef ROW
+static const struct zps_fields costs_fields = {ZPS_FIELDS_OF(struct zps_plan_calibration, costs)};
+
+static zps_json *put_costs(const void *at) {
+  return zps_fields_write(&costs_fields, at);
 }
 
-zps_json *zps_control_report_write(const struct zps_tensor_report *report) {
-  const struct zps_plan_told *told = &report->told;
-  const struct zps_plan_report *rounds = &told->report;
-  zps_json *params = zps_json_set_hex(zps_json_object(), "job_id", report->job_id);
-  params = zps_json_set_u64(params, "tensor", report->tensor);
-  params = zps_json_set_hex(params, "step", rounds->step);
-  params = zps_json_set_str(params, "scheme", zps_plan_scheme_name(rounds->scheme));
-  params = zps_json_set_u64(params, "rounds", rounds->rounds);
-  params = zps_json_set_real(params, "rows", rounds->rows);
-  params = zps_json_set_real(params, "union_rows", rounds->union_rows);
-  if (rounds->waits) params = zps_json_set_bool(params, "waits", true);
-  if (rounds->round_s > 0) params = zps_json_set_real(params, "round_s", rounds->round_s);
-  if (rounds->first_s > 0) params = zps_json_set_real(params, "first_s", rounds->first_s);
-  if (told->bandwidth > 0) params = zps_json_set_real(params, "bandwidth", told->bandwidth);
-  if (told->latency_s > 0) params = zps_json_set_real(params, "latency_s", told->latency_s);
-  if (told->cores > 0) params = zps_json_set_u64(params, "cores", told->cores);
-  if (told->lists) params = zps_json_set_bool(params, "lists", true);
-  if (told->calibration.encode_value_ns > 0) params = zps_json_set(params, "costs", costs_write(&told->calibration));
-  if (!told->sketch) return params;
-  char text[ZPS_PLAN_SKETCH_TEXT + 1];
-  zps_plan_sketch_print(told->sketch, text);
-  return zps_json_set_str(params, "sketch", text);
-}
-
-static double get_measure(const zps_json *params, const char *key) {
-  const double value = zps_json_opt_real(params, key, 0);
-  return isfinite(value) && value > 0 ? value : 0;
-}
-
-/* All of them or none: one that is left out would make computing free. */
-static void costs_read(const zps_json *params, struct zps_plan_calibration *calibration) {
-  const zps_json *costs = zps_json_get(params, "costs");
-  if (!zps_json_is_object(costs)) return;
+/* Takes all of them or none: one that is left out would make computing free. */
+static zps_err_t take_costs(const zps_json *value, const char *key, void *at, struct zps_error *error) {
   struct zps_plan_calibration read;
-  bool whole = true;
   zps_plan_calibration_default(&read);
-#define READ(name)                       \
-  read.name = get_measure(costs, #name); \
-  whole = whole && read.name < COST_MAX_NS;
-  ZPS_PLAN_COSTS(READ)
-#undef READ
-  whole = whole && read.encode_value_ns > 0 && read.reduce_value_ns > 0 && read.decode_value_ns > 0;
-  if (whole) *calibration = read;
+  zps_err_t err = zps_json_check_object(value, key, error);
+  if (!err) err = zps_fields_complete(&costs_fields, value, &read, error);
+  bool is_whole = read.encode_value_ns > 0 && read.reduce_value_ns > 0 && read.decode_value_ns > 0;
+#define CHECK(name) is_whole = is_whole && read.name < COST_MAX_NS;
+  ZPS_PLAN_COSTS(CHECK)
+#undef CHECK
+  if (!err && is_whole) *(struct zps_plan_calibration *)at = read;
+  return err;
 }
 
-static zps_err_t read_scheme(const zps_json *object, enum zps_plan_scheme *scheme_p, struct zps_error *error) {
-  const char *name = NULL;
-  const zps_err_t err = zps_json_get_str(object, "scheme", &name, error);
-  if (err) return err;
-  if (zps_plan_scheme_parse(name, scheme_p) && *scheme_p != ZPS_PLAN_AUTO) return ZPS_OK;
-  return zps_fail(error, ZPS_ERR_PROTOCOL, "there is no scheme '%.40s'", name);
+static zps_json *put_sketch(const void *at) {
+  char text[ZPS_PLAN_SKETCH_TEXT + 1];
+  zps_plan_sketch_print(*(const struct zps_plan_sketch *const *)at, text);
+  return zps_json_str(text);
 }
 
-zps_err_t zps_control_report_read(const zps_json *params, struct zps_tensor_report *report,
-                                  struct zps_plan_sketch *sketch, struct zps_error *error) {
-  struct zps_plan_told *const told = &report->told;
-  struct zps_plan_report *const rounds = &told->report;
-  *report = (struct zps_tensor_report){.told = {.bandwidth = get_measure(params, "bandwidth"),
-                                                .latency_s = get_measure(params, "latency_s"),
-                                                .cores = (uint32_t)fmin(get_measure(params, "cores"), CORES_MAX),
-                                                .lists = zps_json_opt_bool(params, "lists", false)}};
-  zps_err_t err = zps_json_get_hex(params, "job_id", &report->job_id, error);
-  if (!err) err = zps_control_get_u32(params, "tensor", 0, UINT32_MAX, &report->tensor, error);
-  if (!err) err = zps_json_get_hex(params, "step", &rounds->step, error);
-  if (!err && zps_json_get(params, "scheme")) err = read_scheme(params, &rounds->scheme, error);
-  if (err) return err;
-  const char *const text = zps_json_opt_str(params, "sketch", NULL);
-  if (text && !zps_plan_sketch_parse(text, sketch))
-    return zps_fail(error, ZPS_ERR_PROTOCOL, "a sketch is a limit and ascending hashes below it, 16 digits each");
-  if (text) told->sketch = sketch;
-  costs_read(params, &told->calibration);
-  rounds->rounds = zps_json_opt_u64(params, "rounds", 0);
-  rounds->rows = get_measure(params, "rows");
-  rounds->union_rows = get_measure(params, "union_rows");
-  rounds->round_s = get_measure(params, "round_s");
-  rounds->first_s = get_measure(params, "first_s");
-  rounds->waits = zps_json_opt_bool(params, "waits", false);
-  return ZPS_OK;
+/* The caller of the reader has room for a sketch, which `at` points to. */
+static zps_err_t take_sketch(const zps_json *value, const char *key, void *at, struct zps_error *error) {
+  const char *text = NULL;
+  const zps_err_t err = zps_json_read_str(value, key, &text, error);
+  if (err || zps_plan_sketch_parse(text, *(struct zps_plan_sketch **)at)) return err;
+  return zps_fail(error, ZPS_ERR_PROTOCOL, "a sketch is a limit and ascending hashes below it, 16 digits each");
+}
+
+#define AT(member) ZPS_FIELD_AT(struct zps_tensor_report, member)
+static const struct zps_field report[] = {
+    {"job_id", ZPS_FIELD_HEX, AT(job_id)},
+    {"tensor", ZPS_FIELD_NUMBER, AT(tensor)},
+    {"step", ZPS_FIELD_HEX, AT(told.report.step)},
+    {"scheme", ZPS_FIELD_WORD, AT(told.report.scheme), .word = scheme_word, .max = ZPS_PLAN_SCHEMES - 1,
+     .optional = true, .always = true},
+    {"rounds", ZPS_FIELD_NUMBER, AT(told.report.rounds), .optional = true, .always = true},
+    {"rows", ZPS_FIELD_REAL, AT(told.report.rows)},
+    {"union_rows", ZPS_FIELD_REAL, AT(told.report.union_rows)},
+    {"waits", ZPS_FIELD_FLAG, AT(told.report.waits), .optional = true},
+    {"round_s", ZPS_FIELD_REAL, AT(told.report.round_s), .optional = true},
+    {"first_s", ZPS_FIELD_REAL, AT(told.report.first_s), .optional = true},
+    {"bandwidth", ZPS_FIELD_REAL, AT(told.bandwidth), .optional = true},
+    {"latency_s", ZPS_FIELD_REAL, AT(told.latency_s), .optional = true},
+    {"cores", ZPS_FIELD_NUMBER, AT(told.cores), .optional = true},
+    {"lists", ZPS_FIELD_FLAG, AT(told.lists), .optional = true},
+    {"costs", ZPS_FIELD_OTHER, AT(told.calibration), .put = put_costs, .take = take_costs, .optional = true},
+    {"sketch", ZPS_FIELD_OTHER, AT(told.sketch), .put = put_sketch, .take = take_sketch, .optional = true},
+};
+#undef AT
+const struct zps_fields zps_control_report = {.name = "tensor.report", ZPS_FIELDS_OF(struct zps_tensor_report, report)};
+
+zps_err_t zps_control_report_read(const zps_json *params, struct zps_tensor_report *to, struct zps_plan_sketch *sketch,
+                                  struct zps_error *error) {
+  *to = (struct zps_tensor_report){.told = {.sketch = sketch}};
+  const zps_err_t err = zps_fields_complete(&zps_control_report, params, to, error);
+  if (!zps_json_get(params, "sketch")) to->told.sketch = NULL;
+  if (to->told.cores > CORES_MAX) to->told.cores = CORES_MAX;
+  return err;
 }
 
 /* ------------------------------------------------------------ tensor.plan */
 
-zps_json *zps_control_plan_write(const struct zps_tensor_plan *plan) {
-  zps_json *runs = zps_json_array();
-  for (unsigned i = 0; i < plan->n; i++) {
-    zps_json *run = zps_json_set_hex(zps_json_object(), "from", plan->runs[i].from);
-    run = zps_json_set_hex(run, "until", plan->runs[i].until);
-    runs = zps_json_append(runs, zps_json_set_str(run, "scheme", zps_plan_scheme_name(plan->runs[i].scheme)));
-  }
-  zps_json *params = zps_json_set_hex(zps_json_object(), "job_id", plan->job_id);
-  params = zps_json_set_u64(params, "tensor", plan->tensor);
-  return zps_json_set(zps_json_set_bool(params, "whole", plan->whole), "runs", runs);
-}
-
-static zps_err_t run_read(const zps_json *object, struct zps_plan_run *run, struct zps_error *error) {
-  zps_err_t err = zps_json_get_hex(object, "from", &run->from, error);
-  if (!err) err = zps_json_get_hex(object, "until", &run->until, error);
-  return err ? err : read_scheme(object, &run->scheme, error);
-}
-
-zps_err_t zps_control_plan_read(const zps_json *params, struct zps_tensor_plan *plan, struct zps_error *error) {
-  const zps_json *runs = NULL;
-  *plan = (struct zps_tensor_plan){.whole = zps_json_opt_bool(params, "whole", false)};
-  zps_err_t err = zps_json_get_hex(params, "job_id", &plan->job_id, error);
-  if (!err) err = zps_control_get_u32(params, "tensor", 0, UINT32_MAX, &plan->tensor, error);
-  if (!err) err = zps_json_get_array(params, "runs", &runs, error);
-  if (err) return err;
-  const size_t n = zps_json_array_len(runs);
-  if (n == 0 || n > ZPS_PLAN_RUNS)
-    return zps_fail(error, ZPS_ERR_PROTOCOL, "member 'runs' has %zu elements, want 1 to %d", n, ZPS_PLAN_RUNS);
-  for (size_t i = 0; i < n && !err; i++) err = run_read(zps_json_at(runs, i), &plan->runs[i], error);
-  plan->n = (unsigned)n;
-  return err;
-}
+static const struct zps_field run[] = {
+    {"from", ZPS_FIELD_HEX, ZPS_FIELD_AT(struct zps_plan_run, from)},
+    {"until", ZPS_FIELD_HEX, ZPS_FIELD_AT(struct zps_plan_run, until)},
+    {"scheme", ZPS_FIELD_WORD, ZPS_FIELD_AT(struct zps_plan_run, scheme), .word = scheme_word,
+     .max = ZPS_PLAN_SCHEMES - 1},
+};
+static const struct zps_fields run_fields = {ZPS_FIELDS_OF(struct zps_plan_run, run)};
+static const struct zps_field plan[] = {
+    {"job_id", ZPS_FIELD_HEX, ZPS_FIELD_AT(struct zps_tensor_plan, job_id)},
+    {"tensor", ZPS_FIELD_NUMBER, ZPS_FIELD_AT(struct zps_tensor_plan, tensor)},
+    {"whole", ZPS_FIELD_FLAG, ZPS_FIELD_AT(struct zps_tensor_plan, whole)},
+    {"runs", ZPS_FIELD_OBJECT, ZPS_FIELD_ROW_AT(struct zps_tensor_plan, runs, n), .n_min = 1, .part = &run_fields},
+};
+const struct zps_fields zps_control_plan = {.name = "tensor.plan", ZPS_FIELDS_OF(struct zps_tensor_plan, plan)};

@@ -10,7 +10,7 @@ struct zps_tensor_report {
   uint32_t tensor;
   struct zps_plan_told told;
 };
-zps_json *zps_control_report_write(const struct zps_tensor_report *report);
+ZPS_MESSAGE_WRITER(report, struct zps_tensor_report)
 /* The sketch, if there is one, goes to *sketch, which the report points to. Impossible measures are left out. */
 zps_err_t zps_control_report_read(const zps_json *params, struct zps_tensor_report *report,
                                   struct zps_plan_sketch *sketch, struct zps_error *error) ZPS_MUSTCHECK;
@@ -22,8 +22,6 @@ struct zps_tensor_plan {
   unsigned n;
   struct zps_plan_run runs[ZPS_PLAN_RUNS];
 };
-zps_json *zps_control_plan_write(const struct zps_tensor_plan *plan);
-zps_err_t zps_control_plan_read(const zps_json *params, struct zps_tensor_plan *plan,
-                                struct zps_error *error) ZPS_MUSTCHECK;
+ZPS_MESSAGE(plan, struct zps_tensor_plan)
 
 #endif

@@ -80,7 +80,7 @@ zps_json *zps_fields_add(zps_json *object, const struct zps_fields *message, con
 /* The struct is zeroed first. */
 zps_err_t zps_fields_read(const struct zps_fields *message, const zps_json *object, void *to,
                           struct zps_error *error) ZPS_MUSTCHECK;
-/* Members that the table lacks stay as they are, also those that are pointed to. */
+/* The struct is not zeroed: the caller has set its pointers and the members that the table lacks. */
 zps_err_t zps_fields_complete(const struct zps_fields *message, const zps_json *object, void *to,
                               struct zps_error *error) ZPS_MUSTCHECK;
 /* Frees the lists that a reader has allocated. */

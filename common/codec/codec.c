@@ -31,15 +31,6 @@ const char *zps_op_name(enum zps_op op) {
   return (unsigned)op < N_OPS && ops[op] ? ops[op] : "?";
 }
 
-bool zps_op_parse(const char *name, enum zps_op *op_p) {
-  for (unsigned i = 0; i < N_OPS; i++) {
-    if (!ops[i] || strcmp(ops[i], name) != 0) continue;
-    *op_p = (enum zps_op)i;
-    return true;
-  }
-  return false;
-}
-
 uint64_t zps_codec_index_bytes(enum zps_codec codec, uint32_t m, uint32_t z) {
   switch (codec) {
     case ZPS_CODEC_BITMAP:

@@ -40,8 +40,6 @@ enum zps_op {
 
 const char *zps_codec_name(enum zps_codec codec);
 const char *zps_op_name(enum zps_op op);
-/* "sum" -> ZPS_OP_SUM and so on; false for unknown names. */
-bool zps_op_parse(const char *name, enum zps_op *op_p);
 
 /* Bytes of the coded set of z indices out of m, and of a whole slice (UINT64_MAX when 64 bits cannot hold it). They
  * depend on m and z alone for COO and BITMAP; for RICE and HOLES they are the most that any set takes. */

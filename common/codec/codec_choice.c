@@ -1,7 +1,6 @@
 #include "common/codec/codec_choice.h"
 
 #include <math.h>
-#include <string.h>
 
 enum {
   COO = 1u << ZPS_CODEC_COO,
@@ -20,15 +19,6 @@ enum { N_POLICIES = sizeof policies / sizeof policies[0] };
 
 const char *zps_codec_policy_name(enum zps_codec_policy policy) {
   return (unsigned)policy < N_POLICIES && policies[policy].name ? policies[policy].name : "?";
-}
-
-bool zps_codec_policy_parse(const char *name, enum zps_codec_policy *policy_p) {
-  for (unsigned i = 0; i < N_POLICIES; i++) {
-    if (!policies[i].name || strcmp(policies[i].name, name) != 0) continue;
-    *policy_p = (enum zps_codec_policy)i;
-    return true;
-  }
-  return false;
 }
 
 unsigned zps_codec_push_set(enum zps_codec_policy policy) {

@@ -13,7 +13,6 @@ enum zps_codec_policy {
 };
 
 const char *zps_codec_policy_name(enum zps_codec_policy policy);
-bool zps_codec_policy_parse(const char *name, enum zps_codec_policy *policy_p);
 
 /* Sets of codecs: bit 1u << codec. Empty for a number that is no policy. */
 unsigned zps_codec_push_set(enum zps_codec_policy policy);

@@ -28,7 +28,6 @@ static inline bool zps_dtype_is_half(enum zps_dtype dtype) {
 static inline enum zps_dtype zps_dtype_sum(enum zps_dtype dtype) {
   return zps_dtype_is_half(dtype) ? ZPS_DTYPE_F32 : dtype;
 }
-#define ZPS_DTYPE_NAMES "f32, f64, bf16, f16 and u8" /* for error texts */
 const char *zps_dtype_name(enum zps_dtype dtype);
 /* "f32" -> ZPS_DTYPE_F32 and so on; false for unknown names. */
 bool zps_dtype_parse(const char *name, enum zps_dtype *dtype_p);

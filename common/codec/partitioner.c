@@ -14,15 +14,6 @@ const char *zps_partitioner_name(enum zps_partitioner partitioner) {
   return (unsigned)partitioner < N_NAMES && names[partitioner] ? names[partitioner] : "?";
 }
 
-bool zps_partitioner_parse(const char *name, enum zps_partitioner *partitioner_p) {
-  for (unsigned i = 0; i < N_NAMES; i++) {
-    if (!names[i] || strcmp(names[i], name) != 0) continue;
-    *partitioner_p = (enum zps_partitioner)i;
-    return true;
-  }
-  return false;
-}
-
 static zps_err_t check_slots(const char *option, uint64_t slots, uint64_t rows, uint32_t n_parts,
                              struct zps_error *error) {
   if (slots > ZPS_HIER_SLOTS_MAX)

@@ -13,11 +13,8 @@ enum zps_partitioner {
   ZPS_PARTITIONER_MURMUR = 2,       /* each row by its hash, the paper's h0 (partition_murmur.h); walked in order */
   ZPS_PARTITIONER_HIERARCHICAL = 3, /* each row by h0, by Zen's Algorithm 1 (hierarchical.h) */
 };
-/* For error texts. */
-#define ZPS_PARTITIONER_NAMES "stratified, murmur and hierarchical"
 
 const char *zps_partitioner_name(enum zps_partitioner partitioner);
-bool zps_partitioner_parse(const char *name, enum zps_partitioner *partitioner_p);
 /* Whether partitions are those of h0 itself. */
 static inline bool zps_partitioner_hashes(enum zps_partitioner partitioner) {
   return partitioner == ZPS_PARTITIONER_MURMUR || partitioner == ZPS_PARTITIONER_HIERARCHICAL;

@@ -22,15 +22,6 @@ const char *zps_values_name(enum zps_value_codec codec) {
   return (unsigned)codec < N_CODECS && codecs[codec].name ? codecs[codec].name : "?";
 }
 
-bool zps_values_parse(const char *name, enum zps_value_codec *codec_p) {
-  for (unsigned i = 0; i < N_CODECS; i++) {
-    if (!codecs[i].name || strcmp(codecs[i].name, name) != 0) continue;
-    *codec_p = (enum zps_value_codec)i;
-    return true;
-  }
-  return false;
-}
-
 bool zps_values_suit(enum zps_value_codec codec, enum zps_dtype dtype) {
   if ((unsigned)codec >= N_CODECS || !codecs[codec].name || zps_dtype_size(dtype) == 0) return false;
   if (zps_dtype_is_half(dtype) && !codecs[codec].level_bits) return zps_values_are_plain(codec, dtype);

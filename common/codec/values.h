@@ -56,12 +56,8 @@ enum zps_value_codec {
 #define ZPS_VALUES_BUCKET 1024u
 
 const char *zps_values_name(enum zps_value_codec codec);
-/* "raw" -> ZPS_VALUES_RAW and so on; false for unknown names. */
-bool zps_values_parse(const char *name, enum zps_value_codec *codec_p);
 /* All names in the order of their numbers, which start at 1: for tables of options. */
 #define ZPS_VALUES_NAME_LIST "raw", "bf16", "f16", "qsgd2", "qsgd4", "qsgd8"
-/* All names, for error texts. */
-#define ZPS_VALUES_NAMES "raw, bf16, f16, qsgd2, qsgd4 and qsgd8"
 /* True when values of this dtype can travel in this codec; false for numbers that are no codec. Halves do not travel as
  * halves of the other kind, which would round them twice. */
 bool zps_values_suit(enum zps_value_codec codec, enum zps_dtype dtype);

@@ -145,10 +145,6 @@ zps_json *zps_json_append_str(zps_json *array, const char *value) {
   return zps_json_append(array, zps_json_str(value));
 }
 
-zps_json *zps_json_append_hex(zps_json *array, uint64_t value) {
-  return zps_json_append(array, zps_json_hex(value));
-}
-
 /* ---- Reading ---- */
 
 const zps_json *zps_json_get(const zps_json *object, const char *key) {
@@ -223,12 +219,6 @@ zps_err_t zps_json_read_str(const zps_json *value, const char *key, const char *
   return ZPS_OK;
 }
 
-zps_err_t zps_json_at_str(const zps_json *array, size_t index, const char **value_p, struct zps_error *error) {
-  char key[32];
-  snprintf(key, sizeof key, "[%zu]", index);
-  return zps_json_read_str(zps_json_at(array, index), key, value_p, error);
-}
-
 zps_err_t zps_json_get_str(const zps_json *object, const char *key, const char **value_p, struct zps_error *error) {
   return zps_json_read_str(zps_json_get(object, key), key, value_p, error);
 }
@@ -259,12 +249,6 @@ zps_err_t zps_json_read_hex(const zps_json *from, const char *key, uint64_t *val
 
 zps_err_t zps_json_get_hex(const zps_json *object, const char *key, uint64_t *value_p, struct zps_error *error) {
   return zps_json_read_hex(zps_json_get(object, key), key, value_p, error);
-}
-
-zps_err_t zps_json_at_hex(const zps_json *array, size_t index, uint64_t *value_p, struct zps_error *error) {
-  char key[32];
-  snprintf(key, sizeof key, "[%zu]", index);
-  return zps_json_read_hex(zps_json_at(array, index), key, value_p, error);
 }
 
 zps_err_t zps_json_read_bytes(const zps_json *value, const char *key, void *data, size_t cap, size_t *len_p,

@@ -41,9 +41,7 @@ zps_json *zps_json_set_real(zps_json *object, const char *key, double value);
 zps_json *zps_json_set_bool(zps_json *object, const char *key, bool value);
 zps_json *zps_json_append(zps_json *array, zps_json *value);
 zps_json *zps_json_append_u64(zps_json *array, uint64_t value);
-zps_json *zps_json_append_hex(zps_json *array, uint64_t value);
 zps_json *zps_json_append_str(zps_json *array, const char *value);
-zps_json *zps_json_append_hex(zps_json *array, uint64_t value);
 
 /* Borrowed child, or NULL when absent. */
 const zps_json *zps_json_get(const zps_json *object, const char *key);
@@ -52,13 +50,6 @@ bool zps_json_is_object(const zps_json *value);
 size_t zps_json_array_len(const zps_json *array); /* 0 for NULL */
 const zps_json *zps_json_at(const zps_json *array, size_t index);
 zps_err_t zps_json_at_u64(const zps_json *array, size_t index, uint64_t max, uint64_t *value_p,
-                          struct zps_error *error) ZPS_MUSTCHECK;
-zps_err_t zps_json_at_hex(const zps_json *array, size_t index, uint64_t *value_p,
-                          struct zps_error *error) ZPS_MUSTCHECK;
-/* Borrowed from the array or object. */
-zps_err_t zps_json_at_str(const zps_json *array, size_t index, const char **value_p,
-                          struct zps_error *error) ZPS_MUSTCHECK;
-zps_err_t zps_json_at_hex(const zps_json *array, size_t index, uint64_t *value_p,
                           struct zps_error *error) ZPS_MUSTCHECK;
 /* A value that has been found already, or NULL where it is missing. `key` is its name in errors. */
 zps_err_t zps_json_read_str(const zps_json *value, const char *key, const char **value_p,

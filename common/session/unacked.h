@@ -18,7 +18,7 @@
 struct zps_unacked_message {
   uint64_t seq;      /* of its first frame */
   unsigned n_frames; /* at least one */
-  bool has_left;     /* and is not known to be lost */
+  bool has_left;     /* it has left, and nobody has reported it lost */
   size_t len, cap;
   uint8_t *bytes; /* with the MAC */
 };

@@ -57,44 +57,47 @@ zps_err_t zps_record_fits(zps_err_t err, struct zps_error *error) {
 
 /* ------------------------------------------------------------ counters and servers */
 
+static const struct zps_field counters[] = {
+    {"next_server", ZPS_FIELD_NUMBER, ZPS_FIELD_AT(struct zps_member_note, next_server)},
+    {"epoch", ZPS_FIELD_NUMBER, ZPS_FIELD_AT(struct zps_member_note, epoch)},
+};
+static const struct zps_fields counters_fields = {.name = "counters", ZPS_FIELDS_OF(struct zps_member_note, counters)};
+
 static zps_json *counters_write(const struct zps_member_note *note) {
-  return zps_json_set_u64(zps_json_set_u64(zps_json_object(), "next_server", note->next_server), "epoch", note->epoch);
+  return zps_fields_write(&counters_fields, note);
 }
 
 static zps_err_t counters_read(struct zps_members *members, const zps_json *record, uint64_t now_ns,
                                struct zps_error *error) {
-  uint32_t next_server = 0, epoch = 0;
+  struct zps_member_note note;
   (void)now_ns;
-  zps_err_t err = zps_control_get_u32(record, "next_server", 0, UINT32_MAX, &next_server, error);
-  if (!err) err = zps_control_get_u32(record, "epoch", 0, UINT32_MAX, &epoch, error);
-  if (!err) zps_members_restore_counters(members, next_server, epoch);
+  const zps_err_t err = zps_fields_read(&counters_fields, record, &note, error);
+  if (!err) zps_members_restore_counters(members, note.next_server, note.epoch);
   return err;
 }
 
+static const struct zps_field server[] = {
+    {"server", ZPS_FIELD_NUMBER, ZPS_FIELD_AT(struct zps_member_server, index), .max = UINT32_MAX - 2},
+    {"name", ZPS_FIELD_TEXT, ZPS_FIELD_AT(struct zps_member_server, name), .min = 1},
+    {"host", ZPS_FIELD_TEXT, ZPS_FIELD_AT(struct zps_member_server, host), .min = 1},
+    {"pid", ZPS_FIELD_NUMBER, ZPS_FIELD_AT(struct zps_member_server, pid)},
+    {"draining", ZPS_FIELD_FLAG, ZPS_FIELD_AT(struct zps_member_server, draining)},
+    {"stops", ZPS_FIELD_FLAG, ZPS_FIELD_AT(struct zps_member_server, stops), .optional = true},
+    {"secret", ZPS_FIELD_HEX, ZPS_FIELD_AT(struct zps_member_server, secret), .optional = true},
+    {"fabric", ZPS_FIELD_OBJECT, ZPS_FIELD_AT(struct zps_member_server, fabric), .part = &zps_control_fabric},
+};
+static const struct zps_fields server_fields = {.name = "server", ZPS_FIELDS_OF(struct zps_member_server, server)};
+
 static zps_json *server_write(const struct zps_member_note *note) {
-  const struct zps_member_server *server = note->server;
-  zps_json *record = zps_json_set_u64(zps_json_object(), "server", server->index);
-  record = zps_json_set_str(record, "name", server->name);
-  record = zps_json_set_str(record, "host", server->host);
-  record = zps_json_set_u64(record, "pid", server->pid);
-  record = zps_json_set_bool(record, "draining", server->draining);
-  if (server->stops) record = zps_json_set_bool(record, "stops", true);
-  record = zps_control_set_opt_word(record, "secret", server->secret);
-  return zps_control_fabric_write(record, &server->fabric);
+  return zps_fields_write(&server_fields, note->server);
 }
 
 static zps_err_t server_read(struct zps_members *members, const zps_json *record, uint64_t now_ns,
                              struct zps_error *error) {
-  struct zps_member_server server = {.draining = zps_json_opt_bool(record, "draining", false),
-                                     .stops = zps_json_opt_bool(record, "stops", false)};
+  struct zps_member_server read;
   (void)now_ns;
-  zps_err_t err = zps_control_get_u32(record, "server", 0, UINT32_MAX - 2, &server.index, error);
-  if (!err) err = zps_control_get_text(record, "name", 1, ZPS_NAME_MAX, server.name, error);
-  if (!err) err = zps_control_get_text(record, "host", 1, ZPS_NAME_MAX, server.host, error);
-  if (!err) err = zps_control_get_u32(record, "pid", 0, UINT32_MAX, &server.pid, error);
-  if (!err) err = zps_control_opt_word(record, "secret", &server.secret, error);
-  if (!err) err = zps_control_fabric_read(record, &server.fabric, error);
-  return err ? err : zps_record_fits(zps_members_restore_server(members, &server), error);
+  const zps_err_t err = zps_fields_read(&server_fields, record, &read, error);
+  return err ? err : zps_record_fits(zps_members_restore_server(members, &read), error);
 }
 
 static zps_json *server_gone_write(const struct zps_member_note *note) {

@@ -263,7 +263,7 @@ client 10
 say 10 '{"jsonrpc":"2.0","id":2,"method":"no.such","params":{}}'
 has "an unknown method" "$(hear 10)" '-32601'
 say 10 '{"jsonrpc":"2.0","id":2,"method":"job.join","params":{"job":"j"}}'
-has "missing parameters are named" "$(hear 10)" "-32602.*'?host"
+has "missing parameters are named" "$(hear 10)" "-32602.*job.join: member 'world' is missing, want an integer"
 say 10 '{"jsonrpc":"2.0","id":2,"method":"server.drain","params":{}}'
 has "a worker is no server" "$(hear 10)" 'ERR_REFUSED'
 join 10 3 3 1000

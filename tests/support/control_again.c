@@ -162,13 +162,6 @@ static zps_err_t report(const zps_json *body, zps_json **written_p, struct zps_e
   return err;
 }
 
-static zps_err_t plan(const zps_json *body, zps_json **written_p, struct zps_error *error) {
-  struct zps_tensor_plan read;
-  const zps_err_t err = zps_control_plan_read(body, &read, error);
-  if (!err) *written_p = zps_control_plan_write(&read);
-  return err;
-}
-
 static const struct {
   const char *name;
   again_fn *again; /* NULL: the message is `fields`. */
@@ -205,7 +198,7 @@ static const struct {
                 {"tensor.close", .fields = &zps_control_tensor_close},
                 {"tensor.forget", .fields = &zps_control_tensor_forget},
                 {"tensor.report", .again = report},
-                {"tensor.plan", .again = plan}};
+                {"tensor.plan", .fields = &zps_control_plan}};
 
 zps_err_t control_again(const char *name, const zps_json *body, zps_json **written_p, struct zps_error *error) {
   *written_p = NULL;

@@ -143,16 +143,11 @@ static void wrong_options_are_named(void **state) {
   assert_non_null(strstr(error.text, "2^29"));
 }
 
-static void names_are_read_back(void **state) {
+static void names(void **state) {
   (void)state;
-  for (enum zps_partitioner p = ZPS_PARTITIONER_STRATIFIED; p <= ZPS_PARTITIONER_HIERARCHICAL; p++) {
-    enum zps_partitioner parsed;
-    assert_true(zps_partitioner_parse(zps_partitioner_name(p), &parsed));
-    assert_int_equal(parsed, p);
-    assert_non_null(strstr(ZPS_PARTITIONER_NAMES, zps_partitioner_name(p)));
-  }
-  enum zps_partitioner parsed;
-  assert_false(zps_partitioner_parse("?", &parsed));
+  assert_string_equal(zps_partitioner_name(ZPS_PARTITIONER_STRATIFIED), "stratified");
+  assert_string_equal(zps_partitioner_name(ZPS_PARTITIONER_MURMUR), "murmur");
+  assert_string_equal(zps_partitioner_name(ZPS_PARTITIONER_HIERARCHICAL), "hierarchical");
   assert_string_equal(zps_partitioner_name(0), "?");
 }
 
@@ -259,9 +254,12 @@ static int teardown(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(rows_and_places_correspond), cmocka_unit_test(many_rows_are_found_at_once),
-      cmocka_unit_test(the_table_is_small),         cmocka_unit_test(wrong_options_are_named),
-      cmocka_unit_test(names_are_read_back),        cmocka_unit_test(loads_keep_to_theorem_2),
+      cmocka_unit_test(rows_and_places_correspond),
+      cmocka_unit_test(many_rows_are_found_at_once),
+      cmocka_unit_test(the_table_is_small),
+      cmocka_unit_test(wrong_options_are_named),
+      cmocka_unit_test(names),
+      cmocka_unit_test(loads_keep_to_theorem_2),
   };
   return cmocka_run_group_tests_name("murmur", tests, setup, teardown);
 }

@@ -287,7 +287,7 @@ static void test_sentences(void **state) {
       {"tensor.report", "{\"job_id\": \"0x5\", \"tensor\": 0, \"step\": \"0x0\", \"sketch\": \"7\"}",
        "a sketch is a limit and ascending hashes below it, 16 digits each"},
       {"tensor.report", "{\"job_id\": \"0x5\", \"tensor\": 0, \"step\": \"0x0\", \"scheme\": \"auto\"}",
-       "there is no scheme 'auto'"},
+       "member 'scheme' is 'auto', want balanced, "},
       {"tensor.plan", "{\"job_id\": \"0x5\", \"tensor\": 0, \"runs\": []}",
        "member 'runs' has 0 elements, want 1 to 64"},
       {"job.stats", "{\"job_id\": \"0x5\", \"tensors\": [{\"tensor\": 0, \"done\": 1, \"rounds\": -1}]}",

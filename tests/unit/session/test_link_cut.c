@@ -72,7 +72,7 @@ static struct linked *network_open(uint64_t seed) {
 }
 
 static void network_close(void) {
-  network.late = 0; /* else what comes in the last turns would be held for good */
+  network.late = 0; /* Nothing lets go of messages that are held in the last turns. */
   for (int i = 0; i < 2; i++)
     while (network.n_held[i] > 0) let_go(i);
   linked_settle(&network.linked);
