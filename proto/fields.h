@@ -46,8 +46,8 @@ struct zps_field {
   const char *per; /* Another member has the count, which the list must match: one element for each of these. */
   uint32_t n_min, n_max;
   uint64_t min, max;
-  bool optional;    /* Readers take a message without it. Writers leave it out when it is absent, below min or empty, */
-  bool always;      /* unless it is always written. */
+  bool optional;    /* Readers take a message without it. Writers leave it out when it is absent, below min or empty. */
+  bool always;      /* Writers write it in any case. */
   uint64_t absent;  /* The number of a member that is left out. */
   const char *text; /* The text of a member that is left out or empty. NULL: "", or a pointer of NULL. */
   const struct zps_fields *part;

@@ -1,8 +1,9 @@
 /*
  * Ranks that cannot reach servers of their job over the data plane, though the coordinator can reach both. Reports are
  * collected for 0.5 s, since a process that is cut off loses its links one by one. Then one process is judged cut off:
- * a server that most ranks report (one rank is enough when the server's own connection is gone too); else a rank that
- * reports most servers; else every reported server. Servers leave this job, and no other. A rank is lost.
+ * a server that most ranks report (one rank is enough when the server's own connection is gone too, or when the rank
+ * reaches most servers); else a rank that reports most other servers; else every reported server. Servers leave this
+ * job, and no other. A rank is lost.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -95,6 +96,21 @@ static uint32_t count_of_rank(const struct zps_member_job *job, const struct tal
   return n;
 }
 
+/* Ranks speak of one lost server at different times. One that reaches most servers is not cut off itself, so the server
+ * that it cannot reach counts against no other rank. */
+static void believe(const struct zps_member_job *job, struct tally *tally) {
+  const struct tally before = *tally;
+  for (uint32_t r = 0; r < job->world; r++) {
+    const uint32_t n = count_of_rank(job, &before, r);
+    if (n == 0 || is_most(n, before.n_servers)) continue;
+    for (uint32_t i = 0; i < job->n_servers; i++) {
+      if (!job->servers[i] || tally->is_cut[i] || !row_of(job, r)[i]) continue;
+      tally->is_cut[i] = true;
+      tally->n_servers--;
+    }
+  }
+}
+
 /* It is told itself, since its connection may stand; the others are as of any rank. */
 void zps_members_rank_expel(struct zps_members *members, struct zps_member_job *job, struct zps_member_rank *rank,
                             const char *reason) {
@@ -155,6 +171,7 @@ static void lose_servers(struct zps_members *members, struct zps_member_job *job
 static void decide(struct zps_members *members, struct zps_member_job *job) {
   struct tally tally;
   count(job, &tally);
+  believe(job, &tally);
   for (uint32_t r = 0; r < job->world; r++) {
     const uint32_t n = count_of_rank(job, &tally, r);
     if (!is_most(n, tally.n_servers)) continue;

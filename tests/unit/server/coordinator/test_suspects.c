@@ -278,6 +278,17 @@ static void test_tensors(void **state) {
   assert_true(told(ZPS_ACT_MAP_RANK, R0) == 1 && told(ZPS_ACT_TENSOR_DONE, R0) == 1);
 }
 
+/* Two servers are cut off one after the other. Not all ranks have noticed yet, and one has noticed both. */
+static void test_one_rank_notices_first(void **state) {
+  (void)state;
+  const uint64_t job_id = running(4, 3);
+  suspect(R1, 1);
+  assert_int_equal(say(R0, job_id, 2, 1, 2, 0), ZPS_OK);
+  decide();
+  assert_int_equal(told(ZPS_ACT_JOB_FAILED, R0), 0);
+  check_lost(2, "b, c");
+}
+
 /* ------------------------------------------------------------ the end of a job */
 
 static void check_failed(zps_err_t code, const char *text) {
@@ -421,6 +432,7 @@ int main(void) {
       MEMBERS_CASE(test_while_another_is_being_lost),
       MEMBERS_CASE(test_it_is_lost_while_it_leaves),
       MEMBERS_CASE(test_tensors),
+      MEMBERS_CASE(test_one_rank_notices_first),
       MEMBERS_CASE(test_the_last_one),
       MEMBERS_CASE(test_where_losses_fail_jobs),
       MEMBERS_CASE(test_a_rank_is_cut_off),
