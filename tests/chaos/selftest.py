@@ -44,9 +44,10 @@ def judged(*logs, statuses=(0,) * WORLD):
 
 def driven(*faults):
     """A driver of a cluster without processes. Its job has three servers and is at step 10."""
-    member = lambda kind, name: types.SimpleNamespace(kind=kind, name=name, fault=None, is_killed=False, free_us=0)
-    servers = {host: member("server", f"s{host}") for host in range(3)}
+    member = lambda kind, name, host=0: types.SimpleNamespace(kind=kind, name=name, host=host, fault=None, is_killed=False, is_up=False, free_us=0)
+    servers = {host: member("server", f"s{host}", WORLD + host) for host in range(3)}
     of_kind = {"server": list(servers.values()), "rank": [member("rank", "rank 0")], "coordinator": [member("coordinator", "coordinator")]}
+    of_kind["rank"][0].is_up = of_kind["coordinator"][0].is_up = True
     table = {"servers": [{"name": server.name, "jobs": 1} for server in servers.values()]}
     cluster = types.SimpleNamespace(servers=servers, ranks=of_kind["rank"], coordinator=of_kind["coordinator"][0], later=[], table=table,
                                     members=of_kind.get, ask=lambda what: table, do_due=lambda: None, dead_by_itself=lambda: None)
@@ -55,6 +56,18 @@ def driven(*faults):
     driver.job = types.SimpleNamespace(name="job1", servers=names, left=set(names), done=[10] * WORLD, is_running=lambda: True,
                                        is_broken=lambda: False, watch=lambda: False)
     return driver
+
+
+def check_targets():
+    """A server that is still starting is no target; links are mended where no job has ranks any more."""
+    interface = fault_of(next(kind for kind in kinds.TABLE if kind.name == "interface"))
+    driver = driven(interface)
+    driver.cluster.table["servers"].pop(0)
+    assert {server.name for server in driver.targets(interface)} == {"s1", "s2"}
+    cluster = types.SimpleNamespace(ranks=[], rank_hosts=[0, 1, 2, 3], calls=[])
+    cluster.join = lambda host, others, way: cluster.calls.append((host, others))
+    kinds.TABLE[kinds.NAMES.index("data")].end(cluster, driver.cluster.servers[1], interface)
+    assert cluster.calls == [(5, [0, 1, 2, 3])]
 
 
 def fault_of(kind, length_s=0.0):
@@ -110,6 +123,7 @@ def check_moments():
 
 
 def main():
+    check_targets()
     check_moments()
     good, left = steps("a", "b", "c"), "left 9 20 20 100 120\n"
     job, found = judged(*[good + left] * WORLD)

@@ -58,6 +58,7 @@ class Member:
         self.kind, self.name, self.host, self.process = kind, name, host, process
         self.fault, self.free_us = None, 0  # since when it is under none
         self.is_killed = False
+        self.is_up = kind != "server"  # It was in, as the coordinator said; before, it may end where it has no interface.
         self.page = None  # of its moments: daemons have one
 
 
@@ -70,6 +71,7 @@ class Cluster:
         self.lab = Lab(WORLD + N_SERVERS + 1, "none")
         self.host = WORLD + N_SERVERS  # the coordinator's
         self.address = f"{self.lab.address(self.host)}:{PORT}"
+        self.rank_hosts = list(range(WORLD))
         self.servers, self.ranks, self.later, self.n_started = {}, [], [], 0  # servers by host; later: (time, what to do)
 
     def __enter__(self):

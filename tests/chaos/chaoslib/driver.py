@@ -135,7 +135,7 @@ class Driver:
     def targets(self, fault):
         """Those that it may befall now: never the last server of the job that is well."""
         kind = fault.kind
-        free = [member for member in self.cluster.members(kind.target) if not member.fault and not member.is_killed]
+        free = [member for member in self.cluster.members(kind.target) if not member.fault and not member.is_killed and self.is_up(member)]
         if kind.target != "server":
             return [member for member in free if self.are_rested()]
         well = [server.name for server in self.cluster.servers.values() if server.name in self.job.left and not server.fault]
@@ -145,6 +145,13 @@ class Driver:
             return [server for server in free if server.name in self.job.left]
         ours = [server for server in free if server.name in self.job.servers]
         return ours if ours and fault.pick < 0.9 else free
+
+    def is_up(self, member):
+        """A server that is still starting ends, and says why, where it finds no interface."""
+        table = None if member.is_up else self.cluster.ask("members")
+        if table:
+            member.is_up = any(row["name"] == member.name for row in table["servers"])
+        return member.is_up
 
     def goes_on(self):
         """Whether the job has outlived the last fault: while it has not, it comes to no moment."""

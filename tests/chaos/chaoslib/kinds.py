@@ -116,7 +116,7 @@ def _control_hosts(cluster):
 
 
 def _data_hosts(cluster):
-    return [rank.host for rank in cluster.ranks]
+    return cluster.rank_hosts  # Also where no job has ranks: a link is mended after the job that it was cut for.
 
 
 def _part(hosts):
