@@ -116,9 +116,9 @@ const char *zps_rpc_conn_certificate(const struct zps_rpc_conn *conn);
  * nothing can be told: ZPS_TLS_SERVES_ALL, and "". */
 enum zps_tls_serves zps_rpc_conn_serves(const struct zps_rpc_conn *conn, const char *name,
                                         char names_p[ZPS_TLS_SERVERS_MAX]);
-struct zps_place zps_rpc_conn_place(const struct zps_rpc_conn *conn); /* its address */
+struct zps_origin zps_rpc_conn_place(const struct zps_rpc_conn *conn); /* its address */
 /* Whom it is counted for: the first name of its certificate, without one its address; the Unix socket. */
-struct zps_place zps_rpc_conn_owner(const struct zps_rpc_conn *conn);
+struct zps_origin zps_rpc_conn_owner(const struct zps_rpc_conn *conn);
 /* The peer came over a Unix socket. The mode and group of its file say who may. */
 bool zps_rpc_conn_is_unix(const struct zps_rpc_conn *conn);
 /* The peer is on this host: it came over a Unix socket, or from the address that it went to. */

@@ -263,7 +263,7 @@ zps_err_t zps_rpc_conn_start(struct zps_rpc_conn *conn, uint64_t deadline_ns, st
     int len = sizeof addr;
     if (uv_tcp_getpeername(&conn->socket.tcp, (struct sockaddr *)&addr, &len) == 0) {
       zps_address_print((struct sockaddr *)&addr, conn->peer, sizeof conn->peer);
-      conn->place = zps_place_of((struct sockaddr *)&addr);
+      conn->origin = zps_origin_of((struct sockaddr *)&addr);
     }
     uv_tcp_nodelay(&conn->socket.tcp, 1);
     uv_tcp_keepalive(&conn->socket.tcp, 1, ZPS_RPC_KEEPALIVE_S);
@@ -427,16 +427,16 @@ bool zps_rpc_conn_is_open(const struct zps_rpc_conn *conn) {
 uint64_t zps_rpc_conn_heard_ns(const struct zps_rpc_conn *conn) {
   return conn->heard_ns;
 }
-struct zps_place zps_rpc_conn_place(const struct zps_rpc_conn *conn) {
-  return conn->place;
+struct zps_origin zps_rpc_conn_place(const struct zps_rpc_conn *conn) {
+  return conn->origin;
 }
 bool zps_rpc_conn_is_unix(const struct zps_rpc_conn *conn) {
   return conn->socket.handle.type == UV_NAMED_PIPE;
 }
-struct zps_place zps_rpc_conn_owner(const struct zps_rpc_conn *conn) {
-  if (zps_rpc_conn_is_unix(conn)) return zps_place_named(ZPS_PLACE_UNIX, "");
-  return zps_rpc_conn_certified(conn) ? zps_place_named(ZPS_PLACE_CERTIFICATE, zps_rpc_conn_certificate(conn))
-                                      : conn->place;
+struct zps_origin zps_rpc_conn_owner(const struct zps_rpc_conn *conn) {
+  if (zps_rpc_conn_is_unix(conn)) return zps_origin_named(ZPS_ORIGIN_UNIX, "");
+  return zps_rpc_conn_certified(conn) ? zps_origin_named(ZPS_ORIGIN_CERTIFICATE, zps_rpc_conn_certificate(conn))
+                                      : conn->origin;
 }
 bool zps_rpc_conn_is_near(const struct zps_rpc_conn *conn) {
   struct sockaddr_storage here, there;

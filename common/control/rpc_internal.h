@@ -86,7 +86,7 @@ struct zps_rpc_conn {
   struct zps_rpc_listener *listener; /* server side */
   struct zps_rpc_conn *prev, *next;  /* among the listener's */
   struct zps_stranger stranger;      /* until the peer has said hello, or the connection ends */
-  struct zps_place place;
+  struct zps_origin origin;
   bool is_let_in;
   struct zps_rpc_dial *dial; /* client side */
 

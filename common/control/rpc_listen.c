@@ -284,8 +284,8 @@ static void on_connection(uv_stream_t *server, int status) {
   else if (!may_connect(listener, conn, &error) ||
            zps_rpc_conn_start(conn, zps_rpc_deadline_ns(listener->hello_ms), &error) != ZPS_OK)
     zps_rpc_conn_fail(conn, error.code, "%s", error.text);
-  if (conn->state != ZPS_RPC_HELLO || !conn->place.is_known) return;
-  zps_strangers_add(&listener->strangers, &conn->stranger, conn->place, zps_clock_ns());
+  if (conn->state != ZPS_RPC_HELLO || !conn->origin.is_known) return;
+  zps_strangers_add(&listener->strangers, &conn->stranger, conn->origin, zps_clock_ns());
   judge(listener, conn);
 }
 

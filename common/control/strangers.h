@@ -15,24 +15,24 @@
 #include <sys/socket.h>
 
 #define ZPS_STRANGERS_MAX 512u
-#define ZPS_STRANGERS_OF_PLACE_MAX 128u
+#define ZPS_STRANGERS_OF_ORIGIN_MAX 128u
 #define ZPS_STRANGERS_PATIENCE_MS 250u
 
 /* What a peer is counted under: an IPv4 address, or the 64 bits that an IPv6 network gives one host to choose from; or
- * a name (zps_place_named()). Unix sockets have no address. */
-struct zps_place {
+ * a name (zps_origin_named()). Unix sockets have no address. */
+struct zps_origin {
   bool is_known;
   uint8_t bytes[16];
 };
-struct zps_place zps_place_of(const struct sockaddr *addr);
-/* The place of a name of this kind: no address, and no name of another kind, is the same. */
-enum zps_place_kind { ZPS_PLACE_UNIX, ZPS_PLACE_CERTIFICATE, ZPS_PLACE_TOKEN };
-struct zps_place zps_place_named(enum zps_place_kind kind, const char *name);
-bool zps_place_is(const struct zps_place *place, const struct zps_place *other);
+struct zps_origin zps_origin_of(const struct sockaddr *addr);
+/* The origin of a name of this kind: no address, and no name of another kind, is the same. */
+enum zps_origin_kind { ZPS_ORIGIN_UNIX, ZPS_ORIGIN_CERTIFICATE, ZPS_ORIGIN_TOKEN };
+struct zps_origin zps_origin_named(enum zps_origin_kind kind, const char *name);
+bool zps_origin_is(const struct zps_origin *origin, const struct zps_origin *other);
 
 struct zps_stranger { /* in its connection */
   struct zps_stranger *prev, *next;
-  struct zps_place place;
+  struct zps_origin origin;
   uint64_t came_ns;
   bool is_listed;
   bool has_spoken; /* the owner sets it: with bytes, or where TLS is spoken with the end of its handshake */
@@ -43,7 +43,7 @@ struct zps_strangers { /* zero: none */
   unsigned n;
 };
 
-void zps_strangers_add(struct zps_strangers *strangers, struct zps_stranger *stranger, struct zps_place place,
+void zps_strangers_add(struct zps_strangers *strangers, struct zps_stranger *stranger, struct zps_origin origin,
                        uint64_t now_ns);
 /* One that is not listed is left alone. */
 void zps_strangers_remove(struct zps_strangers *strangers, struct zps_stranger *stranger);

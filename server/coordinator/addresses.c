@@ -17,13 +17,13 @@ static bool ip_of(const struct zps_net_info *fabric, struct sockaddr_storage *ad
          (addr->ss_family == AF_INET6 && fabric->addr_len >= sizeof(struct sockaddr_in6));
 }
 
-bool zps_address_is_of(const struct zps_net_info *fabric, const struct zps_place *peer, const char *subnets) {
+bool zps_address_is_of(const struct zps_net_info *fabric, const struct zps_origin *peer, const char *subnets) {
   struct sockaddr_storage addr;
   const uint8_t *bytes;
   if (!peer->is_known || !ip_of(fabric, &addr)) return true;
-  const struct zps_place named = zps_place_of((const struct sockaddr *)&addr);
+  const struct zps_origin named = zps_origin_of((const struct sockaddr *)&addr);
   const size_t n = zps_subnet_bytes(&addr, &bytes);
-  return zps_place_is(&named, peer) || (subnets && zps_subnets_have(subnets, bytes, n));
+  return zps_origin_is(&named, peer) || (subnets && zps_subnets_have(subnets, bytes, n));
 }
 
 bool zps_address_is_local(const struct zps_net_info *fabric) {
@@ -38,7 +38,7 @@ bool zps_address_leaks(const struct zps_net_info *fabric) {
 zps_err_t zps_coordinator_may_name(const struct zps_coordinator_conn *conn, const struct zps_net_info *fabric,
                                    struct zps_error *error) {
   const struct zps_coordinator *coordinator = conn->coordinator;
-  const struct zps_place peer = zps_rpc_conn_place(conn->rpc);
+  const struct zps_origin peer = zps_rpc_conn_place(conn->rpc);
   if (!coordinator->config.own_addresses || zps_rpc_conn_is_near(conn->rpc) ||
       zps_address_is_of(fabric, &peer, coordinator->subnets))
     return ZPS_OK;

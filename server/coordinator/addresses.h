@@ -9,7 +9,7 @@
 #include "proto/control.h"
 
 /* `subnets`: a list (common/base/subnet.h), or NULL. */
-bool zps_address_is_of(const struct zps_net_info *fabric, const struct zps_place *peer, const char *subnets);
+bool zps_address_is_of(const struct zps_net_info *fabric, const struct zps_origin *peer, const char *subnets);
 
 /* Only this host reaches the endpoint. */
 bool zps_address_is_local(const struct zps_net_info *fabric);

@@ -1,12 +1,12 @@
 /*
- * Which connections may stay open: how many there may be, in all, and of one role from one place; how long one may be
- * that nobody uses, and how long the client of one that has ended may take to come back.
+ * Which connections may stay open: how many in all, and how many of one role from one origin; how long one may be
+ * idle, and how long its client may take to come back.
  *
- * A place is the name of a certificate, without TLS an address. Behind an address there may be a whole cluster, a rank
- * of a job on each of its processors: a limit for a place keeps it from taking everybody's room, and no more. Where
- * there is no room, an idle connection makes some, so that connections which say hello and stay keep nobody out.
+ * An origin is the name of a certificate, without TLS an address. A whole cluster may be behind an address, with a rank
+ * on each of its processors. The limit for an origin only keeps it from taking everybody's room. Where there is no
+ * room, an idle connection makes some: connections that say hello and stay keep nobody out.
  *
- * Administrators with a certificate and clients of the Unix socket have seats of their own, whatever others take.
+ * Administrators with a certificate and clients of the Unix socket have slots of their own.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -43,7 +43,7 @@ size_t zps_coordinator_first_lines(enum zps_conn_role role) {
   return limit_of(role)->first_lines;
 }
 
-static bool has_reserved_seat(const struct zps_rpc_conn *rpc) {
+static bool has_reserved_slot(const struct zps_rpc_conn *rpc) {
   return zps_rpc_conn_is_unix(rpc) || zps_rpc_conn_certified(rpc) & ZPS_TLS_ADMIN;
 }
 
@@ -55,10 +55,10 @@ static bool is_spare(const struct zps_coordinator_conn *conn) {
 }
 
 /* The oldest that has asked nothing since its hello, else the oldest that waits for nothing; NULL: all are in use. */
-static struct zps_coordinator_conn *idlest(const struct zps_seats_room *room) {
+static struct zps_coordinator_conn *idlest(const struct zps_slots_room *room) {
   struct zps_coordinator_conn *found = NULL;
-  for (struct zps_seat *seat = room->oldest; seat; seat = seat->newer) {
-    struct zps_coordinator_conn *const conn = zps_container_of(seat, struct zps_coordinator_conn, seat);
+  for (struct zps_slot *slot = room->oldest; slot; slot = slot->newer) {
+    struct zps_coordinator_conn *const conn = zps_container_of(slot, struct zps_coordinator_conn, slot);
     if (!is_spare(conn)) continue;
     if (!conn->has_asked) return conn;
     if (!found) found = conn;
@@ -67,10 +67,10 @@ static struct zps_coordinator_conn *idlest(const struct zps_seats_room *room) {
 }
 
 /* Of the largest room that has one. */
-static struct zps_coordinator_conn *idlest_of_all(const struct zps_seats *seats) {
+static struct zps_coordinator_conn *idlest_of_all(const struct zps_slots *slots) {
   struct zps_coordinator_conn *found = NULL;
   unsigned most = 0;
-  for (const struct zps_seats_room *room = seats->rooms; room; room = room->next) {
+  for (const struct zps_slots_room *room = slots->rooms; room; room = room->next) {
     struct zps_coordinator_conn *const conn = room->n > most ? idlest(room) : NULL;
     if (!conn) continue;
     found = conn;
@@ -82,23 +82,23 @@ static struct zps_coordinator_conn *idlest_of_all(const struct zps_seats *seats)
 zps_err_t zps_coordinator_admit(struct zps_coordinator *coordinator, const struct zps_rpc_conn *rpc,
                                 enum zps_conn_role role, struct zps_error *error) {
   const struct limit *limit = limit_of(role);
-  const bool is_reserved = has_reserved_seat(rpc);
-  const struct zps_seats *const seats = &coordinator->seats[is_reserved];
-  const struct zps_seats_room *const room = zps_seats_room(seats, zps_rpc_conn_owner(rpc), role);
+  const bool is_reserved = has_reserved_slot(rpc);
+  const struct zps_slots *const slots = &coordinator->slots[is_reserved];
+  const struct zps_slots_room *const room = zps_slots_room(slots, zps_rpc_conn_owner(rpc), role);
   const unsigned others = coordinator->config.max_conns ? coordinator->config.max_conns : ZPS_COORDINATOR_CONNS_MAX,
                  max = is_reserved ? RESERVED_MAX : others;
   const bool room_is_full = room && room->n >= limit->of_place;
-  if (!room_is_full && seats->n < max) return ZPS_OK;
-  struct zps_coordinator_conn *const idle = room_is_full ? idlest(room) : idlest_of_all(seats);
+  if (!room_is_full && slots->n < max) return ZPS_OK;
+  struct zps_coordinator_conn *const idle = room_is_full ? idlest(room) : idlest_of_all(slots);
   if (idle) {
     zps_log_warn_limited("%s: closed, to make room: it is in no job, and there are %u connections like it",
-                         zps_rpc_conn_peer(idle->rpc), idle->seat.room->n);
-    zps_seats_leave(&idle->seat);
+                         zps_rpc_conn_peer(idle->rpc), idle->slot.room->n);
+    zps_slots_leave(&idle->slot);
     zps_rpc_close(idle->rpc, false);
     return ZPS_OK;
   }
   if (!room_is_full)
-    return zps_fail(error, ZPS_ERR_AGAIN, "the coordinator has %u connections, the most there can be", seats->n);
+    return zps_fail(error, ZPS_ERR_AGAIN, "the coordinator has %u connections, the most there can be", slots->n);
   const char *const certificate = zps_rpc_conn_certificate(rpc);
   if (*certificate)
     return zps_fail(error, ZPS_ERR_AGAIN, "%u connections of %s have its certificate (%s), the most there can be",
@@ -107,9 +107,9 @@ zps_err_t zps_coordinator_admit(struct zps_coordinator *coordinator, const struc
                   limit->name);
 }
 
-bool zps_coordinator_seat(struct zps_coordinator_conn *conn) {
-  struct zps_seats *const seats = &conn->coordinator->seats[has_reserved_seat(conn->rpc)];
-  return zps_seats_take(seats, &conn->seat, zps_rpc_conn_owner(conn->rpc), conn->role);
+bool zps_coordinator_take_slot(struct zps_coordinator_conn *conn) {
+  struct zps_slots *const slots = &conn->coordinator->slots[has_reserved_slot(conn->rpc)];
+  return zps_slots_take(slots, &conn->slot, zps_rpc_conn_owner(conn->rpc), conn->role);
 }
 
 bool zps_coordinator_is_idle(const struct zps_coordinator_conn *conn, uint64_t now_ns) {

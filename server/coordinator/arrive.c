@@ -84,7 +84,7 @@ void zps_members_join_again(struct zps_members *members, struct zps_member_job *
   }
   zps_members_join_answer(members, job, rank, ZPS_ERR_CLOSED, "it has joined again");
   rank->client = client;
-  rank->place = client->place;
+  rank->origin = client->origin;
   rank->token = token;
   client->job = job;
   client->rank = rank->rank;
@@ -100,7 +100,7 @@ zps_err_t zps_members_rank_make(const struct zps_join_spec *spec, struct zps_mem
   strcpy(rank->host, spec->host);
   if (spec->rack) strcpy(rank->rack, spec->rack);
   rank->fabric = *spec->fabric;
-  rank->place = client->place;
+  rank->origin = client->origin;
   rank->secret = spec->secret;
   rank->memory = memory_names[0];
   rank->timeout_ms = spec->timeout_ms;
@@ -131,7 +131,7 @@ zps_err_t zps_members_join(struct zps_members *members, struct zps_member_client
     err = zps_members_tenant_may_begin(members, client, spec->job, error);
     if (!err) err = zps_members_job_create(members, spec, now_ns, &job, error);
     if (err) return err;
-    job->place = client->place;
+    job->origin = client->origin;
     job->tenant = client->tenant;
   }
   struct zps_member_rank *rank = NULL;

@@ -118,8 +118,8 @@ void zps_members_rank_resume(struct zps_members *members, struct zps_member_job 
   if (rank->client == client) return;
   if (rank->client) zps_members_client_away(members, rank->client, 0, "it is back over another connection");
   rank->client = client;
-  rank->place = client->place;
-  if (!job->place.is_known) job->place = client->place; /* this coordinator has started again */
+  rank->origin = client->origin;
+  if (!job->origin.is_known) job->origin = client->origin; /* this coordinator has started again */
   client->job = job;
   client->rank = rank->rank;
   members->n_away--;

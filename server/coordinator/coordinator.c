@@ -47,8 +47,8 @@ static void on_open(void *ctx, struct zps_rpc_conn *rpc) {
   const enum zps_conn_role role = role_parse(zps_rpc_conn_role(rpc));
   struct zps_coordinator_conn *conn = calloc(1, sizeof *conn);
   if (conn) *conn = (struct zps_coordinator_conn){.coordinator = coordinator, .rpc = rpc, .role = role};
-  if (conn) conn->client.place = conn->client.tenant = zps_rpc_conn_owner(rpc);
-  if (!conn || !zps_coordinator_seat(conn)) {
+  if (conn) conn->client.origin = conn->client.tenant = zps_rpc_conn_owner(rpc);
+  if (!conn || !zps_coordinator_take_slot(conn)) {
     free(conn);
     zps_log_warn_limited("%s: refused: no memory for a connection", zps_rpc_conn_peer(rpc));
     zps_rpc_close(rpc, false);
@@ -82,7 +82,7 @@ static void on_close(void *ctx, struct zps_rpc_conn *rpc, zps_err_t code, const 
   if (conn->next) conn->next->prev = conn->prev;
   *(conn->prev ? &conn->prev->next : &coordinator->conns) = conn->next;
   coordinator->n_conns--;
-  zps_seats_leave(&conn->seat);
+  zps_slots_leave(&conn->slot);
   zps_outbox_clear(&conn->outbox);
   free(conn);
   free_when_done(coordinator);

@@ -8,7 +8,7 @@
 #include "server/coordinator/history.h"
 #include "server/coordinator/members.h"
 #include "server/coordinator/outbox.h"
-#include "server/coordinator/seats.h"
+#include "server/coordinator/slots.h"
 #include "server/coordinator/viewer.h"
 
 enum zps_conn_role { ZPS_CONN_SERVER = 1, ZPS_CONN_WORKER = 2, ZPS_CONN_CTL = 4 };
@@ -20,7 +20,7 @@ struct zps_coordinator_conn {
   enum zps_conn_role role;
   struct zps_outbox outbox; /* of a server: calls that wait */
   uint64_t watched_ns;      /* silence counts from here on at the earliest; 0: it does not count yet */
-  struct zps_seat seat;
+  struct zps_slot slot;
   bool has_asked; /* it has called a method since its hello */
   bool returns;   /* it has said that it ends this connection, to make another one */
   struct zps_coordinator_conn *next, *prev;
@@ -67,7 +67,7 @@ struct zps_coordinator {
   uv_timer_t heartbeat, deadline;
   struct zps_coordinator_conn *conns;
   unsigned n_conns;
-  struct zps_seats seats[2];         /* of these; [1]: the reserved ones (admission.c) */
+  struct zps_slots slots[2];         /* of these; [1]: the reserved ones (admission.c) */
   unsigned depth;                    /* inside the membership module */
   struct zps_coordinator_call *late; /* answers that came meanwhile, last first */
   uint64_t started_ns;
@@ -118,8 +118,8 @@ size_t zps_coordinator_first_lines(enum zps_conn_role role);
  * now, and why. */
 zps_err_t zps_coordinator_admit(struct zps_coordinator *coordinator, const struct zps_rpc_conn *rpc,
                                 enum zps_conn_role role, struct zps_error *error) ZPS_MUSTCHECK;
-/* Takes the connection's seat, which its end leaves. False: there is no memory. */
-bool zps_coordinator_seat(struct zps_coordinator_conn *conn);
+/* Takes the connection's slot, which its end leaves. False: there is no memory. */
+bool zps_coordinator_take_slot(struct zps_coordinator_conn *conn);
 /* Whether the client may name this address for gradients; else `error` says why not. */
 zps_err_t zps_coordinator_may_name(const struct zps_coordinator_conn *conn, const struct zps_net_info *fabric,
                                    struct zps_error *error) ZPS_MUSTCHECK;

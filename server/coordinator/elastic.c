@@ -39,7 +39,7 @@ void zps_members_elastic_destroy(struct zps_member_elastic *elastic) {
 }
 
 bool zps_members_elastic_take(struct zps_member_elastic *elastic, struct zps_member_job *job) {
-  struct zps_member_place *const seats = calloc(job->world, sizeof *seats);
+  struct zps_member_seat *const seats = calloc(job->world, sizeof *seats);
   if (!seats) return false;
   for (uint32_t r = 0; r < job->world; r++)
     seats[r].state = job->ranks[r]->state == ZPS_RANK_IN ? ZPS_SEAT_IN : ZPS_SEAT_GONE;
@@ -55,7 +55,7 @@ bool zps_members_elastic_take(struct zps_member_elastic *elastic, struct zps_mem
 
 bool zps_members_elastic_moves(const struct zps_member_elastic *elastic) {
   for (uint32_t r = 0; r < elastic->last_world; r++)
-    if (zps_member_place_moves(&elastic->seats[r])) return true;
+    if (zps_member_seat_moves(&elastic->seats[r])) return true;
   return false;
 }
 
@@ -75,8 +75,8 @@ void zps_members_elastic_left(struct zps_members *members, struct zps_member_job
   }
   if (!elastic || elastic->job != job) return;
   if (elastic->seats[rank].state == ZPS_SEAT_ASKED) return; /* over another connection: it is there already */
-  elastic->seats[rank] = (struct zps_member_place){.state = moves ? ZPS_SEAT_MOVING : ZPS_SEAT_GONE,
-                                                   .until_ns = members->now_ns + MOVE_NS};
+  elastic->seats[rank] =
+      (struct zps_member_seat){.state = moves ? ZPS_SEAT_MOVING : ZPS_SEAT_GONE, .until_ns = members->now_ns + MOVE_NS};
   if (moves) zps_members_elastic_note(members, elastic);
 }
 
@@ -101,10 +101,10 @@ void zps_members_elastic_dropped(struct zps_members *members, const struct zps_m
                                  const struct zps_member_rank *rank, bool is_lost) {
   struct zps_member_elastic *const elastic = job->elastic;
   if (!elastic || rank->last_seat == 0) return;
-  struct zps_member_place *const seat = &elastic->seats[rank->last_seat - 1];
+  struct zps_member_seat *const seat = &elastic->seats[rank->last_seat - 1];
   if (seat->state != ZPS_SEAT_ASKED) return;
-  *seat = (struct zps_member_place){.state = is_lost ? ZPS_SEAT_GONE : ZPS_SEAT_MOVING,
-                                    .until_ns = members->now_ns + MOVE_NS};
+  *seat = (struct zps_member_seat){.state = is_lost ? ZPS_SEAT_GONE : ZPS_SEAT_MOVING,
+                                   .until_ns = members->now_ns + MOVE_NS};
 }
 
 void zps_members_elastic_job_gone(const struct zps_member_job *job) {
@@ -154,7 +154,7 @@ void zps_members_asker_gone(struct zps_members *members, struct zps_member_asker
   zps_members_asker_refuse(members, asker, ZPS_ERR_CLOSED, "the connection has ended");
   if (last_seat && !is_lost)
     elastic->seats[last_seat - 1] =
-        (struct zps_member_place){.state = ZPS_SEAT_MOVING, .until_ns = members->now_ns + MOVE_NS};
+        (struct zps_member_seat){.state = ZPS_SEAT_MOVING, .until_ns = members->now_ns + MOVE_NS};
 }
 
 void zps_members_elastic_refuse(struct zps_members *members, zps_err_t code, const char *text) {

@@ -7,13 +7,13 @@
 /* Of a rank of the last generation: it is in the job still, or on its way, or has asked, or is gone. */
 enum zps_seat_state { ZPS_SEAT_GONE, ZPS_SEAT_IN, ZPS_SEAT_MOVING, ZPS_SEAT_ASKED };
 
-struct zps_member_place {
+struct zps_member_seat {
   enum zps_seat_state state;
   uint64_t until_ns; /* MOVING */
 };
 
 /* It is on its way to the next generation, which does not run yet. */
-static inline bool zps_member_place_moves(const struct zps_member_place *place) {
+static inline bool zps_member_seat_moves(const struct zps_member_seat *place) {
   return place->state == ZPS_SEAT_MOVING || place->state == ZPS_SEAT_ASKED;
 }
 
@@ -31,14 +31,14 @@ struct zps_member_elastic {
   uint32_t number; /* of the last generation that was begun */
   uint32_t min_world, max_world;
   uint64_t wait_ms;
-  struct zps_place tenant;              /* of the client that asked first */
+  struct zps_origin tenant;             /* of the client that asked first */
   struct zps_member_job *job, *forming; /* the generation that runs, or is over and has ranks in it; the next one */
   uint64_t last_job;                    /* the id of the last job that ran */
   uint32_t last_world;                  /* the world of last_job; 0: none has run */
-  struct zps_member_place *seats, *next_seats; /* last_world of them; those of `forming` */
-  struct zps_member_asker *askers;             /* by arrival */
-  bool is_changed;                             /* the ranks of `job` were told that others wait */
-  bool is_noted;                               /* the state has seats of it */
+  struct zps_member_seat *seats, *next_seats; /* last_world of them; those of `forming` */
+  struct zps_member_asker *askers;            /* by arrival */
+  bool is_changed;                            /* the ranks of `job` were told that others wait */
+  bool is_noted;                              /* the state has seats of it */
   struct zps_member_elastic *next;
 };
 

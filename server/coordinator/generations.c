@@ -132,7 +132,7 @@ static void begin(struct zps_members *members, struct zps_member_elastic *elasti
   } else {
     job->elastic = elastic;
     job->tenant = elastic->tenant;
-    job->place = elastic->askers->rank->place;
+    job->origin = elastic->askers->rank->origin;
     job->generation = generation_of(elastic, count, places, n);
     elastic->forming = job;
     zps_members_elastic_note(members, elastic); /* no other one is to have its number, not after a new start either */
@@ -149,7 +149,7 @@ static void begin(struct zps_members *members, struct zps_member_elastic *elasti
 
 static void move_late(struct zps_member_elastic *elastic, uint64_t now_ns, uint64_t *deadline_ns) {
   for (uint32_t r = 0; r < elastic->last_world; r++) {
-    struct zps_member_place *const seat = &elastic->seats[r];
+    struct zps_member_seat *const seat = &elastic->seats[r];
     if (seat->state == ZPS_SEAT_MOVING && is_over(seat->until_ns, now_ns, deadline_ns)) seat->state = ZPS_SEAT_GONE;
   }
 }

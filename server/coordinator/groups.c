@@ -31,13 +31,13 @@ static zps_err_t group_create(struct zps_members *members, struct zps_member_job
     return zps_fail(error, ZPS_ERR_QUOTA, "job '%s' has %u groups, and a job may have %u (job.max_tensors)", job->name,
                     job->n_groups, members->config.max_tensors);
   struct zps_member_group *group =
-      calloc(1, sizeof *group + n_ranks * (sizeof group->seats[0] + sizeof group->ranks[0]));
+      calloc(1, sizeof *group + n_ranks * (sizeof group->members[0] + sizeof group->ranks[0]));
   if (!group) return zps_fail(error, ZPS_ERR_NOMEM, "no memory for group '%s'", name);
   snprintf(group->name, sizeof group->name, "%s", name);
   group->n_ranks = n_ranks;
   group->first_rank = first_rank;
-  group->seats = (struct zps_member_seat *)(group + 1);
-  group->ranks = (uint32_t *)(group->seats + n_ranks);
+  group->members = (struct zps_group_member *)(group + 1);
+  group->ranks = (uint32_t *)(group->members + n_ranks);
   for (uint32_t i = 0; i < n_ranks; i++) group->ranks[i] = ranks ? ranks[i] : i;
   group->next = job->groups;
   job->groups = group;
@@ -75,11 +75,11 @@ static bool is_list(const struct zps_member_group *group, const uint32_t *ranks,
 /* ------------------------------------------------------------ answers */
 
 static void answer(struct zps_members *members, struct zps_member_job *job, const struct zps_member_group *group,
-                   uint32_t place, zps_err_t code, const char *text) {
-  struct zps_member_seat *seat = &group->seats[place];
-  const struct zps_member_rank *rank = job->ranks[group->ranks[place]];
-  void *token = seat->token;
-  seat->token = NULL;
+                   uint32_t index, zps_err_t code, const char *text) {
+  struct zps_group_member *member = &group->members[index];
+  const struct zps_member_rank *rank = job->ranks[group->ranks[index]];
+  void *token = member->token;
+  member->token = NULL;
   zps_members_act(members, &(struct zps_action){.type = code ? ZPS_ACT_GROUP_FAILED : ZPS_ACT_GROUP_DONE,
                                                 .client = rank->client,
                                                 .token = token,
@@ -91,11 +91,11 @@ static void answer(struct zps_members *members, struct zps_member_job *job, cons
 }
 
 /* The rank is there no more. */
-static void leave_seat(struct zps_members *members, struct zps_member_job *job, struct zps_member_group *group,
-                       uint32_t place, zps_err_t code, const char *text) {
-  if (!group->seats[place].here) return;
-  if (group->seats[place].token) answer(members, job, group, place, code, text);
-  group->seats[place].here = false;
+static void leave_member(struct zps_members *members, struct zps_member_job *job, struct zps_member_group *group,
+                         uint32_t index, zps_err_t code, const char *text) {
+  if (!group->members[index].here) return;
+  if (group->members[index].token) answer(members, job, group, index, code, text);
+  group->members[index].here = false;
   group->n_here--;
 }
 
@@ -103,7 +103,7 @@ static void leave_seat(struct zps_members *members, struct zps_member_job *job, 
 static void fail_waiting(struct zps_members *members, struct zps_member_job *job, struct zps_member_group *group,
                          zps_err_t code, const char *text) {
   for (uint32_t i = 0; i < group->n_ranks; i++)
-    if (group->seats[i].token) leave_seat(members, job, group, i, code, text);
+    if (group->members[i].token) leave_member(members, job, group, i, code, text);
   if (group->n_here == 0) group_destroy(job, group);
 }
 
@@ -118,10 +118,10 @@ void zps_members_groups_fail(struct zps_members *members, struct zps_member_job 
 void zps_members_groups_drop(struct zps_members *members, struct zps_member_job *job, uint32_t rank, zps_err_t code,
                              const char *text) {
   for (struct zps_member_group *group = job->groups, *next; group; group = next) {
-    uint32_t place;
+    uint32_t index;
     next = group->next;
-    if (!zps_members_group_has(group, rank, &place)) continue;
-    leave_seat(members, job, group, place, code, text);
+    if (!zps_members_group_has(group, rank, &index)) continue;
+    leave_member(members, job, group, index, code, text);
     if (group->n_here == 0) group_destroy(job, group);
   }
 }
@@ -129,19 +129,19 @@ void zps_members_groups_drop(struct zps_members *members, struct zps_member_job 
 void zps_members_groups_away(struct zps_members *members, struct zps_member_job *job, uint32_t rank, zps_err_t code,
                              const char *text) {
   for (struct zps_member_group *group = job->groups, *next; group; group = next) {
-    uint32_t place;
+    uint32_t index;
     next = group->next;
-    if (!zps_members_group_has(group, rank, &place) || !group->seats[place].token) continue;
-    leave_seat(members, job, group, place, code, text);
+    if (!zps_members_group_has(group, rank, &index) || !group->members[index].token) continue;
+    leave_member(members, job, group, index, code, text);
     if (group->n_here == 0) group_destroy(job, group);
   }
 }
 
 void zps_members_groups_left(struct zps_members *members, struct zps_member_job *job, uint32_t rank, const char *text) {
   for (struct zps_member_group *group = job->groups, *next; group; group = next) {
-    uint32_t place;
+    uint32_t index;
     next = group->next;
-    if (!group->is_met && zps_members_group_has(group, rank, &place))
+    if (!group->is_met && zps_members_group_has(group, rank, &index))
       fail_waiting(members, job, group, ZPS_ERR_MISSING, text);
   }
 }
@@ -190,22 +190,22 @@ static zps_err_t enter(struct zps_members *members, struct zps_member_client *cl
                        struct zps_error *error) {
   struct zps_member_job *job = client->job;
   struct zps_member_group *group = zps_members_group_find(job, name);
-  uint32_t place = 0;
+  uint32_t index = 0;
   if (group && !is_list(group, ranks, n_ranks))
     return refuse_list(members, job, group, client->rank, ranks, n_ranks, error);
   if (!group) {
     const zps_err_t err = group_create(members, job, name, ranks, n_ranks, client->rank, &group, error);
     if (err) return err;
   }
-  if (!zps_members_group_has(group, client->rank, &place)) return ZPS_ERR_INTERNAL;
-  struct zps_member_seat *seat = &group->seats[place];
-  if (seat->token)
+  if (!zps_members_group_has(group, client->rank, &index)) return ZPS_ERR_INTERNAL;
+  struct zps_group_member *member = &group->members[index];
+  if (member->token)
     return zps_fail(error, ZPS_ERR_BUSY, "rank %u of job '%s' waits for the other ranks' %s%s already", client->rank,
                     job->name, strcmp(name, LINKS) == 0 ? "links" : "opening of group ",
                     strcmp(name, LINKS) == 0 ? "" : name);
-  const bool comes_again = group->is_met && !seat->here;
-  group->n_here += !seat->here;
-  *seat = (struct zps_member_seat){
+  const bool comes_again = group->is_met && !member->here;
+  group->n_here += !member->here;
+  *member = (struct zps_group_member){
       .here = true, .token = token, .timeout_ms = timeout_ms, .deadline_ns = now_ns + timeout_ms * ZPS_NS_PER_MS};
   if (!group->is_met && fail_if_left(members, job, group)) return ZPS_OK;
   if (comes_again)
@@ -216,7 +216,7 @@ static zps_err_t enter(struct zps_members *members, struct zps_member_client *cl
     zps_members_note(members, &(struct zps_member_note){.type = ZPS_NOTE_GROUP, .job = job, .group = group});
   }
   for (uint32_t i = 0; i < group->n_ranks && group->is_met; i++)
-    if (group->seats[i].token) answer(members, job, group, i, ZPS_OK, NULL);
+    if (group->members[i].token) answer(members, job, group, i, ZPS_OK, NULL);
   return ZPS_OK;
 }
 
@@ -260,20 +260,20 @@ zps_err_t zps_members_group_close(struct zps_members *members, struct zps_member
   const zps_err_t err = zps_members_running(job, job_id, error);
   if (err) return err;
   struct zps_member_group *group = zps_members_group_find(job, name);
-  uint32_t place = 0;
-  if (!group || !zps_members_group_has(group, client->rank, &place) || !group->seats[place].here)
+  uint32_t index = 0;
+  if (!group || !zps_members_group_has(group, client->rank, &index) || !group->members[index].here)
     return zps_fail(error, ZPS_ERR_UNKNOWN, "rank %u of job '%s' has no group '%s' open", client->rank, job->name,
                     name);
   if (group->is_met)
     zps_members_note(
         members, &(struct zps_member_note){.type = ZPS_NOTE_SEAT, .job = job, .group = group, .rank = client->rank});
-  zps_members_group_leave(members, job, group, place);
+  zps_members_group_leave(members, job, group, index);
   return ZPS_OK;
 }
 
 void zps_members_group_leave(struct zps_members *members, struct zps_member_job *job, struct zps_member_group *group,
-                             uint32_t place) {
-  leave_seat(members, job, group, place, ZPS_ERR_CLOSED, "the group was closed meanwhile");
+                             uint32_t index) {
+  leave_member(members, job, group, index, ZPS_ERR_CLOSED, "the group was closed meanwhile");
   if (group->n_here == 0) group_destroy(job, group);
 }
 
@@ -282,7 +282,7 @@ zps_err_t zps_members_group_meet(struct zps_members *members, struct zps_member_
                                  struct zps_member_group **group_p) {
   const zps_err_t err = group_create(members, job, name, ranks, n_ranks, first_rank, group_p, NULL);
   if (err) return err;
-  for (uint32_t i = 0; i < n_ranks; i++) (*group_p)->seats[i].here = true;
+  for (uint32_t i = 0; i < n_ranks; i++) (*group_p)->members[i].here = true;
   (*group_p)->n_here = n_ranks;
   (*group_p)->is_met = true;
   return ZPS_OK;
@@ -292,7 +292,8 @@ zps_err_t zps_members_group_meet(struct zps_members *members, struct zps_member_
 static void missing_ranks(const struct zps_member_group *group, char *buf, size_t size) {
   size_t len = 0;
   for (uint32_t i = 0; i < group->n_ranks && len + 16 < size; i++)
-    if (!group->seats[i].here) len += (size_t)snprintf(buf + len, size - len, "%s%u", len ? ", " : "", group->ranks[i]);
+    if (!group->members[i].here)
+      len += (size_t)snprintf(buf + len, size - len, "%s%u", len ? ", " : "", group->ranks[i]);
 }
 
 /* What the ranks that wait are told. */
@@ -306,11 +307,11 @@ static void explain(const struct zps_member_job *job, const struct zps_member_gr
 }
 
 /* The rank that waits whose time is up first; NULL: none waits. */
-static const struct zps_member_seat *next_up(const struct zps_member_group *group) {
-  const struct zps_member_seat *first = NULL;
+static const struct zps_group_member *next_up(const struct zps_member_group *group) {
+  const struct zps_group_member *first = NULL;
   for (uint32_t i = 0; i < group->n_ranks && !group->is_met; i++) {
-    const struct zps_member_seat *const seat = &group->seats[i];
-    if (seat->token && (!first || seat->deadline_ns < first->deadline_ns)) first = seat;
+    const struct zps_group_member *const member = &group->members[i];
+    if (member->token && (!first || member->deadline_ns < first->deadline_ns)) first = member;
   }
   return first;
 }
@@ -320,7 +321,7 @@ uint64_t zps_members_groups_tick(struct zps_members *members, struct zps_member_
   uint64_t deadline_ns = ZPS_NEVER;
   for (struct zps_member_group *group = job->groups, *next; group; group = next) {
     char missing[200], text[600];
-    const struct zps_member_seat *const first = next_up(group);
+    const struct zps_group_member *const first = next_up(group);
     next = group->next;
     if (first && first->deadline_ns > now_ns) {
       if (first->deadline_ns < deadline_ns) deadline_ns = first->deadline_ns;

@@ -7,7 +7,7 @@ void zps_history_add(struct zps_history *history, const struct zps_action *ended
   const struct zps_tally tally = zps_member_job_tally(job);
   struct zps_history_record *record = &history->records[history->n++ % ZPS_HISTORY_MAX];
   *record = (struct zps_history_record){.job_id = job->job_id,
-                                        .place = job->place,
+                                        .origin = job->origin,
                                         .world = job->world,
                                         .n_left = job->n_left,
                                         .n_lost = job->n_lost,

@@ -24,9 +24,9 @@ struct zps_member_client {
   struct zps_member_asker *asker; /* it is to be a rank of an elastic job */
   struct zps_member_job *job;
   uint32_t rank;
-  struct zps_place place;  /* its certificate, or address; not known: nothing is counted for it */
-  struct zps_place tenant; /* for whom jobs that it begins are counted; not known: for nobody */
-  bool has_share;          /* a certificate or a token says who its tenant is, so jobs are shared out */
+  struct zps_origin origin; /* its certificate, or address; not known: nothing is counted for it */
+  struct zps_origin tenant; /* for whom jobs that it begins are counted; not known: for nobody */
+  bool has_share;           /* a certificate or a token says who its tenant is, so jobs are shared out */
 };
 
 struct zps_member_server {
@@ -58,7 +58,7 @@ struct zps_member_rank {
   uint32_t rank, pid;
   char host[ZPS_NAME_MAX + 1], rack[ZPS_NAME_MAX + 1]; /* rack: empty where none was given */
   struct zps_net_info fabric;
-  struct zps_place place; /* its client's */
+  struct zps_origin origin; /* its client's */
   const char *memory; /* where its gradients are and how they reach the fabric: one of zps_members_memory()'s names */
   char held[ZPS_HELD_MAX + 1];      /* why servers that drain are to keep its job; empty: they need not */
   uint64_t deadline_ns, timeout_ms; /* JOINING */
@@ -81,11 +81,11 @@ struct zps_member_group {
   uint32_t first_rank; /* the rank that named the group's ranks */
   uint32_t n_ranks, n_here;
   uint32_t *ranks; /* ascending */
-  struct zps_member_seat {
+  struct zps_group_member {
     bool here;
     void *token; /* waits for the others */
     uint64_t deadline_ns, timeout_ms;
-  } * seats; /* of each of `ranks` */
+  } * members; /* of each of `ranks` */
   struct zps_member_group *next;
 };
 
@@ -157,8 +157,8 @@ struct zps_member_job {
   uint64_t job_id, seed;
   struct zps_secret secret; /* of its links */
   bool checksums;           /* of what is read over them; as it was opened */
-  struct zps_place place;   /* of the client that began it */
-  struct zps_place tenant;  /* the tenant of that client */
+  struct zps_origin origin; /* of the client that began it */
+  struct zps_origin tenant; /* the tenant of that client */
   uint32_t epoch;           /* from OPENING on */
   uint32_t world;
   struct zps_member_rank **ranks;    /* world of them; NULL: not there yet */

@@ -20,7 +20,7 @@ static zps_err_t set_tenant(struct zps_coordinator_conn *conn, const struct zps_
   if (err) return err;
   snprintf(text, sizeof text, "%s %s", zps_rpc_conn_certificate(conn->rpc), token.job);
   conn->client.has_share = is_certified || has_token;
-  if (has_token) conn->client.tenant = zps_place_named(ZPS_PLACE_TOKEN, text);
+  if (has_token) conn->client.tenant = zps_origin_named(ZPS_ORIGIN_TOKEN, text);
   return ZPS_OK;
 }
 

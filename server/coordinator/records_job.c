@@ -209,7 +209,7 @@ zps_json *zps_record_group_write(const struct zps_member_note *note) {
                zps_control_group_close_write(&(struct zps_job_call){.job_id = note->job->job_id, .text = group->name}),
            *left = zps_json_array();
   for (uint32_t i = 0; i < group->n_ranks; i++)
-    if (!group->seats[i].here) left = zps_json_append_u64(left, group->ranks[i]);
+    if (!group->members[i].here) left = zps_json_append_u64(left, group->ranks[i]);
   record = zps_json_set_u64(record, "first_rank", group->first_rank);
   record = zps_control_set_u32s(record, "ranks", group->ranks, group->n_ranks);
   return zps_json_set(record, "left", left);

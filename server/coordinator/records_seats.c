@@ -8,7 +8,7 @@ zps_json *zps_record_seats_write(const struct zps_member_note *note) {
   const struct zps_member_elastic *elastic = note->elastic;
   zps_json *moving = zps_json_array();
   for (uint32_t r = 0; r < elastic->last_world; r++)
-    if (zps_member_place_moves(&elastic->seats[r])) moving = zps_json_append_u64(moving, r);
+    if (zps_member_seat_moves(&elastic->seats[r])) moving = zps_json_append_u64(moving, r);
   zps_json *record = zps_json_set_str(zps_json_object(), "name", elastic->name);
   record = zps_json_set_u64(record, "generation", elastic->number);
   record = zps_json_set_hex(record, "last_job", elastic->last_job);

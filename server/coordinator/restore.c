@@ -89,7 +89,7 @@ zps_err_t zps_members_restore_seats(struct zps_members *members, const struct zp
 
 static void seats_restored(struct zps_member_elastic *elastic, uint64_t until_ns) {
   for (uint32_t r = 0; r < elastic->last_world; r++) {
-    struct zps_member_place *const seat = &elastic->seats[r];
+    struct zps_member_seat *const seat = &elastic->seats[r];
     seat->until_ns = until_ns;
     if (elastic->job && elastic->job->ranks[r]->state == ZPS_RANK_IN) seat->state = ZPS_SEAT_IN;
   }
@@ -278,12 +278,12 @@ zps_err_t zps_members_restore_group(struct zps_members *members, uint64_t job_id
   struct zps_member_group *group = job ? zps_members_group_find(job, name) : NULL;
   if (!job || first_rank >= job->world || (group && group->n_ranks != n_ranks)) return ZPS_ERR_PROTOCOL;
   const zps_err_t err = group ? ZPS_OK : zps_members_group_meet(members, job, name, ranks, n_ranks, first_rank, &group);
-  for (uint32_t i = 0; !err && i < n_ranks; i++) group->seats[i].here = true;
+  for (uint32_t i = 0; !err && i < n_ranks; i++) group->members[i].here = true;
   if (!err) group->n_here = n_ranks;
   for (uint32_t i = 0; !err && i < n_left; i++) {
-    uint32_t place;
-    if (zps_members_group_has(group, left[i], &place) && group->seats[place].here) {
-      group->seats[place].here = false;
+    uint32_t index;
+    if (zps_members_group_has(group, left[i], &index) && group->members[index].here) {
+      group->members[index].here = false;
       group->n_here--;
     }
   }
@@ -293,9 +293,9 @@ zps_err_t zps_members_restore_group(struct zps_members *members, uint64_t job_id
 zps_err_t zps_members_restore_seat(struct zps_members *members, uint64_t job_id, const char *name, uint32_t rank) {
   struct zps_member_job *const job = zps_members_job_find(members, job_id);
   struct zps_member_group *const group = job ? zps_members_group_find(job, name) : NULL;
-  uint32_t place;
-  if (!group || !zps_members_group_has(group, rank, &place)) return ZPS_ERR_PROTOCOL;
-  zps_members_group_leave(members, job, group, place);
+  uint32_t index;
+  if (!group || !zps_members_group_has(group, rank, &index)) return ZPS_ERR_PROTOCOL;
+  zps_members_group_leave(members, job, group, index);
   return ZPS_OK;
 }
 

@@ -213,7 +213,7 @@ static zps_json *set_ended(zps_json *table, const struct zps_history *history, c
   const unsigned n = zps_history_len(history);
   for (unsigned i = 0; i < n; i++) {
     const struct zps_history_record *const record = zps_history_at(history, i);
-    if (viewer->sees_all || zps_place_is(&record->place, &viewer->place))
+    if (viewer->sees_all || zps_origin_is(&record->origin, &viewer->origin))
       rows = zps_json_append(rows, ended_row(record));
   }
   return left_out(zps_json_set(table, "ended", rows), viewer->sees_all ? (unsigned long)(history->n - n) : 0);

@@ -7,13 +7,13 @@ zps_err_t zps_members_tenant_may_begin(const struct zps_members *members, const 
   const uint32_t max_waiting = members->config.max_waiting, max_jobs = members->config.max_jobs;
   uint32_t n_own = 0, n_waiting = 0;
   for (const struct zps_member_job *job = members->jobs; job; job = job->next) {
-    if (!zps_place_is(&job->tenant, &client->tenant)) continue;
+    if (!zps_origin_is(&job->tenant, &client->tenant)) continue;
     n_own++;
     n_waiting += job->state == ZPS_JOB_JOINING;
   }
   for (const struct zps_member_elastic *elastic = members->elastics; elastic; elastic = elastic->next)
     n_waiting +=
-        elastic->askers && !elastic->job && !elastic->forming && zps_place_is(&elastic->tenant, &client->tenant);
+        elastic->askers && !elastic->job && !elastic->forming && zps_origin_is(&elastic->tenant, &client->tenant);
   if (max_waiting && n_waiting >= max_waiting)
     return zps_fail(error, ZPS_ERR_QUOTA,
                     "job '%.60s': %u jobs of its certificate, token or address wait for ranks or servers, and %u may "

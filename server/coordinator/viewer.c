@@ -4,17 +4,18 @@
 
 struct zps_viewer zps_viewer_of(const struct zps_rpc_conn *rpc) {
   const unsigned certified = zps_rpc_conn_certified(rpc);
-  return (struct zps_viewer){.sees_all = certified == 0 || certified & ZPS_TLS_ADMIN, .place = zps_rpc_conn_owner(rpc)};
+  return (struct zps_viewer){.sees_all = certified == 0 || certified & ZPS_TLS_ADMIN,
+                             .origin = zps_rpc_conn_owner(rpc)};
 }
 
 static bool is_own(const struct zps_viewer *viewer, const struct zps_member_server *server) {
-  return server && server->client && zps_place_is(&server->client->place, &viewer->place);
+  return server && server->client && zps_origin_is(&server->client->origin, &viewer->origin);
 }
 
 bool zps_viewer_sees_job(const struct zps_viewer *viewer, const struct zps_member_job *job) {
-  if (viewer->sees_all || zps_place_is(&job->place, &viewer->place)) return true;
+  if (viewer->sees_all || zps_origin_is(&job->origin, &viewer->origin)) return true;
   for (uint32_t r = 0; r < job->world; r++)
-    if (job->ranks[r] && zps_place_is(&job->ranks[r]->place, &viewer->place)) return true;
+    if (job->ranks[r] && zps_origin_is(&job->ranks[r]->origin, &viewer->origin)) return true;
   for (uint32_t i = 0; job->servers && i < job->n_servers; i++)
     if (is_own(viewer, job->servers[i])) return true;
   return false;

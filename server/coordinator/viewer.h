@@ -12,7 +12,7 @@ struct zps_rpc_conn;
 
 struct zps_viewer {
   bool sees_all;
-  struct zps_place place; /* of its certificate */
+  struct zps_origin origin; /* of its certificate */
 };
 
 struct zps_viewer zps_viewer_of(const struct zps_rpc_conn *rpc);

@@ -169,7 +169,7 @@ static void test_hello_has_a_deadline_however_it_drips(void **state) {
 /* One address: of its silent connections the oldest makes room for one more, unless it has said something. */
 static void test_a_silent_crowd_makes_room(void **state) {
   (void)state;
-  enum { N = ZPS_STRANGERS_OF_PLACE_MAX };
+  enum { N = ZPS_STRANGERS_OF_ORIGIN_MAX };
   struct world world;
   char answer[4096];
   int fds[N];
@@ -197,7 +197,7 @@ static void test_a_silent_crowd_makes_room(void **state) {
 /* This process slept, and what its peers have said meanwhile waits to be read: none of them was silent. */
 static void test_a_sleep_is_nobodys_silence(void **state) {
   (void)state;
-  enum { N = ZPS_STRANGERS_OF_PLACE_MAX };
+  enum { N = ZPS_STRANGERS_OF_ORIGIN_MAX };
   struct world world;
   char answer[4096];
   int fds[N + 1];
@@ -220,7 +220,7 @@ static void test_a_sleep_is_nobodys_silence(void **state) {
 /* Many more than may be silent, which say hello as soon as they can: none is refused. */
 static void test_a_crowd_that_speaks_comes_in(void **state) {
   (void)state;
-  enum { N = 3 * ZPS_STRANGERS_OF_PLACE_MAX };
+  enum { N = 3 * ZPS_STRANGERS_OF_ORIGIN_MAX };
   struct world world;
   char line[4096];
   int fds[N];

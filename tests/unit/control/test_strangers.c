@@ -12,7 +12,7 @@
 #include "common/base/clock.h"
 #include "common/control/strangers.h"
 
-enum { ALL = ZPS_STRANGERS_MAX, HERE = ZPS_STRANGERS_OF_PLACE_MAX };
+enum { ALL = ZPS_STRANGERS_MAX, HERE = ZPS_STRANGERS_OF_ORIGIN_MAX };
 static const uint64_t patience_ns = ZPS_STRANGERS_PATIENCE_MS * ZPS_NS_PER_MS;
 
 static struct zps_strangers strangers;
@@ -20,15 +20,15 @@ static struct zps_stranger all[ALL + 2], *whom;
 static unsigned n;
 static uint64_t until_ns;
 
-static struct zps_place v4(uint32_t number) {
+static struct zps_origin v4(uint32_t number) {
   const struct sockaddr_in addr = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(number)};
-  return zps_place_of((const struct sockaddr *)&addr);
+  return zps_origin_of((const struct sockaddr *)&addr);
 }
 
-static struct zps_place v6(const char *text) {
+static struct zps_origin v6(const char *text) {
   struct sockaddr_in6 addr = {.sin6_family = AF_INET6};
   assert_int_equal(inet_pton(AF_INET6, text, &addr.sin6_addr), 1);
-  return zps_place_of((const struct sockaddr *)&addr);
+  return zps_origin_of((const struct sockaddr *)&addr);
 }
 
 /* `count` of them, `n_here` at each address, one nanosecond after another from 1 on. */
@@ -115,8 +115,8 @@ static void test_removing(void **state) {
   assert_int_equal(strangers.n, 0);
 }
 
-static bool is(struct zps_place one, struct zps_place other) {
-  return zps_place_is(&one, &other);
+static bool is(struct zps_origin one, struct zps_origin other) {
+  return zps_origin_is(&one, &other);
 }
 
 static void test_places(void **state) {
@@ -128,13 +128,13 @@ static void test_places(void **state) {
   assert_true(is(v6("2001:db8:1:2::3"), v6("2001:db8:1:2:9:9:9:9")));
   assert_false(is(v6("2001:db8:1:2::3"), v6("2001:db8:1:3::3")));
   assert_false(is(v6("::1"), v6("::ffff:0.0.0.1")));
-  const struct zps_place local = zps_place_of(&(const struct sockaddr){.sa_family = AF_UNIX});
+  const struct zps_origin local = zps_origin_of(&(const struct sockaddr){.sa_family = AF_UNIX});
   assert_false(is(local, local));
   const char *const name = "zenps://worker/a";
-  assert_true(is(zps_place_named(ZPS_PLACE_CERTIFICATE, name), zps_place_named(ZPS_PLACE_CERTIFICATE, name)));
-  assert_false(is(zps_place_named(ZPS_PLACE_CERTIFICATE, name), zps_place_named(ZPS_PLACE_TOKEN, name)));
-  assert_false(is(zps_place_named(ZPS_PLACE_TOKEN, "ab"), zps_place_named(ZPS_PLACE_TOKEN, "ba")));
-  assert_true(is(zps_place_named(ZPS_PLACE_UNIX, ""), zps_place_named(ZPS_PLACE_UNIX, "")));
+  assert_true(is(zps_origin_named(ZPS_ORIGIN_CERTIFICATE, name), zps_origin_named(ZPS_ORIGIN_CERTIFICATE, name)));
+  assert_false(is(zps_origin_named(ZPS_ORIGIN_CERTIFICATE, name), zps_origin_named(ZPS_ORIGIN_TOKEN, name)));
+  assert_false(is(zps_origin_named(ZPS_ORIGIN_TOKEN, "ab"), zps_origin_named(ZPS_ORIGIN_TOKEN, "ba")));
+  assert_true(is(zps_origin_named(ZPS_ORIGIN_UNIX, ""), zps_origin_named(ZPS_ORIGIN_UNIX, "")));
 }
 
 int main(void) {

@@ -27,7 +27,7 @@ static bool may(const char *peer_text, const char *named_text, const char *subne
   fabric.addr_len = named.ss_family == AF_INET ? sizeof(struct sockaddr_in) : sizeof(struct sockaddr_in6);
   memcpy(fabric.addr, &named, fabric.addr_len);
   const struct sockaddr_storage addr = addr_of(peer_text);
-  const struct zps_place peer = zps_place_of((const struct sockaddr *)&addr);
+  const struct zps_origin peer = zps_origin_of((const struct sockaddr *)&addr);
   return zps_address_is_of(&fabric, &peer, subnets);
 }
 
@@ -53,7 +53,7 @@ static void networks_for_gradients_are_known(void **state) {
 static void other_kinds_are_let_through(void **state) {
   (void)state;
   const struct sockaddr_storage addr = addr_of("10.0.0.7");
-  const struct zps_place peer = zps_place_of((const struct sockaddr *)&addr);
+  const struct zps_origin peer = zps_origin_of((const struct sockaddr *)&addr);
   struct zps_net_info fabric = {.addr_format = "FI_ADDR_STR", .addr = "shm://7", .addr_len = 8};
   assert_true(zps_address_is_of(&fabric, &peer, NULL));
   fabric = (struct zps_net_info){.addr_format = "FI_SOCKADDR_IN", .addr = {AF_INET}, .addr_len = 4};

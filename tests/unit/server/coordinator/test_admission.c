@@ -16,14 +16,14 @@
 
 static uint64_t now_ns, heard_ns;
 static unsigned n_asked, n_replies;
-static struct zps_place owner; /* the next connection's; so are the certificates below */
+static struct zps_origin owner; /* the next connection's; so are the certificates below */
 static bool is_unix;
 static unsigned certified;
 static const char *certificate = "";
 static const struct zps_rpc_conn *closed; /* the last one */
 
 int __wrap_clock_gettime(clockid_t which, struct timespec *ts);
-struct zps_place __wrap_zps_rpc_conn_owner(const struct zps_rpc_conn *conn);
+struct zps_origin __wrap_zps_rpc_conn_owner(const struct zps_rpc_conn *conn);
 bool __wrap_zps_rpc_conn_is_unix(const struct zps_rpc_conn *conn);
 bool __wrap_zps_rpc_conn_is_open(const struct zps_rpc_conn *conn);
 unsigned __wrap_zps_rpc_conn_certified(const struct zps_rpc_conn *conn);
@@ -40,7 +40,7 @@ int __wrap_clock_gettime(clockid_t which, struct timespec *ts) {
   return 0;
 }
 
-struct zps_place __wrap_zps_rpc_conn_owner(const struct zps_rpc_conn *conn) {
+struct zps_origin __wrap_zps_rpc_conn_owner(const struct zps_rpc_conn *conn) {
   (void)conn;
   return owner;
 }
@@ -141,14 +141,14 @@ static void house_opens(unsigned max_conns, unsigned max) {
   is_unix = false;
   certificate = "";
   closed = NULL;
-  owner = (struct zps_place){.is_known = true, .bytes = {10}};
+  owner = (struct zps_origin){.is_known = true, .bytes = {10}};
 }
 
 static struct zps_coordinator_conn *come(enum zps_conn_role role, bool in_job) {
   struct zps_coordinator_conn *const conn = &conns[n_conns];
   *conn = (struct zps_coordinator_conn){.coordinator = &coordinator, .rpc = rpc_of(n_conns++), .role = role};
   if (in_job) conn->client.job = &some_job;
-  assert_true(zps_coordinator_seat(conn));
+  assert_true(zps_coordinator_take_slot(conn));
   return conn;
 }
 
@@ -157,9 +157,9 @@ static void fill(enum zps_conn_role role, unsigned n) {
 }
 
 static void house_closes(void) {
-  for (unsigned i = 0; i < n_conns; i++) zps_seats_leave(&conns[i].seat);
-  assert_null(coordinator.seats[0].rooms);
-  assert_null(coordinator.seats[1].rooms);
+  for (unsigned i = 0; i < n_conns; i++) zps_slots_leave(&conns[i].slot);
+  assert_null(coordinator.slots[0].rooms);
+  assert_null(coordinator.slots[1].rooms);
   free(conns);
 }
 
@@ -205,13 +205,13 @@ static void test_idle_ones_make_room(void **state) {
   fill(ZPS_CONN_WORKER, 1);
   assert_int_equal(admit(ZPS_CONN_WORKER, ""), ZPS_OK);
   assert_ptr_equal(closed, first->rpc);
-  assert_null(first->seat.room); /* the newcomer's */
-  assert_true(zps_seats_take(&coordinator.seats[0], &first->seat, owner, ZPS_CONN_WORKER));
+  assert_null(first->slot.room); /* the newcomer's */
+  assert_true(zps_slots_take(&coordinator.slots[0], &first->slot, owner, ZPS_CONN_WORKER));
   closed = NULL;
   assert_int_equal(admit(ZPS_CONN_WORKER, ""), ZPS_OK);
   assert_ptr_equal(closed, second->rpc);
   first->client.job = second->client.job = &some_job;
-  assert_true(zps_seats_take(&coordinator.seats[0], &second->seat, owner, ZPS_CONN_WORKER));
+  assert_true(zps_slots_take(&coordinator.slots[0], &second->slot, owner, ZPS_CONN_WORKER));
   closed = NULL;
   n_asked = 1; /* all of them wait for an answer */
   assert_int_equal(admit(ZPS_CONN_WORKER, "8192 connections of ranks"), ZPS_ERR_AGAIN);
@@ -221,7 +221,7 @@ static void test_idle_ones_make_room(void **state) {
   house_closes();
 }
 
-/* Where the whole house is full, an idle one of those goes that have the most seats. */
+/* Where the whole house is full, an idle one of those goes that have the most slots. */
 static void test_a_full_house(void **state) {
   (void)state;
   house_opens(8, 8);
@@ -235,15 +235,15 @@ static void test_a_full_house(void **state) {
   fill(ZPS_CONN_CTL, 1);
   assert_int_equal(admit(ZPS_CONN_CTL, ""), ZPS_OK);
   assert_ptr_equal(closed, of_many->rpc);
-  of_many->client.job = &some_job; /* it is the newcomer's seat now */
+  of_many->client.job = &some_job; /* it is the newcomer's slot now */
   closed = NULL;
-  assert_true(zps_coordinator_seat(of_many));
+  assert_true(zps_coordinator_take_slot(of_many));
   alone->client.job = &some_job;
   assert_int_equal(admit(ZPS_CONN_CTL, "8 connections, the most there can be"), ZPS_ERR_AGAIN);
   house_closes();
 }
 
-/* Others take no seat of administrators with a certificate, nor of the Unix socket. */
+/* Others take no slot of administrators with a certificate, nor of the Unix socket. */
 static void test_reserved_seats(void **state) {
   (void)state;
   house_opens(8, 8);

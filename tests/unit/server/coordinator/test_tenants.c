@@ -54,7 +54,7 @@ static struct zps_member_client *client_of(const char *tenant) {
   assert_true(n_clients <= CLIENTS);
   *client = (struct zps_member_client){.server = NULL};
   if (!tenant) return client;
-  client->tenant = zps_place_named(ZPS_PLACE_CERTIFICATE, tenant);
+  client->tenant = zps_origin_named(ZPS_ORIGIN_CERTIFICATE, tenant);
   client->has_share = strncmp(tenant, "address", 7) != 0;
   return client;
 }
