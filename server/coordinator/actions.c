@@ -30,14 +30,14 @@ static zps_json *join_result(const struct zps_action *action) {
       .seed = job->seed,
       .link_secret = job->secret,
       .checksums = job->checksums,
-      .epoch = job->epoch,
-      .n_servers = job->n_began,
-      .n_places = job->n_servers,
+      .epoch = job->view.epoch,
+      .n_servers = job->view.n_first,
+      .n_places = job->view.n_places,
       .heartbeat = {.heartbeat_ms = coordinator->config.heartbeat_ms, .dead_ms = coordinator->config.dead_ms},
       .incarnation = coordinator->incarnation,
-      .servers = calloc(job->n_began, sizeof *join.servers)};
-  for (uint32_t i = 0; join.servers && i < job->n_began; i++) {
-    const struct zps_member_server *const server = job->servers[i];
+      .servers = calloc(job->view.n_first, sizeof *join.servers)};
+  for (uint32_t i = 0; join.servers && i < job->view.n_first; i++) {
+    const struct zps_member_server *const server = zps_view_server(&job->view, i);
     const bool is_first = server && !zps_member_job_since(job, i); /* if not, the next map names the server */
     strcpy(join.servers[i].name, is_first ? server->name : "-");
     if (is_first) copy_address(&server->fabric, join.servers[i].addr, &join.servers[i].addr_len);
@@ -67,7 +67,7 @@ static zps_json *tensor_plan_params(const struct zps_action *action) {
 static zps_json *replay_params(const struct zps_action *action) {
   struct zps_job_steps steps = action->job->map.steps;
   steps.job_id = action->job->job_id;
-  steps.epoch = action->job->epoch;
+  steps.epoch = action->job->view.epoch;
   return zps_control_job_steps_write(&steps);
 }
 

@@ -24,7 +24,7 @@ static void server_away(struct zps_members *members, struct zps_member_server *s
   for (struct zps_member_job *job = members->jobs, *next; job; job = next) { /* it cannot answer openings */
     next = job->next;
     bool is_here = false;
-    for (uint32_t i = 0; i < job->n_servers; i++) is_here = is_here || job->servers[i] == server;
+    for (uint32_t i = 0; i < job->view.n_places; i++) is_here = is_here || zps_view_server(&job->view, i) == server;
     if (job->state != ZPS_JOB_OPENING || !is_here) continue;
     struct zps_error error;
     zps_fail(&error, ZPS_ERR_SERVER_LOST, "job '%s': server %u '%s' (host %s, pid %u) lost its connection: %s",
@@ -95,16 +95,15 @@ void zps_members_server_resume(struct zps_members *members, struct zps_member_se
   zps_log_info("server %u '%s' (host %s, pid %u) is back", server->index, server->name, server->host, server->pid);
   for (struct zps_member_job *job = members->jobs, *next; job; job = next) {
     next = job->next;
-    uint32_t i = 0;
-    while (i < job->n_servers && job->servers[i] != server && !(job->leaving && job->leaving[i] == server)) i++;
-    if (i == job->n_servers) continue;
+    const uint32_t i = zps_view_find(&job->view, server, 1u << ZPS_PLACE_IN | 1u << ZPS_PLACE_LEAVING);
+    if (i == job->view.n_places) continue;
     if (!has_job(spec, job->job_id)) {
       server->n_jobs--;
       zps_members_job_server_lost(members, job, server, "it has come back without the job");
       zps_members_note(members, &(struct zps_member_note){.type = ZPS_NOTE_JOB, .job = job});
       continue;
     }
-    if (job->servers[i]) {
+    if (zps_view_server(&job->view, i)) {
       zps_members_tell_gone(members, job, i, client);
       zps_members_tensors_resume(members, job, i);
     }

@@ -81,11 +81,11 @@ static zps_json *job_open_params(const struct zps_member_job *job, uint32_t posi
                               .secret = job->secret,
                               .checksums = job->checksums,
                               .weight = job->weight,
-                              .epoch = job->epoch,
+                              .epoch = job->view.epoch,
                               .since = zps_member_job_since(job, position),
                               .server = position,
-                              .n_servers = job->n_began,
-                              .n_places = job->n_servers,
+                              .n_servers = job->view.n_first,
+                              .n_places = job->view.n_places,
                               .world = job->world,
                               .members = members};
   strcpy(spec.name, job->name);
@@ -96,14 +96,14 @@ static zps_json *job_open_params(const struct zps_member_job *job, uint32_t posi
 
 /* The servers that are not those that the job began with. */
 static bool add_joined(const struct zps_member_job *job, struct zps_job_map *map) {
-  if (!job->since) return true;
-  map->joined = calloc(job->n_servers, sizeof *map->joined);
+  if (!zps_view_has_successors(&job->view)) return true;
+  map->joined = calloc(job->view.n_places, sizeof *map->joined);
   if (!map->joined) return false;
-  for (uint32_t i = 0; i < job->n_servers; i++) {
-    const struct zps_member_server *const server = job->servers[i];
-    if (!server || job->since[i] == 0) continue;
+  for (uint32_t i = 0; i < job->view.n_places; i++) {
+    const struct zps_member_server *const server = zps_view_server(&job->view, i);
+    if (!server || job->view.places[i].since == 0) continue;
     struct zps_joined_server *const joined = &map->joined[map->n_joined++];
-    *joined = (struct zps_joined_server){.position = i, .since = job->since[i]};
+    *joined = (struct zps_joined_server){.position = i, .since = job->view.places[i].since};
     strcpy(joined->server.name, server->name);
     memcpy(joined->server.addr, server->fabric.addr, server->fabric.addr_len);
     joined->server.addr_len = server->fabric.addr_len;
@@ -112,9 +112,10 @@ static bool add_joined(const struct zps_member_job *job, struct zps_job_map *map
 }
 
 zps_json *zps_coordinator_map_params(const struct zps_member_job *job) {
-  struct zps_job_map map = {.job_id = job->job_id, .epoch = job->epoch};
-  const bool is_whole = !zps_member_job_lost(job, &map.lost, &map.n_lost) &&
-                        !zps_member_job_leaving(job, &map.drained, &map.n_drained) && add_joined(job, &map);
+  struct zps_job_map map = {.job_id = job->job_id, .epoch = job->view.epoch};
+  const bool is_whole = !zps_view_positions(&job->view, ~(1u << ZPS_PLACE_IN), &map.lost, &map.n_lost) &&
+                        !zps_view_positions(&job->view, 1u << ZPS_PLACE_LEAVING, &map.drained, &map.n_drained) &&
+                        add_joined(job, &map);
   zps_json *params = is_whole ? zps_control_job_map_write(&map) : NULL;
   zps_job_map_fini(&map);
   return params;
@@ -158,7 +159,7 @@ static zps_err_t make_params(const struct zps_coordinator_conn *conn, const stru
       *params_p = tensor_keep_params(job);
       return ZPS_OK;
     case ZPS_ACT_MAP_SERVER:
-      if (!job || job->epoch != call->epoch) return ZPS_ERR_UNKNOWN; /* another server is lost meanwhile */
+      if (!job || job->view.epoch != call->epoch) return ZPS_ERR_UNKNOWN; /* another server is lost meanwhile */
       *method_p = "job.map";
       *params_p = zps_coordinator_map_params(job);
       return ZPS_OK;
@@ -229,7 +230,7 @@ void zps_coordinator_call_server(const struct zps_action *action) {
                                        .position = action->position,
                                        .tensor = action->tensor ? action->tensor->spec.tensor : 0,
                                        .rank = action->rank,
-                                       .epoch = action->job->epoch,
+                                       .epoch = action->job->view.epoch,
                                        .code = action->code,
                                        .text = action->text};
   struct zps_error error;

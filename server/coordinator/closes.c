@@ -80,10 +80,10 @@ static bool belongs(const struct zps_member_tensor *tensor, const struct zps_mem
 
 static void tell_servers(struct zps_members *members, const struct zps_member_job *job,
                          const struct zps_member_tensor *tensor) {
-  for (uint32_t i = 0; i < job->n_servers; i++) {
-    if (!job->servers[i]) continue;
+  for (uint32_t i = 0; i < job->view.n_places; i++) {
+    if (!zps_view_server(&job->view, i)) continue;
     zps_members_act(members, &(struct zps_action){.type = ZPS_ACT_TENSOR_FORGET,
-                                                  .client = job->servers[i]->client,
+                                                  .client = zps_view_server(&job->view, i)->client,
                                                   .job = job,
                                                   .tensor = tensor,
                                                   .position = i});

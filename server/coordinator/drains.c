@@ -35,8 +35,8 @@ zps_err_t zps_members_held(struct zps_member_client *client, uint64_t job_id, co
 }
 
 static bool has_others(const struct zps_member_job *job) {
-  for (uint32_t i = 0; i < job->n_servers; i++)
-    if (job->servers[i] && !job->servers[i]->draining) return true;
+  for (uint32_t i = 0; i < job->view.n_places; i++)
+    if (zps_view_server(&job->view, i) && !zps_view_server(&job->view, i)->draining) return true;
   return false;
 }
 
@@ -67,8 +67,8 @@ bool zps_members_stays(const struct zps_members *members, const struct zps_membe
 }
 
 bool zps_member_job_any_away(const struct zps_member_job *job) {
-  for (uint32_t i = 0; i < job->n_servers; i++)
-    if (job->servers[i] && !job->servers[i]->client) return true;
+  for (uint32_t i = 0; i < job->view.n_places; i++)
+    if (zps_view_server(&job->view, i) && !zps_view_server(&job->view, i)->client) return true;
   for (uint32_t r = 0; r < job->world; r++)
     if (job->ranks[r]->state == ZPS_RANK_IN && !job->ranks[r]->client) return true;
   return false;
@@ -79,8 +79,8 @@ bool zps_members_drain_try(struct zps_members *members, struct zps_member_job *j
   bool any_drains = false;
   zps_members_refill_drains(members, job);
   if (job->state != ZPS_JOB_RUNNING || job->map.state != ZPS_MAP_NONE) return false;
-  for (uint32_t i = 0; i < job->n_servers; i++)
-    any_drains = any_drains || (job->servers[i] && job->servers[i]->draining);
+  for (uint32_t i = 0; i < job->view.n_places; i++)
+    any_drains = any_drains || (zps_view_server(&job->view, i) && zps_view_server(&job->view, i)->draining);
   return any_drains && !zps_member_job_any_away(job) && !zps_members_stays(members, job, &why) &&
          zps_members_map_drained(members, job);
 }

@@ -176,14 +176,11 @@ static void refuse_late(struct zps_members *members, const struct zps_member_ela
 
 /* Servers have gone from the job, and others are there now that could be in the next generation. */
 static bool has_spare_server(const struct zps_members *members, const struct zps_member_job *job) {
-  uint32_t here = 0;
-  for (uint32_t i = 0; i < job->n_servers; i++) here += job->servers[i] != NULL;
-  if (here == job->n_servers) return false;
+  if (zps_view_count(&job->view, ZPS_PLACE_IN) == job->view.n_places) return false;
   for (unsigned s = 0; s < members->n_servers; s++) {
     const struct zps_member_server *const server = members->servers[s];
-    uint32_t i = 0;
-    while (i < job->n_servers && job->servers[i] != server) i++;
-    if (i == job->n_servers && server->client && !server->draining && !zps_member_job_cutoff(job, server)) return true;
+    const bool is_in = zps_member_job_holds(job, server);
+    if (!is_in && server->client && !server->draining && !zps_member_job_cutoff(job, server)) return true;
   }
   return false;
 }

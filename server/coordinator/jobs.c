@@ -69,19 +69,16 @@ void zps_members_job_free(struct zps_member_job *job) {
   zps_members_groups_free(job);
   zps_members_tensors_free(job);
   free(job->ranks);
-  free(job->servers);
-  free(job->leaving);
-  free(job->joiners);
-  free(job->since);
+  zps_view_fini(&job->view);
   free(job);
 }
 
-void zps_members_close_at(struct zps_members *members, const struct zps_member_job *job,
-                          struct zps_member_server **servers, const char *reason) {
-  for (uint32_t i = 0; servers && i < job->n_servers; i++) {
-    struct zps_member_server *server = servers[i];
-    if (!server) continue;
-    servers[i] = NULL;
+void zps_members_close_at(struct zps_members *members, struct zps_member_job *job, enum zps_place_state state,
+                          const char *reason) {
+  for (uint32_t i = 0; i < job->view.n_places; i++) {
+    if (job->view.places[i].state != state) continue;
+    struct zps_member_server *const server = job->view.places[i].server;
+    zps_view_vacate(&job->view, i);
     server->n_jobs--;
     zps_members_act(
         members, &(struct zps_action){
@@ -92,8 +89,8 @@ void zps_members_close_at(struct zps_members *members, const struct zps_member_j
 /* From here on the job has no servers. */
 static void close_at_servers(struct zps_members *members, struct zps_member_job *job, const char *reason) {
   zps_members_refill_end(members, job, reason);
-  zps_members_close_at(members, job, job->servers, reason);
-  zps_members_close_at(members, job, job->leaving, reason);
+  zps_members_close_at(members, job, ZPS_PLACE_IN, reason);
+  zps_members_close_at(members, job, ZPS_PLACE_LEAVING, reason);
 }
 
 void zps_members_job_close(struct zps_members *members, struct zps_member_job *job, const char *reason) {
@@ -151,28 +148,26 @@ static uint32_t places_of(const struct zps_members *members, const struct zps_me
 static void job_open(struct zps_members *members, struct zps_member_job *job) {
   uint32_t n = 0;
   for (unsigned i = 0; i < members->n_servers; i++) n += !members->servers[i]->draining;
-  const uint32_t n_places = places_of(members, job, n);
-  struct zps_member_server **servers = calloc(n_places, sizeof *servers);
-  if (!servers) {
+  if (zps_view_init(&job->view, places_of(members, job, n), n)) {
     zps_members_job_drop_joins(members, job, ZPS_ERR_NOMEM, "the coordinator has no memory to open the job");
     return;
   }
-  job->servers = servers;
+  struct zps_view_place *place = job->view.places;
   for (unsigned i = 0; i < members->n_servers; i++) {
     if (members->servers[i]->draining) continue;
     members->servers[i]->n_jobs++;
-    servers[job->n_began++] = members->servers[i];
+    *place++ = (struct zps_view_place){.state = ZPS_PLACE_IN, .server = members->servers[i]};
   }
-  job->n_servers = n_places;
-  job->n_drained = n_places - n;
   job->n_pending = n;
   job->checksums = members->config.checked;
-  job->epoch = ++members->epoch;
+  job->view.epoch = ++members->epoch;
   zps_members_note_counters(members); /* servers hear of this epoch, whatever becomes of the job */
   job_set_state(job, ZPS_JOB_OPENING);
   for (uint32_t i = 0; i < n; i++)
-    zps_members_act(members, &(struct zps_action){
-                                 .type = ZPS_ACT_JOB_OPEN, .client = servers[i]->client, .job = job, .position = i});
+    zps_members_act(
+        members,
+        &(struct zps_action){
+            .type = ZPS_ACT_JOB_OPEN, .client = job->view.places[i].server->client, .job = job, .position = i});
 }
 
 void zps_members_job_try_open(struct zps_members *members, struct zps_member_job *job) {
@@ -213,9 +208,8 @@ void zps_members_job_place_anew(struct zps_members *members, struct zps_member_j
   }
   zps_log_warn("%s: placing it anew", why);
   close_at_servers(members, job, why);
-  free(job->servers);
-  job->servers = NULL;
-  job->n_servers = job->n_began = job->n_drained = job->n_pending = 0;
+  zps_view_fini(&job->view);
+  job->n_pending = 0;
   job->job_id = new_job_id(members);
   job->secret = new_secret(members);
   job_set_state(job, ZPS_JOB_JOINING);
@@ -270,20 +264,18 @@ void zps_members_job_server_lost(struct zps_members *members, struct zps_member_
   zps_members_refill_gone(members, job, server);
   zps_members_cutoff_gone(job, server);
   if (zps_members_map_leaver_gone(members, job, server)) return;
-  for (uint32_t i = 0; i < job->n_servers; i++) {
-    if (job->servers[i] != server) continue;
-    job->servers[i] = NULL;
-    zps_members_job_add_lost(job, server->name);
-    struct zps_error error;
-    zps_fail(&error, ZPS_ERR_SERVER_LOST, "job '%s': server %u '%s' (host %s, pid %u) was lost: %s", job->name,
-             server->index, server->name, server->host, server->pid, reason);
-    if (job->state == ZPS_JOB_OPENING) {
-      zps_members_job_place_anew(members, job, error.text);
-    } else if (job->state == ZPS_JOB_RUNNING && !zps_members_map_lost(members, job, i, server, reason, &error)) {
-      job_fail(members, job, error.code, ZPS_NO_RANK, error.text);
-    }
-    return;
-  }
+  const uint32_t i = zps_view_find(&job->view, server, 1u << ZPS_PLACE_IN);
+  if (i == job->view.n_places) return;
+  job->view.places[i].was_lost = true;
+  zps_view_vacate(&job->view, i);
+  zps_members_job_add_lost(job, server->name);
+  struct zps_error error;
+  zps_fail(&error, ZPS_ERR_SERVER_LOST, "job '%s': server %u '%s' (host %s, pid %u) was lost: %s", job->name,
+           server->index, server->name, server->host, server->pid, reason);
+  if (job->state == ZPS_JOB_OPENING)
+    zps_members_job_place_anew(members, job, error.text);
+  else if (job->state == ZPS_JOB_RUNNING && !zps_members_map_lost(members, job, i, server, reason, &error))
+    job_fail(members, job, error.code, ZPS_NO_RANK, error.text);
 }
 
 uint64_t zps_members_closing_tick(struct zps_members *members, struct zps_member_job *job, uint64_t now_ns) {
@@ -314,10 +306,10 @@ static void rank_gone(struct zps_members *members, struct zps_member_job *job, s
   rank->client = NULL;
   zps_members_refill_end(members, job, "a rank is in it no longer");
   if (job->n_joined) {
-    for (uint32_t i = 0; i < job->n_servers; i++) {
-      if (!job->servers[i]) continue;
+    for (uint32_t i = 0; i < job->view.n_places; i++) {
+      if (!zps_view_server(&job->view, i)) continue;
       zps_members_act(members, &(struct zps_action){.type = ZPS_ACT_RANK_GONE,
-                                                    .client = job->servers[i]->client,
+                                                    .client = zps_view_server(&job->view, i)->client,
                                                     .job = job,
                                                     .position = i,
                                                     .rank = rank->rank,

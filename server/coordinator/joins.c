@@ -71,7 +71,7 @@ static void timeout_text(const struct zps_members *members, const struct zps_mem
              job->world - job->n_joined, job->world, missing);
   } else if (job->state == ZPS_JOB_OPENING) {
     zps_fail(error, ZPS_ERR_MISSING, "job '%s': all %u ranks joined, but after %g s %u of %u servers had not opened it",
-             job->name, job->world, seconds, job->n_pending, job->n_servers);
+             job->name, job->world, seconds, job->n_pending, job->view.n_places);
   } else {
     unsigned draining = 0;
     for (unsigned i = 0; i < members->n_servers; i++) draining += members->servers[i]->draining;

@@ -4,9 +4,9 @@
 
 #include "proto/wire.h"
 
-static uint64_t default_parts(uint64_t rows, uint32_t width, uint32_t n_began, uint32_t n_servers) {
+static uint64_t default_parts(uint64_t rows, uint32_t width, uint32_t n_first, uint32_t n_servers) {
   const uint64_t least = (uint64_t)n_servers * ZPS_LAYOUT_PARTS_PER_SERVER;
-  uint64_t most = (uint64_t)n_began * ZPS_LAYOUT_PARTS_PER_SERVER_MAX;
+  uint64_t most = (uint64_t)n_first * ZPS_LAYOUT_PARTS_PER_SERVER_MAX;
   if (most > ZPS_LAYOUT_PARTS_MAX) most = ZPS_LAYOUT_PARTS_MAX;
   const uint64_t by_values = rows * width / ZPS_LAYOUT_VALUES_MIN, by_rows = rows / ZPS_LAYOUT_ROWS_MIN;
   const uint64_t each = by_values < n_servers ? by_values : n_servers; /* servers that take part, however few rows */
@@ -22,7 +22,7 @@ static uint64_t quotient_up(uint64_t a, uint64_t b) {
   return (a + b - 1) / b;
 }
 
-struct zps_layout zps_layout_of(uint64_t rows, uint32_t width, enum zps_dtype dtype, uint32_t world, uint32_t n_began,
+struct zps_layout zps_layout_of(uint64_t rows, uint32_t width, enum zps_dtype dtype, uint32_t world, uint32_t n_first,
                                 uint32_t n_servers, uint32_t asked) {
   struct zps_layout layout = {.n_owners = n_servers};
   const uint64_t all = (uint64_t)n_servers * ZPS_LAYOUT_SERVER_BYTES / world; /* of a tensor that all servers share */
@@ -33,7 +33,7 @@ struct zps_layout zps_layout_of(uint64_t rows, uint32_t width, enum zps_dtype dt
     layout.n_owners = (uint32_t)quotient_up(bytes * world, ZPS_LAYOUT_SERVER_BYTES);
     n = layout.n_owners * quotient_up(bytes, (uint64_t)layout.n_owners * ZPS_WIRE_INLINE_MAX);
   } else if (!asked) {
-    n = default_parts(rows, width, n_began, n_servers);
+    n = default_parts(rows, width, n_first, n_servers);
   }
   layout.n_parts = (uint32_t)(n > rows ? rows : n);
   return layout;
@@ -52,11 +52,11 @@ bool zps_layout_is_even(const char *scheme) {
   return false;
 }
 
-void zps_layout_even(uint64_t rows, uint32_t width, uint32_t n_began, uint32_t n_servers, uint32_t *n_parts_p,
+void zps_layout_even(uint64_t rows, uint32_t width, uint32_t n_first, uint32_t n_servers, uint32_t *n_parts_p,
                      uint32_t *block_bits_p) {
   const uint64_t fewest = (uint64_t)n_servers * (ZPS_LAYOUT_RANGES_PER_SERVER / 2);
-  uint64_t least = (uint64_t)n_began * ZPS_LAYOUT_RANGES_PER_SERVER;
-  uint64_t most = (uint64_t)n_began * ZPS_LAYOUT_RANGES_PER_SERVER_MAX;
+  uint64_t least = (uint64_t)n_first * ZPS_LAYOUT_RANGES_PER_SERVER;
+  uint64_t most = (uint64_t)n_first * ZPS_LAYOUT_RANGES_PER_SERVER_MAX;
   if (least < fewest) least = fewest;
   if (most > ZPS_LAYOUT_PARTS_MAX) most = ZPS_LAYOUT_PARTS_MAX;
   if (most > rows * width / ZPS_LAYOUT_VALUES_MIN) most = rows * width / ZPS_LAYOUT_VALUES_MIN;

@@ -45,16 +45,16 @@ struct zps_layout {
   uint32_t n_owners; /* servers that own some, if there are partitions enough */
 };
 
-/* `asked` 0: the default number of partitions. n_servers: the job's places, of which n_began had servers at first.
+/* `asked` 0: the default number of partitions. n_servers: the job's places, of which n_first had servers at first.
  * rows, width, world and both of these are at least 1. */
-struct zps_layout zps_layout_of(uint64_t rows, uint32_t width, enum zps_dtype dtype, uint32_t world, uint32_t n_began,
+struct zps_layout zps_layout_of(uint64_t rows, uint32_t width, enum zps_dtype dtype, uint32_t world, uint32_t n_first,
                                 uint32_t n_servers, uint32_t asked);
 /* `n_owners` servers, from one on that depends on the tensor's number. */
 void zps_layout_owners(const struct zps_layout *layout, uint32_t tensor, uint32_t n_servers, uint32_t *owners);
 
 /* Is it one of the schemes with even ranges? */
 bool zps_layout_is_even(const char *scheme);
-void zps_layout_even(uint64_t rows, uint32_t width, uint32_t n_began, uint32_t n_servers, uint32_t *n_parts_p,
+void zps_layout_even(uint64_t rows, uint32_t width, uint32_t n_first, uint32_t n_servers, uint32_t *n_parts_p,
                      uint32_t *block_bits_p);
 /* Of a partition made of these numbers. The first range goes to another server for each tensor. */
 void zps_layout_even_owners(const struct zps_partition *part, uint32_t tensor, uint32_t n_servers, uint32_t *owners);

@@ -14,6 +14,7 @@
 #include "proto/control_next.h"
 #include "proto/control_server.h"
 #include "proto/control_tensor.h"
+#include "server/coordinator/view.h"
 
 struct zps_member_job;
 
@@ -41,14 +42,6 @@ struct zps_member_server {
   uint64_t secret;                  /* by which its process is known again; 0: it is not */
   struct zps_member_client *client; /* NULL: away, and lost at until_ns */
   uint64_t until_ns;
-};
-
-/* A server that is to take a free place in a job that runs. */
-struct zps_member_joiner {
-  struct zps_member_server *server; /* NULL: none */
-  uint32_t since;                   /* the epoch with which it comes, in which no job lives */
-  unsigned n_pending;               /* calls that it has not answered */
-  bool is_sent_away;                /* it is to forget the job, and its answers mean nothing */
 };
 
 enum zps_rank_state { ZPS_RANK_JOINING, ZPS_RANK_IN, ZPS_RANK_LEFT, ZPS_RANK_LOST };
@@ -120,7 +113,6 @@ enum zps_map_state {
 struct zps_member_map {
   enum zps_map_state state;
   unsigned n_pending;         /* SERVERS: servers that have not acknowledged this epoch */
-  bool *answered;             /* of each server of the job: it has acknowledged */
   uint64_t began_ns;          /* the first tick since the first loss or drain; 0: there was none */
   uint64_t deadline_ns;       /* of this epoch; 0: not set yet */
   struct zps_job_steps steps; /* steps that ranks of this epoch have begun and not finished; kept for ranks that come
@@ -159,21 +151,13 @@ struct zps_member_job {
   bool checksums;           /* of what is read over them; as it was opened */
   struct zps_origin origin; /* of the client that began it */
   struct zps_origin tenant; /* the tenant of that client */
-  uint32_t epoch;           /* from OPENING on */
   uint32_t world;
-  struct zps_member_rank **ranks;    /* world of them; NULL: not there yet */
-  uint32_t n_joined, n_left, n_lost; /* n_joined: JOINING or IN */
-  struct zps_member_server *
-      *servers; /* of its places, from OPENING on; NULL: lost, drained, or free from the beginning */
-  struct zps_member_server **leaving; /* by position: servers that live and leave it, until all know; or NULL */
-  uint32_t n_servers,
-      n_drained;    /* n_drained: of the positions without a server, those that left in peace, or were free */
-  uint32_t n_began; /* of the positions, those that had servers at first */
-  uint32_t places;  /* the wish of its ranks; 0: that of `config` */
-  struct zps_member_joiner *joiners; /* by position; NULL: none yet */
-  uint32_t *since;    /* by position: the epoch with which another server took the place, or 0; NULL: none ever has */
-  uint64_t refill_ns; /* before that no server is asked to take a place */
-  bool refill_now;    /* an administrator wants a server asked at once, whatever refill_ns says */
+  struct zps_member_rank **ranks;           /* world of them; NULL: not there yet */
+  uint32_t n_joined, n_left, n_lost;        /* n_joined: JOINING or IN */
+  struct zps_view view;                     /* its servers, from OPENING on */
+  uint32_t places;                          /* the wish of its ranks; 0: that of `config` */
+  uint64_t refill_ns;                       /* before that no server is asked to take a place */
+  bool refill_now;                          /* an administrator wants a server asked at once, whatever refill_ns says */
   char lost_servers[ZPS_LOST_SERVERS_SIZE]; /* by name, as they were lost: "a, c" */
   unsigned n_pending;                       /* OPENING: servers that have not answered job.open */
   struct zps_member_map map;                /* RUNNING */

@@ -78,8 +78,8 @@ struct zps_action {
 struct zps_members_config {
   uint32_t min_servers; /* a job starts on all servers there are, when there are at least so many */
   uint32_t max_jobs, max_tensors;
-  uint32_t max_waiting; /* jobs of one tenant that do not run yet; 0: no limit */
-  bool checked;         /* Reads have checksums (common/session/checks.h). */
+  uint32_t max_waiting;    /* jobs of one tenant that do not run yet; 0: no limit */
+  bool checked;            /* Reads have checksums (common/session/checks.h). */
   bool replays;            /* jobs outlive servers, as long as one is left */
   uint32_t places;         /* for servers, at least, of a job whose ranks do not say; 0: as many as it begins with */
   uint64_t leave_grace_ms; /* after which servers forget a job that has failed, though ranks are in it still */
@@ -229,12 +229,10 @@ const struct zps_member_cutoff *zps_member_job_cutoff(const struct zps_member_jo
                                                       const struct zps_member_server *server);
 /* How many servers it has, of its places; and how many of those that it had are lost. */
 static inline uint32_t zps_member_job_servers_in(const struct zps_member_job *job) {
-  uint32_t n = 0;
-  for (uint32_t i = 0; i < job->n_servers; i++) n += job->servers[i] != NULL;
-  return n;
+  return zps_view_count(&job->view, ZPS_PLACE_IN);
 }
 static inline uint32_t zps_member_job_servers_lost(const struct zps_member_job *job) {
-  return job->n_servers - zps_member_job_servers_in(job) - job->n_drained;
+  return zps_view_count_lost(&job->view);
 }
 /* Whether servers or ranks have yet to answer. */
 bool zps_member_map_is_open(const struct zps_member_job *job);
@@ -242,11 +240,6 @@ bool zps_member_map_is_open(const struct zps_member_job *job);
 bool zps_member_job_admits(const struct zps_member_job *job, uint32_t position);
 /* The epoch with which the server of this place, or the one that is to take it, comes; 0: it was there at first. */
 uint32_t zps_member_job_since(const struct zps_member_job *job, uint32_t position);
-/* The positions of the job's servers that are lost or drained, for zps_control_job_map_write(): *lost_p is malloc'd. */
-zps_err_t zps_member_job_lost(const struct zps_member_job *job, uint32_t **lost_p, uint32_t *n_p) ZPS_MUSTCHECK;
-/* Of them, those that have not been let go of the job yet; likewise. */
-zps_err_t zps_member_job_leaving(const struct zps_member_job *job, uint32_t **leaving_p, uint32_t *n_p) ZPS_MUSTCHECK;
-
 /* The job cannot go on, for a cause that its members have no part in: its joins fail, or all ranks hear why. */
 void zps_members_job_fail(struct zps_members *members, uint64_t job_id, zps_err_t code, const char *text);
 

@@ -81,8 +81,7 @@ uint32_t zps_members_refill_spare(const struct zps_members *members, const struc
 /* joiners.c */
 /* Whether servers are asked to take free places of the job. */
 bool zps_members_refill_is_active(const struct zps_member_job *job);
-struct zps_member_joiner *zps_member_joiner_find(const struct zps_member_job *job,
-                                                 const struct zps_member_server *server); /* NULL: it is none */
+/* NULL: it is none */
 /* Those that are to take places need not: the job has changed. */
 void zps_members_refill_end(struct zps_members *members, struct zps_member_job *job, const char *why);
 /* The server is gone, or away. The others are to take their places all the same. */
@@ -161,9 +160,9 @@ void zps_members_rank_lost(struct zps_members *members, struct zps_member_job *j
 /* A running job fails; `lost_rank` is to blame, or ZPS_NO_RANK. */
 void zps_members_job_break(struct zps_members *members, struct zps_member_job *job, zps_err_t code, uint32_t lost_rank,
                            const char *text);
-/* Releases the servers in this array (indexed by place; NULL entries are skipped). `servers` NULL: no server. */
-void zps_members_close_at(struct zps_members *members, const struct zps_member_job *job,
-                          struct zps_member_server **servers, const char *reason);
+/* Releases the servers on places in this state. */
+void zps_members_close_at(struct zps_members *members, struct zps_member_job *job, enum zps_place_state state,
+                          const char *reason);
 /* Without telling anybody. */
 void zps_members_job_free(struct zps_member_job *job);
 
@@ -173,8 +172,6 @@ bool zps_members_map_lost(struct zps_members *members, struct zps_member_job *jo
                           const struct zps_member_server *server, const char *reason, const struct zps_error *why);
 /* All servers of the job that drain leave it: others take over. False: there is no memory for it. */
 bool zps_members_map_drained(struct zps_members *members, struct zps_member_job *job);
-/* Whether there is memory to begin it. */
-bool zps_members_map_may(struct zps_member_job *job);
 /* Servers have taken free places, with the next epoch. False: others may not take over. */
 bool zps_members_map_joined(struct zps_members *members, struct zps_member_job *job, const struct zps_error *why);
 /* Of the job's servers these leave it, by position, though they live: ranks cannot reach them. False: the job fails. */

@@ -86,9 +86,9 @@ static zps_err_t survey(const struct zps_member_job *job, const struct zps_tenso
     if (alike > cluster->ranks_per_host) cluster->ranks_per_host = alike;
   }
   cluster->servers_apart = true;
-  for (uint32_t i = 0; i < job->n_servers; i++) {
-    if (!job->servers[i]) continue;
-    const char *const host = job->servers[i]->host;
+  for (uint32_t i = 0; i < job->view.n_places; i++) {
+    if (!zps_view_server(&job->view, i)) continue;
+    const char *const host = zps_view_server(&job->view, i)->host;
     if (bsearch(&host, hosts, n, sizeof *hosts, compare_names)) cluster->servers_apart = false;
   }
   free(hosts);
@@ -98,7 +98,7 @@ static zps_err_t survey(const struct zps_member_job *job, const struct zps_tenso
 /* Those that it begins with, though some may be lost for a while; more when more have come. */
 static uint32_t count_servers(const struct zps_member_job *job) {
   const uint32_t n = zps_member_job_servers_in(job);
-  return n > job->n_began ? n : job->n_began;
+  return n > job->view.n_first ? n : job->view.n_first;
 }
 
 static zps_err_t describe(const struct zps_member_job *job, const struct zps_tensor_spec *spec,

@@ -19,11 +19,11 @@ struct census {
 
 static struct census count(const struct zps_members *members, const struct zps_member_job *job) {
   struct census census = {.n_spare = zps_members_refill_spare(members, job)};
-  for (uint32_t i = 0; i < job->n_servers; i++) {
-    census.n_in += job->servers[i] != NULL;
+  for (uint32_t i = 0; i < job->view.n_places; i++) {
+    census.n_in += zps_view_server(&job->view, i) != NULL;
     census.n_joining += zps_member_job_admits(job, i);
   }
-  census.n_free = job->n_servers - census.n_in;
+  census.n_free = job->view.n_places - census.n_in;
   return census;
 }
 
@@ -31,16 +31,16 @@ static struct census count(const struct zps_members *members, const struct zps_m
 static unsigned long count_moved(const struct zps_member_job *job) {
   bool before[ZPS_SERVERS_MAX], after[ZPS_SERVERS_MAX];
   unsigned long n = 0;
-  for (uint32_t i = 0; i < job->n_servers; i++) {
-    before[i] = !job->servers[i];
+  for (uint32_t i = 0; i < job->view.n_places; i++) {
+    before[i] = !zps_view_server(&job->view, i);
     after[i] = before[i] && !zps_member_job_admits(job, i);
   }
   for (uint32_t t = 0; t < job->n_tensors; t++) {
     const struct zps_tensor_spec *const spec = &job->tensors[t]->spec;
     uint32_t *const owners = calloc(spec->n_parts, 2 * sizeof *owners), *const then = owners + spec->n_parts;
     if (!owners) continue; /* it is for a person to read */
-    zps_owners_reassign(spec->owners, spec->n_parts, job->n_began, job->n_servers, before, owners);
-    zps_owners_reassign(spec->owners, spec->n_parts, job->n_began, job->n_servers, after, then);
+    zps_owners_reassign(spec->owners, spec->n_parts, job->view.n_first, job->view.n_places, before, owners);
+    zps_owners_reassign(spec->owners, spec->n_parts, job->view.n_first, job->view.n_places, after, then);
     for (uint32_t p = 0; p < spec->n_parts; p++) n += owners[p] != then[p];
     free(owners);
   }
@@ -51,9 +51,9 @@ static unsigned long count_moved(const struct zps_member_job *job) {
 
 static void say_moves(const struct zps_member_job *job, struct zps_member_rebalanced *said) {
   char names[ZPS_LOST_SERVERS_SIZE] = "";
-  for (uint32_t i = 0; i < job->n_servers; i++)
+  for (uint32_t i = 0; i < job->view.n_places; i++)
     if (zps_member_job_admits(job, i))
-      zps_text_add(names, sizeof names, "%s%s", names[0] ? ", " : "", job->joiners[i].server->name);
+      zps_text_add(names, sizeof names, "%s%s", names[0] ? ", " : "", job->view.places[i].server->name);
   said->outcome = ZPS_REBALANCE_MOVES;
   said->n_parts = count_moved(job);
   zps_text_add(said->why, sizeof said->why, "servers take free places: %s", names);
@@ -67,11 +67,11 @@ static const char *what_holds_it(const struct zps_member_job *job) {
 
 static void say_full(const struct zps_member_job *job, const struct census *census,
                      struct zps_member_rebalanced *said) {
-  if (job->n_began == job->n_servers)
-    zps_text_add(said->why, sizeof said->why, "it began with %u servers and has them all", job->n_servers);
+  if (job->view.n_first == job->view.n_places)
+    zps_text_add(said->why, sizeof said->why, "it began with %u servers and has them all", job->view.n_places);
   else
     zps_text_add(said->why, sizeof said->why, "it began with %u servers, and all of its %u places have one",
-                 job->n_began, job->n_servers);
+                 job->view.n_first, job->view.n_places);
   if (census->n_spare > 0)
     zps_text_add(said->why, sizeof said->why,
                  "; %u more have new jobs alone: its number of places stays as it is (job.server_places)",
@@ -90,7 +90,8 @@ static bool say_unreachable(const struct zps_members *members, const struct zps_
     const struct zps_member_server *const server = members->servers[i];
     const struct zps_member_cutoff *const cutoff = zps_member_job_cutoff(job, server);
     if (!cutoff || !zps_members_refill_could(job, server)) continue;
-    if (!any) zps_text_add(said->why, sizeof said->why, "%u of its %u places are free", census->n_free, job->n_servers);
+    if (!any)
+      zps_text_add(said->why, sizeof said->why, "%u of its %u places are free", census->n_free, job->view.n_places);
     zps_text_add(said->why, sizeof said->why,
                  "; rank %u could not reach '%s' %lu s ago: %s; it is asked again in %lu s (sooner: zenpsctl undrain "
                  "%s)",
@@ -117,7 +118,7 @@ static bool could(const struct zps_members *members, const struct zps_member_job
     said->outcome = ZPS_REBALANCE_WAITS;
   else if (census->n_spare == 0 && census->n_joining == 0)
     zps_text_add(said->why, sizeof said->why, "%u of its %u places are free, and no server is there to take one",
-                 census->n_free, job->n_servers);
+                 census->n_free, job->view.n_places);
   else if (job->generation.number == 0 && zps_members_cannot_move(members, job, &why))
     zps_text_add(said->why, sizeof said->why, "%s", why.text);
   else

@@ -6,7 +6,7 @@
 #include "proto/control_next.h"
 #include "server/coordinator/records_impl.h"
 
-#define LOST_SERVER (UINT32_MAX - 1) /* the place's server was lost, or has drained */
+#define LOST_SERVER (UINT32_MAX - 1) /* The place has no server: it was lost. */
 
 /* ------------------------------------------------------------ jobs and ranks */
 
@@ -37,28 +37,31 @@ static zps_json *set_map(zps_json *record, const struct zps_member_job *job, boo
   if (zps_member_map_is_open(job)) return zps_json_set_bool(record, "maps", true);
   struct zps_job_steps steps = job->map.steps;
   steps.job_id = job->job_id;
-  steps.epoch = job->epoch;
+  steps.epoch = job->view.epoch;
   return zps_json_set(record, "replay", zps_control_job_steps_write(&steps));
 }
 
-static bool any_leaves(const struct zps_member_job *job) {
-  for (uint32_t i = 0; job->leaving && i < job->n_servers; i++)
-    if (job->leaving[i]) return true;
-  return false;
+static uint32_t index_of(const struct zps_member_server *server, bool was_lost) {
+  return server ? server->index : was_lost ? LOST_SERVER : ZPS_NO_SERVER;
 }
 
-/* Of a job that servers leave which live, or have left in peace. */
-static zps_json *set_drained(zps_json *record, const struct zps_member_job *job) {
-  if (job->n_drained == 0 && !any_leaves(job)) return record;
+/* Servers that still live, and are about to leave the job. */
+static zps_json *set_leaving(zps_json *record, const struct zps_view *view) {
+  if (zps_view_count(view, ZPS_PLACE_LEAVING) == 0) return record;
   zps_json *leaving = zps_json_array();
-  for (uint32_t i = 0; i < job->n_servers; i++)
-    leaving = zps_json_append_u64(leaving, job->leaving && job->leaving[i] ? job->leaving[i]->index : LOST_SERVER);
-  return zps_json_set(zps_json_set_u64(record, "drained", job->n_drained), "leaving", leaving);
+  for (uint32_t i = 0; i < view->n_places; i++) {
+    const struct zps_view_place *const place = &view->places[i];
+    leaving = zps_json_append_u64(leaving, index_of(place->state == ZPS_PLACE_LEAVING ? place->server : NULL, true));
+  }
+  return zps_json_set(record, "leaving", leaving);
 }
 
-/* Of a job in which servers took free places. */
-static zps_json *set_since(zps_json *record, const struct zps_member_job *job) {
-  return job->since ? zps_control_set_u32s(record, "since", job->since, job->n_servers) : record;
+/* Epochs with which later servers took places. */
+static zps_json *set_since(zps_json *record, const struct zps_view *view) {
+  if (!zps_view_has_successors(view)) return record;
+  zps_json *since = zps_json_array();
+  for (uint32_t i = 0; i < view->n_places; i++) since = zps_json_append_u64(since, view->places[i].since);
+  return zps_json_set(record, "since", since);
 }
 
 static zps_err_t get_map(const zps_json *record, struct zps_job_image *image, struct zps_error *error) {
@@ -70,10 +73,11 @@ static zps_err_t get_map(const zps_json *record, struct zps_job_image *image, st
 zps_json *zps_record_job_write(const struct zps_member_note *note) {
   const struct zps_member_job *job = note->job;
   zps_json *servers = zps_json_array(), *ranks = zps_json_array();
-  bool is_whole = true;
-  for (uint32_t i = 0; i < job->n_servers; i++) {
-    servers = zps_json_append_u64(servers, job->servers[i] ? job->servers[i]->index : LOST_SERVER);
-    is_whole = is_whole && (job->servers[i] || i >= job->n_began) && !job->since;
+  bool is_whole = !zps_view_has_successors(&job->view);
+  for (uint32_t i = 0; i < job->view.n_places; i++) {
+    const struct zps_member_server *const server = zps_view_server(&job->view, i);
+    servers = zps_json_append_u64(servers, index_of(server, job->view.places[i].was_lost));
+    is_whole = is_whole && (server || i >= job->view.n_first);
   }
   for (uint32_t r = 0; r < job->world; r++) ranks = zps_json_append(ranks, rank_object(job->ranks[r]));
   zps_json *record = zps_json_set_str(zps_control_job_id_write(job->job_id), "name", job->name);
@@ -81,12 +85,12 @@ zps_json *zps_record_job_write(const struct zps_member_note *note) {
   record = zps_control_link_secret_write(record, &job->secret);
   if (job->checksums) record = zps_json_set_bool(record, "checksums", true);
   if (job->weight > 1) record = zps_json_set_u64(record, "weight", job->weight);
-  if (job->n_began < job->n_servers) record = zps_json_set_u64(record, "began", job->n_began);
-  record = zps_json_set_u64(record, "epoch", job->epoch);
+  if (job->view.n_first < job->view.n_places) record = zps_json_set_u64(record, "began", job->view.n_first);
+  record = zps_json_set_u64(record, "epoch", job->view.epoch);
   record = zps_control_generation_write(record, &job->generation, 0, job->world);
   record = zps_json_set_u64(record, "next_tensor", job->next_tensor);
   if (job->state == ZPS_JOB_CLOSING) record = zps_record_set_error(record, &job->error);
-  record = set_since(set_drained(set_map(record, job, is_whole), job), job);
+  record = set_since(set_leaving(set_map(record, job, is_whole), &job->view), &job->view);
   return zps_json_set(zps_json_set(record, "servers", servers), "ranks", ranks);
 }
 
@@ -122,12 +126,11 @@ zps_err_t zps_record_job_read(struct zps_members *members, const zps_json *recor
     err = zps_fail(error, ZPS_ERR_PROTOCOL, "a job of %u ranks", image.world);
   if (!err)
     err = zps_control_get_u32s(record, "servers", ZPS_SERVERS_MAX, UINT32_MAX, &servers, &image.n_servers, error);
-  image.n_began = image.n_servers;
+  image.n_first = image.n_servers;
   if (!err && zps_json_get(record, "began"))
-    err = zps_control_get_u32(record, "began", 1, image.n_servers, &image.n_began, error);
+    err = zps_control_get_u32(record, "began", 1, image.n_servers, &image.n_first, error);
   if (!err && zps_json_get(record, "leaving"))
     err = zps_control_get_u32s(record, "leaving", ZPS_SERVERS_MAX, UINT32_MAX, &leaving, &image.n_leaving, error);
-  if (!err && leaving) err = zps_control_get_u32(record, "drained", 0, ZPS_SERVERS_MAX, &image.n_drained, error);
   if (!err && zps_json_get(record, "since"))
     err = zps_control_get_u32s(record, "since", ZPS_SERVERS_MAX, UINT32_MAX, &since, &image.n_since, error);
   if (err) {

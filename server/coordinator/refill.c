@@ -15,14 +15,8 @@
 
 /* ------------------------------------------------------------ asked */
 
-static bool is_free(const struct zps_member_job *job, uint32_t position) {
-  return !job->servers[position] && !(job->leaving && job->leaving[position]) &&
-         !(job->joiners && job->joiners[position].server);
-}
-
 bool zps_members_refill_could(const struct zps_member_job *job, const struct zps_member_server *server) {
-  return server->client && !server->draining && !zps_member_job_has(job, server) &&
-         !zps_member_joiner_find(job, server);
+  return server->client && !server->draining && zps_view_find(&job->view, server, ~0u) == job->view.n_places;
 }
 
 /* Goes through the servers that could take a place. */
@@ -56,12 +50,12 @@ static struct zps_member_server *next_server(const struct zps_members *members, 
 }
 
 static void open_tensors(struct zps_members *members, const struct zps_member_job *job, uint32_t position) {
-  struct zps_member_joiner *const joiner = &job->joiners[position];
+  struct zps_view_place *const place = &job->view.places[position];
   for (uint32_t i = 0; i < job->n_tensors; i++) {
     if (job->tensors[i]->state != ZPS_TENSOR_OPEN) continue;
-    joiner->n_pending++;
+    place->n_pending++;
     zps_members_act(members, &(struct zps_action){.type = ZPS_ACT_TENSOR_OPEN,
-                                                  .client = joiner->server->client,
+                                                  .client = place->server->client,
                                                   .job = job,
                                                   .tensor = job->tensors[i],
                                                   .position = position});
@@ -70,9 +64,13 @@ static void open_tensors(struct zps_members *members, const struct zps_member_jo
 
 /* Its links have keys of its own, so it comes with an epoch of its own, which it is told now: the job lives in the next
  * one when all have answered. */
-static void ask(struct zps_members *members, const struct zps_member_job *job, uint32_t position,
+static void ask(struct zps_members *members, struct zps_member_job *job, uint32_t position,
                 struct zps_member_server *server) {
-  job->joiners[position] = (struct zps_member_joiner){.server = server, .since = ++members->epoch, .n_pending = 1};
+  struct zps_view_place *const place = &job->view.places[position];
+  place->state = ZPS_PLACE_JOINING;
+  place->server = server;
+  place->next_since = ++members->epoch;
+  place->n_pending = 1;
   zps_members_note_counters(members); /* the next one must have another, whatever becomes of this one */
   server->n_jobs++;
   zps_log_info("job '%s': server %u '%s' is to take place %u", job->name, server->index, server->name, position);
@@ -91,11 +89,9 @@ static bool any_opening(const struct zps_member_job *job) {
 
 static bool may_begin(const struct zps_members *members, const struct zps_member_job *job) {
   struct zps_error why;
-  uint32_t n_free = 0;
   if (job->state != ZPS_JOB_RUNNING || job->map.state != ZPS_MAP_NONE || job->n_left > 0) return false;
   if (job->generation.number > 0) return false; /* the next one has all servers */
-  for (uint32_t i = 0; i < job->n_servers; i++) n_free += is_free(job, i);
-  return n_free > 0 && !any_opening(job) && !zps_member_job_any_away(job) &&
+  return zps_view_count(&job->view, ZPS_PLACE_FREE) > 0 && !any_opening(job) && !zps_member_job_any_away(job) &&
          !zps_members_cannot_move(members, job, &why);
 }
 
@@ -121,12 +117,10 @@ static uint64_t try_begin(struct zps_members *members, struct zps_member_job *jo
   }
   const uint64_t ready_ns = search.ready_ns > job->refill_ns ? search.ready_ns : job->refill_ns;
   if (now_ns < ready_ns && !job->refill_now) return ready_ns;
-  if (!job->joiners) job->joiners = calloc(job->n_servers, sizeof *job->joiners);
-  if (!job->joiners) return now_ns + ZPS_REFILL_SETTLE_NS;
   job->refill_now = false;
   search = begin_search();
-  for (uint32_t i = 0; i < job->n_servers; i++) {
-    if (!is_free(job, i)) continue;
+  for (uint32_t i = 0; i < job->view.n_places; i++) {
+    if (job->view.places[i].state != ZPS_PLACE_FREE) continue;
     struct zps_member_server *const server = next_server(members, job, &search);
     if (!server) break;
     ask(members, job, i, server);
@@ -143,42 +137,29 @@ void zps_members_refill_begin(struct zps_members *members, struct zps_member_job
 /* What ranks have said of the server before. */
 static void forget_suspicions(const struct zps_member_job *job, uint32_t position) {
   for (uint32_t r = 0; job->suspicion.pairs && r < job->world; r++)
-    job->suspicion.pairs[(size_t)r * job->n_servers + position] = false;
-}
-
-static bool has_room(struct zps_member_job *job) {
-  if (zps_members_map_may(job) && !job->since) job->since = calloc(job->n_servers, sizeof *job->since);
-  return job->since && job->map.answered;
+    job->suspicion.pairs[(size_t)r * job->view.n_places + position] = false;
 }
 
 static void take_places(struct zps_members *members, struct zps_member_job *job) {
   struct zps_error why;
   char names[ZPS_LOST_SERVERS_SIZE] = "";
-  uint32_t n_free = 0;
-  for (uint32_t i = 0; i < job->n_servers; i++) {
-    if (zps_member_job_admits(job, i)) {
-      job->servers[i] = job->joiners[i].server;
-      job->since[i] = job->joiners[i].since;
-      job->joiners[i] = (struct zps_member_joiner){.server = NULL};
-      forget_suspicions(job, i);
-      zps_members_cutoff_in(members, job, job->servers[i]);
-      zps_text_add(names, sizeof names, "%s%s", names[0] ? ", " : "", job->servers[i]->name);
-    }
-    n_free += !job->servers[i];
+  for (uint32_t i = 0; i < job->view.n_places; i++) {
+    if (!zps_member_job_admits(job, i)) continue;
+    zps_view_seize(&job->view, i);
+    forget_suspicions(job, i);
+    zps_members_cutoff_in(members, job, zps_view_server(&job->view, i));
+    zps_text_add(names, sizeof names, "%s%s", names[0] ? ", " : "", zps_view_server(&job->view, i)->name);
   }
-  if (job->n_drained > n_free) job->n_drained = n_free;
   zps_fail(&why, ZPS_ERR_SERVER_LOST, "job '%.60s': servers took free places: %.100s", job->name, names);
   if (!zps_members_map_joined(members, job, &why)) zps_members_job_fail(members, job->job_id, why.code, why.text);
 }
 
 static void try_end(struct zps_members *members, struct zps_member_job *job) {
   struct zps_error why;
-  for (uint32_t i = 0; i < job->n_servers; i++)
-    if (zps_member_job_admits(job, i) && job->joiners[i].n_pending > 0) return;
+  for (uint32_t i = 0; i < job->view.n_places; i++)
+    if (zps_member_job_admits(job, i) && job->view.places[i].n_pending > 0) return;
   if (zps_members_cannot_move(members, job, &why))
     zps_members_refill_end(members, job, why.text);
-  else if (!has_room(job))
-    zps_members_refill_end(members, job, "the coordinator is out of memory");
   else
     take_places(members, job);
 }

@@ -40,11 +40,14 @@ zps_err_t zps_members_restore_server_gone(struct zps_members *members, uint32_t 
   struct zps_member_server *const server = server_find(members, index);
   if (!server) return ZPS_ERR_PROTOCOL;
   for (struct zps_member_job *job = members->jobs; job; job = job->next) {
-    for (uint32_t i = 0; i < job->n_servers; i++) {
-      if (job->leaving && job->leaving[i] == server) job->leaving[i] = NULL;
-      if (job->servers[i] != server) continue;
-      job->servers[i] = NULL;
-      if (job->state == ZPS_JOB_RUNNING) job->map.state = ZPS_MAP_SERVERS; /* what became of the job follows, if told */
+    for (uint32_t i = 0; i < job->view.n_places; i++) {
+      struct zps_view_place *const place = &job->view.places[i];
+      if (place->server != server) continue;
+      const bool was_in = place->state == ZPS_PLACE_IN;
+      place->was_lost = place->was_lost || was_in;
+      zps_view_vacate(&job->view, i);
+      if (was_in && job->state == ZPS_JOB_RUNNING)
+        job->map.state = ZPS_MAP_SERVERS; /* what became of the job follows, if told */
     }
   }
   zps_members_server_remove(members, server);
@@ -130,31 +133,23 @@ static void count_ranks(struct zps_member_job *job) {
   }
 }
 
-/* The servers that were about to be let go of the job, and how many positions were before. */
-static zps_err_t take_leavers(const struct zps_members *members, struct zps_member_job *job,
-                              const struct zps_job_image *image) {
-  uint32_t n_without = 0;
-  free(job->leaving);
-  job->leaving = NULL;
-  for (uint32_t i = 0; i < job->n_servers; i++) n_without += !job->servers[i];
-  if (image->n_drained > n_without || (image->leaving && image->n_leaving != job->n_servers)) return ZPS_ERR_PROTOCOL;
-  job->n_drained = image->n_drained;
-  if (!image->leaving) return ZPS_OK;
-  job->leaving = calloc(job->n_servers + 1u, sizeof(struct zps_member_server *));
-  if (!job->leaving) return ZPS_ERR_NOMEM;
-  for (uint32_t i = 0; i < job->n_servers; i++)
-    if (!job->servers[i]) job->leaving[i] = server_find(members, image->leaving[i]);
-  return ZPS_OK;
-}
-
-static zps_err_t take_since(struct zps_member_job *job, const struct zps_job_image *image) {
-  free(job->since);
-  job->since = NULL;
-  if (!image->since) return ZPS_OK;
-  if (image->n_since != job->n_servers) return ZPS_ERR_PROTOCOL;
-  job->since = calloc(job->n_servers + 1u, sizeof *job->since);
-  if (!job->since) return ZPS_ERR_NOMEM;
-  memcpy(job->since, image->since, job->n_servers * sizeof *job->since);
+static zps_err_t take_view(const struct zps_members *members, struct zps_member_job *job,
+                           const struct zps_job_image *image) {
+  if ((image->leaving && image->n_leaving != image->n_servers) || (image->since && image->n_since != image->n_servers))
+    return ZPS_ERR_PROTOCOL;
+  const zps_err_t err = zps_view_init(&job->view, image->n_servers, image->n_first);
+  if (err) return err;
+  job->view.epoch = image->epoch;
+  for (uint32_t i = 0; i < image->n_servers; i++) {
+    struct zps_member_server *const server = server_find(members, image->servers[i]);
+    struct zps_member_server *const leaver = image->leaving ? server_find(members, image->leaving[i]) : NULL;
+    job->view.places[i] = (struct zps_view_place){.state = server   ? ZPS_PLACE_IN
+                                                           : leaver ? ZPS_PLACE_LEAVING
+                                                                    : ZPS_PLACE_FREE,
+                                                  .server = server ? server : leaver,
+                                                  .since = image->since ? image->since[i] : 0,
+                                                  .was_lost = !server && image->servers[i] != ZPS_NO_SERVER};
+  }
   return ZPS_OK;
 }
 
@@ -168,26 +163,17 @@ static void take_map(struct zps_member_job *job, struct zps_job_image *image) {
 
 zps_err_t zps_members_restore_job(struct zps_members *members, struct zps_job_image *image, uint64_t now_ns) {
   struct zps_member_job *job = zps_members_job_find(members, image->job_id);
-  struct zps_member_server **servers = calloc(image->n_servers + 1u, sizeof *servers);
-  zps_err_t err = servers ? ZPS_OK : ZPS_ERR_NOMEM;
-  if (!err && job &&
-      (job->world != image->world || job->n_servers != image->n_servers || job->n_began != image->n_began))
-    err = ZPS_ERR_PROTOCOL;
-  if (!err && !job) {
+  zps_err_t err = ZPS_OK;
+  if (job &&
+      (job->world != image->world || job->view.n_places != image->n_servers || job->view.n_first != image->n_first))
+    return ZPS_ERR_PROTOCOL;
+  if (!job) {
     if (image->generation.number > 0) forget_seats(members, image->name);
     err = job_make(members, image, now_ns, &job);
   }
-  if (err) {
-    free(servers);
-    return err;
-  }
+  if (!err) err = take_view(members, job, image);
+  if (err) return err;
   for (uint32_t r = 0; r < job->world; r++) job->ranks[r]->state = image->ranks[r].state;
-  for (uint32_t i = 0; i < image->n_servers; i++) servers[i] = server_find(members, image->servers[i]);
-  free(job->servers);
-  job->servers = servers;
-  job->n_servers = image->n_servers;
-  job->n_began = image->n_began;
-  job->epoch = image->epoch;
   job->generation = image->generation;
   if (image->next_tensor > job->next_tensor) job->next_tensor = image->next_tensor;
   take_map(job, image);
@@ -196,9 +182,8 @@ zps_err_t zps_members_restore_job(struct zps_members *members, struct zps_job_im
     job->error = image->error;
   }
   count_ranks(job);
-  zps_members_restore_counters(members, 0, job->epoch);
-  const zps_err_t taken = take_leavers(members, job, image);
-  return taken ? taken : take_since(job, image);
+  zps_members_restore_counters(members, 0, job->view.epoch);
+  return ZPS_OK;
 }
 
 zps_err_t zps_members_restore_failed(struct zps_members *members, uint64_t job_id, const struct zps_error *why) {
@@ -235,7 +220,7 @@ zps_err_t zps_members_restore_rank(struct zps_members *members, uint64_t job_id,
 
 static zps_err_t tensor_set(const struct zps_member_job *job, struct zps_member_tensor *tensor,
                             enum zps_tensor_state state, const struct zps_error *why, uint64_t now_ns) {
-  if (job->n_servers == 0) return ZPS_ERR_PROTOCOL;
+  if (job->view.n_places == 0) return ZPS_ERR_PROTOCOL;
   tensor->state = state;
   if (state == ZPS_TENSOR_OPEN) tensor->opened_ns = now_ns;
   if (state == ZPS_TENSOR_FAILED) tensor->error = *why;
@@ -248,7 +233,7 @@ zps_err_t zps_members_restore_tensor(struct zps_members *members, const struct z
   struct zps_member_job *const job = zps_members_job_find(members, spec->job_id);
   if (!job || first_rank >= job->world) return ZPS_ERR_PROTOCOL;
   for (uint32_t p = 0; p < spec->n_parts; p++)
-    if (spec->owners[p] >= job->n_servers) return ZPS_ERR_PROTOCOL;
+    if (spec->owners[p] >= job->view.n_places) return ZPS_ERR_PROTOCOL;
   struct zps_member_tensor *tensor = zps_members_tensor_find(job, spec->tensor);
   const zps_err_t err = tensor ? zps_members_tensor_owners(tensor, spec)
                                : zps_members_tensor_append(members, job, spec, first_rank, &tensor);
@@ -304,8 +289,8 @@ zps_err_t zps_members_restore_seat(struct zps_members *members, uint64_t job_id,
 /* All of its servers are asked again. */
 static void ask_again(const struct zps_member_job *job, struct zps_member_tensor *tensor) {
   tensor->n_pending = 0;
-  for (uint32_t i = 0; i < job->n_servers; i++) {
-    tensor->opened[i] = tensor->state != ZPS_TENSOR_OPENING || !job->servers[i];
+  for (uint32_t i = 0; i < job->view.n_places; i++) {
+    tensor->opened[i] = tensor->state != ZPS_TENSOR_OPENING || !zps_view_server(&job->view, i);
     tensor->n_pending += !tensor->opened[i];
   }
 }
@@ -330,9 +315,8 @@ void zps_members_restored(struct zps_members *members, uint64_t until_ns) {
   unsigned n_ranks = 0;
   for (unsigned i = 0; i < members->n_servers; i++) members->servers[i]->until_ns = until_ns;
   for (struct zps_member_job *job = members->jobs; job; job = job->next) {
-    for (uint32_t i = 0; i < job->n_servers; i++) {
-      if (job->servers[i]) job->servers[i]->n_jobs++;
-      if (job->leaving && job->leaving[i]) job->leaving[i]->n_jobs++;
+    for (uint32_t i = 0; i < job->view.n_places; i++) {
+      if (zps_view_listener(&job->view, i)) zps_view_listener(&job->view, i)->n_jobs++;
     }
     for (uint32_t r = 0; r < job->world; r++) {
       if (job->ranks[r]->state != ZPS_RANK_IN) continue;

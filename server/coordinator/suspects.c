@@ -18,26 +18,25 @@
 
 static bool make_room(struct zps_member_job *job) {
   struct zps_member_suspicion *const suspicion = &job->suspicion;
-  if (!suspicion->pairs) suspicion->pairs = calloc((size_t)job->world * job->n_servers, sizeof *suspicion->pairs);
+  if (!suspicion->pairs) suspicion->pairs = calloc((size_t)job->world * job->view.n_places, sizeof *suspicion->pairs);
   return suspicion->pairs;
 }
 
 static bool *row_of(const struct zps_member_job *job, uint32_t rank) {
-  return job->suspicion.pairs + (size_t)rank * job->n_servers;
+  return job->suspicion.pairs + (size_t)rank * job->view.n_places;
 }
 
 /* A rank says so, of a server that the job has. */
 static bool any_pair(const struct zps_member_job *job) {
   for (uint32_t r = 0; r < job->world; r++)
-    for (uint32_t i = 0; job->ranks[r]->state == ZPS_RANK_IN && i < job->n_servers; i++)
-      if (job->servers[i] && row_of(job, r)[i]) return true;
+    for (uint32_t i = 0; job->ranks[r]->state == ZPS_RANK_IN && i < job->view.n_places; i++)
+      if (zps_view_server(&job->view, i) && row_of(job, r)[i]) return true;
   return false;
 }
 
 /* Else the rank speaks of the server that had the place before. */
 static bool knows(const struct zps_member_job *job, uint32_t rank, uint32_t position) {
-  const bool is_new = zps_member_map_is_open(job) && job->since;
-  return !is_new || job->ranks[rank]->mapped_epoch >= job->since[position];
+  return !zps_member_map_is_open(job) || job->ranks[rank]->mapped_epoch >= job->view.places[position].since;
 }
 
 zps_err_t zps_members_suspect(struct zps_member_client *client, const struct zps_job_suspects *suspects,
@@ -46,13 +45,13 @@ zps_err_t zps_members_suspect(struct zps_member_client *client, const struct zps
   const zps_err_t err = zps_members_running(job, suspects->job_id, error);
   if (err) return err;
   for (uint32_t i = 0; i < suspects->n_servers; i++)
-    if (suspects->servers[i] >= job->n_servers)
+    if (suspects->servers[i] >= job->view.n_places)
       return zps_fail(error, ZPS_ERR_INVALID, "job '%s': rank %u suspects server %u; the job has servers 0 to %u",
-                      job->name, client->rank, suspects->servers[i], job->n_servers - 1);
+                      job->name, client->rank, suspects->servers[i], job->view.n_places - 1);
   if (suspects->n_servers == 0 && !job->suspicion.pairs) return ZPS_OK;
   if (!make_room(job))
     return zps_fail(error, ZPS_ERR_NOMEM, "job '%s': no memory for what rank %u suspects", job->name, client->rank);
-  memset(row_of(job, client->rank), 0, job->n_servers * sizeof *job->suspicion.pairs);
+  memset(row_of(job, client->rank), 0, job->view.n_places * sizeof *job->suspicion.pairs);
   for (uint32_t i = 0; i < suspects->n_servers; i++)
     row_of(job, client->rank)[suspects->servers[i]] = knows(job, client->rank, suspects->servers[i]);
   if (suspects->n_servers > 0) snprintf(job->suspicion.why, sizeof job->suspicion.why, "%s", suspects->why);
@@ -78,11 +77,12 @@ static void count(const struct zps_member_job *job, struct tally *tally) {
   for (uint32_t r = 0; r < job->world; r++) {
     if (job->ranks[r]->state != ZPS_RANK_IN) continue;
     tally->n_ranks++;
-    for (uint32_t i = 0; i < job->n_servers; i++) tally->by_ranks[i] += job->servers[i] && row_of(job, r)[i];
+    for (uint32_t i = 0; i < job->view.n_places; i++)
+      tally->by_ranks[i] += zps_view_server(&job->view, i) && row_of(job, r)[i];
   }
-  for (uint32_t i = 0; i < job->n_servers; i++) {
-    if (!job->servers[i]) continue;
-    const bool is_away = !job->servers[i]->client;
+  for (uint32_t i = 0; i < job->view.n_places; i++) {
+    if (!zps_view_server(&job->view, i)) continue;
+    const bool is_away = !zps_view_server(&job->view, i)->client;
     tally->is_cut[i] = is_most(tally->by_ranks[i], tally->n_ranks) || (is_away && tally->by_ranks[i] > 0);
     tally->n_servers += !tally->is_cut[i];
   }
@@ -91,8 +91,8 @@ static void count(const struct zps_member_job *job, struct tally *tally) {
 /* Of the servers that are not cut off from most ranks. */
 static uint32_t count_of_rank(const struct zps_member_job *job, const struct tally *tally, uint32_t rank) {
   uint32_t n = 0;
-  for (uint32_t i = 0; job->ranks[rank]->state == ZPS_RANK_IN && i < job->n_servers; i++)
-    n += job->servers[i] && !tally->is_cut[i] && row_of(job, rank)[i];
+  for (uint32_t i = 0; job->ranks[rank]->state == ZPS_RANK_IN && i < job->view.n_places; i++)
+    n += zps_view_server(&job->view, i) && !tally->is_cut[i] && row_of(job, rank)[i];
   return n;
 }
 
@@ -150,20 +150,20 @@ static uint32_t first_rank_of(const struct zps_member_job *job, uint32_t positio
 static void lose_servers(struct zps_members *members, struct zps_member_job *job, const struct tally *tally) {
   struct zps_error why;
   bool leaves[ZPS_SERVERS_MAX];
-  uint32_t first = job->n_servers;
-  for (uint32_t i = job->n_servers; i-- > 0;) {
-    leaves[i] = job->servers[i] && tally->by_ranks[i] > 0;
+  uint32_t first = job->view.n_places;
+  for (uint32_t i = job->view.n_places; i-- > 0;) {
+    leaves[i] = zps_view_server(&job->view, i) && tally->by_ranks[i] > 0;
     if (!leaves[i]) continue;
-    zps_members_cutoff_out(members, job, job->servers[i], first_rank_of(job, i), tally->by_ranks[i]);
+    zps_members_cutoff_out(members, job, zps_view_server(&job->view, i), first_rank_of(job, i), tally->by_ranks[i]);
     first = i;
   }
-  const struct zps_member_server *const server = job->servers[first];
+  const struct zps_member_server *const server = zps_view_server(&job->view, first);
   zps_fail(&why, ZPS_ERR_SERVER_LOST,
            "job '%s': server %u '%s' (host %s, pid %u) was lost: rank %u cannot reach it over the data plane: %s",
            job->name, server->index, server->name, server->host, server->pid, first_rank_of(job, first),
            job->suspicion.why);
   zps_log_warn("%s", why.text);
-  memset(job->suspicion.pairs, 0, (size_t)job->world * job->n_servers * sizeof *job->suspicion.pairs);
+  memset(job->suspicion.pairs, 0, (size_t)job->world * job->view.n_places * sizeof *job->suspicion.pairs);
   if (!zps_members_map_cut(members, job, leaves, &why))
     zps_members_job_break(members, job, why.code, ZPS_NO_RANK, why.text);
 }

@@ -231,14 +231,14 @@ zps_json *zps_coordinator_jobs_table(const struct zps_coordinator *coordinator, 
     row = zps_json_set_u64(row, "joined", job->n_joined);
     row = zps_json_set_u64(row, "left", job->n_left);
     row = zps_json_set_u64(row, "lost", job->n_lost);
-    row = zps_json_set_u64(row, "servers", job->n_began);
-    row = zps_json_set_u64(row, "places", job->n_servers);
+    row = zps_json_set_u64(row, "servers", job->view.n_first);
+    row = zps_json_set_u64(row, "places", job->view.n_places);
     row = zps_json_set_u64(row, "servers_in", zps_member_job_servers_in(job));
     row = zps_json_set_u64(row, "servers_lost", zps_member_job_servers_lost(job));
     row = zps_json_set_bool(row, "moving", zps_member_job_moves(job));
     row = zps_json_set_str(row, "lost_servers", job->lost_servers);
     row = zps_json_set_u64(row, "tensors", job->n_tensors);
-    row = zps_json_set_u64(row, "epoch", job->epoch);
+    row = zps_json_set_u64(row, "epoch", job->view.epoch);
     row = zps_json_set_u64(row, "generation", job->generation.number);
     row = zps_json_set_u64(row, "weight", job->weight);
     row = zps_json_set_u64(row, "rounds", zps_member_job_tally(job).rounds);
@@ -294,7 +294,7 @@ zps_json *zps_coordinator_tensors(const struct zps_coordinator *coordinator, con
       row = zps_json_set_str(row, "values", zps_values_name(spec->value_codec));
       row = zps_json_set_str(row, "scheme", zps_scheme_spec_text(&spec->scheme, scheme));
       if (job->tensors[i]->plan) row = set_plan(row, job->tensors[i]->plan);
-      row = zps_json_set_u64(row, "servers", job->n_began);
+      row = zps_json_set_u64(row, "servers", job->view.n_first);
       rows = zps_json_append(rows, zps_json_set_u64(row, "first_rank", job->tensors[i]->first_rank));
     }
   }

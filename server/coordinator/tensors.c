@@ -108,10 +108,10 @@ static zps_err_t complete(const struct zps_member_job *job, const struct zps_ten
       return zps_fail(error, ZPS_ERR_INVALID,
                       "tensor '%s': scheme %s lays rows out itself: it takes no number of partitions, no block_bits",
                       spec->name, spec->scheme.name);
-    zps_layout_even(spec->rows, spec->width, job->n_began, job->n_servers, &spec->n_parts, &spec->block_bits);
+    zps_layout_even(spec->rows, spec->width, job->view.n_first, job->view.n_places, &spec->n_parts, &spec->block_bits);
   } else {
-    *layout_p = zps_layout_of(spec->rows, spec->width, spec->dtype, group ? group->n_ranks : job->world, job->n_began,
-                              job->n_servers, spec->n_parts);
+    *layout_p = zps_layout_of(spec->rows, spec->width, spec->dtype, group ? group->n_ranks : job->world,
+                              job->view.n_first, job->view.n_places, spec->n_parts);
     spec->n_parts = layout_p->n_parts;
   }
   err = check_ranks(job, group, spec, error);
@@ -147,9 +147,9 @@ static void set_owners(const struct zps_member_job *job, const struct zps_tensor
   struct zps_partition part;
   if (zps_layout_is_even(spec->scheme.name) &&
       zps_partition_init(&part, spec->rows, spec->n_parts, spec->block_bits, job->seed, NULL) == ZPS_OK)
-    zps_layout_even_owners(&part, spec->tensor, job->n_servers, owners);
+    zps_layout_even_owners(&part, spec->tensor, job->view.n_places, owners);
   else
-    zps_layout_owners(layout, spec->tensor, job->n_servers, owners);
+    zps_layout_owners(layout, spec->tensor, job->view.n_places, owners);
 }
 
 /* Without number and owners, for which there is room. */
@@ -170,7 +170,7 @@ static zps_err_t tensor_make(struct zps_members *members, struct zps_member_job 
   const zps_err_t err = zps_members_plan_create(job, spec, &plan, error);
   if (err) return err;
   struct zps_member_tensor *tensor = calloc(1, sizeof *tensor);
-  bool *opened = calloc(job->n_servers, sizeof *opened);
+  bool *opened = calloc(job->view.n_places, sizeof *opened);
   uint32_t *owners = calloc(spec->n_parts, sizeof *owners);
   uint32_t *ranks = spec->n_ranks ? calloc(spec->n_ranks, sizeof *ranks) : NULL;
   if (!tensor || !opened || !owners || (spec->n_ranks && !ranks)) {
@@ -189,8 +189,8 @@ static zps_err_t tensor_make(struct zps_members *members, struct zps_member_job 
   tensor->spec.ranks = ranks;
   tensor->first_rank = rank;
   tensor->opened = opened;
-  for (uint32_t i = 0; i < job->n_servers; i++) {
-    opened[i] = !job->servers[i]; /* a lost one is not asked */
+  for (uint32_t i = 0; i < job->view.n_places; i++) {
+    opened[i] = !zps_view_server(&job->view, i); /* a lost one is not asked */
     tensor->n_pending += !opened[i];
   }
   *tensor_p = tensor;
@@ -285,10 +285,10 @@ zps_err_t zps_members_tensor_register(struct zps_members *members, struct zps_me
   zps_members_refill_end(members, job, "a tensor is registered");
   zps_log_info("job '%s': tensor %u '%s', %llu x %u %s in %u partitions", job->name, tensor->spec.tensor, spec.name,
                (unsigned long long)spec.rows, spec.width, zps_dtype_name(spec.dtype), spec.n_parts);
-  for (uint32_t i = 0; i < job->n_servers; i++) {
-    if (!job->servers[i]) continue;
+  for (uint32_t i = 0; i < job->view.n_places; i++) {
+    if (!zps_view_server(&job->view, i)) continue;
     zps_members_act(members, &(struct zps_action){.type = ZPS_ACT_TENSOR_OPEN,
-                                                  .client = job->servers[i]->client,
+                                                  .client = zps_view_server(&job->view, i)->client,
                                                   .job = job,
                                                   .tensor = tensor,
                                                   .position = i});
@@ -326,8 +326,8 @@ void zps_members_tensor_opened(struct zps_members *members, struct zps_member_cl
   struct zps_member_tensor *tensor = zps_members_tensor_find(job, number);
   if (!tensor || tensor->state != ZPS_TENSOR_OPENING || code == ZPS_ERR_CLOSED) return;
   uint32_t position = 0;
-  while (position < job->n_servers && job->servers[position] != server->server) position++;
-  if (position == job->n_servers || tensor->opened[position]) return; /* it was asked twice */
+  while (position < job->view.n_places && zps_view_server(&job->view, position) != server->server) position++;
+  if (position == job->view.n_places || tensor->opened[position]) return; /* it was asked twice */
   if (code) {
     tensor->state = ZPS_TENSOR_FAILED;
     zps_fail(&tensor->error, code, "tensor '%s' of job '%s': server '%s' (host %.40s): %s", tensor->spec.name,
@@ -341,7 +341,7 @@ void zps_members_tensor_opened(struct zps_members *members, struct zps_member_cl
 }
 
 void zps_members_tensors_resume(struct zps_members *members, const struct zps_member_job *job, uint32_t position) {
-  struct zps_member_client *const client = job->servers[position]->client;
+  struct zps_member_client *const client = zps_view_server(&job->view, position)->client;
   zps_members_act(
       members, &(struct zps_action){.type = ZPS_ACT_TENSORS_KEEP, .client = client, .job = job, .position = position});
   for (uint32_t i = 0; i < job->n_tensors; i++) {

@@ -16,8 +16,8 @@ bool zps_viewer_sees_job(const struct zps_viewer *viewer, const struct zps_membe
   if (viewer->sees_all || zps_origin_is(&job->origin, &viewer->origin)) return true;
   for (uint32_t r = 0; r < job->world; r++)
     if (job->ranks[r] && zps_origin_is(&job->ranks[r]->origin, &viewer->origin)) return true;
-  for (uint32_t i = 0; job->servers && i < job->n_servers; i++)
-    if (is_own(viewer, job->servers[i])) return true;
+  for (uint32_t i = 0; i < job->view.n_places; i++)
+    if (is_own(viewer, zps_view_server(&job->view, i))) return true;
   return false;
 }
 

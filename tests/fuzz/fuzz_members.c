@@ -73,7 +73,7 @@ static void call(const struct zps_action *action) {
                                    .server = server,
                                    .job_id = action->job->job_id,
                                    .tensor = action->tensor ? action->tensor->spec.tensor : 0,
-                                   .epoch = action->job->epoch};
+                                   .epoch = action->job->view.epoch};
 }
 
 static void on_act(void *ctx, const struct zps_action *action) {
@@ -107,7 +107,7 @@ static void on_act(void *ctx, const struct zps_action *action) {
       break;
     case ZPS_ACT_MAP_RANK:
       must(fake != NULL);
-      fake->epoch = action->job->epoch;
+      fake->epoch = action->job->view.epoch;
       break;
     default:
       break;

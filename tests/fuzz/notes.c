@@ -68,7 +68,6 @@ static void cut_what_passes(char *line) {
   if (strstr(line, "\"code\":")) {
     cut_list(line, "\"servers\":[");
     cut_list(line, "\"leaving\":[");
-    cut(line, "\"drained\":", ",");
   }
   if (is_of_seats(line)) cut_list(line, "\"moving\":[");
 }

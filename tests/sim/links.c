@@ -41,9 +41,9 @@ void sim_plan_make_links(struct sim_plan *plan) {
 void sim_links_check(const struct sim_plan *plan) {
   if (plan->kind != SIM_LINKS || plan->n_faults > 0) return;
   const struct zps_member_job *const job = zps_members_job_first(sim_cluster_members());
-  if (job && job->state == ZPS_JOB_RUNNING && job->n_left == 0 && zps_member_job_servers_in(job) != job->n_began)
+  if (job && job->state == ZPS_JOB_RUNNING && job->n_left == 0 && zps_member_job_servers_in(job) != job->view.n_first)
     sim_wrong("the job has %u servers of %u at the end, though none had a fault", zps_member_job_servers_in(job),
-              job->n_began);
+              job->view.n_first);
   const bool is_prompt = !strstr(plan->rules, "cut=") && !sim_plan_has_long_steps(plan) && !plan->gives_up;
   if (is_prompt && sim_now_ns() > PROMPT_NS) sim_wrong("the job took %.1f s", (double)sim_now_ns() / 1e9);
 }

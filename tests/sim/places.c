@@ -53,8 +53,9 @@ void sim_places_check(const struct sim_plan *plan) {
   const struct zps_members *const members = sim_cluster_members();
   const struct zps_member_job *const job = zps_members_job_first(members);
   if (!job || job->state != ZPS_JOB_RUNNING || job->n_left > 0) return;
-  const uint32_t n = zps_members_servers(members), most = job->n_began > plan->places ? job->n_began : plan->places;
+  const uint32_t n = zps_members_servers(members),
+                 most = job->view.n_first > plan->places ? job->view.n_first : plan->places;
   if (zps_member_job_servers_in(job) != (n < most ? n : most))
     sim_wrong("the job has %u servers of %u at the end, and %u places", zps_member_job_servers_in(job), n,
-              job->n_servers);
+              job->view.n_places);
 }

@@ -55,7 +55,8 @@ static void answer_maps(struct world *world, zps_err_t code) {
     struct fake *const fake = &world->fakes[map.server];
     struct held *const held = explore_held(fake, map.job_id);
     const struct zps_member_job *const job = zps_members_job(world->members, map.job_id);
-    const bool leaves = job && job->leaving && zps_member_job_has(job, fake->client.server);
+    const bool leaves =
+        job && zps_view_find(&job->view, fake->client.server, 1u << ZPS_PLACE_LEAVING) < job->view.n_places;
     if (held && (!code || leaves) && map.epoch > held->mapped) held->mapped = map.epoch;
     zps_members_map_answered(world->members, &fake->client, map.job_id, map.epoch, code, code ? "no" : NULL);
   }
@@ -115,7 +116,7 @@ static void toggle_drain(struct world *world, const char *name) {
 static void rebalanced(void *ctx, const struct zps_member_job *job, const struct zps_member_rebalanced *said) {
   (void)ctx;
   unsigned n_joining = 0;
-  for (uint32_t i = 0; i < job->n_servers; i++) n_joining += zps_member_job_admits(job, i);
+  for (uint32_t i = 0; i < job->view.n_places; i++) n_joining += zps_member_job_admits(job, i);
   assert_int_equal(said->outcome == ZPS_REBALANCE_MOVES, n_joining > 0);
   assert_true(said->why[0] && (said->outcome == ZPS_REBALANCE_STAYS || job->state == ZPS_JOB_RUNNING));
 }

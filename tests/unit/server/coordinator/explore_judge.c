@@ -45,30 +45,25 @@ struct held *explore_held(struct fake *server, uint64_t job_id) {
   return NULL;
 }
 
-/* One that drains is there until all have answered. */
-static const struct zps_member_server *who_is_at(const struct zps_member_job *job, uint32_t position) {
-  return job->servers[position] || !job->leaving ? job->servers[position] : job->leaving[position];
-}
-
 /* Servers have all answered job.map of the job's epoch. */
 static void check_servers_mapped(struct world *world, const struct zps_member_job *job) {
-  for (uint32_t i = 0; i < job->n_servers; i++) {
-    const struct zps_member_server *const server = who_is_at(job, i);
+  for (uint32_t i = 0; i < job->view.n_places; i++) {
+    const struct zps_member_server *const server = zps_view_listener(&job->view, i);
     if (!server) continue;
     const struct held *at = explore_held(&world->fakes[server->pid], job->job_id); /* maybe away */
-    assert_true(at && at->mapped == job->epoch);
+    assert_true(at && at->mapped == job->view.epoch);
   }
 }
 
 /* Ranks have, too. */
 static void check_ranks_mapped(struct world *world, const struct zps_member_job *job) {
   for (uint32_t r = 0; r < job->world; r++)
-    if (job->ranks[r]->state == ZPS_RANK_IN) assert_int_equal(world->fakes[job->ranks[r]->pid].mapped, job->epoch);
+    if (job->ranks[r]->state == ZPS_RANK_IN) assert_int_equal(world->fakes[job->ranks[r]->pid].mapped, job->view.epoch);
 }
 
 static bool is_joiner(const struct zps_action *action, const struct fake *server) {
   return zps_member_job_admits(action->job, action->position) &&
-         action->job->joiners[action->position].server == server->client.server;
+         action->job->view.places[action->position].server == server->client.server;
 }
 
 void explore_act(void *ctx, const struct zps_action *action) {
@@ -90,7 +85,8 @@ void explore_act(void *ctx, const struct zps_action *action) {
   switch (action->type) {
     case ZPS_ACT_JOB_OPEN:
       assert_true(fake->n_held < HELD_MAX);
-      assert_true(action->job->servers[action->position] == fake->client.server || is_joiner(action, fake));
+      assert_true(zps_view_server(&action->job->view, action->position) == fake->client.server ||
+                  is_joiner(action, fake));
       fake->held[fake->n_held++] = (struct held){.job_id = action->job->job_id};
       break;
     case ZPS_ACT_JOB_CLOSE:
@@ -111,42 +107,43 @@ void explore_act(void *ctx, const struct zps_action *action) {
       assert_true(held->answered);
       break;
     case ZPS_ACT_MAP_SERVER:
-      assert_true(world->replays && held->answered && action->job->epoch >= held->asked && world->n_maps < OPEN_MAX);
+      assert_true(world->replays && held->answered && action->job->view.epoch >= held->asked &&
+                  world->n_maps < OPEN_MAX);
       assert_int_equal(action->job->state, ZPS_JOB_RUNNING);
       assert_ptr_equal(who_is_at(action->job, action->position), fake->client.server);
-      if (action->job->since && action->job->since[action->position] > held->asked) {
+      if (action->job->view.places[action->position].since > held->asked) {
         for (unsigned i = 0; i < world->n_open; i++) /* it has all tensors that are open */
           assert_false(world->open[i].server == who && world->open[i].job_id == action->job->job_id);
         world->n_refills++;
       }
-      held->asked = action->job->epoch;
+      held->asked = action->job->view.epoch;
       world->maps[world->n_maps++] =
-          (struct map){.server = who, .job_id = action->job->job_id, .epoch = action->job->epoch};
+          (struct map){.server = who, .job_id = action->job->job_id, .epoch = action->job->view.epoch};
       break;
     case ZPS_ACT_REPLAY_SERVER:
-      assert_true(action->job->epoch >= held->replayed && held->mapped == action->job->epoch);
+      assert_true(action->job->view.epoch >= held->replayed && held->mapped == action->job->view.epoch);
       check_servers_mapped(world, action->job);
       check_ranks_mapped(world, action->job);
-      held->replayed = action->job->epoch;
+      held->replayed = action->job->view.epoch;
       break;
     case ZPS_ACT_MAP_RANK:
       assert_true(fake->in && !fake->failed && fake->job_id == action->job->job_id);
-      assert_true(action->job->epoch >= fake->asked);
+      assert_true(action->job->view.epoch >= fake->asked);
       check_servers_mapped(world, action->job);
-      fake->asked = action->job->epoch;
+      fake->asked = action->job->view.epoch;
       break;
     case ZPS_ACT_REPLAY_RANK:
       assert_true(fake->in && !fake->failed && fake->job_id == action->job->job_id);
-      assert_true(action->job->epoch >= fake->replayed);
+      assert_true(action->job->view.epoch >= fake->replayed);
       check_servers_mapped(world, action->job);
       check_ranks_mapped(world, action->job);
-      fake->replayed = action->job->epoch;
+      fake->replayed = action->job->view.epoch;
       break;
     case ZPS_ACT_JOIN_DONE:
       assert_int_equal(action->job->state, ZPS_JOB_RUNNING);
-      for (uint32_t i = 0; i < action->job->n_began; i++) {
-        const struct held *at =
-            explore_held(&world->fakes[fake_of(world, action->job->servers[i]->client)], action->job->job_id);
+      for (uint32_t i = 0; i < action->job->view.n_first; i++) {
+        const struct held *at = explore_held(
+            &world->fakes[fake_of(world, zps_view_server(&action->job->view, i)->client)], action->job->job_id);
         assert_true(at && at->answered);
       }
       assert_true(fake->up && !fake->in);
@@ -214,17 +211,16 @@ static void check_job(struct world *world, const struct zps_member_job *job) {
   if (job->state > ZPS_JOB_JOINING) assert_int_equal(present, job->world);
   if (job->state == ZPS_JOB_OPENING || job->state == ZPS_JOB_RUNNING) {
     assert_int_equal(n_lost, 0);
-    uint32_t n_servers = 0;
-    for (uint32_t i = 0; i < job->n_servers; i++) n_servers += job->servers[i] != NULL;
-    if (job->state == ZPS_JOB_OPENING || !world->replays) assert_int_equal(n_servers, job->n_began);
-    assert_true(n_servers > 0 && zps_member_job_servers_lost(job) <= job->n_servers - n_servers);
-    assert_true(job->n_began <= job->n_servers && (world->places == 0 || job->n_servers >= world->places));
-    const bool was_mapped = n_servers < job->n_began || job->since;
+    const uint32_t n_servers = zps_view_count(&job->view, ZPS_PLACE_IN);
+    if (job->state == ZPS_JOB_OPENING || !world->replays) assert_int_equal(n_servers, job->view.n_first);
+    assert_true(n_servers > 0 && zps_member_job_servers_lost(job) <= job->view.n_places - n_servers);
+    assert_true(job->view.n_first <= job->view.n_places && (world->places == 0 || job->view.n_places >= world->places));
+    const bool was_mapped = n_servers < job->view.n_first || zps_view_has_successors(&job->view);
     if (!was_mapped) assert_int_equal(job->map.state, ZPS_MAP_NONE);
     for (uint32_t r = 0; job->state == ZPS_JOB_RUNNING && was_mapped && r < job->world; r++) {
       if (job->ranks[r]->state != ZPS_RANK_IN || !job->ranks[r]->client) continue;
       const bool is_over = job->map.state == ZPS_MAP_NONE || job->map.state == ZPS_MAP_OVER;
-      assert_int_equal(world->fakes[fake_of(world, job->ranks[r]->client)].replayed == job->epoch, is_over);
+      assert_int_equal(world->fakes[fake_of(world, job->ranks[r]->client)].replayed == job->view.epoch, is_over);
     }
     for (uint32_t i = 0; i < job->n_tensors; i++)
       if (job->tensors[i]->state == ZPS_TENSOR_OPENING) assert_true(job->tensors[i]->n_pending > 0);

@@ -196,7 +196,7 @@ static void test_jobs_wait_for_servers(void **state) {
   assert_int_equal(zps_members_job_first(rig.members)->state, ZPS_JOB_JOINING);
   zps_members_tick(rig.members, 500);
   assert_int_equal(zps_members_job_first(rig.members)->state, ZPS_JOB_OPENING);
-  assert_int_equal(zps_members_job_first(rig.members)->n_servers, 1);
+  assert_int_equal(zps_members_job_first(rig.members)->view.n_places, 1);
 }
 
 /* A job is opened by servers that are away when they are back, or by those that are left. */
@@ -211,14 +211,14 @@ static void test_server_is_away_while_a_job_opens(void **state) {
   const struct members_seen *seen = NULL;
   assert_int_equal(members_count(ZPS_ACT_JOB_CLOSE, 0, &seen), 1);
   assert_string_equal(seen->text, "job 'x': server 1 'b' (host node, pid 1) lost its connection: the cable was pulled");
-  assert_true(job->state == ZPS_JOB_JOINING && job->n_joined == 2 && job->n_servers == 0);
+  assert_true(job->state == ZPS_JOB_JOINING && job->n_joined == 2 && job->view.n_places == 0);
   assert_int_equal(server_with(4, "b", SECRET + 1, &first_id, 1), ZPS_OK);
-  assert_true(job->state == ZPS_JOB_OPENING && job->n_servers == 2 && job->job_id != first_id);
+  assert_true(job->state == ZPS_JOB_OPENING && job->view.n_places == 2 && job->job_id != first_id);
   assert_int_equal(members_count(ZPS_ACT_JOB_OPEN, 4, NULL), 1);
   away(4, 700);
   assert_int_equal(zps_members_tick(rig.members, 699), 700);
   zps_members_tick(rig.members, 700);
-  assert_true(job->state == ZPS_JOB_OPENING && job->n_servers == 1);
+  assert_true(job->state == ZPS_JOB_OPENING && job->view.n_places == 1);
   members_opened(0, job->job_id, ZPS_OK);
   for (unsigned r = 0; r < 2; r++) {
     assert_int_equal(members_count(ZPS_ACT_JOIN_DONE, 2 + r, NULL), 1);
@@ -242,7 +242,7 @@ static void test_server_that_drains(void **state) {
   assert_int_equal(zps_members_job_first(rig.members)->state, ZPS_JOB_JOINING);
   spec = (struct zps_server_spec){.name = "c", .host = "node", .pid = 1, .fabric = &members_tcp, .secret = SECRET + 4};
   assert_int_equal(zps_members_server_register(rig.members, &rig.clients[4], &spec, false, &rig.error), ZPS_OK);
-  assert_int_equal(zps_members_job_first(rig.members)->n_servers, 1);
+  assert_int_equal(zps_members_job_first(rig.members)->view.n_places, 1);
   members_opened(4, zps_members_job_first(rig.members)->job_id, ZPS_OK);
   away(4, 500); /* it began to drain meanwhile */
   spec.draining = true;

@@ -85,11 +85,12 @@ static void away(unsigned client) {
 }
 
 static void answer(unsigned client, zps_err_t code) {
-  zps_members_map_answered(rig.members, &rig.clients[client], the_job()->job_id, the_job()->epoch, code, "it has none");
+  zps_members_map_answered(rig.members, &rig.clients[client], the_job()->job_id, the_job()->view.epoch, code,
+                           "it has none");
 }
 
 static void mapped(unsigned client) {
-  const struct zps_job_steps none = {.job_id = the_job()->job_id, .epoch = the_job()->epoch};
+  const struct zps_job_steps none = {.job_id = the_job()->job_id, .epoch = the_job()->view.epoch};
   assert_int_equal(zps_members_mapped(rig.members, &rig.clients[client], &none, &rig.error), ZPS_OK);
 }
 
@@ -124,10 +125,10 @@ static void test_it_is_told_and_let_go(void **state) {
   const struct members_seen *seen = NULL;
   uint32_t *leaving, n;
   const uint64_t job_id = running_on_three();
-  const uint32_t before = the_job()->epoch;
+  const uint32_t before = the_job()->view.epoch;
   assert_int_equal(terminate(B), 1);
-  assert_true(the_job()->epoch > before);
-  assert_int_equal(zps_member_job_leaving(the_job(), &leaving, &n), ZPS_OK);
+  assert_true(the_job()->view.epoch > before);
+  assert_int_equal(zps_view_positions(&the_job()->view, 1u << ZPS_PLACE_LEAVING, &leaving, &n), ZPS_OK);
   assert_true(n == 1 && leaving[0] == 1);
   free(leaving);
   check_without(1, 0);
@@ -151,9 +152,9 @@ static void test_it_is_told_and_let_go(void **state) {
   assert_false(zps_member_job_has(the_job(), rig.clients[B].server));
   assert_int_equal(terminate(B), 0);
   assert_int_equal(zps_members_tick(rig.members, 1000), ZPS_NEVER);
-  const uint32_t epoch = the_job()->epoch;
+  const uint32_t epoch = the_job()->view.epoch;
   lose(B);
-  assert_true(the_job()->epoch == epoch && the_job()->job_id == job_id && the_job()->state == ZPS_JOB_RUNNING);
+  assert_true(the_job()->view.epoch == epoch && the_job()->job_id == job_id && the_job()->state == ZPS_JOB_RUNNING);
   assert_string_equal(the_job()->lost_servers, "");
   check_without(1, 0);
 }
@@ -170,11 +171,11 @@ static void test_it_refuses_or_is_lost_meanwhile(void **state) {
   all_mapped();
   terminate(A);
   answer(C, ZPS_OK);
-  const uint32_t epoch = the_job()->epoch;
+  const uint32_t epoch = the_job()->view.epoch;
   lose(A);
   assert_int_equal(told(ZPS_ACT_MAP_RANK, R0), 2);
   all_mapped();
-  assert_true(the_job()->state == ZPS_JOB_RUNNING && the_job()->epoch == epoch);
+  assert_true(the_job()->state == ZPS_JOB_RUNNING && the_job()->view.epoch == epoch);
   assert_int_equal(told(ZPS_ACT_JOB_CLOSE, A), 0);
   check_without(2, 0);
 }
@@ -183,16 +184,16 @@ static void test_while_the_job_loses_another(void **state) {
   (void)state;
   running_on_three();
   lose(A);
-  const uint32_t first = the_job()->epoch;
+  const uint32_t first = the_job()->view.epoch;
   terminate(B); /* waits for the end of that change */
-  assert_int_equal(the_job()->epoch, first);
+  assert_int_equal(the_job()->view.epoch, first);
   answer(B, ZPS_OK);
   answer(C, ZPS_OK);
   mapped(R0);
   mapped(R1);
-  assert_int_equal(the_job()->epoch, first);
+  assert_int_equal(the_job()->view.epoch, first);
   zps_members_tick(rig.members, 1000);
-  assert_true(the_job()->epoch > first && the_job()->map.state == ZPS_MAP_SERVERS);
+  assert_true(the_job()->view.epoch > first && the_job()->map.state == ZPS_MAP_SERVERS);
   answer(B, ZPS_OK);
   answer(C, ZPS_OK);
   all_mapped();
@@ -259,9 +260,9 @@ static void test_two_at_once(void **state) {
   members_opened(A, job_id, ZPS_OK);
   members_opened(B, job_id, ZPS_OK);
   members_opened(C, job_id, ZPS_OK);
-  const uint32_t before = the_job()->epoch;
+  const uint32_t before = the_job()->view.epoch;
   assert_int_equal(zps_members_tick(rig.members, 2), 2 + 30 * ZPS_NS_PER_S);
-  assert_int_equal(the_job()->epoch, before + 1);
+  assert_int_equal(the_job()->view.epoch, before + 1);
   answer(A, ZPS_OK);
   answer(B, ZPS_OK);
   answer(C, ZPS_OK);
@@ -307,18 +308,18 @@ static void test_tensors(void **state) {
 static void test_those_that_are_away(void **state) {
   (void)state;
   uint64_t job_id = running_on_three();
-  const uint32_t before = the_job()->epoch;
+  const uint32_t before = the_job()->view.epoch;
   const struct zps_resume_spec resume = {.job_id = job_id, .rank = 1, .secret = 91};
   away(R1);
   away(A);
   terminate(B);
-  assert_int_equal(the_job()->epoch, before);
+  assert_int_equal(the_job()->view.epoch, before);
   server(A, "a", true, &job_id);
   zps_members_tick(rig.members, 10);
-  assert_int_equal(the_job()->epoch, before);
+  assert_int_equal(the_job()->view.epoch, before);
   assert_int_equal(zps_members_resume(rig.members, &rig.clients[R1], &resume, &rig.error), ZPS_OK);
   zps_members_tick(rig.members, 11);
-  assert_int_equal(the_job()->epoch, before + 1);
+  assert_int_equal(the_job()->view.epoch, before + 1);
   away(B);
   answer(A, ZPS_OK);
   answer(C, ZPS_OK);
@@ -404,9 +405,9 @@ static void test_by_name(void **state) {
   lose(FREE);
   assert_int_equal(drain("b"), ZPS_OK);
   assert_int_equal(told(ZPS_ACT_MAP_SERVER, B), 1);
-  const uint32_t epoch = the_job()->epoch;
+  const uint32_t epoch = the_job()->view.epoch;
   assert_int_equal(drain("b"), ZPS_OK); /* already */
-  assert_int_equal(the_job()->epoch, epoch);
+  assert_int_equal(the_job()->view.epoch, epoch);
   answer(A, ZPS_OK);
   answer(B, ZPS_OK);
   answer(C, ZPS_OK);
@@ -434,7 +435,7 @@ static void test_undrain(void **state) {
   for (unsigned r = R0; r <= R1; r++)
     assert_int_equal(zps_members_leave(rig.members, &rig.clients[r], job_id, &rig.error), ZPS_OK);
   join(R0, 0, 1);
-  assert_int_equal(the_job()->n_servers, 3);
+  assert_int_equal(the_job()->view.n_places, 3);
   terminate(B);
   assert_int_equal(undrain("b"), ZPS_ERR_REFUSED);
   assert_non_null(strstr(rig.error.text, "server 'b' (host node, pid 1) is stopping"));

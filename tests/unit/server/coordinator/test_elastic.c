@@ -230,12 +230,12 @@ static void test_takes_up_servers(void **state) {
   assert_int_equal(members_count(ZPS_ACT_JOB_CHANGED, W + 1, NULL), 1);
   moves(W, 2, 4);
   moves(W + 1, 2, 4);
-  assert_int_equal(newest()->n_servers, 3);
+  assert_int_equal(newest()->view.n_places, 3);
 }
 
 static void on_rebalanced(void *ctx, const struct zps_member_job *job, const struct zps_member_rebalanced *said) {
   assert_int_equal(said->outcome, ZPS_REBALANCE_WAITS);
-  assert_int_equal(said->n_servers, job->n_servers + 1);
+  assert_int_equal(said->n_servers, job->view.n_places + 1);
   assert_non_null(strstr(said->why, "its next generation, which is placed on all servers"));
   ++*(unsigned *)ctx;
 }
@@ -257,7 +257,7 @@ static void test_is_rebalanced(void **state) {
   assert_int_equal(n, 2);
   moves(W, 1, 1);
   moves(W + 1, 1, 1);
-  assert_int_equal(newest()->n_servers, 3);
+  assert_int_equal(newest()->view.n_places, 3);
 }
 
 /* One that it had to leave since a rank could not reach it is there all the while. */
@@ -273,8 +273,8 @@ static void test_does_not_take_up_one_that_is_cut_off(void **state) {
   tick(0);
   tick(1);
   for (unsigned s = A; s <= B; s++)
-    zps_members_map_answered(rig.members, &rig.clients[s], newest()->job_id, newest()->epoch, ZPS_OK, NULL);
-  const struct zps_job_steps none = {.job_id = newest()->job_id, .epoch = newest()->epoch};
+    zps_members_map_answered(rig.members, &rig.clients[s], newest()->job_id, newest()->view.epoch, ZPS_OK, NULL);
+  const struct zps_job_steps none = {.job_id = newest()->job_id, .epoch = newest()->view.epoch};
   for (unsigned r = 0; r < 2; r++)
     assert_int_equal(zps_members_mapped(rig.members, &rig.clients[W + r], &none, &rig.error), ZPS_OK);
   tick(60);

@@ -24,18 +24,15 @@ static void end_job(uint64_t job_id, zps_err_t code, const char *text) {
   struct zps_member_tensor tensor = {.spec.name = "w", .rounds_done = 3, .tally = {.rounds = 20, .bytes_out = 100}};
   struct zps_member_tensor *tensors[7];
   for (unsigned i = 0; i < 7; i++) tensors[i] = &tensor;
-  struct zps_member_server server = {.name = "s"}, *servers[] = {NULL, &server, NULL};
+  struct zps_member_server server = {.name = "s"};
+  struct zps_view_place places[] = {{.was_lost = true}, {.state = ZPS_PLACE_IN, .server = &server}, {.server = NULL}};
   struct zps_member_job job = {.job_id = job_id,
                                .world = 8,
                                .n_left = 5,
                                .n_lost = 3,
-                               .servers = servers,
-                               .n_servers = 3,
-                               .n_drained = 1,
-                               .n_began = 2,
+                               .view = {.epoch = 4, .n_places = 3, .n_first = 2, .places = places},
                                .n_tensors = 7,
                                .tensors = tensors,
-                               .epoch = 4,
                                .started_ns = 10 * ZPS_NS_PER_S};
   strcpy(job.lost_servers, "t");
   snprintf(job.name, sizeof job.name, "job%u", (unsigned)job_id);

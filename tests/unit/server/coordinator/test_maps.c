@@ -56,13 +56,13 @@ static void test_servers_then_ranks_then_all(void **state) {
   (void)state;
   uint32_t *lost, n;
   const uint64_t job_id = running_on_three();
-  const uint32_t before = the_job()->epoch;
+  const uint32_t before = the_job()->view.epoch;
   assert_int_equal(members_tensor(R0, job_id, "w", 100000, 12), ZPS_OK);
   opened_by(A, job_id, 0);
   opened_by(B, job_id, 0);
   opened_by(C, job_id, 0);
   lose(B);
-  const uint32_t epoch = the_job()->epoch;
+  const uint32_t epoch = the_job()->view.epoch;
   assert_true(epoch > before);
   assert_int_equal(the_job()->state, ZPS_JOB_RUNNING);
   assert_int_equal(zps_member_job_lost(the_job(), &lost, &n), ZPS_OK);
@@ -127,12 +127,12 @@ static void test_another_loss_meanwhile(void **state) {
   (void)state;
   const uint64_t job_id = running_on_three();
   lose(B);
-  const uint32_t first = the_job()->epoch;
+  const uint32_t first = the_job()->view.epoch;
   answer(A, job_id, first, ZPS_OK);
   answer(C, job_id, first, ZPS_OK);
   assert_int_equal(mapped(R0, job_id, first, 0, 7), ZPS_OK);
   lose(A);
-  const uint32_t second = the_job()->epoch;
+  const uint32_t second = the_job()->view.epoch;
   assert_true(second > first);
   assert_int_equal(members_count(ZPS_ACT_MAP_SERVER, C, NULL), 2);
   assert_int_equal(mapped(R1, job_id, first, 0, 7), ZPS_OK);
@@ -165,9 +165,9 @@ static void test_a_server_that_cannot_take_over(void **state) {
   const struct members_seen *seen = NULL;
   const uint64_t job_id = running_on_three();
   lose(B);
-  answer(A, job_id, the_job()->epoch, ZPS_ERR_CLOSED); /* its loss would be said next */
+  answer(A, job_id, the_job()->view.epoch, ZPS_ERR_CLOSED); /* its loss would be said next */
   assert_int_equal(the_job()->state, ZPS_JOB_RUNNING);
-  answer(C, job_id, the_job()->epoch, ZPS_ERR_INVALID);
+  answer(C, job_id, the_job()->view.epoch, ZPS_ERR_INVALID);
   assert_int_equal(members_count(ZPS_ACT_JOB_FAILED, R0, &seen), 1);
   assert_int_equal(seen->action.code, ZPS_ERR_SERVER_LOST);
   assert_non_null(strstr(seen->text,
@@ -181,9 +181,9 @@ static void test_ranks_that_do_not_answer_are_named(void **state) {
   const uint64_t job_id = running_on_three();
   lose(B);
   assert_int_equal(zps_members_tick(rig.members, ZPS_NS_PER_S), 31 * ZPS_NS_PER_S);
-  answer(A, job_id, the_job()->epoch, ZPS_OK);
-  answer(C, job_id, the_job()->epoch, ZPS_OK);
-  assert_int_equal(mapped(R0, job_id, the_job()->epoch, 0, 7), ZPS_OK);
+  answer(A, job_id, the_job()->view.epoch, ZPS_OK);
+  answer(C, job_id, the_job()->view.epoch, ZPS_OK);
+  assert_int_equal(mapped(R0, job_id, the_job()->view.epoch, 0, 7), ZPS_OK);
   assert_int_equal(zps_members_tick(rig.members, 31 * ZPS_NS_PER_S - 1), 31 * ZPS_NS_PER_S);
   assert_int_equal(members_count(ZPS_ACT_JOB_FAILED, R0, NULL), 0);
   assert_int_equal(zps_members_tick(rig.members, 31 * ZPS_NS_PER_S), 31 * ZPS_NS_PER_S + MEMBERS_LEAVE_GRACE_NS);
@@ -200,7 +200,7 @@ static void test_servers_that_do_not_answer(void **state) {
   const uint64_t job_id = running_on_three();
   lose(B);
   assert_int_equal(zps_members_tick(rig.members, 0), 30 * ZPS_NS_PER_S);
-  answer(A, job_id, the_job()->epoch, ZPS_OK);
+  answer(A, job_id, the_job()->view.epoch, ZPS_OK);
   zps_members_tick(rig.members, 30 * ZPS_NS_PER_S);
   assert_int_equal(members_count(ZPS_ACT_JOB_FAILED, R1, &seen), 1);
   assert_non_null(strstr(seen->text, "after 30 s 1 servers have not taken over"));
@@ -210,15 +210,15 @@ static void test_ranks_that_leave_or_are_lost(void **state) {
   (void)state;
   const uint64_t job_id = running_on_three();
   lose(B);
-  answer(A, job_id, the_job()->epoch, ZPS_OK);
-  answer(C, job_id, the_job()->epoch, ZPS_OK);
-  assert_int_equal(mapped(R0, job_id, the_job()->epoch, 0, 7), ZPS_OK);
+  answer(A, job_id, the_job()->view.epoch, ZPS_OK);
+  answer(C, job_id, the_job()->view.epoch, ZPS_OK);
+  assert_int_equal(mapped(R0, job_id, the_job()->view.epoch, 0, 7), ZPS_OK);
   assert_int_equal(zps_members_leave(rig.members, &rig.clients[R1], job_id, &rig.error), ZPS_OK);
   assert_int_equal(members_count(ZPS_ACT_REPLAY_RANK, R0, NULL), 1);
   assert_int_equal(members_count(ZPS_ACT_REPLAY_RANK, R1, NULL), 0);
   zps_members_tick(rig.members, 1);
   lose(A);
-  answer(C, job_id, the_job()->epoch, ZPS_OK);
+  answer(C, job_id, the_job()->view.epoch, ZPS_OK);
   assert_int_equal(members_count(ZPS_ACT_MAP_RANK, R0, NULL), 2);
   lose(R0);
   assert_int_equal(zps_members_jobs(rig.members), 0);
@@ -254,7 +254,7 @@ static void test_tensors(void **state) {
   lose(C);
   assert_int_equal(members_tensor(R1, job_id, "late", 100000, 12), ZPS_OK);
   assert_true(members_count(ZPS_ACT_TENSOR_DONE, R0, NULL) == 0 && members_count(ZPS_ACT_TENSOR_DONE, R1, NULL) == 0);
-  answer(A, job_id, the_job()->epoch, ZPS_OK);
+  answer(A, job_id, the_job()->view.epoch, ZPS_OK);
   assert_int_equal(members_count(ZPS_ACT_MAP_RANK, R0, NULL), 1);
   assert_int_equal(members_count(ZPS_ACT_TENSOR_DONE, R0, NULL), 2);
   assert_int_equal(members_count(ZPS_ACT_TENSOR_DONE, R1, NULL), 1);
@@ -284,12 +284,12 @@ static void test_those_that_come_back(void **state) {
   assert_int_equal(zps_members_server_register(rig.members, &rig.clients[C], &server, true, &rig.error), ZPS_OK);
   assert_int_equal(members_count(ZPS_ACT_MAP_SERVER, C, NULL), 1);
   zps_members_client_away(rig.members, &rig.clients[R0], 90 * ZPS_NS_PER_S, "cut");
-  answer(C, job_id, the_job()->epoch, ZPS_OK);
+  answer(C, job_id, the_job()->view.epoch, ZPS_OK);
   assert_int_equal(members_count(ZPS_ACT_MAP_RANK, R0, NULL), 0);
   const struct zps_resume_spec resume = {.job_id = job_id, .secret = 72};
   assert_int_equal(zps_members_resume(rig.members, &rig.clients[R1], &resume, &rig.error), ZPS_OK);
   assert_int_equal(members_count(ZPS_ACT_MAP_RANK, R1, NULL), 1);
-  assert_int_equal(mapped(R1, job_id, the_job()->epoch, 0, 7), ZPS_OK);
+  assert_int_equal(mapped(R1, job_id, the_job()->view.epoch, 0, 7), ZPS_OK);
   assert_int_equal(members_count(ZPS_ACT_REPLAY_RANK, R1, NULL), 1);
   zps_members_tick(rig.members, 41 * ZPS_NS_PER_S);
   /* Whether the last word has arrived is not known. */

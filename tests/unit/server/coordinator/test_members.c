@@ -277,7 +277,7 @@ static void test_server_lost_while_a_job_opens(void **state) {
   assert_int_equal(members_count(ZPS_ACT_JOB_CLOSE, 0, &seen), 1);
   assert_string_equal(seen->text, "job 'x': server 1 'b' (host node, pid 2) was lost: gone");
   assert_int_equal(members_count(ZPS_ACT_JOB_OPEN, 0, &seen), 2);
-  assert_true(job->state == ZPS_JOB_OPENING && job->n_servers == 1 && job->job_id != first_id);
+  assert_true(job->state == ZPS_JOB_OPENING && job->view.n_places == 1 && job->job_id != first_id);
   members_opened(0, first_id, ZPS_OK); /* late */
   assert_int_equal(job->state, ZPS_JOB_OPENING);
   /* Too few are left: it waits, for one that comes, or until the ranks' time is up. */

@@ -52,7 +52,7 @@ static uint64_t begun(uint32_t places) {
 
 static void check(uint32_t places, uint32_t in, uint32_t lost) {
   const struct zps_member_job *const job = the_job();
-  assert_int_equal(job->n_servers, places);
+  assert_int_equal(job->view.n_places, places);
   assert_int_equal(zps_member_job_servers_in(job), in);
   assert_int_equal(zps_member_job_servers_lost(job), lost);
 }
@@ -73,9 +73,10 @@ static unsigned told(enum zps_action_type type, unsigned client) {
 /* All servers of the job and all ranks answer the map. */
 static void goes_on(void) {
   static const unsigned servers[] = {A, B, C, D};
-  const struct zps_job_steps none = {.job_id = the_job()->job_id, .epoch = the_job()->epoch};
+  const struct zps_job_steps none = {.job_id = the_job()->job_id, .epoch = the_job()->view.epoch};
   for (unsigned i = 0; i < 4; i++)
-    zps_members_map_answered(rig.members, &rig.clients[servers[i]], the_job()->job_id, the_job()->epoch, ZPS_OK, NULL);
+    zps_members_map_answered(rig.members, &rig.clients[servers[i]], the_job()->job_id, the_job()->view.epoch, ZPS_OK,
+                             NULL);
   for (unsigned client = R0; client <= R1; client++)
     assert_int_equal(zps_members_mapped(rig.members, &rig.clients[client], &none, &rig.error), ZPS_OK);
   pass(0);
@@ -95,7 +96,7 @@ static void test_fewer_than_servers(void **state) {
   (void)state;
   begun(1);
   check(2, 2, 0);
-  assert_int_equal(the_job()->n_began, 2);
+  assert_int_equal(the_job()->view.n_first, 2);
 }
 
 static void test_as_the_coordinator_says(void **state) {
@@ -139,7 +140,7 @@ static void test_a_tensor(void **state) {
   for (uint32_t p = 0; p < spec->n_parts; p++) n_of[spec->owners[p]]++;
   for (unsigned s = 0; s < 4; s++) assert_int_equal(n_of[s], spec->n_parts / 4);
   memset(n_of, 0, sizeof n_of);
-  zps_owners_reassign(spec->owners, 16, the_job()->n_began, 4, (bool[]){false, false, true, true}, owners);
+  zps_owners_reassign(spec->owners, 16, the_job()->view.n_first, 4, (bool[]){false, false, true, true}, owners);
   for (uint32_t p = 0; p < 16; p++) n_of[owners[p]]++;
   assert_true(n_of[0] == 8 && n_of[1] == 8);
   assert_int_equal(members_count(ZPS_ACT_TENSOR_OPEN, A, &seen), 1);
@@ -178,7 +179,8 @@ static void test_servers_come(void **state) {
   assert_int_equal(zps_member_job_lost(the_job(), &lost, &n_lost), ZPS_OK);
   free(lost);
   assert_int_equal(n_lost, 0);
-  assert_true(the_job()->since[0] == 0 && the_job()->since[1] == 0 && the_job()->since[2] > 0);
+  assert_true(the_job()->view.places[0].since == 0 && the_job()->view.places[1].since == 0 &&
+              the_job()->view.places[2].since > 0);
   zps_members_client_lost(rig.members, &rig.clients[A], "gone");
   goes_on();
   check(4, 3, 1);
@@ -197,7 +199,7 @@ static void test_one_is_lost_before(void **state) {
   pass(0);
   goes_on();
   check(3, 2, 0);
-  assert_ptr_equal(the_job()->servers[1], rig.clients[C].server);
+  assert_ptr_equal(zps_view_server(&the_job()->view, 1), rig.clients[C].server);
 }
 
 /* Whatever a placement was that came to nothing. */
@@ -211,7 +213,7 @@ static void test_placed_anew(void **state) {
   members_opened(A, the_job()->job_id, ZPS_OK);
   assert_int_equal(the_job()->state, ZPS_JOB_RUNNING);
   check(3, 1, 0);
-  assert_int_equal(the_job()->n_began, 1);
+  assert_int_equal(the_job()->view.n_first, 1);
 }
 
 static void on_rebalanced(void *ctx, const struct zps_member_job *job, const struct zps_member_rebalanced *told_p) {

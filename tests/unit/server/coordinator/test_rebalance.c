@@ -62,8 +62,8 @@ static uint64_t on_one_of_two(void) {
 }
 
 static void goes_on(uint64_t job_id) {
-  const struct zps_job_steps none = {.job_id = job_id, .epoch = the_job()->epoch};
-  zps_members_map_answered(rig.members, &rig.clients[A], job_id, the_job()->epoch, ZPS_OK, NULL);
+  const struct zps_job_steps none = {.job_id = job_id, .epoch = the_job()->view.epoch};
+  zps_members_map_answered(rig.members, &rig.clients[A], job_id, the_job()->view.epoch, ZPS_OK, NULL);
   for (unsigned client = R0; client <= R1; client++)
     assert_int_equal(zps_members_mapped(rig.members, &rig.clients[client], &none, &rig.error), ZPS_OK);
   zps_members_tick(rig.members, 1);
@@ -90,7 +90,7 @@ static void test_at_once(void **state) {
   zps_members_tick(rig.members, 1);
   assert_true(zps_member_job_holds(the_job(), rig.clients[C].server) && zps_member_job_moves(the_job()));
   assert_int_equal(zps_member_job_servers_in(the_job()), 2);
-  zps_members_map_answered(rig.members, &rig.clients[C], job_id, the_job()->epoch, ZPS_OK, NULL);
+  zps_members_map_answered(rig.members, &rig.clients[C], job_id, the_job()->view.epoch, ZPS_OK, NULL);
   goes_on(job_id);
   assert_false(zps_member_job_moves(the_job()));
   expect(ZPS_REBALANCE_STAYS, 2, "it began with 2 servers and has them all");
@@ -163,9 +163,9 @@ static void test_says_who_could_not_reach_a_server(void **state) {
   assert_int_equal(zps_members_suspect(&rig.clients[R1], &suspects, &rig.error), ZPS_OK);
   zps_members_tick(rig.members, ZPS_NS_PER_S);
   zps_members_tick(rig.members, 2 * ZPS_NS_PER_S);
-  zps_members_map_answered(rig.members, &rig.clients[A], job_id, the_job()->epoch, ZPS_OK, NULL);
-  zps_members_map_answered(rig.members, &rig.clients[B], job_id, the_job()->epoch, ZPS_OK, NULL);
-  const struct zps_job_steps none = {.job_id = job_id, .epoch = the_job()->epoch};
+  zps_members_map_answered(rig.members, &rig.clients[A], job_id, the_job()->view.epoch, ZPS_OK, NULL);
+  zps_members_map_answered(rig.members, &rig.clients[B], job_id, the_job()->view.epoch, ZPS_OK, NULL);
+  const struct zps_job_steps none = {.job_id = job_id, .epoch = the_job()->view.epoch};
   for (unsigned client = R0; client <= R1; client++)
     assert_int_equal(zps_members_mapped(rig.members, &rig.clients[client], &none, &rig.error), ZPS_OK);
   zps_members_tick(rig.members, 4 * ZPS_NS_PER_S);

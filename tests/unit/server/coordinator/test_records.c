@@ -59,7 +59,7 @@ static void on_act(void *ctx, const struct zps_action *action) {
   world.calls[world.n_calls].server = (unsigned)(action->client - world.servers);
   world.calls[world.n_calls].job_id = action->job->job_id;
   world.calls[world.n_calls].type = action->type;
-  world.calls[world.n_calls].epoch = action->job->epoch;
+  world.calls[world.n_calls].epoch = action->job->view.epoch;
   world.calls[world.n_calls++].tensor = action->tensor ? action->tensor->spec.tensor : 0;
 }
 
@@ -120,8 +120,8 @@ static void same(const struct lines *a, const struct lines *b) {
 
 static bool is_whole(const struct zps_member_job *job) {
   uint32_t i = 0;
-  while (i < job->n_servers && job->servers[i]) i++;
-  return i == job->n_servers;
+  while (i < job->view.n_places && zps_view_server(&job->view, i)) i++;
+  return i == job->view.n_places;
 }
 
 static unsigned count_open_maps(const struct zps_members *members) {
@@ -165,7 +165,7 @@ static void check(void) {
   assert_int_equal(again.n, n + count_open_maps(world.members));
   assert_int_equal(count_open_maps(copy), count_open_maps(world.members));
   for (const struct zps_member_job *job = zps_members_job_first(copy); job; job = job->next)
-    assert_true(!zps_member_map_is_open(job) || job->epoch > epoch);
+    assert_true(!zps_member_map_is_open(job) || job->view.epoch > epoch);
   world.to = &world.journal;
   assert_int_equal(zps_members_servers(copy), zps_members_servers(world.members));
   for (unsigned i = 0; i < zps_members_servers(copy); i++) {
@@ -298,7 +298,7 @@ static void mapped(struct zps_member_client *client) {
   struct zps_tensor_steps of = {
       .tensor = (uint32_t)zps_rng_below(&world.rng, 4), .n_steps = 1, .cap_steps = 1, .steps = &step};
   const struct zps_job_steps steps = {
-      .job_id = client->job->job_id, .epoch = client->job->epoch, .n_tensors = 1, .tensors = &of};
+      .job_id = client->job->job_id, .epoch = client->job->view.epoch, .n_tensors = 1, .tensors = &of};
   if (zps_members_mapped(world.members, client, &steps, NULL)) return;
 }
 
@@ -315,8 +315,8 @@ static void in_peace(void) {
 }
 
 static void suspect(struct zps_member_client *client) {
-  if (!client->job || client->job->n_servers == 0) return;
-  uint32_t server = (uint32_t)zps_rng_below(&world.rng, client->job->n_servers);
+  if (!client->job || client->job->view.n_places == 0) return;
+  uint32_t server = (uint32_t)zps_rng_below(&world.rng, client->job->view.n_places);
   const struct zps_job_suspects suspects = {
       .job_id = client->job->job_id, .n_servers = 1, .servers = &server, .why = "cut"};
   if (zps_members_suspect(client, &suspects, NULL)) return;

@@ -55,11 +55,11 @@ static uint64_t pass(unsigned s) {
 }
 
 static void answer(unsigned client) {
-  zps_members_map_answered(rig.members, &rig.clients[client], the_job()->job_id, the_job()->epoch, ZPS_OK, NULL);
+  zps_members_map_answered(rig.members, &rig.clients[client], the_job()->job_id, the_job()->view.epoch, ZPS_OK, NULL);
 }
 
 static void all_mapped(void) {
-  const struct zps_job_steps none = {.job_id = the_job()->job_id, .epoch = the_job()->epoch};
+  const struct zps_job_steps none = {.job_id = the_job()->job_id, .epoch = the_job()->view.epoch};
   for (unsigned client = R0; client <= R1; client++)
     assert_int_equal(zps_members_mapped(rig.members, &rig.clients[client], &none, &rig.error), ZPS_OK);
   pass(0);
@@ -111,7 +111,7 @@ static void test_a_server_takes_the_place(void **state) {
   const struct members_seen *seen = NULL;
   uint32_t *lost, n_lost;
   const uint64_t job_id = on_servers(2);
-  const uint32_t before = the_job()->epoch;
+  const uint32_t before = the_job()->view.epoch;
   server(C, "c");
   assert_int_equal(pass(1), 6 * ZPS_NS_PER_S); /* others may come with it */
   assert_int_equal(told(ZPS_ACT_JOB_OPEN, C), 0);
@@ -124,11 +124,12 @@ static void test_a_server_takes_the_place(void **state) {
   assert_int_equal(told(ZPS_ACT_TENSOR_OPEN, C), 1);
   assert_int_equal(rig.clients[C].server->n_jobs, 1);
   members_opened(C, job_id, ZPS_OK);
-  assert_int_equal(the_job()->epoch, before); /* it has yet to open the tensor */
+  assert_int_equal(the_job()->view.epoch, before); /* it has yet to open the tensor */
   opened(C, 0, ZPS_OK);
   pass(0);
-  assert_true(the_job()->since[1] > before && the_job()->since[1] < the_job()->epoch && the_job()->since[0] == 0);
-  assert_int_equal(the_job()->since[1], since); /* it learnt of this at once */
+  assert_true(the_job()->view.places[1].since > before && the_job()->view.places[1].since < the_job()->view.epoch &&
+              the_job()->view.places[0].since == 0);
+  assert_int_equal(the_job()->view.places[1].since, since); /* it learnt of this at once */
   assert_true(zps_member_job_holds(the_job(), rig.clients[C].server));
   assert_int_equal(zps_member_job_servers_lost(the_job()), 0);
   assert_int_equal(told(ZPS_ACT_MAP_SERVER, A), 2);
@@ -159,18 +160,18 @@ static void test_it_is_not_the_one_that_was_out_of_reach(void **state) {
   server(C, "c");
   asked(C, 1);
   opens_all(C);
-  const uint32_t epoch = the_job()->epoch;
+  const uint32_t epoch = the_job()->view.epoch;
   answer(A);
   assert_int_equal(zps_members_suspect(&rig.clients[R0], &suspects, &rig.error), ZPS_OK);
   pass(0);
   pass(1);
-  assert_true(the_job()->epoch == epoch && zps_member_job_holds(the_job(), rig.clients[C].server));
+  assert_true(the_job()->view.epoch == epoch && zps_member_job_holds(the_job(), rig.clients[C].server));
   answer(C);
   all_mapped();
   assert_int_equal(zps_members_suspect(&rig.clients[R0], &suspects, &rig.error), ZPS_OK); /* this is of the new one */
   pass(0);
   pass(1);
-  assert_true(the_job()->epoch > epoch && !zps_member_job_holds(the_job(), rig.clients[C].server));
+  assert_true(the_job()->view.epoch > epoch && !zps_member_job_holds(the_job(), rig.clients[C].server));
 }
 
 /* Places are taken together; there may be more servers than places. */
@@ -256,13 +257,13 @@ static void test_a_tensor_comes_or_goes_meanwhile(void **state) {
 static void test_it_cannot(void **state) {
   (void)state;
   const uint64_t job_id = on_servers(2);
-  const uint32_t before = the_job()->epoch;
+  const uint32_t before = the_job()->view.epoch;
   server(C, "c");
   asked(C, 1);
   members_opened(C, job_id, ZPS_ERR_NOMEM);
   check_sent_away(1);
   opened(C, 0, ZPS_ERR_UNKNOWN);
-  assert_true(the_job()->state == ZPS_JOB_RUNNING && the_job()->epoch == before);
+  assert_true(the_job()->state == ZPS_JOB_RUNNING && the_job()->view.epoch == before);
   assert_int_equal(the_job()->tensors[0]->state, ZPS_TENSOR_OPEN);
   asked(C, 2); /* later it may */
 }
@@ -333,15 +334,16 @@ static void test_one_that_had_drained(void **state) {
   answer(C);
   all_mapped();
   assert_int_equal(told(ZPS_ACT_JOB_CLOSE, C), 1);
-  assert_int_equal(the_job()->n_drained, 1);
-  const uint32_t before = the_job()->epoch;
+  assert_int_equal(zps_member_job_servers_in(the_job()), 1);
+  assert_int_equal(zps_member_job_servers_lost(the_job()), 0);
+  const uint32_t before = the_job()->view.epoch;
   asked(C, 1);
   assert_int_equal(zps_members_undrain_named(rig.members, "c", &at, &rig.error), ZPS_OK);
   asked(C, 2);
   assert_true(zps_member_job_since(the_job(), 1) > before); /* it has the keys of links that nobody has had */
   opens_all(C);
-  assert_int_equal(the_job()->n_drained, 0);
-  assert_true(the_job()->since[1] > before && the_job()->since[1] < the_job()->epoch);
+  assert_int_equal(zps_member_job_servers_in(the_job()), 2);
+  assert_true(the_job()->view.places[1].since > before && the_job()->view.places[1].since < the_job()->view.epoch);
 }
 
 /* Rank 0 cannot reach the server at position 1, which leaves the job by that, a second later. */
@@ -452,7 +454,7 @@ static void test_nor_when_another_is_lost(void **state) {
   asked(C, 1);
   opens_all(C);
   zps_members_client_lost(rig.members, &rig.clients[A], "gone");
-  assert_true(the_job()->since[1] < the_job()->epoch);
+  assert_true(the_job()->view.places[1].since < the_job()->view.epoch);
   assert_int_equal(zps_members_suspect(&rig.clients[R0], &suspects, &rig.error), ZPS_OK); /* of b */
   pass(1);
   pass(1);

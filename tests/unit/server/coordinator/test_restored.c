@@ -60,7 +60,7 @@ static void test_where_losses_are_to_fail_jobs(void **state) {
 static void mapped(struct zps_members *members, struct zps_member_client *client, uint64_t step) {
   struct zps_tensor_steps of = {.tensor = 0, .n_steps = 1, .cap_steps = 1, .steps = &step};
   const struct zps_job_steps steps = {
-      .job_id = JOB, .epoch = restored_job(members)->epoch, .n_tensors = 1, .tensors = &of};
+      .job_id = JOB, .epoch = restored_job(members)->view.epoch, .n_tensors = 1, .tensors = &of};
   assert_int_equal(zps_members_mapped(members, client, &steps, NULL), ZPS_OK);
 }
 
@@ -71,17 +71,17 @@ static void test_a_map_under_way_begins_anew(void **state) {
   struct zps_member_client clients[4] = {{.server = NULL}};
   struct zps_members *members = restored_make_again(true, lines, 6);
   const struct zps_member_job *job = restored_job(members);
-  assert_true(job->state == ZPS_JOB_RUNNING && job->map.state == ZPS_MAP_SERVERS && job->epoch > 7);
+  assert_true(job->state == ZPS_JOB_RUNNING && job->map.state == ZPS_MAP_SERVERS && job->view.epoch > 7);
   assert_true(job->map.n_pending == 2 && job->tensors[0]->n_pending == 2);
   assert_int_equal(restored.n_notes, 1); /* the epoch is durable before anybody hears of it */
   assert_int_equal(restored.acts[ZPS_ACT_MAP_SERVER], 0);
   restored_server_back(members, &clients[0], "a", 0x100);
   restored_rank_back(members, &clients[2], 0);
   assert_true(restored.acts[ZPS_ACT_MAP_SERVER] == 1 && restored.acts[ZPS_ACT_TENSOR_OPEN] == 1);
-  zps_members_map_answered(members, &clients[0], JOB, job->epoch, ZPS_OK, NULL);
+  zps_members_map_answered(members, &clients[0], JOB, job->view.epoch, ZPS_OK, NULL);
   assert_int_equal(job->map.state, ZPS_MAP_SERVERS);
   restored_server_back(members, &clients[1], "c", 0x102);
-  zps_members_map_answered(members, &clients[1], JOB, job->epoch, ZPS_OK, NULL);
+  zps_members_map_answered(members, &clients[1], JOB, job->view.epoch, ZPS_OK, NULL);
   assert_true(job->map.state == ZPS_MAP_RANKS && restored.acts[ZPS_ACT_MAP_RANK] == 1);
   restored_rank_back(members, &clients[3], 1);
   assert_int_equal(restored.acts[ZPS_ACT_MAP_RANK], 2);
@@ -91,7 +91,7 @@ static void test_a_map_under_way_begins_anew(void **state) {
   assert_true(restored.acts[ZPS_ACT_REPLAY_RANK] == 2 && restored.acts[ZPS_ACT_REPLAY_SERVER] == 2 &&
               restored.steps == 2);
   /* Once more: all have heard, or are told of the same steps in the same epoch. */
-  const uint32_t epoch = job->epoch;
+  const uint32_t epoch = job->view.epoch;
   char *all[RECORDS];
   const unsigned n = restored.n_notes;
   zps_members_note_all(members);
@@ -102,7 +102,7 @@ static void test_a_map_under_way_begins_anew(void **state) {
   memset(clients, 0, sizeof clients);
   members = restored_make_again(true, (const char *const *)all, n_all);
   job = restored_job(members);
-  assert_true(job->state == ZPS_JOB_RUNNING && job->map.state == ZPS_MAP_NONE && job->epoch == epoch);
+  assert_true(job->state == ZPS_JOB_RUNNING && job->map.state == ZPS_MAP_NONE && job->view.epoch == epoch);
   assert_int_equal(restored.n_notes, 0);
   restored_server_back(members, &clients[0], "a", 0x100);
   restored_rank_back(members, &clients[1], 1);
@@ -118,7 +118,7 @@ static void test_a_second_loss(void **state) {
   static const char *const lines[] = {SERVER("0", "a"), SERVER("1", "b"), SERVER("2", "c"), JOB_OF("0,1,4294967294"),
                                       "{\"what\":\"server.gone\",\"server\":1}"};
   struct zps_members *members = restored_make_again(true, lines, 4);
-  assert_true(restored_job(members)->map.state == ZPS_MAP_NONE && restored_job(members)->epoch == 7);
+  assert_true(restored_job(members)->map.state == ZPS_MAP_NONE && restored_job(members)->view.epoch == 7);
   zps_members_destroy(members);
   members = restored_make_again(true, lines, 5);
   assert_true(restored_job(members)->map.state == ZPS_MAP_SERVERS && restored_job(members)->map.n_pending == 1);
@@ -134,8 +134,8 @@ static void test_a_server_that_drains(void **state) {
   static const char *const lines[] = {
       SERVER("0", "a"), SERVER("1", "b\",\"draining\":true,\"stops\":true,\"x\":\""), SERVER("2", "c"),
       "{\"what\":\"job\",\"job_id\":\"0x1\",\"name\":\"j\",\"seed\":\"0x2\",\"epoch\":7,\"next_tensor\":0,"
-      "\"servers\":[0,4294967294,2],\"maps\":true,\"drained\":1,\"leaving\":[4294967294,1,4294967294],\"ranks\":[" RANK(
-          "0") "," RANK("1") "]}"};
+      "\"servers\":[0,4294967293,2],\"maps\":true,\"leaving\":[4294967294,1,4294967294],\"ranks\":[" RANK("0") "," RANK(
+          "1") "]}"};
   struct zps_member_client clients[5] = {{.server = NULL}};
   struct zps_members *members = restored_make_again(true, lines, 4);
   const struct zps_member_job *job = restored_job(members);
@@ -147,7 +147,7 @@ static void test_a_server_that_drains(void **state) {
     restored_server_back(members, &clients[i], i == 0 ? "a" : i == 1 ? "b" : "c", 0x100 + i);
   assert_int_equal(restored.acts[ZPS_ACT_MAP_SERVER], 3);
   for (unsigned r = 0; r < 2; r++) restored_rank_back(members, &clients[3 + r], r);
-  for (unsigned i = 0; i < 3; i++) zps_members_map_answered(members, &clients[i], JOB, job->epoch, ZPS_OK, NULL);
+  for (unsigned i = 0; i < 3; i++) zps_members_map_answered(members, &clients[i], JOB, job->view.epoch, ZPS_OK, NULL);
   assert_int_equal(restored.acts[ZPS_ACT_MAP_RANK], 2);
   mapped(members, &clients[3], 8);
   assert_int_equal(restored.acts[ZPS_ACT_JOB_CLOSE], 0);
@@ -164,7 +164,7 @@ static void test_a_server_that_drains(void **state) {
   restored_leave(members, clients, 5);
   members = restored_make_again(true, (const char *const *)all, n_all);
   job = restored_job(members);
-  assert_true(job->map.state == ZPS_MAP_NONE && job->n_drained == 1 && zps_member_job_servers_lost(job) == 0);
+  assert_true(job->map.state == ZPS_MAP_NONE && zps_member_job_servers_lost(job) == 0);
   assert_true(zps_members_server(members, 1)->stops && zps_members_server(members, 1)->n_jobs == 0);
   zps_members_destroy(members);
   for (unsigned i = 0; i < n_all; i++) free(all[i]);
@@ -185,7 +185,8 @@ static void test_a_place_that_was_taken(void **state) {
   struct zps_member_client clients[2] = {{.server = NULL}};
   struct zps_members *members = restored_make_again(true, over, 3);
   const struct zps_member_job *job = restored_job(members);
-  assert_true(job->map.state == ZPS_MAP_NONE && job->epoch == 9 && job->since[0] == 0 && job->since[1] == 9);
+  assert_true(job->map.state == ZPS_MAP_NONE && job->view.epoch == 9 && job->view.places[0].since == 0 &&
+              job->view.places[1].since == 9);
   restored_server_back(members, &clients[0], "c", 0x102);
   restored_rank_back(members, &clients[1], 0);
   assert_true(restored.acts[ZPS_ACT_MAP_SERVER] == 0 && restored.acts[ZPS_ACT_REPLAY_SERVER] == 1);
@@ -194,7 +195,8 @@ static void test_a_place_that_was_taken(void **state) {
   memset(clients, 0, sizeof clients);
   members = restored_make_again(true, open, 3);
   job = restored_job(members);
-  assert_true(job->map.state == ZPS_MAP_SERVERS && job->map.n_pending == 2 && job->epoch > 9 && job->since[1] == 9);
+  assert_true(job->map.state == ZPS_MAP_SERVERS && job->map.n_pending == 2 && job->view.epoch > 9 &&
+              job->view.places[1].since == 9);
   restored_server_back(members, &clients[0], "c", 0x102);
   assert_int_equal(restored.acts[ZPS_ACT_MAP_SERVER], 1);
   restored_leave(members, clients, 1);
@@ -211,9 +213,7 @@ static void test_a_place_that_was_taken(void **state) {
 
 #define JOB_WITH_ROOM(began)                                                                            \
   "{\"what\":\"job\",\"job_id\":\"0x1\",\"name\":\"j\",\"seed\":\"0x2\",\"epoch\":7,\"next_tensor\":0," \
-  "\"began\":" began                                                                                    \
-  ",\"servers\":[0,4294967294,4294967294],\"drained\":2,\"leaving\":[4294967294,4294967294,"            \
-  "4294967294],\"ranks\":[" RANK("0") "," RANK("1") "]}"
+  "\"began\":" began ",\"servers\":[0,4294967293,4294967293],\"ranks\":[" RANK("0") "," RANK("1") "]}"
 
 /* A job that has places which no server has taken yet is as it was: nobody is told of a loss, and who comes takes one.
  */
@@ -224,7 +224,8 @@ static void test_places_that_are_free(void **state) {
   struct zps_member_client clients[4] = {{.server = NULL}};
   struct zps_members *members = restored_make_again(true, lines, 2);
   const struct zps_member_job *job = restored_job(members);
-  assert_true(job->map.state == ZPS_MAP_NONE && job->epoch == 7 && job->n_began == 1 && job->n_servers == 3);
+  assert_true(job->map.state == ZPS_MAP_NONE && job->view.epoch == 7 && job->view.n_first == 1 &&
+              job->view.n_places == 3);
   assert_true(zps_member_job_servers_in(job) == 1 && zps_member_job_servers_lost(job) == 0);
   restored_server_back(members, &clients[0], "a", 0x100);
   for (unsigned r = 0; r < 2; r++) restored_rank_back(members, &clients[1 + r], r);
@@ -245,7 +246,7 @@ static void test_places_that_are_free(void **state) {
   restored_leave(members, clients, 4);
   members = restored_make_again(true, (const char *const *)all, n_all);
   job = restored_job(members);
-  assert_true(job->n_began == 1 && job->n_servers == 3 && job->n_drained == 2);
+  assert_true(job->view.n_first == 1 && job->view.n_places == 3 && zps_member_job_servers_lost(job) == 0);
   zps_members_destroy(members);
   for (unsigned i = 0; i < n_all; i++) free(all[i]);
   static const char *const wrong[] = {SERVER("0", "a"), JOB_WITH_ROOM("4")};
@@ -266,8 +267,7 @@ static void test_a_server_that_is_cut_off(void **state) {
   static const char *const lines[] = {
       SERVER("0", "a"), SERVER("1", "b"),
       "{\"what\":\"job\",\"job_id\":\"0x1\",\"name\":\"j\",\"seed\":\"0x2\",\"epoch\":7,\"next_tensor\":0,"
-      "\"servers\":[0,4294967294],\"maps\":true,\"drained\":0,\"leaving\":[4294967294,1],\"ranks\":[" RANK(
-          "0") "," RANK("1") "]}"};
+      "\"servers\":[0,4294967294],\"maps\":true,\"leaving\":[4294967294,1],\"ranks\":[" RANK("0") "," RANK("1") "]}"};
   struct zps_member_client clients[4] = {{.server = NULL}};
   struct zps_members *members = restored_make_again(true, lines, 3);
   const struct zps_member_job *const job = restored_job(members);
@@ -275,7 +275,7 @@ static void test_a_server_that_is_cut_off(void **state) {
   assert_int_equal(zps_member_job_servers_lost(job), 1);
   for (unsigned i = 0; i < 2; i++) restored_server_back(members, &clients[i], i == 0 ? "a" : "b", 0x100 + i);
   for (unsigned r = 0; r < 2; r++) restored_rank_back(members, &clients[2 + r], r);
-  for (unsigned i = 0; i < 2; i++) zps_members_map_answered(members, &clients[i], JOB, job->epoch, ZPS_OK, NULL);
+  for (unsigned i = 0; i < 2; i++) zps_members_map_answered(members, &clients[i], JOB, job->view.epoch, ZPS_OK, NULL);
   mapped(members, &clients[2], 8);
   assert_int_equal(restored.acts[ZPS_ACT_JOB_CLOSE], 0);
   mapped(members, &clients[3], 8);

@@ -84,11 +84,11 @@ static void lose(unsigned client) {
 }
 
 static void answer(unsigned client) {
-  zps_members_map_answered(rig.members, &rig.clients[client], the_job()->job_id, the_job()->epoch, ZPS_OK, NULL);
+  zps_members_map_answered(rig.members, &rig.clients[client], the_job()->job_id, the_job()->view.epoch, ZPS_OK, NULL);
 }
 
 static void mapped(unsigned client) {
-  const struct zps_job_steps none = {.job_id = the_job()->job_id, .epoch = the_job()->epoch};
+  const struct zps_job_steps none = {.job_id = the_job()->job_id, .epoch = the_job()->view.epoch};
   assert_int_equal(zps_members_mapped(rig.members, &rig.clients[client], &none, &rig.error), ZPS_OK);
 }
 
@@ -119,16 +119,16 @@ static void test_it_leaves_this_job_alone(void **state) {
   const struct members_seen *seen = NULL;
   uint32_t *leaving, n;
   running_on_three();
-  const uint32_t before = the_job()->epoch;
+  const uint32_t before = the_job()->view.epoch;
   suspect(R1, 1);
-  assert_int_equal(the_job()->epoch, before);
+  assert_int_equal(the_job()->view.epoch, before);
   now_ns += ZPS_NS_PER_S / 2 - 1;
   assert_int_equal(zps_members_tick(rig.members, now_ns), now_ns + 1);
-  assert_int_equal(the_job()->epoch, before);
+  assert_int_equal(the_job()->view.epoch, before);
   now_ns++;
   zps_members_tick(rig.members, now_ns);
-  assert_int_equal(the_job()->epoch, before + 1);
-  assert_int_equal(zps_member_job_leaving(the_job(), &leaving, &n), ZPS_OK);
+  assert_int_equal(the_job()->view.epoch, before + 1);
+  assert_int_equal(zps_view_positions(&the_job()->view, 1u << ZPS_PLACE_LEAVING, &leaving, &n), ZPS_OK);
   assert_true(n == 1 && leaving[0] == 1); /* it hears that it leaves, as one that drains */
   free(leaving);
   const struct zps_member_cutoff *const cutoff = zps_member_job_cutoff(the_job(), rig.clients[B].server);
@@ -153,80 +153,80 @@ static void test_it_leaves_this_job_alone(void **state) {
   assert_false(rig.clients[B].server->draining);
   zps_members_tick(rig.members, now_ns);
   assert_int_equal(zps_members_tick(rig.members, now_ns), now_ns + 5 * ZPS_NS_PER_S); /* It is asked again. */
-  const uint32_t epoch = the_job()->epoch;
+  const uint32_t epoch = the_job()->view.epoch;
   lose(B);
-  assert_int_equal(the_job()->epoch, epoch);
+  assert_int_equal(the_job()->view.epoch, epoch);
   check_lost(1, "b");
 }
 
 static void test_said_twice_or_late(void **state) {
   (void)state;
   const uint64_t job_id = running_on_three();
-  const uint32_t before = the_job()->epoch;
+  const uint32_t before = the_job()->view.epoch;
   suspect(R0, 1);
   suspect(R0, 1);
   suspect(R1, 1);
   decide();
-  assert_int_equal(the_job()->epoch, before + 1);
+  assert_int_equal(the_job()->view.epoch, before + 1);
   suspect(R0, 1); /* it has not heard yet */
   decide();
   all_go_on();
   suspect(R1, 1);
   decide();
-  assert_int_equal(the_job()->epoch, before + 1);
+  assert_int_equal(the_job()->view.epoch, before + 1);
   check_lost(1, "b");
   lose(A);
-  const uint32_t after = the_job()->epoch;
+  const uint32_t after = the_job()->view.epoch;
   assert_int_equal(say(R1, job_id, 1, 0, 0, 0), ZPS_OK); /* it is gone already */
   decide();
-  assert_int_equal(the_job()->epoch, after);
+  assert_int_equal(the_job()->view.epoch, after);
 }
 
 static void test_taken_back(void **state) {
   (void)state;
   const uint64_t job_id = running_on_three();
-  const uint32_t before = the_job()->epoch;
+  const uint32_t before = the_job()->view.epoch;
   assert_int_equal(say(R0, job_id, 0, 0, 0, 0), ZPS_OK);
   suspect(R0, 1);
   now_ns += ZPS_NS_PER_S / 4;
   assert_int_equal(say(R0, job_id, 0, 0, 0, 0), ZPS_OK);
   decide();
-  assert_int_equal(the_job()->epoch, before);
+  assert_int_equal(the_job()->view.epoch, before);
   assert_int_equal(zps_members_tick(rig.members, now_ns), ZPS_NEVER);
   suspect(R0, 1); /* the moment begins anew */
   now_ns += ZPS_NS_PER_S / 4;
   zps_members_tick(rig.members, now_ns);
-  assert_int_equal(the_job()->epoch, before);
+  assert_int_equal(the_job()->view.epoch, before);
 }
 
 static void test_one_that_has_left_accuses_nobody(void **state) {
   (void)state;
   const uint64_t job_id = running_on_three();
-  const uint32_t before = the_job()->epoch;
+  const uint32_t before = the_job()->view.epoch;
   suspect(R0, 1);
   assert_int_equal(zps_members_leave(rig.members, &rig.clients[R0], job_id, &rig.error), ZPS_OK);
   decide();
-  assert_int_equal(the_job()->epoch, before);
+  assert_int_equal(the_job()->view.epoch, before);
   assert_int_equal(say(R0, job_id, 1, 1, 0, 0), ZPS_ERR_UNKNOWN);
   assert_int_equal(say(R1, job_id + 1, 1, 1, 0, 0), ZPS_ERR_UNKNOWN);
   assert_int_equal(say(R1, job_id, 1, 3, 0, 0), ZPS_ERR_INVALID);
   assert_string_equal(rig.error.text, "job 'x': rank 1 suspects server 3; the job has servers 0 to 2");
   decide();
-  assert_int_equal(the_job()->epoch, before);
+  assert_int_equal(the_job()->view.epoch, before);
 }
 
 static void test_while_another_is_being_lost(void **state) {
   (void)state;
   running_on_three();
   lose(A);
-  const uint32_t before = the_job()->epoch;
+  const uint32_t before = the_job()->view.epoch;
   suspect(R0, 1);
   answer(B);
   answer(C);
   mapped(R0);
-  assert_int_equal(the_job()->epoch, before);
+  assert_int_equal(the_job()->view.epoch, before);
   decide();
-  assert_int_equal(the_job()->epoch, before + 1);
+  assert_int_equal(the_job()->view.epoch, before + 1);
   answer(C);
   mapped(R1); /* of the epoch that is over: nothing */
   assert_int_equal(told(ZPS_ACT_MAP_RANK, R1), 1);
@@ -246,9 +246,9 @@ static void test_it_is_lost_while_it_leaves(void **state) {
   decide();
   answer(A);
   answer(C);
-  const uint32_t epoch = the_job()->epoch;
+  const uint32_t epoch = the_job()->view.epoch;
   lose(B);
-  assert_int_equal(the_job()->epoch, epoch);
+  assert_int_equal(the_job()->view.epoch, epoch);
   assert_int_equal(told(ZPS_ACT_MAP_RANK, R0), 1);
   mapped(R0);
   mapped(R1);
