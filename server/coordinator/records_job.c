@@ -45,9 +45,10 @@ static uint32_t index_of(const struct zps_member_server *server, bool was_lost) 
   return server ? server->index : was_lost ? LOST_SERVER : ZPS_NO_SERVER;
 }
 
-/* Servers that still live, and are about to leave the job. */
-static zps_json *set_leaving(zps_json *record, const struct zps_view *view) {
-  if (zps_view_count(view, ZPS_PLACE_LEAVING) == 0) return record;
+/* Servers that still live, and are about to leave the job. They are released with this note where all have heard. */
+static zps_json *set_leaving(zps_json *record, const struct zps_member_job *job) {
+  const struct zps_view *const view = &job->view;
+  if (job->map.state == ZPS_MAP_OVER || zps_view_count(view, ZPS_PLACE_LEAVING) == 0) return record;
   zps_json *leaving = zps_json_array();
   for (uint32_t i = 0; i < view->n_places; i++) {
     const struct zps_view_place *const place = &view->places[i];
@@ -90,7 +91,7 @@ zps_json *zps_record_job_write(const struct zps_member_note *note) {
   record = zps_control_generation_write(record, &job->generation, 0, job->world);
   record = zps_json_set_u64(record, "next_tensor", job->next_tensor);
   if (job->state == ZPS_JOB_CLOSING) record = zps_record_set_error(record, &job->error);
-  record = set_since(set_leaving(set_map(record, job, is_whole), &job->view), &job->view);
+  record = set_since(set_leaving(set_map(record, job, is_whole), job), &job->view);
   return zps_json_set(zps_json_set(record, "servers", servers), "ranks", ranks);
 }
 

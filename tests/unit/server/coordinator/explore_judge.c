@@ -110,7 +110,7 @@ void explore_act(void *ctx, const struct zps_action *action) {
       assert_true(world->replays && held->answered && action->job->view.epoch >= held->asked &&
                   world->n_maps < OPEN_MAX);
       assert_int_equal(action->job->state, ZPS_JOB_RUNNING);
-      assert_ptr_equal(who_is_at(action->job, action->position), fake->client.server);
+      assert_ptr_equal(zps_view_listener(&action->job->view, action->position), fake->client.server);
       if (action->job->view.places[action->position].since > held->asked) {
         for (unsigned i = 0; i < world->n_open; i++) /* it has all tensors that are open */
           assert_false(world->open[i].server == who && world->open[i].job_id == action->job->job_id);

@@ -176,7 +176,7 @@ static void test_servers_come(void **state) {
   assert_int_equal(told(ZPS_ACT_MAP_SERVER, D), 1);
   goes_on();
   check(4, 4, 0);
-  assert_int_equal(zps_member_job_lost(the_job(), &lost, &n_lost), ZPS_OK);
+  assert_int_equal(zps_view_positions(&the_job()->view, ~(1u << ZPS_PLACE_IN), &lost, &n_lost), ZPS_OK);
   free(lost);
   assert_int_equal(n_lost, 0);
   assert_true(the_job()->view.places[0].since == 0 && the_job()->view.places[1].since == 0 &&

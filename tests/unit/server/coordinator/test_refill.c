@@ -138,7 +138,7 @@ static void test_a_server_takes_the_place(void **state) {
   assert_int_equal(told(ZPS_ACT_MAP_RANK, R0), 1);
   answer(C);
   assert_int_equal(told(ZPS_ACT_MAP_RANK, R0), 2);
-  assert_int_equal(zps_member_job_lost(the_job(), &lost, &n_lost), ZPS_OK);
+  assert_int_equal(zps_view_positions(&the_job()->view, ~(1u << ZPS_PLACE_IN), &lost, &n_lost), ZPS_OK);
   free(lost);
   assert_int_equal(n_lost, 0);
   all_mapped();
