@@ -103,8 +103,8 @@ static void believe(const struct zps_member_job *job, struct tally *tally) {
   for (uint32_t r = 0; r < job->world; r++) {
     const uint32_t n = count_of_rank(job, &before, r);
     if (n == 0 || is_most(n, before.n_servers)) continue;
-    for (uint32_t i = 0; i < job->n_servers; i++) {
-      if (!job->servers[i] || tally->is_cut[i] || !row_of(job, r)[i]) continue;
+    for (uint32_t i = 0; i < job->view.n_places; i++) {
+      if (!zps_view_server(&job->view, i) || tally->is_cut[i] || !row_of(job, r)[i]) continue;
       tally->is_cut[i] = true;
       tally->n_servers--;
     }

@@ -322,11 +322,13 @@ static void test_sentences(void **state) {
     zps_json *body, *written;
     assert_int_equal(zps_json_parse(cases[i].body, strlen(cases[i].body), &body, &error), ZPS_OK);
     assert_int_not_equal(control_again(cases[i].message, body, &written, &error), ZPS_OK);
-    const size_t len = strlen(cases[i].message); /* "job.open: " comes first. */
-    const bool is_named = strncmp(error.text, cases[i].message, len) == 0 && strncmp(error.text + len, ": ", 2) == 0;
-    const char *const text = error.text + (is_named ? len + 2 : 0);
-    if (strncmp(text, cases[i].text, strlen(cases[i].text)) != 0)
-      fail_msg("%s: '%s', not '%s'", cases[i].message, text, cases[i].text);
+    /* "job.open: " comes first, but where a table is of two messages, or of none. */
+    const char *const first = strstr(cases[i].text, "steps of a job") ? "" : cases[i].message;
+    const bool is_none = strcmp(first, "no.such") == 0;
+    char expected[400];
+    snprintf(expected, sizeof expected, "%s%s%s", is_none ? "" : first, is_none || !first[0] ? "" : ": ",
+             cases[i].text);
+    if (strncmp(error.text, expected, strlen(expected)) != 0) fail_msg("'%s', not '%s'", error.text, expected);
     zps_json_unref(body);
   }
 }
