@@ -41,7 +41,7 @@ agree "notifications to ranks are those of membership.c" \
   "$(grep -oE 'strcmp\(method, "[a-z.]+"' worker/control/membership.c | grep -oE '"[a-z.]+"' | tr -d '"' | sed 's/$/ notification/' | sort)" \
   "$(control coordinator rank | awk -F '|' "$is_notice" | sort)"
 agree "the coordinator makes just these notifications" \
-  "$(grep -ohE '(tell_worker\(action|zps_rpc_notify\(conn->rpc), "[a-z.]+"' server/coordinator/*.c | grep -oE '"[a-z.]+"' | tr -d '"' | sort)" \
+  "$(cat server/coordinator/*.c | tr -s ' \n' ' ' | grep -oE '(tell_worker\( ?action|zps_rpc_notify\( ?conn->rpc), "[a-z.]+"' | grep -oE '"[a-z.]+"' | tr -d '"' | sort)" \
   "$({ control coordinator rank; control coordinator "server, rank"; } | cut -d '|' -f 1 | sort)"
 agree "frames are those of wire.h, with their numbers" \
   "$(sed -nE 's/^ *ZPS_FRAME_([A-Z]+) = ([0-9]+),.*/\2 \1/p' proto/wire.h | sort)" \
