@@ -51,7 +51,7 @@ static void resumed(struct zps_client *client, const zps_json *result, const str
   }
   zps_log_info("%s: connected again", zps_addresses_now(&client->addresses));
   client->retry_ms = ZPS_CLIENT_RETRY_MS;
-  if (client->beat_ms) zps_rpc_conn_dead_after(client->conn, client->beat_dead_ms);
+  if (client->beat_ms) zps_rpc_conn_watched(client->conn);
   zps_client_set_phase(client, ZPS_CLIENT_CONNECTED, ZPS_OK, "");
   zps_client_run_orders(client);
   zps_client_renew_now(client);

@@ -366,7 +366,7 @@ static void set_heartbeat(struct zps_client *client, uint64_t beat_ms, uint64_t 
   client->beat_ms = beat_ms;
   client->beat_dead_ms = dead_ms;
   zps_silence_begin(&client->silence, beat_ms, dead_ms, zps_clock_ns());
-  if (client->conn) zps_rpc_conn_dead_after(client->conn, dead_ms);
+  if (client->conn && beat_ms) zps_rpc_conn_watched(client->conn);
   uv_timer_stop(&client->heartbeat);
   if (beat_ms) uv_timer_start(&client->heartbeat, on_heartbeat, beat_ms, beat_ms);
 }

@@ -136,5 +136,9 @@ uint64_t zps_rpc_conn_heard_ns(const struct zps_rpc_conn *conn);
 /* The owner takes a silence of `dead_ms` for death: TCP gives a connection up, whose packets nobody acknowledges, no
  * earlier, but after 10 s at the earliest. 0: any silence is allowed; TCP then goes by the time of last time. */
 void zps_rpc_conn_dead_after(struct zps_rpc_conn *conn, uint64_t dead_ms);
+/* The owner ends the connection itself after a silence (silence.h), so TCP sets no time. Linux counts TCP_USER_TIMEOUT
+ * from an earlier outage where this host's own card dropped packets, and ends the connection at once in the next one.
+ */
+void zps_rpc_conn_watched(struct zps_rpc_conn *conn);
 
 #endif

@@ -234,14 +234,24 @@ void zps_rpc_conn_go_on(struct zps_rpc_conn *conn) {
   if (status < 0) zps_rpc_conn_fail(conn, ZPS_ERR_IO, "%s: cannot read: %s", conn->peer, uv_strerror(status));
 }
 
-void zps_rpc_conn_dead_after(struct zps_rpc_conn *conn, uint64_t dead_ms) {
+/* 0: as long as TCP itself repeats packets. */
+static void set_user_timeout(struct zps_rpc_conn *conn, unsigned timeout_ms) {
   uv_os_fd_t fd;
-  if (dead_ms == 0 || conn->socket.handle.type != UV_TCP || uv_fileno(&conn->socket.handle, &fd) != 0) return;
+  if (conn->socket.handle.type != UV_TCP || uv_fileno(&conn->socket.handle, &fd) != 0) return;
+  if (setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &timeout_ms, sizeof timeout_ms) < 0)
+    zps_log_debug("%s: cannot set TCP_USER_TIMEOUT: dead peers are found by heartbeats alone", conn->peer);
+}
+
+void zps_rpc_conn_watched(struct zps_rpc_conn *conn) {
+  set_user_timeout(conn, 0);
+}
+
+void zps_rpc_conn_dead_after(struct zps_rpc_conn *conn, uint64_t dead_ms) {
+  if (dead_ms == 0) return;
   const unsigned timeout_ms = dead_ms > INT_MAX                   ? INT_MAX
                               : dead_ms > ZPS_RPC_USER_TIMEOUT_MS ? (unsigned)dead_ms
                                                                   : ZPS_RPC_USER_TIMEOUT_MS;
-  if (setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &timeout_ms, sizeof timeout_ms) < 0)
-    zps_log_debug("%s: cannot set TCP_USER_TIMEOUT: dead peers are found by heartbeats alone", conn->peer);
+  set_user_timeout(conn, timeout_ms);
 }
 
 /* The log says who has changed something. */

@@ -70,7 +70,9 @@ void zps_coordinator_leave(struct zps_coordinator *coordinator) {
 /* ---- Clients ---- */
 
 void zps_coordinator_watch(struct zps_coordinator_conn *conn) {
-  if (!conn->watched_ns) conn->watched_ns = zps_clock_ns();
+  if (conn->watched_ns) return;
+  conn->watched_ns = zps_clock_ns();
+  zps_rpc_conn_watched(conn->rpc);
 }
 
 void zps_coordinator_let_in(struct zps_coordinator_conn *conn) {

@@ -99,7 +99,7 @@ static void on_registered(void *ctx, const zps_json *result, const struct zps_er
   agent->registered = true;
   agent->retry_ms = RETRY_MIN_MS;
   zps_silence_begin(&agent->silence, answer.heartbeat.heartbeat_ms, answer.heartbeat.dead_ms, zps_clock_ns());
-  zps_rpc_conn_dead_after(agent->conn, answer.heartbeat.dead_ms);
+  zps_rpc_conn_watched(agent->conn);
   if (answer.heartbeat.dead_ms > ZPS_SHARD_PATIENCE_MS) /* to the coordinator the rank may live so long */
     zps_shard_set_patience(agent->jobs.shard, answer.heartbeat.dead_ms);
   uv_timer_start(&agent->timer, on_timer, answer.heartbeat.heartbeat_ms, answer.heartbeat.heartbeat_ms);

@@ -150,6 +150,8 @@ static void test_patience_of_tcp(void **state) {
   zps_rpc_conn_dead_after(world.client.conn, UINT64_MAX);
   assert_int_equal(tcp_patience_ms(world.client.conn), INT32_MAX);
   assert_int_equal(tcp_patience_ms(world.server.conn), 10000);
+  zps_rpc_conn_watched(world.client.conn); /* Another clock decides. */
+  assert_int_equal(tcp_patience_ms(world.client.conn), 0);
   rpc_world_close(&world);
 }
 
