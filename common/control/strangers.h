@@ -12,23 +12,12 @@
 
 #include <stdbool.h>
 #include <stdint.h>
-#include <sys/socket.h>
+
+#include "common/base/origin.h"
 
 #define ZPS_STRANGERS_MAX 512u
 #define ZPS_STRANGERS_OF_ORIGIN_MAX 128u
 #define ZPS_STRANGERS_PATIENCE_MS 250u
-
-/* What a peer is counted under: an IPv4 address, or the 64 bits that an IPv6 network gives one host to choose from; or
- * a name (zps_origin_named()). Unix sockets have no address. */
-struct zps_origin {
-  bool is_known;
-  uint8_t bytes[16];
-};
-struct zps_origin zps_origin_of(const struct sockaddr *addr);
-/* The origin of a name of this kind: no address, and no name of another kind, is the same. */
-enum zps_origin_kind { ZPS_ORIGIN_UNIX, ZPS_ORIGIN_CERTIFICATE, ZPS_ORIGIN_TOKEN };
-struct zps_origin zps_origin_named(enum zps_origin_kind kind, const char *name);
-bool zps_origin_is(const struct zps_origin *origin, const struct zps_origin *other);
 
 struct zps_stranger { /* in its connection */
   struct zps_stranger *prev, *next;

@@ -5,7 +5,7 @@
 #ifndef ZPS_SERVER_COORDINATOR_ADDRESSES_H
 #define ZPS_SERVER_COORDINATOR_ADDRESSES_H
 
-#include "common/control/strangers.h"
+#include "common/base/origin.h"
 #include "proto/control.h"
 
 /* `subnets`: a list (common/base/subnet.h), or NULL. */

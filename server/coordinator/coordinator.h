@@ -9,7 +9,7 @@
 #include "common/base/err.h"
 #include "common/tls/tls.h"
 #include "common/token/token.h"
-#include "server/coordinator/members.h"
+#include "server/membership/members.h"
 #include "server/state/etcd.h"
 
 #define ZPS_COORDINATOR_CONNS_MAX 16384u

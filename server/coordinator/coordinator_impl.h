@@ -6,7 +6,7 @@
 #include "common/control/silence.h"
 #include "server/coordinator/coordinator.h"
 #include "server/coordinator/history.h"
-#include "server/coordinator/members.h"
+#include "server/membership/members.h"
 #include "server/coordinator/outbox.h"
 #include "server/coordinator/slots.h"
 #include "server/coordinator/viewer.h"

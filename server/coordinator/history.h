@@ -4,7 +4,7 @@
 #ifndef ZPS_SERVER_COORDINATOR_HISTORY_H
 #define ZPS_SERVER_COORDINATOR_HISTORY_H
 
-#include "server/coordinator/members.h"
+#include "server/membership/members.h"
 
 enum { ZPS_HISTORY_MAX = 256 };
 

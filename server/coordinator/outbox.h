@@ -9,7 +9,7 @@
 #ifndef ZPS_SERVER_COORDINATOR_OUTBOX_H
 #define ZPS_SERVER_COORDINATOR_OUTBOX_H
 
-#include "server/coordinator/members.h"
+#include "server/membership/members.h"
 
 /* Of one job: its tensors, each opened and closed, fit. */
 #define ZPS_OUTBOX_JOB_MAX (2 * ZPS_TENSORS_MAX)

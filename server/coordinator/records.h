@@ -6,7 +6,7 @@
 #define ZPS_SERVER_COORDINATOR_RECORDS_H
 
 #include "common/control/json.h"
-#include "server/coordinator/notes.h"
+#include "server/membership/notes.h"
 
 #define ZPS_RECORDS_VERSION 1u
 

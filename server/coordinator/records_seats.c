@@ -1,7 +1,7 @@
 /* Records of the seats of elastic jobs. */
 #include <stdlib.h>
 
-#include "server/coordinator/elastic.h"
+#include "server/membership/elastic.h"
 #include "server/coordinator/records_impl.h"
 
 zps_json *zps_record_seats_write(const struct zps_member_note *note) {

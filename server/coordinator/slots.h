@@ -6,7 +6,7 @@
 #ifndef ZPS_SERVER_COORDINATOR_SLOTS_H
 #define ZPS_SERVER_COORDINATOR_SLOTS_H
 
-#include "common/control/strangers.h"
+#include "common/base/origin.h"
 
 struct zps_slots_room;
 

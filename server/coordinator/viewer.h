@@ -6,7 +6,7 @@
 #ifndef ZPS_SERVER_COORDINATOR_VIEWER_H
 #define ZPS_SERVER_COORDINATOR_VIEWER_H
 
-#include "server/coordinator/members.h"
+#include "server/membership/members.h"
 
 struct zps_rpc_conn;
 

@@ -14,8 +14,8 @@
 #include "common/control/address.h"
 #include "common/control/addresses.h"
 #include "common/control/rpc.h"
-#include "server/coordinator/members.h"
-#include "server/coordinator/weights.h"
+#include "server/membership/members.h"
+#include "server/membership/weights.h"
 #include "server/state/etcd.h"
 
 #define REDUCE_THREADS_DEFAULT_MAX 8u

@@ -9,7 +9,7 @@
 
 #include "common/base/clock.h"
 #include "common/base/log.h"
-#include "server/coordinator/notes.h"
+#include "server/membership/notes.h"
 #include "tests/fuzz/must.h"
 #include "tests/fuzz/notes.h"
 

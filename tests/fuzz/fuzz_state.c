@@ -9,7 +9,7 @@
 #include <string.h>
 
 #include "common/base/log.h"
-#include "server/coordinator/members.h"
+#include "server/membership/members.h"
 #include "server/coordinator/records.h"
 #include "server/state/journal.h"
 

@@ -2,7 +2,7 @@
 #ifndef ZPS_TESTS_FUZZ_NOTES_H
 #define ZPS_TESTS_FUZZ_NOTES_H
 
-#include "server/coordinator/members.h"
+#include "server/membership/members.h"
 #include "server/state/journal.h"
 
 /* A membership whose notes go to a buffer, of the moment; NULL: nowhere. */

@@ -8,7 +8,7 @@
 #include "common/codec/runs.h"
 #include "common/control/client.h"
 #include "proto/control_next.h"
-#include "server/coordinator/members.h"
+#include "server/membership/members.h"
 #include "common/plan/agree.h"
 #include "common/session/checks.h"
 #include "common/session/early.h"

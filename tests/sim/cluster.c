@@ -7,7 +7,7 @@
 
 #include "server/coordinator/coordinator.h"
 #include "server/coordinator/coordinator_impl.h"
-#include "server/coordinator/members_impl.h"
+#include "server/membership/members_impl.h"
 #include "server/daemon/agent.h"
 #include "server/shard/shard.h"
 #include "tests/sim/disk.h"

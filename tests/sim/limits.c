@@ -10,7 +10,7 @@
 #include "common/net/slab.h"
 #include "common/session/link.h"
 #include "proto/wire.h"
-#include "server/coordinator/layout.h"
+#include "server/membership/layout.h"
 #include "tests/sim/sched.h"
 
 enum {

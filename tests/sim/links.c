@@ -2,7 +2,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "server/coordinator/members.h"
+#include "server/membership/members.h"
 #include "tests/sim/cluster.h"
 #include "tests/sim/sched.h"
 

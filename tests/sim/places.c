@@ -1,5 +1,5 @@
 /* Worlds whose jobs have room for more servers than they begin with: up to three come, and may be taken away again. */
-#include "server/coordinator/members.h"
+#include "server/membership/members.h"
 #include "tests/sim/cluster.h"
 
 enum { COMERS_MAX = 3, STEPS = 16 /* at least; with those long ones there is time to take servers in */ };

@@ -24,9 +24,10 @@ may tests/gpu/bench common/base common/codec gpu gpu/cuda tests/support
 
 may server/shard common/base common/codec common/net common/session proto
 may server/state common/base common/control
-may server/coordinator common/token common/tls common/base common/codec common/control common/plan proto server/state
-may server/daemon common/token common/tls common/base common/codec common/control common/net proto server/shard server/state server/coordinator
-may server/ctl common/token common/tls common/base common/codec common/control common/plan server/state server/coordinator
+may server/membership common/base common/codec common/plan proto
+may server/coordinator common/token common/tls common/base common/codec common/control common/plan proto server/state server/membership
+may server/daemon common/token common/tls common/base common/codec common/control common/net proto server/shard server/state server/coordinator server/membership
+may server/ctl common/token common/tls common/base common/codec common/control common/plan server/state server/coordinator server/membership
 
 may worker/include/zenps
 may worker/base common/base common/codec

@@ -10,7 +10,7 @@
 
 #include "common/base/clock.h"
 #include "server/coordinator/history.h"
-#include "tests/unit/server/coordinator/members_rig.h"
+#include "tests/unit/server/membership/members_rig.h"
 
 static struct zps_history history;
 

@@ -9,7 +9,7 @@
 
 #include "common/base/log.h"
 #include "server/coordinator/coordinator.h"
-#include "server/coordinator/members.h"
+#include "server/membership/members.h"
 #include "server/daemon/agent.h"
 #include "tests/support/oom.h"
 

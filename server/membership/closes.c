@@ -1,0 +1,187 @@
+/* Tensors that are closed, when all ranks want it, with those of zenps's own that belong to them: servers and
+ * coordinator forget them, and their numbers are not given again. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "server/membership/members_impl.h"
+
+#define ZPS_LOG_COMPONENT "members"
+#include "common/base/log.h"
+
+/* Takes the first closer (of `client`, unless it is NULL) out of the list; NULL: there is none. */
+static struct zps_member_closer *take_closer(struct zps_member_tensor *tensor, const struct zps_member_client *client) {
+  struct zps_member_closer **link = &tensor->closers;
+  while (*link && client && (*link)->client != client) link = &(*link)->next;
+  struct zps_member_closer *const closer = *link;
+  if (closer) *link = closer->next;
+  return closer;
+}
+
+static void answer_closer(struct zps_members *members, const struct zps_member_job *job,
+                          const struct zps_member_tensor *tensor, struct zps_member_closer *closer, zps_err_t code,
+                          const char *text) {
+  zps_members_act(members, &(struct zps_action){.type = code ? ZPS_ACT_TENSOR_FAILED : ZPS_ACT_TENSOR_CLOSED,
+                                                .client = closer->client,
+                                                .token = closer->token,
+                                                .job = job,
+                                                .tensor = tensor,
+                                                .code = code,
+                                                .text = text});
+  free(closer);
+}
+
+static void answer_closers(struct zps_members *members, const struct zps_member_job *job,
+                           struct zps_member_tensor *tensor, const struct zps_member_client *client, zps_err_t code,
+                           const char *text) {
+  for (struct zps_member_closer *closer; (closer = take_closer(tensor, client)) != NULL;)
+    answer_closer(members, job, tensor, closer, code, text);
+}
+
+void zps_members_tensors_fail(struct zps_members *members, struct zps_member_job *job,
+                              const struct zps_member_client *client, zps_err_t code, const char *text) {
+  for (uint32_t i = 0; i < job->n_tensors; i++) {
+    zps_members_tensor_answer(members, job, job->tensors[i], client, code, text);
+    answer_closers(members, job, job->tensors[i], client, code, text);
+  }
+}
+
+static bool is_closer(const struct zps_member_tensor *tensor, const struct zps_member_client *client) {
+  const struct zps_member_closer *closer = tensor->closers;
+  while (closer && closer->client != client) closer = closer->next;
+  return closer;
+}
+
+/* All ranks, or those of its group. */
+static bool has_part(const struct zps_member_tensor *tensor, uint32_t rank) {
+  for (uint32_t i = 0; i < tensor->spec.n_ranks; i++)
+    if (tensor->spec.ranks[i] == rank) return true;
+  return tensor->spec.n_ranks == 0;
+}
+
+static bool is_awaited(const struct zps_member_job *job, const struct zps_member_tensor *tensor, uint32_t rank) {
+  const struct zps_member_rank *const of = job->ranks[rank];
+  return of->state == ZPS_RANK_IN && has_part(tensor, rank) && !is_closer(tensor, of->client);
+}
+
+/* All ranks that have a part in it and are in the job want it, and one at least. */
+static bool is_agreed(const struct zps_member_job *job, const struct zps_member_tensor *tensor) {
+  if (!tensor->closers) return false;
+  for (uint32_t r = 0; r < job->world; r++)
+    if (is_awaited(job, tensor, r)) return false;
+  return true;
+}
+
+/* The tensor, and those of zenps's own that belong to it. Names are their group's. */
+static bool belongs(const struct zps_member_tensor *tensor, const struct zps_member_tensor *to) {
+  return strcmp(tensor->spec.group, to->spec.group) == 0 &&
+         strcmp(zps_tensor_owner_name(tensor->spec.name), to->spec.name) == 0;
+}
+
+static void tell_servers(struct zps_members *members, const struct zps_member_job *job,
+                         const struct zps_member_tensor *tensor) {
+  for (uint32_t i = 0; i < job->view.n_places; i++) {
+    if (!zps_view_server(&job->view, i)) continue;
+    zps_members_act(members, &(struct zps_action){.type = ZPS_ACT_TENSOR_FORGET,
+                                                  .client = zps_view_server(&job->view, i)->client,
+                                                  .job = job,
+                                                  .tensor = tensor,
+                                                  .position = i});
+  }
+}
+
+/* Servers are told ahead of anything that they are told later, such as to open a tensor of the same name. */
+static void close_all(struct zps_members *members, struct zps_member_job *job, struct zps_member_tensor *tensor) {
+  uint32_t n_left = 0;
+  zps_members_refill_end(members, job, "a tensor is closed");
+  zps_log_info("job '%s': tensor %u '%s' is closed", job->name, tensor->spec.tensor, tensor->spec.name);
+  for (uint32_t i = 0; i < job->n_tensors; i++) {
+    struct zps_member_tensor *const other = job->tensors[i];
+    if (!belongs(other, tensor)) {
+      job->tensors[n_left++] = other;
+      continue;
+    }
+    zps_members_note(members, &(struct zps_member_note){.type = ZPS_NOTE_TENSOR_GONE, .job = job, .tensor = other});
+    tell_servers(members, job, other);
+    zps_members_tensor_answer(members, job, other, NULL, ZPS_ERR_CLOSED, "the tensor was closed");
+    if (other != tensor) zps_member_tensor_free(other);
+  }
+  job->n_tensors = n_left;
+  answer_closers(members, job, tensor, NULL, ZPS_OK, NULL);
+  zps_member_tensor_free(tensor);
+}
+
+void zps_members_closes_try(struct zps_members *members, struct zps_member_job *job) {
+  for (uint32_t i = 0; i < job->n_tensors;) {
+    if (!is_agreed(job, job->tensors[i])) {
+      i++;
+      continue;
+    }
+    close_all(members, job, job->tensors[i]);
+    i = 0; /* others may be gone with it */
+  }
+}
+
+zps_err_t zps_members_tensor_close(struct zps_members *members, struct zps_member_client *client, uint64_t job_id,
+                                   uint32_t number, uint64_t timeout_ms, void *token, uint64_t now_ns,
+                                   struct zps_error *error) {
+  struct zps_member_job *const job = client->job;
+  const zps_err_t err = zps_members_running(job, job_id, error);
+  if (err) return err;
+  struct zps_member_tensor *const tensor = zps_members_tensor_find(job, number);
+  if (!tensor || tensor->state != ZPS_TENSOR_OPEN)
+    return zps_fail(error, ZPS_ERR_UNKNOWN, "job '%s' has no open tensor %u", job->name, number);
+  if (tensor->spec.name[0] == '@')
+    return zps_fail(error, ZPS_ERR_INVALID, "tensor '%s' is zenps's own: it is closed with the one it belongs to",
+                    tensor->spec.name);
+  if (!has_part(tensor, client->rank))
+    return zps_fail(error, ZPS_ERR_INVALID, "tensor '%s' is of group '%s', which rank %u is not in", tensor->spec.name,
+                    tensor->spec.group, client->rank);
+  if (is_closer(tensor, client))
+    return zps_fail(error, ZPS_ERR_BUSY, "rank %u waits for the other ranks to close tensor '%s' already", client->rank,
+                    tensor->spec.name);
+  struct zps_member_closer *const closer = malloc(sizeof *closer);
+  if (!closer) return zps_fail(error, ZPS_ERR_NOMEM, "no memory to close tensor '%s'", tensor->spec.name);
+  *closer = (struct zps_member_closer){.client = client,
+                                       .token = token,
+                                       .timeout_ms = timeout_ms,
+                                       .deadline_ns = now_ns + timeout_ms * ZPS_NS_PER_MS,
+                                       .next = tensor->closers};
+  tensor->closers = closer;
+  if (is_agreed(job, tensor)) close_all(members, job, tensor);
+  return ZPS_OK;
+}
+
+/* "2, 5": the ranks that have not come. */
+static void missing_ranks(const struct zps_member_job *job, const struct zps_member_tensor *tensor, char *buf,
+                          size_t size) {
+  size_t len = 0;
+  buf[0] = '\0';
+  for (uint32_t r = 0; r < job->world && len + 16 < size; r++)
+    if (is_awaited(job, tensor, r)) len += (size_t)snprintf(buf + len, size - len, "%s%u", len ? ", " : "", r);
+}
+
+/* The first rank whose time is up ends it for all that wait: it would be missing, and they would name it. */
+static uint64_t tensor_tick(struct zps_members *members, const struct zps_member_job *job,
+                            struct zps_member_tensor *tensor, uint64_t now_ns) {
+  const struct zps_member_closer *first = tensor->closers;
+  char missing[200], text[600];
+  for (const struct zps_member_closer *closer = first->next; closer; closer = closer->next)
+    if (closer->deadline_ns < first->deadline_ns) first = closer;
+  if (first->deadline_ns > now_ns) return first->deadline_ns;
+  missing_ranks(job, tensor, missing, sizeof missing);
+  snprintf(text, sizeof text, "job '%s': after %g s these ranks have not closed tensor '%s': %s", job->name,
+           (double)first->timeout_ms / 1000, tensor->spec.name, missing);
+  answer_closers(members, job, tensor, NULL, ZPS_ERR_MISSING, text);
+  return ZPS_NEVER;
+}
+
+uint64_t zps_members_closes_tick(struct zps_members *members, struct zps_member_job *job, uint64_t now_ns) {
+  uint64_t deadline = ZPS_NEVER;
+  for (uint32_t i = 0; i < job->n_tensors; i++) {
+    if (!job->tensors[i]->closers) continue;
+    const uint64_t tensor_deadline = tensor_tick(members, job, job->tensors[i], now_ns);
+    if (tensor_deadline < deadline) deadline = tensor_deadline;
+  }
+  return deadline;
+}

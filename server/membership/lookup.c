@@ -1,0 +1,40 @@
+/* What there is under a number, and whether it runs; states by name. Changes nothing. */
+#include "server/membership/members_impl.h"
+
+static const char *const job_state_names[] = {[ZPS_JOB_JOINING] = "joining",
+                                              [ZPS_JOB_OPENING] = "opening",
+                                              [ZPS_JOB_RUNNING] = "running",
+                                              [ZPS_JOB_CLOSING] = "closing"};
+static const char *const rank_state_names[] = {
+    [ZPS_RANK_JOINING] = "joining", [ZPS_RANK_IN] = "in", [ZPS_RANK_LEFT] = "left", [ZPS_RANK_LOST] = "lost"};
+
+const char *zps_job_state_name(enum zps_job_state state) {
+  return job_state_names[state];
+}
+const char *zps_rank_state_name(enum zps_rank_state state) {
+  return rank_state_names[state];
+}
+
+struct zps_member_job *zps_members_job_find(const struct zps_members *members, uint64_t job_id) {
+  struct zps_member_job *job = members->jobs;
+  while (job && job->job_id != job_id) job = job->next;
+  return job;
+}
+
+zps_err_t zps_members_running(const struct zps_member_job *job, uint64_t job_id, struct zps_error *error) {
+  if (!job || job->job_id != job_id || job->state < ZPS_JOB_RUNNING)
+    return zps_fail(error, ZPS_ERR_UNKNOWN, "this connection has not joined job 0x%016llx", (unsigned long long)job_id);
+  return job->state == ZPS_JOB_CLOSING ? zps_fail(error, job->error.code, "%s", job->error.text) : ZPS_OK;
+}
+
+struct zps_member_tensor *zps_members_tensor_find(const struct zps_member_job *job, uint32_t number) {
+  uint32_t low = 0, high = job->n_tensors;
+  while (low < high) {
+    const uint32_t middle = low + (high - low) / 2;
+    if (job->tensors[middle]->spec.tensor < number)
+      low = middle + 1;
+    else
+      high = middle;
+  }
+  return low < job->n_tensors && job->tensors[low]->spec.tensor == number ? job->tensors[low] : NULL;
+}

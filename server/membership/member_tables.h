@@ -1,0 +1,181 @@
+/* What the members of a cluster are: tables of servers, jobs, ranks, groups and tensors, which members.h has the calls
+ * for. Others read them, and change nothing. */
+#ifndef ZPS_SERVER_MEMBERSHIP_MEMBER_TABLES_H
+#define ZPS_SERVER_MEMBERSHIP_MEMBER_TABLES_H
+
+#include "common/base/mishaps.h"
+#include "common/base/origin.h"
+#include "common/base/tally.h"
+#include "common/codec/partition.h"
+#include "common/plan/report.h"
+#include "proto/control_group.h"
+#include "proto/control_job.h"
+#include "proto/control_map.h"
+#include "proto/control_next.h"
+#include "proto/control_server.h"
+#include "proto/control_tensor.h"
+#include "server/membership/view.h"
+
+struct zps_member_job;
+
+/* A connected client as this module knows it; embedded in the owner's connection object, zeroed at first, and valid
+ * until zps_members_client_lost(). A client is a server, or one rank of one job. */
+struct zps_member_client {
+  struct zps_member_server *server;
+  struct zps_member_asker *asker; /* it is to be a rank of an elastic job */
+  struct zps_member_job *job;
+  uint32_t rank;
+  struct zps_origin origin; /* its certificate, or address; not known: nothing is counted for it */
+  struct zps_origin tenant; /* for whom jobs that it begins are counted; not known: for nobody */
+  bool has_share;           /* a certificate or a token says who its tenant is, so jobs are shared out */
+};
+
+struct zps_member_server {
+  uint32_t index; /* issued once, never again */
+  uint32_t pid;
+  char name[ZPS_NAME_MAX + 1], host[ZPS_NAME_MAX + 1];
+  struct zps_net_info fabric;
+  bool draining;                    /* it takes no new jobs, and leaves those that run */
+  bool stops;                       /* since its process is about to end */
+  unsigned n_jobs;                  /* placed here and not yet closed */
+  uint64_t came_ns;                 /* when it came, or was taken back; 0: long ago */
+  uint64_t secret;                  /* by which its process is known again; 0: it is not */
+  struct zps_member_client *client; /* NULL: away, and lost at until_ns */
+  uint64_t until_ns;
+};
+
+enum zps_rank_state { ZPS_RANK_JOINING, ZPS_RANK_IN, ZPS_RANK_LEFT, ZPS_RANK_LOST };
+
+struct zps_member_rank {
+  enum zps_rank_state state;
+  uint32_t rank, pid;
+  char host[ZPS_NAME_MAX + 1], rack[ZPS_NAME_MAX + 1]; /* rack: empty where none was given */
+  struct zps_net_info fabric;
+  struct zps_origin origin; /* its client's */
+  const char *memory; /* where its gradients are and how they reach the fabric: one of zps_members_memory()'s names */
+  char held[ZPS_HELD_MAX + 1];      /* why servers that drain are to keep its job; empty: they need not */
+  uint64_t deadline_ns, timeout_ms; /* JOINING */
+  void *token;                      /* JOINING: the join request */
+  uint64_t secret;                  /* by which its process is known again; 0: it is not */
+  struct zps_member_client *client; /* JOINING, IN; NULL: away, and lost at until_ns */
+  uint64_t until_ns;
+  struct zps_tally tally;     /* of its rounds, but for those of internal tensors */
+  uint64_t told_ns;           /* when it last told of them; 0: not yet */
+  uint64_t kept_bytes;        /* of its pushes, as it last told */
+  struct zps_mishaps mishaps; /* of its endpoint, as it last told */
+  uint32_t mapped_epoch;      /* the last one of which it has said job.mapped */
+  uint32_t last_seat;         /* of an elastic job: one more than its rank in the last generation; 0: it is new */
+};
+
+/* Ranks that meet, by a name (groups.c). */
+struct zps_member_group {
+  char name[ZPS_NAME_MAX + 1];
+  bool is_met;         /* all have come */
+  uint32_t first_rank; /* the rank that named the group's ranks */
+  uint32_t n_ranks, n_here;
+  uint32_t *ranks; /* ascending */
+  struct zps_group_member {
+    bool here;
+    void *token; /* waits for the others */
+    uint64_t deadline_ns, timeout_ms;
+  } * members; /* of each of `ranks` */
+  struct zps_member_group *next;
+};
+
+enum zps_tensor_state { ZPS_TENSOR_OPENING, ZPS_TENSOR_OPEN, ZPS_TENSOR_FAILED };
+
+struct zps_member_waiter;
+struct zps_member_closer;
+struct zps_member_tensor {
+  struct zps_tensor_spec spec; /* owners are this struct's */
+  enum zps_tensor_state state;
+  uint32_t first_rank;    /* the rank that registered it */
+  unsigned n_pending;     /* servers that have not answered tensor.open */
+  bool *opened;           /* of each server of the job: it has answered */
+  struct zps_error error; /* FAILED */
+  uint64_t opened_ns;     /* OPEN */
+  struct zps_tally tally; /* of all ranks' rounds, as they have told */
+  uint64_t rounds_done;   /* the most that a rank has done */
+  uint64_t told_ns;       /* when one last told of them; 0: not yet */
+  struct zps_member_waiter *waiters;
+  struct zps_member_closer *closers; /* ranks that want it closed, and wait for the others */
+  struct zps_member_plan *plan;      /* where its scheme is to be chosen; else NULL */
+};
+
+enum zps_map_state {
+  ZPS_MAP_NONE,
+  ZPS_MAP_SERVERS, /* servers are to answer, those that leave too, then */
+  ZPS_MAP_RANKS,   /* ranks */
+  ZPS_MAP_OVER     /* just now */
+};
+
+/* The partitions of servers that are lost, or leave, go to those that are left. */
+struct zps_member_map {
+  enum zps_map_state state;
+  unsigned n_pending;         /* SERVERS: servers that have not acknowledged this epoch */
+  uint64_t began_ns;          /* the first tick since the first loss or drain; 0: there was none */
+  uint64_t deadline_ns;       /* of this epoch; 0: not set yet */
+  struct zps_job_steps steps; /* steps that ranks of this epoch have begun and not finished; kept for ranks that come
+                                 back */
+  struct zps_error why;       /* the last loss or drain */
+};
+
+/* A server that ranks of a job could not reach over the data plane (cutoffs.c). */
+struct zps_member_cutoff {
+  uint32_t server;                   /* Its index. */
+  bool is_out;                       /* False: it has taken a place again. */
+  uint32_t rank, n_ranks;            /* The first rank that could not reach it, and how many could not. */
+  uint64_t out_ns, in_ns;            /* When it left, and when it last took a place again. */
+  uint64_t wait_ns, again_ns;        /* Pause before it is asked again, and the end of the pause. */
+  char why[ZPS_SUSPECT_WHY_MAX + 1]; /* As a rank said. */
+  struct zps_member_cutoff *next;
+};
+
+/* Ranks cannot reach servers over the data plane (suspects.c). */
+struct zps_member_suspicion {
+  bool *pairs;                       /* of each rank, of each server; NULL: no rank has ever reported */
+  bool any;                          /* a report waits for a decision at due_ns */
+  uint64_t due_ns;                   /* 0: not set yet */
+  char why[ZPS_SUSPECT_WHY_MAX + 1]; /* the last report's text */
+};
+
+enum zps_job_state { ZPS_JOB_JOINING, ZPS_JOB_OPENING, ZPS_JOB_RUNNING, ZPS_JOB_CLOSING };
+
+#define ZPS_LOST_SERVERS_SIZE 160u
+
+struct zps_member_job {
+  enum zps_job_state state;
+  char name[ZPS_NAME_MAX + 1];
+  uint64_t job_id, seed;
+  struct zps_secret secret; /* of its links */
+  bool checksums;           /* of what is read over them; as it was opened */
+  struct zps_origin origin; /* of the client that began it */
+  struct zps_origin tenant; /* the tenant of that client */
+  uint32_t world;
+  struct zps_member_rank **ranks;           /* world of them; NULL: not there yet */
+  uint32_t n_joined, n_left, n_lost;        /* n_joined: JOINING or IN */
+  struct zps_view view;                     /* its servers, from OPENING on */
+  uint32_t places;                          /* the wish of its ranks; 0: that of `config` */
+  uint64_t refill_ns;                       /* before that no server is asked to take a place */
+  bool refill_now;                          /* an administrator wants a server asked at once, whatever refill_ns says */
+  char lost_servers[ZPS_LOST_SERVERS_SIZE]; /* by name, as they were lost: "a, c" */
+  unsigned n_pending;                       /* OPENING: servers that have not answered job.open */
+  struct zps_member_map map;                /* RUNNING */
+  struct zps_member_suspicion suspicion;    /* RUNNING */
+  struct zps_member_cutoff *cutoffs;        /* Servers that had to leave it. */
+  uint32_t weight;                          /* among the jobs of a server, from its beginning on */
+  struct zps_generation generation;         /* number 0: the job is not elastic */
+  struct zps_member_elastic *elastic; /* elastic job of this generation; NULL: none, or it is not known any more */
+  struct zps_member_group *groups;    /* groups that ranks have opened, and not all closed */
+  uint32_t n_groups;
+  struct zps_member_tensor **tensors; /* by ascending number */
+  uint32_t n_tensors, cap_tensors;
+  uint32_t next_tensor;   /* numbers are not given again */
+  uint64_t started_ns;    /* of the state JOINING, later of RUNNING */
+  uint64_t grace_ns;      /* CLOSING: until when its servers keep it; 0: it has failed just now */
+  bool is_forgotten;      /* CLOSING: by its servers */
+  struct zps_error error; /* CLOSING: why it failed; JOINING: why ranks were dropped since the last one came */
+  struct zps_member_job *next;
+};
+
+#endif

@@ -1,0 +1,336 @@
+/* Membership made again from its notes (notes.h). */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "server/membership/elastic.h"
+#include "server/membership/notes.h"
+
+#define ZPS_LOG_COMPONENT "members"
+#include "common/base/log.h"
+
+/* ------------------------------------------------------------ servers */
+
+void zps_members_restore_counters(struct zps_members *members, uint32_t next_server, uint32_t epoch) {
+  if (next_server > members->next_server) members->next_server = next_server;
+  if (epoch > members->epoch) members->epoch = epoch;
+}
+
+static struct zps_member_server *server_find(const struct zps_members *members, uint32_t index) {
+  for (unsigned i = 0; i < members->n_servers; i++)
+    if (members->servers[i]->index == index) return members->servers[i];
+  return NULL;
+}
+
+zps_err_t zps_members_restore_server(struct zps_members *members, const struct zps_member_server *image) {
+  struct zps_member_server *server = server_find(members, image->index);
+  if (!server) {
+    const zps_err_t err = zps_members_server_add(members, image->index, &server);
+    if (err) return err;
+    members->epoch++;
+  }
+  *server = *image;
+  server->client = NULL;
+  server->n_jobs = 0;
+  zps_members_restore_counters(members, image->index + 1, 0);
+  return ZPS_OK;
+}
+
+zps_err_t zps_members_restore_server_gone(struct zps_members *members, uint32_t index) {
+  struct zps_member_server *const server = server_find(members, index);
+  if (!server) return ZPS_ERR_PROTOCOL;
+  for (struct zps_member_job *job = members->jobs; job; job = job->next) {
+    for (uint32_t i = 0; i < job->view.n_places; i++) {
+      struct zps_view_place *const place = &job->view.places[i];
+      if (place->server != server) continue;
+      const bool was_in = place->state == ZPS_PLACE_IN;
+      place->was_lost = place->was_lost || was_in;
+      zps_view_vacate(&job->view, i);
+      if (was_in && job->state == ZPS_JOB_RUNNING)
+        job->map.state = ZPS_MAP_SERVERS; /* what became of the job follows, if told */
+    }
+  }
+  zps_members_server_remove(members, server);
+  free(server);
+  members->epoch++;
+  return ZPS_OK;
+}
+
+/* ------------------------------------------------------------ seats of elastic jobs */
+
+static void forget_seats(struct zps_members *members, const char *name) {
+  struct zps_member_elastic *const elastic = zps_members_elastic_find(members, name);
+  if (!elastic) return;
+  struct zps_member_elastic **link = &members->elastics;
+  while (*link != elastic) link = &(*link)->next;
+  *link = elastic->next;
+  if (elastic->job) elastic->job->elastic = NULL;
+  zps_members_elastic_destroy(elastic);
+}
+
+/* Who is in the last generation still is known when all notes are there. */
+zps_err_t zps_members_restore_seats(struct zps_members *members, const struct zps_seats_image *image) {
+  struct zps_member_job *const job = zps_members_job_find(members, image->last_job);
+  forget_seats(members, image->name);
+  if (image->n_moving == 0) return ZPS_OK;
+  if (job && job->world != image->world) return ZPS_ERR_PROTOCOL;
+  for (uint32_t i = 0; i < image->n_moving; i++)
+    if (image->moving[i] >= image->world) return ZPS_ERR_PROTOCOL;
+  struct zps_member_elastic *const elastic = zps_members_elastic_create(members, image->name);
+  if (!elastic) return ZPS_ERR_NOMEM;
+  elastic->seats = calloc(image->world, sizeof *elastic->seats);
+  if (!elastic->seats) return ZPS_ERR_NOMEM; /* all is freed with the members */
+  for (uint32_t i = 0; i < image->n_moving; i++) elastic->seats[image->moving[i]].state = ZPS_SEAT_MOVING;
+  elastic->number = image->number;
+  elastic->last_job = image->last_job;
+  elastic->last_world = image->world;
+  elastic->is_noted = true;
+  elastic->job = job;
+  if (job) job->elastic = elastic;
+  return ZPS_OK;
+}
+
+static void seats_restored(struct zps_member_elastic *elastic, uint64_t until_ns) {
+  for (uint32_t r = 0; r < elastic->last_world; r++) {
+    struct zps_member_seat *const seat = &elastic->seats[r];
+    seat->until_ns = until_ns;
+    if (elastic->job && elastic->job->ranks[r]->state == ZPS_RANK_IN) seat->state = ZPS_SEAT_IN;
+  }
+}
+
+/* ------------------------------------------------------------ jobs */
+
+static zps_err_t job_make(struct zps_members *members, const struct zps_job_image *image, uint64_t now_ns,
+                          struct zps_member_job **job_p) {
+  const struct zps_join_spec spec = {.job = image->name, .world = image->world};
+  const zps_err_t err = zps_members_job_create(members, &spec, now_ns, job_p, NULL);
+  if (err) return err;
+  struct zps_member_job *const job = *job_p;
+  job->job_id = image->job_id;
+  job->seed = image->seed;
+  if (image->secret) job->secret = *image->secret;
+  job->checksums = image->checksums;
+  job->weight = image->weight;
+  job->state = ZPS_JOB_RUNNING;
+  for (uint32_t r = 0; r < job->world; r++) {
+    job->ranks[r] = calloc(1, sizeof *job->ranks[r]);
+    if (!job->ranks[r]) return ZPS_ERR_NOMEM; /* all is freed with the members */
+    *job->ranks[r] = image->ranks[r];
+    job->ranks[r]->rank = r;
+    job->ranks[r]->client = NULL;
+    job->ranks[r]->token = NULL;
+    if (!job->ranks[r]->memory) job->ranks[r]->memory = "host";
+  }
+  return ZPS_OK;
+}
+
+static void count_ranks(struct zps_member_job *job) {
+  job->n_joined = job->n_left = job->n_lost = 0;
+  for (uint32_t r = 0; r < job->world; r++) {
+    job->n_joined += job->ranks[r]->state <= ZPS_RANK_IN;
+    job->n_left += job->ranks[r]->state == ZPS_RANK_LEFT;
+    job->n_lost += job->ranks[r]->state == ZPS_RANK_LOST;
+  }
+}
+
+static zps_err_t take_view(const struct zps_members *members, struct zps_member_job *job,
+                           const struct zps_job_image *image) {
+  if ((image->leaving && image->n_leaving != image->n_servers) || (image->since && image->n_since != image->n_servers))
+    return ZPS_ERR_PROTOCOL;
+  const zps_err_t err = zps_view_init(&job->view, image->n_servers, image->n_first);
+  if (err) return err;
+  job->view.epoch = image->epoch;
+  for (uint32_t i = 0; i < image->n_servers; i++) {
+    struct zps_member_server *const server = server_find(members, image->servers[i]);
+    struct zps_member_server *const leaver = image->leaving ? server_find(members, image->leaving[i]) : NULL;
+    job->view.places[i] = (struct zps_view_place){.state = server   ? ZPS_PLACE_IN
+                                                           : leaver ? ZPS_PLACE_LEAVING
+                                                                    : ZPS_PLACE_FREE,
+                                                  .server = server ? server : leaver,
+                                                  .since = image->since ? image->since[i] : 0,
+                                                  .was_lost = !server && image->servers[i] != ZPS_NO_SERVER};
+  }
+  return ZPS_OK;
+}
+
+/* What was lost while the state says no more of it is brought to its end by finish(). */
+static void take_map(struct zps_member_job *job, struct zps_job_image *image) {
+  zps_members_map_end(job);
+  job->map.steps = image->replay;
+  image->replay = (struct zps_job_steps){0};
+  if (image->maps) job->map.state = ZPS_MAP_SERVERS;
+}
+
+zps_err_t zps_members_restore_job(struct zps_members *members, struct zps_job_image *image, uint64_t now_ns) {
+  struct zps_member_job *job = zps_members_job_find(members, image->job_id);
+  zps_err_t err = ZPS_OK;
+  if (job &&
+      (job->world != image->world || job->view.n_places != image->n_servers || job->view.n_first != image->n_first))
+    return ZPS_ERR_PROTOCOL;
+  if (!job) {
+    if (image->generation.number > 0) forget_seats(members, image->name);
+    err = job_make(members, image, now_ns, &job);
+  }
+  if (!err) err = take_view(members, job, image);
+  if (err) return err;
+  for (uint32_t r = 0; r < job->world; r++) job->ranks[r]->state = image->ranks[r].state;
+  job->generation = image->generation;
+  if (image->next_tensor > job->next_tensor) job->next_tensor = image->next_tensor;
+  take_map(job, image);
+  if (image->error.code) {
+    job->state = ZPS_JOB_CLOSING;
+    job->error = image->error;
+  }
+  count_ranks(job);
+  zps_members_restore_counters(members, 0, job->view.epoch);
+  return ZPS_OK;
+}
+
+zps_err_t zps_members_restore_failed(struct zps_members *members, uint64_t job_id, const struct zps_error *why) {
+  struct zps_member_job *const job = zps_members_job_find(members, job_id);
+  if (!job) return ZPS_ERR_PROTOCOL;
+  job->state = ZPS_JOB_CLOSING;
+  zps_members_map_end(job);
+  job->error = *why;
+  return ZPS_OK;
+}
+
+zps_err_t zps_members_restore_job_gone(struct zps_members *members, uint64_t job_id) {
+  struct zps_member_job *const job = zps_members_job_find(members, job_id);
+  if (!job) return ZPS_ERR_PROTOCOL;
+  struct zps_member_job **link = &members->jobs;
+  while (*link != job) link = &(*link)->next;
+  *link = job->next;
+  members->n_jobs--;
+  zps_members_job_free(job);
+  return ZPS_OK;
+}
+
+zps_err_t zps_members_restore_rank(struct zps_members *members, uint64_t job_id, uint32_t rank,
+                                   enum zps_rank_state state) {
+  struct zps_member_job *const job = zps_members_job_find(members, job_id);
+  if (!job || rank >= job->world) return ZPS_ERR_PROTOCOL;
+  job->ranks[rank]->state = state;
+  count_ranks(job);
+  zps_members_groups_drop(members, job, rank, ZPS_ERR_CLOSED, "");
+  return ZPS_OK;
+}
+
+/* ------------------------------------------------------------ tensors */
+
+static zps_err_t tensor_set(const struct zps_member_job *job, struct zps_member_tensor *tensor,
+                            enum zps_tensor_state state, const struct zps_error *why, uint64_t now_ns) {
+  if (job->view.n_places == 0) return ZPS_ERR_PROTOCOL;
+  tensor->state = state;
+  if (state == ZPS_TENSOR_OPEN) tensor->opened_ns = now_ns;
+  if (state == ZPS_TENSOR_FAILED) tensor->error = *why;
+  return ZPS_OK;
+}
+
+zps_err_t zps_members_restore_tensor(struct zps_members *members, const struct zps_tensor_spec *spec,
+                                     uint32_t first_rank, enum zps_tensor_state state, const struct zps_error *why,
+                                     uint64_t now_ns) {
+  struct zps_member_job *const job = zps_members_job_find(members, spec->job_id);
+  if (!job || first_rank >= job->world) return ZPS_ERR_PROTOCOL;
+  for (uint32_t p = 0; p < spec->n_parts; p++)
+    if (spec->owners[p] >= job->view.n_places) return ZPS_ERR_PROTOCOL;
+  struct zps_member_tensor *tensor = zps_members_tensor_find(job, spec->tensor);
+  const zps_err_t err = tensor ? zps_members_tensor_owners(tensor, spec)
+                               : zps_members_tensor_append(members, job, spec, first_rank, &tensor);
+  return err ? err : tensor_set(job, tensor, state, why, now_ns);
+}
+
+zps_err_t zps_members_restore_tensor_state(struct zps_members *members, uint64_t job_id, uint32_t number,
+                                           enum zps_tensor_state state, const struct zps_error *why, uint64_t now_ns) {
+  const struct zps_member_job *const job = zps_members_job_find(members, job_id);
+  struct zps_member_tensor *const tensor = job ? zps_members_tensor_find(job, number) : NULL;
+  return tensor ? tensor_set(job, tensor, state, why, now_ns) : ZPS_ERR_PROTOCOL;
+}
+
+zps_err_t zps_members_restore_tensor_gone(struct zps_members *members, uint64_t job_id, uint32_t number) {
+  struct zps_member_job *const job = zps_members_job_find(members, job_id);
+  struct zps_member_tensor *const tensor = job ? zps_members_tensor_find(job, number) : NULL;
+  if (!tensor) return ZPS_ERR_PROTOCOL;
+  zps_members_tensor_remove(job, tensor);
+  return ZPS_OK;
+}
+
+/* ------------------------------------------------------------ groups */
+
+zps_err_t zps_members_restore_group(struct zps_members *members, uint64_t job_id, const char *name, uint32_t first_rank,
+                                    const uint32_t *ranks, uint32_t n_ranks, const uint32_t *left, uint32_t n_left) {
+  struct zps_member_job *const job = zps_members_job_find(members, job_id);
+  struct zps_member_group *group = job ? zps_members_group_find(job, name) : NULL;
+  if (!job || first_rank >= job->world || (group && group->n_ranks != n_ranks)) return ZPS_ERR_PROTOCOL;
+  const zps_err_t err = group ? ZPS_OK : zps_members_group_meet(members, job, name, ranks, n_ranks, first_rank, &group);
+  for (uint32_t i = 0; !err && i < n_ranks; i++) group->members[i].here = true;
+  if (!err) group->n_here = n_ranks;
+  for (uint32_t i = 0; !err && i < n_left; i++) {
+    uint32_t index;
+    if (zps_members_group_has(group, left[i], &index) && group->members[index].here) {
+      group->members[index].here = false;
+      group->n_here--;
+    }
+  }
+  return err;
+}
+
+zps_err_t zps_members_restore_seat(struct zps_members *members, uint64_t job_id, const char *name, uint32_t rank) {
+  struct zps_member_job *const job = zps_members_job_find(members, job_id);
+  struct zps_member_group *const group = job ? zps_members_group_find(job, name) : NULL;
+  uint32_t index;
+  if (!group || !zps_members_group_has(group, rank, &index)) return ZPS_ERR_PROTOCOL;
+  zps_members_group_leave(members, job, group, index);
+  return ZPS_OK;
+}
+
+/* ------------------------------------------------------------ the end */
+
+/* All of its servers are asked again. */
+static void ask_again(const struct zps_member_job *job, struct zps_member_tensor *tensor) {
+  tensor->n_pending = 0;
+  for (uint32_t i = 0; i < job->view.n_places; i++) {
+    tensor->opened[i] = tensor->state != ZPS_TENSOR_OPENING || !zps_view_server(&job->view, i);
+    tensor->n_pending += !tensor->opened[i];
+  }
+}
+
+/* The last turn may have ended between a death and what follows from it. */
+static void finish(struct zps_members *members, struct zps_member_job *job) {
+  static const char text[] = "a server was lost, and then the coordinator";
+  uint32_t lost = 0;
+  struct zps_error why;
+  for (uint32_t i = 0; i < job->n_tensors; i++) ask_again(job, job->tensors[i]);
+  zps_fail(&why, ZPS_ERR_SERVER_LOST, "job '%s': %s", job->name, text);
+  while (lost < job->world && job->ranks[lost]->state != ZPS_RANK_LOST) lost++;
+  if (lost < job->world)
+    zps_members_job_break(members, job, ZPS_ERR_PEER_LOST, lost, "a rank was lost, and then the coordinator");
+  else if (zps_member_map_is_open(job) && !zps_members_map_restored(members, job, &why))
+    zps_members_job_break(members, job, ZPS_ERR_SERVER_LOST, ZPS_NO_RANK, why.text);
+  if (job->n_joined == 0)
+    zps_members_job_close(members, job, job->error.code ? job->error.text : "all ranks have left");
+}
+
+void zps_members_restored(struct zps_members *members, uint64_t until_ns) {
+  unsigned n_ranks = 0;
+  for (unsigned i = 0; i < members->n_servers; i++) members->servers[i]->until_ns = until_ns;
+  for (struct zps_member_job *job = members->jobs; job; job = job->next) {
+    for (uint32_t i = 0; i < job->view.n_places; i++) {
+      if (zps_view_listener(&job->view, i)) zps_view_listener(&job->view, i)->n_jobs++;
+    }
+    for (uint32_t r = 0; r < job->world; r++) {
+      if (job->ranks[r]->state != ZPS_RANK_IN) continue;
+      job->ranks[r]->until_ns = until_ns;
+      n_ranks++;
+    }
+  }
+  for (struct zps_member_elastic *elastic = members->elastics; elastic; elastic = elastic->next)
+    seats_restored(elastic, until_ns);
+  members->n_away = members->n_servers + n_ranks;
+  for (struct zps_member_job *job = members->jobs, *next; job; job = next) {
+    next = job->next;
+    finish(members, job);
+  }
+  zps_log_info("from the state: %u servers and %u ranks of %u jobs, which are awaited", members->n_servers, n_ranks,
+               members->n_jobs);
+}

@@ -1,0 +1,43 @@
+/* Reports of ranks on their rounds, added up per tensor and per rank. */
+#include "server/membership/members_impl.h"
+
+bool zps_members_is_internal(const char *tensor) {
+  return tensor[0] == '@';
+}
+
+zps_err_t zps_members_tally(struct zps_member_client *client, uint64_t job_id, uint32_t tensor, uint64_t done,
+                            const struct zps_tally *growth, uint64_t now_ns, struct zps_error *error) {
+  struct zps_member_job *const job = client->job;
+  if (!job || job->job_id != job_id || job->state < ZPS_JOB_RUNNING)
+    return zps_fail(error, ZPS_ERR_UNKNOWN, "this connection has not joined job 0x%016llx", (unsigned long long)job_id);
+  struct zps_member_tensor *const to = zps_members_tensor_find(job, tensor);
+  if (!to) return zps_fail(error, ZPS_ERR_UNKNOWN, "job '%s' has no tensor %u", job->name, tensor);
+  struct zps_member_rank *const rank = job->ranks[client->rank];
+  zps_tally_add(&to->tally, growth);
+  if (done > to->rounds_done) to->rounds_done = done;
+  to->told_ns = rank->told_ns = now_ns;
+  if (!zps_members_is_internal(to->spec.name)) zps_tally_add(&rank->tally, growth);
+  return ZPS_OK;
+}
+
+zps_err_t zps_members_rank_told(struct zps_member_client *client, uint64_t job_id, uint64_t kept_bytes,
+                                const struct zps_mishaps *mishaps, struct zps_error *error) {
+  const zps_err_t err = zps_members_running(client->job, job_id, error);
+  if (err) return err;
+  client->job->ranks[client->rank]->kept_bytes = kept_bytes;
+  client->job->ranks[client->rank]->mishaps = *mishaps;
+  return ZPS_OK;
+}
+
+struct zps_tally zps_member_job_tally(const struct zps_member_job *job) {
+  struct zps_tally sum = {0};
+  uint64_t rounds = 0;
+  for (uint32_t i = 0; i < job->n_tensors; i++) {
+    const struct zps_member_tensor *const tensor = job->tensors[i];
+    if (zps_members_is_internal(tensor->spec.name)) continue;
+    zps_tally_add(&sum, &tensor->tally);
+    rounds += tensor->rounds_done;
+  }
+  sum.rounds = rounds;
+  return sum;
+}

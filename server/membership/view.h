@@ -1,0 +1,69 @@
+/*
+ * The servers of a job. A view is an epoch and its places: a place has partitions, and at most one server. Events
+ * change places; maps.c makes the next epoch known to servers and ranks.
+ */
+#ifndef ZPS_SERVER_MEMBERSHIP_VIEW_H
+#define ZPS_SERVER_MEMBERSHIP_VIEW_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "common/base/err.h"
+
+struct zps_member_server;
+
+enum zps_place_state {
+  ZPS_PLACE_FREE,     /* No server. */
+  ZPS_PLACE_IN,       /* Its server has the place's partitions. */
+  ZPS_PLACE_LEAVING,  /* Its server lives, has no partitions any more, and goes when all ranks know. */
+  ZPS_PLACE_JOINING,  /* Its server gets to know the job, and then takes the place. */
+  ZPS_PLACE_DISMISSED /* Its server need not take the place. Some of its answers are still under way. */
+};
+
+struct zps_view_place {
+  enum zps_place_state state;
+  struct zps_member_server *server; /* NULL: FREE. */
+  uint32_t since;                   /* Epoch with which a later server took the place; 0: none has. */
+  uint32_t next_since;              /* JOINING: epoch with which the server comes. No job lives in it. */
+  unsigned n_pending;               /* JOINING, DISMISSED: calls without an answer. */
+  bool was_lost;                    /* Its last server was lost. Else that server left in peace, or none ever came. */
+  bool has_mapped;                  /* Its server has answered job.map of this epoch. */
+};
+
+struct zps_view {
+  uint32_t epoch; /* From OPENING on. */
+  uint32_t n_places;
+  uint32_t n_first; /* Places that had servers at first. They come before the others. */
+  struct zps_view_place *places;
+};
+
+/* Free places; `n_first` of them are to have servers at first. ZPS_ERR_NOMEM. */
+zps_err_t zps_view_init(struct zps_view *view, uint32_t n_places, uint32_t n_first) ZPS_MUSTCHECK;
+void zps_view_fini(struct zps_view *view);
+
+/* The server that has the place's partitions; NULL: none. */
+static inline struct zps_member_server *zps_view_server(const struct zps_view *view, uint32_t position) {
+  return view->places[position].state == ZPS_PLACE_IN ? view->places[position].server : NULL;
+}
+/* The server that hears of the next epoch: one that leaves stops then, and says nothing more to ranks. NULL: none. */
+struct zps_member_server *zps_view_listener(const struct zps_view *view, uint32_t position);
+/* The position of the server, in one of the states with bits `1u << state`; n_places: it has none. */
+uint32_t zps_view_find(const struct zps_view *view, const struct zps_member_server *server, unsigned states);
+uint32_t zps_view_count(const struct zps_view *view, enum zps_place_state state);
+/* Places whose last server was lost, and no other one came. */
+uint32_t zps_view_count_lost(const struct zps_view *view);
+/* A later server has taken one of the places. */
+bool zps_view_has_successors(const struct zps_view *view);
+/* Of each place, whether it has no server. */
+void zps_view_mark_empty(const struct zps_view *view, bool *is_empty);
+/* malloc'd: the positions of places with one of these states. ZPS_ERR_NOMEM. */
+zps_err_t zps_view_positions(const struct zps_view *view, unsigned states, uint32_t **positions_p,
+                             uint32_t *n_p) ZPS_MUSTCHECK;
+
+/* The place is free again. */
+void zps_view_vacate(struct zps_view *view, uint32_t position);
+/* The server that joins takes its place. */
+void zps_view_seize(struct zps_view *view, uint32_t position);
+
+#endif

@@ -1,0 +1,285 @@
+/* The membership module, case by case: the members on which ranks must agree to open a tensor, and the receivers of the
+ * answer. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "common/base/clock.h"
+#include "tests/unit/server/membership/members_rig.h"
+
+static void test_tensor_is_opened_once_and_answered_to_all(void **state) {
+  (void)state;
+  const struct members_seen *seen = NULL;
+  const uint64_t job_id = members_running_job();
+  assert_int_equal(members_tensor(2, job_id, "w", 100000, 0), ZPS_OK);
+  assert_int_equal(members_tensor(3, job_id, "w", 100000, 32), ZPS_OK); /* the value of the default */
+  assert_int_equal(members_count(ZPS_ACT_TENSOR_OPEN, 0, &seen), 1);
+  assert_int_equal(members_count(ZPS_ACT_TENSOR_OPEN, 1, NULL), 1);
+  assert_int_equal(seen->n_parts, 32);
+  zps_members_tensor_opened(rig.members, &rig.clients[0], job_id, 0, ZPS_OK, NULL, 0);
+  assert_int_equal(members_count(ZPS_ACT_TENSOR_DONE, 2, NULL), 0);
+  zps_members_tensor_opened(rig.members, &rig.clients[1], job_id, 0, ZPS_OK, NULL, 0);
+  assert_int_equal(members_count(ZPS_ACT_TENSOR_DONE, 2, NULL), 1);
+  assert_int_equal(members_count(ZPS_ACT_TENSOR_DONE, 3, NULL), 1);
+  assert_int_equal(members_tensor(3, job_id, "w", 100000, 0), ZPS_OK); /* again: answered at once */
+  assert_int_equal(members_count(ZPS_ACT_TENSOR_DONE, 3, NULL), 2);
+  assert_int_equal(members_tensor(3, job_id, "w", 99999, 0), ZPS_ERR_SHAPE);
+  assert_string_equal(rig.error.text,
+                      "tensor 'w' is 100000 x 8 f32 sum in 32 partitions, block_bits 0, codec auto, values raw, "
+                      "scheme balanced since rank 0 (host node) "
+                      "registered it, rank 1 (host node) says 99999 x 8 f32 sum in 32 partitions, block_bits 0, codec "
+                      "auto, values raw, scheme balanced");
+  rig.tensor.codec = ZPS_CODEC_PAPER;
+  assert_int_equal(members_tensor(3, job_id, "w", 100000, 0), ZPS_ERR_SHAPE);
+  assert_non_null(strstr(rig.error.text, "codec auto, values raw, scheme balanced since rank 0"));
+  assert_non_null(
+      strstr(rig.error.text, "says 100000 x 8 f32 sum in 32 partitions, block_bits 0, codec paper, values raw"));
+  rig.tensor.codec = ZPS_CODEC_AUTO;
+  rig.tensor.value_codec = ZPS_VALUES_QSGD4;
+  assert_int_equal(members_tensor(3, job_id, "w", 100000, 0), ZPS_ERR_SHAPE);
+  assert_non_null(strstr(rig.error.text, "codec auto, values raw, scheme balanced since rank 0"));
+  assert_non_null(strstr(rig.error.text, "codec auto, values qsgd4"));
+  rig.tensor.value_codec = ZPS_VALUES_RAW;
+  rig.tensor.scheme = (struct zps_scheme_spec){.name = "ring", .chunks = 2};
+  assert_int_equal(members_tensor(3, job_id, "w", 100000, 0), ZPS_ERR_SHAPE);
+  assert_non_null(strstr(rig.error.text, "says 100000 x 8 f32 sum in 32 partitions"));
+  assert_non_null(strstr(rig.error.text, "values raw, scheme ring chunks=2"));
+  rig.tensor.scheme = (struct zps_scheme_spec){.name = ""};
+  assert_int_equal(members_tensor(3, job_id + 1, "w", 1, 0), ZPS_ERR_UNKNOWN);
+  assert_int_equal(members_tensor(3, job_id, "w2", 0, 0), ZPS_ERR_INVALID);
+  assert_int_equal(members_tensor(3, job_id, "w2", 1, ZPS_PARTITION_PARTS_MAX + 1), ZPS_ERR_INVALID);
+}
+
+/* A tensor that a server has not opened when it is lost has no fate of its own. */
+static void test_server_lost_while_a_tensor_opens(void **state) {
+  (void)state;
+  const struct members_seen *seen = NULL;
+  const uint64_t job_id = members_running_job();
+  assert_int_equal(members_tensor(2, job_id, "w", 10, 0), ZPS_OK);
+  zps_members_tensor_opened(rig.members, &rig.clients[1], job_id, 0, ZPS_ERR_CLOSED, "closed here", 0);
+  assert_int_equal(members_count(ZPS_ACT_TENSOR_FAILED, 2, NULL), 0);
+  zps_members_client_lost(rig.members, &rig.clients[1], "gone");
+  assert_int_equal(members_count(ZPS_ACT_TENSOR_FAILED, 2, &seen), 1);
+  assert_int_equal(seen->action.code, ZPS_ERR_SERVER_LOST);
+}
+
+static void test_tensor_that_a_server_refuses_stays_refused(void **state) {
+  (void)state;
+  const struct members_seen *seen = NULL;
+  const uint64_t job_id = members_running_job();
+  assert_int_equal(members_tensor(2, job_id, "w", 10, 0), ZPS_OK);
+  zps_members_tensor_opened(rig.members, &rig.clients[1], job_id, 0, ZPS_ERR_NOMEM, "full", 0);
+  assert_int_equal(members_count(ZPS_ACT_TENSOR_FAILED, 2, &seen), 1);
+  assert_string_equal(seen->text, "tensor 'w' of job 'x': server 'b' (host node): full");
+  assert_int_equal(members_tensor(3, job_id, "w", 10, 0), ZPS_ERR_NOMEM);
+  assert_int_equal(members_tensor(3, job_id, "w1", 10, 0), ZPS_OK);
+  assert_int_equal(members_tensor(3, job_id, "w2", 10, 0), ZPS_OK);
+  assert_int_equal(members_tensor(3, job_id, "w3", 10, 0), ZPS_ERR_QUOTA); /* max_tensors */
+}
+
+static void test_even_schemes_lay_out_their_rows(void **state) {
+  (void)state;
+  const struct members_seen *seen = NULL;
+  const uint64_t job_id = members_running_job();
+  rig.tensor.scheme = (struct zps_scheme_spec){.name = "dense-ps"};
+  assert_int_equal(members_tensor(2, job_id, "w", 100000, 0), ZPS_OK);
+  assert_int_equal(members_tensor(3, job_id, "w", 100000, 0), ZPS_OK);
+  assert_int_equal(members_count(ZPS_ACT_TENSOR_OPEN, 0, &seen), 1);
+  assert_int_equal(seen->n_parts, 49); /* of 2^11 rows, for 2 servers */
+  assert_int_equal(members_tensor(3, job_id, "w2", 100000, 8), ZPS_ERR_INVALID);
+  assert_string_equal(rig.error.text,
+                      "tensor 'w2': scheme dense-ps lays rows out itself: it takes no number of "
+                      "partitions, no block_bits");
+  rig.tensor.scheme = (struct zps_scheme_spec){.name = "omnireduce", .of_rows = 25600, .of_width = 100};
+  assert_int_equal(members_tensor(3, job_id, "w3", 100000, 0), ZPS_OK);
+  assert_int_equal(members_count(ZPS_ACT_TENSOR_OPEN, 0, &seen), 2);
+  assert_int_equal(seen->n_parts, 49);
+  rig.tensor.scheme = (struct zps_scheme_spec){.name = ""};
+  assert_int_equal(members_tensor(3, job_id, "w", 100000, 0), ZPS_ERR_SHAPE);
+  assert_non_null(strstr(rig.error.text, "in 49 partitions, block_bits 11, codec auto, values raw, scheme dense-ps"));
+}
+
+static void test_ranks_that_push_are_the_same_for_all(void **state) {
+  (void)state;
+  static const uint32_t ranks[] = {1, 0, 2};
+  const struct members_seen *seen = NULL;
+  const uint64_t job_id = members_running_job();
+  rig.tensor.ranks = ranks;
+  rig.tensor.n_ranks = 1;
+  assert_int_equal(members_tensor(2, job_id, "w", 1000, 2), ZPS_OK);
+  assert_int_equal(members_tensor(3, job_id, "w", 1000, 2), ZPS_OK);
+  assert_int_equal(members_count(ZPS_ACT_TENSOR_OPEN, 0, &seen), 1);
+  rig.tensor.n_ranks = 2;
+  assert_int_equal(members_tensor(3, job_id, "descending", 1000, 2), ZPS_ERR_INVALID);
+  rig.tensor.ranks = ranks + 1;
+  assert_int_equal(members_tensor(3, job_id, "beyond", 1000, 2), ZPS_ERR_INVALID);
+  assert_string_equal(rig.error.text, "tensor 'beyond': the ranks that push it must ascend and be below 2");
+  rig.tensor.n_ranks = 1;
+  assert_int_equal(members_tensor(3, job_id, "w", 1000, 2), ZPS_ERR_SHAPE);
+  rig.tensor.n_ranks = 0;
+  assert_int_equal(members_tensor(3, job_id, "w", 1000, 2), ZPS_ERR_SHAPE);
+  assert_non_null(strstr(rig.error.text, "pushed by 1 ranks since rank 0"));
+}
+
+static void test_what_ranks_tell_is_added_up(void **state) {
+  (void)state;
+  const uint64_t job_id = members_running_job();
+  const struct zps_member_job *const job = zps_members_job_first(rig.members);
+  const struct zps_tally growth = {.rounds = 5, .bytes_out = 100, .step = 4, .scheme = "ring"};
+  assert_int_equal(members_tensor(2, job_id, "w", 100000, 0), ZPS_OK);
+  assert_int_equal(members_tensor(2, job_id, "@barrier", 1, 0), ZPS_OK);
+  assert_int_equal(zps_members_tally(&rig.clients[2], job_id, 0, 5, &growth, 7, &rig.error), ZPS_OK);
+  assert_int_equal(zps_members_tally(&rig.clients[3], job_id, 0, 5, &growth, 8, &rig.error), ZPS_OK);
+  assert_int_equal(zps_members_tally(&rig.clients[3], job_id, 0, 10, &growth, 9, &rig.error), ZPS_OK);
+  assert_int_equal(zps_members_tally(&rig.clients[3], job_id, 1, 5, &growth, 9, &rig.error), ZPS_OK);
+  const struct zps_member_tensor *const tensor = job->tensors[0];
+  assert_int_equal(tensor->rounds_done, 10); /* of rank 1, which is ahead */
+  assert_int_equal(tensor->tally.rounds, 15);
+  assert_int_equal(tensor->tally.bytes_out, 300);
+  assert_int_equal(tensor->told_ns, 9);
+  assert_int_equal(job->ranks[0]->tally.rounds, 5);
+  assert_int_equal(job->ranks[0]->told_ns, 7);
+  assert_int_equal(job->ranks[1]->tally.rounds, 10); /* without those of the library's own tensor */
+  assert_int_equal(job->tensors[1]->tally.rounds, 5);
+  assert_int_equal(members_tensor(2, job_id, "v", 100000, 0), ZPS_OK);
+  assert_int_equal(zps_members_tally(&rig.clients[2], job_id, 2, 6, &growth, 7, &rig.error), ZPS_OK);
+  assert_int_equal(zps_member_job_tally(job).rounds, 16); /* 10 of "w" and 6 of "v" */
+  assert_int_equal(zps_member_job_tally(job).bytes_out, 400);
+
+  /* Of itself a rank tells how much there is in all: the last word counts. */
+  assert_int_equal(
+      zps_members_rank_told(&rig.clients[3], job_id, 100, &(struct zps_mishaps){.corrupt = 2, .forged = 7}, &rig.error),
+      ZPS_OK);
+  assert_int_equal(
+      zps_members_rank_told(&rig.clients[3], job_id, 50, &(struct zps_mishaps){.corrupt = 3, .forged = 8}, &rig.error),
+      ZPS_OK);
+  assert_true(job->ranks[1]->kept_bytes == 50 && job->ranks[1]->mishaps.corrupt == 3 &&
+              job->ranks[1]->mishaps.forged == 8);
+  assert_true(job->ranks[0]->mishaps.corrupt == 0 && job->ranks[0]->mishaps.forged == 0);
+  assert_int_equal(zps_members_rank_told(&rig.clients[3], job_id + 1, 0, &(struct zps_mishaps){0}, &rig.error),
+                   ZPS_ERR_UNKNOWN);
+  assert_int_equal(zps_members_tally(&rig.clients[3], job_id + 1, 0, 1, &growth, 9, &rig.error), ZPS_ERR_UNKNOWN);
+  assert_int_equal(zps_members_tally(&rig.clients[3], job_id, 3, 1, &growth, 9, &rig.error), ZPS_ERR_UNKNOWN);
+  assert_non_null(strstr(rig.error.text, "job 'x' has no tensor 3"));
+  assert_int_equal(zps_members_tally(&rig.clients[4], job_id, 0, 1, &growth, 9, &rig.error), ZPS_ERR_UNKNOWN);
+  zps_members_client_lost(rig.members, &rig.clients[2], "it died"); /* the job has failed; rank 1 may still report */
+  assert_int_equal(zps_members_tally(&rig.clients[3], job_id, 0, 11, &growth, 9, &rig.error), ZPS_OK);
+  assert_int_equal(tensor->rounds_done, 11);
+}
+
+static zps_err_t close_tensor(unsigned client, uint64_t job_id, uint32_t tensor, uint64_t now_ns) {
+  return zps_members_tensor_close(rig.members, &rig.clients[client], job_id, tensor, 1500, &rig.clients[client], now_ns,
+                                  &rig.error);
+}
+
+static void open_tensor(uint64_t job_id, const char *name, uint32_t number) {
+  assert_int_equal(members_tensor(2, job_id, name, 10 + number, 0), ZPS_OK);
+  for (unsigned s = 0; s < 2; s++)
+    zps_members_tensor_opened(rig.members, &rig.clients[s], job_id, number, ZPS_OK, NULL, 0);
+}
+
+/* Closed when all ranks want it, with those that belong to it; the name may come again, its number does not. */
+static void test_tensor_is_closed_by_all_ranks(void **state) {
+  (void)state;
+  const struct members_seen *seen = NULL;
+  const uint64_t job_id = members_running_job();
+  open_tensor(job_id, "w", 0);
+  open_tensor(job_id, "@hosts/@ring/w", 1);
+  open_tensor(job_id, "v/w", 2);
+  assert_int_equal(close_tensor(2, job_id, 7, 0), ZPS_ERR_UNKNOWN);
+  assert_string_equal(rig.error.text, "job 'x' has no open tensor 7");
+  assert_int_equal(close_tensor(2, job_id, 1, 0), ZPS_ERR_INVALID);
+  assert_int_equal(close_tensor(2, job_id + 1, 0, 0), ZPS_ERR_UNKNOWN);
+  assert_int_equal(close_tensor(2, job_id, 0, 0), ZPS_OK);
+  assert_int_equal(close_tensor(2, job_id, 0, 0), ZPS_ERR_BUSY);
+  assert_int_equal(members_count(ZPS_ACT_TENSOR_FORGET, 0, NULL), 0);
+  assert_int_equal(members_count(ZPS_ACT_TENSOR_CLOSED, 2, NULL), 0);
+  assert_int_equal(close_tensor(3, job_id, 0, 0), ZPS_OK);
+  for (unsigned s = 0; s < 2; s++) assert_int_equal(members_count(ZPS_ACT_TENSOR_FORGET, s, NULL), 2);
+  for (unsigned c = 2; c < 4; c++) assert_int_equal(members_count(ZPS_ACT_TENSOR_CLOSED, c, NULL), 1);
+  const struct zps_member_job *const job = zps_members_job_first(rig.members);
+  assert_int_equal(job->n_tensors, 1);
+  assert_null(zps_members_tensor_find(job, 0));
+  assert_null(zps_members_tensor_find(job, 1));
+  assert_string_equal(zps_members_tensor_find(job, 2)->spec.name, "v/w");
+  rig.n_seen = 0;
+  for (uint32_t i = 3; i < 40; i++) { /* no more than the job may have at a time */
+    open_tensor(job_id, "w", i);
+    assert_int_equal(close_tensor(3, job_id, i, 0), ZPS_OK);
+    assert_int_equal(close_tensor(2, job_id, i, 0), ZPS_OK);
+    assert_int_equal(members_count(ZPS_ACT_TENSOR_FORGET, 1, &seen), 1);
+    rig.n_seen = 0;
+  }
+  assert_int_equal(job->n_tensors, 1);
+}
+
+static void test_ranks_that_do_not_close_are_named(void **state) {
+  (void)state;
+  const struct members_seen *seen = NULL;
+  const uint64_t job_id = members_running_job(), ms = 1000000;
+  open_tensor(job_id, "w", 0);
+  assert_int_equal(close_tensor(2, job_id, 0, 0), ZPS_OK);
+  assert_int_equal(zps_members_tick(rig.members, 1000 * ms), 1500 * ms);
+  assert_int_equal(members_count(ZPS_ACT_TENSOR_FAILED, 2, NULL), 0);
+  zps_members_tick(rig.members, 1500 * ms);
+  assert_int_equal(members_count(ZPS_ACT_TENSOR_FAILED, 2, &seen), 1);
+  assert_int_equal(seen->action.code, ZPS_ERR_MISSING);
+  assert_string_equal(seen->text, "job 'x': after 1.5 s these ranks have not closed tensor 'w': 1");
+  assert_int_equal(close_tensor(3, job_id, 0, 0), ZPS_OK); /* the other has given up meanwhile */
+  assert_int_equal(members_count(ZPS_ACT_TENSOR_FORGET, 0, NULL), 0);
+  assert_int_equal(zps_members_leave(rig.members, &rig.clients[2], job_id, &rig.error), ZPS_OK);
+  assert_int_equal(members_count(ZPS_ACT_TENSOR_FORGET, 0, NULL), 1); /* a rank that has left is not awaited */
+  assert_int_equal(members_count(ZPS_ACT_TENSOR_CLOSED, 3, NULL), 1);
+}
+
+static void test_who_closes_is_not_named_by_who_closes_later(void **state) {
+  (void)state;
+  const struct members_seen *seen = NULL;
+  const uint64_t job_id = members_running_world(4), ms = 1000000;
+  open_tensor(job_id, "w", 0);
+  assert_int_equal(close_tensor(3, job_id, 0, 0), ZPS_OK);
+  assert_int_equal(close_tensor(2, job_id, 0, 700 * ms), ZPS_OK);
+  assert_int_equal(close_tensor(5, job_id, 0, 0), ZPS_OK);
+  assert_int_equal(zps_members_tick(rig.members, 1500 * ms), ZPS_NEVER);
+  const unsigned waited[] = {2, 3, 5};
+  for (unsigned i = 0; i < 3; i++) {
+    assert_int_equal(members_count(ZPS_ACT_TENSOR_FAILED, waited[i], &seen), 1);
+    assert_int_equal(seen->action.code, ZPS_ERR_MISSING);
+    assert_string_equal(seen->text, "job 'x': after 1.5 s these ranks have not closed tensor 'w': 2");
+  }
+  assert_int_equal(members_count(ZPS_ACT_TENSOR_FORGET, 0, NULL), 0);
+  assert_int_equal(close_tensor(4, job_id, 0, 2000 * ms), ZPS_OK); /* the others may ask again */
+  assert_int_equal(members_count(ZPS_ACT_TENSOR_CLOSED, 4, NULL), 0);
+}
+
+static void test_who_closes_is_told_of_a_lost_rank(void **state) {
+  (void)state;
+  const struct members_seen *seen = NULL;
+  const uint64_t job_id = members_running_job();
+  open_tensor(job_id, "w", 0);
+  assert_int_equal(close_tensor(2, job_id, 0, 0), ZPS_OK);
+  zps_members_client_lost(rig.members, &rig.clients[3], "it is gone");
+  assert_int_equal(members_count(ZPS_ACT_TENSOR_FAILED, 2, &seen), 1);
+  assert_int_equal(seen->action.code, ZPS_ERR_PEER_LOST);
+  assert_int_equal(close_tensor(2, job_id, 0, 0), ZPS_ERR_PEER_LOST);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      MEMBERS_CASE(test_tensor_is_closed_by_all_ranks),
+      MEMBERS_CASE(test_ranks_that_do_not_close_are_named),
+      MEMBERS_CASE(test_who_closes_is_not_named_by_who_closes_later),
+      MEMBERS_CASE(test_who_closes_is_told_of_a_lost_rank),
+      MEMBERS_CASE(test_tensor_is_opened_once_and_answered_to_all),
+      MEMBERS_CASE(test_server_lost_while_a_tensor_opens),
+      MEMBERS_CASE(test_tensor_that_a_server_refuses_stays_refused),
+      MEMBERS_CASE(test_even_schemes_lay_out_their_rows),
+      MEMBERS_CASE(test_ranks_that_push_are_the_same_for_all),
+      MEMBERS_CASE(test_what_ranks_tell_is_added_up),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
