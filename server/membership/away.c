@@ -20,7 +20,8 @@ static void server_away(struct zps_members *members, struct zps_member_server *s
   members->n_away++;
   zps_log_info("server %u '%s' (host %s, pid %u) is away: %s", server->index, server->name, server->host, server->pid,
                reason);
-  for (struct zps_member_job *job = members->jobs; job; job = job->next) zps_members_refill_gone(members, job, server);
+  for (struct zps_member_job *job = members->jobs; job; job = job->next)
+    zps_members_placement_gone(members, job, server);
   for (struct zps_member_job *job = members->jobs, *next; job; job = next) { /* it cannot answer openings */
     next = job->next;
     bool is_here = false;
@@ -38,7 +39,7 @@ static void rank_away(struct zps_members *members, struct zps_member_job *job, s
   zps_log_info("job '%s': rank %u (host %s, pid %u) is away: %s", job->name, rank->rank, rank->host, rank->pid, reason);
   zps_members_tensors_fail(members, job, rank->client, ZPS_ERR_CLOSED, reason);
   zps_members_groups_away(members, job, rank->rank, ZPS_ERR_CLOSED, reason);
-  zps_members_refill_end(members, job, "a rank is away");
+  zps_members_placement_cancel(members, job, "a rank is away");
   rank->client->job = NULL;
   rank->client = NULL;
   rank->until_ns = until_ns;

@@ -93,7 +93,7 @@ static void tell_servers(struct zps_members *members, const struct zps_member_jo
 /* Servers are told ahead of anything that they are told later, such as to open a tensor of the same name. */
 static void close_all(struct zps_members *members, struct zps_member_job *job, struct zps_member_tensor *tensor) {
   uint32_t n_left = 0;
-  zps_members_refill_end(members, job, "a tensor is closed");
+  zps_members_placement_cancel(members, job, "a tensor is closed");
   zps_log_info("job '%s': tensor %u '%s' is closed", job->name, tensor->spec.tensor, tensor->spec.name);
   for (uint32_t i = 0; i < job->n_tensors; i++) {
     struct zps_member_tensor *const other = job->tensors[i];

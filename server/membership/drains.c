@@ -77,7 +77,7 @@ bool zps_member_job_any_away(const struct zps_member_job *job) {
 bool zps_members_drain_try(struct zps_members *members, struct zps_member_job *job) {
   struct zps_error why;
   bool any_drains = false;
-  zps_members_refill_drains(members, job);
+  zps_members_placement_drains(members, job);
   if (job->state != ZPS_JOB_RUNNING || job->map.state != ZPS_MAP_NONE) return false;
   for (uint32_t i = 0; i < job->view.n_places; i++)
     any_drains = any_drains || (zps_view_server(&job->view, i) && zps_view_server(&job->view, i)->draining);

@@ -88,7 +88,7 @@ void zps_members_close_at(struct zps_members *members, struct zps_member_job *jo
 
 /* From here on the job has no servers. */
 static void close_at_servers(struct zps_members *members, struct zps_member_job *job, const char *reason) {
-  zps_members_refill_end(members, job, reason);
+  zps_members_placement_cancel(members, job, reason);
   zps_members_close_at(members, job, ZPS_PLACE_IN, reason);
   zps_members_close_at(members, job, ZPS_PLACE_LEAVING, reason);
 }
@@ -119,7 +119,7 @@ static void job_fail(struct zps_members *members, struct zps_member_job *job, zp
   zps_fail(&job->error, code, "%s", text);
   job_set_state(job, ZPS_JOB_CLOSING);
   zps_members_map_end(job);
-  zps_members_refill_end(members, job, text);
+  zps_members_placement_cancel(members, job, text);
   zps_members_note(members, &(struct zps_member_note){.type = ZPS_NOTE_JOB_FAILED, .job = job});
   zps_members_tensors_fail(members, job, NULL, code, text);
   zps_members_groups_fail(members, job, code, text);
@@ -220,7 +220,7 @@ void zps_members_job_opened(struct zps_members *members, struct zps_member_clien
                             zps_err_t code, const char *text, uint64_t now_ns) {
   struct zps_member_job *job = zps_members_job_find(members, job_id);
   const struct zps_member_server *server = client->server;
-  if (job && server && zps_members_refill_answered(members, job, server, code, text)) return;
+  if (job && server && zps_members_placement_answered(members, job, server, code, text)) return;
   if (!job || job->state != ZPS_JOB_OPENING || !server) return;
   if (code == ZPS_ERR_CLOSED) return;
   if (code) {
@@ -261,7 +261,7 @@ void zps_members_job_add_lost(struct zps_member_job *job, const char *name) {
 
 void zps_members_job_server_lost(struct zps_members *members, struct zps_member_job *job,
                                  const struct zps_member_server *server, const char *reason) {
-  zps_members_refill_gone(members, job, server);
+  zps_members_placement_gone(members, job, server);
   zps_members_cutoff_gone(job, server);
   if (zps_members_map_leaver_gone(members, job, server)) return;
   const uint32_t i = zps_view_find(&job->view, server, 1u << ZPS_PLACE_IN);
@@ -304,7 +304,7 @@ static void rank_gone(struct zps_members *members, struct zps_member_job *job, s
   }
   zps_members_groups_drop(members, job, rank->rank, code, text);
   rank->client = NULL;
-  zps_members_refill_end(members, job, "a rank is in it no longer");
+  zps_members_placement_cancel(members, job, "a rank is in it no longer");
   if (job->n_joined) {
     for (uint32_t i = 0; i < job->view.n_places; i++) {
       if (!zps_view_server(&job->view, i)) continue;

@@ -84,7 +84,7 @@ static bool begin(struct zps_members *members, struct zps_member_job *job, const
   struct zps_member_map *const map = &job->map;
   const uint32_t n_in = zps_view_count(&job->view, ZPS_PLACE_IN);
   if (!members->config.replays || n_in == 0) return false;
-  zps_members_refill_end(members, job, why->text);
+  zps_members_placement_cancel(members, job, why->text);
   for (uint32_t i = 0; i < job->view.n_places; i++) job->view.places[i].has_mapped = false;
   job->view.epoch = ++members->epoch;
   if (!zps_member_map_is_open(job)) map->began_ns = 0;
@@ -341,7 +341,7 @@ uint64_t zps_members_map_tick(struct zps_members *members, struct zps_member_job
     zps_log_info("job '%s': goes on in epoch %u, after %llu ms", job->name, job->view.epoch,
                  (unsigned long long)((now_ns - map->began_ns) / ZPS_NS_PER_MS));
     map->state = ZPS_MAP_NONE;
-    job->refill_ns = now_ns + ZPS_REFILL_SETTLE_NS;
+    job->placement_ns = now_ns + ZPS_PLACEMENT_SETTLE_NS;
     return ZPS_NEVER;
   }
   if (map->deadline_ns == 0 || waits_for_one_away(job)) map->deadline_ns = now_ns + MAP_TIMEOUT_S * ZPS_NS_PER_S;

@@ -152,12 +152,12 @@ struct zps_member_job {
   struct zps_origin origin; /* of the client that began it */
   struct zps_origin tenant; /* the tenant of that client */
   uint32_t world;
-  struct zps_member_rank **ranks;           /* world of them; NULL: not there yet */
-  uint32_t n_joined, n_left, n_lost;        /* n_joined: JOINING or IN */
-  struct zps_view view;                     /* its servers, from OPENING on */
-  uint32_t places;                          /* the wish of its ranks; 0: that of `config` */
-  uint64_t refill_ns;                       /* before that no server is asked to take a place */
-  bool refill_now;                          /* an administrator wants a server asked at once, whatever refill_ns says */
+  struct zps_member_rank **ranks;    /* world of them; NULL: not there yet */
+  uint32_t n_joined, n_left, n_lost; /* n_joined: JOINING or IN */
+  struct zps_view view;              /* its servers, from OPENING on */
+  uint32_t places;                   /* the wish of its ranks; 0: that of `config` */
+  uint64_t placement_ns;             /* before that no server is asked to take a place */
+  bool place_now;                    /* an administrator wants a server asked at once, whatever placement_ns says */
   char lost_servers[ZPS_LOST_SERVERS_SIZE]; /* by name, as they were lost: "a, c" */
   unsigned n_pending;                       /* OPENING: servers that have not answered job.open */
   struct zps_member_map map;                /* RUNNING */

@@ -64,33 +64,31 @@ bool zps_members_cannot_move(const struct zps_members *members, const struct zps
 /* Whether the connection of one of its servers or ranks has ended. */
 bool zps_member_job_any_away(const struct zps_member_job *job);
 
-/* refill.c */
+/* placement.c */
 /* A server waits so long after it came, and after the job last changed. Servers that come meanwhile are asked with it:
  * the job stops once for all of them. */
-#define ZPS_REFILL_SETTLE_NS (5 * ZPS_NS_PER_S)
+#define ZPS_PLACEMENT_SETTLE_NS (5 * ZPS_NS_PER_S)
 /* Servers that could take the free places of a running job are asked to, when it is time; when all have answered, they
  * do. When that is. */
-uint64_t zps_members_refill_tick(struct zps_members *members, struct zps_member_job *job, uint64_t now_ns);
-/* Asks them, where it is time to, or job->refill_now. */
-void zps_members_refill_begin(struct zps_members *members, struct zps_member_job *job);
+uint64_t zps_members_placement_tick(struct zps_members *members, struct zps_member_job *job, uint64_t now_ns);
+/* Asks them, where it is time to, or job->place_now. */
+void zps_members_placement_begin(struct zps_members *members, struct zps_member_job *job);
 /* The server is there for a place of the job, and has none. */
-bool zps_members_refill_could(const struct zps_member_job *job, const struct zps_member_server *server);
+bool zps_members_is_placeable(const struct zps_member_job *job, const struct zps_member_server *server);
 /* How many servers could take a place of the job now, and are not asked to. */
-uint32_t zps_members_refill_spare(const struct zps_members *members, const struct zps_member_job *job);
+uint32_t zps_members_count_placeable(const struct zps_members *members, const struct zps_member_job *job);
 
-/* joiners.c */
 /* Whether servers are asked to take free places of the job. */
-bool zps_members_refill_is_active(const struct zps_member_job *job);
-/* NULL: it is none */
+bool zps_members_placement_is_open(const struct zps_member_job *job);
 /* Those that are to take places need not: the job has changed. */
-void zps_members_refill_end(struct zps_members *members, struct zps_member_job *job, const char *why);
+void zps_members_placement_cancel(struct zps_members *members, struct zps_member_job *job, const char *why);
 /* The server is gone, or away. The others are to take their places all the same. */
-void zps_members_refill_gone(struct zps_members *members, struct zps_member_job *job,
-                             const struct zps_member_server *server);
-void zps_members_refill_drains(struct zps_members *members, struct zps_member_job *job);
+void zps_members_placement_gone(struct zps_members *members, struct zps_member_job *job,
+                                const struct zps_member_server *server);
+void zps_members_placement_drains(struct zps_members *members, struct zps_member_job *job);
 /* It has answered job.open or tensor.open. False: it is none that is to take a place. */
-bool zps_members_refill_answered(struct zps_members *members, struct zps_member_job *job,
-                                 const struct zps_member_server *server, zps_err_t code, const char *text);
+bool zps_members_placement_answered(struct zps_members *members, struct zps_member_job *job,
+                                    const struct zps_member_server *server, zps_err_t code, const char *text);
 
 /* cutoffs.c */
 /* The server has to leave the job: `n_ranks` cannot reach it, `rank` is the first of them. */

@@ -1,5 +1,5 @@
 /*
- * An administrator wants jobs placed anew over the servers that are there now: what refill.c and generations.c do by
+ * An administrator wants jobs placed anew over the servers that are there now: what placement.c and generations.c do by
  * themselves, without the time that they give to servers and jobs to settle. A job has no more places than when it
  * began, since ranks and servers are told how many there are once (job.server_places); the generations of an elastic
  * job begin with as many as there are servers.
@@ -18,7 +18,7 @@ struct census {
 };
 
 static struct census count(const struct zps_members *members, const struct zps_member_job *job) {
-  struct census census = {.n_spare = zps_members_refill_spare(members, job)};
+  struct census census = {.n_spare = zps_members_count_placeable(members, job)};
   for (uint32_t i = 0; i < job->view.n_places; i++) {
     census.n_in += zps_view_server(&job->view, i) != NULL;
     census.n_joining += zps_member_job_admits(job, i);
@@ -89,7 +89,7 @@ static bool say_unreachable(const struct zps_members *members, const struct zps_
   for (unsigned i = 0; i < members->n_servers; i++) {
     const struct zps_member_server *const server = members->servers[i];
     const struct zps_member_cutoff *const cutoff = zps_member_job_cutoff(job, server);
-    if (!cutoff || !zps_members_refill_could(job, server)) continue;
+    if (!cutoff || !zps_members_is_placeable(job, server)) continue;
     if (!any)
       zps_text_add(said->why, sizeof said->why, "%u of its %u places are free", census->n_free, job->view.n_places);
     zps_text_add(said->why, sizeof said->why,
@@ -134,7 +134,7 @@ static void rebalance_elastic(struct zps_members *members, struct zps_member_job
     return;
   }
   said->outcome = ZPS_REBALANCE_WAITS;
-  said->n_servers += zps_members_refill_spare(members, job);
+  said->n_servers += zps_members_count_placeable(members, job);
   zps_text_add(said->why, sizeof said->why,
                "its ranks are told: they begin its next generation, which is placed on all servers");
 }
@@ -147,8 +147,8 @@ static void rebalance(struct zps_members *members, struct zps_member_job *job, s
     rebalance_elastic(members, job, said);
     return;
   }
-  job->refill_now = true;
-  zps_members_refill_begin(members, job);
+  job->place_now = true;
+  zps_members_placement_begin(members, job);
   census = count(members, job);
   if (census.n_joining > 0) {
     say_moves(job, said);
@@ -186,7 +186,7 @@ zps_err_t zps_members_rebalance(struct zps_members *members, const char *name, z
 }
 
 bool zps_member_job_moves(const struct zps_member_job *job) {
-  return zps_members_refill_is_active(job) || job->map.state != ZPS_MAP_NONE;
+  return zps_members_placement_is_open(job) || job->map.state != ZPS_MAP_NONE;
 }
 
 const char *zps_rebalance_name(enum zps_rebalance outcome) {

@@ -123,8 +123,8 @@ uint64_t zps_members_tick(struct zps_members *members, uint64_t now_ns) {
     if (map_deadline == ZPS_NEVER && zps_members_drain_try(members, job))
       map_deadline = zps_members_map_tick(members, job, now_ns);
     if (map_deadline < deadline) deadline = map_deadline;
-    const uint64_t refill_deadline = zps_members_refill_tick(members, job, now_ns);
-    if (refill_deadline < deadline) deadline = refill_deadline;
+    const uint64_t placement_deadline = zps_members_placement_tick(members, job, now_ns);
+    if (placement_deadline < deadline) deadline = placement_deadline;
     const uint64_t closes_deadline = zps_members_closes_tick(members, job, now_ns);
     if (closes_deadline < deadline) deadline = closes_deadline;
     const uint64_t closing_deadline = zps_members_closing_tick(members, job, now_ns);

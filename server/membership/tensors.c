@@ -282,7 +282,7 @@ zps_err_t zps_members_tensor_register(struct zps_members *members, struct zps_me
     return err;
   }
   tensor->waiters = waiter;
-  zps_members_refill_end(members, job, "a tensor is registered");
+  zps_members_placement_cancel(members, job, "a tensor is registered");
   zps_log_info("job '%s': tensor %u '%s', %llu x %u %s in %u partitions", job->name, tensor->spec.tensor, spec.name,
                (unsigned long long)spec.rows, spec.width, zps_dtype_name(spec.dtype), spec.n_parts);
   for (uint32_t i = 0; i < job->view.n_places; i++) {
@@ -322,7 +322,7 @@ void zps_members_tensor_opened(struct zps_members *members, struct zps_member_cl
                                uint32_t number, zps_err_t code, const char *text, uint64_t now_ns) {
   struct zps_member_job *job = zps_members_job_find(members, job_id);
   if (!job || job->state != ZPS_JOB_RUNNING || !server->server) return;
-  if (zps_members_refill_answered(members, job, server->server, code, text)) return;
+  if (zps_members_placement_answered(members, job, server->server, code, text)) return;
   struct zps_member_tensor *tensor = zps_members_tensor_find(job, number);
   if (!tensor || tensor->state != ZPS_TENSOR_OPENING || code == ZPS_ERR_CLOSED) return;
   uint32_t position = 0;

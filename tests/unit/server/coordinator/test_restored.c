@@ -172,16 +172,16 @@ static void test_a_server_that_drains(void **state) {
 
 /* ------------------------------------------------------------ servers that took free places */
 
-#define JOB_REFILLED(since, more)                                                                            \
+#define JOB_WITH_SUCCESSOR(since, more)                                                                      \
   "{\"what\":\"job\",\"job_id\":\"0x1\",\"name\":\"j\",\"seed\":\"0x2\",\"epoch\":9,\"next_tensor\":0," more \
   "\"servers\":[0,2],\"since\":[" since "],\"ranks\":[" RANK("0") "," RANK("1") "]}"
 
 /* All have heard, or not: whoever comes back is told of the same steps, or of the place that was taken. */
 static void test_a_place_that_was_taken(void **state) {
   (void)state;
-  static const char *const over[] = {SERVER("0", "a"), SERVER("2", "c"), JOB_REFILLED("0,9", "")};
-  static const char *const open[] = {SERVER("0", "a"), SERVER("2", "c"), JOB_REFILLED("0,9", "\"maps\":true,")};
-  static const char *const short_of_one[] = {SERVER("0", "a"), SERVER("2", "c"), JOB_REFILLED("9", "")};
+  static const char *const over[] = {SERVER("0", "a"), SERVER("2", "c"), JOB_WITH_SUCCESSOR("0,9", "")};
+  static const char *const open[] = {SERVER("0", "a"), SERVER("2", "c"), JOB_WITH_SUCCESSOR("0,9", "\"maps\":true,")};
+  static const char *const short_of_one[] = {SERVER("0", "a"), SERVER("2", "c"), JOB_WITH_SUCCESSOR("9", "")};
   struct zps_member_client clients[2] = {{.server = NULL}};
   struct zps_members *members = restored_make_again(true, over, 3);
   const struct zps_member_job *job = restored_job(members);

@@ -69,7 +69,7 @@ struct world {
   unsigned n_open;
   struct late late[OPEN_MAX];
   unsigned n_late;
-  unsigned n_refills; /* servers that took free places */
+  unsigned n_placements; /* servers that took free places */
   struct map maps[OPEN_MAX];
   unsigned n_maps;
   bool replays;

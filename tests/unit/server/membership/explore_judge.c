@@ -61,7 +61,7 @@ static void check_ranks_mapped(struct world *world, const struct zps_member_job 
     if (job->ranks[r]->state == ZPS_RANK_IN) assert_int_equal(world->fakes[job->ranks[r]->pid].mapped, job->view.epoch);
 }
 
-static bool is_joiner(const struct zps_action *action, const struct fake *server) {
+static bool is_joining(const struct zps_action *action, const struct fake *server) {
   return zps_member_job_admits(action->job, action->position) &&
          action->job->view.places[action->position].server == server->client.server;
 }
@@ -86,7 +86,7 @@ void explore_act(void *ctx, const struct zps_action *action) {
     case ZPS_ACT_JOB_OPEN:
       assert_true(fake->n_held < HELD_MAX);
       assert_true(zps_view_server(&action->job->view, action->position) == fake->client.server ||
-                  is_joiner(action, fake));
+                  is_joining(action, fake));
       fake->held[fake->n_held++] = (struct held){.job_id = action->job->job_id};
       break;
     case ZPS_ACT_JOB_CLOSE:
@@ -98,7 +98,7 @@ void explore_act(void *ctx, const struct zps_action *action) {
       assert_true(action->code == ZPS_ERR_CLOSED || action->code == ZPS_ERR_PEER_LOST);
       break;
     case ZPS_ACT_TENSOR_OPEN:
-      assert_true((held->answered || is_joiner(action, fake)) && world->n_open < OPEN_MAX);
+      assert_true((held->answered || is_joining(action, fake)) && world->n_open < OPEN_MAX);
       world->open[world->n_open++] =
           (struct request){.server = who, .job_id = action->job->job_id, .tensor = action->tensor->spec.tensor};
       break;
@@ -114,7 +114,7 @@ void explore_act(void *ctx, const struct zps_action *action) {
       if (action->job->view.places[action->position].since > held->asked) {
         for (unsigned i = 0; i < world->n_open; i++) /* it has all tensors that are open */
           assert_false(world->open[i].server == who && world->open[i].job_id == action->job->job_id);
-        world->n_refills++;
+        world->n_placements++;
       }
       held->asked = action->job->view.epoch;
       world->maps[world->n_maps++] =

@@ -104,7 +104,7 @@ static void test_random_sequences_of_connections(void **state) {
 static void test_random_sequences_of_places(void **state) {
   (void)state;
   static struct world world;
-  unsigned n_refills = 0;
+  unsigned n_placements = 0;
   for (uint64_t seed = 0; seed < 5000; seed += THIN_STRIDE) {
     struct zps_rng rng = {seed};
     explore_init(&world, seed, true);
@@ -133,10 +133,10 @@ static void test_random_sequences_of_places(void **state) {
         explore_event(&world, (unsigned)zps_rng_below(&rng, N_EVENTS));
       }
     }
-    n_refills += world.n_refills;
+    n_placements += world.n_placements;
     explore_fini(&world);
   }
-  assert_true(n_refills > 500 / THIN_STRIDE);
+  assert_true(n_placements > 500 / THIN_STRIDE);
 }
 
 static void sink(void *ctx, enum zps_log_level level, const char *component, const char *text) {

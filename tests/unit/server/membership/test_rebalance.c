@@ -1,5 +1,5 @@
 /* Jobs that an administrator wants placed anew: which take in servers at once, which later, and what is said of those
- * that do not. What follows is test_refill.c's. */
+ * that do not. What follows is test_placement.c's. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -75,7 +75,7 @@ static void test_at_once(void **state) {
   const uint64_t job_id = on_one_of_two();
   goes_on(job_id);
   expect(ZPS_REBALANCE_STAYS, 1, "1 of its 2 places are free, and no server is there to take one");
-  assert_false(the_job()->refill_now);
+  assert_false(the_job()->place_now);
   assert_int_equal(members_server(C, "c", 3, &members_tcp), ZPS_OK);
   zps_members_tick(rig.members, 1);
   assert_int_equal(told(ZPS_ACT_JOB_OPEN, C), 0); /* it has just come */

@@ -1,8 +1,8 @@
 /*
- * A job that runs takes servers in for those that it lost, or that left it: each takes a place that is free, and with
- * it the partitions that the place had at first. Such a server is told of the job and its tensors while the rounds go
- * on (it is joining); when all that join have answered, the job goes on with them as it goes on without those that are
- * lost, in an epoch of its own (maps.c). A change of the job meanwhile sends them away; they are asked again.
+ * Placement: servers take the free places of a running job, of servers that it lost or that left, or of places without
+ * a server so far. A server that joins gets to know the job and its tensors while rounds go on. When all that join have
+ * answered, a view change installs them, as one does after a loss (maps.c). Any other change to the job cancels the
+ * placement; it is retried later. A server that is gone, drains or refuses does not hold the others up.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -13,9 +13,100 @@
 #define ZPS_LOG_COMPONENT "members"
 #include "common/base/log.h"
 
+static bool is_active(const struct zps_view_place *place) {
+  return place->state == ZPS_PLACE_JOINING;
+}
+
+bool zps_members_placement_is_open(const struct zps_member_job *job) {
+  return zps_view_count(&job->view, ZPS_PLACE_JOINING) > 0;
+}
+
+bool zps_member_job_admits(const struct zps_member_job *job, uint32_t position) {
+  return position < job->view.n_places && is_active(&job->view.places[position]);
+}
+
+uint32_t zps_member_job_since(const struct zps_member_job *job, uint32_t position) {
+  const struct zps_view_place *const place = &job->view.places[position];
+  return is_active(place) ? place->next_since : place->since;
+}
+
+/* ------------------------------------------------------------ canceled */
+
+/* Answers to what it was asked may be under way: until they are here it is asked nothing more. */
+static void send_away(struct zps_members *members, struct zps_member_job *job, uint32_t position, const char *why) {
+  struct zps_view_place *const place = &job->view.places[position];
+  place->state = ZPS_PLACE_DISMISSED;
+  place->server->n_jobs--;
+  zps_members_act(
+      members,
+      &(struct zps_action){
+          .type = ZPS_ACT_JOB_CLOSE, .client = place->server->client, .job = job, .position = position, .text = why});
+  if (place->n_pending == 0 || !place->server->client) zps_view_vacate(&job->view, position);
+}
+
+static void settle(const struct zps_members *members, struct zps_member_job *job) {
+  job->placement_ns = members->now_ns + ZPS_PLACEMENT_SETTLE_NS;
+}
+
+void zps_members_placement_cancel(struct zps_members *members, struct zps_member_job *job, const char *why) {
+  if (!zps_members_placement_is_open(job)) return;
+  zps_log_info("job '%s': no servers take the places that are free, for now: %s", job->name, why);
+  for (uint32_t i = 0; i < job->view.n_places; i++)
+    if (is_active(&job->view.places[i])) send_away(members, job, i, why);
+  settle(members, job);
+}
+
+/* The others take their places without it. */
+static void send_one_away(struct zps_members *members, struct zps_member_job *job, uint32_t position, const char *why) {
+  zps_log_info("job '%s': server '%s' takes no place, for now: %s", job->name, job->view.places[position].server->name,
+               why);
+  send_away(members, job, position, why);
+  if (!zps_members_placement_is_open(job)) settle(members, job);
+}
+
+static uint32_t find(const struct zps_member_job *job, const struct zps_member_server *server) {
+  return zps_view_find(&job->view, server, 1u << ZPS_PLACE_JOINING | 1u << ZPS_PLACE_DISMISSED);
+}
+
+void zps_members_placement_gone(struct zps_members *members, struct zps_member_job *job,
+                                const struct zps_member_server *server) {
+  const uint32_t position = find(job, server);
+  if (position == job->view.n_places) return;
+  const bool was_active = is_active(&job->view.places[position]);
+  if (was_active) job->view.places[position].server->n_jobs--;
+  zps_view_vacate(&job->view, position);
+  if (!was_active) return;
+  zps_log_info("job '%s': server '%s' takes no place, for now: it is gone", job->name, server->name);
+  if (!zps_members_placement_is_open(job)) settle(members, job);
+}
+
+void zps_members_placement_drains(struct zps_members *members, struct zps_member_job *job) {
+  for (uint32_t i = 0; i < job->view.n_places; i++)
+    if (is_active(&job->view.places[i]) && job->view.places[i].server->draining)
+      send_one_away(members, job, i, "it drains");
+}
+
+/* ------------------------------------------------------------ answered */
+
+bool zps_members_placement_answered(struct zps_members *members, struct zps_member_job *job,
+                                    const struct zps_member_server *server, zps_err_t code, const char *text) {
+  const uint32_t position = find(job, server);
+  if (position == job->view.n_places || code == ZPS_ERR_CLOSED) return position < job->view.n_places;
+  struct zps_view_place *const place = &job->view.places[position];
+  if (place->n_pending > 0) place->n_pending--;
+  if (!is_active(place)) {
+    if (place->n_pending == 0) zps_view_vacate(&job->view, position);
+  } else if (code) {
+    zps_log_warn("job '%s': server %u '%s' (host %s) cannot take a place in it: %s", job->name, server->index,
+                 server->name, server->host, text);
+    send_one_away(members, job, position, "it could not");
+  }
+  return true;
+}
+
 /* ------------------------------------------------------------ asked */
 
-bool zps_members_refill_could(const struct zps_member_job *job, const struct zps_member_server *server) {
+bool zps_members_is_placeable(const struct zps_member_job *job, const struct zps_member_server *server) {
   return server->client && !server->draining && zps_view_find(&job->view, server, ~0u) == job->view.n_places;
 }
 
@@ -37,12 +128,12 @@ static struct zps_member_server *next_server(const struct zps_members *members, 
     const bool among_last = search->at >= members->n_servers;
     struct zps_member_server *const server = members->servers[search->at++ % members->n_servers];
     const struct zps_member_cutoff *const cutoff = zps_member_job_cutoff(job, server);
-    if (!zps_members_refill_could(job, server) || (cutoff != NULL) != among_last) continue;
+    if (!zps_members_is_placeable(job, server) || (cutoff != NULL) != among_last) continue;
     if (cutoff && cutoff->again_ns > members->now_ns) {
       if (cutoff->again_ns < search->again_ns) search->again_ns = cutoff->again_ns;
       continue;
     }
-    const uint64_t ready_ns = server->came_ns ? server->came_ns + ZPS_REFILL_SETTLE_NS : 0;
+    const uint64_t ready_ns = server->came_ns ? server->came_ns + ZPS_PLACEMENT_SETTLE_NS : 0;
     if (ready_ns < search->ready_ns) search->ready_ns = ready_ns;
     return server;
   }
@@ -95,13 +186,13 @@ static bool may_begin(const struct zps_members *members, const struct zps_member
          !zps_members_cannot_move(members, job, &why);
 }
 
-uint32_t zps_members_refill_spare(const struct zps_members *members, const struct zps_member_job *job) {
+uint32_t zps_members_count_placeable(const struct zps_members *members, const struct zps_member_job *job) {
   struct search search = begin_search();
   uint32_t n = 0;
   if (job->generation.number == 0) {
     while (next_server(members, job, &search)) n++;
   } else { /* The next generation is placed on all servers, whoever could reach them. */
-    for (unsigned i = 0; i < members->n_servers; i++) n += zps_members_refill_could(job, members->servers[i]);
+    for (unsigned i = 0; i < members->n_servers; i++) n += zps_members_is_placeable(job, members->servers[i]);
   }
   return n;
 }
@@ -112,12 +203,12 @@ static uint64_t try_begin(struct zps_members *members, struct zps_member_job *jo
   if (!may_begin(members, job)) return ZPS_NEVER;
   while (next_server(members, job, &search)) n++;
   if (n == 0) {
-    job->refill_now = false;
+    job->place_now = false;
     return search.again_ns;
   }
-  const uint64_t ready_ns = search.ready_ns > job->refill_ns ? search.ready_ns : job->refill_ns;
-  if (now_ns < ready_ns && !job->refill_now) return ready_ns;
-  job->refill_now = false;
+  const uint64_t ready_ns = search.ready_ns > job->placement_ns ? search.ready_ns : job->placement_ns;
+  if (now_ns < ready_ns && !job->place_now) return ready_ns;
+  job->place_now = false;
   search = begin_search();
   for (uint32_t i = 0; i < job->view.n_places; i++) {
     if (job->view.places[i].state != ZPS_PLACE_FREE) continue;
@@ -128,8 +219,8 @@ static uint64_t try_begin(struct zps_members *members, struct zps_member_job *jo
   return ZPS_NEVER;
 }
 
-void zps_members_refill_begin(struct zps_members *members, struct zps_member_job *job) {
-  if (!zps_members_refill_is_active(job)) try_begin(members, job, members->now_ns);
+void zps_members_placement_begin(struct zps_members *members, struct zps_member_job *job) {
+  if (!zps_members_placement_is_open(job)) try_begin(members, job, members->now_ns);
 }
 
 /* ------------------------------------------------------------ all have answered */
@@ -159,13 +250,13 @@ static void try_end(struct zps_members *members, struct zps_member_job *job) {
   for (uint32_t i = 0; i < job->view.n_places; i++)
     if (zps_member_job_admits(job, i) && job->view.places[i].n_pending > 0) return;
   if (zps_members_cannot_move(members, job, &why))
-    zps_members_refill_end(members, job, why.text);
+    zps_members_placement_cancel(members, job, why.text);
   else
     take_places(members, job);
 }
 
-uint64_t zps_members_refill_tick(struct zps_members *members, struct zps_member_job *job, uint64_t now_ns) {
-  if (!zps_members_refill_is_active(job)) return try_begin(members, job, now_ns);
+uint64_t zps_members_placement_tick(struct zps_members *members, struct zps_member_job *job, uint64_t now_ns) {
+  if (!zps_members_placement_is_open(job)) return try_begin(members, job, now_ns);
   try_end(members, job);
   return zps_members_map_tick(members, job, now_ns);
 }
