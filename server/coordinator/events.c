@@ -89,6 +89,7 @@ void zps_coordinator_expel(struct zps_coordinator_conn *conn, const char *reason
   else if (conn->client.server)
     zps_log_warn("%s: audit: server=%s is expelled: %s", zps_rpc_conn_peer(conn->rpc), conn->client.server->name,
                  reason);
+  if (conn->client.asker) zps_rpc_close(conn->rpc, false); /* Its call has no answer, so that it asks again. */
   zps_members_client_lost(conn->coordinator->members, &conn->client, reason);
   zps_rpc_close(conn->rpc, false);
 }

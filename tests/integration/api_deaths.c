@@ -302,14 +302,13 @@ static void test_killed_coordinator(void **state) {
 
 /* ------------------------------------------------------------ the coordinator at open */
 
-/* A socket that listens on any port of 127.0.0.1. */
-static int listen_any(char *address, size_t size) {
+/* A socket with any port of 127.0.0.1, which nobody else gets meanwhile. Connections are refused until it listens. */
+static int bind_any(char *address, size_t size) {
   struct sockaddr_in name = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
   socklen_t len = sizeof name;
   const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
   assert_true(fd >= 0);
   assert_int_equal(bind(fd, (struct sockaddr *)&name, sizeof name), 0);
-  assert_int_equal(listen(fd, 4), 0);
   assert_int_equal(getsockname(fd, (struct sockaddr *)&name, &len), 0);
   snprintf(address, size, "127.0.0.1:%u", ntohs(name.sin_port));
   return fd;
@@ -333,7 +332,8 @@ static void test_other_version(void **state) {
   struct cluster cluster = {0};
   struct ranks ranks;
   char line[4096];
-  const int fd = listen_any(cluster.address, sizeof cluster.address);
+  const int fd = bind_any(cluster.address, sizeof cluster.address);
+  assert_int_equal(listen(fd, 4), 0);
   ranks_start(&ranks, &cluster, 1, opens, &wanted);
   const int conn = accept(fd, NULL, NULL);
   assert_true(conn >= 0);
@@ -357,8 +357,9 @@ static void test_nobody_there(void **state) {
   (void)state;
   static const zenps_status_t wanted = ZENPS_ERR_CONNECT;
   struct cluster cluster = {0};
-  close(listen_any(cluster.address, sizeof cluster.address));
+  const int fd = bind_any(cluster.address, sizeof cluster.address);
   ranks_run(&cluster, 1, opens, &wanted, 0);
+  close(fd);
 }
 
 const struct CMUnitTest api_death_tests[] = {
