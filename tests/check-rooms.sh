@@ -11,8 +11,8 @@ support=$top/tests/support
 # Files that form a circle are one object's code; a circle may have this many files.
 most_worker=8 most=6
 # Folders of several libraries, or of a library with another name. zenpsctl reads records of the coordinator
-# (libzpsrecords) without a coordinator, and without libcurl (libzpsetcd).
-libraries="server/state=libzpsstate,libzpsetcd common/codec=libzpscodec,libzpscodecsimd common/net=libzpsnet,libzpsnetofi server/membership=libzpsmembers server/coordinator=libzpsrecords,libzpscoordinator"
+# (libzpsrecords) without a coordinator.
+libraries="common/codec=libzpscodec,libzpscodecsimd common/net=libzpsnet,libzpsnetofi server/membership=libzpsmembers server/coordinator=libzpsrecords,libzpscoordinator"
 may() { echo "may $*"; }
 # product FIND-OPTION...: files of the product below this folder, without programs that are clients of the library. The
 # emulation's objects are what gpu/cuda is compiled to where there is no nvcc.

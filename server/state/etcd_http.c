@@ -52,11 +52,12 @@ static zps_err_t parse_members(const char *text, struct members *members, struct
 
 #ifdef HAVE_CURL
 
-#include <curl/curl.h>
+#include "server/state/curl.h"
 
 struct http {
   struct zps_etcd_transport transport;
   struct members members;
+  const struct zps_curl *lib;
   CURL *curl;
   struct curl_slist *headers;
   char *ca, *cert, *key;
@@ -66,7 +67,9 @@ struct http {
 
 zps_err_t zps_etcd_http_check(const char *text, struct zps_error *error) {
   struct members members;
-  return parse_members(text, &members, error);
+  const struct zps_curl *lib;
+  const zps_err_t err = parse_members(text, &members, error);
+  return err ? err : zps_curl_load(&lib, error);
 }
 
 static size_t on_bytes(char *data, size_t size, size_t n, void *ctx) {
@@ -89,24 +92,25 @@ static int on_progress(void *ctx, curl_off_t down_all, curl_off_t down, curl_off
 
 static void set_options(struct http *http, const char *url, const char *body, uint64_t timeout_ms,
                         struct zps_etcd_answer *answer) {
+  const struct zps_curl *const lib = http->lib;
   CURL *const curl = http->curl;
-  curl_easy_reset(curl); /* connections stay */
-  curl_easy_setopt(curl, CURLOPT_URL, url);
-  curl_easy_setopt(curl, CURLOPT_NOSIGNAL, 1L);
-  curl_easy_setopt(curl, CURLOPT_NOPROXY, "*");
-  curl_easy_setopt(curl, CURLOPT_HTTPHEADER, http->headers);
-  curl_easy_setopt(curl, CURLOPT_POSTFIELDSIZE_LARGE, (curl_off_t)strlen(body));
-  curl_easy_setopt(curl, CURLOPT_POSTFIELDS, body);
-  curl_easy_setopt(curl, CURLOPT_TIMEOUT_MS, (long)(timeout_ms > 0 ? timeout_ms : 1));
-  curl_easy_setopt(curl, CURLOPT_WRITEFUNCTION, on_bytes);
-  curl_easy_setopt(curl, CURLOPT_WRITEDATA, answer);
-  curl_easy_setopt(curl, CURLOPT_NOPROGRESS, 0L);
-  curl_easy_setopt(curl, CURLOPT_XFERINFOFUNCTION, on_progress);
-  curl_easy_setopt(curl, CURLOPT_XFERINFODATA, http);
-  curl_easy_setopt(curl, CURLOPT_ERRORBUFFER, http->why);
-  if (http->ca) curl_easy_setopt(curl, CURLOPT_CAINFO, http->ca);
-  if (http->cert) curl_easy_setopt(curl, CURLOPT_SSLCERT, http->cert);
-  if (http->key) curl_easy_setopt(curl, CURLOPT_SSLKEY, http->key);
+  lib->easy_reset(curl); /* connections stay */
+  lib->easy_setopt(curl, CURLOPT_URL, url);
+  lib->easy_setopt(curl, CURLOPT_NOSIGNAL, 1L);
+  lib->easy_setopt(curl, CURLOPT_NOPROXY, "*");
+  lib->easy_setopt(curl, CURLOPT_HTTPHEADER, http->headers);
+  lib->easy_setopt(curl, CURLOPT_POSTFIELDSIZE_LARGE, (curl_off_t)strlen(body));
+  lib->easy_setopt(curl, CURLOPT_POSTFIELDS, body);
+  lib->easy_setopt(curl, CURLOPT_TIMEOUT_MS, (long)(timeout_ms > 0 ? timeout_ms : 1));
+  lib->easy_setopt(curl, CURLOPT_WRITEFUNCTION, on_bytes);
+  lib->easy_setopt(curl, CURLOPT_WRITEDATA, answer);
+  lib->easy_setopt(curl, CURLOPT_NOPROGRESS, 0L);
+  lib->easy_setopt(curl, CURLOPT_XFERINFOFUNCTION, on_progress);
+  lib->easy_setopt(curl, CURLOPT_XFERINFODATA, http);
+  lib->easy_setopt(curl, CURLOPT_ERRORBUFFER, http->why);
+  if (http->ca) lib->easy_setopt(curl, CURLOPT_CAINFO, http->ca);
+  if (http->cert) lib->easy_setopt(curl, CURLOPT_SSLCERT, http->cert);
+  if (http->key) lib->easy_setopt(curl, CURLOPT_SSLKEY, http->key);
 }
 
 static zps_err_t code_of(CURLcode status) {
@@ -124,14 +128,14 @@ static zps_err_t http_post(struct zps_etcd_transport *transport, const char *pat
   snprintf(url, sizeof url, "%s%s", member, path);
   http->why[0] = '\0';
   set_options(http, url, body, timeout_ms, &answer);
-  const CURLcode status = curl_easy_perform(http->curl);
+  const CURLcode status = http->lib->easy_perform(http->curl);
   if (status != CURLE_OK) {
     free(answer.body);
     http->members.now = (http->members.now + 1) % http->members.n;
     return zps_fail(error, code_of(status), "etcd at %.150s: %.200s", member,
-                    http->why[0] ? http->why : curl_easy_strerror(status));
+                    http->why[0] ? http->why : http->lib->easy_strerror(status));
   }
-  curl_easy_getinfo(http->curl, CURLINFO_RESPONSE_CODE, &http_status);
+  http->lib->easy_getinfo(http->curl, CURLINFO_RESPONSE_CODE, &http_status);
   if (http_status >= 500) http->members.now = (http->members.now + 1) % http->members.n;
   answer.status = (unsigned)http_status;
   if (!answer.body) answer.body = calloc(1, 1);
@@ -152,8 +156,8 @@ static void http_interrupt(struct zps_etcd_transport *transport, bool is_on) {
 
 static void http_close(struct zps_etcd_transport *transport) {
   struct http *http = (struct http *)transport;
-  curl_easy_cleanup(http->curl);
-  curl_slist_free_all(http->headers);
+  http->lib->easy_cleanup(http->curl);
+  http->lib->slist_free_all(http->headers);
   free(http->ca);
   free(http->cert);
   free(http->key);
@@ -171,15 +175,18 @@ static bool copy(char **to, const char *from) {
 zps_err_t zps_etcd_http_open(const struct zps_etcd_access *access, struct zps_etcd_transport **transport_p,
                              struct zps_error *error) {
   struct members members;
-  const zps_err_t err = parse_members(access->members, &members, error);
+  const struct zps_curl *lib;
+  zps_err_t err = parse_members(access->members, &members, error);
+  if (!err) err = zps_curl_load(&lib, error);
   if (err) return err;
   struct http *http = calloc(1, sizeof *http);
   if (!http) return zps_fail(error, ZPS_ERR_NOMEM, "no memory to reach etcd");
   http->transport.ops = &http_ops;
   http->members = members;
-  http->curl = curl_easy_init();
-  http->headers = curl_slist_append(NULL, "Content-Type: application/json");
-  if (http->headers) curl_slist_append(http->headers, "Expect:"); /* a body leaves at once */
+  http->lib = lib;
+  http->curl = lib->easy_init();
+  http->headers = lib->slist_append(NULL, "Content-Type: application/json");
+  if (http->headers) lib->slist_append(http->headers, "Expect:"); /* a body leaves at once */
   if (!http->curl || !http->headers || !copy(&http->ca, access->ca) || !copy(&http->cert, access->cert) ||
       !copy(&http->key, access->key)) {
     http_close(&http->transport);
