@@ -77,7 +77,7 @@ static zps_err_t counters_read(struct zps_members *members, const zps_json *reco
 }
 
 static const struct zps_field server[] = {
-    {"server", ZPS_FIELD_NUMBER, ZPS_FIELD_AT(struct zps_member_server, index), .max = UINT32_MAX - 2},
+    {"server", ZPS_FIELD_NUMBER, ZPS_FIELD_AT(struct zps_member_server, index), .max = ZPS_NO_SERVER - 1},
     {"name", ZPS_FIELD_TEXT, ZPS_FIELD_AT(struct zps_member_server, name), .min = 1},
     {"host", ZPS_FIELD_TEXT, ZPS_FIELD_AT(struct zps_member_server, host), .min = 1},
     {"pid", ZPS_FIELD_NUMBER, ZPS_FIELD_AT(struct zps_member_server, pid)},

@@ -132,6 +132,8 @@ zps_err_t zps_record_job_read(struct zps_members *members, const zps_json *recor
     err = zps_control_get_u32(record, "began", 1, image.n_servers, &image.n_first, error);
   if (!err && zps_json_get(record, "leaving"))
     err = zps_control_get_u32s(record, "leaving", ZPS_SERVERS_MAX, UINT32_MAX, &leaving, &image.n_leaving, error);
+  if (!err && zps_json_get(record, "drained"))
+    err = zps_control_get_u32(record, "drained", 0, image.n_servers, &image.n_drained, error);
   if (!err && zps_json_get(record, "since"))
     err = zps_control_get_u32s(record, "since", ZPS_SERVERS_MAX, UINT32_MAX, &since, &image.n_since, error);
   if (err) {

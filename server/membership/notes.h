@@ -72,6 +72,7 @@ struct zps_job_image {
   uint32_t n_first;        /* Places that had servers at first. */
   const uint32_t *leaving; /* by position, those that drain and have not been let go; NULL: none. n_leaving of them */
   uint32_t n_leaving;
+  uint32_t n_drained;    /* Places without a server that lost none, though `servers` says so: in older journals. */
   const uint32_t *since; /* by position, the epoch with which another server took the place, or 0; NULL: none has */
   uint32_t n_since;
   const struct zps_member_rank *ranks; /* world of them */

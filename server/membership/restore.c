@@ -150,6 +150,11 @@ static zps_err_t take_view(const struct zps_members *members, struct zps_member_
                                                   .since = image->since ? image->since[i] : 0,
                                                   .was_lost = !server && image->servers[i] != ZPS_NO_SERVER};
   }
+  /* Such a journal has their number alone. The last places are those that may never have had a server. */
+  for (uint32_t i = image->n_servers, n = image->n_drained; i-- > 0 && n > 0;) {
+    n -= job->view.places[i].was_lost;
+    job->view.places[i].was_lost = false;
+  }
   return ZPS_OK;
 }
 

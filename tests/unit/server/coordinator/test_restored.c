@@ -261,6 +261,21 @@ static void test_places_that_are_free(void **state) {
   zps_members_destroy(members);
 }
 
+/* A journal from before places without a server told losses apart has a number instead: of three, one was lost. */
+static void test_an_older_journal(void **state) {
+  (void)state;
+  static const char *const lines[] = {
+      SERVER("0", "a"),
+      "{\"what\":\"job\",\"job_id\":\"0x1\",\"name\":\"j\",\"seed\":\"0x2\",\"epoch\":7,\"next_tensor\":0,"
+      "\"began\":2,\"servers\":[0,4294967294,4294967294,4294967294],\"drained\":2,"
+      "\"leaving\":[4294967294,4294967294,4294967294,4294967294],\"ranks\":[" RANK("0") "," RANK("1") "]}"};
+  struct zps_members *members = restored_make_again(true, lines, 2);
+  const struct zps_member_job *const job = restored_job(members);
+  assert_true(zps_member_job_servers_in(job) == 1 && zps_member_job_servers_lost(job) == 1);
+  assert_true(job->view.places[1].was_lost);
+  zps_members_destroy(members);
+}
+
 /* One that ranks could not reach: it counts as lost, and is let go as one that drains. */
 static void test_a_server_that_is_cut_off(void **state) {
   (void)state;
@@ -319,6 +334,7 @@ int main(void) {
       cmocka_unit_test_teardown(test_a_place_that_was_taken, restored_teardown),
       cmocka_unit_test_teardown(test_places_that_are_free, restored_teardown),
       cmocka_unit_test_teardown(test_a_server_that_is_cut_off, restored_teardown),
+      cmocka_unit_test_teardown(test_an_older_journal, restored_teardown),
       cmocka_unit_test_teardown(test_nonsense, restored_teardown),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
