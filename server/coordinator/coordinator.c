@@ -54,7 +54,7 @@ static void on_open(void *ctx, struct zps_rpc_conn *rpc) {
     zps_rpc_close(rpc, false);
     return;
   }
-  zps_outbox_init(&conn->outbox, ZPS_OUTBOX_JOB_MAX, conn, zps_coordinator_send);
+  zps_outbox_init(&conn->outbox, ZPS_OUTBOX_JOB_MAX, conn, zps_coordinator_send, zps_coordinator_dropped);
   conn->next = coordinator->conns;
   if (conn->next) conn->next->prev = conn;
   coordinator->conns = conn;

@@ -153,6 +153,7 @@ void zps_coordinator_call_server(const struct zps_action *action);
 void zps_coordinator_flush(struct zps_coordinator_conn *conn);
 zps_json *zps_coordinator_map_params(const struct zps_member_job *job);        /* job.map; NULL when memory is short */
 zps_err_t zps_coordinator_send(void *ctx, const struct zps_outbox_call *call); /* of its outbox */
+void zps_coordinator_dropped(void *ctx, const struct zps_outbox_call *call);   /* of its outbox */
 /* There is no memory for what it is to hear, or has said, and nobody would say again. Over another connection a server
  * says which jobs it has, and hears which of them there are; a rank hears anew what it has not answered. */
 void zps_coordinator_connect_anew(struct zps_coordinator_conn *conn, const struct zps_error *why);

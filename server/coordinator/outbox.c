@@ -10,8 +10,9 @@ struct zps_outbox_entry {
 };
 
 void zps_outbox_init(struct zps_outbox *outbox, unsigned job_max, void *ctx,
-                     zps_err_t (*send)(void *ctx, const struct zps_outbox_call *call)) {
-  *outbox = (struct zps_outbox){.job_max = job_max, .ctx = ctx, .send = send};
+                     zps_err_t (*send)(void *ctx, const struct zps_outbox_call *call),
+                     void (*dropped)(void *ctx, const struct zps_outbox_call *call)) {
+  *outbox = (struct zps_outbox){.job_max = job_max, .ctx = ctx, .send = send, .dropped = dropped};
   outbox->tail = &outbox->first;
 }
 
@@ -53,6 +54,7 @@ static bool drop_moot(struct zps_outbox *outbox, const struct zps_outbox_call *c
       continue;
     }
     is_unheard = is_unheard || other->type == begins;
+    outbox->dropped(outbox->ctx, other);
     take(outbox, link);
   }
   return is_unheard;

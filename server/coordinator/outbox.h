@@ -35,11 +35,14 @@ struct zps_outbox {
   /* Sends the call now. ZPS_ERR_AGAIN: there is no room, it stays the first. What else comes is the owner's concern:
    * the call is done with. May call zps_outbox_flush() alone of these functions. */
   zps_err_t (*send)(void *ctx, const struct zps_outbox_call *call);
+  /* The call waited, and is not sent any more: no answer will come. May call none of these functions. */
+  void (*dropped)(void *ctx, const struct zps_outbox_call *call);
 };
 
 void zps_outbox_init(struct zps_outbox *outbox, unsigned job_max, void *ctx,
-                     zps_err_t (*send)(void *ctx, const struct zps_outbox_call *call));
-/* What waits is forgotten. */
+                     zps_err_t (*send)(void *ctx, const struct zps_outbox_call *call),
+                     void (*dropped)(void *ctx, const struct zps_outbox_call *call));
+/* What waits is forgotten, as the server is: `dropped` is not called. */
 void zps_outbox_clear(struct zps_outbox *outbox);
 /* Sends the call, behind those that wait; or it waits. What the server need not hear any more is taken out: all of a
  * job that is to be closed, and the closing itself where the job's opening waits still; likewise a tensor's opening

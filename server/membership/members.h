@@ -211,6 +211,9 @@ zps_err_t zps_members_running(const struct zps_member_job *job, uint64_t job_id,
 void zps_members_job_opened(struct zps_members *members, struct zps_member_client *server, uint64_t job_id,
                             zps_err_t code, const char *text, uint64_t now_ns);
 
+/* A job.open or tensor.open of the job is not sent to the server any more: no answer will come. */
+void zps_members_unasked(struct zps_members *members, const struct zps_member_client *server, uint64_t job_id);
+
 /* A server answered job.map of this epoch; likewise. One that refuses ends the job; one that does not answer is to be
  * reported lost. */
 void zps_members_map_answered(struct zps_members *members, struct zps_member_client *server, uint64_t job_id,

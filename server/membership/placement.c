@@ -41,7 +41,8 @@ static void send_away(struct zps_members *members, struct zps_member_job *job, u
       members,
       &(struct zps_action){
           .type = ZPS_ACT_JOB_CLOSE, .client = place->server->client, .job = job, .position = position, .text = why});
-  if (place->n_pending == 0 || !place->server->client) zps_view_vacate(&job->view, position);
+  /* It is free already where the owner dropped all calls. */
+  if (place->server && (place->n_pending == 0 || !place->server->client)) zps_view_vacate(&job->view, position);
 }
 
 static void settle(const struct zps_members *members, struct zps_member_job *job) {
@@ -102,6 +103,16 @@ bool zps_members_placement_answered(struct zps_members *members, struct zps_memb
     send_one_away(members, job, position, "it could not");
   }
   return true;
+}
+
+void zps_members_unasked(struct zps_members *members, const struct zps_member_client *server, uint64_t job_id) {
+  struct zps_member_job *const job = zps_members_job_find(members, job_id);
+  if (!job || !server->server) return;
+  const uint32_t position = zps_view_find(&job->view, server->server, 1u << ZPS_PLACE_DISMISSED);
+  if (position == job->view.n_places) return;
+  struct zps_view_place *const place = &job->view.places[position];
+  if (place->n_pending > 0) place->n_pending--;
+  if (place->n_pending == 0) zps_view_vacate(&job->view, position);
 }
 
 /* ------------------------------------------------------------ asked */

@@ -16,6 +16,7 @@ static struct zps_outbox outbox;
 static unsigned room; /* calls that may still be sent */
 static char sent[400];
 static zps_err_t failure; /* of every call sent */
+static unsigned n_dropped;
 
 static zps_err_t on_send(void *ctx, const struct zps_outbox_call *call) {
   static const char *const names[] = {[ZPS_ACT_JOB_OPEN] = "open",
@@ -36,9 +37,15 @@ static zps_err_t on_send(void *ctx, const struct zps_outbox_call *call) {
   return failure;
 }
 
+static void on_dropped(void *ctx, const struct zps_outbox_call *call) {
+  assert_true(ctx == &room && call->job_id > 0);
+  n_dropped++;
+}
+
 static int setup(void **state) {
   (void)state;
-  zps_outbox_init(&outbox, JOB_MAX, &room, on_send);
+  zps_outbox_init(&outbox, JOB_MAX, &room, on_send, on_dropped);
+  n_dropped = 0;
   room = 0;
   sent[0] = '\0';
   failure = ZPS_OK;
@@ -102,13 +109,16 @@ static void test_moot(void **state) {
   assert_int_equal(put(ZPS_ACT_JOB_OPEN, 2, 0), ZPS_OK);
   assert_int_equal(put(ZPS_ACT_RANK_GONE, 1, 0), ZPS_OK);
   assert_int_equal(put(ZPS_ACT_JOB_CLOSE, 2, 0), ZPS_OK);
+  assert_int_equal(n_dropped, 1);
   assert_int_equal(put(ZPS_ACT_JOB_CLOSE, 1, 0), ZPS_OK);
+  assert_int_equal(n_dropped, 3);
   assert_int_equal(put(ZPS_ACT_JOB_OPEN, 2, 0), ZPS_OK); /* placed anew */
   let_out(9, "close1 open2 ");
   /* Calls about tensors are told apart by their numbers. */
   assert_int_equal((room = 0, put(ZPS_ACT_TENSOR_OPEN, 1, 4)), ZPS_OK);
   assert_int_equal(put(ZPS_ACT_TENSOR_FORGET, 1, 4), ZPS_OK);
   assert_int_equal(put(ZPS_ACT_TENSOR_FORGET, 1, 3), ZPS_OK);
+  assert_int_equal(n_dropped, 4);
   let_out(9, "forget1 ");
 }
 

@@ -186,6 +186,31 @@ static void test_servers_come(void **state) {
   check(4, 3, 1);
 }
 
+/* Calls that wait for room are dropped with the job's close, and nobody answers those. */
+static void test_one_was_not_asked_all(void **state) {
+  (void)state;
+  const uint64_t job_id = begun(3);
+  assert_int_equal(members_tensor(R0, job_id, "w", 100000, 12), ZPS_OK);
+  opened(A, 0);
+  opened(B, 0);
+  server(C, "c");
+  pass(6);
+  const struct zps_view_place *const place = &the_job()->view.places[2];
+  zps_members_unasked(rig.members, &rig.clients[C], job_id); /* It is to take the place, so it is asked. */
+  assert_true(place->state == ZPS_PLACE_JOINING && place->n_pending == 2);
+  assert_int_equal(members_tensor(R0, job_id, "u", 1000, 0), ZPS_OK);
+  opened(A, 1);
+  opened(B, 1);
+  members_opened(C, job_id, ZPS_OK);
+  pass(6);
+  assert_true(place->state == ZPS_PLACE_DISMISSED && told(ZPS_ACT_JOB_OPEN, C) == 1);
+  zps_members_unasked(rig.members, &rig.clients[C], job_id); /* tensor.open */
+  assert_int_equal(place->state, ZPS_PLACE_FREE);
+  zps_members_unasked(rig.members, &rig.clients[C], job_id);
+  pass(6);
+  assert_int_equal(told(ZPS_ACT_JOB_OPEN, C), 2);
+}
+
 /* Of the places without a server those that were free are not lost, whichever is taken first. */
 static void test_one_is_lost_before(void **state) {
   (void)state;
@@ -264,6 +289,7 @@ int main(void) {
       MEMBERS_CASE(test_what_is_refused),
       MEMBERS_CASE(test_a_tensor),
       MEMBERS_CASE(test_servers_come),
+      MEMBERS_CASE(test_one_was_not_asked_all),
       MEMBERS_CASE(test_one_is_lost_before),
       MEMBERS_CASE(test_placed_anew),
       MEMBERS_CASE(test_rebalance),
