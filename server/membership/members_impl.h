@@ -78,6 +78,7 @@ bool zps_members_is_placeable(const struct zps_member_job *job, const struct zps
 /* How many servers could take a place of the job now, and are not asked to. */
 uint32_t zps_members_count_placeable(const struct zps_members *members, const struct zps_member_job *job);
 
+/* joining.c */
 /* Whether servers are asked to take free places of the job. */
 bool zps_members_placement_is_open(const struct zps_member_job *job);
 /* Those that are to take places need not: the job has changed. */
