@@ -4,8 +4,8 @@
  *
  * A job's life: JOINING (ranks arrive) > OPENING (complete; every server was sent job.open; back to JOINING where one
  * is lost) > RUNNING > CLOSING (it failed; waits until its ranks are gone, its servers for a while only) > freed. A job
- * that a rank has left, or that failed, no longer takes joins: the next join of its name starts a new job, so that a
- * run can be repeated without waiting for stragglers. Each job that some rank has joined ends with one
+ * that a rank has left, or that failed, no longer takes joins. The next join of its name starts a new job: a run can be
+ * repeated without waiting for stragglers. Each job that some rank has joined ends with one
  * ZPS_ACT_JOB_ENDED, which tells the first cause of its failure.
  *
  * A running job that loses a server goes on with the remaining ones, if the configuration allows it. The servers are

@@ -93,8 +93,8 @@ zps_err_t zps_plane_open(const struct zps_worker_options *options, const struct 
 /* Connects to the job's servers, of a job of `world` ranks. Not on the engine thread. */
 zps_err_t zps_plane_connect(struct zps_plane *plane, const struct zps_join *join, uint32_t rank, uint32_t world,
                             struct zps_error *error) ZPS_MUSTCHECK;
-/* Not on the engine thread. Waits, at most `wait_ms`, until all frames to the other ranks are out of this process's
- * hands, and confirmed by those whose links lost some: they may need frames of the last round when this rank has its
+/* Not on the engine thread. Waits, at most `wait_ms`, until all frames to the other ranks have left this process. Ranks
+ * with lossy links must also confirm them. Other ranks may need frames of the last round after this rank has its
  * result. */
 void zps_plane_drain(struct zps_plane *plane, unsigned wait_ms);
 /* Ends the fabric of this process, for good: nothing is read from its memory any more, nor written there, and all

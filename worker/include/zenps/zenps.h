@@ -278,7 +278,7 @@ typedef struct zenps_tensor_options {
                            time, and lose nothing */
   uint64_t hash_r2;     /* Algorithm 1: serial slots per partition; grows when full. 0: a tenth of hash_r1 */
   int keep_zero_rows;   /* 1: every row that a rank lists (ZENPS_ROWS) is sent and in the result, even if its values, or
-                           its sum, are zero: for optimisers that look at which rows came, such as SparseAdam. Rows of
+                           its sum, are zero. SparseAdam and other optimisers look at the listed rows. Rows of
                            zeros in dense gradients are left out all the same. 0: rows of zeros are not sent. For
                            schemes whose results tell which rows were sent: balanced, sparse-ps, recursive-doubling,
                            split-allgather, agsparse, hierarchical with one of them, and auto, which then chooses among
@@ -506,12 +506,12 @@ ZENPS_API int zenps_tensor_owner(const zenps_tensor_t *tensor, uint32_t partitio
  * be running there. When the request is done the result is in device memory, whatever stream it is used on. A result of
  * the library's own is freed by zenps_request_free(), which waits for the device, as cudaFree() does; the caller's
  * arrays spare that. A request that failed is done when the GPU is through with the arrays, at the latest at its
- * deadline: one that failed then may have left work on the streams, which must be through before the arrays are freed.
+ * deadline. One that failed at its deadline may leave work on the streams: finish it before freeing the arrays.
  *
  * What is done on the GPU depends on the scheme; the result is the same to the bit, wherever the arrays are.
  *
- * - balanced and sparse-ps: it finds the rows, partitions and encodes them, and decodes the sums. What was encoded is
- *   copied to the host, or read by the fabric where it is, while what follows is encoded.
+ * - balanced and sparse-ps: it finds the rows, partitions and encodes them, and decodes the sums. Copies to the
+ *   host, or reads by the fabric, of encoded partitions overlap with the encoding of later ones.
  * - all others: it finds the rows that are not zero. These alone are copied to the host (of a dense gradient that is
  *   nearly full, all is), where the scheme is carried out; the result is copied back when it is complete. Results of
  *   sparse schemes are copied as rows and spread out on the GPU; dense-ps, omnireduce and the dense schemes copy all of

@@ -1,5 +1,5 @@
-/* Jobs that have room for more servers than they begin with: how many places there are, what their free ones mean, and
- * that servers which come take them. test_placement.c has how a server takes a place. */
+/* Jobs with room for more servers than they begin with: the number of places, the meaning of free places, and the
+ * servers that take them. test_placement.c has the placement of a single server. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
