@@ -104,7 +104,7 @@ static void test_device_starved_master(void **state) {
   ranks_run(cluster_shared(), 2, starved_master, NULL, 0);
 }
 
-enum { MASTER = 1, GIVEN_UP = 2 }; /* words: its process; it was given up */
+enum { MASTER = 1, GIVEN_UP = 2 }; /* words: its process, as soon as it may be stopped; it was given up */
 
 static void note_given_up(void *ctx, int level, const char *component, const char *text) {
   const struct rank *rank = ctx;
@@ -122,7 +122,6 @@ static void silent_master(struct rank *rank) {
   struct device_flight flight;
   struct gpu gpu;
   rank->round_timeout_ms = 1500;
-  if (rank->rank == 0) atomic_store(&rank->words[MASTER], (unsigned)getpid());
   setenv("ZENPS_LOG_LEVEL", "info", 1);
   device_begin(&gpu, rank);
   CHECK_OK(zenps_set_log(rank->zenps, note_given_up, rank));
@@ -131,6 +130,7 @@ static void silent_master(struct rank *rank) {
   device_step(&gpu, tensor, twin, &is, rank, 1);
   CHECK_OK(zenps_barrier(rank->zenps));
   if (rank->rank == 1) {
+    rank_await(rank, MASTER, 1); /* stopped inside the barrier, it would miss its deadline */
     const pid_t master = (pid_t)atomic_load(&rank->words[MASTER]);
     process_stop(master);
     device_flight_start(&gpu, &flight, tensor, &is.spec, rank, 2);
@@ -140,6 +140,7 @@ static void silent_master(struct rank *rank) {
     rank_await(rank, GIVEN_UP, 1);
     CHECK(kill(master, SIGCONT) == 0);
   } else {
+    atomic_store(&rank->words[MASTER], (unsigned)getpid());
     rank_await(rank, GIVEN_UP, 1);
   }
   is.merged_in = ZENPS_HOST;
