@@ -28,19 +28,22 @@ static bool is_no_such_server(const struct zps_coordinator_conn *conn, const str
   return method->entry == ZPS_METHOD_REGISTERS && err == ZPS_ERR_REFUSED && !conn->coordinator->draining;
 }
 
-/* What changes the cluster: who did it is on record; and who calls that was expelled, or is not what it says. */
+/* A change of the cluster is logged with its author and reason. So is a refused caller that was expelled, or that
+ * claims to be another one. Over a Unix socket the peer's text names the user. */
 static void audit(const struct zps_coordinator_conn *conn, const struct zps_method *method, const zps_json *params,
                   zps_err_t err, const struct zps_error *error) {
   const char *const peer = zps_rpc_conn_peer(conn->rpc), *const role = zps_rpc_conn_role(conn->rpc);
+  const char *const certificate = zps_rpc_conn_certificate(conn->rpc), *const by = *certificate ? certificate : "-";
+  const char *const reason = zps_json_opt_str(params, "reason", "-");
   const char *const name = zps_json_opt_str(params, "name", "");
   const bool is_back = method->entry == ZPS_METHOD_RETURNS;
   if (!err && strcmp(method->name, "kick") == 0)
-    zps_log_info("%s: audit: method=%s name=%s rank=%llu role=%s reason=%s", peer, method->name, name,
-                 (unsigned long long)zps_json_opt_u64(params, "rank", 0), role, zps_json_opt_str(params, "reason", ""));
+    zps_log_info("%s: audit: method=%s by=%s name=%s rank=%llu role=%s reason=%s", peer, method->name, by, name,
+                 (unsigned long long)zps_json_opt_u64(params, "rank", 0), role, reason);
   else if (!err && method->roles == ZPS_CONN_CTL)
-    zps_log_info("%s: audit: method=%s name=%s role=%s", peer, method->name, name, role);
+    zps_log_info("%s: audit: method=%s by=%s name=%s role=%s reason=%s", peer, method->name, by, name, role, reason);
   else if ((is_back && (err == ZPS_ERR_REFUSED || err == ZPS_ERR_PEER_LOST)) || is_no_such_server(conn, method, err))
-    zps_log_warn_limited("%s: audit: method=%s role=%s is refused: %s", peer, method->name, role, error->text);
+    zps_log_warn_limited("%s: audit: method=%s by=%s role=%s is refused: %s", peer, method->name, by, role, error->text);
 }
 
 static void run(struct zps_coordinator_conn *conn, const struct zps_method *method, const zps_json *params,
@@ -49,6 +52,8 @@ static void run(struct zps_coordinator_conn *conn, const struct zps_method *meth
   zps_coordinator_enter(conn->coordinator);
   const bool is_guarded = method->entry == ZPS_METHOD_REGISTERS || method->entry == ZPS_METHOD_CHANGES;
   zps_err_t err = is_guarded ? zps_coordinator_is_own(conn, method->name, &error) : ZPS_OK;
+  if (!err && method->entry == ZPS_METHOD_CHANGES && zps_json_get(params, "reason"))
+    err = zps_control_get_name(params, "reason", 1, ZPS_KICK_REASON_MAX, &(const char *){NULL}, &error);
   if (!err) err = method->run(conn, params, request, &error);
   if (err && !is_no_such_server(conn, method, err))
     zps_log_info("%s: %s is %s: %s", zps_rpc_conn_peer(conn->rpc), method->name, request ? "refused" : "left out",

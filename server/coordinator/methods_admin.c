@@ -74,12 +74,10 @@ static zps_err_t rebalance(struct zps_coordinator_conn *conn, const zps_json *pa
 static zps_err_t kick(struct zps_coordinator_conn *conn, const zps_json *params, struct zps_rpc_request *request,
                       struct zps_error *error) {
   struct zps_member_kicked kicked;
-  const char *name = "", *reason = "no reason was given";
+  const char *name = "", *const reason = zps_json_opt_str(params, "reason", "no reason was given");
   uint32_t rank = 0;
   zps_err_t err = zps_control_get_name(params, "name", 1, ZPS_NAME_MAX, &name, error);
   if (!err) err = zps_control_get_u32(params, "rank", 0, ZPS_WORLD_MAX - 1, &rank, error);
-  if (!err && zps_json_get(params, "reason"))
-    err = zps_control_get_name(params, "reason", 1, ZPS_KICK_REASON_MAX, &reason, error);
   if (!err) err = zps_members_kick(conn->coordinator->members, name, rank, reason, &kicked, error);
   return err ? err : zps_coordinator_answer(request, zps_coordinator_kicked(&kicked), error);
 }

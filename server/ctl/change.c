@@ -79,6 +79,7 @@ enum zps_exit zps_ctl_change(const struct zps_ctl_options *options, const struct
       .options = options, .change = verb->change, .until_ns = zps_clock_ns() + options->wait_ms * ZPS_NS_PER_MS};
   zps_json *params = NULL;
   if (verb->change->params(options, args, n_args, &params, error)) return ZPS_EXIT_USAGE;
+  if (options->reason) params = zps_json_set_str(params, "reason", options->reason);
   enum zps_exit exit = call(&changing, verb, params, error);
   if (exit == ZPS_EXIT_OK) exit = show(&changing, verb, error);
   if (exit == ZPS_EXIT_OK && options->wait_ms > 0) exit = wait_until_done(&changing, error);
@@ -204,14 +205,13 @@ const struct zps_ctl_change zps_ctl_rebalance = {.args = "[JOB]",
 
 static zps_err_t kick_params(const struct zps_ctl_options *options, char **args, unsigned n_args, zps_json **params_p,
                              struct zps_error *error) {
-  (void)n_args;
+  (void)options, (void)n_args;
   const size_t n_digits = strspn(args[1], "0123456789");
   if (n_digits == 0 || n_digits > 9 || args[1][n_digits])
     return zps_fail(error, ZPS_ERR_INVALID, "kick: '%.80s' is no rank: a number, as zenpsctl members shows it",
                     args[1]);
   *params_p = zps_json_set_str(zps_json_object(), "name", args[0]);
   *params_p = zps_json_set_u64(*params_p, "rank", strtoull(args[1], NULL, 10));
-  if (options->reason) *params_p = zps_json_set_str(*params_p, "reason", options->reason);
   return ZPS_OK;
 }
 

@@ -27,7 +27,7 @@ struct zps_ctl_options {
 };
 
 /* Options that only some commands take, for zps_ctl_verb.takes. */
-enum { ZPS_CTL_ALL = 1 << 0, ZPS_CTL_INTERNAL = 1 << 1, ZPS_CTL_WAIT = 1 << 2, ZPS_CTL_REASON = 1 << 3 };
+enum { ZPS_CTL_ALL = 1 << 0, ZPS_CTL_INTERNAL = 1 << 1, ZPS_CTL_WAIT = 1 << 2 };
 
 /* A command that changes something: it is told once, and with --wait asked about until it is done. */
 struct zps_ctl_change {

@@ -73,7 +73,7 @@ static const struct zps_opt opts[] = {
      .offset = offsetof(struct zps_ctl_options, reason),
      .arg = "TEXT",
      .flags = ZPS_NO_ENV_OR_FILE,
-     .help = "kick: why, for the rank, for those that lose it and for the log; 160 bytes at most"},
+     .help = "drain, undrain, rebalance, kick: why, for the coordinator's log (audit:); 160 bytes at most"},
     {.name = "tls.ca",
      .type = ZPS_OPT_STRING,
      .offset = offsetof(struct zps_ctl_options, tls_ca),
@@ -130,8 +130,9 @@ static zps_err_t check(const struct zps_ctl_options *options, const struct zps_c
     return zps_fail(error, ZPS_ERR_INVALID, "--internal is for tensors and stats, not for %s", verb->name);
   if (options->wait_ms && !(verb->takes & ZPS_CTL_WAIT))
     return zps_fail(error, ZPS_ERR_INVALID, "--wait is for drain and rebalance, not for %s", verb->name);
-  if (options->reason && !(verb->takes & ZPS_CTL_REASON))
-    return zps_fail(error, ZPS_ERR_INVALID, "--reason is for kick, not for %s", verb->name);
+  if (options->reason && !verb->change)
+    return zps_fail(error, ZPS_ERR_INVALID, "--reason is for drain, undrain, rebalance and kick, not for %s",
+                    verb->name);
   if (options->watch_ms && verb->change)
     return zps_fail(error, ZPS_ERR_INVALID, "--watch is for commands that ask, not for %s", verb->name);
   if (!verb->method)

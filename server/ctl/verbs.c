@@ -67,7 +67,7 @@ static const struct zps_ctl_verb verbs[] = {
          "by SIGTERM drains first. The last server that a job has keeps it until it ends, or another one has come: a "
          "job "
          "takes in servers, a few seconds after they came or were taken back, in the places of those that it has left.",
-     .examples = {"zenpsctl drain node3 --wait", "zenpsctl drain node3 --wait=30s -o json"},
+     .examples = {"zenpsctl drain node3 --wait", "zenpsctl drain node3 --wait=30s --reason 'a new disk' -o json"},
      .takes = ZPS_CTL_WAIT,
      .change = &zps_ctl_drain},
     {.name = "undrain",
@@ -100,7 +100,6 @@ static const struct zps_ctl_verb verbs[] = {
          "starts again where it keeps its state (coordinator.state_dir). Who did it, and who is refused, is in its log "
          "(audit:).",
      .examples = {"zenpsctl kick train7 3 --reason 'its GPU reports ECC errors'"},
-     .takes = ZPS_CTL_REASON,
      .change = &zps_ctl_kick},
     {.name = "version",
      .method = "status",
@@ -342,7 +341,7 @@ static void print_verb(const struct zps_ctl_verb *verb) {
   printf("Usage: zenpsctl [OPTION...] %s%s%s%s%s%s%s\n%s\n", verb->name, verb->change ? " " : "",
          verb->change ? verb->change->args : "", verb->takes & ZPS_CTL_ALL ? " [--all]" : "",
          verb->takes & ZPS_CTL_INTERNAL ? " [--internal]" : "", verb->takes & ZPS_CTL_WAIT ? " [--wait[=TIME]]" : "",
-         verb->takes & ZPS_CTL_REASON ? " [--reason TEXT]" : "", verb->summary);
+         verb->change ? " [--reason TEXT]" : "", verb->summary);
   zps_config_help_text(verb->about);
   zps_ctl_table_columns(verb->name, print_column, &listing);
   if (listing.array) zps_config_help_text("In brackets: the key in JSON, whose arrays have the names of the tables.");

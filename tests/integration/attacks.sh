@@ -69,11 +69,11 @@ grep -E "server .* is lost|closing its connection" "$scratch/c.log" >"$scratch/o
 is "and none was ever taken for lost" "$(cat "$scratch/out")" ""
 
 # What an administrator changes is on record.
-ctl drain s1 >/dev/null 2>&1
+ctl drain s1 --reason "a new disk" >/dev/null 2>&1
 ctl undrain s1 >/dev/null 2>&1
 ctl rebalance >/dev/null 2>&1
 grep 'audit:' "$scratch/c.log" >"$scratch/out"
-said "who drained a server is in the log" '(127\.0\.0\.1:[0-9]+|unix \(user [0-9]+, pid [0-9]+\)): audit: method=drain name=s1 role=[a-z]+$'
-said "and who placed jobs anew" '(127\.0\.0\.1:[0-9]+|unix \(user [0-9]+, pid [0-9]+\)): audit: method=rebalance name= role=[a-z]+$'
-said "and who took that back" '(127\.0\.0\.1:[0-9]+|unix \(user [0-9]+, pid [0-9]+\)): audit: method=undrain name=s1 role=[a-z]+$'
+said "who drained a server is in the log" '(127\.0\.0\.1:[0-9]+|unix \(user [0-9]+, pid [0-9]+\)): audit: method=drain by=(-|zenps://admin/[a-z]+) name=s1 role=[a-z]+ reason=a new disk$'
+said "and who placed jobs anew" '(127\.0\.0\.1:[0-9]+|unix \(user [0-9]+, pid [0-9]+\)): audit: method=rebalance by=(-|zenps://admin/[a-z]+) name= role=[a-z]+ reason=-$'
+said "and who took that back" '(127\.0\.0\.1:[0-9]+|unix \(user [0-9]+, pid [0-9]+\)): audit: method=undrain by=(-|zenps://admin/[a-z]+) name=s1 role=[a-z]+ reason=-$'
 done_testing

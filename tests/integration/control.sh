@@ -500,7 +500,7 @@ ok "without a job there is nothing to do" eval '[ "$(ctl rebalance | wc -l)" = 1
 # zenpsctl kick: a rank is lost to its job, hears it, and does not come back.
 fails_with 2 "kick wants a job and a rank" "kick wants the name of a job and the number of a rank" kick j
 fails_with 2 "that is a number" "kick: 'one' is no rank: a number" kick j one
-fails_with 2 "reason is kick's" "--reason is for kick, not for jobs" jobs --reason x
+fails_with 2 "a reason is for changes" "--reason is for drain, undrain, rebalance and kick, not for jobs" jobs --reason x
 client 10
 join 10 0 1 10000
 hear 10 >"$scratch/joined"
@@ -510,13 +510,13 @@ is "a rank is expelled" $? 0
 ok "which ends its job" grep -qE "^j +0x[0-9a-f]+ +0 +.* +ended$" "$scratch/told"
 has "it hears it" "$(hear 10)" 'job\.failed.*ERR_PEER_LOST.*an administrator expelled it: its GPU is broken'
 hang_up 10
-ok "who did it is in the log" logged c 'audit: method=kick name=j rank=0 role=ctl reason=its GPU is broken$'
+ok "who did it is in the log" logged c 'audit: method=kick by=- name=j rank=0 role=ctl reason=its GPU is broken$'
 ok "and who it was" logged c "audit: job=j rank=0 host=h10 pid=110 is expelled: an administrator expelled it"
 job=$(grep -oE '"job_id": ?"0x[0-9a-f]{16}"' "$scratch/joined" | grep -oE '0x[0-9a-f]+')
 client 10
 say 10 '{"jsonrpc":"2.0","id":7,"method":"job.next","params":{"job":"j","host":"h","world":1,"rank":0,"pid":1,"timeout_ms":1000,"fabric":'"$fabric"',"min_world":1,"max_world":2,"wait_ms":1,"step":0,"generation":1,"last_rank":0,"last_job":"'"$job"'"}}'
 has "and is refused when it asks for the next generation" "$(hear 10)" 'expelled it: its GPU is broken.*ERR_REFUSED'
-ok "which is in the log" logged c 'audit: method=job.next role=worker is refused: this process was rank 0'
+ok "which is in the log" logged c 'audit: method=job.next by=- role=worker is refused: this process was rank 0'
 hang_up 10
 kill -TERM "$spare"
 wait "$spare"

@@ -166,6 +166,7 @@ said "addresses are" '^addresses +guarded +their own'
 said "gradients are not" '^gradients +open '
 ok "an admin may" admin drain a
 ok "and back" admin undrain a
+ok "and its certificate is in the log" logged 'audit: method=undrain by=zenps://admin/[a-z]+ name=a role=ctl reason=-$'
 refused "a rank may not place jobs" "'rebalance' takes a certificate of an admin \(zenps://admin/NAME\), not zenps://worker/w" as "$certs" worker-w zenpsctl -e "$address" rebalance
 ok "an admin may" admin rebalance
 refused "a rank may not expel others" "'kick' takes a certificate of an admin \(zenps://admin/NAME\), not zenps://worker/w" as "$certs" worker-w zenpsctl -e "$address" kick j 0
@@ -200,7 +201,7 @@ ok "a server is lost" until_true logged "server [0-9]+ 'c' .* is lost"
 install_b server-a
 began=$SECONDS
 kill -CONT "$third"
-ok "whose certificate is another's when it comes back" until_true logged 'warn.* audit: method=server.register role=server is refused: its certificate is for servers of the name a, and it would be server .c.:'
+ok "whose certificate is another's when it comes back" until_true logged 'warn.* audit: method=server.register by=zenps:..server.a role=server is refused: its certificate is for servers of the name a, and it would be server .c.:'
 ok "it says why" until_true grep -q 'error.* registration with the coordinator .* failed: its certificate is for servers of the name a, and it would be server .c.' "$scratch/log3"
 is "and is not in" "$(is_in c || echo no)" no
 install_b server-b
