@@ -43,7 +43,8 @@ static void audit(const struct zps_coordinator_conn *conn, const struct zps_meth
   else if (!err && method->roles == ZPS_CONN_CTL)
     zps_log_info("%s: audit: method=%s by=%s name=%s role=%s reason=%s", peer, method->name, by, name, role, reason);
   else if ((is_back && (err == ZPS_ERR_REFUSED || err == ZPS_ERR_PEER_LOST)) || is_no_such_server(conn, method, err))
-    zps_log_warn_limited("%s: audit: method=%s by=%s role=%s is refused: %s", peer, method->name, by, role, error->text);
+    zps_log_warn_limited("%s: audit: method=%s by=%s role=%s is refused: %s", peer, method->name, by, role,
+                         error->text);
 }
 
 static void run(struct zps_coordinator_conn *conn, const struct zps_method *method, const zps_json *params,
