@@ -72,10 +72,12 @@ static void on_close(void *ctx, struct zps_rpc_conn *rpc, zps_err_t code, const 
   if (!conn) return; /* refused in on_open() */
   struct zps_coordinator *coordinator = conn->coordinator;
   conn->rpc = NULL;
+  const bool is_kept = coordinator->closing && coordinator->cluster; /* the next coordinator reads it from the state */
   const uint64_t grace_ns = coordinator->closing ? 0 : zps_coordinator_grace_ms(conn, code) * ZPS_NS_PER_MS;
   zps_coordinator_enter(coordinator);
-  if (grace_ns > 0)
-    zps_members_client_away(coordinator->members, &conn->client, zps_clock_ns() + grace_ns, reason);
+  if (is_kept || grace_ns > 0)
+    zps_members_client_away(coordinator->members, &conn->client, is_kept ? UINT64_MAX : zps_clock_ns() + grace_ns,
+                            reason);
   else
     zps_members_client_lost(coordinator->members, &conn->client, reason);
   zps_coordinator_leave(coordinator);

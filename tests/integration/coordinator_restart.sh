@@ -150,6 +150,8 @@ ok "a job runs again" runs_on handed
 kill -TERM "$c"
 wait "$c"
 is "SIGTERM: the coordinator ends without waiting for the job" $? 0
+ok "it says that ranks are away" logged c "job 'handed': rank 0 .* is away: the coordinator is closing"
+ok "and calls nothing lost that goes on" eval "! logged c \"(job 'handed'|server [0-9]+).* is lost.*closing|job 'handed'.*(was lost|is closed|> closing)\""
 again
 ok "which ends well under the next one" ends_well handed
 

@@ -148,7 +148,8 @@ static void a_server_is_the_one_that_it_may_be(void **state) {
   struct peer peer, thief, second, user;
   logs_start();
   logs_expect(ZPS_LOG_WARN,
-              "audit: method=server.register by=- role=server is refused: its certificate is for servers of the name node1, "
+              "audit: method=server.register by=zenps://server/node1 role=server is refused: its certificate is for "
+              "servers of the name node1, "
               "and it would be server 'node2'");
   open_coordinator(tls);
   connect_as(&user, admin, "ctl");
@@ -200,7 +201,8 @@ static void its_user_comes_over_its_socket(void **state) {
   snprintf(folder, sizeof folder, "%s/zenps-%lu", tmp, (unsigned long)geteuid());
   logs_start();
   logs_allow(ZPS_LOG_WARN, "is lost");
-  logs_allow(ZPS_LOG_WARN, "audit: method=server.register by=- role=server is refused: 'server.register' is for the user");
+  logs_allow(ZPS_LOG_WARN,
+             "audit: method=server.register by=- role=server is refused: 'server.register' is for the user");
   own_socket = true;
   setenv("TMPDIR", tmp, true);
   open_coordinator(NULL);
