@@ -16,6 +16,7 @@
 #define SHARD_ROWS_MAX 2048u /* a row is some 600 bytes, and a line 4 MiB */
 #define LAG_ROWS_MAX 4096u
 #define SHARE_ROWS_MAX 2048u
+#define ROUND_ROWS_MAX 2048u
 
 struct zps_coordinator_asker {
   struct zps_rpc_request *request;
@@ -27,13 +28,17 @@ struct zps_coordinator_asker {
 struct gather {
   struct zps_coordinator *coordinator;
   unsigned n_pending;
-  zps_json *servers, *shards, *lags, *shares;
+  struct gather_call *calls, **end; /* in the order of servers' numbers, whoever answers first */
+  zps_json *servers, *shards, *lags, *shares, *rounds;
   unsigned long n_out;
 };
 
 struct gather_call {
   struct gather *gather;
+  struct gather_call *next;
   char server[ZPS_NAME_MAX + 1], host[ZPS_NAME_MAX + 1];
+  zps_json *result; /* NULL: `error` says why */
+  struct zps_error error;
 };
 
 static void copy_member(void *ctx, const char *key, const zps_json *value) {
@@ -86,7 +91,7 @@ static void copy_part(void *ctx, const char *key, const zps_json *rows) {
 /* What the asker sees of the answer: a reference, NULL when memory is short. */
 static zps_json *part_of(const struct zps_coordinator *coordinator, const struct zps_coordinator_asker *asker,
                          zps_json *answer) {
-  static const char *const tables[] = {"servers", "tensors", "ranks", "shards", "lags", "shares"};
+  static const char *const tables[] = {"servers", "tensors", "ranks", "shards", "lags", "shares", "rounds"};
   if (asker->viewer.sees_all) return zps_json_ref(answer);
   struct part part = {.members = coordinator->members, .viewer = &asker->viewer, .answer = zps_json_object()};
   for (unsigned i = 0; i < sizeof tables / sizeof tables[0]; i++)
@@ -117,23 +122,6 @@ static void answer_askers(struct zps_coordinator *coordinator, zps_json *answer)
 
 static void begin_later(struct zps_coordinator *coordinator);
 
-static void finish(struct gather *gather) {
-  struct zps_coordinator *coordinator = gather->coordinator;
-  struct zps_coordinator_stats *stats = &coordinator->stats;
-  zps_json *result = zps_json_set(zps_json_object(), "servers", gather->servers);
-  result = zps_json_set(result, "tensors", zps_coordinator_tensor_tallies(coordinator, &gather->n_out));
-  result = zps_json_set(result, "ranks", zps_coordinator_rank_tallies(coordinator, &gather->n_out));
-  result = zps_json_set(result, "shards", gather->shards);
-  result = zps_json_set(result, "lags", gather->lags);
-  result = zps_json_set(result, "shares", gather->shares);
-  if (gather->n_out) result = zps_json_set_u64(result, "left_out", gather->n_out);
-  free(gather);
-  stats->is_asking = false;
-  answer_askers(coordinator, result);
-  zps_json_unref(result);
-  if (stats->askers) begin_later(coordinator);
-}
-
 /* Adds the job's name and, for a tensor, how long ago it was opened: what rates since then are divided by. Servers do
  * not know the group of a tensor, whose world it is. */
 static zps_json *set_job(const struct zps_coordinator *coordinator, zps_json *row) {
@@ -153,8 +141,9 @@ static zps_json *set_job(const struct zps_coordinator *coordinator, zps_json *ro
 
 /* A tensor whose rounds go past the servers is open on them all the same, and its job is. */
 static bool is_idle(const zps_json *row) {
-  return zps_json_opt_u64(row, "rounds", 0) == 0 && zps_json_opt_u64(row, "aborted", 0) == 0 &&
-         zps_json_opt_u64(row, "pool_bytes", 0) == 0 && zps_json_opt_u64(row, "memory_bytes", 0) == 0;
+  return !zps_json_get(row, "step") && zps_json_opt_u64(row, "rounds", 0) == 0 &&
+         zps_json_opt_u64(row, "aborted", 0) == 0 && zps_json_opt_u64(row, "pool_bytes", 0) == 0 &&
+         zps_json_opt_u64(row, "memory_bytes", 0) == 0;
 }
 
 static void append_rows(struct gather_call *call, zps_json **to_p, const zps_json *from, size_t max) {
@@ -170,21 +159,53 @@ static void append_rows(struct gather_call *call, zps_json **to_p, const zps_jso
   }
 }
 
-static void on_stats(void *ctx, const zps_json *result, const struct zps_error *error) {
-  struct gather_call *call = ctx;
-  struct gather *gather = call->gather;
+/* One server's answer, under those of the servers before it. */
+static void take(struct gather *gather, struct gather_call *call) {
   zps_json *row = zps_json_set_str(zps_json_object(), "server", call->server);
   row = zps_json_set_str(row, "host", call->host);
-  row = zps_json_set_str(row, "answer", error ? error->text : "ok");
-  if (result) {
-    zps_json_each(zps_json_get(result, "totals"), copy_member, &row);
-    append_rows(call, &gather->shards, zps_json_get(result, "tensors"), SHARD_ROWS_MAX);
-    append_rows(call, &gather->lags, zps_json_get(result, "lags"), LAG_ROWS_MAX);
-    append_rows(call, &gather->shares, zps_json_get(result, "shares"), SHARE_ROWS_MAX);
-    gather->n_out += zps_json_opt_u64(result, "left_out", 0);
+  row = zps_json_set_str(row, "answer", call->result ? "ok" : call->error.text);
+  if (call->result) {
+    zps_json_each(zps_json_get(call->result, "totals"), copy_member, &row);
+    append_rows(call, &gather->shards, zps_json_get(call->result, "tensors"), SHARD_ROWS_MAX);
+    append_rows(call, &gather->lags, zps_json_get(call->result, "lags"), LAG_ROWS_MAX);
+    append_rows(call, &gather->shares, zps_json_get(call->result, "shares"), SHARE_ROWS_MAX);
+    append_rows(call, &gather->rounds, zps_json_get(call->result, "rounds"), ROUND_ROWS_MAX);
+    gather->n_out += zps_json_opt_u64(call->result, "left_out", 0);
   }
   gather->servers = zps_json_append(gather->servers, row);
+  zps_json_unref(call->result);
   free(call);
+}
+
+static void finish(struct gather *gather) {
+  struct zps_coordinator *coordinator = gather->coordinator;
+  struct zps_coordinator_stats *stats = &coordinator->stats;
+  for (struct gather_call *call = gather->calls, *next; call; call = next) {
+    next = call->next;
+    take(gather, call);
+  }
+  zps_json *result = zps_json_set(zps_json_object(), "servers", gather->servers);
+  result = zps_json_set(result, "tensors", zps_coordinator_tensor_tallies(coordinator, &gather->n_out));
+  result = zps_json_set(result, "ranks", zps_coordinator_rank_tallies(coordinator, &gather->n_out));
+  result = zps_json_set(result, "shards", gather->shards);
+  result = zps_json_set(result, "lags", gather->lags);
+  result = zps_json_set(result, "shares", gather->shares);
+  result = zps_json_set(result, "rounds", gather->rounds);
+  if (gather->n_out) result = zps_json_set_u64(result, "left_out", gather->n_out);
+  free(gather);
+  stats->is_asking = false;
+  answer_askers(coordinator, result);
+  zps_json_unref(result);
+  if (stats->askers) begin_later(coordinator);
+}
+
+static void on_stats(void *ctx, const zps_json *result, const struct zps_error *error) {
+  struct gather_call *call = ctx;
+  struct gather *const gather = call->gather;
+  if (error)
+    call->error = *error;
+  else
+    call->result = zps_json_ref((zps_json *)(uintptr_t)result); /* only its reference count changes */
   if (--gather->n_pending == 0) finish(gather);
 }
 
@@ -203,12 +224,16 @@ static void begin(struct zps_coordinator *coordinator) {
                             .servers = zps_json_array(),
                             .shards = zps_json_array(),
                             .lags = zps_json_array(),
-                            .shares = zps_json_array()};
+                            .shares = zps_json_array(),
+                            .rounds = zps_json_array()};
+  gather->end = &gather->calls;
   for (unsigned i = 0; i < zps_members_servers(coordinator->members); i++) {
     const struct zps_member_server *server = zps_members_server(coordinator->members, i);
     struct gather_call *call = calloc(1, sizeof *call);
     if (!call) continue;
     call->gather = gather;
+    *gather->end = call;
+    gather->end = &call->next;
     strcpy(call->server, server->name);
     strcpy(call->host, server->host);
     gather->n_pending++;

@@ -24,6 +24,7 @@ struct zps_ctl_options {
   char *reason;
   char *tls_ca, *tls_cert, *tls_key, *tls_crl;
   struct zps_tls *tls; /* made of those files; NULL: no TLS */
+  const char *job;     /* the argument [JOB] of commands that ask; NULL: all jobs */
 };
 
 /* Options that only some commands take, for zps_ctl_verb.takes. */
@@ -46,6 +47,8 @@ struct zps_ctl_change {
 };
 extern const struct zps_ctl_change zps_ctl_drain, zps_ctl_undrain, zps_ctl_rebalance, zps_ctl_kick;
 
+struct zps_client;
+
 struct zps_ctl_verb {
   const char *name;
   const char *method;      /* the coordinator's; NULL: it is not asked */
@@ -53,7 +56,11 @@ struct zps_ctl_verb {
   const char *about;       /* paragraphs */
   const char *examples[3]; /* ends with NULL */
   unsigned takes;
+  bool takes_job;                      /* it only asks, and may be asked of one job */
   const struct zps_ctl_change *change; /* NULL: it only asks */
+  /* Asks several methods, and makes one answer of theirs; NULL: `method` alone is asked. */
+  zps_err_t (*gather)(struct zps_client *client, const struct zps_ctl_options *options, zps_json **result_p,
+                      struct zps_error *error);
   /* It asks no coordinator, and has options of its own; `argv` begins with its name. NULL: it is none of those. */
   zps_err_t (*run)(int argc, char **argv, FILE *out, struct zps_error *error);
 };
@@ -114,6 +121,15 @@ bool zps_ctl_screen_size(int fd, unsigned *rows_p, unsigned *columns_p);
 /* change.c: `verb` changes something; with --wait not before it is done, or the time is over. */
 enum zps_exit zps_ctl_change(const struct zps_ctl_options *options, const struct zps_ctl_verb *verb, char **args,
                              unsigned n_args, struct zps_error *error);
+
+/* why.c: what is wrong with the cluster, or with one job. Asks twice, some seconds apart, since a late rank and a slow
+ * server show in what happens in between. The answer has `state` ("ok", "warning" or "critical"), and `findings`. */
+zps_err_t zps_ctl_why_gather(struct zps_client *client, const struct zps_ctl_options *options, zps_json **result_p,
+                             struct zps_error *error) ZPS_MUSTCHECK;
+/* Prints such an answer for people: `is_brief` in one line. */
+void zps_ctl_why_print(FILE *out, const zps_json *result, bool is_brief);
+/* The exit status that such an answer stands for, as Nagios has it: 0 ok, 1 warning, 2 critical. */
+enum zps_exit zps_ctl_why_exit(const zps_json *result);
 
 /* watch.c: the exit status for an answer that is an error: the coordinator refused, unless it was not there. */
 enum zps_exit zps_ctl_exit_of(zps_err_t code);

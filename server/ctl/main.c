@@ -143,11 +143,13 @@ static zps_err_t check(const struct zps_ctl_options *options, const struct zps_c
 static zps_err_t check_args(const struct zps_ctl_verb *verb, const struct zps_config_rest *rest,
                             struct zps_error *error) {
   const struct zps_ctl_change *const change = verb->change;
-  const unsigned n = (unsigned)rest->argc - 1, most = change ? change->max_args : 0;
+  const unsigned n = (unsigned)rest->argc - 1, most = change ? change->max_args : verb->takes_job;
   if (change && n < change->min_args) return zps_fail(error, ZPS_ERR_INVALID, "%s wants %s", verb->name, change->wants);
   if (n <= most) return ZPS_OK;
   return zps_fail(error, ZPS_ERR_INVALID, "unexpected argument '%.80s': %s takes %s", rest->argv[1 + most], verb->name,
-                  change ? change->args : "none");
+                  change            ? change->args
+                  : verb->takes_job ? "[JOB]"
+                                    : "none");
 }
 
 static enum zps_exit help(const struct zps_config_rest *rest, struct zps_error *error) {
@@ -176,7 +178,9 @@ static enum zps_exit run(struct zps_ctl_options *options, const struct zps_confi
   const struct zps_ctl_change *const change = verb->change;
   const unsigned n_args = (unsigned)rest->argc - 1;
   if (check_args(verb, rest, error) || check(options, verb, error) || open_tls(options, error)) return ZPS_EXIT_USAGE;
-  return change ? zps_ctl_change(options, verb, rest->argv + 1, n_args, error) : zps_ctl_ask(options, verb, error);
+  if (change) return zps_ctl_change(options, verb, rest->argv + 1, n_args, error);
+  options->job = n_args > 0 ? rest->argv[1] : NULL;
+  return zps_ctl_ask(options, verb, error);
 }
 
 /* A command that asks no coordinator, and has options of its own. */
@@ -197,7 +201,7 @@ int main(int argc, char **argv) {
   static char watch[] = "--watch=2s", wait[] = "--wait=5m";
   struct zps_ctl_options options;
   struct zps_config_rest rest;
-  struct zps_error error;
+  struct zps_error error = {.code = ZPS_OK};
   const struct zps_ctl_verb *apart;
   zps_descriptors_fill();
   signal(SIGPIPE, SIG_IGN);
@@ -213,7 +217,7 @@ int main(int argc, char **argv) {
     return ZPS_EXIT_USAGE;
   }
   const enum zps_exit exit = rest.exit_now ? ZPS_EXIT_OK : run(&options, &rest, &error);
-  if (exit != ZPS_EXIT_OK) fprintf(stderr, "zenpsctl: %s\n", error.text);
+  if (exit != ZPS_EXIT_OK && error.code) fprintf(stderr, "zenpsctl: %s\n", error.text);
   zps_tls_unref(options.tls);
   zps_config_fini(&table, &options);
   return exit;

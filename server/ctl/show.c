@@ -61,6 +61,30 @@ zps_json *zps_ctl_without_internal(const zps_json *result) {
   return copy.to;
 }
 
+static int older_first(const void *a, const void *b) {
+  const uint64_t one = zps_json_opt_u64(*(const zps_json *const *)a, "age_ms", 0);
+  const uint64_t other = zps_json_opt_u64(*(const zps_json *const *)b, "age_ms", 0);
+  return (other > one) - (other < one);
+}
+
+/* The rounds in flight of a job, or of all, the oldest first. */
+static zps_json *rounds_of(const zps_json *result, const char *job) {
+  const zps_json *const all = zps_json_get(result, "rounds");
+  const size_t n = zps_json_array_len(all);
+  const zps_json **const sorted = malloc((n + 1) * sizeof *sorted);
+  if (!sorted) return NULL;
+  for (size_t i = 0; i < n; i++) sorted[i] = zps_json_at(all, i);
+  qsort(sorted, n, sizeof *sorted, older_first);
+  zps_json *rows = zps_json_array();
+  for (size_t i = 0; i < n; i++)
+    if (!job || strcmp(zps_json_opt_str(sorted[i], "job", ""), job) == 0)
+      rows = zps_json_append(rows, zps_json_ref((zps_json *)(uintptr_t)sorted[i]));
+  free(sorted);
+  zps_json *shown = zps_json_set(zps_json_object(), "rounds", rows);
+  const uint64_t left_out = zps_json_opt_u64(result, "left_out", 0);
+  return left_out ? zps_json_set_u64(shown, "left_out", left_out) : shown;
+}
+
 /* The part of an answer that is shown: a new value. */
 static zps_json *view(const struct zps_ctl_options *options, const struct zps_ctl_verb *verb,
                       const struct zps_ctl_sample *before, const struct zps_ctl_sample *now) {
@@ -68,6 +92,10 @@ static zps_json *view(const struct zps_ctl_options *options, const struct zps_ct
   if (strcmp(verb->name, "stats") == 0) {
     zps_json_unref(shown);
     shown = zps_ctl_derive(now->result, before->result, (double)(now->at_ns - before->at_ns) / (double)ZPS_NS_PER_S);
+  }
+  if (strcmp(verb->name, "rounds") == 0) {
+    zps_json_unref(shown);
+    return rounds_of(now->result, options->job);
   }
   if (!shown || options->internal || !(verb->takes & ZPS_CTL_INTERNAL)) return shown;
   zps_json *visible = zps_ctl_without_internal(shown);
@@ -78,6 +106,10 @@ static zps_json *view(const struct zps_ctl_options *options, const struct zps_ct
 zps_err_t zps_ctl_show(FILE *out, const struct zps_ctl_options *options, const struct zps_ctl_verb *verb,
                        const struct zps_ctl_sample *before, const struct zps_ctl_sample *now) {
   if (strcmp(verb->name, "version") == 0) return print_version(out, options, now->result);
+  if (verb->gather && options->output == ZPS_CTL_TABLE) {
+    zps_ctl_why_print(out, now->result, strcmp(verb->name, "health") == 0);
+    return ZPS_OK;
+  }
   zps_json *shown = view(options, verb, before, now);
   if (!shown) return ZPS_ERR_NOMEM;
   const zps_err_t err = options->output == ZPS_CTL_JSON ? print_json(out, shown, options->watch_ms > 0)

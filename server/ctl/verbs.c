@@ -48,6 +48,32 @@ static const struct zps_ctl_verb verbs[] = {
          "digits. Tensors that zenps has for itself (their names begin with '@') are shown with --internal alone.",
      .examples = {"zenpsctl stats", "zenpsctl --watch=5s stats"},
      .takes = ZPS_CTL_INTERNAL},
+    {.name = "why",
+     .method = "status",
+     .gather = zps_ctl_why_gather,
+     .takes_job = true,
+     .summary = "what is wrong, with its evidence and its remedy, in ten lines at most",
+     .about =
+         "The worst finding comes first: a round that waits, and for whom; servers that do not answer, are barred from "
+         "a job or slow; ranks that are late; jobs that failed within the last day; memory, disk and certificates that "
+         "run out. It asks twice, 2 s apart. Exit status: 0 nothing is wrong, 1 warning, 2 critical, as Nagios has it; "
+         "3 and above: the coordinator did not answer.",
+     .examples = {"zenpsctl why", "zenpsctl why train7 -o json"}},
+    {.name = "health",
+     .method = "status",
+     .gather = zps_ctl_why_gather,
+     .takes_job = true,
+     .summary = "the first finding of why, in one line, with its exit status",
+     .about = "Exit status: 0 nothing is wrong, 1 warning, 2 critical, as Nagios has it.",
+     .examples = {"zenpsctl health", "zenpsctl health train7"}},
+    {.name = "rounds",
+     .method = "stats",
+     .takes_job = true,
+     .summary = "rounds in flight on servers: their age, and the ranks that they wait for",
+     .about =
+         "The oldest comes first. Servers are asked, and answer within 2 s. Rounds of schemes between ranks alone pass "
+         "no server, and are not shown. Tensors that zenps has for itself (@...) are.",
+     .examples = {"zenpsctl rounds", "zenpsctl --watch=1s rounds train7"}},
     {.name = "security",
      .method = "security",
      .summary = "what stands open to strangers, and how to close it",
@@ -219,6 +245,14 @@ static const struct {
      "schemes that it does not try: at the rate of measured rounds, or by their first round, they "
      "take more than 3 times as long"},
     {"tensors", NULL, "servers", "servers of the job"},
+    {"rounds", NULL, "step", "the step"},
+    {"rounds", NULL, "age_ms", "milliseconds since the first rank pushed"},
+    {"rounds", NULL, "waits_for",
+     "push: ranks have not pushed; bytes: they are being read from ranks; sum: the server sums; pull: ranks have not "
+     "read the sums"},
+    {"rounds", NULL, "n_ranks", "how many ranks it waits for"},
+    {"rounds", NULL, "ranks", "the first 16 of them"},
+    {"rounds", NULL, "left_ms", "milliseconds until the earliest deadline of its ranks ends it"},
     {NULL, NULL, "answer", "ok, or why the server did not answer"},
     {"stats", "servers", "jobs", "jobs that are open on it"},
     {"stats", "servers", "tensors", "tensors that are open on it"},
@@ -338,10 +372,10 @@ static void print_column(void *ctx, const char *array, const char *key, const ch
 
 static void print_verb(const struct zps_ctl_verb *verb) {
   struct listing listing = {.noun = verb->name};
-  printf("Usage: zenpsctl [OPTION...] %s%s%s%s%s%s%s\n%s\n", verb->name, verb->change ? " " : "",
-         verb->change ? verb->change->args : "", verb->takes & ZPS_CTL_ALL ? " [--all]" : "",
-         verb->takes & ZPS_CTL_INTERNAL ? " [--internal]" : "", verb->takes & ZPS_CTL_WAIT ? " [--wait[=TIME]]" : "",
-         verb->change ? " [--reason TEXT]" : "", verb->summary);
+  const char *const args = verb->change ? verb->change->args : verb->takes_job ? "[JOB]" : "";
+  printf("Usage: zenpsctl [OPTION...] %s%s%s%s%s%s%s\n%s\n", verb->name, *args ? " " : "", args,
+         verb->takes & ZPS_CTL_ALL ? " [--all]" : "", verb->takes & ZPS_CTL_INTERNAL ? " [--internal]" : "",
+         verb->takes & ZPS_CTL_WAIT ? " [--wait[=TIME]]" : "", verb->change ? " [--reason TEXT]" : "", verb->summary);
   zps_config_help_text(verb->about);
   zps_ctl_table_columns(verb->name, print_column, &listing);
   if (listing.array) zps_config_help_text("In brackets: the key in JSON, whose arrays have the names of the tables.");

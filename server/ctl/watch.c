@@ -118,6 +118,7 @@ static zps_err_t call(struct watch *watch, struct zps_ctl_sample *sample, struct
   zps_json *params = zps_json_object();
   if (watch->options->all) params = zps_json_set_bool(params, "all", true);
   sample->at_ns = zps_clock_ns();
+  if (watch->verb->gather) return watch->verb->gather(watch->client, watch->options, &sample->result, error);
   return zps_client_call(watch->client, watch->verb->method, params, watch->options->timeout_ms, &sample->result,
                          error);
 }
@@ -176,8 +177,10 @@ static enum zps_exit ask(struct watch *watch, struct zps_error *error) {
     }
     if (exit != ZPS_EXIT_OK) break;
     if (show(watch, &now, error)) return ZPS_EXIT_FAILED;
+    if (watch->verb->gather) exit = zps_ctl_why_exit(now.result);
     answered = watch->options->watch_ms > 0;
     if (!answered) break;
+    exit = ZPS_EXIT_OK;
     pause_for(watch, watch->options->watch_ms);
   }
   return exit;

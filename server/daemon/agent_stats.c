@@ -1,4 +1,5 @@
 /* The shard's counters as rows. */
+#include "common/base/clock.h"
 #include "proto/control_stats.h"
 #include "server/daemon/agent_jobs.h"
 
@@ -7,9 +8,10 @@
 #define LAG_ROWS_MAX 8192u
 #define SHARE_ROWS_MAX 1024u
 #define LAGS_PER_TENSOR 64u /* the slowest ranks */
+#define ROUND_ROWS_MAX 256u /* the oldest */
 
 struct rows {
-  zps_json *tensors, *lags, *shares;
+  zps_json *tensors, *lags, *shares, *rounds;
   uint64_t n_out;
 };
 
@@ -107,21 +109,45 @@ static void visit_share(void *ctx, const struct zps_job_share *share) {
   rows->shares = zps_json_append(rows->shares, row);
 }
 
+static void visit_round(void *ctx, const struct zps_round_flight *flight) {
+  static const char *const waits[] = {
+      [ZPS_FLIGHT_PUSH] = "push", [ZPS_FLIGHT_BYTES] = "bytes", [ZPS_FLIGHT_SUM] = "sum", [ZPS_FLIGHT_PULL] = "pull"};
+  struct rows *rows = ctx;
+  zps_json *ranks = zps_json_array();
+  for (uint32_t i = 0; i < flight->n_ranks && i < ZPS_FLIGHT_RANKS_MAX; i++)
+    ranks = zps_json_append(ranks, zps_json_u64(flight->ranks[i]));
+  zps_json *row = zps_json_set_hex(zps_json_object(), "job_id", flight->job_id);
+  row = zps_json_set_u64(row, "tensor", flight->tensor);
+  row = zps_json_set_str(row, "name", flight->name);
+  row = zps_json_set_u64(row, "step", flight->step);
+  row = zps_json_set_u64(row, "world", flight->world);
+  row = zps_json_set_u64(row, "age_ms", flight->age_ns / ZPS_NS_PER_MS);
+  if (flight->left_ns != ZPS_NEVER) row = zps_json_set_u64(row, "left_ms", flight->left_ns / ZPS_NS_PER_MS);
+  row = zps_json_set_str(row, "waits_for", waits[flight->wait]);
+  row = zps_json_set_u64(row, "n_ranks", flight->n_ranks);
+  row = zps_json_set(row, "ranks", ranks);
+  rows->rounds = zps_json_append(rows->rounds, row);
+}
+
 zps_err_t zps_agent_stats(struct zps_shard *shard, zps_json **result_p, struct zps_error *error) {
   struct zps_shard_totals totals = {.jobs = 0};
-  struct rows rows = {.tensors = zps_json_array(), .lags = zps_json_array(), .shares = zps_json_array()};
+  struct rows rows = {
+      .tensors = zps_json_array(), .lags = zps_json_array(), .shares = zps_json_array(), .rounds = zps_json_array()};
   zps_err_t err = zps_shard_stats(shard, &totals, visit, &rows, error);
   if (!err) err = zps_shard_shares(shard, visit_share, &rows, error);
+  if (!err) err = zps_shard_rounds(shard, ROUND_ROWS_MAX, visit_round, &rows, error);
   if (err) {
     zps_json_unref(rows.tensors);
     zps_json_unref(rows.lags);
     zps_json_unref(rows.shares);
+    zps_json_unref(rows.rounds);
     return err;
   }
   zps_json *row = zps_json_set_u64(zps_json_object(), "jobs", totals.jobs);
   row = zps_json_set_u64(row, "tensors", totals.tensors);
   row = zps_json_set_u64(row, "rounds_in_flight", totals.rounds_in_flight);
   row = zps_json_set_u64(row, "memory_in_use_bytes", totals.slab.in_use_bytes);
+  row = zps_json_set_u64(row, "memory_limit_bytes", totals.memory_limit_bytes);
   row = zps_json_set_u64(row, "memory_cached_bytes", totals.slab.cached_bytes);
   row = zps_json_set_u64(row, "memory_high_water_bytes", totals.slab.high_water_bytes);
   row = zps_json_set_u64(row, "memory_registered_bytes", totals.net.mem_registered_bytes);
@@ -138,6 +164,7 @@ zps_err_t zps_agent_stats(struct zps_shard *shard, zps_json **result_p, struct z
   result = zps_json_set(result, "tensors", rows.tensors);
   result = zps_json_set(result, "lags", rows.lags);
   result = zps_json_set(result, "shares", rows.shares);
+  result = zps_json_set(result, "rounds", rows.rounds);
   if (rows.n_out) result = zps_json_set_u64(result, "left_out", rows.n_out);
   if (!result) return zps_fail(error, ZPS_ERR_NOMEM, "no memory for the counters");
   *result_p = result;

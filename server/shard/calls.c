@@ -4,7 +4,9 @@
 #include <stdatomic.h>
 
 #include "common/base/clock.h"
+#include "server/shard/flight.h"
 #include "server/shard/job.h"
+#include "server/shard/round.h"
 #include "server/shard/shard_impl.h"
 #include "server/shard/tensor.h"
 
@@ -23,6 +25,8 @@ struct call {
   struct zps_shard_totals totals;
   void (*visit)(void *ctx, const struct zps_tensor_stats *stats);
   void (*visit_share)(void *ctx, const struct zps_job_share *share);
+  void (*visit_round)(void *ctx, const struct zps_round_flight *flight);
+  unsigned max;
   void *visit_ctx;
 };
 
@@ -173,6 +177,7 @@ static void run_stats(struct zps_command *command, void *ctx) {
   struct zps_shard *shard = ctx;
   call->totals = (struct zps_shard_totals){.net = *zps_net_counters(shard->net),
                                            .mishaps = zps_engine_mishaps(shard->engine),
+                                           .memory_limit_bytes = shard->memory_limit_bytes,
                                            .rounds_in_flight = shard->rounds_in_flight};
   zps_slab_stats(shard->slab, &call->totals.slab);
   for (struct zps_job *job = shard->jobs; job; job = job->next) {
@@ -209,6 +214,27 @@ zps_err_t zps_shard_shares(struct zps_shard *shard, void (*visit)(void *ctx, con
                            void *ctx, struct zps_error *error) {
   struct call call = {.visit_share = visit, .visit_ctx = ctx, .error = error};
   run_call(&call, shard, run_shares);
+  return call.code;
+}
+
+static void run_rounds(struct zps_command *command, void *ctx) {
+  struct call *call = (struct call *)command;
+  const struct zps_shard *shard = ctx;
+  const uint64_t now_ns = zps_clock_ns();
+  unsigned n = 0;
+  for (const struct zps_shard_round *round = shard->oldest; round && n < call->max; round = round->younger) {
+    struct zps_round_flight flight;
+    if (!zps_shard_round_flight(round, now_ns, &flight)) continue;
+    call->visit_round(call->visit_ctx, &flight);
+    n++;
+  }
+}
+
+zps_err_t zps_shard_rounds(struct zps_shard *shard, unsigned max,
+                           void (*visit)(void *ctx, const struct zps_round_flight *flight), void *ctx,
+                           struct zps_error *error) {
+  struct call call = {.visit_round = visit, .visit_ctx = ctx, .max = max, .error = error};
+  run_call(&call, shard, run_rounds);
   return call.code;
 }
 

@@ -101,10 +101,34 @@ struct zps_job_share {
 zps_err_t zps_shard_shares(struct zps_shard *shard, void (*visit)(void *ctx, const struct zps_job_share *share),
                            void *ctx, struct zps_error *error) ZPS_MUSTCHECK;
 
+/* A round in flight on this server, and the ranks that it waits for. Times are of the moment of the call. */
+#define ZPS_FLIGHT_RANKS_MAX 16u
+enum zps_flight_wait {
+  ZPS_FLIGHT_PUSH,  /* the ranks have not pushed all of their rows */
+  ZPS_FLIGHT_BYTES, /* all pushes are announced; bytes are read from the ranks */
+  ZPS_FLIGHT_SUM,   /* all bytes are here; this server sums them */
+  ZPS_FLIGHT_PULL,  /* the ranks have not read all sums */
+};
+struct zps_round_flight {
+  uint64_t job_id, step;
+  uint32_t tensor, world;
+  const char *name; /* of the tensor; valid during the visit */
+  enum zps_flight_wait wait;
+  uint64_t age_ns;                      /* since its first push */
+  uint64_t left_ns;                     /* to the earliest deadline of a rank that pushed; ZPS_NEVER: none has one */
+  uint32_t n_ranks;                     /* Number of ranks that the round waits for. */
+  uint32_t ranks[ZPS_FLIGHT_RANKS_MAX]; /* The first of these ranks. */
+};
+/* Calls `visit` once per round in flight, the oldest first, at most `max` times. */
+zps_err_t zps_shard_rounds(struct zps_shard *shard, unsigned max,
+                           void (*visit)(void *ctx, const struct zps_round_flight *flight), void *ctx,
+                           struct zps_error *error) ZPS_MUSTCHECK;
+
 struct zps_shard_totals {
   struct zps_net_counters net;
   struct zps_slab_stats slab;
   struct zps_mishaps mishaps;
+  uint64_t memory_limit_bytes;
   unsigned jobs, tensors, rounds_in_flight;
 };
 /* Calls `visit` once per tensor; its pointers are valid during the call. */

@@ -1,8 +1,9 @@
 /*
- * A trainer that runs until it is told to stop, and checks every sum: run by coordinator_restart.sh, as each rank of a
- * job. Rank 0 looks for FOLDER/stop ahead of each round and tells the others through the round itself, so that all stop
- * at the same step; it keeps the number of rounds that are behind it in FOLDER/rounds. Then they open a further tensor,
- * sum that too, meet at a barrier, and leave.
+ * A trainer that runs until it is told to stop, and checks every sum: run by coordinator_restart.sh and why.sh, as each
+ * rank of a job. While FOLDER/hang-RANK exists that rank lives and calls nothing; while FOLDER/late-RANK exists it
+ * computes 20 ms longer in each step. Rank 0 looks for FOLDER/stop ahead of each round and tells the others through the
+ * round itself, so that all stop at the same step; it keeps the number of rounds that are behind it in FOLDER/rounds.
+ * Then they open a further tensor, sum that too, meet at a barrier, and leave.
  */
 #include <fcntl.h>
 #include <stdio.h>
@@ -95,10 +96,19 @@ static void tell_rounds(uint64_t n) {
   if (fd < 0 || pwrite(fd, text, 21, 0) != 21) perror(path);
 }
 
-static int is_told_to_stop(void) {
+static int is_told(const char *what, int rank) {
   char path[512];
-  snprintf(path, sizeof path, "%s/stop", folder);
+  snprintf(path, sizeof path, rank < 0 ? "%s/%s" : "%s/%s-%d", folder, what, rank);
   return access(path, F_OK) == 0;
+}
+
+static int is_told_to_stop(void) {
+  return is_told("stop", -1);
+}
+
+static void compute(int rank) {
+  while (is_told("hang", rank)) usleep(10000);
+  if (is_told("late", rank)) usleep(20000);
 }
 
 int main(int argc, char **argv) {
@@ -111,6 +121,7 @@ int main(int argc, char **argv) {
   while (round_run(tensor, step, rank == 0 && is_told_to_stop() ? STOP : GO) != STOP) {
     step++;
     if (rank == 0) tell_rounds(step);
+    compute(rank);
   }
   tensor = tensor_open("late");
   for (uint64_t late = 0; late < LATE_ROUNDS; late++) round_run(tensor, late, GO);

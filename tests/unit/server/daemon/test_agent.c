@@ -126,6 +126,26 @@ zps_err_t zps_shard_shares(struct zps_shard *at, void (*visit)(void *ctx, const 
   return ZPS_OK;
 }
 
+zps_err_t zps_shard_rounds(struct zps_shard *at, unsigned max,
+                           void (*visit)(void *ctx, const struct zps_round_flight *flight), void *ctx,
+                           struct zps_error *error) {
+  (void)at;
+  if (fake.is_stuck) return zps_fail(error, ZPS_ERR_TIMEOUT, "stuck");
+  struct zps_round_flight flight = {.job_id = 5,
+                                    .step = 9,
+                                    .world = 64,
+                                    .name = "w",
+                                    .wait = ZPS_FLIGHT_BYTES,
+                                    .age_ns = 3 * ZPS_NS_PER_S,
+                                    .left_ns = 57 * ZPS_NS_PER_S,
+                                    .n_ranks = 20,
+                                    .ranks = {[0] = 3, [15] = 40}};
+  visit(ctx, &flight);
+  flight.left_ns = ZPS_NEVER;
+  for (unsigned i = 1; i < max; i++) visit(ctx, &flight);
+  return ZPS_OK;
+}
+
 static zps_err_t call(const char *method, const char *params, zps_json **result_p, struct zps_error *error) {
   zps_json *value = NULL, *result = NULL;
   if (zps_json_parse(params, strlen(params), &value, error)) fail_msg("%s", error->text);
@@ -279,6 +299,14 @@ static void test_stats_name_the_slowest_ranks(void **state) {
   assert_int_equal(zps_json_opt_u64(share, "pool_contested_bytes", 0), 200);
   assert_int_equal(zps_json_opt_u64(share, "pool_waited_bytes", 0), 100);
   assert_int_equal(zps_json_opt_u64(share, "memory_bytes", 0), 4096);
+  const zps_json *const rounds = zps_json_get(result, "rounds"), *const round = zps_json_at(rounds, 0);
+  assert_int_equal(zps_json_array_len(rounds), 256);
+  assert_string_equal(zps_json_opt_str(round, "waits_for", ""), "bytes");
+  assert_int_equal(zps_json_opt_u64(round, "age_ms", 0), 3000);
+  assert_int_equal(zps_json_opt_u64(round, "left_ms", 0), 57000);
+  assert_null(zps_json_get(zps_json_at(rounds, 1), "left_ms"));
+  assert_int_equal(zps_json_opt_u64(round, "n_ranks", 0), 20);
+  assert_int_equal(zps_json_array_len(zps_json_get(round, "ranks")), 16);
   zps_json_unref(result);
 }
 

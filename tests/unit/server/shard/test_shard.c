@@ -290,6 +290,59 @@ static void test_memory_is_flat(void **state) {
   zps_shard_destroy(shard);
 }
 
+struct flights {
+  unsigned n;
+  struct zps_round_flight first;
+};
+
+static void note_flight(void *ctx, const struct zps_round_flight *flight) {
+  struct flights *const flights = ctx;
+  if (flights->n++ == 0) flights->first = *flight;
+}
+
+static struct flights flights_of(struct zps_shard *shard, unsigned max) {
+  struct flights flights = {.n = 0};
+  assert_int_equal(zps_shard_rounds(shard, max, note_flight, &flights, NULL), ZPS_OK);
+  return flights;
+}
+
+/* What an operator is told of rounds in flight: the oldest first, and the ranks that each waits for. */
+static void test_rounds_in_flight(void **state) {
+  const struct fabric *fabric = *state;
+  struct zps_shard *shard = cluster_shard(fabric->provider, fabric->fault, 64 * MIB);
+  struct cluster cluster;
+  cluster_open(&cluster, shard, fabric->provider, fabric->fault, 7, 4);
+  const struct cluster_tensor *tensor = cluster_tensor(&cluster, 3000, 4, ZPS_DTYPE_F32, ZPS_OP_SUM, 3, 0.5);
+  assert_int_equal(flights_of(shard, 9).n, 0);
+  for (uint32_t rank = 0; rank < 3; rank++) cluster_push(&cluster, tensor, 1, rank, 60000);
+  cluster_push(&cluster, tensor, 2, 3, 60000);
+  struct flights flights;
+  do flights = flights_of(shard, 9);
+  while (flights.n < 2 || flights.first.n_ranks > 1); /* frames arrive one by one */
+  assert_int_equal(flights.n, 2);
+  assert_int_equal(flights_of(shard, 1).n, 1);
+  assert_int_equal(flights.first.job_id, 7);
+  assert_int_equal(flights.first.step, 1);
+  assert_int_equal(flights.first.world, 4);
+  assert_int_equal(flights.first.wait, ZPS_FLIGHT_PUSH);
+  assert_int_equal(flights.first.ranks[0], 3);
+  assert_true(flights.first.left_ns > 0 && flights.first.left_ns <= 60 * ZPS_NS_PER_S);
+  cluster_push(&cluster, tensor, 1, 3, 60000);
+  for (uint32_t rank = 0; rank < 4; rank++) cluster_check(&cluster, tensor, 1, rank);
+  for (uint32_t rank = 0; rank < 4; rank++)
+    if (rank != 2) cluster_done(&cluster, tensor, 1, rank);
+  do flights = flights_of(shard, 9);
+  while (flights.first.wait != ZPS_FLIGHT_PULL || flights.first.n_ranks > 1);
+  assert_int_equal(flights.first.step, 1);
+  assert_int_equal(flights.first.ranks[0], 2);
+  cluster_done(&cluster, tensor, 1, 2);
+  while (flights_of(shard, 9).n > 1) {
+  }
+  assert_int_equal(flights_of(shard, 9).first.n_ranks, 3);
+  cluster_close(&cluster);
+  zps_shard_destroy(shard);
+}
+
 #define ON_LOOP(test) \
   { #test, test, NULL, NULL, (void *)&fabrics[0] }
 #define ON_BOTH(test)                                           \
@@ -310,6 +363,7 @@ int main(void) {
       ON_BOTH(test_little_memory_is_enough_for_one_round_after_the_other),
       ON_BOTH(test_little_is_read_ahead_of_the_sums),
       ON_BOTH(test_too_little_memory_says_how_much),
+      ON_LOOP(test_rounds_in_flight),
       ON_LOOP(test_memory_is_flat),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,0 +1,88 @@
+#!/usr/bin/env bash
+# zenpsctl why: with this command alone an operator reads what is wrong, and the remedy that it names works.
+. "$(dirname "$0")/../support/tap.sh"
+
+start() { # NAME ARGUMENTS...: a daemon, whose log is $scratch/NAME.log; its pid in $pid
+  local name=$1
+  shift
+  zenpsd --fabric-interface=lo --log-level=info --control-heartbeat=0.2s --control-dead=60s "$@" >>"$scratch/$name.log" 2>&1 &
+  pid=$!
+}
+ctl() { zenpsctl -e "$address" --timeout=60s "$@"; }
+row() { ctl -o json members | python3 -c '
+import json, sys
+print(*(row["pid"] for row in json.load(sys.stdin)["ranks"] if row["rank"] == int(sys.argv[1])))' "$1"; }
+rounds() { local n; n=$(cat "$scratch/run/rounds" 2>/dev/null); echo $((10#${n:-0})); }
+# Asks until the first line is the wanted one, with the wanted status.
+says() { # STATUS PATTERN
+  ctl why j >"$scratch/why"
+  [ $? = "$1" ] && head -n 1 "$scratch/why" | grep -qE -- "$2"
+}
+names() { head -n 1 "$scratch/why" | grep -qE -- "$1"; }
+
+start c --roles=coordinator --control-listen=127.0.0.1:0 --control-address-file="$scratch/address"
+until_true test -s "$scratch/address"
+address=$(cat "$scratch/address")
+ctl why >"$scratch/why"
+is "no server: critical" $? 2
+ok "it says so" names '^critical: no server is registered\. Remedy: start one: zenpsd --roles=server --control-coordinator='
+for i in 0 1; do start "s$i" --roles=server --control-coordinator="$address" --server-name="s$i"; done
+s1=$pid
+mkdir -p "$scratch/run"
+until_true eval '[ "$(ctl -o json members | grep -c "\"state\": *\"in\"")" = 2 ]'
+ZENPS_SCHEME=balanced zenpsrun -n 3 --coordinator "$address" --job j --interface lo --prefix=no -- "$build/tests/integration/restart_trainer" "$scratch/run" >"$scratch/run.out" 2>&1 &
+job=$!
+until_true eval '[ "$(rounds)" -gt 20 ]'
+ok "a job runs: nothing is wrong" until_true says 0 '^ok: nothing is wrong$'
+
+# A rank lives, and does not call.
+touch "$scratch/run/hang-1"
+began=$SECONDS
+ok "a rank that does not call: critical" until_true says 2 '^critical: job j: step [0-9]+ of tensor first has waited [0-9.]+ s for the push of rank 1 \(host .*, pid [0-9]+\); its deadline comes in [0-9.]+ s'
+ok "within 10 s" [ $((SECONDS - began)) -le 10 ]
+ok "the remedy names its process" names "its process lives, and does not call: print its stack there \\(py-spy dump -p $(row 1),"
+is "health has the status" "$(ctl health j >"$scratch/health"; echo $?)" 2
+is "and one line" "$(wc -l <"$scratch/health")" 1
+ctl rounds j >"$scratch/rounds"
+ok "rounds shows the round" grep -qE '^j +first +[0-9]+ +[0-9]+ +s[01] +push +1 +\[1\] +[0-9]+$' "$scratch/rounds"
+ctl -o json rounds other >"$scratch/rounds"
+is "another job has none" "$(tr -d ' \n' <"$scratch/rounds")" '{"rounds":[]}'
+ok "the whole cluster's answer says so, too" eval 'ctl why | head -n 1 | grep -q "for the push of rank 1"'
+rm "$scratch/run/hang-1"
+ok "when it calls again nothing is wrong" until_true says 0 '^ok'
+
+# A rank is stopped.
+stopped=$(row 2)
+kill -STOP "$stopped"
+ok "a stopped rank: critical" until_true says 2 'for the push of rank 2 .*Remedy: it has been silent for [0-9.]+ s: its process is stopped or starved'
+ok "the remedy is a command" names "kill -CONT $stopped"
+kill -CONT "$stopped"
+ok "which helps" until_true says 0 '^ok'
+
+# A rank computes longer than the others.
+touch "$scratch/run/late-2"
+ok "a late rank: warning" until_true says 1 '^warning: job j: rank 2 \(host .*\) is late: it keeps the others waiting [0-9]+% of the time, most at tensor first\. Remedy: '
+rm "$scratch/run/late-2"
+ok "when it keeps up nothing is wrong" until_true says 0 '^ok'
+
+# A server is killed, and another one comes in its place.
+kill -KILL "$s1"
+ok "a lost server: warning" until_true says 1 '^warning: job j runs on 1 of 2 servers; lost: s1\. Remedy: start a server: the job takes it in'
+start s1 --roles=server --control-coordinator="$address" --server-name=s1
+ok "which helps" until_true says 0 '^ok'
+
+# A job fails: the cause can be read afterwards.
+kill -KILL "$(row 1)"
+wait "$job" 2>/dev/null
+ok "a failed job: critical to who asks for it" until_true says 2 "^critical: job j failed [0-9]+ min ago: ERR_PEER_LOST: job 'j': rank 1 .* was lost"
+ctl why >"$scratch/why"
+is "a warning to others" $? 1
+ctl -o json why | python3 -c '
+import json, sys
+why = json.load(sys.stdin)
+assert why["state"] == "warning" and why["findings"][0].keys() == {"grade", "evidence", "remedy"}, why'
+ok "JSON has the same" [ $? = 0 ]
+kill %1 && wait %1
+ctl why 2>"$scratch/why"
+is "without a coordinator: status 3, for Nagios unknown" $? 3
+done_testing

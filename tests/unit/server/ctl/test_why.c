@@ -1,0 +1,209 @@
+/* What `why` finds in a coordinator's answers: the right finding comes first, with its evidence and its remedy. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "server/ctl/ctl.h"
+#include "server/ctl/why.h"
+
+#define NOW_S 1717210812 /* 2024-06-01T03:00:12Z */
+
+/* Members of each answer that a case leaves out are those of a cluster without a fault. */
+struct trouble {
+  const char *title, *job;
+  const char *status, *members, *jobs, *before, *now;
+  const char *state, *evidence, *remedy; /* of the first finding; state "ok": there is none */
+  unsigned n;                            /* findings */
+};
+
+#define STATUS "{\"address\":\"10.0.0.1:7077\",\"servers\":2,\"version\":\"1.0\""
+#define S(name, more) "{\"server\":\"" name "\",\"host\":\"h" name "\",\"answer\":\"ok\"" more "}"
+#define RANKS                                                                            \
+  "\"ranks\":[{\"job\":\"j\",\"rank\":0,\"host\":\"w0\",\"pid\":100,\"silent_ms\":300}," \
+  "{\"job\":\"j\",\"rank\":1,\"host\":\"w1\",\"pid\":101,\"silent_ms\":400},"            \
+  "{\"job\":\"j\",\"rank\":2,\"host\":\"w2\",\"pid\":102,\"silent_ms\":9400}]"
+#define JOB "{\"job\":\"j\",\"state\":\"running\",\"world\":3,\"joined\":3,\"servers\":2,\"servers_in\":2}"
+#define ROUND(age, waits, n, ranks)                                                                                \
+  "{\"server\":\"s1\",\"job\":\"j\",\"job_id\":\"0x1\",\"tensor\":0,\"name\":\"emb\",\"step\":100,\"age_ms\":" age \
+  ",\"left_ms\":47000,\"waits_for\":\"" waits "\",\"n_ranks\":" n ",\"ranks\":" ranks "}"
+#define SHARD(server, bytes, ns)                                                     \
+  "{\"server\":\"" server                                                            \
+  "\",\"job\":\"j\",\"job_id\":\"0x1\",\"tensor\":0,\"name\":\"emb\",\"rounds\":10," \
+  "\"bytes_out\":" bytes ",\"publish_ns\":" ns "}"
+#define LAG(tensor, name, rank, ns)                                                                                \
+  "{\"server\":\"s1\",\"job\":\"j\",\"job_id\":\"0x1\",\"tensor\":" tensor ",\"name\":\"" name "\",\"rank\":" rank \
+  ",\"lag_ns\":" ns "}"
+#define LAGS(a, b, c, barrier)                                                                                    \
+  "{\"servers\":[" S("s1", "") "," S("s2", "") "],\"lags\":[" LAG("0", "emb", "0", a) "," LAG(                    \
+      "0", "emb", "1", b) "," LAG("0", "emb", "2", c) "," LAG("1", "@barrier", "0",                               \
+                                                              barrier) "," LAG("1", "@barrier", "1",              \
+                                                                               "0") "," LAG("1", "@barrier", "2", \
+                                                                                            "0") "]}"
+#define NOW(more) "{\"servers\":[" S("s1", "") "," S("s2", "") "]" more "}"
+
+static const struct trouble troubles[] = {
+    {"nothing", .state = "ok"},
+    {"a rank lives and does not call", .now = NOW(",\"rounds\":[" ROUND("6200", "push", "1", "[1]") "]"),
+     .state = "critical",
+     .evidence = "job j: step 100 of tensor emb has waited 6.2 s for the push of rank 1 (host w1, pid 101); its "
+                 "deadline comes in 47.0 s",
+     .remedy = "print its stack there (py-spy dump -p 101, gdb -p 101); zenpsctl kick j 1 ends it", .n = 1},
+    {"a rank is silent", .now = NOW(",\"rounds\":[" ROUND("6200", "push", "1", "[2]") "]"), .state = "critical",
+     .evidence = "for the push of rank 2 (host w2, pid 102)",
+     .remedy = "it has been silent for 9.4 s: its process is stopped or starved", .n = 1},
+    {"several ranks are missing", .now = NOW(",\"rounds\":[" ROUND("6200", "push", "9", "[1,2,4,5,7,8,9,10,11]") "]"),
+     .state = "critical", .evidence = "for the push of ranks 1, 2, 4, 5 and 5 more", .n = 1},
+    {"the oldest round of a job counts",
+     .now = NOW(",\"rounds\":[" ROUND("3000", "push", "1", "[1]") "," ROUND("6200", "bytes", "1", "[0]") "]"),
+     .state = "critical", .evidence = "6.2 s for bytes of rank 0", .remedy = "look at the link between its host and s1",
+     .n = 1},
+    {"a round is young", .now = NOW(",\"rounds\":[" ROUND("1900", "push", "1", "[1]") "]"), .state = "ok"},
+    {"rounds take long by themselves",
+     .now =
+         NOW(",\"rounds\":[" ROUND("6200", "push", "1", "[1]") "],\"shards\":[{\"server\":\"s1\",\"job\":\"j\","
+                                                               "\"name\":\"emb\",\"rounds\":10,\"collect_ns\":10e9}]"),
+     .state = "ok"},
+    {"another job's round", .job = "other", .now = NOW(",\"rounds\":[" ROUND("6200", "push", "1", "[1]") "]"),
+     .state = "ok"},
+    {"no server", .status = STATUS, .state = "critical", .evidence = "no server is registered", .n = 1},
+    {"a server does not answer", .now = "{\"servers\":[{\"server\":\"s1\",\"host\":\"h1\",\"answer\":\"is away\"}]}",
+     .state = "critical", .evidence = "server s1 (host h1) does not answer: is away", .n = 1},
+    {"memory",
+     .now = "{\"servers\":[" S("s1", ",\"memory_in_use_bytes\":950000000,\"memory_limit_bytes\":1000000000") "]}",
+     .state = "warning", .evidence = "server s1 uses 95% of its memory limit", .remedy = "server.memory_limit", .n = 1},
+    {"a server is barred",
+     .members =
+         "{\"unreachable\":[{\"job\":\"j\",\"name\":\"s3\",\"rank\":0,\"out_s\":7.2,\"again_s\":12,\"reason\":\"no "
+         "frame has come for 5.0 s\"}]," RANKS "}",
+     .state = "warning",
+     .evidence = "job j has barred server s3 for 7 s: rank 0 cannot reach it: no frame has come for 5.0 s",
+     .remedy = "zenpsctl undrain s3", .n = 1},
+    {"a job lost a server",
+     .jobs =
+         "{\"jobs\":[{\"job\":\"j\",\"state\":\"running\",\"servers\":2,\"servers_in\":1,\"lost_servers\":\"s2\"}]}",
+     .state = "warning", .evidence = "job j runs on 1 of 2 servers; lost: s2", .n = 1},
+    {"a rank is late in a tensor", .before = LAGS("0", "0", "0", "0"), .now = LAGS("5e6", "800e6", "7e6", "1e6"),
+     .state = "warning",
+     .evidence =
+         "job j: rank 1 (host w1, pid 101) is late: it keeps the others waiting 40% of the time, most at tensor emb",
+     .n = 1},
+    {"a rank is late at an internal tensor", .before = LAGS("0", "0", "0", "0"),
+     .now = LAGS("5e6", "8e6", "7e6", "900e6"), .state = "warning",
+     .evidence =
+         "rank 0 (host w0, pid 100) is late: it keeps the others waiting 45% of the time, most at tensor @barrier",
+     .n = 1},
+    {"ranks are late in turns", .before = LAGS("0", "0", "0", "0"), .now = LAGS("500e6", "600e6", "550e6", "1"),
+     .state = "ok"},
+    {"a server is slow", .before = NOW(",\"shards\":[" SHARD("s1", "0", "0") "," SHARD("s2", "0", "0") "]"),
+     .now = NOW(",\"shards\":[" SHARD("s1", "100e6", "1e9") "," SHARD("s2", "30e6", "1e9") "]"), .state = "warning",
+     .evidence = "server s2 (host hs2) serves sums at 30.0 MB/s, the others at 100.0", .n = 1},
+    {"a job failed",
+     .jobs = "{\"ended\":[{\"job\":\"night\",\"state\":\"failed\",\"code\":\"ERR_MISSING\",\"ended_at\":\"2024-06-"
+             "01T02:50:12Z\","
+             "\"failure\":\"step 100: the deadline passed without the push of rank "
+             "1\"},{\"job\":\"old\",\"state\":\"failed\","
+             "\"ended_at\":\"2024-05-30T02:50:12Z\"},{\"job\":\"fine\",\"state\":\"closed\",\"ended_at\":\"2024-06-"
+             "01T02:50:12Z\"}]}",
+     .state = "warning",
+     .evidence = "job night failed 10 min ago: ERR_MISSING: step 100: the deadline passed without the push of rank 1",
+     .n = 1},
+    {"the disk",
+     .status = STATUS ",\"state_dir\":\"/var/lib/zenps\",\"state_size_bytes\":1e9,\"state_free_bytes\":30e6",
+     .state = "warning", .evidence = "the coordinator's state directory /var/lib/zenps has 29 MiB free, 3.0%", .n = 1},
+    {"a certificate", .status = STATUS ",\"certificate_ends\":1718074812", /* in 10 days */
+     .state = "warning", .evidence = "the certificate of the coordinator at 10.0.0.1:7077 ends in 10.0 days",
+     .remedy = "zenpsctl certs init", .n = 1},
+    {"a server's certificate, soon", .members = "{\"servers\":[{\"name\":\"s1\",\"certificate_ends\":1717297212}]}",
+     .state = "critical", .evidence = "the certificate of server s1 ends in 1.0 days", .n = 1},
+    {"versions", .members = "{\"servers\":[{\"name\":\"s1\",\"version\":\"0.9\",\"certificate_ends\":1800000000}]}",
+     .state = "warning", .evidence = "server s1 is version 0.9, the coordinator 1.0", .n = 1},
+};
+
+static zps_json *parse(const char *given, const char *otherwise) {
+  const char *const text = given ? given : otherwise;
+  zps_json *value = NULL;
+  struct zps_error error;
+  if (zps_json_parse(text, strlen(text), &value, &error)) fail_msg("%s: %s", error.text, text);
+  return value;
+}
+
+static zps_json *status_of(const struct trouble *trouble) {
+  char text[600];
+  if (!trouble->status) return parse("{\"coordinator\":[" STATUS "}]}", NULL);
+  const bool is_empty = strcmp(trouble->title, "no server") == 0;
+  snprintf(text, sizeof text, "{\"coordinator\":[%s}]}",
+           is_empty ? "{\"address\":\"10.0.0.1:7077\",\"servers\":0" : trouble->status);
+  return parse(text, NULL);
+}
+
+static void test_findings(void **state) {
+  (void)state;
+  for (unsigned i = 0; i < sizeof troubles / sizeof troubles[0]; i++) {
+    const struct trouble *const trouble = &troubles[i];
+    zps_json *const status = status_of(trouble), *const members = parse(trouble->members, "{" RANKS "}");
+    zps_json *const jobs = parse(trouble->jobs, "{\"jobs\":[" JOB "]}");
+    zps_json *const before = parse(trouble->before, NOW("")), *const now = parse(trouble->now, NOW(""));
+    const struct zps_ctl_why_answers answers = {status, members, jobs, before, now, 2.0, NOW_S};
+    zps_json *const result = zps_ctl_why(&answers, trouble->job);
+    const zps_json *const findings = zps_json_get(result, "findings"), *const first = zps_json_at(findings, 0);
+    char *const text = zps_json_dump(result);
+    if (strcmp(zps_json_opt_str(result, "state", ""), trouble->state) != 0 ||
+        zps_json_array_len(findings) != trouble->n ||
+        (trouble->evidence && !strstr(zps_json_opt_str(first, "evidence", ""), trouble->evidence)) ||
+        (trouble->remedy && !strstr(zps_json_opt_str(first, "remedy", ""), trouble->remedy)) ||
+        (first && !*zps_json_opt_str(first, "remedy", "")))
+      fail_msg("%s: %s", trouble->title, text);
+    assert_int_equal(zps_ctl_why_exit(result), trouble->n == 0 ? 0 : strcmp(trouble->state, "warning") == 0 ? 1 : 2);
+    free(text);
+    zps_json_unref(result);
+    zps_json_unref(status);
+    zps_json_unref(members);
+    zps_json_unref(jobs);
+    zps_json_unref(before);
+    zps_json_unref(now);
+  }
+}
+
+/* The worst finding comes first, and ten at most are shown. */
+static void test_order(void **state) {
+  (void)state;
+  char servers[3000] =
+      "{\"servers\":[" S("s1", ",\"forged\":1") ",{\"server\":\"s2\",\"host\":\"h\",\"answer\":\"is away\"}";
+  for (unsigned i = 0; i < 15; i++) strcat(servers, "," S("x", ",\"corrupt\":1"));
+  strcat(servers, "]}");
+  zps_json *const status = parse("{\"coordinator\":[" STATUS "}]}", NULL), *const none = parse("{}", NULL);
+  zps_json *const now = parse(servers, NULL);
+  const struct zps_ctl_why_answers answers = {status, none, none, none, now, 2.0, NOW_S};
+  zps_json *const result = zps_ctl_why(&answers, NULL);
+  const zps_json *const findings = zps_json_get(result, "findings");
+  assert_int_equal(zps_json_array_len(findings), 10);
+  assert_int_equal(zps_json_opt_u64(result, "left_out", 0), 7);
+  assert_string_equal(zps_json_opt_str(zps_json_at(findings, 0), "grade", ""), "critical");
+  assert_string_equal(zps_json_opt_str(zps_json_at(findings, 1), "grade", ""), "warning");
+  char *text = NULL;
+  size_t len = 0;
+  FILE *out = open_memstream(&text, &len);
+  zps_ctl_why_print(out, result, true);
+  fclose(out);
+  assert_string_equal(text,
+                      "critical: server s2 (host h) does not answer: is away. look at its process and its log there: "
+                      "systemctl status zenpsd; journalctl -u zenpsd\n");
+  free(text);
+  zps_json_unref(result);
+  zps_json_unref(status);
+  zps_json_unref(none);
+  zps_json_unref(now);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(test_findings),
+      cmocka_unit_test(test_order),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
