@@ -112,6 +112,8 @@ const char *zps_rpc_conn_version(const struct zps_rpc_conn *conn);
 /* What the peer's certificate lets it do, of enum zps_tls_role, and the first name in it; 0 and "" without TLS. */
 unsigned zps_rpc_conn_certified(const struct zps_rpc_conn *conn);
 const char *zps_rpc_conn_certificate(const struct zps_rpc_conn *conn);
+/* When the peer's certificate ends, in seconds of the calendar; 0 without TLS. */
+long long zps_rpc_conn_certificate_ends_s(const struct zps_rpc_conn *conn);
 /* Whether it lets the peer register as the server of this name, and which names of servers are in it. Without TLS
  * nothing can be told: ZPS_TLS_SERVES_ALL, and "". */
 enum zps_tls_serves zps_rpc_conn_serves(const struct zps_rpc_conn *conn, const char *name,

@@ -135,6 +135,10 @@ const char *zps_rpc_conn_certificate(const struct zps_rpc_conn *conn) {
   return conn->tls ? zps_tls_peer_name(conn->tls) : "";
 }
 
+long long zps_rpc_conn_certificate_ends_s(const struct zps_rpc_conn *conn) {
+  return conn->tls ? zps_tls_peer_ends_s(conn->tls) : 0;
+}
+
 enum zps_tls_serves zps_rpc_conn_serves(const struct zps_rpc_conn *conn, const char *name,
                                         char names_p[ZPS_TLS_SERVERS_MAX]) {
   names_p[0] = '\0';

@@ -90,13 +90,8 @@ void zps_authority_destroy(struct zps_authority *authority) {
   free(authority);
 }
 
-static long long seconds_of(const ASN1_TIME *time) {
-  struct tm tm;
-  return ASN1_TIME_to_tm(time, &tm) == 1 ? (long long)timegm(&tm) : 0;
-}
-
 long long zps_authority_until(const struct zps_authority *authority) {
-  return seconds_of(X509_get0_notAfter(authority->cert));
+  return zps_tls_seconds(X509_get0_notAfter(authority->cert));
 }
 
 /* Of servers a certificate may be for several: all whose names begin alike. */
@@ -249,6 +244,7 @@ zps_err_t zps_certs_look(const char *pem, struct zps_certs_facts *facts_p, struc
   if (facts.is_authority) snprintf(facts.roles, sizeof facts.roles, "authority");
   zps_tls_time_text(X509_get0_notBefore(cert), facts.from, sizeof facts.from);
   zps_tls_time_text(X509_get0_notAfter(cert), facts.until, sizeof facts.until);
+  facts.until_s = zps_tls_seconds(X509_get0_notAfter(cert));
   facts.has_expired = X509_cmp_current_time(X509_get0_notAfter(cert)) < 0;
   X509_free(cert);
   *facts_p = facts;

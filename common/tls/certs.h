@@ -50,6 +50,7 @@ zps_err_t zps_authority_revoke(const struct zps_authority *authority, const char
 /* What a certificate (PEM) says, for people; the first of the text. */
 struct zps_certs_facts {
   char subject[200], issuer[200], roles[200], from[40], until[40]; /* roles: URIs, or "authority", "" */
+  long long until_s;                                               /* seconds of the calendar */
   bool is_authority, has_expired;
 };
 zps_err_t zps_certs_look(const char *pem, struct zps_certs_facts *facts_p, struct zps_error *error) ZPS_MUSTCHECK;

@@ -30,6 +30,11 @@ const char *zps_tls_roles_text(unsigned set, char *buf, size_t size) {
   return buf;
 }
 
+long long zps_tls_seconds(const ASN1_TIME *time) {
+  struct tm tm;
+  return ASN1_TIME_to_tm(time, &tm) == 1 ? (long long)timegm(&tm) : 0;
+}
+
 const char *zps_tls_time_text(const ASN1_TIME *time, char *buf, size_t size) {
   struct tm tm;
   if (ASN1_TIME_to_tm(time, &tm) != 1 || strftime(buf, size, "%Y-%m-%d %H:%M:%S UTC", &tm) == 0)

@@ -164,6 +164,11 @@ unsigned zps_tls_peer_roles(const struct zps_tls_session *session) {
   return session->is_set ? session->roles : 0;
 }
 
+long long zps_tls_peer_ends_s(const struct zps_tls_session *session) {
+  X509 *const cert = SSL_get0_peer_certificate(session->ssl);
+  return cert ? zps_tls_seconds(X509_get0_notAfter(cert)) : 0;
+}
+
 const char *zps_tls_peer_name(const struct zps_tls_session *session) {
   return session->name;
 }

@@ -194,6 +194,13 @@ unsigned zps_tls_roles(struct zps_tls *tls) {
   return roles;
 }
 
+long long zps_tls_ends_s(struct zps_tls *tls) {
+  SSL_CTX *const context = zps_tls_context(tls);
+  const long long ends_s = zps_tls_seconds(X509_get0_notAfter(SSL_CTX_get0_certificate(context)));
+  SSL_CTX_free(context);
+  return ends_s;
+}
+
 enum zps_tls_serves zps_tls_serves(struct zps_tls *tls, const char *name, char names_p[ZPS_TLS_SERVERS_MAX]) {
   pthread_mutex_lock(&tls->lock);
   const enum zps_tls_serves serves = zps_tls_cert_serves(SSL_CTX_get0_certificate(tls->context), name, names_p);

@@ -57,6 +57,8 @@ unsigned zps_tls_roles(struct zps_tls *tls); /* of its own certificate, one bit 
 /* The widest right that the own certificate gives the server `name`. `names_p` gets the servers' names in it, as the
  * certificate has them, with commas in between. */
 enum zps_tls_serves zps_tls_serves(struct zps_tls *tls, const char *name, char names_p[ZPS_TLS_SERVERS_MAX]);
+/* When the own certificate ends, in seconds of the calendar. Reads the files again if they have changed. */
+long long zps_tls_ends_s(struct zps_tls *tls);
 struct zps_tls *zps_tls_ref(struct zps_tls *tls); /* NULL is allowed */
 void zps_tls_unref(struct zps_tls *tls);          /* NULL is allowed */
 /* Reads the files again, for sessions to come. Sessions that there are stay, but zps_tls_take() ends those of a peer
@@ -86,6 +88,8 @@ zps_err_t zps_tls_send(struct zps_tls_session *session, char **bytes_p, size_t *
 /* The peer's certificate: its roles, 0 before it was looked at, and the first URI that names one. */
 unsigned zps_tls_peer_roles(const struct zps_tls_session *session);
 const char *zps_tls_peer_name(const struct zps_tls_session *session);
+/* When the peer's certificate ends, in seconds of the calendar; 0 before it was looked at. */
+long long zps_tls_peer_ends_s(const struct zps_tls_session *session);
 /* ZPS_TLS_SERVES_NOT before it was looked at; names_p as above. */
 enum zps_tls_serves zps_tls_peer_serves(const struct zps_tls_session *session, const char *name,
                                         char names_p[ZPS_TLS_SERVERS_MAX]);

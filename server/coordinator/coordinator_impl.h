@@ -55,7 +55,7 @@ struct zps_coordinator {
   char *subnets;           /* networks for gradients; NULL: none are known */
   uint64_t incarnation;    /* of what it knows: 0 is none */
   struct zps_store *store; /* state.c; NULL: nothing is kept */
-  char *cluster;
+  char *cluster, *state_dir; /* NULL: there is none */
   struct zps_coordinator_following *following; /* follow.c; NULL: there is only this coordinator */
   size_t compact_at;                           /* bytes of the journal */
   bool holds, broken; /* what is written is held back, until the state is durable; it never will be */

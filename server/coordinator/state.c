@@ -74,6 +74,8 @@ zps_err_t zps_coordinator_state_open(struct zps_coordinator *coordinator, const 
   coordinator->cluster = strdup(config->cluster);
   if (!coordinator->cluster) return zps_fail(error, ZPS_ERR_NOMEM, "no memory for the state");
   if (!config->state_dir) return ZPS_OK; /* there is a state when this coordinator leads */
+  coordinator->state_dir = strdup(config->state_dir);
+  if (!coordinator->state_dir) return zps_fail(error, ZPS_ERR_NOMEM, "no memory for the state");
   const zps_err_t err = zps_store_file_open(config->state_dir, &backend, error);
   return err ? err : zps_coordinator_state_load(coordinator, backend, error);
 }
@@ -136,4 +138,5 @@ void zps_coordinator_state_start(struct zps_coordinator *coordinator, uv_loop_t 
 void zps_coordinator_state_fini(struct zps_coordinator *coordinator) {
   zps_store_close(coordinator->store);
   free(coordinator->cluster);
+  free(coordinator->state_dir);
 }

@@ -1,6 +1,7 @@
 /* The admin's tables. Each is an object of arrays of flat rows; a table that would outgrow a line is cut, and says so
  * in "left_out". */
 #include <stdio.h>
+#include <sys/statvfs.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -17,14 +18,34 @@ static double seconds_since(uint64_t then_ns) {
   return (double)((zps_clock_ns() - then_ns) / ZPS_NS_PER_MS) / 1000;
 }
 
-static zps_json *set_silence(zps_json *row, const struct zps_member_client *client) {
+static zps_json *set_certificate(zps_json *row, long long ends_s) {
+  return ends_s > 0 ? zps_json_set_u64(row, "certificate_ends", (uint64_t)ends_s) : row;
+}
+
+/* What the connection of a member tells of it. */
+static zps_json *set_conn(zps_json *row, const struct zps_member_client *client) {
   const struct zps_coordinator_conn *conn = (const struct zps_coordinator_conn *)client;
+  if (conn && conn->rpc) {
+    row = zps_json_set_str(row, "version", zps_rpc_conn_version(conn->rpc));
+    row = set_certificate(row, zps_rpc_conn_certificate_ends_s(conn->rpc));
+  }
   const uint64_t now_ns = zps_clock_ns(), heard_ns = conn && conn->rpc ? zps_rpc_conn_heard_ns(conn->rpc) : now_ns;
   return zps_json_set_u64(row, "silent_ms", now_ns > heard_ns ? (now_ns - heard_ns) / ZPS_NS_PER_MS : 0);
 }
 
 static zps_json *left_out(zps_json *table, unsigned long n) {
   return n ? zps_json_set_u64(table, "left_out", n) : table;
+}
+
+/* What will stop the coordinator unless somebody acts; of its files administrators alone are told. */
+static zps_json *set_outlook(zps_json *row, const struct zps_coordinator *coordinator,
+                             const struct zps_viewer *viewer) {
+  struct statvfs disk;
+  if (coordinator->config.tls) row = set_certificate(row, zps_tls_ends_s(coordinator->config.tls));
+  if (!coordinator->state_dir || !viewer->sees_all || statvfs(coordinator->state_dir, &disk) < 0) return row;
+  row = zps_json_set_str(row, "state_dir", coordinator->state_dir);
+  row = zps_json_set_u64(row, "state_size_bytes", (uint64_t)disk.f_blocks * disk.f_frsize);
+  return zps_json_set_u64(row, "state_free_bytes", (uint64_t)disk.f_bavail * disk.f_frsize);
 }
 
 zps_json *zps_coordinator_status(const struct zps_coordinator *coordinator, const struct zps_viewer *viewer) {
@@ -50,6 +71,7 @@ zps_json *zps_coordinator_status(const struct zps_coordinator *coordinator, cons
   row = zps_json_set_u64(row, "jobs", jobs);
   row = zps_json_set_u64(row, "ranks", ranks);
   row = zps_json_set_u64(row, "tensors", tensors);
+  row = set_outlook(row, coordinator, viewer);
   return zps_json_set(zps_json_object(), "coordinator", zps_json_append(zps_json_array(), row));
 }
 
@@ -151,7 +173,7 @@ zps_json *zps_coordinator_members(const struct zps_coordinator *coordinator, con
   for (unsigned i = 0; i < zps_members_servers(members); i++) {
     const struct zps_member_server *server = zps_members_server(members, i);
     if (zps_viewer_sees_server(viewer, members, server))
-      servers = zps_json_append(servers, set_silence(server_row(server), server->client));
+      servers = zps_json_append(servers, set_conn(server_row(server), server->client));
   }
   unsigned long n = 0, n_out = 0;
   for (const struct zps_member_job *job = zps_viewer_job_first(viewer, members); job;
@@ -170,7 +192,7 @@ zps_json *zps_coordinator_members(const struct zps_coordinator *coordinator, con
       row = zps_json_set_str(row, "state", is_away ? "away" : zps_rank_state_name(rank->state));
       row = set_place(row, rank->host, rank->pid, &rank->fabric);
       row = zps_json_set_str(row, "memory", rank->memory);
-      ranks = zps_json_append(ranks, set_silence(row, rank->client));
+      ranks = zps_json_append(ranks, set_conn(row, rank->client));
     }
   }
   zps_json *table = zps_json_set(zps_json_object(), "servers", servers);

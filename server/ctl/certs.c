@@ -21,7 +21,10 @@
 struct options {
   char *coordinators, *servers, *workers, *admins, *runs;
   uint64_t days;
+  int output; /* enum zps_ctl_format */
 };
+
+static const char *const formats[] = {"table", "json", NULL};
 
 #define OPT(type_, field, ...) \
   { .type = (type_), .offset = offsetof(struct options, field), .flags = ZPS_OPT_NO_FILE | ZPS_OPT_NO_ENV, __VA_ARGS__ }
@@ -41,6 +44,8 @@ static const struct zps_opt opts[] = {
         .help = "init: those of all processes of a run that zenpsrun starts on several hosts"),
     OPT(ZPS_OPT_UINT, days, .name = "days", .arg = "N", .def = "365", .min = 1, .max = 3650,
         .help = "init: how long the certificates are valid; a new authority is for 10 years"),
+    OPT(ZPS_OPT_ENUM, output, .name = "output", .short_flag = 'o', .arg = "FORMAT", .def = "table", .values = formats,
+        .help = "show: lines for people (table), or json: one object with an array"),
     {0},
 };
 
@@ -68,7 +73,8 @@ static const struct zps_opt_table table = {
         "one that was renewed since. The list is valid as long as the authority. Give it to every process as tls.crl, "
         "ZENPS_TLS_CRL of ranks: one that has it refuses the owner of such a certificate, and ends connections with it "
         "when it reads the file again. tls.crl must have a list of each authority in tls.ca, one behind the other.\n"
-        "'show' prints subject, issuer, role and dates of the first certificate in each file.",
+        "'show' prints subject, issuer, role and dates of the first certificate in each file. Its status is 1 when one "
+        "has expired.",
     .opts = opts,
     .config_size = sizeof(struct options),
     .min_args = 2,
@@ -215,26 +221,62 @@ static zps_err_t revoke_certs(const char *folder, char *const *names, unsigned n
   return zps_ctl_flush(out, error);
 }
 
-static zps_err_t show(const char *path, FILE *out, struct zps_error *error) {
-  struct zps_certs_facts facts;
+static zps_err_t look(const char *path, struct zps_certs_facts *facts_p, struct zps_error *error) {
   struct zps_error why;
   char *text = malloc(FILE_MAX);
   if (!text) return zps_fail(error, ZPS_ERR_NOMEM, "no memory for %.300s", path);
   zps_err_t err = zps_certs_file_read(path, text, FILE_MAX, error);
-  if (!err && zps_certs_look(text, &facts, &why))
+  if (!err && zps_certs_look(text, facts_p, &why))
     err = zps_fail(error, ZPS_ERR_INVALID, "%.300s: %.150s", path, why.text);
   free(text);
-  if (err) return err;
-  fprintf(out, "file: %s\nsubject: %s\nissuer: %s\nrole: %s\nvalid from: %s\nvalid until: %s%s\n", path, facts.subject,
-          facts.issuer, facts.roles[0] ? facts.roles : "none", facts.from, facts.until,
-          facts.has_expired ? " (it has expired)" : "");
-  return zps_ctl_flush(out, error);
+  return err;
+}
+
+static zps_json *row_of(const char *path, const struct zps_certs_facts *facts) {
+  zps_json *row = zps_json_set_str(zps_json_object(), "file", path);
+  row = zps_json_set_str(row, "subject", facts->subject);
+  row = zps_json_set_str(row, "issuer", facts->issuer);
+  row = zps_json_set_str(row, "role", facts->roles[0] ? facts->roles : "none");
+  row = zps_json_set_str(row, "valid_from", facts->from);
+  row = zps_json_set_str(row, "valid_until", facts->until);
+  row = zps_json_set_u64(row, "ends", (uint64_t)facts->until_s);
+  return zps_json_set_bool(row, "has_expired", facts->has_expired);
+}
+
+static void print_facts(FILE *out, const char *path, const struct zps_certs_facts *facts) {
+  fprintf(out, "file: %s\nsubject: %s\nissuer: %s\nrole: %s\nvalid from: %s\nvalid until: %s%s\n", path, facts->subject,
+          facts->issuer, facts->roles[0] ? facts->roles : "none", facts->from, facts->until,
+          facts->has_expired ? " (it has expired)" : "");
+}
+
+static zps_err_t show(const struct options *options, char *const *paths, int n, FILE *out, struct zps_error *error) {
+  zps_json *rows = zps_json_array();
+  const char *expired = NULL;
+  zps_err_t err = ZPS_OK;
+  for (int i = 0; i < n && !err; i++) {
+    struct zps_certs_facts facts;
+    err = look(paths[i], &facts, error);
+    if (err) break;
+    if (facts.has_expired && !expired) expired = paths[i];
+    if (options->output == ZPS_CTL_JSON) {
+      rows = zps_json_append(rows, row_of(paths[i], &facts));
+    } else {
+      if (i > 0) fputc('\n', out);
+      print_facts(out, paths[i], &facts);
+    }
+  }
+  zps_json *const result = zps_json_set(zps_json_object(), "certificates", rows);
+  char *const text = err || options->output != ZPS_CTL_JSON ? NULL : zps_json_dump_pretty(result);
+  if (text) fprintf(out, "%s\n", text);
+  free(text);
+  zps_json_unref(result);
+  if (!err) err = zps_ctl_flush(out, error);
+  return err || !expired ? err : zps_fail(error, ZPS_ERR_REFUSED, "%.300s has expired", expired);
 }
 
 static zps_err_t run(const struct options *options, const struct zps_config_rest *rest, FILE *out,
                      struct zps_error *error) {
   const char *const verb = rest->argv[0];
-  zps_err_t err = ZPS_OK;
   if (strcmp(verb, "init") == 0 && rest->argc == 2) return init(options, rest->argv[1], out, error);
   if (strcmp(verb, "init") == 0)
     return zps_fail(error, ZPS_ERR_INVALID, "init takes one folder, and '%.80s' is another word", rest->argv[2]);
@@ -242,11 +284,7 @@ static zps_err_t run(const struct options *options, const struct zps_config_rest
     return revoke_certs(rest->argv[1], rest->argv + 2, (unsigned)rest->argc - 2, out, error);
   if (strcmp(verb, "show") != 0)
     return zps_fail(error, ZPS_ERR_INVALID, "there is no '%.80s': zenpsctl certs %s", verb, table.args);
-  for (int i = 1; i < rest->argc && !err; i++) {
-    if (i > 1) fputc('\n', out);
-    err = show(rest->argv[i], out, error);
-  }
-  return err;
+  return show(options, rest->argv + 1, rest->argc - 1, out, error);
 }
 
 zps_err_t zps_ctl_certs_run(int argc, char **argv, FILE *out, struct zps_error *error) {

@@ -253,6 +253,7 @@ static const struct {
     {"rounds", NULL, "n_ranks", "how many ranks it waits for"},
     {"rounds", NULL, "ranks", "the first 16 of them"},
     {"rounds", NULL, "left_ms", "milliseconds until the earliest deadline of its ranks ends it"},
+    {"members", NULL, "version", "its version of zenps"},
     {NULL, NULL, "answer", "ok, or why the server did not answer"},
     {"stats", "servers", "jobs", "jobs that are open on it"},
     {"stats", "servers", "tensors", "tensors that are open on it"},

@@ -14,13 +14,13 @@
 #include "common/control/client.h"
 #include "server/ctl/ctl.h"
 
-#define GAP_MS 2000u        /* between the two answers that rates are counted from */
-#define WAITS_MS 2000u      /* Age of a round that waits for somebody. */
-#define WAITS_ROUNDS 10     /* Its age in mean rounds of its tensor. */
-#define LATE_SHARE 0.2      /* Share of the time that others wait for a late rank. */
-#define SLOW_FACTOR 2.0     /* by which a slow server or a late rank exceeds the median of the others */
-#define FULL_SHARE 0.9      /* of a memory limit */
-#define DISK_SHARE 0.05     /* Free share of a file system. */
+#define GAP_MS 2000u    /* between the two answers that rates are counted from */
+#define WAITS_MS 2000u  /* Age of a round that waits for somebody. */
+#define WAITS_ROUNDS 10 /* Its age in mean rounds of its tensor. */
+#define LATE_SHARE 0.2  /* Share of the time that others wait for a late rank. */
+#define SLOW_FACTOR 2.0 /* by which a slow server or a late rank exceeds the median of the others */
+#define FULL_SHARE 0.9  /* of a memory limit */
+#define DISK_SHARE 0.05 /* Free share of a file system. */
 #define DAY_S (24 * 3600)
 #define CERTIFICATE_DAYS 30 /* before its end */
 #define CERTIFICATE_URGENT_DAYS 7

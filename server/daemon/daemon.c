@@ -8,6 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <time.h>
 #include <unistd.h>
 #include <uv.h>
 
@@ -21,6 +23,7 @@
 #include "server/coordinator/coordinator.h"
 #include "server/daemon/agent.h"
 #include "server/daemon/limits.h"
+#include "server/daemon/outlook.h"
 #include "server/daemon/systemd.h"
 #include "server/daemon/ready.h"
 
@@ -31,6 +34,7 @@
 #define DESCRIPTORS_KEPT \
   2048ul /* from the control plane's open connections: without a hello, with reserved seats, files, a server */
 #define WARN_MS (3600u * 1000u)
+#define OUTLOOK_MS (60u * 1000u)
 #define RECEIVES 64u /* until links reserve theirs */
 
 /* Times that nobody has to choose. They follow from control.dead, or are long beside everything else. */
@@ -49,7 +53,8 @@ struct daemon {
   struct zps_agent *agent;
   struct zps_ready ready;
   uv_signal_t terminate, interrupt, hangup;
-  uv_timer_t drain, watchdog, open;
+  uv_timer_t drain, watchdog, open, look;
+  struct zps_outlook outlook;
   uint64_t drain_deadline_ns;
   bool draining, stopping;
   struct zps_error broken; /* code ZPS_OK: it ends as asked */
@@ -67,7 +72,8 @@ static void stop(struct daemon *daemon) {
   daemon->coordinator = NULL;
   uv_handle_t *const handles[] = {(uv_handle_t *)&daemon->terminate, (uv_handle_t *)&daemon->interrupt,
                                   (uv_handle_t *)&daemon->hangup,    (uv_handle_t *)&daemon->drain,
-                                  (uv_handle_t *)&daemon->watchdog,  (uv_handle_t *)&daemon->open};
+                                  (uv_handle_t *)&daemon->watchdog,  (uv_handle_t *)&daemon->open,
+                                  (uv_handle_t *)&daemon->look};
   for (unsigned i = 0; i < sizeof handles / sizeof handles[0]; i++) uv_close(handles[i], NULL);
 }
 
@@ -228,6 +234,27 @@ static void on_open_to_all(uv_timer_t *timer) {
                zps_coordinator_address(daemon->coordinator));
 }
 
+/* ---- What will stop it unless somebody acts ---- */
+
+static void on_look(uv_timer_t *timer) {
+  struct daemon *daemon = timer->data;
+  const struct zps_options *const options = daemon->options;
+  struct zps_outlook_facts facts = {
+      .now_s = time(NULL), .certificate = options->tls_cert, .state_dir = options->coordinator_state_dir};
+  struct statvfs disk;
+  struct zps_shard_totals totals;
+  if (daemon->tls) facts.certificate_ends_s = zps_tls_ends_s(daemon->tls);
+  if (facts.state_dir && statvfs(facts.state_dir, &disk) == 0) {
+    facts.disk_bytes = (uint64_t)disk.f_blocks * disk.f_frsize;
+    facts.disk_free_bytes = (uint64_t)disk.f_bavail * disk.f_frsize;
+  }
+  if (daemon->shard && zps_shard_stats(daemon->shard, &totals, NULL, NULL, NULL) == ZPS_OK) {
+    facts.memory_limit_bytes = totals.memory_limit_bytes;
+    facts.memory_bytes = totals.slab.in_use_bytes;
+  }
+  zps_outlook_look(&daemon->outlook, &facts);
+}
+
 /* ---- The beginning ---- */
 
 static zps_err_t init_loop(struct daemon *daemon, struct zps_error *error) {
@@ -236,7 +263,8 @@ static zps_err_t init_loop(struct daemon *daemon, struct zps_error *error) {
   uv_timer_init(&daemon->loop, &daemon->drain);
   uv_timer_init(&daemon->loop, &daemon->watchdog);
   uv_timer_init(&daemon->loop, &daemon->open);
-  daemon->drain.data = daemon->watchdog.data = daemon->open.data = daemon;
+  uv_timer_init(&daemon->loop, &daemon->look);
+  daemon->drain.data = daemon->watchdog.data = daemon->open.data = daemon->look.data = daemon;
   uv_signal_t *const signals[] = {&daemon->terminate, &daemon->interrupt, &daemon->hangup};
   for (unsigned i = 0; i < 3; i++) {
     uv_signal_init(&daemon->loop, signals[i]);
@@ -365,6 +393,7 @@ static zps_err_t start(struct daemon *daemon, struct zps_error *error) {
   if (!err && zps_options_is_coordinator(daemon->options)) err = start_coordinator(daemon, error);
   if (!err && zps_options_is_server(daemon->options)) err = start_agent(daemon, error);
   if (err) return err;
+  uv_timer_start(&daemon->look, on_look, 0, OUTLOOK_MS);
   const uint64_t watchdog_ms = zps_notify_watchdog_ms();
   if (watchdog_ms) uv_timer_start(&daemon->watchdog, on_watchdog, watchdog_ms / 2, watchdog_ms / 2);
   /* A server is ready when it is registered, also with the coordinator in its own process; one of several coordinators

@@ -50,6 +50,13 @@ zenpsctl certs init "$scratch/other" >"$scratch/out"
 openssl req -new -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -subj /CN=old -keyout "$certs/worker-old.key" -out "$scratch/old.csr" 2>"$scratch/out"
 printf 'subjectAltName=URI:zenps://worker/old\n' >"$scratch/extensions"
 ok "one that has expired" openssl x509 -req -in "$scratch/old.csr" -CA "$certs/ca.pem" -CAkey "$certs/ca.key" -days -1 -extfile "$scratch/extensions" -out "$certs/worker-old.pem"
+zenpsctl certs show -o json "$certs/worker-w.pem" "$certs/worker-old.pem" >"$scratch/out" 2>"$scratch/error"
+is "one that has expired is shown: status 1" $? 1
+is "JSON says which" "$(python3 -c '
+import json, sys
+print(*(row["role"] + " " + str(row["has_expired"]) for row in json.load(sys.stdin)["certificates"]))' <"$scratch/out")" \
+  "zenps://worker/w False zenps://worker/old True"
+ok "so does the error" grep -q "worker-old.pem has expired" "$scratch/error"
 
 # ---- revocation ----
 ok "a revocation list is made" zenpsctl certs revoke "$certs"
@@ -122,6 +129,12 @@ train() { # JOB STEPS
   timeout 300 zenpsrun -n 2 --coordinator "$address" --provider=net --interface=lo --job="$1" --prefix=no -- \
     zenps-perf --rows 2000 --density 0.05 --steps "$2" --warmup 0 --verify
 }
+ok "a certificate near its end is in the log" grep -qE "warn  zenpsd: certificate .*/c.pem ends in 30.0 days" "$scratch/log"
+ok "and in that server's" grep -qE "warn  zenpsd: certificate .*/server-a.pem ends in 3.0 days" "$scratch/log2"
+admin why >"$scratch/out"
+is "why says it: critical" $? 2
+said "of the server whose certificate ends first" '^critical: the certificate of server a ends in 3.0 days. Remedy: make a new one'
+said "of the coordinator" '^warning: the certificate of the coordinator at .* ends in 30.0 days'
 ok "a job runs, with exact sums" as "$certs" worker-w train first 5
 
 # ---- refused ----
