@@ -102,8 +102,8 @@ zps_err_t zps_link_check(const struct zps_link *link, uint64_t now_ns, uint64_t 
 zps_err_t zps_link_received(struct zps_link *link, const struct zps_frame_header *header,
                             struct zps_error *error) ZPS_MUSTCHECK;
 /* Hands over the frames sent since the last call, as one message where they fit into one; sends frames that waited
- * for credit, and a CREDIT frame where one is due. Call at the end of a turn. Returns the number of frames that had
- * waited. */
+ * for credit, and a CREDIT or RESUME frame where one is due. Call at the end of a turn, never between the frames of one
+ * message: a RESUME would name a frame inside it. Returns the number of frames that had waited. */
 unsigned zps_link_progress(struct zps_link *link);
 /* All frames are out of this process's hands, so that evicting the peer loses none. */
 bool zps_link_is_through(const struct zps_link *link);

@@ -37,6 +37,7 @@ struct fake {
   struct zps_link *link; /* NULL: the worker is not known yet */
   struct zps_checks *checks;
   bool changes;
+  bool is_taking; /* the frames of a message: its link makes progress at the end of the turn */
   uint64_t job;
   uint32_t self;
   uint32_t since; /* a server: the epoch with which it came into the job, or 0; before fake_connect() */
