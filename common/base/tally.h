@@ -10,13 +10,15 @@
 
 /* All counters are of rounds that ended well, except `failed`, the number of the others. Bytes went through the fabric;
  * shared_* bytes went from rank to rank of one host in memory; bound_bytes is the least that the payloads could have
- * taken. Rows are those that this rank pushed, and those of the sums. Times are of phases that overlap. */
+ * taken. Rows are those that this rank pushed, and those of the sums. Times are of phases that overlap. `covered_ms` is
+ * the time since the rank's first round of the tensor: rates divide by it. */
 /* clang-format off */
 #define ZPS_TALLY_COUNTERS(X) \
   X(rounds) X(failed) \
   X(bytes_out) X(bytes_in) X(shared_out) X(shared_in) X(bound_bytes) \
   X(push_rows) X(union_rows) \
-  X(total_ns) X(encode_ns) X(push_ns) X(wait_ns) X(pull_ns) X(decode_ns)
+  X(total_ns) X(encode_ns) X(push_ns) X(wait_ns) X(pull_ns) X(decode_ns) \
+  X(covered_ms)
 /* clang-format on */
 
 #define ZPS_TALLY_SCHEME_MAX 31u

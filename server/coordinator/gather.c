@@ -122,8 +122,7 @@ static void answer_askers(struct zps_coordinator *coordinator, zps_json *answer)
 
 static void begin_later(struct zps_coordinator *coordinator);
 
-/* Adds the job's name and, for a tensor, how long ago it was opened: what rates since then are divided by. Servers do
- * not know the group of a tensor, whose world it is. */
+/* Adds the job's name and the tensor's group, which servers do not know, and whose world it is. */
 static zps_json *set_job(const struct zps_coordinator *coordinator, zps_json *row) {
   uint64_t job_id, tensor;
   if (!row || zps_json_get_hex(row, "job_id", &job_id, NULL)) return row;
@@ -135,8 +134,7 @@ static zps_json *set_job(const struct zps_coordinator *coordinator, zps_json *ro
   if (!of || of->state != ZPS_TENSOR_OPEN) return row;
   const struct zps_tensor_spec *spec = &of->spec;
   if (spec->group[0]) row = zps_json_set_u64(zps_json_set_str(row, "group", spec->group), "world", spec->n_ranks);
-  const uint64_t age_ns = zps_clock_ns() - of->opened_ns;
-  return zps_json_set_real(row, "age_s", (double)age_ns / (double)ZPS_NS_PER_S);
+  return row;
 }
 
 /* A tensor whose rounds go past the servers is open on them all the same, and its job is. */

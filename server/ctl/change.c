@@ -66,8 +66,8 @@ static enum zps_exit call(struct changing *changing, const struct zps_ctl_verb *
 }
 
 static enum zps_exit show(const struct changing *changing, const struct zps_ctl_verb *verb, struct zps_error *error) {
-  const struct zps_ctl_sample none = {.result = NULL}, now = {.result = changing->told};
-  const zps_err_t err = zps_ctl_show(stdout, changing->options, verb, &none, &now);
+  const struct zps_ctl_sample now = {.result = changing->told};
+  const zps_err_t err = zps_ctl_show(stdout, changing->options, verb, &now);
   if (!err) return zps_ctl_flush(stdout, error) ? ZPS_EXIT_FAILED : ZPS_EXIT_OK;
   zps_fail(error, err, "cannot print the answer: %s", zps_err_str(err));
   return ZPS_EXIT_FAILED;

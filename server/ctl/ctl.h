@@ -98,9 +98,13 @@ struct zps_ctl_sample {
   uint64_t at_ns;
 };
 
-/* show.c. `before` is the sample that rates are counted from, or holds none. Prints no time. */
+/* show.c. Takes over an answer that came at `at_ns`, and adds what follows from it and from the sample before, which may
+ * hold none. NULL: no memory. */
+zps_json *zps_ctl_take(const struct zps_ctl_verb *verb, zps_json *result, const struct zps_ctl_sample *before,
+                       uint64_t at_ns);
+/* Prints no time. */
 zps_err_t zps_ctl_show(FILE *out, const struct zps_ctl_options *options, const struct zps_ctl_verb *verb,
-                       const struct zps_ctl_sample *before, const struct zps_ctl_sample *now) ZPS_MUSTCHECK;
+                       const struct zps_ctl_sample *now) ZPS_MUSTCHECK;
 /* The result without the rows of tensors that are zenps's own, whose names begin with '@'. A new value, or NULL when
  * memory is short. */
 zps_json *zps_ctl_without_internal(const zps_json *result);

@@ -35,7 +35,8 @@ static double grown(const struct window *window, const char *key) {
   return number(window->row, key) - number(window->before, key);
 }
 
-/* A tensor's heaviest partition over its mean one, over all its servers: each knows only its own. */
+/* A tensor's heaviest partition over its mean one, over all its servers: each knows only its own. Servers may have
+ * counted different rounds, so each counts by its mean round. */
 static double imbalance_pull(const zps_json *now, const zps_json *before, const zps_json *row) {
   const zps_json *rows = zps_json_get(now, "shards");
   double heaviest = 0, sum = 0;
@@ -43,9 +44,9 @@ static double imbalance_pull(const zps_json *now, const zps_json *before, const 
     const zps_json *other = zps_json_at(rows, i);
     if (!same(row, other, "job_id") || number(row, "tensor") != number(other, "tensor")) continue;
     const struct window window = {other, earlier(before, "shards", other)};
-    const double here = grown(&window, "union_rows_max_part");
+    const double rounds = grown(&window, "rounds"), here = ratio(grown(&window, "union_rows_max_part"), rounds);
     if (here > heaviest) heaviest = here;
-    sum += grown(&window, "union_rows");
+    sum += ratio(grown(&window, "union_rows"), rounds);
   }
   return ratio(heaviest * number(row, "partitions"), sum);
 }
@@ -107,7 +108,7 @@ static zps_json *set_imbalances(zps_json *to, const zps_json *now, const zps_jso
     if (!same(row, shard, "job_id") || !same(row, shard, "name")) continue;
     const struct window window = {shard, earlier(before, "shards", shard)};
     const double sent = ratio(grown(&window, "step_loads"), grown(&window, "rounds"));
-    const double here = grown(&window, "union_rows");
+    const double here = ratio(grown(&window, "union_rows"), grown(&window, "rounds"));
     const double over = ratio(here * number(shard, "partitions"), number(shard, "partitions_here"));
     if (sent > push) push = sent;
     if (over > pull) pull = over;
@@ -117,12 +118,24 @@ static zps_json *set_imbalances(zps_json *to, const zps_json *now, const zps_jso
   return union_rows > 0 ? zps_json_set_real(to, "imbalance_pull", pull / union_rows) : to;
 }
 
-/* Of a tensor over its whole job, as its ranks have told; and how even it is over its servers. */
-static zps_json *derive_tensor(const zps_json *now, const zps_json *before, double seconds, const zps_json *row) {
+/* What ranks report comes every few seconds. Without a new report since `before`, what followed from the last one
+ * holds. NULL: there is a new one. */
+static zps_json *kept(const struct window *window) {
+  if (!window->before || grown(window, "covered_ms") > 0) return NULL;
+  zps_json *to = copy(window->before);
+  zps_json_each(window->row, copy_member, &to);
+  return to;
+}
+
+/* Of a tensor over its whole job, as its ranks have reported; and how even it is over its servers. Rates are over the
+ * time that the reports cover, by the ranks' own clocks. */
+static zps_json *derive_tensor(const zps_json *now, const zps_json *before, const zps_json *row) {
   const struct window window = {row, earlier(before, "tensors", row)};
-  const double span = window.before ? seconds : number(row, "age_s"), rounds = grown(&window, "rank_rounds");
-  const double n_rows = number(row, "rows");
-  zps_json *to = zps_json_set_real(copy(row), "rounds_per_s", ratio(grown(&window, "rounds"), span));
+  zps_json *to = kept(&window);
+  if (to) return set_imbalances(to, now, before, row);
+  const double rounds = grown(&window, "rank_rounds"), n_rows = number(row, "rows"), world = number(row, "world");
+  const double span = grown(&window, "covered_ms") / 1000 / (world > 0 ? world : 1);
+  to = zps_json_set_real(copy(row), "rounds_per_s", ratio(rounds, span * world));
   to = zps_json_set_real(to, "bytes_out_per_s", ratio(grown(&window, "bytes_out"), span));
   to = zps_json_set_real(to, "bytes_in_per_s", ratio(grown(&window, "bytes_in"), span));
   to = zps_json_set_real(to, "saved", saved(&window, rounds));
@@ -139,6 +152,8 @@ static zps_json *derive_tensor(const zps_json *now, const zps_json *before, doub
 
 static zps_json *derive_rank(const zps_json *before, const zps_json *row) {
   const struct window window = {row, earlier(before, "ranks", row)};
+  zps_json *const to = kept(&window);
+  if (to) return to;
   const double rounds = grown(&window, "rounds");
   return set_mean_ms(set_mean_ms(copy(row), "round_ms", &window, "total_ns", rounds), "wait_ms", &window, "wait_ns",
                      rounds);
@@ -148,7 +163,7 @@ zps_json *zps_ctl_derive(const zps_json *now, const zps_json *before, double sec
   zps_json *tensors = zps_json_array(), *ranks = zps_json_array(), *shards = zps_json_array(), *lags = zps_json_array();
   const zps_json *rows = zps_json_get(now, "tensors");
   for (size_t i = 0; i < zps_json_array_len(rows); i++)
-    tensors = zps_json_append(tensors, derive_tensor(now, before, seconds, zps_json_at(rows, i)));
+    tensors = zps_json_append(tensors, derive_tensor(now, before, zps_json_at(rows, i)));
   rows = zps_json_get(now, "ranks");
   for (size_t i = 0; i < zps_json_array_len(rows); i++)
     ranks = zps_json_append(ranks, derive_rank(before, zps_json_at(rows, i)));

@@ -5,8 +5,9 @@
 
 #include "common/control/json.h"
 
-/* Adds to the rows of `now` (the result of `stats`) what follows from them; `before` (an earlier result, `seconds`
- * older) may be NULL. A new value, or NULL when memory is short.
+/* Adds to the rows of `now` (the result of `stats`) what follows from them; `before` (what this call returned for an
+ * earlier result, `seconds` older) may be NULL. A new value, or NULL when memory is short. Ranks report every few
+ * seconds: a tensor or rank without a new report keeps its last rates.
  *
  * Of a tensor: how even it is over its servers (Zen, definition 8), where it has any: imbalance_push: what the server
  * that is sent most gets of a rank's rows in a single step, of the heaviest rank, over its share by partitions, mean of

@@ -85,14 +85,19 @@ static zps_json *rounds_of(const zps_json *result, const char *job) {
   return left_out ? zps_json_set_u64(shown, "left_out", left_out) : shown;
 }
 
+zps_json *zps_ctl_take(const struct zps_ctl_verb *verb, zps_json *result, const struct zps_ctl_sample *before,
+                       uint64_t at_ns) {
+  if (strcmp(verb->name, "stats") != 0) return result;
+  zps_json *const derived =
+      zps_ctl_derive(result, before->result, (double)(at_ns - before->at_ns) / (double)ZPS_NS_PER_S);
+  zps_json_unref(result);
+  return derived;
+}
+
 /* The part of an answer that is shown: a new value. */
 static zps_json *view(const struct zps_ctl_options *options, const struct zps_ctl_verb *verb,
-                      const struct zps_ctl_sample *before, const struct zps_ctl_sample *now) {
+                      const struct zps_ctl_sample *now) {
   zps_json *shown = zps_json_ref(now->result);
-  if (strcmp(verb->name, "stats") == 0) {
-    zps_json_unref(shown);
-    shown = zps_ctl_derive(now->result, before->result, (double)(now->at_ns - before->at_ns) / (double)ZPS_NS_PER_S);
-  }
   if (strcmp(verb->name, "rounds") == 0) {
     zps_json_unref(shown);
     return rounds_of(now->result, options->job);
@@ -104,13 +109,13 @@ static zps_json *view(const struct zps_ctl_options *options, const struct zps_ct
 }
 
 zps_err_t zps_ctl_show(FILE *out, const struct zps_ctl_options *options, const struct zps_ctl_verb *verb,
-                       const struct zps_ctl_sample *before, const struct zps_ctl_sample *now) {
+                       const struct zps_ctl_sample *now) {
   if (strcmp(verb->name, "version") == 0) return print_version(out, options, now->result);
   if (verb->gather && options->output == ZPS_CTL_TABLE) {
     zps_ctl_why_print(out, now->result, strcmp(verb->name, "health") == 0);
     return ZPS_OK;
   }
-  zps_json *shown = view(options, verb, before, now);
+  zps_json *shown = view(options, verb, now);
   if (!shown) return ZPS_ERR_NOMEM;
   const zps_err_t err = options->output == ZPS_CTL_JSON ? print_json(out, shown, options->watch_ms > 0)
                                                         : zps_ctl_table_print(out, verb->name, shown);

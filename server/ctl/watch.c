@@ -82,7 +82,7 @@ static zps_err_t show_drawn(struct watch *watch, const struct zps_ctl_sample *no
   size_t len;
   FILE *out = open_memstream(&body, &len);
   if (!out) return ZPS_ERR_NOMEM;
-  zps_err_t err = zps_ctl_show(out, watch->options, watch->verb, &watch->before, now);
+  zps_err_t err = zps_ctl_show(out, watch->options, watch->verb, now);
   if (fclose(out) != 0 && !err) err = ZPS_ERR_NOMEM;
   if (err) {
     free(body);
@@ -99,7 +99,7 @@ static zps_err_t show_below(struct watch *watch, const struct zps_ctl_sample *no
   const bool titled = watch->options->watch_ms && watch->options->output == ZPS_CTL_TABLE;
   char at[TIME_SIZE];
   if (titled) printf("%s\n", time_text("%F %T", at));
-  const zps_err_t err = zps_ctl_show(stdout, watch->options, watch->verb, &watch->before, now);
+  const zps_err_t err = zps_ctl_show(stdout, watch->options, watch->verb, now);
   if (titled) putchar('\n');
   return err;
 }
@@ -119,8 +119,12 @@ static zps_err_t call(struct watch *watch, struct zps_ctl_sample *sample, struct
   if (watch->options->all) params = zps_json_set_bool(params, "all", true);
   sample->at_ns = zps_clock_ns();
   if (watch->verb->gather) return watch->verb->gather(watch->client, watch->options, &sample->result, error);
-  return zps_client_call(watch->client, watch->verb->method, params, watch->options->timeout_ms, &sample->result,
-                         error);
+  zps_json *result = NULL;
+  zps_err_t err =
+      zps_client_call(watch->client, watch->verb->method, params, watch->options->timeout_ms, &result, error);
+  if (err) return err;
+  sample->result = zps_ctl_take(watch->verb, result, &watch->before, sample->at_ns);
+  return sample->result ? ZPS_OK : zps_fail(error, ZPS_ERR_NOMEM, "no memory for the answer");
 }
 
 static zps_err_t connect_to(struct watch *watch, struct zps_error *error) {

@@ -26,6 +26,7 @@ static zps_json *tensor_row(const struct zps_tensor_stats *stats) {
   row = zps_json_set_u64(row, "world", stats->world);
   row = zps_json_set_u64(row, "partitions", stats->n_parts);
   row = zps_json_set_u64(row, "partitions_here", stats->parts_here);
+  row = zps_json_set_real(row, "age_s", (double)stats->age_ns / (double)ZPS_NS_PER_S);
   row = zps_json_set_u64(row, "rounds", stats->rounds);
   row = zps_json_set_u64(row, "aborted", stats->aborted);
   row = zps_json_set_u64(row, "bytes_in", stats->bytes_in);

@@ -35,6 +35,7 @@ struct zps_tensor_stats {
   uint32_t width, n_parts, parts_here;
   enum zps_dtype dtype;
   enum zps_op op;
+  uint64_t age_ns; /* since it was opened here */
   uint64_t rounds, aborted;
   uint64_t bytes_in, bytes_out;   /* payload read from and served to ranks */
   uint64_t push_rows, union_rows; /* rows received; rows published */

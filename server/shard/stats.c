@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/base/clock.h"
 #include "server/shard/job.h"
 #include "server/shard/round.h"
 #include "server/shard/tensor.h"
@@ -13,6 +14,7 @@ zps_err_t zps_sums_init(struct zps_tensor *tensor) {
   struct zps_tensor_sums *sums = &tensor->sums;
   sums->total_nnz = calloc(world, sizeof sums->total_nnz[0]);
   sums->lag_ns = calloc(world, sizeof sums->lag_ns[0]);
+  sums->since_ns = zps_clock_ns();
   return sums->total_nnz && sums->lag_ns ? ZPS_OK : ZPS_ERR_NOMEM;
 }
 
@@ -112,6 +114,7 @@ void zps_sums_visit(const struct zps_tensor *tensor, void (*visit)(void *ctx, co
                                    .parts_here = tensor->parts_here,
                                    .dtype = tensor->array_dtype,
                                    .op = tensor->op,
+                                   .age_ns = zps_clock_ns() - sums->since_ns,
                                    .rounds = sums->rounds,
                                    .aborted = sums->aborted,
                                    .bytes_in = sums->bytes_in,

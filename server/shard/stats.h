@@ -9,6 +9,7 @@ struct zps_tensor;
 
 /* The counters behind zps_tensor_stats. */
 struct zps_tensor_sums {
+  uint64_t since_ns; /* when the tensor was opened here */
   uint64_t rounds, aborted, bytes_in, bytes_out, push_rows, union_rows, collect_ns, reduce_ns, publish_ns;
   double step_loads;            /* of rounds: how many times an even share the server's heaviest push had here */
   uint64_t *rows;               /* [part * world + rank] */

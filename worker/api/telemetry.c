@@ -33,6 +33,11 @@ void zps_telemetry_start(struct zenps_job *job) {
   job->telemetry.on = job->options.telemetry_ms > 0;
 }
 
+static void add(struct zps_tensor_tally *tally, const struct zps_tally *round, uint64_t began_ns) {
+  if (!tally->since_ns) tally->since_ns = began_ns;
+  zps_tally_add(&tally->now, round);
+}
+
 void zps_telemetry_round(struct zenps_tensor *tensor, uint64_t step, const zenps_request_stats_t *stats, bool ok) {
   struct zps_tally round = {.failed = 1};
   if (ok) {
@@ -53,19 +58,23 @@ void zps_telemetry_round(struct zenps_tensor *tensor, uint64_t step, const zenps
                                .step = step};
     snprintf(round.scheme, sizeof round.scheme, "%s", stats->scheme);
   }
-  zps_tally_add(&tensor->tally.now, &round);
+  const uint64_t began_ns = zps_clock_ns() - round.total_ns;
+  add(&tensor->tally, &round, began_ns);
   struct zenps_tensor *const asked = (struct zenps_tensor *)(uintptr_t)zps_worker_tensor_asked(tensor);
-  if (asked != tensor) zps_tally_add(&asked->tally.now, &round);
+  if (asked != tensor) add(&asked->tally, &round, began_ns);
 }
 
 /* Under the job's lock. Tensors stay until the job is closed. */
 static size_t collect(const struct zenps_job *job, struct news *news, size_t max) {
+  const uint64_t now_ns = zps_clock_ns();
   size_t n = 0;
   for (struct zenps_tensor *tensor = job->tensors; tensor && n < max; tensor = tensor->next) {
     const struct zps_tensor_tally *tally = &tensor->tally;
     if (zps_tally_same(&tally->now, &tally->told)) continue;
-    news[n++] =
-        (struct news){.tensor = tensor, .now = tally->now, .growth = zps_tally_growth(&tally->now, &tally->told)};
+    news[n] = (struct news){.tensor = tensor, .now = tally->now};
+    news[n].now.covered_ms = (now_ns - tally->since_ns) / ZPS_NS_PER_MS;
+    news[n].growth = zps_tally_growth(&news[n].now, &tally->told);
+    n++;
   }
   return n;
 }

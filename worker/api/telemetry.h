@@ -20,6 +20,7 @@ struct zenps_tensor;
 /* Of a tensor; guarded by the job's lock. */
 struct zps_tensor_tally {
   struct zps_tally now, told; /* so far; and as the coordinator knows them */
+  uint64_t since_ns;          /* when the first round began; 0: there was none */
 };
 
 /* Of a job. */

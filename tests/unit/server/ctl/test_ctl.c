@@ -180,16 +180,16 @@ static void test_between_samples(void **state) {
   zps_json_unref(now);
 }
 
-#define TALLY(rounds, rank_rounds, out, push, total)                                                                \
+#define TALLY(covered, rounds, rank_rounds, out, push, total)                                                       \
   "{\"job_id\": \"0x1\", \"name\": \"w\", \"rows\": 1000, \"width\": 2, \"value_bytes\": 4, \"world\": 2, "         \
-  "\"age_s\": 10, \"rounds\": " #rounds ", \"rank_rounds\": " #rank_rounds ", \"bytes_out\": " #out                 \
+  "\"covered_ms\": " #covered ", \"rounds\": " #rounds ", \"rank_rounds\": " #rank_rounds ", \"bytes_out\": " #out  \
   ", \"bytes_in\": 0, \"shared_out\": " #out ", \"push_rows\": " #push ", \"union_rows\": 0, \"total_ns\": " #total \
   ", \"wait_ns\": 5000000}"
 
 static void test_of_the_job(void **state) {
   (void)state;
-  zps_json *before = parse("{\"tensors\": [" TALLY(20, 40, 16000, 4000, 80000000) "]}");
-  zps_json *now = parse("{\"tensors\": [" TALLY(30, 60, 20000, 24000, 90000000) "]}");
+  zps_json *before = parse("{\"tensors\": [" TALLY(20000, 20, 40, 16000, 4000, 80000000) "]}");
+  zps_json *now = parse("{\"tensors\": [" TALLY(30000, 30, 60, 20000, 24000, 90000000) "]}");
   zps_json *derived = zps_ctl_derive(before, NULL, 0);
   assert_float_equal(of(derived, "tensors", 0, "rounds_per_s"), 2, 1e-9);
   assert_float_equal(of(derived, "tensors", 0, "bytes_out_per_s"), 1600, 1e-9);
@@ -199,11 +199,17 @@ static void test_of_the_job(void **state) {
   assert_float_equal(of(derived, "tensors", 0, "round_ms"), 2, 1e-9);
   assert_float_equal(of(derived, "tensors", 0, "wait_ms"), 0.125, 1e-9);
   zps_json_unref(derived);
-  derived = zps_ctl_derive(now, before, 5);
+  derived = zps_ctl_derive(now, before, 2); /* the reports cover 5 s more, whenever they are asked for */
   assert_float_equal(of(derived, "tensors", 0, "rounds_per_s"), 2, 1e-9);
+  assert_float_equal(of(derived, "tensors", 0, "bytes_out_per_s"), 800, 1e-9);
   assert_float_equal(of(derived, "tensors", 0, "density"), 1, 1e-9);
   assert_float_equal(of(derived, "tensors", 0, "round_ms"), 0.5, 1e-9);
   assert_float_equal(of(derived, "tensors", 0, "wait_ms"), 0, 1e-9);
+  zps_json *const again = zps_ctl_derive(now, derived, 2); /* no new report: the last rates hold */
+  assert_float_equal(of(again, "tensors", 0, "rounds_per_s"), 2, 1e-9);
+  assert_float_equal(of(again, "tensors", 0, "round_ms"), 0.5, 1e-9);
+  assert_float_equal(of(again, "tensors", 0, "rounds"), 30, 1e-9);
+  zps_json_unref(again);
   zps_json_unref(derived);
   zps_json_unref(now);
   zps_json_unref(before);
@@ -266,12 +272,12 @@ static void test_ended_jobs_are_a_table_of_their_own(void **state) {
 /* The output of `verb` for a result, under these options. */
 static char *shown(const char *name, struct zps_ctl_options options, const char *result) {
   const struct zps_ctl_verb *verb;
-  const struct zps_ctl_sample before = {.result = NULL}, now = {.result = parse(result), .at_ns = 1};
+  const struct zps_ctl_sample now = {.result = parse(result), .at_ns = 1};
   char *text = NULL;
   size_t len = 0;
   FILE *out = open_memstream(&text, &len);
   assert_int_equal(zps_ctl_verb_find(name, &verb, NULL), ZPS_OK);
-  assert_int_equal(zps_ctl_show(out, &options, verb, &before, &now), ZPS_OK);
+  assert_int_equal(zps_ctl_show(out, &options, verb, &now), ZPS_OK);
   fclose(out);
   zps_json_unref(now.result);
   return text;
