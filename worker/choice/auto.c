@@ -214,6 +214,12 @@ void zps_automatic_alone(struct zps_automatic *automatic) {
   proceed(automatic);
 }
 
+void zps_automatic_join(struct zps_automatic *automatic, const struct zps_automatic_turn *turn) {
+  if (!turn->due) return;
+  zps_plan_agreement_want(&automatic->agreement, turn->report.step, true);
+  proceed(automatic);
+}
+
 zenps_status_t zps_automatic_ask(struct zps_automatic *automatic, struct zps_automatic_turn *turn,
                                  const zenps_grad_t *in, const zenps_grad_t *out, uint64_t deadline_ns) {
   const struct zps_automatic_job *job = &automatic->job;

@@ -94,6 +94,9 @@ zenps_status_t zps_automatic_look(struct zps_automatic *automatic, uint64_t step
  * waits until `in` is there, up to the deadline. */
 zenps_status_t zps_automatic_ask(struct zps_automatic *automatic, struct zps_automatic_turn *turn,
                                  const zenps_grad_t *in, const zenps_grad_t *out, uint64_t deadline_ns);
+/* Under the job's lock, for a step that cannot begin here: takes part in the agreement all the same, without the
+ * coordinator. The other ranks would wait for it, and then lack this rank's gradient alone. */
+void zps_automatic_join(struct zps_automatic *automatic, const struct zps_automatic_turn *turn);
 /* Under the job's lock: a round of `variant` is over, and went well. */
 void zps_automatic_round_done(struct zps_automatic *automatic, const struct zps_round_tensor *variant,
                               const zenps_request_stats_t *stats);
