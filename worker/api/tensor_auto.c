@@ -9,7 +9,6 @@
 #include "worker/api/job.h"
 #include "worker/api/request.h"
 #include "worker/api/tensor_impl.h"
-#include "worker/api/waiter.h"
 #include "worker/choice/auto.h"
 
 /* The tensor that runs tensor's rounds as `scheme`: opened by all ranks, one after another, as any other. */
@@ -219,9 +218,6 @@ zps_err_t zps_worker_tensor_automatic(struct zenps_job *job, struct zenps_tensor
     if (err == ZPS_OK) automatic->variants[i] = &variant->core;
   }
   if (err == ZPS_OK) err = agree_open(tensor, error);
-  if (err == ZPS_OK && zps_waiter_start(job) != ZPS_OK)
-    err = zps_fail(error, ZPS_ERR_NOMEM, "tensor %s: no thread in which its steps can wait for their scheme",
-                   tensor->core.name);
   if (err != ZPS_OK) {
     zps_automatic_destroy(automatic);
     return err;

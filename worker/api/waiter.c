@@ -183,13 +183,6 @@ static bool serve(struct zps_waiting *waiting, uint64_t *until_ns) {
   return false;
 }
 
-zps_err_t zps_waiter_start(struct zenps_job *job) {
-  pthread_mutex_lock(&job->lock);
-  const zps_err_t err = zps_waiting_start(&job->waiting, serve);
-  pthread_mutex_unlock(&job->lock);
-  return err;
-}
-
 /* ------------------------------------------------------------ a call that waits */
 
 zenps_status_t zps_waiter_add(struct zenps_tensor *tensor, const struct zps_automatic_turn *turn,
@@ -199,6 +192,10 @@ zenps_status_t zps_waiter_add(struct zenps_tensor *tensor, const struct zps_auto
   struct zenps_request *request;
   zenps_status_t status = check_new(tensor, turn->step);
   if (status != ZENPS_OK) return status;
+  /* The first step of a tensor waits, so the thread is there before an agreement can fail. */
+  if (zps_waiting_start(waiting, serve) != ZPS_OK)
+    return zps_worker_fail(ZPS_ERR_NOMEM, "tensor %s, step %" PRIu64 ": no thread to wait for its scheme",
+                           tensor->core.name, turn->step);
   struct zps_waiter *const waiter = malloc(sizeof *waiter);
   if (!waiter || zps_worker_request_create(tensor, &request) != ZPS_OK) {
     free(waiter);

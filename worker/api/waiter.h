@@ -9,8 +9,6 @@
 #include "worker/api/operation.h"
 #include "worker/choice/auto.h"
 
-/* Not under the job's lock. Starts the thread, unless there is one: it also begins agreements that are made again. */
-zps_err_t zps_waiter_start(struct zenps_job *job) ZPS_MUSTCHECK;
 /* The following under the job's lock. Whether calls of the tensor's wait. */
 bool zps_waiter_has(const struct zenps_tensor *tensor);
 /* An allreduce of the trainer's tensor: `turn` is what zps_automatic_look() said of it, `given` as the caller has it,
