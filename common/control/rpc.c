@@ -192,6 +192,9 @@ static void received(struct zps_rpc_conn *conn, const struct zps_message *messag
     default:
       if (message->has_number)
         answered(conn, message);
+      else if (message->kind == ZPS_MESSAGE_ERROR && message->error.code == ZPS_ERR_REFUSED)
+        zps_rpc_conn_fail(conn, ZPS_ERR_REFUSED, "%s: the peer refuses this end: %.300s", conn->peer,
+                          message->error.text);
       else
         zps_rpc_conn_fail(conn, ZPS_ERR_PROTOCOL, "%s: the peer did not understand us: %.300s", conn->peer,
                           message->kind == ZPS_MESSAGE_ERROR ? message->error.text : "answer without a number");

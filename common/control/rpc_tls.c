@@ -42,11 +42,15 @@ static void answer_plainly(struct zps_rpc_conn *conn, const char *text) {
   if (zps_rpc_conn_write_raw(conn, line, len + 1) != ZPS_OK) zps_log_debug("%s: has gone already", conn->peer);
 }
 
-/* The peer hears why: from TLS itself, or in plain words where it speaks without. */
+/* The peer hears why: from TLS itself, in plain words where it speaks without, or in a last message if its certificate
+ * is refused after the handshake, for which TLS has no word. */
 static void end(struct zps_rpc_conn *conn, const struct zps_error *error) {
   if (!is_alive(conn)) return;
   if (conn->listener) zps_log_warn_limited("%s: refused: %s", conn->peer, error->text);
-  if (flush(conn) != ZPS_OK) return;
+  if (conn->listener && conn->state == ZPS_RPC_OPEN && error->code == ZPS_ERR_REFUSED &&
+      zps_rpc_conn_write(conn, zps_message_error(NULL, (int)error->code, error->code, error->text)) != ZPS_OK)
+    zps_log_debug("%s: does not hear why", conn->peer);
+  if (!is_alive(conn) || flush(conn) != ZPS_OK) return;
   if (conn->listener && zps_tls_peer_is_plain(conn->tls))
     answer_plainly(conn,
                    "TLS is spoken here: a client needs the files of an authority, a certificate and a key (tls.ca, "

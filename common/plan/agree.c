@@ -15,7 +15,7 @@ static const unsigned char *get_u64(const unsigned char *at, uint64_t *value_p) 
   return at;
 }
 
-void zps_plan_word_write(const struct zps_plan_schedule *schedule, unsigned char word[ZPS_PLAN_WORD_BYTES]) {
+static void word_write(const struct zps_plan_schedule *schedule, unsigned char word[ZPS_PLAN_WORD_BYTES]) {
   memset(word, 0, ZPS_PLAN_WORD_BYTES);
   word[0] = (unsigned char)schedule->n;
   unsigned char *at = put_u64(word + 1, schedule->runs[0].from);
@@ -76,41 +76,59 @@ static enum zps_plan_scheme settled(const struct zps_plan_schedule *schedule, en
 }
 
 /* False: the coordinator is to say first how. */
-static bool decide(const struct zps_plan_agreement *agreement, struct zps_plan_schedule *schedule) {
-  if (zps_plan_schedule_until(schedule) == UINT64_MAX) return false; /* there are no more steps */
-  const struct zps_plan_run *const run = zps_plan_schedule_find(&agreement->proposed, agreement->step);
+static bool decide(struct zps_plan_agreement *agreement) {
+  struct zps_plan_schedule *const decided = &agreement->decided;
+  const uint64_t step = agreement->step;
+  if (zps_plan_schedule_until(decided) == UINT64_MAX) return false; /* there are no more steps */
+  const struct zps_plan_run *const run = zps_plan_schedule_find(&agreement->proposed, step);
   struct zps_plan_run added;
-  if (run) {
-    zps_plan_schedule_extend(schedule, agreement->step, run->until - agreement->step, run->scheme, &added);
-    return true;
-  }
-  if (!agreement->is_alone) return false;
-  zps_plan_schedule_extend(schedule, agreement->step, ZPS_PLAN_ALONE, settled(schedule, agreement->first), &added);
+  if (!run && !agreement->is_alone) return false;
+  if (run)
+    zps_plan_schedule_extend(decided, step, run->until - step, run->scheme, &added);
+  else
+    zps_plan_schedule_extend(decided, step, ZPS_PLAN_ALONE, settled(decided, agreement->first), &added);
   return true;
 }
 
-bool zps_plan_agreement_begin(struct zps_plan_agreement *agreement, struct zps_plan_schedule *schedule) {
-  if (!agreement->is_due || agreement->is_under_way) return false;
-  const bool is_open = agreement->decides && agreement->step >= zps_plan_schedule_until(schedule);
-  if (is_open && !decide(agreement, schedule)) return false;
-  agreement->is_due = false;
+bool zps_plan_agreement_begin(struct zps_plan_agreement *agreement) {
+  if (agreement->is_under_way) return false;
+  const bool is_open =
+      zps_plan_agreement_decides(agreement) && agreement->step >= zps_plan_schedule_until(&agreement->decided);
+  const bool is_answer = agreement->is_due && (!is_open || decide(agreement));
+  if (!is_answer && !agreement->is_owed) return false;
+  if (is_answer) agreement->is_due = false;
   agreement->is_under_way = true;
   return true;
 }
 
+void zps_plan_agreement_give(const struct zps_plan_agreement *agreement, const struct zps_plan_schedule *schedule,
+                             unsigned char *given) {
+  const uint64_t decided = zps_plan_schedule_until(&agreement->decided);
+  memset(given, 0, ZPS_PLAN_ROUND_BYTES(agreement->n_ranks));
+  if (zps_plan_agreement_decides(agreement)) word_write(&agreement->decided, given);
+  given[ZPS_PLAN_WORD_BYTES + agreement->index] = agreement->has_failed || decided > zps_plan_schedule_until(schedule);
+}
+
 void zps_plan_agreement_unbegun(struct zps_plan_agreement *agreement) {
   agreement->is_under_way = false;
-  agreement->is_due = true;
+  agreement->is_owed = true;
+}
+
+static bool has_mark(const struct zps_plan_agreement *agreement, const unsigned char *round) {
+  bool any = false;
+  for (uint32_t i = 0; i < agreement->n_ranks; i++) any |= round[ZPS_PLAN_WORD_BYTES + i] != 0;
+  return any;
 }
 
 bool zps_plan_agreement_end(struct zps_plan_agreement *agreement, struct zps_plan_schedule *schedule,
-                            const unsigned char *word) {
+                            const unsigned char *round) {
   agreement->is_under_way = false;
   agreement->number++;
-  const bool learned = word && word_learn(word, schedule);
-  if (!learned)
-    agreement->is_due = true;
-  else if (agreement->step < zps_plan_schedule_until(schedule))
+  const bool learned = round && word_learn(round, schedule);
+  agreement->has_failed = !learned;
+  agreement->is_owed = !learned || has_mark(agreement, round);
+  if (!learned) return !round;
+  if (agreement->step < zps_plan_schedule_until(schedule))
     agreement->is_due = false; /* the question after this one has its answer */
-  return learned || !word;
+  return true;
 }

@@ -193,7 +193,7 @@ bool __wrap_zps_plan_agreement_end(struct zps_plan_agreement *agreement, struct 
 bool __wrap_zps_plan_agreement_end(struct zps_plan_agreement *agreement, struct zps_plan_schedule *schedule,
                                    const unsigned char *word) {
   const bool fits = __real_zps_plan_agreement_end(agreement, schedule, word);
-  if (broken == BREAK_AGREE && !agreement->decides && schedule->n > 0 && sim_chance(WORDS_A_MISTAKE)) {
+  if (broken == BREAK_AGREE && !zps_plan_agreement_decides(agreement) && schedule->n > 0 && sim_chance(WORDS_A_MISTAKE)) {
     struct zps_plan_run *const last = &schedule->runs[schedule->n - 1];
     last->scheme = last->scheme == ZPS_PLAN_BALANCED ? ZPS_PLAN_SPARSE_PS : ZPS_PLAN_BALANCED;
   }

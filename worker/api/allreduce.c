@@ -21,7 +21,9 @@ static zenps_status_t look(struct zenps_tensor *tensor, uint64_t step, const str
   if (status != ZENPS_OK) return status;
   if (!is_ready(tensor, &turn, operation->in, *picked_p)) {
     *picked_p = NULL;
-    return zps_waiter_add(tensor, &turn, given, operation, request_p);
+    const zenps_status_t added = zps_waiter_add(tensor, &turn, given, operation, request_p);
+    if (added != ZENPS_OK) zps_automatic_join(tensor->automatic, &turn);
+    return added;
   }
   /* A question about steps to come may fail: this one is known. */
   if (turn.due) (void)zps_automatic_ask(tensor->automatic, &turn, operation->in, operation->out, zps_clock_ns());

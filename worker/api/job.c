@@ -97,7 +97,6 @@ static void on_away(void *ctx) {
 }
 
 static void on_beat(void *ctx) {
-  zps_worker_plans_try_again(ctx);
   zps_telemetry_beat(ctx);
 }
 

@@ -99,8 +99,6 @@ zps_err_t zps_worker_device_get(struct zenps_job *job, int index, struct zps_wor
 void zps_worker_plan(struct zenps_job *job, const struct zps_tensor_plan *plan);
 /* On the control thread: the coordinator is out of reach. */
 void zps_worker_plans_alone(struct zenps_job *job);
-/* Rounds in which ranks agree on schemes, and which could not begin, are tried again. */
-void zps_worker_plans_try_again(struct zenps_job *job);
 
 /* ---- Servers that the data plane cannot reach (proto/PROTOCOL.md, "A server that a rank cannot reach") ---- */
 

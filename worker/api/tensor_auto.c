@@ -55,19 +55,28 @@ static zps_err_t variant_open(struct zenps_job *job, const struct zenps_tensor *
 
 /* ------------------------------------------------------------ agreement */
 
-/* The rounds of it (common/plan/agree.h) are of a tensor of the library's own beside the trainer's, one row of bytes;
- * step k is the k-th round. Its operation is "one": servers fail a round in which two ranks decide. A rank that is due
- * early waits for the slowest, which may be at work for as long as its trainer likes: the rounds have no deadline that
- * counts, but end with the job, or the tensor. */
+/* Its rounds (common/plan/agree.h) are rounds of a tensor of the library's own beside the trainer's, of rows of a byte.
+ * Step k is the k-th round. The operation is "one": servers fail a round in which two ranks decide. A rank that is due
+ * early waits for the slowest one, whose trainer may take any time. So the rounds have no deadline that counts, but end
+ * with the job, or the tensor. */
 #define RUNS "@runs/"
 
 struct zps_agree {
   struct zenps_tensor *tensor;   /* its rounds'; borrowed */
   struct zenps_request *request; /* under way; else NULL */
   zenps_grad_t in, out;
-  int64_t row; /* 0 */
-  unsigned char given[ZPS_PLAN_WORD_BYTES], word[ZPS_PLAN_WORD_BYTES];
+  unsigned char *given, *round; /* of ZPS_PLAN_ROUND_BYTES */
+  unsigned char bytes[];
 };
+
+/* This rank among the tensor's. */
+static uint32_t own_index(const struct zenps_tensor *tensor) {
+  const uint32_t rank = (uint32_t)tensor->job->options.rank;
+  uint32_t i = 0;
+  if (!tensor->group) return rank;
+  while (tensor->group->ranks[i] != rank) i++;
+  return i;
+}
 
 static zps_err_t runs_open(struct zenps_tensor *beside, struct zenps_tensor **tensor_p, struct zps_error *error) {
   const struct zps_round_tensor *core = &beside->core;
@@ -83,7 +92,8 @@ static zps_err_t runs_open(struct zenps_tensor *beside, struct zenps_tensor **te
   options.scheme = "balanced";
   options.partitions = 1;
   options.group = beside->group;
-  zps_err_t err = zps_tensor_ask_make(beside->job, name, 1, ZPS_PLAN_WORD_BYTES, ZPS_DTYPE_U8, &options, &asked, error);
+  zps_err_t err = zps_tensor_ask_make(beside->job, name, ZPS_PLAN_ROUND_BYTES(core->world), 1, ZPS_DTYPE_U8, &options,
+                                      &asked, error);
   if (err != ZPS_OK) return err;
   asked.spec.op = ZPS_OP_ONE;
   err = zps_worker_tensor_create(beside->job, &asked, tensor_p, error);
@@ -95,9 +105,12 @@ static zps_err_t agree_open(struct zenps_tensor *tensor, struct zps_error *error
   struct zenps_tensor *own;
   const zps_err_t err = runs_open(tensor, &own, error);
   if (err != ZPS_OK) return err;
-  struct zps_agree *const agree = calloc(1, sizeof *agree);
+  const size_t bytes = ZPS_PLAN_ROUND_BYTES(tensor->core.world);
+  struct zps_agree *const agree = calloc(1, sizeof *agree + 2 * bytes);
   if (!agree) return zps_fail(error, ZPS_ERR_NOMEM, "no memory for tensor %s", tensor->core.name);
   agree->tensor = own;
+  agree->given = agree->bytes;
+  agree->round = agree->bytes + bytes;
   tensor->agree = agree;
   return ZPS_OK;
 }
@@ -110,7 +123,7 @@ static void over(struct zenps_request *request, const struct zps_round *round) {
   (void)round;
   pthread_mutex_lock(&job->lock);
   agree->request = NULL;
-  zps_automatic_agreed(tensor->automatic, request->error.status == ZENPS_OK ? agree->word : NULL, &request->error);
+  zps_automatic_agreed(tensor->automatic, request->error.status == ZENPS_OK ? agree->round : NULL, &request->error);
   pthread_mutex_unlock(&job->lock);
   zps_worker_request_destroy(request);
 }
@@ -118,14 +131,10 @@ static void over(struct zenps_request *request, const struct zps_round *round) {
 static void fill(struct zps_agree *agree, const struct zps_automatic *automatic) {
   ZENPS_GRAD_INIT(&agree->in);
   ZENPS_GRAD_INIT(&agree->out);
-  agree->in.layout = ZENPS_ROWS;
-  agree->out.layout = ZENPS_DENSE;
-  agree->out.values = agree->word;
-  if (!automatic->agreement.decides) return;
-  zps_plan_word_write(&automatic->follower.schedule, agree->given);
-  agree->in.nnz = 1;
-  agree->in.row_ids = &agree->row;
+  agree->in.layout = agree->out.layout = ZENPS_DENSE;
   agree->in.values = agree->given;
+  agree->out.values = agree->round;
+  zps_plan_agreement_give(&automatic->agreement, &automatic->follower.schedule, agree->given);
 }
 
 static zps_err_t agree_begin(void *ctx, struct zps_automatic *automatic) {
@@ -187,6 +196,7 @@ zps_err_t zps_worker_tensor_automatic(struct zenps_job *job, struct zenps_tensor
   automatic->tensor = &tensor->core;
   automatic->job = (struct zps_automatic_job){.lock = &job->lock,
                                               .learned = &job->waiting.due,
+                                              .again_ns_p = &job->waiting.again_ns,
                                               .options = &job->options,
                                               .calibration = &job->calibration,
                                               .membership = &job->membership,
@@ -196,7 +206,9 @@ zps_err_t zps_worker_tensor_automatic(struct zenps_job *job, struct zenps_tensor
                                               .check = check_job,
                                               .trim = trim,
                                               .agree = agree_begin};
-  automatic->agreement.decides = (tensor->group ? tensor->group->ranks[0] : 0) == (uint32_t)job->options.rank;
+  automatic->agreement.index = own_index(tensor);
+  automatic->agreement.n_ranks = tensor->core.world;
+  automatic->again_ns = ZPS_NEVER;
   if (job->calibration.threads <= 0) calibrate(job);
   zps_err_t err = ZPS_OK;
   for (unsigned i = 0; i < ZPS_PLAN_SCHEMES && err == ZPS_OK; i++) {
@@ -232,13 +244,6 @@ void zps_worker_plan(struct zenps_job *job, const struct zps_tensor_plan *plan) 
     if (tensor->is_automatic && tensor->core.id == plan->tensor)
       zps_automatic_propose(tensor->automatic, plan->runs, plan->n, plan->whole);
   }
-  pthread_mutex_unlock(&job->lock);
-}
-
-void zps_worker_plans_try_again(struct zenps_job *job) {
-  pthread_mutex_lock(&job->lock);
-  for (struct zenps_tensor *tensor = job->tensors; tensor; tensor = tensor->next)
-    if (tensor->is_automatic) zps_automatic_try_again(tensor->automatic);
   pthread_mutex_unlock(&job->lock);
 }
 

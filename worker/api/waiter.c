@@ -93,12 +93,17 @@ static void begin(struct zps_waiter *waiter, struct zps_round_tensor *picked) {
   free(waiter);
 }
 
+/* The failure of the last agreement is why, if it has failed. */
 static void give_up_late(struct zps_waiter *waiter) {
   const struct zenps_job *const job = waiter->tensor->job;
+  const zenps_error_t *const failure = &waiter->tensor->automatic->failure;
+  const bool has_failed = failure->status != ZENPS_OK;
   zenps_error_t error;
-  zps_worker_detail(&error, ZPS_ERR_TIMEOUT,
-                    "tensor %s, step %" PRIu64 ": after %g s its ranks have not agreed on the scheme that it runs as",
-                    waiter->tensor->core.name, waiter->turn.step, (double)job->options.round_timeout_ms / 1000);
+  zps_worker_detail(&error, has_failed ? (zps_err_t)failure->status : ZPS_ERR_TIMEOUT,
+                    "tensor %s, step %" PRIu64
+                    ": after %g s its ranks have not agreed on the scheme that it runs as%s%.300s",
+                    waiter->tensor->core.name, waiter->turn.step, (double)job->options.round_timeout_ms / 1000,
+                    has_failed ? ": " : "", has_failed ? failure->text : "");
   give_up(waiter, &error);
 }
 
@@ -151,9 +156,23 @@ static bool is_due(const struct zps_waiter *waiter, uint64_t now_ns) {
   return waiter->n_learned != waiter->tensor->automatic->n_learned || now_ns >= waiter->operation.deadline_ns;
 }
 
+static void try_again(struct zps_waiting *waiting, uint64_t now_ns) {
+  const struct zenps_job *const job = zps_container_of(waiting, struct zenps_job, waiting);
+  waiting->again_ns = ZPS_NEVER;
+  for (struct zenps_tensor *tensor = job->tensors; tensor; tensor = tensor->next) {
+    if (!tensor->is_automatic) continue;
+    const uint64_t again_ns = zps_automatic_try_again(tensor->automatic, now_ns);
+    if (again_ns < waiting->again_ns) waiting->again_ns = again_ns;
+  }
+}
+
 static bool serve(struct zps_waiting *waiting, uint64_t *until_ns) {
   const uint64_t now_ns = zps_clock_ns();
-  *until_ns = ZPS_NEVER;
+  if (now_ns >= waiting->again_ns) {
+    try_again(waiting, now_ns);
+    return true;
+  }
+  *until_ns = waiting->again_ns;
   for (struct zps_waiter *waiter = waiting->first; waiter; waiter = waiter->next) {
     if (is_due(waiter, now_ns)) {
       go_on(waiter);
@@ -173,6 +192,7 @@ zenps_status_t zps_waiter_add(struct zenps_tensor *tensor, const struct zps_auto
   struct zenps_request *request;
   zenps_status_t status = check_new(tensor, turn->step);
   if (status != ZENPS_OK) return status;
+  /* The first step of a tensor waits, so the thread is there before an agreement can fail. */
   if (zps_waiting_start(waiting, serve) != ZPS_OK)
     return zps_worker_fail(ZPS_ERR_NOMEM, "tensor %s, step %" PRIu64 ": no thread to wait for its scheme",
                            tensor->core.name, turn->step);

@@ -12,6 +12,7 @@ void zps_waiting_init(struct zps_waiting *waiting, pthread_mutex_t *lock) {
   pthread_condattr_destroy(&attr);
   waiting->lock = lock;
   waiting->last_p = &waiting->first;
+  waiting->again_ns = ZPS_NEVER;
 }
 
 void zps_waiting_fini(struct zps_waiting *waiting) {

@@ -11,7 +11,8 @@
 struct zps_waiter; /* waiter.h */
 struct zps_waiting;
 
-/* Under the lock, which may be given up meanwhile: goes on with one waiter. False: none is due before *until_ns. */
+/* Under the lock, which may be given up meanwhile: goes on with one waiter, or the agreements that are made again.
+ * False: nothing is due before *until_ns. */
 typedef bool (*zps_waiting_serve_fn)(struct zps_waiting *waiting, uint64_t *until_ns);
 
 /* Guarded by the job's lock. */
@@ -22,6 +23,7 @@ struct zps_waiting {
   bool has_thread, ends;
   pthread_cond_t due; /* something has come that waiters wait for, or one has come */
   struct zps_waiter *first, **last_p;
+  uint64_t again_ns; /* a failed agreement is made again; ZPS_NEVER: none is */
 };
 
 void zps_waiting_init(struct zps_waiting *waiting, pthread_mutex_t *lock);

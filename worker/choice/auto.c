@@ -15,6 +15,7 @@
 
 enum { KEPT_ROUNDS = 32 };
 #define KEPT_NS_MIN (4 * ZPS_NS_PER_S)
+#define AGAIN_NS (100 * ZPS_NS_PER_MS) /* from a round of the agreement that has failed here to the next one */
 
 /* ------------------------------------------------------------ schemes that may be chosen */
 
@@ -137,19 +138,36 @@ static void wake(struct zps_automatic *automatic) {
   pthread_cond_broadcast(automatic->job.learned);
 }
 
-/* Begins the next round, if it is time. The decider knows more then. */
+/* The next round may fail otherwise, so no step has to end with this one. */
+static bool may_pass(zps_err_t code) {
+  return code == ZPS_ERR_NOMEM || code == ZPS_ERR_QUOTA || code == ZPS_ERR_FABRIC || code == ZPS_ERR_SERVER_LOST ||
+         code == ZPS_ERR_AGAIN || code == ZPS_ERR_BUSY;
+}
+
+/* A round has failed, for `automatic->failure`. */
+static void note_failure(struct zps_automatic *automatic) {
+  const struct zps_automatic_job *const job = &automatic->job;
+  automatic->is_final = !may_pass((zps_err_t)automatic->failure.status);
+  if (automatic->is_final) {
+    wake(automatic);
+    return;
+  }
+  automatic->again_ns = zps_clock_ns() + AGAIN_NS;
+  if (automatic->again_ns < *job->again_ns_p) *job->again_ns_p = automatic->again_ns;
+  pthread_cond_broadcast(job->learned);
+}
+
+/* Begins the next round, if it is time. */
 static void proceed(struct zps_automatic *automatic) {
-  struct zps_plan_schedule *const schedule = &automatic->follower.schedule;
-  const uint64_t until = zps_plan_schedule_until(schedule);
-  if (!zps_plan_agreement_begin(&automatic->agreement, schedule)) return;
-  automatic->failure.status = ZENPS_OK;
+  if (!zps_plan_agreement_begin(&automatic->agreement)) return;
+  automatic->again_ns = ZPS_NEVER;
   const zps_err_t err = automatic->job.agree(automatic->job.ctx, automatic);
-  automatic->is_left = err != ZPS_OK && err != ZPS_ERR_CLOSED;
-  if (err != ZPS_OK) zps_plan_agreement_unbegun(&automatic->agreement);
-  if (err != ZPS_OK && err != ZPS_ERR_CLOSED) /* of what is closed, nobody waits for a step */
-    zps_worker_detail(&automatic->failure, err, "tensor %s: the round in which its ranks agree on a scheme: %s",
-                      automatic->tensor->name, zps_err_str(err));
-  if (err != ZPS_OK || zps_plan_schedule_until(schedule) > until) wake(automatic);
+  if (err == ZPS_OK) return;
+  zps_plan_agreement_unbegun(&automatic->agreement);
+  if (err == ZPS_ERR_CLOSED) return; /* nobody waits for a step of what is closed */
+  zps_worker_detail(&automatic->failure, err, "tensor %s: the round in which its ranks agree on a scheme: %s",
+                    automatic->tensor->name, zps_err_str(err));
+  note_failure(automatic);
 }
 
 /* A question that is not answered by what was agreed on is asked again. */
@@ -159,32 +177,46 @@ static void look_again(struct zps_automatic *automatic) {
   wake(automatic);
 }
 
-void zps_automatic_agreed(struct zps_automatic *automatic, const unsigned char *word, const zenps_error_t *why) {
-  const bool fits = zps_plan_agreement_end(&automatic->agreement, &automatic->follower.schedule, word);
-  automatic->is_left = !word;
-  if (!word) automatic->failure = *why;
+void zps_automatic_agreed(struct zps_automatic *automatic, const unsigned char *round, const zenps_error_t *why) {
+  const bool fits = zps_plan_agreement_end(&automatic->agreement, &automatic->follower.schedule, round);
+  if (!round) automatic->failure = *why;
   if (!fits)
     zps_worker_detail(&automatic->failure, ZPS_ERR_PROTOCOL,
                       "tensor %s: the first of its ranks, which decides on its schemes, contradicts itself",
                       automatic->tensor->name);
+  if (!round || !fits) {
+    note_failure(automatic);
+    return;
+  }
+  automatic->failure.status = ZENPS_OK;
+  automatic->is_final = false;
   look_again(automatic);
-  if (word && fits)
-    proceed(automatic); /* one that has failed is begun again by and by, or by a step that wants to know */
+  proceed(automatic);
 }
 
 void zps_automatic_propose(struct zps_automatic *automatic, const struct zps_plan_run *runs, unsigned n, bool whole) {
-  if (!automatic->agreement.decides) return;
+  if (!zps_plan_agreement_decides(&automatic->agreement)) return;
   zps_plan_agreement_propose(&automatic->agreement, runs, n, whole);
   proceed(automatic);
 }
 
-void zps_automatic_try_again(struct zps_automatic *automatic) {
-  if (automatic->is_left) proceed(automatic);
+uint64_t zps_automatic_try_again(struct zps_automatic *automatic, uint64_t now_ns) {
+  if (now_ns >= automatic->again_ns) {
+    automatic->again_ns = ZPS_NEVER;
+    proceed(automatic);
+  }
+  return automatic->again_ns;
 }
 
 void zps_automatic_alone(struct zps_automatic *automatic) {
   automatic->introduced = false; /* the next one may be another */
   zps_plan_agreement_unheard(&automatic->agreement);
+  proceed(automatic);
+}
+
+void zps_automatic_join(struct zps_automatic *automatic, const struct zps_automatic_turn *turn) {
+  if (!turn->due) return;
+  zps_plan_agreement_want(&automatic->agreement, turn->report.step, true);
   proceed(automatic);
 }
 
@@ -222,10 +254,9 @@ zenps_status_t zps_automatic_look(struct zps_automatic *automatic, uint64_t step
   *turn = (struct zps_automatic_turn){.step = step};
   const zenps_status_t status = job->check(job->ctx);
   if (status != ZENPS_OK) return status;
-  if (automatic->failure.status != ZENPS_OK && step >= zps_plan_schedule_until(&automatic->follower.schedule)) {
-    const zenps_error_t failure = automatic->failure;
-    automatic->failure.status = ZENPS_OK; /* the next one tries anew */
-    return zps_worker_raise_detail(&failure);
+  if (automatic->is_final && step >= zps_plan_schedule_until(&automatic->follower.schedule)) {
+    automatic->is_final = false; /* the next one tries anew */
+    return zps_worker_raise_detail(&automatic->failure);
   }
   proceed(automatic);
   const enum zps_plan_verdict verdict =

@@ -25,7 +25,8 @@ struct zps_automatic;
 
 struct zps_automatic_job {
   pthread_mutex_t *lock;
-  pthread_cond_t *learned; /* signalled when the schedule grows, or does not */
+  pthread_cond_t *learned; /* signalled when the schedule grows, or does not, or *again_ns_p changes */
+  uint64_t *again_ns_p;    /* the earliest again_ns of the job's tensors; who waits for it resets it */
   const struct zps_worker_options *options;
   const struct zps_plan_calibration *calibration;
   struct zps_membership *membership;
@@ -44,8 +45,9 @@ struct zps_automatic {
   struct zps_round_tensor *variants[ZPS_PLAN_SCHEMES]; /* NULL: may not be chosen */
   struct zps_plan_follower follower;                   /* job's lock; so is the rest */
   struct zps_plan_agreement agreement;                 /* on what the follower's schedule is */
-  zenps_error_t failure;                               /* of the last round of it; status ZENPS_OK: it went well */
-  bool is_left;                                        /* the last round of it has failed, or could not begin */
+  zenps_error_t failure;                               /* of its last round; status ZENPS_OK: it went well */
+  bool is_final;                                       /* the next step without a scheme ends with `failure` */
+  uint64_t again_ns;                                   /* begin the failed round's successor; ZPS_NEVER: none is owed */
   struct zps_host_in staging;                          /* device's thread: to look at gradients in its memory */
   const struct zps_round_tensor *last;                 /* the variant that had the last round */
   struct zps_plan_sketch sketch;                       /* of the gradient that the last question was asked with */
@@ -92,6 +94,9 @@ zenps_status_t zps_automatic_look(struct zps_automatic *automatic, uint64_t step
  * waits until `in` is there, up to the deadline. */
 zenps_status_t zps_automatic_ask(struct zps_automatic *automatic, struct zps_automatic_turn *turn,
                                  const zenps_grad_t *in, const zenps_grad_t *out, uint64_t deadline_ns);
+/* Under the job's lock, for a step that cannot begin here: takes part in the agreement all the same, without the
+ * coordinator. The other ranks would wait for it, and then lack this rank's gradient alone. */
+void zps_automatic_join(struct zps_automatic *automatic, const struct zps_automatic_turn *turn);
 /* Under the job's lock: a round of `variant` is over, and went well. */
 void zps_automatic_round_done(struct zps_automatic *automatic, const struct zps_round_tensor *variant,
                               const zenps_request_stats_t *stats);
@@ -99,9 +104,10 @@ void zps_automatic_round_done(struct zps_automatic *automatic, const struct zps_
 void zps_automatic_propose(struct zps_automatic *automatic, const struct zps_plan_run *runs, unsigned n, bool whole);
 /* Under the job's lock: the coordinator is out of reach. */
 void zps_automatic_alone(struct zps_automatic *automatic);
-/* Under the job's lock, from time to time: begins a round of the agreement again that has failed or could not begin. */
-void zps_automatic_try_again(struct zps_automatic *automatic);
-/* Under the job's lock: a round of the agreement is over. `word`: the decider's; NULL: it has failed, for `why`. */
-void zps_automatic_agreed(struct zps_automatic *automatic, const unsigned char *word, const zenps_error_t *why);
+/* Under the job's lock: begins the round that is owed after a failed one, if it is time. Returns again_ns. */
+uint64_t zps_automatic_try_again(struct zps_automatic *automatic, uint64_t now_ns);
+/* Under the job's lock: a round of the agreement is over. `round`: what its ranks gave; NULL: it has failed, for `why`.
+ */
+void zps_automatic_agreed(struct zps_automatic *automatic, const unsigned char *round, const zenps_error_t *why);
 
 #endif

@@ -144,6 +144,34 @@ static void strangers_are_refused(void **state) {
   rig_close(&other);
 }
 
+/* The peer has no other way to hear why: TLS has no such word once both ends speak. */
+static void a_revoked_one_hears_why(void **state) {
+  (void)state;
+  static const char why[] = "its certificate, of zenps://worker/w, has been revoked (tls.crl)";
+  char ca[160], cert[160], key[160], crl[160];
+  struct zps_tls *listener = NULL;
+  struct world world;
+  rig_revoke(&rig, NULL, true);
+  const struct zps_tls_files files = {.ca = rig_path(&rig, "ca", ".pem", ca),
+                                      .cert = rig_path(&rig, "c", ".pem", cert),
+                                      .key = rig_path(&rig, "c", ".key", key),
+                                      .crl = rig_path(&rig, "crl", ".pem", crl)};
+  assert_int_equal(zps_tls_create(&files, &listener, NULL), ZPS_OK);
+  rpc_world_open_tls(&world, listener, worker);
+  rpc_world_connect(&world);
+  rig_revoke(&rig, "w", false);
+  assert_int_equal(zps_tls_reload(listener, NULL), ZPS_OK);
+  assert_int_equal(zps_rpc_notify(world.client.conn, "still", rpc_x_is(1)), ZPS_OK);
+  SPIN_UNTIL(&world, world.client.n_close && world.server.n_close);
+  assert_int_equal(world.server.close_code, ZPS_ERR_REFUSED);
+  assert_non_null(strstr(world.server.reason, why));
+  assert_int_equal(world.server.n_message, 0);
+  assert_int_equal(world.client.close_code, ZPS_ERR_REFUSED);
+  assert_non_null(strstr(world.client.reason, why));
+  rpc_world_close(&world);
+  zps_tls_unref(listener);
+}
+
 static void no_coordinator_is_refused(void **state) {
   (void)state;
   logs_allow(ZPS_LOG_WARN, "refused: ");
@@ -314,6 +342,7 @@ int main(void) {
       cmocka_unit_test_setup_teardown(many_lines_pass, start_logs, logs_check),
       cmocka_unit_test_setup_teardown(long_lines_pass, start_logs, logs_check),
       cmocka_unit_test_setup_teardown(strangers_are_refused, start_logs, logs_check),
+      cmocka_unit_test_setup_teardown(a_revoked_one_hears_why, start_logs, logs_check),
       cmocka_unit_test_setup_teardown(no_coordinator_is_refused, start_logs, logs_check),
       cmocka_unit_test_setup_teardown(plain_client, start_logs, logs_check),
       cmocka_unit_test_setup_teardown(plain_listener, start_logs, logs_check),

@@ -11,28 +11,6 @@
 
 #include "tests/unit/tls/tls_rig.h"
 
-static char *text_of(const struct rig *rig, const char *name) {
-  char path[160], *const text = calloc(1, 65536);
-  FILE *const file = fopen(rig_path(rig, name, ".pem", path), "r");
-  assert_non_null(file);
-  assert_non_null(text);
-  assert_true(fread(text, 1, 65535, file) > 0);
-  fclose(file);
-  return text;
-}
-
-/* crl.pem of the rig's authority has NAME's certificate (NULL: none) besides those it had. */
-static void revoke(const struct rig *rig, const char *name, bool is_first) {
-  char path[160], *const before = is_first ? NULL : text_of(rig, "crl"), *const cert = name ? text_of(rig, name) : NULL;
-  struct zps_certs_list list;
-  assert_int_equal(zps_authority_revoke(rig->authority, before, (const char *const *)&cert, name != NULL, &list, NULL),
-                   ZPS_OK);
-  rig_write(rig_path(rig, "crl", ".pem", path), list.text, 0644);
-  free(list.text);
-  free(before);
-  free(cert);
-}
-
 static zps_err_t create(const struct rig *rig, const char *name, const struct rig *lists, struct zps_tls **tls_p,
                         struct zps_error *error) {
   char ca[160], cert[160], key[160], crl[160];
@@ -85,14 +63,14 @@ static void revoked_ones_are_refused(void **state) {
                {"s", "its certificate, of zenps://server/s, has been revoked (tls.crl)", ZPS_TLS_SERVER}};
   struct rig rig;
   rig_open(&rig);
-  revoke(&rig, NULL, true);
+  rig_revoke(&rig, NULL, true);
   struct zps_tls *listener = with_lists(&rig, "c", ZPS_TLS_COORDINATOR, &rig);
   struct zps_tls *other = rig_identity(&rig, "other", ZPS_TLS_WORKER);
   for (unsigned i = 0; i < sizeof whose / sizeof whose[0]; i++) {
     struct zps_tls *client = rig_identity(&rig, whose[i].name, whose[i].role);
     speak(listener, client);
-    revoke(&rig, whose[i].name, false);
-    revoke(&rig, whose[i].name, false); /* It is in the list once. */
+    rig_revoke(&rig, whose[i].name, false);
+    rig_revoke(&rig, whose[i].name, false); /* It is in the list once. */
     assert_int_equal(zps_tls_reload(listener, NULL), ZPS_OK);
     refused(listener, client, whose[i].says, "this end's certificate has been revoked");
     speak(listener, other);
@@ -113,7 +91,7 @@ static void revoked_coordinators_are_refused(void **state) {
   struct rig_pair pair;
   rig_open(&rig);
   struct zps_tls *listener = rig_identity(&rig, "c", ZPS_TLS_COORDINATOR);
-  revoke(&rig, "c", true);
+  rig_revoke(&rig, "c", true);
   struct zps_tls *client = with_lists(&rig, "w", ZPS_TLS_WORKER, &rig);
   rig_pair_open(&pair, listener, client);
   rig_pair_run(&pair, 100000);
@@ -129,14 +107,14 @@ static void running_ones_end(void **state) {
   struct rig rig;
   struct rig_pair pair, others;
   rig_open(&rig);
-  revoke(&rig, NULL, true);
+  rig_revoke(&rig, NULL, true);
   struct zps_tls *listener = with_lists(&rig, "c", ZPS_TLS_COORDINATOR, &rig);
   struct zps_tls *client = rig_identity(&rig, "w", ZPS_TLS_WORKER), *other = rig_identity(&rig, "o", ZPS_TLS_WORKER);
   rig_pair_open(&pair, listener, client);
   rig_pair_open(&others, listener, other);
   rig_pair_run(&pair, 100000);
   rig_pair_run(&others, 100000);
-  revoke(&rig, "w", false);
+  rig_revoke(&rig, "w", false);
   assert_int_equal(zps_tls_reload(listener, NULL), ZPS_OK);
   assert_int_equal(zps_tls_write(pair.client.session, "still\n", 6, NULL), ZPS_OK);
   assert_int_equal(zps_tls_write(others.client.session, "still\n", 6, NULL), ZPS_OK);
@@ -162,17 +140,17 @@ static void lists_that_are_none(void **state) {
   char path[160];
   rig_open(&rig);
   rig_open(&other);
-  revoke(&other, NULL, true);
+  rig_revoke(&other, NULL, true);
   struct zps_tls *client = rig_identity(&rig, "w", ZPS_TLS_WORKER);
   struct zps_tls *listener = with_lists(&rig, "c", ZPS_TLS_COORDINATOR, &other);
   refused(listener, client, "was made by an authority whose revocation list is not among those of tls.crl",
           "it cannot look up this end's certificate: its log says why");
   zps_tls_unref(listener);
 
-  revoke(&rig, NULL, true);
+  rig_revoke(&rig, NULL, true);
   listener = with_lists(&rig, "c", ZPS_TLS_COORDINATOR, &rig);
   speak(listener, client);
-  char *const ours = text_of(&rig, "crl"), *const cert = text_of(&other, "ca");
+  char *const ours = rig_text(&rig, "crl"), *const cert = rig_text(&other, "ca");
   struct zps_certs_list list;
   assert_int_equal(zps_authority_revoke(rig.authority, ours, (const char *const *)&cert, 1, &list, &error),
                    ZPS_ERR_INVALID);

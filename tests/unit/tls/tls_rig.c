@@ -85,6 +85,28 @@ struct zps_tls *rig_tls(const struct rig *rig, const char *name, const struct ri
   return tls;
 }
 
+char *rig_text(const struct rig *rig, const char *name) {
+  char path[160], *const text = calloc(1, 65536);
+  FILE *const file = fopen(rig_path(rig, name, ".pem", path), "r");
+  assert_non_null(file);
+  assert_non_null(text);
+  assert_true(fread(text, 1, 65535, file) > 0);
+  fclose(file);
+  return text;
+}
+
+void rig_revoke(const struct rig *rig, const char *name, bool is_first) {
+  char path[160], *const before = is_first ? NULL : rig_text(rig, "crl"),
+                         *const cert = name ? rig_text(rig, name) : NULL;
+  struct zps_certs_list list;
+  assert_int_equal(zps_authority_revoke(rig->authority, before, (const char *const *)&cert, name != NULL, &list, NULL),
+                   ZPS_OK);
+  rig_write(rig_path(rig, "crl", ".pem", path), list.text, 0644);
+  free(list.text);
+  free(before);
+  free(cert);
+}
+
 struct zps_tls *rig_identity(struct rig *rig, const char *name, unsigned roles) {
   rig_cert(rig, name, roles, -RIG_DAY_S, 10 * RIG_DAY_S);
   return rig_tls(rig, name, rig);

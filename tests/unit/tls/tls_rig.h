@@ -18,6 +18,8 @@ long long rig_now(void);
 void rig_open(struct rig *rig);
 void rig_close(struct rig *rig); /* removes the folder */
 const char *rig_path(const struct rig *rig, const char *name, const char *suffix, char buf[160]);
+/* The text of NAME.pem; the caller frees it. */
+char *rig_text(const struct rig *rig, const char *name);
 void rig_write(const char *path, const char *text, unsigned mode);
 /* NAME.pem and NAME.key, valid from `from_s` until `until_s`, counted from now. */
 void rig_cert(struct rig *rig, const char *name, unsigned roles, long long from_s, long long until_s);
@@ -28,6 +30,9 @@ zps_err_t rig_try(const struct rig *rig, const char *name, const struct rig *tru
 struct zps_tls *rig_tls(const struct rig *rig, const char *name, const struct rig *trusted);
 /* A certificate of some days, and its identity. */
 struct zps_tls *rig_identity(struct rig *rig, const char *name, unsigned roles);
+
+/* Adds NAME's certificate (NULL: none) to crl.pem, the revocation list of the rig's authority. `is_first`: makes it. */
+void rig_revoke(const struct rig *rig, const char *name, bool is_first);
 
 struct rig_end {
   struct zps_tls_session *session;
