@@ -7,6 +7,8 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include <cmocka.h>
@@ -299,6 +301,74 @@ static void test_a_server_that_is_cut_off(void **state) {
   restored_leave(members, clients, 4);
 }
 
+/* ------------------------------------------------------------ bytes */
+
+/* A journal with every member of every record that stays in a compacted one is written again as it was. */
+static void test_bytes_of_a_journal(void **state) {
+  (void)state;
+  const char *const top = getenv("ZPS_TOP_SRCDIR");
+  char path[1024], lines[RECORDS][2048];
+  unsigned n = 0;
+  snprintf(path, sizeof path, "%s/tests/fuzz/state/all.txt", top ? top : ".");
+  FILE *const file = fopen(path, "r");
+  assert_non_null(file);
+  struct zps_members *const members = restored_make(true);
+  for (; fgets(lines[n], sizeof lines[n], file); n++) {
+    struct zps_error error;
+    zps_json *record;
+    lines[n][strcspn(lines[n], "\n")] = '\0';
+    assert_int_equal(zps_json_parse(lines[n], strlen(lines[n]), &record, &error), ZPS_OK);
+    if (zps_record_read(members, record, 5, &error)) fail_msg("%s: %s", lines[n], error.text);
+    zps_json_unref(record);
+  }
+  fclose(file);
+  zps_members_note_all(members);
+  for (unsigned i = 0; i < n && i < restored.n_notes; i++) assert_string_equal(restored.notes[i], lines[i]);
+  assert_int_equal(restored.n_notes, n);
+  zps_members_destroy(members);
+}
+
+/* Records of changes, which a compacted journal has not. */
+static void test_bytes_of_changes(void **state) {
+  (void)state;
+  struct zps_member_rank rank = {.state = ZPS_RANK_LEFT}, *ranks[] = {NULL, &rank};
+  struct zps_member_job job = {.job_id = 5, .world = 2, .ranks = ranks};
+  struct zps_member_tensor tensor = {.spec = {.tensor = 7}, .state = ZPS_TENSOR_OPEN};
+  struct zps_member_tensor failed = {.spec = {.tensor = 8}, .state = ZPS_TENSOR_FAILED};
+  const struct zps_member_group group = {.name = "row/0"};
+  const struct zps_member_server server = {.index = 3};
+  zps_fail(&job.error, ZPS_ERR_PEER_LOST, "rank 1 was lost");
+  zps_fail(&failed.error, ZPS_ERR_NOMEM, "no \"room\"");
+#define CHANGE(id, rest) "{\"job_id\":\"0x000000000000000" id "\"," rest "}"
+  const struct {
+    struct zps_member_note note;
+    const char *text;
+  } cases[] = {
+      {{.type = ZPS_NOTE_SERVER_GONE, .server = &server}, "{\"server\":3,\"what\":\"server.gone\"}"},
+      {{.type = ZPS_NOTE_JOB_FAILED, .job = &job},
+       CHANGE("5", "\"code\":\"ERR_PEER_LOST\",\"text\":\"rank 1 was lost\",\"what\":\"job.failed\"")},
+      {{.type = ZPS_NOTE_JOB_GONE, .job = &job}, CHANGE("5", "\"what\":\"job.gone\"")},
+      {{.type = ZPS_NOTE_RANK, .job = &job, .rank = 1}, CHANGE("5", "\"rank\":1,\"state\":\"left\",\"what\":\"rank\"")},
+      {{.type = ZPS_NOTE_TENSOR_STATE, .job = &job, .tensor = &tensor},
+       CHANGE("5", "\"tensor\":7,\"state\":\"open\",\"what\":\"tensor.state\"")},
+      {{.type = ZPS_NOTE_TENSOR_STATE, .job = &job, .tensor = &failed},
+       CHANGE("5",
+              "\"tensor\":8,\"state\":\"failed\",\"code\":\"ERR_NOMEM\",\"text\":\"no \\\"room\\\"\","
+              "\"what\":\"tensor.state\"")},
+      {{.type = ZPS_NOTE_TENSOR_GONE, .job = &job, .tensor = &tensor},
+       CHANGE("5", "\"tensor\":7,\"what\":\"tensor.gone\"")},
+      {{.type = ZPS_NOTE_SEAT, .job = &job, .group = &group, .rank = 1},
+       CHANGE("5", "\"group\":\"row/0\",\"rank\":1,\"what\":\"seat\"")},
+  };
+  for (unsigned i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+    zps_json *const record = zps_record_write(&cases[i].note);
+    char *const text = zps_json_dump(record);
+    assert_string_equal(text, cases[i].text);
+    free(text);
+    zps_json_unref(record);
+  }
+}
+
 /* ------------------------------------------------------------ nonsense */
 
 /* Records that do not fit are refused by name. */
@@ -335,6 +405,8 @@ int main(void) {
       cmocka_unit_test_teardown(test_places_that_are_free, restored_teardown),
       cmocka_unit_test_teardown(test_a_server_that_is_cut_off, restored_teardown),
       cmocka_unit_test_teardown(test_an_older_journal, restored_teardown),
+      cmocka_unit_test_teardown(test_bytes_of_a_journal, restored_teardown),
+      cmocka_unit_test_teardown(test_bytes_of_changes, restored_teardown),
       cmocka_unit_test_teardown(test_nonsense, restored_teardown),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
