@@ -135,12 +135,6 @@ const struct zps_fields zps_control_held = {.name = "job.held", ZPS_FIELDS_OF(st
 
 /* ------------------------------------------------------------ job.open and its end, at a server */
 
-zps_err_t zps_control_opt_weight(const zps_json *object, uint32_t *weight_p, struct zps_error *error) {
-  *weight_p = 1;
-  return zps_json_get(object, "weight") ? zps_control_get_u32(object, "weight", 1, ZPS_FAIR_WEIGHT_MAX, weight_p, error)
-                                        : ZPS_OK;
-}
-
 static const struct zps_field member[] = {
     {"rank", ZPS_FIELD_NUMBER, ZPS_FIELD_AT(struct zps_member_spec, rank), .max = ZPS_WORLD_MAX - 1},
     {"host", ZPS_FIELD_TEXT, ZPS_FIELD_AT(struct zps_member_spec, host), .min = 1},
@@ -206,10 +200,22 @@ const struct zps_fields zps_control_rank_gone = {.name = "rank.gone", ZPS_FIELDS
 
 /* ------------------------------------------------------------ notifications to a worker */
 
+struct failed {
+  uint64_t job_id;
+  struct zps_frame_abort failure;
+};
+static const struct zps_field job_failed[] = {
+    {"job_id", ZPS_FIELD_HEX, ZPS_FIELD_AT(struct failed, job_id)},
+    {"code", ZPS_FIELD_CODE, ZPS_FIELD_AT(struct failed, failure.code), .optional = true, .always = true},
+    {"text", ZPS_FIELD_TEXT, ZPS_FIELD_AT(struct failed, failure.text), .optional = true, .always = true,
+     .text = "the job failed"},
+    {"ranks", ZPS_FIELD_NUMBER, ZPS_FIELD_ROW_AT(struct failed, failure.ranks, failure.n_ranks), .optional = true,
+     .always = true},
+};
+const struct zps_fields zps_control_job_failed = {.name = "job.failed", ZPS_FIELDS_OF(struct failed, job_failed)};
+
 zps_json *zps_control_job_failed_write(uint64_t job_id, const struct zps_frame_abort *failure) {
-  zps_json *params = zps_json_set_str(zps_control_job_id_write(job_id), "code", zps_err_name(failure->code));
-  params = zps_json_set_str(params, "text", failure->text);
-  return zps_control_set_u32s(params, "ranks", failure->ranks, failure->n_ranks);
+  return zps_fields_write(&zps_control_job_failed, &(struct failed){.job_id = job_id, .failure = *failure});
 }
 
 void zps_control_job_failed_read(const zps_json *params, struct zps_frame_abort *failure) {

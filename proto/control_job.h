@@ -109,8 +109,6 @@ struct zps_job_spec {
   uint32_t world;
   const struct zps_member_spec *members; /* world of them, by rank; malloc'd by the reader */
 };
-/* The member "weight", 1 to ZPS_FAIR_WEIGHT_MAX; 1 where there is none. */
-zps_err_t zps_control_opt_weight(const zps_json *object, uint32_t *weight_p, struct zps_error *error) ZPS_MUSTCHECK;
 zps_json *zps_control_job_open_write(const struct zps_job_spec *spec);
 ZPS_MESSAGE_READER(job_open, struct zps_job_spec)
 static inline void zps_job_spec_fini(struct zps_job_spec *spec) {
@@ -131,6 +129,7 @@ ZPS_MESSAGE(rank_gone, struct zps_rank_gone)
 
 /* job.failed, of the coordinator to a worker. A failure must be heard even from a faulty message: members that make no
  * sense are left out, and a code that is no error is ERR_INTERNAL. */
+extern const struct zps_fields zps_control_job_failed;
 zps_json *zps_control_job_failed_write(uint64_t job_id, const struct zps_frame_abort *failure);
 void zps_control_job_failed_read(const zps_json *params, struct zps_frame_abort *failure);
 

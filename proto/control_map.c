@@ -147,8 +147,6 @@ static const struct zps_field job_steps[] = {
     {"tensors", ZPS_FIELD_OBJECT, ZPS_FIELD_LIST_AT(struct zps_job_steps, tensors, n_tensors),
      .n_max = ZPS_MAP_TENSORS_MAX, .part = &tensor_steps_fields},
 };
-const struct zps_fields zps_control_job_steps = {.name = "steps of a job",
-                                                 ZPS_FIELDS_OF(struct zps_job_steps, job_steps)};
 
 static zps_err_t add_steps(struct zps_job_steps *set, const struct zps_tensor_steps *of, struct zps_error *error) {
   zps_err_t err = ZPS_OK;
@@ -159,15 +157,13 @@ static zps_err_t add_steps(struct zps_job_steps *set, const struct zps_tensor_st
 }
 
 /* The set is in order, whatever the order of the message. */
-zps_err_t zps_control_job_steps_read(const zps_json *params, struct zps_job_steps *set, struct zps_error *error) {
-  struct zps_job_steps read;
-  *set = (struct zps_job_steps){0};
-  zps_err_t err = zps_fields_read(&zps_control_job_steps, params, &read, error);
-  if (err) return err;
-  set->job_id = read.job_id;
-  set->epoch = read.epoch;
-  for (uint32_t i = 0; !err && i < read.n_tensors; i++) err = add_steps(set, &read.tensors[i], error);
-  zps_fields_fini(&zps_control_job_steps, &read);
-  if (err) zps_job_steps_fini(set);
+static zps_err_t sort_steps(void *read, struct zps_error *error) {
+  struct zps_job_steps *const set = read, sorted = {.job_id = set->job_id, .epoch = set->epoch};
+  zps_err_t err = ZPS_OK;
+  for (uint32_t i = 0; !err && i < set->n_tensors; i++) err = add_steps(&sorted, &set->tensors[i], error);
+  zps_job_steps_fini(set);
+  *set = sorted;
   return err;
 }
+const struct zps_fields zps_control_job_steps = {
+    .name = "steps of a job", ZPS_FIELDS_OF(struct zps_job_steps, job_steps), .check = sort_steps};

@@ -72,8 +72,6 @@ struct zps_job_steps {
 /* No more than once, in order. ZPS_ERR_NOMEM; ZPS_ERR_INVALID: more tensors, or steps of one, than can be. */
 zps_err_t zps_job_steps_add(struct zps_job_steps *set, uint32_t tensor, uint64_t step) ZPS_MUSTCHECK;
 void zps_job_steps_fini(struct zps_job_steps *set);
-ZPS_MESSAGE_WRITER(job_steps, struct zps_job_steps)
-zps_err_t zps_control_job_steps_read(const zps_json *params, struct zps_job_steps *set,
-                                     struct zps_error *error) ZPS_MUSTCHECK;
+ZPS_MESSAGE(job_steps, struct zps_job_steps)
 
 #endif

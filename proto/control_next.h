@@ -1,4 +1,4 @@
-/* Messages about the generations of an elastic job: job.next and its answer, job.changed. */
+/* Messages about the generations of an elastic job: job.next and its answer, job.leave. */
 #ifndef ZPS_PROTO_CONTROL_NEXT_H
 #define ZPS_PROTO_CONTROL_NEXT_H
 
@@ -14,6 +14,7 @@ struct zps_next_spec {
   uint32_t generation, last_rank;
   uint64_t last_job; /* its id: generations are numbered anew when all ranks have gone */
 };
+extern const struct zps_fields zps_control_next;
 zps_json *zps_control_next_write(const struct zps_next_spec *spec);
 zps_err_t zps_control_next_read(const zps_json *params, struct zps_next_spec *spec, struct zps_net_info *fabric,
                                 struct zps_error *error) ZPS_MUSTCHECK;
@@ -24,15 +25,23 @@ struct zps_generation {
   uint32_t source; /* the rank whose state the others take */
   uint64_t step;   /* steps that this state has completed */
 };
-/* Adds the rank and the world that the process has in it; nothing where the number is 0. */
+struct zps_next_answer {
+  struct zps_generation generation;
+  uint32_t rank, world; /* of the process, in it */
+};
+extern const struct zps_fields zps_control_next_answer;
+/* Adds all of it; nothing where the number is 0. */
 zps_json *zps_control_generation_write(zps_json *object, const struct zps_generation *generation, uint32_t rank,
                                        uint32_t world);
 /* Where the object has none, the number is 0, and rank and world are left as they are. */
 zps_err_t zps_control_generation_read(const zps_json *object, struct zps_generation *generation, uint32_t *rank_p,
                                       uint32_t *world_p, struct zps_error *error) ZPS_MUSTCHECK;
 
-/* job.leave: `moves`: the rank is about to ask for the next generation. */
-zps_json *zps_control_leave_write(uint64_t job_id, bool moves);
-bool zps_control_leave_moves(const zps_json *params);
+/* job.leave, of a worker. */
+struct zps_leave_spec {
+  uint64_t job_id;
+  bool moves; /* The rank is about to ask for the next generation. */
+};
+ZPS_MESSAGE(leave, struct zps_leave_spec)
 
 #endif

@@ -63,8 +63,10 @@ static const struct zps_field report[] = {
     {"latency_s", ZPS_FIELD_REAL, AT(told.latency_s), .optional = true},
     {"cores", ZPS_FIELD_NUMBER, AT(told.cores), .optional = true},
     {"lists", ZPS_FIELD_FLAG, AT(told.lists), .optional = true},
-    {"costs", ZPS_FIELD_OTHER, AT(told.calibration), .put = put_costs, .take = take_costs, .optional = true},
-    {"sketch", ZPS_FIELD_OTHER, AT(told.sketch), .put = put_sketch, .take = take_sketch, .optional = true},
+    {"costs", ZPS_FIELD_OTHER, AT(told.calibration), .put = put_costs, .take = take_costs, .form = "object",
+     .optional = true},
+    {"sketch", ZPS_FIELD_OTHER, AT(told.sketch), .put = put_sketch, .take = take_sketch, .form = "text",
+     .optional = true},
 };
 #undef AT
 const struct zps_fields zps_control_report = {.name = "tensor.report", ZPS_FIELDS_OF(struct zps_tensor_report, report)};

@@ -114,7 +114,7 @@ static zps_err_t check_scheme(void *read, struct zps_error *error) {
 static const struct zps_field scheme_rows[] = {
     {"name", ZPS_FIELD_TEXT, ZPS_FIELD_AT(struct zps_scheme_spec, name), .min = 1, .text = "balanced"},
     {"between", ZPS_FIELD_TEXT, AT(between), .min = 1},
-    {"choices", ZPS_FIELD_OTHER, AT(choices), .put = put_choices, .take = take_choices},
+    {"choices", ZPS_FIELD_OTHER, AT(choices), .put = put_choices, .take = take_choices, .form = "list of names"},
     {"of_rows", ZPS_FIELD_NUMBER, AT(of_rows), .min = 1, .max = ZPS_PARTITION_ROWS_MAX},
     {"of_width", ZPS_FIELD_NUMBER, AT(of_width), .min = 1},
     {"k", ZPS_FIELD_NUMBER, AT(k), .min = 1, .max = ZPS_PARTITION_ROWS_MAX},
@@ -124,9 +124,9 @@ static const struct zps_field scheme_rows[] = {
     {"bits", ZPS_FIELD_NUMBER, AT(bits), .min = 2, .max = 8},
     {"boundary_period", ZPS_FIELD_NUMBER, AT(boundary_period), .min = 1},
     {"threshold_period", ZPS_FIELD_NUMBER, AT(threshold_period), .min = 1},
-    {"without", ZPS_FIELD_OTHER, AT(without), .put = put_without, .take = take_without},
+    {"without", ZPS_FIELD_OTHER, AT(without), .put = put_without, .take = take_without, .form = "list of names"},
     {"allgather", ZPS_FIELD_WORD, AT(allgather), .word = gather_word, .max = N_GATHERS - 1},
-    {"delta", ZPS_FIELD_OTHER, AT(delta), .put = put_delta, .take = take_delta},
+    {"delta", ZPS_FIELD_OTHER, AT(delta), .put = put_delta, .take = take_delta, .form = "real"},
     {"level_algorithms", ZPS_FIELD_WORD, ZPS_FIELD_ROW_AT(struct zps_scheme_spec, algorithms, n_levels),
      .per = "levels", .word = algorithm_word, .max = N_ALGORITHMS - 1, .optional = true},
 };

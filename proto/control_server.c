@@ -36,3 +36,30 @@ const struct zps_fields zps_control_server_answer = {.name = "server.register an
 
 static const struct zps_field drained[] = {{"jobs", ZPS_FIELD_NUMBER, .size = sizeof(uint32_t)}};
 const struct zps_fields zps_control_drained = {.name = "server.drain answer", ZPS_FIELDS_OF(uint32_t, drained)};
+
+/* ------------------------------------------------------------ administrators */
+
+#define REASON                                                                                \
+  {                                                                                           \
+    "reason", ZPS_FIELD_NAME, ZPS_FIELD_AT(struct zps_admin_call, reason),                    \
+        .min = 1, .max = ZPS_KICK_REASON_MAX, .optional = true, .text = "no reason was given" \
+  }
+static const struct zps_field drain[] = {
+    {"name", ZPS_FIELD_NAME, ZPS_FIELD_AT(struct zps_admin_call, name), .min = 1, .max = ZPS_NAME_MAX},
+    REASON,
+};
+const struct zps_fields zps_control_drain = {ZPS_FIELDS_OF(struct zps_admin_call, drain)};
+
+static const struct zps_field rebalance[] = {
+    {"name", ZPS_FIELD_NAME, ZPS_FIELD_AT(struct zps_admin_call, name), .min = 1, .max = ZPS_NAME_MAX,
+     .optional = true},
+    REASON,
+};
+const struct zps_fields zps_control_rebalance = {.name = "rebalance", ZPS_FIELDS_OF(struct zps_admin_call, rebalance)};
+
+static const struct zps_field kick[] = {
+    {"name", ZPS_FIELD_NAME, ZPS_FIELD_AT(struct zps_admin_call, name), .min = 1, .max = ZPS_NAME_MAX},
+    {"rank", ZPS_FIELD_NUMBER, ZPS_FIELD_AT(struct zps_admin_call, rank), .max = ZPS_WORLD_MAX - 1},
+    REASON,
+};
+const struct zps_fields zps_control_kick = {.name = "kick", ZPS_FIELDS_OF(struct zps_admin_call, kick)};

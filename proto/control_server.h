@@ -40,4 +40,15 @@ static inline void zps_server_answer_fini(struct zps_server_answer *answer) {
 /* The answer to server.drain: jobs that still run there. */
 ZPS_MESSAGE(drained, uint32_t)
 
+/* Calls of an administrator. Each has some of the members. */
+#define ZPS_KICK_REASON_MAX 160u
+struct zps_admin_call {
+  const char *name; /* Of a server (drain, undrain), or of a job. Of rebalance, NULL: all jobs. */
+  const char *reason;
+  uint32_t rank;
+};
+ZPS_MESSAGE_READER(drain, struct zps_admin_call)
+ZPS_MESSAGE_READER(rebalance, struct zps_admin_call)
+ZPS_MESSAGE_READER(kick, struct zps_admin_call)
+
 #endif

@@ -44,7 +44,8 @@ static const struct zps_field mishaps[] = {ZPS_MISHAPS(ROW)};
 static const struct zps_fields mishaps_fields = {ZPS_FIELDS_OF(struct zps_mishaps, mishaps)};
 static const struct zps_field stats[] = {
     {"job_id", ZPS_FIELD_HEX, ZPS_FIELD_AT(struct zps_rank_news, job_id)},
-    {"tensors", ZPS_FIELD_OTHER, ZPS_FIELD_AT(struct zps_rank_news, rows), .put = put_rows, .take = take_rows},
+    {"tensors", ZPS_FIELD_OTHER, ZPS_FIELD_AT(struct zps_rank_news, rows), .put = put_rows, .take = take_rows,
+     .form = "list of objects"},
     {"kept_bytes", ZPS_FIELD_NUMBER, ZPS_FIELD_AT(struct zps_rank_news, kept_bytes), .min = 1, .max = COUNT_MAX,
      .optional = true},
     {.type = ZPS_FIELD_PART, ZPS_FIELD_AT(struct zps_rank_news, mishaps), .part = &mishaps_fields},

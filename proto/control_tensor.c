@@ -105,7 +105,7 @@ static const struct zps_field shape[] = {
     {"ranks", ZPS_FIELD_NUMBER, ZPS_FIELD_LIST_AT(struct zps_tensor_spec, ranks, n_ranks), .n_min = 1,
      .n_max = ZPS_WORLD_MAX, .max = ZPS_WORLD_MAX - 1, .optional = true},
 };
-static const struct zps_fields shape_fields = {ZPS_FIELDS_OF(struct zps_tensor_spec, shape), .check = check_shape};
+const struct zps_fields zps_control_shape = {ZPS_FIELDS_OF(struct zps_tensor_spec, shape), .check = check_shape};
 
 /* ------------------------------------------------------------ messages */
 
@@ -119,7 +119,7 @@ static zps_err_t complete_register(void *read, struct zps_error *error) {
 static const struct zps_field tensor_register[] = {
     {"job_id", ZPS_FIELD_HEX, AT(job_id)},
     {"group", ZPS_FIELD_TEXT, AT(group), .min = 1, .optional = true},
-    {.type = ZPS_FIELD_PART, .part = &shape_fields},
+    {.type = ZPS_FIELD_PART, .part = &zps_control_shape},
     {"keep_zero_rows", ZPS_FIELD_NUMBER, AT(keep_zero_rows), .min = 1, .max = 1, .optional = true},
     {"scheme", ZPS_FIELD_OBJECT, AT(scheme), .part = &zps_control_scheme, .optional = true, .always = true},
 };
@@ -161,7 +161,7 @@ static zps_err_t check_open(void *read, struct zps_error *error) {
 static const struct zps_field tensor_open[] = {
     {"job_id", ZPS_FIELD_HEX, AT(job_id)},
     {"tensor", ZPS_FIELD_NUMBER, AT(tensor)},
-    {.type = ZPS_FIELD_PART, .part = &shape_fields},
+    {.type = ZPS_FIELD_PART, .part = &zps_control_shape},
     {"owners", ZPS_FIELD_NUMBER, ZPS_FIELD_LIST_AT(struct zps_tensor_spec, owners, n_parts), .per = "partitions",
      .max = ZPS_SERVERS_MAX - 1},
 };

@@ -45,6 +45,9 @@ const char *zps_tensor_owner_name(const char *name);
  * ZPS_TENSOR_TEXT_MAX + 1 characters. Returns it. */
 const char *zps_tensor_spec_text(const struct zps_tensor_spec *spec, char *text);
 
+/* Members that tensor.register and tensor.open have. */
+extern const struct zps_fields zps_control_shape;
+
 /* tensor.register, of a worker. Owners and number do not travel. */
 ZPS_MESSAGE(register, struct zps_tensor_spec)
 /* Its answer completes the spec: number, partitions, block_bits and owners, which are below `n_servers`. */

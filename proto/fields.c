@@ -46,6 +46,11 @@ static char *place_of(const struct zps_field *field, char *from) {
   return field->many == ZPS_FIELD_LIST || field->by_pointer ? pointer_at(at) : at;
 }
 
+static char *element_at(const struct zps_field *field, char *at, uint32_t i) {
+  char *const element = at + i * field->size;
+  return field->many && field->by_pointer ? pointer_at(element) : element;
+}
+
 /* ------------------------------------------------------------ writing */
 
 static const char *text_at(const struct zps_field *field, const char *at) {
@@ -55,6 +60,8 @@ static const char *text_at(const struct zps_field *field, const char *at) {
 
 static bool is_absent(const struct zps_field *field, const char *at) {
   switch (field->type) {
+    case ZPS_FIELD_PART:
+      return is_absent(&field->part->fields[0], at + field->part->fields[0].at);
     case ZPS_FIELD_NUMBER:
     case ZPS_FIELD_HEX:
     case ZPS_FIELD_WORD:
@@ -110,7 +117,7 @@ static zps_json *value_of(const struct zps_field *field, const char *from, const
 static zps_json *list_of(const struct zps_field *field, const char *from, const char *at) {
   zps_json *list = zps_json_array();
   for (uint32_t i = 0; i < count_of(field, from); i++)
-    list = zps_json_append(list, value_of(field, from, at + i * field->size));
+    list = zps_json_append(list, value_of(field, from, element_at(field, (char *)(uintptr_t)at, i)));
   return list;
 }
 
@@ -118,9 +125,10 @@ zps_json *zps_fields_add(zps_json *object, const struct zps_fields *message, con
   for (size_t i = 0; i < message->n_fields; i++) {
     const struct zps_field *const field = &message->fields[i];
     const char *const at = place_of(field, (char *)(uintptr_t)from);
+    if (is_left_out(field, from, at)) continue;
     if (field->type == ZPS_FIELD_PART)
       object = zps_fields_add(object, field->part, at);
-    else if (!is_left_out(field, from, at))
+    else
       object = zps_json_set(object, field->key, field->many ? list_of(field, from, at) : value_of(field, from, at));
   }
   return object;
@@ -263,23 +271,27 @@ static zps_err_t check_count(const struct zps_field *field, size_t n, uint32_t n
                   field->n_min, field->n_max);
 }
 
+static zps_err_t allocate(size_t n, size_t size, char *at, struct reader *reader) {
+  void *const elements = calloc(n, size);
+  set_pointer(at, elements);
+  if (elements) return ZPS_OK;
+  return zps_fail(&reader->why, ZPS_ERR_NOMEM, "no memory for %zu elements of member '%s'", n, reader->path);
+}
+
 static zps_err_t read_list(const struct zps_field *field, const zps_json *list, char *to, struct reader *reader) {
   const size_t n = zps_json_array_len(list);
   const uint32_t count = (uint32_t)n;
   zps_err_t err = zps_json_check_array(list, reader->path, &reader->why);
   if (!err) err = check_count(field, n, count_of(field, to), reader);
   if (err || n == 0) return err;
-  if (field->many == ZPS_FIELD_LIST) {
-    void *const elements = calloc(n, field->size);
-    if (!elements)
-      return zps_fail(&reader->why, ZPS_ERR_NOMEM, "no memory for %zu elements of member '%s'", n, reader->path);
-    set_pointer(to + field->at, elements);
-  }
+  if (field->many == ZPS_FIELD_LIST) err = allocate(n, field->size, to + field->at, reader);
+  if (err) return err;
   memcpy(to + field->n_at, &count, sizeof count);
   char *const at = place_of(field, to);
   for (uint32_t i = 0; !err && i < count; i++) {
     const size_t len = go_to(reader, i);
-    err = read_value(field, zps_json_at(list, i), to, at + i * field->size, reader);
+    if (field->by_pointer) err = allocate(1, field->part->size, at + i * field->size, reader);
+    if (!err) err = read_value(field, zps_json_at(list, i), to, element_at(field, at, i), reader);
     reader->path[len] = '\0';
   }
   return err;
@@ -306,6 +318,8 @@ static void set_absent(const struct zps_field *field, char *at) {
 
 static zps_err_t read_field(const struct zps_field *field, const zps_json *object, char *to, struct reader *reader) {
   char *const at = place_of(field, to);
+  if (field->type == ZPS_FIELD_PART && field->optional && !zps_json_get(object, field->part->fields[0].key))
+    return ZPS_OK;
   if (field->type == ZPS_FIELD_PART) return read_members(field->part, object, at, reader);
   const zps_json *const value = zps_json_get(object, field->key);
   const size_t len = go_down(reader, field->key);
@@ -354,7 +368,11 @@ void zps_fields_fini(const struct zps_fields *message, void *read) {
     const struct zps_field *const field = &message->fields[i];
     char *const at = place_of(field, read);
     const uint32_t n = field->many ? count_of(field, read) : 1;
-    for (uint32_t k = 0; field->part && at && k < n; k++) zps_fields_fini(field->part, at + k * field->size);
+    for (uint32_t k = 0; field->part && at && k < n; k++) {
+      char *const element = element_at(field, at, k);
+      if (element) zps_fields_fini(field->part, element);
+      if (field->many && field->by_pointer) free(element);
+    }
     if (field->many == ZPS_FIELD_LIST) {
       free(at);
       set_pointer((char *)read + field->at, NULL);

@@ -26,8 +26,8 @@ enum zps_field_type {
   ZPS_FIELD_BYTES,  /* uint8_t[]: hex digits; the length is the size_t at n_at. */
   ZPS_FIELD_SECRET, /* uint8_t[]: hex digits for all of its bytes. */
   ZPS_FIELD_OBJECT, /* A struct: an object with the table `part`. */
-  ZPS_FIELD_PART,   /* A struct: its members stand among the others. */
-  ZPS_FIELD_OTHER   /* What put() writes and take() reads. */
+  ZPS_FIELD_PART, /* A struct: its members stand among the others. An optional one is there when its first member is. */
+  ZPS_FIELD_OTHER /* What put() writes and take() reads. */
 };
 
 struct zps_fields;
@@ -41,7 +41,9 @@ struct zps_field {
     ZPS_FIELD_ROW, /* An array inside the struct, of numbers, words, objects or the like. */
     ZPS_FIELD_LIST /* An array that the reader allocates and zps_fields_fini() frees. */
   } many;
-  bool by_pointer; /* The struct has a pointer to the object, which the caller of the reader has set. */
+  /* The struct has a pointer to the object, which the caller of the reader has set. A list has pointers to its objects,
+   * which the reader allocates. */
+  bool by_pointer;
   size_t n_at;     /* Of lists: the offset of the uint32_t that counts the elements. */
   const char *per; /* Another member has the count, which the list must match: one element for each of these. */
   uint32_t n_min, n_max;
@@ -54,6 +56,7 @@ struct zps_field {
   const char *(*word)(unsigned number); /* "?": the number has no name. */
   zps_json *(*put)(const void *at);
   zps_err_t (*take)(const zps_json *value, const char *key, void *at, struct zps_error *error);
+  const char *form; /* Of OTHER: the type in PROTOCOL.md. */
 };
 #define ZPS_FIELD_AT(type, member) .at = offsetof(type, member), .size = sizeof((type *)0)->member
 #define ZPS_FIELD_BYTES_AT(type, member, n_member) ZPS_FIELD_AT(type, member), .n_at = offsetof(type, n_member)

@@ -1,7 +1,10 @@
 #!/usr/bin/env bash
-# The table "Messages" of proto/PROTOCOL.md has every message that the code sends or takes, with its two ends, and no other. TAP.
+# The table "Messages" of proto/PROTOCOL.md has every message that the code sends or takes, with its two ends, and no other. The tables of
+# members are those of the code, but for their last column. TAP.
 set -u
 top=$(cd "${ZPS_TOP_SRCDIR:-$(dirname "$0")/..}" && pwd) || exit 1
+program=${ZPS_TOP_BUILDDIR:-$top}/tests/support/print_messages
+[[ $program = /* ]] || program=$PWD/$program
 cd "$top" || exit 1
 page=proto/PROTOCOL.md
 n=0 bad=0
@@ -58,5 +61,19 @@ agree "every message has a heading or is named in the text" "$(cut -d '|' -f 1 <
   "$(cut -d '|' -f 1 <<<"$rows" | sed 's/^[0-9]* //' | sort -u | while read -r name; do
     sed '1,/^## Control plane/d' $page | grep -qF "$name" && echo "$name"
   done)"
+# A table of members has "| `MESSAGES` | type | values | left out | meaning |" at its head.
+if [ -x "$program" ]; then
+  named=$(cat proto/control*.c | grep -oE '\.name = "[a-z.]+( answer)?"' | cut -d '"' -f 2 | sort -u)
+  agree "every table of the code that is a message's is among them" "$named" \
+    "$("$program" | cut -d '|' -f 1 | sed 's/, /\n/g' | sort -u | grep -xF "$named")"
+  agree "members of messages are those of the code's tables" "$("$program" | sort)" \
+    "$(sed 's/`//g; s/ *| */|/g; s/^|//' $page | awk -F '|' '
+      $2 == "type" && $3 == "values" && $4 == "left out" { message = $1; next }
+      !/\|/ { message = ""; next }
+      message != "" && !/^---/ { print message "|" $1 "|" $2 "|" $3 "|" $4 }' | sort)"
+else
+  n=$((n + 1))
+  echo "ok $n - members of messages are those of the code's tables # SKIP no $program"
+fi
 echo "1..$n"
 [ "$bad" -eq 0 ]

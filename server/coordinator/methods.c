@@ -53,8 +53,6 @@ static void run(struct zps_coordinator_conn *conn, const struct zps_method *meth
   zps_coordinator_enter(conn->coordinator);
   const bool is_guarded = method->entry == ZPS_METHOD_REGISTERS || method->entry == ZPS_METHOD_CHANGES;
   zps_err_t err = is_guarded ? zps_coordinator_is_own(conn, method->name, &error) : ZPS_OK;
-  if (!err && method->entry == ZPS_METHOD_CHANGES && zps_json_get(params, "reason"))
-    err = zps_control_get_name(params, "reason", 1, ZPS_KICK_REASON_MAX, &(const char *){NULL}, &error);
   if (!err) err = method->run(conn, params, request, &error);
   if (err && !is_no_such_server(conn, method, err))
     zps_log_info("%s: %s is %s: %s", zps_rpc_conn_peer(conn->rpc), method->name, request ? "refused" : "left out",

@@ -46,39 +46,36 @@ static zps_err_t stats(struct zps_coordinator_conn *conn, const zps_json *params
 static zps_err_t drain(struct zps_coordinator_conn *conn, const zps_json *params, struct zps_rpc_request *request,
                        struct zps_error *error) {
   const struct zps_member_server *server = NULL;
-  const char *name = "";
-  zps_err_t err = zps_control_get_name(params, "name", 1, ZPS_NAME_MAX, &name, error);
-  if (!err) err = zps_members_drain_named(conn->coordinator->members, name, &server, error);
+  struct zps_admin_call call;
+  zps_err_t err = zps_control_drain_read(params, &call, error);
+  if (!err) err = zps_members_drain_named(conn->coordinator->members, call.name, &server, error);
   return err ? err : zps_coordinator_answer(request, zps_coordinator_drained(conn->coordinator, server), error);
 }
 
 static zps_err_t undrain(struct zps_coordinator_conn *conn, const zps_json *params, struct zps_rpc_request *request,
                          struct zps_error *error) {
   const struct zps_member_server *server = NULL;
-  const char *name = "";
-  zps_err_t err = zps_control_get_name(params, "name", 1, ZPS_NAME_MAX, &name, error);
-  if (!err) err = zps_members_undrain_named(conn->coordinator->members, name, &server, error);
+  struct zps_admin_call call;
+  zps_err_t err = zps_control_drain_read(params, &call, error);
+  if (!err) err = zps_members_undrain_named(conn->coordinator->members, call.name, &server, error);
   return err ? err : zps_coordinator_answer(request, zps_coordinator_undrained(server), error);
 }
 
 static zps_err_t rebalance(struct zps_coordinator_conn *conn, const zps_json *params, struct zps_rpc_request *request,
                            struct zps_error *error) {
   zps_json *table = NULL;
-  const char *job = NULL;
-  zps_err_t err = ZPS_OK;
-  if (zps_json_get(params, "name")) err = zps_control_get_name(params, "name", 1, ZPS_NAME_MAX, &job, error);
-  if (!err) err = zps_coordinator_rebalance(conn->coordinator, job, &table, error);
+  struct zps_admin_call call;
+  zps_err_t err = zps_control_rebalance_read(params, &call, error);
+  if (!err) err = zps_coordinator_rebalance(conn->coordinator, call.name, &table, error);
   return err ? err : zps_coordinator_answer(request, table, error);
 }
 
 static zps_err_t kick(struct zps_coordinator_conn *conn, const zps_json *params, struct zps_rpc_request *request,
                       struct zps_error *error) {
   struct zps_member_kicked kicked;
-  const char *name = "", *const reason = zps_json_opt_str(params, "reason", "no reason was given");
-  uint32_t rank = 0;
-  zps_err_t err = zps_control_get_name(params, "name", 1, ZPS_NAME_MAX, &name, error);
-  if (!err) err = zps_control_get_u32(params, "rank", 0, ZPS_WORLD_MAX - 1, &rank, error);
-  if (!err) err = zps_members_kick(conn->coordinator->members, name, rank, reason, &kicked, error);
+  struct zps_admin_call call;
+  zps_err_t err = zps_control_kick_read(params, &call, error);
+  if (!err) err = zps_members_kick(conn->coordinator->members, call.name, call.rank, call.reason, &kicked, error);
   return err ? err : zps_coordinator_answer(request, zps_coordinator_kicked(&kicked), error);
 }
 

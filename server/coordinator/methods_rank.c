@@ -70,11 +70,11 @@ static zps_err_t job_resume(struct zps_coordinator_conn *conn, const zps_json *p
 
 static zps_err_t job_leave(struct zps_coordinator_conn *conn, const zps_json *params, struct zps_rpc_request *request,
                            struct zps_error *error) {
-  uint64_t job_id = 0;
-  zps_err_t err = zps_control_job_id_read(params, &job_id, error);
+  struct zps_leave_spec spec;
+  zps_err_t err = zps_control_leave_read(params, &spec, error);
   if (!err)
-    err = (zps_control_leave_moves(params) ? zps_members_move_on : zps_members_leave)(conn->coordinator->members,
-                                                                                      &conn->client, job_id, error);
+    err = (spec.moves ? zps_members_move_on : zps_members_leave)(conn->coordinator->members, &conn->client, spec.job_id,
+                                                                 error);
   if (!err) zps_rpc_reply(request, NULL);
   return err;
 }

@@ -37,44 +37,13 @@ zps_err_t zps_record_header_read(const zps_json *record, const char *cluster, ui
   return err ? err : zps_json_get_hex(record, "incarnation", incarnation_p, error);
 }
 
-/* ------------------------------------------------------------ members that several records have */
-
-zps_json *zps_record_set_error(zps_json *record, const struct zps_error *why) {
-  if (!why->code) return record;
-  return zps_json_set_str(zps_json_set_str(record, "code", zps_err_name(why->code)), "text", why->text);
-}
-
-void zps_record_get_error(const zps_json *record, struct zps_error *why) {
-  const char *const code = zps_json_opt_str(record, "code", NULL);
-  why->code = ZPS_OK;
-  if (code) zps_fail(why, zps_err_from_name(code), "%s", zps_json_opt_str(record, "text", ""));
-}
-
-zps_err_t zps_record_fits(zps_err_t err, struct zps_error *error) {
-  return err ? zps_fail(error, err, err == ZPS_ERR_NOMEM ? "no memory for it" : "it does not fit those before it")
-             : ZPS_OK;
-}
-
-/* ------------------------------------------------------------ counters and servers */
+/* ------------------------------------------------------------ counters, servers, expulsions */
 
 static const struct zps_field counters[] = {
     {"next_server", ZPS_FIELD_NUMBER, ZPS_FIELD_AT(struct zps_member_note, next_server)},
     {"epoch", ZPS_FIELD_NUMBER, ZPS_FIELD_AT(struct zps_member_note, epoch)},
 };
 static const struct zps_fields counters_fields = {.name = "counters", ZPS_FIELDS_OF(struct zps_member_note, counters)};
-
-static zps_json *counters_write(const struct zps_member_note *note) {
-  return zps_fields_write(&counters_fields, note);
-}
-
-static zps_err_t counters_read(struct zps_members *members, const zps_json *record, uint64_t now_ns,
-                               struct zps_error *error) {
-  struct zps_member_note note;
-  (void)now_ns;
-  const zps_err_t err = zps_fields_read(&counters_fields, record, &note, error);
-  if (!err) zps_members_restore_counters(members, note.next_server, note.epoch);
-  return err;
-}
 
 static const struct zps_field server[] = {
     {"server", ZPS_FIELD_NUMBER, ZPS_FIELD_AT(struct zps_member_server, index), .max = ZPS_NO_SERVER - 1},
@@ -88,62 +57,115 @@ static const struct zps_field server[] = {
 };
 static const struct zps_fields server_fields = {.name = "server", ZPS_FIELDS_OF(struct zps_member_server, server)};
 
-static zps_json *server_write(const struct zps_member_note *note) {
-  return zps_fields_write(&server_fields, note->server);
-}
-
-static zps_err_t server_read(struct zps_members *members, const zps_json *record, uint64_t now_ns,
-                             struct zps_error *error) {
-  struct zps_member_server read;
-  (void)now_ns;
-  const zps_err_t err = zps_fields_read(&server_fields, record, &read, error);
-  return err ? err : zps_record_fits(zps_members_restore_server(members, &read), error);
-}
-
-static zps_json *server_gone_write(const struct zps_member_note *note) {
-  return zps_json_set_u64(zps_json_object(), "server", note->server->index);
-}
-
-static zps_err_t server_gone_read(struct zps_members *members, const zps_json *record, uint64_t now_ns,
-                                  struct zps_error *error) {
-  uint32_t index = 0;
-  (void)now_ns;
-  const zps_err_t err = zps_control_get_u32(record, "server", 0, UINT32_MAX, &index, error);
-  return err ? err : zps_record_fits(zps_members_restore_server_gone(members, index), error);
-}
+static const struct zps_field expelled[] = {
+    {"job_id", ZPS_FIELD_HEX, ZPS_FIELD_AT(struct zps_member_expelled, job_id)},
+    {"rank", ZPS_FIELD_NUMBER, ZPS_FIELD_AT(struct zps_member_expelled, rank), .max = ZPS_WORLD_MAX - 1},
+    {"secret", ZPS_FIELD_HEX, ZPS_FIELD_AT(struct zps_member_expelled, secret), .optional = true},
+    {"why", ZPS_FIELD_TEXT, ZPS_FIELD_AT(struct zps_member_expelled, why), .min = 1},
+};
+static const struct zps_fields expelled_fields = {.name = "expelled",
+                                                  ZPS_FIELDS_OF(struct zps_member_expelled, expelled)};
 
 /* ------------------------------------------------------------ all of them */
 
-static const struct {
-  const char *what;
-  zps_json *(*write)(const struct zps_member_note *note);
-  zps_err_t (*read)(struct zps_members *members, const zps_json *record, uint64_t now_ns, struct zps_error *error);
-} records[] = {
-    [ZPS_NOTE_COUNTERS] = {"counters", counters_write, counters_read},
-    [ZPS_NOTE_SERVER] = {"server", server_write, server_read},
-    [ZPS_NOTE_SERVER_GONE] = {"server.gone", server_gone_write, server_gone_read},
-    [ZPS_NOTE_JOB] = {"job", zps_record_job_write, zps_record_job_read},
-    [ZPS_NOTE_JOB_FAILED] = {"job.failed", zps_record_failed_write, zps_record_failed_read},
-    [ZPS_NOTE_JOB_GONE] = {"job.gone", zps_record_job_gone_write, zps_record_job_gone_read},
-    [ZPS_NOTE_RANK] = {"rank", zps_record_rank_write, zps_record_rank_read},
-    [ZPS_NOTE_TENSOR] = {"tensor", zps_record_tensor_write, zps_record_tensor_read},
-    [ZPS_NOTE_TENSOR_STATE] = {"tensor.state", zps_record_tensor_state_write, zps_record_tensor_state_read},
-    [ZPS_NOTE_TENSOR_GONE] = {"tensor.gone", zps_record_tensor_gone_write, zps_record_tensor_gone_read},
-    [ZPS_NOTE_GROUP] = {"group", zps_record_group_write, zps_record_group_read},
-    [ZPS_NOTE_SEAT] = {"seat", zps_record_seat_write, zps_record_seat_read},
-    [ZPS_NOTE_SEATS] = {"seats", zps_record_seats_write, zps_record_seats_read},
-    [ZPS_NOTE_EXPELLED] = {"expelled", zps_record_expelled_write, zps_record_expelled_read},
+static const struct zps_fields *const records[] = {
+    [ZPS_NOTE_COUNTERS] = &counters_fields,
+    [ZPS_NOTE_SERVER] = &server_fields,
+    [ZPS_NOTE_SERVER_GONE] = &zps_record_server_gone,
+    [ZPS_NOTE_JOB] = &zps_record_job,
+    [ZPS_NOTE_JOB_FAILED] = &zps_record_job_failed,
+    [ZPS_NOTE_JOB_GONE] = &zps_record_job_gone,
+    [ZPS_NOTE_RANK] = &zps_record_rank,
+    [ZPS_NOTE_TENSOR] = &zps_record_tensor,
+    [ZPS_NOTE_TENSOR_STATE] = &zps_record_tensor_state,
+    [ZPS_NOTE_TENSOR_GONE] = &zps_record_tensor_gone,
+    [ZPS_NOTE_GROUP] = &zps_record_group,
+    [ZPS_NOTE_SEAT] = &zps_record_seat,
+    [ZPS_NOTE_SEATS] = &zps_record_seats,
+    [ZPS_NOTE_EXPELLED] = &expelled_fields,
 };
+enum { N_RECORDS = sizeof records / sizeof records[0] };
+
+/* Returns the struct that the record's table writes: the note's own, or `room`, zeroed by the caller and filled here.
+ * The struct may point to *lists_p, for the caller to free(). NULL: no memory. */
+static const void *image_of(const struct zps_member_note *note, void *room, uint32_t **lists_p) {
+  switch (note->type) {
+    case ZPS_NOTE_COUNTERS:
+      return note;
+    case ZPS_NOTE_SERVER:
+      return note->server;
+    case ZPS_NOTE_EXPELLED:
+      return note->expelled;
+    case ZPS_NOTE_JOB:
+      return zps_record_job_of(note->job, room, lists_p);
+    case ZPS_NOTE_TENSOR:
+      return zps_record_tensor_of(note->tensor, room);
+    case ZPS_NOTE_GROUP:
+      return zps_record_group_of(note, room, lists_p);
+    case ZPS_NOTE_SEATS:
+      return zps_record_seats_of(note->elastic, room, lists_p);
+    default:
+      return zps_record_change_of(note, room);
+  }
+}
+
+static zps_err_t restore(struct zps_members *members, enum zps_note_type type, void *read, uint64_t now_ns) {
+  const struct zps_member_note *const note = read;
+  switch (type) {
+    case ZPS_NOTE_COUNTERS:
+      zps_members_restore_counters(members, note->next_server, note->epoch);
+      return ZPS_OK;
+    case ZPS_NOTE_SERVER:
+      return zps_members_restore_server(members, read);
+    case ZPS_NOTE_EXPELLED:
+      zps_members_restore_expelled(members, read);
+      return ZPS_OK;
+    case ZPS_NOTE_JOB:
+      return zps_record_job_restore(members, read, now_ns);
+    case ZPS_NOTE_TENSOR:
+      return zps_record_tensor_restore(members, read, now_ns);
+    case ZPS_NOTE_GROUP:
+      return zps_record_group_restore(members, read);
+    case ZPS_NOTE_SEATS:
+      return zps_members_restore_seats(members, read);
+    default:
+      return zps_record_change_restore(members, type, read, now_ns);
+  }
+}
 
 zps_json *zps_record_write(const struct zps_member_note *note) {
-  return zps_json_set_str(records[note->type].write(note), "what", records[note->type].what);
+  const struct zps_fields *const fields = records[note->type];
+  void *const room = calloc(1, fields->size);
+  uint32_t *lists = NULL;
+  const void *const image = room ? image_of(note, room, &lists) : NULL;
+  zps_json *const record = image ? zps_fields_write(fields, image) : NULL;
+  free(lists);
+  free(room);
+  return zps_json_set_str(record, "what", fields->name);
+}
+
+static zps_err_t read_as(struct zps_members *members, enum zps_note_type type, const zps_json *record, uint64_t now_ns,
+                         struct zps_error *error) {
+  const struct zps_fields *const fields = records[type];
+  void *const read = malloc(fields->size);
+  if (!read) return zps_fail(error, ZPS_ERR_NOMEM, "%s: no memory for it", fields->name);
+  zps_err_t err = zps_fields_read(fields, record, read, error);
+  if (!err) {
+    err = restore(members, type, read, now_ns);
+    zps_fields_fini(fields, read);
+    if (err)
+      zps_fail(error, err, "%s: %s", fields->name,
+               err == ZPS_ERR_NOMEM ? "no memory for it" : "it does not fit the records before it");
+  }
+  free(read);
+  return err;
 }
 
 zps_err_t zps_record_read(struct zps_members *members, const zps_json *record, uint64_t now_ns,
                           struct zps_error *error) {
   const char *const what = zps_json_opt_str(record, "what", "");
-  for (unsigned i = 0; i < sizeof records / sizeof records[0]; i++)
-    if (strcmp(records[i].what, what) == 0) return records[i].read(members, record, now_ns, error);
-  if (strcmp(what, "run") == 0) return ZPS_OK; /* schemes of steps, which coordinators decided on in former days */
+  for (unsigned i = 0; i < N_RECORDS; i++)
+    if (strcmp(records[i]->name, what) == 0) return read_as(members, (enum zps_note_type)i, record, now_ns, error);
+  if (strcmp(what, "run") == 0) return ZPS_OK; /* Older coordinators recorded the schemes of steps. */
   return zps_fail(error, ZPS_ERR_PROTOCOL, "there is no record of '%.40s'", what);
 }

@@ -1,4 +1,9 @@
-/* The records, by what they are of. */
+/*
+ * The tables of records, and what membership has and takes for them. The name of a table is the record's member "what".
+ * X_of() fills the zeroed struct of table X for the writer, and returns it. *lists_p is memory that the struct points
+ * to, for the caller to free(). NULL: no memory. X_restore() gives membership what the table has read.
+ * ZPS_ERR_PROTOCOL: it does not fit the records before it.
+ */
 #ifndef ZPS_SERVER_COORDINATOR_RECORDS_IMPL_H
 #define ZPS_SERVER_COORDINATOR_RECORDS_IMPL_H
 
@@ -6,53 +11,32 @@
 #include "proto/control_tensor.h"
 #include "server/coordinator/records.h"
 
-/* records.c */
-/* Writes the error's members; none for ZPS_OK. */
-zps_json *zps_record_set_error(zps_json *record, const struct zps_error *why);
-/* Reads them. */
-void zps_record_get_error(const zps_json *record, struct zps_error *why);
-/* What became of a record that membership took, or did not. */
-zps_err_t zps_record_fits(zps_err_t err, struct zps_error *error) ZPS_MUSTCHECK;
-
 /* records_job.c */
-zps_json *zps_record_job_write(const struct zps_member_note *note);
-zps_err_t zps_record_job_read(struct zps_members *members, const zps_json *record, uint64_t now_ns,
-                              struct zps_error *error) ZPS_MUSTCHECK;
-zps_json *zps_record_failed_write(const struct zps_member_note *note);
-zps_err_t zps_record_failed_read(struct zps_members *members, const zps_json *record, uint64_t now_ns,
-                                 struct zps_error *error) ZPS_MUSTCHECK;
-zps_json *zps_record_job_gone_write(const struct zps_member_note *note);
-zps_err_t zps_record_job_gone_read(struct zps_members *members, const zps_json *record, uint64_t now_ns,
-                                   struct zps_error *error) ZPS_MUSTCHECK;
-zps_json *zps_record_rank_write(const struct zps_member_note *note);
-zps_err_t zps_record_rank_read(struct zps_members *members, const zps_json *record, uint64_t now_ns,
-                               struct zps_error *error) ZPS_MUSTCHECK;
-zps_json *zps_record_group_write(const struct zps_member_note *note);
-zps_err_t zps_record_group_read(struct zps_members *members, const zps_json *record, uint64_t now_ns,
-                                struct zps_error *error) ZPS_MUSTCHECK;
-zps_json *zps_record_seat_write(const struct zps_member_note *note);
-zps_err_t zps_record_seat_read(struct zps_members *members, const zps_json *record, uint64_t now_ns,
-                               struct zps_error *error) ZPS_MUSTCHECK;
-
-/* records_seats.c */
-zps_json *zps_record_seats_write(const struct zps_member_note *note);
-zps_err_t zps_record_seats_read(struct zps_members *members, const zps_json *record, uint64_t now_ns,
-                                struct zps_error *error) ZPS_MUSTCHECK;
-
-/* records_expelled.c */
-zps_json *zps_record_expelled_write(const struct zps_member_note *note);
-zps_err_t zps_record_expelled_read(struct zps_members *members, const zps_json *record, uint64_t now_ns,
-                                   struct zps_error *error) ZPS_MUSTCHECK;
+extern const struct zps_fields zps_record_job;
+const void *zps_record_job_of(const struct zps_member_job *job, void *room, uint32_t **lists_p);
+zps_err_t zps_record_job_restore(struct zps_members *members, void *read, uint64_t now_ns) ZPS_MUSTCHECK;
+/* States of ranks by name. "?": there is none. */
+const char *zps_record_rank_state(unsigned state);
 
 /* records_tensor.c */
-zps_json *zps_record_tensor_write(const struct zps_member_note *note);
-zps_err_t zps_record_tensor_read(struct zps_members *members, const zps_json *record, uint64_t now_ns,
-                                 struct zps_error *error) ZPS_MUSTCHECK;
-zps_json *zps_record_tensor_state_write(const struct zps_member_note *note);
-zps_err_t zps_record_tensor_state_read(struct zps_members *members, const zps_json *record, uint64_t now_ns,
-                                       struct zps_error *error) ZPS_MUSTCHECK;
-zps_err_t zps_record_tensor_gone_read(struct zps_members *members, const zps_json *record, uint64_t now_ns,
-                                      struct zps_error *error) ZPS_MUSTCHECK;
-zps_json *zps_record_tensor_gone_write(const struct zps_member_note *note);
+extern const struct zps_fields zps_record_tensor;
+const void *zps_record_tensor_of(const struct zps_member_tensor *tensor, void *room);
+zps_err_t zps_record_tensor_restore(struct zps_members *members, const void *read, uint64_t now_ns) ZPS_MUSTCHECK;
+const char *zps_record_tensor_state_name(unsigned state);
+
+/* records_group.c: groups, and the seats of elastic jobs. The struct of seats is struct zps_seats_image. */
+extern const struct zps_fields zps_record_group, zps_record_seats;
+const void *zps_record_group_of(const struct zps_member_note *note, void *room, uint32_t **lists_p);
+zps_err_t zps_record_group_restore(struct zps_members *members, const void *read) ZPS_MUSTCHECK;
+const void *zps_record_seats_of(const struct zps_member_elastic *elastic, void *room, uint32_t **lists_p);
+
+/* records_change.c: changes, which a compacted journal has not. They have one struct. */
+extern const struct zps_fields zps_record_server_gone, zps_record_job_failed, zps_record_job_gone, zps_record_rank,
+    zps_record_tensor_state, zps_record_tensor_gone, zps_record_seat;
+const void *zps_record_change_of(const struct zps_member_note *note, void *room);
+zps_err_t zps_record_change_restore(struct zps_members *members, enum zps_note_type type, const void *read,
+                                    uint64_t now_ns) ZPS_MUSTCHECK;
+/* Members "code" and "text": a struct zps_error. */
+extern const struct zps_fields zps_record_why;
 
 #endif

@@ -149,7 +149,6 @@ zps_err_t zps_members_rebalance(struct zps_members *members, const char *name, z
 /* An administrator expels a rank: it is lost to its job, and hears it; its process is refused when it calls as that
  * rank again, also for the next generation. ZPS_ERR_UNKNOWN: there is no job of this name. ZPS_ERR_INVALID: it has no
  * such rank. ZPS_ERR_REFUSED: the rank is not in it. */
-#define ZPS_KICK_REASON_MAX 160u
 struct zps_member_kicked {
   char job[ZPS_NAME_MAX + 1], host[ZPS_NAME_MAX + 1];
   uint64_t job_id;

@@ -75,10 +75,10 @@ struct zps_job_image {
   uint32_t n_drained;    /* Places without a server that lost none, though `servers` says so: in older journals. */
   const uint32_t *since; /* by position, the epoch with which another server took the place, or 0; NULL: none has */
   uint32_t n_since;
-  const struct zps_member_rank *ranks; /* world of them */
-  struct zps_error error;              /* ZPS_OK: it runs */
-  bool maps;                           /* not all have heard yet which servers are lost */
-  struct zps_job_steps replay; /* all have: the steps that ranks have played again, or have yet to; taken over */
+  struct zps_member_rank **ranks; /* world of them */
+  struct zps_error error;         /* ZPS_OK: it runs */
+  bool maps;                      /* not all have heard yet which servers are lost */
+  struct zps_job_steps replay;    /* all have: the steps that ranks have played again, or have yet to; taken over */
 };
 zps_err_t zps_members_restore_job(struct zps_members *members, struct zps_job_image *image,
                                   uint64_t now_ns) ZPS_MUSTCHECK;

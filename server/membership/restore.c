@@ -115,7 +115,7 @@ static zps_err_t job_make(struct zps_members *members, const struct zps_job_imag
   for (uint32_t r = 0; r < job->world; r++) {
     job->ranks[r] = calloc(1, sizeof *job->ranks[r]);
     if (!job->ranks[r]) return ZPS_ERR_NOMEM; /* all is freed with the members */
-    *job->ranks[r] = image->ranks[r];
+    *job->ranks[r] = *image->ranks[r];
     job->ranks[r]->rank = r;
     job->ranks[r]->client = NULL;
     job->ranks[r]->token = NULL;
@@ -135,8 +135,6 @@ static void count_ranks(struct zps_member_job *job) {
 
 static zps_err_t take_view(const struct zps_members *members, struct zps_member_job *job,
                            const struct zps_job_image *image) {
-  if ((image->leaving && image->n_leaving != image->n_servers) || (image->since && image->n_since != image->n_servers))
-    return ZPS_ERR_PROTOCOL;
   const zps_err_t err = zps_view_init(&job->view, image->n_servers, image->n_first);
   if (err) return err;
   job->view.epoch = image->epoch;
@@ -178,7 +176,7 @@ zps_err_t zps_members_restore_job(struct zps_members *members, struct zps_job_im
   }
   if (!err) err = take_view(members, job, image);
   if (err) return err;
-  for (uint32_t r = 0; r < job->world; r++) job->ranks[r]->state = image->ranks[r].state;
+  for (uint32_t r = 0; r < job->world; r++) job->ranks[r]->state = image->ranks[r]->state;
   job->generation = image->generation;
   if (image->next_tensor > job->next_tensor) job->next_tensor = image->next_tensor;
   take_map(job, image);

@@ -27,8 +27,6 @@ static zps_err_t by_table(const struct zps_fields *fields, const zps_json *body,
   return err;
 }
 
-typedef zps_err_t again_fn(const zps_json *body, zps_json **written_p, struct zps_error *error);
-
 static zps_err_t server_register(const zps_json *body, zps_json **written_p, struct zps_error *error) {
   struct zps_server_spec spec;
   struct zps_net_info fabric;
@@ -76,20 +74,6 @@ static zps_err_t next_answer(const zps_json *body, zps_json **written_p, struct 
   return err;
 }
 
-static zps_err_t leave(const zps_json *body, zps_json **written_p, struct zps_error *error) {
-  uint64_t id;
-  const zps_err_t err = zps_control_job_id_read(body, &id, error);
-  if (!err) *written_p = zps_control_leave_write(id, zps_control_leave_moves(body));
-  return err;
-}
-
-static zps_err_t job_id(const zps_json *body, zps_json **written_p, struct zps_error *error) {
-  uint64_t id;
-  const zps_err_t err = zps_control_job_id_read(body, &id, error);
-  if (!err) *written_p = zps_control_job_id_write(id);
-  return err;
-}
-
 static zps_err_t peers(const zps_json *body, zps_json **written_p, struct zps_error *error) {
   struct zps_join_peers read;
   const zps_err_t err = zps_control_peers_read(body, WORLD, &read, error);
@@ -116,15 +100,6 @@ static zps_err_t job_failed(const zps_json *body, zps_json **written_p, struct z
   if (err) return err;
   zps_control_job_failed_read(body, &failure);
   *written_p = zps_control_job_failed_write(id, &failure);
-  return ZPS_OK;
-}
-
-static zps_err_t job_steps(const zps_json *body, zps_json **written_p, struct zps_error *error) {
-  struct zps_job_steps set;
-  const zps_err_t err = zps_control_job_steps_read(body, &set, error);
-  if (err) return err;
-  *written_p = zps_control_job_steps_write(&set);
-  zps_job_steps_fini(&set);
   return ZPS_OK;
 }
 
@@ -162,49 +137,65 @@ static zps_err_t report(const zps_json *body, zps_json **written_p, struct zps_e
   return err;
 }
 
-static const struct {
-  const char *name;
-  again_fn *again; /* NULL: the message is `fields`. */
-  const struct zps_fields *fields;
-} messages[] = {{"server.register", .again = server_register},
-                {"server.register answer", .fields = &zps_control_server_answer},
-                {"server.drain answer", .fields = &zps_control_drained},
-                {"job.join", .again = join},
-                {"job.join answer", .again = join_answer},
-                {"job.peers", .again = job_id},
-                {"job.peers answer", .again = peers},
-                {"job.linked", .fields = &zps_control_linked},
-                {"job.memory", .fields = &zps_control_memory},
-                {"job.next", .again = next},
-                {"job.next answer", .again = next_answer},
-                {"job.changed", .again = job_id},
-                {"job.held", .fields = &zps_control_held},
-                {"job.leave", .again = leave},
-                {"group.open", .fields = &zps_control_group_open},
-                {"group.close", .fields = &zps_control_group_close},
-                {"job.open", .again = job_open},
-                {"job.close", .fields = &zps_control_job_close},
-                {"rank.gone", .fields = &zps_control_rank_gone},
-                {"job.failed", .again = job_failed},
-                {"rank.left", .fields = &zps_control_rank_left},
-                {"job.suspect", .fields = &zps_control_suspect},
-                {"job.map", .fields = &zps_control_job_map},
-                {"job.mapped", .again = job_steps},
-                {"job.replay", .again = job_steps},
-                {"job.stats", .again = job_stats},
-                {"tensor.register", .fields = &zps_control_register},
-                {"tensor.register answer", .again = registered},
-                {"tensor.open", .fields = &zps_control_tensor_open},
-                {"tensor.close", .fields = &zps_control_tensor_close},
-                {"tensor.forget", .fields = &zps_control_tensor_forget},
-                {"tensor.report", .again = report},
-                {"tensor.plan", .fields = &zps_control_plan}};
+/* job.next has the answer of job.join, and more. */
+static const struct zps_field next_answer_fields[] = {
+    {.type = ZPS_FIELD_PART, .part = &zps_control_join_answer},
+    {.type = ZPS_FIELD_PART, .part = &zps_control_next_answer, .optional = true}};
+static const struct zps_fields next_answer_table = {ZPS_FIELDS_OF(struct zps_join, next_answer_fields)};
+
+const struct control_message control_messages[] = {
+    {"heartbeat", &zps_control_beat, NULL},
+    {"server.register", &zps_control_server, server_register},
+    {"server.register answer", &zps_control_server_answer, NULL},
+    {"server.drain answer", &zps_control_drained, NULL},
+    {"job.join", &zps_control_join, join},
+    {"job.join answer", &zps_control_join_answer, join_answer},
+    {"job.next", &zps_control_next, next},
+    {"job.next answer", &next_answer_table, next_answer},
+    {"job.resume", &zps_control_resume, NULL},
+    {"job.peers", &zps_control_job_id, NULL},
+    {"job.peers answer", &zps_control_peers, peers},
+    {"job.linked", &zps_control_linked, NULL},
+    {"group.open", &zps_control_group_open, NULL},
+    {"group.close", &zps_control_group_close, NULL},
+    {"job.memory", &zps_control_memory, NULL},
+    {"tensor.register", &zps_control_register, NULL},
+    {"tensor.register answer", &zps_control_registered, registered},
+    {"tensor.close", &zps_control_tensor_close, NULL},
+    {"tensor.report", &zps_control_report, report},
+    {"job.stats", &zps_control_stats, job_stats},
+    {"job.held", &zps_control_held, NULL},
+    {"job.suspect", &zps_control_suspect, NULL},
+    {"job.mapped", &zps_control_job_steps, NULL},
+    {"job.leave", &zps_control_leave, NULL},
+    {"job.open", &zps_control_job_open, job_open},
+    {"tensor.open", &zps_control_tensor_open, NULL},
+    {"tensor.forget", &zps_control_tensor_forget, NULL},
+    {"tensor.keep", &zps_control_tensor_keep, NULL},
+    {"job.map", &zps_control_job_map, NULL},
+    {"job.replay", &zps_control_job_steps, NULL},
+    {"job.close", &zps_control_job_close, NULL},
+    {"rank.gone", &zps_control_rank_gone, NULL},
+    {"job.failed", &zps_control_job_failed, job_failed},
+    {"rank.left", &zps_control_rank_left, NULL},
+    {"job.changed", &zps_control_job_id, NULL},
+    {"tensor.plan", &zps_control_plan, NULL},
+    {"drain", &zps_control_drain, NULL},
+    {"undrain", &zps_control_drain, NULL},
+    {"rebalance", &zps_control_rebalance, NULL},
+    {"kick", &zps_control_kick, NULL},
+};
+const unsigned n_control_messages = sizeof control_messages / sizeof control_messages[0];
 
 zps_err_t control_again(const char *name, const zps_json *body, zps_json **written_p, struct zps_error *error) {
+  const struct control_message *const message = control_message(name);
   *written_p = NULL;
-  for (unsigned i = 0; i < sizeof messages / sizeof messages[0]; i++)
-    if (strcmp(messages[i].name, name) == 0)
-      return messages[i].again ? messages[i].again(body, written_p, error)
-                               : by_table(messages[i].fields, body, written_p, error);
-  return zps_fail(error, ZPS_ERR_UNKNOWN, "there is no message '%.40s'", name);
+  if (!message) return zps_fail(error, ZPS_ERR_UNKNOWN, "there is no message '%.40s'", name);
+  return message->again ? message->again(body, written_p, error) : by_table(message->fields, body, written_p, error);
+}
+
+const struct control_message *control_message(const char *name) {
+  for (unsigned i = 0; i < n_control_messages; i++)
+    if (strcmp(control_messages[i].name, name) == 0) return &control_messages[i];
+  return NULL;
 }

@@ -374,7 +374,7 @@ void zps_membership_leave(struct zps_membership *membership, bool moves) {
   const struct timespec pause = {.tv_nsec = 10000000}; /* without memory: for others to give some back */
   zps_err_t err;
   do
-    err = zps_client_call(membership->client, "job.leave", zps_control_leave_write(membership->job_id, moves),
+    err = zps_client_call(membership->client, "job.leave", zps_control_leave_write(&(struct zps_leave_spec){.job_id = membership->job_id, .moves = moves}),
                           timeout_ms, NULL, &error);
   while (err == ZPS_ERR_NOMEM && zps_clock_ns() < until_ns && nanosleep(&pause, NULL) == 0);
   if (err) zps_log_info("the coordinator did not take our leave: %s", error.text);

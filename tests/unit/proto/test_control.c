@@ -198,7 +198,7 @@ static void test_generations(void **state) {
   made[n_made++] =
       zps_control_generation_write(answer, &(struct zps_generation){.number = 4, .source = 2, .step = 141}, 1, 3);
   made[n_made++] = zps_control_job_id_write(JOB);
-  made[n_made++] = zps_control_leave_write(JOB, true);
+  made[n_made++] = zps_control_leave_write(&(struct zps_leave_spec){.job_id = JOB, .moves = true});
   expect("next");
 }
 

@@ -74,11 +74,12 @@ const char *__wrap_zps_rpc_conn_role(const struct zps_rpc_conn *conn) {
 
 static zps_err_t steps_read;
 
-zps_err_t __wrap_zps_control_job_steps_read(const zps_json *params, struct zps_job_steps *steps,
-                                            struct zps_error *error);
-zps_err_t __wrap_zps_control_job_steps_read(const zps_json *params, struct zps_job_steps *steps,
-                                            struct zps_error *error) {
-  (void)params, (void)steps;
+zps_err_t __wrap_zps_fields_read(const struct zps_fields *message, const zps_json *object, void *to,
+                                 struct zps_error *error);
+zps_err_t __wrap_zps_fields_read(const struct zps_fields *message, const zps_json *object, void *to,
+                                 struct zps_error *error) {
+  (void)object, (void)to;
+  assert_ptr_equal(message, &zps_control_job_steps);
   return zps_fail(error, steps_read, "no steps");
 }
 
