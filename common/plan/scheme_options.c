@@ -8,6 +8,7 @@
 
 #include "common/base/near.h"
 #include "common/base/text.h"
+#include "common/plan/model.h"
 
 enum kind { COUNT, NUMBER, BITS, SHARE, FLAG, WORD, PARTS, LEVELS };
 enum place { WIRE, HERE };
@@ -22,25 +23,17 @@ struct row {
   unsigned schemes;
 };
 
-/* Of LEVELS: the count and both arrays, which follow each other. */
-#define SIZE_COUNT(member) sizeof((struct zps_scheme_options *)0)->member
-#define SIZE_NUMBER SIZE_COUNT
-#define SIZE_BITS SIZE_COUNT
-#define SIZE_SHARE SIZE_COUNT
-#define SIZE_FLAG SIZE_COUNT
-#define SIZE_WORD SIZE_COUNT
-#define SIZE_PARTS SIZE_COUNT
-#define SIZE_LEVELS(member) (1 + 2 * ZPS_SCHEME_LEVELS_MAX) * sizeof(uint32_t)
-#define AT_COUNT(member) offsetof(struct zps_scheme_options, member)
-#define AT_NUMBER AT_COUNT
-#define AT_BITS AT_COUNT
-#define AT_SHARE AT_COUNT
-#define AT_FLAG AT_COUNT
-#define AT_WORD AT_COUNT
-#define AT_PARTS AT_COUNT
-#define AT_LEVELS(member) offsetof(struct zps_scheme_options, n_##member)
 #define ROW(kind, place, member, name, least, most, absent, word, schemes, help) \
-  {name, kind, place, AT_##kind(member), SIZE_##kind(member), least, most, absent, word, schemes},
+  {name,                                                                         \
+   kind,                                                                         \
+   place,                                                                        \
+   offsetof(struct zps_scheme_options, member),                                  \
+   sizeof((struct zps_scheme_options *)0)->member,                               \
+   least,                                                                        \
+   most,                                                                         \
+   absent,                                                                       \
+   word,                                                                         \
+   schemes},
 static const struct row rows[] = {ZPS_SCHEME_OPTION_LIST(ROW)};
 enum { N_ROWS = sizeof rows / sizeof rows[0], ALL_SCHEMES = (1u << ZPS_PLAN_SCHEMES) - 1 };
 
@@ -48,36 +41,33 @@ struct levels {
   uint32_t n, factors[ZPS_SCHEME_LEVELS_MAX], algorithms[ZPS_SCHEME_LEVELS_MAX];
 };
 
-static const char *word_of(const char *const *words, unsigned n, unsigned number) {
-  return number < n ? words[number] : "?";
-}
-
 const char *zps_allgather_name(unsigned allgather) {
   static const char *const words[] = {"auto", "direct", "doubling"};
-  return word_of(words, 3, allgather);
+  return allgather < 3 ? words[allgather] : "?";
 }
 
 const char *zps_level_algorithm_name(unsigned algorithm) {
-  static const char *const words[] = {"auto", "ring", "doubling"};
-  return word_of(words, 3, algorithm);
+  return algorithm == ZPS_LEVEL_RING ? "ring" : zps_allgather_name(algorithm);
 }
 
 const char *zps_partitioner_word(unsigned partitioner) {
   return zps_partitioner_name((enum zps_partitioner)partitioner);
 }
 
-static void *at(const struct row *row, struct zps_scheme_options *options) {
-  return (char *)options + row->at;
+/* Of LEVELS the count, which both arrays follow. */
+static void *at(const struct row *row, const struct zps_scheme_options *options) {
+  return (char *)options + (row->kind == LEVELS ? offsetof(struct zps_scheme_options, n_levels) : row->at);
+}
+
+static size_t size_of(const struct row *row) {
+  return row->kind == LEVELS ? sizeof(struct levels) : row->size;
 }
 
 static uint64_t number_of(const struct row *row, const struct zps_scheme_options *options) {
-  const void *const from = (const char *)options + row->at;
-  return row->kind == NUMBER ? *(const uint64_t *)from : *(const uint32_t *)from;
-}
-
-static bool is_given(const struct row *row, const struct zps_scheme_options *options) {
-  const void *const from = (const char *)options + row->at;
-  return row->kind == SHARE ? *(const double *)from > 0 : number_of(row, options) != 0;
+  const void *const from = at(row, options);
+  return row->kind == SHARE    ? *(const double *)from > 0
+         : row->kind == NUMBER ? *(const uint64_t *)from
+                               : *(const uint32_t *)from;
 }
 
 /* ------------------------------------------------------------ values */
@@ -136,20 +126,10 @@ static zps_err_t read_value(const struct row *row, const char *value, struct zps
                             struct zps_error *error) {
   void *const to = at(row, options);
   uint64_t number = 0;
-  char want[160] = "0 or 1";
+  char want[160];
   struct zps_error why;
-  bool ok = false;
+  bool ok;
   switch (row->kind) {
-    case COUNT:
-    case NUMBER:
-    case FLAG:
-      ok = read_number(value, row->most, &number);
-      if (row->kind != FLAG) snprintf(want, sizeof want, "0 to %" PRIu64, row->most);
-      break;
-    case BITS:
-      ok = read_number(value, row->most, &number) && (number == 0 || number == 2 || number == 4 || number == 8);
-      snprintf(want, sizeof want, "0, 2, 4 or 8");
-      break;
     case SHARE:
       ok = read_share(value, to);
       snprintf(want, sizeof want, "a share of the rows, 0 to 1,");
@@ -165,11 +145,16 @@ static zps_err_t read_value(const struct row *row, const char *value, struct zps
       ok = read_levels(value, to);
       snprintf(want, sizeof want, "1 to %u numbers of ranks such as 4x2 or 4rx2d", ZPS_SCHEME_LEVELS_MAX);
       break;
+    default:
+      ok = read_number(value, row->most, &number) &&
+           (row->kind != BITS || (number != 1 && (number & (number - 1)) == 0));
+      snprintf(want, sizeof want, row->kind == BITS ? "0, 2, 4 or 8" : "0 to %" PRIu64, row->most);
+      if (row->kind == NUMBER)
+        *(uint64_t *)to = number;
+      else
+        *(uint32_t *)to = (uint32_t)number;
   }
-  if (!ok) return zps_fail(error, ZPS_ERR_INVALID, "%s is '%.40s'; want %s", row->name, value, want);
-  if (row->kind == NUMBER) memcpy(to, &number, row->size);
-  if (row->kind == COUNT || row->kind == FLAG || row->kind == BITS) *(uint32_t *)to = (uint32_t)number;
-  return ZPS_OK;
+  return ok ? ZPS_OK : zps_fail(error, ZPS_ERR_INVALID, "%s is '%.40s'; want %s", row->name, value, want);
 }
 
 /* The shortest text that reads back as the same number. */
@@ -190,9 +175,9 @@ static void add_levels(char *text, const struct levels *levels) {
 
 char *zps_scheme_options_add(const struct zps_scheme_options *options, char *text) {
   for (const struct row *row = rows; row < rows + N_ROWS; row++) {
-    const void *const from = (const char *)options + row->at;
+    const void *const from = at(row, options);
     char parts[ZPS_WITHOUT_TEXT_MAX + 1];
-    if (!is_given(row, options)) continue;
+    if (number_of(row, options) == 0) continue;
     zps_text_add(text, ZPS_SCHEME_TEXT_MAX + 1, "%c%s=", strchr(text, ':') ? ',' : ':', row->name);
     if (row->kind == SHARE)
       add_share(text, *(const double *)from);
@@ -219,20 +204,20 @@ static unsigned parts_of(unsigned schemes) {
 
 void zps_scheme_options_keep(struct zps_scheme_options *options, unsigned schemes) {
   for (const struct row *row = rows; row < rows + N_ROWS; row++)
-    if (!(row->schemes & schemes)) memset(at(row, options), 0, row->size);
+    if (!(row->schemes & schemes)) memset(at(row, options), 0, size_of(row));
   options->without &= parts_of(schemes);
 }
 
 void zps_scheme_options_share(struct zps_scheme_options *options) {
   for (const struct row *row = rows; row < rows + N_ROWS; row++)
     if (row->place == HERE || (row->absent && number_of(row, options) == row->absent))
-      memset(at(row, options), 0, row->size);
+      memset(at(row, options), 0, size_of(row));
 }
 
 bool zps_scheme_options_same(const struct zps_scheme_options *a, const struct zps_scheme_options *b) {
   bool same = true;
   for (const struct row *row = rows; row < rows + N_ROWS; row++)
-    if (row->place == WIRE) same = same && memcmp((const char *)a + row->at, (const char *)b + row->at, row->size) == 0;
+    if (row->place == WIRE) same = same && memcmp(at(row, a), at(row, b), size_of(row)) == 0;
   return same;
 }
 
@@ -244,14 +229,6 @@ static unsigned schemes_of(const char *word) {
   if (strcmp(word, "any") == 0 || strcmp(word, "ranks") == 0) return 0;
   if (!zps_plan_scheme_parse(word, &scheme)) return ALL_SCHEMES; /* refused later on, by its name */
   return scheme == ZPS_PLAN_AUTO ? 0 : 1u << scheme;
-}
-
-/* Those that auto may choose unnamed. */
-static unsigned lossless(void) {
-  unsigned schemes = 0;
-  for (unsigned i = 0; i < ZPS_PLAN_SCHEMES; i++)
-    if (zps_plan_scheme_same_rows((enum zps_plan_scheme)i)) schemes |= 1u << i;
-  return schemes;
 }
 
 static void list_names(unsigned schemes, char *text, size_t size) {
@@ -308,7 +285,7 @@ static unsigned read_names(char *name, char *items, char *scheme) {
     named |= schemes_of(item);
     any = true;
   }
-  if (strcmp(name, zps_plan_scheme_name(ZPS_PLAN_AUTO)) == 0) return named ? named : lossless();
+  if (strcmp(name, zps_plan_scheme_name(ZPS_PLAN_AUTO)) == 0) return named ? named : zps_plan_lossless();
   const unsigned outer = schemes_of(name);
   return outer | named | (outer == ZPS_SCHEMES_ONE(HIERARCHICAL) && !any ? ZPS_SCHEMES_ONE(BALANCED) : 0);
 }

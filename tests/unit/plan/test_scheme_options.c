@@ -32,7 +32,7 @@ static void refuses(void **state) {
       {"oktopk:tau=4294967296", "tau is '4294967296'; want 0 to 4294967295"},
       {"oktopk:density=1.01", "density is '1.01'; want a share of the rows, 0 to 1"},
       {"oktopk:density=-0", "density is '-0'"},
-      {"oktopk:contributed=yes", "contributed is 'yes'; want 0 or 1"},
+      {"oktopk:contributed=yes", "contributed is 'yes'; want 0 to 1"},
       {"oktopk:without=balance", "without: no scheme has a part 'balance' that it can do without"},
       {"oktopk:without=correction", "scheme oktopk can do without no more than rotation+bucketing+repartition"},
       {"balanced:partitioner=murmer", "want stratified, murmur or hierarchical; did you mean 'murmur'?"},
