@@ -2,13 +2,10 @@
 #ifndef ZPS_PROTO_CONTROL_SCHEME_H
 #define ZPS_PROTO_CONTROL_SCHEME_H
 
-#include "common/plan/without.h"
+#include "common/plan/scheme_options.h"
 #include "proto/control.h"
 
 #define ZPS_SCHEME_NAME_MAX 47u
-#define ZPS_SCHEME_LEVELS_MAX 16u
-#define ZPS_SCHEME_CHUNKS_MAX 64u
-#define ZPS_SCHEME_TEXT_MAX 319u
 
 /* Zeroed where an option is not given; ranks must agree on all of it. */
 struct zps_scheme_spec {
@@ -17,20 +14,13 @@ struct zps_scheme_spec {
   unsigned choices;                      /* of auto: bits 1u << enum zps_plan_scheme; 0: those alike in their results */
   uint64_t of_rows;                      /* of a scheme that registers blocks: the tensor that these are of */
   uint32_t of_width;
-  uint32_t n_levels, levels[ZPS_SCHEME_LEVELS_MAX];
-  uint64_t k;
-  uint32_t chunks, bits;                      /* chunks: 0 is one */
-  uint32_t boundary_period, threshold_period; /* of oktopk; 0: the default */
-  unsigned without;                           /* bits of enum zps_without */
-  unsigned allgather;                         /* 0: auto, 1: direct, 2: doubling */
-  double delta;
-  unsigned algorithms[ZPS_SCHEME_LEVELS_MAX]; /* of the levels; 0: auto, 1: ring, 2: recursive */
+  ZPS_SCHEME_OPTIONS_HERE; /* those that ranks agree on (zps_scheme_options_share()) */
 };
 
 bool zps_scheme_spec_is_auto(const struct zps_scheme_spec *scheme);
 bool zps_scheme_spec_same(const struct zps_scheme_spec *a, const struct zps_scheme_spec *b);
-/* The scheme and its options for people: "oktopk k=5 without=balancing", "auto:balanced,ring", "omnireduce of 10x3".
- * `text` has ZPS_SCHEME_TEXT_MAX + 1 characters. Returns it. */
+/* The scheme and its options for people, in the form in which they are given: "oktopk:k=5,without=balancing",
+ * "auto:balanced,ring"; and "omnireduce of 10x3". `text` has ZPS_SCHEME_TEXT_MAX + 1 characters. Returns it. */
 const char *zps_scheme_spec_text(const struct zps_scheme_spec *scheme, char *text);
 
 extern const struct zps_fields zps_control_scheme;

@@ -28,6 +28,17 @@ for header in worker/include/zenps/*.h; do
     echo "ok $n - $name as C++17 # SKIP no C++ compiler"
   fi
 done
+# The trainer at the beginning of zenps.h, with the functions that it leaves to the reader.
+trainer() {
+  echo '#include <zenps/zenps.h>'
+  echo 'int fail(const char *text); uint64_t backward(int64_t **row_ids, void **values);'
+  echo 'void update(uint64_t n, const int64_t *row_ids, const void *values);'
+  echo 'int train(uint64_t rows, uint32_t width, uint64_t steps); int train(uint64_t rows, uint32_t width, uint64_t steps) {'
+  sed -n '/^ \*\//q; s/^ \*     //p' worker/include/zenps/zenps.h
+  echo 'return 0; }'
+}
+is_whole() { trainer | grep -q zenps_allreduce; }
+compiles "the trainer of zenps.h" $cc -xc -std=c11 $strict < <(is_whole && trainer || echo no)
 for header in $(find common proto gpu server worker -name '*.h' ! -name '*.pb-c.h' ! -path 'worker/include/*' | sort); do
   compiles "$header alone" $cc -xc -std=gnu11 -D_GNU_SOURCE -Wall -Werror -I. -I"$build" -Iworker/include ${LIBFABRIC_CFLAGS-} ${LIBUV_CFLAGS-} <<<"#include \"$header\""
 done

@@ -35,7 +35,7 @@ static unsigned find(const char *name, size_t len) {
 zps_err_t zps_without_parse(const char *text, size_t len, unsigned *without_p, struct zps_error *error) {
   unsigned without = 0;
   for (size_t at = 0, end; at < len; at = end + 1) {
-    for (end = at; end < len && text[end] != ',';) end++;
+    for (end = at; end < len && text[end] != '+';) end++;
     const unsigned i = find(text + at, end - at);
     if (i == N_PARTS) {
       struct zps_near near;
@@ -56,6 +56,6 @@ zps_err_t zps_without_parse(const char *text, size_t len, unsigned *without_p, s
 const char *zps_without_text(unsigned without, char *text) {
   text[0] = '\0';
   for (unsigned i = 0; i < N_PARTS; i++)
-    if (without >> i & 1) zps_text_add(text, ZPS_WITHOUT_TEXT_MAX + 1, "%s%s", text[0] ? "," : "", parts[i].name);
+    if (without >> i & 1) zps_text_add(text, ZPS_WITHOUT_TEXT_MAX + 1, "%s%s", text[0] ? "+" : "", parts[i].name);
   return text;
 }

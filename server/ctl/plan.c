@@ -1,24 +1,42 @@
 #include "server/ctl/plan.h"
 
 #include <errno.h>
+#include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "common/codec/values.h"
+#include "common/plan/scheme_options.h"
 #include "common/plan/trace.h"
 
 #define GBIT (1e9 / 8)
 
-static zps_err_t parse_schemes(const char *text, unsigned *schemes_p, struct zps_error *error) {
-  if (!text || strcmp(text, "all") == 0) {
-    *schemes_p = (1u << ZPS_PLAN_SCHEMES) - 1;
-    return ZPS_OK;
-  }
-  if (strcmp(text, "lossless") == 0) {
-    *schemes_p = zps_plan_lossless();
-    return ZPS_OK;
-  }
-  return zps_plan_schemes_parse(text, strlen(text), schemes_p, error);
+/* "all", "lossless", "balanced,dsar,bits=4" or "oktopk:k=1000": the schemes, and the options that the model knows. */
+static zps_err_t parse_schemes(const char *text, struct zps_ctl_plan *plan, struct zps_error *error) {
+  const bool one = strchr(text, ':');
+  char whole[ZPS_SCHEME_TEXT_MAX + 1];
+  struct zps_scheme_text given;
+  struct zps_plan_input *const input = &plan->input;
+  if (snprintf(whole, sizeof whole, "%s%s", one ? "" : "auto:", text) >= (int)sizeof whole)
+    return zps_fail(error, ZPS_ERR_INVALID, "--schemes: longer than %u bytes", ZPS_SCHEME_TEXT_MAX);
+  zps_err_t err = zps_scheme_text_parse(whole, "", &given, error);
+  if (err) return err;
+  const char *const names = one ? given.scheme : given.scheme + strcspn(given.scheme, ":") + 1;
+  const struct zps_scheme_options *const options = &given.options;
+  struct zps_scheme_options others = *options;
+  char text_of_others[ZPS_SCHEME_TEXT_MAX + 1] = "";
+  others.k = others.bits = 0;
+  others.density = 0;
+  if (*zps_scheme_options_add(&others, text_of_others))
+    return zps_fail(error, ZPS_ERR_INVALID,
+                    "--schemes: the model knows the options k, density and bits alone, not %.80s", text_of_others + 1);
+  input->k = options->k ? options->k : (uint64_t)llround(options->density * (double)input->tensor.rows);
+  input->bits = options->bits;
+  plan->schemes = strcmp(names, "all") == 0        ? (1u << ZPS_PLAN_SCHEMES) - 1
+                  : strcmp(names, "lossless") == 0 ? zps_plan_lossless()
+                                                   : 0;
+  return plan->schemes ? ZPS_OK : zps_plan_schemes_parse(names, strlen(names), &plan->schemes, error);
 }
 
 static zps_err_t measure(const struct zps_ctl_plan_options *options, struct zps_plan_input *input,
@@ -97,12 +115,10 @@ static zps_err_t plan_init(const struct zps_ctl_plan_options *options, struct zp
   };
   input->codec = (enum zps_plan_codec)options->codec;
   input->imbalance = options->imbalance;
-  input->k = options->keep;
-  input->bits = (uint32_t)options->dsar_bits;
   input->published = options->as_published;
   calibrate(options, input);
-  zps_err_t err = parse_schemes(options->schemes, &plan->schemes, error);
-  if (!err) err = profile(options, input, error);
+  zps_err_t err = profile(options, input, error);
+  if (!err) err = parse_schemes(options->schemes ? options->schemes : "all", plan, error);
   if (!err) err = zps_plan_check(input, error);
   for (uint32_t n = 2; n < plan->workers_max; n *= 2) plan->points[plan->n_points++] = n;
   plan->points[plan->n_points++] = plan->workers_max;

@@ -27,7 +27,6 @@ struct zps_ctl_plan_options {
   char *trace;
   uint64_t batch, trace_steps, seed;
   int codec;
-  uint64_t keep, dsar_bits;
   double imbalance;
   int compute;
   double machine, threads;

@@ -69,10 +69,6 @@ static const struct zps_opt opts[] = {
     OPT(ZPS_OPT_ENUM, codec, .name = "codec", .short_flag = 'c', .def = "auto", .values = codecs, .arg = "CODEC",
         .help = "auto: ours, the smallest; paper: COO to servers and a bitmap back, streams that switch to dense; coo: "
                 "an index a row everywhere"),
-    OPT(ZPS_OPT_UINT, keep, .name = "keep", .short_flag = 'k', .def = "0", .min = 0, .max = 1e15, .arg = "K",
-        .help = "rows that lossy schemes keep; 0: as many as a rank has"),
-    OPT(ZPS_OPT_UINT, dsar_bits, .name = "dsar-bits", .def = "0", .min = 0, .max = 8, .arg = "BITS",
-        .help = "QSGD bits of dsar's dense half; 0: exact"),
     OPT(ZPS_OPT_DOUBLE, imbalance, .name = "imbalance", .def = "1", .min = 1, .max = 1e6, .arg = "X",
         .help = "heaviest hashed partition over the mean"),
     OPT(ZPS_OPT_ENUM, compute, .name = "compute", .def = "auto", .values = computes, .arg = "WHETHER",
@@ -85,8 +81,9 @@ static const struct zps_opt opts[] = {
     OPT(ZPS_OPT_DOUBLE, threads, .name = "threads", .def = "1", .min = 1, .max = 1024, .arg = "N",
         .help = "threads of a rank, and of a server, that compute"),
     OPT(ZPS_OPT_BOOL, rows_in, .name = "rows-in", .help = "gradients and results are lists of rows, not dense arrays"),
-    OPT(ZPS_OPT_STRING, schemes, .name = "schemes", .arg = "NAMES",
-        .help = "which to compare, by comma (default: all; lossless: those with exact results)"),
+    OPT(ZPS_OPT_STRING, schemes, .name = "schemes", .arg = "NAME,...[,OPTION=VALUE,...]",
+        .help = "which to compare (default: all; lossless: those with exact results), and their options k, density and "
+                "bits, such as all,k=1000,bits=4 or oktopk:k=1000 (default of k: as many rows as a rank has)"),
     OPT(ZPS_OPT_BOOL, json, .name = "json", .short_flag = 'j', .help = "print one JSON object instead of tables"),
     OPT(ZPS_OPT_STRING, svg, .name = "svg", .arg = "FILE", .help = "draw the time of each scheme over n, by gnuplot"),
     {0},

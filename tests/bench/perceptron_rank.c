@@ -15,6 +15,7 @@
 #include "common/base/clock.h"
 #include "common/base/config.h"
 #include "common/base/exit.h"
+#include "common/plan/schemes.h"
 #include "tests/bench/perceptron.h"
 #include "tests/bench/perceptron_probe.h"
 #include "worker/tools/gather.h"
@@ -30,7 +31,6 @@ struct options {
 };
 
 static const char *const selections[] = {"none", "topk", "sampled", "reused", "gaussian", "buckets", NULL};
-static const char *const lossy[] = {"oktopk", "gtopk", "topka", "topkdsa", "gaussiank", NULL};
 #define OPT(type_, field, ...) \
   { .type = (type_), .offset = offsetof(struct options, field), .flags = ZPS_OPT_NO_FILE | ZPS_OPT_NO_ENV, __VA_ARGS__ }
 static const struct zps_opt opts[] = {
@@ -88,9 +88,8 @@ static double now_ms(void) {
 }
 
 static bool is_lossy(const char *scheme) {
-  for (size_t i = 0; scheme && lossy[i]; i++)
-    if (strcmp(lossy[i], scheme) == 0) return true;
-  return false;
+  enum zps_plan_scheme number;
+  return scheme && zps_plan_scheme_parse(scheme, &number) && zps_plan_scheme_lossy(number);
 }
 
 static void open_all(struct trainer *t) {
@@ -102,10 +101,10 @@ static void open_all(struct trainer *t) {
   t->n_tensors = options->overlap ? t->net.n_layers : 1;
   for (uint32_t i = 0; i < t->n_tensors; i++) {
     zenps_tensor_options_t tensor;
-    char name[32];
+    char name[32], scheme[64];
     ZENPS_TENSOR_OPTIONS_INIT(&tensor);
-    tensor.scheme = options->scheme;
-    if (keeps_some) tensor.density = options->density;
+    snprintf(scheme, sizeof scheme, "%s:density=%.17g", options->scheme, options->density);
+    tensor.scheme = keeps_some ? scheme : options->scheme;
     snprintf(name, sizeof name, "weights.%u", i);
     const uint64_t n = options->overlap ? t->net.starts[i + 1] - t->net.starts[i] : t->net.n;
     check(zenps_tensor_open(t->job, name, n, 1, ZENPS_F32, &tensor, &t->tensors[i]), "cannot open a tensor");

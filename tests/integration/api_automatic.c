@@ -100,19 +100,16 @@ static void refusals(struct rank *rank) {
   spec.options.scheme = "auto";
   CHECK_STATUS(zenps_tensor_open(rank->zenps, "t", 100, 1, ZENPS_F32, &spec.options, &tensor), ZENPS_ERR_SHAPE);
   CHECK_SAYS(zenps_last_error()->text, "auto:agsparse");
-  spec.options.partitioner = ZENPS_PARTITIONER_HIERARCHICAL; /* agsparse has no partitions */
-  spec.options.scheme = "auto:balanced,agsparse";
+  spec.options.scheme = "auto:balanced,agsparse,partitioner=hierarchical"; /* agsparse has no partitions */
   CHECK_STATUS(zenps_tensor_open(rank->zenps, "u", 100, 1, ZENPS_F32, &spec.options, &tensor), ZENPS_ERR_UNSUPPORTED);
   CHECK_SAYS(zenps_last_error()->text, "rows are dealt to partitions for balanced alone");
   CHECK_SAYS(zenps_last_error()->text, "auto:balanced,agsparse");
-  spec.options.partitioner = 0;
   spec.options.scheme = "auto:any";
   spec.options.order = ZENPS_ORDER_RANKS;
   CHECK_STATUS(zenps_tensor_open(rank->zenps, "v", 100, 1, ZENPS_F32, &spec.options, &tensor), ZENPS_ERR_INVALID);
   CHECK_SAYS(zenps_last_error()->text, "contradict each other");
   spec.options.order = 0;
-  spec.options.partitioner = ZENPS_PARTITIONER_HIERARCHICAL;
-  spec.options.scheme = "auto:balanced";
+  spec.options.scheme = "auto:balanced,partitioner=hierarchical";
   CHECK_OK(zenps_tensor_open(rank->zenps, "u", 100, 1, ZENPS_F32, &spec.options, &tensor));
   rank_close(rank);
 }
@@ -124,14 +121,13 @@ static void test_automatic_refusals(void **state) {
 
 /* ------------------------------------------------------------ the scheme of a step is not known yet */
 
-static const struct spec auto_spec = {
-    .rows = 5000,
-    .width = 2,
-    .dtype = ZENPS_F32,
-    .density = 0.01,
-    .rows_in = true,
-    .rows_out = true,
-    .options = {.struct_size = sizeof(zenps_tensor_options_t), .scheme = "auto", .block_bits = -1}};
+static const struct spec auto_spec = {.rows = 5000,
+                                      .width = 2,
+                                      .dtype = ZENPS_F32,
+                                      .density = 0.01,
+                                      .rows_in = true,
+                                      .rows_out = true,
+                                      .options = {.struct_size = sizeof(zenps_tensor_options_t), .scheme = "auto"}};
 
 struct call {
   zenps_grad_t in, out;

@@ -223,51 +223,45 @@ static void shapes(struct rank *rank) {
     options.op = ZENPS_OP_MAX;
     CHECK_STATUS(zenps_tensor_open(rank->zenps, "t2", 100, 4, ZENPS_F32, &options, &tensor), ZENPS_ERR_UNSUPPORTED);
     options.op = ZENPS_OP_SUM;
-    options.k = 5;
+    options.scheme = "ring:k=5";
     CHECK_STATUS(zenps_tensor_open(rank->zenps, "t2", 100, 4, ZENPS_F32, &options, &tensor), ZENPS_ERR_INVALID);
-    CHECK_SAYS(zenps_last_error()->text, "loses nothing");
+    CHECK_SAYS(zenps_last_error()->text, "k is for oktopk, gtopk, topka, topkdsa, gaussiank, not for scheme ring");
     options.scheme = "oktopk";
-    options.k = 0;
     CHECK_STATUS(zenps_tensor_open(rank->zenps, "t2", 100, 4, ZENPS_F32, &options, &tensor), ZENPS_ERR_INVALID);
     CHECK_SAYS(zenps_last_error()->text, "k or density");
     options.scheme = "rings";
     CHECK_STATUS(zenps_tensor_open(rank->zenps, "t2", 100, 4, ZENPS_F32, &options, &tensor), ZENPS_ERR_UNSUPPORTED);
     CHECK_SAYS(zenps_last_error()->text, "recursive-doubling");
-    options.partitioner = ZENPS_PARTITIONER_HIERARCHICAL;
     static const char *const unpartitioned[] = {"ring",     "agsparse",   "sparse-ps",
                                                 "dense-ps", "omnireduce", "hierarchical:ring"};
     for (unsigned i = 0; i < sizeof unpartitioned / sizeof unpartitioned[0]; i++) {
-      options.scheme = unpartitioned[i];
-      CHECK_STATUS(zenps_tensor_open(rank->zenps, "t2", 100, 4, ZENPS_F32, &options, &tensor), ZENPS_ERR_UNSUPPORTED);
+      const bool nests = strchr(unpartitioned[i], ':');
+      char text[64];
+      snprintf(text, sizeof text, "%s%cpartitioner=hierarchical", unpartitioned[i], nests ? ',' : ':');
+      options.scheme = text;
+      CHECK_STATUS(zenps_tensor_open(rank->zenps, "t2", 100, 4, ZENPS_F32, &options, &tensor),
+                   nests ? ZENPS_ERR_UNSUPPORTED : ZENPS_ERR_INVALID);
       CHECK_SAYS(zenps_last_error()->text, unpartitioned[i]);
-      CHECK_SAYS(zenps_last_error()->text, "the option partitioner must be 0, not hierarchical");
+      CHECK_SAYS(zenps_last_error()->text, nests ? "leave the option partitioner=hierarchical out"
+                                                 : "partitioner is for balanced, hierarchical, not for scheme");
     }
-    options.partitioner = 0;
-    static const uint32_t levels[] = {0, 2};
-    options.scheme = "dsar";
-    options.bits = 4;
-    options.allgather = ZENPS_ALLGATHER_DOUBLING;
+    options.scheme = "dsar:bits=4,allgather=doubling";
     CHECK_STATUS(zenps_tensor_open(rank->zenps, "t2", 100, 4, ZENPS_F32, &options, &tensor), ZENPS_ERR_INVALID);
     CHECK_SAYS(zenps_last_error()->text, "allgather is doubling and bits 4");
-    options.bits = 0;
-    options.scheme = "ring";
+    options.scheme = "ring:allgather=doubling";
     CHECK_STATUS(zenps_tensor_open(rank->zenps, "t2", 100, 4, ZENPS_F32, &options, &tensor), ZENPS_ERR_INVALID);
     CHECK_SAYS(zenps_last_error()->text, "allgather is for split-allgather");
-    options.allgather = ZENPS_ALLGATHER_AUTO;
-    options.delta = 2;
+    options.scheme = "agsparse:delta=2";
     CHECK_STATUS(zenps_tensor_open(rank->zenps, "t2", 100, 4, ZENPS_F32, &options, &tensor), ZENPS_ERR_INVALID);
-    CHECK_SAYS(zenps_last_error()->text, "delta is 2");
-    options.delta = 0;
+    CHECK_SAYS(zenps_last_error()->text, "delta is '2'");
+    options.scheme = "ring";
     options.values = ZENPS_VALUES_QSGD4;
     CHECK_STATUS(zenps_tensor_open(rank->zenps, "t2", 100, 4, ZENPS_F32, &options, &tensor), ZENPS_ERR_UNSUPPORTED);
     CHECK_SAYS(zenps_last_error()->text, "with scheme ring they must be raw");
     options.values = ZENPS_VALUES_RAW;
-    options.scheme = "blueconnect";
-    options.levels = levels;
-    options.n_levels = 2;
+    options.scheme = "blueconnect:levels=3x2";
     CHECK_STATUS(zenps_tensor_open(rank->zenps, "t2", 100, 4, ZENPS_F32, &options, &tensor), ZENPS_ERR_INVALID);
     CHECK_SAYS(zenps_last_error()->text, "product of the levels");
-    options.n_levels = 0;
     options.scheme = NULL;
     options.values = (zenps_values_t)7;
     CHECK_STATUS(zenps_tensor_open(rank->zenps, "t2", 100, 4, ZENPS_F32, &options, &tensor), ZENPS_ERR_INVALID);

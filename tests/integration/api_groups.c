@@ -124,10 +124,11 @@ static void grid_between(struct rank *rank) {
   struct member row, column;
   rank_open(rank);
   ZENPS_TENSOR_OPTIONS_INIT(&spec.options);
-  if (keeps_greatest) spec.options.k = ROWS;
+  char text[64];
+  snprintf(text, sizeof text, "%s%s", scheme, keeps_greatest ? ":density=1" : "");
   grid_open(rank, &row, &column);
-  member_tensor(&row, "w", &spec, scheme, ZENPS_OP_SUM);
-  member_tensor(&column, "w", &spec, scheme, ZENPS_OP_MEAN);
+  member_tensor(&row, "w", &spec, text, ZENPS_OP_SUM);
+  member_tensor(&column, "w", &spec, text, ZENPS_OP_MEAN);
   struct flying flying[2];
   for (uint64_t step = 0; step < 4 * STEPS; step++) { /* several choices of auto's */
     fly(&flying[0], step % 2 ? &row : &column, step);

@@ -219,7 +219,7 @@ static void test_parts_are_copied_for_other_schemes(void **state) {
     }
   }
   struct parts_case the = case_of("balanced", LISTS, LISTS);
-  the.spec.options.partitioner = ZENPS_PARTITIONER_HIERARCHICAL;
+  the.spec.options.scheme = "balanced:partitioner=hierarchical";
   the.copies = true;
   ranks_run(cluster_shared(), 3, rank_steps, &the, 0);
 }

@@ -48,11 +48,7 @@ static void reference_step(uint64_t step, float alpha, float (*eps)[ROWS], float
 static void open_oktopk(const struct rank *rank, const char *name, zenps_tensor_t **tensor) {
   zenps_tensor_options_t options;
   ZENPS_TENSOR_OPTIONS_INIT(&options);
-  options.scheme = "oktopk";
-  options.k = K;
-  options.threshold_period = 1;
-  options.boundary_period = 4;
-  options.contributed = 1;
+  options.scheme = "oktopk:k=50,tau=4,tau_threshold=1,contributed=1"; /* K */
   CHECK_OK(zenps_tensor_open(rank->zenps, name, ROWS, 1, ZENPS_F32, &options, tensor));
 }
 
@@ -110,11 +106,11 @@ static void untold_rank(struct rank *rank) {
   rank_open(rank);
   zenps_tensor_options_t options;
   ZENPS_TENSOR_OPTIONS_INIT(&options);
-  options.scheme = "balanced";
-  options.contributed = 1;
+  options.scheme = "balanced:contributed=1";
   CHECK_STATUS(zenps_tensor_open(rank->zenps, "all", ROWS, 1, ZENPS_F32, &options, &balanced), ZENPS_ERR_INVALID);
-  CHECK_SAYS(zenps_last_error()->text, "scheme balanced keeps all rows");
-  options.contributed = 0;
+  CHECK_SAYS(zenps_last_error()->text,
+             "contributed is for oktopk, gtopk, topka, topkdsa, gaussiank, not for scheme balanced");
+  options.scheme = "balanced";
   CHECK_OK(zenps_tensor_open(rank->zenps, "all", ROWS, 1, ZENPS_F32, &options, &balanced));
   open_oktopk(rank, "some", &lossy);
   ZENPS_GRAD_INIT(&in);
@@ -154,38 +150,30 @@ static void disagreeing_rank(struct rank *rank) {
   rank_open(rank);
   open_oktopk(rank, "first", &tensor); /* links the ranks */
   ZENPS_TENSOR_OPTIONS_INIT(&options);
-  options.scheme = "oktopk";
-  options.k = K;
-  options.without = ZENPS_WITHOUT_BALANCING;
   if (rank->rank == 0) {
-    options.boundary_period = 64;
-    options.threshold_period = 32;
+    options.scheme = "oktopk:k=50,without=balancing,tau=64,tau_threshold=32";
     CHECK_OK(zenps_tensor_open(rank->zenps, "t", ROWS, 1, ZENPS_F32, &options, &tensor));
     atomic_store(&rank->words[OPENED], 1);
   } else {
     rank_await(rank, OPENED, 1);
-    options.without |= ZENPS_WITHOUT_STEERING;
+    options.scheme = "oktopk:k=50,without=steering+balancing";
     CHECK_STATUS(zenps_tensor_open(rank->zenps, "t", ROWS, 1, ZENPS_F32, &options, &tensor), ZENPS_ERR_SHAPE);
-    CHECK_SAYS(zenps_last_error()->text, "oktopk k=50 without=balancing");
-    CHECK_SAYS(zenps_last_error()->text, "without=balancing,steering");
-    options.without = ZENPS_WITHOUT_BALANCING;
-    options.threshold_period = 128;
+    CHECK_SAYS(zenps_last_error()->text, "oktopk:k=50,without=balancing");
+    CHECK_SAYS(zenps_last_error()->text, "without=balancing+steering");
+    options.scheme = "oktopk:k=50,without=balancing,tau_threshold=128";
     CHECK_STATUS(zenps_tensor_open(rank->zenps, "t", ROWS, 1, ZENPS_F32, &options, &tensor), ZENPS_ERR_SHAPE);
-    CHECK_SAYS(zenps_last_error()->text, "threshold_period=128");
-    options.threshold_period = 0;
+    CHECK_SAYS(zenps_last_error()->text, "tau_threshold=128");
+    options.scheme = "oktopk:k=50,without=balancing";
     CHECK_OK(zenps_tensor_open(rank->zenps, "t", ROWS, 1, ZENPS_F32, &options, &tensor));
-    options.contributed = 1;
+    options.scheme = "oktopk:k=50,without=balancing,contributed=1";
     CHECK_STATUS(zenps_tensor_open(rank->zenps, "t", ROWS, 1, ZENPS_F32, &options, &tensor), ZENPS_ERR_SHAPE);
     CHECK_SAYS(zenps_last_error()->text, "contributed 0");
-    options.contributed = 0;
-    options.without = 64;
+    options.scheme = "oktopk:k=50,without=correction";
     CHECK_STATUS(zenps_tensor_open(rank->zenps, "t2", ROWS, 1, ZENPS_F32, &options, &tensor), ZENPS_ERR_INVALID);
-    CHECK_SAYS(zenps_last_error()->text, "rotation,bucketing,repartition,balancing,steering");
-    options.without = 0;
-    options.scheme = "gtopk";
-    options.boundary_period = 5;
+    CHECK_SAYS(zenps_last_error()->text, "rotation+bucketing+repartition+balancing+steering");
+    options.scheme = "gtopk:tau=5";
     CHECK_STATUS(zenps_tensor_open(rank->zenps, "t2", ROWS, 1, ZENPS_F32, &options, &tensor), ZENPS_ERR_INVALID);
-    CHECK_SAYS(zenps_last_error()->text, "for oktopk, not for gtopk");
+    CHECK_SAYS(zenps_last_error()->text, "tau is for oktopk, not for scheme gtopk");
   }
   rank_close(rank);
 }

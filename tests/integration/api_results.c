@@ -192,8 +192,10 @@ static void every_scheme(struct rank *rank) {
   for (unsigned i = 0; i < ZPS_PLAN_SCHEMES; i++) {
     struct spec spec = list_spec;
     ZENPS_TENSOR_OPTIONS_INIT(&spec.options);
-    spec.options.scheme = zps_plan_scheme_names[i];
-    if (zps_plan_scheme_lossy((enum zps_plan_scheme)i)) spec.options.k = KEPT;
+    const bool lossy = zps_plan_scheme_lossy((enum zps_plan_scheme)i);
+    char text[40];
+    snprintf(text, sizeof text, lossy ? "%s:k=%d" : "%s", zps_plan_scheme_names[i], KEPT);
+    spec.options.scheme = text;
     snprintf(twin, sizeof twin, "twin of %s", spec.options.scheme);
     zenps_tensor_t *const tensors[] = {tensor_open(rank, spec.options.scheme, &spec), tensor_open(rank, twin, &spec)};
     for (uint64_t step = 0; step < 3; step++) scheme_step(rank, tensors[0], tensors[1], step);

@@ -199,16 +199,15 @@ static void test_algorithm_1(void **state) {
   (void)state;
   struct spec spec = {.rows = 10007, .width = 2, .dtype = ZENPS_F32, .density = 0.1};
   ZENPS_TENSOR_OPTIONS_INIT(&spec.options);
-  spec.options.partitioner = ZENPS_PARTITIONER_HIERARCHICAL;
   for (unsigned i = 0; i < 2; i++) {
     spec.rows_in = i;
-    spec.options.scheme = "balanced";
+    spec.options.scheme = "balanced:partitioner=hierarchical";
     for (unsigned codec = ZENPS_CODEC_AUTO; codec <= ZENPS_CODEC_COO; codec++) {
       spec.options.codec = (zenps_codec_t)codec;
       ranks_run(cluster_shared(), 3, steps, &spec, 0);
     }
     setenv("ZENPS_TEST_HOSTS", "2", 1);
-    spec.options.scheme = "hierarchical"; /* the count is of the rows that hosts push */
+    spec.options.scheme = "hierarchical:partitioner=hierarchical"; /* the count is of the rows that hosts push */
     ranks_run(cluster_shared(), 3, steps, &spec, 0);
     unsetenv("ZENPS_TEST_HOSTS");
   }
@@ -222,11 +221,10 @@ static void test_tensor_options(void **state) {
     ranks_run(cluster_shared(), 3, steps, &spec, 0);
   ZENPS_TENSOR_OPTIONS_INIT(&spec.options);
   spec.options.partitions = 1; /* fewer than servers and ranks */
-  spec.options.block_bits = 5;
+  spec.options.scheme = "balanced:block_bits=5";
   ranks_run(cluster_shared(), 3, steps, &spec, 0);
-  spec.options.block_bits = 0;
   spec.options.partitions = 100; /* more slices than a frame takes */
-  spec.options.partitioner = ZENPS_PARTITIONER_HIERARCHICAL;
+  spec.options.scheme = "balanced:partitioner=hierarchical";
   ranks_run(cluster_shared(), 3, steps, &spec, 0);
   spec.rows = 1;
   spec.density = 1;

@@ -80,7 +80,7 @@ done
 ZENPS_COORDINATOR=127.0.0.1:1 zenpsrun --coordinator=127.0.0.1:1 -n 1 -- zenps-perf >"$scratch/out" 2>&1
 is "zenpsrun passes it on" $? 3
 unset ZENPS_JOIN_TIMEOUT
-zenps-perf --levels=2y >"$scratch/out" 2>&1
+zenps-perf --scheme=blueconnect:levels=2y >"$scratch/out" 2>&1
 is "levels that are no numbers: status 2" $? 2
 
 # ---- one process with both roles, and zenpsctl ----

@@ -9,10 +9,7 @@ enum { WORLD = 4 };
 /* Two hosts of two ranks, or one of four, each rank with a device that the others reach: what they have is added up on
  * it, to the bits of host memory; but where a rank has its gradient in host memory, and with the next round again. */
 static void merges(struct rank *rank) {
-  static const struct {
-    const char *scheme;
-    zenps_partitioner_t partitioner;
-  } inner[] = {{"hierarchical", 0}, {"hierarchical:ring", 0}, {"hierarchical", ZENPS_PARTITIONER_HIERARCHICAL}};
+  static const char *const inner[] = {"hierarchical", "hierarchical:ring", "hierarchical:partitioner=hierarchical"};
   struct device_case is = *(const struct device_case *)rank->arg;
   const bool one_host = is.spec.own_arrays;
   struct gpu gpu;
@@ -22,8 +19,7 @@ static void merges(struct rank *rank) {
   device_begin(&gpu, rank);
   for (unsigned i = 0; i < sizeof inner / sizeof inner[0]; i++) {
     ZENPS_TENSOR_OPTIONS_INIT(&is.spec.options);
-    is.spec.options.scheme = inner[i].scheme;
-    is.spec.options.partitioner = inner[i].partitioner;
+    is.spec.options.scheme = inner[i];
     is.spec.options.op = i == 1 ? ZENPS_OP_MEAN : ZENPS_OP_SUM;
     snprintf(name, sizeof name, "t%u", i);
     snprintf(twin_name, sizeof twin_name, "twin%u", i);

@@ -50,21 +50,21 @@ for n in $worlds; do # layouts go round
 done
 for partitioner in murmur hierarchical; do
   for codec in paper auto; do
-    echo "--scheme balanced --rows 20011 --density 0.03 --partitioner $partitioner --codec $codec"
-    echo "--scheme balanced --rows 5003 --width 5 --density 0.2 --partitioner $partitioner --codec $codec --dtype f64 --out rows"
+    echo "--scheme balanced:partitioner=$partitioner --rows 20011 --density 0.03 --codec $codec"
+    echo "--scheme balanced:partitioner=$partitioner --rows 5003 --width 5 --density 0.2 --codec $codec --dtype f64 --out rows"
   done
 done >"$scratch/cases"
 for list in "--layout rows --duplicates 3" "--layout rows --out rows --codec auto --width 3"; do
-  echo "--scheme balanced --rows 20011 --density 0.04 --partitioner hierarchical --codec paper $list"
+  echo "--scheme balanced:partitioner=hierarchical --rows 20011 --density 0.04 --codec paper $list"
 done >>"$scratch/cases"
-echo "--scheme balanced --rows 20011 --density 0.3 --partitioner hierarchical --codec paper --hash-k 1 --hash-r1 1 --hash-r2 1" >>"$scratch/cases"
-echo "--scheme balanced --rows 20011 --density 0.05 --partitioner hierarchical --codec paper --values qsgd4" >>"$scratch/cases"
+echo "--scheme balanced:partitioner=hierarchical,hash_k=1,hash_r1=1,hash_r2=1 --rows 20011 --density 0.3 --codec paper" >>"$scratch/cases"
+echo "--scheme balanced:partitioner=hierarchical --rows 20011 --density 0.05 --codec paper --values qsgd4" >>"$scratch/cases"
 run_cases 3 --memory device
 is "rows dealt on the device" "$(grep -c '"partitioned_on": *"device"' "$scratch/json")" "$(wc -l <"$scratch/cases")"
 is "by Algorithm 1, where it is asked for" "$(grep -c '"partitioner": *"hierarchical".*"hash_parallel": *[1-9]' "$scratch/json")" 8
 for scheme in sparse-ps dense-ps omnireduce; do
-  refused_by=$ZENPS_DEVICE_LIBRARY refused "$scheme lays rows out itself" 1 "scheme $scheme lays rows out itself" \
-    zenps-perf --rows 100 --memory device --partitioner hierarchical --scheme $scheme
+  refused_by=$ZENPS_DEVICE_LIBRARY refused "$scheme lays rows out itself" 2 "not for scheme $scheme" \
+    zenps-perf --rows 100 --memory device --scheme $scheme:partitioner=hierarchical
 done
 # Ranks of a host whose devices reach each other add up there; with one whose gradient is in host memory, all do.
 by_host() { # RANKS-A-HOST MERGED-ON PARTITIONED-ON zenps-perf arguments...
@@ -77,13 +77,13 @@ by_host() { # RANKS-A-HOST MERGED-ON PARTITIONED-ON zenps-perf arguments...
     "$(sed -n 's/.*"partitioned_on": *"\([a-z]*\)".*"merged_on": *"\([a-z]*\)".*"verified": *true.*/\2 \1/p' "$scratch/json")" "$merged $partitioned"
 }
 by_host 4 device host --scheme hierarchical
-by_host 2 device device --scheme hierarchical --partitioner hierarchical --codec paper
+by_host 2 device device --scheme hierarchical:partitioner=hierarchical --codec paper
 by_host 2 device device --scheme hierarchical:balanced --layout rows --duplicates 3 --out rows --dtype f64 --width 3
-by_host 1 device device --scheme hierarchical --partitioner hierarchical --codec paper
+by_host 1 device device --scheme hierarchical:partitioner=hierarchical --codec paper
 ON_HOST=1 by_host 4 host host --scheme hierarchical
 ON_HOST=0 by_host 4 host host --scheme hierarchical
 ZENPS_SHARED_MEMORY=no by_host 2 host host --scheme hierarchical
-ok "auto's candidates, by Algorithm 1" verified 2 2 --memory device --scheme auto:balanced,hierarchical --partitioner hierarchical --codec paper --rows 20011 --density 0.05 --steps 8
+ok "auto's candidates, by Algorithm 1" verified 2 2 --memory device --scheme auto:balanced,hierarchical,partitioner=hierarchical --codec paper --rows 20011 --density 0.05 --steps 8
 ok "large enough that servers read it, two in a row in place" verified 2 2 --memory device --rows 300007 --width 8 --density 0.1 --out in-place
 ok "f64, paper's codes" verified 2 2 --memory device --rows 30000 --width 3 --density 0.05 --dtype f64 --codec paper
 ok "values as qsgd4" verified 2 2 --memory device --rows 30000 --density 0.05 --values qsgd4

@@ -103,9 +103,10 @@ static void test_device_partitioners(void **state) {
                                       .rows_out = i & 4,
                                       .density = 0.1}};
     ZENPS_TENSOR_OPTIONS_INIT(&is.spec.options);
-    is.spec.options.partitioner = is_hierarchical ? ZENPS_PARTITIONER_HIERARCHICAL : ZENPS_PARTITIONER_MURMUR;
+    is.spec.options.scheme = !is_hierarchical ? ":partitioner=murmur"
+                             : i & 2          ? ":partitioner=hierarchical,hash_r1=2" /* serial memory grows */
+                                              : ":partitioner=hierarchical";
     is.spec.options.codec = i & 4 ? ZENPS_CODEC_AUTO : ZENPS_CODEC_PAPER;
-    is.spec.options.hash_r1 = is_hierarchical && i & 2 ? 2 : 0; /* most go to serial memory, which grows */
     is.out_on_host = i == 5;
     ranks_run(cluster_shared(), 2, device_steps, &is, 0);
   }
@@ -166,7 +167,7 @@ static void unstopped(struct rank *rank) {
 static void test_device_unstopped(void **state) {
   (void)state;
   ONLY_EMULATED;
-  static const char *const schemes[] = {"balanced", "recursive-doubling", "balanced"};
+  static const char *const schemes[] = {"balanced", "recursive-doubling", "balanced:partitioner=hierarchical"};
   for (unsigned i = 0; i < 6; i++) {
     struct spec spec = {.rows = 3000,
                         .width = 16,
@@ -177,10 +178,7 @@ static void test_device_unstopped(void **state) {
                         .own_arrays = true};
     ZENPS_TENSOR_OPTIONS_INIT(&spec.options);
     spec.options.scheme = schemes[i / 2];
-    if (i >= 4) {
-      spec.options.partitioner = ZENPS_PARTITIONER_HIERARCHICAL;
-      spec.options.codec = ZENPS_CODEC_PAPER;
-    }
+    if (i >= 4) spec.options.codec = ZENPS_CODEC_PAPER;
     ranks_run(cluster_shared(), 2, unstopped, &spec, 0);
   }
 }

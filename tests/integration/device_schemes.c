@@ -6,13 +6,11 @@ enum { WORLD = 4 };
 static const struct {
   const char *scheme;
   bool as_host; /* sums in another order, rows of zeros, or only the greatest */
-  uint64_t k;
-  zenps_partitioner_t partitioner;
   int keep_zero_rows;
 } schemes[] = {
     {.scheme = "balanced"},
-    {.scheme = "balanced", .partitioner = ZENPS_PARTITIONER_MURMUR},
-    {.scheme = "hierarchical:balanced", .as_host = true, .partitioner = ZENPS_PARTITIONER_MURMUR},
+    {.scheme = "balanced:partitioner=murmur"},
+    {.scheme = "hierarchical:balanced,partitioner=murmur", .as_host = true},
     {.scheme = "balanced", .keep_zero_rows = 1},
     {.scheme = "split-allgather", .as_host = true, .keep_zero_rows = 1},
     {.scheme = "sparse-ps"},
@@ -30,11 +28,11 @@ static const struct {
     {.scheme = "blueconnect", .as_host = true},
     {.scheme = "hierarchical", .as_host = true},
     {.scheme = "hierarchical:ring", .as_host = true},
-    {.scheme = "oktopk", .as_host = true, .k = 40},
-    {.scheme = "gtopk", .as_host = true, .k = 40},
-    {.scheme = "topka", .as_host = true, .k = 40},
-    {.scheme = "topkdsa", .as_host = true, .k = 40},
-    {.scheme = "gaussiank", .as_host = true, .k = 40},
+    {.scheme = "oktopk:k=40", .as_host = true},
+    {.scheme = "gtopk:k=40", .as_host = true},
+    {.scheme = "topka:k=40", .as_host = true},
+    {.scheme = "topkdsa:k=40", .as_host = true},
+    {.scheme = "gaussiank:k=40", .as_host = true},
 };
 
 static void all_schemes(struct rank *rank) {
@@ -46,15 +44,10 @@ static void all_schemes(struct rank *rank) {
   for (unsigned i = 0; i < sizeof schemes / sizeof schemes[0]; i++) {
     ZENPS_TENSOR_OPTIONS_INIT(&is.spec.options);
     is.spec.options.scheme = schemes[i].scheme;
-    is.spec.options.k = schemes[i].k;
-    is.spec.options.partitioner = schemes[i].partitioner;
     is.spec.options.keep_zero_rows = schemes[i].keep_zero_rows;
     is.spec.few_values = schemes[i].keep_zero_rows; /* some rows of zeros */
     is.as_host = schemes[i].as_host;
-    snprintf(name, sizeof name, "%s%s", schemes[i].scheme,
-             schemes[i].partitioner      ? " hashed"
-             : schemes[i].keep_zero_rows ? " with zeros"
-                                         : "");
+    snprintf(name, sizeof name, "%s%s", schemes[i].scheme, schemes[i].keep_zero_rows ? " with zeros" : "");
     snprintf(twin_name, sizeof twin_name, "twin of %s", name);
     zenps_tensor_t *const tensor = tensor_open(rank, name, &is.spec);
     zenps_tensor_t *const twin = tensor_open(rank, twin_name, &is.spec);
@@ -174,12 +167,11 @@ static void test_device_automatic(void **state) {
 
 /* The gradient is filled after the call, which the coordinator is to be asked for: nothing of it waits in the call. */
 static void automatic_late(struct rank *rank) {
-  const struct spec spec = {
-      .rows = 2000,
-      .width = 1,
-      .dtype = ZENPS_F32,
-      .density = 0.1,
-      .options = {.struct_size = sizeof(zenps_tensor_options_t), .scheme = "auto", .block_bits = -1}};
+  const struct spec spec = {.rows = 2000,
+                            .width = 1,
+                            .dtype = ZENPS_F32,
+                            .density = 0.1,
+                            .options = {.struct_size = sizeof(zenps_tensor_options_t), .scheme = "auto"}};
   struct device_flight flight;
   struct gpu gpu;
   device_begin(&gpu, rank);

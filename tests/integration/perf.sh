@@ -14,7 +14,7 @@ ok "several stripes, 4 ranks" verified 4 2 --rows 5000003 --density 0.01 --parti
 ok "several stripes, most of them" verified 2 2 --rows 2200000 --density 0.6 --partitions 16
 ok "several stripes, nearly nothing" verified 2 2 --rows 5000003 --density 0.00001 --partitions 48
 ok "several stripes, rows in and out" verified 2 2 --rows 2200000 --density 0.02 --partitions 16 --layout rows --out rows
-ok "several stripes, Algorithm 1, rows out" verified 2 2 --rows 2200000 --density 0.02 --partitions 16 --partitioner hierarchical --out rows
+ok "several stripes, Algorithm 1, rows out" verified 2 2 --scheme balanced:partitioner=hierarchical --rows 2200000 --density 0.02 --partitions 16 --out rows
 ok "no rank touches anything" verified 3 2 --rows 10000 --density 0
 ok "some ranks touch nothing" verified 4 2 --rows 10000 --density 0.1 --empty 2
 ok "more workers than partitions" verified 5 1 --rows 30000 --partitions 2 --density 0.1
@@ -23,7 +23,7 @@ ok "one row" verified 3 2 --rows 1 --density 1
 ok "unsorted repeated rows in, rows out" verified 3 2 --rows 30000 --layout rows --out rows --duplicates 3 --density 0.05
 ok "dense in, rows out, width 3, f64" verified 3 2 --rows 30000 --width 3 --out rows --density 0.05 --dtype f64
 ok "mean" verified 3 2 --rows 30000 --op mean --density 0.05
-ok "blocks of 8 rows" verified 3 2 --rows 100003 --block-bits 3 --density 0.02
+ok "blocks of 8 rows" verified 3 2 --scheme balanced:block_bits=3 --rows 100003 --density 0.02
 ok "skewed rows" verified 3 2 --rows 100000 --skew 1.1 --density 0.02
 for scheme in balanced sparse-ps recursive-doubling split-allgather agsparse hierarchical auto; do
   ok "rows of zeros stay, $scheme" verified 3 2 --rows 30000 --layout rows --out rows --duplicates 2 --density 0.05 --scheme $scheme --keep-zero-rows
@@ -47,22 +47,22 @@ ok "parts of several stripes, in place" verified 2 2 --rows 2200000 --density 0.
 ok "more parts than rows, pushed and pulled" verified 2 2 --rows 20 --density 0.5 --collective push-pull --out rows --parts 64
 ok "parts of halves, max" verified 3 2 --rows 30000 --density 0.05 --op max --dtype bf16 --layout rows --out rows --parts 5
 ok "parts between ranks" verified 4 2 --rows 30000 --density 0.05 --scheme recursive-doubling --layout rows --out rows --parts 5
-ok "Algorithm 1 instead of the ordered walk" verified 3 2 --rows 100000 --partitioner hierarchical --density 0.02
+ok "Algorithm 1 instead of the ordered walk" verified 3 2 --scheme balanced:partitioner=hierarchical --rows 100000 --density 0.02
 # Each way to deal rows, with each way to code them: dense, lists with repeats, few rows, wide rows, nearly all.
 for partitioner in stratified murmur hierarchical; do
   for codec in auto paper coo; do
-    ok "$partitioner, $codec" verified 3 2 --rows 100003 --density 0.02 --partitioner $partitioner --codec $codec
+    ok "$partitioner, $codec" verified 3 2 --scheme balanced:partitioner=$partitioner --rows 100003 --density 0.02 --codec $codec
     is "the report says so" "$(sed -n 's/.*"partitioner": *"\([a-z]*\)".*"partitioned_on": *"\([a-z]*\)".*/\1 \2/p' "$scratch/json")" "$partitioner host"
   done
-  ok "$partitioner, lists" verified 3 2 --rows 100003 --density 0.02 --partitioner $partitioner --codec paper --layout rows --out rows --duplicates 2
-  ok "$partitioner, few rows" verified 3 2 --rows 50 --density 0.5 --partitioner $partitioner --codec paper
-  ok "$partitioner, wide rows as bf16" verified 3 2 --rows 20000 --width 33 --density 0.05 --partitioner $partitioner --codec paper --values bf16
-  ok "$partitioner, values that share a scale" verified 3 2 --rows 100003 --density 0.02 --partitioner $partitioner --codec paper --values qsgd4
-  ok "$partitioner, all rows, max" verified 2 2 --rows 30000 --density 1 --partitioner $partitioner --codec paper --op max
-  ok "$partitioner between hosts" env ZENPS_TEST_HOSTS=2 timeout 300 zenpsrun -n 4 --servers 2 -- zenps-perf --rows 50000 --density 0.05 --steps 2 --verify --scheme hierarchical --partitioner $partitioner
+  ok "$partitioner, lists" verified 3 2 --scheme balanced:partitioner=$partitioner --rows 100003 --density 0.02 --codec paper --layout rows --out rows --duplicates 2
+  ok "$partitioner, few rows" verified 3 2 --scheme balanced:partitioner=$partitioner --rows 50 --density 0.5 --codec paper
+  ok "$partitioner, wide rows as bf16" verified 3 2 --scheme balanced:partitioner=$partitioner --rows 20000 --width 33 --density 0.05 --codec paper --values bf16
+  ok "$partitioner, values that share a scale" verified 3 2 --scheme balanced:partitioner=$partitioner --rows 100003 --density 0.02 --codec paper --values qsgd4
+  ok "$partitioner, all rows, max" verified 2 2 --scheme balanced:partitioner=$partitioner --rows 30000 --density 1 --codec paper --op max
+  ok "$partitioner between hosts" env ZENPS_TEST_HOSTS=2 timeout 300 zenpsrun -n 4 --servers 2 -- zenps-perf --rows 50000 --density 0.05 --steps 2 --verify --scheme hierarchical:partitioner=$partitioner
 done
 nnz=$((100003 * 2 / 100))
-ok "Algorithm 1 in little memory" verified 2 2 --rows 100003 --density 0.02 --partitions 8 --partitioner hierarchical --codec paper --hash-k 1 --hash-r1 1 --hash-r2 1
+ok "Algorithm 1 in little memory" verified 2 2 --scheme balanced:partitioner=hierarchical,hash_k=1,hash_r1=1,hash_r2=1 --rows 100003 --density 0.02 --partitions 8 --codec paper
 is "what it hashed" $(($(whole hash_parallel) + $(whole hash_serial))) $nnz
 is "one a partition found a slot" "$(whole hash_parallel)" 8
 is "push payload is 8 bytes per non-zero, in any order" "$(whole payload_out)" $((8 * nnz))
@@ -75,12 +75,15 @@ refused() {
 ok "rows of zeros of a dense array" refused "needs --layout rows" --keep-zero-rows
 ok "mean of those present between ranks" refused "over servers alone" --op mean-present --scheme agsparse
 ok "rows of zeros in a dense scheme" refused "do not tell which rows ranks sent" --keep-zero-rows --layout rows --scheme ring
-ok "hash_k over the most" refused "hash_k 17: Algorithm 1 takes 1 to 16" --partitioner hierarchical --hash-k 17
-ok "hash_r1 over the most" refused "hash_r1 9000 for each of" --partitioner hierarchical --hash-r1 9000
-ok "options of Algorithm 1 without it" refused "hash_r2 5: these are of Algorithm 1" --partitioner murmur --hash-r2 5
-ok "blocks of hashed rows" refused "block_bits 3: partitioner murmur hashes each row by itself" --partitioner murmur --block-bits 3
-for scheme in sparse-ps dense-ps omnireduce ring dsar auto hierarchical:ring; do
-  ok "$scheme has no partitions to hash" refused "the option partitioner must be 0, not murmur" --partitioner murmur --scheme $scheme
+ok "hash_k over the most" refused "hash_k is '17'; want 0 to 16" --scheme balanced:partitioner=hierarchical,hash_k=17
+ok "hash_r1 over the most" refused "hash_r1 9000 for each of" --scheme balanced:partitioner=hierarchical,hash_r1=9000
+ok "options of Algorithm 1 without it" refused "hash_r2 5: these are of Algorithm 1" --scheme balanced:partitioner=murmur,hash_r2=5
+ok "blocks of hashed rows" refused "block_bits 3: partitioner murmur hashes each row by itself" --scheme balanced:partitioner=murmur,block_bits=3
+for scheme in sparse-ps dense-ps omnireduce ring dsar; do
+  ok "$scheme has no partitions to hash" refused "partitioner is for balanced, hierarchical, not for scheme $scheme" --scheme $scheme:partitioner=murmur
+done
+for scheme in auto: hierarchical:ring,; do
+  ok "$scheme has no partitions to hash" refused "leave the option partitioner=murmur out" --scheme ${scheme}partitioner=murmur
 done
 for values in bf16 f16 qsgd2 qsgd4 qsgd8; do
   ok "values as $values" verified 3 2 --rows 100003 --density 0.05 --values $values

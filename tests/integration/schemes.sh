@@ -56,34 +56,34 @@ for scheme in $lossless; do
   echo "--scheme $scheme --rows 2001 --trace $scratch/disjoint --batch 1 --layout rows"
 done >"$scratch/cases"
 cat >>"$scratch/cases" <<END
---scheme ring --rows 1000003 --density 0.2 --chunks 3
+--scheme ring:chunks=3 --rows 1000003 --density 0.2
 --scheme split-allgather --rows 400009 --density 0.2 --op mean --dtype f64 --out rows
 --scheme recursive-doubling --rows 30000 --layout rows --out rows --duplicates 3 --density 0.05
 --scheme recursive-doubling --rows 30000 --op max --density 0.05 --width 3
 --scheme split-allgather --rows 30000 --op min --density 0.05 --dtype f64
---scheme dsar --rows 30000 --width 3 --density 0.3 --bits 2
---scheme dsar --rows 30000 --density 0.3 --bits 4 --op mean --out rows
---scheme dsar --rows 30000 --density 0.01 --bits 8 --dtype f64
---scheme topkdsa --rows 30000 --density 0.3 --bits 4 --keep 0.1
---scheme split-allgather --rows 30000 --density 0.2 --allgather doubling --out rows
---scheme split-allgather --rows 30000 --density 0.2 --allgather doubling --op max
---scheme dsar --rows 300000 --density 0.3 --allgather doubling --op mean
---scheme topkdsa --rows 30000 --density 0.3 --keep 0.1 --allgather doubling
---scheme split-allgather --rows 30000 --density 0.05 --values qsgd4 --allgather doubling
+--scheme dsar:bits=2 --rows 30000 --width 3 --density 0.3
+--scheme dsar:bits=4 --rows 30000 --density 0.3 --op mean --out rows
+--scheme dsar:bits=8 --rows 30000 --density 0.01 --dtype f64
+--scheme topkdsa:bits=4,density=0.1 --rows 30000 --density 0.3
+--scheme split-allgather:allgather=doubling --rows 30000 --density 0.2 --out rows
+--scheme split-allgather:allgather=doubling --rows 30000 --density 0.2 --op max
+--scheme dsar:allgather=doubling --rows 300000 --density 0.3 --op mean
+--scheme topkdsa:density=0.1,allgather=doubling --rows 30000 --density 0.3
+--scheme split-allgather:allgather=doubling --rows 30000 --density 0.05 --values qsgd4
 --scheme agsparse --rows 30000 --width 3 --density 0.05 --values bf16 --dtype f64
---scheme dsar --rows 30000 --density 0.3 --values qsgd8 --bits 4
---scheme recursive-doubling --rows 30000 --density 0.2 --delta 0.3
---scheme split-allgather --rows 30000 --density 0.2 --delta 0.1 --out rows
---scheme topkdsa --rows 30000 --width 4 --density 0.1 --keep 0.02 --op mean --layout rows
---scheme topka --rows 30000 --width 4 --density 0.1 --topk 100 --out rows --dtype f64
---scheme gaussiank --rows 30000 --density 0.2 --keep 0.05 --layout rows --duplicates 2
---scheme gtopk --rows 30000 --density 0.2 --keep 0.05 --skew 1.2 --out rows
---scheme oktopk --rows 10000 --density 0.2 --keep 0.02 --steps 70 --overlap same
---scheme oktopk --rows 10000 --width 3 --density 0.1 --keep 0.02 --steps 40 --skew 1.1 --out rows
---scheme oktopk --rows 10000 --density 0.2 --keep 0.02 --steps 20 --tau 5 --tau-threshold 7 --chunks 4
---scheme oktopk --rows 10000 --density 0.2 --keep 0.02 --steps 140 --tau-threshold 128 --without steering --overlap same
---scheme oktopk --rows 10000 --density 0.2 --keep 0.02 --steps 5 --skew 1.1 --without rotation,bucketing,repartition,balancing --chunks 3
---scheme gaussiank --rows 30000 --density 0.2 --keep 0.05 --without correction
+--scheme dsar:bits=4 --rows 30000 --density 0.3 --values qsgd8
+--scheme recursive-doubling:delta=0.3 --rows 30000 --density 0.2
+--scheme split-allgather:delta=0.1 --rows 30000 --density 0.2 --out rows
+--scheme topkdsa:density=0.02 --rows 30000 --width 4 --density 0.1 --op mean --layout rows
+--scheme topka:k=100 --rows 30000 --width 4 --density 0.1 --out rows --dtype f64
+--scheme gaussiank:density=0.05 --rows 30000 --density 0.2 --layout rows --duplicates 2
+--scheme gtopk:density=0.05 --rows 30000 --density 0.2 --skew 1.2 --out rows
+--scheme oktopk:density=0.02 --rows 10000 --density 0.2 --steps 70 --overlap same
+--scheme oktopk:density=0.02 --rows 10000 --width 3 --density 0.1 --steps 40 --skew 1.1 --out rows
+--scheme oktopk:density=0.02,tau=5,tau_threshold=7,chunks=4 --rows 10000 --density 0.2 --steps 20
+--scheme oktopk:density=0.02,tau_threshold=128,without=steering --rows 10000 --density 0.2 --steps 140 --overlap same
+--scheme oktopk:density=0.02,without=rotation+bucketing+repartition+balancing,chunks=3 --rows 10000 --density 0.2 --steps 5 --skew 1.1
+--scheme gaussiank:density=0.05,without=correction --rows 30000 --density 0.2
 END
 run_cases 3
 ZENPS_MEMORY_LIMIT=16777216 ok "in 16 MiB" verified 4 1 --scheme ring --rows 1000003 --density 0.2
@@ -126,8 +126,8 @@ for n in 2 4 5 8; do
   for scheme in ring rabenseifner blueconnect dense-split; do
     [ $scheme-$n = rabenseifner-5 ] || exactly "2 * M * (P - 1) / P" $scheme $few # not where P is no power of two
   done
-  [ $n -lt 4 ] || [ $n = 5 ] || exactly "2 * M * (P - 1) / P" blueconnect $few --levels 2x$((n / 2))
-  [ $n = 5 ] || exactly "(P / 2 * (2 * M) + 2 * M * (P / 2 - 1)) / P" two-level $few --levels 2x$((n / 2))
+  [ $n -lt 4 ] || [ $n = 5 ] || exactly "2 * M * (P - 1) / P" blueconnect:levels=2x$((n / 2)) $few
+  [ $n = 5 ] || exactly "(P / 2 * (2 * M) + 2 * M * (P / 2 - 1)) / P" two-level:levels=2x$((n / 2)) $few
   exactly "8 * k * (P - 1) / P + M * (P - 1) / P" dsar $few --overlap same
   about "(4 * k + M / 32) * 2 * (P - 1) / P" bitmap-split $few --overlap same
   exactly "8 * k * (P - 1)" agsparse $few
@@ -136,17 +136,17 @@ for n in 2 4 5 8; do
   if [ $n != 5 ]; then # U of 2^t ranks in stage t
     exactly "8 * k * log(P) / log(2)" recursive-doubling $few --overlap same
     exactly "8 * k * (P - 1)" recursive-doubling $few --overlap disjoint
-    exactly "8 * 2 * k * (P - 1) / P" split-allgather $few --overlap same --allgather doubling
-    exactly "8 * (P / 2 * k + P / 2 * (k + 2 * k * (P / 2 - 1) / (P / 2))) / P" hierarchical:split-allgather $few --overlap same --levels 2x$((n / 2))
+    exactly "8 * 2 * k * (P - 1) / P" split-allgather:allgather=doubling $few --overlap same
+    exactly "8 * (P / 2 * k + P / 2 * (k + 2 * k * (P / 2 - 1) / (P / 2))) / P" hierarchical:split-allgather,levels=2x$((n / 2)) $few --overlap same
   fi
-  exactly "8 * k * (P - 1)" topka --density 0.3 --keep $keep
-  exactly "8 * 2 * k * (P - 1) / P" gtopk --density 0.3 --keep $keep
-  exactly "8 * 2 * k * (P - 1) / P" topkdsa --allgather direct --density $keep --keep $keep --overlap same # table 1's interval, from here
-  about "(8 * k + 8 * M / 4 * (1 - (1 - k / (M / 4)) ^ P)) * (P - 1) / P" topkdsa --allgather direct --density 0.3 --keep $keep
-  about "(8 * 0.8 * M / 4 / P + M) * (P - 1) / P" topkdsa --allgather direct --density 1 --overlap disjoint --keep "$(awk -v n=$n 'BEGIN { print 0.8 / n }')" # to here
+  exactly "8 * k * (P - 1)" topka:density=$keep --density 0.3
+  exactly "8 * 2 * k * (P - 1) / P" gtopk:density=$keep --density 0.3
+  exactly "8 * 2 * k * (P - 1) / P" topkdsa:allgather=direct,density=$keep --density $keep --overlap same # table 1's interval, from here
+  about "(8 * k + 8 * M / 4 * (1 - (1 - k / (M / 4)) ^ P)) * (P - 1) / P" topkdsa:allgather=direct,density=$keep --density 0.3
+  about "(8 * 0.8 * M / 4 / P + M) * (P - 1) / P" topkdsa:allgather=direct,density="$(awk -v n=$n 'BEGIN { print 0.8 / n }')" --density 1 --overlap disjoint # to here
   for overlap in same random disjoint; do # 2k(P-1)/P to 6k(P-1)/P words, what is agreed and counts, as thresholds are reused
     want "$(awk -v k=$k -v P=$n 'BEGIN { print 4 * 2 * k * (P - 1) / P * 0.89 }')" "$(awk -v k=$k -v P=$n 'BEGIN { print 4 * 6 * k * (P - 1) / P + 24 * (P - 1) }')" \
-      oktopk --density 0.1 --keep $keep --overlap $overlap --warmup 1 --steps 20
+      oktopk:density=$keep --density 0.1 --overlap $overlap --warmup 1 --steps 20
   done
   # All over the fabric, as between hosts.
   ZENPS_SHARED_MEMORY=no timeout 300 zenpsrun -n $n --servers 1 --prefix=no -- zenps-perf --steps 2 --verify --json --cases "$scratch/cases" >"$scratch/json" 2>"$scratch/out"
@@ -170,19 +170,19 @@ by_level() { # RANKS RANKS-PER-HOST EXPRESSION-ON-HOST EXPRESSION-BETWEEN scheme
 for shape in 4:2 8:2 8:4 6:3; do
   n=${shape%:*} h=${shape#*:}
   by_level "$n" "$h" "2 * M * (h - 1) / h" "2 * M * (H - 1) / (h * H)" blueconnect
-  by_level "$n" "$h" "2 * M * (h - 1) / h" "2 * M * (H - 1) / (h * H)" blueconnect --levels "${h}x$((n / h))"
+  by_level "$n" "$h" "2 * M * (h - 1) / h" "2 * M * (H - 1) / (h * H)" blueconnect:levels="${h}x$((n / h))"
   [ "$shape" = 8:2 ] || # whose pieces are so small that they travel in frames
     by_level "$n" "$h" "8 * 2 * k * (h - 1) / h" "8 * 2 * k * (H - 1) / (h * H)" hierarchical:split-allgather --overlap same
 done
-by_level 8 4 "2 * M * (1 / 2 + 1 / 4)" "2 * M * (1 / 8)" blueconnect --levels 2x2x2
-by_level 8 2 "2 * M * (1 / 2)" "2 * M * (1 / 4 + 1 / 8)" blueconnect --levels 2x2x2
-by_level 8 4 "2 * M * (3 / 4)" "2 * M * (1 / 8)" blueconnect --levels 4rx2d
+by_level 8 4 "2 * M * (1 / 2 + 1 / 4)" "2 * M * (1 / 8)" blueconnect:levels=2x2x2
+by_level 8 2 "2 * M * (1 / 2)" "2 * M * (1 / 4 + 1 / 8)" blueconnect:levels=2x2x2
+by_level 8 4 "2 * M * (3 / 4)" "2 * M * (1 / 8)" blueconnect:levels=4rx2d
 # Hosts and racks that ranks go round: two racks of two hosts of two ranks.
 where='ZENPS_HOST=host$((ZENPS_RANK % 4)) ZENPS_RACK=rack$((ZENPS_RANK % 2))' \
   by_level 8 2 "2 * M * (1 / 2)" "2 * M * (1 / 4 + 1 / 8)" blueconnect
 # Levels that are given, too: the first is of ranks that share a host.
 where='ZENPS_HOST=host$((ZENPS_RANK % 2))' \
-  by_level 8 4 "8 * 2 * k * (h - 1) / h" "8 * 2 * k * (H - 1) / (h * H)" hierarchical:split-allgather --overlap same --levels 4x2
+  by_level 8 4 "8 * 2 * k * (h - 1) / h" "8 * 2 * k * (H - 1) / (h * H)" hierarchical:split-allgather,levels=4x2 --overlap same
 
 # Rows that a rank sent, as a share of all rows: the rows that a scheme finds, or all rows where it does not look for
 # them.
@@ -194,25 +194,28 @@ done
 refused() { # zenps-perf arguments...
   ! timeout 300 zenpsrun -n 2 --servers 1 --prefix=no -- zenps-perf "$@"
 }
-ok "levels of a scheme that has none" refused --scheme agsparse --levels 2
-said "names those that have" "levels are for blueconnect"
-ok "an algorithm that a level cannot take" refused --scheme blueconnect --levels 2rx1z
+ok "levels of a scheme that has none" refused --scheme agsparse:levels=2
+said "names those that have" "levels is for two-level, blueconnect, hierarchical, not for scheme agsparse"
+ok "an algorithm that a level cannot take" refused --scheme blueconnect:levels=2rx1z
 said "shows one that can be" "4rx2d"
-ok "a way round for a scheme without a second half" refused --scheme agsparse --allgather doubling
-said "names the option" "allgather is for"
+ok "a way round for a scheme without a second half" refused --scheme agsparse:allgather=doubling
+said "names the option" "allgather is for split-allgather, dsar, topkdsa, not for scheme agsparse"
 ok "a scheme that there is not" refused --scheme rings
 said "names those that there are" recursive-doubling
-ok "levels that do not multiply to the ranks" refused --scheme blueconnect --levels 3x5
+ok "levels that do not multiply to the ranks" refused --scheme blueconnect:levels=3x5
 said "says so" "product of the levels"
-ok "a period of Ok-Topk's for another scheme" refused --scheme ring --tau 5
-said "says which it is for" "boundary_period and threshold_period are for oktopk, not for ring"
-ok "a part that the scheme does not have" refused --scheme gaussiank --keep 0.1 --without steering
+ok "a period of Ok-Topk's for another scheme" refused --scheme ring:tau=5
+said "says which it is for" "tau is for oktopk, not for scheme ring"
+ok "a part that the scheme does not have" refused --scheme gaussiank:density=0.1,without=steering
 said "says which it has" "scheme gaussiank can do without no more than correction"
-ok "a part that there is not" refused --scheme oktopk --keep 0.1 --without balance
+ok "a part that there is not" refused --scheme oktopk:density=0.1,without=balance
 said "names the one that was meant" "did you mean 'balancing'"
-echo "--density 0.1 --keep" >"$scratch/cases"
+ok "an option that there is not" refused --scheme oktopk:density=0.1,tua=5
+said "names the one that was meant" "scheme oktopk has no option 'tua'; .*did you mean 'tau'?"
+ZENPS_SCHEME=oktopk ok "the environment names the scheme, the flag an option" verified 2 1 --scheme :density=0.1,tau=2 --rows 1000 --density 0.2
+echo "--density 0.1 --scheme" >"$scratch/cases"
 ok "a case that cannot be" refused --cases "$scratch/cases"
-said "is named by file and line" "cases, line 1: .*keep"
+said "is named by file and line" "cases, line 1: .*scheme"
 
 if [ -x "$build/tests/integration/api_test" ]; then
   export ZENPSD="$build/zenpsd" ZENPS_TEST_DIR="$scratch" ZENPS_SCHEME=split-allgather

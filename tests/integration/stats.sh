@@ -35,8 +35,8 @@ end() {
 # A case for each scheme with a number of steps of its own; the last one goes on for as long as it is looked at.
 steps=3
 for scheme in $schemes; do
-  case $scheme in oktopk | gtopk | topka | topkdsa | gaussiank) keep="--keep 0.05" ;; *) keep= ;; esac
-  echo "--rows 5000 --density 0.02 --scheme $scheme $keep --warmup 2 --steps $((steps++))"
+  case $scheme in oktopk | gtopk | topka | topkdsa | gaussiank) keep=":density=0.05" ;; *) keep= ;; esac
+  echo "--rows 5000 --density 0.02 --scheme $scheme$keep --warmup 2 --steps $((steps++))"
 done >"$scratch/cases"
 echo "--rows 5000 --density 0.02 --warmup 0 --steps 1000000" >>"$scratch/cases"
 wanted=$(awk -v n=$ranks '/--warmup 2/ { print "perf." NR - 1, $NF + 2, n * ($NF + 2), 0 }' "$scratch/cases" | sort)

@@ -75,7 +75,7 @@ refused "coordinate descent of a hinge" "--method scd needs --loss logistic" --m
 refused "a staleness of coordinates" "--staleness is for --method sgd" --method scd --staleness 1
 refused "a delay with a staleness" "--delay and --staleness" --delay 1 --staleness 1
 refused "a delay of selected values" "--delay cannot be had with --sparsify" --delay 1 --sparsify topk
-refused "bits that no code has" "bits" --scheme dsar --bits 3
+refused "bits that no code has" "bits is '3'; want 0, 2, 4 or 8" --scheme dsar:bits=3
 
 ok "linear: it learns" awk 'NR == 1 { first = $1 } { last = $1; accuracy = $2 } END { exit !(last < 0.8 * first && accuracy > 0.75) }' "$scratch/three"
 
@@ -100,7 +100,7 @@ ok "linear, by reused thresholds over Ok-Topk: three ranks" kept_up 0.11 --spars
 for scheme in oktopk gtopk topkdsa gaussiank; do
   ok "linear, $scheme selects itself: three ranks" kept_up 0 --sparsify scheme --scheme $scheme
 done
-ok "linear, Ok-Topk with periods of the caller's: three ranks" kept_up 0 --sparsify scheme --scheme oktopk --tau 128 --tau-threshold 8 --without steering
+ok "linear, Ok-Topk with periods of the caller's: three ranks" kept_up 0 --sparsify scheme --scheme oktopk:tau=128,tau_threshold=8,without=steering
 # xi of Ok-Topk's assumption 1: below the number of ranks, and 0 where nothing is dropped.
 measured_xi() { # LEAST MOST zenps-linear arguments...: in every epoch
   local least=$1 most=$2
@@ -116,8 +116,10 @@ refused() { # zenps-linear arguments...
 }
 ok "linear: --sparsify scheme over one that keeps all is refused" refused --sparsify scheme --scheme ring
 said "and says which it takes" "such as oktopk"
-ok "linear: a part that neither scheme nor selection has is refused" refused --sparsify topk --without balancing
-said "and is named" "do not have balancing"
+ok "linear: a selection that has no paper's threshold is refused" refused --sparsify topk --unrefined
+said "and says which have" "needs --sparsify reused or gaussian"
+ok "linear: a period of no threshold is refused" refused --sparsify topk --period 8
+said "and says what has one" "needs --sparsify reused"
 ok "linear: xi without a selection is refused" refused --xi 4
 said "and says why" "needs --sparsify"
 
@@ -125,7 +127,7 @@ said "and says why" "needs --sparsify"
 ok "linear, a residual at rate zero: three ranks" eval "curve 3 2 zenps-linear --schedule exponential --decay 0 --epochs 3 --batch 128 --sparsify topk --density 0.01 $scratch/docs.libsvm >$scratch/rest"
 ok "linear, a residual at rate zero: it is applied" awk 'NR == 2 { second = $1 } NR == 3 { exit !($1 < 0.999 * second) }' "$scratch/rest"
 # SparCML's recipe: top-k with a residual, a sum that grows dense, 4 bits on its dense half.
-ok "linear, top-k, dsar and 4 bits: three ranks" kept_up 0 --sparsify topk --scheme dsar --bits 4
+ok "linear, top-k, dsar and 4 bits: three ranks" kept_up 0 --sparsify topk --scheme dsar:bits=4
 
 for mode in skipgram cbow; do
   ok "embed, $mode: one rank" eval "curve 1 1 zenps-embed --mode $mode --epochs 2 --dim 16 --batch 512 $scratch/text >$scratch/one"

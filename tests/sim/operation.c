@@ -1,5 +1,6 @@
 #include "tests/sim/operation.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -8,13 +9,15 @@
 
 zenps_status_t sim_tensor_open(zenps_job_t *job, const struct sim_tensor_plan *plan, zenps_tensor_t **tensor_p) {
   zenps_tensor_options_t how;
+  char scheme[96], k[32] = "";
+  if (plan->k > 0) snprintf(k, sizeof k, ":k=%llu", (unsigned long long)plan->k);
+  snprintf(scheme, sizeof scheme, "%s%s%s", plan->scheme ? plan->scheme : "", k,
+           plan->hashes ? ":partitioner=murmur" : "");
   zenps_tensor_options_init(&how, sizeof how);
   how.op = plan->op;
   how.codec = plan->codec;
-  how.partitioner = plan->partitioner;
-  how.scheme = plan->scheme;
+  how.scheme = *scheme ? scheme : NULL;
   how.staleness = plan->staleness;
-  how.k = plan->k;
   return zenps_tensor_open(job, plan->name, plan->rows, plan->width, ZENPS_F32, &how, tensor_p);
 }
 

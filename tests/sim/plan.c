@@ -41,9 +41,7 @@ void sim_plan_tensor_make(struct sim_tensor_plan *tensor, uint32_t i) {
   tensor->scheme = sim_chance(3) ? schemes[sim_random(3)] : "balanced";
   tensor->op = sim_chance(4) ? ZENPS_OP_MEAN : ZENPS_OP_SUM;
   tensor->codec = codecs[sim_random(3)];
-  tensor->partitioner = 0;
-  if (strcmp(tensor->scheme, "balanced") == 0)
-    tensor->partitioner = sim_chance(4) ? ZENPS_PARTITIONER_MURMUR : ZENPS_PARTITIONER_STRATIFIED;
+  tensor->hashes = strcmp(tensor->scheme, "balanced") == 0 && sim_chance(4);
 }
 
 bool sim_fault_takes_server(enum sim_fault_kind kind) {
@@ -129,7 +127,7 @@ static void choose_schemes(struct sim_plan *plan) {
   plan->n_steps *= 6;
   for (uint32_t i = 0; i < plan->n_tensors; i++) {
     struct sim_tensor_plan *const tensor = &plan->tensors[i];
-    tensor->partitioner = 0; /* partitioners are for balanced alone */
+    tensor->hashes = false; /* partitioners are for balanced alone */
     tensor->scheme = i % 2 ? "auto:balanced,sparse-ps,dense-ps" : "auto:balanced,sparse-ps,dense-ps,omnireduce";
   }
   for (uint32_t i = 0; i < plan->n_faults; i++) plan->faults[i].after_steps *= 6;
@@ -212,12 +210,11 @@ void sim_plan_print(const struct sim_plan *plan) {
   for (uint32_t i = 0; i < plan->n_tensors; i++) {
     const struct sim_tensor_plan *tensor = &plan->tensors[i];
     printf(
-        "  tensor %s: %llu x %u, %u/256 of the rows, %s to %s, %s, op %d, codec %d, partitioner %d, staleness %u, "
+        "  tensor %s: %llu x %u, %u/256 of the rows, %s to %s, %s, op %d, codec %d, hashes %d, staleness %u, "
         "order %d, k %llu\n",
         tensor->name, (unsigned long long)tensor->rows, tensor->width, tensor->density,
         tensor->in_rows ? "lists" : "dense", tensor->out_rows ? "lists" : "dense", tensor->scheme, (int)tensor->op,
-        (int)tensor->codec, (int)tensor->partitioner, tensor->staleness, (int)tensor->order,
-        (unsigned long long)tensor->k);
+        (int)tensor->codec, tensor->hashes, tensor->staleness, (int)tensor->order, (unsigned long long)tensor->k);
   }
   for (uint32_t job = 1; job < plan->n_jobs; job++) {
     printf(" beside it: ");

@@ -61,7 +61,7 @@ struct sim_tensor_plan {
   const char *scheme;
   zenps_op_t op;
   zenps_codec_t codec;
-  zenps_partitioner_t partitioner;
+  bool hashes; /* rows are dealt by the partitioner murmur */
   uint32_t staleness;
   enum sim_order order;
   bool between; /* ranks: servers have no part in it */

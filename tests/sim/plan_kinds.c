@@ -29,7 +29,7 @@ enum sim_kind sim_kind_find(const char *name) {
 static void push_and_pull(struct sim_plan *plan) {
   static const char *const schemes[] = {"balanced", "sparse-ps", "dense-ps"}; /* rows of these are owned by servers */
   plan->tensors[0].scheme = schemes[sim_random(sizeof schemes / sizeof schemes[0])];
-  plan->tensors[0].partitioner = 0;
+  plan->tensors[0].hashes = false;
   plan->is_apart = true;
   plan->tensors[0].staleness = sim_chance(2) ? 1 + (uint32_t)sim_random(3) : 0;
 }
@@ -81,7 +81,7 @@ void sim_plan_take_scheme(struct sim_tensor_plan *tensor) {
   const enum zps_plan_scheme scheme = any_between();
   const bool nests = scheme == ZPS_PLAN_HIERARCHICAL;
   tensor->scheme = nests ? nested[sim_random(sizeof nested / sizeof nested[0])] : zps_plan_scheme_name(scheme);
-  tensor->partitioner = 0;
+  tensor->hashes = false;
   tensor->between = !nests;
   tensor->ascends = zps_plan_scheme_flags(scheme) & ZPS_SCHEME_STATEFUL;
   if (zps_plan_scheme_lossy(scheme)) {

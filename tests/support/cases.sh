@@ -15,21 +15,22 @@ run_cases() { # RANKS zenps-perf arguments for all of them...
     tap_result $? "$n ranks, $case"
   done 3<"$scratch/cases" 4<"$scratch/json"
 }
-# Options of scheme $1 that it cannot do without.
+# Options that scheme $1 cannot do without.
 needs() {
-  case " $lossy " in *" $1 "*) echo "--keep 0.01" ;; esac
-  [ "$1" != auto ] || echo "--steps 6"
+  case " $lossy " in *" $1 "*) echo ":density=0.01" ;; esac
 }
 # A line for each scheme; what levels change, with some.
 for_all_schemes() { # RANKS zenps-perf arguments...
   local n=$1 scheme
   shift
-  for scheme in $served $lossless $lossy auto; do echo "--scheme $scheme $* $(needs "$scheme")"; done
+  for scheme in $served $lossless $lossy auto; do
+    echo "--scheme $scheme$(needs "$scheme") $* $([ "$scheme" != auto ] || echo "--steps 6")"
+  done
   case $n in 4) levels="2x2" ;; 8) levels="2x4 2x2x2" ;; 12) levels="3x4 2x3x2" ;; 16) levels="4x4 2x2x4" ;; *) levels= ;; esac
   for level in $levels; do
     for scheme in two-level blueconnect hierarchical; do
       case $scheme-$level in *-*x*x*) [ "$scheme" = blueconnect ] || continue ;; esac
-      echo "--scheme $scheme $* --levels $level"
+      echo "--scheme $scheme:levels=$level $*"
     done
   done
 }

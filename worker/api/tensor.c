@@ -323,10 +323,10 @@ zenps_status_t zenps_tensor_open(zenps_job_t *job, const char *name, uint64_t ro
 }
 
 /* Of the tensor itself, or of that of the hosts' masters. */
-static zenps_partitioner_t partitioner_of(const struct zenps_tensor *tensor) {
+static const char *partitioner_of(const struct zenps_tensor *tensor) {
   const struct zps_served_kind *served = tensor->core.served;
   if (!served && tensor->asked.scheme.between[0]) served = zps_served_kind_find(tensor->asked.scheme.between);
-  return served && !served->ranges ? (zenps_partitioner_t)tensor->core.partitioner : 0;
+  return served && !served->ranges ? zps_partitioner_name(tensor->core.partitioner) : NULL;
 }
 
 zenps_status_t zenps_tensor_info(const zenps_tensor_t *tensor, zenps_tensor_info_t *info) {

@@ -34,7 +34,7 @@ struct zenps_tensor {
   uint64_t next_step;       /* of a stateful scheme, whose steps ascend */
   struct zps_round *active; /* in flight, or lingering after a failure */
   struct zps_round *spare;
-  struct zps_round *kept;              /* over, with what they pushed (worker/round/replay.h) */
+  struct zps_round *kept;               /* over, with what they pushed (worker/round/replay.h) */
   struct zps_owner_table *owner_tables; /* all that `core.owners` has been; the last one is the first */
   unsigned n_active;
   unsigned n_requests; /* of the trainer's, not done yet */

@@ -74,40 +74,34 @@ zps_err_t zps_tensor_ask_make(struct zenps_job *job, const char *name, uint64_t 
     return zps_fail(error, ZPS_ERR_INVALID, "tensor %s: values %d is none of ZENPS_VALUES_RAW to ZENPS_VALUES_QSGD8",
                     name, (int)options.values);
   }
-  if (options.partitions > ZPS_PARTITION_PARTS_MAX || options.block_bits < -1 ||
-      options.block_bits > (int)ZPS_PARTITION_BLOCK_BITS_MAX) {
-    return zps_fail(error, ZPS_ERR_INVALID,
-                    "tensor %s: %" PRIu32 " partitions of blocks of 2^%d rows; at most %u and 2^%u", name,
-                    options.partitions, options.block_bits, ZPS_PARTITION_PARTS_MAX, ZPS_PARTITION_BLOCK_BITS_MAX);
-  }
-  if ((int)options.partitioner < 0 || options.partitioner > ZENPS_PARTITIONER_HIERARCHICAL) {
-    return zps_fail(error, ZPS_ERR_INVALID,
-                    "tensor %s: partitioner %d is none of ZENPS_PARTITIONER_STRATIFIED, _MURMUR and _HIERARCHICAL",
-                    name, (int)options.partitioner);
-  }
+  if (options.partitions > ZPS_PARTITION_PARTS_MAX)
+    return zps_fail(error, ZPS_ERR_INVALID, "tensor %s: %" PRIu32 " partitions; at most %u", name, options.partitions,
+                    ZPS_PARTITION_PARTS_MAX);
   if (options.keep_zero_rows != 0 && options.keep_zero_rows != 1)
     return zps_fail(error, ZPS_ERR_INVALID, "tensor %s: keep_zero_rows is %d; 0 or 1 can be", name,
                     options.keep_zero_rows);
+  zps_err_t err =
+      zps_scheme_ask_init(&out->scheme, &options, &job->options, name, rows, width, dtype, value_codec, error);
+  if (err != ZPS_OK) return err;
+  const struct zps_scheme_options *const of_scheme = &out->scheme.options;
   out->spec = (struct zps_tensor_spec){
       .rows = rows,
       .width = width,
       .dtype = dtype,
       .op = options.op ? (enum zps_op)options.op : ZPS_OP_SUM,
       .n_parts = options.partitions,
-      .block_bits = options.block_bits < 0 ? ZPS_BLOCK_BITS_DEFAULT : (uint32_t)options.block_bits,
+      .block_bits = of_scheme->block_bits ? of_scheme->block_bits : ZPS_BLOCK_BITS_DEFAULT,
       .codec = (enum zps_codec_policy)(options.codec ? (int)options.codec : job->options.codec + 1),
       .value_codec = value_codec,
-      .partitioner = options.partitioner ? (enum zps_partitioner)options.partitioner : ZPS_PARTITIONER_STRATIFIED,
-      .hashing = {.k = options.hash_k, .r1 = options.hash_r1, .r2 = options.hash_r2},
+      .partitioner = of_scheme->partitioner ? (enum zps_partitioner)of_scheme->partitioner : ZPS_PARTITIONER_STRATIFIED,
+      .hashing = {.k = of_scheme->hash_k, .r1 = of_scheme->hash_r1, .r2 = of_scheme->hash_r2},
       .keep_zero_rows = (uint32_t)options.keep_zero_rows,
+      .scheme = out->scheme.spec,
       .staleness = options.staleness};
-  const zps_err_t dealt = zps_partitioner_check(out->spec.partitioner, &out->spec.hashing, rows, options.partitions,
-                                                options.block_bits < 0 ? 0 : (uint32_t)options.block_bits, &why);
-  if (dealt != ZPS_OK) return zps_fail(error, dealt, "tensor %s: %s", name, why.text);
   snprintf(out->spec.name, sizeof out->spec.name, "%s", name);
-  const zps_err_t err =
-      zps_scheme_ask_init(&out->scheme, &options, &job->options, name, rows, width, dtype, value_codec, error);
-  if (err != ZPS_OK) return err;
+  err = zps_partitioner_check(out->spec.partitioner, &out->spec.hashing, rows, options.partitions,
+                              of_scheme->block_bits, &why);
+  if (err != ZPS_OK) return zps_fail(error, err, "tensor %s: %s", name, why.text);
   if (value_codec != ZPS_VALUES_RAW && !rounds_values(&out->scheme)) {
     char text[ZPS_SCHEME_TEXT_MAX + 1];
     return zps_fail(error, ZPS_ERR_UNSUPPORTED,
@@ -116,7 +110,6 @@ zps_err_t zps_tensor_ask_make(struct zenps_job *job, const char *name, uint64_t 
                     "raw",
                     name, zps_values_name(value_codec), zps_scheme_spec_text(&out->scheme.spec, text));
   }
-  out->spec.scheme = out->scheme.spec;
   out->group = options.group;
   if (options.group) snprintf(out->spec.group, sizeof out->spec.group, "%s", options.group->name);
   return check_staleness(out, error);

@@ -11,11 +11,14 @@
 #include "worker/api/tensor_impl.h"
 #include "worker/choice/auto.h"
 
-/* The tensor that runs tensor's rounds as `scheme`: opened by all ranks, one after another, as any other. */
+/* The tensor that runs tensor's rounds as `scheme`: opened by all ranks, one after another, as any other. It has those
+ * of the tensor's options that the scheme takes. */
 static zps_err_t variant_open(struct zenps_job *job, const struct zenps_tensor *tensor,
-                              const zenps_tensor_options_t *given, enum zps_plan_scheme scheme,
-                              struct zenps_tensor **variant_p, struct zps_error *error) {
-  char name[sizeof tensor->core.name];
+                              const struct zps_tensor_ask *asked, const zenps_tensor_options_t *given,
+                              enum zps_plan_scheme scheme, struct zenps_tensor **variant_p, struct zps_error *error) {
+  const char *const scheme_name = zps_plan_scheme_name(scheme);
+  char name[sizeof tensor->core.name], text[ZPS_SCHEME_TEXT_MAX + 1];
+  struct zps_scheme_options own = asked->scheme.options;
   struct zps_tensor_ask ask;
   zenps_tensor_options_t options;
   zenps_tensor_options_init(&options, sizeof options);
@@ -23,26 +26,12 @@ static zps_err_t variant_open(struct zenps_job *job, const struct zenps_tensor *
     const zps_err_t err = zps_worker_struct_copy(&options, sizeof options, given, "zenps_tensor_options_t", error);
     if (err != ZPS_OK) return err;
   }
-  options.scheme = zps_plan_scheme_name(scheme);
-  if (!zps_plan_scheme_lossy(scheme)) {
-    options.k = 0;
-    options.density = 0;
-    options.contributed = 0;
-  }
-  if (scheme != ZPS_PLAN_OKTOPK) options.boundary_period = options.threshold_period = 0;
-  options.without &= zps_without_of(scheme);
-  const unsigned flags = zps_plan_scheme_flags(scheme);
-  if (zps_served_kind_find(options.scheme)) { /* takes none of these */
-    options.chunks = 0;
-  }
-  if (!zps_plan_flags_round(flags)) options.bits = 0;
-  if (!(flags & ZPS_SCHEME_LEVELS)) options.n_levels = 0;
-  if (scheme != ZPS_PLAN_BLUECONNECT) options.level_algorithms = NULL;
-  if (!(flags & ZPS_SCHEME_GATHERS)) options.allgather = ZENPS_ALLGATHER_AUTO;
-  if (!(flags & ZPS_SCHEME_STREAMS)) options.delta = 0;
-  if ((size_t)snprintf(name, sizeof name, "@%s/%s", options.scheme, tensor->core.name) >= sizeof name)
+  zps_scheme_options_keep(&own, 1u << scheme);
+  snprintf(text, sizeof text, "%s", scheme_name);
+  options.scheme = zps_scheme_options_add(&own, text);
+  if ((size_t)snprintf(name, sizeof name, "@%s/%s", scheme_name, tensor->core.name) >= sizeof name)
     return zps_fail(error, ZPS_ERR_INVALID, "tensor %s: with scheme auto its name must be %zu bytes shorter",
-                    tensor->core.name, strlen(options.scheme) + 2);
+                    tensor->core.name, strlen(scheme_name) + 2);
   zps_err_t err = zps_tensor_ask_make(job, name, tensor->core.part.rows, tensor->core.width, tensor->core.dtype,
                                       &options, &ask, error);
   if (err != ZPS_OK) return err;
@@ -214,7 +203,7 @@ zps_err_t zps_worker_tensor_automatic(struct zenps_job *job, struct zenps_tensor
   for (unsigned i = 0; i < ZPS_PLAN_SCHEMES && err == ZPS_OK; i++) {
     if (!(asked->scheme.choices >> i & 1)) continue;
     struct zenps_tensor *variant = tensor;
-    if (i != ZPS_PLAN_BALANCED) err = variant_open(job, tensor, given, (enum zps_plan_scheme)i, &variant, error);
+    if (i != ZPS_PLAN_BALANCED) err = variant_open(job, tensor, asked, given, (enum zps_plan_scheme)i, &variant, error);
     if (err == ZPS_OK) automatic->variants[i] = &variant->core;
   }
   if (err == ZPS_OK) err = agree_open(tensor, error);

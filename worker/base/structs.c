@@ -12,8 +12,6 @@ const char *zenps_version(void) {
 void zenps_tensor_options_init(zenps_tensor_options_t *options, size_t struct_size) {
   memset(options, 0, struct_size);
   options->struct_size = struct_size;
-  if (struct_size >= offsetof(zenps_tensor_options_t, block_bits) + sizeof options->block_bits)
-    options->block_bits = -1;
 }
 
 void zenps_grad_init(zenps_grad_t *grad, size_t struct_size) {

@@ -15,31 +15,18 @@
 
 #define CHUNK_BYTES (1u << 20)
 
-#define SAME_BIT(part, bit, name, scheme) \
-  _Static_assert((int)ZENPS_WITHOUT_##part == (int)ZPS_WITHOUT_##part, "zenps.h and without.h say the same");
-ZPS_PLAN_PART_LIST(SAME_BIT)
-
 /* ------------------------------------------------------------ the request for a scheme */
 
 /* What ranks must agree on. `name` is without that of a scheme between hosts. */
 static void set_spec(struct zps_scheme_ask *ask, const char *name) {
   const struct zps_peer_plan *plan = &ask->plan;
   struct zps_scheme_spec *spec = &ask->spec;
-  *spec = (struct zps_scheme_spec){.choices = ask->choices,
-                                   .n_levels = plan->n_levels,
-                                   .k = plan->k,
-                                   .chunks = plan->chunks > 1 ? plan->chunks : 0,
-                                   .bits = plan->bits,
-                                   .boundary_period = plan->boundary_period,
-                                   .threshold_period = plan->threshold_period,
-                                   .without = plan->without,
-                                   .allgather = ask->allgather,
-                                   .delta = plan->delta};
+  *spec = (struct zps_scheme_spec){.choices = ask->choices, .options = plan->options};
+  zps_scheme_options_share(&spec->options);
+  if (spec->chunks == 1) spec->chunks = 0;
   snprintf(spec->name, sizeof spec->name, "%s", name);
   if (ask->between || plan->inner)
     snprintf(spec->between, sizeof spec->between, "%s", ask->between ? ask->between->name : plan->inner->name);
-  memcpy(spec->levels, ask->levels, plan->n_levels * sizeof spec->levels[0]);
-  for (uint32_t i = 0; i < plan->n_levels; i++) spec->algorithms[i] = ask->algorithms[i];
   if (!ask->served || !ask->served->blocks) return;
   spec->of_rows = plan->rows; /* what servers see of the tensor does not say it */
   spec->of_width = plan->width;
@@ -120,11 +107,11 @@ static zps_err_t check_keep(const struct zps_scheme_ask *ask, const zenps_tensor
         "tensor %s: keep_zero_rows is 1, but results of scheme %s do not tell which rows ranks sent; take "
         "balanced, sparse-ps, recursive-doubling, split-allgather, agsparse, or hierarchical with one of them",
         name, scheme);
-  if (given->delta > 0)
+  if (ask->options.delta > 0)
     return zps_fail(error, ZPS_ERR_INVALID,
                     "tensor %s: keep_zero_rows is 1 and delta is %g, but streams that keep rows of zeros never become "
                     "dense: leave one out",
-                    name, given->delta);
+                    name, ask->options.delta);
   return ZPS_OK;
 }
 
@@ -160,93 +147,34 @@ static bool partitions_rows(const struct zps_served_kind *served) {
   return served && !served->ranges;
 }
 
-static zps_err_t check_partitioner(const struct zps_scheme_ask *ask, zenps_partitioner_t partitioner, const char *name,
-                                   const char *scheme, struct zps_error *error) {
+static zps_err_t check_partitioner(const struct zps_scheme_ask *ask, const char *name, const char *scheme,
+                                   struct zps_error *error) {
   bool does = partitions_rows(ask->served ? ask->served : ask->between);
   for (unsigned i = 0; i < ZPS_PLAN_SCHEMES; i++) {
     const char *const choice = zps_plan_scheme_name((enum zps_plan_scheme)i);
     if (i == ZPS_PLAN_HIERARCHICAL) continue; /* balanced between hosts */
     if (ask->choices >> i & 1) does = does && partitions_rows(zps_served_kind_find(choice));
   }
-  if (partitioner == 0 || does) return ZPS_OK;
+  if (ask->options.partitioner == 0 || does) return ZPS_OK;
   return zps_fail(error, ZPS_ERR_UNSUPPORTED,
                   "tensor %s: rows are dealt to partitions for balanced alone, over ranks or between hosts; scheme %s "
-                  "lays rows out itself: the option partitioner must be 0, not %s",
-                  name, scheme, zps_partitioner_name((enum zps_partitioner)partitioner));
+                  "lays rows out itself: leave the option partitioner=%s out",
+                  name, scheme, zps_partitioner_word(ask->options.partitioner));
 }
 
-static zps_err_t set_k(struct zps_scheme_ask *ask, const zenps_tensor_options_t *given, const char *name, uint64_t rows,
-                       struct zps_error *error) {
-  const char *scheme = ask->scheme->name;
-  if (!(given->density >= 0 && given->density <= 1) || given->k > rows)
-    return zps_fail(error, ZPS_ERR_INVALID,
-                    "tensor %s: k %" PRIu64 ", density %g; k is at most the %" PRIu64 " rows, density 0 to 1", name,
-                    given->k, given->density, rows);
-  if (!ask->scheme->lossy && (given->k || given->density > 0))
-    return zps_fail(error, ZPS_ERR_INVALID, "tensor %s: scheme %s loses nothing: it takes no k and no density", name,
-                    scheme);
+static zps_err_t set_k(struct zps_scheme_ask *ask, const char *name, struct zps_error *error) {
+  const struct zps_scheme_options *options = &ask->options;
+  const uint64_t rows = ask->plan.rows;
   if (!ask->scheme->lossy) return ZPS_OK;
-  if (!given->k && given->density <= 0)
+  if ((options->k > 0) == (options->density > 0))
     return zps_fail(error, ZPS_ERR_INVALID,
-                    "tensor %s: scheme %s keeps only the greatest rows: say how many, by k or density", name, scheme);
-  ask->plan.k = given->k ? given->k : (uint64_t)llround(given->density * (double)rows);
+                    "tensor %s: scheme %s keeps only the greatest rows: say how many, by k or density%s", name,
+                    ask->scheme->name, options->k ? ", not by both" : "");
+  if (options->k > rows)
+    return zps_fail(error, ZPS_ERR_INVALID, "tensor %s: k is %" PRIu64 ", more than the %" PRIu64 " rows", name,
+                    options->k, rows);
+  ask->plan.k = options->k ? options->k : (uint64_t)llround(options->density * (double)rows);
   if (ask->plan.k == 0) ask->plan.k = 1;
-  return ZPS_OK;
-}
-
-/* Defaults are left out, so that ranks agree whichever way they were asked for. */
-static zps_err_t set_parts(struct zps_scheme_ask *ask, const zenps_tensor_options_t *given, const char *name,
-                           const char *scheme, struct zps_error *error) {
-  const unsigned schemes = ask->scheme ? 1u << ask->scheme->number : ask->choices;
-  unsigned parts = 0;
-  for (unsigned i = 0; i < ZPS_PLAN_SCHEMES; i++)
-    if (schemes >> i & 1) parts |= zps_without_of((enum zps_plan_scheme)i);
-  char text[ZPS_WITHOUT_TEXT_MAX + 1];
-  if (!(schemes >> ZPS_PLAN_OKTOPK & 1) && (given->boundary_period || given->threshold_period))
-    return zps_fail(error, ZPS_ERR_INVALID,
-                    "tensor %s: boundary_period and threshold_period are for oktopk, not for %s", name, scheme);
-  if (given->without & ~parts)
-    return zps_fail(error, ZPS_ERR_INVALID, "tensor %s: without is 0x%" PRIx32 ", but scheme %s can do without %s%s",
-                    name, given->without, scheme, parts ? "no more than " : "no part", zps_without_text(parts, text));
-  bool lossy = false;
-  for (unsigned i = 0; i < ZPS_PLAN_SCHEMES; i++)
-    lossy = lossy || (schemes >> i & 1 && zps_plan_scheme_lossy((enum zps_plan_scheme)i));
-  if (given->contributed && !lossy)
-    return zps_fail(error, ZPS_ERR_INVALID,
-                    "tensor %s: contributed is %d, but scheme %s keeps all rows: all of a gradient is in the result",
-                    name, given->contributed, scheme);
-  ask->plan.contributed = ask->scheme && given->contributed;
-  ask->plan.without = given->without;
-  if (given->boundary_period != ZPS_OKTOPK_BOUNDARY_PERIOD) ask->plan.boundary_period = given->boundary_period;
-  if (given->threshold_period != ZPS_OKTOPK_THRESHOLD_PERIOD) ask->plan.threshold_period = given->threshold_period;
-  return ZPS_OK;
-}
-
-/* Flags of the scheme, or of the one between hosts. */
-static unsigned flags_of(const struct zps_scheme_ask *ask) {
-  unsigned flags = ask->scheme ? zps_plan_scheme_flags(ask->scheme->number) : 0;
-  return flags | (ask->plan.inner ? zps_plan_scheme_flags(ask->plan.inner->number) : 0);
-}
-
-static zps_err_t set_levels(struct zps_scheme_ask *ask, const zenps_tensor_options_t *given, uint64_t world,
-                            const char *name, struct zps_error *error) {
-  if (given->n_levels == 0) return ZPS_OK;
-  if (!(flags_of(ask) & ZPS_SCHEME_LEVELS))
-    return zps_fail(error, ZPS_ERR_INVALID,
-                    "tensor %s: levels are for blueconnect, two-level and hierarchical, not for scheme %s", name,
-                    ask->name);
-  if (given->n_levels > ZPS_SCHEME_LEVELS_MAX || !given->levels)
-    return zps_fail(error, ZPS_ERR_INVALID, "tensor %s: %" PRIu32 " levels; 0 to %u can be", name, given->n_levels,
-                    ZPS_SCHEME_LEVELS_MAX);
-  uint64_t product = 1;
-  for (uint32_t i = 0; i < given->n_levels; i++) {
-    ask->levels[i] = given->levels[i];
-    if (product <= world) product *= given->levels[i];
-  }
-  if (product != world)
-    return zps_fail(error, ZPS_ERR_INVALID, "tensor %s: the product of the levels is not the number of ranks, %" PRIu64,
-                    name, world);
-  ask->plan.n_levels = given->n_levels;
   return ZPS_OK;
 }
 
@@ -254,74 +182,42 @@ static bool is_power_of_two(uint32_t n) {
   return n > 0 && (n & (n - 1)) == 0;
 }
 
-static zps_err_t set_algorithms(struct zps_scheme_ask *ask, const zenps_tensor_options_t *given, const char *name,
-                                struct zps_error *error) {
-  static const char *const names[] = {"auto", "ring", "doubling"};
-  const bool takes = ask->scheme == &zps_peer_blueconnect || ask->plan.inner == &zps_peer_blueconnect;
-  if (!given->level_algorithms) return ZPS_OK;
-  if (!takes || ask->plan.n_levels == 0)
-    return zps_fail(error, ZPS_ERR_INVALID,
-                    "tensor %s: level_algorithms are for the levels of blueconnect; scheme %s has %s", name, ask->name,
-                    takes ? "no levels given" : "none");
-  for (uint32_t i = 0; i < ask->plan.n_levels; i++) {
-    const unsigned algorithm = (unsigned)given->level_algorithms[i];
-    if (algorithm > ZENPS_LEVEL_DOUBLING)
+static zps_err_t check_levels(const struct zps_scheme_ask *ask, uint64_t world, const char *name,
+                              struct zps_error *error) {
+  const struct zps_scheme_options *options = &ask->options;
+  const bool chosen = ask->scheme == &zps_peer_blueconnect || ask->plan.inner == &zps_peer_blueconnect;
+  uint64_t product = 1;
+  for (uint32_t i = 0; i < options->n_levels; i++) {
+    const uint32_t algorithm = options->algorithms[i];
+    if (product <= world) product *= options->levels[i];
+    if (algorithm && !chosen)
       return zps_fail(error, ZPS_ERR_INVALID,
-                      "tensor %s: level_algorithms[%" PRIu32 "] is %u; 0 (auto), 1 (ring) or 2 (doubling) can be", name,
-                      i, algorithm);
-    if (algorithm == ZENPS_LEVEL_DOUBLING && !is_power_of_two(ask->levels[i]))
+                      "tensor %s: letters in levels are for blueconnect; scheme %s takes numbers of ranks alone", name,
+                      ask->name);
+    if (algorithm == ZPS_LEVEL_DOUBLING && !is_power_of_two(options->levels[i]))
       return zps_fail(error, ZPS_ERR_INVALID,
-                      "tensor %s: level_algorithms[%" PRIu32 "] is %s, but level %" PRIu32 " has %" PRIu32
-                      " ranks, no power of two",
-                      name, i, names[algorithm], i, ask->levels[i]);
-    ask->algorithms[i] = (enum zps_level_algorithm)algorithm;
+                      "tensor %s: levels has %" PRIu32 "d, but doubling needs a power of two; take %" PRIu32 "r", name,
+                      options->levels[i], options->levels[i]);
   }
-  ask->plan.algorithms = ask->algorithms;
-  return ZPS_OK;
+  if (options->n_levels == 0 || product == world) return ZPS_OK;
+  return zps_fail(error, ZPS_ERR_INVALID, "tensor %s: the product of the levels is not the number of ranks, %" PRIu64,
+                  name, world);
 }
 
-/* Options that are wrong under every scheme. */
-static zps_err_t check_streams(const zenps_tensor_options_t *given, const char *name, struct zps_error *error) {
-  if ((unsigned)given->allgather > ZENPS_ALLGATHER_DOUBLING)
-    return zps_fail(error, ZPS_ERR_INVALID, "tensor %s: allgather is %u; 0 (auto), 1 (direct) or 2 (doubling) can be",
-                    name, (unsigned)given->allgather);
-  if (!(given->delta >= 0 && given->delta <= 1))
-    return zps_fail(error, ZPS_ERR_INVALID, "tensor %s: delta is %g; a share of the rows, 0 to 1, can be", name,
-                    given->delta);
-  if (given->delta > 0 && (given->op == ZENPS_OP_MAX || given->op == ZENPS_OP_MIN))
+/* Options that contradict each other under every scheme. */
+static zps_err_t check_streams(const struct zps_scheme_options *options, int op, const char *name,
+                               struct zps_error *error) {
+  if (options->delta > 0 && (op == ZENPS_OP_MAX || op == ZENPS_OP_MIN))
     return zps_fail(
         error, ZPS_ERR_INVALID,
         "tensor %s: delta is %g, but streams of a max or min never become dense: a row that is not there is "
         "not zero",
-        name, given->delta);
-  if (given->allgather == ZENPS_ALLGATHER_DOUBLING && given->bits)
+        name, options->delta);
+  if (options->allgather == ZPS_ALLGATHER_DOUBLING && options->bits)
     return zps_fail(error, ZPS_ERR_INVALID,
                     "tensor %s: allgather is doubling and bits %" PRIu32
                     ", but levels go straight to every rank: joined, they would be rounded again",
-                    name, given->bits);
-  return ZPS_OK;
-}
-
-static zps_err_t set_streams(struct zps_scheme_ask *ask, const zenps_tensor_options_t *given, enum zps_dtype dtype,
-                             enum zps_value_codec values, const char *name, struct zps_error *error) {
-  static const enum zps_peer_gather gathers[] = {ZPS_GATHER_AUTO, ZPS_GATHER_DIRECT, ZPS_GATHER_DOUBLING};
-  const unsigned flags = flags_of(ask);
-  if (given->allgather && !(flags & ZPS_SCHEME_GATHERS))
-    return zps_fail(error, ZPS_ERR_INVALID,
-                    "tensor %s: allgather is for split-allgather, dsar and topkdsa, not for scheme %s", name,
-                    ask->name);
-  if (given->bits && !zps_plan_flags_round(flags))
-    return zps_fail(error, ZPS_ERR_INVALID,
-                    "tensor %s: bits are for the dense halves of dsar and topkdsa, not for scheme %s", name, ask->name);
-  if (given->delta > 0 && !(flags & ZPS_SCHEME_STREAMS))
-    return zps_fail(error, ZPS_ERR_INVALID,
-                    "tensor %s: delta is for schemes that send sparse streams between ranks, not for scheme %s", name,
-                    ask->name);
-  ask->plan.value_bytes = zps_dtype_size(dtype);
-  ask->plan.values = values == ZPS_VALUES_RAW ? 0 : values;
-  ask->plan.gather = gathers[given->allgather];
-  ask->plan.delta = given->delta;
-  ask->allgather = (unsigned)given->allgather;
+                    name, options->bits);
   return ZPS_OK;
 }
 
@@ -334,50 +230,49 @@ static uint32_t default_chunks(const struct zps_scheme_ask *ask, uint64_t world,
   return chunks <= 1 ? 1 : chunks >= 8 ? 8 : (uint32_t)chunks;
 }
 
+static zps_err_t ask_automatic(struct zps_scheme_ask *ask, const zenps_tensor_options_t *given, const char *scheme,
+                               const char *name, enum zps_value_codec values, struct zps_error *error) {
+  ask->served = zps_served_kind_find("balanced");
+  const struct zps_automatic_limits limits = {
+      .balanced_only = ask->plan.rows >= 1ull << 32,
+      .no_zeros = given->op == ZENPS_OP_MAX || given->op == ZENPS_OP_MIN || given->keep_zero_rows,
+      .narrow = values != ZPS_VALUES_RAW,
+      .lossy_bits = ask->options.bits != 0,
+      .served_only = given->op == ZENPS_OP_MEAN_PRESENT,
+      .any_order = given->order == ZENPS_ORDER_ANY || strcmp(scheme, "auto:any") == 0};
+  zps_err_t err = zps_automatic_parse(scheme, name, &limits, &ask->choices, error);
+  if (err == ZPS_OK) err = check_order(ask, (int)given->order, scheme, name, error);
+  if (err == ZPS_OK && given->op == ZENPS_OP_MEAN_PRESENT) err = check_op(ask, (int)given->op, name, error);
+  if (err == ZPS_OK) err = check_keep(ask, given, name, scheme, error);
+  if (err != ZPS_OK) return err;
+  set_spec(ask, zps_plan_scheme_name(ZPS_PLAN_AUTO));
+  char text[ZPS_SCHEME_TEXT_MAX + 1];
+  return check_partitioner(ask, name, zps_scheme_spec_text(&ask->spec, text), error);
+}
+
 zps_err_t zps_scheme_ask_init(struct zps_scheme_ask *ask, const zenps_tensor_options_t *given,
                               const struct zps_worker_options *options, const char *name, uint64_t rows, uint32_t width,
                               enum zps_dtype dtype, enum zps_value_codec values, struct zps_error *error) {
-  const char *scheme = given->scheme                               ? given->scheme
-                       : dtype == ZPS_DTYPE_U8 || !options->scheme ? "balanced"
-                                                                   : options->scheme;
+  const char *const otherwise = dtype == ZPS_DTYPE_U8 || !options->scheme ? "balanced" : options->scheme;
   const uint64_t world = given->group ? given->group->n_ranks : options->world;
+  struct zps_scheme_text text;
+  struct zps_error why;
   *ask = (struct zps_scheme_ask){0};
-  ask->plan = (struct zps_peer_plan){.rows = rows, .width = width, .chunks = 1, .levels = ask->levels};
-  zps_err_t err = check_streams(given, name, error);
+  ask->plan = (struct zps_peer_plan){.rows = rows, .width = width, .chunks = 1};
+  zps_err_t err = zps_scheme_text_parse(given->scheme ? given->scheme : otherwise, otherwise, &text, &why);
+  if (err != ZPS_OK) return zps_fail(error, err, "tensor %s: %s", name, why.text);
+  const char *const scheme = text.scheme;
+  ask->options = text.options;
+  err = check_streams(&ask->options, (int)given->op, name, error);
   if (err != ZPS_OK) return err;
-  if (zps_automatic_is(scheme)) { /* options are for the schemes that may be chosen */
-    ask->served = zps_served_kind_find("balanced");
-    const struct zps_automatic_limits limits = {
-        .balanced_only = rows >= 1ull << 32,
-        .no_zeros = given->op == ZENPS_OP_MAX || given->op == ZENPS_OP_MIN || given->keep_zero_rows,
-        .narrow = values != ZPS_VALUES_RAW,
-        .lossy_bits = given->bits != 0,
-        .served_only = given->op == ZENPS_OP_MEAN_PRESENT,
-        .any_order = given->order == ZENPS_ORDER_ANY || strcmp(scheme, "auto:any") == 0};
-    err = zps_automatic_parse(scheme, name, &limits, &ask->choices, error);
-    if (err == ZPS_OK) err = check_order(ask, (int)given->order, scheme, name, error);
-    if (err == ZPS_OK && given->op == ZENPS_OP_MEAN_PRESENT) err = check_op(ask, (int)given->op, name, error);
-    if (err == ZPS_OK) err = check_keep(ask, given, name, scheme, error);
-    if (err != ZPS_OK) return err;
-    set_spec(ask, zps_plan_scheme_name(ZPS_PLAN_AUTO));
-    char text[ZPS_SCHEME_TEXT_MAX + 1];
-    err = check_partitioner(ask, given->partitioner, name, zps_scheme_spec_text(&ask->spec, text), error);
-    return err == ZPS_OK ? set_parts(ask, given, name, scheme, error) : err;
-  }
+  if (zps_automatic_is(scheme)) return ask_automatic(ask, given, scheme, name, values, error);
   err = find_scheme(ask, scheme, name, error);
   if (err == ZPS_OK) err = check_order(ask, (int)given->order, scheme, name, error);
   if (err == ZPS_OK) err = check_op(ask, (int)given->op, name, error);
   if (err == ZPS_OK) err = check_keep(ask, given, name, scheme, error);
-  if (err == ZPS_OK) err = check_partitioner(ask, given->partitioner, name, scheme, error);
-  if (err == ZPS_OK) err = set_parts(ask, given, name, scheme, error);
+  if (err == ZPS_OK) err = check_partitioner(ask, name, scheme, error);
   if (err != ZPS_OK) return err;
   if (!ask->scheme) {
-    if (given->k || given->density != 0 || given->n_levels || given->chunks || given->bits || given->allgather ||
-        given->delta > 0 || given->level_algorithms)
-      return zps_fail(error, ZPS_ERR_INVALID,
-                      "tensor %s: k, density, levels, level_algorithms, chunks, bits, allgather and delta are for "
-                      "schemes between ranks, not for %s",
-                      name, scheme);
     set_spec(ask, ask->served->name);
     return ZPS_OK;
   }
@@ -385,19 +280,14 @@ zps_err_t zps_scheme_ask_init(struct zps_scheme_ask *ask, const zenps_tensor_opt
     return zps_fail(error, ZPS_ERR_UNSUPPORTED,
                     "tensor %s: scheme %s takes fewer than 2^32 rows, not %" PRIu64 "; balanced takes more", name,
                     scheme, rows);
-  if (given->chunks > ZPS_SCHEME_CHUNKS_MAX ||
-      (given->bits != 0 && given->bits != 2 && given->bits != 4 && given->bits != 8))
-    return zps_fail(error, ZPS_ERR_INVALID,
-                    "tensor %s: %" PRIu32 " chunks, %" PRIu32 " bits; 0 to %u chunks and 0, 2, 4 or 8 bits can be",
-                    name, given->chunks, given->bits, ZPS_SCHEME_CHUNKS_MAX);
-  err = set_k(ask, given, name, rows, error);
-  if (err == ZPS_OK) err = set_levels(ask, given, world, name, error);
-  if (err == ZPS_OK) err = set_algorithms(ask, given, name, error);
-  if (err == ZPS_OK) err = set_streams(ask, given, dtype, values, name, error);
+  ask->plan.options = ask->options;
+  err = set_k(ask, name, error);
+  if (err == ZPS_OK) err = check_levels(ask, world, name, error);
   if (err != ZPS_OK) return err;
-  ask->plan.chunks =
-      given->chunks ? given->chunks : default_chunks(ask, world, rows, (uint64_t)width * zps_dtype_size(dtype));
-  ask->plan.bits = given->bits;
+  if (ask->plan.chunks == 0)
+    ask->plan.chunks = default_chunks(ask, world, rows, (uint64_t)width * zps_dtype_size(dtype));
+  ask->plan.value_bytes = zps_dtype_size(dtype);
+  ask->plan.values = values == ZPS_VALUES_RAW ? 0 : values;
   set_spec(ask, ask->scheme->name);
   return ZPS_OK;
 }

@@ -17,10 +17,8 @@ struct zps_scheme_ask {
   const struct zps_served_kind *between; /* hosts, where the scheme nests and plan.inner is NULL */
   char name[ZPS_SCHEME_NAME_MAX + 1];    /* with that of a nested one: "hierarchical:balanced" */
   struct zps_scheme_spec spec;           /* name and options, in the coordinator's form */
-  struct zps_peer_plan plan; /* options alone: no ranks yet. Its `levels` and `algorithms` are the arrays below. */
-  uint32_t levels[ZPS_SCHEME_LEVELS_MAX];
-  enum zps_level_algorithm algorithms[ZPS_SCHEME_LEVELS_MAX];
-  unsigned allgather; /* the caller's */
+  struct zps_scheme_options options;     /* All that the text has. */
+  struct zps_peer_plan plan;             /* options alone: no ranks yet */
 };
 
 /* `given`: complete options; `values`: in which values travel. The library's own tensors (of bytes) are

@@ -79,7 +79,7 @@ static void level_racks(const struct zps_join_peers *peers, struct zps_peer_tens
   if (per_rack == per_host || per_rack == n || spans_racks(scheme->hosts, scheme->racks, n)) return;
   const uint32_t levels[] = {per_host, per_rack / per_host, n / per_rack};
   for (unsigned i = 0; i < 3; i++) {
-    if (levels[i] > 1) scheme->levels[scheme->plan.n_levels++] = levels[i];
+    if (levels[i] > 1) scheme->plan.levels[scheme->plan.n_levels++] = levels[i];
   }
   scheme->plan.racks = scheme->racks;
 }
@@ -136,12 +136,8 @@ zps_err_t zps_peer_tensor_create(const struct zps_scheme_ask *ask, const struct 
     return zps_fail(error, ZPS_ERR_NOMEM, "no memory for scheme %s", ask->scheme->name);
   }
   scheme->scheme = ask->scheme;
-  memcpy(scheme->levels, ask->levels, sizeof scheme->levels);
-  memcpy(scheme->algorithms, ask->algorithms, sizeof scheme->algorithms);
   scheme->plan = ask->plan;
   set_ranks(peers, me, group, scheme);
-  scheme->plan.levels = scheme->levels;
-  scheme->plan.algorithms = ask->plan.algorithms ? scheme->algorithms : NULL;
   scheme->plan.hosts = scheme->hosts;
   number_places(peers, &scheme->plan, host_of, scheme->hosts);
   number_places(peers, &scheme->plan, rack_of, scheme->racks);

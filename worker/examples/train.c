@@ -70,15 +70,14 @@ void train_close(struct train *train, bool is_done) {
 
 bool train_tensor_open(struct train *train, struct train_tensor *tensor, const char *name, uint64_t rows,
                        uint32_t width, const struct train_sync *sync) {
+  char scheme[ZPS_SCHEME_TEXT_MAX + 1];
   zenps_tensor_options_t options;
   ZENPS_TENSOR_OPTIONS_INIT(&options);
   options.values = (zenps_values_t)(ZENPS_VALUES_RAW + sync->values);
-  options.scheme = sync->scheme;
-  options.bits = (uint32_t)sync->bits;
+  options.scheme = scheme;
   const bool lossy = train_select_lossy(sync->scheme), selects = sync->sparsify > 0;
-  if (lossy) options.density = sync->density;
   struct zps_error why;
-  if (!train_select_parts(sync, &options, &why)) {
+  if (!train_select_scheme(sync, scheme, &why)) {
     fprintf(stderr, "%s: %s\n", program_name, why.text);
     train->status = ZPS_EXIT_USAGE;
     return false;

@@ -93,52 +93,45 @@ struct train_sync {
   char *scheme;
   int sparsify;
   double density;
-  uint64_t warmup, bits, tau, tau_threshold, xi;
-  char *without;
+  uint64_t warmup, period, xi;
+  bool unrefined;
   int memory; /* index into the option's values */
   char *device;
 };
-#define TRAIN_SYNC_OPTS                                                                                            \
-  OPT(ZPS_OPT_ENUM, sync.values, .name = "values", .def = "raw", .values = train_values,                           \
-      .help = "what gradients travel as: as they are, or rounded to 16 bits or to QSGD levels of 2, 4 or 8 bits"), \
-      OPT(ZPS_OPT_STRING, sync.scheme, .name = "scheme", .arg = "NAME",                                            \
-          .help =                                                                                                  \
-              "how gradients are summed: over the servers, or between ranks (zenps-perf --help has the names; "    \
-              "default: ZENPS_SCHEME, then balanced)"),                                                            \
-      OPT(ZPS_OPT_ENUM, sync.sparsify, .name = "sparsify", .def = "none", .values = train_sparsify,                \
-          .help =                                                                                                  \
-              "which values of a gradient travel, while the others wait in a residual: all (none), exactly the "   \
-              "greatest, those over a threshold from a sample [DGC], over one that is reused for 32 steps "        \
-              "[Ok-Topk], over a normal distribution's, the greatest of each 512 [SparCML], or those that a "      \
-              "lossy --scheme selects of the whole residual (scheme)"),                                            \
-      OPT(ZPS_OPT_DOUBLE, sync.density, .name = "density", .arg = "D", .def = "0.01", .min = 1e-9, .max = 1,       \
-          .help = "share of the values that --sparsify selects, or of rows that a lossy scheme keeps"),            \
-      OPT(ZPS_OPT_UINT, sync.warmup, .name = "warmup", .arg = "E", .def = "0", .min = 0, .max = 1000,              \
-          .help =                                                                                                  \
-              "epochs of --sparsify in which the share falls to --density step by step, as in DGC; not with a "    \
-              "lossy scheme"),                                                                                     \
-      OPT(ZPS_OPT_UINT, sync.bits, .name = "bits", .arg = "B", .def = "0", .min = 0, .max = 8,                     \
-          .help =                                                                                                  \
-              "QSGD bits of the dense half of --scheme dsar, 2, 4 or 8 (0: exact); with --sparsify that is "       \
-              "SparCML's quantised top-k"),                                                                        \
-      OPT(ZPS_OPT_UINT, sync.xi, .name = "xi", .arg = "E", .def = "0", .min = 0, .max = UINT32_MAX,                \
-          .help =                                                                                                  \
-              "with --sparsify: measure xi of Ok-Topk's assumption 1 every E steps, by two further sums (0: "      \
-              "never)"),                                                                                           \
-      OPT(ZPS_OPT_UINT, sync.tau, .name = "tau", .arg = "T", .def = "0", .min = 0, .max = UINT32_MAX,              \
-          .help = "--scheme oktopk: steps from one agreement on its regions to the next (0: 64)"),                 \
-      OPT(ZPS_OPT_UINT, sync.tau_threshold, .name = "tau-threshold", .arg = "T", .def = "0", .min = 0,             \
-          .max = UINT32_MAX,                                                                                       \
-          .help = "steps from one exact threshold to the next, of --scheme oktopk and --sparsify reused (0: 32)"), \
-      OPT(ZPS_OPT_STRING, sync.without, .name = "without", .arg = "PARTS",                                         \
-          .help =                                                                                                  \
-              "leave parts of --scheme oktopk or gaussiank out (zenps-perf --help names them); steering and "      \
-              "correction also of --sparsify reused and gaussian"),                                                \
-      OPT(ZPS_OPT_ENUM, sync.memory, .name = "memory", .def = "host", .values = zps_gpu_memory_values,             \
-          .help =                                                                                                  \
-              "where gradients and sums are handed over: in host memory, or copied to a GPU's and back, to try "   \
-              "that way"),                                                                                         \
-      OPT(ZPS_OPT_STRING, sync.device, .name = "device", .arg = "N",                                               \
+#define TRAIN_SYNC_OPTS                                                                                               \
+  OPT(ZPS_OPT_ENUM, sync.values, .name = "values", .def = "raw", .values = train_values,                              \
+      .help = "what gradients travel as: as they are, or rounded to 16 bits or to QSGD levels of 2, 4 or 8 bits"),    \
+      OPT(ZPS_OPT_STRING, sync.scheme, .name = "scheme", .arg = "NAME[:OPTION=VALUE,...]",                            \
+          .help =                                                                                                     \
+              "how gradients are summed: over the servers, or between ranks (zenps-perf --help has the names and "    \
+              "options; default: ZENPS_SCHEME, then balanced)"),                                                      \
+      OPT(ZPS_OPT_ENUM, sync.sparsify, .name = "sparsify", .def = "none", .values = train_sparsify,                   \
+          .help =                                                                                                     \
+              "which values of a gradient travel, while the others wait in a residual: all (none), exactly the "      \
+              "greatest, those over a threshold from a sample [DGC], over one that is reused for 32 steps "           \
+              "[Ok-Topk], over a normal distribution's, the greatest of each 512 [SparCML], or those that a "         \
+              "lossy --scheme selects of the whole residual (scheme)"),                                               \
+      OPT(ZPS_OPT_DOUBLE, sync.density, .name = "density", .arg = "D", .def = "0.01", .min = 1e-9, .max = 1,          \
+          .help =                                                                                                     \
+              "share of the values that --sparsify selects, or of rows that a lossy scheme keeps whose text has "     \
+              "no k and no density"),                                                                                 \
+      OPT(ZPS_OPT_UINT, sync.warmup, .name = "warmup", .arg = "E", .def = "0", .min = 0, .max = 1000,                 \
+          .help =                                                                                                     \
+              "epochs of --sparsify in which the share falls to --density step by step, as in DGC; not with a "       \
+              "lossy scheme"),                                                                                        \
+      OPT(ZPS_OPT_UINT, sync.xi, .name = "xi", .arg = "E", .def = "0", .min = 0, .max = UINT32_MAX,                   \
+          .help =                                                                                                     \
+              "with --sparsify: measure xi of Ok-Topk's assumption 1 every E steps, by two further sums (0: "         \
+              "never)"),                                                                                              \
+      OPT(ZPS_OPT_UINT, sync.period, .name = "period", .arg = "T", .def = "0", .min = 0, .max = UINT32_MAX,           \
+          .help = "--sparsify reused: steps from one exact threshold to the next (0: 32)"),                           \
+      OPT(ZPS_OPT_BOOL, sync.unrefined, .name = "unrefined",                                                          \
+          .help = "--sparsify reused, gaussian: thresholds are those of the paper, however many values they select"), \
+      OPT(ZPS_OPT_ENUM, sync.memory, .name = "memory", .def = "host", .values = zps_gpu_memory_values,                \
+          .help =                                                                                                     \
+              "where gradients and sums are handed over: in host memory, or copied to a GPU's and back, to try "      \
+              "that way"),                                                                                            \
+      OPT(ZPS_OPT_STRING, sync.device, .name = "device", .arg = "N",                                                  \
           .help = "number of the GPU, with --memory device (default: ZENPS_DEVICE, then 0)")
 extern const char *const train_values[], *const train_sparsify[];
 

@@ -1,59 +1,48 @@
 #include "worker/examples/train_select.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/plan/without.h"
 
 const char *const train_sparsify[] = {"none", "topk", "sampled", "reused", "gaussian", "buckets", "scheme", NULL};
 
 enum { IN_SCHEME = 6 }; /* of train_sparsify */
 
-static enum zps_plan_scheme number_of(const char *scheme) {
-  enum zps_plan_scheme number = ZPS_PLAN_AUTO;
-  return scheme && zps_plan_scheme_parse(scheme, &number) ? number : ZPS_PLAN_AUTO;
+static bool parse(const char *scheme, struct zps_scheme_text *text, struct zps_error *error) {
+  const char *const variable = getenv("ZENPS_SCHEME"), *const otherwise = variable && *variable ? variable : "balanced";
+  return zps_scheme_text_parse(scheme ? scheme : otherwise, otherwise, text, error) == ZPS_OK;
+}
+
+static bool is_lossy(const struct zps_scheme_text *text) {
+  enum zps_plan_scheme number;
+  return zps_plan_scheme_parse(text->scheme, &number) && zps_plan_scheme_lossy(number);
 }
 
 bool train_select_lossy(const char *scheme) {
-  return zps_plan_scheme_lossy(number_of(scheme));
-}
-
-/* Checked by train_select_parts(). */
-static unsigned without(const struct train_sync *sync) {
-  unsigned parts = 0;
+  struct zps_scheme_text text;
   struct zps_error error;
-  if (!sync->without || zps_without_parse(sync->without, strlen(sync->without), &parts, &error) != ZPS_OK) return 0;
-  return parts;
+  return parse(scheme, &text, &error) && is_lossy(&text);
 }
 
-static unsigned selection_parts(const struct train_sync *sync) {
-  return sync->sparsify == (int)ZENPS_SPARSIFY_REUSED     ? ZPS_WITHOUT_STEERING
-         : sync->sparsify == (int)ZENPS_SPARSIFY_GAUSSIAN ? ZPS_WITHOUT_CORRECTION
-                                                          : 0;
-}
-
-bool train_select_parts(const struct train_sync *sync, zenps_tensor_options_t *options, struct zps_error *error) {
-  const enum zps_plan_scheme scheme = number_of(sync->scheme);
-  const unsigned of_scheme = zps_without_of(scheme), most = of_scheme | selection_parts(sync);
-  const bool oktopk = scheme == ZPS_PLAN_OKTOPK;
+bool train_select_scheme(const struct train_sync *sync, char *text, struct zps_error *error) {
+  const bool reused = sync->sparsify == (int)ZENPS_SPARSIFY_REUSED;
+  struct zps_scheme_text scheme;
   struct zps_error why;
-  unsigned parts = 0;
-  char text[ZPS_WITHOUT_TEXT_MAX + 1];
-  if (sync->without && zps_without_parse(sync->without, strlen(sync->without), &parts, &why) != ZPS_OK) {
-    zps_fail(error, ZPS_ERR_INVALID, "--without: %s", why.text);
+  if (!parse(sync->scheme, &scheme, &why)) {
+    zps_fail(error, ZPS_ERR_INVALID, "--scheme: %s", why.text);
     return false;
   }
-  if (parts & ~most) {
-    zps_fail(error, ZPS_ERR_INVALID, "--without: scheme and selection do not have %s",
-             zps_without_text(parts & ~most, text));
+  if (sync->unrefined && !reused && sync->sparsify != (int)ZENPS_SPARSIFY_GAUSSIAN) {
+    zps_fail(error, ZPS_ERR_INVALID, "--unrefined needs --sparsify reused or gaussian");
     return false;
   }
-  if ((sync->tau && !oktopk) || (sync->tau_threshold && !oktopk && sync->sparsify != (int)ZENPS_SPARSIFY_REUSED)) {
-    zps_fail(error, ZPS_ERR_INVALID, "--tau needs --scheme oktopk, --tau-threshold that or --sparsify reused");
+  if (sync->period && !reused) {
+    zps_fail(error, ZPS_ERR_INVALID, "--period needs --sparsify reused");
     return false;
   }
-  if (sync->sparsify == IN_SCHEME && !zps_plan_scheme_lossy(scheme)) {
+  if (sync->sparsify == IN_SCHEME && !is_lossy(&scheme)) {
     zps_fail(error, ZPS_ERR_INVALID, "--sparsify scheme needs a --scheme that keeps only some rows, such as oktopk");
     return false;
   }
@@ -61,12 +50,11 @@ bool train_select_parts(const struct train_sync *sync, zenps_tensor_options_t *o
     zps_fail(error, ZPS_ERR_INVALID, "--xi needs --sparsify: all values are applied without it");
     return false;
   }
-  options->without = parts & of_scheme;
-  options->contributed = sync->sparsify == IN_SCHEME;
-  if (oktopk) {
-    options->boundary_period = (uint32_t)sync->tau;
-    options->threshold_period = (uint32_t)sync->tau_threshold;
-  }
+  if (is_lossy(&scheme) && scheme.options.k == 0 && !(scheme.options.density > 0))
+    scheme.options.density = sync->density;
+  scheme.options.contributed |= sync->sparsify == IN_SCHEME;
+  snprintf(text, ZPS_SCHEME_TEXT_MAX + 1, "%s", scheme.scheme);
+  zps_scheme_options_add(&scheme.options, text);
   return true;
 }
 
@@ -77,8 +65,8 @@ bool train_select_open(struct train_select *select, const struct train_sync *syn
   options.kind =
       select->in_scheme ? ZENPS_SPARSIFY_SCHEME : (zenps_sparsify_t)((int)ZENPS_SPARSIFY_TOPK + sync->sparsify - 1);
   if (!select->in_scheme) options.density = sync->density;
-  options.period = (uint32_t)sync->tau_threshold;
-  options.unrefined = (without(sync) & selection_parts(sync)) != 0;
+  options.period = (uint32_t)sync->period;
+  options.unrefined = sync->unrefined;
   if (train_select_lossy(sync->scheme)) {
     options.residual = ZENPS_RESIDUAL_GLOBAL;
     options.capped = 1;

@@ -2,14 +2,14 @@
 #ifndef ZPS_EXAMPLES_TRAIN_SELECT_H
 #define ZPS_EXAMPLES_TRAIN_SELECT_H
 
-#include "common/base/err.h"
+#include "common/plan/scheme_options.h"
 #include "worker/examples/train.h"
 
-/* Whether the scheme named keeps only some rows. */
+/* Whether the scheme of the text keeps only some rows. */
 bool train_select_lossy(const char *scheme);
-/* The periods and the parts to do without, for a tensor of the scheme. False: one that neither the scheme nor the
- * selection has. */
-bool train_select_parts(const struct train_sync *sync, zenps_tensor_options_t *options, struct zps_error *error);
+/* The scheme's text for the tensor, with the density and with `contributed` where the scheme selects. False: the
+ * options contradict each other. `text` has ZPS_SCHEME_TEXT_MAX + 1 characters. */
+bool train_select_scheme(const struct train_sync *sync, char *text, struct zps_error *error);
 /* For a tensor of rows x width values; false, with zenps_last_error() or errno's reason, where it cannot be. */
 bool train_select_open(struct train_select *select, const struct train_sync *sync, uint64_t rows, uint32_t width);
 void train_select_close(struct train_select *select);

@@ -14,8 +14,6 @@ struct zps_peer_round;
 struct zps_peer_tensor {
   const struct zps_peer_scheme *scheme;
   struct zps_peer_plan plan;
-  uint32_t levels[ZPS_SCHEME_LEVELS_MAX];
-  enum zps_level_algorithm algorithms[ZPS_SCHEME_LEVELS_MAX];
   uint32_t *hosts, *racks;            /* per position of the plan */
   uint32_t *ranks;                    /* per position of the plan, of a group: numbers in the job */
   bool *near;                         /* per rank, where there are any (zps_peer_plan) */

@@ -20,20 +20,20 @@
 
 #include "worker/schemes/parts.h"
 
-enum { LEVELS_MAX = 16 };
+enum { LEVELS_MAX = ZPS_SCHEME_LEVELS_MAX };
 
 struct grid {
   uint32_t n_levels, levels[LEVELS_MAX];
-  const enum zps_level_algorithm *algorithms; /* NULL: of the factors */
-  uint32_t *places;                           /* number in mixed radix -> position */
-  uint32_t me;                                /* our number */
+  uint32_t algorithms[LEVELS_MAX]; /* enum zps_level_algorithm */
+  uint32_t *places;                /* number in mixed radix -> position */
+  uint32_t me;                     /* our number */
 };
 
 /* All ranks in one level; they are as near to each other as it gets. */
 static void flatten(const struct zps_peer_plan *plan, struct grid *grid) {
   grid->n_levels = 1;
   grid->levels[0] = plan->n;
-  grid->algorithms = NULL;
+  grid->algorithms[0] = ZPS_LEVEL_AUTO;
 }
 
 static uint32_t greatest_common_divisor(uint32_t a, uint32_t b) {
@@ -72,13 +72,14 @@ static bool make_grid(const struct zps_peer_plan *plan, struct grid *grid) {
   if (plan->racks) group_by(plan->racks, plan->n, grid->places, room);
   uint64_t product = 1;
   grid->n_levels = 0;
-  grid->algorithms = plan->algorithms;
   for (uint32_t i = 0; i < plan->n_levels && i < LEVELS_MAX; i++) {
+    grid->algorithms[i] = plan->algorithms[i];
     grid->levels[grid->n_levels++] = plan->levels[i];
     product *= plan->levels[i];
   }
   if (plan->n_levels == 0 && each > 1 && each < plan->n) {
     grid->n_levels = 2;
+    grid->algorithms[0] = grid->algorithms[1] = ZPS_LEVEL_AUTO;
     grid->levels[0] = each;
     grid->levels[1] = plan->n / each;
   } else if (plan->n_levels == 0 || product != plan->n) {
@@ -96,7 +97,7 @@ static struct zps_group group_of(const struct grid *grid, uint32_t level, uint32
 
 static enum zps_group_algorithm algorithm_of(const struct grid *grid, uint32_t level) {
   const uint32_t p = grid->levels[level];
-  const bool ring = grid->algorithms && grid->algorithms[level] == ZPS_LEVEL_RING;
+  const bool ring = grid->algorithms[level] == ZPS_LEVEL_RING;
   return ring || (p & (p - 1)) ? ZPS_GROUP_RING : ZPS_GROUP_RECURSIVE;
 }
 
@@ -150,14 +151,13 @@ static void build_blueconnect(const struct zps_peer_plan *plan, void *state, uin
 }
 
 static void build_ring(const struct zps_peer_plan *plan, void *state, uint64_t round, struct zps_program *program) {
-  static const enum zps_level_algorithm algorithm = ZPS_LEVEL_RING;
   struct zps_peer_plan one = *plan;
   struct grid grid;
   (void)state;
   (void)round;
   one.n_levels = 1;
-  one.levels = &plan->n;
-  one.algorithms = &algorithm;
+  one.levels[0] = plan->n;
+  one.algorithms[0] = ZPS_LEVEL_RING;
   one.hosts = one.racks = NULL;
   if (make_grid(&one, &grid)) {
     build_grid(&one, &grid, program);

@@ -5,8 +5,9 @@
 enum tag { TAG_RANGE = 2, TAG_STAGE = TAG_RANGE, TAG_IN = TAG_RANGE + 32, TAG_OUT /* lower half, upper half */ };
 
 bool zps_peer_gathers_by_doubling(const struct zps_peer_plan *plan) {
-  if (plan->bits || plan->gather == ZPS_GATHER_DIRECT) return false;
-  if (plan->gather == ZPS_GATHER_DOUBLING) return true;
+  if (plan->bits || plan->allgather == ZPS_ALLGATHER_DIRECT) return false;
+  if (plan->allgather == ZPS_ALLGATHER_DOUBLING) return true;
+  if (plan->value_bytes == 0) return false;
   const double row_bytes = (double)plan->width * plan->value_bytes;
   double bytes = (double)plan->rows * row_bytes;
   const double kept = (double)plan->n * (double)plan->k * (row_bytes + sizeof(uint32_t));

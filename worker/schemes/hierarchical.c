@@ -52,8 +52,10 @@ static struct zps_peer_plan among(const struct zps_peer_plan *plan, const struct
   inner.inner = NULL;
   const uint32_t within = hosts->n < plan->n ? 1 : 0; /* levels of a host's own */
   inner.n_levels = plan->n_levels > within ? plan->n_levels - within : 0;
-  inner.levels = inner.n_levels ? plan->levels + within : NULL;
-  if (plan->algorithms) inner.algorithms = plan->algorithms + within;
+  for (uint32_t i = 0; i < inner.n_levels; i++) {
+    inner.levels[i] = plan->levels[i + within];
+    inner.algorithms[i] = plan->algorithms[i + within];
+  }
   for (uint32_t i = 0; i < hosts->n; i++) {
     if (hosts->masters[i] == master) inner.me = i;
   }

@@ -79,12 +79,12 @@ static zps_err_t oktopk_open(const struct zps_peer_plan *plan, void **state_p) {
 }
 
 static bool renews_thresholds(const struct zps_peer_plan *plan, const struct zps_oktopk *self, uint64_t round) {
-  const uint32_t period = plan->threshold_period ? plan->threshold_period : ZPS_OKTOPK_THRESHOLD_PERIOD;
+  const uint32_t period = plan->threshold_period ? plan->threshold_period : ZPS_DEFAULT_threshold_period;
   return (round - self->first) % period == 0 || self->useless;
 }
 
 static bool renews_bounds(const struct zps_peer_plan *plan, const struct zps_oktopk *self, uint64_t round) {
-  const uint32_t period = plan->boundary_period ? plan->boundary_period : ZPS_OKTOPK_BOUNDARY_PERIOD;
+  const uint32_t period = plan->boundary_period ? plan->boundary_period : ZPS_DEFAULT_boundary_period;
   return !(plan->without & ZPS_WITHOUT_REPARTITION) && (round - self->first) % period == 0;
 }
 

@@ -9,42 +9,25 @@
 #define ZPS_WORKER_SCHEMES_PEER_SCHEME_H
 
 #include "common/codec/codec_choice.h"
-#include "common/plan/without.h"
+#include "common/plan/scheme_options.h"
 #include "worker/schemes/program.h"
 
-/* How the ranges of a split go round (gather.h). */
-enum zps_peer_gather { ZPS_GATHER_DIRECT, ZPS_GATHER_DOUBLING, ZPS_GATHER_AUTO };
-/* What ranks of a level do (blueconnect.c). DOUBLING, and halving: the level's factor is a power of two. */
-enum zps_level_algorithm { ZPS_LEVEL_AUTO, ZPS_LEVEL_RING, ZPS_LEVEL_DOUBLING };
-
-/* The parameters of a tensor's scheme; the same on all ranks except for `me`. */
-enum { ZPS_OKTOPK_BOUNDARY_PERIOD = 64, ZPS_OKTOPK_THRESHOLD_PERIOD = 32 };
-
 struct zps_peer_scheme;
+/* The parameters of a tensor's scheme; the same on all ranks except for `me`. */
 struct zps_peer_plan {
   uint32_t n;            /* ranks that take part */
   uint32_t me;           /* this one's position among them, 0..n-1 */
   const uint32_t *ranks; /* n: rank in the job of each, ascending; NULL: the identity */
   uint64_t rows;
   uint32_t width;
-  uint64_t k;                          /* lossy schemes: rows to keep */
+  /* Those of the tensor, with `k` where it has a density, and `chunks` of 1 or more. `levels` are over ranks sorted by
+   * rack and host. */
+  ZPS_SCHEME_OPTIONS_HERE;
   const struct zps_peer_scheme *inner; /* hierarchical: between hosts; NULL: over servers */
-  uint32_t n_levels; /* BlueConnect, two-level: factors of n, innermost (fastest) first; 0: by `hosts` alone */
-  const uint32_t *levels;
-  const uint32_t *hosts; /* n: which host each rank is on, any numbers; NULL: all on their own */
-  uint32_t chunks;       /* pieces that each block of a dense scheme is cut into, to overlap sending and adding; >= 1 */
-  uint32_t bits;         /* DSAR: QSGD bits of its dense half, 0: exact */
-  uint32_t boundary_period;    /* Ok-Topk: tau, rounds from one agreement on boundaries to the next; 0: 64 */
-  uint32_t threshold_period;   /* Ok-Topk: tau', rounds from one exact threshold to the next; 0: 32 */
-  unsigned without;            /* bits of enum zps_without */
-  bool contributed;            /* lossy schemes: tell which rows the result is made of; ranks may differ in it */
-  uint32_t value_bytes;        /* of the dtype, where ZPS_GATHER_AUTO is to know */
-  uint32_t values;             /* number of the value codec that a rank's own rows are rounded to; 0: as they are */
-  enum zps_peer_gather gather; /* schemes with ZPS_SCHEME_GATHERS */
-  double delta;                /* share of a stream's rows beyond which it becomes dense; 0: as the codec policy says */
-  const enum zps_level_algorithm *algorithms; /* BlueConnect: one for each level; NULL: ZPS_LEVEL_AUTO for all */
-  const uint32_t *racks; /* n: which rack each rank is in, any numbers: `levels` are over ranks sorted by rack and host.
-                            NULL: over ranks sorted by host */
+  const uint32_t *hosts;               /* n: which host each rank is on, any numbers; NULL: all on their own */
+  const uint32_t *racks; /* n: which rack each rank is in, any numbers; NULL: `levels` are over ranks sorted by host */
+  uint32_t value_bytes;  /* of the dtype; 0: not known, and ZPS_ALLGATHER_AUTO is direct */
+  uint32_t values;       /* number of the value codec that a rank's own rows are rounded to; 0: as they are */
   const bool *near;      /* n: with which ranks of its host this one agrees to offer gradients on its device (both know
                             of each other); NULL: with none */
   uint32_t offer_len;    /* doubles of an offer */

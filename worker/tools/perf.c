@@ -13,7 +13,6 @@
 #include "common/base/descriptors.h"
 #include "common/base/exit.h"
 #include "common/codec/values.h"
-#include "common/codec/partitioner.h"
 #include "common/plan/schemes.h"
 #include "worker/tools/perf_arrays.h"
 #include "worker/tools/settle.h"
@@ -267,7 +266,7 @@ static void know_scheme(struct perf *perf) {
   zenps_tensor_info_t info = {.struct_size = sizeof info};
   const bool known = zenps_tensor_info(perf->tensor, &info) == ZENPS_OK;
   perf->scheme = known ? info.scheme : "?";
-  perf->partitioner = known && info.partitioner ? zps_partitioner_name((enum zps_partitioner)info.partitioner) : NULL;
+  perf->partitioner = known ? info.partitioner : NULL;
   perf->balanced = strcmp(perf->scheme, "balanced") == 0;
   perf->served = perf->balanced || strcmp(perf->scheme, "sparse-ps") == 0 || strcmp(perf->scheme, "dense-ps") == 0;
   enum zps_plan_scheme scheme;
@@ -281,12 +280,11 @@ static void know_scheme(struct perf *perf) {
 /* In one generation. */
 static int run_generation(struct perf *perf) {
   const struct perf_options *options = &perf->options;
-  struct perf_grid grid;
   struct zps_error error;
   char name[32];
   zenps_tensor_options_t tensor_options;
   snprintf(name, sizeof name, "perf.%u", perf->number);
-  if (perf_options_tensor(options, &grid, &tensor_options, &error) != ZPS_OK) goto err;
+  perf_options_tensor(options, &tensor_options);
   perf->dtype = perf_options_dtype(options);
   perf->value_bytes = zps_dtype_size(perf->dtype);
   perf->sum_bytes = zps_dtype_size(zps_dtype_sum(perf->dtype));

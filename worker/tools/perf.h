@@ -8,6 +8,7 @@
 
 #include "common/base/err.h"
 #include "common/codec/dtype.h"
+#include "common/plan/scheme_options.h"
 #include "worker/tools/gpu.h"
 #include "worker/tools/perf_input.h"
 
@@ -19,15 +20,10 @@ struct perf_options {
   uint64_t rows, width, parts, batch, steps, warmup, settle, threads, empty, seed, partitions, duplicates;
   double density, skew;
   char *trace, *cases;
-  uint64_t block_bits;
-  int overlap, dtype, layout, out, op, codec, values, check, allgather, order, collective; /* indices into the option's
-                                                                                              values */
-  char *scheme, *levels, *without;
-  uint64_t topk, chunks, bits, tau, tau_threshold;
-  double keep, delta;
-  int partitioner; /* an index too: enum zenps_partitioner */
-  uint64_t hash_k, hash_r1, hash_r2;
-  int memory; /* an index, too */
+  int overlap, dtype, layout, out, op, codec, values, check, order, collective; /* indices into the option's values */
+  char *scheme;                                                                 /* The text; NULL: ZENPS_SCHEME. */
+  struct zps_scheme_text text;                                                  /* The scheme, taken apart. */
+  int memory;                                                                   /* an index, too */
   char *device;
   int gpu; /* the number of that GPU; -1: none */
   bool verify, json, keep_zero_rows;
@@ -98,24 +94,14 @@ bool perf_generation_is_over(struct perf *perf, zenps_status_t status);
 zenps_status_t perf_generation_next(struct perf *perf);
 
 /* perf_options.c */
-enum { PERF_LEVELS_MAX = 16 };
-/* --levels */
-struct perf_grid {
-  uint32_t n, levels[PERF_LEVELS_MAX];
-  zenps_level_algorithm_t algorithms[PERF_LEVELS_MAX];
-  bool chosen; /* an algorithm is */
-};
 zps_err_t perf_options_load(int argc, char **argv, struct perf_options *options, bool *exit_now_p,
                             struct zps_error *error) ZPS_MUSTCHECK;
 void perf_options_fini(struct perf_options *options);
-/* `grid`, which is filled in, and the options must outlive `tensor`. */
-zps_err_t perf_options_tensor(const struct perf_options *options, struct perf_grid *grid,
-                              zenps_tensor_options_t *tensor, struct zps_error *error) ZPS_MUSTCHECK;
+/* The options must outlive `tensor`. */
+void perf_options_tensor(const struct perf_options *options, zenps_tensor_options_t *tensor);
 enum zps_dtype perf_options_dtype(const struct perf_options *options);
 const char *perf_collective_name(const struct perf_options *options);
 /* The format that values travel in. */
-/* --without, as bits of zenps_without_t. */
-unsigned perf_without(const struct perf_options *options);
 const char *perf_values_name(const struct perf_options *options);
 /* Calls `run` for each line of given->cases, with the options of argv and then the line's; until it returns false. */
 typedef bool perf_case_fn(void *ctx, const struct perf_options *options);

@@ -3,14 +3,11 @@
 #include <string.h>
 
 #include "common/codec/values.h"
-#include "common/plan/schemes.h"
 #include "worker/tools/lossy.h"
 #include "worker/tools/perf.h"
 #include "worker/tools/perf_digest.h"
 #include "worker/tools/perf_levels.h"
 #include "worker/tools/perf_round.h"
-
-enum { OKTOPK_PERIOD = 32 }; /* --tau-threshold, where it is not given */
 
 struct perf_check {
   struct perf *perf;
@@ -38,17 +35,18 @@ static zps_err_t open_lossy(struct perf_check *check, struct zps_error *error) {
   const struct perf_options *options = &perf->options;
   if (!adds(perf))
     return zps_fail(error, ZPS_ERR_INVALID, "--verify knows of lossy schemes the sum and the mean, no max or min");
-  const uint64_t k = (uint64_t)llround(options->keep * (double)perf->rows);
+  const struct zps_scheme_options *const of_scheme = &options->text.options;
+  const uint64_t k = (uint64_t)llround(of_scheme->density * (double)perf->rows);
   const struct lossy_config config = {
       .scheme = perf->scheme,
       .n = (uint32_t)zenps_world(perf->job),
       .rows = perf->rows,
       .width = (uint32_t)options->width,
-      .k = options->topk ? options->topk
-           : k           ? k
-                         : 1,
-      .period = options->tau_threshold ? (uint32_t)options->tau_threshold : OKTOPK_PERIOD,
-      .without = perf_without(options),
+      .k = of_scheme->k ? of_scheme->k
+           : k          ? k
+                        : 1,
+      .period = of_scheme->threshold_period ? of_scheme->threshold_period : ZPS_DEFAULT_threshold_period,
+      .without = of_scheme->without,
       .f32 = perf->sum_bytes == 4,
   };
   return lossy_create(&config, &check->lossy);
@@ -74,9 +72,10 @@ zps_err_t perf_check_create(struct perf *perf, struct perf_check **check_p, stru
   struct perf_check *check = calloc(1, sizeof *check);
   if (!check) return zps_fail(error, ZPS_ERR_NOMEM, "out of memory");
   check->perf = perf;
-  if (perf->options.bits && zps_dtype_is_half(perf->dtype)) {
+  const uint32_t bits = perf->options.text.options.bits;
+  if (bits && zps_dtype_is_half(perf->dtype)) {
     free(check);
-    return zps_fail(error, ZPS_ERR_UNSUPPORTED, "--verify knows of --bits for f32 and f64, not for %s",
+    return zps_fail(error, ZPS_ERR_UNSUPPORTED, "--verify knows of bits for f32 and f64, not for %s",
                     zps_dtype_name(perf->dtype));
   }
   check->rounded = malloc(perf->options.width * perf->value_bytes);
@@ -85,14 +84,12 @@ zps_err_t perf_check_create(struct perf *perf, struct perf_check **check_p, stru
   zps_err_t code = ZPS_OK;
   bool ok = check->sum && check->touched && check->rounded;
   const bool rounds = perf->options.values != 0;
-  check->levels = (struct perf_levels){.rows = perf->rows,
-                                       .width = perf->options.width,
-                                       .bits = perf->options.bits,
-                                       .world = (uint32_t)zenps_world(perf->job)};
-  check->in_turns = perf->options.check == 1 && !perf->lossy && !perf->options.bits; /* these look at steps together */
+  check->levels = (struct perf_levels){
+      .rows = perf->rows, .width = perf->options.width, .bits = bits, .world = (uint32_t)zenps_world(perf->job)};
+  check->in_turns = perf->options.check == 1 && !perf->lossy && !bits; /* these look at steps together */
   if (perf->lossy) code = open_lossy(check, error);
   if (code == ZPS_ERR_NOMEM) ok = false;
-  if (rounds || !adds(perf) || perf->lossy || perf->options.bits) {
+  if (rounds || !adds(perf) || perf->lossy || bits) {
     check->own = calloc(perf->rows * perf->options.width, perf->sum_bytes);
     check->own_touched = calloc(perf->rows, 1);
     ok &= check->own && check->own_touched;

@@ -5,7 +5,6 @@
 #include "common/base/config.h"
 #include "common/base/exit.h"
 #include "common/codec/values.h"
-#include "common/plan/without.h"
 #include "worker/tools/lines.h"
 #include "worker/tools/perf.h"
 
@@ -18,9 +17,7 @@ static const char *const out_values[] = {"dense", "rows", "in-place", NULL};
 static const char *const collective_values[] = {"allreduce", "push-pull", "reduce-scatter", "allgather", NULL};
 static const char *const op_values[] = {"sum", "mean", "max", "min", "mean-present", NULL};
 static const char *const codec_values[] = {"auto", "paper", "coo", NULL};
-static const char *const allgather_values[] = {"auto", "direct", "doubling", NULL};
 static const char *const order_values[] = {"scheme", "ranks", "any", NULL};
-static const char *const partitioner_values[] = {"default", "stratified", "murmur", "hierarchical", NULL};
 static const char *const check_values[] = {"all", "turns", NULL};
 static const char *const values_values[] = {ZPS_VALUES_NAME_LIST, NULL};
 
@@ -84,62 +81,24 @@ static const struct zps_opt opts[] = {
         .help = "the last E ranks touch no row"),
     OPT(ZPS_OPT_UINT, partitions, .name = "partitions", .arg = "P", .def = "0", .min = 0, .max = 65536,
         .help = "partitions of the tensor (0: the default)"),
-    OPT(ZPS_OPT_UINT, block_bits, .name = "block-bits", .arg = "BITS", .def = "0", .min = 0, .max = 31,
-        .help = "hash blocks of 2^BITS rows"),
-    OPT(ZPS_OPT_STRING, scheme, .name = "scheme", .short_flag = 'S', .arg = "NAME",
+    OPT(ZPS_OPT_STRING, scheme, .name = "scheme", .short_flag = 'S', .arg = "NAME[:OPTION=VALUE,...]",
         .help =
             "how rounds are carried out: over servers:" ZPS_PLAN_SERVED_TEXT "; or between ranks:" ZPS_PLAN_BETWEEN_TEXT
-            "; or the coordinator's choice: auto, auto:any, or auto:NAME,NAME "
+            "; or the coordinator's choice: auto, auto:any, or auto:NAME,NAME; with the options below "
             "(default: ZENPS_SCHEME, then balanced)"),
     OPT(ZPS_OPT_ENUM, order, .name = "order", .def = "scheme", .values = order_values,
         .help = "order of the addends of a sum: that of ranks, of which other schemes are refused; any, where auto may "
                 "take all schemes that lose nothing; or as the scheme says, auto being in the order of ranks"),
-    OPT(ZPS_OPT_UINT, topk, .name = "topk", .arg = "K", .def = "0", .min = 0, .max = 1e12,
-        .help = "rows that a lossy scheme keeps"),
-    OPT(ZPS_OPT_DOUBLE, keep, .name = "keep", .arg = "D", .def = "0", .min = 0, .max = 1,
-        .help = "the same, as a share of the rows"),
-    OPT(ZPS_OPT_STRING, levels, .name = "levels", .arg = "AxB",
-        .help =
-            "factors of the number of ranks, innermost first (blueconnect, two-level, hierarchical; default: by "
-            "host and rack); blueconnect: with r behind a factor for a ring, d for halving and doubling, as in 4rx2d"),
-    OPT(ZPS_OPT_UINT, chunks, .name = "chunks", .arg = "C", .def = "0", .min = 0, .max = 64,
-        .help = "pieces of a dense scheme's blocks (0: of a megabyte)"),
-    OPT(ZPS_OPT_UINT, bits, .name = "bits", .arg = "B", .def = "0", .min = 0, .max = 8,
-        .help = "QSGD bits of dsar's dense half (0: exact)"),
-    OPT(ZPS_OPT_UINT, tau, .name = "tau", .arg = "T", .def = "0", .min = 0, .max = UINT32_MAX,
-        .help = "oktopk: rounds from one agreement on its regions to the next (0: 64)"),
-    OPT(ZPS_OPT_UINT, tau_threshold, .name = "tau-threshold", .arg = "T", .def = "0", .min = 0, .max = UINT32_MAX,
-        .help = "oktopk: rounds from one exact threshold to the next (0: 32)"),
-    OPT(ZPS_OPT_STRING, without, .name = "without", .arg = "PARTS",
-        .help = "leave parts of the scheme out, to see what they are good for:" ZPS_PLAN_PARTS_TEXT
-                " (the last one of gaussiank, the others of oktopk), separated by commas"),
-    OPT(ZPS_OPT_ENUM, allgather, .name = "allgather", .def = "auto", .values = allgather_values,
-        .help =
-            "the second half of split-allgather, dsar and topkdsa: straight to all ranks, or log2 P stages of doubling "
-            "(auto: doubling for small results)"),
-    OPT(ZPS_OPT_DOUBLE, delta, .name = "delta", .arg = "D", .def = "0", .min = 0, .max = 1,
-        .help =
-            "share of the rows beyond which a sparse stream between ranks becomes dense (0: with --codec paper where "
-            "that is smaller, else never)"),
-    OPT(ZPS_OPT_ENUM, partitioner, .name = "partitioner", .def = "default", .values = partitioner_values,
-        .help = "how rows are dealt to partitions (balanced): stratified, the default; murmur, each by its hash, as in "
-                "the Zen paper; or hierarchical, likewise, by its Algorithm 1, on the CPU or, with --memory device, on "
-                "the GPU"),
-    OPT(ZPS_OPT_UINT, hash_k, .name = "hash-k", .arg = "K", .def = "0", .min = 0, .max = 1e6,
-        .help = "hash functions of Algorithm 1 (0: the paper's 3)"),
-    OPT(ZPS_OPT_UINT, hash_r1, .name = "hash-r1", .arg = "N", .def = "0", .min = 0, .max = 1e12,
-        .help = "its slots of parallel memory per partition (0: the paper's 2 for each row found)"),
-    OPT(ZPS_OPT_UINT, hash_r2, .name = "hash-r2", .arg = "N", .def = "0", .min = 0, .max = 1e12,
-        .help = "its slots of serial memory per partition (0: a tenth of those)"),
     OPT(ZPS_OPT_BOOL, keep_zero_rows, .name = "keep-zero-rows",
         .help = "the tensor keeps rows of zeros that ranks list, and every eighth row that a rank has is such a row "
                 "(needs --layout rows)"),
     OPT(ZPS_OPT_UINT, seed, .name = "seed", .arg = "S", .def = "1", .min = 0, .max = 1e15,
         .help = "of rows and values"),
     OPT(ZPS_OPT_BOOL, verify, .name = "verify", .short_flag = 'v',
-        .help = "compare every step's result, bit by bit, with the sum of all ranks' inputs (rounded as they travel), "
-                "or with what the scheme's definition keeps of it; QSGD levels of --bits with their bounds and "
-                "expectation"),
+        .help =
+            "compare every step's result, bit by bit, with the sum of all ranks' inputs (rounded as they travel), "
+            "or with what the scheme's definition keeps of it; QSGD levels of the option bits with their bounds and "
+            "expectation"),
     OPT(ZPS_OPT_ENUM, check, .name = "verify-by", .def = "all", .values = check_values,
         .help = "--verify: each rank makes the reference sum of every step, or ranks take turns, step by step; either "
                 "way the results of all ranks must be the same"),
@@ -157,10 +116,11 @@ static const struct zps_opt_table table = {
         "Every rank regenerates its rows and values from the seed, so results can be checked against an independent "
         "sum.\n"
         "Lossy schemes are held to their papers' definitions: topka, topkdsa, gaussiank and gtopk step by step; oktopk "
-        "with the thresholds that its own last exact step had to find, which it renews every --tau-threshold "
+        "with the thresholds that its own last exact step had to find, which it renews every tau_threshold "
         "steps. In an elastic job (zenpsrun --elastic) that loses ranks or takes some in, the steps that are left are "
         "done by those that there are then, and verified as theirs; figures are of the last generation. Not with "
-        "--cases.",
+        "--cases.\n"
+        "Options of schemes, as in --scheme oktopk:k=1000,tau=64:" ZPS_SCHEME_OPTIONS_TEXT,
     .opts = opts,
     .config_size = sizeof(struct perf_options),
     .exits = ZPS_EXITS_CLIENT,
@@ -178,26 +138,6 @@ const char *perf_collective_name(const struct perf_options *options) {
 
 const char *perf_values_name(const struct perf_options *options) {
   return values_values[options->values];
-}
-
-/* "2x4", "4rx2d" */
-static bool parse_levels(const char *text, struct perf_grid *grid) {
-  *grid = (struct perf_grid){0};
-  while (text && *text && grid->n < PERF_LEVELS_MAX) {
-    char *end;
-    const unsigned long level = strtoul(text, &end, 10);
-    if (end == text || level < 1 || level > 4096) return false;
-    const zenps_level_algorithm_t algorithm = *end == 'r'   ? ZENPS_LEVEL_RING
-                                              : *end == 'd' ? ZENPS_LEVEL_DOUBLING
-                                                            : ZENPS_LEVEL_AUTO;
-    end += algorithm != ZENPS_LEVEL_AUTO;
-    if (*end != '\0' && *end != 'x') return false;
-    grid->levels[grid->n] = (uint32_t)level;
-    grid->algorithms[grid->n++] = algorithm;
-    grid->chosen |= algorithm != ZENPS_LEVEL_AUTO;
-    text = *end == 'x' ? end + 1 : end;
-  }
-  return !text || !*text;
 }
 
 zps_err_t perf_options_load(int argc, char **argv, struct perf_options *options, bool *exit_now_p,
@@ -244,65 +184,28 @@ zps_err_t perf_options_load(int argc, char **argv, struct perf_options *options,
     perf_options_fini(options);
     return ZPS_ERR_INVALID;
   }
-  struct perf_grid grid;
-  if (!rest.exit_now && !parse_levels(options->levels, &grid)) {
-    zps_fail(error, ZPS_ERR_INVALID, "--levels '%.80s' must be numbers of ranks such as 2x4 or 4rx2d", options->levels);
-    perf_options_fini(options);
-    return ZPS_ERR_INVALID;
-  }
+  const char *const variable = getenv("ZENPS_SCHEME"), *const otherwise = variable && *variable ? variable : "balanced";
   struct zps_error why;
-  unsigned without;
-  if (!rest.exit_now && options->without &&
-      zps_without_parse(options->without, strlen(options->without), &without, &why) != ZPS_OK) {
-    zps_fail(error, ZPS_ERR_INVALID, "--without '%.80s': %s", options->without, why.text);
+  if (zps_scheme_text_parse(options->scheme ? options->scheme : otherwise, otherwise, &options->text, &why) != ZPS_OK) {
     perf_options_fini(options);
-    return ZPS_ERR_INVALID;
+    return zps_fail(error, ZPS_ERR_INVALID, "--scheme: %s", why.text);
   }
   return ZPS_OK;
-}
-
-unsigned perf_without(const struct perf_options *options) {
-  unsigned without = 0;
-  struct zps_error error;
-  if (!options->without || zps_without_parse(options->without, strlen(options->without), &without, &error) != ZPS_OK)
-    return 0;
-  return without;
 }
 
 void perf_options_fini(struct perf_options *options) {
   zps_config_fini(&table, options);
 }
 
-zps_err_t perf_options_tensor(const struct perf_options *options, struct perf_grid *grid,
-                              zenps_tensor_options_t *tensor, struct zps_error *error) {
+void perf_options_tensor(const struct perf_options *options, zenps_tensor_options_t *tensor) {
   ZENPS_TENSOR_OPTIONS_INIT(tensor);
   tensor->op = (zenps_op_t)(ZENPS_OP_SUM + options->op);
   tensor->partitions = (uint32_t)options->partitions;
-  tensor->block_bits = (int)options->block_bits;
-  tensor->partitioner = (zenps_partitioner_t)options->partitioner;
-  tensor->hash_k = (uint32_t)options->hash_k;
-  tensor->hash_r1 = options->hash_r1;
-  tensor->hash_r2 = options->hash_r2;
   tensor->keep_zero_rows = options->keep_zero_rows;
   tensor->codec = (zenps_codec_t)(ZENPS_CODEC_AUTO + options->codec);
   tensor->values = (zenps_values_t)((int)ZENPS_VALUES_RAW + options->values);
   tensor->scheme = options->scheme;
-  tensor->k = options->topk;
-  tensor->density = options->keep;
-  tensor->chunks = (uint32_t)options->chunks;
-  tensor->bits = (uint32_t)options->bits;
   tensor->order = (zenps_order_t)options->order;
-  tensor->boundary_period = (uint32_t)options->tau;
-  tensor->threshold_period = (uint32_t)options->tau_threshold;
-  tensor->without = perf_without(options);
-  tensor->allgather = (zenps_allgather_t)options->allgather;
-  tensor->delta = options->delta;
-  if (!parse_levels(options->levels, grid))
-    return zps_fail(error, ZPS_ERR_INVALID, "--levels '%s' must be numbers of ranks such as 2x4", options->levels);
-  tensor->levels = grid->levels;
-  tensor->n_levels = grid->n;
-  if (grid->chosen) tensor->level_algorithms = grid->algorithms;
-  return ZPS_OK;
 }
 
 /* ------------------------------------------------------------ cases */

@@ -242,9 +242,10 @@ static void print_json(const struct perf *perf, const struct summary *summary) {
 }
 
 static const char *verdict(const struct perf *perf) {
-  return perf->options.bits ? "every value of every step is a level next to the reference, and the draws are fair"
-         : perf->lossy      ? "every step equals what the scheme's definition keeps, bit for bit"
-                            : "every step equals the reference sum, bit for bit";
+  return perf->options.text.options.bits
+             ? "every value of every step is a level next to the reference, and the draws are fair"
+         : perf->lossy ? "every step equals what the scheme's definition keeps, bit for bit"
+                       : "every step equals the reference sum, bit for bit";
 }
 
 static void print_table(const struct perf *perf, const struct summary *summary) {

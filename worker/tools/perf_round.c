@@ -4,7 +4,6 @@
 #include <string.h>
 
 #include "common/codec/partition_murmur.h"
-#include "common/codec/partitioner.h"
 #include "common/codec/values.h"
 
 struct perf_round {
@@ -47,7 +46,7 @@ zps_err_t perf_round_create(const zenps_tensor_t *tensor, uint32_t n_ranges, str
   if (zenps_tensor_info(tensor, &round->info) != ZENPS_OK)
     code = zps_fail(error, ZPS_ERR_INTERNAL, "the tensor tells nothing about itself: %s", zenps_last_error()->text);
   const zenps_tensor_info_t *const info = &round->info;
-  if (code == ZPS_OK && zps_partitioner_hashes((enum zps_partitioner)info->partitioner))
+  if (code == ZPS_OK && info->partitioner && strcmp(info->partitioner, "stratified") != 0)
     code = zps_murmur_create(info->rows, info->partitions, info->seed, NULL, &round->murmur, &round->part, error);
   else if (code == ZPS_OK)
     code = zps_partition_init(&round->part, info->rows, info->partitions, info->block_bits, info->seed, error);

@@ -4,10 +4,10 @@ from .figure import figure
 from .systems import Links, busiest, rival_rows
 
 SYSTEMS = {
-    "Ring": ("ring", []),
-    "two-level (Gloo's)": ("two-level", ["--levels"]),
-    "BlueConnect": ("blueconnect", ["--levels"]),
-    "Rabenseifner": ("rabenseifner", []),
+    "Ring": "ring",
+    "two-level (Gloo's)": "two-level",
+    "BlueConnect": "blueconnect",
+    "Rabenseifner": "rabenseifner",
 }
 RACKS = 2
 SIZES = "256,512,256,20"  # of the perceptron that computes: 268308 values
@@ -28,9 +28,9 @@ def reduced(run, found, hosts, per_host, rate, uplink):
     levels = levels_of(hosts, per_host)
     got = {}
     with Links(run, hosts, rate, **place) as links:
-        for name, (scheme, options) in SYSTEMS.items():
-            args = [word for option in options for word in (option, levels[scheme])]
-            got[name] = links.perf(scheme, args=args, **job)
+        for name, scheme in SYSTEMS.items():
+            text = f"{scheme}:levels={levels[scheme]}" if scheme in levels else scheme
+            got[name] = links.perf(text, **job)
     rivals = [] if run.quick else rival_rows(run, hosts, rate, found, racks=RACKS, uplink=uplink, **job)
     return got, rivals
 
@@ -106,7 +106,7 @@ def throughput(run, found, rate, uplink):
     lines = {}
     with Links(run, hosts, rate, ranks_per_host=per_host, racks=RACKS, uplink=uplink) as links:
         for name in ("Ring", "two-level (Gloo's)", "BlueConnect"):
-            args = ["--sizes", SIZES, "--batch", batch, "--steps", steps, "--every", steps, "--scheme", SYSTEMS[name][0]]
+            args = ["--sizes", SIZES, "--batch", batch, "--steps", steps, "--every", steps, "--scheme", SYSTEMS[name]]
             (lines[name],), _ = links.train("tests/bench/perceptron-rank", args, steps)
     computing = min(line["compute_ms"] for line in lines.values())
     whole = {name: computing + line["sync_ms"] for name, line in lines.items()}

@@ -3,7 +3,7 @@
 import math
 import random
 
-from .figure import Missing, figure
+from .figure import figure
 from .systems import OKTOPK, Links, arguments, busiest, trained
 
 
@@ -36,7 +36,7 @@ def table_1(run, found):
     for ranks in (4, 8) if run.quick else (4, 8, 16, 32):
         cases = [
             (
-                ["--rows", n, "--density", k / n, "--topk", k, "--steps", 4, "--warmup", 1, *arguments(scheme, codec)]
+                ["--rows", n, "--density", k / n, "--steps", 4, "--warmup", 1, *arguments(f"{scheme}:k={k}", codec)]
                 if name != "Dense"
                 else ["--rows", n, "--density", 1, "--steps", 1, "--warmup", 0, *arguments(scheme, codec)]
             )
@@ -247,23 +247,20 @@ def moved_rows(run, n, rows, k, steps):
     " agreement, the most that balancing can be for. Times and the busiest rank's bytes are of the whole round",
 )
 def balancing(run, found):
-    if not run.has_option("zenps-perf", "--without"):
-        raise Missing("zenps-perf has no --without, which leaves repartition or balancing out")
     n, rate, rows = (8, "200mbit", 1 << 18) if run.quick else (16, "10mbit", 1 << 20)
     k, steps = rows // 100, 4 if run.quick else 8
     job = {"width": 1, "steps": steps, "warmup": 1}
     many = rows if run.quick else 4 * rows  # a rank has `few` of them in one n-th: enough to outweigh latency
     few = many // n // n * 3 // 4
     moved = {**job, "rows": many, "trace": moved_rows(run, n, many, few, steps + 1), "batch": 1}
-    random_rows = ["--topk", k, "--skew", 0.9]
     with Links(run, n, rate) as links:
         lawful = {
-            name: links.perf("oktopk", "coo", args=[*random_rows, *args], density=k / rows, rows=rows, **job)
-            for name, args in {"as it is": [], "7a: even regions": ["--without", "repartition"]}.items()
+            name: links.perf(f"oktopk:k={k}{less}", "coo", args=["--skew", 0.9], density=k / rows, rows=rows, **job)
+            for name, less in {"as it is": "", "7a: even regions": ",without=repartition"}.items()
         }
         shifted = {
-            name: links.perf("oktopk", "coo", args=["--topk", few, "--layout", "rows", *args], **moved)
-            for name, args in {"as it is": [], "7b: no balancing": ["--without", "balancing"]}.items()
+            name: links.perf(f"oktopk:k={few}{less}", "coo", args=["--layout", "rows"], **moved)
+            for name, less in {"as it is": "", "7b: no balancing": ",without=balancing"}.items()
         }
     times, sizes = gains(lawful)
     found.holds("7a: even regions make the busiest rank's link carry more", sizes > 1.1, f"{sizes:.2f} times")

@@ -67,10 +67,10 @@ class Links:
 
     def perf(self, scheme, codec=None, args=(), **work):
         """A row of zenps-perf: median_ms, bytes_in and bytes_out of the busiest host, limit_ms."""
+        if scheme == "balanced" and codec in ("paper", "coo"):
+            scheme += ":partitioner=hierarchical"  # Zen's Algorithm 1, of its own h0
         spec = self.grids.complete(system="zenps", scheme=scheme, **{**self.base, **work})
         spec["args"] = arguments(scheme, codec) + [str(word) for word in args]
-        if scheme == "balanced" and codec in ("paper", "coo") and self.run.has_option("zenps-perf", "--partitioner"):
-            spec["args"] += ["--partitioner", "hierarchical"]  # Zen's Algorithm 1, of its own h0
         self.run.progress(f"{scheme} on {self.base['n']} hosts")
         return self.service.measure(spec)
 

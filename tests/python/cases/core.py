@@ -179,7 +179,10 @@ def case_inputs(job):
     ):  # fmt: skip
         raises(zenps.Invalid, bad, *words)
     raises(zenps.Unsupported, lambda: job.tensor("bad", 10, scheme="fast"), "fast", "balanced")
-    raises(TypeError, lambda: job.tensor("bad", 10, colour=1), "colour", "block_bits")
+    raises(zenps.Invalid, lambda: job.tensor("bad", 10, colour=1), "has no option 'colour'", "block_bits")
+    raises(zenps.Invalid, lambda: job.tensor("bad", 10, scheme="oktopk:k=5", tua=4), "no option 'tua'", "did you mean 'tau'?")
+    raises(zenps.Invalid, lambda: job.tensor("bad", 10, scheme="oktopk:k=5", k=4), "k is given twice")
+    raises(zenps.Invalid, lambda: job.tensor("bad", 10, scheme="oktopk", k={}), "k {}")
     assert tensor.next_step == step
     raises(zenps.Invalid, tensor.allreduce(values, [50, 1]).wait, "50")  # found out while it is encoded
     assert isinstance(raises(ValueError, lambda: tensor.allreduce(values, [1])), zenps.ZenpsError)
@@ -388,7 +391,7 @@ def case_tensors_at_once(job):
     assert [each.wait().row_ids.tolist() for each in got] == [[i] for i in range(10)]
     raises(zenps.ShapeMismatch, lambda: job.tensors([{"name": "many.20", "rows": 5}, {"name": "many.0", "rows": 99}]), "many.0")
     raises(zenps.Invalid, lambda: job.tensors([{"name": "many.21", "rows": 0}]), "many.21")
-    raises(TypeError, lambda: job.tensors([{"name": "many.22", "rows": 5, "color": 1}]), "color")
+    raises(zenps.Invalid, lambda: job.tensors([{"name": "many.22", "rows": 5, "color": 1}]), "color")
     raises(TypeError, lambda: job.tensors([{"name": "many.23"}]), "name and rows")
 
 
@@ -498,7 +501,8 @@ def case_sparsifier(job):
 
 def case_contributed(job):
     n = 4096
-    tensor = job.tensor("oktopk", n, op="sum", scheme="oktopk", density=0.02, contributed=True)
+    tensor = job.tensor("oktopk", n, op="sum", scheme="oktopk:density=0.02", tau=8, contributed=True,
+                        without=("rotation", "steering"))  # fmt: skip
     sparsifier = zenps.Sparsifier(n, kind="scheme")
     gradient = np.random.default_rng(job.rank).standard_normal(n).astype(np.float32)
     selection = sparsifier.select(gradient)

@@ -31,8 +31,7 @@ static struct seen simulate(enum zps_plan_scheme scheme, const struct zps_plan_i
                .chunks = chunks,
                .k = input->k,
                .hosts = hosts,
-               .value_bytes = sizeof(float),
-               .gather = ZPS_GATHER_AUTO},
+               .value_bytes = sizeof(float)},
       .compute = {.dtype = ZPS_DTYPE_F32, .width = WIDTH, .op = ZPS_OP_SUM, .policy = ZPS_CODEC_AUTO},
       .seed = n,
   };

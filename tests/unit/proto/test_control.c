@@ -366,20 +366,20 @@ static void test_texts(void **state) {
     const char *text;
   } cases[] = {
       {{.name = ""}, "balanced"},
-      {{.name = "oktopk", .k = 5}, "oktopk k=5"},
+      {{.name = "oktopk", .k = 5}, "oktopk:k=5"},
       {{.name = "omnireduce", .of_rows = 10, .of_width = 3}, "omnireduce of 10x3"},
       {{.name = "hierarchical", .between = "ring"}, "hierarchical:ring"},
       {{.name = "auto", .choices = 1u << ZPS_PLAN_BALANCED | 1u << ZPS_PLAN_RING}, "auto:balanced,ring"},
-      {{.name = "two-level", .n_levels = 3, .levels = {2, 3, 4}, .chunks = 4}, "two-level levels=2x3x4 chunks=4"},
-      {{.name = "dsar", .bits = 4}, "dsar bits=4"},
-      {{.name = "oktopk", .k = 5, .boundary_period = 9}, "oktopk k=5 boundary_period=9"},
-      {{.name = "oktopk", .k = 5, .threshold_period = 128}, "oktopk k=5 threshold_period=128"},
+      {{.name = "two-level", .n_levels = 3, .levels = {2, 3, 4}, .chunks = 4}, "two-level:levels=2x3x4,chunks=4"},
+      {{.name = "dsar", .bits = 4}, "dsar:bits=4"},
+      {{.name = "oktopk", .k = 5, .boundary_period = 9}, "oktopk:k=5,tau=9"},
+      {{.name = "oktopk", .k = 5, .threshold_period = 128}, "oktopk:k=5,tau_threshold=128"},
       {{.name = "oktopk", .k = 5, .without = ZPS_WITHOUT_BALANCING | ZPS_WITHOUT_STEERING},
-       "oktopk k=5 without=balancing,steering"},
-      {{.name = "dsar", .allgather = 1}, "dsar allgather=direct"},
-      {{.name = "agsparse", .delta = 0.25}, "agsparse delta=0.25"},
+       "oktopk:k=5,without=balancing+steering"},
+      {{.name = "dsar", .allgather = 1}, "dsar:allgather=direct"},
+      {{.name = "agsparse", .delta = 0.25}, "agsparse:delta=0.25"},
       {{.name = "blueconnect", .n_levels = 3, .levels = {4, 2, 2}, .algorithms = {1, 0, 2}},
-       "blueconnect levels=4rx2x2d"},
+       "blueconnect:levels=4rx2x2d"},
   };
   char text[ZPS_SCHEME_TEXT_MAX + 1], whole[ZPS_TENSOR_TEXT_MAX + 1];
   for (unsigned i = 0; i < sizeof cases / sizeof cases[0]; i++) {
@@ -400,26 +400,26 @@ static void test_texts(void **state) {
                                  .scheme = {.name = "oktopk", .k = 5}};
   assert_string_equal(
       zps_tensor_spec_text(&spec, whole),
-      "100 x 8 f32 sum in default partitions, block_bits default, codec auto, values raw, scheme oktopk k=5");
+      "100 x 8 f32 sum in default partitions, block_bits default, codec auto, values raw, scheme oktopk:k=5");
   spec.n_parts = 4;
   spec.block_bits = 2;
   spec.n_ranks = 3;
   assert_string_equal(zps_tensor_spec_text(&spec, whole),
-                      "100 x 8 f32 sum in 4 partitions, block_bits 2, codec auto, values raw, scheme oktopk k=5, "
+                      "100 x 8 f32 sum in 4 partitions, block_bits 2, codec auto, values raw, scheme oktopk:k=5, "
                       "pushed by 3 ranks");
   spec.partitioner = ZPS_PARTITIONER_MURMUR;
   spec.block_bits = spec.n_ranks = 0;
   assert_string_equal(
       zps_tensor_spec_text(&spec, whole),
       "100 x 8 f32 sum in 4 partitions, block_bits 0, partitioner murmur, codec auto, values raw, scheme "
-      "oktopk k=5");
+      "oktopk:k=5");
   spec.partitioner = ZPS_PARTITIONER_HIERARCHICAL;
   spec.hashing.k = 4;
   assert_non_null(strstr(zps_tensor_spec_text(&spec, whole), ", partitioner hierarchical k=4 r1=0 r2=0, codec auto"));
   spec.keep_zero_rows = 1;
-  assert_non_null(strstr(zps_tensor_spec_text(&spec, whole), ", values raw, keep_zero_rows 1, scheme oktopk k=5"));
+  assert_non_null(strstr(zps_tensor_spec_text(&spec, whole), ", values raw, keep_zero_rows 1, scheme oktopk:k=5"));
   spec.staleness = 3;
-  assert_non_null(strstr(zps_tensor_spec_text(&spec, whole), " k=5, staleness 3"));
+  assert_non_null(strstr(zps_tensor_spec_text(&spec, whole), ":k=5, staleness 3"));
 }
 
 /* What the coordinator tells a server of a job, the largest that there may be, is one line. */

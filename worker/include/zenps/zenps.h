@@ -1,20 +1,39 @@
 /*
  * zenps: sparse gradient synchronisation for data-parallel training.
  *
- * A process opens a connection to a job as one of `world` ranks, opens its tensors by name, and calls zenps_allreduce()
- * once per tensor and step: every rank gets the same sum, bit for bit, of all ranks' gradients (Zen, Balanced
- * Parallelism: rows are hashed to partitions, partitions live on servers; see zenps(7)).
+ * A trainer, one process a rank, started by zenpsrun, torchrun, mpirun or srun:
  *
- * Shapes: a tensor is `rows` x `width` values of one dtype; the sparse unit is the row. Gradients come dense, or as
- * rows (COO: row numbers in any order, repeated or none at all).
+ *     zenps_job_t *job;
+ *     zenps_tensor_t *table;
+ *     if (zenps_open(NULL, &job) != ZENPS_OK) return fail(zenps_last_error()->text);
+ *     if (zenps_tensor_open(job, "embedding", rows, width, ZENPS_F32, NULL, &table) != ZENPS_OK)
+ *       return fail(zenps_last_error()->text);
+ *     for (uint64_t step = 0; step < steps; step++) {
+ *       zenps_request_t *request;
+ *       zenps_grad_t in, out;
+ *       ZENPS_GRAD_INIT(&in);
+ *       ZENPS_GRAD_INIT(&out);
+ *       in.layout = out.layout = ZENPS_ROWS;
+ *       in.nnz = backward(&in.row_ids, &in.values);
+ *       if (zenps_allreduce(table, step, &in, &out, &request) != ZENPS_OK) return fail(zenps_last_error()->text);
+ *       if (zenps_wait(request, -1) != ZENPS_OK) return fail(zenps_request_error(request)->text);
+ *       update(out.nnz, out.row_ids, out.values);
+ *       zenps_request_free(request);
+ *     }
+ *     zenps_close(job);
+ *
+ * NULL options come from the environment. `in` has nnz row numbers, in any order, and width values for each; `out` has
+ * the sum over all ranks, its rows in ascending order, the same bits on every rank. Dense arrays: ZENPS_DENSE, and
+ * `values` alone. Another scheme than balanced: zenps_tensor_options.scheme. Elastic jobs: <zenps/elastic.h>. Top-k
+ * selection with a residual: <zenps/sparsify.h>. The environment, launchers and examples: zenps(7).
  *
  * Result: exactly the floating-point sum in rank order, each accumulator starting at +0.0, a rank's own repeated rows
  * first added in order of appearance. Rows whose values are all +0.0 or -0.0 are not sent, unless the tensor's option
  * keep_zero_rows says so. NaN and Inf are values and travel. ZENPS_OP_MEAN is that sum times 1/world,
- * ZENPS_OP_MEAN_PRESENT times 1/contributors. Of bf16 and f16 (halves) it is the sum of the floats that they stand for,
- * made in floats, a rank's repeated rows too, and rounded once to the dtype, to nearest, ties to even. A result that is
- * a list of rows has them in ascending order, each once, under every scheme; so have those of zenps_pull(),
- * zenps_reduce_scatter(), zenps_allgather() and zenps_request_contributed().
+ * ZENPS_OP_MEAN_PRESENT times 1/contributors. Halves (bf16, f16) are added as floats, a rank's repeated rows too, and
+ * the sum is rounded once to the dtype, to nearest, ties to even. A result that is a list of rows has them in ascending
+ * order, each once, under every scheme; so have those of zenps_pull(), zenps_reduce_scatter(), zenps_allgather() and
+ * zenps_request_contributed().
  *
  * Threads: every function may be called from any thread; a zenps_request_t by one thread at a time. The library never
  * exits, prints (except through the log callback, by default warnings on stderr) or installs signal handlers. In a
@@ -109,32 +128,6 @@ typedef enum zenps_values {
   ZENPS_VALUES_QSGD4 = 5,
   ZENPS_VALUES_QSGD8 = 6
 } zenps_values_t;
-/* Parts of a scheme's paper that a tensor can do without, so that it shows what each of them is good for. Results are
- * the same without the first four. */
-typedef enum zenps_without {
-  ZENPS_WITHOUT_ROTATION = 1,    /* oktopk: every rank sends to, and reads from, rank 0 first, then 1 and so on */
-  ZENPS_WITHOUT_BUCKETING = 2,   /* oktopk: a region travels as one message, whose sum begins when all have come */
-  ZENPS_WITHOUT_REPARTITION = 4, /* oktopk: regions are even ranges of rows, whatever they hold [figure 7a] */
-  ZENPS_WITHOUT_BALANCING = 8,   /* oktopk: shares are gathered as uneven as they are [figure 7b] */
-  ZENPS_WITHOUT_STEERING = 16,   /* oktopk: thresholds stay as they are until the next exact ones, as in the paper; else
-                                    they follow their counts [figures 4, 6] */
-  ZENPS_WITHOUT_CORRECTION = 32  /* gaussiank: the normal threshold is taken at its word, however few rows that selects
-                                    [figures 4, 6] */
-} zenps_without_t;
-/* How the second half of a split goes round, when each rank has the sum of a range and all are to have all. */
-typedef enum zenps_allgather {
-  ZENPS_ALLGATHER_AUTO = 0,   /* by doubling between more than 3 ranks where no result takes more than 64 KiB: all rows,
-                                 or `k` of each rank with their numbers */
-  ZENPS_ALLGATHER_DIRECT = 1, /* each to every other: P - 1 messages, all at once */
-  ZENPS_ALLGATHER_DOUBLING = 2 /* log2 P stages, in which two ranks exchange all that they have; P no power of two: the
-                                  first 2 (P - p) ranks in pairs, p being the one below. The same result to the bit */
-} zenps_allgather_t;
-/* What the ranks of a level do with their blocks [BlueConnect equation 1]. */
-typedef enum zenps_level_algorithm {
-  ZENPS_LEVEL_AUTO = 0,    /* recursive where the level's factor is a power of two */
-  ZENPS_LEVEL_RING = 1,    /* p - 1 messages each way, of a p-th each */
-  ZENPS_LEVEL_DOUBLING = 2 /* halving and doubling, log2 p messages each way; p is a power of two */
-} zenps_level_algorithm_t;
 /* The order in which a sum's addends come, and with it the sum's last bits. */
 typedef enum zenps_order {
   ZENPS_ORDER_RANKS = 1, /* in the order of ranks: the bits of balanced */
@@ -151,21 +144,6 @@ typedef enum zenps_memory {
   ZENPS_DEVICE = 1 /* of a GPU: as cudaMalloc() gives it. ZENPS_ERR_UNSUPPORTED, saying what is missing, where there is
                       no GPU or no libzenps_cuda.so */
 } zenps_memory_t;
-
-/* How rows are dealt to the partitions that servers own. All give the same sums, bit for bit. */
-typedef enum zenps_partitioner {
-  ZENPS_PARTITIONER_STRATIFIED = 1,  /* groups of as many rows as there are partitions, each dealt out from a hashed
-                                        start: loads as even as a hash's or better, no table */
-  ZENPS_PARTITIONER_MURMUR = 2,      /* each row by its MurmurHash of the job's seed: h0 of the Zen paper (3.2). A table
-                                        of 5 to 6 bytes a row is made when the tensor is opened, and once in the memory
-                                        of a GPU with the first gradient or result there; at most 2^29 rows */
-  ZENPS_PARTITIONER_HIERARCHICAL = 3 /* the partitions of MURMUR. The paper's Algorithm 1 deals the rows that are not
-                                        zero to them, on the CPU or on the GPU, where the gradient is: hash_k, hash_r1,
-                                        hash_r2. Under ZENPS_CODEC_PAPER they are pushed in the order in which it leaves
-                                        them, as in the paper; under the other codecs, and where values share a scale
-                                        (qsgd), they are sorted first. ZENPS_ERR_UNSUPPORTED for a list of rows in
-                                        device memory that balanced pushes */
-} zenps_partitioner_t;
 
 typedef struct zenps_job zenps_job_t;         /* a process's membership in a job */
 typedef struct zenps_group zenps_group_t;     /* some of a job's ranks; owned by the job */
@@ -214,69 +192,42 @@ typedef struct zenps_options {
   uint64_t refused_timeout_ms;
 } zenps_options_t;
 
+/* Initialise with zenps_tensor_options_init(). All ranks give the same. Zero and NULL are the defaults. */
 typedef struct zenps_tensor_options {
   size_t struct_size;
-  zenps_op_t op;                   /* 0: ZENPS_OP_SUM */
-  uint32_t partitions;             /* 0: 4 to 16 per server, by size; fewer for small tensors */
-  int block_bits;                  /* rows are hashed in blocks of 2^block_bits; -1: default (0, as in the paper) */
-  zenps_partitioner_t partitioner; /* 0: ZENPS_PARTITIONER_STRATIFIED. Any is for what balanced pushes, also between
-                                      hosts (hierarchical): ZENPS_ERR_UNSUPPORTED with schemes that lay rows out
-                                      themselves or have no partitions, and with auto where it may choose such a one.
-                                      The hashing ones take no block_bits */
-  zenps_codec_t codec;             /* 0: [ZENPS_CODEC; auto] */
-  zenps_values_t values; /* 0: [ZENPS_VALUES; raw]. Rounded: under balanced and sparse-ps gradients and sums; under the
-                            schemes that take `delta` what each rank gives, once (of lossy ones, what it selected), and
-                            sums are exact in the dtype; others refuse it. What rounding takes from a gradient is lost:
-                            who feeds errors back must round before zenps_allreduce(), the library does not tell what
-                            it sent */
-  const char *scheme;    /* how rounds are carried out. Over servers: "balanced", "sparse-ps", "dense-ps" (all rows are
-                            sent, and are in the result), "omnireduce" (blocks of 256 values); the latter three lay
-                            rows out themselves. Between workers: "recursive-doubling", "split-allgather",
-                            "hierarchical", "agsparse" (sparse); "dsar", "bitmap-split", "ring", "rabenseifner",
-                            "two-level", "blueconnect", "dense-split" (dense); "oktopk", "gtopk", "topka", "topkdsa",
-                            "gaussiank" (these keep only the greatest rows). "hierarchical" merges what ranks of a host
-                            have, and takes balanced between hosts, or what it is told: "hierarchical:ring", any that
-                            loses nothing.
-                            "auto": the coordinator chooses from what rounds take, among schemes whose results are
-                            alike to the bit, the same for all ranks; "auto:any": among all that lose nothing, whatever
-                            order they add in (see `order`); "auto:balanced,ring": among those named. `nnz`
-                            of a dense result then counts all rows where all are sent; a list of rows has those of the
-                            union, but in the first such steps after dense results perhaps less those whose sum is zero,
-                            or all. Where it has not said so yet, as before the first step, the request waits for it, up
-                            to round_timeout_ms; then ZENPS_ERR_TIMEOUT. NULL:
-                            [ZENPS_SCHEME; "balanced"], which has its speed from the first step and goes with every other
-                            option; beyond some hundred steps auto is faster. Those between workers add in orders of their
-                            own, the same on all ranks and in every run. The first tensor that has one links all ranks: its
-                            zenps_tensor_open() waits for all of them */
-  uint64_t k;            /* lossy schemes: rows to keep; 0: `density` of them. One of the two must be set */
-  double density;
-  const uint32_t *levels; /* blueconnect, two-level, hierarchical: factors of the number of ranks, innermost first, over
-                             ranks sorted by rack and host [ZENPS_RACK, ZENPS_HOST]. NULL: as racks and hosts are */
-  uint32_t n_levels;
-  uint32_t chunks; /* dense schemes: pieces of a block, to overlap sending and adding; oktopk: buckets of a region,
-                      likewise; 0: of a megabyte */
-  uint32_t bits;   /* dsar, topkdsa: QSGD bits of the dense half, 2, 4 or 8; 0: exact */
-  uint32_t boundary_period;  /* oktopk: tau, rounds from one agreement on regions to the next; 0: 64 */
-  uint32_t threshold_period; /* oktopk: tau', rounds from one exact threshold to the next; 0: 32 */
-  uint32_t without;          /* bits of zenps_without_t, of parts that the scheme has */
-  int contributed; /* 1: zenps_request_contributed() tells, which takes a tenth more computing. For schemes that
-                      keep only the greatest rows; ranks need not agree */
-  zenps_allgather_t allgather; /* split-allgather, dsar, topkdsa. DOUBLING does not go with `bits` */
-  double delta; /* SparCML's delta: share of a stream's rows, up to 1, beyond which it becomes dense [section 5.1]. A
-                   sum of two is dense where they have more rows together. 0: under ZENPS_CODEC_PAPER N * isize / (c +
-                   isize), where entries take more than all rows; else never. The sums' bits are the same. For sums and
-                   means by recursive-doubling, split-allgather, dsar, agsparse, gtopk, topka, topkdsa, gaussiank */
-  const zenps_level_algorithm_t *level_algorithms; /* blueconnect: one for each of `levels`; NULL: AUTO for all */
+  zenps_op_t op;         /* 0: ZENPS_OP_SUM */
+  uint32_t partitions;   /* 0: 4 to 16 per server, by size; fewer for small tensors */
+  zenps_codec_t codec;   /* 0: [ZENPS_CODEC; auto] */
+  zenps_values_t values; /* 0: [ZENPS_VALUES; raw]. Rounded values lose what rounding takes: a trainer that feeds errors
+                            back must round before zenps_allreduce(). balanced and sparse-ps round gradients and sums.
+                            Schemes with the option `delta` round what each rank gives, once, and their sums are exact
+                            in the dtype. Others: ZENPS_ERR_UNSUPPORTED */
+  /*
+   * How rounds are carried out: a name, and the scheme's own options behind a colon, "oktopk:k=1000,tau=64".
+   * NULL: [ZENPS_SCHEME; "balanced"]. ":k=1000" adds options to those of ZENPS_SCHEME. `zenps-perf --help` lists all
+   * options with their defaults. An unknown option, or one of another scheme, is ZENPS_ERR_INVALID; the text has those
+   * that there are.
+   *
+   * - Over servers: "balanced", fast from the first step, and with every other option; "sparse-ps"; "dense-ps", which
+   *   sends all rows; "omnireduce", in blocks of 256 values.
+   * - Between ranks, sparse: "recursive-doubling", "split-allgather", "agsparse". "hierarchical" adds up the ranks of a
+   *   host first, and takes balanced between hosts, or another one that loses nothing: "hierarchical:ring".
+   * - Between ranks, dense: "dsar", "bitmap-split", "ring", "rabenseifner", "two-level", "blueconnect", "dense-split".
+   * - Between ranks, keeping only the greatest rows: "oktopk", "gtopk", "topka", "topkdsa", "gaussiank". They need `k`
+   *   or `density`: "topka:density=0.01".
+   * - "auto": the coordinator chooses by measured times, the same for all ranks, among schemes with the same bits;
+   *   "auto:any" among all that lose nothing (see `order`); "auto:balanced,ring" among those named. A step waits for
+   *   its choice up to round_timeout_ms, then ZENPS_ERR_TIMEOUT. Faster than balanced after some hundred steps.
+   *
+   * Schemes between ranks add in orders of their own, the same on all ranks and in every run. The first tensor with one
+   * links all ranks: its zenps_tensor_open() waits for them. Under auto `nnz` of a dense result counts all rows where
+   * all are sent; a list of rows may lack rows with a sum of zero in the first steps after dense results.
+   */
+  const char *scheme;
   zenps_order_t order;  /* ZENPS_ORDER_RANKS: a scheme that adds in another order is refused. ZENPS_ORDER_ANY: auto is
-                           auto:any. Then all ranks still have the same bits, those of the scheme that the step ran
-                           under (zenps_request_stats()), whose order worker/schemes/README.md gives; but another run
-                           may measure other times, choose another scheme, and differ in the last bits. 0: as the
-                           scheme says, auto being in the order of ranks */
-  uint32_t hash_k;      /* Algorithm 1: hash functions that are tried, at most 16; 0: the paper's 3 */
-  uint64_t hash_r1;     /* Algorithm 1: parallel slots per partition, at most 8 a row of the tensor in all; 0: 2 per row
-                           found, as in the paper. Rows that find no slot go to serial memory: too few slots cost
-                           time, and lose nothing */
-  uint64_t hash_r2;     /* Algorithm 1: serial slots per partition; grows when full. 0: a tenth of hash_r1 */
+                           auto:any. All ranks still have the same bits, but another run may choose another scheme and
+                           differ in the last ones. zenps_request_stats() names the scheme, worker/schemes/README.md its
+                           order. 0: as the scheme has it; auto is in the order of ranks */
   int keep_zero_rows;   /* 1: every row that a rank lists (ZENPS_ROWS) is sent and in the result, even if its values, or
                            its sum, are zero. SparseAdam and other optimisers look at the listed rows. Rows of
                            zeros in dense gradients are left out all the same. 0: rows of zeros are not sent. For
@@ -299,8 +250,9 @@ typedef struct zenps_tensor_info {
   zenps_op_t op;
   zenps_codec_t codec;
   zenps_values_t values;
-  const char *scheme;              /* name; valid until zenps_close() */
-  zenps_partitioner_t partitioner; /* 0: none, rows lie in ranges or have no partitions */
+  const char *scheme;      /* name without options; valid until zenps_close() */
+  const char *partitioner; /* how rows are dealt to partitions, such as "stratified". NULL: rows lie in ranges, or have
+                              no partitions. Never freed */
 } zenps_tensor_info_t;
 
 /* One array of a gradient or result that consists of several: rows row_base to row_base + n_rows - 1 of the tensor.
@@ -654,7 +606,7 @@ ZENPS_API zenps_status_t zenps_request_partition_nnz(const zenps_request_t *requ
                                                      uint32_t *in_union);
 
 /* The rows of this rank's gradient that the result is made of: selected here, and in the result. Of a request that has
- * gone well, of a tensor with the option `contributed`; else ZENPS_ERR_UNSUPPORTED. `rows`
+ * gone well, of a tensor whose scheme has the option contributed=1; else ZENPS_ERR_UNSUPPORTED. `rows`
  * (initialised) becomes ZENPS_ROWS in host memory without values: row_ids ascend, are the library's, and valid until
  * zenps_request_free(). What a trainer keeps as its residual is its gradient without these rows, or
  * zenps_sparsifier_commit() does so. [Ok-Topk algorithm 1, line 14] */

@@ -73,27 +73,6 @@ class Values(enum.IntEnum):
     QSGD8 = 6
 
 
-class Without(enum.IntEnum):
-    ROTATION = 1
-    BUCKETING = 2
-    REPARTITION = 4
-    BALANCING = 8
-    STEERING = 16
-    CORRECTION = 32
-
-
-class Allgather(enum.IntEnum):
-    AUTO = 0
-    DIRECT = 1
-    DOUBLING = 2
-
-
-class LevelAlgorithm(enum.IntEnum):
-    AUTO = 0
-    RING = 1
-    DOUBLING = 2
-
-
 class Order(enum.IntEnum):
     RANKS = 1
     ANY = 2
@@ -107,12 +86,6 @@ class Layout(enum.IntEnum):
 class Memory(enum.IntEnum):
     HOST = 0
     DEVICE = 1
-
-
-class Partitioner(enum.IntEnum):
-    STRATIFIED = 1
-    MURMUR = 2
-    HIERARCHICAL = 3
 
 
 class Sparsify(enum.IntEnum):
@@ -137,13 +110,9 @@ ENUMS: Dict[str, Tuple[Type[enum.IntEnum], str]] = {
     "zenps_op": (Op, "ZENPS_OP_"),
     "zenps_codec": (Codec, "ZENPS_CODEC_"),
     "zenps_values": (Values, "ZENPS_VALUES_"),
-    "zenps_without": (Without, "ZENPS_WITHOUT_"),
-    "zenps_allgather": (Allgather, "ZENPS_ALLGATHER_"),
-    "zenps_level_algorithm": (LevelAlgorithm, "ZENPS_LEVEL_"),
     "zenps_order": (Order, "ZENPS_ORDER_"),
     "zenps_layout": (Layout, "ZENPS_"),
     "zenps_memory": (Memory, "ZENPS_"),
-    "zenps_partitioner": (Partitioner, "ZENPS_PARTITIONER_"),
     "zenps_sparsify": (Sparsify, "ZENPS_SPARSIFY_"),
     "zenps_residual": (Residual, "ZENPS_RESIDUAL_"),
 }
@@ -180,28 +149,10 @@ class TensorOptions(Structure):
         ("struct_size", c_size_t),
         ("op", c_int),
         ("partitions", c_uint32),
-        ("block_bits", c_int),
-        ("partitioner", c_int),
         ("codec", c_int),
         ("values", c_int),
         ("scheme", c_char_p),
-        ("k", c_uint64),
-        ("density", c_double),
-        ("levels", POINTER(c_uint32)),
-        ("n_levels", c_uint32),
-        ("chunks", c_uint32),
-        ("bits", c_uint32),
-        ("boundary_period", c_uint32),
-        ("threshold_period", c_uint32),
-        ("without", c_uint32),
-        ("contributed", c_int),
-        ("allgather", c_int),
-        ("delta", c_double),
-        ("level_algorithms", POINTER(c_int)),
         ("order", c_int),
-        ("hash_k", c_uint32),
-        ("hash_r1", c_uint64),
-        ("hash_r2", c_uint64),
         ("keep_zero_rows", c_int),
         ("group", c_void_p),
         ("staleness", c_uint32),
@@ -222,7 +173,7 @@ class TensorInfo(Structure):
         ("codec", c_int),
         ("values", c_int),
         ("scheme", c_char_p),
-        ("partitioner", c_int),
+        ("partitioner", c_char_p),
     ]
 
 

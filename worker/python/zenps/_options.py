@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import ctypes
 import enum
-from typing import Any, Dict, Sequence, Type, TypeVar
+import numbers
+from typing import Any, Dict, Mapping, Optional, Sequence, Type, TypeVar
 
 from . import _abi
 from .errors import Invalid
@@ -24,44 +25,56 @@ def dtype(word: str) -> _abi.Dtype:
     return member(_abi.Dtype, word, "dtype")
 
 
-def _without(words: Sequence[str]) -> int:
-    return sum({member(_abi.Without, word, "without") for word in words})
-
-
 _ENUMS: Dict[str, Type[enum.IntEnum]] = {
     "op": _abi.Op,
     "values": _abi.Values,
     "codec": _abi.Codec,
-    "partitioner": _abi.Partitioner,
-    "allgather": _abi.Allgather,
     "order": _abi.Order,
 }
+_MEMBERS: Dict[str, Any] = {field[0]: field[1] for field in _abi.TensorOptions._fields_}
 
 
-def fill(options: _abi.TensorOptions, words: Dict[str, Any]) -> None:
-    """What is None, or left out, stays as zenps_tensor_options_init() has it."""
-    members = {name for name, *_ in _abi.TensorOptions._fields_} - {"struct_size", "n_levels", "group"}
-    for name, word in words.items():
-        if name not in members:
-            raise TypeError(f"tensor() has no option {name!r}; there are {', '.join(sorted(members))}")
-        if word is None:
-            continue
+def _value(name: str, word: Any) -> str:
+    """As a scheme's text has it."""
+    if isinstance(word, str):
+        return word
+    if isinstance(word, (bool, numbers.Integral)):
+        return str(int(word))
+    if isinstance(word, numbers.Real):
+        return repr(float(word))
+    if isinstance(word, Sequence):
+        return ("+" if word and isinstance(word[0], str) else "x").join(str(each) for each in word)
+    raise Invalid(f"{name} {word!r}; a number, a word, or a list of either is wanted")
+
+
+def _scheme(scheme: Optional[str], words: Mapping[str, Any]) -> Optional[str]:
+    """The scheme's text with the options in `words` added. What the C library refuses, it refuses by name."""
+    text = ",".join(f"{name}={_value(name, word)}" for name, word in words.items())
+    if not text:
+        return scheme
+    scheme = scheme or ""
+    return f"{scheme}{',' if ':' in scheme else ':'}{text}"
+
+
+def fill(options: _abi.TensorOptions, words: Mapping[str, Any]) -> None:
+    """What is None, or left out, stays as zenps_tensor_options_init() has it. Words that are no member of
+    zenps_tensor_options_t are options of the scheme."""
+    given = {name: word for name, word in words.items() if word is not None}
+    for name in ("k", "density", "contributed"):
+        if given.get(name) == 0:  # their defaults, with which other schemes go, too
+            del given[name]
+    scheme = _scheme(given.pop("scheme", None), {name: given.pop(name) for name in list(given) if name not in _MEMBERS})
+    options.scheme = None if scheme is None else scheme.encode()
+    for name, word in given.items():
+        if name in ("struct_size", "group"):
+            raise TypeError(f"tensor() has no option {name!r}")
         if name in _ENUMS:
             word = member(_ENUMS[name], word, name)
-        elif name == "scheme":
-            word = word.encode()
-        elif name == "without":
-            word = _without(word)
-        elif name == "levels":
-            options.n_levels = len(word)
-            word = (ctypes.c_uint32 * len(word))(*word)
-        elif name == "level_algorithms":
-            numbers = [member(_abi.LevelAlgorithm, each, name) for each in word]
-            word = (ctypes.c_int * len(numbers))(*numbers)
-        else:
-            kind: Any = dict((field[0], field[1]) for field in _abi.TensorOptions._fields_)[name]
-            if kind is not ctypes.c_double and not -(1 << 31) <= word < 1 << 64:
-                raise Invalid(f"{name} {word}; a number of at most 64 bits")
-            if kind in (ctypes.c_uint32, ctypes.c_uint64) and not 0 <= word < 1 << (8 * ctypes.sizeof(kind)):
-                raise Invalid(f"{name} {word}; must be 0 to {(1 << (8 * ctypes.sizeof(kind))) - 1}")
+        elif not 0 <= word < 1 << (8 * ctypes.sizeof(_MEMBERS[name])):
+            raise Invalid(f"{name} {word}; must be 0 to {(1 << (8 * ctypes.sizeof(_MEMBERS[name]))) - 1}")
         setattr(options, name, word)
+
+
+def tells(options: _abi.TensorOptions) -> bool:
+    """Whether the scheme's text asks for Rows.contributed."""
+    return "contributed=1" in (options.scheme or b"").decode().replace(":", ",").split(",")

@@ -12,7 +12,7 @@ from .tensor import Tensor
 if TYPE_CHECKING:
     from .job import Job
 
-_DEFAULTS = {"width": 1, "dtype": "f32", "op": "mean", "keep_zero_rows": 0, "contributed": 0}  # of tensor()
+_DEFAULTS = {"width": 1, "dtype": "f32", "op": "mean", "keep_zero_rows": 0}  # of tensor()
 
 
 class Scope:
@@ -37,11 +37,14 @@ class Scope:
         others must agree in every argument (ShapeMismatch). The same name again gives the same Tensor.
 
         op: "mean" (the sum times 1 / world), "mean_present" (1 / ranks that contribute), "sum", "max", "min". scheme: how
-        rounds are carried out; None: ZENPS_SCHEME, "balanced". values: what values travel as, "raw", "bf16", "f16",
-        "qsgd2", "qsgd4", "qsgd8". codec: "auto", "paper", "coo". k, density: rows that lossy schemes keep. keep_zero_rows:
-        rows of zeros that a rank lists are sent and in the result. contributed: Rows.contributed says which rows of this
-        rank's gradient the result is made of. More: every other member of zenps_tensor_options_t by its name, with the
-        words for its constants in lower case; <zenps/zenps.h> says what they do.
+        rounds are carried out, with the scheme's own options behind a colon, "oktopk:k=1000,tau=64"; None: ZENPS_SCHEME,
+        "balanced". values: what values travel as, "raw", "bf16", "f16", "qsgd2", "qsgd4", "qsgd8". codec: "auto", "paper",
+        "coo". k, density: rows that lossy schemes keep. keep_zero_rows: rows of zeros that a rank lists are sent and in
+        the result. contributed: Rows.contributed says which rows of this rank's gradient the result is made of.
+
+        More: every other member of zenps_tensor_options_t by its name, with the words for its constants in lower case
+        (<zenps/zenps.h>), and every other option of the scheme (zenps-perf --help). tau=64 is scheme="oktopk:tau=64".
+        Lists: levels=(4, 2), without=("rotation", "steering").
         """
         words = dict(more, op=op, scheme=scheme, values=values, codec=codec, k=k, density=density, partitions=partitions)
         words.update(keep_zero_rows=int(keep_zero_rows), contributed=int(contributed))
@@ -67,7 +70,7 @@ class Scope:
         specs, all_options = (_abi.TensorSpec * n)(), (_abi.TensorOptions * n)()
         for spec, options, (name, rows, width, dtype, words) in zip(specs, all_options, asked):
             lib.zenps_tensor_options_init(ctypes.byref(options), ctypes.sizeof(options))
-            _options.fill(options, dict(words))
+            _options.fill(options, words)
             options.group = self._group
             if not 1 <= rows <= 1 << 40 or not 1 <= width <= 1 << 20:
                 raise Invalid(f"tensor {name}: {rows} rows of {width} values; must be 1 to 2^40, and 1 to 2^20")
@@ -80,11 +83,11 @@ class Scope:
         asks = generation, self._words or f"tensor {asked[0][0]}"
         job._blocking(lambda: _lib.check(lib.zenps_tensor_open_many(job._handle, specs, n, handles), job.name), *asks)
         opened = []
-        for handle, (name, _, _, _, words) in zip(handles, asked):
+        for handle, options, (name, _, _, _, _) in zip(handles, all_options, asked):
             assert handle is not None
             with job._using(*asks):
                 made = Tensor(job, handle, generation)
-            made.name, made.contributed = name, bool(words["contributed"])
+            made.name, made.contributed = name, _options.tells(options)
             opened.append(job._tensors.setdefault(handle, made))
         return opened
 

@@ -95,6 +95,23 @@ static void test_sets_that_hardly_overlap(void **state) {
   zps_json_unref(zen);
 }
 
+/* A scheme's text has its options here, too. */
+static void test_options_of_schemes(void **state) {
+  (void)state;
+  static const char *const lines[] = {
+      "plan --rows 100000 --workers 4 --schemes topka:k=100 --json",
+      "plan --rows 100000 --workers 4 --schemes all,density=0.001,bits=4 --json",
+      "plan --rows 100000 --workers 4 --schemes topka,dsar,k=200,bits=8 --json",
+  };
+  zps_json *plans[3];
+  for (unsigned i = 0; i < 3; i++) plans[i] = report(lines[i]);
+  assert_int_equal(zps_json_array_len(zps_json_get(plans[0], "schemes")), 1);
+  assert_true(cost(plans[0], "topka", "time_ms") == cost(plans[1], "topka", "time_ms"));
+  assert_true(cost(plans[0], "topka", "time_ms") < cost(plans[2], "topka", "time_ms"));
+  assert_true(cost(plans[1], "dsar", "time_ms") < cost(plans[2], "dsar", "time_ms"));
+  for (unsigned i = 0; i < 3; i++) zps_json_unref(plans[i]);
+}
+
 /* 1000 rows of one float, 10% each, no overlap, 8 Gbit/s = 1e9 bytes/s: equation 1 is 3/4 (4 + 1) 800 bytes. */
 static void test_a_figure_by_hand(void **state) {
   (void)state;
@@ -155,6 +172,10 @@ static void test_what_cannot_be(void **state) {
   free(run("plan --schemes balanced,fast", ZPS_ERR_INVALID, &error));
   assert_non_null(strstr(error.text, "'fast'"));
   free(run("plan --schemes auto", ZPS_ERR_INVALID, &error));
+  free(run("plan --schemes balanced,k=5", ZPS_ERR_INVALID, &error));
+  assert_non_null(strstr(error.text, "k is for oktopk, gtopk"));
+  free(run("plan --schemes oktopk:k=5,tau=9", ZPS_ERR_INVALID, &error));
+  assert_non_null(strstr(error.text, "k, density and bits alone, not tau=9"));
   free(run("plan --gamma 2", ZPS_ERR_INVALID, &error));
   free(run("plan --density 1.5", ZPS_ERR_INVALID, &error));
   free(run("plan status", ZPS_ERR_INVALID, &error));
@@ -210,6 +231,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_zens_own_setting),
       cmocka_unit_test(test_sets_that_hardly_overlap),
+      cmocka_unit_test(test_options_of_schemes),
       cmocka_unit_test(test_a_figure_by_hand),
       cmocka_unit_test(test_tables),
       cmocka_unit_test(test_trace),

@@ -47,7 +47,7 @@ static void test_tensor_is_opened_once_and_answered_to_all(void **state) {
   rig.tensor.scheme = (struct zps_scheme_spec){.name = "ring", .chunks = 2};
   assert_int_equal(members_tensor(3, job_id, "w", 100000, 0), ZPS_ERR_SHAPE);
   assert_non_null(strstr(rig.error.text, "says 100000 x 8 f32 sum in 32 partitions"));
-  assert_non_null(strstr(rig.error.text, "values raw, scheme ring chunks=2"));
+  assert_non_null(strstr(rig.error.text, "values raw, scheme ring:chunks=2"));
   rig.tensor.scheme = (struct zps_scheme_spec){.name = ""};
   assert_int_equal(members_tensor(3, job_id + 1, "w", 1, 0), ZPS_ERR_UNKNOWN);
   assert_int_equal(members_tensor(3, job_id, "w2", 0, 0), ZPS_ERR_INVALID);

@@ -32,10 +32,12 @@ static struct zps_peer_tensor *create_of(const char *scheme, const uint32_t *hos
   struct zps_error error = {.text = ""};
   zenps_tensor_options_t options;
   ZENPS_TENSOR_OPTIONS_INIT(&options);
-  options.scheme = scheme;
+  struct zps_scheme_options given = {.n_levels = n_levels};
+  char text[ZPS_SCHEME_TEXT_MAX + 1];
+  for (uint32_t i = 0; i < n_levels; i++) given.levels[i] = levels[i];
+  snprintf(text, sizeof text, "%s", scheme);
+  options.scheme = zps_scheme_options_add(&given, text);
   options.group = group;
-  options.levels = levels;
-  options.n_levels = n_levels;
   for (uint32_t r = 0; r < n; r++) {
     snprintf(ranks[r].host, sizeof ranks[r].host, "host%u", (unsigned)hosts[r]);
     ranks[r].rack[0] = '\0';

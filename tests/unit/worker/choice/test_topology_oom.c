@@ -32,7 +32,7 @@ static void scheme_destroy(void *ctx) {
   zps_peer_tensor_destroy(((struct making *)ctx)->made);
 }
 
-static void sweep(const char *scheme, uint64_t k) {
+static void sweep(const char *scheme) {
   static struct zps_join_peer ranks[WORLD] = {{.host = "here"}, {.host = "there"}};
   static char name[] = "run";
   const struct zps_worker_options given = {.job = name, .world = WORLD, .local_world = 1};
@@ -40,21 +40,19 @@ static void sweep(const char *scheme, uint64_t k) {
   zenps_tensor_options_t options;
   ZENPS_TENSOR_OPTIONS_INIT(&options);
   options.scheme = scheme;
-  options.k = k;
   assert_int_equal(
       zps_scheme_ask_init(&making.ask, &options, &given, "t", 3000, 2, ZPS_DTYPE_F32, ZPS_VALUES_RAW, NULL), ZPS_OK);
-  making.ask.plan.levels = making.ask.levels;
   oom_sweep(scheme_create, scheme_destroy, &making, 2);
 }
 
 static void stateful(void **state) {
   (void)state;
-  sweep("oktopk", 400);
+  sweep("oktopk:k=400");
 }
 
 static void of_hosts(void **state) {
   (void)state;
-  sweep("hierarchical", 0);
+  sweep("hierarchical");
 }
 
 int main(void) {

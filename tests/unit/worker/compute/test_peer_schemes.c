@@ -44,10 +44,10 @@ static struct sim sim_of(const char *name, const struct setting *setting, uint64
                              .rows = setting->rows,
                              .width = setting->width,
                              .hosts = setting->hosts,
-                             .levels = setting->levels,
                              .n_levels = setting->n_levels,
                              .inner = setting->inner ? zps_peer_scheme_find(setting->inner) : NULL,
-                             .gather = (enum zps_peer_gather)(seed % 3), /* automatic: tensors are small */
+                             .value_bytes = 4,
+                             .allgather = seed % 3, /* automatic: tensors are small */
                              .chunks = setting->chunks},
                     .compute = {.dtype = setting->dtype,
                                 .width = setting->width,
@@ -55,6 +55,7 @@ static struct sim sim_of(const char *name, const struct setting *setting, uint64
                                 .policy = setting->policy,
                                 .delta = setting->delta},
                     .seed = seed};
+  for (uint32_t i = 0; i < setting->n_levels; i++) sim.plan.levels[i] = setting->levels[i];
   assert_non_null(sim.scheme);
   assert_string_equal(sim.scheme->name, name);
   return sim;
@@ -94,7 +95,7 @@ static void check(const char *name, const struct setting *setting, enum sim_valu
     const bool dense = sim.scheme->sends_zeros || (sim.plan.inner && sim.plan.inner->sends_zeros);
     /* A range with all of its rows loses those that sum up to zero when it is joined to others. */
     uint64_t least = n_union;
-    if (sim.plan.gather != ZPS_GATHER_DIRECT) least = count_rows(&sim);
+    if (sim.plan.allgather != ZPS_ALLGATHER_DIRECT) least = count_rows(&sim);
     if (!dense && setting->policy == ZPS_CODEC_AUTO)
       assert_true(sim_result_rows(&sim, 0) <= n_union && sim_result_rows(&sim, 0) >= least);
     /* bitmap-split sends zeros only where most rows are there. */

@@ -174,7 +174,7 @@ static void test_gather_by_doubling(void **state) {
   for (unsigned s = 0; s < 2; s++) {
     for (uint32_t n = 2; n <= 16; n++) {
       struct sim straight = sim_of(names[s], n), sim = sim_of(names[s], n);
-      sim.plan.gather = ZPS_GATHER_DOUBLING;
+      sim.plan.allgather = ZPS_ALLGATHER_DOUBLING;
       struct sim_grads grads = run(&straight, 0.02, 0), same = run(&sim, 0.02, 0);
       for (uint32_t me = 0; me < n; me++) {
         assert_int_equal(sim_out(&sim, me).n_messages, n - 1 + doubling_messages(n, me, true));
@@ -194,7 +194,7 @@ static void test_gather_by_doubling(void **state) {
 /* All ranks choose alike, by the plan: small results double, large ones and rounded ones go straight. */
 static void test_gather_is_chosen(void **state) {
   (void)state;
-  struct zps_peer_plan plan = {.n = 8, .rows = 16384, .width = 1, .value_bytes = 4, .gather = ZPS_GATHER_AUTO};
+  struct zps_peer_plan plan = {.n = 8, .rows = 16384, .width = 1, .value_bytes = 4};
   assert_true(zps_peer_gathers_by_doubling(&plan));
   plan.rows++;
   assert_false(zps_peer_gathers_by_doubling(&plan));
@@ -205,7 +205,7 @@ static void test_gather_is_chosen(void **state) {
   plan.k = 10;
   plan.n = 3; /* two messages each way */
   assert_false(zps_peer_gathers_by_doubling(&plan));
-  plan.gather = ZPS_GATHER_DOUBLING;
+  plan.allgather = ZPS_ALLGATHER_DOUBLING;
   assert_true(zps_peer_gathers_by_doubling(&plan));
   plan.bits = 4;
   assert_false(zps_peer_gathers_by_doubling(&plan));
@@ -342,7 +342,7 @@ static void test_blueconnect_levels(void **state) {
   static const uint32_t levels[][3] = {{2, 2, 3}, {3, 2, 2}, {4, 3, 1}, {1, 4, 3}, {6, 2, 1}};
   for (unsigned which = 0; which < sizeof levels / sizeof levels[0]; which++) {
     struct sim sim = sim_of("blueconnect", 12);
-    sim.plan.levels = levels[which];
+    memcpy(sim.plan.levels, levels[which], sizeof levels[which]);
     sim.plan.n_levels = 3;
     struct sim_grads grads = run(&sim, 0.5, 0);
     for (uint32_t me = 0; me < 12; me++) {
@@ -394,7 +394,7 @@ static void test_blueconnect_racks(void **state) {
   for (unsigned nested = 0; nested < 2; nested++) {
     struct sim sim = sim_of(nested ? "hierarchical" : "blueconnect", 12);
     sim.plan.inner = nested ? zps_peer_scheme_find("blueconnect") : NULL;
-    sim.plan.levels = levels;
+    memcpy(sim.plan.levels, levels, sizeof levels);
     sim.plan.n_levels = 3;
     sim.plan.hosts = hosts;
     sim.plan.racks = racks;
@@ -421,14 +421,14 @@ static void test_blueconnect_racks(void **state) {
 static void test_blueconnect_algorithms(void **state) {
   (void)state;
   static const uint32_t levels[] = {8, 2};
-  static const enum zps_level_algorithm algorithms[][2] = {
+  static const uint32_t algorithms[][2] = {
       {ZPS_LEVEL_AUTO, ZPS_LEVEL_AUTO}, {ZPS_LEVEL_RING, ZPS_LEVEL_AUTO}, {ZPS_LEVEL_DOUBLING, ZPS_LEVEL_RING}};
   static const uint32_t n_messages[] = {2 * (3 + 1), 2 * (7 + 1), 2 * (3 + 1)};
   for (unsigned i = 0; i < 3; i++) {
     struct sim sim = sim_of("blueconnect", 16);
-    sim.plan.levels = levels;
+    memcpy(sim.plan.levels, levels, sizeof levels);
     sim.plan.n_levels = 2;
-    sim.plan.algorithms = algorithms[i];
+    memcpy(sim.plan.algorithms, algorithms[i], sizeof algorithms[i]);
     struct sim_grads grads = run(&sim, 0.5, 0);
     for (uint32_t me = 0; me < 16; me++) {
       assert_int_equal(sim_out(&sim, me).n_messages, n_messages[i]);

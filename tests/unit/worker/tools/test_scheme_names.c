@@ -14,18 +14,17 @@
 
 static const struct zps_worker_options job = {.world = 4};
 
-static zps_err_t ask_for(const char *name, const char *keep, struct zps_scheme_ask *ask, struct zps_error *error) {
-  char scheme[64], share[32];
-  char program[] = "zenps-perf", *args[] = {program, scheme, share, NULL};
+static zps_err_t ask_for(const char *name, const char *option, struct zps_scheme_ask *ask, struct zps_error *error) {
+  char scheme[96];
+  char program[] = "zenps-perf", *args[] = {program, scheme, NULL};
   struct perf_options options;
-  struct perf_grid grid;
   zenps_tensor_options_t tensor;
   bool exit_now;
-  snprintf(scheme, sizeof scheme, "--scheme=%s", name);
-  snprintf(share, sizeof share, "--keep=%s", keep);
-  assert_int_equal(perf_options_load(3, args, &options, &exit_now, error), ZPS_OK);
-  assert_int_equal(perf_options_tensor(&options, &grid, &tensor, error), ZPS_OK);
-  const zps_err_t err = zps_scheme_ask_init(ask, &tensor, &job, "t", 1000, 1, ZPS_DTYPE_F32, ZPS_VALUES_RAW, error);
+  snprintf(scheme, sizeof scheme, "--scheme=%s%s", name, option);
+  zps_err_t err = perf_options_load(2, args, &options, &exit_now, error);
+  if (err != ZPS_OK) return err;
+  perf_options_tensor(&options, &tensor);
+  err = zps_scheme_ask_init(ask, &tensor, &job, "t", 1000, 1, ZPS_DTYPE_F32, ZPS_VALUES_RAW, error);
   perf_options_fini(&options);
   return err;
 }
@@ -37,13 +36,14 @@ static void every_name_is_accepted(void **state) {
     const char *const name = zps_plan_scheme_name(scheme);
     struct zps_scheme_ask ask;
     struct zps_error error = {.text = ""};
-    if (ask_for(name, zps_plan_scheme_lossy(scheme) ? "0.1" : "0", &ask, &error) != ZPS_OK) fail_msg("%s", error.text);
+    if (ask_for(name, zps_plan_scheme_lossy(scheme) ? ":density=0.1" : "", &ask, &error) != ZPS_OK)
+      fail_msg("%s", error.text);
     assert_string_equal(ask.spec.name, name);
     /* Over servers by themselves, or between their hosts. */
     assert_int_equal(ask.served || ask.between, zps_plan_scheme_served(scheme));
     char choice[64];
     snprintf(choice, sizeof choice, "auto:%s", name);
-    if (ask_for(choice, "0", &ask, &error) != ZPS_OK) fail_msg("%s", error.text);
+    if (ask_for(choice, "", &ask, &error) != ZPS_OK) fail_msg("%s", error.text);
     assert_int_equal(ask.choices, 1u << i);
   }
 }
@@ -85,7 +85,7 @@ static void others_are_refused_with_the_names(void **state) {
   for (unsigned i = 0; i < sizeof others / sizeof others[0]; i++) {
     struct zps_scheme_ask ask;
     struct zps_error error = {.text = ""};
-    assert_int_not_equal(ask_for(others[i], "0", &ask, &error), ZPS_OK);
+    assert_int_not_equal(ask_for(others[i], "", &ask, &error), ZPS_OK);
     if (i == 3) continue; /* names the schemes allowed between hosts */
     if (!strstr(error.text, "there are:" ZPS_PLAN_ALL_TEXT)) fail_msg("%s", error.text);
   }
@@ -104,7 +104,7 @@ static void a_name_that_is_nearly_one_is_recognised(void **state) {
   for (unsigned i = 0; i < sizeof cases / sizeof cases[0]; i++) {
     struct zps_scheme_ask ask;
     struct zps_error error = {.text = ""};
-    assert_int_not_equal(ask_for(cases[i].typed, "0", &ask, &error), ZPS_OK);
+    assert_int_not_equal(ask_for(cases[i].typed, "", &ask, &error), ZPS_OK);
     const size_t len = strlen(error.text), end = strlen(cases[i].end);
     assert_true(len > end);
     assert_string_equal(error.text + len - end, cases[i].end);
