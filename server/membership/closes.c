@@ -93,7 +93,7 @@ static void tell_servers(struct zps_members *members, const struct zps_member_jo
 /* Servers are told ahead of anything that they are told later, such as to open a tensor of the same name. */
 static void close_all(struct zps_members *members, struct zps_member_job *job, struct zps_member_tensor *tensor) {
   uint32_t n_left = 0;
-  zps_members_placement_cancel(members, job, "a tensor is closed");
+  job->version++;
   zps_log_info("job '%s': tensor %u '%s' is closed", job->name, tensor->spec.tensor, tensor->spec.name);
   for (uint32_t i = 0; i < job->n_tensors; i++) {
     struct zps_member_tensor *const other = job->tensors[i];
@@ -111,7 +111,7 @@ static void close_all(struct zps_members *members, struct zps_member_job *job, s
   zps_member_tensor_free(tensor);
 }
 
-void zps_members_closes_try(struct zps_members *members, struct zps_member_job *job) {
+static void close_agreed(struct zps_members *members, struct zps_member_job *job) {
   for (uint32_t i = 0; i < job->n_tensors;) {
     if (!is_agreed(job, job->tensors[i])) {
       i++;
@@ -122,9 +122,8 @@ void zps_members_closes_try(struct zps_members *members, struct zps_member_job *
   }
 }
 
-zps_err_t zps_members_tensor_close(struct zps_members *members, struct zps_member_client *client, uint64_t job_id,
-                                   uint32_t number, uint64_t timeout_ms, void *token, uint64_t now_ns,
-                                   struct zps_error *error) {
+zps_err_t zps_members_tensor_close(struct zps_member_client *client, uint64_t job_id, uint32_t number,
+                                   uint64_t timeout_ms, void *token, uint64_t now_ns, struct zps_error *error) {
   struct zps_member_job *const job = client->job;
   const zps_err_t err = zps_members_running(job, job_id, error);
   if (err) return err;
@@ -148,7 +147,6 @@ zps_err_t zps_members_tensor_close(struct zps_members *members, struct zps_membe
                                        .deadline_ns = now_ns + timeout_ms * ZPS_NS_PER_MS,
                                        .next = tensor->closers};
   tensor->closers = closer;
-  if (is_agreed(job, tensor)) close_all(members, job, tensor);
   return ZPS_OK;
 }
 
@@ -162,13 +160,13 @@ static void missing_ranks(const struct zps_member_job *job, const struct zps_mem
 }
 
 /* The first rank whose time is up ends it for all that wait: it would be missing, and they would name it. */
-static uint64_t tensor_tick(struct zps_members *members, const struct zps_member_job *job,
-                            struct zps_member_tensor *tensor, uint64_t now_ns) {
+static uint64_t expire(struct zps_members *members, const struct zps_member_job *job,
+                       struct zps_member_tensor *tensor) {
   const struct zps_member_closer *first = tensor->closers;
   char missing[200], text[600];
   for (const struct zps_member_closer *closer = first->next; closer; closer = closer->next)
     if (closer->deadline_ns < first->deadline_ns) first = closer;
-  if (first->deadline_ns > now_ns) return first->deadline_ns;
+  if (first->deadline_ns > members->now_ns) return first->deadline_ns;
   missing_ranks(job, tensor, missing, sizeof missing);
   snprintf(text, sizeof text, "job '%s': after %g s these ranks have not closed tensor '%s': %s", job->name,
            (double)first->timeout_ms / 1000, tensor->spec.name, missing);
@@ -176,11 +174,12 @@ static uint64_t tensor_tick(struct zps_members *members, const struct zps_member
   return ZPS_NEVER;
 }
 
-uint64_t zps_members_closes_tick(struct zps_members *members, struct zps_member_job *job, uint64_t now_ns) {
+uint64_t zps_members_closes_settle(struct zps_members *members, struct zps_member_job *job) {
   uint64_t deadline = ZPS_NEVER;
+  close_agreed(members, job);
   for (uint32_t i = 0; i < job->n_tensors; i++) {
     if (!job->tensors[i]->closers) continue;
-    const uint64_t tensor_deadline = tensor_tick(members, job, job->tensors[i], now_ns);
+    const uint64_t tensor_deadline = expire(members, job, job->tensors[i]);
     if (tensor_deadline < deadline) deadline = tensor_deadline;
   }
   return deadline;

@@ -140,7 +140,6 @@ static void begin(struct zps_members *members, struct zps_member_elastic *elasti
                  job->name, job->generation.number, n, count->survivors, elastic->last_world, n - count->survivors,
                  (unsigned long long)job->generation.step);
     for (uint32_t r = 0; r < n; r++) give_place(job, r, places[r]);
-    zps_members_job_try_open(members, job);
   }
   free(chosen);
 }
@@ -216,18 +215,21 @@ static void tell_changed(struct zps_members *members, struct zps_member_elastic 
   tell_all(members, elastic);
 }
 
-uint64_t zps_members_elastic_tick(struct zps_members *members, uint64_t now_ns) {
-  uint64_t deadline_ns = ZPS_NEVER;
+bool zps_members_elastic_settle(struct zps_members *members, uint64_t *deadline_ns) {
+  const uint64_t now_ns = members->now_ns;
+  bool any_begun = false;
+  if (members->draining) zps_members_elastic_refuse(members, ZPS_ERR_REFUSED, "the coordinator is shutting down");
   for (struct zps_member_elastic **link = &members->elastics; *link;) {
     struct zps_member_elastic *const elastic = *link;
-    move_late(elastic, now_ns, &deadline_ns);
+    move_late(elastic, now_ns, deadline_ns);
     struct count count = count_all(elastic);
-    if (is_due(elastic, &count, now_ns, &deadline_ns)) {
+    if (is_due(elastic, &count, now_ns, deadline_ns)) {
       begin(members, elastic, &count, now_ns);
+      any_begun = true;
       count = count_all(elastic); /* those that had no place */
     }
-    refuse_late(members, elastic, &count, now_ns, &deadline_ns);
-    tell_changed(members, elastic, &count, now_ns, &deadline_ns);
+    refuse_late(members, elastic, &count, now_ns, deadline_ns);
+    tell_changed(members, elastic, &count, now_ns, deadline_ns);
     if (elastic->askers || elastic->forming || elastic->job || count.expected > 0) {
       link = &elastic->next;
       continue;
@@ -237,5 +239,5 @@ uint64_t zps_members_elastic_tick(struct zps_members *members, uint64_t now_ns) 
       zps_members_note(members, &(struct zps_member_note){.type = ZPS_NOTE_SEATS, .elastic = elastic});
     zps_members_elastic_destroy(elastic);
   }
-  return deadline_ns;
+  return any_begun;
 }

@@ -30,7 +30,7 @@ void zps_members_join_drop(struct zps_members *members, struct zps_member_job *j
   zps_members_join_answer(members, job, job->ranks[r], code, text);
   free(job->ranks[r]);
   job->ranks[r] = NULL;
-  if (--job->n_joined == 0) zps_members_job_close(members, job, text);
+  job->n_joined--;
 }
 
 void zps_members_job_drop_joins(struct zps_members *members, struct zps_member_job *job, zps_err_t code,
@@ -82,7 +82,8 @@ static void timeout_text(const struct zps_members *members, const struct zps_mem
   }
 }
 
-uint64_t zps_members_job_tick(struct zps_members *members, struct zps_member_job *job, uint64_t now_ns) {
+uint64_t zps_members_joins_expire(struct zps_members *members, struct zps_member_job *job) {
+  const uint64_t now_ns = members->now_ns;
   uint64_t deadline = ZPS_NEVER;
   if (job->state > ZPS_JOB_OPENING) return deadline;
   /* Ranks whose time is up together are told which ranks were missing at that time, so they do not name each other. */

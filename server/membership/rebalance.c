@@ -1,5 +1,5 @@
 /*
- * An administrator wants jobs placed anew over the servers that are there now: what placement.c and generations.c do by
+ * An administrator wants jobs placed anew over the servers that are there now: what places.c and generations.c do by
  * themselves, without the time that they give to servers and jobs to settle. A job has no more places than when it
  * began, since ranks and servers are told how many there are once (job.server_places); the generations of an elastic
  * job begin with as many as there are servers.
@@ -147,8 +147,9 @@ static void rebalance(struct zps_members *members, struct zps_member_job *job, s
     rebalance_elastic(members, job, said);
     return;
   }
+  uint64_t again_ns;
   job->place_now = true;
-  zps_members_placement_begin(members, job);
+  if (!zps_members_places_settle(members, job, &again_ns)) return;
   census = count(members, job);
   if (census.n_joining > 0) {
     say_moves(job, said);
@@ -175,6 +176,7 @@ zps_err_t zps_members_rebalance(struct zps_members *members, const char *name, z
   for (struct zps_member_job *job = members->jobs; job && !is_known; job = job->next)
     is_known = strcmp(job->name, name) == 0;
   if (!is_known) return zps_members_no_such_job(members, name, error);
+  zps_members_settle(members);
   for (struct zps_member_job *job = members->jobs, *next; job; job = next) {
     struct zps_member_rebalanced said;
     next = job->next;
@@ -186,7 +188,7 @@ zps_err_t zps_members_rebalance(struct zps_members *members, const char *name, z
 }
 
 bool zps_member_job_moves(const struct zps_member_job *job) {
-  return zps_members_placement_is_open(job) || job->map.state != ZPS_MAP_NONE;
+  return zps_view_count(&job->view, ZPS_PLACE_JOINING) > 0 || job->map.state != ZPS_MAP_NONE;
 }
 
 const char *zps_rebalance_name(enum zps_rebalance outcome) {

@@ -41,7 +41,7 @@ static void join(unsigned client, uint32_t rank) {
 }
 
 static void opened(unsigned client, uint32_t tensor, zps_err_t code) {
-  zps_members_tensor_opened(rig.members, &rig.clients[client], the_job()->job_id, tensor, code, "it has no room", 5);
+  zps_members_tensor_opened(rig.members, &rig.clients[client], the_job()->job_id, tensor, code, "it has no room");
 }
 
 static unsigned told(enum zps_action_type type, unsigned client) {
@@ -61,7 +61,7 @@ static void answer(unsigned client) {
 static void all_mapped(void) {
   const struct zps_job_steps none = {.job_id = the_job()->job_id, .epoch = the_job()->view.epoch};
   for (unsigned client = R0; client <= R1; client++)
-    assert_int_equal(zps_members_mapped(rig.members, &rig.clients[client], &none, &rig.error), ZPS_OK);
+    assert_int_equal(zps_settled(rig.members, zps_members_mapped(&rig.clients[client], &none, &rig.error)), ZPS_OK);
   pass(0);
 }
 
@@ -248,8 +248,8 @@ static void test_a_tensor_comes_or_goes_meanwhile(void **state) {
   asked(C, 2);
   assert_int_equal(told(ZPS_ACT_TENSOR_OPEN, C), 3);
   for (unsigned client = R0; client <= R1; client++)
-    assert_int_equal(zps_members_tensor_close(rig.members, &rig.clients[client], job_id, 1, 1500, &rig.clients[client],
-                                              now_ns, &rig.error),
+    assert_int_equal(zps_settled(rig.members, zps_members_tensor_close(&rig.clients[client], job_id, 1, 1500,
+                                                                       &rig.clients[client], now_ns, &rig.error)),
                      ZPS_OK);
   check_sent_away(2);
 }
