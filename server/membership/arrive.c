@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "server/membership/tenants.h"
+#include "server/membership/members_impl.h"
 
 #define ZPS_LOG_COMPONENT "members"
 #include "common/base/log.h"

@@ -65,9 +65,10 @@ static void add_lost(struct zps_member_job *job, const char *name) {
   if (n >= (int)(size - len)) strcpy(job->lost_servers + size - sizeof "...", "...");
 }
 
-static void explain(struct zps_member_job *job, const struct zps_member_server *server, const char *reason) {
-  zps_fail(&job->map.why, ZPS_ERR_SERVER_LOST, "job '%s': server %u '%s' (host %s, pid %u) was lost: %s", job->name,
-           server->index, server->name, server->host, server->pid, reason);
+void zps_members_job_explain(struct zps_member_job *job, const struct zps_member_server *server, const char *what,
+                             const char *reason) {
+  zps_fail(&job->map.why, ZPS_ERR_SERVER_LOST, "job '%s': server %u '%s' (host %s, pid %u) %s: %s", job->name,
+           server->index, server->name, server->host, server->pid, what, reason);
 }
 
 void zps_members_place_lost(struct zps_members *members, struct zps_member_job *job,
@@ -82,14 +83,14 @@ void zps_members_place_lost(struct zps_members *members, struct zps_member_job *
   job->view.places[i].state = ZPS_PLACE_LOST;
   job->view.places[i].was_lost = true;
   add_lost(job, server->name);
-  explain(job, server, reason);
+  zps_members_job_explain(job, server, "was lost", reason);
 }
 
 void zps_members_place_cut_off(struct zps_member_job *job, uint32_t position, const char *reason) {
   struct zps_view_place *const place = &job->view.places[position];
   place->is_cut_off = true;
   add_lost(job, place->server->name);
-  if (reason) explain(job, place->server, reason);
+  if (reason) zps_members_job_explain(job, place->server, "was lost", reason);
 }
 
 void zps_members_place_release(struct zps_members *members, struct zps_member_job *job, uint32_t position,
@@ -101,6 +102,23 @@ void zps_members_place_release(struct zps_members *members, struct zps_member_jo
       members,
       &(struct zps_action){
           .type = ZPS_ACT_JOB_CLOSE, .client = server->client, .job = job, .position = position, .text = reason});
+}
+
+void zps_members_act_servers(struct zps_members *members, const struct zps_member_job *job, struct zps_action action) {
+  action.job = job;
+  for (action.position = 0; action.position < job->view.n_places; action.position++) {
+    const struct zps_member_server *const server = zps_view_server(&job->view, action.position);
+    action.client = server ? server->client : NULL;
+    if (server) zps_members_act(members, &action);
+  }
+}
+
+void zps_members_act_ranks(struct zps_members *members, const struct zps_member_job *job, struct zps_action action) {
+  action.job = job;
+  for (uint32_t r = 0; r < job->world; r++) {
+    action.client = job->ranks[r]->client;
+    if (job->ranks[r]->state == ZPS_RANK_IN) zps_members_act(members, &action);
+  }
 }
 
 void zps_members_tell_gone(struct zps_members *members, const struct zps_member_job *job, uint32_t position,

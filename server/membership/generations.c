@@ -178,8 +178,7 @@ static bool has_spare_server(const struct zps_members *members, const struct zps
   if (zps_view_count(&job->view, ZPS_PLACE_IN) == job->view.n_places) return false;
   for (unsigned s = 0; s < members->n_servers; s++) {
     const struct zps_member_server *const server = members->servers[s];
-    const bool is_in = zps_member_job_holds(job, server);
-    if (!is_in && server->client && !server->draining && !zps_member_job_cutoff(job, server)) return true;
+    if (zps_members_is_placeable(job, server) && !zps_member_job_cutoff(job, server)) return true;
   }
   return false;
 }
@@ -188,11 +187,7 @@ static bool has_spare_server(const struct zps_members *members, const struct zps
 static void tell_all(struct zps_members *members, struct zps_member_elastic *elastic) {
   const struct zps_member_job *const job = elastic->job;
   elastic->is_changed = true;
-  for (uint32_t r = 0; r < job->world; r++) {
-    if (job->ranks[r]->state != ZPS_RANK_IN) continue;
-    zps_members_act(members, &(struct zps_action){
-                                 .type = ZPS_ACT_JOB_CHANGED, .client = job->ranks[r]->client, .job = job, .rank = r});
-  }
+  zps_members_act_ranks(members, job, (struct zps_action){.type = ZPS_ACT_JOB_CHANGED});
 }
 
 bool zps_members_elastic_change(struct zps_members *members, struct zps_member_job *job) {

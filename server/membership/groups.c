@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/base/text.h"
 #include "server/membership/members_impl.h"
 
 #define ZPS_LOG_COMPONENT "members"
@@ -115,23 +116,12 @@ void zps_members_groups_fail(struct zps_members *members, struct zps_member_job 
   }
 }
 
-void zps_members_groups_drop(struct zps_members *members, struct zps_member_job *job, uint32_t rank, zps_err_t code,
-                             const char *text) {
+void zps_members_groups_drop(struct zps_members *members, struct zps_member_job *job, uint32_t rank, bool if_waiting,
+                             zps_err_t code, const char *text) {
   for (struct zps_member_group *group = job->groups, *next; group; group = next) {
     uint32_t index;
     next = group->next;
-    if (!zps_members_group_has(group, rank, &index)) continue;
-    leave_member(members, job, group, index, code, text);
-    if (group->n_here == 0) group_destroy(job, group);
-  }
-}
-
-void zps_members_groups_away(struct zps_members *members, struct zps_member_job *job, uint32_t rank, zps_err_t code,
-                             const char *text) {
-  for (struct zps_member_group *group = job->groups, *next; group; group = next) {
-    uint32_t index;
-    next = group->next;
-    if (!zps_members_group_has(group, rank, &index) || !group->members[index].token) continue;
+    if (!zps_members_group_has(group, rank, &index) || (if_waiting && !group->members[index].token)) continue;
     leave_member(members, job, group, index, code, text);
     if (group->n_here == 0) group_destroy(job, group);
   }
@@ -141,10 +131,9 @@ void zps_members_groups_away(struct zps_members *members, struct zps_member_job 
 
 /* "0, 3, 6": the first ones, and how many there are. */
 static void list_ranks(const uint32_t *ranks, uint32_t n, char *buf, size_t size) {
-  size_t len = 0;
-  for (uint32_t i = 0; i < n && i < LISTED_MAX; i++)
-    len += (size_t)snprintf(buf + len, size - len, "%s%u", i ? ", " : "", ranks[i]);
-  if (n > LISTED_MAX) snprintf(buf + len, size - len, " and %u more", n - LISTED_MAX);
+  buf[0] = '\0';
+  for (uint32_t i = 0; i < n && i < LISTED_MAX; i++) zps_text_add(buf, size, "%s%u", i ? ", " : "", ranks[i]);
+  if (n > LISTED_MAX) zps_text_add(buf, size, " and %u more", n - LISTED_MAX);
 }
 
 /* Under one name two ranks name different ranks. All that wait for the group hear of it; one that has met stays. */
@@ -273,10 +262,9 @@ zps_err_t zps_members_group_meet(struct zps_members *members, struct zps_member_
 
 /* "2, 5": the ranks that have not come. */
 static void missing_ranks(const struct zps_member_group *group, char *buf, size_t size) {
-  size_t len = 0;
-  for (uint32_t i = 0; i < group->n_ranks && len + 16 < size; i++)
-    if (!group->members[i].here)
-      len += (size_t)snprintf(buf + len, size - len, "%s%u", len ? ", " : "", group->ranks[i]);
+  buf[0] = '\0';
+  for (uint32_t i = 0; i < group->n_ranks && strlen(buf) + 16 < size; i++)
+    if (!group->members[i].here) zps_text_add(buf, size, "%s%u", buf[0] ? ", " : "", group->ranks[i]);
 }
 
 /* What the ranks that wait are told. */

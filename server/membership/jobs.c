@@ -45,15 +45,9 @@ static void fail(struct zps_members *members, struct zps_member_job *job) {
   zps_members_note(members, &(struct zps_member_note){.type = ZPS_NOTE_JOB_FAILED, .job = job});
   zps_members_tensors_fail(members, job, NULL, code, text);
   zps_members_groups_fail(members, job, code, text);
-  for (uint32_t r = 0; r < job->world; r++) {
-    if (job->ranks[r]->state != ZPS_RANK_IN) continue;
-    zps_members_act(members, &(struct zps_action){.type = ZPS_ACT_JOB_FAILED,
-                                                  .client = job->ranks[r]->client,
-                                                  .job = job,
-                                                  .rank = job->lost_rank,
-                                                  .code = code,
-                                                  .text = text});
-  }
+  zps_members_act_ranks(
+      members, job,
+      (struct zps_action){.type = ZPS_ACT_JOB_FAILED, .rank = job->lost_rank, .code = code, .text = text});
 }
 
 /* No rank is in it. Where its first join was refused, there has been no job. */
@@ -61,10 +55,7 @@ static void end(struct zps_members *members, struct zps_member_job *job) {
   const bool has_been = job->state >= ZPS_JOB_RUNNING || job->error.code;
   const char *const reason = job->error.code ? job->error.text : has_been ? "all ranks have left" : "nobody joined";
   close_at_servers(members, job, reason);
-  struct zps_member_job **link = &members->jobs;
-  while (*link != job) link = &(*link)->next;
-  *link = job->next;
-  members->n_jobs--;
+  zps_members_job_remove(members, job);
   if (job->state >= ZPS_JOB_RUNNING)
     zps_members_note(members, &(struct zps_member_note){.type = ZPS_NOTE_JOB_GONE, .job = job});
   if (has_been)
@@ -108,11 +99,7 @@ static void job_open(struct zps_members *members, struct zps_member_job *job) {
   job->view.epoch = ++members->epoch;
   zps_members_note_counters(members); /* servers hear of this epoch, whatever becomes of the job */
   job_set_state(job, ZPS_JOB_OPENING);
-  for (uint32_t i = 0; i < n; i++)
-    zps_members_act(
-        members,
-        &(struct zps_action){
-            .type = ZPS_ACT_JOB_OPEN, .client = job->view.places[i].server->client, .job = job, .position = i});
+  zps_members_act_servers(members, job, (struct zps_action){.type = ZPS_ACT_JOB_OPEN});
 }
 
 static bool is_complete(const struct zps_members *members, const struct zps_member_job *job) {

@@ -59,3 +59,9 @@ uint32_t zps_member_job_since(const struct zps_member_job *job, uint32_t positio
 bool zps_member_map_is_open(const struct zps_member_job *job) {
   return job->map.state == ZPS_MAP_SERVERS || job->map.state == ZPS_MAP_RANKS;
 }
+
+bool zps_members_tensor_has(const struct zps_tensor_spec *spec, uint32_t rank) {
+  for (uint32_t i = 0; i < spec->n_ranks; i++)
+    if (spec->ranks[i] == rank) return true;
+  return spec->n_ranks == 0;
+}

@@ -149,3 +149,10 @@ zps_err_t zps_members_job_create(struct zps_members *members, const struct zps_j
   *job_p = job;
   return ZPS_OK;
 }
+
+void zps_members_job_remove(struct zps_members *members, const struct zps_member_job *job) {
+  struct zps_member_job **link = &members->jobs;
+  while (*link != job) link = &(*link)->next;
+  *link = job->next;
+  members->n_jobs--;
+}

@@ -223,7 +223,7 @@ void zps_members_map_answered(struct zps_members *members, struct zps_member_cli
 zps_err_t zps_members_mapped(struct zps_member_client *client, const struct zps_job_steps *steps,
                              struct zps_error *error) ZPS_MUSTCHECK;
 /* A rank cannot reach these servers of its job over the data plane, and all others it can; it takes the place of what
- * the rank said before. A later tick decides. Servers that the job has no longer are passed over. ZPS_ERR_INVALID: it
+ * the rank said before. A later settle decides. Servers that the job has no longer are passed over. ZPS_ERR_INVALID: it
  * never had one. */
 zps_err_t zps_members_suspect(struct zps_member_client *client, const struct zps_job_suspects *suspects,
                               struct zps_error *error) ZPS_MUSTCHECK;
@@ -294,7 +294,7 @@ unsigned zps_member_plan_left_out(const struct zps_member_plan *plan);
 /* Does what follows from the events so far, and from the time. To be called after every event, and at the time that it
  * returns. ZPS_NEVER: when an event happens. */
 uint64_t zps_members_tick(struct zps_members *members, uint64_t now_ns);
-/* The same, at the time of the last tick. */
+/* A tick at the time of the last one. */
 uint64_t zps_members_settle(struct zps_members *members);
 /* The coordinator is going down: refuses joins, those waiting too. */
 void zps_members_drain(struct zps_members *members);

@@ -55,6 +55,8 @@ static inline void zps_members_note_counters(const struct zps_members *members) 
                        .type = ZPS_NOTE_COUNTERS, .next_server = members->next_server, .epoch = members->epoch});
 }
 struct zps_member_job *zps_members_job_find(const struct zps_members *members, uint64_t job_id);
+/* The rank is one of those that push the tensor. */
+bool zps_members_tensor_has(const struct zps_tensor_spec *spec, uint32_t rank);
 /* Refuses two fabrics that cannot talk with each other. */
 zps_err_t zps_members_fabric_check(const struct zps_net_info *a, const char *who_a, const struct zps_net_info *b,
                                    const char *who_b, struct zps_error *error) ZPS_MUSTCHECK;
@@ -75,6 +77,9 @@ void zps_members_joiner_gone(const struct zps_members *members, struct zps_membe
 /* It has answered job.open or tensor.open. False: it is none that is to take a place. */
 bool zps_members_joiner_answered(struct zps_member_job *job, const struct zps_member_server *server, zps_err_t code,
                                  const char *text);
+/* Why the job needs other servers: `what` has become of this one. */
+void zps_members_job_explain(struct zps_member_job *job, const struct zps_member_server *server, const char *what,
+                             const char *reason);
 /* The server is gone, or has lost the job. */
 void zps_members_place_lost(struct zps_members *members, struct zps_member_job *job,
                             const struct zps_member_server *server, const char *reason);
@@ -83,6 +88,9 @@ void zps_members_place_cut_off(struct zps_member_job *job, uint32_t position, co
 /* The place is free, and its server hears so. */
 void zps_members_place_release(struct zps_members *members, struct zps_member_job *job, uint32_t position,
                                const char *reason);
+/* The action for each server that has a place, and for each rank that is in. */
+void zps_members_act_servers(struct zps_members *members, const struct zps_member_job *job, struct zps_action action);
+void zps_members_act_ranks(struct zps_members *members, const struct zps_member_job *job, struct zps_action action);
 /* The server at this position hears of the ranks that are in the job no longer. */
 void zps_members_tell_gone(struct zps_members *members, const struct zps_member_job *job, uint32_t position,
                            struct zps_member_client *server);
@@ -128,7 +136,6 @@ zps_err_t zps_members_may_be_back(const struct zps_members *members, uint64_t jo
 zps_err_t zps_members_no_such_job(const struct zps_members *members, const char *name, struct zps_error *error);
 
 /* servers.c */
-struct zps_member_server *zps_members_server_named(const struct zps_members *members, const char *name);
 void zps_members_server_lost(struct zps_members *members, struct zps_member_server *server, const char *reason);
 void zps_members_server_away(struct zps_members *members, struct zps_member_server *server, uint64_t until_ns,
                              const char *reason);
@@ -191,6 +198,8 @@ zps_err_t zps_members_server_add(struct zps_members *members, uint32_t index,
 void zps_members_server_remove(struct zps_members *members, const struct zps_member_server *server);
 zps_err_t zps_members_job_create(struct zps_members *members, const struct zps_join_spec *spec, uint64_t now_ns,
                                  struct zps_member_job **job_p, struct zps_error *error) ZPS_MUSTCHECK;
+/* Out of the list. */
+void zps_members_job_remove(struct zps_members *members, const struct zps_member_job *job);
 /* Another number and secret. */
 void zps_members_job_identify(struct zps_members *members, struct zps_member_job *job);
 
@@ -216,6 +225,12 @@ bool zps_members_elastic_settle(struct zps_members *members, uint64_t *deadline_
 void zps_members_elastic_refuse(struct zps_members *members, zps_err_t code, const char *text);
 void zps_members_elastic_fini(struct zps_members *members);
 
+/* tenants.c */
+/* ZPS_ERR_QUOTA: the client's tenant may have no more jobs that wait (`config.max_waiting`), or has its share of all.
+ */
+zps_err_t zps_members_tenant_may_begin(const struct zps_members *members, const struct zps_member_client *client,
+                                       const char *job, struct zps_error *error) ZPS_MUSTCHECK;
+
 /* arrive.c */
 /* The rank that a spec is of, waiting from now on. */
 zps_err_t zps_members_rank_make(const struct zps_join_spec *spec, struct zps_member_client *client, void *token,
@@ -237,12 +252,9 @@ void zps_members_group_leave(struct zps_members *members, struct zps_member_job 
                              uint32_t place);
 /* Answers all ranks that wait for others of a group with this failure. */
 void zps_members_groups_fail(struct zps_members *members, struct zps_member_job *job, zps_err_t code, const char *text);
-/* Answers this rank where it waits: it is not there any more. */
-void zps_members_groups_away(struct zps_members *members, struct zps_member_job *job, uint32_t rank, zps_err_t code,
-                             const char *text);
-/* Takes a rank that is gone out of its groups. Where it waits, it is answered. */
-void zps_members_groups_drop(struct zps_members *members, struct zps_member_job *job, uint32_t rank, zps_err_t code,
-                             const char *text);
+/* Takes a rank out of its groups, or out of those where it waits. Where it waits, it is answered. */
+void zps_members_groups_drop(struct zps_members *members, struct zps_member_job *job, uint32_t rank, bool if_waiting,
+                             zps_err_t code, const char *text);
 /* Answers the ranks of groups that meet, or that cannot meet any more. The next deadline. */
 uint64_t zps_members_groups_settle(struct zps_members *members, struct zps_member_job *job);
 void zps_members_groups_free(struct zps_member_job *job);

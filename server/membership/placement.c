@@ -54,8 +54,8 @@ static void take_joining(const struct zps_placement_facts *facts, struct zps_pla
       placement->wants[i] = placement->moves ? ZPS_PLACE_IN : ZPS_PLACE_DISMISSED;
 }
 
-/* Spare servers in the order in which they are asked: first those that ranks could reach, then those whose pause is
- * over. `at` goes twice through all. UINT32_MAX: there are no more. */
+/* The order in which spare servers are asked: first those within reach of all ranks, then those at the end of their
+ * pause. `at` goes twice through all. UINT32_MAX: there are no more. */
 static uint32_t next_spare(const struct zps_placement_facts *facts, uint32_t *at, uint64_t *pause_ns) {
   while (*at < 2 * facts->n_spares) {
     const bool among_last = *at >= facts->n_spares;
@@ -76,10 +76,8 @@ static void take_spares(const struct zps_placement_facts *facts, struct zps_plac
       !facts->is_movable || count_wanted(facts, placement, ZPS_PLACE_JOINING) > 0 ||
       count_wanted(facts, placement, ZPS_PLACE_FREE) == 0)
     return;
-  for (uint32_t i; (i = next_spare(facts, &at, &pause_ns)) != UINT32_MAX;) {
-    const uint64_t spare_ns = facts->spares[i].was_cut_off ? 0 : facts->spares[i].ready_ns;
-    if (spare_ns < ready_ns) ready_ns = spare_ns;
-  }
+  for (uint32_t i; (i = next_spare(facts, &at, &pause_ns)) != UINT32_MAX;)
+    if (facts->spares[i].ready_ns < ready_ns) ready_ns = facts->spares[i].ready_ns;
   const bool is_any = ready_ns != ZPS_NEVER;
   if (ready_ns < facts->settled_ns) ready_ns = facts->settled_ns;
   placement->is_answer = !is_any || facts->now_ns >= ready_ns || facts->is_urgent;

@@ -1,7 +1,6 @@
 /*
- * The policy: which servers the places of a running job should have. A pure function of facts, the only one that
- * decides this, whatever the cause: servers that are lost, drain or are cut off, free places, an administrator's wish.
- * settle.c compares what it wants with what there is, and starts the view change that leads there.
+ * The policy: the servers that the places of a running job should have. It is a pure function of facts. It alone
+ * decides, whatever the cause: a loss, a drain, a cut, a free place, an administrator's wish.
  */
 #ifndef ZPS_SERVER_MEMBERSHIP_PLACEMENT_H
 #define ZPS_SERVER_MEMBERSHIP_PLACEMENT_H
@@ -45,7 +44,7 @@ struct zps_placement {
   bool is_answer;    /* The administrator's wish is granted, or no server is there for it. */
   uint64_t again_ns; /* Time changes nothing before that. ZPS_NEVER: nor after it. */
   enum zps_place_state wants[ZPS_SERVERS_MAX];
-  uint32_t spares[ZPS_SERVERS_MAX]; /* Of a place that is to be JOINING and is FREE: which spare server. */
+  uint32_t spares[ZPS_SERVERS_MAX]; /* The spare server of a place that goes from FREE to JOINING. */
 };
 
 /* Fills in the first n_places entries. */

@@ -2,17 +2,12 @@
  * The places of a running job: the facts for the policy (placement.h), and what it wants made so. Servers on JOINING
  * places get to know the job and its tensors while rounds go on.
  */
-#include <stdlib.h>
-
 #include "common/base/text.h"
-#include "common/codec/owners.h"
 #include "server/membership/members_impl.h"
 #include "server/membership/placement.h"
 
 #define ZPS_LOG_COMPONENT "members"
 #include "common/base/log.h"
-
-_Static_assert(ZPS_SERVERS_MAX <= ZPS_OWNERS_SERVERS_MAX, "the rule has room for all servers of a job");
 
 /* ------------------------------------------------------------ facts */
 
@@ -140,57 +135,27 @@ static void let_in(const struct zps_members *members, struct zps_member_job *job
   zps_view_seize(&job->view, position);
   forget_suspicions(job, position);
   zps_members_cutoff_in(members, job, zps_view_server(&job->view, position));
+  zps_log_info("job '%s': server '%s' takes place %u", job->name, zps_view_server(&job->view, position)->name,
+               position);
 }
 
-static const char *why_dismissed(const struct zps_placement_facts *facts, uint32_t position) {
-  const struct zps_place_fact *const place = &facts->places[position];
-  return place->drains ? "it drains" : place->is_refused ? "it could not" : "the job has changed";
-}
-
-static void change(struct zps_members *members, struct zps_member_job *job, const struct zps_placement_facts *facts,
+static void change(struct zps_members *members, struct zps_member_job *job, const struct zps_place_fact *fact,
                    uint32_t position, enum zps_place_state want) {
   struct zps_view_place *const place = &job->view.places[position];
   if (want == ZPS_PLACE_FREE) zps_view_vacate(&job->view, position);
   if (want == ZPS_PLACE_IN) let_in(members, job, position);
-  if (want == ZPS_PLACE_DISMISSED) dismiss(members, job, position, why_dismissed(facts, position));
+  if (want == ZPS_PLACE_DISMISSED)
+    dismiss(members, job, position,
+            fact->drains       ? "it drains"
+            : fact->is_refused ? "it could not"
+                               : "the job has changed");
   if (want != ZPS_PLACE_LEAVING) return;
+  zps_log_info("job '%s': server '%s' leaves place %u", job->name, place->server->name, position);
   place->state = want;
   place->was_lost = place->is_cut_off;
 }
 
 /* ------------------------------------------------------------ why the view changes */
-
-/* Partitions of all tensors that go from or to the place. For a line of the log, and counted ahead of it, since it
- * takes memory: whether the line is logged changes nothing else. */
-static unsigned long count_parts(const struct zps_member_job *job, uint32_t position) {
-  bool is_empty[ZPS_SERVERS_MAX];
-  unsigned long n = 0;
-  zps_view_mark_empty(&job->view, is_empty);
-  is_empty[position] = false;
-  for (uint32_t i = 0; i < job->n_tensors; i++) {
-    const struct zps_tensor_spec *const spec = &job->tensors[i]->spec;
-    uint32_t *const owners = calloc(spec->n_parts, sizeof *owners);
-    if (!owners) continue;
-    zps_owners_reassign(spec->owners, spec->n_parts, job->view.n_first, job->view.n_places, is_empty, owners);
-    for (uint32_t p = 0; p < spec->n_parts; p++) n += owners[p] == position;
-    free(owners);
-  }
-  return n;
-}
-
-static void log_change(const struct zps_member_job *job, uint32_t position, enum zps_place_state was) {
-  const struct zps_view_place *const place = &job->view.places[position];
-  const char *const name = place->server ? place->server->name : "";
-  const unsigned long n_parts = count_parts(job, position);
-  if (was == ZPS_PLACE_LOST || place->is_cut_off)
-    zps_log_warn("job '%s': it has lost server %u: its %lu partitions go to the servers left", job->name, position,
-                 n_parts);
-  else if (place->state == ZPS_PLACE_LEAVING)
-    zps_log_info("job '%s': server %u '%s' drains: its %lu partitions go to the servers left", job->name, position,
-                 name, n_parts);
-  else
-    zps_log_info("job '%s': server '%s' takes place %u, and its %lu partitions", job->name, name, position, n_parts);
-}
 
 /* A loss has said why already. */
 static void explain(struct zps_member_job *job, const struct zps_placement_facts *facts,
@@ -224,11 +189,8 @@ static bool apply(struct zps_members *members, struct zps_member_job *job, const
     if (want == ZPS_PLACE_JOINING)
       ask(members, job, i, spares[placement->spares[i]]);
     else
-      change(members, job, facts, i, want);
+      change(members, job, &facts->places[i], i, want);
   }
-  for (uint32_t i = 0; placement->moves && i < facts->n_places; i++)
-    if (placement->wants[i] != facts->places[i].state && placement->wants[i] != ZPS_PLACE_DISMISSED)
-      log_change(job, i, facts->places[i].state);
   if (placement->moves) zps_members_view_change_begin(members, job);
   return any;
 }

@@ -24,21 +24,12 @@ static void rank_gone(struct zps_members *members, struct zps_member_job *job, s
   } else {
     members->n_away--;
   }
-  zps_members_groups_drop(members, job, rank->rank, code, text);
+  zps_members_groups_drop(members, job, rank->rank, false, code, text);
   rank->client = NULL;
   job->version++;
-  if (job->n_joined) {
-    for (uint32_t i = 0; i < job->view.n_places; i++) {
-      if (!zps_view_server(&job->view, i)) continue;
-      zps_members_act(members, &(struct zps_action){.type = ZPS_ACT_RANK_GONE,
-                                                    .client = zps_view_server(&job->view, i)->client,
-                                                    .job = job,
-                                                    .position = i,
-                                                    .rank = rank->rank,
-                                                    .code = code,
-                                                    .text = text});
-    }
-  }
+  if (job->n_joined)
+    zps_members_act_servers(
+        members, job, (struct zps_action){.type = ZPS_ACT_RANK_GONE, .rank = rank->rank, .code = code, .text = text});
 }
 
 void zps_members_rank_lost(struct zps_members *members, struct zps_member_job *job, struct zps_member_rank *rank,
@@ -69,7 +60,7 @@ void zps_members_rank_expel(struct zps_members *members, struct zps_member_job *
                reason);
   if (job->state >= ZPS_JOB_RUNNING) {
     if (rank->client) zps_members_tensors_fail(members, job, rank->client, error.code, error.text);
-    zps_members_groups_away(members, job, rank->rank, error.code, error.text);
+    zps_members_groups_drop(members, job, rank->rank, true, error.code, error.text);
   }
   if (job->state == ZPS_JOB_RUNNING) /* in other states it knows already why the job failed, or its join reports it */
     zps_members_act(members, &(struct zps_action){.type = ZPS_ACT_JOB_FAILED,
@@ -92,12 +83,8 @@ static zps_err_t leave(struct zps_members *members, struct zps_member_client *cl
   zps_members_elastic_left(members, job, rank->rank, moves); /* Record first: if the journal loses its tail here, the
                                                                 rank simply has not left. */
   rank_gone(members, job, rank, ZPS_ERR_CLOSED, text);
-  for (uint32_t r = 0; r < job->world && job->state == ZPS_JOB_RUNNING; r++) {
-    if (job->ranks[r]->state != ZPS_RANK_IN) continue;
-    zps_members_act(members,
-                    &(struct zps_action){
-                        .type = ZPS_ACT_RANK_LEFT, .client = job->ranks[r]->client, .job = job, .rank = rank->rank});
-  }
+  if (job->state == ZPS_JOB_RUNNING)
+    zps_members_act_ranks(members, job, (struct zps_action){.type = ZPS_ACT_RANK_LEFT, .rank = rank->rank});
   return ZPS_OK;
 }
 
@@ -117,7 +104,7 @@ void zps_members_rank_away(struct zps_members *members, struct zps_member_job *j
                            uint64_t until_ns, const char *reason) {
   zps_log_info("job '%s': rank %u (host %s, pid %u) is away: %s", job->name, rank->rank, rank->host, rank->pid, reason);
   zps_members_tensors_fail(members, job, rank->client, ZPS_ERR_CLOSED, reason);
-  zps_members_groups_away(members, job, rank->rank, ZPS_ERR_CLOSED, reason);
+  zps_members_groups_drop(members, job, rank->rank, true, ZPS_ERR_CLOSED, reason);
   job->version++;
   rank->client->job = NULL;
   rank->client = NULL;

@@ -12,19 +12,19 @@
 #include "common/codec/owners.h"
 #include "server/membership/elastic.h"
 
+_Static_assert(ZPS_SERVERS_MAX <= ZPS_OWNERS_SERVERS_MAX, "the rule has room for all servers of a job");
+
 struct census {
   uint32_t n_in, n_free, n_joining; /* places: with a server, without, and without that a server is to take */
   uint32_t n_spare;                 /* servers that could take one, and are not in the job */
 };
 
 static struct census count(const struct zps_members *members, const struct zps_member_job *job) {
-  struct census census = {.n_spare = zps_members_count_placeable(members, job)};
-  for (uint32_t i = 0; i < job->view.n_places; i++) {
-    census.n_in += zps_view_server(&job->view, i) != NULL;
-    census.n_joining += zps_member_job_admits(job, i);
-  }
-  census.n_free = job->view.n_places - census.n_in;
-  return census;
+  const uint32_t n_in = zps_member_job_servers_in(job);
+  return (struct census){.n_in = n_in,
+                         .n_free = job->view.n_places - n_in,
+                         .n_joining = zps_view_count(&job->view, ZPS_PLACE_JOINING),
+                         .n_spare = zps_members_count_placeable(members, job)};
 }
 
 /* Partitions that have another owner when those that are to take places have them; in all tensors. */

@@ -203,10 +203,7 @@ zps_err_t zps_members_restore_failed(struct zps_members *members, uint64_t job_i
 zps_err_t zps_members_restore_job_gone(struct zps_members *members, uint64_t job_id) {
   struct zps_member_job *const job = zps_members_job_find(members, job_id);
   if (!job) return ZPS_ERR_PROTOCOL;
-  struct zps_member_job **link = &members->jobs;
-  while (*link != job) link = &(*link)->next;
-  *link = job->next;
-  members->n_jobs--;
+  zps_members_job_remove(members, job);
   zps_members_job_free(job);
   return ZPS_OK;
 }
@@ -217,7 +214,7 @@ zps_err_t zps_members_restore_rank(struct zps_members *members, uint64_t job_id,
   if (!job || rank >= job->world) return ZPS_ERR_PROTOCOL;
   job->ranks[rank]->state = state;
   count_ranks(job);
-  zps_members_groups_drop(members, job, rank, ZPS_ERR_CLOSED, "");
+  zps_members_groups_drop(members, job, rank, false, ZPS_ERR_CLOSED, "");
   return ZPS_OK;
 }
 
@@ -291,15 +288,6 @@ zps_err_t zps_members_restore_seat(struct zps_members *members, uint64_t job_id,
 
 /* ------------------------------------------------------------ the end */
 
-/* All of its servers are asked again. */
-static void ask_again(const struct zps_member_job *job, struct zps_member_tensor *tensor) {
-  tensor->n_pending = 0;
-  for (uint32_t i = 0; i < job->view.n_places; i++) {
-    tensor->opened[i] = tensor->state != ZPS_TENSOR_OPENING || !zps_view_server(&job->view, i);
-    tensor->n_pending += !tensor->opened[i];
-  }
-}
-
 /* Nobody has heard of a replay, so rounds are as they were. */
 static void begin_anew(struct zps_members *members, struct zps_member_job *job) {
   struct zps_error *const why = &job->map.why;
@@ -315,7 +303,6 @@ static void begin_anew(struct zps_members *members, struct zps_member_job *job) 
 /* The last turn may have ended between a death and what follows from it. */
 static void finish(struct zps_members *members, struct zps_member_job *job) {
   uint32_t lost = 0;
-  for (uint32_t i = 0; i < job->n_tensors; i++) ask_again(job, job->tensors[i]);
   while (lost < job->world && job->ranks[lost]->state != ZPS_RANK_LOST) lost++;
   if (lost < job->world)
     zps_members_job_break(job, ZPS_ERR_PEER_LOST, lost, "a rank was lost, and then the coordinator");

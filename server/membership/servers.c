@@ -21,7 +21,7 @@ static zps_err_t server_check(struct zps_members *members, const struct zps_memb
   return ZPS_OK;
 }
 
-struct zps_member_server *zps_members_server_named(const struct zps_members *members, const char *name) {
+static struct zps_member_server *find_named(const struct zps_members *members, const char *name) {
   for (unsigned i = 0; i < members->n_servers; i++)
     if (strcmp(members->servers[i]->name, name) == 0) return members->servers[i];
   return NULL;
@@ -55,13 +55,6 @@ void zps_members_server_lost(struct zps_members *members, struct zps_member_serv
 
 /* ------------------------------------------------------------ away, and back */
 
-/* A job that is being opened cannot wait for it, and is placed anew. */
-static void explain(struct zps_member_job *job, const struct zps_member_server *server, const char *reason) {
-  if (job->state == ZPS_JOB_OPENING && zps_member_job_holds(job, server))
-    zps_fail(&job->map.why, ZPS_ERR_SERVER_LOST, "job '%s': server %u '%s' (host %s, pid %u) lost its connection: %s",
-             job->name, server->index, server->name, server->host, server->pid, reason);
-}
-
 void zps_members_server_away(struct zps_members *members, struct zps_member_server *server, uint64_t until_ns,
                              const char *reason) {
   server->client->server = NULL;
@@ -72,7 +65,8 @@ void zps_members_server_away(struct zps_members *members, struct zps_member_serv
                reason);
   for (struct zps_member_job *job = members->jobs; job; job = job->next) {
     zps_members_joiner_gone(members, job, server);
-    explain(job, server, reason);
+    if (job->state == ZPS_JOB_OPENING && zps_member_job_holds(job, server))
+      zps_members_job_explain(job, server, "lost its connection", reason);
   }
 }
 
@@ -82,8 +76,7 @@ static bool has_job(const struct zps_server_spec *spec, uint64_t job_id) {
   return false;
 }
 
-/* A view change that begins notes the job itself: noted ahead of that, the job would have a loss that nobody hears of.
- */
+/* The view change notes the job when it begins. A note ahead of it would keep a loss without a view change. */
 static void lose_job(struct zps_members *members, struct zps_member_server *server, struct zps_member_job *job,
                      uint32_t position) {
   server->n_jobs--;
@@ -124,7 +117,7 @@ zps_err_t zps_members_server_register(struct zps_members *members, struct zps_me
                                       const struct zps_server_spec *spec, bool resumes, struct zps_error *error) {
   zps_err_t err = server_check(members, client, spec, error);
   if (err) return err;
-  struct zps_member_server *const other = zps_members_server_named(members, spec->name);
+  struct zps_member_server *const other = find_named(members, spec->name);
   const bool is_same = other && is_same_process(other, spec);
   if (is_same && resumes && spec->secret) {
     resume(members, other, client, spec);
@@ -185,7 +178,7 @@ static zps_err_t find(const struct zps_members *members, const char *name, struc
                       struct zps_error *error) {
   struct zps_near near;
   char meant[ZPS_NAME_MAX + 32];
-  *server_p = zps_members_server_named(members, name);
+  *server_p = find_named(members, name);
   if (*server_p) return ZPS_OK;
   zps_near_begin(&near, name, strlen(name));
   for (unsigned i = 0; i < members->n_servers; i++) zps_near_try(&near, members->servers[i]->name);

@@ -1,4 +1,4 @@
-/* What keeps a running job on its servers: sums that only they have, ranks that say so, no other server. */
+/* Reasons for a running job to keep its servers: sums that only they have, ranks that ask for it, no other server. */
 #include <stdio.h>
 
 #include "server/membership/members_impl.h"

@@ -189,10 +189,6 @@ static zps_err_t tensor_make(struct zps_members *members, struct zps_member_job 
   tensor->spec.ranks = ranks;
   tensor->first_rank = rank;
   tensor->opened = opened;
-  for (uint32_t i = 0; i < job->view.n_places; i++) {
-    opened[i] = !zps_view_server(&job->view, i); /* a lost one is not asked */
-    tensor->n_pending += !opened[i];
-  }
   *tensor_p = tensor;
   *owners_p = owners;
   return ZPS_OK;
@@ -285,14 +281,7 @@ zps_err_t zps_members_tensor_register(struct zps_members *members, struct zps_me
   job->version++;
   zps_log_info("job '%s': tensor %u '%s', %llu x %u %s in %u partitions", job->name, tensor->spec.tensor, spec.name,
                (unsigned long long)spec.rows, spec.width, zps_dtype_name(spec.dtype), spec.n_parts);
-  for (uint32_t i = 0; i < job->view.n_places; i++) {
-    if (!zps_view_server(&job->view, i)) continue;
-    zps_members_act(members, &(struct zps_action){.type = ZPS_ACT_TENSOR_OPEN,
-                                                  .client = zps_view_server(&job->view, i)->client,
-                                                  .job = job,
-                                                  .tensor = tensor,
-                                                  .position = i});
-  }
+  zps_members_act_servers(members, job, (struct zps_action){.type = ZPS_ACT_TENSOR_OPEN, .tensor = tensor});
   return ZPS_OK;
 }
 

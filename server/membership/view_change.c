@@ -3,10 +3,9 @@
  * then all ranks do and say which steps they have in flight (job.mapped), then these steps go to all (job.replay).
  * Answers are facts; a settle goes on from them. Whatever changes the places meanwhile begins it anew.
  */
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
+#include "common/base/text.h"
 #include "server/membership/members_impl.h"
 
 #define ZPS_LOG_COMPONENT "members"
@@ -37,18 +36,14 @@ void zps_members_view_change_end(struct zps_member_job *job) {
 
 /* ------------------------------------------------------------ answers */
 
-static struct zps_view_place *find_listener(struct zps_member_job *job, const struct zps_member_server *server) {
-  const uint32_t i = zps_view_find(&job->view, server, 1u << ZPS_PLACE_IN | 1u << ZPS_PLACE_LEAVING);
-  return i < job->view.n_places ? &job->view.places[i] : NULL;
-}
-
 /* A server that leaves has nothing to take over, so that it may refuse. */
 void zps_members_map_answered(struct zps_members *members, struct zps_member_client *client, uint64_t job_id,
                               uint32_t epoch, zps_err_t code, const char *text) {
   struct zps_member_job *const job = zps_members_job_find(members, job_id);
   if (!job || job->state != ZPS_JOB_RUNNING || job->map.state != ZPS_MAP_SERVERS || epoch != job->view.epoch) return;
-  struct zps_view_place *const place = client->server ? find_listener(job, client->server) : NULL;
-  if (!place || code == ZPS_ERR_CLOSED) return; /* Its loss is told next. */
+  const uint32_t i = zps_view_find(&job->view, client->server, 1u << ZPS_PLACE_IN | 1u << ZPS_PLACE_LEAVING);
+  if (i == job->view.n_places || code == ZPS_ERR_CLOSED) return; /* Its loss is told next. */
+  struct zps_view_place *const place = &job->view.places[i];
   if (code && place->state == ZPS_PLACE_IN && !place->has_mapped) {
     struct zps_error error;
     zps_fail(&error, ZPS_ERR_SERVER_LOST, "%.250s; server '%.60s' cannot take over: %s", job->map.why.text,
@@ -126,16 +121,21 @@ static void tell_ranks(struct zps_members *members, struct zps_member_job *job, 
   }
 }
 
-static unsigned count_missing_servers(const struct zps_member_job *job) {
+/* Servers or ranks that have not answered. Where one of them is away, it answers later or is lost. */
+static unsigned count_missing(const struct zps_member_job *job, bool *is_away) {
   unsigned n = 0;
-  for (uint32_t i = 0; i < job->view.n_places; i++)
-    n += zps_view_listener(&job->view, i) && !job->view.places[i].has_mapped;
-  return n;
-}
-
-static unsigned count_missing_ranks(const struct zps_member_job *job) {
-  unsigned n = 0;
-  for (uint32_t r = 0; r < job->world; r++) n += is_missing(job, r);
+  *is_away = false;
+  for (uint32_t i = 0; job->map.state == ZPS_MAP_SERVERS && i < job->view.n_places; i++) {
+    const struct zps_member_server *const server = zps_view_listener(&job->view, i);
+    if (!server || job->view.places[i].has_mapped) continue;
+    *is_away = *is_away || !server->client;
+    n++;
+  }
+  for (uint32_t r = 0; job->map.state == ZPS_MAP_RANKS && r < job->world; r++) {
+    if (!is_missing(job, r)) continue;
+    *is_away = *is_away || !job->ranks[r]->client;
+    n++;
+  }
   return n;
 }
 
@@ -168,49 +168,45 @@ static bool was_changed(const struct zps_member_job *job) {
 
 void zps_members_view_change_settle(struct zps_members *members, struct zps_member_job *job) {
   struct zps_member_map *const map = &job->map;
-  if (map->state == ZPS_MAP_NONE && was_changed(job)) { /* Who is back may not have heard. */
+  bool is_away;
+  if (map->state == ZPS_MAP_NONE && was_changed(job)) { /* A server or rank that is back hears it again. */
     tell_servers(members, job, ZPS_TOLD_REPLAY);
     tell_ranks(members, job, ZPS_TOLD_REPLAY);
   }
   if (map->state == ZPS_MAP_SERVERS) {
     tell_servers(members, job, ZPS_TOLD_MAP);
-    map->n_pending = count_missing_servers(job);
+    map->n_pending = count_missing(job, &is_away);
     if (map->n_pending == 0) map->state = ZPS_MAP_RANKS;
   }
   if (map->state == ZPS_MAP_RANKS) {
     tell_ranks(members, job, ZPS_TOLD_MAP);
-    if (count_missing_ranks(job) == 0) install(members, job);
+    if (count_missing(job, &is_away) == 0) install(members, job);
   }
 }
 
 /* ------------------------------------------------------------ time */
 
-/* One that has not answered is away: when its time is up, it is lost. */
-static bool waits_for_one_away(const struct zps_member_job *job) {
-  for (uint32_t i = 0; job->map.state == ZPS_MAP_SERVERS && i < job->view.n_places; i++) {
-    const struct zps_member_server *const server = zps_view_listener(&job->view, i);
-    if (server && !server->client && !job->view.places[i].has_mapped) return true;
-  }
-  for (uint32_t r = 0; job->map.state == ZPS_MAP_RANKS && r < job->world; r++)
-    if (is_missing(job, r) && !job->ranks[r]->client) return true;
-  return false;
-}
-
 /* The ranks that have not answered: "2, 5". */
 static void list_missing_ranks(const struct zps_member_job *job, char *buf, size_t size) {
-  size_t len = 0;
   buf[0] = '\0';
-  for (uint32_t r = 0; r < job->world && len + 16 < size; r++)
-    if (is_missing(job, r)) len += (size_t)snprintf(buf + len, size - len, "%s%u", len ? ", " : "", r);
+  for (uint32_t r = 0; r < job->world && strlen(buf) + 16 < size; r++)
+    if (is_missing(job, r)) zps_text_add(buf, size, "%s%u", buf[0] ? ", " : "", r);
+}
+
+uint64_t zps_members_view_change_deadline(const struct zps_members *members, struct zps_member_job *job) {
+  struct zps_member_map *const map = &job->map;
+  bool is_away;
+  if (job->state != ZPS_JOB_RUNNING || !zps_member_map_is_open(job)) return ZPS_NEVER;
+  count_missing(job, &is_away);
+  if (map->deadline_ns == 0 || is_away) map->deadline_ns = members->now_ns + TIMEOUT_S * ZPS_NS_PER_S;
+  return map->deadline_ns;
 }
 
 void zps_members_view_change_expire(struct zps_members *members, struct zps_member_job *job) {
   char missing[200];
   struct zps_error error;
   const struct zps_member_map *const map = &job->map;
-  if (job->state != ZPS_JOB_RUNNING || !zps_member_map_is_open(job) || map->deadline_ns == 0 ||
-      members->now_ns < map->deadline_ns || waits_for_one_away(job))
-    return;
+  if (zps_members_view_change_deadline(members, job) > members->now_ns) return;
   if (map->state == ZPS_MAP_SERVERS) {
     zps_fail(&error, ZPS_ERR_SERVER_LOST, "%.200s; after %u s %u servers have not taken over", map->why.text,
              (unsigned)TIMEOUT_S, map->n_pending);
@@ -222,11 +218,4 @@ void zps_members_view_change_expire(struct zps_members *members, struct zps_memb
   }
   zps_log_warn("%s", error.text);
   zps_members_job_break(job, error.code, ZPS_NO_RANK, error.text);
-}
-
-uint64_t zps_members_view_change_deadline(const struct zps_members *members, struct zps_member_job *job) {
-  struct zps_member_map *const map = &job->map;
-  if (job->state != ZPS_JOB_RUNNING || !zps_member_map_is_open(job)) return ZPS_NEVER;
-  if (map->deadline_ns == 0 || waits_for_one_away(job)) map->deadline_ns = members->now_ns + TIMEOUT_S * ZPS_NS_PER_S;
-  return map->deadline_ns;
 }

@@ -379,17 +379,6 @@ static void test_jobs_that_stay(void **state) {
   check_stays("its servers keep sums of tensor 'w' for pulls to come (staleness)");
 }
 
-/* What was in the way is so no longer. */
-static void test_they_leave_later(void **state) {
-  (void)state;
-  running_on_three();
-  zps_members_set_replays(rig.members, false);
-  terminate(B);
-  zps_members_set_replays(rig.members, true);
-  zps_members_tick(rig.members, 5);
-  assert_int_equal(the_job()->map.state, ZPS_MAP_SERVERS);
-}
-
 /* ------------------------------------------------------------ by name */
 
 static void test_by_name(void **state) {
@@ -467,7 +456,6 @@ int main(void) {
       MEMBERS_CASE(test_those_that_are_away),
       MEMBERS_CASE(test_the_job_fails_while_it_leaves),
       MEMBERS_CASE(test_jobs_that_stay),
-      MEMBERS_CASE(test_they_leave_later),
       MEMBERS_CASE(test_by_name),
       MEMBERS_CASE(test_undrain),
       MEMBERS_CASE(test_undrain_starts_jobs),

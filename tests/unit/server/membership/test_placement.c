@@ -193,17 +193,6 @@ static void test_two_at_once(void **state) {
   assert_int_equal(seen->action.position, 0);
 }
 
-/* A server is asked 5 s after it came, however many come after it. */
-static void test_none_waits_for_those_that_come_later(void **state) {
-  (void)state;
-  on_servers(2);
-  server(C, "c");
-  pass(4);
-  server(D, "d");
-  pass(1);
-  assert_int_equal(told(ZPS_ACT_JOB_OPEN, C), 1);
-}
-
 enum fate { LOST, AWAY, DRAINS, REFUSES };
 
 /* Of two servers that are to take places, one does not: the other one has its place as soon. */
@@ -480,7 +469,6 @@ int main(void) {
       MEMBERS_CASE(test_it_is_not_the_one_that_was_out_of_reach),
       MEMBERS_CASE(test_nor_when_another_is_lost),
       MEMBERS_CASE(test_two_at_once),
-      MEMBERS_CASE(test_none_waits_for_those_that_come_later),
       FATE_CASE(LOST),
       FATE_CASE(AWAY),
       FATE_CASE(DRAINS),
