@@ -31,12 +31,11 @@ static void answered(struct zps_coordinator *coordinator, struct zps_coordinator
   struct zps_members *members = coordinator->members;
   const struct zps_error *error = &call->error;
   if (call->type == ZPS_ACT_TENSOR_OPEN)
-    zps_members_tensor_opened(members, &call->conn->client, call->job_id, call->tensor, error->code, error->text,
-                              zps_clock_ns());
+    zps_members_tensor_opened(members, &call->conn->client, call->job_id, call->tensor, error->code, error->text);
   else if (call->type == ZPS_ACT_MAP_SERVER)
     map_answered(coordinator, call);
   else if (call->type == ZPS_ACT_JOB_OPEN)
-    zps_members_job_opened(members, &call->conn->client, call->job_id, error->code, error->text, zps_clock_ns());
+    zps_members_job_opened(members, &call->conn->client, call->job_id, error->code, error->text);
   else
     zps_members_job_fail(members, call->job_id, error->code, error->text);
   free(call);

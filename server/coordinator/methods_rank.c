@@ -167,7 +167,7 @@ static zps_err_t job_mapped(struct zps_coordinator_conn *conn, const zps_json *p
   struct zps_job_steps steps;
   zps_err_t err = zps_control_job_steps_read(params, &steps, error);
   if (err) return err;
-  err = zps_members_mapped(conn->coordinator->members, &conn->client, &steps, error);
+  err = zps_members_mapped(&conn->client, &steps, error);
   zps_job_steps_fini(&steps);
   return err;
 }
@@ -208,8 +208,8 @@ static zps_err_t tensor_close(struct zps_coordinator_conn *conn, const zps_json 
     zps_rpc_reply(request, NULL);
     return ZPS_OK;
   }
-  return zps_members_tensor_close(conn->coordinator->members, &conn->client, call.job_id, call.tensor, call.timeout_ms,
-                                  request, zps_clock_ns(), error);
+  return zps_members_tensor_close(&conn->client, call.job_id, call.tensor, call.timeout_ms, request, zps_clock_ns(),
+                                  error);
 }
 
 static zps_err_t tensor_report(struct zps_coordinator_conn *conn, const zps_json *params,

@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "server/membership/tenants.h"
+#include "server/membership/members_impl.h"
 
 #define ZPS_LOG_COMPONENT "members"
 #include "common/base/log.h"
@@ -13,7 +13,8 @@
 static struct zps_member_job *job_by_name(struct zps_members *members, const char *name) {
   struct zps_member_job *found = NULL;
   for (struct zps_member_job *job = members->jobs; job; job = job->next) {
-    if (strcmp(job->name, name) == 0 && job->state != ZPS_JOB_CLOSING && job->n_left == 0) found = job;
+    const bool is_over = job->state == ZPS_JOB_CLOSING || job->n_left > 0 || job->n_joined == 0;
+    if (strcmp(job->name, name) == 0 && !is_over) found = job;
   }
   return found;
 }
@@ -137,10 +138,7 @@ zps_err_t zps_members_join(struct zps_members *members, struct zps_member_client
   struct zps_member_rank *rank = NULL;
   err = join_fits(members, job, spec, error);
   if (!err) err = zps_members_rank_make(spec, client, token, now_ns, &rank, error);
-  if (err) {
-    if (job->n_joined == 0) zps_members_job_close(members, job, "nobody joined");
-    return err;
-  }
+  if (err) return err;
   client->job = job;
   client->rank = spec->rank;
   job->ranks[spec->rank] = rank;
@@ -148,6 +146,5 @@ zps_err_t zps_members_join(struct zps_members *members, struct zps_member_client
   job->error.code = ZPS_OK; /* it gathers again */
   zps_log_debug("job '%s': rank %u (host %s, pid %u) has joined, %u of %u", job->name, spec->rank, spec->host,
                 spec->pid, job->n_joined, job->world);
-  zps_members_job_try_open(members, job);
   return ZPS_OK;
 }

@@ -4,7 +4,6 @@
 #include <string.h>
 
 #include "server/membership/elastic.h"
-#include "server/membership/tenants.h"
 
 /* The youngest job of this name that runs, or whose ranks have not left it. */
 static struct zps_member_job *job_by_name(const struct zps_members *members, const char *name) {

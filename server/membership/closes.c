@@ -4,38 +4,32 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/base/text.h"
 #include "server/membership/members_impl.h"
 
 #define ZPS_LOG_COMPONENT "members"
 #include "common/base/log.h"
 
-/* Takes the first closer (of `client`, unless it is NULL) out of the list; NULL: there is none. */
-static struct zps_member_closer *take_closer(struct zps_member_tensor *tensor, const struct zps_member_client *client) {
-  struct zps_member_closer **link = &tensor->closers;
-  while (*link && client && (*link)->client != client) link = &(*link)->next;
-  struct zps_member_closer *const closer = *link;
-  if (closer) *link = closer->next;
-  return closer;
-}
-
-static void answer_closer(struct zps_members *members, const struct zps_member_job *job,
-                          const struct zps_member_tensor *tensor, struct zps_member_closer *closer, zps_err_t code,
-                          const char *text) {
-  zps_members_act(members, &(struct zps_action){.type = code ? ZPS_ACT_TENSOR_FAILED : ZPS_ACT_TENSOR_CLOSED,
-                                                .client = closer->client,
-                                                .token = closer->token,
-                                                .job = job,
-                                                .tensor = tensor,
-                                                .code = code,
-                                                .text = text});
-  free(closer);
-}
-
+/* Answers the closers of `client`, or all when NULL. */
 static void answer_closers(struct zps_members *members, const struct zps_member_job *job,
                            struct zps_member_tensor *tensor, const struct zps_member_client *client, zps_err_t code,
                            const char *text) {
-  for (struct zps_member_closer *closer; (closer = take_closer(tensor, client)) != NULL;)
-    answer_closer(members, job, tensor, closer, code, text);
+  for (struct zps_member_closer **link = &tensor->closers; *link;) {
+    struct zps_member_closer *const closer = *link;
+    if (client && closer->client != client) {
+      link = &closer->next;
+      continue;
+    }
+    *link = closer->next;
+    zps_members_act(members, &(struct zps_action){.type = code ? ZPS_ACT_TENSOR_FAILED : ZPS_ACT_TENSOR_CLOSED,
+                                                  .client = closer->client,
+                                                  .token = closer->token,
+                                                  .job = job,
+                                                  .tensor = tensor,
+                                                  .code = code,
+                                                  .text = text});
+    free(closer);
+  }
 }
 
 void zps_members_tensors_fail(struct zps_members *members, struct zps_member_job *job,
@@ -52,16 +46,9 @@ static bool is_closer(const struct zps_member_tensor *tensor, const struct zps_m
   return closer;
 }
 
-/* All ranks, or those of its group. */
-static bool has_part(const struct zps_member_tensor *tensor, uint32_t rank) {
-  for (uint32_t i = 0; i < tensor->spec.n_ranks; i++)
-    if (tensor->spec.ranks[i] == rank) return true;
-  return tensor->spec.n_ranks == 0;
-}
-
 static bool is_awaited(const struct zps_member_job *job, const struct zps_member_tensor *tensor, uint32_t rank) {
   const struct zps_member_rank *const of = job->ranks[rank];
-  return of->state == ZPS_RANK_IN && has_part(tensor, rank) && !is_closer(tensor, of->client);
+  return of->state == ZPS_RANK_IN && zps_members_tensor_has(&tensor->spec, rank) && !is_closer(tensor, of->client);
 }
 
 /* All ranks that have a part in it and are in the job want it, and one at least. */
@@ -78,22 +65,10 @@ static bool belongs(const struct zps_member_tensor *tensor, const struct zps_mem
          strcmp(zps_tensor_owner_name(tensor->spec.name), to->spec.name) == 0;
 }
 
-static void tell_servers(struct zps_members *members, const struct zps_member_job *job,
-                         const struct zps_member_tensor *tensor) {
-  for (uint32_t i = 0; i < job->view.n_places; i++) {
-    if (!zps_view_server(&job->view, i)) continue;
-    zps_members_act(members, &(struct zps_action){.type = ZPS_ACT_TENSOR_FORGET,
-                                                  .client = zps_view_server(&job->view, i)->client,
-                                                  .job = job,
-                                                  .tensor = tensor,
-                                                  .position = i});
-  }
-}
-
 /* Servers are told ahead of anything that they are told later, such as to open a tensor of the same name. */
 static void close_all(struct zps_members *members, struct zps_member_job *job, struct zps_member_tensor *tensor) {
   uint32_t n_left = 0;
-  zps_members_placement_cancel(members, job, "a tensor is closed");
+  job->version++;
   zps_log_info("job '%s': tensor %u '%s' is closed", job->name, tensor->spec.tensor, tensor->spec.name);
   for (uint32_t i = 0; i < job->n_tensors; i++) {
     struct zps_member_tensor *const other = job->tensors[i];
@@ -102,7 +77,7 @@ static void close_all(struct zps_members *members, struct zps_member_job *job, s
       continue;
     }
     zps_members_note(members, &(struct zps_member_note){.type = ZPS_NOTE_TENSOR_GONE, .job = job, .tensor = other});
-    tell_servers(members, job, other);
+    zps_members_act_servers(members, job, (struct zps_action){.type = ZPS_ACT_TENSOR_FORGET, .tensor = other});
     zps_members_tensor_answer(members, job, other, NULL, ZPS_ERR_CLOSED, "the tensor was closed");
     if (other != tensor) zps_member_tensor_free(other);
   }
@@ -111,7 +86,7 @@ static void close_all(struct zps_members *members, struct zps_member_job *job, s
   zps_member_tensor_free(tensor);
 }
 
-void zps_members_closes_try(struct zps_members *members, struct zps_member_job *job) {
+static void close_agreed(struct zps_members *members, struct zps_member_job *job) {
   for (uint32_t i = 0; i < job->n_tensors;) {
     if (!is_agreed(job, job->tensors[i])) {
       i++;
@@ -122,9 +97,8 @@ void zps_members_closes_try(struct zps_members *members, struct zps_member_job *
   }
 }
 
-zps_err_t zps_members_tensor_close(struct zps_members *members, struct zps_member_client *client, uint64_t job_id,
-                                   uint32_t number, uint64_t timeout_ms, void *token, uint64_t now_ns,
-                                   struct zps_error *error) {
+zps_err_t zps_members_tensor_close(struct zps_member_client *client, uint64_t job_id, uint32_t number,
+                                   uint64_t timeout_ms, void *token, uint64_t now_ns, struct zps_error *error) {
   struct zps_member_job *const job = client->job;
   const zps_err_t err = zps_members_running(job, job_id, error);
   if (err) return err;
@@ -134,7 +108,7 @@ zps_err_t zps_members_tensor_close(struct zps_members *members, struct zps_membe
   if (tensor->spec.name[0] == '@')
     return zps_fail(error, ZPS_ERR_INVALID, "tensor '%s' is zenps's own: it is closed with the one it belongs to",
                     tensor->spec.name);
-  if (!has_part(tensor, client->rank))
+  if (!zps_members_tensor_has(&tensor->spec, client->rank))
     return zps_fail(error, ZPS_ERR_INVALID, "tensor '%s' is of group '%s', which rank %u is not in", tensor->spec.name,
                     tensor->spec.group, client->rank);
   if (is_closer(tensor, client))
@@ -148,27 +122,25 @@ zps_err_t zps_members_tensor_close(struct zps_members *members, struct zps_membe
                                        .deadline_ns = now_ns + timeout_ms * ZPS_NS_PER_MS,
                                        .next = tensor->closers};
   tensor->closers = closer;
-  if (is_agreed(job, tensor)) close_all(members, job, tensor);
   return ZPS_OK;
 }
 
 /* "2, 5": the ranks that have not come. */
 static void missing_ranks(const struct zps_member_job *job, const struct zps_member_tensor *tensor, char *buf,
                           size_t size) {
-  size_t len = 0;
   buf[0] = '\0';
-  for (uint32_t r = 0; r < job->world && len + 16 < size; r++)
-    if (is_awaited(job, tensor, r)) len += (size_t)snprintf(buf + len, size - len, "%s%u", len ? ", " : "", r);
+  for (uint32_t r = 0; r < job->world && strlen(buf) + 16 < size; r++)
+    if (is_awaited(job, tensor, r)) zps_text_add(buf, size, "%s%u", buf[0] ? ", " : "", r);
 }
 
 /* The first rank whose time is up ends it for all that wait: it would be missing, and they would name it. */
-static uint64_t tensor_tick(struct zps_members *members, const struct zps_member_job *job,
-                            struct zps_member_tensor *tensor, uint64_t now_ns) {
+static uint64_t expire(struct zps_members *members, const struct zps_member_job *job,
+                       struct zps_member_tensor *tensor) {
   const struct zps_member_closer *first = tensor->closers;
   char missing[200], text[600];
   for (const struct zps_member_closer *closer = first->next; closer; closer = closer->next)
     if (closer->deadline_ns < first->deadline_ns) first = closer;
-  if (first->deadline_ns > now_ns) return first->deadline_ns;
+  if (first->deadline_ns > members->now_ns) return first->deadline_ns;
   missing_ranks(job, tensor, missing, sizeof missing);
   snprintf(text, sizeof text, "job '%s': after %g s these ranks have not closed tensor '%s': %s", job->name,
            (double)first->timeout_ms / 1000, tensor->spec.name, missing);
@@ -176,11 +148,12 @@ static uint64_t tensor_tick(struct zps_members *members, const struct zps_member
   return ZPS_NEVER;
 }
 
-uint64_t zps_members_closes_tick(struct zps_members *members, struct zps_member_job *job, uint64_t now_ns) {
+uint64_t zps_members_closes_settle(struct zps_members *members, struct zps_member_job *job) {
   uint64_t deadline = ZPS_NEVER;
+  close_agreed(members, job);
   for (uint32_t i = 0; i < job->n_tensors; i++) {
     if (!job->tensors[i]->closers) continue;
-    const uint64_t tensor_deadline = tensor_tick(members, job, job->tensors[i], now_ns);
+    const uint64_t tensor_deadline = expire(members, job, job->tensors[i]);
     if (tensor_deadline < deadline) deadline = tensor_deadline;
   }
   return deadline;

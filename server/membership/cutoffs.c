@@ -41,7 +41,7 @@ static uint64_t next_pause(const struct zps_member_cutoff *cutoff, uint64_t now_
   return cutoff->wait_ns < PAUSE_MAX_NS / 2 ? 2 * cutoff->wait_ns : PAUSE_MAX_NS;
 }
 
-void zps_members_cutoff_out(struct zps_members *members, struct zps_member_job *job,
+void zps_members_cutoff_out(const struct zps_members *members, struct zps_member_job *job,
                             const struct zps_member_server *server, uint32_t rank, uint32_t n_ranks) {
   struct zps_member_cutoff *cutoff = find(job, server);
   if (!cutoff) cutoff = add(job, server);

@@ -4,7 +4,7 @@
  * any other. When it goes no further, its ranks move on: they leave it, and ask again.
  *
  * Of the last generation that ran, each rank has a seat here: it is in the job still, or on its way, or has asked, or
- * is gone. Generations begin in the tick, which follows every event.
+ * is gone. Generations begin in the settle that follows every event.
  */
 #include <stdio.h>
 #include <stdlib.h>

@@ -39,6 +39,7 @@ zps_err_t zps_members_kick(struct zps_members *members, const char *name, uint32
   snprintf(why, sizeof why, "an administrator expelled it: %s", reason);
   if (job->state >= ZPS_JOB_RUNNING) zps_members_expelled_add(members, job, at, why);
   zps_members_rank_expel(members, job, at, why);
+  zps_members_settle(members);
   const struct zps_member_job *const left = zps_members_job_find(members, kicked->job_id);
   kicked->job_state = left ? zps_job_state_name(left->state) : "ended";
   return ZPS_OK;

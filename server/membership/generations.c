@@ -140,7 +140,6 @@ static void begin(struct zps_members *members, struct zps_member_elastic *elasti
                  job->name, job->generation.number, n, count->survivors, elastic->last_world, n - count->survivors,
                  (unsigned long long)job->generation.step);
     for (uint32_t r = 0; r < n; r++) give_place(job, r, places[r]);
-    zps_members_job_try_open(members, job);
   }
   free(chosen);
 }
@@ -179,8 +178,7 @@ static bool has_spare_server(const struct zps_members *members, const struct zps
   if (zps_view_count(&job->view, ZPS_PLACE_IN) == job->view.n_places) return false;
   for (unsigned s = 0; s < members->n_servers; s++) {
     const struct zps_member_server *const server = members->servers[s];
-    const bool is_in = zps_member_job_holds(job, server);
-    if (!is_in && server->client && !server->draining && !zps_member_job_cutoff(job, server)) return true;
+    if (zps_members_is_placeable(job, server) && !zps_member_job_cutoff(job, server)) return true;
   }
   return false;
 }
@@ -189,11 +187,7 @@ static bool has_spare_server(const struct zps_members *members, const struct zps
 static void tell_all(struct zps_members *members, struct zps_member_elastic *elastic) {
   const struct zps_member_job *const job = elastic->job;
   elastic->is_changed = true;
-  for (uint32_t r = 0; r < job->world; r++) {
-    if (job->ranks[r]->state != ZPS_RANK_IN) continue;
-    zps_members_act(members, &(struct zps_action){
-                                 .type = ZPS_ACT_JOB_CHANGED, .client = job->ranks[r]->client, .job = job, .rank = r});
-  }
+  zps_members_act_ranks(members, job, (struct zps_action){.type = ZPS_ACT_JOB_CHANGED});
 }
 
 bool zps_members_elastic_change(struct zps_members *members, struct zps_member_job *job) {
@@ -216,18 +210,21 @@ static void tell_changed(struct zps_members *members, struct zps_member_elastic 
   tell_all(members, elastic);
 }
 
-uint64_t zps_members_elastic_tick(struct zps_members *members, uint64_t now_ns) {
-  uint64_t deadline_ns = ZPS_NEVER;
+bool zps_members_elastic_settle(struct zps_members *members, uint64_t *deadline_ns) {
+  const uint64_t now_ns = members->now_ns;
+  bool any_begun = false;
+  if (members->draining) zps_members_elastic_refuse(members, ZPS_ERR_REFUSED, "the coordinator is shutting down");
   for (struct zps_member_elastic **link = &members->elastics; *link;) {
     struct zps_member_elastic *const elastic = *link;
-    move_late(elastic, now_ns, &deadline_ns);
+    move_late(elastic, now_ns, deadline_ns);
     struct count count = count_all(elastic);
-    if (is_due(elastic, &count, now_ns, &deadline_ns)) {
+    if (is_due(elastic, &count, now_ns, deadline_ns)) {
       begin(members, elastic, &count, now_ns);
+      any_begun = true;
       count = count_all(elastic); /* those that had no place */
     }
-    refuse_late(members, elastic, &count, now_ns, &deadline_ns);
-    tell_changed(members, elastic, &count, now_ns, &deadline_ns);
+    refuse_late(members, elastic, &count, now_ns, deadline_ns);
+    tell_changed(members, elastic, &count, now_ns, deadline_ns);
     if (elastic->askers || elastic->forming || elastic->job || count.expected > 0) {
       link = &elastic->next;
       continue;
@@ -237,5 +234,5 @@ uint64_t zps_members_elastic_tick(struct zps_members *members, uint64_t now_ns) 
       zps_members_note(members, &(struct zps_member_note){.type = ZPS_NOTE_SEATS, .elastic = elastic});
     zps_members_elastic_destroy(elastic);
   }
-  return deadline_ns;
+  return any_begun;
 }

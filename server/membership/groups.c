@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/base/text.h"
 #include "server/membership/members_impl.h"
 
 #define ZPS_LOG_COMPONENT "members"
@@ -115,34 +116,14 @@ void zps_members_groups_fail(struct zps_members *members, struct zps_member_job 
   }
 }
 
-void zps_members_groups_drop(struct zps_members *members, struct zps_member_job *job, uint32_t rank, zps_err_t code,
-                             const char *text) {
+void zps_members_groups_drop(struct zps_members *members, struct zps_member_job *job, uint32_t rank, bool if_waiting,
+                             zps_err_t code, const char *text) {
   for (struct zps_member_group *group = job->groups, *next; group; group = next) {
     uint32_t index;
     next = group->next;
-    if (!zps_members_group_has(group, rank, &index)) continue;
+    if (!zps_members_group_has(group, rank, &index) || (if_waiting && !group->members[index].token)) continue;
     leave_member(members, job, group, index, code, text);
     if (group->n_here == 0) group_destroy(job, group);
-  }
-}
-
-void zps_members_groups_away(struct zps_members *members, struct zps_member_job *job, uint32_t rank, zps_err_t code,
-                             const char *text) {
-  for (struct zps_member_group *group = job->groups, *next; group; group = next) {
-    uint32_t index;
-    next = group->next;
-    if (!zps_members_group_has(group, rank, &index) || !group->members[index].token) continue;
-    leave_member(members, job, group, index, code, text);
-    if (group->n_here == 0) group_destroy(job, group);
-  }
-}
-
-void zps_members_groups_left(struct zps_members *members, struct zps_member_job *job, uint32_t rank, const char *text) {
-  for (struct zps_member_group *group = job->groups, *next; group; group = next) {
-    uint32_t index;
-    next = group->next;
-    if (!group->is_met && zps_members_group_has(group, rank, &index))
-      fail_waiting(members, job, group, ZPS_ERR_MISSING, text);
   }
 }
 
@@ -150,10 +131,9 @@ void zps_members_groups_left(struct zps_members *members, struct zps_member_job 
 
 /* "0, 3, 6": the first ones, and how many there are. */
 static void list_ranks(const uint32_t *ranks, uint32_t n, char *buf, size_t size) {
-  size_t len = 0;
-  for (uint32_t i = 0; i < n && i < LISTED_MAX; i++)
-    len += (size_t)snprintf(buf + len, size - len, "%s%u", i ? ", " : "", ranks[i]);
-  if (n > LISTED_MAX) snprintf(buf + len, size - len, " and %u more", n - LISTED_MAX);
+  buf[0] = '\0';
+  for (uint32_t i = 0; i < n && i < LISTED_MAX; i++) zps_text_add(buf, size, "%s%u", i ? ", " : "", ranks[i]);
+  if (n > LISTED_MAX) zps_text_add(buf, size, " and %u more", n - LISTED_MAX);
 }
 
 /* Under one name two ranks name different ranks. All that wait for the group hear of it; one that has met stays. */
@@ -207,16 +187,8 @@ static zps_err_t enter(struct zps_members *members, struct zps_member_client *cl
   group->n_here += !member->here;
   *member = (struct zps_group_member){
       .here = true, .token = token, .timeout_ms = timeout_ms, .deadline_ns = now_ns + timeout_ms * ZPS_NS_PER_MS};
-  if (!group->is_met && fail_if_left(members, job, group)) return ZPS_OK;
   if (comes_again)
     zps_members_note(members, &(struct zps_member_note){.type = ZPS_NOTE_GROUP, .job = job, .group = group});
-  if (group->n_here == group->n_ranks && !group->is_met) {
-    zps_log_debug("job '%s': the %u ranks of %s have met", job->name, group->n_ranks, group->name);
-    group->is_met = true;
-    zps_members_note(members, &(struct zps_member_note){.type = ZPS_NOTE_GROUP, .job = job, .group = group});
-  }
-  for (uint32_t i = 0; i < group->n_ranks && group->is_met; i++)
-    if (group->members[i].token) answer(members, job, group, i, ZPS_OK, NULL);
   return ZPS_OK;
 }
 
@@ -290,10 +262,9 @@ zps_err_t zps_members_group_meet(struct zps_members *members, struct zps_member_
 
 /* "2, 5": the ranks that have not come. */
 static void missing_ranks(const struct zps_member_group *group, char *buf, size_t size) {
-  size_t len = 0;
-  for (uint32_t i = 0; i < group->n_ranks && len + 16 < size; i++)
-    if (!group->members[i].here)
-      len += (size_t)snprintf(buf + len, size - len, "%s%u", len ? ", " : "", group->ranks[i]);
+  buf[0] = '\0';
+  for (uint32_t i = 0; i < group->n_ranks && strlen(buf) + 16 < size; i++)
+    if (!group->members[i].here) zps_text_add(buf, size, "%s%u", buf[0] ? ", " : "", group->ranks[i]);
 }
 
 /* What the ranks that wait are told. */
@@ -316,20 +287,35 @@ static const struct zps_group_member *next_up(const struct zps_member_group *gro
   return first;
 }
 
+static void meet(struct zps_members *members, struct zps_member_job *job, struct zps_member_group *group) {
+  if (group->n_here == group->n_ranks && !group->is_met) {
+    zps_log_debug("job '%s': the %u ranks of %s have met", job->name, group->n_ranks, group->name);
+    group->is_met = true;
+    zps_members_note(members, &(struct zps_member_note){.type = ZPS_NOTE_GROUP, .job = job, .group = group});
+  }
+  for (uint32_t i = 0; i < group->n_ranks && group->is_met; i++)
+    if (group->members[i].token) answer(members, job, group, i, ZPS_OK, NULL);
+}
+
 /* The first rank whose time is up ends it for all that wait: it would be missing, and they would name it. */
-uint64_t zps_members_groups_tick(struct zps_members *members, struct zps_member_job *job, uint64_t now_ns) {
+static uint64_t settle(struct zps_members *members, struct zps_member_job *job, struct zps_member_group *group) {
+  char missing[200], text[600];
+  meet(members, job, group);
+  if (group->is_met || fail_if_left(members, job, group)) return ZPS_NEVER;
+  const struct zps_group_member *const first = next_up(group);
+  if (!first || first->deadline_ns > members->now_ns) return first ? first->deadline_ns : ZPS_NEVER;
+  missing_ranks(group, missing, sizeof missing);
+  explain(job, group, first->timeout_ms, missing, text, sizeof text);
+  fail_waiting(members, job, group, ZPS_ERR_MISSING, text);
+  return ZPS_NEVER;
+}
+
+uint64_t zps_members_groups_settle(struct zps_members *members, struct zps_member_job *job) {
   uint64_t deadline_ns = ZPS_NEVER;
   for (struct zps_member_group *group = job->groups, *next; group; group = next) {
-    char missing[200], text[600];
-    const struct zps_group_member *const first = next_up(group);
     next = group->next;
-    if (first && first->deadline_ns > now_ns) {
-      if (first->deadline_ns < deadline_ns) deadline_ns = first->deadline_ns;
-    } else if (first) {
-      missing_ranks(group, missing, sizeof missing);
-      explain(job, group, first->timeout_ms, missing, text, sizeof text);
-      fail_waiting(members, job, group, ZPS_ERR_MISSING, text);
-    }
+    const uint64_t group_ns = settle(members, job, group);
+    if (group_ns < deadline_ns) deadline_ns = group_ns;
   }
   return deadline_ns;
 }

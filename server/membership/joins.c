@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/base/text.h"
 #include "server/membership/members_impl.h"
 
 #define ZPS_LOG_COMPONENT "members"
@@ -30,7 +31,7 @@ void zps_members_join_drop(struct zps_members *members, struct zps_member_job *j
   zps_members_join_answer(members, job, job->ranks[r], code, text);
   free(job->ranks[r]);
   job->ranks[r] = NULL;
-  if (--job->n_joined == 0) zps_members_job_close(members, job, text);
+  job->n_joined--;
 }
 
 void zps_members_job_drop_joins(struct zps_members *members, struct zps_member_job *job, zps_err_t code,
@@ -45,19 +46,17 @@ void zps_members_job_drop_joins(struct zps_members *members, struct zps_member_j
 
 /* "2, 5-7": the ranks that have not joined. */
 static void missing_ranks(const struct zps_member_job *job, char *buf, size_t size) {
-  size_t len = 0;
   buf[0] = '\0';
-  for (uint32_t r = 0; r < job->world; r++) {
+  for (uint32_t r = 0, last; r < job->world; r = last + 1) {
+    last = r;
     if (job->ranks[r]) continue;
-    uint32_t last = r;
     while (last + 1 < job->world && !job->ranks[last + 1]) last++;
-    if (len + 32 > size) {
-      snprintf(buf + len, size - len, ", ...");
+    if (strlen(buf) + 32 > size) {
+      zps_text_add(buf, size, ", ...");
       return;
     }
-    len += (size_t)snprintf(buf + len, size - len, "%s%u", len ? ", " : "", r);
-    if (last > r) len += (size_t)snprintf(buf + len, size - len, "-%u", last);
-    r = last;
+    zps_text_add(buf, size, "%s%u", buf[0] ? ", " : "", r);
+    if (last > r) zps_text_add(buf, size, "-%u", last);
   }
 }
 
@@ -82,7 +81,8 @@ static void timeout_text(const struct zps_members *members, const struct zps_mem
   }
 }
 
-uint64_t zps_members_job_tick(struct zps_members *members, struct zps_member_job *job, uint64_t now_ns) {
+uint64_t zps_members_joins_expire(struct zps_members *members, struct zps_member_job *job) {
+  const uint64_t now_ns = members->now_ns;
   uint64_t deadline = ZPS_NEVER;
   if (job->state > ZPS_JOB_OPENING) return deadline;
   /* Ranks whose time is up together are told which ranks were missing at that time, so they do not name each other. */

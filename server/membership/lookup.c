@@ -38,3 +38,30 @@ struct zps_member_tensor *zps_members_tensor_find(const struct zps_member_job *j
   }
   return low < job->n_tensors && job->tensors[low]->spec.tensor == number ? job->tensors[low] : NULL;
 }
+
+bool zps_member_job_has(const struct zps_member_job *job, const struct zps_member_server *server) {
+  return zps_view_find(&job->view, server, 1u << ZPS_PLACE_IN | 1u << ZPS_PLACE_LEAVING) < job->view.n_places;
+}
+
+bool zps_member_job_holds(const struct zps_member_job *job, const struct zps_member_server *server) {
+  return zps_view_find(&job->view, server, 1u << ZPS_PLACE_IN) < job->view.n_places;
+}
+
+bool zps_member_job_admits(const struct zps_member_job *job, uint32_t position) {
+  return position < job->view.n_places && job->view.places[position].state == ZPS_PLACE_JOINING;
+}
+
+uint32_t zps_member_job_since(const struct zps_member_job *job, uint32_t position) {
+  const struct zps_view_place *const place = &job->view.places[position];
+  return place->state == ZPS_PLACE_JOINING ? place->next_since : place->since;
+}
+
+bool zps_member_map_is_open(const struct zps_member_job *job) {
+  return job->map.state == ZPS_MAP_SERVERS || job->map.state == ZPS_MAP_RANKS;
+}
+
+bool zps_members_tensor_has(const struct zps_tensor_spec *spec, uint32_t rank) {
+  for (uint32_t i = 0; i < spec->n_ranks; i++)
+    if (spec->ranks[i] == rank) return true;
+  return spec->n_ranks == 0;
+}

@@ -64,6 +64,7 @@ struct zps_member_rank {
   uint64_t kept_bytes;        /* of its pushes, as it last told */
   struct zps_mishaps mishaps; /* of its endpoint, as it last told */
   uint32_t mapped_epoch;      /* the last one of which it has said job.mapped */
+  enum zps_view_news told;    /* IN. */
   uint32_t last_seat;         /* of an elastic job: one more than its rank in the last generation; 0: it is new */
 };
 
@@ -90,7 +91,7 @@ struct zps_member_tensor {
   struct zps_tensor_spec spec; /* owners are this struct's */
   enum zps_tensor_state state;
   uint32_t first_rank;    /* the rank that registered it */
-  unsigned n_pending;     /* servers that have not answered tensor.open */
+  unsigned n_pending;     /* Servers that have not answered tensor.open, as of the last settle. */
   bool *opened;           /* of each server of the job: it has answered */
   struct zps_error error; /* FAILED */
   uint64_t opened_ns;     /* OPEN */
@@ -106,18 +107,18 @@ enum zps_map_state {
   ZPS_MAP_NONE,
   ZPS_MAP_SERVERS, /* servers are to answer, those that leave too, then */
   ZPS_MAP_RANKS,   /* ranks */
-  ZPS_MAP_OVER     /* just now */
+  ZPS_MAP_OVER     /* While it is noted that all have heard. */
 };
 
 /* The partitions of servers that are lost, or leave, go to those that are left. */
 struct zps_member_map {
   enum zps_map_state state;
-  unsigned n_pending;         /* SERVERS: servers that have not acknowledged this epoch */
-  uint64_t began_ns;          /* the first tick since the first loss or drain; 0: there was none */
+  unsigned n_pending;         /* SERVERS: servers that have not acknowledged this epoch, as of the last settle. */
+  uint64_t began_ns;          /* When the first of the epochs since the job last ran in one began. */
   uint64_t deadline_ns;       /* of this epoch; 0: not set yet */
   struct zps_job_steps steps; /* steps that ranks of this epoch have begun and not finished; kept for ranks that come
                                  back */
-  struct zps_error why;       /* the last loss or drain */
+  struct zps_error why;       /* Why the servers last changed, or are about to. OPENING too. */
 };
 
 /* A server that ranks of a job could not reach over the data plane (cutoffs.c). */
@@ -157,6 +158,7 @@ struct zps_member_job {
   struct zps_view view;              /* its servers, from OPENING on */
   uint32_t places;                   /* the wish of its ranks; 0: that of `config` */
   uint64_t placement_ns;             /* before that no server is asked to take a place */
+  uint32_t version;                  /* Counts changes of ranks and tensors. A server that joins knows one version. */
   bool place_now;                    /* an administrator wants a server asked at once, whatever placement_ns says */
   char lost_servers[ZPS_LOST_SERVERS_SIZE]; /* by name, as they were lost: "a, c" */
   unsigned n_pending;                       /* OPENING: servers that have not answered job.open */
@@ -174,7 +176,9 @@ struct zps_member_job {
   uint64_t started_ns;    /* of the state JOINING, later of RUNNING */
   uint64_t grace_ns;      /* CLOSING: until when its servers keep it; 0: it has failed just now */
   bool is_forgotten;      /* CLOSING: by its servers */
-  struct zps_error error; /* CLOSING: why it failed; JOINING: why ranks were dropped since the last one came */
+  uint32_t lost_rank;     /* The rank to blame for `error`, or ZPS_NO_RANK. */
+  struct zps_error error; /* RUNNING: why it is about to fail. CLOSING: why it failed. JOINING: why ranks were dropped
+                             since the last one came. */
   struct zps_member_job *next;
 };
 

@@ -1,9 +1,11 @@
+/* The tables, and what an administrator sets. */
 #include "server/membership/members_impl.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 #include "common/base/text.h"
+#include "server/membership/weights.h"
 
 zps_err_t zps_members_create(const struct zps_members_config *config, struct zps_members **members_p) {
   struct zps_members *members = calloc(1, sizeof *members);
@@ -31,6 +33,14 @@ zps_err_t zps_members_fabric_check(const struct zps_net_info *a, const char *who
       error, ZPS_ERR_REFUSED,
       "%s uses fabric provider %s (%s), but %s uses %s (%s): set the same provider and kind of address on both", who_a,
       a->provider, a->addr_format, who_b, b->provider, b->addr_format);
+}
+
+void zps_members_set_min_servers(struct zps_members *members, uint32_t min_servers) {
+  members->config.min_servers = min_servers;
+}
+
+void zps_members_drain(struct zps_members *members) {
+  members->draining = true;
 }
 
 void zps_members_set_replays(struct zps_members *members, bool replays) {
@@ -89,4 +99,60 @@ void zps_members_server_remove(struct zps_members *members, const struct zps_mem
   while (members->servers[at] != server) at++;
   memmove(members->servers + at, members->servers + at + 1, (members->n_servers - at - 1) * sizeof *members->servers);
   members->n_servers--;
+}
+
+static uint64_t new_job_id(struct zps_members *members) {
+  uint64_t job_id;
+  do {
+    job_id = members->config.random(members->config.ctx);
+  } while (job_id == 0 || zps_members_job_find(members, job_id));
+  return job_id;
+}
+
+static struct zps_secret new_secret(struct zps_members *members) {
+  struct zps_secret secret;
+  for (size_t at = 0; at < sizeof secret.bytes; at += sizeof(uint64_t)) {
+    const uint64_t word = members->config.random(members->config.ctx);
+    memcpy(secret.bytes + at, &word, sizeof word);
+  }
+  return secret;
+}
+
+void zps_members_job_identify(struct zps_members *members, struct zps_member_job *job) {
+  job->job_id = new_job_id(members);
+  job->secret = new_secret(members);
+}
+
+zps_err_t zps_members_job_create(struct zps_members *members, const struct zps_join_spec *spec, uint64_t now_ns,
+                                 struct zps_member_job **job_p, struct zps_error *error) {
+  if (members->n_jobs >= members->config.max_jobs)
+    return zps_fail(error, ZPS_ERR_REFUSED, "there are %u jobs already, the most there can be", members->n_jobs);
+  struct zps_member_job *job = calloc(1, sizeof *job);
+  struct zps_member_rank **ranks = calloc(spec->world, sizeof *ranks);
+  if (!job || !ranks) {
+    free(job);
+    free(ranks);
+    return zps_fail(error, ZPS_ERR_NOMEM, "no memory for job '%s'", spec->job);
+  }
+  strcpy(job->name, spec->job);
+  job->world = spec->world;
+  job->ranks = ranks;
+  job->started_ns = now_ns;
+  job->weight = zps_weight_of(members->weights, job->name);
+  job->places = spec->places;
+  job->seed = members->config.random(members->config.ctx);
+  zps_members_job_identify(members, job);
+  struct zps_member_job **link = &members->jobs;
+  while (*link) link = &(*link)->next;
+  *link = job;
+  members->n_jobs++;
+  *job_p = job;
+  return ZPS_OK;
+}
+
+void zps_members_job_remove(struct zps_members *members, const struct zps_member_job *job) {
+  struct zps_member_job **link = &members->jobs;
+  while (*link != job) link = &(*link)->next;
+  *link = job->next;
+  members->n_jobs--;
 }

@@ -208,7 +208,7 @@ zps_err_t zps_members_running(const struct zps_member_job *job, uint64_t job_id,
 /* A server answered job.open; `code` with `text` when it refused or did not answer in time. ZPS_ERR_CLOSED: its
  * connection has ended; that it is lost follows, and decides. */
 void zps_members_job_opened(struct zps_members *members, struct zps_member_client *server, uint64_t job_id,
-                            zps_err_t code, const char *text, uint64_t now_ns);
+                            zps_err_t code, const char *text);
 
 /* A job.open or tensor.open of the job is not sent to the server any more: no answer will come. */
 void zps_members_unasked(struct zps_members *members, const struct zps_member_client *server, uint64_t job_id);
@@ -219,10 +219,10 @@ void zps_members_map_answered(struct zps_members *members, struct zps_member_cli
                               uint32_t epoch, zps_err_t code, const char *text);
 /* A rank lives in this epoch, and has begun and not finished these steps. Of an epoch that is over it is passed over.
  */
-zps_err_t zps_members_mapped(struct zps_members *members, struct zps_member_client *client,
-                             const struct zps_job_steps *steps, struct zps_error *error) ZPS_MUSTCHECK;
+zps_err_t zps_members_mapped(struct zps_member_client *client, const struct zps_job_steps *steps,
+                             struct zps_error *error) ZPS_MUSTCHECK;
 /* A rank cannot reach these servers of its job over the data plane, and all others it can; it takes the place of what
- * the rank said before. A later tick decides. Servers that the job has no longer are passed over. ZPS_ERR_INVALID: it
+ * the rank said before. A later settle decides. Servers that the job has no longer are passed over. ZPS_ERR_INVALID: it
  * never had one. */
 zps_err_t zps_members_suspect(struct zps_member_client *client, const struct zps_job_suspects *suspects,
                               struct zps_error *error) ZPS_MUSTCHECK;
@@ -252,12 +252,12 @@ zps_err_t zps_members_tensor_register(struct zps_members *members, struct zps_me
                                       struct zps_error *error) ZPS_MUSTCHECK;
 /* As for job.open. */
 void zps_members_tensor_opened(struct zps_members *members, struct zps_member_client *server, uint64_t job_id,
-                               uint32_t tensor, zps_err_t code, const char *text, uint64_t now_ns);
+                               uint32_t tensor, zps_err_t code, const char *text);
 
 /* The rank wants the tensor closed; answered when all ranks that are in the job do, as for join. ZPS_ERR_MISSING names
  * those that do not. Then all servers are told, and the tensor and those of zenps's own that belong to it are gone. */
-zps_err_t zps_members_tensor_close(struct zps_members *members, struct zps_member_client *client, uint64_t job_id,
-                                   uint32_t tensor, uint64_t timeout_ms, void *token, uint64_t now_ns,
+zps_err_t zps_members_tensor_close(struct zps_member_client *client, uint64_t job_id, uint32_t tensor,
+                                   uint64_t timeout_ms, void *token, uint64_t now_ns,
                                    struct zps_error *error) ZPS_MUSTCHECK;
 /* By number; NULL: there is none, or no longer. */
 struct zps_member_tensor *zps_members_tensor_find(const struct zps_member_job *job, uint32_t number);
@@ -290,8 +290,11 @@ enum zps_plan_scheme zps_member_plan_scheme(const struct zps_member_plan *plan);
 /* Bits 1u << scheme: the schemes that would take too long to be tried (common/plan/choose.h). */
 unsigned zps_member_plan_left_out(const struct zps_member_plan *plan);
 
-/* Fails joins and waits for links whose deadline has passed; the next deadline, or ZPS_NEVER. */
+/* Does what follows from the events so far, and from the time. To be called after every event, and at the time that it
+ * returns. ZPS_NEVER: when an event happens. */
 uint64_t zps_members_tick(struct zps_members *members, uint64_t now_ns);
+/* A tick at the time of the last one. */
+uint64_t zps_members_settle(struct zps_members *members);
 /* The coordinator is going down: refuses joins, those waiting too. */
 void zps_members_drain(struct zps_members *members);
 

@@ -66,12 +66,6 @@ static const struct zps_member_rank *rank_at(const struct zps_member_job *job, c
   return job->ranks[spec->n_ranks ? spec->ranks[i] : i];
 }
 
-static bool has_rank(const struct zps_tensor_spec *spec, uint32_t rank) {
-  for (uint32_t i = 0; i < spec->n_ranks; i++)
-    if (spec->ranks[i] == rank) return true;
-  return spec->n_ranks == 0;
-}
-
 /* Ranks of the fullest host, and whether servers are on hosts without ranks. */
 static zps_err_t survey(const struct zps_member_job *job, const struct zps_tensor_spec *spec,
                         struct zps_plan_cluster *cluster) {
@@ -393,7 +387,7 @@ zps_err_t zps_members_plan(struct zps_members *members, struct zps_member_client
   if (!tensor || !tensor->plan)
     return zps_fail(error, ZPS_ERR_UNKNOWN, "job '%s' has no tensor %u whose scheme is auto", job->name, number);
   struct zps_member_plan *plan = tensor->plan;
-  if (!has_rank(&tensor->spec, client->rank))
+  if (!zps_members_tensor_has(&tensor->spec, client->rank))
     return zps_fail(error, ZPS_ERR_UNKNOWN, "rank %u is none of the ranks of tensor '%s' of job '%s'", client->rank,
                     tensor->spec.name, job->name);
   take_up(plan, &told->report);

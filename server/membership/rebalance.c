@@ -1,5 +1,5 @@
 /*
- * An administrator wants jobs placed anew over the servers that are there now: what placement.c and generations.c do by
+ * An administrator wants jobs placed anew over the servers that are there now: what places.c and generations.c do by
  * themselves, without the time that they give to servers and jobs to settle. A job has no more places than when it
  * began, since ranks and servers are told how many there are once (job.server_places); the generations of an elastic
  * job begin with as many as there are servers.
@@ -12,19 +12,19 @@
 #include "common/codec/owners.h"
 #include "server/membership/elastic.h"
 
+_Static_assert(ZPS_SERVERS_MAX <= ZPS_OWNERS_SERVERS_MAX, "the rule has room for all servers of a job");
+
 struct census {
   uint32_t n_in, n_free, n_joining; /* places: with a server, without, and without that a server is to take */
   uint32_t n_spare;                 /* servers that could take one, and are not in the job */
 };
 
 static struct census count(const struct zps_members *members, const struct zps_member_job *job) {
-  struct census census = {.n_spare = zps_members_count_placeable(members, job)};
-  for (uint32_t i = 0; i < job->view.n_places; i++) {
-    census.n_in += zps_view_server(&job->view, i) != NULL;
-    census.n_joining += zps_member_job_admits(job, i);
-  }
-  census.n_free = job->view.n_places - census.n_in;
-  return census;
+  const uint32_t n_in = zps_member_job_servers_in(job);
+  return (struct census){.n_in = n_in,
+                         .n_free = job->view.n_places - n_in,
+                         .n_joining = zps_view_count(&job->view, ZPS_PLACE_JOINING),
+                         .n_spare = zps_members_count_placeable(members, job)};
 }
 
 /* Partitions that have another owner when those that are to take places have them; in all tensors. */
@@ -147,8 +147,9 @@ static void rebalance(struct zps_members *members, struct zps_member_job *job, s
     rebalance_elastic(members, job, said);
     return;
   }
+  uint64_t again_ns;
   job->place_now = true;
-  zps_members_placement_begin(members, job);
+  if (!zps_members_places_settle(members, job, &again_ns)) return;
   census = count(members, job);
   if (census.n_joining > 0) {
     say_moves(job, said);
@@ -175,6 +176,7 @@ zps_err_t zps_members_rebalance(struct zps_members *members, const char *name, z
   for (struct zps_member_job *job = members->jobs; job && !is_known; job = job->next)
     is_known = strcmp(job->name, name) == 0;
   if (!is_known) return zps_members_no_such_job(members, name, error);
+  zps_members_settle(members);
   for (struct zps_member_job *job = members->jobs, *next; job; job = next) {
     struct zps_member_rebalanced said;
     next = job->next;
@@ -186,7 +188,7 @@ zps_err_t zps_members_rebalance(struct zps_members *members, const char *name, z
 }
 
 bool zps_member_job_moves(const struct zps_member_job *job) {
-  return zps_members_placement_is_open(job) || job->map.state != ZPS_MAP_NONE;
+  return zps_view_count(&job->view, ZPS_PLACE_JOINING) > 0 || job->map.state != ZPS_MAP_NONE;
 }
 
 const char *zps_rebalance_name(enum zps_rebalance outcome) {

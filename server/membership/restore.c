@@ -158,7 +158,7 @@ static zps_err_t take_view(const struct zps_members *members, struct zps_member_
 
 /* What was lost while the state says no more of it is brought to its end by finish(). */
 static void take_map(struct zps_member_job *job, struct zps_job_image *image) {
-  zps_members_map_end(job);
+  zps_members_view_change_end(job);
   job->map.steps = image->replay;
   image->replay = (struct zps_job_steps){0};
   if (image->maps) job->map.state = ZPS_MAP_SERVERS;
@@ -193,7 +193,7 @@ zps_err_t zps_members_restore_failed(struct zps_members *members, uint64_t job_i
   struct zps_member_job *const job = zps_members_job_find(members, job_id);
   if (!job) return ZPS_ERR_PROTOCOL;
   job->state = ZPS_JOB_CLOSING;
-  zps_members_map_end(job);
+  zps_members_view_change_end(job);
   job->error = *why;
   return ZPS_OK;
 }
@@ -201,10 +201,7 @@ zps_err_t zps_members_restore_failed(struct zps_members *members, uint64_t job_i
 zps_err_t zps_members_restore_job_gone(struct zps_members *members, uint64_t job_id) {
   struct zps_member_job *const job = zps_members_job_find(members, job_id);
   if (!job) return ZPS_ERR_PROTOCOL;
-  struct zps_member_job **link = &members->jobs;
-  while (*link != job) link = &(*link)->next;
-  *link = job->next;
-  members->n_jobs--;
+  zps_members_job_remove(members, job);
   zps_members_job_free(job);
   return ZPS_OK;
 }
@@ -215,7 +212,7 @@ zps_err_t zps_members_restore_rank(struct zps_members *members, uint64_t job_id,
   if (!job || rank >= job->world) return ZPS_ERR_PROTOCOL;
   job->ranks[rank]->state = state;
   count_ranks(job);
-  zps_members_groups_drop(members, job, rank, ZPS_ERR_CLOSED, "");
+  zps_members_groups_drop(members, job, rank, false, ZPS_ERR_CLOSED, "");
   return ZPS_OK;
 }
 
@@ -289,29 +286,26 @@ zps_err_t zps_members_restore_seat(struct zps_members *members, uint64_t job_id,
 
 /* ------------------------------------------------------------ the end */
 
-/* All of its servers are asked again. */
-static void ask_again(const struct zps_member_job *job, struct zps_member_tensor *tensor) {
-  tensor->n_pending = 0;
-  for (uint32_t i = 0; i < job->view.n_places; i++) {
-    tensor->opened[i] = tensor->state != ZPS_TENSOR_OPENING || !zps_view_server(&job->view, i);
-    tensor->n_pending += !tensor->opened[i];
+/* Nobody has heard of a replay, so rounds are as they were. */
+static void begin_anew(struct zps_members *members, struct zps_member_job *job) {
+  struct zps_error *const why = &job->map.why;
+  zps_fail(why, ZPS_ERR_SERVER_LOST, "job '%s': a server was lost, and then the coordinator", job->name);
+  if (!members->config.replays || zps_view_count(&job->view, ZPS_PLACE_IN) == 0) {
+    zps_members_job_break(job, why->code, ZPS_NO_RANK, why->text);
+    return;
   }
+  zps_members_view_change_begin(members, job);
+  zps_log_warn("%s: the servers that are left are told anew; epoch %u", why->text, job->view.epoch);
 }
 
 /* The last turn may have ended between a death and what follows from it. */
 static void finish(struct zps_members *members, struct zps_member_job *job) {
-  static const char text[] = "a server was lost, and then the coordinator";
   uint32_t lost = 0;
-  struct zps_error why;
-  for (uint32_t i = 0; i < job->n_tensors; i++) ask_again(job, job->tensors[i]);
-  zps_fail(&why, ZPS_ERR_SERVER_LOST, "job '%s': %s", job->name, text);
   while (lost < job->world && job->ranks[lost]->state != ZPS_RANK_LOST) lost++;
   if (lost < job->world)
-    zps_members_job_break(members, job, ZPS_ERR_PEER_LOST, lost, "a rank was lost, and then the coordinator");
-  else if (zps_member_map_is_open(job) && !zps_members_map_restored(members, job, &why))
-    zps_members_job_break(members, job, ZPS_ERR_SERVER_LOST, ZPS_NO_RANK, why.text);
-  if (job->n_joined == 0)
-    zps_members_job_close(members, job, job->error.code ? job->error.text : "all ranks have left");
+    zps_members_job_break(job, ZPS_ERR_PEER_LOST, lost, "a rank was lost, and then the coordinator");
+  else if (zps_member_map_is_open(job))
+    begin_anew(members, job);
 }
 
 void zps_members_restored(struct zps_members *members, uint64_t until_ns) {
@@ -330,10 +324,8 @@ void zps_members_restored(struct zps_members *members, uint64_t until_ns) {
   for (struct zps_member_elastic *elastic = members->elastics; elastic; elastic = elastic->next)
     seats_restored(elastic, until_ns);
   members->n_away = members->n_servers + n_ranks;
-  for (struct zps_member_job *job = members->jobs, *next; job; job = next) {
-    next = job->next;
-    finish(members, job);
-  }
+  for (struct zps_member_job *job = members->jobs; job; job = job->next) finish(members, job);
+  zps_members_jobs_settle(members);
   zps_log_info("from the state: %u servers and %u ranks of %u jobs, which are awaited", members->n_servers, n_ranks,
                members->n_jobs);
 }

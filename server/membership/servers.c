@@ -1,7 +1,11 @@
-/* Servers: in, draining, lost; and what ends with the connection of a client, with time, or with the module. */
+/*
+ * Servers that register, are away, come back, drain or are lost. Each event writes facts; a settle does what follows
+ * from them. A server's process is known again by its secret.
+ */
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/base/near.h"
 #include "server/membership/members_impl.h"
 
 #define ZPS_LOG_COMPONENT "members"
@@ -17,7 +21,7 @@ static zps_err_t server_check(struct zps_members *members, const struct zps_memb
   return ZPS_OK;
 }
 
-struct zps_member_server *zps_members_server_named(const struct zps_members *members, const char *name) {
+static struct zps_member_server *find_named(const struct zps_members *members, const char *name) {
   for (unsigned i = 0; i < members->n_servers; i++)
     if (strcmp(members->servers[i]->name, name) == 0) return members->servers[i];
   return NULL;
@@ -29,14 +33,94 @@ static bool is_same_process(const struct zps_member_server *server, const struct
   return server->pid == spec->pid && strcmp(server->host, spec->host) == 0;
 }
 
+void zps_members_server_lost(struct zps_members *members, struct zps_member_server *server, const char *reason) {
+  zps_members_server_remove(members, server);
+  members->epoch++;
+  zps_members_note(members, &(struct zps_member_note){.type = ZPS_NOTE_SERVER_GONE, .server = server});
+  if (server->client) {
+    server->client->server = NULL;
+  } else {
+    members->n_away--;
+  }
+  if ((server->draining || members->draining) && server->n_jobs == 0) {
+    zps_log_info("server '%s' has left", server->name);
+  } else {
+    zps_log_warn("server %u '%s' (host %s, pid %u) is lost: %s", server->index, server->name, server->host, server->pid,
+                 reason);
+  }
+  for (struct zps_member_job *job = members->jobs; job; job = job->next)
+    zps_members_place_lost(members, job, server, reason);
+  free(server);
+}
+
+/* ------------------------------------------------------------ away, and back */
+
+void zps_members_server_away(struct zps_members *members, struct zps_member_server *server, uint64_t until_ns,
+                             const char *reason) {
+  server->client->server = NULL;
+  server->client = NULL;
+  server->until_ns = until_ns;
+  members->n_away++;
+  zps_log_info("server %u '%s' (host %s, pid %u) is away: %s", server->index, server->name, server->host, server->pid,
+               reason);
+  for (struct zps_member_job *job = members->jobs; job; job = job->next) {
+    zps_members_joiner_gone(members, job, server);
+    if (job->state == ZPS_JOB_OPENING && zps_member_job_holds(job, server))
+      zps_members_job_explain(job, server, "lost its connection", reason);
+  }
+}
+
+static bool has_job(const struct zps_server_spec *spec, uint64_t job_id) {
+  for (uint32_t i = 0; i < spec->n_jobs; i++)
+    if (spec->jobs[i] == job_id) return true;
+  return false;
+}
+
+/* The view change notes the job when it begins. A note ahead of it would keep a loss without a view change. */
+static void lose_job(struct zps_members *members, struct zps_member_server *server, struct zps_member_job *job,
+                     uint32_t position) {
+  server->n_jobs--;
+  zps_members_place_lost(members, job, server, "it has come back without the job");
+  if (job->state == ZPS_JOB_CLOSING || job->view.places[position].state != ZPS_PLACE_LOST)
+    zps_members_note(members, &(struct zps_member_note){.type = ZPS_NOTE_JOB, .job = job});
+}
+
+/* What the server missed follows. */
+static void resume(struct zps_members *members, struct zps_member_server *server, struct zps_member_client *client,
+                   const struct zps_server_spec *spec) {
+  if (server->client) zps_members_server_away(members, server, 0, "it is back over another connection");
+  server->client = client;
+  client->server = server;
+  if (spec->draining && !server->stops) {
+    server->draining = server->stops = true;
+    zps_members_note(members, &(struct zps_member_note){.type = ZPS_NOTE_SERVER, .server = server});
+  }
+  members->n_away--;
+  zps_log_info("server %u '%s' (host %s, pid %u) is back", server->index, server->name, server->host, server->pid);
+  for (struct zps_member_job *job = members->jobs; job; job = job->next) {
+    const uint32_t i = zps_view_find(&job->view, server, 1u << ZPS_PLACE_IN | 1u << ZPS_PLACE_LEAVING);
+    if (i == job->view.n_places) continue;
+    if (!has_job(spec, job->job_id)) {
+      lose_job(members, server, job, i);
+      continue;
+    }
+    job->view.places[i].told = ZPS_TOLD_NOTHING;
+    if (!zps_view_server(&job->view, i)) continue;
+    zps_members_tell_gone(members, job, i, client);
+    zps_members_tensors_resume(members, job, i);
+  }
+}
+
+/* ------------------------------------------------------------ registered */
+
 zps_err_t zps_members_server_register(struct zps_members *members, struct zps_member_client *client,
                                       const struct zps_server_spec *spec, bool resumes, struct zps_error *error) {
   zps_err_t err = server_check(members, client, spec, error);
   if (err) return err;
-  struct zps_member_server *const other = zps_members_server_named(members, spec->name);
+  struct zps_member_server *const other = find_named(members, spec->name);
   const bool is_same = other && is_same_process(other, spec);
   if (is_same && resumes && spec->secret) {
-    zps_members_server_resume(members, other, client, spec);
+    resume(members, other, client, spec);
     return ZPS_OK;
   }
   if (other && !is_same && other->client)
@@ -68,96 +152,73 @@ zps_err_t zps_members_server_register(struct zps_members *members, struct zps_me
   zps_members_note(members, &(struct zps_member_note){.type = ZPS_NOTE_SERVER, .server = server});
   zps_log_info("server %u '%s' (host %s, pid %u) is in: %s at %s", server->index, server->name, server->host,
                server->pid, server->fabric.provider, server->fabric.address);
-  zps_members_jobs_try_open(members);
   return ZPS_OK;
 }
 
-void zps_members_server_lost(struct zps_members *members, struct zps_member_server *server, const char *reason) {
-  zps_members_server_remove(members, server);
-  members->epoch++;
-  zps_members_note(members, &(struct zps_member_note){.type = ZPS_NOTE_SERVER_GONE, .server = server});
-  if (server->client) {
-    server->client->server = NULL;
-  } else {
-    members->n_away--;
-  }
-  if ((server->draining || members->draining) && server->n_jobs == 0) {
-    zps_log_info("server '%s' has left", server->name);
-  } else {
-    zps_log_warn("server %u '%s' (host %s, pid %u) is lost: %s", server->index, server->name, server->host, server->pid,
-                 reason);
-  }
-  for (struct zps_member_job *job = members->jobs, *next; job; job = next) {
-    next = job->next;
-    zps_members_job_server_lost(members, job, server, reason);
-  }
-  free(server);
-  zps_members_jobs_try_open(members); /* they may have waited for it to come back */
+/* ------------------------------------------------------------ draining */
+
+static void drain(struct zps_members *members, struct zps_member_server *server, bool stops) {
+  const bool is_news = !server->draining || (stops && !server->stops);
+  server->draining = true;
+  server->stops |= stops;
+  if (!is_news) return;
+  zps_log_info("server '%s' is draining%s", server->name, stops ? ": its process is about to end" : "");
+  zps_members_note(members, &(struct zps_member_note){.type = ZPS_NOTE_SERVER, .server = server});
 }
 
-void zps_members_client_lost(struct zps_members *members, struct zps_member_client *client, const char *reason) {
-  if (client->server) zps_members_server_lost(members, client->server, reason);
-  if (client->asker) zps_members_asker_gone(members, client->asker, true);
-  if (client->job) zps_members_rank_lost(members, client->job, client->job->ranks[client->rank], reason);
+zps_err_t zps_members_server_drain(struct zps_members *members, struct zps_member_client *client, unsigned *jobs_p,
+                                   struct zps_error *error) {
+  if (!client->server) return zps_fail(error, ZPS_ERR_UNKNOWN, "this connection is not registered as a server");
+  drain(members, client->server, true);
+  *jobs_p = client->server->n_jobs;
+  return ZPS_OK;
 }
 
-uint64_t zps_members_tick(struct zps_members *members, uint64_t now_ns) {
-  members->now_ns = now_ns;
-  uint64_t deadline = zps_members_away_tick(members, now_ns);
-  const uint64_t elastic_deadline = zps_members_elastic_tick(members, now_ns);
-  if (elastic_deadline < deadline) deadline = elastic_deadline;
-  for (struct zps_member_job *job = members->jobs, *next; job; job = next) {
-    next = job->next;
-    const uint64_t job_deadline = zps_members_job_tick(members, job, now_ns);
-    if (job_deadline < deadline) deadline = job_deadline;
-  }
-  for (struct zps_member_job *job = members->jobs, *next; job; job = next) {
-    next = job->next;
-    const uint64_t suspects_deadline = zps_members_suspects_tick(members, job, now_ns);
-    if (suspects_deadline < deadline) deadline = suspects_deadline;
-  }
-  for (struct zps_member_job *job = members->jobs; job; job = job->next) {
-    const uint64_t groups_deadline = zps_members_groups_tick(members, job, now_ns);
-    if (groups_deadline < deadline) deadline = groups_deadline;
-    uint64_t map_deadline = zps_members_map_tick(members, job, now_ns);
-    if (map_deadline == ZPS_NEVER && zps_members_drain_try(members, job))
-      map_deadline = zps_members_map_tick(members, job, now_ns);
-    if (map_deadline < deadline) deadline = map_deadline;
-    const uint64_t placement_deadline = zps_members_placement_tick(members, job, now_ns);
-    if (placement_deadline < deadline) deadline = placement_deadline;
-    const uint64_t closes_deadline = zps_members_closes_tick(members, job, now_ns);
-    if (closes_deadline < deadline) deadline = closes_deadline;
-    const uint64_t closing_deadline = zps_members_closing_tick(members, job, now_ns);
-    if (closing_deadline < deadline) deadline = closing_deadline;
-  }
-  return deadline;
+static zps_err_t find(const struct zps_members *members, const char *name, struct zps_member_server **server_p,
+                      struct zps_error *error) {
+  struct zps_near near;
+  char meant[ZPS_NAME_MAX + 32];
+  *server_p = find_named(members, name);
+  if (*server_p) return ZPS_OK;
+  zps_near_begin(&near, name, strlen(name));
+  for (unsigned i = 0; i < members->n_servers; i++) zps_near_try(&near, members->servers[i]->name);
+  return zps_fail(error, ZPS_ERR_UNKNOWN, "there is no server '%.100s': %szenpsctl members lists those that there are",
+                  name, zps_near_say(&near, "did you mean '", "'? ", meant, sizeof meant));
 }
 
-void zps_members_drain(struct zps_members *members) {
-  members->draining = true;
-  for (struct zps_member_job *job = members->jobs, *next; job; job = next) {
-    next = job->next;
-    if (job->state == ZPS_JOB_JOINING)
-      zps_members_job_drop_joins(members, job, ZPS_ERR_REFUSED, "the coordinator is shutting down");
-  }
-  zps_members_elastic_refuse(members, ZPS_ERR_REFUSED, "the coordinator is shutting down");
+zps_err_t zps_members_drain_named(struct zps_members *members, const char *name,
+                                  const struct zps_member_server **server_p, struct zps_error *error) {
+  struct zps_member_server *server;
+  unsigned n_others = 0;
+  const zps_err_t err = find(members, name, &server, error);
+  if (err) return err;
+  for (unsigned i = 0; i < members->n_servers; i++)
+    n_others += members->servers[i] != server && !members->servers[i]->draining;
+  if (!server->draining && n_others == 0)
+    return zps_fail(error, ZPS_ERR_REFUSED,
+                    "server '%s' is the last that takes jobs: start another one first, or take one back by "
+                    "zenpsctl undrain; to end it all the same, send its process SIGTERM",
+                    server->name);
+  drain(members, server, false);
+  *server_p = server;
+  return ZPS_OK;
 }
 
-void zps_members_set_min_servers(struct zps_members *members, uint32_t min_servers) {
-  members->config.min_servers = min_servers;
-  zps_members_jobs_try_open(members);
-}
-
-void zps_members_destroy(struct zps_members *members) {
-  if (!members) return;
-  while (members->jobs) { /* their ranks are away */
-    struct zps_member_job *job = members->jobs;
-    members->jobs = job->next;
-    zps_members_job_free(job);
-  }
-  zps_members_elastic_fini(members);
-  for (unsigned i = 0; i < members->n_servers; i++) free(members->servers[i]);
-  free(members->servers);
-  free(members->weights);
-  free(members);
+zps_err_t zps_members_undrain_named(struct zps_members *members, const char *name,
+                                    const struct zps_member_server **server_p, struct zps_error *error) {
+  struct zps_member_server *server;
+  const zps_err_t err = find(members, name, &server, error);
+  if (err) return err;
+  if (server->stops)
+    return zps_fail(error, ZPS_ERR_REFUSED,
+                    "server '%s' (host %s, pid %u) is stopping: its process ends when its jobs have; start it anew",
+                    server->name, server->host, server->pid);
+  *server_p = server;
+  zps_members_cutoffs_pardon(members, server);
+  if (!server->draining) return ZPS_OK;
+  server->draining = false;
+  server->came_ns = members->now_ns;
+  zps_log_info("server '%s' takes jobs again", server->name);
+  zps_members_note(members, &(struct zps_member_note){.type = ZPS_NOTE_SERVER, .server = server});
+  return ZPS_OK;
 }

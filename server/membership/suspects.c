@@ -111,28 +111,6 @@ static void believe(const struct zps_member_job *job, struct tally *tally) {
   }
 }
 
-/* It is told itself, since its connection may stand; the others are as of any rank. */
-void zps_members_rank_expel(struct zps_members *members, struct zps_member_job *job, struct zps_member_rank *rank,
-                            const char *reason) {
-  struct zps_error error;
-  zps_fail(&error, ZPS_ERR_PEER_LOST, "job '%s': rank %u (host %s, pid %u) was lost: %s", job->name, rank->rank,
-           rank->host, rank->pid, reason);
-  zps_log_warn("audit: job=%s rank=%u host=%s pid=%u is expelled: %s", job->name, rank->rank, rank->host, rank->pid,
-               reason);
-  if (job->state >= ZPS_JOB_RUNNING) {
-    if (rank->client) zps_members_tensors_fail(members, job, rank->client, error.code, error.text);
-    zps_members_groups_away(members, job, rank->rank, error.code, error.text);
-  }
-  if (job->state == ZPS_JOB_RUNNING) /* in other states it knows already why the job failed, or its join reports it */
-    zps_members_act(members, &(struct zps_action){.type = ZPS_ACT_JOB_FAILED,
-                                                  .client = rank->client,
-                                                  .job = job,
-                                                  .rank = rank->rank,
-                                                  .code = error.code,
-                                                  .text = error.text});
-  zps_members_rank_lost(members, job, rank, reason);
-}
-
 static void lose_rank(struct zps_members *members, struct zps_member_job *job, struct zps_member_rank *rank,
                       uint32_t n_suspected, uint32_t n_servers) {
   char reason[ZPS_SUSPECT_WHY_MAX + 120];
@@ -147,25 +125,19 @@ static uint32_t first_rank_of(const struct zps_member_job *job, uint32_t positio
   return rank;
 }
 
-static void lose_servers(struct zps_members *members, struct zps_member_job *job, const struct tally *tally) {
-  struct zps_error why;
-  bool leaves[ZPS_SERVERS_MAX];
-  uint32_t first = job->view.n_places;
-  for (uint32_t i = job->view.n_places; i-- > 0;) {
-    leaves[i] = zps_view_server(&job->view, i) && tally->by_ranks[i] > 0;
-    if (!leaves[i]) continue;
-    zps_members_cutoff_out(members, job, zps_view_server(&job->view, i), first_rank_of(job, i), tally->by_ranks[i]);
-    first = i;
+static void lose_servers(const struct zps_members *members, struct zps_member_job *job, const struct tally *tally) {
+  bool is_first = true; /* It is the cause that is told. */
+  for (uint32_t i = 0; i < job->view.n_places; i++) {
+    char reason[ZPS_SUSPECT_WHY_MAX + 80];
+    if (!zps_view_server(&job->view, i) || tally->by_ranks[i] == 0) continue;
+    const uint32_t rank = first_rank_of(job, i);
+    snprintf(reason, sizeof reason, "rank %u cannot reach it over the data plane: %s", rank, job->suspicion.why);
+    zps_members_cutoff_out(members, job, zps_view_server(&job->view, i), rank, tally->by_ranks[i]);
+    zps_members_place_cut_off(job, i, is_first ? reason : NULL);
+    is_first = false;
   }
-  const struct zps_member_server *const server = zps_view_server(&job->view, first);
-  zps_fail(&why, ZPS_ERR_SERVER_LOST,
-           "job '%s': server %u '%s' (host %s, pid %u) was lost: rank %u cannot reach it over the data plane: %s",
-           job->name, server->index, server->name, server->host, server->pid, first_rank_of(job, first),
-           job->suspicion.why);
-  zps_log_warn("%s", why.text);
+  zps_log_warn("%s", job->map.why.text);
   memset(job->suspicion.pairs, 0, (size_t)job->world * job->view.n_places * sizeof *job->suspicion.pairs);
-  if (!zps_members_map_cut(members, job, leaves, &why))
-    zps_members_job_break(members, job, why.code, ZPS_NO_RANK, why.text);
 }
 
 static void decide(struct zps_members *members, struct zps_member_job *job) {
@@ -181,7 +153,8 @@ static void decide(struct zps_members *members, struct zps_member_job *job) {
   lose_servers(members, job, &tally);
 }
 
-uint64_t zps_members_suspects_tick(struct zps_members *members, struct zps_member_job *job, uint64_t now_ns) {
+uint64_t zps_members_suspects_settle(struct zps_members *members, struct zps_member_job *job) {
+  const uint64_t now_ns = members->now_ns;
   struct zps_member_suspicion *const suspicion = &job->suspicion;
   if (!suspicion->any || job->state != ZPS_JOB_RUNNING) return ZPS_NEVER;
   if (!any_pair(job)) { /* servers or ranks are gone meanwhile */

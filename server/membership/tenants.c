@@ -1,5 +1,4 @@
-#include "server/membership/tenants.h"
-
+/* The jobs that one tenant may have. A client's certificate, token, or else address names its tenant. */
 #include "server/membership/elastic.h"
 
 zps_err_t zps_members_tenant_may_begin(const struct zps_members *members, const struct zps_member_client *client,

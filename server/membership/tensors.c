@@ -189,10 +189,6 @@ static zps_err_t tensor_make(struct zps_members *members, struct zps_member_job 
   tensor->spec.ranks = ranks;
   tensor->first_rank = rank;
   tensor->opened = opened;
-  for (uint32_t i = 0; i < job->view.n_places; i++) {
-    opened[i] = !zps_view_server(&job->view, i); /* a lost one is not asked */
-    tensor->n_pending += !opened[i];
-  }
   *tensor_p = tensor;
   *owners_p = owners;
   return ZPS_OK;
@@ -282,47 +278,42 @@ zps_err_t zps_members_tensor_register(struct zps_members *members, struct zps_me
     return err;
   }
   tensor->waiters = waiter;
-  zps_members_placement_cancel(members, job, "a tensor is registered");
+  job->version++;
   zps_log_info("job '%s': tensor %u '%s', %llu x %u %s in %u partitions", job->name, tensor->spec.tensor, spec.name,
                (unsigned long long)spec.rows, spec.width, zps_dtype_name(spec.dtype), spec.n_parts);
-  for (uint32_t i = 0; i < job->view.n_places; i++) {
-    if (!zps_view_server(&job->view, i)) continue;
-    zps_members_act(members, &(struct zps_action){.type = ZPS_ACT_TENSOR_OPEN,
-                                                  .client = zps_view_server(&job->view, i)->client,
-                                                  .job = job,
-                                                  .tensor = tensor,
-                                                  .position = i});
-  }
+  zps_members_act_servers(members, job, (struct zps_action){.type = ZPS_ACT_TENSOR_OPEN, .tensor = tensor});
   return ZPS_OK;
 }
 
+static unsigned count_pending(const struct zps_member_job *job, const struct zps_member_tensor *tensor) {
+  unsigned n = 0;
+  for (uint32_t i = 0; i < job->view.n_places; i++) n += zps_view_server(&job->view, i) && !tensor->opened[i];
+  return n;
+}
+
+void zps_members_tensors_open(struct zps_members *members, struct zps_member_job *job) {
+  for (uint32_t i = 0; i < job->n_tensors; i++) {
+    struct zps_member_tensor *const tensor = job->tensors[i];
+    if (tensor->state != ZPS_TENSOR_OPENING) continue;
+    tensor->n_pending = count_pending(job, tensor);
+    if (tensor->n_pending > 0) continue;
+    tensor->state = ZPS_TENSOR_OPEN;
+    tensor->opened_ns = members->now_ns;
+    zps_members_note(members, &(struct zps_member_note){.type = ZPS_NOTE_TENSOR_STATE, .job = job, .tensor = tensor});
+  }
+}
+
 void zps_members_tensors_tell(struct zps_members *members, struct zps_member_job *job) {
-  for (uint32_t i = 0; i < job->n_tensors; i++)
+  for (uint32_t i = 0; !is_held(job) && i < job->n_tensors; i++)
     if (job->tensors[i]->state == ZPS_TENSOR_OPEN)
       zps_members_tensor_answer(members, job, job->tensors[i], NULL, ZPS_OK, NULL);
 }
 
-/* The server at this position need not answer any more. */
-static void answered(struct zps_members *members, struct zps_member_job *job, struct zps_member_tensor *tensor,
-                     uint32_t position, uint64_t now_ns) {
-  if (tensor->state != ZPS_TENSOR_OPENING || tensor->opened[position]) return;
-  tensor->opened[position] = true;
-  if (--tensor->n_pending > 0) return;
-  tensor->state = ZPS_TENSOR_OPEN;
-  tensor->opened_ns = now_ns;
-  zps_members_note(members, &(struct zps_member_note){.type = ZPS_NOTE_TENSOR_STATE, .job = job, .tensor = tensor});
-  if (!is_held(job)) zps_members_tensor_answer(members, job, tensor, NULL, ZPS_OK, NULL);
-}
-
-void zps_members_tensors_server_lost(struct zps_members *members, struct zps_member_job *job, uint32_t position) {
-  for (uint32_t i = 0; i < job->n_tensors; i++) answered(members, job, job->tensors[i], position, members->now_ns);
-}
-
 void zps_members_tensor_opened(struct zps_members *members, struct zps_member_client *server, uint64_t job_id,
-                               uint32_t number, zps_err_t code, const char *text, uint64_t now_ns) {
+                               uint32_t number, zps_err_t code, const char *text) {
   struct zps_member_job *job = zps_members_job_find(members, job_id);
   if (!job || job->state != ZPS_JOB_RUNNING || !server->server) return;
-  if (zps_members_placement_answered(members, job, server->server, code, text)) return;
+  if (zps_members_joiner_answered(job, server->server, code, text)) return;
   struct zps_member_tensor *tensor = zps_members_tensor_find(job, number);
   if (!tensor || tensor->state != ZPS_TENSOR_OPENING || code == ZPS_ERR_CLOSED) return;
   uint32_t position = 0;
@@ -337,7 +328,7 @@ void zps_members_tensor_opened(struct zps_members *members, struct zps_member_cl
     zps_members_tensor_answer(members, job, tensor, NULL, tensor->error.code, tensor->error.text);
     return;
   }
-  answered(members, job, tensor, position, now_ns);
+  tensor->opened[position] = true;
 }
 
 void zps_members_tensors_resume(struct zps_members *members, const struct zps_member_job *job, uint32_t position) {

@@ -1,6 +1,6 @@
 /*
- * The servers of a job. A view is an epoch and its places: a place has partitions, and at most one server. Events
- * change places; maps.c makes the next epoch known to servers and ranks.
+ * The servers of a job. A view is an epoch and its places: a place has partitions, and at most one server. Events write
+ * facts about places, places.c changes their states, and view_change.c makes the next epoch known to servers and ranks.
  */
 #ifndef ZPS_SERVER_MEMBERSHIP_VIEW_H
 #define ZPS_SERVER_MEMBERSHIP_VIEW_H
@@ -16,10 +16,14 @@ struct zps_member_server;
 enum zps_place_state {
   ZPS_PLACE_FREE,     /* No server. */
   ZPS_PLACE_IN,       /* Its server has the place's partitions. */
+  ZPS_PLACE_LOST,     /* Its server is gone, and the next epoch is not made yet. */
   ZPS_PLACE_LEAVING,  /* Its server lives, has no partitions any more, and goes when all ranks know. */
   ZPS_PLACE_JOINING,  /* Its server gets to know the job, and then takes the place. */
   ZPS_PLACE_DISMISSED /* Its server need not take the place. Some of its answers are still under way. */
 };
+
+/* What a server or rank has heard of the present epoch. One that comes back has heard nothing. */
+enum zps_view_news { ZPS_TOLD_NOTHING, ZPS_TOLD_MAP, ZPS_TOLD_REPLAY };
 
 struct zps_view_place {
   enum zps_place_state state;
@@ -27,6 +31,10 @@ struct zps_view_place {
   uint32_t since;                   /* Epoch with which a later server took the place; 0: none has. */
   uint32_t next_since;              /* JOINING: epoch with which the server comes. No job lives in it. */
   unsigned n_pending;               /* JOINING, DISMISSED: calls without an answer. */
+  uint32_t version;                 /* JOINING: the job's version when its server was asked. */
+  bool is_refused;                  /* JOINING: its server cannot take the place. */
+  bool is_cut_off;                  /* IN, LEAVING: ranks cannot reach its server. */
+  enum zps_view_news told;          /* IN, LEAVING. */
   bool was_lost;                    /* Its last server was lost. Else that server left in peace, or none ever came. */
   bool has_mapped;                  /* Its server has answered job.map of this epoch. */
 };

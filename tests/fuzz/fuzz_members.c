@@ -10,6 +10,7 @@
 #include "common/base/clock.h"
 #include "common/base/log.h"
 #include "server/membership/notes.h"
+#include "tests/support/settled.h"
 #include "tests/fuzz/must.h"
 #include "tests/fuzz/notes.h"
 
@@ -164,10 +165,10 @@ static void answer(const struct call *one, zps_err_t code) {
   struct zps_member_client *const client = &fakes[one->server].client;
   switch (one->type) {
     case ZPS_ACT_JOB_OPEN:
-      zps_members_job_opened(noted.members, client, one->job_id, code, text, now_ns);
+      zps_members_job_opened(noted.members, client, one->job_id, code, text);
       break;
     case ZPS_ACT_TENSOR_OPEN:
-      zps_members_tensor_opened(noted.members, client, one->job_id, one->tensor, code, text, now_ns);
+      zps_members_tensor_opened(noted.members, client, one->job_id, one->tensor, code, text);
       break;
     default:
       zps_members_map_answered(noted.members, client, one->job_id, one->epoch, code, text);
@@ -308,7 +309,8 @@ static void say_mapped(struct fake *fake, unsigned arg) {
   struct zps_tensor_steps tensor = {.tensor = fake->tensor, .n_steps = 2, .steps = steps};
   const struct zps_job_steps set = {
       .job_id = fake->job_id, .epoch = fake->epoch - (arg >> 2 & 1), .n_tensors = 1, .tensors = &tensor};
-  const zps_err_t err = fake->epoch ? zps_members_mapped(noted.members, &fake->client, &set, NULL) : ZPS_OK;
+  const zps_err_t err =
+      fake->epoch ? zps_settled(noted.members, zps_members_mapped(&fake->client, &set, NULL)) : ZPS_OK;
   must(err == ZPS_OK || err < 0);
 }
 
@@ -329,8 +331,8 @@ static void ask(struct fake *fake, unsigned what, unsigned arg) {
       break;
     case 2:
       its = token();
-      refused(its, zps_members_tensor_close(noted.members, &fake->client, fake->job_id, fake->tensor, 10, its, now_ns,
-                                            NULL));
+      refused(its, zps_settled(noted.members, zps_members_tensor_close(&fake->client, fake->job_id, fake->tensor, 10,
+                                                                       its, now_ns, NULL)));
       break;
     case 3:
       say_mapped(fake, arg);

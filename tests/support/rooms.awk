@@ -7,7 +7,7 @@
 #   folders  FOLDER,FOLDER,...  OBJECT uses SYMBOL of OBJECT      folders in a circle; one symbol for every arrow
 #   files    FILE,FILE,...      OBJECT uses SYMBOL... of OBJECT   files in a circle, more than one object's code may have
 #   unread   FILE               no object of it was read
-# -v limit=N, -v limit_worker=N: how many files may form a circle, elsewhere and in worker/.
+# -v limit=N: how many files may form a circle. -v limits="FOLDER/=N ...": the same, below these folders.
 function folder_of(file) {
   sub(/\/[^\/]*$/, "", file)
   return file
@@ -67,6 +67,17 @@ function find_circles(arrows, nodes, circle, circle_size,    reach, a, b, member
       circle_size[members[i]] = n
     }
   }
+}
+# How many files may form this circle, by the folder of the first.
+function limit_of(circle,    i, n, words, pair, least) {
+  least = limit
+  n = split(limits, words, " ")
+  for (i = 1; i <= n; i++) {
+    split(words[i], pair, "=")
+    if (index(circle, pair[1]) == 1)
+      least = pair[2] + 0
+  }
+  return least
 }
 $1 == "may" {
   is_listed[$2] = 1
@@ -142,7 +153,7 @@ END {
     split(key, part, SUBSEP)
     if (!(part[1] in file_circle && part[2] in file_circle) || file_circle[part[1]] != file_circle[part[2]])
       continue
-    if (file_circle_size[part[1]] > (file_circle[part[1]] ~ /(^|,)worker\// ? limit_worker : limit))
+    if (file_circle_size[part[1]] > limit_of(file_circle[part[1]]))
       print "files\t" file_circle[part[1]] "\t" part[1] ".o uses" symbols[key] " of " part[2] ".o"
   }
 }

@@ -3,6 +3,7 @@
 #define ZPS_TESTS_SERVER_COORDINATOR_RESTORED_H
 
 #include "server/coordinator/records.h"
+#include "tests/support/settled.h"
 
 enum { RECORDS = 64, JOB = 1 };
 

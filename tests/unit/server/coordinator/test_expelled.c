@@ -15,6 +15,7 @@
 
 #include "common/base/log.h"
 #include "server/coordinator/records.h"
+#include "tests/support/settled.h"
 #include "tests/unit/server/state/store_memory.h"
 
 enum { EXPELLED = 70 };
@@ -101,7 +102,7 @@ static uint64_t job_runs(void) {
     assert_int_equal(zps_members_join(members, &ranks[r], &spec, &ranks[r], 0, &error), ZPS_OK);
   }
   const uint64_t job_id = ranks[0].job->job_id;
-  zps_members_job_opened(members, &server, job_id, ZPS_OK, NULL, 0);
+  zps_members_job_opened(members, &server, job_id, ZPS_OK, NULL);
   return job_id;
 }
 

@@ -147,6 +147,7 @@ static void test_a_job_that_never_ran_has_a_cause(void **state) {
   assert_int_equal(ended(0)->action.code, ZPS_ERR_PEER_LOST);
   assert_string_equal(ended(0)->text, "job 'x': rank 1 (host node, pid 103) was lost: it was killed");
   /* A server that does not open it. */
+  rig.now_ns = 1500 * ZPS_NS_PER_MS;
   assert_int_equal(members_join(2, "x", 0, 1, &members_tcp), ZPS_OK);
   members_opened(0, zps_members_job_first(rig.members)->job_id, ZPS_ERR_NOMEM);
   assert_non_null(ended(1));

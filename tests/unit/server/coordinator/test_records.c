@@ -16,6 +16,7 @@
 #include "common/base/log.h"
 #include "common/base/rng.h"
 #include "server/coordinator/records.h"
+#include "tests/support/settled.h"
 #include "tests/support/thin.h"
 
 enum { SERVERS = 3, RANKS = 3, LINES_MAX = 8192 };
@@ -242,9 +243,9 @@ static void answer(void) {
   if (type == ZPS_ACT_MAP_SERVER)
     zps_members_map_answered(world.members, client, job_id, epoch, code, "no");
   else if (type == ZPS_ACT_TENSOR_OPEN)
-    zps_members_tensor_opened(world.members, client, job_id, tensor, code, "no \"room\"", world.now_ns);
+    zps_members_tensor_opened(world.members, client, job_id, tensor, code, "no \"room\"");
   else
-    zps_members_job_opened(world.members, client, job_id, code, "no", world.now_ns);
+    zps_members_job_opened(world.members, client, job_id, code, "no");
 }
 
 static void register_tensor(struct zps_member_client *client) {
@@ -271,7 +272,8 @@ static void plan_or_close(struct zps_member_client *client, bool closes) {
   if (!job || job->n_tensors == 0) return;
   const uint32_t tensor = job->tensors[zps_rng_below(&world.rng, job->n_tensors)]->spec.tensor;
   const struct zps_plan_told told = {.report = {.step = world.now_ns / 3, .waits = true, .rounds = 1}};
-  if (closes ? zps_members_tensor_close(world.members, client, job->job_id, tensor, 1000, client, world.now_ns, NULL)
+  if (closes ? zps_settled(world.members,
+                           zps_members_tensor_close(client, job->job_id, tensor, 1000, client, world.now_ns, NULL))
              : zps_members_plan(world.members, client, job->job_id, tensor, &told, NULL))
     return;
 }
@@ -299,7 +301,7 @@ static void mapped(struct zps_member_client *client) {
       .tensor = (uint32_t)zps_rng_below(&world.rng, 4), .n_steps = 1, .cap_steps = 1, .steps = &step};
   const struct zps_job_steps steps = {
       .job_id = client->job->job_id, .epoch = client->job->view.epoch, .n_tensors = 1, .tensors = &of};
-  if (zps_members_mapped(world.members, client, &steps, NULL)) return;
+  if (zps_settled(world.members, zps_members_mapped(client, &steps, NULL))) return;
 }
 
 /* Long enough for servers that are there to take free places. */

@@ -63,7 +63,7 @@ static void mapped(struct zps_members *members, struct zps_member_client *client
   struct zps_tensor_steps of = {.tensor = 0, .n_steps = 1, .cap_steps = 1, .steps = &step};
   const struct zps_job_steps steps = {
       .job_id = JOB, .epoch = restored_job(members)->view.epoch, .n_tensors = 1, .tensors = &of};
-  assert_int_equal(zps_members_mapped(members, client, &steps, NULL), ZPS_OK);
+  assert_int_equal(zps_settled(members, zps_members_mapped(client, &steps, NULL)), ZPS_OK);
 }
 
 static void test_a_map_under_way_begins_anew(void **state) {

@@ -157,7 +157,7 @@ static void test_number_of_one_that_never_ran(void **state) {
     asks(members, &clients[2], 1, 8);
     expect_generation(members, clients);
     if (refused)
-      zps_members_job_opened(members, &clients[0], restored_job(members)->job_id, ZPS_ERR_NOMEM, "it has no room", 5);
+      zps_members_job_opened(members, &clients[0], restored_job(members)->job_id, ZPS_ERR_NOMEM, "it has no room");
     members = start_again(members, clients, compact);
     restored_server_back(members, &clients[0], "a", 0x100);
     asks(members, &clients[1], 0, 9);

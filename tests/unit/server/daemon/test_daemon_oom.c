@@ -12,6 +12,7 @@
 #include "server/membership/members.h"
 #include "server/daemon/agent.h"
 #include "tests/support/oom.h"
+#include "tests/support/settled.h"
 
 struct scene {
   struct zps_members *members;
@@ -46,12 +47,13 @@ static zps_err_t play(struct scene *scene) {
   const struct zps_server_spec server = {.name = "s", .host = "h", .fabric = &fabric};
   zps_err_t err = zps_members_server_register(scene->members, &scene->server, &server, false, NULL);
   for (uint32_t r = 0; r < 2 && !err; r++) {
-    const struct zps_join_spec join = {.job = "j", .host = "h", .world = 2, .rank = r, .fabric = &fabric};
+    const struct zps_join_spec join = {
+        .job = "j", .host = "h", .world = 2, .rank = r, .timeout_ms = 1500, .fabric = &fabric};
     err = zps_members_join(scene->members, &scene->ranks[r], &join, scene, 0, NULL);
   }
   if (err || scene->answered) return err ? err : scene->answered;
   const uint64_t job_id = zps_members_job_first(scene->members)->job_id;
-  zps_members_job_opened(scene->members, &scene->server, job_id, ZPS_OK, NULL, 0);
+  zps_members_job_opened(scene->members, &scene->server, job_id, ZPS_OK, NULL);
   for (uint32_t i = 0; i < 9 && !err; i++) {
     struct zps_tensor_spec spec = {.job_id = job_id,
                                    .name = "w",
@@ -64,7 +66,7 @@ static zps_err_t play(struct scene *scene) {
                                    .block_bits = UINT32_MAX};
     spec.name[1] = (char)('0' + i);
     err = zps_members_tensor_register(scene->members, &scene->ranks[i % 2], &spec, scene, NULL);
-    if (!err) zps_members_tensor_opened(scene->members, &scene->server, job_id, i, ZPS_OK, NULL, 0);
+    if (!err) zps_members_tensor_opened(scene->members, &scene->server, job_id, i, ZPS_OK, NULL);
   }
   if (!err) assert_int_equal(scene->n_answers, 2 + 9);
   return err;

@@ -11,6 +11,7 @@
 #include "common/base/clock.h"
 #include "common/base/rng.h"
 #include "server/membership/members.h"
+#include "tests/support/settled.h"
 
 enum { N_SERVERS = 3, N_WORKERS = 4, TOKENS_MAX = 512, HELD_MAX = 16, OPEN_MAX = 64, STORIES_MAX = 512 };
 

@@ -29,8 +29,7 @@ static void go_down(struct world *world, unsigned who) {
     }
     const struct request request = world->open[i];
     world->open[i] = world->open[--world->n_open];
-    zps_members_tensor_opened(world->members, &fake->client, request.job_id, request.tensor, ZPS_ERR_CLOSED, "closed",
-                              world->now_ns);
+    zps_members_tensor_opened(world->members, &fake->client, request.job_id, request.tensor, ZPS_ERR_CLOSED, "closed");
   }
   forget_late(world, who);
   for (unsigned i = 0; i < world->n_maps;) {

@@ -25,8 +25,7 @@ static void register_tensor(struct world *world, struct fake *fake, uint64_t row
 static void answer_late(struct world *world, zps_err_t code) {
   while (world->n_late) {
     const struct late late = world->late[--world->n_late];
-    zps_members_job_opened(world->members, &world->fakes[late.server].client, late.job_id, code, code ? "no" : NULL,
-                           world->now_ns);
+    zps_members_job_opened(world->members, &world->fakes[late.server].client, late.job_id, code, code ? "no" : NULL);
   }
 }
 
@@ -37,15 +36,14 @@ static void answer_all(struct world *world, zps_err_t code) {
       struct held *held = &world->fakes[s].held[i];
       if (held->answered) continue;
       held->answered = true;
-      zps_members_job_opened(world->members, &world->fakes[s].client, held->job_id, code, code ? "no" : NULL,
-                             world->now_ns);
+      zps_members_job_opened(world->members, &world->fakes[s].client, held->job_id, code, code ? "no" : NULL);
       i = UINT32_MAX; /* the list may have changed */
     }
   }
   while (world->n_open) {
     const struct request request = world->open[--world->n_open];
     zps_members_tensor_opened(world->members, &world->fakes[request.server].client, request.job_id, request.tensor,
-                              code, code ? "no" : NULL, world->now_ns);
+                              code, code ? "no" : NULL);
   }
 }
 
@@ -67,11 +65,12 @@ static void say_mapped(struct world *world, struct fake *fake, uint32_t rank) {
   struct zps_tensor_steps tensor = {.tensor = fake->tensor, .n_steps = 2, .steps = steps};
   struct zps_job_steps set = {.job_id = fake->job_id, .epoch = fake->asked - 1, .n_tensors = 1, .tensors = &tensor};
   if (fake->asked == 0) return;
-  const zps_err_t err = zps_members_mapped(world->members, &fake->client, &set, NULL); /* late: means nothing */
+  const zps_err_t err =
+      zps_settled(world->members, zps_members_mapped(&fake->client, &set, NULL)); /* late: means nothing */
   assert_int_equal(err != ZPS_OK, !fake->in || fake->failed || fake->client.job == NULL);
   set.epoch = fake->asked;
   if (err == ZPS_OK) fake->mapped = fake->asked;
-  assert_int_equal(zps_members_mapped(world->members, &fake->client, &set, NULL), err);
+  assert_int_equal(zps_settled(world->members, zps_members_mapped(&fake->client, &set, NULL)), err);
 }
 
 static void link(struct world *world, struct fake *fake) {
@@ -95,8 +94,8 @@ static void close_group(struct world *world, struct fake *fake) {
 
 static void close_tensor(struct world *world, struct fake *fake) {
   int *token = &world->tokens[world->n_tokens++];
-  if (zps_members_tensor_close(world->members, &fake->client, fake->job_id, fake->tensor, 10, token, world->now_ns,
-                               NULL))
+  if (zps_settled(world->members,
+                  zps_members_tensor_close(&fake->client, fake->job_id, fake->tensor, 10, token, world->now_ns, NULL)))
     ++*token;
 }
 

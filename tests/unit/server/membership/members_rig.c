@@ -75,11 +75,11 @@ zps_err_t members_join(unsigned client, const char *job, uint32_t rank, uint32_t
                                      .pid = 100 + client,
                                      .timeout_ms = 1500,
                                      .fabric = fabric};
-  return zps_members_join(rig.members, &rig.clients[client], &spec, &rig.clients[client], 0, &rig.error);
+  return zps_members_join(rig.members, &rig.clients[client], &spec, &rig.clients[client], rig.now_ns, &rig.error);
 }
 
 void members_opened(unsigned server, uint64_t job_id, zps_err_t code) {
-  zps_members_job_opened(rig.members, &rig.clients[server], job_id, code, "it has no room", 0);
+  zps_members_job_opened(rig.members, &rig.clients[server], job_id, code, "it has no room");
 }
 
 unsigned members_count(enum zps_action_type type, unsigned client, const struct members_seen **last_p) {

@@ -4,6 +4,7 @@
 
 #include "common/base/clock.h"
 #include "server/membership/members.h"
+#include "tests/support/settled.h"
 
 enum { MEMBERS_CLIENTS = 8, MEMBERS_ACTS_MAX = 128 };
 #define MEMBERS_LEAVE_GRACE_NS (4 * ZPS_NS_PER_S)
@@ -20,6 +21,7 @@ extern struct members_rig {
   struct members_seen seen[MEMBERS_ACTS_MAX];
   unsigned n_seen;
   uint64_t random;
+  uint64_t now_ns; /* When ranks join. */
   struct zps_error error; /* of the last call */
   struct {
     struct zps_scheme_spec scheme;

@@ -57,7 +57,7 @@ static void test_server_comes_back(void **state) {
   (void)state;
   uint64_t job_id = running();
   assert_int_equal(members_tensor(2, job_id, "w", 1000, 0), ZPS_OK);
-  zps_members_tensor_opened(rig.members, &rig.clients[1], job_id, 0, ZPS_OK, NULL, 0);
+  zps_members_tensor_opened(rig.members, &rig.clients[1], job_id, 0, ZPS_OK, NULL);
   away(0, 500);
   assert_int_equal(zps_members_tick(rig.members, 499), 500);
   assert_int_equal(members_count(ZPS_ACT_JOB_FAILED, 2, NULL), 0);
@@ -66,9 +66,9 @@ static void test_server_comes_back(void **state) {
   assert_int_equal(members_count(ZPS_ACT_TENSORS_KEEP, 4, NULL), 1);
   assert_int_equal(members_count(ZPS_ACT_TENSOR_OPEN, 4, NULL), 1);
   assert_int_equal(members_count(ZPS_ACT_TENSOR_OPEN, 1, NULL), 1);
-  zps_members_tensor_opened(rig.members, &rig.clients[1], job_id, 0, ZPS_OK, NULL, 0); /* twice is once */
+  zps_members_tensor_opened(rig.members, &rig.clients[1], job_id, 0, ZPS_OK, NULL); /* twice is once */
   assert_int_equal(members_count(ZPS_ACT_TENSOR_DONE, 2, NULL), 0);
-  zps_members_tensor_opened(rig.members, &rig.clients[4], job_id, 0, ZPS_OK, NULL, 0);
+  zps_members_tensor_opened(rig.members, &rig.clients[4], job_id, 0, ZPS_OK, NULL);
   assert_int_equal(members_count(ZPS_ACT_TENSOR_DONE, 2, NULL), 1);
   assert_int_equal(zps_members_tick(rig.members, 10000), ZPS_NEVER);
   assert_int_equal(zps_members_servers(rig.members), 2);

@@ -12,6 +12,7 @@
 #include "common/base/log.h"
 #include "common/base/rng.h"
 #include "server/membership/members.h"
+#include "tests/support/settled.h"
 
 enum {
   N_SERVERS = 2,
@@ -176,8 +177,7 @@ static void answers(void) {
   struct zps_member_client *const server = world.pending[at].server;
   const uint64_t job_id = world.pending[at].job_id;
   world.pending[at] = world.pending[--world.n_pending];
-  zps_members_job_opened(world.members, server, job_id, below(12) > 0 ? ZPS_OK : ZPS_ERR_NOMEM, "it has no room",
-                         world.now_ns);
+  zps_members_job_opened(world.members, server, job_id, below(12) > 0 ? ZPS_OK : ZPS_ERR_NOMEM, "it has no room");
 }
 
 static void server_comes_or_goes(unsigned s) {

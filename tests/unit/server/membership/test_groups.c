@@ -137,7 +137,7 @@ static void test_a_rank_that_leaves_is_waited_for_no_longer(void **state) {
   assert_int_equal(zps_members_leave(rig.members, &rig.clients[RANK1], job_id, &rig.error), ZPS_OK);
   assert_int_equal(members_count(ZPS_ACT_GROUP_FAILED, RANK0, &seen), 1);
   assert_int_equal(seen->action.code, ZPS_ERR_MISSING);
-  assert_string_equal(seen->text, "rank 1 (host node, pid 103) left the job");
+  assert_string_equal(seen->text, "rank 1 (host node, pid 103) has left job 'x'");
   answered(RANK2, 0, 0); /* its group has no need of it */
   assert_int_equal(members_group(RANK0, job_id, "g", LIST(0, 1), 0), ZPS_OK);
   assert_int_equal(members_count(ZPS_ACT_GROUP_FAILED, RANK0, &seen), 2);

@@ -43,13 +43,15 @@ static void answer(unsigned server, uint64_t job_id, uint32_t epoch, zps_err_t c
 
 static zps_err_t mapped(unsigned client, uint64_t job_id, uint32_t epoch, uint32_t tensor, uint64_t step) {
   struct zps_tensor_steps of = {.tensor = tensor, .n_steps = 1, .steps = &step};
-  return zps_members_mapped(rig.members, &rig.clients[client],
-                            &(struct zps_job_steps){.job_id = job_id, .epoch = epoch, .n_tensors = 1, .tensors = &of},
-                            &rig.error);
+  return zps_settled(
+      rig.members,
+      zps_members_mapped(&rig.clients[client],
+                         &(struct zps_job_steps){.job_id = job_id, .epoch = epoch, .n_tensors = 1, .tensors = &of},
+                         &rig.error));
 }
 
 static void opened_by(unsigned server, uint64_t job_id, uint32_t tensor) {
-  zps_members_tensor_opened(rig.members, &rig.clients[server], job_id, tensor, ZPS_OK, NULL, 5);
+  zps_members_tensor_opened(rig.members, &rig.clients[server], job_id, tensor, ZPS_OK, NULL);
 }
 
 static void test_servers_then_ranks_then_all(void **state) {
@@ -180,13 +182,13 @@ static void test_ranks_that_do_not_answer_are_named(void **state) {
   const struct members_seen *seen = NULL;
   const uint64_t job_id = running_on_three();
   lose(B);
-  assert_int_equal(zps_members_tick(rig.members, ZPS_NS_PER_S), 31 * ZPS_NS_PER_S);
+  assert_int_equal(zps_members_tick(rig.members, ZPS_NS_PER_S), 30 * ZPS_NS_PER_S);
   answer(A, job_id, the_job()->view.epoch, ZPS_OK);
   answer(C, job_id, the_job()->view.epoch, ZPS_OK);
   assert_int_equal(mapped(R0, job_id, the_job()->view.epoch, 0, 7), ZPS_OK);
-  assert_int_equal(zps_members_tick(rig.members, 31 * ZPS_NS_PER_S - 1), 31 * ZPS_NS_PER_S);
+  assert_int_equal(zps_members_tick(rig.members, 30 * ZPS_NS_PER_S - 1), 30 * ZPS_NS_PER_S);
   assert_int_equal(members_count(ZPS_ACT_JOB_FAILED, R0, NULL), 0);
-  assert_int_equal(zps_members_tick(rig.members, 31 * ZPS_NS_PER_S), 31 * ZPS_NS_PER_S + MEMBERS_LEAVE_GRACE_NS);
+  assert_int_equal(zps_members_tick(rig.members, 30 * ZPS_NS_PER_S), 30 * ZPS_NS_PER_S + MEMBERS_LEAVE_GRACE_NS);
   assert_int_equal(members_count(ZPS_ACT_JOB_FAILED, R0, &seen), 1);
   assert_int_equal(seen->action.code, ZPS_ERR_SERVER_LOST);
   assert_non_null(strstr(seen->text,
@@ -235,7 +237,7 @@ static void test_tensors(void **state) {
   opened_by(C, job_id, 0);
   assert_int_equal(members_count(ZPS_ACT_TENSOR_DONE, R0, NULL), 0);
   /* B may live, but without the tensor. Ranks learn of the tensor behind the loss. */
-  zps_members_tensor_opened(rig.members, &rig.clients[B], job_id, 0, ZPS_ERR_CLOSED, "closed", 5);
+  zps_members_tensor_opened(rig.members, &rig.clients[B], job_id, 0, ZPS_ERR_CLOSED, "closed");
   lose(B);
   assert_int_equal(members_count(ZPS_ACT_TENSOR_DONE, R0, NULL), 0);
   const struct zps_member_tensor *const early = zps_members_tensor_find(the_job(), 0);

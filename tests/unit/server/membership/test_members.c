@@ -136,11 +136,12 @@ static void test_missing_servers_are_counted(void **state) {
   assert_int_equal(members_count(ZPS_ACT_JOIN_FAILED, 2, &seen), 1);
   assert_string_equal(
       seen->text, "job 'x': all 1 ranks joined, but after 1.5 s there were 1 servers of the 2 needed (and 1 draining)");
+  rig.now_ns = 1500 * ZPS_NS_PER_MS;
   assert_int_equal(members_join(2, "x", 0, 1, &members_tcp), ZPS_OK);
   zps_members_set_min_servers(rig.members, 1);
   assert_int_equal(members_count(ZPS_ACT_JOB_OPEN, 0, NULL), 1);
   assert_int_equal(members_count(ZPS_ACT_JOB_OPEN, 1, NULL), 0);
-  zps_members_tick(rig.members, 1500 * ZPS_NS_PER_MS);
+  zps_members_tick(rig.members, 3000 * ZPS_NS_PER_MS);
   assert_int_equal(members_count(ZPS_ACT_JOIN_FAILED, 2, &seen), 2);
   assert_string_equal(seen->text, "job 'x': all 1 ranks joined, but after 1.5 s 1 of 1 servers had not opened it");
   assert_int_equal(members_count(ZPS_ACT_JOB_CLOSE, 0, NULL), 1);
@@ -175,7 +176,7 @@ static void test_links_are_answered_when_all_have_made_theirs(void **state) {
   assert_int_equal(seen->action.code, ZPS_ERR_MISSING);
   assert_string_equal(seen->text,
                       "job 'x': after 1.5 s these ranks have not opened a tensor with a rank-to-rank scheme: 1");
-  assert_int_equal(linked(3, job_id, 0), ZPS_OK);
+  assert_int_equal(linked(3, job_id, 1500 * ZPS_NS_PER_MS), ZPS_OK);
   assert_int_equal(members_count(ZPS_ACT_GROUP_DONE, 3, NULL), 0);
   assert_int_equal(linked(2, job_id, 0), ZPS_OK);
   assert_int_equal(members_count(ZPS_ACT_GROUP_DONE, 2, NULL), 1);
@@ -191,7 +192,7 @@ static void test_links_that_cannot_be_any_more(void **state) {
   assert_int_equal(linked(2, job_id, 0), ZPS_OK);
   assert_int_equal(zps_members_leave(rig.members, &rig.clients[3], job_id, &rig.error), ZPS_OK);
   assert_int_equal(members_count(ZPS_ACT_GROUP_FAILED, 2, &seen), 1);
-  assert_string_equal(seen->text, "rank 1 (host node, pid 103) left the job");
+  assert_string_equal(seen->text, "rank 1 (host node, pid 103) has left job 'x'");
   assert_int_equal(linked(2, job_id, 0), ZPS_OK);
   assert_int_equal(members_count(ZPS_ACT_GROUP_FAILED, 2, &seen), 2);
   assert_string_equal(seen->text, "rank 1 (host node, pid 103) has left job 'x'");

@@ -11,6 +11,7 @@
 #include "common/base/log.h"
 #include "common/plan/sketch.h"
 #include "server/membership/members.h"
+#include "tests/support/settled.h"
 
 enum { WORLD = 8, SERVERS = 2, MAIL = 1024 };
 
@@ -70,7 +71,7 @@ static int setup_hosts(unsigned per_host) {
     if (zps_members_join(t.members, &t.ranks[r], &spec, &t, 0, &t.error)) return 1;
   }
   t.job_id = zps_members_job_first(t.members)->job_id;
-  for (unsigned i = 0; i < SERVERS; i++) zps_members_job_opened(t.members, &t.servers[i], t.job_id, ZPS_OK, "", 0);
+  for (unsigned i = 0; i < SERVERS; i++) zps_members_job_opened(t.members, &t.servers[i], t.job_id, ZPS_OK, "");
   return 0;
 }
 
@@ -470,7 +471,8 @@ static void test_ranks_that_left(void **state) {
 static void test_groups_choose_for_themselves(void **state) {
   (void)state;
   static const uint32_t ranks[] = {2, 3, 6};
-  const struct zps_group_spec group = {.job_id = t.job_id, .name = "g", .ranks = ranks, .n_ranks = 3};
+  const struct zps_group_spec group = {
+      .job_id = t.job_id, .name = "g", .ranks = ranks, .n_ranks = 3, .timeout_ms = 1500};
   for (unsigned i = 0; i < 3; i++)
     assert_int_equal(zps_members_group_open(t.members, &t.ranks[ranks[i]], &group, &t, 0, &t.error), ZPS_OK);
   t.group = "g";

@@ -39,7 +39,7 @@ static unsigned told(enum zps_action_type type, unsigned client) {
 }
 
 static void opened(unsigned client, uint32_t tensor) {
-  zps_members_tensor_opened(rig.members, &rig.clients[client], the_job()->job_id, tensor, ZPS_OK, NULL, 5);
+  zps_members_tensor_opened(rig.members, &rig.clients[client], the_job()->job_id, tensor, ZPS_OK, NULL);
 }
 
 static void expect(enum zps_rebalance outcome, uint32_t n_servers, const char *why) {
@@ -65,7 +65,7 @@ static void goes_on(uint64_t job_id) {
   const struct zps_job_steps none = {.job_id = job_id, .epoch = the_job()->view.epoch};
   zps_members_map_answered(rig.members, &rig.clients[A], job_id, the_job()->view.epoch, ZPS_OK, NULL);
   for (unsigned client = R0; client <= R1; client++)
-    assert_int_equal(zps_members_mapped(rig.members, &rig.clients[client], &none, &rig.error), ZPS_OK);
+    assert_int_equal(zps_settled(rig.members, zps_members_mapped(&rig.clients[client], &none, &rig.error)), ZPS_OK);
   zps_members_tick(rig.members, 1);
   assert_int_equal(the_job()->map.state, ZPS_MAP_NONE);
 }
@@ -167,7 +167,7 @@ static void test_says_who_could_not_reach_a_server(void **state) {
   zps_members_map_answered(rig.members, &rig.clients[B], job_id, the_job()->view.epoch, ZPS_OK, NULL);
   const struct zps_job_steps none = {.job_id = job_id, .epoch = the_job()->view.epoch};
   for (unsigned client = R0; client <= R1; client++)
-    assert_int_equal(zps_members_mapped(rig.members, &rig.clients[client], &none, &rig.error), ZPS_OK);
+    assert_int_equal(zps_settled(rig.members, zps_members_mapped(&rig.clients[client], &none, &rig.error)), ZPS_OK);
   zps_members_tick(rig.members, 4 * ZPS_NS_PER_S);
   assert_int_equal(the_job()->map.state, ZPS_MAP_NONE);
   expect(ZPS_REBALANCE_WAITS, 1,

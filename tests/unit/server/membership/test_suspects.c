@@ -89,7 +89,7 @@ static void answer(unsigned client) {
 
 static void mapped(unsigned client) {
   const struct zps_job_steps none = {.job_id = the_job()->job_id, .epoch = the_job()->view.epoch};
-  assert_int_equal(zps_members_mapped(rig.members, &rig.clients[client], &none, &rig.error), ZPS_OK);
+  assert_int_equal(zps_settled(rig.members, zps_members_mapped(&rig.clients[client], &none, &rig.error)), ZPS_OK);
 }
 
 static unsigned told(enum zps_action_type type, unsigned client) {
@@ -262,8 +262,8 @@ static void test_tensors(void **state) {
   (void)state;
   const uint64_t job_id = running_on_three();
   assert_int_equal(members_tensor(R0, job_id, "early", 100000, 12), ZPS_OK);
-  zps_members_tensor_opened(rig.members, &rig.clients[A], job_id, 0, ZPS_OK, NULL, 5);
-  zps_members_tensor_opened(rig.members, &rig.clients[C], job_id, 0, ZPS_OK, NULL, 5);
+  zps_members_tensor_opened(rig.members, &rig.clients[A], job_id, 0, ZPS_OK, NULL);
+  zps_members_tensor_opened(rig.members, &rig.clients[C], job_id, 0, ZPS_OK, NULL);
   suspect(R0, 1);
   decide();
   assert_int_equal(told(ZPS_ACT_TENSOR_DONE, R0), 0);

@@ -9,6 +9,7 @@
 #include <cmocka.h>
 
 #include "server/membership/members.h"
+#include "tests/support/settled.h"
 #include "tests/support/logs.h"
 
 enum { CLIENTS = 16, MAX_JOBS = 8, MAX_WAITING = 2 };
@@ -71,7 +72,7 @@ static zps_err_t join(const char *tenant, const char *job, uint32_t rank, uint32
 
 static zps_err_t run(const char *tenant, const char *job) {
   const zps_err_t err = join(tenant, job, 0, 1);
-  if (!err) zps_members_job_opened(members, &server, clients[n_clients - 1].job->job_id, ZPS_OK, NULL, 0);
+  if (!err) zps_members_job_opened(members, &server, clients[n_clients - 1].job->job_id, ZPS_OK, NULL);
   return err;
 }
 

@@ -20,9 +20,9 @@ static void test_tensor_is_opened_once_and_answered_to_all(void **state) {
   assert_int_equal(members_count(ZPS_ACT_TENSOR_OPEN, 0, &seen), 1);
   assert_int_equal(members_count(ZPS_ACT_TENSOR_OPEN, 1, NULL), 1);
   assert_int_equal(seen->n_parts, 32);
-  zps_members_tensor_opened(rig.members, &rig.clients[0], job_id, 0, ZPS_OK, NULL, 0);
+  zps_members_tensor_opened(rig.members, &rig.clients[0], job_id, 0, ZPS_OK, NULL);
   assert_int_equal(members_count(ZPS_ACT_TENSOR_DONE, 2, NULL), 0);
-  zps_members_tensor_opened(rig.members, &rig.clients[1], job_id, 0, ZPS_OK, NULL, 0);
+  zps_members_tensor_opened(rig.members, &rig.clients[1], job_id, 0, ZPS_OK, NULL);
   assert_int_equal(members_count(ZPS_ACT_TENSOR_DONE, 2, NULL), 1);
   assert_int_equal(members_count(ZPS_ACT_TENSOR_DONE, 3, NULL), 1);
   assert_int_equal(members_tensor(3, job_id, "w", 100000, 0), ZPS_OK); /* again: answered at once */
@@ -60,7 +60,7 @@ static void test_server_lost_while_a_tensor_opens(void **state) {
   const struct members_seen *seen = NULL;
   const uint64_t job_id = members_running_job();
   assert_int_equal(members_tensor(2, job_id, "w", 10, 0), ZPS_OK);
-  zps_members_tensor_opened(rig.members, &rig.clients[1], job_id, 0, ZPS_ERR_CLOSED, "closed here", 0);
+  zps_members_tensor_opened(rig.members, &rig.clients[1], job_id, 0, ZPS_ERR_CLOSED, "closed here");
   assert_int_equal(members_count(ZPS_ACT_TENSOR_FAILED, 2, NULL), 0);
   zps_members_client_lost(rig.members, &rig.clients[1], "gone");
   assert_int_equal(members_count(ZPS_ACT_TENSOR_FAILED, 2, &seen), 1);
@@ -72,7 +72,7 @@ static void test_tensor_that_a_server_refuses_stays_refused(void **state) {
   const struct members_seen *seen = NULL;
   const uint64_t job_id = members_running_job();
   assert_int_equal(members_tensor(2, job_id, "w", 10, 0), ZPS_OK);
-  zps_members_tensor_opened(rig.members, &rig.clients[1], job_id, 0, ZPS_ERR_NOMEM, "full", 0);
+  zps_members_tensor_opened(rig.members, &rig.clients[1], job_id, 0, ZPS_ERR_NOMEM, "full");
   assert_int_equal(members_count(ZPS_ACT_TENSOR_FAILED, 2, &seen), 1);
   assert_string_equal(seen->text, "tensor 'w' of job 'x': server 'b' (host node): full");
   assert_int_equal(members_tensor(3, job_id, "w", 10, 0), ZPS_ERR_NOMEM);
@@ -172,14 +172,14 @@ static void test_what_ranks_tell_is_added_up(void **state) {
 }
 
 static zps_err_t close_tensor(unsigned client, uint64_t job_id, uint32_t tensor, uint64_t now_ns) {
-  return zps_members_tensor_close(rig.members, &rig.clients[client], job_id, tensor, 1500, &rig.clients[client], now_ns,
-                                  &rig.error);
+  return zps_settled(rig.members, zps_members_tensor_close(&rig.clients[client], job_id, tensor, 1500,
+                                                           &rig.clients[client], now_ns, &rig.error));
 }
 
 static void open_tensor(uint64_t job_id, const char *name, uint32_t number) {
   assert_int_equal(members_tensor(2, job_id, name, 10 + number, 0), ZPS_OK);
   for (unsigned s = 0; s < 2; s++)
-    zps_members_tensor_opened(rig.members, &rig.clients[s], job_id, number, ZPS_OK, NULL, 0);
+    zps_members_tensor_opened(rig.members, &rig.clients[s], job_id, number, ZPS_OK, NULL);
 }
 
 /* Closed when all ranks want it, with those that belong to it; the name may come again, its number does not. */
@@ -229,7 +229,7 @@ static void test_ranks_that_do_not_close_are_named(void **state) {
   assert_int_equal(members_count(ZPS_ACT_TENSOR_FAILED, 2, &seen), 1);
   assert_int_equal(seen->action.code, ZPS_ERR_MISSING);
   assert_string_equal(seen->text, "job 'x': after 1.5 s these ranks have not closed tensor 'w': 1");
-  assert_int_equal(close_tensor(3, job_id, 0, 0), ZPS_OK); /* the other has given up meanwhile */
+  assert_int_equal(close_tensor(3, job_id, 0, 1500 * ms), ZPS_OK); /* the other has given up meanwhile */
   assert_int_equal(members_count(ZPS_ACT_TENSOR_FORGET, 0, NULL), 0);
   assert_int_equal(zps_members_leave(rig.members, &rig.clients[2], job_id, &rig.error), ZPS_OK);
   assert_int_equal(members_count(ZPS_ACT_TENSOR_FORGET, 0, NULL), 1); /* a rank that has left is not awaited */

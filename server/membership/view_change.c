@@ -1,0 +1,221 @@
+/*
+ * The change of a running job's servers: propose, flush, install. All servers acknowledge the next epoch (job.map),
+ * then all ranks do and say which steps they have in flight (job.mapped), then these steps go to all (job.replay).
+ * Answers are facts; a settle goes on from them. Whatever changes the places meanwhile begins it anew.
+ */
+#include <string.h>
+
+#include "common/base/text.h"
+#include "server/membership/members_impl.h"
+
+#define ZPS_LOG_COMPONENT "members"
+#include "common/base/log.h"
+#include "common/base/moment.h"
+
+enum { TIMEOUT_S = 30 };
+
+void zps_members_view_change_begin(struct zps_members *members, struct zps_member_job *job) {
+  struct zps_member_map *const map = &job->map;
+  for (uint32_t i = 0; i < job->view.n_places; i++) {
+    job->view.places[i].has_mapped = false;
+    job->view.places[i].told = ZPS_TOLD_NOTHING;
+  }
+  for (uint32_t r = 0; r < job->world; r++) job->ranks[r]->told = ZPS_TOLD_NOTHING;
+  job->view.epoch = ++members->epoch;
+  if (!zps_member_map_is_open(job)) map->began_ns = members->now_ns;
+  zps_job_steps_fini(&map->steps);
+  map->state = ZPS_MAP_SERVERS;
+  map->deadline_ns = 0;
+  zps_members_note(members, &(struct zps_member_note){.type = ZPS_NOTE_JOB, .job = job});
+}
+
+void zps_members_view_change_end(struct zps_member_job *job) {
+  zps_job_steps_fini(&job->map.steps);
+  job->map.state = ZPS_MAP_NONE;
+}
+
+/* ------------------------------------------------------------ answers */
+
+/* A server that leaves has nothing to take over, so that it may refuse. */
+void zps_members_map_answered(struct zps_members *members, struct zps_member_client *client, uint64_t job_id,
+                              uint32_t epoch, zps_err_t code, const char *text) {
+  struct zps_member_job *const job = zps_members_job_find(members, job_id);
+  if (!job || job->state != ZPS_JOB_RUNNING || job->map.state != ZPS_MAP_SERVERS || epoch != job->view.epoch) return;
+  const uint32_t i = zps_view_find(&job->view, client->server, 1u << ZPS_PLACE_IN | 1u << ZPS_PLACE_LEAVING);
+  if (i == job->view.n_places || code == ZPS_ERR_CLOSED) return; /* Its loss is told next. */
+  struct zps_view_place *const place = &job->view.places[i];
+  if (code && place->state == ZPS_PLACE_IN && !place->has_mapped) {
+    struct zps_error error;
+    zps_fail(&error, ZPS_ERR_SERVER_LOST, "%.250s; server '%.60s' cannot take over: %s", job->map.why.text,
+             client->server->name, text);
+    zps_log_warn("%s", error.text);
+    zps_members_job_break(job, error.code, ZPS_NO_RANK, error.text);
+    return;
+  }
+  place->has_mapped = true;
+}
+
+static zps_err_t add_steps(struct zps_member_job *job, const struct zps_job_steps *steps) {
+  zps_err_t err = ZPS_OK;
+  for (uint32_t i = 0; i < steps->n_tensors && !err; i++) {
+    const struct zps_tensor_steps *const of = &steps->tensors[i];
+    if (!zps_members_tensor_find(job, of->tensor)) continue; /* closed meanwhile */
+    for (uint32_t k = 0; k < of->n_steps && !err; k++)
+      err = zps_job_steps_add(&job->map.steps, of->tensor, of->steps[k]);
+  }
+  return err;
+}
+
+zps_err_t zps_members_mapped(struct zps_member_client *client, const struct zps_job_steps *steps,
+                             struct zps_error *error) {
+  struct zps_member_job *const job = client->job;
+  zps_err_t err = zps_members_running(job, steps->job_id, error);
+  if (err) return err;
+  struct zps_member_rank *const rank = job->ranks[client->rank];
+  if (job->map.state != ZPS_MAP_RANKS || steps->epoch != job->view.epoch || rank->mapped_epoch == job->view.epoch)
+    return ZPS_OK;
+  err = add_steps(job, steps);
+  if (err) {
+    zps_fail(error, ZPS_ERR_SERVER_LOST, "%.250s; the rounds in flight cannot be played again: %s", job->map.why.text,
+             err == ZPS_ERR_NOMEM ? "the coordinator is out of memory" : "there are too many");
+    zps_log_warn("%s", error->text);
+    zps_members_job_break(job, error->code, ZPS_NO_RANK, error->text);
+    return error->code;
+  }
+  rank->mapped_epoch = job->view.epoch;
+  return ZPS_OK;
+}
+
+/* ------------------------------------------------------------ settled */
+
+static void tell_servers(struct zps_members *members, struct zps_member_job *job, enum zps_view_news news) {
+  for (uint32_t i = 0; i < job->view.n_places; i++) {
+    struct zps_view_place *const place = &job->view.places[i];
+    const struct zps_member_server *const server =
+        news == ZPS_TOLD_MAP ? zps_view_listener(&job->view, i) : zps_view_server(&job->view, i);
+    if (!server || !server->client || place->told >= news || (news == ZPS_TOLD_MAP && place->has_mapped)) continue;
+    place->told = news;
+    zps_members_act(members,
+                    &(struct zps_action){.type = news == ZPS_TOLD_MAP ? ZPS_ACT_MAP_SERVER : ZPS_ACT_REPLAY_SERVER,
+                                         .client = server->client,
+                                         .job = job,
+                                         .position = i});
+  }
+}
+
+static bool is_missing(const struct zps_member_job *job, uint32_t r) {
+  return job->ranks[r]->state == ZPS_RANK_IN && job->ranks[r]->mapped_epoch != job->view.epoch;
+}
+
+static void tell_ranks(struct zps_members *members, struct zps_member_job *job, enum zps_view_news news) {
+  for (uint32_t r = 0; r < job->world; r++) {
+    struct zps_member_rank *const rank = job->ranks[r];
+    if (rank->state != ZPS_RANK_IN || !rank->client || rank->told >= news) continue;
+    if (news == ZPS_TOLD_MAP && !is_missing(job, r)) continue;
+    rank->told = news;
+    zps_members_act(members, &(struct zps_action){.type = news == ZPS_TOLD_MAP ? ZPS_ACT_MAP_RANK : ZPS_ACT_REPLAY_RANK,
+                                                  .client = rank->client,
+                                                  .job = job,
+                                                  .rank = r});
+    if (news == ZPS_TOLD_MAP) ZPS_MOMENT("map told to one rank");
+  }
+}
+
+/* Servers or ranks that have not answered. Where one of them is away, it answers later or is lost. */
+static unsigned count_missing(const struct zps_member_job *job, bool *is_away) {
+  unsigned n = 0;
+  *is_away = false;
+  for (uint32_t i = 0; job->map.state == ZPS_MAP_SERVERS && i < job->view.n_places; i++) {
+    const struct zps_member_server *const server = zps_view_listener(&job->view, i);
+    if (!server || job->view.places[i].has_mapped) continue;
+    *is_away = *is_away || !server->client;
+    n++;
+  }
+  for (uint32_t r = 0; job->map.state == ZPS_MAP_RANKS && r < job->world; r++) {
+    if (!is_missing(job, r)) continue;
+    *is_away = *is_away || !job->ranks[r]->client;
+    n++;
+  }
+  return n;
+}
+
+/* Ranks know the new view, so that none reads from servers that leave. */
+static void release_leavers(struct zps_members *members, struct zps_member_job *job) {
+  for (uint32_t i = 0; i < job->view.n_places; i++)
+    if (job->view.places[i].state == ZPS_PLACE_LEAVING)
+      zps_members_place_release(members, job, i,
+                                job->view.places[i].is_cut_off ? "it has left the job: others have its partitions"
+                                                               : "the server drains: others have its partitions");
+}
+
+static void install(struct zps_members *members, struct zps_member_job *job) {
+  job->map.state = ZPS_MAP_OVER;
+  zps_members_note(members, &(struct zps_member_note){.type = ZPS_NOTE_JOB, .job = job});
+  tell_servers(members, job, ZPS_TOLD_REPLAY);
+  tell_ranks(members, job, ZPS_TOLD_REPLAY);
+  release_leavers(members, job);
+  job->map.state = ZPS_MAP_NONE;
+  job->placement_ns = members->now_ns + ZPS_PLACEMENT_SETTLE_NS;
+  zps_log_info("job '%s': goes on in epoch %u, after %llu ms", job->name, job->view.epoch,
+               (unsigned long long)((members->now_ns - job->map.began_ns) / ZPS_NS_PER_MS));
+}
+
+static bool was_changed(const struct zps_member_job *job) {
+  bool any = zps_view_has_successors(&job->view);
+  for (uint32_t i = 0; i < job->view.n_first; i++) any = any || !zps_view_server(&job->view, i);
+  return any;
+}
+
+void zps_members_view_change_settle(struct zps_members *members, struct zps_member_job *job) {
+  struct zps_member_map *const map = &job->map;
+  bool is_away;
+  if (map->state == ZPS_MAP_NONE && was_changed(job)) { /* A server or rank that is back hears it again. */
+    tell_servers(members, job, ZPS_TOLD_REPLAY);
+    tell_ranks(members, job, ZPS_TOLD_REPLAY);
+  }
+  if (map->state == ZPS_MAP_SERVERS) {
+    tell_servers(members, job, ZPS_TOLD_MAP);
+    map->n_pending = count_missing(job, &is_away);
+    if (map->n_pending == 0) map->state = ZPS_MAP_RANKS;
+  }
+  if (map->state == ZPS_MAP_RANKS) {
+    tell_ranks(members, job, ZPS_TOLD_MAP);
+    if (count_missing(job, &is_away) == 0) install(members, job);
+  }
+}
+
+/* ------------------------------------------------------------ time */
+
+/* The ranks that have not answered: "2, 5". */
+static void list_missing_ranks(const struct zps_member_job *job, char *buf, size_t size) {
+  buf[0] = '\0';
+  for (uint32_t r = 0; r < job->world && strlen(buf) + 16 < size; r++)
+    if (is_missing(job, r)) zps_text_add(buf, size, "%s%u", buf[0] ? ", " : "", r);
+}
+
+uint64_t zps_members_view_change_deadline(const struct zps_members *members, struct zps_member_job *job) {
+  struct zps_member_map *const map = &job->map;
+  bool is_away;
+  if (job->state != ZPS_JOB_RUNNING || !zps_member_map_is_open(job)) return ZPS_NEVER;
+  count_missing(job, &is_away);
+  if (map->deadline_ns == 0 || is_away) map->deadline_ns = members->now_ns + TIMEOUT_S * ZPS_NS_PER_S;
+  return map->deadline_ns;
+}
+
+void zps_members_view_change_expire(struct zps_members *members, struct zps_member_job *job) {
+  char missing[200];
+  struct zps_error error;
+  const struct zps_member_map *const map = &job->map;
+  if (zps_members_view_change_deadline(members, job) > members->now_ns) return;
+  if (map->state == ZPS_MAP_SERVERS) {
+    zps_fail(&error, ZPS_ERR_SERVER_LOST, "%.200s; after %u s %u servers have not taken over", map->why.text,
+             (unsigned)TIMEOUT_S, map->n_pending);
+  } else {
+    list_missing_ranks(job, missing, sizeof missing);
+    zps_fail(&error, ZPS_ERR_SERVER_LOST,
+             "%.200s; after %u s these ranks have not said which rounds they have in flight: %s", map->why.text,
+             (unsigned)TIMEOUT_S, missing);
+  }
+  zps_log_warn("%s", error.text);
+  zps_members_job_break(job, error.code, ZPS_NO_RANK, error.text);
+}
