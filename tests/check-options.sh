@@ -21,6 +21,9 @@ agree "zenps(7) and the library agree on the environment" \
 agree "zenps(7) and exit.h agree on the exit codes, word by word" \
   "$(sed -n 's/^ *X([A-Z]*, \([0-9]*\), "\(.*\)").*/\1 \2/p' "$top/common/base/exit.h")" \
   "$(sed -n '/^\.SH EXIT STATUS/,/^\.PP/p' "$page" | awk '/^\.B / { code = $2; getline; print code, $0 }')"
+agree "the guide has a paragraph for each error code" \
+  "$(sed -n 's/^ *X(\(ERR_[A-Z_]*\), -[0-9]*,.*/\1/p' "$top/common/base/err.h")" \
+  "$(sed -n 's/^### \(ERR_[A-Z_]*\)$/\1/p' "$top/deploy/guide/troubleshooting.md")"
 agree "zenps(7) refers to every page that is made, in this order" \
   "$(sed -n '/^MAN_PAGES =/,/[^\\]$/p' "$top/deploy/Makefile.inc" | grep -oE '[a-z-]+\.[18]' | sed 's/\./ /')" \
   "$(sed -n '/^\.SH SEE ALSO/,$s/^\.BR \([a-z\\-]*\) (\([18]\)).*/\1 \2/p' "$page" | tr -d '\\')"
