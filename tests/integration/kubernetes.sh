@@ -41,7 +41,7 @@ worker=(env ZENPS_TLS_CERT="$certs/worker-worker.pem" ZENPS_TLS_KEY="$certs/work
 admin=(env ZENPS_TLS_CERT="$certs/admin-admin.pem" ZENPS_TLS_KEY="$certs/admin-admin.key")
 # The daemon itself must take what the config maps say, where the secrets are.
 for role in coordinator server; do
-  sed "s#/etc/zenps-tls/#$secrets/zenps-$role-tls/#; s#/etc/zenps-token/#$secrets/zenps-token/#" "$base/$role.conf" >"$scratch/$role.conf"
+  sed "s#/etc/zenps-tls/#$secrets/zenps-$role-tls/#; s#/etc/zenps-token/#$secrets/zenps-token/#; s#/var/lib/zenps#$scratch/state#" "$base/$role.conf" >"$scratch/$role.conf"
   ok "zenpsd accepts $role.conf" env -u ZENPS_TLS_CA zenpsd --config="$scratch/$role.conf" --server-name="zenps-$role-0" --check
 done
 env -u ZENPS_TLS_CA zenpsd --config="$scratch/server.conf" --server-name=other-0 --check >"$scratch/out" 2>&1
@@ -126,13 +126,27 @@ zenpsctl --endpoint 10.244.0.1:7077 --tls-ca= members >"$scratch/out" 2>&1
 is "nobody without a certificate is let in" $? 2
 env -u ZENPS_TLS_CA zenpsctl --endpoint 10.244.0.1:7077 members >"$scratch/out" 2>&1
 said "and hears why" 'TLS is spoken here'
+mkdir -p "$scratch/kept"
+"${worker[@]}" zenpsrun -n 2 --coordinator=10.244.0.1:7077 --job=job-kept --prefix=no -- "$build/tests/integration/restart_trainer" "$scratch/kept" >"$scratch/kept.out" 2>&1 &
+kept=$!
+steps() { local n; n=$(cat "$scratch/kept/rounds" 2>/dev/null); echo $((10#${n:-0})); }
+trains() { until_true eval "[ \$(steps) -gt $(($(steps) + 20)) ]"; }
+job() { "${admin[@]}" zenpsctl --endpoint 10.244.0.1:7077 jobs | awk '$1 == "job-kept" { print $2, $3 }'; }
+ok "a job trains" trains
+id=$(job)
 kill -KILL "$coordinator"
 wait "$coordinator" 2>/dev/null
-ok "without the coordinator a server's pod is not ready" until_true not pod probe zenps-server readinessProbe "$server"
+ok "without the coordinator it goes on" trains
+ok "a server's pod is not ready" until_true not pod probe zenps-server readinessProbe "$server"
 run_pod zenps-coordinator 0
 coordinator=$pid
 ok "with the next one it is" until_true pod probe zenps-server readinessProbe "$server"
 ok "and so is the other" until_true pod probe zenps-server readinessProbe "$second"
+ok "its volume has the state: the job is there" until_true eval '[ "$(job)" = "$id" ]'
+ok "and trains" trains
+touch "$scratch/kept/stop"
+wait "$kept"
+is "to its end, with every sum right" $? 0
 ok "verified rounds again" rounds
 for one in "$server" "$second" "$coordinator"; do kill -TERM "$one"; done
 for one in "$server" "$second" "$coordinator"; do

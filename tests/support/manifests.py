@@ -63,8 +63,31 @@ def check_selectors(objects):
 
 def check_budgets(objects):
     allowed = {thing["metadata"]["name"]: thing["spec"]["maxUnavailable"] for thing in of(objects, "PodDisruptionBudget")}
-    if allowed != {"zenps-coordinator": 0, "zenps-server": 1}:
+    if allowed != {"zenps-coordinator": 1, "zenps-server": 1}:
         yield f"disruption budgets are {allowed}"
+
+
+def check_services(objects):
+    services = {thing["metadata"]["name"]: thing["spec"] for thing in of(objects, "Service")}
+    for thing in of(objects, "StatefulSet"):
+        if services.get(thing["spec"]["serviceName"], {}).get("clusterIP") != "None":
+            yield f"{thing['metadata']['name']}: its pods have no names, since its Service is not headless"
+
+
+def claims(objects, name):
+    """Volumes of a pod that outlive it: where they are mounted, by name."""
+    (thing,) = [thing for thing in of(objects, "StatefulSet") if thing["metadata"]["name"] == name]
+    names = {claim["metadata"]["name"] for claim in thing["spec"].get("volumeClaimTemplates", [])}
+    (container,) = thing["spec"]["template"]["spec"]["containers"]
+    return {mount["name"]: mount["mountPath"] for mount in container["volumeMounts"] if mount["name"] in names}
+
+
+def check_state(objects, maps):
+    """The coordinator's state is on a volume that outlives its pod."""
+    with open(maps["zenps-coordinator"]["zenpsd.conf"], encoding="utf-8") as file:
+        named = [line.split(" = ")[1].strip() for line in file if line.startswith("state_dir")]
+    if named != list(claims(objects, "zenps-coordinator").values()):
+        yield f"zenps-coordinator: its state is in {named}, and its claims are {claims(objects, 'zenps-coordinator')}"
 
 
 def check_probe(name, container, kind, lines):
@@ -151,7 +174,7 @@ def check_rendered(objects, path):
 
 def main():
     objects, maps = read(sys.argv[1])
-    found = [*check_selectors(objects), *check_budgets(objects)]
+    found = [*check_selectors(objects), *check_budgets(objects), *check_services(objects), *check_state(objects, maps)]
     for name, template in pods(objects).items():
         found += check_pod(name, template, maps)
     if len(sys.argv) > 2:
