@@ -107,8 +107,8 @@ zps_err_t zps_link_received(struct zps_link *link, const struct zps_frame_header
 unsigned zps_link_progress(struct zps_link *link);
 /* All frames are out of this process's hands, so that evicting the peer loses none. */
 bool zps_link_is_through(const struct zps_link *link);
-/* So is the link, and where it has lost frames the peer has confirmed all. Else it is asked, with the next
- * zps_link_progress(). For an end that goes, and can send nothing again. */
+/* The peer has confirmed all frames. Else it is asked, with the next zps_link_progress(). For an end that goes, and can
+ * send nothing again: a connection may have ended without its knowledge. */
 bool zps_link_settles(struct zps_link *link);
 /* Measures the path to the peer a few times, before anything else is sent, and tells `ends.bulk` of each answer. The
  * end that the peer hears from first, when it can receive, `begins`; the other asks in turn. */

@@ -53,7 +53,6 @@ struct zps_link {
   uint64_t n_signs; /* messages that only a living peer sends */
   struct {
     bool is_cut;             /* the fabric has lost the connection */
-    bool is_lossy;           /* a connection has ended, or frames were lost */
     bool is_held;            /* nothing leaves until the peer has said what it expects */
     bool asks;               /* a question is to leave */
     uint32_t answers;        /* the peer's question that is to be answered; 0: none */

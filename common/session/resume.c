@@ -47,7 +47,7 @@ static void answer(struct zps_link *link, const struct zps_frame_resume *resume,
   link->resume.n_renewed = 0;
   link->resume.is_held = false;
   if (n == 0) return;
-  link->silence.has_lost = link->resume.is_lossy = true;
+  link->silence.has_lost = true;
   if (link->counts) link->counts->resent += n;
 }
 
@@ -105,14 +105,14 @@ void zps_link_send_resume(struct zps_link *link) {
 
 bool zps_link_settles(struct zps_link *link) {
   if (!zps_link_is_through(link)) return false;
-  if (!link->resume.is_lossy || link->unacked.n == 0) return true;
+  if (link->unacked.n == 0) return true;
   if (link->resume.question == 0) link->resume.asks = true;
   return false;
 }
 
 bool zps_link_cut(struct zps_link *link) {
   if (link->resume.is_cut) return false;
-  link->resume.is_cut = link->resume.is_lossy = true;
+  link->resume.is_cut = true;
   link->resume.renew_ns = 0;
   link->ahead = link->n_questions = 0; /* the path is not measured by an answer that is sent again */
   if (link->bulk) zps_bulk_peer_hold(link->bulk);
