@@ -1,6 +1,7 @@
 #include "common/plan/scheme_options.h"
 
 #include <inttypes.h>
+#include <locale.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -80,9 +81,26 @@ static bool read_number(const char *text, uint64_t most, uint64_t *number_p) {
   return *text >= '0' && *text <= '9' && *end == '\0' && strlen(text) < 20 && number <= most;
 }
 
+/* A text of options is the same in every locale: in some a number has a comma, which ends an option here. */
+struct spoken {
+  locale_t own, before;
+};
+static struct spoken speak_c(void) {
+  struct spoken spoken = {.own = newlocale(LC_NUMERIC_MASK, "C", (locale_t)0)};
+  if (spoken.own) spoken.before = uselocale(spoken.own);
+  return spoken;
+}
+static void speak_as_before(const struct spoken *spoken) {
+  if (!spoken->own) return;
+  uselocale(spoken->before);
+  freelocale(spoken->own);
+}
+
 static bool read_share(const char *text, double *share_p) {
   char *end;
+  const struct spoken spoken = speak_c();
   *share_p = strtod(text, &end);
+  speak_as_before(&spoken);
   return ((*text >= '0' && *text <= '9') || *text == '.') && *end == '\0' && *share_p >= 0 && *share_p <= 1;
 }
 
@@ -160,10 +178,12 @@ static zps_err_t read_value(const struct row *row, const char *value, struct zps
 /* The shortest text that reads back as the same number. */
 static void add_share(char *text, double share) {
   char digits[32];
+  const struct spoken spoken = speak_c();
   for (int precision = 6; precision <= 17; precision++) {
     snprintf(digits, sizeof digits, "%.*g", precision, share);
     if (strtod(digits, NULL) == share) break;
   }
+  speak_as_before(&spoken);
   zps_text_add(text, ZPS_SCHEME_TEXT_MAX + 1, "%s", digits);
 }
 

@@ -72,7 +72,11 @@ void zps_coordinator_message(void *ctx, struct zps_rpc_conn *rpc, const char *na
   if (!request) {
     if (!conn || conn->role == ZPS_CONN_CTL) return;
     zps_coordinator_watch(conn);
-    if (method && method->roles & (int)conn->role && is_certified(rpc, method)) run(conn, method, params, NULL);
+    if (!method || !(method->roles & (int)conn->role) || !is_certified(rpc, method)) return;
+    if (method->entry == ZPS_METHOD_BEATS)
+      (void)method->run(conn, params, NULL, NULL);
+    else
+      run(conn, method, params, NULL);
   } else if (!conn || !method) {
     zps_rpc_reply_error(request, ZPS_ERR_UNSUPPORTED, "the coordinator has no method '%.100s'", name);
   } else if (!(method->roles & (int)conn->role)) {

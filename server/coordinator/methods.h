@@ -18,8 +18,15 @@ typedef zps_err_t zps_method_fn(struct zps_coordinator_conn *conn, const zps_jso
                                 struct zps_rpc_request *request, struct zps_error *error);
 
 /* What a method does for its caller. A caller that wants to be in and is refused is on record, as is what
- * administrators change. REGISTERS and CHANGES concern others as well: zps_coordinator_is_own() says who may. */
-enum zps_method_entry { ZPS_METHOD_NO_ENTRY, ZPS_METHOD_REGISTERS, ZPS_METHOD_RETURNS, ZPS_METHOD_CHANGES };
+ * administrators change. REGISTERS and CHANGES concern others as well: zps_coordinator_is_own() says who may. BEATS
+ * writes no fact, so that nothing is settled after it: it comes from every member all the time. */
+enum zps_method_entry {
+  ZPS_METHOD_NO_ENTRY,
+  ZPS_METHOD_REGISTERS,
+  ZPS_METHOD_RETURNS,
+  ZPS_METHOD_CHANGES,
+  ZPS_METHOD_BEATS,
+};
 
 struct zps_method {
   const char *name; /* NULL behind the last of a table */

@@ -57,7 +57,9 @@ static zps_err_t heartbeat(struct zps_coordinator_conn *conn, const zps_json *pa
   if (stuck_ms <= conn->coordinator->config.dead_ms) return ZPS_OK;
   char reason[80];
   snprintf(reason, sizeof reason, "its progress thread has not run for %.1f s", (double)stuck_ms / 1000);
+  zps_coordinator_enter(conn->coordinator);
   zps_coordinator_expel(conn, reason);
+  zps_coordinator_leave(conn->coordinator);
   return ZPS_OK;
 }
 
@@ -65,6 +67,6 @@ const struct zps_method zps_methods_member[] = {
     {"server.register", ZPS_CONN_SERVER, false, server_register, ZPS_METHOD_REGISTERS},
     {"server.drain", ZPS_CONN_SERVER, false, server_drain, ZPS_METHOD_NO_ENTRY},
     {"away", ZPS_CONN_SERVER | ZPS_CONN_WORKER, true, away, ZPS_METHOD_NO_ENTRY},
-    {"heartbeat", ZPS_CONN_SERVER | ZPS_CONN_WORKER, true, heartbeat, ZPS_METHOD_NO_ENTRY},
+    {"heartbeat", ZPS_CONN_SERVER | ZPS_CONN_WORKER, true, heartbeat, ZPS_METHOD_BEATS},
     {0},
 };

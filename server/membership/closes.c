@@ -53,7 +53,9 @@ static bool is_awaited(const struct zps_member_job *job, const struct zps_member
 
 /* All ranks that have a part in it and are in the job want it, and one at least. */
 static bool is_agreed(const struct zps_member_job *job, const struct zps_member_tensor *tensor) {
-  if (!tensor->closers) return false;
+  uint32_t n = 0;
+  for (const struct zps_member_closer *closer = tensor->closers; closer; closer = closer->next) n++;
+  if (n == 0 || (tensor->spec.n_ranks == 0 && n < job->n_joined)) return false; /* without a look at each rank */
   for (uint32_t r = 0; r < job->world; r++)
     if (is_awaited(job, tensor, r)) return false;
   return true;

@@ -125,9 +125,13 @@ static zps_err_t check_fabric(const struct zps_members *members, const struct zp
 static bool is_stuck(const struct zps_member_job *job) {
   for (uint32_t i = 0; i < job->view.n_places; i++) {
     const struct zps_view_place *const place = &job->view.places[i];
-    if (place->state == ZPS_PLACE_LOST || (place->server && !place->server->client)) return true;
+    if (place->state == ZPS_PLACE_LOST || place->is_refused || (place->server && !place->server->client)) return true;
   }
   return false;
+}
+
+bool zps_members_job_is_opened(const struct zps_member_job *job) {
+  return job->state == ZPS_JOB_OPENING && job->n_pending == 0 && !is_stuck(job);
 }
 
 /* The ranks wait on, for the servers that are left or for others. Servers may answer still for the job that was; so
@@ -160,6 +164,7 @@ void zps_members_job_begin(struct zps_members *members, struct zps_member_job *j
   struct zps_error error;
   if (job->n_joined == 0) return;
   if (job->state == ZPS_JOB_OPENING && is_stuck(job)) place_anew(members, job);
+  if (job->n_joined == 0) return;
   if (job->state == ZPS_JOB_OPENING && job->n_pending == 0) run(members, job);
   if (job->state != ZPS_JOB_JOINING) return;
   if (members->draining) {

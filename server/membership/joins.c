@@ -84,7 +84,7 @@ static void timeout_text(const struct zps_members *members, const struct zps_mem
 uint64_t zps_members_joins_expire(struct zps_members *members, struct zps_member_job *job) {
   const uint64_t now_ns = members->now_ns;
   uint64_t deadline = ZPS_NEVER;
-  if (job->state > ZPS_JOB_OPENING) return deadline;
+  if (job->state > ZPS_JOB_OPENING || zps_members_job_is_opened(job)) return deadline;
   /* Ranks whose time is up together are told which ranks were missing at that time, so they do not name each other. */
   struct zps_error error;
   bool known = false;

@@ -168,8 +168,8 @@ void zps_members_job_free(struct zps_member_job *job);
 /* view_change.c */
 /* The places have changed: an epoch of its own, whatever became of the last one. */
 void zps_members_view_change_begin(struct zps_members *members, struct zps_member_job *job);
-/* Tells those that have not heard, and goes on when all have answered. */
-void zps_members_view_change_settle(struct zps_members *members, struct zps_member_job *job);
+/* Tells those that have not heard, and goes on when all have answered. True: the new view is installed. */
+bool zps_members_view_change_settle(struct zps_members *members, struct zps_member_job *job);
 /* A change that takes too long breaks the job. */
 void zps_members_view_change_expire(struct zps_members *members, struct zps_member_job *job);
 uint64_t zps_members_view_change_deadline(const struct zps_members *members, struct zps_member_job *job);
@@ -196,6 +196,8 @@ uint64_t zps_members_joins_expire(struct zps_members *members, struct zps_member
 zps_err_t zps_members_server_add(struct zps_members *members, uint32_t index,
                                  struct zps_member_server **server_p) ZPS_MUSTCHECK;
 void zps_members_server_remove(struct zps_members *members, const struct zps_member_server *server);
+/* All servers have opened it: the next settle lets it run. */
+bool zps_members_job_is_opened(const struct zps_member_job *job);
 zps_err_t zps_members_job_create(struct zps_members *members, const struct zps_join_spec *spec, uint64_t now_ns,
                                  struct zps_member_job **job_p, struct zps_error *error) ZPS_MUSTCHECK;
 /* Out of the list. */

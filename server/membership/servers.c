@@ -65,8 +65,10 @@ void zps_members_server_away(struct zps_members *members, struct zps_member_serv
                reason);
   for (struct zps_member_job *job = members->jobs; job; job = job->next) {
     zps_members_joiner_gone(members, job, server);
-    if (job->state == ZPS_JOB_OPENING && zps_member_job_holds(job, server))
-      zps_members_job_explain(job, server, "lost its connection", reason);
+    const uint32_t i = zps_view_find(&job->view, server, 1u << ZPS_PLACE_IN);
+    if (job->state != ZPS_JOB_OPENING || i == job->view.n_places) continue;
+    job->view.places[i].is_refused = true; /* Its answer is lost, even if it is back before anybody looks. */
+    zps_members_job_explain(job, server, "lost its connection", reason);
   }
 }
 

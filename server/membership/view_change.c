@@ -156,8 +156,9 @@ static void install(struct zps_members *members, struct zps_member_job *job) {
   release_leavers(members, job);
   job->map.state = ZPS_MAP_NONE;
   job->placement_ns = members->now_ns + ZPS_PLACEMENT_SETTLE_NS;
+  const uint64_t began_ns = job->map.began_ns ? job->map.began_ns : members->now_ns; /* 0: before a restart */
   zps_log_info("job '%s': goes on in epoch %u, after %llu ms", job->name, job->view.epoch,
-               (unsigned long long)((members->now_ns - job->map.began_ns) / ZPS_NS_PER_MS));
+               (unsigned long long)((members->now_ns - began_ns) / ZPS_NS_PER_MS));
 }
 
 static bool was_changed(const struct zps_member_job *job) {
@@ -166,7 +167,7 @@ static bool was_changed(const struct zps_member_job *job) {
   return any;
 }
 
-void zps_members_view_change_settle(struct zps_members *members, struct zps_member_job *job) {
+bool zps_members_view_change_settle(struct zps_members *members, struct zps_member_job *job) {
   struct zps_member_map *const map = &job->map;
   bool is_away;
   if (map->state == ZPS_MAP_NONE && was_changed(job)) { /* A server or rank that is back hears it again. */
@@ -180,8 +181,12 @@ void zps_members_view_change_settle(struct zps_members *members, struct zps_memb
   }
   if (map->state == ZPS_MAP_RANKS) {
     tell_ranks(members, job, ZPS_TOLD_MAP);
-    if (count_missing(job, &is_away) == 0) install(members, job);
+    if (count_missing(job, &is_away) == 0) {
+      install(members, job);
+      return true;
+    }
   }
+  return false;
 }
 
 /* ------------------------------------------------------------ time */
@@ -206,7 +211,9 @@ void zps_members_view_change_expire(struct zps_members *members, struct zps_memb
   char missing[200];
   struct zps_error error;
   const struct zps_member_map *const map = &job->map;
+  bool is_away;
   if (zps_members_view_change_deadline(members, job) > members->now_ns) return;
+  if (count_missing(job, &is_away) == 0) return; /* The last answer came in time: the settle goes on from it. */
   if (map->state == ZPS_MAP_SERVERS) {
     zps_fail(&error, ZPS_ERR_SERVER_LOST, "%.200s; after %u s %u servers have not taken over", map->why.text,
              (unsigned)TIMEOUT_S, map->n_pending);

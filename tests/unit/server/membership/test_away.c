@@ -227,6 +227,22 @@ static void test_server_is_away_while_a_job_opens(void **state) {
   assert_int_equal(zps_members_server(rig.members, 0)->n_jobs, 1);
 }
 
+/* Its new connection comes before the old one has ended. Its answer is lost with the old one, so it is asked again. */
+static void test_server_is_back_before_it_is_away(void **state) {
+  (void)state;
+  for (unsigned i = 0; i < 2; i++) assert_int_equal(server_with(i, i ? "b" : "a", SECRET + i, NULL, 0), ZPS_OK);
+  for (uint32_t r = 0; r < 2; r++) assert_int_equal(join_with(2 + r, r, SECRET + 2 + r), ZPS_OK);
+  const struct zps_member_job *const job = zps_members_job_first(rig.members);
+  uint64_t first_id = job->job_id;
+  members_opened(0, first_id, ZPS_OK);
+  assert_int_equal(server_with(4, "b", SECRET + 1, &first_id, 1), ZPS_OK);
+  assert_true(job->state == ZPS_JOB_OPENING && job->view.n_places == 2 && job->job_id != first_id);
+  assert_int_equal(members_count(ZPS_ACT_JOB_OPEN, 4, NULL), 1);
+  members_opened(0, job->job_id, ZPS_OK);
+  members_opened(4, job->job_id, ZPS_OK);
+  assert_int_equal(job->state, ZPS_JOB_RUNNING);
+}
+
 /* A server that drains says so when it comes, and when it comes back: it gets no job that waits for servers. */
 static void test_server_that_drains(void **state) {
   (void)state;
@@ -266,6 +282,7 @@ int main(void) {
       MEMBERS_CASE(test_join_again),
       MEMBERS_CASE(test_jobs_wait_for_servers),
       MEMBERS_CASE(test_server_is_away_while_a_job_opens),
+      MEMBERS_CASE(test_server_is_back_before_it_is_away),
       MEMBERS_CASE(test_server_that_drains),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
