@@ -16,7 +16,7 @@
 #define SHARD_ROWS_MAX 2048u /* a row is some 600 bytes, and a line 4 MiB */
 #define LAG_ROWS_MAX 4096u
 #define SHARE_ROWS_MAX 2048u
-#define ROUND_ROWS_MAX 2048u
+#define ROUND_ROWS_MAX 512u
 
 struct zps_coordinator_asker {
   struct zps_rpc_request *request;

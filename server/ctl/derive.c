@@ -118,10 +118,11 @@ static zps_json *set_imbalances(zps_json *to, const zps_json *now, const zps_jso
   return union_rows > 0 ? zps_json_set_real(to, "imbalance_pull", pull / union_rows) : to;
 }
 
-/* What ranks report comes every few seconds. Without a new report since `before`, what followed from the last one
- * holds. NULL: there is a new one. */
+#define REPORT_S 30 /* Reports come every few seconds. A job that has sent none for so long does nothing. */
+
+/* Without a new report since `before`, what followed from the last one holds for a while. NULL: it does not. */
 static zps_json *kept(const struct window *window) {
-  if (!window->before || grown(window, "covered_ms") > 0) return NULL;
+  if (!window->before || grown(window, "covered_ms") > 0 || number(window->row, "told_s") > REPORT_S) return NULL;
   zps_json *to = copy(window->before);
   zps_json_each(window->row, copy_member, &to);
   return to;

@@ -12,6 +12,7 @@
 #include "common/base/clock.h"
 #include "common/base/text.h"
 #include "common/control/client.h"
+#include "proto/control.h"
 #include "server/ctl/ctl.h"
 
 #define GAP_MS 2000u    /* between the two answers that rates are counted from */
@@ -27,13 +28,14 @@
 #define FINDINGS_MAX 64u
 #define SHOWN_MAX 10u
 #define RANKS_TEXT 100u
+#define QUOTED_MAX (4 * ZPS_NAME_MAX + 3)
 
 enum grade { WARNING = 1, CRITICAL = 2 };
 
 struct finding {
   enum grade grade;
   double weight; /* of two findings of the same grade the heavier one comes first */
-  char evidence[400], remedy[300];
+  char evidence[400], remedy[900];
 };
 
 struct why {
@@ -73,6 +75,20 @@ static void remedy(struct finding *finding, const char *format, ...) {
   va_start(args, format);
   vsnprintf(finding->remedy, sizeof finding->remedy, format, args);
   va_end(args);
+}
+
+/* A name as a word of a shell command that an operator copies: whoever named it may have chosen any bytes. */
+static const char *quoted(const char *name, char buf[QUOTED_MAX]) {
+  static const char plain[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-";
+  char *to = buf;
+  if (*name && name[strspn(name, plain)] == '\0' && *name != '-') return name;
+  *to++ = '\'';
+  for (; *name && to + 6 < buf + QUOTED_MAX; name++) {
+    if (*name == '\'') to = stpcpy(to, "'\\'");
+    *to++ = *name;
+  }
+  strcpy(to, "'");
+  return buf;
 }
 
 /* ------------------------------------------------------------ rounds that wait */
@@ -132,6 +148,7 @@ static void say_remedy(const struct why *why, const zps_json *round, struct find
   const bool is_one = zps_json_array_len(zps_json_get(round, "ranks")) == 1 &&
                       zps_json_at_u64(zps_json_get(round, "ranks"), 0, UINT32_MAX, &rank, NULL) == ZPS_OK;
   const zps_json *const row = is_one ? rank_row(why, job, rank) : NULL;
+  char name[QUOTED_MAX];
   const double silent_ms = number(row, "silent_ms"), pid = number(row, "pid");
   if (strcmp(waits, "sum") == 0)
     remedy(finding, "look at the server's processor and memory (zenpsctl stats)");
@@ -140,13 +157,13 @@ static void say_remedy(const struct why *why, const zps_json *round, struct find
   else if (silent_ms > 2000)
     remedy(finding,
            "it has been silent for %.1f s: its process is stopped or starved, or its host or link is down. There: "
-           "ps -o stat,wchan -p %.0f; kill -CONT %.0f; zenpsctl kick %.60s %llu ends it",
-           silent_ms / 1000, pid, pid, job, (unsigned long long)rank);
+           "ps -o stat,wchan -p %.0f; kill -CONT %.0f; zenpsctl kick %s %llu ends it",
+           silent_ms / 1000, pid, pid, quoted(job, name), (unsigned long long)rank);
   else if (strcmp(waits, "push") == 0)
     remedy(finding,
            "its process lives, and does not call: print its stack there (py-spy dump -p %.0f, gdb -p %.0f); "
-           "zenpsctl kick %.60s %llu ends it",
-           pid, pid, job, (unsigned long long)rank);
+           "zenpsctl kick %s %llu ends it",
+           pid, pid, quoted(job, name), (unsigned long long)rank);
   else
     remedy(finding, "its process lives, and bytes do not come through: look at the link between its host and %.60s",
            text(round, "server"));
@@ -169,7 +186,7 @@ static void find_rounds(struct why *why) {
     if (!is_about(why, round) || !is_stuck(why, round)) continue;
     for (size_t j = 0; j < n; j++) {
       const zps_json *const other = zps_json_at(rows, j);
-      if (j == i || strcmp(text(other, "job"), text(round, "job")) != 0) continue;
+      if (j == i || strcmp(text(other, "job"), text(round, "job")) != 0 || !is_stuck(why, other)) continue;
       const double older = number(other, "age_ms") - number(round, "age_ms");
       is_oldest = is_oldest && (older < 0 || (older == 0 && j > i));
     }
@@ -219,22 +236,24 @@ static void find_barred(struct why *why) {
   const zps_json *const rows = zps_json_get(why->answers->members, "unreachable");
   for (size_t i = 0; i < zps_json_array_len(rows); i++) {
     const zps_json *const row = zps_json_at(rows, i);
+    char name[QUOTED_MAX];
     if (!is_about(why, row)) continue;
     remedy(found(why, WARNING, 100, "job %.60s has barred server %.60s for %.0f s: rank %.0f cannot reach it: %.150s",
                  text(row, "job"), text(row, "name"), number(row, "out_s"), number(row, "rank"), text(row, "reason")),
-           "mend the link between rank %.0f and %.60s; the job asks it again in %.0f s, zenpsctl undrain %.60s at once",
-           number(row, "rank"), text(row, "name"), number(row, "again_s"), text(row, "name"));
+           "mend the link between rank %.0f and %.60s; the job asks it again in %.0f s, zenpsctl undrain %s at once",
+           number(row, "rank"), text(row, "name"), number(row, "again_s"), quoted(text(row, "name"), name));
   }
   const zps_json *const jobs = zps_json_get(why->answers->jobs, "jobs");
   for (size_t i = 0; i < zps_json_array_len(jobs); i++) {
     const zps_json *const job = zps_json_at(jobs, i);
+    char name[QUOTED_MAX];
     if (!is_about(why, job)) continue;
     if (strcmp(text(job, "state"), "running") == 0 && number(job, "servers_in") < number(job, "servers"))
       remedy(found(why, WARNING, 20, "job %.60s runs on %.0f of %.0f servers; lost: %.100s", text(job, "job"),
                    number(job, "servers_in"), number(job, "servers"), text(job, "lost_servers")),
-             "start a server: the job takes it in some 5 s after it has come (zenpsctl rebalance %.60s says what it "
-             "waits for)",
-             text(job, "job"));
+             "start a server: the job takes it in some 5 s after it has come (zenpsctl rebalance %s says what it waits "
+             "for)",
+             quoted(text(job, "job"), name));
     if (strcmp(text(job, "state"), "joining") == 0 && number(job, "age_s") > 10)
       remedy(found(why, WARNING, 30, "job %.60s has waited %.0f s to begin: %.0f of %.0f ranks are here",
                    text(job, "job"), number(job, "age_s"), number(job, "joined"), number(job, "world")),
@@ -247,14 +266,16 @@ static int by_value(const void *a, const void *b) {
   return (one > other) - (one < other);
 }
 
-/* The median of the values but the one at `without`; n > 1. */
+/* The median of the values but the one at `without`; n > 1. 0 without memory: then nothing stands out. */
 static double median(const double *values, size_t n, size_t without) {
-  double others[128];
+  double *const others = malloc(n * sizeof *others);
   size_t n_others = 0;
-  for (size_t i = 0; i < n && n_others < sizeof others / sizeof others[0]; i++)
+  for (size_t i = 0; others && i < n; i++)
     if (i != without) others[n_others++] = values[i];
-  qsort(others, n_others, sizeof others[0], by_value);
-  return n_others ? others[n_others / 2] : 0;
+  if (n_others > 0) qsort(others, n_others, sizeof others[0], by_value);
+  const double middle = n_others ? others[n_others / 2] : 0;
+  free(others);
+  return middle;
 }
 
 static const zps_json *before_of(const struct why *why, const char *array, const zps_json *row) {
@@ -280,9 +301,8 @@ static void find_slow_servers(struct why *why) {
   const zps_json *const servers = zps_json_get(why->answers->now, "servers");
   const zps_json *const shards = zps_json_get(why->answers->now, "shards");
   const size_t n = zps_json_array_len(servers);
-  double rates[128] = {0}, shares[128] = {0};
-  if (n < 2 || n > 128) return;
-  for (size_t i = 0; i < n; i++) {
+  double *const rates = calloc(2 * n + 1, sizeof *rates), *const shares = rates ? rates + n : NULL;
+  for (size_t i = 0; rates && i < n; i++) {
     double bytes = 0, ns = 0;
     for (size_t j = 0; j < zps_json_array_len(shards); j++) {
       const zps_json *const row = zps_json_at(shards, j);
@@ -293,17 +313,19 @@ static void find_slow_servers(struct why *why) {
     rates[i] = ns > 0 ? bytes / (ns / 1e9) : 0;
     shares[i] = ns / 1e9 / why->answers->seconds;
   }
-  for (size_t i = 0; i < n; i++) {
+  for (size_t i = 0; rates && n > 1 && i < n; i++) {
     const double others = median(rates, n, i);
     if (rates[i] <= 0 || shares[i] < LATE_SHARE || rates[i] * SLOW_FACTOR > others) continue;
     const zps_json *const row = zps_json_at(servers, i);
-    remedy(found(why, WARNING, 10 * others / rates[i],
-                 "server %.60s (host %.60s) serves sums at %.1f MB/s, the others at %.1f", text(row, "server"),
-                 text(row, "host"), rates[i] / 1e6, others / 1e6),
-           "its link or host is slow: compare ip -s link and the load there; zenpsctl drain %.60s takes it out of all "
-           "jobs",
-           text(row, "server"));
+    char name[QUOTED_MAX];
+    remedy(
+        found(why, WARNING, 10 * others / rates[i],
+              "server %.60s (host %.60s) serves sums at %.1f MB/s, the others at %.1f", text(row, "server"),
+              text(row, "host"), rates[i] / 1e6, others / 1e6),
+        "its link or host is slow: compare ip -s link and the load there; zenpsctl drain %s takes it out of all jobs",
+        quoted(text(row, "server"), name));
   }
+  free(rates);
 }
 
 /* ------------------------------------------------------------ ranks that are late */
@@ -342,30 +364,35 @@ static struct lateness lateness_of(const struct why *why, const char *job, doubl
   return lateness;
 }
 
-static void find_late_rank(struct why *why, const zps_json *job) {
-  const zps_json *const rows = zps_json_get(why->answers->members, "ranks");
-  double late[128];
-  const zps_json *ranks[128];
-  size_t n = 0, worst = 0;
-  for (size_t i = 0; i < zps_json_array_len(rows) && n < 128; i++) {
-    const zps_json *const row = zps_json_at(rows, i);
-    if (strcmp(text(row, "job"), text(job, "job")) != 0) continue;
-    ranks[n] = row;
-    late[n] = lateness_of(why, text(job, "job"), number(row, "rank")).late_s;
-    if (late[n] > late[worst]) worst = n;
-    n++;
-  }
-  if (n < 2) return;
-  const double share = late[worst] / why->answers->seconds, others = median(late, n, worst) / why->answers->seconds;
-  if (share < LATE_SHARE || share < SLOW_FACTOR * others) return;
-  const struct lateness lateness = lateness_of(why, text(job, "job"), number(ranks[worst], "rank"));
+static void say_late(struct why *why, const zps_json *job, const zps_json *rank, double share) {
+  const struct lateness lateness = lateness_of(why, text(job, "job"), number(rank, "rank"));
   remedy(
       found(why, WARNING, share * 100,
             "job %.60s: rank %.0f (host %.60s, pid %.0f) is late: it keeps the others waiting %.0f%% of the time, most "
             "at tensor %.60s",
-            text(job, "job"), number(ranks[worst], "rank"), text(ranks[worst], "host"), number(ranks[worst], "pid"),
-            share * 100, lateness.tensor),
+            text(job, "job"), number(rank, "rank"), text(rank, "host"), number(rank, "pid"), share * 100,
+            lateness.tensor),
       "compare its data, processor and link with the other ranks' (top, ip -s link on its host)");
+}
+
+static void find_late_rank(struct why *why, const zps_json *job) {
+  const zps_json *const rows = zps_json_get(why->answers->members, "ranks"), *latest = NULL;
+  const size_t n_rows = zps_json_array_len(rows);
+  double *const late_s = calloc(n_rows + 1, sizeof *late_s);
+  size_t n = 0, worst = 0;
+  for (size_t i = 0; late_s && i < n_rows; i++) {
+    const zps_json *const row = zps_json_at(rows, i);
+    if (strcmp(text(row, "job"), text(job, "job")) != 0) continue;
+    late_s[n] = lateness_of(why, text(job, "job"), number(row, "rank")).late_s;
+    if (!latest || late_s[n] > late_s[worst]) {
+      worst = n;
+      latest = row;
+    }
+    n++;
+  }
+  const double share = n > 1 ? late_s[worst] / why->answers->seconds : 0;
+  if (share >= LATE_SHARE && late_s[worst] >= SLOW_FACTOR * median(late_s, n, worst)) say_late(why, job, latest, share);
+  free(late_s);
 }
 
 static void find_late(struct why *why) {
@@ -503,7 +530,7 @@ void zps_ctl_why_print(FILE *out, const zps_json *result, bool is_brief) {
   if (n == 0) fputs("ok: nothing is wrong\n", out);
   for (size_t i = 0; i < n && (i == 0 || !is_brief); i++) {
     const zps_json *const row = zps_json_at(findings, i);
-    char line[800];
+    char line[1500];
     snprintf(line, sizeof line, "%s: %s. %s%s", text(row, "grade"), text(row, "evidence"),
              is_brief ? "" : "Remedy: ", text(row, "remedy"));
     zps_text_sanitize(line, strlen(line));

@@ -8,7 +8,7 @@
 #define LAG_ROWS_MAX 8192u
 #define SHARE_ROWS_MAX 1024u
 #define LAGS_PER_TENSOR 64u /* the slowest ranks */
-#define ROUND_ROWS_MAX 256u /* the oldest */
+#define ROUND_ROWS_MAX 64u  /* the oldest; each takes a look at all ranks on the progress thread */
 
 struct rows {
   zps_json *tensors, *lags, *shares, *rounds;

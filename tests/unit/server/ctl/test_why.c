@@ -62,6 +62,14 @@ static const struct trouble troubles[] = {
      .now = NOW(",\"rounds\":[" ROUND("3000", "push", "1", "[1]") "," ROUND("6200", "bytes", "1", "[0]") "]"),
      .state = "critical", .evidence = "6.2 s for bytes of rank 0", .remedy = "look at the link between its host and s1",
      .n = 1},
+    {"an older round that is not stuck hides none",
+     .now =
+         NOW(",\"rounds\":[{\"server\":\"s1\",\"job\":\"j\",\"name\":\"slow\",\"age_ms\":5000,\"waits_for\":\"sum\"}"
+             "," ROUND("3000", "push", "1", "[1]") "],\"shards\":[{\"server\":\"s1\",\"job\":\"j\",\"name\":\"slow\","
+                                                   "\"rounds\":10,\"collect_ns\":10e9}]"),
+     .state = "critical", .evidence = "tensor emb has waited 3.0 s", .n = 1},
+    {"a name that a shell would run", .members = "{\"unreachable\":[{\"job\":\"j\",\"name\":\"a'$(rm x)\"}]," RANKS "}",
+     .state = "warning", .remedy = "zenpsctl undrain 'a'\\''$(rm x)' at once", .n = 1},
     {"a round is young", .now = NOW(",\"rounds\":[" ROUND("1900", "push", "1", "[1]") "]"), .state = "ok"},
     {"rounds take long by themselves",
      .now =
