@@ -96,10 +96,10 @@ const struct zps_opt_table zps_ctl_plan_table = {
     .summary = "predict what each scheme costs on a cluster, and which is fastest",
     .description =
         "Prints the time of each scheme over the number of ranks n. For --workers ranks it prints the parts of that "
-        "time, and the bytes of a rank, of a host's link and of a server, each direction. It prints the fastest scheme "
-        "for each range of n, and where each gets slower or faster than a dense ring. It prints how many servers are "
-        "worth having. Schemes are zenps's own programs, with its codecs unless --codec is given. --as-published uses "
-        "the formulas of the papers, which have fewer messages for some schemes.\n"
+        "time. It prints the bytes of a rank, of a host's link and of a server, each direction. It prints the fastest "
+        "scheme for each range of n, and where each gets slower or faster than a dense ring. It prints how many "
+        "servers are worth having. Schemes are zenps's own programs, with its codecs unless --codec is given. "
+        "--as-published uses the formulas of the papers, which have fewer messages for some schemes.\n"
         "Zen's own case, NMT on 25 Gbit/s, with the densification of words by Zipf's law: zenpsctl plan --rows "
         "112000000 --density 0.0247 --gamma 2:1.8,4:3.1,8:5.2,16:8.6,32:14,64:20,128:28 --skew 8:5.2,128:28 --run 512 "
         "--latency 0 --codec paper --as-published\n"

@@ -92,8 +92,8 @@ static const struct zps_opt opts[] = {
     OPT(ZPS_OPT_UINT, seed, .name = "seed", .arg = "S", .def = "1", .min = 0, .max = 1e15,
         .help = "seed of rows and values"),
     OPT(ZPS_OPT_BOOL, verify, .name = "verify", .short_flag = 'v',
-        .help = "compare every step's result, bit by bit, with the sum of all ranks' inputs (rounded as they travel), "
-                "or with the part that the scheme's definition keeps; compare QSGD levels of the option bits with "
+        .help = "compare every step's result, bit by bit, with the sum of all ranks' inputs (rounded as they travel). "
+                "Lossy schemes: with the part that the scheme's definition keeps. QSGD levels of the option bits: with "
                 "their bounds and expectation"),
     OPT(ZPS_OPT_ENUM, check, .name = "verify-by", .def = "all", .values = check_values,
         .help = "--verify: all: each rank computes the reference sum of every step; turns: ranks take turns, step by "

@@ -48,14 +48,14 @@ static const struct zps_opt opts[] = {
     OPT(ZPS_OPT_UINT, servers, .name = "servers", .short_flag = 's', .arg = "S", .def = "1", .min = 1, .max = 256,
         .help = "number of server processes to start"),
     OPT(ZPS_OPT_ENUM, on_server_loss, .name = "on-server-loss", .arg = "WHAT", .def = "continue", .values = losses,
-        .help = "what the run does when a server ends: continue (the job goes on with the remaining servers, and "
-                "zenpsrun starts another in its place) or fail"),
+        .help = "when a server ends: continue: the job goes on with the remaining servers, and zenpsrun starts another "
+                "in its place; fail: the run fails"),
     OPT(ZPS_OPT_STRING, elastic, .name = "elastic", .arg = "MIN:MAX",
         .help = "make the job elastic, with at least MIN and at most MAX ranks; -n is between them"),
     OPT(ZPS_OPT_ENUM, on_rank_loss, .name = "on-rank-loss", .arg = "WHAT", .def = "auto", .values = rank_losses,
-        .help = "what an elastic run does when a rank is killed or fails: continue (the job goes on with the remaining "
-                "ranks, if at least MIN of --elastic), restart (as continue, and zenpsrun starts another in its place) "
-                "or fail; auto: continue with --elastic, else fail"),
+        .help = "when a rank of an elastic run is killed or fails: continue: the job goes on if at least MIN ranks of "
+                "--elastic remain; restart: zenpsrun also starts another in its place; fail: the run fails; auto: "
+                "continue with --elastic, else fail"),
     OPT(ZPS_OPT_DURATION, join_wait_ms, .name = "join-wait", .arg = "TIME", .min = 1, .max = 3600000,
         .help = "time that the ranks of an elastic job wait for more ranks (ZENPS_JOIN_WAIT)"),
     OPT(ZPS_OPT_STRING, coordinator, .name = "coordinator", .arg = "ADDRESS,...",
@@ -101,23 +101,23 @@ static const struct zps_opt_table table = {
         "ZENPS_TLS_CERT and ZENPS_TLS_KEY to the files of a run (zenpsctl certs init DIR --runs=NAME). On a network "
         "without strangers, ZENPS_CONTROL_INSECURE=yes allows it without TLS. If all ranks are on one host, neither is "
         "needed.\n"
-        "With -n, or if all ranks are on one host, ranks reach the coordinator by a Unix socket, which only this user "
-        "and root can use. Key, token and state, and with -n the socket, are in a folder below TMPDIR, or /tmp. The "
+        "With -n, or if all ranks are on one host, ranks reach the coordinator by a Unix socket. Only this user and "
+        "root can use it. Key, token and state, and with -n the socket, are in a folder below TMPDIR, or /tmp. The "
         "folder is removed with the run. The next run removes the folder of a killed run.\n"
         "The first rank that fails stops the others, which have the time of --linger to end by themselves. zenpsrun "
         "reports that rank, and exits with its code (128 plus the number of a signal).\n"
         "When a server ends, zenpsrun reports in one line what happened to the job and what it started in place of the "
         "server. It does the same for a killed coordinator: rounds go on until another one, at the same address, has "
         "its state. The job fails if no server is left of those it began with. With --on-server-loss=fail it fails "
-        "when a server or the coordinator ends. Then zenpsrun reports this, waits --grace for the ranks, stops them, "
-        "and exits with 1, or with the code of a rank that failed by itself before.\n"
+        "when a server or the coordinator ends. Then zenpsrun reports this, waits the time of --grace for the ranks, "
+        "and stops them. It exits with 1, or with the code of a rank that failed by itself before.\n"
         "With --elastic the ranks get MIN and MAX in ZENPS_MIN_WORLD_SIZE and ZENPS_MAX_WORLD_SIZE, and ZENPS_RANK is "
         "only a wish. zenpsrun reports a lost rank in one line, and the run succeeds if all remaining ranks end with "
         "0. With fewer than MIN ranks it fails like a run that is not elastic, with the code of the rank lost last. "
         "With --on-rank-loss=restart another process takes the place of a lost rank: rank 2-2 that of rank 2. This "
         "stops after 5 in a row there have ended within 10 s of their start. If the job fails for want of servers, it "
-        "goes on with the servers started in their place. When a rank has ended with 0, the job is done: later lost "
-        "ranks are not replaced, and the run fails when the others have ended.",
+        "goes on with the servers started in their place. When a rank has ended with 0, the job is done. Ranks lost "
+        "later are not replaced, and the run fails when the others have ended.",
     .opts = opts,
     .config_size = sizeof(struct options),
     .min_args = 1,
