@@ -134,7 +134,6 @@ void zps_coordinator_check_descriptors(void) {
     close(fd);
   else if (errno == EMFILE || errno == ENFILE)
     zps_log_warn_limited(
-        "no descriptors are left (%s): connections are turned away until some are closed, those that are "
-        "open go on",
+        "no descriptors are left (%s): new connections are refused until some are closed; open ones go on",
         errno == EMFILE ? "RLIMIT_NOFILE; systemd: LimitNOFILE=" : "of the whole machine: fs.file-max");
 }

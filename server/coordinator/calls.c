@@ -55,7 +55,7 @@ static void fail_job(struct zps_coordinator_conn *conn, uint64_t job_id, const s
   const struct zps_member_server *server = conn->client.server;
   struct zps_coordinator_call *call = calloc(1, sizeof *call);
   if (!call) {
-    zps_log_error("no memory to fail a job that server '%s' cannot be told of: closing its connection", server->name);
+    zps_log_error("no memory to report a failed job to server '%s': closing its connection", server->name);
     zps_rpc_close(conn->rpc, false);
     return;
   }

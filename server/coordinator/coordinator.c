@@ -268,7 +268,7 @@ void zps_coordinator_reload(struct zps_coordinator *coordinator, const struct zp
   zps_members_set_places(coordinator->members, config->server_places);
   zps_members_set_min_servers(coordinator->members, config->min_servers);
   if (zps_members_set_weights(coordinator->members, config->weights))
-    zps_log_warn("no memory for job.weights: jobs have them as before");
+    zps_log_warn("no memory for job.weights: jobs keep their previous weights");
   zps_coordinator_leave(coordinator);
 }
 

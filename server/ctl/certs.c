@@ -30,50 +30,52 @@ static const char *const formats[] = {"table", "json", NULL};
   { .type = (type_), .offset = offsetof(struct options, field), .flags = ZPS_OPT_NO_FILE | ZPS_OPT_NO_ENV, __VA_ARGS__ }
 static const struct zps_opt opts[] = {
     OPT(ZPS_OPT_STRING, coordinators, .name = "coordinators", .arg = "NAME,...",
-        .help = "init: whose certificates let them be a coordinator, and a server in the same process (default: "
-                "coordinator, of a new authority)"),
+        .help = "init: names for certificates of coordinators, which may also be a server in the same process "
+                "(default: coordinator, of a new authority)"),
     OPT(ZPS_OPT_STRING, servers, .name = "servers", .arg = "NAME,...",
-        .help = "init: those of servers, by server.name, of which the host's name is the default; HEAD* is one for all "
-                "servers whose names begin so"),
+        .help = "init: names for certificates of servers, equal to server.name (default: host name); HEAD*: one "
+                "certificate for all servers with this prefix"),
     OPT(ZPS_OPT_STRING, workers, .name = "workers", .arg = "NAME,...",
-        .help = "init: those of ranks; all ranks of a team, say, may have one (default: worker, of a new authority)"),
+        .help = "init: names for certificates of ranks; all ranks of a team may share one (default: worker, of a new "
+                "authority)"),
     OPT(ZPS_OPT_STRING, admins, .name = "admins", .arg = "NAME,...",
-        .help =
-            "init: those of who may drain servers, and may all that ranks may (default: admin, of a new authority)"),
+        .help = "init: names for certificates of administrators: they may drain servers, and do all that ranks may "
+                "(default: admin, of a new authority)"),
     OPT(ZPS_OPT_STRING, runs, .name = "runs", .arg = "NAME,...",
-        .help = "init: those of all processes of a run that zenpsrun starts on several hosts"),
+        .help = "init: names for certificates of runs, each for all processes that zenpsrun starts on several hosts"),
     OPT(ZPS_OPT_UINT, days, .name = "days", .arg = "N", .def = "365", .min = 1, .max = 3650,
-        .help = "init: how long the certificates are valid; a new authority is for 10 years"),
+        .help = "init: days until the certificates expire; a new authority is valid for 10 years"),
     OPT(ZPS_OPT_ENUM, output, .name = "output", .short_flag = 'o', .arg = "FORMAT", .def = "table", .values = formats,
-        .help = "show: lines for people (table), or json: one object with an array"),
+        .help = "show: table: lines for people; json: one object with an array"),
     {0},
 };
 
 static const struct zps_opt_table table = {
     .program = "zenpsctl certs",
-    .summary = "make the certificates by which the processes of a cluster know each other, and show what one says",
+    .summary = "make and revoke the certificates of a cluster's processes, and show what one says",
     .args = "init DIR | revoke DIR [NAME...] | show FILE...",
     .description =
-        "'init' makes an authority in DIR (ca.pem and ca.key), unless there is one, and by it a certificate and a "
-        "private key for each name: coordinator-NAME.pem and .key, server-NAME, worker-NAME, admin-NAME, run-NAME. "
-        "Names are made of letters, digits, '-', '.', '_' and '~'. In a folder that has an authority, 'init' makes the "
-        "certificates that are named and no others: --servers=NAME adds a server. Where a named one is there, 'init' "
-        "renews it and says so; processes with the old one keep it until they read the new one, or it expires. Each "
-        "other file is left alone, and listed.\n"
-        "Each process gets ca.pem and the two files of its own: tls.ca, tls.cert and tls.key of zenpsd and zenpsctl, "
-        "ZENPS_TLS_CA, ZENPS_TLS_CERT and ZENPS_TLS_KEY of ranks. ca.key makes certificates, and belongs to none of "
-        "them: keep it apart.\n"
-        "A certificate says what its owner may be. A server registers as NAME of its certificate (zenps://server/NAME) "
-        "and as no other; one that several share, as the pods of a StatefulSet do, has a NAME that ends in '*', and a "
-        "file with '+' in its place: --servers='zenps-server-*' makes server-zenps-server-+.pem, and '*' one for any "
-        "server. Who may be a coordinator may be any server, too. Other NAMEs are for people.\n"
-        "'revoke' adds certificates to the revocation list of the authority in DIR, crl.pem, which it makes where "
-        "there "
-        "is none: NAME is worker-w of DIR/worker-w.pem, or the path of a certificate (with '/' or .pem in it), such as "
-        "one that was renewed since. The list is valid as long as the authority. Give it to every process as tls.crl, "
-        "ZENPS_TLS_CRL of ranks: one that has it refuses the owner of such a certificate, and ends connections with it "
-        "when it reads the file again. tls.crl must have a list of each authority in tls.ca, one behind the other.\n"
-        "'show' prints subject, issuer, role and dates of the first certificate in each file. Its status is 1 when one "
+        "'init' makes an authority in DIR (ca.pem and ca.key), unless DIR has one. With it 'init' makes a certificate "
+        "and a private key for each name: coordinator-NAME.pem and .key, server-NAME, worker-NAME, admin-NAME, "
+        "run-NAME. Names have letters, digits, '-', '.', '_' and '~'. If DIR has an authority, 'init' makes only the "
+        "named certificates: --servers=NAME adds a server. 'init' renews a named certificate that exists, and says so. "
+        "Processes with the old one keep it until they read the new one, or it expires. Other files are listed and "
+        "stay as they are.\n"
+        "Each process gets ca.pem and its own two files. zenpsd and zenpsctl take them as tls.ca, tls.cert and "
+        "tls.key, ranks as ZENPS_TLS_CA, ZENPS_TLS_CERT and ZENPS_TLS_KEY. ca.key makes certificates. No process needs "
+        "it: keep it apart.\n"
+        "A certificate fixes the role of its owner. A server registers as NAME of its certificate "
+        "(zenps://server/NAME), and under no other name. Several servers, for example the pods of a StatefulSet, can "
+        "share a certificate: its NAME ends in '*', and its file has '+' in that place. --servers='zenps-server-*' "
+        "makes server-zenps-server-+.pem, and '*' is for any server. A coordinator's certificate is also valid for any "
+        "server. In other roles NAME is only for people.\n"
+        "'revoke' adds certificates to the authority's revocation list, DIR/crl.pem, and makes the list if there is "
+        "none. NAME is worker-w for DIR/worker-w.pem, or the path of a certificate (with '/' or .pem in it), for "
+        "example of one that was renewed since. The list is valid as long as the authority. Give it to every process: "
+        "tls.crl, ZENPS_TLS_CRL of ranks. A process with the list refuses the owner of a revoked certificate. It ends "
+        "connections with such a certificate when it reads the list again. tls.crl must have a list of each authority "
+        "in tls.ca, one after the other.\n"
+        "'show' prints subject, issuer, role and dates of the first certificate in each file. Its status is 1 if one "
         "has expired.",
     .opts = opts,
     .config_size = sizeof(struct options),
@@ -195,7 +197,8 @@ static zps_err_t init(const struct options *options, const char *folder, FILE *o
   if (is_new && !kinds[3].names) kinds[3].names = "admin";
   err = for_each(kinds, n_kinds, make_one, &making, error);
   if (!err) err = list_others(&making, error);
-  if (!err && making.n_made == 0) fprintf(out, "nothing was made: name what is to be, such as --servers=NAME\n");
+  if (!err && making.n_made == 0)
+    fprintf(out, "nothing was made: name a certificate to make, for example --servers=NAME\n");
   free(making.made);
   zps_certs_store_close(&making.store);
   return err ? err : zps_ctl_flush(out, error);

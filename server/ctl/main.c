@@ -21,7 +21,7 @@ static const struct zps_opt opts[] = {
      .arg = "ADDRESS",
      .env_fallback = "ZENPS_COORDINATOR",
      .flags = ZPS_OPT_NO_FILE,
-     .help = "the coordinator: HOST:PORT, or unix:PATH; of several, with commas in between, the one that leads"},
+     .help = "the coordinator: HOST:PORT or unix:PATH; several, separated by commas: the one that leads"},
     {.name = "output",
      .short_flag = 'o',
      .type = ZPS_OPT_ENUM,
@@ -38,9 +38,8 @@ static const struct zps_opt opts[] = {
      .def = "0",
      .arg = "TIME",
      .flags = ZPS_NO_ENV_OR_FILE,
-     .help =
-         "ask again and again, so often (--watch alone: every 2 s), until a signal ends it; a coordinator that goes "
-         "away is waited for; a terminal is redrawn"},
+     .help = "repeat the command at this interval (--watch alone: every 2 s) until a signal; wait for a coordinator "
+             "that goes away; redraw a terminal"},
     {.name = "timeout",
      .short_flag = 't',
      .type = ZPS_OPT_DURATION,
@@ -48,13 +47,13 @@ static const struct zps_opt opts[] = {
      .def = "4s",
      .arg = "TIME",
      .flags = ZPS_NO_ENV_OR_FILE,
-     .help = "how long to try to connect, and to wait for an answer"},
+     .help = "time to connect, and to wait for an answer"},
     {.name = "all",
      .short_flag = 'a',
      .type = ZPS_OPT_BOOL,
      .offset = offsetof(struct zps_ctl_options, all),
      .flags = ZPS_NO_ENV_OR_FILE,
-     .help = "jobs: also the last 256 that have ended"},
+     .help = "jobs: also the last 256 ended jobs"},
     {.name = "internal",
      .type = ZPS_OPT_BOOL,
      .offset = offsetof(struct zps_ctl_options, internal),
@@ -66,26 +65,26 @@ static const struct zps_opt opts[] = {
      .def = "0",
      .arg = "TIME",
      .flags = ZPS_NO_ENV_OR_FILE,
-     .help = "drain: until the server has no jobs; rebalance: until jobs have their servers; so long at most (--wait "
-             "alone: 5 min), else status 1"},
+     .help = "drain: wait until the server has no jobs; rebalance: until jobs have their servers; status 1 after this "
+             "time (--wait alone: 5 min)"},
     {.name = "reason",
      .type = ZPS_OPT_STRING,
      .offset = offsetof(struct zps_ctl_options, reason),
      .arg = "TEXT",
      .flags = ZPS_NO_ENV_OR_FILE,
-     .help = "drain, undrain, rebalance, kick: why, for the coordinator's log (audit:); 160 bytes at most"},
+     .help = "drain, undrain, rebalance, kick: the reason, for the coordinator's log (audit:); 160 bytes at most"},
     {.name = "tls.ca",
      .type = ZPS_OPT_STRING,
      .offset = offsetof(struct zps_ctl_options, tls_ca),
      .arg = "FILE",
      .flags = ZPS_OPT_NO_FILE,
-     .help = "certificates (PEM) of the authorities that make the cluster's: with the two below TLS is spoken"},
+     .help = "certificates (PEM) of the cluster's authorities; with --tls-cert and --tls-key, connections use TLS"},
     {.name = "tls.cert",
      .type = ZPS_OPT_STRING,
      .offset = offsetof(struct zps_ctl_options, tls_cert),
      .arg = "FILE",
      .flags = ZPS_OPT_NO_FILE,
-     .help = "your certificate (PEM): that of an admin where something is changed, of any role to look"},
+     .help = "your certificate (PEM): role admin for changes, any role for the rest"},
     {.name = "tls.key",
      .type = ZPS_OPT_STRING,
      .offset = offsetof(struct zps_ctl_options, tls_key),
@@ -97,18 +96,18 @@ static const struct zps_opt opts[] = {
      .offset = offsetof(struct zps_ctl_options, tls_crl),
      .arg = "FILE",
      .flags = ZPS_OPT_NO_FILE,
-     .help = "revocation lists (PEM) of these authorities: a coordinator whose certificate is in one is refused"},
+     .help = "revocation lists (PEM) of these authorities; coordinators with a revoked certificate are refused"},
     {0},
 };
 
 static const struct zps_opt_table table = {
     .program = "zenpsctl",
-    .summary = "look at a zenps coordinator, its servers and jobs, and move jobs between servers",
+    .summary = "show a zenps coordinator, its servers and jobs, and move jobs between servers",
     .args = "COMMAND",
     .description =
-        "Options may stand before or behind the command; those of plan, state, token and certs stand behind these, "
-        "which come first.\n"
-        "Ctrl-C ends --watch as any command, with the status 130 in a shell.",
+        "Options may stand before or after the command. plan, state, token and certs come first: their options follow "
+        "them.\n"
+        "Ctrl-C ends --watch like any command, with status 130 in a shell.",
     .opts = opts,
     .config_size = sizeof(struct zps_ctl_options),
     .min_args = 1,

@@ -31,15 +31,15 @@ static const struct zps_opt opts[] = {
 
 static const struct zps_opt_table table = {
     .program = "zenpsctl state",
-    .summary = "say what a coordinator's journal holds, and whether it is whole",
+    .summary = "show what a coordinator's journal holds, and whether it is whole",
     .args = "check FOLDER",
     .description =
-        "FOLDER is what coordinator.state_dir names; nothing in it is changed. The status is 0 where a coordinator can "
-        "start from the journal: it is whole, or has a torn tail, which nobody was told of, and which the start cuts "
-        "off; of a coordinator that runs, what it is writing just now looks like one. Else it is 1: there is no "
-        "journal, a record in it is damaged, or one does not fit those before it, such as one that is there twice. "
-        "There is no command that mends one: what the record said was told to "
-        "servers and ranks, and without it sums could be wrong. Move the folder away to begin anew, without its jobs.",
+        "FOLDER is the folder in coordinator.state_dir; nothing in it is changed. Status 0: a coordinator can start "
+        "from the journal. It is whole, or has a torn tail: an incomplete record that no server or rank knows, and "
+        "that the next start cuts off. While a coordinator runs, the record it is writing looks like a torn tail. "
+        "Status 1: there is no journal, a record is damaged, or a record does not fit those before it, for example a "
+        "duplicate. No command repairs a journal: servers and ranks know what its records say, and without one of them "
+        "sums could be wrong. To start without the old jobs, move the folder away.",
     .opts = opts,
     .config_size = sizeof(struct options),
     .min_args = 2,

@@ -23,28 +23,25 @@ struct options {
   { .type = (type_), .offset = offsetof(struct options, field), .flags = ZPS_OPT_NO_FILE | ZPS_OPT_NO_ENV, __VA_ARGS__ }
 static const struct zps_opt opts[] = {
     OPT(ZPS_OPT_DURATION, ttl_ms, .name = "ttl", .arg = "TIME", .def = "0s", .max = (int64_t)TTL_MAX_MS,
-        .help = "make: how long the token lets ranks in (24h); 0s: for as long as its key is in the coordinator's "
-                "file. Ranks that are in stay in"),
+        .help = "make: how long the token lets ranks in, for example 24h; 0s: as long as its key is in the "
+                "coordinator's file. Ranks in a job stay in it"),
     OPT(ZPS_OPT_STRING, out, .name = "out", .arg = "FILE",
-        .help = "make: a new file for the token, which its owner alone can read (default: the token is printed)"),
+        .help = "make: a new file for the token, readable only by its owner (default: print the token)"),
     {0},
 };
 
 static const struct zps_opt_table table = {
     .program = "zenpsctl token",
-    .summary = "make what lets ranks into jobs: a key for the coordinator, and tokens for jobs",
+    .summary = "make the key of a coordinator, and tokens that let ranks into jobs",
     .args = "key KEYFILE | make KEYFILE JOB | show FILE",
     .description =
-        "'key' writes a new key to KEYFILE, which must not be there. A coordinator whose coordinator.token_key names "
-        "it "
-        "lets in ranks alone that show a token made with it: their ZENPS_TOKEN_FILE names the token's file. 'make' "
-        "makes "
-        "one for the job JOB, or with * behind for all jobs whose names begin so; * alone is for all. 'show' says what "
-        "a token is for, without having it checked.\n"
-        "Neither needs a coordinator, and none keeps a list: who can read KEYFILE can make tokens. To change the key "
-        "put a new one in the first line of the coordinator's file, reload it (SIGHUP), make new tokens, then take the "
-        "old "
-        "line away and reload again.",
+        "'key' writes a new key to KEYFILE, which must not exist. A coordinator with this file as "
+        "coordinator.token_key lets in only ranks with a token made from it. A rank's ZENPS_TOKEN_FILE names its "
+        "token's file. 'make' makes a token for the job JOB; PREFIX* is for all jobs with this prefix, and * for all "
+        "jobs. 'show' prints a token's job and expiry, and does not check its key.\n"
+        "No command needs a coordinator, and there is no list of tokens: whoever can read KEYFILE can make tokens. To "
+        "change the key, put a new one in the first line of the coordinator's file and reload it (SIGHUP). Make new "
+        "tokens, then remove the old line and reload again.",
     .opts = opts,
     .config_size = sizeof(struct options),
     .min_args = 2,

@@ -9,146 +9,139 @@
 static const struct zps_ctl_verb verbs[] = {
     {.name = "status",
      .method = "status",
-     .summary = "the coordinator: version, since when it runs, how much it has to do",
-     .about = "One row. It answers as long as the coordinator's loop turns, so it serves as a health check, too.",
+     .summary = "the coordinator: version, uptime, and how many servers, jobs and tensors it has",
+     .about = "One row. The coordinator answers as long as its event loop runs, so this is also a health check.",
      .examples = {"zenpsctl status", "zenpsctl -e 10.0.0.1:7077 -o json status"}},
     {.name = "members",
      .method = "members",
      .summary = "servers, and the ranks of all jobs",
-     .about =
-         "Three tables: the servers that are registered, the ranks of jobs that wait, run or end, and, while there are "
-         "any, the servers that had to leave a running job: ranks could not reach them over the data plane. The job "
-         "asks such a server again after a pause: 5 s, doubled each time, up to 300 s. zenpsctl undrain NAME ends it.",
+     .about = "Three tables. The first has the registered servers, the second the ranks of jobs that wait, run or end. "
+              "The third has servers that had to leave a running job because ranks could not reach them over the data "
+              "plane; it is shown while there are any. The job asks such a server again after a pause: 5 s, doubled "
+              "each time, up to 300 s. zenpsctl undrain NAME ends the pause.",
      .examples = {"zenpsctl members", "zenpsctl --watch members"}},
     {.name = "jobs",
      .method = "jobs",
-     .summary = "jobs that wait, run or end; with --all also the last 256 that have ended",
-     .about =
-         "The second table, of --all, has the jobs that some rank had joined and that have ended since the coordinator "
-         "started, the last one at the bottom: when, and the first cause where they failed. What followed from that "
-         "cause, such as ranks that gave up, is not told. The coordinator keeps it in memory.",
+     .summary = "jobs that wait, run or end; with --all also the last 256 ended jobs",
+     .about = "With --all a second table lists the jobs that have ended since the coordinator started, the latest at "
+              "the bottom. Jobs that no rank had joined are left out. For each it shows the time of the end, and for a "
+              "failed job the first cause. Later effects of that cause, for example ranks that gave up, are not shown. "
+              "The coordinator keeps this list in memory.",
      .examples = {"zenpsctl jobs --all", "zenpsctl -o json jobs --all | jq '.ended[] | select(.state == \"failed\")'"},
      .takes = ZPS_CTL_ALL},
     {.name = "tensors",
      .method = "tensors",
      .summary = "tensors of all jobs: shape, partitions, scheme",
-     .about = "Tensors that zenps has for itself (their names begin with '@') are shown with --internal alone.",
+     .about = "zenps's own tensors, named @..., are shown only with --internal.",
      .examples = {"zenpsctl tensors"},
      .takes = ZPS_CTL_INTERNAL},
     {.name = "stats",
      .method = "stats",
-     .summary = "rounds of every scheme: bytes, density, phases; what servers see; who is late",
-     .about =
-         "Six tables. Of servers; of tensors and of ranks, by what ranks have told of their rounds, whatever "
-         "carries them out (every ZENPS_TELEMETRY, 5 s unless set, and when they leave; sums over ranks); of shards, "
-         "by what each server has seen of a tensor whose rounds went through it; of lags at each server; of shares, "
-         "what each job has of a server's threads and memory. Rates, "
-         "densities and times are of the time since a tensor was opened; with --watch, from the second answer on, of "
-         "the time since the answer before. Bytes have K, M, G, T and P behind them, powers of 1024; JSON has all "
-         "digits. Tensors that zenps has for itself (their names begin with '@') are shown with --internal alone.",
+     .summary = "rounds of every scheme: bytes, density, phases; counters of servers; late ranks",
+     .about = "Six tables: servers, tensors, ranks, shards, lags and shares. The tables of tensors and ranks have what "
+              "ranks report of their rounds, under every scheme. Ranks report every ZENPS_TELEMETRY (default: 5 s) and "
+              "when they leave; the table of tensors sums over ranks. Shards: what a server has counted of a tensor "
+              "whose rounds went through it. Lags: how late the pushes of ranks are at each server. Shares: each job's "
+              "part of a server's threads and memory. Rates, densities and times cover the time since the tensor was "
+              "opened. With --watch, from the second answer on, they cover the time since the answer before. Bytes "
+              "have the suffixes K, M, G, T and P, powers of 1024; JSON has all digits. zenps's own tensors, named "
+              "@..., are shown only with --internal.",
      .examples = {"zenpsctl stats", "zenpsctl --watch=5s stats"},
      .takes = ZPS_CTL_INTERNAL},
     {.name = "why",
      .method = "status",
      .gather = zps_ctl_why_gather,
      .takes_job = true,
-     .summary = "what is wrong, with its evidence and its remedy, in ten lines at most",
-     .about =
-         "The worst finding comes first: a round that waits, and for whom; servers that do not answer, are barred from "
-         "a job or slow; ranks that are late; jobs that failed within the last day; memory, disk and certificates that "
-         "run out. It asks twice, 2 s apart. Exit status: 0 nothing is wrong, 1 warning, 2 critical, as Nagios has it; "
-         "3 and above: the coordinator did not answer.",
+     .summary = "what is wrong, with evidence and remedy, in at most ten lines",
+     .about = "The worst finding comes first. Findings are: a round that waits, with the ranks that it waits for; "
+              "servers that are silent, slow or barred from a job; late ranks; jobs that failed within the last day; "
+              "memory, disk and certificates that run out. The command asks twice, 2 s apart. Exit status, as in "
+              "Nagios: 0 nothing is wrong, 1 warning, 2 critical. 3 and above: the coordinator did not answer.",
      .examples = {"zenpsctl why", "zenpsctl why train7 -o json"}},
     {.name = "health",
      .method = "status",
      .gather = zps_ctl_why_gather,
      .takes_job = true,
      .summary = "the first finding of why, in one line, with its exit status",
-     .about = "Exit status: 0 nothing is wrong, 1 warning, 2 critical, as Nagios has it.",
+     .about = "Exit status, as in Nagios: 0 nothing is wrong, 1 warning, 2 critical.",
      .examples = {"zenpsctl health", "zenpsctl health train7"}},
     {.name = "rounds",
      .method = "stats",
      .takes_job = true,
-     .summary = "rounds in flight on servers: their age, and the ranks that they wait for",
+     .summary = "rounds in flight on servers: their age, and the ranks they wait for",
      .about =
-         "The oldest comes first. Servers are asked, and answer within 2 s. Rounds of schemes between ranks alone pass "
-         "no server, and are not shown. Tensors that zenps has for itself (@...) are.",
+         "The oldest round comes first. The coordinator asks all servers, and each has 2 s to answer. Schemes between "
+         "ranks use no server, so their rounds are not shown. Rounds of zenps's own tensors (@...) are shown.",
      .examples = {"zenpsctl rounds", "zenpsctl --watch=1s rounds train7"}},
     {.name = "security",
      .method = "security",
-     .summary = "what stands open to strangers, and how to close it",
-     .about =
-         "As far as the coordinator sees; what a firewall or a network keeps away it does not know. With TLS it is for "
-         "administrators alone.",
+     .summary = "what is open to strangers, and how to close it",
+     .about = "This covers what the coordinator sees. It does not know what a firewall or a network keeps away. With "
+              "TLS only administrators may ask.",
      .examples = {"zenpsctl security", "zenpsctl -o json security | jq '.parts[] | select(.state == \"open\")'"}},
     {.name = "drain",
      .method = "drain",
-     .summary = "a server gets no new jobs, and those that run leave it for their other servers",
-     .about =
-         "Ranks push the steps in flight once more: none is lost, and no sum is another. The first table has the "
-         "server, the second one the jobs that it "
-         "still has: those that are about to leave it, and those that stay until they end, with the reason. Such are "
-         "jobs that push and pull apart, or push more than their ranks can keep. "
-         "The coordinator remembers which servers drain; the last one that takes jobs is refused. A process that ends "
-         "by SIGTERM drains first. The last server that a job has keeps it until it ends, or another one has come: a "
-         "job "
-         "takes in servers, a few seconds after they came or were taken back, in the places of those that it has left.",
+     .summary = "stop new jobs on a server, and move its running jobs to their other servers",
+     .about = "Ranks resend the steps in flight: no step is lost, and no sum changes. The first table shows the "
+              "server. The second shows the jobs it still has: those about to leave it, and those that stay until they "
+              "end, with the reason. A job stays if it pushes and pulls separately, or if it pushes more than its "
+              "ranks can keep. The coordinator remembers which servers drain. It refuses to drain the last server that "
+              "takes jobs. A server process drains by itself when it ends by SIGTERM. The last server of a job keeps "
+              "the job until it ends or another server comes. A job takes in new or undrained servers after a few "
+              "seconds, in the places of servers that it has left.",
      .examples = {"zenpsctl drain node3 --wait", "zenpsctl drain node3 --wait=30s --reason 'a new disk' -o json"},
      .takes = ZPS_CTL_WAIT,
      .change = &zps_ctl_drain},
     {.name = "undrain",
      .method = "undrain",
-     .summary = "a server that drains takes new jobs again",
-     .about = "Running jobs take it in again, after a few seconds. Refused where its process is about to end, after "
-              "SIGTERM.",
+     .summary = "let a draining server take new jobs again",
+     .about = "Running jobs take the server in again after a few seconds. The coordinator refuses if the server's "
+              "process is about to end after SIGTERM.",
      .examples = {"zenpsctl undrain node3"},
      .change = &zps_ctl_undrain},
     {.name = "rebalance",
      .method = "rebalance",
-     .summary = "running jobs, or one, take in the servers that are there, at once",
-     .about =
-         "Jobs do so by themselves, a few seconds after a server has come or was taken back: each takes the place of "
-         "one that the job was rid of, or one that was free from the beginning (job.server_places), and the place's "
-         "partitions, so that all servers have even shares again. No step is lost, and no sum is another. A job "
-         "without "
-         "such room has never more servers than it began with; an elastic one begins its next generation, on all "
-         "servers that there are. One row for each job.",
+     .summary = "let all running jobs, or one, take in available servers at once",
+     .about = "Jobs do this by themselves, a few seconds after a server has come or was undrained. The server takes a "
+              "free place in the job, and the partitions of that place, so that all servers have even shares again. A "
+              "place is free when its server has left the job, or when no server ever had it (job.server_places). No "
+              "step is lost, and no sum changes. A job without free places never has more servers than it began with. "
+              "An elastic job begins its next generation instead, on all available servers. One row for each job.",
      .examples = {"zenpsctl rebalance --wait", "zenpsctl rebalance train7 -o json"},
      .takes = ZPS_CTL_WAIT,
      .change = &zps_ctl_rebalance},
     {.name = "kick",
      .method = "kick",
-     .summary = "a rank is taken out of its job, as if its process had died",
-     .about =
-         "The rank hears it, with the reason; to the others it is lost: an elastic job goes on without it, any other "
-         "one fails. Its process is not ended. When it calls as that rank again, also for the next generation, it is "
-         "refused; one that is started anew is another. The coordinator remembers the last 64, also when it "
-         "starts again where it keeps its state (coordinator.state_dir). Who did it, and who is refused, is in its log "
-         "(audit:).",
+     .summary = "take a rank out of its job, as if its process had died",
+     .about = "The rank is notified, with the reason. For the others it is lost: an elastic job goes on without it, "
+              "any other job fails. Its process is not ended. The coordinator refuses this process when it joins as "
+              "that rank again, also in the next generation. A newly started process is not refused. The coordinator "
+              "remembers the last 64 kicks, across restarts only with coordinator.state_dir. Its log (audit:) names "
+              "the caller, and each refused process.",
      .examples = {"zenpsctl kick train7 3 --reason 'its GPU reports ECC errors'"},
      .change = &zps_ctl_kick},
     {.name = "version",
      .method = "status",
-     .summary = "versions of zenpsctl, of the coordinator, and of the protocol that each speaks",
-     .about = "A coordinator of another protocol refuses, with both numbers in the error.",
+     .summary = "versions of zenpsctl and the coordinator, and the protocol number of each",
+     .about = "A coordinator with another protocol number refuses; the error has both numbers.",
      .examples = {"zenpsctl version"}},
     {.name = "plan",
-     .summary = "what each scheme would cost on a cluster; asks nobody, has options of its own",
+     .summary = "predict the cost of each scheme on a cluster; offline, has options of its own",
      .about = "",
      .run = zps_ctl_plan_run},
     {.name = "state",
-     .summary = "whether a coordinator's journal is whole; asks nobody, has options of its own",
+     .summary = "check a coordinator's journal for damage; offline, has options of its own",
      .about = "",
      .run = zps_ctl_state_run},
     {.name = "token",
-     .summary = "keys and tokens, which let ranks into jobs; asks nobody, has options of its own",
+     .summary = "make keys and tokens that let ranks into jobs; offline, has options of its own",
      .about = "",
      .run = zps_ctl_token_run},
     {.name = "certs",
-     .summary = "certificates for TLS; asks nobody, has options of its own",
+     .summary = "make and show certificates for TLS; offline, has options of its own",
      .about = "",
      .run = zps_ctl_certs_run},
-    {.name = "help", .summary = "this list, or with a command behind it that command's help", .about = ""},
+    {.name = "help", .summary = "this list; help COMMAND: the help of that command", .about = ""},
 };
 enum { N_VERBS = sizeof verbs / sizeof verbs[0] };
 
@@ -159,170 +152,168 @@ static const struct {
     {NULL, "coordinator", "address", "where it listens"},
     {NULL, "coordinator", "state", "running, or draining: takes no jobs and ends after the last one"},
     {NULL, NULL, "version", "of zenps"},
-    {NULL, NULL, "protocol", "number of the protocol, which must be equal everywhere"},
+    {NULL, NULL, "protocol", "number of the protocol; must be equal everywhere"},
     {NULL, NULL, "pid", "process"},
     {NULL, NULL, "uptime_s", "seconds since it started"},
-    {"jobs", NULL, "epoch", "membership epoch that its servers and ranks live in; a lost server makes another"},
-    {"jobs", NULL, "generation", "of an elastic job, whose ranks change: from 1 on; 0: it is not elastic"},
-    {"jobs", NULL, "weight", "its turns among the jobs of a server (job.weights)"},
+    {"jobs", NULL, "epoch", "membership epoch of its servers and ranks; a lost server starts another"},
+    {"jobs", NULL, "generation", "generation of an elastic job, from 1 on; 0: not elastic"},
+    {"jobs", NULL, "weight", "its turns on a server, relative to other jobs (job.weights)"},
     {NULL, NULL, "epoch", "counts changes of membership"},
     {"status", NULL, "servers", "servers that are registered"},
-    {NULL, NULL, "servers_draining", "of them, those that take no more jobs"},
+    {NULL, NULL, "servers_draining", "servers that take no more jobs"},
     {"status", NULL, "jobs", "jobs that wait, run or end"},
-    {"members", "unreachable", "server", "number of the server, issued once"},
+    {"members", "unreachable", "server", "number of the server, never reused"},
     {"members", "unreachable", "name", "its server.name"},
     {"members", "unreachable", "rank", "first rank that could not reach it"},
     {"members", "unreachable", "ranks", "how many ranks could not"},
-    {"members", "unreachable", "out_s", "seconds since it had to leave the job"},
-    {"members", "unreachable", "again_s", "seconds until the job may ask it to take a place again"},
-    {"members", "unreachable", "reason", "what the first rank saw"},
-    {NULL, NULL, "ranks", "ranks in them"},
-    {"status", NULL, "tensors", "tensors in them"},
-    {"security", NULL, "part", "what it is about"},
-    {"security", NULL, "state", "guarded; host: open to users of this host alone; open"},
-    {"security", NULL, "how", "how it is guarded, or to whom it is open"},
+    {"members", "unreachable", "out_s", "seconds since it was removed from the job"},
+    {"members", "unreachable", "again_s", "seconds until the job may ask it again to take a place"},
+    {"members", "unreachable", "reason", "error that this rank reported"},
+    {"status", NULL, "ranks", "ranks in these jobs"},
+    {"status", NULL, "tensors", "tensors in these jobs"},
+    {"security", NULL, "part", "what is checked"},
+    {"security", NULL, "state", "guarded; host: open to users of this host only; open"},
+    {"security", NULL, "how", "how it is guarded, or who can use it"},
     {"security", NULL, "close", "options that close it"},
     {"drain", "servers", "name", "its server.name"},
     {"undrain", "servers", "name", "its server.name"},
-    {"drain", "servers", "state", "draining: takes no more jobs; away: so, when it is back"},
-    {"undrain", "servers", "state", "in: takes jobs; away: so, when it is back"},
+    {"drain", "servers", "state", "draining: takes no more jobs; away: disconnected, drains when it is back"},
+    {"undrain", "servers", "state", "in: takes jobs; away: disconnected, takes jobs when it is back"},
     {"drain", "servers", "jobs", "jobs that it still has"},
     {"undrain", "servers", "jobs", "jobs that it has"},
-    {"drain", "jobs", "outcome", "leaves: it goes on with its other servers; stays: until it ends"},
+    {"drain", "jobs", "outcome", "leaves: the job goes on with its other servers; stays: until the job ends"},
     {"drain", "jobs", "reason", "why it stays"},
-    {"rebalance", NULL, "outcome", "moves: servers take places; waits: so, when it can; stays: as it is"},
-    {"rebalance", NULL, "servers", "servers that it has then"},
-    {"rebalance", NULL, "partitions", "of its tensors, those that another server has then"},
-    {"rebalance", NULL, "reason", "who takes places; what it waits for; why it stays"},
-    {"kick", NULL, "job_state", "what became of the job: joining, or closing: it fails; or it has ended with the rank"},
-    {"members", "servers", "server", "number, issued once"},
+    {"rebalance", NULL, "outcome", "moves: servers take places; waits: moves later; stays: does not change"},
+    {"rebalance", NULL, "servers", "servers after the change"},
+    {"rebalance", NULL, "partitions", "partitions of its tensors that go to another server"},
+    {"rebalance", NULL, "reason", "servers that take places; what the job waits for; why it stays"},
+    {"kick", NULL, "job_state", "state of the job now; closing: it fails; ended: it ended with this rank"},
+    {"members", "servers", "server", "number, never reused"},
     {NULL, NULL, "server", "name of the server"},
     {"members", "servers", "name", "its server.name"},
     {"members", "servers", "state", "in, or draining: takes no more jobs"},
     {NULL, NULL, "host", "its host's name"},
     {NULL, NULL, "provider", "libfabric's provider"},
-    {NULL, NULL, "keys", "memory keys: random, or weak: such as strangers may guess, who then read gradients"},
+    {NULL, NULL, "keys", "memory keys: random; weak: strangers can guess them and read gradients"},
     {NULL, NULL, "address", "its address on the fabric"},
-    {"members", NULL, "jobs", "jobs that are on it"},
-    {NULL, NULL, "silent_ms", "milliseconds since anything was heard of it"},
+    {"members", NULL, "jobs", "jobs on it"},
+    {NULL, NULL, "silent_ms", "milliseconds since its last message"},
     {NULL, NULL, "job", "name of the job"},
     {NULL, NULL, "rank", "rank in the job"},
-    {"members", "ranks", "state", "joining: waits for the others; in; left: in peace; lost"},
-    {NULL, NULL, "memory", "where gradients are: host; of a GPU staged (through the host), hmem or dmabuf"},
+    {"members", "ranks", "state", "joining: waits for the others; in; left: ended normally; lost"},
+    {NULL, NULL, "memory", "where gradients are: host; for a GPU: staged (through the host), hmem or dmabuf"},
     {NULL, NULL, "job_id", "number of this run of the job"},
     {"jobs", "jobs", "state",
      "joining: waits for ranks or servers; opening; running; closing: failed, waits for its ranks"},
-    {"jobs", "ended", "state", "closed: all ranks left in peace; failed"},
-    {NULL, NULL, "world", "ranks that it is of"},
-    {NULL, NULL, "joined", "ranks that are in"},
-    {NULL, NULL, "left", "ranks that left in peace"},
-    {NULL, NULL, "lost", "ranks that were lost"},
+    {"jobs", "ended", "state", "closed: all ranks ended normally; failed"},
+    {NULL, NULL, "world", "number of ranks in the job"},
+    {NULL, NULL, "joined", "ranks that have joined"},
+    {NULL, NULL, "left", "ranks that ended normally"},
+    {NULL, NULL, "lost", "ranks that are lost"},
     {"jobs", NULL, "servers", "servers that it began with"},
-    {"jobs", NULL, "lost_servers", "by name, servers that were lost: the others have their partitions"},
+    {"jobs", NULL, "lost_servers", "names of lost servers; the others have their partitions"},
     {"jobs", NULL, "servers_in", "servers that it has now"},
     {"jobs", NULL, "places", "servers that it has room for (job.server_places)"},
     {"jobs", NULL, "tensors", "tensors that were opened"},
     {NULL, NULL, "age_s", "seconds since it began to run, or to wait"},
     {NULL, NULL, "ran_s", "seconds that it ran; or waited, if it never ran"},
-    {NULL, NULL, "ended_at", "when, UTC"},
-    {NULL, NULL, "code", "of the failure, as in <zenps/zenps.h>"},
+    {NULL, NULL, "ended_at", "time of the end, UTC"},
+    {NULL, NULL, "code", "error code of the failure, as in <zenps/zenps.h>"},
     {"jobs", NULL, "failure", "why it failed: the first cause"},
     {"tensors", NULL, "tensor", "number in the job"},
     {NULL, NULL, "name", "name of the tensor"},
-    {NULL, NULL, "group", "the group of ranks that it is a tensor of; none: all ranks"},
+    {NULL, NULL, "group", "group of ranks that share it; none: all ranks"},
     {"tensors", NULL, "state", "opening, open or failed"},
     {NULL, NULL, "rows", "rows"},
     {NULL, NULL, "width", "values of a row"},
     {NULL, NULL, "dtype", "type of a value"},
     {NULL, NULL, "op", "sum, mean, max or min"},
     {NULL, NULL, "partitions", "partitions, spread over the servers"},
-    {NULL, NULL, "block_bits", "rows that stay together when they are hashed, as a power of two"},
-    {NULL, NULL, "codec", "how row numbers travel"},
-    {NULL, NULL, "values", "what values travel as"},
+    {NULL, NULL, "block_bits", "rows hashed together as one block, as a power of two"},
+    {NULL, NULL, "codec", "encoding of row numbers"},
+    {NULL, NULL, "values", "encoding of values"},
     {"tensors", NULL, "scheme", "how rounds are carried out"},
-    {NULL, NULL, "planned", "the scheme that the coordinator has chosen, where it may"},
+    {NULL, NULL, "planned", "scheme that the coordinator has chosen, if the choice is its own"},
     {NULL, NULL, "too_slow",
-     "schemes that it does not try: at the rate of measured rounds, or by their first round, they "
-     "take more than 3 times as long"},
+     "schemes that it does not try: their first round took, or would take at the measured rate, more than 3 times as "
+     "long"},
     {"tensors", NULL, "servers", "servers of the job"},
     {"rounds", NULL, "step", "the step"},
     {"rounds", NULL, "age_ms", "milliseconds since the first rank pushed"},
     {"rounds", NULL, "waits_for",
-     "push: ranks have not pushed; bytes: they are being read from ranks; sum: the server sums; pull: ranks have not "
-     "read the sums"},
+     "push: ranks have not pushed; bytes: the server reads gradients; sum: the server sums; pull: ranks have not read "
+     "the sums"},
     {"rounds", NULL, "n_ranks", "how many ranks it waits for"},
-    {"rounds", NULL, "ranks", "the first 16 of them"},
-    {"rounds", NULL, "left_ms", "milliseconds until the earliest deadline of its ranks ends it"},
+    {"rounds", NULL, "ranks", "the first 16 of these ranks"},
+    {"rounds", NULL, "left_ms", "milliseconds until the earliest deadline of a rank ends the round"},
     {"members", NULL, "version", "its version of zenps"},
     {NULL, NULL, "answer", "ok, or why the server did not answer"},
     {"stats", "servers", "jobs", "jobs that are open on it"},
     {"stats", "servers", "tensors", "tensors that are open on it"},
-    {NULL, NULL, "rounds_in_flight", "rounds that have begun and not ended"},
+    {NULL, NULL, "rounds_in_flight", "rounds that have begun, and have not ended"},
     {NULL, NULL, "memory_in_use_bytes", "bytes of registered memory in use"},
-    {NULL, NULL, "memory_high_water_bytes", "the most that were ever in use"},
+    {NULL, NULL, "memory_high_water_bytes", "most bytes ever in use"},
     {NULL, NULL, "read_bytes", "bytes that it read from ranks' memory"},
     {NULL, NULL, "msg_bytes_sent", "bytes of messages that it sent"},
     {NULL, NULL, "msg_bytes_received", "bytes of messages that it received"},
-    {NULL, NULL, "again", "times that the fabric had no room and was asked again"},
-    {NULL, NULL, "malformed", "frames that were refused"},
-    {NULL, NULL, "forged", "messages passed over, which no process of their job had sent"},
-    {NULL, NULL, "corrupt", "reads that did not bring the bytes that were announced, and were made again or failed"},
-    {NULL, NULL, "reconnects", "connections of the data plane that were lost or taken over, and made anew"},
-    {NULL, NULL, "resent", "messages that were sent again over another connection"},
-    {NULL, NULL, "reordered", "messages that came before others that were sent earlier, and waited"},
-    {"stats", "tensors", "rounds", "rounds that ended well, on the rank that has done most"},
-    {"stats", "ranks", "state", "in; left: in peace; lost"},
-    {"stats", NULL, "scheme", "that its last round ran under"},
-    {"stats", NULL, "step", "of the last round that ended well"},
-    {"stats", NULL, "failed", "rounds that did not end well, counted on every rank"},
-    {"stats", "tensors", "bytes_out", "bytes that ranks sent over the fabric, or that were read from them"},
-    {"stats", "ranks", "bytes_out", "bytes that it sent over the fabric, or that were read from it"},
+    {NULL, NULL, "again", "retries because the fabric had no room"},
+    {NULL, NULL, "malformed", "frames refused as malformed"},
+    {NULL, NULL, "forged", "messages ignored because no process of their job had sent them"},
+    {NULL, NULL, "corrupt", "reads with other bytes than announced; repeated, or failed"},
+    {NULL, NULL, "reconnects", "data-plane connections made again after a loss or a takeover"},
+    {NULL, NULL, "resent", "messages resent over another connection"},
+    {NULL, NULL, "reordered", "messages that waited because earlier ones had not arrived"},
+    {"stats", "tensors", "rounds", "successful rounds, on the rank with the most"},
+    {"stats", "ranks", "state", "in; left: ended normally; lost"},
+    {"stats", NULL, "scheme", "scheme of its last round"},
+    {"stats", NULL, "step", "step of the last successful round"},
+    {"stats", NULL, "failed", "failed rounds, counted on every rank"},
+    {"stats", "tensors", "bytes_out", "bytes that ranks sent, or that others read from them, over the fabric"},
+    {"stats", "ranks", "bytes_out", "bytes that it sent, or that others read from it, over the fabric"},
     {"stats", "tensors", "bytes_in", "bytes that ranks received"},
     {"stats", "ranks", "bytes_in", "bytes that it received"},
-    {"stats", NULL, "shared_out", "bytes that it gave other ranks of its host in memory"},
+    {"stats", NULL, "shared_out", "bytes given to ranks of the same host in shared memory"},
     {"stats", "ranks", "kept_bytes",
-     "of its pushes, in registered memory, in case a server is lost (ZENPS_REPLAY_MEMORY)"},
-    {"stats", NULL, "saved", "times the bytes, also those in memory that ranks share, that a dense ring would move"},
-    {"stats", NULL, "round_ms", "milliseconds from zenps_allreduce() to the result, on average"},
-    {"stats", NULL, "encode_ms", "of these, until the first push is announced; phases overlap"},
-    {"stats", NULL, "push_ms", "until the last push is announced"},
-    {"stats", NULL, "wait_ms", "until the first sum is announced: the rank that waits least is the one that is late"},
-    {"stats", NULL, "pull_ms", "until the last sum is here"},
-    {"stats", NULL, "decode_ms", "until the result is written"},
+     "bytes of its pushes kept in registered memory in case a server is lost (ZENPS_REPLAY_MEMORY)"},
+    {"stats", NULL, "saved", "bytes that a dense ring would move over those moved, shared memory included"},
+    {"stats", NULL, "round_ms", "mean milliseconds from zenps_allreduce() to the result"},
+    {"stats", NULL, "encode_ms", "from the call to the first announced push; phases overlap"},
+    {"stats", NULL, "push_ms", "from the first push to the last one"},
+    {"stats", NULL, "wait_ms", "from the last push to the first sum; the rank with the shortest wait is the late one"},
+    {"stats", NULL, "pull_ms", "from the first sum to the last one"},
+    {"stats", NULL, "decode_ms", "from the last sum to the finished result"},
     {"stats", "tensors", "imbalance_push",
-     "what the server that is sent most gets of a rank's rows in a step over its even share, of the heaviest rank, "
-     "mean of "
-     "rounds; 1 is even"},
-    {"stats", "tensors", "imbalance_pull",
-     "rows of the sums at the server that has most over its even share; 1 is even"},
-    {"stats", NULL, "told_s", "seconds since a rank last told of it"},
-    {"jobs", NULL, "rounds", "rounds of its tensors, as ranks have told"},
+     "rows that the busiest server gets of a rank's push over its even share, for the worst rank, mean of rounds; 1 is "
+     "even"},
+    {"stats", "tensors", "imbalance_pull", "rows of the sums at the busiest server over its even share; 1 is even"},
+    {"stats", NULL, "told_s", "seconds since the last report of a rank"},
+    {"jobs", NULL, "rounds", "rounds of its tensors, as ranks have reported"},
     {"jobs", NULL, "bytes_out", "bytes that its ranks sent"},
-    {"jobs", NULL, "bytes_in", "bytes that they received"},
-    {NULL, NULL, "rounds", "rounds that ended well"},
-    {NULL, NULL, "aborted", "rounds that did not"},
+    {"jobs", NULL, "bytes_in", "bytes that its ranks received"},
+    {NULL, NULL, "rounds", "successful rounds"},
+    {NULL, NULL, "aborted", "failed rounds"},
     {NULL, NULL, "rounds_per_s", "rounds a second"},
-    {NULL, NULL, "bytes_in", "bytes that came from ranks"},
-    {NULL, NULL, "bytes_in_per_s", "the same a second"},
-    {NULL, NULL, "bytes_out", "bytes that went to ranks"},
-    {NULL, NULL, "bytes_out_per_s", "the same a second"},
-    {NULL, NULL, "density", "rows that a rank pushes, of those it could, 0 to 1"},
-    {NULL, NULL, "union_density", "rows in the sum, of all, 0 to 1"},
-    {NULL, NULL, "imbalance_push", "heaviest partition that a rank pushes over the mean one, of all rounds; 1 is even"},
+    {NULL, NULL, "bytes_in", "bytes from ranks"},
+    {NULL, NULL, "bytes_in_per_s", "bytes a second from ranks"},
+    {NULL, NULL, "bytes_out", "bytes to ranks"},
+    {NULL, NULL, "bytes_out_per_s", "bytes a second to ranks"},
+    {NULL, NULL, "density", "share of rows that a rank pushes, 0 to 1"},
+    {NULL, NULL, "union_density", "share of rows in the sum, 0 to 1"},
+    {NULL, NULL, "imbalance_push", "heaviest partition of a rank's pushes over the mean one, of all rounds; 1 is even"},
     {NULL, NULL, "imbalance_pull", "heaviest partition of the sum over the mean one; 1 is even"},
     {NULL, NULL, "imbalance_step",
-     "what the server is sent of a rank's rows over its even share, of the heaviest rank, mean of rounds"},
-    {NULL, NULL, "collect_ms", "milliseconds of a round from the first push until all are there"},
-    {NULL, NULL, "reduce_ms", "milliseconds of a round until all sums are made"},
-    {NULL, NULL, "publish_ms", "milliseconds of a round until all ranks have the sums"},
-    {"stats", "shares", "weight", "of the job, on the server (job.weights)"},
-    {NULL, NULL, "pool_bytes", "bytes of the job's gradients that the server's threads have worked on"},
-    {NULL, NULL, "pool_contested_bytes", "of these, while other jobs' waited"},
+     "rows that this server gets of a rank's push over its even share, for the worst rank, mean of rounds"},
+    {NULL, NULL, "collect_ms", "mean milliseconds from the first push to the last one"},
+    {NULL, NULL, "reduce_ms", "mean milliseconds of summing, added over threads"},
+    {NULL, NULL, "publish_ms", "mean milliseconds from the first sum until all ranks have the sums"},
+    {"stats", "shares", "weight", "weight of the job on the server (job.weights)"},
+    {NULL, NULL, "pool_bytes", "bytes of the job's gradients that the server's threads have processed"},
+    {NULL, NULL, "pool_contested_bytes", "of these, bytes processed while other jobs waited"},
     {NULL, NULL, "pool_waited_bytes",
-     "bytes of other jobs' that they worked on while this one's waited, summed over what waited"},
-    {NULL, NULL, "memory_bytes", "bytes of the server's registered memory that the job has at the moment"},
+     "bytes of other jobs processed while this job waited, counted once per waiting item"},
+    {NULL, NULL, "memory_bytes", "registered memory of the server that the job uses now"},
     {NULL, NULL, "lag_ms",
-     "milliseconds by which its push comes after the first one, on average: the last is the slowest"},
+     "mean milliseconds between the first push and this rank's push; the slowest rank has the most"},
 };
 
 const char *zps_ctl_column_help(const char *noun, const char *array, const char *key) {
@@ -379,10 +370,10 @@ static void print_verb(const struct zps_ctl_verb *verb) {
          verb->takes & ZPS_CTL_WAIT ? " [--wait[=TIME]]" : "", verb->change ? " [--reason TEXT]" : "", verb->summary);
   zps_config_help_text(verb->about);
   zps_ctl_table_columns(verb->name, print_column, &listing);
-  if (listing.array) zps_config_help_text("In brackets: the key in JSON, whose arrays have the names of the tables.");
+  if (listing.array) zps_config_help_text("In brackets: the key in JSON. JSON arrays have the names of the tables.");
   zps_config_help_title("Examples");
   for (unsigned i = 0; verb->examples[i]; i++) printf("  %s\n", verb->examples[i]);
-  zps_config_help_text("Options are those of zenpsctl: zenpsctl --help.");
+  zps_config_help_text("For the options see zenpsctl --help.");
 }
 
 zps_err_t zps_ctl_help(const char *command, struct zps_error *error) {
@@ -390,7 +381,7 @@ zps_err_t zps_ctl_help(const char *command, struct zps_error *error) {
   if (!command || strcmp(command, "help") == 0) {
     zps_config_help_title("Commands");
     for (unsigned i = 0; i < N_VERBS; i++) zps_config_help_row(verbs[i].name, verbs[i].summary);
-    zps_config_help_text("zenpsctl help COMMAND tells what a command shows, column by column.");
+    zps_config_help_text("zenpsctl help COMMAND describes a command and its columns.");
     return ZPS_OK;
   }
   zps_err_t err = zps_ctl_verb_find(command, &verb, error);

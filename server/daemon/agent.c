@@ -69,7 +69,7 @@ static void on_drained(void *ctx, const zps_json *result, const struct zps_error
   uint32_t jobs = 0;
   if (!error && zps_control_drained_read(result, &jobs, &wrong)) error = &wrong;
   if (!error)
-    zps_log_info("draining: the coordinator has %u jobs here", jobs);
+    zps_log_info("draining: the coordinator counts %u jobs on this server", jobs);
   else if (error->code != ZPS_ERR_CLOSED)
     zps_log_warn("drain: %s", error->text);
 }
@@ -116,7 +116,7 @@ static void on_registered(void *ctx, const zps_json *result, const struct zps_er
 static void leave_if_stuck(struct zps_agent *agent) {
   if (!agent->jobs.is_stuck || !agent->conn) return;
   zps_log_error(
-      "the progress thread is stuck: this server leaves the coordinator until it runs, and gives up its jobs");
+      "the progress thread is stuck: this server gives up its jobs, and leaves the coordinator until the thread runs");
   zps_rpc_close(agent->conn, false);
 }
 
@@ -173,7 +173,7 @@ static void on_connected(void *ctx, struct zps_rpc_conn *conn, const struct zps_
   if (error) {
     agent->conn = NULL;
     if (!agent->closing) {
-      zps_log_warn_limited("cannot connect to the coordinator, trying on: %s", error->text);
+      zps_log_warn_limited("cannot connect to the coordinator, retrying: %s", error->text);
       agent->on_change(agent->ctx, false, error->text);
       connect_later(agent);
     }
@@ -214,7 +214,7 @@ static void connect_now(struct zps_agent *agent) {
                       CONNECT_TIMEOUT_MS / agent->coordinators.n, &handler, on_connected, &agent->conn, &error)) {
     agent->connecting = false;
     agent->conn = NULL;
-    zps_log_warn_limited("cannot connect to the coordinator, trying on: %s", error.text);
+    zps_log_warn_limited("cannot connect to the coordinator, retrying: %s", error.text);
     connect_later(agent);
   }
 }
@@ -252,7 +252,7 @@ static void on_timer(uv_timer_t *timer) {
   if (agent->registered) {
     beat(agent);
   } else if (!agent->conn && is_lost_for_stuck(agent)) {
-    zps_log_warn_limited("the progress thread does not run: this server registers with the coordinator when it does");
+    zps_log_warn_limited("the progress thread does not run: this server registers with the coordinator once it runs");
     retry_later(agent);
   } else if (!agent->conn) {
     connect_now(agent);
@@ -272,7 +272,7 @@ zps_err_t zps_agent_create(uv_loop_t *loop, const struct zps_agent_config *confi
   agent->jobs.shard = config->shard;
   agent->orphan_grace_ns = config->orphan_grace_ms * ZPS_NS_PER_MS;
   if (zps_secret_make(&agent->secret) != ZPS_OK)
-    zps_log_warn("getrandom() does not work: the coordinator will not know this server again when the connection ends");
+    zps_log_warn("getrandom() fails: the coordinator will not recognise this server after a lost connection");
   agent->jitter = (struct zps_rng){agent->secret ^ zps_clock_ns()};
   agent->ctx = config->ctx;
   agent->on_change = config->on_change;

@@ -95,7 +95,7 @@ void zps_agent_job_keep(struct zps_agent_jobs *jobs, struct zps_agent_job *job, 
     zps_log_info("job 0x%016llx: tensor %u was closed meanwhile", (unsigned long long)job->job_id, tensor);
     const zps_err_t err = zps_shard_tensor_close(jobs->shard, job->job_id, tensor, NULL);
     if (err == ZPS_ERR_TIMEOUT) jobs->is_stuck = true;
-    if (err) zps_log_debug("job 0x%016llx: tensor %u was gone before", (unsigned long long)job->job_id, tensor);
+    if (err) zps_log_debug("job 0x%016llx: tensor %u was already closed", (unsigned long long)job->job_id, tensor);
     zps_agent_job_forget_tensor(job, tensor);
   }
 }
@@ -109,7 +109,7 @@ static void end_job(struct zps_agent_jobs *jobs, const struct zps_agent_job *job
     return;
   }
   zps_log_warn("job 0x%016llx is closed: %s", (unsigned long long)job->job_id, reason);
-  if (err) zps_log_debug("job 0x%016llx was closed before", (unsigned long long)job->job_id);
+  if (err) zps_log_debug("job 0x%016llx was already closed", (unsigned long long)job->job_id);
   zps_agent_jobs_forget(jobs, job->job_id);
 }
 
@@ -145,7 +145,7 @@ void zps_agent_jobs_registered(struct zps_agent_jobs *jobs, uint64_t incarnation
       leave_job(jobs, job, "the coordinator closed it, or took this server for lost, while there was no connection");
     } else if (!job->orphan_ns) {
       job->orphan_ns = now_ns;
-      zps_log_warn("job 0x%016llx: the coordinator knows nothing of it: its rounds go on, for now",
+      zps_log_warn("job 0x%016llx: the coordinator does not know it: its rounds go on, for now",
                    (unsigned long long)job->job_id);
     }
   }

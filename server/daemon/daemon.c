@@ -101,7 +101,7 @@ static void on_terminate(uv_signal_t *handle, int number) {
   zps_notify_stopping();
   zps_ready_end(&daemon->ready);
   if (!daemon->shard && (daemon->options->coordinator_state_dir || zps_options_is_candidate(daemon->options))) {
-    zps_log_info("the coordinator's state is kept: jobs go on, and wait for the next one");
+    zps_log_info("the coordinator's state is kept: jobs go on, and wait for the next coordinator");
     stop(daemon);
     return;
   }
@@ -309,8 +309,8 @@ static zps_err_t start_shard(struct daemon *daemon, struct zps_error *error) {
   const bool is_run = options->control_coordinator && strncmp(options->control_coordinator, "unix:", 5) == 0;
   if (leaks && !is_run)
     zps_log_warn(
-        "this libfabric is older than 1.18 and loses memory by each connection that anybody makes to the data "
-        "port (%s): " ZPS_LEAK_REMEDY,
+        "this libfabric is older than 1.18 and leaks memory with each connection to the data port "
+        "(%s): " ZPS_LEAK_REMEDY,
         info->address);
   return zps_memlock_check(info->provider, options->server_memory_limit_bytes, error);
 }

@@ -213,8 +213,9 @@ uint64_t zps_members_job_closing(struct zps_members *members, struct zps_member_
   if (job->state != ZPS_JOB_CLOSING || job->is_forgotten) return ZPS_NEVER;
   if (!job->grace_ns) job->grace_ns = now_ns + members->config.leave_grace_ms * ZPS_NS_PER_MS;
   if (now_ns < job->grace_ns) return job->grace_ns;
-  zps_log_warn("job '%s' 0x%016llx: %u ranks have not left it %g s after it failed: its servers forget it", job->name,
-               (unsigned long long)job->job_id, job->n_joined, (double)members->config.leave_grace_ms / 1000);
+  zps_log_warn("job '%s' 0x%016llx: %u ranks have not left %g s after the failure: its servers forget the job",
+               job->name, (unsigned long long)job->job_id, job->n_joined,
+               (double)members->config.leave_grace_ms / 1000);
   close_at_servers(members, job, job->error.text);
   job->is_forgotten = true;
   return ZPS_NEVER;

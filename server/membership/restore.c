@@ -295,7 +295,7 @@ static void begin_anew(struct zps_members *members, struct zps_member_job *job) 
     return;
   }
   zps_members_view_change_begin(members, job);
-  zps_log_warn("%s: the servers that are left are told anew; epoch %u", why->text, job->view.epoch);
+  zps_log_warn("%s: notifying the remaining servers again; epoch %u", why->text, job->view.epoch);
 }
 
 /* The last turn may have ended between a death and what follows from it. */
@@ -326,6 +326,6 @@ void zps_members_restored(struct zps_members *members, uint64_t until_ns) {
   members->n_away = members->n_servers + n_ranks;
   for (struct zps_member_job *job = members->jobs; job; job = job->next) finish(members, job);
   zps_members_jobs_settle(members);
-  zps_log_info("from the state: %u servers and %u ranks of %u jobs, which are awaited", members->n_servers, n_ranks,
+  zps_log_info("from the state: awaiting %u servers, and %u ranks of %u jobs", members->n_servers, n_ranks,
                members->n_jobs);
 }

@@ -121,7 +121,7 @@ for verb in status members jobs tensors stats security version plan state; do
   for way in "help $verb" "$verb -h"; do ok "so does $way" eval "zenpsctl $way | cmp - '$scratch/help'"; done
 done
 ok "options may stand before it" zenpsctl -e 127.0.0.1:1 stats --help
-said "a column has its meaning, unit and key" '^  COLLECT/ms +milliseconds of a round'
+said "a column has its meaning, unit and key" '^  COLLECT/ms +mean milliseconds from the first'
 said "and there is an example" '^  zenpsctl --watch=5s stats'
 zenpsctl --endpoint 127.0.0.1:1 --timeout 1s status >"$scratch/out" 2>&1
 is "nobody at the endpoint: status 3" $? 3

@@ -106,7 +106,7 @@ static void note_given_up(void *ctx, int level, const char *component, const cha
   const struct rank *rank = ctx;
   (void)level;
   (void)component;
-  if (strstr(text, "rank 0 (host") && strstr(text, "has not said that it read"))
+  if (strstr(text, "rank 0 (host") && strstr(text, "has not acknowledged its reads"))
     atomic_store(&rank->words[GIVEN_UP], 1);
 }
 

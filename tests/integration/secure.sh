@@ -23,7 +23,7 @@ for file in admin-admin coordinator-coordinator server-a server-b worker-worker;
 done
 is "and no other file is touched or new" "$(others)" "$before"
 ok "nothing is named" zenpsctl certs init "$certs"
-said "so nothing is made, it is said" '^nothing was made: name what is to be, such as --servers=NAME$'
+said "so nothing is made, it is said" '^nothing was made: name a certificate to make, for example --servers=NAME$'
 is "and no file is touched or new" "$(others)" "$before"
 zenpsctl certs init "$scratch/none" --servers=good,a/b >"$scratch/out" 2>&1
 is "one name of several is none: status 2" $? 2

@@ -365,10 +365,10 @@ static void suspect(void *ctx, uint32_t *servers, uint32_t n, const char *why) {
   for (size_t i = 0, len = strlen(suspects.why); (i += zps_text_printable(suspects.why + i, len - i)) < len; i++)
     suspects.why[i] = '?';
   if (n > 0)
-    zps_log_warn_limited("%u of %u servers cannot be reached, the first of them %s (%s): the coordinator is told",
+    zps_log_warn_limited("%u of %u servers cannot be reached, first %s (%s): reporting them to the coordinator",
                          (unsigned)n, (unsigned)job->join.n_places, job->join.servers[servers[0]].name, suspects.why);
   if (zps_membership_suspect(&job->membership, &suspects) != ZPS_OK)
-    zps_log_info("the coordinator is out of reach, too: it is told later");
+    zps_log_info("the coordinator is out of reach, too: reporting them later");
 }
 
 void zps_worker_suspect_init(struct zenps_job *job) {

@@ -166,7 +166,7 @@ static void apply(struct zenps_job *job, struct zps_map_command *command) {
   for (uint32_t i = 0; i < command->map.n_lost; i++) {
     const uint32_t s = command->map.lost[i];
     if (s < job->join.n_places && job->join.servers[s].name[0])
-      zps_log_info("server %" PRIu32 " (%s) %s: the job goes on with the servers that are left", s,
+      zps_log_info("server %" PRIu32 " (%s) %s: the job goes on with the remaining servers", s,
                    job->join.servers[s].name, zps_job_map_drains(&command->map, s) ? "leaves" : "is gone");
   }
   zps_engine_post(job->plane.engine, &command->command);
@@ -236,7 +236,7 @@ void zps_worker_mapped(void *ctx, const struct zps_job_steps *steps) {
   if (err == ZPS_ERR_NOMEM)
     zps_membership_renew(&job->membership);
   else if (err != ZPS_OK)
-    zps_log_warn("the coordinator is not told which steps are not finished: %s", zps_err_str(err));
+    zps_log_warn("cannot report unfinished steps to the coordinator: %s", zps_err_str(err));
 }
 
 void zps_worker_held(void *ctx, const char *why) {

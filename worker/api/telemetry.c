@@ -110,7 +110,8 @@ static void report(struct zenps_job *job) {
       .kept_bytes = atomic_load_explicit(&job->rounds.replay.kept_bytes, memory_order_relaxed),
       .mishaps = zps_engine_mishaps(job->plane.engine)};
   const zps_err_t err = n ? zps_membership_stats(&job->membership, &rank, tensors_array(news, n)) : ZPS_OK;
-  if (err != ZPS_OK) zps_log_debug("the coordinator was not told of %zu tensors' rounds: %s", n, zps_err_str(err));
+  if (err != ZPS_OK)
+    zps_log_debug("cannot report the rounds of %zu tensors to the coordinator: %s", n, zps_err_str(err));
   pthread_mutex_lock(&job->lock);
   for (size_t i = 0; i < n && err == ZPS_OK; i++) news[i].tensor->tally.told = news[i].now;
   pthread_mutex_unlock(&job->lock);

@@ -129,10 +129,10 @@ void zps_plane_give_up(struct zps_plane *plane, uint32_t rank) {
   const struct zps_remote *const remote = &plane->ranks[rank];
   if (!plane->segment || !remote->shared.maps_ours || zps_segment_has_given_up(plane->segment, rank)) return;
   zps_segment_give_up(plane->segment, rank);
-  zps_log_info("rank %" PRIu32
-               " (host %s) has not said that it read what it was told of: that memory is used anew, and "
-               "none is shared with it any more",
-               rank, remote->name);
+  zps_log_info(
+      "rank %" PRIu32
+      " (host %s) has not acknowledged its reads: their memory is used again, and no memory is shared with it any more",
+      rank, remote->name);
 }
 
 bool zps_plane_has_given_up(const struct zps_plane *plane, uint32_t rank) {

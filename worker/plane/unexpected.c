@@ -64,7 +64,7 @@ static struct zps_unexpected_round *get(struct zps_unexpected *unexpected, uint3
   if (*at) return *at;
   if (unexpected->n_rounds >= ZPS_UNEXPECTED_ROUNDS_MAX) {
     struct zps_unexpected_round *oldest = unlink_at(unexpected, &unexpected->rounds);
-    zps_log_warn_limited("dropped what came of tensor %u step %llu: it has not begun here, and %u later rounds neither",
+    zps_log_warn_limited("dropped messages for tensor %u step %llu: neither it nor %u later rounds have begun here",
                          oldest->tensor, (unsigned long long)oldest->step, ZPS_UNEXPECTED_ROUNDS_MAX);
     note_missed(unexpected, oldest->tensor, oldest->step);
     zps_unexpected_round_free(oldest);

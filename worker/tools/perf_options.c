@@ -32,15 +32,14 @@ static const struct zps_opt opts[] = {
     OPT(ZPS_OPT_UINT, width, .name = "width", .short_flag = 'w', .arg = "W", .def = "1", .min = 1, .max = 1048576,
         .help = "values per row"),
     OPT(ZPS_OPT_UINT, parts, .name = "parts", .arg = "N", .def = "1", .min = 1, .max = 1e6,
-        .help =
-            "gradient and result are so many even parts in one round, lists with arrays of their own (1: one array)"),
+        .help = "number of even parts of gradient and result in one round, each with arrays of its own (1: one array)"),
     OPT(ZPS_OPT_DOUBLE, density, .name = "density", .short_flag = 'd', .arg = "D", .def = "0.01", .min = 0, .max = 1,
         .help = "share of rows that each rank touches in a step"),
     OPT(ZPS_OPT_DOUBLE, skew, .name = "skew", .arg = "Z", .def = "0", .min = 0, .max = 10,
         .help = "exponent of a power law over row numbers (0: uniform)"),
     OPT(ZPS_OPT_ENUM, overlap, .name = "overlap", .def = "random", .values = overlap_values,
-        .help = "whether ranks touch rows at random, all the same ones, or none that another touches (then at most an "
-                "even share of the rows)"),
+        .help = "rows of ranks: random; same: all ranks touch the same rows; disjoint: no row of another rank, and at "
+                "most an even share of the rows"),
     OPT(ZPS_OPT_STRING, trace, .name = "trace", .arg = "FILE",
         .help = "row ids from FILE (plain, .xz or .gz), one sample a line, instead of random rows"),
     OPT(ZPS_OPT_UINT, batch, .name = "batch", .short_flag = 'b', .arg = "B", .def = "128", .min = 1, .max = 1e9,
@@ -50,29 +49,28 @@ static const struct zps_opt opts[] = {
     OPT(ZPS_OPT_UINT, warmup, .name = "warmup", .arg = "J", .def = "3", .min = 0, .max = 1000000,
         .help = "steps before the measured ones"),
     OPT(ZPS_OPT_UINT, settle, .name = "settle", .arg = "J", .def = "0", .min = 0, .max = 1000000,
-        .help = "after these at most J more, until the scheme auto stays with one; they sum one gradient again and "
-                "again, and are not verified"),
+        .help = "further steps, at most J, until the scheme auto settles on one; they sum one gradient repeatedly, and "
+                "are not verified"),
     OPT(ZPS_OPT_UINT, threads, .name = "threads", .short_flag = 't', .arg = "T", .def = "0", .min = 0, .max = 1024,
         .help = "threads that encode and decode (0: the library's default)"),
     OPT(ZPS_OPT_ENUM, dtype, .name = "dtype", .def = "f32", .values = dtype_values,
         .help = "type of the values: f32, f64, bf16 or f16"),
     OPT(ZPS_OPT_ENUM, collective, .name = "collective", .def = "allreduce", .values = collective_values,
-        .help =
-            "what ranks do in a step: sum, and all get all of it; the same as a push and a pull; sum, and each gets an "
-            "even share of the rows; or copy rows that one rank has (with --layout rows --overlap disjoint)"),
-    OPT(ZPS_OPT_ENUM, op, .name = "op", .def = "sum", .values = op_values,
-        .help = "what is made of the ranks' gradients"),
+        .help = "step of a rank: allreduce: all ranks get the whole sum; push-pull: the same in two calls; "
+                "reduce-scatter: each rank gets an even share of the sum's rows; allgather: ranks copy rows that one "
+                "rank has (needs --layout rows --overlap disjoint)"),
+    OPT(ZPS_OPT_ENUM, op, .name = "op", .def = "sum", .values = op_values, .help = "operation on the ranks' gradients"),
     OPT(ZPS_OPT_ENUM, codec, .name = "codec", .def = "auto", .values = codec_values,
-        .help = "how row numbers travel: as small as can be, as in the Zen paper, or COO both ways"),
+        .help = "encoding of row numbers: auto: the smallest; paper: as in the Zen paper; coo: COO both ways"),
     OPT(ZPS_OPT_ENUM, values, .name = "values", .def = "raw", .values = values_values,
-        .help = "what values travel as: as they are, or rounded to 16 bits or to QSGD levels of 2, 4 or 8 bits"),
+        .help = "encoding of values: as they are, or rounded to 16 bits or to QSGD levels of 2, 4 or 8 bits"),
     OPT(ZPS_OPT_ENUM, layout, .name = "layout", .def = "dense", .values = layout_values,
-        .help = "how gradients go in: a dense array, or a list of rows"),
+        .help = "layout of gradients: a dense array, or a list of rows"),
     OPT(ZPS_OPT_ENUM, out, .name = "out", .def = "dense", .values = out_values,
-        .help = "how results come out: a dense array, a list of rows, or in the gradient's own dense array"),
+        .help = "layout of results: a dense array, a list of rows, or in the gradient's own dense array"),
     OPT(ZPS_OPT_ENUM, memory, .name = "memory", .def = "host", .values = zps_gpu_memory_values,
-        .help = "where gradients and results are: in host memory, or in a GPU's (the library that drives it is "
-                "libzenps_cuda.so.0, or what ZENPS_DEVICE_LIBRARY names)"),
+        .help = "where gradients and results are: in host memory, or in a GPU's (driven by libzenps_cuda.so.0, or by "
+                "the library in ZENPS_DEVICE_LIBRARY)"),
     OPT(ZPS_OPT_STRING, device, .name = "device", .arg = "N",
         .help = "number of the GPU, with --memory device (default: ZENPS_DEVICE, then 0)"),
     OPT(ZPS_OPT_UINT, duplicates, .name = "duplicates", .arg = "N", .def = "1", .min = 1, .max = 255,
@@ -82,28 +80,26 @@ static const struct zps_opt opts[] = {
     OPT(ZPS_OPT_UINT, partitions, .name = "partitions", .arg = "P", .def = "0", .min = 0, .max = 65536,
         .help = "partitions of the tensor (0: the default)"),
     OPT(ZPS_OPT_STRING, scheme, .name = "scheme", .short_flag = 'S', .arg = "NAME[:OPTION=VALUE,...]",
-        .help =
-            "how rounds are carried out: over servers:" ZPS_PLAN_SERVED_TEXT "; or between ranks:" ZPS_PLAN_BETWEEN_TEXT
-            "; or the coordinator's choice: auto, auto:any, or auto:NAME,NAME; with the options below "
-            "(default: ZENPS_SCHEME, then balanced)"),
+        .help = "scheme of the rounds. Over servers:" ZPS_PLAN_SERVED_TEXT ". Between ranks:" ZPS_PLAN_BETWEEN_TEXT
+                ". Chosen by the coordinator: auto, auto:any, or auto:NAME,NAME. Options: see below (default: "
+                "ZENPS_SCHEME, then balanced)"),
     OPT(ZPS_OPT_ENUM, order, .name = "order", .def = "scheme", .values = order_values,
-        .help = "order of the addends of a sum: that of ranks, of which other schemes are refused; any, where auto may "
-                "take all schemes that lose nothing; or as the scheme says, auto being in the order of ranks"),
+        .help = "order of the addends of a sum: ranks: by rank, refused by other schemes; any: auto may choose among "
+                "all lossless schemes; scheme: the scheme's own, by rank for auto"),
     OPT(ZPS_OPT_BOOL, keep_zero_rows, .name = "keep-zero-rows",
-        .help = "the tensor keeps rows of zeros that ranks list, and every eighth row that a rank has is such a row "
-                "(needs --layout rows)"),
-    OPT(ZPS_OPT_UINT, seed, .name = "seed", .arg = "S", .def = "1", .min = 0, .max = 1e15,
-        .help = "of rows and values"),
-    OPT(ZPS_OPT_BOOL, verify, .name = "verify", .short_flag = 'v',
         .help =
-            "compare every step's result, bit by bit, with the sum of all ranks' inputs (rounded as they travel), "
-            "or with what the scheme's definition keeps of it; QSGD levels of the option bits with their bounds and "
-            "expectation"),
+            "the tensor keeps listed rows of zeros; every eighth row of a rank is such a row (needs --layout rows)"),
+    OPT(ZPS_OPT_UINT, seed, .name = "seed", .arg = "S", .def = "1", .min = 0, .max = 1e15,
+        .help = "seed of rows and values"),
+    OPT(ZPS_OPT_BOOL, verify, .name = "verify", .short_flag = 'v',
+        .help = "compare every step's result, bit by bit, with the sum of all ranks' inputs (rounded as they travel). "
+                "Lossy schemes: with the part that the scheme's definition keeps. QSGD levels of the option bits: with "
+                "their bounds and expectation"),
     OPT(ZPS_OPT_ENUM, check, .name = "verify-by", .def = "all", .values = check_values,
-        .help = "--verify: each rank makes the reference sum of every step, or ranks take turns, step by step; either "
-                "way the results of all ranks must be the same"),
+        .help = "--verify: all: each rank computes the reference sum of every step; turns: ranks take turns, step by "
+                "step. Results of all ranks must be equal either way"),
     OPT(ZPS_OPT_STRING, cases, .name = "cases", .arg = "FILE",
-        .help = "run once for each line of FILE, with the line's options after those given here, all in one job"),
+        .help = "run once for each line of FILE, all in one job; the line's options follow those given here"),
     OPT(ZPS_OPT_BOOL, json, .name = "json", .short_flag = 'j', .help = "print one line of JSON instead of a table"),
     {0},
 };
@@ -113,13 +109,12 @@ static const struct zps_opt_table table = {
     .summary = "measure and verify sparse allreduce, and its parts, on a zenps job",
     .description =
         "Example: zenpsrun -n 4 --servers 2 -- zenps-perf --rows 4194304 --density 0.01 --verify\n"
-        "Every rank regenerates its rows and values from the seed, so results can be checked against an independent "
-        "sum.\n"
-        "Lossy schemes are held to their papers' definitions: topka, topkdsa, gaussiank and gtopk step by step; oktopk "
-        "with the thresholds that its own last exact step had to find, which it renews every tau_threshold "
-        "steps. In an elastic job (zenpsrun --elastic) that loses ranks or takes some in, the steps that are left are "
-        "done by those that there are then, and verified as theirs; figures are of the last generation. Not with "
-        "--cases.\n"
+        "Every rank generates its rows and values from the seed, so every rank can check results against an "
+        "independent sum.\n"
+        "Lossy schemes are checked against the definitions of their papers: topka, topkdsa, gaussiank and gtopk step "
+        "by step; oktopk with the thresholds of its own last exact step, which it renews every tau_threshold steps. If "
+        "an elastic job (zenpsrun --elastic) loses or gains ranks, the new set of ranks does the remaining steps, and "
+        "verifies them as its own. Figures are those of the last generation. Not with --cases.\n"
         "Options of schemes, as in --scheme oktopk:k=1000,tau=64:" ZPS_SCHEME_OPTIONS_TEXT,
     .opts = opts,
     .config_size = sizeof(struct perf_options),

@@ -44,48 +44,44 @@ static const char *const rank_losses[] = {"auto", "continue", "restart", "fail",
   { .type = (type_), .offset = offsetof(struct options, field), .flags = ZPS_OPT_NO_FILE | ZPS_OPT_NO_ENV, __VA_ARGS__ }
 static const struct zps_opt opts[] = {
     OPT(ZPS_OPT_UINT, ranks, .name = "ranks", .short_flag = 'n', .arg = "N", .min = 0, .max = 4096,
-        .help = "number of ranks to start; without it, torchrun, mpirun or srun tell which one rank this is"),
+        .help = "number of ranks to start; without it, this process is one rank of torchrun, mpirun or srun"),
     OPT(ZPS_OPT_UINT, servers, .name = "servers", .short_flag = 's', .arg = "S", .def = "1", .min = 1, .max = 256,
         .help = "number of server processes to start"),
     OPT(ZPS_OPT_ENUM, on_server_loss, .name = "on-server-loss", .arg = "WHAT", .def = "continue", .values = losses,
-        .help =
-            "what becomes of the run when one of these servers ends: continue (the job goes on with the servers that "
-            "are left, and another one is started in its place) or fail"),
+        .help = "when a server ends: continue: the job goes on with the remaining servers, and zenpsrun starts another "
+                "in its place; fail: the run fails"),
     OPT(ZPS_OPT_STRING, elastic, .name = "elastic", .arg = "MIN:MAX",
-        .help =
-            "make the job elastic: it goes on with MIN ranks at least, and takes in MAX at most; -n is between them"),
+        .help = "make the job elastic, with at least MIN and at most MAX ranks; -n is between them"),
     OPT(ZPS_OPT_ENUM, on_rank_loss, .name = "on-rank-loss", .arg = "WHAT", .def = "auto", .values = rank_losses,
-        .help =
-            "what becomes of an elastic run when a rank is killed or fails: continue (the job goes on with the ranks "
-            "that are left, if MIN of --elastic are), restart (another one is started in its place, too) or fail; "
-            "auto is continue with --elastic, else fail"),
+        .help = "when a rank of an elastic run is killed or fails: continue: the job goes on if at least MIN ranks of "
+                "--elastic remain; restart: zenpsrun also starts another in its place; fail: the run fails; auto: "
+                "continue with --elastic, else fail"),
     OPT(ZPS_OPT_DURATION, join_wait_ms, .name = "join-wait", .arg = "TIME", .min = 1, .max = 3600000,
-        .help = "how long the ranks of an elastic job wait for more of them (ZENPS_JOIN_WAIT)"),
+        .help = "time that the ranks of an elastic job wait for more ranks (ZENPS_JOIN_WAIT)"),
     OPT(ZPS_OPT_STRING, coordinator, .name = "coordinator", .arg = "ADDRESS,...",
-        .help =
-            "use the coordinator and servers that run at HOST:PORT or unix:PATH instead of starting some; of several, "
-            "with commas in between, the one that leads"),
+        .help = "use the running coordinator at HOST:PORT or unix:PATH, and its servers; several, separated by commas: "
+                "the one that leads"),
     OPT(ZPS_OPT_STRING, token_key, .name = "token-key", .arg = "FILE",
-        .help = "let in the ranks alone that have a token made with a key of this file (zenpsctl token), as those "
-                "started here get one (with -n and without this: a key of the run's own)"),
+        .help = "let in only ranks with a token made from a key in this file (zenpsctl token); ranks started here get "
+                "one (default with -n: a key of the run's own)"),
     OPT(ZPS_OPT_STRING, provider, .name = "provider", .short_flag = 'p', .arg = "NAME", .def = "auto",
         .help = "fabric provider of servers and ranks"),
     OPT(ZPS_OPT_STRING, interface, .name = "interface", .short_flag = 'i', .arg = "NAMES",
-        .help = "network interfaces for the fabric, such as eth0,ib0 or ^docker0"),
+        .help = "network interfaces for the fabric, for example eth0,ib0 or ^docker0"),
     OPT(ZPS_OPT_STRING, job, .name = "job", .arg = "NAME", .def = "zenpsrun", .help = "name of the job"),
     OPT(ZPS_OPT_UINT, port, .name = "port", .arg = "PORT", .def = "7077", .min = 1, .max = 65535,
-        .help = "coordinator's port at MASTER_ADDR without -n; where all ranks are on one host it names a Unix socket"),
-    OPT(ZPS_OPT_BOOL, prefix, .name = "prefix", .def = "yes", .help = "put the rank in front of every line of output"),
+        .help = "coordinator's port at MASTER_ADDR without -n; if all ranks are on one host, it names a Unix socket"),
+    OPT(ZPS_OPT_BOOL, prefix, .name = "prefix", .def = "yes", .help = "begin every line of output with its rank"),
     OPT(ZPS_OPT_STRING, log_level, .name = "log-level", .arg = "LEVEL", .def = "warn",
         .help = "log level of the daemons"),
     OPT(ZPS_OPT_DURATION, linger_ms, .name = "linger", .arg = "TIME", .def = "2s", .max = 3600000,
-        .help = "after a rank has failed, time for the others to say why and end by themselves; 0: none"),
+        .help = "time for the other ranks, after one has failed, to report why and end by themselves; 0: none"),
     OPT(ZPS_OPT_DURATION, grace_ms, .name = "grace", .arg = "TIME", .def = "5s",
         .help = "time between the request to stop (SIGTERM) and the kill"),
     OPT(ZPS_OPT_DURATION, start_timeout_ms, .name = "start-timeout", .arg = "TIME", .def = "20s",
-        .help = "time for the daemons to come up"),
+        .help = "time for the daemons to start"),
     OPT(ZPS_OPT_STRING, zenpsd, .name = "zenpsd", .arg = "PATH",
-        .help = "the daemon's program (default: beside zenpsrun, else from PATH)"),
+        .help = "path of the daemon (default: beside zenpsrun, else in PATH)"),
     {0},
 };
 
@@ -94,35 +90,34 @@ static const struct zps_opt_table table = {
     .summary = "run N ranks of a program with a local zenps coordinator and servers",
     .args = "-- PROGRAM [ARG...]",
     .description =
-        "The ranks find the job in ZENPS_COORDINATOR, ZENPS_JOB, ZENPS_RANK, ZENPS_WORLD_SIZE, ZENPS_LOCAL_RANK and "
-        "ZENPS_LOCAL_WORLD_SIZE. RANK, WORLD_SIZE, LOCAL_RANK and LOCAL_WORLD_SIZE are set as well, and, unless they "
-        "are there already, MASTER_ADDR and MASTER_PORT: torch.distributed.init_process_group() finds its ranks by "
-        "them. MASTER_PORT is a free one with -n, else that of --port plus 1.\n"
-        "A part of a line is passed on when '\\r' ends it or when it has waited for 200 ms, so that progress bars "
-        "move. "
-        "When the reader of the output stops, ranks that write wait for it. Nothing else does, and nothing is lost.\n"
+        "The ranks get the job in ZENPS_COORDINATOR, ZENPS_JOB, ZENPS_RANK, ZENPS_WORLD_SIZE, ZENPS_LOCAL_RANK and "
+        "ZENPS_LOCAL_WORLD_SIZE. zenpsrun also sets RANK, WORLD_SIZE, LOCAL_RANK and LOCAL_WORLD_SIZE, and MASTER_ADDR "
+        "and MASTER_PORT unless they are set already. torch.distributed.init_process_group() reads these. MASTER_PORT "
+        "is a free port with -n, else --port plus 1.\n"
+        "zenpsrun forwards a part of a line after '\\r' or after 200 ms, so that progress bars move. When the reader "
+        "of the output stops, ranks that write wait for it. Nothing else waits, and nothing is lost.\n"
         "Without -n the coordinator is at MASTER_ADDR, for ranks on other hosts. It listens at that address if it is a "
-        "number of its host, else at every address. TLS is spoken: set ZENPS_TLS_CA, "
-        "ZENPS_TLS_CERT and ZENPS_TLS_KEY everywhere to the files of a run (zenpsctl certs init DIR --runs=NAME), or "
-        "ZENPS_CONTROL_INSECURE=yes where the network keeps strangers out. Where all ranks are on one host, neither is "
+        "numeric address of its host, else at every address. It speaks TLS: on every host, set ZENPS_TLS_CA, "
+        "ZENPS_TLS_CERT and ZENPS_TLS_KEY to the files of a run (zenpsctl certs init DIR --runs=NAME). On a network "
+        "without strangers, ZENPS_CONTROL_INSECURE=yes allows it without TLS. If all ranks are on one host, neither is "
         "needed.\n"
-        "With -n, and where all ranks are on one host, the coordinator is reached by a Unix socket that this user and "
-        "root alone may use. Key, token, state and with -n the socket are in a folder below TMPDIR, or /tmp, that goes "
-        "with the run; what a run that was killed has left there is removed by the next one.\n"
-        "The first rank that fails stops the others, which have the time of --linger to end by themselves. "
-        "zenpsrun says which it was, and exits with its code (128 plus the number of a signal).\n"
-        "A server that ends is told of in one line, with what has become of the job and what was started in its place. "
-        "So is a coordinator that is killed: rounds go on until another one, at its address, knows what it knew. "
-        "Where the job fails, since no server of those that it began with is left, or where with --on-server-loss=fail "
-        "a server or the coordinator has ended, zenpsrun says so, waits the time of --grace for the ranks, stops them, "
-        "and exits with 1, unless a rank has failed of itself by then.\n"
-        "With --elastic the ranks find MIN and MAX in ZENPS_MIN_WORLD_SIZE and ZENPS_MAX_WORLD_SIZE, and ZENPS_RANK is "
-        "a wish. A rank that is lost is told of in one line, and the run succeeds if all that are left end with 0. It "
-        "fails as one that is not elastic does once fewer than MIN live, with the code of the rank that was lost last. "
-        "With --on-rank-loss=restart another process takes the place of one that is lost: rank 2-2 that of rank 2, "
-        "unless 5 in a row have ended there within 10 s of their start. Where the job fails for want of servers, it "
-        "goes on over those that are started in their place. When a rank has ended with 0, the job has done its work: "
-        "nothing takes the place of one that is lost then, and the run fails when the others have ended.",
+        "With -n, or if all ranks are on one host, ranks reach the coordinator by a Unix socket. Only this user and "
+        "root can use it. Key, token and state, and with -n the socket, are in a folder below TMPDIR, or /tmp. The "
+        "folder is removed with the run. The next run removes the folder of a killed run.\n"
+        "The first rank that fails stops the others, which have the time of --linger to end by themselves. zenpsrun "
+        "reports that rank, and exits with its code (128 plus the number of a signal).\n"
+        "When a server ends, zenpsrun reports in one line what happened to the job and what it started in place of the "
+        "server. It does the same for a killed coordinator: rounds go on until another one, at the same address, has "
+        "its state. The job fails if no server is left of those it began with. With --on-server-loss=fail it fails "
+        "when a server or the coordinator ends. Then zenpsrun reports this, waits the time of --grace for the ranks, "
+        "and stops them. It exits with 1, or with the code of a rank that failed by itself before.\n"
+        "With --elastic the ranks get MIN and MAX in ZENPS_MIN_WORLD_SIZE and ZENPS_MAX_WORLD_SIZE, and ZENPS_RANK is "
+        "only a wish. zenpsrun reports a lost rank in one line, and the run succeeds if all remaining ranks end with "
+        "0. With fewer than MIN ranks it fails like a run that is not elastic, with the code of the rank lost last. "
+        "With --on-rank-loss=restart another process takes the place of a lost rank: rank 2-2 that of rank 2. This "
+        "stops after 5 in a row there have ended within 10 s of their start. If the job fails for want of servers, it "
+        "goes on with the servers started in their place. When a rank has ended with 0, the job is done. Ranks lost "
+        "later are not replaced, and the run fails when the others have ended.",
     .opts = opts,
     .config_size = sizeof(struct options),
     .min_args = 1,

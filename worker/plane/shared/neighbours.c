@@ -127,8 +127,7 @@ static void end(struct round *round, struct meeting *meeting, const char *why) {
   if (meeting->rank == UINT32_MAX) return;
   round->n_left--;
   if (why)
-    zps_log_warn("rank %" PRIu32
-                 " is on this host, but shares no memory with us (%s): the fabric carries what goes there",
+    zps_log_warn("rank %" PRIu32 " is on this host, but shares no memory with us (%s): its data goes over the fabric",
                  meeting->rank, why);
 }
 
@@ -240,8 +239,7 @@ static void end_all(struct round *round) {
   }
   if (n_silent > 0)
     zps_log_warn("%" PRIu32
-                 " ranks say that they are on this host, but did not come to share memory: the fabric "
-                 "carries what goes there",
+                 " ranks report this host, but did not come to share memory: their data goes over the fabric",
                  n_silent);
 }
 
@@ -258,7 +256,7 @@ void zps_neighbours_meet(const struct zps_neighbours_config *config, int fd, con
     while (round.n_left > 0 && zps_clock_ns() < deadline_ns) wait_for_news(&round, fd, deadline_ns);
     end_all(&round);
   } else {
-    zps_log_warn("no memory to meet the ranks of this host: the fabric carries what goes there");
+    zps_log_warn("no memory to meet the ranks of this host: their data goes over the fabric");
   }
   close(fd);
   free(round.meetings);

@@ -142,7 +142,7 @@ void *zps_segment_get(struct zps_segment *segment, size_t bytes) {
   if (first == 0) return NULL;
   /* The system hands out the memory here, where it can refuse: a refusal later would be a signal. */
   if (fallocate(segment->fd, 0, (off_t)(first * GRANULE), (off_t)(n * GRANULE)) != 0) {
-    zps_log_warn_limited("no %" PRIu64 " bytes of shared memory: %s; what is there instead travels over the fabric",
+    zps_log_warn_limited("cannot allocate %" PRIu64 " bytes of shared memory: %s; their data goes over the fabric",
                          n * GRANULE, strerror(errno));
     return NULL;
   }
@@ -155,7 +155,7 @@ void zps_segment_put(struct zps_segment *segment, void *data, size_t bytes) {
   const uint64_t offset = (uint64_t)((char *)data - segment->base);
   memset(segment->taken + offset / GRANULE, 0, n);
   if (fallocate(segment->fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)offset, (off_t)(n * GRANULE)) != 0)
-    zps_log_warn_limited("shared memory is not given back: %s", strerror(errno));
+    zps_log_warn_limited("cannot free shared memory: %s", strerror(errno));
 }
 
 static struct header *header_of(const struct zps_segment *segment) {

@@ -104,7 +104,7 @@ static void read_ones_cost_little(void **state) {
 
 static void too_many_rounds(void **state) {
   (void)state;
-  logs_expect(ZPS_LOG_WARN, "dropped what came of tensor 1 step 0");
+  logs_expect(ZPS_LOG_WARN, "dropped messages for tensor 1 step 0");
   for (uint64_t step = 0; step <= ZPS_UNEXPECTED_ROUNDS_MAX; step++) say(1, step, 1, "x");
   assert_int_equal(kept.n_rounds, ZPS_UNEXPECTED_ROUNDS_MAX);
   assert_null(
@@ -133,7 +133,7 @@ static void too_many_bytes(void **state) {
 /* More than one has to make room. */
 static void far_too_many_rounds(void **state) {
   (void)state;
-  logs_allow(ZPS_LOG_WARN, "dropped what came of tensor 1 step");
+  logs_allow(ZPS_LOG_WARN, "dropped messages for tensor 1 step");
   const uint64_t n = ZPS_UNEXPECTED_ROUNDS_MAX + ZPS_MISSED_ROUNDS;
   for (uint64_t step = 0; step < n; step++) say(1, step, 1, "x");
   for (uint64_t step = 0; step < n; step++) zps_unexpected_round_free(take(1, step, step < ZPS_MISSED_ROUNDS));
