@@ -12,7 +12,6 @@
 #include "common/base/clock.h"
 #include "common/base/text.h"
 #include "common/control/client.h"
-#include "proto/control.h"
 #include "server/ctl/ctl.h"
 
 #define GAP_MS 2000u    /* between the two answers that rates are counted from */
@@ -28,7 +27,7 @@
 #define FINDINGS_MAX 64u
 #define SHOWN_MAX 10u
 #define RANKS_TEXT 100u
-#define QUOTED_MAX (4 * ZPS_NAME_MAX + 3)
+#define QUOTED_MAX 515u /* a name of 128 bytes, all of them quotes */
 
 enum grade { WARNING = 1, CRITICAL = 2 };
 

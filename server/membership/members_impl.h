@@ -168,8 +168,8 @@ void zps_members_job_free(struct zps_member_job *job);
 /* view_change.c */
 /* The places have changed: an epoch of its own, whatever became of the last one. */
 void zps_members_view_change_begin(struct zps_members *members, struct zps_member_job *job);
-/* Tells those that have not heard, and goes on when all have answered. True: the new view is installed. */
-bool zps_members_view_change_settle(struct zps_members *members, struct zps_member_job *job);
+/* Tells those that have not heard, and goes on when all have answered. */
+void zps_members_view_change_settle(struct zps_members *members, struct zps_member_job *job);
 /* A change that takes too long breaks the job. */
 void zps_members_view_change_expire(struct zps_members *members, struct zps_member_job *job);
 uint64_t zps_members_view_change_deadline(const struct zps_members *members, struct zps_member_job *job);

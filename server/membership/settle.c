@@ -18,25 +18,16 @@ static uint64_t expire(struct zps_members *members, struct zps_member_job *job) 
   return deadline_ns;
 }
 
-/* False: the job fails. What had waited for a change that is over now begins the next one. */
-static bool change_view(struct zps_members *members, struct zps_member_job *job, uint64_t *again_ns) {
-  for (unsigned n = 0; n < 2; n++) {
-    *again_ns = ZPS_NEVER;
-    if (!zps_members_places_settle(members, job, again_ns)) {
-      zps_members_job_break(job, job->map.why.code, ZPS_NO_RANK, job->map.why.text);
-      return false;
-    }
-    if (!zps_members_view_change_settle(members, job)) break;
-  }
-  return true;
-}
-
 /* Tensors first: a server that is to join must know them. A tensor that the places have let go of waits no longer. */
 static uint64_t run(struct zps_members *members, struct zps_member_job *job) {
   uint64_t deadline_ns = zps_members_closes_settle(members, job), again_ns = ZPS_NEVER;
   sooner(&deadline_ns, zps_members_groups_settle(members, job));
   zps_members_tensors_open(members, job);
-  if (!change_view(members, job, &again_ns)) return deadline_ns;
+  if (!zps_members_places_settle(members, job, &again_ns)) {
+    zps_members_job_break(job, job->map.why.code, ZPS_NO_RANK, job->map.why.text);
+    return deadline_ns;
+  }
+  zps_members_view_change_settle(members, job);
   zps_members_tensors_open(members, job);
   zps_members_tensors_tell(members, job);
   sooner(&deadline_ns, again_ns);

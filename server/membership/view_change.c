@@ -167,7 +167,7 @@ static bool was_changed(const struct zps_member_job *job) {
   return any;
 }
 
-bool zps_members_view_change_settle(struct zps_members *members, struct zps_member_job *job) {
+void zps_members_view_change_settle(struct zps_members *members, struct zps_member_job *job) {
   struct zps_member_map *const map = &job->map;
   bool is_away;
   if (map->state == ZPS_MAP_NONE && was_changed(job)) { /* A server or rank that is back hears it again. */
@@ -181,12 +181,8 @@ bool zps_members_view_change_settle(struct zps_members *members, struct zps_memb
   }
   if (map->state == ZPS_MAP_RANKS) {
     tell_ranks(members, job, ZPS_TOLD_MAP);
-    if (count_missing(job, &is_away) == 0) {
-      install(members, job);
-      return true;
-    }
+    if (count_missing(job, &is_away) == 0) install(members, job);
   }
-  return false;
 }
 
 /* ------------------------------------------------------------ time */

@@ -213,7 +213,7 @@ static void test_of_the_job(void **state) {
   zps_json *const old = parse(
       "{\"tensors\": [{\"job_id\": \"0x1\", \"name\": \"w\", \"told_s\": 31, \"world\": 2, "
       "\"covered_ms\": 30000, \"rounds\": 30, \"rank_rounds\": 60}]}");
-  zps_json *const stopped = zps_ctl_derive(old, derived, 2); /* but not for ever */
+  zps_json *const stopped = zps_ctl_derive(old, derived, 2); /* After 30 s without a report nothing runs. */
   assert_float_equal(of(stopped, "tensors", 0, "rounds_per_s"), 0, 1e-9);
   zps_json_unref(stopped);
   zps_json_unref(old);
