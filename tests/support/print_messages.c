@@ -54,10 +54,10 @@ static uint64_t max_of(const struct zps_field *field) {
 
 static void add_type(char *text, const struct zps_field *field) {
   static const char *const types[] = {
-      [ZPS_FIELD_NUMBER] = "number", [ZPS_FIELD_HEX] = "word",    [ZPS_FIELD_FLAG] = "flag",
-      [ZPS_FIELD_REAL] = "real",     [ZPS_FIELD_WORD] = "name",   [ZPS_FIELD_CODE] = "error",
-      [ZPS_FIELD_TEXT] = "text",     [ZPS_FIELD_NAME] = "text",   [ZPS_FIELD_STRING] = "text",
-      [ZPS_FIELD_BYTES] = "bytes",   [ZPS_FIELD_SECRET] = "bytes"};
+      [ZPS_FIELD_NUMBER] = "number", [ZPS_FIELD_HEX] = "word",     [ZPS_FIELD_FLAG] = "flag",
+      [ZPS_FIELD_REAL] = "real",     [ZPS_FIELD_WORD] = "name",    [ZPS_FIELD_CODE] = "error",
+      [ZPS_FIELD_TEXT] = "text",     [ZPS_FIELD_NAME] = "text",    [ZPS_FIELD_STRING] = "text",
+      [ZPS_FIELD_BYTES] = "bytes",   [ZPS_FIELD_SECRET] = "bytes", [ZPS_FIELD_OTHER] = NULL};
   const char *type = field->type == ZPS_FIELD_OTHER ? field->form : types[field->type];
   if (field->type == ZPS_FIELD_OBJECT) type = part_name(field->part) ? part_name(field->part) : "object";
   zps_text_add(text, TEXT, field->many ? "list of %s%s" : "%s", type,

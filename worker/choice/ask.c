@@ -46,7 +46,7 @@ static zps_err_t find_scheme(struct zps_scheme_ask *ask, const char *scheme, con
                     "tensor %s: there is no scheme '%.40s'; there are:" ZPS_PLAN_ALL_TEXT " hierarchical:NAME%s", name,
                     scheme, zps_plan_scheme_meant(outer, strlen(outer), meant, sizeof meant));
   if (!ask->scheme || !ask->scheme->nests) {
-    snprintf(ask->name, sizeof ask->name, "%s", scheme);
+    snprintf(ask->name, sizeof ask->name, "%.*s", (int)sizeof ask->name - 1, scheme);
     return ZPS_OK;
   }
   const char *const inner = colon ? colon + 1 : "balanced";
