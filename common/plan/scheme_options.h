@@ -43,8 +43,8 @@ enum zps_level_algorithm { ZPS_LEVEL_AUTO, ZPS_LEVEL_RING, ZPS_LEVEL_DOUBLING };
  *         1. WORD: a number with the name word(number). PARTS: enum zps_without. LEVELS: numbers with a letter each.
  * place   WIRE: ranks agree on it; the member's name is the key of the JSON. HERE: it stays in this process, or travels
  *         as a member of the tensor.
- * least   The least number that is sent. 0 is the default of every option and is not sent.
- * absent  A number that means the default, too. It is not sent either, so that ranks agree however it was given.
+ * least   The smallest number on the wire. 0 means the default of every option, and is not sent.
+ * absent  This number means the default, too, and is not sent either. So ranks agree on both forms.
  * schemes The schemes that take it.
  * help    What it does, and the default.
  */

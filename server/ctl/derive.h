@@ -5,20 +5,17 @@
 
 #include "common/control/json.h"
 
-/* Adds to the rows of `now` (the result of `stats`) what follows from them; `before` (what this call returned for an
- * earlier result, `seconds` older) may be NULL. A new value, or NULL when memory is short. Ranks report every few
- * seconds: a tensor or rank without a new report keeps its last rates.
+/* Adds rates, densities and means to the rows of `now`, a result of `stats`. `before` is the return value for an
+ * earlier result, `seconds` older, or NULL. Returns a new value; NULL: no memory. Ranks report every few seconds. A
+ * tensor or rank without a new report keeps its last rates for 30 s.
  *
- * Of a tensor: how even it is over its servers (Zen, definition 8), where it has any: imbalance_push: what the server
- * that is sent most gets of a rank's rows in a single step, of the heaviest rank, over its share by partitions, mean of
- * the rounds between the samples, of one round as of many; imbalance_pull: rows of their sums at the server that has
- * most, over its share.
- *
- * Of a tensor at a server: rounds_per_s; bytes_in_per_s, bytes_out_per_s; density: rows a rank pushed of those it could
- * have; union_density: rows in the sum; imbalance_pull: the sum's heaviest partition over the
- * mean one, over all servers (imbalance_push, of a rank's, comes from the server, of all rounds); imbalance_step: what
- * a server is sent of a rank's rows in a step over its even share, of the heaviest rank, mean of rounds; collect_ms,
- * reduce_ms, publish_ms: mean over rounds. Of a rank: lag_ms: mean time by which its push came after the first one. */
+ * `tensors` get the evenness over servers (Zen, definition 8), if the tensor has any:
+ *   imbalance_push   A step sends a server this share of a rank's rows, over an even share. The greatest, mean of
+ * rounds. imbalance_pull   Rows of the sums at the fullest server, over an even share. `shards` get, for one tensor at
+ * one server: rounds_per_s, bytes_in_per_s, bytes_out_per_s density, union_density   Pushed rows, and rows of the sum,
+ * over the possible ones. imbalance_pull           The heaviest partition of the sum over the mean partition, over all
+ * servers. imbalance_step           As imbalance_push of tensors, for this server alone. collect_ms, reduce_ms,
+ * publish_ms   Means over rounds. `lags` get lag_ms, the mean time from the first rank's push to this rank's. */
 zps_json *zps_ctl_derive(const zps_json *now, const zps_json *before, double seconds);
 
 #endif

@@ -1,6 +1,5 @@
-/* What will stop this daemon unless somebody acts: a certificate that ends, a state directory that fills up, memory
- * that runs out. Each is logged at warn when it begins, and every 24 h while it lasts. The loop's thread calls all of
- * it. */
+/* Warnings before this daemon stops: its certificate ends, its state directory fills up, its memory runs out. Each is
+ * logged at warn when it begins, and every 24 h while it lasts. The loop's thread calls all of it. */
 #ifndef ZPS_SERVER_DAEMON_OUTLOOK_H
 #define ZPS_SERVER_DAEMON_OUTLOOK_H
 

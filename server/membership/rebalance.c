@@ -1,6 +1,6 @@
 /*
- * An administrator wants jobs placed anew over the servers that are there now: what places.c and generations.c do by
- * themselves, without the time that they give to servers and jobs to settle. A job has no more places than when it
+ * An administrator wants jobs placed anew over the present servers. places.c and generations.c do this by themselves,
+ * after servers and jobs have settled. Here it happens at once. A job has no more places than when it
  * began, since ranks and servers are told how many there are once (job.server_places); the generations of an elastic
  * job begin with as many as there are servers.
  */

@@ -211,7 +211,7 @@ typedef struct zenps_tensor_options {
    * - Over servers: "balanced", fast from the first step, and with every other option; "sparse-ps"; "dense-ps", which
    *   sends all rows; "omnireduce", in blocks of 256 values.
    * - Between ranks, sparse: "recursive-doubling", "split-allgather", "agsparse". "hierarchical" adds up the ranks of a
-   *   host first, and takes balanced between hosts, or another one that loses nothing: "hierarchical:ring".
+   *   host first. Between hosts it uses balanced, or the exact scheme behind its colon: "hierarchical:ring".
    * - Between ranks, dense: "dsar", "bitmap-split", "ring", "rabenseifner", "two-level", "blueconnect", "dense-split".
    * - Between ranks, keeping only the greatest rows: "oktopk", "gtopk", "topka", "topkdsa", "gaussiank". They need `k`
    *   or `density`: "topka:density=0.01".
@@ -605,8 +605,8 @@ ZENPS_API zenps_status_t zenps_request_stats(const zenps_request_t *request, zen
 ZENPS_API zenps_status_t zenps_request_partition_nnz(const zenps_request_t *request, uint32_t *sent,
                                                      uint32_t *in_union);
 
-/* The rows of this rank's gradient that the result is made of: selected here, and in the result. Of a request that has
- * gone well, of a tensor whose scheme has the option contributed=1; else ZENPS_ERR_UNSUPPORTED. `rows`
+/* The rows of this rank's gradient in the result: selected here, and in the result. The request has succeeded, and its
+ * tensor's scheme has the option contributed=1; else ZENPS_ERR_UNSUPPORTED. `rows`
  * (initialised) becomes ZENPS_ROWS in host memory without values: row_ids ascend, are the library's, and valid until
  * zenps_request_free(). What a trainer keeps as its residual is its gradient without these rows, or
  * zenps_sparsifier_commit() does so. [Ok-Topk algorithm 1, line 14] */

@@ -36,11 +36,13 @@ class Scope:
         """Opens a tensor of rows x width values: "f32", "f64", "bf16" or "f16". The first rank to do so registers it, the
         others must agree in every argument (ShapeMismatch). The same name again gives the same Tensor.
 
-        op: "mean" (the sum times 1 / world), "mean_present" (1 / ranks that contribute), "sum", "max", "min". scheme: how
-        rounds are carried out, with the scheme's own options behind a colon, "oktopk:k=1000,tau=64"; None: ZENPS_SCHEME,
-        "balanced". values: what values travel as, "raw", "bf16", "f16", "qsgd2", "qsgd4", "qsgd8". codec: "auto", "paper",
-        "coo". k, density: rows that lossy schemes keep. keep_zero_rows: rows of zeros that a rank lists are sent and in
-        the result. contributed: Rows.contributed says which rows of this rank's gradient the result is made of.
+        op: "mean" (the sum times 1 / world), "mean_present" (1 / contributing ranks), "sum", "max", "min".
+        scheme: a name, and the scheme's own options behind a colon: "oktopk:k=1000,tau=64". None: ZENPS_SCHEME, "balanced".
+        values: the form of values on the way: "raw", "bf16", "f16", "qsgd2", "qsgd4", "qsgd8".
+        codec: "auto", "paper", "coo".
+        k, density: a lossy scheme keeps so many rows, or this share.
+        keep_zero_rows: listed rows of zeros are sent, and are in the result.
+        contributed: Rows.contributed has the rows of this rank's gradient in the result.
 
         More: every other member of zenps_tensor_options_t by its name, with the words for its constants in lower case
         (<zenps/zenps.h>), and every other option of the scheme (zenps-perf --help). tau=64 is scheme="oktopk:tau=64".

@@ -1,14 +1,15 @@
 /*
  * The policy of places as one table. Each character of a text is a fact.
  *
- * A place:
- *   I in    D in and draining    C in and cut off    L lost    V leaving    F free    W dismissed, owes answers
- *   J joining, owes answers    j joining, has answered    r it refused    s the job has changed    x it drains
- * A spare server:
- *   n it has settled    w it settles in 5 s    c it was cut off, its pause is over    p its pause ends in 9 s
- * The job:
- *   F it fails with its servers    K only its servers have its sums    M a view change is under way
- *   A somebody is away    N it takes no servers in    U an administrator wants it now    S it settles in 3 s
+ * A place.
+ *   I: in.  D: in, and its server drains.  C: in, and cut off.  L: lost.  V: leaving.  F: free.
+ *   W: dismissed, and its server owes answers.  J: joining, and owes answers.  j: joining, and has answered.
+ *   r: its server refused.  s: the job has changed.  x: its server drains.
+ * A spare server.
+ *   n: it has settled.  w: it settles in 5 s.  c: it was cut off, and its pause is over.  p: its pause ends in 9 s.
+ * The job.
+ *   F: it fails with its servers.  K: only its servers have its sums.  M: a view change is under way.
+ *   A: somebody is away.  N: it takes no servers in.  U: an administrator wants it now.  S: it settles in 3 s.
  */
 #include <setjmp.h>
 #include <stdarg.h>

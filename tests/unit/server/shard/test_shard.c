@@ -306,7 +306,7 @@ static struct flights flights_of(struct zps_shard *shard, unsigned max) {
   return flights;
 }
 
-/* What an operator is told of rounds in flight: the oldest first, and the ranks that each waits for. */
+/* An operator sees rounds in flight, the oldest first, and the missing ranks of each. */
 static void test_rounds_in_flight(void **state) {
   const struct fabric *fabric = *state;
   struct zps_shard *shard = cluster_shard(fabric->provider, fabric->fault, 64 * MIB);
