@@ -199,14 +199,20 @@ static void test_jobs_wait_for_servers(void **state) {
   assert_int_equal(zps_members_job_first(rig.members)->view.n_places, 1);
 }
 
-/* A job is opened by servers that are away when they are back, or by those that are left. */
-static void test_server_is_away_while_a_job_opens(void **state) {
-  (void)state;
+/* Job "x" of two ranks opens: server a has answered, server b has not. */
+static const struct zps_member_job *opened_by_one(void) {
   for (unsigned i = 0; i < 2; i++) assert_int_equal(server_with(i, i ? "b" : "a", SECRET + i, NULL, 0), ZPS_OK);
   for (uint32_t r = 0; r < 2; r++) assert_int_equal(join_with(2 + r, r, SECRET + 2 + r), ZPS_OK);
   const struct zps_member_job *const job = zps_members_job_first(rig.members);
+  members_opened(0, job->job_id, ZPS_OK);
+  return job;
+}
+
+/* A job is opened by servers that are away when they are back, or by those that are left. */
+static void test_server_is_away_while_a_job_opens(void **state) {
+  (void)state;
+  const struct zps_member_job *const job = opened_by_one();
   uint64_t first_id = job->job_id;
-  members_opened(0, first_id, ZPS_OK);
   away(1, 500);
   const struct members_seen *seen = NULL;
   assert_int_equal(members_count(ZPS_ACT_JOB_CLOSE, 0, &seen), 1);
@@ -230,11 +236,8 @@ static void test_server_is_away_while_a_job_opens(void **state) {
 /* Its new connection comes before the old one has ended. Its answer is lost with the old one, so it is asked again. */
 static void test_server_is_back_before_it_is_away(void **state) {
   (void)state;
-  for (unsigned i = 0; i < 2; i++) assert_int_equal(server_with(i, i ? "b" : "a", SECRET + i, NULL, 0), ZPS_OK);
-  for (uint32_t r = 0; r < 2; r++) assert_int_equal(join_with(2 + r, r, SECRET + 2 + r), ZPS_OK);
-  const struct zps_member_job *const job = zps_members_job_first(rig.members);
+  const struct zps_member_job *const job = opened_by_one();
   uint64_t first_id = job->job_id;
-  members_opened(0, first_id, ZPS_OK);
   assert_int_equal(server_with(4, "b", SECRET + 1, &first_id, 1), ZPS_OK);
   assert_true(job->state == ZPS_JOB_OPENING && job->view.n_places == 2 && job->job_id != first_id);
   assert_int_equal(members_count(ZPS_ACT_JOB_OPEN, 4, NULL), 1);
