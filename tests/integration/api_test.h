@@ -159,16 +159,16 @@ const zenps_error_t *flight_expect_absent(const struct flight *flight, const str
 
 /* ------------------------------------------------------------ servers that fall silent (api_silence.c) */
 
-/* Of jobs with a tensor "t" of one partition, whose sums are large. From this step on, once in a step, rank 0 stops a
- * server when a sum is announced and before it is read, until it is the one that has the sums. */
-enum { SILENCE_FIRST_STEP = 2, SILENCE_DEAD_MS = 1000 };
+/* Of jobs with a tensor of one partition, which the job's first server has. In the first step rank 0 stops this server
+ * while ranks read a sum from it. */
+enum { SILENCE_DEAD_MS = 2000 };
 /* For cluster_start_with(). */
 extern const char *const silence_settings[];
+/* For the processes that are started next: the provider, with further rules of its faults. */
+void silence_faults(const char *rules);
+void silence_no_faults(void);
 /* For the log, of the level "trace"; `ctx` is the rank. */
 void silence_log(void *ctx, int level, const char *component, const char *text);
-/* Rank 0 calls it after each step, and says whether the one that was stopped has been missed: whether such a server has
- * been found, and is silent. */
-bool silence_found(const struct rank *rank, uint64_t step, bool was_missed);
 /* It goes on. */
 void silence_end(const struct rank *rank);
 
