@@ -6,7 +6,7 @@ if [ "$(id -u)" -eq 0 ] && [ -z "${ZPS_TEST_PODS:-}" ] && unshare -n true 2>/dev
 fi
 . "$(dirname "$0")/../support/tap.sh"
 python=/usr/bin/python3 # Debian's modules are for Debian's python
-base=$top/deploy/k8s/base
+base=$top/deploy/k8s/base trainer=$top/deploy/k8s/trainer
 export TMPDIR=$scratch
 
 # ---- the manifests ----
@@ -15,13 +15,20 @@ if command -v kubectl >/dev/null; then
   ok "the base builds" kubectl kustomize "$base"
   cp "$scratch/out" "$scratch/all.yaml"
   rendered=("$scratch/all.yaml")
+  ok "so does the trainer" kubectl kustomize "$trainer"
 else
   skip "the base builds" "kubectl is not installed"
 fi
 if "$python" -c 'import yaml' 2>/dev/null; then
   is "selectors, budgets, probes, users, privileges" "$("$python" "$top/tests/support/manifests.py" "$base" "${rendered[@]}" 2>&1)" "8 objects hold"
+  is "the trainer as a Job and as a JobSet" "$("$python" "$top/tests/support/manifests.py" --trainer "$trainer" 2>&1)" "all holds"
 else
   skip "selectors, budgets, probes, users, privileges" "python3-yaml is not installed"
+fi
+if "$python" -c 'import kubernetes_validate' 2>/dev/null; then
+  is "schemas of Kubernetes 1.31" "$("$python" "$top/tests/support/manifests.py" --schema "$base" "$trainer" 2>&1)" "all holds"
+else
+  skip "schemas of Kubernetes 1.31" "kubernetes-validate of PyPI is not installed"
 fi
 # The secrets that kustomization.yaml asks for, made as it says.
 certs=$scratch/certs secrets=$scratch/secrets
@@ -76,7 +83,7 @@ if [ -n "$why" ]; then
   done_testing
   exit
 fi
-printf '127.0.0.1 localhost\n10.244.0.1 zenps-coordinator\n' >"$scratch/hosts"
+printf '127.0.0.1 localhost\n10.244.0.1 zenps-coordinator trainer-0.trainer\n' >"$scratch/hosts"
 # run_pod SET NUMBER: in the background; $pid is the daemon's.
 run_pod() {
   "$python" "$top/tests/support/pod" run "$1" "$2" "$image" "$scratch/hosts" "$secrets" >"$scratch/$1-$2.log" 2>&1 &
@@ -117,6 +124,31 @@ ok "a second one, too" until_true pod probe zenps-server readinessProbe "$pid"
 second=$pid
 is "servers have the names of their pods" "$("${admin[@]}" zenpsctl --endpoint 10.244.0.1:7077 members | grep -oE 'zenps-server-[01]' | sort | tr '\n' ' ')" "zenps-server-0 zenps-server-1 "
 ok "verified rounds over both" rounds
+train() { # the two pods of the trainer's Job
+  local number status=0 pids=()
+  make -s -C "$build" install-libLTLIBRARIES prefix=/usr DESTDIR="$image" || return
+  mkdir -p "$image/usr/lib/python3/dist-packages" "$secrets/zenps-worker-tls" "$secrets/trainer-token"
+  cp -r "$top/worker/python/zenps" "$image/usr/lib/python3/dist-packages"
+  for file in ca.crt:ca.pem tls.crt:worker-worker.pem tls.key:worker-worker.key; do
+    cp "$certs/${file#*:}" "$secrets/zenps-worker-tls/${file%:*}"
+  done
+  rm -f "$scratch/trainer.token"
+  zenpsctl token make "$secrets/zenps-token/token.key" trainer --ttl=24h --out="$scratch/trainer.token" &&
+    cp "$scratch/trainer.token" "$secrets/trainer-token/token" || return
+  for number in 0 1; do
+    timeout 300 "$python" "$top/tests/support/pod" run trainer/trainer $number "$image" "$scratch/hosts" "$secrets" >"$scratch/trainer-$number.log" 2>&1 &
+    pids+=($!)
+  done
+  for number in 0 1; do wait "${pids[number]}" || status=1; done
+  cat "$scratch"/trainer-?.log
+  return $status
+}
+if "$python" -c 'import torch' 2>/dev/null; then
+  ok "the trainer's pods train" train
+  is "to the same parameters on both" "$(grep -oE 'rank [01] of 2|parameters .*' "$scratch/out" | sort | uniq -c | awk '{ print $1, $2 }' | tr '\n' ' ')" "2 parameters 1 rank 1 rank "
+else
+  skip "the trainer's pods train" "PyTorch is not installed for $python"
+fi
 worker+=(ZENPS_TOKEN_FILE=)
 not_let_in() { not rounds; }
 ok "but not without a token" not_let_in

@@ -1,6 +1,8 @@
-"""The Kubernetes base, read without kubectl: its objects, and what must hold of them.
+"""Kubernetes folders, read without kubectl: their objects, and what must hold of those of the base.
 
   manifests.py FOLDER [RENDERED]   prints what does not hold; RENDERED: what kubectl kustomize made of the folder
+  manifests.py --trainer FOLDER    the same of the trainer's folder
+  manifests.py --schema FOLDER...  prints what Kubernetes' schemas refuse (kubernetes-validate of PyPI)
 """
 import os
 import shutil
@@ -19,7 +21,8 @@ def read(folder):
     for name in kustomization["resources"]:
         with open(os.path.join(folder, name), encoding="utf-8") as file:
             objects += [thing for thing in yaml.safe_load_all(file) if thing]
-    maps = {made["name"]: dict(text.split("=", 1) for text in made["files"]) for made in kustomization["configMapGenerator"]}
+    maps = {made["name"]: {text.partition("=")[0]: text.rpartition("=")[2] for text in made["files"]}
+            for made in kustomization["configMapGenerator"]}
     return objects, {name: {key: os.path.join(folder, path) for key, path in files.items()} for name, files in maps.items()}
 
 
@@ -28,7 +31,7 @@ def of(objects, kind):
 
 
 def pods(objects):
-    return {thing["metadata"]["name"]: thing["spec"]["template"] for thing in of(objects, "StatefulSet")}
+    return {thing["metadata"]["name"]: thing["spec"]["template"] for kind in ("StatefulSet", "Job") for thing in of(objects, kind)}
 
 
 def selectors(objects):
@@ -76,9 +79,10 @@ def check_services(objects):
 
 def claims(objects, name):
     """Volumes of a pod that outlive it: where they are mounted, by name."""
-    (thing,) = [thing for thing in of(objects, "StatefulSet") if thing["metadata"]["name"] == name]
-    names = {claim["metadata"]["name"] for claim in thing["spec"].get("volumeClaimTemplates", [])}
-    (container,) = thing["spec"]["template"]["spec"]["containers"]
+    made = [claim for thing in of(objects, "StatefulSet") if thing["metadata"]["name"] == name
+            for claim in thing["spec"].get("volumeClaimTemplates", [])]
+    names = {claim["metadata"]["name"] for claim in made}
+    (container,) = pods(objects)[name]["spec"]["containers"]
     return {mount["name"]: mount["mountPath"] for mount in container["volumeMounts"] if mount["name"] in names}
 
 
@@ -172,7 +176,38 @@ def check_rendered(objects, path):
     yield from check_selectors(rendered)
 
 
+def check_trainer(folder):
+    """The JobSet has the pods of the Job, but for the first one's name."""
+    objects, _ = read(folder)
+    (job,) = of(objects, "Job")
+    with open(os.path.join(folder, "jobset.yaml"), encoding="utf-8") as file:
+        (jobset,) = yaml.safe_load_all(file)
+    (ranks,) = jobset["spec"]["replicatedJobs"]
+    set_name = f"{jobset['metadata']['name']}-{ranks['name']}-0-0.{jobset['metadata']['name']}"
+    one, other = job["spec"]["template"]["spec"], ranks["template"]["spec"]["template"]["spec"]
+    if one.pop("subdomain") not in [thing["metadata"]["name"] for thing in of(objects, "Service")]:
+        yield "the Job's pods have no Service"
+    for container in other["containers"]:
+        container["args"] = [text.replace(set_name, f"{job['metadata']['name']}-0.trainer") for text in container["args"]]
+    if one != other:
+        yield "the pods of job.yaml and jobset.yaml differ"
+
+
+def check_schemas(folders):
+    import kubernetes_validate
+    for folder in folders:
+        for thing in read(folder)[0]:
+            try:
+                kubernetes_validate.validate(thing, "1.31", strict=True)
+            except kubernetes_validate.ValidationError as error:
+                yield f"{thing['kind']} {thing['metadata']['name']}: {error.message}"
+
+
 def main():
+    if sys.argv[1] in ("--trainer", "--schema"):
+        found = [*(check_trainer(sys.argv[2]) if sys.argv[1] == "--trainer" else check_schemas(sys.argv[2:]))]
+        print("\n".join(found) if found else "all holds")
+        return
     objects, maps = read(sys.argv[1])
     found = [*check_selectors(objects), *check_budgets(objects), *check_services(objects), *check_state(objects, maps)]
     for name, template in pods(objects).items():
