@@ -74,6 +74,7 @@ ok "which helps" until_true says 0 '^ok'
 # A job fails: the cause can be read afterwards.
 kill -KILL "$(row 1)"
 wait "$job" 2>/dev/null
+ok "its other ranks tell of their last rounds" grep -qE 'last rounds, the newest first: .+ step [0-9]+ [0-9.]+ ms' "$scratch/run.out"
 ok "a failed job: critical to who asks for it" until_true says 2 "^critical: job j failed [0-9]+ min ago: ERR_PEER_LOST: job 'j': rank 1 .* was lost"
 ctl why >"$scratch/why"
 is "a warning to others" $? 1

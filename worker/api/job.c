@@ -38,6 +38,7 @@ zenps_status_t zps_worker_fail_forked(void) {
 static void failure_run(struct zps_command *command, void *handler_ctx) {
   (void)handler_ctx;
   struct zenps_job *job = zps_container_of(command, struct zenps_job, failure_command);
+  zps_past_log(&job->rounds, zps_clock_ns());
   zps_rounds_fail(&job->rounds, &job->failure);
 }
 

@@ -7,6 +7,7 @@
 #include "common/base/text.h"
 #include "worker/plane/plane.h"
 #include "worker/round/round.h"
+#include "worker/round/rounds.h"
 
 /* A round that is done may still fail to bring its result to where the caller wants it. */
 static zps_err_t code_of(const struct zps_round *round) {
@@ -149,6 +150,7 @@ bool zps_round_finish(struct zps_round *round, uint64_t now_ns) {
   zenps_error_t error = {.step = round->step};
   snprintf(error.tensor, sizeof error.tensor, "%s", round->tensor->name);
   fill_stats(round, now_ns);
+  if (round->rounds) zps_past_note_end(&round->rounds->past, round, code_of(round), now_ns);
   round->ops->finish(round, ok);
   if (!ok) {
     describe(round, &error);

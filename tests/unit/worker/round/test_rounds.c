@@ -397,6 +397,30 @@ static void fail_all(void *ctx) {
   zps_rounds_fail(&rig.rounds, &(struct zps_frame_abort){.code = ZPS_ERR_INTERNAL, .text = "the first counts"});
 }
 
+static void log_past(void *ctx) {
+  (void)ctx;
+  zps_past_log(&rig.rounds, zps_clock_ns());
+}
+
+/* What a job that fails tells of its rounds. */
+static void told_when_the_job_fails(void **state) {
+  (void)state;
+  rig_do(&rig, log_past, NULL); /* nothing, and no line says so */
+  assert_int_equal(ZPS_PAST_KEPT, 64);
+  logs_expect(ZPS_LOG_WARN, "last rounds, the newest first: t step 66 ");
+  logs_expect(ZPS_LOG_WARN, "; t step 3 ");
+  logs_expect(ZPS_LOG_WARN, "rounds under way: ");
+  logs_allow(ZPS_LOG_WARN, "last rounds, the newest first: ");
+  for (uint64_t step = 1; step < ZPS_PAST_KEPT + 3; step++) {
+    start(0, &tensor, step, RIG_TIMEOUT_MS);
+    rig_do(&rig, end_well, &requests[0]);
+    rig_expect_ok(&requests[0]);
+    rig_expect_released(&requests[0]);
+  }
+  start(0, &tensor, ZPS_PAST_KEPT + 3, RIG_TIMEOUT_MS);
+  rig_do(&rig, log_past, NULL);
+}
+
 static void failed_together(void **state) {
   (void)state;
   for (unsigned i = 0; i < 3; i++) start(i, &tensor, i, RIG_TIMEOUT_MS);
@@ -467,6 +491,7 @@ int main(void) {
       ROUNDS(woken_when_it_wants_to_be),
       ROUNDS(frames_and_losses),
       ROUNDS(kept_for_later),
+      ROUNDS(told_when_the_job_fails),
       ROUNDS(failed_together),
       ROUNDS(now_and_then),
       ROUNDS(used_again),
