@@ -389,6 +389,7 @@ static zps_err_t start(struct daemon *daemon, struct zps_error *error) {
   const struct zps_tls_files files = zps_options_tls(daemon->options);
   zps_err_t err = zps_ready_init(&daemon->ready, daemon->options->control_ready_file, error);
   if (!err && zps_tls_files_any(&files)) err = zps_tls_create(&files, &daemon->tls, error);
+  if (!err && daemon->tls) zps_in_effect_log_certificate(daemon->options, zps_tls_ends_s(daemon->tls));
   if (!err && zps_options_is_server(daemon->options)) err = start_shard(daemon, error);
   if (!err && zps_options_is_coordinator(daemon->options)) err = start_coordinator(daemon, error);
   if (!err && zps_options_is_server(daemon->options)) err = start_agent(daemon, error);

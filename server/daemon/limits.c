@@ -5,6 +5,7 @@
 #include <string.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "common/base/log.h"
@@ -17,6 +18,15 @@ void zps_in_effect_log_file(const struct zps_options *options, bool was_read) {
     zps_log_info("configuration: read from %s", path + (*path == '-'));
   else
     zps_log_info("configuration: %s is missing, which '-' allows: flags, environment and defaults count", path + 1);
+}
+
+void zps_in_effect_log_certificate(const struct zps_options *options, long long ends_s) {
+  const time_t ends = (time_t)ends_s, now = time(NULL);
+  struct tm parts;
+  char text[32];
+  if (!gmtime_r(&ends, &parts) || strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%SZ", &parts) == 0) return;
+  zps_log_info("certificate: %s ends at %s, in %.1f days; authority %s", options->tls_cert, text,
+               difftime(ends, now) / (24 * 3600), options->tls_ca);
 }
 
 static unsigned long long mib(uint64_t bytes) {

@@ -119,6 +119,7 @@ start() { # FOLDER NAME OPTION...: zenpsd with these files; $! is its process
 start "$scratch/run" c --tls-crl="$scratch/run/crl.pem" --control-listen=0.0.0.0:0 --control-address-file="$scratch/address" --server-name=one 2>"$scratch/log"
 daemon=$!
 ok "a coordinator comes up" until_true test -s "$scratch/address"
+ok "which logs when its certificate ends" grep -qE 'certificate: .*/c\.pem ends at 20[0-9T:-]+Z, in [0-9.]+ days; authority .*/ca\.pem' "$scratch/log"
 address=127.0.0.1:$(sed 's/.*://' "$scratch/address")
 start "$certs" server-a --roles=server --control-coordinator="$address" --server-name=a 2>"$scratch/log2"
 server=$!
