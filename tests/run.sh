@@ -69,6 +69,20 @@ check_in() { # NAME MAKE-ARGUMENTS...
   fi
 }
 
+# Debian's libfabric loads libpsm2 and libinfinipath. Before main() each measures the clock for 100 ms on the first core,
+# in thousands of processes. Where this script has mounts of its own, copies do so for 0.1 ms and are equal otherwise.
+shorten_clock_measurements() {
+  local library copy
+  [ "${ZPS_TESTS_MOUNTS:-}" = own ] || return 0
+  for library in $(/sbin/ldconfig -p | sed -n 's/.*\(libpsm2\|libinfinipath\)\.so\.[0-9]* .*=> //p'); do
+    library=$(readlink -f "$library") copy=$work/${library##*/}
+    # The operand of one instruction, in picoseconds.
+    perl -0777 -ne 'print if 1 == s/\x49\xbd\xff\xe7\x76\x48\x17\0\0\0/\x49\xbd\xff\xe0\xf5\x05\0\0\0\0/g' "$library" >"$copy.new" &&
+      [ -s "$copy.new" ] && mv "$copy.new" "$copy" && mount --bind "$copy" "$library" && echo "${library##*/} measures the clock for 0.1 ms in place of 100 ms"
+  done
+  return 0
+}
+
 part_unit() {
   say "build with gcc, unit tests"
   build_in gcc && check_in gcc || one 1 "build with gcc"
@@ -263,6 +277,7 @@ if [ "${NO_INSTALL:-0}" != 1 ]; then
   # shellcheck disable=SC2086
   "$top/deploy/install-deps.sh" $purposes || { echo "0 passed, 1 failed, 0 skipped"; exit 1; }
 fi
+shorten_clock_measurements
 [ -x "$top/configure" ] || (cd "$top" && autoreconf -fi) >"$work/autoreconf.log" 2>&1 || {
   tail -n 20 "$work/autoreconf.log"
   echo "0 passed, 1 failed, 0 skipped"

@@ -49,4 +49,10 @@ static inline bool patience_is_over_at(struct patience *patience, uint64_t count
   return patience_is_over(patience);
 }
 
+/* Between two looks at what another thread does. Looks without a pause keep a core busy, and the other thread too where
+ * it answers them. */
+static inline void patience_nap(void) {
+  nanosleep(&(struct timespec){.tv_nsec = 200000}, NULL);
+}
+
 #endif

@@ -1,6 +1,5 @@
 #include "tests/unit/server/shard/shard_cluster.h"
 
-#include <sched.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -280,11 +279,11 @@ struct zps_shard_totals cluster_totals(struct zps_shard *shard) {
 }
 
 void cluster_drain(struct zps_shard *shard) {
-  while (cluster_totals(shard).rounds_in_flight > 0) sched_yield();
+  while (cluster_totals(shard).rounds_in_flight > 0) patience_nap();
 }
 
 void cluster_check_released(struct zps_shard *shard) {
   struct patience patience = {0};
-  while (cluster_totals(shard).slab.in_use_bytes > 0 && !patience_is_over(&patience)) sched_yield();
+  while (cluster_totals(shard).slab.in_use_bytes > 0 && !patience_is_over(&patience)) patience_nap();
   assert_int_equal(cluster_totals(shard).slab.in_use_bytes, 0);
 }

@@ -1,4 +1,3 @@
-#include <sched.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -33,7 +32,7 @@ void scene_push(struct scene *scene, uint64_t step, uint32_t rank) {
 void scene_push_and_wait(struct scene *scene, uint64_t step, uint32_t rank) {
   const uint64_t bytes_before = cluster_stats(&scene->cluster, scene->tensor).bytes_in;
   const uint64_t bytes = cluster_push(&scene->cluster, scene->tensor, step, rank, PATIENCE_NEVER_MS);
-  while (cluster_stats(&scene->cluster, scene->tensor).bytes_in < bytes_before + bytes) sched_yield();
+  while (cluster_stats(&scene->cluster, scene->tensor).bytes_in < bytes_before + bytes) patience_nap();
 }
 
 void scene_abort(struct scene *scene, uint64_t step, uint32_t rank, zps_err_t code, const char *text) {

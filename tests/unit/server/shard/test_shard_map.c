@@ -1,5 +1,4 @@
 /* A server goes on without others of its job: it takes over partitions, and what was in flight begins anew. */
-#include <sched.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -57,7 +56,7 @@ static void replay(struct scene *scene, uint32_t epoch) {
 }
 
 static void wait_for_rounds(const struct scene *scene, unsigned n) {
-  while (cluster_totals(scene->shard).rounds_in_flight != n) sched_yield();
+  while (cluster_totals(scene->shard).rounds_in_flight != n) patience_nap();
 }
 
 static void test_in_the_middle_of_rounds(void **state) {
@@ -305,7 +304,7 @@ static void test_what_was_said_to_the_server_before(void **state) {
     rig_rank_connect(recorded, zps_shard_net_info(shard), 77, 1, before[i]);
     zps_log_strangers.last_ms = 0; /* nothing else of its kind was said in this second */
     rig_push(recorded, tensor->spec.tensor, 1, PATIENCE_NEVER_MS, 0, &slice, 1);
-    while (cluster_totals(shard).mishaps.forged == i) sched_yield();
+    while (cluster_totals(shard).mishaps.forged == i) patience_nap();
     rig_rank_close(recorded);
   }
   for (uint64_t step = 1; step < 4; step++) cluster_round(&cluster, tensor, step);

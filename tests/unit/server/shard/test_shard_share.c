@@ -24,8 +24,8 @@ static void test_shares_are_told(void **state) {
   cluster_round(&first, cluster_tensor(&first, 100000, 8, ZPS_DTYPE_F32, ZPS_OP_SUM, 2, 0.5), 1);
   struct cluster_tensor *const tensor = cluster_tensor(&second, 100000, 8, ZPS_DTYPE_F32, ZPS_OP_SUM, 2, 0.5);
   cluster_push(&second, tensor, 1, 0, PATIENCE_NEVER_MS);
-  while (cluster_stats(&second, tensor).bytes_in < MIB) continue;
-  while (cluster_totals(shard).rounds_in_flight > 1) continue;
+  while (cluster_stats(&second, tensor).bytes_in < MIB) patience_nap();
+  while (cluster_totals(shard).rounds_in_flight > 1) patience_nap();
   struct zps_job_share shares[2], *share = shares;
   assert_int_equal(zps_shard_shares(shard, take_share, &share, NULL), ZPS_OK);
   assert_ptr_equal(share, shares + 2);

@@ -1,6 +1,5 @@
 /* The data plane when something is wrong: every rank concerned gets an abort that names the fault, and everything else
  * goes on. */
-#include <sched.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -128,7 +127,7 @@ static void test_impostor(void **state) {
   rig_rank_connect(impostor, zps_shard_net_info(scene.shard), 77, 1, 0);
   zps_log_strangers.last_ms = 0; /* nothing else of its kind was said in this second */
   rig_push(impostor, scene.tensor->spec.tensor, 1, PATIENCE_NEVER_MS, 0, &slice, 1);
-  while (cluster_totals(scene.shard).mishaps.repeated == 0) sched_yield();
+  while (cluster_totals(scene.shard).mishaps.repeated == 0) patience_nap();
   scene_push(&scene, 1, 1);
   for (uint32_t rank = 0; rank < RANKS; rank++) cluster_check(&scene.cluster, scene.tensor, 1, rank);
   rig_rank_close(impostor);
@@ -148,7 +147,7 @@ static void test_vanished_rank(void **state) {
   rig_rank_close(scene.cluster.ranks[2]);
   for (uint32_t rank = 0; rank < 2; rank++) cluster_done(&scene.cluster, scene.tensor, 1, rank);
   scene_push(&scene, 2, 0);
-  while (cluster_totals(scene.shard).mishaps.reconnects == 0) sched_yield();
+  while (cluster_totals(scene.shard).mishaps.reconnects == 0) patience_nap();
   assert_int_equal(rig_left(scene.cluster.ranks[0]), 0);
   assert_int_equal(zps_shard_rank_gone(scene.shard, 77, 2, ZPS_ERR_PEER_LOST, "connection closed"), ZPS_OK);
   scene_abort(&scene, 2, 0, ZPS_ERR_PEER_LOST, "rank 2 is needed and gone: ");
@@ -204,7 +203,7 @@ static void test_cancel(void **state) {
 /* Sums that a rank neither reads nor gives up are kept for a while after its deadline, and no longer. */
 static void expect_given_up(struct scene *scene) {
   struct patience patience = {0};
-  while (cluster_totals(scene->shard).rounds_in_flight > 0 && !patience_is_over(&patience)) sched_yield();
+  while (cluster_totals(scene->shard).rounds_in_flight > 0 && !patience_is_over(&patience)) patience_nap();
   assert_int_equal(cluster_totals(scene->shard).rounds_in_flight, 0);
   cluster_check_released(scene->shard);
   scene_push(scene, 9, 0);
@@ -239,7 +238,7 @@ static void test_rows_that_a_rank_does_not_read(void **state) {
   zps_shard_set_patience(scene.shard, 32);
   for (uint32_t rank = 0; rank < RANKS; rank++) rig_gives(scene.cluster.ranks[rank], true);
   for (uint32_t rank = 0; rank < RANKS; rank++) scene_push(&scene, 5, rank);
-  while (cluster_stats(&scene.cluster, scene.tensor).rounds == 0) sched_yield();
+  while (cluster_stats(&scene.cluster, scene.tensor).rounds == 0) patience_nap();
   for (uint32_t rank = 0; rank < 2; rank++) cluster_done(&scene.cluster, scene.tensor, 5, rank);
   static const uint8_t all[] = {0x01, 0x9e, 0x1f}; /* a run of rows from 0 on: 2 more than the second number */
   struct zps_frame frame = {.header.type = ZPS_FRAME_PULL};
