@@ -4,9 +4,9 @@
 set -euo pipefail
 
 build="build-essential autoconf automake libtool pkg-config protobuf-c-compiler libprotobuf-c-dev libfabric-dev libuv1-dev
-  libjansson-dev libssl-dev libsodium-dev libinih-dev liblzma-dev zlib1g-dev libsystemd-dev libcurl4-openssl-dev libcmocka-dev help2man"
+  libjansson-dev libssl-dev libsodium-dev libinih-dev liblzma-dev zlib1g-dev libsystemd-dev libcurl4-openssl-dev libmicrohttpd-dev libcmocka-dev help2man"
 test="$build clang libclang-rt-14-dev iproute2 procps xz-utils man-db systemd nftables git python3 python3-seccomp python3-yaml
-  openmpi-bin slurm-wlm munge etcd-server etcd-client openssl faketime"
+  openmpi-bin slurm-wlm munge etcd-server etcd-client prometheus openssl faketime"
 command -v kubectl >/dev/null || test="$test kubernetes-client" # a kubectl from elsewhere and the package exclude each other
 bench="$test gnuplot-nox libopenmpi-dev python3-torch python3-numpy" # plots, and what zenps is compared with
 torch="python3-torch python3-numpy libopenblas0-pthread" # Debian's PyTorch is fifteen times slower over the reference BLAS
@@ -37,5 +37,11 @@ fi
 echo "installing:$missing"
 export DEBIAN_FRONTEND=noninteractive
 apt-get update -qq
+# Tests start etcd and Prometheus themselves: their packages must not start the services.
+if [ ! -e /usr/sbin/policy-rc.d ]; then
+  trap 'rm -f /usr/sbin/policy-rc.d' EXIT
+  printf '#!/bin/sh\nexit 101\n' >/usr/sbin/policy-rc.d
+  chmod 755 /usr/sbin/policy-rc.d
+fi
 # shellcheck disable=SC2086
 apt-get install -y -qq --no-install-recommends $missing >/dev/null

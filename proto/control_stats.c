@@ -6,11 +6,17 @@
   {#name, ZPS_FIELD_NUMBER, ZPS_FIELD_AT(struct zps_tally, name), .max = COUNT_MAX, .optional = true, .always = true},
 static const struct zps_field counters[] = {ZPS_TALLY_COUNTERS(ROW)};
 #undef ROW
+#define ROW(name, ms) \
+  {#name, ZPS_FIELD_NUMBER, ZPS_FIELD_AT(struct zps_tally, name), .min = 1, .max = COUNT_MAX, .optional = true},
+static const struct zps_field times[] = {ZPS_TALLY_TIMES(ROW)}; /* Most are 0. */
+#undef ROW
 static const struct zps_fields counters_fields = {ZPS_FIELDS_OF(struct zps_tally, counters)};
+static const struct zps_fields times_fields = {ZPS_FIELDS_OF(struct zps_tally, times)};
 static const struct zps_field tally[] = {
     {.type = ZPS_FIELD_PART, .part = &counters_fields},
     {"step", ZPS_FIELD_NUMBER, ZPS_FIELD_AT(struct zps_tally, step), .optional = true, .always = true},
     {"scheme", ZPS_FIELD_TEXT, ZPS_FIELD_AT(struct zps_tally, scheme), .optional = true, .always = true},
+    {.type = ZPS_FIELD_PART, .part = &times_fields},
 };
 const struct zps_fields zps_control_tally = {ZPS_FIELDS_OF(struct zps_tally, tally)};
 

@@ -24,6 +24,14 @@ agree "zenps(7) and exit.h agree on the exit codes, word by word" \
 agree "the guide has a paragraph for each error code" \
   "$(sed -n 's/^ *X(\(ERR_[A-Z_]*\), -[0-9]*,.*/\1/p' "$top/common/base/err.h")" \
   "$(sed -n 's/^### \(ERR_[A-Z_]*\)$/\1/p' "$top/deploy/guide/troubleshooting.md")"
+# The first line of a row in metrics.c has name, type, labels and help.
+metrics=$(sed -n 's/^ *{"\(zenps_[a-z_]*\)", \([A-Z]*\), "\([^"]*\)", "\(.*\)",$/\1|\2|\3|\4/p' "$top/server/ctl/metrics.c" |
+  awk -F '|' '{ gsub(/=[a-z_]+/, "", $3); gsub(/ /, ", ", $3); print $1 "|" tolower($2) "|" $3 "|" $4 }')
+agree "the guide's metrics are those of metrics.c, word by word" "$metrics" \
+  "$(sed -nE 's/^\| `(zenps_[a-z_]+)` \| ([a-z]+) \| ([a-z_, ]*) ?\| (.*) \|$/\1|\2|\3|\4/p' "$top/deploy/guide/metrics.md" | sed 's/ *|/|/g')"
+agree "the guide's alerts are those of alerts.yml" \
+  "$(sed -n 's/^ *- alert: //p' "$top/deploy/monitoring/alerts.yml")" \
+  "$(sed -n 's/^| \(Zenps[A-Za-z, ]*\) |.*/\1/p' "$top/deploy/guide/metrics.md" | tr -d ' ' | tr ',' '\n')"
 agree "zenps(7) refers to every page that is made, in this order" \
   "$(sed -n '/^MAN_PAGES =/,/[^\\]$/p' "$top/deploy/Makefile.inc" | grep -oE '[a-z-]+\.[18]' | sed 's/\./ /')" \
   "$(sed -n '/^\.SH SEE ALSO/,$s/^\.BR \([a-z\\-]*\) (\([18]\)).*/\1 \2/p' "$page" | tr -d '\\')"
@@ -76,6 +84,9 @@ known "variables that texts name are read by a program" \
   "$(printf '%s\n' "$daemon" "$tools" "$library" | variables) $(grep -ohE '\bZENPS_[A-Z0-9_]+' worker/include/zenps/*.h | sort -u) \
    ZENPS_COMPONENT ZENPS_LIBFABRIC ZENPS_LIBRARY ZENPS_LOCAL_RANK" \
   "$(in_strings 'ZENPS_[A-Z0-9_]+' $c_texts $py_texts | grep -v '_$')"
+known "metrics that alerts, their tests and the dashboard name are those of metrics.c" \
+  "$(cut -d '|' -f 1 <<<"$metrics") zenps_round_seconds_bucket zenps_job" \
+  "$(grep -oE 'zenps_[a-z_]+' deploy/monitoring/*)"
 # --no_python is torchrun's, --shm-size docker's.
 known "flags that texts name are options of a program, or of configure" \
   "$(printf '%s\n' "$daemon" "$tools" | tr '._' '--') help version no shm-size $(sed -nE 's/.*WITH(_PKG)?\(\[([a-z]+)\].*/with-\2/p' configure.ac)" \

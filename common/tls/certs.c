@@ -1,6 +1,7 @@
 /* Making certificates, and telling what one says. */
 #include "common/tls/certs.h"
 
+#include <arpa/inet.h>
 #include <openssl/bn.h>
 #include <openssl/err.h>
 #include <openssl/pem.h>
@@ -103,14 +104,20 @@ static bool is_name(unsigned roles, const char *name) {
          strspn(name, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-._~") == len;
 }
 
-/* "URI:zenps://coordinator/a,URI:zenps://server/a" */
-static const char *uris_of(unsigned roles, const char *name, char *buf, size_t size) {
+/* "URI:zenps://coordinator/a,URI:zenps://server/a,DNS:a". Other programs, such as Prometheus, know a server by the last
+ * one, a host's name or address. */
+static const char *names_of(unsigned roles, const char *name, char *buf, size_t size) {
   char word[60];
   buf[0] = '\0';
   for (unsigned role = 1; role <= ZPS_TLS_ADMIN; role *= 2)
     if (roles & role)
       zps_text_add(buf, size, "%sURI:" ZPS_TLS_URI "%s/%s", buf[0] ? "," : "",
                    zps_tls_roles_text(role, word, sizeof word), name);
+  struct in_addr v4;
+  if (inet_pton(AF_INET, name, &v4) == 1)
+    zps_text_add(buf, size, ",IP:%s", name);
+  else if (!strpbrk(name, "*_~"))
+    zps_text_add(buf, size, ",DNS:%s", name);
   return buf;
 }
 
@@ -124,7 +131,7 @@ zps_err_t zps_certs_check_name(unsigned roles, const char *name, struct zps_erro
 
 zps_err_t zps_certs_make(const struct zps_authority *authority, unsigned roles, const char *name,
                          const struct zps_certs_span *span, struct zps_certs_pair *pair_p, struct zps_error *error) {
-  char uris[4 * ZPS_TLS_NAME_MAX];
+  char names[5 * ZPS_TLS_NAME_MAX];
   const zps_err_t named = zps_certs_check_name(roles, name, error);
   if (named) return named;
   ERR_clear_error();
@@ -138,7 +145,7 @@ zps_err_t zps_certs_make(const struct zps_authority *authority, unsigned roles, 
                     extend(cert, authority->cert, NID_ext_key_usage, "serverAuth,clientAuth") &&
                     extend(cert, authority->cert, NID_subject_key_identifier, "hash") &&
                     extend(cert, authority->cert, NID_authority_key_identifier, "keyid") &&
-                    extend(cert, authority->cert, NID_subject_alt_name, uris_of(roles, name, uris, sizeof uris)) &&
+                    extend(cert, authority->cert, NID_subject_alt_name, names_of(roles, name, names, sizeof names)) &&
                     X509_sign(cert, authority->key, EVP_sha256()) > 0;
   const struct zps_authority pair = {cert, key};
   const zps_err_t err = made ? zps_authority_write(&pair, pair_p, error) : cannot("a certificate", error);

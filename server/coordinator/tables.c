@@ -12,7 +12,7 @@
 #include "server/coordinator/coordinator_impl.h"
 
 #define ROWS_MAX 8192u
-#define TALLY_ROWS_MAX 1536u /* a row is up to 700 bytes; a line, of 4 MiB, has those of servers as well */
+#define TALLY_ROWS_MAX 1280u /* A row is up to 850 bytes. A line, of 4 MiB, has those of servers as well. */
 
 static double seconds_since(uint64_t then_ns) {
   return (double)((zps_clock_ns() - then_ns) / ZPS_NS_PER_MS) / 1000;

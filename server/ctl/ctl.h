@@ -22,13 +22,14 @@ struct zps_ctl_options {
   uint64_t watch_ms, timeout_ms, wait_ms;
   bool all, internal;
   char *reason;
+  char *listen, *allow; /* of export; NULL: its default, nobody */
   char *tls_ca, *tls_cert, *tls_key, *tls_crl;
   struct zps_tls *tls; /* made of those files; NULL: no TLS */
   const char *job;     /* the argument [JOB] of commands that ask; NULL: all jobs */
 };
 
 /* Options that only some commands take, for zps_ctl_verb.takes. */
-enum { ZPS_CTL_ALL = 1 << 0, ZPS_CTL_INTERNAL = 1 << 1, ZPS_CTL_WAIT = 1 << 2 };
+enum { ZPS_CTL_ALL = 1 << 0, ZPS_CTL_INTERNAL = 1 << 1, ZPS_CTL_WAIT = 1 << 2, ZPS_CTL_LISTEN = 1 << 3 };
 
 /* A command that changes something: it is told once, and with --wait asked about until it is done. */
 struct zps_ctl_change {
@@ -61,6 +62,8 @@ struct zps_ctl_verb {
   /* Asks several methods, and makes one answer of theirs; NULL: `method` alone is asked. */
   zps_err_t (*gather)(struct zps_client *client, const struct zps_ctl_options *options, zps_json **result_p,
                       struct zps_error *error);
+  /* Runs until a signal ends it; NULL: it ends by itself. */
+  enum zps_exit (*serve)(const struct zps_ctl_options *options, struct zps_error *error);
   /* It asks no coordinator, and has options of its own; `argv` begins with its name. NULL: it is none of those. */
   zps_err_t (*run)(int argc, char **argv, FILE *out, struct zps_error *error);
 };
@@ -98,8 +101,8 @@ struct zps_ctl_sample {
   uint64_t at_ns;
 };
 
-/* show.c. Takes over an answer that came at `at_ns`, and adds what follows from it and from the sample before, which may
- * hold none. NULL: no memory. */
+/* show.c. Takes over an answer that came at `at_ns`, and adds what follows from it and from the sample before, which
+ * may hold none. NULL: no memory. */
 zps_json *zps_ctl_take(const struct zps_ctl_verb *verb, zps_json *result, const struct zps_ctl_sample *before,
                        uint64_t at_ns);
 /* Prints no time. */
@@ -134,6 +137,9 @@ zps_err_t zps_ctl_why_gather(struct zps_client *client, const struct zps_ctl_opt
 void zps_ctl_why_print(FILE *out, const zps_json *result, bool is_brief);
 /* The exit status that such an answer stands for, as Nagios has it: 0 ok, 1 warning, 2 critical. */
 enum zps_exit zps_ctl_why_exit(const zps_json *result);
+
+/* export.c: serves metrics of the cluster over HTTP, until SIGINT or SIGTERM. */
+enum zps_exit zps_ctl_export(const struct zps_ctl_options *options, struct zps_error *error);
 
 /* watch.c: the exit status for an answer that is an error: the coordinator refused, unless it was not there. */
 enum zps_exit zps_ctl_exit_of(zps_err_t code);

@@ -73,6 +73,20 @@ static const struct zps_opt opts[] = {
      .arg = "TEXT",
      .flags = ZPS_NO_ENV_OR_FILE,
      .help = "drain, undrain, rebalance, kick: the reason, for the coordinator's log (audit:); 160 bytes at most"},
+    {.name = "listen",
+     .type = ZPS_OPT_STRING,
+     .offset = offsetof(struct zps_ctl_options, listen),
+     .arg = "ADDR:PORT",
+     .flags = ZPS_NO_ENV_OR_FILE,
+     .help = "export: the address to serve at (default: 127.0.0.1:7079); other hosts reach it with TLS only; port 0: a "
+             "free one, which is printed"},
+    {.name = "allow",
+     .type = ZPS_OPT_STRING,
+     .offset = offsetof(struct zps_ctl_options, allow),
+     .arg = "URI,...",
+     .flags = ZPS_NO_ENV_OR_FILE,
+     .help = "export: certificates that may read the metrics, such as zenps://worker/prometheus, beside those of "
+             "administrators"},
     {.name = "tls.ca",
      .type = ZPS_OPT_STRING,
      .offset = offsetof(struct zps_ctl_options, tls_ca),
@@ -132,8 +146,12 @@ static zps_err_t check(const struct zps_ctl_options *options, const struct zps_c
   if (options->reason && !verb->change)
     return zps_fail(error, ZPS_ERR_INVALID, "--reason is for drain, undrain, rebalance and kick, not for %s",
                     verb->name);
-  if (options->watch_ms && verb->change)
+  if (options->watch_ms && (verb->change || verb->serve))
     return zps_fail(error, ZPS_ERR_INVALID, "--watch is for commands that ask, not for %s", verb->name);
+  if ((options->listen || options->allow) && !(verb->takes & ZPS_CTL_LISTEN))
+    return zps_fail(error, ZPS_ERR_INVALID, "--listen and --allow are for export, not for %s", verb->name);
+  if (options->allow && !options->tls_cert)
+    return zps_fail(error, ZPS_ERR_INVALID, "--allow names certificates: it takes --tls-ca, --tls-cert and --tls-key");
   if (!verb->method)
     return zps_fail(error, ZPS_ERR_INVALID, "%s comes first: zenpsctl %s [OPTION...]", verb->name, verb->name);
   return ZPS_OK;
@@ -178,6 +196,7 @@ static enum zps_exit run(struct zps_ctl_options *options, const struct zps_confi
   const unsigned n_args = (unsigned)rest->argc - 1;
   if (check_args(verb, rest, error) || check(options, verb, error) || open_tls(options, error)) return ZPS_EXIT_USAGE;
   if (change) return zps_ctl_change(options, verb, rest->argv + 1, n_args, error);
+  if (verb->serve) return verb->serve(options, error);
   options->job = n_args > 0 ? rest->argv[1] : NULL;
   return zps_ctl_ask(options, verb, error);
 }

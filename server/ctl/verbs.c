@@ -4,6 +4,7 @@
 
 #include "common/base/near.h"
 #include "server/ctl/ctl.h"
+#include "server/ctl/metrics.h"
 #include "server/ctl/plan.h"
 
 static const struct zps_ctl_verb verbs[] = {
@@ -120,6 +121,20 @@ static const struct zps_ctl_verb verbs[] = {
               "the caller, and each refused process.",
      .examples = {"zenpsctl kick train7 3 --reason 'its GPU reports ECC errors'"},
      .change = &zps_ctl_kick},
+    {.name = "export",
+     .method = "status",
+     .serve = zps_ctl_export,
+     .takes = ZPS_CTL_LISTEN,
+     .summary = "serve metrics of the cluster to Prometheus over HTTP, until a signal ends it",
+     .about =
+         "Pages: /metrics has the metrics below. /livez: status 200 while the process lives. /readyz: 200 if the "
+         "coordinator answers, else 503. One exporter serves the whole cluster. A scrape asks the coordinator once; "
+         "scrapes at the same time share the answer. While the coordinator is away, /metrics has zenps_up 0 alone. "
+         "With --tls-cert the exporter speaks HTTPS, also on loopback. Then it serves metrics to administrators, and "
+         "to certificates in --allow; /livez and /readyz to everybody. An administrator's certificate shows all jobs; "
+         "with another one the exporter sees what zenpsctl sees with it. Changed certificate files are read within "
+         "10 s, or at SIGHUP.",
+     .examples = {"zenpsctl export", "zenpsctl export --listen 0.0.0.0:7079 --allow zenps://worker/prometheus"}},
     {.name = "version",
      .method = "status",
      .summary = "versions of zenpsctl and the coordinator, and the protocol number of each",
@@ -362,15 +377,28 @@ static void print_column(void *ctx, const char *array, const char *key, const ch
   zps_config_help_row(title, row);
 }
 
+static void print_metric(void *ctx, const char *name, const char *type, const char *help) {
+  char row[300];
+  (void)ctx;
+  snprintf(row, sizeof row, "%s: %s", type, help);
+  zps_config_help_row(name, row);
+}
+
 static void print_verb(const struct zps_ctl_verb *verb) {
   struct listing listing = {.noun = verb->name};
   const char *const args = verb->change ? verb->change->args : verb->takes_job ? "[JOB]" : "";
-  printf("Usage: zenpsctl [OPTION...] %s%s%s%s%s%s%s\n%s\n", verb->name, *args ? " " : "", args,
+  printf("Usage: zenpsctl [OPTION...] %s%s%s%s%s%s%s%s\n%s\n", verb->name, *args ? " " : "", args,
          verb->takes & ZPS_CTL_ALL ? " [--all]" : "", verb->takes & ZPS_CTL_INTERNAL ? " [--internal]" : "",
-         verb->takes & ZPS_CTL_WAIT ? " [--wait[=TIME]]" : "", verb->change ? " [--reason TEXT]" : "", verb->summary);
+         verb->takes & ZPS_CTL_WAIT ? " [--wait[=TIME]]" : "",
+         verb->takes & ZPS_CTL_LISTEN ? " [--listen ADDR:PORT] [--allow URI,...]" : "",
+         verb->change ? " [--reason TEXT]" : "", verb->summary);
   zps_config_help_text(verb->about);
   zps_ctl_table_columns(verb->name, print_column, &listing);
   if (listing.array) zps_config_help_text("In brackets: the key in JSON. JSON arrays have the names of the tables.");
+  if (verb->serve) {
+    zps_config_help_title("Metrics");
+    zps_ctl_metrics_each(print_metric, NULL);
+  }
   zps_config_help_title("Examples");
   for (unsigned i = 0; verb->examples[i]; i++) printf("  %s\n", verb->examples[i]);
   zps_config_help_text("For the options see zenpsctl --help.");

@@ -56,6 +56,7 @@ void zps_telemetry_round(struct zenps_tensor *tensor, uint64_t step, const zenps
                                .pull_ns = stats->pull_ns,
                                .decode_ns = stats->decode_ns,
                                .step = step};
+    zps_tally_time(&round, stats->total_ns);
     snprintf(round.scheme, sizeof round.scheme, "%s", stats->scheme);
   }
   const uint64_t began_ns = zps_clock_ns() - round.total_ns;

@@ -60,6 +60,22 @@ static void test_growth_is_what_came_since(void **state) {
   assert_false(zps_tally_same(&now, &before));
 }
 
+static void test_times_are_counted(void **state) {
+  (void)state;
+  struct zps_tally tally = {0};
+  static const uint64_t ns[] = {0, 1000000, 1000001, 2000000, 65536000000, 65536000001, UINT64_MAX};
+  for (unsigned i = 0; i < sizeof ns / sizeof ns[0]; i++) zps_tally_time(&tally, ns[i]);
+  assert_int_equal(tally.took_1ms, 2);
+  assert_int_equal(tally.took_2ms, 2);
+  assert_int_equal(tally.took_4ms, 0);
+  assert_int_equal(tally.took_65536ms, 1);
+  assert_int_equal(tally.took_longer, 2);
+  const struct zps_tally before = tally;
+  zps_tally_add(&tally, &before);
+  assert_int_equal(tally.took_longer, 4);
+  assert_int_equal(zps_tally_growth(&tally, &before).took_2ms, 2);
+}
+
 static zps_err_t read(const char *text, struct zps_tally *tally, struct zps_error *error) {
   zps_json *value = NULL;
   assert_int_equal(zps_json_parse(text, strlen(text), &value, NULL), ZPS_OK);
@@ -72,8 +88,9 @@ static void test_every_counter_travels(void **state) {
   (void)state;
   struct zps_tally sent = {.step = 12, .scheme = "recursive-doubling"}, got;
   uint64_t n = 1;
-#define FILL(name) sent.name = n++ << 20;
+#define FILL(name, ...) sent.name = n++ << 20;
   ZPS_TALLY_COUNTERS(FILL)
+  ZPS_TALLY_TIMES(FILL)
 #undef FILL
   zps_json *object = zps_control_tally_write(zps_json_object(), &sent);
   assert_non_null(object);
@@ -102,11 +119,9 @@ static void test_what_makes_no_sense_is_refused(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_rounds_are_added_up),
-      cmocka_unit_test(test_a_failed_round_leaves_step_and_scheme),
-      cmocka_unit_test(test_growth_is_what_came_since),
-      cmocka_unit_test(test_every_counter_travels),
-      cmocka_unit_test(test_what_makes_no_sense_is_refused),
+      cmocka_unit_test(test_rounds_are_added_up),       cmocka_unit_test(test_a_failed_round_leaves_step_and_scheme),
+      cmocka_unit_test(test_growth_is_what_came_since), cmocka_unit_test(test_times_are_counted),
+      cmocka_unit_test(test_every_counter_travels),     cmocka_unit_test(test_what_makes_no_sense_is_refused),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
