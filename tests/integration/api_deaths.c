@@ -16,7 +16,7 @@ static void dies(struct rank *rank) {
   }
   flight_start(&flight, &plain_spec, rank, 2);
   atomic_fetch_add(&rank->words[0], 1);
-  const zenps_error_t *error = flight_expect_error(&flight, rank, ZENPS_ERR_PEER_LOST, 2, 4000);
+  const zenps_error_t *error = flight_expect_error(&flight, rank, ZENPS_ERR_PEER_LOST, 2, SOON_MS);
   CHECK(error->n_missing == 1 && error->missing_ranks[0] == 1);
   CHECK_SAYS(error->text, "rank 1");
   zenps_request_t *request; /* every later call fails, too, once the coordinator has reported the loss */
@@ -24,7 +24,7 @@ static void dies(struct rank *rank) {
   for (uint64_t step = 3; status == ZENPS_OK && step < 200; step++) {
     status = zenps_allreduce(flight.tensor, step, &flight.in, &flight.out, &request);
     if (status == ZENPS_OK) {
-      status = zenps_wait(request, 4000);
+      status = zenps_wait(request, SOON_MS);
       CHECK_STATUS(status, ZENPS_ERR_PEER_LOST);
       zenps_request_free(request);
     }
@@ -54,8 +54,8 @@ static void hangs(struct rank *rank) {
     const uint64_t before = now_ms();
     flight_start(&flight, &plain_spec, rank, 2);
     atomic_fetch_add(&rank->words[0], 1);
-    const zenps_error_t *error = flight_expect_absent(&flight, rank, between_workers(), 2, 4000);
-    CHECK(now_ms() - before < 4000);
+    const zenps_error_t *error = flight_expect_absent(&flight, rank, between_workers(), 2, SOON_MS);
+    CHECK(now_ms() - before < SOON_MS);
     CHECK(error->n_missing == 1 && error->missing_ranks[0] == 1);
     CHECK_SAYS(error->text, "rank 1");
     flight_end(&flight, &plain_spec);
@@ -80,7 +80,7 @@ static void forks(struct rank *rank) {
   const pid_t child = fork();
   CHECK(child >= 0);
   if (child == 0) {
-    alarm(10);
+    alarm(60);
     CHECK_STATUS(zenps_test(flight.request), ZENPS_ERR_FORKED);
     CHECK_STATUS(zenps_wait(flight.request, -1), ZENPS_ERR_FORKED);
     CHECK_STATUS(zenps_cancel(flight.request), ZENPS_ERR_FORKED);
@@ -127,7 +127,7 @@ static void dies_with_child(struct rank *rank) {
     const pid_t child = fork();
     CHECK(child >= 0);
     if (child == 0) {
-      alarm(30);
+      alarm(600);
       atomic_store(&rank->words[2], connections_here());
       atomic_store(&rank->words[1], (unsigned)getpid());
       for (;;) pause();
@@ -139,7 +139,7 @@ static void dies_with_child(struct rank *rank) {
   rank_await(rank, 1, 1);
   flight_start(&flight, &plain_spec, rank, 2);
   atomic_fetch_add(&rank->words[0], 1);
-  const zenps_error_t *error = flight_expect_error(&flight, rank, ZENPS_ERR_PEER_LOST, 2, 5000);
+  const zenps_error_t *error = flight_expect_error(&flight, rank, ZENPS_ERR_PEER_LOST, 2, SOON_MS);
   CHECK(error->n_missing == 1 && error->missing_ranks[0] == 1);
   CHECK(atomic_load(&rank->words[2]) == 0);
   atomic_fetch_add(&rank->words[3], 1);
@@ -164,7 +164,7 @@ static void sleeps(struct rank *rank) {
   flight_open(&flight, &plain_spec, rank);
   atomic_fetch_add(&rank->words[0], 1);
   rank_await(rank, 1, 1); /* the sleep is over */
-  const uint64_t until = now_ms() + 3500;
+  const uint64_t until = now_ms() + 5500;
   uint64_t step = 2;
   do { /* longer than silence is allowed, and as often on all ranks */
     step_run(flight.tensor, &plain_spec, rank, step);
@@ -181,14 +181,14 @@ static void test_all_sleep(void **state) {
   struct cluster cluster;
   struct ranks ranks;
   cluster_start_with(&cluster, 2,
-                     (const char *const[]){"ZENPS_CONTROL_DEAD=2s", "ZENPS_CONTROL_HEARTBEAT=500ms", NULL});
+                     (const char *const[]){"ZENPS_CONTROL_DEAD=4s", "ZENPS_CONTROL_HEARTBEAT=500ms", NULL});
   ranks_start(&ranks, &cluster, 2, sleeps, NULL);
   const uint64_t begun = now_ms();
-  while (atomic_load(&ranks.words[0]) < 2 && now_ms() - begun < 30000) usleep(1000);
+  while (atomic_load(&ranks.words[0]) < 2 && now_ms() - begun < 90000) usleep(1000);
   const pid_t all[] = {cluster.coordinator, cluster.servers[0], cluster.servers[1], ranks.pids[0], ranks.pids[1]};
   enum { N = sizeof all / sizeof all[0] };
   for (unsigned i = 0; i < N; i++) assert_int_equal(kill(all[i], SIGSTOP), 0);
-  sleep(4);
+  sleep(6);
   atomic_store(&ranks.words[1], 1);
   for (unsigned i = 0; i < N; i++) assert_int_equal(kill(all[i], SIGCONT), 0);
   ranks_wait(&ranks, 0);
@@ -205,7 +205,7 @@ static void server_dies(struct rank *rank) {
     atomic_fetch_add(&rank->words[0], 1);
     rank_await(rank, 0, 3);
     if (rank->rank == 0) kill(rank->cluster->servers[0], SIGKILL);
-    const zenps_error_t *error = flight_expect_error(&flight, rank, ZENPS_ERR_SERVER_LOST, 2, 6000);
+    const zenps_error_t *error = flight_expect_error(&flight, rank, ZENPS_ERR_SERVER_LOST, 2, SOON_MS);
     CHECK_SAYS(error->text, "s0");
     flight_end(&flight, &plain_spec);
     atomic_fetch_add(&rank->words[1], 1);
@@ -217,7 +217,7 @@ static void server_dies(struct rank *rank) {
     grad_make(&plain_spec, rank->rank, 2, &in);
     out_make(&plain_spec, &in, &out);
     zenps_status_t status = zenps_allreduce(flight.tensor, 2, &in, &out, &request);
-    if (status == ZENPS_OK) status = zenps_wait(request, 6000);
+    if (status == ZENPS_OK) status = zenps_wait(request, SOON_MS);
     CHECK_STATUS(status, ZENPS_ERR_SERVER_LOST);
     CHECK_SAYS(zenps_last_error()->text, "s0");
     zenps_request_free(request);
@@ -248,8 +248,8 @@ static void server_hangs(struct rank *rank) {
   rank_await(rank, 1, 1);
   const uint64_t before = now_ms();
   flight_start(&flight, &plain_spec, rank, 2);
-  const zenps_error_t *error = flight_expect_error(&flight, rank, ZENPS_ERR_TIMEOUT, 2, 10000);
-  CHECK(now_ms() - before < 10000);
+  const zenps_error_t *error = flight_expect_error(&flight, rank, ZENPS_ERR_TIMEOUT, 2, SOON_MS);
+  CHECK(now_ms() - before < SOON_MS);
   CHECK_SAYS(error->text, "s1");
   flight_end(&flight, &plain_spec);
   rank_close(rank);
@@ -276,7 +276,7 @@ static void quiet(void *ctx, int level, const char *component, const char *text)
 static void coordinator_dies(struct rank *rank) {
   zenps_options_t options;
   zenps_tensor_t *other;
-  rank->round_timeout_ms = 2000; /* so long a call waits for the coordinator to come back */
+  rank->round_timeout_ms = 4000; /* so long a call waits for the coordinator to come back */
   rank_options(rank, &options);
   options.log = quiet;
   options.log_ctx = rank;
@@ -318,11 +318,11 @@ static void opens(struct rank *rank) {
   const zenps_status_t *wanted = rank->arg;
   zenps_options_t options;
   zenps_job_t *job;
-  rank->join_timeout_ms = 1500;
+  if (*wanted == ZENPS_ERR_CONNECT) rank->join_timeout_ms = 1500; /* nobody answers */
   rank_options(rank, &options);
   const uint64_t before = now_ms();
   CHECK_STATUS(zenps_open(&options, &job), *wanted);
-  CHECK(now_ms() - before < 4000);
+  CHECK(now_ms() - before < SOON_MS);
   CHECK_SAYS(zenps_last_error()->text, *wanted == ZENPS_ERR_VERSION ? "protocol 99" : rank->cluster->address);
 }
 

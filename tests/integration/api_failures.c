@@ -12,8 +12,8 @@ static void one_is_missing(struct rank *rank) {
   } else {
     const uint64_t before = now_ms();
     flight_start(&flight, &plain_spec, rank, 2);
-    const zenps_error_t *error = flight_expect_absent(&flight, rank, between_workers(), 2, 6000);
-    CHECK(now_ms() - before < 5000);
+    const zenps_error_t *error = flight_expect_absent(&flight, rank, between_workers(), 2, SOON_MS);
+    CHECK(now_ms() - before < SOON_MS);
     CHECK(error->n_missing == 1 && error->missing_ranks[0] == 2);
     CHECK_SAYS(error->text, "rank 2");
     flight_end(&flight, &plain_spec);
@@ -47,7 +47,7 @@ static void never_joins(struct rank *rank) {
   rank_options(rank, &options);
   const uint64_t before = now_ms();
   CHECK_STATUS(zenps_open(&options, &job), ZENPS_ERR_MISSING);
-  CHECK(now_ms() - before < 4500);
+  CHECK(now_ms() - before < SOON_MS);
   CHECK_SAYS(zenps_last_error()->text, "1");
   CHECK_SAYS(zenps_last_error()->text, rank->job);
 }
@@ -84,14 +84,19 @@ static void test_rank_taken(void **state) {
   ranks_run(cluster_shared(), 2, taken, NULL, 0);
 }
 
-/* Two worlds under one name: the rank that comes second is told of both, the first waits in vain. */
+/* Two worlds under one name: the rank that comes second is told of both, the first waits in vain. One whose wait is
+ * over before the other has come tries again. */
 static void other_world(struct rank *rank) {
   zenps_options_t options;
   zenps_job_t *job;
   rank->join_timeout_ms = 3000;
   rank_options(rank, &options);
   options.world = rank->rank == 0 ? 2 : 7;
-  const zenps_status_t status = zenps_open(&options, &job);
+  zenps_status_t status;
+  do {
+    status = zenps_open(&options, &job);
+    rank_moves(rank);
+  } while (status == ZENPS_ERR_MISSING && atomic_load(&rank->words[1]) == 0);
   CHECK(status == ZENPS_ERR_SHAPE || status == ZENPS_ERR_MISSING);
   if (status == ZENPS_ERR_SHAPE) {
     CHECK_SAYS(zenps_last_error()->text, "7");
@@ -115,7 +120,7 @@ static void leaves(struct rank *rank) {
     return;
   }
   flight_start(&flight, &plain_spec, rank, 2);
-  const zenps_error_t *error = flight_expect_error(&flight, rank, ZENPS_ERR_CLOSED, 2, 10000);
+  const zenps_error_t *error = flight_expect_error(&flight, rank, ZENPS_ERR_CLOSED, 2, SOON_MS);
   CHECK_SAYS(error->text, "rank 0");
   flight_end(&flight, &plain_spec);
   rank_close(rank);
@@ -135,13 +140,13 @@ static void cancels(struct rank *rank) {
     flight_start(&flight, spec, rank, 1);
     CHECK_OK(zenps_cancel(flight.request));
     CHECK_OK(zenps_cancel(flight.request));
-    flight_expect_error(&flight, rank, ZENPS_ERR_CANCELED, 1, 4000);
+    flight_expect_error(&flight, rank, ZENPS_ERR_CANCELED, 1, SOON_MS);
     flight_end(&flight, spec);
     rank_await(rank, 0, 2);
     step_run(flight.tensor, spec, rank, 2);
   } else {
     flight_start(&flight, spec, rank, 1);
-    const zenps_error_t *error = flight_expect_error(&flight, rank, ZENPS_ERR_CANCELED, 1, 10000);
+    const zenps_error_t *error = flight_expect_error(&flight, rank, ZENPS_ERR_CANCELED, 1, SOON_MS);
     CHECK_SAYS(error->text, "rank 0");
     flight_end(&flight, spec);
     atomic_fetch_add(&rank->words[0], 1);
@@ -320,7 +325,7 @@ static void arguments(struct rank *rank) {
   in.values = row_values;
   /* A row that the tensor does not have is found by the scan. */
   CHECK_OK(zenps_allreduce(tensor, 1, &in, &out, &request));
-  CHECK_STATUS(zenps_wait(request, 4000), ZENPS_ERR_INVALID);
+  CHECK_STATUS(zenps_wait(request, SOON_MS), ZENPS_ERR_INVALID);
   CHECK_SAYS(zenps_request_error(request)->text, "10");
   zenps_request_free(request);
   CHECK_STATUS(zenps_broadcast(rank->zenps, values, 4, 1), ZENPS_ERR_INVALID);
@@ -349,10 +354,10 @@ static void small_arrays(struct rank *rank) {
   flight.out.capacity = rank->rank == 0 ? 10 : 1000;
   CHECK_OK(zenps_allreduce(flight.tensor, 1, &flight.in, &flight.out, &flight.request));
   if (rank->rank == 0) { /* the others have their result */
-    const zenps_error_t *error = flight_expect_error(&flight, rank, ZENPS_ERR_TRUNCATED, 1, 10000);
+    const zenps_error_t *error = flight_expect_error(&flight, rank, ZENPS_ERR_TRUNCATED, 1, SOON_MS);
     CHECK(error->needed > 500 && error->needed <= 1000);
   } else {
-    CHECK_OK(zenps_wait(flight.request, 10000));
+    CHECK_OK(zenps_wait(flight.request, SOON_MS));
     out_check(&spec, 2, 1, &flight.out);
   }
   zenps_request_free(flight.request);

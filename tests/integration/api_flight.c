@@ -17,6 +17,7 @@ void flight_start(struct flight *flight, const struct spec *spec, const struct r
   grad_make(spec, rank->rank, step, &flight->in);
   out_make(spec, &flight->in, &flight->out);
   CHECK_OK(zenps_allreduce(flight->tensor, step, &flight->in, &flight->out, &flight->request));
+  rank_moves(rank);
 }
 
 /* The memory is the caller's again: no other process may read it now. */

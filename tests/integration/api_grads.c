@@ -260,6 +260,7 @@ void step_run(zenps_tensor_t *tensor, const struct spec *spec, const struct rank
   zenps_request_free(request);
   out_free(spec, &in, &out);
   grad_free(&in);
+  rank_moves(rank);
 }
 
 zenps_tensor_t *tensor_open_by(const struct rank *rank, const char *scheme, const char *name, const struct spec *spec) {

@@ -119,7 +119,7 @@ static void test_lost_server_wakes_up(void **state) {
   static const struct scene dies = {.losses = {{8, 0, SIGKILL}, {16, 2, SIGKILL}}};
   struct cluster cluster;
   cluster_start_with(&cluster, 3,
-                     (const char *const[]){"ZENPS_CONTROL_DEAD=2s", "ZENPS_CONTROL_HEARTBEAT=500ms", NULL});
+                     (const char *const[]){"ZENPS_CONTROL_DEAD=4s", "ZENPS_CONTROL_HEARTBEAT=500ms", NULL});
   ranks_run(&cluster, N_RANKS, trains, &sleeps, 0);
   ranks_run(&cluster, N_RANKS, trains, &dies, 0);
   cluster_stop(&cluster);

@@ -137,10 +137,11 @@ static void test_recovery_oktopk_some(void **state) {
 static void start_again(struct flight *flight, const struct spec *spec, const struct rank *rank, uint64_t step) {
   grad_make(spec, rank->rank, step, &flight->in);
   out_make(spec, &flight->in, &flight->out);
-  for (const uint64_t until = now_ms() + 10000;;) {
+  for (;;) {
     const zenps_status_t status = zenps_allreduce(flight->tensor, step, &flight->in, &flight->out, &flight->request);
     if (status == ZENPS_OK) break;
-    CHECK(status == ZENPS_ERR_BUSY && now_ms() < until);
+    CHECK(status == ZENPS_ERR_BUSY);
+    usleep(1000);
   }
 }
 
@@ -173,17 +174,18 @@ static void test_failed_number_over_servers(void **state) {
   }
 }
 
-/* A rank that begins when the others have given up is told at once, and all may try that step again. */
+/* A rank that begins when the others have given up is told at once, by no deadline of its own. All may try that step
+ * again. */
 static void begins_late(struct rank *rank) {
   const struct spec spec = *(const struct spec *)rank->arg;
   struct flight flight;
-  rank->round_timeout_ms = 2000;
+  if (rank->rank != 1) rank->round_timeout_ms = 2000;
   rank_open(rank);
   flight.tensor = tensor_open(rank, "t", &spec);
   go_well(rank, &flight, &spec, 1);
   if (rank->rank == 1) rank_await(rank, LATE, N_RANKS - 1);
   flight_start(&flight, &spec, rank, 2);
-  CHECK_STATUS(zenps_wait(flight.request, rank->rank == 1 ? 1000 : -1), ZENPS_ERR_TIMEOUT);
+  CHECK_STATUS(zenps_wait(flight.request, SOON_MS), ZENPS_ERR_TIMEOUT);
   flight_end(&flight, &spec);
   atomic_fetch_add(&rank->words[LATE], 1);
   rank_await(rank, LATE, N_RANKS);

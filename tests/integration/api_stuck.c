@@ -52,15 +52,15 @@ static void test_stuck_rank(void **state) {
   struct cluster cluster;
   struct ranks ranks;
   cluster_start_with(&cluster, 2,
-                     (const char *const[]){"ZENPS_CONTROL_DEAD=2s", "ZENPS_CONTROL_HEARTBEAT=500ms", NULL});
+                     (const char *const[]){"ZENPS_CONTROL_DEAD=4s", "ZENPS_CONTROL_HEARTBEAT=500ms", NULL});
   ranks_start(&ranks, &cluster, 3, is_stuck, NULL);
   const uint64_t begun = now_ms();
-  while (atomic_load(&ranks.words[0]) < 3 && now_ms() - begun < 30000) usleep(1000);
+  while (atomic_load(&ranks.words[0]) < 3 && now_ms() - begun < 90000) usleep(1000);
   const pid_t thread = thread_find(ranks.pids[1], "zenps-net");
   assert_int_not_equal(thread, 0);
   const bool stopped = thread_stop(thread);
   atomic_store(&ranks.words[1], stopped ? 1 : 0);
-  while (stopped && atomic_load(&ranks.words[2]) < 2 && now_ms() - begun < 60000) usleep(1000);
+  while (stopped && atomic_load(&ranks.words[2]) < 2 && now_ms() - begun < 90000) usleep(1000);
   for (int r = 0; r < ranks.world; r++)
     if (r == 1 || !stopped) kill(ranks.pids[r], SIGKILL);
   if (stopped) waitpid(thread, NULL, __WALL); /* the process cannot be waited for before the thread is */
@@ -94,7 +94,7 @@ static void test_stuck_server(void **state) {
   cluster_start_one(&cluster);
   ranks_start(&ranks, &cluster, 2, server_is_stuck, NULL);
   const uint64_t begun = now_ms();
-  while (atomic_load(&ranks.words[0]) < 2 && now_ms() - begun < 30000) usleep(1000);
+  while (atomic_load(&ranks.words[0]) < 2 && now_ms() - begun < 90000) usleep(1000);
   const pid_t thread = thread_find(cluster.coordinator, "fabric");
   assert_int_not_equal(thread, 0);
   const bool stopped = thread_stop(thread);

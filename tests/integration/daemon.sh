@@ -13,28 +13,21 @@ is "its address can be read by all, and nothing is left beside it" "$(stat -c %a
 is "what lay in the way of old is left alone" "$(cat "$scratch/bait")" "bait"
 address=$(cat "$address_file")
 # The libtool wrapper of a build tree replaces itself by the program, so this is the daemon's own pid.
-ticks() { awk '{ print $14 + $15 }' "/proc/$daemon/stat"; }
 rss_kib() { awk '$1 == "VmRSS:" { print $2 }' "/proc/$daemon/status"; }
 rounds() { # STEPS: so many rounds of two ranks
   zenpsrun -n 2 --coordinator "$address" --prefix=no -- zenps-perf --rows 20000 --density 0.02 --steps "$1" --warmup 0 --verify
 }
 
-idle() { # SECONDS -> CPU share in thousandths of a core
-  local before
-  before=$(ticks)
-  sleep "$1"
-  echo $((($(ticks) - before) * 1000 / ($(getconf CLK_TCK) * $1)))
-}
-share=$(idle 4)
+share=$(idle_share "$daemon")
 ok "idle, it uses under 0.5% of a core ($share thousandths)" [ "$share" -lt 5 ]
 
 # Buffers, threads' heaps and the fabric's tables reach their size in the first jobs.
 for _ in 1 2 3; do ok "10,000 rounds, to have held everything once" rounds 10000; done
 small=$(rss_kib)
 ok "10,000 rounds more, every one verified" rounds 10000
+share=$(idle_share "$daemon") # whereupon nothing of the last job is left
 large=$(rss_kib)
 ok "its memory is flat over them ($small KiB before, $large KiB after)" [ "$large" -le $((small + 512)) ]
-share=$(idle 4)
 ok "idle again ($share thousandths of a core)" [ "$share" -lt 5 ]
 is "it has said nothing to worry about" "$(grep -v 'older than 1.18' "$scratch/log")" "" # of this host's libfabric
 kill -TERM "$daemon"

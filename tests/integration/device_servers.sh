@@ -15,7 +15,7 @@ start() { # NAME ARGUMENTS...: a daemon; its pid in pid_NAME
   eval "pid_$1=$!"
 }
 server() { start "$1" --roles=server --control-coordinator="$address" --server-name="$1"; }
-ctl() { zenpsctl -e "$address" --timeout=2s "$@"; }
+ctl() { zenpsctl -e "$address" --timeout=60s "$@"; }
 # Of the tensor that has had most.
 steps() { ctl stats --output=json | grep -o '"rounds": *[0-9]*' | grep -o '[0-9]*$' | sort -n | tail -1; }
 more_than() { [ "$(steps)" -gt "$1" ]; }

@@ -31,7 +31,7 @@ ok "etcd comes up" until_true keys endpoint health
 start() { # NAME ARGUMENTS...: a daemon, whose log is $scratch/NAME.log; its pid in $pid
   local name=$1
   shift
-  zenpsd --log-level=info --control-heartbeat=0.2s --control-dead=2s "$@" >>"$scratch/$name.log" 2>&1 &
+  zenpsd --log-level=info --control-heartbeat=0.2s --control-dead=5s "$@" >>"$scratch/$name.log" 2>&1 &
   pid=$!
 }
 at_a=127.0.0.1:$port_a at_b=127.0.0.1:$port_b
@@ -48,6 +48,11 @@ logged() { grep -qE -- "$2" "$scratch/$1.log"; }
 leads() { logged "$1" 'this coordinator leads$'; }
 follows() { logged "$1" 'leads: following it'; }
 ctl() { zenpsctl -e "$both" --timeout=2s "$@"; }
+# Asks the second coordinator alone: it refuses, and says why.
+refused_by_b() { # PATTERN
+  zenpsctl -e "$at_b" --timeout=1s status >"$scratch/out" 2>&1
+  [ $? = 3 ] && grep -qE -- "$1" "$scratch/out"
+}
 more_than() { [ "$("${@:2}")" -gt "$1" ]; } # N COMMAND...: which prints a number
 table() { ctl members | grep -cE "$1"; }
 servers_in() { [ "$(table '^ *[0-9]+ +s[01] +in ')" -eq 2 ]; }
@@ -78,9 +83,8 @@ candidate b
 ok "the second one follows" until_true follows b
 ok "the first one is ready" test -e "$scratch/a.ready"
 ok "the second one is not" test ! -e "$scratch/b.ready"
-zenpsctl -e "$at_b" --timeout=0.5s status >"$scratch/out" 2>&1
-is "a client of the second one alone is refused" $? 3
-said "and told where to go" "$at_b: this coordinator does not lead: the one at $at_a does"
+until_true refused_by_b "$at_b: this coordinator does not lead: the one at $at_a does"
+is "a client of the second one alone is refused, and told where to go" $? 0
 ok "a client of both finds the first one" eval 'zenpsctl -e "$at_b,$at_a" status | grep -q "^$at_a "'
 for i in 0 1; do
   start "s$i" --roles=server --control-coordinator="$at_b,$at_a" --server-name="s$i"
@@ -95,7 +99,7 @@ begun=$(ms)
 killed "$a"
 ok "the first one is killed: the second one leads" until_true leads b
 took=$(($(ms) - begun))
-ok "soon ($took ms)" [ "$took" -lt 60000 ]
+ok "soon ($took ms)" [ "$took" -lt 60000 ] # its lease has 5 s
 ok "rounds go on" runs_on long
 ok "both servers are back" until_true servers_in
 ok "and all ranks" until_true all_in long
@@ -120,7 +124,7 @@ is "and has written nothing" "$(journal)" "$before"
 ok "rounds go on" runs_on long
 
 # Its lease holds, and it believes that it leads, but the key is another's: etcd refuses what it writes.
-candidate b
+candidate b --control-dead=60s # its lease will be as long
 ok "the second one is back, and follows" until_true follows b
 keys del /zenps/leader >/dev/null
 ok "the leader's key is deleted: the second one leads" until_true leads b
@@ -138,7 +142,7 @@ ok "and the ranks" until_true all_in long
 ok "rounds go on" runs_on long
 
 # Told to go, it gives the lead back at once.
-candidate a --control-dead=60s
+candidate a
 ok "the first one follows again" until_true follows a
 begun=$(ms)
 kill -TERM "$b"
@@ -146,13 +150,8 @@ wait "$b"
 is "SIGTERM: the second one ends without waiting for the job" $? 0
 ok "and the first one leads" until_true leads a
 took=$(($(ms) - begun))
-ok "at once ($took ms)" [ "$took" -lt 5000 ]
+ok "at once ($took ms)" [ "$took" -lt 30000 ] # its lease had most of a minute to go
 ok "with everybody" until_true servers_in
-kill -TERM "$a"
-wait "$a"
-candidate a
-ok "with a short lease again" until_true leads a
-ok "it has everybody" until_true servers_in
 candidate b
 ok "and is followed" until_true follows b
 
@@ -163,8 +162,8 @@ wait "$a"
 is "it ends when its lease is over" $? 1
 ok "and says why" logged a 'error .*this coordinator leads no longer: etcd at '
 ok "the other one knows nothing of a leader" until_true logged b 'warn .*etcd does not answer, asking on: '
-zenpsctl -e "$at_b" --timeout=0.5s status >"$scratch/out" 2>&1
-said "and tells clients why" 'does not lead, and etcd, which knows who does, does not answer'
+until_true refused_by_b 'does not lead, and etcd, which knows who does, does not answer'
+is "and tells clients why" $? 0
 ok "rounds go on" runs_on long
 kill -CONT "$etcd"
 ok "etcd is back: the other one leads" until_true leads b

@@ -154,9 +154,23 @@ sleep 1.1 # such lines come once a second
 refused "one that does not" 'its certificate, of zenps://coordinator/coordinator, was made by an authority that is unknown here' as "$scratch/other" worker-worker train other 1
 refused "a server's as a rank" 'the certificate of zenps://server/a lets nobody in as a worker' as "$certs" server-a train server 1
 refused "one that has expired, at once" 'certificate .*/worker-old.pem \(zenps://worker/old\): expired at 20' as "$certs" worker-old train old 1
-raw() { # NAME LINE: a client that knows nothing of its own certificate
-  { printf '%s\n' "$2"; sleep 0.5; } | timeout 10 openssl s_client -quiet -no_ign_eof -connect "$address" -CAfile "$certs/ca.pem" \
-    -cert "$certs/$1.pem" -key "$certs/$1.key" 2>&1
+# A client that knows nothing of its own certificate. Its input ends when each line has an answer, or the client has ended.
+raw() { # NAME LINES
+  local client input lines
+  rm -f "$scratch/raw.in"
+  mkfifo "$scratch/raw.in"
+  openssl s_client -quiet -no_ign_eof -connect "$address" -CAfile "$certs/ca.pem" -cert "$certs/$1.pem" -key "$certs/$1.key" \
+    <"$scratch/raw.in" >"$scratch/raw.out" 2>&1 &
+  client=$!
+  exec {input}>"$scratch/raw.in"
+  printf '%s\n' "$2" >&"$input"
+  lines=$(wc -l <<<"$2")
+  until_true eval '[ "$(grep -c "^{.*}" "$scratch/raw.out")" -ge '"$lines"' ] || ! kill -0 '"$client"
+  exec {input}>&-
+  wait "$client"
+  local status=$?
+  cat "$scratch/raw.out"
+  return "$status"
 }
 hello() { printf '{"jsonrpc":"2.0","id":1,"method":"hello","params":{"protocol":%s,"version":"9","role":"%s"}}' "$protocol" "$1"; }
 protocol=$(sed -n 's/^#define ZPS_PROTOCOL_VERSION \([0-9]*\).*/\1/p' "$top/common/base/version.h" | tr -d u)
@@ -357,9 +371,13 @@ if [ -n "$there" ]; then
     until_true test -s "$scratch/address2"
     address=$(cat "$scratch/address2")
     far() { as "$certs" server-a timeout "$1" ip netns exec "$far" env "PATH=$PATH" zenpsd --roles=server --server-name=a --control-coordinator="$address" --fabric-provider=net "${@:2}"; }
-    far 10 --fabric-interface=lo >"$scratch/out" 2>&1
+    far 300 --fabric-interface=lo >"$scratch/far" 2>&1 &
+    until_true grep -q 'is not that of the connection' "$scratch/far"
+    ip netns pids "$far" | xargs -r kill
+    wait $!
+    cp "$scratch/far" "$scratch/out"
     said "a server that names another's address is refused" 'the address for gradients, .*127.0.0.1.* is not that of the connection, 10.213.7.2'
-    far 60 --fabric-interface=zps0 >"$scratch/far" 2>&1 &
+    far 300 --fabric-interface=zps0 >"$scratch/far" 2>&1 &
     far_is_in() { as "$certs" admin-admin ip netns exec "$near" env "PATH=$PATH" zenpsctl -e "$address" -o json members | grep -q '"name": *"a"'; }
     ok "with its own it is let in" until_true far_is_in
     for space in "$far" "$near"; do

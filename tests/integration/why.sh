@@ -13,12 +13,21 @@ row() { ctl -o json members | python3 -c '
 import json, sys
 print(*(row["pid"] for row in json.load(sys.stdin)["ranks"] if row["rank"] == int(sys.argv[1])))' "$1"; }
 rounds() { local n; n=$(cat "$scratch/run/rounds" 2>/dev/null); echo $((10#${n:-0})); }
-# Asks until the first line is the wanted one, with the wanted status.
+# Asks; the first line is the wanted one, with the wanted status.
 says() { # STATUS PATTERN
+  asked_before=$asked asked=$EPOCHREALTIME
   ctl why j >"$scratch/why"
   [ $? = "$1" ] && head -n 1 "$scratch/why" | grep -qE -- "$2"
 }
+asked=$EPOCHREALTIME
 names() { head -n 1 "$scratch/why" | grep -qE -- "$1"; }
+# A rank that a busy machine kept silent for 2 s looks like one that is stopped: the next answer counts.
+remedy_names() { names "$1" || { says 2 '^critical' && names "$1"; }; }
+# The step had waited less than so long when the answer before this one was asked for, which did not tell of it.
+noticed_within() { # SECONDS
+  sed -nE '1s/.* has waited ([0-9.]+) s .*/\1/p' "$scratch/why" |
+    awk -v now="$EPOCHREALTIME" -v before="$asked_before" -v most="$1" '{ told = $1 - (now - before) <= most } END { exit !told }'
+}
 
 start c --roles=coordinator --control-listen=127.0.0.1:0 --control-address-file="$scratch/address"
 until_true test -s "$scratch/address"
@@ -37,10 +46,9 @@ ok "a job runs: nothing is wrong" until_true says 0 '^ok: nothing is wrong$'
 
 # A rank lives, and does not call.
 touch "$scratch/run/hang-1"
-began=$SECONDS
 ok "a rank that does not call: critical" until_true says 2 '^critical: job j: step [0-9]+ of tensor first has waited [0-9.]+ s for the push of rank 1 \(host .*, pid [0-9]+\); its deadline comes in [0-9.]+ s'
-ok "within 10 s" [ $((SECONDS - began)) -le 10 ]
-ok "the remedy names its process" names "its process lives, and does not call: print its stack there \\(py-spy dump -p $(row 1),"
+ok "within 10 s" noticed_within 8 # an answer takes 2 s more
+ok "the remedy names its process" until_true remedy_names "its process lives, and does not call: print its stack there \\(py-spy dump -p $(row 1),"
 is "health has the status" "$(ctl health j >"$scratch/health"; echo $?)" 2
 is "and one line" "$(wc -l <"$scratch/health")" 1
 ctl rounds j >"$scratch/rounds"

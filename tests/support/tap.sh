@@ -1,6 +1,7 @@
 # Sourced by test scripts: TAP output, programs of the build tree, a scratch folder, and an end that leaves nothing running.
 #   . "$(dirname "$0")/../support/tap.sh"
-# Gives: $top, $build, $scratch; ok NAME COMMAND..., said NAME PATTERN, is NAME GOT WANTED, skip NAME WHY, until_true COMMAND..., done_testing.
+# Gives: $top, $build, $scratch; ok NAME COMMAND..., said NAME PATTERN, is NAME GOT WANTED, skip NAME WHY, until_true COMMAND...,
+# in_time PATTERNS COMMAND..., idle_share PID, done_testing.
 set -u
 top=${ZPS_TOP_SRCDIR:-$(cd "$(dirname "$0")/../.." && pwd)}
 build=${ZPS_TOP_BUILDDIR:-$PWD}
@@ -59,6 +60,39 @@ until_true() { # COMMAND...: waits for a condition, not for a time. Fails after 
     [ $((looks -= 1)) -gt 0 ] || return 1
     sleep 0.05
   done
+}
+# in_time PATTERNS COMMAND...: the status of the command; its output goes to $scratch/out. Something happens to it as it
+# runs, which its output shows by these extended regular expressions, one a line. On a busy machine that may come when all
+# is over: then the command runs again.
+in_time() {
+  local patterns=$1 status turn
+  shift
+  for turn in 1 2 3 4 5 6; do
+    "$@" >"$scratch/out" 2>&1
+    status=$?
+    if [ "$status" -ne 0 ] || out_has "$patterns"; then break; fi
+    echo "# turn $turn: it is over, and was not disturbed in time"
+  done
+  return "$status"
+}
+out_has() { # PATTERNS, one a line
+  local pattern
+  while IFS= read -r pattern; do
+    grep -qE -- "$pattern" "$scratch/out" || return 1
+  done <<<"$1"
+}
+# idle_share PID: the processor time of a process that has nothing to do, in thousandths of a core. It is the least of five
+# spans: on a busy machine, what is left of a start or of a job falls into the first ones.
+idle_share() {
+  local before share least=1000 span=4
+  for _ in 1 2 3 4 5; do
+    before=$(awk '{ print $14 + $15 }' "/proc/$1/stat")
+    sleep "$span"
+    share=$((($(awk '{ print $14 + $15 }' "/proc/$1/stat") - before) * 1000 / ($(getconf CLK_TCK) * span)))
+    [ "$share" -ge "$least" ] || least=$share
+    [ "$least" -ge 5 ] || break # as little as is ever asked for
+  done
+  echo "$least"
 }
 done_testing() {
   echo "1..$tap_n"

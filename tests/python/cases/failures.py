@@ -81,11 +81,15 @@ def case_interrupted_wait(job):
 
 
 def case_interrupted_barrier(job):
-    """Rank 0 leaves a barrier behind; it ends when the others have come."""
+    """Rank 0 leaves a barrier behind; it ends when the others have come, which wait for that."""
+    left = os.path.join(sys.argv[2], "left")
     if job.rank == 0:
         interrupted(job.barrier)
+        with open(left, "w", encoding="utf-8"):
+            pass
     else:
-        time.sleep(1.5)  # no end depends on it
+        while not os.path.exists(left):
+            time.sleep(0.01)
         job.barrier()
     tensor = job.tensor("afterwards", 10, op="sum")
     assert tensor.allreduce([1.0], [1]).wait().nnz == 1
