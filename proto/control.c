@@ -33,5 +33,11 @@ static const struct zps_field fabric[] = {
 };
 const struct zps_fields zps_control_fabric = {ZPS_FIELDS_OF(struct zps_net_info, fabric)};
 
+static const struct zps_field failure[] = {
+    {"error", ZPS_FIELD_CODE, ZPS_FIELD_AT(struct zps_error, code), .optional = true},
+    {"why", ZPS_FIELD_TEXT, ZPS_FIELD_AT(struct zps_error, text), .optional = true},
+};
+const struct zps_fields zps_control_error = {ZPS_FIELDS_OF(struct zps_error, failure)};
+
 static const struct zps_field job_id[] = {{"job_id", ZPS_FIELD_HEX, .size = sizeof(uint64_t)}};
 const struct zps_fields zps_control_job_id = {ZPS_FIELDS_OF(uint64_t, job_id)};

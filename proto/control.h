@@ -37,6 +37,9 @@ uint64_t zps_control_beat_read(const zps_json *params);
  * and read as 0. */
 extern const struct zps_fields zps_control_fabric;
 
+/* Members "error" and "why": a struct zps_error, the first error of a rank. Code ZPS_OK: neither is there. */
+extern const struct zps_fields zps_control_error;
+
 /* The members of messages without a struct of their own. Each message uses some of them. */
 struct zps_job_call {
   uint64_t job_id;

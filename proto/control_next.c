@@ -72,5 +72,6 @@ zps_err_t zps_control_generation_read(const zps_json *object, struct zps_generat
 static const struct zps_field leave[] = {
     {"job_id", ZPS_FIELD_HEX, ZPS_FIELD_AT(struct zps_leave_spec, job_id)},
     {"next", ZPS_FIELD_FLAG, ZPS_FIELD_AT(struct zps_leave_spec, moves), .optional = true},
+    {.type = ZPS_FIELD_PART, ZPS_FIELD_AT(struct zps_leave_spec, first), .part = &zps_control_error},
 };
 const struct zps_fields zps_control_leave = {.name = "job.leave", ZPS_FIELDS_OF(struct zps_leave_spec, leave)};

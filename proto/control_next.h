@@ -41,6 +41,7 @@ zps_err_t zps_control_generation_read(const zps_json *object, struct zps_generat
 struct zps_leave_spec {
   uint64_t job_id;
   bool moves; /* The rank is about to ask for the next generation. */
+  struct zps_error first; /* The rank's first error, as in job.stats. */
 };
 ZPS_MESSAGE(leave, struct zps_leave_spec)
 

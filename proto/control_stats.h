@@ -34,6 +34,7 @@ struct zps_rank_news {
   uint64_t job_id;
   uint64_t kept_bytes;        /* registered memory in which the rank keeps pushes, in case a server is lost */
   struct zps_mishaps mishaps; /* of it, so far; those of which there are none are not sent */
+  struct zps_error first;     /* The rank's first error, until it has gone on after it. Code ZPS_OK: none. */
   const zps_json *rows;       /* of tensors; borrowed from what zps_control_stats_read() read */
 };
 /* `rows`, those of tensors, is consumed, and counts in the place of those in `news`. */

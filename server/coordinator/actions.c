@@ -2,9 +2,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
-#include "common/base/clock.h"
 #include "proto/control_next.h"
 #include "proto/control_plan.h"
 #include "server/coordinator/coordinator_impl.h"
@@ -80,7 +78,7 @@ static void reply(const struct zps_action *action, zps_json *result) {
 }
 
 void zps_coordinator_act(void *ctx, const struct zps_action *action) {
-  struct zps_coordinator *coordinator = ctx;
+  (void)ctx;
   switch (action->type) {
     case ZPS_ACT_JOB_OPEN:
     case ZPS_ACT_JOB_CLOSE:
@@ -127,9 +125,6 @@ void zps_coordinator_act(void *ctx, const struct zps_action *action) {
       break;
     case ZPS_ACT_TENSOR_PLAN:
       tell_worker(action, "tensor.plan", tensor_plan_params(action));
-      break;
-    case ZPS_ACT_JOB_ENDED:
-      zps_history_add(&coordinator->history, action, zps_clock_ns(), time(NULL));
       break;
   }
 }

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "common/base/clock.h"
 #include "common/base/secret.h"
@@ -20,6 +21,13 @@ static uint64_t on_random(void *ctx) {
   while (zps_secret_make(&word) != ZPS_OK) { /* worked at start, so it does not fail for good */
   }
   return word;
+}
+
+static uint64_t on_utc_ms(void *ctx) {
+  (void)ctx;
+  struct timespec now;
+  clock_gettime(CLOCK_REALTIME, &now);
+  return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / ZPS_NS_PER_MS;
 }
 
 /* ---- Connections ---- */
@@ -196,6 +204,7 @@ zps_err_t zps_coordinator_create(uv_loop_t *loop, const struct zps_coordinator_c
                                              .ctx = coordinator,
                                              .act = zps_coordinator_act,
                                              .random = on_random,
+                                             .utc_ms = on_utc_ms,
                                              .note = zps_coordinator_note};
   zps_err_t err = config->subnets && !coordinator->subnets ? ZPS_ERR_NOMEM : ZPS_OK;
   if (!err) err = zps_members_create(&members, &coordinator->members);

@@ -5,7 +5,6 @@
 #include "common/control/rpc.h"
 #include "common/control/silence.h"
 #include "server/coordinator/coordinator.h"
-#include "server/coordinator/history.h"
 #include "server/membership/members.h"
 #include "server/coordinator/outbox.h"
 #include "server/coordinator/slots.h"
@@ -52,16 +51,15 @@ struct zps_coordinator {
   struct zps_coordinator_config config;
   struct zps_members *members;
   struct zps_token_keys token_keys;
-  char *subnets;           /* networks for gradients; NULL: none are known */
-  uint64_t incarnation;    /* of what it knows: 0 is none */
-  struct zps_store *store; /* state.c; NULL: nothing is kept */
-  char *cluster, *state_dir; /* NULL: there is none */
+  char *subnets;                               /* networks for gradients; NULL: none are known */
+  uint64_t incarnation;                        /* of what it knows: 0 is none */
+  struct zps_store *store;                     /* state.c; NULL: nothing is kept */
+  char *cluster, *state_dir;                   /* NULL: there is none */
   struct zps_coordinator_following *following; /* follow.c; NULL: there is only this coordinator */
   size_t compact_at;                           /* bytes of the journal */
   bool holds, broken; /* what is written is held back, until the state is durable; it never will be */
   uv_prepare_t before;
   uv_check_t after;
-  struct zps_history history;
   struct zps_coordinator_stats stats;
   struct zps_rpc_listener *listener, *socket, *own; /* own: config.own_socket */
   uv_timer_t heartbeat, deadline;

@@ -8,6 +8,7 @@
 #include "proto/control_plan.h"
 #include "proto/control_stats.h"
 #include "server/coordinator/methods.h"
+#include "server/membership/history.h"
 
 /* Whose jobs count together: of one certificate, where there is one, and of one token's names, where tokens are asked
  * for; else of one address. */
@@ -62,16 +63,25 @@ static zps_err_t job_resume(struct zps_coordinator_conn *conn, const zps_json *p
                    "without its state (coordinator.state_dir)",
                    (unsigned long long)spec.job_id);
   if (!err) err = zps_members_resume(coordinator->members, &conn->client, &spec, error);
-  if (err) return err == ZPS_ERR_UNKNOWN ? zps_history_tell(&coordinator->history, spec.job_id, err, error) : err;
+  if (err)
+    return err == ZPS_ERR_UNKNOWN ? zps_history_tell(zps_members_history(coordinator->members), spec.job_id, err, error)
+                                  : err;
   zps_coordinator_let_in(conn);
   zps_rpc_reply(request, NULL);
   return ZPS_OK;
+}
+
+/* A job that has failed has its cause already. */
+static void tell_first(struct zps_coordinator_conn *conn, uint64_t job_id, const struct zps_error *first) {
+  struct zps_error error;
+  if (zps_members_rank_failed(conn->coordinator->members, &conn->client, job_id, first, &error)) return;
 }
 
 static zps_err_t job_leave(struct zps_coordinator_conn *conn, const zps_json *params, struct zps_rpc_request *request,
                            struct zps_error *error) {
   struct zps_leave_spec spec;
   zps_err_t err = zps_control_leave_read(params, &spec, error);
+  if (!err) tell_first(conn, spec.job_id, spec.moves ? &(struct zps_error){.code = ZPS_OK} : &spec.first);
   if (!err)
     err = (spec.moves ? zps_members_move_on : zps_members_leave)(conn->coordinator->members, &conn->client, spec.job_id,
                                                                  error);
@@ -184,7 +194,9 @@ static zps_err_t job_stats(struct zps_coordinator_conn *conn, const zps_json *pa
     err = zps_control_news_read(zps_json_at(rank.rows, i), &news, error);
     if (!err) err = zps_members_tally(&conn->client, rank.job_id, news.tensor, news.done, &news.growth, now_ns, error);
   }
-  return err ? err : zps_members_rank_told(&conn->client, rank.job_id, rank.kept_bytes, &rank.mishaps, error);
+  if (!err) err = zps_members_rank_told(&conn->client, rank.job_id, rank.kept_bytes, &rank.mishaps, error);
+  return err ? err
+             : zps_members_rank_failed(conn->coordinator->members, &conn->client, rank.job_id, &rank.first, error);
 }
 
 static zps_err_t tensor_register(struct zps_coordinator_conn *conn, const zps_json *params,

@@ -75,6 +75,8 @@ static const struct zps_fields *const records[] = {
     [ZPS_NOTE_JOB] = &zps_record_job,
     [ZPS_NOTE_JOB_FAILED] = &zps_record_job_failed,
     [ZPS_NOTE_JOB_GONE] = &zps_record_job_gone,
+    [ZPS_NOTE_JOB_CAUSE] = &zps_record_job_cause,
+    [ZPS_NOTE_JOB_ENDED] = &zps_record_job_ended,
     [ZPS_NOTE_RANK] = &zps_record_rank,
     [ZPS_NOTE_TENSOR] = &zps_record_tensor,
     [ZPS_NOTE_TENSOR_STATE] = &zps_record_tensor_state,
@@ -96,6 +98,8 @@ static const void *image_of(const struct zps_member_note *note, void *room, uint
       return note->server;
     case ZPS_NOTE_EXPELLED:
       return note->expelled;
+    case ZPS_NOTE_JOB_ENDED:
+      return note->ended;
     case ZPS_NOTE_JOB:
       return zps_record_job_of(note->job, room, lists_p);
     case ZPS_NOTE_TENSOR:
@@ -119,6 +123,9 @@ static zps_err_t restore(struct zps_members *members, enum zps_note_type type, v
       return zps_members_restore_server(members, read);
     case ZPS_NOTE_EXPELLED:
       zps_members_restore_expelled(members, read);
+      return ZPS_OK;
+    case ZPS_NOTE_JOB_ENDED:
+      zps_members_restore_ended(members, read);
       return ZPS_OK;
     case ZPS_NOTE_JOB:
       return zps_record_job_restore(members, read, now_ns);

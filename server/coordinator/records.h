@@ -16,7 +16,8 @@ zps_err_t zps_record_read(struct zps_members *members, const zps_json *record, u
                           struct zps_error *error) ZPS_MUSTCHECK;
 
 zps_json *zps_record_header_write(const char *cluster, uint64_t incarnation);
-/* `cluster` NULL: of any. ZPS_ERR_VERSION: another form than this program's. ZPS_ERR_REFUSED: another cluster's state. */
+/* `cluster` NULL: of any. ZPS_ERR_VERSION: another form than this program's. ZPS_ERR_REFUSED: another cluster's state.
+ */
 zps_err_t zps_record_header_read(const zps_json *record, const char *cluster, uint64_t *incarnation_p,
                                  struct zps_error *error) ZPS_MUSTCHECK;
 

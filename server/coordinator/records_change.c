@@ -7,6 +7,12 @@ static const struct zps_field why[] = {
 };
 const struct zps_fields zps_record_why = {ZPS_FIELDS_OF(struct zps_error, why)};
 
+static const struct zps_field cause[] = {
+    {"rank", ZPS_FIELD_NUMBER, ZPS_FIELD_AT(struct zps_member_cause, rank), .max = ZPS_WORLD_MAX - 1},
+    {.type = ZPS_FIELD_PART, ZPS_FIELD_AT(struct zps_member_cause, error), .part = &zps_record_why},
+};
+const struct zps_fields zps_record_cause = {ZPS_FIELDS_OF(struct zps_member_cause, cause)};
+
 /* Each record has some of the members. */
 struct change {
   uint64_t job_id;
@@ -15,6 +21,7 @@ struct change {
   enum zps_tensor_state tensor_state;
   const char *group;
   struct zps_error why;
+  struct zps_member_cause cause;
 };
 
 #define AT(member) ZPS_FIELD_AT(struct change, member)
@@ -31,6 +38,8 @@ struct change {
 static const struct zps_field server_gone[] = {SERVER};
 static const struct zps_field job_failed[] = {JOB, WHY};
 static const struct zps_field job_gone[] = {JOB};
+static const struct zps_field job_cause[] = {
+    JOB, {"cause", ZPS_FIELD_OBJECT, AT(cause), .part = &zps_record_cause, .optional = true}};
 static const struct zps_field rank[] = {
     JOB,
     RANK,
@@ -47,6 +56,7 @@ static const struct zps_field seat[] = {JOB, {"group", ZPS_FIELD_NAME, AT(group)
 const struct zps_fields zps_record_server_gone = FIELDS("server.gone", server_gone);
 const struct zps_fields zps_record_job_failed = FIELDS("job.failed", job_failed);
 const struct zps_fields zps_record_job_gone = FIELDS("job.gone", job_gone);
+const struct zps_fields zps_record_job_cause = FIELDS("job.cause", job_cause);
 const struct zps_fields zps_record_rank = FIELDS("rank", rank);
 const struct zps_fields zps_record_tensor_state = FIELDS("tensor.state", tensor_state);
 const struct zps_fields zps_record_tensor_gone = FIELDS("tensor.gone", tensor_gone);
@@ -59,6 +69,7 @@ const void *zps_record_change_of(const struct zps_member_note *note, void *room)
   if (note->job) change->job_id = note->job->job_id;
   if (note->group) change->group = note->group->name;
   if (note->type == ZPS_NOTE_JOB_FAILED) change->why = note->job->error;
+  if (note->type == ZPS_NOTE_JOB_CAUSE) change->cause = note->job->cause;
   if (note->type == ZPS_NOTE_RANK) change->rank_state = note->job->ranks[note->rank]->state;
   if (!note->tensor) return change;
   change->tensor = note->tensor->spec.tensor;
@@ -77,6 +88,8 @@ zps_err_t zps_record_change_restore(struct zps_members *members, enum zps_note_t
       return zps_members_restore_failed(members, is->job_id, &is->why);
     case ZPS_NOTE_JOB_GONE:
       return zps_members_restore_job_gone(members, is->job_id);
+    case ZPS_NOTE_JOB_CAUSE:
+      return zps_members_restore_cause(members, is->job_id, &is->cause);
     case ZPS_NOTE_RANK:
       return zps_members_restore_rank(members, is->job_id, is->rank, is->rank_state);
     case ZPS_NOTE_TENSOR_STATE:

@@ -31,11 +31,15 @@ zps_err_t zps_record_group_restore(struct zps_members *members, const void *read
 const void *zps_record_seats_of(const struct zps_member_elastic *elastic, void *room, uint32_t **lists_p);
 
 /* records_change.c: changes, which a compacted journal has not. They have one struct. */
-extern const struct zps_fields zps_record_server_gone, zps_record_job_failed, zps_record_job_gone, zps_record_rank,
-    zps_record_tensor_state, zps_record_tensor_gone, zps_record_seat;
+extern const struct zps_fields zps_record_server_gone, zps_record_job_failed, zps_record_job_gone, zps_record_job_cause,
+    zps_record_rank, zps_record_tensor_state, zps_record_tensor_gone, zps_record_seat;
 const void *zps_record_change_of(const struct zps_member_note *note, void *room);
 zps_err_t zps_record_change_restore(struct zps_members *members, enum zps_note_type type, const void *read,
                                     uint64_t now_ns) ZPS_MUSTCHECK;
+/* records_ended.c. The struct is struct zps_history_record. */
+extern const struct zps_fields zps_record_job_ended;
+/* Members "rank", "code" and "text": a struct zps_member_cause. */
+extern const struct zps_fields zps_record_cause;
 /* Members "code" and "text": a struct zps_error. */
 extern const struct zps_fields zps_record_why;
 

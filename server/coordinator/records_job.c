@@ -73,7 +73,9 @@ static const struct zps_field fields[] = {
     {"epoch", ZPS_FIELD_NUMBER, AT(job.epoch)},
     {.type = ZPS_FIELD_PART, AT(next), .part = &zps_control_next_answer, .optional = true},
     {"next_tensor", ZPS_FIELD_NUMBER, AT(job.next_tensor)},
+    {"started_ms", ZPS_FIELD_NUMBER, AT(job.started_ms), .optional = true},
     {.type = ZPS_FIELD_PART, AT(job.error), .part = &zps_record_why, .optional = true},
+    {"cause", ZPS_FIELD_OBJECT, AT(job.cause), .part = &zps_record_cause, .optional = true},
     {"maps", ZPS_FIELD_FLAG, AT(job.maps), .optional = true},
     {"replay", ZPS_FIELD_OBJECT, AT(job.replay), .part = &zps_control_job_steps, .optional = true},
     {"leaving", ZPS_FIELD_NUMBER, PLACES_AT(job.leaving, job.n_leaving), .optional = true},
@@ -133,6 +135,8 @@ const void *zps_record_job_of(const struct zps_member_job *job, void *room, uint
                                       .epoch = view->epoch,
                                       .world = job->world,
                                       .next_tensor = job->next_tensor,
+                                      .started_ms = job->started_ms,
+                                      .cause = job->cause,
                                       .n_first = view->n_first < view->n_places ? view->n_first : 0,
                                       .ranks = job->ranks};
   image->secret = job->secret;

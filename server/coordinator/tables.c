@@ -10,6 +10,7 @@
 #include "config.h"
 #include "proto/control_stats.h"
 #include "server/coordinator/coordinator_impl.h"
+#include "server/membership/history.h"
 
 #define ROWS_MAX 8192u
 #define TALLY_ROWS_MAX 1280u /* A row is up to 850 bytes. A line, of 4 MiB, has those of servers as well. */
@@ -200,8 +201,8 @@ zps_json *zps_coordinator_members(const struct zps_coordinator *coordinator, con
 }
 
 /* "2024-06-01T03:00:12Z" */
-static zps_json *set_time(zps_json *row, const char *key, int64_t seconds) {
-  const time_t at = (time_t)seconds;
+static zps_json *set_time(zps_json *row, const char *key, uint64_t utc_ms) {
+  const time_t at = (time_t)(utc_ms / 1000);
   struct tm parts;
   char text[32] = "";
   if (gmtime_r(&at, &parts)) strftime(text, sizeof text, "%FT%TZ", &parts);
@@ -211,7 +212,7 @@ static zps_json *set_time(zps_json *row, const char *key, int64_t seconds) {
 static zps_json *ended_row(const struct zps_history_record *record) {
   zps_json *row = zps_json_set_str(zps_json_object(), "job", record->name);
   row = zps_json_set_hex(row, "job_id", record->job_id);
-  row = zps_json_set_str(row, "state", record->cause.code ? "failed" : "closed");
+  row = zps_json_set_str(row, "state", record->cause.code ? "failed" : "left");
   row = zps_json_set_u64(row, "world", record->world);
   row = zps_json_set_u64(row, "left", record->n_left);
   row = zps_json_set_u64(row, "lost", record->n_lost);
@@ -224,8 +225,9 @@ static zps_json *ended_row(const struct zps_history_record *record) {
   row = zps_json_set_u64(row, "rounds", record->rounds);
   row = zps_json_set_u64(row, "bytes_out", record->bytes_out);
   row = zps_json_set_u64(row, "bytes_in", record->bytes_in);
-  row = zps_json_set_real(row, "ran_s", (double)(record->ran_ns / ZPS_NS_PER_MS) / 1000);
-  row = set_time(row, "ended_at", record->ended_s);
+  row = zps_json_set_real(row, "ran_s", (double)record->ran_ms / 1000);
+  if (record->started_ms) row = set_time(row, "started_at", record->started_ms);
+  row = set_time(row, "ended_at", record->ended_ms);
   row = zps_json_set_str(row, "code", record->cause.code ? zps_err_name(record->cause.code) : "");
   return zps_json_set_str(row, "failure", record->cause.text);
 }
@@ -264,12 +266,15 @@ zps_json *zps_coordinator_jobs_table(const struct zps_coordinator *coordinator, 
     row = zps_json_set_u64(row, "generation", job->generation.number);
     row = zps_json_set_u64(row, "weight", job->weight);
     row = zps_json_set_u64(row, "rounds", zps_member_job_tally(job).rounds);
-    row = zps_json_set_real(row, "age_s", seconds_since(job->started_ns));
-    rows =
-        zps_json_append(rows, zps_json_set_str(row, "failure", job->state == ZPS_JOB_CLOSING ? job->error.text : ""));
+    row = zps_json_set_real(row, "age_s", (double)(zps_member_job_age_ns(job, zps_clock_ns()) / ZPS_NS_PER_MS) / 1000);
+    if (job->started_ms) row = set_time(row, "started_at", job->started_ms);
+    const struct zps_error *const cause = zps_member_job_cause(job);
+    const bool has_cause = cause->code && job->state >= ZPS_JOB_RUNNING;
+    row = zps_json_set_str(row, "code", has_cause ? zps_err_name(cause->code) : "");
+    rows = zps_json_append(rows, zps_json_set_str(row, "failure", has_cause ? cause->text : ""));
   }
   zps_json *table = zps_json_set(zps_json_object(), "jobs", rows);
-  return all ? set_ended(table, &coordinator->history, viewer) : table;
+  return all ? set_ended(table, zps_members_history(coordinator->members), viewer) : table;
 }
 
 static const char *tensor_state(const struct zps_member_tensor *tensor) {

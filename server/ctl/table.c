@@ -116,6 +116,8 @@ static const struct view views[] = {
       {"servers_in", "SERVERS-IN", PLAIN},
       {"places", "PLACES", PLAIN},
       {"age_s", "AGE/s", RATE},
+      {"started_at", "STARTED", PLAIN},
+      {"code", "CODE", PLAIN},
       {"failure", "FAILURE", PLAIN}}},
     {"jobs",
      "ended",

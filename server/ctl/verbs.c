@@ -24,10 +24,10 @@ static const struct zps_ctl_verb verbs[] = {
     {.name = "jobs",
      .method = "jobs",
      .summary = "jobs that wait, run or end; with --all also the last 256 ended jobs",
-     .about = "With --all a second table lists the jobs that have ended since the coordinator started, the latest at "
-              "the bottom. Jobs that no rank had joined are left out. For each it shows the time of the end, and for a "
-              "failed job the first cause. Later effects of that cause, for example ranks that gave up, are not shown. "
-              "The coordinator keeps this list in memory.",
+     .about = "With --all a second table lists the last 256 jobs that have ended, the latest at the bottom. Jobs that "
+              "no rank had joined are left out. For each it shows how and when it ended, and for a failed job the first "
+              "cause: a loss, or the first error of a rank. Later effects of that cause, for example ranks that gave up, "
+              "are not shown. With coordinator.state_dir or etcd the list survives a restart of the coordinator.",
      .examples = {"zenpsctl jobs --all", "zenpsctl -o json jobs --all | jq '.ended[] | select(.state == \"failed\")'"},
      .takes = ZPS_CTL_ALL},
     {.name = "tensors",
@@ -220,7 +220,7 @@ static const struct {
     {NULL, NULL, "job_id", "number of this run of the job"},
     {"jobs", "jobs", "state",
      "joining: waits for ranks or servers; opening; running; closing: failed, waits for its ranks"},
-    {"jobs", "ended", "state", "closed: all ranks ended normally; failed"},
+    {"jobs", "ended", "state", "left: all ranks have left, without an error; failed: see code and failure"},
     {NULL, NULL, "world", "number of ranks in the job"},
     {NULL, NULL, "joined", "ranks that have joined"},
     {NULL, NULL, "left", "ranks that ended normally"},
@@ -232,9 +232,10 @@ static const struct {
     {"jobs", NULL, "tensors", "tensors that were opened"},
     {NULL, NULL, "age_s", "seconds since it began to run, or to wait"},
     {NULL, NULL, "ran_s", "seconds that it ran; or waited, if it never ran"},
+    {NULL, NULL, "started_at", "time of the start, UTC"},
     {NULL, NULL, "ended_at", "time of the end, UTC"},
     {NULL, NULL, "code", "error code of the failure, as in <zenps/zenps.h>"},
-    {"jobs", NULL, "failure", "why it failed: the first cause"},
+    {"jobs", NULL, "failure", "why it failed, or fails: the first cause"},
     {"tensors", NULL, "tensor", "number in the job"},
     {NULL, NULL, "name", "name of the tensor"},
     {NULL, NULL, "group", "group of ranks that share it; none: all ranks"},

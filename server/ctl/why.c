@@ -13,6 +13,7 @@
 #include "common/base/text.h"
 #include "common/control/client.h"
 #include "server/ctl/ctl.h"
+#include "server/ctl/remedy.h"
 
 #define GAP_MS 2000u    /* between the two answers that rates are counted from */
 #define WAITS_MS 2000u  /* Age of a round that waits for somebody. */
@@ -407,15 +408,46 @@ static double seconds_since(const char *utc, time_t now) {
   return strptime(utc, "%Y-%m-%dT%H:%M:%SZ", &parts) ? difftime(now, timegm(&parts)) : 0;
 }
 
+/* A job of this name is there now, or has ended later. */
+static bool was_repeated(const struct why *why, const char *job, size_t ended) {
+  const zps_json *const jobs = zps_json_get(why->answers->jobs, "jobs");
+  const zps_json *const rows = zps_json_get(why->answers->jobs, "ended");
+  for (size_t i = 0; i < zps_json_array_len(jobs); i++)
+    if (strcmp(text(zps_json_at(jobs, i), "job"), job) == 0) return true;
+  for (size_t i = ended + 1; i < zps_json_array_len(rows); i++)
+    if (strcmp(text(zps_json_at(rows, i), "job"), job) == 0) return true;
+  return false;
+}
+
+/* A run that was repeated is nobody's trouble any more. */
 static void find_failed(struct why *why) {
   const zps_json *const rows = zps_json_get(why->answers->jobs, "ended");
   for (size_t i = 0; i < zps_json_array_len(rows); i++) {
     const zps_json *const row = zps_json_at(rows, i);
     const double ago_s = seconds_since(text(row, "ended_at"), why->answers->now_s);
-    if (!is_about(why, row) || strcmp(text(row, "state"), "failed") != 0 || ago_s > DAY_S) continue;
-    remedy(found(why, why->job ? CRITICAL : WARNING, 40 - ago_s / DAY_S, "job %.60s failed %.0f min ago: %.30s: %.200s",
-                 text(row, "job"), ago_s / 60, text(row, "code"), text(row, "failure")),
-           "read that rank's log; zenps(7) has a line for each code");
+    char when[60];
+    if (!is_about(why, row) || strcmp(text(row, "state"), "failed") != 0 || (!why->job && ago_s > DAY_S)) continue;
+    if (was_repeated(why, text(row, "job"), i)) continue;
+    if (ago_s > DAY_S)
+      snprintf(when, sizeof when, "at %.20s", text(row, "ended_at"));
+    else
+      snprintf(when, sizeof when, "%.0f min ago", ago_s / 60);
+    remedy(found(why, why->job ? CRITICAL : WARNING, 40 - ago_s / DAY_S, "job %.60s failed %s: %.30s: %.200s",
+                 text(row, "job"), when, text(row, "code"), text(row, "failure")),
+           "%s", zps_ctl_remedy(text(row, "code")));
+  }
+}
+
+/* A rank has failed, and the job has not ended: others hang, or have not left yet. */
+static void find_failing(struct why *why) {
+  const zps_json *const rows = zps_json_get(why->answers->jobs, "jobs");
+  for (size_t i = 0; i < zps_json_array_len(rows); i++) {
+    const zps_json *const row = zps_json_at(rows, i);
+    if (!is_about(why, row) || !*text(row, "code")) continue;
+    remedy(
+        found(why, CRITICAL, 45, "job %.60s fails, and %.0f of its %.0f ranks are still there: %.30s: %.200s",
+              text(row, "job"), number(row, "joined"), number(row, "world"), text(row, "code"), text(row, "failure")),
+        "%s", zps_ctl_remedy(text(row, "code")));
   }
 }
 
@@ -472,6 +504,7 @@ zps_json *zps_ctl_why(const struct zps_ctl_why_answers *answers, const char *job
   find_late(why);
   find_slow_servers(why);
   find_failed(why);
+  find_failing(why);
   find_ends(why);
   find_versions(why);
   qsort(why->findings, why->n, sizeof why->findings[0], worse_first);

@@ -52,16 +52,16 @@ static void fail(struct zps_members *members, struct zps_member_job *job) {
 
 /* No rank is in it. Where its first join was refused, there has been no job. */
 static void end(struct zps_members *members, struct zps_member_job *job) {
-  const bool has_been = job->state >= ZPS_JOB_RUNNING || job->error.code;
-  const char *const reason = job->error.code ? job->error.text : has_been ? "all ranks have left" : "nobody joined";
+  const struct zps_error *const cause = zps_member_job_cause(job);
+  const bool has_been = job->state >= ZPS_JOB_RUNNING || cause->code;
+  const char *const reason = cause->code ? cause->text : has_been ? "all ranks have left" : "nobody joined";
   close_at_servers(members, job, reason);
   zps_members_job_remove(members, job);
-  if (job->state >= ZPS_JOB_RUNNING)
-    zps_members_note(members, &(struct zps_member_note){.type = ZPS_NOTE_JOB_GONE, .job = job});
-  if (has_been)
-    zps_members_act(
-        members, &(struct zps_action){.type = ZPS_ACT_JOB_ENDED, .job = job, .code = job->error.code, .text = reason});
-  if (job->state != ZPS_JOB_JOINING)
+  if (has_been) zps_members_job_ended(members, job);
+  if (job->state != ZPS_JOB_JOINING && cause->code)
+    zps_log_warn("job '%s' 0x%016llx has failed: %s: %s", job->name, (unsigned long long)job->job_id,
+                 zps_err_name(cause->code), reason);
+  else if (job->state != ZPS_JOB_JOINING)
     zps_log_info("job '%s' 0x%016llx is closed: %s", job->name, (unsigned long long)job->job_id, reason);
   zps_members_job_free(job);
 }
@@ -152,6 +152,7 @@ static void place_anew(struct zps_members *members, struct zps_member_job *job) 
 
 static void run(struct zps_members *members, struct zps_member_job *job) {
   job->started_ns = members->now_ns;
+  job->started_ms = zps_members_utc_ms(members);
   job->error.code = ZPS_OK;
   job_set_state(job, ZPS_JOB_RUNNING);
   for (uint32_t r = 0; r < job->world; r++) job->ranks[r]->state = ZPS_RANK_IN;

@@ -27,6 +27,10 @@ zps_err_t zps_members_running(const struct zps_member_job *job, uint64_t job_id,
   return job->state == ZPS_JOB_CLOSING ? zps_fail(error, job->error.code, "%s", job->error.text) : ZPS_OK;
 }
 
+uint64_t zps_member_job_age_ns(const struct zps_member_job *job, uint64_t now_ns) {
+  return job->aged_ns + (now_ns > job->started_ns ? now_ns - job->started_ns : 0);
+}
+
 struct zps_member_tensor *zps_members_tensor_find(const struct zps_member_job *job, uint32_t number) {
   uint32_t low = 0, high = job->n_tensors;
   while (low < high) {

@@ -63,6 +63,7 @@ struct zps_member_rank {
   uint64_t told_ns;           /* when it last told of them; 0: not yet */
   uint64_t kept_bytes;        /* of its pushes, as it last told */
   struct zps_mishaps mishaps; /* of its endpoint, as it last told */
+  zps_err_t failed;           /* Its first error, as it last told. */
   uint32_t mapped_epoch;      /* the last one of which it has said job.mapped */
   enum zps_view_news told;    /* IN. */
   uint32_t last_seat;         /* of an elastic job: one more than its rank in the last generation; 0: it is new */
@@ -140,6 +141,12 @@ struct zps_member_suspicion {
   char why[ZPS_SUSPECT_WHY_MAX + 1]; /* the last report's text */
 };
 
+/* The first error of a job's ranks. It stands until its rank has gone on without one. */
+struct zps_member_cause {
+  uint32_t rank;
+  struct zps_error error; /* ZPS_OK: there is none. */
+};
+
 enum zps_job_state { ZPS_JOB_JOINING, ZPS_JOB_OPENING, ZPS_JOB_RUNNING, ZPS_JOB_CLOSING };
 
 #define ZPS_LOST_SERVERS_SIZE 160u
@@ -172,11 +179,14 @@ struct zps_member_job {
   uint32_t n_groups;
   struct zps_member_tensor **tensors; /* by ascending number */
   uint32_t n_tensors, cap_tensors;
-  uint32_t next_tensor;   /* numbers are not given again */
-  uint64_t started_ns;    /* of the state JOINING, later of RUNNING */
-  uint64_t grace_ns;      /* CLOSING: until when its servers keep it; 0: it has failed just now */
-  bool is_forgotten;      /* CLOSING: by its servers */
-  uint32_t lost_rank;     /* The rank to blame for `error`, or ZPS_NO_RANK. */
+  uint32_t next_tensor;          /* numbers are not given again */
+  uint64_t started_ns;           /* of the state JOINING, later of RUNNING; of a restored job: when it was restored */
+  uint64_t aged_ns;              /* How old it was then. */
+  uint64_t started_ms;           /* The start of its state since 1970, UTC; 0: it is not known. */
+  uint64_t grace_ns;             /* CLOSING: until when its servers keep it; 0: it has failed just now */
+  bool is_forgotten;             /* CLOSING: by its servers */
+  struct zps_member_cause cause; /* RUNNING, CLOSING */
+  uint32_t lost_rank;            /* The rank to blame for `error`, or ZPS_NO_RANK. */
   struct zps_error error; /* RUNNING: why it is about to fail. CLOSING: why it failed. JOINING: why ranks were dropped
                              since the last one came. */
   struct zps_member_job *next;

@@ -138,6 +138,7 @@ zps_err_t zps_members_job_create(struct zps_members *members, const struct zps_j
   job->world = spec->world;
   job->ranks = ranks;
   job->started_ns = now_ns;
+  job->started_ms = zps_members_utc_ms(members);
   job->weight = zps_weight_of(members->weights, job->name);
   job->places = spec->places;
   job->seed = members->config.random(members->config.ctx);

@@ -5,8 +5,8 @@
  * A job's life: JOINING (ranks arrive) > OPENING (complete; every server was sent job.open; back to JOINING where one
  * is lost) > RUNNING > CLOSING (it failed; waits until its ranks are gone, its servers for a while only) > freed. A job
  * that a rank has left, or that failed, no longer takes joins. The next join of its name starts a new job: a run can be
- * repeated without waiting for stragglers. Each job that some rank has joined ends with one
- * ZPS_ACT_JOB_ENDED, which tells the first cause of its failure.
+ * repeated without waiting for stragglers. Each job that some rank has joined is in the
+ * history when it has ended (history.h), with the first cause of its failure.
  *
  * A running job that loses a server goes on with the remaining ones, if the configuration allows it. The servers are
  * told first (ZPS_ACT_MAP_SERVER), then the ranks (ZPS_ACT_MAP_RANK). Ranks report the steps that they have begun and
@@ -54,14 +54,13 @@ enum zps_action_type {
   ZPS_ACT_MAP_RANK,      /* client, job, rank */
   ZPS_ACT_REPLAY_RANK,   /* client, job, rank; the steps are job->map's */
   ZPS_ACT_TENSOR_PLAN,   /* client, job, tensor, runs, n_runs, whole */
-  ZPS_ACT_JOB_ENDED,     /* job, code, text; code ZPS_OK: all ranks have left */
 };
 #define ZPS_NO_RANK UINT32_MAX
 
 /* Pointers are borrowed during the call. */
 struct zps_action {
   enum zps_action_type type;
-  struct zps_member_client *client; /* the recipient; NULL: none, for the coordinator */
+  struct zps_member_client *client; /* the recipient */
   void *token;
   const struct zps_member_job *job;
   const struct zps_member_tensor *tensor;
@@ -74,6 +73,8 @@ struct zps_action {
   unsigned n_runs;
   bool whole; /* all runs that are remembered; else one, the next */
 };
+
+struct zps_history;
 
 struct zps_members_config {
   uint32_t min_servers; /* a job starts on all servers there are, when there are at least so many */
@@ -88,6 +89,8 @@ struct zps_members_config {
   void (*act)(void *ctx, const struct zps_action *action);
   /* Job ids, seeds and the secrets of links: never 0, and never to be guessed. */
   uint64_t (*random)(void *ctx);
+  /* Milliseconds since 1970, UTC, for the starts and ends of jobs. NULL: 0, which is not known. */
+  uint64_t (*utc_ms)(void *ctx);
   /* Makes durable what must be known after a new start (notes.h), ahead of the actions that follow from it; NULL:
    * nothing need be. Must not call into this module. */
   void (*note)(void *ctx, const struct zps_member_note *note);
@@ -272,6 +275,16 @@ zps_err_t zps_members_held(struct zps_member_client *client, uint64_t job_id, co
 /* A rank keeps so many bytes of its pushes, in case a server is lost, and has met so much so far. */
 zps_err_t zps_members_rank_told(struct zps_member_client *client, uint64_t job_id, uint64_t kept_bytes,
                                 const struct zps_mishaps *mishaps, struct zps_error *error) ZPS_MUSTCHECK;
+/* A rank's first error; code ZPS_OK: it has none, or has gone on after it. The first one of a job is its cause. To be
+ * told ahead of zps_members_leave(), if the rank leaves with it. */
+zps_err_t zps_members_rank_failed(struct zps_members *members, struct zps_member_client *client, uint64_t job_id,
+                                  const struct zps_error *why, struct zps_error *error) ZPS_MUSTCHECK;
+/* Why the job fails or has failed; code ZPS_OK: nothing is known to be wrong. */
+const struct zps_error *zps_member_job_cause(const struct zps_member_job *job);
+/* How long it has run, or has waited to, under former coordinators too. */
+uint64_t zps_member_job_age_ns(const struct zps_member_job *job, uint64_t now_ns);
+/* Jobs that have ended. */
+const struct zps_history *zps_members_history(const struct zps_members *members);
 /* A rank tells of its rounds of a tensor: how its counters have grown since it last did, and how many rounds it has
  * done in all. Also of a job that has failed. */
 zps_err_t zps_members_tally(struct zps_member_client *client, uint64_t job_id, uint32_t tensor, uint64_t done,

@@ -3,6 +3,7 @@
 #define ZPS_SERVER_MEMBERSHIP_MEMBERS_IMPL_H
 
 #include "common/base/clock.h"
+#include "server/membership/history.h"
 #include "server/membership/members.h"
 #include "server/membership/notes.h"
 
@@ -38,13 +39,14 @@ struct zps_members {
   unsigned n_away;                                       /* servers and ranks without a connection that may come back */
   struct zps_member_expelled expelled[ZPS_EXPELLED_MAX]; /* a ring of the last ones */
   unsigned n_expelled;                                   /* expelled processes so far */
+  struct zps_history history;                            /* the last jobs that have ended */
   uint64_t now_ns;                                       /* of the last tick, which follows every event */
   bool draining;
 };
 
 /* Those that are away hear what they missed when they come back. */
 static inline void zps_members_act(struct zps_members *members, const struct zps_action *action) {
-  if (action->client || action->type == ZPS_ACT_JOB_ENDED) members->config.act(members->config.ctx, action);
+  if (action->client) members->config.act(members->config.ctx, action);
 }
 static inline void zps_members_note(const struct zps_members *members, const struct zps_member_note *note) {
   if (members->config.note) members->config.note(members->config.ctx, note);
@@ -131,6 +133,13 @@ void zps_members_expelled_note_all(const struct zps_members *members);
 /* ZPS_ERR_REFUSED: an administrator has expelled this rank. `secret` 0: it is not known. */
 zps_err_t zps_members_may_be_back(const struct zps_members *members, uint64_t job_id, uint32_t rank, uint64_t secret,
                                   struct zps_error *error) ZPS_MUSTCHECK;
+
+/* causes.c */
+uint64_t zps_members_utc_ms(const struct zps_members *members);
+/* The job is about to be freed: noted, and kept in the history. */
+void zps_members_job_ended(struct zps_members *members, const struct zps_member_job *job);
+void zps_members_history_keep(struct zps_members *members, const struct zps_history_record *record);
+void zps_members_history_note_all(const struct zps_members *members);
 
 /* rebalance.c: ZPS_ERR_UNKNOWN. */
 zps_err_t zps_members_no_such_job(const struct zps_members *members, const char *name, struct zps_error *error);

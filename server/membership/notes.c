@@ -23,5 +23,6 @@ void zps_members_note_all(const struct zps_members *members) {
     if (zps_members_elastic_moves(elastic))
       zps_members_note(members, &(struct zps_member_note){.type = ZPS_NOTE_SEATS, .elastic = elastic});
   zps_members_expelled_note_all(members);
+  zps_members_history_note_all(members);
   zps_members_note_counters(members);
 }

@@ -2,7 +2,7 @@
  * What membership must still know when the coordinator starts again, as notes: each says that something is so from now
  * on, or is no more. A note is given when that is decided, ahead of the actions that tell of it; whoever takes it makes
  * it durable before these leave. Not noted: joins that wait (their ranks ask again; of an elastic job it is known who
- * had a seat), statistics, and where members are connected.
+ * had a seat), statistics of running jobs, and where members are connected.
  *
  * The same notes, given back in their order to the functions below, make the same membership, whose servers and ranks
  * are all away.
@@ -10,6 +10,7 @@
 #ifndef ZPS_SERVER_MEMBERSHIP_NOTES_H
 #define ZPS_SERVER_MEMBERSHIP_NOTES_H
 
+#include "server/membership/history.h"
 #include "server/membership/members.h"
 
 enum zps_note_type {
@@ -18,7 +19,9 @@ enum zps_note_type {
   ZPS_NOTE_SERVER_GONE,  /* server */
   ZPS_NOTE_JOB,          /* job: runs, or has changed; all of it but tensors and groups */
   ZPS_NOTE_JOB_FAILED,   /* job */
-  ZPS_NOTE_JOB_GONE,     /* job */
+  ZPS_NOTE_JOB_GONE,     /* Read alone: older releases told no more of a job's end. */
+  ZPS_NOTE_JOB_CAUSE,    /* job: the first error of its ranks, or that there is none any more */
+  ZPS_NOTE_JOB_ENDED,    /* ended: the job is gone; the last ZPS_HISTORY_MAX count */
   ZPS_NOTE_RANK,         /* job, rank: left or lost, and so in no group any more */
   ZPS_NOTE_TENSOR,       /* job, tensor: is there, or has changed; not what was measured of it */
   ZPS_NOTE_TENSOR_STATE, /* job, tensor: open or failed */
@@ -46,6 +49,7 @@ struct zps_member_note {
   const struct zps_member_group *group;
   const struct zps_member_elastic *elastic;
   const struct zps_member_expelled *expelled;
+  const struct zps_history_record *ended;
 };
 
 /* Gives the notes from which all can be made again to the function that takes them. */
@@ -77,14 +81,20 @@ struct zps_job_image {
   uint32_t n_since;
   struct zps_member_rank **ranks; /* world of them */
   struct zps_error error;         /* ZPS_OK: it runs */
-  bool maps;                      /* not all have heard yet which servers are lost */
-  struct zps_job_steps replay;    /* all have: the steps that ranks have played again, or have yet to; taken over */
+  struct zps_member_cause cause;
+  uint64_t started_ms;
+  bool maps;                   /* not all have heard yet which servers are lost */
+  struct zps_job_steps replay; /* all have: the steps that ranks have played again, or have yet to; taken over */
 };
 zps_err_t zps_members_restore_job(struct zps_members *members, struct zps_job_image *image,
                                   uint64_t now_ns) ZPS_MUSTCHECK;
 zps_err_t zps_members_restore_failed(struct zps_members *members, uint64_t job_id,
                                      const struct zps_error *why) ZPS_MUSTCHECK;
 zps_err_t zps_members_restore_job_gone(struct zps_members *members, uint64_t job_id) ZPS_MUSTCHECK;
+zps_err_t zps_members_restore_cause(struct zps_members *members, uint64_t job_id,
+                                    const struct zps_member_cause *cause) ZPS_MUSTCHECK;
+/* Of a job that is there, or was forgotten long ago. */
+void zps_members_restore_ended(struct zps_members *members, const struct zps_history_record *record);
 zps_err_t zps_members_restore_rank(struct zps_members *members, uint64_t job_id, uint32_t rank,
                                    enum zps_rank_state state) ZPS_MUSTCHECK;
 /* The spec's owners and ranks are copied. */

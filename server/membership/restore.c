@@ -164,6 +164,13 @@ static void take_map(struct zps_member_job *job, struct zps_job_image *image) {
   if (image->maps) job->map.state = ZPS_MAP_SERVERS;
 }
 
+/* A record of an older release has no start: the job's age is not known then. */
+static void take_start(const struct zps_members *members, struct zps_member_job *job, uint64_t started_ms) {
+  const uint64_t utc_ms = zps_members_utc_ms(members);
+  job->started_ms = started_ms;
+  job->aged_ns = started_ms > 0 && utc_ms > started_ms ? (utc_ms - started_ms) * ZPS_NS_PER_MS : 0;
+}
+
 zps_err_t zps_members_restore_job(struct zps_members *members, struct zps_job_image *image, uint64_t now_ns) {
   struct zps_member_job *job = zps_members_job_find(members, image->job_id);
   zps_err_t err = ZPS_OK;
@@ -180,6 +187,9 @@ zps_err_t zps_members_restore_job(struct zps_members *members, struct zps_job_im
   job->generation = image->generation;
   if (image->next_tensor > job->next_tensor) job->next_tensor = image->next_tensor;
   take_map(job, image);
+  take_start(members, job, image->started_ms);
+  if (image->cause.error.code && zps_members_restore_cause(members, job->job_id, &image->cause))
+    return ZPS_ERR_PROTOCOL;
   if (image->error.code) {
     job->state = ZPS_JOB_CLOSING;
     job->error = image->error;
@@ -204,6 +214,14 @@ zps_err_t zps_members_restore_job_gone(struct zps_members *members, uint64_t job
   zps_members_job_remove(members, job);
   zps_members_job_free(job);
   return ZPS_OK;
+}
+
+void zps_members_restore_ended(struct zps_members *members, const struct zps_history_record *record) {
+  struct zps_member_job *const job = zps_members_job_find(members, record->job_id);
+  zps_members_history_keep(members, record);
+  if (!job) return;
+  zps_members_job_remove(members, job);
+  zps_members_job_free(job);
 }
 
 zps_err_t zps_members_restore_rank(struct zps_members *members, uint64_t job_id, uint32_t rank,

@@ -81,5 +81,6 @@ void zps_members_destroy(struct zps_members *members) {
   for (unsigned i = 0; i < members->n_servers; i++) free(members->servers[i]);
   free(members->servers);
   free(members->weights);
+  zps_history_fini(&members->history);
   free(members);
 }

@@ -396,7 +396,7 @@ has "a job of one" "$(hear 10 | tee "$scratch/joined")" '"servers"'
 job=$(grep -oE '"job_id": ?"0x[0-9a-f]{16}"' "$scratch/joined" | grep -oE '0x[0-9a-f]+')
 say 10 '{"jsonrpc":"2.0","id":4,"method":"job.leave","params":{"job_id":"'"$job"'"}}'
 hear 10 >/dev/null
-ok "that is left in peace is closed" eval "ctl jobs --all | grep -qE '^j +$job +closed +1 +1 +0 +1 +- +[0-9]+ +0 .* - +-\$'"
+ok "that is left in peace has no cause" eval "ctl jobs --all | grep -qE '^j +$job +left +1 +1 +0 +1 +- +[0-9]+ +0 .* - +-\$'"
 ok "as the last one of the list" eval "ctl jobs --all | tail -n 1 | grep -q '$job'"
 join 10 0 1 10000
 ok "another one" hear 10
@@ -436,7 +436,7 @@ hang_up 10
 say 11 '{"jsonrpc":"2.0","id":4,"method":"job.leave","params":{"job_id":"'"$job"'"}}'
 hear 11 >/dev/null
 hang_up 11
-ok "jobs --all does so when the job has ended" until_true eval "ctl jobs --all | grep -qE '^j +$job +closed +1 +1 +0 +2 +lost +$after '"
+ok "jobs --all does so when the job has ended" until_true eval "ctl jobs --all | grep -qE '^j +$job +left +1 +1 +0 +2 +lost +$after '"
 
 # zenpsctl drain: jobs leave a server, or stay and say why; the last one is refused.
 start spare --roles=server --control-coordinator="$address" --server-name=spare

@@ -57,6 +57,9 @@ ok "and says why" grep -q 'another process keeps its state there' "$scratch/seco
 # Rounds go on while it is away, and when it is back; nobody is lost.
 train long
 ok "a job of three ranks runs" runs_on long
+began() { ctl -o json jobs | python3 -c 'import json, sys
+for job in json.load(sys.stdin)["jobs"]: print(job["started_at"], int(job["age_s"] * 1000))'; }
+read -r started_before age_before < <(began)
 kill_coordinator
 ok "a server sees the coordinator go" until_true logged s0 'connection to the coordinator .* is lost'
 ok "rounds go on without it" runs_on long
@@ -64,6 +67,9 @@ again
 ok "both servers are back" until_true both
 ok "and all ranks" until_true all_in long
 ok "zenpsctl shows the job" eval 'ctl jobs | grep -qE "^long +0x[0-9a-f]{16} +running +3 +3 +0 +0 +2 "'
+read -r started_after age_after < <(began)
+is "with its start" "$started_after" "$started_before"
+ok "and its age ($age_before ms, then $age_after)" [ "$age_after" -gt "$age_before" ]
 ok "and its tensor" eval 'ctl tensors | grep -qE "^long .*first"'
 ok "the servers kept its rounds" eval '! logged s0 "is closed: " && ! logged s1 "is closed: "'
 ok "rounds go on" runs_on long

@@ -29,7 +29,11 @@ noticed_within() { # SECONDS
     awk -v now="$EPOCHREALTIME" -v before="$asked_before" -v most="$1" '{ told = $1 - (now - before) <= most } END { exit !told }'
 }
 
-start c --roles=coordinator --control-listen=127.0.0.1:0 --control-address-file="$scratch/address"
+coordinator() { # ADDRESS
+  start c --roles=coordinator --control-listen="$1" --control-address-file="$scratch/address" --coordinator-state-dir="$scratch/state"
+  c=$pid
+}
+coordinator 127.0.0.1:0
 until_true test -s "$scratch/address"
 address=$(cat "$scratch/address")
 ctl why >"$scratch/why"
@@ -91,7 +95,29 @@ import json, sys
 why = json.load(sys.stdin)
 assert why["state"] == "warning" and why["findings"][0].keys() == {"grade", "evidence", "remedy"}, why'
 ok "JSON has the same" [ $? = 0 ]
-kill %1 && wait %1
+
+# A rank never calls, and is killed long after the others have failed by that: the first error is the cause. A new
+# coordinator knows it.
+mkdir "$scratch/night"
+touch "$scratch/night/hang-1"
+ZENPS_ROUND_TIMEOUT=2s ZENPS_SCHEME=balanced zenpsrun -n 2 --coordinator "$address" --job night --interface lo --prefix=no -- "$build/tests/integration/restart_trainer" "$scratch/night" >"$scratch/night.out" 2>&1 &
+wait $!
+missing="job 'night': rank 0 \\(host .*, pid [0-9]+\\) failed: ERR_MISSING: .*without the push of rank 1"
+ok "the first error of a rank is logged" until_true grep -qE "warn .*$missing" "$scratch/c.log"
+ended() { ctl jobs --all | grep -E "^night +0x[0-9a-f]+ +failed +2 .* ERR_MISSING .*without the push of rank 1" >"$scratch/ended"; }
+ok "it is the job's cause" until_true ended
+cp "$scratch/ended" "$scratch/before"
+kill -KILL "$c"
+wait "$c" 2>/dev/null
+coordinator "$address"
+ok "which a coordinator knows that starts again" until_true ended
+ok "and all the rest of it" cmp "$scratch/before" "$scratch/ended"
+ctl why night >"$scratch/why"
+is "why of a job that has ended: critical" $? 2
+ok "with its cause" names '^critical: job night failed [0-9]+ min ago: ERR_MISSING: .*without the push of rank 1'
+ok "and the remedy for its code" names 'Remedy: read the logs of the ranks that the sentence names'
+kill "$c"
+wait "$c"
 ctl why 2>"$scratch/why"
 is "without a coordinator: status 3, for Nagios unknown" $? 3
 done_testing

@@ -53,7 +53,7 @@ static zenps_status_t allreduce_automatic(struct zenps_tensor *tensor, uint64_t 
 zenps_status_t zps_worker_allreduce(struct zenps_tensor *tensor, uint64_t step, const zenps_grad_t *in,
                                     zenps_grad_t *out, zenps_request_t **request_p) {
   const struct zps_operation operation = {.in = in, .out = out};
-  return tensor->is_automatic ? allreduce_automatic(tensor, step, &operation, request_p)
+  return tensor->is_automatic ? zps_first_call(tensor->job, allreduce_automatic(tensor, step, &operation, request_p))
                               : zps_worker_start(tensor, step, &operation, request_p);
 }
 
@@ -67,6 +67,6 @@ zenps_status_t zenps_allreduce(zenps_tensor_t *tensor, uint64_t step, const zenp
   if (zps_worker_check_in(tensor, in, &error) != ZPS_OK ||
       zps_worker_check_out(tensor, out, tensor->core.shape.rows, &error) != ZPS_OK ||
       zps_worker_check_pair(tensor, in, out, &error) != ZPS_OK)
-    return zps_worker_raise(&error);
+    return zps_first_call(tensor->job, zps_worker_raise(&error));
   return zps_worker_allreduce(tensor, step, in, out, request);
 }

@@ -89,14 +89,14 @@ zenps_status_t zenps_allgather(zenps_tensor_t *tensor, uint64_t step, const zenp
   if (err == ZPS_OK) err = check_layout(tensor, in, out, &error);
   if (err == ZPS_OK) err = zps_worker_check_pair(tensor, in, out, &error);
   if (err == ZPS_OK) err = check_rows(tensor, in, &error);
-  if (err != ZPS_OK) return zps_worker_raise(&error);
+  if (err != ZPS_OK) return zps_first_call(tensor->job, zps_worker_raise(&error));
   pthread_mutex_lock(&job->open);
   pthread_mutex_lock(&job->lock);
   const zenps_status_t status = zps_worker_job_check(job);
   pthread_mutex_unlock(&job->lock);
   if (status == ZENPS_OK) err = open_beside(tensor, &error);
   pthread_mutex_unlock(&job->open);
-  if (status != ZENPS_OK) return status;
-  if (err != ZPS_OK) return zps_worker_raise(&error);
+  if (status != ZENPS_OK) return zps_first_call(tensor->job, status);
+  if (err != ZPS_OK) return zps_first_call(tensor->job, zps_worker_raise(&error));
   return zps_worker_start(tensor->gather, step, &(struct zps_operation){.in = in, .out = out}, request);
 }

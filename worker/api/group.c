@@ -125,7 +125,7 @@ zenps_status_t zenps_group_open(zenps_job_t *job, const char *name, const int *r
   if (status != ZENPS_OK) return status;
   zps_err_t err = make(job, name, ranks, n, &asked, &error);
   if (err == ZPS_OK) err = group_open(job, asked, group, &error);
-  return err == ZPS_OK ? ZENPS_OK : zps_worker_raise(&error);
+  return err == ZPS_OK ? ZENPS_OK : zps_first_call(job, zps_worker_raise(&error));
 }
 
 /* ------------------------------------------------------------ close */

@@ -94,7 +94,11 @@ static void on_replay(void *ctx, const struct zps_job_steps *steps) {
 }
 
 static void on_away(void *ctx) {
-  zps_worker_plans_alone(ctx);
+  struct zenps_job *job = ctx;
+  zps_worker_plans_alone(job);
+  pthread_mutex_lock(&job->lock);
+  job->first.told = ZPS_OK; /* It may not have arrived. */
+  pthread_mutex_unlock(&job->lock);
 }
 
 static void on_beat(void *ctx) {
@@ -203,7 +207,7 @@ static zps_err_t job_open(struct zenps_job *job, const struct zps_last_place *la
     err = zps_plane_connect(&job->plane, &job->join, (uint32_t)job->options.rank, (uint32_t)job->options.world, error);
   if (err == ZPS_OK && job->device) zps_membership_memory(&job->membership, zps_worker_device_path(job->device));
   if (err != ZPS_OK) {
-    zps_membership_leave(&job->membership, false);
+    zps_membership_leave(&job->membership, false, error);
     zps_membership_close(&job->membership);
     zps_plane_disconnect(&job->plane);
     zps_worker_device_stop(job->device);
@@ -297,7 +301,7 @@ void zps_worker_job_end(struct zenps_job *job, struct zps_worker_options *option
   drain(job);
   if (!has_failed(job)) zps_plane_drain(&job->plane, CLOSE_WAIT_MS);
   zps_telemetry_end(job);
-  zps_membership_leave(&job->membership, options != NULL);
+  zps_membership_leave(&job->membership, options != NULL, &job->first.error);
   zps_replay_end(&job->rounds);
   zps_membership_close(&job->membership);
   zps_plane_disconnect(&job->plane);

@@ -12,6 +12,7 @@
 #include <sys/types.h>
 
 #include "common/plan/calibration.h"
+#include "worker/api/first.h"
 #include "worker/api/telemetry.h"
 #include "worker/api/tensor.h"
 #include "worker/api/waiting.h"
@@ -69,6 +70,7 @@ struct zenps_job {
   uint64_t n_begun;                              /* rounds, ever */
   unsigned n_serving;                            /* rounds done here, of which other ranks still read */
   bool closing;                                  /* nothing is canceled any more: all rounds end */
+  struct zps_first first;
   bool failed;
   atomic_bool changed; /* it goes no further, or others wait to be let in */
   struct zps_frame_abort failure;

@@ -117,7 +117,7 @@ zenps_status_t zps_worker_start(struct zenps_tensor *tensor, uint64_t step, cons
   }
   if (!given->parts && zps_grad_parts_create(tensor, given->in, given->out, &operation.parts, &error) != ZPS_OK) {
     zps_worker_request_destroy(request);
-    return zps_worker_raise(&error);
+    return zps_first_call(tensor->job, zps_worker_raise(&error));
   }
   if (operation.parts) {
     operation.in = operation.parts->in;
@@ -131,7 +131,7 @@ zenps_status_t zps_worker_start(struct zenps_tensor *tensor, uint64_t step, cons
   if (status != ZENPS_OK) {
     if (!given->parts) zps_grad_parts_destroy(operation.parts);
     zps_worker_request_destroy(request);
-    return status;
+    return zps_first_call(tensor->job, status);
   }
   if (round) zps_worker_round_start(round);
   *request_p = request;

@@ -71,7 +71,7 @@ zenps_status_t zenps_push(zenps_tensor_t *tensor, uint64_t step, const zenps_gra
   if (!tensor || !in || !request) return zps_worker_fail(ZPS_ERR_INVALID, "zenps_push: tensor, in or request is NULL");
   if (zps_worker_forked(tensor->job)) return zps_worker_fail_forked();
   if (check_scheme(tensor, "zenps_push()", &error) != ZPS_OK || zps_worker_check_in(tensor, in, &error) != ZPS_OK)
-    return zps_worker_raise(&error);
+    return zps_first_call(tensor->job, zps_worker_raise(&error));
   return start(tensor, step, &operation, request);
 }
 
@@ -95,7 +95,7 @@ static zenps_status_t pull(struct zenps_tensor *tensor, const char *call, uint64
   if (err == ZPS_OK) err = check_result(tensor, operation->out, operation->wants, &error);
   if (err == ZPS_OK) return start(tensor, step, operation, request);
   zps_wants_destroy(operation->wants);
-  return zps_worker_raise(&error);
+  return zps_first_call(tensor->job, zps_worker_raise(&error));
 }
 
 zenps_status_t zenps_pull(zenps_tensor_t *tensor, uint64_t step, const zenps_rows_t *rows, zenps_grad_t *out,
@@ -129,5 +129,5 @@ zenps_status_t zenps_reduce_scatter(zenps_tensor_t *tensor, uint64_t step, const
   if (err == ZPS_OK) err = zps_worker_check_pair(tensor, in, out, &error);
   if (err == ZPS_OK) return start(tensor, step, &operation, request);
   zps_wants_destroy(operation.wants);
-  return zps_worker_raise(&error);
+  return zps_first_call(tensor->job, zps_worker_raise(&error));
 }

@@ -99,6 +99,9 @@ static void steps_run(struct zps_command *command, void *handler_ctx) {
 static void fail(struct zenps_job *job, zps_err_t code, const char *text) {
   struct zps_frame_abort failure = {.code = code};
   snprintf(failure.text, sizeof failure.text, "%s", text);
+  pthread_mutex_lock(&job->lock);
+  zps_first_note(job, code, text);
+  pthread_mutex_unlock(&job->lock);
   job->membership.handler.on_failed(job, &failure);
 }
 

@@ -92,7 +92,7 @@ static void see(struct zenps_request *request) {
 /* ------------------------------------------------------------ the end */
 
 void zps_worker_request_cancel(struct zenps_request *request) {
-  if (request->is_waiting) request->is_canceled = true;
+  if (request->is_waiting || request->round) request->is_canceled = true;
   if (request->round && !request->job->closing) zps_round_cancel(request->round);
 }
 
@@ -127,6 +127,7 @@ int zenps_get_fd(zenps_job_t *job) {
 static zenps_status_t outcome(struct zenps_request *request) {
   if (!request->done) return ZENPS_IN_PROGRESS;
   see(request);
+  if (request->error.status != ZENPS_OK) zps_first_seen(request->job);
   return request->error.status == ZENPS_OK ? ZENPS_OK : zps_worker_raise_detail(&request->error);
 }
 

@@ -96,33 +96,49 @@ static zps_json *tensors_array(const struct news *news, size_t n) {
   return tensors;
 }
 
+static struct zps_rank_news rank_news(const struct zenps_job *job) {
+  return (struct zps_rank_news){
+      .first = job->first.error,
+      .kept_bytes = atomic_load_explicit(&job->rounds.replay.kept_bytes, memory_order_relaxed),
+      .mishaps = zps_engine_mishaps(job->plane.engine)};
+}
+
+void zps_telemetry_failed(struct zenps_job *job) {
+  const struct zps_rank_news rank = rank_news(job);
+  if (!atomic_load(&job->telemetry.on)) return;
+  if (zps_membership_stats(&job->membership, &rank, zps_json_array()) == ZPS_OK) job->first.told = rank.first.code;
+}
+
 /* With the telemetry's lock. Counters that cannot be sent now are part of the next report. */
 static void report(struct zenps_job *job) {
   job->telemetry.told_ns = zps_clock_ns();
   pthread_mutex_lock(&job->lock);
   const size_t max = count_tensors(job);
   pthread_mutex_unlock(&job->lock);
-  struct news *news = max ? calloc(max, sizeof *news) : NULL;
+  struct news *news = calloc(max + 1, sizeof *news);
   if (!news) return;
   pthread_mutex_lock(&job->lock);
   const size_t n = collect(job, news, max);
+  const struct zps_rank_news rank = rank_news(job);
+  const bool has_news = n > 0 || rank.first.code != job->first.told;
   pthread_mutex_unlock(&job->lock);
-  const struct zps_rank_news rank = {
-      .kept_bytes = atomic_load_explicit(&job->rounds.replay.kept_bytes, memory_order_relaxed),
-      .mishaps = zps_engine_mishaps(job->plane.engine)};
-  const zps_err_t err = n ? zps_membership_stats(&job->membership, &rank, tensors_array(news, n)) : ZPS_OK;
+  const zps_err_t err = has_news ? zps_membership_stats(&job->membership, &rank, tensors_array(news, n)) : ZPS_OK;
   if (err != ZPS_OK)
     zps_log_debug("cannot report the rounds of %zu tensors to the coordinator: %s", n, zps_err_str(err));
   pthread_mutex_lock(&job->lock);
   for (size_t i = 0; i < n && err == ZPS_OK; i++) news[i].tensor->tally.told = news[i].now;
+  if (err == ZPS_OK) job->first.told = rank.first.code;
   pthread_mutex_unlock(&job->lock);
   free(news);
 }
 
 void zps_telemetry_beat(struct zenps_job *job) {
   if (!job->telemetry.on) return;
+  pthread_mutex_lock(&job->lock);
+  const bool is_urgent = job->first.error.code != job->first.told;
+  pthread_mutex_unlock(&job->lock);
   pthread_mutex_lock(&job->telemetry.lock);
-  if (zps_clock_ns() - job->telemetry.told_ns >= job->options.telemetry_ms * ZPS_NS_PER_MS) report(job);
+  if (is_urgent || zps_clock_ns() - job->telemetry.told_ns >= job->options.telemetry_ms * ZPS_NS_PER_MS) report(job);
   pthread_mutex_unlock(&job->telemetry.lock);
 }
 

@@ -3,7 +3,8 @@
  * of most schemes go past the servers.
  *
  * Each tensor counts its rounds as they end. Counters that have grown are sent with a heartbeat, at most every
- * `telemetry_ms` of the options, and once when the rank leaves (`job.stats`, proto/PROTOCOL.md).
+ * `telemetry_ms` of the options, and once when the rank leaves (`job.stats`, proto/PROTOCOL.md). A first error is sent
+ * at once.
  */
 #ifndef ZPS_WORKER_API_TELEMETRY_H
 #define ZPS_WORKER_API_TELEMETRY_H
@@ -39,6 +40,9 @@ void zps_telemetry_start(struct zenps_job *job);
 void zps_telemetry_round(struct zenps_tensor *tensor, uint64_t step, const zenps_request_stats_t *stats, bool ok);
 /* On the control thread, ahead of a heartbeat: reports, if it is time. */
 void zps_telemetry_beat(struct zenps_job *job);
+/* Under the job's lock: a first error stands. The coordinator is told at once, since the trainer may end without a
+ * close. */
+void zps_telemetry_failed(struct zenps_job *job);
 /* The last report, ahead of leaving. */
 void zps_telemetry_end(struct zenps_job *job);
 

@@ -289,7 +289,7 @@ zenps_status_t zps_worker_tensor_open(struct zenps_job *job, const char *name, u
   struct zps_tensor_ask asked;
   struct zps_error error;
   if (zps_tensor_ask_make(job, name, rows, width, dtype, options, &asked, &error) != ZPS_OK)
-    return zps_worker_raise(&error);
+    return zps_first_call(job, zps_worker_raise(&error));
   pthread_mutex_lock(&job->open);
   pthread_mutex_lock(&job->lock);
   const zenps_status_t status = zps_worker_job_check(job);
@@ -297,8 +297,7 @@ zenps_status_t zps_worker_tensor_open(struct zenps_job *job, const char *name, u
   zps_err_t err = ZPS_OK;
   if (status == ZENPS_OK) err = open_one(job, &asked, options, tensor_p, &error);
   pthread_mutex_unlock(&job->open);
-  if (status != ZENPS_OK) return status;
-  return err == ZPS_OK ? ZENPS_OK : zps_worker_raise(&error);
+  return zps_first_call(job, status != ZENPS_OK || err == ZPS_OK ? status : zps_worker_raise(&error));
 }
 
 zps_err_t zps_tensor_ask_check(const char *name, zenps_dtype_t dtype, struct zps_error *error) {

@@ -141,5 +141,5 @@ zenps_status_t zenps_tensor_close(zenps_tensor_t *tensor) {
   pthread_mutex_lock(&job->open);
   const zenps_status_t status = close_agreed(tensor);
   pthread_mutex_unlock(&job->open);
-  return status;
+  return zps_first_call(job, status);
 }

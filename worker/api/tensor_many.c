@@ -72,6 +72,5 @@ zenps_status_t zenps_tensor_open_many(zenps_job_t *job, const zenps_tensor_spec_
   }
   for (uint32_t i = 0; status == ZENPS_OK && err == ZPS_OK && i < n; i++) tensors[i] = ones[i].tensor;
   free(ones);
-  if (status != ZENPS_OK) return status;
-  return err == ZPS_OK ? ZENPS_OK : zps_worker_raise(&error);
+  return zps_first_call(job, status != ZENPS_OK || err == ZPS_OK ? status : zps_worker_raise(&error));
 }

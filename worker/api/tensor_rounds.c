@@ -66,6 +66,7 @@ static bool over(struct zps_round *round, const zenps_error_t *error, bool servi
   request->done = true;
   zps_worker_request_pass(request);
   if (!then) tensor->n_requests--;
+  zps_first_round(job, request, ok);
   zps_telemetry_round(tensor, round->step, &round->stats, ok);
   if (ok && tensor->automatic) zps_automatic_round_done(tensor->automatic, &tensor->core, &round->stats);
   job->n_serving += serving;

@@ -366,16 +366,15 @@ zps_err_t zps_membership_group_close(struct zps_membership *membership, const ch
 
 /* ------------------------------------------------------------ leave */
 
-void zps_membership_leave(struct zps_membership *membership, bool moves) {
+void zps_membership_leave(struct zps_membership *membership, bool moves, const struct zps_error *first) {
   struct zps_error error;
   if (!membership->client || membership->job_id == 0 || membership->lost) return;
   const uint64_t timeout_ms = membership->away ? LEAVE_AWAY_TIMEOUT_MS : LEAVE_TIMEOUT_MS;
   const uint64_t until_ns = zps_clock_ns() + timeout_ms * ZPS_NS_PER_MS;
   const struct timespec pause = {.tv_nsec = 10000000}; /* without memory: for others to give some back */
+  const struct zps_leave_spec leave = {.job_id = membership->job_id, .moves = moves, .first = *first};
   zps_err_t err;
-  do
-    err = zps_client_call(membership->client, "job.leave", zps_control_leave_write(&(struct zps_leave_spec){.job_id = membership->job_id, .moves = moves}),
-                          timeout_ms, NULL, &error);
+  do err = zps_client_call(membership->client, "job.leave", zps_control_leave_write(&leave), timeout_ms, NULL, &error);
   while (err == ZPS_ERR_NOMEM && zps_clock_ns() < until_ns && nanosleep(&pause, NULL) == 0);
   if (err) zps_log_info("the coordinator did not take our leave: %s", error.text);
 }

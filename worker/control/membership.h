@@ -104,8 +104,8 @@ void zps_membership_held(struct zps_membership *membership, const char *why);
 /* There was no memory for what the coordinator has said, or is to hear: it says it again, over another connection. Any
  * thread. */
 void zps_membership_renew(struct zps_membership *membership);
-/* Says goodbye; `moves`: until the next generation. */
-void zps_membership_leave(struct zps_membership *membership, bool moves);
+/* Says goodbye; `moves`: until the next generation. `first`: the rank's first error, or ZPS_OK. */
+void zps_membership_leave(struct zps_membership *membership, bool moves, const struct zps_error *first);
 void zps_membership_close(struct zps_membership *membership);
 
 #endif

@@ -199,6 +199,9 @@ static void test_generations(void **state) {
       zps_control_generation_write(answer, &(struct zps_generation){.number = 4, .source = 2, .step = 141}, 1, 3);
   made[n_made++] = zps_control_job_id_write(JOB);
   made[n_made++] = zps_control_leave_write(&(struct zps_leave_spec){.job_id = JOB, .moves = true});
+  struct zps_leave_spec failed = {.job_id = JOB};
+  zps_fail(&failed.first, ZPS_ERR_MISSING, "step 100: the deadline passed without the push of rank 1");
+  made[n_made++] = zps_control_leave_write(&failed);
   expect("next");
 }
 
@@ -229,6 +232,9 @@ static void test_stats(void **state) {
   made[n_made++] = zps_control_stats_write(
       &(struct zps_rank_news){.job_id = JOB, .kept_bytes = 1 << 20, .mishaps = {.corrupt = 2, .forged = 3}},
       zps_control_news_append(zps_json_array(), &(struct zps_tensor_news){.tensor = 1}));
+  struct zps_rank_news failed = {.job_id = JOB};
+  zps_fail(&failed.first, ZPS_ERR_NOMEM, "no memory");
+  made[n_made++] = zps_control_stats_write(&failed, zps_json_array());
   expect("stats");
 }
 

@@ -39,6 +39,11 @@ static void forget(void) {
   memset(&restored, 0, sizeof restored);
 }
 
+static uint64_t on_utc_ms(void *ctx) {
+  (void)ctx;
+  return RESTORED_UTC_MS;
+}
+
 struct zps_members *restored_make(bool replays) {
   const struct zps_members_config config = {.min_servers = 1,
                                             .max_jobs = 8,
@@ -46,6 +51,7 @@ struct zps_members *restored_make(bool replays) {
                                             .replays = replays,
                                             .act = on_act,
                                             .random = on_random,
+                                            .utc_ms = on_utc_ms,
                                             .note = on_note};
   struct zps_members *members;
   forget();

@@ -6,11 +6,12 @@
 #include "tests/support/settled.h"
 
 enum { RECORDS = 64, JOB = 1 };
+#define RESTORED_UTC_MS UINT64_C(1717210300000)
 
 extern struct restored {
   char *notes[RECORDS];
   unsigned n_notes;
-  unsigned acts[ZPS_ACT_JOB_ENDED + 1];
+  unsigned acts[ZPS_ACT_TENSOR_PLAN + 1];
   uint32_t steps; /* steps that the last rank was to replay */
 } restored;
 

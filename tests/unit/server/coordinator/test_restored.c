@@ -301,6 +301,67 @@ static void test_a_server_that_is_cut_off(void **state) {
   restored_leave(members, clients, 4);
 }
 
+/* ------------------------------------------------------------ history */
+
+#define JOB_WITH_START(start)                                                                                 \
+  "{\"what\":\"job\",\"job_id\":\"0x1\",\"name\":\"j\",\"seed\":\"0x2\",\"epoch\":7,\"next_tensor\":0," start \
+  "\"servers\":[0],\"ranks\":[" RANK("0") "," RANK("1") "]}"
+#define CAUSE \
+  "{\"what\":\"job.cause\",\"job_id\":\"0x1\",\"cause\":{\"rank\":1,\"code\":\"ERR_MISSING\",\"text\":\"x\"}}"
+#define ENDED(id)                                                                                                      \
+  "{\"what\":\"job.ended\",\"job_id\":\"" id                                                                           \
+  "\",\"name\":\"j\",\"world\":2,\"left\":2,\"lost\":0,\"servers\":1,"                                                 \
+  "\"places\":1,\"servers_lost\":0,\"tensors\":0,\"epoch\":7,\"started_ms\":1,\"ended_ms\":2,\"ran_ms\":1,\"rounds\":" \
+  "0,"                                                                                                                 \
+  "\"bytes_out\":0,\"bytes_in\":0,\"code\":\"ERR_MISSING\",\"text\":\"x\"}"
+
+/* A job is as old as it is, whichever coordinator it began under. */
+static void test_the_age_of_a_job(void **state) {
+  (void)state;
+  static const char *const lines[] = {SERVER("0", "a"), JOB_WITH_START("\"started_ms\":1717210200000,")};
+  static const char *const older[] = {SERVER("0", "a"), JOB_WITH_START("")};
+  struct zps_members *members = restored_make_again(true, lines, 2);
+  assert_int_equal(restored_job(members)->started_ms, 1717210200000);
+  assert_int_equal(zps_member_job_age_ns(restored_job(members), 5), 100 * ZPS_NS_PER_S);
+  assert_int_equal(zps_member_job_age_ns(restored_job(members), 5 + ZPS_NS_PER_S), 101 * ZPS_NS_PER_S);
+  zps_members_destroy(members);
+  members = restored_make_again(true, older, 2);
+  assert_int_equal(restored_job(members)->started_ms, 0);
+  assert_int_equal(zps_member_job_age_ns(restored_job(members), 5 + ZPS_NS_PER_S), ZPS_NS_PER_S);
+  zps_members_destroy(members);
+}
+
+/* The first error of a rank is known after a new start, and is the cause of the end that comes later. */
+static void test_the_cause_of_a_job(void **state) {
+  (void)state;
+  static const char *const lines[] = {SERVER("0", "a"), JOB_WITH_START(""), CAUSE};
+  struct zps_member_client clients[3] = {{.server = NULL}};
+  struct zps_members *members = restored_make_again(true, lines, 3);
+  restored_server_back(members, &clients[0], "a", 0x100);
+  for (unsigned r = 0; r < 2; r++) restored_rank_back(members, &clients[1 + r], r);
+  for (unsigned r = 0; r < 2; r++) zps_members_client_lost(members, &clients[1 + r], "it was killed");
+  zps_members_tick(members, 10);
+  assert_null(restored_job(members));
+  assert_int_equal(zps_history_len(zps_members_history(members)), 1);
+  const struct zps_history_record *const ended = zps_history_at(zps_members_history(members), 0);
+  assert_int_equal(ended->cause.code, ZPS_ERR_MISSING);
+  assert_int_equal(ended->ended_ms, RESTORED_UTC_MS);
+  assert_non_null(strstr(restored.notes[restored.n_notes - 1], "\"what\":\"job.ended\""));
+  restored_leave(members, clients, 1);
+}
+
+/* A record of its end takes a job away; one of a job that is gone says how it ended. The last ones are kept. */
+static void test_the_end_of_a_job(void **state) {
+  (void)state;
+  static const char *const lines[] = {SERVER("0", "a"), ENDED("0x9"), JOB_WITH_START(""), ENDED("0x1")};
+  struct zps_members *members = restored_make_again(true, lines, 4);
+  assert_null(restored_job(members));
+  assert_int_equal(zps_history_len(zps_members_history(members)), 2);
+  assert_int_equal(zps_history_at(zps_members_history(members), 0)->job_id, 9);
+  assert_string_equal(zps_history_at(zps_members_history(members), 1)->cause.text, "x");
+  zps_members_destroy(members);
+}
+
 /* ------------------------------------------------------------ bytes */
 
 /* A journal with every member of every record that stays in a compacted one is written again as it was. */
@@ -337,6 +398,8 @@ static void test_bytes_of_changes(void **state) {
   struct zps_member_tensor failed = {.spec = {.tensor = 8}, .state = ZPS_TENSOR_FAILED};
   const struct zps_member_group group = {.name = "row/0"};
   const struct zps_member_server server = {.index = 3};
+  struct zps_member_job hung = {.job_id = 6, .cause = {.rank = 1}};
+  zps_fail(&hung.cause.error, ZPS_ERR_MISSING, "where is it");
   zps_fail(&job.error, ZPS_ERR_PEER_LOST, "rank 1 was lost");
   zps_fail(&failed.error, ZPS_ERR_NOMEM, "no \"room\"");
 #define CHANGE(id, rest) "{\"job_id\":\"0x000000000000000" id "\"," rest "}"
@@ -348,6 +411,9 @@ static void test_bytes_of_changes(void **state) {
       {{.type = ZPS_NOTE_JOB_FAILED, .job = &job},
        CHANGE("5", "\"code\":\"ERR_PEER_LOST\",\"text\":\"rank 1 was lost\",\"what\":\"job.failed\"")},
       {{.type = ZPS_NOTE_JOB_GONE, .job = &job}, CHANGE("5", "\"what\":\"job.gone\"")},
+      {{.type = ZPS_NOTE_JOB_CAUSE, .job = &job}, CHANGE("5", "\"what\":\"job.cause\"")},
+      {{.type = ZPS_NOTE_JOB_CAUSE, .job = &hung},
+       CHANGE("6", "\"cause\":{\"rank\":1,\"code\":\"ERR_MISSING\",\"text\":\"where is it\"},\"what\":\"job.cause\"")},
       {{.type = ZPS_NOTE_RANK, .job = &job, .rank = 1}, CHANGE("5", "\"rank\":1,\"state\":\"left\",\"what\":\"rank\"")},
       {{.type = ZPS_NOTE_TENSOR_STATE, .job = &job, .tensor = &tensor},
        CHANGE("5", "\"tensor\":7,\"state\":\"open\",\"what\":\"tensor.state\"")},
@@ -434,6 +500,9 @@ int main(void) {
       cmocka_unit_test_teardown(test_places_that_are_free, restored_teardown),
       cmocka_unit_test_teardown(test_a_server_that_is_cut_off, restored_teardown),
       cmocka_unit_test_teardown(test_an_older_journal, restored_teardown),
+      cmocka_unit_test_teardown(test_the_age_of_a_job, restored_teardown),
+      cmocka_unit_test_teardown(test_the_cause_of_a_job, restored_teardown),
+      cmocka_unit_test_teardown(test_the_end_of_a_job, restored_teardown),
       cmocka_unit_test_teardown(test_bytes_of_a_journal, restored_teardown),
       cmocka_unit_test_teardown(test_bytes_of_changes, restored_teardown),
       cmocka_unit_test_teardown(test_nonsense, restored_teardown),

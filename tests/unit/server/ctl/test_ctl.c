@@ -257,7 +257,7 @@ static void test_ended_jobs_are_a_table_of_their_own(void **state) {
             "\"rounds\": 20, \"bytes_out\": 2048, "
             "\"bytes_in\": 7, \"ran_s\": 61.25, "
             "\"ended_at\": \"2024-06-01T03:00:12Z\", \"code\": \"ERR_PEER_LOST\", \"failure\": \"rank 2 was lost\"},"
-            "{\"job\": \"b\", \"job_id\": \"0x02\", \"state\": \"closed\", \"world\": 1, \"left\": 1, \"lost\": 0, "
+            "{\"job\": \"b\", \"job_id\": \"0x02\", \"state\": \"left\", \"world\": 1, \"left\": 1, \"lost\": 0, "
             "\"servers\": 2, \"lost_servers\": \"\", \"epoch\": 8, \"tensors\": 0, \"ran_s\": 1, \"ended_at\": "
             "\"2024-06-01T03:00:13Z\", \"code\": \"\", "
             "\"failure\": \"\"}], \"left_out\": 3}");

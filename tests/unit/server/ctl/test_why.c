@@ -115,11 +115,27 @@ static const struct trouble troubles[] = {
              "01T02:50:12Z\","
              "\"failure\":\"step 100: the deadline passed without the push of rank "
              "1\"},{\"job\":\"old\",\"state\":\"failed\","
-             "\"ended_at\":\"2024-05-30T02:50:12Z\"},{\"job\":\"fine\",\"state\":\"closed\",\"ended_at\":\"2024-06-"
+             "\"ended_at\":\"2024-05-30T02:50:12Z\"},{\"job\":\"fine\",\"state\":\"left\",\"ended_at\":\"2024-06-"
              "01T02:50:12Z\"}]}",
      .state = "warning",
      .evidence = "job night failed 10 min ago: ERR_MISSING: step 100: the deadline passed without the push of rank 1",
      .n = 1},
+    {"why of a job that failed long ago", .job = "night",
+     .jobs = "{\"ended\":[{\"job\":\"night\",\"state\":\"failed\",\"code\":\"ERR_NOMEM\",\"failure\":\"server 'a' is "
+             "full\","
+             "\"ended_at\":\"2024-05-30T02:50:12Z\"},{\"job\":\"fine\",\"state\":\"left\"}]}",
+     .state = "critical", .evidence = "job night failed at 2024-05-30T02:50:12Z: ERR_NOMEM: server 'a' is full",
+     .remedy = "raise server.memory_limit", .n = 1},
+    {"a run that was repeated", .job = "night",
+     .jobs = "{\"ended\":[{\"job\":\"night\",\"state\":\"failed\",\"code\":\"ERR_NOMEM\",\"ended_at\":"
+             "\"2024-06-01T02:50:12Z\"},{\"job\":\"night\",\"state\":\"left\",\"ended_at\":\"2024-06-01T02:55:12Z\"}]}",
+     .state = "ok"},
+    {"a rank failed, and another one hangs",
+     .jobs = "{\"jobs\":[{\"job\":\"j\",\"state\":\"running\",\"world\":4,\"joined\":1,\"code\":\"ERR_MISSING\","
+             "\"failure\":\"step 100: the deadline passed without the push of rank 1\"}]}",
+     .state = "critical",
+     .evidence = "job j fails, and 1 of its 4 ranks are still there: ERR_MISSING: step 100: the deadline passed",
+     .remedy = "read the logs of the ranks that the sentence names", .n = 1},
     {"the disk",
      .status = STATUS ",\"state_dir\":\"/var/lib/zenps\",\"state_size_bytes\":1e9,\"state_free_bytes\":30e6",
      .state = "warning", .evidence = "the coordinator's state directory /var/lib/zenps has 29 MiB free, 3.0%", .n = 1},

@@ -10,7 +10,7 @@
 
 #include "common/base/clock.h"
 #include "common/base/rng.h"
-#include "server/membership/members.h"
+#include "server/membership/notes.h"
 #include "tests/support/settled.h"
 
 enum { N_SERVERS = 3, N_WORKERS = 4, TOKENS_MAX = 512, HELD_MAX = 16, OPEN_MAX = 64, STORIES_MAX = 512 };
@@ -131,6 +131,7 @@ const struct zps_member_server *explore_server(const struct world *world, const 
 struct held *explore_held(struct fake *server, uint64_t job_id);
 
 void explore_act(void *ctx, const struct zps_action *action); /* the module's */
+void explore_note(void *ctx, const struct zps_member_note *note);
 void explore_check(struct world *world);
 
 #endif

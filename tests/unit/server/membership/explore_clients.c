@@ -165,7 +165,8 @@ void explore_init(struct world *world, uint64_t seed, bool replays) {
                                             .leave_grace_ms = 15,
                                             .ctx = world,
                                             .act = explore_act,
-                                            .random = on_random};
+                                            .random = on_random,
+                                            .note = explore_note};
   assert_int_equal(zps_members_create(&config, &world->members), ZPS_OK);
 }
 

@@ -17,17 +17,16 @@ static struct story *story_of(struct world *world, uint64_t job_id) {
   return &world->stories[world->n_stories++];
 }
 
-static void on_ended(struct world *world, const struct zps_action *action) {
-  const struct zps_member_job *job = action->job;
-  struct story *story = story_of(world, job->job_id);
-  assert_null(action->client);
+void explore_note(void *ctx, const struct zps_member_note *note) {
+  struct world *world = ctx;
+  if (note->type != ZPS_NOTE_JOB_ENDED) return;
+  const struct zps_history_record *const ended = note->ended;
+  struct story *story = story_of(world, ended->job_id);
   assert_false(story->ended);
   story->ended = true;
-  assert_int_equal(job->n_joined, 0);
-  assert_true(action->text && action->text[0]);
-  if (story->failed) assert_int_equal(action->code, story->failed);
-  if (!action->code) assert_true(job->state == ZPS_JOB_RUNNING && job->n_left == job->world && job->n_lost == 0);
-  if (job->state == ZPS_JOB_CLOSING || job->n_lost) assert_true(action->code != ZPS_OK);
+  assert_int_equal(ended->cause.code != ZPS_OK, ended->cause.text[0] != '\0');
+  if (story->failed) assert_int_equal(ended->cause.code, story->failed);
+  if (!ended->cause.code) assert_true(ended->n_left == ended->world && ended->n_lost == 0);
 }
 
 static unsigned fake_of(struct world *world, const struct zps_member_client *client) {
@@ -68,10 +67,6 @@ static bool is_joining(const struct zps_action *action, const struct fake *serve
 
 void explore_act(void *ctx, const struct zps_action *action) {
   struct world *world = ctx;
-  if (action->type == ZPS_ACT_JOB_ENDED) {
-    on_ended(world, action);
-    return;
-  }
   const unsigned who = fake_of(world, action->client);
   struct fake *fake = &world->fakes[who];
   struct held *held = NULL;
@@ -178,7 +173,6 @@ void explore_act(void *ctx, const struct zps_action *action) {
       if (action->rank == explore_workers[who - N_SERVERS].rank)
         fake->in = fake->up = false; /* it is the one that is lost */
       break;
-    case ZPS_ACT_JOB_ENDED:
     case ZPS_ACT_JOB_CHANGED:
     case ZPS_ACT_RANK_LEFT:
     case ZPS_ACT_TENSOR_PLAN:

@@ -9,7 +9,7 @@
 #include <cmocka.h>
 
 #include "common/base/clock.h"
-#include "server/coordinator/history.h"
+#include "server/membership/history.h"
 #include "tests/unit/server/membership/members_rig.h"
 
 static struct zps_history history;
@@ -17,6 +17,12 @@ static struct zps_history history;
 static int setup(void **state) {
   (void)state;
   memset(&history, 0, sizeof history);
+  return 0;
+}
+
+static int teardown(void **state) {
+  (void)state;
+  zps_history_fini(&history);
   return 0;
 }
 
@@ -33,11 +39,15 @@ static void end_job(uint64_t job_id, zps_err_t code, const char *text) {
                                .view = {.epoch = 4, .n_places = 3, .n_first = 2, .places = places},
                                .n_tensors = 7,
                                .tensors = tensors,
-                               .started_ns = 10 * ZPS_NS_PER_S};
+                               .started_ns = 10 * ZPS_NS_PER_S,
+                               .aged_ns = 100 * ZPS_NS_PER_S,
+                               .started_ms = 1699999885000};
+  struct zps_error cause = {.text = ""};
   strcpy(job.lost_servers, "t");
   snprintf(job.name, sizeof job.name, "job%u", (unsigned)job_id);
-  const struct zps_action ended = {.type = ZPS_ACT_JOB_ENDED, .job = &job, .code = code, .text = text};
-  zps_history_add(&history, &ended, 25 * ZPS_NS_PER_S, 1700000000);
+  if (code) zps_fail(&cause, code, "%s", text);
+  const struct zps_history_record record = zps_history_of(&job, &cause, 25 * ZPS_NS_PER_S, 1700000000000);
+  assert_int_equal(zps_history_add(&history, &record), ZPS_OK);
 }
 
 static void test_all_of_a_job_is_kept(void **state) {
@@ -60,8 +70,9 @@ static void test_all_of_a_job_is_kept(void **state) {
   assert_int_equal(record->epoch, 4);
   assert_int_equal(record->rounds, 21);
   assert_int_equal(record->bytes_out, 700);
-  assert_int_equal(record->ran_ns, 15 * ZPS_NS_PER_S);
-  assert_int_equal(record->ended_s, 1700000000);
+  assert_int_equal(record->ran_ms, 115000); /* under a former coordinator, too */
+  assert_int_equal(record->started_ms, 1699999885000);
+  assert_int_equal(record->ended_ms, 1700000000000);
   assert_int_equal(record->cause.code, ZPS_ERR_PEER_LOST);
   assert_string_equal(record->cause.text, "rank 2 was lost");
   record = zps_history_at(&history, 1);
@@ -101,14 +112,10 @@ static void test_the_oldest_is_forgotten(void **state) {
   }
 }
 
-/* The membership module's account of how jobs end, in the same words as the messages to ranks. */
-static const struct members_seen *ended(unsigned index) {
-  for (unsigned i = 0; i < rig.n_seen; i++) {
-    if (rig.seen[i].action.type != ZPS_ACT_JOB_ENDED) continue;
-    assert_null(rig.seen[i].action.client);
-    if (index-- == 0) return &rig.seen[i];
-  }
-  return NULL;
+/* How jobs end, in the same words as the messages to ranks. */
+static const struct zps_history_record *ended(unsigned index) {
+  const struct zps_history *const of = zps_members_history(rig.members);
+  return index < zps_history_len(of) ? zps_history_at(of, index) : NULL;
 }
 
 static void test_a_job_that_all_ranks_leave_is_closed(void **state) {
@@ -118,8 +125,8 @@ static void test_a_job_that_all_ranks_leave_is_closed(void **state) {
   assert_null(ended(0));
   assert_int_equal(zps_members_leave(rig.members, &rig.clients[3], job_id, &rig.error), ZPS_OK);
   assert_non_null(ended(0));
-  assert_int_equal(ended(0)->action.code, ZPS_OK);
-  assert_string_equal(ended(0)->text, "all ranks have left");
+  assert_int_equal(ended(0)->cause.code, ZPS_OK);
+  assert_string_equal(ended(0)->cause.text, "");
   assert_null(ended(1));
 }
 
@@ -131,8 +138,8 @@ static void test_the_first_cause_is_told(void **state) {
   assert_null(ended(0));
   zps_members_client_lost(rig.members, &rig.clients[2], "the other gave up");
   assert_non_null(ended(0));
-  assert_int_equal(ended(0)->action.code, ZPS_ERR_PEER_LOST);
-  assert_string_equal(ended(0)->text, "job 'x': rank 1 (host node, pid 103) was lost: it was killed");
+  assert_int_equal(ended(0)->cause.code, ZPS_ERR_PEER_LOST);
+  assert_string_equal(ended(0)->cause.text, "job 'x': rank 1 (host node, pid 103) was lost: it was killed");
   assert_null(ended(1));
 }
 
@@ -144,15 +151,15 @@ static void test_a_job_that_never_ran_has_a_cause(void **state) {
   zps_members_client_lost(rig.members, &rig.clients[3], "it was killed");
   zps_members_tick(rig.members, 1500 * ZPS_NS_PER_MS); /* the notification to rank 0 follows from that */
   assert_non_null(ended(0));
-  assert_int_equal(ended(0)->action.code, ZPS_ERR_PEER_LOST);
-  assert_string_equal(ended(0)->text, "job 'x': rank 1 (host node, pid 103) was lost: it was killed");
+  assert_int_equal(ended(0)->cause.code, ZPS_ERR_PEER_LOST);
+  assert_string_equal(ended(0)->cause.text, "job 'x': rank 1 (host node, pid 103) was lost: it was killed");
   /* A server that does not open it. */
   rig.now_ns = 1500 * ZPS_NS_PER_MS;
   assert_int_equal(members_join(2, "x", 0, 1, &members_tcp), ZPS_OK);
   members_opened(0, zps_members_job_first(rig.members)->job_id, ZPS_ERR_NOMEM);
   assert_non_null(ended(1));
-  assert_int_equal(ended(1)->action.code, ZPS_ERR_NOMEM);
-  assert_string_equal(ended(1)->text, "job 'x': server 'a' (host node) did not open it: it has no room");
+  assert_int_equal(ended(1)->cause.code, ZPS_ERR_NOMEM);
+  assert_string_equal(ended(1)->cause.text, "job 'x': server 'a' (host node) did not open it: it has no room");
   assert_null(ended(2));
 }
 
@@ -174,8 +181,66 @@ static void test_what_went_well_again_is_no_cause(void **state) {
   for (unsigned i = 0; i < 3; i++)
     assert_int_equal(zps_members_leave(rig.members, &rig.clients[clients[i]], job_id, &rig.error), ZPS_OK);
   assert_non_null(ended(1));
-  assert_int_equal(ended(1)->action.code, ZPS_OK);
+  assert_int_equal(ended(1)->cause.code, ZPS_OK);
   assert_null(ended(2));
+}
+
+/* ------------------------------------------------------------ the first error of a rank */
+
+static void tell(unsigned client, uint64_t job_id, zps_err_t code, const char *text) {
+  struct zps_error why = {.text = ""};
+  if (code) zps_fail(&why, code, "%s", text);
+  assert_int_equal(zps_members_rank_failed(rig.members, &rig.clients[client], job_id, &why, &rig.error), ZPS_OK);
+}
+
+static void leave(unsigned client, uint64_t job_id) {
+  assert_int_equal(zps_members_leave(rig.members, &rig.clients[client], job_id, &rig.error), ZPS_OK);
+}
+
+#define MISSING "step 100: the deadline passed without the push of rank 1"
+
+/* Ranks leave with an error: the job has failed, though nobody was lost. */
+static void test_the_first_error_of_a_rank_is_the_cause(void **state) {
+  (void)state;
+  const uint64_t job_id = members_running_job();
+  tell(2, job_id, ZPS_ERR_MISSING, MISSING);
+  tell(3, job_id, ZPS_ERR_CLOSED, "rank 0 left the job"); /* a consequence */
+  assert_int_equal(zps_member_job_cause(zps_members_job_first(rig.members))->code, ZPS_ERR_MISSING);
+  leave(2, job_id);
+  leave(3, job_id);
+  assert_non_null(ended(0));
+  assert_int_equal(ended(0)->cause.code, ZPS_ERR_MISSING);
+  assert_string_equal(ended(0)->cause.text, MISSING);
+  assert_int_equal(ended(0)->n_left, 2);
+  assert_null(ended(1));
+}
+
+/* A rank hangs, and the others fail by that. Its end, hours later, is no cause. */
+static void test_a_loss_behind_the_first_error_is_no_cause(void **state) {
+  (void)state;
+  const uint64_t job_id = members_running_job();
+  tell(2, job_id, ZPS_ERR_MISSING, MISSING);
+  leave(2, job_id);
+  zps_members_client_lost(rig.members, &rig.clients[3], "it was killed");
+  assert_non_null(ended(0));
+  assert_int_equal(ended(0)->cause.code, ZPS_ERR_MISSING);
+}
+
+/* What a rank has gone on after is no cause, neither of a peaceful end nor of a loss later on. */
+static void test_an_error_that_a_rank_got_over_is_no_cause(void **state) {
+  (void)state;
+  uint64_t job_id = members_running_job();
+  tell(2, job_id, ZPS_ERR_MISSING, MISSING);
+  tell(3, job_id, ZPS_OK, NULL); /* it has none, which says nothing of the other rank's */
+  assert_int_equal(zps_member_job_cause(zps_members_job_first(rig.members))->code, ZPS_ERR_MISSING);
+  tell(2, job_id, ZPS_OK, NULL);
+  assert_int_equal(zps_member_job_cause(zps_members_job_first(rig.members))->code, ZPS_OK);
+  tell(3, job_id, ZPS_ERR_NOMEM, "no memory");
+  tell(3, job_id, ZPS_OK, NULL);
+  zps_members_client_lost(rig.members, &rig.clients[3], "it was killed");
+  leave(2, job_id);
+  assert_non_null(ended(0));
+  assert_int_equal(ended(0)->cause.code, ZPS_ERR_PEER_LOST);
 }
 
 static void test_a_first_join_that_is_refused_begins_no_job(void **state) {
@@ -187,13 +252,16 @@ static void test_a_first_join_that_is_refused_begins_no_job(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test_setup(test_all_of_a_job_is_kept, setup),
-      cmocka_unit_test_setup(test_how_a_job_ended_is_told, setup),
-      cmocka_unit_test_setup(test_the_oldest_is_forgotten, setup),
+      cmocka_unit_test_setup_teardown(test_all_of_a_job_is_kept, setup, teardown),
+      cmocka_unit_test_setup_teardown(test_how_a_job_ended_is_told, setup, teardown),
+      cmocka_unit_test_setup_teardown(test_the_oldest_is_forgotten, setup, teardown),
       MEMBERS_CASE(test_a_job_that_all_ranks_leave_is_closed),
       MEMBERS_CASE(test_the_first_cause_is_told),
       MEMBERS_CASE(test_a_job_that_never_ran_has_a_cause),
       MEMBERS_CASE(test_what_went_well_again_is_no_cause),
+      MEMBERS_CASE(test_the_first_error_of_a_rank_is_the_cause),
+      MEMBERS_CASE(test_a_loss_behind_the_first_error_is_no_cause),
+      MEMBERS_CASE(test_an_error_that_a_rank_got_over_is_no_cause),
       MEMBERS_CASE(test_a_first_join_that_is_refused_begins_no_job),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
