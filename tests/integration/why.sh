@@ -118,6 +118,6 @@ ok "with its cause" names '^critical: job night failed [0-9]+ min ago: ERR_MISSI
 ok "and the remedy for its code" names 'Remedy: read the logs of the ranks that the sentence names'
 kill "$c"
 wait "$c"
-ctl why 2>"$scratch/why"
+zenpsctl -e "$address" --timeout=1s why 2>"$scratch/why"
 is "without a coordinator: status 3, for Nagios unknown" $? 3
 done_testing

@@ -104,8 +104,8 @@ static struct zps_rank_news rank_news(const struct zenps_job *job) {
 }
 
 void zps_telemetry_failed(struct zenps_job *job) {
-  const struct zps_rank_news rank = rank_news(job);
   if (!atomic_load(&job->telemetry.on)) return;
+  const struct zps_rank_news rank = rank_news(job);
   if (zps_membership_stats(&job->membership, &rank, zps_json_array()) == ZPS_OK) job->first.told = rank.first.code;
 }
 

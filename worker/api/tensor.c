@@ -368,11 +368,6 @@ zps_err_t zps_worker_tensor_check(const struct zenps_tensor *tensor, struct zps_
   return zps_fail(error, ZPS_ERR_CLOSED, "tensor %s was closed: open it anew", tensor->core.name);
 }
 
-const struct zenps_tensor *zps_worker_tensor_asked(const struct zenps_tensor *tensor) {
-  if (tensor->gather_of) return tensor->gather_of;
-  return tensor->automatic ? zps_worker_tensor_of(tensor->automatic->tensor) : tensor;
-}
-
 void zps_worker_tensor_fini(struct zenps_tensor *tensor) {
   zps_replay_drop(tensor->core.rounds, &tensor->core);
   zps_worker_tensor_rounds_destroy(tensor);

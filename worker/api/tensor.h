@@ -6,6 +6,7 @@
 #include "proto/control_tensor.h"
 #include "worker/api/telemetry.h"
 #include "worker/choice/ask.h"
+#include "worker/choice/auto.h"
 #include "worker/round/round.h"
 #include "worker/round/tensor.h"
 #include "zenps/zenps.h"
@@ -13,7 +14,6 @@
 #define ZPS_TENSOR_ROUNDS_MAX 32u /* in flight, per tensor */
 
 struct zps_agree;
-struct zps_automatic;
 struct zps_inner;
 
 struct zenps_tensor {
@@ -46,7 +46,10 @@ static inline struct zenps_tensor *zps_worker_tensor_of(const struct zps_round_t
 }
 
 /* The tensor that the trainer opened: the one that this is a variant of, or runs the allgathers of; else this. */
-const struct zenps_tensor *zps_worker_tensor_asked(const struct zenps_tensor *tensor);
+static inline const struct zenps_tensor *zps_worker_tensor_asked(const struct zenps_tensor *tensor) {
+  if (tensor->gather_of) return tensor->gather_of;
+  return tensor->automatic ? zps_worker_tensor_of(tensor->automatic->tensor) : tensor;
+}
 /* zenps_tensor_open(), for names of the library's own too. */
 zenps_status_t zps_worker_tensor_open(struct zenps_job *job, const char *name, uint64_t rows, uint32_t width,
                                       enum zps_dtype dtype, const zenps_tensor_options_t *options,

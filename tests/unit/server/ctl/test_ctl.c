@@ -37,20 +37,21 @@ static void test_columns_are_aligned(void **state) {
             "{\"jobs\": [{\"job\": \"a\", \"job_id\": \"0x01\", \"state\": \"running\", \"world\": 16, \"joined\": 16, "
             "\"left\": 0, \"lost\": 0, \"servers\": 4, \"lost_servers\": \"s1, s3\", \"epoch\": 12, "
             "\"generation\": 3, \"weight\": 4, \"tensors\": 2, "
-            "\"rounds\": 7, \"servers_in\": 3, \"places\": 6, \"age_s\": 12.3456, \"failure\": \"\"},"
+            "\"rounds\": 7, \"servers_in\": 3, \"places\": 6, \"age_s\": 12.3456, "
+            "\"started_at\": \"2024-06-01T03:00:00Z\", \"code\": \"\", \"failure\": \"\"},"
             "{\"job\": \"größer\", \"job_id\": \"0x02\", \"state\": \"closing\", \"world\": 2, \"joined\": 1, "
             "\"left\": 0, \"lost\": 1, \"servers\": 4, \"lost_servers\": \"\", \"epoch\": 3, \"tensors\": 2, "
             "\"age_s\": 2, \"failure\": \"rank 1\"}]}");
   assert_string_equal(text,
                       "JOB     ID    STATE    WORLD  JOINED  LEFT  LOST  SERVERS  LOST-SERVERS  EPOCH  GENERATION  "
                       "WEIGHT  TENSORS  ROUNDS  SERVERS-IN  PLACES  "
-                      "AGE/s  FAILURE\n"
+                      "AGE/s  STARTED               CODE  FAILURE\n"
                       "a       0x01  running     16      16     0     0        4  s1, s3           12           3      "
                       " 4        2       7           3       6  "
-                      "12.35  -\n"
+                      "12.35  2024-06-01T03:00:00Z  -     -\n"
                       "größer  0x02  closing      2       1     0     1        4  -                 3           -      "
                       " -        2       -           -       -  "
-                      "    2  rank 1\n");
+                      "    2  -                     -     rank 1\n");
   free(text);
 }
 
@@ -264,13 +265,13 @@ static void test_ended_jobs_are_a_table_of_their_own(void **state) {
   assert_string_equal(
       text,
       "JOB  ID  STATE  WORLD  JOINED  LEFT  LOST  SERVERS  LOST-SERVERS  EPOCH  GENERATION  WEIGHT  TENSORS  ROUNDS  "
-      "SERVERS-IN  PLACES  AGE/s  FAILURE\n\n"
+      "SERVERS-IN  PLACES  AGE/s  STARTED  CODE  FAILURE\n\n"
       "JOB  ID    STATE   WORLD  LEFT  LOST  SERVERS  LOST-SERVERS  EPOCH  TENSORS  ROUNDS   OUT  IN  "
       "RAN/s  ENDED                 CODE           FAILURE\n"
       "a    0x01  failed      8     5     3        2  s1                7        1      20  2.0K   7  61.25  "
       "2024-06-01T03:00:12Z  ERR_PEER_LOST  rank 2 was "
       "lost\n"
-      "b    0x02  closed      1     1     0        2  -                 8        0       -     -   -      1  "
+      "b    0x02  left        1     1     0        2  -                 8        0       -     -   -      1  "
       "2024-06-01T03:00:13Z  -              -\n\n"
       "(3 more rows are left out)\n");
   free(text);
