@@ -1,0 +1,69 @@
+/* `why`: servers that do not answer, have no memory left, or cannot be reached. */
+#include "server/ctl/why_impl.h"
+
+#define FULL_SHARE 0.9 /* of a memory limit */
+
+void zps_why_servers(struct why *why) {
+  const zps_json *const rows = zps_json_get(why->answers->now, "servers");
+  const zps_json *const status = zps_json_at(zps_json_get(why->answers->status, "coordinator"), 0);
+  if (status && zps_json_opt_u64(status, "servers", 1) == 0)
+    zps_why_remedy(zps_why_found(why, ZPS_FINDING_CRITICAL, 1e9, "no server is registered"),
+                   "start one: zenpsd --roles=server --control-coordinator=%.80s", text(status, "address"));
+  for (size_t i = 0; i < zps_json_array_len(rows); i++) {
+    const zps_json *const row = zps_json_at(rows, i);
+    const double used = number(row, "memory_in_use_bytes"), limit = number(row, "memory_limit_bytes");
+    if (strcmp(text(row, "answer"), "ok") != 0)
+      zps_why_remedy(zps_why_found(why, ZPS_FINDING_CRITICAL, 1e6, "server %.60s (host %.60s) does not answer: %.150s",
+                                   text(row, "server"), text(row, "host"), text(row, "answer")),
+                     "look at its process and its log there: systemctl status zenpsd; journalctl -u zenpsd");
+    else if (limit > 0 && used >= FULL_SHARE * limit)
+      zps_why_remedy(
+          zps_why_found(why, ZPS_FINDING_WARNING, used / limit * 100,
+                        "server %.60s uses %.0f%% of its memory limit, %.0f of %.0f MiB", text(row, "server"),
+                        used / limit * 100, used / 1048576, limit / 1048576),
+          "raise server.memory_limit, add a server, or limit jobs (job.max_memory); zenpsctl stats shows each job's "
+          "part (shares, MEM)");
+    if (number(row, "forged") > 0 || number(row, "corrupt") > 0)
+      zps_why_remedy(
+          zps_why_found(why, ZPS_FINDING_WARNING, 50,
+                        "server %.60s passed over %.0f forged messages and %.0f corrupt reads", text(row, "server"),
+                        number(row, "forged"), number(row, "corrupt")),
+          "let only the cluster's hosts reach its data port; memory or a card may be broken; its log names the "
+          "peers");
+  }
+}
+
+/* A server that ranks cannot reach, and a job that has fewer servers than it began with. */
+void zps_why_barred(struct why *why) {
+  const zps_json *const rows = zps_json_get(why->answers->members, "unreachable");
+  for (size_t i = 0; i < zps_json_array_len(rows); i++) {
+    const zps_json *const row = zps_json_at(rows, i);
+    char name[ZPS_QUOTED_MAX];
+    if (!is_about(why, row)) continue;
+    zps_why_remedy(
+        zps_why_found(why, ZPS_FINDING_WARNING, 100,
+                      "job %.60s has barred server %.60s for %.0f s: rank %.0f cannot reach it: %.150s",
+                      text(row, "job"), text(row, "name"), number(row, "out_s"), number(row, "rank"),
+                      text(row, "reason")),
+        "mend the link between rank %.0f and %.60s; the job asks it again in %.0f s, zenpsctl undrain %s at once",
+        number(row, "rank"), text(row, "name"), number(row, "again_s"), zps_why_quoted(text(row, "name"), name));
+  }
+  const zps_json *const jobs = zps_json_get(why->answers->jobs, "jobs");
+  for (size_t i = 0; i < zps_json_array_len(jobs); i++) {
+    const zps_json *const job = zps_json_at(jobs, i);
+    char name[ZPS_QUOTED_MAX];
+    if (!is_about(why, job)) continue;
+    if (strcmp(text(job, "state"), "running") == 0 && number(job, "servers_in") < number(job, "servers"))
+      zps_why_remedy(
+          zps_why_found(why, ZPS_FINDING_WARNING, 20, "job %.60s runs on %.0f of %.0f servers; lost: %.100s",
+                        text(job, "job"), number(job, "servers_in"), number(job, "servers"), text(job, "lost_servers")),
+          "start a server: the job takes it in some 5 s after it has come (zenpsctl rebalance %s says what it waits "
+          "for)",
+          zps_why_quoted(text(job, "job"), name));
+    if (strcmp(text(job, "state"), "joining") == 0 && number(job, "age_s") > 10)
+      zps_why_remedy(zps_why_found(why, ZPS_FINDING_WARNING, 30,
+                                   "job %.60s has waited %.0f s to begin: %.0f of %.0f ranks are here",
+                                   text(job, "job"), number(job, "age_s"), number(job, "joined"), number(job, "world")),
+                     "start the missing ranks, or as many servers as coordinator.min_servers asks for");
+  }
+}
