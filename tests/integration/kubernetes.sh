@@ -6,7 +6,7 @@ if [ "$(id -u)" -eq 0 ] && [ -z "${ZPS_TEST_PODS:-}" ] && unshare -n true 2>/dev
 fi
 . "$(dirname "$0")/../support/tap.sh"
 python=/usr/bin/python3 # Debian's modules are for Debian's python
-base=$top/deploy/k8s/base trainer=$top/deploy/k8s/trainer
+base=$top/deploy/k8s/base trainer=$top/deploy/k8s/trainer monitoring=$top/deploy/k8s/components/monitoring
 export TMPDIR=$scratch
 
 # ---- the manifests ----
@@ -16,6 +16,11 @@ if command -v kubectl >/dev/null; then
   cp "$scratch/out" "$scratch/all.yaml"
   rendered=("$scratch/all.yaml")
   ok "so does the trainer" kubectl kustomize "$trainer"
+  mkdir "$scratch/overlay"
+  printf 'apiVersion: kustomize.config.k8s.io/v1beta1\nkind: Kustomization\nresources: [%s]\ncomponents: [%s]\n' \
+    "$(realpath --relative-to="$scratch/overlay" "$base")" "$(realpath --relative-to="$scratch/overlay" "$monitoring")" >"$scratch/overlay/kustomization.yaml"
+  ok "so does an overlay with monitoring" kubectl kustomize "$scratch/overlay"
+  said "which has the exporter" '^  name: zenps-exporter$'
 else
   skip "the base builds" "kubectl is not installed"
 fi
@@ -26,7 +31,7 @@ else
   skip "selectors, budgets, probes, users, privileges" "python3-yaml is not installed"
 fi
 if "$python" -c 'import kubernetes_validate' 2>/dev/null; then
-  is "schemas of Kubernetes 1.31" "$("$python" "$top/tests/support/manifests.py" --schema "$base" "$trainer" 2>&1)" "all holds"
+  is "schemas of Kubernetes 1.31" "$("$python" "$top/tests/support/manifests.py" --schema "$base" "$trainer" "$monitoring" 2>&1)" "all holds"
 else
   skip "schemas of Kubernetes 1.31" "kubernetes-validate of PyPI is not installed"
 fi
@@ -83,10 +88,10 @@ if [ -n "$why" ]; then
   done_testing
   exit
 fi
-printf '127.0.0.1 localhost\n10.244.0.1 zenps-coordinator trainer-0.trainer\n' >"$scratch/hosts"
+printf '127.0.0.1 localhost\n10.244.0.1 zenps-coordinator zenps-exporter trainer-0.trainer\n' >"$scratch/hosts"
 # run_pod SET NUMBER: in the background; $pid is the daemon's.
 run_pod() {
-  "$python" "$top/tests/support/pod" run "$1" "$2" "$image" "$scratch/hosts" "$secrets" >"$scratch/$1-$2.log" 2>&1 &
+  "$python" "$top/tests/support/pod" run "$1" "$2" "$image" "$scratch/hosts" "$secrets" >"$scratch/${1##*/}-$2.log" 2>&1 &
   pid=$!
 }
 inside() { # PID COMMAND...
@@ -143,6 +148,43 @@ train() { # the two pods of the trainer's Job
   cat "$scratch"/trainer-?.log
   return $status
 }
+# The exporter, with the certificates that its kustomization names.
+metrics() { # CERTIFICATE
+  "$python" - "$certs" "$1" <<'END'
+import http.client, socket, ssl, sys
+folder, name = sys.argv[1:]
+context = ssl.create_default_context(cafile=f"{folder}/ca.pem")
+context.load_cert_chain(f"{folder}/{name}.pem", f"{folder}/{name}.key")
+connection = http.client.HTTPSConnection("zenps-exporter", context=context)
+connection.sock = context.wrap_socket(socket.create_connection(("10.244.0.1", 7079), 60), server_hostname="zenps-exporter")
+connection.request("GET", "/metrics")
+answer = connection.getresponse()
+print(answer.read().decode())
+sys.exit(answer.status != 200)
+END
+}
+if zenpsctl help export >/dev/null 2>&1; then
+  command=$(sed -n 's/^#   zenpsctl certs init certs \(--admins.*\)$/\1/p' "$monitoring/kustomization.yaml")
+  # shellcheck disable=SC2086
+  ok "certificates of the exporter, as its page says" zenpsctl certs init "$certs" $command
+  mkdir -p "$secrets/zenps-exporter-tls"
+  sed -n 's/^#.*--from-file=ca.crt=certs.*/ca.crt ca.pem/p; s/.*--from-file=tls.crt=certs\/\([^ ]*\).*--from-file=tls.key=certs\/\([^ ]*\)$/tls.crt \1\ntls.key \2/p' \
+    "$monitoring/kustomization.yaml" | while read -r key file; do cp "$certs/$file" "$secrets/zenps-exporter-tls/$key"; done
+  make -s -C "$build" install-binPROGRAMS prefix=/usr DESTDIR="$image" >"$scratch/out" 2>&1
+  run_pod components/monitoring/zenps-exporter 0
+  exporter=$pid
+  for probe in readinessProbe livenessProbe; do
+    ok "the exporter's $probe" until_true pod probe components/monitoring/zenps-exporter "$probe" "$exporter"
+  done
+  ok "Prometheus reads its metrics" metrics worker-prometheus
+  said "of both servers" '^zenps_server_up\{.*server="zenps-server-1".*\} 1$'
+  not_read() { ! metrics worker-worker; }
+  ok "another worker does not" not_read
+  kill -TERM "$exporter"
+  wait "$exporter"
+else
+  skip "the exporter" "this build has no libmicrohttpd"
+fi
 if "$python" -c 'import torch' 2>/dev/null; then
   ok "the trainer's pods train" train
   is "to the same parameters on both" "$(grep -oE 'rank [01] of 2|parameters .*' "$scratch/out" | sort | uniq -c | awk '{ print $1, $2 }' | tr '\n' ' ')" "2 parameters 1 rank 1 rank "

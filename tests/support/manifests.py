@@ -22,7 +22,7 @@ def read(folder):
         with open(os.path.join(folder, name), encoding="utf-8") as file:
             objects += [thing for thing in yaml.safe_load_all(file) if thing]
     maps = {made["name"]: {text.partition("=")[0]: text.rpartition("=")[2] for text in made["files"]}
-            for made in kustomization["configMapGenerator"]}
+            for made in kustomization.get("configMapGenerator", [])}
     return objects, {name: {key: os.path.join(folder, path) for key, path in files.items()} for name, files in maps.items()}
 
 
@@ -31,7 +31,7 @@ def of(objects, kind):
 
 
 def pods(objects):
-    return {thing["metadata"]["name"]: thing["spec"]["template"] for kind in ("StatefulSet", "Job") for thing in of(objects, kind)}
+    return {thing["metadata"]["name"]: thing["spec"]["template"] for kind in ("StatefulSet", "Deployment", "Job") for thing in of(objects, kind)}
 
 
 def selectors(objects):
