@@ -55,6 +55,9 @@ static const struct zps_field stats[] = {
     {"kept_bytes", ZPS_FIELD_NUMBER, ZPS_FIELD_AT(struct zps_rank_news, kept_bytes), .min = 1, .max = COUNT_MAX,
      .optional = true},
     {.type = ZPS_FIELD_PART, ZPS_FIELD_AT(struct zps_rank_news, mishaps), .part = &mishaps_fields},
+    {"busy", ZPS_FIELD_NUMBER, ZPS_FIELD_AT(struct zps_rank_news, load.busy), .min = 1, .max = 1000, .optional = true},
+    {"starved", ZPS_FIELD_NUMBER, ZPS_FIELD_AT(struct zps_rank_news, load.starved), .min = 1, .max = 1000,
+     .optional = true},
     {.type = ZPS_FIELD_PART, ZPS_FIELD_AT(struct zps_rank_news, first), .part = &zps_control_error},
 };
 const struct zps_fields zps_control_stats = {.name = "job.stats", ZPS_FIELDS_OF(struct zps_rank_news, stats)};

@@ -2,6 +2,7 @@
 #ifndef ZPS_PROTO_CONTROL_STATS_H
 #define ZPS_PROTO_CONTROL_STATS_H
 
+#include "common/base/load.h"
 #include "common/base/mishaps.h"
 #include "common/base/tally.h"
 #include "proto/control.h"
@@ -34,6 +35,7 @@ struct zps_rank_news {
   uint64_t job_id;
   uint64_t kept_bytes;        /* registered memory in which the rank keeps pushes, in case a server is lost */
   struct zps_mishaps mishaps; /* of it, so far; those of which there are none are not sent */
+  struct zps_load load;       /* of its main thread, since the report before this one */
   struct zps_error first;     /* The rank's first error, until it has gone on after it. Code ZPS_OK: none. */
   const zps_json *rows;       /* of tensors; borrowed from what zps_control_stats_read() read */
 };

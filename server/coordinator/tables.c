@@ -361,6 +361,8 @@ static zps_json *rank_tally(const struct zps_member_job *job, const struct zps_m
   row = zps_control_tally_write(row, &rank->tally);
   row = zps_json_set_u64(row, "kept_bytes", rank->kept_bytes);
   row = zps_control_mishaps_write(row, &rank->mishaps);
+  row = zps_json_set_u64(row, "busy", rank->load.busy);
+  row = zps_json_set_u64(row, "starved", rank->load.starved);
   return set_told(row, rank->told_ns);
 }
 

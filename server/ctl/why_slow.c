@@ -3,8 +3,10 @@
 
 #include "server/ctl/why_impl.h"
 
-#define LATE_SHARE 0.2  /* Share of the time that others wait for a late rank, or for a slow server. */
-#define SLOW_FACTOR 2.0 /* by which a slow server or a late rank exceeds the median of the others */
+#define LATE_SHARE 0.2    /* Share of the time that others wait for a late rank, or for a slow server. */
+#define STARVED_SHARE 0.1 /* Share of the time in which a late rank waits for a processor. */
+#define BUSY_SHARE 0.5    /* Share of the time in which it computes. */
+#define SLOW_FACTOR 2.0   /* by which a slow server or a late rank exceeds the median of the others */
 
 static int by_value(const void *a, const void *b) {
   const double one = *(const double *)a, other = *(const double *)b;
@@ -109,16 +111,41 @@ static struct lateness lateness_of(const struct why *why, const char *job, doubl
   return lateness;
 }
 
+/* As the rank's last report has it: what kept its main thread from being in time. */
+static const char *remedy_of(const struct why *why, const zps_json *rank, const char **because_p) {
+  const zps_json *const rows = zps_json_get(why->answers->now, "ranks"), *told = NULL;
+  for (size_t i = 0; !told && i < zps_json_array_len(rows); i++) {
+    const zps_json *const row = zps_json_at(rows, i);
+    if (strcmp(text(row, "job"), text(rank, "job")) == 0 && number(row, "rank") == number(rank, "rank")) told = row;
+  }
+  const double busy = number(told, "busy") / 1000, starved = number(told, "starved") / 1000;
+  if (starved >= STARVED_SHARE) {
+    *because_p = "; its main thread waits for a processor";
+    return "other programs take its processors: see top on its host, and give each rank cores of its own";
+  }
+  if (busy >= BUSY_SHARE) {
+    *because_p = "; its main thread computes";
+    return "it computes for longer: compare its batches with the other ranks', and the speed of its host";
+  }
+  if (busy + starved > 0) {
+    *because_p = "; its main thread is idle meanwhile";
+    return "it waits for input or for its link: look at its data loader, its GPU, and ip -s link on its host";
+  }
+  *because_p = "";
+  return "compare its data, processor and link with the other ranks' (top, ip -s link on its host)";
+}
+
 static void say_late(struct why *why, const zps_json *job, const zps_json *rank, double share) {
   const struct lateness lateness = lateness_of(why, text(job, "job"), number(rank, "rank"));
+  const char *because, *const remedy = remedy_of(why, rank, &because);
   zps_why_remedy(
       zps_why_found(
           why, ZPS_FINDING_WARNING, share * 100,
           "job %.60s: rank %.0f (host %.60s, pid %.0f) is late: it keeps the others waiting %.0f%% of the time, most "
-          "at tensor %.60s",
-          text(job, "job"), number(rank, "rank"), text(rank, "host"), number(rank, "pid"), share * 100,
-          lateness.tensor),
-      "compare its data, processor and link with the other ranks' (top, ip -s link on its host)");
+          "at tensor %.60s%s",
+          text(job, "job"), number(rank, "rank"), text(rank, "host"), number(rank, "pid"), share * 100, lateness.tensor,
+          because),
+      "%s", remedy);
 }
 
 static void find_late_rank(struct why *why, const zps_json *job) {

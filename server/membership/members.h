@@ -272,9 +272,10 @@ zps_err_t zps_members_memory(struct zps_member_client *client, uint64_t job_id, 
 /* A rank would miss a server that leaves the job, though it lives: servers that drain keep the job. */
 zps_err_t zps_members_held(struct zps_member_client *client, uint64_t job_id, const char *why,
                            struct zps_error *error) ZPS_MUSTCHECK;
-/* A rank keeps so many bytes of its pushes, in case a server is lost, and has met so much so far. */
+/* A rank keeps so many bytes of its pushes, in case a server is lost, has met so much so far, and is so busy. */
 zps_err_t zps_members_rank_told(struct zps_member_client *client, uint64_t job_id, uint64_t kept_bytes,
-                                const struct zps_mishaps *mishaps, struct zps_error *error) ZPS_MUSTCHECK;
+                                const struct zps_mishaps *mishaps, const struct zps_load *load,
+                                struct zps_error *error) ZPS_MUSTCHECK;
 /* A rank's first error; code ZPS_OK: it has none, or has gone on after it. The first one of a job is its cause. To be
  * told ahead of zps_members_leave(), if the rank leaves with it. */
 zps_err_t zps_members_rank_failed(struct zps_members *members, struct zps_member_client *client, uint64_t job_id,

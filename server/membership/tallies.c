@@ -21,11 +21,13 @@ zps_err_t zps_members_tally(struct zps_member_client *client, uint64_t job_id, u
 }
 
 zps_err_t zps_members_rank_told(struct zps_member_client *client, uint64_t job_id, uint64_t kept_bytes,
-                                const struct zps_mishaps *mishaps, struct zps_error *error) {
+                                const struct zps_mishaps *mishaps, const struct zps_load *load,
+                                struct zps_error *error) {
   const zps_err_t err = zps_members_running(client->job, job_id, error);
   if (err) return err;
   client->job->ranks[client->rank]->kept_bytes = kept_bytes;
   client->job->ranks[client->rank]->mishaps = *mishaps;
+  client->job->ranks[client->rank]->load = *load;
   return ZPS_OK;
 }
 

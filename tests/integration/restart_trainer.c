@@ -1,14 +1,16 @@
 /*
  * A trainer that runs until it is told to stop, and checks every sum: run by coordinator_restart.sh and why.sh, as each
  * rank of a job. While FOLDER/hang-RANK exists that rank lives and calls nothing; while FOLDER/late-RANK exists it
- * computes 20 ms longer in each step. Rank 0 looks for FOLDER/stop ahead of each round and tells the others through the
- * round itself, so that all stop at the same step; it keeps the number of rounds that are behind it in FOLDER/rounds.
- * Then they open a further tensor, sum that too, meet at a barrier, and leave.
+ * comes 20 ms later in each step, and while FOLDER/busy-RANK exists it computes for so long. Rank 0 looks for
+ * FOLDER/stop ahead of each round and tells the others through the round itself, so that all stop at the same step; it
+ * keeps the number of rounds that are behind it in FOLDER/rounds. Then they open a further tensor, sum that too, meet
+ * at a barrier, and leave.
  */
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <zenps/zenps.h>
@@ -109,6 +111,8 @@ static int is_told_to_stop(void) {
 static void compute(int rank) {
   while (is_told("hang", rank)) usleep(10000);
   if (is_told("late", rank)) usleep(20000);
+  const clock_t begun = clock();
+  while (is_told("busy", rank) && clock() - begun < CLOCKS_PER_SEC / 50) continue;
 }
 
 int main(int argc, char **argv) {

@@ -71,11 +71,18 @@ ok "the remedy is a command" names "kill -CONT $stopped"
 kill -CONT "$stopped"
 ok "which helps" until_true says 0 '^ok'
 
-# A rank computes longer than the others.
+# A rank comes later than the others, since it waits for its input.
 touch "$scratch/run/late-2"
 ok "a late rank: warning" until_true says 1 '^warning: job j: rank 2 \(host .*\) is late: it keeps the others waiting [0-9]+% of the time, most at tensor first\. Remedy: '
+ok "and idle" until_true says 1 'rank 2 .*; its main thread is idle meanwhile\. Remedy: it waits for input or for its link'
 rm "$scratch/run/late-2"
 ok "when it keeps up nothing is wrong" until_true says 0 '^ok'
+
+# A rank computes longer than the others. Where others take its processor, it waits for one.
+touch "$scratch/run/busy-2"
+ok "a rank that computes longer: warning" until_true says 1 'rank 2 .*; its main thread (computes|waits for a processor)\. Remedy: '
+rm "$scratch/run/busy-2"
+ok "when it computes no longer nothing is wrong" until_true says 0 '^ok'
 
 # A server is killed, and another one comes in its place.
 kill -KILL "$s1"

@@ -112,6 +112,7 @@ void zps_telemetry_failed(struct zenps_job *job) {
 /* With the telemetry's lock. Counters that cannot be sent now are part of the next report. */
 static void report(struct zenps_job *job) {
   job->telemetry.told_ns = zps_clock_ns();
+  const struct zps_load load = zps_load_measure(&job->telemetry.probe, job->telemetry.told_ns);
   pthread_mutex_lock(&job->lock);
   const size_t max = count_tensors(job);
   pthread_mutex_unlock(&job->lock);
@@ -119,7 +120,8 @@ static void report(struct zenps_job *job) {
   if (!news) return;
   pthread_mutex_lock(&job->lock);
   const size_t n = collect(job, news, max);
-  const struct zps_rank_news rank = rank_news(job);
+  struct zps_rank_news rank = rank_news(job);
+  rank.load = load;
   const bool has_news = n > 0 || rank.first.code != job->first.told;
   pthread_mutex_unlock(&job->lock);
   const zps_err_t err = has_news ? zps_membership_stats(&job->membership, &rank, tensors_array(news, n)) : ZPS_OK;

@@ -12,6 +12,7 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
+#include "common/base/load.h"
 #include "common/base/tally.h"
 #include "zenps/zenps.h"
 
@@ -29,6 +30,7 @@ struct zps_telemetry {
   pthread_mutex_t lock; /* one report at a time; taken before the job's lock */
   atomic_bool on;       /* the job is open, and the options want reports */
   uint64_t told_ns;     /* when the last report was made */
+  struct zps_load_probe probe;
 };
 
 void zps_telemetry_init(struct zps_telemetry *telemetry);

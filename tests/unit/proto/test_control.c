@@ -229,9 +229,12 @@ static void test_stats(void **state) {
                             .growth = {.rounds = 3, .bytes_out = 100, .total_ns = 5000, .step = 11, .scheme = "ring"}});
   rows = zps_control_news_append(rows, &(struct zps_tensor_news){.tensor = 1, .growth = {.failed = 1}});
   made[n_made++] = zps_control_stats_write(&(struct zps_rank_news){.job_id = JOB}, rows);
-  made[n_made++] = zps_control_stats_write(
-      &(struct zps_rank_news){.job_id = JOB, .kept_bytes = 1 << 20, .mishaps = {.corrupt = 2, .forged = 3}},
-      zps_control_news_append(zps_json_array(), &(struct zps_tensor_news){.tensor = 1}));
+  made[n_made++] =
+      zps_control_stats_write(&(struct zps_rank_news){.job_id = JOB,
+                                                      .kept_bytes = 1 << 20,
+                                                      .mishaps = {.corrupt = 2, .forged = 3},
+                                                      .load = {.busy = 700, .starved = 120}},
+                              zps_control_news_append(zps_json_array(), &(struct zps_tensor_news){.tensor = 1}));
   struct zps_rank_news failed = {.job_id = JOB};
   zps_fail(&failed.first, ZPS_ERR_NOMEM, "no memory");
   made[n_made++] = zps_control_stats_write(&failed, zps_json_array());

@@ -44,6 +44,10 @@ struct trouble {
                                                               barrier) "," LAG("1", "@barrier", "1",              \
                                                                                "0") "," LAG("1", "@barrier", "2", \
                                                                                             "0") "]}"
+/* Of rank 1, whose last report says so much of its main thread. */
+#define LATE(busy, starved)                                                      \
+  "{\"ranks\":[{\"job\":\"j\",\"rank\":1,\"busy\":" busy ",\"starved\":" starved \
+  "}],\"lags\":[" LAG("0", "emb", "0", "0") "," LAG("0", "emb", "1", "800e6") "," LAG("0", "emb", "2", "0") "]}"
 #define NOW(more) "{\"servers\":[" S("s1", "") "," S("s2", "") "]" more "}"
 
 static const struct trouble troubles[] = {
@@ -100,6 +104,13 @@ static const struct trouble troubles[] = {
      .evidence =
          "job j: rank 1 (host w1, pid 101) is late: it keeps the others waiting 40% of the time, most at tensor emb",
      .n = 1},
+    {"it waits for a processor", .before = LAGS("0", "0", "0", "0"), .now = LATE("700", "250"), .state = "warning",
+     .evidence = "emb; its main thread waits for a processor",
+     .remedy = "other programs take its processors: see top on its host", .n = 1},
+    {"it computes", .before = LAGS("0", "0", "0", "0"), .now = LATE("700", "20"), .state = "warning",
+     .evidence = "emb; its main thread computes", .remedy = "compare its batches", .n = 1},
+    {"it waits for input", .before = LAGS("0", "0", "0", "0"), .now = LATE("100", "20"), .state = "warning",
+     .evidence = "emb; its main thread is idle meanwhile", .remedy = "look at its data loader", .n = 1},
     {"a rank is late at an internal tensor", .before = LAGS("0", "0", "0", "0"),
      .now = LAGS("5e6", "8e6", "7e6", "900e6"), .state = "warning",
      .evidence =

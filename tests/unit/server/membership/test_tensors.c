@@ -151,16 +151,17 @@ static void test_what_ranks_tell_is_added_up(void **state) {
   assert_int_equal(zps_member_job_tally(job).bytes_out, 400);
 
   /* Of itself a rank tells how much there is in all: the last word counts. */
-  assert_int_equal(
-      zps_members_rank_told(&rig.clients[3], job_id, 100, &(struct zps_mishaps){.corrupt = 2, .forged = 7}, &rig.error),
-      ZPS_OK);
-  assert_int_equal(
-      zps_members_rank_told(&rig.clients[3], job_id, 50, &(struct zps_mishaps){.corrupt = 3, .forged = 8}, &rig.error),
-      ZPS_OK);
+  assert_int_equal(zps_members_rank_told(&rig.clients[3], job_id, 100, &(struct zps_mishaps){.corrupt = 2, .forged = 7},
+                                         &(struct zps_load){.busy = 10}, &rig.error),
+                   ZPS_OK);
+  assert_int_equal(zps_members_rank_told(&rig.clients[3], job_id, 50, &(struct zps_mishaps){.corrupt = 3, .forged = 8},
+                                         &(struct zps_load){.busy = 10}, &rig.error),
+                   ZPS_OK);
   assert_true(job->ranks[1]->kept_bytes == 50 && job->ranks[1]->mishaps.corrupt == 3 &&
               job->ranks[1]->mishaps.forged == 8);
   assert_true(job->ranks[0]->mishaps.corrupt == 0 && job->ranks[0]->mishaps.forged == 0);
-  assert_int_equal(zps_members_rank_told(&rig.clients[3], job_id + 1, 0, &(struct zps_mishaps){0}, &rig.error),
+  assert_int_equal(zps_members_rank_told(&rig.clients[3], job_id + 1, 0, &(struct zps_mishaps){0},
+                                         &(struct zps_load){.busy = 10}, &rig.error),
                    ZPS_ERR_UNKNOWN);
   assert_int_equal(zps_members_tally(&rig.clients[3], job_id + 1, 0, 1, &growth, 9, &rig.error), ZPS_ERR_UNKNOWN);
   assert_int_equal(zps_members_tally(&rig.clients[3], job_id, 3, 1, &growth, 9, &rig.error), ZPS_ERR_UNKNOWN);
