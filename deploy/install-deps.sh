@@ -38,9 +38,10 @@ echo "installing:$missing"
 export DEBIAN_FRONTEND=noninteractive
 apt-get update -qq
 # Tests start etcd and Prometheus themselves: their packages must not start the services.
-if [ ! -e /usr/sbin/policy-rc.d ]; then
+policy='# zenps: until its packages are installed'
+if [ ! -e /usr/sbin/policy-rc.d ] || grep -qF "$policy" /usr/sbin/policy-rc.d; then # one of an interrupted run is ours, too
   trap 'rm -f /usr/sbin/policy-rc.d' EXIT
-  printf '#!/bin/sh\nexit 101\n' >/usr/sbin/policy-rc.d
+  printf '#!/bin/sh\n%s\nexit 101\n' "$policy" >/usr/sbin/policy-rc.d
   chmod 755 /usr/sbin/policy-rc.d
 fi
 # shellcheck disable=SC2086

@@ -91,6 +91,8 @@ void zps_coordinator_break(struct zps_coordinator *coordinator, const struct zps
 void zps_coordinator_note(void *ctx, const struct zps_member_note *note) {
   struct zps_coordinator *coordinator = ctx;
   if (!coordinator->store || coordinator->closing) return;
+  /* Whoever may join could fill the journal with jobs that never run. */
+  if (note->type == ZPS_NOTE_JOB_ENDED && note->ended->epoch == 0) return;
   append(coordinator, zps_record_write(note));
   if (!coordinator->holds) hold(coordinator, true);
 }

@@ -57,7 +57,8 @@ static zps_err_t connect_to(struct question *question, uint64_t until_ns, struct
   return zps_client_open(question->options->endpoint, "ctl", left_ms(until_ns), &handler, &question->client, error);
 }
 
-/* All calls are on their way at a time. */
+/* All calls are on their way at a time. The coordinator is there if it answers the first; another answer may be
+ * missing. */
 static zps_err_t call(struct question *question, uint64_t until_ns, zps_json *results[N_METHODS],
                       struct zps_error *error) {
   struct zps_client_order *orders[N_METHODS] = {NULL};
@@ -70,8 +71,9 @@ static zps_err_t call(struct question *question, uint64_t until_ns, zps_json *re
   }
   for (unsigned i = 0; i < question->n_methods; i++) {
     if (!orders[i]) continue;
-    const zps_err_t answer = zps_client_call_wait(question->client, orders[i], &results[i], err ? NULL : error);
-    if (!err) err = answer;
+    struct zps_error own;
+    const zps_err_t answer = zps_client_call_wait(question->client, orders[i], &results[i], &own);
+    if (!err && answer && i == STATUS) err = zps_fail(error, answer, "%s", own.text);
   }
   return err;
 }

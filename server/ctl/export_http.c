@@ -27,6 +27,7 @@
 
 #define FILE_MAX (4u << 20)
 #define CONNECTIONS_MAX 64u
+#define CONNECTIONS_OF_HOST 16u
 #define IDLE_S 10u /* until a connection without a request is closed */
 #define STACK_BYTES ((size_t)256 << 10)
 #define CHAIN_MAX 8u
@@ -276,7 +277,8 @@ static zps_err_t server_start(const struct zps_ctl_http *http, struct identity *
   server->config = &http->config;
   server->identity = identity;
   server->daemon = MHD_start_daemon(flags, 0, NULL, NULL, on_request, server, MHD_OPTION_LISTEN_SOCKET, fd,
-                                    MHD_OPTION_CONNECTION_LIMIT, CONNECTIONS_MAX, MHD_OPTION_CONNECTION_TIMEOUT, IDLE_S,
+                                    MHD_OPTION_CONNECTION_LIMIT, CONNECTIONS_MAX, MHD_OPTION_PER_IP_CONNECTION_LIMIT,
+                                    CONNECTIONS_OF_HOST, MHD_OPTION_CONNECTION_TIMEOUT, IDLE_S,
                                     MHD_OPTION_THREAD_STACK_SIZE, STACK_BYTES, MHD_OPTION_ARRAY, tls, MHD_OPTION_END);
   if (!server->daemon) {
     close(fd);

@@ -15,14 +15,16 @@ static double seconds_since(const char *utc, time_t now) {
   return strptime(utc, "%Y-%m-%dT%H:%M:%SZ", &parts) ? difftime(now, timegm(&parts)) : 0;
 }
 
-/* A job of this name is there now, or has ended later. */
+/* A job of this name runs now, or has run later. */
 static bool was_repeated(const struct why *why, const char *job, size_t ended) {
   const zps_json *const jobs = zps_json_get(why->answers->jobs, "jobs");
   const zps_json *const rows = zps_json_get(why->answers->jobs, "ended");
   for (size_t i = 0; i < zps_json_array_len(jobs); i++)
-    if (strcmp(text(zps_json_at(jobs, i), "job"), job) == 0) return true;
+    if (strcmp(text(zps_json_at(jobs, i), "job"), job) == 0 &&
+        strcmp(text(zps_json_at(jobs, i), "state"), "joining") != 0)
+      return true;
   for (size_t i = ended + 1; i < zps_json_array_len(rows); i++)
-    if (strcmp(text(zps_json_at(rows, i), "job"), job) == 0) return true;
+    if (strcmp(text(zps_json_at(rows, i), "job"), job) == 0 && number(zps_json_at(rows, i), "epoch") > 0) return true;
   return false;
 }
 

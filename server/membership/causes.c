@@ -1,8 +1,13 @@
 /* Why jobs end: the first error of a job's ranks, and the history of jobs that have ended. */
+#include <string.h>
+
 #include "server/membership/members_impl.h"
 
 #define ZPS_LOG_COMPONENT "members"
 #include "common/base/log.h"
+
+/* Of a rank that goes on after each; the journal and the log are told of no more. */
+enum { ERRORS_MAX = 64 };
 
 static void note_cause(const struct zps_members *members, const struct zps_member_job *job) {
   zps_members_note(members, &(struct zps_member_note){.type = ZPS_NOTE_JOB_CAUSE, .job = job});
@@ -20,16 +25,27 @@ static void log_error(const struct zps_member_job *job, const struct zps_member_
     zps_log_info("%s", error.text);
 }
 
+static bool are_same(const struct zps_error *one, const struct zps_error *other) {
+  return one->code == other->code && strcmp(one->text, other->text) == 0;
+}
+
 zps_err_t zps_members_rank_failed(struct zps_members *members, struct zps_member_client *client, uint64_t job_id,
                                   const struct zps_error *why, struct zps_error *error) {
   struct zps_member_job *const job = client->job;
   const zps_err_t err = zps_members_running(job, job_id, error);
-  if (err) return err;
+  /* A rank that had gone on when its job failed otherwise may say so yet. */
+  const bool is_late = err && !why->code && job && job->job_id == job_id && job->state == ZPS_JOB_CLOSING;
+  if (err && !is_late) return err;
   struct zps_member_rank *const rank = job->ranks[client->rank];
-  const bool is_first = job->cause.error.code == ZPS_OK;
-  if (why->code && why->code != rank->failed) log_error(job, rank, is_first, why);
+  const bool is_own = job->cause.error.code && job->cause.rank == rank->rank;
+  const bool is_first = job->cause.error.code == ZPS_OK || is_own; /* It has gone on after the one before. */
+  const bool is_told = is_own && are_same(&job->cause.error, why);
+  const bool is_new = why->code && (why->code != rank->failed || (is_own && !is_told));
+  if (is_new && rank->n_failed >= ERRORS_MAX) return ZPS_OK;
+  rank->n_failed += is_new;
+  if (is_new) log_error(job, rank, is_first, why);
   rank->failed = why->code;
-  if (why->code ? !is_first : is_first || job->cause.rank != rank->rank) return ZPS_OK;
+  if (why->code ? is_told || !is_first : !is_own) return ZPS_OK;
   job->cause = (struct zps_member_cause){.rank = 0};
   if (why->code) job->cause = (struct zps_member_cause){.rank = rank->rank, .error = *why};
   note_cause(members, job);

@@ -37,7 +37,7 @@ static zenps_status_t barrier(const struct zps_among *among) {
   pthread_mutex_lock(&among->collective->lock);
   const zenps_status_t status = zps_meeting_hold(among, &call, NULL, 0, false);
   pthread_mutex_unlock(&among->collective->lock);
-  return status;
+  return zps_first_call(among->job, status);
 }
 
 zenps_status_t zenps_barrier(zenps_job_t *job) {
@@ -180,7 +180,7 @@ static zenps_status_t broadcast_alone(const struct zps_among *among, const char 
   pthread_mutex_lock(&among->collective->lock);
   const zenps_status_t status = broadcast(among, data, len, root);
   pthread_mutex_unlock(&among->collective->lock);
-  return status;
+  return zps_first_call(among->job, status);
 }
 
 zenps_status_t zenps_broadcast(zenps_job_t *job, void *data, size_t len, int root) {

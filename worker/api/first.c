@@ -17,7 +17,9 @@ static bool is_error(zps_err_t code) {
 
 /* Once the job has failed, its coordinator knows why. */
 void zps_first_note(struct zenps_job *job, zps_err_t code, const char *text) {
-  if (job->first.error.code || job->failed || job->closing || !is_error(code)) return;
+  /* Ranks that move on to the next generation leave rounds behind. */
+  const bool is_usual = job->options.max_world > 0 && (code == ZPS_ERR_CANCELED || code == ZPS_ERR_CLOSED);
+  if (job->first.error.code || job->failed || job->closing || !is_error(code) || is_usual) return;
   job->first.is_seen = false;
   zps_fail(&job->first.error, code, "%s", text);
   zps_telemetry_failed(job);
@@ -25,7 +27,9 @@ void zps_first_note(struct zenps_job *job, zps_err_t code, const char *text) {
 
 void zps_first_round(struct zenps_job *job, const struct zenps_request *request, bool ok) {
   struct zps_first *const first = &job->first;
-  if (!ok && !request->is_canceled) zps_first_note(job, (zps_err_t)request->error.status, request->error.text);
+  /* An inner round's error is that of the request around it, if it is one at all: an agreement may be repeated. */
+  if (!ok && !request->is_canceled && !request->then)
+    zps_first_note(job, (zps_err_t)request->error.status, request->error.text);
   if (ok && first->is_seen && request->number > first->seen_at && is_trainers(&request->tensor->core))
     *first = (struct zps_first){.told = first->told};
 }

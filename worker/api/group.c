@@ -144,5 +144,5 @@ zenps_status_t zenps_group_close(zenps_group_t *group) {
   if (!was_open) return zps_worker_fail(ZPS_ERR_INVALID, "zenps_group_close: group %s is closed already", group->name);
   const zps_err_t err =
       zps_membership_group_close(&job->membership, group->name, job->options.round_timeout_ms, &error);
-  return err == ZPS_OK ? ZENPS_OK : zps_worker_raise(&error);
+  return err == ZPS_OK ? ZENPS_OK : zps_first_call(job, zps_worker_raise(&error));
 }

@@ -301,7 +301,10 @@ void zps_worker_job_end(struct zenps_job *job, struct zps_worker_options *option
   drain(job);
   if (!has_failed(job)) zps_plane_drain(&job->plane, CLOSE_WAIT_MS);
   zps_telemetry_end(job);
-  zps_membership_leave(&job->membership, options != NULL, &job->first.error);
+  pthread_mutex_lock(&job->lock);
+  const struct zps_error first = job->first.error;
+  pthread_mutex_unlock(&job->lock);
+  zps_membership_leave(&job->membership, options != NULL, &first);
   zps_replay_end(&job->rounds);
   zps_membership_close(&job->membership);
   zps_plane_disconnect(&job->plane);

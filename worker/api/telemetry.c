@@ -120,14 +120,18 @@ static void report(struct zenps_job *job) {
   if (!news) return;
   pthread_mutex_lock(&job->lock);
   const size_t n = collect(job, news, max);
+  pthread_mutex_unlock(&job->lock);
+  zps_json *const tensors = tensors_array(news, n);
+  pthread_mutex_lock(&job->lock); /* Until it is sent: a first error that comes now is told behind it. */
   struct zps_rank_news rank = rank_news(job);
   rank.load = load;
-  const bool has_news = n > 0 || rank.first.code != job->first.told;
-  pthread_mutex_unlock(&job->lock);
-  const zps_err_t err = has_news ? zps_membership_stats(&job->membership, &rank, tensors_array(news, n)) : ZPS_OK;
+  zps_err_t err = ZPS_OK;
+  if (n > 0 || rank.first.code != job->first.told)
+    err = zps_membership_stats(&job->membership, &rank, tensors);
+  else
+    zps_json_unref(tensors);
   if (err != ZPS_OK)
     zps_log_debug("cannot report the rounds of %zu tensors to the coordinator: %s", n, zps_err_str(err));
-  pthread_mutex_lock(&job->lock);
   for (size_t i = 0; i < n && err == ZPS_OK; i++) news[i].tensor->tally.told = news[i].now;
   if (err == ZPS_OK) job->first.told = rank.first.code;
   pthread_mutex_unlock(&job->lock);

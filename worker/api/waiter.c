@@ -67,6 +67,7 @@ static void give_up(struct zps_waiter *waiter, const zenps_error_t *error) {
   snprintf(request->error.tensor, sizeof request->error.tensor, "%s", tensor->core.name);
   request->stats.scheme = "auto";
   request->is_waiting = false;
+  zps_first_round(job, request, false);
   zps_worker_memory_unuse(&request->memory);
   request->done = true;
   zps_worker_request_pass(request);

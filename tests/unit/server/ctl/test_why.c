@@ -139,8 +139,14 @@ static const struct trouble troubles[] = {
      .remedy = "raise server.memory_limit", .n = 1},
     {"a run that was repeated", .job = "night",
      .jobs = "{\"ended\":[{\"job\":\"night\",\"state\":\"failed\",\"code\":\"ERR_NOMEM\",\"ended_at\":"
-             "\"2024-06-01T02:50:12Z\"},{\"job\":\"night\",\"state\":\"left\",\"ended_at\":\"2024-06-01T02:55:12Z\"}]}",
+             "\"2024-06-01T02:50:12Z\"},{\"job\":\"night\",\"state\":\"left\",\"epoch\":3,\"ended_at\":\"2024-06-01T02:"
+             "55:12Z\"}]}",
      .state = "ok"},
+    {"a repeat that has not begun", .job = "night",
+     .jobs = "{\"jobs\":[{\"job\":\"night\",\"state\":\"joining\",\"age_s\":1}],\"ended\":[{\"job\":\"night\","
+             "\"state\":\"failed\","
+             "\"code\":\"ERR_NOMEM\",\"ended_at\":\"2024-06-01T02:50:12Z\"}]}",
+     .state = "critical", .evidence = "job night failed 10 min ago: ERR_NOMEM", .n = 1},
     {"a rank failed, and another one hangs",
      .jobs = "{\"jobs\":[{\"job\":\"j\",\"state\":\"running\",\"world\":4,\"joined\":1,\"code\":\"ERR_MISSING\","
              "\"failure\":\"step 100: the deadline passed without the push of rank 1\"}]}",

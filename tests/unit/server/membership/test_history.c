@@ -243,6 +243,35 @@ static void test_an_error_that_a_rank_got_over_is_no_cause(void **state) {
   assert_int_equal(ended(0)->cause.code, ZPS_ERR_PEER_LOST);
 }
 
+/* Another error of the same rank says that it got over the first one. A job that fails otherwise meanwhile may still
+ * hear of that. */
+static void test_a_later_error_of_the_same_rank_is_the_cause(void **state) {
+  (void)state;
+  const uint64_t job_id = members_running_job();
+  tell(2, job_id, ZPS_ERR_MISSING, MISSING);
+  tell(2, job_id, ZPS_ERR_NOMEM, "no memory");
+  tell(3, job_id, ZPS_ERR_CLOSED, "rank 0 left the job");
+  assert_int_equal(zps_member_job_cause(zps_members_job_first(rig.members))->code, ZPS_ERR_NOMEM);
+  zps_members_client_lost(rig.members, &rig.clients[3], "it was killed");
+  tell(2, job_id, ZPS_OK, NULL);
+  leave(2, job_id);
+  assert_non_null(ended(0));
+  assert_int_equal(ended(0)->cause.code, ZPS_ERR_PEER_LOST);
+}
+
+/* A rank that fails and goes on, again and again, fills neither the log nor the journal. */
+static void test_errors_of_a_rank_are_bounded(void **state) {
+  (void)state;
+  const uint64_t job_id = members_running_job();
+  for (unsigned i = 0; i < 64; i++) {
+    tell(2, job_id, ZPS_ERR_MISSING, MISSING);
+    assert_int_equal(zps_member_job_cause(zps_members_job_first(rig.members))->code, ZPS_ERR_MISSING);
+    tell(2, job_id, ZPS_OK, NULL);
+  }
+  tell(2, job_id, ZPS_ERR_MISSING, MISSING);
+  assert_int_equal(zps_member_job_cause(zps_members_job_first(rig.members))->code, ZPS_OK);
+}
+
 static void test_a_first_join_that_is_refused_begins_no_job(void **state) {
   (void)state;
   assert_int_equal(members_server(0, "a", 1, &members_tcp), ZPS_OK);
@@ -262,6 +291,8 @@ int main(void) {
       MEMBERS_CASE(test_the_first_error_of_a_rank_is_the_cause),
       MEMBERS_CASE(test_a_loss_behind_the_first_error_is_no_cause),
       MEMBERS_CASE(test_an_error_that_a_rank_got_over_is_no_cause),
+      MEMBERS_CASE(test_a_later_error_of_the_same_rank_is_the_cause),
+      MEMBERS_CASE(test_errors_of_a_rank_are_bounded),
       MEMBERS_CASE(test_a_first_join_that_is_refused_begins_no_job),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
