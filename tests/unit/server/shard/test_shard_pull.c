@@ -141,7 +141,9 @@ static void test_wants_are_bounded(void **state) {
   pull_runs(&greedy, 8, 3, 1000, 3000);
   expect_refused(&greedy, ZPS_ERR_NOMEM, "half of what other jobs leave of 32768 (half of server.memory_limit)");
   pull_runs(&greedy, 9, 1, 1000, 4000);
-  pull_runs(&greedy, 9, 3, 500, 3500); /* 4 KiB more */
+  pull_runs(&greedy, 9, 3, 500, 3500);   /* 4 KiB more */
+  pull_runs(&greedy, 10, 1, 1000, 4000); /* too much: the two before it have been taken when this one is refused */
+  cluster_abort(&greedy.cluster, greedy.tensor, 10, 0, ZPS_ERR_NOMEM, "half of what other jobs leave");
   pull_runs(&modest, 8, 1, 500, 0);
   pull_runs(&modest, 8, 1, 500, 0);
   expect_refused(&modest, ZPS_ERR_PROTOCOL, "this rank is pulling the step already");
