@@ -88,6 +88,7 @@ if [ -n "$why" ]; then
   done_testing
   exit
 fi
+until_true eval 'ip link show eth0 | grep -q "state UP"' # libfabric leaves an interface without a carrier out
 printf '127.0.0.1 localhost\n10.244.0.1 zenps-coordinator zenps-exporter trainer-0.trainer\n' >"$scratch/hosts"
 # run_pod SET NUMBER: in the background; $pid is the daemon's.
 run_pod() {

@@ -24,6 +24,8 @@ ip -n "$near" addr add 10.0.0.1/16 dev zps
 ip -n "$far" addr add 10.0.0.2/16 dev zps # of the cluster
 ip -n "$far" addr add 10.0.9.2/16 dev zps # of no host of it
 for space in "$near" "$far"; do ip -n "$space" link set zps up; done
+# The kernel tells of a carrier up to a second later; libfabric leaves an interface without one out.
+for space in "$near" "$far"; do until_true eval 'ip -n "$space" link show zps | grep -q "state UP"'; done
 at() { ip netns exec "$1" env "PATH=$PATH" "${@:2}"; }
 ok "the rules are taken as they are" at "$near" nft -f "$top/deploy/nftables/zenps.nft"
 ok "and taken away" at "$near" nft delete table inet zenps

@@ -364,6 +364,8 @@ if [ -n "$there" ]; then
     ip -n "$near" addr add 10.213.7.1/24 dev zps0
     ip -n "$far" addr add 10.213.7.2/24 dev zps0
     for space in "$near" "$far"; do ip -n "$space" link set lo up && ip -n "$space" link set zps0 up; done
+    # The kernel tells of a carrier up to a second later; libfabric leaves an interface without one out.
+    for space in "$near" "$far"; do until_true eval 'ip -n "$space" link show zps0 | grep -q "state UP"'; done
     at() { ip netns exec "$1" env "PATH=$PATH" "${@:2}"; }
     rm -f "$scratch/address2"
     at "$near" zenpsd --roles=coordinator --control-listen=10.213.7.1:0 --control-address-file="$scratch/address2" --tls-ca="$certs/ca.pem" \
