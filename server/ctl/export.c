@@ -29,7 +29,7 @@ struct outcome {
   struct zps_error error; /* why the coordinator did not answer; code ZPS_OK: it did */
 };
 
-/* One question, which is under way for all that ask it at a time. */
+/* Scrapes at the same time share one question. */
 struct question {
   const struct zps_ctl_options *options;
   unsigned n_methods; /* of `methods`, the first ones */

@@ -1,6 +1,6 @@
 /*
- * Metrics, all in one table: a row has the name, type, labels and help, and says which rows of which answer it is made
- * of. deploy/guide/metrics.md repeats the first four; tests/check-options.sh compares them.
+ * One table has all metrics: name, type, labels, help, and the source in an answer of the coordinator.
+ * deploy/guide/metrics.md repeats the first four; tests/check-options.sh compares them.
  *
  * Rows of an answer with equal labels are one sample. A row without the wanted member makes none.
  */

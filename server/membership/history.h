@@ -24,7 +24,7 @@ struct zps_history {
   uint64_t n; /* jobs that have ended, also those that are forgotten */
 };
 
-/* What is kept of a job that ends now, for this cause. */
+/* The record of a job that ends now, with its cause. */
 struct zps_history_record zps_history_of(const struct zps_member_job *job, const struct zps_error *cause,
                                          uint64_t now_ns, uint64_t utc_ms);
 /* Copied. ZPS_ERR_NOMEM: it is not kept, and nothing else has changed. */

@@ -64,7 +64,7 @@ struct zps_member_rank {
   uint64_t told_ns;           /* when it last told of them; 0: not yet */
   uint64_t kept_bytes;        /* of its pushes, as it last told */
   struct zps_mishaps mishaps; /* of its endpoint, as it last told */
-  struct zps_load load;       /* of its main thread, as it last told */
+  struct zps_load load;       /* Load of its main thread in its last report. */
   unsigned n_failed;          /* First errors that it has told. */
   zps_err_t failed;           /* Its first error, as it last told. */
   uint32_t mapped_epoch;      /* the last one of which it has said job.mapped */

@@ -1,8 +1,8 @@
 /*
- * What membership must still know when the coordinator starts again, as notes: each says that something is so from now
- * on, or is no more. A note is given when that is decided, ahead of the actions that tell of it; whoever takes it makes
- * it durable before these leave. Not noted: joins that wait (their ranks ask again; of an elastic job it is known who
- * had a seat), statistics of running jobs, and where members are connected.
+ * Notes keep the facts of membership for a new start of the coordinator. Each note adds a fact, or ends one. A note is
+ * given when that is decided, ahead of the actions that tell of it; whoever takes it makes it durable before these
+ * leave. Not noted: joins that wait (their ranks ask again; of an elastic job it is known who had a seat), statistics
+ * of running jobs, and where members are connected.
  *
  * The same notes, given back in their order to the functions below, make the same membership, whose servers and ranks
  * are all away.
@@ -93,7 +93,7 @@ zps_err_t zps_members_restore_failed(struct zps_members *members, uint64_t job_i
 zps_err_t zps_members_restore_job_gone(struct zps_members *members, uint64_t job_id) ZPS_MUSTCHECK;
 zps_err_t zps_members_restore_cause(struct zps_members *members, uint64_t job_id,
                                     const struct zps_member_cause *cause) ZPS_MUSTCHECK;
-/* Of a job that is there, or was forgotten long ago. */
+/* The job may exist, or be unknown. */
 void zps_members_restore_ended(struct zps_members *members, const struct zps_history_record *record);
 zps_err_t zps_members_restore_rank(struct zps_members *members, uint64_t job_id, uint32_t rank,
                                    enum zps_rank_state state) ZPS_MUSTCHECK;

@@ -44,7 +44,7 @@ struct trouble {
                                                               barrier) "," LAG("1", "@barrier", "1",              \
                                                                                "0") "," LAG("1", "@barrier", "2", \
                                                                                             "0") "]}"
-/* Of rank 1, whose last report says so much of its main thread. */
+/* Rank 1 is late. Its last report has these shares of its main thread. */
 #define LATE(busy, starved)                                                      \
   "{\"ranks\":[{\"job\":\"j\",\"rank\":1,\"busy\":" busy ",\"starved\":" starved \
   "}],\"lags\":[" LAG("0", "emb", "0", "0") "," LAG("0", "emb", "1", "800e6") "," LAG("0", "emb", "2", "0") "]}"

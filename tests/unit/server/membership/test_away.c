@@ -208,7 +208,7 @@ static const struct zps_member_job *opened_by_one(void) {
   return job;
 }
 
-/* A job is opened by servers that are away when they are back, or by those that are left. */
+/* Servers that return open the job. If they do not return, the other servers open it. */
 static void test_server_is_away_while_a_job_opens(void **state) {
   (void)state;
   const struct zps_member_job *const job = opened_by_one();

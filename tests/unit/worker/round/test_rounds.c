@@ -402,7 +402,7 @@ static void log_past(void *ctx) {
   zps_past_log(&rig.rounds, zps_clock_ns());
 }
 
-/* What a job that fails tells of its rounds. */
+/* The log has the rounds of a failed job. */
 static void told_when_the_job_fails(void **state) {
   (void)state;
   rig_do(&rig, log_past, NULL); /* nothing, and no line says so */
