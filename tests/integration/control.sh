@@ -273,11 +273,11 @@ has "ranks that do not come are named" "$(hear 10)" 'ERR_MISSING.*|.*had not joi
 ok "which jobs --all remembers" eval 'ctl jobs --all | grep -qE "^j +0x[0-9a-f]+ +failed +3 +0 +0 +0 +- +0 +0 .* ERR_MISSING +job .j.: after 0.3 s 2 of 3 ranks had not joined: 1-2$"'
 ok "and jobs without it does not show" eval '! ctl jobs | grep -qE "^j |ENDED"'
 client 11
-join 10 0 2 10000
+join 10 0 2 300000
 until_true waits 0 # what comes over two connections comes in any order
-join 11 0 2 10000
+join 11 0 2 300000
 has "a taken rank names host and pid of its holder" "$(hear 11)" 'held by host h10, pid 110.*ERR_RANK_TAKEN|ERR_RANK_TAKEN.*held by host h10, pid 110'
-join 11 1 3 10000
+join 11 1 3 300000
 has "another world size" "$(hear 11)" 'ERR_SHAPE'
 join 11 1 2 400
 has "servers that do not come are counted" "$(hear 11)" '0 servers of the 1 needed'
@@ -290,7 +290,7 @@ start s --roles=server --control-coordinator="$address" --server-name=s --contro
 s=$pid
 ok "a server joins" until_true servers_are 1
 ok "and is ready once it knows" until_true [ -s "$ready.s" ]
-join 11 1 2 10000
+join 11 1 2 300000
 first=$(hear 10)
 second=$(hear 11)
 has "both ranks are answered" "$first$second" '"servers".*"servers"'
@@ -363,8 +363,8 @@ ok "at the server too" until_true eval 'ctl stats | grep -qE "^s +[^ ]+ +ok +0 "
 # The same name again. Rank 0 falls silent: as dead as one whose connection ended.
 client 10
 client 11
-join 10 0 2 10000
-join 11 1 2 10000
+join 10 0 2 300000
+join 11 1 2 300000
 hear 10 >/dev/null # the answer to one rank comes when all are in
 ok "the name of a closed job can be used again" hear 11
 hush 10
@@ -377,8 +377,8 @@ hang_up 11
 until_true eval '! ctl jobs | grep -q "^j "'
 client 10
 client 11
-join 10 0 2 10000
-join 11 1 2 10000
+join 10 0 2 300000
+join 11 1 2 300000
 hear 10 >/dev/null
 hear 11 >/dev/null
 say 10 '{"jsonrpc":"2.0","method":"heartbeat","params":{"stuck_ms":4500}}'
@@ -391,14 +391,14 @@ hang_up 11
 # A server that is stopped is as dead as one that was killed.
 until_true eval '! ctl jobs | grep -q "^j "'
 client 10
-join 10 0 1 10000
+join 10 0 1 300000
 has "a job of one" "$(hear 10 | tee "$scratch/joined")" '"servers"'
 job=$(grep -oE '"job_id": ?"0x[0-9a-f]{16}"' "$scratch/joined" | grep -oE '0x[0-9a-f]+')
 say 10 '{"jsonrpc":"2.0","id":4,"method":"job.leave","params":{"job_id":"'"$job"'"}}'
 hear 10 >/dev/null
 ok "that is left in peace has no cause" eval "ctl jobs --all | grep -qE '^j +$job +left +1 +1 +0 +1 +- +[0-9]+ +0 .* - +-\$'"
 ok "as the last one of the list" eval "ctl jobs --all | tail -n 1 | grep -q '$job'"
-join 10 0 1 10000
+join 10 0 1 300000
 ok "another one" hear 10
 kill -STOP "$s"
 has "a stopped server is lost by name" "$(hear 10)" "ERR_SERVER_LOST.*server 0 's'"
@@ -411,7 +411,7 @@ ok "and has closed the lost job" until_true eval 'ctl stats | grep -qE "^s +[^ ]
 start lost --roles=server --control-coordinator="$address" --server-name=lost
 ok "two servers" until_true eval 'ctl members | grep -qE " lost +in "'
 client 10
-join 10 0 1 10000 j 0x00000000000000aa
+join 10 0 1 300000 j 0x00000000000000aa
 has "a job on both" "$(hear 10 | tee "$scratch/joined")" '"servers"'
 job=$(grep -oE '"job_id": ?"0x[0-9a-f]{16}"' "$scratch/joined" | grep -oE '0x[0-9a-f]+')
 job_epoch() { ctl -o json jobs | grep -oE '"epoch": ?[0-9]+' | grep -oE '[0-9]+$'; }
@@ -427,7 +427,7 @@ ctl -o json jobs >"$scratch/out"
 said "and how many there are, as JSON" '"servers_lost": ?1[,}]'
 ok "members has the other one alone" servers_are 2 # with the rank
 client 11
-join 11 0 1 10000 j 0x00000000000000aa
+join 11 0 1 300000 j 0x00000000000000aa
 hear 11 >"$scratch/again"
 grep -q '"servers"' "$scratch/again" || hear 11 >>"$scratch/again"
 ok "the rank, which may not have had its answer, joins once more" grep -qF "$job" "$scratch/again"
@@ -443,7 +443,7 @@ start spare --roles=server --control-coordinator="$address" --server-name=spare
 spare=$pid
 ok "two servers" until_true eval 'ctl members | grep -qE " spare +in "'
 client 10
-join 10 0 1 10000
+join 10 0 1 300000
 has "a job on both" "$(hear 10 | tee "$scratch/joined")" '"servers"'
 job=$(grep -oE '"job_id": ?"0x[0-9a-f]{16}"' "$scratch/joined" | grep -oE '0x[0-9a-f]+')
 mapped() { say 10 '{"jsonrpc":"2.0","method":"job.mapped","params":{"job_id":"'"$job"'","epoch":'"$(job_epoch)"',"tensors":[]}}'; }
@@ -502,7 +502,7 @@ fails_with 2 "kick wants a job and a rank" "kick wants the name of a job and the
 fails_with 2 "that is a number" "kick: 'one' is no rank: a number" kick j one
 fails_with 2 "a reason is for changes" "--reason is for drain, undrain, rebalance and kick, not for jobs" jobs --reason x
 client 10
-join 10 0 1 10000
+join 10 0 1 300000
 hear 10 >"$scratch/joined"
 fails_with 4 "a rank that there is not" "job 'j' has ranks 0 to 0, and no rank 1" kick j 1
 ctl kick j 0 --reason 'its GPU is broken' >"$scratch/told"
@@ -588,7 +588,7 @@ ok "what ended before is not remembered" eval '! ctl jobs --all | grep -q "^j "'
 
 # SIGTERM with a job running: waits for it, unless told twice.
 client 10
-join 10 0 1 10000
+join 10 0 1 300000
 hear 10 >/dev/null
 kill -TERM "$s"
 ok "a draining server says so" until_true eval 'ctl members | grep -q "s  *draining"'
