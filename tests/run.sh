@@ -18,26 +18,48 @@ work=${BUILD_DIR:-$top/build/test}
 jobs=${JOBS:-$(nproc)}
 export CONFIG_SHELL=${CONFIG_SHELL:-/bin/sh} # configure's, make's and libtool's: Debian's is dash, twice as quick as bash at libtool's scripts
 passed=0 failed=0 skipped=0 failures=""
+# Tests share the machine with each other. Three that fail get a second run at the end, alone. What they printed is
+# shown, and the last lines name them. With more than three, the machine is not the reason.
+again=() chances=3 second=""
 parts=${*:-unit sim integration python cluster chaos soak figures clang threads cuda dist}
 
 say() { printf '\n== %s (%d s)\n' "$*" "$SECONDS"; }
 one() { # STATUS NAME: counts a step that is one test of its own
   if [ "$1" -eq 0 ]; then passed=$((passed + 1)); echo "passed: $2"; else failed=$((failed + 1)); failures="$failures\n  $2"; echo "FAILED: $2"; fi
 }
-# Adds up the TAP lines of a file.
-count_tap() { # FILE NAME STATUS
+# Shows what a failed test printed, from stdin. True: this command is its second run.
+chance() { # NAME [COMMAND...]
+  if [ $# -eq 1 ] || [ ${#again[@]} -ge "$chances" ]; then
+    cat
+    failures="$failures\n  $1"
+    return 1
+  fi
+  sed 's/^/| /'
+  again+=("$(printf '%q ' "${@:2}")")
+  second="$second\n  $1"
+  echo "$1: runs again at the end, alone"
+}
+# Runs what failed again. What fails now is counted.
+run_again() {
+  local command
+  chances=0
+  for command in ${again+"${again[@]}"}; do
+    say "again, alone: ${command:0:100}"
+    eval "$command"
+  done
+}
+# Adds up the TAP lines of a file. With a command: what fails may get a second run by it.
+count_tap() { # FILE NAME STATUS [COMMAND...]
   local ok not_ok skip
   skip=$(grep -Eic '^ok .*# *skip' "$1")
   ok=$(($(grep -c '^ok ' "$1") - skip))
   not_ok=$(grep -c '^not ok ' "$1")
   [ "$3" -eq 0 ] || [ "$not_ok" -gt 0 ] || not_ok=1 # it died
-  passed=$((passed + ok)) failed=$((failed + not_ok)) skipped=$((skipped + skip))
   echo "$2: $ok passed, $not_ok failed, $skip skipped"
-  if [ "$not_ok" -gt 0 ]; then
-    failures="$failures\n  $2"
-    grep -B 12 -A 20 '^not ok ' "$1" | head -90 # what a process prints comes before its test's line
-    tail -n 5 "$1"
+  if [ "$not_ok" -gt 0 ]; then # what a process prints comes before its test's line
+    chance "$2" "${@:4}" < <(grep -B 12 -A 20 '^not ok ' "$1" | head -90; tail -n 5 "$1") && return
   fi
+  passed=$((passed + ok)) failed=$((failed + not_ok)) skipped=$((skipped + skip))
 }
 # Configures and builds in $work/NAME with configure's arguments, without a warning; TARGET: not everything, but these words for make.
 build_in() { # NAME ARGUMENTS...
@@ -59,13 +81,31 @@ check_in() { # NAME MAKE-ARGUMENTS...
   p=$(awk '$1 == "PASS" || $1 == "XFAIL" { n += $2 } END { print n + 0 }' <<<"$totals")
   s=$(awk '$1 == "SKIP" { n += $2 } END { print n + 0 }' <<<"$totals")
   f=$(awk '$1 == "FAIL" || $1 == "ERROR" || $1 == "XPASS" { n += $2 } END { print n + 0 }' <<<"$totals")
-  [ "$status" -eq 0 ] || [ "$f" -gt 0 ] || f=1
-  passed=$((passed + p)) failed=$((failed + f)) skipped=$((skipped + s))
+  local command=(check_again "$f" "$name" "$@")
+  [ "$status" -eq 0 ] || [ "$f" -gt 0 ] || { f=1; unset command; }
+  passed=$((passed + p)) skipped=$((skipped + s))
   echo "make check ($name): $p passed, $f failed, $s skipped"
   if [ "$f" -gt 0 ]; then
-    failures="$failures\n  make check ($name)"
-    grep -E '^(FAIL|ERROR|XPASS):' "$log" | head -40
-    grep -vE '^(ok |PASS:|SKIP:|$)' "$work/$name/test-suite.log" 2>/dev/null | tail -n 80 # what a test prints comes before its line
+    chance "make check ($name)" ${command+"${command[@]}"} < <(
+      grep -E '^(FAIL|ERROR|XPASS):' "$log" | head -40
+      grep -vE '^(ok |PASS:|SKIP:|$)' "$work/$name/test-suite.log" 2>/dev/null | tail -n 80 # what a test prints comes before its line
+    ) || failed=$((failed + f))
+  fi
+}
+# Runs those programs of make check again whose tests failed.
+check_again() { # FAILED NAME MAKE-ARGUMENTS...
+  make -C "$work/$2" -j"$jobs" recheck "${@:3}" >"$work/$2/recheck.log" 2>&1
+  count_again $? "make check ($2)" "$1" "$work/$2/recheck.log"
+}
+# Counts tests that failed, by their second run.
+count_again() { # STATUS NAME FAILED LOG
+  if [ "$1" -eq 0 ]; then
+    passed=$((passed + $3))
+    echo "$2: $3 passed"
+  else
+    failed=$((failed + $3)) failures="$failures\n  $2"
+    echo "$2: failed again"
+    tail -n 80 "$4"
   fi
 }
 
@@ -121,7 +161,8 @@ run_scripts() { # BUILD SECONDS AT-ONCE NAME...
     wait
   )
   for name in "$@"; do
-    count_tap "$work/$build.$name.tap" "integration/$([ "$build" = gcc ] || echo "$build/")$name.sh" "$(cat "$work/$build.$name.status" || echo 1)"
+    count_tap "$work/$build.$name.tap" "integration/$([ "$build" = gcc ] || echo "$build/")$name.sh" "$(cat "$work/$build.$name.status" || echo 1)" \
+      run_scripts "$build" "$seconds" 1 "$name"
   done
 }
 # Most of the time a script waits, for deadlines and for its own processes: on a core to itself it needs less than
@@ -144,25 +185,29 @@ part_python() {
   say "python: the package against real daemons, with Debian's PyTorch"
   build_in gcc || { one 1 "build with gcc"; return; }
   local log=$work/python.log status totals p f s
-  (cd "$work/gcc" && ZPS_TOP_SRCDIR=$top ZPS_TOP_BUILDDIR=$work/gcc timeout 900 /usr/bin/python3 -m pytest -n $((2 * jobs)) --dist loadfile -p no:cacheprovider -rs -q "$top/tests/python") >"$log" 2>&1
+  (cd "$work/gcc" && ZPS_TOP_SRCDIR=$top ZPS_TOP_BUILDDIR=$work/gcc timeout 900 /usr/bin/python3 -m pytest -n $((2 * jobs)) --dist loadfile -o cache_dir="$work/pytest" -rs -q "$top/tests/python") >"$log" 2>&1
   status=$?
   totals=$(tail -n 1 "$log") # "1 failed, 2 passed, 3 skipped in 4.00s", each where there are any
   p=$(grep -oE '[0-9]+ passed' <<<"$totals" | tr -dc 0-9) s=$(grep -oE '[0-9]+ skipped' <<<"$totals" | tr -dc 0-9)
   f=$(grep -oE '[0-9]+ (failed|error)' <<<"$totals" | awk '{ n += $1 } END { print n + 0 }')
-  [ "$status" -eq 0 ] || [ "$f" -gt 0 ] || f=1 # it died, or found no test
-  passed=$((passed + ${p:-0})) failed=$((failed + f)) skipped=$((skipped + ${s:-0}))
+  local command=(python_again "$f")
+  [ "$status" -eq 0 ] || [ "$f" -gt 0 ] || { f=1; unset command; } # it found no test, or its time was over
+  passed=$((passed + ${p:-0})) skipped=$((skipped + ${s:-0}))
   echo "python: ${p:-0} passed, $f failed, ${s:-0} skipped"
   grep '^SKIPPED' "$log"
   if [ "$f" -gt 0 ]; then
-    failures="$failures\n  python"
-    tail -n 80 "$log"
+    chance python ${command+"${command[@]}"} < <(tail -n 80 "$log") || failed=$((failed + f))
   fi
+}
+python_again() { # FAILED
+  (cd "$work/gcc" && ZPS_TOP_SRCDIR=$top ZPS_TOP_BUILDDIR=$work/gcc timeout 900 /usr/bin/python3 -m pytest --last-failed -o cache_dir="$work/pytest" -q "$top/tests/python") >"$work/python.again.log" 2>&1
+  count_again $? python "$1" "$work/python.again.log"
 }
 part_cluster() {
   say "cluster: hosts as namespaces with shaped links, and a quick benchmark"
   build_in gcc || { one 1 "build with gcc"; return; }
   (cd "$work/gcc" && ZPS_TOP_SRCDIR=$top ZPS_TOP_BUILDDIR=$work/gcc timeout 600 bash "$top/tests/cluster/cluster.sh") >"$work/cluster.tap" 2>&1
-  count_tap "$work/cluster.tap" "cluster" $?
+  count_tap "$work/cluster.tap" "cluster" $? part_cluster
   grep '# SKIP' "$work/cluster.tap"
   cat "$work/gcc/cluster-quick.md" 2>/dev/null
 }
@@ -170,21 +215,21 @@ part_chaos() {
   say "chaos: real faults on real daemons, each on a host of its own"
   build_in gcc || { one 1 "build with gcc"; return; }
   (cd "$work/gcc" && ZPS_TOP_SRCDIR=$top ZPS_TOP_BUILDDIR=$work/gcc timeout 600 bash "$top/tests/chaos/chaos.sh") >"$work/chaos.tap" 2>&1
-  count_tap "$work/chaos.tap" "chaos" $?
+  count_tap "$work/chaos.tap" "chaos" $? part_chaos
   grep -E '# SKIP|^# (seed|\|)' "$work/chaos.tap"
 }
 part_soak() {
   say "soak: short jobs, one after another, and what daemons hold"
   build_in gcc || { one 1 "build with gcc"; return; }
   (cd "$work/gcc" && ZPS_TOP_SRCDIR=$top ZPS_TOP_BUILDDIR=$work/gcc timeout 600 bash "$top/tests/soak/soak.sh") >"$work/soak.tap" 2>&1
-  count_tap "$work/soak.tap" "soak" $?
+  count_tap "$work/soak.tap" "soak" $? part_soak
   grep -E '^# ([0-9]+ jobs|\|)' "$work/soak.tap"
 }
 part_figures() {
   say "figures: the papers' figures, small, and their shape"
   build_in gcc || { one 1 "build with gcc"; return; }
   timeout 600 "$top/tests/bench/figures" all --quick --tap --build "$work/gcc" >"$work/figures.tap" 2>&1
-  count_tap "$work/figures.tap" "figures" $?
+  count_tap "$work/figures.tap" "figures" $? part_figures
   grep -E '# SKIP|^# [a-z0-9-]*: [0-9.]* s$' "$work/figures.tap"
 }
 part_clang() {
@@ -286,7 +331,9 @@ shorten_clock_measurements
 sim=""
 for part in $parts; do "part_$part"; done
 [ -z "$sim" ] || end_sim
+run_again
 say "done"
+[ -z "$second" ] || printf 'failed beside other tests, and ran again:%b\n' "$second"
 [ -z "$failures" ] || printf 'failed:%b\n' "$failures"
 echo "$passed passed, $failed failed, $skipped skipped"
 [ "$failed" -eq 0 ]
