@@ -31,12 +31,31 @@ struct zps_history_record zps_history_of(const struct zps_member_job *job, const
   return record;
 }
 
+/* The oldest record of the client that has the most. So no client pushes another's records out. */
+static unsigned dispensable(const struct zps_history *history) {
+  unsigned index = 0, most = 0;
+  for (unsigned i = 0; i < ZPS_HISTORY_MAX; i++) {
+    unsigned n = 0;
+    for (unsigned k = i; k < ZPS_HISTORY_MAX; k++)
+      n += memcmp(&history->records[k]->origin, &history->records[i]->origin, sizeof(struct zps_origin)) == 0;
+    if (n > most) index = i, most = n;
+  }
+  return index;
+}
+
 zps_err_t zps_history_add(struct zps_history *history, const struct zps_history_record *record) {
-  struct zps_history_record **const at = &history->records[history->n % ZPS_HISTORY_MAX];
-  if (!*at) *at = malloc(sizeof **at);
-  if (!*at) return ZPS_ERR_NOMEM;
-  **at = *record;
+  struct zps_history_record **const records = history->records;
+  struct zps_history_record *const copy = malloc(sizeof *copy);
+  if (!copy) return ZPS_ERR_NOMEM;
+  *copy = *record;
+  if (history->n >= ZPS_HISTORY_MAX) {
+    const unsigned gone = dispensable(history);
+    free(records[gone]);
+    memmove(&records[gone], &records[gone + 1], (ZPS_HISTORY_MAX - 1 - gone) * sizeof *records);
+    records[ZPS_HISTORY_MAX - 1] = NULL;
+  }
   history->n++;
+  records[zps_history_len(history) - 1] = copy;
   return ZPS_OK;
 }
 
@@ -45,8 +64,7 @@ unsigned zps_history_len(const struct zps_history *history) {
 }
 
 const struct zps_history_record *zps_history_at(const struct zps_history *history, unsigned index) {
-  const uint64_t oldest = history->n - zps_history_len(history);
-  return history->records[(oldest + index) % ZPS_HISTORY_MAX];
+  return history->records[index];
 }
 
 zps_err_t zps_history_tell(const struct zps_history *history, uint64_t job_id, zps_err_t err, struct zps_error *error) {

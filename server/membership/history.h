@@ -1,4 +1,4 @@
-/* The last jobs that have ended, and why: a ring that forgets the oldest. */
+/* The last jobs that have ended, and why. When it is full, the client with the most jobs loses its oldest. */
 #ifndef ZPS_SERVER_MEMBERSHIP_HISTORY_H
 #define ZPS_SERVER_MEMBERSHIP_HISTORY_H
 
@@ -20,7 +20,7 @@ struct zps_history_record {
 };
 
 struct zps_history {
-  struct zps_history_record *records[ZPS_HISTORY_MAX];
+  struct zps_history_record *records[ZPS_HISTORY_MAX]; /* the oldest first */
   uint64_t n; /* jobs that have ended, also those that are forgotten */
 };
 

@@ -112,6 +112,33 @@ static void test_the_oldest_is_forgotten(void **state) {
   }
 }
 
+static void end_job_of(uint64_t id, const char *client) {
+  struct zps_history_record record = {.job_id = id, .origin = zps_origin_named(ZPS_ORIGIN_TOKEN, client)};
+  assert_int_equal(zps_history_add(&history, &record), ZPS_OK);
+}
+
+static unsigned jobs_of(const char *client) {
+  const struct zps_origin origin = zps_origin_named(ZPS_ORIGIN_TOKEN, client);
+  unsigned n = 0;
+  for (unsigned i = 0; i < zps_history_len(&history); i++)
+    n += zps_origin_is(&zps_history_at(&history, i)->origin, &origin);
+  return n;
+}
+
+static void test_no_client_pushes_anothers_jobs_out(void **state) {
+  (void)state;
+  for (uint64_t id = 1; id <= 3; id++) end_job_of(id, "quiet");
+  for (uint64_t id = 4; id <= 4 * ZPS_HISTORY_MAX; id++) end_job_of(id, "loud");
+  assert_int_equal(jobs_of("quiet"), 3);
+  assert_int_equal(jobs_of("loud"), ZPS_HISTORY_MAX - 3);
+  assert_int_equal(zps_history_at(&history, 0)->job_id, 1);
+  assert_int_equal(zps_history_at(&history, 3)->job_id, 3 * ZPS_HISTORY_MAX + 4); /* The oldest ones went. */
+  assert_int_equal(zps_history_at(&history, ZPS_HISTORY_MAX - 1)->job_id, 4 * ZPS_HISTORY_MAX);
+  /* The quiet one becomes loud, and they share. */
+  for (uint64_t id = 1; id <= 2 * ZPS_HISTORY_MAX; id++) end_job_of(4 * ZPS_HISTORY_MAX + id, "quiet");
+  assert_in_range(jobs_of("loud"), ZPS_HISTORY_MAX / 2 - 1, ZPS_HISTORY_MAX / 2 + 1);
+}
+
 /* How jobs end, in the same words as the messages to ranks. */
 static const struct zps_history_record *ended(unsigned index) {
   const struct zps_history *const of = zps_members_history(rig.members);
@@ -284,6 +311,7 @@ int main(void) {
       cmocka_unit_test_setup_teardown(test_all_of_a_job_is_kept, setup, teardown),
       cmocka_unit_test_setup_teardown(test_how_a_job_ended_is_told, setup, teardown),
       cmocka_unit_test_setup_teardown(test_the_oldest_is_forgotten, setup, teardown),
+      cmocka_unit_test_setup_teardown(test_no_client_pushes_anothers_jobs_out, setup, teardown),
       MEMBERS_CASE(test_a_job_that_all_ranks_leave_is_closed),
       MEMBERS_CASE(test_the_first_cause_is_told),
       MEMBERS_CASE(test_a_job_that_never_ran_has_a_cause),
