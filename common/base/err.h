@@ -41,7 +41,8 @@
   X(ERR_FORKED, -22, false, "used in a child after fork")          \
   X(ERR_BUSY, -23, true, "already in use")                         \
   X(ERR_INTERNAL, -24, false, "internal error")                    \
-  X(ERR_QUOTA, -25, false, "more than the job may have")
+  X(ERR_QUOTA, -25, false, "more than the job may have")           \
+  X(ERR_TRAINER, -26, false, "the trainer failed")
 
 typedef enum zps_err {
 #define X(name, value, retry, text) ZPS_##name = (value),

@@ -47,6 +47,7 @@ static const struct {
     {"ERR_QUOTA",
      "raise the limit that the sentence names (job.max_tensors, job.max_memory, job.max_rounds, "
      "job.max_waiting), or ask for less"},
+    {"ERR_TRAINER", "mend the trainer: the sentence is its own error, and that rank's output has its stack"},
 };
 
 const char *zps_ctl_remedy(const char *code) {

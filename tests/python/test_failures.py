@@ -1,6 +1,8 @@
 """What a trainer sees when ranks, daemons or users end things."""
 
+import json
 import pickle
+import subprocess
 import sys
 
 import pytest
@@ -158,6 +160,31 @@ pending = job.tensor("u", 10, op="sum").push([1.0], [1])
     for _ in range(2):
         said = script(text, coordinator)
         assert (said.returncode, said.stderr) == (0, ""), said.stderr
+
+
+@pytest.mark.parametrize(
+    "end, cause",
+    [
+        ('raise ValueError("batch 7 is empty\\nand more")', "ValueError: batch 7 is empty"),
+        ('with job: raise KeyError("w")', "KeyError: 'w'"),
+        ("with job: sys.exit(3)", "exit: 3"),
+        ('job.fail("out of data")', "out of data"),
+        ("with job: sys.exit(0)", ""),
+        ("try: 1 / 0\nexcept ZeroDivisionError: pass", ""),
+    ],
+)
+def test_a_trainers_own_error_is_the_cause(coordinator, end, cause):
+    text = 'import sys, zenps\njob = zenps.init(sys.argv[1], "own", 0, 1)\njob.barrier()\n' + end
+    said = script(text, coordinator)
+    assert "zenps" not in said.stderr.replace('File "<string>"', ""), said.stderr
+    tables = subprocess.run(
+        ["zenpsctl", "-e", coordinator, "-o", "json", "jobs", "--all"],
+        stdout=subprocess.PIPE,
+        check=True,
+    )
+    (ended,) = json.loads(tables.stdout)["ended"]
+    assert ended["code"] == ("ERR_TRAINER" if cause else "")
+    assert cause in ended["failure"] and "more" not in ended["failure"], ended
 
 
 def test_log(coordinator):

@@ -21,7 +21,7 @@ void zps_first_note(struct zenps_job *job, zps_err_t code, const char *text) {
   const bool is_usual = job->options.max_world > 0 && (code == ZPS_ERR_CANCELED || code == ZPS_ERR_CLOSED);
   if (job->first.error.code || job->failed || job->closing || !is_error(code) || is_usual) return;
   job->first.is_seen = false;
-  zps_fail(&job->first.error, code, "%s", text);
+  zps_fail(&job->first.error, code, "%.400s", text);
   zps_telemetry_failed(job);
 }
 

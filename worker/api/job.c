@@ -321,6 +321,16 @@ void zenps_close(zenps_job_t *job) {
   if (job && !zps_worker_forked(job)) zps_worker_job_end(job, NULL);
 }
 
+zenps_status_t zenps_job_fail(zenps_job_t *job, const char *text) {
+  if (!job || !text || !*text)
+    return zps_worker_fail(ZPS_ERR_INVALID, "zenps_job_fail: the %s", job ? "text is empty" : "job is NULL");
+  if (zps_worker_forked(job)) return zps_worker_fail_forked();
+  pthread_mutex_lock(&job->lock);
+  zps_first_note(job, ZPS_ERR_TRAINER, text);
+  pthread_mutex_unlock(&job->lock);
+  return ZENPS_OK;
+}
+
 /* ------------------------------------------------------------ the log */
 
 zenps_status_t zenps_set_log(zenps_job_t *job, zenps_log_fn log, void *log_ctx) {

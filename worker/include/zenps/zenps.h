@@ -91,7 +91,8 @@ typedef enum zenps_status {
   ZENPS_ERR_FORKED = -22,
   ZENPS_ERR_BUSY = -23, /* this step of the tensor is already in flight here */
   ZENPS_ERR_INTERNAL = -24,
-  ZENPS_ERR_QUOTA = -25 /* more of a server, or of the coordinator, than a job may have */
+  ZENPS_ERR_QUOTA = -25,  /* more of a server, or of the coordinator, than a job may have */
+  ZENPS_ERR_TRAINER = -26 /* the trainer's own error: see zenps_job_fail(); no call returns it */
 } zenps_status_t;
 
 /* Halves are added up as floats, exactly as an f32 tensor of the same values would be, and the sum (or mean) is rounded
@@ -359,6 +360,11 @@ ZENPS_API zenps_status_t zenps_open(const zenps_options_t *options, zenps_job_t 
  * yet the step (ZENPS_ERR_CLOSED, ZENPS_ERR_SERVER_LOST). Ranks that call zenps_barrier() first leave no such moment.
  */
 ZENPS_API void zenps_close(zenps_job_t *job);
+/* Tells the coordinator why this rank gives up, ahead of zenps_close(): an error of the trainer's own, such as "batch 7
+ * is not a number". Operators read it as the job's cause, ERR_TRAINER, unless an earlier error stands. Nothing else
+ * changes. `text` is borrowed; its first 400 bytes count. Any thread may call it. ZENPS_ERR_INVALID: no job or no text.
+ */
+ZENPS_API zenps_status_t zenps_job_fail(zenps_job_t *job, const char *text);
 /* Sends the log's lines to another callback from here on; NULL: to stderr again. The log belongs to the process: of
  * several jobs the last to give a callback gets its lines, and NULL takes back this job's alone. When it returns, the
  * job's earlier callback has had all its lines, and no call is under way, nor will one begin; the same holds when

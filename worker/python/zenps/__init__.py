@@ -19,7 +19,8 @@ from .arrays import Array, Rows
 from .elastic import Generation
 from .errors import (Again, Busy, Canceled, Closed, ConnectFailed, FabricError, Forked, Internal, Invalid, IOFailed,
                      MissingRanks, NoMemory, PeerLost, ProtocolError, QuotaExceeded, RankTaken, Refused, RoundTimeout,
-                     ServerLost, ShapeMismatch, Stale, Truncated, Unknown, Unsupported, VersionMismatch, ZenpsError)
+                     ServerLost, ShapeMismatch, Stale, TrainerFailed, Truncated, Unknown, Unsupported, VersionMismatch,
+                     ZenpsError)
 from .group import Group
 from .job import Job, Totals, init
 from .parts import Part
@@ -34,6 +35,6 @@ __all__ = [
     "QuotaExceeded", "RankTaken", "Refused",
     "Request", "RequestStats", "RoundTimeout", "Rows", "ServerLost", "ShapeMismatch", "Sparsifier", "SparsifierStats",
     "Stale", "Status", "Tensor",
-    "Totals", "Truncated", "Unknown", "Unsupported", "VersionMismatch", "ZenpsError", "arrays", "errors", "init",
+    "Totals", "TrainerFailed", "Truncated", "Unknown", "Unsupported", "VersionMismatch", "ZenpsError", "arrays", "errors", "init",
     "library", "shared_threshold", "wait_all",
 ]  # fmt: skip

@@ -41,6 +41,7 @@ class Status(enum.IntEnum):
     ERR_BUSY = -23
     ERR_INTERNAL = -24
     ERR_QUOTA = -25
+    ERR_TRAINER = -26
 
 
 class Dtype(enum.IntEnum):
@@ -345,6 +346,7 @@ FUNCTIONS: Dict[str, Tuple[Any, List[Any]]] = {
     "zenps_grad_init": (None, [POINTER(Grad), c_size_t]),
     "zenps_open": (c_int, [POINTER(Options), POINTER(c_void_p)]),
     "zenps_close": (None, [c_void_p]),
+    "zenps_job_fail": (c_int, [c_void_p, c_char_p]),
     "zenps_set_log": (c_int, [c_void_p, LogFn, c_void_p]),
     "zenps_rank": (c_int, [c_void_p]),
     "zenps_world": (c_int, [c_void_p]),

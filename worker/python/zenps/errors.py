@@ -208,9 +208,16 @@ class QuotaExceeded(ZenpsError):
     default_status = Status.ERR_QUOTA
 
 
+class TrainerFailed(ZenpsError):
+    """The trainer's own error, as operators read it: :meth:`Job.fail`. No call raises it."""
+
+    default_status = Status.ERR_TRAINER
+
+
 BY_STATUS: Dict[Status, Type[ZenpsError]] = {
     kind.default_status: kind
     for kind in (Again, Invalid, NoMemory, RoundTimeout, Canceled, Closed, ConnectFailed, Refused, VersionMismatch,
                  ProtocolError, ShapeMismatch, Unknown, RankTaken, MissingRanks, PeerLost, ServerLost, Stale, Truncated,
-                 Unsupported, IOFailed, FabricError, Forked, Busy, Internal, QuotaExceeded)
+                 Unsupported, IOFailed, FabricError, Forked, Busy, Internal, QuotaExceeded,
+                 TrainerFailed)
 }

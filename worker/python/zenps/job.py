@@ -6,9 +6,10 @@ import asyncio
 import atexit
 import ctypes
 import os
+import sys
 import threading
 import weakref
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any, Callable, Dict, Iterator, Optional, Sequence, Tuple, TypeVar
 
@@ -219,8 +220,29 @@ class Job(Scope):
     def __enter__(self) -> "Job":
         return self
 
-    def __exit__(self, *_: Any) -> None:
+    def __exit__(self, kind: Any, error: Any, _: Any) -> None:
+        self._blame(error)
         self.close()
+
+    def fail(self, text: str) -> None:
+        """Tells the coordinator why this rank gives up, ahead of :meth:`close`. Operators read `text` (one line, up to 400
+        bytes) as the job's cause, unless an earlier error of zenps stands. Exceptions that leave the program, or a `with`
+        block of the job, are told by zenps."""
+        with self._using():
+            _lib.check(_lib.load().zenps_job_fail(self._handle, text.encode(errors="replace")), self.name)
+
+    def _blame(self, error: Optional[BaseException]) -> None:
+        """Tells of an exception that the trainer did not catch."""
+        if error is None or isinstance(error, (ZenpsError, GeneratorExit)) or self._closed or self._forked:
+            return
+        if isinstance(error, SystemExit):
+            if error.code in (None, 0):
+                return
+            text = f"exit: {error.code}"
+        else:
+            text = ": ".join([type(error).__name__, *str(error).splitlines()[:1]])
+        with suppress(ZenpsError):
+            self.fail(text)
 
     # asyncio: one descriptor says that requests have completed, whoever waits for them.
 
@@ -391,7 +413,10 @@ _open_jobs: "weakref.WeakSet[Job]" = weakref.WeakSet()
 
 
 def _close_all() -> None:
+    # The interpreter keeps the exception that ended the program; a prompt keeps those that did not.
+    error = None if hasattr(sys, "ps1") else getattr(sys, "last_value", None)
     for job in list(_open_jobs):
+        job._blame(error)
         job.close()
 
 

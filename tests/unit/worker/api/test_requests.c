@@ -214,6 +214,19 @@ static void test_bad_arguments(void **state) {
 
 /* ------------------------------------------------------------ after the job */
 
+static void test_a_trainers_own_error_is_the_first(void **state) {
+  struct scene *scene = *state;
+  assert_int_equal(zenps_job_fail(NULL, "x"), ZENPS_ERR_INVALID);
+  assert_int_equal(zenps_job_fail(scene->job, NULL), ZENPS_ERR_INVALID);
+  assert_int_equal(zenps_job_fail(scene->job, ""), ZENPS_ERR_INVALID);
+  assert_int_equal(scene->job->first.error.code, ZPS_OK);
+  assert_int_equal(zenps_job_fail(scene->job, "batch 7 is empty"), ZENPS_OK);
+  assert_int_equal(zenps_job_fail(scene->job, "later"), ZENPS_OK);
+  assert_int_equal(scene->job->first.error.code, ZPS_ERR_TRAINER);
+  assert_string_equal(scene->job->first.error.text, "batch 7 is empty");
+  for (unsigned i = 0; i < REQUESTS; i++) finish(scene, i, ZENPS_OK);
+}
+
 static void test_what_was_done_outlives_the_job(void **state) {
   struct scene *scene = *state;
   uint32_t sent[8], in_union[8];
@@ -440,6 +453,7 @@ int main(void) {
       cmocka_unit_test_setup_teardown(test_the_first_error_in_the_array, scene_setup, scene_teardown),
       cmocka_unit_test_setup_teardown(test_another_thread_ends_them, scene_setup, scene_teardown),
       cmocka_unit_test_setup_teardown(test_bad_arguments, scene_setup, scene_teardown),
+      cmocka_unit_test_setup_teardown(test_a_trainers_own_error_is_the_first, scene_setup, scene_teardown),
       cmocka_unit_test_setup_teardown(test_what_was_done_outlives_the_job, scene_setup, scene_teardown),
       cmocka_unit_test_setup_teardown(test_what_was_not_is_closed, scene_setup, scene_teardown),
       cmocka_unit_test_setup_teardown(test_a_thread_that_waits_is_told, scene_setup, scene_teardown),

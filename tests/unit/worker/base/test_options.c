@@ -41,6 +41,7 @@ SAME(ERR_FORKED);
 SAME(ERR_BUSY);
 SAME(ERR_INTERNAL);
 SAME(ERR_QUOTA);
+SAME(ERR_TRAINER);
 _Static_assert((int)ZENPS_F32 == (int)ZPS_DTYPE_F32 && (int)ZENPS_F64 == (int)ZPS_DTYPE_F64, "dtypes");
 _Static_assert((int)ZENPS_OP_SUM == (int)ZPS_OP_SUM && (int)ZENPS_OP_MEAN == (int)ZPS_OP_MEAN &&
                    (int)ZENPS_OP_MAX == (int)ZPS_OP_MAX && (int)ZENPS_OP_MIN == (int)ZPS_OP_MIN &&
@@ -89,7 +90,7 @@ static int clean_environment(void **state) {
 
 static void test_every_code_has_a_text(void **state) {
   (void)state;
-  for (int code = ZENPS_ERR_QUOTA; code <= ZENPS_IN_PROGRESS; code++) {
+  for (int code = ZENPS_ERR_TRAINER; code <= ZENPS_IN_PROGRESS; code++) {
     assert_non_null(zenps_strerror((zenps_status_t)code));
   }
   assert_string_equal(zenps_strerror(ZENPS_IN_PROGRESS), "in progress");
