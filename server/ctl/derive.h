@@ -15,7 +15,13 @@
  * one server: rounds_per_s, bytes_in_per_s, bytes_out_per_s density, union_density   Pushed rows, and rows of the sum,
  * over the possible ones. imbalance_pull           The heaviest partition of the sum over the mean partition, over all
  * servers. imbalance_step           As imbalance_push of tensors, for this server alone. collect_ms, reduce_ms,
- * publish_ms   Means over rounds. `lags` get lag_ms, the mean time from the first rank's push to this rank's. */
+ * publish_ms   Means over rounds. `lags` get lag_ms, the mean time from the first rank's push to this rank's.
+ * `ranks` get late_percent and late, by the rule of late.h: "late", "no", or "-" where no server knows; and
+ * link_bytes_per_s. */
 zps_json *zps_ctl_derive(const zps_json *now, const zps_json *before, double seconds);
+
+/* Bytes a second that a rank's link brings: those that it received over the time that it took to read sums. Of a row of
+ * `ranks`, since an earlier one or, with NULL or without a new report, since the job began. 0: not known. */
+double zps_ctl_link_rate(const zps_json *row, const zps_json *before);
 
 #endif

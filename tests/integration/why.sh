@@ -53,6 +53,14 @@ for line in (json.loads(line) for name in names for line in open(name, encoding=
         n += 1
 assert n > 0, field' "$@" "$scratch/c.log" "$scratch/s0.log" "$scratch/s1.log"
 }
+# Between two answers of stats, these ranks of job j were late.
+stats_late() { # [RANK]
+  ctl -o json --watch=2s stats | head -n 2 | tail -n 1 | python3 -c '
+import json, sys
+rows = json.load(sys.stdin)["ranks"]
+late = [str(row["rank"]) for row in rows if row["job"] == "j" and row["late"] == "late"]
+sys.exit(late != sys.argv[1:] or len(rows) != 3)' "$@"
+}
 late='{"job":"night","tensor":"first","rank":1,"code":"ERR_MISSING"}'
 coordinator() { # ADDRESS
   start c --roles=coordinator --control-listen="$1" --control-address-file="$scratch/address" --coordinator-state-dir="$scratch/state"
@@ -108,14 +116,33 @@ ok "which helps" until_true says 0 '^ok'
 touch "$scratch/run/late-2"
 ok "a late rank: warning" until_true says 1 '^warning: job j: rank 2 \(host .*\) is late: it keeps the others waiting [0-9]+% of the time, most at tensor first(; its main thread [a-z ]+)?\. Remedy: '
 ok "and idle" until_true says 1 'rank 2 .*; its main thread is idle meanwhile\. Remedy: it waits for input or for its link'
+ok "stats finds it, too" until_true stats_late 2
 rm "$scratch/run/late-2"
 ok "when it keeps up nothing is wrong" until_true says 0 '^ok'
 
 # A rank computes longer than the others. Where others take its processor, it waits for one.
 touch "$scratch/run/busy-2"
 ok "a rank that computes longer: warning" until_true says 1 'rank 2 .*; its main thread (computes|waits for a processor)\. Remedy: '
+ok "stats finds it" until_true stats_late 2
 rm "$scratch/run/busy-2"
 ok "when it computes no longer nothing is wrong" until_true says 0 '^ok'
+
+# A rank is stopped four fifths of the time, as on a host without enough processors.
+stopped=$(row 1)
+while :; do
+  kill -STOP "$stopped"
+  sleep 0.2
+  kill -CONT "$stopped"
+  sleep 0.05
+done &
+stops=$!
+ok "a rank that is stopped again and again: stats finds it" until_true stats_late 1
+ok "so does why" until_true says 1 '^warning: job j: rank 1 \(host .*\) is late: it keeps the others waiting [0-9]+% of the time'
+kill "$stops"
+wait "$stops" 2>/dev/null
+kill -CONT "$stopped"
+ok "then nothing is wrong" until_true says 0 '^ok'
+ok "stats finds nobody late" until_true stats_late
 
 # A server is killed, and another one comes in its place.
 kill -KILL "$s1"
