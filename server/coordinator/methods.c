@@ -60,19 +60,19 @@ static struct subject subject_of(const struct zps_coordinator_conn *conn, const 
   const struct zps_member_client *const client = &conn->client;
   struct subject subject = {.has_rank = false};
   const char *job = zps_json_opt_str(params, "job", ""), *server = "";
-  const bool is_kick = strcmp(method->name, "kick") == 0;
-  if (is_kick || strcmp(method->name, "rebalance") == 0)
+  if (strcmp(method->name, "kick") == 0 || strcmp(method->name, "rebalance") == 0)
     job = zps_json_opt_str(params, "name", "");
   else if (method->entry == ZPS_METHOD_REGISTERS || method->roles == ZPS_CONN_CTL)
     server = zps_json_opt_str(params, "name", "");
   const struct zps_member_job *of = client->job;
   uint64_t job_id;
-  if (!of && !zps_control_job_id_read(params, &job_id, NULL)) of = zps_members_job(conn->coordinator->members, job_id);
+  if (!of && !zps_json_get_hex(params, "job_id", &job_id, NULL))
+    of = zps_members_job(conn->coordinator->members, job_id);
   if (of) job = of->name;
   if (client->server) server = client->server->name;
-  subject.has_rank =
-      client->job || is_kick || method->entry == ZPS_METHOD_RETURNS || strcmp(method->name, "job.join") == 0;
-  subject.rank = client->job ? client->rank : (uint32_t)zps_json_opt_u64(params, "rank", 0);
+  const uint64_t rank = client->job ? client->rank : zps_json_opt_u64(params, "rank", UINT64_MAX);
+  subject.has_rank = rank <= UINT32_MAX;
+  subject.rank = (uint32_t)rank;
   snprintf(subject.job, sizeof subject.job, "%s", job);
   snprintf(subject.server, sizeof subject.server, "%s", server);
   return subject;

@@ -1,8 +1,9 @@
 /*
  * The rule of the late rank, for `stats` and `why`. A rank's lag in a round is the time from the first rank's push to
  * its own. Its lateness is the sum of its lags over all tensors of the job, those of zenps itself too: where a barrier
- * or another tensor comes first, the lags lie there. Of a job's ranks the one with the greatest lateness is late, if
- * that is ZPS_LATE_PERCENT of the time or more, and ZPS_LATE_FACTOR times the median of the others or more.
+ * or another tensor comes first, the lags lie there. One rank of a
+ * job is late at most: the one with the greatest lateness. It is late from ZPS_LATE_PERCENT of the time on, and from
+ * ZPS_LATE_FACTOR times the median of the others on.
  */
 #ifndef ZPS_SERVER_CTL_LATE_H
 #define ZPS_SERVER_CTL_LATE_H

@@ -117,6 +117,7 @@ touch "$scratch/run/late-2"
 ok "a late rank: warning" until_true says 1 '^warning: job j: rank 2 \(host .*\) is late: it keeps the others waiting [0-9]+% of the time, most at tensor first(; its main thread [a-z ]+)?\. Remedy: '
 ok "and idle" until_true says 1 'rank 2 .*; its main thread is idle meanwhile\. Remedy: it waits for input or for its link'
 ok "stats finds it, too" until_true stats_late 2
+ok "by the rule that its help states" eval 'zenpsctl stats -h | tr -s "\n " " " | grep -q "largest share is late, if that is 20% or more, and 2 times the median"'
 rm "$scratch/run/late-2"
 ok "when it keeps up nothing is wrong" until_true says 0 '^ok'
 
