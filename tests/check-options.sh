@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# zenps(7) has every environment variable that the library reads, every exit code of common/base/exit.h, every man page, and no
-# other. Texts of programs name options, variables and flags that there are. TAP.
+# zenps(7) has every environment variable that the library reads, every field of the log, every exit code of
+# common/base/exit.h, every man page, and no other. Texts of programs name options, variables and flags that there are. TAP.
 set -u
 top=${ZPS_TOP_SRCDIR:-$(dirname "$0")/..}
 page=$top/deploy/man/zenps.7
@@ -21,6 +21,9 @@ agree "zenps(7) and the library agree on the environment" \
 agree "zenps(7) and exit.h agree on the exit codes, word by word" \
   "$(sed -n 's/^ *X([A-Z]*, \([0-9]*\), "\(.*\)").*/\1 \2/p' "$top/common/base/exit.h")" \
   "$(sed -n '/^\.SH EXIT STATUS/,/^\.PP/p' "$page" | awk '/^\.B / { code = $2; getline; print code, $0 }')"
+agree "zenps(7) and log.c agree on the fields of a line" \
+  "$(sed -n 's/^ *say_\(name\|number\)("\([a-z]*\)".*/\2/p' "$top/common/base/log.c")" \
+  "$(sed -n '/^\.SH LOG/,/^\.PP/p' "$page" | awk '/^\.TP/ { getline; print $2 }')"
 agree "the guide has a paragraph for each error code" \
   "$(sed -n 's/^ *X(\(ERR_[A-Z_]*\), -[0-9]*,.*/\1/p' "$top/common/base/err.h")" \
   "$(sed -n 's/^### \(ERR_[A-Z_]*\)$/\1/p' "$top/deploy/guide/troubleshooting.md")"

@@ -15,7 +15,9 @@
 #include "common/base/nowait.h"
 #include "common/base/text.h"
 
-enum { TEXT_MAX = 1024, NOTE_MAX = 64, LINE_MAX_BYTES = 6 * TEXT_MAX + 256 };
+enum { TEXT_MAX = 1024, NOTE_MAX = 64, N_NAMES = 4 };
+/* A byte may become six in JSON. */
+enum { LINE_MAX_BYTES = 6 * (TEXT_MAX + N_NAMES * ZPS_LOG_FIELD_MAX) + 512 };
 
 _Atomic int zps_log_threshold = ZPS_LOG_WARN;
 
@@ -62,6 +64,62 @@ bool zps_log_is_journal(void) {
          stat.st_dev == device && stat.st_ino == inode;
 }
 
+/* ---- The subject of a line ---- */
+
+static _Thread_local const struct zps_log_scope *scopes; /* innermost first */
+
+void zps_log_scope_begin(struct zps_log_scope *scope) {
+  scope->outer = scopes;
+  scopes = scope;
+}
+
+void zps_log_scope_end(const struct zps_log_scope *scope) {
+  scopes = scope->outer;
+}
+
+/* Adds what the fields do not say yet. */
+static void add_fields(struct zps_log_fields *fields, const struct zps_log_fields *outer) {
+  if (!fields->peer) fields->peer = outer->peer;
+  if (!fields->code) fields->code = outer->code;
+  if (fields->job) return; /* The rest of an outer scope belongs to another subject. */
+  fields->job = outer->job;
+  if (!fields->server) fields->server = outer->server;
+  if (!fields->tensor) fields->tensor = outer->tensor;
+  if (!fields->has_rank) fields->has_rank = outer->has_rank, fields->rank = outer->rank;
+  if (!fields->has_step) fields->has_step = outer->has_step, fields->step = outer->step;
+}
+
+static struct zps_log_fields fields_now(void) {
+  struct zps_log_fields fields = {.job = NULL};
+  for (const struct zps_log_scope *scope = scopes; scope; scope = scope->is_apart ? NULL : scope->outer)
+    add_fields(&fields, &scope->fields);
+  return fields;
+}
+
+static void say_name(const char *name, const char *value, zps_log_each_fn *each, void *ctx) {
+  char cut[ZPS_LOG_FIELD_MAX + 1];
+  if (!value || !*value) return;
+  snprintf(cut, sizeof cut, "%s", value);
+  each(ctx, name, cut, false);
+}
+
+static void say_number(const char *name, bool is_said, uint64_t value, zps_log_each_fn *each, void *ctx) {
+  char text[24];
+  if (!is_said) return;
+  snprintf(text, sizeof text, "%llu", (unsigned long long)value);
+  each(ctx, name, text, true);
+}
+
+void zps_log_each_field(const struct zps_log_fields *fields, zps_log_each_fn *each, void *ctx) {
+  say_name("job", fields->job, each, ctx);
+  say_number("rank", fields->has_rank, fields->rank, each, ctx);
+  say_name("server", fields->server, each, ctx);
+  say_name("tensor", fields->tensor, each, ctx);
+  say_number("step", fields->has_step, fields->step, each, ctx);
+  say_name("code", fields->code ? zps_err_name(fields->code) : NULL, each, ctx);
+  say_name("peer", fields->peer, each, ctx);
+}
+
 /* ---- Lines of text or JSON ---- */
 
 struct line {
@@ -90,7 +148,18 @@ static void line_add_json(struct line *line, const char *text) {
   line_add(line, "\"");
 }
 
-static void line_make(struct line *line, enum zps_log_level level, const char *component, const char *text) {
+static void add_field(void *ctx, const char *name, const char *value, bool is_number) {
+  struct line *const line = ctx;
+  line_add(line, "\"%s\":", name);
+  if (is_number)
+    line_add(line, "%s", value);
+  else
+    line_add_json(line, value);
+  line_add(line, ",");
+}
+
+static void line_make(struct line *line, const struct zps_log_line *from) {
+  const char *const level = level_names[from->level];
   struct timespec now;
   struct tm tm;
   char stamp[32];
@@ -100,16 +169,17 @@ static void line_make(struct line *line, enum zps_log_level level, const char *c
   const int ms = (int)(now.tv_nsec / 1000000);
   const bool is_journal = zps_log_is_journal();
   line->len = 0;
-  if (is_journal) line_add(line, "<%c>", zps_log_priority(level));
+  if (is_journal) line_add(line, "<%c>", zps_log_priority(from->level));
   if (state.format == ZPS_LOG_JSON) {
-    line_add(line, "{\"time\":\"%s.%03dZ\",\"level\":\"%s\",\"component\":\"%s\",\"text\":", stamp, ms,
-             level_names[level], component);
-    line_add_json(line, text);
+    line_add(line, "{\"time\":\"%s.%03dZ\",\"level\":\"%s\",\"component\":\"%s\",", stamp, ms, level, from->component);
+    zps_log_each_field(&from->fields, add_field, line);
+    line_add(line, "\"text\":");
+    line_add_json(line, from->text);
     line_add(line, "}\n");
   } else if (is_journal) {
-    line_add(line, "%s: %s\n", component, text);
+    line_add(line, "%s: %s\n", from->component, from->text);
   } else {
-    line_add(line, "%s.%03dZ %-5s %s: %s\n", stamp, ms, level_names[level], component, text);
+    line_add(line, "%s.%03dZ %-5s %s: %s\n", stamp, ms, level, from->component, from->text);
   }
 }
 
@@ -143,7 +213,7 @@ static bool is_stderr(void) {
 
 /* ---- A reader that does not keep up ---- */
 
-int zps_log_put_stderr(enum zps_log_level level, const char *component, const char *text) {
+int zps_log_put_stderr(const struct zps_log_line *from) {
   static struct line rest; /* of a line that went out in part: it comes ahead of the next one */
   if (!is_stderr()) return 0;
   while (rest.len > 0) {
@@ -153,7 +223,7 @@ int zps_log_put_stderr(enum zps_log_level level, const char *component, const ch
     memmove(rest.text, rest.text + n, rest.len);
   }
   struct line line;
-  line_make(&line, level, component, text);
+  line_make(&line, from);
   const ssize_t n = zps_write_nowait(STDERR_FILENO, line.text, line.len);
   if (n < 0) return errno;
   rest.len = line.len - (size_t)n;
@@ -166,8 +236,31 @@ static struct {
   unsigned n;
   int why; /* errno of the first one */
   zps_log_put_fn put;
-  char component[32], error[TEXT_MAX]; /* the last one that was an error; error empty: none was */
+  /* The last one that was an error; error empty: none was. */
+  char component[32], error[TEXT_MAX], names[N_NAMES][ZPS_LOG_FIELD_MAX + 1];
+  struct zps_log_fields fields;
 } dropped;
+
+static const char *keep_name(unsigned i, const char *name) {
+  if (!name) return NULL;
+  snprintf(dropped.names[i], sizeof dropped.names[i], "%s", name);
+  return dropped.names[i];
+}
+
+static void keep_error(const struct zps_log_line *line) {
+  snprintf(dropped.component, sizeof dropped.component, "%s", line->component);
+  snprintf(dropped.error, sizeof dropped.error, "%s", line->text);
+  dropped.fields = line->fields;
+  dropped.fields.job = keep_name(0, line->fields.job);
+  dropped.fields.server = keep_name(1, line->fields.server);
+  dropped.fields.tensor = keep_name(2, line->fields.tensor);
+  dropped.fields.peer = keep_name(3, line->fields.peer);
+}
+
+static int put_error(void) {
+  return dropped.put(&(struct zps_log_line){
+      .level = ZPS_LOG_ERROR, .component = dropped.component, .text = dropped.error, .fields = dropped.fields});
+}
 
 static bool tell_dropped(zps_log_put_fn put) {
   char text[160];
@@ -175,22 +268,20 @@ static bool tell_dropped(zps_log_put_fn put) {
   snprintf(text, sizeof text, "%u line%s of the log %s dropped: %s", dropped.n, dropped.n == 1 ? "" : "s",
            dropped.n == 1 ? "was" : "were",
            dropped.why == EAGAIN ? "the reader of stderr did not keep up" : strerror(dropped.why));
-  if (put(ZPS_LOG_WARN, "log", text) != 0) return false;
+  if (put(&(struct zps_log_line){.level = ZPS_LOG_WARN, .component = "log", .text = text}) != 0) return false;
   dropped.n = 0;
   return true;
 }
 
-void zps_log_deliver(zps_log_put_fn put, enum zps_log_level level, const char *component, const char *text) {
+void zps_log_deliver(zps_log_put_fn put, const struct zps_log_line *line) {
   int why = EAGAIN;
-  if (tell_dropped(put) && (why = put(level, component, text)) == 0) {
+  if (tell_dropped(put) && (why = put(line)) == 0) {
     dropped.error[0] = '\0';
     return;
   }
   if (dropped.n++ == 0) dropped.why = why;
   dropped.put = put;
-  if (level != ZPS_LOG_ERROR) return;
-  snprintf(dropped.component, sizeof dropped.component, "%s", component);
-  snprintf(dropped.error, sizeof dropped.error, "%s", text);
+  if (line->level == ZPS_LOG_ERROR) keep_error(line);
 }
 
 void zps_log_flush(unsigned timeout_ms) {
@@ -199,7 +290,7 @@ void zps_log_flush(unsigned timeout_ms) {
   while (dropped.n > 0) {
     if (dropped.error[0]) dropped.n--; /* this one comes after all */
     const bool is_told = tell_dropped(dropped.put);
-    if (is_told && (!dropped.error[0] || dropped.put(ZPS_LOG_ERROR, dropped.component, dropped.error) == 0)) break;
+    if (is_told && (!dropped.error[0] || put_error() == 0)) break;
     if (dropped.error[0]) dropped.n++;
     const uint64_t now_ns = zps_clock_ns();
     if (now_ns >= end_ns) break;
@@ -214,13 +305,19 @@ void zps_log_flush(unsigned timeout_ms) {
 }
 
 static void write_text(enum zps_log_level level, const char *component, const char *text) {
+  const struct zps_log_line line = {.level = level, .component = component, .text = text, .fields = fields_now()};
   pthread_mutex_lock(&state.lock);
   if (state.sink) {
-    state.sink(state.ctx, level, component, text);
+    state.sink(state.ctx, &line);
   } else {
-    zps_log_deliver(zps_log_put_stderr, level, component, text);
+    zps_log_deliver(zps_log_put_stderr, &line);
   }
   pthread_mutex_unlock(&state.lock);
+}
+
+void zps_log_write_failure(enum zps_log_level level, const char *component, const struct zps_error *error) {
+  zps_log_about(.code = error->code);
+  write_text(level, component, error->text);
 }
 
 struct zps_log_limit zps_log_strangers;

@@ -35,6 +35,7 @@ zps_err_t zps_rpc_conn_create(uv_loop_t *loop, const char *role, const struct zp
 
 void zps_rpc_conn_unhold(struct zps_rpc_conn *conn) {
   if (--conn->holds > 0) return;
+  zps_log_about(.peer = conn->peer);
   const zps_err_t code = conn->close_code == ZPS_OK ? ZPS_ERR_CLOSED : conn->close_code;
   struct zps_error error;
   zps_fail(&error, code, "%s", conn->close_reason);
@@ -115,6 +116,7 @@ void zps_rpc_conn_linger(struct zps_rpc_conn *conn, zps_err_t code, const char *
 
 static void on_timer(uv_timer_t *timer) {
   struct zps_rpc_conn *conn = timer->data;
+  zps_log_about(.peer = conn->peer);
   if (conn->deadline_ns <= zps_clock_ns()) {
     switch (conn->state) {
       case ZPS_RPC_CONNECTING:
@@ -192,6 +194,7 @@ static zps_err_t code_of(int status) {
 static void on_read(uv_stream_t *stream, ssize_t n_read, const uv_buf_t *buf) {
   struct zps_rpc_conn *conn = stream->data;
   if (n_read == 0) return;
+  zps_log_about(.peer = conn->peer);
   if (n_read == UV_EOF && conn->state == ZPS_RPC_LINGERING && !conn->flushed) {
     conn->peer_done = true;
     return;
@@ -224,6 +227,7 @@ static void on_read(uv_stream_t *stream, ssize_t n_read, const uv_buf_t *buf) {
 }
 
 void zps_rpc_conn_go_on(struct zps_rpc_conn *conn) {
+  zps_log_about(.peer = conn->peer);
   conn->has_more = false;
   conn->n_taken = 0;
   conn->heard_ns = zps_clock_ns(); /* what waits here was said, and beats may stand behind it */

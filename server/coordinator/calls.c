@@ -39,13 +39,17 @@ static void on_answer(void *ctx, const zps_json *result, const struct zps_error 
 static void on_told(void *ctx, const zps_json *result, const struct zps_error *error) {
   struct zps_coordinator_conn *conn = ctx;
   (void)result;
-  if (error && error->code != ZPS_ERR_CLOSED) zps_log_warn("%s", error->text);
+  if (error && error->code != ZPS_ERR_CLOSED) {
+    zps_log_about(.server = conn->client.server ? conn->client.server->name : NULL);
+    zps_log_failure(ZPS_LOG_WARN, error);
+  }
   zps_coordinator_enter(conn->coordinator);
   zps_coordinator_flush(conn);
   zps_coordinator_leave(conn->coordinator);
 }
 
 void zps_coordinator_connect_anew(struct zps_coordinator_conn *conn, const struct zps_error *why) {
+  zps_log_about(.server = conn->client.server ? conn->client.server->name : NULL, .code = why->code);
   zps_log_warn("%s: %s: closing the connection", conn->client.server ? conn->client.server->name : "a rank", why->text);
   if (conn->rpc) zps_rpc_close(conn->rpc, false);
 }
@@ -55,6 +59,7 @@ static void fail_job(struct zps_coordinator_conn *conn, uint64_t job_id, const s
   const struct zps_member_server *server = conn->client.server;
   struct zps_coordinator_call *call = calloc(1, sizeof *call);
   if (!call) {
+    zps_log_about(.server = server->name, .code = why->code);
     zps_log_error("no memory to report a failed job to server '%s': closing its connection", server->name);
     zps_rpc_close(conn->rpc, false);
     return;

@@ -101,6 +101,7 @@ static void on_close(void *ctx, struct zps_rpc_conn *rpc, zps_err_t code, const 
 static void conn_beat(struct zps_coordinator *coordinator, struct zps_coordinator_conn *conn, uint64_t now_ns) {
   const uint64_t heard_ns = zps_rpc_conn_heard_ns(conn->rpc);
   const uint64_t since_ns = heard_ns > conn->watched_ns ? heard_ns : conn->watched_ns;
+  zps_log_about(.peer = zps_rpc_conn_peer(conn->rpc));
   const uint64_t silent_ns = conn->watched_ns ? zps_silence_of(&coordinator->silence, since_ns, now_ns) : 0;
   if (silent_ns > 0) {
     char reason[80];

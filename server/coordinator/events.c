@@ -46,6 +46,7 @@ void zps_coordinator_leave(struct zps_coordinator *coordinator) {
     coordinator->depth--;
     return;
   }
+  zps_log_about_else();
   uint64_t now_ns, deadline_ns;
   do {
     while (coordinator->late) {
@@ -80,14 +81,21 @@ void zps_coordinator_let_in(struct zps_coordinator_conn *conn) {
   zps_rpc_conn_set_line_max(conn->rpc, ZPS_RPC_LINE_MAX);
 }
 
-void zps_coordinator_expel(struct zps_coordinator_conn *conn, const char *reason) {
+static void log_expelled(const struct zps_coordinator_conn *conn, const char *reason) {
   const struct zps_member_job *const job = conn->client.job;
-  if (job)
-    zps_log_warn("%s: audit: job=%s rank=%u is expelled: %s", zps_rpc_conn_peer(conn->rpc), job->name,
-                 conn->client.rank, reason);
-  else if (conn->client.server)
-    zps_log_warn("%s: audit: server=%s is expelled: %s", zps_rpc_conn_peer(conn->rpc), conn->client.server->name,
-                 reason);
+  const struct zps_member_server *const server = conn->client.server;
+  const char *const peer = zps_rpc_conn_peer(conn->rpc);
+  if (job) {
+    zps_log_about(.job = job->name, ZPS_LOG_RANK(conn->client.rank), .peer = peer);
+    zps_log_warn("%s: audit: job=%s rank=%u is expelled: %s", peer, job->name, conn->client.rank, reason);
+  } else if (server) {
+    zps_log_about(.server = server->name, .peer = peer);
+    zps_log_warn("%s: audit: server=%s is expelled: %s", peer, server->name, reason);
+  }
+}
+
+void zps_coordinator_expel(struct zps_coordinator_conn *conn, const char *reason) {
+  log_expelled(conn, reason);
   if (conn->client.asker) zps_rpc_close(conn->rpc, false); /* Its call has no answer, so that it asks again. */
   zps_members_client_lost(conn->coordinator->members, &conn->client, reason);
   zps_rpc_close(conn->rpc, false);

@@ -1,6 +1,7 @@
 /* Calls and notifications of clients: which method it is, whether they may, and what is on record. */
 #include "server/coordinator/methods.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #define ZPS_LOG_COMPONENT "coordinator"
@@ -47,17 +48,56 @@ static void audit(const struct zps_coordinator_conn *conn, const struct zps_meth
                          error->text);
 }
 
+/* The member that a client is, or that it names: copied, since the call may be its end. */
+struct subject {
+  char job[ZPS_NAME_MAX + 1], server[ZPS_NAME_MAX + 1];
+  bool has_rank;
+  uint32_t rank;
+};
+
+static struct subject subject_of(const struct zps_coordinator_conn *conn, const struct zps_method *method,
+                                 const zps_json *params) {
+  const struct zps_member_client *const client = &conn->client;
+  struct subject subject = {.has_rank = false};
+  const char *job = zps_json_opt_str(params, "job", ""), *server = "";
+  if (strcmp(method->name, "kick") == 0 || strcmp(method->name, "rebalance") == 0)
+    job = zps_json_opt_str(params, "name", "");
+  else if (method->entry == ZPS_METHOD_REGISTERS || method->roles == ZPS_CONN_CTL)
+    server = zps_json_opt_str(params, "name", "");
+  const struct zps_member_job *of = client->job;
+  uint64_t job_id;
+  if (!of && !zps_json_get_hex(params, "job_id", &job_id, NULL))
+    of = zps_members_job(conn->coordinator->members, job_id);
+  if (of) job = of->name;
+  if (client->server) server = client->server->name;
+  const uint64_t rank = client->job ? client->rank : zps_json_opt_u64(params, "rank", UINT64_MAX);
+  subject.has_rank = rank <= UINT32_MAX;
+  subject.rank = (uint32_t)rank;
+  snprintf(subject.job, sizeof subject.job, "%s", job);
+  snprintf(subject.server, sizeof subject.server, "%s", server);
+  return subject;
+}
+
+static zps_err_t carry_out(struct zps_coordinator_conn *conn, const struct zps_method *method, const zps_json *params,
+                           struct zps_rpc_request *request, struct zps_error *error) {
+  const struct subject subject = subject_of(conn, method, params);
+  zps_log_about(.job = subject.job, .has_rank = subject.has_rank, .rank = subject.rank, .server = subject.server);
+  const bool is_guarded = method->entry == ZPS_METHOD_REGISTERS || method->entry == ZPS_METHOD_CHANGES;
+  zps_err_t err = is_guarded ? zps_coordinator_is_own(conn, method->name, error) : ZPS_OK;
+  if (!err) err = method->run(conn, params, request, error);
+  zps_log_about(.code = err);
+  if (err && !is_no_such_server(conn, method, err))
+    zps_log_info("%s: %s is %s: %s", zps_rpc_conn_peer(conn->rpc), method->name, request ? "refused" : "left out",
+                 error->text);
+  audit(conn, method, params, err, error);
+  return err;
+}
+
 static void run(struct zps_coordinator_conn *conn, const struct zps_method *method, const zps_json *params,
                 struct zps_rpc_request *request) {
   struct zps_error error;
   zps_coordinator_enter(conn->coordinator);
-  const bool is_guarded = method->entry == ZPS_METHOD_REGISTERS || method->entry == ZPS_METHOD_CHANGES;
-  zps_err_t err = is_guarded ? zps_coordinator_is_own(conn, method->name, &error) : ZPS_OK;
-  if (!err) err = method->run(conn, params, request, &error);
-  if (err && !is_no_such_server(conn, method, err))
-    zps_log_info("%s: %s is %s: %s", zps_rpc_conn_peer(conn->rpc), method->name, request ? "refused" : "left out",
-                 error.text);
-  audit(conn, method, params, err, &error);
+  const zps_err_t err = carry_out(conn, method, params, request, &error);
   if (err && request) zps_rpc_reply_error(request, error.code, "%s", error.text);
   if (err == ZPS_ERR_NOMEM && !request) zps_coordinator_connect_anew(conn, &error);
   zps_coordinator_leave(conn->coordinator);

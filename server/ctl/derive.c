@@ -2,6 +2,8 @@
 
 #include <string.h>
 
+#include "server/ctl/late.h"
+
 static double number(const zps_json *row, const char *key) {
   return row ? zps_json_opt_real(row, key, 0) : 0;
 }
@@ -151,23 +153,40 @@ static zps_json *derive_tensor(const zps_json *now, const zps_json *before, cons
   return set_imbalances(to, now, before, row);
 }
 
+static zps_json *set_late(zps_json *to, const struct zps_late_ranks *late, const zps_json *row) {
+  const struct zps_late_rank *const of =
+      zps_late_of(late, zps_json_opt_str(row, "job", ""), zps_json_opt_str(row, "job_id", ""), number(row, "rank"));
+  if (of) to = zps_json_set_real(to, "late_percent", of->share * 100);
+  return zps_json_set_str(to, "late", !of ? "-" : of->is_late ? "late" : "no");
+}
+
+double zps_ctl_link_rate(const zps_json *row, const zps_json *before) {
+  struct window window = {row, before};
+  if (before && grown(&window, "pull_ns") <= 0) window.before = NULL;
+  return ratio(grown(&window, "bytes_in"), grown(&window, "pull_ns") / 1e9);
+}
+
 static zps_json *derive_rank(const zps_json *before, const zps_json *row) {
   const struct window window = {row, earlier(before, "ranks", row)};
   zps_json *const to = kept(&window);
   if (to) return to;
   const double rounds = grown(&window, "rounds");
-  return set_mean_ms(set_mean_ms(copy(row), "round_ms", &window, "total_ns", rounds), "wait_ms", &window, "wait_ns",
-                     rounds);
+  zps_json *derived = set_mean_ms(copy(row), "round_ms", &window, "total_ns", rounds);
+  derived = set_mean_ms(derived, "wait_ms", &window, "wait_ns", rounds);
+  derived = set_mean_ms(derived, "pull_ms", &window, "pull_ns", rounds);
+  return zps_json_set_real(derived, "link_bytes_per_s", zps_ctl_link_rate(row, window.before));
 }
 
 zps_json *zps_ctl_derive(const zps_json *now, const zps_json *before, double seconds) {
   zps_json *tensors = zps_json_array(), *ranks = zps_json_array(), *shards = zps_json_array(), *lags = zps_json_array();
+  struct zps_late_ranks late = zps_late_find(now, before, seconds);
   const zps_json *rows = zps_json_get(now, "tensors");
   for (size_t i = 0; i < zps_json_array_len(rows); i++)
     tensors = zps_json_append(tensors, derive_tensor(now, before, zps_json_at(rows, i)));
   rows = zps_json_get(now, "ranks");
   for (size_t i = 0; i < zps_json_array_len(rows); i++)
-    ranks = zps_json_append(ranks, derive_rank(before, zps_json_at(rows, i)));
+    ranks = zps_json_append(ranks, set_late(derive_rank(before, zps_json_at(rows, i)), &late, zps_json_at(rows, i)));
+  zps_late_fini(&late);
   rows = zps_json_get(now, "shards");
   for (size_t i = 0; i < zps_json_array_len(rows); i++)
     shards = zps_json_append(shards, derive_shard(now, before, seconds, zps_json_at(rows, i)));

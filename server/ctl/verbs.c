@@ -4,6 +4,7 @@
 
 #include "common/base/near.h"
 #include "server/ctl/ctl.h"
+#include "server/ctl/late.h"
 #include "server/ctl/metrics.h"
 #include "server/ctl/plan.h"
 
@@ -43,7 +44,8 @@ static const struct zps_ctl_verb verbs[] = {
               "ranks report of their rounds, under every scheme. Ranks report every ZENPS_TELEMETRY (default: 5 s) and "
               "when they leave; the table of tensors sums over ranks. Shards: what a server has counted of a tensor "
               "whose rounds went through it. Lags: how late the pushes of ranks are at each server. Shares: each job's "
-              "part of a server's threads and memory. Rates, densities and times cover the time since the tensor was "
+              "part of a server's threads and memory. " ZPS_LATE_RULE " Rates, "
+              "densities and times cover the time since the tensor was "
               "opened. With --watch, from the second answer on, they cover the time since the answer before. Bytes "
               "have the suffixes K, M, G, T and P, powers of 1024; JSON has all digits. zenps's own tensors, named "
               "@..., are shown only with --internal.",
@@ -295,13 +297,16 @@ static const struct {
     {"stats", NULL, "round_ms", "mean milliseconds from zenps_allreduce() to the result"},
     {"stats", NULL, "encode_ms", "from the call to the first announced push; phases overlap"},
     {"stats", NULL, "push_ms", "from the first push to the last one"},
-    {"stats", NULL, "wait_ms", "from the last push to the first sum; the rank with the shortest wait is the late one"},
+    {"stats", NULL, "wait_ms", "from the last push to the first sum"},
     {"stats", NULL, "pull_ms", "from the first sum to the last one"},
     {"stats", NULL, "decode_ms", "from the last sum to the finished result"},
     {"stats", "tensors", "imbalance_push",
      "rows that the busiest server gets of a rank's push over its even share, for the worst rank, mean of rounds; 1 is "
      "even"},
     {"stats", "tensors", "imbalance_pull", "rows of the sums at the busiest server over its even share; 1 is even"},
+    {"stats", "ranks", "link_bytes_per_s", "bytes that it received, by second of reading sums"},
+    {"stats", "ranks", "late_percent", "percent of the time that the others waited for its pushes"},
+    {"stats", "ranks", "late", "late: it is the late rank of its job; -: no round of its tensors went to a server"},
     {"stats", NULL, "told_s", "seconds since the last report of a rank"},
     {"jobs", NULL, "rounds", "rounds of its tensors, as ranks have reported"},
     {"jobs", NULL, "bytes_out", "bytes that its ranks sent"},

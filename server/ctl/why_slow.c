@@ -1,29 +1,17 @@
 /* `why`: servers and ranks that are slower than the others, between two answers. */
+#include <stdio.h>
 #include <stdlib.h>
 
+#include "server/ctl/derive.h"
+#include "server/ctl/late.h"
 #include "server/ctl/why_impl.h"
 
-#define LATE_SHARE 0.2    /* Share of the time that others wait for a late rank, or for a slow server. */
+#define SLOW_SHARE 0.2    /* Share of the time in which ranks read the sums of a slow server. */
 #define STARVED_SHARE 0.1 /* Share of the time in which a late rank waits for a processor. */
 #define BUSY_SHARE 0.5    /* Share of the time in which it computes. */
-#define SLOW_FACTOR 2.0   /* by which a slow server or a late rank exceeds the median of the others */
+#define SLOW_FACTOR 2.0   /* by which the median of the others exceeds a slow server's rate, or a slow link's */
 
-static int by_value(const void *a, const void *b) {
-  const double one = *(const double *)a, other = *(const double *)b;
-  return (one > other) - (one < other);
-}
-
-/* The median of the values but the one at `without`; n > 1. 0 without memory: then nothing stands out. */
-static double median(const double *values, size_t n, size_t without) {
-  double *const others = malloc(n * sizeof *others);
-  size_t n_others = 0;
-  for (size_t i = 0; others && i < n; i++)
-    if (i != without) others[n_others++] = values[i];
-  if (n_others > 0) qsort(others, n_others, sizeof others[0], by_value);
-  const double middle = n_others ? others[n_others / 2] : 0;
-  free(others);
-  return middle;
-}
+enum { BECAUSE_MAX = 100 };
 
 static const zps_json *before_of(const struct why *why, const char *array, const zps_json *row) {
   const zps_json *const rows = zps_json_get(why->answers->before, array);
@@ -61,8 +49,8 @@ void zps_why_slow_servers(struct why *why) {
     shares[i] = ns / 1e9 / why->answers->seconds;
   }
   for (size_t i = 0; rates && n > 1 && i < n; i++) {
-    const double others = median(rates, n, i);
-    if (rates[i] <= 0 || shares[i] < LATE_SHARE || rates[i] * SLOW_FACTOR > others) continue;
+    const double others = zps_ctl_median(rates, n, i);
+    if (rates[i] <= 0 || shares[i] < SLOW_SHARE || rates[i] * SLOW_FACTOR > others) continue;
     const zps_json *const row = zps_json_at(servers, i);
     char name[ZPS_QUOTED_MAX];
     zps_why_remedy(
@@ -77,99 +65,78 @@ void zps_why_slow_servers(struct why *why) {
 
 /* ------------------------------------------------------------ ranks that are late */
 
-struct lateness {
-  double late_s; /* others waited for this rank, over all tensors of the job, internal ones too */
-  const char *tensor;
-  double most_s; /* in this tensor */
-};
-
-/* A lag is how long after the first push a rank's push came. A tensor's servers see it at the same time, so the
- * greatest counts. */
-static struct lateness lateness_of(const struct why *why, const char *job, double rank) {
-  const zps_json *const rows = zps_json_get(why->answers->now, "lags");
-  struct lateness lateness = {.tensor = ""};
-  for (size_t i = 0; i < zps_json_array_len(rows); i++) {
+/* The row of this rank among the reports; *others_p: the median rate of the other ranks' links. */
+static const zps_json *told_by(const struct why *why, const zps_json *rank, double *rate_p, double *others_p) {
+  const zps_json *const rows = zps_json_get(why->answers->now, "ranks"), *told = NULL;
+  const size_t n_rows = zps_json_array_len(rows);
+  double *const rates = calloc(n_rows + 1, sizeof *rates);
+  size_t n = 0, which = 0;
+  for (size_t i = 0; rates && i < n_rows; i++) {
     const zps_json *const row = zps_json_at(rows, i);
-    if (strcmp(text(row, "job"), job) != 0 || number(row, "rank") != rank) continue;
-    const double lag_s = grown(why, "lags", row, "lag_ns") / 1e9;
-    bool is_greatest = true;
-    for (size_t j = 0; j < zps_json_array_len(rows); j++) {
-      const zps_json *const other = zps_json_at(rows, j);
-      if (j == i || strcmp(text(other, "job"), job) != 0 || number(other, "rank") != rank ||
-          number(other, "tensor") != number(row, "tensor"))
-        continue;
-      const double other_s = grown(why, "lags", other, "lag_ns") / 1e9;
-      is_greatest = is_greatest && (other_s < lag_s || (other_s == lag_s && j > i));
-    }
-    if (!is_greatest) continue;
-    lateness.late_s += lag_s;
-    if (lag_s > lateness.most_s) {
-      lateness.most_s = lag_s;
-      lateness.tensor = text(row, "name");
-    }
+    if (strcmp(text(row, "job"), text(rank, "job")) != 0) continue;
+    if (number(row, "rank") == number(rank, "rank")) told = row, which = n;
+    rates[n++] = zps_ctl_link_rate(row, before_of(why, "ranks", row));
   }
-  return lateness;
+  *rate_p = told ? rates[which] : 0;
+  *others_p = told && n > 1 ? zps_ctl_median(rates, n, which) : 0;
+  free(rates);
+  return told;
 }
 
-/* As the rank's last report has it: what kept its main thread from being in time. */
-static const char *remedy_of(const struct why *why, const zps_json *rank, const char **because_p) {
-  const zps_json *const rows = zps_json_get(why->answers->now, "ranks"), *told = NULL;
-  for (size_t i = 0; !told && i < zps_json_array_len(rows); i++) {
-    const zps_json *const row = zps_json_at(rows, i);
-    if (strcmp(text(row, "job"), text(rank, "job")) == 0 && number(row, "rank") == number(rank, "rank")) told = row;
-  }
+/* Whether the reading of sums takes the rank much of its time, and longer than others for as many bytes. */
+static bool is_link_slow(const struct why *why, const zps_json *told, double rate, double others) {
+  const zps_json *const before = before_of(why, "ranks", told);
+  const double more_ns = number(told, "pull_ns") - number(before, "pull_ns");
+  const bool is_new = before && more_ns > 0;
+  const double pull_ns = is_new ? more_ns : number(told, "pull_ns");
+  const double all_ns = is_new ? number(told, "total_ns") - number(before, "total_ns") : number(told, "total_ns");
+  return rate > 0 && rate * SLOW_FACTOR <= others && pull_ns >= SLOW_SHARE * all_ns;
+}
+
+/* As the rank's last report has it: what kept it from being in time, and what to do. */
+static const char *remedy_of(const struct why *why, const zps_json *rank, char because[BECAUSE_MAX]) {
+  double rate, others;
+  const zps_json *const told = told_by(why, rank, &rate, &others);
   const double busy = number(told, "busy") / 1000, starved = number(told, "starved") / 1000;
   if (starved >= STARVED_SHARE) {
-    *because_p = "; its main thread waits for a processor";
+    strcpy(because, "; its main thread waits for a processor");
     return "other programs take its processors: see top on its host, and give each rank cores of its own";
   }
+  if (told && is_link_slow(why, told, rate, others)) {
+    snprintf(because, BECAUSE_MAX, "; its link brings %.1f MB/s, the others' %.1f", rate / 1e6, others / 1e6);
+    return "its link is slow: compare ip -s link and ethtool on its host with the other ranks'";
+  }
   if (busy >= BUSY_SHARE) {
-    *because_p = "; its main thread computes";
+    strcpy(because, "; its main thread computes");
     return "it computes for longer: compare its batches with the other ranks', and the speed of its host";
   }
   if (busy + starved > 0) {
-    *because_p = "; its main thread is idle meanwhile";
+    strcpy(because, "; its main thread is idle meanwhile");
     return "it waits for input or for its link: look at its data loader, its GPU, and ip -s link on its host";
   }
-  *because_p = "";
+  because[0] = '\0';
   return "compare its data, processor and link with the other ranks' (top, ip -s link on its host)";
 }
 
-static void say_late(struct why *why, const zps_json *job, const zps_json *rank, double share) {
-  const struct lateness lateness = lateness_of(why, text(job, "job"), number(rank, "rank"));
-  const char *because, *const remedy = remedy_of(why, rank, &because);
+static void say_late(struct why *why, const struct zps_late_rank *late, const zps_json *rank) {
+  char because[BECAUSE_MAX];
+  const char *const remedy = remedy_of(why, rank, because);
   zps_why_remedy(
       zps_why_found(
-          why, ZPS_FINDING_WARNING, share * 100,
+          why, ZPS_FINDING_WARNING, late->share * 100,
           "job %.60s: rank %.0f (host %.60s, pid %.0f) is late: it keeps the others waiting %.0f%% of the time, most "
           "at tensor %.60s%s",
-          text(job, "job"), number(rank, "rank"), text(rank, "host"), number(rank, "pid"), share * 100, lateness.tensor,
-          because),
+          late->job, late->rank, text(rank, "host"), number(rank, "pid"), late->share * 100, late->tensor, because),
       "%s", remedy);
 }
 
-static void find_late_rank(struct why *why, const zps_json *job) {
-  const zps_json *const rows = zps_json_get(why->answers->members, "ranks"), *latest = NULL;
-  const size_t n_rows = zps_json_array_len(rows);
-  double *const late_s = calloc(n_rows + 1, sizeof *late_s);
-  size_t n = 0, worst = 0;
-  for (size_t i = 0; late_s && i < n_rows; i++) {
-    const zps_json *const row = zps_json_at(rows, i);
-    if (strcmp(text(row, "job"), text(job, "job")) != 0) continue;
-    late_s[n] = lateness_of(why, text(job, "job"), number(row, "rank")).late_s;
-    if (!latest || late_s[n] > late_s[worst]) {
-      worst = n;
-      latest = row;
-    }
-    n++;
-  }
-  const double share = n > 1 ? late_s[worst] / why->answers->seconds : 0;
-  if (share >= LATE_SHARE && late_s[worst] >= SLOW_FACTOR * median(late_s, n, worst)) say_late(why, job, latest, share);
-  free(late_s);
-}
-
 void zps_why_late(struct why *why) {
-  const zps_json *const jobs = zps_json_get(why->answers->jobs, "jobs");
-  for (size_t i = 0; i < zps_json_array_len(jobs); i++)
-    if (is_about(why, zps_json_at(jobs, i))) find_late_rank(why, zps_json_at(jobs, i));
+  const zps_json *const members = zps_json_get(why->answers->members, "ranks");
+  struct zps_late_ranks late = zps_late_find(why->answers->now, why->answers->before, why->answers->seconds);
+  for (size_t i = 0; i < zps_json_array_len(members); i++) {
+    const zps_json *const row = zps_json_at(members, i);
+    const struct zps_late_rank *const of = zps_late_of(&late, text(row, "job"), NULL, number(row, "rank"));
+    if (of && of->is_late && is_about(why, row)) say_late(why, of, row);
+  }
+  zps_late_fini(&late);
 }

@@ -86,6 +86,7 @@ static void on_registered(void *ctx, const zps_json *result, const struct zps_er
   if (!error && zps_control_server_answer_read(result, &answer, &wrong)) error = &wrong;
   if (error) {
     if (error->code != ZPS_ERR_CLOSED) {
+      zps_log_about(.server = agent->name, .code = error->code);
       zps_log_error("registration with the coordinator at %s failed: %s", zps_addresses_now(&agent->coordinators),
                     error->text);
       zps_rpc_close(agent->conn, false);
@@ -127,8 +128,12 @@ static void on_message(void *ctx, struct zps_rpc_conn *conn, const char *method,
   if (!request) return; /* heartbeat: the connection notes that it heard something */
   struct zps_error error;
   zps_json *result = NULL;
+  char job[ZPS_NAME_MAX + 1];
+  zps_agent_call_job(&agent->jobs, params, job);
+  zps_log_about(.job = job);
   const zps_err_t err = zps_agent_carry_out(&agent->jobs, method, params, &result, &error);
   if (err) {
+    zps_log_about(.code = err);
     zps_log_warn("%s: %s", method, error.text);
     zps_rpc_reply_error(request, err, "%s", error.text);
     leave_if_stuck(agent);

@@ -1,4 +1,5 @@
 /* The coordinator's calls: read, then carried out on the shard. */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -14,7 +15,7 @@ static zps_err_t job_open(struct zps_agent_jobs *jobs, const zps_json *params, s
   if (err)
     zps_agent_job_destroy(job);
   else
-    zps_agent_jobs_add(jobs, job, spec.job_id);
+    zps_agent_jobs_add(jobs, job, spec.job_id, spec.name);
   zps_job_spec_fini(&spec);
   return err;
 }
@@ -114,4 +115,11 @@ zps_err_t zps_agent_carry_out(struct zps_agent_jobs *jobs, const char *method, c
   const zps_err_t err = carry_out(jobs, method, params, result_p, error);
   if (err == ZPS_ERR_TIMEOUT) jobs->is_stuck = true;
   return err;
+}
+
+void zps_agent_call_job(const struct zps_agent_jobs *jobs, const zps_json *params, char name[ZPS_NAME_MAX + 1]) {
+  uint64_t job_id;
+  const struct zps_agent_job *const job =
+      zps_json_get_hex(params, "job_id", &job_id, NULL) ? NULL : zps_agent_jobs_find(jobs, job_id);
+  snprintf(name, ZPS_NAME_MAX + 1, "%s", job ? job->name : zps_json_opt_str(params, "name", ""));
 }

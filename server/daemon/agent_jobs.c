@@ -1,5 +1,6 @@
 #include "server/daemon/agent_jobs.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 
 #define ZPS_LOG_COMPONENT "agent"
@@ -21,8 +22,9 @@ void zps_agent_jobs_fini(struct zps_agent_jobs *jobs) {
   while (jobs->first) zps_agent_jobs_forget(jobs, jobs->first->job_id);
 }
 
-void zps_agent_jobs_add(struct zps_agent_jobs *jobs, struct zps_agent_job *job, uint64_t job_id) {
+void zps_agent_jobs_add(struct zps_agent_jobs *jobs, struct zps_agent_job *job, uint64_t job_id, const char *name) {
   job->job_id = job_id;
+  snprintf(job->name, sizeof job->name, "%s", name);
   job->next = jobs->first;
   jobs->first = job;
   jobs->n++;
@@ -86,6 +88,7 @@ static bool is_listed(const uint32_t *tensors, uint32_t n, uint32_t tensor) {
 }
 
 void zps_agent_job_keep(struct zps_agent_jobs *jobs, struct zps_agent_job *job, const uint32_t *tensors, uint32_t n) {
+  zps_log_about(.job = job->name);
   for (uint32_t i = 0; i < job->n_tensors;) {
     const uint32_t tensor = job->tensors[i];
     if (is_listed(tensors, n, tensor)) {
@@ -108,6 +111,7 @@ static void end_job(struct zps_agent_jobs *jobs, const struct zps_agent_job *job
     jobs->is_stuck = true;
     return;
   }
+  zps_log_about(.job = job->name);
   zps_log_warn("job 0x%016llx is closed: %s", (unsigned long long)job->job_id, reason);
   if (err) zps_log_debug("job 0x%016llx was already closed", (unsigned long long)job->job_id);
   zps_agent_jobs_forget(jobs, job->job_id);
@@ -145,6 +149,7 @@ void zps_agent_jobs_registered(struct zps_agent_jobs *jobs, uint64_t incarnation
       leave_job(jobs, job, "the coordinator closed it, or took this server for lost, while there was no connection");
     } else if (!job->orphan_ns) {
       job->orphan_ns = now_ns;
+      zps_log_about(.job = job->name);
       zps_log_warn("job 0x%016llx: the coordinator does not know it: its rounds go on, for now",
                    (unsigned long long)job->job_id);
     }

@@ -11,6 +11,7 @@
 
 struct zps_agent_job {
   uint64_t job_id;
+  char name[ZPS_NAME_MAX + 1];
   uint64_t incarnation; /* 0: opened over the present connection */
   uint64_t orphan_ns;   /* since when no coordinator knows it; 0: one does */
   uint32_t *tensors;
@@ -29,7 +30,7 @@ void zps_agent_jobs_fini(struct zps_agent_jobs *jobs);
 /* Room for one more first, so that the note cannot fail: NULL when memory is short. */
 struct zps_agent_job *zps_agent_job_create(void);
 void zps_agent_job_destroy(struct zps_agent_job *job);
-void zps_agent_jobs_add(struct zps_agent_jobs *jobs, struct zps_agent_job *job, uint64_t job_id);
+void zps_agent_jobs_add(struct zps_agent_jobs *jobs, struct zps_agent_job *job, uint64_t job_id, const char *name);
 void zps_agent_jobs_forget(struct zps_agent_jobs *jobs, uint64_t job_id);
 struct zps_agent_job *zps_agent_jobs_find(const struct zps_agent_jobs *jobs, uint64_t job_id);
 
@@ -56,6 +57,8 @@ void zps_agent_jobs_tick(struct zps_agent_jobs *jobs, uint64_t grace_ns, uint64_
  * *result_p stays NULL for an empty answer. */
 zps_err_t zps_agent_carry_out(struct zps_agent_jobs *jobs, const char *method, const zps_json *params,
                               zps_json **result_p, struct zps_error *error) ZPS_MUSTCHECK;
+/* The name of the job that such a call is about, for the log; empty: none. */
+void zps_agent_call_job(const struct zps_agent_jobs *jobs, const zps_json *params, char name[ZPS_NAME_MAX + 1]);
 /* The answer to stats.get. */
 zps_err_t zps_agent_stats(struct zps_shard *shard, zps_json **result_p, struct zps_error *error) ZPS_MUSTCHECK;
 

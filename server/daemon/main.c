@@ -49,7 +49,7 @@ int main(int argc, char **argv) {
     zps_journal_set_format((enum zps_log_format)options.log_format);
     err = zps_daemon_run(&options, argc, argv, rest.file_read, &error);
     if (err) {
-      zps_log_error("%s", error.text);
+      zps_log_failure(ZPS_LOG_ERROR, &error);
       status = ZPS_EXIT_FAILED;
     }
     zps_log_flush(LAST_WORDS_MS);

@@ -206,7 +206,7 @@ static const struct zps_opt opts[] = {
     OPT(ZPS_OPT_ENUM, log_level, .name = "log.level", .arg = "LEVEL", .def = "info", .values = levels,
         .flags = ZPS_OPT_RELOADABLE, .help = "least important lines in the log: error, warn, info, debug or trace"),
     OPT(ZPS_OPT_ENUM, log_format, .name = "log.format", .arg = "FORMAT", .def = "text", .values = formats,
-        .flags = ZPS_OPT_RELOADABLE, .help = "text, or one JSON object a line"),
+        .flags = ZPS_OPT_RELOADABLE, .help = "text, or one JSON object a line; zenps(7) has its fields"),
 
     {.type = ZPS_OPT_GONE, .name = "coordinator.call_timeout", .help = "it is twice control.dead, at least 10 s"},
     {.type = ZPS_OPT_GONE, .name = "coordinator.lease", .help = "it is control.dead in whole seconds, at least 2"},

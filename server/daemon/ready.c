@@ -65,7 +65,7 @@ void zps_ready_set(struct zps_ready *ready, bool is_ready) {
   if (!is_ready) {
     drop(ready, ready->path);
   } else if (make_beside(ready, beside, &error)) {
-    zps_log_error("%s", error.text);
+    zps_log_failure(ZPS_LOG_ERROR, &error);
   } else if (rename(beside, ready->path) != 0) {
     zps_log_error("control.ready_file: cannot rename %s to %s: %s", beside, ready->path, strerror(errno));
     drop(ready, beside);

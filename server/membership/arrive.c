@@ -144,6 +144,7 @@ zps_err_t zps_members_join(struct zps_members *members, struct zps_member_client
   job->ranks[spec->rank] = rank;
   job->n_joined++;
   job->error.code = ZPS_OK; /* it gathers again */
+  zps_log_about(.job = job->name, ZPS_LOG_RANK(spec->rank));
   zps_log_debug("job '%s': rank %u (host %s, pid %u) has joined, %u of %u", job->name, spec->rank, spec->host,
                 spec->pid, job->n_joined, job->world);
   return ZPS_OK;

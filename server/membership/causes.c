@@ -16,13 +16,11 @@ static void note_cause(const struct zps_members *members, const struct zps_membe
 /* A job's first error is the one to act on; later ones are mostly its consequences. */
 static void log_error(const struct zps_member_job *job, const struct zps_member_rank *rank, bool is_first,
                       const struct zps_error *why) {
+  zps_log_about(.job = job->name, ZPS_LOG_RANK(rank->rank));
   struct zps_error error;
   zps_fail(&error, why->code, "job '%.60s': rank %u (host %.60s, pid %u) failed: %s: %.250s", job->name, rank->rank,
            rank->host, rank->pid, zps_err_name(why->code), why->text);
-  if (is_first)
-    zps_log_warn("%s", error.text);
-  else
-    zps_log_info("%s", error.text);
+  zps_log_failure(is_first ? ZPS_LOG_WARN : ZPS_LOG_INFO, &error);
 }
 
 static bool are_same(const struct zps_error *one, const struct zps_error *other) {
@@ -68,6 +66,7 @@ uint64_t zps_members_utc_ms(const struct zps_members *members) {
 }
 
 void zps_members_history_keep(struct zps_members *members, const struct zps_history_record *record) {
+  zps_log_about(.job = record->name);
   if (zps_history_add(&members->history, record))
     zps_log_warn_limited("no memory to keep how job '%s' ended", record->name);
 }

@@ -71,6 +71,7 @@ static bool belongs(const struct zps_member_tensor *tensor, const struct zps_mem
 static void close_all(struct zps_members *members, struct zps_member_job *job, struct zps_member_tensor *tensor) {
   uint32_t n_left = 0;
   job->version++;
+  zps_log_about(.job = job->name, .tensor = tensor->spec.name);
   zps_log_info("job '%s': tensor %u '%s' is closed", job->name, tensor->spec.tensor, tensor->spec.name);
   for (uint32_t i = 0; i < job->n_tensors; i++) {
     struct zps_member_tensor *const other = job->tensors[i];

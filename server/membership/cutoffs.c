@@ -53,6 +53,7 @@ void zps_members_cutoff_out(const struct zps_members *members, struct zps_member
   cutoff->out_ns = members->now_ns;
   cutoff->again_ns = members->now_ns + cutoff->wait_ns;
   snprintf(cutoff->why, sizeof cutoff->why, "%s", job->suspicion.why);
+  zps_log_about(.job = job->name, .server = server->name);
   zps_log_info("job '%s': server %u '%s' is asked to take a place again in %llu s", job->name, server->index,
                server->name, (unsigned long long)(cutoff->wait_ns / ZPS_NS_PER_S));
 }

@@ -149,6 +149,7 @@ void zps_members_asker_refuse(struct zps_members *members, struct zps_member_ask
 void zps_members_asker_gone(struct zps_members *members, struct zps_member_asker *asker, bool is_lost) {
   struct zps_member_elastic *const elastic = asker->elastic;
   const uint32_t last_seat = asker->last_seat;
+  zps_log_about(.job = elastic->name);
   zps_log_info("job '%s': host %s, pid %u no longer waits to join: its connection has ended", elastic->name,
                asker->rank->host, asker->rank->pid);
   zps_members_asker_refuse(members, asker, ZPS_ERR_CLOSED, "the connection has ended");

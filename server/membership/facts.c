@@ -27,6 +27,7 @@ void zps_members_joiner_gone(const struct zps_members *members, struct zps_membe
   if (was_joining) job->view.places[position].server->n_jobs--;
   zps_view_vacate(&job->view, position);
   if (!was_joining) return;
+  zps_log_about(.job = job->name, .server = server->name);
   zps_log_info("job '%s': server '%s' takes no place, for now: it is gone", job->name, server->name);
   if (zps_view_count(&job->view, ZPS_PLACE_JOINING) == 0) job->placement_ns = members->now_ns + ZPS_PLACEMENT_SETTLE_NS;
 }
@@ -43,6 +44,7 @@ bool zps_members_joiner_answered(struct zps_member_job *job, const struct zps_me
   if (position == job->view.n_places || code == ZPS_ERR_CLOSED) return position < job->view.n_places;
   if (code && zps_member_job_admits(job, position)) {
     job->view.places[position].is_refused = true;
+    zps_log_about(.job = job->name, .server = server->name, .code = code);
     zps_log_warn("job '%s': server %u '%s' (host %s) cannot take a place in it: %s", job->name, server->index,
                  server->name, server->host, text);
   }
@@ -67,6 +69,7 @@ static void add_lost(struct zps_member_job *job, const char *name) {
 
 void zps_members_job_explain(struct zps_member_job *job, const struct zps_member_server *server, const char *what,
                              const char *reason) {
+  strcpy(job->map.server, server->name);
   zps_fail(&job->map.why, ZPS_ERR_SERVER_LOST, "job '%s': server %u '%s' (host %s, pid %u) %s: %s", job->name,
            server->index, server->name, server->host, server->pid, what, reason);
 }

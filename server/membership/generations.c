@@ -136,6 +136,7 @@ static void begin(struct zps_members *members, struct zps_member_elastic *elasti
     job->generation = generation_of(elastic, count, places, n);
     elastic->forming = job;
     zps_members_elastic_note(members, elastic); /* no other one is to have its number, not after a new start either */
+    zps_log_about(.job = job->name);
     zps_log_info("job '%s': generation %u has %u ranks, %u of %u from the last one and %u new; from step %llu",
                  job->name, job->generation.number, n, count->survivors, elastic->last_world, n - count->survivors,
                  (unsigned long long)job->generation.step);
@@ -168,7 +169,8 @@ static void refuse_late(struct zps_members *members, const struct zps_member_ela
     else
       zps_fail(&error, ZPS_ERR_MISSING, "job '%s': after %g s %u ranks were there of the %u that it needs at least",
                elastic->name, seconds, n, elastic->min_world);
-    zps_log_warn("%s", error.text);
+    zps_log_about(.job = elastic->name);
+    zps_log_failure(ZPS_LOG_WARN, &error);
     zps_members_asker_refuse(members, asker, error.code, error.text);
   }
 }

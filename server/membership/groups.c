@@ -289,6 +289,7 @@ static const struct zps_group_member *next_up(const struct zps_member_group *gro
 
 static void meet(struct zps_members *members, struct zps_member_job *job, struct zps_member_group *group) {
   if (group->n_here == group->n_ranks && !group->is_met) {
+    zps_log_about(.job = job->name);
     zps_log_debug("job '%s': the %u ranks of %s have met", job->name, group->n_ranks, group->name);
     group->is_met = true;
     zps_members_note(members, &(struct zps_member_note){.type = ZPS_NOTE_GROUP, .job = job, .group = group});

@@ -8,6 +8,7 @@
 #include "common/base/log.h"
 
 static void job_set_state(struct zps_member_job *job, enum zps_job_state state) {
+  zps_log_about(.job = job->name);
   zps_log_info("job '%s' 0x%016llx: %s > %s, %u of %u ranks", job->name, (unsigned long long)job->job_id,
                zps_job_state_name(job->state), zps_job_state_name(state), job->n_joined, job->world);
   job->state = state;
@@ -54,6 +55,7 @@ static void fail(struct zps_members *members, struct zps_member_job *job) {
 static void end(struct zps_members *members, struct zps_member_job *job) {
   const struct zps_error *const cause = zps_member_job_cause(job);
   const bool has_been = job->state >= ZPS_JOB_RUNNING || cause->code;
+  zps_log_about(.job = job->name, .code = cause->code);
   const char *const reason = cause->code ? cause->text : has_been ? "all ranks have left" : "nobody joined";
   close_at_servers(members, job, reason);
   zps_members_job_remove(members, job);
@@ -142,6 +144,7 @@ static void place_anew(struct zps_members *members, struct zps_member_job *job) 
     zps_members_job_drop_joins(members, job, ZPS_ERR_SERVER_LOST, why);
     return;
   }
+  zps_log_about(.job = job->name, .server = job->map.server, .code = job->map.why.code);
   zps_log_warn("%s: placing it anew", why);
   close_at_servers(members, job, why);
   zps_view_fini(&job->view);
@@ -171,7 +174,7 @@ void zps_members_job_begin(struct zps_members *members, struct zps_member_job *j
   if (members->draining) {
     zps_members_job_drop_joins(members, job, ZPS_ERR_REFUSED, "the coordinator is shutting down");
   } else if (is_complete(members, job) && check_fabric(members, job, &error)) {
-    zps_log_warn("%s", error.text);
+    zps_log_failure(ZPS_LOG_WARN, &error);
     zps_members_job_drop_joins(members, job, error.code, error.text);
   } else if (is_complete(members, job)) {
     job_open(members, job);
@@ -188,9 +191,10 @@ void zps_members_job_opened(struct zps_members *members, struct zps_member_clien
   if (!job || job->state != ZPS_JOB_OPENING || !server || code == ZPS_ERR_CLOSED) return;
   if (code) {
     struct zps_error error;
+    zps_log_about(.job = job->name, .server = server->name);
     zps_fail(&error, code, "job '%.60s': server '%.60s' (host %.60s) did not open it: %s", job->name, server->name,
              server->host, text);
-    zps_log_warn("%s", error.text);
+    zps_log_failure(ZPS_LOG_WARN, &error);
     zps_members_job_drop_joins(members, job, error.code, error.text);
     return;
   }
@@ -201,8 +205,9 @@ void zps_members_job_fail(struct zps_members *members, uint64_t job_id, zps_err_
   struct zps_member_job *job = zps_members_job_find(members, job_id);
   struct zps_error error;
   if (!job || job->state == ZPS_JOB_CLOSING) return;
+  zps_log_about(.job = job->name);
   zps_fail(&error, code, "job '%.60s': %s", job->name, text);
-  zps_log_warn("%s", error.text);
+  zps_log_failure(ZPS_LOG_WARN, &error);
   if (job->state == ZPS_JOB_RUNNING)
     zps_members_job_break(job, code, ZPS_NO_RANK, error.text);
   else
@@ -214,6 +219,7 @@ uint64_t zps_members_job_closing(struct zps_members *members, struct zps_member_
   if (job->state != ZPS_JOB_CLOSING || job->is_forgotten) return ZPS_NEVER;
   if (!job->grace_ns) job->grace_ns = now_ns + members->config.leave_grace_ms * ZPS_NS_PER_MS;
   if (now_ns < job->grace_ns) return job->grace_ns;
+  zps_log_about(.job = job->name, .code = job->error.code);
   zps_log_warn("job '%s' 0x%016llx: %u ranks have not left %g s after the failure: its servers forget the job",
                job->name, (unsigned long long)job->job_id, job->n_joined,
                (double)members->config.leave_grace_ms / 1000);

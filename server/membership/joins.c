@@ -99,7 +99,7 @@ uint64_t zps_members_joins_expire(struct zps_members *members, struct zps_member
     }
     if (!known) {
       timeout_text(members, job, rank, &error);
-      zps_log_warn("%s", error.text);
+      zps_log_failure(ZPS_LOG_WARN, &error);
       known = true;
     }
     if (job->state == ZPS_JOB_OPENING || job->generation.number > 0) { /* no other will come for it */

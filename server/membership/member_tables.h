@@ -117,12 +117,13 @@ enum zps_map_state {
 /* The partitions of servers that are lost, or leave, go to those that are left. */
 struct zps_member_map {
   enum zps_map_state state;
-  unsigned n_pending;         /* SERVERS: servers that have not acknowledged this epoch, as of the last settle. */
-  uint64_t began_ns;          /* When the first of the epochs since the job last ran in one began. */
-  uint64_t deadline_ns;       /* of this epoch; 0: not set yet */
-  struct zps_job_steps steps; /* steps that ranks of this epoch have begun and not finished; kept for ranks that come
-                                 back */
-  struct zps_error why;       /* Why the servers last changed, or are about to. OPENING too. */
+  unsigned n_pending;            /* SERVERS: servers that have not acknowledged this epoch, as of the last settle. */
+  uint64_t began_ns;             /* When the first of the epochs since the job last ran in one began. */
+  uint64_t deadline_ns;          /* of this epoch; 0: not set yet */
+  struct zps_job_steps steps;    /* steps that ranks of this epoch have begun and not finished; kept for ranks that come
+                                    back */
+  struct zps_error why;          /* Why the servers last changed, or are about to. OPENING too. */
+  char server[ZPS_NAME_MAX + 1]; /* The server that `why` names; empty: none, or several. */
 };
 
 /* A server that ranks of a job could not reach over the data plane (cutoffs.c). */

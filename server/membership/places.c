@@ -98,6 +98,7 @@ static void ask(struct zps_members *members, struct zps_member_job *job, uint32_
   place->n_pending = 1;
   zps_members_note_counters(members); /* The next one must have another, whatever becomes of this one. */
   server->n_jobs++;
+  zps_log_about(.job = job->name, .server = server->name);
   zps_log_info("job '%s': server %u '%s' is to take place %u", job->name, server->index, server->name, position);
   zps_members_act(members, &(struct zps_action){
                                .type = ZPS_ACT_JOB_OPEN, .client = server->client, .job = job, .position = position});
@@ -108,6 +109,7 @@ static void ask(struct zps_members *members, struct zps_member_job *job, uint32_
 /* Some of its answers may be under way: it is asked nothing more until they are here. */
 static void dismiss(struct zps_members *members, struct zps_member_job *job, uint32_t position, const char *why) {
   struct zps_view_place *const place = &job->view.places[position];
+  zps_log_about(.job = job->name, .server = place->server->name);
   zps_log_info("job '%s': server '%s' takes no place, for now: %s", job->name, place->server->name, why);
   place->state = ZPS_PLACE_DISMISSED;
   place->server->n_jobs--;
@@ -135,6 +137,7 @@ static void let_in(const struct zps_members *members, struct zps_member_job *job
   zps_view_seize(&job->view, position);
   forget_suspicions(job, position);
   zps_members_cutoff_in(members, job, zps_view_server(&job->view, position));
+  zps_log_about(.job = job->name, .server = zps_view_server(&job->view, position)->name);
   zps_log_info("job '%s': server '%s' takes place %u", job->name, zps_view_server(&job->view, position)->name,
                position);
 }
@@ -150,6 +153,7 @@ static void change(struct zps_members *members, struct zps_member_job *job, cons
             : fact->is_refused ? "it could not"
                                : "the job has changed");
   if (want != ZPS_PLACE_LEAVING) return;
+  zps_log_about(.job = job->name, .server = place->server->name);
   zps_log_info("job '%s': server '%s' leaves place %u", job->name, place->server->name, position);
   place->state = want;
   place->was_lost = place->is_cut_off;
@@ -169,6 +173,7 @@ static void explain(struct zps_member_job *job, const struct zps_placement_facts
     const struct zps_member_server *const server = job->view.places[i].server;
     zps_text_add(names, sizeof names, "%s%s", names[0] ? ", " : "", server ? server->name : "");
   }
+  if (!any_loss) job->map.server[0] = '\0';
   if (!any_loss)
     zps_fail(&job->map.why, ZPS_ERR_SERVER_LOST, "job '%.60s': servers %s: %.100s", job->name,
              is_drain ? "left it that drain" : "took free places", names);

@@ -298,6 +298,7 @@ static void explain(const struct zps_member_plan *plan, const struct zps_member_
   }
   const struct zps_plan_cluster *cluster = &plan->input.cluster;
   const struct zps_plan_link *link = cluster->n > cluster->ranks_per_host ? &cluster->net : &cluster->host;
+  zps_log_about(.job = job->name, .tensor = tensor->spec.name);
   zps_log_info("job '%s': tensor '%s': %s; density %.3g, gamma %.3g, %.3g MB/s, %.3g us; ms predicted/measured:%s",
                job->name, tensor->spec.name, zps_plan_scheme_name(chooser->scheme), plan->input.profile.density,
                zps_plan_gamma(&plan->input.profile, cluster->n), link->bandwidth / 1e6, link->latency_s * 1e6, text);
@@ -306,6 +307,7 @@ static void explain(const struct zps_member_plan *plan, const struct zps_member_
 /* The schemes that are left out now and were not before, once each. */
 static void tell_left_out(const struct zps_plan_chooser *chooser, unsigned before, const struct zps_member_job *job,
                           const struct zps_member_tensor *tensor) {
+  zps_log_about(.job = job->name, .tensor = tensor->spec.name);
   for (unsigned i = 0; i < ZPS_PLAN_SCHEMES; i++) {
     if (!((chooser->too_slow | chooser->failed) & ~before & 1u << i)) continue;
     zps_log_info("job '%s': tensor '%s': %s is not tried: %s", job->name, tensor->spec.name,
@@ -328,6 +330,7 @@ static void learn(struct zps_member_plan *plan, uint32_t world) {
 static void choose(struct zps_member_plan *plan, const struct zps_member_job *job,
                    const struct zps_member_tensor *tensor) {
   struct zps_plan_chooser *const chooser = &plan->chooser;
+  zps_log_about(.job = job->name, .tensor = tensor->spec.name);
   if (plan->rounds > 0) {
     const enum zps_plan_scheme before = chooser->scheme;
     const unsigned left_out = chooser->too_slow | chooser->failed;

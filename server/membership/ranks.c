@@ -34,10 +34,11 @@ static void rank_gone(struct zps_members *members, struct zps_member_job *job, s
 
 void zps_members_rank_lost(struct zps_members *members, struct zps_member_job *job, struct zps_member_rank *rank,
                            const char *reason) {
+  zps_log_about(.job = job->name, ZPS_LOG_RANK(rank->rank));
   struct zps_error error;
   zps_fail(&error, ZPS_ERR_PEER_LOST, "job '%s': rank %u (host %s, pid %u) was lost: %s", job->name, rank->rank,
            rank->host, rank->pid, reason);
-  zps_log_warn("%s", error.text);
+  zps_log_failure(ZPS_LOG_WARN, &error);
   if (job->state < ZPS_JOB_RUNNING) zps_members_elastic_dropped(members, job, rank, true);
   if (job->state == ZPS_JOB_JOINING && job->generation.number == 0) {
     zps_members_join_drop(members, job, rank->rank, error.code, error.text);
@@ -53,6 +54,7 @@ void zps_members_rank_lost(struct zps_members *members, struct zps_member_job *j
 /* It is told itself, since its connection may stand; the others are as of any rank. */
 void zps_members_rank_expel(struct zps_members *members, struct zps_member_job *job, struct zps_member_rank *rank,
                             const char *reason) {
+  zps_log_about(.job = job->name, ZPS_LOG_RANK(rank->rank), .code = ZPS_ERR_PEER_LOST);
   struct zps_error error;
   zps_fail(&error, ZPS_ERR_PEER_LOST, "job '%s': rank %u (host %s, pid %u) was lost: %s", job->name, rank->rank,
            rank->host, rank->pid, reason);
@@ -102,6 +104,7 @@ zps_err_t zps_members_move_on(struct zps_members *members, struct zps_member_cli
 
 void zps_members_rank_away(struct zps_members *members, struct zps_member_job *job, struct zps_member_rank *rank,
                            uint64_t until_ns, const char *reason) {
+  zps_log_about(.job = job->name, ZPS_LOG_RANK(rank->rank));
   zps_log_info("job '%s': rank %u (host %s, pid %u) is away: %s", job->name, rank->rank, rank->host, rank->pid, reason);
   zps_members_tensors_fail(members, job, rank->client, ZPS_ERR_CLOSED, reason);
   zps_members_groups_drop(members, job, rank->rank, true, ZPS_ERR_CLOSED, reason);
@@ -123,6 +126,7 @@ void zps_members_rank_resume(struct zps_members *members, struct zps_member_job 
   client->rank = rank->rank;
   rank->told = ZPS_TOLD_NOTHING;
   members->n_away--;
+  zps_log_about(.job = job->name, ZPS_LOG_RANK(rank->rank));
   zps_log_info("job '%s': rank %u (host %s, pid %u) is back", job->name, rank->rank, rank->host, rank->pid);
   if (job->state == ZPS_JOB_CLOSING) {
     uint32_t lost = 0;

@@ -307,12 +307,14 @@ zps_err_t zps_members_restore_seat(struct zps_members *members, uint64_t job_id,
 /* Nobody has heard of a replay, so rounds are as they were. */
 static void begin_anew(struct zps_members *members, struct zps_member_job *job) {
   struct zps_error *const why = &job->map.why;
+  job->map.server[0] = '\0';
   zps_fail(why, ZPS_ERR_SERVER_LOST, "job '%s': a server was lost, and then the coordinator", job->name);
   if (!members->config.replays || zps_view_count(&job->view, ZPS_PLACE_IN) == 0) {
     zps_members_job_break(job, why->code, ZPS_NO_RANK, why->text);
     return;
   }
   zps_members_view_change_begin(members, job);
+  zps_log_about(.job = job->name, .code = why->code);
   zps_log_warn("%s: notifying the remaining servers again; epoch %u", why->text, job->view.epoch);
 }
 

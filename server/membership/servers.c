@@ -34,6 +34,7 @@ static bool is_same_process(const struct zps_member_server *server, const struct
 }
 
 void zps_members_server_lost(struct zps_members *members, struct zps_member_server *server, const char *reason) {
+  zps_log_about(.server = server->name);
   zps_members_server_remove(members, server);
   members->epoch++;
   zps_members_note(members, &(struct zps_member_note){.type = ZPS_NOTE_SERVER_GONE, .server = server});
@@ -61,6 +62,7 @@ void zps_members_server_away(struct zps_members *members, struct zps_member_serv
   server->client = NULL;
   server->until_ns = until_ns;
   members->n_away++;
+  zps_log_about(.server = server->name);
   zps_log_info("server %u '%s' (host %s, pid %u) is away: %s", server->index, server->name, server->host, server->pid,
                reason);
   for (struct zps_member_job *job = members->jobs; job; job = job->next) {
@@ -98,6 +100,7 @@ static void resume(struct zps_members *members, struct zps_member_server *server
     zps_members_note(members, &(struct zps_member_note){.type = ZPS_NOTE_SERVER, .server = server});
   }
   members->n_away--;
+  zps_log_about(.server = server->name);
   zps_log_info("server %u '%s' (host %s, pid %u) is back", server->index, server->name, server->host, server->pid);
   for (struct zps_member_job *job = members->jobs; job; job = job->next) {
     const uint32_t i = zps_view_find(&job->view, server, 1u << ZPS_PLACE_IN | 1u << ZPS_PLACE_LEAVING);
@@ -152,6 +155,7 @@ zps_err_t zps_members_server_register(struct zps_members *members, struct zps_me
   client->server = server;
   members->epoch++;
   zps_members_note(members, &(struct zps_member_note){.type = ZPS_NOTE_SERVER, .server = server});
+  zps_log_about(.server = server->name);
   zps_log_info("server %u '%s' (host %s, pid %u) is in: %s at %s", server->index, server->name, server->host,
                server->pid, server->fabric.provider, server->fabric.address);
   return ZPS_OK;
@@ -164,6 +168,7 @@ static void drain(struct zps_members *members, struct zps_member_server *server,
   server->draining = true;
   server->stops |= stops;
   if (!is_news) return;
+  zps_log_about(.server = server->name);
   zps_log_info("server '%s' is draining%s", server->name, stops ? ": its process is about to end" : "");
   zps_members_note(members, &(struct zps_member_note){.type = ZPS_NOTE_SERVER, .server = server});
 }
@@ -220,6 +225,7 @@ zps_err_t zps_members_undrain_named(struct zps_members *members, const char *nam
   if (!server->draining) return ZPS_OK;
   server->draining = false;
   server->came_ns = members->now_ns;
+  zps_log_about(.server = server->name);
   zps_log_info("server '%s' takes jobs again", server->name);
   zps_members_note(members, &(struct zps_member_note){.type = ZPS_NOTE_SERVER, .server = server});
   return ZPS_OK;

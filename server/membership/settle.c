@@ -4,6 +4,7 @@
  */
 #include <stdlib.h>
 
+#include "common/base/log.h"
 #include "server/membership/members_impl.h"
 
 static void sooner(uint64_t *deadline_ns, uint64_t other_ns) {
@@ -12,6 +13,7 @@ static void sooner(uint64_t *deadline_ns, uint64_t other_ns) {
 
 /* Time writes facts as events do. */
 static uint64_t expire(struct zps_members *members, struct zps_member_job *job) {
+  zps_log_about(.job = job->name);
   uint64_t deadline_ns = zps_members_joins_expire(members, job);
   sooner(&deadline_ns, zps_members_suspects_settle(members, job));
   zps_members_view_change_expire(members, job);
@@ -36,6 +38,7 @@ static uint64_t run(struct zps_members *members, struct zps_member_job *job) {
 
 /* May free the job. */
 static uint64_t settle(struct zps_members *members, struct zps_member_job *job) {
+  zps_log_about(.job = job->name);
   uint64_t deadline_ns = ZPS_NEVER;
   zps_members_job_begin(members, job);
   if (job->state == ZPS_JOB_RUNNING && !job->error.code && job->n_joined > 0) sooner(&deadline_ns, run(members, job));
@@ -54,6 +57,7 @@ uint64_t zps_members_jobs_settle(struct zps_members *members) {
 
 /* A generation that begins is a job to settle, too. */
 uint64_t zps_members_settle(struct zps_members *members) {
+  zps_log_about_else();
   uint64_t deadline_ns;
   do {
     deadline_ns = zps_members_connections_expire(members);

@@ -136,7 +136,8 @@ static void lose_servers(const struct zps_members *members, struct zps_member_jo
     zps_members_place_cut_off(job, i, is_first ? reason : NULL);
     is_first = false;
   }
-  zps_log_warn("%s", job->map.why.text);
+  zps_log_about(.server = job->map.server);
+  zps_log_failure(ZPS_LOG_WARN, &job->map.why);
   memset(job->suspicion.pairs, 0, (size_t)job->world * job->view.n_places * sizeof *job->suspicion.pairs);
 }
 

@@ -279,6 +279,7 @@ zps_err_t zps_members_tensor_register(struct zps_members *members, struct zps_me
   }
   tensor->waiters = waiter;
   job->version++;
+  zps_log_about(.job = job->name, .tensor = spec.name);
   zps_log_info("job '%s': tensor %u '%s', %llu x %u %s in %u partitions", job->name, tensor->spec.tensor, spec.name,
                (unsigned long long)spec.rows, spec.width, zps_dtype_name(spec.dtype), spec.n_parts);
   zps_members_act_servers(members, job, (struct zps_action){.type = ZPS_ACT_TENSOR_OPEN, .tensor = tensor});
@@ -323,7 +324,8 @@ void zps_members_tensor_opened(struct zps_members *members, struct zps_member_cl
     tensor->state = ZPS_TENSOR_FAILED;
     zps_fail(&tensor->error, code, "tensor '%s' of job '%s': server '%s' (host %.40s): %s", tensor->spec.name,
              job->name, server->server->name, server->server->host, text);
-    zps_log_warn("%s", tensor->error.text);
+    zps_log_about(.job = job->name, .server = server->server->name, .tensor = tensor->spec.name);
+    zps_log_failure(ZPS_LOG_WARN, &tensor->error);
     zps_members_note(members, &(struct zps_member_note){.type = ZPS_NOTE_TENSOR_STATE, .job = job, .tensor = tensor});
     zps_members_tensor_answer(members, job, tensor, NULL, tensor->error.code, tensor->error.text);
     return;

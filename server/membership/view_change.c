@@ -46,9 +46,10 @@ void zps_members_map_answered(struct zps_members *members, struct zps_member_cli
   struct zps_view_place *const place = &job->view.places[i];
   if (code && place->state == ZPS_PLACE_IN && !place->has_mapped) {
     struct zps_error error;
+    zps_log_about(.job = job->name, .server = job->map.server);
     zps_fail(&error, ZPS_ERR_SERVER_LOST, "%.250s; server '%.60s' cannot take over: %s", job->map.why.text,
              client->server->name, text);
-    zps_log_warn("%s", error.text);
+    zps_log_failure(ZPS_LOG_WARN, &error);
     zps_members_job_break(job, error.code, ZPS_NO_RANK, error.text);
     return;
   }
@@ -78,7 +79,8 @@ zps_err_t zps_members_mapped(struct zps_member_client *client, const struct zps_
   if (err) {
     zps_fail(error, ZPS_ERR_SERVER_LOST, "%.250s; the rounds in flight cannot be played again: %s", job->map.why.text,
              err == ZPS_ERR_NOMEM ? "the coordinator is out of memory" : "there are too many");
-    zps_log_warn("%s", error->text);
+    zps_log_about(.job = job->name, ZPS_LOG_RANK(rank->rank));
+    zps_log_failure(ZPS_LOG_WARN, error);
     zps_members_job_break(job, error->code, ZPS_NO_RANK, error->text);
     return error->code;
   }
@@ -219,6 +221,7 @@ void zps_members_view_change_expire(struct zps_members *members, struct zps_memb
              "%.200s; after %u s these ranks have not said which rounds they have in flight: %s", map->why.text,
              (unsigned)TIMEOUT_S, missing);
   }
-  zps_log_warn("%s", error.text);
+  zps_log_about(.server = map->server);
+  zps_log_failure(ZPS_LOG_WARN, &error);
   zps_members_job_break(job, error.code, ZPS_NO_RANK, error.text);
 }

@@ -272,6 +272,7 @@ void zps_collect_frame(struct zps_shard *shard, const struct zps_frame *frame) {
   if (!member || !member->link || member->is_failing) return;
   const struct zps_job *job = member->job;
   struct zps_error error;
+  zps_log_about(.job = job->name, ZPS_LOG_RANK(member->rank));
   const zps_err_t code = zps_link_received(member->link, header, &error);
   if (code != ZPS_OK) {
     if (code == ZPS_ERR_STALE) { /* it has not heard yet that a server was lost */

@@ -42,6 +42,7 @@ void zps_member_gone(struct zps_member *member, zps_err_t code, const char *text
     member->gone_text = strdup(text);
   }
   member->is_failing = false;
+  zps_log_about(.job = job->name, ZPS_LOG_RANK(member->rank));
   zps_log_info("job %s: rank %u is gone: %s", job->name, member->rank, text);
   const struct zps_shard_machine_event gone = zps_member_gone_event(member);
   for (struct zps_tensor *tensor = job->tensors; tensor; tensor = tensor->next) {
@@ -128,6 +129,7 @@ zps_err_t zps_job_open(struct zps_shard *shard, const struct zps_job_spec *spec,
   }
   job->next = shard->jobs;
   shard->jobs = job;
+  zps_log_about(.job = job->name);
   zps_log_info("job %s: open with %u ranks, weight %u", job->name, job->world, job->flow->weight);
   return ZPS_OK;
 }
@@ -159,6 +161,7 @@ bool zps_job_tensor_close(struct zps_job *job, uint32_t id) {
   fail_rounds(tensor, "tensor", "by all ranks");
   zps_shard_round_bury(job->shard);
   *link = tensor->next;
+  zps_log_about(.job = job->name, .tensor = tensor->name);
   zps_log_info("job %s, tensor %s: closed", job->name, tensor->name);
   free_tensor(tensor);
   return true;
@@ -190,6 +193,7 @@ static void log_share(const struct zps_job *job) {
 /* Takes it off the shard; its rounds are over. */
 static void close_job(struct zps_job *job, uint64_t linger_until_ns, const char *reason) {
   struct zps_shard *shard = job->shard;
+  zps_log_about(.job = job->name);
   log_share(job);
   zps_shard_round_bury(shard);
   free_tensors(job);

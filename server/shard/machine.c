@@ -52,6 +52,7 @@ void zps_shard_machine_destroy(struct zps_shard_machine *machine) {
 }
 
 static void set_state(struct zps_shard_machine *machine, enum zps_shard_machine_state state) {
+  zps_log_about(.job = machine->config.job, .tensor = machine->config.tensor, ZPS_LOG_STEP(machine->config.step));
   zps_log_debug("job %s, tensor %s, step %" PRIu64 ": %s > %s", machine->config.job, machine->config.tensor,
                 machine->config.step, state_names[machine->state], state_names[state]);
   machine->state = state;

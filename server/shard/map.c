@@ -72,6 +72,7 @@ zps_err_t zps_job_map(struct zps_job *job, const struct zps_job_map *map, struct
   for (uint32_t rank = 0; rank < job->world; rank++)
     if (job->members[rank].link) zps_link_set_epoch(job->members[rank].link, job->epoch);
   ZPS_MOMENT("map taken, not answered");
+  zps_log_about(.job = job->name);
   zps_log_info("job %s: epoch %u without %u servers: %u partitions here, before %u; %u rounds begin anew", job->name,
                job->epoch, map->n_lost, n_after, n_before, n_rounds);
   return ZPS_OK;

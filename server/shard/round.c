@@ -327,6 +327,8 @@ static void send_abort(struct zps_shard_round *round, struct zps_frame_abort *ab
   frame.u.abort = *abort;
   for (uint32_t rank = 0; rank < job->world; rank++)
     if (zps_shard_machine_wants_abort(round->machine, rank)) zps_member_send(&job->members[rank], &frame);
+  zps_log_about(.job = job->name, .tensor = round->tensor->name, ZPS_LOG_STEP(abort->step), .code = abort->code,
+                .has_rank = abort->n_ranks == 1, .rank = abort->n_ranks == 1 ? abort->ranks[0] : 0);
   zps_log_info("%s: %s", zps_err_name(abort->code), abort->text);
 }
 

@@ -32,8 +32,8 @@ static void on_frame(void *ctx, const struct zps_frame *frame) {
 
 static void on_peer_error(void *ctx, struct zps_net_peer *peer, zps_err_t code, const char *text) {
   (void)ctx;
-  (void)code;
   const struct zps_member *const member = zps_net_peer_ctx(peer);
+  zps_log_about(.job = member->job->name, ZPS_LOG_RANK(member->rank), .code = code);
   if (member->link && zps_link_cut(member->link) && !member->job->is_closed)
     zps_log_info("job %s: the connection to rank %u is lost, and made anew: %s", member->job->name, member->rank, text);
 }

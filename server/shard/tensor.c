@@ -246,6 +246,7 @@ zps_err_t zps_tensor_open(struct zps_job *job, const struct zps_tensor_spec *spe
   }
   tensor->next = job->tensors;
   job->tensors = tensor;
+  zps_log_about(.job = job->name, .tensor = tensor->name);
   zps_log_info("job %s, tensor %s: open with %" PRIu64 " x %u %s, %u of %u partitions here", job->name, tensor->name,
                spec->rows, spec->width, zps_dtype_name(spec->dtype), tensor->parts_here, spec->n_parts);
   return ZPS_OK;

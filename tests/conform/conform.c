@@ -15,13 +15,14 @@ static struct {
   char last[300];
 } warnings;
 
-static void log_sink(void *ctx, enum zps_log_level level, const char *component, const char *text) {
+static void log_sink(void *ctx, const struct zps_log_line *line) {
   (void)ctx;
-  if (level <= ZPS_LOG_WARN) {
+  if (line->level <= ZPS_LOG_WARN) {
     warnings.seen++;
-    snprintf(warnings.last, sizeof warnings.last, "%s: %s", component, text);
+    snprintf(warnings.last, sizeof warnings.last, "%s: %s", line->component, line->text);
   }
-  if (getenv("CONFORM_VERBOSE")) fprintf(stderr, "# %s %s: %s\n", zps_log_level_name(level), component, text);
+  if (getenv("CONFORM_VERBOSE"))
+    fprintf(stderr, "# %s %s: %s\n", zps_log_level_name(line->level), line->component, line->text);
 }
 
 void conform_allow_warnings(unsigned n) {

@@ -64,7 +64,10 @@ def expect(what, is_met, shown):
 taken, lines = run(True)
 expect("text comes as entries, none on stderr", taken and not lines, lines)
 wanted = {"PRIORITY", "MESSAGE", "ZENPS_COMPONENT", "SYSLOG_IDENTIFIER"}
-expect("with these fields", all(set(entry) == wanted for entry in taken), taken)
+subjects = {"ZENPS_SERVER", "ZENPS_PEER", "ZENPS_CODE"}
+expect("with these fields", all(wanted <= set(entry) <= wanted | subjects for entry in taken), taken)
+server = [entry for entry in taken if "is in:" in entry["MESSAGE"]]
+expect("and the subject's", [entry["ZENPS_SERVER"] for entry in server] == [socket.gethostname()] and "ZENPS_PEER" in server[0], taken)
 expect("of zenpsd", all(entry["SYSLOG_IDENTIFIER"] == "zenpsd" for entry in taken), taken)
 drain = [entry for entry in taken if "draining" in entry["MESSAGE"]]
 expect("with component and priority", [(entry["ZENPS_COMPONENT"], entry["PRIORITY"]) for entry in drain] == [("zenpsd", "6")], taken)

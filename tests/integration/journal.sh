@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # zenpsd's log in systemd's journal, which journal.py plays where the daemon sees nothing else at /run.
 . "$(dirname "$0")/../support/tap.sh"
-names=("text comes as entries, none on stderr" "with these fields" "of zenpsd" "with component and priority"
+names=("text comes as entries, none on stderr" "with these fields" "and the subject's" "of zenpsd" "with component and priority"
   "and the component in the text" "JSON comes on stderr, with priorities" "and can be read"
   "without the journal's socket text is on stderr" "a log that was redirected has no priorities")
 away=(unshare -m)

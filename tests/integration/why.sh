@@ -1,11 +1,12 @@
 #!/usr/bin/env bash
-# zenpsctl why: with this command alone an operator reads what is wrong, and the remedy that it names works.
+# zenpsctl why: with this command alone an operator reads what is wrong, and the remedy that it names works. The
+# daemons log in JSON, and each line has its subject as fields.
 . "$(dirname "$0")/../support/tap.sh"
 
 start() { # NAME ARGUMENTS...: a daemon, whose log is $scratch/NAME.log; its pid in $pid
   local name=$1
   shift
-  zenpsd --fabric-interface=lo --log-level=info --control-heartbeat=0.2s --control-dead=60s "$@" >>"$scratch/$name.log" 2>&1 &
+  zenpsd --fabric-interface=lo --log-level=info --log-format=json --control-heartbeat=0.2s --control-dead=60s "$@" >>"$scratch/$name.log" 2>&1 &
   pid=$!
 }
 ctl() { zenpsctl -e "$address" --timeout=60s "$@"; }
@@ -29,6 +30,38 @@ noticed_within() { # SECONDS
     awk -v now="$EPOCHREALTIME" -v before="$asked_before" -v most="$1" '{ told = $1 - (now - before) <= most } END { exit !told }'
 }
 
+# A line of a daemon's log whose sentence fits has these fields, and these besides with any value.
+has_fields() { # NAME PATTERN FIELDS [FIELD]...
+  python3 -c '
+import json, re, sys
+name, pattern, wanted, *some = sys.argv[1:]
+for line in map(json.loads, open(name, encoding="utf-8")):
+    if re.search(pattern, line["text"]) and json.loads(wanted).items() <= line.items() and set(some) <= line.keys():
+        sys.exit(0)
+sys.exit(1)' "$scratch/$1.log" "${@:2}"
+}
+# All sentences that begin with such a subject have it as a field: at least one does.
+subjects() { # FIELD PATTERN
+  python3 -c '
+import json, re, sys
+field, pattern, *names = sys.argv[1:]
+n = 0
+for line in (json.loads(line) for name in names for line in open(name, encoding="utf-8")):
+    found = re.match("(?:ERR_[A-Z_]+: )?" + pattern, line["text"])
+    if found and not found[1].startswith("0x"):
+        assert str(line.get(field)) == found[1], line
+        n += 1
+assert n > 0, field' "$@" "$scratch/c.log" "$scratch/s0.log" "$scratch/s1.log"
+}
+# Between two answers of stats, these ranks of job j were late.
+stats_late() { # [RANK]
+  ctl -o json --watch=2s stats | head -n 2 | tail -n 1 | python3 -c '
+import json, sys
+rows = json.load(sys.stdin)["ranks"]
+late = [str(row["rank"]) for row in rows if row["job"] == "j" and row["late"] == "late"]
+sys.exit(late != sys.argv[1:] or len(rows) != 3)' "$@"
+}
+late='{"job":"night","tensor":"first","rank":1,"code":"ERR_MISSING"}'
 coordinator() { # ADDRESS
   start c --roles=coordinator --control-listen="$1" --control-address-file="$scratch/address" --coordinator-state-dir="$scratch/state"
   c=$pid
@@ -63,6 +96,14 @@ ok "the whole cluster's answer says so, too" eval 'ctl why | head -n 1 | grep -q
 rm "$scratch/run/hang-1"
 ok "when it calls again nothing is wrong" until_true says 0 '^ok'
 
+# A server is refused: another process has its name.
+start twin --roles=server --control-coordinator="$address" --server-name=s0
+twin=$pid
+ok "a refused server is logged with its fields" until_true has_fields c "server name 's0' is held" '{"server":"s0","code":"ERR_BUSY"}' peer
+ok "by itself, too" until_true has_fields twin "registration with the coordinator" '{"server":"s0","code":"ERR_BUSY"}' peer
+kill "$twin"
+wait "$twin"
+
 # A rank is stopped.
 stopped=$(row 2)
 kill -STOP "$stopped"
@@ -75,14 +116,34 @@ ok "which helps" until_true says 0 '^ok'
 touch "$scratch/run/late-2"
 ok "a late rank: warning" until_true says 1 '^warning: job j: rank 2 \(host .*\) is late: it keeps the others waiting [0-9]+% of the time, most at tensor first(; its main thread [a-z ]+)?\. Remedy: '
 ok "and idle" until_true says 1 'rank 2 .*; its main thread is idle meanwhile\. Remedy: it waits for input or for its link'
+ok "stats finds it, too" until_true stats_late 2
+ok "by the rule that its help states" eval 'zenpsctl stats -h | tr -s "\n " " " | grep -q "largest share is late, if that is 20% or more, and 2 times the median"'
 rm "$scratch/run/late-2"
 ok "when it keeps up nothing is wrong" until_true says 0 '^ok'
 
 # A rank computes longer than the others. Where others take its processor, it waits for one.
 touch "$scratch/run/busy-2"
 ok "a rank that computes longer: warning" until_true says 1 'rank 2 .*; its main thread (computes|waits for a processor)\. Remedy: '
+ok "stats finds it" until_true stats_late 2
 rm "$scratch/run/busy-2"
 ok "when it computes no longer nothing is wrong" until_true says 0 '^ok'
+
+# A rank is stopped four fifths of the time, as on a host without enough processors.
+stopped=$(row 1)
+while :; do
+  kill -STOP "$stopped"
+  sleep 0.2
+  kill -CONT "$stopped"
+  sleep 0.05
+done &
+stops=$!
+ok "a rank that is stopped again and again: stats finds it" until_true stats_late 1
+ok "so does why" until_true says 1 '^warning: job j: rank 1 \(host .*\) is late: it keeps the others waiting [0-9]+% of the time'
+kill "$stops"
+wait "$stops" 2>/dev/null
+kill -CONT "$stopped"
+ok "then nothing is wrong" until_true says 0 '^ok'
+ok "stats finds nobody late" until_true stats_late
 
 # A server is killed, and another one comes in its place.
 kill -KILL "$s1"
@@ -93,6 +154,8 @@ ok "which helps" until_true says 0 '^ok'
 # A job fails: the cause can be read afterwards.
 kill -KILL "$(row 1)"
 wait "$job" 2>/dev/null
+ok "a lost rank is logged with its fields" until_true has_fields c "job 'j': rank 1 .* was lost" '{"job":"j","rank":1,"code":"ERR_PEER_LOST"}' peer
+ok "a lost server was" has_fields c "server [0-9]+ 's1' .* is lost" '{"server":"s1"}' peer
 ok "its other ranks tell of their last rounds" grep -qE 'last rounds, the newest first: .+ step [0-9]+ [0-9.]+ ms' "$scratch/run.out"
 ok "a failed job: critical to who asks for it" until_true says 2 "^critical: job j failed [0-9]+ min ago: ERR_PEER_LOST: job 'j': rank 1 .* was lost"
 ctl why >"$scratch/why"
@@ -110,7 +173,7 @@ touch "$scratch/night/hang-1"
 ZENPS_ROUND_TIMEOUT=8s ZENPS_SCHEME=balanced zenpsrun -n 2 --coordinator "$address" --job night --interface lo --prefix=no -- "$build/tests/integration/restart_trainer" "$scratch/night" >"$scratch/night.out" 2>&1 &
 wait $!
 missing="job 'night': rank 0 \\(host .*, pid [0-9]+\\) failed: ERR_MISSING: .*without the push of rank 1"
-ok "the first error of a rank is logged" until_true grep -qE "warn .*$missing" "$scratch/c.log"
+ok "the first error of a rank is logged" until_true grep -qE "\"level\":\"warn\",.*$missing" "$scratch/c.log"
 ended() { ctl jobs --all | grep -E "^night +0x[0-9a-f]+ +failed +2 .* ERR_MISSING .*without the push of rank 1" >"$scratch/ended"; }
 ok "it is the job's cause" until_true ended
 cp "$scratch/ended" "$scratch/before"
@@ -123,6 +186,11 @@ ctl why night >"$scratch/why"
 is "why of a job that has ended: critical" $? 2
 ok "with its cause" names '^critical: job night failed [0-9]+ min ago: ERR_MISSING: .*without the push of rank 1'
 ok "and the remedy for its code" names 'Remedy: read the logs of the ranks that the sentence names'
+ok "a late round is logged with its fields" eval 'has_fields s0 "ERR_MISSING: .*without the push of rank 1" "$late" || has_fields s1 "ERR_MISSING: .*without the push of rank 1" "$late"'
+ok "so is all else: jobs" subjects job "job '?([^',: ]+)'?[,:]"
+ok "ranks" subjects rank "job '?[^',: ]+'?: rank ([0-9]+) "
+ok "servers" subjects server "(?:job '[^']+': )?server [0-9]* ?'([^']+)'"
+ok "and tensors" subjects tensor "job '?[^',: ]+'?[,:] tensor (?:[0-9]+ ')?([^',: ]+)"
 kill "$c"
 wait "$c"
 zenpsctl -e "$address" --timeout=1s why 2>"$scratch/why"

@@ -25,13 +25,13 @@ enum {
 static enum sim_kind kind;   /* of seeds that a file gives no other */
 static bool verbose, digest; /* digest: a line for each seed, good or not */
 
-static void to_stdout(void *ctx, enum zps_log_level level, const char *component, const char *text) {
+static void to_stdout(void *ctx, const struct zps_log_line *line) {
   (void)ctx;
   const struct sim_process *process = sim_process_here();
   sim_logs = true;
   if (verbose)
     printf("%12.6f %-11s %-5s %s: %s\n", (double)sim_now_ns() / 1e9, process ? process->name : "-",
-           zps_log_level_name(level), component, text);
+           zps_log_level_name(line->level), line->component, line->text);
 }
 
 /* What a rank takes from its environment. */

@@ -7,6 +7,8 @@
  *   ... what logs it ...
  *   logs_finish();                                    all expected ones came, and nothing else above info
  *
+ * Each line has the fields of its subject (log_fields.h).
+ *
  * logs_check() is logs_finish() as a group's teardown. Lines may come from any thread. Without logs_start() the log
  * goes to stderr, where tests/support/run-tap.sh fails the program for any warning.
  */
@@ -17,6 +19,7 @@
 #include <string.h>
 
 #include "common/base/log.h"
+#include "tests/support/log_fields.h"
 
 enum { LOGS_EXPECTED_MAX = 16 };
 
@@ -31,16 +34,20 @@ static struct {
   char unexpected[600]; /* the first one */
 } logs;
 
-static inline void logs_sink(void *ctx, enum zps_log_level level, const char *component, const char *text) {
+static inline void logs_sink(void *ctx, const struct zps_log_line *line) {
+  const char *const fault = log_fields_fault(line);
   (void)ctx;
+  if (fault && logs.n_unexpected++ == 0)
+    snprintf(logs.unexpected, sizeof logs.unexpected, "without its field '%s': %.500s", fault, line->text);
   for (unsigned i = 0; i < logs.n_expected; i++) {
-    if (logs.expected[i].level != level || !strstr(text, logs.expected[i].text)) continue;
+    if (logs.expected[i].level != line->level || !strstr(line->text, logs.expected[i].text)) continue;
     logs.expected[i].met = true;
     return;
   }
-  if (level > ZPS_LOG_WARN) return;
+  if (line->level > ZPS_LOG_WARN) return;
   if (logs.n_unexpected++ == 0)
-    snprintf(logs.unexpected, sizeof logs.unexpected, "%s: %s: %.500s", zps_log_level_name(level), component, text);
+    snprintf(logs.unexpected, sizeof logs.unexpected, "%s: %s: %.500s", zps_log_level_name(line->level),
+             line->component, line->text);
 }
 
 static inline void logs_start(void) {

@@ -21,7 +21,7 @@ struct end {
   struct zps_net *net;
   struct zps_net_peer *peer;
   void (*on_message)(struct end *end, const void *data, size_t len); /* NULL: count and keep the last */
-  void (*on_error)(struct end *end); /* NULL: count */
+  void (*on_error)(struct end *end);                                 /* NULL: count */
   void *ctx;
   unsigned n_messages, n_errors;
   zps_err_t error;
@@ -126,10 +126,8 @@ static inline void record_init(struct read_record *record, const struct zps_net_
 }
 
 /* Counts warnings and errors instead of printing them. */
-static inline void log_count(void *ctx, enum zps_log_level level, const char *component, const char *text) {
-  (void)component;
-  (void)text;
-  if (level <= ZPS_LOG_WARN) ++*(unsigned *)ctx;
+static inline void log_count(void *ctx, const struct zps_log_line *line) {
+  if (line->level <= ZPS_LOG_WARN) ++*(unsigned *)ctx;
 }
 
 /* For sweeps of missing memory: an endpoint of `config` with a peer, itself, and a registration. */

@@ -51,7 +51,7 @@ static void add(struct caller *caller, enum zps_log_level level, const char *com
 }
 
 /* Under the log's lock. */
-static void forward(void *ctx, enum zps_log_level level, const char *component, const char *text) {
+static void forward(void *ctx, const struct zps_log_line *line) {
   struct caller *const caller = ctx;
   pthread_mutex_lock(&caller->lock);
   if (caller->n_dropped > 0 && caller->n < LINES_MAX) {
@@ -62,7 +62,7 @@ static void forward(void *ctx, enum zps_log_level level, const char *component, 
     caller->n_dropped = 0;
     add(caller, ZPS_LOG_WARN, "log", told);
   }
-  add(caller, level, component, text);
+  add(caller, line->level, line->component, line->text);
   pthread_cond_signal(&caller->changed);
   pthread_mutex_unlock(&caller->lock);
 }

@@ -15,6 +15,10 @@
 #define ZPS_LOG_COMPONENT "test"
 #include "tests/support/logs.h"
 
+static void note_fields(void *ctx, const struct zps_log_line *line) {
+  *(struct zps_log_fields *)ctx = line->fields;
+}
+
 static void levels_are_checked_before_arguments_are_evaluated(void **state) {
   (void)state;
   int evaluated = 0;
@@ -102,6 +106,96 @@ static void json_escapes_what_json_must(void **state) {
                       "\\ufffd\\ufffd\"}\n");
 }
 
+/* ---- Fields ---- */
+
+static void members_of(const char *line, char *members, size_t size) {
+  json_t *const read = json_loads(line, 0, NULL);
+  const char *key;
+  json_t *value;
+  assert_non_null(read);
+  members[0] = '\0';
+  json_object_foreach(read, key, value) {
+    char text[300];
+    if (strcmp(key, "time") == 0 || strcmp(key, "level") == 0 || strcmp(key, "component") == 0) continue;
+    if (json_is_integer(value))
+      snprintf(text, sizeof text, "%s=%lld ", key, (long long)json_integer_value(value));
+    else
+      snprintf(text, sizeof text, "%s='%s' ", key, json_string_value(value));
+    strncat(members, text, size - strlen(members) - 1);
+  }
+  json_decref(read);
+}
+
+static void has_members(const char *expected) {
+  char line[2048], members[1024];
+  capture(ZPS_LOG_JSON, NOT_NAMED, "x", line, sizeof line);
+  members_of(line, members, sizeof members);
+  assert_string_equal(members, expected);
+  capture(ZPS_LOG_TEXT, NOT_NAMED, "x", line, sizeof line);
+  assert_string_equal(line + 24, " warn  test: x\n");
+}
+
+static void about_a_rank(void) {
+  zps_log_about(ZPS_LOG_RANK(0), .code = ZPS_ERR_PEER_LOST);
+  has_members("job='a' rank=0 code='ERR_PEER_LOST' peer='h:1' text='x' ");
+}
+
+static void a_line_has_the_fields_of_its_scopes(void **state) {
+  (void)state;
+  has_members("text='x' ");
+  {
+    zps_log_about(.peer = "h:1");
+    has_members("peer='h:1' text='x' ");
+    {
+      zps_log_about(.job = "a");
+      about_a_rank();
+      zps_log_about(.server = "s \"1\"", .tensor = "t", ZPS_LOG_STEP(UINT64_MAX / 2));
+      has_members("job='a' server='s \"1\"' tensor='t' step=9223372036854775807 peer='h:1' text='x' ");
+      {
+        zps_log_about(.job = "b"); /* Server, tensor and step are job a's. */
+        has_members("job='b' peer='h:1' text='x' ");
+        zps_log_about(.job = NULL, .server = "");
+        has_members("job='b' peer='h:1' text='x' ");
+      }
+      {
+        zps_log_about_else();
+        has_members("text='x' ");
+      }
+    }
+    has_members("peer='h:1' text='x' ");
+  }
+  has_members("text='x' ");
+}
+
+static void a_failure_has_its_code(void **state) {
+  (void)state;
+  struct zps_log_fields fields = {.job = "?"};
+  const struct zps_error error = {.code = ZPS_ERR_NOMEM, .text = "no memory"};
+  zps_log_set_sink(note_fields, &fields);
+  zps_log_about(.job = "a");
+  zps_log_failure(ZPS_LOG_WARN, &error);
+  zps_log_set_sink(NULL, NULL);
+  assert_string_equal(fields.job, "a");
+  assert_int_equal(fields.code, ZPS_ERR_NOMEM);
+}
+
+/* A name of any length and any bytes: the line stays JSON, and its sentence is whole. */
+static void long_fields_are_cut(void **state) {
+  (void)state;
+  char name[3000], text[1024], line[16384];
+  memset(name, 0xff, sizeof name);
+  memset(text, '\x01', sizeof text);
+  name[sizeof name - 1] = text[sizeof text - 1] = '\0';
+  zps_log_about(.job = name, .server = name, .tensor = name, .peer = name, ZPS_LOG_RANK(1), ZPS_LOG_STEP(1),
+                .code = ZPS_ERR_RANK_TAKEN);
+  capture(ZPS_LOG_JSON, NOT_NAMED, text, line, sizeof line);
+  json_t *const read = json_loads(line, 0, NULL);
+  assert_non_null(read);
+  assert_int_equal(strlen(json_string_value(json_object_get(read, "job"))), 3 * ZPS_LOG_FIELD_MAX);
+  assert_int_equal(strlen(json_string_value(json_object_get(read, "text"))), sizeof text - 1);
+  json_decref(read);
+}
+
 /* jansson is a second judge: it takes no byte that is not UTF-8, and no control character. */
 static void json_is_what_others_read(void **state) {
   (void)state;
@@ -151,9 +245,8 @@ static void a_call_site_is_limited_to_one_line_a_second(void **state) {
   assert_int_equal(suppressed, 17);
 }
 
-static void note_line(void *ctx, enum zps_log_level level, const char *component, const char *text) {
-  (void)level, (void)component;
-  snprintf(ctx, 1024, "%s", text);
+static void note_line(void *ctx, const struct zps_log_line *line) {
+  snprintf(ctx, 1024, "%s", line->text);
 }
 
 static void what_was_left_out_is_told_in_the_next_line(void **state) {
@@ -175,8 +268,8 @@ static void what_was_left_out_is_told_in_the_next_line(void **state) {
   zps_log_set_sink(NULL, NULL);
 }
 
-static void count_line(void *ctx, enum zps_log_level level, const char *component, const char *text) {
-  (void)level, (void)component, (void)text;
+static void count_line(void *ctx, const struct zps_log_line *line) {
+  (void)line;
   ++*(unsigned *)ctx;
 }
 
@@ -204,6 +297,9 @@ int main(void) {
       cmocka_unit_test(a_log_that_was_redirected_is_not_the_journal),
       cmocka_unit_test(json_escapes_what_json_must),
       cmocka_unit_test(json_is_what_others_read),
+      cmocka_unit_test(a_line_has_the_fields_of_its_scopes),
+      cmocka_unit_test(a_failure_has_its_code),
+      cmocka_unit_test(long_fields_are_cut),
       cmocka_unit_test(long_texts_are_cut),
       cmocka_unit_test(a_call_site_is_limited_to_one_line_a_second),
       cmocka_unit_test(what_was_left_out_is_told_in_the_next_line),

@@ -166,6 +166,7 @@ static void *read_soon(void *ctx) {
   const struct rig *const rig = ctx;
   static char text[HELD_MAX];
   size_t len = 0;
+  text[0] = '\0';
   /* Until the last word: the writer waits for room, and this waits for the writer. */
   while (!strstr(text, "the cause of the end"))
     for (ssize_t n = read(rig->ours, text + len, sizeof text - 1 - len); n > 0; n = 0) text[len += (size_t)n] = '\0';
@@ -188,6 +189,31 @@ static void test_the_cause_of_an_end_gets_out(void **state) {
   zps_log_flush(1); /* nobody reads: it ends all the same */
   read_held(rig.ours);
   zps_log_flush(0);
+  rig_end(&rig);
+}
+
+/* The job's name is gone when the line gets out. */
+static void log_of_a_job(void) {
+  char job[] = "train7";
+  zps_log_about(.job = job, ZPS_LOG_RANK(3));
+  zps_log_error("the cause of the end");
+  memset(job, 'x', sizeof job - 1);
+}
+
+static void test_the_cause_of_an_end_has_its_fields(void **state) {
+  (void)state;
+  struct rig rig = small_pipe();
+  pthread_t reader;
+  void *text;
+  zps_log_set_format(ZPS_LOG_JSON);
+  log_lines();
+  log_of_a_job();
+  assert_int_equal(pthread_create(&reader, NULL, read_soon, &rig), 0);
+  zps_log_flush(60000);
+  pthread_join(reader, &text);
+  zps_log_set_format(ZPS_LOG_TEXT);
+  assert_non_null(strstr(text, "\"component\":\"log\",\"text\":"));
+  assert_non_null(strstr(text, "\"job\":\"train7\",\"rank\":3,\"text\":\"the cause of the end\"}\n"));
   rig_end(&rig);
 }
 
@@ -253,6 +279,7 @@ int main(void) {
       cmocka_unit_test(test_a_disk_that_is_full),
       cmocka_unit_test(test_a_pipe_that_was_closed),
       cmocka_unit_test(test_the_cause_of_an_end_gets_out),
+      cmocka_unit_test(test_the_cause_of_an_end_has_its_fields),
       cmocka_unit_test(test_a_line_is_never_torn),
       cmocka_unit_test(test_several_writers_share_a_pipe),
       cmocka_unit_test(test_a_socket_that_has_the_number_of_stderr),

@@ -207,10 +207,8 @@ static void run_send_garbage(struct zps_command *command, void *handler_ctx) {
   assert_int_equal(zps_net_send(side->peer, "garbage", 7), ZPS_OK);
 }
 
-static void log_count(void *ctx, enum zps_log_level level, const char *component, const char *text) {
-  (void)level;
-  (void)component;
-  if (strstr(text, "dropped a message of 7 bytes")) atomic_fetch_add((atomic_uint *)ctx, 1);
+static void log_count(void *ctx, const struct zps_log_line *line) {
+  if (strstr(line->text, "dropped a message of 7 bytes")) atomic_fetch_add((atomic_uint *)ctx, 1);
 }
 
 static void test_malformed_frames_are_counted(void **state) {

@@ -103,9 +103,9 @@ int restored_teardown(void **state) {
   return 0;
 }
 
-static void sink(void *ctx, enum zps_log_level level, const char *component, const char *text) {
-  (void)ctx, (void)component, (void)text;
-  assert_true(level > ZPS_LOG_ERROR); /* losing peers is for warnings */
+static void sink(void *ctx, const struct zps_log_line *line) {
+  (void)ctx;
+  assert_true(line->level > ZPS_LOG_ERROR); /* losing peers is for warnings */
 }
 
 void restored_log(void) {

@@ -83,8 +83,8 @@ zps_err_t __wrap_zps_fields_read(const struct zps_fields *message, const zps_jso
   return zps_fail(error, steps_read, "no steps");
 }
 
-static void quiet(void *ctx, enum zps_log_level level, const char *component, const char *text) {
-  (void)ctx, (void)level, (void)component, (void)text;
+static void quiet(void *ctx, const struct zps_log_line *line) {
+  (void)ctx, (void)line;
 }
 
 static zps_err_t send_short(struct zps_coordinator *coordinator, enum zps_action_type type) {

@@ -439,9 +439,9 @@ static void test_runs_of_former_days(void **state) {
   zps_json_unref(other);
 }
 
-static void sink(void *ctx, enum zps_log_level level, const char *component, const char *text) {
-  (void)ctx, (void)component, (void)text;
-  assert_true(level > ZPS_LOG_ERROR); /* losing peers is for warnings */
+static void sink(void *ctx, const struct zps_log_line *line) {
+  (void)ctx;
+  assert_true(line->level > ZPS_LOG_ERROR); /* losing peers is for warnings */
 }
 
 int main(void) {

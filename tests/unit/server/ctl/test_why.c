@@ -9,6 +9,7 @@
 #include <cmocka.h>
 
 #include "server/ctl/ctl.h"
+#include "server/ctl/derive.h"
 #include "server/ctl/why.h"
 
 #define NOW_S 1717210812 /* 2024-06-01T03:00:12Z */
@@ -44,10 +45,25 @@ struct trouble {
                                                               barrier) "," LAG("1", "@barrier", "1",              \
                                                                                "0") "," LAG("1", "@barrier", "2", \
                                                                                             "0") "]}"
+/* Of 40 ranks the servers tell of the two latest. */
+#define WIDE(a, b) \
+  "{\"servers\":[" S("s1", "") "],\"shards\":[{\"server\":\"s1\",\"job\":\"j\",\"job_id\":\"0x1\",\"tensor\":0," \
+  "\"world\":40}],\"lags\":[" LAG("0", "emb", "1", a) "," LAG("0", "emb", "2", b) "]}"
+/* Rank 1 is late, received so many bytes in so many ns of its rounds' time; of the others 100 MB came in 1 s. */
+#define TOLD(rank, bytes, pull, total)                                                                        \
+  "{\"job\":\"j\",\"job_id\":\"0x1\",\"rank\":" rank ",\"busy\":600,\"bytes_in\":" bytes ",\"pull_ns\":" pull \
+  ",\"total_ns\":" total "}"
+#define LINKS(lag, bytes, pull, total)                                                          \
+  "{\"servers\":[" S("s1", "") "],\"ranks\":[" TOLD("0", "100e6", "1e9", "2e9") "," TOLD(       \
+      "1", bytes, pull, total) "," TOLD("2", "100e6", "1e9",                                    \
+                                        "2e9") "],\"lags\":[" LAG("0", "emb", "0",              \
+                                                                  "0") "," LAG("0", "emb", "1", \
+                                                                               lag) "," LAG("0", "emb", "2", "0") "]}"
 /* Rank 1 is late. Its last report has these shares of its main thread. */
 #define LATE(busy, starved)                                                      \
   "{\"ranks\":[{\"job\":\"j\",\"rank\":1,\"busy\":" busy ",\"starved\":" starved \
   "}],\"lags\":[" LAG("0", "emb", "0", "0") "," LAG("0", "emb", "1", "800e6") "," LAG("0", "emb", "2", "0") "]}"
+#define IS_BUSY(trouble) (strstr((trouble)->evidence, "its main thread") || strstr((trouble)->evidence, "its link"))
 #define NOW(more) "{\"servers\":[" S("s1", "") "," S("s2", "") "]" more "}"
 
 static const struct trouble troubles[] = {
@@ -107,6 +123,15 @@ static const struct trouble troubles[] = {
     {"it waits for a processor", .before = LAGS("0", "0", "0", "0"), .now = LATE("700", "250"), .state = "warning",
      .evidence = "emb; its main thread waits for a processor",
      .remedy = "other programs take its processors: see top on its host", .n = 1},
+    {"its link is slow", .before = LINKS("0", "0", "0", "0"), .now = LINKS("800e6", "25e6", "1e9", "2e9"),
+     .state = "warning",
+     .evidence = "rank 1 (host w1, pid 101) is late: it keeps the others waiting 40% of the time, "
+                 "most at tensor emb; its link brings 25.0 MB/s, the others' 100.0",
+     .remedy = "its link is slow: compare ip -s link", .n = 1},
+    {"it had fewer bytes to read", .before = LINKS("0", "0", "0", "0"), .now = LINKS("800e6", "25e6", "100e6", "2e9"),
+     .state = "warning", .evidence = "most at tensor emb; its main thread computes", .n = 1},
+    {"its link has been slow since the last report", .before = LINKS("0", "25e6", "1e9", "2e9"),
+     .now = LINKS("800e6", "25e6", "1e9", "2e9"), .state = "warning", .evidence = "its link brings 25.0 MB/s", .n = 1},
     {"it computes", .before = LAGS("0", "0", "0", "0"), .now = LATE("700", "20"), .state = "warning",
      .evidence = "emb; its main thread computes", .remedy = "compare its batches", .n = 1},
     {"it waits for input", .before = LAGS("0", "0", "0", "0"), .now = LATE("100", "20"), .state = "warning",
@@ -118,6 +143,8 @@ static const struct trouble troubles[] = {
      .n = 1},
     {"ranks are late in turns", .before = LAGS("0", "0", "0", "0"), .now = LAGS("500e6", "600e6", "550e6", "1"),
      .state = "ok"},
+    {"the ranks of a large world that are not among the latest count", .before = WIDE("0", "0"),
+     .now = WIDE("900e6", "700e6"), .state = "warning", .evidence = "rank 1 (host w1, pid 101) is late", .n = 1},
     {"a server is slow", .before = NOW(",\"shards\":[" SHARD("s1", "0", "0") "," SHARD("s2", "0", "0") "]"),
      .now = NOW(",\"shards\":[" SHARD("s1", "100e6", "1e9") "," SHARD("s2", "30e6", "1e9") "]"), .state = "warning",
      .evidence = "server s2 (host hs2) serves sums at 30.0 MB/s, the others at 100.0", .n = 1},
@@ -210,6 +237,37 @@ static void test_findings(void **state) {
   }
 }
 
+/* `stats` and `why` find the same late rank, or none. */
+static void test_stats_agrees(void **state) {
+  (void)state;
+  unsigned n_late = 0;
+  for (unsigned i = 0; i < sizeof troubles / sizeof troubles[0]; i++) {
+    const struct trouble *const trouble = &troubles[i];
+    zps_json *const before = parse(trouble->before, NOW(""));
+    zps_json *ranks = zps_json_array(), *now = parse(trouble->now, NOW(""));
+    for (unsigned r = 0; r < 3; r++) {
+      zps_json *row = zps_json_set_str(zps_json_object(), "job", "j");
+      row = zps_json_set_u64(zps_json_set_str(row, "job_id", "0x1"), "rank", r);
+      ranks = zps_json_append(ranks, row);
+    }
+    now = zps_json_set(now, "ranks", ranks);
+    zps_json *const derived = zps_ctl_derive(now, before, 2.0);
+    for (unsigned r = 0; r < 3; r++) {
+      char wanted[60];
+      const zps_json *const row = zps_json_at(zps_json_get(derived, "ranks"), r);
+      snprintf(wanted, sizeof wanted, "rank %u (host w%u, pid %u) is late", r, r, 100 + r);
+      const bool is_late = strcmp(zps_json_opt_str(row, "late", ""), "late") == 0;
+      const bool is_found = trouble->evidence && (strstr(trouble->evidence, wanted) || (r == 1 && IS_BUSY(trouble)));
+      if (is_late != is_found) fail_msg("%s: rank %u: %s", trouble->title, r, zps_json_opt_str(row, "late", "?"));
+      n_late += is_late;
+    }
+    zps_json_unref(derived);
+    zps_json_unref(before);
+    zps_json_unref(now);
+  }
+  assert_true(n_late > 4);
+}
+
 /* The worst finding comes first, and ten at most are shown. */
 static void test_order(void **state) {
   (void)state;
@@ -244,6 +302,7 @@ static void test_order(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_findings),
+      cmocka_unit_test(test_stats_agrees),
       cmocka_unit_test(test_order),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

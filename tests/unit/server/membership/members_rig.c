@@ -10,6 +10,7 @@
 #include <cmocka.h>
 
 #include "common/base/log.h"
+#include "tests/support/log_fields.h"
 
 struct members_rig rig;
 
@@ -31,14 +32,17 @@ static uint64_t on_random(void *ctx) {
 }
 
 /* Losses are warned of, and many cases are about them. */
-static void sink(void *ctx, enum zps_log_level level, const char *component, const char *text) {
-  (void)ctx, (void)component, (void)text;
-  assert_true(level > ZPS_LOG_ERROR);
+static void sink(void *ctx, const struct zps_log_line *line) {
+  (void)ctx;
+  const char *const fault = log_fields_fault(line);
+  if (fault) fail_msg("without its field '%s': %s", fault, line->text);
+  assert_true(line->level > ZPS_LOG_ERROR);
 }
 
 int members_setup(void **state) {
   (void)state;
   zps_log_set_sink(sink, NULL);
+  zps_log_set_level(ZPS_LOG_DEBUG);
   rig = (struct members_rig){.tensor = {.codec = ZPS_CODEC_AUTO, .value_codec = ZPS_VALUES_RAW}};
   const struct zps_members_config config = {.min_servers = 1,
                                             .max_jobs = 2,

@@ -12,6 +12,7 @@
 #include "common/base/log.h"
 #include "common/base/rng.h"
 #include "server/membership/members.h"
+#include "tests/support/log_fields.h"
 #include "tests/support/settled.h"
 
 enum {
@@ -106,9 +107,11 @@ static uint64_t on_random(void *ctx) {
   return zps_rng_u64(&world.rng);
 }
 
-static void sink(void *ctx, enum zps_log_level level, const char *component, const char *text) {
-  (void)ctx, (void)component, (void)text;
-  assert_true(level > ZPS_LOG_ERROR);
+static void sink(void *ctx, const struct zps_log_line *line) {
+  (void)ctx;
+  const char *const fault = log_fields_fault(line);
+  if (fault) fail_msg("without its field '%s': %s", fault, line->text);
+  assert_true(line->level > ZPS_LOG_ERROR);
 }
 
 /* ------------------------------------------------------------ events */

@@ -139,9 +139,9 @@ static void test_random_sequences_of_places(void **state) {
   assert_true(n_placements > 500 / THIN_STRIDE);
 }
 
-static void sink(void *ctx, enum zps_log_level level, const char *component, const char *text) {
-  (void)ctx, (void)component, (void)text;
-  assert_true(level > ZPS_LOG_ERROR); /* losing peers is for warnings */
+static void sink(void *ctx, const struct zps_log_line *line) {
+  (void)ctx;
+  assert_true(line->level > ZPS_LOG_ERROR); /* losing peers is for warnings */
 }
 
 int main(void) {

@@ -191,8 +191,8 @@ static void test_another_coordinator(void **state) {
   }
 }
 
-static void quiet(void *ctx, enum zps_log_level level, const char *component, const char *text) {
-  (void)ctx, (void)level, (void)component, (void)text;
+static void quiet(void *ctx, const struct zps_log_line *line) {
+  (void)ctx, (void)line;
 }
 
 int main(void) {
