@@ -5,6 +5,7 @@ in turn on every rank; each is a test here. ZPS_TOP_BUILDDIR names the build tre
 """
 
 import contextlib
+import functools
 import json
 import os
 import pathlib
@@ -30,6 +31,13 @@ sys.path[:0] = [str(PACKAGE), str(CASES)]
 
 def names_of(module):
     """The cases of cases/MODULE.py, without importing it."""
+@functools.lru_cache(maxsize=None)
+def has(python, module):
+    """Whether that Python finds the module, without the seconds that an import of torch takes."""
+    find = "import importlib.util, sys; sys.exit(importlib.util.find_spec(sys.argv[1]) is None)"
+    return subprocess.run([python, "-c", find, module], check=False).returncode == 0
+
+
     lines = (CASES / f"{module}.py").read_text().splitlines()
     return [line[len("def ") : line.index("(")] for line in lines if line.startswith("def case_")]
 

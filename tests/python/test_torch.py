@@ -4,9 +4,9 @@ import re
 import subprocess
 
 import pytest
-from conftest import CASES, DEADLINE, TOP, TORCH_PYTHON, names_of
+from conftest import CASES, DEADLINE, TOP, TORCH_PYTHON, has, names_of
 
-if subprocess.run([TORCH_PYTHON, "-c", "import torch"], stderr=subprocess.DEVNULL, check=False).returncode:
+if not has(TORCH_PYTHON, "torch"):
     pytest.skip(f"{TORCH_PYTHON} has no torch", allow_module_level=True)
 
 MODULES = {  # module: ranks

@@ -10,7 +10,7 @@ import re
 import subprocess
 
 import pytest
-from conftest import CASES, DEADLINE, TOP, TORCH_PYTHON, names_of, running_coordinator
+from conftest import CASES, DEADLINE, TOP, TORCH_PYTHON, has, names_of, running_coordinator
 
 PYTHON = os.environ.get("ZENPS_TORCHFT_PYTHON", TORCH_PYTHON)
 
@@ -20,7 +20,7 @@ def runs(statement, **env):
     return run.stderr.decode(errors="replace") if run.returncode else ""
 
 
-if runs("import torch"):
+if not has(PYTHON, "torch"):
     pytest.skip(f"{PYTHON} has no torch", allow_module_level=True)
 
 MISSING = runs("import torchft").strip().rpartition("\n")[2]
