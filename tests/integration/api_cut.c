@@ -27,7 +27,7 @@ static void end_step(struct flight *flights, const struct rank *rank, uint64_t s
 
 /* An administrator sees which server it is, and who could not reach it. */
 static void check_members(const struct rank *rank) {
-  const uint64_t until = now_ms() + 60000;
+  const uint64_t until = now_ms() + SOON_MS;
   char text[16384] = "";
   const char *row = NULL;
   zenps_options_t options;
@@ -94,7 +94,7 @@ static void fails(struct rank *rank) {
     struct flight flight = {.tensor = tensor};
     const uint64_t before_ms = now_ms();
     flight_start(&flight, &small, rank, step);
-    status = zenps_wait(flight.request, 30000);
+    status = zenps_wait(flight.request, SOON_MS);
     CHECK(now_ms() - before_ms < SOON_MS);
     if (status == ZENPS_OK) out_check(&small, rank->world, step, &flight.out);
     flight_end(&flight, &small);
