@@ -115,7 +115,7 @@ folder=$1 server=$2 run=$PPID
 shift 2
 export ZENPS_TELEMETRY=0.1s
 [ "$RANK" = 0 ] && { # in the middle of the run
-  until zenpsctl -e "$ZENPS_COORDINATOR" -o json jobs | grep -qE '"rounds": ?[1-9]'; do kill -0 "$run" 2>/dev/null || exit; sleep 0.05; done
+  until zenpsctl --timeout=300s -e "$ZENPS_COORDINATOR" -o json jobs | grep -qE '"rounds": ?[1-9]'; do kill -0 "$run" 2>/dev/null || exit; sleep 0.05; done
   sh "$folder/kill.sh" "$run" "$server"
 } &
 exec zenps-perf --rows 2000 --density 0.1 --verify "$@"

@@ -8,6 +8,8 @@ build=${ZPS_TOP_BUILDDIR:-$PWD}
 scratch=$(mktemp -d "${TMPDIR:-/tmp}/zenps-test.XXXXXX")
 tap_n=0 tap_failed=0
 export PATH="$build:$PATH"
+# Deadlines for hangs alone. A test in which one is to pass sets its own.
+export ZENPS_CONTROL_DEAD=300s ZENPS_COORDINATOR_RESTART_GRACE=300s ZENPS_JOIN_TIMEOUT=300s ZENPS_ROUND_TIMEOUT=300s
 export LSAN_OPTIONS="${LSAN_OPTIONS:-print_suppressions=0:suppressions=$top/tests/support/lsan.supp}"
 
 tap_end() {
