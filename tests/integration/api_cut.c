@@ -3,10 +3,10 @@
  * what comes from it and goes to it: no other process's fabric notices anything. */
 #include "tests/integration/api_test.h"
 
-enum { N_RANKS = 4, N_SERVERS = 3, WINDOW = 3, N_STEPS = 40, DEAD_MS = 4000 };
+enum { N_RANKS = 4, N_SERVERS = 3, WINDOW = 3, N_STEPS = 40, DEAD_MS = 8000 };
 enum { N_TENSORS = N_SERVERS }; /* small ones lie on one server each, one after the other: all servers have one */
 
-static const char *const quick[] = {"ZENPS_CONTROL_DEAD=4s", "ZENPS_CONTROL_HEARTBEAT=500ms", NULL};
+static const char *const quick[] = {"ZENPS_CONTROL_DEAD=8s", "ZENPS_CONTROL_HEARTBEAT=500ms", NULL};
 
 /* Sums of either are in the frames that announce them. */
 static const struct spec small = {.rows = 3000, .width = 1, .dtype = ZENPS_F32, .density = 0.05};
