@@ -20,7 +20,9 @@ BUILD = pathlib.Path(os.environ.get("ZPS_TOP_BUILDDIR") or TOP / "build")
 TORCH_PYTHON = os.environ.get("ZENPS_TORCH_PYTHON") or sys.executable  # of the tests of zenps.torch
 CASES = pathlib.Path(__file__).resolve().parent / "cases"
 PACKAGE = TOP / "worker" / "python"
-DEADLINE = 300  # seconds, for what should take a few; importing torch on busy cores takes many
+DEADLINE = 600  # seconds, for what should take a few; importing torch on busy cores takes many
+# Deadlines for hangs alone, below that. A test in which one is to pass sets its own.
+os.environ.update(ZENPS_CONTROL_DEAD="300s", ZENPS_JOIN_TIMEOUT="300s", ZENPS_ROUND_TIMEOUT="240s")
 
 os.environ["PYTHONPATH"] = os.pathsep.join([str(PACKAGE), str(CASES)])
 os.environ["ZENPS_LIBRARY"] = str(BUILD / ".libs" / "libzenps.so.0")
@@ -29,8 +31,6 @@ os.environ["PYTHONDONTWRITEBYTECODE"] = "1"
 sys.path[:0] = [str(PACKAGE), str(CASES)]
 
 
-def names_of(module):
-    """The cases of cases/MODULE.py, without importing it."""
 @functools.lru_cache(maxsize=None)
 def has(python, module):
     """Whether that Python finds the module, without the seconds that an import of torch takes."""
@@ -38,6 +38,8 @@ def has(python, module):
     return subprocess.run([python, "-c", find, module], check=False).returncode == 0
 
 
+def names_of(module):
+    """The cases of cases/MODULE.py, without importing it."""
     lines = (CASES / f"{module}.py").read_text().splitlines()
     return [line[len("def ") : line.index("(")] for line in lines if line.startswith("def case_")]
 
