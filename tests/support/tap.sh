@@ -65,12 +65,12 @@ until_true() { # COMMAND...: waits for a condition, not for a time. Fails after 
 }
 # in_time PATTERNS COMMAND...: the status of the command; its output goes to $scratch/out. Something happens to it as it
 # runs, which its output shows by these extended regular expressions, one a line. On a busy machine that may come when all
-# is over: then the command runs again.
+# is over: then the command runs again. In $TURN it finds 1, then 2, and so on, and may take longer by that.
 in_time() {
   local patterns=$1 status turn
   shift
   for turn in 1 2 3 4 5 6; do
-    "$@" >"$scratch/out" 2>&1
+    TURN=$turn "$@" >"$scratch/out" 2>&1
     status=$?
     if [ "$status" -ne 0 ] || out_has "$patterns"; then break; fi
     echo "# turn $turn: it is over, and was not disturbed in time"
