@@ -56,11 +56,13 @@ skip() { # NAME WHY
   tap_n=$((tap_n + 1))
   echo "ok $tap_n - $1 # SKIP $2"
 }
-until_true() { # COMMAND...: waits for a condition, not for a time. Fails after so many looks without it: two minutes on an idle machine, longer on a busy one
-  local looks=2000
+# until_true COMMAND...: waits for a condition, not for a time. Fails after so many looks without it: two minutes on an idle
+# machine, longer on a busy one. A look can cost as much as what it waits for: in long waits there are fewer.
+until_true() {
+  local looks=0
   while ! "$@" >/dev/null 2>&1; do
-    [ $((looks -= 1)) -gt 0 ] || return 1
-    sleep 0.05
+    [ $((looks += 1)) -le 450 ] || return 1
+    if [ $looks -lt 20 ]; then sleep 0.05; elif [ $looks -lt 40 ]; then sleep 0.1; else sleep 0.3; fi
   done
 }
 # in_time PATTERNS COMMAND...: the status of the command; its output goes to $scratch/out. Something happens to it as it
