@@ -37,7 +37,7 @@ done
 ok "three servers are in" until_true servers_are 3
 ranks=()
 for rank in 0 1; do # rank 1 is on the coordinator's host
-  on $((rank == 0 ? 4 : 0)) env ZENPS_LOG=warn ZENPS_PROVIDER=net ZENPS_INTERFACE=eth0 "$build/tests/chaos/chaos-rank" "$coordinator" job $rank 2 1 2 300000 \
+  on $((rank == 0 ? 4 : 0)) env ZENPS_LOG=warn CHAOS_PAUSE_MS=20 ZENPS_PROVIDER=net ZENPS_INTERFACE=eth0 "$build/tests/chaos/chaos-rank" "$coordinator" job $rank 2 1 2 300000 \
     "$scratch/over" >"$scratch/steps.$rank" 2>"$scratch/rank.$rank.log" &
   ranks+=($!)
 done

@@ -56,7 +56,8 @@ done
 export_at e export -e "$address" --timeout=300s --listen 127.0.0.1:0
 exporter=$pid
 ok "servers are counted" until_true eval '[ "$(value "zenps_servers{state=\"in\"}")" = 2 ]'
-ZENPS_TELEMETRY=0.1s zenpsrun -n 2 --coordinator "$address" --job j --interface lo --prefix=no -- \
+# Slow rounds: it leaves the processors to the others.
+ZENPS_TELEMETRY=0.1s ZENPS_FABRIC_FAULT=delay=1:5ms zenpsrun -n 2 --coordinator "$address" --job j -p fault+auto --interface lo --prefix=no -- \
   zenps-perf --json --rows 20000 --density 0.02 --scheme balanced --warmup 0 --steps 1000000 >"$scratch/perf" 2>&1 &
 job=$!
 ok "rounds of a job are counted" until_true eval '[ "$(value "zenps_rounds_total{zenps_job=\"j\",tensor=\"perf.0\"}")" -gt 10 ]'

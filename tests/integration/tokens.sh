@@ -73,8 +73,8 @@ reload() { # NUMBER of the reload
 ZENPS_TOKEN_FILE=$scratch/train timeout 300 zenpsrun -n 2 --coordinator "$address" --provider=net --interface=lo --job=train --prefix=no -- \
   sh -c 'while [ ! -e "$1" ]; do sleep 0.05; done; exec zenps-perf --rows 2000 --density 0.05 --steps 3 --warmup 0 --verify' sh "$scratch/go" >"$scratch/late" 2>&1 &
 late=$!
-# This one is in before the key changes.
-ZENPS_TOKEN_FILE=$scratch/team timeout 300 zenpsrun -n 2 --coordinator "$address" --provider=net --interface=lo --job=team-long --prefix=no -- \
+# This one is in before the key changes. Its rounds are slow, and leave the processors to others.
+ZENPS_TOKEN_FILE=$scratch/team ZENPS_FABRIC_FAULT=delay=1:5ms timeout 300 zenpsrun -n 2 --coordinator "$address" --provider=fault+net --interface=lo --job=team-long --prefix=no -- \
   zenps-perf --rows 2000 --density 0.05 --steps 1000000 --warmup 0 >"$scratch/long" 2>&1 &
 long=$!
 runs() { zenpsctl --timeout=300s -e "$address" -o json jobs | grep -q '"running"'; }
