@@ -27,7 +27,7 @@ start c --roles=coordinator --control-listen=127.0.0.1:0 --control-address-file=
 until_true test -s "$scratch/address"
 address=$(cat "$scratch/address")
 for s in s0 s1 s2 s3; do server $s; done
-ZENPS_TELEMETRY=0.1s timeout 300 zenpsrun -n 2 --coordinator "$address" --job=roll --prefix=no -- \
+ZENPS_TELEMETRY=0.1s timeout 800 zenpsrun -n 2 --coordinator "$address" --job=roll --prefix=no -- \
   zenps-perf --memory device --verify --steps 1000 --rows 6007 --density 0.05 --json >"$scratch/json" 2>"$scratch/err" &
 run=$!
 ok "the job runs" goes_on
