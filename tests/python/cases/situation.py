@@ -101,6 +101,8 @@ class Way:
     def close(self) -> None:
         if self.job is not None:
             self.job.close()
+        # A connection of Gloo that has failed keeps a thread busy until its group is gone.
+        dist.destroy_process_group(self.group)
 
 
 def sgd(parameters: Any) -> torch.optim.Optimizer:
