@@ -4,7 +4,8 @@
  *   chaos-rank ADDRESS JOB RANK WORLD SEED WINDOW WAIT_MS END
  *
  * WINDOW steps are in flight at a time. END is a file: when rank 0 finds it, all ranks end after the same step. WAIT_MS
- * is how long an operation may take. Lines of standard output, times in microseconds of the monotonic clock:
+ * is how long an operation may take. The environment's CHAOS_PAUSE_MS is a pause after each step, for tests in which a
+ * job only has to go on. Lines of standard output, times in microseconds of the monotonic clock:
  *
  *   in TIME                      all ranks are in, and tensors are open
  *   step N BEGIN END DIGEST      the sums of the step are here, and right
@@ -193,10 +194,12 @@ static void make_room(struct rank *rank) {
 }
 
 static void run_steps(struct rank *rank) {
+  const char *const pause_ms = getenv("CHAOS_PAUSE_MS");
   uint64_t begun = 0, ended = 0;
   for (bool is_ending = false; !is_ending || ended < begun;) {
     while (!is_ending && begun < ended + rank->window) step_start(rank, ++begun);
     is_ending |= step_end(rank, ++ended);
+    if (pause_ms) usleep((useconds_t)atoi(pause_ms) * 1000);
   }
 }
 

@@ -23,7 +23,7 @@ static void echo_once(struct process_fixture *fixture) {
 static void fixture_open(struct process_fixture *fixture) {
   struct zps_net_config config = conform_config();
   *fixture = (struct process_fixture){0};
-  config.connect_timeout_ms = 1000;
+  config.connect_timeout_ms = 10000;
   conform_node_open(&fixture->node, &config);
   fixture->target = calloc(N_READS, READ_LEN);
   assert_non_null(fixture->target);

@@ -97,17 +97,17 @@ if [ "$(id -u)" -eq 0 ] && ip netns add "$near" 2>/dev/null && ip netns add "$fa
     address=$(sed 's/0\.0\.0\.0/10.213.9.1/' "$scratch/address")
     at "$far" zenpsd --roles=server --server-name=far --control-coordinator="$address" --fabric-provider=net 2>"$scratch/far" &
     other=$!
-    until_true grep -q registered "$scratch/far" || until_true eval '[ "$(at "$near" zenpsctl -e "$address" members | grep -c server)" -ge 2 ]'
+    until_true grep -q registered "$scratch/far" || until_true eval '[ "$(at "$near" zenpsctl --timeout=300s -e "$address" members | grep -c server)" -ge 2 ]'
     ok "gradients take the way to the coordinator at $listen" at "$far" env ZENPS_COORDINATOR="$address" ZENPS_RANK=0 ZENPS_WORLD_SIZE=1 \
       ZENPS_PROVIDER=net timeout 300 zenps-perf --rows 2000 --density 0.05 --steps 3 --warmup 0 --verify
     ok "also from the coordinator's host" at "$near" env ZENPS_COORDINATOR="$address" ZENPS_RANK=0 ZENPS_WORLD_SIZE=1 \
       ZENPS_PROVIDER=net timeout 300 zenps-perf --rows 2000 --density 0.05 --steps 3 --warmup 0 --verify
-    at "$near" zenpsctl -e "$address" -o json members >"$scratch/out"
+    at "$near" zenpsctl --timeout=300s -e "$address" -o json members >"$scratch/out"
     is "where both servers are" "$(grep -o '"address": ".*//10\.213\.[0-9.]*' "$scratch/out" | grep -o '10\..*' | sort)" "10.213.9.1
 10.213.9.2"
     # Debian's libfabric 1.17 has the provider under its old name.
     ok "a server warns of a libfabric that loses memory" grep -q "warn .*older than 1.18 .*data port (fi_sockaddr_in://10.213.9.2:[0-9]*): use libfabric 1.18 or later, or let no" "$scratch/far"
-    at "$near" zenpsctl -e "$address" security >"$scratch/out"
+    at "$near" zenpsctl --timeout=300s -e "$address" security >"$scratch/out"
     said "and so does security" "^connections +open +libfabric before 1.18 .* at 2 servers: .* use libfabric 1.18 or later"
     is "no server was lost on the way" "$(grep -c 'cannot reach it' "$scratch/log")" 0
     kill "$other" "$daemon"

@@ -3,10 +3,10 @@
  * what comes from it and goes to it: no other process's fabric notices anything. */
 #include "tests/integration/api_test.h"
 
-enum { N_RANKS = 4, N_SERVERS = 3, WINDOW = 3, N_STEPS = 40, DEAD_MS = 4000 };
+enum { N_RANKS = 4, N_SERVERS = 3, WINDOW = 3, N_STEPS = 40, DEAD_MS = 8000 };
 enum { N_TENSORS = N_SERVERS }; /* small ones lie on one server each, one after the other: all servers have one */
 
-static const char *const quick[] = {"ZENPS_CONTROL_DEAD=4s", "ZENPS_CONTROL_HEARTBEAT=500ms", NULL};
+static const char *const quick[] = {"ZENPS_CONTROL_DEAD=8s", "ZENPS_CONTROL_HEARTBEAT=500ms", NULL};
 
 /* Sums of either are in the frames that announce them. */
 static const struct spec small = {.rows = 3000, .width = 1, .dtype = ZENPS_F32, .density = 0.05};
@@ -27,7 +27,7 @@ static void end_step(struct flight *flights, const struct rank *rank, uint64_t s
 
 /* An administrator sees which server it is, and who could not reach it. */
 static void check_members(const struct rank *rank) {
-  const uint64_t until = now_ms() + 60000;
+  const uint64_t until = now_ms() + SOON_MS;
   char text[16384] = "";
   const char *row = NULL;
   zenps_options_t options;
@@ -94,7 +94,7 @@ static void fails(struct rank *rank) {
     struct flight flight = {.tensor = tensor};
     const uint64_t before_ms = now_ms();
     flight_start(&flight, &small, rank, step);
-    status = zenps_wait(flight.request, 30000);
+    status = zenps_wait(flight.request, SOON_MS);
     CHECK(now_ms() - before_ms < SOON_MS);
     if (status == ZENPS_OK) out_check(&small, rank->world, step, &flight.out);
     flight_end(&flight, &small);

@@ -80,7 +80,7 @@ static void forks(struct rank *rank) {
   const pid_t child = fork();
   CHECK(child >= 0);
   if (child == 0) {
-    alarm(60);
+    alarm(300);
     CHECK_STATUS(zenps_test(flight.request), ZENPS_ERR_FORKED);
     CHECK_STATUS(zenps_wait(flight.request, -1), ZENPS_ERR_FORKED);
     CHECK_STATUS(zenps_cancel(flight.request), ZENPS_ERR_FORKED);
@@ -153,7 +153,7 @@ static void test_killed_rank_with_child(void **state) {
   (void)state;
   struct cluster cluster;
   /* silence tells nothing */
-  cluster_start_with(&cluster, 2, (const char *const[]){"ZENPS_CONTROL_DEAD=60s", NULL});
+  cluster_start_with(&cluster, 2, (const char *const[]){"ZENPS_CONTROL_DEAD=300s", NULL});
   ranks_run(&cluster, 3, dies_with_child, NULL, 1u << 1);
   cluster_stop(&cluster);
 }
@@ -184,7 +184,7 @@ static void test_all_sleep(void **state) {
                      (const char *const[]){"ZENPS_CONTROL_DEAD=4s", "ZENPS_CONTROL_HEARTBEAT=500ms", NULL});
   ranks_start(&ranks, &cluster, 2, sleeps, NULL);
   const uint64_t begun = now_ms();
-  while (atomic_load(&ranks.words[0]) < 2 && now_ms() - begun < 90000) usleep(1000);
+  while (atomic_load(&ranks.words[0]) < 2 && now_ms() - begun < SOON_MS) usleep(1000);
   const pid_t all[] = {cluster.coordinator, cluster.servers[0], cluster.servers[1], ranks.pids[0], ranks.pids[1]};
   enum { N = sizeof all / sizeof all[0] };
   for (unsigned i = 0; i < N; i++) assert_int_equal(kill(all[i], SIGSTOP), 0);
@@ -261,7 +261,7 @@ static void test_hung_server(void **state) {
   struct cluster cluster;
   /* Death is far off, so that rounds may take long enough for ranks that a busy machine starts seconds apart: a server
    * that waited for the later one until its own deadline would name that rank. */
-  cluster_start_with(&cluster, 2, (const char *const[]){"ZENPS_CONTROL_DEAD=30s", NULL});
+  cluster_start_with(&cluster, 2, (const char *const[]){"ZENPS_CONTROL_DEAD=300s", NULL});
   ranks_run(&cluster, 2, server_hangs, NULL, 0);
   cluster_stop(&cluster);
 }

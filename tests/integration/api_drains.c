@@ -50,7 +50,7 @@ static zenps_tensor_t *open_by(const struct rank *rank, const char *name, const 
 }
 
 static void end_flight(struct flight *flight, const struct rank *rank, const struct spec *spec, uint64_t step) {
-  CHECK_OK(zenps_wait(flight->request, 30000));
+  CHECK_OK(zenps_wait(flight->request, SOON_MS));
   if (((const struct scene *)rank->arg)->scheme) flight->out.nnz = spec->rows; /* other schemes' lists have all rows */
   out_check(spec, rank->world, step, &flight->out);
   flight_end(flight, spec);
@@ -104,7 +104,7 @@ static int ask(const struct cluster *cluster, const char *command, char *text, s
 /* It is without jobs when zenpsctl ends, and lives. */
 static bool drains(const struct cluster *cluster, unsigned server) {
   char command[64], text[4096];
-  snprintf(command, sizeof command, "drain s%u --wait=30s", server);
+  snprintf(command, sizeof command, "drain s%u --wait=300s", server);
   return ask(cluster, command, text, sizeof text) == 0 && strstr(text, "\"outcome\": \"leaves\"") &&
          waitpid(cluster->servers[server], NULL, WNOHANG) == 0;
 }
@@ -123,7 +123,7 @@ static void start_server(struct cluster *cluster, unsigned i) {
 }
 
 static bool is_taken_in(struct cluster *cluster, const struct move *move) {
-  const uint64_t until = now_ms() + 60000;
+  const uint64_t until = now_ms() + SOON_MS;
   const unsigned before = epoch(cluster);
   char command[64], text[4096];
   snprintf(command, sizeof command, "undrain s%u", move->server);
@@ -135,13 +135,13 @@ static bool is_taken_in(struct cluster *cluster, const struct move *move) {
 }
 
 static bool is_rebalanced(struct cluster *cluster, const struct move *move) {
-  const uint64_t until = now_ms() + 30000;
+  const uint64_t until = now_ms() + SOON_MS;
   char name[32], text[8192] = "";
   snprintf(name, sizeof name, "\"name\": \"s%u\"", move->server);
   start_server(cluster, move->server);
   while (ask(cluster, "members", text, sizeof text) != 0 || !strstr(text, name))
     if (now_ms() > until) return false;
-  if (ask(cluster, "rebalance --wait=30s", text, sizeof text) != 0 || !strstr(text, "\"outcome\": \"moves\""))
+  if (ask(cluster, "rebalance --wait=300s", text, sizeof text) != 0 || !strstr(text, "\"outcome\": \"moves\""))
     return false;
   return ask(cluster, "rebalance", text, sizeof text) == 0 && strstr(text, "\"outcome\": \"stays\"") &&
          (strstr(text, "servers and has them all") || strstr(text, "places have one") ||
@@ -304,7 +304,7 @@ static void test_drained_with_sums_for_pulls(void **state) {
   const int status = ask(&cluster, "drain s0", stays, sizeof stays);
   atomic_store(&ranks.words[END], 1);
   ranks_wait(&ranks, 0);
-  const int at_end = ask(&cluster, "drain s0 --wait=30s", waited, sizeof waited);
+  const int at_end = ask(&cluster, "drain s0 --wait=300s", waited, sizeof waited);
   cluster_stop(&cluster);
   assert_true(pushed && status == 0 && at_end == 0);
   assert_non_null(strstr(stays, "\"outcome\": \"stays\""));

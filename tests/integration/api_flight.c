@@ -59,12 +59,12 @@ const zenps_error_t *flight_expect_absent(const struct flight *flight, const str
 }
 
 void request_wait_ok(zenps_request_t *request) {
-  CHECK_OK(zenps_wait(request, 20000));
+  CHECK_OK(zenps_wait(request, SOON_MS));
   zenps_request_free(request);
 }
 
 void request_expect(zenps_request_t *request, zenps_status_t status, const char *text) {
-  CHECK_STATUS(zenps_wait(request, 20000), status);
+  CHECK_STATUS(zenps_wait(request, SOON_MS), status);
   CHECK_SAYS(zenps_request_error(request)->text, text);
   zenps_request_free(request);
 }

@@ -33,7 +33,7 @@ static void gathers(struct rank *rank) {
     out.layout = step % 2 ? ZENPS_DENSE : ZENPS_ROWS;
     if (step % 2) out.values = malloc(sizeof values);
     CHECK_OK(zenps_allgather(tensor, step, &in, &out, &request));
-    CHECK_OK(zenps_wait(request, 20000));
+    CHECK_OK(zenps_wait(request, SOON_MS));
     CHECK(step % 2 || out.nnz == ROWS - (ROWS + 2) / 3);
     const uint32_t *got = out.values;
     for (uint64_t row = 0, at = 0; row < ROWS; row++) {
@@ -69,7 +69,7 @@ static void gathers_twice(struct rank *rank) {
   in.row_ids = ids;
   in.values = values;
   CHECK_OK(zenps_allgather(tensor, 1, &in, &out, &request));
-  CHECK_STATUS(zenps_wait(request, 20000), ZENPS_ERR_INVALID);
+  CHECK_STATUS(zenps_wait(request, SOON_MS), ZENPS_ERR_INVALID);
   const zenps_error_t *error = zenps_request_error(request);
   CHECK_SAYS(error->text, "ranks 1 and 2 both gave row 4000");
   CHECK(error->n_missing == 2 && error->missing_ranks[0] == 1 && error->missing_ranks[1] == 2);

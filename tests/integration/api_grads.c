@@ -119,21 +119,24 @@ struct sum {
 #define DEFINE_ADD(type)                                                                                          \
   /* The rank's own entries first, then onto the sum, unless nothing is left of the row, and it need not stay. */ \
   static void add_##type(const struct spec *spec, const zenps_grad_t *grad, struct sum *sum) {                    \
-    type *own = must(calloc(spec->rows * spec->width, sizeof(type))), *total = sum->values;                       \
-    const type *values = grad->values;                                                                            \
-    const uint64_t n = grad->layout == ZENPS_ROWS ? grad->nnz : spec->rows;                                       \
-    bool *const stays = must(calloc(spec->rows, sizeof *stays));                                                  \
-    for (uint64_t i = 0; i < n; i++) {                                                                            \
-      const uint64_t row = grad->layout == ZENPS_ROWS ? (uint64_t)grad->row_ids[i] : i;                           \
-      for (uint32_t j = 0; j < spec->width; j++) own[row * spec->width + j] += values[i * spec->width + j];       \
-      stays[row] = spec->options.keep_zero_rows && grad->layout == ZENPS_ROWS;                                    \
+    const bool by_rows = grad->layout == ZENPS_ROWS;                                                              \
+    const type *const values = grad->values;                                                                      \
+    type *const total = sum->values;                                                                              \
+    type *const sums = by_rows ? must(calloc(spec->rows * spec->width, sizeof(type))) : NULL;                     \
+    const type *const own = by_rows ? sums : values;                                                              \
+    bool *const given = by_rows ? must(calloc(spec->rows, sizeof *given)) : NULL;                                 \
+    for (uint64_t i = 0; by_rows && i < grad->nnz; i++) {                                                         \
+      const uint64_t row = (uint64_t)grad->row_ids[i];                                                            \
+      for (uint32_t j = 0; j < spec->width; j++) sums[row * spec->width + j] += values[i * spec->width + j];      \
+      given[row] = true;                                                                                          \
     }                                                                                                             \
     for (uint64_t row = 0; row < spec->rows; row++) {                                                             \
-      bool any = stays[row];                                                                                      \
+      if (by_rows && !given[row]) continue;                                                                       \
+      bool any = by_rows && spec->options.keep_zero_rows;                                                         \
       for (uint32_t j = 0; j < spec->width; j++) any |= own[row * spec->width + j] != 0;                          \
       if (!any) continue;                                                                                         \
       for (uint32_t j = 0; j < spec->width; j++) {                                                                \
-        type *const to = &total[row * spec->width + j], value = own[row * spec->width + j];                       \
+        type *const to = &total[row * spec->width + j], value = own[row * spec->width + j] + 0; /* not -0 */      \
         const bool further = spec->options.op == ZENPS_OP_MAX ? value > *to : value < *to;                        \
         if (spec->options.op != ZENPS_OP_MAX && spec->options.op != ZENPS_OP_MIN)                                 \
           *to += value;                                                                                           \
@@ -142,8 +145,8 @@ struct sum {
       }                                                                                                           \
       sum->present[row] = true;                                                                                   \
     }                                                                                                             \
-    free(own);                                                                                                    \
-    free(stays);                                                                                                  \
+    free(sums);                                                                                                   \
+    free(given);                                                                                                  \
   }
 DEFINE_ADD(float)
 DEFINE_ADD(double)
@@ -191,9 +194,10 @@ static bool same_value(const struct spec *spec, const void *a, const void *b, ui
 }
 
 static void check_row(const struct spec *spec, const struct sum *sum, uint64_t row, const void *values, uint64_t at) {
+  const void *const wanted = (const char *)sum->values + row * spec_row_bytes(spec);
+  const void *const got = (const char *)values + at * spec_row_bytes(spec);
+  if (memcmp(got, wanted, spec_row_bytes(spec)) == 0) return;
   for (uint32_t j = 0; j < spec->width; j++) {
-    const void *wanted = (const char *)sum->values + row * spec_row_bytes(spec);
-    const void *got = (const char *)values + at * spec_row_bytes(spec);
     if (same_value(spec, got, wanted, j)) continue;
     char text[128];
     snprintf(text, sizeof text, "row %llu, column %u differs", (unsigned long long)row, j);

@@ -49,7 +49,7 @@ static void check(const struct rank *rank, const struct spec *spec, uint64_t ste
 
 static void end_step(struct flight *flights, const struct rank *rank, uint64_t step) {
   for (unsigned t = 0; t < N_TENSORS; t++) {
-    CHECK_OK(zenps_wait(flights[t].request, 30000));
+    CHECK_OK(zenps_wait(flights[t].request, SOON_MS));
     check(rank, spec_of(rank, t), step, &flights[t].out);
     flight_end(&flights[t], spec_of(rank, t));
   }
@@ -71,7 +71,7 @@ static void trains(struct rank *rank) {
   }
   struct flight later = {.tensor = open_by(rank, "later", spec_of(rank, 1))};
   flight_start(&later, spec_of(rank, 1), rank, 1);
-  CHECK_OK(zenps_wait(later.request, 30000));
+  CHECK_OK(zenps_wait(later.request, SOON_MS));
   check(rank, spec_of(rank, 1), 1, &later.out);
   flight_end(&later, spec_of(rank, 1));
   rank_close(rank);
@@ -138,7 +138,7 @@ static void waits(struct rank *rank) {
   }
   rank_await(rank, 1, 1);
   if (rank->rank == 2) flight_start(&flight, &plain_spec, rank, 2);
-  CHECK_OK(zenps_wait(flight.request, 20000));
+  CHECK_OK(zenps_wait(flight.request, SOON_MS));
   out_check(&plain_spec, rank->world, 2, &flight.out);
   flight_end(&flight, &plain_spec);
   rank_close(rank);
@@ -158,7 +158,7 @@ static zenps_status_t pull(zenps_tensor_t *tensor, uint64_t step, zenps_grad_t *
   zenps_request_t *request;
   zenps_status_t status = zenps_pull(tensor, step, NULL, out, &request);
   if (status != ZENPS_OK) return status;
-  status = zenps_wait(request, 20000);
+  status = zenps_wait(request, SOON_MS);
   zenps_request_free(request);
   return status;
 }
@@ -221,7 +221,7 @@ static void loses_all(struct rank *rank) {
     grad_make(&plain_spec, rank->rank, step, &in);
     out_make(&plain_spec, &in, &out);
     status = zenps_allreduce(tensor, step, &in, &out, &request);
-    if (status == ZENPS_OK) status = zenps_wait(request, 20000);
+    if (status == ZENPS_OK) status = zenps_wait(request, SOON_MS);
     if (status != ZENPS_OK) CHECK_SAYS(zenps_last_error()->text, " was lost");
     zenps_request_free(request);
     out_free(&plain_spec, &in, &out);

@@ -33,7 +33,7 @@ static void push(zenps_tensor_t *tensor, const struct spec *spec, const struct r
 static void check_sum(const struct spec *spec, const struct rank *rank, zenps_request_t *request, zenps_grad_t *out,
                       uint64_t *step_p) {
   zenps_request_stats_t stats = {.struct_size = sizeof stats};
-  CHECK_OK(zenps_wait(request, 20000));
+  CHECK_OK(zenps_wait(request, SOON_MS));
   CHECK_OK(zenps_request_stats(request, &stats));
   out_check(spec, rank->world, stats.step, out);
   *step_p = stats.step;

@@ -67,7 +67,7 @@ static void is_absent(struct rank *rank) {
     } else {
       CHECK_OK(zenps_reduce_scatter(tensor, 1, &in, &all, &out, &request));
     }
-    CHECK_STATUS(zenps_wait(request, 20000), ZENPS_ERR_MISSING);
+    CHECK_STATUS(zenps_wait(request, SOON_MS), ZENPS_ERR_MISSING);
     const zenps_error_t *error = zenps_request_error(request);
     CHECK(error->n_missing == 2 && error->missing_ranks[0] == 2 && error->missing_ranks[1] == 3);
     CHECK_SAYS(error->text, "step 1: ");

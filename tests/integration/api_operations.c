@@ -52,8 +52,8 @@ static void push_and_pull(struct rank *rank, const struct spec *spec, bool pulls
   }
   for (uint64_t k = 0; k < STEPS; k++) {
     const uint64_t i = STEPS - 1 - k;
-    CHECK_OK(zenps_wait(pushes[i], 20000));
-    CHECK_OK(zenps_wait(pulls[i], 20000));
+    CHECK_OK(zenps_wait(pushes[i], SOON_MS));
+    CHECK_OK(zenps_wait(pulls[i], SOON_MS));
     out_check(spec, rank->world, i, &out[i]);
     zenps_request_free(pushes[i]);
     zenps_request_free(pulls[i]);
@@ -98,7 +98,7 @@ static void scatter(struct rank *rank, const struct spec *spec) {
     out.layout = step % 2 ? ZENPS_DENSE : ZENPS_ROWS;
     if (step % 2) out.values = malloc(count * each);
     CHECK_OK(zenps_reduce_scatter(tensor, step, &in, &mine, &out, &request));
-    CHECK_OK(zenps_wait(request, 20000));
+    CHECK_OK(zenps_wait(request, SOON_MS));
     if (step % 2)
       CHECK(memcmp(out.values, (char *)whole + first * each, count * each) == 0);
     else
@@ -149,13 +149,13 @@ static void pulls_names(struct rank *rank) {
       case 0:
         out.layout = ZENPS_ROWS;
         CHECK_OK(zenps_allreduce(tensor, step, &in, &out, &request));
-        CHECK_OK(zenps_wait(request, 20000));
+        CHECK_OK(zenps_wait(request, SOON_MS));
         check_rows(&listed, whole, &out, 0, ROWS);
         break;
       case 1:
         out.layout = ZENPS_ROWS;
         CHECK_OK(zenps_reduce_scatter(tensor, step, &in, &none, &out, &request));
-        CHECK_OK(zenps_wait(request, 20000));
+        CHECK_OK(zenps_wait(request, SOON_MS));
         CHECK(out.nnz == 0);
         break;
       default:
@@ -164,7 +164,7 @@ static void pulls_names(struct rank *rank) {
         CHECK_OK(zenps_push(tensor, step, &in, &push));
         request_wait_ok(push);
         CHECK_OK(zenps_pull(tensor, step, &rows, &out, &request));
-        CHECK_OK(zenps_wait(request, 20000));
+        CHECK_OK(zenps_wait(request, SOON_MS));
         for (uint64_t i = 0; i < N; i++)
           CHECK(memcmp((char *)out.values + i * each, whole + (uint64_t)names[i] * each, each) == 0);
         free(out.values);
@@ -199,7 +199,7 @@ static void counts_bytes(struct rank *rank) {
   ZENPS_GRAD_INIT(&out);
   out.layout = ZENPS_ROWS;
   CHECK_OK(zenps_reduce_scatter(tensor, 1, &in, &mine, &out, &request));
-  CHECK_OK(zenps_wait(request, 20000));
+  CHECK_OK(zenps_wait(request, SOON_MS));
   CHECK_OK(zenps_request_stats(request, &stats));
   CHECK(out.nnz == stats.nnz_out && stats.nnz_out > 0);
   CHECK(stats.payload_in == stats.nnz_out * (bytes_of_row(&spec) + 4));
@@ -234,7 +234,7 @@ static void forgets(struct rank *rank) {
   request_wait_ok(request);
   out_check(&dense, rank->world, MANY_STEPS - 1, &out);
   CHECK_OK(zenps_pull(tensor, 1, NULL, &out, &request));
-  CHECK_STATUS(zenps_wait(request, 20000), ZENPS_ERR_STALE);
+  CHECK_STATUS(zenps_wait(request, SOON_MS), ZENPS_ERR_STALE);
   CHECK_SAYS(zenps_request_error(request)->text, "the sum of step 1 is kept no longer");
   zenps_request_free(request);
   free(out.values);
@@ -267,7 +267,7 @@ static void pulls_twice(struct rank *rank) {
   CHECK_OK(zenps_barrier(rank->zenps));
   if (rank->rank < 2) {
     CHECK_OK(zenps_pull(tensor, 1, NULL, &out, &request));
-    CHECK_STATUS(zenps_wait(request, 20000), ZENPS_ERR_INVALID);
+    CHECK_STATUS(zenps_wait(request, SOON_MS), ZENPS_ERR_INVALID);
     CHECK_SAYS(zenps_request_error(request)->text,
                rank->rank == 0 ? "asked for all of its sum" : "pulled its sum already");
     zenps_request_free(request);

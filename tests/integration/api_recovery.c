@@ -52,7 +52,7 @@ static void one_is_late(const struct rank *rank, struct flight *flight, const st
     return;
   }
   flight_start(flight, spec, rank, step);
-  const zenps_error_t *error = flight_expect_absent(flight, rank, goes_between_workers(spec), step, 20000);
+  const zenps_error_t *error = flight_expect_absent(flight, rank, goes_between_workers(spec), step, SOON_MS);
   CHECK(error->n_missing == 1 && error->missing_ranks[0] == 1);
   flight_end(flight, spec);
   atomic_fetch_add(&rank->words[LATE], 1);
@@ -157,7 +157,7 @@ static void keeps_its_number(struct rank *rank) {
   one_is_late(rank, &flight, &spec, 2);
   rank_await(rank, LATE, N_RANKS - 1);
   start_again(&flight, &spec, rank, 2);
-  const zenps_error_t *error = flight_expect_error(&flight, rank, ZENPS_ERR_MISSING, 2, 20000);
+  const zenps_error_t *error = flight_expect_error(&flight, rank, ZENPS_ERR_MISSING, 2, SOON_MS);
   CHECK(error->n_missing == 1 && error->missing_ranks[0] == 1);
   flight_end(&flight, &spec);
   go_well(rank, &flight, &spec, 3);

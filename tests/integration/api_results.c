@@ -29,7 +29,7 @@ static void kept(struct rank *rank) {
     flight_start(&flights[i], &list_spec, rank, 2 + i);
     requests[i] = flights[i].request;
   }
-  CHECK_OK(zenps_wait_all(requests, FLIGHTS, 20000));
+  CHECK_OK(zenps_wait_all(requests, FLIGHTS, SOON_MS));
   CHECK_OK(zenps_request_take(requests[1], &flights[1].out));
   zenps_request_free(requests[1]);
   rank_close(rank);
@@ -134,7 +134,7 @@ static void check_same(const zenps_grad_t *got, const zenps_grad_t *wanted) {
 
 static void fetch(zenps_request_t *request, zenps_grad_t *out, const zenps_grad_t *wanted, bool ours) {
   zenps_request_stats_t stats = {.struct_size = sizeof stats};
-  CHECK_STATUS(zenps_wait(request, 20000), ZENPS_ERR_TRUNCATED);
+  CHECK_STATUS(zenps_wait(request, SOON_MS), ZENPS_ERR_TRUNCATED);
   CHECK(zenps_request_error(request)->needed == wanted->nnz);
   CHECK_SAYS(zenps_request_error(request)->text, "zenps_request_fetch()");
   CHECK_STATUS(zenps_request_fetch(request, out), ZENPS_ERR_TRUNCATED);
@@ -157,7 +157,7 @@ static void scheme_step(const struct rank *rank, zenps_tensor_t *tensor, zenps_t
   grad_make(&list_spec, rank->rank, step, &in);
   out_make(&list_spec, &in, &wanted);
   CHECK_OK(zenps_allreduce(twin, step, &in, &wanted, &twin_request));
-  CHECK_OK(zenps_wait(twin_request, 20000));
+  CHECK_OK(zenps_wait(twin_request, SOON_MS));
   check_ascends(&wanted);
   struct spec own = list_spec;
   own.own_arrays = true;
@@ -169,7 +169,7 @@ static void scheme_step(const struct rank *rank, zenps_tensor_t *tensor, zenps_t
   if (truncated)
     fetch(request, &out, &wanted, ours);
   else
-    CHECK_OK(zenps_wait(request, 20000));
+    CHECK_OK(zenps_wait(request, SOON_MS));
   check_same(&out, &wanted);
   if (truncated && ours) {
     CHECK_OK(zenps_request_take(request, &out));

@@ -38,7 +38,7 @@ static zenps_tensor_t *open_tensor(const struct rank *rank) {
 static void step_of(const struct rank *rank, zenps_tensor_t *tensor, uint64_t step) {
   struct flight flight = {.tensor = tensor};
   flight_start(&flight, &large, rank, step);
-  CHECK_OK(zenps_wait(flight.request, 30000));
+  CHECK_OK(zenps_wait(flight.request, SOON_MS));
   out_check(&large, rank->world, step, &flight.out);
   flight_end(&flight, &large);
 }
@@ -115,7 +115,7 @@ static void waits(struct rank *rank) {
   if (is_late) silence_two(rank);
   rank_await(rank, IS_BACK, 1);
   if (is_late) flight_start(&flight, &large, rank, 2);
-  CHECK_OK(zenps_wait(flight.request, 30000));
+  CHECK_OK(zenps_wait(flight.request, SOON_MS));
   out_check(&large, rank->world, 2, &flight.out);
   flight_end(&flight, &large);
   for (uint64_t step = 3; step < 6; step++) step_run(flight.tensor, &large, rank, step);

@@ -7,6 +7,8 @@
 
 #include "tests/integration/api_test.h"
 
+static const char *const quick[] = {"ZENPS_CONTROL_DEAD=4s", "ZENPS_CONTROL_HEARTBEAT=500ms", NULL};
+
 /* The thread of a process that has this name; 0: there is none. */
 static pid_t thread_find(pid_t pid, const char *wanted) {
   char path[300], name[32] = "";
@@ -39,7 +41,7 @@ static void is_stuck(struct rank *rank) {
   flight_start(&flight, &plain_spec, rank, 2);
   if (rank->rank == 1)
     for (;;) pause();
-  const zenps_error_t *error = flight_expect_error(&flight, rank, ZENPS_ERR_PEER_LOST, 2, 15000);
+  const zenps_error_t *error = flight_expect_error(&flight, rank, ZENPS_ERR_PEER_LOST, 2, SOON_MS);
   CHECK(error->n_missing == 1 && error->missing_ranks[0] == 1);
   CHECK_SAYS(error->text, "progress thread has not run for");
   atomic_fetch_add(&rank->words[2], 1);
@@ -51,16 +53,15 @@ static void test_stuck_rank(void **state) {
   (void)state;
   struct cluster cluster;
   struct ranks ranks;
-  cluster_start_with(&cluster, 2,
-                     (const char *const[]){"ZENPS_CONTROL_DEAD=4s", "ZENPS_CONTROL_HEARTBEAT=500ms", NULL});
+  cluster_start_with(&cluster, 2, quick);
   ranks_start(&ranks, &cluster, 3, is_stuck, NULL);
   const uint64_t begun = now_ms();
-  while (atomic_load(&ranks.words[0]) < 3 && now_ms() - begun < 90000) usleep(1000);
+  while (atomic_load(&ranks.words[0]) < 3 && now_ms() - begun < SOON_MS) usleep(1000);
   const pid_t thread = thread_find(ranks.pids[1], "zenps-net");
   assert_int_not_equal(thread, 0);
   const bool stopped = thread_stop(thread);
   atomic_store(&ranks.words[1], stopped ? 1 : 0);
-  while (stopped && atomic_load(&ranks.words[2]) < 2 && now_ms() - begun < 90000) usleep(1000);
+  while (stopped && atomic_load(&ranks.words[2]) < 2 && now_ms() - begun < SOON_MS) usleep(1000);
   for (int r = 0; r < ranks.world; r++)
     if (r == 1 || !stopped) kill(ranks.pids[r], SIGKILL);
   if (stopped) waitpid(thread, NULL, __WALL); /* the process cannot be waited for before the thread is */
@@ -76,7 +77,7 @@ static void server_is_stuck(struct rank *rank) {
   if (rank->rank == 0) flight_start(&flight, &plain_spec, rank, 2);
   atomic_fetch_add(&rank->words[0], 1);
   if (rank->rank == 0) {
-    flight_expect_error(&flight, rank, ZENPS_ERR_SERVER_LOST, 2, 30000);
+    flight_expect_error(&flight, rank, ZENPS_ERR_SERVER_LOST, 2, SOON_MS);
     flight_end(&flight, &plain_spec);
     atomic_store(&rank->words[1], 1);
   }
@@ -91,15 +92,16 @@ static void test_stuck_server(void **state) {
   struct cluster cluster;
   struct ranks ranks;
   char stats[700];
-  cluster_start_one(&cluster);
+  cluster_start_one(&cluster, quick);
   ranks_start(&ranks, &cluster, 2, server_is_stuck, NULL);
   const uint64_t begun = now_ms();
-  while (atomic_load(&ranks.words[0]) < 2 && now_ms() - begun < 90000) usleep(1000);
+  while (atomic_load(&ranks.words[0]) < 2 && now_ms() - begun < SOON_MS) usleep(1000);
   const pid_t thread = thread_find(cluster.coordinator, "fabric");
   assert_int_not_equal(thread, 0);
   const bool stopped = thread_stop(thread);
   const char *ctl = getenv("ZENPSCTL");
-  snprintf(stats, sizeof stats, "%s --endpoint %s stats >/dev/null 2>&1", ctl ? ctl : "zenpsctl", cluster.address);
+  snprintf(stats, sizeof stats, "%s --timeout=4s --endpoint %s stats >/dev/null 2>&1", ctl ? ctl : "zenpsctl",
+           cluster.address);
   if (stopped && system(stats) != 0) print_message("# as is to be expected, zenpsctl did not get all\n");
   for (int r = 0; r < ranks.world && !stopped; r++) kill(ranks.pids[r], SIGKILL);
   ranks_wait(&ranks, stopped ? 0 : 3u);

@@ -21,8 +21,8 @@
 /* ------------------------------------------------------------ daemons and ranks (api_cluster.c) */
 
 enum { SERVERS_MAX = 4, RANKS_MAX = 16, WORDS = 64, MOVES = WORDS /* one more word: how often ranks have gone on */ };
-/* "At once", for a busy machine: no other deadline of a rank, of 30 s, can end the wait so early. */
-enum { SOON_MS = 20000 };
+/* "At once", for a busy machine: no other deadline of a rank, of 240 s, can end the wait so early. */
+enum { SOON_MS = 180000 };
 
 struct cluster {
   pid_t coordinator, servers[SERVERS_MAX];
@@ -40,7 +40,7 @@ void cluster_start_with(struct cluster *cluster, unsigned n_servers, const char 
 void cluster_start_but(struct cluster *cluster, unsigned n_servers, const char *const *settings, unsigned server,
                        const char *const *others);
 /* One process for both. */
-void cluster_start_one(struct cluster *cluster);
+void cluster_start_one(struct cluster *cluster, const char *const *settings);
 void cluster_stop(struct cluster *cluster);
 /* The status and, as JSON, the answer of zenpsctl COMMAND. */
 int cluster_ask(const char *address, const char *command, char *text, size_t size);
@@ -65,8 +65,8 @@ struct rank {
 typedef void (*rank_fn)(struct rank *rank);
 
 /* Runs `fn` in `world` processes. The test fails unless every one ends with status 0, or is named in `killed` (a bit
- * per rank) and ends by SIGKILL. Some rounds are to miss a short round_timeout_ms of `fn`. On a busy machine other
- * rounds miss it, too. Then all ranks run anew with twice the time, and once more with four times. */
+ * per rank) and ends by SIGKILL. Some rounds or joins are to miss a short deadline of `fn`. On a busy machine others
+ * miss it, too. Then all ranks run anew with 4 times the time, and once more with 16 times. */
 void ranks_run(const struct cluster *cluster, int world, rank_fn fn, const void *arg, unsigned killed);
 /* Starts one more job and returns at once; ranks_wait() does the rest. */
 struct ranks {
@@ -95,8 +95,8 @@ void rank_check_says(const char *file, int line, const char *text, const char *p
 void rank_options(const struct rank *rank, zenps_options_t *options);
 void rank_open(struct rank *rank);
 void rank_close(struct rank *rank);
-/* This rank goes on. A signal ends each rank after a minute and a half in which neither it nor, where it waits for a
- * shared word, another one does. */
+/* This rank goes on. A signal ends each rank after five minutes in which neither it nor, where it waits for a shared
+ * word, another one does. */
 void rank_moves(const struct rank *rank);
 /* Waits until the shared word has at least this value. */
 void rank_await(const struct rank *rank, unsigned word, unsigned value);

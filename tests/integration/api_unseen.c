@@ -12,7 +12,7 @@ static const struct spec spec = {
     .rows = 60000, .width = 4, .dtype = ZENPS_F32, .rows_in = true, .rows_out = true, .density = 0.1, .empty = 2};
 
 static void finish(struct flight *flight, const struct rank *rank, uint64_t step) {
-  CHECK_OK(zenps_wait(flight->request, 20000));
+  CHECK_OK(zenps_wait(flight->request, SOON_MS));
   out_check(&spec, rank->world, step, &flight->out);
   flight_end(flight, &spec);
 }

@@ -14,9 +14,10 @@ fi
 export LAB_NAME=c$(($$ % 1000000)) LAB_OWNER=$$
 trap '"$lab" down; tap_end' EXIT
 n_cuts=${ZPS_CABLE_CUTS:-10} coordinator=10.77.0.1:7077
+export ZENPS_CONTROL_DEAD=5s # a cable is out for longer
 on() { "$lab" exec "$@"; } # HOST COMMAND...
 pids_on() { ip netns pids "$LAB_NAME-$1" | while read -r pid; do ! grep -qzE "$2" "/proc/$pid/cmdline" 2>/dev/null || echo "$pid"; done; }
-ctl() { timeout 60 nsenter --net="/run/netns/$LAB_NAME-0" zenpsctl -e "$coordinator" "$@"; }
+ctl() { nsenter --net="/run/netns/$LAB_NAME-0" zenpsctl --timeout=300s -e "$coordinator" "$@"; }
 servers_are() { [ "$(ctl -o json members | grep -c '"silent_ms"')" -eq "$1" ]; }
 job_has() { # SERVERS
   [ "$(ctl -o json jobs | python3 -c 'import json, sys; print(json.load(sys.stdin)["jobs"][0]["servers_in"])')" -eq "$1" ]
@@ -36,7 +37,7 @@ done
 ok "three servers are in" until_true servers_are 3
 ranks=()
 for rank in 0 1; do # rank 1 is on the coordinator's host
-  on $((rank == 0 ? 4 : 0)) env ZENPS_LOG=warn ZENPS_PROVIDER=net ZENPS_INTERFACE=eth0 "$build/tests/chaos/chaos-rank" "$coordinator" job $rank 2 1 2 60000 \
+  on $((rank == 0 ? 4 : 0)) env ZENPS_LOG=warn CHAOS_PAUSE_MS=20 ZENPS_PROVIDER=net ZENPS_INTERFACE=eth0 "$build/tests/chaos/chaos-rank" "$coordinator" job $rank 2 1 2 300000 \
     "$scratch/over" >"$scratch/steps.$rank" 2>"$scratch/rank.$rank.log" &
   ranks+=($!)
 done

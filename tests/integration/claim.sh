@@ -42,8 +42,8 @@ steps_are_above() { [ "$(steps_of "$1")" -gt "$2" ]; }
 defaults() {
   local n=4 runner ranks servers before
   # shellcheck disable=SC2016
-  zenpsrun -n $n --servers 2 -i lo --prefix=no -- sh -c 'echo $$ >"$1/pid.$RANK"
-    exec "$2" "$ZENPS_COORDINATOR" "$ZENPS_JOB" $RANK $WORLD_SIZE 1 2 60000 "$1/over" >"$1/steps.$RANK"' - "$scratch" "$build/tests/chaos/chaos-rank" 2>"$scratch/run.log" &
+  CHAOS_PAUSE_MS=20 zenpsrun -n $n --servers 2 -i lo --prefix=no -- sh -c 'echo $$ >"$1/pid.$RANK"
+    exec "$2" "$ZENPS_COORDINATOR" "$ZENPS_JOB" $RANK $WORLD_SIZE 1 2 300000 "$1/over" >"$1/steps.$RANK"' - "$scratch" "$build/tests/chaos/chaos-rank" 2>"$scratch/run.log" &
   runner=$!
   ok "defaults: a job runs" until_true steps_are_above "$scratch/steps.0" 5
   ranks=$(cat "$scratch"/pid.?) servers=$(pgrep -P $runner -f -- "--roles=server" | tr '\n' ' ')

@@ -11,7 +11,7 @@ start() { # NAME ARGUMENTS...: a daemon, whose log is $scratch/NAME.log; its pid
 }
 logged() { grep -qE -- "$2" "$scratch/$1.log"; }
 more_than() { [ "$("${@:2}")" -gt "$1" ]; } # N COMMAND...: which prints a number
-ctl() { zenpsctl -e "$address" --timeout=60s "$@"; }
+ctl() { zenpsctl -e "$address" --timeout=300s "$@"; }
 table() { ctl members | grep -cE "$1"; }
 both() { [ "$(table '^ *[0-9]+ +s[01] +in ')" -eq 2 ]; }
 coordinator() { # ADDRESS ARGUMENTS...

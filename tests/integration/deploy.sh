@@ -178,10 +178,10 @@ unit tls --drop-in "$scratch/tls.conf"
 tls_pid=$pid
 ok "with the drop-in for TLS" up
 address=$(cat "$scratch/run/address")
-ok "an administrator is answered" with_tls admin-admin zenpsctl --endpoint "$address" status
-with_tls admin-admin zenpsctl --endpoint "$address" security >"$scratch/out"
+ok "an administrator is answered" with_tls admin-admin zenpsctl --timeout=300s --endpoint "$address" status
+with_tls admin-admin zenpsctl --timeout=300s --endpoint "$address" security >"$scratch/out"
 said "over TLS" 'control plane +guarded'
-zenpsctl --endpoint "$address" status >"$scratch/out" 2>&1
+zenpsctl --timeout=300s --endpoint "$address" status >"$scratch/out" 2>&1
 said "others are not" 'TLS is spoken here'
 reload=$(sed -n 's/^ExecReload=//p' "$scratch/confined.service")
 ok "the unit's ExecReload" env MAINPID="$tls_pid" sh -c "$reload"
@@ -197,10 +197,10 @@ if [ -n "$as_root" ]; then
   group_pid=$pid
   ok "with Group= in a drop-in" up
   is "the socket is that group's" "$(stat -c '%a %g' "$scratch/run/zenpsd.sock")" "660 54321"
-  as() { setpriv --reuid=65534 --regid="$1" --clear-groups zenpsctl --endpoint "unix:$scratch/run/zenpsd.sock" status; }
+  as() { setpriv --reuid=65534 --regid="$1" --clear-groups zenpsctl --timeout="$2" --endpoint "unix:$scratch/run/zenpsd.sock" status; }
   if setpriv --reuid=65534 --regid=65534 --clear-groups test -x "$build/zenpsctl"; then
-    ok "a member of it reaches the daemon" as 54321
-    as 65534 >"$scratch/out" 2>&1
+    ok "a member of it reaches the daemon" as 54321 300s
+    as 65534 4s >"$scratch/out" 2>&1
     is "others do not" $? 3
     said "and are told why" 'permission denied'
   else

@@ -29,7 +29,7 @@ static bool step_is_good(struct gpu *gpu, zenps_tensor_t *tensor, const struct s
                          uint64_t step) {
   struct device_flight flight;
   device_flight_start(gpu, &flight, tensor, spec, rank, step);
-  const zenps_status_t status = zenps_wait(flight.request, 20000);
+  const zenps_status_t status = zenps_wait(flight.request, SOON_MS);
   if (status == ZENPS_OK) {
     device_out_check(gpu, spec, rank->world, step, &flight.out);
   } else {
@@ -52,7 +52,7 @@ static void flipped(struct rank *rank) {
   device_begin(&gpu, rank);
   zenps_tensor_t *const tensor = tensor_open(rank, "t", &spec);
   for (uint64_t step = 0; step < STEPS; step++) n_failed += !step_is_good(&gpu, tensor, &spec, rank, step);
-  const uint64_t until = now_ms() + 20000;
+  const uint64_t until = now_ms() + SOON_MS;
   while (n_corrupt <= 2 * n_failed) { /* one that is read again, and is right then, counts once */
     CHECK(now_ms() < until);
     n_corrupt = count_corrupt(rank, is_rank);
@@ -167,7 +167,7 @@ static void fails(struct rank *rank) {
   grad_upload(&gpu, &spec, &flight.host, &flight.in);
   out_new(&other, &spec, &flight.in, &flight.out);
   CHECK_OK(zenps_allreduce(tensor, GRANTED_MAX, &flight.in, &flight.out, &flight.request));
-  CHECK_STATUS(zenps_wait(flight.request, 20000), ZENPS_ERR_TIMEOUT);
+  CHECK_STATUS(zenps_wait(flight.request, SOON_MS), ZENPS_ERR_TIMEOUT);
   gpu_hold(&other, false);
   gpu_sync(&other);
   device_flight_end(&gpu, &flight, &spec);

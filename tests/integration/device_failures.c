@@ -114,7 +114,7 @@ static void server_dies(struct rank *rank) {
     atomic_fetch_add(&rank->words[0], 1);
     rank_await(rank, 0, 3); /* the first step is over everywhere */
     if (rank->rank == 0) kill(rank->cluster->servers[0], SIGKILL);
-    expect_error(&flight, ZENPS_ERR_SERVER_LOST, 8000, "s0");
+    expect_error(&flight, ZENPS_ERR_SERVER_LOST, SOON_MS, "s0");
     device_flight_end(&gpu, &flight, &spec);
     atomic_fetch_add(&rank->words[1], 1);
   } else {
@@ -152,7 +152,7 @@ static void server_is_lost(struct rank *rank) {
   }
   rank_await(rank, 1, 1);
   if (rank->rank == 2) device_flight_start(&gpu, &flight, tensor, &spec, rank, 2);
-  CHECK_OK(zenps_wait(flight.request, 20000));
+  CHECK_OK(zenps_wait(flight.request, SOON_MS));
   if (strcmp(spec.options.scheme, "balanced") == 0) device_out_check(&gpu, &spec, rank->world, 2, &flight.out);
   device_flight_end(&gpu, &flight, &spec);
   for (uint64_t step = 3; step < 6; step++) good_step(&gpu, tensor, &spec, rank, step);
@@ -212,7 +212,7 @@ static void rank_dies(struct rank *rank) {
   }
   device_flight_start(&gpu, &flight, tensor, &spec, rank, 2);
   atomic_fetch_add(&rank->words[0], 1);
-  const zenps_error_t *const error = expect_error(&flight, ZENPS_ERR_PEER_LOST, 8000, "rank 1");
+  const zenps_error_t *const error = expect_error(&flight, ZENPS_ERR_PEER_LOST, SOON_MS, "rank 1");
   CHECK(error->n_missing == 1 && error->missing_ranks[0] == 1);
   device_flight_end(&gpu, &flight, &spec);
   device_end(&gpu, rank);
@@ -234,7 +234,7 @@ static void gives_up(struct rank *rank) {
     CHECK_OK(zenps_cancel(flight.request));
   else
     rank_await(rank, 0, 1);
-  expect_error(&flight, ZENPS_ERR_CANCELED, 8000, "rank 0");
+  expect_error(&flight, ZENPS_ERR_CANCELED, SOON_MS, "rank 0");
   go_on_well(&gpu, rank, tensor, &spec, &flight);
   /* Freed and closed with the operation in flight, at any stage of it. */
   if (rank->rank == 0) {
@@ -262,13 +262,13 @@ static void stuck_gradient(struct rank *rank) {
   if (rank->rank == 1) gpu_hold(&gpu, true);
   CHECK_OK(zenps_allreduce(tensor, 2, &flight.in, &flight.out, &flight.request));
   if (rank->rank == 1) {
-    const zenps_status_t status = zenps_wait(flight.request, 6000);
+    const zenps_status_t status = zenps_wait(flight.request, SOON_MS);
     CHECK(status == ZENPS_ERR_TIMEOUT || status == ZENPS_ERR_MISSING);
     CHECK_SAYS(zenps_request_error(flight.request)->text, "tensor t, step 2");
     gpu_hold(&gpu, false); /* the work left behind must be through before the arrays go */
     gpu_sync(&gpu);
   } else {
-    expect_error(&flight, is_served(rank->arg) ? ZENPS_ERR_MISSING : ZENPS_ERR_TIMEOUT, 6000, "rank 1");
+    expect_error(&flight, is_served(rank->arg) ? ZENPS_ERR_MISSING : ZENPS_ERR_TIMEOUT, SOON_MS, "rank 1");
   }
   go_on_well(&gpu, rank, tensor, &spec, &flight);
   device_end(&gpu, rank);
@@ -296,7 +296,7 @@ static void stuck_result(struct rank *rank) {
   out_new(&other, &spec, &flight.in, &flight.out);
   CHECK_OK(zenps_allreduce(tensor, 2, &flight.in, &flight.out, &flight.request));
   if (rank->rank == 1) {
-    expect_error(&flight, ZENPS_ERR_TIMEOUT, 6000, "");
+    expect_error(&flight, ZENPS_ERR_TIMEOUT, SOON_MS, "");
     gpu_hold(&other, false);
     gpu_sync(&other);
   } else {

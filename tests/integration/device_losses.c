@@ -28,7 +28,7 @@ static const struct spec *spec_of(const struct rank *rank, unsigned t) {
 
 static void end_flight(struct gpu *gpu, struct device_flight *flight, const struct rank *rank, unsigned t,
                        uint64_t step) {
-  CHECK_OK(zenps_wait(flight->request, 30000));
+  CHECK_OK(zenps_wait(flight->request, SOON_MS));
   if (((const struct scene *)rank->arg)->scheme)
     flight->out.nnz = spec_of(rank, t)->rows; /* all rows come */
   device_out_check(gpu, spec_of(rank, t), rank->world, step, &flight->out);

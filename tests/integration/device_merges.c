@@ -147,7 +147,7 @@ static void silent_master(struct rank *rank) {
 static void test_device_silent_master(void **state) {
   (void)state;
   struct cluster cluster;
-  cluster_start_with(&cluster, 2, (const char *const[]){"ZENPS_CONTROL_DEAD=60s", NULL});
+  cluster_start_with(&cluster, 2, (const char *const[]){"ZENPS_CONTROL_DEAD=300s", NULL});
   ranks_run(&cluster, 2, silent_master, NULL, 0);
   cluster_stop(&cluster);
 }

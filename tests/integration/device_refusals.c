@@ -78,7 +78,7 @@ static void test_device_refusals(void **state) {
 
 /* Whether the coordinator's table of this job's ranks has the expected word for each rank, within a while. */
 static void expect_members(const struct rank *rank, const char *const *wanted) {
-  const uint64_t until = now_ms() + 60000;
+  const uint64_t until = now_ms() + SOON_MS;
   char command[800], line[2048];
   snprintf(command, sizeof command, "%s --endpoint %s members", getenv("ZENPSCTL"), rank->cluster->address);
   for (int n_right = 0; n_right < rank->world;) {

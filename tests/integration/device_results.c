@@ -38,7 +38,7 @@ static void outlive(struct rank *rank) {
   start(&gpu, &taken, tensor, &spec, rank, 2);
   start(&gpu, &freed, tensor, &spec, rank, 3);
   zenps_request_t *const requests[] = {kept.request, taken.request, freed.request};
-  CHECK_OK(zenps_wait_all(requests, 3, 60000));
+  CHECK_OK(zenps_wait_all(requests, 3, SOON_MS));
   CHECK_OK(zenps_request_take(taken.request, &taken.out));
   CHECK(taken.out.memory == ZENPS_DEVICE && taken.out.device == 0);
   ZENPS_GRAD_INIT(&rows);
@@ -77,7 +77,7 @@ static void fetches(struct rank *rank) {
     if (rank->rank == 0) flight.out.capacity = 5;
     CHECK_OK(zenps_allreduce(tensor, step, kind->in == ZENPS_HOST ? &flight.host : &flight.in, &flight.out,
                              &flight.request));
-    CHECK_STATUS(zenps_wait(flight.request, 60000), rank->rank == 0 ? ZENPS_ERR_TRUNCATED : ZENPS_OK);
+    CHECK_STATUS(zenps_wait(flight.request, SOON_MS), rank->rank == 0 ? ZENPS_ERR_TRUNCATED : ZENPS_OK);
     rows = flight.out;
     if (rank->rank == 0) {
       const uint64_t needed = zenps_request_error(flight.request)->needed;

@@ -195,8 +195,8 @@ static void apart(struct rank *rank) {
     device_flight_make(&gpu, &flight, spec, rank, step);
     CHECK_OK(zenps_push(tensor, step, &flight.in, &push));
     CHECK_OK(zenps_pull(tensor, step, NULL, &flight.out, &flight.request));
-    CHECK_OK(zenps_wait(push, 20000));
-    CHECK_OK(zenps_wait(flight.request, 20000));
+    CHECK_OK(zenps_wait(push, SOON_MS));
+    CHECK_OK(zenps_wait(flight.request, SOON_MS));
     device_out_check(&gpu, spec, rank->world, step, &flight.out);
     zenps_request_free(push);
     device_flight_end(&gpu, &flight, spec);
@@ -211,7 +211,7 @@ static void apart(struct rank *rank) {
   list.memory = ZENPS_DEVICE;
   list.stream = gpu.stream;
   CHECK_OK(zenps_reduce_scatter(tensor, 3, &flight.in, &share, &list, &flight.request));
-  CHECK_OK(zenps_wait(flight.request, 20000));
+  CHECK_OK(zenps_wait(flight.request, SOON_MS));
   struct spec as_rows = *spec;
   as_rows.rows_out = true;
   out_download(&gpu, &as_rows, &list, &host);

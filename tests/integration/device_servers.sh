@@ -15,19 +15,19 @@ start() { # NAME ARGUMENTS...: a daemon; its pid in pid_NAME
   eval "pid_$1=$!"
 }
 server() { start "$1" --roles=server --control-coordinator="$address" --server-name="$1"; }
-ctl() { zenpsctl -e "$address" --timeout=60s "$@"; }
+ctl() { zenpsctl -e "$address" --timeout=300s "$@"; }
 # Of the tensor that has had most.
 steps() { ctl stats --output=json | grep -o '"rounds": *[0-9]*' | grep -o '[0-9]*$' | sort -n | tail -1; }
 more_than() { [ "$(steps)" -gt "$1" ]; }
 # At the word of rebalance, or before it.
-taken_in() { zenpsctl -e "$address" rebalance --wait=30s --output=json | grep -qE '"outcome": *"moves"|servers and has them all'; }
+taken_in() { zenpsctl -e "$address" rebalance --wait=300s --output=json | grep -qE '"outcome": *"moves"|servers and has them all'; }
 goes_on() { until_true more_than $(($(steps) + 10)); }
 
 start c --roles=coordinator --control-listen=127.0.0.1:0 --control-address-file="$scratch/address" --coordinator-min-servers=4
 until_true test -s "$scratch/address"
 address=$(cat "$scratch/address")
 for s in s0 s1 s2 s3; do server $s; done
-ZENPS_TELEMETRY=0.1s timeout 300 zenpsrun -n 2 --coordinator "$address" --job=roll --prefix=no -- \
+ZENPS_TELEMETRY=0.1s timeout 800 zenpsrun -n 2 --coordinator "$address" --job=roll --prefix=no -- \
   zenps-perf --memory device --verify --steps 1000 --rows 6007 --density 0.05 --json >"$scratch/json" 2>"$scratch/err" &
 run=$!
 ok "the job runs" goes_on

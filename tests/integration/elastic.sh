@@ -121,17 +121,25 @@ is "and the model is that of one rank in peace" "$(alike "$calm" "$(last "$scrat
 is "the newcomer has nothing to say of it" "$(cat "$scratch/newcomer")" ""
 
 kills=('1:epoch  1')
-# Both ranks join within the time in which the one that is left waits in vain.
-ZENPS_JOIN_TIMEOUT=5s elastic -n 2 --linger=600s --elastic 2:2 -- "${linear[@]}"
+# Both ranks join within the time in which the one that is left waits in vain. On a busy machine they may not, or its own
+# time is over before the coordinator's answer is here: then once more, with more of it.
+for wait in 5s 60s; do
+  ZENPS_JOIN_TIMEOUT=$wait elastic -n 2 --linger=600s --elastic 2:2 -- "${linear[@]}"
+  is_lost=$?
+  grep -q '^epoch  1' "$scratch/out" && ! grep -q "no answer to 'job.next'" "$scratch/out" && break
+done
+(exit $is_lost)
 is "fewer than the job needs: the code of the one that was lost" $? 137
 # Where it hears of it between two steps, it has no step to say it of.
 said "the other says so" '^zenps-linear: (.*rank 1 .*|the ranks of the job have changed); the job does not go on: .*1 ranks? were there of the 2'
 said "as does zenpsrun" '^zenpsrun: rank 1 \(pid [0-9]+\) was killed by signal 9 \(Killed\); 1 rank is left, and --elastic asks for 2$'
 
-# zenps-perf compares every sum with that of the generation's ranks.
-kills=('2:^generation 1: 4 ranks, 3000 steps are left$')
+# zenps-perf compares every sum with that of the generation's ranks. Its rounds are slow, so that few take long enough.
+export ZENPS_FABRIC_FAULT=delay=1:3ms # of providers fault+NAME
+perf() { echo "exec zenps-perf --rows 20000 --density 0.01 --steps \$((400 * TURN)) --verify $*"; } # in_time's turn
+kills=('2:^generation 1: 4 ranks, ')
 generations='^generation 1: 4 ranks
-^generation 2: 3 ranks' elastic -n 4 --servers 2 --elastic 2:4 --join-wait 2s -- zenps-perf --rows 20000 --density 0.01 --steps 3000 --verify
+^generation 2: 3 ranks' elastic -n 4 --servers 2 --elastic 2:4 --join-wait 2s -p fault+auto -- sh -c "$(perf)"
 is "perf, a rank is killed: status 0" $? 0
 said "the others go on with what is left" '^generation 2: 3 ranks, [0-9]+ steps are left$'
 said "and every sum is right" '^verified: every step equals the reference sum, bit for bit$'
@@ -139,10 +147,11 @@ left=$(sed -n 's/^generation 2: 3 ranks, \([0-9]*\) steps are left$/\1/p' "$scra
 said "and the figures are of three" '^ranks 3, servers 2,'
 said "and of these steps" "^step .* over $left steps after"
 kills=('1:"generation": 1, "world": 3,')
-elastic -n 3 --servers 2 --elastic 2:3 --join-wait 60s --on-rank-loss=restart -- zenps-perf --rows 20000 --density 0.01 --steps 3000 --verify --op mean --json
+elastic -n 3 --servers 2 --elastic 2:3 --join-wait 60s --on-rank-loss=restart -p fault+auto -- sh -c "$(perf --op mean --json)"
 is "perf, a rank is killed and started again: status 0" $? 0
 said "three go on" '^\{"generation": 2, "world": 3, "left": [0-9]+\}$'
 said "and every sum is right" '"verified":true\}$'
+unset ZENPS_FABRIC_FAULT
 
 cat >"$scratch/server.sh" <<'END'
 folder=$1 run=$PPID

@@ -85,7 +85,7 @@ ok "the first one is ready" test -e "$scratch/a.ready"
 ok "the second one is not" test ! -e "$scratch/b.ready"
 until_true refused_by_b "$at_b: this coordinator does not lead: the one at $at_a does"
 is "a client of the second one alone is refused, and told where to go" $? 0
-ok "a client of both finds the first one" eval 'zenpsctl -e "$at_b,$at_a" status | grep -q "^$at_a "'
+ok "a client of both finds the first one" until_true eval 'zenpsctl -e "$at_b,$at_a" status | grep -q "^$at_a "'
 for i in 0 1; do
   start "s$i" --roles=server --control-coordinator="$at_b,$at_a" --server-name="s$i"
   eval "s$i=$pid"

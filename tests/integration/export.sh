@@ -53,10 +53,11 @@ for i in 0 1; do
 done
 
 # ---- a cluster, and a job ----
-export_at e export -e "$address" --timeout=60s --listen 127.0.0.1:0
+export_at e export -e "$address" --timeout=300s --listen 127.0.0.1:0
 exporter=$pid
 ok "servers are counted" until_true eval '[ "$(value "zenps_servers{state=\"in\"}")" = 2 ]'
-ZENPS_TELEMETRY=0.1s zenpsrun -n 2 --coordinator "$address" --job j --interface lo --prefix=no -- \
+# Slow rounds: it leaves the processors to the others.
+ZENPS_TELEMETRY=0.1s ZENPS_FABRIC_FAULT=delay=1:5ms zenpsrun -n 2 --coordinator "$address" --job j -p fault+auto --interface lo --prefix=no -- \
   zenps-perf --json --rows 20000 --density 0.02 --scheme balanced --warmup 0 --steps 1000000 >"$scratch/perf" 2>&1 &
 job=$!
 ok "rounds of a job are counted" until_true eval '[ "$(value "zenps_rounds_total{zenps_job=\"j\",tensor=\"perf.0\"}")" -gt 10 ]'
@@ -154,7 +155,7 @@ share() {
 ok "scrapes at a time share an answer" until_true share
 
 # ---- a job that fails ----
-kill -KILL "$(zenpsctl -e "$address" --timeout=60s -o json members | python3 -c '
+kill -KILL "$(zenpsctl -e "$address" --timeout=300s -o json members | python3 -c '
 import json, sys
 print(*(row["pid"] for row in json.load(sys.stdin)["ranks"] if row["rank"] == 1))')"
 wait "$job" 2>/dev/null
@@ -205,7 +206,7 @@ zenpsctl certs revoke "$certs" worker-gone >"$scratch/out"
 zenpsd --fabric-interface=lo --control-listen=127.0.0.1:0 --control-address-file="$scratch/tls" --tls-ca="$certs/ca.pem" --tls-cert="$certs/coordinator-c.pem" \
   --tls-key="$certs/coordinator-c.key" --server-name=c >"$scratch/tls.log" 2>&1 &
 until_true test -s "$scratch/tls"
-export_at secure export -e "$(cat "$scratch/tls")" --timeout=60s --listen 0.0.0.0:0 --allow zenps://worker/prometheus,zenps://worker/gone \
+export_at secure export -e "$(cat "$scratch/tls")" --timeout=300s --listen 0.0.0.0:0 --allow zenps://worker/prometheus,zenps://worker/gone \
   --tls-ca="$certs/ca.pem" --tls-cert="$certs/admin-exporter.example.pem" --tls-key="$certs/admin-exporter.example.key" --tls-crl="$certs/crl.pem"
 is "with certificates it listens for other hosts, with TLS" "${url%:*}" https://0.0.0.0
 port=${url##*:} url=https://exporter.example:$port

@@ -13,7 +13,7 @@ until_true [ -s "$scratch/address" ]
 address=$(cat "$scratch/address")
 start s1 --roles=server --control-coordinator="$address" --server-name=s1
 start s2 --roles=server --control-coordinator="$address" --server-name=s2
-servers_are() { [ "$(zenpsctl -e "$address" -o json members | grep -c '"silent_ms"')" -eq "$1" ]; }
+servers_are() { [ "$(zenpsctl --timeout=300s -e "$address" -o json members | grep -c '"silent_ms"')" -eq "$1" ]; }
 ok "two servers are in" until_true servers_are 2
 
 perl "$top/tests/integration/flood.pl" "$address" stats 4 >"$scratch/stats" 2>"$scratch/stats.err" &
@@ -35,7 +35,7 @@ kill %4 %5
 ok "both servers are still in" servers_are 2
 grep -E "server .* is lost|closing its connection" "$scratch/c.log" >"$scratch/out"
 is "and none was ever taken for lost" "$(cat "$scratch/out")" ""
-ok "the dropped jobs are closed" until_true eval '! zenpsctl -e "$address" jobs | grep -q dropped-'
-zenpsctl -e "$address" -o json stats >"$scratch/out"
+ok "the dropped jobs are closed" until_true eval '! zenpsctl --timeout=300s -e "$address" jobs | grep -q dropped-'
+zenpsctl --timeout=300s -e "$address" -o json stats >"$scratch/out"
 is "stats has both servers' answers" "$(grep -c '"answer": "ok"' "$scratch/out")" 2
 done_testing

@@ -44,7 +44,7 @@ for verb in status members "jobs --all" tensors stats security; do
   for name in admin-admin worker-team; do
     files_of "$name"
     # shellcheck disable=SC2086
-    env "${files[@]}" timeout 300 zenpsctl -e "$address" -o json $verb >"$scratch/told.$told" 2>&1
+    env "${files[@]}" timeout 300 zenpsctl --timeout=300s -e "$address" -o json $verb >"$scratch/told.$told" 2>&1
     told=$((told + 1))
   done
 done

@@ -128,7 +128,7 @@ ok "whereupon the server's pod is ready" until_true pod probe zenps-server readi
 run_pod zenps-server 1
 ok "a second one, too" until_true pod probe zenps-server readinessProbe "$pid"
 second=$pid
-is "servers have the names of their pods" "$("${admin[@]}" zenpsctl --endpoint 10.244.0.1:7077 members | grep -oE 'zenps-server-[01]' | sort | tr '\n' ' ')" "zenps-server-0 zenps-server-1 "
+is "servers have the names of their pods" "$("${admin[@]}" zenpsctl --timeout=300s --endpoint 10.244.0.1:7077 members | grep -oE 'zenps-server-[01]' | sort | tr '\n' ' ')" "zenps-server-0 zenps-server-1 "
 ok "verified rounds over both" rounds
 train() { # the two pods of the trainer's Job
   local number status=0 pids=()
@@ -197,16 +197,16 @@ not_let_in() { not rounds; }
 ok "but not without a token" not_let_in
 said "as ranks hear" 'token'
 unset 'worker[-1]'
-zenpsctl --endpoint 10.244.0.1:7077 --tls-ca= members >"$scratch/out" 2>&1
+zenpsctl --timeout=300s --endpoint 10.244.0.1:7077 --tls-ca= members >"$scratch/out" 2>&1
 is "nobody without a certificate is let in" $? 2
-env -u ZENPS_TLS_CA zenpsctl --endpoint 10.244.0.1:7077 members >"$scratch/out" 2>&1
+env -u ZENPS_TLS_CA zenpsctl --timeout=300s --endpoint 10.244.0.1:7077 members >"$scratch/out" 2>&1
 said "and hears why" 'TLS is spoken here'
 mkdir -p "$scratch/kept"
 "${worker[@]}" zenpsrun -n 2 --coordinator=10.244.0.1:7077 --job=job-kept --prefix=no -- "$build/tests/integration/restart_trainer" "$scratch/kept" >"$scratch/kept.out" 2>&1 &
 kept=$!
 steps() { local n; n=$(cat "$scratch/kept/rounds" 2>/dev/null); echo $((10#${n:-0})); }
 trains() { until_true eval "[ \$(steps) -gt $(($(steps) + 20)) ]"; }
-job() { "${admin[@]}" zenpsctl --endpoint 10.244.0.1:7077 jobs | awk '$1 == "job-kept" { print $2, $3 }'; }
+job() { "${admin[@]}" zenpsctl --timeout=300s --endpoint 10.244.0.1:7077 jobs | awk '$1 == "job-kept" { print $2, $3 }'; }
 ok "a job trains" trains
 id=$(job)
 kill -KILL "$coordinator"

@@ -18,7 +18,7 @@ cluster_starts
 attack() { exec python3 "$top/tests/integration/attack.py" "$@"; } # in a process of its own
 answered() { # how many of five calls
   local n=0 i
-  for i in 1 2 3 4 5; do ctl --timeout="${ZPS_LOCKOUT_PATIENCE:-30s}" status >/dev/null 2>>"$scratch/answered.err" && n=$((n + 1)); done
+  for i in 1 2 3 4 5; do ctl --timeout="${ZPS_LOCKOUT_PATIENCE:-300s}" status >/dev/null 2>>"$scratch/answered.err" && n=$((n + 1)); done
   echo "$n"
 }
 job_joins() {

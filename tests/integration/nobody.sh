@@ -88,7 +88,7 @@ job_ends() {
   is "$who: and all sums of both ranks were right" "$(cat "$scratch/run" "$scratch"/run.* 2>/dev/null | grep -c 'right sums$')" 2
 }
 # Whoever has the certificate of nobody can neither change nor be anything at $address.
-ctl() { zenpsctl -t 60s -e "$address" "$@"; }
+ctl() { zenpsctl --timeout=300s -e "$address" "$@"; }
 his_patience=1s # he asks in vain for so long
 his_ctl() { (cd / && nobody "$build/zenpsctl" -t "$his_patience" -e "$address" "$@"); }
 refused() { # NAME STATUS COMMAND...
@@ -168,7 +168,7 @@ until_true [ -s "$scratch/address" ]
 at=$(cat "$scratch/address")
 for name in a b; do start --roles=server --control-coordinator="$at" --server-name=$name 2>"$scratch/$name.log"; done
 job_starts zenpsrun -n 2 --coordinator="$at" --job=train -i lo --prefix=no --
-his_patience=60s # he is answered
+his_patience=300s # he is answered
 attack 4 a
 cp "$scratch/kicked" "$scratch/out"
 said "$who: why" "'kick' is for the user of the coordinator.*unix:"

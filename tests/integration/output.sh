@@ -103,7 +103,7 @@ until_true test -s "$scratch/address4"
 address=$(cat "$scratch/address4")
 ok "a daemon without them serves jobs" jobs_run
 is "and has others in their place" "$(readlink "/proc/$daemon/fd/"[012] | sort -u)" /dev/null
-zenpsctl -e "$address" status <&- >&- 2>&-
+zenpsctl --timeout=300s -e "$address" status <&- >&- 2>&-
 is "zenpsctl without them" $? 0
 ZENPS_LOG_LEVEL=trace zenpsrun -n 2 --log-level=trace -- zenps-perf --rows 1000 --density 0.1 --steps 10 --verify <&- >&- 2>&-
 is "zenpsrun without them" $? 0

@@ -75,6 +75,6 @@ second=$!
 ok "ranks on two hosts train under the rules" rank "$near" 0
 wait "$second"
 is "the other one, too" $? 0
-at "$near" zenpsctl -e "$address" -o json members >"$scratch/out"
+at "$near" zenpsctl --timeout=300s -e "$address" -o json members >"$scratch/out"
 said "the server's data port is in its range" 'fi_sockaddr_in://10\.0\.0\.1:2001[0-9]"'
 done_testing

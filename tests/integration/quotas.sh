@@ -65,12 +65,12 @@ dense light >"$scratch/light.json" 2>&1 &
 light=$!
 dense heavy >"$scratch/heavy.json" 2>&1 &
 heavy=$!
-both_run() { [ "$(zenpsctl -e "$address" jobs | tee "$scratch/jobs" | grep -cE '^(light|heavy) .* running ')" -eq 2 ]; }
+both_run() { [ "$(zenpsctl --timeout=300s -e "$address" jobs | tee "$scratch/jobs" | grep -cE '^(light|heavy) .* running ')" -eq 2 ]; }
 ok "two jobs run side by side" until_true both_run
-zenpsctl -e "$address" jobs -o json | tr -d ' \n' >"$scratch/jobs"
+zenpsctl --timeout=300s -e "$address" jobs -o json | tr -d ' \n' >"$scratch/jobs"
 ok "zenpsctl shows their weights" grep -qE '"job":"heavy"[^}]*"weight":4' "$scratch/jobs"
 shares() { # both have had some of the pool's work
-  zenpsctl -e "$address" stats -o json | tr -d ' \n' >"$scratch/stats"
+  zenpsctl --timeout=300s -e "$address" stats -o json | tr -d ' \n' >"$scratch/stats"
   grep -qE '"shares":\[.*"weight":4,"pool_bytes":[1-9]' "$scratch/stats" && grep -qE '"shares":\[.*"weight":1,"pool_bytes":[1-9]' "$scratch/stats"
 }
 ok "zenpsctl stats shows what each has had of the server's threads" until_true shares

@@ -108,7 +108,9 @@ static int is_told_to_stop(void) {
   return is_told("stop", -1);
 }
 
+/* Rounds without a pause would take the processors of what is tested. */
 static void compute(int rank) {
+  usleep(5000);
   while (is_told("hang", rank)) usleep(10000);
   if (is_told("late", rank)) usleep(20000);
   const clock_t begun = clock();

@@ -6,7 +6,7 @@ start() { # NAME ARGUMENTS...: a daemon; its pid in pid_NAME
   zenpsd --log-level=warn "${@:2}" >>"$scratch/$1.log" 2>&1 &
   eval "pid_$1=$!"
 }
-ctl() { zenpsctl -e "$address" --timeout=60s "$@"; }
+ctl() { zenpsctl -e "$address" --timeout=300s "$@"; }
 server() { start "$1" --roles=server --control-coordinator="$address" --server-name="$1"; }
 in_all() { [ "$(ctl members | grep -cE '^ *[0-9]+ +s[0-2] +in ')" -eq 3 ]; }
 gone() { ! kill -0 "$1" 2>/dev/null; }

@@ -116,14 +116,14 @@ install_as coordinator-coordinator
 start() { # FOLDER NAME OPTION...: zenpsd with these files; $! is its process
   zenpsd --tls-ca="$1/ca.pem" --tls-cert="$1/$2.pem" --tls-key="$1/$2.key" --fabric-provider=net --fabric-interface=lo "${@:3}" &
 }
-start "$scratch/run" c --tls-crl="$scratch/run/crl.pem" --control-listen=0.0.0.0:0 --control-address-file="$scratch/address" --server-name=one 2>"$scratch/log"
+start "$scratch/run" c --tls-crl="$scratch/run/crl.pem" --control-listen=0.0.0.0:0 --control-address-file="$scratch/address" --control-dead=5s --server-name=one 2>"$scratch/log"
 daemon=$!
 ok "a coordinator comes up" until_true test -s "$scratch/address"
 ok "which logs when its certificate ends" grep -qE 'certificate: .*/c\.pem ends at 20[0-9T:-]+Z, in [0-9.]+ days; authority .*/ca\.pem' "$scratch/log"
 address=127.0.0.1:$(sed 's/.*://' "$scratch/address")
 start "$certs" server-a --roles=server --control-coordinator="$address" --server-name=a 2>"$scratch/log2"
 server=$!
-admin() { as "$certs" admin-admin zenpsctl -e "$address" "$@"; }
+admin() { as "$certs" admin-admin zenpsctl --timeout=300s -e "$address" "$@"; }
 two_servers() { [ "$(admin -o json status | grep -oE '"servers": *[0-9]+' | grep -oE '[0-9]+')" = 2 ]; }
 ok "two servers are in" until_true two_servers
 train() { # JOB STEPS
@@ -149,7 +149,7 @@ logged() { grep -qE -- "$1" "$scratch/log"; }
 refused "ranks without TLS" 'TLS is spoken here: a client needs the files of an authority' train plain 1
 ok "the coordinator says so" until_true logged 'refused: speaks without TLS where TLS is spoken'
 refused "a rank of another authority, which takes the coordinator's" "this end's certificate was made by an authority that is unknown there" \
-  env ZENPS_TLS_CA="$certs/ca.pem" ZENPS_TLS_CERT="$scratch/other/worker-worker.pem" ZENPS_TLS_KEY="$scratch/other/worker-worker.key" zenpsctl -e "$address" status
+  env ZENPS_TLS_CA="$certs/ca.pem" ZENPS_TLS_CERT="$scratch/other/worker-worker.pem" ZENPS_TLS_KEY="$scratch/other/worker-worker.key" zenpsctl --timeout=300s -e "$address" status
 sleep 1.1 # such lines come once a second
 refused "one that does not" 'its certificate, of zenps://coordinator/coordinator, was made by an authority that is unknown here' as "$scratch/other" worker-worker train other 1
 refused "a server's as a rank" 'the certificate of zenps://server/a lets nobody in as a worker' as "$certs" server-a train server 1
@@ -182,9 +182,9 @@ sleep 1.1
 raw worker-old "$(hello worker)" >"$scratch/out"
 said "one that has expired hears of it" 'certificate expired'
 ok "and the coordinator says whose it is" until_true logged 'refused: its certificate, of zenps://worker/old, expired at 20'
-refused "a rank may not drain" "'drain' takes a certificate of an admin \(zenps://admin/NAME\), not zenps://worker/w" as "$certs" worker-w zenpsctl -e "$address" drain a
-ok "but look" as "$certs" worker-w zenpsctl -e "$address" members
-refused "nor see what stands open" "'security' takes a certificate of an admin" as "$certs" worker-w zenpsctl -e "$address" security
+refused "a rank may not drain" "'drain' takes a certificate of an admin \(zenps://admin/NAME\), not zenps://worker/w" as "$certs" worker-w zenpsctl --timeout=300s -e "$address" drain a
+ok "but look" as "$certs" worker-w zenpsctl --timeout=300s -e "$address" members
+refused "nor see what stands open" "'security' takes a certificate of an admin" as "$certs" worker-w zenpsctl --timeout=300s -e "$address" security
 ok "an admin may do both" admin security
 said "reads are checked, on one host, too" '^reads +guarded +a checksum under a key of the job'
 said "the control plane is guarded" '^control plane +guarded +TLS 1.3 at '
@@ -195,9 +195,9 @@ said "gradients are not" '^gradients +open '
 ok "an admin may" admin drain a
 ok "and back" admin undrain a
 ok "and its certificate is in the log" logged 'audit: method=undrain by=zenps://admin/[a-z]+ name=a role=ctl reason=-$'
-refused "a rank may not place jobs" "'rebalance' takes a certificate of an admin \(zenps://admin/NAME\), not zenps://worker/w" as "$certs" worker-w zenpsctl -e "$address" rebalance
+refused "a rank may not place jobs" "'rebalance' takes a certificate of an admin \(zenps://admin/NAME\), not zenps://worker/w" as "$certs" worker-w zenpsctl --timeout=300s -e "$address" rebalance
 ok "an admin may" admin rebalance
-refused "a rank may not expel others" "'kick' takes a certificate of an admin \(zenps://admin/NAME\), not zenps://worker/w" as "$certs" worker-w zenpsctl -e "$address" kick j 0
+refused "a rank may not expel others" "'kick' takes a certificate of an admin \(zenps://admin/NAME\), not zenps://worker/w" as "$certs" worker-w zenpsctl --timeout=300s -e "$address" kick j 0
 
 # ---- which server ----
 openssl req -new -key "$certs/server-b.key" -subj /CN=b -out "$scratch/b.csr" 2>"$scratch/out"
@@ -240,8 +240,9 @@ kill -TERM "$third" "$pod"
 wait "$third" "$pod"
 
 # ---- files change while a job runs ----
-ZENPS_TLS_CA=$certs/ca.pem ZENPS_TLS_CERT=$certs/worker-w.pem ZENPS_TLS_KEY=$certs/worker-w.key timeout 300 zenpsrun -n 2 --coordinator "$address" \
-  --provider=net --interface=lo --job=long --prefix=no -- zenps-perf --rows 2000 --density 0.05 --steps 1000000 --warmup 0 >"$scratch/long" 2>&1 &
+# Jobs that only have to go on have slow rounds, and leave the processors to others.
+ZENPS_FABRIC_FAULT=delay=1:5ms ZENPS_TLS_CA=$certs/ca.pem ZENPS_TLS_CERT=$certs/worker-w.pem ZENPS_TLS_KEY=$certs/worker-w.key timeout 300 zenpsrun -n 2 --coordinator "$address" \
+  --provider=fault+net --interface=lo --job=long --prefix=no -- zenps-perf --rows 2000 --density 0.05 --steps 1000000 --warmup 0 >"$scratch/long" 2>&1 &
 long=$!
 runs() { admin -o json jobs | grep -q '"running"'; }
 ok "a job runs" until_true runs
@@ -266,12 +267,12 @@ ok "the job runs on" runs
 is "over the connections that it had" "$(grep -cE 'was lost|connecting anew|connected anew' "$scratch/long")" 0
 
 # ---- certificates are revoked while jobs run ----
-as "$certs" worker-gone timeout 300 zenpsrun -n 2 --coordinator "$address" --provider=net --interface=lo --job=robbed --prefix=no -- \
+ZENPS_FABRIC_FAULT=delay=1:5ms as "$certs" worker-gone timeout 300 zenpsrun -n 2 --coordinator "$address" --provider=fault+net --interface=lo --job=robbed --prefix=no -- \
   zenps-perf --rows 2000 --density 0.05 --steps 1000000 --warmup 0 >"$scratch/robbed" 2>&1 &
 robbed=$!
 is_running() { admin -o json jobs | tr -d '\n' | grep -qE "\"job\": *\"$1\",[^}]*\"state\": *\"running\""; }
 ok "another job runs" until_true is_running robbed
-ok "an admin looks" as "$certs" admin-gone zenpsctl -e "$address" status
+ok "an admin looks" as "$certs" admin-gone zenpsctl --timeout=300s -e "$address" status
 ok "its ranks' certificate and an admin's are revoked" zenpsctl certs revoke "$certs" worker-gone "$certs/admin-gone.pem"
 said "as it says" "^$certs/crl.pem: 2 certificates are revoked"
 cp "$certs/crl.pem" "$scratch/run/" && kill -HUP "$daemon"
@@ -280,9 +281,9 @@ wait "$robbed"
 is "and their job, with status" $? 1
 ok "the ranks say why" grep -q 'its certificate, of zenps://worker/gone, has been revoked' "$scratch/robbed"
 refused "such a rank is not let in again" "this end's certificate has been revoked" as "$certs" worker-gone train again 1
-refused "nor is the admin" "this end's certificate has been revoked" as "$certs" admin-gone zenpsctl -e "$address" status
+refused "nor is the admin" "this end's certificate has been revoked" as "$certs" admin-gone zenpsctl --timeout=300s -e "$address" status
 is_named() { # Lines of this kind come once a second.
-  as "$certs" admin-gone zenpsctl -e "$address" status
+  as "$certs" admin-gone zenpsctl --timeout=300s -e "$address" status
   logged 'refused: its certificate, of zenps://admin/gone, has been revoked \(tls.crl\)'
 }
 ok "which the coordinator says" until_true is_named
@@ -313,7 +314,7 @@ if [ -n "$ahead" ]; then
   ok "once" warnings 1
   echo +3590 >"$scratch/clock"
   for i in 1 2; do # a second answer comes after the timers that are due
-    ok "less than an hour later" env -u ZENPS_TLS_CA zenpsctl -e "$address" status
+    ok "less than an hour later" env -u ZENPS_TLS_CA zenpsctl --timeout=300s -e "$address" status
   done
   ok "it has not done so again" warnings 1
   echo +3660 >"$scratch/clock"
@@ -321,7 +322,7 @@ if [ -n "$ahead" ]; then
 else
   skip "warnings of an hour" "libfaketime is not installed"
 fi
-ok "and says so to who asks" env -u ZENPS_TLS_CA zenpsctl -e "$address" security
+ok "and says so to who asks" env -u ZENPS_TLS_CA zenpsctl --timeout=300s -e "$address" security
 said "what stands open" '^control plane +open +plain at 0.0.0.0:[0-9]+, for whoever reaches it +tls.ca'
 said "that servers are what they say" '^servers +open +any process is the server that it says it is +tls.ca'
 said "that reads are not checked" '^reads +open +bytes that change on the way are not noticed +fabric.checksums = yes'
@@ -380,7 +381,7 @@ if [ -n "$there" ]; then
     cp "$scratch/far" "$scratch/out"
     said "a server that names another's address is refused" 'the address for gradients, .*127.0.0.1.* is not that of the connection, 10.213.7.2'
     far 300 --fabric-interface=zps0 >"$scratch/far" 2>&1 &
-    far_is_in() { as "$certs" admin-admin ip netns exec "$near" env "PATH=$PATH" zenpsctl -e "$address" -o json members | grep -q '"name": *"a"'; }
+    far_is_in() { as "$certs" admin-admin ip netns exec "$near" env "PATH=$PATH" zenpsctl --timeout=300s -e "$address" -o json members | grep -q '"name": *"a"'; }
     ok "with its own it is let in" until_true far_is_in
     for space in "$far" "$near"; do
       ip netns pids "$space" | xargs -r kill

@@ -12,7 +12,7 @@ until_true test -s "$scratch/address"
 address=$(cat "$scratch/address")
 # look ARRAY WHERE MEMBER...: these members, a line a row, of the rows of `zenpsctl stats` in which NAME=VALUE of WHERE holds.
 look() {
-  zenpsctl --endpoint "$address" -o json --internal stats | python3 -c '
+  zenpsctl --timeout=300s --endpoint "$address" -o json --internal stats | python3 -c '
 import json, sys
 array, where, *members = sys.argv[1:]
 name, value = where.split("=", 1)
@@ -95,7 +95,7 @@ end
 # beside its steps.
 export ZENPS_TELEMETRY=1h
 ended() { # JOB: its rounds
-  zenpsctl --endpoint "$address" -o json jobs --all | python3 -c '
+  zenpsctl --timeout=300s --endpoint "$address" -o json jobs --all | python3 -c '
 import json, sys
 print(*(row["rounds"] for row in json.load(sys.stdin)["ended"] if row["job"] == sys.argv[1]))' "$1"
 }

@@ -29,7 +29,7 @@ ok "another job pulls rows beside it" modest
 said "all of them" '^pulled 10000$'
 
 # ---- who sees what ----
-seen() { as "$1" zenpsctl -e "$address" "${@:2}" >"$scratch/out" 2>&1; }
+seen() { as "$1" zenpsctl --timeout=300s -e "$address" "${@:2}" >"$scratch/out" 2>&1; }
 for table in jobs members tensors stats; do
   seen evil "$table" -o json
   is "$table: a tenant sees its own job" "$(grep -c '"evil-rows"' "$scratch/out" | sed 's/^[1-9][0-9]*$/yes/')" yes

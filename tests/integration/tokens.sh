@@ -48,7 +48,7 @@ refused() { # NAME TOKENFILE JOB PATTERN
   if train "$2" "$3" >"$scratch/out" 2>&1; then tap_result 1 "$1"; else tap_result 0 "$1"; fi
   said "$1: why" "$4"
 }
-ok "the coordinator says that it asks for tokens" zenpsctl -e "$address" security
+ok "the coordinator says that it asks for tokens" zenpsctl --timeout=300s -e "$address" security
 said "of so many keys" "^jobs +guarded +by tokens, of 1 key +"
 ok "ranks with the job's token are let in" train "$scratch/train" train
 ok "and with the token of a team's jobs into one of these" train "$scratch/team" team-7
@@ -73,11 +73,11 @@ reload() { # NUMBER of the reload
 ZENPS_TOKEN_FILE=$scratch/train timeout 300 zenpsrun -n 2 --coordinator "$address" --provider=net --interface=lo --job=train --prefix=no -- \
   sh -c 'while [ ! -e "$1" ]; do sleep 0.05; done; exec zenps-perf --rows 2000 --density 0.05 --steps 3 --warmup 0 --verify' sh "$scratch/go" >"$scratch/late" 2>&1 &
 late=$!
-# This one is in before the key changes.
-ZENPS_TOKEN_FILE=$scratch/team timeout 300 zenpsrun -n 2 --coordinator "$address" --provider=net --interface=lo --job=team-long --prefix=no -- \
+# This one is in before the key changes. Its rounds are slow, and leave the processors to others.
+ZENPS_TOKEN_FILE=$scratch/team ZENPS_FABRIC_FAULT=delay=1:5ms timeout 300 zenpsrun -n 2 --coordinator "$address" --provider=fault+net --interface=lo --job=team-long --prefix=no -- \
   zenps-perf --rows 2000 --density 0.05 --steps 1000000 --warmup 0 >"$scratch/long" 2>&1 &
 long=$!
-runs() { zenpsctl -e "$address" -o json jobs | grep -q '"running"'; }
+runs() { zenpsctl --timeout=300s -e "$address" -o json jobs | grep -q '"running"'; }
 ok "a job runs" until_true runs
 zenpsctl token key "$scratch/new" >/dev/null
 cat "$scratch/new" "$keys" >"$scratch/both" && cat "$scratch/both" >"$keys"

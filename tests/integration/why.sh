@@ -9,7 +9,7 @@ start() { # NAME ARGUMENTS...: a daemon, whose log is $scratch/NAME.log; its pid
   zenpsd --fabric-interface=lo --log-level=info --log-format=json --control-heartbeat=0.2s --control-dead=60s "$@" >>"$scratch/$name.log" 2>&1 &
   pid=$!
 }
-ctl() { zenpsctl -e "$address" --timeout=60s "$@"; }
+ctl() { zenpsctl -e "$address" --timeout=300s "$@"; }
 row() { ctl -o json members | python3 -c '
 import json, sys
 print(*(row["pid"] for row in json.load(sys.stdin)["ranks"] if row["rank"] == int(sys.argv[1])))' "$1"; }

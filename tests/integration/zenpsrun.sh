@@ -115,21 +115,25 @@ folder=$1 server=$2 run=$PPID
 shift 2
 export ZENPS_TELEMETRY=0.1s
 [ "$RANK" = 0 ] && { # in the middle of the run
-  until zenpsctl -e "$ZENPS_COORDINATOR" -o json jobs | grep -qE '"rounds": ?[1-9]'; do kill -0 "$run" 2>/dev/null || exit; sleep 0.05; done
+  until zenpsctl --timeout=300s -e "$ZENPS_COORDINATOR" -o json jobs | grep -qE '"rounds": ?[1-9]'; do kill -0 "$run" 2>/dev/null || exit; sleep 0.05; done
   sh "$folder/kill.sh" "$run" "$server"
 } &
-exec zenps-perf --rows 2000 --density 0.1 --verify "$@"
+steps=1000000
+[ -z "${TURN:-}" ] || steps=$((400 * TURN)) # in_time's
+# Slow rounds, so that few of them take long enough.
+export ZENPS_PROVIDER="fault+$ZENPS_PROVIDER" ZENPS_FABRIC_FAULT=delay=1:3ms
+exec zenps-perf --rows 2000 --density 0.1 --verify --steps $steps "$@"
 END
 killed() { echo "server $1 \(pid [0-9]+\) was killed by signal 9 \(Killed\)"; }
 goes_on() { echo "^zenpsrun: $(killed "$1"): job 'zenpsrun' goes on with $2; started server $1-2 \(pid [0-9]+\) in its place\$"; }
-in_time "$(goes_on 1 "2 servers")" zenpsrun -n 4 --servers 3 -- sh "$scratch/sums.sh" "$scratch" server1 --steps 3000
+in_time "$(goes_on 1 "2 servers")" zenpsrun -n 4 --servers 3 -- sh "$scratch/sums.sh" "$scratch" server1
 is "a server is killed: status 0" $? 0
 said "with the server, the job and the new server in a line" "$(goes_on 1 "2 servers")"
 is "one alone" "$(grep -c '^zenpsrun: ' "$scratch/out")" 1
 said "and all sums are right" 'verified: every step equals'
 
 for scheme in sparse-ps dense-ps omnireduce hierarchical ring; do
-  in_time "$(goes_on 0 "1 server")" zenpsrun -n 3 --servers 2 -- sh "$scratch/sums.sh" "$scratch" server0 --steps 5000 --scheme "$scheme"
+  in_time "$(goes_on 0 "1 server")" zenpsrun -n 3 --servers 2 -- sh "$scratch/sums.sh" "$scratch" server0 --scheme "$scheme"
   is "under $scheme: status 0" $? 0
   said "the loss in a line" "$(goes_on 0 "1 server")"
   said "and all sums are right" 'verified: every step equals'
@@ -162,21 +166,21 @@ said "the job after it has three servers again" 'ranks 4, servers 3,'
 said "and right sums" 'verified: every step equals'
 
 # A coordinator that is killed: rounds go on, and another one knows the job.
-in_time ': rounds go on; started coordinator-2 ' zenpsrun -n 4 --servers 3 -- sh "$scratch/sums.sh" "$scratch" coordinator --steps 5000
+in_time ': rounds go on; started coordinator-2 ' zenpsrun -n 4 --servers 3 -- sh "$scratch/sums.sh" "$scratch" coordinator
 is "the coordinator is killed: status 0" $? 0
 said "with the new one in a line" '^zenpsrun: coordinator \(pid [0-9]+\) was killed by signal 9 \(Killed\): rounds go on; started coordinator-2 \(pid [0-9]+\) in its place$'
 is "one alone" "$(grep -c '^zenpsrun: ' "$scratch/out")" 1
 said "and all sums are right" 'verified: every step equals'
-zenpsrun -n 4 --servers 3 --on-server-loss=fail -- sh "$scratch/sums.sh" "$scratch" coordinator --steps 1000000 >"$scratch/out" 2>&1
+zenpsrun -n 4 --servers 3 --on-server-loss=fail -- sh "$scratch/sums.sh" "$scratch" coordinator >"$scratch/out" 2>&1
 is "with --on-server-loss=fail the run fails" $? 1
 said "and names it" '^zenpsrun: ERR_SERVER_LOST: the coordinator \(pid [0-9]+\) was killed by signal 9 \(Killed\)$'
 
 # Ranks take their time to say what they miss: both times are for those that hang.
-zenpsrun -n 4 --servers 3 --grace=600s --linger=600s --on-server-loss=fail -- sh "$scratch/sums.sh" "$scratch" server1 --steps 1000000 >"$scratch/out" 2>&1
+zenpsrun -n 4 --servers 3 --grace=600s --linger=600s --on-server-loss=fail -- sh "$scratch/sums.sh" "$scratch" server1 >"$scratch/out" 2>&1
 is "with --on-server-loss=fail the run fails" $? 1
 said "and names the server" "^zenpsrun: ERR_SERVER_LOST: the $(killed 1)\$"
 said "as ranks do" "^\[[0-3]\] zenps-perf: .*server [0-9] 'server1' .* was lost"
-zenpsrun -n 2 --servers 1 --grace=600s --linger=600s -- sh "$scratch/sums.sh" "$scratch" server0 --steps 1000000 >"$scratch/out" 2>&1
+zenpsrun -n 2 --servers 1 --grace=600s --linger=600s -- sh "$scratch/sums.sh" "$scratch" server0 >"$scratch/out" 2>&1
 is "without another server the run fails" $? 1
 said "and names the last one" "^zenpsrun: ERR_SERVER_LOST: the $(killed 0); the job has failed: .*server 0 'server0' .* was lost"
 said "as ranks do" "^\[[01]\] zenps-perf: .*server 0 'server0' .* was lost"
@@ -191,7 +195,7 @@ esac
 exec zenpsd "$@"
 END
 chmod +x "$scratch/zenpsd"
-WHO=ill in_time "$(goes_on 0 "1 server")" zenpsrun -n 2 --servers 2 --zenpsd "$scratch/zenpsd" -- sh "$scratch/sums.sh" "$scratch" server0 --steps 3000
+WHO=ill in_time "$(goes_on 0 "1 server")" zenpsrun -n 2 --servers 2 --zenpsd "$scratch/zenpsd" -- sh "$scratch/sums.sh" "$scratch" server0
 is "where no other server can start, the job goes on: status 0" $? 0
 said "with right sums" 'verified: every step equals'
 said "the server that was killed" "$(goes_on 0 "1 server")"

@@ -136,7 +136,7 @@ def test_too_few(coordinator):
     """The rank that is left cannot go on: the error says how many there must be, and the job is closed."""
 
     def body(rank):
-        job = zenps.init(coordinator, "few", rank, 2, min_world=2, max_world=2, join_wait=0.1, join_timeout=6)
+        job = zenps.init(coordinator, "few", rank, 2, min_world=2, max_world=2, join_wait=0.1, join_timeout=15)
         job.barrier()
         if rank == 1:
             return job.close()

@@ -10,13 +10,14 @@ import sys
 
 import pytest
 
-from conftest import BUILD, TOP
+from conftest import BUILD, TOP, has
 from test_torch_launchers import free_port, torchrun_of
 
 EXAMPLES = TOP / "worker" / "examples" / "python"
 WORDNET, HELP, FASHION = "/usr/share/wordnet", "/usr/share/libreoffice/help/de", "/usr/share/datasets/fashion-mnist"
 ENV = dict(os.environ, OMP_NUM_THREADS="1")
-pytest.importorskip("torch")
+if not has(sys.executable, "torch"):
+    pytest.skip(f"{sys.executable} has no torch", allow_module_level=True)
 
 # Arguments, and the folder of the data.
 CASES = {

@@ -73,7 +73,7 @@ def test_interrupted_join(coordinator):
 import sys, zenps
 sys.path.insert(0, sys.argv[2])
 from failures import interrupted
-interrupted(lambda: zenps.init(sys.argv[1], "half", 0, 2, join_timeout=60))
+interrupted(lambda: zenps.init(sys.argv[1], "half", 0, 2, join_timeout=240))
 print("interrupted")
 """,
         coordinator,
@@ -132,7 +132,7 @@ import os, signal, subprocess, sys, time, zenps
 folder = sys.argv[1]
 daemon = subprocess.Popen(["zenpsd", "--control-listen=127.0.0.1:0", f"--control-address-file={folder}/address", "--log-level=error"])
 while not os.path.exists(f"{folder}/address") or not open(f"{folder}/address").read().strip(): time.sleep(0.02)
-job = zenps.init(open(f"{folder}/address").read().strip(), "j", 0, 1, round_timeout=5)
+job = zenps.init(open(f"{folder}/address").read().strip(), "j", 0, 1, round_timeout=240)
 tensor = job.tensor("t", 100, op="sum")
 tensor.allreduce([1.0], [1]).wait()
 daemon.kill(); daemon.wait()

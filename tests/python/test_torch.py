@@ -4,9 +4,9 @@ import re
 import subprocess
 
 import pytest
-from conftest import CASES, DEADLINE, TOP, TORCH_PYTHON, names_of
+from conftest import CASES, DEADLINE, TOP, TORCH_PYTHON, has, names_of
 
-if subprocess.run([TORCH_PYTHON, "-c", "import torch"], stderr=subprocess.DEVNULL, check=False).returncode:
+if not has(TORCH_PYTHON, "torch"):
     pytest.skip(f"{TORCH_PYTHON} has no torch", allow_module_level=True)
 
 MODULES = {  # module: ranks
@@ -33,7 +33,7 @@ def test_launch_ends_well(launched, module):
 
 def errors(world, *arguments):
     """cases/torch_errors.py on `world` ranks; exit status and output. Survivors have time to say what they have seen."""
-    command = ["zenpsrun", "-n", str(world), "--linger", "30s", "--", TORCH_PYTHON, str(CASES / "torch_errors.py")]
+    command = ["zenpsrun", "-n", str(world), "--linger", "300s", "--", TORCH_PYTHON, str(CASES / "torch_errors.py")]
     run = subprocess.run(
         [*command, *arguments], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=DEADLINE, check=False
     )
@@ -52,7 +52,7 @@ def test_a_rank_dies_in_backward(how):
     for rank in (0, 1):
         line = said(output, rank)
         assert line.startswith("PeerLost [2] after "), output
-        assert float(line.split()[3]) < 5, line
+        assert float(line.split()[3]) < 60, line  # half of the deadline
     assert status == 128 + 9, output
 
 
@@ -63,10 +63,9 @@ def test_a_rank_stops_in_backward():
     assert status == 7, output
 
 
-def test_interrupt_in_backward():
-    status, output = errors(2, "interrupt")
-    line = said(output, 0)
-    assert line.startswith("KeyboardInterrupt") and float(line.split()[3]) < 1, output
+def test_interrupt_in_backward(tmp_path):
+    status, output = errors(2, "interrupt", str(tmp_path / "over"))
+    assert said(output, 0).startswith("KeyboardInterrupt"), output
     assert said(output, 1).startswith("Canceled"), output
     assert output.count("went on") == 2 and status == 0, output
 

@@ -1,12 +1,10 @@
 """What zenps.torch hands over of gradients in a GPU's memory, on the emulated GPU; and where there is no support for one."""
 
-import subprocess
-
 import pytest
-from conftest import BUILD, TORCH_PYTHON, names_of
+from conftest import BUILD, TORCH_PYTHON, has, names_of
 
 LIBRARY = BUILD / ".libs" / "libzenps_emu.so"
-if subprocess.run([TORCH_PYTHON, "-c", "import torch"], stderr=subprocess.DEVNULL, check=False).returncode:
+if not has(TORCH_PYTHON, "torch"):
     pytest.skip(f"{TORCH_PYTHON} has no torch", allow_module_level=True)
 
 

@@ -4,9 +4,9 @@ import json
 import subprocess
 
 import pytest
-from conftest import CASES, DEADLINE, TORCH_PYTHON, running_coordinator
+from conftest import CASES, DEADLINE, TORCH_PYTHON, has, running_coordinator
 
-if subprocess.run([TORCH_PYTHON, "-c", "import torch"], stderr=subprocess.DEVNULL, check=False).returncode:
+if not has(TORCH_PYTHON, "torch"):
     pytest.skip(f"{TORCH_PYTHON} has no torch", allow_module_level=True)
 
 TRAININGS = ["sync", "compress", "ddp"]

@@ -6,9 +6,10 @@ import subprocess
 import sys
 
 import pytest
-from conftest import CASES, DEADLINE
+from conftest import CASES, DEADLINE, has
 
-pytest.importorskip("torch")
+if not has(sys.executable, "torch"):
+    pytest.skip(f"{sys.executable} has no torch", allow_module_level=True)
 TRAINER = [sys.executable, str(CASES / "torch_launchers.py")]
 torchrun = pytest.mark.skipif(not shutil.which("torchrun"), reason="torchrun is not installed")
 

@@ -1,11 +1,9 @@
 """Situations of training by GradientSync and by the hook, against DistributedDataParallel over Gloo; cases/situation.py."""
 
-import subprocess
-
 import pytest
-from conftest import CASES, TORCH_PYTHON, names_of
+from conftest import CASES, TORCH_PYTHON, has, names_of
 
-if subprocess.run([TORCH_PYTHON, "-c", "import torch"], stderr=subprocess.DEVNULL, check=False).returncode:
+if not has(TORCH_PYTHON, "torch"):
     pytest.skip(f"{TORCH_PYTHON} has no torch", allow_module_level=True)
 
 ALL = [case for module in sorted(CASES.glob("situations_*.py")) for case in names_of(module.stem)]

@@ -27,7 +27,7 @@ start() { # NAME CERTIFICATE ARGUMENTS...; $! is its process
 }
 ctl() { # an administrator
   files_of admin-admin
-  env "${files[@]}" timeout 300 zenpsctl -e "$address" "$@"
+  env "${files[@]}" timeout 300 zenpsctl --timeout=300s -e "$address" "$@"
 }
 servers_are() { [ "$(ctl -o json members | grep -c '"silent_ms"')" -eq "$1" ]; }
 cluster_starts() {
@@ -62,7 +62,7 @@ job_starts() { # NAME [CERTIFICATE]
   token_for "$1"
   files_of "worker-${2:-worker}" "$1"
   for rank in 0 1; do
-    env "${files[@]}" ZENPS_LOG=warn ZENPS_PROVIDER=net ZENPS_INTERFACE=lo "$build/tests/chaos/chaos-rank" "$address" "$1" $rank 2 1 2 60000 "$scratch/over" \
+    env "${files[@]}" ZENPS_LOG=warn CHAOS_PAUSE_MS=20 ZENPS_PROVIDER=net ZENPS_INTERFACE=lo "$build/tests/chaos/chaos-rank" "$address" "$1" $rank 2 1 2 300000 "$scratch/over" \
       >"$scratch/$1.$rank.steps" 2>"$scratch/$1.$rank.log" &
     ranks+=($!)
   done

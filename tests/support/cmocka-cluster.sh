@@ -9,7 +9,7 @@ cmocka_cluster() {
     done_testing
     return
   fi
-  export ZENPSD="$build/zenpsd" ZENPSCTL="$build/zenpsctl" ZENPS_TEST_DIR="$scratch" CMOCKA_MESSAGE_OUTPUT=TAP
+  export ZENPSD="$build/zenpsd" ZENPSCTL="$build/zenpsctl --timeout=300s" ZENPS_TEST_DIR="$scratch" CMOCKA_MESSAGE_OUTPUT=TAP
   export LSAN_OPTIONS="${LSAN_OPTIONS:-print_suppressions=0}"
   "$program" "$@" | sed -u 's/^not ok \(.*# SKIP\)/ok \1/' # as cmocka 1.1 says it
   return "${PIPESTATUS[0]}"

@@ -8,6 +8,8 @@ build=${ZPS_TOP_BUILDDIR:-$PWD}
 scratch=$(mktemp -d "${TMPDIR:-/tmp}/zenps-test.XXXXXX")
 tap_n=0 tap_failed=0
 export PATH="$build:$PATH"
+# Deadlines for hangs alone. A test in which one is to pass sets its own.
+export ZENPS_CONTROL_DEAD=300s ZENPS_COORDINATOR_RESTART_GRACE=300s ZENPS_JOIN_TIMEOUT=300s ZENPS_ROUND_TIMEOUT=300s
 export LSAN_OPTIONS="${LSAN_OPTIONS:-print_suppressions=0:suppressions=$top/tests/support/lsan.supp}"
 
 tap_end() {
@@ -54,21 +56,23 @@ skip() { # NAME WHY
   tap_n=$((tap_n + 1))
   echo "ok $tap_n - $1 # SKIP $2"
 }
-until_true() { # COMMAND...: waits for a condition, not for a time. Fails after so many looks without it: two minutes on an idle machine, longer on a busy one
-  local looks=2000
+# until_true COMMAND...: waits for a condition, not for a time. Fails after so many looks without it: two minutes on an idle
+# machine, longer on a busy one. A look can cost as much as what it waits for: in long waits there are fewer.
+until_true() {
+  local looks=0
   while ! "$@" >/dev/null 2>&1; do
-    [ $((looks -= 1)) -gt 0 ] || return 1
-    sleep 0.05
+    [ $((looks += 1)) -le 450 ] || return 1
+    if [ $looks -lt 20 ]; then sleep 0.05; elif [ $looks -lt 40 ]; then sleep 0.1; else sleep 0.3; fi
   done
 }
 # in_time PATTERNS COMMAND...: the status of the command; its output goes to $scratch/out. Something happens to it as it
 # runs, which its output shows by these extended regular expressions, one a line. On a busy machine that may come when all
-# is over: then the command runs again.
+# is over: then the command runs again. In $TURN it finds 1, then 2, and so on, and may take longer by that.
 in_time() {
   local patterns=$1 status turn
   shift
   for turn in 1 2 3 4 5 6; do
-    "$@" >"$scratch/out" 2>&1
+    TURN=$turn "$@" >"$scratch/out" 2>&1
     status=$?
     if [ "$status" -ne 0 ] || out_has "$patterns"; then break; fi
     echo "# turn $turn: it is over, and was not disturbed in time"

@@ -78,7 +78,7 @@ static const struct zps_opt opts[] = {
         .help = "time for the other ranks, after one has failed, to report why and end by themselves; 0: none"),
     OPT(ZPS_OPT_DURATION, grace_ms, .name = "grace", .arg = "TIME", .def = "5s",
         .help = "time between the request to stop (SIGTERM) and the kill"),
-    OPT(ZPS_OPT_DURATION, start_timeout_ms, .name = "start-timeout", .arg = "TIME", .def = "20s",
+    OPT(ZPS_OPT_DURATION, start_timeout_ms, .name = "start-timeout", .arg = "TIME", .def = "60s",
         .help = "time for the daemons to start"),
     OPT(ZPS_OPT_STRING, zenpsd, .name = "zenpsd", .arg = "PATH",
         .help = "path of the daemon (default: beside zenpsrun, else in PATH)"),

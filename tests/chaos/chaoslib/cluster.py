@@ -113,7 +113,7 @@ class Cluster:
             f"--coordinator-min-servers={N_SERVERS}", f"--coordinator-state-dir={self.state}",
             f"--coordinator-restart-grace={2 * self.dead_ms}ms"])
         process = self.coordinator.process
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + 300
         while not os.path.exists(listening):
             if process.poll() is not None or time.monotonic() > deadline:
                 raise Failure(f"the coordinator did not come up: {self.lab.said(process)}")

@@ -5,7 +5,7 @@ import time
 
 from .cluster import WORLD, now_us
 
-HANG_S = 15  # beyond what a rank itself waits
+HANG_S = 60  # beyond what a rank itself waits
 
 
 class Job:
@@ -121,7 +121,7 @@ def touches(fault, begin, end):
     return any(begin <= last and end >= first for first, last in fault.windows)
 
 
-def run_quiet(job, n_steps, timeout_s=60):
+def run_quiet(job, n_steps, timeout_s=300):
     """Runs a job without faults for at least so many steps."""
     deadline = time.monotonic() + timeout_s
     while not job.watch():

@@ -2,7 +2,7 @@
 import os
 import time
 
-IDLE_S = 15  # the longest that daemons may take to let go of a job
+IDLE_S = 120  # the longest that daemons may take to let go of a job
 # What may come to it: pools are kept for the next job, and a job after losses has larger ones.
 RESIDENT_MORE_KIB, REGISTERED_MORE, DESCRIPTORS_MORE = 16 << 10, 16 << 20, 4
 COUNTERS = ("jobs", "tensors", "rounds_in_flight", "memory_in_use_bytes", "quarantined")

@@ -9,8 +9,8 @@ import time
 
 import zenps
 
-ROUND_TIMEOUT = 60
-PROMPT = 20  # seconds: long for a loaded machine, short for a wait that lasts ROUND_TIMEOUT
+ROUND_TIMEOUT = 240
+PROMPT = 120  # seconds: long for a loaded machine, short for a wait that lasts ROUND_TIMEOUT
 
 
 def interrupted(call):

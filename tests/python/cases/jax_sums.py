@@ -12,7 +12,7 @@ from jax.experimental.sparse import BCOO
 import zenps
 import zenps.jax as zj
 
-ROUND_TIMEOUT = 60
+ROUND_TIMEOUT = 240
 ROWS, WIDTH = 1000, 4
 
 

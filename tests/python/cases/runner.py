@@ -16,7 +16,7 @@ def main():
     cases = chosen or [each for each in vars(module) if each.startswith("case_")]
     outcome = {}
     path = os.path.join(folder, os.environ["ZENPS_RANK"] + ".json")
-    job = zenps.init(round_timeout=getattr(module, "ROUND_TIMEOUT", 30))
+    job = zenps.init(round_timeout=getattr(module, "ROUND_TIMEOUT", 240))
     for case in cases:
         try:
             getattr(module, case)(job)

@@ -26,8 +26,9 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 KINDS = ("gloo", "hook", "sync")
-ROUND_TIMEOUT = 15.0  # seconds, of the jobs of ways
-DEADLINE = 50.0  # seconds of one way, above the timeouts of zenps and of Gloo: it has hung then
+ROUND_TIMEOUT = 60.0  # seconds, of the jobs of ways
+GLOO_TIMEOUT = 15.0  # seconds; some situations hang under Gloo, and end by it
+DEADLINE = 300.0  # seconds of one way, above the timeouts of zenps and of Gloo: it has hung then
 TORCH = tuple(int(part) for part in torch.__version__.split("+")[0].split(".")[:2])
 
 Kept = List[Tuple[str, torch.Tensor]]
@@ -49,7 +50,7 @@ class Way:
 
     @staticmethod
     def _new_group() -> Any:
-        return dist.new_group(backend="gloo", timeout=datetime.timedelta(seconds=ROUND_TIMEOUT))
+        return dist.new_group(backend="gloo", timeout=datetime.timedelta(seconds=GLOO_TIMEOUT))
 
     def wrap(self, module: nn.Module, *, own_group: bool = False, sync: Optional[Dict[str, Any]] = None,
              hook: Optional[Dict[str, Any]] = None, **ddp: Any) -> Any:  # fmt: skip
@@ -100,6 +101,8 @@ class Way:
     def close(self) -> None:
         if self.job is not None:
             self.job.close()
+        # A connection of Gloo that has failed keeps a thread busy until its group is gone.
+        dist.destroy_process_group(self.group)
 
 
 def sgd(parameters: Any) -> torch.optim.Optimizer:

@@ -180,7 +180,7 @@ def case_two_models_in_another_order(way: Way) -> None:
         way.keep_model(module)
 
 
-case_two_models_in_another_order.round_timeout = 6.0  # type: ignore[attr-defined]
+case_two_models_in_another_order.round_timeout = 15.0  # type: ignore[attr-defined]
 
 
 class Branches(nn.Module):
@@ -325,4 +325,4 @@ def case_a_rank_that_is_late(way: Way) -> None:
         way.barrier()
 
 
-case_a_rank_that_is_late.round_timeout = 6.0  # type: ignore[attr-defined]
+case_a_rank_that_is_late.round_timeout = 15.0  # type: ignore[attr-defined]

@@ -146,7 +146,7 @@ def train(how: str, process: int, come: Tuple[int, int]) -> Dict[str, Any]:
 
 def few(_: str, process: int, __: Any) -> Dict[str, Any]:
     """Two are needed, and one dies."""
-    job = zt.init(COORDINATOR, "few", process, 2, min_world=2, max_world=2, join_wait=0.1, join_timeout=4)
+    job = zt.init(COORDINATOR, "few", process, 2, min_world=2, max_world=2, join_wait=0.1, join_timeout=15)
     trainer = Trainer("sync", job, 5)
     state = zt.State(model=trainer.model, optimizer=trainer.optimizer, sync=trainer.sync)
     digests: List[str] = []
@@ -168,7 +168,7 @@ def few(_: str, process: int, __: Any) -> Dict[str, Any]:
 
 def last(_: str, process: int, __: Any) -> Dict[str, Any]:
     """One dies when all steps are done: the other has what it trained."""
-    job = zt.init(COORDINATOR, "last", process, 2, min_world=2, max_world=2, join_wait=0.1, join_timeout=4)
+    job = zt.init(COORDINATOR, "last", process, 2, min_world=2, max_world=2, join_wait=0.1, join_timeout=15)
     trainer = Trainer("sync", job, 5)
     state = zt.State(model=trainer.model, optimizer=trainer.optimizer, sync=trainer.sync)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pathlib
 import resource
 import signal
 import sys
@@ -19,7 +20,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 torch.set_num_threads(1)
 what = sys.argv[1]
-job = zt.init(round_timeout=4 if what == "stop" else 120)
+job = zt.init(round_timeout=15 if what == "stop" else 120)
 RANK = job.rank
 
 
@@ -90,20 +91,22 @@ def stop() -> None:
 
 
 def interrupt() -> None:
-    model = Model()
+    """Rank 1 comes when the interrupt has ended rank 0's wait for it."""
+    model, over = Model(), pathlib.Path(sys.argv[2])
     zt.GradientSync(model, job)
     model(ids(0)).sum().backward()
     model.zero_grad(set_to_none=True)
     loss = model(ids(1)).sum()
     if RANK == 0:
-        threading.Timer(1.0, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
-    else:
-        time.sleep(4.0)
-    since = time.monotonic() + (1.0 if RANK == 0 else 0.0)
+        in_backward(model, lambda: threading.Timer(1.0, lambda: os.kill(os.getpid(), signal.SIGINT)).start())
+    while RANK == 1 and not over.exists():
+        time.sleep(0.05)
+    since = time.monotonic()
     try:
         loss.backward()
     except (KeyboardInterrupt, zenps.ZenpsError) as error:
         report(error, since)
+    over.touch()
     model.zero_grad(set_to_none=True)
     job.barrier()
     model(ids(2)).sum().backward()  # nobody has died, so training can go on

@@ -14,7 +14,7 @@ import zenps.torch as zt
 import zenps.torch.horovod as hvd
 from torch import nn
 
-ROUND_TIMEOUT = 60
+ROUND_TIMEOUT = 240
 
 
 class Net(nn.Module):

@@ -17,7 +17,7 @@ import zenps
 
 warnings.simplefilter("ignore")
 torch.set_num_threads(1)
-ROUND_TIMEOUT = 180  # of the job in which ranks exchange outcomes: one may be done long before another that hangs
+ROUND_TIMEOUT = 480  # of the job in which ranks exchange outcomes: one may be done long before another that hangs
 MODULES = ("situations_plain", "situations_passes", "situations_rows", "situations_modules", "situations_later")
 _runner = situation.Runner(zenps.init(round_timeout=ROUND_TIMEOUT))  # the job that runner.py has
 

@@ -16,7 +16,7 @@ from torch.utils.checkpoint import checkpoint
 
 warnings.simplefilter("ignore")
 torch.set_num_threads(1)
-ROUND_TIMEOUT = 60
+ROUND_TIMEOUT = 240
 job = zenps.init(round_timeout=ROUND_TIMEOUT)  # runner.py has this timeout, too
 WORLD, RANK = job.world, job.rank
 _count = 0

@@ -31,7 +31,7 @@ COORDINATOR, FOLDER, HOW = sys.argv[1], pathlib.Path(sys.argv[2]), sys.argv[3]
 KILLED_AT = 4  # step of the replica that dies in it
 MORE = 3  # steps of two replicas before the third comes back, and of three after it has
 ROWS, BATCH = 500, 16
-WAIT = timedelta(seconds=60)
+WAIT = timedelta(seconds=240)
 
 
 class Model(nn.Module):

@@ -7,7 +7,7 @@ import time
 
 from chaoslib.cluster import Failure, program
 
-WAIT_S = 60  # the longest that a job may take
+WAIT_S = 600  # the longest that a job may take
 SCHEMES = ("balanced", "sparse-ps", "dense-ps", "omnireduce", "ring", "split-allgather", "recursive-doubling", "agsparse", "topka:density=0.05",
            "oktopk:density=0.05", "hierarchical", "balanced --values qsgd8", "balanced --layout rows --out rows")
 TENSORS, STEPS = 3, 3

@@ -8,7 +8,7 @@ import types
 
 from chaoslib.cluster import Failure, ask, environment, program
 
-UP_S = 20
+UP_S = 300
 
 
 class Service:

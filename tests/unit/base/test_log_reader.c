@@ -30,7 +30,7 @@ struct rig {
 static struct rig rig_of(int ours, int theirs) {
   struct rig rig = {.ours = ours, .theirs = theirs, .saved = dup(STDERR_FILENO)};
   assert_true(dup2(theirs, STDERR_FILENO) >= 0);
-  alarm(60); /* a call that waits for the reader fails the test so */
+  alarm(600); /* a call that waits for the reader fails the test so */
   return rig;
 }
 
