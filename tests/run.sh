@@ -100,7 +100,7 @@ check_in() { # NAME MAKE-ARGUMENTS...
 }
 # Runs those programs of make check again whose tests failed.
 check_again() { # FAILED NAME MAKE-ARGUMENTS...
-  make -C "$work/$2" -j"$jobs" recheck "${@:3}" >"$work/$2/recheck.log" 2>&1
+  make_in "$2" recheck "${@:3}" >"$work/$2/recheck.log" 2>&1
   count_again $? "make check ($2)" "$1" "$work/$2/recheck.log"
 }
 # Counts tests that failed, by their second run.

@@ -244,6 +244,16 @@ zps_err_t zps_client_notify(struct zps_client *client, const char *method, zps_j
   return code;
 }
 
+void zps_client_flush(struct zps_client *client, uint64_t timeout_ms) {
+  const uint64_t until_ns = deadline_after(timeout_ms);
+  if (pthread_equal(client->thread, pthread_self())) return;
+  pthread_mutex_lock(&client->lock);
+  while ((client->n_orders > 0 || client->is_sending) && client->phase == ZPS_CLIENT_CONNECTED && !client->stop &&
+         wait_changed(client, until_ns))
+    continue;
+  pthread_mutex_unlock(&client->lock);
+}
+
 void zps_client_heartbeat(struct zps_client *client, uint64_t interval_ms, uint64_t dead_ms) {
   pthread_mutex_lock(&client->lock);
   client->heartbeat_ms = interval_ms;

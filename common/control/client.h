@@ -60,6 +60,9 @@ zps_err_t zps_client_call_start(struct zps_client *client, const char *method, z
 zps_err_t zps_client_call_wait(struct zps_client *client, struct zps_client_order *call, zps_json **result_p,
                                struct zps_error *error) ZPS_MUSTCHECK;
 zps_err_t zps_client_notify(struct zps_client *client, const char *method, zps_json *params) ZPS_MUSTCHECK;
+/* Waits until the notifications so far have left this process, for `timeout_ms` at most. Returns at once without a
+ * connection, or on the client's own thread. */
+void zps_client_flush(struct zps_client *client, uint64_t timeout_ms);
 /* There was no memory for something that the peer has said, or for what it is to hear: the connection is made anew, and
  * the peer says what counts once more (on_resume). Only where on_resumed is set. Any thread. */
 void zps_client_renew(struct zps_client *client);

@@ -14,7 +14,7 @@
 #define ZPS_CLIENT_RETRY_MAX_MS 1000u
 #define ZPS_CLIENT_ATTEMPT_MS 5000u
 #define ZPS_CLIENT_WAITING_MS 2000u /* until the user hears that nobody answers */
-#define ZPS_CLIENT_QUEUE_MAX 4096u /* orders that wait for the connection; with so many, callers wait for room */
+#define ZPS_CLIENT_QUEUE_MAX 4096u  /* orders that wait for the connection; with so many, callers wait for room */
 
 /* An order of another thread: a message for the loop to send. Nobody waits for a notification. */
 struct zps_client_order {
@@ -46,6 +46,7 @@ struct zps_client {
   struct zps_error why; /* AWAY, LOST, STOPPED */
   struct zps_client_order *orders, **orders_tail;
   unsigned n_orders;   /* of `orders`, and of those that the thread has taken and not sent */
+  bool is_sending;     /* The thread has taken orders, and sends them. */
   bool stop, finished; /* finished: the thread will not touch this any more */
   bool renew;          /* the connection is to end */
   bool abandoned;      /* nobody waits for the thread: it frees the client */

@@ -72,6 +72,7 @@ static struct zps_client_order *take_orders(struct zps_client *client) {
   if (!first) first = client->orders;
   client->orders = NULL;
   client->orders_tail = &client->orders;
+  client->is_sending = true;
   pthread_mutex_unlock(&client->lock);
   client->has_held = false;
   client->again = NULL;
@@ -165,6 +166,10 @@ void zps_client_run_orders(struct zps_client *client) {
     order = next;
   }
   hold_orders(client, held, held_tail);
+  pthread_mutex_lock(&client->lock);
+  client->is_sending = false;
+  pthread_cond_broadcast(&client->changed);
+  pthread_mutex_unlock(&client->lock);
 }
 
 /* ---- The thread's events ---- */

@@ -18,6 +18,7 @@ struct zps_first {
   bool is_seen;           /* The trainer knows of it. */
   uint64_t seen_at;       /* The number of rounds begun by then. */
   zps_err_t told;         /* As the coordinator knows it. */
+  unsigned n_flushing;    /* threads in zps_first_flush() */
 };
 
 /* Under the job's lock: the job has failed here. */
@@ -26,6 +27,11 @@ void zps_first_note(struct zenps_job *job, zps_err_t code, const char *text);
 void zps_first_round(struct zenps_job *job, const struct zenps_request *request, bool ok);
 /* Under the job's lock: the trainer is told of an error. */
 void zps_first_seen(struct zenps_job *job);
+/* Under the job's lock, which it lets go meanwhile: the error leaves this process before the trainer has it, since that
+ * may end at once. Takes 200 ms at most. */
+void zps_first_flush(struct zenps_job *job);
+/* Under the job's lock, which it lets go meanwhile: waits for threads in zps_first_flush(). */
+void zps_first_end(struct zenps_job *job);
 /* Without the job's lock: a call of the trainer ends with this status, and the text is the thread's last error. Returns
  * the status. */
 zenps_status_t zps_first_call(struct zenps_job *job, zenps_status_t status);

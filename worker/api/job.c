@@ -302,6 +302,7 @@ void zps_worker_job_end(struct zenps_job *job, struct zps_worker_options *option
   if (!has_failed(job)) zps_plane_drain(&job->plane, CLOSE_WAIT_MS);
   zps_telemetry_end(job);
   pthread_mutex_lock(&job->lock);
+  zps_first_end(job);
   const struct zps_error first = job->first.error;
   pthread_mutex_unlock(&job->lock);
   zps_membership_leave(&job->membership, options != NULL, &first);
@@ -327,6 +328,7 @@ zenps_status_t zenps_job_fail(zenps_job_t *job, const char *text) {
   if (zps_worker_forked(job)) return zps_worker_fail_forked();
   pthread_mutex_lock(&job->lock);
   zps_first_note(job, ZPS_ERR_TRAINER, text);
+  zps_first_flush(job);
   pthread_mutex_unlock(&job->lock);
   return ZENPS_OK;
 }

@@ -123,12 +123,15 @@ int zenps_get_fd(zenps_job_t *job) {
   return job->event_fd;
 }
 
-/* Under the job's lock. */
+/* Under the job's lock, which it may let go. */
 static zenps_status_t outcome(struct zenps_request *request) {
   if (!request->done) return ZENPS_IN_PROGRESS;
   see(request);
-  if (request->error.status != ZENPS_OK) zps_first_seen(request->job);
-  return request->error.status == ZENPS_OK ? ZENPS_OK : zps_worker_raise_detail(&request->error);
+  if (request->error.status == ZENPS_OK) return ZENPS_OK;
+  const zenps_status_t status = zps_worker_raise_detail(&request->error);
+  zps_first_seen(request->job);
+  zps_first_flush(request->job); /* Another thread may free the request meanwhile. */
+  return status;
 }
 
 static zenps_status_t check(const struct zenps_request *request, const char *call) {

@@ -101,6 +101,9 @@ zps_err_t zps_membership_mapped(struct zps_membership *membership, const struct 
 void zps_membership_memory(struct zps_membership *membership, const char *memory);
 /* Says why servers are to keep the job, though they drain (job.held); `why` is static. From any thread. */
 void zps_membership_held(struct zps_membership *membership, const char *why);
+/* Waits until what the coordinator was told has left this process, for `timeout_ms` at most. Not on the control thread.
+ */
+void zps_membership_flush(struct zps_membership *membership, uint64_t timeout_ms);
 /* There was no memory for what the coordinator has said, or is to hear: it says it again, over another connection. Any
  * thread. */
 void zps_membership_renew(struct zps_membership *membership);

@@ -46,3 +46,7 @@ void zps_membership_held(struct zps_membership *membership, const char *why) {
 void zps_membership_renew(struct zps_membership *membership) {
   zps_client_renew(membership->client);
 }
+
+void zps_membership_flush(struct zps_membership *membership, uint64_t timeout_ms) {
+  zps_client_flush(membership->client, timeout_ms);
+}
