@@ -58,7 +58,8 @@ static void say_fewer_servers(struct why *why, const zps_json *job) {
   else
     zps_why_remedy(
         finding,
-        "start a server: the job takes it in some 5 s after it has come (zenpsctl rebalance %s says what it waits for)",
+        "start a server, or mend the link of a lost one: the job takes it in some 5 s after it has come (zenpsctl "
+        "rebalance %s says what it waits for)",
         zps_why_quoted(text(job, "job"), name));
 }
 

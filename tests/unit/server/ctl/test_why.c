@@ -98,7 +98,8 @@ static const struct trouble troubles[] = {
     {"a job lost a server",
      .jobs =
          "{\"jobs\":[{\"job\":\"j\",\"state\":\"running\",\"servers\":2,\"servers_in\":1,\"lost_servers\":\"s2\"}]}",
-     .state = "warning", .evidence = "job j runs on 1 of 2 servers; lost: s2", .remedy = "start a server", .n = 1},
+     .state = "warning", .evidence = "job j runs on 1 of 2 servers; lost: s2",
+     .remedy = "start a server, or mend the link", .n = 1},
     {"a job's server drains", .members = "{\"servers\":[{\"name\":\"s2\",\"state\":\"draining\"}]," RANKS "}",
      .jobs = "{\"jobs\":[{\"job\":\"j\",\"state\":\"running\",\"servers\":2,\"servers_in\":1,\"lost_servers\":\"\"}]}",
      .state = "warning", .evidence = "job j runs on 1 of 2 servers; draining: s2",
