@@ -4,21 +4,23 @@
 . "$(dirname "$0")/../support/tap.sh"
 lab=$top/tests/cluster/lab python=/usr/bin/python3 # Debian's modules are for Debian's python
 why=$("$lab" allowed) || true
-"$python" -c 'import seccomp' 2>/dev/null || why="python3-seccomp is not installed"
+for module in seccomp torch; do
+  "$python" -c "import importlib.util, sys; sys.exit(not importlib.util.find_spec('$module'))" || why="python3-$module is not installed"
+done
+for tool in cc pkg-config pkill; do command -v $tool >/dev/null || why="$tool is not installed"; done
 [ -z "$why" ] || { echo "1..0 # SKIP $why"; exit 0; }
 export LAB_NAME=g$(($$ % 1000000)) LAB_OWNER=$$
 trap '"$lab" down; tap_end' EXIT
 
 # What an administrator's installation brings, and the parts that stand in for systemd and for other hosts' ssh.
-image=$scratch/image
-made() { sed -n "s/^$1 = //p" "$build/Makefile"; } # a variable of the build
+image=$scratch/image modules=usr/local/lib/$("$python" -c 'import sys; print("python3.%d" % sys.version_info.minor)')/dist-packages
 make -s -C "$build" install-binPROGRAMS install-sbinPROGRAMS install-libLTLIBRARIES install-data DESTDIR="$image" prefix=/usr/local >"$scratch/out" 2>&1 ||
   { sed 's/^/# /' "$scratch/out"; echo "Bail out! make install fails"; exit 1; }
-mkdir -p "$image/usr/local/lib/zenps-test" "$image/usr/local/bin" "$image/usr/local/lib/python3.11/dist-packages"
+mkdir -p "$image/usr/local/lib/zenps-test" "$image/usr/local/bin" "$image/$modules"
 cp "$top"/tests/support/{confined,sandbox.py,unit_filter.py,systemctl} "$image/usr/local/lib/zenps-test/"
 sed 's#^ExecStart=.*#ExecStart=/usr/local/sbin/zenpsd#; /^Documentation/d' "$top/deploy/systemd/zenpsd.service.in" >"$image/usr/local/lib/zenps-test/zenpsd.service"
 for name in systemctl journalctl scp; do ln -s ../lib/zenps-test/systemctl "$image/usr/local/bin/$name"; done
-cp -r "$top/worker/python/zenps" "$image/usr/local/lib/python3.11/dist-packages/"
+cp -r "$top/worker/python/zenps" "$image/$modules/"
 chmod -R u+w "$image"
 
 "$lab" up 6 none || exit 1
