@@ -33,6 +33,36 @@ void zps_why_servers(struct why *why) {
   }
 }
 
+/* A server that an administrator has drained, or "". */
+static const char *draining_server(const struct why *why) {
+  const zps_json *const rows = zps_json_get(why->answers->members, "servers");
+  for (size_t i = 0; i < zps_json_array_len(rows); i++)
+    if (strcmp(text(zps_json_at(rows, i), "state"), "draining") == 0) return text(zps_json_at(rows, i), "name");
+  return "";
+}
+
+/* Lost servers keep their names in the job when others have come: a draining server explains the gap better. */
+static void say_fewer_servers(struct why *why, const zps_json *job) {
+  const char *const drains = draining_server(why), *const lost = text(job, "lost_servers");
+  struct zps_finding *const finding =
+      zps_why_found(why, ZPS_FINDING_WARNING, 20, "job %.60s runs on %.0f of %.0f servers%s%.100s", text(job, "job"),
+                    number(job, "servers_in"), number(job, "servers"),
+                    *drains ? "; draining: "
+                    : *lost ? "; lost: "
+                            : "",
+                    *drains ? drains : lost);
+  char name[ZPS_QUOTED_MAX];
+  if (*drains)
+    zps_why_remedy(finding, "zenpsctl undrain %s when it may take jobs again, or start another server",
+                   zps_why_quoted(drains, name));
+  else
+    zps_why_remedy(
+        finding,
+        "start a server, or mend the link of a lost one: the job takes it in some 5 s after it has come (zenpsctl "
+        "rebalance %s says what it waits for)",
+        zps_why_quoted(text(job, "job"), name));
+}
+
 /* A server that ranks cannot reach, and a job that has fewer servers than it began with. */
 void zps_why_barred(struct why *why) {
   const zps_json *const rows = zps_json_get(why->answers->members, "unreachable");
@@ -51,15 +81,9 @@ void zps_why_barred(struct why *why) {
   const zps_json *const jobs = zps_json_get(why->answers->jobs, "jobs");
   for (size_t i = 0; i < zps_json_array_len(jobs); i++) {
     const zps_json *const job = zps_json_at(jobs, i);
-    char name[ZPS_QUOTED_MAX];
     if (!is_about(why, job)) continue;
     if (strcmp(text(job, "state"), "running") == 0 && number(job, "servers_in") < number(job, "servers"))
-      zps_why_remedy(
-          zps_why_found(why, ZPS_FINDING_WARNING, 20, "job %.60s runs on %.0f of %.0f servers; lost: %.100s",
-                        text(job, "job"), number(job, "servers_in"), number(job, "servers"), text(job, "lost_servers")),
-          "start a server: the job takes it in some 5 s after it has come (zenpsctl rebalance %s says what it waits "
-          "for)",
-          zps_why_quoted(text(job, "job"), name));
+      say_fewer_servers(why, job);
     if (strcmp(text(job, "state"), "joining") == 0 && number(job, "age_s") > 10)
       zps_why_remedy(zps_why_found(why, ZPS_FINDING_WARNING, 30,
                                    "job %.60s has waited %.0f s to begin: %.0f of %.0f ranks are here",

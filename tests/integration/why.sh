@@ -81,7 +81,7 @@ job=$!
 until_true eval '[ "$(rounds)" -gt 20 ]'
 ok "a job runs: nothing is wrong" until_true says 0 '^ok: nothing is wrong$'
 
-# A rank lives, and does not call.
+# The night of a rank that lives, and does not call.
 touch "$scratch/run/hang-1"
 ok "a rank that does not call: critical" until_true says 2 '^critical: job j: step [0-9]+ of tensor first has waited [0-9.]+ s for the push of rank 1 \(host .*, pid [0-9]+\); its deadline comes in [0-9.]+ s'
 ok "within 10 s" noticed_within 8 # an answer takes 2 s more
@@ -104,7 +104,7 @@ ok "by itself, too" until_true has_fields twin "registration with the coordinato
 kill "$twin"
 wait "$twin"
 
-# A rank is stopped.
+# The night of a starved rank: it is stopped.
 stopped=$(row 2)
 kill -STOP "$stopped"
 ok "a stopped rank: critical" until_true says 2 'for the push of rank 2 .*Remedy: it has been silent for [0-9.]+ s: its process is stopped or starved'
@@ -112,7 +112,7 @@ ok "the remedy is a command" names "kill -CONT $stopped"
 kill -CONT "$stopped"
 ok "which helps" until_true says 0 '^ok'
 
-# A rank comes later than the others, since it waits for its input.
+# The night of a late rank: it waits for its input.
 touch "$scratch/run/late-2"
 ok "a late rank: warning" until_true says 1 '^warning: job j: rank 2 \(host .*\) is late: it keeps the others waiting [0-9]+% of the time, most at tensor first(; its main thread [a-z ]+)?\. Remedy: '
 ok "and idle" until_true says 1 'rank 2 .*; its main thread is idle meanwhile\. Remedy: it waits for input or for its link'
@@ -145,9 +145,9 @@ kill -CONT "$stopped"
 ok "then nothing is wrong" until_true says 0 '^ok'
 ok "stats finds nobody late" until_true stats_late
 
-# A server is killed, and another one comes in its place.
+# The night of a killed server: another one comes in its place.
 kill -KILL "$s1"
-ok "a lost server: warning" until_true says 1 '^warning: job j runs on 1 of 2 servers; lost: s1\. Remedy: start a server: the job takes it in'
+ok "a lost server: warning" until_true says 1 '^warning: job j runs on 1 of 2 servers; lost: s1\. Remedy: start a server, or mend the link of a lost one: the job takes it in'
 start s1 --roles=server --control-coordinator="$address" --server-name=s1
 ok "which helps" until_true says 0 '^ok'
 
@@ -166,8 +166,8 @@ why = json.load(sys.stdin)
 assert why["state"] == "warning" and why["findings"][0].keys() == {"grade", "evidence", "remedy"}, why'
 ok "JSON has the same" [ $? = 0 ]
 
-# A rank never calls, and is killed long after the others have failed by that: the first error is the cause. A new
-# coordinator knows it.
+# The night of which only history tells: a rank never calls, and is killed long after the others have failed by that. The
+# first error is the cause. A new coordinator knows it.
 mkdir "$scratch/night"
 touch "$scratch/night/hang-1"
 ZENPS_ROUND_TIMEOUT=8s ZENPS_SCHEME=balanced zenpsrun -n 2 --coordinator "$address" --job night --interface lo --prefix=no -- "$build/tests/integration/restart_trainer" "$scratch/night" >"$scratch/night.out" 2>&1 &

@@ -114,7 +114,12 @@ static const struct trouble troubles[] = {
     {"a job lost a server",
      .jobs =
          "{\"jobs\":[{\"job\":\"j\",\"state\":\"running\",\"servers\":2,\"servers_in\":1,\"lost_servers\":\"s2\"}]}",
-     .state = "warning", .evidence = "job j runs on 1 of 2 servers; lost: s2", .n = 1},
+     .state = "warning", .evidence = "job j runs on 1 of 2 servers; lost: s2",
+     .remedy = "start a server, or mend the link", .n = 1},
+    {"a job's server drains", .members = "{\"servers\":[{\"name\":\"s2\",\"state\":\"draining\"}]," RANKS "}",
+     .jobs = "{\"jobs\":[{\"job\":\"j\",\"state\":\"running\",\"servers\":2,\"servers_in\":1,\"lost_servers\":\"\"}]}",
+     .state = "warning", .evidence = "job j runs on 1 of 2 servers; draining: s2",
+     .remedy = "zenpsctl undrain s2 when it may take jobs again", .n = 1},
     {"a rank is late in a tensor", .before = LAGS("0", "0", "0", "0"), .now = LAGS("5e6", "800e6", "7e6", "1e6"),
      .state = "warning",
      .evidence =
