@@ -6,7 +6,7 @@ set -euo pipefail
 build="build-essential autoconf automake libtool pkg-config protobuf-c-compiler libprotobuf-c-dev libfabric-dev libuv1-dev
   libjansson-dev libssl-dev libsodium-dev libinih-dev liblzma-dev zlib1g-dev libsystemd-dev libcurl4-openssl-dev libmicrohttpd-dev libcmocka-dev help2man"
 test="$build clang libclang-rt-14-dev iproute2 procps xz-utils man-db systemd nftables git python3 python3-seccomp python3-yaml
-  openmpi-bin slurm-wlm munge etcd-server etcd-client prometheus openssl faketime"
+  openmpi-bin slurm-wlm munge etcd-server etcd-client prometheus openssl faketime abigail-tools"
 command -v kubectl >/dev/null || test="$test kubernetes-client" # a kubectl from elsewhere and the package exclude each other
 bench="$test gnuplot-nox libopenmpi-dev python3-torch python3-numpy" # plots, and what zenps is compared with
 torch="python3-torch python3-numpy libopenblas0-pthread" # Debian's PyTorch is fifteen times slower over the reference BLAS
