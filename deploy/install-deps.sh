@@ -1,28 +1,30 @@
 #!/usr/bin/env bash
 # Installs what Debian 12 needs for a purpose; asks apt only when something is missing.
-#   deploy/install-deps.sh build|test|python|bench|quickstart ...
+#   deploy/install-deps.sh build|package|test|python|bench|quickstart ...
 set -euo pipefail
 
 build="build-essential autoconf automake libtool pkg-config protobuf-c-compiler libprotobuf-c-dev libfabric-dev libuv1-dev
   libjansson-dev libssl-dev libsodium-dev libinih-dev liblzma-dev zlib1g-dev libsystemd-dev libcurl4-openssl-dev libmicrohttpd-dev libcmocka-dev help2man"
-test="$build clang libclang-rt-14-dev iproute2 procps xz-utils man-db systemd nftables git python3 python3-seccomp python3-yaml
-  openmpi-bin slurm-wlm munge etcd-server etcd-client prometheus openssl faketime"
+package="$build debhelper dh-python python3"
+test="$package clang libclang-rt-14-dev iproute2 procps xz-utils man-db systemd nftables git python3 python3-seccomp python3-yaml
+  openmpi-bin slurm-wlm munge etcd-server etcd-client prometheus openssl faketime mmdebstrap lintian abigail-tools"
 command -v kubectl >/dev/null || test="$test kubernetes-client" # a kubectl from elsewhere and the package exclude each other
 bench="$test gnuplot-nox libopenmpi-dev python3-torch python3-numpy" # plots, and what zenps is compared with
 torch="python3-torch python3-numpy libopenblas0-pthread" # Debian's PyTorch is fifteen times slower over the reference BLAS
 quickstart="$torch wordnet-base"
 python="$torch python3-pytest python3-pytest-xdist python3-venv mypy patchelf wordnet-base libreoffice-help-de libreoffice-help-en-us dataset-fashion-mnist" # the package's tests
 
-[ $# -gt 0 ] || { echo "usage: $0 build|test|python|bench|quickstart ..." >&2; exit 2; }
+[ $# -gt 0 ] || { echo "usage: $0 build|package|test|python|bench|quickstart ..." >&2; exit 2; }
 wanted=""
 for purpose in "$@"; do
   case $purpose in
     build) wanted="$wanted $build" ;;
+    package) wanted="$wanted $package" ;;
     python) wanted="$wanted $python" ;;
     test) wanted="$wanted $test" ;;
     bench) wanted="$wanted $bench" ;;
     quickstart) wanted="$wanted $quickstart" ;;
-    *) echo "$0: '$purpose' is no purpose: must be build, test, python, bench or quickstart" >&2; exit 2 ;;
+    *) echo "$0: '$purpose' is no purpose: must be build, package, test, python, bench or quickstart" >&2; exit 2 ;;
   esac
 done
 

@@ -3,6 +3,8 @@
 #ifndef ZPS_BASE_VERSION_H
 #define ZPS_BASE_VERSION_H
 
+#ifndef ZPS_PROTOCOL_VERSION /* tests build a daemon of another one */
 #define ZPS_PROTOCOL_VERSION 9u
+#endif
 
 #endif

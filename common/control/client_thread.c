@@ -249,13 +249,18 @@ static void tell_waiting(struct zps_client *client, const struct zps_error *erro
   client->handler.on_waiting(client->handler.ctx, error->text);
 }
 
+/* Whether the coordinator is only not there yet. Else it has refused this process, such as for its version. */
+static bool may_pass(const struct zps_error *error) {
+  return error->code == ZPS_ERR_CONNECT || error->code == ZPS_ERR_CLOSED || error->code == ZPS_ERR_TIMEOUT ||
+         error->code == ZPS_ERR_AGAIN;
+}
+
 static void connect_again(struct zps_client *client, const struct zps_error *error) {
   if (error->code != ZPS_ERR_CONNECT) client->has_answered = true;
   const bool more = zps_addresses_next(&client->addresses, client->leader);
-  const bool may_pass = error->code == ZPS_ERR_CONNECT || error->code == ZPS_ERR_CLOSED ||
-                        error->code == ZPS_ERR_TIMEOUT || error->code == ZPS_ERR_AGAIN;
   const uint64_t wait_ms = more ? 0 : ZPS_CLIENT_RETRY_MS;
-  if (client->stopping || !(may_pass || more) || zps_clock_ns() + wait_ms * ZPS_NS_PER_MS >= until_ns(client, error)) {
+  if (client->stopping || !(may_pass(error) || more) ||
+      zps_clock_ns() + wait_ms * ZPS_NS_PER_MS >= until_ns(client, error)) {
     fail_to_connect(client, error);
     return;
   }
@@ -263,8 +268,9 @@ static void connect_again(struct zps_client *client, const struct zps_error *err
   uv_timer_start(&client->retry, on_retry, wait_ms, 0);
 }
 
-static void come_back_later(struct zps_client *client) {
+static void come_back_later(struct zps_client *client, const struct zps_error *error) {
   if (client->stopping) return;
+  if (!may_pass(error)) zps_log_warn_limited("cannot connect again, retrying: %s", error->text);
   if (zps_addresses_next(&client->addresses, client->leader) && zps_clock_ns() < client->deadline_ns)
     uv_timer_start(&client->retry, on_retry, 0, 0);
   else
@@ -284,7 +290,7 @@ static void on_connected(void *ctx, struct zps_rpc_conn *conn, const struct zps_
   }
   client->conn = NULL;
   if (client->phase == ZPS_CLIENT_AWAY)
-    come_back_later(client);
+    come_back_later(client, error);
   else
     connect_again(client, error);
 }
