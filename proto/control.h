@@ -1,7 +1,7 @@
 /*
  * The common part of the control plane's messages. PROTOCOL.md, "Control plane", tells the purpose of each;
- * control_server.h, control_job.h, control_map.h, control_group.h, control_tensor.h, control_plan.h and control_stats.h
- * have them by subject.
+ * control_server.h, control_job.h, control_map.h, control_tensor.h, control_plan.h and control_stats.h have them by
+ * subject.
  *
  * A message is a struct, a function that writes it as JSON and one that reads it back. Writers return NULL when memory
  * is short. Readers check every member, and refuse with a sentence that names the member and its right form; then there

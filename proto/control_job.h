@@ -1,4 +1,4 @@
-/* Messages about a job and its ranks: job.*, rank.gone, rank.left. */
+/* Messages about a job, its ranks and their groups: job.*, rank.gone, rank.left, group.*. */
 #ifndef ZPS_PROTO_CONTROL_JOB_H
 #define ZPS_PROTO_CONTROL_JOB_H
 
@@ -135,5 +135,22 @@ void zps_control_job_failed_read(const zps_json *params, struct zps_frame_abort 
 
 /* rank.left: job_id, rank. */
 ZPS_MESSAGE(rank_left, struct zps_job_call)
+
+/* group.open, of each rank of the group. */
+struct zps_group_spec {
+  uint64_t job_id;
+  char name[ZPS_NAME_MAX + 1];
+  const uint32_t *ranks; /* n_ranks of them, ascending; malloc'd by the reader */
+  uint32_t n_ranks;
+  uint64_t timeout_ms;
+};
+ZPS_MESSAGE(group_open, struct zps_group_spec)
+/* Frees what the reader has allocated. */
+static inline void zps_group_spec_fini(struct zps_group_spec *spec) {
+  zps_fields_fini(&zps_control_group_open, spec);
+}
+
+/* group.close: job_id, and the group's name as text. */
+ZPS_MESSAGE(group_close, struct zps_job_call)
 
 #endif

@@ -21,9 +21,6 @@
 /* Zeroes piece `piece` of `n_pieces` equal ones (cut at 4 KiB) of the dense array's `len_bytes`. All pieces must be
  * done before the first zps_decode_dense(). */
 void zps_decode_dense_clear(void *dense, uint64_t len_bytes, unsigned piece, unsigned n_pieces);
-/* Zeroes the rows of a stripe in an array of `len_bytes`. */
-void zps_decode_dense_clear_stripe(const struct zps_partition *part, uint32_t stripe, uint64_t row_bytes, void *dense,
-                                   uint64_t len_bytes);
 /* Writes the rows that partition `p`'s view holds into the cleared dense array. Different partitions may be written at
  * once. */
 void zps_decode_dense(const struct zps_partition *part, uint32_t p, const struct zps_slice_view *view, void *dense);

@@ -2,7 +2,6 @@
 
 #include <string.h>
 
-#include "common/base/hash.h"
 #include "common/codec/simd/simd.h"
 #include "common/codec/simd/values_loops.h"
 

@@ -1,5 +1,4 @@
 /* A client that outlives its connection: it connects anew, says who it is, and sends again what was not answered. */
-#include <stdio.h>
 
 #define ZPS_LOG_COMPONENT "client"
 #include "common/base/clock.h"

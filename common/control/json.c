@@ -7,7 +7,6 @@
 #include <string.h>
 
 #include "common/base/text.h"
-#include "common/control/json_bounds.h"
 
 /* A zps_json is jansson's json_t under another name. */
 static json_t *in(zps_json *value) {
@@ -116,10 +115,6 @@ zps_json *zps_json_set_u64(zps_json *object, const char *key, uint64_t value) {
 
 zps_json *zps_json_set_hex(zps_json *object, const char *key, uint64_t value) {
   return zps_json_set(object, key, zps_json_hex(value));
-}
-
-zps_json *zps_json_set_bytes(zps_json *object, const char *key, const void *data, size_t len) {
-  return zps_json_set(object, key, zps_json_bytes(data, len));
 }
 
 zps_json *zps_json_set_real(zps_json *object, const char *key, double value) {
@@ -269,11 +264,6 @@ zps_err_t zps_json_read_bytes(const zps_json *value, const char *key, void *data
   return ZPS_OK;
 }
 
-zps_err_t zps_json_get_bytes(const zps_json *object, const char *key, void *data, size_t cap, size_t *len_p,
-                             struct zps_error *error) {
-  return zps_json_read_bytes(zps_json_get(object, key), key, data, cap, len_p, error);
-}
-
 zps_err_t zps_json_read_real(const zps_json *value, const char *key, double *value_p, struct zps_error *error) {
   if (!json_is_number(in_const(value))) return wrong_type(key, value, "a number", error);
   *value_p = json_number_value(in_const(value));
@@ -292,12 +282,6 @@ zps_err_t zps_json_get_array(const zps_json *object, const char *key, const zps_
                              struct zps_error *error) {
   *value_p = zps_json_get(object, key);
   return zps_json_check_array(*value_p, key, error);
-}
-
-zps_err_t zps_json_get_object(const zps_json *object, const char *key, const zps_json **value_p,
-                              struct zps_error *error) {
-  *value_p = zps_json_get(object, key);
-  return zps_json_check_object(*value_p, key, error);
 }
 
 uint64_t zps_json_opt_u64(const zps_json *object, const char *key, uint64_t def) {
@@ -327,6 +311,44 @@ char *zps_json_dump(const zps_json *value) {
 }
 char *zps_json_dump_pretty(const zps_json *value) {
   return json_dumps(in_const(value), JSON_INDENT(2) | JSON_ENCODE_ANY);
+}
+
+/* The position after the string that begins at `at`. */
+static size_t end_of_string(const char *text, size_t len, size_t at) {
+  for (at++; at < len && text[at] != '"'; at++)
+    if (text[at] == '\\') at++;
+  return at;
+}
+
+zps_err_t zps_json_check_bounds(const char *text, size_t len, struct zps_error *error) {
+  size_t depth = 0, n_values = 1;
+  for (size_t at = 0; at < len; at++) {
+    switch (text[at]) {
+      case '"':
+        at = end_of_string(text, len, at);
+        break;
+      case '[':
+      case '{':
+        n_values++;
+        if (++depth <= ZPS_JSON_DEPTH_MAX) break;
+        return zps_fail(error, ZPS_ERR_PROTOCOL,
+                        "JSON at byte %zu of %zu: more than %u arrays and objects inside each other", at, len,
+                        ZPS_JSON_DEPTH_MAX);
+      case ']':
+      case '}':
+        if (depth > 0) depth--;
+        break;
+      case ',':
+        n_values++;
+        break;
+      default:
+        break;
+    }
+    if (n_values > ZPS_JSON_VALUES_MAX)
+      return zps_fail(error, ZPS_ERR_PROTOCOL, "JSON at byte %zu of %zu: more than %u values", at, len,
+                      ZPS_JSON_VALUES_MAX);
+  }
+  return ZPS_OK;
 }
 
 zps_err_t zps_json_parse(const char *text, size_t len, zps_json **value_p, struct zps_error *error) {

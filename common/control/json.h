@@ -36,7 +36,6 @@ zps_json *zps_json_set_str(zps_json *object, const char *key, const char *value)
 zps_json *zps_json_set_int(zps_json *object, const char *key, int64_t value);
 zps_json *zps_json_set_u64(zps_json *object, const char *key, uint64_t value);
 zps_json *zps_json_set_hex(zps_json *object, const char *key, uint64_t value);
-zps_json *zps_json_set_bytes(zps_json *object, const char *key, const void *data, size_t len); /* lower-case hex */
 zps_json *zps_json_set_real(zps_json *object, const char *key, double value);
 zps_json *zps_json_set_bool(zps_json *object, const char *key, bool value);
 zps_json *zps_json_append(zps_json *array, zps_json *value);
@@ -70,12 +69,8 @@ zps_err_t zps_json_get_u64(const zps_json *object, const char *key, uint64_t min
                            struct zps_error *error) ZPS_MUSTCHECK;
 zps_err_t zps_json_get_hex(const zps_json *object, const char *key, uint64_t *value_p,
                            struct zps_error *error) ZPS_MUSTCHECK;
-zps_err_t zps_json_get_bytes(const zps_json *object, const char *key, void *data, size_t cap, size_t *len_p,
-                             struct zps_error *error) ZPS_MUSTCHECK;
 zps_err_t zps_json_get_array(const zps_json *object, const char *key, const zps_json **value_p,
                              struct zps_error *error) ZPS_MUSTCHECK;
-zps_err_t zps_json_get_object(const zps_json *object, const char *key, const zps_json **value_p,
-                              struct zps_error *error) ZPS_MUSTCHECK;
 /* Defaults for members that may be absent (or of another type). */
 uint64_t zps_json_opt_u64(const zps_json *object, const char *key, uint64_t def);
 double zps_json_opt_real(const zps_json *object, const char *key, double def);
@@ -85,6 +80,11 @@ const char *zps_json_opt_str(const zps_json *object, const char *key, const char
 /* One line without newline, or indented; malloc'd, NULL when memory is short. */
 char *zps_json_dump(const zps_json *value);
 char *zps_json_dump_pretty(const zps_json *value);
+/* The limits of a text, checked before anything is built of it. */
+#define ZPS_JSON_DEPTH_MAX 16u
+#define ZPS_JSON_VALUES_MAX (1u << 18) /* some 250 bytes of memory each, at the worst */
+/* Counts brackets and commas outside of strings: a text that is no JSON may pass, and fails when it is parsed. */
+zps_err_t zps_json_check_bounds(const char *text, size_t len, struct zps_error *error) ZPS_MUSTCHECK;
 zps_err_t zps_json_parse(const char *text, size_t len, zps_json **value_p, struct zps_error *error) ZPS_MUSTCHECK;
 /* Visits the members of an object in insertion order. */
 void zps_json_each(const zps_json *object, void (*visit)(void *ctx, const char *key, const zps_json *value), void *ctx);

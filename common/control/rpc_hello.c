@@ -1,5 +1,4 @@
 /* The first exchange on a connection: both sides learn the other's role and version, and refuse another protocol. */
-#include <stdio.h>
 #include <string.h>
 
 #include "config.h"

@@ -45,10 +45,6 @@ struct zps_net_peer {
 zps_err_t zps_net_ofi_open(const struct zps_net_config *config, const struct zps_net_handler *handler,
                            struct zps_net **net_p, struct zps_error *error) ZPS_MUSTCHECK;
 void zps_net_ofi_list(const struct zps_net_config *config, void (*line)(void *ctx, const char *text), void *ctx);
-/* In-process, for tests: endpoints of one process find each other by an id in their address; each may be driven by its
- * own thread. */
-zps_err_t zps_net_loop_open(const struct zps_net_config *config, const struct zps_net_handler *handler,
-                            struct zps_net **net_p, struct zps_error *error) ZPS_MUSTCHECK;
 typedef zps_err_t zps_net_open_t(const struct zps_net_config *config, const struct zps_net_handler *handler,
                                  struct zps_net **net_p, struct zps_error *error);
 /* Wraps the backend that `open` opens for `config->provider` (without "fault+"). */

@@ -49,7 +49,7 @@ void zps_fault_copy_counters(struct fault *fault) {
     if (op->state == OP_QUARANTINED) fault->net.counters.quarantined++;
 }
 
-zps_err_t zps_fault_push_back(struct fault *fault) {
+static zps_err_t push_back(struct fault *fault) {
   fault->own_again++;
   fault->pushed_back = true;
   zps_fault_copy_counters(fault);
@@ -82,7 +82,7 @@ struct delayed *zps_fault_delayed_create(const void *data, size_t len, uint64_t 
 
 static zps_err_t delay_message(struct fault *fault, struct fault_peer *peer, const void *data, size_t len,
                                uint64_t delay) {
-  if (peer->n_queue >= DELAYED_MAX) return zps_fault_push_back(fault);
+  if (peer->n_queue >= DELAYED_MAX) return push_back(fault);
   const uint64_t due_ns = zps_clock_ns() + delay;
   struct delayed *delayed =
       zps_fault_delayed_create(data, len, due_ns > peer->last_due_ns ? due_ns : peer->last_due_ns);
@@ -108,7 +108,7 @@ static zps_err_t fault_send(struct zps_net_peer *net_peer, const void *data, siz
   struct fault *fault = to_fault(net_peer->net);
   zps_fault_check_thread(fault);
   if (fault->closing) return ZPS_ERR_CLOSED;
-  if (zps_fault_chance(fault, fault->rules.again)) return zps_fault_push_back(fault);
+  if (zps_fault_chance(fault, fault->rules.again)) return push_back(fault);
   if (zps_fault_count_posted(fault) || zps_fault_chance(fault, fault->rules.drop)) return ZPS_OK;
   const zps_err_t code = zps_fault_order(fault, peer, data, len);
   if (code == ZPS_OK) zps_fault_cut_by_chance(fault, peer);

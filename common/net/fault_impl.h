@@ -97,7 +97,6 @@ void zps_fault_copy_counters(struct fault *fault);
 bool zps_fault_chance(struct fault *fault, double probability);
 /* A copy of a message, to be freed; NULL without memory. */
 struct delayed *zps_fault_delayed_create(const void *data, size_t len, uint64_t due_ns);
-zps_err_t zps_fault_push_back(struct fault *fault);
 /* Sends a message, or lets it wait in the queue of the delayed ones. */
 zps_err_t zps_fault_forward(struct fault *fault, struct fault_peer *peer, const void *data, size_t len);
 /* Forgets the messages that wait. */

@@ -1,8 +1,8 @@
 /*
  * The fabric: reliable datagrams of up to max_msg bytes between peers, and one-sided reads of registered memory.
  *
- * Backends: libfabric (ofi/), an in-process one for tests (loop.c), and a wrapper that injects faults and checks the
- * rules below over any of them (fault.c).
+ * Backends: libfabric (ofi/), and a wrapper that injects faults and checks the rules below over any other (fault.c).
+ * Test programs have one in process, too (tests/support/fabrics/loop.h).
  *
  * Threads: one thread, the progress thread, makes every call on a `struct zps_net` and on what belongs to it
  * (FI_THREAD_DOMAIN). Only zps_net_wake() may come from elsewhere. Callbacks run inside zps_net_progress().
@@ -31,7 +31,7 @@ struct zps_net;
 struct zps_net_peer;
 
 struct zps_net_config {
-  const char *provider;  /* "auto", a name of the preference list, or "loop"; prefix "fault+" wraps it */
+  const char *provider;  /* "auto" or a name of the preference list; prefix "fault+" wraps it */
   const char *interface; /* "eth0,ib0", "^docker0,lo": use these, or all but these; NULL: any */
   const char *subnet;    /* "10.0.0.0/8,fd00::/8": the address must be inside; NULL: any */
   const char *toward; /* a host, the coordinator's: with neither of both, the interface on the way there comes first; ""

@@ -3,13 +3,15 @@
 
 #include "common/net/backend.h"
 
+/* The in-process fabric of test programs (tests/support/fabrics/loop.h). NULL in all others. */
+extern zps_net_open_t zps_net_loop_open __attribute__((weak, visibility("hidden")));
+
 static const char fault_prefix[] = "fault+";
 
 static zps_err_t config_check(const struct zps_net_config *config, struct zps_error *error) {
   if (!config->provider || !config->provider[0])
-    return zps_fail(
-        error, ZPS_ERR_INVALID,
-        "the fabric's provider is not set: give \"auto\", \"loop\" or a libfabric provider such as \"net\"");
+    return zps_fail(error, ZPS_ERR_INVALID,
+                    "the fabric's provider is not set: give \"auto\" or a libfabric provider such as \"net\"");
   if (config->max_msg < 1 || config->max_msg > ZPS_NET_MSG_MAX)
     return zps_fail(error, ZPS_ERR_INVALID,
                     "the fabric's largest message is %zu bytes: it must be 1 to %u; larger payloads are read",
@@ -36,7 +38,7 @@ zps_err_t zps_net_open(const struct zps_net_config *config, const struct zps_net
   } else if (config->fault && *config->fault) {
     code = zps_fail(error, ZPS_ERR_INVALID, "fault rules '%s' are for provider \"fault+%s\", not for \"%s\"",
                     config->fault, config->provider, config->provider);
-  } else if (strcmp(config->provider, "loop") == 0) {
+  } else if (zps_net_loop_open && strcmp(config->provider, "loop") == 0) {
     code = zps_net_loop_open(config, handler, net_p, error);
   } else {
     code = zps_net_ofi_open(config, handler, net_p, error);

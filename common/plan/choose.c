@@ -10,11 +10,6 @@
 #define REST 16u
 #define REST_MAX 1024u
 
-const char *zps_plan_state_name(enum zps_plan_state state) {
-  static const char *const names[] = {"profiling", "probing", "holding", "wavering"};
-  return (unsigned)state < sizeof names / sizeof names[0] ? names[state] : "?";
-}
-
 void zps_plan_policy_default(struct zps_plan_policy *policy) {
   *policy = (struct zps_plan_policy){
       .allowed = zps_plan_lossless(), .gain = 0.1, .patience = 8, .profile_rounds = 4, .drift = 0.25};

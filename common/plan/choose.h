@@ -66,7 +66,6 @@ struct zps_plan_chooser {
   uint32_t held, rest; /* rounds since then, and how many there are to be before all are tried again */
 };
 
-const char *zps_plan_state_name(enum zps_plan_state state);
 /* Lossless schemes, a tenth, 8 rounds, 4 rounds, a quarter, no doubt. */
 void zps_plan_policy_default(struct zps_plan_policy *policy);
 /* The first rounds run under `scheme`, which is among `policy`'s allowed. */

@@ -141,7 +141,7 @@ void zps_plan_doubling(struct zps_plan_round *round, double hot, double total) {
   }
 }
 
-void zps_plan_straight(struct zps_plan_round *round, double hot, double total) {
+static void straight(struct zps_plan_round *round, double hot, double total) {
   const double n = round->n, share = total * (n - 1) / n;
   const struct zps_plan_phase phase = {
       .messages = n - 1, .out = (n - 1) * hot, .in = share, .mean = share, .local = zps_plan_local(round)};
@@ -152,7 +152,7 @@ void zps_plan_allgather(struct zps_plan_round *round, double hot, double total) 
   if (round->in->published)
     zps_plan_doubling(round, hot, total);
   else
-    zps_plan_straight(round, hot, total);
+    straight(round, hot, total);
 }
 
 /* A pair's first rank takes the other's range into the stages, and hands it the result in two halves. */

@@ -52,10 +52,8 @@ void zps_plan_decode(struct zps_plan_round *round, double rows);
 void zps_plan_add_dense(struct zps_plan_round *round, double rows);
 
 /* An allgather of blocks, of which the greatest has `hot` bytes and all together `total`: by recursive doubling; or
- * each straight to everybody, n - 1 messages; or as worker/schemes does it, which is straight, unless the papers' is
- * meant. */
+ * as worker/schemes does it, which is straight to everybody, n - 1 messages, unless the papers' is meant. */
 void zps_plan_doubling(struct zps_plan_round *round, double hot, double total);
-void zps_plan_straight(struct zps_plan_round *round, double hot, double total);
 void zps_plan_allgather(struct zps_plan_round *round, double hot, double total);
 /* The second half of a split: as an allgather, but by doubling, as worker/schemes/gather.h chooses it, where no result
  * can have more than ZPS_PLAN_DOUBLING_BYTES. */

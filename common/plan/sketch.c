@@ -1,6 +1,5 @@
 #include "common/plan/sketch.h"
 
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

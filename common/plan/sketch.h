@@ -10,7 +10,6 @@
 #define ZPS_PLAN_SKETCH_H
 
 #include <stdbool.h>
-#include <stddef.h>
 #include <stdint.h>
 
 #include "common/codec/dtype.h"

@@ -1,7 +1,5 @@
 #include "common/session/memory.h"
 
-#include <stddef.h>
-
 void zps_memory_init(struct zps_memory_line *memory,
                      enum zps_memory_answer (*ask)(void *ctx, struct zps_memory_wait *wait), void *ctx) {
   *memory = (struct zps_memory_line){.ask = ask, .ctx = ctx};

@@ -91,10 +91,6 @@ void zps_authority_destroy(struct zps_authority *authority) {
   free(authority);
 }
 
-long long zps_authority_until(const struct zps_authority *authority) {
-  return zps_tls_seconds(X509_get0_notAfter(authority->cert));
-}
-
 /* Of servers a certificate may be for several: all whose names begin alike. */
 static bool is_name(unsigned roles, const char *name) {
   size_t len = strlen(name);
@@ -135,7 +131,7 @@ zps_err_t zps_certs_make(const struct zps_authority *authority, unsigned roles, 
   const zps_err_t named = zps_certs_check_name(roles, name, error);
   if (named) return named;
   ERR_clear_error();
-  const long long until_s = zps_authority_until(authority);
+  const long long until_s = zps_tls_seconds(X509_get0_notAfter(authority->cert));
   const struct zps_certs_span within = {span->from_s, span->until_s < until_s ? span->until_s : until_s};
   EVP_PKEY *key = EVP_EC_gen("P-256");
   X509 *cert = key ? begin(name, key, &within) : NULL;

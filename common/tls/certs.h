@@ -25,8 +25,6 @@ zps_err_t zps_authority_read(const struct zps_certs_pair *pair, struct zps_autho
 zps_err_t zps_authority_write(const struct zps_authority *authority, struct zps_certs_pair *pair_p,
                               struct zps_error *error) ZPS_MUSTCHECK;
 void zps_authority_destroy(struct zps_authority *authority); /* NULL is allowed */
-/* Seconds of the calendar; no certificate of it is valid for longer. */
-long long zps_authority_until(const struct zps_authority *authority);
 /* ZPS_ERR_INVALID: no name for a certificate of these roles (bits). A name has letters, digits, '-', '.', '_' and '~'.
  * A name for servers alone may end in `*`, or be `*`. */
 zps_err_t zps_certs_check_name(unsigned roles, const char *name, struct zps_error *error) ZPS_MUSTCHECK;

@@ -1,7 +1,6 @@
 /* Revocation lists (CRL): read for a context, looked up, and made by an authority. */
 #include <openssl/err.h>
 #include <openssl/pem.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <time.h>
 

@@ -9,8 +9,6 @@
 #ifndef ZPS_TOKEN_TOKEN_H
 #define ZPS_TOKEN_TOKEN_H
 
-#include <stdbool.h>
-#include <stddef.h>
 #include <stdint.h>
 
 #include "common/base/err.h"

@@ -2,7 +2,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/base/clock.h"
 #include "server/coordinator/coordinator_impl.h"
 
 #define ZPS_LOG_COMPONENT "coordinator"

@@ -1,6 +1,5 @@
 #include "server/coordinator/records.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -175,4 +174,21 @@ zps_err_t zps_record_read(struct zps_members *members, const zps_json *record, u
     if (strcmp(records[i]->name, what) == 0) return read_as(members, (enum zps_note_type)i, record, now_ns, error);
   if (strcmp(what, "run") == 0) return ZPS_OK; /* Older coordinators recorded the schemes of steps. */
   return zps_fail(error, ZPS_ERR_PROTOCOL, "there is no record of '%.40s'", what);
+}
+
+zps_err_t zps_replay_take(void *ctx, const char *text, size_t len) {
+  struct zps_replay *replay = ctx;
+  struct zps_error why;
+  zps_json *record = NULL;
+  zps_err_t err = zps_json_parse(text, len, &record, &why);
+  if (!err && replay->n == 0)
+    err = zps_record_header_read(record, replay->cluster, &replay->incarnation, &why);
+  else if (!err)
+    err = zps_record_read(replay->members, record, replay->now_ns, &why);
+  zps_json_unref(record);
+  if (err)
+    return zps_fail(&replay->error, err, "the state cannot be taken over: record %llu: %s",
+                    (unsigned long long)replay->n, why.text);
+  replay->n++;
+  return ZPS_OK;
 }

@@ -21,4 +21,17 @@ zps_json *zps_record_header_write(const char *cluster, uint64_t incarnation);
 zps_err_t zps_record_header_read(const zps_json *record, const char *cluster, uint64_t *incarnation_p,
                                  struct zps_error *error) ZPS_MUSTCHECK;
 
+/* A journal's records, put together to a membership: by a coordinator at its start, and by zenpsctl state check. */
+struct zps_replay {
+  struct zps_members *members; /* Without anybody in it at first. */
+  const char *cluster;         /* The cluster of the journal; NULL: any. */
+  uint64_t incarnation;        /* Of the header, once it was read. */
+  uint64_t n;                  /* Records that were taken. */
+  uint64_t now_ns;
+  struct zps_error error; /* Names the first record that was not taken, and says why. */
+};
+
+/* A zps_journal_take_fn; `ctx` is a struct zps_replay. */
+zps_err_t zps_replay_take(void *ctx, const char *text, size_t len) ZPS_MUSTCHECK;
+
 #endif

@@ -9,7 +9,7 @@
 #include "common/base/clock.h"
 #include "common/base/moment.h"
 #include "server/coordinator/coordinator_impl.h"
-#include "server/coordinator/replay.h"
+#include "server/coordinator/records.h"
 #include "server/state/store.h"
 
 #define ZPS_LOG_COMPONENT "coordinator"

@@ -1,6 +1,5 @@
 /* The admin's tables. Each is an object of arrays of flat rows; a table that would outgrow a line is cut, and says so
  * in "left_out". */
-#include <stdio.h>
 #include <sys/statvfs.h>
 #include <time.h>
 #include <unistd.h>

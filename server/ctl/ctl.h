@@ -108,9 +108,6 @@ zps_json *zps_ctl_take(const struct zps_ctl_verb *verb, zps_json *result, const 
 /* Prints no time. */
 zps_err_t zps_ctl_show(FILE *out, const struct zps_ctl_options *options, const struct zps_ctl_verb *verb,
                        const struct zps_ctl_sample *now) ZPS_MUSTCHECK;
-/* The result without the rows of tensors that are zenps's own, whose names begin with '@'. A new value, or NULL when
- * memory is short. */
-zps_json *zps_ctl_without_internal(const zps_json *result);
 
 /* table.c: one table per array of rows, aligned, without colour, for people and for awk alike. A cell without text is
  * "-". `noun` chooses the columns. */

@@ -55,7 +55,8 @@ static void copy_member(void *ctx, const char *key, const zps_json *value) {
   copy->to = zps_json_set(copy->to, key, rows);
 }
 
-zps_json *zps_ctl_without_internal(const zps_json *result) {
+/* Leaves out the rows of zenps's own tensors: their names begin with '@'. */
+static zps_json *without_internal(const zps_json *result) {
   struct copy copy = {.to = zps_json_object()};
   zps_json_each(result, copy_member, &copy);
   return copy.to;
@@ -103,7 +104,7 @@ static zps_json *view(const struct zps_ctl_options *options, const struct zps_ct
     return rounds_of(now->result, options->job);
   }
   if (!shown || options->internal || !(verb->takes & ZPS_CTL_INTERNAL)) return shown;
-  zps_json *visible = zps_ctl_without_internal(shown);
+  zps_json *visible = without_internal(shown);
   zps_json_unref(shown);
   return visible;
 }

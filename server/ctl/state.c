@@ -11,7 +11,7 @@
 #include "common/base/config.h"
 #include "common/base/exit.h"
 #include "common/control/json.h"
-#include "server/coordinator/replay.h"
+#include "server/coordinator/records.h"
 #include "server/state/journal.h"
 
 #define KINDS_MAX 32u

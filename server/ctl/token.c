@@ -1,5 +1,4 @@
 /* token: makes and shows keys and tokens. */
-#include <errno.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>

@@ -1,8 +1,6 @@
 #include "server/daemon/options.h"
 
-#include <errno.h>
 #include <grp.h>
-#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

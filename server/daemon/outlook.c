@@ -1,7 +1,5 @@
 #include "server/daemon/outlook.h"
 
-#include <stdio.h>
-
 #define ZPS_LOG_COMPONENT "zenpsd"
 #include "common/base/log.h"
 

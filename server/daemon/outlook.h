@@ -3,7 +3,6 @@
 #ifndef ZPS_SERVER_DAEMON_OUTLOOK_H
 #define ZPS_SERVER_DAEMON_OUTLOOK_H
 
-#include <stdbool.h>
 #include <stdint.h>
 
 /* The facts of the moment; 0: there is no such thing. */

@@ -1,5 +1,4 @@
 /* Joins that wait: for the other ranks, for servers, for the servers' answers; or until their time is up. */
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 

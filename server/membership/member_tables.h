@@ -9,7 +9,6 @@
 #include "common/base/tally.h"
 #include "common/codec/partition.h"
 #include "common/plan/report.h"
-#include "proto/control_group.h"
 #include "proto/control_job.h"
 #include "proto/control_map.h"
 #include "proto/control_next.h"

@@ -293,8 +293,6 @@ zps_err_t zps_members_tally(struct zps_member_client *client, uint64_t job_id, u
 /* The counters of all tensors but internal ones, as the job's ranks have reported them; of `rounds`, the most that a
  * rank has done of each. */
 struct zps_tally zps_member_job_tally(const struct zps_member_job *job);
-/* A tensor of the library's own, such as "@barrier". */
-bool zps_members_is_internal(const char *tensor);
 /* A rank reports, and asks for the scheme of a step. Where none was proposed for it yet, one is, for it and what
  * follows, to the first of the tensor's ranks; else that one, where it asks, is told all runs. */
 zps_err_t zps_members_plan(struct zps_members *members, struct zps_member_client *client, uint64_t job_id,

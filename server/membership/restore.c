@@ -1,5 +1,4 @@
 /* Membership made again from its notes (notes.h). */
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 

@@ -1,7 +1,8 @@
 /* Reports of ranks on their rounds, added up per tensor and per rank. */
 #include "server/membership/members_impl.h"
 
-bool zps_members_is_internal(const char *tensor) {
+/* A tensor of the library's own, such as "@barrier". */
+static bool is_internal(const char *tensor) {
   return tensor[0] == '@';
 }
 
@@ -16,7 +17,7 @@ zps_err_t zps_members_tally(struct zps_member_client *client, uint64_t job_id, u
   zps_tally_add(&to->tally, growth);
   if (done > to->rounds_done) to->rounds_done = done;
   to->told_ns = rank->told_ns = now_ns;
-  if (!zps_members_is_internal(to->spec.name)) zps_tally_add(&rank->tally, growth);
+  if (!is_internal(to->spec.name)) zps_tally_add(&rank->tally, growth);
   return ZPS_OK;
 }
 
@@ -36,7 +37,7 @@ struct zps_tally zps_member_job_tally(const struct zps_member_job *job) {
   uint64_t rounds = 0;
   for (uint32_t i = 0; i < job->n_tensors; i++) {
     const struct zps_member_tensor *const tensor = job->tensors[i];
-    if (zps_members_is_internal(tensor->spec.name)) continue;
+    if (is_internal(tensor->spec.name)) continue;
     zps_tally_add(&sum, &tensor->tally);
     rounds += tensor->rounds_done;
   }

@@ -1,6 +1,5 @@
 /* The tensors of a job: registered by the first rank that asks, the same for all others, opened on every server.
  * closes.c has their end. */
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 

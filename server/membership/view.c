@@ -48,10 +48,6 @@ bool zps_view_has_successors(const struct zps_view *view) {
   return false;
 }
 
-void zps_view_mark_empty(const struct zps_view *view, bool *is_empty) {
-  for (uint32_t i = 0; i < view->n_places; i++) is_empty[i] = !zps_view_server(view, i);
-}
-
 zps_err_t zps_view_positions(const struct zps_view *view, unsigned states, uint32_t **positions_p, uint32_t *n_p) {
   uint32_t *const positions = calloc(view->n_places + 1u, sizeof *positions), n = 0;
   if (!positions) return ZPS_ERR_NOMEM;

@@ -63,8 +63,6 @@ uint32_t zps_view_count(const struct zps_view *view, enum zps_place_state state)
 uint32_t zps_view_count_lost(const struct zps_view *view);
 /* A later server has taken one of the places. */
 bool zps_view_has_successors(const struct zps_view *view);
-/* Of each place, whether it has no server. */
-void zps_view_mark_empty(const struct zps_view *view, bool *is_empty);
 /* malloc'd: the positions of places with one of these states. ZPS_ERR_NOMEM. */
 zps_err_t zps_view_positions(const struct zps_view *view, unsigned states, uint32_t **positions_p,
                              uint32_t *n_p) ZPS_MUSTCHECK;

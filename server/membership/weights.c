@@ -2,7 +2,6 @@
 
 #include <fnmatch.h>
 #include <stdbool.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "common/base/fair.h"

@@ -2,12 +2,10 @@
 #include "server/shard/collect.h"
 
 #include <inttypes.h>
-#include <stdio.h>
 #include <string.h>
 
 #include "common/codec/join.h"
 #define ZPS_LOG_COMPONENT "shard"
-#include "common/base/account.h"
 #include "common/base/clock.h"
 #include "common/base/log.h"
 #include "server/shard/job.h"

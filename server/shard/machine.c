@@ -1,7 +1,6 @@
 #include "server/shard/machine.h"
 
 #include <inttypes.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -25,10 +24,6 @@ static const char *const state_names[] = {
     [ZPS_SHARD_COLLECTING] = "collecting", [ZPS_SHARD_REDUCING] = "reducing", [ZPS_SHARD_PUBLISHED] = "published",
     [ZPS_SHARD_RETIRED] = "retired",       [ZPS_SHARD_ABORTED] = "aborted",
 };
-
-const char *zps_shard_machine_state_name(enum zps_shard_machine_state state) {
-  return state_names[state];
-}
 
 zps_err_t zps_shard_machine_create(uint32_t world, uint32_t n_parts, struct zps_shard_machine **round_p) {
   const size_t n_slots = (size_t)world * n_parts;

@@ -123,6 +123,5 @@ bool zps_shard_machine_only_keeps(const struct zps_shard_machine *machine);
 /* The rank has announced its contribution to the partition. */
 bool zps_shard_machine_has(const struct zps_shard_machine *machine, uint32_t rank, uint32_t part);
 bool zps_shard_machine_part_reduced(const struct zps_shard_machine *machine, uint32_t part);
-const char *zps_shard_machine_state_name(enum zps_shard_machine_state state);
 
 #endif

@@ -4,7 +4,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/base/clock.h"
 #include "server/shard/job.h"
 #include "server/shard/shard_impl.h"
 

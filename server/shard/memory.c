@@ -23,7 +23,6 @@
 
 #include <inttypes.h>
 
-#include "common/base/account.h"
 #include "common/base/container.h"
 #include "server/shard/job.h"
 #include "server/shard/pull.h"

@@ -61,33 +61,34 @@ static zps_json *set_number(zps_json *object, const char *name, uint64_t value) 
   return zps_json_set_str(object, name, text);
 }
 
-zps_json *zps_etcd_key(const char *key, const char *end) {
+/* {"key": ...}, which can be extended; `end` NULL: that key alone, else all keys from `key` on below `end`. */
+static zps_json *key_of(const char *key, const char *end) {
   zps_json *object = set_data(zps_json_object(), "key", key, strlen(key));
   return end ? set_data(object, "range_end", end, strlen(end)) : object;
 }
 
 zps_json *zps_etcd_range_write(const char *key, const char *end, uint64_t limit, bool keys_only) {
-  zps_json *range = set_number(zps_etcd_key(key, end), "limit", limit);
+  zps_json *range = set_number(key_of(key, end), "limit", limit);
   return keys_only ? zps_json_set_bool(range, "keys_only", true) : range;
 }
 
 zps_json *zps_etcd_created_is(const char *key, uint64_t revision) {
-  zps_json *compare = zps_json_set_str(zps_etcd_key(key, NULL), "target", "CREATE");
+  zps_json *compare = zps_json_set_str(key_of(key, NULL), "target", "CREATE");
   return set_number(zps_json_set_str(compare, "result", "EQUAL"), "create_revision", revision);
 }
 
 zps_json *zps_etcd_put(const char *key, const char *value, size_t len, uint64_t lease) {
-  zps_json *put = set_data(zps_etcd_key(key, NULL), "value", value, len);
+  zps_json *put = set_data(key_of(key, NULL), "value", value, len);
   if (lease) put = set_number(put, "lease", lease);
   return zps_json_set(zps_json_object(), "request_put", put);
 }
 
 zps_json *zps_etcd_get(const char *key) {
-  return zps_json_set(zps_json_object(), "request_range", zps_etcd_key(key, NULL));
+  return zps_json_set(zps_json_object(), "request_range", key_of(key, NULL));
 }
 
 zps_json *zps_etcd_delete(const char *key, const char *end) {
-  return zps_json_set(zps_json_object(), "request_delete_range", zps_etcd_key(key, end));
+  return zps_json_set(zps_json_object(), "request_delete_range", key_of(key, end));
 }
 
 zps_json *zps_etcd_txn_write(zps_json *compare, zps_json *success, zps_json *failure) {

@@ -21,8 +21,6 @@ void zps_etcd_range_fini(struct zps_etcd_range *range);
 
 /* ---- Requests: builders like those of json.h, NULL when memory is short ---- */
 
-/* {"key": ...}, which can be extended; `end` NULL: that key alone, else all keys from `key` on below `end`. */
-zps_json *zps_etcd_key(const char *key, const char *end);
 /* The first `limit` of a range, in the order of keys. */
 zps_json *zps_etcd_range_write(const char *key, const char *end, uint64_t limit, bool keys_only);
 /* Conditions of a transaction: the key was made by this revision, 0: it is not there. */

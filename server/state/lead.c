@@ -1,6 +1,5 @@
 #include "server/state/lead.h"
 
-#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 

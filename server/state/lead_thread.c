@@ -1,7 +1,6 @@
 /* The thread in which a process leads, or follows. */
 #include <pthread.h>
 #include <signal.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 

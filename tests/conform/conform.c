@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "common/base/log.h"
+#include "tests/support/fabrics/loop.h"
 
 const struct conform_target *conform_target;
 

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "tests/fuzz/must.h"
+#include "tests/support/fabrics/loop.h"
 
 enum { RECEIVES = 33, CREDITS_DUE_MANY = 16, AT_TYPE = 6 };
 

@@ -63,6 +63,8 @@ said "and what would be right" "socket_group is 'no-such-group', .* must be the 
 zenpsd --fabric-provider=nonesuch --control-listen=127.0.0.1:0 >"$scratch/out" 2>&1
 is "a provider that is not there: status 1" $? 1
 said "and it is named" nonesuch
+timeout 20 zenpsd --fabric-provider=loop --control-listen=127.0.0.1:0 >"$scratch/out" 2>&1
+is "the fabric of the tests, within a process, is not there: status 1" $? 1
 ok "--help" zenpsd --help
 said "has every section" 'fabric-provider'
 ok "--version" zenpsd --version

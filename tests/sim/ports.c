@@ -1,7 +1,8 @@
 /* Endpoints that processes have opened. Linked by --wrap. */
 #include <stdlib.h>
 
-#include "common/net/loop_port.h"
+#include "tests/support/fabrics/loop.h"
+#include "tests/support/fabrics/loop_port.h"
 #include "tests/sim/cluster.h"
 
 struct opened {

@@ -3,7 +3,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "proto/control_group.h"
 #include "proto/control_job.h"
 #include "proto/control_map.h"
 #include "proto/control_next.h"

@@ -14,6 +14,7 @@
 #include "common/base/clock.h"
 #include "common/base/log.h"
 #include "common/net/net.h"
+#include "tests/support/fabrics/loop.h"
 #include "tests/support/patience.h"
 
 /* One end: its endpoint, its handle of the other end, and a log of the messages that its handler saw. */

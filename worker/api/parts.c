@@ -5,7 +5,6 @@
 #include <string.h>
 
 #include "common/codec/rowscan.h"
-#include "worker/served/kinds.h"
 
 static uint64_t row_bytes(const struct zenps_tensor *tensor) {
   return zps_row_bytes(tensor->core.shape.width, tensor->core.shape.dtype);

@@ -1,7 +1,6 @@
 #define ZPS_LOG_COMPONENT "tensor"
 #include "worker/api/tensor.h"
 
-#include <inttypes.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>

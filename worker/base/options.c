@@ -6,7 +6,6 @@
 
 #include "common/base/config.h"
 #include "common/base/launcher.h"
-#include "common/base/log.h"
 #include "common/base/machine.h"
 #include "common/base/text.h"
 #include "common/codec/values.h"

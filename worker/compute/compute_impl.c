@@ -109,7 +109,8 @@ void zps_compute_finish_full(struct zps_compute_work *work) {
                                           .len_bytes = zps_compute_pad_values(work)};
 }
 
-void zps_compute_spread(struct zps_compute_work *work) {
+/* Spreads the rows that were written to their places among all, with zeros between. */
+static void spread(struct zps_compute_work *work) {
   const uint64_t row_bytes = work->row_bytes;
   uint64_t end = work->m; /* of the rows that are not yet in their place */
   for (uint32_t i = work->z; i > 0; i--) {
@@ -123,7 +124,7 @@ void zps_compute_spread(struct zps_compute_work *work) {
 
 void zps_compute_finish(struct zps_compute_work *work) {
   if (zps_compute_is_beyond(work->compute, work->row_bytes, work->m, work->z)) {
-    zps_compute_spread(work);
+    spread(work);
     zps_compute_finish_full(work);
     return;
   }

@@ -67,8 +67,6 @@ uint64_t zps_compute_pad_values(const struct zps_compute_work *work);
 void zps_compute_finish(struct zps_compute_work *work);
 /* The output has all its rows. */
 void zps_compute_finish_full(struct zps_compute_work *work);
-/* Spreads the rows that were written to their places among all, with zeros between. */
-void zps_compute_spread(struct zps_compute_work *work);
 /* A stream of so many rows of m is to be dense: SparCML's switch. Only where a row that is not there is as good as
  * zero.
  */

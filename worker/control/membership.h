@@ -5,7 +5,6 @@
 #include <stdatomic.h>
 
 #include "common/control/client.h"
-#include "proto/control_group.h"
 #include "proto/control_job.h"
 #include "proto/control_map.h"
 #include "proto/control_next.h"

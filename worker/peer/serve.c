@@ -3,7 +3,6 @@
  * SERVE: a round over servers within one between ranks. The streams become rows, which a round of the inner tensor
  * pushes; what it pulls becomes the stream that comes out.
  */
-#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -6,7 +6,6 @@
 #include <stdlib.h>
 
 #include "common/base/clock.h"
-#include "common/base/container.h"
 #include "common/base/log.h"
 #include "worker/compute/compute.h"
 #include "worker/control/membership.h"

@@ -3,7 +3,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/base/clock.h"
 #include "common/base/text.h"
 #include "worker/plane/plane.h"
 #include "worker/round/round.h"

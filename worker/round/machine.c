@@ -23,16 +23,6 @@ static const struct {
     [ZPS_MACHINE_FAILED] = {"failed", 0},
 };
 
-static const char *const event_names[] = {
-    [ZPS_MACHINE_START] = "start",     [ZPS_MACHINE_SCANNED] = "scanned",
-    [ZPS_MACHINE_WRITTEN] = "written", [ZPS_MACHINE_RESULT] = "result",
-    [ZPS_MACHINE_LANDED] = "landed",   [ZPS_MACHINE_CLEARED] = "cleared",
-    [ZPS_MACHINE_DECODED] = "decoded", [ZPS_MACHINE_ABORTED] = "aborted",
-    [ZPS_MACHINE_FAIL] = "fail",       [ZPS_MACHINE_SERVER_LOST] = "server lost",
-    [ZPS_MACHINE_TICK] = "tick",       [ZPS_MACHINE_TAKEN] = "taken",
-    [ZPS_MACHINE_REMAP] = "remap",
-};
-
 zps_err_t zps_round_machine_create(const struct zps_round_machine_ops *ops, const struct zps_round_machine_plan *plan,
                                    struct zps_round_machine **scheme_p) {
   return ops->create(plan, scheme_p);
@@ -67,10 +57,6 @@ bool zps_round_machine_over(const struct zps_round_machine *machine) {
 
 const char *zps_round_machine_state_name(enum zps_round_machine_state state) {
   return (unsigned)state < sizeof states / sizeof states[0] ? states[state].name : "?";
-}
-
-const char *zps_round_machine_event_name(enum zps_round_machine_event_type type) {
-  return (unsigned)type < sizeof event_names / sizeof event_names[0] ? event_names[type] : "?";
 }
 
 zps_err_t zps_round_machine_init(struct zps_round_machine *machine, const struct zps_round_machine_ops *ops,

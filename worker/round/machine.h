@@ -130,7 +130,6 @@ void zps_round_machine_step(struct zps_round_machine *machine, const struct zps_
 bool zps_round_machine_needs(const struct zps_round_machine *machine, uint32_t server);
 bool zps_round_machine_over(const struct zps_round_machine *machine); /* DONE or FAILED */
 const char *zps_round_machine_state_name(enum zps_round_machine_state state);
-const char *zps_round_machine_event_name(enum zps_round_machine_event_type type);
 
 /* For the machines of the two kinds. */
 zps_err_t zps_round_machine_init(struct zps_round_machine *machine, const struct zps_round_machine_ops *ops,

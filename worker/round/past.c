@@ -8,7 +8,6 @@
 #include "common/base/clock.h"
 #include "common/base/log.h"
 #include "common/base/text.h"
-#include "worker/plane/plane.h"
 #include "worker/round/round.h"
 #include "worker/round/rounds.h"
 

@@ -5,7 +5,6 @@
 #ifndef ZPS_WORKER_ROUND_TENSOR_H
 #define ZPS_WORKER_ROUND_TENSOR_H
 
-#include <pthread.h>
 #include <stdatomic.h>
 
 #include "common/codec/codec_choice.h"

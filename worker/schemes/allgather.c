@@ -14,7 +14,6 @@
  *
  * Order of sums: positions ascending: the same bits as balanced has.
  */
-#include <stddef.h>
 
 #include "worker/schemes/gather.h"
 

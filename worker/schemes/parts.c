@@ -168,7 +168,7 @@ uint32_t zps_group_reduce_scatter(const struct zps_peer_plan *plan, const struct
                                      : recursive_halving(plan, group, held, range, tag, program);
 }
 
-uint32_t zps_pieces_join(const struct zps_pieces *pieces, struct zps_program *program) {
+static uint32_t join_pieces(const struct zps_pieces *pieces, struct zps_program *program) {
   if (pieces->form == ZPS_FORM_ALL || pieces->n == 1 || program->code != ZPS_OK)
     return zps_program_join_all(program, pieces->streams, pieces->n);
   const uint64_t lo = program->streams[pieces->streams[0]].lo;
@@ -199,7 +199,7 @@ static void recursive_doubling(const struct zps_peer_plan *plan, const struct zp
   for (uint32_t step = 1; step < group->n; step *= 2, tag++) {
     const bool upper = group->me & step;
     const uint32_t partner = rank_at(plan, group, group->me ^ step), first = (group->me ^ step) & ~(step - 1);
-    if (step > 1) mine = zps_pieces_join(pieces, program);
+    if (step > 1) mine = join_pieces(pieces, program);
     zps_program_send(program, mine, partner, tag);
     const uint32_t theirs = zps_program_recv(program, partner, tag, zps_group_begin(group, range, first),
                                              zps_group_begin(group, range, first + step));
@@ -213,7 +213,7 @@ void zps_group_all_gather(const struct zps_peer_plan *plan, const struct zps_gro
                           enum zps_group_algorithm algorithm, struct zps_range range, struct zps_pieces *pieces,
                           uint32_t tag, struct zps_program *program) {
   if (group->n == 1) return;
-  const uint32_t mine = zps_pieces_join(pieces, program);
+  const uint32_t mine = join_pieces(pieces, program);
   if (algorithm == ZPS_GROUP_RING)
     gather_in_ring(plan, group, range, mine, pieces, tag, program);
   else

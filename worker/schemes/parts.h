@@ -88,7 +88,6 @@ struct zps_pieces {
   uint32_t *streams, n;
   enum zps_form form; /* ZPS_FORM_ALL: they have all their rows */
 };
-uint32_t zps_pieces_join(const struct zps_pieces *pieces, struct zps_program *program);
 /* `pieces`: block `me` of `range`, which leaves as one message; on return, all of `range`. */
 void zps_group_all_gather(const struct zps_peer_plan *plan, const struct zps_group *group,
                           enum zps_group_algorithm algorithm, struct zps_range range, struct zps_pieces *pieces,

@@ -1,5 +1,4 @@
 /* Rounds over servers of which one was lost: with other owners, under way or given again (worker/round/replay.h). */
-#include <stdio.h>
 #include <string.h>
 
 #include "common/codec/join.h"

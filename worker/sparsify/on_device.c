@@ -1,6 +1,5 @@
 #include "worker/sparsify/on_device.h"
 
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 

@@ -1,8 +1,8 @@
 #include "worker/tools/output.h"
 
-#include <assert.h>
 #include <errno.h>
 #include <limits.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -56,7 +56,8 @@ void zps_output_add(struct zps_output *output, const void *owner, const char *la
   for (size_t n; len > 0; text += n, len -= n) add_part(output, label, text, n = part_len(text, len));
 }
 
-void zps_output_end_line(struct zps_output *output, const void *owner) {
+/* Ends a line that this owner has begun. */
+static void end_line(struct zps_output *output, const void *owner) {
   if (output->owner == owner && output->line != ZPS_LINE_ENDED) zps_output_add(output, owner, NULL, "\n", 1);
 }
 
@@ -95,7 +96,7 @@ static void pass_on(struct zps_stream *stream, size_t len) {
 void zps_stream_close(struct zps_stream *stream) {
   if (stream->fd < 0) return;
   pass_on(stream, stream->len);
-  zps_output_end_line(stream->output, stream);
+  end_line(stream->output, stream);
   zps_output_write(stream->output);
   close(stream->fd);
   stream->fd = -1;

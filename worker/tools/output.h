@@ -7,7 +7,6 @@
 #ifndef ZPS_TOOLS_OUTPUT_H
 #define ZPS_TOOLS_OUTPUT_H
 
-#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -33,8 +32,6 @@ struct zps_output {
 /* Adds text of `owner`, and `label` in front of its lines (NULL: none). A line of another owner that has not ended is
  * ended first, so that no line is of two. */
 void zps_output_add(struct zps_output *output, const void *owner, const char *label, const char *text, size_t len);
-/* Ends a line that this owner has begun. */
-void zps_output_end_line(struct zps_output *output, const void *owner);
 /* Writes what the reader takes now. What nobody will ever read, or no disk has room for, is dropped and counted. */
 void zps_output_write(struct zps_output *output);
 

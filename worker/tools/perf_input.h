@@ -5,7 +5,6 @@
 #ifndef ZPS_TOOLS_PERF_INPUT_H
 #define ZPS_TOOLS_PERF_INPUT_H
 
-#include <stddef.h>
 #include <stdint.h>
 
 #include "common/base/err.h"

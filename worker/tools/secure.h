@@ -3,7 +3,6 @@
 #define ZPS_TOOLS_SECURE_H
 
 #include <limits.h>
-#include <stdbool.h>
 
 #include "common/base/err.h"
 #include "common/tls/tls.h"

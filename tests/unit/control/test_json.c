@@ -8,7 +8,6 @@
 
 #include <cmocka.h>
 
-#include "common/control/json_bounds.h"
 #include "common/base/rng.h"
 #include "common/control/address.h"
 #include "common/control/lines.h"
@@ -39,8 +38,8 @@ static void test_builders(void **state) {
   o = zps_json_set_u64(o, "max", UINT64_MAX);
   o = zps_json_set_int(o, "i", -9);
   o = zps_json_set_hex(o, "h", 0xfedcba9876543210ull);
-  o = zps_json_set_bytes(o, "b", "\x00\xff\x1a", 3);
-  o = zps_json_set_bytes(o, "e", NULL, 0);
+  o = zps_json_set(o, "b", zps_json_bytes("\x00\xff\x1a", 3));
+  o = zps_json_set(o, "e", zps_json_bytes(NULL, 0));
   o = zps_json_set_real(o, "r", 0.5);
   o = zps_json_set_real(o, "nan", NAN);
   o = zps_json_set_bool(o, "t", true);
@@ -93,21 +92,23 @@ static void test_getters(void **state) {
   EXPECT(zps_json_get_hex(o, "h", &u, &error), ZPS_OK, "");
   assert_int_equal(u, 255);
   EXPECT(zps_json_get_hex(o, "s", &u, &error), ZPS_ERR_PROTOCOL, "'s' is \"x\", want \"0x\"");
-  EXPECT(zps_json_get_bytes(o, "c", bytes, sizeof bytes, &len, &error), ZPS_OK, "");
+  EXPECT(zps_json_read_bytes(zps_json_get(o, "c"), "c", bytes, sizeof bytes, &len, &error), ZPS_OK, "");
   assert_int_equal(len, 2);
   assert_int_equal(bytes[1], 0xff);
-  EXPECT(zps_json_get_bytes(o, "b", bytes, sizeof bytes, &len, &error), ZPS_ERR_PROTOCOL, "at position 3");
-  EXPECT(zps_json_get_bytes(o, "c", bytes, 1, &len, &error), ZPS_ERR_PROTOCOL,
+  EXPECT(zps_json_read_bytes(zps_json_get(o, "b"), "b", bytes, sizeof bytes, &len, &error), ZPS_ERR_PROTOCOL,
+         "at position 3");
+  EXPECT(zps_json_read_bytes(zps_json_get(o, "c"), "c", bytes, 1, &len, &error), ZPS_ERR_PROTOCOL,
          "4 hex digits, want an even number up to 2");
-  EXPECT(zps_json_get_bytes(o, "odd", bytes, 2, &len, &error), ZPS_ERR_PROTOCOL, "3 hex digits");
+  EXPECT(zps_json_read_bytes(zps_json_get(o, "odd"), "odd", bytes, 2, &len, &error), ZPS_ERR_PROTOCOL, "3 hex digits");
   EXPECT(zps_json_get_array(o, "a", &child, &error), ZPS_OK, "");
   assert_int_equal(zps_json_array_len(child), 2);
   EXPECT(zps_json_at_u64(child, 0, 9, &u, &error), ZPS_OK, "");
   EXPECT(zps_json_at_u64(child, 1, 9, &u, &error), ZPS_ERR_PROTOCOL, "'[1]' is a string");
   EXPECT(zps_json_at_u64(child, 2, 9, &u, &error), ZPS_ERR_PROTOCOL, "'[2]' is missing");
-  EXPECT(zps_json_get_object(o, "o", &child, &error), ZPS_OK, "");
+  child = zps_json_get(o, "o");
+  EXPECT(zps_json_check_object(child, "o", &error), ZPS_OK, "");
   assert_true(zps_json_is_object(child) && !zps_json_is_array(child));
-  EXPECT(zps_json_get_object(o, "a", &child, &error), ZPS_ERR_PROTOCOL, "'a' is an array, want an object");
+  EXPECT(zps_json_check_object(zps_json_get(o, "a"), "a", &error), ZPS_ERR_PROTOCOL, "'a' is an array, want an object");
   EXPECT(zps_json_get_array(o, "o", &child, &error), ZPS_ERR_PROTOCOL, "'o' is an object, want an array");
   assert_int_equal(zps_json_opt_u64(o, "z", 8), 8);
   assert_int_equal(zps_json_opt_u64(o, "u", 8), 5);

@@ -143,8 +143,7 @@ static void test_only_what_is_allowed(void **state) {
   chooser = chooser_of(zps_plan_lossless() | 1u << ZPS_PLAN_OKTOPK);
   (void)rounds_to_switch(&chooser, &input);
   assert_int_equal(chooser.scheme, ZPS_PLAN_OKTOPK);
-  assert_string_equal(zps_plan_state_name(chooser.state), "holding");
-  assert_string_equal(zps_plan_state_name((enum zps_plan_state)9), "?");
+  assert_int_equal(chooser.state, ZPS_PLAN_HOLDING);
 }
 
 static struct zps_plan_chooser prober_of(unsigned allowed) {

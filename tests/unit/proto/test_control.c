@@ -11,7 +11,6 @@
 #include <cmocka.h>
 
 #include "common/control/rpc.h"
-#include "proto/control_group.h"
 #include "proto/control_job.h"
 #include "proto/control_map.h"
 #include "proto/control_next.h"

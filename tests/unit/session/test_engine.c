@@ -17,6 +17,7 @@
 #include "common/base/rng.h"
 #include "common/session/engine.h"
 #include "common/session/link.h"
+#include "tests/support/fabrics/loop.h"
 #include "tests/support/oom.h"
 
 enum { JOB = 77, FRAMES = 4000, PAYLOAD = 3000 };

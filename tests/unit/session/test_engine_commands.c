@@ -15,6 +15,7 @@
 
 #include "common/base/clock.h"
 #include "common/session/engine.h"
+#include "tests/support/fabrics/loop.h"
 #include "tests/support/oom.h"
 
 /* An engine without links, and how often it has ticked. */

@@ -12,6 +12,7 @@
 #include "common/base/hash.h"
 #include "common/base/rng.h"
 #include "common/codec/join.h"
+#include "tests/support/fabrics/loop.h"
 #include "tests/unit/server/shard/shard_sums.h"
 
 struct zps_shard *cluster_shard(const char *provider, const char *fault, uint64_t memory_limit_bytes) {

@@ -4,6 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "tests/support/fabrics/loop.h"
+
 /* ---- on the engine's thread ---- */
 
 static void on_peer_error(void *ctx, struct zps_net_peer *peer, zps_err_t code, const char *text) {

@@ -9,6 +9,7 @@
 #include <cmocka.h>
 
 #include "server/shard/machine.h"
+#include "tests/support/fabrics/loop.h"
 #include "tests/support/oom.h"
 #include "tests/unit/server/shard/shard_cluster.h"
 

@@ -2,6 +2,7 @@
 
 #include <stdio.h>
 
+#include "tests/support/fabrics/loop.h"
 #include "tests/support/link_take.h"
 
 _Thread_local bool fake_at_work;

@@ -11,6 +11,7 @@
 #include <cmocka.h>
 
 #include "common/base/container.h"
+#include "tests/support/fabrics/loop.h"
 #include "tests/support/logs.h"
 #include "worker/plane/memory.h"
 

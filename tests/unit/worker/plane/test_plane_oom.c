@@ -7,6 +7,7 @@
 
 #include <cmocka.h>
 
+#include "tests/support/fabrics/loop.h"
 #include "tests/support/logs.h"
 #include "tests/support/oom.h"
 #include "worker/control/membership.h"

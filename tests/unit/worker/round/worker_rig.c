@@ -3,6 +3,7 @@
 #include <stdio.h>
 
 #include "common/base/container.h"
+#include "tests/support/fabrics/loop.h"
 
 /* ------------------------------------------------------------ the owner */
 

@@ -1,4 +1,4 @@
-#include "common/net/loop_port.h"
+#include "tests/support/fabrics/loop_port.h"
 
 #include <pthread.h>
 #include <stdlib.h>

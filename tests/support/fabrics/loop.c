@@ -8,8 +8,8 @@
 #include <string.h>
 
 #include "common/base/clock.h"
-#include "common/net/backend.h"
-#include "common/net/loop_port.h"
+#include "tests/support/fabrics/loop.h"
+#include "tests/support/fabrics/loop_port.h"
 #define ZPS_LOG_COMPONENT "net"
 #include "common/base/log.h"
 
