@@ -253,8 +253,8 @@ zps_err_t zps_members_restore_tensor(struct zps_members *members, const struct z
   for (uint32_t p = 0; p < spec->n_parts; p++)
     if (spec->owners[p] >= job->view.n_places) return ZPS_ERR_PROTOCOL;
   struct zps_member_tensor *tensor = zps_members_tensor_find(job, spec->tensor);
-  const zps_err_t err = tensor ? zps_members_tensor_owners(tensor, spec)
-                               : zps_members_tensor_append(members, job, spec, first_rank, &tensor);
+  const zps_err_t err =
+      tensor ? zps_members_tensor_owners(tensor, spec) : zps_members_tensor_append(job, spec, first_rank, &tensor);
   return err ? err : tensor_set(job, tensor, state, why, now_ns);
 }
 
@@ -280,7 +280,7 @@ zps_err_t zps_members_restore_group(struct zps_members *members, uint64_t job_id
   struct zps_member_job *const job = zps_members_job_find(members, job_id);
   struct zps_member_group *group = job ? zps_members_group_find(job, name) : NULL;
   if (!job || first_rank >= job->world || (group && group->n_ranks != n_ranks)) return ZPS_ERR_PROTOCOL;
-  const zps_err_t err = group ? ZPS_OK : zps_members_group_meet(members, job, name, ranks, n_ranks, first_rank, &group);
+  const zps_err_t err = group ? ZPS_OK : zps_members_group_meet(job, name, ranks, n_ranks, first_rank, &group);
   for (uint32_t i = 0; !err && i < n_ranks; i++) group->members[i].here = true;
   if (!err) group->n_here = n_ranks;
   for (uint32_t i = 0; !err && i < n_left; i++) {
