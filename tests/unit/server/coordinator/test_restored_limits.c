@@ -46,10 +46,86 @@ static void test_a_limit_that_was_lowered(void **state) {
   restored_leave(members, clients, 2);
 }
 
+/* ------------------------------------------------------------ steps to replay */
+
+/* More than the largest record has: a job that lost a server, of 4096 ranks. */
+enum { LINE_MAX = 16 << 20, WORLD = ZPS_WORLD_MAX, ALL_TENSORS = ZPS_MAP_TENSORS_MAX };
+
+/* Each list has `each` steps. */
+static char *largest_job(uint32_t each) {
+  char *const line = malloc(LINE_MAX);
+  assert_non_null(line);
+  size_t at = (size_t)sprintf(line,
+                              "{\"what\":\"job\",\"job_id\":\"0x1\",\"name\":\"j\",\"seed\":\"0x2\",\"epoch\":7,"
+                              "\"next_tensor\":4096,\"servers\":[0,4294967294],\"replay\":{\"job_id\":\"0x1\","
+                              "\"epoch\":7,\"tensors\":[");
+  for (uint32_t t = 0; t < ALL_TENSORS; t++) {
+    at += (size_t)sprintf(line + at, "%s{\"tensor\":%u,\"steps\":[", t ? "," : "", t);
+    for (uint32_t i = 0; i < each; i++) at += (size_t)sprintf(line + at, "%s\"0x%x\"", i ? "," : "", i);
+    at += (size_t)sprintf(line + at, "]}");
+  }
+  at += (size_t)sprintf(line + at, "]},\"ranks\":[");
+  for (uint32_t r = 0; r < WORLD; r++) at += (size_t)sprintf(line + at, "%s%s", r ? "," : "", RANK("0"));
+  sprintf(line + at, "]}");
+  return line;
+}
+
+static void test_the_largest_record(void **state) {
+  (void)state;
+  char *const line = largest_job(ZPS_MAP_ALL_STEPS_MAX / ALL_TENSORS);
+  const char *const lines[] = {SERVER("0", "a"), line};
+  struct zps_members *members = restored_make_again(true, lines, 2);
+  zps_members_note_all(members);
+  char *all[RECORDS];
+  const unsigned n = restored.n_notes;
+  memcpy(all, restored.notes, n * sizeof *all);
+  restored.n_notes = 0;
+  zps_members_destroy(members);
+  members = restored_make_again(true, (const char *const *)all, n);
+  assert_int_equal(restored_job(members)->map.steps.n_all, ZPS_MAP_ALL_STEPS_MAX);
+  assert_int_equal(restored_job(members)->world, WORLD);
+  zps_members_destroy(members);
+  for (unsigned i = 0; i < n; i++) free(all[i]);
+  free(line);
+}
+
+/* A rank has more steps in flight than a record holds: the job fails, and no record has them. */
+static void test_too_many_steps(void **state) {
+  (void)state;
+  enum { TENSORS = ZPS_MAP_ALL_STEPS_MAX / ZPS_MAP_STEPS_MAX + 1, LINES = TENSORS + 4 };
+  static struct zps_tensor_steps tensors[TENSORS];
+  static char rows[TENSORS][400];
+  const char *lines[LINES] = {SERVER("0", "a"), SERVER("1", "b"), JOB_OF("0,1")};
+  struct zps_member_client clients[2] = {{.server = NULL}};
+  uint64_t steps[ZPS_MAP_STEPS_MAX];
+  struct zps_error error;
+  for (uint32_t i = 0; i < ZPS_MAP_STEPS_MAX; i++) steps[i] = i;
+  for (uint32_t t = 0; t < TENSORS; t++) {
+    snprintf(rows[t], sizeof rows[t], TENSOR("%u"), t, t);
+    lines[3 + t] = rows[t];
+    tensors[t] = (struct zps_tensor_steps){.tensor = t, .n_steps = ZPS_MAP_STEPS_MAX, .steps = steps};
+  }
+  lines[LINES - 1] = "{\"what\":\"server.gone\",\"server\":1}";
+  struct zps_members *const members = restored_make_again(true, lines, LINES);
+  const struct zps_member_job *const job = restored_job(members);
+  restored_server_back(members, &clients[0], "a", 0x100);
+  restored_rank_back(members, &clients[1], 0);
+  zps_members_map_answered(members, &clients[0], JOB, job->view.epoch, ZPS_OK, NULL);
+  assert_int_equal(job->map.state, ZPS_MAP_RANKS);
+  const struct zps_job_steps said = {.job_id = JOB, .epoch = job->view.epoch, .n_tensors = TENSORS, .tensors = tensors};
+  assert_int_equal(zps_settled(members, zps_members_mapped(&clients[1], &said, &error)), ZPS_ERR_SERVER_LOST);
+  assert_non_null(strstr(error.text, "the rounds in flight cannot be played again: there are too many"));
+  assert_int_equal(job->state, ZPS_JOB_CLOSING);
+  for (unsigned i = 0; i < restored.n_notes; i++) assert_null(strstr(restored.notes[i], "replay"));
+  restored_leave(members, clients, 2);
+}
+
 int main(void) {
   restored_log();
   const struct CMUnitTest tests[] = {
       cmocka_unit_test_teardown(test_a_limit_that_was_lowered, restored_teardown),
+      cmocka_unit_test_teardown(test_the_largest_record, restored_teardown),
+      cmocka_unit_test_teardown(test_too_many_steps, restored_teardown),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
