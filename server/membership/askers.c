@@ -108,7 +108,7 @@ zps_err_t zps_members_next(struct zps_members *members, struct zps_member_client
     elastic->max_world = spec->max_world;
     elastic->wait_ms = spec->wait_ms;
   }
-  const bool is_later = elastic->number < spec->generation;
+  const bool is_later = elastic->number < spec->generation && spec->generation <= ZPS_GENERATION_SAID_MAX;
   if (is_later) elastic->number = spec->generation;
   *asker = (struct zps_member_asker){
       .elastic = elastic, .rank = rank, .last_seat = seat_of(elastic, spec), .step = spec->step, .asked_ns = now_ns};

@@ -4,6 +4,9 @@
 
 #include "server/membership/members_impl.h"
 
+/* The highest generation that an asker is believed to have been in. As many may follow. */
+#define ZPS_GENERATION_SAID_MAX (1u << 31)
+
 /* Of a rank of the last generation: it is in the job still, or on its way, or has asked, or is gone. */
 enum zps_seat_state { ZPS_SEAT_GONE, ZPS_SEAT_IN, ZPS_SEAT_MOVING, ZPS_SEAT_ASKED };
 
