@@ -47,6 +47,8 @@ static zps_err_t check_job(void *read, struct zps_error *error) {
   struct zps_job_image *const job = &image->job;
   /* Records of before protocol 5 have no secret. The links of such a job are gone. */
   job->secret = memcmp(&image->secret, &none, sizeof none) == 0 ? NULL : &image->secret;
+  zps_record_origin_read(&job->origin);
+  zps_record_origin_read(&job->tenant);
   job->generation = image->next.generation;
   if (job->n_first == 0) job->n_first = job->n_servers;
   if (job->n_first > job->n_servers)
@@ -67,6 +69,8 @@ static const struct zps_field fields[] = {
     {"name", ZPS_FIELD_NAME, AT(job.name), .min = 1, .max = ZPS_NAME_MAX},
     {"seed", ZPS_FIELD_HEX, AT(job.seed)},
     {"link_secret", ZPS_FIELD_SECRET, AT(secret), .optional = true, .always = true},
+    {"origin", ZPS_FIELD_SECRET, AT(job.origin.bytes), .optional = true},
+    {"tenant", ZPS_FIELD_SECRET, AT(job.tenant.bytes), .optional = true},
     {"checksums", ZPS_FIELD_FLAG, AT(job.checksums), .optional = true},
     {"weight", ZPS_FIELD_NUMBER, AT(job.weight), .min = 1, .max = ZPS_FAIR_WEIGHT_MAX, .optional = true, .absent = 1},
     {"began", ZPS_FIELD_NUMBER, AT(job.n_first), .min = 1, .optional = true},
@@ -130,6 +134,8 @@ const void *zps_record_job_of(const struct zps_member_job *job, void *room, uint
   image->job = (struct zps_job_image){.name = job->name,
                                       .job_id = job->job_id,
                                       .seed = job->seed,
+                                      .origin = job->origin,
+                                      .tenant = job->tenant,
                                       .checksums = job->checksums,
                                       .weight = job->weight,
                                       .epoch = view->epoch,

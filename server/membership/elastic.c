@@ -46,6 +46,7 @@ bool zps_members_elastic_take(struct zps_member_elastic *elastic, struct zps_mem
   free(elastic->seats);
   elastic->seats = seats;
   elastic->job = job;
+  elastic->tenant = job->tenant;
   elastic->last_job = job->job_id;
   elastic->last_world = job->world;
   if (elastic->number < job->generation.number) elastic->number = job->generation.number;

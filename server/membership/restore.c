@@ -86,7 +86,9 @@ zps_err_t zps_members_restore_seats(struct zps_members *members, const struct zp
   elastic->last_world = image->world;
   elastic->is_noted = true;
   elastic->job = job;
-  if (job) job->elastic = elastic;
+  if (!job) return ZPS_OK;
+  job->elastic = elastic;
+  elastic->tenant = job->tenant;
   return ZPS_OK;
 }
 
@@ -109,6 +111,8 @@ static zps_err_t job_make(struct zps_members *members, const struct zps_job_imag
   job->job_id = image->job_id;
   job->seed = image->seed;
   if (image->secret) job->secret = *image->secret;
+  job->origin = image->origin;
+  job->tenant = image->tenant;
   job->checksums = image->checksums;
   job->weight = image->weight;
   job->state = ZPS_JOB_RUNNING;

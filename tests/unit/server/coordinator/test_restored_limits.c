@@ -9,6 +9,7 @@
 
 #include <cmocka.h>
 
+#include "server/membership/history.h"
 #include "tests/unit/server/coordinator/restored.h"
 
 #define JOB_OF(servers)                                                                                             \
@@ -120,12 +121,92 @@ static void test_too_many_steps(void **state) {
   restored_leave(members, clients, 2);
 }
 
+/* ------------------------------------------------------------ owners of jobs */
+
+#define ORIGIN "00112233445566778899aabbccddeeff"
+#define TENANT "ffeeddccbbaa99887766554433221100"
+#define JOB_OF_TENANT(number)                                                                                    \
+  "{\"what\":\"job\",\"job_id\":\"0x" number "\",\"name\":\"j" number "\",\"seed\":\"0x2\",\"origin\":\"" ORIGIN \
+  "\",\"tenant\":\"" TENANT "\",\"epoch\":7,\"next_tensor\":0,\"servers\":[0],\"ranks\":[" RANK("0") "]}"
+
+static const struct zps_origin tenant = {
+    true, {0xff, 0xee, 0xdd, 0xcc, 0xbb, 0xaa, 0x99, 0x88, 0x77, 0x66, 0x55, 0x44, 0x33, 0x22, 0x11, 0x00}};
+
+/* Jobs of before count for their tenant, which may have four of the eight. */
+static void test_jobs_count_for_their_tenant(void **state) {
+  (void)state;
+  static const struct zps_net_info fabric = {.provider = "tcp", .addr_format = "f", .addr = {1}, .addr_len = 1};
+  static const char *const lines[] = {SERVER("0", "a"), JOB_OF_TENANT("1"), JOB_OF_TENANT("2"), JOB_OF_TENANT("3"),
+                                      JOB_OF_TENANT("4")};
+  struct zps_member_client clients[2] = {{.server = NULL}};
+  const struct zps_join_spec spec = {
+      .job = "fifth", .host = "h", .world = 2, .pid = 1, .timeout_ms = 1500, .fabric = &fabric};
+  struct zps_error error;
+  struct zps_members *const members = restored_make_again(true, lines, 5);
+  clients[0].tenant = tenant;
+  clients[0].has_share = true;
+  assert_int_equal(zps_members_join(members, &clients[0], &spec, &clients[0], 5, &error), ZPS_ERR_QUOTA);
+  assert_int_equal(zps_members_join(members, &clients[1], &spec, &clients[1], 5, &error), ZPS_OK);
+  restored_leave(members, clients, 2);
+}
+
+/* It ends before any of its ranks is back: its owner is told why. */
+static void test_the_owner_of_a_job_that_ends(void **state) {
+  (void)state;
+  static const uint8_t origin[] = {0x00, 0x11, 0x22, 0x33, 0x44, 0x55, 0x66, 0x77,
+                                   0x88, 0x99, 0xaa, 0xbb, 0xcc, 0xdd, 0xee, 0xff};
+  static const char *const lines[] = {SERVER("0", "a"), JOB_OF_TENANT("1")};
+  struct zps_members *const members = restored_make_again(true, lines, 2);
+  zps_members_tick(members, 2000);
+  assert_null(restored_job(members));
+  const struct zps_history_record *const ended = zps_history_at(zps_members_history(members), 0);
+  assert_true(ended->origin.is_known && zps_origin_is(&ended->tenant, &tenant));
+  assert_memory_equal(ended->origin.bytes, origin, sizeof origin);
+  const char *const note = restored.notes[restored.n_notes - 1];
+  assert_non_null(strstr(note, "\"origin\":\"" ORIGIN "\",\"tenant\":\"" TENANT "\""));
+  zps_members_destroy(members);
+}
+
+/* An elastic job is its tenant's, whoever asks for a place first. */
+static void test_the_tenant_of_an_elastic_job(void **state) {
+  (void)state;
+  static const struct zps_net_info fabric = {.provider = "tcp", .addr_format = "f", .addr = {1}, .addr_len = 1};
+  static const char *const lines[] = {
+      SERVER("0", "a"),
+      "{\"what\":\"job\",\"job_id\":\"0x1\",\"name\":\"j\",\"seed\":\"0x2\",\"tenant\":\"" TENANT
+      "\",\"epoch\":7,\"generation\":3,\"source\":0,\"step\":4,\"rank\":0,\"world\":2,\"next_tensor\":0,"
+      "\"servers\":[0],\"ranks\":[" RANK("0") "," RANK("1") "]}"};
+  struct zps_member_client clients[4] = {{.server = NULL}};
+  struct zps_next_spec spec = {
+      .join = {.job = "j", .host = "h", .world = 1, .pid = 9, .timeout_ms = 20000, .fabric = &fabric},
+      .min_world = 1,
+      .max_world = 2};
+  struct zps_members *const members = restored_make_again(true, lines, 2);
+  restored_server_back(members, &clients[0], "a", 0x100);
+  for (uint32_t r = 0; r < 2; r++) restored_rank_back(members, &clients[1 + r], r);
+  clients[3].tenant = zps_origin_named(ZPS_ORIGIN_TOKEN, "stranger");
+  assert_int_equal(zps_members_next(members, &clients[3], &spec, &clients[3], 5, NULL), ZPS_OK);
+  zps_members_client_lost(members, &clients[3], "gone");
+  spec.generation = 3;
+  spec.last_job = JOB;
+  for (uint32_t r = 0; r < 2; r++) {
+    spec.last_rank = r;
+    assert_int_equal(zps_members_move_on(members, &clients[1 + r], JOB, NULL), ZPS_OK);
+    assert_int_equal(zps_members_next(members, &clients[1 + r], &spec, &clients[1 + r], 5, NULL), ZPS_OK);
+  }
+  assert_true(restored_job(members) && zps_origin_is(&restored_job(members)->tenant, &tenant));
+  restored_leave(members, clients, 4);
+}
+
 int main(void) {
   restored_log();
   const struct CMUnitTest tests[] = {
       cmocka_unit_test_teardown(test_a_limit_that_was_lowered, restored_teardown),
       cmocka_unit_test_teardown(test_the_largest_record, restored_teardown),
       cmocka_unit_test_teardown(test_too_many_steps, restored_teardown),
+      cmocka_unit_test_teardown(test_jobs_count_for_their_tenant, restored_teardown),
+      cmocka_unit_test_teardown(test_the_owner_of_a_job_that_ends, restored_teardown),
+      cmocka_unit_test_teardown(test_the_tenant_of_an_elastic_job, restored_teardown),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

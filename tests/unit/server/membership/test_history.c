@@ -139,6 +139,18 @@ static void test_no_client_pushes_anothers_jobs_out(void **state) {
   assert_in_range(jobs_of("loud"), ZPS_HISTORY_MAX / 2 - 1, ZPS_HISTORY_MAX / 2 + 1);
 }
 
+/* Two tenants behind one certificate, told apart by their tokens. */
+static void test_tenants_of_one_origin(void **state) {
+  (void)state;
+  struct zps_history_record record = {.origin = zps_origin_named(ZPS_ORIGIN_CERTIFICATE, "cluster")};
+  for (record.job_id = 1; record.job_id <= 301; record.job_id++) {
+    record.tenant = zps_origin_named(ZPS_ORIGIN_TOKEN, record.job_id == 1 ? "quiet" : "loud");
+    assert_int_equal(zps_history_add(&history, &record), ZPS_OK);
+  }
+  assert_int_equal(zps_history_at(&history, 0)->job_id, 1);
+  assert_int_equal(zps_history_at(&history, 1)->job_id, 301 - ZPS_HISTORY_MAX + 2);
+}
+
 /* How jobs end, in the same words as the messages to ranks. */
 static const struct zps_history_record *ended(unsigned index) {
   const struct zps_history *const of = zps_members_history(rig.members);
@@ -312,6 +324,7 @@ int main(void) {
       cmocka_unit_test_setup_teardown(test_how_a_job_ended_is_told, setup, teardown),
       cmocka_unit_test_setup_teardown(test_the_oldest_is_forgotten, setup, teardown),
       cmocka_unit_test_setup_teardown(test_no_client_pushes_anothers_jobs_out, setup, teardown),
+      cmocka_unit_test_setup_teardown(test_tenants_of_one_origin, setup, teardown),
       MEMBERS_CASE(test_a_job_that_all_ranks_leave_is_closed),
       MEMBERS_CASE(test_the_first_cause_is_told),
       MEMBERS_CASE(test_a_job_that_never_ran_has_a_cause),
