@@ -38,6 +38,10 @@ static void sink(void *ctx, enum zps_log_level level, const char *component, con
 
 int members_setup(void **state) {
   (void)state;
+  return members_setup_noted(NULL);
+}
+
+int members_setup_noted(void (*on_note)(void *ctx, const struct zps_member_note *note)) {
   zps_log_set_sink(sink, NULL);
   rig = (struct members_rig){.tensor = {.codec = ZPS_CODEC_AUTO, .value_codec = ZPS_VALUES_RAW}};
   const struct zps_members_config config = {.min_servers = 1,
@@ -45,7 +49,8 @@ int members_setup(void **state) {
                                             .max_tensors = 3,
                                             .leave_grace_ms = MEMBERS_LEAVE_GRACE_NS / ZPS_NS_PER_MS,
                                             .act = on_act,
-                                            .random = on_random};
+                                            .random = on_random,
+                                            .note = on_note};
   return zps_members_create(&config, &rig.members) != ZPS_OK;
 }
 
