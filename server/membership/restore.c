@@ -178,6 +178,7 @@ static void take_start(const struct zps_members *members, struct zps_member_job 
 zps_err_t zps_members_restore_job(struct zps_members *members, struct zps_job_image *image, uint64_t now_ns) {
   struct zps_member_job *job = zps_members_job_find(members, image->job_id);
   zps_err_t err = ZPS_OK;
+  members->now_ns = now_ns; /* What begins ahead of the first tick has its time from then on. */
   if (job &&
       (job->world != image->world || job->view.n_places != image->n_servers || job->view.n_first != image->n_first))
     return ZPS_ERR_PROTOCOL;

@@ -9,6 +9,7 @@
 
 #include <cmocka.h>
 
+#include "common/base/clock.h"
 #include "server/membership/history.h"
 #include "tests/unit/server/coordinator/restored.h"
 
@@ -198,6 +199,28 @@ static void test_the_tenant_of_an_elastic_job(void **state) {
   restored_leave(members, clients, 4);
 }
 
+/* ------------------------------------------------------------ time */
+
+/* Servers keep a job that has failed for the whole grace, also after a new start. */
+static void test_the_grace_of_a_failed_job(void **state) {
+  (void)state;
+  static const char *const lines[] = {
+      SERVER("0", "a"),
+      "{\"what\":\"job\",\"job_id\":\"0x1\",\"name\":\"j\",\"seed\":\"0x2\",\"epoch\":7,\"next_tensor\":0,"
+      "\"code\":\"ERR_PEER_LOST\",\"text\":\"x\",\"servers\":[0],\"ranks\":[" RANK("0") "]}"};
+  struct zps_member_client clients[2] = {{.server = NULL}};
+  restored_now_ns = 100 * ZPS_NS_PER_S;
+  restored_leave_grace_ms = 4000;
+  struct zps_members *const members = restored_make_again(true, lines, 2);
+  restored_server_back(members, &clients[0], "a", 0x100);
+  restored_rank_back(members, &clients[1], 0);
+  zps_members_tick(members, restored_now_ns + ZPS_NS_PER_S);
+  assert_false(restored_job(members)->is_forgotten);
+  zps_members_tick(members, restored_now_ns + 5 * ZPS_NS_PER_S);
+  assert_true(restored_job(members)->is_forgotten);
+  restored_leave(members, clients, 2);
+}
+
 int main(void) {
   restored_log();
   const struct CMUnitTest tests[] = {
@@ -207,6 +230,7 @@ int main(void) {
       cmocka_unit_test_teardown(test_jobs_count_for_their_tenant, restored_teardown),
       cmocka_unit_test_teardown(test_the_owner_of_a_job_that_ends, restored_teardown),
       cmocka_unit_test_teardown(test_the_tenant_of_an_elastic_job, restored_teardown),
+      cmocka_unit_test_teardown(test_the_grace_of_a_failed_job, restored_teardown),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
