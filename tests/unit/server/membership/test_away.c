@@ -117,6 +117,20 @@ static void test_server_comes_back_to_a_drain(void **state) {
   assert_int_equal(zps_members_servers(rig.members), 2);
 }
 
+/* A process with another fabric asks for the name of a server that is away: the server stays. */
+static void test_name_of_one_that_is_away(void **state) {
+  (void)state;
+  running();
+  away(1, 500);
+  const struct zps_server_spec spec = {
+      .name = "b", .host = "node", .pid = 9, .fabric = &members_verbs, .secret = SECRET + 9};
+  assert_int_equal(zps_members_server_register(rig.members, &rig.clients[4], &spec, false, &rig.error),
+                   ZPS_ERR_REFUSED);
+  assert_non_null(strstr(rig.error.text, "b uses fabric provider verbs;ofi_rxm"));
+  assert_int_equal(zps_members_servers(rig.members), 2);
+  assert_int_equal(zps_member_job_servers_in(zps_members_job_first(rig.members)), 2);
+}
+
 static void test_rank_comes_back(void **state) {
   (void)state;
   const uint64_t job_id = running();
@@ -293,6 +307,7 @@ int main(void) {
       MEMBERS_CASE(test_server_does_not_come_back),
       MEMBERS_CASE(test_server_comes_back_otherwise),
       MEMBERS_CASE(test_server_comes_back_to_a_drain),
+      MEMBERS_CASE(test_name_of_one_that_is_away),
       MEMBERS_CASE(test_rank_comes_back),
       MEMBERS_CASE(test_rank_takes_its_own_place),
       MEMBERS_CASE(test_rank_does_not_come_back),
