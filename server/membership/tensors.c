@@ -191,18 +191,23 @@ static zps_err_t tensor_make(struct zps_member_job *job, const struct zps_tensor
 }
 
 static zps_err_t check_limits(const struct zps_members *members, const struct zps_member_job *job,
-                              struct zps_error *error) {
+                              const struct zps_tensor_spec *spec, struct zps_error *error) {
+  uint64_t n_parts = spec->n_parts;
   if (job->n_tensors >= members->config.max_tensors)
     return zps_fail(error, ZPS_ERR_QUOTA, "job '%s' has %u tensors, and a job may have %u (job.max_tensors)", job->name,
                     job->n_tensors, members->config.max_tensors);
-  return ZPS_OK;
+  for (uint32_t i = 0; i < job->n_tensors; i++) n_parts += job->tensors[i]->spec.n_parts;
+  if (n_parts <= ZPS_JOB_PARTS_MAX) return ZPS_OK;
+  return zps_fail(error, ZPS_ERR_QUOTA,
+                  "tensor '%s' has %u partitions: job '%s' would have %llu, and a job may have %u: ask for fewer",
+                  spec->name, spec->n_parts, job->name, (unsigned long long)n_parts, ZPS_JOB_PARTS_MAX);
 }
 
 static zps_err_t tensor_add(struct zps_members *members, struct zps_member_job *job, const struct zps_tensor_spec *spec,
                             const struct zps_layout *layout, uint32_t rank, struct zps_member_tensor **tensor_p,
                             struct zps_error *error) {
   uint32_t *owners = NULL;
-  zps_err_t err = check_limits(members, job, error);
+  zps_err_t err = check_limits(members, job, spec, error);
   if (!err) err = tensor_make(job, spec, rank, tensor_p, &owners, error);
   if (err) return err;
   (*tensor_p)->spec.tensor = job->next_tensor++;
