@@ -84,6 +84,7 @@ static const struct zps_field fields[] = {
     {"replay", ZPS_FIELD_OBJECT, AT(job.replay), .part = &zps_control_job_steps, .optional = true},
     {"leaving", ZPS_FIELD_NUMBER, PLACES_AT(job.leaving, job.n_leaving), .optional = true},
     {"drained", ZPS_FIELD_NUMBER, AT(job.n_drained), .optional = true},
+    {"lost_servers", ZPS_FIELD_TEXT, AT(job.lost_servers), .optional = true},
     {"since", ZPS_FIELD_NUMBER, PLACES_AT(job.since, job.n_since), .optional = true},
     {"servers", ZPS_FIELD_NUMBER, PLACES_AT(job.servers, job.n_servers)},
     {"ranks", ZPS_FIELD_OBJECT, ZPS_FIELD_LIST_AT(struct image, job.ranks, job.world), .by_pointer = true, .n_min = 1,
@@ -145,6 +146,8 @@ const void *zps_record_job_of(const struct zps_member_job *job, void *room, uint
                                       .cause = job->cause,
                                       .n_first = view->n_first < view->n_places ? view->n_first : 0,
                                       .ranks = job->ranks};
+  /* A failure is noted without them. */
+  if (job->state == ZPS_JOB_RUNNING) strcpy(image->job.lost_servers, job->lost_servers);
   image->secret = job->secret;
   image->next = (struct zps_next_answer){.generation = job->generation, .world = job->world};
   if (job->state == ZPS_JOB_CLOSING) image->job.error = job->error;

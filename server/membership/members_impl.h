@@ -79,6 +79,8 @@ void zps_members_joiner_gone(const struct zps_members *members, struct zps_membe
 /* It has answered job.open or tensor.open. False: it is none that is to take a place. */
 bool zps_members_joiner_answered(struct zps_member_job *job, const struct zps_member_server *server, zps_err_t code,
                                  const char *text);
+/* Adds the server's name to the list of those that the job has lost. */
+void zps_members_job_add_lost(struct zps_member_job *job, const char *name);
 /* Why the job needs other servers: `what` has become of this one. */
 void zps_members_job_explain(struct zps_member_job *job, const struct zps_member_server *server, const char *what,
                              const char *reason);

@@ -45,6 +45,7 @@ zps_err_t zps_members_restore_server_gone(struct zps_members *members, uint32_t 
       if (place->server != server) continue;
       const bool was_in = place->state == ZPS_PLACE_IN;
       place->was_lost = place->was_lost || was_in;
+      if (was_in) zps_members_job_add_lost(job, server->name);
       zps_view_vacate(&job->view, i);
       if (was_in && job->state == ZPS_JOB_RUNNING)
         job->map.state = ZPS_MAP_SERVERS; /* what became of the job follows, if told */
@@ -190,6 +191,7 @@ zps_err_t zps_members_restore_job(struct zps_members *members, struct zps_job_im
   if (err) return err;
   for (uint32_t r = 0; r < job->world; r++) job->ranks[r]->state = image->ranks[r]->state;
   job->generation = image->generation;
+  if (image->lost_servers[0]) strcpy(job->lost_servers, image->lost_servers);
   if (image->next_tensor > job->next_tensor) job->next_tensor = image->next_tensor;
   take_map(job, image);
   take_start(members, job, image->started_ms);

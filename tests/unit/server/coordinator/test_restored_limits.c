@@ -1,4 +1,4 @@
-/* Limits at a new start: those of the configuration bind what comes, and no record is larger than is read again. */
+/* A new start: limits of the configuration and of records, owners of jobs, names of lost servers, and graces. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -199,6 +199,28 @@ static void test_the_tenant_of_an_elastic_job(void **state) {
   restored_leave(members, clients, 4);
 }
 
+/* ------------------------------------------------------------ names of lost servers */
+
+/* Their names are known after a new start, and after another one. */
+static void test_names_of_lost_servers(void **state) {
+  (void)state;
+  static const char *const lines[] = {SERVER("0", "a"), SERVER("1", "b"), JOB_OF("0,1"),
+                                      "{\"what\":\"server.gone\",\"server\":1}"};
+  struct zps_members *members = restored_make_again(true, lines, 4);
+  assert_string_equal(restored_job(members)->lost_servers, "b");
+  char *all[RECORDS];
+  const unsigned n = restored.n_notes;
+  zps_members_note_all(members);
+  const unsigned n_all = restored.n_notes - n;
+  memcpy(all, restored.notes + n, n_all * sizeof *all);
+  restored.n_notes = n;
+  zps_members_destroy(members);
+  members = restored_make_again(true, (const char *const *)all, n_all);
+  assert_string_equal(restored_job(members)->lost_servers, "b");
+  zps_members_destroy(members);
+  for (unsigned i = 0; i < n_all; i++) free(all[i]);
+}
+
 /* ------------------------------------------------------------ time */
 
 /* Servers keep a job that has failed for the whole grace, also after a new start. */
@@ -230,6 +252,7 @@ int main(void) {
       cmocka_unit_test_teardown(test_jobs_count_for_their_tenant, restored_teardown),
       cmocka_unit_test_teardown(test_the_owner_of_a_job_that_ends, restored_teardown),
       cmocka_unit_test_teardown(test_the_tenant_of_an_elastic_job, restored_teardown),
+      cmocka_unit_test_teardown(test_names_of_lost_servers, restored_teardown),
       cmocka_unit_test_teardown(test_the_grace_of_a_failed_job, restored_teardown),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
