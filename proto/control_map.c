@@ -110,8 +110,16 @@ static zps_err_t find_tensor(struct zps_job_steps *set, uint32_t tensor, struct 
   return ZPS_OK;
 }
 
+static bool has_step(const struct zps_job_steps *set, uint32_t tensor, uint64_t step) {
+  for (uint32_t i = 0; i < set->n_tensors; i++)
+    for (uint32_t k = 0; set->tensors[i].tensor == tensor && k < set->tensors[i].n_steps; k++)
+      if (set->tensors[i].steps[k] == step) return true;
+  return false;
+}
+
 zps_err_t zps_job_steps_add(struct zps_job_steps *set, uint32_t tensor, uint64_t step) {
   struct zps_tensor_steps *of;
+  if (set->n_all >= ZPS_MAP_ALL_STEPS_MAX && !has_step(set, tensor, step)) return ZPS_ERR_INVALID;
   const zps_err_t err = find_tensor(set, tensor, &of);
   if (err) return err;
   uint32_t at = of->n_steps;
@@ -124,6 +132,7 @@ zps_err_t zps_job_steps_add(struct zps_job_steps *set, uint32_t tensor, uint64_t
   memmove(&of->steps[at + 1], &of->steps[at], (of->n_steps - at) * sizeof of->steps[0]);
   of->steps[at] = step;
   of->n_steps++;
+  set->n_all++;
   return ZPS_OK;
 }
 
@@ -151,6 +160,9 @@ static const struct zps_field job_steps[] = {
 static zps_err_t add_steps(struct zps_job_steps *set, const struct zps_tensor_steps *of, struct zps_error *error) {
   zps_err_t err = ZPS_OK;
   for (uint32_t i = 0; !err && i < of->n_steps; i++) err = zps_job_steps_add(set, of->tensor, of->steps[i]);
+  if (err == ZPS_ERR_INVALID && set->n_all >= ZPS_MAP_ALL_STEPS_MAX)
+    return zps_fail(error, ZPS_ERR_PROTOCOL, "tensor %u: its steps and those before are more than %u", of->tensor,
+                    ZPS_MAP_ALL_STEPS_MAX);
   if (err == ZPS_ERR_INVALID)
     return zps_fail(error, ZPS_ERR_PROTOCOL, "tensor %u has more than %u steps", of->tensor, ZPS_MAP_STEPS_MAX);
   return err ? zps_fail(error, err, "no memory for the steps of tensor %u", of->tensor) : ZPS_OK;

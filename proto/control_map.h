@@ -9,6 +9,8 @@
 /* Of one tensor. A rank has fewer than half as many rounds of a tensor in flight, but ranks may be at different ones.
  */
 #define ZPS_MAP_STEPS_MAX 128u
+/* Of all tensors. So job.replay fits in a line of 4 MiB. A record of a job of 4096 ranks has at most 2^18 values. */
+#define ZPS_MAP_ALL_STEPS_MAX (1u << 17)
 
 /* job.suspect, of a rank: the servers of its job that it cannot reach over the data plane, all of them; none: it can
  * again. The coordinator decides. */
@@ -66,10 +68,11 @@ struct zps_tensor_steps {
 struct zps_job_steps {
   uint64_t job_id;
   uint32_t epoch;
+  uint32_t n_all; /* Steps of all tensors that zps_job_steps_add() has added. */
   uint32_t n_tensors, cap_tensors;
   struct zps_tensor_steps *tensors; /* by ascending number */
 };
-/* No more than once, in order. ZPS_ERR_NOMEM; ZPS_ERR_INVALID: more tensors, or steps of one, than can be. */
+/* No more than once, in order. ZPS_ERR_NOMEM. ZPS_ERR_INVALID: too many tensors, steps of one, or steps of all. */
 zps_err_t zps_job_steps_add(struct zps_job_steps *set, uint32_t tensor, uint64_t step) ZPS_MUSTCHECK;
 void zps_job_steps_fini(struct zps_job_steps *set);
 ZPS_MESSAGE(job_steps, struct zps_job_steps)

@@ -46,7 +46,7 @@ static bool makes_moot(const struct zps_outbox_call *call, const struct zps_outb
 /* True: the server has not heard of what the call ends, so there is nothing to end. */
 static bool drop_moot(struct zps_outbox *outbox, const struct zps_outbox_call *call) {
   const enum zps_action_type begins = call->type == ZPS_ACT_JOB_CLOSE ? ZPS_ACT_JOB_OPEN : ZPS_ACT_TENSOR_OPEN;
-  bool is_unheard = false;
+  bool is_unheard = false, had_close = false;
   for (struct zps_outbox_entry **link = &outbox->first; *link;) {
     const struct zps_outbox_call *other = &(*link)->call;
     if (!makes_moot(call, other)) {
@@ -54,10 +54,11 @@ static bool drop_moot(struct zps_outbox *outbox, const struct zps_outbox_call *c
       continue;
     }
     is_unheard = is_unheard || other->type == begins;
+    had_close = had_close || other->type == ZPS_ACT_JOB_CLOSE; /* Of an opening before, which it has heard. */
     outbox->dropped(outbox->ctx, other);
     take(outbox, link);
   }
-  return is_unheard;
+  return is_unheard && !had_close;
 }
 
 static unsigned waiting_of(const struct zps_outbox *outbox, uint64_t job_id) {

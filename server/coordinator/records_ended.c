@@ -3,11 +3,16 @@
 
 #include "server/coordinator/records_impl.h"
 
-static zps_err_t check(void *read, struct zps_error *error) {
+void zps_record_origin_read(struct zps_origin *origin) {
   static const struct zps_origin unknown;
+  origin->is_known = memcmp(origin->bytes, unknown.bytes, sizeof unknown.bytes) != 0;
+}
+
+static zps_err_t check(void *read, struct zps_error *error) {
   struct zps_history_record *const ended = read;
   (void)error;
-  ended->origin.is_known = memcmp(ended->origin.bytes, unknown.bytes, sizeof unknown.bytes) != 0;
+  zps_record_origin_read(&ended->origin);
+  zps_record_origin_read(&ended->tenant);
   return ZPS_OK;
 }
 
@@ -16,6 +21,7 @@ static const struct zps_field fields[] = {
     {"job_id", ZPS_FIELD_HEX, AT(job_id)},
     {"name", ZPS_FIELD_TEXT, AT(name), .min = 1},
     {"origin", ZPS_FIELD_SECRET, AT(origin.bytes), .optional = true},
+    {"tenant", ZPS_FIELD_SECRET, AT(tenant.bytes), .optional = true},
     {"world", ZPS_FIELD_NUMBER, AT(world), .min = 1, .max = ZPS_WORLD_MAX},
     {"left", ZPS_FIELD_NUMBER, AT(n_left), .max = ZPS_WORLD_MAX},
     {"lost", ZPS_FIELD_NUMBER, AT(n_lost), .max = ZPS_WORLD_MAX},

@@ -38,6 +38,8 @@ zps_err_t zps_record_change_restore(struct zps_members *members, enum zps_note_t
                                     uint64_t now_ns) ZPS_MUSTCHECK;
 /* records_ended.c. The struct is struct zps_history_record. */
 extern const struct zps_fields zps_record_job_ended;
+/* After the reader: an origin of zeros, or of which there was none, is not known. */
+void zps_record_origin_read(struct zps_origin *origin);
 /* Members "rank", "code" and "text": a struct zps_member_cause. */
 extern const struct zps_fields zps_record_cause;
 /* Members "code" and "text": a struct zps_error. */

@@ -47,6 +47,8 @@ static zps_err_t check_job(void *read, struct zps_error *error) {
   struct zps_job_image *const job = &image->job;
   /* Records of before protocol 5 have no secret. The links of such a job are gone. */
   job->secret = memcmp(&image->secret, &none, sizeof none) == 0 ? NULL : &image->secret;
+  zps_record_origin_read(&job->origin);
+  zps_record_origin_read(&job->tenant);
   job->generation = image->next.generation;
   if (job->n_first == 0) job->n_first = job->n_servers;
   if (job->n_first > job->n_servers)
@@ -67,6 +69,8 @@ static const struct zps_field fields[] = {
     {"name", ZPS_FIELD_NAME, AT(job.name), .min = 1, .max = ZPS_NAME_MAX},
     {"seed", ZPS_FIELD_HEX, AT(job.seed)},
     {"link_secret", ZPS_FIELD_SECRET, AT(secret), .optional = true, .always = true},
+    {"origin", ZPS_FIELD_SECRET, AT(job.origin.bytes), .optional = true},
+    {"tenant", ZPS_FIELD_SECRET, AT(job.tenant.bytes), .optional = true},
     {"checksums", ZPS_FIELD_FLAG, AT(job.checksums), .optional = true},
     {"weight", ZPS_FIELD_NUMBER, AT(job.weight), .min = 1, .max = ZPS_FAIR_WEIGHT_MAX, .optional = true, .absent = 1},
     {"began", ZPS_FIELD_NUMBER, AT(job.n_first), .min = 1, .optional = true},
@@ -80,6 +84,7 @@ static const struct zps_field fields[] = {
     {"replay", ZPS_FIELD_OBJECT, AT(job.replay), .part = &zps_control_job_steps, .optional = true},
     {"leaving", ZPS_FIELD_NUMBER, PLACES_AT(job.leaving, job.n_leaving), .optional = true},
     {"drained", ZPS_FIELD_NUMBER, AT(job.n_drained), .optional = true},
+    {"lost_servers", ZPS_FIELD_TEXT, AT(job.lost_servers), .optional = true},
     {"since", ZPS_FIELD_NUMBER, PLACES_AT(job.since, job.n_since), .optional = true},
     {"servers", ZPS_FIELD_NUMBER, PLACES_AT(job.servers, job.n_servers)},
     {"ranks", ZPS_FIELD_OBJECT, ZPS_FIELD_LIST_AT(struct image, job.ranks, job.world), .by_pointer = true, .n_min = 1,
@@ -130,6 +135,8 @@ const void *zps_record_job_of(const struct zps_member_job *job, void *room, uint
   image->job = (struct zps_job_image){.name = job->name,
                                       .job_id = job->job_id,
                                       .seed = job->seed,
+                                      .origin = job->origin,
+                                      .tenant = job->tenant,
                                       .checksums = job->checksums,
                                       .weight = job->weight,
                                       .epoch = view->epoch,
@@ -139,6 +146,8 @@ const void *zps_record_job_of(const struct zps_member_job *job, void *room, uint
                                       .cause = job->cause,
                                       .n_first = view->n_first < view->n_places ? view->n_first : 0,
                                       .ranks = job->ranks};
+  /* A failure is noted without them. */
+  if (job->state == ZPS_JOB_RUNNING) strcpy(image->job.lost_servers, job->lost_servers);
   image->secret = job->secret;
   image->next = (struct zps_next_answer){.generation = job->generation, .world = job->world};
   if (job->state == ZPS_JOB_CLOSING) image->job.error = job->error;

@@ -146,6 +146,7 @@ static void on_close(void *ctx, struct zps_rpc_conn *conn, zps_err_t code, const
   struct zps_agent *agent = ctx;
   (void)conn, (void)code;
   agent->conn = NULL;
+  zps_agent_jobs_unregistered(&agent->jobs);
   if (!agent->closing) {
     char text[300];
     snprintf(text, sizeof text, "connection to the coordinator at %s is lost: %s",

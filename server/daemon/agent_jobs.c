@@ -25,6 +25,7 @@ void zps_agent_jobs_fini(struct zps_agent_jobs *jobs) {
 void zps_agent_jobs_add(struct zps_agent_jobs *jobs, struct zps_agent_job *job, uint64_t job_id, const char *name) {
   job->job_id = job_id;
   snprintf(job->name, sizeof job->name, "%s", name);
+  job->incarnation = jobs->incarnation;
   job->next = jobs->first;
   jobs->first = job;
   jobs->n++;
@@ -145,6 +146,7 @@ void zps_agent_jobs_registered(struct zps_agent_jobs *jobs, uint64_t incarnation
     if (job->incarnation == 0) job->incarnation = incarnation;
     if (knows(known, n, job->job_id)) {
       job->orphan_ns = 0;
+      job->incarnation = incarnation;
     } else if (job->incarnation == incarnation) {
       leave_job(jobs, job, "the coordinator closed it, or took this server for lost, while there was no connection");
     } else if (!job->orphan_ns) {
@@ -154,6 +156,11 @@ void zps_agent_jobs_registered(struct zps_agent_jobs *jobs, uint64_t incarnation
                    (unsigned long long)job->job_id);
     }
   }
+  jobs->incarnation = incarnation;
+}
+
+void zps_agent_jobs_unregistered(struct zps_agent_jobs *jobs) {
+  jobs->incarnation = 0;
 }
 
 void zps_agent_jobs_tick(struct zps_agent_jobs *jobs, uint64_t grace_ns, uint64_t now_ns) {

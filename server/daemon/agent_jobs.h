@@ -12,8 +12,8 @@
 struct zps_agent_job {
   uint64_t job_id;
   char name[ZPS_NAME_MAX + 1];
-  uint64_t incarnation; /* 0: opened over the present connection */
-  uint64_t orphan_ns;   /* since when no coordinator knows it; 0: one does */
+  uint64_t incarnation; /* Coordinator that decides on its end. 0: the next to answer a registration. */
+  uint64_t orphan_ns;   /* Since when no coordinator knows it. 0: one does. */
   uint32_t *tensors;
   uint32_t n_tensors, cap_tensors;
   struct zps_agent_job *next;
@@ -23,6 +23,7 @@ struct zps_agent_jobs {
   struct zps_shard *shard;
   struct zps_agent_job *first;
   uint32_t n;
+  uint64_t incarnation; /* Coordinator that this server is registered with. 0: none yet. */
   bool is_stuck; /* the shard has not taken a call: what the coordinator wants open is no longer what is open there */
 };
 
@@ -47,6 +48,8 @@ bool zps_agent_jobs_restart(struct zps_agent_jobs *jobs);
 /* Registered with the coordinator `incarnation`, which knows `known`. */
 void zps_agent_jobs_registered(struct zps_agent_jobs *jobs, uint64_t incarnation, const uint64_t *known, uint32_t n,
                                uint64_t now_ns);
+/* The connection has ended. The next jobs may come ahead of the answer to the next registration. */
+void zps_agent_jobs_unregistered(struct zps_agent_jobs *jobs);
 /* Closes the jobs that have been orphans for so long. */
 void zps_agent_jobs_tick(struct zps_agent_jobs *jobs, uint64_t grace_ns, uint64_t now_ns);
 

@@ -84,7 +84,8 @@ zps_err_t zps_members_next(struct zps_members *members, struct zps_member_client
   struct zps_member_elastic *elastic = zps_members_elastic_find(members, spec->join.job);
   if (ask_again(members, elastic, client, spec->join.secret, spec->join.job, token)) return ZPS_OK;
   err = check(members, spec, elastic, error);
-  const bool is_new = !elastic || (!elastic->askers && !elastic->job && !elastic->forming);
+  struct zps_member_job *const job = elastic ? NULL : job_by_name(members, spec->join.job); /* After a new start. */
+  const bool is_new = elastic ? !elastic->askers && !elastic->job && !elastic->forming : !job;
   if (!err && is_new) err = zps_members_tenant_may_begin(members, client, spec->join.job, error);
   if (err) return err;
   struct zps_member_asker *const asker = calloc(1, sizeof *asker);
@@ -92,7 +93,6 @@ zps_err_t zps_members_next(struct zps_members *members, struct zps_member_client
   err = asker ? zps_members_rank_make(&spec->join, client, token, now_ns, &rank, error)
               : zps_fail(error, ZPS_ERR_NOMEM, "no memory for another rank of job '%s'", spec->join.job);
   if (!err && !elastic) {
-    struct zps_member_job *const job = job_by_name(members, spec->join.job);
     elastic = zps_members_elastic_create(members, spec->join.job);
     if (!elastic || (job && !zps_members_elastic_take(elastic, job)))
       err = zps_fail(error, ZPS_ERR_NOMEM, "no memory for job '%s'", spec->join.job);
@@ -102,13 +102,13 @@ zps_err_t zps_members_next(struct zps_members *members, struct zps_member_client
     free(rank);
     return err;
   }
-  if (is_new) elastic->tenant = client->tenant;
+  if (is_new || !elastic->tenant.is_known) elastic->tenant = client->tenant;
   if (!elastic->askers) {
     elastic->min_world = spec->min_world;
     elastic->max_world = spec->max_world;
     elastic->wait_ms = spec->wait_ms;
   }
-  const bool is_later = elastic->number < spec->generation;
+  const bool is_later = elastic->number < spec->generation && spec->generation <= ZPS_GENERATION_SAID_MAX;
   if (is_later) elastic->number = spec->generation;
   *asker = (struct zps_member_asker){
       .elastic = elastic, .rank = rank, .last_seat = seat_of(elastic, spec), .step = spec->step, .asked_ns = now_ns};

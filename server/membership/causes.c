@@ -6,7 +6,7 @@
 #define ZPS_LOG_COMPONENT "members"
 #include "common/base/log.h"
 
-/* Of a rank that goes on after each; the journal and the log are told of no more. */
+/* Of a rank that goes on after each. The journal and the log are told of no more. */
 enum { ERRORS_MAX = 64 };
 
 static void note_cause(const struct zps_members *members, const struct zps_member_job *job) {
@@ -39,14 +39,19 @@ zps_err_t zps_members_rank_failed(struct zps_members *members, struct zps_member
   const bool is_first = job->cause.error.code == ZPS_OK || is_own; /* It has gone on after the one before. */
   const bool is_told = is_own && are_same(&job->cause.error, why);
   const bool is_new = why->code && (why->code != rank->failed || (is_own && !is_told));
-  if (is_new && rank->n_failed >= ERRORS_MAX) return ZPS_OK;
-  rank->n_failed += is_new;
-  if (is_new) log_error(job, rank, is_first, why);
+  const bool was_told = rank->n_failed <= ERRORS_MAX;
+  if (is_new && was_told) rank->n_failed++;
+  const bool is_heard = rank->n_failed <= ERRORS_MAX;
+  if (is_new && is_heard) log_error(job, rank, is_first, why);
   rank->failed = why->code;
   if (why->code ? is_told || !is_first : !is_own) return ZPS_OK;
+  const bool is_stale = is_own && was_told && !is_heard; /* The journal keeps no error that is not the last one. */
   job->cause = (struct zps_member_cause){.rank = 0};
-  if (why->code) job->cause = (struct zps_member_cause){.rank = rank->rank, .error = *why};
-  note_cause(members, job);
+  if (!why->code && is_heard) note_cause(members, job);
+  if (is_stale) note_cause(members, job);
+  if (!why->code) return ZPS_OK;
+  job->cause = (struct zps_member_cause){.rank = rank->rank, .error = *why};
+  if (is_heard) note_cause(members, job);
   return ZPS_OK;
 }
 

@@ -46,6 +46,7 @@ bool zps_members_elastic_take(struct zps_member_elastic *elastic, struct zps_mem
   free(elastic->seats);
   elastic->seats = seats;
   elastic->job = job;
+  elastic->tenant = job->tenant;
   elastic->last_job = job->job_id;
   elastic->last_world = job->world;
   if (elastic->number < job->generation.number) elastic->number = job->generation.number;
@@ -65,14 +66,26 @@ void zps_members_elastic_note(struct zps_members *members, struct zps_member_ela
   zps_members_note(members, &(struct zps_member_note){.type = ZPS_NOTE_SEATS, .elastic = elastic});
 }
 
+/* ------------------------------------------------------------ after a new start */
+
+static bool is_last_generation(const struct zps_members *members, const struct zps_member_job *job) {
+  for (const struct zps_member_job *other = members->jobs; other; other = other->next)
+    if (other->generation.number > job->generation.number && strcmp(other->name, job->name) == 0) return false;
+  return true;
+}
+
+bool zps_members_elastic_adopt(struct zps_members *members, struct zps_member_job *job) {
+  if (job->elastic) return job->elastic->job == job;
+  if (zps_members_elastic_find(members, job->name) || !is_last_generation(members, job)) return false;
+  struct zps_member_elastic *const elastic = zps_members_elastic_create(members, job->name);
+  return elastic && zps_members_elastic_take(elastic, job);
+}
+
 /* ------------------------------------------------------------ what becomes of ranks */
 
 void zps_members_elastic_left(struct zps_members *members, struct zps_member_job *job, uint32_t rank, bool moves) {
-  struct zps_member_elastic *elastic = job->elastic;
-  if (!elastic && moves && !zps_members_elastic_find(members, job->name)) { /* nobody asked since a new start */
-    elastic = zps_members_elastic_create(members, job->name);
-    if (!elastic || !zps_members_elastic_take(elastic, job)) return;
-  }
+  if (moves && !zps_members_elastic_adopt(members, job)) return;
+  struct zps_member_elastic *const elastic = job->elastic;
   if (!elastic || elastic->job != job) return;
   if (elastic->seats[rank].state == ZPS_SEAT_ASKED) return; /* over another connection: it is there already */
   elastic->seats[rank] =

@@ -4,6 +4,9 @@
 
 #include "server/membership/members_impl.h"
 
+/* The highest generation that an asker is believed to have been in. As many may follow. */
+#define ZPS_GENERATION_SAID_MAX (1u << 31)
+
 /* Of a rank of the last generation: it is in the job still, or on its way, or has asked, or is gone. */
 enum zps_seat_state { ZPS_SEAT_GONE, ZPS_SEAT_IN, ZPS_SEAT_MOVING, ZPS_SEAT_ASKED };
 
@@ -47,6 +50,9 @@ struct zps_member_elastic *zps_members_elastic_find(const struct zps_members *me
 struct zps_member_elastic *zps_members_elastic_create(struct zps_members *members, const char *name);
 /* The job, which runs or has run, is its last generation. False: memory is short. */
 bool zps_members_elastic_take(struct zps_member_elastic *elastic, struct zps_member_job *job);
+/* True: the job is the last generation of its elastic job. Since a new start nobody may have asked for a place, so that
+ * the elastic job is made here. */
+bool zps_members_elastic_adopt(struct zps_members *members, struct zps_member_job *job);
 /* Ranks of its last generation are on the way to the next one. */
 bool zps_members_elastic_moves(const struct zps_member_elastic *elastic);
 /* Its number has grown, or another rank is on the way. Where none is, there is nothing to note. */

@@ -61,7 +61,7 @@ void zps_members_unasked(struct zps_members *members, const struct zps_member_cl
 
 /* ------------------------------------------------------------ servers that the job has */
 
-static void add_lost(struct zps_member_job *job, const char *name) {
+void zps_members_job_add_lost(struct zps_member_job *job, const char *name) {
   const size_t len = strlen(job->lost_servers), size = sizeof job->lost_servers;
   const int n = snprintf(job->lost_servers + len, size - len, "%s%s", len ? ", " : "", name);
   if (n >= (int)(size - len)) strcpy(job->lost_servers + size - sizeof "...", "...");
@@ -85,14 +85,14 @@ void zps_members_place_lost(struct zps_members *members, struct zps_member_job *
   if (!was_in) return;
   job->view.places[i].state = ZPS_PLACE_LOST;
   job->view.places[i].was_lost = true;
-  add_lost(job, server->name);
+  zps_members_job_add_lost(job, server->name);
   zps_members_job_explain(job, server, "was lost", reason);
 }
 
 void zps_members_place_cut_off(struct zps_member_job *job, uint32_t position, const char *reason) {
   struct zps_view_place *const place = &job->view.places[position];
   place->is_cut_off = true;
-  add_lost(job, place->server->name);
+  zps_members_job_add_lost(job, place->server->name);
   if (reason) zps_members_job_explain(job, place->server, "was lost", reason);
 }
 

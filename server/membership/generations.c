@@ -193,11 +193,7 @@ static void tell_all(struct zps_members *members, struct zps_member_elastic *ela
 }
 
 bool zps_members_elastic_change(struct zps_members *members, struct zps_member_job *job) {
-  if (!job->elastic && !zps_members_elastic_find(members, job->name)) { /* nobody asked since a new start */
-    struct zps_member_elastic *const elastic = zps_members_elastic_create(members, job->name);
-    if (!elastic || !zps_members_elastic_take(elastic, job)) return false;
-  }
-  if (!job->elastic || job->elastic->job != job) return false;
+  if (!zps_members_elastic_adopt(members, job)) return false;
   if (!job->elastic->is_changed) tell_all(members, job->elastic);
   return true;
 }

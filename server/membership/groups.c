@@ -25,12 +25,8 @@ struct zps_member_group *zps_members_group_find(const struct zps_member_job *job
 }
 
 /* `ranks` NULL: all of the job. */
-static zps_err_t group_create(struct zps_members *members, struct zps_member_job *job, const char *name,
-                              const uint32_t *ranks, uint32_t n_ranks, uint32_t first_rank,
-                              struct zps_member_group **group_p, struct zps_error *error) {
-  if (job->n_groups >= members->config.max_tensors)
-    return zps_fail(error, ZPS_ERR_QUOTA, "job '%s' has %u groups, and a job may have %u (job.max_tensors)", job->name,
-                    job->n_groups, members->config.max_tensors);
+static zps_err_t group_create(struct zps_member_job *job, const char *name, const uint32_t *ranks, uint32_t n_ranks,
+                              uint32_t first_rank, struct zps_member_group **group_p, struct zps_error *error) {
   struct zps_member_group *group =
       calloc(1, sizeof *group + n_ranks * (sizeof group->members[0] + sizeof group->ranks[0]));
   if (!group) return zps_fail(error, ZPS_ERR_NOMEM, "no memory for group '%s'", name);
@@ -173,8 +169,11 @@ static zps_err_t enter(struct zps_members *members, struct zps_member_client *cl
   uint32_t index = 0;
   if (group && !is_list(group, ranks, n_ranks))
     return refuse_list(members, job, group, client->rank, ranks, n_ranks, error);
+  if (!group && job->n_groups >= members->config.max_tensors)
+    return zps_fail(error, ZPS_ERR_QUOTA, "job '%s' has %u groups, and a job may have %u (job.max_tensors)", job->name,
+                    job->n_groups, members->config.max_tensors);
   if (!group) {
-    const zps_err_t err = group_create(members, job, name, ranks, n_ranks, client->rank, &group, error);
+    const zps_err_t err = group_create(job, name, ranks, n_ranks, client->rank, &group, error);
     if (err) return err;
   }
   if (!zps_members_group_has(group, client->rank, &index)) return ZPS_ERR_INTERNAL;
@@ -249,10 +248,9 @@ void zps_members_group_leave(struct zps_members *members, struct zps_member_job 
   if (group->n_here == 0) group_destroy(job, group);
 }
 
-zps_err_t zps_members_group_meet(struct zps_members *members, struct zps_member_job *job, const char *name,
-                                 const uint32_t *ranks, uint32_t n_ranks, uint32_t first_rank,
-                                 struct zps_member_group **group_p) {
-  const zps_err_t err = group_create(members, job, name, ranks, n_ranks, first_rank, group_p, NULL);
+zps_err_t zps_members_group_meet(struct zps_member_job *job, const char *name, const uint32_t *ranks, uint32_t n_ranks,
+                                 uint32_t first_rank, struct zps_member_group **group_p) {
+  const zps_err_t err = group_create(job, name, ranks, n_ranks, first_rank, group_p, NULL);
   if (err) return err;
   for (uint32_t i = 0; i < n_ranks; i++) (*group_p)->members[i].here = true;
   (*group_p)->n_here = n_ranks;

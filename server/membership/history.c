@@ -11,6 +11,7 @@ struct zps_history_record zps_history_of(const struct zps_member_job *job, const
   const struct zps_tally tally = zps_member_job_tally(job);
   struct zps_history_record record = {.job_id = job->job_id,
                                       .origin = job->origin,
+                                      .tenant = job->tenant,
                                       .world = job->world,
                                       .n_left = job->n_left,
                                       .n_lost = job->n_lost,
@@ -31,13 +32,18 @@ struct zps_history_record zps_history_of(const struct zps_member_job *job, const
   return record;
 }
 
-/* The oldest record of the client that has the most. So no client pushes another's records out. */
+/* Records of older releases have no tenant. */
+static const struct zps_origin *owner(const struct zps_history_record *record) {
+  return record->tenant.is_known ? &record->tenant : &record->origin;
+}
+
+/* The oldest record of the tenant that has the most. So no tenant pushes another's records out. */
 static unsigned dispensable(const struct zps_history *history) {
   unsigned index = 0, most = 0;
   for (unsigned i = 0; i < ZPS_HISTORY_MAX; i++) {
     unsigned n = 0;
     for (unsigned k = i; k < ZPS_HISTORY_MAX; k++)
-      n += memcmp(&history->records[k]->origin, &history->records[i]->origin, sizeof(struct zps_origin)) == 0;
+      n += memcmp(owner(history->records[k]), owner(history->records[i]), sizeof(struct zps_origin)) == 0;
     if (n > most) index = i, most = n;
   }
   return index;

@@ -1,4 +1,4 @@
-/* The last jobs that have ended, and why. When it is full, the client with the most jobs loses its oldest. */
+/* The last jobs that have ended, and why. When it is full, the tenant with the most jobs loses its oldest. */
 #ifndef ZPS_SERVER_MEMBERSHIP_HISTORY_H
 #define ZPS_SERVER_MEMBERSHIP_HISTORY_H
 
@@ -9,7 +9,7 @@ enum { ZPS_HISTORY_MAX = 256 };
 struct zps_history_record {
   char name[ZPS_NAME_MAX + 1];
   uint64_t job_id;
-  struct zps_origin origin; /* of the client that began it */
+  struct zps_origin origin, tenant; /* Of the client that began it. */
   uint32_t world, n_left, n_lost, n_servers, n_places, n_servers_lost, n_tensors;
   char lost_servers[ZPS_LOST_SERVERS_SIZE]; /* by name */
   uint32_t epoch;                           /* 0: it never had servers */

@@ -27,7 +27,8 @@
 #include "server/membership/member_tables.h"
 
 #define ZPS_JOBS_MAX 2048u
-#define ZPS_TENSORS_MAX 8192u /* of one job */
+#define ZPS_TENSORS_MAX 8192u        /* of one job */
+#define ZPS_JOB_PARTS_MAX (1u << 24) /* Partitions of all tensors of a job. The coordinator has 4 bytes for each. */
 
 struct zps_members;
 struct zps_member_note;

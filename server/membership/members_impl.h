@@ -79,6 +79,8 @@ void zps_members_joiner_gone(const struct zps_members *members, struct zps_membe
 /* It has answered job.open or tensor.open. False: it is none that is to take a place. */
 bool zps_members_joiner_answered(struct zps_member_job *job, const struct zps_member_server *server, zps_err_t code,
                                  const char *text);
+/* Adds the server's name to the list of those that the job has lost. */
+void zps_members_job_add_lost(struct zps_member_job *job, const char *name);
 /* Why the job needs other servers: `what` has become of this one. */
 void zps_members_job_explain(struct zps_member_job *job, const struct zps_member_server *server, const char *what,
                              const char *reason);
@@ -256,9 +258,8 @@ void zps_members_join_again(struct zps_members *members, struct zps_member_job *
 
 /* groups.c */
 /* A group of ranks that have met before; and one of them leaves it, which may destroy it. */
-zps_err_t zps_members_group_meet(struct zps_members *members, struct zps_member_job *job, const char *name,
-                                 const uint32_t *ranks, uint32_t n_ranks, uint32_t first_rank,
-                                 struct zps_member_group **group_p) ZPS_MUSTCHECK;
+zps_err_t zps_members_group_meet(struct zps_member_job *job, const char *name, const uint32_t *ranks, uint32_t n_ranks,
+                                 uint32_t first_rank, struct zps_member_group **group_p) ZPS_MUSTCHECK;
 void zps_members_group_leave(struct zps_members *members, struct zps_member_job *job, struct zps_member_group *group,
                              uint32_t place);
 /* Answers all ranks that wait for others of a group with this failure. */
@@ -282,8 +283,7 @@ void zps_members_plan_destroy(struct zps_member_plan *plan); /* NULL is allowed 
 
 /* tensors.c */
 /* The tensor as it was, with its number and owners, which are copied; the number is above the others'. */
-zps_err_t zps_members_tensor_append(struct zps_members *members, struct zps_member_job *job,
-                                    const struct zps_tensor_spec *spec, uint32_t first_rank,
+zps_err_t zps_members_tensor_append(struct zps_member_job *job, const struct zps_tensor_spec *spec, uint32_t first_rank,
                                     struct zps_member_tensor **tensor_p) ZPS_MUSTCHECK;
 /* Other owners of the same partitions. */
 zps_err_t zps_members_tensor_owners(struct zps_member_tensor *tensor, const struct zps_tensor_spec *spec) ZPS_MUSTCHECK;

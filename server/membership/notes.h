@@ -83,6 +83,8 @@ struct zps_job_image {
   struct zps_error error;         /* ZPS_OK: it runs */
   struct zps_member_cause cause;
   uint64_t started_ms;
+  struct zps_origin origin, tenant; /* Of the client that began it. */
+  char lost_servers[ZPS_LOST_SERVERS_SIZE];
   bool maps;                   /* not all have heard yet which servers are lost */
   struct zps_job_steps replay; /* all have: the steps that ranks have played again, or have yet to; taken over */
 };

@@ -44,6 +44,7 @@ zps_err_t zps_members_restore_server_gone(struct zps_members *members, uint32_t 
       if (place->server != server) continue;
       const bool was_in = place->state == ZPS_PLACE_IN;
       place->was_lost = place->was_lost || was_in;
+      if (was_in) zps_members_job_add_lost(job, server->name);
       zps_view_vacate(&job->view, i);
       if (was_in && job->state == ZPS_JOB_RUNNING)
         job->map.state = ZPS_MAP_SERVERS; /* what became of the job follows, if told */
@@ -85,7 +86,9 @@ zps_err_t zps_members_restore_seats(struct zps_members *members, const struct zp
   elastic->last_world = image->world;
   elastic->is_noted = true;
   elastic->job = job;
-  if (job) job->elastic = elastic;
+  if (!job) return ZPS_OK;
+  job->elastic = elastic;
+  elastic->tenant = job->tenant;
   return ZPS_OK;
 }
 
@@ -108,6 +111,8 @@ static zps_err_t job_make(struct zps_members *members, const struct zps_job_imag
   job->job_id = image->job_id;
   job->seed = image->seed;
   if (image->secret) job->secret = *image->secret;
+  job->origin = image->origin;
+  job->tenant = image->tenant;
   job->checksums = image->checksums;
   job->weight = image->weight;
   job->state = ZPS_JOB_RUNNING;
@@ -173,6 +178,7 @@ static void take_start(const struct zps_members *members, struct zps_member_job 
 zps_err_t zps_members_restore_job(struct zps_members *members, struct zps_job_image *image, uint64_t now_ns) {
   struct zps_member_job *job = zps_members_job_find(members, image->job_id);
   zps_err_t err = ZPS_OK;
+  members->now_ns = now_ns; /* What begins ahead of the first tick has its time from then on. */
   if (job &&
       (job->world != image->world || job->view.n_places != image->n_servers || job->view.n_first != image->n_first))
     return ZPS_ERR_PROTOCOL;
@@ -184,6 +190,7 @@ zps_err_t zps_members_restore_job(struct zps_members *members, struct zps_job_im
   if (err) return err;
   for (uint32_t r = 0; r < job->world; r++) job->ranks[r]->state = image->ranks[r]->state;
   job->generation = image->generation;
+  if (image->lost_servers[0]) strcpy(job->lost_servers, image->lost_servers);
   if (image->next_tensor > job->next_tensor) job->next_tensor = image->next_tensor;
   take_map(job, image);
   take_start(members, job, image->started_ms);
@@ -252,8 +259,8 @@ zps_err_t zps_members_restore_tensor(struct zps_members *members, const struct z
   for (uint32_t p = 0; p < spec->n_parts; p++)
     if (spec->owners[p] >= job->view.n_places) return ZPS_ERR_PROTOCOL;
   struct zps_member_tensor *tensor = zps_members_tensor_find(job, spec->tensor);
-  const zps_err_t err = tensor ? zps_members_tensor_owners(tensor, spec)
-                               : zps_members_tensor_append(members, job, spec, first_rank, &tensor);
+  const zps_err_t err =
+      tensor ? zps_members_tensor_owners(tensor, spec) : zps_members_tensor_append(job, spec, first_rank, &tensor);
   return err ? err : tensor_set(job, tensor, state, why, now_ns);
 }
 
@@ -279,7 +286,7 @@ zps_err_t zps_members_restore_group(struct zps_members *members, uint64_t job_id
   struct zps_member_job *const job = zps_members_job_find(members, job_id);
   struct zps_member_group *group = job ? zps_members_group_find(job, name) : NULL;
   if (!job || first_rank >= job->world || (group && group->n_ranks != n_ranks)) return ZPS_ERR_PROTOCOL;
-  const zps_err_t err = group ? ZPS_OK : zps_members_group_meet(members, job, name, ranks, n_ranks, first_rank, &group);
+  const zps_err_t err = group ? ZPS_OK : zps_members_group_meet(job, name, ranks, n_ranks, first_rank, &group);
   for (uint32_t i = 0; !err && i < n_ranks; i++) group->members[i].here = true;
   if (!err) group->n_here = n_ranks;
   for (uint32_t i = 0; !err && i < n_left; i++) {

@@ -11,13 +11,12 @@
 #define ZPS_LOG_COMPONENT "members"
 #include "common/base/log.h"
 
-static zps_err_t server_check(struct zps_members *members, const struct zps_member_client *client,
-                              const struct zps_server_spec *spec, struct zps_error *error) {
+static zps_err_t server_check(const struct zps_member_client *client, const struct zps_server_spec *spec,
+                              struct zps_error *error) {
   if (client->server || client->job || client->asker)
     return zps_fail(error, ZPS_ERR_BUSY, "this connection is registered already: one server or rank a connection");
   if (!zps_members_name_ok(spec->name) || !zps_members_name_ok(spec->host))
     return zps_fail(error, ZPS_ERR_INVALID, "server and host names are 1 to %u printable bytes", ZPS_NAME_MAX);
-  if (members->draining) return zps_fail(error, ZPS_ERR_REFUSED, "the coordinator is shutting down");
   return ZPS_OK;
 }
 
@@ -118,9 +117,23 @@ static void resume(struct zps_members *members, struct zps_member_server *server
 
 /* ------------------------------------------------------------ registered */
 
+/* Whether there is room among the servers beside `former`, and its fabric is theirs. It takes the place of `former`,
+ * unless that is NULL. */
+static zps_err_t check_place(const struct zps_members *members, const struct zps_server_spec *spec,
+                             const struct zps_member_server *former, struct zps_error *error) {
+  if (!former && members->n_servers >= ZPS_SERVERS_MAX)
+    return zps_fail(error, ZPS_ERR_REFUSED, "there are %u servers already, the most there can be", ZPS_SERVERS_MAX);
+  for (unsigned i = 0; i < members->n_servers; i++) {
+    const struct zps_member_server *const server = members->servers[i];
+    if (server != former)
+      return zps_members_fabric_check(spec->fabric, spec->name, &server->fabric, server->name, error);
+  }
+  return ZPS_OK;
+}
+
 zps_err_t zps_members_server_register(struct zps_members *members, struct zps_member_client *client,
                                       const struct zps_server_spec *spec, bool resumes, struct zps_error *error) {
-  zps_err_t err = server_check(members, client, spec, error);
+  zps_err_t err = server_check(client, spec, error);
   if (err) return err;
   struct zps_member_server *const other = find_named(members, spec->name);
   const bool is_same = other && is_same_process(other, spec);
@@ -128,18 +141,14 @@ zps_err_t zps_members_server_register(struct zps_members *members, struct zps_me
     resume(members, other, client, spec);
     return ZPS_OK;
   }
+  if (members->draining) return zps_fail(error, ZPS_ERR_REFUSED, "the coordinator is shutting down");
   if (other && !is_same && other->client)
     return zps_fail(error, ZPS_ERR_BUSY,
                     "server name '%s' is held by host %s, pid %u: give each server its own server.name", spec->name,
                     other->host, other->pid);
+  err = check_place(members, spec, other, error);
+  if (err) return err;
   if (other) zps_members_server_lost(members, other, is_same ? "it registered again" : "another process has its name");
-  if (members->n_servers >= ZPS_SERVERS_MAX)
-    return zps_fail(error, ZPS_ERR_REFUSED, "there are %u servers already, the most there can be", ZPS_SERVERS_MAX);
-  if (members->n_servers) {
-    err = zps_members_fabric_check(spec->fabric, spec->name, &members->servers[0]->fabric, members->servers[0]->name,
-                                   error);
-    if (err) return err;
-  }
   struct zps_member_server *server = NULL;
   if (zps_members_server_add(members, members->next_server, &server))
     return zps_fail(error, ZPS_ERR_NOMEM, "no memory for another server");

@@ -12,6 +12,7 @@ zps_err_t zps_members_tally(struct zps_member_client *client, uint64_t job_id, u
   if (!job || job->job_id != job_id || job->state < ZPS_JOB_RUNNING)
     return zps_fail(error, ZPS_ERR_UNKNOWN, "this connection has not joined job 0x%016llx", (unsigned long long)job_id);
   struct zps_member_tensor *const to = zps_members_tensor_find(job, tensor);
+  if (!to && tensor < job->next_tensor) return ZPS_OK; /* It was closed meanwhile. */
   if (!to) return zps_fail(error, ZPS_ERR_UNKNOWN, "job '%s' has no tensor %u", job->name, tensor);
   struct zps_member_rank *const rank = job->ranks[client->rank];
   zps_tally_add(&to->tally, growth);

@@ -152,12 +152,8 @@ static void set_owners(const struct zps_member_job *job, const struct zps_tensor
 }
 
 /* Without number and owners, for which there is room. */
-static zps_err_t tensor_make(struct zps_members *members, struct zps_member_job *job,
-                             const struct zps_tensor_spec *spec, uint32_t rank, struct zps_member_tensor **tensor_p,
-                             uint32_t **owners_p, struct zps_error *error) {
-  if (job->n_tensors >= members->config.max_tensors)
-    return zps_fail(error, ZPS_ERR_QUOTA, "job '%s' has %u tensors, and a job may have %u (job.max_tensors)", job->name,
-                    job->n_tensors, members->config.max_tensors);
+static zps_err_t tensor_make(struct zps_member_job *job, const struct zps_tensor_spec *spec, uint32_t rank,
+                             struct zps_member_tensor **tensor_p, uint32_t **owners_p, struct zps_error *error) {
   if (job->n_tensors == job->cap_tensors) {
     const uint32_t cap = job->cap_tensors ? 2 * job->cap_tensors : 8;
     struct zps_member_tensor **grown = realloc(job->tensors, cap * sizeof *grown);
@@ -193,11 +189,25 @@ static zps_err_t tensor_make(struct zps_members *members, struct zps_member_job 
   return ZPS_OK;
 }
 
+static zps_err_t check_limits(const struct zps_members *members, const struct zps_member_job *job,
+                              const struct zps_tensor_spec *spec, struct zps_error *error) {
+  uint64_t n_parts = spec->n_parts;
+  if (job->n_tensors >= members->config.max_tensors)
+    return zps_fail(error, ZPS_ERR_QUOTA, "job '%s' has %u tensors, and a job may have %u (job.max_tensors)", job->name,
+                    job->n_tensors, members->config.max_tensors);
+  for (uint32_t i = 0; i < job->n_tensors; i++) n_parts += job->tensors[i]->spec.n_parts;
+  if (n_parts <= ZPS_JOB_PARTS_MAX) return ZPS_OK;
+  return zps_fail(error, ZPS_ERR_QUOTA,
+                  "tensor '%s' has %u partitions: job '%s' would have %llu, and a job may have %u: ask for fewer",
+                  spec->name, spec->n_parts, job->name, (unsigned long long)n_parts, ZPS_JOB_PARTS_MAX);
+}
+
 static zps_err_t tensor_add(struct zps_members *members, struct zps_member_job *job, const struct zps_tensor_spec *spec,
                             const struct zps_layout *layout, uint32_t rank, struct zps_member_tensor **tensor_p,
                             struct zps_error *error) {
   uint32_t *owners = NULL;
-  const zps_err_t err = tensor_make(members, job, spec, rank, tensor_p, &owners, error);
+  zps_err_t err = check_limits(members, job, spec, error);
+  if (!err) err = tensor_make(job, spec, rank, tensor_p, &owners, error);
   if (err) return err;
   (*tensor_p)->spec.tensor = job->next_tensor++;
   /* Free places get owners, too: the rule moves their partitions on. */
@@ -207,12 +217,11 @@ static zps_err_t tensor_add(struct zps_members *members, struct zps_member_job *
   return ZPS_OK;
 }
 
-zps_err_t zps_members_tensor_append(struct zps_members *members, struct zps_member_job *job,
-                                    const struct zps_tensor_spec *spec, uint32_t first_rank,
+zps_err_t zps_members_tensor_append(struct zps_member_job *job, const struct zps_tensor_spec *spec, uint32_t first_rank,
                                     struct zps_member_tensor **tensor_p) {
   uint32_t *owners = NULL;
   if (job->n_tensors && job->tensors[job->n_tensors - 1]->spec.tensor >= spec->tensor) return ZPS_ERR_PROTOCOL;
-  const zps_err_t err = tensor_make(members, job, spec, first_rank, tensor_p, &owners, NULL);
+  const zps_err_t err = tensor_make(job, spec, first_rank, tensor_p, &owners, NULL);
   if (err) return err;
   memcpy(owners, spec->owners, spec->n_parts * sizeof *owners);
   if (job->next_tensor <= spec->tensor) job->next_tensor = spec->tensor + 1;

@@ -10,6 +10,8 @@
 
 #include <cmocka.h>
 
+#include "common/control/rpc.h"
+#include "proto/control_map.h"
 #include "proto/control_stats.h"
 #include "tests/support/control_again.h"
 #include "tests/unit/proto/control_rig.h"
@@ -313,7 +315,50 @@ static void test_sentences(void **state) {
   }
 }
 
+/* ------------------------------------------------------------ sets of steps */
+
+/* The largest set is one line, and all of its steps are read again. */
+static void test_largest_set_of_steps(void **state) {
+  (void)state;
+  struct zps_job_steps set = {.job_id = UINT64_MAX, .epoch = UINT32_MAX}, again;
+  struct zps_error error;
+  for (uint32_t t = 0; t < ZPS_MAP_TENSORS_MAX; t++)
+    for (uint32_t i = 0; i < ZPS_MAP_ALL_STEPS_MAX / ZPS_MAP_TENSORS_MAX; i++)
+      assert_int_equal(zps_job_steps_add(&set, UINT32_MAX - t, UINT64_MAX - i), ZPS_OK);
+  assert_int_equal(zps_job_steps_add(&set, UINT32_MAX, 1), ZPS_ERR_INVALID);
+  assert_int_equal(zps_job_steps_add(&set, UINT32_MAX, UINT64_MAX), ZPS_OK); /* It has that one. */
+  zps_json *const params = zps_control_job_steps_write(&set);
+  char *const line = zps_json_dump(params);
+  assert_non_null(line);
+  assert_true(strlen(line) + 100 < ZPS_RPC_LINE_MAX); /* the call around it */
+  free(line);
+  assert_int_equal(zps_control_job_steps_read(params, &again, &error), ZPS_OK);
+  assert_true(again.n_all == ZPS_MAP_ALL_STEPS_MAX && again.n_tensors == ZPS_MAP_TENSORS_MAX);
+  zps_json_unref(params);
+  zps_job_steps_fini(&set);
+  zps_job_steps_fini(&again);
+}
+
+/* A tensor more, each with the most steps that one may have. */
+static void test_too_many_steps_of_all(void **state) {
+  (void)state;
+  enum { TENSORS = ZPS_MAP_ALL_STEPS_MAX / ZPS_MAP_STEPS_MAX + 1 };
+  static struct zps_tensor_steps tensors[TENSORS];
+  uint64_t steps[ZPS_MAP_STEPS_MAX];
+  struct zps_job_steps set = {.n_tensors = TENSORS, .tensors = tensors}, read;
+  struct zps_error error;
+  for (uint32_t i = 0; i < ZPS_MAP_STEPS_MAX; i++) steps[i] = i;
+  for (uint32_t t = 0; t < TENSORS; t++)
+    tensors[t] = (struct zps_tensor_steps){.tensor = t, .n_steps = ZPS_MAP_STEPS_MAX, .steps = steps};
+  zps_json *const params = zps_control_job_steps_write(&set);
+  assert_int_equal(zps_control_job_steps_read(params, &read, &error), ZPS_ERR_PROTOCOL);
+  assert_non_null(strstr(error.text, "tensor 1024: its steps and those before are more than 131072"));
+  zps_json_unref(params);
+}
+
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(test_each_member), cmocka_unit_test(test_sentences)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(test_each_member), cmocka_unit_test(test_sentences),
+                                     cmocka_unit_test(test_largest_set_of_steps),
+                                     cmocka_unit_test(test_too_many_steps_of_all)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -12,6 +12,10 @@
 
 struct restored restored;
 
+enum { MAX_TENSORS = 64, NOW_NS = 5 };
+uint32_t restored_max_tensors = MAX_TENSORS;
+uint64_t restored_now_ns = NOW_NS, restored_leave_grace_ms;
+
 static void on_note(void *ctx, const struct zps_member_note *note) {
   (void)ctx;
   zps_json *record = zps_record_write(note);
@@ -47,8 +51,9 @@ static uint64_t on_utc_ms(void *ctx) {
 struct zps_members *restored_make(bool replays) {
   const struct zps_members_config config = {.min_servers = 1,
                                             .max_jobs = 8,
-                                            .max_tensors = 64,
+                                            .max_tensors = restored_max_tensors,
                                             .replays = replays,
+                                            .leave_grace_ms = restored_leave_grace_ms,
                                             .act = on_act,
                                             .random = on_random,
                                             .utc_ms = on_utc_ms,
@@ -65,10 +70,10 @@ struct zps_members *restored_make_again(bool replays, const char *const *lines, 
     struct zps_error error;
     zps_json *record;
     assert_int_equal(zps_json_parse(lines[i], strlen(lines[i]), &record, &error), ZPS_OK);
-    if (zps_record_read(members, record, 5, &error)) fail_msg("%s: %s", lines[i], error.text);
+    if (zps_record_read(members, record, restored_now_ns, &error)) fail_msg("%s: %s", lines[i], error.text);
     zps_json_unref(record);
   }
-  zps_members_restored(members, 1000);
+  zps_members_restored(members, restored_now_ns + 995);
   return members;
 }
 
@@ -99,6 +104,9 @@ void restored_leave(struct zps_members *members, struct zps_member_client *clien
 
 int restored_teardown(void **state) {
   (void)state;
+  restored_max_tensors = MAX_TENSORS;
+  restored_now_ns = NOW_NS;
+  restored_leave_grace_ms = 0;
   forget();
   return 0;
 }

@@ -8,6 +8,10 @@
 enum { RECORDS = 64, JOB = 1 };
 #define RESTORED_UTC_MS UINT64_C(1717210300000)
 
+/* restored_teardown() sets them to 64, 5 ns and 0 again. */
+extern uint32_t restored_max_tensors;
+extern uint64_t restored_now_ns, restored_leave_grace_ms; /* The time of the new start. */
+
 extern struct restored {
   char *notes[RECORDS];
   unsigned n_notes;
@@ -24,6 +28,9 @@ extern struct restored {
   "\"," FABRIC "}"
 #define RANK(number) \
   "{\"state\":\"in\",\"host\":\"h\",\"rack\":\"\",\"pid\":1,\"secret\":\"0x20" number "\"," FABRIC "}"
+
+#define RANK_GONE(number) \
+  "{\"state\":\"left\",\"host\":\"h\",\"rack\":\"\",\"pid\":1,\"secret\":\"0x20" number "\"," FABRIC "}"
 
 struct zps_members *restored_make(bool replays);
 /* From records, and nobody is back yet. */

@@ -122,6 +122,17 @@ static void test_moot(void **state) {
   let_out(9, "forget1 ");
 }
 
+/* The server knows the job. It is to hear the end, though the job was opened and closed again meanwhile. */
+static void test_closed_opened_and_closed(void **state) {
+  (void)state;
+  room = 1;
+  assert_int_equal(put(ZPS_ACT_JOB_OPEN, 1, 0), ZPS_OK);
+  assert_int_equal(put(ZPS_ACT_JOB_CLOSE, 1, 0), ZPS_OK);
+  assert_int_equal(put(ZPS_ACT_JOB_OPEN, 1, 0), ZPS_OK);
+  assert_int_equal(put(ZPS_ACT_JOB_CLOSE, 1, 0), ZPS_OK);
+  let_out(9, "close1 ");
+}
+
 static void test_calls_that_cannot_be_sent(void **state) {
   (void)state;
   assert_int_equal(put(ZPS_ACT_JOB_OPEN, 1, 0), ZPS_OK);
@@ -135,6 +146,6 @@ static void test_calls_that_cannot_be_sent(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {CASE(test_order), CASE(test_bound), CASE(test_moot),
-                                     CASE(test_calls_that_cannot_be_sent)};
+                                     CASE(test_closed_opened_and_closed), CASE(test_calls_that_cannot_be_sent)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -22,13 +22,20 @@ struct asked {
   uint64_t last_job, step;
 };
 
-/* Of two to two ranks. */
+static uint32_t min_world, max_world;
+
+static int setup(void **state) {
+  (void)state;
+  min_world = max_world = 2;
+  return 0;
+}
+
 static void asks_as(struct zps_members *members, struct zps_member_client *client, const struct asked *asked) {
   static const struct zps_net_info fabric = {.provider = "tcp", .addr_format = "f", .addr = {1}, .addr_len = 1};
   const struct zps_next_spec spec = {
       .join = {.job = "j", .host = "h", .world = 2, .pid = asked->pid, .timeout_ms = 20000, .fabric = &fabric},
-      .min_world = 2,
-      .max_world = 2,
+      .min_world = min_world,
+      .max_world = max_world,
       .step = asked->step,
       .generation = asked->generation,
       .last_rank = asked->last_rank,
@@ -213,16 +220,55 @@ static void test_seats_that_are_over(void **state) {
   zps_members_destroy(members);
 }
 
+#define JOB_OF_GENERATION(job, number, more, ranks)                                                                    \
+  "{\"what\":\"job\",\"job_id\":\"" job                                                                                \
+  "\",\"name\":\"j\",\"seed\":\"0x2\",\"epoch\":7,\"next_tensor\":0,"                                                  \
+  "\"generation\":" number ",\"source\":0,\"step\":4,\"rank\":0,\"world\":2," more "\"servers\":[0],\"ranks\":[" ranks \
+  "]}"
+
+/* One was left behind in generation 3, which failed, while generation 4 runs. It does not begin another generation 4.
+ */
+static void test_one_that_was_left_behind(void **state) {
+  (void)state;
+  static const char *const lines[] = {
+      SERVER("0", "a"),
+      JOB_OF_GENERATION("0x1", "3", "\"code\":\"ERR_PEER_LOST\",\"text\":\"x\",", RANK_GONE("0") "," RANK("1")),
+      JOB_OF_GENERATION("0x2", "4", "", RANK("4") "," RANK("5"))};
+  struct zps_member_client clients[5] = {{.server = NULL}};
+  static const struct zps_net_info fabric = {.provider = "tcp", .addr_format = "f", .addr = {1}, .addr_len = 1};
+  uint64_t jobs[] = {1, 2};
+  const struct zps_server_spec server = {
+      .name = "a", .host = "h", .pid = 1, .fabric = &fabric, .secret = 0x100, .jobs = jobs, .n_jobs = 2};
+  min_world = 1, max_world = 3;
+  struct zps_members *const members = restored_make_again(false, lines, 3);
+  assert_int_equal(zps_members_server_register(members, &clients[0], &server, true, NULL), ZPS_OK);
+  restored_rank_back(members, &clients[1], 1);
+  for (uint32_t r = 0; r < 2; r++) {
+    const struct zps_resume_spec spec = {.job_id = 2, .rank = r, .secret = 0x204 + r};
+    assert_int_equal(zps_members_resume(members, &clients[2 + r], &spec, NULL), ZPS_OK);
+  }
+  assert_int_equal(zps_members_move_on(members, &clients[1], JOB, NULL), ZPS_OK);
+  asks(members, &clients[1], 1, 4);
+  const struct zps_member_job *const job = restored_job(members);
+  assert_true(job && job->job_id == 2 && !job->next);
+  assert_non_null(clients[1].asker);
+  assert_int_equal(restored.acts[ZPS_ACT_JOB_CHANGED], 2);
+  restored_leave(members, clients, 5);
+}
+
+#define CASE(test) cmocka_unit_test_setup_teardown(test, setup, restored_teardown)
+
 int main(void) {
   restored_log();
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test_teardown(test_all_have_left, restored_teardown),
-      cmocka_unit_test_teardown(test_one_has_left, restored_teardown),
-      cmocka_unit_test_teardown(test_none_of_those_that_left_is_back, restored_teardown),
-      cmocka_unit_test_teardown(test_number_of_one_that_never_ran, restored_teardown),
-      cmocka_unit_test_teardown(test_number_that_one_has_said, restored_teardown),
-      cmocka_unit_test_teardown(test_one_that_asks_from_its_seat, restored_teardown),
-      cmocka_unit_test_teardown(test_seats_that_are_over, restored_teardown),
+      CASE(test_all_have_left),
+      CASE(test_one_has_left),
+      CASE(test_none_of_those_that_left_is_back),
+      CASE(test_number_of_one_that_never_ran),
+      CASE(test_number_that_one_has_said),
+      CASE(test_one_that_asks_from_its_seat),
+      CASE(test_seats_that_are_over),
+      CASE(test_one_that_was_left_behind),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -359,6 +359,27 @@ static void test_orphans(void **state) {
   logs_finish();
 }
 
+/* A coordinator that starts again without a state closes no job: not one that was opened behind the registration. */
+static void test_a_coordinator_without_memory(void **state) {
+  (void)state;
+  struct zps_error error;
+  const uint64_t known = 5;
+  logs_start();
+  logs_expect(ZPS_LOG_WARN, "its rounds go on, for now");
+  logs_expect(ZPS_LOG_WARN, "is closed: the coordinator closed it");
+  zps_agent_jobs_registered(&jobs, 77, NULL, 0, 1000);
+  assert_int_equal(call("job.open", job_open, NULL, &error), ZPS_OK);
+  fake.n_calls = fake.n_left = 0;
+  zps_agent_jobs_unregistered(&jobs);
+  zps_agent_jobs_registered(&jobs, 88, NULL, 0, 2000);
+  assert_true(fake.n_calls == 0 && jobs.n == 1);
+  /* It learns of the job after all. What it decides then counts. */
+  zps_agent_jobs_registered(&jobs, 88, &known, 1, 3000);
+  zps_agent_jobs_registered(&jobs, 88, NULL, 0, 4000);
+  assert_true(fake.n_left == 1 && jobs.n == 0);
+  logs_finish();
+}
+
 /* A shard that is stuck misses calls: its jobs are closed when it is not any more, and none is forgotten before. */
 static void test_a_stuck_shard(void **state) {
   (void)state;
@@ -395,6 +416,7 @@ int main(void) {
       cmocka_unit_test(test_stats_name_the_slowest_ranks),
       cmocka_unit_test(test_what_is_open_stays),
       cmocka_unit_test(test_orphans),
+      cmocka_unit_test(test_a_coordinator_without_memory),
       cmocka_unit_test(test_a_stuck_shard),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

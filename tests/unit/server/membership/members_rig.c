@@ -41,6 +41,10 @@ static void sink(void *ctx, const struct zps_log_line *line) {
 
 int members_setup(void **state) {
   (void)state;
+  return members_setup_noted(NULL);
+}
+
+int members_setup_noted(void (*on_note)(void *ctx, const struct zps_member_note *note)) {
   zps_log_set_sink(sink, NULL);
   zps_log_set_level(ZPS_LOG_DEBUG);
   rig = (struct members_rig){.tensor = {.codec = ZPS_CODEC_AUTO, .value_codec = ZPS_VALUES_RAW}};
@@ -49,7 +53,8 @@ int members_setup(void **state) {
                                             .max_tensors = 3,
                                             .leave_grace_ms = MEMBERS_LEAVE_GRACE_NS / ZPS_NS_PER_MS,
                                             .act = on_act,
-                                            .random = on_random};
+                                            .random = on_random,
+                                            .note = on_note};
   return zps_members_create(&config, &rig.members) != ZPS_OK;
 }
 

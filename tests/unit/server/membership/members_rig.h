@@ -38,6 +38,7 @@ extern const struct zps_net_info members_tcp, members_net, members_verbs;
 
 /* Of each case. */
 int members_setup(void **state);
+int members_setup_noted(void (*on_note)(void *ctx, const struct zps_member_note *note));
 int members_teardown(void **state);
 #define MEMBERS_CASE(test) cmocka_unit_test_setup_teardown(test, members_setup, members_teardown)
 

@@ -102,6 +102,35 @@ static void test_server_comes_back_otherwise(void **state) {
   assert_int_equal(zps_members_servers(rig.members), 2);
 }
 
+/* A coordinator that is about to end takes back the servers that it has, and no others. */
+static void test_server_comes_back_to_a_drain(void **state) {
+  (void)state;
+  uint64_t job_id = running();
+  away(1, 500);
+  zps_members_drain(rig.members);
+  assert_int_equal(server_with(4, "b", SECRET + 1, &job_id, 1), ZPS_OK);
+  assert_int_equal(zps_member_job_servers_in(zps_members_job_first(rig.members)), 2);
+  assert_int_equal(server_with(5, "c", SECRET + 5, NULL, 0), ZPS_ERR_REFUSED);
+  assert_string_equal(rig.error.text, "the coordinator is shutting down");
+  away(4, 500);
+  assert_int_equal(server_with(5, "b", SECRET + 9, NULL, 0), ZPS_ERR_REFUSED); /* Its name is another process's. */
+  assert_int_equal(zps_members_servers(rig.members), 2);
+}
+
+/* A process with another fabric asks for the name of a server that is away: the server stays. */
+static void test_name_of_one_that_is_away(void **state) {
+  (void)state;
+  running();
+  away(1, 500);
+  const struct zps_server_spec spec = {
+      .name = "b", .host = "node", .pid = 9, .fabric = &members_verbs, .secret = SECRET + 9};
+  assert_int_equal(zps_members_server_register(rig.members, &rig.clients[4], &spec, false, &rig.error),
+                   ZPS_ERR_REFUSED);
+  assert_non_null(strstr(rig.error.text, "b uses fabric provider verbs;ofi_rxm"));
+  assert_int_equal(zps_members_servers(rig.members), 2);
+  assert_int_equal(zps_member_job_servers_in(zps_members_job_first(rig.members)), 2);
+}
+
 static void test_rank_comes_back(void **state) {
   (void)state;
   const uint64_t job_id = running();
@@ -277,6 +306,8 @@ int main(void) {
       MEMBERS_CASE(test_server_comes_back),
       MEMBERS_CASE(test_server_does_not_come_back),
       MEMBERS_CASE(test_server_comes_back_otherwise),
+      MEMBERS_CASE(test_server_comes_back_to_a_drain),
+      MEMBERS_CASE(test_name_of_one_that_is_away),
       MEMBERS_CASE(test_rank_comes_back),
       MEMBERS_CASE(test_rank_takes_its_own_place),
       MEMBERS_CASE(test_rank_does_not_come_back),

@@ -433,6 +433,22 @@ static void test_refusals(void **state) {
   assert_int_equal(ask(W, (struct asked){.wish = 0}), ZPS_ERR_REFUSED);
 }
 
+/* Whoever asks for a place may say any number. The highest ones do not count: none would be left for the job. */
+static void test_numbers_that_strangers_say(void **state) {
+  (void)state;
+  const struct asked stranger = {.generation = UINT32_MAX - 1, .last_job = 99};
+  assert_int_equal(ask(W + 4, stranger), ZPS_OK);
+  lose(W + 4);
+  runs(2);
+  assert_int_equal(newest()->generation.number, 1);
+  assert_int_equal(ask(W + 4, stranger), ZPS_OK);
+  lose(W + 4);
+  moves(W, 1, 5);
+  moves(W + 1, 1, 5);
+  open_newest();
+  assert_int_equal(newest()->generation.number, 2);
+}
+
 #define CASE(test) cmocka_unit_test_setup_teardown(test, setup, members_teardown)
 
 int main(void) {
@@ -454,6 +470,7 @@ int main(void) {
       CASE(test_asks_again),
       CASE(test_job_of_the_same_name),
       CASE(test_refusals),
+      CASE(test_numbers_that_strangers_say),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

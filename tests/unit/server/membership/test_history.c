@@ -10,6 +10,7 @@
 
 #include "common/base/clock.h"
 #include "server/membership/history.h"
+#include "server/membership/notes.h"
 #include "tests/unit/server/membership/members_rig.h"
 
 static struct zps_history history;
@@ -137,6 +138,18 @@ static void test_no_client_pushes_anothers_jobs_out(void **state) {
   /* The quiet one becomes loud, and they share. */
   for (uint64_t id = 1; id <= 2 * ZPS_HISTORY_MAX; id++) end_job_of(4 * ZPS_HISTORY_MAX + id, "quiet");
   assert_in_range(jobs_of("loud"), ZPS_HISTORY_MAX / 2 - 1, ZPS_HISTORY_MAX / 2 + 1);
+}
+
+/* Two tenants behind one certificate, told apart by their tokens. */
+static void test_tenants_of_one_origin(void **state) {
+  (void)state;
+  struct zps_history_record record = {.origin = zps_origin_named(ZPS_ORIGIN_CERTIFICATE, "cluster")};
+  for (record.job_id = 1; record.job_id <= 301; record.job_id++) {
+    record.tenant = zps_origin_named(ZPS_ORIGIN_TOKEN, record.job_id == 1 ? "quiet" : "loud");
+    assert_int_equal(zps_history_add(&history, &record), ZPS_OK);
+  }
+  assert_int_equal(zps_history_at(&history, 0)->job_id, 1);
+  assert_int_equal(zps_history_at(&history, 1)->job_id, 301 - ZPS_HISTORY_MAX + 2);
 }
 
 /* How jobs end, in the same words as the messages to ranks. */
@@ -286,17 +299,48 @@ static void test_a_later_error_of_the_same_rank_is_the_cause(void **state) {
   assert_int_equal(ended(0)->cause.code, ZPS_ERR_PEER_LOST);
 }
 
-/* A rank that fails and goes on, again and again, fills neither the log nor the journal. */
+static unsigned n_causes;
+static zps_err_t last_cause;
+
+static void on_note(void *ctx, const struct zps_member_note *note) {
+  (void)ctx;
+  if (note->type != ZPS_NOTE_JOB_CAUSE) return;
+  n_causes++;
+  last_cause = note->job->cause.error.code;
+}
+
+/* A rank that fails and goes on, again and again, fills neither the log nor the journal. Its last error is the cause
+ * all the same. */
 static void test_errors_of_a_rank_are_bounded(void **state) {
   (void)state;
+  members_teardown(NULL);
+  n_causes = 0;
+  assert_int_equal(members_setup_noted(on_note), 0);
   const uint64_t job_id = members_running_job();
-  for (unsigned i = 0; i < 64; i++) {
+  for (unsigned i = 0; i < 100; i++) {
     tell(2, job_id, ZPS_ERR_MISSING, MISSING);
     assert_int_equal(zps_member_job_cause(zps_members_job_first(rig.members))->code, ZPS_ERR_MISSING);
     tell(2, job_id, ZPS_OK, NULL);
+    assert_int_equal(zps_member_job_cause(zps_members_job_first(rig.members))->code, ZPS_OK);
   }
+  assert_int_equal(n_causes, 2 * 64);
   tell(2, job_id, ZPS_ERR_MISSING, MISSING);
-  assert_int_equal(zps_member_job_cause(zps_members_job_first(rig.members))->code, ZPS_OK);
+  leave(2, job_id);
+  leave(3, job_id);
+  assert_int_equal(ended(0)->cause.code, ZPS_ERR_MISSING);
+}
+
+/* An error behind the last noted one takes its place: the journal then has none. */
+static void test_the_journal_has_no_old_error(void **state) {
+  (void)state;
+  members_teardown(NULL);
+  n_causes = 0;
+  assert_int_equal(members_setup_noted(on_note), 0);
+  const uint64_t job_id = members_running_job();
+  for (unsigned i = 0; i < 100; i++) tell(2, job_id, ZPS_ERR_MISSING, i % 2 ? MISSING : "another push is missing");
+  assert_int_equal(n_causes, 64 + 1);
+  assert_int_equal(last_cause, ZPS_OK);
+  assert_string_equal(zps_member_job_cause(zps_members_job_first(rig.members))->text, MISSING);
 }
 
 static void test_a_first_join_that_is_refused_begins_no_job(void **state) {
@@ -312,6 +356,7 @@ int main(void) {
       cmocka_unit_test_setup_teardown(test_how_a_job_ended_is_told, setup, teardown),
       cmocka_unit_test_setup_teardown(test_the_oldest_is_forgotten, setup, teardown),
       cmocka_unit_test_setup_teardown(test_no_client_pushes_anothers_jobs_out, setup, teardown),
+      cmocka_unit_test_setup_teardown(test_tenants_of_one_origin, setup, teardown),
       MEMBERS_CASE(test_a_job_that_all_ranks_leave_is_closed),
       MEMBERS_CASE(test_the_first_cause_is_told),
       MEMBERS_CASE(test_a_job_that_never_ran_has_a_cause),
@@ -321,6 +366,7 @@ int main(void) {
       MEMBERS_CASE(test_an_error_that_a_rank_got_over_is_no_cause),
       MEMBERS_CASE(test_a_later_error_of_the_same_rank_is_the_cause),
       MEMBERS_CASE(test_errors_of_a_rank_are_bounded),
+      MEMBERS_CASE(test_the_journal_has_no_old_error),
       MEMBERS_CASE(test_a_first_join_that_is_refused_begins_no_job),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

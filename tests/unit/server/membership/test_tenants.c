@@ -20,6 +20,7 @@ static struct zps_member_client server, clients[CLIENTS];
 static unsigned n_clients;
 static struct zps_error error;
 static uint64_t last_random;
+static uint32_t max_tensors = 4;
 
 static void no_act(void *ctx, const struct zps_action *action) {
   (void)ctx, (void)action;
@@ -33,7 +34,7 @@ static uint64_t on_random(void *ctx) {
 static void start(uint32_t max_jobs, uint32_t max_waiting) {
   const struct zps_members_config config = {.min_servers = 1,
                                             .max_jobs = max_jobs,
-                                            .max_tensors = 4,
+                                            .max_tensors = max_tensors,
                                             .max_waiting = max_waiting,
                                             .act = no_act,
                                             .random = on_random};
@@ -131,6 +132,38 @@ static void test_shares_of_all_jobs(void **state) {
   end();
 }
 
+/* Tensors of one rank, each of the most partitions, until the job has the most that a job may have. */
+static void test_partitions_of_a_job(void **state) {
+  (void)state;
+  enum { TENSORS = ZPS_JOB_PARTS_MAX / ZPS_PARTITION_PARTS_MAX };
+  struct zps_tensor_spec spec = {.rows = ZPS_PARTITION_ROWS_MAX,
+                                 .width = 1,
+                                 .dtype = ZPS_DTYPE_F32,
+                                 .op = ZPS_OP_SUM,
+                                 .codec = ZPS_CODEC_AUTO,
+                                 .value_codec = ZPS_VALUES_RAW,
+                                 .n_parts = ZPS_PARTITION_PARTS_MAX,
+                                 .block_bits = ZPS_BLOCK_BITS_DEFAULT};
+  max_tensors = TENSORS + 2;
+  start(MAX_JOBS, 0);
+  max_tensors = 4;
+  assert_int_equal(run("good", "g0"), ZPS_OK);
+  struct zps_member_client *const rank = &clients[0];
+  spec.job_id = rank->job->job_id;
+  for (uint32_t t = 0; t <= TENSORS; t++) {
+    snprintf(spec.name, sizeof spec.name, "w%u", t);
+    const zps_err_t err = zps_members_tensor_register(members, rank, &spec, rank, &error);
+    assert_int_equal(err, t < TENSORS ? ZPS_OK : ZPS_ERR_QUOTA);
+    if (!err) zps_members_tensor_opened(members, &server, spec.job_id, t, ZPS_OK, NULL);
+  }
+  assert_string_equal(error.text,
+                      "tensor 'w256' has 65536 partitions: job 'g0' would have 16842752, and a job may have "
+                      "16777216: ask for fewer");
+  assert_int_equal(zps_settled(members, zps_members_tensor_close(rank, spec.job_id, 0, 1500, rank, 0, &error)), ZPS_OK);
+  assert_int_equal(zps_members_tensor_register(members, rank, &spec, rank, &error), ZPS_OK);
+  end();
+}
+
 static int allow_warnings(void **state) {
   (void)state;
   logs_start();
@@ -139,6 +172,7 @@ static int allow_warnings(void **state) {
 }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(test_jobs_that_wait), cmocka_unit_test(test_shares_of_all_jobs)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(test_jobs_that_wait), cmocka_unit_test(test_shares_of_all_jobs),
+                                     cmocka_unit_test(test_partitions_of_a_job)};
   return cmocka_run_group_tests(tests, allow_warnings, logs_check);
 }

@@ -269,6 +269,26 @@ static void test_who_closes_is_told_of_a_lost_rank(void **state) {
   assert_int_equal(close_tensor(2, job_id, 0, 0), ZPS_ERR_PEER_LOST);
 }
 
+/* A report that was under way while a tensor was closed: what it says of others counts. */
+static void test_report_of_a_tensor_that_was_closed(void **state) {
+  (void)state;
+  const struct zps_tally growth = {.rounds = 5};
+  const uint64_t job_id = members_running_job();
+  for (unsigned t = 0; t < 2; t++) {
+    assert_int_equal(members_tensor(2, job_id, t ? "v" : "w", 1000, 0), ZPS_OK);
+    for (unsigned s = 0; s < 2; s++) zps_members_tensor_opened(rig.members, &rig.clients[s], job_id, t, ZPS_OK, NULL);
+  }
+  for (unsigned r = 2; r < 4; r++)
+    assert_int_equal(zps_settled(rig.members, zps_members_tensor_close(&rig.clients[r], job_id, 0, 1500,
+                                                                       &rig.clients[r], 0, &rig.error)),
+                     ZPS_OK);
+  assert_int_equal(zps_members_job_first(rig.members)->n_tensors, 1);
+  assert_int_equal(zps_members_tally(&rig.clients[2], job_id, 0, 5, &growth, 7, &rig.error), ZPS_OK);
+  assert_int_equal(zps_members_tally(&rig.clients[2], job_id, 1, 5, &growth, 7, &rig.error), ZPS_OK);
+  assert_int_equal(zps_members_job_first(rig.members)->tensors[0]->tally.rounds, 5);
+  assert_int_equal(zps_members_tally(&rig.clients[2], job_id, 2, 5, &growth, 7, &rig.error), ZPS_ERR_UNKNOWN);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       MEMBERS_CASE(test_tensor_is_closed_by_all_ranks),
@@ -281,6 +301,7 @@ int main(void) {
       MEMBERS_CASE(test_even_schemes_lay_out_their_rows),
       MEMBERS_CASE(test_ranks_that_push_are_the_same_for_all),
       MEMBERS_CASE(test_what_ranks_tell_is_added_up),
+      MEMBERS_CASE(test_report_of_a_tensor_that_was_closed),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
