@@ -155,10 +155,10 @@ static uint64_t look(struct zps_link *link, uint64_t now_ns, bool waits) {
   const bool is_new =
       gets_on(link) || link->silence.look_ns == ZPS_NEVER || landed != link->silence.landed || link->silence.has_lost;
   const bool is_late = !is_new && now_ns > link->silence.look_ns + LATE_NS;
-  if (is_new || is_late || link->silence.is_heard || link->silence.is_answered) {
-    link->silence.since_ns = now_ns;
-    link->silence.patience_ns = link->is_patient ? 2 * END_NS : END_NS;
-  }
+  if (is_new || is_late || link->silence.is_heard || link->silence.is_answered) link->silence.since_ns = now_ns;
+  /* A peer that answers is not getting on yet. It may stop and go on again and again, and each end of its connection
+   * disturbs others. */
+  if (is_new || is_late) link->silence.patience_ns = link->is_patient ? 2 * END_NS : END_NS;
   if (is_new) {
     link->silence.n_asked = link->silence.n_answered = 0;
     link->silence.look_ns = now_ns + ASK_NS;
