@@ -130,7 +130,8 @@ static uint64_t renew(struct zps_link *link, uint64_t now_ns) {
   if (now_ns < link->resume.renew_ns) return link->resume.renew_ns;
   zps_net_peer_renew(link->peer);
   if (link->bulk) zps_bulk_peer_go_on(link->bulk);
-  if (link->counts && n == 0) link->counts->reconnects++;
+  if (link->counts && n == 0 && !link->resume.is_counted) link->counts->reconnects++;
+  link->resume.is_counted = false;
   link->resume.is_cut = false;
   link->resume.is_held = link->resume.asks = true;
   link->resume.n_renewed++;
@@ -172,6 +173,7 @@ static uint64_t look(struct zps_link *link, uint64_t now_ns, bool waits) {
   if (is_new) {
     link->silence.n_asked = link->silence.n_answered = 0;
     link->silence.look_ns = now_ns + ASK_NS;
+    link->resume.is_counted = link->resume.is_counted && link->resume.is_cut;
   }
   if (link->silence.is_answered && link->silence.n_answered < ASK_DOUBLES) link->silence.n_answered++;
   link->silence.landed = landed;
@@ -182,6 +184,7 @@ static uint64_t look(struct zps_link *link, uint64_t now_ns, bool waits) {
     link->silence.patience_ns *= 2;
     zps_net_peer_cut(link->peer);
     if (link->counts && link->resume.n_renewed == 0) link->counts->reconnects++;
+    link->resume.is_counted = true;
   }
   link->resume.asks = true;
   link->silence.n_asked++;

@@ -24,6 +24,29 @@ static void test_a_peer_that_only_answers_is_cut_ever_more_rarely(void **state) 
   network_close();
 }
 
+/* This end ends the connection, and the fabric reports the end. */
+static void test_an_ended_connection_counts_once(void **state) {
+  (void)state;
+  struct linked *const linked = network_open(1);
+  const _Atomic uint64_t *const count = &linked->counts[0].reconnects;
+  send_now(linked, 0, 0);
+  linked_settle(linked);
+  network.is_down = true;
+  send_now(linked, 0, 1);
+  linked_pass(linked, 1600 * ZPS_NS_PER_MS);
+  assert_int_equal(*count, 1);
+  zps_link_cut(linked->links[0]);
+  linked_settle(linked);
+  assert_int_equal(*count, 1);
+  network.is_down = false;
+  linked_pass(linked, 2 * ZPS_NS_PER_S);
+  assert_int_equal(linked->n_done[1], 2);
+  zps_link_cut(linked->links[0]); /* another one */
+  linked_settle(linked);
+  assert_int_equal(*count, 2);
+  network_close();
+}
+
 static zps_err_t check(struct linked *linked, uint64_t dead_ns) {
   return zps_link_check(linked->links[1], linked->now_ns, dead_ns, &linked->error[1]);
 }
@@ -107,6 +130,7 @@ static void test_reads_do_not_hide_a_gap(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_a_peer_that_only_answers_is_cut_ever_more_rarely),
+      cmocka_unit_test(test_an_ended_connection_counts_once),
       cmocka_unit_test(test_a_silent_peer_owes_nothing),
       cmocka_unit_test(test_a_gap_does_not_stay),
       cmocka_unit_test(test_reads_do_not_hide_a_gap),
