@@ -240,10 +240,11 @@ void zps_forked_keep_alive(unsigned idle_s, unsigned silent_s) {
   pthread_mutex_unlock(&lock);
 }
 
-enum { CONNECTING_MAX = 16, SYN_SENT = 2, IP_CHARS = 33 };
+enum { CONNECTING_MAX = 64, SYN_SENT = 2, IP_CHARS = 33 };
 
 struct ending {
-  struct address peer;
+  const struct zps_forked *const *peers; /* listed, all of them */
+  unsigned n_peers;
   in_port_t local_port;
   ino_t
       connecting[CONNECTING_MAX]; /* sockets that wait for the peer's answer: only the kernel's table has its address */
@@ -264,6 +265,18 @@ static bool ip_read(const char *text, struct in6_addr *ip_p) {
   return true;
 }
 
+static bool is_ending(const struct ending *ending, in_port_t port, const struct in6_addr *ip) {
+  for (unsigned i = 0; i < ending->n_peers; i++)
+    if (ending->peers[i]->port == port && memcmp(&ending->peers[i]->ip, ip, sizeof *ip) == 0) return true;
+  return false;
+}
+
+static bool is_ending_host(const struct ending *ending, const struct in6_addr *ip) {
+  for (unsigned i = 0; i < ending->n_peers; i++)
+    if (memcmp(&ending->peers[i]->ip, ip, sizeof *ip) == 0) return true;
+  return false;
+}
+
 static void find_connecting(const char *table, struct ending *ending) {
   char line[512], ip_text[IP_CHARS];
   FILE *const file = fopen(table, "re");
@@ -274,8 +287,8 @@ static void find_connecting(const char *table, struct ending *ending) {
     if (sscanf(line, " %*d: %*[0-9A-F]:%*x %32[0-9A-F]:%x %x %*x:%*x %*x:%*x %*x %*u %*u %lu", ip_text, &port, &state,
                &ino) != 4)
       continue;
-    if (state != SYN_SENT || htons((uint16_t)port) != ending->peer.port || !ip_read(ip_text, &ip)) continue;
-    if (memcmp(&ip, &ending->peer.ip, sizeof ip) == 0) ending->connecting[ending->n_connecting++] = (ino_t)ino;
+    if (state != SYN_SENT || !ip_read(ip_text, &ip)) continue;
+    if (is_ending(ending, htons((uint16_t)port), &ip)) ending->connecting[ending->n_connecting++] = (ino_t)ino;
   }
   if (file) fclose(file);
 }
@@ -305,18 +318,20 @@ static int get_self(int fd, struct sockaddr *addr, socklen_t *len) {
 static bool is_of_peer(int fd, const struct ending *ending) {
   struct address peer, self;
   if (!name_of(fd, get_peer, &peer)) return is_connecting(fd, ending);
-  if (memcmp(&peer.ip, &ending->peer.ip, sizeof peer.ip) != 0) return false;
-  return peer.port == ending->peer.port || (name_of(fd, get_self, &self) && self.port == ending->local_port);
+  if (is_ending(ending, peer.port, &peer.ip)) return true;
+  return is_ending_host(ending, &peer.ip) && name_of(fd, get_self, &self) && self.port == ending->local_port;
 }
 
 static void end(int fd, const void *arg) {
   if (is_of_peer(fd, arg) && is_tcp_connection(fd)) shutdown(fd, SHUT_RDWR);
 }
 
-void zps_forked_end_peer(const struct zps_forked *local, const void *addr, size_t len) {
-  struct ending ending = {.local_port = local->port};
+void zps_forked_end_peers(const struct zps_forked *local, const struct zps_forked *const *peers, unsigned n_peers) {
+  struct ending ending = {.peers = peers, .n_peers = n_peers, .local_port = local->port};
   pthread_mutex_lock(&lock);
-  if (local->is_listed && address_read(addr, len, &ending.peer)) {
+  bool is_listed = local->is_listed;
+  for (unsigned i = 0; i < n_peers; i++) is_listed = is_listed && peers[i]->is_listed;
+  if (is_listed) {
     find_connecting("/proc/self/net/tcp", &ending);
     find_connecting("/proc/self/net/tcp6", &ending);
     look_at_all(end, &ending);

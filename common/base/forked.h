@@ -41,10 +41,11 @@ void zps_forked_close_peer(struct zps_forked *forked, const void *addr, size_t l
  * traffic, so that no firewall forgets an idle one; and end those that get no answer for `silent_s`. Connections with
  * SO_KEEPALIVE stay as they are. */
 void zps_forked_keep_alive(unsigned idle_s, unsigned silent_s);
-/* Ends this process's TCP connections to the address `addr` of `len` bytes, those that it is making, and those from
- * its host to `local`, an address that is listed. Whoever uses them sees them end. The kernel repeats a lost request
- * for a connection ever more rarely, up to a minute apart: one that is made anew goes out at once. */
-void zps_forked_end_peer(const struct zps_forked *local, const void *addr, size_t len);
+/* Ends this process's TCP connections to the listed addresses `peers`, those that it is making, and those from their
+ * hosts to `local`, an address that is listed. Whoever uses them sees them end. The kernel repeats a lost request for a
+ * connection ever more rarely, up to a minute apart: one that is made anew goes out at once. Takes
+ * milliseconds where the process has thousands of open files, however few the peers are. */
+void zps_forked_end_peers(const struct zps_forked *local, const struct zps_forked *const *peers, unsigned n_peers);
 /* Nothing where it is not listed, as in a child, whose list is empty. */
 void zps_forked_forget(struct zps_forked *forked);
 

@@ -129,6 +129,8 @@ static void piece_done(struct zps_net_read *net_read, zps_err_t code) {
     if (net_read->len <= SMALL_PIECE) zps_meter_trip(&bulk->meter, trip_ns);
     zps_meter_add(&bulk->meter, net_read->len);
     if (bulk->n_pieces == 1) zps_meter_stop(&bulk->meter, now_ns);
+  } else if (bulk->n_pieces == 1) {
+    zps_meter_forget(&bulk->meter);
   }
   bulk->in_flight -= net_read->len;
   bulk->n_pieces--;

@@ -28,6 +28,10 @@ void zps_meter_stop(struct zps_meter *meter, uint64_t now_ns) {
   }
 }
 
+void zps_meter_forget(struct zps_meter *meter) {
+  meter->period_bytes = 0;
+}
+
 void zps_meter_trip(struct zps_meter *meter, uint64_t trip_ns) {
   if (meter->least_trip_ns == 0 || trip_ns < meter->least_trip_ns) meter->least_trip_ns = trip_ns;
 }

@@ -18,6 +18,8 @@ struct zps_meter {
 void zps_meter_start(struct zps_meter *meter, uint64_t now_ns);
 void zps_meter_add(struct zps_meter *meter, uint64_t bytes);
 void zps_meter_stop(struct zps_meter *meter, uint64_t now_ns);
+/* The last read in flight has failed: most of the period's time is that of the failure, so it tells no rate. */
+void zps_meter_forget(struct zps_meter *meter);
 /* A round trip that is mostly latency. */
 void zps_meter_trip(struct zps_meter *meter, uint64_t trip_ns);
 

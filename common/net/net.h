@@ -133,7 +133,8 @@ void zps_net_peer_evict(struct zps_net_peer *peer);
  * that were in flight still end with ZPS_ERR_PEER_LOST. Again: nothing to do. */
 void zps_net_peer_renew(struct zps_net_peer *peer);
 /* Ends the connections with the peer, and with others that cannot be told from them: on_peer_error follows where they
- * were in use. A fabric without connections does nothing. */
+ * were in use. The fabric does it in a later zps_net_progress(), for all peers at once, and for 5% of the time at most.
+ * A fabric without connections does nothing. */
 void zps_net_peer_cut(struct zps_net_peer *peer);
 
 /* Registers [base, base+len) for being read by peers and as target of our reads. Not for the data path: registrations

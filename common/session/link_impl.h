@@ -62,6 +62,7 @@ struct zps_link {
     uint32_t answered;       /* the number of the latest question that any answer names */
     bool is_wrong;           /* the peer has named impossible numbers, as in `wrong` */
     struct zps_frame_resume wrong;
+    bool is_counted;    /* this end has ended the connection, and counted that */
     unsigned n_renewed; /* connections, since the peer was heard */
     uint64_t renew_ns;  /* when to connect */
   } resume;

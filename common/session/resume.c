@@ -12,8 +12,10 @@ enum { ASK_DOUBLES = 3 };
 #define END_NS ZPS_NS_PER_S
 /* A look that is so late says that this process was stopped, and what the peer sent may wait to be read. */
 #define LATE_NS ZPS_NS_PER_S
-/* A peer sends again what it is asked for. One that does not for so long breaks the protocol. */
+/* A peer sends again what it is asked for. One that does not for so long breaks the protocol. Of a silence within this
+ * time no more than COUNTED_NS counts, as long as the longest pause between two questions. */
 #define GAP_NS (5 * ZPS_NS_PER_S)
+#define COUNTED_NS ZPS_NS_PER_S
 /* Between attempts to connect: doubled each time. */
 #define RENEW_NS (10 * ZPS_NS_PER_MS)
 #define RENEW_MOST_NS (100 * ZPS_NS_PER_MS)
@@ -128,7 +130,8 @@ static uint64_t renew(struct zps_link *link, uint64_t now_ns) {
   if (now_ns < link->resume.renew_ns) return link->resume.renew_ns;
   zps_net_peer_renew(link->peer);
   if (link->bulk) zps_bulk_peer_go_on(link->bulk);
-  if (link->counts && n == 0) link->counts->reconnects++;
+  if (link->counts && n == 0 && !link->resume.is_counted) link->counts->reconnects++;
+  link->resume.is_counted = false;
   link->resume.is_cut = false;
   link->resume.is_held = link->resume.asks = true;
   link->resume.n_renewed++;
@@ -140,28 +143,37 @@ static bool is_awaited(const struct zps_link *link) {
          (link->bulk && zps_bulk_peer_waits(link->bulk));
 }
 
-/* Messages say that the peer lives, not that it has ours, nor that none of its own is missing. */
-static bool gets_on(struct zps_link *link) {
+/* Messages and reads say that the peer lives, not that it has ours, nor that none of its own is missing. */
+static bool gets_on(struct zps_link *link, bool has_landed) {
   const uint64_t oldest = zps_unacked_oldest(&link->unacked, link->tx_seq);
   const bool is_stuck =
       (link->unacked.n > 0 && oldest == link->silence.oldest) || (link->early.n > 0 && link->gap.seq == link->rx_seq);
   link->silence.oldest = oldest;
-  return link->silence.is_heard && !is_stuck;
+  return (link->silence.is_heard || has_landed) && !is_stuck;
+}
+
+/* The peer lives. A peer that was stopped could not send again what is missing: that time hardly counts. */
+static void end_silence(struct zps_link *link, uint64_t now_ns, uint64_t counted_ns) {
+  const uint64_t silent_ns = now_ns - link->silence.since_ns;
+  if (silent_ns > counted_ns) link->gap.since_ns += silent_ns - counted_ns;
+  link->silence.since_ns = now_ns;
 }
 
 /* Looks for silence. Returns when to look next. */
 static uint64_t look(struct zps_link *link, uint64_t now_ns, bool waits) {
   const uint64_t landed = link->bulk ? zps_bulk_peer_landed(link->bulk) : 0;
-  const bool is_new =
-      gets_on(link) || link->silence.look_ns == ZPS_NEVER || landed != link->silence.landed || link->silence.has_lost;
+  const bool has_landed = landed != link->silence.landed;
+  const bool is_new = gets_on(link, has_landed) || link->silence.look_ns == ZPS_NEVER || link->silence.has_lost;
   const bool is_late = !is_new && now_ns > link->silence.look_ns + LATE_NS;
-  if (is_new || is_late || link->silence.is_heard || link->silence.is_answered) {
-    link->silence.since_ns = now_ns;
-    link->silence.patience_ns = link->is_patient ? 2 * END_NS : END_NS;
-  }
+  if (is_new || is_late || has_landed || link->silence.is_heard || link->silence.is_answered)
+    end_silence(link, now_ns, is_late ? 0 : COUNTED_NS);
+  /* A peer that answers is not getting on yet. It may stop and go on again and again, and each end of its connection
+   * disturbs others. */
+  if (is_new || is_late) link->silence.patience_ns = link->is_patient ? 2 * END_NS : END_NS;
   if (is_new) {
     link->silence.n_asked = link->silence.n_answered = 0;
     link->silence.look_ns = now_ns + ASK_NS;
+    link->resume.is_counted = link->resume.is_counted && link->resume.is_cut;
   }
   if (link->silence.is_answered && link->silence.n_answered < ASK_DOUBLES) link->silence.n_answered++;
   link->silence.landed = landed;
@@ -172,6 +184,7 @@ static uint64_t look(struct zps_link *link, uint64_t now_ns, bool waits) {
     link->silence.patience_ns *= 2;
     zps_net_peer_cut(link->peer);
     if (link->counts && link->resume.n_renewed == 0) link->counts->reconnects++;
+    link->resume.is_counted = true;
   }
   link->resume.asks = true;
   link->silence.n_asked++;
@@ -179,13 +192,19 @@ static uint64_t look(struct zps_link *link, uint64_t now_ns, bool waits) {
   return link->silence.look_ns = now_ns + (pause_ns < ASK_MOST_NS ? pause_ns : ASK_MOST_NS);
 }
 
-/* Returns when a frame that is missing has been so for too long. */
+/* Returns when a frame that is missing will have been so for too long. */
 static uint64_t look_for_gap(struct zps_link *link, uint64_t now_ns) {
-  if (link->early.n == 0 || link->gap.seq != link->rx_seq || now_ns > link->gap.since_ns + GAP_NS + LATE_NS) {
+  if (link->early.n == 0 || link->gap.seq != link->rx_seq) {
     link->gap.seq = link->rx_seq;
     link->gap.since_ns = now_ns;
   }
-  return link->early.n > 0 ? link->gap.since_ns + GAP_NS : ZPS_NEVER;
+  const uint64_t end_ns = link->gap.since_ns + GAP_NS;
+  return link->early.n > 0 && now_ns < end_ns ? end_ns : ZPS_NEVER;
+}
+
+/* The peer has spoken since a frame has been missing for too long. While it has not, its silence counts. */
+static bool has_gap(const struct zps_link *link) {
+  return link->early.n > 0 && link->silence.since_ns >= link->gap.since_ns + GAP_NS;
 }
 
 uint64_t zps_link_tick(struct zps_link *link, uint64_t now_ns, bool waits) {
@@ -201,7 +220,7 @@ zps_err_t zps_link_check(const struct zps_link *link, uint64_t now_ns, uint64_t 
                     "RESUME frame expects frame %u, has early 0x%x, answers %u: no message that was sent begins with "
                     "one of these frames, or none of the %u questions has that number",
                     wrong->expects, wrong->early, wrong->answers, link->resume.n_sent);
-  if (link->early.n > 0 && now_ns >= link->gap.since_ns + GAP_NS)
+  if (has_gap(link))
     return zps_fail(error, ZPS_ERR_PROTOCOL, "frame %u has not come, and %u messages behind it have",
                     (uint32_t)link->rx_seq, link->early.n);
   if (dead_ns == 0 || link->silence.look_ns == ZPS_NEVER || link->silence.n_asked == 0) return ZPS_OK;

@@ -272,6 +272,8 @@ static struct zps_shard_pull *open(struct zps_member *member, struct zps_tensor 
   const zps_err_t err = create(round, member->rank, asked, &pull, &error);
   if (err) {
     zps_reply_text(member, asked, tensor, err, "rank %u: %s", member->rank, error.text);
+    if (round->machine->deadline_ns == ZPS_NEVER)
+      zps_shard_round_drop(round); /* begun for this pull: nothing ends it */
     return NULL;
   }
   pull->deadline_ns = deadline_ns;

@@ -93,23 +93,23 @@ static uint64_t free_aborted(struct zps_shard *shard, uint64_t now_ns) {
   return shard->aborted_ns;
 }
 
-/* Returns when to look at the link again. */
-static uint64_t look_at_link(const struct zps_shard *shard, struct zps_member *member, uint64_t now_ns) {
+/* A rank owes something while its own job has a round in flight. Returns when to look at the link again. */
+static uint64_t look_at_link(struct zps_member *member, uint64_t now_ns) {
   struct zps_error error;
-  const uint64_t next_ns = zps_link_tick(member->link, now_ns, shard->oldest);
+  const uint64_t next_ns = zps_link_tick(member->link, now_ns, member->job->n_rounds > 0);
   const zps_err_t code = zps_link_check(member->link, now_ns, 0, &error);
   if (code != ZPS_OK) zps_member_fail(member, code, error.text);
   return next_ns;
 }
 
 /* Ranks of a closed job are going: nothing is asked of them. Returns when to look at links again. */
-static uint64_t progress_links(const struct zps_shard *shard, struct zps_job *jobs, uint64_t now_ns) {
+static uint64_t progress_links(struct zps_job *jobs, uint64_t now_ns) {
   uint64_t next_ns = ZPS_NEVER;
   for (struct zps_job *job = jobs; job; job = job->next) {
     for (uint32_t rank = 0; rank < job->world; rank++) {
       struct zps_member *const member = &job->members[rank];
       if (!member->link) continue;
-      const uint64_t link_ns = job->is_closed ? ZPS_NEVER : look_at_link(shard, member, now_ns);
+      const uint64_t link_ns = job->is_closed ? ZPS_NEVER : look_at_link(member, now_ns);
       if (link_ns < next_ns) next_ns = link_ns;
       zps_link_progress(member->link);
     }
@@ -134,8 +134,8 @@ static uint64_t on_tick(void *ctx, uint64_t now_ns) {
   check_deadlines(shard, now_ns);
   zps_shard_settle(shard);
   const uint64_t aborted_ns = free_aborted(shard, now_ns);
-  uint64_t next_ns = progress_links(shard, shard->jobs, now_ns);
-  progress_links(shard, shard->lingering, now_ns);
+  uint64_t next_ns = progress_links(shard->jobs, now_ns);
+  progress_links(shard->lingering, now_ns);
   const uint64_t lingering_ns = free_lingering(shard, now_ns);
   if (lingering_ns < next_ns) next_ns = lingering_ns;
   if (shard->any_failing) return now_ns; /* found out just above */

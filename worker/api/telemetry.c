@@ -99,6 +99,7 @@ static zps_json *tensors_array(const struct news *news, size_t n) {
 static struct zps_rank_news rank_news(const struct zenps_job *job) {
   return (struct zps_rank_news){
       .first = job->first.error,
+      .load = job->telemetry.load,
       .kept_bytes = atomic_load_explicit(&job->rounds.replay.kept_bytes, memory_order_relaxed),
       .mishaps = zps_engine_mishaps(job->plane.engine)};
 }
@@ -123,8 +124,8 @@ static void report(struct zenps_job *job) {
   pthread_mutex_unlock(&job->lock);
   zps_json *const tensors = tensors_array(news, n);
   pthread_mutex_lock(&job->lock); /* Until it is sent: a first error that comes now is told behind it. */
-  struct zps_rank_news rank = rank_news(job);
-  rank.load = load;
+  job->telemetry.load = load;
+  const struct zps_rank_news rank = rank_news(job);
   zps_err_t err = ZPS_OK;
   if (n > 0 || rank.first.code != job->first.told)
     err = zps_membership_stats(&job->membership, &rank, tensors);

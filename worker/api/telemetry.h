@@ -31,6 +31,7 @@ struct zps_telemetry {
   atomic_bool on;       /* the job is open, and the options want reports */
   uint64_t told_ns;     /* when the last report was made */
   struct zps_load_probe probe;
+  struct zps_load load; /* of the last report; guarded by the job's lock */
 };
 
 void zps_telemetry_init(struct zps_telemetry *telemetry);

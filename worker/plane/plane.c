@@ -116,7 +116,9 @@ static void progress(struct zps_remote *remote, bool waits, uint64_t now_ns, uin
   zps_link_progress(remote->link);
   struct zps_error error;
   const uint64_t dead_ns = remote->is_rank ? remote->plane->dead_ns : 0; /* servers are watched (watch.h) */
-  if (zps_link_check(remote->link, now_ns, dead_ns, &error) != ZPS_OK) zps_plane_lose(remote, error.text);
+  if (zps_link_check(remote->link, now_ns, dead_ns, &error) == ZPS_OK) return;
+  zps_plane_lose(remote, error.text);
+  *next_ns = now_ns; /* to act on it */
 }
 
 static uint64_t on_tick(void *ctx, uint64_t now_ns) {

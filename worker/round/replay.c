@@ -259,6 +259,19 @@ static bool is_still(const struct zps_rounds *rounds) {
   return true;
 }
 
+/* Asking once more would not help: the job fails. The other ranks need not wait for any of its rounds. */
+static void fail_many(struct zps_rounds *rounds, struct zps_job_steps *steps) {
+  char text[300];
+  snprintf(text, sizeof text,
+           "a server was lost, and rank %" PRIu32
+           " has more rounds in flight than ranks can begin anew: have at most %u tensors and %u steps of each in "
+           "flight",
+           rounds->plane->rank, ZPS_MAP_TENSORS_MAX, ZPS_MAP_STEPS_MAX);
+  fail_all(rounds, ZPS_ERR_SERVER_LOST, text);
+  zps_job_steps_fini(steps);
+  *steps = (struct zps_job_steps){.job_id = rounds->plane->job_id, .epoch = rounds->replay.epoch};
+}
+
 static void say(struct zps_rounds *rounds) {
   struct zps_replay *replay = &rounds->replay;
   struct zps_job_steps steps = {.job_id = rounds->plane->job_id, .epoch = replay->epoch};
@@ -267,6 +280,10 @@ static void say(struct zps_rounds *rounds) {
   for (const struct zps_round *round = rounds->all; round && err == ZPS_OK; round = round->all_next)
     if (is_open(round)) err = zps_job_steps_add(&steps, round->tensor->id, round->step);
   replay->is_said = true;
+  if (err == ZPS_ERR_INVALID) {
+    fail_many(rounds, &steps);
+    err = ZPS_OK;
+  }
   if (left_bytes > 0)
     zps_log_info("reads of servers that were lost hold %" PRIu64 " bytes of registered memory until they end",
                  left_bytes);

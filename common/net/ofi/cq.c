@@ -30,8 +30,7 @@ static void send_done(struct ofi_net *net, struct ofi_op *op, int err, const cha
   peer->n_sends--;
   if (peer->state == OFI_PEER_EVICTED) net->n_sends_stuck--;
   zps_ofi_pool_put(&net->sends, op);
-  if (err != 0 && is_of_this_life)
-    zps_ofi_peer_fail(peer, ZPS_ERR_PEER_LOST, "a message was not sent: %s", text);
+  if (err != 0 && is_of_this_life) zps_ofi_peer_fail(peer, ZPS_ERR_PEER_LOST, "a message was not sent: %s", text);
   zps_ofi_peer_unref(peer);
 }
 
@@ -153,10 +152,11 @@ unsigned zps_ofi_progress(struct zps_net *base) {
   }
   n_events += zps_ofi_read_report(net);
   n_events += zps_ofi_peer_report(net);
-  if (n_events > 0 || net->keepalive_at_ns != ZPS_NEVER) {
+  if (n_events > 0 || net->keepalive_at_ns != ZPS_NEVER || net->end_at_ns != ZPS_NEVER) {
     const uint64_t now_ns = zps_clock_ns();
     if (n_events > 0) net->last_event_ns = now_ns;
     zps_ofi_keep_alive(net, now_ns, n_events > 0);
+    zps_ofi_end_cut(net, now_ns);
   }
   return n_events;
 }

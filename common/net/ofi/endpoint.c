@@ -208,7 +208,7 @@ zps_err_t zps_net_ofi_open(const struct zps_net_config *config, const struct zps
   net->keep_addrs = strstr(net->info->fabric_attr->prov_name, "ofi_rxm") && provider_older_than(net->info, 200, 0);
   net->last_event_ns = zps_clock_ns();
   net->keepalive_s = (config->keepalive_ms + 999) / 1000;
-  net->keepalive_at_ns = ZPS_NEVER;
+  net->keepalive_at_ns = net->end_at_ns = ZPS_NEVER;
   code = zps_ofi_reserve(&net->base, (int)config->n_recv);
   if (code != ZPS_OK) {
     zps_fail(error, code, "out of memory for %u receive buffers of %zu bytes", config->n_recv, config->max_msg);
@@ -282,8 +282,7 @@ static void ofi_shut(struct zps_net *base) {
   zps_ofi_peers_shut(net);
 }
 
-/* Processor time of this thread. */
-static uint64_t used_ns(void) {
+uint64_t zps_ofi_used_ns(void) {
   struct timespec used = {0};
   clock_gettime(CLOCK_THREAD_CPUTIME_ID, &used);
   return (uint64_t)used.tv_sec * ZPS_NS_PER_S + (uint64_t)used.tv_nsec;
@@ -291,10 +290,10 @@ static uint64_t used_ns(void) {
 
 void zps_ofi_keep_alive(struct ofi_net *net, uint64_t now_ns, bool has_happened) {
   if (now_ns >= net->keepalive_at_ns) {
-    const uint64_t began_ns = used_ns();
+    const uint64_t began_ns = zps_ofi_used_ns();
     zps_forked_keep_alive(net->keepalive_s, SILENT_S);
     net->keepalive_at_ns = ZPS_NEVER;
-    net->keepalive_pause_ns = LOOK_COST * (used_ns() - began_ns);
+    net->keepalive_pause_ns = LOOK_COST * (zps_ofi_used_ns() - began_ns);
   }
   if (!has_happened || net->keepalive_s == 0 || net->keepalive_at_ns != ZPS_NEVER) return;
   net->keepalive_at_ns =

@@ -63,6 +63,7 @@ struct ofi_addr {
   uint8_t bytes[ZPS_NET_ADDR_MAX];
   char text[96];
   struct zps_forked forked; /* connections that we made */
+  bool is_to_end;           /* its connections are to be ended */
 };
 
 enum ofi_read_state {
@@ -139,6 +140,8 @@ struct ofi_net {
   unsigned keepalive_s;        /* of connections; 0: none */
   uint64_t keepalive_at_ns;    /* when new connections are looked for; ZPS_NEVER: none can have come */
   uint64_t keepalive_pause_ns; /* before the next look, at least */
+  uint64_t end_at_ns;          /* when connections are to be ended; ZPS_NEVER: none is */
+  uint64_t may_end_at_ns;      /* when they may be, after the last time */
   LIST_HEAD(, ofi_region) regions;
   SLIST_HEAD(, ofi_addr) addrs;
   LIST_HEAD(, ofi_peer) peers;
@@ -167,6 +170,8 @@ bool zps_ofi_errno_is_loss(int err);
 /* Gives new connections keepalive, when a look at them is due. `has_happened`: there may be some, so a look becomes due
  * in 1 s. Among thousands of sockets a look takes milliseconds, and the pause is 500 times as long. */
 void zps_ofi_keep_alive(struct ofi_net *net, uint64_t now_ns, bool has_happened);
+/* Processor time of this thread. */
+uint64_t zps_ofi_used_ns(void);
 
 /* mem.c */
 void zps_ofi_region_destroy(struct ofi_region *region);
@@ -188,6 +193,9 @@ zps_err_t zps_ofi_peer_add(struct zps_net *net, const void *addr, size_t len, vo
 void zps_ofi_peer_evict(struct zps_net_peer *peer);
 void zps_ofi_peer_renew(struct zps_net_peer *peer);
 void zps_ofi_peer_cut(struct zps_net_peer *peer);
+/* Ends the connections of all peers that were cut, in one pass over the sockets. That takes milliseconds where there
+ * are thousands of them, and the next pass waits 20 times as long. */
+void zps_ofi_end_cut(struct ofi_net *net, uint64_t now_ns);
 /* Marks the peer as lost, unless it is already; its owner is told by the next zps_ofi_peer_report(). */
 void zps_ofi_peer_fail(struct ofi_peer *peer, zps_err_t code, const char *fmt, ...) ZPS_PRINTF(3, 4);
 unsigned zps_ofi_peer_report(struct ofi_net *net);

@@ -10,6 +10,8 @@
 #define ZPS_LOG_COMPONENT "net"
 #include "common/base/log.h"
 
+enum { ENDED_MAX = 256, PASS_COST = 20 }; /* so the thread is busy with it for 5% of the time at most */
+
 /* An address in text starts with a scheme, as ours does, and ends with a zero; the others all have one length. */
 static bool addr_looks_right(const struct ofi_net *net, const char *bytes, size_t len) {
   const char *ours = (const char *)net->base.info.addr;
@@ -193,13 +195,35 @@ void zps_ofi_peer_renew(struct zps_net_peer *net_peer) {
   if (peer->state != OFI_PEER_FAILED || peer->in_errors || net->shut || net->closing) return;
   peer->state = OFI_PEER_LIVE;
   peer->life++;
+  peer->addr->is_to_end = false; /* the connection that was to end is gone */
 }
 
-/* Libfabric has no call for it. Its sockets are found by their addresses. Of a connection that the peer made, the socket
- * shows the peer's host alone: all connections that this host made are ended. */
+/* Many links may find their peers silent at once: one pass over the sockets does for all. */
 void zps_ofi_peer_cut(struct zps_net_peer *net_peer) {
   const struct ofi_peer *peer = ofi_peer_of(net_peer);
-  const struct ofi_net *net = ofi_net_of(net_peer->net);
-  if (net->shut || net->closing) return;
-  zps_forked_end_peer(&net->forked, peer->addr->bytes, peer->addr->len);
+  struct ofi_net *net = ofi_net_of(net_peer->net);
+  if (net->shut || net->closing || !peer->addr->forked.is_listed) return;
+  peer->addr->is_to_end = true;
+  if (net->end_at_ns == ZPS_NEVER) net->end_at_ns = net->may_end_at_ns;
+}
+
+/* Libfabric has no call for it. Its sockets are found by their addresses. Of a connection that the peer made, the
+ * socket shows the peer's host alone: all connections that this host made are ended. */
+void zps_ofi_end_cut(struct ofi_net *net, uint64_t now_ns) {
+  const struct zps_forked *ended[ENDED_MAX];
+  unsigned n_ended = 0;
+  struct ofi_addr *addr;
+  if (now_ns < net->end_at_ns || net->shut) return;
+  net->end_at_ns = ZPS_NEVER;
+  SLIST_FOREACH(addr, &net->addrs, link) {
+    if (!addr->is_to_end) continue;
+    if (n_ended == ENDED_MAX) break;
+    addr->is_to_end = false;
+    ended[n_ended++] = &addr->forked;
+  }
+  if (n_ended == 0) return;
+  const uint64_t began_ns = zps_ofi_used_ns();
+  zps_forked_end_peers(&net->forked, ended, n_ended);
+  net->may_end_at_ns = now_ns + PASS_COST * (zps_ofi_used_ns() - began_ns);
+  if (addr) net->end_at_ns = net->may_end_at_ns;
 }

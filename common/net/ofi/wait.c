@@ -112,8 +112,9 @@ void zps_ofi_wait(struct zps_net *base, uint64_t timeout_ns) {
   }
   if (must_look(net) && timeout_ns > OFI_RETRY_WAIT_NS) timeout_ns = OFI_RETRY_WAIT_NS;
   const uint64_t start = zps_clock_ns();
-  if (net->keepalive_at_ns != ZPS_NEVER) {
-    const uint64_t left_ns = net->keepalive_at_ns > start ? net->keepalive_at_ns - start : 0;
+  const uint64_t look_at_ns = net->keepalive_at_ns < net->end_at_ns ? net->keepalive_at_ns : net->end_at_ns;
+  if (look_at_ns != ZPS_NEVER) {
+    const uint64_t left_ns = look_at_ns > start ? look_at_ns - start : 0;
     if (timeout_ns > left_ns) timeout_ns = left_ns;
   }
   const uint64_t deadline = timeout_ns < UINT64_MAX - start ? start + timeout_ns : UINT64_MAX;

@@ -239,12 +239,51 @@ static void test_keepalive(void **state) {
   close(listener), close(there), close(elsewhere);
 }
 
+/* ---- Ended connections ---- */
+
+static void test_connections_of_several_peers_end(void **state) {
+  (void)state;
+  enum { PEERS = 3 };
+  struct sockaddr_in ours, theirs[PEERS];
+  int accepted[2], made[PEERS][2], there[PEERS];
+  const int listener = listen_at(INADDR_LOOPBACK, &ours);
+  struct zps_forked local = {0}, peers[PEERS] = {{0}};
+  connect_to(listener, &ours, accepted);
+  for (int i = 0; i < PEERS; i++) {
+    there[i] = listen_at(INADDR_LOOPBACK, &theirs[i]);
+    connect_to(there[i], &theirs[i], made[i]);
+    zps_forked_close_peer(&peers[i], &theirs[i], sizeof theirs[i]);
+  }
+  const struct zps_forked *const first[] = {&peers[0], &peers[1]}, *const last[] = {&peers[2]};
+  zps_forked_end_peers(&local, first, 2); /* `local` is not listed. */
+  assert_false(is_at_end(made[0][1], 0));
+  zps_forked_close_local(&local, &ours, sizeof ours);
+  zps_forked_end_peers(&local, first, 2);
+  assert_true(is_at_end(made[0][1], LONG_MS));
+  assert_true(is_at_end(made[1][1], LONG_MS));
+  assert_false(is_at_end(made[2][1], 0));
+  assert_true(is_at_end(accepted[0], LONG_MS)); /* It came from a host that is theirs, too. */
+  zps_forked_end_peers(&local, last, 1);
+  assert_true(is_at_end(made[2][1], LONG_MS));
+  zps_forked_forget(&local);
+  for (int i = 0; i < PEERS; i++) {
+    zps_forked_forget(&peers[i]);
+    close(made[i][0]), close(made[i][1]), close(there[i]);
+  }
+  close(accepted[0]), close(accepted[1]), close(listener);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_keepalive),       cmocka_unit_test(test_socket),
-      cmocka_unit_test(test_parent_goes_on),  cmocka_unit_test(test_addresses),
-      cmocka_unit_test(test_any_interface),   cmocka_unit_test(test_forgotten),
-      cmocka_unit_test(test_other_addresses), cmocka_unit_test(test_child_of_child),
+      cmocka_unit_test(test_keepalive),
+      cmocka_unit_test(test_socket),
+      cmocka_unit_test(test_parent_goes_on),
+      cmocka_unit_test(test_addresses),
+      cmocka_unit_test(test_any_interface),
+      cmocka_unit_test(test_forgotten),
+      cmocka_unit_test(test_other_addresses),
+      cmocka_unit_test(test_child_of_child),
+      cmocka_unit_test(test_connections_of_several_peers_end),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

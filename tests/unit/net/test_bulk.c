@@ -1,4 +1,5 @@
 /* Receiver-driven bulk reads: order and budgets. */
+#include "common/net/bulk_impl.h"
 #include "tests/unit/net/bulk_reader.h"
 
 #include "tests/support/oom.h"
@@ -184,12 +185,32 @@ static void test_out_of_memory(void **state) {
   pair_close(ends);
 }
 
+/* Of two reads in flight the last one is lost with its peer: what the first one brought is not counted for another
+ * period. */
+static void test_a_lost_read_ends_a_period(void **state) {
+  (void)state;
+  struct transfer lost, other;
+  reader_open(&reader, "loop", NULL, &(struct zps_bulk_config){.piece_bytes = 0});
+  start(&reader, 0, &other, 0, PIECE);
+  start(&reader, 1, &lost, 0, PIECE);
+  zps_bulk_progress(reader.bulk);
+  assert_int_equal(reader.bulk->n_pieces, 2);
+  evict(&reader, 1);
+  spin_until_done(&other);
+  spin_until_done(&lost);
+  assert_int_equal(lost.code, ZPS_ERR_PEER_LOST);
+  assert_int_equal(reader.bulk->n_pieces, 0);
+  assert_int_equal(reader.bulk->meter.period_bytes, 0);
+  reader_close(&reader);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_pieces_go_round_the_peers),
       cmocka_unit_test(test_jobs_have_turns_by_weight),
       cmocka_unit_test(test_budgets_bound_what_is_in_flight),
       cmocka_unit_test(test_windows_where_processors_are_short),
+      cmocka_unit_test(test_a_lost_read_ends_a_period),
       cmocka_unit_test(test_a_piece_always_fits_its_budget),
       cmocka_unit_test(test_empty_transfers_are_done_by_progress),
       cmocka_unit_test(test_a_callback_may_start_the_next),

@@ -219,6 +219,24 @@ static void test_sets_of_steps(void **state) {
   zps_job_steps_fini(&set);
 }
 
+/* A rank may have a round of each tensor in flight. */
+static void test_steps_of_all_tensors_fit_a_line(void **state) {
+  (void)state;
+  struct zps_job_steps set = {.job_id = JOB, .epoch = UINT32_MAX}, read = {0};
+  struct zps_error error;
+  for (uint32_t i = 0; i < 8192; i++) assert_int_equal(zps_job_steps_add(&set, i, UINT64_MAX), ZPS_OK);
+  zps_json *const message = zps_control_job_steps_write(&set);
+  char *const line = zps_json_dump(message);
+  assert_non_null(line);
+  assert_true(strlen(line) < ZPS_RPC_LINE_MAX / 2);
+  assert_int_equal(zps_control_job_steps_read(message, &read, &error), ZPS_OK);
+  assert_int_equal(read.n_tensors, 8192);
+  zps_json_unref(message);
+  free(line);
+  zps_job_steps_fini(&set);
+  zps_job_steps_fini(&read);
+}
+
 static void test_stats(void **state) {
   (void)state;
   zps_json *rows = zps_control_news_append(
@@ -502,6 +520,7 @@ int main(void) {
       cmocka_unit_test(test_jobs),
       cmocka_unit_test(test_generations),
       cmocka_unit_test(test_sets_of_steps),
+      cmocka_unit_test(test_steps_of_all_tensors_fit_a_line),
       cmocka_unit_test(test_stats),
       cmocka_unit_test(test_tensors),
       cmocka_unit_test(test_largest_job),

@@ -156,6 +156,28 @@ static void test_wants_are_bounded(void **state) {
   zps_shard_destroy(greedy.shard);
 }
 
+/* A refused pull leaves no round behind: nothing would end that round, and a tensor has room for 64. */
+static void test_a_refused_pull_begins_no_round(void **state) {
+  (void)state;
+  enum { REFUSED = 70 };
+  struct scene scene;
+  scene.shard = cluster_shard("loop", NULL, 4 << 10);
+  open_small(&scene, 77);
+  pull_runs(&scene, 8, 1, 10, 4000);
+  uint64_t step = 9;
+  for (; step < 9 + REFUSED; step++) pull_runs(&scene, step, 1, 10, 4000); /* The first few may have room. */
+  cluster_abort(&scene.cluster, scene.tensor, step - 1, 0, ZPS_ERR_NOMEM, "half of what other jobs leave");
+  const uint64_t before = cluster_totals(scene.shard).rounds_in_flight;
+  assert_in_range(before, 1, 8);
+  cluster_push(&scene.cluster, scene.tensor, step - 1, 1, PATIENCE_NEVER_MS); /* A refused step may begin anew. */
+  while (cluster_totals(scene.shard).rounds_in_flight == before) patience_nap();
+  pull_runs(&scene, step - 1, 1, 10, 4000);
+  cluster_abort(&scene.cluster, scene.tensor, step - 1, 0, ZPS_ERR_NOMEM, "half of what other jobs leave");
+  assert_int_equal(cluster_totals(scene.shard).rounds_in_flight, before + 1); /* This one has a push. */
+  cluster_close(&scene.cluster);
+  zps_shard_destroy(scene.shard);
+}
+
 /* They are on the account of their job, and come back. */
 static void test_wants_are_under_the_quota(void **state) {
   (void)state;
@@ -176,6 +198,7 @@ static void test_wants_are_under_the_quota(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(test_bad_pulls), cmocka_unit_test(test_levels_have_no_parts),
                                      cmocka_unit_test(test_wants_are_bounded),
+                                     cmocka_unit_test(test_a_refused_pull_begins_no_round),
                                      cmocka_unit_test(test_wants_are_under_the_quota)};
   logs_start();
   return cmocka_run_group_tests(tests, NULL, logs_check);

@@ -8,6 +8,8 @@
 #include <cmocka.h>
 
 #include "common/base/clock.h"
+#include "common/session/link_impl.h"
+#include "server/shard/job.h"
 #include "server/shard/shard_impl.h"
 #include "tests/support/logs.h"
 #include "tests/unit/server/shard/shard_scene.h"
@@ -303,6 +305,44 @@ static void test_sums_of_aborted_rounds_stay_for_a_while(void **state) {
   close_with_sums(0);
 }
 
+struct asking {
+  struct zps_command command;
+  uint64_t job_id;
+  unsigned n_asked; /* questions to its ranks */
+};
+
+static void run_asking(struct zps_command *command, void *ctx) {
+  struct asking *const asking = (struct asking *)command;
+  const struct zps_shard *const shard = ctx;
+  const struct zps_job *const job = zps_job_find(shard->jobs, asking->job_id);
+  asking->n_asked = 0;
+  for (uint32_t rank = 0; rank < job->world; rank++) asking->n_asked += job->members[rank].link->resume.n_sent;
+}
+
+static unsigned n_asked(struct zps_shard *shard, uint64_t job_id) {
+  struct asking asking = {.command = {.run = run_asking}, .job_id = job_id};
+  assert_int_equal(zps_engine_call(shard->engine, &asking.command), ZPS_OK);
+  return asking.n_asked;
+}
+
+/* One job has a round that waits for a rank. Ranks of another job owe nothing. */
+static void test_ranks_of_an_idle_job_are_not_asked(void **state) {
+  (void)state;
+  struct zps_shard *const shard = cluster_shard("loop", NULL, 64 << 20);
+  struct cluster waiting, idle;
+  cluster_open(&idle, shard, "loop", NULL, 78, RANKS);
+  cluster_open(&waiting, shard, "loop", NULL, 77, RANKS);
+  struct cluster_tensor *const tensor = cluster_tensor(&waiting, 900, 1, ZPS_DTYPE_F32, ZPS_OP_SUM, 2, 0.5);
+  cluster_push(&waiting, tensor, 1, 0, PATIENCE_NEVER_MS);
+  struct patience patience = {0};
+  while (n_asked(shard, 77) < 2 * RANKS && !patience_is_over(&patience)) patience_nap();
+  assert_true(n_asked(shard, 77) >= 2 * RANKS);
+  assert_int_equal(n_asked(shard, 78), 0);
+  cluster_close(&waiting);
+  cluster_close(&idle);
+  zps_shard_destroy(shard);
+}
+
 static int expect_warnings(void **state) {
   (void)state;
   logs_start();
@@ -327,6 +367,7 @@ int main(void) {
       ON_BOTH(test_rows_that_a_rank_does_not_read),
       ON_BOTH(test_job_closed_in_a_round),
       cmocka_unit_test(test_sums_of_aborted_rounds_stay_for_a_while),
+      cmocka_unit_test(test_ranks_of_an_idle_job_are_not_asked),
   };
   return cmocka_run_group_tests(tests, expect_warnings, logs_check);
 }

@@ -446,6 +446,50 @@ static void test_the_log_is_given_and_taken_back(void **state) {
   for (unsigned i = 0; i < REQUESTS; i++) finish(scene, i, ZENPS_OK);
 }
 
+static struct zps_rank_news news; /* of the last report */
+
+zps_err_t __wrap_zps_membership_stats(struct zps_membership *membership, const struct zps_rank_news *told,
+                                      zps_json *tensors);
+zps_err_t __wrap_zps_membership_stats(struct zps_membership *membership, const struct zps_rank_news *told,
+                                      zps_json *tensors) {
+  (void)membership;
+  news = *told;
+  zps_json_unref(tensors);
+  return ZPS_OK;
+}
+
+struct zps_mishaps __wrap_zps_engine_mishaps(const struct zps_engine *engine);
+struct zps_mishaps __wrap_zps_engine_mishaps(const struct zps_engine *engine) {
+  (void)engine;
+  return (struct zps_mishaps){0};
+}
+
+struct zps_load __wrap_zps_load_measure(struct zps_load_probe *probe, uint64_t now_ns);
+struct zps_load __wrap_zps_load_measure(struct zps_load_probe *probe, uint64_t now_ns) {
+  (void)probe, (void)now_ns;
+  return (struct zps_load){.busy = 70, .starved = 20};
+}
+
+/* The word of a first error goes out at once, and takes the place of the report before it. */
+static void test_a_first_error_tells_the_load_too(void **state) {
+  struct scene *scene = *state;
+  struct zenps_job *const job = scene->job;
+  zps_telemetry_init(&job->telemetry);
+  atomic_store(&job->telemetry.on, true);
+  job->first.error.code = ZPS_ERR_MISSING;
+  zps_telemetry_beat(job);
+  pthread_mutex_lock(&job->lock);
+  job->first.error.code = ZPS_ERR_CANCELED;
+  zps_telemetry_failed(job);
+  job->first.error.code = job->first.told = ZPS_OK;
+  pthread_mutex_unlock(&job->lock);
+  assert_int_equal(news.first.code, ZPS_ERR_CANCELED);
+  assert_int_equal(news.load.busy, 70);
+  assert_int_equal(news.load.starved, 20);
+  zps_telemetry_fini(&job->telemetry);
+  for (unsigned i = 0; i < REQUESTS; i++) finish(scene, i, ZENPS_OK);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test_setup_teardown(test_what_is_seen_later_counts_later, scene_setup, scene_teardown),
@@ -462,6 +506,7 @@ int main(void) {
       cmocka_unit_test_setup_teardown(test_taken_rows_outlive_request_and_job, scene_setup, scene_teardown),
       cmocka_unit_test_setup_teardown(test_arrays_come_back_to_their_tensor, scene_setup, scene_teardown),
       cmocka_unit_test_setup_teardown(test_nothing_to_take, scene_setup, scene_teardown),
+      cmocka_unit_test_setup_teardown(test_a_first_error_tells_the_load_too, scene_setup, scene_teardown),
       cmocka_unit_test_setup_teardown(test_the_log_is_given_and_taken_back, scene_setup, scene_teardown),
   };
   return cmocka_run_group_tests_name("requests", tests, NULL, NULL);
