@@ -5,7 +5,7 @@
 
 #include "proto/control_job.h"
 
-#define ZPS_MAP_TENSORS_MAX 8192u /* as many as a job may have */
+#define ZPS_MAP_TENSORS_MAX 8192u /* A job has as many. */
 /* Of one tensor. A rank has fewer than half as many rounds of a tensor in flight, but ranks may be at different ones.
  */
 #define ZPS_MAP_STEPS_MAX 128u
