@@ -59,9 +59,10 @@ skip() { # NAME WHY
 # until_true COMMAND...: waits for a condition, not for a time. Fails after so many looks without it: two minutes on an idle
 # machine, longer on a busy one. A look can cost as much as what it waits for: in long waits there are fewer.
 until_true() {
-  local looks=0
+  local looks=0 began=$SECONDS
   while ! "$@" >/dev/null 2>&1; do
     [ $((looks += 1)) -le 450 ] || return 1
+    [ $looks -le 60 ] || [ $((SECONDS - began)) -lt 500 ] || return 1 # of looks that take seconds
     if [ $looks -lt 20 ]; then sleep 0.05; elif [ $looks -lt 40 ]; then sleep 0.1; else sleep 0.3; fi
   done
 }
