@@ -3,8 +3,9 @@
 # for a day. Packages have the objects of the build tree, so nothing is compiled again.
 . "$(dirname "$0")/../support/tap.sh"
 all="libzenps0 libzenps-dev zenps-server zenps-tools python3-zenps"
-debian=$build/clean-debian.tar # of this list: what compiles and runs programs there
+# What compiles and runs programs there.
 base=gcc,libc6-dev,pkgconf,python3-minimal,procps
+debian=$build/clean-debian-$(cksum <<<"$base" | cut -d" " -f1).tar
 root=$scratch/root
 export DEBIAN_FRONTEND=noninteractive LC_ALL=C
 
@@ -25,7 +26,7 @@ fi
 
 # ---- built, as the clean Debian is made ----
 if [ -z "$(find "$debian" -mtime -1 2>/dev/null)" ]; then
-  (mmdebstrap --quiet --variant=minbase --include="$base" --dpkgopt=force-unsafe-io bookworm "$debian.new" >"$scratch/debian.log" 2>&1 && mv "$debian.new" "$debian") &
+  timeout 400 mmdebstrap --quiet --variant=minbase --include="$base" --dpkgopt=force-unsafe-io bookworm "$debian.new" >"$scratch/debian.log" 2>&1 &
   making=$!
 fi
 is "packages are built with what install-deps.sh installs, but for the compiler, and for the packages' own tools" \
@@ -44,7 +45,7 @@ else
 fi
 
 # ---- installed ----
-if [ -n "${making:-}" ] && ! wait "$making"; then
+if [ -n "${making:-}" ] && ! { wait "$making" && mv "$debian.new" "$debian"; }; then
   rm -f "$debian.new"
   skip "installed, used and purged" "mmdebstrap made no clean Debian: $(tail -n 1 "$scratch/debian.log")"
   done_testing
