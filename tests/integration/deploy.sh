@@ -53,7 +53,7 @@ $variables"
 done
 {
   zenpsd --help
-  (cd "$top" && cat README.md deploy/README.md deploy/systemd/* deploy/container/* deploy/k8s/base/* deploy/man/zenps.7)
+  (cd "$top" && cat README.md deploy/README.md deploy/guide/*.md deploy/systemd/* deploy/container/* deploy/k8s/base/* deploy/man/zenps.7)
 } | sed 's#\\-#-#g; s#%E#/etc#g' >"$scratch/pages"
 is "pages, samples and manifests name that file alone" "$(grep -oE '[^][ `=(<"]*/zenpsd\.conf' "$scratch/pages" | grep -v '^-*systemd/\|^%D%' | sed 's/^-//' | sort -u)" "$config"
 is "and that file of variables" "$(grep -oE '[^][ `=(<"]*/default/zenpsd' "$scratch/pages" | sed 's/^-//' | sort -u)" "$variables"

@@ -12,7 +12,7 @@ for tool in cc pkg-config pkill; do command -v $tool >/dev/null || why="$tool is
 export LAB_NAME=g$(($$ % 1000000)) LAB_OWNER=$$
 trap '"$lab" down; tap_end' EXIT
 
-# What an administrator's installation brings, and the parts that stand in for systemd and for other hosts' ssh.
+# What the pages' installations bring (zenps, its Python package), and the parts that stand in for systemd and for other hosts' ssh.
 image=$scratch/image modules=usr/local/lib/$("$python" -c 'import sys; print("python3.%d" % sys.version_info.minor)')/dist-packages
 make -s -C "$build" install-binPROGRAMS install-sbinPROGRAMS install-libLTLIBRARIES install-data DESTDIR="$image" prefix=/usr/local >"$scratch/out" 2>&1 ||
   { sed 's/^/# /' "$scratch/out"; echo "Bail out! make install fails"; exit 1; }

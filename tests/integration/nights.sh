@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # The nights of an operator that take a network, a disk or a clock, in a lab of namespaces (tests/cluster/lab): with zenpsctl
-# why alone the right line comes first, within 10 s, and names the remedy; the remedy is carried out and works. The
+# why alone the right line comes first and names the remedy; the remedy is carried out and works. The output tells the seconds. The
 # nights of processes are in why.sh.
 . "$(dirname "$0")/../support/tap.sh"
 lab=$top/tests/cluster/lab
