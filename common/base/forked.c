@@ -240,7 +240,7 @@ void zps_forked_keep_alive(unsigned idle_s, unsigned silent_s) {
   pthread_mutex_unlock(&lock);
 }
 
-enum { CONNECTING_MAX = 64, SYN_SENT = 2, IP_CHARS = 33 };
+enum { CONNECTING_MAX = 1024, SYN_SENT = 2, IP_CHARS = 33 };
 
 struct ending {
   const struct zps_forked *const *peers; /* listed, all of them */

@@ -25,6 +25,7 @@ void zps_client_retry(struct zps_client *client) {
 void zps_client_go_away(struct zps_client *client, const char *reason) {
   if (client->phase != ZPS_CLIENT_AWAY) {
     client->retry_ms = ZPS_CLIENT_RETRY_MS;
+    client->refusal_told_ns = 0;
     zps_client_set_phase(client, ZPS_CLIENT_AWAY, ZPS_ERR_CONNECT, reason);
     if (client->handler.on_away) client->handler.on_away(client->handler.ctx, reason);
   }

@@ -64,7 +64,8 @@ struct zps_client {
   bool waiting_told;                           /* on_waiting was called */
   bool has_answered;                           /* a coordinator did, in the attempts so far, if only to refuse */
   struct zps_silence silence;
-  uint64_t retry_ms; /* AWAY */
+  uint64_t retry_ms;        /* AWAY */
+  uint64_t refusal_told_ns; /* AWAY: when a refusal is worth another line of the log */
   struct zps_rng jitter;
   bool has_held;                                /* some of `orders` wait for answers to earlier calls */
   struct zps_client_order *again, **again_tail; /* calls that were under way when the connection was lost */

@@ -8,6 +8,8 @@
 #include "common/base/log.h"
 #include "common/control/client_internal.h"
 
+#define REFUSAL_TOLD_MS 60000u
+
 void zps_client_set_phase(struct zps_client *client, enum zps_client_phase phase, zps_err_t code, const char *text) {
   pthread_mutex_lock(&client->lock);
   client->phase = phase;
@@ -270,7 +272,10 @@ static void connect_again(struct zps_client *client, const struct zps_error *err
 
 static void come_back_later(struct zps_client *client, const struct zps_error *error) {
   if (client->stopping) return;
-  if (!may_pass(error)) zps_log_warn_limited("cannot connect again, retrying: %s", error->text);
+  if (!may_pass(error) && zps_clock_ns() >= client->refusal_told_ns) {
+    zps_log_warn("cannot connect again, retrying: %s", error->text);
+    client->refusal_told_ns = zps_clock_ns() + REFUSAL_TOLD_MS * ZPS_NS_PER_MS;
+  }
   if (zps_addresses_next(&client->addresses, client->leader) && zps_clock_ns() < client->deadline_ns)
     uv_timer_start(&client->retry, on_retry, 0, 0);
   else

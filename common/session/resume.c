@@ -156,6 +156,7 @@ static bool gets_on(struct zps_link *link, bool has_landed) {
 static void end_silence(struct zps_link *link, uint64_t now_ns, uint64_t counted_ns) {
   const uint64_t silent_ns = now_ns - link->silence.since_ns;
   if (silent_ns > counted_ns) link->gap.since_ns += silent_ns - counted_ns;
+  if (link->gap.since_ns > now_ns) link->gap.since_ns = now_ns;
   link->silence.since_ns = now_ns;
 }
 

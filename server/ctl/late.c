@@ -92,6 +92,27 @@ static void add_up(struct zps_late_ranks *late, const struct lag *lags, size_t n
   }
 }
 
+/* How many rounds the job's ranks have in flight at a time, by the median rank: that many wait for a late rank at once.
+ * 1 where reports do not tell. */
+static double in_flight(const zps_json *now, const zps_json *before, const char *job_id, double seconds) {
+  const zps_json *const rows = zps_json_get(now, "ranks"), *const old = before ? zps_json_get(before, "ranks") : NULL;
+  const size_t n = zps_json_array_len(rows);
+  double *const totals_ns = calloc(n + 2, sizeof *totals_ns), most = 1;
+  size_t n_told = 0;
+  for (size_t i = 0; totals_ns && i < n; i++) {
+    const zps_json *const row = zps_json_at(rows, i);
+    double grown_ns = before ? 0 : number(row, "total_ns");
+    if (strcmp(text(row, "job_id"), job_id) != 0) continue;
+    for (size_t j = 0; j < zps_json_array_len(old); j++)
+      if (are_same(row, zps_json_at(old, j)))
+        grown_ns = number(row, "total_ns") - number(zps_json_at(old, j), "total_ns");
+    if (grown_ns > 0) totals_ns[n_told++] = grown_ns;
+  }
+  if (n_told > 0 && seconds > 0) most = zps_ctl_median(totals_ns, n_told + 1, n_told) / 1e9 / seconds;
+  free(totals_ns);
+  return most > 1 ? most : 1;
+}
+
 /* Of the ranks of one job. Servers tell of the latest ranks of a tensor alone: of the others in the world, no lag
  * counts. */
 static void judge(struct zps_late_rank *ranks, size_t n, double seconds, double world) {
@@ -116,7 +137,8 @@ struct zps_late_ranks zps_late_find(const zps_json *now, const zps_json *before,
   for (size_t i = 0, end; i < late.n; i = end) {
     const char *const job_id = late.ranks[i].job_id;
     for (end = i; end < late.n && strcmp(late.ranks[end].job_id, job_id) == 0; end++) continue;
-    judge(late.ranks + i, end - i, before ? seconds : most_of(now, job_id, "age_s"), most_of(now, job_id, "world"));
+    const double since_s = before ? seconds : most_of(now, job_id, "age_s");
+    judge(late.ranks + i, end - i, since_s * in_flight(now, before, job_id, since_s), most_of(now, job_id, "world"));
   }
   free(lags);
   return late;

@@ -1,9 +1,10 @@
 /*
  * The rule of the late rank, for `stats` and `why`. A rank's lag in a round is the time from the first rank's push to
  * its own. Its lateness is the sum of its lags over all tensors of the job, those of zenps itself too: where a barrier
- * or another tensor comes first, the lags lie there. One rank of a
- * job is late at most: the one with the greatest lateness. It is late from ZPS_LATE_PERCENT of the time on, and from
- * ZPS_LATE_FACTOR times the median of the others on.
+ * or another tensor comes first, the lags lie there. Its share of the time is divided by the number of rounds in flight
+ * at a time, since rounds that overlap wait together. One rank of a job is late at most: the one with the greatest
+ * lateness. It is late from ZPS_LATE_PERCENT of the time on, and from ZPS_LATE_FACTOR times the median of the others
+ * on.
  */
 #ifndef ZPS_SERVER_CTL_LATE_H
 #define ZPS_SERVER_CTL_LATE_H
@@ -16,8 +17,8 @@
 #define ZPS_LATE_SAY(number) ZPS_LATE_SAY_IT(number)
 /* The rule, for people. */
 #define ZPS_LATE_RULE \
-  "The late rank: LATE/% is the share of the time that the others waited for a rank's pushes, summed over all "     \
-  "tensors of its job, also @... ones. The rank with the largest share is late, if that is " ZPS_LATE_SAY(          \
+  "The late rank: LATE/% is the share of the time that the others waited for a rank's pushes, over all tensors "    \
+  "of its job, also @... ones, by rounds in flight at a time. The rank with the largest share is late, if that is " ZPS_LATE_SAY(          \
       ZPS_LATE_PERCENT) "% or more, and " ZPS_LATE_SAY(ZPS_LATE_FACTOR) " times the median of the other ranks or "  \
                                                                        "more. zenpsctl why goes by the same rule."
 

@@ -41,16 +41,12 @@ static const char *draining_server(const struct why *why) {
   return "";
 }
 
-/* Lost servers keep their names in the job when others have come: a draining server explains the gap better. */
 static void say_fewer_servers(struct why *why, const zps_json *job) {
   const char *const drains = draining_server(why), *const lost = text(job, "lost_servers");
   struct zps_finding *const finding =
-      zps_why_found(why, ZPS_FINDING_WARNING, 20, "job %.60s runs on %.0f of %.0f servers%s%.100s", text(job, "job"),
-                    number(job, "servers_in"), number(job, "servers"),
-                    *drains ? "; draining: "
-                    : *lost ? "; lost: "
-                            : "",
-                    *drains ? drains : lost);
+      zps_why_found(why, ZPS_FINDING_WARNING, 20, "job %.60s runs on %.0f of %.0f servers%s%.100s%s%.60s",
+                    text(job, "job"), number(job, "servers_in"), number(job, "servers"), *lost ? "; lost: " : "", lost,
+                    *drains ? "; draining: " : "", drains);
   char name[ZPS_QUOTED_MAX];
   if (*drains)
     zps_why_remedy(finding, "zenpsctl undrain %s when it may take jobs again, or start another server",

@@ -74,6 +74,7 @@ static const zps_json *told_by(const struct why *why, const zps_json *rank, doub
   for (size_t i = 0; rates && i < n_rows; i++) {
     const zps_json *const row = zps_json_at(rows, i);
     if (strcmp(text(row, "job"), text(rank, "job")) != 0) continue;
+    if (*text(rank, "job_id") && strcmp(text(row, "job_id"), text(rank, "job_id")) != 0) continue;
     if (number(row, "rank") == number(rank, "rank")) told = row, which = n;
     rates[n++] = zps_ctl_link_rate(row, before_of(why, "ranks", row));
   }
@@ -135,7 +136,9 @@ void zps_why_late(struct why *why) {
   struct zps_late_ranks late = zps_late_find(why->answers->now, why->answers->before, why->answers->seconds);
   for (size_t i = 0; i < zps_json_array_len(members); i++) {
     const zps_json *const row = zps_json_at(members, i);
-    const struct zps_late_rank *const of = zps_late_of(&late, text(row, "job"), NULL, number(row, "rank"));
+    const char *const job_id = text(row, "job_id");
+    const struct zps_late_rank *const of =
+        zps_late_of(&late, text(row, "job"), *job_id ? job_id : NULL, number(row, "rank"));
     if (of && of->is_late && is_about(why, row)) say_late(why, of, row);
   }
   zps_late_fini(&late);

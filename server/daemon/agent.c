@@ -129,7 +129,7 @@ static void on_message(void *ctx, struct zps_rpc_conn *conn, const char *method,
   struct zps_error error;
   zps_json *result = NULL;
   char job[ZPS_NAME_MAX + 1];
-  zps_agent_call_job(&agent->jobs, params, job);
+  zps_agent_call_job(&agent->jobs, method, params, job);
   zps_log_about(.job = job);
   const zps_err_t err = zps_agent_carry_out(&agent->jobs, method, params, &result, &error);
   if (err) {

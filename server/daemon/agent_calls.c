@@ -117,9 +117,13 @@ zps_err_t zps_agent_carry_out(struct zps_agent_jobs *jobs, const char *method, c
   return err;
 }
 
-void zps_agent_call_job(const struct zps_agent_jobs *jobs, const zps_json *params, char name[ZPS_NAME_MAX + 1]) {
+void zps_agent_call_job(const struct zps_agent_jobs *jobs, const char *method, const zps_json *params,
+                        char name[ZPS_NAME_MAX + 1]) {
   uint64_t job_id;
   const struct zps_agent_job *const job =
       zps_json_get_hex(params, "job_id", &job_id, NULL) ? NULL : zps_agent_jobs_find(jobs, job_id);
-  snprintf(name, ZPS_NAME_MAX + 1, "%s", job ? job->name : zps_json_opt_str(params, "name", ""));
+  snprintf(name, ZPS_NAME_MAX + 1, "%s",
+           job                               ? job->name
+           : strcmp(method, "job.open") == 0 ? zps_json_opt_str(params, "name", "")
+                                             : "");
 }

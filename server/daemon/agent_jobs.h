@@ -61,7 +61,8 @@ void zps_agent_jobs_tick(struct zps_agent_jobs *jobs, uint64_t grace_ns, uint64_
 zps_err_t zps_agent_carry_out(struct zps_agent_jobs *jobs, const char *method, const zps_json *params,
                               zps_json **result_p, struct zps_error *error) ZPS_MUSTCHECK;
 /* The name of the job that such a call is about, for the log; empty: none. */
-void zps_agent_call_job(const struct zps_agent_jobs *jobs, const zps_json *params, char name[ZPS_NAME_MAX + 1]);
+void zps_agent_call_job(const struct zps_agent_jobs *jobs, const char *method, const zps_json *params,
+                        char name[ZPS_NAME_MAX + 1]);
 /* The answer to stats.get. */
 zps_err_t zps_agent_stats(struct zps_shard *shard, zps_json **result_p, struct zps_error *error) ZPS_MUSTCHECK;
 

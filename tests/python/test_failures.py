@@ -169,7 +169,9 @@ pending = job.tensor("u", 10, op="sum").push([1.0], [1])
         ('with job: raise KeyError("w")', "KeyError: 'w'"),
         ("with job: sys.exit(3)", "exit: 3"),
         ('job.fail("out of data")', "out of data"),
+        ("class E(Exception): __str__ = None\nwith job: raise E()", "E"),
         ("with job: sys.exit(0)", ""),
+        ("with job: raise KeyboardInterrupt", ""),
         ("try: 1 / 0\nexcept ZeroDivisionError: pass", ""),
     ],
 )

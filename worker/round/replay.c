@@ -259,7 +259,8 @@ static bool is_still(const struct zps_rounds *rounds) {
   return true;
 }
 
-/* Asking once more would not help: the job fails. The other ranks need not wait for any of its rounds. */
+/* Asking once more would not help: the job fails. The others learn it of rounds that they have begun;
+ * of later ones when this rank leaves. */
 static void fail_many(struct zps_rounds *rounds, struct zps_job_steps *steps) {
   char text[300];
   snprintf(text, sizeof text,

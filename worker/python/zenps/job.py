@@ -221,8 +221,10 @@ class Job(Scope):
         return self
 
     def __exit__(self, kind: Any, error: Any, _: Any) -> None:
-        self._blame(error)
-        self.close()
+        try:
+            self._blame(error)
+        finally:
+            self.close()
 
     def fail(self, text: str) -> None:
         """Tells the coordinator why this rank gives up, ahead of :meth:`close`. Operators read `text` (one line, up to 400
@@ -232,19 +234,19 @@ class Job(Scope):
             _lib.check(_lib.load().zenps_job_fail(self._handle, text.encode(errors="replace")), self.name)
 
     def _blame(self, error: Optional[BaseException]) -> None:
-        """Tells of an exception that the trainer did not catch."""
-        if error is None or isinstance(error, (ZenpsError, GeneratorExit)) or self._closed or self._forked:
-            return
+        """Tells of an exception that the trainer did not catch. Ctrl-C and an asyncio cancellation are no failures."""
         if isinstance(error, SystemExit):
-            if error.code in (None, 0):
-                return
-            text = f"exit: {error.code}"
+            what = "exit" if error.code not in (None, 0) else ""
         else:
-            text = ": ".join([type(error).__name__, *str(error).splitlines()[:1]])
+            what = type(error).__name__ if isinstance(error, Exception) and not isinstance(error, ZenpsError) else ""
+        if not what or self._closed or self._forked:
+            return
+        try:
+            text = ": ".join([what, *str(error).splitlines()[:1]])
+        except Exception:  # pylint: disable=broad-except # the trainer's own __str__
+            text = what
         with suppress(ZenpsError):
             self.fail(text)
-
-    # asyncio: one descriptor says that requests have completed, whoever waits for them.
 
     def fileno(self) -> int:
         """An eventfd that becomes readable when requests have completed; read it, then ask yours whether they are done.
@@ -416,8 +418,10 @@ def _close_all() -> None:
     # The interpreter keeps the exception that ended the program; a prompt keeps those that did not.
     error = None if hasattr(sys, "ps1") else getattr(sys, "last_value", None)
     for job in list(_open_jobs):
-        job._blame(error)
-        job.close()
+        try:
+            job._blame(error)
+        finally:
+            job.close()
 
 
 def _in_child() -> None:

@@ -120,6 +120,11 @@ static const struct trouble troubles[] = {
      .jobs = "{\"jobs\":[{\"job\":\"j\",\"state\":\"running\",\"servers\":2,\"servers_in\":1,\"lost_servers\":\"\"}]}",
      .state = "warning", .evidence = "job j runs on 1 of 2 servers; draining: s2",
      .remedy = "zenpsctl undrain s2 when it may take jobs again", .n = 1},
+    {"a job lost a server and another one drains",
+     .members = "{\"servers\":[{\"name\":\"s2\",\"state\":\"draining\"}]," RANKS "}",
+     .jobs =
+         "{\"jobs\":[{\"job\":\"j\",\"state\":\"running\",\"servers\":3,\"servers_in\":1,\"lost_servers\":\"s1\"}]}",
+     .state = "warning", .evidence = "job j runs on 1 of 3 servers; lost: s1; draining: s2", .n = 1},
     {"a rank is late in a tensor", .before = LAGS("0", "0", "0", "0"), .now = LAGS("5e6", "800e6", "7e6", "1e6"),
      .state = "warning",
      .evidence =
@@ -273,6 +278,31 @@ static void test_stats_agrees(void **state) {
   assert_true(n_late > 4);
 }
 
+/* Rounds that overlap wait for a late rank together. */
+static void test_overlapping_rounds(void **state) {
+  (void)state;
+#define ROW(rank, total) "{\"job\":\"j\",\"job_id\":\"0x1\",\"rank\":" rank ",\"total_ns\":" total "}"
+#define OVERLAP(total, lag)                                                                                       \
+  "{\"servers\":[" S("s1", "") "],\"ranks\":[" ROW("0", total) "," ROW("1", total) "," ROW(                       \
+      "2", total) "],\"lags\":[" LAG("0", "emb", "0", "0") "," LAG("0", "emb", "1", lag) "," LAG("0", "emb", "2", \
+                                                                                                 "0") "]}"
+  static const struct {
+    const char *before, *now, *late;
+  } cases[] = {{OVERLAP("5e9", "0"), OVERLAP("7e9", "800e6"), "late"},
+               {OVERLAP("5e9", "0"), OVERLAP("45e9", "800e6"), ""}, /* 20 in flight: 2% of the time */
+               {OVERLAP("5e9", "0"), OVERLAP("45e9", "16e9"), "late"}};
+  for (unsigned i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+    zps_json *const before = parse(cases[i].before, NULL), *const now = parse(cases[i].now, NULL);
+    zps_json *const derived = zps_ctl_derive(now, before, 2.0);
+    const zps_json *const row = zps_json_at(zps_json_get(derived, "ranks"), 1);
+    const bool is_late = strcmp(zps_json_opt_str(row, "late", ""), "late") == 0;
+    if (is_late != (*cases[i].late != 0)) fail_msg("case %u", i);
+    zps_json_unref(derived);
+    zps_json_unref(before);
+    zps_json_unref(now);
+  }
+}
+
 /* The worst finding comes first, and ten at most are shown. */
 static void test_order(void **state) {
   (void)state;
@@ -308,6 +338,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_findings),
       cmocka_unit_test(test_stats_agrees),
+      cmocka_unit_test(test_overlapping_rounds),
       cmocka_unit_test(test_order),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
