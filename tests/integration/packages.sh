@@ -26,7 +26,7 @@ fi
 
 # ---- built, as the clean Debian is made ----
 if [ -z "$(find "$debian" -mtime -1 2>/dev/null)" ]; then
-  timeout 400 mmdebstrap --quiet --variant=minbase --include="$base" --dpkgopt=force-unsafe-io bookworm "$debian.new" >"$scratch/debian.log" 2>&1 &
+  timeout 400 mmdebstrap --quiet --format=tar --variant=minbase --include="$base" --dpkgopt=force-unsafe-io bookworm "$debian.new" >"$scratch/debian.log" 2>&1 &
   making=$!
 fi
 is "packages are built with what install-deps.sh installs, but for the compiler, and for the packages' own tools" \

@@ -50,7 +50,10 @@ touch "$scratch/over"
 wait "$greedy"
 
 # ---- jobs that wait for ranks ----
-waits() { as "$1" zenps-perf --rows 100 --density 0.1 --steps 1 >"$scratch/waits.$2" 2>&1 & }
+waits() { # TENANT NUMBER; $! is the rank
+  files_of "worker-$1" "$1"
+  env "${files[@]}" zenps-perf --rows 100 --density 0.1 --steps 1 >"$scratch/waits.$2" 2>&1 &
+}
 waiting=()
 for n in 1 2 3 4; do
   ZENPS_COORDINATOR=$address ZENPS_PROVIDER=net ZENPS_INTERFACE=lo ZENPS_JOB=evil-$n ZENPS_RANK=0 ZENPS_WORLD_SIZE=2 waits evil "$n"
