@@ -55,7 +55,7 @@ done
   zenpsd --help
   (cd "$top" && cat README.md deploy/README.md deploy/guide/*.md deploy/systemd/* deploy/container/* deploy/k8s/base/* deploy/man/zenps.7)
 } | sed 's#\\-#-#g; s#%E#/etc#g' >"$scratch/pages"
-is "pages, samples and manifests name that file alone" "$(grep -oE '[^][ `=(<"]*/zenpsd\.conf' "$scratch/pages" | grep -v '^-*systemd/\|^%D%' | sed 's/^-//' | sort -u)" "$config"
+is "pages, samples and manifests name that file alone" "$(grep -oE '[^][ `=(<"]*/zenpsd\.conf' "$scratch/pages" | grep -v '^-*systemd/\|^%D%' | sed -E 's/^(-|>|[a-z0-9]+:)//' | sort -u)" "$config"
 is "and that file of variables" "$(grep -oE '[^][ `=(<"]*/default/zenpsd' "$scratch/pages" | sed 's/^-//' | sort -u)" "$variables"
 for page in README.md deploy/README.md deploy/man/zenps.7 deploy/systemd/zenpsd.conf; do
   ok "$page names it" grep -q "$config" "$top/$page"
