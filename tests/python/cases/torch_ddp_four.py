@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import importlib
+import os
 import time
 from typing import Any, List, Tuple
 
@@ -61,11 +62,13 @@ def case_patience_with_coordinators(_: zenps.Job) -> None:
         raise zenps.ConnectFailed("on purpose")
 
     jobs.core_init = refuse
+    timeouts = {name: os.environ.pop(name) for name in ("ZENPS_JOIN_TIMEOUT", "ZENPS_ROUND_TIMEOUT") if name in os.environ}
     try:
         for named in ({}, {"join_timeout": 40}, {"refused_timeout": 5}):
             raises(zenps.ConnectFailed, lambda: zt.init(**named), "on purpose")
     finally:
         jobs.core_init = real
+        os.environ.update(timeouts)
     assert asked == [(300.0, 30.0), (40, None), (300.0, 5)], asked
 
 
