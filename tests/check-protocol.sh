@@ -34,7 +34,7 @@ agree "messages to the coordinator are those of methods_*.c, hello beside" \
   "$(control "" coordinator | awk -F '|' '{ print $1 "|" $2 "|" ($5 == "-" ? "notification" : "call") }' | sort)"
 agree "calls to servers are those of agent_calls.c" \
   "$({ sed -n '/^} calls\[\]/,/};/p' server/daemon/agent_calls.c | grep -oE '"[a-z.]+"'
-    grep -oE 'strcmp\(method, "[a-z.]+"' server/daemon/agent_calls.c | grep -oE '"[a-z.]+"'; } | tr -d '"' | sed 's/$/ call/' | sort)" \
+    grep -oE 'strcmp\(method, "[a-z.]+"' server/daemon/agent_calls.c | grep -oE '"[a-z.]+"'; } | tr -d '"' | sed 's/$/ call/' | sort -u)" \
   "$(control coordinator server | awk -F '|' "$is_notice" | sort)"
 agree "the coordinator makes just these calls" \
   "$({ grep -ohE 'method_p = "[a-z.]+"' server/coordinator/calls.c
