@@ -7,10 +7,10 @@
  * Threads: one thread, the progress thread, makes every call on a `struct zps_net` and on what belongs to it
  * (FI_THREAD_DOMAIN). Only zps_net_wake() may come from elsewhere. Callbacks run inside zps_net_progress().
  *
- * Death: the fabric may never report it. zps_net_peer_evict() is how the control plane's verdict reaches this layer:
- * from then on nothing is posted to the peer, its queued sends are dropped, and its reads in flight are called back by
- * the next zps_net_progress() with ZPS_ERR_PEER_LOST, while their local buffers stay in quarantine until the fabric is
- * really done with them (zps_net_read.release tells).
+ * Death: the fabric may never report it. The control plane decides, and calls zps_net_peer_evict(). Then nothing more
+ * is posted to the peer, and its queued sends are dropped. The next zps_net_progress() ends its reads in flight with
+ * ZPS_ERR_PEER_LOST. Their local buffers stay in quarantine until the fabric is done with them: zps_net_read.release
+ * tells.
  */
 #ifndef ZPS_NET_NET_H
 #define ZPS_NET_NET_H

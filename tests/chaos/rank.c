@@ -7,12 +7,12 @@
  * is how long an operation may take. The environment's CHAOS_PAUSE_MS is a pause after each step, for tests in which a
  * job only has to go on. Lines of standard output, times in microseconds of the monotonic clock:
  *
- *   in TIME                      all ranks are in, and tensors are open
- *   step N BEGIN END DIGEST      the sums of the step are here, and right
- *   wrong N TENSOR WHAT          one is not
- *   error N STATUS TEXT          an operation ended so; N 0: zenps_open() or zenps_tensor_open()
- *   hang N TENSOR                one did not end
- *   left TIME DESCRIPTORS KIB    the job is closed; open descriptors and resident memory at the start and the end
+ *   in TIME                      All ranks are in. Tensors are open.
+ *   step N BEGIN END DIGEST      The sums of the step are right.
+ *   wrong N TENSOR WHAT          A sum is wrong.
+ *   error N STATUS TEXT          An operation has failed. N 0: zenps_open() or zenps_tensor_open().
+ *   hang N TENSOR                An operation did not end.
+ *   left TIME DESCRIPTORS KIB    The job is closed. Descriptors and resident memory, at the start and the end.
  */
 #include <dirent.h>
 #include <inttypes.h>

@@ -207,8 +207,8 @@ void zps_ofi_peer_cut(struct zps_net_peer *net_peer) {
   if (net->end_at_ns == ZPS_NEVER) net->end_at_ns = net->may_end_at_ns;
 }
 
-/* Libfabric has no call for it. Its sockets are found by their addresses. Of a connection that the peer made, the
- * socket shows the peer's host alone: all connections that this host made are ended. */
+/* Libfabric has no call for it. Its sockets are found by their addresses. An inbound socket shows the peer's host, and
+ * not its port. So all inbound connections from that host end. */
 void zps_ofi_end_cut(struct ofi_net *net, uint64_t now_ns) {
   const struct zps_forked *ended[ENDED_MAX];
   unsigned n_ended = 0;

@@ -7,7 +7,7 @@
 
 enum { HELD_MAX = 4096 };
 
-/* What the network does to the messages that come to an end. */
+/* A network that loses, delays and doubles messages to an end. */
 struct network {
   struct linked linked;
   struct zps_rng rng;

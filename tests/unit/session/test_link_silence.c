@@ -1,4 +1,4 @@
-/* Links whose peers are silent, or do not send again what is missing. */
+/* Links with silent peers, and with peers that do not send lost messages again. */
 #include "common/net/bulk_impl.h"
 #include "common/session/link_impl.h"
 #include "tests/unit/session/network.h"
