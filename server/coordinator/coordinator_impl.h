@@ -149,7 +149,8 @@ void zps_coordinator_message(void *ctx, struct zps_rpc_conn *rpc, const char *me
 void zps_coordinator_call_server(const struct zps_action *action);
 /* Sends what waits for this server, as far as there is room. */
 void zps_coordinator_flush(struct zps_coordinator_conn *conn);
-zps_json *zps_coordinator_map_params(const struct zps_member_job *job);        /* job.map; NULL when memory is short */
+/* job.view. NULL: memory is short. */
+zps_json *zps_coordinator_view_params(const struct zps_member_job *job, enum zps_view_reader reader);
 zps_err_t zps_coordinator_send(void *ctx, const struct zps_outbox_call *call); /* of its outbox */
 void zps_coordinator_dropped(void *ctx, const struct zps_outbox_call *call);   /* of its outbox */
 /* There is no memory for what it is to hear, or has said, and nobody would say again. Over another connection a server

@@ -217,7 +217,7 @@ void zps_members_job_opened(struct zps_members *members, struct zps_member_clien
 /* A job.open or tensor.open of the job is not sent to the server any more: no answer will come. */
 void zps_members_unasked(struct zps_members *members, const struct zps_member_client *server, uint64_t job_id);
 
-/* A server answered job.map of this epoch; likewise. One that refuses ends the job; one that does not answer is to be
+/* A server answered job.view of this epoch; likewise. One that refuses ends the job; one that does not answer is to be
  * reported lost. */
 void zps_members_map_answered(struct zps_members *members, struct zps_member_client *server, uint64_t job_id,
                               uint32_t epoch, zps_err_t code, const char *text);
@@ -244,8 +244,6 @@ static inline uint32_t zps_member_job_servers_lost(const struct zps_member_job *
 bool zps_member_map_is_open(const struct zps_member_job *job);
 /* A server that is to take this place has yet to answer. */
 bool zps_member_job_admits(const struct zps_member_job *job, uint32_t position);
-/* The epoch with which the server of this place, or the one that is to take it, comes; 0: it was there at first. */
-uint32_t zps_member_job_since(const struct zps_member_job *job, uint32_t position);
 /* The job cannot go on, for a cause that its members have no part in: its joins fail, or all ranks hear why. */
 void zps_members_job_fail(struct zps_members *members, uint64_t job_id, zps_err_t code, const char *text);
 

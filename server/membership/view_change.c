@@ -1,5 +1,5 @@
 /*
- * The change of a running job's servers: propose, flush, install. All servers acknowledge the next epoch (job.map),
+ * The change of a running job's servers: propose, flush, install. All servers acknowledge the next epoch (job.view),
  * then all ranks do and say which steps they have in flight (job.mapped), then these steps go to all (job.replay).
  * Answers are facts; a settle goes on from them. Whatever changes the places meanwhile begins it anew.
  */

@@ -136,14 +136,14 @@ refuser() {
     my $server = IO::Socket::INET->new(Listen => 1, LocalAddr => "127.0.0.1", LocalPort => $ARGV[0], ReuseAddr => 1) or die;
     $| = 1; print $server->sockport, "\n";
     my $peer = $server->accept; my $hello = <$peer>; my ($id) = $hello =~ /"id": *(\d+)/;
-    print $peer qq({"jsonrpc":"2.0","id":$id,"error":{"code":-9,"message":"this coordinator speaks protocol 10, you speak 1","data":{"name":"ERR_VERSION"}}}\n);
+    print $peer qq({"jsonrpc":"2.0","id":$id,"error":{"code":-9,"message":"this coordinator speaks protocol 11, you speak 1","data":{"name":"ERR_VERSION"}}}\n);
     sleep 1' "$1" >"$scratch/refusing.port" &
   until_true test -s "$scratch/refusing.port"
 }
 refuser 0
 zenpsctl --endpoint "127.0.0.1:$(cat "$scratch/refusing.port")" --timeout 3s status >"$scratch/out" 2>&1
 is "a coordinator that refuses: status 4" $? 4
-said "and its reason is passed on" 'speaks protocol 10, you speak 1'
+said "and its reason is passed on" 'speaks protocol 11, you speak 1'
 zenpsctl -e "$address" --watch=0.1s -o json status >"$scratch/watch" & # no function: the shell in between would be killed
 watcher=$!
 ok "--watch asks again and again" until_true eval '[ $(wc -l <"$scratch/watch") -ge 3 ]'
@@ -227,7 +227,7 @@ declare -A beats
 beat() { while say "$1" '{"jsonrpc":"2.0","method":"heartbeat","params":{}}' 2>/dev/null; do sleep 0.1; done; }
 client() {
   eval "exec $1<>/dev/tcp/${address%:*}/${address##*:}"
-  say "$1" '{"jsonrpc":"2.0","id":1,"method":"hello","params":{"protocol":9,"version":"test","role":"worker"}}'
+  say "$1" '{"jsonrpc":"2.0","id":1,"method":"hello","params":{"protocol":10,"version":"test","role":"worker"}}'
   hear "$1" >/dev/null
   case $1 in 10) beat 10 11>&- & ;; 11) beat 11 10>&- & ;; esac
   beats[$1]=$!
@@ -295,7 +295,7 @@ ok "and is ready once it knows" until_true [ -s "$ready.s" ]
 join 11 1 2 300000
 first=$(hear 10)
 second=$(hear 11)
-has "both ranks are answered" "$first$second" '"servers".*"servers"'
+has "both ranks are answered" "$first$second" '"view".*"view"'
 job=$(printf '%s' "$first" | grep -oE '"job_id": ?"0x[0-9a-f]{16}"' | grep -oE '0x[0-9a-f]+')
 same_seed() { [ "$(grep -oE '"seed": ?"[^"]*"' <<<"$first")" = "$(grep -oE '"seed": ?"[^"]*"' <<<"$second")" ]; }
 ok "with one seed" same_seed
@@ -394,7 +394,7 @@ hang_up 11
 until_true eval '! ctl jobs | grep -q "^j "'
 client 10
 join 10 0 1 300000
-has "a job of one" "$(hear 10 | tee "$scratch/joined")" '"servers"'
+has "a job of one" "$(hear 10 | tee "$scratch/joined")" '"view"'
 job=$(grep -oE '"job_id": ?"0x[0-9a-f]{16}"' "$scratch/joined" | grep -oE '0x[0-9a-f]+')
 say 10 '{"jsonrpc":"2.0","id":4,"method":"job.leave","params":{"job_id":"'"$job"'"}}'
 hear 10 >/dev/null
@@ -414,14 +414,14 @@ start lost --roles=server --control-coordinator="$address" --server-name=lost
 ok "two servers" until_true eval 'ctl members | grep -qE " lost +in "'
 client 10
 join 10 0 1 300000 j 0x00000000000000aa
-has "a job on both" "$(hear 10 | tee "$scratch/joined")" '"servers"'
+has "a job on both" "$(hear 10 | tee "$scratch/joined")" '"view"'
 job=$(grep -oE '"job_id": ?"0x[0-9a-f]{16}"' "$scratch/joined" | grep -oE '0x[0-9a-f]+')
 job_epoch() { ctl -o json jobs | grep -oE '"epoch": ?[0-9]+' | grep -oE '[0-9]+$'; }
 before=$(job_epoch)
 ok "of which none is lost" eval "ctl jobs | grep -qE '^j +$job +running +1 +1 +0 +0 +2 +- +$before '"
 kill -KILL "$pid"
 wait "$pid" 2>/dev/null
-has "its rank hears of the loss" "$(hear 10)" 'job\.map.*"lost": ?\[[01]\]'
+has "its rank hears of the loss" "$(hear 10)" 'job\.view.*"state": ?"free", ?"lost": ?true'
 after=$(job_epoch)
 ok "which is another epoch" [ "$after" -gt "$before" ]
 ok "jobs shows that, and the lost server" eval "ctl jobs | grep -qE '^j +$job +running +1 +1 +0 +0 +2 +lost +$after '"
@@ -431,9 +431,9 @@ ok "members has the other one alone" servers_are 2 # with the rank
 client 11
 join 11 0 1 300000 j 0x00000000000000aa
 hear 11 >"$scratch/again"
-grep -q '"servers"' "$scratch/again" || hear 11 >>"$scratch/again"
+grep -q '"view"' "$scratch/again" || hear 11 >>"$scratch/again"
 ok "the rank, which may not have had its answer, joins once more" grep -qF "$job" "$scratch/again"
-ok "and hears which server is not there any more" grep -qE '"address": ?""' "$scratch/again"
+ok "and hears which server is not there any more" grep -qE '"state": ?"free", ?"lost": ?true' "$scratch/again"
 hang_up 10
 say 11 '{"jsonrpc":"2.0","id":4,"method":"job.leave","params":{"job_id":"'"$job"'"}}'
 hear 11 >/dev/null
@@ -446,7 +446,7 @@ spare=$pid
 ok "two servers" until_true eval 'ctl members | grep -qE " spare +in "'
 client 10
 join 10 0 1 300000
-has "a job on both" "$(hear 10 | tee "$scratch/joined")" '"servers"'
+has "a job on both" "$(hear 10 | tee "$scratch/joined")" '"view"'
 job=$(grep -oE '"job_id": ?"0x[0-9a-f]{16}"' "$scratch/joined" | grep -oE '0x[0-9a-f]+')
 mapped() { say 10 '{"jsonrpc":"2.0","method":"job.mapped","params":{"job_id":"'"$job"'","epoch":'"$(job_epoch)"',"tensors":[]}}'; }
 fails_with() { # status, what it is, text, COMMAND...
@@ -463,7 +463,7 @@ fails_with 2 "which does not watch" "--watch is for commands that ask, not for d
 fails_with 4 "a server that there is not" "there is no server 'spaer': did you mean 'spare'?" drain spaer
 fails_with 1 "a job leaves a server when its ranks know" "server 'spare' still has 1 jobs after 0.2 s" drain spare --wait=200ms
 ok "which is shown" grep -qE "^j +$job +leaves" "$scratch/told"
-has "the rank hears of it" "$(hear 10)" 'job\.map.*"lost": ?\[[01]\], ?"drained": ?\[[01]\]'
+has "the rank hears of it" "$(hear 10)" 'job\.view.*"state": ?"leaving"'
 zenpsctl -e "$address" drain spare --wait=20s -o json >"$scratch/waited" 2>&1 &
 waiter=$!
 mapped
@@ -490,7 +490,7 @@ fails_with 2 "rebalance takes one job" "unexpected argument 'k': rebalance takes
 fails_with 4 "which there is" "there is no job 'k': zenpsctl jobs lists those that there are" rebalance k
 fails_with 1 "a job takes a server in when its ranks know" "job 'j' does not go on with 2 servers yet, after 0.2 s" rebalance --wait=200ms
 ok "which is shown" grep -qE "^j +$job +(moves|waits) +2 +0 +servers take free places: spare" "$scratch/told"
-has "the rank hears of it" "$(hear 10)" 'job\.map.*"joined"'
+has "the rank hears of it" "$(hear 10)" 'job\.view.*"since": ?[0-9]+, ?"name"'
 mapped
 has "and goes on" "$(hear 10)" 'job\.replay'
 ok "with both" until_true eval "ctl rebalance j --wait | grep -qE '^j +$job +stays +2 +0 +it began with 2 servers and has them all$'"
@@ -612,7 +612,7 @@ refuser "${address##*:}"
 wait "$watcher"
 is "--watch ends when the next coordinator refuses: status 4" $? 4
 cp "$scratch/lines.err" "$scratch/out"
-said "with its reason" '^zenpsctl: .*speaks protocol 10, you speak 1'
+said "with its reason" '^zenpsctl: .*speaks protocol 11, you speak 1'
 
 # ---- an idle daemon ----
 coordinator idle

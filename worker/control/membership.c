@@ -22,13 +22,14 @@
 
 /* ------------------------------------------------------------ what the coordinator says unasked */
 
-static zps_err_t on_map(struct zps_membership *membership, const zps_json *params, struct zps_error *error) {
-  struct zps_job_map map;
-  const zps_err_t err = zps_control_job_map_read(params, &map, error);
+static zps_err_t on_view(struct zps_membership *membership, const zps_json *params, struct zps_error *error) {
+  struct zps_job_view message;
+  zps_err_t err = zps_control_job_view_read(params, &message, error);
   if (err != ZPS_OK) return err;
-  membership->handler.on_map(membership->handler.ctx, &map);
-  zps_job_map_fini(&map);
-  return ZPS_OK;
+  err = zps_view_image_check_named(&message.view, 1, error);
+  if (err == ZPS_OK) membership->handler.on_view(membership->handler.ctx, &message.view);
+  zps_job_view_fini(&message);
+  return err;
 }
 
 static zps_err_t on_replay(struct zps_membership *membership, const zps_json *params, struct zps_error *error) {
@@ -52,8 +53,8 @@ static void on_notify(void *ctx, const char *method, const zps_json *params) {
     struct zps_tensor_plan plan;
     err = zps_control_plan_read(params, &plan, &error);
     if (err == ZPS_OK) membership->handler.on_plan(membership->handler.ctx, &plan);
-  } else if (strcmp(method, "job.map") == 0) {
-    err = on_map(membership, params, &error);
+  } else if (strcmp(method, "job.view") == 0) {
+    err = on_view(membership, params, &error);
   } else if (strcmp(method, "job.replay") == 0) {
     err = on_replay(membership, params, &error);
   } else if (strcmp(method, "job.changed") == 0) {

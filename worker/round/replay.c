@@ -6,7 +6,7 @@
 
 #include "common/base/clock.h"
 #include "common/base/log.h"
-#include "proto/control_map.h"
+#include "proto/control_change.h"
 #include "worker/round/past.h"
 #include "worker/round/round.h"
 #include "worker/round/rounds.h"
@@ -170,7 +170,7 @@ bool zps_replay_keep(struct zps_round *round) {
   return true;
 }
 
-/* ------------------------------------------------------------ the map */
+/* ------------------------------------------------------------ the view */
 
 void zps_replay_init(struct zps_rounds *rounds, uint64_t limit_bytes, uint64_t grace_ns) {
   struct zps_replay *replay = &rounds->replay;
@@ -215,37 +215,36 @@ static void fail_all(struct zps_rounds *rounds, zps_err_t code, const char *text
   zps_rounds_fail(rounds, &failure);
 }
 
-/* Whether the fabric has lost a server that this map still has. */
-static bool any_lost_beside(const struct zps_plane *plane, const struct zps_job_map *map) {
-  uint32_t i = 0; /* the map's are ascending */
-  for (uint32_t s = 0; s < plane->n_servers; s++) {
-    while (i < map->n_lost && map->lost[i] < s) i++;
-    if (plane->servers[s].lost && (i == map->n_lost || map->lost[i] != s)) return true;
-  }
+/* The fabric has lost a server that is in. */
+static bool any_lost_beside(const struct zps_plane *plane, const struct zps_view_image *view) {
+  for (uint32_t s = 0; s < plane->n_servers; s++)
+    if (plane->servers[s].lost && zps_view_image_is_in(view, s)) return true;
   return false;
 }
 
-void zps_replay_map(struct zps_rounds *rounds, const struct zps_job_map *map) {
-  struct zps_plane *plane = rounds->plane;
-  struct zps_replay *replay = &rounds->replay;
-  if (map->epoch < replay->epoch || (map->epoch == replay->epoch && !replay->is_mapping)) return;
-  replay->epoch = map->epoch;
-  replay->is_mapping = true;
-  replay->is_said = replay->has_given_up = false;
-  for (uint32_t i = 0; i < map->n_lost; i++) {
-    if (map->lost[i] >= plane->n_servers) continue;
-    struct zps_remote *const server = &plane->servers[map->lost[i]];
-    if (zps_job_map_drains(map, map->lost[i])) server->left_ns = zps_clock_ns();
+static void install_place(struct zps_rounds *rounds, uint32_t s, const struct zps_place_image *place) {
+  struct zps_remote *const server = &rounds->plane->servers[s];
+  if (place->state != ZPS_PLACE_IN) {
+    if (place->state == ZPS_PLACE_LEAVING) server->left_ns = zps_clock_ns();
     zps_plane_lose(server, "the coordinator says so");
-  }
-  for (uint32_t i = 0; i < map->n_joined; i++) {
+  } else if (place->since > server->since) {
     struct zps_error error;
-    const zps_err_t err = zps_plane_server_replace(plane, &map->joined[i], &error);
+    const zps_err_t err = zps_plane_server_replace(rounds->plane, s, place, &error);
     if (err != ZPS_OK) fail_all(rounds, err, error.text);
   }
-  if (!any_lost_beside(plane, map)) replay->lost_ns = 0; /* zps_plane_lose() has set it */
+}
+
+void zps_replay_view(struct zps_rounds *rounds, const struct zps_view_image *view) {
+  struct zps_plane *plane = rounds->plane;
+  struct zps_replay *replay = &rounds->replay;
+  if (view->epoch < replay->epoch || (view->epoch == replay->epoch && !replay->is_mapping)) return;
+  replay->epoch = view->epoch;
+  replay->is_mapping = true;
+  replay->is_said = replay->has_given_up = false;
+  for (uint32_t s = 0; s < plane->n_servers; s++) install_place(rounds, s, &view->places[s]);
+  if (!any_lost_beside(plane, view)) replay->lost_ns = 0; /* zps_plane_lose() has set it */
   for (uint32_t s = 0; s < plane->n_servers; s++)
-    if (!plane->servers[s].lost && plane->servers[s].link) zps_link_set_epoch(plane->servers[s].link, map->epoch);
+    if (!plane->servers[s].lost && plane->servers[s].link) zps_link_set_epoch(plane->servers[s].link, view->epoch);
 }
 
 static bool is_open(const struct zps_round *round) {

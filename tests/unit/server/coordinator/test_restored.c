@@ -18,19 +18,23 @@
 
 static void test_header(void **state) {
   (void)state;
-  uint64_t incarnation = 0;
+  struct zps_record_header read = {.version = 0};
   struct zps_error error;
   zps_json *header = zps_record_header_write("blue", 7);
-  assert_int_equal(zps_record_header_read(header, "blue", &incarnation, &error), ZPS_OK);
-  assert_int_equal(incarnation, 7);
-  assert_int_equal(zps_record_header_read(header, "green", &incarnation, &error), ZPS_ERR_REFUSED);
+  assert_int_equal(zps_record_header_read(header, "blue", &read, &error), ZPS_OK);
+  assert_true(read.incarnation == 7 && read.version == 2);
+  assert_int_equal(zps_record_header_read(header, "green", &read, &error), ZPS_ERR_REFUSED);
   assert_non_null(strstr(error.text, "of cluster 'blue', and this coordinator of cluster 'green'"));
-  header = zps_json_set_u64(header, "version", 2);
-  assert_int_equal(zps_record_header_read(header, "blue", &incarnation, &error), ZPS_ERR_VERSION);
-  assert_non_null(strstr(error.text, "it is of version 2, and this program's of version 1"));
+  header = zps_json_set_u64(header, "version", 1);
+  assert_int_equal(zps_record_header_read(header, "blue", &read, &error), ZPS_OK);
+  assert_int_equal(read.version, 1);
+  header = zps_json_set_u64(header, "version", 3);
+  assert_int_equal(zps_record_header_read(header, "blue", &read, &error), ZPS_ERR_VERSION);
+  assert_non_null(strstr(
+      error.text, "it is of version 3, and this program reads versions 1 to 2: run the release that wrote it, or"));
   zps_json_unref(header);
   header = zps_json_set_str(zps_json_object(), "what", "job");
-  assert_int_equal(zps_record_header_read(header, "blue", &incarnation, &error), ZPS_ERR_VERSION);
+  assert_int_equal(zps_record_header_read(header, "blue", &read, &error), ZPS_ERR_VERSION);
   zps_json_unref(header);
 }
 
@@ -364,29 +368,40 @@ static void test_the_end_of_a_job(void **state) {
 
 /* ------------------------------------------------------------ bytes */
 
-/* A journal with every member of every record that stays in a compacted one is written again as it was. */
-static void test_bytes_of_a_journal(void **state) {
-  (void)state;
+static unsigned read_lines(const char *name, char lines[RECORDS][2048]) {
   const char *const top = getenv("ZPS_TOP_SRCDIR");
-  char path[1024], lines[RECORDS][2048];
+  char path[1024];
   unsigned n = 0;
-  snprintf(path, sizeof path, "%s/tests/fuzz/state/all.txt", top ? top : ".");
+  snprintf(path, sizeof path, "%s/tests/fuzz/state/%s", top ? top : ".", name);
   FILE *const file = fopen(path, "r");
   assert_non_null(file);
-  struct zps_members *const members = restored_make(true);
-  for (; fgets(lines[n], sizeof lines[n], file); n++) {
-    struct zps_error error;
-    zps_json *record;
-    lines[n][strcspn(lines[n], "\n")] = '\0';
-    assert_int_equal(zps_json_parse(lines[n], strlen(lines[n]), &record, &error), ZPS_OK);
-    if (zps_record_read(members, record, 5, &error)) fail_msg("%s: %s", lines[n], error.text);
-    zps_json_unref(record);
-  }
+  for (; fgets(lines[n], sizeof lines[n], file); n++) lines[n][strcspn(lines[n], "\n")] = '\0';
   fclose(file);
-  zps_members_note_all(members);
-  for (unsigned i = 0; i < n && i < restored.n_notes; i++) assert_string_equal(restored.notes[i], lines[i]);
-  assert_int_equal(restored.n_notes, n);
-  zps_members_destroy(members);
+  return n;
+}
+
+/* A journal with every member of every record that stays in a compacted one is written again as it was. The same
+ * journal of version 1 becomes this one. */
+static void test_bytes_of_a_journal(void **state) {
+  static char lines[RECORDS][2048], read[RECORDS][2048];
+  static const char *const names[] = {"all.txt", "version_1.txt"};
+  const unsigned n = read_lines("all.txt", lines);
+  for (unsigned k = 0; k < 2; k++) {
+    struct zps_members *const members = restored_make(true);
+    assert_int_equal(read_lines(names[k], read), n);
+    for (unsigned i = 0; i < n; i++) {
+      struct zps_error error;
+      zps_json *record;
+      assert_int_equal(zps_json_parse(read[i], strlen(read[i]), &record, &error), ZPS_OK);
+      if (zps_record_read(members, record, 5, &error)) fail_msg("%s: %s", read[i], error.text);
+      zps_json_unref(record);
+    }
+    zps_members_note_all(members);
+    for (unsigned i = 0; i < n && i < restored.n_notes; i++) assert_string_equal(restored.notes[i], lines[i]);
+    assert_int_equal(restored.n_notes, n);
+    zps_members_destroy(members);
+    restored_teardown(state);
+  }
 }
 
 /* Records of changes, which a compacted journal has not. */
@@ -465,6 +480,10 @@ static void test_nonsense(void **state) {
       {JOB_WITH("", RANK("0") ",{\"state\":\"in\"}"), "job: member 'ranks[1].host' is missing, want a string"},
       {JOB_WITH("\"since\":[1],", RANK("0")), "job: member 'since' has 1 elements, want one for each of 2 servers"},
       {JOB_WITH("\"leaving\":[1],", RANK("0")), "job: member 'leaving' has 1 elements, want one for each of 2 servers"},
+      {"{\"what\":\"job\",\"job_id\":\"0x2\",\"name\":\"k\",\"seed\":\"0x2\",\"next_tensor\":0,\"ranks\":[" RANK(
+           "0") "]}",
+       "job: member 'view' is missing, want an object"},
+      {JOB_WITH("\"since\":[0,10],", RANK("0")), "job: member 'places[1].since' is 10, want at most 9, the epoch"},
       {JOB_WITH("\"drained\":3,", RANK("0")), "job: member 'drained' is 3, want 0 to 2"},
       {JOB_WITH("\"generation\":1,\"rank\":0,\"world\":2,\"source\":0,\"step\":0,", RANK("0")),
        "job: member 'world' is 2, want 1, as there are ranks"},

@@ -243,10 +243,46 @@ static void test_the_grace_of_a_failed_job(void **state) {
   restored_leave(members, clients, 2);
 }
 
+/* A job of every state of a place, as this release notes it, is restored as it was. */
+static void test_a_view(void **state) {
+  (void)state;
+#define VIEW                                                                                           \
+  "\"view\":{\"epoch\":9,\"began\":5,\"places\":[{\"number\":0},{\"since\":8,\"number\":2},"           \
+  "{\"state\":\"leaving\",\"lost\":true,\"number\":1},{\"state\":\"free\",\"lost\":true,\"since\":4}," \
+  "{\"state\":\"free\"},{\"state\":\"free\"}]}"
+  static const char *const lines[] = {SERVER("0", "a"), SERVER("1", "b"), SERVER("2", "c"),
+                                      "{\"what\":\"job\",\"job_id\":\"0x1\",\"name\":\"j\",\"seed\":\"0x2\"," VIEW
+                                      ",\"next_tensor\":0,\"maps\":true,\"ranks\":[" RANK("0") "," RANK("1") "]}"};
+  struct zps_members *members = restored_make(true);
+  struct zps_error error = {.text = ""};
+  zps_json *record;
+  for (unsigned i = 0; i < 4; i++) {
+    assert_int_equal(zps_json_parse(lines[i], strlen(lines[i]), &record, &error), ZPS_OK);
+    assert_int_equal(zps_record_read(members, record, 5, &error), ZPS_OK);
+    zps_json_unref(record);
+  }
+  const struct zps_member_job *const job = restored_job(members);
+  assert_true(job->view.epoch == 9 && job->view.n_first == 5 && job->view.n_places == 6);
+  const struct zps_view_place *const places = job->view.places;
+  assert_true(places[0].state == ZPS_PLACE_IN && places[0].server->index == 0 && places[0].since == 0);
+  assert_true(places[1].state == ZPS_PLACE_IN && places[1].server->index == 2 && places[1].since == 8);
+  assert_true(places[2].state == ZPS_PLACE_LEAVING && places[2].server->index == 1 && places[2].was_lost);
+  assert_true(places[3].state == ZPS_PLACE_FREE && places[3].was_lost && places[3].since == 4);
+  assert_true(places[4].state == ZPS_PLACE_FREE && !places[4].was_lost);
+  record = zps_record_write(&(struct zps_member_note){.type = ZPS_NOTE_JOB, .job = job});
+  char *const text = zps_json_dump(record);
+  assert_non_null(strstr(text, VIEW));
+  free(text);
+  zps_json_unref(record);
+  zps_members_destroy(members);
+#undef VIEW
+}
+
 int main(void) {
   restored_log();
   const struct CMUnitTest tests[] = {
       cmocka_unit_test_teardown(test_a_limit_that_was_lowered, restored_teardown),
+      cmocka_unit_test_teardown(test_a_view, restored_teardown),
       cmocka_unit_test_teardown(test_the_largest_record, restored_teardown),
       cmocka_unit_test_teardown(test_too_many_steps, restored_teardown),
       cmocka_unit_test_teardown(test_jobs_count_for_their_tenant, restored_teardown),

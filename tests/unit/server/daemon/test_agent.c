@@ -19,7 +19,8 @@ static struct {
   struct zps_job_spec job;
   struct zps_member_spec member1;
   struct zps_tensor_spec tensor;
-  uint32_t owner2, rank, closed, epoch, n_lost, lost1, n_left;
+  uint32_t owner2, rank, closed, epoch, n_in, n_left;
+  enum zps_place_state last;
   uint64_t job_id, corrupt;
   zps_err_t code;
   char text[100];
@@ -66,14 +67,15 @@ zps_err_t zps_shard_job_leave(struct zps_shard *at, uint64_t job_id, const char 
   return zps_shard_job_close(at, job_id, reason);
 }
 
-zps_err_t zps_shard_job_map(struct zps_shard *at, const struct zps_job_map *map, struct zps_error *error) {
+zps_err_t zps_shard_job_view(struct zps_shard *at, const struct zps_job_view *message, struct zps_error *error) {
+  const struct zps_view_image *const view = &message->view;
   (void)at;
   fake.n_calls++;
-  fake.job_id = map->job_id;
-  fake.epoch = map->epoch;
-  fake.n_lost = map->n_lost;
-  fake.lost1 = map->lost[map->n_lost - 1];
-  return map->epoch == 3 ? zps_fail(error, ZPS_ERR_STALE, "epoch 3 it is") : ZPS_OK;
+  fake.job_id = message->job_id;
+  fake.epoch = view->epoch;
+  fake.n_in = zps_view_image_count_in(view);
+  fake.last = view->places[view->n_places - 1].state;
+  return view->epoch == 3 ? zps_fail(error, ZPS_ERR_STALE, "epoch 3 it is") : ZPS_OK;
 }
 
 zps_err_t zps_shard_job_replay(struct zps_shard *at, uint64_t job_id, uint32_t epoch, struct zps_error *error) {
@@ -172,10 +174,9 @@ static zps_err_t call(const char *method, const char *params, zps_json **result_
 #define ADDRESS "\"address\": \"00ff10\""
 static const char job_open[] =
     "{\"job_id\": \"0x0000000000000005\", \"name\": \"j\", \"world\": 2, \"seed\": \"0xffffffffffffffff\", "
-    "\"link_secret\": \"00000000000000000000000000000001\", \"epoch\": "
-    "3, "
-    "\"server\": 1, \"servers\": 3, \"members\": [{\"rank\": 0, \"host\": \"a\", \"pid\": 1, " ADDRESS
-    "}, {\"rank\": 1, \"host\": \"b\", \"pid\": 2, " ADDRESS "}]}";
+    "\"link_secret\": \"00000000000000000000000000000001\", \"server\": 1, "
+    "\"view\": {\"epoch\": 3, \"began\": 3, \"places\": [{}, {}, {}]}, \"members\": [{\"rank\": 0, \"host\": \"a\", "
+    "\"pid\": 1, " ADDRESS "}, {\"rank\": 1, \"host\": \"b\", \"pid\": 2, " ADDRESS "}]}";
 static const char tensor_open[] =
     "{\"job_id\": \"0x0000000000000005\", \"tensor\": 4, \"name\": \"w\", \"rows\": 1099511627776, \"width\": 3, "
     "\"dtype\": \"f64\", \"op\": \"mean\", \"partitions\": 3, \"block_bits\": 2, \"codec\": \"paper\", \"values\": "
@@ -188,12 +189,14 @@ static const char rank_gone[] =
 static void test_a_lost_server(void **state) {
   (void)state;
   struct zps_error error;
-  static const char map[] = "{\"job_id\": \"0x0000000000000005\", \"epoch\": 4, \"lost\": [0, 2]}";
-  static const char stale[] = "{\"job_id\": \"0x0000000000000005\", \"epoch\": 3, \"lost\": [0]}";
+#define VIEW(epoch)                                                   \
+  "{\"job_id\": \"0x0000000000000005\", \"view\": {\"epoch\": " epoch \
+  ", \"began\": 3, \"places\": ["                                     \
+  "{\"state\": \"free\", \"lost\": true}, {}, {\"state\": \"leaving\"}]}}"
   static const char replay[] = "{\"job_id\": \"0x0000000000000006\", \"epoch\": 5, \"tensors\": []}";
-  assert_int_equal(call("job.map", map, NULL, &error), ZPS_OK);
-  assert_true(fake.job_id == 5 && fake.epoch == 4 && fake.n_lost == 2 && fake.lost1 == 2);
-  assert_int_equal(call("job.map", stale, NULL, &error), ZPS_ERR_STALE);
+  assert_int_equal(call("job.view", VIEW("4"), NULL, &error), ZPS_OK);
+  assert_true(fake.job_id == 5 && fake.epoch == 4 && fake.n_in == 1 && fake.last == ZPS_PLACE_LEAVING);
+  assert_int_equal(call("job.view", VIEW("3"), NULL, &error), ZPS_ERR_STALE);
   assert_int_equal(call("job.replay", replay, NULL, &error), ZPS_OK);
   assert_true(fake.job_id == 6 && fake.epoch == 5);
 }
@@ -202,8 +205,8 @@ static void test_calls_reach_the_shard(void **state) {
   (void)state;
   struct zps_error error;
   assert_int_equal(call("job.open", job_open, NULL, &error), ZPS_OK);
-  assert_true(fake.job.job_id == 5 && fake.job.seed == UINT64_MAX && fake.job.epoch == 3 && fake.job.server == 1);
-  assert_int_equal(fake.job.n_servers, 3);
+  assert_true(fake.job.job_id == 5 && fake.job.seed == UINT64_MAX && fake.job.view.epoch == 3 && fake.job.server == 1);
+  assert_int_equal(fake.job.view.n_places, 3);
   assert_true(fake.job.world == 2 && strcmp(fake.job.name, "j") == 0 && strcmp(fake.member1.host, "b") == 0);
   assert_true(fake.member1.rank == 1 && fake.member1.pid == 2 && fake.member1.addr_len == 3);
   assert_memory_equal(fake.member1.addr, "\x00\xff\x10", 3);

@@ -22,7 +22,7 @@ extern const char *const explore_names[N_SERVERS]; /* of servers */
 struct held { /* a server's view of a job */
   uint64_t job_id;
   bool answered;
-  uint32_t asked, mapped, replayed; /* epochs of job.map: told, answered; of job.replay */
+  uint32_t asked, mapped, replayed; /* epochs of job.view: told, answered; of job.replay */
 };
 
 struct fake {
@@ -48,7 +48,7 @@ struct late { /* job.open a server has to answer, of a job that it has forgotten
   uint64_t job_id;
 };
 
-struct map { /* job.map a server has to answer */
+struct map { /* job.view a server has to answer */
   unsigned server;
   uint64_t job_id;
   uint32_t epoch;

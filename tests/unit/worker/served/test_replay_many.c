@@ -1,9 +1,10 @@
 /* A server is lost while so many rounds are in flight that the word to the coordinator cannot name them all. */
-#include "proto/control_map.h"
+#include "proto/control_change.h"
 #include "tests/unit/worker/served/served_rig.h"
 #include "worker/round/replay.h"
 
 #include "tests/support/logs.h"
+#include "tests/support/views.h"
 
 enum { EPOCH = 2, MANY = ZPS_MAP_STEPS_MAX + 1 };
 
@@ -24,10 +25,10 @@ static void set_replay(void *ctx) {
 }
 
 static void map_run(void *ctx) {
-  uint32_t lost[] = {1};
-  const struct zps_job_map map = {.job_id = RIG_JOB, .epoch = EPOCH, .n_lost = 1, .lost = lost};
+  struct zps_place_image places[2];
+  const struct zps_view_image view = view_of(places, EPOCH, 2, "ix");
   (void)ctx;
-  zps_replay_map(&rig.worker.rounds, &map);
+  zps_replay_view(&rig.worker.rounds, &view);
 }
 
 static void steps_run(void *ctx) {

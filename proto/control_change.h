@@ -1,9 +1,8 @@
-/* Messages that carry a job on when one of its servers is lost, or drains: job.suspect, job.map, job.mapped,
- * job.replay. */
-#ifndef ZPS_PROTO_CONTROL_MAP_H
-#define ZPS_PROTO_CONTROL_MAP_H
+/* Messages of a change of servers in a running job: job.suspect, job.view, job.mapped, job.replay. */
+#ifndef ZPS_PROTO_CONTROL_CHANGE_H
+#define ZPS_PROTO_CONTROL_CHANGE_H
 
-#include "proto/control_job.h"
+#include "proto/control_view.h"
 
 #define ZPS_MAP_TENSORS_MAX 8192u /* A job has as many. */
 /* Of one tensor. A rank has fewer than half as many rounds of a tensor in flight, but ranks may be at different ones.
@@ -26,36 +25,16 @@ static inline void zps_job_suspects_fini(struct zps_job_suspects *suspects) {
   zps_fields_fini(&zps_control_suspect, suspects);
 }
 
-/* A server that is in the place of one that the job was rid of. */
-struct zps_joined_server {
-  uint32_t position; /* in the job */
-  uint32_t since;    /* the epoch that it came with */
-  struct zps_join_server server;
-};
-
-/* job.map: the job's new epoch, all servers of it that it has to do without, and all that are not those that it began
- * with. Of the coordinator, to a server as a call, then to the ranks as a notification. */
-struct zps_job_map {
+/* job.view: the job's servers in a new epoch. Of the coordinator, to a server as a call, then to the ranks as a
+ * notification. To ranks it names the later servers: they know those that the job began with. */
+struct zps_job_view {
   uint64_t job_id;
-  uint32_t epoch;
-  uint32_t n_lost;
-  uint32_t *lost; /* positions in the job, ascending; malloc'd by the reader */
-  uint32_t n_drained;
-  uint32_t *drained; /* of them, those that live, and leave in this epoch; likewise */
-  uint32_t n_joined;
-  struct zps_joined_server *joined; /* by ascending position; likewise */
+  struct zps_view_image view;
 };
-ZPS_MESSAGE(job_map, struct zps_job_map)
-static inline bool zps_job_map_drains(const struct zps_job_map *map, uint32_t position) {
-  for (uint32_t i = 0; i < map->n_drained; i++)
-    if (map->drained[i] == position) return true;
-  return false;
+ZPS_MESSAGE(job_view, struct zps_job_view)
+static inline void zps_job_view_fini(struct zps_job_view *message) {
+  zps_fields_fini(&zps_control_job_view, message);
 }
-static inline void zps_job_map_fini(struct zps_job_map *map) {
-  zps_fields_fini(&zps_control_job_map, map);
-}
-/* ZPS_ERR_NOMEM: *copy is empty. */
-zps_err_t zps_job_map_copy(struct zps_job_map *copy, const struct zps_job_map *map) ZPS_MUSTCHECK;
 
 /* job.mapped, of a rank: the steps that it has begun, whose sums servers make, and that it has not finished.
  * job.replay, of the coordinator to all ranks: those of all of them. All zeros, with job_id and epoch, is an empty set.

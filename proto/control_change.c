@@ -1,73 +1,25 @@
-#include "proto/control_map.h"
+#include "proto/control_change.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-static zps_err_t check_ascending(const char *key, const uint32_t *positions, uint32_t n, struct zps_error *error) {
-  for (uint32_t i = 1; i < n; i++)
-    if (positions[i] <= positions[i - 1])
-      return zps_fail(error, ZPS_ERR_PROTOCOL, "member '%s' has %u after %u, want ascending positions", key,
-                      positions[i], positions[i - 1]);
-  return ZPS_OK;
-}
+/* ------------------------------------------------------------ job.view */
 
-/* ------------------------------------------------------------ job.map */
-
-static zps_err_t check_map(void *read, struct zps_error *error) {
-  const struct zps_job_map *const map = read;
-  zps_err_t err = check_ascending("lost", map->lost, map->n_lost, error);
-  if (!err) err = check_ascending("drained", map->drained, map->n_drained, error);
-  for (uint32_t i = 1; !err && i < map->n_joined; i++) {
-    const uint32_t last_two[] = {map->joined[i - 1].position, map->joined[i].position};
-    err = check_ascending("joined", last_two, 2, error);
-  }
-  if (err || map->n_lost + map->n_joined > 0) return err;
-  return zps_fail(error, ZPS_ERR_PROTOCOL, "member 'lost' is empty, and there is no 'joined': one must name servers");
-}
-
-static const struct zps_field joined[] = {
-    {"position", ZPS_FIELD_NUMBER, ZPS_FIELD_AT(struct zps_joined_server, position), .max = ZPS_SERVERS_MAX - 1},
-    {"since", ZPS_FIELD_NUMBER, ZPS_FIELD_AT(struct zps_joined_server, since), .min = 1},
-    {.type = ZPS_FIELD_PART, ZPS_FIELD_AT(struct zps_joined_server, server), .part = &zps_control_join_server},
+static const struct zps_field job_view[] = {
+    {"job_id", ZPS_FIELD_HEX, ZPS_FIELD_AT(struct zps_job_view, job_id)},
+    {"view", ZPS_FIELD_OBJECT, ZPS_FIELD_AT(struct zps_job_view, view), .part = &zps_control_view},
 };
-static const struct zps_fields joined_fields = {ZPS_FIELDS_OF(struct zps_joined_server, joined)};
-static const struct zps_field job_map[] = {
-    {"job_id", ZPS_FIELD_HEX, ZPS_FIELD_AT(struct zps_job_map, job_id)},
-    {"epoch", ZPS_FIELD_NUMBER, ZPS_FIELD_AT(struct zps_job_map, epoch)},
-    {"lost", ZPS_FIELD_NUMBER, ZPS_FIELD_LIST_AT(struct zps_job_map, lost, n_lost), .n_max = ZPS_SERVERS_MAX,
-     .max = ZPS_SERVERS_MAX - 1},
-    {"drained", ZPS_FIELD_NUMBER, ZPS_FIELD_LIST_AT(struct zps_job_map, drained, n_drained), .n_max = ZPS_SERVERS_MAX,
-     .max = ZPS_SERVERS_MAX - 1, .optional = true},
-    {"joined", ZPS_FIELD_OBJECT, ZPS_FIELD_LIST_AT(struct zps_job_map, joined, n_joined), .n_max = ZPS_SERVERS_MAX,
-     .part = &joined_fields, .optional = true},
-};
-const struct zps_fields zps_control_job_map = {
-    .name = "job.map", ZPS_FIELDS_OF(struct zps_job_map, job_map), .check = check_map};
-
-/* NULL: an empty array has no copy, and a failed one sets *ok_p to false. */
-static void *array_copy(const void *array, size_t n, size_t size, bool *ok_p) {
-  void *const copy = n ? malloc(n * size) : NULL;
-  if (copy) memcpy(copy, array, n * size);
-  *ok_p = *ok_p && (copy || n == 0);
-  return copy;
-}
-
-zps_err_t zps_job_map_copy(struct zps_job_map *copy, const struct zps_job_map *map) {
-  bool ok = true;
-  *copy = *map;
-  copy->lost = array_copy(map->lost, map->n_lost, sizeof *map->lost, &ok);
-  copy->drained = array_copy(map->drained, map->n_drained, sizeof *map->drained, &ok);
-  copy->joined = array_copy(map->joined, map->n_joined, sizeof *map->joined, &ok);
-  if (ok) return ZPS_OK;
-  zps_job_map_fini(copy);
-  return ZPS_ERR_NOMEM;
-}
+const struct zps_fields zps_control_job_view = {.name = "job.view", ZPS_FIELDS_OF(struct zps_job_view, job_view)};
 
 /* ------------------------------------------------------------ job.suspect */
 
 static zps_err_t check_suspects(void *read, struct zps_error *error) {
   const struct zps_job_suspects *const suspects = read;
-  return check_ascending("servers", suspects->servers, suspects->n_servers, error);
+  for (uint32_t i = 1; i < suspects->n_servers; i++)
+    if (suspects->servers[i] <= suspects->servers[i - 1])
+      return zps_fail(error, ZPS_ERR_PROTOCOL, "member 'servers' has %u after %u, want ascending positions",
+                      suspects->servers[i], suspects->servers[i - 1]);
+  return ZPS_OK;
 }
 
 static const struct zps_field suspect[] = {

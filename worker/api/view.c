@@ -1,5 +1,5 @@
 #define ZPS_LOG_COMPONENT "replay"
-#include "worker/api/remap.h"
+#include "worker/api/view.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -30,16 +30,14 @@ bool zps_worker_owners_set(struct zenps_tensor *tensor, const uint32_t *owners) 
   return true;
 }
 
-/* From the first table: so all servers and ranks come to the same owners, whichever losses they heard of together. */
-static zps_err_t add_remapped(struct zenps_tensor *tensor) {
-  const struct zenps_job *job = tensor->job;
+/* From the first table: so all servers and ranks come to the same owners, whichever views they have seen. */
+static zps_err_t add_remapped(struct zenps_tensor *tensor, const struct zps_view_image *view, const bool *without) {
   const struct zps_owner_table *first = tensor->owner_tables;
-  if (!job->lost || !first) return ZPS_OK;
+  if (!first) return ZPS_OK;
   while (first->next) first = first->next;
   uint32_t *const table = add_table(tensor);
   if (!table) return ZPS_ERR_NOMEM;
-  zps_owners_reassign(first->owners, tensor->core.part.n_parts, job->join.n_servers, job->join.n_places, job->lost,
-                      table);
+  zps_owners_reassign(first->owners, tensor->core.part.n_parts, view->n_first, view->n_places, without, table);
   return ZPS_OK;
 }
 
@@ -48,7 +46,11 @@ static void take_newest(struct zenps_tensor *tensor) {
 }
 
 zps_err_t zps_worker_owners_remap(struct zenps_tensor *tensor) {
-  const zps_err_t err = add_remapped(tensor);
+  const struct zps_view_image *const view = &tensor->job->join.view;
+  if (zps_view_image_count_in(view) == view->n_places) return ZPS_OK;
+  bool *const without = zps_view_image_without(view);
+  const zps_err_t err = without ? add_remapped(tensor, view, without) : ZPS_ERR_NOMEM;
+  free(without);
   if (err == ZPS_OK) take_newest(tensor);
   return err;
 }
@@ -62,24 +64,24 @@ void zps_worker_owners_free(struct zenps_tensor *tensor) {
 
 /* ------------------------------------------------------------ to the engine */
 
-struct zps_map_command {
+struct zps_view_command {
   struct zps_command command;
   struct zenps_job *job;
-  struct zps_job_map map; /* ours */
+  struct zps_view_image view; /* ours */
 };
 
-static void command_free(struct zps_map_command *command) {
-  if (command) zps_job_map_fini(&command->map);
+static void command_free(struct zps_view_command *command) {
+  if (command) zps_view_image_fini(&command->view);
   free(command);
 }
 
-static void map_run(struct zps_command *command, void *handler_ctx) {
-  struct zps_map_command *map = (struct zps_map_command *)command;
+static void view_run(struct zps_command *command, void *handler_ctx) {
+  struct zps_view_command *const view = (struct zps_view_command *)command;
   (void)handler_ctx;
-  for (uint32_t i = 0; i < map->map.n_lost; i++)
-    if (map->map.lost[i] < map->job->plane.n_servers) zps_plane_off(&map->job->plane.servers[map->map.lost[i]]);
-  zps_replay_map(&map->job->rounds, &map->map);
-  command_free(map);
+  for (uint32_t s = 0; s < view->view.n_places; s++)
+    if (!zps_view_image_is_in(&view->view, s)) zps_plane_off(&view->job->plane.servers[s]);
+  zps_replay_view(&view->job->rounds, &view->view);
+  command_free(view);
 }
 
 struct steps_command {
@@ -98,7 +100,7 @@ static void steps_run(struct zps_command *command, void *handler_ctx) {
 
 static void fail(struct zenps_job *job, zps_err_t code, const char *text) {
   struct zps_frame_abort failure = {.code = code};
-  snprintf(failure.text, sizeof failure.text, "%s", text);
+  snprintf(failure.text, sizeof failure.text, "%.400s", text);
   pthread_mutex_lock(&job->lock);
   zps_first_note(job, code, text);
   pthread_mutex_unlock(&job->lock);
@@ -107,76 +109,88 @@ static void fail(struct zenps_job *job, zps_err_t code, const char *text) {
 
 /* ------------------------------------------------------------ from the coordinator */
 
-/* Under the job's lock. All tensors, or none. */
-static zps_err_t remap_all(struct zenps_job *job, const struct zps_job_map *map) {
-  if (!job->lost) job->lost = calloc(job->join.n_places, sizeof *job->lost);
-  if (!job->lost) return ZPS_ERR_NOMEM;
-  uint32_t n_lost = 0;
-  memset(job->lost, 0, job->join.n_places * sizeof *job->lost); /* a place may be taken again */
-  for (uint32_t i = 0; i < map->n_lost; i++)
-    if (map->lost[i] < job->join.n_places) job->lost[map->lost[i]] = true;
-  for (uint32_t s = 0; s < job->join.n_places; s++) n_lost += job->lost[s];
-  if (n_lost == job->join.n_places) return ZPS_ERR_SERVER_LOST;
-  zps_err_t err = ZPS_OK;
+/* The view has other servers in, so partitions have other owners. */
+static bool has_other_owners(const struct zps_view_image *own, const struct zps_view_image *view) {
+  for (uint32_t s = 0; s < own->n_places; s++)
+    if (zps_view_image_is_in(own, s) != zps_view_image_is_in(view, s)) return true;
+  return false;
+}
+
+/* All tensors, or none. */
+static zps_err_t remap_all(struct zenps_job *job, const struct zps_view_image *view) {
+  bool *const without = zps_view_image_without(view);
+  zps_err_t err = without ? ZPS_OK : ZPS_ERR_NOMEM;
   for (struct zenps_tensor *tensor = job->tensors; tensor && err == ZPS_OK; tensor = tensor->next)
-    err = add_remapped(tensor);
+    err = add_remapped(tensor, view, without);
   for (struct zenps_tensor *tensor = job->tensors; tensor && err == ZPS_OK; tensor = tensor->next) take_newest(tensor);
+  free(without);
   return err;
 }
 
-static struct zps_map_command *command_make(struct zenps_job *job, const struct zps_job_map *map) {
-  struct zps_map_command *command = calloc(1, sizeof *command);
+/* What the place has been, and is now. Views name later servers alone, so a known name stays. */
+static void take_place(uint32_t s, struct zps_place_image *own, const struct zps_place_image *place) {
+  const bool was_in = own->state == ZPS_PLACE_IN, is_in = place->state == ZPS_PLACE_IN;
+  if (was_in && (!is_in || place->since > own->since))
+    zps_log_info("server %" PRIu32 " (%s) %s: the job goes on with the remaining servers", s, own->server.name,
+                 place->state == ZPS_PLACE_LEAVING ? "leaves" : "is gone");
+  if (is_in && (!was_in || place->since > own->since))
+    zps_log_info("server %s takes place %" PRIu32 ", and its partitions", place->server.name, s);
+  own->state = place->state;
+  own->was_lost = place->was_lost;
+  own->since = place->since;
+  if (is_in && place->server.addr_len > 0) own->server = place->server;
+}
+
+/* Under the job's lock. After an error the job has its own view still. ZPS_ERR_STALE: that is a later one. */
+static zps_err_t install(struct zenps_job *job, const struct zps_view_image *view, struct zps_error *error) {
+  struct zps_view_image *const own = &job->join.view;
+  if (view->n_places != own->n_places || view->n_first != own->n_first)
+    return zps_fail(error, ZPS_ERR_PROTOCOL,
+                    "the coordinator's view has %" PRIu32 " places, %" PRIu32
+                    " of them since the job began, and the "
+                    "job has %" PRIu32 " and %" PRIu32,
+                    view->n_places, view->n_first, own->n_places, own->n_first);
+  if (view->epoch < own->epoch) return zps_fail(error, ZPS_ERR_STALE, "a view of an earlier epoch");
+  if (zps_view_image_count_in(view) == 0) return zps_fail(error, ZPS_ERR_SERVER_LOST, "no server is left");
+  const zps_err_t err = has_other_owners(own, view) ? remap_all(job, view) : ZPS_OK;
+  if (err != ZPS_OK) return zps_fail(error, err, "no memory for the owners of partitions");
+  for (uint32_t s = 0; s < own->n_places; s++) take_place(s, &own->places[s], &view->places[s]);
+  own->epoch = view->epoch;
+  return ZPS_OK;
+}
+
+static struct zps_view_command *command_make(struct zenps_job *job, const struct zps_view_image *view) {
+  struct zps_view_command *command = calloc(1, sizeof *command);
   if (!command) return NULL;
-  command->command.run = map_run;
+  command->command.run = view_run;
   command->job = job;
-  if (zps_job_map_copy(&command->map, map) == ZPS_OK) return command;
+  if (zps_view_image_copy(&command->view, view) == ZPS_OK) return command;
   free(command);
   return NULL;
 }
 
-static bool is_same_server(const struct zps_join_server *a, const struct zps_join_server *b) {
-  return strcmp(a->name, b->name) == 0 && a->addr_len == b->addr_len && memcmp(a->addr, b->addr, a->addr_len) == 0;
-}
-
-/* Under the job's lock. */
-static void take_joined(struct zenps_job *job, const struct zps_job_map *map) {
-  for (uint32_t i = 0; i < map->n_joined; i++) {
-    const struct zps_joined_server *const joined = &map->joined[i];
-    if (joined->position >= job->join.n_places) continue;
-    if (is_same_server(&job->join.servers[joined->position], &joined->server)) continue; /* of an earlier map */
-    zps_log_info("server %s takes place %" PRIu32 ", and its partitions", joined->server.name, joined->position);
-    job->join.servers[joined->position] = joined->server;
-  }
-}
-
 /* Consumes the command; NULL: there was no memory for it. */
-static void apply(struct zenps_job *job, struct zps_map_command *command) {
+static void apply(struct zenps_job *job, struct zps_view_command *command) {
+  struct zps_error error;
   zps_err_t err = ZPS_ERR_NOMEM;
   if (command) {
     pthread_mutex_lock(&job->lock);
-    err = remap_all(job, &command->map);
-    if (err == ZPS_OK) take_joined(job, &command->map);
+    err = install(job, &command->view, &error);
     pthread_mutex_unlock(&job->lock);
   }
-  if (err != ZPS_OK) {
-    command_free(command);
-    if (err == ZPS_ERR_NOMEM)
-      zps_membership_renew(&job->membership);
-    else
-      fail(job, err, "no server is left");
+  if (err == ZPS_OK) {
+    zps_engine_post(job->plane.engine, &command->command);
     return;
   }
-  for (uint32_t i = 0; i < command->map.n_lost; i++) {
-    const uint32_t s = command->map.lost[i];
-    if (s < job->join.n_places && job->join.servers[s].name[0])
-      zps_log_info("server %" PRIu32 " (%s) %s: the job goes on with the remaining servers", s,
-                   job->join.servers[s].name, zps_job_map_drains(&command->map, s) ? "leaves" : "is gone");
-  }
-  zps_engine_post(job->plane.engine, &command->command);
+  command_free(command);
+  if (err == ZPS_ERR_NOMEM)
+    zps_membership_renew(&job->membership);
+  else if (err != ZPS_ERR_STALE)
+    fail(job, err, error.text);
 }
 
-void zps_worker_map(struct zenps_job *job, const struct zps_job_map *map) {
-  struct zps_map_command *const command = command_make(job, map);
+void zps_worker_view(struct zenps_job *job, const struct zps_view_image *view) {
+  struct zps_view_command *const command = command_make(job, view);
   pthread_mutex_lock(&job->lock);
   const bool is_early = command && !job->is_connected;
   if (is_early) {
@@ -187,31 +201,17 @@ void zps_worker_map(struct zenps_job *job, const struct zps_job_map *map) {
   if (!is_early) apply(job, command);
 }
 
-zps_err_t zps_worker_map_init(struct zenps_job *job, struct zps_error *error) {
-  const struct zps_join *const join = &job->join;
-  uint32_t n_free = 0;
-  for (uint32_t s = 0; s < join->n_places; s++) n_free += zps_join_is_free(join, s);
-  if (n_free == 0) return ZPS_OK;
-  if (n_free == join->n_places)
-    return zps_fail(error, ZPS_ERR_SERVER_LOST, "job %s has no server left", job->options.job);
-  job->lost = calloc(join->n_places, sizeof *job->lost);
-  if (!job->lost) return zps_fail(error, ZPS_ERR_NOMEM, "no memory for %" PRIu32 " servers", join->n_places);
-  for (uint32_t s = 0; s < join->n_places; s++) job->lost[s] = zps_join_is_free(join, s);
-  return ZPS_OK;
-}
-
-void zps_worker_map_connected(struct zenps_job *job) {
+void zps_worker_view_connected(struct zenps_job *job) {
   pthread_mutex_lock(&job->lock);
-  struct zps_map_command *const early = job->early;
+  struct zps_view_command *const early = job->early;
   job->early = NULL;
   job->is_connected = true;
   pthread_mutex_unlock(&job->lock);
   if (early) apply(job, early);
 }
 
-void zps_worker_map_free(struct zenps_job *job) {
+void zps_worker_view_free(struct zenps_job *job) {
   command_free(job->early);
-  free(job->lost);
 }
 
 void zps_worker_replay(struct zenps_job *job, const struct zps_job_steps *steps) {
