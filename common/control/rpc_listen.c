@@ -298,13 +298,9 @@ static zps_err_t remove_stale(const char *path, struct zps_error *error) {
   if (lstat(path, &st) < 0) return ZPS_OK;
   if (!S_ISSOCK(st.st_mode))
     return zps_fail(error, ZPS_ERR_INVALID, "unix:%s: a file that is no socket is in the way", path);
-  const int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-  if (fd < 0) return zps_fail(error, ZPS_ERR_IO, "unix:%s: cannot make a socket", path);
-  struct sockaddr_un addr = {.sun_family = AF_UNIX};
-  memcpy(addr.sun_path, path, strlen(path) + 1);
-  const bool stale = connect(fd, (struct sockaddr *)&addr, sizeof addr) < 0 && errno == ECONNREFUSED;
-  close(fd);
-  if (!stale) return zps_fail(error, ZPS_ERR_BUSY, "unix:%s: another process listens there", path);
+  const zps_err_t err = zps_address_probe(path, error);
+  if (err == ZPS_OK) return zps_fail(error, ZPS_ERR_BUSY, "unix:%s: another process listens there", path);
+  if (err != ZPS_ERR_CLOSED) return err;
   unlink(path);
   return ZPS_OK;
 }

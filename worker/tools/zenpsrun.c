@@ -223,7 +223,9 @@ static zps_err_t keep_to_user(struct run *run, struct zps_error *error) {
   struct zps_address address;
   char own[ZPS_OWN_SOCKET_MAX];
   if (zps_address_parse(run->own, &address, NULL) != ZPS_OK || !zps_address_is_loopback(&address)) return ZPS_OK;
-  const zps_err_t err = zps_own_socket_make(run->own, own, error);
+  const zps_err_t err = run->starts_daemons
+                            ? zps_own_socket_make(run->own, own, error)
+                            : zps_own_socket_await(run->own, run->options->start_timeout_ms, own, error);
   if (err) return err;
   snprintf(run->own, sizeof run->own, "%s", own);
   snprintf(run->listen, sizeof run->listen, "%s", own);
