@@ -146,8 +146,7 @@ const void *zps_record_job_of(const struct zps_member_job *job, void *room, uint
                                       .cause = job->cause,
                                       .n_first = view->n_first < view->n_places ? view->n_first : 0,
                                       .ranks = job->ranks};
-  /* A failure is noted without them. */
-  if (job->state == ZPS_JOB_RUNNING) strcpy(image->job.lost_servers, job->lost_servers);
+  strcpy(image->job.lost_servers, job->lost_servers);
   image->secret = job->secret;
   image->next = (struct zps_next_answer){.generation = job->generation, .world = job->world};
   if (job->state == ZPS_JOB_CLOSING) image->job.error = job->error;

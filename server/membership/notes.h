@@ -90,8 +90,9 @@ struct zps_job_image {
 };
 zps_err_t zps_members_restore_job(struct zps_members *members, struct zps_job_image *image,
                                   uint64_t now_ns) ZPS_MUSTCHECK;
-zps_err_t zps_members_restore_failed(struct zps_members *members, uint64_t job_id,
-                                     const struct zps_error *why) ZPS_MUSTCHECK;
+/* `lost_servers` is empty in older journals, and for a job that lost none. */
+zps_err_t zps_members_restore_failed(struct zps_members *members, uint64_t job_id, const struct zps_error *why,
+                                     const char *lost_servers) ZPS_MUSTCHECK;
 zps_err_t zps_members_restore_job_gone(struct zps_members *members, uint64_t job_id) ZPS_MUSTCHECK;
 zps_err_t zps_members_restore_cause(struct zps_members *members, uint64_t job_id,
                                     const struct zps_member_cause *cause) ZPS_MUSTCHECK;

@@ -1,4 +1,5 @@
 /* Membership made again from its notes (notes.h). */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -205,12 +206,14 @@ zps_err_t zps_members_restore_job(struct zps_members *members, struct zps_job_im
   return ZPS_OK;
 }
 
-zps_err_t zps_members_restore_failed(struct zps_members *members, uint64_t job_id, const struct zps_error *why) {
+zps_err_t zps_members_restore_failed(struct zps_members *members, uint64_t job_id, const struct zps_error *why,
+                                     const char *lost_servers) {
   struct zps_member_job *const job = zps_members_job_find(members, job_id);
   if (!job) return ZPS_ERR_PROTOCOL;
   job->state = ZPS_JOB_CLOSING;
   zps_members_view_change_end(job);
   job->error = *why;
+  if (lost_servers[0]) snprintf(job->lost_servers, sizeof job->lost_servers, "%s", lost_servers);
   return ZPS_OK;
 }
 

@@ -36,9 +36,6 @@ static void test_header(void **state) {
 
 /* ------------------------------------------------------------ a death, and not what follows from it */
 
-#define JOB_OF(servers)                                                                                             \
-  "{\"what\":\"job\",\"job_id\":\"0x1\",\"name\":\"j\",\"seed\":\"0x2\",\"epoch\":7,\"next_tensor\":0,\"servers\":" \
-  "[" servers "],\"ranks\":[" RANK("0") "," RANK("1") "]}"
 static const char tensor_opening[] =
     "{\"what\":\"tensor\",\"job_id\":\"0x1\",\"tensor\":0,\"name\":\"w\",\"rows\":4,\"width\":1,\"dtype\":\"f32\","
     "\"op\":"
@@ -94,15 +91,8 @@ static void test_a_map_under_way_begins_anew(void **state) {
               restored.steps == 2);
   /* Once more: all have heard, or are told of the same steps in the same epoch. */
   const uint32_t epoch = job->view.epoch;
-  char *all[RECORDS];
-  const unsigned n = restored.n_notes;
-  zps_members_note_all(members);
-  const unsigned n_all = restored.n_notes - n;
-  memcpy(all, restored.notes + n, n_all * sizeof *all);
-  restored.n_notes = n;
-  restored_leave(members, clients, 4);
+  members = restored_compact(members, clients, 4);
   memset(clients, 0, sizeof clients);
-  members = restored_make_again(true, (const char *const *)all, n_all);
   job = restored_job(members);
   assert_true(job->state == ZPS_JOB_RUNNING && job->map.state == ZPS_MAP_NONE && job->view.epoch == epoch);
   assert_int_equal(restored.n_notes, 0);
@@ -111,7 +101,6 @@ static void test_a_map_under_way_begins_anew(void **state) {
   assert_true(restored.acts[ZPS_ACT_MAP_SERVER] == 0 && restored.acts[ZPS_ACT_REPLAY_SERVER] == 1);
   assert_true(restored.acts[ZPS_ACT_MAP_RANK] == 0 && restored.acts[ZPS_ACT_REPLAY_RANK] == 1 && restored.steps == 2);
   restored_leave(members, clients, 2);
-  for (unsigned i = 0; i < n_all; i++) free(all[i]);
 }
 
 /* Of the losses, one after another, the state has the first alone with what followed: the second is begun anew. */
@@ -157,19 +146,11 @@ static void test_a_server_that_drains(void **state) {
   assert_int_equal(restored.acts[ZPS_ACT_JOB_CLOSE], 1);
   assert_int_equal(b->n_jobs, 0);
   /* Once more: it has left. */
-  char *all[RECORDS];
-  const unsigned n = restored.n_notes;
-  zps_members_note_all(members);
-  const unsigned n_all = restored.n_notes - n;
-  memcpy(all, restored.notes + n, n_all * sizeof *all);
-  restored.n_notes = n;
-  restored_leave(members, clients, 5);
-  members = restored_make_again(true, (const char *const *)all, n_all);
+  members = restored_compact(members, clients, 5);
   job = restored_job(members);
   assert_true(job->map.state == ZPS_MAP_NONE && zps_member_job_servers_lost(job) == 0);
   assert_true(zps_members_server(members, 1)->stops && zps_members_server(members, 1)->n_jobs == 0);
   zps_members_destroy(members);
-  for (unsigned i = 0; i < n_all; i++) free(all[i]);
 }
 
 /* ------------------------------------------------------------ servers that took free places */
@@ -239,18 +220,10 @@ static void test_places_that_are_free(void **state) {
   for (unsigned i = 1; i < 3; i++) zps_members_tick(members, i * 60 * ZPS_NS_PER_S);
   assert_true(restored.acts[ZPS_ACT_JOB_OPEN] == 1 && zps_member_job_admits(job, 1));
   /* And what it notes is what it was made from. */
-  char *all[RECORDS];
-  const unsigned n = restored.n_notes;
-  zps_members_note_all(members);
-  const unsigned n_all = restored.n_notes - n;
-  memcpy(all, restored.notes + n, n_all * sizeof *all);
-  restored.n_notes = n;
-  restored_leave(members, clients, 4);
-  members = restored_make_again(true, (const char *const *)all, n_all);
+  members = restored_compact(members, clients, 4);
   job = restored_job(members);
   assert_true(job->view.n_first == 1 && job->view.n_places == 3 && zps_member_job_servers_lost(job) == 0);
   zps_members_destroy(members);
-  for (unsigned i = 0; i < n_all; i++) free(all[i]);
   static const char *const wrong[] = {SERVER("0", "a"), JOB_WITH_ROOM("4")};
   zps_json *record;
   members = restored_make(true);
@@ -393,7 +366,7 @@ static void test_bytes_of_a_journal(void **state) {
 static void test_bytes_of_changes(void **state) {
   (void)state;
   struct zps_member_rank rank = {.state = ZPS_RANK_LEFT}, *ranks[] = {NULL, &rank};
-  struct zps_member_job job = {.job_id = 5, .world = 2, .ranks = ranks};
+  struct zps_member_job job = {.job_id = 5, .world = 2, .ranks = ranks, .lost_servers = "a, c"};
   struct zps_member_tensor tensor = {.spec = {.tensor = 7}, .state = ZPS_TENSOR_OPEN};
   struct zps_member_tensor failed = {.spec = {.tensor = 8}, .state = ZPS_TENSOR_FAILED};
   const struct zps_member_group group = {.name = "row/0"};
@@ -409,7 +382,9 @@ static void test_bytes_of_changes(void **state) {
   } cases[] = {
       {{.type = ZPS_NOTE_SERVER_GONE, .server = &server}, "{\"server\":3,\"what\":\"server.gone\"}"},
       {{.type = ZPS_NOTE_JOB_FAILED, .job = &job},
-       CHANGE("5", "\"code\":\"ERR_PEER_LOST\",\"text\":\"rank 1 was lost\",\"what\":\"job.failed\"")},
+       CHANGE("5",
+              "\"code\":\"ERR_PEER_LOST\",\"text\":\"rank 1 was lost\",\"lost_servers\":\"a, "
+              "c\",\"what\":\"job.failed\"")},
       {{.type = ZPS_NOTE_JOB_GONE, .job = &job}, CHANGE("5", "\"what\":\"job.gone\"")},
       {{.type = ZPS_NOTE_JOB_CAUSE, .job = &job}, CHANGE("5", "\"what\":\"job.cause\"")},
       {{.type = ZPS_NOTE_JOB_CAUSE, .job = &hung},

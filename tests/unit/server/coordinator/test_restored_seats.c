@@ -65,20 +65,13 @@ static struct zps_members *with_leavers(unsigned n, struct zps_member_client *cl
 /* A new start from all that the first one noted, or from what it says of itself. */
 static struct zps_members *start_again(struct zps_members *members, struct zps_member_client *clients, bool compact) {
   static const char *const lines[] = {SERVER("0", "a"), JOB_ELASTIC};
-  char *all[RECORDS];
-  if (compact) {
-    while (restored.n_notes) free(restored.notes[--restored.n_notes]);
-    zps_members_note_all(members);
-  }
-  unsigned n = 0;
-  for (unsigned i = 0; !compact && i < 2; i++) all[n++] = strdup(lines[i]);
-  for (unsigned i = 0; i < restored.n_notes; i++) all[n++] = restored.notes[i];
-  restored.n_notes = 0;
+  struct restored_journal journal;
+  const unsigned first = compact ? restored.n_notes : 0;
+  if (compact) zps_members_note_all(members);
+  restored_journal_take(&journal, lines, compact ? 0 : 2, first);
   restored_leave(members, clients, 5);
   memset(clients, 0, 5 * sizeof *clients);
-  members = restored_make_again(false, (const char *const *)all, n);
-  for (unsigned i = 0; i < n; i++) free(all[i]);
-  return members;
+  return restored_from(false, &journal);
 }
 
 static void expect_number(const struct zps_members *members, const struct zps_member_client *clients, uint32_t number) {
