@@ -155,6 +155,7 @@ static const struct zps_field job_steps[] = {
     {"epoch", ZPS_FIELD_NUMBER, ZPS_FIELD_AT(struct zps_job_steps, epoch)},
     {"tensors", ZPS_FIELD_OBJECT, ZPS_FIELD_LIST_AT(struct zps_job_steps, tensors, n_tensors),
      .n_max = ZPS_MAP_TENSORS_MAX, .part = &tensor_steps_fields},
+    {"too_many", ZPS_FIELD_FLAG, ZPS_FIELD_AT(struct zps_job_steps, is_too_many), .optional = true},
 };
 
 static zps_err_t add_steps(struct zps_job_steps *set, const struct zps_tensor_steps *of, struct zps_error *error) {
@@ -170,7 +171,9 @@ static zps_err_t add_steps(struct zps_job_steps *set, const struct zps_tensor_st
 
 /* The set is in order, whatever the order of the message. */
 static zps_err_t sort_steps(void *read, struct zps_error *error) {
-  struct zps_job_steps *const set = read, sorted = {.job_id = set->job_id, .epoch = set->epoch};
+  struct zps_job_steps *const set = read, sorted = *set;
+  sorted.n_all = sorted.n_tensors = sorted.cap_tensors = 0;
+  sorted.tensors = NULL;
   zps_err_t err = ZPS_OK;
   for (uint32_t i = 0; !err && i < set->n_tensors; i++) err = add_steps(&sorted, &set->tensors[i], error);
   zps_job_steps_fini(set);

@@ -68,7 +68,8 @@ struct zps_tensor_steps {
 struct zps_job_steps {
   uint64_t job_id;
   uint32_t epoch;
-  uint32_t n_all; /* Steps of all tensors that zps_job_steps_add() has added. */
+  bool is_too_many; /* job.mapped: the rank has more of them than a message may name, so the job cannot go on. */
+  uint32_t n_all;   /* Steps of all tensors that zps_job_steps_add() has added. */
   uint32_t n_tensors, cap_tensors;
   struct zps_tensor_steps *tensors; /* by ascending number */
 };

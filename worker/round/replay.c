@@ -259,8 +259,7 @@ static bool is_still(const struct zps_rounds *rounds) {
   return true;
 }
 
-/* Asking once more would not help: the job fails. The others learn it of rounds that they have begun;
- * of later ones when this rank leaves. */
+/* Asking once more would not help: the job fails here at once, and elsewhere by the coordinator's word. */
 static void fail_many(struct zps_rounds *rounds, struct zps_job_steps *steps) {
   char text[300];
   snprintf(text, sizeof text,
@@ -270,7 +269,7 @@ static void fail_many(struct zps_rounds *rounds, struct zps_job_steps *steps) {
            rounds->plane->rank, ZPS_MAP_TENSORS_MAX, ZPS_MAP_STEPS_MAX);
   fail_all(rounds, ZPS_ERR_SERVER_LOST, text);
   zps_job_steps_fini(steps);
-  *steps = (struct zps_job_steps){.job_id = rounds->plane->job_id, .epoch = rounds->replay.epoch};
+  *steps = (struct zps_job_steps){.job_id = rounds->plane->job_id, .epoch = rounds->replay.epoch, .is_too_many = true};
 }
 
 static void say(struct zps_rounds *rounds) {

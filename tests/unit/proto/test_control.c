@@ -164,6 +164,8 @@ static void test_jobs(void **state) {
   assert_int_equal(zps_job_steps_add(&set, 3, UINT64_MAX), ZPS_OK);
   made[n_made++] = zps_control_job_steps_write(&set);
   zps_job_steps_fini(&set);
+  made[n_made++] =
+      zps_control_job_steps_write(&(struct zps_job_steps){.job_id = JOB, .epoch = 10, .is_too_many = true});
   made[n_made++] = zps_control_job_steps_write(&(struct zps_job_steps){.job_id = JOB, .epoch = 10});
   expect("job");
 }
