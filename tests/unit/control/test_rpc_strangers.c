@@ -265,6 +265,7 @@ static void test_a_peer_that_does_not_read_is_closed(void **state) {
   const int fd = rpc_raw_connect(&world);
   rpc_raw_send(&world, fd, HELLO("9"), strlen(HELLO("9")));
   SPIN_UNTIL(&world, world.server.n_open);
+  zps_rpc_conn_watched(world.server.conn); /* TCP would end it after 10 s without a read. */
   char *text = malloc((1u << 20) + 1);
   memset(text, 'a', 1u << 20);
   text[1u << 20] = '\0';
@@ -307,6 +308,7 @@ static void test_guests_that_do_not_read_have_one_limit(void **state) {
     rpc_raw_send(&world, fds[i], HELLO("9"), strlen(HELLO("9")));
     SPIN_UNTIL(&world, world.server.n_open == i + 1);
     conns[i] = world.server.conn;
+    zps_rpc_conn_watched(conns[i]); /* TCP would end it after 10 s without a read. */
     assert_int_equal(uv_fileno(&conns[i]->socket.handle, &fd), 0);
     assert_int_equal(setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &small, sizeof small), 0);
   }
