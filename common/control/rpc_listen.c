@@ -79,7 +79,8 @@ static void judge(struct zps_rpc_listener *listener, struct zps_rpc_conn *conn) 
     case ZPS_STRANGER_MAKES_ROOM:
       conn = conn_of(whom);
       zps_log_about(.peer = conn->peer);
-      zps_log_warn_limited("%s: closed without a hello, to make room: %u connections have said none", conn->peer, n);
+      zps_log_warn_limited("%s: closed without a hello, to make room: %u other connections have sent none", conn->peer,
+                           n);
       zps_rpc_conn_fail(conn, ZPS_ERR_REFUSED, "%s: no hello while there was time", conn->peer);
   }
 }
@@ -140,8 +141,8 @@ void zps_rpc_listener_make_room(struct zps_rpc_conn *conn, size_t len) {
     struct zps_rpc_conn *whom = greediest(listener, conn, len);
     if (listener->guests_bytes <= ZPS_RPC_GUESTS_WRITE_MAX) return;
     zps_log_about(.peer = whom->peer);
-    zps_log_warn_limited("%s: closed: it does not read, and %zu bytes wait for all clients that are in no job",
-                         whom->peer, listener->guests_bytes);
+    zps_log_warn_limited("%s: closed: it does not read, and %zu bytes wait for all clients outside jobs", whom->peer,
+                         listener->guests_bytes);
     zps_rpc_conn_fail(whom, ZPS_ERR_CLOSED,
                       "%s: does not read: %zu bytes are waiting for it, of %u for all such clients", whom->peer,
                       zps_rpc_conn_unsent(whom), ZPS_RPC_GUESTS_WRITE_MAX);

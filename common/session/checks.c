@@ -105,7 +105,7 @@ static void answer(struct zps_checked_read *read) {
   struct zps_checks *const checks = read->checks; /* the read may be gone when it is called back */
   if (read->code == ZPS_ERR_FABRIC) {
     zps_engine_note_corrupt(checks->engine);
-    zps_log_warn_limited("a read of %llu bytes did not bring those that were announced",
+    zps_log_warn_limited("a read of %llu bytes brought others than the announced ones",
                          (unsigned long long)read->bulk.len);
   }
   zps_bulk_checked(&read->bulk, read->code);

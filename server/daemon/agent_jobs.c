@@ -154,7 +154,7 @@ void zps_agent_jobs_registered(struct zps_agent_jobs *jobs, uint64_t incarnation
     } else if (!job->orphan_ns) {
       job->orphan_ns = now_ns;
       zps_log_about(.job = job->name);
-      zps_log_warn("job 0x%016llx: the coordinator does not know it: its rounds go on, for now",
+      zps_log_warn("job 0x%016llx is unknown to the coordinator: this server keeps it for now",
                    (unsigned long long)job->job_id);
     }
   }

@@ -83,7 +83,8 @@ static void on_drain(uv_timer_t *timer) {
   const unsigned jobs_here = daemon->shard ? zps_shard_jobs(daemon->shard) : 0;
   if (jobs + jobs_here > 0) {
     if (zps_clock_ns() < daemon->drain_deadline_ns) return;
-    zps_log_warn("%u jobs have not ended in time (drain.timeout): leaving them", jobs > jobs_here ? jobs : jobs_here);
+    zps_log_warn("drain.timeout has passed: exiting, though %u jobs have not ended",
+                 jobs > jobs_here ? jobs : jobs_here);
   } else {
     zps_log_info("drained, exiting");
   }
@@ -230,7 +231,7 @@ static void on_agent_change(void *ctx, bool registered, const char *text) {
 
 static void on_open_to_all(uv_timer_t *timer) {
   const struct daemon *daemon = timer->data;
-  zps_log_warn("listening at %s without TLS (control.insecure): whoever reaches it may be a server or a rank",
+  zps_log_warn("listening at %s without TLS (control.insecure): anybody who reaches it may be a server or a rank",
                zps_coordinator_address(daemon->coordinator));
 }
 

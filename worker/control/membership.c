@@ -67,7 +67,7 @@ static void on_notify(void *ctx, const char *method, const zps_json *params) {
   if (err == ZPS_ERR_NOMEM)
     zps_membership_renew(membership);
   else if (err != ZPS_OK)
-    zps_log_warn("%s of the coordinator's makes no sense: %s", method, error.text);
+    zps_log_warn("the coordinator sent an invalid %s: %s", method, error.text);
 }
 
 static void on_beat(void *ctx) {
@@ -92,7 +92,7 @@ static void on_lost(void *ctx, const char *reason) {
 static void on_away(void *ctx, const char *reason) {
   struct zps_membership *membership = ctx;
   atomic_store(&membership->away, true);
-  zps_log_warn("the coordinator is out of reach (%s): rounds go on; connecting anew", reason);
+  zps_log_warn("the coordinator is out of reach (%s): rounds go on; connecting again", reason);
   if (atomic_load(&membership->joined)) membership->handler.on_away(membership->handler.ctx);
 }
 
@@ -254,7 +254,7 @@ static zps_err_t resume_bare(struct zps_membership *membership, const struct zps
 
 static void on_waiting(void *ctx, const char *reason) {
   (void)ctx;
-  zps_log_warn("no zenpsd yet: %.290s; trying on; " START_HINT, reason);
+  zps_log_warn("no zenpsd yet, retrying: %.290s; " START_HINT, reason);
 }
 
 zps_err_t zps_membership_open(struct zps_membership *membership, const struct zps_worker_options *options,

@@ -199,7 +199,7 @@ static void end_run(struct zps_command *command, void *handler_ctx) {
 void zps_replay_end(struct zps_rounds *rounds) {
   struct end_command end = {.command.run = end_run, .replay = &rounds->replay};
   if (zps_engine_call(rounds->plane->engine, &end.command) != ZPS_OK)
-    zps_log_warn("closing while the coordinator may still be told of steps");
+    zps_log_warn("closing: the engine does not stop reports of steps to the coordinator");
 }
 
 /* What it was prepared with may be older than what is known now. */
@@ -344,7 +344,7 @@ static void refuse(struct zps_rounds *rounds, const struct zps_frame_abort *why)
   struct zps_frame frame = {.header.type = ZPS_FRAME_ABORT, .u.abort = *why};
   for (uint32_t s = 0; s < plane->n_servers; s++)
     if (!plane->servers[s].lost && zps_link_send(plane->servers[s].link, &frame) != ZPS_OK)
-      zps_log_warn("server %" PRIu32 " is not told that step %" PRIu64 " cannot be pushed again", s, why->step);
+      zps_log_warn("cannot tell server %" PRIu32 " that step %" PRIu64 " cannot be pushed again", s, why->step);
 }
 
 /* The others need not wait for what will not come. */

@@ -88,6 +88,6 @@ int main(void) {
       cmocka_unit_test(test_memory_that_is_another_gradients),
   };
   logs_start();
-  logs_expect(ZPS_LOG_WARN, "bytes did not bring those that were announced");
+  logs_expect(ZPS_LOG_WARN, "bytes brought others than the announced ones");
   return cmocka_run_group_tests(tests, NULL, logs_check);
 }
