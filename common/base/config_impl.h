@@ -3,7 +3,7 @@
 #define ZPS_BASE_CONFIG_IMPL_H
 
 #include "common/base/config.h"
-#include "common/base/near.h"
+#include "common/base/did_you_mean.h"
 
 enum { ZPS_OPT_NAME_SIZE = 96 };
 

@@ -2,7 +2,7 @@
 
 #include <string.h>
 
-#include "common/base/near.h"
+#include "common/base/did_you_mean.h"
 #include "common/base/text.h"
 
 static const struct {

@@ -2,7 +2,7 @@
  * left out; a test holds that each is described. */
 #include <string.h>
 
-#include "common/base/near.h"
+#include "common/base/did_you_mean.h"
 #include "server/ctl/ctl.h"
 #include "server/ctl/late.h"
 #include "server/ctl/metrics.h"

@@ -1,4 +1,4 @@
-#include "common/base/near.h"
+#include "common/base/did_you_mean.h"
 
 #include <ctype.h>
 #include <stdio.h>

@@ -5,8 +5,8 @@
  * count. Of two words that are equally near, the one of the typed word's length was meant; where length does not tell
  * them apart, none was.
  */
-#ifndef ZPS_BASE_NEAR_H
-#define ZPS_BASE_NEAR_H
+#ifndef ZPS_BASE_DID_YOU_MEAN_H
+#define ZPS_BASE_DID_YOU_MEAN_H
 
 #include <stdbool.h>
 #include <stddef.h>
