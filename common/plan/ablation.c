@@ -1,4 +1,4 @@
-#include "common/plan/without.h"
+#include "common/plan/ablation.h"
 
 #include <string.h>
 

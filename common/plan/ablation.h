@@ -1,6 +1,6 @@
 /* Parts of a scheme's paper that a tensor can do without, so that figures can show what each of them is good for. */
-#ifndef ZPS_PLAN_WITHOUT_H
-#define ZPS_PLAN_WITHOUT_H
+#ifndef ZPS_PLAN_ABLATION_H
+#define ZPS_PLAN_ABLATION_H
 
 #include "common/plan/schemes.h"
 
