@@ -25,7 +25,7 @@
 #include "worker/round/out_parts.h"
 #include "worker/round/task.h"
 #include "worker/round/tensor.h"
-#include "worker/round/wants.h"
+#include "worker/round/pull_rows.h"
 #include "zenps/zenps.h"
 
 struct zps_plane;

@@ -1,4 +1,4 @@
-#include "worker/round/wants.h"
+#include "worker/round/pull_rows.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -2,8 +2,8 @@
  * The rows of a sum that a rank asks for: a range or a list, as runs of local indices by partition. Made once by the
  * trainer's thread, then read by any.
  */
-#ifndef ZPS_WORKER_ROUND_WANTS_H
-#define ZPS_WORKER_ROUND_WANTS_H
+#ifndef ZPS_WORKER_ROUND_PULL_ROWS_H
+#define ZPS_WORKER_ROUND_PULL_ROWS_H
 
 #include "common/codec/codec.h"
 #include "common/codec/partition.h"
