@@ -7,7 +7,7 @@
 #include "common/base/clock.h"
 #include "common/base/log.h"
 #include "proto/control_map.h"
-#include "worker/round/past.h"
+#include "worker/round/round_ends.h"
 #include "worker/round/round.h"
 #include "worker/round/rounds.h"
 

@@ -26,7 +26,7 @@
 
 #include "common/base/clock.h"
 #include "common/base/err.h"
-#include "worker/round/past.h"
+#include "worker/round/round_ends.h"
 
 struct zps_job_map;
 struct zps_job_steps;

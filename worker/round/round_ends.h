@@ -3,8 +3,8 @@
  * forget how rounds have ended, and other ranks may lack a sum, or still begin a step that has failed. When the job
  * fails, the last rounds are logged. Of the engine thread.
  */
-#ifndef ZPS_WORKER_ROUND_PAST_H
-#define ZPS_WORKER_ROUND_PAST_H
+#ifndef ZPS_WORKER_ROUND_ROUND_ENDS_H
+#define ZPS_WORKER_ROUND_ROUND_ENDS_H
 
 #include <stdbool.h>
 #include <stdint.h>

@@ -1,5 +1,5 @@
 #define ZPS_LOG_COMPONENT "round"
-#include "worker/round/past.h"
+#include "worker/round/round_ends.h"
 
 #include <inttypes.h>
 #include <stdio.h>
