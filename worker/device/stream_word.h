@@ -3,8 +3,8 @@
  * its next value, so it can be used anew while a stream has not come to an earlier wait yet, which then passes. Any
  * thread.
  */
-#ifndef ZPS_WORKER_DEVICE_WORDS_H
-#define ZPS_WORKER_DEVICE_WORDS_H
+#ifndef ZPS_WORKER_DEVICE_STREAM_WORD_H
+#define ZPS_WORKER_DEVICE_STREAM_WORD_H
 
 #include <pthread.h>
 

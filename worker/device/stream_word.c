@@ -1,4 +1,4 @@
-#include "worker/device/words.h"
+#include "worker/device/stream_word.h"
 
 #include <stdlib.h>
 
