@@ -4,8 +4,8 @@
  * Dense gradients: rows that are all zero are left out of sparse cuts. COO rows may come unsorted and repeated: repeats
  * are added in order of appearance. As in common/codec/encode.h, which does it.
  */
-#ifndef ZPS_WORKER_COMPUTE_OWN_H
-#define ZPS_WORKER_COMPUTE_OWN_H
+#ifndef ZPS_WORKER_COMPUTE_GRADIENT_H
+#define ZPS_WORKER_COMPUTE_GRADIENT_H
 
 #include "common/base/workpool.h"
 #include "common/codec/codec.h"

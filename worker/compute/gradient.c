@@ -1,4 +1,4 @@
-#include "worker/compute/own.h"
+#include "worker/compute/gradient.h"
 
 #include <stdlib.h>
 #include <string.h>
