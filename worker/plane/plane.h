@@ -148,7 +148,7 @@ zps_err_t zps_plane_remote_connect(struct zps_plane *plane, struct zps_remote *r
 struct zps_engine_handler zps_plane_engine_handler(struct zps_plane *plane);
 void zps_plane_drop_lost(struct zps_plane *plane);
 void zps_plane_remote_drop(struct zps_remote *remote); /* if it is lost */
-/* reach.c: once `n_servers` is set; the fabric has lost the remote; when to look next. */
+/* reachability.c: once `n_servers` is set; the fabric has lost the remote; when to look next. */
 zps_err_t zps_plane_watch_open(struct zps_plane *plane, uint64_t dead_ms) ZPS_MUSTCHECK;
 void zps_plane_watch_close(struct zps_plane *plane);
 void zps_plane_watch_lost(struct zps_remote *remote);
