@@ -1,6 +1,6 @@
 /* What has become of the jobs of a run, as its coordinator knows it: asked when a server has ended. */
-#ifndef ZPS_TOOLS_FATE_H
-#define ZPS_TOOLS_FATE_H
+#ifndef ZPS_TOOLS_JOB_OUTCOME_H
+#define ZPS_TOOLS_JOB_OUTCOME_H
 
 #include <stdbool.h>
 

@@ -1,4 +1,4 @@
-#include "worker/tools/fate.h"
+#include "worker/tools/job_outcome.h"
 
 #include <stdio.h>
 #include <string.h>
