@@ -174,6 +174,9 @@ zps_json *zps_coordinator_tensors(const struct zps_coordinator *coordinator, con
 /* Rows of `stats`: tensors and ranks as these have told; those that have no room are added to *n_out_p. */
 zps_json *zps_coordinator_tensor_tallies(const struct zps_coordinator *coordinator, unsigned long *n_out_p);
 zps_json *zps_coordinator_rank_tallies(const struct zps_coordinator *coordinator, unsigned long *n_out_p);
+/* Adds rounds in flight between ranks to `rows`, which gets no longer than `max`. */
+zps_json *zps_coordinator_peer_rounds(const struct zps_coordinator *coordinator, zps_json *rows, size_t max,
+                                      unsigned long *n_out_p);
 /* gather.c: asks every server, then answers, with what the viewer sees. */
 void zps_coordinator_stats_fini(struct zps_coordinator *coordinator);
 void zps_coordinator_stats(struct zps_coordinator *coordinator, const struct zps_viewer *viewer,

@@ -188,7 +188,8 @@ static void finish(struct gather *gather) {
   result = zps_json_set(result, "shards", gather->shards);
   result = zps_json_set(result, "lags", gather->lags);
   result = zps_json_set(result, "shares", gather->shares);
-  result = zps_json_set(result, "rounds", gather->rounds);
+  result = zps_json_set(result, "rounds",
+                        zps_coordinator_peer_rounds(coordinator, gather->rounds, 2 * ROUND_ROWS_MAX, &gather->n_out));
   if (gather->n_out) result = zps_json_set_u64(result, "left_out", gather->n_out);
   free(gather);
   stats->is_asking = false;

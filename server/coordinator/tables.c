@@ -12,7 +12,6 @@
 #include "server/membership/history.h"
 
 #define ROWS_MAX 8192u
-#define TALLY_ROWS_MAX 1280u /* A row is up to 850 bytes. A line, of 4 MiB, has those of servers as well. */
 
 static double seconds_since(uint64_t then_ns) {
   return (double)((zps_clock_ns() - then_ns) / ZPS_NS_PER_MS) / 1000;
@@ -325,71 +324,4 @@ zps_json *zps_coordinator_tensors(const struct zps_coordinator *coordinator, con
     }
   }
   return left_out(zps_json_set(zps_json_object(), "tensors", rows), n_out);
-}
-
-/* ---- Reports of ranks on their rounds ---- */
-
-static zps_json *set_told(zps_json *row, uint64_t told_ns) {
-  return told_ns ? zps_json_set_real(row, "told_s", seconds_since(told_ns)) : row;
-}
-
-static zps_json *tensor_tally(const struct zps_member_job *job, const struct zps_member_tensor *tensor) {
-  const struct zps_tensor_spec *spec = &tensor->spec;
-  zps_json *row = zps_json_set_str(zps_json_object(), "job", job->name);
-  row = zps_json_set_hex(row, "job_id", job->job_id);
-  row = zps_json_set_u64(row, "tensor", spec->tensor);
-  row = zps_json_set_str(row, "name", spec->name);
-  if (spec->group[0]) row = zps_json_set_str(row, "group", spec->group);
-  row = zps_json_set_u64(row, "rows", spec->rows);
-  row = zps_json_set_u64(row, "width", spec->width);
-  row = zps_json_set_u64(row, "value_bytes", zps_dtype_size(spec->dtype));
-  row = zps_json_set_u64(row, "world", spec->group[0] ? spec->n_ranks : job->world);
-  row = zps_json_set_real(row, "age_s", tensor->opened_ns ? seconds_since(tensor->opened_ns) : 0);
-  row = zps_control_tally_write(row, &tensor->tally);
-  row = zps_json_set_u64(row, "rank_rounds", tensor->tally.rounds);
-  row = zps_json_set_u64(row, "rounds", tensor->rounds_done);
-  return set_told(row, tensor->told_ns);
-}
-
-static zps_json *rank_tally(const struct zps_member_job *job, const struct zps_member_rank *rank) {
-  zps_json *row = zps_json_set_str(zps_json_object(), "job", job->name);
-  row = zps_json_set_hex(row, "job_id", job->job_id);
-  row = zps_json_set_u64(row, "rank", rank->rank);
-  row = zps_json_set_str(row, "host", rank->host);
-  row = zps_json_set_str(row, "state", zps_rank_state_name(rank->state));
-  row = zps_control_tally_write(row, &rank->tally);
-  row = zps_json_set_u64(row, "kept_bytes", rank->kept_bytes);
-  row = zps_control_mishaps_write(row, &rank->mishaps);
-  row = zps_json_set_u64(row, "busy", rank->load.busy);
-  row = zps_json_set_u64(row, "starved", rank->load.starved);
-  return set_told(row, rank->told_ns);
-}
-
-zps_json *zps_coordinator_tensor_tallies(const struct zps_coordinator *coordinator, unsigned long *n_out_p) {
-  zps_json *rows = zps_json_array();
-  for (const struct zps_member_job *job = zps_members_job_first(coordinator->members); job; job = job->next) {
-    for (uint32_t i = 0; i < job->n_tensors; i++) {
-      if (zps_json_array_len(rows) < TALLY_ROWS_MAX) {
-        rows = zps_json_append(rows, tensor_tally(job, job->tensors[i]));
-      } else {
-        (*n_out_p)++;
-      }
-    }
-  }
-  return rows;
-}
-
-zps_json *zps_coordinator_rank_tallies(const struct zps_coordinator *coordinator, unsigned long *n_out_p) {
-  zps_json *rows = zps_json_array();
-  for (const struct zps_member_job *job = zps_members_job_first(coordinator->members); job; job = job->next) {
-    for (uint32_t r = 0; r < job->world; r++) {
-      if (!job->ranks[r]) continue;
-      if (zps_json_array_len(rows) < TALLY_ROWS_MAX) {
-        rows = zps_json_append(rows, rank_tally(job, job->ranks[r]));
-      } else {
-        (*n_out_p)++;
-      }
-    }
-  }
-  return rows;
 }

@@ -98,7 +98,7 @@ static const struct metric metrics[] = {
      "jobs", "ended", .member = "ended_at", .from = DATE, .is_max = true, .state = "failed"},
     {"zenps_job_ranks", GAUGE, "zenps_job=job state=state", "Ranks of the job. joining; in; away: disconnected; left: ended normally; lost.",
      "members", "ranks", .from = ONE},
-    {"zenps_job_oldest_round_age_seconds", GAUGE, "zenps_job=job", "Age of the job's oldest round in flight on servers. Missing without such a round.",
+    {"zenps_job_oldest_round_age_seconds", GAUGE, "zenps_job=job", "Age of the job's oldest round in flight on servers, or of one between ranks that is over 1 s old. Missing without such a round.",
      "stats", "rounds", .member = "age_ms", .scale = 1e-3, .is_max = true},
     {"zenps_rounds_total", COUNTER, "zenps_job=job tensor=name", "Good rounds, on the rank with the most.",
      "stats", "tensors", .member = "rounds"},

@@ -25,10 +25,11 @@ static const struct zps_ctl_verb verbs[] = {
     {.name = "jobs",
      .method = "jobs",
      .summary = "jobs that wait, run or end; with --all also the last 256 ended jobs",
-     .about = "With --all a second table lists the last 256 jobs that have ended, the latest at the bottom. Jobs that "
-              "no rank had joined are left out. For each it shows how and when it ended, and for a failed job the first "
-              "cause: a loss, or the first error of a rank. Later effects of that cause, for example ranks that gave up, "
-              "are not shown. With coordinator.state_dir or etcd the list survives a restart of the coordinator.",
+     .about =
+         "With --all a second table lists the last 256 jobs that have ended, the latest at the bottom. Jobs that "
+         "no rank had joined are left out. For each it shows how and when it ended, and for a failed job the first "
+         "cause: a loss, or the first error of a rank. Later effects of that cause, for example ranks that gave up, "
+         "are not shown. With coordinator.state_dir or etcd the list survives a restart of the coordinator.",
      .examples = {"zenpsctl jobs --all", "zenpsctl -o json jobs --all | jq '.ended[] | select(.state == \"failed\")'"},
      .takes = ZPS_CTL_ALL},
     {.name = "tensors",
@@ -71,10 +72,14 @@ static const struct zps_ctl_verb verbs[] = {
     {.name = "rounds",
      .method = "stats",
      .takes_job = true,
-     .summary = "rounds in flight on servers: their age, and the ranks they wait for",
+     .summary = "rounds in flight: their age, and the ranks they wait for",
      .about =
-         "The oldest round comes first. The coordinator asks all servers, and each has 2 s to answer. Schemes between "
-         "ranks use no server, so their rounds are not shown. Rounds of zenps's own tensors (@...) are shown.",
+         "The oldest round comes first. The coordinator asks all servers, and each has 2 s to answer. Rounds of "
+         "schemes "
+         "between ranks have no server. Their ranks report them from the first second of their age on, once a "
+         "heartbeat, unless ZENPS_TELEMETRY is 0. Such a round waits for ranks that others wait for, and that wait for "
+         "no other rank themselves. If each waits for another one, it waits for all of these. Rounds of zenps's own "
+         "tensors (@...) are shown.",
      .examples = {"zenpsctl rounds", "zenpsctl --watch=1s rounds train7"}},
     {.name = "security",
      .method = "security",
@@ -206,6 +211,7 @@ static const struct {
     {"rebalance", NULL, "reason", "servers that take places; what the job waits for; why it stays"},
     {"kick", NULL, "job_state", "state of the job now; closing: it fails; ended: it ended with this rank"},
     {"members", "servers", "server", "number, never reused"},
+    {"rounds", NULL, "server", "name of the server; none: a round between ranks"},
     {NULL, NULL, "server", "name of the server"},
     {"members", "servers", "name", "its server.name"},
     {"members", "servers", "state", "in, or draining: takes no more jobs"},
@@ -257,10 +263,10 @@ static const struct {
      "long"},
     {"tensors", NULL, "servers", "servers of the job"},
     {"rounds", NULL, "step", "the step"},
-    {"rounds", NULL, "age_ms", "milliseconds since the first rank pushed"},
+    {"rounds", NULL, "age_ms", "milliseconds since the first rank pushed, or began"},
     {"rounds", NULL, "waits_for",
      "push: ranks have not pushed; bytes: the server reads gradients; sum: the server sums; pull: ranks have not read "
-     "the sums"},
+     "the sums; message: ranks have sent nothing; rank: ranks compute"},
     {"rounds", NULL, "n_ranks", "how many ranks it waits for"},
     {"rounds", NULL, "ranks", "the first 16 of these ranks"},
     {"rounds", NULL, "left_ms", "milliseconds until the earliest deadline of a rank ends the round"},

@@ -13,14 +13,14 @@ ctl() { zenpsctl -e "$address" --timeout=300s "$@"; }
 row() { ctl -o json members | python3 -c '
 import json, sys
 print(*(row["pid"] for row in json.load(sys.stdin)["ranks"] if row["rank"] == int(sys.argv[1])))' "$1"; }
-rounds() { local n; n=$(cat "$scratch/run/rounds" 2>/dev/null); echo $((10#${n:-0})); }
+rounds() { local n; n=$(cat "$scratch/$1/rounds" 2>/dev/null); echo $((10#${n:-0})); } # FOLDER
 # Asks; the first line is the wanted one, with the wanted status.
 says() { # STATUS PATTERN
   asked_before=$asked asked=$EPOCHREALTIME
-  ctl why j >"$scratch/why"
+  ctl why "$about" >"$scratch/why"
   [ $? = "$1" ] && head -n 1 "$scratch/why" | grep -qE -- "$2"
 }
-asked=$EPOCHREALTIME
+asked=$EPOCHREALTIME about=j
 names() { head -n 1 "$scratch/why" | grep -qE -- "$1"; }
 # A rank that a busy machine kept silent for 2 s looks like one that is stopped: the next answer counts.
 remedy_names() { names "$1" || { says 2 '^critical' && names "$1"; }; }
@@ -78,7 +78,7 @@ mkdir -p "$scratch/run"
 until_true eval '[ "$(ctl -o json members | grep -c "\"state\": *\"in\"")" = 2 ]'
 ZENPS_SCHEME=balanced zenpsrun -n 3 --coordinator "$address" --job j --interface lo --prefix=no -- "$build/tests/integration/restart_trainer" "$scratch/run" >"$scratch/run.out" 2>&1 &
 job=$!
-until_true eval '[ "$(rounds)" -gt 20 ]'
+until_true eval '[ "$(rounds run)" -gt 20 ]'
 ok "a job runs: nothing is wrong" until_true says 0 '^ok: nothing is wrong$'
 
 # The night of a rank that lives, and does not call.
@@ -165,6 +165,30 @@ import json, sys
 why = json.load(sys.stdin)
 assert why["state"] == "warning" and why["findings"][0].keys() == {"grade", "evidence", "remedy"}, why'
 ok "JSON has the same" [ $? = 0 ]
+
+# The nights of a scheme between ranks: no server knows its rounds.
+mkdir "$scratch/ring"
+about=ring
+ZENPS_SCHEME=ring zenpsrun -n 3 --coordinator "$address" --job ring --interface lo --prefix=no -- "$build/tests/integration/restart_trainer" "$scratch/ring" >"$scratch/ring.out" 2>&1 &
+job=$!
+until_true eval '[ "$(rounds ring)" -gt 20 ]'
+ok "a job between ranks runs: nothing is wrong" until_true says 0 '^ok: nothing is wrong$'
+touch "$scratch/ring/hang-1"
+ok "a rank that does not call: critical" until_true says 2 '^critical: job ring: step [0-9]+ of tensor first has waited [0-9.]+ s for messages of rank 1 \(host .*, pid [0-9]+\); its deadline comes in [0-9.]+ s'
+ok "within 10 s" noticed_within 8
+ok "the remedy names its process" until_true remedy_names "its process lives, and does not call, or does not get on: print its stack there \\(py-spy dump -p $(row 1),"
+ctl rounds ring >"$scratch/rounds"
+ok "rounds shows the round, and the rank" grep -qE '^ring +first +[0-9]+ +[0-9]+ +- +message +1 +\[1\] +[0-9]+$' "$scratch/rounds"
+rm "$scratch/ring/hang-1"
+ok "when it calls again nothing is wrong" until_true says 0 '^ok'
+stopped=$(row 2)
+kill -STOP "$stopped"
+ok "a stopped rank: critical" until_true says 2 'for messages of rank 2 .*Remedy: it has been silent for [0-9.]+ s: its process is stopped or starved'
+kill -CONT "$stopped"
+ok "when it goes on nothing is wrong" until_true says 0 '^ok'
+touch "$scratch/ring/stop"
+ok "the job ends well" wait "$job"
+about=j
 
 # The night of which only history tells: a rank never calls, and is killed long after the others have failed by that. The
 # first error is the cause. A new coordinator knows it.

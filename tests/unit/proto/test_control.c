@@ -255,6 +255,12 @@ static void test_stats(void **state) {
   struct zps_rank_news failed = {.job_id = JOB};
   zps_fail(&failed.first, ZPS_ERR_NOMEM, "no memory");
   made[n_made++] = zps_control_stats_write(&failed, zps_json_array());
+  const struct zps_rank_news waits = {
+      .job_id = JOB,
+      .n_rounds = 2,
+      .rounds = {{.tensor = 1, .step = 7, .age_ms = 1500, .left_ms = 58500, .n_ranks = 2, .ranks = {0, 3}},
+                 {.tensor = 2, .step = 7, .age_ms = 1200, .left_ms = 58800}}};
+  made[n_made++] = zps_control_stats_write(&waits, zps_json_array());
   expect("stats");
 }
 

@@ -32,6 +32,9 @@ struct trouble {
 #define ROUND(age, waits, n, ranks)                                                                                \
   "{\"server\":\"s1\",\"job\":\"j\",\"job_id\":\"0x1\",\"tensor\":0,\"name\":\"emb\",\"step\":100,\"age_ms\":" age \
   ",\"left_ms\":47000,\"waits_for\":\"" waits "\",\"n_ranks\":" n ",\"ranks\":" ranks "}"
+#define PEERS(age, waits, n, ranks)                                                              \
+  "{\"job\":\"j\",\"job_id\":\"0x1\",\"tensor\":0,\"name\":\"emb\",\"step\":100,\"age_ms\":" age \
+  ",\"left_ms\":47000,\"waits_for\":\"" waits "\",\"n_ranks\":" n ",\"ranks\":" ranks "}"
 #define SHARD(server, bytes, ns)                                                     \
   "{\"server\":\"" server                                                            \
   "\",\"job\":\"j\",\"job_id\":\"0x1\",\"tensor\":0,\"name\":\"emb\",\"rounds\":10," \
@@ -95,6 +98,24 @@ static const struct trouble troubles[] = {
      .now =
          NOW(",\"rounds\":[" ROUND("6200", "push", "1", "[1]") "],\"shards\":[{\"server\":\"s1\",\"job\":\"j\","
                                                                "\"name\":\"emb\",\"rounds\":10,\"collect_ns\":10e9}]"),
+     .state = "ok"},
+    {"a rank of a round between ranks does not call",
+     .now = NOW(",\"rounds\":[" PEERS("6200", "message", "1", "[1]") "]"), .state = "critical",
+     .evidence =
+         "job j: step 100 of tensor emb has waited 6.2 s for messages of rank 1 (host w1, pid 101); its deadline",
+     .remedy = "its process lives, and does not call, or does not get on: print its stack there (py-spy dump -p 101",
+     .n = 1},
+    {"a rank of a round between ranks is silent", .now = NOW(",\"rounds\":[" PEERS("6200", "message", "1", "[2]") "]"),
+     .state = "critical", .evidence = "for messages of rank 2 (host w2, pid 102)",
+     .remedy = "it has been silent for 9.4 s: its process is stopped or starved", .n = 1},
+    {"a rank of a round between ranks computes", .now = NOW(",\"rounds\":[" PEERS("6200", "rank", "1", "[0]") "]"),
+     .state = "critical", .evidence = "for the work of rank 0 (host w0, pid 100)", .remedy = "print its stack", .n = 1},
+    {"ranks wait for each other", .now = NOW(",\"rounds\":[" PEERS("6200", "message", "3", "[0,1,2]") "]"),
+     .state = "critical", .evidence = "for messages of ranks 0, 1, 2", .remedy = "the links between them", .n = 1},
+    {"rounds between ranks take long by themselves",
+     .now = NOW(
+         ",\"rounds\":[" PEERS("6200", "message", "1", "[1]") "],\"tensors\":[{\"job\":\"j\",\"job_id\":\"0x1\","
+                                                              "\"tensor\":0,\"rank_rounds\":10,\"total_ns\":10e9}]"),
      .state = "ok"},
     {"another job's round", .job = "other", .now = NOW(",\"rounds\":[" ROUND("6200", "push", "1", "[1]") "]"),
      .state = "ok"},
