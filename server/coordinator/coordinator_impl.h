@@ -4,6 +4,7 @@
 
 #include "common/control/rpc.h"
 #include "common/control/silence.h"
+#include "server/coordinator/clocks.h"
 #include "server/coordinator/coordinator.h"
 #include "server/membership/members.h"
 #include "server/coordinator/outbox.h"
@@ -20,6 +21,7 @@ struct zps_coordinator_conn {
   struct zps_outbox outbox; /* of a server: calls that wait */
   uint64_t watched_ns;      /* silence counts from here on at the earliest; 0: it does not count yet */
   struct zps_slot slot;
+  struct zps_clock_offset clock;
   bool has_asked; /* it has called a method since its hello */
   bool returns;   /* it has said that it ends this connection, to make another one */
   struct zps_coordinator_conn *next, *prev;

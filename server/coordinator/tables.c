@@ -28,6 +28,10 @@ static zps_json *set_conn(zps_json *row, const struct zps_member_client *client)
     row = zps_json_set_str(row, "version", zps_rpc_conn_version(conn->rpc));
     row = set_certificate(row, zps_rpc_conn_certificate_ends_s(conn->rpc));
   }
+  if (conn && conn->clock.at_ns) {
+    row = zps_json_set_real(row, "clock_ms", conn->clock.ms);
+    row = zps_json_set_real(row, "clock_error_ms", conn->clock.error_ms);
+  }
   const uint64_t now_ns = zps_clock_ns(), heard_ns = conn && conn->rpc ? zps_rpc_conn_heard_ns(conn->rpc) : now_ns;
   return zps_json_set_u64(row, "silent_ms", now_ns > heard_ns ? (now_ns - heard_ns) / ZPS_NS_PER_MS : 0);
 }

@@ -59,7 +59,8 @@ static const struct zps_ctl_verb verbs[] = {
      .summary = "what is wrong, with evidence and remedy, in at most ten lines",
      .about = "The worst finding comes first. Findings are: a round that waits, with the ranks that it waits for; "
               "servers that are silent, slow or barred from a job; late ranks; jobs that failed within the last day; "
-              "memory, disk and certificates that run out. The command asks twice, 2 s apart. Exit status, as in "
+              "memory, disk and certificates that run out; clocks that differ from the coordinator's by over 1 s. The "
+              "command asks twice, 2 s apart. Exit status, as in "
               "Nagios: 0 nothing is wrong, 1 warning, 2 critical. 3 and above: the coordinator did not answer.",
      .examples = {"zenpsctl why", "zenpsctl why train7 -o json"}},
     {.name = "health",
@@ -173,6 +174,9 @@ static const struct {
 } columns[] = {
     {NULL, "coordinator", "address", "where it listens"},
     {NULL, "coordinator", "state", "running, or draining: takes no jobs and ends after the last one"},
+    {"members", NULL, "version", "its version of zenps"},
+    {"members", NULL, "clock_ms", "its clock minus the coordinator's, in milliseconds"},
+    {"members", NULL, "clock_error_ms", "CLOCK/ms is exact to so many milliseconds"},
     {NULL, NULL, "version", "of zenps"},
     {NULL, NULL, "protocol", "number of the protocol; must be equal everywhere"},
     {NULL, NULL, "pid", "process"},
@@ -270,7 +274,6 @@ static const struct {
     {"rounds", NULL, "n_ranks", "how many ranks it waits for"},
     {"rounds", NULL, "ranks", "the first 16 of these ranks"},
     {"rounds", NULL, "left_ms", "milliseconds until the earliest deadline of a rank ends the round"},
-    {"members", NULL, "version", "its version of zenps"},
     {NULL, NULL, "answer", "ok, or why the server did not answer"},
     {"stats", "servers", "jobs", "jobs that are open on it"},
     {"stats", "servers", "tensors", "tensors that are open on it"},

@@ -470,7 +470,7 @@ mapped
 has "and goes on" "$(hear 10)" 'job\.replay'
 wait "$waiter"
 is "drain --wait ends then, status 0" $? 0
-ok "without a job" eval 'ctl members | grep -qE "spare +draining .* 0 +[0-9]+$"'
+ok "without a job" eval 'ctl members | grep -qE "spare +draining .* 0 +[0-9]+ +[^ ]+ +[^ ]+ +[^ ]+$"'
 ok "no server is lost" eval "ctl jobs | grep -qE '^j +$job +running +1 +1 +0 +0 +2 +- +'"
 ctl drain spare >"$scratch/told"
 is "again it is as it was" $? 0

@@ -190,6 +190,38 @@ touch "$scratch/ring/stop"
 ok "the job ends well" wait "$job"
 about=j
 
+# The night of a wrong clock. This rank waits for another one, and is 90 s ahead.
+cat >"$scratch/ahead.py" <<'END'
+import json, socket, sys, time
+host, port = sys.argv[1].rsplit(":", 1)
+lines = socket.create_connection((host, int(port))).makefile("rw")
+def send(method, params, **more):
+    lines.write(json.dumps({"jsonrpc": "2.0", "method": method, "params": params, **more}) + "\n")
+    lines.flush()
+send("hello", {"protocol": int(sys.argv[2]), "version": "0", "role": "worker"}, id=1)
+fabric = {"provider": "net", "protocol": "FI_PROTO", "addr_format": "FI_SOCKADDR_IN", "domain": "lo", "address": "02", "printable": "127.0.0.1:9"}
+send("job.join", {"job": "clock", "host": "ahead", "world": 2, "rank": 0, "pid": 9, "timeout_ms": 300000, "fabric": fabric}, id=2)
+for message in map(json.loads, lines):
+    if message.get("method") == "heartbeat":
+        send("heartbeat", {"clock_us": int((time.time() + 90) * 1e6), "echo_us": message["params"]["sent_us"], "held_us": 1})
+    elif "error" in message:
+        sys.exit(str(message))
+END
+about=clock
+python3 "$scratch/ahead.py" "$address" "$(ctl -o json version | sed -n 's/.*"coordinator_protocol": *\([0-9]*\).*/\1/p')" >"$scratch/out" 2>&1 &
+ahead=$!
+ok "a clock that is 90 s ahead: warning" until_true says 1 "^warning: the clock of host ahead \\(rank 0 of job clock\\) is (89\\.[5-9]|90\\.[0-5]) s ahead of the coordinator's\\. Remedy: set it there"
+clocks() { ctl -o json members | python3 -c '
+import json, sys
+rows = json.load(sys.stdin)
+rank = next(row for row in rows["ranks"] if row["job"] == "clock")
+assert abs(rank["clock_ms"] - 90000) <= rank["clock_error_ms"] + 1, rank
+assert all(abs(row["clock_ms"]) <= row["clock_error_ms"] + 1 for row in rows["servers"]), rows'; }
+ok "members has the offset, and its error; those of servers on this host are none" until_true clocks
+kill "$ahead"
+wait "$ahead" 2>/dev/null
+about=j
+
 # The night of which only history tells: a rank never calls, and is killed long after the others have failed by that. The
 # first error is the cause. A new coordinator knows it.
 mkdir "$scratch/night"

@@ -75,9 +75,15 @@ static void on_beat(void *ctx) {
   membership->handler.on_beat(membership->handler.ctx);
 }
 
+static void on_heartbeat(void *ctx, const zps_json *params) {
+  struct zps_membership *membership = ctx;
+  zps_beat_hear(&membership->heard, params, zps_clock_ns());
+}
+
 static zps_json *beat(void *ctx, const struct zps_silence *silence, uint64_t now_ns) {
   const struct zps_membership *membership = ctx;
-  return zps_control_beat_write(membership->handler.stuck_ns(membership->handler.ctx, silence, now_ns) / ZPS_NS_PER_MS);
+  const uint64_t stuck_ns = membership->handler.stuck_ns(membership->handler.ctx, silence, now_ns);
+  return zps_beat_next(&membership->heard, stuck_ns / ZPS_NS_PER_MS, zps_clock_ns());
 }
 
 static void on_lost(void *ctx, const char *reason) {
@@ -91,6 +97,7 @@ static void on_lost(void *ctx, const char *reason) {
 
 static void on_away(void *ctx, const char *reason) {
   struct zps_membership *membership = ctx;
+  membership->heard = (struct zps_beat_heard){.sent_us = 0};
   atomic_store(&membership->away, true);
   zps_log_warn("the coordinator is out of reach (%s): rounds go on; connecting anew", reason);
   if (atomic_load(&membership->joined)) membership->handler.on_away(membership->handler.ctx);
@@ -266,6 +273,7 @@ zps_err_t zps_membership_open(struct zps_membership *membership, const struct zp
                                               .on_notify = on_notify,
                                               .on_lost = on_lost,
                                               .on_beat = on_beat,
+                                              .on_heartbeat = on_heartbeat,
                                               .beat = beat,
                                               .on_away = on_away,
                                               .on_resume = on_resume,

@@ -40,8 +40,9 @@ struct zps_membership {
   struct zps_client *client;
   struct zps_membership_handler handler;
   uint64_t job_id;
-  atomic_bool lost; /* the coordinator knows nothing of the job any more, or has none of it for this rank */
-  atomic_bool away; /* it is out of reach, for now */
+  struct zps_beat_heard heard; /* on the control thread */
+  atomic_bool lost;            /* the coordinator knows nothing of the job any more, or has none of it for this rank */
+  atomic_bool away;            /* it is out of reach, for now */
   atomic_bool over; /* it has said that it has none of the job any more for this rank, and the handler knows */
   /* What a new connection begins with. */
   uint64_t secret, incarnation;

@@ -35,6 +35,8 @@ struct trouble {
 #define PEERS(age, waits, n, ranks)                                                              \
   "{\"job\":\"j\",\"job_id\":\"0x1\",\"tensor\":0,\"name\":\"emb\",\"step\":100,\"age_ms\":" age \
   ",\"left_ms\":47000,\"waits_for\":\"" waits "\",\"n_ranks\":" n ",\"ranks\":" ranks "}"
+#define CLOCK(host, ms, error) \
+  "{\"name\":\"s" host "\",\"state\":\"in\",\"host\":\"" host "\",\"clock_ms\":" ms ",\"clock_error_ms\":" error "}"
 #define SHARD(server, bytes, ns)                                                     \
   "{\"server\":\"" server                                                            \
   "\",\"job\":\"j\",\"job_id\":\"0x1\",\"tensor\":0,\"name\":\"emb\",\"rounds\":10," \
@@ -116,6 +118,25 @@ static const struct trouble troubles[] = {
      .now = NOW(
          ",\"rounds\":[" PEERS("6200", "message", "1", "[1]") "],\"tensors\":[{\"job\":\"j\",\"job_id\":\"0x1\","
                                                               "\"tensor\":0,\"rank_rounds\":10,\"total_ns\":10e9}]"),
+     .state = "ok"},
+    {"a clock is wrong",
+     .members = "{\"servers\":[" CLOCK(
+         "a", "0.1", "0.2") "],\"ranks\":[{\"job\":\"j\",\"rank\":1,"
+                            "\"host\":\"b\",\"clock_ms\":-90500,\"clock_error_ms\":3},{\"job\":\"j\",\"rank\":2,"
+                            "\"host\":\"b\",\"clock_ms\":-90500,\"clock_error_ms\":3}]}",
+     .state = "warning", .evidence = "the clock of host b (rank 1 of job j) is 90.5 s behind the coordinator's",
+     .remedy = "timedatectl", .n = 1},
+    {"a clock is so wrong that certificates are not valid yet",
+     .members = "{\"servers\":[" CLOCK("a", "700e3", "2") "]}", .state = "critical",
+     .evidence = "the clock of host a (server sa) is 700.0 s ahead of the coordinator's", .n = 1},
+    {"a clock that may be right", .members = "{\"servers\":[" CLOCK("a", "4000", "3001") "]}", .state = "ok"},
+    {"a clock that is a little off", .members = "{\"servers\":[" CLOCK("a", "990", "1") "]}", .state = "ok"},
+    {"the coordinator's clock is wrong",
+     .members =
+         "{\"servers\":[" CLOCK("a", "-5000", "1") "," CLOCK("b", "-5001", "1") "," CLOCK("c", "-4999", "1") "]}",
+     .state = "warning", .evidence = "the coordinator's clock is over 1 s ahead of the clocks of 3 of 3 hosts", .n = 1},
+    {"the clock of another job's rank", .job = "other",
+     .members = "{\"ranks\":[{\"job\":\"j\",\"rank\":1,\"host\":\"b\",\"clock_ms\":9e4,\"clock_error_ms\":1}]}",
      .state = "ok"},
     {"another job's round", .job = "other", .now = NOW(",\"rounds\":[" ROUND("6200", "push", "1", "[1]") "]"),
      .state = "ok"},
