@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/base/config.h"
 #include "server/coordinator/records_impl.h"
 
 #define FORM "zenps coordinator"
@@ -30,9 +31,8 @@ zps_err_t zps_record_header_read(const zps_json *record, const char *cluster, ui
         (unsigned long long)version, ZPS_RECORDS_VERSION);
   if (!err) err = zps_json_get_str(record, "cluster", &theirs, error);
   if (!err && cluster && strcmp(theirs, cluster) != 0)
-    err = zps_fail(error, ZPS_ERR_REFUSED,
-                   "it is of cluster '%.100s', and this coordinator of cluster '%.100s' (coordinator.cluster)", theirs,
-                   cluster);
+    err = zps_fail(error, ZPS_ERR_REFUSED, "it is of cluster '%.100s', and this coordinator of cluster '%.100s' (%s)",
+                   theirs, cluster, zps_config_said("coordinator.cluster"));
   return err ? err : zps_json_get_hex(record, "incarnation", incarnation_p, error);
 }
 

@@ -52,14 +52,14 @@ is "a pipe without end: status 2" $? 2
 said "with the line, and what is wrong" ':1: holds a zero byte: must be text'
 zenpsd --roles=server >"$scratch/out" 2>&1
 is "a server without coordinator: status 2" $? 2
-said "and what it needs" 'control.coordinator = HOST:PORT'
+said "and what it needs" '--roles = server needs control.coordinator = HOST:PORT'
 printf '[control]\nsocket_mode = 0680\n' >"$scratch/bad.conf"
 zenpsd --config="$scratch/bad.conf" --check >"$scratch/out" 2>&1
 is "a bad mode of the socket: status 2, of --check too" $? 2
-said "and what would be right" "control.socket_mode is '0680': must be an octal file mode"
+said "and what would be right" "control.socket_mode \\($scratch/bad.conf:2\\) is '0680': must be an octal file mode"
 zenpsd --control-socket="$scratch/no.sock" --control-socket-group=no-such-group --check >"$scratch/out" 2>&1
 is "an unknown group of the socket: status 2" $? 2
-said "and what would be right" "socket_group is 'no-such-group', .* must be the name of one"
+said "and what would be right" "--control-socket-group is 'no-such-group', .* must be the name of one"
 zenpsd --fabric-provider=nonesuch --control-listen=127.0.0.1:0 >"$scratch/out" 2>&1
 is "a provider that is not there: status 1" $? 1
 said "and it is named" nonesuch
@@ -215,11 +215,11 @@ is "which all can read, and nothing is left beside it" "$(stat -c %a "$ready") $
 is "what lay in the way of old is left alone" "$(cat "$scratch/bait")" "bait"
 zenpsd --control-listen=127.0.0.1:0 --control-ready-file="$ready" >"$scratch/out" 2>&1
 is "another daemon cannot take its file: status 1" $? 1
-said "and is told why" 'ready_file: .* is held by a daemon that runs: each must have a file of its own'
+said "and is told why" '--control-ready-file: .* is held by a daemon that runs: each must have a file of its own'
 ok "and the file is still there" [ -s "$ready" ]
 zenpsd --control-listen=127.0.0.1:0 --control-ready-file="$scratch/none/ready" >"$scratch/out" 2>&1
 is "a ready file that cannot be made: status 1, at the start" $? 1
-said "and it is named" 'ready_file: cannot create a file beside .*/none/ready'
+said "and it is named" '--control-ready-file: cannot create a file beside .*/none/ready'
 fabric='{"provider":"net","protocol":"FI_PROTO_XNET","addr_format":"FI_SOCKADDR_IN","domain":"lo","address":"020000017f0000010000000000000000","printable":"x"}'
 # client FD: a worker's connection that has said hello and goes on sending heartbeats. hush FD: no more of them. hang_up FD.
 # say FD LINE; hear FD: the next line that is no heartbeat.
@@ -503,6 +503,10 @@ ok "without a job there is nothing to do" eval '[ "$(ctl rebalance | wc -l)" = 1
 fails_with 2 "kick wants a job and a rank" "kick wants the name of a job and the number of a rank" kick j
 fails_with 2 "that is a number" "kick: 'one' is no rank: a number" kick j one
 fails_with 2 "a reason is for changes" "--reason is for drain, undrain, rebalance and kick, not for jobs" jobs --reason x
+ZENPS_COORDINATOR=nowhere zenpsctl status 2>"$scratch/out"
+said "a wrong address is named by its variable" "^zenpsctl: ZENPS_COORDINATOR: address 'nowhere': no port"
+ZENPS_TLS_CERT=/none zenpsctl --tls-ca=/none status 2>"$scratch/out"
+said "the files of TLS by their sources" '^zenpsctl: --tls-ca, ZENPS_TLS_CERT and --tls-key: '
 client 10
 join 10 0 1 300000
 hear 10 >"$scratch/joined"

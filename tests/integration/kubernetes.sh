@@ -58,7 +58,7 @@ for role in coordinator server; do
 done
 env -u ZENPS_TLS_CA zenpsd --config="$scratch/server.conf" --server-name=other-0 --check >"$scratch/out" 2>&1
 is "but no server of another name" $? 2
-said "with the servers' certificate" 'is for servers of the name zenps-server-\*, and server.name is .other-0.'
+said "with the servers' certificate" 'is for servers of the name zenps-server-\*, and --server-name is .other-0.'
 
 # ---- the image, as far as one can look at it without building it ----
 container=$top/deploy/container/Containerfile

@@ -94,16 +94,16 @@ refused_options() { # NAME PATTERN COMMAND...
 ok "a coordinator's certificate is good for both roles" as "$certs" coordinator-coordinator check
 refused_options "two of the three files" 'the file of the private key is not named' check --tls-ca="$certs/ca.pem" --tls-cert="$certs/server-a.pem"
 refused_options "a server's certificate for a coordinator" 'is no coordinator.s: roles = server,coordinator needs one with zenps://coordinator/NAME' as "$certs" server-a check
-refused_options "another server's" 'is for servers of the name a, and server.name is .b. \(by default the host.s name\): coordinators refuse it' \
+refused_options "another server's" 'is for servers of the name a, and --server-name is .b. \(by default the host.s name\): coordinators refuse it' \
   as "$certs" server-a check --roles=server --control-coordinator=127.0.0.1:1 --server-name=b
 ok "that of all that begin so" as "$certs" server-pod-+ zenpsd --check --roles=server --control-coordinator=127.0.0.1:1 --server-name=pod-7
-refused_options "a worker's for a server" 'is no server.s: roles = server needs' as "$certs" worker-w check --roles=server --control-coordinator=127.0.0.1:1
+refused_options "a worker's for a server" 'is no server.s: --roles = server needs' as "$certs" worker-w check --roles=server --control-coordinator=127.0.0.1:1
 chmod 644 "$certs/server-b.key"
 refused_options "a key that others can read" "private key $certs/server-b.key: its mode is 0644" as "$certs" server-b check --roles=server --control-coordinator=127.0.0.1:1
 cp "$certs/server-a.key" "$certs/worker-worker.key"
 refused_options "the key of another" "private key $certs/worker-worker.key: is none of certificate" as "$certs" worker-worker check
 
-refused_options "an address that others reach, without TLS" 'control.listen \(0.0.0.0:0\) is reached by other hosts, and without TLS anybody' \
+refused_options "an address that others reach, without TLS" '--control-listen \(0.0.0.0:0\) is reached by other hosts, and without TLS anybody' \
   zenpsd --control-listen=0.0.0.0:0 --check
 ok "one that is meant so" zenpsd --control-listen=0.0.0.0:0 --control-insecure=yes --check
 ok "or with TLS" as "$certs" coordinator-coordinator zenpsd --control-listen=0.0.0.0:0 --check
@@ -307,9 +307,9 @@ fi
 "${insecure[@]}" 2>"$scratch/log" &
 daemon=$!
 ok "a coordinator without TLS comes up" until_true test -s "$scratch/address2"
-ok "and warns of it" until_true logged 'warn.* listening at 0.0.0.0:[0-9]+ without TLS \(control.insecure\): whoever reaches it'
+ok "and warns of it" until_true logged 'warn.* listening at 0.0.0.0:[0-9]+ without TLS \(--control-insecure\): whoever reaches it'
 address=127.0.0.1:$(sed 's/.*://' "$scratch/address2")
-warnings() { [ "$(grep -c 'without TLS (control.insecure)' "$scratch/log")" -eq "$1" ]; }
+warnings() { [ "$(grep -c 'without TLS (--control-insecure)' "$scratch/log")" -eq "$1" ]; }
 if [ -n "$ahead" ]; then
   ok "once" warnings 1
   echo +3590 >"$scratch/clock"
@@ -356,7 +356,7 @@ if [ -n "$there" ]; then
   ok "and does, for all of them" as "$certs" run-team both 1
   port=$(free_port)
   ZENPS_CONTROL_INSECURE=yes ok "and so does the word that it is meant so" both 1
-  said "of which the coordinator warns" 'without TLS \(control.insecure\)'
+  said "of which the coordinator warns" 'without TLS \(ZENPS_CONTROL_INSECURE\)'
 
   # ---- addresses for gradients: two hosts, which nobody else sees ----
   near=zps-near-$$ far=zps-far-$$

@@ -29,7 +29,7 @@ said "and the form is named" 'this is no token: must be zps1.EXPIRES.MAC.JOB'
 chmod 644 "$keys"
 zenpsd --control-listen=127.0.0.1:0 --coordinator-token-key="$keys" --check >"$scratch/out" 2>&1
 is "a key file that others can read: status 2" $? 2
-said "and what would be right" "coordinator.token_key: key file $keys: its mode is 0644, but it holds a secret: must be 0640 at most"
+said "and what would be right" "--coordinator-token-key: key file $keys: its mode is 0644, but it holds a secret: must be 0640 at most"
 chmod 600 "$keys"
 zenpsd --roles=server --control-coordinator=127.0.0.1:1 --coordinator-token-key="$keys" --check >"$scratch/out" 2>&1
 is "keys of a server: status 2" $? 2
@@ -95,7 +95,7 @@ kill "$long"
 wait "$long" 2>/dev/null
 echo "what is this" >"$keys"
 kill -HUP "$daemon"
-complains() { grep -q 'reload: coordinator.token_key: key file .*: line 1 is no key.*: the running configuration stays' "$scratch/log"; }
+complains() { grep -q 'reload: --coordinator-token-key: key file .*: line 1 is no key.*: the running configuration stays' "$scratch/log"; }
 ok "a file that makes no sense is refused at a reload" until_true complains
 ok "and the keys stay" train "$scratch/train2" train
 kill -TERM "$daemon"
