@@ -2,6 +2,7 @@
 #ifndef ZPS_SERVER_COORDINATOR_COORDINATOR_IMPL_H
 #define ZPS_SERVER_COORDINATOR_COORDINATOR_IMPL_H
 
+#include "common/control/room.h"
 #include "common/control/rpc.h"
 #include "common/control/silence.h"
 #include "server/coordinator/clocks.h"
@@ -173,12 +174,14 @@ zps_json *zps_coordinator_kicked(const struct zps_member_kicked *kicked);
 zps_json *zps_coordinator_jobs_table(const struct zps_coordinator *coordinator, const struct zps_viewer *viewer,
                                      bool all);
 zps_json *zps_coordinator_tensors(const struct zps_coordinator *coordinator, const struct zps_viewer *viewer);
-/* Rows of `stats`: tensors and ranks as these have told; those that have no room are added to *n_out_p. */
-zps_json *zps_coordinator_tensor_tallies(const struct zps_coordinator *coordinator, unsigned long *n_out_p);
-zps_json *zps_coordinator_rank_tallies(const struct zps_coordinator *coordinator, unsigned long *n_out_p);
-/* Adds rounds in flight between ranks to `rows`, which gets no longer than `max`. */
-zps_json *zps_coordinator_peer_rounds(const struct zps_coordinator *coordinator, zps_json *rows, size_t max,
-                                      unsigned long *n_out_p);
+/* reports.c: rows of `stats` as ranks have told, as far as there is room. */
+zps_json *zps_coordinator_tensor_tallies(const struct zps_coordinator *coordinator, struct zps_room *room,
+                                         unsigned n_later);
+zps_json *zps_coordinator_rank_tallies(const struct zps_coordinator *coordinator, struct zps_room *room,
+                                       unsigned n_later);
+/* Adds rounds in flight between ranks to `rows`. */
+zps_json *zps_coordinator_peer_rounds(const struct zps_coordinator *coordinator, zps_json *rows, struct zps_room *room,
+                                      unsigned n_later);
 /* gather.c: asks every server, then answers, with what the viewer sees. */
 void zps_coordinator_stats_fini(struct zps_coordinator *coordinator);
 void zps_coordinator_stats(struct zps_coordinator *coordinator, const struct zps_viewer *viewer,

@@ -3,8 +3,7 @@
 #include "proto/control_stats.h"
 #include "server/coordinator/coordinator_impl.h"
 
-#define TALLY_ROWS_MAX 1280u /* A row is up to 850 bytes. A line, of 4 MiB, has those of servers as well. */
-#define FRESH_MS 3000u       /* A rank repeats its report of old rounds with each heartbeat. */
+#define FRESH_MS 3000u /* A rank repeats its report of old rounds with each heartbeat. */
 #define FRESH_BEATS 3u
 
 static double seconds_since(uint64_t then_ns) {
@@ -47,32 +46,22 @@ static zps_json *rank_tally(const struct zps_member_job *job, const struct zps_m
   return set_told(row, rank->told_ns);
 }
 
-zps_json *zps_coordinator_tensor_tallies(const struct zps_coordinator *coordinator, unsigned long *n_out_p) {
+zps_json *zps_coordinator_tensor_tallies(const struct zps_coordinator *coordinator, struct zps_room *room,
+                                         unsigned n_later) {
   zps_json *rows = zps_json_array();
-  for (const struct zps_member_job *job = zps_members_job_first(coordinator->members); job; job = job->next) {
-    for (uint32_t i = 0; i < job->n_tensors; i++) {
-      if (zps_json_array_len(rows) < TALLY_ROWS_MAX) {
-        rows = zps_json_append(rows, tensor_tally(job, job->tensors[i]));
-      } else {
-        (*n_out_p)++;
-      }
-    }
-  }
+  for (const struct zps_member_job *job = zps_members_job_first(coordinator->members); job; job = job->next)
+    for (uint32_t i = 0; i < job->n_tensors; i++)
+      if (zps_room_has(room, n_later)) rows = zps_room_add(room, n_later, rows, tensor_tally(job, job->tensors[i]));
   return rows;
 }
 
-zps_json *zps_coordinator_rank_tallies(const struct zps_coordinator *coordinator, unsigned long *n_out_p) {
+zps_json *zps_coordinator_rank_tallies(const struct zps_coordinator *coordinator, struct zps_room *room,
+                                       unsigned n_later) {
   zps_json *rows = zps_json_array();
-  for (const struct zps_member_job *job = zps_members_job_first(coordinator->members); job; job = job->next) {
-    for (uint32_t r = 0; r < job->world; r++) {
-      if (!job->ranks[r]) continue;
-      if (zps_json_array_len(rows) < TALLY_ROWS_MAX) {
-        rows = zps_json_append(rows, rank_tally(job, job->ranks[r]));
-      } else {
-        (*n_out_p)++;
-      }
-    }
-  }
+  for (const struct zps_member_job *job = zps_members_job_first(coordinator->members); job; job = job->next)
+    for (uint32_t r = 0; r < job->world; r++)
+      if (job->ranks[r] && zps_room_has(room, n_later))
+        rows = zps_room_add(room, n_later, rows, rank_tally(job, job->ranks[r]));
   return rows;
 }
 
@@ -80,17 +69,14 @@ zps_json *zps_coordinator_rank_tallies(const struct zps_coordinator *coordinator
 
 struct rounds {
   zps_json *rows;
-  size_t max;
-  unsigned long n_out;
+  struct zps_room *room;
+  unsigned n_later;
 };
 
 static void add_round(void *ctx, const struct zps_member_job *job, const struct zps_member_round *round) {
   struct rounds *const to = ctx;
   const struct zps_tensor_spec *const spec = &round->tensor->spec;
-  if (zps_json_array_len(to->rows) >= to->max) {
-    to->n_out++;
-    return;
-  }
+  if (!zps_room_has(to->room, to->n_later)) return;
   zps_json *ranks = zps_json_array();
   for (uint32_t i = 0; i < round->n_ranks && i < ZPS_RANK_AWAITED_MAX; i++)
     ranks = zps_json_append(ranks, zps_json_u64(round->ranks[i]));
@@ -105,16 +91,15 @@ static void add_round(void *ctx, const struct zps_member_job *job, const struct 
   row = zps_json_set_u64(row, "left_ms", round->left_ms);
   row = zps_json_set_str(row, "waits_for", round->computes ? "rank" : "message");
   row = zps_json_set_u64(row, "n_ranks", round->n_ranks);
-  to->rows = zps_json_append(to->rows, zps_json_set(row, "ranks", ranks));
+  to->rows = zps_room_add(to->room, to->n_later, to->rows, zps_json_set(row, "ranks", ranks));
 }
 
-zps_json *zps_coordinator_peer_rounds(const struct zps_coordinator *coordinator, zps_json *rows, size_t max,
-                                      unsigned long *n_out_p) {
-  struct rounds to = {.rows = rows, .max = max};
+zps_json *zps_coordinator_peer_rounds(const struct zps_coordinator *coordinator, zps_json *rows, struct zps_room *room,
+                                      unsigned n_later) {
+  struct rounds to = {.rows = rows, .room = room, .n_later = n_later};
   const uint64_t beats_ms = FRESH_BEATS * coordinator->config.heartbeat_ms;
   const uint64_t fresh_ns = (beats_ms > FRESH_MS ? beats_ms : FRESH_MS) * ZPS_NS_PER_MS;
   for (const struct zps_member_job *job = zps_members_job_first(coordinator->members); job; job = job->next)
-    to.n_out += zps_member_job_rounds(job, zps_clock_ns(), fresh_ns, add_round, &to);
-  *n_out_p += to.n_out;
+    room->n_out += zps_member_job_rounds(job, zps_clock_ns(), fresh_ns, add_round, &to);
   return to.rows;
 }

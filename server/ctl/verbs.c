@@ -203,7 +203,9 @@ static const struct {
     {"security", NULL, "close", "options that close it"},
     {"drain", "servers", "name", "its server.name"},
     {"undrain", "servers", "name", "its server.name"},
-    {"drain", "servers", "state", "draining: takes no more jobs; away: disconnected, drains when it is back"},
+    {"drain", "servers", "state",
+     "draining: takes no more jobs; stopping: its process is about to end; away: disconnected, drains when it is "
+     "back"},
     {"undrain", "servers", "state", "in: takes jobs; away: disconnected, takes jobs when it is back"},
     {"drain", "servers", "jobs", "jobs that it still has"},
     {"undrain", "servers", "jobs", "jobs that it has"},
@@ -218,7 +220,9 @@ static const struct {
     {"rounds", NULL, "server", "name of the server; none: a round between ranks"},
     {NULL, NULL, "server", "name of the server"},
     {"members", "servers", "name", "its server.name"},
-    {"members", "servers", "state", "in, or draining: takes no more jobs"},
+    {"members", "servers", "state",
+     "in; draining: takes no more jobs (zenpsctl drain); stopping: its process is about to end (SIGTERM); away: "
+     "disconnected"},
     {NULL, NULL, "host", "its host's name"},
     {NULL, NULL, "provider", "libfabric's provider"},
     {NULL, NULL, "keys", "memory keys: random; weak: strangers can guess them and read gradients"},

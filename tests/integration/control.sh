@@ -597,7 +597,7 @@ client 10
 join 10 0 1 300000
 hear 10 >/dev/null
 kill -TERM "$s"
-ok "a draining server says so" until_true eval 'ctl members | grep -q "s  *draining"'
+ok "a stopping server says so" until_true eval 'ctl members | grep -q "s  *stopping"'
 ok "and is not ready, though it runs on" gone "$ready.s"
 kill -TERM "$s"
 wait "$s"

@@ -93,6 +93,9 @@ static const struct trouble troubles[] = {
              "," ROUND("3000", "push", "1", "[1]") "],\"shards\":[{\"server\":\"s1\",\"job\":\"j\",\"name\":\"slow\","
                                                    "\"rounds\":10,\"collect_ns\":10e9}]"),
      .state = "critical", .evidence = "tensor emb has waited 3.0 s", .n = 1},
+    {"a server that stops cannot be taken back", .members = "{\"servers\":[{\"name\":\"s2\",\"state\":\"stopping\"}]}",
+     .jobs = "{\"jobs\":[{\"job\":\"j\",\"state\":\"running\",\"servers\":2,\"servers_in\":1}]}", .state = "warning",
+     .evidence = "job j runs on 1 of 2 servers; stopping: s2", .remedy = "start s2 again, or another server", .n = 1},
     {"a name that a shell would run", .members = "{\"unreachable\":[{\"job\":\"j\",\"name\":\"a'$(rm x)\"}]," RANKS "}",
      .state = "warning", .remedy = "zenpsctl undrain 'a'\\''$(rm x)' at once", .n = 1},
     {"a round is young", .now = NOW(",\"rounds\":[" ROUND("1900", "push", "1", "[1]") "]"), .state = "ok"},

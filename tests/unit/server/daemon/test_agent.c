@@ -12,7 +12,7 @@
 #include "server/daemon/agent_jobs.h"
 #include "tests/support/logs.h"
 
-enum { WORLD = 200 };
+enum { WORLD = 200, SHARES = 10000 };
 
 static struct {
   unsigned n_calls;
@@ -132,7 +132,7 @@ zps_err_t zps_shard_shares(struct zps_shard *at, void (*visit)(void *ctx, const 
   if (fake.is_stuck) return zps_fail(error, ZPS_ERR_TIMEOUT, "stuck");
   struct zps_job_share share = {
       .weight = 4, .pool = {.all = 300, .contested = 200, .waited = 100}, .memory_bytes = 4096};
-  for (share.job_id = 1; share.job_id <= 1030; share.job_id++) visit(ctx, &share);
+  for (share.job_id = 1; share.job_id <= SHARES; share.job_id++) visit(ctx, &share);
   return ZPS_OK;
 }
 
@@ -296,13 +296,14 @@ static void test_stats_name_the_slowest_ranks(void **state) {
   const zps_json *lags = zps_json_get(result, "lags");
   assert_int_equal(zps_json_array_len(zps_json_get(result, "tensors")), 2);
   assert_int_equal(zps_json_array_len(lags), 64 + 3);
-  assert_int_equal(zps_json_opt_u64(result, "left_out", 0), WORLD - 64 + 6);
   for (unsigned i = 0; i < 64; i++) {
     assert_true(zps_json_opt_u64(zps_json_at(lags, i), "lag_ns", 0) >= 1000 + 9); /* of 67: all but the three fastest */
   }
   assert_int_equal(zps_json_opt_u64(zps_json_get(result, "totals"), "jobs", 0), 9);
   const zps_json *const shares = zps_json_get(result, "shares"), *const share = zps_json_at(shares, 0);
-  assert_int_equal(zps_json_array_len(shares), 1024);
+  const size_t n_shares = zps_json_array_len(shares); /* those with room in the answer */
+  assert_in_range(n_shares, 1000, SHARES - 1);
+  assert_int_equal(zps_json_opt_u64(result, "left_out", 0), WORLD - 64 + SHARES - n_shares);
   assert_string_equal(zps_json_opt_str(share, "job_id", ""), "0x0000000000000001");
   assert_int_equal(zps_json_opt_u64(share, "weight", 0), 4);
   assert_int_equal(zps_json_opt_u64(share, "pool_bytes", 0), 300);
