@@ -25,7 +25,7 @@ from ..tensor import Tensor
 from . import convert, devices
 from .autograd import ModuleHooks, in_backward, queue_callback
 from .buckets import Bucket, Part, in_node
-from .compress import Compression, Cut, Residual, load_all, save, sparsifier_of
+from .compress import Compress, Cut, Residual, compression, load_all, save, sparsifier_of
 from .control import SyncStats
 from .jobs import Ranks, current, generation
 from .tables import MIN_ROWS, Tables, find
@@ -54,8 +54,9 @@ class HookState:
 
     def __init__(self, job: Optional[Ranks] = None, module: Optional[torch.nn.Module] = None, *, tables: Tables = "auto",
                  scheme: Optional[str] = None, dense_scheme: Optional[str] = None, values: Optional[str] = None,
-                 average: bool = True, compress: Optional[Compression] = None, keep_zero_rows: bool = False,
+                 average: bool = True, compress: Compress = None, keep_zero_rows: bool = False,
                  name: Optional[str] = None) -> None:  # fmt: skip
+        compress = compression(compress)
         self.job = current(job)
         self.name = _name(self.job, name)
         self._options: Dict[str, Any] = {"op": "mean" if average else "sum", "values": values}

@@ -15,7 +15,7 @@ from . import collective
 from .autograd import GradientHook, ModuleHooks, before_step, in_backward, queue_callback
 from .buffers import Buffers
 from .checks import Checks
-from .compress import Compression, CompressedGroup, load_all, save
+from .compress import Compress, CompressedGroup, compression, load_all, save
 from .control import Control, SyncStats, agree
 from .groups import DenseGroup, Group, TableGroup, open_all
 from .jobs import Ranks, current, generation, numbered
@@ -45,7 +45,8 @@ class GradientSync:
     scheme, dense_scheme: zenps's scheme of the tables' tensors and of the others'. None: ZENPS_SCHEME, "balanced".
     values: what values travel as, "bf16" for example. None: as they are.
     average: the mean over ranks; False: the sum.
-    compress: a Compression of all but tables (:func:`zenps.torch.TopK`). Under "auto" a tied embedding is then no table.
+    compress: a Compression of all but tables (:func:`zenps.torch.TopK`), or its name ("topk"). A tied embedding is then no
+        table under "auto".
     bucket_mb: megabytes of a bucket of parameters that are no tables.
     fuse_tables: small sparse tables share a tensor.
     wait: "backward", or "step". With "step", backward() returns while sums are in flight. ``wait()`` waits for them, and
@@ -64,7 +65,7 @@ class GradientSync:
 
     def __init__(self, module: torch.nn.Module, job: Optional[Ranks] = None, *, tables: Tables = "auto",
                  scheme: Optional[str] = None, dense_scheme: Optional[str] = None, values: Optional[str] = None,
-                 average: bool = True, compress: Optional[Compression] = None, bucket_mb: float = 25,
+                 average: bool = True, compress: Compress = None, bucket_mb: float = 25,
                  fuse_tables: bool = True, wait: str = "backward", broadcast: bool = True,
                  broadcast_buffers: bool = True, keep_zero_rows: bool = False, name: str = "model") -> None:  # fmt: skip
         if wait not in ("backward", "step"):
@@ -74,6 +75,7 @@ class GradientSync:
         if isinstance(module, torch.jit.ScriptModule):
             raise Unsupported("GradientSync: a TorchScript module has no hooks; make GradientSync of the module that "
                               "torch.jit.script() is given, whose parameters they share")  # fmt: skip
+        compress = compression(compress)
         self.module = module
         self.job = current(job)
         self._plan = plan(module, tables, int(bucket_mb * (1 << 20)), fuse_tables, compress is not None)
