@@ -277,7 +277,7 @@ static const struct {
     {NULL, NULL, "again", "retries because the fabric had no room"},
     {NULL, NULL, "malformed", "frames refused as malformed"},
     {NULL, NULL, "forged", "messages ignored because no process of their job had sent them"},
-    {NULL, NULL, "corrupt", "reads with other bytes than announced; repeated, or failed"},
+    {NULL, NULL, "corrupt", "reads with other bytes than announced, right at the second attempt"},
     {NULL, NULL, "reconnects", "data-plane connections made again after a loss or a takeover"},
     {NULL, NULL, "resent", "messages resent over another connection"},
     {NULL, NULL, "reordered", "messages that waited because earlier ones had not arrived"},

@@ -253,14 +253,6 @@ bool zps_shard_answers(struct zps_shard *shard) {
   return call.code == ZPS_OK;
 }
 
-uint64_t zps_shard_corrupt(const struct zps_shard *shard) {
-  return zps_engine_mishaps(shard->engine).corrupt;
-}
-
-void zps_shard_forget_corrupt(struct zps_shard *shard, uint64_t beyond) {
-  zps_engine_forget_corrupt(shard->engine, beyond);
-}
-
 static void run_patience(struct zps_command *command, void *ctx) {
   struct zps_shard *shard = ctx;
   shard->patience_ns = *(const uint64_t *)((struct call *)command)->spec;

@@ -87,9 +87,6 @@ void zps_shard_set_patience(struct zps_shard *shard, uint64_t patience_ms);
 unsigned zps_shard_jobs(struct zps_shard *shard);
 /* False: the progress thread is stuck. */
 bool zps_shard_answers(struct zps_shard *shard);
-/* Reads that brought other bytes than announced; and to count those beyond this many no longer. From any thread. */
-uint64_t zps_shard_corrupt(const struct zps_shard *shard);
-void zps_shard_forget_corrupt(struct zps_shard *shard, uint64_t beyond);
 /* Whether the progress thread has something to do, and how many turns it has made (zps_engine_pulse()). Does not wait
  * for it. */
 bool zps_shard_due(struct zps_shard *shard, uint64_t now_ns, uint64_t *turns_p);

@@ -20,7 +20,7 @@ static struct {
   struct zps_member_spec member1;
   struct zps_tensor_spec tensor;
   uint32_t owner2, rank, closed, epoch, n_lost, lost1, n_left;
-  uint64_t job_id, corrupt;
+  uint64_t job_id;
   zps_err_t code;
   char text[100];
   bool is_stuck;
@@ -93,16 +93,6 @@ zps_err_t zps_shard_rank_gone(struct zps_shard *at, uint64_t job_id, uint32_t ra
   fake.code = code;
   snprintf(fake.text, sizeof fake.text, "%s", text);
   return ZPS_OK;
-}
-
-uint64_t zps_shard_corrupt(const struct zps_shard *at) {
-  (void)at;
-  return fake.corrupt;
-}
-
-void zps_shard_forget_corrupt(struct zps_shard *at, uint64_t beyond) {
-  (void)at;
-  if (fake.corrupt > beyond) fake.corrupt = beyond;
 }
 
 bool zps_shard_answers(struct zps_shard *at) {
@@ -391,27 +381,6 @@ static void test_a_coordinator_without_memory(void **state) {
 }
 
 /* Reads of a server that is cut off bring what ranks have put there since. */
-static void test_reads_while_it_was_lost(void **state) {
-  (void)state;
-  struct zps_error error;
-  const uint64_t known = 5;
-  logs_start();
-  logs_expect(ZPS_LOG_WARN, "is closed: the coordinator closed it");
-  zps_agent_jobs_registered(&jobs, 77, NULL, 0, 1000);
-  assert_int_equal(call("job.open", job_open, NULL, &error), ZPS_OK);
-  fake.corrupt = 3;
-  zps_agent_jobs_unregistered(&jobs);
-  fake.corrupt = 4;
-  zps_agent_jobs_registered(&jobs, 77, &known, 1, 2000);
-  assert_int_equal(fake.corrupt, 4); /* It was not lost. */
-  zps_agent_jobs_unregistered(&jobs);
-  fake.corrupt = 36;
-  zps_agent_jobs_unregistered(&jobs); /* Another attempt has failed. */
-  zps_agent_jobs_registered(&jobs, 77, NULL, 0, 3000);
-  assert_int_equal(fake.corrupt, 4);
-  logs_finish();
-}
-
 /* A shard that is stuck misses calls: its jobs are closed when it is not any more, and none is forgotten before. */
 static void test_a_stuck_shard(void **state) {
   (void)state;
@@ -449,7 +418,6 @@ int main(void) {
       cmocka_unit_test(test_what_is_open_stays),
       cmocka_unit_test(test_orphans),
       cmocka_unit_test(test_a_coordinator_without_memory),
-      cmocka_unit_test(test_reads_while_it_was_lost),
       cmocka_unit_test(test_a_stuck_shard),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
