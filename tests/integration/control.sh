@@ -44,10 +44,10 @@ is "an unknown flag: status 2" $? 2
 said "and the flag that was meant is named" 'lisen=127.0.0.1:0: did you mean --control-listen\?'
 zenpsd --log-level=wran >"$scratch/out" 2>&1
 said "so is the value that was meant" "must be one of error, .*; did you mean 'warn'\?"
-timeout 300 zenpsd -c /dev/zero >"$scratch/out" 2>&1
+timeout 1800 zenpsd -c /dev/zero >"$scratch/out" 2>&1
 is "a device as the file: status 2" $? 2
 said "and it is named" '/dev/zero is a device: must be a file or a pipe'
-timeout 300 zenpsd --config=<(cat /dev/zero) >"$scratch/out" 2>&1
+timeout 1800 zenpsd --config=<(cat /dev/zero) >"$scratch/out" 2>&1
 is "a pipe without end: status 2" $? 2
 said "with the line, and what is wrong" ':1: holds a zero byte: must be text'
 zenpsd --roles=server >"$scratch/out" 2>&1

@@ -179,7 +179,7 @@ wait "$b"
 refused() { # NAME PATTERN ARGUMENTS...
   local name=$1 pattern=$2
   shift 2
-  timeout 300 zenpsd --roles=coordinator --control-listen=127.0.0.1:0 --coordinator-store=etcd --coordinator-etcd="$members" \
+  timeout 1800 zenpsd --roles=coordinator --control-listen=127.0.0.1:0 --coordinator-store=etcd --coordinator-etcd="$members" \
     "$@" >"$scratch/out" 2>&1
   is "$name: refused" $? 1
   said "by name" "$pattern"

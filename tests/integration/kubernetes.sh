@@ -100,7 +100,7 @@ inside() { # PID COMMAND...
 }
 not() { ! "$@"; }
 rounds() {
-  timeout 300 "${worker[@]}" zenpsrun -n 2 --coordinator=10.244.0.1:7077 --job="job-$RANDOM" --prefix=no -- \
+  timeout 1800 "${worker[@]}" zenpsrun -n 2 --coordinator=10.244.0.1:7077 --job="job-$RANDOM" --prefix=no -- \
     zenps-perf --rows 100000 --width 4 --steps 20 --warmup 1 --verify --json "$@" >"$scratch/json" 2>"$scratch/err"
   local status=$?
   cat "$scratch/json" "$scratch/err" "$scratch"/zenps-*.log
@@ -142,7 +142,7 @@ train() { # the two pods of the trainer's Job
   zenpsctl token make "$secrets/zenps-token/token.key" trainer --ttl=24h --out="$scratch/trainer.token" &&
     cp "$scratch/trainer.token" "$secrets/trainer-token/token" || return
   for number in 0 1; do
-    timeout 300 "$python" "$top/tests/support/pod" run trainer/trainer $number "$image" "$scratch/hosts" "$secrets" >"$scratch/trainer-$number.log" 2>&1 &
+    timeout 1800 "$python" "$top/tests/support/pod" run trainer/trainer $number "$image" "$scratch/hosts" "$secrets" >"$scratch/trainer-$number.log" 2>&1 &
     pids+=($!)
   done
   for number in 0 1; do wait "${pids[number]}" || status=1; done

@@ -14,7 +14,7 @@ server --job-max-memory=12M
 perf() { # JOB ARGUMENT...: two ranks, or $ranks
   local job=$1
   shift
-  timeout 300 zenpsrun -n "${ranks:-2}" --coordinator "$address" --provider=net --interface=lo --job="$job" --prefix=no -- zenps-perf --warmup 0 "$@"
+  timeout 1800 zenpsrun -n "${ranks:-2}" --coordinator "$address" --provider=net --interface=lo --job="$job" --prefix=no -- zenps-perf --warmup 0 "$@"
 }
 modest() { perf modest --rows 100000 --density 0.05 --steps "$1" --verify --json; }
 refused() { # NAME PATTERN JOB ARGUMENT...

@@ -127,7 +127,7 @@ admin() { as "$certs" admin-admin zenpsctl --timeout=300s -e "$address" "$@"; }
 two_servers() { [ "$(admin -o json status | grep -oE '"servers": *[0-9]+' | grep -oE '[0-9]+')" = 2 ]; }
 ok "two servers are in" until_true two_servers
 train() { # JOB STEPS
-  timeout 300 zenpsrun -n 2 --coordinator "$address" --provider=net --interface=lo --job="$1" --prefix=no -- \
+  timeout 1800 zenpsrun -n 2 --coordinator "$address" --provider=net --interface=lo --job="$1" --prefix=no -- \
     zenps-perf --rows 2000 --density 0.05 --steps "$2" --warmup 0 --verify
 }
 ok "a certificate near its end is in the log" grep -qE "warn  zenpsd: certificate .*/c.pem ends in 30.0 days" "$scratch/log"
@@ -241,7 +241,7 @@ wait "$third" "$pod"
 
 # ---- files change while a job runs ----
 # Jobs that only have to go on have slow rounds, and leave the processors to others.
-ZENPS_FABRIC_FAULT=delay=1:5ms ZENPS_TLS_CA=$certs/ca.pem ZENPS_TLS_CERT=$certs/worker-w.pem ZENPS_TLS_KEY=$certs/worker-w.key timeout 300 zenpsrun -n 2 --coordinator "$address" \
+ZENPS_FABRIC_FAULT=delay=1:5ms ZENPS_TLS_CA=$certs/ca.pem ZENPS_TLS_CERT=$certs/worker-w.pem ZENPS_TLS_KEY=$certs/worker-w.key timeout 1800 zenpsrun -n 2 --coordinator "$address" \
   --provider=fault+net --interface=lo --job=long --prefix=no -- zenps-perf --rows 2000 --density 0.05 --steps 1000000 --warmup 0 >"$scratch/long" 2>&1 &
 long=$!
 runs() { admin -o json jobs | grep -q '"running"'; }
@@ -267,7 +267,7 @@ ok "the job runs on" runs
 is "over the connections that it had" "$(grep -cE 'was lost|connecting anew|connected anew' "$scratch/long")" 0
 
 # ---- certificates are revoked while jobs run ----
-ZENPS_FABRIC_FAULT=delay=1:5ms as "$certs" worker-gone timeout 300 zenpsrun -n 2 --coordinator "$address" --provider=fault+net --interface=lo --job=robbed --prefix=no -- \
+ZENPS_FABRIC_FAULT=delay=1:5ms as "$certs" worker-gone timeout 1800 zenpsrun -n 2 --coordinator "$address" --provider=fault+net --interface=lo --job=robbed --prefix=no -- \
   zenps-perf --rows 2000 --density 0.05 --steps 1000000 --warmup 0 >"$scratch/robbed" 2>&1 &
 robbed=$!
 is_running() { admin -o json jobs | tr -d '\n' | grep -qE "\"job\": *\"$1\",[^}]*\"state\": *\"running\""; }
@@ -333,12 +333,12 @@ kill -TERM "$daemon"
 wait "$daemon"
 
 # ---- zenpsrun ----
-ok "a run on this host needs nothing, and takes nothing from others" as "$certs" worker-w timeout 300 zenpsrun -n 2 --provider=net --interface=lo --prefix=no -- \
+ok "a run on this host needs nothing, and takes nothing from others" as "$certs" worker-w timeout 1800 zenpsrun -n 2 --provider=net --interface=lo --prefix=no -- \
   zenps-perf --rows 2000 --density 0.05 --steps 3 --warmup 0 --verify
 free_port() { "/usr/bin/python3" -c 'import socket; s = socket.socket(); s.bind(("", 0)); print(s.getsockname()[1])'; }
 there=$(hostname -I 2>/dev/null | tr ' ' '\n' | grep -m 1 -F .)
 run_rank() { # RANK OF-THIS-HOST: one of two, as torchrun starts it
-  RANK=$1 WORLD_SIZE=2 LOCAL_RANK=0 LOCAL_WORLD_SIZE=$2 MASTER_ADDR=$there MASTER_PORT=1 timeout 300 zenpsrun --port "$port" --provider=net --interface=lo --prefix=no -- \
+  RANK=$1 WORLD_SIZE=2 LOCAL_RANK=0 LOCAL_WORLD_SIZE=$2 MASTER_ADDR=$there MASTER_PORT=1 timeout 1800 zenpsrun --port "$port" --provider=net --interface=lo --prefix=no -- \
     zenps-perf --rows 2000 --density 0.05 --steps 3 --warmup 0 --verify
 }
 both() { # OF-THIS-HOST

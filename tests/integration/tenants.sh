@@ -19,7 +19,7 @@ as() { # TENANT COMMAND...
 
 # ---- rows that pulls name: half of server.memory_limit for the lists of all jobs, and half of the rest for each ----
 greedy() { as evil zenpsrun -n 2 --coordinator="$address" --provider=net --interface=lo --job=evil-rows --prefix=no -- "$python" "$top/tests/integration/tenants.py" greedy "$scratch"; }
-modest() { as good timeout 300 zenpsrun -n 1 --coordinator="$address" --provider=net --interface=lo --job=good-rows --prefix=no -- "$python" "$top/tests/integration/tenants.py" modest "$scratch"; }
+modest() { as good timeout 1800 zenpsrun -n 1 --coordinator="$address" --provider=net --interface=lo --job=good-rows --prefix=no -- "$python" "$top/tests/integration/tenants.py" modest "$scratch"; }
 greedy >"$scratch/greedy" 2>&1 &
 greedy=$!
 ok "one job pulls rows until servers keep no more of its lists" until_true [ -e "$scratch/holds" ]
