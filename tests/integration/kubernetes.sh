@@ -26,6 +26,7 @@ else
 fi
 if "$python" -c 'import yaml' 2>/dev/null; then
   is "selectors, budgets, probes, users, privileges" "$("$python" "$top/tests/support/manifests.py" "$base" "${rendered[@]}" 2>&1)" "8 objects hold"
+  is "the namespace lets in the pods of all three folders" "$("$python" "$top/tests/support/manifests.py" --admitted "$base" "$trainer" "$monitoring" 2>&1)" "5 pods are let in"
   is "the trainer as a Job and as a JobSet" "$("$python" "$top/tests/support/manifests.py" --trainer "$trainer" 2>&1)" "all holds"
 else
   skip "selectors, budgets, probes, users, privileges" "python3-yaml is not installed"
