@@ -70,12 +70,17 @@ make_in() { # NAME ARGUMENTS...
   shift
   make -C "$dir" -j"$jobs" LIBTOOL="$top/tests/support/libtool-quick $CONFIG_SHELL $dir/libtool" "$@"
 }
+# Debian's flags for packages (deploy/debian/rules), so that tests run the objects that packages.sh packs: as words for a
+# shell. -g1 for -g, since it is quicker.
+debian_flags() {
+  DEB_BUILD_MAINT_OPTIONS="hardening=+all reproducible=-fixfilepath,-fixdebugpath" dpkg-buildflags --export=cmdline | sed 's/="-g /="-g1 /g'
+}
 # Configures and builds in $work/NAME with configure's arguments, without a warning; TARGET: not everything, but these words for make.
 build_in() { # NAME ARGUMENTS...
   local name=$1 dir=$work/$1
   shift
   mkdir -p "$dir"
-  [ "$dir" != "$work/gcc" ] || set -- CFLAGS="-O2 -g1" CXXFLAGS="-O2 -g1" "$@"
+  [ "$dir" != "$work/gcc" ] || eval "set -- $(debian_flags) "'"$@"'
   # shellcheck disable=SC2086
   (cd "$dir" && { [ -f Makefile ] || "$top/configure" --enable-werror "$@"; } && make_in "$name" ${TARGET:-}) >"$dir/build.log" 2>&1 || { tail -n 30 "$dir/build.log"; return 1; }
 }
