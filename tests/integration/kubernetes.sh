@@ -61,21 +61,11 @@ env -u ZENPS_TLS_CA zenpsd --config="$scratch/server.conf" --server-name=other-0
 is "but no server of another name" $? 2
 said "with the servers' certificate" 'is for servers of the name zenps-server-\*, and server.name is .other-0.'
 
-# ---- the image, as far as one can look at it without building it ----
-container=$top/deploy/container/Containerfile
-entry=$(sed -n 's/^ENTRYPOINT \["\(.*\)"\]$/\1/p' "$container")
+# ---- in place of the image, which packages.sh builds and runs, its programs: they are where the packages have them ----
+entry=$(sed -n 's/^ENTRYPOINT \["\(.*\)"\]$/\1/p' "$top/deploy/container/Containerfile")
 image=$scratch/image
-ok "what the image takes from make install" make -s -C "$build" install-sbinPROGRAMS prefix=/usr DESTDIR="$image"
-ok "has its entry point" [ -x "$image$entry" ]
-runtime=$(sed -n '/^FROM debian:12-slim/,$s/.*--no-install-recommends \(lib.*\) \\$/\1/p' "$container")
-packages=$(objdump -p "$image$entry" | awk '$1 == "NEEDED" { print $2 }' | while read -r library; do
-  dpkg-query -S "*-linux-gnu/$library" 2>/dev/null | cut -d: -f1 | grep -v -- '-dev$'
-done | sort -u | grep -v '^libc6$')
-[ -n "$packages" ]
-tap_result $? "libraries of its entry point are Debian packages"
-for package in $packages libcurl4; do # libcurl is loaded by hand
-  ok "$package is in the image" grep -qw -- "$package" <<<"$runtime"
-done
+ok "the programs are installed" make -s -C "$build" install-sbinPROGRAMS prefix=/usr DESTDIR="$image"
+ok "the image's entry point is there" [ -x "$image$entry" ]
 
 # ---- pods ----
 pod() { "$python" "$top/tests/support/pod" "$@"; }
