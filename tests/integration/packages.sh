@@ -139,7 +139,7 @@ fi
 for package in $all; do
   is "$package is installed" "$(chroot "$root" dpkg-query -W -f '${db:Status-Status}' "$package" 2>&1)" installed
 done
-is "with nothing to say" "$(grep zenps "$scratch/out" | grep -vE '^(Selecting previously|Preparing to|Unpacking|Setting up) | depends on systemd \|')" ""
+is "with nothing to say" "$(grep zenps "$scratch/out" | grep -vE '^(Selecting previously|Preparing to|Unpacking|Setting up|Creating (group|user)|Created symlink) | depends on systemd \|')" ""
 ok "files are as the packages have them" chroot "$root" dpkg --verify $all
 ok "the unit starts what is installed" chroot "$root" sh -c '[ -x "$(sed -n "s/^ExecStart=//p" /lib/systemd/system/zenpsd.service)" ]'
 ok "it starts at a boot" test -L "$root/etc/systemd/system/multi-user.target.wants/zenpsd.service"
@@ -153,18 +153,23 @@ env | grep '^ZENPS_' >"$root/etc/default/zenpsd"
 echo ZENPS_COORDINATOR_STATE_DIR=/var/lib/zenps >>"$root/etc/default/zenpsd"
 "$top/tests/support/boot" "$root" console-getty.service >"$scratch/first" 2>"$scratch/refused" &
 booting=$!
-until_true eval '[ -s "$scratch/first" ] || ! kill -0 $booting'
-first=$(cat "$scratch/first")
+booted() {
+  [ -s "$scratch/first" ] && nsenter -t "$(cat "$scratch/first")" -a systemctl is-active multi-user.target
+}
+until_true eval 'booted || ! kill -0 $booting'
+first="" # the number of process 1
+kill -0 "$booting" 2>/dev/null && first=$(cat "$scratch/first")
 log() { inside journalctl -b -q -o cat -u zenpsd; }
 logged() { log >"$scratch/out" && grep -qE -- "$1" "$scratch/out"; }
 if [ -n "$first" ]; then
   inside() { nsenter -t "$first" -a env PATH=/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin "$@"; }
   show() { inside systemctl show -P "$1" zenpsd; }
   active() { [ "$(show ActiveState)" = active ]; }
-  ok "systemd boots" until_true inside systemctl is-active multi-user.target
+  ok "systemd boots" booted
   ok "and with it zenpsd" active
 else
   skip "systemd as process 1" "$(tail -n 1 "$scratch/refused")"
+  mount --bind /proc "$root/proc"
   inside() { nsenter -t "$network" -n chroot "$root" "$@"; }
   ok "the state's folder, which systemd makes" inside install -d -o _zenps -g _zenps /var/lib/zenps /run/zenps
   # shellcheck disable=SC2046
