@@ -132,9 +132,21 @@ shorten_clock_measurements() {
   return 0
 }
 
+# Unit tests that cannot start a thread are not built. The part unit has built the same programs, and so tells them apart;
+# without it all are built.
+build_threads() {
+  local tests=
+  [ "$is_built" = no ] || tests=$(threaded gcc)
+  TARGET=${tests:-check TESTS= PROGRAMS= MANS=} build_in tsan --enable-sanitize=thread CFLAGS="-O1 -g1"
+}
+threaded() { # BUILD: its unit tests that can start a thread
+  (cd "$work/$1" 2>/dev/null && find tests/unit tests/conform -type f -executable -name '[ct]*_*' ! -path '*/.libs/*' ! -name 'lt-*' -exec nm -A -u {} + 2>/dev/null) |
+    sed -n 's/:.* pthread_create\(@.*\)\{0,1\}$//p' | sort -u | tr '\n' ' '
+}
+is_built=no # by the part unit
 part_unit() {
   say "build with gcc, unit tests"
-  build_in gcc && check_in gcc || one 1 "build with gcc"
+  build_in gcc && is_built=yes && check_in gcc || one 1 "build with gcc"
 }
 # Runs beside the parts that follow, in the time in which no other process wants a core: a scheduling group of its own,
 # at the lowest share, since the kernel shares cores among sessions first.
@@ -260,15 +272,11 @@ part_clang() {
 part_threads() {
   say "thread sanitizer, unit tests with threads"
   echo "combinations by sample: tests/support/thin.h"
-  local tests
-  TARGET="check TESTS= PROGRAMS= MANS=" build_in tsan --enable-sanitize=thread CFLAGS="-O1 -g1" || {
+  build_threads || {
     one 1 "build with tsan"
     return
   }
-  tests=$(cd "$work/tsan" && find tests -type f -executable -name '[ct]*_*' | grep -v '\.libs/\|/lt-' | while read -r program; do
-    nm -u "$program" 2>/dev/null | grep -q pthread_create && echo "$program"
-  done)
-  check_in tsan PROGRAMS= MANS= TESTS="$(tr '\n' ' ' <<<"$tests")"
+  check_in tsan PROGRAMS= MANS= check_PROGRAMS= TESTS="$(threaded tsan)"
 }
 # A finding of a sanitizer ends the process, which fails the test.
 part_sanitize-processes() {
