@@ -246,7 +246,7 @@ run_scripts() { # BUILD SECONDS AT-ONCE NAME...
 # half of it. So one more than there are cores, which leaves them some air; the longest come first, so that none runs
 # alone at the end.
 part_integration() {
-  local scripts="api api_faults schemes device perf zenpsrun truth daemon elastic training inputs" name
+  local scripts="api api_faults schemes secure nights device perf packages elastic truth zenpsrun daemon served why guide training inputs" name
   say "integration: real daemons in real processes"
   build_in gcc && make_in gcc check TESTS= >"$work/gcc/tests.log" 2>&1 || { one 1 "build with gcc"; return; }
   for name in "$top"/tests/integration/*.sh; do
