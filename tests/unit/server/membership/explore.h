@@ -64,21 +64,18 @@ struct story { /* a job as the coordinator saw it */
 struct world {
   struct zps_members *members;
   struct fake fakes[N_SERVERS + N_WORKERS];
-  int tokens[TOKENS_MAX]; /* times answered */
-  unsigned n_tokens;
-  struct request open[OPEN_MAX];
-  unsigned n_open;
-  struct late late[OPEN_MAX];
-  unsigned n_late;
+  unsigned n_tokens, n_open, n_late, n_maps, n_stories;
   unsigned n_placements; /* servers that took free places */
-  struct map maps[OPEN_MAX];
-  unsigned n_maps;
   bool replays;
   uint32_t places; /* of jobs, at least */
-  struct story stories[STORIES_MAX];
-  unsigned n_stories;
   struct zps_rng rng;
   uint64_t now_ns;
+  /* explore_init() does not clear these: each has as many entries as counted above. */
+  int tokens[TOKENS_MAX]; /* times answered */
+  struct request open[OPEN_MAX];
+  struct late late[OPEN_MAX];
+  struct map maps[OPEN_MAX];
+  struct story stories[STORIES_MAX];
 };
 
 /* What may happen. Below EVENT_ANSWER: the server, or (from N_SERVERS on) the worker of that number comes, or goes. */
@@ -121,6 +118,8 @@ void explore_event(struct world *world, enum explore_event what);
 /* Long enough for servers to take free places; so not one of the short sequences' events. */
 void explore_pass_time(struct world *world);
 
+/* Of a new request, unanswered. */
+int *explore_token(struct world *world);
 /* Comes, comes back, or goes. */
 void explore_toggle(struct world *world, unsigned who);
 /* Its connection ends, and it means to come back. */
