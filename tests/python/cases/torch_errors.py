@@ -49,9 +49,11 @@ def report(error: BaseException, since: float) -> None:
 
 
 def kill() -> None:
+    """Where there is a process group, it sums the dense gradients: its collectives fail as well."""
     model = Model()
-    if what == "kill-ddp":
+    if what != "kill":
         dist.init_process_group("gloo")
+    if what == "kill-ddp":
         trained: nn.Module = DistributedDataParallel(model)
         zt.ddp(trained, job)
     else:
@@ -156,4 +158,4 @@ def lifetime() -> None:
     print(f"rank {RANK}: {marks[0] >> 20} MB then {marks[1] >> 20} MB", flush=True)
 
 
-{"kill": kill, "kill-ddp": kill, "stop": stop, "interrupt": interrupt, "lifetime": lifetime}[what]()
+{"kill": kill, "kill-ddp": kill, "kill-torch": kill, "stop": stop, "interrupt": interrupt, "lifetime": lifetime}[what]()

@@ -14,6 +14,7 @@ from ..arrays import Rows
 from ..request import Request
 from ..tensor import Tensor
 from . import convert, devices
+from .dense import Choice, Reduction
 from .jobs import Ranks
 from .tables import Slot
 
@@ -47,6 +48,9 @@ class Group:
     def start(self, step: int) -> None:
         """Starts the step's round of the gradients that the parameters have now; of none for those that have None."""
         raise NotImplementedError
+
+    def skip(self) -> None:
+        """The step has failed before start() was called."""
 
     def wait(self) -> None:
         """Returns when the sum is here, or raises what the round failed with."""
@@ -193,13 +197,16 @@ class DenseGroup(Group):
         self._buffer: Optional[torch.Tensor] = None
         self._summed: Optional[torch.Tensor] = None
 
-    def start(self, step: int) -> None:
+    def _chosen(self) -> torch.Tensor:
+        """What is summed: one gradient, or the buffer."""
         grad = self.gradient(self.slots[0])
         place = self._place()
         if self._in_place and grad is not None and _plain(grad, place):
-            self._summed = grad.detach()
-        else:
-            self._summed = self._filled(place)
+            return grad.detach()
+        return self._filled(place)
+
+    def start(self, step: int) -> None:
+        self._summed = self._chosen()
         array = convert.array(self._summed, self._shape)
         self.requests = [self.tensor.allreduce(array, step=step, out=array, stream=devices.stream(self._summed))]
 
@@ -236,6 +243,45 @@ class DenseGroup(Group):
             else:
                 give(slot.parameter, part)
         self._summed = None
+
+
+class TorchGroup(DenseGroup):
+    """The same parameters, whose sum is a collective of a process group of torch.distributed. On every rank such groups start
+    in the same order: sync.py sees to that."""
+
+    def __init__(self, name: str, slots: List[Slot], choice: Choice, average: bool) -> None:
+        super().__init__(name, slots)
+        self.asks = []
+        self._name, self._choice, self._average = name, choice, average
+        self._in_place, self._shape = len(slots) == 1, (self.numel, 1)
+        self._reduction: Optional[Reduction] = None
+
+    def opened(self, tensors: List[Tensor]) -> None:
+        pass
+
+    def _place(self) -> torch.device:
+        return self.slots[0].parameter.device
+
+    def start(self, step: int) -> None:
+        self._summed = self._chosen()
+        self._reduction = Reduction(self._summed, self._choice, self._average)
+
+    def skip(self) -> None:
+        """The others wait for this rank's part of the collective."""
+        zeros = torch.zeros(self.numel, dtype=self.slots[0].parameter.dtype, device=self._place())
+        Reduction(zeros, self._choice, self._average)
+
+    def wait(self) -> None:
+        assert self._reduction is not None
+        self._reduction.wait(self._name)
+
+    def cancel(self) -> None:
+        """Nothing ends a collective. Where it may still write to memory, that memory is dropped."""
+        if self._reduction is not None and not self._reduction.done():
+            self._buffer = None
+            if self._in_place:
+                self.slots[0].parameter.grad = None
+        self._reduction = self._summed = None
 
 
 def _plain(grad: torch.Tensor, place: torch.device) -> bool:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import itertools
 import weakref
-from contextlib import contextmanager
-from typing import Any, Callable, Dict, Iterator, List, Optional, Set, Tuple
+from contextlib import contextmanager, suppress
+from functools import partial
+from typing import Any, Dict, Iterator, List, Optional, Set, Tuple
 
 import torch
 
-from ..errors import Invalid, Unsupported
+from ..errors import Invalid, Unsupported, ZenpsError
 from ..group import Group as JobGroup
 from ..tensor import Tensor
 from . import collective
@@ -17,7 +19,8 @@ from .buffers import Buffers
 from .checks import Checks
 from .compress import Compression, CompressedGroup, load_all, save
 from .control import Control, SyncStats, agree
-from .groups import DenseGroup, Group, TableGroup, open_all
+from .dense import choose
+from .groups import DenseGroup, Group, TableGroup, TorchGroup, open_all
 from .jobs import Ranks, current, generation, numbered
 from .tables import Slot, Tables, plan
 
@@ -46,7 +49,7 @@ class GradientSync:
     values: what values travel as, "bf16" for example. None: as they are.
     average: the mean over ranks; False: the sum.
     compress: a Compression of all but tables (:func:`zenps.torch.TopK`). Under "auto" a tied embedding is then no table.
-    bucket_mb: megabytes of a bucket of parameters that are no tables.
+    bucket_mb: megabytes of a bucket of parameters that are no tables; the first one has 1 at most.
     fuse_tables: small sparse tables share a tensor.
     wait: "backward", or "step". With "step", backward() returns while sums are in flight. ``wait()`` waits for them, and
         so does the step of an optimiser given to ``attach()``.
@@ -54,6 +57,9 @@ class GradientSync:
     broadcast_buffers: buffers, such as BatchNorm's running statistics, are rank 0's in each forward pass that follows a
         summed backward pass, as DistributedDataParallel has it; no forward pass waits for it (buffers.py).
     keep_zero_rows: zero rows of a sparse gradient are sent as well. SparseAdam needs it, since it changes all rows present.
+    dense: what sums gradients that are no tables': "torch", the process group of torch.distributed; "zenps"; or "auto", which
+        is "torch" where a process group of the job's ranks can, and compress, dense_scheme and values are not given.
+    process_group: of "torch"; None: the default one. Two models of one backward pass have two.
     name: of the tensors; each GradientSync of a job has another.
 
     Of an elastic job (zenps.init() with max_world) it is opened by :func:`zenps.torch.elastic`, or reopen(), and not here.
@@ -66,7 +72,8 @@ class GradientSync:
                  scheme: Optional[str] = None, dense_scheme: Optional[str] = None, values: Optional[str] = None,
                  average: bool = True, compress: Optional[Compression] = None, bucket_mb: float = 25,
                  fuse_tables: bool = True, wait: str = "backward", broadcast: bool = True,
-                 broadcast_buffers: bool = True, keep_zero_rows: bool = False, name: str = "model") -> None:  # fmt: skip
+                 broadcast_buffers: bool = True, keep_zero_rows: bool = False, dense: str = "auto",
+                 process_group: Any = None, name: str = "model") -> None:  # fmt: skip
         if wait not in ("backward", "step"):
             raise Invalid(f'wait {wait!r}; must be "backward" or "step"')
         if not bucket_mb > 0:
@@ -87,6 +94,10 @@ class GradientSync:
         self._described = described = [f"{name} {tables!r}" if isinstance(tables, str) else name]
         described += [slot.described(kind) for kind, slot in self._slots()]
         described.append(f"{options} {scheme} {dense_scheme} {compress} {keep_zero_rows}")
+        bucketed = {slot.index: slot.parameter for slots in self._plan.buckets for slot in slots}
+        choice = choose(f"GradientSync {name}", dense, self.job, process_group, bucketed.values(), compress=compress,
+                        dense_scheme=dense_scheme, values=values)  # fmt: skip
+        described.append(choice.described())
         self._buffers = Buffers(name, module) if broadcast_buffers else None
         if self._buffers is not None:
             described += [place.described() for place in self._buffers.places]
@@ -99,7 +110,11 @@ class GradientSync:
         for i, slots in enumerate(self._plan.tables):
             label = f"{name}/{slots[0].name}" if len(slots) == 1 else f"{name}/tables.{i}"
             self._groups.append(TableGroup(label, slots, scheme=scheme, **zero_rows, **options))
+        self._ordered: List[Group] = []  # those that start in this order on every rank
         for i, slots in enumerate(self._plan.buckets):
+            if choice.over_torch:
+                self._ordered.append(TorchGroup(f"{name}/dense.{i}", slots, choice, average))
+                continue
             small, large = (slots, []) if compress is None else compress.split(slots)
             if small:
                 self._groups.append(DenseGroup(f"{name}/dense.{i}", small, scheme=dense_scheme, **options))
@@ -107,6 +122,7 @@ class GradientSync:
                 first = DenseGroup(f"{name}/early.{i}", large, scheme=dense_scheme, **options)
                 label = f"{name}/compressed.{i}"
                 self._groups.append(CompressedGroup(label, first, compress, str(options["op"])))
+        self._groups += self._ordered
         self._control = Control(f"{name}/control", len(self._plan.names))
         self._step = 0
         self._generation: Optional[int] = None  # of the job, that the tensors are of
@@ -124,7 +140,6 @@ class GradientSync:
             compressed.rate_of = self._rate_of
         self._by_index = {slot.index: (slot, group) for group in self._groups for slot in group.slots}
         slots_by_index = {index: slot for index, (slot, _) in self._by_index.items()}
-        bucketed = {slot.index for slots in self._plan.buckets for slot in slots}
         self._checks = Checks(name, module, self.job, slots_by_index, bucketed, average, compress is not None, alike=broadcast)
         self._reset()
         if isinstance(self.job, JobGroup) or not generation(self.job):
@@ -132,11 +147,8 @@ class GradientSync:
             if broadcast:
                 collective.broadcast_parameters(module, job=self.job)
         taken.add(name)
-        self._hooks = [GradientHook(slot.parameter, self._ready(index)) for index, (slot, _) in self._by_index.items()]
+        self._hooks = [GradientHook(slot.parameter, partial(self._gradient_ready, index)) for index, (slot, _) in self._by_index.items()]
         self._module_hooks = ModuleHooks(module, self._before_forward, self._checks.watch.after_forward, self._arm)
-
-    def _ready(self, index: int) -> Callable[[], None]:
-        return lambda: self._gradient_ready(index)
 
     def _slots(self) -> Iterator[Tuple[str, Slot]]:
         for kind, lists in (("table", self._plan.tables), ("dense", self._plan.buckets)):
@@ -219,7 +231,7 @@ class GradientSync:
                 self._fired[index] = slot.parameter._version
                 self._open[id(group)] -= 1
                 if not self._open[id(group)] and not self._checks.refusal:
-                    self._start(group)
+                    self._start_ready(group)
         except BaseException as error:
             self._error = error
             queue_callback(self._finish)  # the one that was queued may be of a pass that failed, and gone
@@ -242,6 +254,14 @@ class GradientSync:
                 "failed, or several re-entrant checkpoints share the parameter (use_reentrant=False sums it once)"
             )
 
+    def _start_ready(self, group: Group) -> None:
+        """The group has all of its gradients."""
+        if group not in self._ordered:
+            return self._start(group)
+        for each in itertools.takewhile(lambda each: not self._open[id(each)], self._ordered):
+            if each not in self._started:
+                self._start(each)
+
     def _start(self, group: Group) -> None:
         self._started.append(group)
         group.start(self._step)
@@ -252,8 +272,7 @@ class GradientSync:
         if self._error is not None:
             self._fail(self._error)
         if not self._is_summing:
-            self._checks.end()
-            return
+            return self._checks.end()
         try:
             self._checks.look(self._fired, self._optimizers)
             if not self._fired and not self._checks.refusal:
@@ -303,7 +322,7 @@ class GradientSync:
         self._control.read()
         if self._control.refused:
             self._checks.raise_refusal(self._step)
-        for group in self._started:
+        for group in sorted(self._started, key=self._ordered.__contains__):  # zenps's rounds show which rank is lost
             group.wait()
         if self._buffers is not None:
             self._buffers.finish()
@@ -331,8 +350,14 @@ class GradientSync:
         self._reset()
 
     def _abort(self) -> None:
-        """Gives up what is in flight, on all ranks. A step of which nothing was started is still to come: the other ranks
-        wait in it."""
+        """Gives up what is in flight, on all ranks; they wait for the control round at the least. A step of which nothing was
+        started is still to come: the other ranks wait in it."""
+        if self._started and not self._in_flight:
+            with suppress(ZenpsError):
+                self._control.start(self._step, [])
+        for group in self._ordered if self._started or self._in_flight else []:
+            if group not in self._started:
+                group.skip()
         for group in self._started:
             group.cancel()
         for request in self._control.requests:
