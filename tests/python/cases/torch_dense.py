@@ -155,6 +155,51 @@ def case_a_pass_that_one_rank_does_not_end(_: zenps.Job) -> None:
     sync.close()
 
 
+class Large(nn.Module):
+    """Parameters that fill rows of a bucket, and others."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(23)
+        self.layers = nn.ModuleList([nn.Linear(64, 64), nn.Linear(64, 65), nn.Linear(65, 64)])
+        self.conv = nn.Conv2d(64, 8, 3).to(memory_format=torch.channels_last)
+        self.rows = nn.Parameter(torch.randn(100, 64))
+        self.branch = nn.Linear(64, 64)
+        self.unused = nn.Linear(64, 64)
+
+    def forward(self, x: torch.Tensor, branch: bool) -> torch.Tensor:
+        y = x
+        for layer in self.layers:
+            y = torch.tanh(layer(y))
+        y = self.branch(y) if branch else y
+        y = y + nn.functional.embedding(torch.arange(len(x)) * 3, self.rows, sparse=branch)
+        image = y[:, :, None, None].expand(-1, -1, 3, 3).contiguous(memory_format=torch.channels_last)
+        return self.conv(image).pow(2).mean() + y.pow(2).mean()
+
+
+def case_large_gradients_are_summed_where_they_are(_: zenps.Job) -> None:
+    """As parts of their bucket's round: of any layout, of one rank alone, and of none."""
+    model, alone = Large(), Large()
+    sync = zt.GradientSync(model, job, dense="zenps", name="large")
+    for step in range(4):
+        x = torch.randn(6, 64, generator=torch.Generator().manual_seed(10 * step + RANK))
+        for each in (model, alone):
+            each.zero_grad(set_to_none=step != 2)
+        before = sync.stats.copied_bytes
+        model(x, branch=RANK == 0).backward()
+        alone(x, branch=RANK == 0).backward()
+        for (name, own), other in zip(model.named_parameters(), alone.parameters()):
+            assert (own.grad is None) == name.startswith("unused")
+            if own.grad is not None:
+                wanted = torch.zeros_like(other) if other.grad is None else other.grad.to_dense().clone()
+                dist.all_reduce(wanted)
+                assert_bits(own.grad.to_dense() + 0.0, wanted / WORLD + 0.0)
+        same_everywhere(model.conv.weight.grad, model.branch.weight.grad)
+    copied = [each for each in model.parameters() if each.numel() < 4096] + [model.conv.weight] + [model.rows] * (RANK == 0)
+    assert sync.stats.copied_bytes - before <= 8 * (sum(each.numel() for each in copied) + 64), sync.stats
+    sync.close()
+
+
 def case_names_and_obstacles(_: zenps.Job) -> None:
     """Wrong names, and what a process group cannot do, are refused; "auto" then has zenps."""
     raises(zenps.Invalid, lambda: zt.GradientSync(Mixed(), job, dense="gloo"), "'gloo'", "auto, torch or zenps")

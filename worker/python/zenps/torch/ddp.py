@@ -128,7 +128,7 @@ class HookState:
         what = f"HookState {self.name}"
         choice = choose(what, self._dense, self.job, self._group, parameters, compress=self._compress,
                                    dense_scheme=self._dense_scheme, values=self._options["values"])  # fmt: skip
-        if not generation(self.job):  # else the ranks of torch.distributed are one
+        if not generation(self.job):  # ranks of an elastic job come and go
             agree(self.job, what, [choice.described()])
         self._choice = choice
 
@@ -263,7 +263,7 @@ class HookState:
             self._error = self._error or error
 
     def _end_late(self) -> None:
-        """What the process group has left of a failed pass may have written to buckets that this pass has filled."""
+        """Late sums of a failed pass may have overwritten buckets of this pass."""
         late, self._late = self._late, []
         for each in late:
             each.wait(f"HookState {self.name}")
@@ -452,7 +452,7 @@ hook.__annotations__.clear()  # DDP compares them with its own classes, which st
 
 
 def ddp(model: torch.nn.parallel.DistributedDataParallel, job: Optional[Ranks] = None, **arguments: Any) -> HookState:
-    """Has zenps sum the gradients of a DistributedDataParallel: of its tables, and of the rest where `dense` says so. Once per
+    """Has zenps sum the gradients of a DistributedDataParallel's tables, and its other gradients if `dense` says so. Once per
     model, as torch has it. Collective. arguments: HookState's.
 
     Open the job (zt.init()) before the model is wrapped, so that ranks wait for each other there. backward() raises what

@@ -40,9 +40,9 @@ class Piece:
 
 
 def divide(bucket: Bucket, kind_of: Callable[[torch.Tensor], str], alone: bool) -> List[Piece]:
-    """The pieces, in the order in which they start. What lies between tables is one piece, and all that is cut is another;
-    alone: each parameter is a piece of its own. Those of the process group come first: ranks start them in the same
-    order, whatever becomes of the others."""
+    """The pieces, in the order in which they start. Dense neighbours are one piece, and so are all compressed parameters; alone:
+    each parameter is a piece of its own. Pieces of the process group come first: ranks start them in the same order,
+    whatever becomes of the others."""
     pieces: List[Piece] = []
     at = 0
     for parameter, part in bucket.parts():

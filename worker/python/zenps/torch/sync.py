@@ -10,7 +10,7 @@ from typing import Any, Dict, Iterator, List, Optional, Set, Tuple
 
 import torch
 
-from ..errors import Invalid, Unsupported, ZenpsError
+from ..errors import Canceled, Invalid, Unsupported, ZenpsError
 from ..group import Group as JobGroup
 from ..tensor import Tensor
 from . import collective
@@ -95,8 +95,8 @@ class GradientSync:
         described += [slot.described(kind) for kind, slot in self._slots()]
         described.append(f"{options} {scheme} {dense_scheme} {compress} {keep_zero_rows}")
         bucketed = {slot.index: slot.parameter for slots in self._plan.buckets for slot in slots}
-        choice = choose(f"GradientSync {name}", dense, self.job, process_group, bucketed.values(), compress=compress,
-                        dense_scheme=dense_scheme, values=values)  # fmt: skip
+        options_of_dense: Dict[str, Any] = {"compress": compress, "dense_scheme": dense_scheme, "values": values}
+        choice = choose(f"GradientSync {name}", dense, self.job, process_group, bucketed.values(), **options_of_dense)
         described.append(choice.described())
         self._buffers = Buffers(name, module) if broadcast_buffers else None
         if self._buffers is not None:
@@ -159,9 +159,8 @@ class GradientSync:
     def _open_tensors(self) -> None:
         agree(self.job, f"GradientSync {self.name}", self._described)
         described, tensors = _closed.setdefault(self.job, {}).pop(self.name, ([], []))
-        if described != self._described:  # a closed one of this name had other parameters
-            for tensor in tensors:
-                tensor.close()
+        for tensor in tensors if described != self._described else []:  # a closed one of this name had other parameters
+            tensor.close()
         open_all(self.job, self._groups)
         if self._buffers is not None:
             (tensor,) = self.job.tensors([self._buffers.ask()])
@@ -320,6 +319,8 @@ class GradientSync:
         for request in self._control.requests:
             request.wait()
         self._control.read()
+        if self._control.given_up:
+            raise Canceled(f"GradientSync {self.name}, step {self._step}: a backward pass failed on {self._control.given_up} ranks")
         if self._control.refused:
             self._checks.raise_refusal(self._step)
         for group in sorted(self._started, key=self._ordered.__contains__):  # zenps's rounds show which rank is lost
@@ -344,8 +345,7 @@ class GradientSync:
         out, into = sum(cost.bytes_out for cost in costs), sum(cost.bytes_in for cost in costs)
         self.bytes_last_step = out + into
         self._totals.steps += 1
-        self._totals.bytes_out += out
-        self._totals.bytes_in += into
+        self._totals.bytes_out, self._totals.bytes_in = self._totals.bytes_out + out, self._totals.bytes_in + into
         self._step += 1
         self._reset()
 
@@ -354,7 +354,7 @@ class GradientSync:
         started is still to come: the other ranks wait in it."""
         if self._started and not self._in_flight:
             with suppress(ZenpsError):
-                self._control.start(self._step, [])
+                self._control.start(self._step, [], given_up=True)
         for group in self._ordered if self._started or self._in_flight else []:
             if group not in self._started:
                 group.skip()
@@ -486,10 +486,8 @@ class GradientSync:
         ranks that use it for other parameters do so alike."""
         if self._fired or self._in_flight:
             self._abort()
-        for hook in self._hooks:
+        for hook in [*self._hooks, *self._step_hooks]:
             hook.remove()
-        for handle in self._step_hooks:
-            handle.remove()
         self._hooks, self._optimizers, self._step_hooks = [], [], []
         self._module_hooks.remove()
         self._checks.watch.close()
