@@ -29,7 +29,7 @@ from .autograd import ModuleHooks, in_backward, queue_callback
 from .buckets import Bucket, in_node
 from .compress import Compression, Cut, Residual, load_all, save, sparsifier_of
 from .control import SyncStats, agree
-from .dense import Choice, Reduction, check_name, choose, settle
+from .dense import Choice, Reduction, check_name, choose, scheme_of, settle
 from .jobs import Ranks, current, generation
 from .pieces import CUT, DENSE, TABLE, TORCH, Piece, divide
 from .tables import MIN_ROWS, Tables, find
@@ -130,7 +130,7 @@ class HookState:
                                    dense_scheme=self._dense_scheme, values=self._options["values"])  # fmt: skip
         if not generation(self.job):  # ranks of an elastic job come and go
             agree(self.job, what, [choice.described()])
-        self._choice = choice
+        self._choice, self._dense_scheme = choice, scheme_of(self.job, self._dense_scheme, self._options["values"])
 
     @property
     def is_idle(self) -> bool:

@@ -6,6 +6,7 @@ begun starts all of its collectives, also where it fails; and ranks compare what
 
 from __future__ import annotations
 
+import os
 import time
 from typing import Any, Collection, Iterable, List, Optional, Tuple
 
@@ -16,6 +17,7 @@ from ..errors import FabricError, Invalid, MissingRanks, PeerLost, RoundTimeout,
 from .jobs import Ranks, generation
 
 KINDS = ("auto", "torch", "zenps")
+SCHEME = "dense-split"  # of zenps's rounds: the fastest that adds in the order of ranks (tests/bench/results/dense.md)
 _PATIENCE = 10.0  # seconds, for collectives of a failed step
 
 
@@ -52,6 +54,13 @@ def choose(what: str, dense: str, job: Ranks, group: Any, parameters: Iterable[t
     if dense == "torch":
         raise Invalid(f'{what}: dense="torch": {why}; dense="zenps" has zenps sum all gradients', job=job.name)
     return Choice(False)
+
+
+def scheme_of(job: Ranks, dense_scheme: Optional[str], values: Optional[str]) -> Optional[str]:
+    """The scheme of zenps's rounds of dense gradients: SCHEME, unless something else is asked for. It links the ranks, so it
+    is none for those of an elastic job, and it rounds no values."""
+    asked = dense_scheme or values or os.environ.get("ZENPS_SCHEME") or os.environ.get("ZENPS_VALUES")
+    return dense_scheme if asked or generation(job) or job.world == 1 else SCHEME
 
 
 def _obstacle(job: Ranks, group: Any, parameters: Iterable[torch.Tensor], options: Collection[str]) -> str:

@@ -19,7 +19,7 @@ from .buffers import Buffers
 from .checks import Checks
 from .compress import Compression, CompressedGroup, load_all, save
 from .control import Control, SyncStats, agree
-from .dense import choose
+from .dense import choose, scheme_of
 from .groups import DenseGroup, Group, TableGroup, TorchGroup, open_all
 from .jobs import Ranks, current, generation, numbered
 from .tables import Slot, Tables, plan
@@ -45,7 +45,8 @@ class GradientSync:
     job: the ranks: a job, or a group of one, for a model that is replicated in some of its ranks alone. None: zt.init()'s.
     tables: which parameters are tables ("auto", "none", names, parameters): tables.py. Their gradients travel as the rows
         that are not zero, whether autograd makes them sparse or dense. Sparse gradients come back sparse and coalesced.
-    scheme, dense_scheme: zenps's scheme of the tables' tensors and of the others'. None: ZENPS_SCHEME, "balanced".
+    scheme, dense_scheme: zenps's scheme of the tables' tensors and of the others'. None: ZENPS_SCHEME, else "balanced" of
+        tables and "dense-split" of the others; that has the bits of "balanced", which is also the others' in elastic jobs.
     values: what values travel as, "bf16" for example. None: as they are.
     average: the mean over ranks; False: the sum.
     compress: a Compression of all but tables (:func:`zenps.torch.TopK`). Under "auto" a tied embedding is then no table.
@@ -98,6 +99,7 @@ class GradientSync:
         options_of_dense: Dict[str, Any] = {"compress": compress, "dense_scheme": dense_scheme, "values": values}
         choice = choose(f"GradientSync {name}", dense, self.job, process_group, bucketed.values(), **options_of_dense)
         described.append(choice.described())
+        dense_scheme = scheme_of(self.job, dense_scheme, values)
         self._buffers = Buffers(name, module) if broadcast_buffers else None
         if self._buffers is not None:
             described += [place.described() for place in self._buffers.places]
