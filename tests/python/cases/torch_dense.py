@@ -237,6 +237,11 @@ def case_ranks_that_choose_differently(_: zenps.Job) -> None:
     raises(zenps.ShapeMismatch, lambda: zt.GradientSync(Mixed(), job, dense=how), *said)
     wrapped = DistributedDataParallel(Mixed())
     raises(zenps.ShapeMismatch, lambda: zt.ddp(wrapped, job, dense=how), *said)
+    ranks = [dist.new_group([rank], backend="gloo") for rank in range(WORLD)]
+    own = dist.group.WORLD if RANK == 0 else ranks[RANK]  # rank 1 alone cannot have what it asks for
+    said_of_group = (said[0], 'rank 1 has dense="torch", which cannot be: the process group has 1 ranks')
+    raises(zenps.ShapeMismatch, lambda: zt.GradientSync(Mixed(), job, dense="torch", process_group=own), *said_of_group)
+    raises(zenps.ShapeMismatch, lambda: zt.ddp(wrapped, job, dense="torch", process_group=own), *said_of_group)
     bare = DistributedDataParallel(Mixed(), find_unused_parameters=True)
     bare.register_comm_hook(zt.HookState(job, bare.module, dense=how, name="chosen"), zt.hook)
     for _step in range(2):

@@ -28,7 +28,7 @@ from . import convert, devices
 from .autograd import ModuleHooks, in_backward, queue_callback
 from .buckets import Bucket, in_node
 from .compress import Compression, Cut, Residual, load_all, save, sparsifier_of
-from .control import SyncStats, agree
+from .control import SyncStats
 from .dense import Choice, Reduction, check_name, choose, scheme_of, settle
 from .jobs import Ranks, current, generation
 from .pieces import CUT, DENSE, TABLE, TORCH, Piece, divide
@@ -127,9 +127,8 @@ class HookState:
             parameters = [each for each, _ in self._known.values() if id(each) not in self._tables]
         what = f"HookState {self.name}"
         choice = choose(what, self._dense, self.job, self._group, parameters, compress=self._compress,
-                                   dense_scheme=self._dense_scheme, values=self._options["values"])  # fmt: skip
-        if not generation(self.job):  # ranks of an elastic job come and go
-            agree(self.job, what, [choice.described()])
+                        dense_scheme=self._dense_scheme, values=self._options["values"])  # fmt: skip
+        choice.compare(self.job, what)
         self._choice, self._dense_scheme = choice, scheme_of(self.job, self._dense_scheme, self._options["values"])
 
     @property

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import os
 import time
-from typing import Any, Collection, Iterable, List, Optional, Tuple
+from typing import Any, Collection, Iterable, List, Optional, Sequence, Tuple
 
 import torch
 import torch.distributed as dist
 
 from ..errors import FabricError, Invalid, MissingRanks, PeerLost, RoundTimeout, ZenpsError
+from .control import agree
 from .jobs import Ranks, generation
 
 KINDS = ("auto", "torch", "zenps")
@@ -22,14 +23,19 @@ _PATIENCE = 10.0  # seconds, for collectives of a failed step
 
 
 class Choice:
-    """What sums a model's dense gradients: `over_torch` in `group`, or zenps."""
+    """What sums a model's dense gradients: `over_torch` in `group`, or zenps. refusal: why "torch" cannot be, though asked for."""
 
-    def __init__(self, over_torch: bool, group: Any = None, world: int = 1) -> None:
-        self.over_torch, self.group, self.world = over_torch, group, world
+    def __init__(self, over_torch: bool, group: Any = None, world: int = 1, refusal: str = "") -> None:
+        self.over_torch, self.group, self.world, self._refusal = over_torch, group, world, refusal
 
-    def described(self) -> str:
-        """What ranks must agree on."""
-        return f'dense="{"torch" if self.over_torch else "zenps"}"'
+    def compare(self, job: Ranks, what: str, described: Sequence[str] = ()) -> None:
+        """Raises ShapeMismatch on every rank if ranks differ in their choice, or in `described`; then Invalid for a refusal:
+        a rank that raised it at once would leave the others waiting. In an elastic job ranks come and go: not compared."""
+        own = f'dense="torch", which cannot be: {self._refusal}' if self._refusal else ""
+        if not generation(job) or described:
+            agree(job, what, [*described, own or f'dense="{"torch" if self.over_torch else "zenps"}"'])
+        if self._refusal:
+            raise Invalid(f'{what}: dense="torch": {self._refusal}; dense="zenps" has zenps sum all gradients', job=job.name)
 
 
 def check_name(what: str, dense: str) -> None:
@@ -43,7 +49,7 @@ def choose(what: str, dense: str, job: Ranks, group: Any, parameters: Iterable[t
     """group: the process group; None: the default one. parameters: the dense ones. The others: options of the model.
 
     "auto" is "torch" where a process group of the job's ranks can sum all dense gradients, and no option asks for more than
-    sums: compress, dense_scheme, or values. Raises Invalid where "torch" is asked for and cannot be."""
+    sums: compress, dense_scheme, or values. Choice.compare() raises Invalid where "torch" is asked for and cannot be."""
     check_name(what, dense)
     if dense == "zenps":
         return Choice(False)
@@ -51,9 +57,7 @@ def choose(what: str, dense: str, job: Ranks, group: Any, parameters: Iterable[t
     why = _obstacle(job, group, parameters, [name for name, value in given.items() if value is not None])
     if not why:
         return Choice(True, group, dist.get_world_size(group))
-    if dense == "torch":
-        raise Invalid(f'{what}: dense="torch": {why}; dense="zenps" has zenps sum all gradients', job=job.name)
-    return Choice(False)
+    return Choice(False, refusal=why if dense == "torch" else "")
 
 
 def scheme_of(job: Ranks, dense_scheme: Optional[str], values: Optional[str]) -> Optional[str]:

@@ -18,7 +18,7 @@ from .autograd import GradientHook, ModuleHooks, before_step, in_backward, queue
 from .buffers import Buffers
 from .checks import Checks
 from .compress import Compression, CompressedGroup, load_all, save
-from .control import Control, SyncStats, agree
+from .control import Control, SyncStats
 from .dense import choose, scheme_of
 from .groups import DenseGroup, Group, TableGroup, TorchGroup, open_all
 from .jobs import Ranks, current, generation, numbered
@@ -98,8 +98,7 @@ class GradientSync:
         bucketed = {slot.index: slot.parameter for slots in self._plan.buckets for slot in slots}
         options_of_dense: Dict[str, Any] = {"compress": compress, "dense_scheme": dense_scheme, "values": values}
         choice = choose(f"GradientSync {name}", dense, self.job, process_group, bucketed.values(), **options_of_dense)
-        described.append(choice.described())
-        dense_scheme = scheme_of(self.job, dense_scheme, values)
+        self._choice, dense_scheme = choice, scheme_of(self.job, dense_scheme, values)
         self._buffers = Buffers(name, module) if broadcast_buffers else None
         if self._buffers is not None:
             described += [place.described() for place in self._buffers.places]
@@ -159,7 +158,7 @@ class GradientSync:
                     yield kind, slot
 
     def _open_tensors(self) -> None:
-        agree(self.job, f"GradientSync {self.name}", self._described)
+        self._choice.compare(self.job, f"GradientSync {self.name}", self._described)
         described, tensors = _closed.setdefault(self.job, {}).pop(self.name, ([], []))
         for tensor in tensors if described != self._described else []:  # a closed one of this name had other parameters
             tensor.close()
