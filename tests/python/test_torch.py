@@ -77,9 +77,16 @@ def test_children_and_memory():
     assert status == 0 and output.count("MB then") == 2, output
 
 
-def test_the_benchmark_of_what_it_costs():
-    program = TOP / "tests" / "bench" / "sync_cost_rank.py"
-    command = ["zenpsrun", "-n", "2", "--servers", "1", "--prefix=no", "--", TORCH_PYTHON, str(program)]
-    run = subprocess.run([*command, "--rows=500", "--turns=1", "--steps=3"], capture_output=True, text=True, timeout=DEADLINE, check=False)
+@pytest.mark.parametrize(
+    "name,arguments,ways",
+    [
+        ("sync_cost_rank.py", [], ("by hand", "sync", "hook")),
+        ("dense_cost_rank.py", ["--layers=1"], ("DDP alone", 'ddp(), "torch"', 'GradientSync, "torch"', 'ddp(), "zenps"')),
+    ],
+)
+def test_the_benchmark_of_what_it_costs(name, arguments, ways):
+    program = [TORCH_PYTHON, str(TOP / "tests" / "bench" / name), "--rows=500", "--turns=1", "--steps=3", *arguments]
+    command = ["zenpsrun", "-n", "2", "--servers", "1", "--prefix=no", "--", *program]
+    run = subprocess.run(command, capture_output=True, text=True, timeout=DEADLINE, check=False)
     assert run.returncode == 0, run.stderr[-3000:]
-    assert all(f"| {name} | " in run.stdout for name in ("by hand", "sync", "hook")), run.stdout
+    assert all(f"| {way} | " in run.stdout for way in ways), run.stdout

@@ -253,20 +253,25 @@ def case_ranks_that_choose_differently(_: zenps.Job) -> None:
 
 
 def case_a_process_group_that_fails(_: zenps.Job) -> None:
-    """FabricError has torch's words, whether the collective fails at its start or later; zenps's rounds end."""
-    for late in (False, True):
+    """FabricError has torch's words, whether the collective fails at its start or later; zenps's rounds end. A collective
+    that is over only in the next pass may have written to buckets of it."""
+    for late, over in ((False, True), (True, True), (True, False)):
         modules = [Mixed(), Mixed()]
         wrapped = DistributedDataParallel(modules[0], find_unused_parameters=True)
         state = zt.ddp(wrapped, job)
-        sync = zt.GradientSync(modules[1], job, name=f"broken.{late}")
+        sync = zt.GradientSync(modules[1], job, name=f"broken.{late}.{over}")
         real = dense.dist.all_reduce
 
         class Lost:
+            waited = False
+
             def wait(self) -> None:
-                raise RuntimeError("Connection closed by peer")
+                if not self.waited:
+                    self.waited = True
+                    raise RuntimeError("Connection closed by peer")
 
             def is_completed(self) -> bool:
-                return True
+                return over
 
         def broken(*_: Any, **__: Any) -> Any:
             if late:
@@ -279,6 +284,8 @@ def case_a_process_group_that_fails(_: zenps.Job) -> None:
                 raises(zenps.FabricError, lambda: model(*batch(0)).sum().backward(), name, "Connection closed by peer")
             finally:
                 dense.dist.all_reduce = real
+            if model is wrapped and not over:
+                raises(zenps.FabricError, lambda: model(*batch(1)).sum().backward(), name, "repeat the pass")
             model.zero_grad(set_to_none=True)
             model(*batch(1)).sum().backward()
             module = getattr(model, "module", model)

@@ -14,6 +14,7 @@ waits for the future before any other callback runs: so the hook waits after all
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import hashlib
 import logging
@@ -265,7 +266,8 @@ class HookState:
         """Late sums of a failed pass may have overwritten buckets of this pass."""
         late, self._late = self._late, []
         for each in late:
-            each.wait(f"HookState {self.name}")
+            with contextlib.suppress(FabricError):
+                each.wait("")
         if late:
             raise FabricError(f"HookState {self.name}: the process group ended the sums of a failed pass when this one had begun: "
                               "zero all gradients, and repeat the pass", job=self.job.name)  # fmt: skip
