@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What a training step costs by who sums the dense gradients: one rank.
+"""Compares the costs of a training step by who sums the dense gradients: one rank.
 
   zenpsrun -n 2 --servers 1 -- python3 tests/bench/dense_cost_rank.py [--turns 9] [--steps 6] [--rows 60000] [--layers 5]
 
@@ -47,7 +47,7 @@ def ways(module, job, prefix):
         if dense is not None:
             zt.ddp(wrapped, job, dense=dense, name=f"{prefix}.hook.{dense}")
         made[name] = wrapped
-    schemes = [("torch", None), ("zenps", None), ("zenps", "ring"), ("zenps", "balanced")]
+    schemes = [("torch", None), ("zenps", "balanced"), ("zenps", "ring"), ("zenps", "dense-split")]
     for dense, scheme in schemes:
         name = f'GradientSync, "{dense}"' + (f", {scheme}" if scheme else "")
         made[name] = copy.deepcopy(module)

@@ -56,7 +56,7 @@ def test_two_ranks_train_as_one(example):
     assert both["metrics"] == pytest.approx(alone["metrics"], rel=2e-3, abs=2e-3)
 
 
-@pytest.mark.parametrize("how", ["ddp", "gloo-sparse", "gloo-dense"])
+@pytest.mark.parametrize("how", ["ddp", "ddp-torch", "gloo-sparse", "gloo-dense"])
 def test_every_way_of_synchronising(how):
     arguments = [*CASES["deepfm"][0], "--batch", "8"]
     zenps = trained("zenps", "deepfm", arguments, two_ranks())
