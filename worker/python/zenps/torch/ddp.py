@@ -23,7 +23,7 @@ from typing import Any, Callable, Dict, List, Optional, Sequence, Set, Tuple
 
 import torch
 
-from ..errors import FabricError, Invalid, Unsupported
+from ..errors import Canceled, FabricError, Invalid, Unsupported
 from ..tensor import Tensor
 from . import convert, devices
 from .autograd import ModuleHooks, in_backward, queue_callback
@@ -269,8 +269,8 @@ class HookState:
             with contextlib.suppress(FabricError):
                 each.wait("")
         if late:
-            raise FabricError(f"HookState {self.name}: the process group ended the sums of a failed pass when this one had begun: "
-                              "zero all gradients, and repeat the pass", job=self.job.name)  # fmt: skip
+            raise Canceled(f"HookState {self.name}: the process group ended the sums of a failed pass when this one had begun: "
+                           "zero all gradients, and repeat the pass", job=self.job.name)  # fmt: skip
 
     def _check_parameters(self, made: Bucket) -> None:
         for parameter in made.parameters:
