@@ -144,10 +144,10 @@ def of(name: str) -> Dict[str, Optional[Expectation]]:
 
 
 def faults(name: str, outcomes: Dict[str, List[Summary]]) -> List[str]:
-    """What is wrong, a line for each way."""
+    """What is wrong, a line for each way that was run."""
     found = []
     for kind, expectation in of(name).items():
-        said = expectation.fault(outcomes[kind]) if expectation is not None else ""
+        said = expectation.fault(outcomes[kind]) if expectation is not None and kind in outcomes else ""
         if said:
             found.append(f"{kind}: {said}")
     return found
