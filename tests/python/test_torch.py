@@ -46,7 +46,7 @@ def said(output, rank):
     return found.group(1)
 
 
-@pytest.mark.parametrize("how", ["kill", "kill-ddp"])
+@pytest.mark.parametrize("how", ["kill", "kill-ddp", "kill-backend"])
 def test_a_rank_dies_in_backward(how):
     status, output = errors(3, how)
     for rank in (0, 1):

@@ -54,6 +54,9 @@ def kill() -> None:
         dist.init_process_group("gloo")
         trained: nn.Module = DistributedDataParallel(model)
         zt.ddp(trained, job)
+    elif what == "kill-backend":
+        dist.init_process_group("zenps")
+        trained = DistributedDataParallel(model)
     else:
         trained = model
         zt.GradientSync(model, job)
@@ -156,4 +159,4 @@ def lifetime() -> None:
     print(f"rank {RANK}: {marks[0] >> 20} MB then {marks[1] >> 20} MB", flush=True)
 
 
-{"kill": kill, "kill-ddp": kill, "stop": stop, "interrupt": interrupt, "lifetime": lifetime}[what]()
+{"kill": kill, "kill-ddp": kill, "kill-backend": kill, "stop": stop, "interrupt": interrupt, "lifetime": lifetime}[what]()

@@ -25,12 +25,15 @@ NAME_BYTES = 127  # of a tensor's name, as UTF-8
 LANE = 64  # values of a row of a dense round: rows of one value take three times as long to encode
 
 
+def is_summed(dtype: torch.dtype) -> bool:
+    return dtype in _NAMES and dtype != torch.int64
+
+
 def dtype_name(dtype: torch.dtype, what: str) -> str:
     """zenps's name of a dtype; :class:`Unsupported` says that `what` has another one."""
-    name = _NAMES.get(dtype)
-    if name is None or name == "i64":
+    if not is_summed(dtype):
         raise Unsupported(f"{what} is of {dtype}; gradients are summed in float32, float64, bfloat16 and float16")
-    return name
+    return _NAMES[dtype]
 
 
 def tensor_name(name: str) -> str:
