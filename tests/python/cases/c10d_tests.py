@@ -27,10 +27,9 @@ TESTS = [
     "test_broadcast",
     *_each("test_all_gather_coalesced_{what}", what="simple complex group full_group with_empty"),
     *_each("test_{what}", what="all_gather_object_default_pg all_gather_object_subgroup gather_object gather_object_subgroup"),
-    *_each("test_{what}", what="broadcast_object_list scatter_object_list"),
+    "test_scatter_object_list",
     *_each("test_{what}", what="get_rank get_backend Backend_enum_class destroy_group destroy_full_group"),
-    *_each("test_{what}", what="get_rank_size_group get_rank_size_full_group DistributedSampler_padding"),
+    *_each("test_{what}", what="get_rank_size_group get_rank_size_full_group"),
     *_each("test_{what}", what="DistributedDataParallelCPU DistributedDataParallelCPU_grad_is_view static_graph_api_cpu"),
-    *_each("test_{what}", what="DistributedDataParallel_requires_grad ddp_zero_output_features get_data_parallel_params"),
-    *_each("test_{what}", what="ddp_create_graph ddp_logging_data_cpu get_future"),
+    *_each("test_{what}", what="DistributedDataParallel_requires_grad ddp_create_graph ddp_logging_data_cpu get_future"),
 ]

@@ -68,6 +68,11 @@ class ZenpsBackend(Operations, distributed.ProcessGroup):  # type: ignore[misc]
     def __repr__(self) -> str:
         return f"ZenpsBackend({self._job!r})"
 
+    def __del__(self) -> None:
+        """destroy_process_group() of torch 1.13 only drops the group."""
+        if getattr(self, "_job", None) is not None:
+            self._leave()
+
 
 def job_name(group: str, incarnation: str) -> str:
     """Of a process group. The run's name comes first, so that tokens for jobs of that name hold here, too."""

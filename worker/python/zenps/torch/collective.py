@@ -160,6 +160,7 @@ def _dense(job: Ranks, tensor: torch.Tensor, dtype: str, op: str, name: Optional
 
 def _sparse(job: Ranks, tensor: torch.Tensor, dtype: str, op: str, name: Optional[str], step: int) -> Started:
     width = tensor.numel() // int(tensor.shape[0])
+    dims = tensor.sparse_dim() if tensor._nnz() else 1  # zero_() leaves any number
     rows, wide = convert.rounded(int(tensor.shape[0])), convert.rounded(width)
     own = job.tensor(name or f"all_reduce/{op}.{dtype}.{rows}x{wide}", rows, wide, dtype, op=op)
     place = devices.place(own.job, tensor.device)
@@ -170,8 +171,12 @@ def _sparse(job: Ranks, tensor: torch.Tensor, dtype: str, op: str, name: Optiona
 
     def finish(result: Rows) -> None:
         ids, values = (each.to(tensor.device) for each in convert.rows_of(result, tensor.dtype))
+        values = values[:, :width].contiguous()
         with torch.no_grad():
-            tensor.copy_(convert.sparse(ids, values[:, :width].contiguous(), tensor.shape))
+            if dims > 1:
+                tensor.copy_(convert.split_rows(ids, values, tensor.shape, dims))
+            else:
+                tensor.copy_(convert.sparse(ids, values, tensor.shape))
         devices.settle(tensor)
 
     return own.allreduce(*arrays, step=step, out="rows", stream=devices.stream(values)), finish

@@ -97,6 +97,19 @@ def split_sparse(gradient: torch.Tensor, shape: torch.Size, width: int) -> Tuple
     return rows, full.view(-1, width)
 
 
+def split_rows(ids: torch.Tensor, values: torch.Tensor, shape: torch.Size, sparse_dim: int) -> torch.Tensor:
+    """The same as sparse() with `sparse_dim` sparse dimensions, of which entries of zeros are left out."""
+    inner = shape[1:sparse_dim]
+    entries = values.view(ids.shape[0], inner.numel(), -1)
+    row, place = (entries != 0).any(dim=2).nonzero().unbind(1)
+    indices = [ids[row]]
+    for axis, size in enumerate(inner, 1):
+        below = shape[axis + 1 : sparse_dim].numel()
+        indices.append(torch.div(place, below, rounding_mode="floor") % size)
+    kept = entries[row, place].view((row.shape[0],) + tuple(shape[sparse_dim:]))
+    return torch.sparse_coo_tensor(torch.stack(indices), kept, shape)._coalesced_(True)
+
+
 def nonzero_rows(gradient: torch.Tensor, width: int) -> Tuple[torch.Tensor, torch.Tensor]:
     """Numbers and values of the rows of a dense gradient that hold anything but zeros; NaN is no zero."""
     rows = gradient.reshape(-1, width)

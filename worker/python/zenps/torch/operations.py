@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import hashlib
 import os
+import weakref
 from collections import deque
 from datetime import timedelta
 from typing import Any, Deque, List, Optional, Sequence
@@ -102,7 +103,7 @@ class Operations:
     def _start(self, calls: Sequence[Call], value: Any) -> Work:
         """Errors of the job are the Work's; those of the arguments are raised."""
         job = self._current()
-        failed = functools.partial(self._failed, job)
+        failed = functools.partial(_tell, weakref.ref(self), job)
         parts: List[Part] = []
         try:
             self._sweep()
@@ -246,6 +247,13 @@ class Operations:
         if not 0 <= root < world:
             raise Invalid(f"{what}: root {root}; must be 0 to {world - 1}")
         return root
+
+
+def _tell(group: "weakref.ref[Operations]", job: Job, error: ZenpsError) -> None:
+    """A Work does not keep its process group."""
+    there = group()
+    if there is not None:
+        there._failed(job, error)
 
 
 def _op(opts: Any) -> Any:
