@@ -383,6 +383,20 @@ def case_ddp_many_buckets(job: zenps.Job) -> None:
     assert all(each == sums for each in every)
 
 
+def case_ddp_errors(job: zenps.Job) -> None:
+    """An error ends the backward pass as itself, also in the first pass of a static graph, which C++ waits for."""
+    begin()
+    for arguments in ({}, {"static_graph": True}):
+        model = DistributedDataParallel(nn.Linear(4, 1), **arguments)
+        loss = model(torch.ones(2, 4)).sum()
+        if arguments and job.rank == 3:
+            dist.all_reduce(torch.ones(2, dtype=torch.int32))  # as the pass does: which of the 2 parameters are used
+        raises(zenps.ShapeMismatch, "rank 3 barrier", dist.barrier if job.rank == 3 else loss.backward)
+    fine = torch.ones(3)
+    dist.all_reduce(fine)
+    assert fine.tolist() == [job.world] * 3
+
+
 def needs_new() -> None:
     if not NEW:
         raise unittest.SkipTest(f"torch {torch.__version__} has no fully_shard(); ZENPS_TORCH_PYTHON names a newer one")

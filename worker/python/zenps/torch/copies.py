@@ -99,7 +99,7 @@ def reduce(tensor: torch.Tensor, op: Any, job: Job) -> Part:
 def _combined(what: str, own: torch.Tensor, output: torch.Tensor, part: slice, op: Any, job: Job) -> Part:
     """A part of the values of all ranks, combined here."""
     word = collective.op_word(op)
-    combine = _COMBINE.get(word)
+    combine: Any = _COMBINE.get(word)
     bits = word in ("band", "bor", "bxor")
     floats = own.is_floating_point() or own.is_complex()
     if combine is None or (bits and floats) or (own.is_complex() and word in ("min", "max")):

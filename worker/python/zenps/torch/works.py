@@ -86,9 +86,8 @@ class Work(_TorchWork):  # type: ignore[misc]
         return True
 
     def get_future(self) -> "torch.futures.Future[Any]":
-        if self._future is None and in_node():
-            # C++ takes an exception in a future for a tensor. The callback runs before DistributedDataParallel reads it.
-            torch.autograd.Variable._execution_engine.queue_callback(self.wait)
+        if self._future is None:
+            self._end_pass()
         with self._lock:
             first = self._future is None
             if self._future is None:
@@ -99,6 +98,16 @@ class Work(_TorchWork):  # type: ignore[misc]
         elif first:
             self._completer.complete(self)
         return future
+
+    def _end_pass(self) -> None:
+        """DistributedDataParallel takes an exception in a future for a tensor. So a callback of its pass raises the error
+        first, or, in a callback itself, as in the first pass of a static graph, this call does."""
+        try:
+            torch.autograd.Variable._execution_engine.queue_callback(self.wait)
+        except RuntimeError:  # no backward pass
+            return
+        if not in_node():
+            self.wait()
 
     def is_completed(self) -> bool:
         if not self._finished and all(request.done() for request, _ in list(self._parts)):
