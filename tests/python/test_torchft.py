@@ -75,7 +75,7 @@ def trained(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def rounds(tmp_path_factory):
-    """What each of the four processes left, None for one that failed; output."""
+    """Each of the four processes' results, None for one that failed; output."""
     folder = tmp_path_factory.mktemp("rounds")
     with running_coordinator(folder) as address:
         run = subprocess.run(
@@ -127,7 +127,7 @@ def test_local(rounds, how):
     for each in seen:
         got, right = each[how]
         assert max(abs(one - other) for one, other in zip(got, right)) <= 1e-6, output[-3000:]
-    assert seen[0][how][0] == seen[2][how][0] and seen[1][how][0] == seen[3][how][0]  # the same part in both replicas
+    assert seen[0][how][0] == seen[2][how][0] and seen[1][how][0] == seen[3][how][0]  # A rank's part is equal in both replicas.
     assert seen[0][how][0] != seen[1][how][0]
 
 

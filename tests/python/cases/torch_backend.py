@@ -390,7 +390,7 @@ def case_ddp_errors(job: zenps.Job) -> None:
         model = DistributedDataParallel(nn.Linear(4, 1), **arguments)
         loss = model(torch.ones(2, 4)).sum()
         if arguments and job.rank == 3:
-            dist.all_reduce(torch.ones(2, dtype=torch.int32))  # as the pass does: which of the 2 parameters are used
+            dist.all_reduce(torch.ones(2, dtype=torch.int32))  # The pass begins with a sum of which of the 2 parameters are used.
         raises(zenps.ShapeMismatch, "rank 3 barrier", dist.barrier if job.rank == 3 else loss.backward)
     fine = torch.ones(3)
     dist.all_reduce(fine)

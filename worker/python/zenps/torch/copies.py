@@ -52,7 +52,7 @@ def copy(what: str, own: Optional[torch.Tensor], outputs: List[torch.Tensor], jo
     rows = -(-size // _ROW)
     room = 1 << (rows - 1).bit_length()
     tensor = job.tensor(f"copies/{room}", job.world * room, _WIDTH, "f64", op="sum", scheme="balanced", values="raw")
-    step = calls.request.step  # the same on all ranks, also after a call that was not
+    step = calls.request.step  # Equal on all ranks, also after a call that differed.
     if own is None:
         request = tensor.allgather(step=step)
     else:

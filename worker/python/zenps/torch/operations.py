@@ -24,7 +24,7 @@ _KEPT = 64  # Works: torch 1.13 waits in C++ for a few, without a reference to t
 
 
 class Operations:
-    """What ProcessGroupZenps of :mod:`.backend` and that of :mod:`.torchft` have in common, by torch's names.
+    """The operations of :class:`.backend.ZenpsBackend` and :class:`.torchft.ProcessGroupZenps`, by torch's names.
 
     Sums are those of zenps: in the order of ranks, the same bits on all of them. Ranks call operations in the same order,
     with tensors of the same shape, dtype and layout; ShapeMismatch on all ranks where they do not. Arguments that zenps

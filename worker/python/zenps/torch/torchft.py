@@ -43,8 +43,8 @@ _SMALL = 1 << 20  # bytes of a gradient that travels with others
 class ProcessGroupZenps(Operations, _TorchftProcessGroup):  # type: ignore[misc]
     """torchft's ProcessGroup over zenps, with the operations of :class:`zenps.torch.operations.Operations`.
 
-    timeout: for replicas to meet in configure(), and for each operation, whose deadline that is; set_timeout() changes it for
-    the next quorum. coordinator: "host:port" of a zenpsd; None: ZENPS_COORDINATOR. options: others of :func:`zenps.init`
+    timeout: the deadline of configure(), where replicas meet, and of each operation. set_timeout() changes it for the next
+    quorum. coordinator: "host:port" of a zenpsd; None: ZENPS_COORDINATOR. options: others of :func:`zenps.init`
     (provider, interface, subnet, threads, log).
     """
 
