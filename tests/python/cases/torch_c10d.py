@@ -30,6 +30,7 @@ for feature in ("ddp", "subgroup"):
     features[feature].add("zenps")
 common_distributed.skip_if_small_worldsize = lambda test: test  # it wants 8 ranks for a group of ranks 1 and 2
 
+torch.manual_seed(1)  # The tests make objects and models at random, when imported: the same on all ranks.
 from torch.testing._internal.distributed import distributed_test  # noqa: E402  pylint: disable=wrong-import-position
 
 SKIPS = {skip.exit_code: skip.message for skip in common_distributed.TEST_SKIPS.values()}
@@ -59,6 +60,7 @@ def case_of(name: str) -> Callable[[zenps.Job], None]:
         where = FOLDER / name  # of the store
         dist.init_process_group("zenps", init_method=f"file://{where}", rank=job.rank, world_size=job.world,
                                 timeout=timedelta(seconds=240))  # fmt: skip
+        torch.manual_seed(1)
         try:
             getattr(suite, name)()
         except SystemExit as skip:
