@@ -18,7 +18,7 @@ import torch.distributed as dist
 import zenps
 import zenps.torch
 from torch import nn
-from torch.distributed.distributed_c10d import BroadcastOptions, ReduceOp, ReduceScatterOptions
+from torch.distributed.distributed_c10d import BroadcastOptions, ReduceOp
 from torch.nn.parallel import DistributedDataParallel
 from zenps.torch.backend import ZenpsBackend
 
@@ -96,17 +96,11 @@ def case_sums(job: zenps.Job) -> None:
             dist.reduce_scatter(output, blocks[rank], op)
             assert torch.equal(output, wanted), (dtype, op)
             output.zero_()
-            dist.distributed_c10d._get_default_group()._reduce_scatter_base(output, torch.stack(blocks[rank]), options(op)).wait()
+            dist.distributed_c10d._get_default_group()._reduce_scatter_base(output, torch.stack(blocks[rank]), op).wait()
             assert torch.equal(output, wanted), (dtype, op)
     several = [torch.ones(6, 4).t(), torch.empty(0), torch.ones(3, 2)]  # the first is not contiguous
     dist.all_reduce_coalesced(several)
     assert bool((several[0] == world).all()) and bool((several[2] == world).all())
-
-
-def options(op: Any) -> Any:
-    made = ReduceScatterOptions()
-    made.reduceOp = op
-    return made
 
 
 def case_integers(job: zenps.Job) -> None:
