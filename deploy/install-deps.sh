@@ -7,7 +7,7 @@ build="build-essential autoconf automake libtool pkg-config protobuf-c-compiler 
   libjansson-dev libssl-dev libsodium-dev libinih-dev liblzma-dev zlib1g-dev libsystemd-dev libcurl4-openssl-dev libmicrohttpd-dev libcmocka-dev help2man"
 package="$build debhelper dh-python python3"
 test="$package clang libclang-rt-14-dev iproute2 procps xz-utils man-db systemd nftables git python3 python3-seccomp python3-yaml
-  openmpi-bin slurm-wlm munge etcd-server etcd-client prometheus openssl faketime mmdebstrap lintian abigail-tools"
+  openmpi-bin slurm-wlm munge etcd-server etcd-client prometheus openssl faketime mmdebstrap lintian buildah abigail-tools"
 command -v kubectl >/dev/null || test="$test kubernetes-client" # a kubectl from elsewhere and the package exclude each other
 bench="$test gnuplot-nox libopenmpi-dev python3-torch python3-numpy" # plots, and what zenps is compared with
 torch="python3-torch python3-numpy libopenblas0-pthread" # Debian's PyTorch is fifteen times slower over the reference BLAS

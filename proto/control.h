@@ -1,6 +1,6 @@
 /*
  * The common part of the control plane's messages. PROTOCOL.md, "Control plane", tells the purpose of each;
- * control_server.h, control_job.h, control_map.h, control_tensor.h, control_plan.h and control_stats.h have them by
+ * control_server.h, control_job.h, control_view.h, control_change.h, control_tensor.h, control_plan.h and control_stats.h have them by
  * subject.
  *
  * A message is a struct, a function that writes it as JSON and one that reads it back. Writers return NULL when memory
@@ -27,11 +27,26 @@ struct zps_heartbeat {
 };
 extern const struct zps_fields zps_control_heartbeat;
 
-/* heartbeat, of a worker or server: how long its progress thread has not run though it has something to do. 0: it runs,
- * which is what an empty object says. */
+/* heartbeat. Members are 0 where they are left out. A coordinator sends `sent_us` alone, of its own monotonic clock. A
+ * worker or server sends the others. */
+struct zps_beat {
+  uint64_t stuck_ms; /* how long the progress thread has not run though it has something to do */
+  uint64_t sent_us;
+  uint64_t clock_us;         /* the sender's calendar, since 1970 UTC */
+  uint64_t echo_us, held_us; /* the coordinator's last sent_us, and the time from its arrival to this message */
+};
 extern const struct zps_fields zps_control_beat;
-zps_json *zps_control_beat_write(uint64_t stuck_ms);
-uint64_t zps_control_beat_read(const zps_json *params);
+zps_json *zps_control_beat_write(const struct zps_beat *beat);
+/* All zeros where the message has no sense: the heartbeat counts, whatever it says. */
+struct zps_beat zps_control_beat_read(const zps_json *params);
+
+/* The last heartbeat of the coordinator over a connection. All zeros: none has come. One thread uses it. */
+struct zps_beat_heard {
+  uint64_t sent_us, came_ns;
+};
+void zps_beat_hear(struct zps_beat_heard *heard, const zps_json *params, uint64_t now_ns);
+/* The next heartbeat of this worker or server, as JSON. Its clock is read here. */
+zps_json *zps_beat_next(const struct zps_beat_heard *heard, uint64_t stuck_ms, uint64_t now_ns);
 
 /* Member "fabric": a process's fabric endpoint, a struct zps_net_info. Its limits of messages and reads are not sent,
  * and read as 0. */

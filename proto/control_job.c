@@ -1,8 +1,6 @@
 #include "proto/control_job.h"
 
 #include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "common/base/fair.h"
 
@@ -36,56 +34,22 @@ zps_err_t zps_control_join_read(const zps_json *params, struct zps_join_spec *sp
 
 /* ------------------------------------------------------------ its answer */
 
-/* A job with no more places than servers has no member "places". */
-static uint32_t places_sent(uint32_t n_places, uint32_t n_servers) {
-  return n_places > n_servers ? n_places : 0;
-}
-
-static zps_err_t complete_places(uint32_t n_servers, uint32_t *places_p, struct zps_error *error) {
-  if (*places_p == 0) *places_p = n_servers;
-  if (*places_p >= n_servers && *places_p <= ZPS_SERVERS_MAX) return ZPS_OK;
-  return zps_fail(error, ZPS_ERR_PROTOCOL, "member 'places' is %u, want %u to %u", *places_p, n_servers,
-                  ZPS_SERVERS_MAX);
-}
-
-static const struct zps_field server[] = {
-    {"name", ZPS_FIELD_TEXT, ZPS_FIELD_AT(struct zps_join_server, name), .min = 1},
-    {"address", ZPS_FIELD_BYTES, ZPS_FIELD_BYTES_AT(struct zps_join_server, addr, addr_len)},
-};
-const struct zps_fields zps_control_join_server = {ZPS_FIELDS_OF(struct zps_join_server, server)};
-
-/* Makes room for the servers that take free places later. */
-static zps_err_t complete_answer(void *read, struct zps_error *error) {
-  struct zps_join *const join = read;
-  const zps_err_t err = complete_places(join->n_servers, &join->n_places, error);
-  if (err) return err;
-  struct zps_join_server *const servers = realloc(join->servers, join->n_places * sizeof *servers);
-  if (!servers) return zps_fail(error, ZPS_ERR_NOMEM, "no memory for %u servers", join->n_places);
-  memset(servers + join->n_servers, 0, (join->n_places - join->n_servers) * sizeof *servers);
-  join->servers = servers;
-  return ZPS_OK;
+static zps_err_t check_answer(void *read, struct zps_error *error) {
+  const struct zps_join *const join = read;
+  return zps_view_image_check_named(&join->view, 0, error);
 }
 
 static const struct zps_field answer[] = {
     {"job_id", ZPS_FIELD_HEX, ZPS_FIELD_AT(struct zps_join, job_id)},
-    {"epoch", ZPS_FIELD_NUMBER, ZPS_FIELD_AT(struct zps_join, epoch)},
     {"seed", ZPS_FIELD_HEX, ZPS_FIELD_AT(struct zps_join, seed)},
     {"link_secret", ZPS_FIELD_SECRET, ZPS_FIELD_AT(struct zps_join, link_secret)},
     {"checksums", ZPS_FIELD_FLAG, ZPS_FIELD_AT(struct zps_join, checksums), .optional = true},
     {"incarnation", ZPS_FIELD_HEX, ZPS_FIELD_AT(struct zps_join, incarnation), .optional = true},
     {.type = ZPS_FIELD_PART, ZPS_FIELD_AT(struct zps_join, heartbeat), .part = &zps_control_heartbeat},
-    {"places", ZPS_FIELD_NUMBER, ZPS_FIELD_AT(struct zps_join, n_places), .min = 1, .optional = true},
-    {"servers", ZPS_FIELD_OBJECT, ZPS_FIELD_LIST_AT(struct zps_join, servers, n_servers), .n_min = 1,
-     .n_max = ZPS_SERVERS_MAX, .part = &zps_control_join_server},
+    {"view", ZPS_FIELD_OBJECT, ZPS_FIELD_AT(struct zps_join, view), .part = &zps_control_view},
 };
 const struct zps_fields zps_control_join_answer = {
-    .name = "job.join answer", ZPS_FIELDS_OF(struct zps_join, answer), .check = complete_answer};
-
-zps_json *zps_control_join_answer_write(const struct zps_join *join) {
-  struct zps_join sent = *join;
-  sent.n_places = places_sent(join->n_places, join->n_servers);
-  return zps_fields_write(&zps_control_join_answer, &sent);
-}
+    .name = "job.join answer", ZPS_FIELDS_OF(struct zps_join, answer), .check = check_answer};
 
 /* ------------------------------------------------------------ a rank that is in the job */
 
@@ -143,14 +107,16 @@ static const struct zps_field member[] = {
 };
 static const struct zps_fields member_fields = {ZPS_FIELDS_OF(struct zps_member_spec, member)};
 
-/* A server that is there at first has one of the first places. */
-static zps_err_t complete_open(void *read, struct zps_error *error) {
-  struct zps_job_spec *const spec = read;
-  const zps_err_t err = complete_places(spec->n_servers, &spec->n_places, error);
-  const uint32_t n = spec->since ? spec->n_places : spec->n_servers;
-  if (err) return err;
-  if (spec->server >= n)
-    return zps_fail(error, ZPS_ERR_PROTOCOL, "member 'server' is %u, want 0 to %u", spec->server, n - 1);
+static zps_err_t check_open(void *read, struct zps_error *error) {
+  const struct zps_job_spec *const spec = read;
+  if (spec->server >= spec->view.n_places)
+    return zps_fail(error, ZPS_ERR_PROTOCOL, "member 'server' is %u, want 0 to %u", spec->server,
+                    spec->view.n_places - 1);
+  const enum zps_place_state state = spec->view.places[spec->server].state;
+  if (state != ZPS_PLACE_IN && state != ZPS_PLACE_JOINING)
+    return zps_fail(error, ZPS_ERR_PROTOCOL,
+                    "member 'view.places[%u].state' is '%s', want in or joining, as it is this server's", spec->server,
+                    state == ZPS_PLACE_FREE ? "free" : "leaving");
   for (uint32_t r = 0; r < spec->world; r++)
     if (spec->members[r].rank != r)
       return zps_fail(error, ZPS_ERR_PROTOCOL, "member 'members[%u].rank' is %u, want %u", r, spec->members[r].rank, r);
@@ -166,22 +132,13 @@ static const struct zps_field job_open[] = {
     {"checksums", ZPS_FIELD_FLAG, ZPS_FIELD_AT(struct zps_job_spec, checksums), .optional = true},
     {"weight", ZPS_FIELD_NUMBER, ZPS_FIELD_AT(struct zps_job_spec, weight), .min = 1, .max = ZPS_FAIR_WEIGHT_MAX,
      .optional = true, .absent = 1},
-    {"epoch", ZPS_FIELD_NUMBER, ZPS_FIELD_AT(struct zps_job_spec, epoch)},
-    {"since", ZPS_FIELD_NUMBER, ZPS_FIELD_AT(struct zps_job_spec, since), .min = 1, .optional = true},
     {"server", ZPS_FIELD_NUMBER, ZPS_FIELD_AT(struct zps_job_spec, server), .max = ZPS_SERVERS_MAX - 1},
-    {"servers", ZPS_FIELD_NUMBER, ZPS_FIELD_AT(struct zps_job_spec, n_servers), .min = 1, .max = ZPS_SERVERS_MAX},
-    {"places", ZPS_FIELD_NUMBER, ZPS_FIELD_AT(struct zps_job_spec, n_places), .min = 1, .optional = true},
+    {"view", ZPS_FIELD_OBJECT, ZPS_FIELD_AT(struct zps_job_spec, view), .part = &zps_control_view},
     {"members", ZPS_FIELD_OBJECT, ZPS_FIELD_LIST_AT(struct zps_job_spec, members, world), .per = "ranks",
      .part = &member_fields},
 };
 const struct zps_fields zps_control_job_open = {
-    .name = "job.open", ZPS_FIELDS_OF(struct zps_job_spec, job_open), .check = complete_open};
-
-zps_json *zps_control_job_open_write(const struct zps_job_spec *spec) {
-  struct zps_job_spec sent = *spec;
-  sent.n_places = places_sent(spec->n_places, spec->n_servers);
-  return zps_fields_write(&zps_control_job_open, &sent);
-}
+    .name = "job.open", ZPS_FIELDS_OF(struct zps_job_spec, job_open), .check = check_open};
 
 static const struct zps_field job_close[] = {
     {"job_id", ZPS_FIELD_HEX, ZPS_FIELD_AT(struct zps_job_call, job_id)},

@@ -4,6 +4,7 @@
 
 #include "common/base/secret.h"
 #include "proto/control.h"
+#include "proto/control_view.h"
 #include "proto/wire.h"
 
 #define ZPS_JOIN_TOKEN_MAX 255u /* bytes of a token */
@@ -24,33 +25,20 @@ ZPS_MESSAGE_WRITER(join, struct zps_join_spec)
 zps_err_t zps_control_join_read(const zps_json *params, struct zps_join_spec *spec, struct zps_net_info *fabric,
                                 struct zps_error *error) ZPS_MUSTCHECK;
 
-/* Its answer. Position in `servers` is the server's number inside this job. Of the job's places the first n_servers are
- * those of the servers that it began with; the others are free, and so are those of servers that were lost since. */
-struct zps_join_server {
-  char name[ZPS_NAME_MAX + 1];
-  uint8_t addr[ZPS_NET_ADDR_MAX];
-  size_t addr_len;
-};
+/* Its answer. A server's place in the view is its number inside this job. */
 struct zps_join {
   uint64_t job_id, seed;
   struct zps_secret link_secret; /* of the job's links */
   bool checksums;                /* of what is read over them */
-  uint32_t epoch, n_servers;
-  uint32_t n_places; /* n_servers at least; 0, to the writer: as many */
   struct zps_heartbeat heartbeat;
-  uint64_t incarnation;            /* of the coordinator; 0: it does not say */
-  struct zps_join_server *servers; /* malloc'd by the reader, with room for one of each place; the rest are zero */
+  uint64_t incarnation;       /* of the coordinator; 0: it does not say */
+  struct zps_view_image view; /* Names all servers that are in. */
 };
-static inline bool zps_join_is_free(const struct zps_join *join, uint32_t place) {
-  return join->servers[place].addr_len == 0;
-}
-zps_json *zps_control_join_answer_write(const struct zps_join *join);
-ZPS_MESSAGE_READER(join_answer, struct zps_join)
+ZPS_MESSAGE(join_answer, struct zps_join)
 static inline void zps_join_fini(struct zps_join *join) {
   zps_fields_fini(&zps_control_join_answer, join);
-  *join = (struct zps_join){.n_servers = 0};
+  *join = (struct zps_join){.job_id = 0};
 }
-extern const struct zps_fields zps_control_join_server;
 
 /* job.resume: a rank that is in the job, over a new connection. */
 struct zps_resume_spec {
@@ -100,17 +88,13 @@ struct zps_job_spec {
   struct zps_secret secret; /* of its links */
   bool checksums;           /* of what is read over them */
   uint32_t weight;          /* among the jobs of a server; 0: 1 */
-  uint32_t epoch;
-  uint32_t since; /* with which this server takes a place in the job, which runs; 0: it is there at first */
   char name[ZPS_NAME_MAX + 1];
-  uint32_t server;    /* position of this server in the job */
-  uint32_t n_servers; /* servers that the job began with */
-  uint32_t n_places;  /* places of the job; those beyond n_servers are free at first. 0, to the writer: n_servers */
+  uint32_t server;            /* Position of this server in the job. */
+  struct zps_view_image view; /* The server is in, or JOINING in a running job. */
   uint32_t world;
   const struct zps_member_spec *members; /* world of them, by rank; malloc'd by the reader */
 };
-zps_json *zps_control_job_open_write(const struct zps_job_spec *spec);
-ZPS_MESSAGE_READER(job_open, struct zps_job_spec)
+ZPS_MESSAGE(job_open, struct zps_job_spec)
 static inline void zps_job_spec_fini(struct zps_job_spec *spec) {
   zps_fields_fini(&zps_control_job_open, spec);
 }

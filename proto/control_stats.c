@@ -48,6 +48,14 @@ static zps_err_t take_rows(const zps_json *value, const char *key, void *at, str
 static const struct zps_field mishaps[] = {ZPS_MISHAPS(ROW)};
 #undef ROW
 static const struct zps_fields mishaps_fields = {ZPS_FIELDS_OF(struct zps_mishaps, mishaps)};
+static const struct zps_field rank_round[] = {
+    {"tensor", ZPS_FIELD_NUMBER, ZPS_FIELD_AT(struct zps_rank_round, tensor)},
+    {"step", ZPS_FIELD_NUMBER, ZPS_FIELD_AT(struct zps_rank_round, step)},
+    {"age_ms", ZPS_FIELD_NUMBER, ZPS_FIELD_AT(struct zps_rank_round, age_ms), .max = COUNT_MAX},
+    {"left_ms", ZPS_FIELD_NUMBER, ZPS_FIELD_AT(struct zps_rank_round, left_ms), .max = COUNT_MAX},
+    {"ranks", ZPS_FIELD_NUMBER, ZPS_FIELD_ROW_AT(struct zps_rank_round, ranks, n_ranks), .optional = true},
+};
+static const struct zps_fields rank_round_fields = {ZPS_FIELDS_OF(struct zps_rank_round, rank_round)};
 static const struct zps_field stats[] = {
     {"job_id", ZPS_FIELD_HEX, ZPS_FIELD_AT(struct zps_rank_news, job_id)},
     {"tensors", ZPS_FIELD_OTHER, ZPS_FIELD_AT(struct zps_rank_news, rows), .put = put_rows, .take = take_rows,
@@ -57,6 +65,8 @@ static const struct zps_field stats[] = {
     {.type = ZPS_FIELD_PART, ZPS_FIELD_AT(struct zps_rank_news, mishaps), .part = &mishaps_fields},
     {"busy", ZPS_FIELD_NUMBER, ZPS_FIELD_AT(struct zps_rank_news, load.busy), .min = 1, .max = 1000, .optional = true},
     {"starved", ZPS_FIELD_NUMBER, ZPS_FIELD_AT(struct zps_rank_news, load.starved), .min = 1, .max = 1000,
+     .optional = true},
+    {"rounds", ZPS_FIELD_OBJECT, ZPS_FIELD_ROW_AT(struct zps_rank_news, rounds, n_rounds), .part = &rank_round_fields,
      .optional = true},
     {.type = ZPS_FIELD_PART, ZPS_FIELD_AT(struct zps_rank_news, first), .part = &zps_control_error},
 };

@@ -31,13 +31,26 @@ static inline zps_json *zps_control_news_append(zps_json *rows, const struct zps
   return zps_json_append(rows, zps_control_news_write(news));
 }
 
+/* A round between ranks that has been in flight for a second, as one of its ranks sees it. */
+#define ZPS_RANK_ROUNDS_MAX 4u /* The oldest ones. */
+#define ZPS_RANK_AWAITED_MAX 16u
+struct zps_rank_round {
+  uint32_t tensor;
+  uint32_t n_ranks; /* 0: the rank waits for no other one. It computes, or waits for its device. */
+  uint64_t step, age_ms;
+  uint64_t left_ms;                     /* until its deadline */
+  uint32_t ranks[ZPS_RANK_AWAITED_MAX]; /* the first ranks that it waits for */
+};
+
 struct zps_rank_news {
   uint64_t job_id;
   uint64_t kept_bytes;        /* registered memory in which the rank keeps pushes, in case a server is lost */
   struct zps_mishaps mishaps; /* of it, so far; those of which there are none are not sent */
   struct zps_load load;       /* of its main thread, since the report before this one */
   struct zps_error first;     /* The rank's first error, until it has gone on after it. Code ZPS_OK: none. */
-  const zps_json *rows;       /* of tensors; borrowed from what zps_control_stats_read() read */
+  uint32_t n_rounds;
+  struct zps_rank_round rounds[ZPS_RANK_ROUNDS_MAX];
+  const zps_json *rows; /* of tensors; borrowed from what zps_control_stats_read() read */
 };
 /* `rows`, those of tensors, is consumed, and counts in the place of those in `news`. */
 zps_json *zps_control_stats_write(const struct zps_rank_news *news, zps_json *rows);

@@ -64,18 +64,40 @@ count_tap() { # FILE NAME STATUS [COMMAND...]
   fi
   passed=$((passed + ok)) failed=$((failed + not_ok)) skipped=$((skipped + skip))
 }
+# Runs a function of this script in the time in which no other process wants a core: in a scheduling group of its own, at
+# the lowest share, since the kernel shares cores among sessions first.
+beside() { # FUNCTION ARGUMENTS...
+  setsid --wait bash -c "$(declare -p top work jobs is_built); $(declare -f); "'
+    set -u
+    { echo 19 >/proc/self/autogroup; } 2>/dev/null
+    chrt --idle --pid 0 $$
+    "$@"' beside "$@"
+}
+# Gives back its priority: this script now waits for it.
+hasten() { # PROCESS: of a job with beside()
+  local leader process
+  for leader in $(pgrep -P "$1"); do
+    for process in $(pgrep -s "$leader"); do chrt --other --pid 0 "$process"; done
+    echo 0 >"/proc/$leader/autogroup"
+  done 2>/dev/null
+}
 # make, in a build of $work; libtool-quick says why.
 make_in() { # NAME ARGUMENTS...
   local dir=$work/$1
   shift
   make -C "$dir" -j"$jobs" LIBTOOL="$top/tests/support/libtool-quick $CONFIG_SHELL $dir/libtool" "$@"
 }
+# Debian's flags for packages (deploy/debian/rules), so that tests run the objects that packages.sh packs: as words for a
+# shell. -g1 for -g, since it is quicker.
+debian_flags() {
+  DEB_BUILD_MAINT_OPTIONS="hardening=+all reproducible=-fixfilepath,-fixdebugpath" dpkg-buildflags --export=cmdline | sed 's/="-g /="-g1 /g'
+}
 # Configures and builds in $work/NAME with configure's arguments, without a warning; TARGET: not everything, but these words for make.
 build_in() { # NAME ARGUMENTS...
   local name=$1 dir=$work/$1
   shift
   mkdir -p "$dir"
-  [ "$dir" != "$work/gcc" ] || set -- CFLAGS="-O2 -g1" CXXFLAGS="-O2 -g1" "$@"
+  [ "$dir" != "$work/gcc" ] || eval "set -- $(debian_flags) "'"$@"'
   # shellcheck disable=SC2086
   (cd "$dir" && { [ -f Makefile ] || "$top/configure" --enable-werror "$@"; } && make_in "$name" ${TARGET:-}) >"$dir/build.log" 2>&1 || { tail -n 30 "$dir/build.log"; return 1; }
 }
@@ -132,22 +154,73 @@ shorten_clock_measurements() {
   return 0
 }
 
+# Parts of scripts leave processor time. In a whole run the builds of later parts take it, one after another. Each part
+# looks at its build again by itself.
+declare -A ahead=()
+last_ahead="" is_built=no # is_built: by the part unit
+begin_ahead() { # PART... to come, with the one that begins
+  local part
+  [ "$is_built" = yes ] || return 0
+  for part in "${@:2}"; do
+    [ -z "${ahead[$part]:-}" ] || continue
+    case $part in
+      clang | threads) ;;
+      cuda) has_nvcc || continue ;;
+      dist) case " $* " in *" integration "* | *" python "*) continue ;; esac ;; # it makes files in gcc's build, and scripts copy from there
+      *) continue ;;
+    esac
+    { [ -z "$last_ahead" ] || tail --pid="$last_ahead" -f /dev/null; beside "build_$part"; } >/dev/null 2>&1 &
+    ahead[$part]=$! last_ahead=$!
+  done
+}
+await_ahead() { # PART
+  local job
+  [ -n "${ahead[$1]:-}" ] || return 0
+  for job in "${ahead[@]}"; do hasten "$job"; done
+  wait "${ahead[$1]}"
+  return 0
+}
+# The builds of parts that have one of their own.
+build_clang() {
+  build_in clang CC=clang --enable-sanitize=address,undefined CFLAGS="-O1 -g1" &&
+    make_in clang check TESTS= >"$work/clang/tests.log" 2>&1 || return
+  build_fuzzers
+  return 0
+}
+# Unit tests that cannot start a thread are not built. The part unit has built the same programs, and so tells them apart;
+# without it all are built.
+build_threads() {
+  local tests=
+  [ "$is_built" = no ] || tests=$(threaded gcc)
+  TARGET=${tests:-check TESTS= PROGRAMS= MANS=} build_in tsan --enable-sanitize=thread CFLAGS="-O1 -g1"
+}
+threaded() { # BUILD: its unit tests that can start a thread
+  (cd "$work/$1" 2>/dev/null && find tests/unit tests/conform -type f -executable -name '[ct]*_*' ! -path '*/.libs/*' ! -name 'lt-*' -exec nm -A -u {} + 2>/dev/null) |
+    sed -n 's/:.* pthread_create\(@.*\)\{0,1\}$//p' | sort -u | tr '\n' ' '
+}
+build_fuzzers() {
+  # shellcheck disable=SC2046
+  make_in clang $(printf 'tests/fuzz/fuzz_%s ' codec control values wire state config token tls rounds shard link members methods worker) >"$work/clang/fuzz.log" 2>&1
+}
+has_nvcc() { PATH=$PATH:/usr/local/cuda/bin command -v nvcc >/dev/null; }
+build_cuda() { TARGET=libzenps_cuda.so.0 build_in cuda --with-cuda NVCC_CHIPS=90; } # one chip for all: they take a minute each
 part_unit() {
   say "build with gcc, unit tests"
-  build_in gcc && check_in gcc || one 1 "build with gcc"
+  build_in gcc && is_built=yes && check_in gcc || one 1 "build with gcc"
 }
-# Runs beside the parts that follow, in the time in which no other process wants a core: a scheduling group of its own,
-# at the lowest share, since the kernel shares cores among sessions first.
+run_sim() {
+  cd "$work/gcc" && ZPS_TOP_SRCDIR=$top ZPS_TOP_BUILDDIR=$work/gcc SIM_JOBS=$jobs timeout 3600 bash "$top/tests/sim/sim.sh"
+}
+# Runs beside the parts that follow.
 part_sim() {
   say "sim: a cluster in one thread, under seeds (begun; beside what follows)"
   build_in gcc && make_in gcc tests/sim/sim >"$work/gcc/sim.log" 2>&1 || { tail -n 20 "$work/gcc/sim.log"; one 1 "build with gcc"; return; }
-  (cd "$work/gcc" && ZPS_TOP_SRCDIR=$top ZPS_TOP_BUILDDIR=$work/gcc SIM_JOBS=$jobs exec setsid --wait bash -c '
-    echo 19 2>/dev/null >/proc/self/autogroup
-    exec chrt --idle 0 timeout 3600 bash "$0"' "$top/tests/sim/sim.sh") >"$work/sim.tap" 2>&1 &
+  beside run_sim >"$work/sim.tap" 2>&1 &
   sim=$!
 }
 end_sim() {
   say "sim: a cluster in one thread, under seeds (awaited)"
+  hasten "$sim"
   wait "$sim"
   count_tap "$work/sim.tap" "sim" $?
   grep -E '^# [0-9]+ seeds' "$work/sim.tap"
@@ -178,7 +251,7 @@ run_scripts() { # BUILD SECONDS AT-ONCE NAME...
 # half of it. So one more than there are cores, which leaves them some air; the longest come first, so that none runs
 # alone at the end.
 part_integration() {
-  local scripts="api api_faults schemes device perf zenpsrun truth daemon elastic training inputs" name
+  local scripts="api api_faults schemes secure nights device perf packages elastic truth zenpsrun daemon served why guide training inputs" name
   say "integration: real daemons in real processes"
   build_in gcc && make_in gcc check TESTS= >"$work/gcc/tests.log" 2>&1 || { one 1 "build with gcc"; return; }
   for name in "$top"/tests/integration/*.sh; do
@@ -246,11 +319,11 @@ part_clang() {
   echo "the heaviest tests by sample: tests/support/thin.h"
   # Checks that read the tree alone find here what they found in gcc's build.
   # shellcheck disable=SC2016
-  build_in clang CC=clang --enable-sanitize=address,undefined CFLAGS="-O1 -g1" && check_in clang 'TESTS=$(check_PROGRAMS) $(BUILD_CHECKS)' || {
+  build_clang && check_in clang 'TESTS=$(check_PROGRAMS) $(BUILD_CHECKS)' || {
     grep -hE 'error:|warning:' "$work"/clang/*.log | head
     one 1 "build with clang"
   }
-  make_in clang tests/fuzz/fuzz_codec tests/fuzz/fuzz_control tests/fuzz/fuzz_values tests/fuzz/fuzz_wire tests/fuzz/fuzz_state tests/fuzz/fuzz_config tests/fuzz/fuzz_token tests/fuzz/fuzz_tls tests/fuzz/fuzz_rounds tests/fuzz/fuzz_shard tests/fuzz/fuzz_link tests/fuzz/fuzz_members tests/fuzz/fuzz_methods tests/fuzz/fuzz_worker >"$work/clang/fuzz.log" 2>&1
+  build_fuzzers
   local status=$?
   [ "$status" -eq 0 ] || tail -n 20 "$work/clang/fuzz.log"
   one "$status" "the fuzzers build"
@@ -260,15 +333,11 @@ part_clang() {
 part_threads() {
   say "thread sanitizer, unit tests with threads"
   echo "combinations by sample: tests/support/thin.h"
-  local tests
-  TARGET="check TESTS= PROGRAMS= MANS=" build_in tsan --enable-sanitize=thread CFLAGS="-O1 -g1" || {
+  build_threads || {
     one 1 "build with tsan"
     return
   }
-  tests=$(cd "$work/tsan" && find tests -type f -executable -name '[ct]*_*' | grep -v '\.libs/\|/lt-' | while read -r program; do
-    nm -u "$program" 2>/dev/null | grep -q pthread_create && echo "$program"
-  done)
-  check_in tsan PROGRAMS= MANS= TESTS="$(tr '\n' ' ' <<<"$tests")"
+  check_in tsan PROGRAMS= MANS= check_PROGRAMS= TESTS="$(threaded tsan)"
 }
 # A finding of a sanitizer ends the process, which fails the test.
 part_sanitize-processes() {
@@ -283,12 +352,12 @@ part_sanitize-processes() {
 # The emulation runs the kernels among the unit tests; nvcc is another compiler, and its code other code.
 part_cuda() {
   say "device kernels with nvcc"
-  if ! PATH=$PATH:/usr/local/cuda/bin command -v nvcc >/dev/null; then
+  if ! has_nvcc; then
     skipped=$((skipped + 1))
     echo "skipped: nvcc is not installed"
     return
   fi
-  TARGET=libzenps_cuda.so.0 build_in cuda --with-cuda NVCC_CHIPS=90 # one chip for all: they take a minute each
+  build_cuda
   one $? "libzenps_cuda.so builds without a warning"
   local arch=90
   if command -v nvidia-smi >/dev/null && nvidia-smi -L 2>/dev/null | grep -q GPU; then arch=; fi # this machine's
@@ -304,17 +373,20 @@ part_cuda() {
     one $? "the kernels on this GPU make what the cpu makes"
   fi
 }
+# The other parts check the results of tests; this part checks whether the tarball holds all files that build and run
+# them. At -O3 compilers look further than at the other parts' -O2 and -O1, and warn of more. Nobody gets the tarball.
+build_dist() {
+  rm -f "$work"/dist.sum "$work"/distcheck.status
+  build_in gcc && XZ_OPT=-0 make -C "$work/gcc" dist >"$work/dist.log" 2>&1 && sha256sum "$work"/gcc/zenps-*.tar.xz >"$work/dist.sum"
+  XZ_OPT=-0 make -C "$work/gcc" -j"$jobs" distcheck DISTCHECK_CONFIGURE_FLAGS="CFLAGS=-O3 CXXFLAGS=-O3 --enable-werror" 'TESTS=$(TREE_TESTS)' >"$work/distcheck.log" 2>&1
+  echo $? >"$work/distcheck.status"
+}
 part_dist() {
+  local status
   say "release tarball: built at -O3, tested and uninstalled from a read-only tree"
-  # The other parts check the results of tests; this part checks whether the tarball holds all files that build and run
-  # them. At -O3 compilers look further than at the other parts' -O2 and -O1, and warn of more. Nobody gets the tarball.
-  local tarball=$work/gcc/zenps-*.tar.xz status
-  build_in gcc && XZ_OPT=-0 make -C "$work/gcc" dist >"$work/dist.log" 2>&1 || tail -n 30 "$work/dist.log"
-  # shellcheck disable=SC2086
-  sha256sum $tarball >"$work/dist.sum"
-  build_in gcc && XZ_OPT=-0 make -C "$work/gcc" -j"$jobs" distcheck DISTCHECK_CONFIGURE_FLAGS="CFLAGS=-O3 CXXFLAGS=-O3 --enable-werror" 'TESTS=$(TREE_TESTS)' >"$work/distcheck.log" 2>&1
-  status=$?
-  [ "$status" -eq 0 ] || tail -n 30 "$work/distcheck.log"
+  [ -n "${ahead[dist]:-}" ] || build_dist
+  status=$(cat "$work/distcheck.status" || echo 1)
+  [ "$status" -eq 0 ] && [ -s "$work/dist.sum" ] || tail -n 30 "$work/dist.log" "$work/distcheck.log"
   one "$status" "make distcheck"
   sha256sum --quiet -c "$work/dist.sum" # distcheck has made another one, at another time
   one $? "the same commit makes the same tarball"
@@ -340,7 +412,14 @@ shorten_clock_measurements
   exit 1
 }
 sim=""
-for part in $parts; do "part_$part"; done
+# shellcheck disable=SC2086
+set -- $parts
+while [ $# -gt 0 ]; do
+  begin_ahead "$@"
+  await_ahead "$1"
+  "part_$1"
+  shift
+done
 [ -z "$sim" ] || end_sim
 run_again
 say "done"

@@ -5,6 +5,7 @@
 #include <stdint.h>
 #include <time.h>
 
+#define ZPS_NS_PER_US 1000ull
 #define ZPS_NS_PER_MS 1000000ull
 #define ZPS_NS_PER_S 1000000000ull
 #define ZPS_NEVER UINT64_MAX /* a deadline that does not come */
@@ -13,6 +14,13 @@ static inline uint64_t zps_clock_ns(void) {
   struct timespec ts;
   clock_gettime(CLOCK_MONOTONIC, &ts);
   return (uint64_t)ts.tv_sec * ZPS_NS_PER_S + (uint64_t)ts.tv_nsec;
+}
+
+/* The calendar, in microseconds since 1970, UTC. It may be wrong, and may jump. */
+static inline uint64_t zps_clock_utc_us(void) {
+  struct timespec ts;
+  clock_gettime(CLOCK_REALTIME, &ts);
+  return (uint64_t)ts.tv_sec * 1000000 + (uint64_t)ts.tv_nsec / ZPS_NS_PER_US;
 }
 
 /* A deadline of this clock, or a span of time, as the system's calls want it. */

@@ -28,8 +28,9 @@ static const char *own_environment(const struct zps_opt *opt) {
   return environment(name);
 }
 
-static zps_err_t set(struct zps_config_load *load, size_t i, const char *text, const char *origin) {
+static zps_err_t set(struct zps_config_load *load, size_t i, const char *text, const char *said, const char *origin) {
   load->set[i] = true;
+  snprintf(load->said[i], sizeof load->said[i], "%s", said);
   return zps_opt_set(&load->table->opts[i], load->config, text, origin, load->error);
 }
 
@@ -66,7 +67,7 @@ static zps_err_t set_from_environment(struct zps_config_load *load) {
     char name[ZPS_OPT_NAME_SIZE], origin[ZPS_OPT_NAME_SIZE + 32];
     zps_opt_env_name(opt, name);
     snprintf(origin, sizeof origin, "the environment's %s", name);
-    const zps_err_t err = set(load, i, text, origin);
+    const zps_err_t err = set(load, i, text, name, origin);
     if (err) return err;
   }
   return ZPS_OK;
@@ -78,7 +79,7 @@ static zps_err_t set_from_flags(struct zps_config_load *load) {
     char name[ZPS_OPT_NAME_SIZE], origin[ZPS_OPT_NAME_SIZE + 2];
     zps_opt_flag_name(&load->table->opts[i], name);
     snprintf(origin, sizeof origin, "--%s", name);
-    const zps_err_t err = set(load, i, load->flags[i], origin);
+    const zps_err_t err = set(load, i, load->flags[i], origin, origin);
     if (err) return err;
   }
   return ZPS_OK;
@@ -92,7 +93,7 @@ static zps_err_t set_from_fallbacks(struct zps_config_load *load) {
     if (!text) continue;
     char origin[ZPS_OPT_NAME_SIZE + 32];
     snprintf(origin, sizeof origin, "the environment's %s", opt->env_fallback);
-    const zps_err_t err = set(load, i, text, origin);
+    const zps_err_t err = set(load, i, text, opt->env_fallback, origin);
     if (err) return err;
   }
   return ZPS_OK;
@@ -134,10 +135,13 @@ zps_err_t zps_config_load(const struct zps_opt_table *table, int argc, char **ar
   memset(config, 0, table->config_size);
   load.flags = calloc(load.n_opts + 1, sizeof *load.flags);
   load.set = calloc(load.n_opts + 1, sizeof *load.set);
-  const zps_err_t err = load.flags && load.set ? load_all(&load, argc, argv, file, &rest)
-                                               : zps_fail(error, ZPS_ERR_NOMEM, "out of memory");
+  load.said = calloc(load.n_opts + 1, sizeof *load.said);
+  const zps_err_t err = load.flags && load.set && load.said ? load_all(&load, argc, argv, file, &rest)
+                                                            : zps_fail(error, ZPS_ERR_NOMEM, "out of memory");
+  if (!err) zps_config_note_said(&load);
   free(load.flags);
   free(load.set);
+  free(load.said);
   if (err) zps_config_fini(table, config);
   if (!err && rest_p) *rest_p = rest;
   return err;

@@ -77,6 +77,10 @@ struct zps_config_rest {
  * line. */
 zps_err_t zps_config_load(const struct zps_opt_table *table, int argc, char **argv, const char *file, void *config,
                           struct zps_config_rest *rest_p, struct zps_error *error) ZPS_MUSTCHECK;
+/* An option as the user gave it, for errors about its value: "--control-dead", "ZENPS_CONTROL_DEAD", or "control.dead
+ * (zenpsd.conf:3)". The name itself while no source has set it; its flag, if it cannot be in a file. From the last
+ * zps_config_load() of a table that has the name. From any thread; the text stays as it is. */
+const char *zps_config_said(const char *name);
 /* Frees the strings in `config` and zeroes it. */
 void zps_config_fini(const struct zps_opt_table *table, void *config);
 /* Takes over from `fresh` into `running` every RELOADABLE option; calls changed(ctx, name, reloadable) for each option

@@ -83,6 +83,7 @@ static zps_err_t set(struct reader *reader, const char *section, const char *key
     char origin[300];
     snprintf(origin, sizeof origin, "%.200s:%d: %s", reader->path, reader->line, opt->name);
     reader->seen[i] = load->set[i] = true;
+    snprintf(load->said[i], sizeof load->said[i], "%s (%.200s:%d)", opt->name, reader->path, reader->line);
     return zps_opt_set(opt, load->config, value, origin, load->error);
   }
   char meant[2 * ZPS_OPT_NAME_SIZE];

@@ -3,17 +3,18 @@
 #define ZPS_BASE_CONFIG_IMPL_H
 
 #include "common/base/config.h"
-#include "common/base/near.h"
+#include "common/base/did_you_mean.h"
 
-enum { ZPS_OPT_NAME_SIZE = 96 };
+enum { ZPS_OPT_NAME_SIZE = 96, ZPS_OPT_SAID_SIZE = 320 };
 
 /* The state of loading one configuration. */
 struct zps_config_load {
   const struct zps_opt_table *table;
   size_t n_opts;
   void *config;
-  const char **flags; /* per option: the text that the command line gives, or NULL */
-  bool *set;          /* per option: some source has set it */
+  const char **flags;              /* per option: the text that the command line gives, or NULL */
+  bool *set;                       /* per option: some source has set it */
+  char (*said)[ZPS_OPT_SAID_SIZE]; /* per option: its name as that source gives it; "": none has set it */
   struct zps_error *error;
 };
 
@@ -28,6 +29,9 @@ bool zps_config_h_is_help(const struct zps_opt_table *table);
 /* Parses `text` into the option's field. `origin` starts the error's text: "--rows", "zenpsd.conf:3: rows". */
 zps_err_t zps_opt_set(const struct zps_opt *opt, void *config, const char *text, const char *origin,
                       struct zps_error *error) ZPS_MUSTCHECK;
+
+/* For zps_config_said(). */
+void zps_config_note_said(const struct zps_config_load *load);
 
 /* Command line: fills load->flags, the rest, and serves --help and --version. */
 zps_err_t zps_config_flags(struct zps_config_load *load, int argc, char **argv,

@@ -5,6 +5,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
+
+#include "common/base/hash.h"
 
 static const struct kind {
   const char *name, *rank, *world, *local_rank, *local_world; /* the last one may be NULL */
@@ -117,13 +120,36 @@ zps_err_t zps_launcher_find(struct zps_launcher *launcher, struct zps_error *err
   return half ? read_kind(half, launcher, error) : check_alone(error);
 }
 
+static bool is_loopback(const char *host) {
+  return strncmp(host, "127.", 4) == 0 || strcmp(host, "localhost") == 0 || strcmp(host, "::1") == 0;
+}
+
+static const char *this_host(char *buffer, size_t size) {
+  const char *const given = variable("ZENPS_HOST");
+  if (given) return given;
+  if (gethostname(buffer, size) != 0) return "";
+  buffer[size - 1] = '\0';
+  return buffer;
+}
+
+/* A job's name has no more than ZPS_LAUNCHER_JOB_MAX bytes: the end of a longer one becomes a hash of all of it. */
+static void shorten(char *name) {
+  uint64_t hash = 0;
+  if (strlen(name) <= ZPS_LAUNCHER_JOB_MAX) return;
+  for (const char *at = name; *at; at++) hash = zps_hash_mix64(hash ^ (unsigned char)*at);
+  snprintf(name + ZPS_LAUNCHER_JOB_MAX - 17, 18, "-%016llx", (unsigned long long)hash);
+}
+
 bool zps_launcher_job(char name[ZPS_LAUNCHER_JOB_SIZE]) {
+  char buffer[256];
   const char *const run = variable("TORCHELASTIC_RUN_ID"), *const host = variable("MASTER_ADDR"),
                     *const port = variable("MASTER_PORT"), *const pmix = variable("PMIX_NAMESPACE"),
                     *const slurm = variable("SLURM_JOB_ID"), *const step = variable("SLURM_STEP_ID"),
                     *const set = variable("JOBSET_NAME");
   if (run && strcmp(run, "none") != 0) {
     snprintf(name, ZPS_LAUNCHER_JOB_SIZE, "%s", run);
+  } else if (host && port && is_loopback(host)) { /* Another host may have a run with the same address. */
+    snprintf(name, ZPS_LAUNCHER_JOB_SIZE, "%s:%s", this_host(buffer, sizeof buffer), port);
   } else if (host && port) {
     snprintf(name, ZPS_LAUNCHER_JOB_SIZE, "%s:%s", host, port);
   } else if (pmix) {
@@ -135,5 +161,6 @@ bool zps_launcher_job(char name[ZPS_LAUNCHER_JOB_SIZE]) {
   } else {
     return false;
   }
+  shorten(name);
   return true;
 }

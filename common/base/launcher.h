@@ -20,7 +20,8 @@
 #include "common/base/err.h"
 
 #define ZPS_LAUNCHER_WORLD_MAX 4096u
-#define ZPS_LAUNCHER_JOB_SIZE 320u /* of a job's name, with its end */
+#define ZPS_LAUNCHER_JOB_MAX 127u  /* bytes of a job's name */
+#define ZPS_LAUNCHER_JOB_SIZE 1024u /* where the name is made */
 
 struct zps_launcher {
   const char *name; /* "torchrun", "mpirun", "srun"; NULL: no launcher that is known */
@@ -32,9 +33,9 @@ struct zps_launcher {
 /* ZPS_ERR_INVALID, naming the variables and what would be right: the variables make no sense, half of them are missing,
  * or this process is one of several tasks and no variable says which. */
 zps_err_t zps_launcher_find(struct zps_launcher *launcher, struct zps_error *error) ZPS_MUSTCHECK;
-/* A name for the run, the same on all its ranks and on none of another: TORCHELASTIC_RUN_ID (but for "none", which
- * torchrun sets where none was chosen), MASTER_ADDR with MASTER_PORT, the name that PMIx gave the run, Slurm's job and
- * step, JOBSET_NAME. False: no variable names it. */
+/* A name for the run, the same on all its ranks and on none of another: TORCHELASTIC_RUN_ID (but for "none", torchrun's
+ * default), MASTER_ADDR with MASTER_PORT (this host's name for a loopback address), PMIX_NAMESPACE, Slurm's job and
+ * step, JOBSET_NAME. The end of a name that is too long becomes a hash. False: no variable names it. */
 bool zps_launcher_job(char name[ZPS_LAUNCHER_JOB_SIZE]);
 
 #endif

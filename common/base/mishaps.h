@@ -5,9 +5,9 @@
 
 #include <stdint.h>
 
-/* Frames that did not decode; messages that no process of their job had sent; reads that did not bring what was
- * announced; connections that were lost or taken over, and made anew; messages that were sent again; those that came again;
- * those that came before others that were sent earlier. */
+/* malformed: frames that did not decode. forged: messages that no process of their job had sent. corrupt: reads that were
+ * right at the second attempt only. reconnects: lost connections that were made anew. resent: messages that were sent
+ * again. repeated: messages that came again. reordered: messages that came too early. */
 #define ZPS_MISHAPS(X) X(malformed) X(forged) X(corrupt) X(reconnects) X(resent) X(repeated) X(reordered)
 
 struct zps_mishaps {

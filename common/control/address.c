@@ -1,10 +1,12 @@
 #include "common/control/address.h"
 
 #include <arpa/inet.h>
+#include <errno.h>
 #include <netinet/in.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 static zps_err_t bad(const char *text, const char *why, struct zps_error *error) {
   return zps_fail(error, ZPS_ERR_INVALID, "address '%.300s': %s, want HOST:PORT, [V6]:PORT or unix:/path", text, why);
@@ -77,4 +79,18 @@ void zps_address_print(const struct sockaddr *addr, char *buf, size_t size) {
   } else {
     snprintf(buf, size, "unix");
   }
+}
+
+zps_err_t zps_address_probe(const char *path, struct zps_error *error) {
+  struct sockaddr_un addr = {.sun_family = AF_UNIX};
+  const size_t len = strlen(path);
+  const int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+  if (fd < 0 || len >= sizeof addr.sun_path) {
+    if (fd >= 0) close(fd);
+    return zps_fail(error, ZPS_ERR_IO, "unix:%s: cannot make a socket", path);
+  }
+  memcpy(addr.sun_path, path, len + 1);
+  const bool is_refused = connect(fd, (struct sockaddr *)&addr, sizeof addr) < 0 && errno == ECONNREFUSED;
+  close(fd);
+  return is_refused ? zps_fail(error, ZPS_ERR_CLOSED, "unix:%s: nobody listens there", path) : ZPS_OK;
 }

@@ -21,4 +21,8 @@ bool zps_address_is_loopback(const struct zps_address *address);
 /* "10.0.0.7:41234", "[::1]:41234", or "unix". */
 void zps_address_print(const struct sockaddr *addr, char *buf, size_t size);
 
+/* Whether a process listens at a Unix socket. ZPS_ERR_CLOSED: nobody does, so its process was killed. ZPS_ERR_IO: it
+ * cannot be tried. */
+zps_err_t zps_address_probe(const char *path, struct zps_error *error) ZPS_MUSTCHECK;
+
 #endif

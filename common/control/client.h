@@ -35,6 +35,8 @@ struct zps_client_handler {
   zps_err_t (*on_resumed)(void *ctx, const zps_json *result, const struct zps_error *error);
   /* Called ahead of each heartbeat, to send other periodic messages by zps_client_notify(). May be NULL. */
   void (*on_beat)(void *ctx);
+  /* A heartbeat of the peer has come. May be NULL. */
+  void (*on_heartbeat)(void *ctx, const zps_json *params);
   /* The next heartbeat's parameters, an object; NULL for none. `silence` is the peer's. May be NULL. */
   zps_json *(*beat)(void *ctx, const struct zps_silence *silence, uint64_t now_ns);
 };

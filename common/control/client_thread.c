@@ -190,7 +190,9 @@ static void on_message(void *ctx, struct zps_rpc_conn *conn, const char *method,
   if (request) {
     zps_rpc_reply_error(request, ZPS_ERR_UNSUPPORTED, "no method '%.100s': the %s answers no calls", method,
                         client->role);
-  } else if (!client->stopping && client->handler.on_notify && strcmp(method, "heartbeat") != 0) {
+  } else if (strcmp(method, "heartbeat") == 0) {
+    if (!client->stopping && client->handler.on_heartbeat) client->handler.on_heartbeat(client->handler.ctx, params);
+  } else if (!client->stopping && client->handler.on_notify) {
     client->handler.on_notify(client->handler.ctx, method, params);
   }
 }

@@ -306,6 +306,43 @@ const char *zps_json_opt_str(const zps_json *object, const char *key, const char
 
 /* ---- Text ---- */
 
+/* ---- Sizes ---- */
+
+#define VALUE_BYTES 16u /* a small one, with its key */
+#define REAL_BYTES 25u
+
+static size_t string_bytes(const char *text) {
+  size_t n = 2;
+  for (; *text; text++) n += *text == '"' || *text == '\\' ? 2 : (unsigned char)*text < ' ' ? 6 : 1;
+  return n;
+}
+
+static size_t most_bytes(const json_t *value) {
+  size_t n = 2; /* a comma, and a bracket's share */
+  if (json_is_string(value)) {
+    n += string_bytes(json_string_value(value));
+  } else if (json_is_array(value)) {
+    for (size_t i = 0; i < json_array_size(value); i++) n += most_bytes(json_array_get(value, i));
+  } else if (json_is_object(value)) {
+    json_t *const walked = (json_t *)(uintptr_t)value; /* jansson's iterators change nothing */
+    const char *key;
+    json_t *member;
+    json_object_foreach(walked, key, member) {
+      n += string_bytes(key) + 1 + most_bytes(member);
+    }
+  } else if (json_is_integer(value)) {
+    n += json_integer_value(value) < 0;
+    for (json_int_t left = json_integer_value(value); left != 0; left /= 10) n++;
+  } else {
+    n += REAL_BYTES;
+  }
+  return n < VALUE_BYTES ? VALUE_BYTES : n;
+}
+
+size_t zps_json_most_bytes(const zps_json *value) {
+  return value ? most_bytes(in_const(value)) : 0;
+}
+
 char *zps_json_dump(const zps_json *value) {
   return json_dumps(in_const(value), JSON_COMPACT | JSON_ENCODE_ANY);
 }

@@ -80,6 +80,9 @@ const char *zps_json_opt_str(const zps_json *object, const char *key, const char
 /* One line without newline, or indented; malloc'd, NULL when memory is short. */
 char *zps_json_dump(const zps_json *value);
 char *zps_json_dump_pretty(const zps_json *value);
+/* Bytes that the value takes in a line, at the most. Each value counts as 16 at least, so that a line of
+ * ZPS_RPC_LINE_MAX has no more than ZPS_JSON_VALUES_MAX. 0 for NULL. */
+size_t zps_json_most_bytes(const zps_json *value);
 /* The limits of a text, checked before anything is built of it. */
 #define ZPS_JSON_DEPTH_MAX 16u
 #define ZPS_JSON_VALUES_MAX (1u << 18) /* some 250 bytes of memory each, at the worst */

@@ -79,7 +79,8 @@ static void judge(struct zps_rpc_listener *listener, struct zps_rpc_conn *conn) 
     case ZPS_STRANGER_MAKES_ROOM:
       conn = conn_of(whom);
       zps_log_about(.peer = conn->peer);
-      zps_log_warn_limited("%s: closed without a hello, to make room: %u connections have said none", conn->peer, n);
+      zps_log_warn_limited("%s: closed without a hello, to make room: %u other connections have sent none", conn->peer,
+                           n);
       zps_rpc_conn_fail(conn, ZPS_ERR_REFUSED, "%s: no hello while there was time", conn->peer);
   }
 }
@@ -140,8 +141,8 @@ void zps_rpc_listener_make_room(struct zps_rpc_conn *conn, size_t len) {
     struct zps_rpc_conn *whom = greediest(listener, conn, len);
     if (listener->guests_bytes <= ZPS_RPC_GUESTS_WRITE_MAX) return;
     zps_log_about(.peer = whom->peer);
-    zps_log_warn_limited("%s: closed: it does not read, and %zu bytes wait for all clients that are in no job",
-                         whom->peer, listener->guests_bytes);
+    zps_log_warn_limited("%s: closed: it does not read, and %zu bytes wait for all clients outside jobs", whom->peer,
+                         listener->guests_bytes);
     zps_rpc_conn_fail(whom, ZPS_ERR_CLOSED,
                       "%s: does not read: %zu bytes are waiting for it, of %u for all such clients", whom->peer,
                       zps_rpc_conn_unsent(whom), ZPS_RPC_GUESTS_WRITE_MAX);
@@ -298,13 +299,9 @@ static zps_err_t remove_stale(const char *path, struct zps_error *error) {
   if (lstat(path, &st) < 0) return ZPS_OK;
   if (!S_ISSOCK(st.st_mode))
     return zps_fail(error, ZPS_ERR_INVALID, "unix:%s: a file that is no socket is in the way", path);
-  const int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-  if (fd < 0) return zps_fail(error, ZPS_ERR_IO, "unix:%s: cannot make a socket", path);
-  struct sockaddr_un addr = {.sun_family = AF_UNIX};
-  memcpy(addr.sun_path, path, strlen(path) + 1);
-  const bool stale = connect(fd, (struct sockaddr *)&addr, sizeof addr) < 0 && errno == ECONNREFUSED;
-  close(fd);
-  if (!stale) return zps_fail(error, ZPS_ERR_BUSY, "unix:%s: another process listens there", path);
+  const zps_err_t err = zps_address_probe(path, error);
+  if (err == ZPS_OK) return zps_fail(error, ZPS_ERR_BUSY, "unix:%s: another process listens there", path);
+  if (err != ZPS_ERR_CLOSED) return err;
   unlink(path);
   return ZPS_OK;
 }

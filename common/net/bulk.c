@@ -223,8 +223,7 @@ void zps_bulk_destroy(struct zps_bulk *bulk) {
     for (struct zps_bulk_peer *peer = bulk->peers; peer; peer = peer->next) fail_queue(peer, ZPS_ERR_CLOSED);
   } while (finish_queued(bulk) > 0);
   if (bulk->n_pieces + bulk->n_quarantined > 0) {
-    zps_log_warn("%u reads are still held by the fabric: their records stay allocated",
-                 bulk->n_pieces + bulk->n_quarantined);
+    zps_log_warn("the fabric still holds %u reads: their records stay allocated", bulk->n_pieces + bulk->n_quarantined);
     return;
   }
   while (bulk->peers) peer_free(bulk->peers);

@@ -196,7 +196,7 @@ static zps_err_t region_create(struct zps_slab_arena *arena, unsigned class) {
   if (bytes > slab->limit_bytes) {
     zps_log_warn(
         "a buffer of %zu bytes needs %zu bytes registered, more than the limit of %llu: raise "
-        "server.memory_limit, of a rank ZENPS_MEMORY_LIMIT",
+        "server.memory_limit, or ZENPS_MEMORY_LIMIT of a rank",
         chunk_bytes(class), bytes, (unsigned long long)slab->limit_bytes);
     return ZPS_ERR_NOMEM;
   }

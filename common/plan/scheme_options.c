@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/base/near.h"
+#include "common/base/did_you_mean.h"
 #include "common/base/text.h"
 #include "common/plan/model.h"
 

@@ -10,7 +10,7 @@
 
 #include "common/codec/partition.h"
 #include "common/codec/partitioner.h"
-#include "common/plan/without.h"
+#include "common/plan/ablation.h"
 
 #define ZPS_SCHEME_LEVELS_MAX 16u
 #define ZPS_SCHEME_FACTOR_MAX 4096u /* ranks of a level: as many as a job has */

@@ -2,7 +2,7 @@
 
 #include <string.h>
 
-#include "common/base/near.h"
+#include "common/base/did_you_mean.h"
 
 #define NAME(number, name, flags, paper) name,
 #define FLAGS(number, name, flags, paper) ZPS_PLAN_FLAGS_##number,

@@ -103,9 +103,10 @@ static void compare(struct zps_checked_read *read) {
 
 static void answer(struct zps_checked_read *read) {
   struct zps_checks *const checks = read->checks; /* the read may be gone when it is called back */
+  if (read->was_bad && read->code == ZPS_OK) zps_engine_note_corrupt(checks->engine);
   if (read->code == ZPS_ERR_FABRIC) {
-    zps_engine_note_corrupt(checks->engine);
-    zps_log_warn_limited("a read of %llu bytes did not bring those that were announced",
+    read->was_bad = true;
+    zps_log_warn_limited("a read of %llu bytes brought others than the announced ones",
                          (unsigned long long)read->bulk.len);
   }
   zps_bulk_checked(&read->bulk, read->code);
@@ -158,6 +159,7 @@ void zps_checks_read_by(struct zps_checks *checks, struct zps_bulk_peer *peer, s
   read->hash = hash;
   read->sum = sum;
   read->code = ZPS_OK;
+  read->was_bad = false;
   read->bulk.check = checks && sum ? check : NULL;
   zps_bulk_start(peer, &read->bulk);
 }

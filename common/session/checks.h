@@ -8,7 +8,8 @@
  * that all ranks read has one checksum. Poly1305 is OpenSSL's: libsodium's is six times as slow (README.md). Of memory
  * that no processor of the host sees, what has it makes the hash (worker/served/device_checks.c).
  *
- * What is wrong is read once more, and then the read fails with ZPS_ERR_FABRIC.
+ * Wrong bytes are read once more. If they are right then, the read counts as corrupt; else it fails with ZPS_ERR_FABRIC.
+ * So the count does not tell of a lost server: ranks that gave it up fill their arrays anew, under its reads.
  */
 #ifndef ZPS_SESSION_CHECKS_H
 #define ZPS_SESSION_CHECKS_H
@@ -49,6 +50,7 @@ struct zps_checked_read {
   struct zps_work work;
   struct zps_command command;
   zps_err_t code;
+  bool was_bad; /* The first attempt brought other bytes. */
 };
 
 /* Queues a read of what was announced with the checksum `sum`; done() says ZPS_OK when its bytes are those. 0, or

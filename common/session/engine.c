@@ -330,6 +330,3 @@ void zps_engine_note_corrupt(struct zps_engine *engine) {
   atomic_fetch_add(&engine->corrupt, 1);
 }
 
-void zps_engine_forget_corrupt(struct zps_engine *engine, uint64_t beyond) {
-  if (atomic_load(&engine->corrupt) > beyond) atomic_store(&engine->corrupt, beyond);
-}

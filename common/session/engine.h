@@ -80,7 +80,5 @@ struct zps_bulk *zps_engine_bulk(struct zps_engine *engine);
 struct zps_mishaps zps_engine_mishaps(const struct zps_engine *engine);    /* from any thread */
 struct zps_link_counts *zps_engine_link_counts(struct zps_engine *engine); /* for zps_link_ends */
 void zps_engine_note_corrupt(struct zps_engine *engine);
-/* Corrupt reads beyond this many count no longer. From any thread. */
-void zps_engine_forget_corrupt(struct zps_engine *engine, uint64_t beyond);
 
 #endif

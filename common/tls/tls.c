@@ -172,7 +172,7 @@ SSL_CTX *zps_tls_context(struct zps_tls *tls) {
   look(tls->paths, stamps);
   if (memcmp(stamps, tls->stamps, sizeof stamps) != 0) {
     if (read_again(tls, stamps, &error))
-      zps_log_warn("%s: the certificate that was read before stays in use", error.text);
+      zps_log_warn("%s: the previous certificate stays in use", error.text);
     else
       zps_log_info("certificate %s: read again, for connections to come", tls->paths[CERT]);
   }

@@ -1,6 +1,5 @@
 /* Actions of the membership module, as messages. */
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "proto/control_next.h"
@@ -15,11 +14,6 @@ static void tell_worker(const struct zps_action *action, const char *method, zps
   if (zps_rpc_notify(conn->rpc, method, params)) zps_rpc_close(conn->rpc, false);
 }
 
-static void copy_address(const struct zps_net_info *fabric, uint8_t *addr, size_t *len_p) {
-  memcpy(addr, fabric->addr, fabric->addr_len);
-  *len_p = fabric->addr_len;
-}
-
 static zps_json *join_result(const struct zps_action *action) {
   const struct zps_member_job *job = action->job;
   const struct zps_coordinator *coordinator = ((struct zps_coordinator_conn *)action->client)->coordinator;
@@ -28,19 +22,10 @@ static zps_json *join_result(const struct zps_action *action) {
       .seed = job->seed,
       .link_secret = job->secret,
       .checksums = job->checksums,
-      .epoch = job->view.epoch,
-      .n_servers = job->view.n_first,
-      .n_places = job->view.n_places,
       .heartbeat = {.heartbeat_ms = coordinator->config.heartbeat_ms, .dead_ms = coordinator->config.dead_ms},
-      .incarnation = coordinator->incarnation,
-      .servers = calloc(job->view.n_first, sizeof *join.servers)};
-  for (uint32_t i = 0; join.servers && i < job->view.n_first; i++) {
-    const struct zps_member_server *const server = zps_view_server(&job->view, i);
-    const bool is_first = server && !zps_member_job_since(job, i); /* if not, the next map names the server */
-    strcpy(join.servers[i].name, is_first ? server->name : "-");
-    if (is_first) copy_address(&server->fabric, join.servers[i].addr, &join.servers[i].addr_len);
-  }
-  zps_json *result = join.servers ? zps_control_join_answer_write(&join) : NULL;
+      .incarnation = coordinator->incarnation};
+  zps_json *result = NULL;
+  if (!zps_view_describe(&job->view, ZPS_VIEW_FOR_NEW_RANK, &join.view)) result = zps_control_join_answer_write(&join);
   result = zps_control_generation_write(result, &job->generation, action->rank, job->world);
   zps_join_fini(&join);
   return result;
@@ -118,7 +103,7 @@ void zps_coordinator_act(void *ctx, const struct zps_action *action) {
       tell_worker(action, "job.changed", zps_control_job_id_write(action->job->job_id));
       break;
     case ZPS_ACT_MAP_RANK:
-      tell_worker(action, "job.map", zps_coordinator_map_params(action->job));
+      tell_worker(action, "job.view", zps_coordinator_view_params(action->job, ZPS_VIEW_FOR_RANK));
       break;
     case ZPS_ACT_REPLAY_RANK:
       tell_worker(action, "job.replay", replay_params(action));

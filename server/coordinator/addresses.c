@@ -3,6 +3,7 @@
 #include <netinet/in.h>
 #include <string.h>
 
+#include "common/base/config.h"
 #include "common/base/route.h"
 #include "common/base/subnet.h"
 #include "server/coordinator/coordinator_impl.h"
@@ -44,7 +45,7 @@ zps_err_t zps_coordinator_may_name(const struct zps_coordinator_conn *conn, cons
     return ZPS_OK;
   return zps_fail(error, ZPS_ERR_REFUSED,
                   "the address for gradients, %.90s, is not that of the connection, %.60s, nor in a network that the "
-                  "coordinator knows of: fabric.subnet of the coordinator names such networks, and "
-                  "coordinator.addresses = any takes all",
-                  fabric->address, zps_rpc_conn_peer(conn->rpc));
+                  "coordinator knows of: %s of the coordinator names such networks, and %s = any takes all",
+                  fabric->address, zps_rpc_conn_peer(conn->rpc), zps_config_said("fabric.subnet"),
+                  zps_config_said("coordinator.addresses"));
 }

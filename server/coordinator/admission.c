@@ -92,7 +92,7 @@ zps_err_t zps_coordinator_admit(struct zps_coordinator *coordinator, const struc
   struct zps_coordinator_conn *const idle = room_is_full ? idlest(room) : idlest_of_all(slots);
   if (idle) {
     zps_log_about(.peer = zps_rpc_conn_peer(idle->rpc));
-    zps_log_warn_limited("%s: closed, to make room: it is in no job, and there are %u connections like it",
+    zps_log_warn_limited("%s: closed, to make room: it is in no job, and its origin has %u connections",
                          zps_rpc_conn_peer(idle->rpc), idle->slot.room->n);
     zps_slots_leave(&idle->slot);
     zps_rpc_close(idle->rpc, false);

@@ -72,7 +72,11 @@ static void fail_job(struct zps_coordinator_conn *conn, uint64_t job_id, const s
 
 static zps_json *job_open_params(const struct zps_member_job *job, uint32_t position) {
   struct zps_member_spec *members = calloc(job->world, sizeof *members);
-  if (!members) return NULL;
+  struct zps_view_image view = {.epoch = 0};
+  if (!members || zps_view_describe(&job->view, ZPS_VIEW_FOR_SERVER, &view)) {
+    free(members);
+    return NULL;
+  }
   for (uint32_t r = 0; r < job->world; r++) {
     members[r].rank = r;
     members[r].pid = job->ranks[r]->pid;
@@ -85,43 +89,22 @@ static zps_json *job_open_params(const struct zps_member_job *job, uint32_t posi
                               .secret = job->secret,
                               .checksums = job->checksums,
                               .weight = job->weight,
-                              .epoch = job->view.epoch,
-                              .since = zps_member_job_since(job, position),
                               .server = position,
-                              .n_servers = job->view.n_first,
-                              .n_places = job->view.n_places,
+                              .view = view,
                               .world = job->world,
                               .members = members};
   strcpy(spec.name, job->name);
   zps_json *params = zps_control_job_open_write(&spec);
+  zps_view_image_fini(&view);
   free(members);
   return params;
 }
 
-/* The servers that are not those that the job began with. */
-static bool add_joined(const struct zps_member_job *job, struct zps_job_map *map) {
-  if (!zps_view_has_successors(&job->view)) return true;
-  map->joined = calloc(job->view.n_places, sizeof *map->joined);
-  if (!map->joined) return false;
-  for (uint32_t i = 0; i < job->view.n_places; i++) {
-    const struct zps_member_server *const server = zps_view_server(&job->view, i);
-    if (!server || job->view.places[i].since == 0) continue;
-    struct zps_joined_server *const joined = &map->joined[map->n_joined++];
-    *joined = (struct zps_joined_server){.position = i, .since = job->view.places[i].since};
-    strcpy(joined->server.name, server->name);
-    memcpy(joined->server.addr, server->fabric.addr, server->fabric.addr_len);
-    joined->server.addr_len = server->fabric.addr_len;
-  }
-  return true;
-}
-
-zps_json *zps_coordinator_map_params(const struct zps_member_job *job) {
-  struct zps_job_map map = {.job_id = job->job_id, .epoch = job->view.epoch};
-  const bool is_whole = !zps_view_positions(&job->view, ~(1u << ZPS_PLACE_IN), &map.lost, &map.n_lost) &&
-                        !zps_view_positions(&job->view, 1u << ZPS_PLACE_LEAVING, &map.drained, &map.n_drained) &&
-                        add_joined(job, &map);
-  zps_json *params = is_whole ? zps_control_job_map_write(&map) : NULL;
-  zps_job_map_fini(&map);
+zps_json *zps_coordinator_view_params(const struct zps_member_job *job, enum zps_view_reader reader) {
+  struct zps_job_view message = {.job_id = job->job_id};
+  if (zps_view_describe(&job->view, reader, &message.view)) return NULL;
+  zps_json *params = zps_control_job_view_write(&message);
+  zps_view_image_fini(&message.view);
   return params;
 }
 
@@ -164,8 +147,8 @@ static zps_err_t make_params(const struct zps_coordinator_conn *conn, const stru
       return ZPS_OK;
     case ZPS_ACT_MAP_SERVER:
       if (!job || job->view.epoch != call->epoch) return ZPS_ERR_UNKNOWN; /* another server is lost meanwhile */
-      *method_p = "job.map";
-      *params_p = zps_coordinator_map_params(job);
+      *method_p = "job.view";
+      *params_p = zps_coordinator_view_params(job, ZPS_VIEW_FOR_SERVER);
       return ZPS_OK;
     case ZPS_ACT_REPLAY_SERVER: /* its steps are the ranks' affair */
       *method_p = "job.replay";

@@ -25,9 +25,7 @@ static uint64_t on_random(void *ctx) {
 
 static uint64_t on_utc_ms(void *ctx) {
   (void)ctx;
-  struct timespec now;
-  clock_gettime(CLOCK_REALTIME, &now);
-  return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / ZPS_NS_PER_MS;
+  return zps_clock_utc_us() / 1000;
 }
 
 /* ---- Connections ---- */
@@ -112,7 +110,8 @@ static void conn_beat(struct zps_coordinator *coordinator, struct zps_coordinato
     zps_rpc_close(conn->rpc, false);
   } else if (conn->role == ZPS_CONN_CTL) {
     return; /* it does not listen for heartbeats */
-  } else if (zps_rpc_notify(conn->rpc, "heartbeat", zps_json_object())) {
+  } else if (zps_rpc_notify(conn->rpc, "heartbeat",
+                            zps_control_beat_write(&(struct zps_beat){.sent_us = zps_clock_ns() / ZPS_NS_PER_US}))) {
     zps_rpc_close(conn->rpc, false);
   }
 }

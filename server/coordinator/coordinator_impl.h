@@ -2,8 +2,10 @@
 #ifndef ZPS_SERVER_COORDINATOR_COORDINATOR_IMPL_H
 #define ZPS_SERVER_COORDINATOR_COORDINATOR_IMPL_H
 
+#include "common/control/room.h"
 #include "common/control/rpc.h"
 #include "common/control/silence.h"
+#include "server/coordinator/clocks.h"
 #include "server/coordinator/coordinator.h"
 #include "server/membership/members.h"
 #include "server/coordinator/outbox.h"
@@ -20,6 +22,7 @@ struct zps_coordinator_conn {
   struct zps_outbox outbox; /* of a server: calls that wait */
   uint64_t watched_ns;      /* silence counts from here on at the earliest; 0: it does not count yet */
   struct zps_slot slot;
+  struct zps_clock_offset clock;
   bool has_asked; /* it has called a method since its hello */
   bool returns;   /* it has said that it ends this connection, to make another one */
   struct zps_coordinator_conn *next, *prev;
@@ -149,7 +152,8 @@ void zps_coordinator_message(void *ctx, struct zps_rpc_conn *rpc, const char *me
 void zps_coordinator_call_server(const struct zps_action *action);
 /* Sends what waits for this server, as far as there is room. */
 void zps_coordinator_flush(struct zps_coordinator_conn *conn);
-zps_json *zps_coordinator_map_params(const struct zps_member_job *job);        /* job.map; NULL when memory is short */
+/* job.view. NULL: memory is short. */
+zps_json *zps_coordinator_view_params(const struct zps_member_job *job, enum zps_view_reader reader);
 zps_err_t zps_coordinator_send(void *ctx, const struct zps_outbox_call *call); /* of its outbox */
 void zps_coordinator_dropped(void *ctx, const struct zps_outbox_call *call);   /* of its outbox */
 /* There is no memory for what it is to hear, or has said, and nobody would say again. Over another connection a server
@@ -171,9 +175,14 @@ zps_json *zps_coordinator_kicked(const struct zps_member_kicked *kicked);
 zps_json *zps_coordinator_jobs_table(const struct zps_coordinator *coordinator, const struct zps_viewer *viewer,
                                      bool all);
 zps_json *zps_coordinator_tensors(const struct zps_coordinator *coordinator, const struct zps_viewer *viewer);
-/* Rows of `stats`: tensors and ranks as these have told; those that have no room are added to *n_out_p. */
-zps_json *zps_coordinator_tensor_tallies(const struct zps_coordinator *coordinator, unsigned long *n_out_p);
-zps_json *zps_coordinator_rank_tallies(const struct zps_coordinator *coordinator, unsigned long *n_out_p);
+/* reports.c: rows of `stats` as ranks have told, as far as there is room. */
+zps_json *zps_coordinator_tensor_tallies(const struct zps_coordinator *coordinator, struct zps_room *room,
+                                         unsigned n_later);
+zps_json *zps_coordinator_rank_tallies(const struct zps_coordinator *coordinator, struct zps_room *room,
+                                       unsigned n_later);
+/* Adds rounds in flight between ranks to `rows`. */
+zps_json *zps_coordinator_peer_rounds(const struct zps_coordinator *coordinator, zps_json *rows, struct zps_room *room,
+                                      unsigned n_later);
 /* gather.c: asks every server, then answers, with what the viewer sees. */
 void zps_coordinator_stats_fini(struct zps_coordinator *coordinator);
 void zps_coordinator_stats(struct zps_coordinator *coordinator, const struct zps_viewer *viewer,

@@ -17,7 +17,7 @@ static void on_deadline(uv_timer_t *timer) {
   zps_coordinator_leave(timer->data);
 }
 
-/* A server that does not answer job.map keeps a job from going on: it counts as lost. */
+/* A server that does not answer job.view keeps a job from going on: it counts as lost. */
 static void map_answered(struct zps_coordinator *coordinator, const struct zps_coordinator_call *call) {
   struct zps_coordinator_conn *conn = call->conn;
   zps_members_map_answered(coordinator->members, &conn->client, call->job_id, call->epoch,

@@ -13,10 +13,6 @@
 #define GAP_NS (50 * ZPS_NS_PER_MS)       /* from one answer's beginning to the next one's, at least */
 #define GAP_CROWDED_NS (1 * ZPS_NS_PER_S) /* the gap where the last answer went to a crowd */
 #define CROWD 32u
-#define SHARD_ROWS_MAX 2048u /* a row is some 600 bytes, and a line 4 MiB */
-#define LAG_ROWS_MAX 4096u
-#define SHARE_ROWS_MAX 2048u
-#define ROUND_ROWS_MAX 512u
 
 struct zps_coordinator_asker {
   struct zps_rpc_request *request;
@@ -29,8 +25,6 @@ struct gather {
   struct zps_coordinator *coordinator;
   unsigned n_pending;
   struct gather_call *calls, **end; /* in the order of servers' numbers, whoever answers first */
-  zps_json *servers, *shards, *lags, *shares, *rounds;
-  unsigned long n_out;
 };
 
 struct gather_call {
@@ -144,52 +138,61 @@ static bool is_idle(const zps_json *row) {
          zps_json_opt_u64(row, "memory_bytes", 0) == 0;
 }
 
-static void append_rows(struct gather_call *call, zps_json **to_p, const zps_json *from, size_t max) {
-  for (size_t i = 0; i < zps_json_array_len(from); i++) {
-    if (is_idle(zps_json_at(from, i))) continue;
-    if (zps_json_array_len(*to_p) >= max) {
-      call->gather->n_out++;
-      continue;
+/* The rows of all servers' tables of this name, under each other. */
+static zps_json *rows_of(const struct gather *gather, const char *table, struct zps_room *room, unsigned n_later) {
+  zps_json *rows = zps_json_array();
+  for (const struct gather_call *call = gather->calls; call; call = call->next) {
+    const zps_json *const from = call->result ? zps_json_get(call->result, table) : NULL;
+    for (size_t i = 0; i < zps_json_array_len(from); i++) {
+      if (is_idle(zps_json_at(from, i)) || !zps_room_has(room, n_later)) continue;
+      zps_json *row = zps_json_set_str(zps_json_object(), "server", call->server);
+      zps_json_each(zps_json_at(from, i), copy_member, &row);
+      rows = zps_room_add(room, n_later, rows, set_job(gather->coordinator, row));
     }
-    zps_json *row = zps_json_set_str(zps_json_object(), "server", call->server);
-    zps_json_each(zps_json_at(from, i), copy_member, &row);
-    *to_p = zps_json_append(*to_p, set_job(call->gather->coordinator, row));
   }
+  return rows;
 }
 
-/* One server's answer, under those of the servers before it. */
-static void take(struct gather *gather, struct gather_call *call) {
-  zps_json *row = zps_json_set_str(zps_json_object(), "server", call->server);
-  row = zps_json_set_str(row, "host", call->host);
-  row = zps_json_set_str(row, "answer", call->result ? "ok" : call->error.text);
-  if (call->result) {
-    zps_json_each(zps_json_get(call->result, "totals"), copy_member, &row);
-    append_rows(call, &gather->shards, zps_json_get(call->result, "tensors"), SHARD_ROWS_MAX);
-    append_rows(call, &gather->lags, zps_json_get(call->result, "lags"), LAG_ROWS_MAX);
-    append_rows(call, &gather->shares, zps_json_get(call->result, "shares"), SHARE_ROWS_MAX);
-    append_rows(call, &gather->rounds, zps_json_get(call->result, "rounds"), ROUND_ROWS_MAX);
-    gather->n_out += zps_json_opt_u64(call->result, "left_out", 0);
+static zps_json *servers_of(const struct gather *gather, struct zps_room *room, unsigned n_later) {
+  zps_json *rows = zps_json_array();
+  for (const struct gather_call *call = gather->calls; call; call = call->next) {
+    zps_json *row = zps_json_set_str(zps_json_object(), "server", call->server);
+    row = zps_json_set_str(row, "host", call->host);
+    row = zps_json_set_str(row, "answer", call->result ? "ok" : call->error.text);
+    if (call->result) zps_json_each(zps_json_get(call->result, "totals"), copy_member, &row);
+    rows = zps_room_add(room, n_later, rows, row);
+    if (call->result) room->n_out += zps_json_opt_u64(call->result, "left_out", 0);
   }
-  gather->servers = zps_json_append(gather->servers, row);
-  zps_json_unref(call->result);
-  free(call);
+  return rows;
+}
+
+/* Tables that an operator needs first come first, and leave the others a part. */
+static zps_json *result_of(const struct gather *gather) {
+  const struct zps_coordinator *const coordinator = gather->coordinator;
+  struct zps_room room = {.left_bytes = ZPS_ROOM_BYTES};
+  zps_json *const servers = servers_of(gather, &room, 6);
+  zps_json *const rounds = zps_coordinator_peer_rounds(coordinator, rows_of(gather, "rounds", &room, 5), &room, 5);
+  zps_json *const tensors = zps_coordinator_tensor_tallies(coordinator, &room, 4);
+  zps_json *const ranks = zps_coordinator_rank_tallies(coordinator, &room, 3);
+  zps_json *result = zps_json_set(zps_json_object(), "servers", servers);
+  result = zps_json_set(result, "tensors", tensors);
+  result = zps_json_set(result, "ranks", ranks);
+  result = zps_json_set(result, "shards", rows_of(gather, "tensors", &room, 2));
+  result = zps_json_set(result, "lags", rows_of(gather, "lags", &room, 1));
+  result = zps_json_set(result, "shares", rows_of(gather, "shares", &room, 0));
+  result = zps_json_set(result, "rounds", rounds);
+  return room.n_out ? zps_json_set_u64(result, "left_out", room.n_out) : result;
 }
 
 static void finish(struct gather *gather) {
   struct zps_coordinator *coordinator = gather->coordinator;
   struct zps_coordinator_stats *stats = &coordinator->stats;
+  zps_json *const result = result_of(gather);
   for (struct gather_call *call = gather->calls, *next; call; call = next) {
     next = call->next;
-    take(gather, call);
+    zps_json_unref(call->result);
+    free(call);
   }
-  zps_json *result = zps_json_set(zps_json_object(), "servers", gather->servers);
-  result = zps_json_set(result, "tensors", zps_coordinator_tensor_tallies(coordinator, &gather->n_out));
-  result = zps_json_set(result, "ranks", zps_coordinator_rank_tallies(coordinator, &gather->n_out));
-  result = zps_json_set(result, "shards", gather->shards);
-  result = zps_json_set(result, "lags", gather->lags);
-  result = zps_json_set(result, "shares", gather->shares);
-  result = zps_json_set(result, "rounds", gather->rounds);
-  if (gather->n_out) result = zps_json_set_u64(result, "left_out", gather->n_out);
   free(gather);
   stats->is_asking = false;
   answer_askers(coordinator, result);
@@ -217,13 +220,7 @@ static void begin(struct zps_coordinator *coordinator) {
     return;
   }
   stats->is_asking = true;
-  *gather = (struct gather){.coordinator = coordinator,
-                            .n_pending = 1,
-                            .servers = zps_json_array(),
-                            .shards = zps_json_array(),
-                            .lags = zps_json_array(),
-                            .shares = zps_json_array(),
-                            .rounds = zps_json_array()};
+  *gather = (struct gather){.coordinator = coordinator, .n_pending = 1};
   gather->end = &gather->calls;
   for (unsigned i = 0; i < zps_members_servers(coordinator->members); i++) {
     const struct zps_member_server *server = zps_members_server(coordinator->members, i);

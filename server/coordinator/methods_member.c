@@ -2,6 +2,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "common/base/clock.h"
 #include "server/coordinator/methods.h"
 
 static zps_err_t server_register(struct zps_coordinator_conn *conn, const zps_json *params,
@@ -53,10 +54,11 @@ static zps_err_t server_drain(struct zps_coordinator_conn *conn, const zps_json 
 static zps_err_t heartbeat(struct zps_coordinator_conn *conn, const zps_json *params, struct zps_rpc_request *request,
                            struct zps_error *error) {
   (void)request, (void)error;
-  const uint64_t stuck_ms = zps_control_beat_read(params);
-  if (stuck_ms <= conn->coordinator->config.dead_ms) return ZPS_OK;
+  const struct zps_beat beat = zps_control_beat_read(params);
+  zps_clock_offset_take(&conn->clock, &beat, zps_clock_ns(), zps_clock_utc_us());
+  if (beat.stuck_ms <= conn->coordinator->config.dead_ms) return ZPS_OK;
   char reason[80];
-  snprintf(reason, sizeof reason, "its progress thread has not run for %.1f s", (double)stuck_ms / 1000);
+  snprintf(reason, sizeof reason, "its progress thread has not run for %.1f s", (double)beat.stuck_ms / 1000);
   zps_coordinator_enter(conn->coordinator);
   zps_coordinator_expel(conn, reason);
   zps_coordinator_leave(conn->coordinator);

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/base/config.h"
 #include "server/coordinator/records_impl.h"
 
 #define FORM "zenps coordinator"
@@ -16,24 +17,24 @@ zps_json *zps_record_header_write(const char *cluster, uint64_t incarnation) {
   return zps_json_set_hex(record, "incarnation", incarnation);
 }
 
-zps_err_t zps_record_header_read(const zps_json *record, const char *cluster, uint64_t *incarnation_p,
+zps_err_t zps_record_header_read(const zps_json *record, const char *cluster, struct zps_record_header *header,
                                  struct zps_error *error) {
   const char *theirs = "";
   uint64_t version = 0;
   if (strcmp(zps_json_opt_str(record, "what", ""), FORM) != 0)
     return zps_fail(error, ZPS_ERR_VERSION, "it is no state of a coordinator of zenps's");
   zps_err_t err = zps_json_get_u64(record, "version", 0, UINT32_MAX, &version, error);
-  if (!err && version != ZPS_RECORDS_VERSION)
-    err = zps_fail(
-        error, ZPS_ERR_VERSION,
-        "it is of version %llu, and this program's of version %u: run the release that wrote it, or give a new folder",
-        (unsigned long long)version, ZPS_RECORDS_VERSION);
+  if (!err && (version < ZPS_RECORDS_VERSION_OLDEST || version > ZPS_RECORDS_VERSION))
+    err = zps_fail(error, ZPS_ERR_VERSION,
+                   "it is of version %llu, and this program reads versions %u to %u: run the release that wrote it, or "
+                   "give a new folder",
+                   (unsigned long long)version, ZPS_RECORDS_VERSION_OLDEST, ZPS_RECORDS_VERSION);
+  header->version = (uint32_t)version;
   if (!err) err = zps_json_get_str(record, "cluster", &theirs, error);
   if (!err && cluster && strcmp(theirs, cluster) != 0)
-    err = zps_fail(error, ZPS_ERR_REFUSED,
-                   "it is of cluster '%.100s', and this coordinator of cluster '%.100s' (coordinator.cluster)", theirs,
-                   cluster);
-  return err ? err : zps_json_get_hex(record, "incarnation", incarnation_p, error);
+    err = zps_fail(error, ZPS_ERR_REFUSED, "it is of cluster '%.100s', and this coordinator of cluster '%.100s' (%s)",
+                   theirs, cluster, zps_config_said("coordinator.cluster"));
+  return err ? err : zps_json_get_hex(record, "incarnation", &header->incarnation, error);
 }
 
 /* ------------------------------------------------------------ counters, servers, expulsions */
@@ -88,8 +89,8 @@ static const struct zps_fields *const records[] = {
 enum { N_RECORDS = sizeof records / sizeof records[0] };
 
 /* Returns the struct that the record's table writes: the note's own, or `room`, zeroed by the caller and filled here.
- * The struct may point to *lists_p, for the caller to free(). NULL: no memory. */
-static const void *image_of(const struct zps_member_note *note, void *room, uint32_t **lists_p) {
+ * The struct may point to *list_p, for the caller to free(). NULL: no memory. */
+static const void *image_of(const struct zps_member_note *note, void *room, void **list_p) {
   switch (note->type) {
     case ZPS_NOTE_COUNTERS:
       return note;
@@ -100,13 +101,13 @@ static const void *image_of(const struct zps_member_note *note, void *room, uint
     case ZPS_NOTE_JOB_ENDED:
       return note->ended;
     case ZPS_NOTE_JOB:
-      return zps_record_job_of(note->job, room, lists_p);
+      return zps_record_job_of(note->job, room, list_p);
     case ZPS_NOTE_TENSOR:
       return zps_record_tensor_of(note->tensor, room);
     case ZPS_NOTE_GROUP:
-      return zps_record_group_of(note, room, lists_p);
+      return zps_record_group_of(note, room, list_p);
     case ZPS_NOTE_SEATS:
-      return zps_record_seats_of(note->elastic, room, lists_p);
+      return zps_record_seats_of(note->elastic, room, list_p);
     default:
       return zps_record_change_of(note, room);
   }
@@ -142,10 +143,10 @@ static zps_err_t restore(struct zps_members *members, enum zps_note_type type, v
 zps_json *zps_record_write(const struct zps_member_note *note) {
   const struct zps_fields *const fields = records[note->type];
   void *const room = calloc(1, fields->size);
-  uint32_t *lists = NULL;
-  const void *const image = room ? image_of(note, room, &lists) : NULL;
+  void *list = NULL;
+  const void *const image = room ? image_of(note, room, &list) : NULL;
   zps_json *const record = image ? zps_fields_write(fields, image) : NULL;
-  free(lists);
+  free(list);
   free(room);
   return zps_json_set_str(record, "what", fields->name);
 }
@@ -182,7 +183,7 @@ zps_err_t zps_replay_take(void *ctx, const char *text, size_t len) {
   zps_json *record = NULL;
   zps_err_t err = zps_json_parse(text, len, &record, &why);
   if (!err && replay->n == 0)
-    err = zps_record_header_read(record, replay->cluster, &replay->incarnation, &why);
+    err = zps_record_header_read(record, replay->cluster, &replay->header, &why);
   else if (!err)
     err = zps_record_read(replay->members, record, replay->now_ns, &why);
   zps_json_unref(record);

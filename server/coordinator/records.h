@@ -8,25 +8,31 @@
 #include "common/control/json.h"
 #include "server/membership/notes.h"
 
-#define ZPS_RECORDS_VERSION 1u
+/* Version 1 has the servers of a job as several lists, which records_job.c converts. */
+#define ZPS_RECORDS_VERSION 2u
+#define ZPS_RECORDS_VERSION_OLDEST 1u
 
 /* NULL when memory is short. */
 zps_json *zps_record_write(const struct zps_member_note *note);
 zps_err_t zps_record_read(struct zps_members *members, const zps_json *record, uint64_t now_ns,
                           struct zps_error *error) ZPS_MUSTCHECK;
 
+struct zps_record_header {
+  uint64_t incarnation;
+  uint32_t version;
+};
 zps_json *zps_record_header_write(const char *cluster, uint64_t incarnation);
-/* `cluster` NULL: of any. ZPS_ERR_VERSION: another form than this program's. ZPS_ERR_REFUSED: another cluster's state.
+/* `cluster` NULL: of any. ZPS_ERR_VERSION: this program cannot read its form. ZPS_ERR_REFUSED: another cluster's state.
  */
-zps_err_t zps_record_header_read(const zps_json *record, const char *cluster, uint64_t *incarnation_p,
+zps_err_t zps_record_header_read(const zps_json *record, const char *cluster, struct zps_record_header *header,
                                  struct zps_error *error) ZPS_MUSTCHECK;
 
 /* A journal's records, put together to a membership: by a coordinator at its start, and by zenpsctl state check. */
 struct zps_replay {
-  struct zps_members *members; /* Without anybody in it at first. */
-  const char *cluster;         /* The cluster of the journal; NULL: any. */
-  uint64_t incarnation;        /* Of the header, once it was read. */
-  uint64_t n;                  /* Records that were taken. */
+  struct zps_members *members;     /* Without anybody in it at first. */
+  const char *cluster;             /* The cluster of the journal; NULL: any. */
+  struct zps_record_header header; /* Once it was read. */
+  uint64_t n;                      /* Records that were taken. */
   uint64_t now_ns;
   struct zps_error error; /* Names the first record that was not taken, and says why. */
 };

@@ -1,4 +1,6 @@
 /* Records of changes, which a compacted journal has not. */
+#include <string.h>
+
 #include "server/coordinator/records_impl.h"
 
 static const struct zps_field why[] = {
@@ -20,6 +22,7 @@ struct change {
   enum zps_rank_state rank_state;
   enum zps_tensor_state tensor_state;
   const char *group;
+  char lost_servers[ZPS_LOST_SERVERS_SIZE];
   struct zps_error why;
   struct zps_member_cause cause;
 };
@@ -36,7 +39,8 @@ struct change {
 #define WHY \
   { .type = ZPS_FIELD_PART, AT(why), .part = &zps_record_why, .optional = true }
 static const struct zps_field server_gone[] = {SERVER};
-static const struct zps_field job_failed[] = {JOB, WHY};
+static const struct zps_field job_failed[] = {
+    JOB, WHY, {"lost_servers", ZPS_FIELD_TEXT, AT(lost_servers), .optional = true}};
 static const struct zps_field job_gone[] = {JOB};
 static const struct zps_field job_cause[] = {
     JOB, {"cause", ZPS_FIELD_OBJECT, AT(cause), .part = &zps_record_cause, .optional = true}};
@@ -68,7 +72,10 @@ const void *zps_record_change_of(const struct zps_member_note *note, void *room)
   if (note->server) change->server = note->server->index;
   if (note->job) change->job_id = note->job->job_id;
   if (note->group) change->group = note->group->name;
-  if (note->type == ZPS_NOTE_JOB_FAILED) change->why = note->job->error;
+  if (note->type == ZPS_NOTE_JOB_FAILED) {
+    change->why = note->job->error;
+    strcpy(change->lost_servers, note->job->lost_servers);
+  }
   if (note->type == ZPS_NOTE_JOB_CAUSE) change->cause = note->job->cause;
   if (note->type == ZPS_NOTE_RANK) change->rank_state = note->job->ranks[note->rank]->state;
   if (!note->tensor) return change;
@@ -85,7 +92,7 @@ zps_err_t zps_record_change_restore(struct zps_members *members, enum zps_note_t
     case ZPS_NOTE_SERVER_GONE:
       return zps_members_restore_server_gone(members, is->server);
     case ZPS_NOTE_JOB_FAILED:
-      return zps_members_restore_failed(members, is->job_id, &is->why);
+      return zps_members_restore_failed(members, is->job_id, &is->why, is->lost_servers);
     case ZPS_NOTE_JOB_GONE:
       return zps_members_restore_job_gone(members, is->job_id);
     case ZPS_NOTE_JOB_CAUSE:

@@ -26,10 +26,10 @@ static const struct zps_field group_members[] = {
 #undef AT
 const struct zps_fields zps_record_group = {.name = "group", ZPS_FIELDS_OF(struct image, group_members)};
 
-const void *zps_record_group_of(const struct zps_member_note *note, void *room, uint32_t **lists_p) {
+const void *zps_record_group_of(const struct zps_member_note *note, void *room, void **list_p) {
   const struct zps_member_group *const group = note->group;
   struct image *const image = room;
-  uint32_t *const left = *lists_p = calloc(group->n_ranks, sizeof *left);
+  uint32_t *const left = *list_p = calloc(group->n_ranks, sizeof *left);
   if (!left) return NULL;
   *image = (struct image){.job_id = note->job->job_id,
                           .name = group->name,
@@ -62,9 +62,9 @@ static const struct zps_field seats[] = {
 #undef AT
 const struct zps_fields zps_record_seats = {.name = "seats", ZPS_FIELDS_OF(struct zps_seats_image, seats)};
 
-const void *zps_record_seats_of(const struct zps_member_elastic *elastic, void *room, uint32_t **lists_p) {
+const void *zps_record_seats_of(const struct zps_member_elastic *elastic, void *room, void **list_p) {
   struct zps_seats_image *const image = room;
-  uint32_t *const moving = *lists_p = calloc(elastic->last_world + 1u, sizeof *moving);
+  uint32_t *const moving = *list_p = calloc(elastic->last_world + 1u, sizeof *moving);
   if (!moving) return NULL;
   *image = (struct zps_seats_image){.name = elastic->name,
                                     .last_job = elastic->last_job,

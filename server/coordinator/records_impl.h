@@ -1,6 +1,6 @@
 /*
  * The tables of records, and what membership has and takes for them. The name of a table is the record's member "what".
- * X_of() fills the zeroed struct of table X for the writer, and returns it. *lists_p is memory that the struct points
+ * X_of() fills the zeroed struct of table X for the writer, and returns it. *list_p is memory that the struct points
  * to, for the caller to free(). NULL: no memory. X_restore() gives membership what the table has read.
  * ZPS_ERR_PROTOCOL: it does not fit the records before it.
  */
@@ -13,7 +13,7 @@
 
 /* records_job.c */
 extern const struct zps_fields zps_record_job;
-const void *zps_record_job_of(const struct zps_member_job *job, void *room, uint32_t **lists_p);
+const void *zps_record_job_of(const struct zps_member_job *job, void *room, void **list_p);
 zps_err_t zps_record_job_restore(struct zps_members *members, void *read, uint64_t now_ns) ZPS_MUSTCHECK;
 /* States of ranks by name. "?": there is none. */
 const char *zps_record_rank_state(unsigned state);
@@ -26,9 +26,9 @@ const char *zps_record_tensor_state_name(unsigned state);
 
 /* records_group.c: groups, and the seats of elastic jobs. The struct of seats is struct zps_seats_image. */
 extern const struct zps_fields zps_record_group, zps_record_seats;
-const void *zps_record_group_of(const struct zps_member_note *note, void *room, uint32_t **lists_p);
+const void *zps_record_group_of(const struct zps_member_note *note, void *room, void **list_p);
 zps_err_t zps_record_group_restore(struct zps_members *members, const void *read) ZPS_MUSTCHECK;
-const void *zps_record_seats_of(const struct zps_member_elastic *elastic, void *room, uint32_t **lists_p);
+const void *zps_record_seats_of(const struct zps_member_elastic *elastic, void *room, void **list_p);
 
 /* records_change.c: changes, which a compacted journal has not. They have one struct. */
 extern const struct zps_fields zps_record_server_gone, zps_record_job_failed, zps_record_job_gone, zps_record_job_cause,

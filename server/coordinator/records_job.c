@@ -3,11 +3,9 @@
 #include <string.h>
 
 #include "common/base/fair.h"
-#include "proto/control_map.h"
+#include "proto/control_change.h"
 #include "proto/control_next.h"
 #include "server/coordinator/records_impl.h"
-
-#define LOST_SERVER (UINT32_MAX - 1) /* The place has no server: it was lost. */
 
 const char *zps_record_rank_state(unsigned state) {
   return zps_rank_state_name((enum zps_rank_state)state);
@@ -25,21 +23,75 @@ static const struct zps_field rank[] = {
 #undef AT
 static const struct zps_fields rank_fields = {ZPS_FIELDS_OF(struct zps_member_rank, rank)};
 
+/* The view in records of version 1, by place. */
+struct view_1 {
+  uint32_t epoch, n_first;
+  uint32_t n_servers, *servers; /* ZPS_NO_SERVER: none, and none was lost. Any other unknown one: it was lost. */
+  uint32_t n_leaving, *leaving; /* Servers that leave, and have not been let go. */
+  uint32_t n_since, *since;
+  uint32_t n_drained; /* Places without a server that lost none, though `servers` says so. */
+};
+
 struct image {
   struct zps_job_image job;
   struct zps_secret secret;
   struct zps_next_answer next;
+  struct view_1 old;
 };
 
-static zps_err_t check_lists(const struct zps_job_image *job, struct zps_error *error) {
+/* ------------------------------------------------------------ version 1 */
+
+#define LOST_SERVER_1 (UINT32_MAX - 1)
+
+static zps_err_t check_old(struct view_1 *old, struct zps_error *error) {
   const char *key = NULL;
   uint32_t n = 0;
-  if (job->leaving && job->n_leaving != job->n_servers) key = "leaving", n = job->n_leaving;
-  if (job->since && job->n_since != job->n_servers) key = "since", n = job->n_since;
+  if (old->n_servers == 0) return zps_fail(error, ZPS_ERR_PROTOCOL, "member 'view' is missing, want an object");
+  if (old->n_first == 0) old->n_first = old->n_servers;
+  if (old->n_first > old->n_servers)
+    return zps_fail(error, ZPS_ERR_PROTOCOL, "member 'began' is %u, want 1 to %u", old->n_first, old->n_servers);
+  if (old->n_drained > old->n_servers)
+    return zps_fail(error, ZPS_ERR_PROTOCOL, "member 'drained' is %u, want 0 to %u", old->n_drained, old->n_servers);
+  if (old->leaving && old->n_leaving != old->n_servers) key = "leaving", n = old->n_leaving;
+  if (old->since && old->n_since != old->n_servers) key = "since", n = old->n_since;
   if (!key) return ZPS_OK;
   return zps_fail(error, ZPS_ERR_PROTOCOL, "member '%s' has %u elements, want one for each of %u servers", key, n,
-                  job->n_servers);
+                  old->n_servers);
 }
+
+static struct zps_place_image place_of_old(const struct view_1 *old, uint32_t i) {
+  struct zps_place_image place = {.since = old->since ? old->since[i] : 0, .number = old->servers[i]};
+  if (old->servers[i] < ZPS_NO_SERVER) {
+    place.state = ZPS_PLACE_IN;
+    return place;
+  }
+  place.was_lost = old->servers[i] == LOST_SERVER_1;
+  place.number = old->leaving ? old->leaving[i] : ZPS_NO_SERVER;
+  if (place.number < ZPS_NO_SERVER)
+    place.state = ZPS_PLACE_LEAVING;
+  else
+    place.number = ZPS_NO_SERVER;
+  return place;
+}
+
+static zps_err_t convert_old(struct view_1 *old, struct zps_view_image *view, struct zps_error *error) {
+  const zps_err_t err = check_old(old, error);
+  if (err) return err;
+  view->places = calloc(old->n_servers, sizeof *view->places);
+  if (!view->places) return zps_fail(error, ZPS_ERR_NOMEM, "no memory for %u places", old->n_servers);
+  view->epoch = old->epoch;
+  view->n_first = old->n_first;
+  view->n_places = old->n_servers;
+  for (uint32_t i = 0; i < old->n_servers; i++) view->places[i] = place_of_old(old, i);
+  /* Such a journal has their number alone. The last places are those that may never have had a server. */
+  for (uint32_t i = old->n_servers, n = old->n_drained; i-- > 0 && n > 0;) {
+    n -= view->places[i].was_lost;
+    view->places[i].was_lost = false;
+  }
+  return zps_control_view.check(view, error);
+}
+
+/* ------------------------------------------------------------ reading */
 
 static zps_err_t check_job(void *read, struct zps_error *error) {
   static const struct zps_secret none;
@@ -50,15 +102,10 @@ static zps_err_t check_job(void *read, struct zps_error *error) {
   zps_record_origin_read(&job->origin);
   zps_record_origin_read(&job->tenant);
   job->generation = image->next.generation;
-  if (job->n_first == 0) job->n_first = job->n_servers;
-  if (job->n_first > job->n_servers)
-    return zps_fail(error, ZPS_ERR_PROTOCOL, "member 'began' is %u, want 1 to %u", job->n_first, job->n_servers);
-  if (job->n_drained > job->n_servers)
-    return zps_fail(error, ZPS_ERR_PROTOCOL, "member 'drained' is %u, want 0 to %u", job->n_drained, job->n_servers);
   if (job->generation.number > 0 && image->next.world != job->world)
     return zps_fail(error, ZPS_ERR_PROTOCOL, "member 'world' is %u, want %u, as there are ranks", image->next.world,
                     job->world);
-  return check_lists(job, error);
+  return job->view.n_places > 0 ? ZPS_OK : convert_old(&image->old, &job->view, error);
 }
 
 #define AT(member) ZPS_FIELD_AT(struct image, member)
@@ -73,8 +120,9 @@ static const struct zps_field fields[] = {
     {"tenant", ZPS_FIELD_SECRET, AT(job.tenant.bytes), .optional = true},
     {"checksums", ZPS_FIELD_FLAG, AT(job.checksums), .optional = true},
     {"weight", ZPS_FIELD_NUMBER, AT(job.weight), .min = 1, .max = ZPS_FAIR_WEIGHT_MAX, .optional = true, .absent = 1},
-    {"began", ZPS_FIELD_NUMBER, AT(job.n_first), .min = 1, .optional = true},
-    {"epoch", ZPS_FIELD_NUMBER, AT(job.epoch)},
+    {"began", ZPS_FIELD_NUMBER, AT(old.n_first), .min = 1, .optional = true},
+    {"epoch", ZPS_FIELD_NUMBER, AT(old.epoch), .optional = true},
+    {"view", ZPS_FIELD_OBJECT, AT(job.view), .part = &zps_control_view, .optional = true},
     {.type = ZPS_FIELD_PART, AT(next), .part = &zps_control_next_answer, .optional = true},
     {"next_tensor", ZPS_FIELD_NUMBER, AT(job.next_tensor)},
     {"started_ms", ZPS_FIELD_NUMBER, AT(job.started_ms), .optional = true},
@@ -82,11 +130,11 @@ static const struct zps_field fields[] = {
     {"cause", ZPS_FIELD_OBJECT, AT(job.cause), .part = &zps_record_cause, .optional = true},
     {"maps", ZPS_FIELD_FLAG, AT(job.maps), .optional = true},
     {"replay", ZPS_FIELD_OBJECT, AT(job.replay), .part = &zps_control_job_steps, .optional = true},
-    {"leaving", ZPS_FIELD_NUMBER, PLACES_AT(job.leaving, job.n_leaving), .optional = true},
-    {"drained", ZPS_FIELD_NUMBER, AT(job.n_drained), .optional = true},
+    {"leaving", ZPS_FIELD_NUMBER, PLACES_AT(old.leaving, old.n_leaving), .optional = true},
+    {"drained", ZPS_FIELD_NUMBER, AT(old.n_drained), .optional = true},
     {"lost_servers", ZPS_FIELD_TEXT, AT(job.lost_servers), .optional = true},
-    {"since", ZPS_FIELD_NUMBER, PLACES_AT(job.since, job.n_since), .optional = true},
-    {"servers", ZPS_FIELD_NUMBER, PLACES_AT(job.servers, job.n_servers)},
+    {"since", ZPS_FIELD_NUMBER, PLACES_AT(old.since, old.n_since), .optional = true},
+    {"servers", ZPS_FIELD_NUMBER, PLACES_AT(old.servers, old.n_servers), .optional = true},
     {"ranks", ZPS_FIELD_OBJECT, ZPS_FIELD_LIST_AT(struct image, job.ranks, job.world), .by_pointer = true, .n_min = 1,
      .n_max = ZPS_WORLD_MAX, .part = &rank_fields},
 };
@@ -94,25 +142,15 @@ static const struct zps_field fields[] = {
 #undef AT
 const struct zps_fields zps_record_job = {.name = "job", ZPS_FIELDS_OF(struct image, fields), .check = check_job};
 
-static uint32_t index_of(const struct zps_member_server *server, bool was_lost) {
-  return server ? server->index : was_lost ? LOST_SERVER : ZPS_NO_SERVER;
-}
+/* ------------------------------------------------------------ writing */
 
-/* Servers that still live, and are about to leave the job, are released with this note when all have heard. */
-static void set_places(struct zps_job_image *image, const struct zps_view *view, bool has_leavers, uint32_t *lists) {
-  uint32_t *const servers = lists, *const leaving = servers + view->n_places, *const since = leaving + view->n_places;
+/* When all have heard, this note releases the servers that still live and are about to leave the job. */
+static void release_leavers(struct zps_view_image *view) {
   for (uint32_t i = 0; i < view->n_places; i++) {
-    const struct zps_view_place *const place = &view->places[i];
-    servers[i] = index_of(zps_view_server(view, i), place->was_lost);
-    leaving[i] = index_of(place->state == ZPS_PLACE_LEAVING ? place->server : NULL, true);
-    since[i] = place->since;
+    if (view->places[i].state != ZPS_PLACE_LEAVING) continue;
+    view->places[i].state = ZPS_PLACE_FREE;
+    view->places[i].number = ZPS_NO_SERVER;
   }
-  image->servers = servers;
-  image->n_servers = view->n_places;
-  image->leaving = leaving;
-  image->n_leaving = has_leavers ? view->n_places : 0;
-  image->since = since;
-  image->n_since = zps_view_has_successors(view) ? view->n_places : 0;
 }
 
 /* A job that lost servers: whether all have heard, and the steps for ranks that come back. */
@@ -127,11 +165,12 @@ static void set_map(struct zps_job_image *image, const struct zps_member_job *jo
   image->replay.epoch = job->view.epoch;
 }
 
-const void *zps_record_job_of(const struct zps_member_job *job, void *room, uint32_t **lists_p) {
-  const struct zps_view *const view = &job->view;
+const void *zps_record_job_of(const struct zps_member_job *job, void *room, void **list_p) {
   struct image *const image = room;
-  *lists_p = calloc(3 * view->n_places + 1u, sizeof **lists_p);
-  if (!*lists_p) return NULL;
+  struct zps_view_image view;
+  if (zps_view_describe(&job->view, ZPS_VIEW_FOR_STATE, &view)) return NULL;
+  if (job->map.state == ZPS_MAP_OVER) release_leavers(&view);
+  *list_p = view.places;
   image->job = (struct zps_job_image){.name = job->name,
                                       .job_id = job->job_id,
                                       .seed = job->seed,
@@ -139,21 +178,17 @@ const void *zps_record_job_of(const struct zps_member_job *job, void *room, uint
                                       .tenant = job->tenant,
                                       .checksums = job->checksums,
                                       .weight = job->weight,
-                                      .epoch = view->epoch,
                                       .world = job->world,
                                       .next_tensor = job->next_tensor,
                                       .started_ms = job->started_ms,
                                       .cause = job->cause,
-                                      .n_first = view->n_first < view->n_places ? view->n_first : 0,
+                                      .view = view,
                                       .ranks = job->ranks};
-  /* A failure is noted without them. */
-  if (job->state == ZPS_JOB_RUNNING) strcpy(image->job.lost_servers, job->lost_servers);
+  strcpy(image->job.lost_servers, job->lost_servers);
   image->secret = job->secret;
   image->next = (struct zps_next_answer){.generation = job->generation, .world = job->world};
   if (job->state == ZPS_JOB_CLOSING) image->job.error = job->error;
   set_map(&image->job, job);
-  set_places(&image->job, view, job->map.state != ZPS_MAP_OVER && zps_view_count(view, ZPS_PLACE_LEAVING) > 0,
-             *lists_p);
   return image;
 }
 

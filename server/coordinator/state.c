@@ -39,13 +39,17 @@ static void hold(struct zps_coordinator *coordinator, bool held) {
   zps_rpc_listener_hold(coordinator->own, held);
 }
 
-static zps_err_t begin(struct zps_coordinator *coordinator, bool is_new, uint64_t until_ns, struct zps_error *error) {
+static zps_err_t begin(struct zps_coordinator *coordinator, const struct zps_replay *replay, uint64_t until_ns,
+                       struct zps_error *error) {
   coordinator->compact_at = COMPACT_BYTES;
-  if (is_new) return zps_store_compact(coordinator->store, append_all, coordinator, error);
+  if (replay->n == 0) return zps_store_compact(coordinator->store, append_all, coordinator, error);
   coordinator->depth++; /* no answers can come in meanwhile */
   zps_members_restored(coordinator->members, until_ns);
   coordinator->depth--;
-  const zps_err_t err = zps_store_commit(coordinator->store, error);
+  zps_err_t err = zps_store_commit(coordinator->store, error);
+  /* A journal has one version: records of this program's do not go behind older ones. */
+  if (!err && replay->header.version != ZPS_RECORDS_VERSION)
+    err = zps_store_compact(coordinator->store, append_all, coordinator, error);
   if (!err) hold(coordinator, false);
   return err;
 }
@@ -60,11 +64,10 @@ zps_err_t zps_coordinator_state_load(struct zps_coordinator *coordinator, struct
     backend->ops->close(backend);
     return err;
   }
-  if (replay.n > 0) coordinator->incarnation = replay.incarnation;
+  if (replay.n > 0) coordinator->incarnation = replay.header.incarnation;
   zps_log_info("state in %s: %llu records, incarnation 0x%016llx", backend->name, (unsigned long long)replay.n,
                (unsigned long long)coordinator->incarnation);
-  return begin(coordinator, replay.n == 0, zps_clock_ns() + coordinator->config.restart_grace_ms * ZPS_NS_PER_MS,
-               error);
+  return begin(coordinator, &replay, zps_clock_ns() + coordinator->config.restart_grace_ms * ZPS_NS_PER_MS, error);
 }
 
 zps_err_t zps_coordinator_state_open(struct zps_coordinator *coordinator, const struct zps_coordinator_config *config,

@@ -11,9 +11,6 @@
 #include "server/coordinator/coordinator_impl.h"
 #include "server/membership/history.h"
 
-#define ROWS_MAX 8192u
-#define TALLY_ROWS_MAX 1280u /* A row is up to 850 bytes. A line, of 4 MiB, has those of servers as well. */
-
 static double seconds_since(uint64_t then_ns) {
   return (double)((zps_clock_ns() - then_ns) / ZPS_NS_PER_MS) / 1000;
 }
@@ -28,6 +25,10 @@ static zps_json *set_conn(zps_json *row, const struct zps_member_client *client)
   if (conn && conn->rpc) {
     row = zps_json_set_str(row, "version", zps_rpc_conn_version(conn->rpc));
     row = set_certificate(row, zps_rpc_conn_certificate_ends_s(conn->rpc));
+  }
+  if (conn && conn->clock.at_ns) {
+    row = zps_json_set_real(row, "clock_ms", conn->clock.ms);
+    row = zps_json_set_real(row, "clock_error_ms", conn->clock.error_ms);
   }
   const uint64_t now_ns = zps_clock_ns(), heard_ns = conn && conn->rpc ? zps_rpc_conn_heard_ns(conn->rpc) : now_ns;
   return zps_json_set_u64(row, "silent_ms", now_ns > heard_ns ? (now_ns - heard_ns) / ZPS_NS_PER_MS : 0);
@@ -83,10 +84,16 @@ static zps_json *set_place(zps_json *row, const char *host, uint32_t pid, const 
   return zps_json_set_str(row, "address", fabric->address);
 }
 
+static const char *server_state(const struct zps_member_server *server) {
+  if (!server->client) return "away";
+  if (server->stops) return "stopping";
+  return server->draining ? "draining" : "in";
+}
+
 static zps_json *server_row(const struct zps_member_server *server) {
   zps_json *row = zps_json_set_u64(zps_json_object(), "server", server->index);
   row = zps_json_set_str(row, "name", server->name);
-  row = zps_json_set_str(row, "state", !server->client ? "away" : server->draining ? "draining" : "in");
+  row = zps_json_set_str(row, "state", server_state(server));
   row = set_place(row, server->host, server->pid, &server->fabric);
   return zps_json_set_u64(row, "jobs", server->n_jobs);
 }
@@ -142,14 +149,15 @@ zps_json *zps_coordinator_kicked(const struct zps_member_kicked *kicked) {
 }
 
 /* One row per server that had to leave a job and has no place in it again; nothing where there is none. */
-static zps_json *set_unreachable(zps_json *table, const struct zps_members *members, const struct zps_viewer *viewer) {
+static zps_json *set_unreachable(zps_json *table, const struct zps_members *members, const struct zps_viewer *viewer,
+                                 struct zps_room *room) {
   zps_json *rows = zps_json_array();
   for (const struct zps_member_job *job = zps_viewer_job_first(viewer, members); job;
        job = zps_viewer_job_next(viewer, job)) {
     for (unsigned i = 0; i < zps_members_servers(members); i++) {
       const struct zps_member_server *const server = zps_members_server(members, i);
       const struct zps_member_cutoff *const cutoff = zps_member_job_cutoff(job, server);
-      if (!cutoff || zps_json_array_len(rows) >= ROWS_MAX) continue;
+      if (!cutoff || !zps_room_has(room, 1)) continue;
       const uint64_t now_ns = zps_clock_ns(), pause_ns = cutoff->again_ns > now_ns ? cutoff->again_ns - now_ns : 0;
       zps_json *row = zps_json_set_str(zps_json_object(), "job", job->name);
       row = zps_json_set_hex(row, "job_id", job->job_id);
@@ -159,7 +167,7 @@ static zps_json *set_unreachable(zps_json *table, const struct zps_members *memb
       row = zps_json_set_u64(row, "ranks", cutoff->n_ranks);
       row = zps_json_set_real(row, "out_s", seconds_since(cutoff->out_ns));
       row = zps_json_set_real(row, "again_s", (double)(pause_ns / ZPS_NS_PER_MS) / 1000);
-      rows = zps_json_append(rows, zps_json_set_str(row, "reason", cutoff->why));
+      rows = zps_room_add(room, 1, rows, zps_json_set_str(row, "reason", cutoff->why));
     }
   }
   if (zps_json_array_len(rows) > 0) return zps_json_set(table, "unreachable", rows);
@@ -169,22 +177,19 @@ static zps_json *set_unreachable(zps_json *table, const struct zps_members *memb
 
 zps_json *zps_coordinator_members(const struct zps_coordinator *coordinator, const struct zps_viewer *viewer) {
   const struct zps_members *members = coordinator->members;
+  struct zps_room room = {.left_bytes = ZPS_ROOM_BYTES};
   zps_json *servers = zps_json_array(), *ranks = zps_json_array();
   for (unsigned i = 0; i < zps_members_servers(members); i++) {
     const struct zps_member_server *server = zps_members_server(members, i);
-    if (zps_viewer_sees_server(viewer, members, server))
-      servers = zps_json_append(servers, set_conn(server_row(server), server->client));
+    if (zps_viewer_sees_server(viewer, members, server) && zps_room_has(&room, 2))
+      servers = zps_room_add(&room, 2, servers, set_conn(server_row(server), server->client));
   }
-  unsigned long n = 0, n_out = 0;
+  zps_json *const table = set_unreachable(zps_json_set(zps_json_object(), "servers", servers), members, viewer, &room);
   for (const struct zps_member_job *job = zps_viewer_job_first(viewer, members); job;
        job = zps_viewer_job_next(viewer, job)) {
     for (uint32_t r = 0; r < job->world; r++) {
       const struct zps_member_rank *rank = job->ranks[r];
-      if (!rank) continue;
-      if (n++ >= ROWS_MAX) {
-        n_out++;
-        continue;
-      }
+      if (!rank || !zps_room_has(&room, 0)) continue;
       zps_json *row = zps_json_set_str(zps_json_object(), "job", job->name);
       row = zps_json_set_hex(row, "job_id", job->job_id);
       row = zps_json_set_u64(row, "rank", r);
@@ -192,11 +197,10 @@ zps_json *zps_coordinator_members(const struct zps_coordinator *coordinator, con
       row = zps_json_set_str(row, "state", is_away ? "away" : zps_rank_state_name(rank->state));
       row = set_place(row, rank->host, rank->pid, &rank->fabric);
       row = zps_json_set_str(row, "memory", rank->memory);
-      ranks = zps_json_append(ranks, set_conn(row, rank->client));
+      ranks = zps_room_add(&room, 0, ranks, set_conn(row, rank->client));
     }
   }
-  zps_json *table = zps_json_set(zps_json_object(), "servers", servers);
-  return left_out(set_unreachable(zps_json_set(table, "ranks", ranks), members, viewer), n_out);
+  return left_out(zps_json_set(table, "ranks", ranks), room.n_out);
 }
 
 /* "2024-06-01T03:00:12Z" */
@@ -231,22 +235,26 @@ static zps_json *ended_row(const struct zps_history_record *record) {
   return zps_json_set_str(row, "failure", record->cause.text);
 }
 
-static zps_json *set_ended(zps_json *table, const struct zps_history *history, const struct zps_viewer *viewer) {
+static zps_json *set_ended(zps_json *table, const struct zps_history *history, const struct zps_viewer *viewer,
+                           struct zps_room *room) {
   zps_json *rows = zps_json_array();
   const unsigned n = zps_history_len(history);
   for (unsigned i = 0; i < n; i++) {
     const struct zps_history_record *const record = zps_history_at(history, i);
-    if (viewer->sees_all || zps_origin_is(&record->origin, &viewer->origin))
-      rows = zps_json_append(rows, ended_row(record));
+    if ((viewer->sees_all || zps_origin_is(&record->origin, &viewer->origin)) && zps_room_has(room, 0))
+      rows = zps_room_add(room, 0, rows, ended_row(record));
   }
-  return left_out(zps_json_set(table, "ended", rows), viewer->sees_all ? (unsigned long)(history->n - n) : 0);
+  room->n_out += viewer->sees_all ? (unsigned long)(history->n - n) : 0;
+  return zps_json_set(table, "ended", rows);
 }
 
 zps_json *zps_coordinator_jobs_table(const struct zps_coordinator *coordinator, const struct zps_viewer *viewer,
                                      bool all) {
+  struct zps_room room = {.left_bytes = ZPS_ROOM_BYTES};
   zps_json *rows = zps_json_array();
   for (const struct zps_member_job *job = zps_viewer_job_first(viewer, coordinator->members); job;
        job = zps_viewer_job_next(viewer, job)) {
+    if (!zps_room_has(&room, 1)) continue;
     zps_json *row = zps_json_set_str(zps_json_object(), "job", job->name);
     row = zps_json_set_hex(row, "job_id", job->job_id);
     row = zps_json_set_str(row, "state", zps_job_state_name(job->state));
@@ -270,10 +278,11 @@ zps_json *zps_coordinator_jobs_table(const struct zps_coordinator *coordinator, 
     const struct zps_error *const cause = zps_member_job_cause(job);
     const bool has_cause = cause->code && job->state >= ZPS_JOB_RUNNING;
     row = zps_json_set_str(row, "code", has_cause ? zps_err_name(cause->code) : "");
-    rows = zps_json_append(rows, zps_json_set_str(row, "failure", has_cause ? cause->text : ""));
+    rows = zps_room_add(&room, 1, rows, zps_json_set_str(row, "failure", has_cause ? cause->text : ""));
   }
   zps_json *table = zps_json_set(zps_json_object(), "jobs", rows);
-  return all ? set_ended(table, zps_members_history(coordinator->members), viewer) : table;
+  if (all) table = set_ended(table, zps_members_history(coordinator->members), viewer, &room);
+  return left_out(table, room.n_out);
 }
 
 static const char *tensor_state(const struct zps_member_tensor *tensor) {
@@ -293,17 +302,14 @@ static zps_json *set_plan(zps_json *row, const struct zps_member_plan *plan) {
 }
 
 zps_json *zps_coordinator_tensors(const struct zps_coordinator *coordinator, const struct zps_viewer *viewer) {
+  struct zps_room room = {.left_bytes = ZPS_ROOM_BYTES};
   zps_json *rows = zps_json_array();
-  unsigned long n = 0, n_out = 0;
   for (const struct zps_member_job *job = zps_viewer_job_first(viewer, coordinator->members); job;
        job = zps_viewer_job_next(viewer, job)) {
     for (uint32_t i = 0; i < job->n_tensors; i++) {
       const struct zps_tensor_spec *spec = &job->tensors[i]->spec;
       char scheme[ZPS_SCHEME_TEXT_MAX + 1];
-      if (n++ >= ROWS_MAX) {
-        n_out++;
-        continue;
-      }
+      if (!zps_room_has(&room, 0)) continue;
       zps_json *row = zps_json_set_str(zps_json_object(), "job", job->name);
       row = zps_json_set_hex(row, "job_id", job->job_id);
       row = zps_json_set_u64(row, "tensor", spec->tensor);
@@ -321,75 +327,8 @@ zps_json *zps_coordinator_tensors(const struct zps_coordinator *coordinator, con
       row = zps_json_set_str(row, "scheme", zps_scheme_spec_text(&spec->scheme, scheme));
       if (job->tensors[i]->plan) row = set_plan(row, job->tensors[i]->plan);
       row = zps_json_set_u64(row, "servers", job->view.n_first);
-      rows = zps_json_append(rows, zps_json_set_u64(row, "first_rank", job->tensors[i]->first_rank));
+      rows = zps_room_add(&room, 0, rows, zps_json_set_u64(row, "first_rank", job->tensors[i]->first_rank));
     }
   }
-  return left_out(zps_json_set(zps_json_object(), "tensors", rows), n_out);
-}
-
-/* ---- Reports of ranks on their rounds ---- */
-
-static zps_json *set_told(zps_json *row, uint64_t told_ns) {
-  return told_ns ? zps_json_set_real(row, "told_s", seconds_since(told_ns)) : row;
-}
-
-static zps_json *tensor_tally(const struct zps_member_job *job, const struct zps_member_tensor *tensor) {
-  const struct zps_tensor_spec *spec = &tensor->spec;
-  zps_json *row = zps_json_set_str(zps_json_object(), "job", job->name);
-  row = zps_json_set_hex(row, "job_id", job->job_id);
-  row = zps_json_set_u64(row, "tensor", spec->tensor);
-  row = zps_json_set_str(row, "name", spec->name);
-  if (spec->group[0]) row = zps_json_set_str(row, "group", spec->group);
-  row = zps_json_set_u64(row, "rows", spec->rows);
-  row = zps_json_set_u64(row, "width", spec->width);
-  row = zps_json_set_u64(row, "value_bytes", zps_dtype_size(spec->dtype));
-  row = zps_json_set_u64(row, "world", spec->group[0] ? spec->n_ranks : job->world);
-  row = zps_json_set_real(row, "age_s", tensor->opened_ns ? seconds_since(tensor->opened_ns) : 0);
-  row = zps_control_tally_write(row, &tensor->tally);
-  row = zps_json_set_u64(row, "rank_rounds", tensor->tally.rounds);
-  row = zps_json_set_u64(row, "rounds", tensor->rounds_done);
-  return set_told(row, tensor->told_ns);
-}
-
-static zps_json *rank_tally(const struct zps_member_job *job, const struct zps_member_rank *rank) {
-  zps_json *row = zps_json_set_str(zps_json_object(), "job", job->name);
-  row = zps_json_set_hex(row, "job_id", job->job_id);
-  row = zps_json_set_u64(row, "rank", rank->rank);
-  row = zps_json_set_str(row, "host", rank->host);
-  row = zps_json_set_str(row, "state", zps_rank_state_name(rank->state));
-  row = zps_control_tally_write(row, &rank->tally);
-  row = zps_json_set_u64(row, "kept_bytes", rank->kept_bytes);
-  row = zps_control_mishaps_write(row, &rank->mishaps);
-  row = zps_json_set_u64(row, "busy", rank->load.busy);
-  row = zps_json_set_u64(row, "starved", rank->load.starved);
-  return set_told(row, rank->told_ns);
-}
-
-zps_json *zps_coordinator_tensor_tallies(const struct zps_coordinator *coordinator, unsigned long *n_out_p) {
-  zps_json *rows = zps_json_array();
-  for (const struct zps_member_job *job = zps_members_job_first(coordinator->members); job; job = job->next) {
-    for (uint32_t i = 0; i < job->n_tensors; i++) {
-      if (zps_json_array_len(rows) < TALLY_ROWS_MAX) {
-        rows = zps_json_append(rows, tensor_tally(job, job->tensors[i]));
-      } else {
-        (*n_out_p)++;
-      }
-    }
-  }
-  return rows;
-}
-
-zps_json *zps_coordinator_rank_tallies(const struct zps_coordinator *coordinator, unsigned long *n_out_p) {
-  zps_json *rows = zps_json_array();
-  for (const struct zps_member_job *job = zps_members_job_first(coordinator->members); job; job = job->next) {
-    for (uint32_t r = 0; r < job->world; r++) {
-      if (!job->ranks[r]) continue;
-      if (zps_json_array_len(rows) < TALLY_ROWS_MAX) {
-        rows = zps_json_append(rows, rank_tally(job, job->ranks[r]));
-      } else {
-        (*n_out_p)++;
-      }
-    }
-  }
-  return rows;
+  return left_out(zps_json_set(zps_json_object(), "tensors", rows), room.n_out);
 }

@@ -209,7 +209,7 @@ static void serve(struct zps_ctl_http *http, const sigset_t *signals) {
     struct zps_error error;
     bool changed = false;
     if (zps_ctl_http_reload(http, &changed, &error))
-      fprintf(stderr, "zenpsctl: %s: the certificate that was read before stays in use\n", error.text);
+      fprintf(stderr, "zenpsctl: %s: the previous certificate stays in use\n", error.text);
     else if (changed)
       fprintf(stderr, "zenpsctl: the certificate files were read again\n");
   }

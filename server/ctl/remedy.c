@@ -19,7 +19,9 @@ static const struct {
      "read the log of the rank that left first; ranks that call zenps_barrier() before they leave avoid it"},
     {"ERR_CONNECT", "check the address (ZENPS_COORDINATOR), the firewall, and that the process there runs"},
     {"ERR_REFUSED", "mend what the sentence names: a certificate, a token, a role, a kick or a drain"},
-    {"ERR_VERSION", "run the same release everywhere; zenpsctl members shows versions"},
+    {"ERR_VERSION",
+     "run the same release everywhere: zenpsctl members shows the versions of members (VERSION), zenpsctl version the "
+     "coordinator's; the sentence names the other one"},
     {"ERR_PROTOCOL",
      "run the same release everywhere; if it is the same, look for broken memory or cards, and report it"},
     {"ERR_SHAPE", "make equal on all ranks what the sentence names: it has both ranks and what each said"},

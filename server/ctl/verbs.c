@@ -2,7 +2,7 @@
  * left out; a test holds that each is described. */
 #include <string.h>
 
-#include "common/base/near.h"
+#include "common/base/did_you_mean.h"
 #include "server/ctl/ctl.h"
 #include "server/ctl/late.h"
 #include "server/ctl/metrics.h"
@@ -25,10 +25,11 @@ static const struct zps_ctl_verb verbs[] = {
     {.name = "jobs",
      .method = "jobs",
      .summary = "jobs that wait, run or end; with --all also the last 256 ended jobs",
-     .about = "With --all a second table lists the last 256 jobs that have ended, the latest at the bottom. Jobs that "
-              "no rank had joined are left out. For each it shows how and when it ended, and for a failed job the first "
-              "cause: a loss, or the first error of a rank. Later effects of that cause, for example ranks that gave up, "
-              "are not shown. With coordinator.state_dir or etcd the list survives a restart of the coordinator.",
+     .about =
+         "With --all a second table lists the last 256 jobs that have ended, the latest at the bottom. Jobs that "
+         "no rank had joined are left out. For each it shows how and when it ended, and for a failed job the first "
+         "cause: a loss, or the first error of a rank. Later effects of that cause, for example ranks that gave up, "
+         "are not shown. With coordinator.state_dir or etcd the list survives a restart of the coordinator.",
      .examples = {"zenpsctl jobs --all", "zenpsctl -o json jobs --all | jq '.ended[] | select(.state == \"failed\")'"},
      .takes = ZPS_CTL_ALL},
     {.name = "tensors",
@@ -58,7 +59,8 @@ static const struct zps_ctl_verb verbs[] = {
      .summary = "what is wrong, with evidence and remedy, in at most ten lines",
      .about = "The worst finding comes first. Findings are: a round that waits, with the ranks that it waits for; "
               "servers that are silent, slow or barred from a job; late ranks; jobs that failed within the last day; "
-              "memory, disk and certificates that run out. The command asks twice, 2 s apart. Exit status, as in "
+              "memory, disk and certificates that run out; clocks that differ from the coordinator's by over 1 s. The "
+              "command asks twice, 2 s apart. Exit status, as in "
               "Nagios: 0 nothing is wrong, 1 warning, 2 critical. 3 and above: the coordinator did not answer.",
      .examples = {"zenpsctl why", "zenpsctl why train7 -o json"}},
     {.name = "health",
@@ -71,10 +73,14 @@ static const struct zps_ctl_verb verbs[] = {
     {.name = "rounds",
      .method = "stats",
      .takes_job = true,
-     .summary = "rounds in flight on servers: their age, and the ranks they wait for",
+     .summary = "rounds in flight: their age, and the ranks they wait for",
      .about =
-         "The oldest round comes first. The coordinator asks all servers, and each has 2 s to answer. Schemes between "
-         "ranks use no server, so their rounds are not shown. Rounds of zenps's own tensors (@...) are shown.",
+         "The oldest round comes first. The coordinator asks all servers, and each has 2 s to answer. Rounds of "
+         "schemes "
+         "between ranks have no server. Their ranks report them from the first second of their age on, once a "
+         "heartbeat, unless ZENPS_TELEMETRY is 0. Such a round waits for ranks that others wait for, and that wait for "
+         "no other rank themselves. If each waits for another one, it waits for all of these. Rounds of zenps's own "
+         "tensors (@...) are shown.",
      .examples = {"zenpsctl rounds", "zenpsctl --watch=1s rounds train7"}},
     {.name = "security",
      .method = "security",
@@ -168,6 +174,9 @@ static const struct {
 } columns[] = {
     {NULL, "coordinator", "address", "where it listens"},
     {NULL, "coordinator", "state", "running, or draining: takes no jobs and ends after the last one"},
+    {"members", NULL, "version", "its version of zenps"},
+    {"members", NULL, "clock_ms", "its clock minus the coordinator's, in milliseconds"},
+    {"members", NULL, "clock_error_ms", "CLOCK/ms is exact to so many milliseconds"},
     {NULL, NULL, "version", "of zenps"},
     {NULL, NULL, "protocol", "number of the protocol; must be equal everywhere"},
     {NULL, NULL, "pid", "process"},
@@ -194,7 +203,9 @@ static const struct {
     {"security", NULL, "close", "options that close it"},
     {"drain", "servers", "name", "its server.name"},
     {"undrain", "servers", "name", "its server.name"},
-    {"drain", "servers", "state", "draining: takes no more jobs; away: disconnected, drains when it is back"},
+    {"drain", "servers", "state",
+     "draining: takes no more jobs; stopping: its process is about to end; away: disconnected, drains when it is "
+     "back"},
     {"undrain", "servers", "state", "in: takes jobs; away: disconnected, takes jobs when it is back"},
     {"drain", "servers", "jobs", "jobs that it still has"},
     {"undrain", "servers", "jobs", "jobs that it has"},
@@ -206,9 +217,12 @@ static const struct {
     {"rebalance", NULL, "reason", "servers that take places; what the job waits for; why it stays"},
     {"kick", NULL, "job_state", "state of the job now; closing: it fails; ended: it ended with this rank"},
     {"members", "servers", "server", "number, never reused"},
+    {"rounds", NULL, "server", "name of the server; none: a round between ranks"},
     {NULL, NULL, "server", "name of the server"},
     {"members", "servers", "name", "its server.name"},
-    {"members", "servers", "state", "in, or draining: takes no more jobs"},
+    {"members", "servers", "state",
+     "in; draining: takes no more jobs (zenpsctl drain); stopping: its process is about to end (SIGTERM); away: "
+     "disconnected"},
     {NULL, NULL, "host", "its host's name"},
     {NULL, NULL, "provider", "libfabric's provider"},
     {NULL, NULL, "keys", "memory keys: random; weak: strangers can guess them and read gradients"},
@@ -257,14 +271,13 @@ static const struct {
      "long"},
     {"tensors", NULL, "servers", "servers of the job"},
     {"rounds", NULL, "step", "the step"},
-    {"rounds", NULL, "age_ms", "milliseconds since the first rank pushed"},
+    {"rounds", NULL, "age_ms", "milliseconds since the first rank pushed, or began"},
     {"rounds", NULL, "waits_for",
      "push: ranks have not pushed; bytes: the server reads gradients; sum: the server sums; pull: ranks have not read "
-     "the sums"},
+     "the sums; message: ranks have sent nothing; rank: ranks compute"},
     {"rounds", NULL, "n_ranks", "how many ranks it waits for"},
     {"rounds", NULL, "ranks", "the first 16 of these ranks"},
     {"rounds", NULL, "left_ms", "milliseconds until the earliest deadline of a rank ends the round"},
-    {"members", NULL, "version", "its version of zenps"},
     {NULL, NULL, "answer", "ok, or why the server did not answer"},
     {"stats", "servers", "jobs", "jobs that are open on it"},
     {"stats", "servers", "tensors", "tensors that are open on it"},
@@ -277,7 +290,7 @@ static const struct {
     {NULL, NULL, "again", "retries because the fabric had no room"},
     {NULL, NULL, "malformed", "frames refused as malformed"},
     {NULL, NULL, "forged", "messages ignored because no process of their job had sent them"},
-    {NULL, NULL, "corrupt", "reads with other bytes than announced; repeated, or failed"},
+    {NULL, NULL, "corrupt", "reads with other bytes than announced, right at the second attempt"},
     {NULL, NULL, "reconnects", "data-plane connections made again after a loss or a takeover"},
     {NULL, NULL, "resent", "messages resent over another connection"},
     {NULL, NULL, "reordered", "messages that waited because earlier ones had not arrived"},

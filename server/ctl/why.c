@@ -70,6 +70,7 @@ zps_json *zps_ctl_why(const struct zps_ctl_why_answers *answers, const char *job
   zps_why_failing(why);
   zps_why_ends(why);
   zps_why_versions(why);
+  zps_why_clocks(why);
   qsort(why->findings, why->n, sizeof why->findings[0], worse_first);
   zps_json *findings = zps_json_array();
   for (unsigned i = 0; i < why->n && i < SHOWN_MAX; i++) {

@@ -56,5 +56,7 @@ void zps_why_failed(struct why *why);
 void zps_why_failing(struct why *why);
 void zps_why_ends(struct why *why);
 void zps_why_versions(struct why *why);
+/* why_clocks.c: clocks of servers and ranks that differ from the coordinator's. */
+void zps_why_clocks(struct why *why);
 
 #endif

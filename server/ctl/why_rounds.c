@@ -17,8 +17,21 @@ static const zps_json *rank_row(const struct why *why, const char *job, uint64_t
   return NULL;
 }
 
+/* As the tensor's ranks have reported. */
+static double reported_mean_ms(const struct why *why, const zps_json *round) {
+  const zps_json *const rows = zps_json_get(why->answers->now, "tensors");
+  for (size_t i = 0; i < zps_json_array_len(rows); i++) {
+    const zps_json *const row = zps_json_at(rows, i);
+    if (strcmp(text(row, "job_id"), text(round, "job_id")) == 0 && number(row, "tensor") == number(round, "tensor") &&
+        number(row, "rank_rounds") > 0)
+      return number(row, "total_ns") / number(row, "rank_rounds") / 1e6;
+  }
+  return 0;
+}
+
 /* The mean time of a tensor's rounds on a server, since it was opened. */
 static double mean_ms(const struct why *why, const zps_json *round) {
+  if (!*text(round, "server")) return reported_mean_ms(why, round);
   const zps_json *const rows = zps_json_get(why->answers->now, "shards");
   for (size_t i = 0; i < zps_json_array_len(rows); i++) {
     const zps_json *const row = zps_json_at(rows, i);
@@ -68,7 +81,7 @@ static void say_remedy(const struct why *why, const zps_json *round, struct zps_
   if (strcmp(waits, "sum") == 0)
     zps_why_remedy(finding, "look at the server's processor and memory (zenpsctl stats)");
   else if (!is_one)
-    zps_why_remedy(finding, "look at these ranks' logs, and at their hosts");
+    zps_why_remedy(finding, "look at these ranks' logs, at their hosts, and at the links between them");
   else if (silent_ms > 2000)
     zps_why_remedy(
         finding,
@@ -80,6 +93,12 @@ static void say_remedy(const struct why *why, const zps_json *round, struct zps_
                    "its process lives, and does not call: print its stack there (py-spy dump -p %.0f, gdb -p %.0f); "
                    "zenpsctl kick %s %llu ends it",
                    pid, pid, zps_why_quoted(job, name), (unsigned long long)rank);
+  else if (!*text(round, "server"))
+    zps_why_remedy(finding,
+                   "its process lives, and does not call, or does not get on: print its stack there (py-spy dump -p "
+                   "%.0f, gdb -p %.0f); if it waits for others there, look at its link (ip -s link); zenpsctl kick %s "
+                   "%llu ends it",
+                   pid, pid, zps_why_quoted(job, name), (unsigned long long)rank);
   else
     zps_why_remedy(finding,
                    "its process lives, and bytes do not come through: look at the link between its host and %.60s",
@@ -90,6 +109,8 @@ static const char *waits_text(const zps_json *round) {
   const char *const waits = text(round, "waits_for");
   if (strcmp(waits, "push") == 0) return "the push of ";
   if (strcmp(waits, "bytes") == 0) return "bytes of ";
+  if (strcmp(waits, "message") == 0) return "messages of ";
+  if (strcmp(waits, "rank") == 0) return "the work of ";
   return strcmp(waits, "sum") == 0 ? "the sums of server " : "the sums to be read by ";
 }
 

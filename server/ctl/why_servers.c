@@ -33,24 +33,34 @@ void zps_why_servers(struct why *why) {
   }
 }
 
-/* A server that an administrator has drained, or "". */
-static const char *draining_server(const struct why *why) {
+/* A server in this state, or "". */
+static const char *server_in(const struct why *why, const char *state) {
   const zps_json *const rows = zps_json_get(why->answers->members, "servers");
   for (size_t i = 0; i < zps_json_array_len(rows); i++)
-    if (strcmp(text(zps_json_at(rows, i), "state"), "draining") == 0) return text(zps_json_at(rows, i), "name");
+    if (strcmp(text(zps_json_at(rows, i), "state"), state) == 0) return text(zps_json_at(rows, i), "name");
   return "";
 }
 
+/* draining: by an administrator, who can take it back; stopping: its process is about to end. */
 static void say_fewer_servers(struct why *why, const zps_json *job) {
-  const char *const drains = draining_server(why), *const lost = text(job, "lost_servers");
+  const char *const drains = server_in(why, "draining"), *const stops = server_in(why, "stopping");
+  const char *const lost = text(job, "lost_servers"), *const other = *drains ? drains : stops;
   struct zps_finding *const finding =
       zps_why_found(why, ZPS_FINDING_WARNING, 20, "job %.60s runs on %.0f of %.0f servers%s%.100s%s%.60s",
                     text(job, "job"), number(job, "servers_in"), number(job, "servers"), *lost ? "; lost: " : "", lost,
-                    *drains ? "; draining: " : "", drains);
+                    *drains  ? "; draining: "
+                    : *stops ? "; stopping: "
+                             : "",
+                    other);
   char name[ZPS_QUOTED_MAX];
   if (*drains)
     zps_why_remedy(finding, "zenpsctl undrain %s when it may take jobs again, or start another server",
                    zps_why_quoted(drains, name));
+  else if (*stops)
+    zps_why_remedy(finding,
+                   "start %.60s again, or another server: the process ends when its jobs have left it, and cannot be "
+                   "taken back; the job takes a new one in some 5 s after it has come",
+                   stops);
   else
     zps_why_remedy(
         finding,

@@ -33,7 +33,8 @@ struct zps_agent {
   struct zps_rpc_conn *conn; /* connecting or connected */
   bool connecting, registered, draining, closing;
   struct zps_silence silence; /* of the coordinator */
-  struct zps_stuck stuck;     /* the shard's progress thread */
+  struct zps_beat_heard heard;
+  struct zps_stuck stuck; /* the shard's progress thread */
   unsigned retry_ms;
   uv_timer_t timer; /* retry, or heartbeat */
   bool timer_open;
@@ -125,7 +126,10 @@ static void on_message(void *ctx, struct zps_rpc_conn *conn, const char *method,
                        struct zps_rpc_request *request) {
   struct zps_agent *agent = ctx;
   (void)conn;
-  if (!request) return; /* heartbeat: the connection notes that it heard something */
+  if (!request) {
+    if (strcmp(method, "heartbeat") == 0) zps_beat_hear(&agent->heard, params, zps_clock_ns());
+    return;
+  }
   struct zps_error error;
   zps_json *result = NULL;
   char job[ZPS_NAME_MAX + 1];
@@ -146,6 +150,7 @@ static void on_close(void *ctx, struct zps_rpc_conn *conn, zps_err_t code, const
   struct zps_agent *agent = ctx;
   (void)conn, (void)code;
   agent->conn = NULL;
+  agent->heard = (struct zps_beat_heard){.sent_us = 0};
   zps_agent_jobs_unregistered(&agent->jobs);
   if (!agent->closing) {
     char text[300];
@@ -242,7 +247,8 @@ static void beat(struct zps_agent *agent) {
     zps_log_warn("the coordinator was silent for %.1f s", (double)silent_ns / (double)ZPS_NS_PER_S);
     if (zps_rpc_notify(agent->conn, "away", zps_json_object()) == ZPS_OK) zps_log_debug("connecting anew");
     zps_rpc_close(agent->conn, false);
-  } else if (zps_rpc_notify(agent->conn, "heartbeat", zps_control_beat_write(stuck_ms(agent, now_ns)))) {
+  } else if (zps_rpc_notify(agent->conn, "heartbeat",
+                            zps_beat_next(&agent->heard, stuck_ms(agent, now_ns), zps_clock_ns()))) {
     zps_rpc_close(agent->conn, false);
   }
 }

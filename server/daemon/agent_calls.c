@@ -65,12 +65,12 @@ static zps_err_t job_close(struct zps_agent_jobs *jobs, const zps_json *params, 
   return err ? zps_fail(error, err, "no job 0x%016llx here", (unsigned long long)call.job_id) : ZPS_OK;
 }
 
-static zps_err_t job_map(struct zps_agent_jobs *jobs, const zps_json *params, struct zps_error *error) {
-  struct zps_job_map map;
-  zps_err_t err = zps_control_job_map_read(params, &map, error);
+static zps_err_t job_view(struct zps_agent_jobs *jobs, const zps_json *params, struct zps_error *error) {
+  struct zps_job_view message;
+  zps_err_t err = zps_control_job_view_read(params, &message, error);
   if (err) return err;
-  err = zps_shard_job_map(jobs->shard, &map, error);
-  zps_job_map_fini(&map);
+  err = zps_shard_job_view(jobs->shard, &message, error);
+  zps_job_view_fini(&message);
   return err;
 }
 
@@ -98,7 +98,7 @@ static const struct {
   zps_err_t (*run)(struct zps_agent_jobs *jobs, const zps_json *params, struct zps_error *error);
 } calls[] = {{"job.open", job_open},       {"tensor.open", tensor_open}, {"tensor.forget", tensor_forget},
              {"tensor.keep", tensor_keep}, {"job.close", job_close},     {"rank.gone", rank_gone},
-             {"job.map", job_map},         {"job.replay", job_replay}};
+             {"job.view", job_view},       {"job.replay", job_replay}};
 
 static zps_err_t carry_out(struct zps_agent_jobs *jobs, const char *method, const zps_json *params, zps_json **result_p,
                            struct zps_error *error) {

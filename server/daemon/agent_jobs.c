@@ -141,7 +141,6 @@ static bool knows(const uint64_t *known, uint32_t n, uint64_t job_id) {
 
 void zps_agent_jobs_registered(struct zps_agent_jobs *jobs, uint64_t incarnation, const uint64_t *known, uint32_t n,
                                uint64_t now_ns) {
-  bool was_lost = false;
   for (struct zps_agent_job *job = jobs->first, *next; job; job = next) {
     next = job->next;
     if (job->incarnation == 0) job->incarnation = incarnation;
@@ -150,21 +149,17 @@ void zps_agent_jobs_registered(struct zps_agent_jobs *jobs, uint64_t incarnation
       job->incarnation = incarnation;
     } else if (job->incarnation == incarnation) {
       leave_job(jobs, job, "the coordinator closed it, or took this server for lost, while there was no connection");
-      was_lost = true;
     } else if (!job->orphan_ns) {
       job->orphan_ns = now_ns;
       zps_log_about(.job = job->name);
-      zps_log_warn("job 0x%016llx: the coordinator does not know it: its rounds go on, for now",
+      zps_log_warn("job 0x%016llx is unknown to the coordinator: this server keeps it for now",
                    (unsigned long long)job->job_id);
     }
   }
   jobs->incarnation = incarnation;
-  /* Ranks that gave this server up filled their arrays anew, under its reads. */
-  if (was_lost) zps_shard_forget_corrupt(jobs->shard, jobs->corrupt);
 }
 
 void zps_agent_jobs_unregistered(struct zps_agent_jobs *jobs) {
-  if (jobs->incarnation) jobs->corrupt = zps_shard_corrupt(jobs->shard);
   jobs->incarnation = 0;
 }
 

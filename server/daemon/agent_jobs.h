@@ -24,7 +24,6 @@ struct zps_agent_jobs {
   struct zps_agent_job *first;
   uint32_t n;
   uint64_t incarnation; /* Coordinator that this server is registered with. 0: none yet. */
-  uint64_t corrupt;     /* corrupt reads when the last registration ended */
   bool is_stuck; /* the shard has not taken a call: what the coordinator wants open is no longer what is open there */
 };
 

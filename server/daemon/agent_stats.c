@@ -1,18 +1,20 @@
 /* The shard's counters as rows. */
 #include "common/base/clock.h"
+#include "common/control/room.h"
 #include "proto/control_stats.h"
 #include "server/daemon/agent_jobs.h"
 
-/* A line is 4 MiB; a tensor's row some 500 bytes, a lag's 100. */
-#define TENSOR_ROWS_MAX 4096u
-#define LAG_ROWS_MAX 8192u
-#define SHARE_ROWS_MAX 1024u
+/* Together, with rounds, no more than ZPS_ROOM_BYTES. */
+#define TENSORS_BYTES (2560u << 10)
+#define LAGS_BYTES (1024u << 10)
+#define SHARES_BYTES (256u << 10)
+#define ROUNDS_BYTES (128u << 10)
 #define LAGS_PER_TENSOR 64u /* the slowest ranks */
 #define ROUND_ROWS_MAX 64u  /* the oldest; each takes a look at all ranks on the progress thread */
 
 struct rows {
   zps_json *tensors, *lags, *shares, *rounds;
-  uint64_t n_out;
+  struct zps_room tensors_room, lags_room, shares_room, rounds_room;
 };
 
 static zps_json *tensor_row(const struct zps_tensor_stats *stats) {
@@ -76,38 +78,33 @@ static void add_lags(struct rows *rows, const struct zps_tensor_stats *stats) {
   for (uint32_t r = 0; r < stats->world; r++) {
     const bool slow = stats->lag_ns[r] > threshold;
     const bool shown = slow || (stats->lag_ns[r] == threshold && room > 0);
-    if (!shown || zps_json_array_len(rows->lags) >= LAG_ROWS_MAX) {
-      rows->n_out++;
+    if (!shown) {
+      rows->lags_room.n_out++;
       continue;
     }
     if (!slow) room--;
-    rows->lags = zps_json_append(rows->lags, lag_row(stats, r));
+    if (zps_room_has(&rows->lags_room, 0))
+      rows->lags = zps_room_add(&rows->lags_room, 0, rows->lags, lag_row(stats, r));
   }
 }
 
 static void visit(void *ctx, const struct zps_tensor_stats *stats) {
   struct rows *rows = ctx;
-  if (zps_json_array_len(rows->tensors) >= TENSOR_ROWS_MAX) {
-    rows->n_out++;
-    return;
-  }
-  rows->tensors = zps_json_append(rows->tensors, tensor_row(stats));
+  if (!zps_room_has(&rows->tensors_room, 0)) return;
+  rows->tensors = zps_room_add(&rows->tensors_room, 0, rows->tensors, tensor_row(stats));
   add_lags(rows, stats);
 }
 
 static void visit_share(void *ctx, const struct zps_job_share *share) {
   struct rows *rows = ctx;
-  if (zps_json_array_len(rows->shares) >= SHARE_ROWS_MAX) {
-    rows->n_out++;
-    return;
-  }
+  if (!zps_room_has(&rows->shares_room, 0)) return;
   zps_json *row = zps_json_set_hex(zps_json_object(), "job_id", share->job_id);
   row = zps_json_set_u64(row, "weight", share->weight);
   row = zps_json_set_u64(row, "pool_bytes", share->pool.all);
   row = zps_json_set_u64(row, "pool_contested_bytes", share->pool.contested);
   row = zps_json_set_u64(row, "pool_waited_bytes", share->pool.waited);
   row = zps_json_set_u64(row, "memory_bytes", share->memory_bytes);
-  rows->shares = zps_json_append(rows->shares, row);
+  rows->shares = zps_room_add(&rows->shares_room, 0, rows->shares, row);
 }
 
 static void visit_round(void *ctx, const struct zps_round_flight *flight) {
@@ -127,13 +124,19 @@ static void visit_round(void *ctx, const struct zps_round_flight *flight) {
   row = zps_json_set_str(row, "waits_for", waits[flight->wait]);
   row = zps_json_set_u64(row, "n_ranks", flight->n_ranks);
   row = zps_json_set(row, "ranks", ranks);
-  rows->rounds = zps_json_append(rows->rounds, row);
+  rows->rounds = zps_room_add(&rows->rounds_room, 0, rows->rounds, row);
 }
 
 zps_err_t zps_agent_stats(struct zps_shard *shard, zps_json **result_p, struct zps_error *error) {
   struct zps_shard_totals totals = {.jobs = 0};
-  struct rows rows = {
-      .tensors = zps_json_array(), .lags = zps_json_array(), .shares = zps_json_array(), .rounds = zps_json_array()};
+  struct rows rows = {.tensors = zps_json_array(),
+                      .lags = zps_json_array(),
+                      .shares = zps_json_array(),
+                      .rounds = zps_json_array(),
+                      .tensors_room = {.left_bytes = TENSORS_BYTES},
+                      .lags_room = {.left_bytes = LAGS_BYTES},
+                      .shares_room = {.left_bytes = SHARES_BYTES},
+                      .rounds_room = {.left_bytes = ROUNDS_BYTES}};
   zps_err_t err = zps_shard_stats(shard, &totals, visit, &rows, error);
   if (!err) err = zps_shard_shares(shard, visit_share, &rows, error);
   if (!err) err = zps_shard_rounds(shard, ROUND_ROWS_MAX, visit_round, &rows, error);
@@ -166,7 +169,9 @@ zps_err_t zps_agent_stats(struct zps_shard *shard, zps_json **result_p, struct z
   result = zps_json_set(result, "lags", rows.lags);
   result = zps_json_set(result, "shares", rows.shares);
   result = zps_json_set(result, "rounds", rows.rounds);
-  if (rows.n_out) result = zps_json_set_u64(result, "left_out", rows.n_out);
+  const unsigned long n_out =
+      rows.tensors_room.n_out + rows.lags_room.n_out + rows.shares_room.n_out + rows.rounds_room.n_out;
+  if (n_out) result = zps_json_set_u64(result, "left_out", n_out);
   if (!result) return zps_fail(error, ZPS_ERR_NOMEM, "no memory for the counters");
   *result_p = result;
   return ZPS_OK;

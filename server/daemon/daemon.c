@@ -15,6 +15,7 @@
 
 #include "common/base/beside.h"
 #include "common/base/clock.h"
+#include "common/base/config.h"
 #include "common/base/descriptors.h"
 #include "common/control/addresses.h"
 #include "config.h"
@@ -83,7 +84,8 @@ static void on_drain(uv_timer_t *timer) {
   const unsigned jobs_here = daemon->shard ? zps_shard_jobs(daemon->shard) : 0;
   if (jobs + jobs_here > 0) {
     if (zps_clock_ns() < daemon->drain_deadline_ns) return;
-    zps_log_warn("%u jobs have not ended in time (drain.timeout): leaving them", jobs > jobs_here ? jobs : jobs_here);
+    zps_log_warn("drain.timeout has passed: exiting, though %u jobs have not ended",
+                 jobs > jobs_here ? jobs : jobs_here);
   } else {
     zps_log_info("drained, exiting");
   }
@@ -230,8 +232,8 @@ static void on_agent_change(void *ctx, bool registered, const char *text) {
 
 static void on_open_to_all(uv_timer_t *timer) {
   const struct daemon *daemon = timer->data;
-  zps_log_warn("listening at %s without TLS (control.insecure): whoever reaches it may be a server or a rank",
-               zps_coordinator_address(daemon->coordinator));
+  zps_log_warn("listening at %s without TLS (%s): anybody who reaches it may be a server or a rank",
+               zps_coordinator_address(daemon->coordinator), zps_config_said("control.insecure"));
 }
 
 /* ---- What will stop it unless somebody acts ---- */
@@ -319,11 +321,11 @@ static zps_err_t start_shard(struct daemon *daemon, struct zps_error *error) {
 static zps_err_t write_address(const char *path, const char *address, struct zps_error *error) {
   char beside[PATH_MAX];
   int fd;
-  const zps_err_t err = zps_beside_create(path, "control.address_file", beside, &fd, error);
+  const zps_err_t err = zps_beside_create(path, zps_config_said("control.address_file"), beside, &fd, error);
   if (err) return err;
   const bool is_written = fchmod(fd, 0644) == 0 && dprintf(fd, "%s\n", address) > 0;
   if (close(fd) == 0 && is_written && rename(beside, path) == 0) return ZPS_OK;
-  zps_fail_errno(error, ZPS_ERR_IO, errno, "control.address_file: cannot write %s", path);
+  zps_fail_errno(error, ZPS_ERR_IO, errno, "%s: cannot write %s", zps_config_said("control.address_file"), path);
   unlink(beside);
   return ZPS_ERR_IO;
 }

@@ -8,6 +8,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "common/base/config.h"
 #include "common/base/log.h"
 
 void zps_in_effect_log_file(const struct zps_options *options, bool was_read) {
@@ -63,10 +64,11 @@ zps_err_t zps_memlock_judge(const char *provider, uint64_t limit_bytes, bool may
   if (!pins(provider) || may_lock || limit_bytes >= needed_bytes) return ZPS_OK;
   return zps_fail(
       error, ZPS_ERR_REFUSED,
-      "provider %s pins memory, server.memory_limit is %llu MiB, but this process may lock only %llu MiB "
-      "(RLIMIT_MEMLOCK): raise it (systemd: LimitMEMLOCK=infinity; shell: ulimit -l unlimited; containers: in the "
-      "runtime's unit), or lower server.memory_limit",
-      provider, (unsigned long long)(needed_bytes >> 20), (unsigned long long)(limit_bytes >> 20));
+      "provider %s pins memory, %s is %llu MiB, but this process may lock only %llu MiB (RLIMIT_MEMLOCK): raise it "
+      "(systemd: LimitMEMLOCK=infinity; shell: ulimit -l unlimited; containers: in the runtime's unit), or lower "
+      "server.memory_limit",
+      provider, zps_config_said("server.memory_limit"), (unsigned long long)(needed_bytes >> 20),
+      (unsigned long long)(limit_bytes >> 20));
 }
 
 static bool may_lock(void) {

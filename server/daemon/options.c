@@ -44,21 +44,19 @@ static const struct zps_opt opts[] = {
 
     OPT(ZPS_OPT_STRING, control_listen, .name = "control.listen", .arg = "HOST:PORT", .def = "127.0.0.1:7077",
         .help =
-            "address of the coordinator: HOST:PORT (port 0 takes any free one), or unix:PATH, for its user and root "
-            "alone. At a loopback address without TLS, servers and administrators must be of its user"),
+            "address of the coordinator: HOST:PORT, or unix:PATH for its user and root alone. Port 0 takes any free "
+            "port. At a loopback address without TLS, servers and administrators must be processes of its user"),
     OPT(ZPS_OPT_STRING, control_coordinator, .name = "control.coordinator", .arg = "HOST:PORT,...",
-        .help =
-            "where a server finds the coordinator (default: this process, when it is both). Name all coordinators of "
-            "a cluster, with commas in between: the server finds the leader"),
+        .help = "where a server finds the coordinator (default: this process, if it has both roles). If a cluster has "
+                "several coordinators, name all, with commas in between: the server finds the leader"),
     OPT(ZPS_OPT_STRING, control_socket, .name = "control.socket", .arg = "PATH",
         .help =
             "second address of the coordinator, a Unix socket. Whoever may connect there may administer the cluster "
             "and register servers"),
     OPT(ZPS_OPT_STRING, control_socket_mode, .name = "control.socket_mode", .arg = "MODE", .def = "0600",
-        .help = "who may connect to that socket, as an octal file mode: 0660 for owner and group. The umask has no "
-                "effect"),
+        .help = "file mode of control.socket, in octal: 0660 lets owner and group connect. The umask has no effect"),
     OPT(ZPS_OPT_STRING, control_socket_group, .name = "control.socket_group", .arg = "GROUP",
-        .help = "group of that socket, a name or a number (default: the daemon's own)"),
+        .help = "group of control.socket, a name or a number (default: the daemon's own)"),
     OPT(ZPS_OPT_STRING, control_address_file, .name = "control.address_file", .arg = "FILE",
         .help = "the coordinator writes its address to this file. Scripts that use port 0 read it"),
     OPT(ZPS_OPT_STRING, control_ready_file, .name = "control.ready_file", .arg = "FILE",
@@ -66,26 +64,25 @@ static const struct zps_opt opts[] = {
             "file for readiness probes: it exists while the coordinator listens, the server is registered, and neither "
             "drains"),
     OPT(ZPS_OPT_DURATION, control_heartbeat_ms, .name = "control.heartbeat", .arg = "TIME", .def = "1s", .min = 10,
-        .max = BEAT_MS_MAX, .help = "time between heartbeats. The coordinator tells servers and ranks"),
+        .max = BEAT_MS_MAX, .help = "time between heartbeats. Servers and ranks get it from the coordinator"),
     OPT(ZPS_OPT_DURATION, control_dead_ms, .name = "control.dead", .arg = "TIME", .def = "5s", .max = BEAT_MS_MAX,
-        .help = "a peer is dead after so long a silence. Raise it on hosts that stall for seconds. Three more times "
-                "follow from it: a server answers the coordinator within 2 of these, at least 10 s; servers forget a "
-                "failed job "
-                "after 6, though ranks are still in it; another coordinator takes over from a silent leader after 1, "
-                "in whole seconds, at least 2"),
+        .help = "a peer is dead after this time of silence. Raise it on hosts that stall for seconds. Three more times "
+                "follow from it. Twice as long, at least 10 s: a server must answer a call. 6 times as long: servers "
+                "forget a failed job, even with ranks in it. Once, in whole seconds, at least 2 s: another coordinator "
+                "takes over from a silent leader"),
     OPT(ZPS_OPT_DURATION, control_resume_grace_ms, .name = "control.resume_grace", .arg = "TIME", .def = "0s",
         .max = BEAT_MS_MAX,
-        .help = "a server or rank may connect again for so long after its connection ended. Set it where proxies or "
-                "firewalls end connections. 0s: the end of a connection is the end of its process, unless the process "
-                "announced a new connection"),
+        .help = "time in which a server or rank may connect again after its connection ended. Set it where proxies or "
+                "firewalls end connections. 0s: the process counts as dead at once, unless it announced a new "
+                "connection"),
 
     OPT(ZPS_OPT_BOOL, control_insecure, .name = "control.insecure",
         .help =
-            "listen without TLS at an address that other hosts reach. Everybody there may be a server or a rank. The "
-            "log warns of it every hour"),
+            "allow an address of a network without TLS. Anybody who reaches it may then be a server or a rank. The log "
+            "warns every hour"),
     OPT(ZPS_OPT_STRING, tls_ca, .name = "tls.ca", .arg = "FILE",
         .help = "certificates (PEM) of the cluster's authorities. With tls.cert and tls.key the control plane speaks "
-                "TLS, with certified peers alone. zenpsctl certs makes all three. A daemon reads changed files at "
+                "TLS, to certified peers only. zenpsctl certs makes the three files. A daemon reads changed files at "
                 "the next connection and at each reload"),
     OPT(ZPS_OPT_STRING, tls_cert, .name = "tls.cert", .arg = "FILE",
         .help = "certificate (PEM) of this process: of a coordinator (zenps://coordinator/NAME), of the server "
@@ -98,11 +95,12 @@ static const struct zps_opt opts[] = {
 
     OPT(ZPS_OPT_UINT, coordinator_min_servers, .name = "coordinator.min_servers", .arg = "N", .def = "1", .min = 1,
         .max = ZPS_SERVERS_MAX, .flags = ZPS_OPT_RELOADABLE,
-        .help = "jobs wait for so many servers. Set it to the size of the cluster, so that the first job uses all"),
+        .help = "jobs wait until N servers are registered. Set it to the size of the cluster, so that the first job "
+                "uses all servers"),
     OPT(ZPS_OPT_ENUM, coordinator_server_loss, .name = "coordinator.server_loss", .arg = "WHAT", .def = "replay",
         .values = server_losses, .flags = ZPS_OPT_RELOADABLE,
-        .help = "when a job loses a server and has others: replay (they take over, and begin the open rounds again) "
-                "or fail"),
+        .help = "what a job does that loses one of its servers. replay: the others take over, and the open rounds "
+                "begin again. fail: it fails"),
 
     OPT(ZPS_OPT_STRING, coordinator_state_dir, .name = "coordinator.state_dir", .arg = "FOLDER",
         .help = "folder of the coordinator's state. With it, jobs go on while the coordinator is down and after it "
@@ -121,26 +119,27 @@ static const struct zps_opt opts[] = {
     OPT(ZPS_OPT_STRING, coordinator_etcd_key, .name = "coordinator.etcd_key", .arg = "FILE",
         .help = "private key (PEM) of that certificate"),
     OPT(ZPS_OPT_STRING, coordinator_advertise, .name = "coordinator.advertise", .arg = "HOST:PORT",
-        .help = "address of this one of several coordinators, as its clients write it (default: control.listen; where "
-                "that is every address, with the host's name)"),
+        .help = "address of this coordinator, as its clients write it, if there are several coordinators (default: "
+                "control.listen, with the host's name if that is every address)"),
     OPT(ZPS_OPT_STRING, coordinator_token_key, .name = "coordinator.token_key", .arg = "FILE",
         .flags = ZPS_OPT_RELOADABLE,
-        .help = "keys of tokens: a rank must show a token of one of them (zenpsctl token; default: any rank may join). "
-                "Read again at each reload"),
+        .help = "keys of tokens. Each rank must show a token made with one of them (zenpsctl token). Read again at "
+                "each reload (default: any rank may join)"),
     OPT(ZPS_OPT_ENUM, coordinator_addresses, .name = "coordinator.addresses", .arg = "WHICH", .def = "auto",
         .values = whose_addresses,
-        .help = "data addresses that servers and ranks may name: own (the address of their connection, or one in "
-                "fabric.subnet; any address for the coordinator's host), any, or auto (own with TLS, else any)"),
+        .help = "data addresses that servers and ranks may name. own: the address of their connection, or one in "
+                "fabric.subnet. A process on the coordinator's host may name any. any: every address. auto: own with "
+                "TLS, else any"),
     OPT(ZPS_OPT_STRING, coordinator_cluster, .name = "coordinator.cluster", .arg = "NAME", .def = "zenps",
         .help = "name of the cluster in its state. A coordinator does not take over the state of another cluster"),
     OPT(ZPS_OPT_DURATION, coordinator_restart_grace_ms, .name = "coordinator.restart_grace", .arg = "TIME",
         .def = "30s", .max = BEAT_MS_MAX,
-        .help = "after a restart with state, servers and ranks may come back for so long. Raise it where a new "
+        .help = "time in which servers and ranks may come back after a restart with state. Raise it where a new "
                 "coordinator is hard to reach at first (Kubernetes)"),
 
     OPT(ZPS_OPT_STRING, server_name, .name = "server.name", .arg = "NAME",
-        .help = "name of this server, unique in its cluster (default: the host's name). With TLS its certificate "
-                "names it, or is a coordinator's as well"),
+        .help = "name of this server, unique in its cluster (default: the host's name). With TLS its certificate must "
+                "name it, or be a coordinator's as well"),
     OPT(ZPS_OPT_STRING, server_host, .name = "server.host", .arg = "NAME",
         .help = "name of this host in tables and errors (default: the host's name)"),
     OPT(ZPS_OPT_BYTES, server_memory_limit_bytes, .name = "server.memory_limit", .arg = "SIZE",
@@ -151,53 +150,53 @@ static const struct zps_opt opts[] = {
         .min = 1 << 20, .help = "most bytes in flight from ranks. Raise it for links above 100 Gbit/s"),
 
     OPT(ZPS_OPT_BYTES, job_max_memory_bytes, .name = "job.max_memory", .arg = "SIZE", .def = "0",
-        .help = "most memory of a server for one job: links to its ranks, its tensors, its rounds and gradients; 0: no "
-                "limit. Beyond it a job waits for itself, or fails with ERR_QUOTA. Set it where tenants share servers"),
+        .help = "most memory of a server for one job: links to its ranks, its tensors, its rounds and gradients (0: no "
+                "limit). A job at the limit waits until its own rounds end, or fails with ERR_QUOTA. Set it where "
+                "tenants share servers"),
     OPT(ZPS_OPT_UINT, job_max_rounds, .name = "job.max_rounds", .arg = "N", .def = "0", .max = 1 << 24,
-        .help = "most rounds of a job in flight on a server; 0: 64 of each tensor. Allow two of each tensor at least: "
+        .help = "most rounds of a job in flight on a server (0: 64 of each tensor). Allow at least two of each tensor: "
                 "consecutive steps overlap"),
     OPT(ZPS_OPT_UINT, job_max_tensors, .name = "job.max_tensors", .arg = "N", .def = "8192", .min = 1,
         .max = ZPS_TENSORS_MAX, .help = "most tensors, and most groups of ranks, of a job"),
     OPT(ZPS_OPT_UINT, job_max_waiting, .name = "job.max_waiting", .arg = "N", .def = "256", .max = ZPS_JOBS_MAX,
-        .help = "most waiting jobs of one tenant; 0: no limit. A tenant is a certificate and a token's names, or an "
+        .help = "most waiting jobs of one tenant (0: no limit). A tenant is a certificate with a token's names, or an "
                 "address"),
 
     OPT(ZPS_OPT_UINT, job_server_places, .name = "job.server_places", .arg = "N", .def = "0", .max = ZPS_SERVERS_MAX,
         .flags = ZPS_OPT_RELOADABLE,
-        .help = "room for so many servers in each job, unless its ranks say more (ZENPS_SERVER_PLACES). A running job "
+        .help = "places for servers in each job, unless its ranks ask for more (ZENPS_SERVER_PLACES). A running job "
                 "takes new servers into free places (default: no free places)"),
     OPT(ZPS_OPT_STRING, job_weights, .name = "job.weights", .arg = "LIST", .flags = ZPS_OPT_RELOADABLE,
         .help =
-            "weights of new jobs by name: PATTERN:N,PATTERN:N, with N from 1 to 1000. The first fitting pattern "
-            "counts (*, ?, [...]), and 1 without one. Jobs that wait for a server's threads take turns in proportion "
-            "to their weights. The coordinator decides"),
+            "weights of new jobs by name: PATTERN:N,PATTERN:N, with N from 1 to 1000. The first fitting pattern (*, ?, "
+            "[...]) counts. A job without one has weight 1. Jobs share a server's threads in proportion to their "
+            "weights. The coordinator's value counts"),
 
     OPT(ZPS_OPT_DURATION, drain_timeout_ms, .name = "drain.timeout", .arg = "TIME", .def = "5m",
         .flags = ZPS_OPT_RELOADABLE,
-        .help = "after SIGTERM, running jobs have so long to leave this server or to end. Keep it below the patience "
-                "of systemd or Kubernetes"),
+        .help = "time that running jobs have after SIGTERM to leave this server or to end. Keep it below the stop "
+                "timeout of systemd or Kubernetes"),
 
     OPT(ZPS_OPT_STRING, fabric_provider, .name = "fabric.provider", .arg = "NAME", .def = "auto",
         .env_fallback = "ZENPS_PROVIDER",
-        .help =
-            "fabric provider: net, tcp, tcp;ofi_rxm, shm or sockets; verbs;ofi_rxm, efa and cxi have not been tried"),
+        .help = "fabric provider: net, tcp, tcp;ofi_rxm, shm or sockets. Nobody has tried verbs;ofi_rxm, efa and cxi"),
     OPT(ZPS_OPT_STRING, fabric_interface, .name = "fabric.interface", .arg = "NAMES", .env_fallback = "ZENPS_INTERFACE",
-        .help = "network interfaces to use (eth0,ib0), or to avoid (^docker0,lo). Without it and without "
-                "fabric.subnet, the interface on the way to the coordinator comes first"),
+        .help = "network interfaces to use (eth0,ib0), or to avoid (^docker0,lo). Without this option and "
+                "fabric.subnet, the interface on the route to the coordinator comes first"),
     OPT(ZPS_OPT_STRING, fabric_subnet, .name = "fabric.subnet", .arg = "CIDR", .env_fallback = "ZENPS_SUBNET",
         .help = "use an address inside one of these (10.0.0.0/8,fd00::/8)"),
     OPT(ZPS_OPT_UINT, fabric_port_low, .name = "fabric.port_low", .arg = "PORT", .max = 65535,
-        .help = "lowest port for gradients, for firewalls, on providers with ports (default: any)"),
+        .help = "lowest port for gradients, on providers with ports. Set it for a firewall (default: any)"),
     OPT(ZPS_OPT_UINT, fabric_port_high, .name = "fabric.port_high", .arg = "PORT", .max = 65535,
         .help = "highest port for gradients"),
     OPT(ZPS_OPT_UINT, fabric_spin_us, .name = "fabric.spin_us", .arg = "N", .def = "0", .max = 10000,
-        .help = "microseconds of polling before the fabric's thread blocks. 20 saves a wake-up where a core is free"),
+        .help = "microseconds of polling before the fabric's thread blocks. If a core is free, 20 saves a wake-up"),
     OPT(ZPS_OPT_DURATION, fabric_keepalive_ms, .name = "fabric.keepalive", .arg = "TIME", .def = "2s", .max = 3600000,
-        .help = "an idle TCP connection for gradients carries an empty packet so often; 0: never. So no firewall "
-                "forgets it, and a connection without another end is found: it keeps its peer out until then"),
+        .help = "time between empty packets on an idle TCP connection for gradients (0: never). They keep firewalls "
+                "from forgetting it. They also end a connection without another end, which would keep its peer out"),
     OPT(ZPS_OPT_ENUM, fabric_checksums, .name = "fabric.checksums", .arg = "WHEN", .def = "auto", .values = checksums,
-        .help = "of a coordinator: gradients and sums carry a keyed checksum: yes, no, or auto (with TLS or tokens). "
-                "Readers read changed bytes again, and then fail the round"),
+        .help = "for a coordinator: whether gradients and sums carry a keyed checksum. auto: with TLS or tokens. A "
+                "reader of changed bytes reads them again, and then fails the round"),
     OPT(ZPS_OPT_STRING, fabric_fault, .name = "fabric.fault", .arg = "RULES",
         .help = "for tests, with provider fault+NAME: faults to inject (seed=1,again=0.1,delay=0.05:3ms)"),
 
@@ -219,9 +218,9 @@ const struct zps_opt_table zps_options_table = {
     .summary = "parameter server for sparse gradients: holds shards of tensors, or coordinates who does",
     .description =
         "Without options, one process is coordinator and server of this host, at 127.0.0.1:7077.\n"
-        "SIGTERM stops taking jobs, hands the running ones to their other servers or waits for their end "
-        "(drain.timeout), and exits with status 0; a second one exits at once. SIGHUP reads the file again and takes "
-        "over what can be changed while running.",
+        "At SIGTERM zenpsd takes no more jobs. It hands its jobs to their other servers, or waits for their end "
+        "(drain.timeout), and exits with status 0. At a second SIGTERM it exits at once. At SIGHUP it reads the file "
+        "again and applies reloadable options.",
     .opts = opts,
     .config_size = sizeof(struct zps_options),
     .exits = ZPS_EXITS_LOCAL,
@@ -243,9 +242,9 @@ static zps_err_t complete_names(struct zps_options *options, struct zps_error *e
   if (!options->server_name) options->server_name = strdup(host);
   if (!options->server_host || !options->server_name) return zps_fail(error, ZPS_ERR_NOMEM, "out of memory");
   if (!zps_members_name_ok(options->server_name) || !zps_members_name_ok(options->server_host))
-    return zps_fail(error, ZPS_ERR_INVALID,
-                    "server.name is '%.140s' and server.host '%.140s': both must be 1 to %u printable bytes",
-                    options->server_name, options->server_host, ZPS_NAME_MAX);
+    return zps_fail(error, ZPS_ERR_INVALID, "%s is '%.100s' and %s '%.100s': both must be 1 to %u printable bytes",
+                    zps_config_said("server.name"), options->server_name, zps_config_said("server.host"),
+                    options->server_host, ZPS_NAME_MAX);
   return ZPS_OK;
 }
 
@@ -253,7 +252,7 @@ static zps_err_t check_address(const char *option, const char *text, struct zps_
   struct zps_address address;
   struct zps_error why;
   if (zps_address_parse(text, &address, &why) == ZPS_OK) return ZPS_OK;
-  return zps_fail(error, ZPS_ERR_INVALID, "%s: %.450s", option, why.text);
+  return zps_fail(error, ZPS_ERR_INVALID, "%s: %.450s", zps_config_said(option), why.text);
 }
 
 static zps_err_t complete_socket(struct zps_options *options, struct zps_error *error) {
@@ -261,13 +260,13 @@ static zps_err_t complete_socket(struct zps_options *options, struct zps_error *
   const size_t len = options->control_socket ? strlen(options->control_socket) : 0,
                most = sizeof((struct sockaddr_un *)0)->sun_path - 1;
   if (len > most)
-    return zps_fail(error, ZPS_ERR_INVALID,
-                    "control.socket is a path of %zu bytes: a Unix socket's must have at most %zu", len, most);
+    return zps_fail(error, ZPS_ERR_INVALID, "%s is a path of %zu bytes: a Unix socket's must have at most %zu",
+                    zps_config_said("control.socket"), len, most);
   if (strlen(mode) < 3 || strlen(mode) > 4 || mode[strspn(mode, "01234567")] || strtoul(mode, NULL, 8) > 0777)
     return zps_fail(error, ZPS_ERR_INVALID,
-                    "control.socket_mode is '%.60s': must be an octal file mode from 0000 to 0777, such as 0600 (its "
-                    "owner alone) or 0660 (its group as well)",
-                    mode);
+                    "%s is '%.60s': must be an octal file mode from 0000 to 0777, such as 0600 (its owner alone) or "
+                    "0660 (its group as well)",
+                    zps_config_said("control.socket_mode"), mode);
   options->socket_mode = (mode_t)strtoul(mode, NULL, 8);
   options->socket_group = ZPS_RPC_ANY_GROUP;
   if (!group) return ZPS_OK;
@@ -278,9 +277,9 @@ static zps_err_t complete_socket(struct zps_options *options, struct zps_error *
   const struct group *found = getgrnam(group);
   if (!found)
     return zps_fail(error, ZPS_ERR_INVALID,
-                    "control.socket_group is '%.60s', and this host has no such group: must be the name of one "
-                    "(getent group) or its number",
-                    group);
+                    "%s is '%.60s', and this host has no such group: must be the name of one (getent group) or its "
+                    "number",
+                    zps_config_said("control.socket_group"), group);
   options->socket_group = found->gr_gid;
   return ZPS_OK;
 }
@@ -295,8 +294,8 @@ static zps_err_t refuse_etcd_options(const struct zps_options *options, struct z
                  {"coordinator.advertise", options->coordinator_advertise}};
   for (unsigned i = 0; i < sizeof of_etcd / sizeof of_etcd[0]; i++)
     if (of_etcd[i].value)
-      return zps_fail(error, ZPS_ERR_INVALID, "%s (%.100s) is for coordinator.store = etcd", of_etcd[i].name,
-                      of_etcd[i].value);
+      return zps_fail(error, ZPS_ERR_INVALID, "%s (%.100s) is for %s = etcd", zps_config_said(of_etcd[i].name),
+                      of_etcd[i].value, zps_config_said("coordinator.store"));
   return ZPS_OK;
 }
 
@@ -305,26 +304,26 @@ static zps_err_t complete_store(const struct zps_options *options, struct zps_er
   if (options->coordinator_store == ZPS_STATE_STORE_FILE) return refuse_etcd_options(options, error);
   if (options->roles != ZPS_ROLES_COORDINATOR)
     return zps_fail(error, ZPS_ERR_INVALID,
-                    "coordinator.store = etcd is for roles = coordinator, not for roles = %s: servers are processes of "
-                    "their own then, with a list of all coordinators in control.coordinator",
-                    roles[options->roles]);
+                    "%s = etcd is for roles = coordinator, not for %s = %s: servers are processes of their own then, "
+                    "with a list of all coordinators in control.coordinator",
+                    zps_config_said("coordinator.store"), zps_config_said("roles"), roles[options->roles]);
   if (options->coordinator_state_dir)
-    return zps_fail(error, ZPS_ERR_INVALID,
-                    "coordinator.state_dir (%.200s) is for coordinator.store = file: with etcd the state is there",
-                    options->coordinator_state_dir);
+    return zps_fail(
+        error, ZPS_ERR_INVALID, "%s (%.200s) is for coordinator.store = file: with %s = etcd the state is there",
+        zps_config_said("coordinator.state_dir"), options->coordinator_state_dir, zps_config_said("coordinator.store"));
   if (!options->coordinator_etcd)
-    return zps_fail(error, ZPS_ERR_INVALID,
-                    "coordinator.store = etcd needs coordinator.etcd = http://HOST:PORT[,http://HOST:PORT...]");
+    return zps_fail(error, ZPS_ERR_INVALID, "%s = etcd needs coordinator.etcd = http://HOST:PORT[,http://HOST:PORT...]",
+                    zps_config_said("coordinator.store"));
   if (zps_etcd_http_check(options->coordinator_etcd, &why))
-    return zps_fail(error, why.code, "coordinator.etcd: %.450s", why.text);
+    return zps_fail(error, why.code, "%s: %.450s", zps_config_said("coordinator.etcd"), why.text);
   if (!options->coordinator_etcd_cert != !options->coordinator_etcd_key)
-    return zps_fail(error, ZPS_ERR_INVALID, "coordinator.etcd_cert and coordinator.etcd_key go together: both or none");
+    return zps_fail(error, ZPS_ERR_INVALID, "%s and %s go together: both or none",
+                    zps_config_said("coordinator.etcd_cert"), zps_config_said("coordinator.etcd_key"));
   const char *const prefix = options->coordinator_etcd_prefix;
   const size_t len = strlen(prefix);
   if (len == 0 || len > ETCD_PREFIX_MAX || zps_text_printable(prefix, len) != len || prefix[len - 1] == '/')
-    return zps_fail(error, ZPS_ERR_INVALID,
-                    "coordinator.etcd_prefix is '%.200s': must be 1 to %u printable bytes, the last one no slash",
-                    prefix, ETCD_PREFIX_MAX);
+    return zps_fail(error, ZPS_ERR_INVALID, "%s is '%.200s': must be 1 to %u printable bytes, the last one no slash",
+                    zps_config_said("coordinator.etcd_prefix"), prefix, ETCD_PREFIX_MAX);
   return options->coordinator_advertise ? check_address("coordinator.advertise", options->coordinator_advertise, error)
                                         : ZPS_OK;
 }
@@ -333,10 +332,11 @@ static zps_err_t complete_keys(struct zps_options *options, struct zps_error *er
   struct zps_error why;
   if (!options->coordinator_token_key) return ZPS_OK;
   if (!zps_options_is_coordinator(options))
-    return zps_fail(error, ZPS_ERR_INVALID, "coordinator.token_key (%.200s) is for a coordinator, not for roles = %s",
-                    options->coordinator_token_key, roles[options->roles]);
+    return zps_fail(error, ZPS_ERR_INVALID, "%s (%.200s) is for a coordinator, not for %s = %s",
+                    zps_config_said("coordinator.token_key"), options->coordinator_token_key, zps_config_said("roles"),
+                    roles[options->roles]);
   if (zps_token_keys_read(options->coordinator_token_key, &options->token_keys, &why) == ZPS_OK) return ZPS_OK;
-  return zps_fail(error, why.code, "coordinator.token_key: %.450s", why.text);
+  return zps_fail(error, why.code, "%s: %.450s", zps_config_said("coordinator.token_key"), why.text);
 }
 
 zps_err_t zps_options_complete(struct zps_options *options, struct zps_error *error) {
@@ -346,15 +346,17 @@ zps_err_t zps_options_complete(struct zps_options *options, struct zps_error *er
     if (err) return err;
     if (options->control_coordinator)
       return zps_fail(error, ZPS_ERR_INVALID,
-                      "control.coordinator (%s) is for roles = server; with roles = %s the coordinator is this process",
-                      options->control_coordinator, roles[options->roles]);
+                      "%s (%.200s) is for roles = server; with %s = %s the coordinator is this process",
+                      zps_config_said("control.coordinator"), options->control_coordinator, zps_config_said("roles"),
+                      roles[options->roles]);
   } else {
     if (!options->control_coordinator)
-      return zps_fail(error, ZPS_ERR_INVALID, "roles = server needs control.coordinator = HOST:PORT");
+      return zps_fail(error, ZPS_ERR_INVALID, "%s = server needs control.coordinator = HOST:PORT",
+                      zps_config_said("roles"));
     struct zps_addresses addresses;
     struct zps_error why;
     if (zps_addresses_parse(options->control_coordinator, &addresses, &why))
-      return zps_fail(error, ZPS_ERR_INVALID, "control.coordinator: %.450s", why.text);
+      return zps_fail(error, ZPS_ERR_INVALID, "%s: %.450s", zps_config_said("control.coordinator"), why.text);
   }
   err = complete_names(options, error);
   if (!err) err = complete_socket(options, error);
@@ -364,12 +366,13 @@ zps_err_t zps_options_complete(struct zps_options *options, struct zps_error *er
   if (!err) err = zps_weights_check(options->job_weights, error);
   if (err) return err;
   if (options->control_dead_ms < 2 * options->control_heartbeat_ms)
-    return zps_fail(error, ZPS_ERR_INVALID,
-                    "control.heartbeat is %llu ms and control.dead %llu ms: death takes at least two heartbeats",
-                    (unsigned long long)options->control_heartbeat_ms, (unsigned long long)options->control_dead_ms);
+    return zps_fail(error, ZPS_ERR_INVALID, "%s is %llu ms and %s %llu ms: death takes at least two heartbeats",
+                    zps_config_said("control.heartbeat"), (unsigned long long)options->control_heartbeat_ms,
+                    zps_config_said("control.dead"), (unsigned long long)options->control_dead_ms);
   if (options->fabric_port_low > options->fabric_port_high && options->fabric_port_high)
-    return zps_fail(error, ZPS_ERR_INVALID, "fabric.port_low (%llu) is above fabric.port_high (%llu)",
-                    (unsigned long long)options->fabric_port_low, (unsigned long long)options->fabric_port_high);
+    return zps_fail(error, ZPS_ERR_INVALID, "%s (%llu) is above %s (%llu)", zps_config_said("fabric.port_low"),
+                    (unsigned long long)options->fabric_port_low, zps_config_said("fabric.port_high"),
+                    (unsigned long long)options->fabric_port_high);
   if (!options->server_memory_limit_bytes) options->server_memory_limit_bytes = default_memory_limit();
   if (!options->server_reduce_threads) {
     options->server_reduce_threads = zps_machine_cores_each(1);

@@ -20,10 +20,10 @@ static zps_err_t refuse_open(const struct zps_options *options, struct zps_error
   if (!zps_options_is_open(options) || options->control_insecure) return ZPS_OK;
   return zps_fail(
       error, ZPS_ERR_INVALID,
-      "control.listen (%.100s) is reached by other hosts, and without TLS anybody there may be a server or a "
-      "rank: set tls.ca, tls.cert and tls.key (zenpsctl certs makes them), or control.insecure = yes where "
-      "the network keeps strangers out",
-      options->control_listen);
+      "%s (%.100s) is reached by other hosts, and without TLS anybody there may be a server or a rank: set tls.ca, "
+      "tls.cert and tls.key (zenpsctl certs makes them), or control.insecure = yes where the network keeps strangers "
+      "out",
+      zps_config_said("control.listen"), options->control_listen);
 }
 
 /* Read to have them checked; the daemon reads them for itself. */
@@ -34,23 +34,26 @@ zps_err_t zps_options_check_tls(const struct zps_options *options, struct zps_er
   char names[ZPS_TLS_SERVERS_MAX];
   if (!zps_tls_files_any(&files)) return refuse_open(options, error);
   const zps_err_t err = zps_tls_create(&files, &tls, &why);
-  if (err) return zps_fail(error, err, "tls.ca, tls.cert and tls.key: %.450s", why.text);
+  if (err)
+    return zps_fail(error, err, "%s, %s and %s: %.400s", zps_config_said("tls.ca"), zps_config_said("tls.cert"),
+                    zps_config_said("tls.key"), why.text);
   const unsigned found = zps_tls_roles(tls);
   const enum zps_tls_serves serves = zps_tls_serves(tls, options->server_name, names);
   zps_tls_unref(tls);
   if (zps_options_is_coordinator(options) && !(found & ZPS_TLS_COORDINATOR))
-    return zps_fail(error, ZPS_ERR_INVALID,
-                    "tls.cert (%.200s) is no coordinator's: roles = %s needs one with zenps://coordinator/NAME",
-                    options->tls_cert, zps_options_roles(options));
+    return zps_fail(
+        error, ZPS_ERR_INVALID, "%s (%.200s) is no coordinator's: %s = %s needs one with zenps://coordinator/NAME",
+        zps_config_said("tls.cert"), options->tls_cert, zps_config_said("roles"), zps_options_roles(options));
   if (zps_options_is_server(options) && !(found & ZPS_TLS_SERVER))
-    return zps_fail(error, ZPS_ERR_INVALID,
-                    "tls.cert (%.200s) is no server's: roles = %s needs one with zenps://server/NAME",
-                    options->tls_cert, zps_options_roles(options));
+    return zps_fail(error, ZPS_ERR_INVALID, "%s (%.200s) is no server's: %s = %s needs one with zenps://server/NAME",
+                    zps_config_said("tls.cert"), options->tls_cert, zps_config_said("roles"),
+                    zps_options_roles(options));
   if (zps_options_is_server(options) && serves == ZPS_TLS_SERVES_NOT)
     return zps_fail(error, ZPS_ERR_INVALID,
-                    "tls.cert (%.150s) is for servers of the name %s, and server.name is '%.128s' (by default the "
-                    "host's name): coordinators refuse it; give it a certificate of its own (zenpsctl certs init DIR "
+                    "%.130s (%.100s) is for servers of the name %.120s, and %.130s is '%.100s' (by default the host's "
+                    "name): coordinators refuse it; give it a certificate of its own (zenpsctl certs init DIR "
                     "--servers=NAME), or a server.name that fits",
-                    options->tls_cert, names, options->server_name);
+                    zps_config_said("tls.cert"), options->tls_cert, names, zps_config_said("server.name"),
+                    options->server_name);
   return ZPS_OK;
 }

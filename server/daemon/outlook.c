@@ -1,6 +1,7 @@
 #include "server/daemon/outlook.h"
 
 #define ZPS_LOG_COMPONENT "zenpsd"
+#include "common/base/config.h"
 #include "common/base/log.h"
 
 enum { DAY_S = 24 * 3600 };
@@ -45,9 +46,10 @@ static void look_at_memory(struct zps_outlook *outlook, const struct zps_outlook
   const bool is_high = facts->memory_limit_bytes > 0 && facts->memory_bytes > facts->memory_limit_bytes / 10 * 9;
   if (is_due(&outlook->memory, is_high, facts->now_s))
     zps_log_warn(
-        "memory: %llu of %llu MiB (server.memory_limit) are in use: rounds wait for memory, or fail. Raise the limit, "
-        "add a server, or limit jobs (job.max_memory)",
-        (unsigned long long)(facts->memory_bytes >> 20), (unsigned long long)(facts->memory_limit_bytes >> 20));
+        "memory: %llu of %llu MiB (%s) are in use: rounds wait for memory, or fail. Raise the limit, add a server, or "
+        "limit jobs (job.max_memory)",
+        (unsigned long long)(facts->memory_bytes >> 20), (unsigned long long)(facts->memory_limit_bytes >> 20),
+        zps_config_said("server.memory_limit"));
 }
 
 void zps_outlook_look(struct zps_outlook *outlook, const struct zps_outlook_facts *facts) {

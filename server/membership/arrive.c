@@ -6,6 +6,7 @@
 #include "server/membership/members_impl.h"
 
 #define ZPS_LOG_COMPONENT "members"
+#include "common/base/config.h"
 #include "common/base/log.h"
 
 /* The job of this name that takes joins, or whose ranks a second process must not take: the youngest one that has
@@ -47,8 +48,8 @@ static zps_err_t join_fits(const struct zps_members *members, const struct zps_m
       return zps_fail(
           error, ZPS_ERR_SHAPE,
           "job '%.60s' is to have room for %u servers, says %.160s; %.160s says %u (ZENPS_SERVER_PLACES; 0: as "
-          "the coordinator's job.server_places)",
-          job->name, job->places, other, who, spec->places);
+          "the coordinator's %s)",
+          job->name, job->places, other, who, spec->places, zps_config_said("job.server_places"));
   }
   const struct zps_member_rank *holder = job->ranks[spec->rank];
   if (holder)

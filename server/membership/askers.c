@@ -108,14 +108,16 @@ zps_err_t zps_members_next(struct zps_members *members, struct zps_member_client
     elastic->max_world = spec->max_world;
     elastic->wait_ms = spec->wait_ms;
   }
-  const bool is_later = elastic->number < spec->generation && spec->generation <= ZPS_GENERATION_SAID_MAX;
-  if (is_later) elastic->number = spec->generation;
-  *asker = (struct zps_member_asker){
-      .elastic = elastic, .rank = rank, .last_seat = seat_of(elastic, spec), .step = spec->step, .asked_ns = now_ns};
+  *asker = (struct zps_member_asker){.elastic = elastic,
+                                     .rank = rank,
+                                     .last_seat = seat_of(elastic, spec),
+                                     .last_generation = spec->generation,
+                                     .step = spec->step,
+                                     .asked_ns = now_ns};
   rank->last_seat = asker->last_seat;
   const bool was_in = asker->last_seat && elastic->seats[asker->last_seat - 1].state == ZPS_SEAT_IN;
   if (asker->last_seat) elastic->seats[asker->last_seat - 1].state = ZPS_SEAT_ASKED;
-  if (is_later || was_in) zps_members_elastic_note(members, elastic);
+  if (was_in) zps_members_elastic_note(members, elastic);
   client->asker = asker;
   append(elastic, asker);
   return ZPS_OK;

@@ -25,6 +25,7 @@ struct zps_member_asker {
   struct zps_member_elastic *elastic;
   struct zps_member_rank *rank; /* the rank to be; its number is a wish */
   uint32_t last_seat;           /* see struct zps_member_rank */
+  uint32_t last_generation;     /* The process named it; 0: none. */
   uint64_t step, asked_ns;
   struct zps_member_asker *next;
 };

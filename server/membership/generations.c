@@ -85,8 +85,18 @@ static void seat_all(const struct zps_member_elastic *elastic, const struct coun
   }
 }
 
+/* Anybody may say any number. It counts of ranks alone, and only while the coordinator knows of no generation: it has
+ * lost its state then, or the job is new. */
+static void take_number(struct zps_member_elastic *elastic, struct zps_member_asker *const *places, uint32_t n) {
+  for (uint32_t r = 0; r < n && elastic->last_world == 0; r++) {
+    const uint32_t said = places[r]->last_generation;
+    if (said > elastic->number && said <= ZPS_GENERATION_SAID_MAX) elastic->number = said;
+  }
+}
+
 static struct zps_generation generation_of(struct zps_member_elastic *elastic, const struct count *count,
                                            struct zps_member_asker *const *places, uint32_t n) {
+  take_number(elastic, places, n);
   struct zps_generation generation = {.number = ++elastic->number};
   bool is_known = false;
   for (uint32_t r = 0; r < n; r++) {

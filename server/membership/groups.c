@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/base/config.h"
 #include "common/base/text.h"
 #include "server/membership/members_impl.h"
 
@@ -170,8 +171,8 @@ static zps_err_t enter(struct zps_members *members, struct zps_member_client *cl
   if (group && !is_list(group, ranks, n_ranks))
     return refuse_list(members, job, group, client->rank, ranks, n_ranks, error);
   if (!group && job->n_groups >= members->config.max_tensors)
-    return zps_fail(error, ZPS_ERR_QUOTA, "job '%s' has %u groups, and a job may have %u (job.max_tensors)", job->name,
-                    job->n_groups, members->config.max_tensors);
+    return zps_fail(error, ZPS_ERR_QUOTA, "job '%s' has %u groups, and a job may have %u (%s)", job->name,
+                    job->n_groups, members->config.max_tensors, zps_config_said("job.max_tensors"));
   if (!group) {
     const zps_err_t err = group_create(job, name, ranks, n_ranks, client->rank, &group, error);
     if (err) return err;

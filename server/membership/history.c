@@ -84,5 +84,5 @@ zps_err_t zps_history_tell(const struct zps_history *history, uint64_t job_id, z
 }
 
 void zps_history_fini(struct zps_history *history) {
-  for (unsigned i = 0; i < ZPS_HISTORY_MAX; i++) free(history->records[i]);
+  for (unsigned i = 0; i < zps_history_len(history); i++) free(history->records[i]);
 }

@@ -55,11 +55,6 @@ bool zps_member_job_admits(const struct zps_member_job *job, uint32_t position) 
   return position < job->view.n_places && job->view.places[position].state == ZPS_PLACE_JOINING;
 }
 
-uint32_t zps_member_job_since(const struct zps_member_job *job, uint32_t position) {
-  const struct zps_view_place *const place = &job->view.places[position];
-  return place->state == ZPS_PLACE_JOINING ? place->next_since : place->since;
-}
-
 bool zps_member_map_is_open(const struct zps_member_job *job) {
   return job->map.state == ZPS_MAP_SERVERS || job->map.state == ZPS_MAP_RANKS;
 }

@@ -9,10 +9,11 @@
 #include "common/base/tally.h"
 #include "common/codec/partition.h"
 #include "common/plan/report.h"
+#include "proto/control_change.h"
 #include "proto/control_job.h"
-#include "proto/control_map.h"
 #include "proto/control_next.h"
 #include "proto/control_server.h"
+#include "proto/control_stats.h"
 #include "proto/control_tensor.h"
 #include "server/membership/view.h"
 
@@ -64,11 +65,14 @@ struct zps_member_rank {
   uint64_t kept_bytes;        /* of its pushes, as it last told */
   struct zps_mishaps mishaps; /* of its endpoint, as it last told */
   struct zps_load load;       /* Load of its main thread in its last report. */
-  unsigned n_failed;          /* First errors that it has told. */
-  zps_err_t failed;           /* Its first error, as it last told. */
-  uint32_t mapped_epoch;      /* the last one of which it has said job.mapped */
-  enum zps_view_news told;    /* IN. */
-  uint32_t last_seat;         /* of an elastic job: one more than its rank in the last generation; 0: it is new */
+  uint64_t rounds_ns;         /* When it last told of its rounds in flight; 0: never. */
+  uint32_t n_rounds;
+  struct zps_rank_round rounds[ZPS_RANK_ROUNDS_MAX]; /* rounds between ranks, as it last told */
+  unsigned n_failed;                                 /* First errors that it has told. */
+  zps_err_t failed;                                  /* Its first error, as it last told. */
+  uint32_t mapped_epoch;                             /* the last one of which it has said job.mapped */
+  enum zps_view_news told;                           /* IN. */
+  uint32_t last_seat; /* of an elastic job: one more than its rank in the last generation; 0: it is new */
 };
 
 /* Ranks that meet, by a name (groups.c). */

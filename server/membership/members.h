@@ -217,7 +217,7 @@ void zps_members_job_opened(struct zps_members *members, struct zps_member_clien
 /* A job.open or tensor.open of the job is not sent to the server any more: no answer will come. */
 void zps_members_unasked(struct zps_members *members, const struct zps_member_client *server, uint64_t job_id);
 
-/* A server answered job.map of this epoch; likewise. One that refuses ends the job; one that does not answer is to be
+/* A server answered job.view of this epoch; likewise. One that refuses ends the job; one that does not answer is to be
  * reported lost. */
 void zps_members_map_answered(struct zps_members *members, struct zps_member_client *server, uint64_t job_id,
                               uint32_t epoch, zps_err_t code, const char *text);
@@ -244,8 +244,6 @@ static inline uint32_t zps_member_job_servers_lost(const struct zps_member_job *
 bool zps_member_map_is_open(const struct zps_member_job *job);
 /* A server that is to take this place has yet to answer. */
 bool zps_member_job_admits(const struct zps_member_job *job, uint32_t position);
-/* The epoch with which the server of this place, or the one that is to take it, comes; 0: it was there at first. */
-uint32_t zps_member_job_since(const struct zps_member_job *job, uint32_t position);
 /* The job cannot go on, for a cause that its members have no part in: its joins fail, or all ranks hear why. */
 void zps_members_job_fail(struct zps_members *members, uint64_t job_id, zps_err_t code, const char *text);
 
@@ -273,10 +271,25 @@ zps_err_t zps_members_memory(struct zps_member_client *client, uint64_t job_id, 
 /* A rank would miss a server that leaves the job, though it lives: servers that drain keep the job. */
 zps_err_t zps_members_held(struct zps_member_client *client, uint64_t job_id, const char *why,
                            struct zps_error *error) ZPS_MUSTCHECK;
-/* A rank keeps so many bytes of its pushes, in case a server is lost, has met so much so far, and is so busy. */
-zps_err_t zps_members_rank_told(struct zps_member_client *client, uint64_t job_id, uint64_t kept_bytes,
-                                const struct zps_mishaps *mishaps, const struct zps_load *load,
+/* A rank's report on itself: all but its tensors and its first error. ZPS_ERR_INVALID: a round in flight names a tensor
+ * or a rank that the job never had. */
+zps_err_t zps_members_rank_told(struct zps_member_client *client, const struct zps_rank_news *news, uint64_t now_ns,
                                 struct zps_error *error) ZPS_MUSTCHECK;
+/* A round in flight between ranks, put together from the reports of its ranks. */
+struct zps_member_round {
+  const struct zps_member_tensor *tensor;
+  uint64_t step, age_ms, left_ms; /* age of the oldest part, and time to the earliest deadline */
+  bool computes;                  /* No rank waits for another one: `ranks` compute, or wait for their devices. */
+  uint32_t n_ranks;               /* The ranks that the round waits for: awaited by others, and waiting for none. */
+  uint32_t ranks[ZPS_RANK_AWAITED_MAX]; /* the first of them, ascending */
+};
+/* Calls visit() with each of the job's rounds, 64 at most. Reports older than `fresh_ns` do not count: their ranks may
+ * be stopped. Returns how many were left out. */
+#define ZPS_MEMBER_ROUNDS_MAX 64u
+uint32_t zps_member_job_rounds(const struct zps_member_job *job, uint64_t now_ns, uint64_t fresh_ns,
+                               void (*visit)(void *ctx, const struct zps_member_job *job,
+                                             const struct zps_member_round *round),
+                               void *ctx);
 /* A rank's first error; code ZPS_OK: it has none, or has gone on after it. The first one of a job is its cause. To be
  * told ahead of zps_members_leave(), if the rank leaves with it. */
 zps_err_t zps_members_rank_failed(struct zps_members *members, struct zps_member_client *client, uint64_t job_id,

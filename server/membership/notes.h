@@ -62,23 +62,14 @@ void zps_members_restore_counters(struct zps_members *members, uint32_t next_ser
 zps_err_t zps_members_restore_server(struct zps_members *members, const struct zps_member_server *image) ZPS_MUSTCHECK;
 zps_err_t zps_members_restore_server_gone(struct zps_members *members, uint32_t index) ZPS_MUSTCHECK;
 
-#define ZPS_NO_SERVER (UINT32_MAX - 2)
-
 struct zps_job_image {
   const char *name;
   uint64_t job_id, seed;
   const struct zps_secret *secret; /* NULL: it has none yet */
   bool checksums;
-  uint32_t weight, epoch, world, next_tensor;
+  uint32_t weight, world, next_tensor;
   struct zps_generation generation;
-  const uint32_t *servers; /* n_servers of them: their indices; ZPS_NO_SERVER: none, and none was lost; others: lost */
-  uint32_t n_servers;
-  uint32_t n_first;        /* Places that had servers at first. */
-  const uint32_t *leaving; /* by position, those that drain and have not been let go; NULL: none. n_leaving of them */
-  uint32_t n_leaving;
-  uint32_t n_drained;    /* Places without a server that lost none, though `servers` says so: in older journals. */
-  const uint32_t *since; /* by position, the epoch with which another server took the place, or 0; NULL: none has */
-  uint32_t n_since;
+  struct zps_view_image view;     /* With the numbers of its servers. */
   struct zps_member_rank **ranks; /* world of them */
   struct zps_error error;         /* ZPS_OK: it runs */
   struct zps_member_cause cause;
@@ -90,8 +81,9 @@ struct zps_job_image {
 };
 zps_err_t zps_members_restore_job(struct zps_members *members, struct zps_job_image *image,
                                   uint64_t now_ns) ZPS_MUSTCHECK;
-zps_err_t zps_members_restore_failed(struct zps_members *members, uint64_t job_id,
-                                     const struct zps_error *why) ZPS_MUSTCHECK;
+/* `lost_servers` is empty in older journals, and for a job that lost none. */
+zps_err_t zps_members_restore_failed(struct zps_members *members, uint64_t job_id, const struct zps_error *why,
+                                     const char *lost_servers) ZPS_MUSTCHECK;
 zps_err_t zps_members_restore_job_gone(struct zps_members *members, uint64_t job_id) ZPS_MUSTCHECK;
 zps_err_t zps_members_restore_cause(struct zps_members *members, uint64_t job_id,
                                     const struct zps_member_cause *cause) ZPS_MUSTCHECK;

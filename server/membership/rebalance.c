@@ -7,7 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/base/near.h"
+#include "common/base/config.h"
+#include "common/base/did_you_mean.h"
 #include "common/base/text.h"
 #include "common/codec/owners.h"
 #include "server/membership/elastic.h"
@@ -73,9 +74,8 @@ static void say_full(const struct zps_member_job *job, const struct census *cens
     zps_text_add(said->why, sizeof said->why, "it began with %u servers, and all of its %u places have one",
                  job->view.n_first, job->view.n_places);
   if (census->n_spare > 0)
-    zps_text_add(said->why, sizeof said->why,
-                 "; %u more have new jobs alone: its number of places stays as it is (job.server_places)",
-                 census->n_spare);
+    zps_text_add(said->why, sizeof said->why, "; %u more have new jobs alone: its number of places stays as it is (%s)",
+                 census->n_spare, zps_config_said("job.server_places"));
 }
 
 static unsigned long seconds(uint64_t from_ns, uint64_t to_ns) {

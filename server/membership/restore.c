@@ -1,4 +1,5 @@
 /* Membership made again from its notes (notes.h). */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -137,26 +138,21 @@ static void count_ranks(struct zps_member_job *job) {
   }
 }
 
+static struct zps_view_place restored_place(const struct zps_members *members, const struct zps_place_image *image) {
+  struct zps_member_server *const server = server_find(members, image->number);
+  const bool is_held = server && (image->state == ZPS_PLACE_IN || image->state == ZPS_PLACE_LEAVING);
+  return (struct zps_view_place){.state = is_held ? image->state : ZPS_PLACE_FREE,
+                                 .server = is_held ? server : NULL,
+                                 .since = image->since,
+                                 .was_lost = image->was_lost || (!is_held && image->state == ZPS_PLACE_IN)};
+}
+
 static zps_err_t take_view(const struct zps_members *members, struct zps_member_job *job,
-                           const struct zps_job_image *image) {
-  const zps_err_t err = zps_view_init(&job->view, image->n_servers, image->n_first);
+                           const struct zps_view_image *image) {
+  const zps_err_t err = zps_view_init(&job->view, image->n_places, image->n_first);
   if (err) return err;
   job->view.epoch = image->epoch;
-  for (uint32_t i = 0; i < image->n_servers; i++) {
-    struct zps_member_server *const server = server_find(members, image->servers[i]);
-    struct zps_member_server *const leaver = image->leaving ? server_find(members, image->leaving[i]) : NULL;
-    job->view.places[i] = (struct zps_view_place){.state = server   ? ZPS_PLACE_IN
-                                                           : leaver ? ZPS_PLACE_LEAVING
-                                                                    : ZPS_PLACE_FREE,
-                                                  .server = server ? server : leaver,
-                                                  .since = image->since ? image->since[i] : 0,
-                                                  .was_lost = !server && image->servers[i] != ZPS_NO_SERVER};
-  }
-  /* Such a journal has their number alone. The last places are those that may never have had a server. */
-  for (uint32_t i = image->n_servers, n = image->n_drained; i-- > 0 && n > 0;) {
-    n -= job->view.places[i].was_lost;
-    job->view.places[i].was_lost = false;
-  }
+  for (uint32_t i = 0; i < image->n_places; i++) job->view.places[i] = restored_place(members, &image->places[i]);
   return ZPS_OK;
 }
 
@@ -179,14 +175,14 @@ zps_err_t zps_members_restore_job(struct zps_members *members, struct zps_job_im
   struct zps_member_job *job = zps_members_job_find(members, image->job_id);
   zps_err_t err = ZPS_OK;
   members->now_ns = now_ns; /* What begins ahead of the first tick has its time from then on. */
-  if (job &&
-      (job->world != image->world || job->view.n_places != image->n_servers || job->view.n_first != image->n_first))
+  if (job && (job->world != image->world || job->view.n_places != image->view.n_places ||
+              job->view.n_first != image->view.n_first))
     return ZPS_ERR_PROTOCOL;
   if (!job) {
     if (image->generation.number > 0) forget_seats(members, image->name);
     err = job_make(members, image, now_ns, &job);
   }
-  if (!err) err = take_view(members, job, image);
+  if (!err) err = take_view(members, job, &image->view);
   if (err) return err;
   for (uint32_t r = 0; r < job->world; r++) job->ranks[r]->state = image->ranks[r]->state;
   job->generation = image->generation;
@@ -205,12 +201,14 @@ zps_err_t zps_members_restore_job(struct zps_members *members, struct zps_job_im
   return ZPS_OK;
 }
 
-zps_err_t zps_members_restore_failed(struct zps_members *members, uint64_t job_id, const struct zps_error *why) {
+zps_err_t zps_members_restore_failed(struct zps_members *members, uint64_t job_id, const struct zps_error *why,
+                                     const char *lost_servers) {
   struct zps_member_job *const job = zps_members_job_find(members, job_id);
   if (!job) return ZPS_ERR_PROTOCOL;
   job->state = ZPS_JOB_CLOSING;
   zps_members_view_change_end(job);
   job->error = *why;
+  if (lost_servers[0]) snprintf(job->lost_servers, sizeof job->lost_servers, "%s", lost_servers);
   return ZPS_OK;
 }
 

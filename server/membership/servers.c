@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/base/near.h"
+#include "common/base/did_you_mean.h"
 #include "server/membership/members_impl.h"
 
 #define ZPS_LOG_COMPONENT "members"

@@ -1,6 +1,7 @@
 /* Reasons for a running job to keep its servers: sums that only they have, ranks that ask for it, no other server. */
 #include <stdio.h>
 
+#include "common/base/config.h"
 #include "server/membership/members_impl.h"
 
 /* Sums that servers keep for pulls would be gone. */
@@ -28,7 +29,8 @@ bool zps_members_cannot_move(const struct zps_members *members, const struct zps
   const struct zps_member_tensor *const tensor = find_stale(job);
   const struct zps_member_rank *const holder = find_holder(job);
   if (!members->config.replays)
-    zps_fail(why, ZPS_ERR_REFUSED, "a job goes on with other servers only where coordinator.server_loss is replay");
+    zps_fail(why, ZPS_ERR_REFUSED, "a job goes on with other servers only where %s is replay",
+             zps_config_said("coordinator.server_loss"));
   else if (tensor)
     zps_fail(why, ZPS_ERR_REFUSED, "its servers keep sums of tensor '%.100s' for pulls to come (staleness)",
              tensor->spec.name);

@@ -1,4 +1,6 @@
 /* Reports of ranks on their rounds, added up per tensor and per rank. */
+#include <string.h>
+
 #include "server/membership/members_impl.h"
 
 /* A tensor of the library's own, such as "@barrier". */
@@ -22,14 +24,28 @@ zps_err_t zps_members_tally(struct zps_member_client *client, uint64_t job_id, u
   return ZPS_OK;
 }
 
-zps_err_t zps_members_rank_told(struct zps_member_client *client, uint64_t job_id, uint64_t kept_bytes,
-                                const struct zps_mishaps *mishaps, const struct zps_load *load,
+static zps_err_t check_round(const struct zps_member_job *job, const struct zps_rank_round *round,
+                             struct zps_error *error) {
+  if (round->tensor >= job->next_tensor)
+    return zps_fail(error, ZPS_ERR_INVALID, "job '%s' has no tensor %u", job->name, round->tensor);
+  for (uint32_t i = 0; i < round->n_ranks; i++)
+    if (round->ranks[i] >= job->world)
+      return zps_fail(error, ZPS_ERR_INVALID, "a round waits for rank %u, of %u ranks", round->ranks[i], job->world);
+  return ZPS_OK;
+}
+
+zps_err_t zps_members_rank_told(struct zps_member_client *client, const struct zps_rank_news *news, uint64_t now_ns,
                                 struct zps_error *error) {
-  const zps_err_t err = zps_members_running(client->job, job_id, error);
+  zps_err_t err = zps_members_running(client->job, news->job_id, error);
+  for (uint32_t i = 0; !err && i < news->n_rounds; i++) err = check_round(client->job, &news->rounds[i], error);
   if (err) return err;
-  client->job->ranks[client->rank]->kept_bytes = kept_bytes;
-  client->job->ranks[client->rank]->mishaps = *mishaps;
-  client->job->ranks[client->rank]->load = *load;
+  struct zps_member_rank *const rank = client->job->ranks[client->rank];
+  rank->kept_bytes = news->kept_bytes;
+  rank->mishaps = news->mishaps;
+  rank->load = news->load;
+  rank->rounds_ns = now_ns;
+  rank->n_rounds = news->n_rounds;
+  memcpy(rank->rounds, news->rounds, sizeof rank->rounds);
   return ZPS_OK;
 }
 

@@ -1,4 +1,5 @@
 /* The jobs that one tenant may have. A client's certificate, token, or else address names its tenant. */
+#include "common/base/config.h"
 #include "server/membership/elastic.h"
 
 zps_err_t zps_members_tenant_may_begin(const struct zps_members *members, const struct zps_member_client *client,
@@ -16,8 +17,8 @@ zps_err_t zps_members_tenant_may_begin(const struct zps_members *members, const 
   if (max_waiting && n_waiting >= max_waiting)
     return zps_fail(error, ZPS_ERR_QUOTA,
                     "job '%.60s': %u jobs of its certificate, token or address wait for ranks or servers, and %u may "
-                    "(job.max_waiting)",
-                    name, n_waiting, max_waiting);
+                    "(%s)",
+                    name, n_waiting, max_waiting, zps_config_said("job.max_waiting"));
   const uint32_t n_others = members->n_jobs - n_own, share = n_others < max_jobs ? (max_jobs - n_others + 1) / 2 : 0;
   if (!client->has_share || members->n_jobs >= max_jobs || n_own < share) return ZPS_OK;
   return zps_fail(error, ZPS_ERR_QUOTA,

@@ -7,6 +7,7 @@
 #include "server/membership/members_impl.h"
 
 #define ZPS_LOG_COMPONENT "members"
+#include "common/base/config.h"
 #include "common/base/log.h"
 
 void zps_member_tensor_free(struct zps_member_tensor *tensor) {
@@ -193,8 +194,8 @@ static zps_err_t check_limits(const struct zps_members *members, const struct zp
                               const struct zps_tensor_spec *spec, struct zps_error *error) {
   uint64_t n_parts = spec->n_parts;
   if (job->n_tensors >= members->config.max_tensors)
-    return zps_fail(error, ZPS_ERR_QUOTA, "job '%s' has %u tensors, and a job may have %u (job.max_tensors)", job->name,
-                    job->n_tensors, members->config.max_tensors);
+    return zps_fail(error, ZPS_ERR_QUOTA, "job '%s' has %u tensors, and a job may have %u (%s)", job->name,
+                    job->n_tensors, members->config.max_tensors, zps_config_said("job.max_tensors"));
   for (uint32_t i = 0; i < job->n_tensors; i++) n_parts += job->tensors[i]->spec.n_parts;
   if (n_parts <= ZPS_JOB_PARTS_MAX) return ZPS_OK;
   return zps_fail(error, ZPS_ERR_QUOTA,

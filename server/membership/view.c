@@ -1,6 +1,9 @@
 #include "server/membership/view.h"
 
 #include <stdlib.h>
+#include <string.h>
+
+#include "server/membership/member_tables.h"
 
 zps_err_t zps_view_init(struct zps_view *view, uint32_t n_places, uint32_t n_first) {
   struct zps_view_place *const places = calloc(n_places + 1u, sizeof *places);
@@ -48,13 +51,38 @@ bool zps_view_has_successors(const struct zps_view *view) {
   return false;
 }
 
-zps_err_t zps_view_positions(const struct zps_view *view, unsigned states, uint32_t **positions_p, uint32_t *n_p) {
-  uint32_t *const positions = calloc(view->n_places + 1u, sizeof *positions), n = 0;
-  if (!positions) return ZPS_ERR_NOMEM;
-  for (uint32_t i = 0; i < view->n_places; i++)
-    if (has_state(&view->places[i], states)) positions[n++] = i;
-  *positions_p = positions;
-  *n_p = n;
+static void describe_server(const struct zps_member_server *server, struct zps_place_server *to) {
+  strcpy(to->name, server->name);
+  memcpy(to->addr, server->fabric.addr, server->fabric.addr_len);
+  to->addr_len = server->fabric.addr_len;
+}
+
+static void describe_place(const struct zps_view_place *place, enum zps_view_reader reader,
+                           struct zps_place_image *image) {
+  *image = (struct zps_place_image){.was_lost = place->was_lost, .since = place->since, .number = ZPS_NO_SERVER};
+  switch (place->state) {
+    case ZPS_PLACE_IN:
+    case ZPS_PLACE_LEAVING:
+      image->state = place->state;
+      if (reader == ZPS_VIEW_FOR_STATE) image->number = place->server->index;
+      break;
+    case ZPS_PLACE_JOINING:
+      if (reader == ZPS_VIEW_FOR_STATE) break;
+      image->state = ZPS_PLACE_JOINING;
+      image->since = place->next_since;
+      break;
+    default:
+      break;
+  }
+  const bool is_named = reader == ZPS_VIEW_FOR_NEW_RANK || (reader == ZPS_VIEW_FOR_RANK && place->since > 0);
+  if (is_named && image->state == ZPS_PLACE_IN) describe_server(place->server, &image->server);
+}
+
+zps_err_t zps_view_describe(const struct zps_view *view, enum zps_view_reader reader, struct zps_view_image *image) {
+  *image = (struct zps_view_image){.epoch = view->epoch, .n_first = view->n_first, .n_places = view->n_places};
+  image->places = calloc(view->n_places + 1u, sizeof *image->places);
+  if (!image->places) return ZPS_ERR_NOMEM;
+  for (uint32_t i = 0; i < view->n_places; i++) describe_place(&view->places[i], reader, &image->places[i]);
   return ZPS_OK;
 }
 

@@ -1,6 +1,7 @@
 /*
  * The servers of a job. A view is an epoch and its places: a place has partitions, and at most one server. Events write
  * facts about places, places.c changes their states, and view_change.c makes the next epoch known to servers and ranks.
+ * They get the view, and the state keeps it, as a struct zps_view_image.
  */
 #ifndef ZPS_SERVER_MEMBERSHIP_VIEW_H
 #define ZPS_SERVER_MEMBERSHIP_VIEW_H
@@ -9,18 +10,9 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "common/base/err.h"
+#include "proto/control_view.h"
 
 struct zps_member_server;
-
-enum zps_place_state {
-  ZPS_PLACE_FREE,     /* No server. */
-  ZPS_PLACE_IN,       /* Its server has the place's partitions. */
-  ZPS_PLACE_LOST,     /* Its server is gone, and the next epoch is not made yet. */
-  ZPS_PLACE_LEAVING,  /* Its server lives, has no partitions any more, and goes when all ranks know. */
-  ZPS_PLACE_JOINING,  /* Its server gets to know the job, and then takes the place. */
-  ZPS_PLACE_DISMISSED /* Its server need not take the place. Some of its answers are still under way. */
-};
 
 /* What a server or rank has heard of the present epoch. One that comes back has heard nothing. */
 enum zps_view_news { ZPS_TOLD_NOTHING, ZPS_TOLD_MAP, ZPS_TOLD_REPLAY };
@@ -36,7 +28,7 @@ struct zps_view_place {
   bool is_cut_off;                  /* IN, LEAVING: ranks cannot reach its server. */
   enum zps_view_news told;          /* IN, LEAVING. */
   bool was_lost;                    /* Its last server was lost. Else that server left in peace, or none ever came. */
-  bool has_mapped;                  /* Its server has answered job.map of this epoch. */
+  bool has_mapped;                  /* Its server has answered job.view of this epoch. */
 };
 
 struct zps_view {
@@ -63,9 +55,16 @@ uint32_t zps_view_count(const struct zps_view *view, enum zps_place_state state)
 uint32_t zps_view_count_lost(const struct zps_view *view);
 /* A later server has taken one of the places. */
 bool zps_view_has_successors(const struct zps_view *view);
-/* malloc'd: the positions of places with one of these states. ZPS_ERR_NOMEM. */
-zps_err_t zps_view_positions(const struct zps_view *view, unsigned states, uint32_t **positions_p,
-                             uint32_t *n_p) ZPS_MUSTCHECK;
+/* Who reads an image of the view. */
+enum zps_view_reader {
+  ZPS_VIEW_FOR_NEW_RANK, /* Has no view yet: all servers that are in have their names and addresses. */
+  ZPS_VIEW_FOR_RANK,     /* Knows the servers that the job began with: the later ones have names and addresses. */
+  ZPS_VIEW_FOR_SERVER,   /* Needs no other server: there are no names. */
+  ZPS_VIEW_FOR_STATE     /* Has the servers: places have their numbers. Servers that join do not count. */
+};
+/* Fills the image, which the caller frees. ZPS_ERR_NOMEM. */
+zps_err_t zps_view_describe(const struct zps_view *view, enum zps_view_reader reader,
+                            struct zps_view_image *image) ZPS_MUSTCHECK;
 
 /* The place is free again. */
 void zps_view_vacate(struct zps_view *view, uint32_t position);

@@ -1,8 +1,9 @@
 /*
- * The change of a running job's servers: propose, flush, install. All servers acknowledge the next epoch (job.map),
+ * The change of a running job's servers: propose, flush, install. All servers acknowledge the next epoch (job.view),
  * then all ranks do and say which steps they have in flight (job.mapped), then these steps go to all (job.replay).
  * Answers are facts; a settle goes on from them. Whatever changes the places meanwhile begins it anew.
  */
+#include <stdio.h>
 #include <string.h>
 
 #include "common/base/text.h"
@@ -75,11 +76,16 @@ zps_err_t zps_members_mapped(struct zps_member_client *client, const struct zps_
   struct zps_member_rank *const rank = job->ranks[client->rank];
   if (job->map.state != ZPS_MAP_RANKS || steps->epoch != job->view.epoch || rank->mapped_epoch == job->view.epoch)
     return ZPS_OK;
-  err = add_steps(job, steps);
+  err = steps->is_too_many ? ZPS_ERR_INVALID : add_steps(job, steps);
   if (err) {
+    char why[120];
+    snprintf(why, sizeof why, "%s", err == ZPS_ERR_NOMEM ? "the coordinator is out of memory" : "there are too many");
+    if (steps->is_too_many)
+      snprintf(why, sizeof why, "rank %u has too many: have at most %u tensors and %u steps of each in flight",
+               rank->rank, ZPS_MAP_TENSORS_MAX, ZPS_MAP_STEPS_MAX);
     zps_fail(error, ZPS_ERR_SERVER_LOST, "%.250s; the rounds in flight cannot be played again: %s", job->map.why.text,
-             err == ZPS_ERR_NOMEM ? "the coordinator is out of memory" : "there are too many");
-    zps_log_about(.job = job->name, ZPS_LOG_RANK(rank->rank));
+             why);
+    zps_log_about(.job = job->name, .server = job->map.server, ZPS_LOG_RANK(rank->rank));
     zps_log_failure(ZPS_LOG_WARN, error);
     zps_members_job_break(job, error->code, ZPS_NO_RANK, error->text);
     return error->code;

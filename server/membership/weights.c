@@ -4,6 +4,7 @@
 #include <stdbool.h>
 #include <string.h>
 
+#include "common/base/config.h"
 #include "common/base/fair.h"
 #include "server/membership/members.h"
 
@@ -35,11 +36,11 @@ zps_err_t zps_weights_check(const char *list, struct zps_error *error) {
   for (size_t len; list && *list; list += len + (list[len] == ',')) {
     len = strcspn(list, ",");
     if (!pattern_of(list, len, pattern))
-      return zps_fail(error, ZPS_ERR_INVALID, "job.weights: '%.*s' is no PATTERN:WEIGHT, such as 'train*:4'", (int)len,
-                      list);
+      return zps_fail(error, ZPS_ERR_INVALID, "%s: '%.*s' is no PATTERN:WEIGHT, such as 'train*:4'",
+                      zps_config_said("job.weights"), (int)len, list);
     if (weight_of(list, len) == 0)
-      return zps_fail(error, ZPS_ERR_INVALID, "job.weights: the weight in '%.*s' is no number from 1 to %u", (int)len,
-                      list, ZPS_FAIR_WEIGHT_MAX);
+      return zps_fail(error, ZPS_ERR_INVALID, "%s: the weight in '%.*s' is no number from 1 to %u",
+                      zps_config_said("job.weights"), (int)len, list, ZPS_FAIR_WEIGHT_MAX);
   }
   return ZPS_OK;
 }

@@ -125,16 +125,16 @@ zps_err_t zps_shard_job_leave(struct zps_shard *shard, uint64_t job_id, const ch
   return call.code;
 }
 
-static void run_job_map(struct zps_command *command, void *ctx) {
+static void run_job_view(struct zps_command *command, void *ctx) {
   struct call *call = (struct call *)command;
   struct zps_job *job = find_job(call);
-  if (job) call->code = zps_job_map(job, call->spec, call->error);
+  if (job) call->code = zps_job_view(job, call->spec, call->error);
   zps_shard_settle(ctx);
 }
 
-zps_err_t zps_shard_job_map(struct zps_shard *shard, const struct zps_job_map *map, struct zps_error *error) {
-  struct call call = {.spec = map, .job_id = map->job_id, .error = error};
-  run_call(&call, shard, run_job_map);
+zps_err_t zps_shard_job_view(struct zps_shard *shard, const struct zps_job_view *message, struct zps_error *error) {
+  struct call call = {.spec = &message->view, .job_id = message->job_id, .error = error};
+  run_call(&call, shard, run_job_view);
   return call.code;
 }
 
@@ -251,14 +251,6 @@ bool zps_shard_answers(struct zps_shard *shard) {
   struct call call = {.code = ZPS_OK};
   run_call(&call, shard, run_nothing);
   return call.code == ZPS_OK;
-}
-
-uint64_t zps_shard_corrupt(const struct zps_shard *shard) {
-  return zps_engine_mishaps(shard->engine).corrupt;
-}
-
-void zps_shard_forget_corrupt(struct zps_shard *shard, uint64_t beyond) {
-  zps_engine_forget_corrupt(shard->engine, beyond);
 }
 
 static void run_patience(struct zps_command *command, void *ctx) {

@@ -7,6 +7,7 @@
 #include "common/codec/join.h"
 #define ZPS_LOG_COMPONENT "shard"
 #include "common/base/clock.h"
+#include "common/base/config.h"
 #include "common/base/log.h"
 #include "server/shard/job.h"
 #include "server/shard/pull.h"
@@ -57,8 +58,9 @@ static bool is_admitted(struct zps_shard_round *round, uint32_t rank, const stru
       return zps_shard_round_fail(round, ZPS_SHARD_NO_RANK, ZPS_ERR_QUOTA,
                                   "no room for %" PRIu64 " bytes of partition %u: the round takes %" PRIu64
                                   " bytes or more, and the job has %" PRIu64 " of the %" PRIu64
-                                  " bytes of this server's memory that it may have (job.max_memory)",
-                                  more_bytes, slice->partition, bytes, job->account->bytes, most_bytes);
+                                  " bytes of this server's memory that it may have (%s)",
+                                  more_bytes, slice->partition, bytes, job->account->bytes, most_bytes,
+                                  zps_config_said("job.max_memory"));
   }
   return true;
 }
@@ -80,8 +82,9 @@ static bool take_part(struct zps_shard_round *round, uint32_t rank, uint32_t par
   if (has_store && !zps_quota_fits(job, sizeof(struct zps_contribution) + ZPS_WIRE_INLINE_MAX, false))
     return zps_shard_round_fail(round, ZPS_SHARD_NO_RANK, ZPS_ERR_QUOTA,
                                 "no room for what rank %u pushed: the job has %" PRIu64 " of the %" PRIu64
-                                " bytes of this server's memory that it may have (job.max_memory)",
-                                rank, job->account->bytes, job->shard->quota.memory_bytes);
+                                " bytes of this server's memory that it may have (%s)",
+                                rank, job->account->bytes, job->shard->quota.memory_bytes,
+                                zps_config_said("job.max_memory"));
   struct zps_contribution *contribution = zps_contribution_get(job, has_store);
   if (!contribution)
     return zps_shard_round_fail(round, ZPS_SHARD_NO_RANK, ZPS_ERR_NOMEM, "the server is out of memory");

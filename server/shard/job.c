@@ -77,13 +77,15 @@ static void close_arena(struct zps_job *job) {
   job->arena = NULL;
 }
 
-/* Until servers come that take them. One that comes itself is told of all places by the map that lets it in. */
-static zps_err_t mark_free_places(struct zps_job *job, struct zps_error *error) {
-  if (job->since > 0 || job->n_servers == job->n_began) return ZPS_OK;
-  job->servers_lost = calloc(job->n_servers, sizeof *job->servers_lost);
-  if (!job->servers_lost) return zps_fail(error, ZPS_ERR_NOMEM, "job %s: out of memory", job->name);
-  for (uint32_t i = job->n_began; i < job->n_servers; i++) job->servers_lost[i] = true;
-  return ZPS_OK;
+/* A server that joins a running job has all partitions of its place, until the view that lets it in. */
+static zps_err_t take_view(struct zps_job *job, const struct zps_view_image *view, struct zps_error *error) {
+  job->epoch = view->epoch;
+  job->n_began = view->n_first;
+  job->n_servers = view->n_places;
+  job->since = job->server < view->n_places ? view->places[job->server].since : 0;
+  if (job->since > 0 || zps_view_image_count_in(view) == view->n_places) return ZPS_OK;
+  job->servers_lost = zps_view_image_without(view);
+  return job->servers_lost ? ZPS_OK : zps_fail(error, ZPS_ERR_NOMEM, "job %s: out of memory", job->name);
 }
 
 zps_err_t zps_job_open(struct zps_shard *shard, const struct zps_job_spec *spec, struct zps_error *error) {
@@ -98,11 +100,7 @@ zps_err_t zps_job_open(struct zps_shard *shard, const struct zps_job_spec *spec,
   job->id = spec->job_id;
   job->seed = spec->seed;
   job->secret = spec->secret;
-  job->epoch = spec->epoch;
   job->server = spec->server;
-  job->since = spec->since;
-  job->n_began = spec->n_servers;
-  job->n_servers = spec->n_places > spec->n_servers ? spec->n_places : spec->n_servers;
   job->world = spec->world;
   job->lost = ZPS_SHARD_NO_RANK;
   memcpy(job->name, spec->name, sizeof job->name);
@@ -110,7 +108,7 @@ zps_err_t zps_job_open(struct zps_shard *shard, const struct zps_job_spec *spec,
   job->flow = zps_fair_flow_create(spec->weight ? spec->weight : 1);
   zps_err_t code =
       job->flow ? open_account(job, error) : zps_fail(error, ZPS_ERR_NOMEM, "job %s: out of memory", spec->name);
-  if (code == ZPS_OK) code = mark_free_places(job, error);
+  if (code == ZPS_OK) code = take_view(job, &spec->view, error);
   if (code == ZPS_OK && spec->checksums)
     code = zps_checks_create(&job->secret, job->id, shard->engine, shard->pool, job->flow, &job->checks, error);
   if (code != ZPS_OK) {

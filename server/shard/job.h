@@ -4,7 +4,7 @@
 
 #include "common/base/secret.h"
 #include "common/session/checks.h"
-#include "proto/control_map.h"
+#include "proto/control_change.h"
 #include "server/shard/member.h"
 
 struct zps_account;
@@ -54,9 +54,8 @@ void zps_job_free(struct zps_job *job);
 /* No rank uses the tensor any more: fails what rounds it may still have, and frees it. False: there is no such tensor.
  */
 bool zps_job_tensor_close(struct zps_job *job, uint32_t id);
-/* Servers were lost: the job lives in another epoch, has this server's share of their partitions, and begins the rounds
- * in flight anew (map.c). When it fails, nothing has changed. */
-zps_err_t zps_job_map(struct zps_job *job, const struct zps_job_map *map, struct zps_error *error) ZPS_MUSTCHECK;
+/* Installs another view: zps_shard_job_view() has the errors (view.c). */
+zps_err_t zps_job_view(struct zps_job *job, const struct zps_view_image *view, struct zps_error *error) ZPS_MUSTCHECK;
 /* All ranks live in this epoch: what they may have read before is freed. */
 void zps_job_replay(struct zps_job *job, uint32_t epoch);
 struct zps_job *zps_job_find(struct zps_job *jobs, uint64_t id);

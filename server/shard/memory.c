@@ -23,6 +23,7 @@
 
 #include <inttypes.h>
 
+#include "common/base/config.h"
 #include "common/base/container.h"
 #include "server/shard/job.h"
 #include "server/shard/pull.h"
@@ -99,8 +100,9 @@ static void refuse(struct zps_shard_round *round, const struct zps_memory_wait *
   const uint64_t bytes = bytes_wanted(round), limit_bytes = round->tensor->job->shard->memory_limit_bytes;
   zps_shard_round_fail(round, ZPS_SHARD_NO_RANK, ZPS_ERR_NOMEM,
                        "no memory for %" PRIu64 " bytes of partition %u: the round takes %" PRIu64
-                       " bytes or more and server.memory_limit is %" PRIu64 "; set it to at least %" PRIu64,
-                       wait->len_bytes, round->tensor->partitions[wait->part], bytes, limit_bytes,
+                       " bytes or more and %s is %" PRIu64 "; set it to at least %" PRIu64,
+                       wait->len_bytes, round->tensor->partitions[wait->part], bytes,
+                       zps_config_said("server.memory_limit"), limit_bytes,
                        2 * (bytes > limit_bytes ? bytes : limit_bytes));
 }
 
@@ -109,9 +111,9 @@ static void refuse_quota(struct zps_shard_round *round, const struct zps_memory_
   zps_shard_round_fail(round, ZPS_SHARD_NO_RANK, ZPS_ERR_QUOTA,
                        "no room for %" PRIu64 " bytes of partition %u: the round takes %" PRIu64
                        " bytes or more, and the job has %" PRIu64 " of the %" PRIu64
-                       " bytes of this server's memory that it may have (job.max_memory)",
+                       " bytes of this server's memory that it may have (%s)",
                        wait->len_bytes, round->tensor->partitions[wait->part], bytes_wanted(round), job->account->bytes,
-                       job->shard->quota.memory_bytes);
+                       job->shard->quota.memory_bytes, zps_config_said("job.max_memory"));
 }
 
 /* The half that is kept for the oldest partition is no matter to it. */

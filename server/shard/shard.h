@@ -12,7 +12,7 @@
 #include "common/net/net.h"
 #include "common/net/slab.h"
 #include "proto/control_job.h"
-#include "proto/control_map.h"
+#include "proto/control_change.h"
 #include "proto/control_tensor.h"
 #include "server/shard/quota.h"
 
@@ -66,12 +66,13 @@ zps_err_t zps_shard_job_close(struct zps_shard *shard, uint64_t job_id, const ch
  * end, and ranks hear of that from the coordinator, if not yet. Drops what is in flight, of which no rank is told; sums
  * that ranks may be reading stay for a while. ZPS_ERR_UNKNOWN. */
 zps_err_t zps_shard_job_leave(struct zps_shard *shard, uint64_t job_id, const char *reason) ZPS_MUSTCHECK;
-/* The job goes on without servers that were lost: partitions of theirs are this server's from here on, and rounds in
- * flight are dropped, of which no rank is told. ZPS_ERR_UNKNOWN, ZPS_ERR_STALE: the job lives in a later epoch, or in
- * this one by another map (the same again is no error); ZPS_ERR_INVALID: it cannot have so many partitions. Then
- * nothing has changed. */
-zps_err_t zps_shard_job_map(struct zps_shard *shard, const struct zps_job_map *map,
-                            struct zps_error *error) ZPS_MUSTCHECK;
+/* Installs another view of the job: this server has its share of the partitions from here on. Rounds in flight are
+ * dropped without a word to ranks. The view that the job has is no error, and changes nothing. After an error the job
+ * is as before. ZPS_ERR_UNKNOWN: there is no such job. ZPS_ERR_STALE: the job lives in a later epoch, or has another
+ * view of this one. ZPS_ERR_INVALID: the view is of other places, does not have this server, or gives it too many
+ * partitions. */
+zps_err_t zps_shard_job_view(struct zps_shard *shard, const struct zps_job_view *message,
+                             struct zps_error *error) ZPS_MUSTCHECK;
 /* All ranks live in this epoch, and read nothing any more of the rounds that were dropped. ZPS_ERR_UNKNOWN. */
 zps_err_t zps_shard_job_replay(struct zps_shard *shard, uint64_t job_id, uint32_t epoch,
                                struct zps_error *error) ZPS_MUSTCHECK;
@@ -87,9 +88,6 @@ void zps_shard_set_patience(struct zps_shard *shard, uint64_t patience_ms);
 unsigned zps_shard_jobs(struct zps_shard *shard);
 /* False: the progress thread is stuck. */
 bool zps_shard_answers(struct zps_shard *shard);
-/* Reads that brought other bytes than announced; and to count those beyond this many no longer. From any thread. */
-uint64_t zps_shard_corrupt(const struct zps_shard *shard);
-void zps_shard_forget_corrupt(struct zps_shard *shard, uint64_t beyond);
 /* Whether the progress thread has something to do, and how many turns it has made (zps_engine_pulse()). Does not wait
  * for it. */
 bool zps_shard_due(struct zps_shard *shard, uint64_t now_ns, uint64_t *turns_p);

@@ -29,10 +29,10 @@ static void tell(const struct zps_lead_view *before, const struct zps_lead_view 
   if (!now->away.code)
     zps_log_info("etcd answers again");
   else if (now->state == ZPS_LEAD_LEADS)
-    zps_log_warn("etcd does not answer: this coordinator leads for %.1f s more, unless it does: %s",
+    zps_log_warn("etcd does not answer: this coordinator loses its lead in %.1f s, if etcd stays away: %s",
                  (double)(now->until_ns - zps_clock_ns()) / (double)ZPS_NS_PER_S, now->away.text);
   else
-    zps_log_warn("etcd does not answer, asking on: %s", now->away.text);
+    zps_log_warn("etcd does not answer, retrying: %s", now->away.text);
 }
 
 static bool differs(const struct zps_lead_view *a, const struct zps_lead_view *b) {

@@ -16,6 +16,7 @@
 #include "tests/fuzz/must.h"
 #include "tests/fuzz/shard_ranks.h"
 #include "tests/support/one_thread.h"
+#include "tests/support/views.h"
 
 enum { JOB = 9, SERVERS = 3, TURNS_MAX = 20000, EVENTS_MAX = 400 };
 
@@ -58,11 +59,12 @@ static void look_at_map(void) {
 
 static void map(struct input *input) {
   const unsigned bits = input_next(input);
-  uint32_t lost[SERVERS], n_lost = 0;
-  for (uint32_t server = 1; server < SERVERS; server++)
-    if (bits >> server & 1) lost[n_lost++] = server;
-  const struct zps_job_map map = {.job_id = JOB, .epoch = scene.epoch + !(bits & 1), .n_lost = n_lost, .lost = lost};
-  if (zps_shard_job_map(scene.shard, &map, NULL) == ZPS_OK) scene.epoch = map.epoch;
+  char letters[SERVERS + 1] = "i";
+  struct zps_place_image places[SERVERS];
+  for (uint32_t server = 1; server < SERVERS; server++) letters[server] = bits >> server & 1 ? 'x' : 'i';
+  const struct zps_job_view told = {.job_id = JOB,
+                                    .view = view_of(places, scene.epoch + !(bits & 1), SERVERS, letters)};
+  if (zps_shard_job_view(scene.shard, &told, NULL) == ZPS_OK) scene.epoch = told.view.epoch;
   look_at_map();
   for (uint32_t r = 0; r < scene.world; r++)
     if (!(bits >> (3 + r) & 1)) peer_set_epoch(&scene.ranks[r].peer, scene.epoch);
@@ -153,13 +155,11 @@ static void begin(struct input *input) {
         .job = JOB, .epoch = scene.epoch, .self = r, .other = ZPS_WIRE_SRC_SERVER, .tag = 40 + r, .secret = &secret};
     peer_connect(&rank->peer, &ends, zps_shard_net_info(scene.shard), zps_shard_net_info(scene.shard));
   }
-  const struct zps_job_spec spec = {.job_id = JOB,
-                                    .secret = secret,
-                                    .epoch = scene.epoch,
-                                    .name = "j",
-                                    .n_servers = SERVERS,
-                                    .world = scene.world,
-                                    .members = members};
+  struct zps_place_image places[SERVERS];
+  struct zps_view_image view = view_of(places, scene.epoch, SERVERS, "i");
+  while (view.n_places < SERVERS) places[view.n_places++] = places[0];
+  const struct zps_job_spec spec = {
+      .job_id = JOB, .secret = secret, .name = "j", .view = view, .world = scene.world, .members = members};
   must(zps_shard_job_open(scene.shard, &spec, NULL) == ZPS_OK);
   is_open = true;
   account = zps_job_find(scene.shard->jobs, JOB)->account;

@@ -20,7 +20,8 @@ struct side {
   struct zps_members *members;
   struct zps_journal_buffer *notes; /* NULL: none are kept */
   struct zps_error error;
-  uint64_t n, incarnation;
+  struct zps_record_header header;
+  uint64_t n;
 };
 
 static void must(bool ok) {
@@ -68,7 +69,7 @@ static zps_err_t take(void *ctx, const char *text, size_t len) {
   zps_json *record = NULL;
   zps_err_t err = zps_json_parse(text, len, &record, &side->error);
   if (!err && side->n == 0)
-    err = zps_record_header_read(record, CLUSTER, &side->incarnation, &side->error);
+    err = zps_record_header_read(record, CLUSTER, &side->header, &side->error);
   else if (!err)
     err = zps_record_read(side->members, record, NOW_NS, &side->error);
   zps_json_unref(record);
@@ -80,7 +81,7 @@ static zps_err_t take(void *ctx, const char *text, size_t len) {
 /* What it says of itself. */
 static struct zps_journal_buffer describe(struct side *side) {
   struct zps_journal_buffer notes = {.len = 0};
-  add(&notes, zps_record_header_write(CLUSTER, side->incarnation));
+  add(&notes, zps_record_header_write(CLUSTER, side->header.incarnation));
   side->notes = &notes;
   zps_members_note_all(side->members);
   side->notes = NULL;

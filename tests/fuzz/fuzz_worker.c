@@ -197,7 +197,7 @@ static void lose(unsigned bits) {
 
 static void connect_members(void) {
   static const struct zps_secret secret = {{1}};
-  static struct zps_join_server servers[SERVERS];
+  static struct zps_place_image servers[SERVERS];
   static struct zps_join_peer ranks[RANKS];
   const struct zps_net_info *const here = zps_net_info(zps_engine_net(scene.plane.engine));
   const struct zps_net_info none = {.addr_len = 0};
@@ -213,17 +213,15 @@ static void connect_members(void) {
                                    .tag = 40 + i,
                                    .secret = &secret};
     peer_connect(&member->peer, &ends, here, member->is_rank ? &none : info);
-    uint8_t *const addr = member->is_rank ? ranks[member->number].addr : servers[member->number].addr;
+    uint8_t *const addr = member->is_rank ? ranks[member->number].addr : servers[member->number].server.addr;
     memcpy(addr, info->addr, info->addr_len);
-    *(member->is_rank ? &ranks[member->number].addr_len : &servers[member->number].addr_len) = info->addr_len;
+    *(member->is_rank ? &ranks[member->number].addr_len : &servers[member->number].server.addr_len) = info->addr_len;
+    if (!member->is_rank) servers[member->number].state = ZPS_PLACE_IN;
   }
   const struct zps_join join = {.job_id = JOB,
                                 .seed = 1,
-                                .epoch = 1,
                                 .link_secret = secret,
-                                .n_servers = SERVERS,
-                                .n_places = SERVERS,
-                                .servers = servers};
+                                .view = {.epoch = 1, .n_first = SERVERS, .n_places = SERVERS, .places = servers}};
   must(zps_plane_connect(&scene.plane, &join, 0, RANKS, &error) == ZPS_OK);
   must(zps_plane_link(&scene.plane, &(struct zps_join_peers){.world = RANKS, .ranks = ranks}, &error) == ZPS_OK);
 }

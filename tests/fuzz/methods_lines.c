@@ -41,7 +41,7 @@ static const struct methods_method methods[METHODS] = {
     {"kick", OF_ADMINS, false, "{\"name\":\"train\",\"rank\":0,\"reason\":\"slow\"}"},
     {"job.open", 0, false, NULL},
     {"job.close", 0, false, NULL},
-    {"job.map", 0, false, NULL},
+    {"job.view", 0, false, NULL},
     {"tensor.open", 0, false, NULL},
     {"rank.gone", 0, true, NULL},
     {"hello", 0, false, "{\"protocol\":1,\"version\":\"1\",\"role\":\"worker\"}"},

@@ -66,8 +66,7 @@ static bool is_of_seats(const char *line) {
  * more; that ranks are not waited for any more, who are given time again. */
 static void cut_what_passes(char *line) {
   if (strstr(line, "\"code\":")) {
-    cut_list(line, "\"servers\":[");
-    cut_list(line, "\"leaving\":[");
+    cut(line, "\"places\":[", "]");
   }
   if (is_of_seats(line)) cut_list(line, "\"moving\":[");
 }

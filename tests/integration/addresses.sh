@@ -9,7 +9,7 @@ printf '127.0.0.1 localhost\n127.0.0.2 node1\n' >"$scratch/other"
 with_hosts() { unshare -m sh -c 'mount --bind "$0" /etc/hosts && exec "$@"' "$scratch/$1" "${@:2}"; }
 free_port() { "/usr/bin/python3" -c 'import socket; s = socket.socket(); s.bind(("", 0)); print(s.getsockname()[1])'; }
 rank() { # RANK HOSTS MASTER: one of two, each on a host of its own
-  with_hosts "$2" env RANK="$1" WORLD_SIZE=2 LOCAL_RANK=0 LOCAL_WORLD_SIZE=1 MASTER_ADDR="$3" ZENPS_CONTROL_INSECURE=yes timeout 300 \
+  with_hosts "$2" env RANK="$1" WORLD_SIZE=2 LOCAL_RANK=0 LOCAL_WORLD_SIZE=1 MASTER_ADDR="$3" ZENPS_CONTROL_INSECURE=yes timeout 1800 \
     zenpsrun --port "$port" --provider=net --interface=lo --prefix=no -- zenps-perf --rows 2000 --density 0.05 --steps 3 --warmup 0 --verify
 }
 both() { # MASTER
@@ -31,7 +31,7 @@ if with_hosts own grep -q node1 /etc/hosts 2>/dev/null; then
     done
   done
   refused "a master that nobody knows" 'MASTER_ADDR=node9 cannot be looked up here: ' rank 0 own node9
-  with_hosts own timeout 300 zenpsd --control-listen=node1:0 --control-insecure=yes >"$scratch/out" 2>&1
+  with_hosts own timeout 1800 zenpsd --control-listen=node1:0 --control-insecure=yes >"$scratch/out" 2>&1
   is "a daemon that would listen there: status" $? 1
   said "and what would be right" 'cannot listen on node1:0: that is 127.0.1.1:0 here \(/etc/hosts\), which no other host reaches: give an address of a network, or 0.0.0.0:0 for all'
 else
@@ -99,9 +99,9 @@ if [ "$(id -u)" -eq 0 ] && ip netns add "$near" 2>/dev/null && ip netns add "$fa
     other=$!
     until_true grep -q registered "$scratch/far" || until_true eval '[ "$(at "$near" zenpsctl --timeout=300s -e "$address" members | grep -c server)" -ge 2 ]'
     ok "gradients take the way to the coordinator at $listen" at "$far" env ZENPS_COORDINATOR="$address" ZENPS_RANK=0 ZENPS_WORLD_SIZE=1 \
-      ZENPS_PROVIDER=net timeout 300 zenps-perf --rows 2000 --density 0.05 --steps 3 --warmup 0 --verify
+      ZENPS_PROVIDER=net timeout 1800 zenps-perf --rows 2000 --density 0.05 --steps 3 --warmup 0 --verify
     ok "also from the coordinator's host" at "$near" env ZENPS_COORDINATOR="$address" ZENPS_RANK=0 ZENPS_WORLD_SIZE=1 \
-      ZENPS_PROVIDER=net timeout 300 zenps-perf --rows 2000 --density 0.05 --steps 3 --warmup 0 --verify
+      ZENPS_PROVIDER=net timeout 1800 zenps-perf --rows 2000 --density 0.05 --steps 3 --warmup 0 --verify
     at "$near" zenpsctl --timeout=300s -e "$address" -o json members >"$scratch/out"
     is "where both servers are" "$(grep -o '"address": ".*//10\.213\.[0-9.]*' "$scratch/out" | grep -o '10\..*' | sort)" "10.213.9.1
 10.213.9.2"

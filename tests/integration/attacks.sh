@@ -19,7 +19,7 @@ cluster_starts
 # perf: a job whose results are checked bit by bit.
 perf() {
   files_of worker-worker any
-  env "${files[@]}" timeout 300 zenpsrun -n 2 --coordinator="$address" --prefix=no -- \
+  env "${files[@]}" timeout 1800 zenpsrun -n 2 --coordinator="$address" --prefix=no -- \
     zenps-perf --rows 65536 --density 0.01 --steps 40 --warmup 1 --verify --json && grep -q '"verified": *true' "$scratch/out"
 }
 # At least one job, and others until the attacker has ended.

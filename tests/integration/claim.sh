@@ -20,7 +20,7 @@ claims() {
   for process in $2; do
     before+=("$(resident_kib "$process")")
     for port in $(ports_of "$process"); do
-      timeout 300 "${nobody[@]}" "$scratch/stranger" "fi_sockaddr_in://127.0.0.1:$port" claim "$each" "${as[@]}" >"$scratch/claims.$port" 2>&1 &
+      timeout 1800 "${nobody[@]}" "$scratch/stranger" "fi_sockaddr_in://127.0.0.1:$port" claim "$each" "${as[@]}" >"$scratch/claims.$port" 2>&1 &
       claimers+=($!) ports+=("$port")
     done
   done

@@ -3,10 +3,12 @@
 . "$(dirname "$0")/../support/tap.sh"
 
 state=$scratch/state
+long=300s short=10s # Where a silence is to be noticed it is short; else no process that stalls is to be taken for dead.
+dead=$long
 start() { # NAME ARGUMENTS...: a daemon, whose log is $scratch/NAME.log; its pid in $pid
   local name=$1
   shift
-  zenpsd --log-level=info --control-heartbeat=0.2s --control-dead=2s "$@" >>"$scratch/$name.log" 2>&1 &
+  zenpsd --log-level=info --control-heartbeat=0.2s --control-dead=$dead "$@" >>"$scratch/$name.log" 2>&1 &
   pid=$!
 }
 logged() { grep -qE -- "$2" "$scratch/$1.log"; }
@@ -95,6 +97,7 @@ again
 ok "until there is one" runs_on waits
 kill_coordinator
 touch "$scratch/waits/stop"
+dead=$short # Ranks that join now keep it, and give a silent coordinator up.
 again
 ok "a tensor that is asked for while there is none is opened later" ends_well waits
 # Schemes that are chosen: without a coordinator what runs goes on, beyond the steps that it had a say in.
@@ -103,6 +106,7 @@ choices() { grep -c "job 'auto': tensor 'first': .* from step" "$scratch/c.log";
 ZENPS_SCHEME=auto train auto
 ok "a job whose schemes are chosen" runs_on auto
 kill_coordinator
+dead=$long
 ok "goes on without the coordinator" far auto
 chosen=$(choices)
 again
@@ -158,6 +162,7 @@ wait "$c"
 is "SIGTERM: the coordinator ends without waiting for the job" $? 0
 ok "it says that ranks are away" logged c "job 'handed': rank 0 .* is away: the coordinator is closing"
 ok "and calls nothing lost that goes on" eval "! logged c \"(job 'handed'|server [0-9]+).* is lost.*closing|job 'handed'.*(was lost|is closed|> closing)\""
+dead=$short
 again
 ok "which ends well under the next one" ends_well handed
 
@@ -172,6 +177,7 @@ ok "the job does not notice" ends_well stopped
 
 # What must not be taken over.
 kill_coordinator
+dead=$long
 refused() { # NAME PATTERN ARGUMENTS...
   local name=$1 pattern=$2
   shift 2

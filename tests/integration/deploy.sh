@@ -93,7 +93,7 @@ run_to_end() { # confined's arguments...
   return "$status"
 }
 rounds() {
-  timeout 300 zenpsrun -n 2 --coordinator "$(cat "$scratch/run/address")" --job="job-$RANDOM" --provider=net --interface=lo --prefix=no -- \
+  timeout 1800 zenpsrun -n 2 --coordinator "$(cat "$scratch/run/address")" --job="job-$RANDOM" --provider=net --interface=lo --prefix=no -- \
     zenps-perf --rows 100000 --width 4 --steps 20 --warmup 1 --verify --json "$@" >"$scratch/json" 2>"$scratch/err"
   local status=$?
   cat "$scratch/json" "$scratch/err" "$scratch"/*.log

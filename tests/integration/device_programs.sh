@@ -11,7 +11,7 @@ refused_by=
 refused() { # NAME STATUS PATTERN PROGRAM arguments...
   local name=$1 status=$2 pattern=$3
   shift 3
-  ZENPS_DEVICE_LIBRARY=${refused_by:-libzenps_no_such_thing.so} timeout 300 zenpsrun -n 1 --servers 1 -- "$@" >"$scratch/out" 2>&1
+  ZENPS_DEVICE_LIBRARY=${refused_by:-libzenps_no_such_thing.so} timeout 1800 zenpsrun -n 1 --servers 1 -- "$@" >"$scratch/out" 2>&1
   is "$name: exit status" $? "$status"
   said "$name" "$pattern"
 }
@@ -70,7 +70,7 @@ done
 by_host() { # RANKS-A-HOST MERGED-ON PARTITIONED-ON zenps-perf arguments...
   local h=$1 merged=$2 partitioned=$3
   shift 3
-  ZENPS_HERE=$h timeout 300 zenpsrun -n 4 --servers 2 --prefix=no -- bash -c 'export ZENPS_HOST=host$((ZENPS_RANK / ZENPS_HERE))
+  ZENPS_HERE=$h timeout 1800 zenpsrun -n 4 --servers 2 --prefix=no -- bash -c 'export ZENPS_HOST=host$((ZENPS_RANK / ZENPS_HERE))
     [ "$ZENPS_RANK" != "${ON_HOST-}" ] || set -- "$@" --memory host; exec "$@"' . \
     zenps-perf --steps 3 --warmup 0 --verify --json --rows 20011 --density 0.05 --memory device "$@" >"$scratch/json" 2>"$scratch/out"
   is "4 ranks, $h a host${ON_HOST:+, rank $ON_HOST in host memory}, $*: added up on" \
@@ -97,7 +97,7 @@ perl -e 'srand 5; for (1 .. 400) { my $t = int(rand() * 10); print join(" ", map
 trained() { # FILE MEMORY PROGRAM arguments...
   local file=$1 memory=$2
   shift 2
-  timeout 300 zenpsrun -n 2 --servers 2 --prefix=no -- "$@" --json --memory "$memory" >"$scratch/json" 2>"$scratch/err" || { cat "$scratch/err"; return 1; }
+  timeout 1800 zenpsrun -n 2 --servers 2 --prefix=no -- "$@" --json --memory "$memory" >"$scratch/json" 2>"$scratch/err" || { cat "$scratch/err"; return 1; }
   grep -q "\"memory\": \"$memory\"" "$scratch/json" && sed -n 's/.*"loss": \([^,]*\), "[a-z]*": \([^,]*\),.*/\1 \2/p' "$scratch/json" >"$file" && [ -s "$file" ]
 }
 alike() { # NAME PROGRAM arguments...

@@ -37,7 +37,7 @@ elastic() {
   done
   shift
   [ "$last" -gt 1 ] && last="^generation $last:|\"generation\": $last," || last=
-  in_time "${generations:-$last}" anew timeout 300 zenpsrun --prefix=no "${options[@]}" -- sh "$scratch/rank.sh" "$scratch" "${kills[@]}" run "$@"
+  in_time "${generations:-$last}" anew timeout 1800 zenpsrun --prefix=no "${options[@]}" -- sh "$scratch/rank.sh" "$scratch" "${kills[@]}" run "$@"
 }
 anew() { # COMMAND...: nothing has been killed
   rm -rf "$scratch"/killed-*
@@ -113,7 +113,7 @@ long=(zenps-linear --batch 16 --epochs 100 "$scratch/docs.libsvm") # the newcome
 kills=()
 elastic -n 1 -- "${long[@]}"
 calm=$(last "$scratch/out")
-in_time '^generation 2: 3 ranks' timeout 300 zenpsrun --prefix=no -n 2 --elastic 1:3 --join-wait 2s -- sh "$scratch/grow.sh" "$scratch" "${long[@]}"
+in_time '^generation 2: 3 ranks' timeout 1800 zenpsrun --prefix=no -n 2 --elastic 1:3 --join-wait 2s -- sh "$scratch/grow.sh" "$scratch" "${long[@]}"
 is "a process that comes in the middle: status 0" $? 0
 said "the job takes it in" '^generation 2: 3 ranks \(1 is new\), from step [0-9]+$'
 is "every epoch is reported, once" "$(epochs)" "$(seq 100 | paste -sd ' ')"
@@ -159,13 +159,13 @@ shift
 [ "$RANK" = 0 ] && (until grep -q 'epoch *2 ' "$folder/out"; do kill -0 $$ 2>/dev/null || exit; sleep 0.02; done; kill -KILL "$(pgrep -P "$run" -f -- '--server-name=server0( |$)')") &
 exec "$@"
 END
-in_time '^generation 2:' timeout 300 zenpsrun --prefix=no -n 2 --servers 1 --elastic 2:2 -- sh "$scratch/server.sh" "$scratch" "${linear[@]}"
+in_time '^generation 2:' timeout 1800 zenpsrun --prefix=no -n 2 --servers 1 --elastic 2:2 -- sh "$scratch/server.sh" "$scratch" "${linear[@]}"
 is "the last server is killed: status 0" $? 0
 said "zenpsrun starts another" '^zenpsrun: server 0 \(pid [0-9]+\) was killed by signal 9 \(Killed\): .*; started server 0-2 \(pid [0-9]+\) in its place'
 said "and the ranks go on over it" '^generation 2: 2 ranks, from step [0-9]+$'
 is "every epoch is reported, once" "$(epochs)" "$all_epochs"
 
-timeout 300 zenpsrun --prefix=no -n 2 --servers 2 --elastic 2:2 -- sh "$scratch/server.sh" "$scratch" \
+timeout 1800 zenpsrun --prefix=no -n 2 --servers 2 --elastic 2:2 -- sh "$scratch/server.sh" "$scratch" \
   zenps-linear --batch 16 --epochs 100000 "$scratch/docs.libsvm" >"$scratch/out" 2>&1 &
 run=$!
 ok "one of two servers is killed: the ranks go on, and in a while over the new one, too" until_true \
@@ -181,7 +181,7 @@ is "a pipe cannot be read anew: a usage error" $? 2
 said "which says so" "pipe is no file: the ranks of an elastic job read theirs anew when they change"
 
 # What measures this is run, too; how long it takes is not looked at.
-measure=(timeout 300 python3 "$top/tests/bench/elastic" --turns 1 --ranks 3 --servers 1 --join-wait 200)
+measure=(timeout 1800 python3 "$top/tests/bench/elastic" --turns 1 --ranks 3 --servers 1 --join-wait 200)
 if python3 -c 'import sys; sys.exit(sys.version_info < (3, 9))' 2>/dev/null; then
   ok "tests/bench/elastic measures the loss of a rank" "${measure[@]}" "$build"
   said "and says both times" '^\| 1 \| [0-9]+ \| -?[0-9]+ \|$'

@@ -242,6 +242,6 @@ ok "a new certificate is shown after SIGHUP" until_true renewed
 is "and the metrics are read" "$(as "$certs/worker-prometheus" | head -n 1)" 200
 echo nothing >"$certs/admin-exporter.example.pem"
 kill -HUP "$pid"
-ok "files that are none: it says so" until_true grep -q 'the certificate that was read before stays in use' "$scratch/secure.err"
+ok "files that are none: it says so" until_true grep -q 'the previous certificate stays in use' "$scratch/secure.err"
 is "and serves" "$(as "$certs/worker-prometheus" | head -n 1)" 200
 done_testing

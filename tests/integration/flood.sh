@@ -21,7 +21,7 @@ perl "$top/tests/integration/flood.pl" "$address" jobs >"$scratch/jobs" 2>"$scra
 ok "the flood is under way" until_true eval '[ -s "$scratch/stats" ] && [ -s "$scratch/jobs" ]'
 # perf STEPS: a job through the flood, its results checked bit by bit.
 perf() {
-  timeout 300 zenpsrun -n 4 --coordinator="$address" --prefix=no -- \
+  timeout 1800 zenpsrun -n 4 --coordinator="$address" --prefix=no -- \
     zenps-perf --rows 65536 --density 0.01 --steps "$1" --warmup 1 --verify --json && grep -q '"verified": *true' "$scratch/out"
 }
 ok "a job runs through it" perf 40

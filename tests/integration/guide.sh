@@ -7,7 +7,7 @@ why=$("$lab" allowed) || true
 for module in seccomp torch; do
   "$python" -c "import importlib.util, sys; sys.exit(not importlib.util.find_spec('$module'))" || why="python3-$module is not installed"
 done
-for tool in cc pkg-config pkill; do command -v $tool >/dev/null || why="$tool is not installed"; done
+for tool in cc curl pkg-config pkill; do command -v $tool >/dev/null || why="$tool is not installed"; done
 [ -z "$why" ] || { echo "1..0 # SKIP $why"; exit 0; }
 export LAB_NAME=g$(($$ % 1000000)) LAB_OWNER=$$
 trap '"$lab" down; tap_end' EXIT
@@ -25,5 +25,5 @@ chmod -R u+w "$image"
 
 "$lab" up 6 none || exit 1
 pages=("$@")
-[ $# -gt 0 ] || pages=(tutorial.md concepts.md trainers.md operating.md troubleshooting.md security.md sizing.md tuning.md)
+[ $# -gt 0 ] || pages=(tutorial.md concepts.md trainers.md pytorch.md operating.md metrics.md troubleshooting.md security.md sizing.md tuning.md)
 TMPDIR=$scratch "$python" "$top/tests/support/guide" "$LAB_NAME" "$image" c1,s1,s2,w1,w2,s3 "${pages[@]/#/$top/deploy/guide/}"

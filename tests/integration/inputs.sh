@@ -12,9 +12,9 @@ given=("2|zenpsctl plan --trace @|1 2 3"
   "1|zenpsrun -n 1 -- zenps-linear @|1 3:0.5"
   "1|zenpsrun -n 1 -- zenps-embed @|alpha beta gamma")
 # run COMMAND FILE: its output in $scratch/out; its status is none of a signal, of time or of lack of memory.
-run() { (ulimit -v 8000000; timeout 300 ${1//@/$2}) >"$scratch/out" 2>&1; }
+run() { (ulimit -v 8000000; timeout 1800 ${1//@/$2}) >"$scratch/out" 2>&1; }
 # The thread and address sanitizers map terabytes.
-nm -D "$build/.libs/libzenps.so" 2>/dev/null | grep -qE '__(asan|tsan)_' && run() { timeout 300 ${1//@/$2} >"$scratch/out" 2>&1; }
+nm -D "$build/.libs/libzenps.so" 2>/dev/null | grep -qE '__(asan|tsan)_' && run() { timeout 1800 ${1//@/$2} >"$scratch/out" 2>&1; }
 
 for one in "${given[@]}"; do
   IFS='|' read -r status command line <<<"$one"
@@ -39,17 +39,17 @@ for one in "${given[@]}"; do
 done
 
 for file in /dev/zero /dev/null "$scratch" "$scratch/zeros"; do
-  (ulimit -v 8000000; timeout 300 zenpsd --check --config="$file") >"$scratch/out" 2>&1
+  (ulimit -v 8000000; timeout 1800 zenpsd --check --config="$file") >"$scratch/out" 2>&1
   is "zenpsd --config: ${file##*/} fails" $? 2
   said "zenpsd --config: and is named" "$file"
 done
 yes '# and so on' >"$pipe" 2>/dev/null &
-timeout 300 zenpsd --check --config="$pipe" >"$scratch/out" 2>&1
+timeout 1800 zenpsd --check --config="$pipe" >"$scratch/out" 2>&1
 is "zenpsd --config: a pipe that does not end fails" $? 2
 said "zenpsd --config: and the bound is said" 'the file goes on: must have at most 1048576 bytes'
 wait
 printf 'log.level = warn' >"$pipe" &
-ok "zenpsd --config: a pipe whose last line has no end is taken" timeout 300 zenpsd --check --config="$pipe"
+ok "zenpsd --config: a pipe whose last line has no end is taken" timeout 1800 zenpsd --check --config="$pipe"
 wait
 
 # A fabric that is hidden: what hides it is named.

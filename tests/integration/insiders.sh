@@ -16,7 +16,7 @@ forged_by_ranks() { look stats "sum(r.get('forged', 0) for r in d['ranks'] if r[
 insider() { # JOB EXPELLED: in the background
   token_for "$1"
   files_of worker-spies "$1"
-  env "${files[@]}" ZENPS_PROVIDER=net ZENPS_INTERFACE=lo timeout 300 "$build/tests/integration/insider" "$address" "$1" "$victim" "$n" \
+  env "${files[@]}" ZENPS_PROVIDER=net ZENPS_INTERFACE=lo timeout 1800 "$build/tests/integration/insider" "$address" "$1" "$victim" "$n" \
     "$2" "${at_ranks[@]}" >"$scratch/$1.said" 2>"$scratch/$1.log" &
   insider=$!
 }
@@ -44,7 +44,7 @@ for verb in status members "jobs --all" tensors stats security; do
   for name in admin-admin worker-team; do
     files_of "$name"
     # shellcheck disable=SC2086
-    env "${files[@]}" timeout 300 zenpsctl --timeout=300s -e "$address" -o json $verb >"$scratch/told.$told" 2>&1
+    env "${files[@]}" timeout 1800 zenpsctl --timeout=300s -e "$address" -o json $verb >"$scratch/told.$told" 2>&1
     told=$((told + 1))
   done
 done

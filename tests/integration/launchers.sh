@@ -33,9 +33,9 @@ said "with what is missing, and what would be right" 'RANK=0, but no WORLD_SIZE.
 # ---- Open MPI ----
 if command -v mpirun >/dev/null; then
   mpirun="mpirun --allow-run-as-root --oversubscribe --mca btl_tcp_if_include lo --mca oob_tcp_if_include lo"
-  ok "mpirun: ranks run" timeout 300 $mpirun -n 4 $perf
+  ok "mpirun: ranks run" timeout 1800 $mpirun -n 4 $perf
   of mpirun 4
-  ok "mpirun: zenpsrun in front of each rank" timeout 300 env -u ZENPS_COORDINATOR $mpirun -n 2 zenpsrun --port $((20000 + RANDOM % 12000)) -- $perf
+  ok "mpirun: zenpsrun in front of each rank" timeout 1800 env -u ZENPS_COORDINATOR $mpirun -n 2 zenpsrun --port $((20000 + RANDOM % 12000)) -- $perf
   of "mpirun, zenpsrun" 2
 else
   skip "mpirun" "mpirun is not installed"
@@ -81,7 +81,7 @@ if [ "$(id -u)" -ne 0 ] || ! command -v slurmctld >/dev/null || ! command -v slu
 elif ! slurm_start; then
   skip "srun, sbatch" "Slurm does not start here: $(tail -qn 1 "$scratch"/slurm/*.out | tr '\n' ' ')"
 else
-  ok "srun: tasks run" timeout 300 srun --overcommit -n 4 $perf
+  ok "srun: tasks run" timeout 1800 srun --overcommit -n 4 $perf
   of srun 4
   printf '#!/bin/sh\n%s\necho "status $?"\n' "$perf" >"$scratch/batch"
   ok "sbatch: two tasks" sbatch --overcommit --ntasks=2 --output="$scratch/batch.out" "$scratch/batch"

@@ -23,7 +23,7 @@ answered() { # how many of five calls
 }
 job_joins() {
   files_of worker-honest any
-  env "${files[@]}" timeout 300 zenpsrun -n 2 --coordinator="$address" --prefix=no -- \
+  env "${files[@]}" timeout 1800 zenpsrun -n 2 --coordinator="$address" --prefix=no -- \
     zenps-perf --rows 4096 --density 0.01 --steps 5 --warmup 1 --verify --json && grep -q '"verified": *true' "$scratch/out"
 }
 for one in $wanted; do

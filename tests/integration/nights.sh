@@ -1,7 +1,13 @@
 #!/usr/bin/env bash
 # The nights of an operator that take a network, a disk or a clock, in a lab of namespaces (tests/cluster/lab): with zenpsctl
-# why alone the right line comes first and names the remedy; the remedy is carried out and works. The output tells the seconds. The
-# nights of processes are in why.sh.
+# why alone the right line comes first within 10 s and names the remedy; the remedy is carried out and works. The output tells the
+# seconds. The nights of processes are in why.sh.
+#
+# The 10 s begin when the coordinator can know of the fault. Progress shows that: rounds have ended since, the job has left the
+# server, the daemons have read the certificate. How long that takes is up to the links and to control.dead, not to why. An answer
+# covers 2 s, and may take 3.3 s: so three answers fit into 10 s. On a busy machine answers take longer. Those do not count, because
+# then the machine kept the processes waiting, or the fault had no rounds to show. So the right line must come first with the third
+# answer that counts at the latest, whatever the machine.
 . "$(dirname "$0")/../support/tap.sh"
 lab=$top/tests/cluster/lab
 why=$("$lab" allowed) || true
@@ -20,12 +26,35 @@ says() { # STATUS PATTERN
   ctl why >"$scratch/why" 2>&1
   [ $? = "$1" ] && head -n 1 "$scratch/why" | grep -qE -- "$2"
 }
-night() { # NAME STATUS PATTERN: shows the answer, and the seconds since the fault
+# The right line comes with the third answer that counts, or earlier. 30 answers that do not count are too many, too.
+within_10_s() { # STATUS PATTERN
+  local n_counted=0 n asked
+  for n in {1..30}; do
+    asked=$EPOCHREALTIME
+    if says "$1" "$2"; then return 0; fi
+    n_counted=$((n_counted + $(awk -v from="$asked" -v to="$EPOCHREALTIME" 'BEGIN { print to - from <= 3.3 }')))
+    echo "$n: $(awk -v from="$asked" -v to="$EPOCHREALTIME" 'BEGIN { printf "%.1f", to - from }') s: $(head -n 1 "$scratch/why")"
+    [ "$n_counted" -lt 3 ] || return 1
+  done
+  return 1
+}
+night() { # NAME STATUS PATTERN KNOWN [ARGUMENT...]: shows the answer, and the seconds since the fault and since it could be known
+  local name=$1 status=$2 pattern=$3 began=$SECONDS known
+  shift 3
+  until_true "$@" || echo "# never known: $*"
+  known=$SECONDS
+  ok "$name" within_10_s "$status" "$pattern"
+  echo "# $((SECONDS - began)) s, $((SECONDS - known)) s since it could be known: $(head -n 1 "$scratch/why")"
+}
+quiet() {
   local began=$SECONDS
-  ok "$1" until_true says "$2" "$3"
+  ok "$1" until_true says 0 '^ok: nothing is wrong$'
   echo "# $((SECONDS - began)) s: $(head -n 1 "$scratch/why")"
 }
-quiet() { night "$1" 0 '^ok: nothing is wrong$'; }
+# What the coordinator knows. Rounds are those that the servers have counted: they know of them ahead of the ranks' reports.
+rounds() { ctl -o json stats --internal | python3 -c 'import json, sys; print(max((row["rounds"] for row in json.load(sys.stdin)["shards"]), default=0))'; }
+has_more_rounds() { [ "$(rounds)" -ge "$1" ]; } # ROUNDS
+servers_are_in() { ctl -o json jobs | grep -qE "\"servers_in\": *$1\b"; } # NUMBER
 rate() { # HOST RATE: of its link, out and in
   tc -n "$LAB_NAME-$1" qdisc change dev eth0 root handle 1: tbf rate "$2" burst 64kb limit 1mb &&
     tc -n "$LAB_NAME-sw" qdisc change dev "p$1" root handle 1: tbf rate "$2" burst 64kb limit 1mb
@@ -62,36 +91,44 @@ quiet "a job runs: nothing is wrong"
 
 # ---- the night of a rank behind a slow link ----
 ok "a rank's link has a tenth of the others'" rate 4 8mbit
-night "the night of a rank behind a slow link: why says it" 1 '^warning: job j: rank 0 \(host n[0-9]+-4, pid [0-9]+\) is late: it keeps the others waiting [0-9]+% of the time.*Remedy: .*ip -s link'
+slow_from=$(($(rounds) + 3))
+night "the night of a rank behind a slow link: why says it within 10 s" 1 '^warning: job j: rank 0 \(host n[0-9]+-4, pid [0-9]+\) is late: it keeps the others waiting [0-9]+% of the time.*Remedy: .*ip -s link' \
+  has_more_rounds "$slow_from"
 ok "the remedy, a mended link" rate 4 100mbit
 quiet "works"
 
 # ---- the night of a server behind a slow link ----
 ok "a server's link has a tenth of the others'" rate 2 8mbit
-night "the night of a server behind a slow link: why says it" 1 '^warning: server s2 \(host n[0-9]+-2\) serves sums at [0-9.]+ MB/s, the others at [0-9.]+\. Remedy: .*ip -s link.*zenpsctl drain s2 takes it out'
+slow_from=$(($(rounds) + 3))
+night "the night of a server behind a slow link: why says it within 10 s" 1 '^warning: server s2 \(host n[0-9]+-2\) serves sums at [0-9.]+ MB/s, the others at [0-9.]+\. Remedy: .*ip -s link.*zenpsctl drain s2 takes it out' \
+  has_more_rounds "$slow_from"
 ok "the remedy, zenpsctl drain s2" ctl drain s2 --wait
-night "works: why says what is left to do" 1 '^warning: job j runs on 2 of 3 servers; draining: s2\. Remedy: zenpsctl undrain s2 when'
+night "works: why says what is left to do" 1 '^warning: job j runs on 2 of 3 servers; draining: s2\. Remedy: zenpsctl undrain s2 when' servers_are_in 2
 ok "with a mended link" rate 2 100mbit
 ok "that is done" ctl undrain s2
 quiet "and nothing is wrong then"
 
 # ---- the night of the cable ----
 ok "a server's cable is out" ip -n "$LAB_NAME-sw" link set p3 down
-night "the night of the cable: why says it" 1 '^warning: job j (runs on 2 of 3 servers; lost: s3\. Remedy: start a server, or mend the link of a lost one|has barred server s3 .*Remedy: mend the link)'
+night "the night of the cable: why says it within 10 s" 1 '^warning: job j (runs on 2 of 3 servers; lost: s3\. Remedy: start a server, or mend the link of a lost one|has barred server s3 .*Remedy: mend the link)' \
+  servers_are_in 2
 ok "the remedy, the cable" ip -n "$LAB_NAME-sw" link set p3 up
 quiet "works: the job has the server again"
 
 # ---- the night of the full disk ----
 ok "the state directory is nearly full" fallocate -l 2000K "$scratch/disk/other"
-night "the night of the full disk: why says it" 1 "^warning: the coordinator's state directory $scratch/disk has [0-9]+ MiB free, [0-9.]+%\. Remedy: free space there"
+night "the night of the full disk: why says it within 10 s" 1 "^warning: the coordinator's state directory $scratch/disk has [0-9]+ MiB free, [0-9.]+%\. Remedy: free space there" true
 ok "the remedy, to free space" rm "$scratch/disk/other"
 quiet "works"
 
 # ---- the night of the certificate ----
 zenpsctl certs init "$certs" --coordinators=coordinator --servers=s1 --days=3 >"$scratch/out"
 for name in coordinator-coordinator server-s1; do install_as $name; done
+reloads=$(grep -c 'reload' "$scratch/c.log")
+has_reloaded() { [ "$(grep -c 'reload' "$scratch/c.log")" -gt "$reloads" ]; }
 kill -HUP "$c" "${servers[1]}"
-night "the night of the certificate: why says it" 2 '^critical: the certificate of (server s1|the coordinator at [0-9.:]+) ends in (3\.0|2\.9) days\. Remedy: make a new one \(zenpsctl certs init\), put it in place, and reload'
+night "the night of the certificate: why says it within 10 s" 2 '^critical: the certificate of (server s1|the coordinator at [0-9.:]+) ends in (3\.0|2\.9) days\. Remedy: make a new one \(zenpsctl certs init\), put it in place, and reload' \
+  has_reloaded
 ok "the remedy, a new one" zenpsctl certs init "$certs" --coordinators=coordinator --servers=s1
 for name in coordinator-coordinator server-s1; do install_as $name; done
 kill -HUP "$c" "${servers[1]}"

@@ -7,7 +7,7 @@ nobody() { setpriv --reuid=65534 --regid=65534 --clear-groups "$@"; }
   { skip "another user of the host" "needs root, to become one, python3, and a build that everybody can read"; done_testing; exit; }
 chmod 0711 "$scratch"
 mkdir -m 0777 "$scratch/his"
-unset TMPDIR ZENPS_COORDINATOR ZENPS_TOKEN_FILE
+unset TMPDIR XDG_RUNTIME_DIR ZENPS_COORDINATOR ZENPS_TOKEN_FILE
 export PYTHONPATH=$top/worker/python ZENPS_LIBRARY=$build/.libs/libzenps.so.0
 
 # ---- a job whose gradients can be told from all other bytes ----
@@ -151,13 +151,22 @@ both() { # COMMAND...
   status=$?
   wait "$other" && return "$status"
 }
+mkdir -m 1777 "$scratch/tmp"
+chmod 1777 "$scratch/tmp"
+ok "$who: he takes the name of its user's folder beforehand" nobody mkdir -m 0777 "$scratch/tmp/zenps-0"
+export TMPDIR=$scratch/tmp
 job_starts both
+ok "$who: its socket is in another folder, of its user alone" eval 'case $address in "unix:$TMPDIR/zenps-0."??????/*) [ "$(stat -c "%a %u" "$(dirname "${address#unix:}")")" = "700 0" ] ;; *) false ;; esac'
+ok "$who: its user finds the socket by the address" zenpsctl --timeout=300s -e "127.0.0.1:$port" status
 attack 3 server0
 refused "reading the jobs" 3 his_ctl jobs
 is "$who: no other server has come in" "$(servers)" server0
 rogue_ends
 job_ends
+cp "$scratch/run" "$scratch/out"
+said "$who: zenpsrun says why" "zenps-0 is of user 65534 and mode 0777: .* is in .*/zenps-0\\.[A-Za-z0-9]{6} instead"
 rm -f "$scratch/run.1"
+unset TMPDIR
 
 # ---- a coordinator on loopback, without TLS ----
 who=zenpsd

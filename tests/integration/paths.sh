@@ -54,10 +54,10 @@ refused() { # NAME STATUS PATTERN COMMAND...
   said "$1: why" "$3"
 }
 socket=$deep/socket
-refused "a Unix socket" 2 "control.socket is a path of ${#socket} bytes: a Unix socket's must have at most 107$" zenpsd --control-listen=127.0.0.1:0 --control-socket="$socket"
+refused "a Unix socket" 2 "--control-socket is a path of ${#socket} bytes: a Unix socket's must have at most 107$" zenpsd --control-listen=127.0.0.1:0 --control-socket="$socket"
 refused "a Unix socket to listen at" 2 "the path of the Unix socket has ${#socket} bytes: must have at most 107$" zenpsd --control-listen="unix:$socket"
 refused "a Unix socket to connect to" 2 "the path of the Unix socket has ${#socket} bytes: must have at most 107$" zenpsctl -e "unix:$socket" status
-refused "a name that is too long" 1 "control.address_file: the path has [0-9]+ bytes: must have at most [0-9]+, and each name in it 255: " \
+refused "a name that is too long" 1 "--control-address-file: the path has [0-9]+ bytes: must have at most [0-9]+, and each name in it 255: " \
   zenpsd --roles=coordinator --control-listen=127.0.0.1:0 --control-address-file="$deep/x$name"
 refused "a folder for the state that cannot be made" 1 "cannot make the folder for the state: No such file or directory$" \
   zenpsd --roles=coordinator --control-listen=127.0.0.1:0 --coordinator-state-dir="$deep/none/state"

@@ -59,7 +59,7 @@ for partitioner in stratified murmur hierarchical; do
   ok "$partitioner, wide rows as bf16" verified 3 2 --scheme balanced:partitioner=$partitioner --rows 20000 --width 33 --density 0.05 --codec paper --values bf16
   ok "$partitioner, values that share a scale" verified 3 2 --scheme balanced:partitioner=$partitioner --rows 100003 --density 0.02 --codec paper --values qsgd4
   ok "$partitioner, all rows, max" verified 2 2 --scheme balanced:partitioner=$partitioner --rows 30000 --density 1 --codec paper --op max
-  ok "$partitioner between hosts" env ZENPS_TEST_HOSTS=2 timeout 300 zenpsrun -n 4 --servers 2 -- zenps-perf --rows 50000 --density 0.05 --steps 2 --verify --scheme hierarchical:partitioner=$partitioner
+  ok "$partitioner between hosts" env ZENPS_TEST_HOSTS=2 timeout 1800 zenpsrun -n 4 --servers 2 -- zenps-perf --rows 50000 --density 0.05 --steps 2 --verify --scheme hierarchical:partitioner=$partitioner
 done
 nnz=$((100003 * 2 / 100))
 ok "Algorithm 1 in little memory" verified 2 2 --scheme balanced:partitioner=hierarchical,hash_k=1,hash_r1=1,hash_r2=1 --rows 100003 --density 0.02 --partitions 8 --codec paper
@@ -69,7 +69,7 @@ is "push payload is 8 bytes per non-zero, in any order" "$(whole payload_out)" $
 refused() {
   local says=$1
   shift
-  ! timeout 300 zenpsrun -n 2 --servers 1 --prefix=no -- zenps-perf --rows 1000 --steps 1 "$@" >"$scratch/refused" 2>&1 || return 1
+  ! timeout 1800 zenpsrun -n 2 --servers 1 --prefix=no -- zenps-perf --rows 1000 --steps 1 "$@" >"$scratch/refused" 2>&1 || return 1
   grep -q -- "$says" "$scratch/refused" || { cat "$scratch/refused"; return 1; }
 }
 ok "rows of zeros of a dense array" refused "needs --layout rows" --keep-zero-rows
@@ -94,7 +94,7 @@ ok "values as qsgd4, repeated rows in, rows out" verified 3 2 --rows 30000 --wid
 ok "values as qsgd8, f64, some ranks empty" verified 4 2 --rows 30000 --density 0.2 --dtype f64 --empty 2 --values qsgd8
 ZENPS_VALUES=qsgd2 ok "what says raw stays raw, and so do barriers and gathered figures" verified 3 2 --rows 1000 --density 0.1
 for provider in "tcp;ofi_rxm" shm sockets; do
-  ok "provider $provider" timeout 300 zenpsrun -n 2 --servers 1 --provider "$provider" -- zenps-perf --rows 200000 --density 0.05 --steps 2 --verify
+  ok "provider $provider" timeout 1800 zenpsrun -n 2 --servers 1 --provider "$provider" -- zenps-perf --rows 200000 --density 0.05 --steps 2 --verify
 done
 
 # Sizes on the wire: COO in push is 4 + 4 bytes per non-zero; the hash bitmap in pull is ceil(m / 32) words a partition.

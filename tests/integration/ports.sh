@@ -68,7 +68,7 @@ until_true test -s "$scratch/address"
 address=$(cat "$scratch/address")
 rank() { # NAMESPACE RANK
   at "$1" env "${ranges[@]}" ZENPS_COORDINATOR="$address" ZENPS_RANK="$2" ZENPS_WORLD_SIZE=2 ZENPS_PROVIDER=net ZENPS_SUBNET=10.0.0.0/24 \
-    timeout 300 zenps-perf --rows 2000 --density 0.05 --steps 5 --warmup 0 --verify
+    timeout 1800 zenps-perf --rows 2000 --density 0.05 --steps 5 --warmup 0 --verify
 }
 rank "$far" 1 >"$scratch/second" 2>&1 &
 second=$!

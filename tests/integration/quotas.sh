@@ -14,7 +14,7 @@ server --job-max-memory=12M
 perf() { # JOB ARGUMENT...: two ranks, or $ranks
   local job=$1
   shift
-  timeout 300 zenpsrun -n "${ranks:-2}" --coordinator "$address" --provider=net --interface=lo --job="$job" --prefix=no -- zenps-perf --warmup 0 "$@"
+  timeout 1800 zenpsrun -n "${ranks:-2}" --coordinator "$address" --provider=net --interface=lo --job="$job" --prefix=no -- zenps-perf --warmup 0 "$@"
 }
 modest() { perf modest --rows 100000 --density 0.05 --steps "$1" --verify --json; }
 refused() { # NAME PATTERN JOB ARGUMENT...
@@ -26,9 +26,9 @@ refused() { # NAME PATTERN JOB ARGUMENT...
   said "$name: with both numbers" "$pattern"
 }
 greedy=(--rows 4000000 --density 0.5 --steps 50 --json)
-no_room='ERR_QUOTA.*|no room for [0-9]+ bytes of partition [0-9]+: the round takes [0-9]+ bytes or more, and the job has [0-9]+ of the 12582912 bytes of this server.s memory that it may have \(job.max_memory\)'
+no_room='ERR_QUOTA.*|no room for [0-9]+ bytes of partition [0-9]+: the round takes [0-9]+ bytes or more, and the job has [0-9]+ of the 12582912 bytes of this server.s memory that it may have \(--job-max-memory\)'
 refused "a job whose rounds take more than it may have is refused" "$no_room" greedy "${greedy[@]}"
-ranks=24 refused "links to too many ranks are, before anything is opened" 'links to 24 ranks take [0-9]+ bytes of this server.s memory, and 0 of the 12582912 that a job may have are taken \(job.max_memory\)' \
+ranks=24 refused "links to too many ranks are, before anything is opened" 'links to 24 ranks take [0-9]+ bytes of this server.s memory, and 0 of the 12582912 that a job may have are taken \(--job-max-memory\)' \
   crowd --rows 100 --density 0.1 --steps 1
 
 # Side by side: the greedy job comes again and again.
@@ -36,7 +36,7 @@ modest 400 >"$scratch/alone.json"
 is "a modest job by itself, verified" $? 0
 (while [ ! -e "$scratch/stop" ]; do perf "greedy-$RANDOM" "${greedy[@]}" >>"$scratch/greedy" 2>&1; done) &
 again=$!
-until_true grep -q 'job.max_memory' "$scratch/greedy"
+until_true grep -q -- '--job-max-memory' "$scratch/greedy"
 modest 400 >"$scratch/beside.json"
 is "and beside a greedy one that comes again and again" $? 0
 touch "$scratch/stop"
@@ -54,11 +54,11 @@ weights_refused() { # LIST PATTERN
   is "--job-weights=$1 is refused" $? 2
   said "and why" "$2"
 }
-weights_refused 'a:0' "job.weights: the weight in 'a:0' is no number from 1 to 1000"
-weights_refused 'a:-2' "job.weights: the weight in 'a:-2' is no number from 1 to 1000"
-weights_refused 'a:1001' "job.weights: the weight in 'a:1001' is no number from 1 to 1000"
-weights_refused 'a:2,b:many' "job.weights: the weight in 'b:many' is no number from 1 to 1000"
-weights_refused 'a' "job.weights: 'a' is no PATTERN:WEIGHT, such as 'train\*:4'"
+weights_refused 'a:0' "--job-weights: the weight in 'a:0' is no number from 1 to 1000"
+weights_refused 'a:-2' "--job-weights: the weight in 'a:-2' is no number from 1 to 1000"
+weights_refused 'a:1001' "--job-weights: the weight in 'a:1001' is no number from 1 to 1000"
+weights_refused 'a:2,b:many' "--job-weights: the weight in 'b:many' is no number from 1 to 1000"
+weights_refused 'a' "--job-weights: 'a' is no PATTERN:WEIGHT, such as 'train\*:4'"
 server --server-reduce-threads=1 --fabric-checksums=yes --log-level=info --job-weights='heavy*:4,*:1'
 dense() { perf "$1" --rows 2000000 --density 0.9 --steps 40 --verify --json; }
 dense light >"$scratch/light.json" 2>&1 &
@@ -94,7 +94,7 @@ ok "and the heavy one less" [ "$(share heavy 4)" -lt "$(share light 4)" ]
 ends
 
 server --job-max-tensors=2
-refused "tensors beyond those that a job may have are refused" "job 'many' has 2 tensors, and a job may have 2 \(job.max_tensors\)" \
+refused "tensors beyond those that a job may have are refused" "job 'many' has 2 tensors, and a job may have 2 \(--job-max-tensors\)" \
   many --rows 1000 --density 0.1 --steps 3 --verify
 ends
 done_testing

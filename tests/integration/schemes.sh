@@ -149,7 +149,7 @@ for n in 2 4 5 8; do
       oktopk:density=$keep --density 0.1 --overlap $overlap --warmup 1 --steps 20
   done
   # All over the fabric, as between hosts.
-  ZENPS_SHARED_MEMORY=no timeout 300 zenpsrun -n $n --servers 1 --prefix=no -- zenps-perf --steps 2 --verify --json --cases "$scratch/cases" >"$scratch/json" 2>"$scratch/out"
+  ZENPS_SHARED_MEMORY=no timeout 1800 zenpsrun -n $n --servers 1 --prefix=no -- zenps-perf --steps 2 --verify --json --cases "$scratch/cases" >"$scratch/json" 2>"$scratch/out"
   is "$n ranks: all are verified" "$(grep -c '"verified": *true' "$scratch/json")" "$(wc -l <"$scratch/cases")"
   check_bytes
 done
@@ -160,7 +160,7 @@ by_level() { # RANKS RANKS-PER-HOST EXPRESSION-ON-HOST EXPRESSION-BETWEEN scheme
   local n=$1 h=$2 wanted got
   wanted=$(awk -v M=$((4 * rows)) -v k=$k -v h="$h" -v H=$((n / h)) "BEGIN { printf \"%d and %d\", $3, $4 }")
   shift 4
-  ZENPS_HERE=$h ZENPS_WHERE=${where:-"ZENPS_HOST=host\$((ZENPS_RANK / ZENPS_HERE))"} timeout 300 \
+  ZENPS_HERE=$h ZENPS_WHERE=${where:-"ZENPS_HOST=host\$((ZENPS_RANK / ZENPS_HERE))"} timeout 1800 \
     zenpsrun -n "$n" --servers 1 --prefix=no -- bash -c 'eval "export $ZENPS_WHERE"; exec "$@"' . \
     zenps-perf --steps 2 --verify --json --rows $rows --codec paper --density $keep --scheme "$@" >"$scratch/json" 2>"$scratch/out"
   got=$(awk 'function field(name) { return match($0, "\"" name "\": *[-0-9.e+]+") ? substr($0, RSTART + length(name) + 3, RLENGTH - length(name) - 3) + 0 : -1 }
@@ -187,12 +187,12 @@ where='ZENPS_HOST=host$((ZENPS_RANK % 2))' \
 # Rows that a rank sent, as a share of all rows: the rows that a scheme finds, or all rows where it does not look for
 # them.
 for case in split-allgather:0.25 bitmap-split:0.25 dense-split:1.00; do
-  timeout 300 zenpsrun -n 3 --servers 1 --prefix=no -- zenps-perf --scheme "${case%:*}" --rows 20000 --density 0.25 --steps 2 --json >"$scratch/json" 2>"$scratch/out"
+  timeout 1800 zenpsrun -n 3 --servers 1 --prefix=no -- zenps-perf --scheme "${case%:*}" --rows 20000 --density 0.25 --steps 2 --json >"$scratch/json" 2>"$scratch/out"
   is "${case%:*} counts the rows that it sends" "$(printf '%.2f' "$(sed 's/.*"density": *\([0-9.e-]*\).*/\1/' "$scratch/json")")" "${case#*:}"
 done
 
 refused() { # zenps-perf arguments...
-  ! timeout 300 zenpsrun -n 2 --servers 1 --prefix=no -- zenps-perf "$@"
+  ! timeout 1800 zenpsrun -n 2 --servers 1 --prefix=no -- zenps-perf "$@"
 }
 ok "levels of a scheme that has none" refused --scheme agsparse:levels=2
 said "names those that have" "levels is for two-level, blueconnect, hierarchical, not for scheme agsparse"

@@ -94,16 +94,16 @@ refused_options() { # NAME PATTERN COMMAND...
 ok "a coordinator's certificate is good for both roles" as "$certs" coordinator-coordinator check
 refused_options "two of the three files" 'the file of the private key is not named' check --tls-ca="$certs/ca.pem" --tls-cert="$certs/server-a.pem"
 refused_options "a server's certificate for a coordinator" 'is no coordinator.s: roles = server,coordinator needs one with zenps://coordinator/NAME' as "$certs" server-a check
-refused_options "another server's" 'is for servers of the name a, and server.name is .b. \(by default the host.s name\): coordinators refuse it' \
+refused_options "another server's" 'is for servers of the name a, and --server-name is .b. \(by default the host.s name\): coordinators refuse it' \
   as "$certs" server-a check --roles=server --control-coordinator=127.0.0.1:1 --server-name=b
 ok "that of all that begin so" as "$certs" server-pod-+ zenpsd --check --roles=server --control-coordinator=127.0.0.1:1 --server-name=pod-7
-refused_options "a worker's for a server" 'is no server.s: roles = server needs' as "$certs" worker-w check --roles=server --control-coordinator=127.0.0.1:1
+refused_options "a worker's for a server" 'is no server.s: --roles = server needs' as "$certs" worker-w check --roles=server --control-coordinator=127.0.0.1:1
 chmod 644 "$certs/server-b.key"
 refused_options "a key that others can read" "private key $certs/server-b.key: its mode is 0644" as "$certs" server-b check --roles=server --control-coordinator=127.0.0.1:1
 cp "$certs/server-a.key" "$certs/worker-worker.key"
 refused_options "the key of another" "private key $certs/worker-worker.key: is none of certificate" as "$certs" worker-worker check
 
-refused_options "an address that others reach, without TLS" 'control.listen \(0.0.0.0:0\) is reached by other hosts, and without TLS anybody' \
+refused_options "an address that others reach, without TLS" '--control-listen \(0.0.0.0:0\) is reached by other hosts, and without TLS anybody' \
   zenpsd --control-listen=0.0.0.0:0 --check
 ok "one that is meant so" zenpsd --control-listen=0.0.0.0:0 --control-insecure=yes --check
 ok "or with TLS" as "$certs" coordinator-coordinator zenpsd --control-listen=0.0.0.0:0 --check
@@ -127,7 +127,7 @@ admin() { as "$certs" admin-admin zenpsctl --timeout=300s -e "$address" "$@"; }
 two_servers() { [ "$(admin -o json status | grep -oE '"servers": *[0-9]+' | grep -oE '[0-9]+')" = 2 ]; }
 ok "two servers are in" until_true two_servers
 train() { # JOB STEPS
-  timeout 300 zenpsrun -n 2 --coordinator "$address" --provider=net --interface=lo --job="$1" --prefix=no -- \
+  timeout 1800 zenpsrun -n 2 --coordinator "$address" --provider=net --interface=lo --job="$1" --prefix=no -- \
     zenps-perf --rows 2000 --density 0.05 --steps "$2" --warmup 0 --verify
 }
 ok "a certificate near its end is in the log" grep -qE "warn  zenpsd: certificate .*/c.pem ends in 30.0 days" "$scratch/log"
@@ -241,7 +241,7 @@ wait "$third" "$pod"
 
 # ---- files change while a job runs ----
 # Jobs that only have to go on have slow rounds, and leave the processors to others.
-ZENPS_FABRIC_FAULT=delay=1:5ms ZENPS_TLS_CA=$certs/ca.pem ZENPS_TLS_CERT=$certs/worker-w.pem ZENPS_TLS_KEY=$certs/worker-w.key timeout 300 zenpsrun -n 2 --coordinator "$address" \
+ZENPS_FABRIC_FAULT=delay=1:5ms ZENPS_TLS_CA=$certs/ca.pem ZENPS_TLS_CERT=$certs/worker-w.pem ZENPS_TLS_KEY=$certs/worker-w.key timeout 1800 zenpsrun -n 2 --coordinator "$address" \
   --provider=fault+net --interface=lo --job=long --prefix=no -- zenps-perf --rows 2000 --density 0.05 --steps 1000000 --warmup 0 >"$scratch/long" 2>&1 &
 long=$!
 runs() { admin -o json jobs | grep -q '"running"'; }
@@ -267,7 +267,7 @@ ok "the job runs on" runs
 is "over the connections that it had" "$(grep -cE 'was lost|connecting anew|connected anew' "$scratch/long")" 0
 
 # ---- certificates are revoked while jobs run ----
-ZENPS_FABRIC_FAULT=delay=1:5ms as "$certs" worker-gone timeout 300 zenpsrun -n 2 --coordinator "$address" --provider=fault+net --interface=lo --job=robbed --prefix=no -- \
+ZENPS_FABRIC_FAULT=delay=1:5ms as "$certs" worker-gone timeout 1800 zenpsrun -n 2 --coordinator "$address" --provider=fault+net --interface=lo --job=robbed --prefix=no -- \
   zenps-perf --rows 2000 --density 0.05 --steps 1000000 --warmup 0 >"$scratch/robbed" 2>&1 &
 robbed=$!
 is_running() { admin -o json jobs | tr -d '\n' | grep -qE "\"job\": *\"$1\",[^}]*\"state\": *\"running\""; }
@@ -307,9 +307,9 @@ fi
 "${insecure[@]}" 2>"$scratch/log" &
 daemon=$!
 ok "a coordinator without TLS comes up" until_true test -s "$scratch/address2"
-ok "and warns of it" until_true logged 'warn.* listening at 0.0.0.0:[0-9]+ without TLS \(control.insecure\): whoever reaches it'
+ok "and warns of it" until_true logged 'warn.* listening at 0.0.0.0:[0-9]+ without TLS \(--control-insecure\): whoever reaches it'
 address=127.0.0.1:$(sed 's/.*://' "$scratch/address2")
-warnings() { [ "$(grep -c 'without TLS (control.insecure)' "$scratch/log")" -eq "$1" ]; }
+warnings() { [ "$(grep -c 'without TLS (--control-insecure)' "$scratch/log")" -eq "$1" ]; }
 if [ -n "$ahead" ]; then
   ok "once" warnings 1
   echo +3590 >"$scratch/clock"
@@ -333,12 +333,12 @@ kill -TERM "$daemon"
 wait "$daemon"
 
 # ---- zenpsrun ----
-ok "a run on this host needs nothing, and takes nothing from others" as "$certs" worker-w timeout 300 zenpsrun -n 2 --provider=net --interface=lo --prefix=no -- \
+ok "a run on this host needs nothing, and takes nothing from others" as "$certs" worker-w timeout 1800 zenpsrun -n 2 --provider=net --interface=lo --prefix=no -- \
   zenps-perf --rows 2000 --density 0.05 --steps 3 --warmup 0 --verify
 free_port() { "/usr/bin/python3" -c 'import socket; s = socket.socket(); s.bind(("", 0)); print(s.getsockname()[1])'; }
 there=$(hostname -I 2>/dev/null | tr ' ' '\n' | grep -m 1 -F .)
 run_rank() { # RANK OF-THIS-HOST: one of two, as torchrun starts it
-  RANK=$1 WORLD_SIZE=2 LOCAL_RANK=0 LOCAL_WORLD_SIZE=$2 MASTER_ADDR=$there MASTER_PORT=1 timeout 300 zenpsrun --port "$port" --provider=net --interface=lo --prefix=no -- \
+  RANK=$1 WORLD_SIZE=2 LOCAL_RANK=0 LOCAL_WORLD_SIZE=$2 MASTER_ADDR=$there MASTER_PORT=1 timeout 1800 zenpsrun --port "$port" --provider=net --interface=lo --prefix=no -- \
     zenps-perf --rows 2000 --density 0.05 --steps 3 --warmup 0 --verify
 }
 both() { # OF-THIS-HOST
@@ -356,7 +356,7 @@ if [ -n "$there" ]; then
   ok "and does, for all of them" as "$certs" run-team both 1
   port=$(free_port)
   ZENPS_CONTROL_INSECURE=yes ok "and so does the word that it is meant so" both 1
-  said "of which the coordinator warns" 'without TLS \(control.insecure\)'
+  said "of which the coordinator warns" 'without TLS \(ZENPS_CONTROL_INSECURE\)'
 
   # ---- addresses for gradients: two hosts, which nobody else sees ----
   near=zps-near-$$ far=zps-far-$$

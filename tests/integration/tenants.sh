@@ -19,12 +19,12 @@ as() { # TENANT COMMAND...
 
 # ---- rows that pulls name: half of server.memory_limit for the lists of all jobs, and half of the rest for each ----
 greedy() { as evil zenpsrun -n 2 --coordinator="$address" --provider=net --interface=lo --job=evil-rows --prefix=no -- "$python" "$top/tests/integration/tenants.py" greedy "$scratch"; }
-modest() { as good timeout 300 zenpsrun -n 1 --coordinator="$address" --provider=net --interface=lo --job=good-rows --prefix=no -- "$python" "$top/tests/integration/tenants.py" modest "$scratch"; }
+modest() { as good timeout 1800 zenpsrun -n 1 --coordinator="$address" --provider=net --interface=lo --job=good-rows --prefix=no -- "$python" "$top/tests/integration/tenants.py" modest "$scratch"; }
 greedy >"$scratch/greedy" 2>&1 &
 greedy=$!
 ok "one job pulls rows until servers keep no more of its lists" until_true [ -e "$scratch/holds" ]
 cp "$scratch/greedy" "$scratch/out"
-said "which it is told, with what it may have" 'job evil-rows: the rows that its ranks name take more than the [0-9]+ bytes that it may have: half of what other jobs leave of 16777216 \(half of server.memory_limit\)'
+said "which it is told, with what it may have" 'job evil-rows: the rows that its ranks name take more than the [0-9]+ bytes that it may have: half of what other jobs leave of 16777216 \(half of ZENPS_SERVER_MEMORY_LIMIT\)'
 ok "another job pulls rows beside it" modest
 said "all of them" '^pulled 10000$'
 
@@ -65,7 +65,7 @@ ZENPS_COORDINATOR=$address ZENPS_PROVIDER=net ZENPS_INTERFACE=lo ZENPS_JOB=evil-
 wait $!
 is "a fifth one does not" "$([ $? -ne 0 ] && echo refused)" refused
 cp "$scratch/waits.5" "$scratch/out"
-said "and is told how many may" "job 'evil-5': 4 jobs of its certificate, token or address wait for ranks or servers, and 4 may \(job.max_waiting\)"
+said "and is told how many may" "job 'evil-5': 4 jobs of its certificate, token or address wait for ranks or servers, and 4 may \(ZENPS_JOB_MAX_WAITING\)"
 ok "another tenant's job begins" modest
 kill "${waiting[@]}"
 wait "${waiting[@]}" 2>/dev/null

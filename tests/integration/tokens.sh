@@ -29,7 +29,7 @@ said "and the form is named" 'this is no token: must be zps1.EXPIRES.MAC.JOB'
 chmod 644 "$keys"
 zenpsd --control-listen=127.0.0.1:0 --coordinator-token-key="$keys" --check >"$scratch/out" 2>&1
 is "a key file that others can read: status 2" $? 2
-said "and what would be right" "coordinator.token_key: key file $keys: its mode is 0644, but it holds a secret: must be 0640 at most"
+said "and what would be right" "--coordinator-token-key: key file $keys: its mode is 0644, but it holds a secret: must be 0640 at most"
 chmod 600 "$keys"
 zenpsd --roles=server --control-coordinator=127.0.0.1:1 --coordinator-token-key="$keys" --check >"$scratch/out" 2>&1
 is "keys of a server: status 2" $? 2
@@ -41,7 +41,7 @@ daemon=$!
 ok "a coordinator with keys comes up" until_true test -s "$scratch/address"
 address=$(cat "$scratch/address")
 train() { # TOKENFILE JOB: two ranks of a short verified job
-  env ${1:+ZENPS_TOKEN_FILE="$1"} timeout 300 zenpsrun -n 2 --coordinator "$address" --provider=net --interface=lo --job="$2" --prefix=no -- \
+  env ${1:+ZENPS_TOKEN_FILE="$1"} timeout 1800 zenpsrun -n 2 --coordinator "$address" --provider=net --interface=lo --job="$2" --prefix=no -- \
     zenps-perf --rows 2000 --density 0.05 --steps 3 --warmup 0 --verify
 }
 refused() { # NAME TOKENFILE JOB PATTERN
@@ -70,11 +70,11 @@ reloaded() { [ "$(grep -c ': reloaded' "$scratch/log")" -ge "$1" ]; }
 reload() { # NUMBER of the reload
   kill -HUP "$daemon" && until_true reloaded "$1"
 }
-ZENPS_TOKEN_FILE=$scratch/train timeout 300 zenpsrun -n 2 --coordinator "$address" --provider=net --interface=lo --job=train --prefix=no -- \
+ZENPS_TOKEN_FILE=$scratch/train timeout 1800 zenpsrun -n 2 --coordinator "$address" --provider=net --interface=lo --job=train --prefix=no -- \
   sh -c 'while [ ! -e "$1" ]; do sleep 0.05; done; exec zenps-perf --rows 2000 --density 0.05 --steps 3 --warmup 0 --verify' sh "$scratch/go" >"$scratch/late" 2>&1 &
 late=$!
 # This one is in before the key changes. Its rounds are slow, and leave the processors to others.
-ZENPS_TOKEN_FILE=$scratch/team ZENPS_FABRIC_FAULT=delay=1:5ms timeout 300 zenpsrun -n 2 --coordinator "$address" --provider=fault+net --interface=lo --job=team-long --prefix=no -- \
+ZENPS_TOKEN_FILE=$scratch/team ZENPS_FABRIC_FAULT=delay=1:5ms timeout 1800 zenpsrun -n 2 --coordinator "$address" --provider=fault+net --interface=lo --job=team-long --prefix=no -- \
   zenps-perf --rows 2000 --density 0.05 --steps 1000000 --warmup 0 >"$scratch/long" 2>&1 &
 long=$!
 runs() { zenpsctl --timeout=300s -e "$address" -o json jobs | grep -q '"running"'; }
@@ -95,7 +95,7 @@ kill "$long"
 wait "$long" 2>/dev/null
 echo "what is this" >"$keys"
 kill -HUP "$daemon"
-complains() { grep -q 'reload: coordinator.token_key: key file .*: line 1 is no key.*: the running configuration stays' "$scratch/log"; }
+complains() { grep -q 'reload: --coordinator-token-key: key file .*: line 1 is no key.*: the running configuration stays' "$scratch/log"; }
 ok "a file that makes no sense is refused at a reload" until_true complains
 ok "and the keys stay" train "$scratch/train2" train
 kill -TERM "$daemon"
@@ -111,12 +111,12 @@ env -u ZENPS_TOKEN_FILE ZENPS_JOB=stranger zenps-perf --rows 100 --density 0.5 -
 echo "without it: status $?"
 exec zenps-perf --rows 2000 --density 0.05 --steps 3 --warmup 0 --verify
 S
-ok "a run has secrets of its own" timeout 300 zenpsrun -n 1 --provider=net --interface=lo --prefix=no -- sh "$scratch/inside.sh" "$scratch"
+ok "a run has secrets of its own" timeout 1800 zenpsrun -n 1 --provider=net --interface=lo --prefix=no -- sh "$scratch/inside.sh" "$scratch"
 said "its ranks a token" '^the file has mode 600$'
 said "for all jobs" '^zps1\.\*$'
 said "without which nobody is let in" '^without it: status [1-9]'
 ok "nothing of it stays" test ! -e "$(cat "$scratch/folder")"
-ok "a run can have the keys of others" timeout 300 zenpsrun -n 1 --token-key "$scratch/new" --provider=net --interface=lo --prefix=no -- \
+ok "a run can have the keys of others" timeout 1800 zenpsrun -n 1 --token-key "$scratch/new" --provider=net --interface=lo --prefix=no -- \
   zenps-perf --rows 2000 --density 0.05 --steps 3 --warmup 0 --verify
 ok "and leaves them as they are" test -s "$scratch/new"
 zenpsrun -n 1 --token-key "$scratch/new" --coordinator 127.0.0.1:1 -- true >"$scratch/out" 2>&1

@@ -13,7 +13,7 @@ perl -e 'srand 5; for (1 .. 6000) { my $t = int(rand() ** 1.5 * 30);
 curve() { # RANKS SERVERS PROGRAM arguments... -> "loss metric" of every epoch
   local n=$1 servers=$2
   shift 2
-  timeout 300 zenpsrun -n "$n" --servers "$servers" --prefix=no -- "$@" --json 2>"$scratch/err" >"$scratch/json" || { cat "$scratch/err"; return 1; }
+  timeout 1800 zenpsrun -n "$n" --servers "$servers" --prefix=no -- "$@" --json 2>"$scratch/err" >"$scratch/json" || { cat "$scratch/err"; return 1; }
   sed -n 's/.*"loss": \([^,]*\), "[a-z]*": \([^,]*\),.*/\1 \2/p' "$scratch/json"
 }
 same_curve() { # A B TOLERANCE [METRIC]: losses within the relative tolerance, held-out metrics within METRIC or 0.01

@@ -13,14 +13,14 @@ ctl() { zenpsctl -e "$address" --timeout=300s "$@"; }
 row() { ctl -o json members | python3 -c '
 import json, sys
 print(*(row["pid"] for row in json.load(sys.stdin)["ranks"] if row["rank"] == int(sys.argv[1])))' "$1"; }
-rounds() { local n; n=$(cat "$scratch/run/rounds" 2>/dev/null); echo $((10#${n:-0})); }
+rounds() { local n; n=$(cat "$scratch/$1/rounds" 2>/dev/null); echo $((10#${n:-0})); } # FOLDER
 # Asks; the first line is the wanted one, with the wanted status.
 says() { # STATUS PATTERN
   asked_before=$asked asked=$EPOCHREALTIME
-  ctl why j >"$scratch/why"
+  ctl why "$about" >"$scratch/why"
   [ $? = "$1" ] && head -n 1 "$scratch/why" | grep -qE -- "$2"
 }
-asked=$EPOCHREALTIME
+asked=$EPOCHREALTIME about=j
 names() { head -n 1 "$scratch/why" | grep -qE -- "$1"; }
 # A rank that a busy machine kept silent for 2 s looks like one that is stopped: the next answer counts.
 remedy_names() { names "$1" || { says 2 '^critical' && names "$1"; }; }
@@ -78,7 +78,7 @@ mkdir -p "$scratch/run"
 until_true eval '[ "$(ctl -o json members | grep -c "\"state\": *\"in\"")" = 2 ]'
 ZENPS_SCHEME=balanced zenpsrun -n 3 --coordinator "$address" --job j --interface lo --prefix=no -- "$build/tests/integration/restart_trainer" "$scratch/run" >"$scratch/run.out" 2>&1 &
 job=$!
-until_true eval '[ "$(rounds)" -gt 20 ]'
+until_true eval '[ "$(rounds run)" -gt 20 ]'
 ok "a job runs: nothing is wrong" until_true says 0 '^ok: nothing is wrong$'
 
 # The night of a rank that lives, and does not call.
@@ -165,6 +165,62 @@ import json, sys
 why = json.load(sys.stdin)
 assert why["state"] == "warning" and why["findings"][0].keys() == {"grade", "evidence", "remedy"}, why'
 ok "JSON has the same" [ $? = 0 ]
+
+# The nights of a scheme between ranks: no server knows its rounds.
+mkdir "$scratch/ring"
+about=ring
+ZENPS_SCHEME=ring zenpsrun -n 3 --coordinator "$address" --job ring --interface lo --prefix=no -- "$build/tests/integration/restart_trainer" "$scratch/ring" >"$scratch/ring.out" 2>&1 &
+job=$!
+until_true eval '[ "$(rounds ring)" -gt 20 ]'
+ok "a job between ranks runs: nothing is wrong" until_true says 0 '^ok: nothing is wrong$'
+touch "$scratch/ring/hang-1"
+ok "a rank that does not call: critical" until_true says 2 '^critical: job ring: step [0-9]+ of tensor first has waited [0-9.]+ s for messages of rank 1 \(host .*, pid [0-9]+\); its deadline comes in [0-9.]+ s'
+ok "within 10 s" noticed_within 8
+ok "the remedy names its process" until_true remedy_names "its process lives, and does not call, or does not get on: print its stack there \\(py-spy dump -p $(row 1),"
+ctl rounds ring >"$scratch/rounds"
+ok "rounds shows the round, and the rank" grep -qE '^ring +first +[0-9]+ +[0-9]+ +- +message +1 +\[1\] +[0-9]+$' "$scratch/rounds"
+rm "$scratch/ring/hang-1"
+ok "when it calls again nothing is wrong" until_true says 0 '^ok'
+stopped=$(row 2)
+kill -STOP "$stopped"
+ok "a stopped rank: critical" until_true says 2 'for messages of rank 2 .*Remedy: it has been silent for [0-9.]+ s: its process is stopped or starved'
+kill -CONT "$stopped"
+ok "when it goes on nothing is wrong" until_true says 0 '^ok'
+touch "$scratch/ring/stop"
+ok "the job ends well" wait "$job"
+about=j
+
+# The night of a wrong clock. This rank waits for another one, and is 90 s ahead.
+cat >"$scratch/ahead.py" <<'END'
+import json, socket, sys, time
+host, port = sys.argv[1].rsplit(":", 1)
+lines = socket.create_connection((host, int(port))).makefile("rw")
+def send(method, params, **more):
+    lines.write(json.dumps({"jsonrpc": "2.0", "method": method, "params": params, **more}) + "\n")
+    lines.flush()
+send("hello", {"protocol": int(sys.argv[2]), "version": "0", "role": "worker"}, id=1)
+fabric = {"provider": "net", "protocol": "FI_PROTO", "addr_format": "FI_SOCKADDR_IN", "domain": "lo", "address": "02", "printable": "127.0.0.1:9"}
+send("job.join", {"job": "clock", "host": "ahead", "world": 2, "rank": 0, "pid": 9, "timeout_ms": 300000, "fabric": fabric}, id=2)
+for message in map(json.loads, lines):
+    if message.get("method") == "heartbeat":
+        send("heartbeat", {"clock_us": int((time.time() + 90) * 1e6), "echo_us": message["params"]["sent_us"], "held_us": 1})
+    elif "error" in message:
+        sys.exit(str(message))
+END
+about=clock
+python3 "$scratch/ahead.py" "$address" "$(ctl -o json version | sed -n 's/.*"coordinator_protocol": *\([0-9]*\).*/\1/p')" >"$scratch/out" 2>&1 &
+ahead=$!
+ok "a clock that is 90 s ahead: warning" until_true says 1 "^warning: the clock of host ahead \\(rank 0 of job clock\\) is (89\\.[5-9]|90\\.[0-5]) s ahead of the coordinator's\\. Remedy: set it there"
+clocks() { ctl -o json members | python3 -c '
+import json, sys
+rows = json.load(sys.stdin)
+rank = next(row for row in rows["ranks"] if row["job"] == "clock")
+assert abs(rank["clock_ms"] - 90000) <= rank["clock_error_ms"] + 1, rank
+assert all(abs(row["clock_ms"]) <= row["clock_error_ms"] + 1 for row in rows["servers"]), rows'; }
+ok "members has the offset, and its error; those of servers on this host are none" until_true clocks
+kill "$ahead"
+wait "$ahead" 2>/dev/null
+about=j
 
 # The night of which only history tells: a rank never calls, and is killed long after the others have failed by that. The
 # first error is the cause. A new coordinator knows it.

@@ -12,9 +12,17 @@ is "all ranks are told the same place to meet" "$(sort -u "$scratch/out" | wc -l
 said "a port of this host" '^127\.0\.0\.1:[0-9]+, 2$'
 is "what is set already stays" "$(MASTER_ADDR=head MASTER_PORT=29500 zenpsrun -n 1 --prefix=no -- sh -c "$meet")" "head:29500, 1"
 in_front() { env -u MASTER_ADDR -u MASTER_PORT -u RANK -u WORLD_SIZE OMPI_COMM_WORLD_RANK=1 OMPI_COMM_WORLD_SIZE=2 "$@" zenpsrun --prefix=no --coordinator 127.0.0.1:1 --port 20123 -- \
-  sh -c 'echo "$RANK of $WORLD_SIZE, ${LOCAL_RANK-none} of ${LOCAL_WORLD_SIZE-none}, ${MASTER_ADDR-none}:${MASTER_PORT-none}"'; }
+  sh -c '[ -z "${SHOW:-}" ] || exec printenv "$SHOW"; echo "$RANK of $WORLD_SIZE, ${LOCAL_RANK-none} of ${LOCAL_WORLD_SIZE-none}, ${MASTER_ADDR-none}:${MASTER_PORT-none}"'; }
 is "in front of a rank, the same" "$(in_front OMPI_COMM_WORLD_LOCAL_RANK=1 OMPI_COMM_WORLD_LOCAL_SIZE=2)" "1 of 2, 1 of 2, 127.0.0.1:20124"
 is "in front of a rank that does not know where rank 0 is" "$(in_front OMPI_COMM_WORLD_LOCAL_RANK=0 OMPI_COMM_WORLD_LOCAL_SIZE=1)" "1 of 2, 0 of 1, none:none"
+# At a running coordinator each run is a job of its own. What the user has set stays.
+job_of() { env -u ZENPS_JOB "$@" zenpsrun -n 1 --prefix=no --coordinator 127.0.0.1:1 -- printenv ZENPS_JOB; }
+job_of >"$scratch/out"
+said "a run at a running coordinator has a name of its own" "^zenpsrun-$(hostname)-[0-9]+\$"
+is "and another run another one" "$({ job_of; cat "$scratch/out"; } | sort -u | wc -l)" 2
+is "but ZENPS_JOB's, if it is set" "$(job_of ZENPS_JOB=mine)" mine
+is "in front of a rank, the launcher's name" "$(in_front MASTER_ADDR=head MASTER_PORT=29500 SHOW=ZENPS_JOB)" "head:29500"
+is "ZENPS_PROVIDER is the default of --provider" "$(ZENPS_PROVIDER=tcp zenpsrun -n 1 --prefix=no --coordinator 127.0.0.1:1 -- printenv ZENPS_PROVIDER)" tcp
 is "no prefix on request" "$(zenpsrun -n 1 --prefix=no -- echo plain)" plain
 
 start=$SECONDS

@@ -16,16 +16,18 @@ MODULES = {  # module: ranks
     "torch_compress": 4,
     "torch_ddp": 2,
     "torch_ddp_four": 4,
+    "torch_dense": 2,
 }
+LAUNCHES = {"torch_passes": "torch_dense", "torch_ddp": "torch_dense"}  # modules whose cases another one's launch runs
 ALL = [(module, case) for module in MODULES for case in names_of(module)]
 
 
 @pytest.mark.parametrize("module,case", ALL, ids=[f"{module[6:]}-{case[5:]}" for module, case in ALL])
 def test_case(launched, module, case):
-    launched(module, MODULES[module], python=TORCH_PYTHON).check(case)
+    launched(LAUNCHES.get(module, module), MODULES[module], python=TORCH_PYTHON).check(case)
 
 
-@pytest.mark.parametrize("module", MODULES)
+@pytest.mark.parametrize("module", sorted(set(MODULES) - set(LAUNCHES)))
 def test_launch_ends_well(launched, module):
     outcome = launched(module, MODULES[module], python=TORCH_PYTHON)
     assert outcome.status == 0, outcome.output[-3000:]
@@ -46,7 +48,7 @@ def said(output, rank):
     return found.group(1)
 
 
-@pytest.mark.parametrize("how", ["kill", "kill-ddp"])
+@pytest.mark.parametrize("how", ["kill", "kill-torch", "kill-ddp", "kill-backend"])
 def test_a_rank_dies_in_backward(how):
     status, output = errors(3, how)
     for rank in (0, 1):
@@ -75,9 +77,16 @@ def test_children_and_memory():
     assert status == 0 and output.count("MB then") == 2, output
 
 
-def test_the_benchmark_of_what_it_costs():
-    program = TOP / "tests" / "bench" / "sync_cost_rank.py"
-    command = ["zenpsrun", "-n", "2", "--servers", "1", "--prefix=no", "--", TORCH_PYTHON, str(program)]
-    run = subprocess.run([*command, "--rows=500", "--turns=1", "--steps=3"], capture_output=True, text=True, timeout=DEADLINE, check=False)
+@pytest.mark.parametrize(
+    "name,arguments,ways",
+    [
+        ("sync_cost_rank.py", [], ("by hand", "sync", "hook")),
+        ("dense_cost_rank.py", ["--layers=1"], ("DDP alone", 'ddp(), "torch"', 'GradientSync, "torch"', 'ddp(), "zenps"')),
+    ],
+)
+def test_the_benchmark_of_what_it_costs(name, arguments, ways):
+    program = [TORCH_PYTHON, str(TOP / "tests" / "bench" / name), "--rows=500", "--turns=1", "--steps=3", *arguments]
+    command = ["zenpsrun", "-n", "2", "--servers", "1", "--prefix=no", "--", *program]
+    run = subprocess.run(command, capture_output=True, text=True, timeout=DEADLINE, check=False)
     assert run.returncode == 0, run.stderr[-3000:]
-    assert all(f"| {name} | " in run.stdout for name in ("by hand", "sync", "hook")), run.stdout
+    assert all(f"| {way} | " in run.stdout for way in ways), run.stdout

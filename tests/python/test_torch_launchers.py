@@ -1,9 +1,12 @@
 """A trainer under zenpsrun and torchrun, once and after a crash, alone and beside another run."""
 
+import contextlib
+import pathlib
 import shutil
 import socket
 import subprocess
 import sys
+import time
 
 import pytest
 from conftest import CASES, DEADLINE, has
@@ -21,6 +24,16 @@ def start(command, **more):
 def ended(process):
     output, _ = process.communicate(timeout=DEADLINE)
     return process.returncode, output
+
+
+def left(folder):
+    """The commands of processes that have the variable of the test."""
+    found = []
+    for process in pathlib.Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            if f"OF_THE_TEST={folder}\0".encode() in (process / "environ").read_bytes():
+                found.append((process / "cmdline").read_bytes())
+    return found
 
 
 def free_port():
@@ -51,6 +64,23 @@ def test_zenpsrun_in_front_of_each_rank(tmp_path):
     """torchrun starts it; rank 0's starts the daemons."""
     command = torchrun_of(tmp_path, "--no_python", "zenpsrun", "--port", str(free_port()), "--", *TRAINER)
     check(*ended(start(command)))
+
+
+@torchrun
+def test_torchrun_alone(monkeypatch, tmp_path):
+    """No coordinator is named: rank 0 starts one, in each attempt, and for each of two runs at once. It ends with its run."""
+    monkeypatch.delenv("ZENPS_COORDINATOR", raising=False)
+    monkeypatch.setenv("OF_THE_TEST", str(tmp_path))
+    crashing, other = tmp_path / "crashing", tmp_path / "other"
+    runs = [start(torchrun_of(crashing, "--max_restarts=1", TRAINER[1], "crash")), start(torchrun_of(other, TRAINER[1]))]
+    for run, attempt in zip(runs, (1, 0)):
+        status, output = ended(run)
+        check(status, output, attempt)
+        assert output.count("rank 0 has started one, and one server") == attempt + 1, output
+    end = time.monotonic() + DEADLINE
+    while left(tmp_path) and time.monotonic() < end:
+        time.sleep(0.05)
+    assert not left(tmp_path), left(tmp_path)
 
 
 @torchrun

@@ -73,6 +73,23 @@ def trained(tmp_path_factory):
     return seen
 
 
+@pytest.fixture(scope="module")
+def rounds(tmp_path_factory):
+    """Each of the four processes' results, None for one that failed; output."""
+    folder = tmp_path_factory.mktemp("rounds")
+    with running_coordinator(folder) as address:
+        run = subprocess.run(
+            [PYTHON, str(CASES / "torchft_local.py"), address, str(folder)],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            universal_newlines=True,
+            timeout=DEADLINE,
+            check=False,
+        )
+    files = [folder / f"{group}.{rank}.json" for group in range(2) for rank in range(2)]
+    return [json.loads(file.read_text()) if file.exists() else None for file in files], run.stdout
+
+
 # torchft 0.2.0's DistributedDataParallel raises an AssertionError of its own when a sum fails, over Gloo, too. Newer
 # ones import this.
 OUTLIVES = "import torchft.ddp; torchft.ddp._completed"
@@ -99,6 +116,19 @@ def test_training(trained, how):
         ((step, kind, seconds),) = each["errors"]
         assert step == KILLED_AT and kind == "PeerLost" and 0 <= seconds < SOON, each["errors"]
         print(f"{kind} {1000 * seconds:.0f} ms after the kill")
+
+
+@needs_torchft
+@pytest.mark.parametrize("how", ["local", "diloco"])
+def test_local(rounds, how):
+    """LocalSGD and DiLoCo, with groups of two ranks: each rank has the weights of one process that trains both replicas."""
+    seen, output = rounds
+    assert all(seen), output[-5000:]
+    for each in seen:
+        got, right = each[how]
+        assert max(abs(one - other) for one, other in zip(got, right)) <= 1e-6, output[-3000:]
+    assert seen[0][how][0] == seen[2][how][0] and seen[1][how][0] == seen[3][how][0]  # A rank's part is equal in both replicas.
+    assert seen[0][how][0] != seen[1][how][0]
 
 
 LIGHTHOUSE = """

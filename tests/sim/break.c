@@ -162,10 +162,13 @@ unsigned __wrap_zps_unacked_lose(struct zps_unacked *unacked, uint64_t expects, 
   return __real_zps_unacked_lose(unacked, expects + skips, early >> skips, until);
 }
 
-zps_err_t __real_zps_shard_job_map(struct zps_shard *shard, const struct zps_job_map *map, struct zps_error *error);
-zps_err_t __wrap_zps_shard_job_map(struct zps_shard *shard, const struct zps_job_map *map, struct zps_error *error);
-zps_err_t __wrap_zps_shard_job_map(struct zps_shard *shard, const struct zps_job_map *map, struct zps_error *error) {
-  return broken == BREAK_MAP ? ZPS_OK : __real_zps_shard_job_map(shard, map, error);
+zps_err_t __real_zps_shard_job_view(struct zps_shard *shard, const struct zps_job_view *message,
+                                    struct zps_error *error);
+zps_err_t __wrap_zps_shard_job_view(struct zps_shard *shard, const struct zps_job_view *message,
+                                    struct zps_error *error);
+zps_err_t __wrap_zps_shard_job_view(struct zps_shard *shard, const struct zps_job_view *message,
+                                    struct zps_error *error) {
+  return broken == BREAK_MAP ? ZPS_OK : __real_zps_shard_job_view(shard, message, error);
 }
 
 void __real_zps_owners_reassign(const uint32_t *owners, uint32_t n_parts, uint32_t n_began, uint32_t n_servers,
@@ -193,7 +196,8 @@ bool __wrap_zps_plan_agreement_end(struct zps_plan_agreement *agreement, struct 
 bool __wrap_zps_plan_agreement_end(struct zps_plan_agreement *agreement, struct zps_plan_schedule *schedule,
                                    const unsigned char *word) {
   const bool fits = __real_zps_plan_agreement_end(agreement, schedule, word);
-  if (broken == BREAK_AGREE && !zps_plan_agreement_decides(agreement) && schedule->n > 0 && sim_chance(WORDS_A_MISTAKE)) {
+  if (broken == BREAK_AGREE && !zps_plan_agreement_decides(agreement) && schedule->n > 0 &&
+      sim_chance(WORDS_A_MISTAKE)) {
     struct zps_plan_run *const last = &schedule->runs[schedule->n - 1];
     last->scheme = last->scheme == ZPS_PLAN_BALANCED ? ZPS_PLAN_SPARSE_PS : ZPS_PLAN_BALANCED;
   }

@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "proto/control_job.h"
-#include "proto/control_map.h"
+#include "proto/control_change.h"
 #include "proto/control_next.h"
 #include "proto/control_plan.h"
 #include "proto/control_server.h"
@@ -44,15 +44,6 @@ static zps_err_t join(const zps_json *body, zps_json **written_p, struct zps_err
   return err;
 }
 
-static zps_err_t join_answer(const zps_json *body, zps_json **written_p, struct zps_error *error) {
-  struct zps_join answer;
-  const zps_err_t err = zps_control_join_answer_read(body, &answer, error);
-  if (err) return err;
-  *written_p = zps_control_join_answer_write(&answer);
-  zps_join_fini(&answer);
-  return ZPS_OK;
-}
-
 static zps_err_t next(const zps_json *body, zps_json **written_p, struct zps_error *error) {
   struct zps_next_spec spec;
   struct zps_net_info fabric;
@@ -79,15 +70,6 @@ static zps_err_t peers(const zps_json *body, zps_json **written_p, struct zps_er
   if (err) return err;
   *written_p = zps_control_peers_write(&read);
   zps_join_peers_fini(&read);
-  return ZPS_OK;
-}
-
-static zps_err_t job_open(const zps_json *body, zps_json **written_p, struct zps_error *error) {
-  struct zps_job_spec spec;
-  const zps_err_t err = zps_control_job_open_read(body, &spec, error);
-  if (err) return err;
-  *written_p = zps_control_job_open_write(&spec);
-  zps_job_spec_fini(&spec);
   return ZPS_OK;
 }
 
@@ -148,7 +130,7 @@ const struct control_message control_messages[] = {
     {"server.register answer", &zps_control_server_answer, NULL},
     {"server.drain answer", &zps_control_drained, NULL},
     {"job.join", &zps_control_join, join},
-    {"job.join answer", &zps_control_join_answer, join_answer},
+    {"job.join answer", &zps_control_join_answer, NULL},
     {"job.next", &zps_control_next, next},
     {"job.next answer", &next_answer_table, next_answer},
     {"job.resume", &zps_control_resume, NULL},
@@ -167,11 +149,11 @@ const struct control_message control_messages[] = {
     {"job.suspect", &zps_control_suspect, NULL},
     {"job.mapped", &zps_control_job_steps, NULL},
     {"job.leave", &zps_control_leave, NULL},
-    {"job.open", &zps_control_job_open, job_open},
+    {"job.open", &zps_control_job_open, NULL},
     {"tensor.open", &zps_control_tensor_open, NULL},
     {"tensor.forget", &zps_control_tensor_forget, NULL},
     {"tensor.keep", &zps_control_tensor_keep, NULL},
-    {"job.map", &zps_control_job_map, NULL},
+    {"job.view", &zps_control_job_view, NULL},
     {"job.replay", &zps_control_job_steps, NULL},
     {"job.close", &zps_control_job_close, NULL},
     {"rank.gone", &zps_control_rank_gone, NULL},

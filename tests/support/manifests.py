@@ -2,6 +2,7 @@
 
   manifests.py FOLDER [RENDERED]   prints what does not hold; RENDERED: what kubectl kustomize made of the folder
   manifests.py --trainer FOLDER    the same of the trainer's folder
+  manifests.py --admitted FOLDER...  prints which pods of these folders the namespace's level "restricted" refuses
   manifests.py --schema FOLDER...  prints what Kubernetes' schemas refuse (kubernetes-validate of PyPI)
 """
 import os
@@ -126,21 +127,54 @@ def check_token(name, container, volumes, lines):
         yield f"{name}: its configuration does not name the key of tokens in {mounts}"
 
 
-def check_pod(name, template, maps):
-    spec = template["spec"]
-    (container,) = spec["containers"]
+ADMITTED_VOLUMES = {"configMap", "csi", "downwardAPI", "emptyDir", "ephemeral", "persistentVolumeClaim", "projected", "secret"}
+
+
+def check_admitted(name, spec):
+    """Kubernetes' Pod Security Standard "restricted", which namespace.yaml enforces, and a little more."""
     if spec.get("enableServiceLinks") is not False:
         yield f"{name}: enableServiceLinks is on"
     if spec.get("automountServiceAccountToken") is not False:
         yield f"{name}: has a token of the API"
-    user = spec["securityContext"]
+    if spec.get("hostNetwork") or spec.get("hostPID") or spec.get("hostIPC"):
+        yield f"{name}: is in namespaces of its host"
+    user = spec.get("securityContext", {})
     if user.get("runAsNonRoot") is not True or not user.get("runAsUser"):
         yield f"{name}: may be root"
-    context = container["securityContext"]
-    if context["capabilities"] != {"drop": ["ALL"]} or context.get("allowPrivilegeEscalation") is not False or context.get("privileged"):
-        yield f"{name}: has privileges"
-    if context.get("readOnlyRootFilesystem") is not True:
-        yield f"{name}: can write to its image"
+    if user.get("seccompProfile") != {"type": "RuntimeDefault"}:
+        yield f"{name}: may make any system call"
+    for volume in spec.get("volumes", []):
+        if not ADMITTED_VOLUMES & set(volume):
+            yield f"{name}: volume {volume['name']} is of a kind that is refused"
+    for container in spec.get("initContainers", []) + spec["containers"]:
+        context = container.get("securityContext", {})
+        if (context.get("capabilities") != {"drop": ["ALL"]} or context.get("allowPrivilegeEscalation") is not False
+                or context.get("privileged")):
+            yield f"{name}: has privileges"
+        if context.get("readOnlyRootFilesystem") is not True:
+            yield f"{name}: can write to its image"
+
+
+def pod_specs(folder):
+    """(name, specification) of all pods of a folder: of each object in its files, whether its kustomization names it or not."""
+    for path in sorted(os.listdir(folder)):
+        if not path.endswith(".yaml") or path == "kustomization.yaml":
+            continue
+        with open(os.path.join(folder, path), encoding="utf-8") as file:
+            objects = [thing for thing in yaml.safe_load_all(file) if thing]
+        for name, template in {**pods(objects), **replicated_jobs(objects)}.items():
+            yield f"{path}: {name}", template["spec"]
+
+
+def replicated_jobs(objects):
+    return {f"{thing['metadata']['name']}-{job['name']}": job["template"]["spec"]["template"]
+            for thing in of(objects, "JobSet") for job in thing["spec"]["replicatedJobs"]}
+
+
+def check_pod(name, template, maps):
+    spec = template["spec"]
+    (container,) = spec["containers"]
+    yield from check_admitted(name, spec)
     if name == "zenps-server" and container["resources"]["requests"] != container["resources"]["limits"]:
         yield f"{name}: requests are not limits"
     if "readinessProbe" not in container:
@@ -196,7 +230,13 @@ def check_trainer(folder):
 def check_schemas(folders):
     import kubernetes_validate
     for folder in folders:
-        for thing in read(folder)[0]:
+        objects = read(folder)[0]
+        jobset = os.path.join(folder, "jobset.yaml")
+        if os.path.exists(jobset):  # a kind that Kubernetes itself does not have, made of Jobs
+            with open(jobset, encoding="utf-8") as file:
+                objects += [{"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": f"jobset {job['name']}"}, **job["template"]}
+                            for job in yaml.safe_load(file)["spec"]["replicatedJobs"]]
+        for thing in objects:
             try:
                 kubernetes_validate.validate(thing, "1.31", strict=True)
             except kubernetes_validate.ValidationError as error:
@@ -204,6 +244,11 @@ def check_schemas(folders):
 
 
 def main():
+    if sys.argv[1] == "--admitted":
+        specs = [pod for folder in sys.argv[2:] for pod in pod_specs(folder)]
+        found = [text for name, spec in specs for text in check_admitted(name, spec)]
+        print("\n".join(found) if found else f"{len(specs)} pods are let in")
+        return
     if sys.argv[1] in ("--trainer", "--schema"):
         found = [*(check_trainer(sys.argv[2]) if sys.argv[1] == "--trainer" else check_schemas(sys.argv[2:]))]
         print("\n".join(found) if found else "all holds")

@@ -135,10 +135,6 @@ void zps_engine_note_corrupt(struct zps_engine *engine) {
   engine->corrupt++;
 }
 
-void zps_engine_forget_corrupt(struct zps_engine *engine, uint64_t beyond) {
-  if (engine->corrupt > beyond) engine->corrupt = beyond;
-}
-
 /* ---- the pool ---- */
 
 struct zps_workpool {

@@ -8,6 +8,7 @@
 #include "common/base/text.h"
 #include "proto/control_stats.h"
 #include "proto/control_tensor.h"
+#include "proto/control_view.h"
 #include "tests/support/control_again.h"
 
 enum { TEXT = 600 };
@@ -16,7 +17,8 @@ enum { TEXT = 600 };
 static const struct control_message parts[] = {{"fabric", &zps_control_fabric, NULL},
                                                {"tensor", &zps_control_shape, NULL},
                                                {"scheme", &zps_control_scheme, NULL},
-                                               {"tensors of job.stats", &zps_control_news, NULL}};
+                                               {"tensors of job.stats", &zps_control_news, NULL},
+                                               {"view", &zps_control_view, NULL}};
 enum { N_PARTS = sizeof parts / sizeof parts[0] };
 
 static const char *part_name(const struct zps_fields *fields) {

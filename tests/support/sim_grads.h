@@ -3,7 +3,7 @@
 #define ZPS_TESTS_SIM_GRADS_H
 
 #include "common/base/rng.h"
-#include "worker/compute/own.h"
+#include "worker/compute/gradient.h"
 
 enum sim_values {
   SIM_DYADIC, /* small multiples of 1/8: every order of sums yields the same */

@@ -14,8 +14,8 @@
 #include "common/base/text.h"
 #include "config.h"
 #include "worker/api/registered.h"
-#include "worker/api/remap.h"
 #include "worker/api/request.h"
+#include "worker/api/view.h"
 #include "worker/base/logsink.h"
 #include "worker/choice/auto.h"
 #include "worker/device/device.h"
@@ -85,8 +85,8 @@ static void on_plan(void *ctx, const struct zps_tensor_plan *plan) {
   zps_worker_plan(ctx, plan);
 }
 
-static void on_map(void *ctx, const struct zps_job_map *map) {
-  zps_worker_map(ctx, map);
+static void on_view(void *ctx, const struct zps_view_image *view) {
+  zps_worker_view(ctx, view);
 }
 
 static void on_replay(void *ctx, const struct zps_job_steps *steps) {
@@ -151,7 +151,7 @@ static void job_free(struct zenps_job *job) {
   zps_worker_memory_fini(job);
   zps_worker_device_close(job->device);
   if (job->event_fd >= 0) close(job->event_fd);
-  zps_worker_map_free(job);
+  zps_worker_view_free(job);
   zps_join_fini(&job->join);
   zps_join_peers_fini(&job->peers);
   zps_telemetry_fini(&job->telemetry);
@@ -170,7 +170,7 @@ static zps_err_t job_open(struct zenps_job *job, const struct zps_last_place *la
                                                  .on_rank_left = on_rank_left,
                                                  .on_changed = on_changed,
                                                  .on_plan = on_plan,
-                                                 .on_map = on_map,
+                                                 .on_view = on_view,
                                                  .on_replay = on_replay,
                                                  .on_away = on_away,
                                                  .on_beat = on_beat,
@@ -202,7 +202,8 @@ static zps_err_t job_open(struct zenps_job *job, const struct zps_last_place *la
   job->options.world = job->membership.world;
   zps_log_info("rank %u of job %s: fabric %s on %s, address %s", (unsigned)job->options.rank, job->options.job,
                fabric->provider, fabric->domain, fabric->address);
-  if (err == ZPS_OK) err = zps_worker_map_init(job, error);
+  if (err == ZPS_OK && zps_view_image_count_in(&job->join.view) == 0)
+    err = zps_fail(error, ZPS_ERR_SERVER_LOST, "job %s has no server left", job->options.job);
   if (err == ZPS_OK)
     err = zps_plane_connect(&job->plane, &job->join, (uint32_t)job->options.rank, (uint32_t)job->options.world, error);
   if (err == ZPS_OK && job->device) zps_membership_memory(&job->membership, zps_worker_device_path(job->device));
@@ -215,7 +216,7 @@ static zps_err_t job_open(struct zenps_job *job, const struct zps_last_place *la
     zps_rounds_fini(&job->rounds);
     return err;
   }
-  zps_worker_map_connected(job);
+  zps_worker_view_connected(job);
   zps_telemetry_start(job);
   return ZPS_OK;
 }
@@ -356,7 +357,7 @@ int zenps_world(const zenps_job_t *job) {
 }
 
 int zenps_servers(const zenps_job_t *job) {
-  return job ? (int)job->join.n_places : 0;
+  return job ? (int)job->join.view.n_places : 0;
 }
 
 const char *zenps_job_name(const zenps_job_t *job) {
@@ -386,7 +387,8 @@ static void suspect(void *ctx, uint32_t *servers, uint32_t n, const char *why) {
     suspects.why[i] = '?';
   if (n > 0)
     zps_log_warn_limited("%u of %u servers cannot be reached, first %s (%s): reporting them to the coordinator",
-                         (unsigned)n, (unsigned)job->join.n_places, job->join.servers[servers[0]].name, suspects.why);
+                         (unsigned)n, (unsigned)job->plane.n_servers, job->plane.servers[servers[0]].name,
+                         suspects.why);
   if (zps_membership_suspect(&job->membership, &suspects) != ZPS_OK)
     zps_log_info("the coordinator is out of reach, too: reporting them later");
 }

@@ -25,7 +25,7 @@
 
 enum { ZPS_CLOSED_KEPT = 64 };
 
-struct zps_map_command;
+struct zps_view_command;
 
 struct zenps_job {
   atomic_uint refs; /* zenps_open()'s, and one for each request: after zenps_close() they still have pid and `lock` */
@@ -36,7 +36,7 @@ struct zenps_job {
   struct zps_plane plane;
   struct zps_rounds rounds;
   struct zps_spares spares; /* engine thread */
-  struct zps_join join;
+  struct zps_join join;     /* Its view: the present one, under `lock`. */
   int event_fd;
   atomic_bool
       fd_asked; /* the trainer has the descriptor, so it is written to; before that, `fd_due` notes that it should be */
@@ -57,10 +57,9 @@ struct zenps_job {
   pthread_mutex_t lock;
   pthread_cond_t done; /* a request is done, or a round over */
   struct zenps_tensor *tensors;
-  bool *lost;                    /* per place, once one is, or is free; NULL: all live */
-  bool is_connected;             /* false: a map waits */
-  struct zps_map_command *early; /* the last map that waits; NULL: none has come */
-  struct zps_waiting waiting;    /* allreduces under auto that have not begun */
+  bool is_connected;              /* False: a view of the coordinator's waits. */
+  struct zps_view_command *early; /* The last view that waits. NULL: none has come. */
+  struct zps_waiting waiting;     /* allreduces under auto that have not begun */
   struct zenps_group *groups;
   /* What is left of tensors that were closed, so that who still uses one is told so: of the last ones. */
   struct zenps_tensor *closed[ZPS_CLOSED_KEPT];

@@ -5,7 +5,7 @@
 #include "worker/api/parts.h"
 #include "worker/api/registered.h"
 #include "worker/api/tensor.h"
-#include "worker/round/wants.h"
+#include "worker/round/pull_rows.h"
 
 struct zps_operation {
   const zenps_grad_t *in;       /* NULL: nothing is pushed */

@@ -3,12 +3,16 @@
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "common/base/clock.h"
+#include "common/base/container.h"
 #include "common/base/log.h"
 #include "proto/control_stats.h"
 #include "worker/api/job.h"
 #include "worker/choice/auto.h"
+
+#define OLD_NS (1 * ZPS_NS_PER_S) /* Age from which on a round between ranks is reported. */
 
 /* A tensor whose counters have grown. */
 struct news {
@@ -97,18 +101,94 @@ static zps_json *tensors_array(const struct news *news, size_t n) {
 }
 
 static struct zps_rank_news rank_news(const struct zenps_job *job) {
-  return (struct zps_rank_news){
-      .first = job->first.error,
-      .load = job->telemetry.load,
-      .kept_bytes = atomic_load_explicit(&job->rounds.replay.kept_bytes, memory_order_relaxed),
-      .mishaps = zps_engine_mishaps(job->plane.engine)};
+  struct zps_rank_news news = {.first = job->first.error,
+                               .load = job->telemetry.load,
+                               .kept_bytes = atomic_load_explicit(&job->rounds.replay.kept_bytes, memory_order_relaxed),
+                               .mishaps = zps_engine_mishaps(job->plane.engine),
+                               .n_rounds = job->telemetry.n_rounds};
+  memcpy(news.rounds, job->telemetry.rounds, sizeof news.rounds);
+  return news;
+}
+
+/* Under the job's lock. */
+static zps_err_t tell(struct zenps_job *job, zps_json *tensors) {
+  const struct zps_rank_news rank = rank_news(job);
+  const zps_err_t err = zps_membership_stats(&job->membership, &rank, tensors);
+  if (err != ZPS_OK) return err;
+  job->first.told = rank.first.code;
+  job->telemetry.has_told_rounds = rank.n_rounds > 0;
+  return ZPS_OK;
+}
+
+static void tell_rank(struct zenps_job *job) {
+  if (!atomic_load(&job->telemetry.on)) return;
+  const zps_err_t err = tell(job, zps_json_array());
+  if (err != ZPS_OK) zps_log_debug("cannot report to the coordinator: %s", zps_err_str(err));
 }
 
 void zps_telemetry_failed(struct zenps_job *job) {
-  if (!atomic_load(&job->telemetry.on)) return;
-  const struct zps_rank_news rank = rank_news(job);
-  if (zps_membership_stats(&job->membership, &rank, zps_json_array()) == ZPS_OK) job->first.told = rank.first.code;
+  tell_rank(job);
 }
+
+/* ------------------------------------------------------------ rounds in flight */
+
+/* Engine thread: the oldest rounds between ranks. */
+static uint32_t find_old(const struct zps_rounds *rounds, uint64_t now_ns,
+                         const struct zps_round *old[ZPS_RANK_ROUNDS_MAX]) {
+  uint32_t n = 0;
+  for (const struct zps_round *round = rounds->all; round; round = round->all_next) {
+    const bool is_old = round->start_ns + OLD_NS <= now_ns;
+    if (!is_old || !round->ops->awaited || zps_round_machine_over(round->machine)) continue;
+    uint32_t at = n;
+    for (; at > 0 && old[at - 1]->start_ns > round->start_ns; at--)
+      if (at < ZPS_RANK_ROUNDS_MAX) old[at] = old[at - 1];
+    if (at < ZPS_RANK_ROUNDS_MAX) old[at] = round;
+    if (n < ZPS_RANK_ROUNDS_MAX) n++;
+  }
+  return n;
+}
+
+static struct zps_rank_round rank_round(const struct zps_round *round, uint64_t now_ns) {
+  struct zps_rank_round told = {
+      .tensor = round->tensor->id, .step = round->step, .age_ms = (now_ns - round->start_ns) / ZPS_NS_PER_MS};
+  if (round->deadline_ns > now_ns) told.left_ms = (round->deadline_ns - now_ns) / ZPS_NS_PER_MS;
+  told.n_ranks = round->ops->awaited(round, told.ranks, ZPS_RANK_AWAITED_MAX);
+  return told;
+}
+
+/* On the engine thread. Without old rounds the coordinator is told once. */
+static void look(struct zps_command *command, void *handler_ctx) {
+  struct zps_telemetry *const telemetry = zps_container_of(command, struct zps_telemetry, look);
+  struct zenps_job *const job = zps_container_of(telemetry, struct zenps_job, telemetry);
+  const struct zps_round *old[ZPS_RANK_ROUNDS_MAX];
+  const uint64_t now_ns = zps_clock_ns();
+  (void)handler_ctx;
+  const uint32_t n = find_old(&job->rounds, now_ns, old);
+  pthread_mutex_lock(&job->lock);
+  telemetry->is_looking = false;
+  telemetry->n_rounds = n;
+  for (uint32_t i = 0; i < n; i++) telemetry->rounds[i] = rank_round(old[i], now_ns);
+  if (n > 0 || telemetry->has_told_rounds) tell_rank(job);
+  pthread_mutex_unlock(&job->lock);
+}
+
+/* Under the job's lock. */
+static bool has_rounds(const struct zenps_job *job) {
+  for (const struct zenps_tensor *tensor = job->tensors; tensor; tensor = tensor->next)
+    if (tensor->n_active > 0) return true;
+  return job->telemetry.has_told_rounds;
+}
+
+static void look_at_rounds(struct zenps_job *job) {
+  pthread_mutex_lock(&job->lock);
+  const bool is_due = !job->telemetry.is_looking && has_rounds(job);
+  job->telemetry.is_looking |= is_due;
+  job->telemetry.look.run = look;
+  pthread_mutex_unlock(&job->lock);
+  if (is_due) zps_engine_post(job->plane.engine, &job->telemetry.look);
+}
+
+/* ------------------------------------------------------------ reports */
 
 /* With the telemetry's lock. Counters that cannot be sent now are part of the next report. */
 static void report(struct zenps_job *job) {
@@ -125,16 +205,14 @@ static void report(struct zenps_job *job) {
   zps_json *const tensors = tensors_array(news, n);
   pthread_mutex_lock(&job->lock); /* Until it is sent: a first error that comes now is told behind it. */
   job->telemetry.load = load;
-  const struct zps_rank_news rank = rank_news(job);
   zps_err_t err = ZPS_OK;
-  if (n > 0 || rank.first.code != job->first.told)
-    err = zps_membership_stats(&job->membership, &rank, tensors);
+  if (n > 0 || job->first.error.code != job->first.told)
+    err = tell(job, tensors);
   else
     zps_json_unref(tensors);
   if (err != ZPS_OK)
     zps_log_debug("cannot report the rounds of %zu tensors to the coordinator: %s", n, zps_err_str(err));
   for (size_t i = 0; i < n && err == ZPS_OK; i++) news[i].tensor->tally.told = news[i].now;
-  if (err == ZPS_OK) job->first.told = rank.first.code;
   pthread_mutex_unlock(&job->lock);
   free(news);
 }
@@ -147,6 +225,7 @@ void zps_telemetry_beat(struct zenps_job *job) {
   pthread_mutex_lock(&job->telemetry.lock);
   if (is_urgent || zps_clock_ns() - job->telemetry.told_ns >= job->options.telemetry_ms * ZPS_NS_PER_MS) report(job);
   pthread_mutex_unlock(&job->telemetry.lock);
+  look_at_rounds(job);
 }
 
 void zps_telemetry_end(struct zenps_job *job) {

@@ -5,6 +5,9 @@
  * Each tensor counts its rounds as they end. Counters that have grown are sent with a heartbeat, at most every
  * `telemetry_ms` of the options, and once when the rank leaves (`job.stats`, proto/PROTOCOL.md). A first error is sent
  * at once.
+ *
+ * Servers know nothing of rounds between ranks. So a rank reports its oldest ones itself, with the ranks that they wait
+ * for, at each heartbeat from the first second of their age on. A job whose rounds are shorter sends none.
  */
 #ifndef ZPS_WORKER_API_TELEMETRY_H
 #define ZPS_WORKER_API_TELEMETRY_H
@@ -14,6 +17,8 @@
 
 #include "common/base/load.h"
 #include "common/base/tally.h"
+#include "common/session/engine.h"
+#include "proto/control_stats.h"
 #include "zenps/zenps.h"
 
 struct zenps_job;
@@ -31,7 +36,13 @@ struct zps_telemetry {
   atomic_bool on;       /* the job is open, and the options want reports */
   uint64_t told_ns;     /* when the last report was made */
   struct zps_load_probe probe;
-  struct zps_load load; /* of the last report; guarded by the job's lock */
+  /* Guarded by the job's lock. */
+  struct zps_load load; /* of the last report */
+  struct zps_command look;
+  bool is_looking; /* the engine has `look` */
+  uint32_t n_rounds;
+  struct zps_rank_round rounds[ZPS_RANK_ROUNDS_MAX]; /* old rounds between ranks, at the last look */
+  bool has_told_rounds;                              /* the last report had some */
 };
 
 void zps_telemetry_init(struct zps_telemetry *telemetry);

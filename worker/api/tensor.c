@@ -10,8 +10,8 @@
 #include "common/base/text.h"
 #include "worker/api/inner.h"
 #include "worker/api/job.h"
-#include "worker/api/remap.h"
 #include "worker/api/tensor_impl.h"
+#include "worker/api/view.h"
 #include "worker/choice/auto.h"
 #include "worker/choice/topology.h"
 #include "worker/device/device.h"
@@ -168,7 +168,7 @@ zps_err_t zps_worker_tensor_register(struct zenps_job *job, const struct zps_ten
 
 void zps_worker_tensor_unregistered(struct zenps_job *job, struct zps_registering *registering) {
   struct zps_error error;
-  if (zps_membership_register_wait(&job->membership, registering->call, &registering->wire, job->join.n_places,
+  if (zps_membership_register_wait(&job->membership, registering->call, &registering->wire, job->join.view.n_places,
                                    &error) == ZPS_OK)
     free((void *)registering->wire.owners);
 }
@@ -179,8 +179,8 @@ static zps_err_t create_registered(struct zenps_job *job, const struct zps_tenso
   const struct zps_tensor_spec *ask = &asked->spec;
   const struct zps_tensor_shape shape = shape_of(ask);
   const struct zps_served_kind *served = asked->scheme.served;
-  zps_err_t err =
-      zps_membership_register_wait(&job->membership, registering->call, &registering->wire, job->join.n_places, error);
+  zps_err_t err = zps_membership_register_wait(&job->membership, registering->call, &registering->wire,
+                                               job->join.view.n_places, error);
   if (err != ZPS_OK) return err;
   const struct zps_tensor_spec wire = registering->wire;
   struct zenps_tensor *tensor = calloc(1, sizeof *tensor);

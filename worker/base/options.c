@@ -364,7 +364,13 @@ static zps_err_t apply_device(struct zps_worker_options *options, int given, str
   return ZPS_OK;
 }
 
-static zps_err_t check_elastic(struct zps_worker_options *options, struct zps_error *error) {
+/* Where a time came from. */
+static const char *named(uint64_t given_ms, const char *member, const char *variable) {
+  return given_ms ? member : variable;
+}
+
+static zps_err_t check_elastic(struct zps_worker_options *options, const zenps_options_t *given,
+                               struct zps_error *error) {
   if (options->min_world == 0 && options->max_world == 0) return ZPS_OK;
   if (options->min_world == 0) options->min_world = 1;
   if (options->max_world == 0)
@@ -375,13 +381,15 @@ static zps_err_t check_elastic(struct zps_worker_options *options, struct zps_er
                     "than max_world (ZENPS_MAX_WORLD_SIZE)",
                     (unsigned long long)options->min_world, (unsigned long long)options->max_world);
   if (options->join_wait_ms > DAY_MS)
-    return zps_fail(error, ZPS_ERR_INVALID, "ZENPS_JOIN_WAIT is %llu ms: it must be at most 24 h",
+    return zps_fail(error, ZPS_ERR_INVALID, "%s is %llu ms: it must be at most 24 h",
+                    named(given->join_wait_ms, "join_wait_ms", "ZENPS_JOIN_WAIT"),
                     (unsigned long long)options->join_wait_ms);
   return ZPS_OK;
 }
 
 /* Checks that concern several options at once. */
-static zps_err_t check(const struct zps_worker_options *options, struct zps_error *error) {
+static zps_err_t check(const struct zps_worker_options *options, const zenps_options_t *given,
+                       struct zps_error *error) {
   const uint64_t day_ms = DAY_MS;
   if (options->max_world == 0 && options->rank >= options->world) {
     return zps_fail(error, ZPS_ERR_INVALID,
@@ -396,9 +404,11 @@ static zps_err_t check(const struct zps_worker_options *options, struct zps_erro
   if (err != ZPS_OK) return err;
   if (options->join_timeout_ms < 1 || options->join_timeout_ms > day_ms || options->round_timeout_ms < 1 ||
       options->round_timeout_ms > day_ms) {
-    return zps_fail(error, ZPS_ERR_INVALID,
-                    "ZENPS_JOIN_TIMEOUT is %llu ms and ZENPS_ROUND_TIMEOUT %llu ms: both must be 1 ms to 24 h",
-                    (unsigned long long)options->join_timeout_ms, (unsigned long long)options->round_timeout_ms);
+    return zps_fail(error, ZPS_ERR_INVALID, "%s is %llu ms and %s %llu ms: both must be 1 ms to 24 h",
+                    named(given->join_timeout_ms, "join_timeout_ms", "ZENPS_JOIN_TIMEOUT"),
+                    (unsigned long long)options->join_timeout_ms,
+                    named(given->round_timeout_ms, "round_timeout_ms", "ZENPS_ROUND_TIMEOUT"),
+                    (unsigned long long)options->round_timeout_ms);
   }
   return ZPS_OK;
 }
@@ -428,8 +438,8 @@ zps_err_t zps_worker_options_load(const zenps_options_t *given, struct zps_worke
   err = find_place(options, &copy, error);
   if (err == ZPS_OK) err = apply(options, &copy, error);
   if (err == ZPS_OK) err = apply_device(options, copy.device, error);
-  if (err == ZPS_OK) err = check_elastic(options, error);
-  if (err == ZPS_OK) err = check(options, error);
+  if (err == ZPS_OK) err = check_elastic(options, &copy, error);
+  if (err == ZPS_OK) err = check(options, &copy, error);
   if (err != ZPS_OK) {
     zps_worker_options_fini(options);
     return err;

@@ -18,7 +18,7 @@
 #include "common/codec/codec.h"
 #include "common/codec/codec_choice.h"
 #include "common/codec/deliver.h"
-#include "worker/compute/own.h"
+#include "worker/compute/gradient.h"
 #include "worker/schemes/program.h"
 
 /* Shared by all instructions of a round; read-only while they run. */

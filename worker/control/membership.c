@@ -22,13 +22,14 @@
 
 /* ------------------------------------------------------------ what the coordinator says unasked */
 
-static zps_err_t on_map(struct zps_membership *membership, const zps_json *params, struct zps_error *error) {
-  struct zps_job_map map;
-  const zps_err_t err = zps_control_job_map_read(params, &map, error);
+static zps_err_t on_view(struct zps_membership *membership, const zps_json *params, struct zps_error *error) {
+  struct zps_job_view message;
+  zps_err_t err = zps_control_job_view_read(params, &message, error);
   if (err != ZPS_OK) return err;
-  membership->handler.on_map(membership->handler.ctx, &map);
-  zps_job_map_fini(&map);
-  return ZPS_OK;
+  err = zps_view_image_check_named(&message.view, 1, error);
+  if (err == ZPS_OK) membership->handler.on_view(membership->handler.ctx, &message.view);
+  zps_job_view_fini(&message);
+  return err;
 }
 
 static zps_err_t on_replay(struct zps_membership *membership, const zps_json *params, struct zps_error *error) {
@@ -52,8 +53,8 @@ static void on_notify(void *ctx, const char *method, const zps_json *params) {
     struct zps_tensor_plan plan;
     err = zps_control_plan_read(params, &plan, &error);
     if (err == ZPS_OK) membership->handler.on_plan(membership->handler.ctx, &plan);
-  } else if (strcmp(method, "job.map") == 0) {
-    err = on_map(membership, params, &error);
+  } else if (strcmp(method, "job.view") == 0) {
+    err = on_view(membership, params, &error);
   } else if (strcmp(method, "job.replay") == 0) {
     err = on_replay(membership, params, &error);
   } else if (strcmp(method, "job.changed") == 0) {
@@ -67,7 +68,7 @@ static void on_notify(void *ctx, const char *method, const zps_json *params) {
   if (err == ZPS_ERR_NOMEM)
     zps_membership_renew(membership);
   else if (err != ZPS_OK)
-    zps_log_warn("%s of the coordinator's makes no sense: %s", method, error.text);
+    zps_log_warn("the coordinator sent an invalid %s: %s", method, error.text);
 }
 
 static void on_beat(void *ctx) {
@@ -75,9 +76,15 @@ static void on_beat(void *ctx) {
   membership->handler.on_beat(membership->handler.ctx);
 }
 
+static void on_heartbeat(void *ctx, const zps_json *params) {
+  struct zps_membership *membership = ctx;
+  zps_beat_hear(&membership->heard, params, zps_clock_ns());
+}
+
 static zps_json *beat(void *ctx, const struct zps_silence *silence, uint64_t now_ns) {
   const struct zps_membership *membership = ctx;
-  return zps_control_beat_write(membership->handler.stuck_ns(membership->handler.ctx, silence, now_ns) / ZPS_NS_PER_MS);
+  const uint64_t stuck_ns = membership->handler.stuck_ns(membership->handler.ctx, silence, now_ns);
+  return zps_beat_next(&membership->heard, stuck_ns / ZPS_NS_PER_MS, zps_clock_ns());
 }
 
 static void on_lost(void *ctx, const char *reason) {
@@ -91,8 +98,9 @@ static void on_lost(void *ctx, const char *reason) {
 
 static void on_away(void *ctx, const char *reason) {
   struct zps_membership *membership = ctx;
+  membership->heard = (struct zps_beat_heard){.sent_us = 0};
   atomic_store(&membership->away, true);
-  zps_log_warn("the coordinator is out of reach (%s): rounds go on; connecting anew", reason);
+  zps_log_warn("the coordinator is out of reach (%s): rounds go on; connecting again", reason);
   if (atomic_load(&membership->joined)) membership->handler.on_away(membership->handler.ctx);
 }
 
@@ -254,7 +262,7 @@ static zps_err_t resume_bare(struct zps_membership *membership, const struct zps
 
 static void on_waiting(void *ctx, const char *reason) {
   (void)ctx;
-  zps_log_warn("no zenpsd yet: %.290s; trying on; " START_HINT, reason);
+  zps_log_warn("no zenpsd yet, retrying: %.290s; " START_HINT, reason);
 }
 
 zps_err_t zps_membership_open(struct zps_membership *membership, const struct zps_worker_options *options,
@@ -266,6 +274,7 @@ zps_err_t zps_membership_open(struct zps_membership *membership, const struct zp
                                               .on_notify = on_notify,
                                               .on_lost = on_lost,
                                               .on_beat = on_beat,
+                                              .on_heartbeat = on_heartbeat,
                                               .beat = beat,
                                               .on_away = on_away,
                                               .on_resume = on_resume,

@@ -5,8 +5,8 @@
 #include <stdatomic.h>
 
 #include "common/control/client.h"
+#include "proto/control_change.h"
 #include "proto/control_job.h"
-#include "proto/control_map.h"
 #include "proto/control_next.h"
 #include "proto/control_plan.h"
 #include "proto/control_stats.h"
@@ -19,8 +19,9 @@ struct zps_membership_handler {
   void (*on_failed)(void *ctx, const struct zps_frame_abort *failure);
   void (*on_changed)(void *ctx); /* processes wait that are to be ranks of the job */
   void (*on_plan)(void *ctx, const struct zps_tensor_plan *plan);
-  /* A server is lost, and the servers that are left know; what is to be pushed again (proto/control_map.h). */
-  void (*on_map)(void *ctx, const struct zps_job_map *map);
+  /* The job has another view, which its servers have installed. */
+  void (*on_view)(void *ctx, const struct zps_view_image *view);
+  /* Steps to be pushed again (proto/control_change.h). */
   void (*on_replay)(void *ctx, const struct zps_job_steps *steps);
   /* The connection is lost, for a while or for good: what was told on it may not have arrived. */
   void (*on_away)(void *ctx);
@@ -40,8 +41,9 @@ struct zps_membership {
   struct zps_client *client;
   struct zps_membership_handler handler;
   uint64_t job_id;
-  atomic_bool lost; /* the coordinator knows nothing of the job any more, or has none of it for this rank */
-  atomic_bool away; /* it is out of reach, for now */
+  struct zps_beat_heard heard; /* on the control thread */
+  atomic_bool lost;            /* the coordinator knows nothing of the job any more, or has none of it for this rank */
+  atomic_bool away;            /* it is out of reach, for now */
   atomic_bool over; /* it has said that it has none of the job any more for this rank, and the handler knows */
   /* What a new connection begins with. */
   uint64_t secret, incarnation;

@@ -11,7 +11,7 @@
 #include "common/session/engine.h"
 #include "gpu/device.h"
 #include "worker/device/stage.h"
-#include "worker/device/words.h"
+#include "worker/device/stream_word.h"
 #include "zenps/zenps.h"
 
 /* How the fabric gets at device memory: not at all, by its address, or by the dmabuf it is exported as. */

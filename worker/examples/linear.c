@@ -20,39 +20,39 @@ static const char *const method_values[] = {"sgd", "scd", NULL};
   }
 static const struct zps_opt opts[] = {
     OPT(ZPS_OPT_ENUM, method, .name = "method", .short_flag = 'm', .def = "sgd", .values = method_values,
-        .help = "stochastic gradient descent, or stochastic coordinate descent (of the logistic loss; every rank then "
-                "keeps all samples)"),
+        .help = "sgd: stochastic gradient descent. scd: stochastic coordinate descent, for the logistic loss alone. "
+                "With scd every rank keeps all samples"),
     OPT(ZPS_OPT_ENUM, loss, .name = "loss", .short_flag = 'l', .def = "logistic", .values = loss_values,
         .help = "logistic regression, or a linear support vector machine (hinge)"),
     OPT(ZPS_OPT_UINT, epochs, .name = "epochs", .short_flag = 'e', .arg = "E", .def = "5", .min = 1, .max = 100000,
         .help = "passes over the training set"),
     OPT(ZPS_OPT_UINT, batch, .name = "batch", .short_flag = 'b', .arg = "B", .def = "512", .min = 1, .max = 1e9,
-        .help = "samples of a step, over all ranks together"),
+        .help = "samples per step, of all ranks together"),
     OPT(ZPS_OPT_UINT, coordinates, .name = "coordinates", .arg = "C", .def = "100", .min = 1, .max = 1000000,
-        .help = "scd: coordinates that each rank takes in a step"),
+        .help = "scd: coordinates per step and rank"),
     OPT(ZPS_OPT_DOUBLE, rate.first, .name = "rate", .short_flag = 'r', .arg = "ETA", .def = "0", .min = 0, .max = 1e6,
-        .help = "learning rate of the first epoch (0: 2 for sgd; 1 for scd, whose steps are as long as its curvature "
-                "allows)"),
+        .help = "learning rate of the first epoch (0: 2 for sgd, 1 for scd)"),
     OPT(ZPS_OPT_ENUM, rate.schedule, .name = "schedule", .def = "sqrt", .values = rate_schedules,
-        .help = "of the rate, over epochs e from 0: ETA / sqrt(1 + e), ETA, ETA / (1 + F e), ETA F^e, or bold: 5% more "
-                "after a loss that fell, times F after one that grew"),
+        .help = "learning rate of epoch e, from 0 on. sqrt: ETA / sqrt(1 + e). constant: ETA. inverse: "
+                "ETA / (1 + F e). exponential: ETA F^e. bold: 5% more after the loss fell, times F after it grew"),
     OPT(ZPS_OPT_DOUBLE, rate.decay, .name = "decay", .arg = "F", .def = "0.5", .min = 0, .max = 1,
-        .help = "the F of --schedule"),
+        .help = "F in --schedule"),
     OPT(ZPS_OPT_UINT, delay, .name = "delay", .arg = "D", .def = "0", .min = 0, .max = LINEAR_DELAY_MAX,
-        .help = "sgd: sums of D steps are on their way while the next gradients are computed without them"),
+        .help = "sgd: compute a gradient without the sums of the last D steps, which are still on their way"),
     OPT(ZPS_OPT_UINT, staleness, .name = "staleness", .arg = "S", .def = "0", .min = 0, .max = LINEAR_DELAY_MAX,
-        .help = "sgd: sums are applied as they come, in order, and only those more than S steps old are waited for, so "
-                "that a slow rank holds no other that is fewer steps ahead"),
+        .help = "sgd: apply sums in order as they arrive, and wait only for sums more than S steps old. A slow rank "
+                "then holds up no rank that is fewer steps ahead"),
     OPT(ZPS_OPT_UINT, threads, .name = "threads", .short_flag = 't', .arg = "T", .def = "1", .min = 1, .max = 1024,
-        .help = "threads that compute"),
+        .help = "compute threads of each rank"),
     OPT(ZPS_OPT_DOUBLE, l2, .name = "l2", .arg = "LAMBDA", .def = "0", .min = 0, .max = 1,
-        .help = "weight decay of the rows that a step touches"),
+        .help = "weight decay, for the rows of a step alone"),
     OPT(ZPS_OPT_UINT, holdout, .name = "holdout", .arg = "K", .def = "10", .min = 0, .max = 1000000,
-        .help = "every K-th line is kept for evaluation (0: none)"),
+        .help = "keep every K-th line for evaluation (0: none)"),
     OPT(ZPS_OPT_UINT, features, .name = "features", .short_flag = 'f', .arg = "N", .def = "0", .min = 0,
         .max = 4294967294.,
-        .help = "take the indices of features modulo N, for hashed ones, of up to 64 bits (0: as they are)"),
-    OPT(ZPS_OPT_UINT, seed, .name = "seed", .arg = "S", .def = "1", .min = 0, .max = 1e15, .help = "of the shuffle"),
+        .help = "take feature indices modulo N. This allows hashed indices of up to 64 bits (0: as they are)"),
+    OPT(ZPS_OPT_UINT, seed, .name = "seed", .arg = "S", .def = "1", .min = 0, .max = 1e15,
+        .help = "seed of the shuffle"),
     TRAIN_SYNC_OPTS,
     OPT(ZPS_OPT_BOOL, json, .name = "json", .short_flag = 'j', .help = "print one line of JSON per epoch"),
     {0},
@@ -64,9 +64,11 @@ static const struct zps_opt_table table = {
     .args = "FILE",
     .description =
         "Example: zenpsrun -n 4 -- zenps-linear --epochs 3 news20.libsvm.xz\n"
-        "FILE may be .xz or .gz; of a plain file each rank reads a part only. A line is 'LABEL INDEX:VALUE ...', with "
-        "indices from 1 on; 'qid:N' behind the label is passed over.\n"
-        "In an elastic job (zenpsrun --elastic) it goes on when ranks are lost or come, and reads FILE again.",
+        "FILE may be .xz or .gz. Each rank reads only its part of a plain file. A line is 'LABEL INDEX:VALUE ...', "
+        "with "
+        "indices from 1 on. A 'qid:N' after the label is ignored.\n"
+        "In an elastic job (zenpsrun --elastic) training continues when ranks leave or join. The ranks then read FILE "
+        "again.",
     .opts = opts,
     .config_size = sizeof(struct linear_options),
     .min_args = 1,

@@ -98,40 +98,39 @@ struct train_sync {
   int memory; /* index into the option's values */
   char *device;
 };
-#define TRAIN_SYNC_OPTS                                                                                               \
-  OPT(ZPS_OPT_ENUM, sync.values, .name = "values", .def = "raw", .values = train_values,                              \
-      .help = "what gradients travel as: as they are, or rounded to 16 bits or to QSGD levels of 2, 4 or 8 bits"),    \
-      OPT(ZPS_OPT_STRING, sync.scheme, .name = "scheme", .arg = "NAME[:OPTION=VALUE,...]",                            \
-          .help =                                                                                                     \
-              "how gradients are summed: over the servers, or between ranks (zenps-perf --help has the names and "    \
-              "options; default: ZENPS_SCHEME, then balanced)"),                                                      \
-      OPT(ZPS_OPT_ENUM, sync.sparsify, .name = "sparsify", .def = "none", .values = train_sparsify,                   \
-          .help =                                                                                                     \
-              "which values of a gradient travel, while the others wait in a residual: all (none), exactly the "      \
-              "greatest, those over a threshold from a sample [DGC], over one that is reused for 32 steps "           \
-              "[Ok-Topk], over a normal distribution's, the greatest of each 512 [SparCML], or those that a "         \
-              "lossy --scheme selects of the whole residual (scheme)"),                                               \
-      OPT(ZPS_OPT_DOUBLE, sync.density, .name = "density", .arg = "D", .def = "0.01", .min = 1e-9, .max = 1,          \
-          .help =                                                                                                     \
-              "share of the values that --sparsify selects, or of rows that a lossy scheme keeps whose text has "     \
-              "no k and no density"),                                                                                 \
-      OPT(ZPS_OPT_UINT, sync.warmup, .name = "warmup", .arg = "E", .def = "0", .min = 0, .max = 1000,                 \
-          .help =                                                                                                     \
-              "epochs of --sparsify in which the share falls to --density step by step, as in DGC; not with a "       \
-              "lossy scheme"),                                                                                        \
-      OPT(ZPS_OPT_UINT, sync.xi, .name = "xi", .arg = "E", .def = "0", .min = 0, .max = UINT32_MAX,                   \
-          .help =                                                                                                     \
-              "with --sparsify: measure xi of Ok-Topk's assumption 1 every E steps, by two further sums (0: "         \
-              "never)"),                                                                                              \
-      OPT(ZPS_OPT_UINT, sync.period, .name = "period", .arg = "T", .def = "0", .min = 0, .max = UINT32_MAX,           \
-          .help = "--sparsify reused: steps from one exact threshold to the next (0: 32)"),                           \
-      OPT(ZPS_OPT_BOOL, sync.unrefined, .name = "unrefined",                                                          \
-          .help = "--sparsify reused, gaussian: thresholds are those of the paper, however many values they select"), \
-      OPT(ZPS_OPT_ENUM, sync.memory, .name = "memory", .def = "host", .values = zps_gpu_memory_values,                \
-          .help =                                                                                                     \
-              "where gradients and sums are handed over: in host memory, or copied to a GPU's and back, to try "      \
-              "that way"),                                                                                            \
-      OPT(ZPS_OPT_STRING, sync.device, .name = "device", .arg = "N",                                                  \
+#define TRAIN_SYNC_OPTS                                                                                                \
+  OPT(ZPS_OPT_ENUM, sync.values, .name = "values", .def = "raw", .values = train_values,                               \
+      .help = "values on the wire: raw, rounded to 16 bits, or QSGD levels of 2, 4 or 8 bits"),                        \
+      OPT(ZPS_OPT_STRING, sync.scheme, .name = "scheme", .arg = "NAME[:OPTION=VALUE,...]",                             \
+          .help =                                                                                                      \
+              "how gradients are summed, over the servers or between ranks. zenps-perf --help lists names and "        \
+              "options "                                                                                               \
+              "(default: ZENPS_SCHEME, then balanced)"),                                                               \
+      OPT(ZPS_OPT_ENUM, sync.sparsify, .name = "sparsify", .def = "none", .values = train_sparsify,                    \
+          .help =                                                                                                      \
+              "which values of a gradient travel. The others wait in a residual. none: all travel. topk: the "         \
+              "greatest. "                                                                                             \
+              "sampled: those over a threshold from a sample [DGC]. reused: those over a threshold kept for 32 steps " \
+              "[Ok-Topk]. gaussian: those over the threshold of a normal distribution. buckets: the greatest of each " \
+              "512 [SparCML]. scheme: a lossy --scheme selects them from the whole residual"),                         \
+      OPT(ZPS_OPT_DOUBLE, sync.density, .name = "density", .arg = "D", .def = "0.01", .min = 1e-9, .max = 1,           \
+          .help =                                                                                                      \
+              "share of the values that --sparsify selects. For a lossy scheme without k and density in its text: "    \
+              "share "                                                                                                 \
+              "of the rows that it keeps"),                                                                            \
+      OPT(ZPS_OPT_UINT, sync.warmup, .name = "warmup", .arg = "E", .def = "0", .min = 0, .max = 1000,                  \
+          .help =                                                                                                      \
+              "lower the share of --sparsify to --density step by step in the first E epochs, as in DGC. Not with a "  \
+              "lossy scheme"),                                                                                         \
+      OPT(ZPS_OPT_UINT, sync.xi, .name = "xi", .arg = "E", .def = "0", .min = 0, .max = UINT32_MAX,                    \
+          .help = "with --sparsify: measure xi of Ok-Topk's assumption 1 every E steps, by two more sums (0: never)"), \
+      OPT(ZPS_OPT_UINT, sync.period, .name = "period", .arg = "T", .def = "0", .min = 0, .max = UINT32_MAX,            \
+          .help = "--sparsify reused: steps between exact thresholds (0: 32)"),                                        \
+      OPT(ZPS_OPT_BOOL, sync.unrefined, .name = "unrefined",                                                           \
+          .help = "--sparsify reused, gaussian: use the paper's thresholds, however many values they select"),         \
+      OPT(ZPS_OPT_ENUM, sync.memory, .name = "memory", .def = "host", .values = zps_gpu_memory_values,                 \
+          .help = "where gradients and sums are handed over: host memory, or a GPU's memory, by copies, as a trial"),  \
+      OPT(ZPS_OPT_STRING, sync.device, .name = "device", .arg = "N",                                                   \
           .help = "number of the GPU, with --memory device (default: ZENPS_DEVICE, then 0)")
 extern const char *const train_values[], *const train_sparsify[];
 

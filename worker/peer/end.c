@@ -59,12 +59,18 @@ static bool awaits(const struct zps_peer_round *round, uint32_t rank) {
          (round->decoded && zps_peer_needs_done(round, rank));
 }
 
-void zps_peer_name_awaited(const struct zps_peer_round *round, struct zps_frame_abort *abort) {
-  abort->n_ranks = 0;
-  for (uint32_t i = 0; i < zps_peer_n_others(&round->base) && abort->n_ranks < ZPS_WIRE_RANKS_MAX; i++) {
+uint32_t zps_peer_awaited(const struct zps_peer_round *round, uint32_t *ranks, uint32_t max) {
+  uint32_t n = 0;
+  for (uint32_t i = 0; round->launched && i < zps_peer_n_others(&round->base) && n < max; i++) {
     const uint32_t r = zps_peer_other(&round->base, i);
-    if (round->launched && awaits(round, r)) abort->ranks[abort->n_ranks++] = r;
+    if (awaits(round, r)) ranks[n++] = r;
   }
+  return n;
+}
+
+uint32_t zps_peer_waits_for(const struct zps_round *base, uint32_t *ranks, uint32_t max) {
+  const struct zps_peer_round *const round = zps_peer_of(base);
+  return round->own_ready ? zps_peer_awaited(round, ranks, max) : 0;
 }
 
 static void name(struct zps_round *base, uint32_t rank) {

@@ -174,7 +174,8 @@ static zps_err_t send_end(struct zps_peer_round *round, uint32_t rank) {
     frame.u.abort.tensor = base->tensor->id;
     frame.u.abort.step = base->step;
     frame.u.abort.code = base->machine->code;
-    if (frame.u.abort.code == ZPS_ERR_TIMEOUT) zps_peer_name_awaited(round, &frame.u.abort);
+    if (frame.u.abort.code == ZPS_ERR_TIMEOUT)
+      frame.u.abort.n_ranks = zps_peer_awaited(round, frame.u.abort.ranks, ZPS_WIRE_RANKS_MAX);
   }
   const zps_err_t err = zps_link_send(base->plane->ranks[rank].link, &frame);
   if (err == ZPS_ERR_AGAIN || err == ZPS_ERR_NOMEM)

@@ -192,6 +192,7 @@ const struct zps_round_ops zps_peer_ops = {.size = sizeof(struct zps_peer_round)
                                            .frame = zps_peer_frame,
                                            .remote_lost = zps_peer_remote_lost,
                                            .known = zps_peer_known,
+                                           .awaited = zps_peer_waits_for,
                                            .gives_back = zps_peer_gives_back,
                                            .explain = zps_peer_explain,
                                            .deliver = deliver,

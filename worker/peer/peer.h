@@ -320,7 +320,9 @@ bool zps_peer_serve_awaits(const struct zps_peer_round *round, uint32_t rank);
 bool zps_peer_known(const struct zps_round *base);
 void zps_peer_explain(struct zps_round *base);
 bool zps_peer_quiet(const struct zps_round *base);
-/* Fills an ABORT's ranks with those that this one still waits for. */
-void zps_peer_name_awaited(const struct zps_peer_round *round, struct zps_frame_abort *abort);
+/* Fills in the ranks that this one still waits for, `max` at most. Returns their number. */
+uint32_t zps_peer_awaited(const struct zps_peer_round *round, uint32_t *ranks, uint32_t max);
+/* For ops->awaited: 0 while the rank still reads its own gradient. */
+uint32_t zps_peer_waits_for(const struct zps_round *base, uint32_t *ranks, uint32_t max);
 
 #endif

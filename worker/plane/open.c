@@ -9,7 +9,7 @@
 #include "common/base/log.h"
 #include "common/base/machine.h"
 #include "common/control/addresses.h"
-#include "proto/control_map.h"
+#include "proto/control_change.h"
 #include "worker/control/membership.h"
 #include "worker/plane/plane.h"
 
@@ -101,14 +101,14 @@ static void connect_run(struct zps_command *command, void *handler_ctx) {
   const struct zps_join *join = connect->join;
   plane->job_id = join->job_id;
   plane->secret = join->link_secret;
-  plane->epoch = join->epoch;
+  plane->epoch = join->view.epoch;
   plane->rank = connect->rank;
-  plane->servers = calloc(join->n_places, sizeof *plane->servers);
+  plane->servers = calloc(join->view.n_places, sizeof *plane->servers);
   if (!plane->servers) {
-    connect->code = zps_fail(&connect->error, ZPS_ERR_NOMEM, "no memory for %" PRIu32 " servers", join->n_places);
+    connect->code = zps_fail(&connect->error, ZPS_ERR_NOMEM, "no memory for %" PRIu32 " servers", join->view.n_places);
     return;
   }
-  for (uint32_t s = 0; s < join->n_places; s++) {
+  for (uint32_t s = 0; s < join->view.n_places; s++) {
     plane->servers[s].plane = plane;
     plane->servers[s].index = plane->servers[s].tag = s;
   }
@@ -117,24 +117,25 @@ static void connect_run(struct zps_command *command, void *handler_ctx) {
                                       &plane->checks, &connect->error);
     if (connect->code != ZPS_OK) return;
   }
-  plane->n_servers = join->n_places;
-  plane->next_tag = join->n_places + connect->world;
+  plane->n_servers = join->view.n_places;
+  plane->next_tag = join->view.n_places + connect->world;
   if (zps_plane_watch_open(plane, join->heartbeat.dead_ms) != ZPS_OK) {
-    connect->code = zps_fail(&connect->error, ZPS_ERR_NOMEM, "no memory to watch %" PRIu32 " servers", join->n_places);
+    connect->code =
+        zps_fail(&connect->error, ZPS_ERR_NOMEM, "no memory to watch %" PRIu32 " servers", join->view.n_places);
     return;
   }
-  for (uint32_t s = 0; s < join->n_places; s++) {
-    const struct zps_join_server *to = &join->servers[s];
+  for (uint32_t s = 0; s < join->view.n_places; s++) {
+    const struct zps_place_server *to = &join->view.places[s].server;
     struct zps_error why;
-    if (zps_join_is_free(join, s)) {
+    if (!zps_view_image_is_in(&join->view, s)) {
       mark_free(&plane->servers[s]);
       continue;
     }
+    plane->servers[s].since = join->view.places[s].since;
     snprintf(plane->servers[s].name, sizeof plane->servers[s].name, "%s", to->name);
     connect->code = zps_plane_remote_connect(plane, &plane->servers[s], to->addr, to->addr_len, &why);
     if (connect->code == ZPS_OK) continue;
-    zps_fail(&connect->error, connect->code, "cannot reach server %" PRIu32 " (%s): %s", s, join->servers[s].name,
-             why.text);
+    zps_fail(&connect->error, connect->code, "cannot reach server %" PRIu32 " (%s): %s", s, to->name, why.text);
     return;
   }
 }
@@ -148,21 +149,17 @@ zps_err_t zps_plane_connect(struct zps_plane *plane, const struct zps_join *join
   return connect.code;
 }
 
-zps_err_t zps_plane_server_replace(struct zps_plane *plane, const struct zps_joined_server *joined,
+zps_err_t zps_plane_server_replace(struct zps_plane *plane, uint32_t index, const struct zps_place_image *place,
                                    struct zps_error *error) {
   struct zps_error why;
-  if (joined->position >= plane->n_servers)
-    return zps_fail(error, ZPS_ERR_PROTOCOL, "a server is said to take place %" PRIu32 " of %" PRIu32, joined->position,
-                    plane->n_servers);
-  struct zps_remote *const remote = &plane->servers[joined->position];
-  if (joined->since <= remote->since) return ZPS_OK;
+  struct zps_remote *const remote = &plane->servers[index];
   zps_plane_lose(remote, "another server is in its place");
   zps_plane_remote_drop(remote);
-  *remote = (struct zps_remote){.index = joined->position, .tag = plane->next_tag++, .since = joined->since};
+  *remote = (struct zps_remote){.index = index, .tag = plane->next_tag++, .since = place->since};
   remote->plane = plane;
-  snprintf(remote->name, sizeof remote->name, "%s", joined->server.name);
+  snprintf(remote->name, sizeof remote->name, "%s", place->server.name);
   zps_plane_watch_renew(remote);
-  const zps_err_t err = zps_plane_remote_connect(plane, remote, joined->server.addr, joined->server.addr_len, &why);
+  const zps_err_t err = zps_plane_remote_connect(plane, remote, place->server.addr, place->server.addr_len, &why);
   return err ? zps_fail(error, err,
                         "cannot reach server %" PRIu32 " (%s), which takes the place of one that is gone: %s",
                         remote->index, remote->name, why.text)

@@ -20,7 +20,7 @@
 
 struct zps_join;
 struct zps_join_peers;
-struct zps_joined_server;
+struct zps_place_image;
 struct zps_plane;
 
 /* Another process of the job: a server, or a rank. */
@@ -134,11 +134,9 @@ void zps_plane_off(struct zps_remote *server);
 #define ZPS_REMOTE_ARGS(remote) \
   (remote)->is_rank ? "rank" : "server", (remote)->index, (remote)->is_rank ? "host " : "", (remote)->name
 
-/* Another server has taken this one's place, in this epoch: connects to it. What came of the first is lost, and what
- * still comes of it is dropped. Again, or an older one: nothing to do. Engine thread, not inside the fabric's
- * callbacks.
- */
-zps_err_t zps_plane_server_replace(struct zps_plane *plane, const struct zps_joined_server *joined,
+/* A later server has taken the place: connects to it. Rounds no longer count on the server before, and its late frames
+ * are dropped. Engine thread, not inside the fabric's callbacks. */
+zps_err_t zps_plane_server_replace(struct zps_plane *plane, uint32_t index, const struct zps_place_image *place,
                                    struct zps_error *error) ZPS_MUSTCHECK;
 
 /* For the files of the plane. */
@@ -148,7 +146,7 @@ zps_err_t zps_plane_remote_connect(struct zps_plane *plane, struct zps_remote *r
 struct zps_engine_handler zps_plane_engine_handler(struct zps_plane *plane);
 void zps_plane_drop_lost(struct zps_plane *plane);
 void zps_plane_remote_drop(struct zps_remote *remote); /* if it is lost */
-/* reach.c: once `n_servers` is set; the fabric has lost the remote; when to look next. */
+/* reachability.c: once `n_servers` is set; the fabric has lost the remote; when to look next. */
 zps_err_t zps_plane_watch_open(struct zps_plane *plane, uint64_t dead_ms) ZPS_MUSTCHECK;
 void zps_plane_watch_close(struct zps_plane *plane);
 void zps_plane_watch_lost(struct zps_remote *remote);

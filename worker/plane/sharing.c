@@ -35,7 +35,7 @@ void zps_sharing_begin(struct zps_sharing *sharing, const struct zps_worker_opti
   if (n_near == 0 || !options->shared_memory) return;
   if (zps_neighbours_listen(&sharing->config, &sharing->fd, &error) != ZPS_OK)
     zps_log_warn("the %" PRIu32
-                 " other ranks of this host cannot meet us to share memory (%s): data for them goes over the fabric",
+                 " other ranks of this host cannot connect to share memory (%s): data for them goes over the fabric",
                  n_near, error.text);
 }
 
@@ -47,7 +47,7 @@ static struct zps_segment *make_segment(const struct zps_worker_options *options
   if (getrandom(proof_p, sizeof *proof_p, 0) != (ssize_t)sizeof *proof_p) *proof_p = 0;
   *proof_p |= 1; /* 0 is none */
   if (zps_segment_create(2 * options->memory_limit_bytes, *proof_p, world, &segment, &error) == ZPS_OK) return segment;
-  zps_log_warn("no memory can be shared with the other ranks of this host: %s; data for them goes over the fabric",
+  zps_log_warn("cannot share memory with the other ranks of this host: %s; data for them goes over the fabric",
                error.text);
   return NULL;
 }

@@ -64,8 +64,10 @@ static struct zps_unexpected_round *get(struct zps_unexpected *unexpected, uint3
   if (*at) return *at;
   if (unexpected->n_rounds >= ZPS_UNEXPECTED_ROUNDS_MAX) {
     struct zps_unexpected_round *oldest = unlink_at(unexpected, &unexpected->rounds);
-    zps_log_warn_limited("dropped messages for tensor %u step %llu: neither it nor %u later rounds have begun here",
-                         oldest->tensor, (unsigned long long)oldest->step, ZPS_UNEXPECTED_ROUNDS_MAX);
+    zps_log_warn_limited(
+        "dropped messages for tensor %u step %llu: messages wait for %u rounds that have not begun here, the most "
+        "there may be",
+        oldest->tensor, (unsigned long long)oldest->step, ZPS_UNEXPECTED_ROUNDS_MAX);
     note_missed(unexpected, oldest->tensor, oldest->step);
     zps_unexpected_round_free(oldest);
     at = find(unexpected, tensor, step);

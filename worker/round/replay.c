@@ -6,8 +6,8 @@
 
 #include "common/base/clock.h"
 #include "common/base/log.h"
-#include "proto/control_map.h"
-#include "worker/round/past.h"
+#include "proto/control_change.h"
+#include "worker/round/round_ends.h"
 #include "worker/round/round.h"
 #include "worker/round/rounds.h"
 
@@ -170,7 +170,7 @@ bool zps_replay_keep(struct zps_round *round) {
   return true;
 }
 
-/* ------------------------------------------------------------ the map */
+/* ------------------------------------------------------------ the view */
 
 void zps_replay_init(struct zps_rounds *rounds, uint64_t limit_bytes, uint64_t grace_ns) {
   struct zps_replay *replay = &rounds->replay;
@@ -199,7 +199,7 @@ static void end_run(struct zps_command *command, void *handler_ctx) {
 void zps_replay_end(struct zps_rounds *rounds) {
   struct end_command end = {.command.run = end_run, .replay = &rounds->replay};
   if (zps_engine_call(rounds->plane->engine, &end.command) != ZPS_OK)
-    zps_log_warn("closing while the coordinator may still be told of steps");
+    zps_log_warn("closing: the engine does not stop reports of steps to the coordinator");
 }
 
 /* What it was prepared with may be older than what is known now. */
@@ -215,37 +215,36 @@ static void fail_all(struct zps_rounds *rounds, zps_err_t code, const char *text
   zps_rounds_fail(rounds, &failure);
 }
 
-/* Whether the fabric has lost a server that this map still has. */
-static bool any_lost_beside(const struct zps_plane *plane, const struct zps_job_map *map) {
-  uint32_t i = 0; /* the map's are ascending */
-  for (uint32_t s = 0; s < plane->n_servers; s++) {
-    while (i < map->n_lost && map->lost[i] < s) i++;
-    if (plane->servers[s].lost && (i == map->n_lost || map->lost[i] != s)) return true;
-  }
+/* The fabric has lost a server that is in. */
+static bool any_lost_beside(const struct zps_plane *plane, const struct zps_view_image *view) {
+  for (uint32_t s = 0; s < plane->n_servers; s++)
+    if (plane->servers[s].lost && zps_view_image_is_in(view, s)) return true;
   return false;
 }
 
-void zps_replay_map(struct zps_rounds *rounds, const struct zps_job_map *map) {
-  struct zps_plane *plane = rounds->plane;
-  struct zps_replay *replay = &rounds->replay;
-  if (map->epoch < replay->epoch || (map->epoch == replay->epoch && !replay->is_mapping)) return;
-  replay->epoch = map->epoch;
-  replay->is_mapping = true;
-  replay->is_said = replay->has_given_up = false;
-  for (uint32_t i = 0; i < map->n_lost; i++) {
-    if (map->lost[i] >= plane->n_servers) continue;
-    struct zps_remote *const server = &plane->servers[map->lost[i]];
-    if (zps_job_map_drains(map, map->lost[i])) server->left_ns = zps_clock_ns();
+static void install_place(struct zps_rounds *rounds, uint32_t s, const struct zps_place_image *place) {
+  struct zps_remote *const server = &rounds->plane->servers[s];
+  if (place->state != ZPS_PLACE_IN) {
+    if (place->state == ZPS_PLACE_LEAVING) server->left_ns = zps_clock_ns();
     zps_plane_lose(server, "the coordinator says so");
-  }
-  for (uint32_t i = 0; i < map->n_joined; i++) {
+  } else if (place->since > server->since) {
     struct zps_error error;
-    const zps_err_t err = zps_plane_server_replace(plane, &map->joined[i], &error);
+    const zps_err_t err = zps_plane_server_replace(rounds->plane, s, place, &error);
     if (err != ZPS_OK) fail_all(rounds, err, error.text);
   }
-  if (!any_lost_beside(plane, map)) replay->lost_ns = 0; /* zps_plane_lose() has set it */
+}
+
+void zps_replay_view(struct zps_rounds *rounds, const struct zps_view_image *view) {
+  struct zps_plane *plane = rounds->plane;
+  struct zps_replay *replay = &rounds->replay;
+  if (view->epoch < replay->epoch || (view->epoch == replay->epoch && !replay->is_mapping)) return;
+  replay->epoch = view->epoch;
+  replay->is_mapping = true;
+  replay->is_said = replay->has_given_up = false;
+  for (uint32_t s = 0; s < plane->n_servers; s++) install_place(rounds, s, &view->places[s]);
+  if (!any_lost_beside(plane, view)) replay->lost_ns = 0; /* zps_plane_lose() has set it */
   for (uint32_t s = 0; s < plane->n_servers; s++)
-    if (!plane->servers[s].lost && plane->servers[s].link) zps_link_set_epoch(plane->servers[s].link, map->epoch);
+    if (!plane->servers[s].lost && plane->servers[s].link) zps_link_set_epoch(plane->servers[s].link, view->epoch);
 }
 
 static bool is_open(const struct zps_round *round) {
@@ -259,8 +258,7 @@ static bool is_still(const struct zps_rounds *rounds) {
   return true;
 }
 
-/* Asking once more would not help: the job fails. The others learn it of rounds that they have begun;
- * of later ones when this rank leaves. */
+/* Asking once more would not help: the job fails here at once, and elsewhere by the coordinator's word. */
 static void fail_many(struct zps_rounds *rounds, struct zps_job_steps *steps) {
   char text[300];
   snprintf(text, sizeof text,
@@ -270,7 +268,7 @@ static void fail_many(struct zps_rounds *rounds, struct zps_job_steps *steps) {
            rounds->plane->rank, ZPS_MAP_TENSORS_MAX, ZPS_MAP_STEPS_MAX);
   fail_all(rounds, ZPS_ERR_SERVER_LOST, text);
   zps_job_steps_fini(steps);
-  *steps = (struct zps_job_steps){.job_id = rounds->plane->job_id, .epoch = rounds->replay.epoch};
+  *steps = (struct zps_job_steps){.job_id = rounds->plane->job_id, .epoch = rounds->replay.epoch, .is_too_many = true};
 }
 
 static void say(struct zps_rounds *rounds) {
@@ -345,7 +343,7 @@ static void refuse(struct zps_rounds *rounds, const struct zps_frame_abort *why)
   struct zps_frame frame = {.header.type = ZPS_FRAME_ABORT, .u.abort = *why};
   for (uint32_t s = 0; s < plane->n_servers; s++)
     if (!plane->servers[s].lost && zps_link_send(plane->servers[s].link, &frame) != ZPS_OK)
-      zps_log_warn("server %" PRIu32 " is not told that step %" PRIu64 " cannot be pushed again", s, why->step);
+      zps_log_warn("cannot tell server %" PRIu32 " that step %" PRIu64 " cannot be pushed again", s, why->step);
 }
 
 /* The others need not wait for what will not come. */

@@ -1,7 +1,7 @@
 /*
  * Rounds over servers after a change of servers (proto/PROTOCOL.md, "A lost server").
  *
- * The coordinator tells all ranks the remaining servers (job.map). Lost partitions have other owners from then on, and
+ * The coordinator tells all ranks the remaining servers (job.view). Lost partitions have other owners from then on, and
  * the servers have forgotten every round under way. This rank stops sending, waits until no read from a lost server is
  * under way, and reports the steps that it has begun and not finished (job.mapped). When all ranks have reported, each
  * gets all of these steps (job.replay), and pushes them again: the same stored bytes, so that the sums are the same,
@@ -26,13 +26,13 @@
 
 #include "common/base/clock.h"
 #include "common/base/err.h"
-#include "worker/round/past.h"
+#include "worker/round/round_ends.h"
 
-struct zps_job_map;
 struct zps_job_steps;
 struct zps_round;
 struct zps_round_tensor;
 struct zps_rounds;
+struct zps_view_image;
 
 /* How long the fabric's loss of a server waits for the coordinator's word: longer than a coordinator that has started
  * again waits for its servers (coordinator.restart_grace). */
@@ -64,8 +64,9 @@ void zps_replay_init(struct zps_rounds *rounds, uint64_t limit_bytes, uint64_t g
 /* Not on the engine thread: the owner is about to let go of the coordinator, which is told nothing from here on. */
 void zps_replay_end(struct zps_rounds *rounds);
 
-/* The map has changed; the tensors' owners have, too. */
-void zps_replay_map(struct zps_rounds *rounds, const struct zps_job_map *map);
+/* Installs a view of the plane's servers. The tensors have the owners of this view. The same view, or an older one:
+ * nothing to do, unless the coordinator has not heard of the steps. */
+void zps_replay_view(struct zps_rounds *rounds, const struct zps_view_image *view);
 /* All ranks know it; `steps` are to be pushed again. */
 void zps_replay_steps(struct zps_rounds *rounds, const struct zps_job_steps *steps);
 /* The fabric has lost a server. */

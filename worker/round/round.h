@@ -25,7 +25,7 @@
 #include "worker/round/out_parts.h"
 #include "worker/round/task.h"
 #include "worker/round/tensor.h"
-#include "worker/round/wants.h"
+#include "worker/round/pull_rows.h"
 #include "zenps/zenps.h"
 
 struct zps_plane;
@@ -51,6 +51,9 @@ struct zps_round_ops {
   /* A failed round's request may be told. False: until the deadline, messages of other ranks may still show which rank
    * is to blame. */
   bool (*known)(const struct zps_round *round);
+  /* For operators: fills in the ranks that the round waits for, `max` at most, and returns their number. NULL: servers
+   * know it. */
+  uint32_t (*awaited)(const struct zps_round *round, uint32_t *ranks, uint32_t max);
   /* True when no other process can still read the caller's gradient. Asked after known(), also past the deadline. NULL:
    * no other process reads it. */
   bool (*gives_back)(struct zps_round *round, uint64_t now_ns);

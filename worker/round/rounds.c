@@ -162,7 +162,7 @@ static void close_run(struct zps_command *command, void *handler_ctx) {
 void zps_rounds_close(struct zps_rounds *rounds) {
   struct close_command close = {.command.run = close_run, .rounds = rounds};
   if (zps_engine_call(rounds->plane->engine, &close.command) != ZPS_OK)
-    zps_log_warn("closing without telling the servers");
+    zps_log_warn("closing: the engine cannot tell the servers");
 }
 
 /* ------------------------------------------------------------ the plane's handler */

@@ -8,7 +8,7 @@
 #define ZPS_WORKER_ROUND_ROUNDS_H
 
 #include "worker/plane/plane.h"
-#include "worker/round/past.h"
+#include "worker/round/round_ends.h"
 #include "worker/round/replay.h"
 #include "worker/plane/unexpected.h"
 
@@ -25,8 +25,8 @@ struct zps_rounds {
   struct zps_unexpected unexpected; /* messages of rounds that have not begun here */
   struct zps_replay replay;         /* when servers are lost */
   struct zps_past_rounds past;
-  uint32_t n_seeks;                 /* begun here: late answers to one are not taken for those to another */
-  zps_err_t fail_code;              /* set: every round fails with it at once */
+  uint32_t n_seeks;    /* begun here: late answers to one are not taken for those to another */
+  zps_err_t fail_code; /* set: every round fails with it at once */
   struct zps_frame_abort failure;
   uint64_t failed_ns; /* since when */
   bool must_shut;     /* zps_rounds_shut() was called, with shut_failure */

@@ -1,6 +1,6 @@
 /*
  * Ok-Topk's O(k) sparse allreduce [Ok-Topk section 3.1, algorithm 1], for any number of ranks. Each part of it in
- * common/plan/without.h can be left out.
+ * common/plan/ablation.h can be left out.
  *
  *   - agree: with the first message each rank says of which generation what it remembers is. Generations follow
  * failures: a round that fails on a rank begins a new one there. Where they are not the same all go on as in the first

@@ -164,7 +164,7 @@ bool zps_served_has_buffers(const struct zps_served_round *round); /* all that i
 /* Sends PUSH frames to a server. ZPS_ERR_AGAIN: some are left. */
 zps_err_t zps_served_send_ready(struct zps_served_round *round, uint32_t server, uint64_t now_ns) ZPS_MUSTCHECK;
 
-/* ask.c */
+/* pull_frames.c */
 /* Notes what each server is to be asked for. Of a round that seeks, one of them is asked alone, which finds the sum. */
 void zps_served_ask_init(struct zps_served_round *round);
 /* Sends PULL frames to a server. ZPS_ERR_AGAIN: some are left. */

@@ -10,7 +10,7 @@
 #include <unistd.h>
 
 #include "common/base/clock.h"
-#include "worker/tools/fate.h"
+#include "worker/tools/job_outcome.h"
 #include "worker/tools/folder.h"
 #include "worker/tools/launch.h"
 #include "worker/tools/secure.h"

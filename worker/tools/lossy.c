@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/plan/without.h"
+#include "common/plan/ablation.h"
 #include "worker/select/steer.h"
 
 struct lossy {

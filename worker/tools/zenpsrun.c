@@ -64,11 +64,13 @@ static const struct zps_opt opts[] = {
     OPT(ZPS_OPT_STRING, token_key, .name = "token-key", .arg = "FILE",
         .help = "let in only ranks with a token made from a key in this file (zenpsctl token); ranks started here get "
                 "one (default with -n: a key of the run's own)"),
-    OPT(ZPS_OPT_STRING, provider, .name = "provider", .short_flag = 'p', .arg = "NAME", .def = "auto",
-        .help = "fabric provider of servers and ranks"),
+    OPT(ZPS_OPT_STRING, provider, .name = "provider", .short_flag = 'p', .arg = "NAME",
+        .help = "fabric provider of servers and ranks (default: ZENPS_PROVIDER, else auto)"),
     OPT(ZPS_OPT_STRING, interface, .name = "interface", .short_flag = 'i', .arg = "NAMES",
-        .help = "network interfaces for the fabric, for example eth0,ib0 or ^docker0"),
-    OPT(ZPS_OPT_STRING, job, .name = "job", .arg = "NAME", .def = "zenpsrun", .help = "name of the job"),
+        .help = "network interfaces for the fabric, for example eth0,ib0 or ^docker0 (default: ZENPS_INTERFACE)"),
+    OPT(ZPS_OPT_STRING, job, .name = "job", .arg = "NAME",
+        .help = "name of the job (default: ZENPS_JOB; else with -n and --coordinator zenpsrun-HOST-PID; else the "
+                "launcher's name of the run; else zenpsrun)"),
     OPT(ZPS_OPT_UINT, port, .name = "port", .arg = "PORT", .def = "7077", .min = 1, .max = 65535,
         .help = "coordinator's port at MASTER_ADDR without -n; if all ranks are on one host, it names a Unix socket"),
     OPT(ZPS_OPT_BOOL, prefix, .name = "prefix", .def = "yes", .help = "begin every line of output with its rank"),
@@ -137,6 +139,7 @@ struct run {
   const char *coordinator; /* its address, or several; NULL: it is ours to find a port for */
   char own[300];           /* its address, where rank 0 starts it */
   char listen[300];        /* where it listens, then; empty: in the run's folder */
+  char job[ZPS_LAUNCHER_JOB_SIZE];
   unsigned world, first_rank, local_ranks;
   struct zps_launcher launcher; /* without -n: what has started us */
   const char *master; /* where the ranks' own programs may meet; NULL: not known here, and MASTER_ADDR unset */
@@ -150,6 +153,26 @@ struct run {
 static const char *variable(const char *name) {
   const char *const text = getenv(name);
   return text && *text ? text : NULL;
+}
+
+static const char *provider_of(const struct run *run) {
+  const char *const known = variable("ZENPS_PROVIDER");
+  return run->options->provider ? run->options->provider : known ? known : "auto";
+}
+
+/* Two runs at one coordinator must not meet in one job. */
+static void name_job(struct run *run) {
+  const struct options *const options = run->options;
+  const char *const given = options->job ? options->job : variable("ZENPS_JOB");
+  char host[64] = "";
+  if (given) {
+    snprintf(run->job, sizeof run->job, "%s", given);
+  } else if (options->ranks > 0 && options->coordinator) {
+    if (gethostname(host, sizeof host - 1) != 0) host[0] = '\0';
+    snprintf(run->job, sizeof run->job, "zenpsrun-%s-%ld", host, (long)getpid());
+  } else if (options->ranks > 0 || !zps_launcher_job(run->job)) {
+    snprintf(run->job, sizeof run->job, "zenpsrun");
+  }
 }
 
 ZPS_PRINTF(3, 4) static void add_unless_set(struct zps_strings *env, const char *name, const char *fmt, ...) {
@@ -188,10 +211,10 @@ static zps_err_t start_rank(void *ctx, unsigned index, const char *label, const 
   zps_strings_add(&env, "ZENPS_COORDINATOR=%s", run->daemons ? zps_daemons_address(run->daemons) : run->coordinator);
   if (run->daemons && zps_daemons_token_file(run->daemons))
     zps_strings_add(&env, "ZENPS_TOKEN_FILE=%s", zps_daemons_token_file(run->daemons));
-  zps_strings_add(&env, "ZENPS_JOB=%s", run->options->job);
+  zps_strings_add(&env, "ZENPS_JOB=%s", run->job);
   zps_strings_add(&env, "ZENPS_RANK=%u", rank);
   zps_strings_add(&env, "ZENPS_WORLD_SIZE=%u", run->world);
-  zps_strings_add(&env, "ZENPS_PROVIDER=%s", run->options->provider);
+  zps_strings_add(&env, "ZENPS_PROVIDER=%s", provider_of(run));
   if (run->options->interface) zps_strings_add(&env, "ZENPS_INTERFACE=%s", run->options->interface);
   if (run->options->ranks > 0) { /* under torchrun these are there already */
     zps_strings_add(&env, "ZENPS_LOCAL_RANK=%u", index);
@@ -223,7 +246,9 @@ static zps_err_t keep_to_user(struct run *run, struct zps_error *error) {
   struct zps_address address;
   char own[ZPS_OWN_SOCKET_MAX];
   if (zps_address_parse(run->own, &address, NULL) != ZPS_OK || !zps_address_is_loopback(&address)) return ZPS_OK;
-  const zps_err_t err = zps_own_socket_make(run->own, own, error);
+  const zps_err_t err = run->starts_daemons
+                            ? zps_own_socket_make(run->own, own, error)
+                            : zps_own_socket_await(run->own, run->options->start_timeout_ms, own, error);
   if (err) return err;
   snprintf(run->own, sizeof run->own, "%s", own);
   snprintf(run->listen, sizeof run->listen, "%s", own);
@@ -245,6 +270,7 @@ static zps_err_t find_place(struct run *run, struct zps_error *error) {
   if (options->coordinator && zps_addresses_parse(options->coordinator, &addresses, &why))
     return zps_fail(error, ZPS_ERR_INVALID, "--coordinator: %.450s", why.text);
   run->coordinator = options->coordinator;
+  name_job(run);
   if (options->ranks > 0) {
     run->world = run->local_ranks = (unsigned)options->ranks;
     run->master = "127.0.0.1";
@@ -304,8 +330,8 @@ static zps_err_t start_daemons(struct run *run, struct zps_error *error) {
   const struct zps_daemons_config config = {.zenpsd = options->zenpsd,
                                             .listen = run->listen[0] ? run->listen : NULL,
                                             .reach = run->coordinator,
-                                            .provider = options->provider,
-                                            .interface = options->interface,
+                                            .provider = provider_of(run),
+                                            .interface = options->interface ? options->interface : variable("ZENPS_INTERFACE"),
                                             .token_key = options->token_key,
                                             .tls = run->tls,
                                             .log_level = options->log_level,

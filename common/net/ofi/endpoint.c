@@ -77,7 +77,7 @@ static int cq_open_with_fd(struct ofi_net *net) {
 static void fid_close(struct fid *fid, const char *what) {
   if (!fid) return;
   const int rc = fi_close(fid);
-  if (rc != 0) zps_log_warn("the fabric does not let go of its %s: %s", what, fi_strerror(-rc));
+  if (rc != 0) zps_log_warn("the fabric does not release its %s: %s", what, fi_strerror(-rc));
 }
 
 static void cq_close(struct ofi_net *net) {
@@ -264,8 +264,8 @@ static void call_back_all(struct ofi_net *net) {
 static void endpoint_end(struct ofi_net *net) {
   net->leaks = close_would_crash(net);
   if (net->leaks) {
-    zps_log_warn("%zu reads are pending and %s crashes when it is closed so: its endpoint %s is left open",
-                 net->n_reads, net->base.info.provider, net->base.info.address);
+    zps_log_warn("endpoint %s stays open: %zu reads are pending, and %s would crash at its end", net->base.info.address,
+                 net->n_reads, net->base.info.provider);
     regions_revoke(net);
   } else {
     endpoint_close(net);

@@ -27,7 +27,11 @@ namespace zps_emu {
 
 Fiber main_fiber;
 
+/* Stacks lie a power of two apart. Their top frames would share one set of a processor's cache and push each other out,
+ * so the frames of neighbours begin 0 to 15.5 KiB below the top. */
 void fiber_create(Fiber *fiber) {
+  static unsigned n;
+  fiber->unused = n++ % 32 * 512;
   fiber->stack = mmap(nullptr, STACK_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (fiber->stack == MAP_FAILED) throw std::bad_alloc();
 }
@@ -92,7 +96,8 @@ void fiber_destroy(Fiber *fiber) {
 
 void fiber_prepare(Fiber *fiber, void (*enter)()) {
   forget_frames(fiber, fiber->saved ? fiber->saved : fiber->stack); /* a new one lies where another may have lain */
-  uintptr_t *const top = reinterpret_cast<uintptr_t *>(static_cast<char *>(fiber->stack) + STACK_BYTES) - SAVED_WORDS;
+  char *const end = static_cast<char *>(fiber->stack) + STACK_BYTES - fiber->unused;
+  uintptr_t *const top = reinterpret_cast<uintptr_t *>(end) - SAVED_WORDS;
   for (unsigned i = 0; i < SAVED_WORDS; i++) top[i] = 0;
   top[RETURN_WORD] = reinterpret_cast<uintptr_t>(enter);
   fiber->saved = top;
@@ -120,7 +125,7 @@ void fiber_prepare(Fiber *fiber, void (*enter)()) {
   ucontext_t *const context = context_of(fiber);
   getcontext(context);
   context->uc_stack.ss_sp = fiber->stack;
-  context->uc_stack.ss_size = STACK_BYTES;
+  context->uc_stack.ss_size = STACK_BYTES - fiber->unused;
   context->uc_link = nullptr;
   makecontext(context, enter, 0);
   fiber->fake = nullptr;

@@ -10,6 +10,7 @@ enum { STACK_BYTES = 128 << 10 };
 
 struct Fiber {
   void *stack = nullptr; /* owned */
+  size_t unused = 0;     /* bytes at the stack's top */
   void *saved = nullptr; /* the stack pointer at which it left off; with ucontext, its context */
   void *fake = nullptr;  /* the address sanitizer's */
 };

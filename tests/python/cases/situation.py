@@ -1,8 +1,9 @@
-"""Runs a situation of training in three ways, and compares the outcomes.
+"""Runs a situation of training in several ways, and compares the outcomes.
 
 Every rank runs a situation in each way: "gloo", DistributedDataParallel over Gloo, which is the reference; "hook", the
-same under zt.ddp(); "sync", GradientSync. A way has a job, process groups and a thread of its own, so that a failure or a
-hang of one leaves the others alone. After each way all ranks exchange their outcomes in the job of the launch.
+same under zt.ddp(); "sync", GradientSync. In "hook/torch" and "sync/torch" Gloo sums the dense gradients, in "hook" and
+"sync" zenps does. A way has a job, process groups and a thread of its own, so that a failure or a hang of one leaves the
+others alone. After each way all ranks exchange their outcomes in the job of the launch.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ import zenps.torch as zt
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-KINDS = ("gloo", "hook", "sync")
+KINDS = ("gloo", "hook", "sync", "hook/torch", "sync/torch")
 ROUND_TIMEOUT = 60.0  # seconds, of the jobs of ways
 GLOO_TIMEOUT = 15.0  # seconds; some situations hang under Gloo, and end by it
 DEADLINE = 300.0  # seconds of one way, above the timeouts of zenps and of Gloo: it has hung then
@@ -36,14 +37,15 @@ Summary = Dict[str, Any]
 
 
 class Way:
-    """One of KINDS, on one rank. rank, world: as the job has them; job: None under Gloo."""
+    """One of KINDS, on one rank. kind: what stands before the slash. rank, world: as the job has them; job: None under Gloo."""
 
     def __init__(self, kind: str, name: str, rank: int, world: int, round_timeout: float = ROUND_TIMEOUT) -> None:
-        self.kind, self.rank, self.world = kind, rank, world
+        self.kind, _, dense = kind.partition("/")
+        self.rank, self.world, self._dense = rank, world, dense or "zenps"
         self.group = self._new_group()
         self.job: Optional[zenps.Job] = None
         if kind != "gloo":
-            self.job = zenps.init(job=f"situation.{name}.{kind}", round_timeout=round_timeout)
+            self.job = zenps.init(job=f"situation.{name}.{kind.replace('/', '.')}", round_timeout=round_timeout)
         self.kept: Kept = []
         self.shared: List[torch.Tensor] = []  # what is to be equal on all ranks
         self.syncs: Dict[int, zt.GradientSync] = {}  # by the id of the module
@@ -55,14 +57,15 @@ class Way:
     def wrap(self, module: nn.Module, *, own_group: bool = False, sync: Optional[Dict[str, Any]] = None,
              hook: Optional[Dict[str, Any]] = None, **ddp: Any) -> Any:  # fmt: skip
         """The model to call. ddp: arguments of DistributedDataParallel; hook, sync: of zt.ddp() and of GradientSync."""
+        group = self._new_group() if own_group else self.group
         if self.kind == "sync":
-            made = zt.GradientSync(module, self.job, name=f"m{len(self.syncs)}", **(sync or {}))
+            over: Dict[str, Any] = dict({"dense": self._dense, "process_group": group}, **(sync or {}))
+            made = zt.GradientSync(module, self.job, name=f"m{len(self.syncs)}", **over)
             self.syncs[id(module)] = made
             return module
-        group = self._new_group() if own_group else self.group
         model = DistributedDataParallel(module, process_group=group, **ddp)
         if self.kind == "hook":
-            zt.ddp(model, self.job, **(hook or {}))
+            zt.ddp(model, self.job, **dict({"dense": self._dense}, **(hook or {})))
         return model
 
     def no_sync(self, model: Any) -> ContextManager[Any]:

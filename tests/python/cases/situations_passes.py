@@ -325,4 +325,4 @@ def case_a_rank_that_is_late(way: Way) -> None:
         way.barrier()
 
 
-case_a_rank_that_is_late.round_timeout = 15.0  # type: ignore[attr-defined]
+case_a_rank_that_is_late.round_timeout = 10.0  # type: ignore[attr-defined]  # less than Gloo's, which ends the barrier

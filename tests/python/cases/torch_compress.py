@@ -7,6 +7,7 @@ import io
 from typing import Any, Dict, List
 
 import torch
+from core import raises
 from torch_sync import RANK, ROUND_TIMEOUT, WORLD, assert_bits, job, near, same_everywhere, sync_of
 
 import zenps
@@ -62,6 +63,22 @@ class Tied(nn.Module):
 
     def forward(self, ids: torch.Tensor) -> torch.Tensor:
         return self.out(self.words(ids))
+
+
+def case_compressors_by_name(_: zenps.Job) -> None:
+    """A name is the compressor with its defaults. All else is refused with the names. So is a second momentum."""
+    for name, meant in (("topk", zt.TopK(0.01)), ("DGC", zt.DGC()), ("oktopk", zt.OkTopk()), ("buckets", zt.Buckets())):
+        sync = sync_of(model_of(), compress=name)
+        assert sync._compress == meant, (name, sync._compress)
+        sync.close()
+    for wrong in ("topkk", "", 0.01, zt.TopK):
+        raises(zenps.Invalid, lambda: zt.GradientSync(model_of(), compress=wrong), "compress ", '"topk"')  # noqa: B023
+        raises(zenps.Invalid, lambda: zt.HookState(job, model_of(), compress=wrong), "compress ", '"topk"')  # noqa: B023
+    model = model_of()
+    sync = sync_of(model, compress="dgc")
+    raises(zenps.Invalid, lambda: sync.attach(torch.optim.Adam(model.parameters())), "give the optimiser betas=(0, 0.999)")
+    sync.attach(torch.optim.Adam(model.parameters(), betas=(0, 0.999)))
+    sync.close()
 
 
 def case_tied_weights_are_cut(_: zenps.Job) -> None:

@@ -256,7 +256,7 @@ def case_ddp(_: zenps.Job) -> None:
     torch.manual_seed(8)
     module = Model(False, 2).to(GPU)
     models = DistributedDataParallel(copy.deepcopy(module)), DistributedDataParallel(module)
-    zt.ddp(models[1], job, name="cuda.ddp")
+    zt.ddp(models[1], job, dense="zenps", name="cuda.ddp")
     optimizers = [torch.optim.SGD(model.parameters(), 0.3) for model in models]
     for step in range(4):
         ids = torch.randperm(4000, generator=torch.Generator().manual_seed(10 * step + RANK))[:50].to(GPU)
@@ -270,7 +270,7 @@ def case_ddp(_: zenps.Job) -> None:
     same_everywhere(*[parameter.detach().cpu() for parameter in module.parameters()])
     even = nn.Sequential(*[nn.Linear(64, 64, bias=False) for _ in range(3)]).to(GPU)
     model = DistributedDataParallel(even, gradient_as_bucket_view=True)
-    state = zt.ddp(model, job, name="cuda.even")
+    state = zt.ddp(model, job, dense="zenps", name="cuda.even")
     for step in range(3):
         model.zero_grad(set_to_none=True)
         model(made(RANK, 8, 64, 30 + step).to(GPU)).pow(2).mean().backward()

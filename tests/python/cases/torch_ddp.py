@@ -16,7 +16,24 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.checkpoint import checkpoint
 
-dist.init_process_group("gloo", rank=RANK, world_size=WORLD)
+DENSE = "zenps"  # what sums dense gradients; torch_dense runs the cases with another
+if not dist.is_initialized():
+    dist.init_process_group("gloo", rank=RANK, world_size=WORLD)
+
+
+def ddp(model: Any, *arguments: Any, **named: Any) -> zt.HookState:
+    return zt.ddp(model, *arguments, **_named(named))
+
+
+def hook_state(*arguments: Any, **named: Any) -> zt.HookState:
+    return zt.HookState(job, *arguments, **_named(named))
+
+
+def _named(named: Any) -> Any:
+    """A name is used once with each DENSE."""
+    if "name" in named:
+        named["name"] += f".{DENSE}"
+    return dict({"dense": DENSE}, **named)
 
 
 def raises(kind: Any, call: Any, *words: str) -> None:
@@ -59,7 +76,7 @@ def pair(sparse: bool, **arguments: Any) -> Any:
 def case_bits_of_gloo(_: zenps.Job) -> None:
     for sparse, arguments in ((False, {}), (True, {}), (False, {"gradient_as_bucket_view": True, "bucket_cap_mb": 1})):
         gloo, ours = pair(sparse, **arguments)
-        state = zt.ddp(ours, job, name=f"bits.{sparse}.{len(arguments)}")
+        state = ddp(ours, job, name=f"bits.{sparse}.{len(arguments)}")
         optimizers = [torch.optim.SGD(each.parameters(), 0.3) for each in (gloo, ours)]
         for step in range(6):
             for model, optimizer in zip((gloo, ours), optimizers):
@@ -82,8 +99,8 @@ def case_sync_is_ddp_is_one_process(_: zenps.Job) -> None:
         module = Net(sparse)
         models = [copy.deepcopy(module) for _ in range(3)]
         wrapped = DistributedDataParallel(models[0])
-        zt.ddp(wrapped, job, name=f"three.{sparse}")
-        sync = zt.GradientSync(models[1], job, name=f"three.sync.{sparse}")
+        ddp(wrapped, job, name=f"three.{sparse}")
+        sync = zt.GradientSync(models[1], job, dense=DENSE, name=f"three.sync.{sparse}")
         optimizers = [torch.optim.Adagrad(each.parameters(), 0.05) for each in models]
         for step in range(50):
             for optimizer in optimizers:
@@ -105,7 +122,7 @@ def case_sync_is_ddp_is_one_process(_: zenps.Job) -> None:
 
 def case_accumulation(_: zenps.Job) -> None:
     gloo, ours = pair(True)
-    zt.ddp(ours, job, name="accumulation")
+    ddp(ours, job, name="accumulation")
     for model in (gloo, ours):
         for step in range(3):
             with model.no_sync():
@@ -120,7 +137,7 @@ def case_join_of_uneven_inputs(_: zenps.Job) -> None:
     torch.manual_seed(8)
     module = nn.Sequential(nn.Linear(6, 70), nn.ReLU(), nn.Linear(70, 3))
     gloo, ours = DistributedDataParallel(copy.deepcopy(module)), DistributedDataParallel(module)
-    zt.ddp(ours, job, name="join")
+    ddp(ours, job, name="join")
     for model in (gloo, ours):
         optimizer = torch.optim.SGD(model.parameters(), 0.1)
         with model.join():
@@ -145,7 +162,7 @@ def case_unused_parameters(_: zenps.Job) -> None:
     module = Branches()
     gloo = DistributedDataParallel(copy.deepcopy(module), find_unused_parameters=True)
     ours = DistributedDataParallel(module, find_unused_parameters=True)
-    zt.ddp(ours, job, name="unused")
+    ddp(ours, job, name="unused")
     for model in (gloo, ours):
         model(torch.ones(2, 3)).sum().backward()
     for wanted, own in zip(gloo.parameters(), ours.parameters()):
@@ -180,13 +197,13 @@ def case_all_reduce_of_many_lengths(_: zenps.Job) -> None:
 def case_without_a_module(_: zenps.Job) -> None:
     """As Lightning registers the pair."""
     gloo, ours = pair(True)
-    ours.register_comm_hook(zt.HookState(job, name="bare"), zt.hook)
+    ours.register_comm_hook(hook_state(name="bare"), zt.hook)
     for model in (gloo, ours):
         model(ids_of(0, RANK)).pow(2).mean().backward()
     for wanted, own in zip(gloo.parameters(), ours.parameters()):
         assert_bits(own.grad.to_dense() + 0.0, wanted.grad.to_dense() + 0.0)
     try:
-        zt.ddp(nn.Linear(2, 2), job)
+        ddp(nn.Linear(2, 2), job)
         raise AssertionError("a Linear is no DDP")
     except zenps.Invalid as error:
         assert "DistributedDataParallel" in str(error)
@@ -195,7 +212,7 @@ def case_without_a_module(_: zenps.Job) -> None:
 def case_failed_passes(_: zenps.Job) -> None:
     """A hook that fails, and a pass that fails in the user's code: the next pass is whole."""
     gloo, ours = pair(False)
-    state = zt.ddp(ours, job, name="failed")
+    state = ddp(ours, job, name="failed")
     for model in (gloo, ours):
         model(ids_of(0, RANK)).pow(2).mean().backward()
         model.zero_grad(set_to_none=True)
@@ -226,7 +243,7 @@ def case_compression(_: zenps.Job) -> None:
     other = copy.deepcopy(module)
     compress = zt.DGC(0.02, warmup=(0.1,), warmup_steps=3, min_numel=1000, start_iter=1)
     wrapped = DistributedDataParallel(module, bucket_cap_mb=0.01)
-    state = zt.ddp(wrapped, job, name="compressed", compress=compress)
+    state = ddp(wrapped, job, name="compressed", compress=compress)
     sync = zt.GradientSync(other, job, name="compressed.sync", compress=compress)
     optimizers = [torch.optim.SGD(each.parameters(), 0.5) for each in (wrapped, other)]
     for step in range(8):
@@ -247,7 +264,7 @@ def case_compression(_: zenps.Job) -> None:
     state.load_state_dict(ours)
     sync.close()
     try:
-        zt.HookState(job, compress=compress)
+        hook_state(compress=compress)
         raise AssertionError("no module")
     except zenps.Invalid as error:
         assert "module" in str(error)
@@ -272,11 +289,11 @@ def case_static_graph(_: zenps.Job) -> None:
     """In its first pass DDP calls the hook from a callback of its own, and waits there."""
     for sparse, cap in ((False, 25), (True, 25), (False, 0.01)):
         gloo, ours = pair(sparse, static_graph=True, bucket_cap_mb=cap)
-        state = zt.ddp(ours, job)
+        state = ddp(ours, job)
         same_steps(gloo, ours, 4, lambda step: ids_of(step, RANK))
         assert state.stats.steps == 4
     gloo, ours = pair(False)
-    ours.register_comm_hook(zt.HookState(job, name="static.bare"), zt.hook)
+    ours.register_comm_hook(hook_state(name="static.bare"), zt.hook)
     for each in (gloo, ours):
         each._set_static_graph()  # after the hook
     same_steps(gloo, ours, 3, lambda step: ids_of(step, RANK))
@@ -300,7 +317,7 @@ def case_checkpoints(_: zenps.Job) -> None:
         module = Checkpointed()
         gloo = DistributedDataParallel(copy.deepcopy(module), **arguments)
         ours = DistributedDataParallel(module, **arguments)
-        state = zt.ddp(ours, job)
+        state = ddp(ours, job)
         same_steps(gloo, ours, 4, lambda step: torch.full((3, 60), 1.0 + step + RANK, requires_grad=True))
         assert state.stats.steps == 4
 
@@ -334,7 +351,7 @@ class Bucket:
 
 def case_complex_bucket(_: zenps.Job) -> None:
     """The whole bucket is summed, or an error says why not."""
-    state = zt.HookState(job, name="complex.bucket")
+    state = hook_state(name="complex.bucket")
     for dtype, real in ((torch.complex64, torch.float32), (torch.complex128, torch.float64)):
         parameters = [nn.Parameter(torch.zeros(shape, dtype=dtype)) for shape in ((3,), (0,), (), (4500, 2))]
         own = torch.arange(9004, dtype=real) + 0.5
@@ -376,7 +393,7 @@ def case_kinds_of_parameters(_: zenps.Job) -> None:
         module = Odd(dtypes)
         gloo = DistributedDataParallel(copy.deepcopy(module), **arguments)
         ours = DistributedDataParallel(module, **arguments)
-        zt.ddp(ours, job)
+        ddp(ours, job)
         for step in range(3):
             for model in (gloo, ours):
                 model.zero_grad(set_to_none=True)
@@ -392,7 +409,7 @@ def case_two_models(_: zenps.Job) -> None:
     modules = [nn.Linear(6, 4) for _ in range(2)]
     gloos = [DistributedDataParallel(copy.deepcopy(each)) for each in modules]
     ours = [DistributedDataParallel(each) for each in modules]
-    states = [zt.ddp(each, job) for each in ours]
+    states = [ddp(each, job) for each in ours]
     assert states[0].name != states[1].name and all(each.name.startswith("ddp") for each in states)
     assert job.gather(states[1].name.encode()) == [states[1].name.encode()] * WORLD
     x = torch.full((2, 6), RANK + 1.0)
@@ -403,18 +420,18 @@ def case_two_models(_: zenps.Job) -> None:
         for a, b in zip(wanted.parameters(), own.parameters()):
             assert_bits(b.grad, a.grad)
     assert set(states[0].tensors).isdisjoint(states[1].tensors)
-    raises(zenps.Invalid, lambda: zt.ddp(ours[0], job), states[0].name, "one hook")
+    raises(zenps.Invalid, lambda: ddp(ours[0], job), states[0].name, "one hook")
     other = DistributedDataParallel(nn.Linear(6, 4))
     raises(zenps.Invalid, lambda: zt.ddp(other, job, name=states[0].name), states[0].name, "another (name=)")
-    state = zt.ddp(other, job, name="two.named")
+    state = ddp(other, job, name="two.named")
     state.close()
-    zt.HookState(job, name="two.named").close()
-    shared = zt.HookState(job, name="two.shared")
+    hook_state(name="two.named").close()
+    shared = hook_state(name="two.shared")
     both = [DistributedDataParallel(nn.Linear(6, 4)) for _ in range(2)]
     for each in both:
         each.register_comm_hook(shared, zt.hook)
     raises(zenps.Invalid, lambda: sum(each(x).sum() for each in both).backward(), "two.shared", "of its own")
-    of_module = zt.HookState(job, both[0].module, name="two.of_module")
+    of_module = hook_state(both[0].module, name="two.of_module")
     other = DistributedDataParallel(nn.Linear(6, 4))
     other.register_comm_hook(of_module, zt.hook)
     raises(zenps.Invalid, lambda: other(x).sum().backward(), "none of its module's")
@@ -428,7 +445,7 @@ def case_changed_parameters(_: zenps.Job) -> None:
         module = nn.Sequential(nn.Linear(6, 4), nn.Linear(4, 4), nn.Linear(4, 2))
         module[1].requires_grad_(False)
         wrapped = DistributedDataParallel(module, **arguments)
-        zt.ddp(wrapped, job)
+        ddp(wrapped, job)
         wrapped(x).sum().backward()
         return wrapped
 
@@ -459,7 +476,7 @@ def case_passes_of_all_kinds(_: zenps.Job) -> None:
     torch.manual_seed(16)
     gloo = DistributedDataParallel(nn.Sequential(nn.Linear(5, 7), nn.Tanh(), nn.Linear(7, 1)))
     ours = DistributedDataParallel(copy.deepcopy(gloo.module))
-    zt.ddp(ours, job)
+    ddp(ours, job)
     x = torch.full((3, 5), RANK + 0.5, requires_grad=True)
     for model in (gloo, ours):
         model(x).sum()  # no backward pass

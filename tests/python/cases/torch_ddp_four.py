@@ -58,7 +58,7 @@ def case_patience_with_coordinators(_: zenps.Job) -> None:
     real, asked = jobs.core_init, []
 
     def refuse(*_: object, **named: object) -> None:
-        asked.append((named.get("join_timeout"), named.get("refused_timeout")))
+        asked.append((named.get("join_timeout"), named.get("refused_timeout"), named.get("round_timeout")))
         raise zenps.ConnectFailed("on purpose")
 
     jobs.core_init = refuse
@@ -69,7 +69,7 @@ def case_patience_with_coordinators(_: zenps.Job) -> None:
     finally:
         jobs.core_init = real
         os.environ.update(timeouts)
-    assert asked == [(300.0, 30.0), (40, None), (300.0, 5)], asked
+    assert asked == [(300.0, 30.0, 1800.0), (40, None, 1800.0), (300.0, 5, 1800.0)], asked
 
 
 class Buffers(nn.Module):

@@ -49,11 +49,16 @@ def report(error: BaseException, since: float) -> None:
 
 
 def kill() -> None:
+    """Where there is a process group, it sums the dense gradients: its collectives fail as well."""
     model = Model()
-    if what == "kill-ddp":
+    if what in ("kill-ddp", "kill-torch"):
         dist.init_process_group("gloo")
+    if what == "kill-ddp":
         trained: nn.Module = DistributedDataParallel(model)
         zt.ddp(trained, job)
+    elif what == "kill-backend":
+        dist.init_process_group("zenps")
+        trained = DistributedDataParallel(model)
     else:
         trained = model
         zt.GradientSync(model, job)
@@ -156,4 +161,5 @@ def lifetime() -> None:
     print(f"rank {RANK}: {marks[0] >> 20} MB then {marks[1] >> 20} MB", flush=True)
 
 
-{"kill": kill, "kill-ddp": kill, "stop": stop, "interrupt": interrupt, "lifetime": lifetime}[what]()
+ways = {"kill": kill, "kill-ddp": kill, "kill-torch": kill, "kill-backend": kill, "stop": stop, "interrupt": interrupt}
+{**ways, "lifetime": lifetime}[what]()

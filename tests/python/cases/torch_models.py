@@ -51,12 +51,12 @@ def case_parameters_that_change(_: zenps.Job) -> None:
         "0.bias has shape [1, 5], and had [5]": _reshape,
     }
     for text, change in changes.items():
-        for ranks in ((0, 1), (1,)):
+        for ranks, dense in (((0, 1), "zenps"), ((1,), "zenps"), ((1,), "torch")):
             model = net()
             if change is _unfreeze:
                 model[2].requires_grad_(False)
                 model[0].requires_grad_(True)
-            sync = zt.GradientSync(model, job, name="changing")
+            sync = zt.GradientSync(model, job, dense=dense, name="changing")
             model(inputs(0)).sum().backward()
             model.zero_grad(set_to_none=True)
             if RANK in ranks:
@@ -67,7 +67,7 @@ def case_parameters_that_change(_: zenps.Job) -> None:
                 change(model)
             model.zero_grad(set_to_none=True)
             sync.close()
-            sync = zt.GradientSync(model, job, name="changing")
+            sync = zt.GradientSync(model, job, dense=dense, name="changing")
             model(x.to(model[0].weight.dtype)).sum().backward()
             same_everywhere(*[each.grad for each in model.parameters() if each.grad is not None])
             sync.close()

@@ -13,11 +13,18 @@ import zenps
 import zenps.torch as zt
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
-from torch_sync import RANK, ROUND_TIMEOUT, WORLD, assert_bits, job, near, same_everywhere, sync_of
+from torch_sync import RANK, ROUND_TIMEOUT, WORLD, assert_bits, job, near, same_everywhere
+from torch_sync import sync_of as sync_over
 from zenps.torch.autograd import GradientHook
 
 assert ROUND_TIMEOUT  # runner.py reads it here
-dist.init_process_group("gloo", rank=RANK, world_size=WORLD)
+DENSE = "zenps"  # what sums dense gradients; torch_dense runs the cases with another
+if not dist.is_initialized():
+    dist.init_process_group("gloo", rank=RANK, world_size=WORLD)
+
+
+def sync_of(module: nn.Module, **arguments: Any) -> zt.GradientSync:
+    return sync_over(module, dense=DENSE, **arguments)
 
 
 class Lines(logging.Handler):

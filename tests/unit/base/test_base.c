@@ -11,7 +11,7 @@
 #include "common/base/err.h"
 #include "common/base/exit.h"
 #include "common/base/hash.h"
-#include "common/base/near.h"
+#include "common/base/did_you_mean.h"
 #include "common/base/rng.h"
 #include "common/base/clock.h"
 #include "common/base/container.h"

@@ -37,6 +37,26 @@ static void flags_are_read_in_every_form(void **state) {
   assert_string_equal(rest.argv[1], "two");
 }
 
+/* As the user gave them; by their names where nobody did. */
+static void options_are_named_as_they_were_given(void **state) {
+  (void)state;
+  setenv("ZENPS_LOG_LEVEL", "high", 1);
+  setenv("FOREIGN_PORT", "7", 1);
+  assert_int_equal(load("-r8", "--memory-l=3K"), ZPS_OK);
+  assert_string_equal(zps_config_said("rows"), "--rows");
+  assert_string_equal(zps_config_said("memory-limit"), "--memory-limit");
+  assert_string_equal(zps_config_said("log.level"), "ZENPS_LOG_LEVEL");
+  assert_string_equal(zps_config_said("control.port"), "FOREIGN_PORT");
+  assert_string_equal(zps_config_said("control.listen"), "control.listen");
+  assert_string_equal(zps_config_said("density"), "--density"); /* not for a file */
+  assert_string_equal(zps_config_said("no.option"), "no.option");
+  unsetenv("ZENPS_LOG_LEVEL");
+  unsetenv("FOREIGN_PORT");
+  assert_int_equal(load(), ZPS_OK); /* the last load counts */
+  assert_string_equal(zps_config_said("rows"), "rows");
+  assert_string_equal(zps_config_said("log.level"), "log.level");
+}
+
 static void what_follows_the_first_argument_can_be_left_alone(void **state) {
   (void)state;
   struct zps_opt_table runner = table;
@@ -323,6 +343,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       test(defaults_hold_where_nothing_is_said),
       test(flags_are_read_in_every_form),
+      test(options_are_named_as_they_were_given),
       test(what_follows_the_first_argument_can_be_left_alone),
       test(flag_beats_environment_beats_file_beats_fallback_beats_default),
       test(the_file_has_sections_and_comments),

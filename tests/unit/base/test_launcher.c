@@ -2,6 +2,7 @@
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -34,7 +35,8 @@ static const char *const variables[] = {"RANK",
                                         "TORCHELASTIC_RUN_ID",
                                         "MASTER_ADDR",
                                         "MASTER_PORT",
-                                        "JOBSET_NAME"};
+                                        "JOBSET_NAME",
+                                        "ZENPS_HOST"};
 
 /* "NAME=VALUE ..." is all that the environment has of these. */
 static void environment(const char *text) {
@@ -169,12 +171,24 @@ static void test_names_of_runs(void **state) {
   named("TORCHELASTIC_RUN_ID=run-17 MASTER_ADDR=a MASTER_PORT=1", "run-17");
   named("TORCHELASTIC_RUN_ID=none MASTER_ADDR=head MASTER_PORT=29500",
         "head:29500"); /* of every torchrun without an id */
+  named("ZENPS_HOST=h1 TORCHELASTIC_RUN_ID=none MASTER_ADDR=127.0.0.1 MASTER_PORT=29500", "h1:29500");
+  named("ZENPS_HOST=h2 MASTER_ADDR=localhost MASTER_PORT=29500", "h2:29500");
   named("TORCHELASTIC_RUN_ID=none", NULL);
   named("MASTER_ADDR=head", NULL);
   named("PMIX_NAMESPACE=prterun-1@1 SLURM_JOB_ID=7 SLURM_STEP_ID=0", "prterun-1@1");
   named("SLURM_JOB_ID=7 SLURM_STEP_ID=3", "slurm-7.3");
   named("SLURM_JOB_ID=7", NULL); /* several programs of a batch script are no run */
   named("JOBSET_NAME=nmt", "nmt");
+  char text[400], got[ZPS_LAUNCHER_JOB_SIZE], other[ZPS_LAUNCHER_JOB_SIZE];
+  snprintf(text, sizeof text, "TORCHELASTIC_RUN_ID=%0*d", 127, 1);
+  environment(text);
+  assert_true(zps_launcher_job(got) && strcmp(got, strchr(text, '=') + 1) == 0);
+  snprintf(text, sizeof text, "TORCHELASTIC_RUN_ID=%0*d", 128, 1);
+  environment(text);
+  assert_true(zps_launcher_job(got) && strlen(got) == ZPS_LAUNCHER_JOB_MAX);
+  snprintf(text, sizeof text, "TORCHELASTIC_RUN_ID=%0*d", 128, 2);
+  environment(text);
+  assert_true(zps_launcher_job(other) && strlen(other) == ZPS_LAUNCHER_JOB_MAX && strcmp(got, other) != 0);
 }
 
 int main(void) {

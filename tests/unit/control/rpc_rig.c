@@ -81,6 +81,7 @@ static void open_at(struct world *world, const char *address) {
   const zps_err_t code = zps_rpc_listen(&world->loop, address, "coordinator", &handler, &world->listener, &error);
   assert_string_equal(error.text, "");
   assert_int_equal(code, ZPS_OK);
+  zps_rpc_listener_set_hello_ms(world->listener, PATIENCE_NEVER_MS); /* A test of this deadline sets its own. */
 }
 
 void rpc_world_open_at(struct world *world, const char *address) {

@@ -29,6 +29,22 @@ static void expect_dump(zps_json *value, const char *want) {
 
 /* ---- Values ---- */
 
+/* Never less than the text has, and not much more. */
+static void test_most_bytes(void **state) {
+  (void)state;
+  static const char *const texts[] = {
+      "{\"name\":\"a\\\"b\\\\c\\n\\u0001\",\"list\":[1,-20000000000,0,1.2345678901234567,true,null]}",
+      "[[],{},\"\",9223372036854775807,-9223372036854775807,-1.2345678901234567e-300]"};
+  for (unsigned i = 0; i < sizeof texts / sizeof texts[0]; i++) {
+    zps_json *const value = parse(texts[i]);
+    char *const text = zps_json_dump(value);
+    assert_in_range(zps_json_most_bytes(value), strlen(text), strlen(text) + 200);
+    free(text);
+    zps_json_unref(value);
+  }
+  assert_int_equal(zps_json_most_bytes(NULL), 0);
+}
+
 static void test_builders(void **state) {
   (void)state;
   zps_json *o = zps_json_object();
@@ -369,6 +385,7 @@ static void test_addresses(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
+      cmocka_unit_test(test_most_bytes),
       cmocka_unit_test(test_builders),
       cmocka_unit_test(test_null_children_spoil_the_chain),
       cmocka_unit_test(test_getters),

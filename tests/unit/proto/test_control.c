@@ -12,13 +12,14 @@
 
 #include "common/control/rpc.h"
 #include "proto/control_job.h"
-#include "proto/control_map.h"
+#include "proto/control_change.h"
 #include "proto/control_next.h"
 #include "proto/control_plan.h"
 #include "proto/control_server.h"
 #include "proto/control_stats.h"
 #include "proto/control_tensor.h"
 #include "tests/support/control_again.h"
+#include "tests/support/views.h"
 #include "tests/unit/proto/control_rig.h"
 
 enum { JOB = 0xabc };
@@ -74,10 +75,14 @@ static void test_servers(void **state) {
 static void test_jobs(void **state) {
   (void)state;
   static const uint32_t group[] = {0, 4};
-  struct zps_join_server servers[] = {{.name = "s0", .addr = {1, 0xff}, .addr_len = 2},
-                                      {.name = "s1", .addr = {2}, .addr_len = 1}};
+  struct zps_place_image places[] = {
+      {.state = ZPS_PLACE_IN, .number = ZPS_NO_SERVER, .server = {.name = "s0", .addr = {1, 0xff}, .addr_len = 2}},
+      {.state = ZPS_PLACE_IN, .number = ZPS_NO_SERVER, .server = {.name = "s1", .addr = {2}, .addr_len = 1}},
+      {.number = ZPS_NO_SERVER},
+      {.number = ZPS_NO_SERVER}};
   struct zps_join_peer peers[] = {{.host = "node1", .rack = "r1", .addr = {1}, .addr_len = 1},
                                   {.host = "node2", .addr = {2}, .addr_len = 1}};
+  struct zps_place_image unnamed[4];
   const struct zps_member_spec members[] = {{.rank = 0, .pid = 7, .host = "node1", .addr = {1}, .addr_len = 1},
                                             {.rank = 1, .pid = 8, .host = "node2", .addr = {2}, .addr_len = 1}};
   struct zps_join_spec join = {.job = "train",
@@ -100,19 +105,14 @@ static void test_jobs(void **state) {
                                                        .seed = UINT64_MAX,
                                                        .link_secret = {{1, 2, [15] = 0xff}},
                                                        .checksums = true,
-                                                       .epoch = 9,
-                                                       .n_servers = 2,
                                                        .heartbeat = {.heartbeat_ms = 1000, .dead_ms = 5000},
-                                                       .servers = servers});
+                                                       .view = {9, 2, 2, places}});
   made[n_made++] =
       zps_control_join_answer_write(&(struct zps_join){.job_id = JOB,
                                                        .seed = UINT64_MAX,
                                                        .link_secret = {{1, 2, [15] = 0xff}},
-                                                       .epoch = 9,
-                                                       .n_servers = 2,
-                                                       .n_places = 4,
                                                        .heartbeat = {.heartbeat_ms = 1000, .dead_ms = 5000},
-                                                       .servers = servers});
+                                                       .view = {9, 2, 4, places}});
   made[n_made++] = zps_control_job_id_write(JOB);
   made[n_made++] = zps_control_peers_write(&(struct zps_join_peers){.world = 2, .ranks = peers});
   made[n_made++] = zps_control_linked_write(&(struct zps_job_call){.job_id = JOB, .timeout_ms = 29000});
@@ -127,16 +127,14 @@ static void test_jobs(void **state) {
                               .secret = {{1, 2, [15] = 0xff}},
                               .checksums = true,
                               .weight = 3,
-                              .epoch = 9,
                               .name = "train",
                               .server = 1,
-                              .n_servers = 2,
+                              .view = view_of(unnamed, 9, 2, "ii"),
                               .world = 2,
                               .members = members};
   made[n_made++] = zps_control_job_open_write(&open);
-  open.since = 10; /* it takes the place of another */
-  made[n_made++] = zps_control_job_open_write(&open);
-  open.n_places = 4;
+  open.view = view_of(unnamed, 9, 2, "ijff");
+  unnamed[1].since = 10; /* It takes the place of another. */
   made[n_made++] = zps_control_job_open_write(&open);
   made[n_made++] = zps_control_job_close_write(&(struct zps_job_call){.job_id = JOB, .text = "all ranks left"});
   made[n_made++] = zps_control_rank_gone_write(
@@ -150,13 +148,13 @@ static void test_jobs(void **state) {
       &(struct zps_job_suspects){.job_id = JOB, .n_servers = 2, .servers = lost, .why = "connection reset by peer"});
   made[n_made++] = zps_control_suspect_write(&(struct zps_job_suspects){.job_id = JOB});
   made[n_made++] =
-      zps_control_job_map_write(&(struct zps_job_map){.job_id = JOB, .epoch = 10, .n_lost = 2, .lost = lost});
-  made[n_made++] = zps_control_job_map_write(&(struct zps_job_map){
-      .job_id = JOB, .epoch = 10, .n_lost = 2, .lost = lost, .n_drained = 1, .drained = &lost[1]});
-  struct zps_joined_server joined[] = {{.position = 0, .since = 10, .server = servers[0]},
-                                       {.position = 1, .since = UINT32_MAX, .server = servers[1]}};
-  made[n_made++] =
-      zps_control_job_map_write(&(struct zps_job_map){.job_id = JOB, .epoch = 10, .n_joined = 2, .joined = joined});
+      zps_control_job_view_write(&(struct zps_job_view){.job_id = JOB, .view = view_of(unnamed, 10, 3, "xilf")});
+  places[0].since = 10;
+  places[1].was_lost = true;
+  places[1].state = ZPS_PLACE_LEAVING;
+  places[1].since = 7;
+  places[1].server.name[0] = '\0';
+  made[n_made++] = zps_control_job_view_write(&(struct zps_job_view){.job_id = JOB, .view = {10, 2, 2, places}});
   struct zps_job_steps set = {.job_id = JOB, .epoch = 10};
   assert_int_equal(zps_job_steps_add(&set, 5, 0), ZPS_OK);
   assert_int_equal(zps_job_steps_add(&set, 3, UINT64_MAX), ZPS_OK);
@@ -164,14 +162,19 @@ static void test_jobs(void **state) {
   assert_int_equal(zps_job_steps_add(&set, 3, UINT64_MAX), ZPS_OK);
   made[n_made++] = zps_control_job_steps_write(&set);
   zps_job_steps_fini(&set);
+  made[n_made++] =
+      zps_control_job_steps_write(&(struct zps_job_steps){.job_id = JOB, .epoch = 10, .is_too_many = true});
   made[n_made++] = zps_control_job_steps_write(&(struct zps_job_steps){.job_id = JOB, .epoch = 10});
   expect("job");
 }
 
 static void test_generations(void **state) {
   (void)state;
-  struct zps_join_server servers[] = {{.name = "s0", .addr = {1, 0xff}, .addr_len = 2},
-                                      {.name = "s1", .addr = {2}, .addr_len = 1}};
+  struct zps_place_image places[] = {
+      {.state = ZPS_PLACE_IN, .number = ZPS_NO_SERVER, .server = {.name = "s0", .addr = {1, 0xff}, .addr_len = 2}},
+      {.state = ZPS_PLACE_IN, .number = ZPS_NO_SERVER, .server = {.name = "s1", .addr = {2}, .addr_len = 1}},
+      {.number = ZPS_NO_SERVER},
+      {.number = ZPS_NO_SERVER}};
   struct zps_next_spec spec = {
       .join =
           {.job = "train", .host = "node1", .world = 2, .rank = 1, .pid = 7, .timeout_ms = 30000, .fabric = &fabric},
@@ -190,10 +193,8 @@ static void test_generations(void **state) {
       zps_control_join_answer_write(&(struct zps_join){.job_id = JOB,
                                                        .seed = UINT64_MAX,
                                                        .link_secret = {{1, 2, [15] = 0xff}},
-                                                       .epoch = 9,
-                                                       .n_servers = 2,
                                                        .heartbeat = {.heartbeat_ms = 1000, .dead_ms = 5000},
-                                                       .servers = servers});
+                                                       .view = {9, 2, 2, places}});
   made[n_made++] =
       zps_control_generation_write(answer, &(struct zps_generation){.number = 4, .source = 2, .step = 141}, 1, 3);
   made[n_made++] = zps_control_job_id_write(JOB);
@@ -255,6 +256,12 @@ static void test_stats(void **state) {
   struct zps_rank_news failed = {.job_id = JOB};
   zps_fail(&failed.first, ZPS_ERR_NOMEM, "no memory");
   made[n_made++] = zps_control_stats_write(&failed, zps_json_array());
+  const struct zps_rank_news waits = {
+      .job_id = JOB,
+      .n_rounds = 2,
+      .rounds = {{.tensor = 1, .step = 7, .age_ms = 1500, .left_ms = 58500, .n_ranks = 2, .ranks = {0, 3}},
+                 {.tensor = 2, .step = 7, .age_ms = 1200, .left_ms = 58800}}};
+  made[n_made++] = zps_control_stats_write(&waits, zps_json_array());
   expect("stats");
 }
 
@@ -448,13 +455,28 @@ static void test_texts(void **state) {
   assert_non_null(strstr(zps_tensor_spec_text(&spec, whole), ":k=5, staleness 3"));
 }
 
-/* What the coordinator tells a server of a job, the largest that there may be, is one line. */
+static void expect_one_line(zps_json *params) {
+  char *const line = zps_json_dump(params);
+  assert_non_null(line);
+  assert_true(strlen(line) + 100 < ZPS_RPC_LINE_MAX); /* the call around it */
+  free(line);
+  zps_json_unref(params);
+}
+
+/* The coordinator's calls about the largest job are one line each. */
 static void test_largest_job(void **state) {
   (void)state;
   struct zps_member_spec *members = calloc(ZPS_WORLD_MAX, sizeof *members);
-  struct zps_job_spec spec = {
-      .job_id = UINT64_MAX, .seed = UINT64_MAX, .epoch = UINT32_MAX, .server = ZPS_SERVERS_MAX - 1, .members = members};
-  assert_non_null(members);
+  struct zps_place_image *places = calloc(ZPS_SERVERS_MAX, sizeof *places);
+  struct zps_job_spec spec = {.job_id = UINT64_MAX,
+                              .seed = UINT64_MAX,
+                              .server = ZPS_SERVERS_MAX - 1,
+                              .view = {UINT32_MAX, 1, ZPS_SERVERS_MAX, places},
+                              .members = members};
+  assert_true(members && places);
+  for (uint32_t i = 0; i < ZPS_SERVERS_MAX; i++)
+    places[i] = (struct zps_place_image){
+        .state = ZPS_PLACE_LEAVING, .was_lost = true, .since = UINT32_MAX, .number = ZPS_NO_SERVER};
   spec.world = ZPS_WORLD_MAX;
   memset(spec.name, '"', ZPS_NAME_MAX); /* two bytes each, on the line */
   for (uint32_t r = 0; r < ZPS_WORLD_MAX; r++) {
@@ -462,12 +484,15 @@ static void test_largest_job(void **state) {
     memset(members[r].host, '"', ZPS_NAME_MAX);
     memset(members[r].addr, 0xff, ZPS_NET_ADDR_MAX);
   }
-  zps_json *params = zps_control_job_open_write(&spec);
-  char *line = zps_json_dump(params);
-  assert_non_null(line);
-  assert_true(strlen(line) + 100 < ZPS_RPC_LINE_MAX); /* the call around it */
-  free(line);
-  zps_json_unref(params);
+  expect_one_line(zps_control_job_open_write(&spec));
+  /* All of its servers are later ones. */
+  for (uint32_t i = 0; i < ZPS_SERVERS_MAX; i++) {
+    places[i].state = ZPS_PLACE_IN;
+    memset(places[i].server.name, '"', ZPS_NAME_MAX);
+    memset(places[i].server.addr, 0xff, places[i].server.addr_len = ZPS_NET_ADDR_MAX);
+  }
+  expect_one_line(zps_control_job_view_write(&(struct zps_job_view){.job_id = UINT64_MAX, .view = spec.view}));
+  free(places);
   free(members);
 }
 

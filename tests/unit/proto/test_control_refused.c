@@ -11,7 +11,7 @@
 #include <cmocka.h>
 
 #include "common/control/rpc.h"
-#include "proto/control_map.h"
+#include "proto/control_change.h"
 #include "proto/control_stats.h"
 #include "tests/support/control_again.h"
 #include "tests/unit/proto/control_rig.h"
@@ -21,9 +21,9 @@ enum { LONG = 5000 };
 /* One member, counted from the first, outer ones ahead of inner ones, is left out or replaced. */
 struct spoil {
   unsigned at, target;
-  const char *with;   /* JSON; NULL: left out */
-  const char *inside; /* the member of the body that is being copied */
-  char path[100];     /* of the target: "fabric.provider", "members.rank"; empty while it was not found */
+  const char *with; /* JSON; NULL: left out */
+  char inside[100]; /* Path of the object that is being copied, "fabric." */
+  char path[160];   /* of the target: "fabric.provider", "view.places.state"; empty while it was not found */
   zps_json *to;
 };
 
@@ -41,16 +41,16 @@ static zps_json *replacement(const struct spoil *spoil) {
 
 static void visit(void *ctx, const char *key, const zps_json *value) {
   struct spoil *spoil = ctx;
-  const char *const outer = spoil->inside;
+  const size_t outer = strlen(spoil->inside);
   zps_json *const to = spoil->to;
   if (spoil->at++ == spoil->target) {
-    snprintf(spoil->path, sizeof spoil->path, "%s%s%s", outer ? outer : "", outer ? "." : "", key);
+    snprintf(spoil->path, sizeof spoil->path, "%s%.50s", spoil->inside, key);
     if (spoil->with) spoil->to = zps_json_set(to, key, replacement(spoil));
     return;
   }
-  spoil->inside = key;
+  snprintf(spoil->inside + outer, sizeof spoil->inside - outer, "%s.", key);
   spoil->to = zps_json_set(to, key, copy_of(spoil, value));
-  spoil->inside = outer;
+  spoil->inside[outer] = '\0';
 }
 
 static zps_json *copy_of(struct spoil *spoil, const zps_json *value) {
@@ -99,8 +99,10 @@ static struct found find(const struct zps_fields *fields, const char *path) {
 }
 
 /* A member that is left out of these may be refused: a rule between members wants it. */
-static const char *const entangled[] = {"job.map joined", "tensor.register scheme.levels",
-                                        "tensor.register scheme.of_width", "tensor.open block_bits"};
+static const char *const entangled[] = {"job.join answer view.places.state", "job.join answer view.places.name",
+                                        "job.next answer view.places.name",  "job.open view.places.state",
+                                        "job.open view.places.since",        "tensor.register scheme.levels",
+                                        "tensor.register scheme.of_width",   "tensor.open block_bits"};
 
 static bool is_entangled(const char *message, const char *path) {
   char name[200];
@@ -123,7 +125,7 @@ struct spoiled {
   const char *message;
   const zps_json *body;
   unsigned target;
-  char path[100];
+  char path[160];
   struct found found;
   zps_err_t err;
   struct zps_error error;
@@ -231,27 +233,39 @@ static void test_sentences(void **state) {
   "\"partitions\": 2"
 #define OPEN(members)                                                                                          \
   "{\"job_id\": \"0x5\", \"seed\": \"0x5\", \"link_secret\": \"00112233445566778899aabbccddeeff\", \"name\": " \
-  "\"j\", \"world\": 1, \"epoch\": 1, " members                                                                \
-  ", \"members\": [{\"rank\": 0, \"host\": \"h\", \"pid\": 1, \"address\": \"01\"}]}"
+  "\"j\", \"world\": 1, " members ", \"members\": [{\"rank\": 0, \"host\": \"h\", \"pid\": 1, \"address\": \"01\"}]}"
+#define VIEW(epoch, places) "\"view\": {\"epoch\": " epoch ", \"began\": 2, \"places\": [" places "]}"
 #define SCHEME(members) "{" TENSOR ", \"scheme\": {\"name\": \"x\", " members "}}"
   static const struct {
     const char *message, *body, *text;
   } cases[] = {
-      {"job.open", OPEN("\"servers\": 2, \"places\": 1, \"server\": 0"), "member 'places' is 1, want 2 to 1024"},
-      {"job.open", OPEN("\"servers\": 2, \"places\": 1025, \"server\": 0"), "member 'places' is 1025, want 2 to 1024"},
-      {"job.open", OPEN("\"servers\": 2, \"places\": 4, \"server\": 2"), "member 'server' is 2, want 0 to 1"},
-      {"job.open", OPEN("\"servers\": 2, \"places\": 4, \"since\": 3, \"server\": 4"),
-       "member 'server' is 4, want 0 to 3"},
+      {"job.open", OPEN("\"server\": 0, " VIEW("1", "{}")),
+       "view: member 'began' is 2, want 1 to 1, as there are places"},
+      {"job.open", OPEN("\"server\": 2, " VIEW("1", "{}, {}")), "member 'server' is 2, want 0 to 1"},
+      {"job.open", OPEN("\"server\": 1, " VIEW("1", "{}, {\"state\": \"free\"}")),
+       "member 'view.places[1].state' is 'free', want in or joining, as it is this server's"},
+      {"job.open", OPEN("\"server\": 1, " VIEW("1", "{}, {\"state\": \"leaving\"}")),
+       "member 'view.places[1].state' is 'leaving', want in or joining, as it is this server's"},
+      {"job.open", OPEN("\"server\": 1, " VIEW("1", "{}, {\"state\": \"joining\"}")),
+       "view: member 'places[1].since' is missing, want the server's epoch"},
+      {"job.open", OPEN("\"server\": 0, " VIEW("1", "{}, {\"state\": \"lost\"}")),
+       "member 'view.places[1].state' is 'lost', want free, in, leaving or joining (left out: in)"},
       {"job.open",
        "{\"job_id\": \"0x5\", \"seed\": \"0x5\", \"link_secret\": \"00112233445566778899aabbccddeeff\", "
-       "\"name\": \"j\", \"world\": 1, \"epoch\": 1, \"servers\": 1, \"server\": 0, "
-       "\"members\": [{\"rank\": 1, \"host\": \"h\", \"pid\": 1, \"address\": \"01\"}]}",
+       "\"name\": \"j\", \"world\": 1, \"server\": 0, " VIEW(
+           "1", "{}, {}") ", "
+                          "\"members\": [{\"rank\": 1, \"host\": \"h\", \"pid\": 1, \"address\": \"01\"}]}",
        "member 'members[0].rank' is 1, want 0"},
       {"job.open",
        "{\"job_id\": \"0x5\", \"seed\": \"0x5\", \"link_secret\": \"00112233445566778899aabbccddeeff\", "
-       "\"name\": \"j\", \"world\": 1, \"epoch\": 1, \"servers\": 1, \"server\": 0, "
-       "\"members\": [{\"rank\": 0, \"pid\": 1, \"address\": \"01\"}]}",
+       "\"name\": \"j\", \"world\": 1, \"server\": 0, " VIEW(
+           "1", "{}, {}") ", "
+                          "\"members\": [{\"rank\": 0, \"pid\": 1, \"address\": \"01\"}]}",
        "member 'members[0].host' is missing, want a string"},
+      {"job.join answer",
+       "{\"job_id\": \"0x5\", \"seed\": \"0x5\", \"link_secret\": \"00112233445566778899aabbccddeeff\", "
+       "\"heartbeat_ms\": 1, \"dead_ms\": 1, " VIEW("1", "{\"name\": \"a\", \"address\": \"01\"}, {}") "}",
+       "member 'view.places[1].address' is missing, want that of its server"},
       {"tensor.register", "{" TENSOR ", \"codec\": 7}",
        "member 'codec' is no string, want auto, paper or coo (left out: auto)"},
       {"tensor.register", "{" TENSOR ", \"codec\": \"small\"}",
@@ -284,15 +298,9 @@ static void test_sentences(void **state) {
        "member 'rounds' is -1, want 0 to 9007199254740992"},
       {"job.suspect", "{\"job_id\": \"0x5\", \"servers\": [1, 0], \"why\": \"reset\"}",
        "member 'servers' has 0 after 1, want ascending positions"},
-      {"job.map", "{\"job_id\": \"0x5\", \"epoch\": 1, \"lost\": []}",
-       "member 'lost' is empty, and there is no 'joined': one must name servers"},
-      {"job.map",
-       "{\"job_id\": \"0x5\", \"epoch\": 1, \"lost\": [], \"joined\": [{\"position\": 1, \"since\": 1, \"name\": "
-       "\"a\", "
-       "\"address\": \"01\"}, {\"position\": 1, \"since\": 1, \"name\": \"a\", \"address\": \"01\"}]}",
-       "member 'joined' has 1 after 1, want ascending positions"},
-      {"job.map", "{\"job_id\": \"0x5\", \"epoch\": 1, \"lost\": [2, 2]}",
-       "member 'lost' has 2 after 2, want ascending positions"},
+      {"job.view", "{\"job_id\": \"0x5\", " VIEW("1", "") "}", "member 'view.places' has 0 elements, want 1 to 1024"},
+      {"job.view", "{\"job_id\": \"0x5\", " VIEW("4", "{}, {\"since\": 5}") "}",
+       "view: member 'places[1].since' is 5, want at most 4, the epoch"},
       {"job.mapped", "{\"job_id\": \"0x5\", \"epoch\": 1, \"tensors\": [{\"tensor\": 1, \"steps\": []}]}",
        "steps of a job: member 'tensors[0].steps' has 0 elements, want 1 to 128"},
       {"job.replay", "{\"job_id\": \"0x5\", \"epoch\": 1, \"tensors\": [{\"tensor\": 1, \"steps\": [7]}]}",

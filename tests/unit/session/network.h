@@ -72,6 +72,32 @@ static inline struct linked *network_open(uint64_t seed) {
   return &network.linked;
 }
 
+/* Message 0 of end 0 has arrived. */
+static inline struct linked *network_open_begun(void) {
+  struct linked *const linked = network_open(1);
+  send_now(linked, 0, 0);
+  linked_settle(linked);
+  return linked;
+}
+
+/* End 0 sends `n` messages, from `first` on, and all are lost. */
+static inline void network_lose(struct linked *linked, unsigned first, unsigned n) {
+  network.is_down = true;
+  for (unsigned i = first; i < first + n; i++) send_now(linked, 0, i);
+  linked_settle(linked);
+  network.is_down = false;
+}
+
+/* Message 1 of end 0 is lost, and message 2 waits for it. */
+static inline struct linked *network_open_with_gap(void) {
+  struct linked *const linked = network_open_begun();
+  network_lose(linked, 1, 1);
+  send_now(linked, 0, 2);
+  linked_settle(linked);
+  assert_int_equal(linked->n_done[1], 1);
+  return linked;
+}
+
 static inline void network_close(void) {
   network.late = 0; /* Nothing lets go of messages that are held in the last turns. */
   for (int i = 0; i < 2; i++)

@@ -29,13 +29,8 @@ static void test_what_a_connection_lost_comes_over_the_next(void **state) {
 /* A stranger took the connection over: neither end is told. */
 static void test_what_vanished_in_silence_is_asked_for(void **state) {
   (void)state;
-  struct linked *const linked = network_open(1);
-  send_now(linked, 0, 0);
-  linked_settle(linked);
-  network.is_down = true;
-  for (unsigned i = 1; i < 4; i++) send_now(linked, 0, i);
-  linked_settle(linked);
-  network.is_down = false;
+  struct linked *const linked = network_open_begun();
+  network_lose(linked, 1, 3);
   linked_pass(linked, 90 * ZPS_NS_PER_MS);
   assert_int_equal(linked->n_done[1], 1);
   linked_pass(linked, 20 * ZPS_NS_PER_MS);
@@ -52,13 +47,8 @@ static void test_what_vanished_in_silence_is_asked_for(void **state) {
 /* One message vanishes, and the other end goes on talking: that it lives does not say that it has all. */
 static void test_what_vanished_is_asked_for_among_others(void **state) {
   (void)state;
-  struct linked *const linked = network_open(1);
-  send_now(linked, 0, 0);
-  linked_settle(linked);
-  network.is_down = true;
-  send_now(linked, 0, 1);
-  linked_settle(linked);
-  network.is_down = false;
+  struct linked *const linked = network_open_begun();
+  network_lose(linked, 1, 1);
   for (unsigned i = 0; i < 30 && linked->n_done[1] < 2; i++) {
     send_now(linked, 1, i);
     linked_pass(linked, 10 * ZPS_NS_PER_MS);
@@ -70,9 +60,7 @@ static void test_what_vanished_is_asked_for_among_others(void **state) {
 /* Frames that came early do not come again. */
 static void test_only_missing_messages_leave_again(void **state) {
   (void)state;
-  struct linked *const linked = network_open(1);
-  send_now(linked, 0, 0);
-  linked_settle(linked);
+  struct linked *const linked = network_open_begun();
   for (unsigned i = 1; i < 20; i++) {
     network.is_down = i == 1 || i == 2 || i == 9;
     send_now(linked, 0, i);
@@ -90,9 +78,7 @@ static void test_only_missing_messages_leave_again(void **state) {
 /* A message that is lost again and again is asked for at a steady pace: answers that say so slow no question down. */
 static void test_what_is_lost_again_is_asked_for_again(void **state) {
   (void)state;
-  struct linked *const linked = network_open(1);
-  send_now(linked, 0, 0);
-  linked_settle(linked);
+  struct linked *const linked = network_open_begun();
   network.loses_frames = true;
   send_now(linked, 0, 1);
   linked_pass(linked, 2 * ZPS_NS_PER_S);
@@ -107,13 +93,8 @@ static void test_what_is_lost_again_is_asked_for_again(void **state) {
 /* Early messages and answers say that the peer lives, copies do not. */
 static void test_signs_of_life(void **state) {
   (void)state;
-  struct linked *const linked = network_open(1);
-  send_now(linked, 0, 0);
-  linked_settle(linked);
-  network.is_down = true;
-  send_now(linked, 0, 1);
-  linked_settle(linked);
-  network.is_down = false;
+  struct linked *const linked = network_open_begun();
+  network_lose(linked, 1, 1);
   uint64_t before = zps_link_signs(linked->links[1]);
   network.twice = 1;
   send_now(linked, 0, 2);
@@ -142,10 +123,7 @@ static void test_a_lossy_link_settles(void **state) {
   assert_int_equal(linked->n_done[1], 1);
   if (!zps_link_settles(linked->links[0])) linked_settle(linked);
   assert_true(zps_link_settles(linked->links[0]));
-  network.is_down = true;
-  send_now(linked, 0, 1);
-  linked_settle(linked);
-  network.is_down = false;
+  network_lose(linked, 1, 1);
   zps_link_cut(linked->links[0]);
   zps_link_tick(linked->links[0], linked->now_ns, false);
   assert_false(zps_link_settles(linked->links[0]));
@@ -167,9 +145,7 @@ static void test_a_lossy_link_settles(void **state) {
 /* A peer that hears nothing asks on and on. Its questions do not save a connection that carries no answer. */
 static void test_questions_are_no_answers(void **state) {
   (void)state;
-  struct linked *const linked = network_open(1);
-  send_now(linked, 0, 0);
-  linked_settle(linked);
+  struct linked *const linked = network_open_begun();
   network.is_down_to = 1 << 1;
   send_now(linked, 0, 1);
   send_now(linked, 1, 0);
@@ -301,9 +277,7 @@ static void test_everything_comes_once_and_in_order(void **state) {
 /* A connection of a silent peer is ended, in ever longer intervals, and the peer is asked over the next. */
 static void test_a_silent_connection_is_ended(void **state) {
   (void)state;
-  struct linked *const linked = network_open(1);
-  send_now(linked, 0, 0);
-  linked_settle(linked);
+  struct linked *const linked = network_open_begun();
   network.is_down = true;
   send_now(linked, 0, 1);
   linked_pass(linked, 900 * ZPS_NS_PER_MS);
@@ -338,9 +312,7 @@ static enum zps_link_verdict verdict(struct zps_link *link) {
 
 static void test_a_word_counts_once(void **state) {
   (void)state;
-  struct linked *const linked = network_open(1);
-  send_now(linked, 0, 0);
-  linked_settle(linked);
+  struct linked *const linked = network_open_begun();
   linked->ends[1].on_message = on_word;
   linked_pass(linked, 200 * ZPS_NS_PER_MS); /* it asks what became of it */
   assert_int_equal(verdict(linked->links[1]), ZPS_LINK_REPEATED);
@@ -356,9 +328,7 @@ static void test_a_word_counts_once(void **state) {
 /* The fabric cannot connect: tried at once, then ever more rarely, and at least ten times a second. */
 static void test_attempts_to_connect_become_rare(void **state) {
   (void)state;
-  struct linked *const linked = network_open(1);
-  send_now(linked, 0, 0);
-  linked_settle(linked);
+  struct linked *const linked = network_open_begun();
   const uint64_t *const sent = &zps_net_counters(linked->ends[0].net)->msgs_sent, before = *sent;
   for (unsigned ms = 0; ms < 10000; ms++) {
     linked->now_ns += ZPS_NS_PER_MS;

@@ -6,9 +6,7 @@
 /* A peer is stopped, goes on for a moment, and is stopped again. It answers each time, but sends nothing. */
 static void test_a_peer_that_only_answers_is_cut_ever_more_rarely(void **state) {
   (void)state;
-  struct linked *const linked = network_open(1);
-  send_now(linked, 0, 0);
-  linked_settle(linked);
+  struct linked *const linked = network_open_begun();
   for (unsigned ms = 0; ms < 60000; ms += 10) {
     linked->now_ns += 10 * ZPS_NS_PER_MS;
     zps_net_progress(linked->ends[0].net);
@@ -27,10 +25,8 @@ static void test_a_peer_that_only_answers_is_cut_ever_more_rarely(void **state) 
 /* This end ends the connection, and the fabric reports the end. */
 static void test_an_ended_connection_counts_once(void **state) {
   (void)state;
-  struct linked *const linked = network_open(1);
+  struct linked *const linked = network_open_begun();
   const _Atomic uint64_t *const count = &linked->counts[0].reconnects;
-  send_now(linked, 0, 0);
-  linked_settle(linked);
   network.is_down = true;
   send_now(linked, 0, 1);
   linked_pass(linked, 1600 * ZPS_NS_PER_MS);
@@ -59,25 +55,10 @@ static void pass_well(struct linked *linked, uint64_t ns) {
   }
 }
 
-/* Message 1 of end 0 is lost, and message 2 waits for it. */
-static struct linked *open_with_gap(void) {
-  struct linked *const linked = network_open(1);
-  send_now(linked, 0, 0);
-  linked_settle(linked);
-  network.is_down = true;
-  send_now(linked, 0, 1);
-  linked_settle(linked);
-  network.is_down = false;
-  send_now(linked, 0, 2);
-  linked_settle(linked);
-  assert_int_equal(linked->n_done[1], 1);
-  return linked;
-}
-
 /* The peer stops before it can send the message again. That is silence, and breaks no rule. */
 static void test_a_silent_peer_owes_nothing(void **state) {
   (void)state;
-  struct linked *const linked = open_with_gap();
+  struct linked *const linked = network_open_with_gap();
   network.is_down = true;
   pass_well(linked, 5900 * ZPS_NS_PER_MS);
   assert_int_equal(check(linked, 6 * ZPS_NS_PER_S), ZPS_OK);
@@ -95,7 +76,7 @@ static void test_a_silent_peer_owes_nothing(void **state) {
 /* The peer answers, and what it sends again never comes. */
 static void test_a_gap_does_not_stay(void **state) {
   (void)state;
-  struct linked *const linked = open_with_gap();
+  struct linked *const linked = network_open_with_gap();
   network.loses_frames = true;
   pass_well(linked, 4800 * ZPS_NS_PER_MS);
   linked_pass(linked, 1200 * ZPS_NS_PER_MS);
@@ -108,7 +89,7 @@ static void test_a_gap_does_not_stay(void **state) {
 /* Both ends read from each other all the time: reads do not bring a missing message. */
 static void test_reads_do_not_hide_a_gap(void **state) {
   (void)state;
-  struct linked *const linked = open_with_gap();
+  struct linked *const linked = network_open_with_gap();
   struct zps_bulk *bulks[2];
   for (int i = 0; i < 2; i++) {
     assert_int_equal(zps_bulk_create(linked->ends[i].net, &(struct zps_bulk_config){0}, &bulks[i]), ZPS_OK);

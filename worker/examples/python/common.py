@@ -5,7 +5,7 @@ ranks and --batch B a step takes the same N * B samples, in the same order, as o
 train what one process trains, to rounding.
 
     --how zenps         zenps.torch.GradientSync, no torch.distributed
-    --how ddp           DistributedDataParallel with zenps's communication hook
+    --how ddp           DistributedDataParallel with zenps's communication hook; ddp-torch: Gloo sums what is no embedding
     --how gloo-sparse   DistributedDataParallel over Gloo, embeddings with sparse gradients
     --how gloo-dense    the same with dense ones; gloo-fp16, gloo-powersgd: with torch's own hooks
     --how alone         one process, nothing synchronised: the reference
@@ -26,7 +26,7 @@ from torch import nn
 
 import data
 
-HOWS = ("zenps", "ddp", "gloo-sparse", "gloo-dense", "gloo-fp16", "gloo-powersgd", "alone")
+HOWS = ("zenps", "ddp", "ddp-torch", "gloo-sparse", "gloo-dense", "gloo-fp16", "gloo-powersgd", "alone")
 
 
 class Task:
@@ -75,7 +75,7 @@ def parser(description: str, **defaults: Any) -> argparse.ArgumentParser:
 
 def sparse(arguments: argparse.Namespace) -> bool:
     """Whether embeddings make sparse gradients."""
-    return not arguments.dense_layout and arguments.how in ("zenps", "ddp", "gloo-sparse", "alone")
+    return not arguments.dense_layout and arguments.how in ("zenps", "ddp", "ddp-torch", "gloo-sparse", "alone")
 
 
 def _compression(arguments: argparse.Namespace) -> Any:
@@ -101,7 +101,7 @@ class Sync:
         compress = _compression(arguments) if how in ("zenps", "ddp") else None
         if arguments.compress != "none" and compress is None:
             raise SystemExit(f"--compress {arguments.compress} needs --how zenps or ddp, not {how}")
-        if how in ("zenps", "ddp"):
+        if how in ("zenps", "ddp", "ddp-torch"):
             import zenps.torch as zt
 
             self.job = zt.init()
@@ -121,8 +121,9 @@ class Sync:
             buckets["bucket_cap_mb"] = 1 << 14
             dist._DEFAULT_FIRST_BUCKET_BYTES = 1 << 34
         module = nn.parallel.DistributedDataParallel(task.model, broadcast_buffers=False, **buckets)
-        if how == "ddp":
-            zt.ddp(module, self.job, scheme=arguments.scheme, **({} if compress is None else {"compress": compress}))
+        if how in ("ddp", "ddp-torch"):
+            dense = "torch" if how == "ddp-torch" else "zenps"
+            zt.ddp(module, self.job, scheme=arguments.scheme, dense=dense, compress=compress)
         elif how == "gloo-fp16":
             from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
 

@@ -239,7 +239,7 @@ static void end_all(struct round *round) {
   }
   if (n_silent > 0)
     zps_log_warn("%" PRIu32
-                 " ranks report this host, but did not come to share memory: their data goes over the fabric",
+                 " other ranks of this host did not connect to share memory: their data goes over the fabric",
                  n_silent);
 }
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import sys
-from typing import NoReturn, Optional
+from typing import Dict, NoReturn, Optional
 
 from . import _lib
 
@@ -18,14 +18,20 @@ def find(program: str) -> Optional[str]:
     return own if os.access(own, os.X_OK) else shutil.which(program)
 
 
-def _exec(program: str) -> NoReturn:
-    path = os.path.join(_lib.BUNDLE, "bin", program)
+def environment() -> Dict[str, str]:
+    """For a program of zenps: this process's variables, and the folder of the libfabric that the package takes."""
+    variables = dict(os.environ)
     folder = _lib.fabric_folder()
     if folder:
-        known = os.environ.get("LD_LIBRARY_PATH", "")
-        os.environ["LD_LIBRARY_PATH"] = f"{folder}:{known}" if known else folder
+        known = variables.get("LD_LIBRARY_PATH", "")
+        variables["LD_LIBRARY_PATH"] = f"{folder}:{known}" if known else folder
+    return variables
+
+
+def _exec(program: str) -> NoReturn:
+    path = os.path.join(_lib.BUNDLE, "bin", program)
     try:
-        os.execv(path, [path, *sys.argv[1:]])
+        os.execve(path, [path, *sys.argv[1:]], environment())
     except OSError as error:
         sys.exit(f"{program}: {path}: {error.strerror}")
 

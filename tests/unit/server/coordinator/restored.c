@@ -77,6 +77,30 @@ struct zps_members *restored_make_again(bool replays, const char *const *lines, 
   return members;
 }
 
+void restored_journal_take(struct restored_journal *journal, const char *const *lines, unsigned n, unsigned first) {
+  *journal = (struct restored_journal){.n = n, .n_notes = restored.n_notes - first};
+  assert_true(n + journal->n_notes <= RECORDS);
+  for (unsigned i = 0; i < n; i++) journal->lines[i] = lines[i];
+  for (unsigned i = 0; i < journal->n_notes; i++)
+    journal->lines[journal->n++] = journal->notes[i] = restored.notes[first + i];
+  restored.n_notes = first;
+}
+
+struct zps_members *restored_from(bool replays, struct restored_journal *journal) {
+  struct zps_members *const members = restored_make_again(replays, journal->lines, journal->n);
+  while (journal->n_notes) free(journal->notes[--journal->n_notes]);
+  return members;
+}
+
+struct zps_members *restored_compact(struct zps_members *members, struct zps_member_client *clients, unsigned n) {
+  struct restored_journal journal;
+  const unsigned first = restored.n_notes;
+  zps_members_note_all(members);
+  restored_journal_take(&journal, NULL, 0, first);
+  restored_leave(members, clients, n);
+  return restored_from(true, &journal);
+}
+
 const struct zps_member_job *restored_job(const struct zps_members *members) {
   return zps_members_job_first(members);
 }

@@ -31,10 +31,25 @@ extern struct restored {
 
 #define RANK_GONE(number) \
   "{\"state\":\"left\",\"host\":\"h\",\"rack\":\"\",\"pid\":1,\"secret\":\"0x20" number "\"," FABRIC "}"
+/* Of two ranks, which are in it. */
+#define JOB_OF(servers)                                                                                             \
+  "{\"what\":\"job\",\"job_id\":\"0x1\",\"name\":\"j\",\"seed\":\"0x2\",\"epoch\":7,\"next_tensor\":0,\"servers\":" \
+  "[" servers "],\"ranks\":[" RANK("0") "," RANK("1") "]}"
 
 struct zps_members *restored_make(bool replays);
 /* From records, and nobody is back yet. */
 struct zps_members *restored_make_again(bool replays, const char *const *lines, unsigned n);
+/* The records of another start: given ones, and the notes from `first` on, which are restored.notes no longer. */
+struct restored_journal {
+  const char *lines[RECORDS];
+  char *notes[RECORDS];
+  unsigned n, n_notes;
+};
+void restored_journal_take(struct restored_journal *journal, const char *const *lines, unsigned n, unsigned first);
+/* Starts from the journal, and frees its notes. */
+struct zps_members *restored_from(bool replays, struct restored_journal *journal);
+/* Starts from a compacted journal of `members`, whose clients are lost. */
+struct zps_members *restored_compact(struct zps_members *members, struct zps_member_client *clients, unsigned n);
 const struct zps_member_job *restored_job(const struct zps_members *members); /* the first */
 void restored_server_back(struct zps_members *members, struct zps_member_client *client, const char *name,
                           uint64_t secret);

@@ -339,7 +339,7 @@ static void test_crowds_are_told_rarely(void **state) {
 static int expect_warnings(void **state) {
   (void)state;
   logs_start();
-  logs_expect(ZPS_LOG_WARN, "peer: closed, to make room: it is in no job, and there are ");
+  logs_expect(ZPS_LOG_WARN, "peer: closed, to make room: it is in no job, and its origin has ");
   return 0;
 }
 

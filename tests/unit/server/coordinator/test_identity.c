@@ -205,6 +205,7 @@ static void its_user_comes_over_its_socket(void **state) {
              "audit: method=server.register by=- role=server is refused: 'server.register' is for the user");
   own_socket = true;
   setenv("TMPDIR", tmp, true);
+  unsetenv("XDG_RUNTIME_DIR");
   open_coordinator(NULL);
   own_socket = false;
 

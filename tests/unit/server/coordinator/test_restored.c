@@ -18,27 +18,28 @@
 
 static void test_header(void **state) {
   (void)state;
-  uint64_t incarnation = 0;
+  struct zps_record_header read = {.version = 0};
   struct zps_error error;
   zps_json *header = zps_record_header_write("blue", 7);
-  assert_int_equal(zps_record_header_read(header, "blue", &incarnation, &error), ZPS_OK);
-  assert_int_equal(incarnation, 7);
-  assert_int_equal(zps_record_header_read(header, "green", &incarnation, &error), ZPS_ERR_REFUSED);
+  assert_int_equal(zps_record_header_read(header, "blue", &read, &error), ZPS_OK);
+  assert_true(read.incarnation == 7 && read.version == 2);
+  assert_int_equal(zps_record_header_read(header, "green", &read, &error), ZPS_ERR_REFUSED);
   assert_non_null(strstr(error.text, "of cluster 'blue', and this coordinator of cluster 'green'"));
-  header = zps_json_set_u64(header, "version", 2);
-  assert_int_equal(zps_record_header_read(header, "blue", &incarnation, &error), ZPS_ERR_VERSION);
-  assert_non_null(strstr(error.text, "it is of version 2, and this program's of version 1"));
+  header = zps_json_set_u64(header, "version", 1);
+  assert_int_equal(zps_record_header_read(header, "blue", &read, &error), ZPS_OK);
+  assert_int_equal(read.version, 1);
+  header = zps_json_set_u64(header, "version", 3);
+  assert_int_equal(zps_record_header_read(header, "blue", &read, &error), ZPS_ERR_VERSION);
+  assert_non_null(strstr(
+      error.text, "it is of version 3, and this program reads versions 1 to 2: run the release that wrote it, or"));
   zps_json_unref(header);
   header = zps_json_set_str(zps_json_object(), "what", "job");
-  assert_int_equal(zps_record_header_read(header, "blue", &incarnation, &error), ZPS_ERR_VERSION);
+  assert_int_equal(zps_record_header_read(header, "blue", &read, &error), ZPS_ERR_VERSION);
   zps_json_unref(header);
 }
 
 /* ------------------------------------------------------------ a death, and not what follows from it */
 
-#define JOB_OF(servers)                                                                                             \
-  "{\"what\":\"job\",\"job_id\":\"0x1\",\"name\":\"j\",\"seed\":\"0x2\",\"epoch\":7,\"next_tensor\":0,\"servers\":" \
-  "[" servers "],\"ranks\":[" RANK("0") "," RANK("1") "]}"
 static const char tensor_opening[] =
     "{\"what\":\"tensor\",\"job_id\":\"0x1\",\"tensor\":0,\"name\":\"w\",\"rows\":4,\"width\":1,\"dtype\":\"f32\","
     "\"op\":"
@@ -94,15 +95,8 @@ static void test_a_map_under_way_begins_anew(void **state) {
               restored.steps == 2);
   /* Once more: all have heard, or are told of the same steps in the same epoch. */
   const uint32_t epoch = job->view.epoch;
-  char *all[RECORDS];
-  const unsigned n = restored.n_notes;
-  zps_members_note_all(members);
-  const unsigned n_all = restored.n_notes - n;
-  memcpy(all, restored.notes + n, n_all * sizeof *all);
-  restored.n_notes = n;
-  restored_leave(members, clients, 4);
+  members = restored_compact(members, clients, 4);
   memset(clients, 0, sizeof clients);
-  members = restored_make_again(true, (const char *const *)all, n_all);
   job = restored_job(members);
   assert_true(job->state == ZPS_JOB_RUNNING && job->map.state == ZPS_MAP_NONE && job->view.epoch == epoch);
   assert_int_equal(restored.n_notes, 0);
@@ -111,7 +105,6 @@ static void test_a_map_under_way_begins_anew(void **state) {
   assert_true(restored.acts[ZPS_ACT_MAP_SERVER] == 0 && restored.acts[ZPS_ACT_REPLAY_SERVER] == 1);
   assert_true(restored.acts[ZPS_ACT_MAP_RANK] == 0 && restored.acts[ZPS_ACT_REPLAY_RANK] == 1 && restored.steps == 2);
   restored_leave(members, clients, 2);
-  for (unsigned i = 0; i < n_all; i++) free(all[i]);
 }
 
 /* Of the losses, one after another, the state has the first alone with what followed: the second is begun anew. */
@@ -157,19 +150,11 @@ static void test_a_server_that_drains(void **state) {
   assert_int_equal(restored.acts[ZPS_ACT_JOB_CLOSE], 1);
   assert_int_equal(b->n_jobs, 0);
   /* Once more: it has left. */
-  char *all[RECORDS];
-  const unsigned n = restored.n_notes;
-  zps_members_note_all(members);
-  const unsigned n_all = restored.n_notes - n;
-  memcpy(all, restored.notes + n, n_all * sizeof *all);
-  restored.n_notes = n;
-  restored_leave(members, clients, 5);
-  members = restored_make_again(true, (const char *const *)all, n_all);
+  members = restored_compact(members, clients, 5);
   job = restored_job(members);
   assert_true(job->map.state == ZPS_MAP_NONE && zps_member_job_servers_lost(job) == 0);
   assert_true(zps_members_server(members, 1)->stops && zps_members_server(members, 1)->n_jobs == 0);
   zps_members_destroy(members);
-  for (unsigned i = 0; i < n_all; i++) free(all[i]);
 }
 
 /* ------------------------------------------------------------ servers that took free places */
@@ -239,18 +224,10 @@ static void test_places_that_are_free(void **state) {
   for (unsigned i = 1; i < 3; i++) zps_members_tick(members, i * 60 * ZPS_NS_PER_S);
   assert_true(restored.acts[ZPS_ACT_JOB_OPEN] == 1 && zps_member_job_admits(job, 1));
   /* And what it notes is what it was made from. */
-  char *all[RECORDS];
-  const unsigned n = restored.n_notes;
-  zps_members_note_all(members);
-  const unsigned n_all = restored.n_notes - n;
-  memcpy(all, restored.notes + n, n_all * sizeof *all);
-  restored.n_notes = n;
-  restored_leave(members, clients, 4);
-  members = restored_make_again(true, (const char *const *)all, n_all);
+  members = restored_compact(members, clients, 4);
   job = restored_job(members);
   assert_true(job->view.n_first == 1 && job->view.n_places == 3 && zps_member_job_servers_lost(job) == 0);
   zps_members_destroy(members);
-  for (unsigned i = 0; i < n_all; i++) free(all[i]);
   static const char *const wrong[] = {SERVER("0", "a"), JOB_WITH_ROOM("4")};
   zps_json *record;
   members = restored_make(true);
@@ -364,36 +341,47 @@ static void test_the_end_of_a_job(void **state) {
 
 /* ------------------------------------------------------------ bytes */
 
-/* A journal with every member of every record that stays in a compacted one is written again as it was. */
-static void test_bytes_of_a_journal(void **state) {
-  (void)state;
+static unsigned read_lines(const char *name, char lines[RECORDS][2048]) {
   const char *const top = getenv("ZPS_TOP_SRCDIR");
-  char path[1024], lines[RECORDS][2048];
+  char path[1024];
   unsigned n = 0;
-  snprintf(path, sizeof path, "%s/tests/fuzz/state/all.txt", top ? top : ".");
+  snprintf(path, sizeof path, "%s/tests/fuzz/state/%s", top ? top : ".", name);
   FILE *const file = fopen(path, "r");
   assert_non_null(file);
-  struct zps_members *const members = restored_make(true);
-  for (; fgets(lines[n], sizeof lines[n], file); n++) {
-    struct zps_error error;
-    zps_json *record;
-    lines[n][strcspn(lines[n], "\n")] = '\0';
-    assert_int_equal(zps_json_parse(lines[n], strlen(lines[n]), &record, &error), ZPS_OK);
-    if (zps_record_read(members, record, 5, &error)) fail_msg("%s: %s", lines[n], error.text);
-    zps_json_unref(record);
-  }
+  for (; fgets(lines[n], sizeof lines[n], file); n++) lines[n][strcspn(lines[n], "\n")] = '\0';
   fclose(file);
-  zps_members_note_all(members);
-  for (unsigned i = 0; i < n && i < restored.n_notes; i++) assert_string_equal(restored.notes[i], lines[i]);
-  assert_int_equal(restored.n_notes, n);
-  zps_members_destroy(members);
+  return n;
+}
+
+/* A journal with every member of every record that stays in a compacted one is written again as it was. The same
+ * journal of version 1 becomes this one. */
+static void test_bytes_of_a_journal(void **state) {
+  static char lines[RECORDS][2048], read[RECORDS][2048];
+  static const char *const names[] = {"all.txt", "version_1.txt"};
+  const unsigned n = read_lines("all.txt", lines);
+  for (unsigned k = 0; k < 2; k++) {
+    struct zps_members *const members = restored_make(true);
+    assert_int_equal(read_lines(names[k], read), n);
+    for (unsigned i = 0; i < n; i++) {
+      struct zps_error error;
+      zps_json *record;
+      assert_int_equal(zps_json_parse(read[i], strlen(read[i]), &record, &error), ZPS_OK);
+      if (zps_record_read(members, record, 5, &error)) fail_msg("%s: %s", read[i], error.text);
+      zps_json_unref(record);
+    }
+    zps_members_note_all(members);
+    for (unsigned i = 0; i < n && i < restored.n_notes; i++) assert_string_equal(restored.notes[i], lines[i]);
+    assert_int_equal(restored.n_notes, n);
+    zps_members_destroy(members);
+    restored_teardown(state);
+  }
 }
 
 /* Records of changes, which a compacted journal has not. */
 static void test_bytes_of_changes(void **state) {
   (void)state;
   struct zps_member_rank rank = {.state = ZPS_RANK_LEFT}, *ranks[] = {NULL, &rank};
-  struct zps_member_job job = {.job_id = 5, .world = 2, .ranks = ranks};
+  struct zps_member_job job = {.job_id = 5, .world = 2, .ranks = ranks, .lost_servers = "a, c"};
   struct zps_member_tensor tensor = {.spec = {.tensor = 7}, .state = ZPS_TENSOR_OPEN};
   struct zps_member_tensor failed = {.spec = {.tensor = 8}, .state = ZPS_TENSOR_FAILED};
   const struct zps_member_group group = {.name = "row/0"};
@@ -409,7 +397,9 @@ static void test_bytes_of_changes(void **state) {
   } cases[] = {
       {{.type = ZPS_NOTE_SERVER_GONE, .server = &server}, "{\"server\":3,\"what\":\"server.gone\"}"},
       {{.type = ZPS_NOTE_JOB_FAILED, .job = &job},
-       CHANGE("5", "\"code\":\"ERR_PEER_LOST\",\"text\":\"rank 1 was lost\",\"what\":\"job.failed\"")},
+       CHANGE("5",
+              "\"code\":\"ERR_PEER_LOST\",\"text\":\"rank 1 was lost\",\"lost_servers\":\"a, "
+              "c\",\"what\":\"job.failed\"")},
       {{.type = ZPS_NOTE_JOB_GONE, .job = &job}, CHANGE("5", "\"what\":\"job.gone\"")},
       {{.type = ZPS_NOTE_JOB_CAUSE, .job = &job}, CHANGE("5", "\"what\":\"job.cause\"")},
       {{.type = ZPS_NOTE_JOB_CAUSE, .job = &hung},
@@ -465,6 +455,10 @@ static void test_nonsense(void **state) {
       {JOB_WITH("", RANK("0") ",{\"state\":\"in\"}"), "job: member 'ranks[1].host' is missing, want a string"},
       {JOB_WITH("\"since\":[1],", RANK("0")), "job: member 'since' has 1 elements, want one for each of 2 servers"},
       {JOB_WITH("\"leaving\":[1],", RANK("0")), "job: member 'leaving' has 1 elements, want one for each of 2 servers"},
+      {"{\"what\":\"job\",\"job_id\":\"0x2\",\"name\":\"k\",\"seed\":\"0x2\",\"next_tensor\":0,\"ranks\":[" RANK(
+           "0") "]}",
+       "job: member 'view' is missing, want an object"},
+      {JOB_WITH("\"since\":[0,10],", RANK("0")), "job: member 'places[1].since' is 10, want at most 9, the epoch"},
       {JOB_WITH("\"drained\":3,", RANK("0")), "job: member 'drained' is 3, want 0 to 2"},
       {JOB_WITH("\"generation\":1,\"rank\":0,\"world\":2,\"source\":0,\"step\":0,", RANK("0")),
        "job: member 'world' is 2, want 1, as there are ranks"},

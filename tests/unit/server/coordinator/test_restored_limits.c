@@ -13,9 +13,6 @@
 #include "server/membership/history.h"
 #include "tests/unit/server/coordinator/restored.h"
 
-#define JOB_OF(servers)                                                                                             \
-  "{\"what\":\"job\",\"job_id\":\"0x1\",\"name\":\"j\",\"seed\":\"0x2\",\"epoch\":7,\"next_tensor\":0,\"servers\":" \
-  "[" servers "],\"ranks\":[" RANK("0") "," RANK("1") "]}"
 #define TENSOR(number)                                                                                                 \
   "{\"what\":\"tensor\",\"job_id\":\"0x1\",\"tensor\":" number ",\"name\":\"w" number                                  \
   "\",\"rows\":4,\"width\":1,"                                                                                         \
@@ -76,18 +73,10 @@ static void test_the_largest_record(void **state) {
   (void)state;
   char *const line = largest_job(ZPS_MAP_ALL_STEPS_MAX / ALL_TENSORS);
   const char *const lines[] = {SERVER("0", "a"), line};
-  struct zps_members *members = restored_make_again(true, lines, 2);
-  zps_members_note_all(members);
-  char *all[RECORDS];
-  const unsigned n = restored.n_notes;
-  memcpy(all, restored.notes, n * sizeof *all);
-  restored.n_notes = 0;
-  zps_members_destroy(members);
-  members = restored_make_again(true, (const char *const *)all, n);
+  struct zps_members *const members = restored_compact(restored_make_again(true, lines, 2), NULL, 0);
   assert_int_equal(restored_job(members)->map.steps.n_all, ZPS_MAP_ALL_STEPS_MAX);
   assert_int_equal(restored_job(members)->world, WORLD);
   zps_members_destroy(members);
-  for (unsigned i = 0; i < n; i++) free(all[i]);
   free(line);
 }
 
@@ -201,24 +190,44 @@ static void test_the_tenant_of_an_elastic_job(void **state) {
 
 /* ------------------------------------------------------------ names of lost servers */
 
-/* Their names are known after a new start, and after another one. */
+/* Names are known after a new start, and after another one from a compacted journal. */
+static void stay(struct zps_members *members, const char *names, enum zps_job_state wanted) {
+  for (int i = 0; i < 2; i++) {
+    assert_int_equal(restored_job(members)->state, wanted);
+    assert_string_equal(restored_job(members)->lost_servers, names);
+    if (i == 0) members = restored_compact(members, NULL, 0);
+  }
+  zps_members_destroy(members);
+}
+
 static void test_names_of_lost_servers(void **state) {
   (void)state;
   static const char *const lines[] = {SERVER("0", "a"), SERVER("1", "b"), JOB_OF("0,1"),
                                       "{\"what\":\"server.gone\",\"server\":1}"};
-  struct zps_members *members = restored_make_again(true, lines, 4);
-  assert_string_equal(restored_job(members)->lost_servers, "b");
-  char *all[RECORDS];
-  const unsigned n = restored.n_notes;
-  zps_members_note_all(members);
-  const unsigned n_all = restored.n_notes - n;
-  memcpy(all, restored.notes + n, n_all * sizeof *all);
-  restored.n_notes = n;
-  zps_members_destroy(members);
-  members = restored_make_again(true, (const char *const *)all, n_all);
-  assert_string_equal(restored_job(members)->lost_servers, "b");
-  zps_members_destroy(members);
-  for (unsigned i = 0; i < n_all; i++) free(all[i]);
+  stay(restored_make_again(true, lines, 4), "b", ZPS_JOB_RUNNING);
+}
+
+static void test_names_of_a_failed_job(void **state) {
+  (void)state;
+  static const char *const lines[] = {
+      SERVER("0", "a"), SERVER("1", "b"), JOB_OF("0,1"), "{\"what\":\"server.gone\",\"server\":1}",
+      "{\"what\":\"job.failed\",\"job_id\":\"0x1\",\"code\":\"ERR_PEER_LOST\",\"text\":\"x\"}"};
+  stay(restored_make_again(true, lines, 5), "b", ZPS_JOB_CLOSING);
+}
+
+/* Its only server lives, but has lost the job, so no record says that it is gone. */
+static void test_names_of_a_job_that_fails_by_the_loss(void **state) {
+  (void)state;
+  static const struct zps_net_info fabric = {.provider = "tcp", .addr_format = "f", .addr = {1}, .addr_len = 1};
+  static const char *const lines[] = {SERVER("0", "a"), JOB_OF("0")};
+  const struct zps_server_spec spec = {.name = "a", .host = "h", .pid = 1, .fabric = &fabric, .secret = 0x100};
+  struct zps_member_client client = {.server = NULL};
+  struct zps_members *const members = restored_make_again(true, lines, 2);
+  assert_int_equal(zps_members_server_register(members, &client, &spec, true, NULL), ZPS_OK);
+  struct restored_journal journal;
+  restored_journal_take(&journal, lines, 2, 0);
+  restored_leave(members, &client, 1);
+  stay(restored_from(true, &journal), "a", ZPS_JOB_CLOSING);
 }
 
 /* ------------------------------------------------------------ time */
@@ -243,16 +252,54 @@ static void test_the_grace_of_a_failed_job(void **state) {
   restored_leave(members, clients, 2);
 }
 
+/* A job of every state of a place, as this release notes it, is restored as it was. */
+static void test_a_view(void **state) {
+  (void)state;
+#define VIEW                                                                                           \
+  "\"view\":{\"epoch\":9,\"began\":5,\"places\":[{\"number\":0},{\"since\":8,\"number\":2},"           \
+  "{\"state\":\"leaving\",\"lost\":true,\"number\":1},{\"state\":\"free\",\"lost\":true,\"since\":4}," \
+  "{\"state\":\"free\"},{\"state\":\"free\"}]}"
+  static const char *const lines[] = {SERVER("0", "a"), SERVER("1", "b"), SERVER("2", "c"),
+                                      "{\"what\":\"job\",\"job_id\":\"0x1\",\"name\":\"j\",\"seed\":\"0x2\"," VIEW
+                                      ",\"next_tensor\":0,\"maps\":true,\"ranks\":[" RANK("0") "," RANK("1") "]}"};
+  struct zps_members *members = restored_make(true);
+  struct zps_error error = {.text = ""};
+  zps_json *record;
+  for (unsigned i = 0; i < 4; i++) {
+    assert_int_equal(zps_json_parse(lines[i], strlen(lines[i]), &record, &error), ZPS_OK);
+    assert_int_equal(zps_record_read(members, record, 5, &error), ZPS_OK);
+    zps_json_unref(record);
+  }
+  const struct zps_member_job *const job = restored_job(members);
+  assert_true(job->view.epoch == 9 && job->view.n_first == 5 && job->view.n_places == 6);
+  const struct zps_view_place *const places = job->view.places;
+  assert_true(places[0].state == ZPS_PLACE_IN && places[0].server->index == 0 && places[0].since == 0);
+  assert_true(places[1].state == ZPS_PLACE_IN && places[1].server->index == 2 && places[1].since == 8);
+  assert_true(places[2].state == ZPS_PLACE_LEAVING && places[2].server->index == 1 && places[2].was_lost);
+  assert_true(places[3].state == ZPS_PLACE_FREE && places[3].was_lost && places[3].since == 4);
+  assert_true(places[4].state == ZPS_PLACE_FREE && !places[4].was_lost);
+  record = zps_record_write(&(struct zps_member_note){.type = ZPS_NOTE_JOB, .job = job});
+  char *const text = zps_json_dump(record);
+  assert_non_null(strstr(text, VIEW));
+  free(text);
+  zps_json_unref(record);
+  zps_members_destroy(members);
+#undef VIEW
+}
+
 int main(void) {
   restored_log();
   const struct CMUnitTest tests[] = {
       cmocka_unit_test_teardown(test_a_limit_that_was_lowered, restored_teardown),
+      cmocka_unit_test_teardown(test_a_view, restored_teardown),
       cmocka_unit_test_teardown(test_the_largest_record, restored_teardown),
       cmocka_unit_test_teardown(test_too_many_steps, restored_teardown),
       cmocka_unit_test_teardown(test_jobs_count_for_their_tenant, restored_teardown),
       cmocka_unit_test_teardown(test_the_owner_of_a_job_that_ends, restored_teardown),
       cmocka_unit_test_teardown(test_the_tenant_of_an_elastic_job, restored_teardown),
       cmocka_unit_test_teardown(test_names_of_lost_servers, restored_teardown),
+      cmocka_unit_test_teardown(test_names_of_a_failed_job, restored_teardown),
+      cmocka_unit_test_teardown(test_names_of_a_job_that_fails_by_the_loss, restored_teardown),
       cmocka_unit_test_teardown(test_the_grace_of_a_failed_job, restored_teardown),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

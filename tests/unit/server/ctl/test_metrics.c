@@ -79,7 +79,8 @@ static void test_states_are_counted(void **state) {
           "\"silent_ms\": 1500}], \"ranks\": [{\"job\": \"j\", \"rank\": 1, \"state\": \"lost\"}, "
           "{\"job\": \"j\", \"rank\": 0, \"state\": \"in\"}, {\"job\": \"j\", \"rank\": 2, \"state\": \"in\"}]}"};
   holds(&answers, "zenps_servers",
-        "zenps_servers{state=\"away\"} 0\nzenps_servers{state=\"draining\"} 0\nzenps_servers{state=\"in\"} 2\n");
+        "zenps_servers{state=\"away\"} 0\nzenps_servers{state=\"draining\"} 0\nzenps_servers{state=\"in\"} 2\n"
+        "zenps_servers{state=\"stopping\"} 0\n");
   holds(&answers, "zenps_server_silent", "zenps_server_silent_seconds{server=\"a\"} 1.5\n");
   holds(&answers, "zenps_job_ranks",
         "zenps_job_ranks{zenps_job=\"j\",state=\"in\"} 2\nzenps_job_ranks{zenps_job=\"j\",state=\"lost\"} 1\n");

@@ -32,6 +32,11 @@ struct trouble {
 #define ROUND(age, waits, n, ranks)                                                                                \
   "{\"server\":\"s1\",\"job\":\"j\",\"job_id\":\"0x1\",\"tensor\":0,\"name\":\"emb\",\"step\":100,\"age_ms\":" age \
   ",\"left_ms\":47000,\"waits_for\":\"" waits "\",\"n_ranks\":" n ",\"ranks\":" ranks "}"
+#define PEERS(age, waits, n, ranks)                                                              \
+  "{\"job\":\"j\",\"job_id\":\"0x1\",\"tensor\":0,\"name\":\"emb\",\"step\":100,\"age_ms\":" age \
+  ",\"left_ms\":47000,\"waits_for\":\"" waits "\",\"n_ranks\":" n ",\"ranks\":" ranks "}"
+#define CLOCK(host, ms, error) \
+  "{\"name\":\"s" host "\",\"state\":\"in\",\"host\":\"" host "\",\"clock_ms\":" ms ",\"clock_error_ms\":" error "}"
 #define SHARD(server, bytes, ns)                                                     \
   "{\"server\":\"" server                                                            \
   "\",\"job\":\"j\",\"job_id\":\"0x1\",\"tensor\":0,\"name\":\"emb\",\"rounds\":10," \
@@ -88,6 +93,9 @@ static const struct trouble troubles[] = {
              "," ROUND("3000", "push", "1", "[1]") "],\"shards\":[{\"server\":\"s1\",\"job\":\"j\",\"name\":\"slow\","
                                                    "\"rounds\":10,\"collect_ns\":10e9}]"),
      .state = "critical", .evidence = "tensor emb has waited 3.0 s", .n = 1},
+    {"a server that stops cannot be taken back", .members = "{\"servers\":[{\"name\":\"s2\",\"state\":\"stopping\"}]}",
+     .jobs = "{\"jobs\":[{\"job\":\"j\",\"state\":\"running\",\"servers\":2,\"servers_in\":1}]}", .state = "warning",
+     .evidence = "job j runs on 1 of 2 servers; stopping: s2", .remedy = "start s2 again, or another server", .n = 1},
     {"a name that a shell would run", .members = "{\"unreachable\":[{\"job\":\"j\",\"name\":\"a'$(rm x)\"}]," RANKS "}",
      .state = "warning", .remedy = "zenpsctl undrain 'a'\\''$(rm x)' at once", .n = 1},
     {"a round is young", .now = NOW(",\"rounds\":[" ROUND("1900", "push", "1", "[1]") "]"), .state = "ok"},
@@ -95,6 +103,43 @@ static const struct trouble troubles[] = {
      .now =
          NOW(",\"rounds\":[" ROUND("6200", "push", "1", "[1]") "],\"shards\":[{\"server\":\"s1\",\"job\":\"j\","
                                                                "\"name\":\"emb\",\"rounds\":10,\"collect_ns\":10e9}]"),
+     .state = "ok"},
+    {"a rank of a round between ranks does not call",
+     .now = NOW(",\"rounds\":[" PEERS("6200", "message", "1", "[1]") "]"), .state = "critical",
+     .evidence =
+         "job j: step 100 of tensor emb has waited 6.2 s for messages of rank 1 (host w1, pid 101); its deadline",
+     .remedy = "its process lives, and does not call, or does not get on: print its stack there (py-spy dump -p 101",
+     .n = 1},
+    {"a rank of a round between ranks is silent", .now = NOW(",\"rounds\":[" PEERS("6200", "message", "1", "[2]") "]"),
+     .state = "critical", .evidence = "for messages of rank 2 (host w2, pid 102)",
+     .remedy = "it has been silent for 9.4 s: its process is stopped or starved", .n = 1},
+    {"a rank of a round between ranks computes", .now = NOW(",\"rounds\":[" PEERS("6200", "rank", "1", "[0]") "]"),
+     .state = "critical", .evidence = "for the work of rank 0 (host w0, pid 100)", .remedy = "print its stack", .n = 1},
+    {"ranks wait for each other", .now = NOW(",\"rounds\":[" PEERS("6200", "message", "3", "[0,1,2]") "]"),
+     .state = "critical", .evidence = "for messages of ranks 0, 1, 2", .remedy = "the links between them", .n = 1},
+    {"rounds between ranks take long by themselves",
+     .now = NOW(
+         ",\"rounds\":[" PEERS("6200", "message", "1", "[1]") "],\"tensors\":[{\"job\":\"j\",\"job_id\":\"0x1\","
+                                                              "\"tensor\":0,\"rank_rounds\":10,\"total_ns\":10e9}]"),
+     .state = "ok"},
+    {"a clock is wrong",
+     .members = "{\"servers\":[" CLOCK(
+         "a", "0.1", "0.2") "],\"ranks\":[{\"job\":\"j\",\"rank\":1,"
+                            "\"host\":\"b\",\"clock_ms\":-90500,\"clock_error_ms\":3},{\"job\":\"j\",\"rank\":2,"
+                            "\"host\":\"b\",\"clock_ms\":-90500,\"clock_error_ms\":3}]}",
+     .state = "warning", .evidence = "the clock of host b (rank 1 of job j) is 90.5 s behind the coordinator's",
+     .remedy = "timedatectl", .n = 1},
+    {"a clock is so wrong that certificates are not valid yet",
+     .members = "{\"servers\":[" CLOCK("a", "700e3", "2") "]}", .state = "critical",
+     .evidence = "the clock of host a (server sa) is 700.0 s ahead of the coordinator's", .n = 1},
+    {"a clock that may be right", .members = "{\"servers\":[" CLOCK("a", "4000", "3001") "]}", .state = "ok"},
+    {"a clock that is a little off", .members = "{\"servers\":[" CLOCK("a", "990", "1") "]}", .state = "ok"},
+    {"the coordinator's clock is wrong",
+     .members =
+         "{\"servers\":[" CLOCK("a", "-5000", "1") "," CLOCK("b", "-5001", "1") "," CLOCK("c", "-4999", "1") "]}",
+     .state = "warning", .evidence = "the coordinator's clock is over 1 s ahead of the clocks of 3 of 3 hosts", .n = 1},
+    {"the clock of another job's rank", .job = "other",
+     .members = "{\"ranks\":[{\"job\":\"j\",\"rank\":1,\"host\":\"b\",\"clock_ms\":9e4,\"clock_error_ms\":1}]}",
      .state = "ok"},
     {"another job's round", .job = "other", .now = NOW(",\"rounds\":[" ROUND("6200", "push", "1", "[1]") "]"),
      .state = "ok"},

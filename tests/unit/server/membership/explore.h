@@ -22,7 +22,7 @@ extern const char *const explore_names[N_SERVERS]; /* of servers */
 struct held { /* a server's view of a job */
   uint64_t job_id;
   bool answered;
-  uint32_t asked, mapped, replayed; /* epochs of job.map: told, answered; of job.replay */
+  uint32_t asked, mapped, replayed; /* epochs of job.view: told, answered; of job.replay */
 };
 
 struct fake {
@@ -48,7 +48,7 @@ struct late { /* job.open a server has to answer, of a job that it has forgotten
   uint64_t job_id;
 };
 
-struct map { /* job.map a server has to answer */
+struct map { /* job.view a server has to answer */
   unsigned server;
   uint64_t job_id;
   uint32_t epoch;
@@ -64,21 +64,18 @@ struct story { /* a job as the coordinator saw it */
 struct world {
   struct zps_members *members;
   struct fake fakes[N_SERVERS + N_WORKERS];
-  int tokens[TOKENS_MAX]; /* times answered */
-  unsigned n_tokens;
-  struct request open[OPEN_MAX];
-  unsigned n_open;
-  struct late late[OPEN_MAX];
-  unsigned n_late;
+  unsigned n_tokens, n_open, n_late, n_maps, n_stories;
   unsigned n_placements; /* servers that took free places */
-  struct map maps[OPEN_MAX];
-  unsigned n_maps;
   bool replays;
   uint32_t places; /* of jobs, at least */
-  struct story stories[STORIES_MAX];
-  unsigned n_stories;
   struct zps_rng rng;
   uint64_t now_ns;
+  /* explore_init() does not clear these: each has as many entries as counted above. */
+  int tokens[TOKENS_MAX]; /* times answered */
+  struct request open[OPEN_MAX];
+  struct late late[OPEN_MAX];
+  struct map maps[OPEN_MAX];
+  struct story stories[STORIES_MAX];
 };
 
 /* What may happen. Below EVENT_ANSWER: the server, or (from N_SERVERS on) the worker of that number comes, or goes. */
@@ -121,6 +118,8 @@ void explore_event(struct world *world, enum explore_event what);
 /* Long enough for servers to take free places; so not one of the short sequences' events. */
 void explore_pass_time(struct world *world);
 
+/* Of a new request, unanswered. */
+int *explore_token(struct world *world);
 /* Comes, comes back, or goes. */
 void explore_toggle(struct world *world, unsigned who);
 /* Its connection ends, and it means to come back. */

@@ -12,6 +12,13 @@
 const struct explore_worker explore_workers[N_WORKERS] = {{0, 2}, {1, 2}, {0, 2}, {1, 3}};
 const char *const explore_names[N_SERVERS] = {"s0", "s1", "s2"};
 
+int *explore_token(struct world *world) {
+  assert_true(world->n_tokens < TOKENS_MAX);
+  int *const token = &world->tokens[world->n_tokens++];
+  *token = 0;
+  return token;
+}
+
 static void forget_late(struct world *world, unsigned who) {
   for (unsigned i = 0; i < world->n_late;)
     if (world->late[i].server == who)
@@ -140,7 +147,7 @@ void explore_toggle(struct world *world, unsigned who) {
                                        .timeout_ms = 10,
                                        .fabric = &fabric,
                                        .secret = 1 + who};
-    int *token = &world->tokens[world->n_tokens++];
+    int *token = explore_token(world);
     fake->up = true;
     if (zps_members_join(world->members, &fake->client, &spec, token, world->now_ns, NULL)) ++*token;
   }
@@ -151,9 +158,7 @@ static uint64_t on_random(void *ctx) {
 }
 
 void explore_init(struct world *world, uint64_t seed, bool replays) {
-  memset(world, 0, offsetof(struct world, stories)); /* the stories are many, and counted */
-  world->n_stories = 0;
-  world->now_ns = 0;
+  memset(world, 0, offsetof(struct world, tokens));
   world->replays = replays;
   world->places = (uint32_t)(seed / 5 % (N_SERVERS + 2));
   world->rng = (struct zps_rng){seed};

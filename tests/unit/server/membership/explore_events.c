@@ -18,7 +18,7 @@ static void register_tensor(struct world *world, struct fake *fake, uint64_t row
                                        .codec = ZPS_CODEC_AUTO,
                                        .value_codec = ZPS_VALUES_RAW,
                                        .block_bits = UINT32_MAX};
-  int *token = &world->tokens[world->n_tokens++];
+  int *token = explore_token(world);
   if (zps_members_tensor_register(world->members, &fake->client, &spec, token, NULL)) ++*token;
 }
 
@@ -74,7 +74,7 @@ static void say_mapped(struct world *world, struct fake *fake, uint32_t rank) {
 }
 
 static void link(struct world *world, struct fake *fake) {
-  int *token = &world->tokens[world->n_tokens++];
+  int *token = explore_token(world);
   if (zps_members_linked(world->members, &fake->client, fake->job_id, 10, token, world->now_ns, NULL)) ++*token;
 }
 
@@ -83,7 +83,7 @@ static void open_group(struct world *world, struct fake *fake, uint32_t n_ranks)
   static const uint32_t ranks[] = {0, 1};
   const struct zps_group_spec spec = {
       .job_id = fake->job_id, .name = "g", .ranks = ranks, .n_ranks = n_ranks, .timeout_ms = 10};
-  int *token = &world->tokens[world->n_tokens++];
+  int *token = explore_token(world);
   if (zps_members_group_open(world->members, &fake->client, &spec, token, world->now_ns, NULL)) ++*token;
 }
 
@@ -93,7 +93,7 @@ static void close_group(struct world *world, struct fake *fake) {
 }
 
 static void close_tensor(struct world *world, struct fake *fake) {
-  int *token = &world->tokens[world->n_tokens++];
+  int *token = explore_token(world);
   if (zps_settled(world->members,
                   zps_members_tensor_close(&fake->client, fake->job_id, fake->tensor, 10, token, world->now_ns, NULL)))
     ++*token;

@@ -44,7 +44,7 @@ struct held *explore_held(struct fake *server, uint64_t job_id) {
   return NULL;
 }
 
-/* Servers have all answered job.map of the job's epoch. */
+/* Servers have all answered job.view of the job's epoch. */
 static void check_servers_mapped(struct world *world, const struct zps_member_job *job) {
   for (uint32_t i = 0; i < job->view.n_places; i++) {
     const struct zps_member_server *const server = zps_view_listener(&job->view, i);

@@ -5,6 +5,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include <cmocka.h>
@@ -142,4 +143,13 @@ zps_err_t members_tensor(unsigned client, uint64_t job_id, const char *name, uin
   snprintf(spec.name, sizeof spec.name, "%s", name);
   if (rig.tensor.group) snprintf(spec.group, sizeof spec.group, "%s", rig.tensor.group);
   return zps_members_tensor_register(rig.members, &rig.clients[client], &spec, &rig.clients[client], &rig.error);
+}
+
+uint32_t *members_positions(const struct zps_view *view, unsigned states, uint32_t *n_p) {
+  uint32_t *const positions = calloc(view->n_places + 1u, sizeof *positions);
+  assert_non_null(positions);
+  *n_p = 0;
+  for (uint32_t i = 0; i < view->n_places; i++)
+    if (states >> view->places[i].state & 1) positions[(*n_p)++] = i;
+  return positions;
 }

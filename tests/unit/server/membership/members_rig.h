@@ -21,7 +21,7 @@ extern struct members_rig {
   struct members_seen seen[MEMBERS_ACTS_MAX];
   unsigned n_seen;
   uint64_t random;
-  uint64_t now_ns; /* When ranks join. */
+  uint64_t now_ns;        /* When ranks join. */
   struct zps_error error; /* of the last call */
   struct {
     struct zps_scheme_spec scheme;
@@ -55,6 +55,8 @@ void members_opened(unsigned server, uint64_t job_id, zps_err_t code);
 /* Servers a and b, and job "x" of the two ranks 0 (client 2) and 1 (client 3), running. */
 uint64_t members_running_job(void);
 zps_err_t members_tensor(unsigned client, uint64_t job_id, const char *name, uint64_t rows, uint32_t parts);
+/* malloc'd: the positions of places in one of the states with bits `1u << state`. */
+uint32_t *members_positions(const struct zps_view *view, unsigned states, uint32_t *n_p);
 /* How many actions of this type went to this client; the last one is left in *last_p. */
 unsigned members_count(enum zps_action_type type, unsigned client, const struct members_seen **last_p);
 

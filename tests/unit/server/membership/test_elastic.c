@@ -433,20 +433,40 @@ static void test_refusals(void **state) {
   assert_int_equal(ask(W, (struct asked){.wish = 0}), ZPS_ERR_REFUSED);
 }
 
-/* Whoever asks for a place may say any number. The highest ones do not count: none would be left for the job. */
+/* Whoever asks for a place may say any number, whether it waits for the place or not. */
 static void test_numbers_that_strangers_say(void **state) {
+  static const uint32_t numbers[] = {2, 1000, 1u << 31, UINT32_MAX - 1};
+  for (unsigned i = 0; i < sizeof numbers / sizeof numbers[0]; i++) {
+    const struct asked stranger = {.generation = numbers[i], .last_job = 99};
+    assert_int_equal(ask(W + 4, stranger), ZPS_OK);
+    lose(W + 4);
+    runs(2);
+    assert_int_equal(newest()->generation.number, 1);
+    assert_int_equal(ask(W + 4, stranger), ZPS_OK);
+    lose(W + 4);
+    assert_int_equal(ask(W + 5, stranger), ZPS_OK); /* It becomes a rank. */
+    moves(W, 1, 5);
+    moves(W + 1, 1, 5);
+    open_newest();
+    assert_int_equal(newest()->world, 3);
+    assert_int_equal(newest()->generation.number, 2);
+    members_teardown(state);
+    setup(state);
+  }
+}
+
+/* The coordinator has lost its state, and the ranks of generation 7 ask. The highest numbers would leave none. */
+static void test_numbers_go_on_without_the_state(void **state) {
   (void)state;
-  const struct asked stranger = {.generation = UINT32_MAX - 1, .last_job = 99};
-  assert_int_equal(ask(W + 4, stranger), ZPS_OK);
-  lose(W + 4);
-  runs(2);
-  assert_int_equal(newest()->generation.number, 1);
-  assert_int_equal(ask(W + 4, stranger), ZPS_OK);
-  lose(W + 4);
-  moves(W, 1, 5);
-  moves(W + 1, 1, 5);
+  max_world = 3;
+  assert_int_equal(members_server(A, "a", 1, &members_tcp), ZPS_OK);
+  assert_int_equal(members_server(B, "b", 2, &members_tcp), ZPS_OK);
+  for (uint32_t r = 0; r < 2; r++)
+    assert_int_equal(ask(W + r, (struct asked){.wish = r, .generation = 7, .last_rank = r, .last_job = 99}), ZPS_OK);
+  assert_int_equal(ask(W + 2, (struct asked){.wish = 2, .generation = UINT32_MAX - 1, .last_job = 98}), ZPS_OK);
   open_newest();
-  assert_int_equal(newest()->generation.number, 2);
+  assert_int_equal(newest()->world, 3);
+  assert_int_equal(newest()->generation.number, 8);
 }
 
 #define CASE(test) cmocka_unit_test_setup_teardown(test, setup, members_teardown)
@@ -471,6 +491,7 @@ int main(void) {
       CASE(test_job_of_the_same_name),
       CASE(test_refusals),
       CASE(test_numbers_that_strangers_say),
+      CASE(test_numbers_go_on_without_the_state),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -67,7 +67,7 @@ static void test_servers_then_ranks_then_all(void **state) {
   const uint32_t epoch = the_job()->view.epoch;
   assert_true(epoch > before);
   assert_int_equal(the_job()->state, ZPS_JOB_RUNNING);
-  assert_int_equal(zps_view_positions(&the_job()->view, ~(1u << ZPS_PLACE_IN), &lost, &n), ZPS_OK);
+  lost = members_positions(&the_job()->view, ~(1u << ZPS_PLACE_IN), &n);
   assert_true(n == 1 && lost[0] == 1);
   free(lost);
   assert_int_equal(members_count(ZPS_ACT_MAP_SERVER, A, NULL), 1);
@@ -196,6 +196,25 @@ static void test_ranks_that_do_not_answer_are_named(void **state) {
                          "flight: 1"));
 }
 
+/* The other ranks hear it at once, also of rounds that they have not begun. */
+static void test_a_rank_with_too_many_rounds(void **state) {
+  (void)state;
+  const struct members_seen *seen = NULL;
+  const uint64_t job_id = running_on_three();
+  lose(B);
+  const uint32_t epoch = the_job()->view.epoch;
+  answer(A, job_id, epoch, ZPS_OK);
+  answer(C, job_id, epoch, ZPS_OK);
+  const struct zps_job_steps steps = {.job_id = job_id, .epoch = epoch, .is_too_many = true};
+  assert_int_equal(zps_settled(rig.members, zps_members_mapped(&rig.clients[R1], &steps, &rig.error)),
+                   ZPS_ERR_SERVER_LOST);
+  assert_int_equal(members_count(ZPS_ACT_JOB_FAILED, R0, &seen), 1);
+  assert_int_equal(seen->action.code, ZPS_ERR_SERVER_LOST);
+  assert_string_equal(seen->text,
+                      "job 'x': server 1 'b' (host node, pid 2) was lost: gone; the rounds in flight cannot be played "
+                      "again: rank 1 has too many: have at most 8192 tensors and 128 steps of each in flight");
+}
+
 static void test_servers_that_do_not_answer(void **state) {
   (void)state;
   const struct members_seen *seen = NULL;
@@ -305,15 +324,11 @@ static void test_those_that_come_back(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      MEMBERS_CASE(test_servers_then_ranks_then_all),
-      MEMBERS_CASE(test_lost_servers_by_name),
-      MEMBERS_CASE(test_another_loss_meanwhile),
-      MEMBERS_CASE(test_where_losses_are_to_fail_jobs),
-      MEMBERS_CASE(test_a_server_that_cannot_take_over),
-      MEMBERS_CASE(test_ranks_that_do_not_answer_are_named),
-      MEMBERS_CASE(test_servers_that_do_not_answer),
-      MEMBERS_CASE(test_ranks_that_leave_or_are_lost),
-      MEMBERS_CASE(test_tensors),
+      MEMBERS_CASE(test_servers_then_ranks_then_all),    MEMBERS_CASE(test_lost_servers_by_name),
+      MEMBERS_CASE(test_another_loss_meanwhile),         MEMBERS_CASE(test_where_losses_are_to_fail_jobs),
+      MEMBERS_CASE(test_a_server_that_cannot_take_over), MEMBERS_CASE(test_ranks_that_do_not_answer_are_named),
+      MEMBERS_CASE(test_a_rank_with_too_many_rounds),    MEMBERS_CASE(test_servers_that_do_not_answer),
+      MEMBERS_CASE(test_ranks_that_leave_or_are_lost),   MEMBERS_CASE(test_tensors),
       MEMBERS_CASE(test_those_that_come_back),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

@@ -151,18 +151,17 @@ static void test_what_ranks_tell_is_added_up(void **state) {
   assert_int_equal(zps_member_job_tally(job).bytes_out, 400);
 
   /* Of itself a rank tells how much there is in all: the last word counts. */
-  assert_int_equal(zps_members_rank_told(&rig.clients[3], job_id, 100, &(struct zps_mishaps){.corrupt = 2, .forged = 7},
-                                         &(struct zps_load){.busy = 10}, &rig.error),
-                   ZPS_OK);
-  assert_int_equal(zps_members_rank_told(&rig.clients[3], job_id, 50, &(struct zps_mishaps){.corrupt = 3, .forged = 8},
-                                         &(struct zps_load){.busy = 10}, &rig.error),
-                   ZPS_OK);
+  struct zps_rank_news news = {
+      .job_id = job_id, .kept_bytes = 100, .mishaps = {.corrupt = 2, .forged = 7}, .load = {.busy = 10}};
+  assert_int_equal(zps_members_rank_told(&rig.clients[3], &news, 0, &rig.error), ZPS_OK);
+  news.kept_bytes = 50;
+  news.mishaps = (struct zps_mishaps){.corrupt = 3, .forged = 8};
+  assert_int_equal(zps_members_rank_told(&rig.clients[3], &news, 0, &rig.error), ZPS_OK);
   assert_true(job->ranks[1]->kept_bytes == 50 && job->ranks[1]->mishaps.corrupt == 3 &&
               job->ranks[1]->mishaps.forged == 8);
   assert_true(job->ranks[0]->mishaps.corrupt == 0 && job->ranks[0]->mishaps.forged == 0);
-  assert_int_equal(zps_members_rank_told(&rig.clients[3], job_id + 1, 0, &(struct zps_mishaps){0},
-                                         &(struct zps_load){.busy = 10}, &rig.error),
-                   ZPS_ERR_UNKNOWN);
+  news.job_id = job_id + 1;
+  assert_int_equal(zps_members_rank_told(&rig.clients[3], &news, 0, &rig.error), ZPS_ERR_UNKNOWN);
   assert_int_equal(zps_members_tally(&rig.clients[3], job_id + 1, 0, 1, &growth, 9, &rig.error), ZPS_ERR_UNKNOWN);
   assert_int_equal(zps_members_tally(&rig.clients[3], job_id, 3, 1, &growth, 9, &rig.error), ZPS_ERR_UNKNOWN);
   assert_non_null(strstr(rig.error.text, "job 'x' has no tensor 3"));
@@ -289,6 +288,79 @@ static void test_report_of_a_tensor_that_was_closed(void **state) {
   assert_int_equal(zps_members_tally(&rig.clients[2], job_id, 2, 5, &growth, 7, &rig.error), ZPS_ERR_UNKNOWN);
 }
 
+/* The rounds that zps_member_job_rounds() visits. */
+struct visited {
+  unsigned n;
+  struct zps_member_round rounds[ZPS_MEMBER_ROUNDS_MAX];
+};
+
+static void visit(void *ctx, const struct zps_member_job *job, const struct zps_member_round *round) {
+  struct visited *const visited = ctx;
+  assert_ptr_equal(job, zps_members_job_first(rig.members));
+  visited->rounds[visited->n++] = *round;
+}
+
+/* At 10 s. A report counts for 3 s. */
+static struct visited rounds_now(unsigned n_wanted) {
+  struct visited visited = {.n = 0};
+  assert_int_equal(
+      zps_member_job_rounds(zps_members_job_first(rig.members), 10 * ZPS_NS_PER_S, 3 * ZPS_NS_PER_S, visit, &visited),
+      0);
+  assert_int_equal(visited.n, n_wanted);
+  return visited;
+}
+
+/* At this second the rank reports one round of tensor 0, step 7, that waits for this rank; for itself: for none. */
+static void report(uint64_t job_id, uint32_t rank, uint32_t awaited, uint64_t at_s) {
+  struct zps_rank_news news = {.job_id = job_id, .n_rounds = 1};
+  news.rounds[0] = (struct zps_rank_round){
+      .step = 7, .age_ms = 1000 + rank, .left_ms = 50000 + rank, .n_ranks = awaited != rank, .ranks = {awaited}};
+  assert_int_equal(zps_members_rank_told(&rig.clients[2 + rank], &news, at_s * ZPS_NS_PER_S, &rig.error), ZPS_OK);
+}
+
+static void test_rounds_between_ranks(void **state) {
+  (void)state;
+  const uint64_t job_id = members_running_world(4);
+  assert_int_equal(members_tensor(2, job_id, "w", 10, 0), ZPS_OK);
+  rounds_now(0);
+  report(job_id, 2, 1, 9); /* a ring: 2 waits for 1, 3 for 2, 0 for 3, and 1 does not call */
+  report(job_id, 3, 2, 8);
+  report(job_id, 0, 3, 9);
+  struct visited visited = rounds_now(1);
+  assert_int_equal(visited.rounds[0].n_ranks, 1);
+  assert_int_equal(visited.rounds[0].ranks[0], 1);
+  assert_string_equal(visited.rounds[0].tensor->spec.name, "w");
+  assert_true(visited.rounds[0].step == 7 && !visited.rounds[0].computes);
+  assert_int_equal(visited.rounds[0].age_ms, 1003 + 2000); /* of rank 3, 2 s after its report */
+  assert_int_equal(visited.rounds[0].left_ms, 50003 - 2000);
+  report(job_id, 1, 0, 2); /* an old report: the rank is stopped */
+  visited = rounds_now(1);
+  assert_true(visited.rounds[0].n_ranks == 1 && visited.rounds[0].ranks[0] == 1);
+  report(job_id, 1, 1, 9); /* it is in the round, and computes */
+  visited = rounds_now(1);
+  assert_true(visited.rounds[0].n_ranks == 1 && visited.rounds[0].ranks[0] == 1 && !visited.rounds[0].computes);
+  report(job_id, 1, 0, 9); /* each waits for another one */
+  visited = rounds_now(1);
+  assert_true(visited.rounds[0].n_ranks == 4 && visited.rounds[0].ranks[3] == 3);
+  for (uint32_t rank = 0; rank < 4; rank++) report(job_id, rank, rank, 9);
+  visited = rounds_now(1);
+  assert_true(visited.rounds[0].n_ranks == 4 && visited.rounds[0].computes);
+  const struct zps_rank_news none = {.job_id = job_id};
+  for (uint32_t rank = 0; rank < 4; rank++) {
+    if (rank == 3)
+      report(job_id, 3, 2, 2); /* too old */
+    else
+      assert_int_equal(zps_members_rank_told(&rig.clients[2 + rank], &none, 10, &rig.error), ZPS_OK);
+  }
+  rounds_now(0);
+  struct zps_rank_news wrong = {.job_id = job_id, .n_rounds = 1, .rounds = {{.n_ranks = 2, .ranks = {1, 4}}}};
+  assert_int_equal(zps_members_rank_told(&rig.clients[2], &wrong, 10, &rig.error), ZPS_ERR_INVALID);
+  assert_string_equal(rig.error.text, "a round waits for rank 4, of 4 ranks");
+  wrong.rounds[0] = (struct zps_rank_round){.tensor = 1};
+  assert_int_equal(zps_members_rank_told(&rig.clients[2], &wrong, 10, &rig.error), ZPS_ERR_INVALID);
+  assert_string_equal(rig.error.text, "job 'x' has no tensor 1");
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       MEMBERS_CASE(test_tensor_is_closed_by_all_ranks),
@@ -302,6 +374,7 @@ int main(void) {
       MEMBERS_CASE(test_ranks_that_push_are_the_same_for_all),
       MEMBERS_CASE(test_what_ranks_tell_is_added_up),
       MEMBERS_CASE(test_report_of_a_tensor_that_was_closed),
+      MEMBERS_CASE(test_rounds_between_ranks),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

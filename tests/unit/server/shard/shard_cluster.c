@@ -13,6 +13,7 @@
 #include "common/base/rng.h"
 #include "common/codec/join.h"
 #include "tests/support/fabrics/loop.h"
+#include "tests/support/views.h"
 #include "tests/unit/server/shard/shard_sums.h"
 
 struct zps_shard *cluster_shard(const char *provider, const char *fault, uint64_t memory_limit_bytes) {
@@ -41,6 +42,7 @@ void cluster_open(struct cluster *cluster, struct zps_shard *shard, const char *
 static void open_job(struct cluster *cluster, struct zps_shard *shard, const char *provider, const char *fault,
                      uint64_t job_id, uint32_t world, uint32_t since, uint32_t n_began) {
   struct zps_member_spec members[CLUSTER_RANKS] = {0};
+  struct zps_place_image places[3];
   struct zps_error error = {0};
   *cluster = (struct cluster){.shard = shard, .job_id = job_id, .seed = 99 + job_id, .world = world};
   for (uint32_t rank = 0; rank < world; rank++) {
@@ -54,13 +56,14 @@ static void open_job(struct cluster *cluster, struct zps_shard *shard, const cha
   const struct zps_job_spec spec = {.job_id = job_id,
                                     .seed = cluster->seed,
                                     .checksums = true,
-                                    .epoch = 1,
-                                    .since = since,
                                     .name = "job",
-                                    .n_servers = n_began,
-                                    .n_places = 3,
+                                    .view = view_of(places, 1, n_began,
+                                                    since          ? "jii"
+                                                    : n_began == 1 ? "iff"
+                                                                   : "iii"),
                                     .world = world,
                                     .members = members};
+  places[0].since = since;
   if (zps_shard_job_open(shard, &spec, &error) != ZPS_OK) fail_msg("%s", error.text);
 }
 

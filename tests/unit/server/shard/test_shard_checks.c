@@ -30,7 +30,7 @@ static void test_a_byte_that_changes_is_read_again(void **state) {
   struct zps_shard *shard = cluster_shard("fault+loop", "seed=11,flip=0.4", 256 * MIB);
   struct zps_rng rng = {.state = 11};
   struct cluster cluster;
-  unsigned n_flips = 0, n_again = 0, n_failed = 0;
+  unsigned n_again = 0, n_failed = 0;
   cluster_open(&cluster, shard, "loop", NULL, 5, 1);
   struct cluster_tensor *tensor = cluster_tensor(&cluster, 2000, 2, ZPS_DTYPE_F32, ZPS_OP_SUM, 1, 0.5);
   for (uint64_t step = 0; step < STEPS; step++) {
@@ -42,13 +42,12 @@ static void test_a_byte_that_changes_is_read_again(void **state) {
       cluster_check(&cluster, tensor, step, 0);
       cluster_done(&cluster, tensor, step, 0);
     }
-    n_flips += first + second;
     n_again += first && !second;
     n_failed += second;
     rig_release(cluster.ranks[0]);
   }
   assert_true(n_again > 5 && n_failed > 5);
-  assert_int_equal(cluster_totals(shard).mishaps.corrupt, n_flips);
+  assert_int_equal(cluster_totals(shard).mishaps.corrupt, n_again);
   cluster_close(&cluster);
   zps_shard_destroy(shard);
 }
@@ -64,7 +63,7 @@ static void memory_changes(uint64_t rows) {
   rig_overwrites(cluster.ranks[0], true);
   for (uint32_t rank = 0; rank < 2; rank++) cluster_push(&cluster, tensor, 1, rank, PATIENCE_NEVER_MS);
   for (uint32_t rank = 0; rank < 2; rank++) cluster_abort(&cluster, tensor, 1, rank, ZPS_ERR_FABRIC, not_announced);
-  assert_int_equal(cluster_totals(shard).mishaps.corrupt, 2);
+  assert_int_equal(cluster_totals(shard).mishaps.corrupt, 0); /* The round said it. */
   rig_overwrites(cluster.ranks[0], false);
   cluster_round(&cluster, tensor, 2);
   cluster_close(&cluster);
@@ -88,6 +87,6 @@ int main(void) {
       cmocka_unit_test(test_memory_that_is_another_gradients),
   };
   logs_start();
-  logs_expect(ZPS_LOG_WARN, "bytes did not bring those that were announced");
+  logs_expect(ZPS_LOG_WARN, "bytes brought others than the announced ones");
   return cmocka_run_group_tests(tests, NULL, logs_check);
 }

@@ -8,6 +8,7 @@
 #include <cmocka.h>
 
 #include "tests/support/logs.h"
+#include "tests/support/views.h"
 #include "tests/unit/server/shard/shard_cluster.h"
 
 enum { MIB = 1 << 20, RANKS = 3, PARTS = 11 };
@@ -34,11 +35,17 @@ static void close_scene(struct scene *scene) {
   zps_shard_destroy(scene->shard);
 }
 
+static zps_err_t install(struct scene *scene, uint32_t epoch, const char *letters) {
+  struct zps_place_image places[4];
+  const struct zps_job_view told = {.job_id = scene->cluster.job_id, .view = view_of(places, epoch, 3, letters)};
+  return zps_shard_job_view(scene->shard, &told, &scene->error);
+}
+
 static zps_err_t map(struct scene *scene, uint32_t epoch, uint32_t lost0, uint32_t lost1) {
-  uint32_t lost[] = {lost0, lost1};
-  const struct zps_job_map told = {
-      .job_id = scene->cluster.job_id, .epoch = epoch, .n_lost = lost1 > lost0 ? 2 : 1, .lost = lost};
-  return zps_shard_job_map(scene->shard, &told, &scene->error);
+  char letters[] = "iii";
+  letters[lost0] = 'x';
+  if (lost1 > lost0) letters[lost1] = 'x';
+  return install(scene, epoch, letters);
 }
 
 /* The ranks follow; those of both servers are this one's from here on. */
@@ -103,14 +110,12 @@ static void test_in_the_middle_of_rounds(void **state) {
 static void test_places_that_are_free(void **state) {
   (void)state;
   struct scene scene = {.shard = cluster_shard("loop", NULL, 64 * MIB)};
-  uint32_t lost[] = {2};
-  const struct zps_job_map told = {.job_id = 77, .epoch = 2, .n_lost = 1, .lost = lost};
   cluster_open_alone(&scene.cluster, scene.shard, 77, RANKS);
   scene.tensor = cluster_tensor(&scene.cluster, 20000, 2, ZPS_DTYPE_F32, ZPS_OP_SUM, PARTS, 0.3);
   assert_int_equal(cluster_stats(&scene.cluster, scene.tensor).parts_here, PARTS);
   cluster_push(&scene.cluster, scene.tensor, 8, 1, PATIENCE_NEVER_MS);
   wait_for_rounds(&scene, 1);
-  assert_int_equal(zps_shard_job_map(scene.shard, &told, &scene.error), ZPS_OK);
+  assert_int_equal(install(&scene, 2, "iif"), ZPS_OK);
   assert_int_equal(cluster_stats(&scene.cluster, scene.tensor).parts_here, PARTS - 3);
   assert_int_equal(cluster_totals(scene.shard).rounds_in_flight, 0);
   follow(&scene, 2, false);
@@ -151,16 +156,13 @@ static void test_it_leaves_without_a_word(void **state) {
 static void test_it_drains_itself(void **state) {
   (void)state;
   struct scene scene;
-  uint32_t positions[] = {0};
   open_scene(&scene, 20000);
   for (uint32_t rank = 0; rank < RANKS; rank++) cluster_push(&scene.cluster, scene.tensor, 12, rank, PATIENCE_NEVER_MS);
   for (uint32_t rank = 0; rank < RANKS; rank++) cluster_check(&scene.cluster, scene.tensor, 12, rank);
   cluster_push(&scene.cluster, scene.tensor, 13, 0, PATIENCE_NEVER_MS);
   wait_for_rounds(&scene, 2);
-  const struct zps_job_map told = {
-      .job_id = scene.cluster.job_id, .epoch = 2, .n_lost = 1, .lost = positions, .n_drained = 1, .drained = positions};
-  assert_int_equal(zps_shard_job_map(scene.shard, &told, &scene.error), ZPS_OK);
-  assert_int_equal(zps_shard_job_map(scene.shard, &told, &scene.error), ZPS_OK); /* its answer was lost */
+  assert_int_equal(install(&scene, 2, "lii"), ZPS_OK);
+  assert_int_equal(install(&scene, 2, "lii"), ZPS_OK); /* its answer was lost */
   assert_int_equal(cluster_totals(scene.shard).rounds_in_flight, 0);
   assert_int_equal(cluster_stats(&scene.cluster, scene.tensor).parts_here, 0);
   cluster_push(&scene.cluster, scene.tensor, 13, 1, PATIENCE_NEVER_MS); /* has not heard yet */
@@ -236,11 +238,15 @@ static void test_refusals(void **state) {
   cluster_push(&scene.cluster, scene.tensor, 8, 0, PATIENCE_NEVER_MS);
   wait_for_rounds(&scene, 1);
   assert_int_equal(map(&scene, 1, 1, 0), ZPS_ERR_STALE);
-  assert_string_equal(scene.error.text, "job job: job.map is of epoch 1, and the job lives in epoch 1");
+  assert_string_equal(scene.error.text, "job job: job.view is of epoch 1, and the job lives in epoch 1");
   assert_int_equal(map(&scene, 2, 0, 1), ZPS_ERR_INVALID);
-  assert_string_equal(scene.error.text, "job job: this server, 0, is said to be lost");
-  assert_int_equal(map(&scene, 2, 1, 3), ZPS_ERR_INVALID);
-  assert_string_equal(scene.error.text, "job job: server 3 is said to be lost; the job has 3 servers");
+  assert_string_equal(scene.error.text, "job job: in job.view this server, 0, is neither in nor leaving");
+  assert_int_equal(install(&scene, 2, "ixii"), ZPS_ERR_INVALID);
+  assert_string_equal(scene.error.text, "job job: job.view has 4 places, and the job has 3");
+  assert_int_equal(install(&scene, 2, "lxf"), ZPS_ERR_INVALID);
+  assert_string_equal(scene.error.text, "job job: in job.view no server is in");
+  assert_int_equal(install(&scene, 1, "iii"), ZPS_OK); /* It has this view: the round goes on. */
+  assert_int_equal(cluster_totals(scene.shard).rounds_in_flight, 1);
   scene.cluster.job_id++;
   assert_int_equal(map(&scene, 2, 1, 0), ZPS_ERR_UNKNOWN);
   assert_int_equal(zps_shard_job_replay(scene.shard, scene.cluster.job_id, 2, &scene.error), ZPS_ERR_UNKNOWN);

@@ -11,6 +11,7 @@
 #include "server/shard/machine.h"
 #include "tests/support/fabrics/loop.h"
 #include "tests/support/oom.h"
+#include "tests/support/views.h"
 #include "tests/unit/server/shard/shard_cluster.h"
 
 struct made {
@@ -55,12 +56,12 @@ static zps_err_t tensor_open(void *ctx) {
   return zps_shard_tensor_open(made->shard, &made->tensor, &error);
 }
 
-static zps_err_t job_map(void *ctx) {
+static zps_err_t job_view(void *ctx) {
   struct made *made = ctx;
   struct zps_error error;
-  uint32_t lost[] = {1};
-  const struct zps_job_map map = {.job_id = 5, .epoch = 1, .n_lost = 1, .lost = lost};
-  return zps_shard_job_map(made->shard, &map, &error);
+  struct zps_place_image places[2];
+  const struct zps_job_view told = {.job_id = 5, .view = view_of(places, 1, 2, "ix")};
+  return zps_shard_job_view(made->shard, &told, &error);
 }
 
 static void nothing(void *ctx) {
@@ -78,6 +79,7 @@ static void test_jobs_and_tensors(void **state) {
   (void)state;
   struct made made = {0};
   struct zps_member_spec members[3] = {0};
+  struct zps_place_image places[2];
   const uint32_t owners[2] = {0, 0};
   assert_int_equal(shard_create(&made), ZPS_OK);
   const struct zps_net_info *info = zps_shard_net_info(made.shard);
@@ -86,7 +88,8 @@ static void test_jobs_and_tensors(void **state) {
     members[rank].addr_len = info->addr_len;
     memcpy(members[rank].addr, info->addr, info->addr_len);
   }
-  made.job = (struct zps_job_spec){.job_id = 5, .name = "j", .n_servers = 2, .world = 3, .members = members};
+  made.job = (struct zps_job_spec){
+      .job_id = 5, .name = "j", .view = view_of(places, 0, 2, "ii"), .world = 3, .members = members};
   oom_sweep(job_open, nothing, &made, 6);
   made.tensor = (struct zps_tensor_spec){.job_id = 5,
                                          .name = "t",
@@ -100,7 +103,7 @@ static void test_jobs_and_tensors(void **state) {
                                          .owners = owners};
   oom_sweep(tensor_open, nothing, &made, 4);
   assert_int_equal(cluster_totals(made.shard).tensors, 1);
-  oom_sweep(job_map, nothing, &made, 5);
+  oom_sweep(job_view, nothing, &made, 5);
   zps_shard_destroy(made.shard);
 }
 

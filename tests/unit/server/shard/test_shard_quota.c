@@ -8,6 +8,7 @@
 #include <cmocka.h>
 
 #include "common/session/link.h"
+#include "tests/support/views.h"
 #include "tests/unit/server/shard/shard_cluster.h"
 
 #define MIB ((uint64_t)1 << 20)
@@ -24,11 +25,12 @@ static void test_links_that_are_too_many_are_refused(void **state) {
   struct cluster cluster;
   struct zps_error error;
   struct zps_member_spec members[4] = {0};
+  struct zps_place_image place;
   char numbers[80];
   cluster_open(&cluster, shard, PROVIDER, NULL, 1, 3); /* fills the memory */
   for (uint32_t rank = 0; rank < 4; rank++) members[rank] = (struct zps_member_spec){.rank = rank};
   const struct zps_job_spec spec = {
-      .job_id = 2, .epoch = 1, .name = "large", .n_servers = 1, .world = 4, .members = members};
+      .job_id = 2, .name = "large", .view = view_of(&place, 1, 1, "i"), .world = 4, .members = members};
   assert_int_equal(zps_shard_job_open(shard, &spec, &error), ZPS_ERR_QUOTA);
   snprintf(numbers, sizeof numbers, "job large: links to 4 ranks take %llu bytes",
            (unsigned long long)(4 * ZPS_LINK_BYTES));

@@ -447,6 +447,7 @@ static void test_the_log_is_given_and_taken_back(void **state) {
 }
 
 static struct zps_rank_news news; /* of the last report */
+static unsigned n_told;
 
 zps_err_t __wrap_zps_membership_stats(struct zps_membership *membership, const struct zps_rank_news *told,
                                       zps_json *tensors);
@@ -454,6 +455,7 @@ zps_err_t __wrap_zps_membership_stats(struct zps_membership *membership, const s
                                       zps_json *tensors) {
   (void)membership;
   news = *told;
+  n_told++;
   zps_json_unref(tensors);
   return ZPS_OK;
 }
@@ -490,6 +492,71 @@ static void test_a_first_error_tells_the_load_too(void **state) {
   for (unsigned i = 0; i < REQUESTS; i++) finish(scene, i, ZENPS_OK);
 }
 
+/* There is no engine: its thread is this one. */
+void __wrap_zps_engine_post(struct zps_engine *engine, struct zps_command *command);
+void __wrap_zps_engine_post(struct zps_engine *engine, struct zps_command *command) {
+  (void)engine;
+  command->run(command, NULL);
+}
+
+/* Rank 3 is awaited by all rounds. */
+static uint32_t awaited(const struct zps_round *round, uint32_t *ranks, uint32_t max) {
+  (void)round;
+  assert_true(max > 0);
+  ranks[0] = 3;
+  return 1;
+}
+
+/* Rounds between ranks are reported while they are old, the oldest ones; then that there are none, once. */
+static void test_old_rounds_are_reported(void **state) {
+  enum { ROUNDS = ZPS_RANK_ROUNDS_MAX + 2 };
+  static const struct zps_round_ops between = {.awaited = awaited}, served = {.awaited = NULL};
+  struct scene *scene = *state;
+  struct zenps_job *const job = scene->job;
+  struct zps_round_machine machine = {.state = ZPS_MACHINE_EXCHANGING}, over = {.state = ZPS_MACHINE_DONE};
+  struct zps_round rounds[ROUNDS] = {{.ops = NULL}};
+  const uint64_t now_ns = zps_clock_ns();
+  for (unsigned i = 0; i < ROUNDS; i++) {
+    rounds[i].ops = &between;
+    rounds[i].machine = &machine;
+    rounds[i].tensor = &job->tensors->core;
+    rounds[i].step = i;
+    rounds[i].start_ns = now_ns - (2 + (i * 5) % ROUNDS) * ZPS_NS_PER_S; /* in no order */
+    rounds[i].deadline_ns = now_ns + 60 * ZPS_NS_PER_S;
+    rounds[i].all_next = i + 1 < ROUNDS ? &rounds[i + 1] : NULL;
+  }
+  rounds[1].machine = &over;
+  rounds[2].ops = &served;
+  zps_telemetry_init(&job->telemetry);
+  atomic_store(&job->telemetry.on, true);
+  job->options.telemetry_ms = 3600000;
+  job->telemetry.told_ns = now_ns;
+  job->rounds.all = rounds;
+  job->tensors->n_active++;
+  n_told = 0;
+  zps_telemetry_beat(job);
+  assert_int_equal(n_told, 1);
+  assert_int_equal(news.n_rounds, ROUNDS - 2);
+  for (unsigned i = 0; i + 1 < news.n_rounds; i++) assert_true(news.rounds[i].age_ms > news.rounds[i + 1].age_ms);
+  assert_true(news.rounds[0].n_ranks == 1 && news.rounds[0].ranks[0] == 3 && news.rounds[0].age_ms >= 2000);
+  assert_in_range(news.rounds[0].left_ms, 1, 60000);
+  rounds[1].machine = &machine;
+  rounds[2].ops = &between;
+  zps_telemetry_beat(job);
+  assert_int_equal(news.n_rounds, ZPS_RANK_ROUNDS_MAX);
+  assert_int_equal(news.rounds[0].age_ms / 1000, ROUNDS + 1);
+  for (unsigned i = 0; i < ROUNDS; i++) rounds[i].start_ns = zps_clock_ns();
+  zps_telemetry_beat(job);
+  assert_int_equal(n_told, 3);
+  assert_int_equal(news.n_rounds, 0);
+  zps_telemetry_beat(job);
+  assert_int_equal(n_told, 3);
+  job->rounds.all = NULL;
+  job->tensors->n_active--;
+  zps_telemetry_fini(&job->telemetry);
+  for (unsigned i = 0; i < REQUESTS; i++) finish(scene, i, ZENPS_OK);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test_setup_teardown(test_what_is_seen_later_counts_later, scene_setup, scene_teardown),
@@ -506,6 +573,7 @@ int main(void) {
       cmocka_unit_test_setup_teardown(test_taken_rows_outlive_request_and_job, scene_setup, scene_teardown),
       cmocka_unit_test_setup_teardown(test_arrays_come_back_to_their_tensor, scene_setup, scene_teardown),
       cmocka_unit_test_setup_teardown(test_nothing_to_take, scene_setup, scene_teardown),
+      cmocka_unit_test_setup_teardown(test_old_rounds_are_reported, scene_setup, scene_teardown),
       cmocka_unit_test_setup_teardown(test_a_first_error_tells_the_load_too, scene_setup, scene_teardown),
       cmocka_unit_test_setup_teardown(test_the_log_is_given_and_taken_back, scene_setup, scene_teardown),
   };

@@ -30,14 +30,13 @@ static struct coordinator {
 } coordinator;
 
 static zps_json *join_answer(bool is_elastic) {
-  struct zps_join_server server = {.name = "a", .addr = {1}, .addr_len = 1};
+  struct zps_place_image place = {
+      .state = ZPS_PLACE_IN, .number = ZPS_NO_SERVER, .server = {.name = "a", .addr = {1}, .addr_len = 1}};
   const struct zps_join join = {.job_id = 7,
                                 .seed = 9,
-                                .epoch = 1,
-                                .n_servers = 1,
                                 .heartbeat = {.heartbeat_ms = 1000, .dead_ms = 600000},
                                 .incarnation = 3,
-                                .servers = &server};
+                                .view = {.epoch = 1, .n_first = 1, .n_places = 1, .places = &place}};
   const struct zps_generation generation = {.number = is_elastic ? 4 : 0};
   return zps_control_generation_write(zps_control_join_answer_write(&join), &generation, 1, 2);
 }

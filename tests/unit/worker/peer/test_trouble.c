@@ -172,7 +172,7 @@ static unsigned n_unexpected(void) {
 /* While the round waits, and before it has begun. */
 static void what_a_rank_says(void **state) {
   (void)state;
-  logs_expect(ZPS_LOG_WARN, "bytes did not bring those that were announced");
+  logs_expect(ZPS_LOG_WARN, "bytes brought others than the announced ones");
   for (unsigned i = 0; i < 2 * sizeof faults / sizeof *faults; i++) {
     const struct fault *fault = &faults[i / 2];
     const bool is_early = i % 2;

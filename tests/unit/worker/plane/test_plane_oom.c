@@ -10,6 +10,7 @@
 #include "tests/support/fabrics/loop.h"
 #include "tests/support/logs.h"
 #include "tests/support/oom.h"
+#include "tests/support/views.h"
 #include "worker/control/membership.h"
 #include "worker/plane/plane.h"
 
@@ -59,7 +60,7 @@ static void links(void **state) {
   enum { WORLD = 3 };
   static struct zps_plane plane, others[WORLD - 1];
   static struct zps_join_peer ranks[WORLD];
-  const struct zps_join join = {.job_id = 7, .seed = 1, .epoch = 1};
+  const struct zps_join join = {.job_id = 7, .seed = 1, .view = {.epoch = 1}};
   peers = (struct zps_join_peers){.world = WORLD, .ranks = ranks};
   assert_int_equal(plane_create(&plane), ZPS_OK);
   assert_int_equal(zps_plane_connect(&plane, &join, 0, 1, NULL), ZPS_OK);
@@ -97,14 +98,13 @@ static void servers(void **state) {
   (void)state;
   enum { SERVERS = 2 };
   static struct zps_plane plane, others[SERVERS];
-  static struct zps_join_server to[SERVERS];
-  joined =
-      (struct zps_join){.job_id = 7, .seed = 1, .epoch = 1, .n_servers = SERVERS, .n_places = SERVERS, .servers = to};
+  static struct zps_place_image to[SERVERS];
+  joined = (struct zps_join){.job_id = 7, .seed = 1, .view = view_of(to, 1, SERVERS, "ii")};
   for (unsigned i = 0; i < SERVERS; i++) {
     assert_int_equal(plane_create(&others[i]), ZPS_OK);
     const struct zps_net_info *fabric = zps_net_info(zps_engine_net(others[i].engine));
-    memcpy(to[i].addr, fabric->addr, fabric->addr_len);
-    to[i].addr_len = fabric->addr_len;
+    memcpy(to[i].server.addr, fabric->addr, fabric->addr_len);
+    to[i].server.addr_len = fabric->addr_len;
   }
   oom_sweep(connected_create, connected_destroy, &plane, 10);
   for (unsigned i = 0; i < SERVERS; i++) plane_destroy(&others[i]);

@@ -45,23 +45,22 @@ const struct zps_net_info *rig_info(const struct worker_rig *rig) {
 }
 
 static void connect_servers(struct worker_rig *rig) {
-  struct zps_join_server servers[RIG_FAKES_MAX] = {0};
+  struct zps_place_image places[RIG_FAKES_MAX] = {0};
   struct zps_error error = {.text = ""};
   for (uint32_t s = 0; s < rig->n_servers; s++) {
     fake_open(&rig->servers[s]);
     fake_connect(&rig->servers[s], rig_info(rig), RIG_JOB, s | ZPS_WIRE_SRC_SERVER, rig->rank);
     const struct zps_net_info *info = zps_net_info(rig->servers[s].net);
-    snprintf(servers[s].name, sizeof servers[s].name, "ps-%u", s);
-    memcpy(servers[s].addr, info->addr, info->addr_len);
-    servers[s].addr_len = info->addr_len;
+    places[s].state = ZPS_PLACE_IN;
+    snprintf(places[s].server.name, sizeof places[s].server.name, "ps-%u", s);
+    memcpy(places[s].server.addr, info->addr, info->addr_len);
+    places[s].server.addr_len = info->addr_len;
   }
-  const struct zps_join join = {.job_id = RIG_JOB,
-                                .seed = 1,
-                                .checksums = rig->checksums,
-                                .epoch = 1,
-                                .n_servers = rig->n_servers,
-                                .n_places = rig->n_servers,
-                                .servers = servers};
+  const struct zps_join join = {
+      .job_id = RIG_JOB,
+      .seed = 1,
+      .checksums = rig->checksums,
+      .view = {.epoch = 1, .n_first = rig->n_servers, .n_places = rig->n_servers, .places = places}};
   if (zps_plane_connect(&rig->plane, &join, rig->rank, RIG_FAKES_MAX, &error) != ZPS_OK) fail_msg("%s", error.text);
 }
 

@@ -4,10 +4,11 @@
 
 #include <dlfcn.h>
 
-#include "proto/control_map.h"
+#include "proto/control_change.h"
 #include "tests/unit/worker/served/served_rig.h"
 
 #include "tests/support/logs.h"
+#include "tests/support/views.h"
 
 #define LIBRARY ".libs/libzenps_emu.so"
 
@@ -85,10 +86,10 @@ static void open_rig(uint64_t limit_bytes) {
 }
 
 static void map_run(void *ctx) {
-  uint32_t lost[] = {1};
-  const struct zps_job_map map = {.job_id = RIG_JOB, .epoch = EPOCH, .n_lost = 1, .lost = lost};
+  struct zps_place_image places[2];
+  const struct zps_view_image view = view_of(places, EPOCH, 2, "ix");
   (void)ctx;
-  zps_replay_map(&rig.worker.rounds, &map);
+  zps_replay_view(&rig.worker.rounds, &view);
 }
 
 /* Server 1 is lost, and server 0 has heard of it. */
@@ -264,13 +265,15 @@ static void lost_at_the_end(void **state) {
 static struct fake *const newcomer = &rig.worker.servers[2];
 
 static void replace_run(void *ctx) {
-  struct zps_joined_server joined = {.position = 1, .since = EPOCH, .server = {.name = "ps-9"}};
-  const struct zps_job_map map = {.job_id = RIG_JOB, .epoch = EPOCH, .n_joined = 1, .joined = &joined};
+  struct zps_place_image places[2];
+  const struct zps_view_image view = view_of(places, EPOCH, 2, "ii");
   const struct zps_net_info *const info = zps_net_info(newcomer->net);
   (void)ctx;
-  memcpy(joined.server.addr, info->addr, info->addr_len);
-  joined.server.addr_len = info->addr_len;
-  zps_replay_map(&rig.worker.rounds, &map);
+  places[1].since = EPOCH;
+  strcpy(places[1].server.name, "ps-9");
+  memcpy(places[1].server.addr, info->addr, info->addr_len);
+  places[1].server.addr_len = info->addr_len;
+  zps_replay_view(&rig.worker.rounds, &view);
 }
 
 /* Another server is in server 1's place, whose partitions it has; the first one lives, and does not know. */

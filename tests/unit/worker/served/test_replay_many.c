@@ -1,19 +1,20 @@
 /* A server is lost while so many rounds are in flight that the word to the coordinator cannot name them all. */
-#include "proto/control_map.h"
+#include "proto/control_change.h"
 #include "tests/unit/worker/served/served_rig.h"
 #include "worker/round/replay.h"
 
 #include "tests/support/logs.h"
+#include "tests/support/views.h"
 
 enum { EPOCH = 2, MANY = ZPS_MAP_STEPS_MAX + 1 };
 
 static struct served_rig rig;
 static struct rig_request many[MANY];
-static atomic_uint n_said, n_empty;
+static atomic_uint n_said, n_too_many;
 
 static void mapped(void *ctx, const struct zps_job_steps *steps) {
   (void)ctx;
-  n_empty += steps && steps->epoch == EPOCH && steps->n_tensors == 0;
+  n_too_many += steps && steps->epoch == EPOCH && steps->n_tensors == 0 && steps->is_too_many;
   n_said++;
 }
 
@@ -24,10 +25,10 @@ static void set_replay(void *ctx) {
 }
 
 static void map_run(void *ctx) {
-  uint32_t lost[] = {1};
-  const struct zps_job_map map = {.job_id = RIG_JOB, .epoch = EPOCH, .n_lost = 1, .lost = lost};
+  struct zps_place_image places[2];
+  const struct zps_view_image view = view_of(places, EPOCH, 2, "ix");
   (void)ctx;
-  zps_replay_map(&rig.worker.rounds, &map);
+  zps_replay_view(&rig.worker.rounds, &view);
 }
 
 static void steps_run(void *ctx) {
@@ -36,7 +37,7 @@ static void steps_run(void *ctx) {
   zps_replay_steps(&rig.worker.rounds, &none);
 }
 
-/* To be asked once more would not help. All rounds fail, and nothing is left that the other ranks would wait for. */
+/* All rounds fail, and the coordinator hears why, so that it fails the job for the other ranks. */
 static void too_many_to_be_named(void **state) {
   (void)state;
   logs_start();
@@ -48,7 +49,7 @@ static void too_many_to_be_named(void **state) {
   for (uint32_t s = 0; s < 2; s++) served_take(&rig, s, MANY);
   rig_do(&rig.worker, map_run, NULL);
   UNTIL(n_said > 0);
-  assert_int_equal(n_empty, 1);
+  assert_int_equal(n_too_many, 1);
   for (unsigned i = 0; i < MANY; i++) {
     UNTIL(atomic_load(&many[i].over));
     assert_int_equal(many[i].error.status, ZPS_ERR_SERVER_LOST);

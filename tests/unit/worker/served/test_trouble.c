@@ -187,7 +187,7 @@ static const struct fault {
 
 static void what_a_server_says(void **state) {
   (void)state;
-  logs_expect(ZPS_LOG_WARN, "bytes did not bring those that were announced");
+  logs_expect(ZPS_LOG_WARN, "bytes brought others than the announced ones");
   for (unsigned i = 0; i < sizeof faults / sizeof *faults; i++) {
     const struct fault *fault = &faults[i];
     open_small();

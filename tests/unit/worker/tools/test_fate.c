@@ -7,7 +7,7 @@
 
 #include <cmocka.h>
 
-#include "worker/tools/fate.h"
+#include "worker/tools/job_outcome.h"
 
 static struct zps_fate read_fate(const char *text) {
   struct zps_error error;

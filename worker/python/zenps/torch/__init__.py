@@ -10,6 +10,8 @@ or, where the model is a DistributedDataParallel already, ``zt.ddp(model)``. tor
 
 from __future__ import annotations
 
+import torch
+
 from .. import Job
 from .collective import Work, all_reduce, broadcast_object, broadcast_optimizer_state, broadcast_parameters
 from .compress import DGC, Buckets, Compression, Gaussiank, GTopk, OkTopk, TopK
@@ -18,6 +20,11 @@ from .ddp import HookState, ddp, hook
 from .elastic import Changed, State, elastic
 from .jobs import init
 from .sync import GradientSync
+
+if torch.distributed.is_available():
+    from . import backend
+
+    backend.register()
 
 __all__ = [
     "Buckets", "Changed", "Compression", "DGC", "GTopk", "Gaussiank", "GradientSync", "HookState", "Job", "OkTopk", "State",

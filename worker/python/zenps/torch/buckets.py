@@ -12,6 +12,7 @@ from ..errors import Unsupported
 from ..request import Request
 from . import convert
 from .compress import Cut
+from .dense import Reduction
 
 _anomaly = threading.Lock()  # the mode is one of all threads
 Part = Tuple[torch.Tensor, torch.Tensor]  # a parameter, and where its gradient is
@@ -46,13 +47,14 @@ class Bucket:
         self.buffer: torch.Tensor = bucket.buffer()
         self.is_last = bool(bucket.is_last())
         self.parameters: List[torch.Tensor] = list(bucket.parameters())
-        self._gradients: List[torch.Tensor] = [] if self.buffer.is_sparse else list(bucket.gradients())
+        self._bucket = bucket
         self.flat = self.buffer
         if not self.buffer.is_sparse:
             self.flat = (torch.view_as_real(self.buffer) if self.buffer.is_complex() else self.buffer).detach().view(-1)
         on_cpu = self.buffer.device.type == "cpu"
         self.future: Any = torch.futures.Future() if on_cpu else torch.futures.Future(devices=[self.buffer.device])
         self.requests: List[Request[Rows]] = []
+        self.reductions: List[Reduction] = []
         self.copies: List[Tuple[torch.Tensor, torch.Tensor]] = []  # of the sum, and where in the buffer it goes
         self.cuts: List[Tuple[Cut, List[torch.Tensor]]] = []  # each with the parts of the buffer that it sums
 
@@ -60,7 +62,7 @@ class Bucket:
         """Each parameter, and its part of `flat`. Parameters lie end to end: bucket.gradients() counts a complex number as one
         where the buffer has two. Unsupported where the parts are not the whole bucket."""
         parts, at = [], 0
-        for parameter, gradient in zip(self.parameters, self._gradients):
+        for parameter, gradient in zip(self.parameters, self._bucket.gradients()):
             n = parameter.numel() * (2 if parameter.is_complex() else 1)
             part = self.flat[at : at + n]
             if n and not parameter.is_complex() and gradient.data_ptr() != part.data_ptr():

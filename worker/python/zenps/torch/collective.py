@@ -88,13 +88,24 @@ class Work:
 Started = Tuple[Request[Rows], Callable[[Rows], None]]  # the callable puts the result in place
 
 
-def _op_name(op: Any) -> str:
+def op_word(op: Any) -> str:
     """Of "sum" or torch.distributed.ReduceOp.SUM, in whatever form a version of torch has it."""
     op = getattr(op, "op", op)  # options of an operation hold it in an object
-    word = (op if isinstance(op, str) else getattr(op, "name", str(op))).rpartition(".")[2].lower()
+    word: str = op if isinstance(op, str) else getattr(op, "name", str(op))
+    return word.rpartition(".")[2].lower()
+
+
+def op_name(op: Any) -> str:
+    """The op of a tensor of zenps."""
+    word = op_word(op)
     if word not in _OPS:
-        raise Unsupported(f"all_reduce: op {op}; zenps has {', '.join(sorted(_OPS))}")
+        raise Unsupported(f"all_reduce: op {word}; zenps has {', '.join(sorted(_OPS))}")
     return _OPS[word]
+
+
+def is_summed(dtype: torch.dtype, op: Any) -> bool:
+    """Whether a tensor of zenps has the dtype and the op."""
+    return op_word(op) in _OPS and convert.is_summed(dtype)
 
 
 def all_reduce(tensor: torch.Tensor, op: Any = "sum", group: Any = None, async_op: bool = False, *,
@@ -115,7 +126,7 @@ def all_reduce(tensor: torch.Tensor, op: Any = "sum", group: Any = None, async_o
         raise Unsupported(f"all_reduce: a tensor of layout {tensor.layout}; dense and COO ones are summed")
     if not tensor.numel():
         raise Invalid(f"all_reduce: a tensor of shape {list(tensor.shape)} has nothing to sum")
-    word = _op_name(op)
+    word = op_name(op)
     dtype = convert.dtype_name(tensor.dtype, "all_reduce: the tensor")
     shape = f"sparse {list(tensor.shape)}" if tensor.is_sparse else f"{tensor.numel()} values"
     # The step is that of the comparison: it is the same on all ranks, also after a call that was not.
@@ -149,6 +160,7 @@ def _dense(job: Ranks, tensor: torch.Tensor, dtype: str, op: str, name: Optional
 
 def _sparse(job: Ranks, tensor: torch.Tensor, dtype: str, op: str, name: Optional[str], step: int) -> Started:
     width = tensor.numel() // int(tensor.shape[0])
+    dims = tensor.sparse_dim() if tensor._nnz() else 1  # zero_() leaves any number
     rows, wide = convert.rounded(int(tensor.shape[0])), convert.rounded(width)
     own = job.tensor(name or f"all_reduce/{op}.{dtype}.{rows}x{wide}", rows, wide, dtype, op=op)
     place = devices.place(own.job, tensor.device)
@@ -159,8 +171,12 @@ def _sparse(job: Ranks, tensor: torch.Tensor, dtype: str, op: str, name: Optiona
 
     def finish(result: Rows) -> None:
         ids, values = (each.to(tensor.device) for each in convert.rows_of(result, tensor.dtype))
+        values = values[:, :width].contiguous()
         with torch.no_grad():
-            tensor.copy_(convert.sparse(ids, values[:, :width].contiguous(), tensor.shape))
+            if dims > 1:
+                tensor.copy_(convert.split_rows(ids, values, tensor.shape, dims))
+            else:
+                tensor.copy_(convert.sparse(ids, values, tensor.shape))
         devices.settle(tensor)
 
     return own.allreduce(*arrays, step=step, out="rows", stream=devices.stream(values)), finish
@@ -275,7 +291,7 @@ def _broadcast_batch(job: Ranks, batch: List[Tuple[str, torch.Tensor]], root: in
     """One tensor in place, several through a buffer of bytes."""
     if not batch:
         return
-    hosts = [_plain(each) for _, each in batch]
+    hosts = [plain(each) for _, each in batch]
     if len(hosts) == 1:
         _broadcast(job, _octets(hosts[0]), root)
     else:
@@ -297,7 +313,7 @@ def _broadcast_batch(job: Ranks, batch: List[Tuple[str, torch.Tensor]], root: in
             fill(name, own, host)
 
 
-def _plain(tensor: torch.Tensor) -> torch.Tensor:
+def plain(tensor: torch.Tensor) -> torch.Tensor:
     """Its values in host memory, one behind the other: its own memory where that has them so."""
     host = convert.on_host(tensor).resolve_conj()
     return (host.resolve_neg() if hasattr(host, "resolve_neg") else host).contiguous()
@@ -311,7 +327,7 @@ def fill(name: str, own: torch.Tensor, values: torch.Tensor) -> None:
         if size > 1 and stride == 0:
             narrow, source = narrow.narrow(axis, 0, 1), source.narrow(axis, 0, 1)
     narrow.copy_(source)
-    if narrow is not own and bytes(_octets(_plain(own)).data) != bytes(_octets(_plain(values)).data):
+    if narrow is not own and bytes(_octets(plain(own)).data) != bytes(_octets(plain(values)).data):
         raise Invalid(f"{name} was made by expand() here, and has one value in the place of several; the other rank's differ")
 
 
@@ -338,7 +354,7 @@ def broadcast_object(value: Any = None, root: Optional[int] = None, *, job: Opti
         value = _unpack(message["value"], tensors)
     for each in tensors:
         if each.numel():
-            _broadcast(job, _octets(_plain(each.detach())), root)
+            _broadcast(job, _octets(plain(each.detach())), root)
     return value
 
 

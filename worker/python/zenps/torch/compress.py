@@ -27,6 +27,7 @@ from .groups import DenseGroup, Group, Used, give
 from .jobs import Ranks
 from .tables import Slot, based
 
+Compress = Union[None, str, "Compression"]
 _LOSSY = ("oktopk", "gtopk", "topka", "topkdsa", "gaussiank")  # schemes that keep k rows
 
 
@@ -120,6 +121,11 @@ class Compression:
                     f"the optimiser has a momentum of {group['momentum']}, and compress one of {self.momentum}, which takes "
                     "its place; give the optimiser 0"
                 )
+            if self.momentum and group.get("betas", (0,))[0]:
+                raise Invalid(
+                    f"the optimiser has betas {group['betas']}, whose first is a momentum, and compress one of {self.momentum}; "
+                    f"give the optimiser betas=(0, {group['betas'][1]}), or take a compressor without momentum, such as TopK"
+                )
 
 
 def _with(more: Dict[str, Any], **defaults: Any) -> Dict[str, Any]:
@@ -157,6 +163,21 @@ def Gaussiank(density: float = 0.01, **more: Any) -> Compression:
 def Buckets(k: int = 4, bucket: int = 512, values: Optional[str] = "qsgd4", **more: Any) -> Compression:
     """The k greatest of each `bucket` consecutive entries, which travel as levels of 4 bits. [SparCML section 8.3]"""
     return Compression(density=k / bucket, k=k, bucket=bucket, values=values, **_with(more, kind="buckets"))
+
+
+_BY_NAME: Dict[str, Callable[[], Compression]] = {
+    "topk": lambda: TopK(0.01), "dgc": DGC, "oktopk": OkTopk, "gtopk": GTopk, "gaussiank": Gaussiank, "buckets": Buckets,
+}  # fmt: skip
+
+
+def compression(asked: Compress) -> Optional[Compression]:
+    """As it is, or that of a name with its defaults: "topk" is TopK(0.01), "dgc" is DGC(). Raises Invalid for all else."""
+    if asked is None or isinstance(asked, Compression):
+        return asked
+    if isinstance(asked, str) and asked.lower() in _BY_NAME:
+        return _BY_NAME[asked.lower()]()
+    names = ", ".join(f'"{name}"' for name in sorted(_BY_NAME))
+    raise Invalid(f"compress {asked!r}; must be None, a Compression such as zenps.torch.TopK(0.01), or one of {names}")
 
 
 def width_of(dtype: torch.dtype) -> torch.dtype:

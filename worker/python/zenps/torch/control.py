@@ -16,7 +16,8 @@ from .jobs import Ranks
 _LEFT = 0  # row: ranks that have run out of data
 _REFUSED = 1  # row: ranks that refuse the step
 _WRITTEN = 2  # row: ranks on which forward() has written parameters
-_UNUSED = 3  # row _UNUSED + i: ranks on which parameter i got no gradient
+_GIVEN_UP = 3  # row: ranks that have left the step before its end
+_UNUSED = 4  # row _UNUSED + i: ranks on which parameter i got no gradient
 
 
 @dataclass
@@ -44,6 +45,7 @@ class Control:
         self.left = 0
         self.refused = 0
         self.written = 0
+        self.given_up = 0
 
     def open(self, job: Ranks) -> int:
         """The tensor, in the job as it is now; gives its next step."""
@@ -54,10 +56,11 @@ class Control:
         return tensor.next_step
 
     def start(self, step: int, unused: Sequence[int], *, leaving: bool = False, refused: bool = False,
-              written: bool = False) -> None:  # fmt: skip
+              written: bool = False, given_up: bool = False) -> None:  # fmt: skip
         """`unused`: indices of parameters without a gradient here; `leaving`: this rank has none at all, nor data;
-        `refused`: all ranks are to raise an error; `written`: forward() has written parameters here."""
-        rows = [_LEFT] * leaving + [_REFUSED] * refused + [_WRITTEN] * written
+        `refused`: all ranks are to raise an error; `written`: forward() has written parameters here; `given_up`: this rank
+        takes no further part in the step."""
+        rows = [_LEFT] * leaving + [_REFUSED] * refused + [_WRITTEN] * written + [_GIVEN_UP] * given_up
         if not leaving:
             rows += [_UNUSED + index for index in unused]
         ids = torch.tensor(rows, dtype=torch.int64)
@@ -72,6 +75,7 @@ class Control:
         counts = dict(zip(rows.row_ids.tolist(), rows.values.data.cast("B").cast("f").tolist() if rows.nnz else []))
         self.left = int(counts.pop(_LEFT, 0))
         self.refused, self.written = int(counts.pop(_REFUSED, 0)), int(counts.pop(_WRITTEN, 0))
+        self.given_up = int(counts.pop(_GIVEN_UP, 0))
         self._unused = [row - _UNUSED for row, count in counts.items() if count >= self._world - self.left]
 
     def used(self, index: int) -> bool:

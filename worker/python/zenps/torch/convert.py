@@ -25,12 +25,15 @@ NAME_BYTES = 127  # of a tensor's name, as UTF-8
 LANE = 64  # values of a row of a dense round: rows of one value take three times as long to encode
 
 
+def is_summed(dtype: torch.dtype) -> bool:
+    return dtype in _NAMES and dtype != torch.int64
+
+
 def dtype_name(dtype: torch.dtype, what: str) -> str:
     """zenps's name of a dtype; :class:`Unsupported` says that `what` has another one."""
-    name = _NAMES.get(dtype)
-    if name is None or name == "i64":
+    if not is_summed(dtype):
         raise Unsupported(f"{what} is of {dtype}; gradients are summed in float32, float64, bfloat16 and float16")
-    return name
+    return _NAMES[dtype]
 
 
 def tensor_name(name: str) -> str:
@@ -92,6 +95,19 @@ def split_sparse(gradient: torch.Tensor, shape: torch.Size, width: int) -> Tuple
     full = torch.zeros((rows.shape[0], width // inner.shape[1], inner.shape[1]), dtype=values.dtype)
     full.index_put_((where, place), inner, accumulate=True)
     return rows, full.view(-1, width)
+
+
+def split_rows(ids: torch.Tensor, values: torch.Tensor, shape: torch.Size, sparse_dim: int) -> torch.Tensor:
+    """The same as sparse() with `sparse_dim` sparse dimensions, of which entries of zeros are left out."""
+    inner = shape[1:sparse_dim]
+    entries = values.view(ids.shape[0], inner.numel(), -1)
+    row, place = (entries != 0).any(dim=2).nonzero().unbind(1)
+    indices = [ids[row]]
+    for axis, size in enumerate(inner, 1):
+        below = shape[axis + 1 : sparse_dim].numel()
+        indices.append(torch.div(place, below, rounding_mode="floor") % size)
+    kept = entries[row, place].view((row.shape[0],) + tuple(shape[sparse_dim:]))
+    return torch.sparse_coo_tensor(torch.stack(indices), kept, shape)._coalesced_(True)
 
 
 def nonzero_rows(gradient: torch.Tensor, width: int) -> Tuple[torch.Tensor, torch.Tensor]:

@@ -3,8 +3,9 @@
     model = DistributedDataParallel(module)
     zt.ddp(model)                                  # model.register_comm_hook(zt.HookState(job, module), zt.hook) does this, too
 
-DDP keeps its buckets, its broadcast of parameters, no_sync() and join(); only the sums are zenps's. Gradients of tables
-travel as the rows that are not zero, whether they are sparse or dense. This file avoids three traps. A future that
+DDP keeps its buckets, its broadcast of parameters, no_sync() and join(); only the sums are others. Gradients of tables
+travel over zenps, as the rows that are not zero, whether they are sparse or dense. The model's process group sums the
+others, or zenps does (dense.py). This file avoids three traps. A future that
 gets an exception makes DDP take the exception for a tensor: so futures always get a tensor, and errors are raised behind
 DDP's own end of the backward pass. A hook that waits stops the backward pass: so a callback at its end waits. DDP may
 call the hook from such a callback itself, in the first pass of a static graph, or without a pass, in join(); it then
@@ -13,23 +14,28 @@ waits for the future before any other callback runs: so the hook waits after all
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import hashlib
+import logging
 import weakref
 from typing import Any, Callable, Dict, List, Optional, Sequence, Set, Tuple
 
 import torch
 
-from ..errors import Invalid, Unsupported
+from ..errors import Canceled, FabricError, Invalid, Unsupported
 from ..tensor import Tensor
 from . import convert, devices
 from .autograd import ModuleHooks, in_backward, queue_callback
-from .buckets import Bucket, Part, in_node
-from .compress import Compression, Cut, Residual, load_all, save, sparsifier_of
+from .buckets import Bucket, in_node
+from .compress import Compress, Cut, Residual, compression, load_all, save, sparsifier_of
 from .control import SyncStats
+from .dense import Choice, Reduction, check_name, choose, scheme_of, settle
 from .jobs import Ranks, current, generation
+from .pieces import CUT, DENSE, TABLE, TORCH, Piece, divide
 from .tables import MIN_ROWS, Tables, find
 
+_log = logging.getLogger("zenps")
 _names: "weakref.WeakKeyDictionary[Ranks, Set[str]]" = weakref.WeakKeyDictionary()
 _models: "weakref.WeakKeyDictionary[torch.nn.Module, HookState]" = weakref.WeakKeyDictionary()  # given to ddp()
 
@@ -49,15 +55,21 @@ class HookState:
 
     module: gives parameters their names, and says which are tables; None: parameters are known by shape, dtype and order, and
     matrices of MIN_ROWS rows or more are tables. name: of the tensors; each HookState of a job has another. None: "ddp",
-    then "ddp.1", "ddp.2" and so on. The other arguments: those of GradientSync. Complex parameters are not compressed.
+    then "ddp.1", "ddp.2" and so on. process_group: of ``dense="torch"``; None: the default one, and of ddp() the model's. The
+    other arguments: those of GradientSync. Complex parameters are not compressed.
     """
 
     def __init__(self, job: Optional[Ranks] = None, module: Optional[torch.nn.Module] = None, *, tables: Tables = "auto",
                  scheme: Optional[str] = None, dense_scheme: Optional[str] = None, values: Optional[str] = None,
-                 average: bool = True, compress: Optional[Compression] = None, keep_zero_rows: bool = False,
-                 name: Optional[str] = None) -> None:  # fmt: skip
+                 average: bool = True, compress: Compress = None, keep_zero_rows: bool = False,
+                 dense: str = "auto", process_group: Any = None, name: Optional[str] = None) -> None:  # fmt: skip
+        compress = compression(compress)
         self.job = current(job)
         self.name = _name(self.job, name)
+        check_name(f"HookState {self.name}", dense)
+        self._dense, self._group = dense, process_group
+        self._choice: Optional[Choice] = None  # set by open()
+        self._average = average
         self._options: Dict[str, Any] = {"op": "mean" if average else "sum", "values": values}
         self._scheme, self._dense_scheme = scheme, dense_scheme
         self._zero_rows = {"keep_zero_rows": 1} if keep_zero_rows else {}
@@ -65,10 +77,12 @@ class HookState:
         self._names: Dict[int, str] = {}
         self._known: Dict[int, Tuple[torch.Tensor, torch.dtype]] = {}  # the parameters that have gradients
         self._tables: Set[int] = set()
+        self._has_rows = True
         if module is not None:
             self._names = {id(parameter): label for label, parameter in module.named_parameters()}
             self._known = {id(each): (each, each.dtype) for each in module.parameters() if each.requires_grad}
-            self._tables, _ = find(module, tables, compress is not None)
+            self._tables, sparse = find(module, tables, compress is not None)
+            self._has_rows = bool(self._tables or sparse)
         self._compress = compress
         self._sparsifiers: Dict[str, Residual] = {}
         if compress is not None:
@@ -80,7 +94,10 @@ class HookState:
                     self._sparsifiers[label] = sparsifier_of(compress, parameter.numel(), parameter.dtype, index)
         self._cuts: Dict[str, Cut] = {}
         self._opened: Dict[str, Tensor] = {}
+        self._divided: Dict[Tuple[Any, ...], List[Piece]] = {}  # buckets, by their parameters
         self._buckets: List[Bucket] = []
+        self._late: List[Reduction] = []  # of a failed pass, which may still write to buckets
+        self._is_passing = False
         self._begin()
         self._totals = SyncStats()
         self.bytes_last_step = 0
@@ -105,6 +122,36 @@ class HookState:
         load_all(self._sparsifiers, state["compress"])
         self.at_step(int(state["steps"]))
 
+    def open(self, parameters: Optional[Sequence[torch.Tensor]] = None) -> None:
+        """Chooses what sums dense gradients. What ddp() does; without it the first backward pass. Collective: ShapeMismatch
+        on every rank where ranks choose differently. parameters: the dense ones; None: those of the module."""
+        if parameters is None:
+            parameters = [each for each, _ in self._known.values() if id(each) not in self._tables]
+        what = f"HookState {self.name}"
+        choice = choose(what, self._dense, self.job, self._group, parameters, compress=self._compress,
+                        dense_scheme=self._dense_scheme, values=self._options["values"])  # fmt: skip
+        choice.compare(self.job, what)
+        self._choice, self._dense_scheme = choice, scheme_of(self.job, self._dense_scheme, self._options["values"])
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether DDP alone does all that is wanted."""
+        return self._choice is not None and self._choice.over_torch and not self._has_rows and self._average
+
+    def before_forward(self) -> None:
+        self._is_passing = False
+        if torch.is_grad_enabled():
+            self.check()
+
+    def count_pass(self) -> None:
+        """A backward pass has reached a model that is left to DDP."""
+        if not self._is_passing:
+            self._is_passing = queue_callback(self._passed)
+
+    def _passed(self) -> None:
+        self._is_passing = False
+        self._totals.steps += 1
+
     def at_step(self, steps: int) -> None:
         """So many steps went before, as warm-ups see it."""
         self._totals.steps = steps
@@ -120,7 +167,7 @@ class HookState:
                 f"{self.job.name} do; init_process_group(rank=0, world_size=1) on each rank, and zenps sums over all"
             )
         self.drop()
-        self._opened, self._cuts = {}, {}
+        self._opened, self._cuts, self._divided = {}, {}, {}
 
     def drop(self) -> None:
         """Gives up a step that is in flight."""
@@ -175,6 +222,7 @@ class HookState:
         for bucket in self._buckets:
             bucket.cancel()
             bucket.complete(bucket.buffer)
+            self._late += [each for each in bucket.reductions if not each.done()]
         self._buckets = []
         self._error: Optional[BaseException] = None
         self._pass: Optional[_Pass] = None  # the one under way
@@ -188,11 +236,14 @@ class HookState:
         if self._pass is None or (bucket.index() == 0 and not (delayed and self._pass.delayed)):
             self._begin()
             self._pass = _Pass(delayed)
+            self._keep(self._end_late)
             self._keep(self.check)
             if delayed:
                 queue_callback(functools.partial(self._at_end, self._pass, True))
         made = Bucket(bucket)
         self._buckets.append(made)
+        if self._choice is None:
+            self._keep(lambda: self.open(made.parameters if self._module is None else None))
         self._keep(functools.partial(self._check_parameters, made))
         self._keep(functools.partial(self._start_sparse if made.buffer.is_sparse else self._start_dense, made))
         if self._error is not None:
@@ -211,6 +262,16 @@ class HookState:
             call()
         except BaseException as error:
             self._error = self._error or error
+
+    def _end_late(self) -> None:
+        """Late sums of a failed pass may have overwritten buckets of this pass."""
+        late, self._late = self._late, []
+        for each in late:
+            with contextlib.suppress(FabricError):
+                each.wait("")
+        if late:
+            raise Canceled(f"HookState {self.name}: the process group ended the sums of a failed pass when this one had begun: "
+                           "zero all gradients, and repeat the pass", job=self.job.name)  # fmt: skip
 
     def _check_parameters(self, made: Bucket) -> None:
         for parameter in made.parameters:
@@ -232,17 +293,30 @@ class HookState:
     def _complete(self) -> None:
         """Completes the futures of the buckets so far, with what is there after an error."""
         buckets, self._buckets = self._buckets, []
+        if self._error is None:
+            self._keep(lambda: self._wait(buckets))
+        if self._error is not None:
+            for bucket in buckets:
+                bucket.cancel()
+            self._late += settle([each for bucket in buckets for each in bucket.reductions], self._error)
         for bucket in buckets:
             result = bucket.buffer
             try:
                 if self._error is None:
                     result = bucket.result()
                     self._costs += [request.stats for request in bucket.requests if request.stats is not None]
-                else:
-                    bucket.cancel()
             except BaseException as error:
                 self._error = error
             bucket.complete(result)
+
+    def _wait(self, buckets: List[Bucket]) -> None:
+        """For zenps's rounds first: where a rank is lost they say which, and a process group may wait for it for long."""
+        for bucket in buckets:
+            for request in bucket.requests:
+                request.wait()
+        for bucket in buckets:
+            for reduction in bucket.reductions:
+                reduction.wait(f"HookState {self.name}")
 
     def _end(self) -> None:
         """All buckets of the pass are complete."""
@@ -279,60 +353,58 @@ class HookState:
         made.requests.append(tensor.allreduce(*arrays, out="rows", stream=devices.stream(values)))
 
     def _start_dense(self, made: Bucket) -> None:
-        """Tables as rows of their own, what lies between them as one part each, where it is in the buffer; and those that
-        are cut together. In an elastic job each is alone: the DDP of a newcomer has other buckets in its first step."""
-        alone = generation(self.job) > 0
-        run: List[Part] = []
-        cut: List[Part] = []
-        density = None if self._compress is None else self._compress.density_of(self._totals.steps)
-        for parameter, part in made.parts():
-            large = density is not None and self._label(parameter) in self._sparsifiers
-            if not large and not (self._is_table(parameter) and part.numel()):
-                run.append((parameter, part))
-                if alone:
-                    self._start_run(made, run)
-                    run = []
-                continue
-            self._start_run(made, run)
-            run = []
-            if large and alone and density is not None:
-                self._start_cut(made, [(parameter, part)], density)
-                continue
-            if large:
-                cut.append((parameter, part))
-                continue
-            rows = int(parameter.shape[0])
-            shape = rows, part.numel() // rows
-            tensor = self._tensor(self._label(parameter), shape[0], shape[1], part.dtype, self._scheme, **self._zero_rows)
-            self._start_part(made, tensor, shape, part)
-        self._start_run(made, run)
-        if cut and density is not None:
-            self._start_cut(made, cut, density)
-
-    def _start_cut(self, made: Bucket, cut: List[Part], density: float) -> None:
-        assert self._compress is not None
-        parameters = [parameter for parameter, _ in cut]
-        name = self._named(f"compressed.{self._content(parameters)}")
-        if name not in self._cuts:
-            sparsifiers = [self._sparsifiers[self._label(each)] for each in parameters]
-            made_cut = Cut(name, sparsifiers, self._compress, self._options["op"])
-            (made_cut.tensor,) = self.job.tensors([made_cut.ask])
-            self._cuts[name] = made_cut
-        parts = [part for _, part in cut]
-        made.cuts.append((self._cuts[name], parts))
-        made.requests.append(self._cuts[name].start(parts, density, None))
-
-    def _start_run(self, made: Bucket, run: List[Part]) -> None:
-        n = sum(part.numel() for _, part in run)
-        if not n:
+        """Each piece where it is in the buffer. In an elastic job each parameter is alone: the DDP of a newcomer has other
+        buckets in its first step. No round starts before ranks have compared their choices."""
+        if self._choice is None:
             return
-        begin = run[0][1].storage_offset() - made.flat.storage_offset()
-        part = made.flat[begin : begin + n]
-        shape = convert.lanes(n)
-        label = f"dense.{self._content([parameter for parameter, _ in run])}"
-        padded = shape or (-(-n // convert.LANE), convert.LANE)
-        tensor = self._tensor(label, padded[0], padded[1], part.dtype, self._dense_scheme)
-        self._start_part(made, tensor, padded, part)
+        density = None if self._compress is None else self._compress.density_of(self._totals.steps)
+        key = (density is None, made.flat.dtype, *map(id, made.parameters))
+        if key not in self._divided:
+            kind_of = functools.partial(self._kind_of, density is not None)
+            self._divided[key] = divide(made, kind_of, alone=generation(self.job) > 0)
+        for piece in self._divided[key]:
+            if piece.kind == TORCH:
+                made.reductions.append(Reduction(piece.part(made.flat), self._choice, self._average))
+            elif piece.kind == CUT:
+                self._start_cut(made, piece, density or 1.0)
+            else:
+                self._start_round(made, piece)
+
+    def _kind_of(self, is_cutting: bool, parameter: torch.Tensor) -> str:
+        if is_cutting and self._label(parameter) in self._sparsifiers:
+            return CUT
+        if self._is_table(parameter):
+            return TABLE
+        return TORCH if self._choice is not None and self._choice.over_torch else DENSE
+
+    def _start_cut(self, made: Bucket, piece: Piece, density: float) -> None:
+        assert self._compress is not None
+        if piece.cut is None:
+            name = self._named(f"compressed.{self._content(piece.parameters)}")
+            if name not in self._cuts:
+                sparsifiers = [self._sparsifiers[self._label(each)] for each in piece.parameters]
+                made_cut = Cut(name, sparsifiers, self._compress, self._options["op"])
+                (made_cut.tensor,) = self.job.tensors([made_cut.ask])
+                self._cuts[name] = made_cut
+            piece.cut = self._cuts[name]
+        parts = piece.parts(made.flat)
+        made.cuts.append((piece.cut, parts))
+        made.requests.append(piece.cut.start(parts, density, None))
+
+    def _start_round(self, made: Bucket, piece: Piece) -> None:
+        part = piece.part(made.flat)
+        if piece.tensor is None:
+            n = part.numel()
+            if piece.kind == TABLE:
+                (parameter,) = piece.parameters
+                rows = int(parameter.shape[0])
+                piece.shape = rows, n // rows
+                piece.tensor = self._tensor(self._label(parameter), *piece.shape, part.dtype, self._scheme, **self._zero_rows)
+            else:
+                piece.shape = convert.lanes(n) or (-(-n // convert.LANE), convert.LANE)
+                label = f"dense.{self._content(piece.parameters)}"
+                piece.tensor = self._tensor(label, *piece.shape, part.dtype, self._dense_scheme)
+        self._start_part(made, piece.tensor, piece.shape, part)
 
     def _start_part(self, made: Bucket, tensor: Tensor, shape: Tuple[int, int], part: torch.Tensor) -> None:
         """A part of the buffer; through a copy where it is in a GPU's memory that the job takes nothing from, or of a size
@@ -382,10 +454,12 @@ hook.__annotations__.clear()  # DDP compares them with its own classes, which st
 
 
 def ddp(model: torch.nn.parallel.DistributedDataParallel, job: Optional[Ranks] = None, **arguments: Any) -> HookState:
-    """Has zenps sum the gradients of a DistributedDataParallel; once per model, as torch has it. arguments: HookState's.
+    """Has zenps sum the gradients of a DistributedDataParallel's tables, and its other gradients if `dense` says so. Once per
+    model, as torch has it. Collective. arguments: HookState's.
 
     Open the job (zt.init()) before the model is wrapped, so that ranks wait for each other there. backward() raises what
-    a sum failed with, as it is (PeerLost, ...), and the model stays usable.
+    a sum failed with, as it is (PeerLost, ...), and the model stays usable. A model without tables is left to DDP alone
+    if its process group sums what is dense: the hook is not registered, and errors are torch's.
     """
     if not isinstance(model, torch.nn.parallel.DistributedDataParallel):
         raise Invalid(f"ddp: a {type(model).__name__}; a DistributedDataParallel is wanted")
@@ -394,12 +468,19 @@ def ddp(model: torch.nn.parallel.DistributedDataParallel, job: Optional[Ranks] =
     if generation(current(job)) and getattr(model, "_delay_all_reduce_params", None):
         raise Unsupported("ddp: torch.distributed itself sums what delay_all_reduce_named_params names, and in an elastic job it "
                           "has one rank: leave that argument out")  # fmt: skip
+    arguments.setdefault("process_group", model.process_group)
     state = HookState(job, model.module, **arguments)
     try:
-        model.register_comm_hook(state, hook)
+        state.open()
+        if state.is_idle:
+            _log.info("HookState %s: the model has no tables, so DDP sums all of its gradients", state.name)
+        else:
+            model.register_comm_hook(state, hook)
     except BaseException:
         state.close()
         raise
     _models[model] = state
-    ModuleHooks(model, lambda: state.check() if torch.is_grad_enabled() else None, _nothing, _nothing)
+    is_counted = state.is_idle
+    ModuleHooks(model, state.before_forward, _nothing,
+                lambda: state.count_pass() if is_counted and model.require_backward_grad_sync else None)  # fmt: skip
     return state

@@ -10,14 +10,17 @@ from typing import Any, Callable, Dict, List, Optional, Sequence, Set, Tuple
 
 import torch
 
-from ..arrays import Rows
+from ..arrays import Array, Rows
+from ..parts import Part
 from ..request import Request
 from ..tensor import Tensor
 from . import convert, devices
+from .dense import Choice, Reduction
 from .jobs import Ranks
-from .tables import Slot
+from .tables import Slot, based
 
 Used = Callable[[Slot], bool]
+_PART = 4096  # values; a smaller parameter is copied in less time than a part of its own takes
 
 
 class Group:
@@ -33,7 +36,7 @@ class Group:
             ask["name"] = convert.tensor_name(ask["name"])
         self.stale: Set[int] = set()  # indices of parameters whose gradients are no part of this step
         self.copied_bytes = 0
-        self.requests: List[Request[Rows]] = []
+        self.requests: List[Request[Any]] = []
         self.tensors: List[Tensor] = []
 
     def opened(self, tensors: List[Tensor]) -> None:
@@ -47,6 +50,9 @@ class Group:
     def start(self, step: int) -> None:
         """Starts the step's round of the gradients that the parameters have now; of none for those that have None."""
         raise NotImplementedError
+
+    def skip(self) -> None:
+        """The step has failed before start() was called."""
 
     def wait(self) -> None:
         """Returns when the sum is here, or raises what the round failed with."""
@@ -178,56 +184,107 @@ class TableGroup(Group):
 
 
 class DenseGroup(Group):
-    """Parameters of one dtype and device, end to end in a buffer there that is summed in place; one alone is summed where
-    it is, if its size is one that is quick to encode. In host memory where the job takes nothing from their GPU."""
+    """Parameters of one dtype and device in one tensor of zenps: those that fill rows first, then the others end to end.
+
+    In host memory each gradient that fills rows is a part of the round, and summed where it is. The others are copied to a
+    buffer that is summed in place, as all are on a GPU; in host memory where the job takes nothing from their GPU. One
+    parameter alone is summed where it is, if its size is one that is quick to encode.
+    """
 
     def __init__(self, name: str, slots: List[Slot], **options: object) -> None:
+        slots = sorted(slots, key=lambda slot: not _fills_rows(slot))
+        slots = based(slots, [slot.numel for slot in slots])
         first = slots[0].parameter
         self.numel = slots[-1].base + slots[-1].numel
         shape = convert.lanes(self.numel) if len(slots) == 1 else None
         self._in_place = shape is not None
+        self._n_whole = 0 if self._in_place else sum(map(_fills_rows, slots))
         self._shape = shape or (-(-self.numel // convert.LANE), convert.LANE)
         dtype = convert.dtype_name(first.dtype, f"parameter {slots[0].name}")
         rows, width = self._shape
         super().__init__(slots, [dict(options, name=name, rows=rows, width=width, dtype=dtype)])
+        self._sizes = {slot.index: slot.numel for slot in slots}
+        self._dtype = first.dtype
         self._buffer: Optional[torch.Tensor] = None
-        self._summed: Optional[torch.Tensor] = None
+        self._sums: List[Tuple[Slot, torch.Tensor]] = []  # where each sum will be, as one row of values
+
+    def gradient(self, slot: Slot) -> Optional[torch.Tensor]:
+        """Of a parameter that has changed its shape None: its rank refuses the step, when all rounds have started."""
+        grad = super().gradient(slot)
+        return grad if grad is not None and grad.numel() == self._sizes[slot.index] else None
+
+    def _is_plain(self, grad: torch.Tensor) -> bool:
+        """Whether it can be summed where it is."""
+        is_array = not grad.is_sparse and grad.is_contiguous() and not grad.requires_grad
+        return is_array and grad.dtype == self._dtype and grad.device == self._place()
 
     def start(self, step: int) -> None:
-        grad = self.gradient(self.slots[0])
-        place = self._place()
-        if self._in_place and grad is not None and _plain(grad, place):
-            self._summed = grad.detach()
-        else:
-            self._summed = self._filled(place)
-        array = convert.array(self._summed, self._shape)
-        self.requests = [self.tensor.allreduce(array, step=step, out=array, stream=devices.stream(self._summed))]
+        if self._n_whole and self._place().type == "cpu":
+            self._start_parts(step)
+            return
+        summed = self._chosen()
+        array = convert.array(summed, self._shape)
+        self.requests = [self.tensor.allreduce(array, step=step, out=array, stream=devices.stream(summed))]
 
-    def _filled(self, place: torch.device) -> torch.Tensor:
+    def _chosen(self) -> torch.Tensor:
+        """What is summed: one gradient, or the buffer."""
+        grad = self.gradient(self.slots[0])
+        if self._in_place and grad is not None and self._is_plain(grad):
+            self._sums = [(self.slots[0], grad.detach().view(-1))]
+            return grad.detach()
+        self._sums = []
+        return self._filled(self._place(), self.slots)
+
+    def _start_parts(self, step: int) -> None:
+        self._sums = []
+        parts: List[Part] = []
+        outs: List[Array] = []
+        for slot in self.slots[: self._n_whole]:
+            grad = self.gradient(slot)
+            value = self._whole(slot, grad)
+            self._sums.append((slot, value))
+            rows = self._sizes[slot.index] // convert.LANE
+            outs.append(convert.array(value, (rows, convert.LANE)))
+            parts.append(Part(slot.base // convert.LANE, rows, None if grad is None else outs[-1]))
+        if self._n_whole < len(self.slots):
+            first = self.slots[self._n_whole].base // convert.LANE
+            rows = self._shape[0] - first
+            outs.append(convert.array(self._filled(self._place(), self.slots[self._n_whole :]), (rows, convert.LANE)))
+            parts.append(Part(first, rows, outs[-1]))
+        self.requests = [self.tensor.allreduce_parts(parts, step=step, out=outs)]
+
+    def _whole(self, slot: Slot, grad: Optional[torch.Tensor]) -> torch.Tensor:
+        """A gradient where it is, or a copy; memory for the sum where there is none."""
+        if grad is None:
+            return torch.empty(self._sizes[slot.index], dtype=self._dtype)
+        if self._is_plain(grad):
+            return grad.detach().view(-1)
+        self.copied_bytes += 2 * grad.numel() * grad.element_size()
+        return _dense(grad).to(self._dtype).clone(memory_format=torch.contiguous_format).view(-1)
+
+    def _filled(self, place: torch.device, slots: Sequence[Slot]) -> torch.Tensor:
+        """The buffer, with the gradients of these."""
+        base = slots[0].base
         if self._buffer is None or self._buffer.device != place:
-            first = self.slots[0].parameter
-            self._buffer = torch.zeros(self._shape[0] * self._shape[1], dtype=first.dtype, device=place)
-        for slot in self.slots:
-            part = self._part(self._buffer, slot)
+            n = self._shape[0] * self._shape[1] - base
+            self._buffer = torch.zeros(n, dtype=self._dtype, device=place)
+        for slot in slots:
+            part = self._buffer[slot.base - base : slot.base - base + self._sizes[slot.index]]
+            self._sums.append((slot, part))
             grad = self.gradient(slot)
             if grad is None:
                 part.zero_()
             else:
-                part.copy_((grad.detach().to_dense() if grad.is_sparse else grad.detach()).reshape(-1))
+                part.copy_(_dense(grad).reshape(-1))
         self.copied_bytes += 2 * self._buffer.numel() * self._buffer.element_size()
         return self._buffer
 
-    def _part(self, buffer: torch.Tensor, slot: Slot) -> torch.Tensor:
-        return buffer.view(-1)[slot.base : slot.base + slot.numel]
-
     def apply(self, used: Used, scale: float) -> None:
-        assert self._summed is not None
-        _scaled(self._summed, scale)
-        for slot in self.slots:
+        for slot, flat in self._sums:
+            part = _scaled(flat, scale).view(slot.parameter.shape)
             grad = slot.parameter.grad
             if not used(slot):
                 continue
-            part = self._part(self._summed, slot).view(slot.parameter.shape)
             if grad is not None and grad.is_sparse:
                 ids, values = convert.nonzero_rows(part, slot.width)
                 slot.parameter.grad = convert.sparse(ids, values, slot.parameter.shape).to(slot.parameter.device)
@@ -235,9 +292,56 @@ class DenseGroup(Group):
                 slot.parameter.grad = part.clone().to(slot.parameter.device)
             else:
                 give(slot.parameter, part)
-        self._summed = None
+        self._sums = []
 
 
-def _plain(grad: torch.Tensor, place: torch.device) -> bool:
-    """Whether zenps can sum it where it is."""
-    return not grad.is_sparse and grad.device == place and grad.is_contiguous()
+def _fills_rows(slot: Slot) -> bool:
+    return slot.numel >= _PART and slot.numel % convert.LANE == 0
+
+
+def _dense(grad: torch.Tensor) -> torch.Tensor:
+    return grad.detach().to_dense() if grad.is_sparse else grad.detach()
+
+
+class TorchGroup(DenseGroup):
+    """The same parameters, whose sum is a collective of a process group of torch.distributed. On every rank such groups start
+    in the same order: sync.py sees to that."""
+
+    def __init__(self, name: str, slots: List[Slot], choice: Choice, average: bool) -> None:
+        super().__init__(name, slots)
+        self.asks = []
+        self._name, self._choice, self._average = name, choice, average
+        self._device = slots[0].parameter.device
+        self._in_place, self._shape = len(slots) == 1, (self.numel, 1)
+        self._reduction: Optional[Reduction] = None
+
+    def opened(self, tensors: List[Tensor]) -> None:
+        pass
+
+    def _place(self) -> torch.device:
+        return self._device
+
+    def start(self, step: int) -> None:
+        try:
+            chosen = self._chosen()
+        except BaseException:
+            self.skip()
+            raise
+        self._reduction = Reduction(chosen, self._choice, self._average)
+
+    def skip(self) -> None:
+        """The others wait for this rank's part of the collective."""
+        zeros = torch.zeros(self.numel, dtype=self._dtype, device=self._device)
+        Reduction(zeros, self._choice, self._average)
+
+    def wait(self) -> None:
+        assert self._reduction is not None
+        self._reduction.wait(self._name)
+
+    def cancel(self) -> None:
+        """Nothing ends a collective. Where it may still write to memory, that memory is dropped."""
+        if self._reduction is not None and not self._reduction.done():
+            self._buffer = None
+            if self._in_place:
+                self.slots[0].parameter.grad = None
+        self._reduction, self._sums = None, []

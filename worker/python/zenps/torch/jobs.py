@@ -9,26 +9,34 @@ from .. import init as core_init
 from ..errors import ZenpsError
 from ..group import Group
 from ..job import Job, _open_jobs
+from . import launch
 
 Ranks = Union[Job, Group]  # the gradients of these are summed
 
 _current: Optional[Job] = None
-PATIENCE = 300.0  # seconds: ranks of a training run start, and reach a round, minutes apart
-REFUSED = 30.0  # seconds: a zenpsd of this host, by contrast, starts at once
+PATIENCE = {"join_timeout": 300.0, "round_timeout": 1800.0}  # seconds: rank 0 may validate for half an hour, as under DDP
+REFUSED = 30.0  # seconds: a zenpsd of this host starts at once
 
 
 def init(*arguments: Any, **named: Any) -> Job:
-    """Joins a job, as :func:`zenps.init` does, whose arguments it takes; join_timeout and round_timeout are 300 s where
-    neither the call nor the environment (ZENPS_JOIN_TIMEOUT, ZENPS_ROUND_TIMEOUT) says otherwise. An address of this host
-    at which no coordinator listens is given up after 30 s all the same. The job is then that of
-    every call here without one. A second call with the same arguments gives the same Job."""
+    """Joins a job. Takes the arguments of :func:`zenps.init`. Calls without a job then use this one. A second call with the
+    same arguments gives the same Job.
+
+    Without an argument or variable join_timeout is 300 s (ZENPS_JOIN_TIMEOUT), and round_timeout 1800 s
+    (ZENPS_ROUND_TIMEOUT), as torch's. It gives up an address of this host after 30 s if no coordinator listens there. The
+    loss of a rank ends a round at once. Only a rank that lives and does not push makes the others wait so long.
+
+    Under torchrun on one host, without a coordinator, rank 0 starts one with a server for this run (launch.py)."""
     global _current
+    asked = arguments[0] if arguments else named.get("coordinator")
+    if launch.is_needed(asked):
+        launch.start()
     if not {"join_timeout", "refused_timeout"} & set(named):
         if not {"ZENPS_JOIN_TIMEOUT", "ZENPS_REFUSED_TIMEOUT"} & set(os.environ):
             named["refused_timeout"] = REFUSED
-    for name in ("join_timeout", "round_timeout"):
+    for name, seconds in PATIENCE.items():
         if f"ZENPS_{name.upper()}" not in os.environ:
-            named.setdefault(name, PATIENCE)
+            named.setdefault(name, seconds)
     try:
         _current = core_init(*arguments, **named)
     except ZenpsError as error:

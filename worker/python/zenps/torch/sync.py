@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
+import itertools
 import weakref
-from contextlib import contextmanager
-from typing import Any, Callable, Dict, Iterator, List, Optional, Set, Tuple
+from contextlib import contextmanager, suppress
+from functools import partial
+from typing import Any, Dict, Iterator, List, Optional, Set, Tuple
 
 import torch
 
-from ..errors import Invalid, Unsupported
+from ..errors import Canceled, Invalid, Unsupported, ZenpsError
 from ..group import Group as JobGroup
 from ..tensor import Tensor
 from . import collective
 from .autograd import GradientHook, ModuleHooks, before_step, in_backward, queue_callback
 from .buffers import Buffers
 from .checks import Checks
-from .compress import Compression, CompressedGroup, load_all, save
-from .control import Control, SyncStats, agree
-from .groups import DenseGroup, Group, TableGroup, open_all
+from .compress import Compress, CompressedGroup, compression, load_all, save
+from .control import Control, SyncStats
+from .dense import choose, scheme_of
+from .groups import DenseGroup, Group, TableGroup, TorchGroup, open_all
 from .jobs import Ranks, current, generation, numbered
 from .tables import Slot, Tables, plan
 
@@ -42,11 +45,13 @@ class GradientSync:
     job: the ranks: a job, or a group of one, for a model that is replicated in some of its ranks alone. None: zt.init()'s.
     tables: which parameters are tables ("auto", "none", names, parameters): tables.py. Their gradients travel as the rows
         that are not zero, whether autograd makes them sparse or dense. Sparse gradients come back sparse and coalesced.
-    scheme, dense_scheme: zenps's scheme of the tables' tensors and of the others'. None: ZENPS_SCHEME, "balanced".
+    scheme, dense_scheme: zenps's scheme of the tables' tensors and of the others'. None: ZENPS_SCHEME, else "balanced" of
+        tables and "dense-split" of the others; that has the bits of "balanced", which is also the others' in elastic jobs.
     values: what values travel as, "bf16" for example. None: as they are.
     average: the mean over ranks; False: the sum.
-    compress: a Compression of all but tables (:func:`zenps.torch.TopK`). Under "auto" a tied embedding is then no table.
-    bucket_mb: megabytes of a bucket of parameters that are no tables.
+    compress: a Compression of all but tables (:func:`zenps.torch.TopK`), or its name ("topk"). A tied embedding is then no
+        table under "auto".
+    bucket_mb: megabytes of a bucket of parameters that are no tables; the first one has 1 at most.
     fuse_tables: small sparse tables share a tensor.
     wait: "backward", or "step". With "step", backward() returns while sums are in flight. ``wait()`` waits for them, and
         so does the step of an optimiser given to ``attach()``.
@@ -54,6 +59,9 @@ class GradientSync:
     broadcast_buffers: buffers, such as BatchNorm's running statistics, are rank 0's in each forward pass that follows a
         summed backward pass, as DistributedDataParallel has it; no forward pass waits for it (buffers.py).
     keep_zero_rows: zero rows of a sparse gradient are sent as well. SparseAdam needs it, since it changes all rows present.
+    dense: what sums gradients that are no tables': "torch", the process group of torch.distributed; "zenps"; or "auto", which
+        is "torch" where a process group of the job's ranks can, and compress, dense_scheme and values are not given.
+    process_group: of "torch"; None: the default one. Two models of one backward pass have two.
     name: of the tensors; each GradientSync of a job has another.
 
     Of an elastic job (zenps.init() with max_world) it is opened by :func:`zenps.torch.elastic`, or reopen(), and not here.
@@ -64,9 +72,10 @@ class GradientSync:
 
     def __init__(self, module: torch.nn.Module, job: Optional[Ranks] = None, *, tables: Tables = "auto",
                  scheme: Optional[str] = None, dense_scheme: Optional[str] = None, values: Optional[str] = None,
-                 average: bool = True, compress: Optional[Compression] = None, bucket_mb: float = 25,
+                 average: bool = True, compress: Compress = None, bucket_mb: float = 25,
                  fuse_tables: bool = True, wait: str = "backward", broadcast: bool = True,
-                 broadcast_buffers: bool = True, keep_zero_rows: bool = False, name: str = "model") -> None:  # fmt: skip
+                 broadcast_buffers: bool = True, keep_zero_rows: bool = False, dense: str = "auto",
+                 process_group: Any = None, name: str = "model") -> None:  # fmt: skip
         if wait not in ("backward", "step"):
             raise Invalid(f'wait {wait!r}; must be "backward" or "step"')
         if not bucket_mb > 0:
@@ -74,6 +83,7 @@ class GradientSync:
         if isinstance(module, torch.jit.ScriptModule):
             raise Unsupported("GradientSync: a TorchScript module has no hooks; make GradientSync of the module that "
                               "torch.jit.script() is given, whose parameters they share")  # fmt: skip
+        compress = compression(compress)
         self.module = module
         self.job = current(job)
         self._plan = plan(module, tables, int(bucket_mb * (1 << 20)), fuse_tables, compress is not None)
@@ -87,6 +97,10 @@ class GradientSync:
         self._described = described = [f"{name} {tables!r}" if isinstance(tables, str) else name]
         described += [slot.described(kind) for kind, slot in self._slots()]
         described.append(f"{options} {scheme} {dense_scheme} {compress} {keep_zero_rows}")
+        bucketed = {slot.index: slot.parameter for slots in self._plan.buckets for slot in slots}
+        options_of_dense: Dict[str, Any] = {"compress": compress, "dense_scheme": dense_scheme, "values": values}
+        choice = choose(f"GradientSync {name}", dense, self.job, process_group, bucketed.values(), **options_of_dense)
+        self._choice, dense_scheme = choice, scheme_of(self.job, dense_scheme, values)
         self._buffers = Buffers(name, module) if broadcast_buffers else None
         if self._buffers is not None:
             described += [place.described() for place in self._buffers.places]
@@ -99,7 +113,11 @@ class GradientSync:
         for i, slots in enumerate(self._plan.tables):
             label = f"{name}/{slots[0].name}" if len(slots) == 1 else f"{name}/tables.{i}"
             self._groups.append(TableGroup(label, slots, scheme=scheme, **zero_rows, **options))
+        self._ordered: List[Group] = []  # those that start in this order on every rank
         for i, slots in enumerate(self._plan.buckets):
+            if choice.over_torch:
+                self._ordered.append(TorchGroup(f"{name}/dense.{i}", slots, choice, average))
+                continue
             small, large = (slots, []) if compress is None else compress.split(slots)
             if small:
                 self._groups.append(DenseGroup(f"{name}/dense.{i}", small, scheme=dense_scheme, **options))
@@ -107,6 +125,7 @@ class GradientSync:
                 first = DenseGroup(f"{name}/early.{i}", large, scheme=dense_scheme, **options)
                 label = f"{name}/compressed.{i}"
                 self._groups.append(CompressedGroup(label, first, compress, str(options["op"])))
+        self._groups += self._ordered
         self._control = Control(f"{name}/control", len(self._plan.names))
         self._step = 0
         self._generation: Optional[int] = None  # of the job, that the tensors are of
@@ -124,7 +143,6 @@ class GradientSync:
             compressed.rate_of = self._rate_of
         self._by_index = {slot.index: (slot, group) for group in self._groups for slot in group.slots}
         slots_by_index = {index: slot for index, (slot, _) in self._by_index.items()}
-        bucketed = {slot.index for slots in self._plan.buckets for slot in slots}
         self._checks = Checks(name, module, self.job, slots_by_index, bucketed, average, compress is not None, alike=broadcast)
         self._reset()
         if isinstance(self.job, JobGroup) or not generation(self.job):
@@ -132,11 +150,8 @@ class GradientSync:
             if broadcast:
                 collective.broadcast_parameters(module, job=self.job)
         taken.add(name)
-        self._hooks = [GradientHook(slot.parameter, self._ready(index)) for index, (slot, _) in self._by_index.items()]
+        self._hooks = [GradientHook(slot.parameter, partial(self._gradient_ready, index)) for index, (slot, _) in self._by_index.items()]
         self._module_hooks = ModuleHooks(module, self._before_forward, self._checks.watch.after_forward, self._arm)
-
-    def _ready(self, index: int) -> Callable[[], None]:
-        return lambda: self._gradient_ready(index)
 
     def _slots(self) -> Iterator[Tuple[str, Slot]]:
         for kind, lists in (("table", self._plan.tables), ("dense", self._plan.buckets)):
@@ -145,11 +160,10 @@ class GradientSync:
                     yield kind, slot
 
     def _open_tensors(self) -> None:
-        agree(self.job, f"GradientSync {self.name}", self._described)
+        self._choice.compare(self.job, f"GradientSync {self.name}", self._described)
         described, tensors = _closed.setdefault(self.job, {}).pop(self.name, ([], []))
-        if described != self._described:  # a closed one of this name had other parameters
-            for tensor in tensors:
-                tensor.close()
+        for tensor in tensors if described != self._described else []:  # a closed one of this name had other parameters
+            tensor.close()
         open_all(self.job, self._groups)
         if self._buffers is not None:
             (tensor,) = self.job.tensors([self._buffers.ask()])
@@ -219,7 +233,7 @@ class GradientSync:
                 self._fired[index] = slot.parameter._version
                 self._open[id(group)] -= 1
                 if not self._open[id(group)] and not self._checks.refusal:
-                    self._start(group)
+                    self._start_ready(group)
         except BaseException as error:
             self._error = error
             queue_callback(self._finish)  # the one that was queued may be of a pass that failed, and gone
@@ -242,6 +256,14 @@ class GradientSync:
                 "failed, or several re-entrant checkpoints share the parameter (use_reentrant=False sums it once)"
             )
 
+    def _start_ready(self, group: Group) -> None:
+        """The group has all of its gradients."""
+        if group not in self._ordered:
+            return self._start(group)
+        for each in itertools.takewhile(lambda each: not self._open[id(each)], self._ordered):
+            if each not in self._started:
+                self._start(each)
+
     def _start(self, group: Group) -> None:
         self._started.append(group)
         group.start(self._step)
@@ -252,8 +274,7 @@ class GradientSync:
         if self._error is not None:
             self._fail(self._error)
         if not self._is_summing:
-            self._checks.end()
-            return
+            return self._checks.end()
         try:
             self._checks.look(self._fired, self._optimizers)
             if not self._fired and not self._checks.refusal:
@@ -301,9 +322,11 @@ class GradientSync:
         for request in self._control.requests:
             request.wait()
         self._control.read()
+        if self._control.given_up:
+            raise Canceled(f"GradientSync {self.name}, step {self._step}: a backward pass failed on {self._control.given_up} ranks")
         if self._control.refused:
             self._checks.raise_refusal(self._step)
-        for group in self._started:
+        for group in sorted(self._started, key=self._ordered.__contains__):  # zenps's rounds show which rank is lost
             group.wait()
         if self._buffers is not None:
             self._buffers.finish()
@@ -325,14 +348,19 @@ class GradientSync:
         out, into = sum(cost.bytes_out for cost in costs), sum(cost.bytes_in for cost in costs)
         self.bytes_last_step = out + into
         self._totals.steps += 1
-        self._totals.bytes_out += out
-        self._totals.bytes_in += into
+        self._totals.bytes_out, self._totals.bytes_in = self._totals.bytes_out + out, self._totals.bytes_in + into
         self._step += 1
         self._reset()
 
     def _abort(self) -> None:
-        """Gives up what is in flight, on all ranks. A step of which nothing was started is still to come: the other ranks
-        wait in it."""
+        """Gives up what is in flight, on all ranks; they wait for the control round at the least. A step of which nothing was
+        started is still to come: the other ranks wait in it."""
+        if self._started and not self._in_flight:
+            with suppress(ZenpsError):
+                self._control.start(self._step, [], given_up=True)
+        for group in self._ordered if self._started or self._in_flight else []:
+            if group not in self._started:
+                group.skip()
         for group in self._started:
             group.cancel()
         for request in self._control.requests:
@@ -461,10 +489,8 @@ class GradientSync:
         ranks that use it for other parameters do so alike."""
         if self._fired or self._in_flight:
             self._abort()
-        for hook in self._hooks:
+        for hook in [*self._hooks, *self._step_hooks]:
             hook.remove()
-        for handle in self._step_hooks:
-            handle.remove()
         self._hooks, self._optimizers, self._step_hooks = [], [], []
         self._module_hooks.remove()
         self._checks.watch.close()

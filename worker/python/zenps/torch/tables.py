@@ -16,6 +16,7 @@ from ..errors import Invalid, Unsupported
 from .convert import dtype_name
 
 MIN_ROWS = 4096  # of an embedding that "auto" takes for a table
+FIRST_BYTES = 1 << 20  # of the first bucket, as DDP has it: its sum starts early in the backward pass
 FUSED_FROM = 3  # tables: the two of a language model come at opposite ends of the backward pass, and overlap with it
 
 Tables = Union[str, Iterable[Union[str, torch.Tensor]]]
@@ -117,7 +118,8 @@ def plan(
     module: torch.nn.Module, tables: Tables = "auto", bucket_bytes: int = 25 << 20, fuse: bool = True, cut: bool = False
 ) -> Plan:
     """Tables in order of registration, those of one dtype, width and layout fused where there are FUSED_FROM or more;
-    the other parameters, of one dtype each, in buckets of up to `bucket_bytes` in reverse order, as backward() goes."""
+    the other parameters, of one dtype each, in buckets in reverse order, as backward() goes. A bucket is closed when it has
+    `bucket_bytes`, and the first one of each dtype when it has FIRST_BYTES."""
     found, sparse = find(module, tables, cut)
     parameters = trainable(module)
     made = Plan(names=[name for name, _ in parameters])
@@ -133,14 +135,17 @@ def plan(
         else:
             made.tables.extend([slot] for slot in slots)
     open_buckets: Dict[Tuple[object, ...], List[Slot]] = {}
+    limits: Dict[Tuple[object, ...], int] = {}  # of the dtypes that have a bucket
     for index, (name, parameter) in reversed(list(enumerate(parameters))):
         if not parameter.numel() or any(slot.index == index for slots in made.tables for slot in slots):
             continue
         key = (parameter.dtype, parameter.device)
         slots = open_buckets.setdefault(key, [])
         slots.append(Slot(name, parameter, index, 0))
-        if sum(slot.numel for slot in slots) * parameter.element_size() >= bucket_bytes:
+        limit = limits.get(key, min(FIRST_BYTES, bucket_bytes))
+        if sum(slot.numel for slot in slots) * parameter.element_size() >= limit:
             made.buckets.append(open_buckets.pop(key))
+            limits[key] = bucket_bytes
     made.buckets.extend(open_buckets.values())
     made.buckets = [based(slots, [slot.numel for slot in slots]) for slots in made.buckets]
     return made

@@ -1,24 +1,18 @@
-"""Operations in flight as a Work of torch.distributed, and what starts them: sums, and copies of bytes."""
+"""Operations in flight, as Works of torch.distributed."""
 
 from __future__ import annotations
 
 import queue
 import threading
 from datetime import timedelta
-from typing import Any, Callable, List, Optional, Sequence, Tuple
+from typing import Any, Callable, Optional, Sequence
 
 import torch
 from torch.distributed.distributed_c10d import Work as _TorchWork
 
-from ..arrays import Array, Rows
-from ..errors import ShapeMismatch, ZenpsError
-from ..job import Job
-from . import collective, convert
-
-_WIDTH = 64  # values of f64 in a row of what is copied
-_ROW = 8 * _WIDTH  # bytes
-Part = Tuple[Any, Callable[[Any], None]]  # a request, and what is done with its result
-Call = Callable[[Job], Part]  # starts one
+from ..errors import ZenpsError
+from .buckets import in_node
+from .copies import Part
 
 
 class Completer:
@@ -36,7 +30,10 @@ class Completer:
 
 
 class Work(_TorchWork):  # type: ignore[misc]
-    """Operations in flight, as a Work. It is complete when wait() says so, or when somebody has asked for its future."""
+    """Operations in flight, as a Work. Results are in place after wait(), after is_completed() was True, and in the future.
+
+    A future that a backward pass asks for, as DistributedDataParallel does, ends that pass with the Work's own error.
+    """
 
     def __init__(self, parts: Sequence[Part], value: Any, failed: Callable[[ZenpsError], None], completer: Completer,
                  error: Optional[ZenpsError] = None) -> None:  # fmt: skip
@@ -89,10 +86,12 @@ class Work(_TorchWork):  # type: ignore[misc]
         return True
 
     def get_future(self) -> "torch.futures.Future[Any]":
+        if self._future is None:
+            self._end_pass()
         with self._lock:
             first = self._future is None
             if self._future is None:
-                self._future = torch.futures.Future()
+                self._future = _future(self._value)
             future, finished = self._future, self._finished
         if first and finished:
             self._resolve(future)
@@ -100,8 +99,20 @@ class Work(_TorchWork):  # type: ignore[misc]
             self._completer.complete(self)
         return future
 
+    def _end_pass(self) -> None:
+        """DistributedDataParallel takes an exception in a future for a tensor. So a callback of its pass raises the error
+        first, or, in a callback itself, as in the first pass of a static graph, this call does."""
+        try:
+            torch.autograd.Variable._execution_engine.queue_callback(self.wait)
+        except RuntimeError:  # no backward pass
+            return
+        if not in_node():
+            self.wait()
+
     def is_completed(self) -> bool:
-        return self._finished or all(request.done() for request, _ in list(self._parts))
+        if not self._finished and all(request.done() for request, _ in list(self._parts)):
+            self.complete()
+        return self._finished
 
     def is_success(self) -> bool:
         return self._finished and self._error is None
@@ -120,52 +131,18 @@ class Work(_TorchWork):  # type: ignore[misc]
         self.wait()
 
 
+def _future(value: Any) -> "torch.futures.Future[Any]":
+    """One that may hold the value: torch wants to know the GPUs of its tensors."""
+    devices, left = set(), [value]
+    while left:
+        each = left.pop()
+        if isinstance(each, (list, tuple)):
+            left += each
+        elif isinstance(each, torch.Tensor) and each.device.type != "cpu":
+            devices.add(each.device)
+    return torch.futures.Future(devices=list(devices)) if devices else torch.futures.Future()
+
+
 def _complete_all(works: "queue.SimpleQueue[Work]") -> None:
     while True:
         works.get().complete()
-
-
-def reduce(tensor: torch.Tensor, op: Any, job: Job) -> Part:
-    work = collective.all_reduce(tensor, op, async_op=True, job=job)
-    assert work is not None
-    return work._request, work._finish
-
-
-def nbytes(tensor: torch.Tensor) -> int:
-    return int(tensor.numel() * tensor.element_size())
-
-
-def copy(what: str, own: Optional[torch.Tensor], outputs: List[torch.Tensor], job: Job) -> Part:
-    """Bytes of dense tensors from one rank, or all, to all: the `own` of ranks that give one become the outputs, in the
-    order of ranks. ShapeMismatch on all ranks, and no output is written, where `what`, sizes or dtypes differ. Each rank
-    has a row to say what it calls, and rows for its bytes behind these. The tensor rounds their number up, so that ranks
-    of other sizes meet."""
-    size = nbytes(outputs[0])
-    rows = -(-size // _ROW)
-    room = 1 << max(rows - 1, 0).bit_length()
-    tensor = job.tensor(f"copies/{room}", job.world * (1 + room), _WIDTH, "f64", op="sum", scheme="balanced", values="raw")
-    call = f"{what} of {size} bytes of {str(outputs[0].dtype)[6:]}"
-    sent = torch.zeros((1 + rows) * _ROW if own is not None else _ROW, dtype=torch.uint8)
-    sent[: len(call)] = torch.frombuffer(bytearray(call.encode()), dtype=torch.uint8)
-    ids = torch.tensor([job.rank])
-    if own is not None and size:
-        sent[_ROW : _ROW + size] = own.detach().cpu().contiguous().view(-1).view(torch.uint8)
-        first = job.world + job.rank * room
-        ids = torch.cat([ids, torch.arange(first, first + rows)])
-    n = ids.shape[0]
-    request = tensor.allgather(Array(sent.data_ptr(), "f64", (n, _WIDTH), owner=sent), convert.array(ids, (n,)))
-
-    def finish(result: Rows) -> None:
-        received = convert.tensor_of(result.values, torch.float64).view(torch.uint8).view(-1, _ROW)
-        calls = [bytes(row.tolist()).rstrip(b"\0").decode() for row in received[: job.world]]
-        for rank, other in enumerate(calls):
-            if other != calls[0]:
-                raise ShapeMismatch(f"job {job.name}: rank 0 calls {calls[0]}, rank {rank} {other}; it must be the same on all "
-                                    "ranks", job=job.name)  # fmt: skip
-        with torch.no_grad():
-            for i, output in enumerate(outputs if size else []):
-                first = job.world + i * rows
-                octets = received[first : first + rows].reshape(-1)[:size]
-                output.copy_(octets.view(output.dtype).view(output.shape))
-
-    return request, finish

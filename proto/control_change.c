@@ -1,0 +1,136 @@
+#include "proto/control_change.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* ------------------------------------------------------------ job.view */
+
+static const struct zps_field job_view[] = {
+    {"job_id", ZPS_FIELD_HEX, ZPS_FIELD_AT(struct zps_job_view, job_id)},
+    {"view", ZPS_FIELD_OBJECT, ZPS_FIELD_AT(struct zps_job_view, view), .part = &zps_control_view},
+};
+const struct zps_fields zps_control_job_view = {.name = "job.view", ZPS_FIELDS_OF(struct zps_job_view, job_view)};
+
+/* ------------------------------------------------------------ job.suspect */
+
+static zps_err_t check_suspects(void *read, struct zps_error *error) {
+  const struct zps_job_suspects *const suspects = read;
+  for (uint32_t i = 1; i < suspects->n_servers; i++)
+    if (suspects->servers[i] <= suspects->servers[i - 1])
+      return zps_fail(error, ZPS_ERR_PROTOCOL, "member 'servers' has %u after %u, want ascending positions",
+                      suspects->servers[i], suspects->servers[i - 1]);
+  return ZPS_OK;
+}
+
+static const struct zps_field suspect[] = {
+    {"job_id", ZPS_FIELD_HEX, ZPS_FIELD_AT(struct zps_job_suspects, job_id)},
+    {"servers", ZPS_FIELD_NUMBER, ZPS_FIELD_LIST_AT(struct zps_job_suspects, servers, n_servers),
+     .n_max = ZPS_SERVERS_MAX, .max = ZPS_SERVERS_MAX - 1, .optional = true},
+    {"why", ZPS_FIELD_TEXT, ZPS_FIELD_AT(struct zps_job_suspects, why), .optional = true},
+};
+const struct zps_fields zps_control_suspect = {
+    .name = "job.suspect", ZPS_FIELDS_OF(struct zps_job_suspects, suspect), .check = check_suspects};
+
+/* ------------------------------------------------------------ sets of steps */
+
+/* Room for one more in an array of `n` elements of `size` bytes, doubled when it is full. */
+static bool grow(void **array_p, uint32_t n, uint32_t *cap_p, size_t size) {
+  if (n < *cap_p) return true;
+  const uint32_t cap = *cap_p ? 2 * *cap_p : 4;
+  void *const array = realloc(*array_p, cap * size);
+  if (!array) return false;
+  *array_p = array;
+  *cap_p = cap;
+  return true;
+}
+
+static zps_err_t find_tensor(struct zps_job_steps *set, uint32_t tensor, struct zps_tensor_steps **of_p) {
+  uint32_t at = set->n_tensors;
+  while (at > 0 && set->tensors[at - 1].tensor > tensor) at--;
+  if (at > 0 && set->tensors[at - 1].tensor == tensor) {
+    *of_p = &set->tensors[at - 1];
+    return ZPS_OK;
+  }
+  if (set->n_tensors >= ZPS_MAP_TENSORS_MAX) return ZPS_ERR_INVALID;
+  void *tensors = set->tensors;
+  if (!grow(&tensors, set->n_tensors, &set->cap_tensors, sizeof set->tensors[0])) return ZPS_ERR_NOMEM;
+  set->tensors = tensors;
+  memmove(&set->tensors[at + 1], &set->tensors[at], (set->n_tensors - at) * sizeof set->tensors[0]);
+  set->tensors[at] = (struct zps_tensor_steps){.tensor = tensor};
+  set->n_tensors++;
+  *of_p = &set->tensors[at];
+  return ZPS_OK;
+}
+
+static bool has_step(const struct zps_job_steps *set, uint32_t tensor, uint64_t step) {
+  for (uint32_t i = 0; i < set->n_tensors; i++)
+    for (uint32_t k = 0; set->tensors[i].tensor == tensor && k < set->tensors[i].n_steps; k++)
+      if (set->tensors[i].steps[k] == step) return true;
+  return false;
+}
+
+zps_err_t zps_job_steps_add(struct zps_job_steps *set, uint32_t tensor, uint64_t step) {
+  struct zps_tensor_steps *of;
+  if (set->n_all >= ZPS_MAP_ALL_STEPS_MAX && !has_step(set, tensor, step)) return ZPS_ERR_INVALID;
+  const zps_err_t err = find_tensor(set, tensor, &of);
+  if (err) return err;
+  uint32_t at = of->n_steps;
+  while (at > 0 && of->steps[at - 1] > step) at--;
+  if (at > 0 && of->steps[at - 1] == step) return ZPS_OK;
+  if (of->n_steps >= ZPS_MAP_STEPS_MAX) return ZPS_ERR_INVALID;
+  void *steps = of->steps;
+  if (!grow(&steps, of->n_steps, &of->cap_steps, sizeof of->steps[0])) return ZPS_ERR_NOMEM;
+  of->steps = steps;
+  memmove(&of->steps[at + 1], &of->steps[at], (of->n_steps - at) * sizeof of->steps[0]);
+  of->steps[at] = step;
+  of->n_steps++;
+  set->n_all++;
+  return ZPS_OK;
+}
+
+void zps_job_steps_fini(struct zps_job_steps *set) {
+  for (uint32_t i = 0; i < set->n_tensors; i++) free(set->tensors[i].steps);
+  free(set->tensors);
+  *set = (struct zps_job_steps){0};
+}
+
+/* ------------------------------------------------------------ job.mapped and job.replay */
+
+static const struct zps_field tensor_steps[] = {
+    {"tensor", ZPS_FIELD_NUMBER, ZPS_FIELD_AT(struct zps_tensor_steps, tensor)},
+    {"steps", ZPS_FIELD_HEX, ZPS_FIELD_LIST_AT(struct zps_tensor_steps, steps, n_steps), .n_min = 1,
+     .n_max = ZPS_MAP_STEPS_MAX},
+};
+static const struct zps_fields tensor_steps_fields = {ZPS_FIELDS_OF(struct zps_tensor_steps, tensor_steps)};
+static const struct zps_field job_steps[] = {
+    {"job_id", ZPS_FIELD_HEX, ZPS_FIELD_AT(struct zps_job_steps, job_id)},
+    {"epoch", ZPS_FIELD_NUMBER, ZPS_FIELD_AT(struct zps_job_steps, epoch)},
+    {"tensors", ZPS_FIELD_OBJECT, ZPS_FIELD_LIST_AT(struct zps_job_steps, tensors, n_tensors),
+     .n_max = ZPS_MAP_TENSORS_MAX, .part = &tensor_steps_fields},
+    {"too_many", ZPS_FIELD_FLAG, ZPS_FIELD_AT(struct zps_job_steps, is_too_many), .optional = true},
+};
+
+static zps_err_t add_steps(struct zps_job_steps *set, const struct zps_tensor_steps *of, struct zps_error *error) {
+  zps_err_t err = ZPS_OK;
+  for (uint32_t i = 0; !err && i < of->n_steps; i++) err = zps_job_steps_add(set, of->tensor, of->steps[i]);
+  if (err == ZPS_ERR_INVALID && set->n_all >= ZPS_MAP_ALL_STEPS_MAX)
+    return zps_fail(error, ZPS_ERR_PROTOCOL, "tensor %u: its steps and those before are more than %u", of->tensor,
+                    ZPS_MAP_ALL_STEPS_MAX);
+  if (err == ZPS_ERR_INVALID)
+    return zps_fail(error, ZPS_ERR_PROTOCOL, "tensor %u has more than %u steps", of->tensor, ZPS_MAP_STEPS_MAX);
+  return err ? zps_fail(error, err, "no memory for the steps of tensor %u", of->tensor) : ZPS_OK;
+}
+
+/* The set is in order, whatever the order of the message. */
+static zps_err_t sort_steps(void *read, struct zps_error *error) {
+  struct zps_job_steps *const set = read, sorted = *set;
+  sorted.n_all = sorted.n_tensors = sorted.cap_tensors = 0;
+  sorted.tensors = NULL;
+  zps_err_t err = ZPS_OK;
+  for (uint32_t i = 0; !err && i < set->n_tensors; i++) err = add_steps(&sorted, &set->tensors[i], error);
+  zps_job_steps_fini(set);
+  *set = sorted;
+  return err;
+}
+const struct zps_fields zps_control_job_steps = {
+    .name = "steps of a job", ZPS_FIELDS_OF(struct zps_job_steps, job_steps), .check = sort_steps};

@@ -1,0 +1,162 @@
+"""What starts the operations of a process group: sums, and copies of bytes. Each returns a request and what finishes it.
+
+In each, ranks say what they call. ShapeMismatch on all ranks, and no output is written, where two call other things.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import Any, Callable, Dict, List, Optional, Tuple
+
+import torch
+
+from ..arrays import Array, Rows
+from ..errors import Unsupported
+from ..job import Job
+from . import collective, convert, devices
+from .collective import Compared
+
+_WIDTH = 64  # values of f64 in a row of copied bytes
+_ROW = 8 * _WIDTH  # bytes
+Part = Tuple[Any, Callable[[Any], None]]  # a request, and what is done with its result
+Call = Callable[[Job], Part]  # starts one
+_COMBINE: Dict[str, Any] = {
+    "sum": torch.add, "product": torch.mul, "min": torch.minimum, "max": torch.maximum,
+    "band": torch.bitwise_and, "bor": torch.bitwise_or, "bxor": torch.bitwise_xor,
+}  # fmt: skip
+
+
+def nbytes(tensor: torch.Tensor) -> int:
+    return int(tensor.numel() * tensor.element_size())
+
+
+def barrier(job: Job) -> Part:
+    """Ends when all ranks have called it."""
+    return _compared(job, "barrier"), lambda _: None
+
+
+def _compared(job: Job, call: str) -> Compared:
+    """A round without data."""
+    calls = job._collective.begin(call.encode())
+    return Compared(calls.request, calls, job)
+
+
+def copy(what: str, own: Optional[torch.Tensor], outputs: List[torch.Tensor], job: Job) -> Part:
+    """Bytes of dense tensors from one rank, or all, to all: the `own` of ranks that give one become the outputs, in the
+    order of ranks. The tensor of zenps rounds their number up, so that calls of many sizes share few tensors."""
+    size = nbytes(outputs[0])
+    call = f"{what} of {size} bytes of {str(outputs[0].dtype)[6:]}"
+    if not size:
+        return _compared(job, call), lambda _: None
+    calls = job._collective.begin(call.encode())
+    rows = -(-size // _ROW)
+    room = 1 << (rows - 1).bit_length()
+    tensor = job.tensor(f"copies/{room}", job.world * room, _WIDTH, "f64", op="sum", scheme="balanced", values="raw")
+    step = calls.request.step  # Equal on all ranks, also after a call that differed.
+    if own is None:
+        request = tensor.allgather(step=step)
+    else:
+        sent = torch.zeros(rows * _ROW, dtype=torch.uint8)
+        sent[:size] = convert.octets(collective.plain(own.detach()))
+        first = job.rank * room
+        values = Array(sent.data_ptr(), "f64", (rows, _WIDTH), owner=sent)
+        request = tensor.allgather(values, range(first, first + rows), step=step)
+
+    def finish(result: Rows) -> None:
+        received = convert.tensor_of(result.values, torch.float64).view(-1).view(torch.uint8)
+        with torch.no_grad():
+            for i, output in enumerate(outputs):
+                octets = received[i * rows * _ROW : i * rows * _ROW + size]
+                output.copy_(octets.view(output.dtype).view(output.shape))
+                devices.settle(output)
+
+    return Compared(request, calls, job), finish
+
+
+def _then(copied: Callable[[Any], None], result: Callable[[], torch.Tensor], output: torch.Tensor) -> Callable[[Any], None]:
+    """Puts a result of copies in its place."""
+
+    def finish(rows: Any) -> None:
+        copied(rows)
+        with torch.no_grad():
+            output.copy_(result().view(output.shape))
+        devices.settle(output)
+
+    return finish
+
+
+def reduce(tensor: torch.Tensor, op: Any, job: Job) -> Part:
+    """In place, in the order of ranks. Sums that zenps has not are made here, of copies: those of integers, and products."""
+    if tensor.is_complex() and not tensor.is_sparse and collective.op_word(op) in ("sum", "avg"):
+        tensor = torch.view_as_real(tensor)
+    if tensor.is_sparse or collective.is_summed(tensor.dtype, op):
+        work = collective.all_reduce(tensor, op, async_op=True, job=job)
+        assert work is not None
+        return work._request, work._finish
+    return _combined("allreduce", tensor, tensor, slice(None), op, job)
+
+
+def _combined(what: str, own: torch.Tensor, output: torch.Tensor, part: slice, op: Any, job: Job) -> Part:
+    """A part of the values of all ranks, combined here."""
+    word = collective.op_word(op)
+    combine: Any = _COMBINE.get(word)
+    bits = word in ("band", "bor", "bxor")
+    floats = own.is_floating_point() or own.is_complex()
+    if combine is None or (bits and floats) or (own.is_complex() and word in ("min", "max")):
+        raise Unsupported(f"{what}: {word} of {own.dtype}; zenps has sum, avg, min and max of floats, and product, and sum, min, "
+                          "max, product, band, bor and bxor of integers", job=job.name)  # fmt: skip
+    every = [torch.empty(own.shape, dtype=own.dtype) for _ in range(job.world)]
+    request, copied = copy(f"{what}({word})", own, every, job)
+
+    return request, _then(copied, lambda: functools.reduce(combine, (each.view(-1)[part] for each in every)), output)
+
+
+def reduce_to(root: int, tensor: torch.Tensor, op: Any, job: Job) -> Part:
+    """As reduce(), but other ranks keep their values."""
+    if tensor.is_sparse or job.rank == root:
+        return reduce(tensor, op, job)
+    return reduce(tensor.detach().clone(), op, job)
+
+
+def reduce_scatter(output: torch.Tensor, own: torch.Tensor, op: Any, job: Job) -> Part:
+    """own: a block of values for each rank, of which this rank's are summed into `output`. Bits are those of reduce()."""
+    n = output.numel()
+    if own.is_complex() and collective.op_word(op) in ("sum", "avg"):
+        own, output, n = torch.view_as_real(own), torch.view_as_real(output), 2 * n
+    if not collective.is_summed(own.dtype, op):
+        return _combined("reduce_scatter", own, output, slice(job.rank * n, (job.rank + 1) * n), op, job)
+    word, dtype = collective.op_name(op), convert.dtype_name(own.dtype, "reduce_scatter: the tensor")
+    width = convert.LANE if n > convert.LANE else 1
+    rows = convert.rounded(-(-n // width))
+    calls = job._collective.begin(f"reduce_scatter({word}) of {job.world} blocks of {n} values of {dtype}".encode())
+    tensor = job.tensor(f"reduce_scatter/{word}.{dtype}.{rows}x{width}", job.world * rows, width, dtype, op=word)
+    blocks = own.detach().to(devices.place(job, own.device)).reshape(job.world, n)
+    if n < rows * width:
+        blocks = torch.nn.functional.pad(blocks, (0, rows * width - n))
+    blocks = blocks.contiguous()
+    summed = torch.empty(rows * width, dtype=own.dtype, device=blocks.device)
+    request = tensor.reduce_scatter(
+        convert.array(blocks, (job.world * rows, width)), rows=range(job.rank * rows, (job.rank + 1) * rows),
+        step=calls.request.step, out=convert.array(summed, (rows, width)), stream=devices.stream(blocks),
+    )  # fmt: skip
+
+    def finish(_: Any) -> None:
+        with torch.no_grad():
+            output.copy_(summed[:n].view(output.shape))
+        devices.settle(output)
+
+    return Compared(request, calls, job), finish
+
+
+def gather(output: torch.Tensor, own: torch.Tensor, job: Job) -> Part:
+    """Copies of all ranks' values, one behind the other."""
+    whole = torch.empty((job.world, own.numel()), dtype=own.dtype)
+    request, copied = copy("allgather", own.reshape(-1), list(whole.unbind(0)), job)
+    return request, _then(copied, lambda: whole, output)
+
+
+def scatter(root: int, own: Optional[torch.Tensor], output: torch.Tensor, job: Job) -> Part:
+    """This rank's part of the root's values, which all get."""
+    whole = torch.empty((job.world, *output.shape), dtype=output.dtype)
+    request, copied = copy(f"scatter from rank {root}", own, [whole], job)
+    return request, _then(copied, lambda: whole[job.rank], output)
