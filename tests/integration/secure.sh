@@ -307,7 +307,7 @@ fi
 "${insecure[@]}" 2>"$scratch/log" &
 daemon=$!
 ok "a coordinator without TLS comes up" until_true test -s "$scratch/address2"
-ok "and warns of it" until_true logged 'warn.* listening at 0.0.0.0:[0-9]+ without TLS \(--control-insecure\): whoever reaches it'
+ok "and warns of it" until_true logged 'warn.* listening at 0.0.0.0:[0-9]+ without TLS \(--control-insecure\): anybody who reaches it'
 address=127.0.0.1:$(sed 's/.*://' "$scratch/address2")
 warnings() { [ "$(grep -c 'without TLS (--control-insecure)' "$scratch/log")" -eq "$1" ]; }
 if [ -n "$ahead" ]; then
