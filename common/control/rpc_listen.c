@@ -299,9 +299,10 @@ static zps_err_t remove_stale(const char *path, struct zps_error *error) {
   if (lstat(path, &st) < 0) return ZPS_OK;
   if (!S_ISSOCK(st.st_mode))
     return zps_fail(error, ZPS_ERR_INVALID, "unix:%s: a file that is no socket is in the way", path);
-  const zps_err_t err = zps_address_probe(path, error);
+  struct zps_error why;
+  const zps_err_t err = zps_address_probe(path, &why);
   if (err == ZPS_OK) return zps_fail(error, ZPS_ERR_BUSY, "unix:%s: another process listens there", path);
-  if (err != ZPS_ERR_CLOSED) return err;
+  if (err != ZPS_ERR_CLOSED) return zps_fail(error, err, "%s", why.text);
   unlink(path);
   return ZPS_OK;
 }
