@@ -85,10 +85,9 @@ static void seat_all(const struct zps_member_elastic *elastic, const struct coun
   }
 }
 
-/* Anybody may say any number. It counts of ranks alone, and only while the coordinator knows of no generation: it has
- * lost its state then, or the job is new. */
+/* Anybody may say any number. It counts of ranks alone: the coordinator may have lost its state since their last one. */
 static void take_number(struct zps_member_elastic *elastic, struct zps_member_asker *const *places, uint32_t n) {
-  for (uint32_t r = 0; r < n && elastic->last_world == 0; r++) {
+  for (uint32_t r = 0; r < n; r++) {
     const uint32_t said = places[r]->last_generation;
     if (said > elastic->number && said <= ZPS_GENERATION_SAID_MAX) elastic->number = said;
   }
