@@ -62,6 +62,7 @@ void zps_members_unasked(struct zps_members *members, const struct zps_member_cl
 /* ------------------------------------------------------------ servers that the job has */
 
 void zps_members_job_add_lost(struct zps_member_job *job, const char *name) {
+  if (job->state == ZPS_JOB_CLOSING) return; /* A job that has failed misses no server. */
   const size_t len = strlen(job->lost_servers), size = sizeof job->lost_servers;
   const int n = snprintf(job->lost_servers + len, size - len, "%s%s", len ? ", " : "", name);
   if (n >= (int)(size - len)) strcpy(job->lost_servers + size - sizeof "...", "...");

@@ -48,7 +48,7 @@ zps_err_t zps_members_restore_server_gone(struct zps_members *members, uint32_t 
       if (was_in) zps_members_job_add_lost(job, server->name);
       zps_view_vacate(&job->view, i);
       if (was_in && job->state == ZPS_JOB_RUNNING)
-        job->map.state = ZPS_MAP_SERVERS; /* what became of the job follows, if told */
+        job->map.state = ZPS_MAP_SERVERS; /* What became of the job follows, if told. */
     }
   }
   zps_members_server_remove(members, server);
