@@ -8,6 +8,7 @@
 
 #include "common/base/exit.h"
 #include "common/base/machine.h"
+#include "common/base/subnet.h"
 #include "common/base/text.h"
 #include "common/control/address.h"
 #include "common/control/addresses.h"
@@ -339,6 +340,12 @@ static zps_err_t complete_keys(struct zps_options *options, struct zps_error *er
   return zps_fail(error, why.code, "%s: %.450s", zps_config_said("coordinator.token_key"), why.text);
 }
 
+static zps_err_t check_subnets(const char *list, struct zps_error *error) {
+  struct zps_error why;
+  const zps_err_t err = list ? zps_subnets_check(list, &why) : ZPS_OK;
+  return err ? zps_fail(error, err, "%s: %.450s", zps_config_said("fabric.subnet"), why.text) : ZPS_OK;
+}
+
 zps_err_t zps_options_complete(struct zps_options *options, struct zps_error *error) {
   zps_err_t err = ZPS_OK;
   if (zps_options_is_coordinator(options)) {
@@ -364,6 +371,7 @@ zps_err_t zps_options_complete(struct zps_options *options, struct zps_error *er
   if (!err) err = complete_keys(options, error);
   if (!err) err = zps_options_check_tls(options, error);
   if (!err) err = zps_weights_check(options->job_weights, error);
+  if (!err) err = check_subnets(options->fabric_subnet, error);
   if (err) return err;
   if (options->control_dead_ms < 2 * options->control_heartbeat_ms)
     return zps_fail(error, ZPS_ERR_INVALID, "%s is %llu ms and %s %llu ms: death takes at least two heartbeats",
@@ -373,6 +381,10 @@ zps_err_t zps_options_complete(struct zps_options *options, struct zps_error *er
     return zps_fail(error, ZPS_ERR_INVALID, "%s (%llu) is above %s (%llu)", zps_config_said("fabric.port_low"),
                     (unsigned long long)options->fabric_port_low, zps_config_said("fabric.port_high"),
                     (unsigned long long)options->fabric_port_high);
+  if (!options->fabric_port_low != !options->fabric_port_high)
+    return zps_fail(error, ZPS_ERR_INVALID, "%s is %llu, and %s %llu: set both, or none for any port",
+                    zps_config_said("fabric.port_low"), (unsigned long long)options->fabric_port_low,
+                    zps_config_said("fabric.port_high"), (unsigned long long)options->fabric_port_high);
   if (!options->server_memory_limit_bytes) options->server_memory_limit_bytes = default_memory_limit();
   if (!options->server_reduce_threads) {
     options->server_reduce_threads = zps_machine_cores_each(1);

@@ -173,6 +173,9 @@ static void test_names_by_source(void **state) {
   refused_in_file("tls.ca (FILE:2), --tls-cert and tls.key (FILE:3): ", "[tls]\nca = /none\nkey = /none\n",
                   "--tls-cert=/none");
   refused_in_file("job.weights (FILE:2): the weight in 'a:0'", "[job]\nweights = a:0\n", "--log-level=info");
+  refused_in_file("fabric.port_high (FILE:2) 70: set both, or none for any port", "[fabric]\nport_high = 70\n",
+                  "--log-level=info");
+  refused_in_file("fabric.subnet (FILE:2): ", "[fabric]\nsubnet = 10.0.0.300/8\n", "--log-level=info");
   static const struct {
     const char *variable, *value, *text;
   } cases[] = {
