@@ -8,6 +8,21 @@
 #include "common/base/fair.h"
 #include "server/membership/members.h"
 
+static bool is_blank(char c) {
+  return c == ' ' || c == '\t';
+}
+
+/* The next entry of the list, without blanks around it. */
+static const char *entry_of(const char **list, size_t *len_p) {
+  const char *entry = *list;
+  size_t len = strcspn(entry, ",");
+  *list += len + (entry[len] == ',');
+  while (len > 0 && is_blank(*entry)) entry++, len--;
+  while (len > 0 && is_blank(entry[len - 1])) len--;
+  *len_p = len;
+  return entry;
+}
+
 /* The pattern of the entry of `len` bytes; false: it is none, or longer than a name. */
 static bool pattern_of(const char *entry, size_t len, char pattern[ZPS_NAME_MAX + 1]) {
   const char *const colon = memrchr(entry, ':', len);
@@ -33,23 +48,25 @@ static uint32_t weight_of(const char *entry, size_t len) {
 
 zps_err_t zps_weights_check(const char *list, struct zps_error *error) {
   char pattern[ZPS_NAME_MAX + 1];
-  for (size_t len; list && *list; list += len + (list[len] == ',')) {
-    len = strcspn(list, ",");
-    if (!pattern_of(list, len, pattern))
+  size_t len;
+  while (list && *list) {
+    const char *const entry = entry_of(&list, &len);
+    if (!pattern_of(entry, len, pattern))
       return zps_fail(error, ZPS_ERR_INVALID, "%s: '%.*s' is no PATTERN:WEIGHT, such as 'train*:4'",
-                      zps_config_said("job.weights"), (int)len, list);
-    if (weight_of(list, len) == 0)
+                      zps_config_said("job.weights"), (int)len, entry);
+    if (weight_of(entry, len) == 0)
       return zps_fail(error, ZPS_ERR_INVALID, "%s: the weight in '%.*s' is no number from 1 to %u",
-                      zps_config_said("job.weights"), (int)len, list, ZPS_FAIR_WEIGHT_MAX);
+                      zps_config_said("job.weights"), (int)len, entry, ZPS_FAIR_WEIGHT_MAX);
   }
   return ZPS_OK;
 }
 
 uint32_t zps_weight_of(const char *list, const char *name) {
   char pattern[ZPS_NAME_MAX + 1];
-  for (size_t len; list && *list; list += len + (list[len] == ',')) {
-    len = strcspn(list, ",");
-    if (pattern_of(list, len, pattern) && fnmatch(pattern, name, 0) == 0) return weight_of(list, len);
+  size_t len;
+  while (list && *list) {
+    const char *const entry = entry_of(&list, &len);
+    if (pattern_of(entry, len, pattern) && fnmatch(pattern, name, 0) == 0) return weight_of(entry, len);
   }
   return 1;
 }

@@ -26,6 +26,10 @@ static void test_the_first_that_fits(void **state) {
   assert_int_equal(zps_weight_of(NULL, "train"), 1);
   assert_int_equal(zps_weight_of("", "train"), 1);
   assert_int_equal(zps_weight_of("*:9", "train"), 9);
+  assert_int_equal(zps_weights_check(" a*:2, b:3\t,c:4 ", NULL), ZPS_OK);
+  assert_int_equal(zps_weight_of(" a*:2, b:3\t,c:4 ", "abc"), 2);
+  assert_int_equal(zps_weight_of(" a*:2, b:3\t,c:4 ", "b"), 3);
+  assert_int_equal(zps_weight_of(" a*:2, b:3\t,c:4 ", "c"), 4);
 }
 
 static void test_what_is_refused(void **state) {
