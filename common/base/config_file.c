@@ -43,6 +43,7 @@ static char *read_line(char *text, int size, void *stream) {
   for (reader->line++; c != EOF; c = getc(reader->file)) {
     if (c == '\0') return stop(reader, "holds a zero byte: must be text");
     if (++reader->n_bytes > BYTES_MAX) return stop(reader, "the file goes on: must have at most %d bytes", BYTES_MAX);
+    if (len == 0 && (c == ' ' || c == '\t')) continue; /* To inih an indented line continues the last one. */
     text[len++] = (char)c;
     if (c == '\n' || len == size - 1) break;
   }
@@ -93,10 +94,24 @@ static zps_err_t set(struct reader *reader, const char *section, const char *key
                   meant_key(load, section, key, meant, sizeof meant), load->table->program);
 }
 
-static int on_pair(void *ctx, const char *section, const char *key, const char *value) {
+/* inih knows only " ;" as the start of a comment behind a value. */
+static void cut_comment(char *value) {
+  for (char *at = value; *at; at++) {
+    if (*at != '#' || (at > value && at[-1] != ' ' && at[-1] != '\t')) continue;
+    while (at > value && (at[-1] == ' ' || at[-1] == '\t')) at--;
+    *at = '\0';
+    return;
+  }
+}
+
+static int on_pair(void *ctx, const char *section, const char *key, const char *given) {
   struct reader *reader = ctx;
   if (reader->refused) return 0;
-  reader->err = set(reader, section, key, value);
+  char *const value = strdup(given);
+  if (value) cut_comment(value);
+  reader->err = value ? set(reader, section, key, value)
+                      : zps_fail(reader->load->error, ZPS_ERR_NOMEM, "out of memory at %s", reader->path);
+  free(value);
   if (reader->err) reader->refused = reader->line;
   return reader->err == ZPS_OK;
 }

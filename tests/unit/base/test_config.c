@@ -100,8 +100,8 @@ static void flag_beats_environment_beats_file_beats_fallback_beats_default(void 
 static void the_file_has_sections_and_comments(void **state) {
   (void)state;
   write_file(
-      "# a comment\nrows = 12\nverbose = on ; another\n\n[control]\ndead_after=250ms\nlisten = a:1#b\n[log]\nlevel: "
-      "low\n");
+      "# a comment\nrows = 12\nverbose = on ; another\n\n[control]\n dead_after=250ms\t# one more\n\tlisten = a:1#b # \n  "
+      "# indented\n[log]\nlevel: low\n");
   setenv("ZENPS_CONFIG", path, 1);
   assert_int_equal(load(), ZPS_OK);
   assert_int_equal(got.rows, 12);
