@@ -336,7 +336,7 @@ static void test_orphans(void **state) {
   struct zps_error error;
   const uint64_t known = 5;
   logs_start();
-  logs_expect(ZPS_LOG_WARN, "its rounds go on, for now");
+  logs_expect(ZPS_LOG_WARN, "this server keeps it for now");
   logs_expect(ZPS_LOG_WARN, "is closed: the coordinator has known nothing of it for 10 minutes");
   logs_expect(ZPS_LOG_WARN, "is closed: the coordinator closed it");
   assert_int_equal(call("job.open", job_open, NULL, &error), ZPS_OK);
@@ -369,7 +369,7 @@ static void test_a_coordinator_without_memory(void **state) {
   struct zps_error error;
   const uint64_t known = 5;
   logs_start();
-  logs_expect(ZPS_LOG_WARN, "its rounds go on, for now");
+  logs_expect(ZPS_LOG_WARN, "this server keeps it for now");
   logs_expect(ZPS_LOG_WARN, "is closed: the coordinator closed it");
   zps_agent_jobs_registered(&jobs, 77, NULL, 0, 1000);
   assert_int_equal(call("job.open", job_open, NULL, &error), ZPS_OK);
