@@ -1,6 +1,5 @@
 #include "tests/sim/sched.h"
 
-#undef _FORTIFY_SOURCE /* its longjmp() takes another stack for a mistake */
 #include <link.h>
 #include <setjmp.h>
 #include <stdio.h>
