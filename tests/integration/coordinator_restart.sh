@@ -86,7 +86,7 @@ done
 ok "the first job has lost no round, opens a further tensor, and leaves" ends_well long
 no_jobs() { ctl jobs >"$scratch/jobs" && ! grep -q 0x "$scratch/jobs"; }
 ok "and is gone" until_true no_jobs
-ok "on the servers, too" until_true eval '[ "$(table "^ *[0-9]+ +s[01] .* 0 +[0-9]+$")" -eq 2 ]'
+ok "on the servers, too" until_true eval '[ "$(table "^ *[0-9]+ +s[01] .* 0 +[0-9]+ +[^ ]+ +[^ ]+ +[^ ]+$")" -eq 2 ]'
 ok "nobody was lost" eval '! logged c "(is|was) lost"'
 
 # What is asked while it is away waits for it: a join, a tensor.
