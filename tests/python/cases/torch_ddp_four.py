@@ -172,3 +172,31 @@ def case_unequal_all_reduces(_: zenps.Job) -> None:
     works = [zt.all_reduce(each, async_op=True, job=job) for each in many]
     for work, each in reversed(list(zip(works, many))):
         assert work is not None and work.wait() and each.eq(10).all()
+
+
+def case_zeros_in_max_and_min(_: zenps.Job) -> None:
+    """As gloo has them: a zero is a value. NaN is left out of the comparison, since gloo's result depends on the order of ranks."""
+    for n in (1, 200):
+        for kind in range(4):
+            values = torch.linspace(-3, 3, n) * RANK if kind % 2 else torch.zeros(n)
+            if kind == 0 and RANK == 1:
+                values.fill_(5.0)
+            if kind == 2:
+                values.fill_(-5.0 if RANK == 2 else -0.0)
+            if kind == 3:
+                values = -values.abs()
+            for op, theirs in (("max", dist.ReduceOp.MAX), ("min", dist.ReduceOp.MIN)):
+                got, wanted = values.clone(), values.clone()
+                zt.all_reduce(got, op, job=job)
+                dist.all_reduce(wanted, theirs)
+                assert torch.equal(got, wanted), (n, kind, op, got, wanted)
+                same_everywhere(got)
+        holes = torch.zeros(n)
+        holes[-1] = float("nan") if RANK == 3 else 1.0
+        for op in ("max", "min"):
+            got = holes.clone()
+            zt.all_reduce(got, op, job=job)
+            assert bool(got[-1].isnan()) and not got[:-1].any(), (op, got)
+    rows = torch.sparse_coo_tensor(torch.tensor([[RANK, 9, 9]]), torch.tensor([[-1.0], [-0.5], [0.5 - RANK]]), (10, 1))
+    zt.all_reduce(rows, "max", job=job)  # of a row that a rank lists twice it has the sum
+    assert rows.to_dense().view(-1).tolist() == [-1.0] * 4 + [0.0] * 6

@@ -61,6 +61,9 @@ def case_allreduce(job: zenps.Job) -> None:
     assert hvd.allreduce(mine).tolist() == [1.5, 3.0, -6.0]
     assert hvd.allreduce(mine, average=False).tolist() == hvd.allreduce(mine, op=hvd.Sum).tolist() == [3.0, 6.0, -12.0]
     assert hvd.allreduce(mine, name="largest", op=hvd.Max).tolist() == [2.0, 4.0, -4.0]
+    zeros = torch.tensor([-1.0, 0.0, 0.0] if job.rank else [0.0, -2.0, 7.0])
+    assert hvd.allreduce(zeros, op=hvd.Max).tolist() == [0.0, 0.0, 7.0]
+    assert hvd.allreduce(zeros, op=hvd.Min).tolist() == [-1.0, -2.0, 0.0]
     assert mine.tolist() == [job.rank + 1, 2 * job.rank + 2, -4 * job.rank - 4]
     assert hvd.allreduce_(mine) is mine and mine.tolist() == [1.5, 3.0, -6.0]
     assert float(hvd.allreduce(torch.tensor(float(job.rank)), name="loss")) == 0.5

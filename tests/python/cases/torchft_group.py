@@ -77,6 +77,9 @@ def case_dense(job: zenps.Job) -> None:
             mine = every[job.rank].clone()
             group.allreduce([mine], ReduceOp.MAX).wait()
             assert torch.equal(mine, torch.stack(every).max(0).values)
+            mine = torch.full(shape, float(job.rank), dtype=dtype)
+            group.allreduce([mine], ReduceOp.MIN).wait()
+            assert not mine.any()  # a zero is a value
     for dtype in (torch.bfloat16, torch.float16):
         mine = torch.full((100,), 2.0**job.rank, dtype=dtype)
         group.allreduce([mine], options(ReduceOp.SUM)).wait()

@@ -13,12 +13,15 @@ from ..arrays import Array, Rows
 from ..collectives import Gathering
 from ..errors import Invalid, ShapeMismatch, Unsupported, ZenpsError
 from ..request import Request
+from ..tensor import Tensor
 from . import convert, devices
 from .control import agree
 from .jobs import Ranks, current, numbered
 
 _CHUNK = 64 << 20  # bytes of a broadcast of several tensors
 _OPS = {"sum": "sum", "avg": "mean", "mean": "mean", "max": "max", "min": "min"}
+# Without it rows of zeros are not sent, and count as none. A scheme of the environment's might not keep them.
+_EXTREME: Dict[str, Any] = {"keep_zero_rows": True, "scheme": "balanced"}
 
 
 class Compared:
@@ -102,7 +105,8 @@ def all_reduce(tensor: torch.Tensor, op: Any = "sum", group: Any = None, async_o
     """Sums a tensor over all ranks, in place, as torch.distributed.all_reduce() does; dense, or sparse, which then is
     coalesced.
 
-    op: "sum", "avg", "max", "min", or torch.distributed's ReduceOp. name: of zenps's tensor; None: one that dtype, op and
+    op: "sum", "avg", "max", "min", or torch.distributed's ReduceOp. Zeros count in max and min, NaN wins. Of sparse tensors
+    these are over the ranks that have the row. name: of zenps's tensor; None: one that dtype, op and
     length make, which calls of the same kind share, in order. Lengths are rounded up to few kinds, with zeros. async_op:
     returns a Work; the tensor must not be used until its wait() has returned. group: None alone, all ranks. job: None:
     :func:`zenps.torch.init`'s. Collective: ShapeMismatch on every rank where ops, dtypes, layouts or numbers of values (of
@@ -128,31 +132,43 @@ def all_reduce(tensor: torch.Tensor, op: Any = "sum", group: Any = None, async_o
     return None
 
 
+def _opened(job: Ranks, name: Optional[str], op: str, rows: int, width: int, dtype: str) -> Tensor:
+    more = _EXTREME if op in ("max", "min") else {}
+    return job.tensor(name or f"all_reduce/{op}.{dtype}.{rows}x{width}", rows, width, dtype, op=op, **more)
+
+
 def _dense(job: Ranks, tensor: torch.Tensor, dtype: str, op: str, name: Optional[str], step: int) -> Started:
     n = tensor.numel()
     width = convert.LANE if n > convert.LANE else 1
     rows = convert.rounded(-(-n // width))
-    own = job.tensor(name or f"all_reduce/{op}.{dtype}.{rows}x{width}", rows, width, dtype, op=op)
+    own = _opened(job, name, op, rows, width, dtype)
     summed = tensor.detach().to(devices.place(own.job, tensor.device)).contiguous().view(-1)
     if n < rows * width:
         summed = torch.nn.functional.pad(summed, (0, rows * width - n))
-    array = convert.array(summed, (rows, width))
+    array, result, ids = convert.array(summed, (rows, width)), summed, None
+    if op in ("max", "min"):  # all rows in a list, which no dense result may overwrite
+        ids = convert.array(torch.arange(rows, dtype=torch.int64, device=summed.device), (rows,))
+        result = torch.empty_like(summed)
 
     def finish(_: Any) -> None:
-        if summed.data_ptr() != tensor.data_ptr():
+        if result.data_ptr() != tensor.data_ptr():
             with torch.no_grad():
-                tensor.copy_(summed[:n].view(tensor.shape))
+                tensor.copy_(result[:n].view(tensor.shape))
             devices.settle(tensor)  # the waiting thread may use another stream
 
-    return own.allreduce(array, step=step, out=array, stream=devices.stream(summed)), finish
+    out = convert.array(result, (rows, width))
+    return own.allreduce(array, ids, step=step, out=out, stream=devices.stream(summed)), finish
 
 
 def _sparse(job: Ranks, tensor: torch.Tensor, dtype: str, op: str, name: Optional[str], step: int) -> Started:
     width = tensor.numel() // int(tensor.shape[0])
     rows, wide = convert.rounded(int(tensor.shape[0])), convert.rounded(width)
-    own = job.tensor(name or f"all_reduce/{op}.{dtype}.{rows}x{wide}", rows, wide, dtype, op=op)
+    own = _opened(job, name, op, rows, wide, dtype)
     place = devices.place(own.job, tensor.device)
-    ids, values = (each.to(place) for each in convert.split_sparse(tensor.detach(), tensor.shape, width))
+    gradient = tensor.detach()
+    if op in ("max", "min"):
+        gradient = gradient.coalesce()  # entries that repeat are one, their sum
+    ids, values = (each.to(place) for each in convert.split_sparse(gradient, tensor.shape, width))
     if wide > width:
         values = torch.nn.functional.pad(values, (0, wide - width))
     arrays = convert.array(values, (ids.shape[0], wide)), convert.array(ids, (ids.shape[0],))
