@@ -331,3 +331,42 @@ def case_forward_passes_that_write_parameters(_: zenps.Job) -> None:
     sync = sync_of(model, broadcast=False)  # they may differ
     model(inputs(0)).sum().backward()
     sync.close()
+
+
+class Task(nn.Module):
+    """A head on an encoder that other tasks share."""
+
+    def __init__(self, encoder: nn.Module) -> None:
+        super().__init__()
+        self.encoder, self.head = encoder, nn.Linear(16, 1)
+
+    def forward(self, ids: torch.Tensor) -> torch.Tensor:
+        return self.head(self.encoder(ids)).sum()
+
+
+def case_parameters_of_two_syncs(_: zenps.Job) -> None:
+    """One gradient is summed once: a second GradientSync is refused, and one of both models trains as gloo's two do."""
+    torch.manual_seed(5)
+    encoder = nn.Embedding(5000, 16)
+    tasks = nn.ModuleList([Task(encoder), Task(encoder)])
+    pairs = [tasks, copy.deepcopy(tasks)]
+    first = sync_of(tasks[0])
+    words = f"GradientSync {first.name} sums parameter encoder.weight already, as its encoder.weight", "ModuleList"
+    refused(lambda: sync_of(tasks[1]), *words)
+    refused(lambda: sync_of(tasks[0]), *words)
+    refused(lambda: zt.ddp(DistributedDataParallel(copy.copy(tasks[1])), job), *words)
+    first.close()
+    sync = sync_of(tasks)
+    theirs = [DistributedDataParallel(each) for each in pairs[1]]
+    optimizers = [torch.optim.SGD(pair.parameters(), 0.1) for pair in pairs]
+    for step in range(3):
+        ids = torch.arange(100) * (RANK + 1) + step
+        for (a, b), optimizer in zip((tasks, theirs), optimizers):
+            optimizer.zero_grad()
+            (a(ids) + b(ids)).backward()
+            optimizer.step()
+    for own, wanted in zip(tasks.parameters(), pairs[1].parameters()):
+        assert_bits(own, wanted)
+    sync.close()
+    refused(lambda: sync_of(theirs[0]), "a DistributedDataParallel, which sums gradients itself", "zt.ddp(model)")
+    refused(lambda: zt.GradientSync(torch.optim.SGD(tasks.parameters(), 0.1), job), "a SGD; a torch.nn.Module")

@@ -13,9 +13,9 @@ from typing import Collection, Dict, List, Mapping, Sequence, Set
 
 import torch
 
-from ..errors import Invalid
+from ..errors import Invalid, Unsupported
 from .jobs import Ranks, numbered
-from .tables import Slot
+from .tables import Slot, trainable
 from .watch import Leftovers, Watch
 
 _log = logging.getLogger("zenps")
@@ -33,13 +33,29 @@ _STRANGERS = (
 )
 
 
+def check_module(name: str, module: torch.nn.Module) -> None:
+    """Raises Invalid, or Unsupported, for what GradientSync cannot have the gradients of."""
+    if not isinstance(module, torch.nn.Module):
+        raise Invalid(f"GradientSync: a {type(module).__name__}; a torch.nn.Module is wanted")
+    if isinstance(module, torch.jit.ScriptModule):
+        raise Unsupported("GradientSync: a TorchScript module has no hooks; make GradientSync of the module that "
+                          "torch.jit.script() is given, whose parameters they share")  # fmt: skip
+    for each in module.modules():
+        kind = type(each).__name__
+        if kind in ("DistributedDataParallel", "FullyShardedDataParallel"):
+            raise Invalid(f"GradientSync: a {kind}, which sums gradients itself; " + (
+                          "zt.ddp(model) has zenps sum them, and GradientSync is for a module that is not wrapped"
+                          if kind.startswith("Dist") else "GradientSync is for a module that is not wrapped"))  # fmt: skip
+    Watch.check_alone(f"GradientSync {name}", trainable(module))
+
+
 class Checks:
     """The checks of one GradientSync. slots: its parameters, by index. bucketed: indices of those that are no tables. average,
     compressed: what sums are. alike: ranks are to have the same parameters."""
 
     def __init__(self, name: str, module: torch.nn.Module, job: Ranks, slots: Mapping[int, Slot], bucketed: Collection[int],
                  average: bool, compressed: bool, alike: bool) -> None:  # fmt: skip
-        self.watch = Watch(module, slots.values())
+        self.watch = Watch(name, module, slots.values())
         self.refusal: List[str] = []  # why this rank refuses the step
         self._name, self._job, self._slots, self._bucketed = name, job, slots, bucketed
         self._average, self._compressed, self._alike = average, compressed, alike

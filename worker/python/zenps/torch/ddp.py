@@ -29,6 +29,7 @@ from .compress import Compress, Cut, Residual, compression, load_all, save, spar
 from .control import SyncStats
 from .jobs import Ranks, current, generation
 from .tables import MIN_ROWS, Tables, find
+from .watch import Watch
 
 _names: "weakref.WeakKeyDictionary[Ranks, Set[str]]" = weakref.WeakKeyDictionary()
 _models: "weakref.WeakKeyDictionary[torch.nn.Module, HookState]" = weakref.WeakKeyDictionary()  # given to ddp()
@@ -67,6 +68,7 @@ class HookState:
         self._known: Dict[int, Tuple[torch.Tensor, torch.dtype]] = {}  # the parameters that have gradients
         self._tables: Set[int] = set()
         if module is not None:
+            Watch.check_alone(f"HookState {self.name}", module.named_parameters())
             self._names = {id(parameter): label for label, parameter in module.named_parameters()}
             self._known = {id(each): (each, each.dtype) for each in module.parameters() if each.requires_grad}
             self._tables, _ = find(module, tables, compress is not None)

@@ -8,13 +8,13 @@ from typing import Any, Callable, Dict, Iterator, List, Optional, Set, Tuple
 
 import torch
 
-from ..errors import Invalid, Unsupported
+from ..errors import Invalid
 from ..group import Group as JobGroup
 from ..tensor import Tensor
 from . import collective
 from .autograd import GradientHook, ModuleHooks, before_step, in_backward, queue_callback
 from .buffers import Buffers
-from .checks import Checks
+from .checks import Checks, check_module
 from .compress import Compress, CompressedGroup, compression, load_all, save
 from .control import Control, SyncStats, agree
 from .groups import DenseGroup, Group, TableGroup, open_all
@@ -35,7 +35,7 @@ class GradientSync:
     >>> optimizer.step()
 
     Every rank makes it with the same arguments, for a module of the same parameters, and then runs as many backward
-    passes. A parameter's sum starts as soon as backward() has its gradient, and overlaps with the rest. backward() raises
+    passes. A parameter has one GradientSync: make one of torch.nn.ModuleList([a, b]) for models that share parameters. A parameter's sum starts as soon as backward() has its gradient, and overlaps with the rest. backward() raises
     what a sum failed with (PeerLost, MissingRanks, ...), as it is; gradients are then undefined, and training can go on
     only if the error is one that all ranks got, such as Canceled.
 
@@ -72,9 +72,7 @@ class GradientSync:
             raise Invalid(f'wait {wait!r}; must be "backward" or "step"')
         if not bucket_mb > 0:
             raise Invalid(f"bucket_mb {bucket_mb}; must be over 0")
-        if isinstance(module, torch.jit.ScriptModule):
-            raise Unsupported("GradientSync: a TorchScript module has no hooks; make GradientSync of the module that "
-                              "torch.jit.script() is given, whose parameters they share")  # fmt: skip
+        check_module(name, module)
         compress = compression(compress)
         self.module = module
         self.job = current(job)
@@ -134,6 +132,7 @@ class GradientSync:
             if broadcast:
                 collective.broadcast_parameters(module, job=self.job)
         taken.add(name)
+        self._checks.watch.open()
         self._hooks = [GradientHook(slot.parameter, self._ready(index)) for index, (slot, _) in self._by_index.items()]
         self._module_hooks = ModuleHooks(module, self._before_forward, self._checks.watch.after_forward, self._arm)
 

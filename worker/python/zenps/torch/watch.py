@@ -8,6 +8,7 @@ from typing import Any, Dict, Iterable, Iterator, List, Sequence, Set, Tuple
 
 import torch
 
+from ..errors import Invalid
 from . import convert
 from .tables import Slot
 
@@ -19,9 +20,10 @@ _every: "weakref.WeakSet[Watch]" = weakref.WeakSet()  # of the GradientSyncs tha
 
 
 class Watch:
-    """Watches the parameters of one GradientSync's module."""
+    """Watches the parameters of one GradientSync's module. name: the GradientSync's."""
 
-    def __init__(self, module: torch.nn.Module, slots: Iterable[Slot]) -> None:
+    def __init__(self, name: str, module: torch.nn.Module, slots: Iterable[Slot]) -> None:
+        self._of = name
         self._module = module
         every = [(slot.parameter, slot.name) for slot in slots]
         self._opened = [(each, name, each.dtype, each.shape, each.device) for each, name in every]
@@ -29,6 +31,9 @@ class Watch:
         self._sums_before: List[int] = []
         self._writing: Set[int] = set()  # places of parameters that forward passes have written since the last step
         self.written: List[int] = []  # those of the step before
+
+    def open(self) -> None:
+        """The GradientSync is made."""
         _every.add(self)
 
     def close(self) -> None:
@@ -74,6 +79,17 @@ class Watch:
                         kind = type(optimizer).__name__
                         found.append(f"a parameter of shape {list(parameter.shape)} in group {at} of {kind}")
         return _few(found)
+
+    @staticmethod
+    def check_alone(what: str, parameters: Iterable[Tuple[str, torch.Tensor]]) -> None:
+        """Invalid if an open GradientSync sums one of these: two sums of one gradient would overwrite each other."""
+        for name, parameter in parameters:
+            for each in _every:
+                for known, known_name, _, _, _ in each._opened:
+                    if known is parameter:
+                        raise Invalid(f"{what}: GradientSync {each._of} sums parameter {name} already, as its {known_name}: "
+                                      "close() that one first. One GradientSync of torch.nn.ModuleList([a, b]) sums models a "
+                                      "and b that share parameters")  # fmt: skip
 
     # Parameters that forward() writes.
 
