@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import json
 import logging
-from typing import Collection, Dict, List, Mapping, Sequence, Set
+from typing import Collection, Dict, List, Mapping, Optional, Sequence, Set, Tuple
 
 import torch
 
 from ..errors import Invalid, Unsupported
 from .jobs import Ranks, numbered
 from .tables import Slot, trainable
-from .watch import Leftovers, Watch
+from .watch import Leftovers, Watch, few, is_in_scaler
 
 _log = logging.getLogger("zenps")
 _SAMPLED_STEPS = 16  # in which gradients that are summed twice are looked for under a mean, to warn of them
@@ -26,6 +26,11 @@ _CHANGED = (
 _STEPPED = (
     "gradient of {} is gone before it was summed: an optimiser that steps, or zeroes gradients, within backward() has this "
     "rank's gradient alone; step when backward() has returned"
+)
+_MOVED = "gradient of {} was changed while its sum was in flight: {}"
+_MOVED_IN_STEP = 'with wait="step" call sync.wait() after backward(), before you clip, unscale, scale or replace gradients'
+_MOVED_IN_PASS = (
+    "a hook that changes gradients must be registered before GradientSync is made; or change them when backward() has returned"
 )
 _STRANGERS = (
     "the optimiser steps {}, which no GradientSync sums: ranks would drift apart. Make GradientSync after the last change "
@@ -43,10 +48,14 @@ def check_module(name: str, module: torch.nn.Module) -> None:
     for each in module.modules():
         kind = type(each).__name__
         if kind in ("DistributedDataParallel", "FullyShardedDataParallel"):
-            raise Invalid(f"GradientSync: a {kind}, which sums gradients itself; " + (
-                          "zt.ddp(model) has zenps sum them, and GradientSync is for a module that is not wrapped"
-                          if kind.startswith("Dist") else "GradientSync is for a module that is not wrapped"))  # fmt: skip
+            raise Invalid(f"GradientSync: a {kind}, which sums gradients itself; give the module that it wraps, or, of a "
+                          "DistributedDataParallel, zt.ddp(model)")  # fmt: skip
     Watch.check_alone(f"GradientSync {name}", trainable(module))
+
+
+def _has_values(slot: Slot) -> bool:
+    grad = slot.parameter.grad
+    return grad is not None and bool((grad._values() if grad.is_sparse else grad).any())
 
 
 class Checks:
@@ -63,6 +72,7 @@ class Checks:
         self._holding: Set[int] = set()  # parameters whose gradients held a sum as the pass began
         self._pending: Set[int] = set()  # those with gradients of passes within no_sync(), which are to be summed
         self._warned: Set[str] = set()
+        self._sent: Dict[int, Tuple[torch.Tensor, int]] = {}  # gradients in flight, and their versions
 
     @property
     def _repeatable(self) -> bool:
@@ -85,7 +95,23 @@ class Checks:
 
     def end(self) -> None:
         """The step, or the pass, is over."""
-        self.refusal, self._holding = [], set()
+        self.refusal, self._holding, self._sent = [], set(), {}
+
+    def sent(self, index: int, gradient: Optional[torch.Tensor]) -> None:
+        """The sum of this gradient starts."""
+        if gradient is not None:
+            self._sent[index] = gradient, gradient._version
+
+    def look_in_flight(self, in_step: bool) -> None:
+        """Refuses the step if the program has written, or replaced, a gradient whose sum is in flight: what zenps itself writes
+        changes no version. in_step: of wait="step"."""
+        moved = [index for index, (gradient, version) in self._sent.items()
+                 if self._slots[index].parameter.grad is not gradient or gradient._version != version]  # fmt: skip
+        if not moved and in_step and is_in_scaler():
+            moved = list(self._sent)  # unscaling changes no version
+        if moved:
+            names = ", ".join(few([self._slots[index].name for index in sorted(moved)]))
+            self.refusal.append(_MOVED.format(names, _MOVED_IN_STEP if in_step else _MOVED_IN_PASS))
 
     def kept(self, slot: Slot) -> None:
         """A pass within no_sync() has made a gradient."""
@@ -142,10 +168,16 @@ class Checks:
             raise Invalid(f"GradientSync {self._name}: attach: {_STRANGERS.format(', '.join(strangers))}")
 
     def check_step(self) -> None:
-        """Raises Invalid, ahead of an optimiser's step, if parameters have changed so that no hook saw a pass."""
+        """Raises Invalid, ahead of an optimiser's step, if parameters have changed so that no hook saw a pass, or if gradients
+        were not summed."""
         changes = self.watch.changes()
         if changes:
             raise Invalid(f"GradientSync {self._name}: {_CHANGED.format(', '.join(changes))}")
+        local = [self._slots[index].name for index in sorted(self._pending) if _has_values(self._slots[index])]
+        if local:
+            raise Invalid(f"GradientSync {self._name}: step() after passes within no_sync() alone: gradients of "
+                          f"{', '.join(few(local))} are this rank's own; run the last backward() before a step outside "
+                          "no_sync()")  # fmt: skip
 
     def stale(self, made: Collection[int]) -> Set[int]:
         """Parameters whose gradients an earlier pass left, and nothing was added to. A sum would grow with each pass that

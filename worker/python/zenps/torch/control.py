@@ -8,6 +8,7 @@ from typing import List, Optional, Sequence
 import torch
 
 from ..arrays import Rows
+from ..errors import ShapeMismatch, ZenpsError
 from ..request import Request
 from ..tensor import Tensor
 from . import convert
@@ -41,6 +42,7 @@ class Control:
         self.requests: List[Request[Rows]] = []
         self.tensors: List[Tensor] = []
         self._unused: List[int] = []
+        self._said: List[int] = []  # the rows of the next round
         self.left = 0
         self.refused = 0
         self.written = 0
@@ -53,17 +55,30 @@ class Control:
         self.requests = []
         return tensor.next_step
 
-    def start(self, step: int, unused: Sequence[int], *, leaving: bool = False, refused: bool = False,
-              written: bool = False) -> None:  # fmt: skip
-        """`unused`: indices of parameters without a gradient here; `leaving`: this rank has none at all, nor data;
-        `refused`: all ranks are to raise an error; `written`: forward() has written parameters here."""
-        rows = [_LEFT] * leaving + [_REFUSED] * refused + [_WRITTEN] * written
+    def say(self, unused: Sequence[int], *, leaving: bool = False, written: bool = False) -> None:
+        """What the next round says. `unused`: indices of parameters without a gradient here; `leaving`: this rank has none at
+        all, nor data; `written`: forward() has written parameters here."""
+        self._said = [_LEFT] * leaving + [_WRITTEN] * written
         if not leaving:
-            rows += [_UNUSED + index for index in unused]
-        ids = torch.tensor(rows, dtype=torch.int64)
+            self._said += [_UNUSED + index for index in unused]
+
+    def start(self, step: int, refused: bool) -> None:
+        """`refused`: all ranks are to raise an error, and nothing else is said."""
+        ids = torch.tensor([_REFUSED] if refused else self._said, dtype=torch.int64)
         ones = torch.ones(ids.shape[0])
         arrays = convert.array(ones, (ids.shape[0], 1)), convert.array(ids, (ids.shape[0],))
         self.requests = [self.tensors[0].allreduce(*arrays, step=step, out="rows")]
+
+    def cancel(self, step: Optional[int]) -> None:
+        """Gives the step's round up, on all ranks: the others may wait in it, though this rank has not started it. None: no
+        rank waits."""
+        if not self.requests and self.tensors and step is not None:
+            try:
+                self.start(step, refused=False)
+            except ZenpsError:
+                pass  # the job has ended, or the generation, and nobody waits
+        for request in self.requests:
+            request.cancel()
 
     def read(self) -> None:
         """After the round: how many ranks have left, refused or written, and what nobody used."""
@@ -85,8 +100,6 @@ class Control:
 
 def agree(job: Ranks, what: str, own: Optional[List[str]]) -> None:
     """Raises ShapeMismatch on every rank where ranks' lists `own` are not the same; the text has the first difference."""
-    from ..errors import ShapeMismatch
-
     lists = [part.decode().split("\0") for part in job.gather("\0".join(own or []).encode())]
     for rank, theirs in enumerate(lists):
         if theirs == lists[0]:

@@ -50,7 +50,7 @@ class GradientSync:
     bucket_mb: megabytes of a bucket of parameters that are no tables.
     fuse_tables: small sparse tables share a tensor.
     wait: "backward", or "step". With "step", backward() returns while sums are in flight. ``wait()`` waits for them, and
-        so does the step of an optimiser given to ``attach()``.
+        so does the step of an optimiser given to ``attach()``. Before it gradients may not be clipped, unscaled or replaced.
     broadcast: False leaves the parameters as they are, and lets ranks have other ones.
     broadcast_buffers: buffers, such as BatchNorm's running statistics, are rank 0's in each forward pass that follows a
         summed backward pass, as DistributedDataParallel has it; no forward pass waits for it (buffers.py).
@@ -177,6 +177,7 @@ class GradientSync:
 
     def _reset(self) -> None:
         self._checks.end()
+        self._control.requests = []
         self._error: Optional[BaseException] = None
         self._queued = False  # _finish() will be called at the end of the backward pass under way
         self._fired: Dict[int, int] = {}  # parameters whose gradients this pass has made, and their versions then
@@ -246,6 +247,8 @@ class GradientSync:
     def _start(self, group: Group) -> None:
         self._started.append(group)
         group.start(self._step)
+        for slot in group.slots:
+            self._checks.sent(slot.index, group.gradient(slot))
 
     def _finish(self) -> None:
         """The end of the backward pass."""
@@ -253,7 +256,8 @@ class GradientSync:
         if self._error is not None:
             self._fail(self._error)
         if not self._is_summing:
-            self._checks.end()
+            if not self._in_flight:  # else wait() sees what the pass has added to
+                self._checks.end()
             return
         try:
             self._checks.look(self._fired, self._optimizers)
@@ -267,7 +271,6 @@ class GradientSync:
 
     def _start_rest(self, leaving: bool) -> None:
         if self._checks.refusal:
-            self._control.start(self._step, [], refused=True)
             self._in_flight = True
             return
         slots = [slot for slot, _ in self._by_index.values()]
@@ -279,7 +282,7 @@ class GradientSync:
         unused = [slot.index for slot in slots if slot.parameter.grad is None or slot.index in stale]
         if self._buffers is not None:
             self._buffer_requests = [self._buffers.start(self._step, leaving)]
-        self._control.start(self._step, unused, leaving=leaving, written=self._checks.watch.take_written())
+        self._control.say(unused, leaving=leaving, written=self._checks.watch.take_written())
         self._in_flight = True
 
     def wait(self) -> None:
@@ -298,7 +301,10 @@ class GradientSync:
 
     def _wait_and_apply(self) -> None:
         """The control round is last to start, so waiting for it first costs no time; and where a rank refuses the step it
-        is the only one to end."""
+        is the only one to end. It starts here, when nobody can change gradients any more unseen."""
+        if not self._checks.refusal:
+            self._checks.look_in_flight(self._wait_in_step)
+        self._control.start(self._step, refused=bool(self._checks.refusal))
         for request in self._control.requests:
             request.wait()
         self._control.read()
@@ -336,8 +342,7 @@ class GradientSync:
         wait in it."""
         for group in self._started:
             group.cancel()
-        for request in self._control.requests:
-            request.cancel()
+        self._control.cancel(self._step if self._started or self._in_flight else None)
         if self._buffers is not None:
             self._buffers.cancel()
         if self._started or self._in_flight:

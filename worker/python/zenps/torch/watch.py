@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import weakref
 import zlib
 from typing import Any, Dict, Iterable, Iterator, List, Sequence, Set, Tuple
@@ -14,6 +15,7 @@ from .tables import Slot
 
 _SAMPLED = 1 << 16  # values of a parameter that a checksum covers
 _SHOWN = 4  # names in an error
+_FRAMES = 24  # from a GradScaler to here: schedulers, profilers and hooks wrap step()
 _FOLLOWS = hasattr(torch.Tensor, "register_post_accumulate_grad_hook")  # hooks stay when a parameter changes its device
 
 _every: "weakref.WeakSet[Watch]" = weakref.WeakSet()  # of the GradientSyncs that are open
@@ -63,7 +65,7 @@ class Watch:
         for module, name, parameter in self._parameters():
             if id(parameter) not in self._known and parameter.requires_grad and parameter.numel():
                 found.append(f"{self._name(module, name)} was replaced, added, or requires a gradient only since")
-        return _few(found)
+        return few(found)
 
     @staticmethod
     def strangers(optimizers: Sequence[Any]) -> List[str]:
@@ -78,7 +80,7 @@ class Watch:
                     if parameter.requires_grad and parameter.numel():
                         kind = type(optimizer).__name__
                         found.append(f"a parameter of shape {list(parameter.shape)} in group {at} of {kind}")
-        return _few(found)
+        return few(found)
 
     @staticmethod
     def check_alone(what: str, parameters: Iterable[Tuple[str, torch.Tensor]]) -> None:
@@ -120,7 +122,19 @@ class Watch:
         return ""
 
 
-def _few(found: List[str]) -> List[str]:
+def is_in_scaler() -> bool:
+    """Whether a GradScaler's step() has called this: it has unscaled the gradients before."""
+    frame = inspect.currentframe()
+    for _ in range(_FRAMES):
+        frame = None if frame is None else frame.f_back
+        if frame is None:
+            return False
+        if frame.f_code.co_name == "step" and any(kind.__name__ == "GradScaler" for kind in type(frame.f_locals.get("self")).__mro__):
+            return True
+    return False
+
+
+def few(found: List[str]) -> List[str]:
     more = len(found) - _SHOWN
     return found if more <= 0 else [*found[:_SHOWN], f"{more} more"]
 
