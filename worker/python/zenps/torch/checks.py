@@ -7,17 +7,19 @@ the log.
 
 from __future__ import annotations
 
+import functools
 import json
 import logging
-from typing import Collection, Dict, List, Mapping, Optional, Sequence, Set, Tuple
+from typing import Any, Callable, Collection, Dict, List, Mapping, Optional, Sequence, Set, Tuple, TypeVar, cast
 
 import torch
 
 from ..errors import Invalid, Unsupported
-from .jobs import Ranks, numbered
+from .jobs import Ranks, current, numbered
 from .tables import Slot, trainable
 from .watch import Leftovers, Watch, few, is_in_scaler
 
+Make = TypeVar("Make", bound=Callable[..., None])
 _log = logging.getLogger("zenps")
 _SAMPLED_STEPS = 16  # in which gradients that are summed twice are looked for under a mean, to warn of them
 _CHANGED = (
@@ -36,6 +38,18 @@ _STRANGERS = (
     "the optimiser steps {}, which no GradientSync sums: ranks would drift apart. Make GradientSync after the last change "
     "to the model; an optimiser of other parameters, too, is better not attached: call sync.wait() before its step()"
 )
+
+
+def together(make: Make) -> Make:
+    """Has the other ranks raise, too, what this rank's arguments of a constructor, `make`, are refused for."""
+
+    @functools.wraps(make)
+    def made(self: Any, module: Any, job: Any = None, **arguments: Any) -> None:
+        job = current(job)
+        with job._collective.refusing():
+            make(self, module, job, **arguments)
+
+    return cast(Make, made)
 
 
 def check_module(name: str, module: torch.nn.Module) -> None:

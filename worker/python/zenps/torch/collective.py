@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import struct
 from datetime import timedelta
-from typing import Any, Callable, Dict, Iterable, List, Optional, Tuple, Union
+from typing import Any, Callable, Dict, Iterable, List, Mapping, Optional, Tuple, Union
 
 import torch
 
 from ..arrays import Array, Rows
 from ..collectives import Gathering
-from ..errors import Invalid, ShapeMismatch, Unsupported, ZenpsError
+from ..errors import Again, Invalid, ShapeMismatch, Unsupported, ZenpsError
 from ..request import Request
 from ..tensor import Tensor
 from . import convert, devices
@@ -100,6 +101,17 @@ def _op_name(op: Any) -> str:
     return _OPS[word]
 
 
+def _check(tensor: Any, group: Any) -> None:
+    if group is not None:
+        raise Unsupported("all_reduce: group must be None, all ranks of the job")
+    if not isinstance(tensor, torch.Tensor):
+        raise Invalid(f"all_reduce: a {type(tensor).__name__}; a torch.Tensor is wanted, such as torch.from_numpy() makes of an array")
+    if tensor.layout not in (torch.strided, torch.sparse_coo) or (tensor.is_sparse and not tensor.sparse_dim()):
+        raise Unsupported(f"all_reduce: a tensor of layout {tensor.layout}; dense and COO ones are summed")
+    if not tensor.numel():
+        raise Invalid(f"all_reduce: a tensor of shape {list(tensor.shape)} has nothing to sum")
+
+
 def all_reduce(tensor: torch.Tensor, op: Any = "sum", group: Any = None, async_op: bool = False, *,
                name: Optional[str] = None, job: Optional[Ranks] = None) -> Optional[Work]:  # fmt: skip
     """Sums a tensor over all ranks, in place, as torch.distributed.all_reduce() does; dense, or sparse, which then is
@@ -110,26 +122,44 @@ def all_reduce(tensor: torch.Tensor, op: Any = "sum", group: Any = None, async_o
     length make, which calls of the same kind share, in order. Lengths are rounded up to few kinds, with zeros. async_op:
     returns a Work; the tensor must not be used until its wait() has returned. group: None alone, all ranks. job: None:
     :func:`zenps.torch.init`'s. Collective: ShapeMismatch on every rank where ops, dtypes, layouts or numbers of values (of
-    sparse tensors: shapes) differ; the tensor is then undefined.
+    sparse tensors: shapes) differ; the tensor is then undefined. A rank whose arguments are refused raises Invalid or
+    Unsupported, and the others ShapeMismatch; the next call is not affected.
     """
-    if group is not None:
-        raise Unsupported("all_reduce: group must be None, all ranks of the job")
     job = current(job)
-    if tensor.layout not in (torch.strided, torch.sparse_coo):
-        raise Unsupported(f"all_reduce: a tensor of layout {tensor.layout}; dense and COO ones are summed")
-    if not tensor.numel():
-        raise Invalid(f"all_reduce: a tensor of shape {list(tensor.shape)} has nothing to sum")
-    word = _op_name(op)
-    dtype = convert.dtype_name(tensor.dtype, "all_reduce: the tensor")
-    shape = f"sparse {list(tensor.shape)}" if tensor.is_sparse else f"{tensor.numel()} values"
+    with job._collective.refusing():
+        _check(tensor, group)
+        word = _op_name(op)
+        dtype = convert.dtype_name(tensor.dtype, "all_reduce: the tensor")
+        shape = f"sparse {list(tensor.shape)}" if tensor.is_sparse else f"{tensor.numel()} values"
     # The step is that of the comparison: it is the same on all ranks, also after a call that was not.
     calls = job._collective.begin(f"all_reduce({word}) of {shape} of {dtype}{f', {name}' if name else ''}".encode())
-    request, finish = (_sparse if tensor.is_sparse else _dense)(job, tensor, dtype, word, name, calls.request.step)
-    work = Work(Compared(request, calls, job), finish)
+    begin = functools.partial(_sparse if tensor.is_sparse else _dense, job, tensor, dtype, word, name, calls.request.step)
+    try:
+        request, finish = _patiently(job, begin)
+    except ZenpsError:
+        calls.request.cancel()  # the others wait for this rank
+        raise
+    compared = Compared(request, calls, job)
+    job._collective.compared.append(compared)
+    work = Work(compared, finish)
     if async_op:
         return work
     work.wait()
     return None
+
+
+def _patiently(job: Ranks, begin: Callable[[], Started]) -> Started:
+    """Of more sums than one tensor can have in flight, the last waits for the oldest."""
+    flying = job._collective.compared
+    while flying and flying[0].done():
+        flying.popleft()
+    while True:
+        try:
+            return begin()
+        except Again:
+            if not flying:
+                raise
+            flying.popleft().exception()
 
 
 def _opened(job: Ranks, name: Optional[str], op: str, rows: int, width: int, dtype: str) -> Tensor:
@@ -176,26 +206,42 @@ def _sparse(job: Ranks, tensor: torch.Tensor, dtype: str, op: str, name: Optiona
     def finish(result: Rows) -> None:
         ids, values = (each.to(tensor.device) for each in convert.rows_of(result, tensor.dtype))
         with torch.no_grad():
-            tensor.copy_(convert.sparse(ids, values[:, :width].contiguous(), tensor.shape))
+            tensor.copy_(convert.sparse(ids, values[:, :width].contiguous(), tensor.shape, tensor.sparse_dim()))
         devices.settle(tensor)
 
     return own.allreduce(*arrays, step=step, out="rows", stream=devices.stream(values)), finish
 
 
-Named = Union[torch.nn.Module, Dict[str, torch.Tensor], Iterable[Tuple[str, torch.Tensor]]]
+Named = Union[torch.nn.Module, Mapping[str, torch.Tensor], Iterable[Tuple[str, torch.Tensor]], Iterable[torch.Tensor]]
+_INSTEAD = {  # of what is no tensor: the right call
+    "Optimizer": "broadcast_optimizer_state(optimizer) has its state",
+    "ndarray": "torch.from_numpy() makes one of it, without a copy",
+}
+_OTHERWISE = "give its tensors, or leave it out; broadcast_object() takes numbers, strings, lists and dicts"
 
 
 def _tensors(source: Named) -> List[Tuple[str, torch.Tensor]]:
+    kept: List[Any]
     if isinstance(source, torch.nn.Module):
         kept = list(source.named_parameters()) + list(source.named_buffers())
-    elif isinstance(source, dict):
-        kept = [(name, value) for name, value in source.items() if isinstance(value, torch.Tensor)]
+    elif isinstance(source, Mapping):
+        kept = list(source.items())
+        if set(source) == {"state", "param_groups"}:
+            raise Invalid("broadcast_parameters: the state_dict() of an optimiser; use broadcast_optimizer_state(optimizer)")
+    elif isinstance(source, (torch.Tensor, str, bytes)) or not isinstance(source, Iterable):
+        kinds = {kind.__name__ for kind in type(source).__mro__} & set(_INSTEAD)
+        raise Invalid(f"broadcast_parameters: a {type(source).__name__}; a module, its state_dict(), its parameters() or pairs of "
+                      f"name and tensor are wanted{'; ' + _INSTEAD[min(kinds)] if kinds else ''}")  # fmt: skip
     else:
-        kept = list(source)
-    for name, value in kept:
+        every = list(source)
+        kept = [(f"tensor {at}", each) if isinstance(each, torch.Tensor) else each for at, each in enumerate(every)]
+    for at, each in enumerate(kept):
+        is_pair = isinstance(each, (tuple, list)) and len(each) == 2 and not isinstance(each[0], torch.Tensor)
+        name, value = each if is_pair else (f"item {at}", each)
         if not isinstance(value, torch.Tensor):
-            raise Invalid(f"broadcast_parameters: {name} is a {type(value).__name__}; a tensor is wanted")
-    return kept
+            raise Invalid(f"broadcast_parameters: {name} is a {type(value).__name__}; a tensor is wanted: "
+                          f"{_INSTEAD.get(type(value).__name__, _OTHERWISE)}")  # fmt: skip
+    return [(name, value) for name, value in kept]
 
 
 def _refused(value: torch.Tensor) -> Optional[str]:
@@ -220,14 +266,17 @@ def _described(name: str, value: torch.Tensor) -> str:
 
 def broadcast_parameters(source: Named, root: Optional[int] = None, *, job: Optional[Ranks] = None) -> None:
     """Copies parameters and buffers of rank `root` (None: the first; of a group as the job numbers it) to all ranks, bit
-    for bit, in place. source: a module, its state_dict(), or pairs of name and tensor, dense or sparse (COO, CSR).
+    for bit, in place. source: a module, its state_dict(), its parameters(), or pairs of name and tensor, dense or sparse
+    (COO, CSR).
 
     ShapeMismatch on all ranks, before anything is written, where names, shapes, dtypes or layouts differ; it names the
-    first difference. Unsupported for tensors without values of their own (on meta, lazy, quantized, shards). Collective.
+    first difference. Invalid names what is no tensor. Unsupported for tensors without values of their own (on meta, lazy,
+    quantized, shards). Collective: where one rank is refused, all raise.
     """
     job = current(job)
-    root = _root(job, root)
-    tensors = _tensors(source)
+    with job._collective.refusing():
+        root = _root(job, root)
+        tensors = _tensors(source)
     agree(job, "broadcast_parameters", [f"root {numbered(job, root)}", *(_described(*each) for each in tensors)])
     for name, value in tensors:
         if _refused(value) is not None:
@@ -271,12 +320,7 @@ def _broadcast_sparse(job: Ranks, own: torch.Tensor, root: int) -> None:
 
 def _root(job: Ranks, root: Optional[int]) -> int:
     """A rank as the job numbers it, as its place in the group."""
-    ranks = [numbered(job, place) for place in range(job.world)]
-    if root is None:
-        return 0
-    if root not in ranks:
-        raise Invalid(f"root {root}; must be one of {', '.join(map(str, ranks))}")
-    return ranks.index(root)
+    return 0 if root is None else job._place_of(root)
 
 
 def _broadcast(job: Ranks, buffer: Any, root: int) -> None:
@@ -335,16 +379,19 @@ def broadcast_object(value: Any = None, root: Optional[int] = None, *, job: Opti
     """The `value` of rank `root`, on every rank: None, bools, numbers, strings, tensors, and lists, tuples and dicts of
     these. What else it holds raises Unsupported on every rank; nothing is pickled. Collective."""
     job = current(job)
-    root = _root(job, root)
+    number = numbered(job, 0) if root is None else root
     tensors: List[torch.Tensor] = []
     text = b""
-    if job.rank == root:
+    if numbered(job, job.rank) == number:
         try:
             text = json.dumps({"value": _pack(value, tensors)}).encode()
         except Unsupported as error:
             text = json.dumps({"error": str(error)}).encode()
+        except RecursionError:
+            text = json.dumps({"error": "broadcast_object: a value that holds itself, or is too deep"}).encode()
     length = bytearray(struct.pack("<q", len(text)))
-    _broadcast(job, length, root)
+    job.broadcast(length, number)
+    root = _root(job, number)
     buffer = bytearray(text.ljust(struct.unpack("<q", length)[0], b" "))
     _broadcast(job, buffer, root)
     message = json.loads(buffer)
@@ -391,7 +438,10 @@ def broadcast_optimizer_state(optimizer: torch.optim.Optimizer, root: Optional[i
     """Makes the state of an optimiser, its step counts, momenta and settings, that of rank `root`. ShapeMismatch on all
     ranks where class, groups or shapes of parameters differ. Collective."""
     job = current(job)
-    place = _root(job, root)
+    with job._collective.refusing():
+        place = _root(job, root)
+        if not isinstance(optimizer, torch.optim.Optimizer):
+            raise Invalid(f"broadcast_optimizer_state: a {type(optimizer).__name__}; a torch.optim.Optimizer is wanted")
     described = [type(optimizer).__name__]
     for i, group in enumerate(optimizer.param_groups):
         shapes = (f"{str(each.dtype)[6:]} {list(each.shape)}" for each in group["params"])

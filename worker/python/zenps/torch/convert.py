@@ -64,9 +64,15 @@ def rows_of(result: Rows, dtype: torch.dtype) -> Tuple[torch.Tensor, torch.Tenso
     return tensor_of(result.row_ids, torch.int64), tensor_of(result.values, dtype)
 
 
-def sparse(ids: torch.Tensor, values: torch.Tensor, shape: torch.Size) -> torch.Tensor:
-    """A coalesced sparse tensor of rows that ascend, none twice; it neither copies nor checks them."""
+def sparse(ids: torch.Tensor, values: torch.Tensor, shape: torch.Size, dimensions: int = 1) -> torch.Tensor:
+    """A coalesced sparse tensor of rows that ascend, none twice; it neither copies nor checks them. dimensions: how many are
+    sparse ones; of several it has the entries that are not zero."""
     values = values.view((values.shape[0],) + tuple(shape[1:]))
+    if dimensions > 1:
+        dense_ones = tuple(range(dimensions, values.dim()))
+        at = ((values != 0).sum(dense_ones) if dense_ones else values != 0).nonzero(as_tuple=True)
+        indices = torch.stack([ids[at[0]], *at[1:]])
+        return torch.sparse_coo_tensor(indices, values[at], shape, device=values.device).coalesce()
     unsafe = getattr(torch, "_sparse_coo_tensor_unsafe", None)  # gone in later versions
     if unsafe is not None:
         return unsafe(ids.unsqueeze(0), values, shape)._coalesced_(True)

@@ -6,7 +6,7 @@ import os
 from typing import Any, Optional, Union
 
 from .. import init as core_init
-from ..errors import ZenpsError
+from ..errors import Invalid, ZenpsError
 from ..group import Group
 from ..job import Job, _open_jobs
 from . import launch
@@ -46,8 +46,10 @@ def init(*arguments: Any, **named: Any) -> Job:
 
 def current(job: Optional[Ranks] = None) -> Ranks:
     """`job`, which may be a group of one, or the last one that init() gave, or the only one that is open, or one from the environment."""
-    if job is not None:
+    if isinstance(job, (Job, Group)):
         return job
+    if job is not None:
+        raise Invalid(f"job: a {type(job).__name__}; a zenps.Job, or a group of one, is wanted")
     if _current is not None and not _current.closed:
         return _current
     others = [each for each in _open_jobs if not each.closed]
@@ -61,4 +63,4 @@ def generation(job: Ranks) -> int:
 
 def numbered(job: Ranks, place: int) -> int:
     """A rank of a group, or job, as the job numbers it."""
-    return job.ranks[place] if isinstance(job, Group) else place
+    return job._numbered(place)

@@ -14,7 +14,7 @@ from ..tensor import Tensor
 from . import collective
 from .autograd import GradientHook, ModuleHooks, before_step, in_backward, queue_callback
 from .buffers import Buffers
-from .checks import Checks, check_module
+from .checks import Checks, check_module, together
 from .compress import Compress, CompressedGroup, compression, load_all, save
 from .control import Control, SyncStats, agree
 from .groups import DenseGroup, Group, TableGroup, open_all
@@ -63,6 +63,7 @@ class GradientSync:
     sum. Thread: that of backward(). Errors: Invalid, Unsupported, ShapeMismatch where ranks differ.
     """
 
+    @together
     def __init__(self, module: torch.nn.Module, job: Optional[Ranks] = None, *, tables: Tables = "auto",
                  scheme: Optional[str] = None, dense_scheme: Optional[str] = None, values: Optional[str] = None,
                  average: bool = True, compress: Compress = None, bucket_mb: float = 25,
