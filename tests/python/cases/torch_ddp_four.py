@@ -271,6 +271,10 @@ def case_parameters_as_an_iterator(_: zenps.Job) -> None:
     zt.broadcast_parameters(model.parameters(), 2, job=job)
     assert model.weight.eq(2).all() and model.bias.eq(2).all()
     zt.broadcast_parameters([("w", model.weight)], 1, job=job)
+    for dtype in (torch.bool, torch.int32, torch.int16, torch.complex64, torch.bfloat16):
+        flags = torch.full((3,), int(RANK == 0), dtype=dtype)
+        job.broadcast(flags)
+        assert flags.eq(1).all(), flags
     raises(zenps.Invalid, lambda: zt.all_reduce(torch.ones(3), job=optimizer_of(model)), "job: a SGD; a zenps.Job")
 
 
