@@ -159,6 +159,24 @@ def case_failed_pass(job: zenps.Job) -> None:
     optimizer.sync.close()
 
 
+def case_two_tasks(job: zenps.Job) -> None:
+    """Passes are counted, and not how often a parameter had a part in them."""
+    model = nn.ModuleDict({"a": nn.Linear(2, 1), "b": nn.Linear(2, 1)})
+    optimizer = hvd.DistributedOptimizer(torch.optim.SGD(model.parameters(), 0.1), model.named_parameters(), backward_passes_per_step=2)
+    for step in range(3):
+        optimizer.zero_grad()
+        for name in ("a", "b") if step < 2 else ("b", "b"):
+            model[name](torch.full((1, 2), job.rank + 1.0)).sum().backward()
+        twice = 1 if step < 2 else 2
+        assert model["b"].weight.grad.eq(1.5 * twice).all() and optimizer.sync.stats.steps == step + 1
+        assert step == 2 or model["a"].weight.grad.eq(1.5).all()
+        optimizer.step()
+    optimizer.zero_grad()
+    model["a"](torch.ones(1, 2)).sum().backward()
+    invalid("step() after 1 backward passes", optimizer.step)
+    optimizer.sync.close()
+
+
 def case_refusals(_: zenps.Job) -> None:
     model = started(9)
     sgd = torch.optim.SGD(model.parameters(), lr=0.1)
