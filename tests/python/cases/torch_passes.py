@@ -40,7 +40,7 @@ def refused(call: Callable[[], Any], *texts: str) -> None:
     try:
         call()
         said = "nothing"
-    except zenps.Invalid as error:
+    except (zenps.Invalid, zenps.Unsupported) as error:
         said = str(error)
     for text in texts:
         assert text in said, said
@@ -412,6 +412,21 @@ def case_a_step_without_sums(_: zenps.Job) -> None:
     model(inputs(1)).sum().backward()
     optimizer.step()
     same_everywhere(*model.parameters())
+    sync.close()
+
+
+def case_arguments_that_are_wrong(_: zenps.Job) -> None:
+    """Each gets the sentence that says what would be right; of use on no tensor, a line in the log."""
+    model = net()
+    refused(lambda: sync_of(model, scheme="rong"), "there is no scheme 'rong'")
+    refused(lambda: sync_of(nn.Embedding(5000, 4), dense_scheme="rong"), "there is no scheme 'rong'")
+    log = Lines()
+    sync = sync_of(model, scheme="sparse-ps")
+    assert len(log.of("scheme= is of tables")) == 1, log.lines
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    refused(lambda: sync.attach([optimizer]), "attach: a list; optimisers are wanted", "attach(first, second)")  # type: ignore
+    refused(lambda: zt.GradientSync(net(), optimizer), "job: a SGD; a zenps.Job")  # type: ignore
+    refused(lambda: zt.GradientSync(model.parameters(), job), "a generator; a torch.nn.Module")  # type: ignore
     sync.close()
 
 

@@ -261,6 +261,32 @@ def case_refusals(job: zenps.Job) -> None:
         del os.environ["ZENPS_MAX_WORLD_SIZE"]
 
 
+def case_long_names(job: zenps.Job) -> None:
+    """Of 127 bytes, the longest that a job has, and of one more."""
+    for n in (127, 128):
+        group = ProcessGroupZenps(timeout=timedelta(seconds=240))
+        group.configure("q" * (n - len("torchft/")), "replica", job.rank, job.world, 1)
+        works(job, group)
+        group.shutdown()
+
+
+def case_unequal_sums(job: zenps.Job) -> None:
+    """A replica's tensor is empty, or of a dtype that is not summed: all hear of it, and the next sums meet."""
+    last = job.rank == job.world - 1
+    for wrong, kind in ((torch.empty(0), zenps.ShapeMismatch), (torch.ones(3, dtype=torch.int64), zenps.Unsupported)):
+        group = opened(job, f"unequal.{kind.__name__}")
+        mine = wrong if last else torch.ones(3)
+        try:
+            group.allreduce([mine], options(ReduceOp.SUM)).wait()
+            raise AssertionError("no error")
+        except (kind if last else zenps.ShapeMismatch):
+            pass
+        mine = torch.full((5,), float(job.rank))
+        assert group.allreduce([mine], options(ReduceOp.SUM)).wait()
+        assert mine.tolist() == [sum(range(job.world))] * 5
+        group.shutdown()
+
+
 def case_abort(job: zenps.Job) -> None:
     """One aborts from another thread: operations end with typed errors, on it and on the others, and the next quorum works."""
     group = opened(job, "abort.1")

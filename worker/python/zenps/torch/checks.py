@@ -10,11 +10,12 @@ from __future__ import annotations
 import functools
 import json
 import logging
-from typing import Any, Callable, Collection, Dict, List, Mapping, Optional, Sequence, Set, Tuple, TypeVar, cast
+from typing import Any, Callable, Collection, Dict, Iterable, List, Mapping, Optional, Sequence, Set, Tuple, TypeVar, cast
 
 import torch
 
 from ..errors import Invalid, Unsupported
+from . import convert
 from .jobs import Ranks, current, numbered
 from .tables import Slot, trainable
 from .watch import Leftovers, Watch, few, is_in_scaler
@@ -65,6 +66,15 @@ def check_module(name: str, module: torch.nn.Module) -> None:
             raise Invalid(f"GradientSync: a {kind}, which sums gradients itself; give the module that it wraps, or, of a "
                           "DistributedDataParallel, zt.ddp(model)")  # fmt: skip
     Watch.check_alone(f"GradientSync {name}", trainable(module))
+
+
+def check_schemes(job: Ranks, name: str, schemes: Iterable[Optional[str]]) -> None:
+    """Raises what is wrong about schemes that no tensor of a GradientSync has. Collective."""
+    for scheme in schemes:
+        if scheme is not None:
+            job.tensor(convert.tensor_name(f"{name}/.scheme"), 1, scheme=scheme).close()
+            _log.warning("GradientSync %s: scheme %s is of no use: scheme= is of tables, dense_scheme= of the other parameters, and "
+                         "the module has none of these", name, scheme)  # fmt: skip
 
 
 def _has_values(slot: Slot) -> bool:
@@ -176,7 +186,11 @@ class Checks:
                            "an optimiser may only step when backward() has returned")  # fmt: skip
 
     def check_optimizers(self, optimizers: Sequence[torch.optim.Optimizer]) -> None:
-        """Raises Invalid if they step parameters that nobody sums."""
+        """Raises Invalid if they step parameters that nobody sums, or are no optimisers."""
+        for each in optimizers:
+            if not hasattr(each, "param_groups"):
+                raise Invalid(f"GradientSync {self._name}: attach: a {type(each).__name__}; optimisers are wanted, each as an "
+                              "argument of its own: attach(first, second)")  # fmt: skip
         strangers = Watch.strangers(optimizers)
         if strangers:
             raise Invalid(f"GradientSync {self._name}: attach: {_STRANGERS.format(', '.join(strangers))}")

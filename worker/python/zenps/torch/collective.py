@@ -27,27 +27,30 @@ _EXTREME: Dict[str, Any] = {"keep_zero_rows": True, "scheme": "balanced"}
 
 class Compared:
     """A request whose ranks say what they call. ShapeMismatch on every rank, at once, where two call other things. Has
-    what a Work needs of a Request."""
+    what a Work needs of a Request. request: None where there is nothing to sum."""
 
-    def __init__(self, request: Request[Rows], calls: Gathering, job: Ranks) -> None:
+    def __init__(self, request: Optional[Request[Rows]], calls: Gathering, job: Ranks) -> None:
         self._request, self._calls, self._job = request, calls, job
         self._error: Optional[ZenpsError] = None
 
     def done(self) -> bool:
-        return self._calls.request.done() and (self._request.done() or self._compare(0) is not None)
+        if not self._calls.request.done():
+            return False
+        return self._request is None or self._request.done() or self._compare(0) is not None
 
     def exception(self, timeout: Optional[float] = None) -> Optional[ZenpsError]:
-        return self._compare(timeout) or self._request.exception(timeout)
+        return self._compare(timeout) or (None if self._request is None else self._request.exception(timeout))
 
-    def wait(self, timeout: Optional[float] = None) -> Rows:
+    def wait(self, timeout: Optional[float] = None) -> Optional[Rows]:
         error = self._compare(timeout)
         if error is not None:
             raise error
-        return self._request.wait(timeout)
+        return None if self._request is None else self._request.wait(timeout)
 
     def cancel(self) -> None:
         self._calls.request.cancel()
-        self._request.cancel()
+        if self._request is not None:
+            self._request.cancel()
 
     def _compare(self, timeout: Optional[float]) -> Optional[ZenpsError]:
         if self._error is None:
@@ -62,7 +65,8 @@ class Compared:
                     )
             except ZenpsError as error:
                 self._error = error
-                self._request.cancel()  # ranks that differ may wait in different tensors
+                if self._request is not None:
+                    self._request.cancel()  # ranks that differ may wait in different tensors
         return self._error
 
 
@@ -99,6 +103,11 @@ def _op_name(op: Any) -> str:
     if word not in _OPS:
         raise Unsupported(f"all_reduce: op {op}; zenps has {', '.join(sorted(_OPS))}")
     return _OPS[word]
+
+
+def all_reduce_nothing(job: Ranks) -> Compared:
+    """The part of a rank whose tensor is empty: an error where another rank has values."""
+    return Compared(None, job._collective.begin(b"all_reduce() of 0 values"), job)
 
 
 def _check(tensor: Any, group: Any) -> None:
@@ -307,13 +316,13 @@ def _broadcast_sparse(job: Ranks, own: torch.Tensor, root: int) -> None:
         return
     arrays = [each.to(own.device) for each in arrays]
     if is_coo:
-        own.copy_(torch.sparse_coo_tensor(*arrays, own.shape)._coalesced_(coalesced))
+        own.copy_(torch.sparse_coo_tensor(*arrays, own.shape, device=own.device)._coalesced_(coalesced))
         own._coalesced_(coalesced)
     elif arrays[1].shape == own.col_indices().shape:
         for part, values in zip((own.crow_indices(), own.col_indices(), own.values()), arrays):
             part.copy_(values)
     else:
-        made = torch.sparse_csr_tensor(*arrays, tuple(own.shape))
+        made = torch.sparse_csr_tensor(*arrays, tuple(own.shape), device=own.device)
         own.resize_as_sparse_(made)
         own.copy_(made)
 
@@ -426,7 +435,7 @@ def _unpack(packed: Any, made: List[torch.Tensor]) -> Any:
         return packed
     ((kind, content),) = packed.items()
     if kind == "tensor":
-        made.append(torch.empty(content[1], dtype=getattr(torch, content[0])))
+        made.append(torch.empty(content[1], dtype=getattr(torch, content[0]), device="cpu"))
         return made[-1]
     if kind == "dict":
         return {_unpack(key, made): _unpack(item, made) for key, item in content}

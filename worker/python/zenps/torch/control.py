@@ -64,8 +64,8 @@ class Control:
 
     def start(self, step: int, refused: bool) -> None:
         """`refused`: all ranks are to raise an error, and nothing else is said."""
-        ids = torch.tensor([_REFUSED] if refused else self._said, dtype=torch.int64)
-        ones = torch.ones(ids.shape[0])
+        ids = torch.tensor([_REFUSED] if refused else self._said, dtype=torch.int64, device="cpu")
+        ones = torch.ones(ids.shape[0], dtype=torch.float32, device="cpu")
         arrays = convert.array(ones, (ids.shape[0], 1)), convert.array(ids, (ids.shape[0],))
         self.requests = [self.tensors[0].allreduce(*arrays, step=step, out="rows")]
 

@@ -53,7 +53,7 @@ def array(tensor: torch.Tensor, shape: Tuple[int, ...]) -> Array:
 def tensor_of(source: Array, dtype: torch.dtype) -> torch.Tensor:
     """A tensor in the array's own memory, which lives as long as the tensor or any view of it."""
     if not source.size:
-        return torch.empty(source.shape, dtype=dtype)
+        return torch.empty(source.shape, dtype=dtype, device="cpu")
     octets = Array(source.address, "u8", (source.nbytes,), owner=source)
     return torch.frombuffer(octets.data, dtype=dtype).view(source.shape)
 
@@ -76,7 +76,7 @@ def sparse(ids: torch.Tensor, values: torch.Tensor, shape: torch.Size, dimension
     unsafe = getattr(torch, "_sparse_coo_tensor_unsafe", None)  # gone in later versions
     if unsafe is not None:
         return unsafe(ids.unsqueeze(0), values, shape)._coalesced_(True)
-    return torch.sparse_coo_tensor(ids.unsqueeze(0), values, shape, check_invariants=False, is_coalesced=True)
+    return torch.sparse_coo_tensor(ids.unsqueeze(0), values, shape, device=values.device, check_invariants=False, is_coalesced=True)
 
 
 def split_sparse(gradient: torch.Tensor, shape: torch.Size, width: int) -> Tuple[torch.Tensor, torch.Tensor]:
@@ -95,7 +95,7 @@ def split_sparse(gradient: torch.Tensor, shape: torch.Size, width: int) -> Tuple
         place = place * shape[axis] + indices[axis]
     inner = values.reshape(indices.shape[1], -1)
     rows, where = torch.unique(indices[0], return_inverse=True)
-    full = torch.zeros((rows.shape[0], width // inner.shape[1], inner.shape[1]), dtype=values.dtype)
+    full = torch.zeros((rows.shape[0], width // inner.shape[1], inner.shape[1]), dtype=values.dtype, device=values.device)
     full.index_put_((where, place), inner, accumulate=True)
     return rows, full.view(-1, width)
 

@@ -27,21 +27,21 @@ from .autograd import ModuleHooks, in_backward, queue_callback
 from .buckets import Bucket, Part, in_node
 from .compress import Compress, Cut, Residual, compression, load_all, save, sparsifier_of
 from .control import SyncStats
-from .jobs import Ranks, current, generation
+from .jobs import Ranks, current, generation, names
 from .tables import MIN_ROWS, Tables, find
 from .watch import Watch
 
-_names: "weakref.WeakKeyDictionary[Ranks, Set[str]]" = weakref.WeakKeyDictionary()
 _models: "weakref.WeakKeyDictionary[torch.nn.Module, HookState]" = weakref.WeakKeyDictionary()  # given to ddp()
 
 
 def _name(job: Ranks, name: Optional[str]) -> str:
     """Of a HookState: as given, or "ddp", "ddp.1" and so on in the order in which they are made, on every rank."""
-    taken = _names.setdefault(job, set())
+    taken = names.setdefault(job, set())
     if name is None:
         return next(each for each in ("ddp", *(f"ddp.{i}" for i in range(1, len(taken) + 1))) if each not in taken)
     if name in taken:
-        raise Invalid(f"another HookState of this job has the name {name!r}; give this one another (name=), or close() that one")
+        raise Invalid(f"another HookState or GradientSync of this job has the name {name!r}; give this one another (name=), or "
+                      "close() that one")  # fmt: skip
     return name
 
 
@@ -87,7 +87,7 @@ class HookState:
         self._begin()
         self._totals = SyncStats()
         self.bytes_last_step = 0
-        _names[self.job].add(self.name)
+        names[self.job].add(self.name)
 
     @property
     def stats(self) -> SyncStats:
@@ -132,7 +132,7 @@ class HookState:
     def close(self) -> None:
         """Gives up a step that is in flight. The name is free again, for a module of the same parameters."""
         self.drop()
-        _names.get(self.job, set()).discard(self.name)
+        names.get(self.job, set()).discard(self.name)
 
     def check(self) -> None:
         """Invalid where parameters are not those that the model was wrapped with: DDP, too, would leave them unsynchronised."""
@@ -272,7 +272,7 @@ class HookState:
         gradient = made.buffer
         if gradient.is_complex():
             pairs = torch.view_as_real(gradient._values())
-            gradient = torch.sparse_coo_tensor(gradient._indices(), pairs, (*parameter.shape, 2))
+            gradient = torch.sparse_coo_tensor(gradient._indices(), pairs, (*parameter.shape, 2), device=pairs.device)
         rows = int(parameter.shape[0])
         width = gradient.numel() // rows
         tensor = self._tensor(self._label(parameter), rows, width, gradient.dtype, self._scheme, **self._zero_rows)
@@ -315,7 +315,7 @@ class HookState:
     def _start_cut(self, made: Bucket, cut: List[Part], density: float) -> None:
         assert self._compress is not None
         parameters = [parameter for parameter, _ in cut]
-        name = self._named(f"compressed.{self._content(parameters)}")
+        name = self._named(f".compressed.{self._content(parameters)}")
         if name not in self._cuts:
             sparsifiers = [self._sparsifiers[self._label(each)] for each in parameters]
             made_cut = Cut(name, sparsifiers, self._compress, self._options["op"])
@@ -332,7 +332,7 @@ class HookState:
         begin = run[0][1].storage_offset() - made.flat.storage_offset()
         part = made.flat[begin : begin + n]
         shape = convert.lanes(n)
-        label = f"dense.{self._content([parameter for parameter, _ in run])}"
+        label = f".dense.{self._content([parameter for parameter, _ in run])}"
         padded = shape or (-(-n // convert.LANE), convert.LANE)
         tensor = self._tensor(label, padded[0], padded[1], part.dtype, self._dense_scheme)
         self._start_part(made, tensor, padded, part)

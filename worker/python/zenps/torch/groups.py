@@ -162,7 +162,7 @@ class TableGroup(Group):
             self._dense = None
             return
         ids, values = convert.rows_of(self.requests[0].wait(), self.dtype)
-        edges = torch.tensor([slot.base for slot in self.slots] + [self.tensor.rows])
+        edges = torch.tensor([slot.base for slot in self.slots] + [self.tensor.rows], dtype=torch.int64, device="cpu")
         at = torch.searchsorted(ids, edges).tolist()
         device = self.slots[0].parameter.device
         ids, values = self._moved(ids, device), _scaled(self._moved(values, device), scale)

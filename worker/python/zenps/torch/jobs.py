@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from typing import Any, Optional, Union
+import weakref
+from typing import Any, Optional, Set, Union
 
 from .. import init as core_init
 from ..errors import Invalid, ZenpsError
@@ -14,6 +15,7 @@ from . import launch
 Ranks = Union[Job, Group]  # the gradients of these are summed
 
 _current: Optional[Job] = None
+names: "weakref.WeakKeyDictionary[Ranks, Set[str]]" = weakref.WeakKeyDictionary()  # of GradientSyncs and HookStates
 PATIENCE = {"join_timeout": 300.0, "round_timeout": 1800.0}  # seconds: rank 0 may validate for half an hour, as under DDP
 REFUSED = 30.0  # seconds: a zenpsd of this host starts at once
 

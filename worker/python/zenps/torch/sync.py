@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import weakref
 from contextlib import contextmanager
-from typing import Any, Callable, Dict, Iterator, List, Optional, Set, Tuple
+from typing import Any, Callable, Dict, Iterator, List, Optional, Tuple
 
 import torch
 
@@ -14,14 +14,13 @@ from ..tensor import Tensor
 from . import collective
 from .autograd import GradientHook, ModuleHooks, before_step, in_backward, queue_callback
 from .buffers import Buffers
-from .checks import Checks, check_module, together
+from .checks import Checks, check_module, check_schemes, together
 from .compress import Compress, CompressedGroup, compression, load_all, save
 from .control import Control, SyncStats, agree
 from .groups import DenseGroup, Group, TableGroup, open_all
-from .jobs import Ranks, current, generation, numbered
+from .jobs import Ranks, current, generation, names, numbered
 from .tables import Slot, Tables, plan
 
-_names: "weakref.WeakKeyDictionary[Ranks, Set[str]]" = weakref.WeakKeyDictionary()
 _closed: "weakref.WeakKeyDictionary[Ranks, Dict[str, Tuple[List[str], List[Tensor]]]]" = weakref.WeakKeyDictionary()
 _FLAG = "require_backward_grad_sync"  # of DistributedDataParallel, which training loops set by hand
 
@@ -55,7 +54,7 @@ class GradientSync:
     broadcast_buffers: buffers, such as BatchNorm's running statistics, are rank 0's in each forward pass that follows a
         summed backward pass, as DistributedDataParallel has it; no forward pass waits for it (buffers.py).
     keep_zero_rows: zero rows of a sparse gradient are sent as well. SparseAdam needs it, since it changes all rows present.
-    name: of the tensors; each GradientSync of a job has another.
+    name: of the tensors; each GradientSync of a job has another. Those that are no table's are "NAME/.control" and so on.
 
     Of an elastic job (zenps.init() with max_world) it is opened by :func:`zenps.torch.elastic`, or reopen(), and not here.
 
@@ -81,9 +80,9 @@ class GradientSync:
         if not self._plan.names:
             raise Invalid("the module has no parameter that requires a gradient")
         self.name = name
-        taken = _names.setdefault(self.job, set())
+        taken = names.setdefault(self.job, set())
         if name in taken:
-            raise Invalid(f"another GradientSync of this job has the name {name!r}; give this one another (name=)")
+            raise Invalid(f"another GradientSync or HookState of this job has the name {name!r}; give this one another (name=)")
         options: Dict[str, Any] = {"op": "mean" if average else "sum", "values": values}
         self._described = described = [f"{name} {tables!r}" if isinstance(tables, str) else name]
         described += [slot.described(kind) for kind, slot in self._slots()]
@@ -96,19 +95,20 @@ class GradientSync:
         self._wait_in_step = wait == "step"
         self._compress = compress
         self._groups: List[Group] = []
+        self._idle = None if self._plan.tables else scheme, None if self._plan.buckets else dense_scheme
         zero_rows = {"keep_zero_rows": 1} if keep_zero_rows else {}
         for i, slots in enumerate(self._plan.tables):
-            label = f"{name}/{slots[0].name}" if len(slots) == 1 else f"{name}/tables.{i}"
+            label = f"{name}/{slots[0].name}" if len(slots) == 1 else f"{name}/.tables.{i}"
             self._groups.append(TableGroup(label, slots, scheme=scheme, **zero_rows, **options))
         for i, slots in enumerate(self._plan.buckets):
             small, large = (slots, []) if compress is None else compress.split(slots)
             if small:
-                self._groups.append(DenseGroup(f"{name}/dense.{i}", small, scheme=dense_scheme, **options))
+                self._groups.append(DenseGroup(f"{name}/.dense.{i}", small, scheme=dense_scheme, **options))
             if large and compress is not None:
-                first = DenseGroup(f"{name}/early.{i}", large, scheme=dense_scheme, **options)
-                label = f"{name}/compressed.{i}"
+                first = DenseGroup(f"{name}/.early.{i}", large, scheme=dense_scheme, **options)
+                label = f"{name}/.compressed.{i}"
                 self._groups.append(CompressedGroup(label, first, compress, str(options["op"])))
-        self._control = Control(f"{name}/control", len(self._plan.names))
+        self._control = Control(f"{name}/.control", len(self._plan.names))
         self._step = 0
         self._generation: Optional[int] = None  # of the job, that the tensors are of
         self._enabled = True
@@ -153,6 +153,7 @@ class GradientSync:
             for tensor in tensors:
                 tensor.close()
         open_all(self.job, self._groups)
+        check_schemes(self.job, self.name, self._idle)
         if self._buffers is not None:
             (tensor,) = self.job.tensors([self._buffers.ask()])
             self._buffers.opened(tensor, self.job)
@@ -475,8 +476,8 @@ class GradientSync:
         self._hooks, self._optimizers, self._step_hooks = [], [], []
         self._module_hooks.remove()
         self._checks.watch.close()
-        if self.name in _names.get(self.job, ()):
+        if self.name in names.get(self.job, ()):
             tensors = [tensor for group in self._groups for tensor in group.tensors]
             tensors += self._control.tensors + ([] if self._buffers is None else self._buffers.tensors)
             _closed.setdefault(self.job, {})[self.name] = self._described, tensors
-        _names.get(self.job, set()).discard(self.name)
+        names.get(self.job, set()).discard(self.name)

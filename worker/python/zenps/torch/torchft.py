@@ -42,7 +42,7 @@ from ..job import Job
 from . import works
 from .works import Call, Completer, Part, Work
 
-_NAME_MAX = 128  # bytes of a job's name
+_NAME_MAX = 127  # bytes of a job's name
 _SMALL = 1 << 20  # bytes of a gradient that travels with others
 
 
@@ -186,7 +186,7 @@ class ProcessGroupZenps(_TorchftProcessGroup):  # type: ignore[misc]
     def allreduce(self, tensors: List[torch.Tensor], opts: Any) -> Work:
         """In place; of sparse tensors, which are coalesced then."""
         op = getattr(opts, "reduceOp", opts)
-        return self._start([functools.partial(works.reduce, each, op) for each in tensors if each.numel()], tensors)
+        return self._start([functools.partial(works.reduce, each, op) for each in tensors], tensors)
 
     def allreduce_coalesced(self, tensors: List[torch.Tensor], opts: Any) -> Work:
         return self.allreduce(tensors, opts)
@@ -220,7 +220,7 @@ class ProcessGroupZenps(_TorchftProcessGroup):  # type: ignore[misc]
 
     def barrier(self, opts: Any = None) -> Work:
         job = self._current()
-        marks = torch.zeros(job.world, dtype=torch.int64)
+        marks = torch.zeros(job.world, dtype=torch.int64, device="cpu")
         return self._start([functools.partial(works.copy, "barrier", marks[job.rank], list(marks.unbind(0)))], None)
 
     def alltoall_base(self, *_: Any, **__: Any) -> Any:
@@ -283,4 +283,5 @@ def _nothing(parameter: torch.Tensor, sparse: bool) -> torch.Tensor:
     if not sparse:
         return torch.zeros_like(parameter, requires_grad=False)
     values = torch.empty((0, *parameter.shape[1:]), dtype=parameter.dtype, device=parameter.device)
-    return torch.sparse_coo_tensor(torch.empty((1, 0), dtype=torch.int64, device=parameter.device), values, parameter.shape)
+    ids = torch.empty((1, 0), dtype=torch.int64, device=parameter.device)
+    return torch.sparse_coo_tensor(ids, values, parameter.shape, device=parameter.device)

@@ -126,6 +126,8 @@ def _complete_all(works: "queue.SimpleQueue[Work]") -> None:
 
 
 def reduce(tensor: torch.Tensor, op: Any, job: Job) -> Part:
+    if not tensor.numel():
+        return collective.all_reduce_nothing(job), lambda _: None
     work = collective.all_reduce(tensor, op, async_op=True, job=job)
     assert work is not None
     return work._request, work._finish
@@ -145,13 +147,13 @@ def copy(what: str, own: Optional[torch.Tensor], outputs: List[torch.Tensor], jo
     room = 1 << max(rows - 1, 0).bit_length()
     tensor = job.tensor(f"copies/{room}", job.world * (1 + room), _WIDTH, "f64", op="sum", scheme="balanced", values="raw")
     call = f"{what} of {size} bytes of {str(outputs[0].dtype)[6:]}"
-    sent = torch.zeros((1 + rows) * _ROW if own is not None else _ROW, dtype=torch.uint8)
+    sent = torch.zeros((1 + rows) * _ROW if own is not None else _ROW, dtype=torch.uint8, device="cpu")
     sent[: len(call)] = torch.frombuffer(bytearray(call.encode()), dtype=torch.uint8)
-    ids = torch.tensor([job.rank])
+    ids = torch.tensor([job.rank], dtype=torch.int64, device="cpu")
     if own is not None and size:
         sent[_ROW : _ROW + size] = own.detach().cpu().contiguous().view(-1).view(torch.uint8)
         first = job.world + job.rank * room
-        ids = torch.cat([ids, torch.arange(first, first + rows)])
+        ids = torch.cat([ids, torch.arange(first, first + rows, dtype=torch.int64, device="cpu")])
     n = ids.shape[0]
     request = tensor.allgather(Array(sent.data_ptr(), "f64", (n, _WIDTH), owner=sent), convert.array(ids, (n,)))
 
