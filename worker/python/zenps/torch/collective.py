@@ -55,7 +55,7 @@ class Compared:
     def _compare(self, timeout: Optional[float]) -> Optional[ZenpsError]:
         if self._error is None:
             try:
-                said = [part.decode() for part in self._calls(timeout)]
+                said = [part.decode().partition("\0")[0] for part in self._calls(timeout)]
                 place = next((place for place, call in enumerate(said) if call != said[0]), 0)
                 if place:
                     raise ShapeMismatch(
@@ -107,7 +107,7 @@ def _op_name(op: Any) -> str:
 
 def all_reduce_nothing(job: Ranks) -> Compared:
     """The part of a rank whose tensor is empty: an error where another rank has values."""
-    return Compared(None, job._collective.begin(b"all_reduce() of 0 values"), job)
+    return Compared(None, job._collective.begin(b"all_reduce() of 0 values\0"), job)
 
 
 def _check(tensor: Any, group: Any) -> None:
@@ -141,8 +141,10 @@ def all_reduce(tensor: torch.Tensor, op: Any = "sum", group: Any = None, async_o
         dtype = convert.dtype_name(tensor.dtype, "all_reduce: the tensor")
         shape = f"sparse {list(tensor.shape)}" if tensor.is_sparse else f"{tensor.numel()} values"
     # The step is that of the comparison: it is the same on all ranks, also after a call that was not.
-    calls = job._collective.begin(f"all_reduce({word}) of {shape} of {dtype}{f', {name}' if name else ''}".encode())
-    begin = functools.partial(_sparse if tensor.is_sparse else _dense, job, tensor, dtype, word, name, calls.request.step)
+    call = f"all_reduce({word}) of {shape} of {dtype}{f', {name}' if name else ''}"
+    dimensions = tensor.sparse_dim() if tensor.is_sparse and tensor._nnz() else 0  # ranks may differ in it
+    calls = job._collective.begin(f"{call}\0{dimensions}".encode())
+    begin = functools.partial(_sparse if tensor.is_sparse else _dense, job, tensor, dtype, word, name, calls)
     try:
         request, finish = _patiently(job, begin)
     except ZenpsError:
@@ -176,7 +178,7 @@ def _opened(job: Ranks, name: Optional[str], op: str, rows: int, width: int, dty
     return job.tensor(name or f"all_reduce/{op}.{dtype}.{rows}x{width}", rows, width, dtype, op=op, **more)
 
 
-def _dense(job: Ranks, tensor: torch.Tensor, dtype: str, op: str, name: Optional[str], step: int) -> Started:
+def _dense(job: Ranks, tensor: torch.Tensor, dtype: str, op: str, name: Optional[str], calls: Gathering) -> Started:
     n = tensor.numel()
     width = convert.LANE if n > convert.LANE else 1
     rows = convert.rounded(-(-n // width))
@@ -196,10 +198,10 @@ def _dense(job: Ranks, tensor: torch.Tensor, dtype: str, op: str, name: Optional
             devices.settle(tensor)  # the waiting thread may use another stream
 
     out = convert.array(result, (rows, width))
-    return own.allreduce(array, ids, step=step, out=out, stream=devices.stream(summed)), finish
+    return own.allreduce(array, ids, step=calls.request.step, out=out, stream=devices.stream(summed)), finish
 
 
-def _sparse(job: Ranks, tensor: torch.Tensor, dtype: str, op: str, name: Optional[str], step: int) -> Started:
+def _sparse(job: Ranks, tensor: torch.Tensor, dtype: str, op: str, name: Optional[str], calls: Gathering) -> Started:
     width = tensor.numel() // int(tensor.shape[0])
     rows, wide = convert.rounded(int(tensor.shape[0])), convert.rounded(width)
     own = _opened(job, name, op, rows, wide, dtype)
@@ -214,11 +216,14 @@ def _sparse(job: Ranks, tensor: torch.Tensor, dtype: str, op: str, name: Optiona
 
     def finish(result: Rows) -> None:
         ids, values = (each.to(tensor.device) for each in convert.rows_of(result, tensor.dtype))
+        dimensions = tensor.sparse_dim()
+        if not tensor._nnz():  # zero_() has made every dimension a sparse one: the others' count
+            dimensions = max(int(part.partition(b"\0")[2]) for part in calls()) or dimensions
         with torch.no_grad():
-            tensor.copy_(convert.sparse(ids, values[:, :width].contiguous(), tensor.shape, tensor.sparse_dim()))
+            tensor.copy_(convert.sparse(ids, values[:, :width].contiguous(), tensor.shape, dimensions))
         devices.settle(tensor)
 
-    return own.allreduce(*arrays, step=step, out="rows", stream=devices.stream(values)), finish
+    return own.allreduce(*arrays, step=calls.request.step, out="rows", stream=devices.stream(values)), finish
 
 
 Named = Union[torch.nn.Module, Mapping[str, torch.Tensor], Iterable[Tuple[str, torch.Tensor]], Iterable[torch.Tensor]]
