@@ -131,7 +131,7 @@ def case_broadcasts_of_any_dtype(job: zenps.Job) -> None:
 
 
 def case_shapes_and_numbers(job: zenps.Job) -> None:
-    """What is not of the shape, or the kind, is refused with what would be right."""
+    """Wrong shapes and kinds are refused, and the error says what would be right."""
     tensor = job.tensor("shapes", 6, 4, op="sum")
     wide = np.ones((4, 6), np.float32)
     refused(lambda: tensor.allreduce(wide), zenps.Invalid, "values has shape [4, 6]; [6, 4]")

@@ -264,7 +264,7 @@ def case_refusals_of_one_rank(_: zenps.Job) -> None:
 
 
 def case_parameters_as_an_iterator(_: zenps.Job) -> None:
-    """Of which the first dimension may be 2: no pair of name and tensor."""
+    """A parameter of first dimension 2 is no pair of name and tensor."""
     model = nn.Linear(3, 2)
     nn.init.constant_(model.weight, RANK)
     nn.init.constant_(model.bias, RANK)

@@ -49,8 +49,8 @@ class Gathering:
 
 class Collective:
     """The tensor behind Job.gather() and Job.sum(). Rank r gives the rows from r * _ROWS_PER_RANK on: its number of bytes,
-    then the bytes. All ranks call in the same order. A rank whose arguments are wrong gives -1 - that number, and says why:
-    its call is used up, so later calls of all ranks still meet."""
+    then the bytes. All ranks call in the same order. A rank with wrong arguments gives -1 - that number, and the reason. Its
+    call is used up, so later calls of all ranks still meet."""
 
     def __init__(self, scope: "Scope") -> None:
         self._scope = scope

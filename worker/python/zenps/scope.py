@@ -107,8 +107,8 @@ class Scope:
     def broadcast(self, buffer: Any, root: Optional[int] = None) -> None:
         """Copies the bytes of `buffer` from rank `root`, as the job numbers it (None: the first), to all, in place. An
         array in host memory of any dtype, contiguous, as many bytes on all ranks: else all get ShapeMismatch, and no buffer is
-        written. Collective: a rank whose arguments are refused (Invalid) calls a barrier instead, so that the others get
-        ShapeMismatch, and the next call is not affected."""
+        written. Collective. A rank with wrong arguments raises Invalid, and calls a barrier instead: the others get
+        ShapeMismatch, and the next calls meet."""
         lib, job, group = _lib.load(), self._job, self._group
         root = self._first if root is None else root
         try:

@@ -48,8 +48,9 @@ class Tensor:
     None for the next one, which ``next_step`` is: 0, 1, 2, ... Gradients are arrays that :func:`zenps.arrays.of` takes,
     without a copy: they are the library's to read until the request is done, and must not be changed before.
 
-    values, row_ids (values may be flat): dense, dtype[rows, width] and None; or rows, dtype[nnz, width] and int64[nnz], in any order, repeated
-    or none. Both None: no rows. Row numbers in host memory may be integers of any kind: those that are not int64 are copied.
+    values, row_ids: dense, dtype[rows, width] and None; or rows, dtype[nnz, width] and int64[nnz], in any order, repeated
+    or none. Both None: no rows. Values may be flat. Row numbers in host memory may be integers of any kind: those that are
+    not int64 are copied.
 
     out: what becomes of the result.
       "rows": the rows that any rank sent, ascending, in memory of the result's own;

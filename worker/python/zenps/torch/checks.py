@@ -127,8 +127,8 @@ class Checks:
             self._sent[index] = gradient, gradient._version
 
     def look_in_flight(self, in_step: bool) -> None:
-        """Refuses the step if the program has written, or replaced, a gradient whose sum is in flight: what zenps itself writes
-        changes no version. in_step: of wait="step"."""
+        """Refuses the step if the program has written, or replaced, a gradient in flight. zenps itself writes without a new
+        version. in_step: of wait="step"."""
         moved = [index for index, (gradient, version) in self._sent.items()
                  if self._slots[index].parameter.grad is not gradient or gradient._version != version]  # fmt: skip
         if not moved and in_step and is_in_scaler():

@@ -34,9 +34,10 @@ class GradientSync:
     >>> optimizer.step()
 
     Every rank makes it with the same arguments, for a module of the same parameters, and then runs as many backward
-    passes. A parameter has one GradientSync: make one of torch.nn.ModuleList([a, b]) for models that share parameters. A parameter's sum starts as soon as backward() has its gradient, and overlaps with the rest. backward() raises
-    what a sum failed with (PeerLost, MissingRanks, ...), as it is; gradients are then undefined, and training can go on
-    only if the error is one that all ranks got, such as Canceled.
+    passes. A parameter has one GradientSync: make one of torch.nn.ModuleList([a, b]) for models that share parameters.
+    A parameter's sum starts as soon as backward() has its gradient, and overlaps with the rest. backward() raises what a
+    sum failed with (PeerLost, MissingRanks, ...), as it is; gradients are then undefined, and training can go on only if
+    the error is one that all ranks got, such as Canceled.
 
     job: the ranks: a job, or a group of one, for a model that is replicated in some of its ranks alone. None: zt.init()'s.
     tables: which parameters are tables ("auto", "none", names, parameters): tables.py. Their gradients travel as the rows
@@ -54,7 +55,7 @@ class GradientSync:
     broadcast_buffers: buffers, such as BatchNorm's running statistics, are rank 0's in each forward pass that follows a
         summed backward pass, as DistributedDataParallel has it; no forward pass waits for it (buffers.py).
     keep_zero_rows: zero rows of a sparse gradient are sent as well. SparseAdam needs it, since it changes all rows present.
-    name: of the tensors; each GradientSync of a job has another. Those that are no table's are "NAME/.control" and so on.
+    name: of the tensors; each GradientSync of a job has another. Its own tensors are "NAME/.control" and so on.
 
     Of an elastic job (zenps.init() with max_world) it is opened by :func:`zenps.torch.elastic`, or reopen(), and not here.
 
@@ -258,7 +259,7 @@ class GradientSync:
         if self._error is not None:
             self._fail(self._error)
         if not self._is_summing:
-            if not self._in_flight:  # else wait() sees what the pass has added to
+            if not self._in_flight:  # In flight, wait() needs the versions to see this pass.
                 self._checks.end()
             return
         try:
