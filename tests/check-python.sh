@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # The Python package's copy of the C interface is what worker/python/make-abi makes of the headers, with the compiler's
-# numbers, sizes and offsets; and the package's types are right. TAP.
+# numbers, sizes and offsets; zenps.torch names dtypes and devices; and the package's types are right. TAP.
 set -u
 : "${ZPS_TOP_SRCDIR:=$(cd "$(dirname "$0")/.." && pwd)}"
 . "$ZPS_TOP_SRCDIR/tests/support/tap.sh"
@@ -17,6 +17,7 @@ grep -v '^1\.\.' "$scratch/abi.tap"
 tap_n=$(grep -cE '^(not )?ok ' "$scratch/abi.tap")
 [ "$status" -eq 0 ] || tap_failed=1
 [ "$tap_n" -gt 0 ] || tap_result 1 "the Python package's interface is compared with the headers"
+ok "zenps.torch makes tensors of a dtype and on a device that it names" python3 "$top/tests/python/constructors.py" "$package"
 if command -v mypy >/dev/null; then
   cd "$scratch" || exit 1
   ok "mypy --strict passes on the Python package" mypy --config-file "$top/worker/python/pyproject.toml" --cache-dir "$scratch/mypy" "$package"

@@ -58,7 +58,7 @@ except zenps.ConnectFailed as error:
     text, frames, waited = said.stdout.splitlines()
     assert "127.0.0.1:1: connection refused" in text and "torchrun ... --no_python zenpsrun" in text, text
     assert frames == "['<module>', 'init'] None None" and waited == "True", said.stdout
-    assert said.stderr.count("no zenpsd yet: cannot connect to 127.0.0.1:1") == 1 and "run under zenpsrun" in said.stderr
+    assert said.stderr.count("no zenpsd yet, retrying: cannot connect to 127.0.0.1:1") == 1 and "run under zenpsrun" in said.stderr
 
 
 def test_nobody_comes(coordinator):

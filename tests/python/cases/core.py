@@ -285,6 +285,8 @@ def case_broadcast_barrier(job):
     job.barrier()
     if job.rank:
         raises(zenps.Invalid, lambda: job.broadcast(b"abc"), "read-only")
+    else:
+        raises(zenps.ShapeMismatch, lambda: job.broadcast(b"abc"), "barrier")
     raises(zenps.Invalid, lambda: job.broadcast(bytearray(3), root=job.world), "root")
 
 

@@ -109,3 +109,41 @@ def case_row_numbers(job: zenps.Job) -> None:
         refused(lambda given=given: tensor.allreduce(values, given).wait(), zenps.Invalid, "rows", *texts)
     refused(lambda: tensor.allreduce([[1.0, 1.0], [1.0, 1.0]], [3, 1]), zenps.Invalid, "values: a list of lists", "flat")
     refused(lambda: tensor.allreduce(values, [[3], [1]]), zenps.Invalid, "row_ids: a list of lists", "flat")
+
+
+def case_broadcasts_of_any_dtype(job: zenps.Job) -> None:
+    """The bytes of a buffer, whatever its elements are."""
+    kinds = ["?", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "f2", "f4", "f8", "c8", "c16", "S3", "U2", "M8[s]"]
+    for kind in kinds:
+        expected = np.arange(24).astype("i8").view("u1")[:144].view(kind if kind != "?" else "u1").astype(kind)
+        held = expected.copy() if job.rank == 0 else np.zeros_like(expected)
+        views = [held]
+        if kind != "U2":
+            views.append(OnlyInterface(held))
+        if kind[0] in "iuf":
+            views.append(OnlyDLPack(held))
+        for given in views:
+            if job.rank:
+                held[:] = np.zeros_like(held)
+            job.broadcast(given)
+            assert held.tobytes() == expected.tobytes(), (kind, type(given))
+    refused(lambda: job.broadcast(np.zeros((4, 4), "i4").T[:2]), zenps.Invalid, "contiguous")
+
+
+def case_shapes_and_numbers(job: zenps.Job) -> None:
+    """Wrong shapes and kinds are refused, and the error says what would be right."""
+    tensor = job.tensor("shapes", 6, 4, op="sum")
+    wide = np.ones((4, 6), np.float32)
+    refused(lambda: tensor.allreduce(wide), zenps.Invalid, "values has shape [4, 6]; [6, 4]")
+    refused(lambda: tensor.allreduce(wide, np.arange(6)), zenps.Invalid, "values has shape [4, 6]; [6, 4]")
+    refused(lambda: tensor.allreduce(wide.reshape(6, 4), out=wide), zenps.Invalid, "out has shape [4, 6]; [6, 4]")
+    refused(lambda: tensor.push(wide), zenps.Invalid, "values has shape [4, 6]; [6, 4]")
+    refused(lambda: tensor.allgather(wide[:, :3], np.arange(3)), zenps.Invalid, "not contiguous")
+    for right in (wide.reshape(6, 4), wide.reshape(24), wide.reshape(6, 2, 2)):
+        assert tensor.allreduce(right).wait().values.tolist() == [[float(job.world)] * 4] * 6
+    for seconds in (float("inf"), float("nan"), -1.0, 0):
+        refused(lambda seconds=seconds: zenps.init(round_timeout=seconds), zenps.Invalid, "round_timeout of", "at most 1000000000")
+    tensor.allreduce(wide.reshape(24)).wait(timeout=float("inf"))
+    refused(lambda: job.gather(5), zenps.Invalid, "gather: a int; bytes are wanted")
+    refused(lambda: job.gather([1, 2]), zenps.Invalid, "gather: a list; bytes are wanted")
+    assert job.gather(np.full(2, job.rank, "u1")) == [bytes([rank] * 2) for rank in range(job.world)]

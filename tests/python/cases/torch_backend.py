@@ -18,8 +18,9 @@ import torch.distributed as dist
 import zenps
 import zenps.torch
 from torch import nn
-from torch.distributed.distributed_c10d import BroadcastOptions, ReduceOp
+from torch.distributed.distributed_c10d import AllreduceOptions, BroadcastOptions, ReduceOp
 from torch.nn.parallel import DistributedDataParallel
+from zenps.torch import copies
 from zenps.torch.backend import ZenpsBackend
 
 torch.set_num_threads(1)
@@ -98,6 +99,13 @@ def case_sums(job: zenps.Job) -> None:
             output.zero_()
             dist.distributed_c10d._get_default_group()._reduce_scatter_base(output, torch.stack(blocks[rank]), op).wait()
             assert torch.equal(output, wanted), (dtype, op)
+    for op, sign in ((ReduceOp.MAX, -1.0), (ReduceOp.MIN, 1.0)):  # of some ranks' values and of others' zeros: a zero is a value
+        for n in (3, 200):
+            mine = torch.full((n,), sign if rank else 0.0)
+            dist.all_reduce(mine, op)
+            output = torch.full((n,), sign)
+            dist.reduce_scatter(output, [torch.full((n,), sign if rank else 0.0)] * world, op)
+            assert not mine.any() and not output.any(), (op, n)
     several = [torch.ones(6, 4).t(), torch.empty(0), torch.ones(3, 2)]  # the first is not contiguous
     dist.all_reduce_coalesced(several)
     assert bool((several[0] == world).all()) and bool((several[2] == world).all())
@@ -201,6 +209,10 @@ def case_works(job: zenps.Job) -> None:
     for i, each in enumerate(kept):
         each.wait()
         assert float(each.result()[0][0, 0]) == i * job.world
+    copied = [torch.full((64,), float(i if job.rank == 0 else -1)) for i in range(100)]
+    for work in [dist.broadcast(each, 0, async_op=True) for each in copied]:
+        work.wait()
+    assert all(bool((each == i).all()) for i, each in enumerate(copied))
     late = torch.ones(5)
     if job.rank == 0:
         work = dist.all_reduce(late, async_op=True)
@@ -249,6 +261,33 @@ def case_refusals(job: zenps.Job) -> None:
     fine = torch.ones(3)
     dist.all_reduce(fine)
     assert fine.tolist() == [job.world] * 3
+
+
+def case_refusals_of_one_rank(job: zenps.Job) -> None:
+    """The others hear of it, of each tensor of a call, and the next calls of all ranks meet. An empty tensor is no refusal."""
+    begin()
+    group, last = dist.distributed_c10d._get_default_group(), job.rank == job.world - 1
+    three, four, odd, root = torch.ones(3), torch.ones(3 * job.world), torch.ones(3).to_sparse(), BroadcastOptions()
+    root.rootRank = job.world if last else 0
+    sums = AllreduceOptions()
+    wrong = zenps.Invalid if last else zenps.ShapeMismatch
+    unsupported = zenps.Unsupported if last else zenps.ShapeMismatch
+    for kind, words, call in (
+        (unsupported, "allreduce: band of", lambda: dist.all_reduce(three, ReduceOp.BAND if last else ReduceOp.SUM)),
+        (unsupported, "is of torch.int64", lambda: group.allreduce([three, odd.long() if last else odd, three], sums).wait()),
+        (unsupported, "broadcast: a sparse tensor", lambda: dist.broadcast(odd if last else three, 0)),
+        (wrong, "broadcast: root 4", lambda: group.broadcast([three, three], root).wait()),
+        (wrong, "1 of 12 bytes", lambda: dist.all_gather([three.clone() for _ in range(1 if last else job.world)], three)),
+        (wrong, "the output has 3 values", lambda: group._allgather_base(three if last else four, three.clone()).wait()),
+        (wrong, "the input has 3 values", lambda: group._reduce_scatter_base(three.clone(), three if last else four).wait()),
+        (wrong, "reduce_scatter: inputs: 1 of", lambda: dist.reduce_scatter(three.clone(), [three] * (1 if last else job.world))),
+        (zenps.ShapeMismatch, " of 0 values", lambda: dist.all_reduce(torch.ones(0 if last else 3))),
+        (zenps.ShapeMismatch, " of 0 values", lambda: dist.reduce_scatter(torch.ones(0 if last else 3), [torch.ones(0 if last else 3)] * 4)),
+    ):  # fmt: skip
+        raises(kind, words, call)
+        fine = torch.ones(3)
+        dist.all_reduce(fine)
+        assert fine.tolist() == [job.world] * 3, words
 
 
 def case_groups(job: zenps.Job) -> None:
@@ -386,6 +425,18 @@ def case_ddp_errors(job: zenps.Job) -> None:
         if arguments and job.rank == 3:
             dist.all_reduce(torch.ones(2, dtype=torch.int32))  # The pass begins with a sum of which of the 2 parameters are used.
         raises(zenps.ShapeMismatch, "rank 3 barrier", dist.barrier if job.rank == 3 else loss.backward)
+    real = copies.reduce
+
+    def lost(*_: Any) -> Any:
+        raise zenps.Canceled("a sum that does not start")
+
+    model = DistributedDataParallel(nn.Linear(4, 1))
+    loss = model(torch.ones(2, 4)).sum()
+    copies.reduce = lost
+    try:
+        raises(zenps.Canceled, "a sum that does not start", loss.backward)
+    finally:
+        copies.reduce = real
     fine = torch.ones(3)
     dist.all_reduce(fine)
     assert fine.tolist() == [job.world] * 3

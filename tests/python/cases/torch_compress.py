@@ -76,8 +76,8 @@ def case_compressors_by_name(_: zenps.Job) -> None:
         raises(zenps.Invalid, lambda: zt.HookState(job, model_of(), compress=wrong), "compress ", '"topk"')  # noqa: B023
     model = model_of()
     sync = sync_of(model, compress="dgc")
-    raises(zenps.Invalid, lambda: sync.attach(torch.optim.Adam(model.parameters())), "give the optimiser betas=(0, 0.999)")
-    sync.attach(torch.optim.Adam(model.parameters(), betas=(0, 0.999)))
+    raises(zenps.Invalid, lambda: sync.attach(torch.optim.Adam(model.parameters())), "give the optimiser betas=(0.0, 0.999)")
+    sync.attach(torch.optim.Adam(model.parameters(), betas=(0.0, 0.999)))
     sync.close()
 
 

@@ -8,6 +8,7 @@ import os
 import time
 from typing import Any, List, Tuple
 
+import numpy as np
 import torch
 import torch.distributed as dist
 from torch_ddp import ids_of, pair, raises
@@ -16,6 +17,7 @@ from torch_sync import RANK, ROUND_TIMEOUT, WORLD, job, same_everywhere
 import zenps
 import zenps.torch as zt
 from torch import nn
+from torch.nn.parallel import DistributedDataParallel
 
 EPS = torch.finfo(torch.float32).eps
 
@@ -172,3 +174,127 @@ def case_unequal_all_reduces(_: zenps.Job) -> None:
     works = [zt.all_reduce(each, async_op=True, job=job) for each in many]
     for work, each in reversed(list(zip(works, many))):
         assert work is not None and work.wait() and each.eq(10).all()
+
+
+def case_zeros_in_max_and_min(_: zenps.Job) -> None:
+    """As gloo has them: a zero is a value. NaN is left out of the comparison, since gloo's result depends on the order of ranks."""
+    for n in (1, 200):
+        for kind in range(4):
+            values = torch.linspace(-3, 3, n) * RANK if kind % 2 else torch.zeros(n)
+            if kind == 0 and RANK == 1:
+                values.fill_(5.0)
+            if kind == 2:
+                values.fill_(-5.0 if RANK == 2 else -0.0)
+            if kind == 3:
+                values = -values.abs()
+            for op, theirs in (("max", dist.ReduceOp.MAX), ("min", dist.ReduceOp.MIN)):
+                got, wanted = values.clone(), values.clone()
+                zt.all_reduce(got, op, job=job)
+                dist.all_reduce(wanted, theirs)
+                assert torch.equal(got, wanted), (n, kind, op, got, wanted)
+                same_everywhere(got)
+        holes = torch.zeros(n)
+        holes[-1] = float("nan") if RANK == 3 else 1.0
+        for op in ("max", "min"):
+            got = holes.clone()
+            zt.all_reduce(got, op, job=job)
+            assert bool(got[-1].isnan()) and not got[:-1].any(), (op, got)
+    rows = torch.sparse_coo_tensor(torch.tensor([[RANK, 9, 9]]), torch.tensor([[-1.0], [-0.5], [0.5 - RANK]]), (10, 1))
+    zt.all_reduce(rows, "max", job=job)  # of a row that a rank lists twice it has the sum
+    assert rows.to_dense().view(-1).tolist() == [-1.0] * 4 + [0.0] * 6
+
+
+class Refused:
+    """One rank's arguments are wrong: it says why, the others hear of it, and the next calls meet."""
+
+    def __init__(self, among: Any) -> None:
+        self.among, self.is_wrong, self.count = among, among.rank == among.world - 1, 0
+
+    def __call__(self, text: str, right: Any, wrong: Any) -> None:
+        kinds = (zenps.Invalid, zenps.Unsupported) if self.is_wrong else (zenps.ShapeMismatch,)
+        try:
+            (wrong if self.is_wrong else right)()
+            said = "nothing"
+        except kinds as error:
+            said = str(error)
+        assert text in said or (not self.is_wrong and "barrier" in said), (text, said)
+        self.count += 1
+        value = torch.tensor([float(self.count)])
+        zt.all_reduce(value, job=self.among)
+        assert value.item() == self.count * self.among.world
+        assert self.among.sum(self.count) == [self.count * self.among.world]
+        sent = np.full(3, self.count if self.among.rank == 0 else 0, "i4")
+        self.among.broadcast(sent)
+        assert sent.tolist() == [self.count] * 3
+
+
+def case_refusals_of_one_rank(_: zenps.Job) -> None:
+    numbers, model = np.ones(3, "f4"), nn.Linear(2, 3)
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    for among in (job, job.group("refusals", [1, 2, 3])) if RANK else (job,):
+        refused = Refused(among)
+
+        def reduce(value: Any, among: Any = among, **more: Any) -> Any:
+            return lambda: zt.all_reduce(value, job=among, **more)
+
+        def parameters(source: Any, *root: int, among: Any = among) -> Any:
+            return lambda: zt.broadcast_parameters(source, *root, job=among)
+
+        one = reduce(torch.ones(3))
+        refused("int64", one, reduce(torch.ones(3, dtype=torch.int64)))
+        refused("nothing to sum", one, reduce(torch.ones(0)))
+        refused("product", one, reduce(torch.ones(3), op="product"))
+        refused("sparse_csr", one, reduce(torch.eye(3).to_sparse_csr()))
+        refused("a torch.Tensor is wanted", one, reduce(numbers))
+        refused("group must be None", one, reduce(torch.ones(3), group=1))
+        refused("root 99", parameters(model), parameters(model, 99))
+        refused("x is a ndarray; a tensor is wanted: torch.from_numpy()", parameters(model), parameters({"x": numbers}))
+        refused("model is a OrderedDict", parameters(model), parameters({"model": model.state_dict()}))
+        refused("use broadcast_optimizer_state(optimizer)", parameters(model), parameters(optimizer.state_dict()))
+        refused("a SGD; a module", parameters(model), parameters(optimizer))
+        refused("a Parameter; a module", parameters(model), parameters(model.weight))
+        refused("item 0 is a tuple", parameters(model), parameters([(model.weight, model.bias)]))
+        refused("a Linear; a torch.optim.Optimizer", *(lambda o=o, a=among: zt.broadcast_optimizer_state(o, job=a) for o in (optimizer, model)))
+        refused("root 99", *(lambda root=root, a=among: zt.broadcast_object(1, root, job=a) for root in (None, 99)))
+        refused("gather: a int; bytes are wanted", *(lambda each=each, a=among: a.gather(each) for each in (b"abc", 5)))
+        refused("gather: a str; bytes are wanted", *(lambda each=each, a=among: a.gather(each) for each in (b"abc", "abc")))
+        refused("sum: str; numbers are wanted", *(lambda each=each, a=among: a.sum(each) for each in (1.0, "1")))
+        refused("contiguous", *(lambda each=each, a=among: a.broadcast(each) for each in (numbers, numbers[::2])))
+        refused("complex64", *(lambda m=m, a=among: zt.GradientSync(m, a, name=f"one.{a.name}")
+                               for m in (nn.Linear(3, 3), nn.Linear(3, 3).to(torch.complex64))))  # fmt: skip
+    wrapped = DistributedDataParallel(nn.Linear(3, 3))
+    refused = Refused(job)
+    refused("dense 'rong'", *(lambda dense=dense: zt.ddp(wrapped, job, dense=dense) for dense in ("zenps", "rong")))
+    refused("a Linear; a DistributedDataParallel", *(lambda each=each: zt.ddp(each, job) for each in (wrapped, wrapped.module)))
+
+
+def case_parameters_as_an_iterator(_: zenps.Job) -> None:
+    """A parameter of first dimension 2 is no pair of name and tensor."""
+    model = nn.Linear(3, 2)
+    nn.init.constant_(model.weight, RANK)
+    nn.init.constant_(model.bias, RANK)
+    zt.broadcast_parameters(model.parameters(), 2, job=job)
+    assert model.weight.eq(2).all() and model.bias.eq(2).all()
+    zt.broadcast_parameters([("w", model.weight)], 1, job=job)
+    for dtype in (torch.bool, torch.int32, torch.int16, torch.complex64, torch.bfloat16):
+        flags = torch.full((3,), int(RANK == 0), dtype=dtype)
+        job.broadcast(flags)
+        assert flags.eq(1).all(), flags
+    raises(zenps.Invalid, lambda: zt.all_reduce(torch.ones(3), job=optimizer_of(model)), "job: a SGD; a zenps.Job")
+
+
+def optimizer_of(model: nn.Module) -> Any:
+    return torch.optim.SGD(model.parameters(), 0.1)
+
+
+def case_sparse_dimensions(_: zenps.Job) -> None:
+    """A sum has as many sparse dimensions as the tensor."""
+    for whole, n in ((torch.eye(4), 2), (torch.eye(4), 1), (torch.tensor([0.0, 1.0, 0.0, 2.0]), 1), (torch.ones(3, 2, 2), 2),
+                     (torch.arange(24.0).view(2, 3, 4), 3), (torch.zeros(3, 3), 2)):  # fmt: skip
+        value = (whole * (RANK + 1)).to_sparse(n)
+        zt.all_reduce(value, job=job)
+        assert value.sparse_dim() == n and value.is_coalesced()
+        assert torch.equal(value.to_dense(), whole * sum(range(1, WORLD + 1))), (whole, n, value)
+    uneven = (torch.eye(4) * (RANK == 1)).to_sparse()
+    zt.all_reduce(uneven, job=job)
+    assert torch.equal(uneven.to_dense(), torch.eye(4)) and uneven.sparse_dim() == 2 and uneven._nnz() == 4

@@ -68,7 +68,7 @@ def train(models: List[nn.Module], step: Callable[[nn.Module, int], torch.Tensor
 def summed_by_torch(sync: Any) -> bool:
     """Whether zenps has no tensor for dense gradients."""
     names = sync.tensors if isinstance(sync, zt.HookState) else [each.name for group in sync._groups for each in group.tensors]
-    return not any("/dense." in name for name in names)
+    return not any("/.dense." in name for name in names)
 
 
 def case_both_at_once(_: zenps.Job) -> None:
@@ -250,6 +250,30 @@ def case_ranks_that_choose_differently(_: zenps.Job) -> None:
     wrapped(*batch(0), branch=True).sum().backward()
     assert summed_by_torch(state)
     same_everywhere(wrapped.module.middle.weight.grad, wrapped.module.table.weight.grad)
+
+
+def case_a_process_group_that_writes_with_operations_of_torch(_: zenps.Job) -> None:
+    """As Gloo has it on GPUs. A gradient that the program changes in flight is refused, and not what the group writes."""
+    module, sums = Mixed(), []
+    sync = zt.GradientSync(module, job, dense="torch", bucket_mb=0.0001, wait="step", name="written")
+    real = dense.dist.all_reduce
+
+    def noted(tensor: torch.Tensor, **more: Any) -> Any:
+        work = real(tensor, **more)
+        work.wait()
+        sums.append(tensor)
+        return work
+
+    dense.dist.all_reduce = noted
+    try:
+        module(*batch(0)).sum().backward()
+    finally:
+        dense.dist.all_reduce = real
+    for each in sums:
+        each.mul_(1.0)
+    sync.wait()
+    same_everywhere(module.middle.weight.grad, module.after.bias.grad)
+    sync.close()
 
 
 def case_a_process_group_that_fails(_: zenps.Job) -> None:

@@ -61,6 +61,9 @@ def case_allreduce(job: zenps.Job) -> None:
     assert hvd.allreduce(mine).tolist() == [1.5, 3.0, -6.0]
     assert hvd.allreduce(mine, average=False).tolist() == hvd.allreduce(mine, op=hvd.Sum).tolist() == [3.0, 6.0, -12.0]
     assert hvd.allreduce(mine, name="largest", op=hvd.Max).tolist() == [2.0, 4.0, -4.0]
+    zeros = torch.tensor([-1.0, 0.0, 0.0] if job.rank else [0.0, -2.0, 7.0])
+    assert hvd.allreduce(zeros, op=hvd.Max).tolist() == [0.0, 0.0, 7.0]
+    assert hvd.allreduce(zeros, op=hvd.Min).tolist() == [-1.0, -2.0, 0.0]
     assert mine.tolist() == [job.rank + 1, 2 * job.rank + 2, -4 * job.rank - 4]
     assert hvd.allreduce_(mine) is mine and mine.tolist() == [1.5, 3.0, -6.0]
     assert float(hvd.allreduce(torch.tensor(float(job.rank)), name="loss")) == 0.5
@@ -153,6 +156,24 @@ def case_failed_pass(job: zenps.Job) -> None:
     model(torch.full((2, 3), float(job.rank))).sum().backward()
     optimizer.step()
     assert optimizer.sync.stats.steps == 1
+    optimizer.sync.close()
+
+
+def case_two_tasks(job: zenps.Job) -> None:
+    """Passes are counted, and not how often a parameter had a part in them."""
+    model = nn.ModuleDict({"a": nn.Linear(2, 1), "b": nn.Linear(2, 1)})
+    optimizer = hvd.DistributedOptimizer(torch.optim.SGD(model.parameters(), 0.1), model.named_parameters(), backward_passes_per_step=2)
+    for step in range(3):
+        optimizer.zero_grad()
+        for name in ("a", "b") if step < 2 else ("b", "b"):
+            model[name](torch.full((1, 2), job.rank + 1.0)).sum().backward()
+        twice = 1 if step < 2 else 2
+        assert model["b"].weight.grad.eq(1.5 * twice).all() and optimizer.sync.stats.steps == step + 1
+        assert step == 2 or model["a"].weight.grad.eq(1.5).all()
+        optimizer.step()
+    optimizer.zero_grad()
+    model["a"](torch.ones(1, 2)).sum().backward()
+    invalid("step() after 1 backward passes", optimizer.step)
     optimizer.sync.close()
 
 

@@ -12,6 +12,7 @@ from torch_sync import RANK, ROUND_TIMEOUT, assert_bits, digest, job, same_every
 
 import zenps
 import zenps.torch as zt
+import zenps.torch.horovod
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
@@ -331,3 +332,118 @@ def case_forward_passes_that_write_parameters(_: zenps.Job) -> None:
     sync = sync_of(model, broadcast=False)  # they may differ
     model(inputs(0)).sum().backward()
     sync.close()
+
+
+class Task(nn.Module):
+    """A head on an encoder that other tasks share."""
+
+    def __init__(self, encoder: nn.Module) -> None:
+        super().__init__()
+        self.encoder, self.head = encoder, nn.Linear(16, 1)
+
+    def forward(self, ids: torch.Tensor) -> torch.Tensor:
+        return self.head(self.encoder(ids)).sum()
+
+
+def case_parameters_of_two_syncs(_: zenps.Job) -> None:
+    """One gradient is summed once: a second GradientSync is refused, and one of both models trains as gloo's two do."""
+    torch.manual_seed(5)
+    encoder = nn.Embedding(5000, 16)
+    tasks = nn.ModuleList([Task(encoder), Task(encoder)])
+    pairs = [tasks, copy.deepcopy(tasks)]
+    first = sync_of(tasks[0])
+    words = f"GradientSync {first.name} sums parameter encoder.weight already, as its encoder.weight", "ModuleList"
+    refused(lambda: sync_of(tasks[1]), *words)
+    refused(lambda: sync_of(tasks[0]), *words)
+    refused(lambda: zt.ddp(DistributedDataParallel(copy.copy(tasks[1])), job), *words)
+    first.close()
+    sync = sync_of(tasks)
+    theirs = [DistributedDataParallel(each) for each in pairs[1]]
+    optimizers = [torch.optim.SGD(pair.parameters(), 0.1) for pair in pairs]
+    for step in range(3):
+        ids = torch.arange(100) * (RANK + 1) + step
+        for (a, b), optimizer in zip((tasks, theirs), optimizers):
+            optimizer.zero_grad()
+            (a(ids) + b(ids)).backward()
+            optimizer.step()
+    for own, wanted in zip(tasks.parameters(), pairs[1].parameters()):
+        assert_bits(own, wanted)
+    sync.close()
+    refused(lambda: sync_of(theirs[0]), "a DistributedDataParallel, which sums gradients itself", "zt.ddp(model)")
+    refused(lambda: zt.GradientSync(torch.optim.SGD(tasks.parameters(), 0.1), job), "a SGD; a torch.nn.Module")
+
+
+def case_other_defaults(_: zenps.Job) -> None:
+    """zenps's own tensors are of no program's default dtype, nor on its default device."""
+    has_device = hasattr(torch, "set_default_device")  # torch 2.0
+    for dtype, device in ((torch.float64, "cpu"), (torch.bfloat16, "cpu"), *([(torch.float32, "meta")] if has_device else [])):
+        torch.set_default_dtype(dtype)
+        if has_device:
+            torch.set_default_device(device)
+        try:
+            _train_on_the_cpu()
+        finally:
+            torch.set_default_dtype(torch.float32)
+            if has_device:
+                torch.set_default_device(None)
+
+
+class OnTheCpu(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.sparse, self.dense = (nn.Embedding(5000, 8, sparse=sparse, device="cpu") for sparse in (True, False))
+        self.norm, self.out = nn.BatchNorm1d(16, device="cpu"), nn.Linear(16, 1, device="cpu")
+
+    def forward(self, ids: torch.Tensor) -> torch.Tensor:
+        return self.out(self.norm(torch.cat([self.sparse(ids), self.dense(ids)], 1))).sum()
+
+
+def _train_on_the_cpu() -> None:
+    ids = torch.arange(5 + RANK, device="cpu")
+    for compress in (None, zt.TopK(0.5, min_numel=4, lr=1.0), zt.OkTopk(0.5, min_numel=4, lr=1.0)):
+        model = OnTheCpu()
+        theirs = None if model.out.weight.dtype == torch.bfloat16 else copy.deepcopy(model)
+        sync = sync_of(model, compress=compress, broadcast=theirs is None)
+        if theirs is not None:  # gloo of torch 1.13 has no bfloat16
+            zt.broadcast_parameters(model, job=job)
+            theirs.load_state_dict(model.state_dict())
+        for _ in range(2):
+            model.zero_grad()
+            model(ids).backward()
+        same_everywhere(*(each.grad.to_dense() for each in model.parameters()))
+        if theirs is not None and compress is None:
+            wrapped = DistributedDataParallel(theirs)
+            state = zt.ddp(wrapped, job, name=f"defaults.{sync.name}")
+            wrapped(ids).backward()
+            assert_bits(model.out.bias.grad, theirs.out.bias.grad)
+            state.close()
+        sync.close()
+    for value in (torch.ones(70, device="cpu"), torch.ones(3, 2, device="cpu").to_sparse(), torch.ones(3, 2, device="cpu").to_sparse(1)):
+        zt.all_reduce(value, job=job)
+        assert value.to_dense().eq(2).all() and value.device.type == "cpu"
+    largest = torch.tensor([float(RANK), -1.0], device="cpu")
+    zt.all_reduce(largest, "max", job=job)
+    assert largest.tolist() == [1.0, -1.0]
+    got = zt.broadcast_object({"a": torch.ones(2, dtype=torch.float32, device="cpu")} if RANK == 0 else None, job=job)["a"]
+    assert got.dtype == torch.float32 and got.device.type == "cpu" and got.eq(1).all()
+    rows = torch.eye(3, dtype=torch.float32, device="cpu").to_sparse()
+    zt.broadcast_parameters({"rows": rows if RANK == 0 else rows * 0}, job=job)
+    optimizer = torch.optim.SGD([nn.Parameter(torch.ones(2, device="cpu"))], 0.1 + RANK)
+    zt.broadcast_optimizer_state(optimizer, job=job)
+    assert optimizer.param_groups[0]["lr"] == 0.1
+
+
+def case_names_of_parameters(_: zenps.Job) -> None:
+    """A parameter may have any name: zenps's own tensors have others."""
+    for name, path in (("control", "control"), ("dense", "dense.0"), ("early", "early.0")):
+        module = nn.Module()
+        table = nn.Parameter(torch.ones(64, 64))
+        setattr(module, name, nn.ParameterList([table]) if "." in path else table)
+        module.out, module.norm = nn.Linear(64, 64, bias=False), nn.BatchNorm1d(64)
+        sync = sync_of(module, tables=[path])
+        module.norm(module.out(nn.functional.embedding(torch.arange(4) + RANK, table))).sum().backward()
+        same_everywhere(*grads(module))
+        sync.close()
+    dotted = zt.horovod._Parameters([(".control", nn.Parameter(torch.ones(3)))])
+    refused(lambda: sync_of(dotted), "'.control'", "begin with a dot")
+    refused(lambda: zt.HookState(job, net(), name=sync_of(net(), broadcast=False).name), "has the name")

@@ -47,7 +47,7 @@ def refused(call: Callable[[], Any], *texts: str) -> None:
     try:
         call()
         said = "nothing"
-    except zenps.Invalid as error:
+    except (zenps.Invalid, zenps.Unsupported) as error:
         said = str(error)
     for text in texts:
         assert text in said, said
@@ -321,4 +321,135 @@ def case_a_sparse_gradient_in_a_bucket(_: zenps.Job) -> None:
         nn.functional.embedding(torch.tensor([RANK]), model.w, sparse=True).sum().backward()
         assert model.w.grad.is_sparse and model.w.grad.to_dense()[:3].tolist() == [[0.5] * 4, [0.5] * 4, [0.0] * 4]
     assert len(log.of('tables=["auto", "w"]')) == 1, log.lines
+    sync.close()
+
+
+def _clip(model: nn.Module) -> None:
+    torch.nn.utils.clip_grad_norm_(model.parameters(), 1e-3)
+
+
+def _replace(model: nn.Module) -> None:
+    for parameter in model.parameters():
+        parameter.grad = parameter.grad * 0.5
+
+
+def _scale_one(model: nn.Module) -> None:
+    if RANK == 1:
+        next(model.parameters()).grad.mul_(0.5)
+
+
+def case_gradients_changed_in_flight(_: zenps.Job) -> None:
+    """The bits of gloo, or an error on every rank that names the parameter: with wait="step", and in hooks behind zenps's."""
+    for average in (True, False):
+        for change in (_clip, _replace, _scale_one):
+            ours = nn.Sequential(nn.Embedding(5000, 4), nn.Linear(4, 5), nn.Linear(5, 1))
+            sync = sync_of(ours, wait="step", average=average)
+            optimizer = torch.optim.SGD(ours.parameters(), 0.1)
+            sync.attach(optimizer)
+            before = [parameter.detach().clone() for parameter in ours.parameters()]
+            ours(torch.arange(50) + RANK).sum().backward()
+            change(ours)
+            refused(optimizer.step, "gradient of 0.weight", "in flight", "sync.wait()")
+            for own, wanted in zip(ours.parameters(), before):
+                assert_bits(own, wanted)
+            optimizer.zero_grad()
+            theirs = DistributedDataParallel(copy.deepcopy(ours))
+            for model in (ours, theirs):
+                model(torch.arange(50) + RANK).sum().backward()
+            sync.wait()
+            for own, wanted in zip(ours.parameters(), theirs.parameters()):
+                near(own.grad, wanted.grad * (1 if average else WORLD))
+            change(ours)
+            optimizer.step()
+            sync.close()
+    model = net()
+    sync = sync_of(model, wait="step")
+    model(inputs(0)).sum().backward()
+    with sync.no_sync():
+        model(inputs(1)).sum().backward()
+    refused(sync.wait, "gradient of 0.weight, 0.bias, 2.weight, 2.bias", "in flight", "sync.wait()")
+    sync.close()
+    if hasattr(torch.amp, "GradScaler"):  # of torch 2.3, for the CPU
+        model = net()
+        sync = sync_of(model, wait="step")
+        optimizer = torch.optim.SGD(model.parameters(), 0.1)
+        sync.attach(optimizer)
+        scaler = torch.amp.GradScaler("cpu", init_scale=1024.0)
+        scaler.scale(model(inputs(0)).sum()).backward()
+        refused(lambda: scaler.step(optimizer), "gradient of 0.weight", "in flight", "sync.wait()")
+        scaler.update()
+        optimizer.zero_grad()
+        scaler.scale(model(inputs(0)).sum()).backward()
+        sync.wait()
+        scaler.step(optimizer)
+        same_everywhere(*model.parameters())
+        sync.close()
+
+    def halve(parameter: Any) -> Callable[[], None]:
+        def change() -> None:
+            parameter.grad.mul_(0.5)
+
+        return change
+
+    for compress in (None, zt.TopK(0.5, min_numel=4, lr=1.0)):
+        model = net()
+        sync = sync_of(model, compress=compress)
+        hooks = [GradientHook(each, halve(each)) for each in model.parameters()]
+        refused(lambda: model(inputs(0)).sum().backward(), "was changed while", "must be registered before")  # noqa: B023
+        for hook in hooks:
+            hook.remove()
+        model.zero_grad(set_to_none=True)
+        model(inputs(0)).sum().backward()
+        sync.close()
+
+
+def case_a_step_without_sums(_: zenps.Job) -> None:
+    """An attached optimiser does not step with the gradients of one rank."""
+    model = net()
+    sync = sync_of(model)
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    sync.attach(optimizer)
+    with sync.no_sync():
+        model(inputs(0)).sum().backward()
+    refused(optimizer.step, "within no_sync() alone: gradients of 0.weight")
+    optimizer.zero_grad()
+    optimizer.step()  # of gradients that were dropped
+    with sync.no_sync():
+        model(inputs(0)).sum().backward()
+    model(inputs(1)).sum().backward()
+    optimizer.step()
+    same_everywhere(*model.parameters())
+    sync.close()
+
+
+def case_arguments_that_are_wrong(_: zenps.Job) -> None:
+    """Each gets the sentence that says what would be right; of use on no tensor, a line in the log."""
+    model = net()
+    refused(lambda: sync_of(model, scheme="rong"), "there is no scheme 'rong'")
+    refused(lambda: sync_of(nn.Embedding(5000, 4), dense_scheme="rong"), "there is no scheme 'rong'")
+    log = Lines()
+    sync = sync_of(model, scheme="sparse-ps")
+    assert len(log.of("scheme= is of tables")) == 1, log.lines
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    refused(lambda: sync.attach([optimizer]), "attach: a list; optimisers are wanted", "attach(first, second)")  # type: ignore
+    refused(lambda: zt.GradientSync(net(), optimizer), "job: a SGD; a zenps.Job")  # type: ignore
+    refused(lambda: zt.GradientSync(model.parameters(), job), "a generator; a torch.nn.Module")  # type: ignore
+    sync.close()
+
+
+def case_a_rank_that_gives_a_step_up(_: zenps.Job) -> None:
+    """After backward() and before the wait: nobody waits for it, and training goes on."""
+    model = net()
+    sync = sync_of(model, wait="step")
+    model(inputs(0)).sum().backward()
+    if RANK:
+        sync.drop()
+    else:
+        try:
+            sync.wait()  # the sum may have been there
+        except zenps.Canceled as error:
+            assert "rank 1" in str(error), error
+    model(inputs(1)).sum().backward()
+    sync.wait()
+    same_everywhere(*grads(model))
     sync.close()

@@ -77,6 +77,9 @@ def case_dense(job: zenps.Job) -> None:
             mine = every[job.rank].clone()
             group.allreduce([mine], ReduceOp.MAX).wait()
             assert torch.equal(mine, torch.stack(every).max(0).values)
+            mine = torch.full(shape, float(job.rank), dtype=dtype)
+            group.allreduce([mine], ReduceOp.MIN).wait()
+            assert not mine.any()  # a zero is a value
     for dtype in (torch.bfloat16, torch.float16):
         mine = torch.full((100,), 2.0**job.rank, dtype=dtype)
         group.allreduce([mine], options(ReduceOp.SUM)).wait()
@@ -254,6 +257,32 @@ def case_refusals(job: zenps.Job) -> None:
         raises(zenps.Invalid, "ZENPS_MAX_WORLD_SIZE is set: unset", lambda: alone.configure(f"elastic/{job.rank}", "r", 0, 1, 1))
     finally:
         del os.environ["ZENPS_MAX_WORLD_SIZE"]
+
+
+def case_long_names(job: zenps.Job) -> None:
+    """Of 127 bytes, the longest that a job has, and of one more."""
+    for n in (127, 128):
+        group = ProcessGroupZenps(timeout=timedelta(seconds=240))
+        group.configure("q" * (n - len("torchft/")), "replica", job.rank, job.world, 1)
+        works(job, group)
+        group.shutdown()
+
+
+def case_unequal_sums(job: zenps.Job) -> None:
+    """A replica's tensor is empty, of another dtype, or its op is refused: all hear of it, and the next sums meet."""
+    last = job.rank == job.world - 1
+    for number, (wrong, op, kind) in enumerate((
+        (torch.empty(0), ReduceOp.SUM, zenps.ShapeMismatch),
+        (torch.ones(3, dtype=torch.int64), ReduceOp.SUM, zenps.ShapeMismatch),
+        (torch.ones(3), ReduceOp.BAND, zenps.Unsupported),
+    )):  # fmt: skip
+        group = opened(job, f"unequal.{number}")
+        mine, chosen = (wrong, op) if last else (torch.ones(3), ReduceOp.SUM)
+        raises(kind if last else zenps.ShapeMismatch, "", lambda: group.allreduce([mine], options(chosen)).wait())
+        mine = torch.full((5,), float(job.rank))
+        assert group.allreduce([mine], options(ReduceOp.SUM)).wait()
+        assert mine.tolist() == [sum(range(job.world))] * 5
+        group.shutdown()
 
 
 def case_abort(job: zenps.Job) -> None:

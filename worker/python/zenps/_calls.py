@@ -6,6 +6,7 @@ import threading
 from typing import Any, Callable, List, Optional, TypeVar
 
 T = TypeVar("T")
+MOST_S = 1e9  # seconds, of a deadline: 31 years
 SLICE_MS = 200  # how long Python waits for an interrupt at most
 
 
@@ -53,8 +54,8 @@ def milliseconds(seconds: Optional[float], what: str) -> int:
 
     if seconds is None:
         return 0
-    if not seconds > 0:
-        raise Invalid(f"{what} of {seconds} s; must be over 0, or None for the environment's")
+    if not 0 < seconds <= MOST_S:
+        raise Invalid(f"{what} of {seconds} s; must be over 0 and at most {MOST_S:.0f}, or None for the environment's")
     return max(1, round(seconds * 1000))
 
 

@@ -73,6 +73,13 @@ def give(address: int, dtype: str, shape: Sequence[int], owner: object) -> Any:
     return _new(at, _NAME, ctypes.cast(_destructor, c_void_p))
 
 
+def element_bytes(capsule: Any) -> int:
+    """Of the array in a capsule; 0 where elements are no whole bytes."""
+    tensor = ctypes.cast(_pointer(id(capsule), _NAME), POINTER(_Managed)).contents.tensor
+    bits: int = tensor.bits * tensor.lanes
+    return 0 if bits % 8 else bits // 8
+
+
 def take(capsule: Any) -> Tuple[int, str, Tuple[int, ...], bool, int, int]:
     """Address, dtype ("" for one that zenps has not), shape, whether contiguous, kind of device and its number, of the
     array in a capsule. The array is there as long as the capsule is."""

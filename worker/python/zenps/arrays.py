@@ -5,6 +5,7 @@ from __future__ import annotations
 import array
 import ctypes
 import math
+import sys
 from ctypes import Structure, c_int, c_ssize_t, c_void_p, py_object, pythonapi
 from typing import Any, Dict, Iterator, List, Optional, Sequence, Tuple
 
@@ -203,15 +204,22 @@ def _of_buffer(view: memoryview, wanted: str) -> Array:
     return Array(_address_of(view), dtype, shape, owner=view, readonly=view.readonly)
 
 
+_PLAIN = "biufcmMSV"  # kinds of numpy whose type strings end with the bytes of an element
+
+
 def _of_interface(owner: Any, interface: Dict[str, Any], device: Optional[int], wanted: str) -> Array:
     text = interface["typestr"]
     dtype = next((name for name, kind in _KINDS.items() if kind[2] == text and name != "bf16"), "")
     if wanted == "bf16" and text[1:] in ("u2", "V2"):
         dtype = "bf16"
+    step = _KINDS[dtype][0] if dtype else 0
+    size = text[2:].partition("[")[0]  # "<M8[s]"
+    if wanted == "u8" and text[1:2] in _PLAIN and size.isdigit():
+        dtype, step = "u8", int(size)
     if not dtype:
         raise Invalid(f"the array has elements of type {text!r}, none that zenps has; {wanted} is wanted")
     shape = tuple(interface["shape"])
-    step = _KINDS[dtype][0]
+    n_bytes = math.prod(shape) * step
     expected: List[int] = []
     for size in reversed(shape):
         expected.insert(0, step)
@@ -220,14 +228,25 @@ def _of_interface(owner: Any, interface: Dict[str, Any], device: Optional[int], 
     if strides is not None and 0 not in shape and any(n > 1 and a != b for n, a, b in zip(shape, strides, expected)):
         raise Invalid("the array is not contiguous in C order; give a contiguous copy")
     address, readonly = interface["data"]
+    if wanted == "u8":
+        shape = (n_bytes,)
     return Array(address, dtype, shape, owner=owner, device=device, readonly=readonly)
 
 
 def _of_capsule(owner: Any, wanted: str, stream: Optional[int]) -> Array:
     kind, number = owner.__dlpack_device__()
     # 1 is CUDA's legacy default stream, in whose order work of stream 0 is.
-    capsule = owner.__dlpack__(stream=stream or 1) if kind in _dlpack.ON_CUDA else owner.__dlpack__()
+    try:
+        capsule = owner.__dlpack__(stream=stream or 1) if kind in _dlpack.ON_CUDA else owner.__dlpack__()
+    except (BufferError, RuntimeError, TypeError) as error:  # torch before 2.0 gives no array of bools
+        as_bytes = _view_of_bools(owner) if wanted == "u8" else None
+        if as_bytes is None:
+            raise Invalid(f"the array cannot be shared: {error}") from None
+        return _of_capsule(as_bytes, wanted, stream)
     address, dtype, shape, contiguous, kind, number = _dlpack.take(capsule)
+    if wanted == "u8":
+        size = _dlpack.element_bytes(capsule)
+        dtype, shape = ("u8", (math.prod(shape) * size,)) if size else ("", shape)
     if not dtype:
         raise Invalid(f"the array has elements of a type that zenps has not; {wanted} is wanted")
     if not contiguous:
@@ -235,6 +254,14 @@ def _of_capsule(owner: Any, wanted: str, stream: Optional[int]) -> Array:
     if kind not in _dlpack.ON_HOST and kind not in _dlpack.ON_CUDA:
         raise Unsupported(f"the array is on a device of DLPack's kind {kind}; zenps takes host memory and CUDA")
     return Array(address, dtype, shape, owner=(capsule, owner), device=number if kind in _dlpack.ON_CUDA else None)
+
+
+def _view_of_bools(value: Any) -> Any:
+    """A tensor of torch as bytes, in the same memory; None for all else."""
+    torch = sys.modules.get("torch")
+    if torch is None or not isinstance(value, torch.Tensor) or value.dtype != torch.bool:
+        return None
+    return value.view(torch.uint8)
 
 
 def of(value: Any, wanted: str, stream: Optional[int] = None) -> Array:
@@ -285,7 +312,10 @@ def _integers(value: Any) -> Optional[memoryview]:
             return _of_typestr(value)
         if value.__dlpack_device__()[0] not in _dlpack.ON_HOST:
             return None
-        capsule = value.__dlpack__()
+        try:
+            capsule = value.__dlpack__()
+        except (BufferError, RuntimeError, TypeError):
+            return None
         address, kind, shape, contiguous = _dlpack.take_integers(capsule)
         if kind == "i8" or kind not in _C_INTEGERS:
             return None
@@ -325,7 +355,11 @@ def _find(value: Any, wanted: str, stream: Optional[int]) -> Array:
     else:
         return _of_buffer(view, wanted)
     if hasattr(value, "__dlpack__"):
-        return _of_capsule(value, wanted, stream)
+        try:
+            return _of_capsule(value, wanted, stream)
+        except Invalid:  # numpy gives no dates
+            if wanted != "u8" or not hasattr(value, "__array_interface__"):
+                raise
     interface = getattr(value, "__cuda_array_interface__", None)
     if interface is not None:
         return _of_interface(value, interface, -1, wanted)

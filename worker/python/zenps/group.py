@@ -36,6 +36,9 @@ class Group(Scope):
     def job(self) -> "Job":
         return self._job
 
+    def _numbered(self, place: int) -> int:
+        return self.ranks[place]
+
     def close(self) -> None:
         """No tensor is opened in the group any more, and no barrier held; its tensors go on. When all of its ranks have
         closed it the name may be used for other ranks. The job closes groups that are left open."""

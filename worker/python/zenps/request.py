@@ -134,8 +134,8 @@ class Request(Generic[R]):
         deadline = None if timeout is None else time.monotonic() + timeout
         try:
             while True:
-                left_ms = SLICE_MS if deadline is None else int(max(0.0, deadline - time.monotonic()) * 1000)
-                if self._poll(min(SLICE_MS, left_ms)):
+                left_ms = SLICE_MS if deadline is None else int(min(SLICE_MS, max(0.0, deadline - time.monotonic()) * 1000))
+                if self._poll(left_ms):
                     return
                 if deadline is not None and left_ms == 0:
                     raise TimeoutError(

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 from typing import TYPE_CHECKING, Any, Dict, List, Mapping, Optional, Sequence, Tuple
 
 from . import _abi, _calls, _lib, _options, arrays, collectives
-from .errors import Invalid
+from .errors import Invalid, Unsupported, ZenpsError
 from .tensor import Tensor
 
 if TYPE_CHECKING:
@@ -36,7 +37,8 @@ class Scope:
         """Opens a tensor of rows x width values: "f32", "f64", "bf16" or "f16". The first rank to do so registers it, the
         others must agree in every argument (ShapeMismatch). The same name again gives the same Tensor.
 
-        op: "mean" (the sum times 1 / world), "mean_present" (1 / contributing ranks), "sum", "max", "min".
+        op: "mean" (the sum times 1 / world), "mean_present" (1 / contributing ranks), "sum", "max", "min". Rows of zeros are not sent:
+            in max and min they count only if keep_zero_rows is given, and row_ids lists them.
         scheme: a name, and the scheme's own options behind a colon: "oktopk:k=1000,tau=64". None: ZENPS_SCHEME, "balanced".
         values: the form of values on the way: "raw", "bf16", "f16", "qsgd2", "qsgd4", "qsgd8".
         codec: "auto", "paper", "coo".
@@ -104,15 +106,17 @@ class Scope:
 
     def broadcast(self, buffer: Any, root: Optional[int] = None) -> None:
         """Copies the bytes of `buffer` from rank `root`, as the job numbers it (None: the first), to all, in place. An
-        array in host memory, contiguous, as many bytes on all ranks: else all get ShapeMismatch, and no buffer is written.
-        Collective."""
+        array in host memory of any dtype, contiguous, as many bytes on all ranks: else all get ShapeMismatch, and no buffer is
+        written. Collective. A rank with wrong arguments raises Invalid, and calls a barrier instead: the others get
+        ShapeMismatch, and the next calls meet."""
         lib, job, group = _lib.load(), self._job, self._group
         root = self._first if root is None else root
-        array = arrays.of(buffer, "u8")
-        if array.device is not None:
-            raise Invalid("broadcast: the buffer is in the memory of a GPU; one in host memory is wanted")
-        if array.readonly and job.rank != root:
-            raise Invalid("broadcast: the buffer is read-only, and is to be written on this rank")
+        try:
+            array = self._to_broadcast(buffer, root)
+        except (Invalid, Unsupported):
+            with contextlib.suppress(ZenpsError):
+                self.barrier()
+            raise
         at, n = array.address, array.nbytes
         if group is None:
             job._blocking(lambda: _lib.check(lib.zenps_broadcast(job._handle, at, n, root), job.name))
@@ -121,11 +125,33 @@ class Scope:
                 lambda: _lib.check(lib.zenps_group_broadcast(group, at, n, root), job.name), self._generation, self._words
             )
 
+    def _to_broadcast(self, buffer: Any, root: int) -> arrays.Array:
+        self._place_of(root)
+        array = arrays.of(buffer, "u8")
+        if array.device is not None:
+            raise Invalid("broadcast: the buffer is in the memory of a GPU; one in host memory is wanted")
+        if array.readonly and self._job.rank != root:
+            raise Invalid("broadcast: the buffer is read-only, and is to be written on this rank")
+        return array
+
+    def _numbered(self, place: int) -> int:
+        """A rank of these, as the job numbers it."""
+        return place
+
+    def _place_of(self, root: int) -> int:
+        """Of the rank that the job numbers so."""
+        places = {self._numbered(place): place for place in range(self.world)}
+        if root not in places:
+            among = f"0 to {self.world - 1}" if self._group is None else f"one of {', '.join(map(str, places))}"
+            raise Invalid(f"root {root!r}; must be {among}")
+        return places[root]
+
     def gather(self, data: bytes) -> List[bytes]:
-        """The `data` of every rank, by rank; of any length up to 64 MiB each. One round; for what is small. Collective."""
+        """The `data` of every rank, by rank; of any length up to 64 MiB each. One round; for what is small. Collective: a
+        rank whose argument is refused raises Invalid, and the others ShapeMismatch."""
         return self._collective.gather(data)
 
     def sum(self, *numbers: float) -> List[float]:
         """The sum of each number over all ranks, added in rank order. One round; for a few. Collective; all ranks give as
-        many, or all get ShapeMismatch."""
+        many, or all get ShapeMismatch. What is no number raises Invalid, and ShapeMismatch on the others."""
         return self._collective.sum(numbers)

@@ -49,7 +49,8 @@ class Tensor:
     without a copy: they are the library's to read until the request is done, and must not be changed before.
 
     values, row_ids: dense, dtype[rows, width] and None; or rows, dtype[nnz, width] and int64[nnz], in any order, repeated
-    or none. Both None: no rows. Row numbers in host memory may be integers of any kind: those that are not int64 are copied.
+    or none. Both None: no rows. Values may be flat. Row numbers in host memory may be integers of any kind: those that are
+    not int64 are copied.
 
     out: what becomes of the result.
       "rows": the rows that any rank sent, ascending, in memory of the result's own;
@@ -90,6 +91,10 @@ class Tensor:
     def _shape_error(self, what: str, array: Array, wanted: str) -> Invalid:
         return Invalid(f"tensor {self.name}: {what} has shape {list(array.shape)}; {wanted} is wanted")
 
+    def _fits(self, array: Array, rows: int) -> bool:
+        """Flat, or with the rows as its first dimension."""
+        return array.size == rows * self.width and (len(array.shape) < 2 or array.shape[0] == rows)
+
     def _array(self, what: str, value: Any, dtype: str, stream: Optional[int]) -> Array:
         try:
             return arrays.of(value, dtype, stream)
@@ -124,13 +129,13 @@ class Tensor:
         grad = _grad(array.device, stream)
         if row_ids is None:
             rows = self.rows if rows is None else rows
-            if array.size != rows * self.width:
+            if not self._fits(array, rows):
                 raise self._shape_error("values", array, f"[{rows}, {self.width}], or row_ids with them,")
             grad.layout = _abi.Layout.DENSE
             self._into(grad, array, None)
             return grad, array
         ids = self._row_ids("row_ids", row_ids, stream)
-        if array.size != ids.size * self.width:
+        if not self._fits(array, ids.size):
             raise self._shape_error("values", array, f"[{ids.size}, {self.width}], for {ids.size} row_ids,")
         grad.layout, grad.nnz, grad.contributes = _abi.Layout.ROWS, ids.size, contributes
         self._into(grad, array, ids)
@@ -150,7 +155,7 @@ class Tensor:
             return self._caller_rows(out, stream)
         else:
             values = self._array("out", out, self.dtype, stream)
-            if values.size != n_dense * self.width:
+            if not self._fits(values, n_dense):
                 raise self._shape_error("out", values, f"[{n_dense}, {self.width}]")
             self._writable("out", values)
         grad = _grad(values.device, stream)
@@ -166,7 +171,7 @@ class Tensor:
         if len(out) != 2:
             raise Invalid(f"tensor {self.name}: out is {len(out)} things; a pair of arrays is row_ids, values")
         ids, values = self._array("out[0]", out[0], "i64", stream), self._array("out[1]", out[1], self.dtype, stream)
-        if values.size != ids.size * self.width:
+        if not self._fits(values, ids.size):
             raise self._shape_error("out[1]", values, f"[{ids.size}, {self.width}], for {ids.size} row_ids,")
         self._writable("out[0]", ids)
         self._writable("out[1]", values)

@@ -30,7 +30,7 @@ def in_node() -> bool:
             torch.set_anomaly_enabled(True, False)
         try:
             with torch.enable_grad():
-                made = torch.zeros(1, requires_grad=True).view(1)
+                made = torch.zeros(1, dtype=torch.float32, device="cpu", requires_grad=True).view(1)
             return made.grad_fn.metadata.get("parent_") is not None
         finally:
             if not before:

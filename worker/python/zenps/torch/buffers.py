@@ -69,9 +69,9 @@ class _Section:
 
     def place(self, base: int) -> int:
         """Gives the row behind the last."""
-        size = torch.empty(0, dtype=self.dtype).element_size()
+        size = torch.empty(0, dtype=self.dtype, device="cpu").element_size()
         self.base, self.rows = base, -(-self.numel * size // _ROW)
-        self.copy, self.own = (torch.zeros(self.rows * _ROW // size, dtype=self.dtype) for _ in range(2))
+        self.copy, self.own = (torch.zeros(self.rows * _ROW // size, dtype=self.dtype, device="cpu") for _ in range(2))
         self.copied_bits, self.own_bits = _bits(self.copy), _bits(self.own)
         return base + self.rows
 
@@ -94,7 +94,7 @@ class Buffers:
     """Of one module. places: in order of registration; the same on all ranks."""
 
     def __init__(self, name: str, module: torch.nn.Module) -> None:
-        self.name = convert.tensor_name(f"{name}/buffers")
+        self.name = convert.tensor_name(f"{name}/.buffers")
         self.places: List[_Place] = []
         self.tensors: List[Tensor] = []
         sections: Dict[torch.dtype, _Section] = {}
@@ -130,16 +130,17 @@ class Buffers:
         """The round of a step; rank 0 gives what it has changed, unless it is `leaving`, without data of its own."""
         ids, bits = [], []
         if self._is_root and not leaving:
-            ids, bits = [torch.tensor([_HERE])], [torch.zeros(1, _ROW // 8, dtype=torch.int64)]
+            ids = [torch.tensor([_HERE], dtype=torch.int64, device="cpu")]
+            bits = [torch.zeros(1, _ROW // 8, dtype=torch.int64, device="cpu")]
             for section in self._sections:
                 section.fill()
-                rows = section.changed() if self._is_known else torch.arange(section.rows)
+                rows = section.changed() if self._is_known else torch.arange(section.rows, dtype=torch.int64, device="cpu")
                 section.copied_bits.copy_(section.own_bits)
                 ids.append(rows + section.base)
                 bits.append(section.own_bits[rows])
             self._is_known = True
-        sent = torch.cat(ids) if ids else torch.zeros(0, dtype=torch.int64)
-        self._sent = torch.cat(bits).view(torch.float64) if bits else torch.zeros(0, dtype=torch.float64)
+        sent = torch.cat(ids) if ids else torch.zeros(0, dtype=torch.int64, device="cpu")
+        self._sent = torch.cat(bits).view(torch.float64) if bits else torch.zeros(0, dtype=torch.float64, device="cpu")
         arrays = convert.array(self._sent, (sent.shape[0], _ROW // 8)), convert.array(sent, (sent.shape[0],))
         self._request = self.tensors[0].allgather(*arrays, step=step)
         return self._request
@@ -156,7 +157,8 @@ class Buffers:
         ids = convert.tensor_of(rows.row_ids, torch.int64)
         bits = convert.tensor_of(rows.values, torch.float64).view(torch.int64)
         for section in self._sections:
-            begin, end = torch.searchsorted(ids, torch.tensor([section.base, section.base + section.rows])).tolist()
+            edges = torch.tensor([section.base, section.base + section.rows], dtype=torch.int64, device="cpu")
+            begin, end = torch.searchsorted(ids, edges).tolist()
             section.copied_bits.index_copy_(0, ids[begin:end] - section.base, bits[begin:end])
         self._due = True
         for place in self.places:

@@ -7,17 +7,20 @@ the log.
 
 from __future__ import annotations
 
+import functools
 import json
 import logging
-from typing import Collection, Dict, List, Mapping, Sequence, Set
+from typing import Any, Callable, Collection, Dict, Iterable, List, Mapping, Optional, Sequence, Set, Tuple, TypeVar, cast
 
 import torch
 
-from ..errors import Invalid
-from .jobs import Ranks, numbered
-from .tables import Slot
-from .watch import Leftovers, Watch
+from ..errors import Invalid, Unsupported
+from . import convert
+from .jobs import Ranks, current, numbered
+from .tables import Slot, trainable
+from .watch import Leftovers, Watch, few, is_in_scaler
 
+Make = TypeVar("Make", bound=Callable[..., None])
 _log = logging.getLogger("zenps")
 _SAMPLED_STEPS = 16  # in which gradients that are summed twice are looked for under a mean, to warn of them
 _CHANGED = (
@@ -27,10 +30,60 @@ _STEPPED = (
     "gradient of {} is gone before it was summed: an optimiser that steps, or zeroes gradients, within backward() has this "
     "rank's gradient alone; step when backward() has returned"
 )
+_MOVED = "gradient of {} was changed while its sum was in flight: {}"
+_MOVED_IN_STEP = 'with wait="step" call sync.wait() after backward(), before you clip, unscale, scale or replace gradients'
+_MOVED_IN_PASS = (
+    "a hook that changes gradients must be registered before GradientSync is made; or change them when backward() has returned"
+)
 _STRANGERS = (
     "the optimiser steps {}, which no GradientSync sums: ranks would drift apart. Make GradientSync after the last change "
     "to the model; an optimiser of other parameters, too, is better not attached: call sync.wait() before its step()"
 )
+
+
+def together(make: Make) -> Make:
+    """Has the other ranks raise, too, what this rank's arguments of a constructor, `make`, are refused for."""
+
+    @functools.wraps(make)
+    def made(self: Any, module: Any, job: Any = None, **arguments: Any) -> None:
+        job = current(job)
+        with job._collective.refusing():
+            make(self, module, job, **arguments)
+
+    return cast(Make, made)
+
+
+def check_arguments(name: str, module: torch.nn.Module, wait: str, bucket_mb: float) -> None:
+    """Raises Invalid, or Unsupported, for arguments of GradientSync, and for what it cannot have the gradients of."""
+    if wait not in ("backward", "step"):
+        raise Invalid(f'wait {wait!r}; must be "backward" or "step"')
+    if not bucket_mb > 0:
+        raise Invalid(f"bucket_mb {bucket_mb}; must be over 0")
+    if not isinstance(module, torch.nn.Module):
+        raise Invalid(f"GradientSync: a {type(module).__name__}; a torch.nn.Module is wanted")
+    if isinstance(module, torch.jit.ScriptModule):
+        raise Unsupported("GradientSync: a TorchScript module has no hooks; make GradientSync of the module that "
+                          "torch.jit.script() is given, whose parameters they share")  # fmt: skip
+    for each in module.modules():
+        kind = type(each).__name__
+        if kind in ("DistributedDataParallel", "FullyShardedDataParallel"):
+            raise Invalid(f"GradientSync: a {kind}, which sums gradients itself; give the module that it wraps, or, of a "
+                          "DistributedDataParallel, zt.ddp(model)")  # fmt: skip
+    Watch.check_alone(f"GradientSync {name}", trainable(module))
+
+
+def check_schemes(job: Ranks, name: str, schemes: Iterable[Optional[str]]) -> None:
+    """Raises what is wrong about schemes that no tensor of a GradientSync has. Collective."""
+    for scheme in schemes:
+        if scheme is not None:
+            job.tensor(convert.tensor_name(f"{name}/.scheme"), 1, scheme=scheme).close()
+            _log.warning("GradientSync %s: scheme %s is of no use: scheme= is of tables, dense_scheme= of the other parameters, and "
+                         "the module has none of these", name, scheme)  # fmt: skip
+
+
+def _has_values(slot: Slot) -> bool:
+    grad = slot.parameter.grad
+    return grad is not None and bool((grad._values() if grad.is_sparse else grad).any())
 
 
 class Checks:
@@ -39,7 +92,7 @@ class Checks:
 
     def __init__(self, name: str, module: torch.nn.Module, job: Ranks, slots: Mapping[int, Slot], bucketed: Collection[int],
                  average: bool, compressed: bool, alike: bool) -> None:  # fmt: skip
-        self.watch = Watch(module, slots.values())
+        self.watch = Watch(name, module, slots.values())
         self.refusal: List[str] = []  # why this rank refuses the step
         self._name, self._job, self._slots, self._bucketed = name, job, slots, bucketed
         self._average, self._compressed, self._alike = average, compressed, alike
@@ -47,6 +100,7 @@ class Checks:
         self._holding: Set[int] = set()  # parameters whose gradients held a sum as the pass began
         self._pending: Set[int] = set()  # those with gradients of passes within no_sync(), which are to be summed
         self._warned: Set[str] = set()
+        self._sent: Dict[int, Tuple[torch.Tensor, int]] = {}  # gradients in flight, and their versions
 
     @property
     def _repeatable(self) -> bool:
@@ -69,7 +123,23 @@ class Checks:
 
     def end(self) -> None:
         """The step, or the pass, is over."""
-        self.refusal, self._holding = [], set()
+        self.refusal, self._holding, self._sent = [], set(), {}
+
+    def sent(self, index: int, gradient: Optional[torch.Tensor]) -> None:
+        """The sum of this gradient starts."""
+        if gradient is not None:
+            self._sent[index] = gradient, gradient._version
+
+    def look_in_flight(self, in_step: bool) -> None:
+        """Refuses the step if the program has written, or replaced, a gradient in flight. zenps itself writes without a new
+        version. in_step: of wait="step"."""
+        moved = [index for index, (gradient, version) in self._sent.items()
+                 if self._slots[index].parameter.grad is not gradient or gradient._version != version]  # fmt: skip
+        if not moved and in_step and is_in_scaler():
+            moved = list(self._sent)  # unscaling changes no version
+        if moved:
+            names = ", ".join(few([self._slots[index].name for index in sorted(moved)]))
+            self.refusal.append(_MOVED.format(names, _MOVED_IN_STEP if in_step else _MOVED_IN_PASS))
 
     def kept(self, slot: Slot) -> None:
         """A pass within no_sync() has made a gradient."""
@@ -120,16 +190,26 @@ class Checks:
                            "an optimiser may only step when backward() has returned")  # fmt: skip
 
     def check_optimizers(self, optimizers: Sequence[torch.optim.Optimizer]) -> None:
-        """Raises Invalid if they step parameters that nobody sums."""
+        """Raises Invalid if they step parameters that nobody sums, or are no optimisers."""
+        for each in optimizers:
+            if not hasattr(each, "param_groups"):
+                raise Invalid(f"GradientSync {self._name}: attach: a {type(each).__name__}; optimisers are wanted, each as an "
+                              "argument of its own: attach(first, second)")  # fmt: skip
         strangers = Watch.strangers(optimizers)
         if strangers:
             raise Invalid(f"GradientSync {self._name}: attach: {_STRANGERS.format(', '.join(strangers))}")
 
     def check_step(self) -> None:
-        """Raises Invalid, ahead of an optimiser's step, if parameters have changed so that no hook saw a pass."""
+        """Raises Invalid, ahead of an optimiser's step, if parameters have changed so that no hook saw a pass, or if gradients
+        were not summed."""
         changes = self.watch.changes()
         if changes:
             raise Invalid(f"GradientSync {self._name}: {_CHANGED.format(', '.join(changes))}")
+        local = [self._slots[index].name for index in sorted(self._pending) if _has_values(self._slots[index])]
+        if local:
+            raise Invalid(f"GradientSync {self._name}: step() after passes within no_sync() alone: gradients of "
+                          f"{', '.join(few(local))} are this rank's own; run the last backward() before a step outside "
+                          "no_sync()")  # fmt: skip
 
     def stale(self, made: Collection[int]) -> Set[int]:
         """Parameters whose gradients an earlier pass left, and nothing was added to. A sum would grow with each pass that

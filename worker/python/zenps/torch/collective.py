@@ -2,53 +2,60 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import struct
 from datetime import timedelta
-from typing import Any, Callable, Dict, Iterable, List, Optional, Tuple, Union
+from typing import Any, Callable, Dict, Iterable, List, Mapping, Optional, Tuple, Union
 
 import torch
 
 from ..arrays import Array, Rows
 from ..collectives import Gathering
-from ..errors import Invalid, ShapeMismatch, Unsupported, ZenpsError
+from ..errors import Again, Invalid, ShapeMismatch, Unsupported, ZenpsError
 from ..request import Request
+from ..tensor import Tensor
 from . import convert, devices
 from .control import agree
 from .jobs import Ranks, current, numbered
 
 _CHUNK = 64 << 20  # bytes of a broadcast of several tensors
 _OPS = {"sum": "sum", "avg": "mean", "mean": "mean", "max": "max", "min": "min"}
+# Without it rows of zeros are not sent, and count as none. A scheme of the environment's might not keep them.
+_EXTREME: Dict[str, Any] = {"keep_zero_rows": True, "scheme": "balanced"}
 
 
 class Compared:
     """A request whose ranks say what they call. ShapeMismatch on every rank, at once, where two call other things. Has
-    what a Work needs of a Request."""
+    what a Work needs of a Request. request: None where there is nothing to sum."""
 
-    def __init__(self, request: Request[Rows], calls: Gathering, job: Ranks) -> None:
+    def __init__(self, request: Optional[Request[Rows]], calls: Gathering, job: Ranks) -> None:
         self._request, self._calls, self._job = request, calls, job
         self._error: Optional[ZenpsError] = None
 
     def done(self) -> bool:
-        return self._calls.request.done() and (self._request.done() or self._compare(0) is not None)
+        if not self._calls.request.done():
+            return False
+        return self._request is None or self._request.done() or self._compare(0) is not None
 
     def exception(self, timeout: Optional[float] = None) -> Optional[ZenpsError]:
-        return self._compare(timeout) or self._request.exception(timeout)
+        return self._compare(timeout) or (None if self._request is None else self._request.exception(timeout))
 
-    def wait(self, timeout: Optional[float] = None) -> Rows:
+    def wait(self, timeout: Optional[float] = None) -> Optional[Rows]:
         error = self._compare(timeout)
         if error is not None:
             raise error
-        return self._request.wait(timeout)
+        return None if self._request is None else self._request.wait(timeout)
 
     def cancel(self) -> None:
         self._calls.request.cancel()
-        self._request.cancel()
+        if self._request is not None:
+            self._request.cancel()
 
     def _compare(self, timeout: Optional[float]) -> Optional[ZenpsError]:
         if self._error is None:
             try:
-                said = [part.decode() for part in self._calls(timeout)]
+                said = [part.decode().partition("\0")[0] for part in self._calls(timeout)]
                 place = next((place for place, call in enumerate(said) if call != said[0]), 0)
                 if place:
                     raise ShapeMismatch(
@@ -58,7 +65,8 @@ class Compared:
                     )
             except ZenpsError as error:
                 self._error = error
-                self._request.cancel()  # ranks that differ may wait in different tensors
+                if self._request is not None:
+                    self._request.cancel()  # ranks that differ may wait in different tensors
         return self._error
 
 
@@ -108,94 +116,165 @@ def is_summed(dtype: torch.dtype, op: Any) -> bool:
     return op_word(op) in _OPS and convert.is_summed(dtype)
 
 
+def compared(job: Ranks, call: str, begin: Callable[[Gathering], Started]) -> Tuple[Compared, Callable[[Any], None]]:
+    """Starts a comparison of what ranks call, and then the call's own round by begin(). The round has the step of the comparison,
+    which is the same on all ranks, also after a call that differed."""
+    calls = job._collective.begin(call.encode())
+    try:
+        request, finish = _patiently(job, functools.partial(begin, calls))
+    except ZenpsError:
+        calls.request.cancel()  # the others wait for this rank
+        raise
+    made = Compared(request, calls, job)
+    job._collective.compared.append(made)
+    return made, finish
+
+
+def compared_alone(job: Ranks, call: str) -> Compared:
+    """A call without a round: ranks only compare what they call."""
+    return Compared(None, job._collective.begin(call.encode()), job)
+
+
+def _check(tensor: Any, group: Any) -> None:
+    if group is not None:
+        raise Unsupported("all_reduce: group must be None, all ranks of the job")
+    if not isinstance(tensor, torch.Tensor):
+        raise Invalid(f"all_reduce: a {type(tensor).__name__}; a torch.Tensor is wanted, such as torch.from_numpy() makes of an array")
+    if tensor.layout not in (torch.strided, torch.sparse_coo) or (tensor.is_sparse and not tensor.sparse_dim()):
+        raise Unsupported(f"all_reduce: a tensor of layout {tensor.layout}; dense and COO ones are summed")
+    if not tensor.numel():
+        raise Invalid(f"all_reduce: a tensor of shape {list(tensor.shape)} has nothing to sum")
+
+
 def all_reduce(tensor: torch.Tensor, op: Any = "sum", group: Any = None, async_op: bool = False, *,
                name: Optional[str] = None, job: Optional[Ranks] = None) -> Optional[Work]:  # fmt: skip
     """Sums a tensor over all ranks, in place, as torch.distributed.all_reduce() does; dense, or sparse, which then is
     coalesced.
 
-    op: "sum", "avg", "max", "min", or torch.distributed's ReduceOp. name: of zenps's tensor; None: one that dtype, op and
+    op: "sum", "avg", "max", "min", or torch.distributed's ReduceOp. Zeros count in max and min, NaN wins. Of sparse tensors
+    these are over the ranks that have the row. name: of zenps's tensor; None: one that dtype, op and
     length make, which calls of the same kind share, in order. Lengths are rounded up to few kinds, with zeros. async_op:
     returns a Work; the tensor must not be used until its wait() has returned. group: None alone, all ranks. job: None:
     :func:`zenps.torch.init`'s. Collective: ShapeMismatch on every rank where ops, dtypes, layouts or numbers of values (of
-    sparse tensors: shapes) differ; the tensor is then undefined.
+    sparse tensors: shapes) differ; the tensor is then undefined. A rank whose arguments are refused raises Invalid or
+    Unsupported, and the others ShapeMismatch; the next call is not affected.
     """
-    if group is not None:
-        raise Unsupported("all_reduce: group must be None, all ranks of the job")
     job = current(job)
-    if tensor.layout not in (torch.strided, torch.sparse_coo):
-        raise Unsupported(f"all_reduce: a tensor of layout {tensor.layout}; dense and COO ones are summed")
-    if not tensor.numel():
-        raise Invalid(f"all_reduce: a tensor of shape {list(tensor.shape)} has nothing to sum")
-    word = op_name(op)
-    dtype = convert.dtype_name(tensor.dtype, "all_reduce: the tensor")
-    shape = f"sparse {list(tensor.shape)}" if tensor.is_sparse else f"{tensor.numel()} values"
-    # The step is that of the comparison: it is the same on all ranks, also after a call that was not.
-    calls = job._collective.begin(f"all_reduce({word}) of {shape} of {dtype}{f', {name}' if name else ''}".encode())
-    request, finish = (_sparse if tensor.is_sparse else _dense)(job, tensor, dtype, word, name, calls.request.step)
-    work = Work(Compared(request, calls, job), finish)
+    with job._collective.refusing():
+        _check(tensor, group)
+        word = op_name(op)
+        dtype = convert.dtype_name(tensor.dtype, "all_reduce: the tensor")
+        shape = f"sparse {list(tensor.shape)}" if tensor.is_sparse else f"{tensor.numel()} values"
+    call = f"all_reduce({word}) of {shape} of {dtype}{f', {name}' if name else ''}"
+    dimensions = tensor.sparse_dim() if tensor.is_sparse and tensor._nnz() else 0  # ranks may differ in it
+    begin = functools.partial(_sparse if tensor.is_sparse else _dense, job, tensor, dtype, word, name)
+    work = Work(*compared(job, f"{call}\0{dimensions}", begin))
     if async_op:
         return work
     work.wait()
     return None
 
 
-def _dense(job: Ranks, tensor: torch.Tensor, dtype: str, op: str, name: Optional[str], step: int) -> Started:
+def _patiently(job: Ranks, begin: Callable[[], Started]) -> Started:
+    """Of more sums than one tensor can have in flight, the last waits for the oldest."""
+    flying = job._collective.compared
+    while flying and flying[0].done():
+        flying.popleft()
+    while True:
+        try:
+            return begin()
+        except Again:
+            if not flying:
+                raise
+            flying.popleft().exception()
+
+
+def opened(job: Ranks, name: str, op: str, rows: int, width: int, dtype: str) -> Tensor:
+    """A tensor of zenps that max and min find zeros in, too."""
+    return job.tensor(name, rows, width, dtype, op=op, **(_EXTREME if op in ("max", "min") else {}))
+
+
+def all_rows(op: str, rows: int, device: torch.device) -> Optional[Array]:
+    """Row numbers for dense values of a tensor that opened() gave; None where a dense gradient will do."""
+    return convert.array(torch.arange(rows, dtype=torch.int64, device=device), (rows,)) if op in ("max", "min") else None
+
+
+def _dense(job: Ranks, tensor: torch.Tensor, dtype: str, op: str, name: Optional[str], calls: Gathering) -> Started:
     n = tensor.numel()
     width = convert.LANE if n > convert.LANE else 1
     rows = convert.rounded(-(-n // width))
-    own = job.tensor(name or f"all_reduce/{op}.{dtype}.{rows}x{width}", rows, width, dtype, op=op)
+    own = opened(job, name or f"all_reduce/{op}.{dtype}.{rows}x{width}", op, rows, width, dtype)
     summed = tensor.detach().to(devices.place(own.job, tensor.device)).contiguous().view(-1)
     if n < rows * width:
         summed = torch.nn.functional.pad(summed, (0, rows * width - n))
-    array = convert.array(summed, (rows, width))
+    array, ids = convert.array(summed, (rows, width)), all_rows(op, rows, summed.device)
+    result = summed if ids is None else torch.empty_like(summed)  # no dense result may overwrite a list of rows
 
     def finish(_: Any) -> None:
-        if summed.data_ptr() != tensor.data_ptr():
+        if result.data_ptr() != tensor.data_ptr():
             with torch.no_grad():
-                tensor.copy_(summed[:n].view(tensor.shape))
+                tensor.copy_(result[:n].view(tensor.shape))
             devices.settle(tensor)  # the waiting thread may use another stream
 
-    return own.allreduce(array, step=step, out=array, stream=devices.stream(summed)), finish
+    out = convert.array(result, (rows, width))
+    return own.allreduce(array, ids, step=calls.request.step, out=out, stream=devices.stream(summed)), finish
 
 
-def _sparse(job: Ranks, tensor: torch.Tensor, dtype: str, op: str, name: Optional[str], step: int) -> Started:
+def _sparse(job: Ranks, tensor: torch.Tensor, dtype: str, op: str, name: Optional[str], calls: Gathering) -> Started:
     width = tensor.numel() // int(tensor.shape[0])
-    dims = tensor.sparse_dim() if tensor._nnz() else 1  # zero_() leaves any number
     rows, wide = convert.rounded(int(tensor.shape[0])), convert.rounded(width)
-    own = job.tensor(name or f"all_reduce/{op}.{dtype}.{rows}x{wide}", rows, wide, dtype, op=op)
+    own = opened(job, name or f"all_reduce/{op}.{dtype}.{rows}x{wide}", op, rows, wide, dtype)
     place = devices.place(own.job, tensor.device)
-    ids, values = (each.to(place) for each in convert.split_sparse(tensor.detach(), tensor.shape, width))
+    gradient = tensor.detach()
+    if op in ("max", "min"):
+        gradient = gradient.coalesce()  # entries that repeat are one, their sum
+    ids, values = (each.to(place) for each in convert.split_sparse(gradient, tensor.shape, width))
     if wide > width:
         values = torch.nn.functional.pad(values, (0, wide - width))
     arrays = convert.array(values, (ids.shape[0], wide)), convert.array(ids, (ids.shape[0],))
 
     def finish(result: Rows) -> None:
         ids, values = (each.to(tensor.device) for each in convert.rows_of(result, tensor.dtype))
-        values = values[:, :width].contiguous()
+        dimensions = tensor.sparse_dim()
+        if not tensor._nnz():  # zero_() has made every dimension a sparse one: the others' count
+            dimensions = max(int(part.partition(b"\0")[2]) for part in calls()) or dimensions
         with torch.no_grad():
-            if dims > 1:
-                tensor.copy_(convert.split_rows(ids, values, tensor.shape, dims))
-            else:
-                tensor.copy_(convert.sparse(ids, values, tensor.shape))
+            tensor.copy_(convert.sparse(ids, values[:, :width].contiguous(), tensor.shape, dimensions))
         devices.settle(tensor)
 
-    return own.allreduce(*arrays, step=step, out="rows", stream=devices.stream(values)), finish
+    return own.allreduce(*arrays, step=calls.request.step, out="rows", stream=devices.stream(values)), finish
 
 
-Named = Union[torch.nn.Module, Dict[str, torch.Tensor], Iterable[Tuple[str, torch.Tensor]]]
+Named = Union[torch.nn.Module, Mapping[str, torch.Tensor], Iterable[Tuple[str, torch.Tensor]], Iterable[torch.Tensor]]
+_INSTEAD = {  # of what is no tensor: the right call
+    "Optimizer": "broadcast_optimizer_state(optimizer) has its state",
+    "ndarray": "torch.from_numpy() makes one of it, without a copy",
+}
+_OTHERWISE = "give its tensors, or leave it out; broadcast_object() takes numbers, strings, lists and dicts"
 
 
 def _tensors(source: Named) -> List[Tuple[str, torch.Tensor]]:
+    kept: List[Any]
     if isinstance(source, torch.nn.Module):
         kept = list(source.named_parameters()) + list(source.named_buffers())
-    elif isinstance(source, dict):
-        kept = [(name, value) for name, value in source.items() if isinstance(value, torch.Tensor)]
+    elif isinstance(source, Mapping):
+        kept = list(source.items())
+        if set(source) == {"state", "param_groups"}:
+            raise Invalid("broadcast_parameters: the state_dict() of an optimiser; use broadcast_optimizer_state(optimizer)")
+    elif isinstance(source, (torch.Tensor, str, bytes)) or not isinstance(source, Iterable):
+        kinds = {kind.__name__ for kind in type(source).__mro__} & set(_INSTEAD)
+        raise Invalid(f"broadcast_parameters: a {type(source).__name__}; a module, its state_dict(), its parameters() or pairs of "
+                      f"name and tensor are wanted{'; ' + _INSTEAD[min(kinds)] if kinds else ''}")  # fmt: skip
     else:
-        kept = list(source)
-    for name, value in kept:
+        every = list(source)
+        kept = [(f"tensor {at}", each) if isinstance(each, torch.Tensor) else each for at, each in enumerate(every)]
+    for at, each in enumerate(kept):
+        is_pair = isinstance(each, (tuple, list)) and len(each) == 2 and not isinstance(each[0], torch.Tensor)
+        name, value = each if is_pair else (f"item {at}", each)
         if not isinstance(value, torch.Tensor):
-            raise Invalid(f"broadcast_parameters: {name} is a {type(value).__name__}; a tensor is wanted")
-    return kept
+            raise Invalid(f"broadcast_parameters: {name} is a {type(value).__name__}; a tensor is wanted: "
+                          f"{_INSTEAD.get(type(value).__name__, _OTHERWISE)}")  # fmt: skip
+    return [(name, value) for name, value in kept]
 
 
 def _refused(value: torch.Tensor) -> Optional[str]:
@@ -220,14 +299,17 @@ def _described(name: str, value: torch.Tensor) -> str:
 
 def broadcast_parameters(source: Named, root: Optional[int] = None, *, job: Optional[Ranks] = None) -> None:
     """Copies parameters and buffers of rank `root` (None: the first; of a group as the job numbers it) to all ranks, bit
-    for bit, in place. source: a module, its state_dict(), or pairs of name and tensor, dense or sparse (COO, CSR).
+    for bit, in place. source: a module, its state_dict(), its parameters(), or pairs of name and tensor, dense or sparse
+    (COO, CSR).
 
     ShapeMismatch on all ranks, before anything is written, where names, shapes, dtypes or layouts differ; it names the
-    first difference. Unsupported for tensors without values of their own (on meta, lazy, quantized, shards). Collective.
+    first difference. Invalid names what is no tensor. Unsupported for tensors without values of their own (on meta, lazy,
+    quantized, shards). Collective: where one rank is refused, all raise.
     """
     job = current(job)
-    root = _root(job, root)
-    tensors = _tensors(source)
+    with job._collective.refusing():
+        root = _root(job, root)
+        tensors = _tensors(source)
     agree(job, "broadcast_parameters", [f"root {numbered(job, root)}", *(_described(*each) for each in tensors)])
     for name, value in tensors:
         if _refused(value) is not None:
@@ -258,25 +340,20 @@ def _broadcast_sparse(job: Ranks, own: torch.Tensor, root: int) -> None:
         return
     arrays = [each.to(own.device) for each in arrays]
     if is_coo:
-        own.copy_(torch.sparse_coo_tensor(*arrays, own.shape)._coalesced_(coalesced))
+        own.copy_(torch.sparse_coo_tensor(*arrays, own.shape, device=own.device)._coalesced_(coalesced))
         own._coalesced_(coalesced)
     elif arrays[1].shape == own.col_indices().shape:
         for part, values in zip((own.crow_indices(), own.col_indices(), own.values()), arrays):
             part.copy_(values)
     else:
-        made = torch.sparse_csr_tensor(*arrays, tuple(own.shape))
+        made = torch.sparse_csr_tensor(*arrays, tuple(own.shape), device=own.device)
         own.resize_as_sparse_(made)
         own.copy_(made)
 
 
 def _root(job: Ranks, root: Optional[int]) -> int:
     """A rank as the job numbers it, as its place in the group."""
-    ranks = [numbered(job, place) for place in range(job.world)]
-    if root is None:
-        return 0
-    if root not in ranks:
-        raise Invalid(f"root {root}; must be one of {', '.join(map(str, ranks))}")
-    return ranks.index(root)
+    return 0 if root is None else job._place_of(root)
 
 
 def _broadcast(job: Ranks, buffer: Any, root: int) -> None:
@@ -335,16 +412,19 @@ def broadcast_object(value: Any = None, root: Optional[int] = None, *, job: Opti
     """The `value` of rank `root`, on every rank: None, bools, numbers, strings, tensors, and lists, tuples and dicts of
     these. What else it holds raises Unsupported on every rank; nothing is pickled. Collective."""
     job = current(job)
-    root = _root(job, root)
+    number = numbered(job, 0) if root is None else root
     tensors: List[torch.Tensor] = []
     text = b""
-    if job.rank == root:
+    if numbered(job, job.rank) == number:
         try:
             text = json.dumps({"value": _pack(value, tensors)}).encode()
         except Unsupported as error:
             text = json.dumps({"error": str(error)}).encode()
+        except RecursionError:
+            text = json.dumps({"error": "broadcast_object: a value that holds itself, or is too deep"}).encode()
     length = bytearray(struct.pack("<q", len(text)))
-    _broadcast(job, length, root)
+    job.broadcast(length, number)
+    root = _root(job, number)
     buffer = bytearray(text.ljust(struct.unpack("<q", length)[0], b" "))
     _broadcast(job, buffer, root)
     message = json.loads(buffer)
@@ -379,7 +459,7 @@ def _unpack(packed: Any, made: List[torch.Tensor]) -> Any:
         return packed
     ((kind, content),) = packed.items()
     if kind == "tensor":
-        made.append(torch.empty(content[1], dtype=getattr(torch, content[0])))
+        made.append(torch.empty(content[1], dtype=getattr(torch, content[0]), device="cpu"))
         return made[-1]
     if kind == "dict":
         return {_unpack(key, made): _unpack(item, made) for key, item in content}
@@ -391,7 +471,10 @@ def broadcast_optimizer_state(optimizer: torch.optim.Optimizer, root: Optional[i
     """Makes the state of an optimiser, its step counts, momenta and settings, that of rank `root`. ShapeMismatch on all
     ranks where class, groups or shapes of parameters differ. Collective."""
     job = current(job)
-    place = _root(job, root)
+    with job._collective.refusing():
+        place = _root(job, root)
+        if not isinstance(optimizer, torch.optim.Optimizer):
+            raise Invalid(f"broadcast_optimizer_state: a {type(optimizer).__name__}; a torch.optim.Optimizer is wanted")
     described = [type(optimizer).__name__]
     for i, group in enumerate(optimizer.param_groups):
         shapes = (f"{str(each.dtype)[6:]} {list(each.shape)}" for each in group["params"])

@@ -124,7 +124,7 @@ class Compression:
             if self.momentum and group.get("betas", (0,))[0]:
                 raise Invalid(
                     f"the optimiser has betas {group['betas']}, whose first is a momentum, and compress one of {self.momentum}; "
-                    f"give the optimiser betas=(0, {group['betas'][1]}), or take a compressor without momentum, such as TopK"
+                    f"give the optimiser betas=(0.0, {group['betas'][1]}), or take a compressor without momentum, such as TopK"
                 )
 
 
@@ -237,7 +237,7 @@ class Cut:
         parameters that send nothing, not even of their residuals. rates: learning rates of the parameters that have one;
         None: what the compression says. At rate 0 a gradient counts for nothing, and nothing is sent."""
         scale = 1.0 if self._compress.scaler is None else float(self._compress.scaler.get_scale())
-        nothing = torch.zeros(0, dtype=torch.int64), torch.zeros(0, dtype=self._dtype)
+        nothing = torch.zeros(0, dtype=torch.int64, device="cpu"), torch.zeros(0, dtype=self._dtype, device="cpu")
         rates = rates or [self._compress.rate()] * len(self._sparsifiers)
         parts = []
         for at, (base, sparsifier, gradient, rate) in enumerate(zip(self._edges, self._sparsifiers, gradients, rates)):
@@ -255,14 +255,15 @@ class Cut:
     def _select(self, base: int, sparsifier: Residual, gradient: Optional[torch.Tensor], density: float,
                 scale: float) -> Tuple[torch.Tensor, torch.Tensor]:  # fmt: skip
         if gradient is None:
-            flat = torch.zeros(sparsifier.n, dtype=self._dtype)
+            flat = torch.zeros(sparsifier.n, dtype=self._dtype, device="cpu")
         else:
             whole = gradient.detach().to_dense() if gradient.is_sparse else gradient.detach()
             flat = convert.on_host(whole).to(self._dtype).reshape(-1).contiguous()
         if self._compress.scaler is not None:
             if not bool(torch.isfinite(flat).all()):
                 # Every rank sees it in the sum, and skips the step; the residual must not.
-                return torch.tensor([base]), torch.tensor([float("nan")], dtype=self._dtype)
+                at = torch.tensor([base], dtype=torch.int64, device="cpu")
+                return at, torch.tensor([float("nan")], dtype=self._dtype, device="cpu")
             flat = flat / scale
         if self._compress.warmup:
             sparsifier.k = self._compress.entries(sparsifier.n, density)
@@ -295,7 +296,7 @@ class Cut:
                 sparsifier.commit(self._sent(rows, at))
         self._selected = []
         factor = scale if scaler is None else scale * float(scaler.get_scale())
-        ends = torch.searchsorted(ids, torch.tensor(self._edges)).tolist()
+        ends = torch.searchsorted(ids, torch.tensor(self._edges, dtype=torch.int64, device="cpu")).tolist()
         return [(ids[a:b] - base, values[a:b] * factor) for base, a, b in zip(self._edges, ends, ends[1:])]
 
     def _sent(self, rows: Rows, at: int) -> Optional[Rows]:
@@ -303,7 +304,8 @@ class Cut:
         if rows.contributed is None:
             return None
         sent = convert.tensor_of(rows.contributed, torch.int64)
-        begin, end = torch.searchsorted(sent, torch.tensor(self._edges[at : at + 2])).tolist()
+        edges = torch.tensor(self._edges[at : at + 2], dtype=torch.int64, device="cpu")
+        begin, end = torch.searchsorted(sent, edges).tolist()
         own = sent[begin:end] - self._edges[at]
         return Rows(own.shape[0], convert.array(own, (own.shape[0],)), arrays.new("f32", (0,)))
 
@@ -349,7 +351,7 @@ class CompressedGroup(Group):
         self._first = first
         self._compress = compress
         self.steps = 0
-        self.rate_of: Callable[[Slot], Optional[float]] = lambda _: compress.rate()
+        self.optimizers: List[torch.optim.Optimizer] = []  # those that step the parameters, where they are known
         self._dense = False
         self.sparsifiers = {
             slot.name: sparsifier_of(compress, slot.numel, slot.parameter.dtype, slot.index) for slot in first.slots
@@ -370,8 +372,19 @@ class CompressedGroup(Group):
             self.requests = self._first.requests
         else:
             idle = {at for at, slot in enumerate(self.slots) if slot.index in self.stale}
-            rates = [self.rate_of(slot) for slot in self.slots]
+            rates = [self._rate_of(slot) for slot in self.slots]
             self.requests = [self._cut.start([self.gradient(slot) for slot in self.slots], density, step, idle, rates)]
+
+    def _rate_of(self, slot: Slot) -> Optional[float]:
+        """The parameter's learning rate, where it is known."""
+        rate = self._compress.rate()
+        if rate is not None:
+            return rate
+        for optimizer in self.optimizers:
+            for group in optimizer.param_groups:
+                if "lr" in group and any(each is slot.parameter for each in group["params"]):
+                    return float(group["lr"])
+        return None
 
     def cancel(self) -> None:
         super().cancel()
@@ -385,6 +398,6 @@ class CompressedGroup(Group):
         for slot, (ids, values) in zip(self.slots, self._cut.finish(scale)):
             if not ids.numel() and not used(slot):
                 continue
-            made = torch.zeros(slot.numel, dtype=values.dtype)
+            made = torch.zeros(slot.numel, dtype=values.dtype, device=values.device)
             made[ids] = values
             give(slot.parameter, made.view(slot.parameter.shape).to(slot.parameter.dtype))

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import List, Optional, Sequence
 
 import torch
 
 from ..arrays import Rows
+from ..errors import ShapeMismatch, ZenpsError
 from ..request import Request
 from ..tensor import Tensor
 from . import convert
@@ -16,8 +18,7 @@ from .jobs import Ranks
 _LEFT = 0  # row: ranks that have run out of data
 _REFUSED = 1  # row: ranks that refuse the step
 _WRITTEN = 2  # row: ranks on which forward() has written parameters
-_GIVEN_UP = 3  # row: ranks that have left the step before its end
-_UNUSED = 4  # row _UNUSED + i: ranks on which parameter i got no gradient
+_UNUSED = 3  # row _UNUSED + i: ranks on which parameter i got no gradient; behind the last one, a row for each rank
 
 
 @dataclass
@@ -32,9 +33,10 @@ class SyncStats:
 
 
 class Control:
-    """A tensor of a row per parameter, all of which are usually zero, so that a step's round is all but empty."""
+    """A tensor of a row per parameter and a row per rank. Most rows are zero, so a step's round is all but empty."""
 
     _world: int
+    _rank: int
 
     def __init__(self, name: str, n_parameters: int) -> None:
         self._name = convert.tensor_name(name)
@@ -42,31 +44,45 @@ class Control:
         self.requests: List[Request[Rows]] = []
         self.tensors: List[Tensor] = []
         self._unused: List[int] = []
+        self._said: List[int] = []  # the rows of the next round
         self.left = 0
         self.refused = 0
         self.written = 0
-        self.given_up = 0
+        self.given_up: List[int] = []  # ranks that have left the step before its end, by place
 
     def open(self, job: Ranks) -> int:
         """The tensor, in the job as it is now; gives its next step."""
-        tensor = job.tensor(self._name, self._rows, 1, "f32", op="sum", values="raw", scheme="balanced")
+        tensor = job.tensor(self._name, self._rows + job.world, 1, "f32", op="sum", values="raw", scheme="balanced")
         self.tensors = [tensor]
-        self._world = job.world
+        self._world, self._rank = job.world, job.rank
         self.requests = []
         return tensor.next_step
 
-    def start(self, step: int, unused: Sequence[int], *, leaving: bool = False, refused: bool = False,
-              written: bool = False, given_up: bool = False) -> None:  # fmt: skip
-        """`unused`: indices of parameters without a gradient here; `leaving`: this rank has none at all, nor data;
-        `refused`: all ranks are to raise an error; `written`: forward() has written parameters here; `given_up`: this rank
-        takes no further part in the step."""
-        rows = [_LEFT] * leaving + [_REFUSED] * refused + [_WRITTEN] * written + [_GIVEN_UP] * given_up
+    def say(self, unused: Sequence[int], *, leaving: bool = False, written: bool = False) -> None:
+        """What the next round says. `unused`: indices of parameters without a gradient here; `leaving`: this rank has none at
+        all, nor data; `written`: forward() has written parameters here."""
+        self._said = [_LEFT] * leaving + [_WRITTEN] * written
         if not leaving:
-            rows += [_UNUSED + index for index in unused]
-        ids = torch.tensor(rows, dtype=torch.int64)
-        ones = torch.ones(ids.shape[0])
+            self._said += [_UNUSED + index for index in unused]
+
+    def start(self, step: int, refused: bool) -> None:
+        """`refused`: all ranks are to raise an error, and nothing else is said."""
+        self._start(step, [_REFUSED] if refused else self._said)
+
+    def _start(self, step: int, rows: Sequence[int]) -> None:
+        ids = torch.tensor(rows, dtype=torch.int64, device="cpu")
+        ones = torch.ones(ids.shape[0], dtype=torch.float32, device="cpu")
         arrays = convert.array(ones, (ids.shape[0], 1)), convert.array(ids, (ids.shape[0],))
         self.requests = [self.tensors[0].allreduce(*arrays, step=step, out="rows")]
+
+    def cancel(self, step: Optional[int]) -> None:
+        """Gives the step's round up, on all ranks: the others may wait in it, though this rank has not started it. A round that
+        ends all the same says so. None: no rank waits."""
+        if not self.requests and self.tensors and step is not None:
+            with suppress(ZenpsError):  # the job has ended, or the generation, and nobody waits
+                self._start(step, [self._rows + self._rank])
+        for request in self.requests:
+            request.cancel()
 
     def read(self) -> None:
         """After the round: how many ranks have left, refused or written, and what nobody used."""
@@ -75,8 +91,8 @@ class Control:
         counts = dict(zip(rows.row_ids.tolist(), rows.values.data.cast("B").cast("f").tolist() if rows.nnz else []))
         self.left = int(counts.pop(_LEFT, 0))
         self.refused, self.written = int(counts.pop(_REFUSED, 0)), int(counts.pop(_WRITTEN, 0))
-        self.given_up = int(counts.pop(_GIVEN_UP, 0))
-        self._unused = [row - _UNUSED for row, count in counts.items() if count >= self._world - self.left]
+        self.given_up = [row - self._rows for row in counts if row >= self._rows]
+        self._unused = [row - _UNUSED for row, count in counts.items() if row < self._rows and count >= self._world - self.left]
 
     def used(self, index: int) -> bool:
         return index not in self._unused
@@ -89,8 +105,6 @@ class Control:
 
 def agree(job: Ranks, what: str, own: Optional[List[str]]) -> None:
     """Raises ShapeMismatch on every rank where ranks' lists `own` are not the same; the text has the first difference."""
-    from ..errors import ShapeMismatch
-
     lists = [part.decode().split("\0") for part in job.gather("\0".join(own or []).encode())]
     for rank, theirs in enumerate(lists):
         if theirs == lists[0]:

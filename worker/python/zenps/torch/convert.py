@@ -56,7 +56,7 @@ def array(tensor: torch.Tensor, shape: Tuple[int, ...]) -> Array:
 def tensor_of(source: Array, dtype: torch.dtype) -> torch.Tensor:
     """A tensor in the array's own memory, which lives as long as the tensor or any view of it."""
     if not source.size:
-        return torch.empty(source.shape, dtype=dtype)
+        return torch.empty(source.shape, dtype=dtype, device="cpu")
     octets = Array(source.address, "u8", (source.nbytes,), owner=source)
     return torch.frombuffer(octets.data, dtype=dtype).view(source.shape)
 
@@ -67,13 +67,19 @@ def rows_of(result: Rows, dtype: torch.dtype) -> Tuple[torch.Tensor, torch.Tenso
     return tensor_of(result.row_ids, torch.int64), tensor_of(result.values, dtype)
 
 
-def sparse(ids: torch.Tensor, values: torch.Tensor, shape: torch.Size) -> torch.Tensor:
-    """A coalesced sparse tensor of rows that ascend, none twice; it neither copies nor checks them."""
+def sparse(ids: torch.Tensor, values: torch.Tensor, shape: torch.Size, dimensions: int = 1) -> torch.Tensor:
+    """A coalesced sparse tensor of rows that ascend, none twice; it neither copies nor checks them. dimensions: how many are
+    sparse ones; of several it has the entries that are not zero."""
     values = values.view((values.shape[0],) + tuple(shape[1:]))
+    if dimensions > 1:
+        dense_ones = tuple(range(dimensions, values.dim()))
+        at = ((values != 0).sum(dense_ones) if dense_ones else values != 0).nonzero(as_tuple=True)
+        indices = torch.stack([ids[at[0]], *at[1:]])
+        return torch.sparse_coo_tensor(indices, values[at], shape, device=values.device).coalesce()
     unsafe = getattr(torch, "_sparse_coo_tensor_unsafe", None)  # gone in later versions
     if unsafe is not None:
         return unsafe(ids.unsqueeze(0), values, shape)._coalesced_(True)
-    return torch.sparse_coo_tensor(ids.unsqueeze(0), values, shape, check_invariants=False, is_coalesced=True)
+    return torch.sparse_coo_tensor(ids.unsqueeze(0), values, shape, device=values.device, check_invariants=False, is_coalesced=True)
 
 
 def split_sparse(gradient: torch.Tensor, shape: torch.Size, width: int) -> Tuple[torch.Tensor, torch.Tensor]:
@@ -92,22 +98,9 @@ def split_sparse(gradient: torch.Tensor, shape: torch.Size, width: int) -> Tuple
         place = place * shape[axis] + indices[axis]
     inner = values.reshape(indices.shape[1], -1)
     rows, where = torch.unique(indices[0], return_inverse=True)
-    full = torch.zeros((rows.shape[0], width // inner.shape[1], inner.shape[1]), dtype=values.dtype)
+    full = torch.zeros((rows.shape[0], width // inner.shape[1], inner.shape[1]), dtype=values.dtype, device=values.device)
     full.index_put_((where, place), inner, accumulate=True)
     return rows, full.view(-1, width)
-
-
-def split_rows(ids: torch.Tensor, values: torch.Tensor, shape: torch.Size, sparse_dim: int) -> torch.Tensor:
-    """The same as sparse() with `sparse_dim` sparse dimensions, of which entries of zeros are left out."""
-    inner = shape[1:sparse_dim]
-    entries = values.view(ids.shape[0], inner.numel(), -1)
-    row, place = (entries != 0).any(dim=2).nonzero().unbind(1)
-    indices = [ids[row]]
-    for axis, size in enumerate(inner, 1):
-        below = shape[axis + 1 : sparse_dim].numel()
-        indices.append(torch.div(place, below, rounding_mode="floor") % size)
-    kept = entries[row, place].view((row.shape[0],) + tuple(shape[sparse_dim:]))
-    return torch.sparse_coo_tensor(torch.stack(indices), kept, shape)._coalesced_(True)
 
 
 def nonzero_rows(gradient: torch.Tensor, width: int) -> Tuple[torch.Tensor, torch.Tensor]:

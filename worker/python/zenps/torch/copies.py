@@ -12,9 +12,10 @@ import torch
 
 from ..arrays import Array, Rows
 from ..errors import Unsupported
+from ..collectives import Gathering
 from ..job import Job
 from . import collective, convert, devices
-from .collective import Compared
+from .collective import Started, compared, compared_alone
 
 _WIDTH = 64  # values of f64 in a row of copied bytes
 _ROW = 8 * _WIDTH  # bytes
@@ -32,13 +33,11 @@ def nbytes(tensor: torch.Tensor) -> int:
 
 def barrier(job: Job) -> Part:
     """Ends when all ranks have called it."""
-    return _compared(job, "barrier"), lambda _: None
+    return compared_alone(job, "barrier"), _nothing
 
 
-def _compared(job: Job, call: str) -> Compared:
-    """A round without data."""
-    calls = job._collective.begin(call.encode())
-    return Compared(calls.request, calls, job)
+def _nothing(_: Any) -> None:
+    pass
 
 
 def copy(what: str, own: Optional[torch.Tensor], outputs: List[torch.Tensor], job: Job) -> Part:
@@ -47,20 +46,15 @@ def copy(what: str, own: Optional[torch.Tensor], outputs: List[torch.Tensor], jo
     size = nbytes(outputs[0])
     call = f"{what} of {size} bytes of {str(outputs[0].dtype)[6:]}"
     if not size:
-        return _compared(job, call), lambda _: None
-    calls = job._collective.begin(call.encode())
+        return compared_alone(job, call), _nothing
     rows = -(-size // _ROW)
     room = 1 << (rows - 1).bit_length()
-    tensor = job.tensor(f"copies/{room}", job.world * room, _WIDTH, "f64", op="sum", scheme="balanced", values="raw")
-    step = calls.request.step  # Equal on all ranks, also after a call that differed.
-    if own is None:
-        request = tensor.allgather(step=step)
-    else:
-        sent = torch.zeros(rows * _ROW, dtype=torch.uint8)
-        sent[:size] = convert.octets(collective.plain(own.detach()))
+    sent: List[Any] = []
+    if own is not None:
+        octets = torch.zeros(rows * _ROW, dtype=torch.uint8, device="cpu")
+        octets[:size] = convert.octets(collective.plain(own.detach()))
         first = job.rank * room
-        values = Array(sent.data_ptr(), "f64", (rows, _WIDTH), owner=sent)
-        request = tensor.allgather(values, range(first, first + rows), step=step)
+        sent = [Array(octets.data_ptr(), "f64", (rows, _WIDTH), owner=octets), range(first, first + rows)]
 
     def finish(result: Rows) -> None:
         received = convert.tensor_of(result.values, torch.float64).view(-1).view(torch.uint8)
@@ -70,7 +64,11 @@ def copy(what: str, own: Optional[torch.Tensor], outputs: List[torch.Tensor], jo
                 output.copy_(octets.view(output.dtype).view(output.shape))
                 devices.settle(output)
 
-    return Compared(request, calls, job), finish
+    def begin(calls: Gathering) -> Started:
+        tensor = job.tensor(f"copies/{room}", job.world * room, _WIDTH, "f64", op="sum", scheme="balanced", values="raw")
+        return tensor.allgather(*sent, step=calls.request.step), finish
+
+    return compared(job, call, begin)
 
 
 def _then(copied: Callable[[Any], None], result: Callable[[], torch.Tensor], output: torch.Tensor) -> Callable[[Any], None]:
@@ -86,7 +84,10 @@ def _then(copied: Callable[[Any], None], result: Callable[[], torch.Tensor], out
 
 
 def reduce(tensor: torch.Tensor, op: Any, job: Job) -> Part:
-    """In place, in the order of ranks. Sums that zenps has not are made here, of copies: those of integers, and products."""
+    """In place, in the order of ranks. Sums that zenps has not are made here, of copies: those of integers, and products. Of
+    an empty tensor: an error where another rank has values."""
+    if not tensor.numel():
+        return compared_alone(job, "all_reduce() of 0 values"), _nothing
     if tensor.is_complex() and not tensor.is_sparse and collective.op_word(op) in ("sum", "avg"):
         tensor = torch.view_as_real(tensor)
     if tensor.is_sparse or collective.is_summed(tensor.dtype, op):
@@ -105,7 +106,7 @@ def _combined(what: str, own: torch.Tensor, output: torch.Tensor, part: slice, o
     if combine is None or (bits and floats) or (own.is_complex() and word in ("min", "max")):
         raise Unsupported(f"{what}: {word} of {own.dtype}; zenps has sum, avg, min and max of floats, and product, and sum, min, "
                           "max, product, band, bor and bxor of integers", job=job.name)  # fmt: skip
-    every = [torch.empty(own.shape, dtype=own.dtype) for _ in range(job.world)]
+    every = [torch.empty(own.shape, dtype=own.dtype, device="cpu") for _ in range(job.world)]
     request, copied = copy(f"{what}({word})", own, every, job)
 
     return request, _then(copied, lambda: functools.reduce(combine, (each.view(-1)[part] for each in every)), output)
@@ -121,6 +122,8 @@ def reduce_to(root: int, tensor: torch.Tensor, op: Any, job: Job) -> Part:
 def reduce_scatter(output: torch.Tensor, own: torch.Tensor, op: Any, job: Job) -> Part:
     """own: a block of values for each rank, of which this rank's are summed into `output`. Bits are those of reduce()."""
     n = output.numel()
+    if not n:
+        return compared_alone(job, "reduce_scatter() of 0 values"), _nothing
     if own.is_complex() and collective.op_word(op) in ("sum", "avg"):
         own, output, n = torch.view_as_real(own), torch.view_as_real(output), 2 * n
     if not collective.is_summed(own.dtype, op):
@@ -128,35 +131,35 @@ def reduce_scatter(output: torch.Tensor, own: torch.Tensor, op: Any, job: Job) -
     word, dtype = collective.op_name(op), convert.dtype_name(own.dtype, "reduce_scatter: the tensor")
     width = convert.LANE if n > convert.LANE else 1
     rows = convert.rounded(-(-n // width))
-    calls = job._collective.begin(f"reduce_scatter({word}) of {job.world} blocks of {n} values of {dtype}".encode())
-    tensor = job.tensor(f"reduce_scatter/{word}.{dtype}.{rows}x{width}", job.world * rows, width, dtype, op=word)
     blocks = own.detach().to(devices.place(job, own.device)).reshape(job.world, n)
     if n < rows * width:
         blocks = torch.nn.functional.pad(blocks, (0, rows * width - n))
     blocks = blocks.contiguous()
     summed = torch.empty(rows * width, dtype=own.dtype, device=blocks.device)
-    request = tensor.reduce_scatter(
-        convert.array(blocks, (job.world * rows, width)), rows=range(job.rank * rows, (job.rank + 1) * rows),
-        step=calls.request.step, out=convert.array(summed, (rows, width)), stream=devices.stream(blocks),
-    )  # fmt: skip
+    array, ids = convert.array(blocks, (job.world * rows, width)), collective.all_rows(word, job.world * rows, blocks.device)
 
     def finish(_: Any) -> None:
         with torch.no_grad():
             output.copy_(summed[:n].view(output.shape))
         devices.settle(output)
 
-    return Compared(request, calls, job), finish
+    def begin(calls: Gathering) -> Started:
+        tensor = collective.opened(job, f"reduce_scatter/{word}.{dtype}.{rows}x{width}", word, job.world * rows, width, dtype)
+        wanted, out = range(job.rank * rows, (job.rank + 1) * rows), convert.array(summed, (rows, width))
+        return tensor.reduce_scatter(array, ids, rows=wanted, step=calls.request.step, out=out, stream=devices.stream(blocks)), finish
+
+    return compared(job, f"reduce_scatter({word}) of {job.world} blocks of {n} values of {dtype}", begin)
 
 
 def gather(output: torch.Tensor, own: torch.Tensor, job: Job) -> Part:
     """Copies of all ranks' values, one behind the other."""
-    whole = torch.empty((job.world, own.numel()), dtype=own.dtype)
+    whole = torch.empty((job.world, own.numel()), dtype=own.dtype, device="cpu")
     request, copied = copy("allgather", own.reshape(-1), list(whole.unbind(0)), job)
     return request, _then(copied, lambda: whole, output)
 
 
 def scatter(root: int, own: Optional[torch.Tensor], output: torch.Tensor, job: Job) -> Part:
     """This rank's part of the root's values, which all get."""
-    whole = torch.empty((job.world, *output.shape), dtype=output.dtype)
+    whole = torch.empty((job.world, *output.shape), dtype=output.dtype, device="cpu")
     request, copied = copy(f"scatter from rank {root}", own, [whole], job)
     return request, _then(copied, lambda: whole[job.rank], output)

@@ -31,22 +31,23 @@ from .buckets import Bucket, in_node
 from .compress import Compress, Cut, Residual, compression, load_all, save, sparsifier_of
 from .control import SyncStats
 from .dense import Choice, Reduction, check_name, choose, scheme_of, settle
-from .jobs import Ranks, current, generation
+from .jobs import Ranks, current, generation, names
 from .pieces import CUT, DENSE, TABLE, TORCH, Piece, divide
 from .tables import MIN_ROWS, Tables, find
+from .watch import Watch
 
 _log = logging.getLogger("zenps")
-_names: "weakref.WeakKeyDictionary[Ranks, Set[str]]" = weakref.WeakKeyDictionary()
 _models: "weakref.WeakKeyDictionary[torch.nn.Module, HookState]" = weakref.WeakKeyDictionary()  # given to ddp()
 
 
 def _name(job: Ranks, name: Optional[str]) -> str:
     """Of a HookState: as given, or "ddp", "ddp.1" and so on in the order in which they are made, on every rank."""
-    taken = _names.setdefault(job, set())
+    taken = names.setdefault(job, set())
     if name is None:
         return next(each for each in ("ddp", *(f"ddp.{i}" for i in range(1, len(taken) + 1))) if each not in taken)
     if name in taken:
-        raise Invalid(f"another HookState of this job has the name {name!r}; give this one another (name=), or close() that one")
+        raise Invalid(f"another HookState or GradientSync of this job has the name {name!r}; give this one another (name=), or "
+                      "close() that one")  # fmt: skip
     return name
 
 
@@ -79,6 +80,7 @@ class HookState:
         self._tables: Set[int] = set()
         self._has_rows = True
         if module is not None:
+            Watch.check_alone(f"HookState {self.name}", module.named_parameters())
             self._names = {id(parameter): label for label, parameter in module.named_parameters()}
             self._known = {id(each): (each, each.dtype) for each in module.parameters() if each.requires_grad}
             self._tables, sparse = find(module, tables, compress is not None)
@@ -101,7 +103,7 @@ class HookState:
         self._begin()
         self._totals = SyncStats()
         self.bytes_last_step = 0
-        _names[self.job].add(self.name)
+        names[self.job].add(self.name)
 
     @property
     def stats(self) -> SyncStats:
@@ -176,7 +178,7 @@ class HookState:
     def close(self) -> None:
         """Gives up a step that is in flight. The name is free again, for a module of the same parameters."""
         self.drop()
-        _names.get(self.job, set()).discard(self.name)
+        names.get(self.job, set()).discard(self.name)
 
     def check(self) -> None:
         """Invalid where parameters are not those that the model was wrapped with: DDP, too, would leave them unsynchronised."""
@@ -343,7 +345,7 @@ class HookState:
         gradient = made.buffer
         if gradient.is_complex():
             pairs = torch.view_as_real(gradient._values())
-            gradient = torch.sparse_coo_tensor(gradient._indices(), pairs, (*parameter.shape, 2))
+            gradient = torch.sparse_coo_tensor(gradient._indices(), pairs, (*parameter.shape, 2), device=pairs.device)
         rows = int(parameter.shape[0])
         width = gradient.numel() // rows
         tensor = self._tensor(self._label(parameter), rows, width, gradient.dtype, self._scheme, **self._zero_rows)
@@ -380,7 +382,7 @@ class HookState:
     def _start_cut(self, made: Bucket, piece: Piece, density: float) -> None:
         assert self._compress is not None
         if piece.cut is None:
-            name = self._named(f"compressed.{self._content(piece.parameters)}")
+            name = self._named(f".compressed.{self._content(piece.parameters)}")
             if name not in self._cuts:
                 sparsifiers = [self._sparsifiers[self._label(each)] for each in piece.parameters]
                 made_cut = Cut(name, sparsifiers, self._compress, self._options["op"])
@@ -402,7 +404,7 @@ class HookState:
                 piece.tensor = self._tensor(self._label(parameter), *piece.shape, part.dtype, self._scheme, **self._zero_rows)
             else:
                 piece.shape = convert.lanes(n) or (-(-n // convert.LANE), convert.LANE)
-                label = f"dense.{self._content(piece.parameters)}"
+                label = f".dense.{self._content(piece.parameters)}"
                 piece.tensor = self._tensor(label, *piece.shape, part.dtype, self._dense_scheme)
         self._start_part(made, piece.tensor, piece.shape, part)
 
@@ -461,15 +463,18 @@ def ddp(model: torch.nn.parallel.DistributedDataParallel, job: Optional[Ranks] =
     a sum failed with, as it is (PeerLost, ...), and the model stays usable. A model without tables is left to DDP alone
     if its process group sums what is dense: the hook is not registered, and errors are torch's.
     """
-    if not isinstance(model, torch.nn.parallel.DistributedDataParallel):
-        raise Invalid(f"ddp: a {type(model).__name__}; a DistributedDataParallel is wanted")
-    if model in _models:
-        raise Invalid(f"ddp: this model has HookState {_models[model].name} already; DDP takes one hook")
-    if generation(current(job)) and getattr(model, "_delay_all_reduce_params", None):
-        raise Unsupported("ddp: torch.distributed itself sums what delay_all_reduce_named_params names, and in an elastic job it "
-                          "has one rank: leave that argument out")  # fmt: skip
-    arguments.setdefault("process_group", model.process_group)
-    state = HookState(job, model.module, **arguments)
+    job = current(job)
+    is_elastic = generation(job) > 0  # open() compares nothing in such a job
+    with contextlib.nullcontext() if is_elastic else job._collective.refusing():
+        if not isinstance(model, torch.nn.parallel.DistributedDataParallel):
+            raise Invalid(f"ddp: a {type(model).__name__}; a DistributedDataParallel is wanted")
+        if model in _models:
+            raise Invalid(f"ddp: this model has HookState {_models[model].name} already; DDP takes one hook")
+        if is_elastic and getattr(model, "_delay_all_reduce_params", None):
+            raise Unsupported("ddp: torch.distributed itself sums what delay_all_reduce_named_params names, and in an elastic job it "
+                              "has one rank: leave that argument out")  # fmt: skip
+        arguments.setdefault("process_group", model.process_group)
+        state = HookState(job, model.module, **arguments)
     try:
         state.open()
         if state.is_idle:

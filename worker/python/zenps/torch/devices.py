@@ -40,7 +40,7 @@ def refusal(job: Job, array: Array) -> Optional[Unsupported]:
 def _refused(job: Job, device: torch.device) -> Optional[Exception]:
     if device.type != "cuda":
         return Unsupported(f"of GPUs zenps has support for those of CUDA alone, not for {device.type}")
-    return refusal(job, convert.array(torch.empty(1, device=device), (1,)))
+    return refusal(job, convert.array(torch.empty(1, dtype=torch.float32, device=device), (1,)))
 
 
 def place(job: Job, device: torch.device) -> torch.device:

@@ -10,7 +10,7 @@ from typing import Any, Callable, Dict, List, Optional, Sequence, Set, Tuple
 
 import torch
 
-from ..arrays import Array, Rows
+from ..arrays import Array
 from ..parts import Part
 from ..request import Request
 from ..tensor import Tensor
@@ -168,7 +168,7 @@ class TableGroup(Group):
             self._dense = None
             return
         ids, values = convert.rows_of(self.requests[0].wait(), self.dtype)
-        edges = torch.tensor([slot.base for slot in self.slots] + [self.tensor.rows])
+        edges = torch.tensor([slot.base for slot in self.slots] + [self.tensor.rows], dtype=torch.int64, device="cpu")
         at = torch.searchsorted(ids, edges).tolist()
         device = self.slots[0].parameter.device
         ids, values = self._moved(ids, device), _scaled(self._moved(values, device), scale)
@@ -256,7 +256,7 @@ class DenseGroup(Group):
     def _whole(self, slot: Slot, grad: Optional[torch.Tensor]) -> torch.Tensor:
         """A gradient where it is, or a copy; memory for the sum where there is none."""
         if grad is None:
-            return torch.empty(self._sizes[slot.index], dtype=self._dtype)
+            return torch.empty(self._sizes[slot.index], dtype=self._dtype, device="cpu")
         if self._is_plain(grad):
             return grad.detach().view(-1)
         self.copied_bytes += 2 * grad.numel() * grad.element_size()
@@ -327,7 +327,8 @@ class TorchGroup(DenseGroup):
         except BaseException:
             self.skip()
             raise
-        self._reduction = Reduction(chosen, self._choice, self._average)
+        # `data` has a version of its own: writes of the process group are no changes by the program.
+        self._reduction = Reduction(chosen.data, self._choice, self._average)
 
     def skip(self) -> None:
         """The others wait for this rank's part of the collective."""

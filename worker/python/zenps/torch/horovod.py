@@ -12,14 +12,14 @@ from __future__ import annotations
 import itertools
 import os
 from contextlib import ExitStack, contextmanager
-from typing import Any, Iterable, Iterator, List, Optional, Tuple, TypeVar
+from typing import Any, Iterable, Iterator, List, Optional, Set, Tuple, TypeVar
 
 import torch
 
 from ..errors import Invalid
 from ..job import Job
 from . import collective, jobs
-from .autograd import GradientHook
+from .autograd import GradientHook, queue_callback
 from .sync import GradientSync
 from .tables import MIN_ROWS
 
@@ -134,28 +134,36 @@ class _Passes:
         self.n = n
         self.sync: Optional[GradientSync] = None
         self._local = ExitStack()
-        self._counts = [0] * len(parameters)
+        self._done = 0  # passes of this step, with the one under way
+        self._seen: Set[int] = set()  # parameters that have got a gradient in the pass under way
+        self._is_under_way = False
         self._hooks = [GradientHook(parameter, self._counter(i)) for i, parameter in enumerate(parameters)]
 
     def _counter(self, i: int) -> Any:
         def count() -> None:
-            self._counts[i] += 1
-            if self._counts[i] == self.n:
-                self._local.close()
+            if not self._is_under_way or i in self._seen:  # a pass that failed has not ended
+                self._is_under_way = queue_callback(self._end)
+                self._seen = set()
+                self._done += 1
+                if self._done == self.n:
+                    self._local.close()
+            self._seen.add(i)
 
         return count
 
+    def _end(self) -> None:
+        self._is_under_way = False
+
     def begin(self) -> None:
         """Of a step."""
-        self._counts = [0] * len(self._counts)
+        self._done, self._is_under_way = 0, False
         self._local.close()
         if self.sync is not None and self.n > 1:
             self._local.enter_context(self.sync.no_sync())
 
     def check(self) -> None:
-        done = max(self._counts, default=0)
-        if 0 < done < self.n:
-            raise Invalid(f"step() after {done} backward passes; backward_passes_per_step is {self.n}: gradients are not summed")
+        if 0 < self._done < self.n:
+            raise Invalid(f"step() after {self._done} backward passes; backward_passes_per_step is {self.n}: gradients are not summed")
 
 
 class _Distributed(torch.optim.Optimizer):  # type: ignore[misc]

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
-from typing import Any, Optional, Union
+import weakref
+from typing import Any, Optional, Set, Union
 
 from .. import init as core_init
-from ..errors import ZenpsError
+from ..errors import Invalid, ZenpsError
 from ..group import Group
 from ..job import Job, _open_jobs
 from . import launch
@@ -14,6 +15,7 @@ from . import launch
 Ranks = Union[Job, Group]  # the gradients of these are summed
 
 _current: Optional[Job] = None
+names: "weakref.WeakKeyDictionary[Ranks, Set[str]]" = weakref.WeakKeyDictionary()  # of GradientSyncs and HookStates
 PATIENCE = {"join_timeout": 300.0, "round_timeout": 1800.0}  # seconds: rank 0 may validate for half an hour, as under DDP
 REFUSED = 30.0  # seconds: a zenpsd of this host starts at once
 
@@ -46,8 +48,10 @@ def init(*arguments: Any, **named: Any) -> Job:
 
 def current(job: Optional[Ranks] = None) -> Ranks:
     """`job`, which may be a group of one, or the last one that init() gave, or the only one that is open, or one from the environment."""
-    if job is not None:
+    if isinstance(job, (Job, Group)):
         return job
+    if job is not None:
+        raise Invalid(f"job: a {type(job).__name__}; a zenps.Job, or a group of one, is wanted")
     if _current is not None and not _current.closed:
         return _current
     others = [each for each in _open_jobs if not each.closed]
@@ -61,4 +65,4 @@ def generation(job: Ranks) -> int:
 
 def numbered(job: Ranks, place: int) -> int:
     """A rank of a group, or job, as the job numbers it."""
-    return job.ranks[place] if isinstance(job, Group) else place
+    return job._numbered(place)

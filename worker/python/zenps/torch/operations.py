@@ -2,24 +2,25 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import hashlib
 import os
 import weakref
 from collections import deque
 from datetime import timedelta
-from typing import Any, Deque, List, Optional, Sequence
+from typing import Any, Deque, Iterator, List, Optional, Sequence
 
 import torch
 
 from .. import init
-from ..errors import Again, Closed, Invalid, Unsupported, ZenpsError
+from ..errors import Closed, Invalid, Unsupported, ZenpsError
 from ..job import Job
 from . import copies, jobs
 from .copies import Call, Part
 from .works import Completer, Work
 
-_NAME_MAX = 128  # bytes of a job's name
+_NAME_MAX = 127  # bytes of a job's name
 _KEPT = 64  # Works: torch 1.13 waits in C++ for a few, without a reference to the object that knows how
 
 
@@ -105,15 +106,17 @@ class Operations:
         job = self._current()
         failed = functools.partial(_tell, weakref.ref(self), job)
         parts: List[Part] = []
+        error: Optional[ZenpsError] = None
         try:
             self._sweep()
-            for call in calls:
-                parts.append(self._issue(job, call, parts))
+            for at, call in enumerate(calls):
+                with job._collective.refusing(len(calls) - at):
+                    parts.append(call(job))
         except (Invalid, Unsupported):
             raise
-        except ZenpsError as error:
-            return Work(parts, value, failed, self._completer, error)
-        work = Work(parts, value, failed, self._completer)
+        except ZenpsError as failure:
+            error = failure
+        work = Work(parts, value, failed, self._completer, error)
         self._flying.append(work)  # a request that is dropped is given up, and a Work may be
         return work
 
@@ -121,27 +124,19 @@ class Operations:
         while self._flying and self._flying[0].is_completed():
             self._kept.append(self._flying.popleft())
 
-    def _issue(self, job: Job, call: Call, parts: Sequence[Part]) -> Part:
-        """A tensor of zenps has a few operations in flight. Of more, some wait for the oldest."""
-        while True:
-            try:
-                return call(job)
-            except Again:
-                if self._flying:
-                    oldest = self._flying.popleft()
-                    oldest.complete()
-                    self._kept.append(oldest)
-                elif parts:
-                    next((request for request, _ in parts if not request.done()), parts[-1][0]).exception()
-                else:
-                    raise
+    @contextlib.contextmanager
+    def _refusing(self, tensors: Sequence[Any]) -> Iterator[Job]:
+        """Around checks of an operation's arguments, which has a call for each tensor: the other ranks hear what they raise."""
+        job = self._current()
+        with job._collective.refusing(len(tensors)):
+            yield job
 
     # Sums.
 
     def allreduce(self, tensors: List[torch.Tensor], opts: Any = None) -> Work:
         """In place; of sparse tensors, which are coalesced then."""
         op = _op(opts)
-        return self._start([functools.partial(copies.reduce, each, op) for each in tensors if each.numel()], tensors)
+        return self._start([functools.partial(copies.reduce, each, op) for each in tensors], tensors)
 
     def allreduce_coalesced(self, tensors: List[torch.Tensor], opts: Any = None) -> Work:
         return self.allreduce(tensors, opts)
@@ -151,25 +146,26 @@ class Operations:
 
     def reduce(self, tensors: List[torch.Tensor], opts: Any) -> Work:
         """In place, on the root alone."""
-        root, op = self._root("reduce", opts), _op(opts)
-        return self._start([functools.partial(copies.reduce_to, root, each, op) for each in tensors if each.numel()], tensors)
+        with self._refusing(tensors):
+            root = self._root("reduce", opts)
+        return self._start([functools.partial(copies.reduce_to, root, each, _op(opts)) for each in tensors], tensors)
 
     def reduce_scatter(self, output_tensors: List[torch.Tensor], input_tensors: List[List[torch.Tensor]], opts: Any = None) -> Work:
-        world, calls = self._current().world, []
-        _check_dense("reduce_scatter", [*output_tensors, *(each for inputs in input_tensors for each in inputs)])
-        for output, inputs in zip(output_tensors, input_tensors):
-            _check_parts("reduce_scatter: inputs", inputs, output, world)
-            if output.numel():
+        calls = []
+        with self._refusing(output_tensors) as job:
+            _check_dense("reduce_scatter", [*output_tensors, *(each for inputs in input_tensors for each in inputs)])
+            for output, inputs in zip(output_tensors, input_tensors):
+                _check_parts("reduce_scatter: inputs", inputs, output, job.world)
                 own = torch.cat([each.detach().reshape(-1) for each in inputs])
                 calls.append(functools.partial(copies.reduce_scatter, output, own, _op(opts)))
         return self._start(calls, output_tensors)
 
     def reduce_scatter_single_coalesced(self, outputs: List[torch.Tensor], inputs: List[torch.Tensor], opts: Any = None) -> Work:
-        world, calls = self._current().world, []
-        _check_dense("reduce_scatter", [*outputs, *inputs])
-        for output, own in zip(outputs, inputs):
-            _check_whole("reduce_scatter: the input", own, output, world)
-            if output.numel():
+        calls = []
+        with self._refusing(outputs) as job:
+            _check_dense("reduce_scatter", [*outputs, *inputs])
+            for output, own in zip(outputs, inputs):
+                _check_whole("reduce_scatter: the input", own, output, job.world)
                 calls.append(functools.partial(copies.reduce_scatter, output, own.detach().reshape(-1), _op(opts)))
         return self._start(calls, outputs)
 
@@ -179,18 +175,20 @@ class Operations:
     # Copies.
 
     def broadcast(self, tensor_list: List[torch.Tensor], opts: Any) -> Work:
-        job, root = self._current(), self._root("broadcast", opts)
-        _check_dense("broadcast", tensor_list)
+        with self._refusing(tensor_list) as job:
+            root = self._root("broadcast", opts)
+            _check_dense("broadcast", tensor_list)
         what = f"broadcast from rank {root}"
         calls = [functools.partial(copies.copy, what, each if job.rank == root else None, [each]) for each in tensor_list]
         return self._start(calls, tensor_list)
 
     def allgather(self, output_tensors: List[List[torch.Tensor]], input_tensor: List[torch.Tensor], opts: Any = None) -> Work:
-        world, calls = self._current().world, []
-        _check_dense("allgather", [*input_tensor, *(each for outputs in output_tensors for each in outputs)])
-        for outputs, own in zip(output_tensors, input_tensor):
-            _check_parts("allgather: outputs", outputs, own, world)
-            calls.append(functools.partial(copies.copy, "allgather", own, outputs))
+        calls = []
+        with self._refusing(input_tensor) as job:
+            _check_dense("allgather", [*input_tensor, *(each for outputs in output_tensors for each in outputs)])
+            for outputs, own in zip(output_tensors, input_tensor):
+                _check_parts("allgather: outputs", outputs, own, job.world)
+                calls.append(functools.partial(copies.copy, "allgather", own, outputs))
         return self._start(calls, output_tensors)
 
     def allgather_coalesced(self, output_lists: List[List[torch.Tensor]], input_list: List[torch.Tensor], opts: Any = None) -> Work:
@@ -201,11 +199,12 @@ class Operations:
 
     def all_gather_single_coalesced(self, output_tensors: List[torch.Tensor], input_tensors: List[torch.Tensor],
                                     opts: Any = None) -> Work:  # fmt: skip
-        world, calls = self._current().world, []
-        _check_dense("allgather", [*output_tensors, *input_tensors])
-        for output, own in zip(output_tensors, input_tensors):
-            _check_whole("allgather: the output", output, own, world)
-            calls.append(functools.partial(copies.gather, output, own))
+        calls = []
+        with self._refusing(input_tensors) as job:
+            _check_dense("allgather", [*output_tensors, *input_tensors])
+            for output, own in zip(output_tensors, input_tensors):
+                _check_whole("allgather: the output", output, own, job.world)
+                calls.append(functools.partial(copies.gather, output, own))
         return self._start(calls, output_tensors)
 
     def all_gather_single(self, output: torch.Tensor, own: torch.Tensor, opts: Any = None) -> Work:
@@ -213,23 +212,27 @@ class Operations:
 
     def gather(self, output_tensors: List[List[torch.Tensor]], input_tensors: List[torch.Tensor], opts: Any) -> Work:
         """An allgather, of which the root alone keeps the result."""
-        job, root, calls = self._current(), self._root("gather", opts), []
-        _check_dense("gather", input_tensors)
-        for i, own in enumerate(input_tensors):
-            outputs = output_tensors[i] if job.rank == root else [torch.empty_like(own) for _ in range(job.world)]
-            _check_parts("gather: outputs", outputs, own, job.world)
-            calls.append(functools.partial(copies.copy, f"gather to rank {root}", own, outputs))
+        calls = []
+        with self._refusing(input_tensors) as job:
+            root = self._root("gather", opts)
+            _check_dense("gather", input_tensors)
+            for i, own in enumerate(input_tensors):
+                outputs = output_tensors[i] if job.rank == root else [torch.empty_like(own) for _ in range(job.world)]
+                _check_parts("gather: outputs", outputs, own, job.world)
+                calls.append(functools.partial(copies.copy, f"gather to rank {root}", own, outputs))
         return self._start(calls, output_tensors)
 
     def scatter(self, output_tensors: List[torch.Tensor], input_tensors: List[List[torch.Tensor]], opts: Any) -> Work:
         """A broadcast of all parts, of which each rank keeps its own."""
-        job, root, calls = self._current(), self._root("scatter", opts), []
-        _check_dense("scatter", output_tensors)
-        for i, output in enumerate(output_tensors):
-            if job.rank == root:
-                _check_parts("scatter: inputs", input_tensors[i], output, job.world)
-            own = torch.stack([each.detach() for each in input_tensors[i]]) if job.rank == root else None
-            calls.append(functools.partial(copies.scatter, root, own, output))
+        calls = []
+        with self._refusing(output_tensors) as job:
+            root = self._root("scatter", opts)
+            _check_dense("scatter", output_tensors)
+            for i, output in enumerate(output_tensors):
+                if job.rank == root:
+                    _check_parts("scatter: inputs", input_tensors[i], output, job.world)
+                own = torch.stack([each.detach() for each in input_tensors[i]]) if job.rank == root else None
+                calls.append(functools.partial(copies.scatter, root, own, output))
         return self._start(calls, output_tensors)
 
     def barrier(self, opts: Any = None) -> Work:

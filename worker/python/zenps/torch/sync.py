@@ -4,27 +4,26 @@ from __future__ import annotations
 
 import itertools
 import weakref
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from functools import partial
-from typing import Any, Dict, Iterator, List, Optional, Set, Tuple
+from typing import Any, Dict, Iterator, List, Optional, Tuple
 
 import torch
 
-from ..errors import Canceled, Invalid, Unsupported, ZenpsError
+from ..errors import Canceled, Invalid
 from ..group import Group as JobGroup
 from ..tensor import Tensor
 from . import collective
 from .autograd import GradientHook, ModuleHooks, before_step, in_backward, queue_callback
 from .buffers import Buffers
-from .checks import Checks
+from .checks import Checks, check_arguments, check_schemes, together
 from .compress import Compress, CompressedGroup, compression, load_all, save
 from .control import Control, SyncStats
 from .dense import choose, scheme_of
 from .groups import DenseGroup, Group, TableGroup, TorchGroup, open_all
-from .jobs import Ranks, current, generation, numbered
+from .jobs import Ranks, current, generation, names, numbered
 from .tables import Slot, Tables, plan
 
-_names: "weakref.WeakKeyDictionary[Ranks, Set[str]]" = weakref.WeakKeyDictionary()
 _closed: "weakref.WeakKeyDictionary[Ranks, Dict[str, Tuple[List[str], List[Tensor]]]]" = weakref.WeakKeyDictionary()
 _FLAG = "require_backward_grad_sync"  # of DistributedDataParallel, which training loops set by hand
 
@@ -38,9 +37,10 @@ class GradientSync:
     >>> optimizer.step()
 
     Every rank makes it with the same arguments, for a module of the same parameters, and then runs as many backward
-    passes. A parameter's sum starts as soon as backward() has its gradient, and overlaps with the rest. backward() raises
-    what a sum failed with (PeerLost, MissingRanks, ...), as it is; gradients are then undefined, and training can go on
-    only if the error is one that all ranks got, such as Canceled.
+    passes. A parameter has one GradientSync: make one of torch.nn.ModuleList([a, b]) for models that share parameters.
+    A parameter's sum starts as soon as backward() has its gradient, and overlaps with the rest. backward() raises what a
+    sum failed with (PeerLost, MissingRanks, ...), as it is; gradients are then undefined, and training can go on only if
+    the error is one that all ranks got, such as Canceled.
 
     job: the ranks: a job, or a group of one, for a model that is replicated in some of its ranks alone. None: zt.init()'s.
     tables: which parameters are tables ("auto", "none", names, parameters): tables.py. Their gradients travel as the rows
@@ -54,7 +54,7 @@ class GradientSync:
     bucket_mb: megabytes of a bucket of parameters that are no tables; the first one has 1 at most.
     fuse_tables: small sparse tables share a tensor.
     wait: "backward", or "step". With "step", backward() returns while sums are in flight. ``wait()`` waits for them, and
-        so does the step of an optimiser given to ``attach()``.
+        so does the step of an optimiser given to ``attach()``. Before it gradients may not be clipped, unscaled or replaced.
     broadcast: False leaves the parameters as they are, and lets ranks have other ones.
     broadcast_buffers: buffers, such as BatchNorm's running statistics, are rank 0's in each forward pass that follows a
         summed backward pass, as DistributedDataParallel has it; no forward pass waits for it (buffers.py).
@@ -62,7 +62,7 @@ class GradientSync:
     dense: what sums gradients that are no tables': "torch", the process group of torch.distributed; "zenps"; or "auto", which
         is "torch" where a process group of the job's ranks can, and compress, dense_scheme and values are not given.
     process_group: of "torch"; None: the default one. Two models of one backward pass have two.
-    name: of the tensors; each GradientSync of a job has another.
+    name: of the tensors; each GradientSync of a job has another. Its own tensors are "NAME/.control" and so on.
 
     Of an elastic job (zenps.init() with max_world) it is opened by :func:`zenps.torch.elastic`, or reopen(), and not here.
 
@@ -70,19 +70,14 @@ class GradientSync:
     sum. Thread: that of backward(). Errors: Invalid, Unsupported, ShapeMismatch where ranks differ.
     """
 
+    @together
     def __init__(self, module: torch.nn.Module, job: Optional[Ranks] = None, *, tables: Tables = "auto",
                  scheme: Optional[str] = None, dense_scheme: Optional[str] = None, values: Optional[str] = None,
                  average: bool = True, compress: Compress = None, bucket_mb: float = 25,
                  fuse_tables: bool = True, wait: str = "backward", broadcast: bool = True,
                  broadcast_buffers: bool = True, keep_zero_rows: bool = False, dense: str = "auto",
                  process_group: Any = None, name: str = "model") -> None:  # fmt: skip
-        if wait not in ("backward", "step"):
-            raise Invalid(f'wait {wait!r}; must be "backward" or "step"')
-        if not bucket_mb > 0:
-            raise Invalid(f"bucket_mb {bucket_mb}; must be over 0")
-        if isinstance(module, torch.jit.ScriptModule):
-            raise Unsupported("GradientSync: a TorchScript module has no hooks; make GradientSync of the module that "
-                              "torch.jit.script() is given, whose parameters they share")  # fmt: skip
+        check_arguments(name, module, wait, bucket_mb)
         compress = compression(compress)
         self.module = module
         self.job = current(job)
@@ -90,14 +85,15 @@ class GradientSync:
         if not self._plan.names:
             raise Invalid("the module has no parameter that requires a gradient")
         self.name = name
-        taken = _names.setdefault(self.job, set())
+        taken = names.setdefault(self.job, set())
         if name in taken:
-            raise Invalid(f"another GradientSync of this job has the name {name!r}; give this one another (name=)")
+            raise Invalid(f"another GradientSync or HookState of this job has the name {name!r}; give this one another (name=)")
         options: Dict[str, Any] = {"op": "mean" if average else "sum", "values": values}
         self._described = described = [f"{name} {tables!r}" if isinstance(tables, str) else name]
         described += [slot.described(kind) for kind, slot in self._slots()]
         described.append(f"{options} {scheme} {dense_scheme} {compress} {keep_zero_rows}")
         bucketed = {slot.index: slot.parameter for slots in self._plan.buckets for slot in slots}
+        self._idle = None if self._plan.tables else scheme, None if self._plan.buckets else dense_scheme
         options_of_dense: Dict[str, Any] = {"compress": compress, "dense_scheme": dense_scheme, "values": values}
         choice = choose(f"GradientSync {name}", dense, self.job, process_group, bucketed.values(), **options_of_dense)
         self._choice, dense_scheme = choice, scheme_of(self.job, dense_scheme, values)
@@ -111,22 +107,22 @@ class GradientSync:
         self._groups: List[Group] = []
         zero_rows = {"keep_zero_rows": 1} if keep_zero_rows else {}
         for i, slots in enumerate(self._plan.tables):
-            label = f"{name}/{slots[0].name}" if len(slots) == 1 else f"{name}/tables.{i}"
+            label = f"{name}/{slots[0].name}" if len(slots) == 1 else f"{name}/.tables.{i}"
             self._groups.append(TableGroup(label, slots, scheme=scheme, **zero_rows, **options))
         self._ordered: List[Group] = []  # those that start in this order on every rank
         for i, slots in enumerate(self._plan.buckets):
             if choice.over_torch:
-                self._ordered.append(TorchGroup(f"{name}/dense.{i}", slots, choice, average))
+                self._ordered.append(TorchGroup(f"{name}/.dense.{i}", slots, choice, average))
                 continue
             small, large = (slots, []) if compress is None else compress.split(slots)
             if small:
-                self._groups.append(DenseGroup(f"{name}/dense.{i}", small, scheme=dense_scheme, **options))
+                self._groups.append(DenseGroup(f"{name}/.dense.{i}", small, scheme=dense_scheme, **options))
             if large and compress is not None:
-                first = DenseGroup(f"{name}/early.{i}", large, scheme=dense_scheme, **options)
-                label = f"{name}/compressed.{i}"
+                first = DenseGroup(f"{name}/.early.{i}", large, scheme=dense_scheme, **options)
+                label = f"{name}/.compressed.{i}"
                 self._groups.append(CompressedGroup(label, first, compress, str(options["op"])))
         self._groups += self._ordered
-        self._control = Control(f"{name}/control", len(self._plan.names))
+        self._control = Control(f"{name}/.control", len(self._plan.names))
         self._step = 0
         self._generation: Optional[int] = None  # of the job, that the tensors are of
         self._enabled = True
@@ -140,7 +136,7 @@ class GradientSync:
         inner = [each for name, each in module.named_children() if name == "_orig_mod"]  # what torch.compile() has compiled
         self._flags = [each.__dict__ for each in (module, *inner)]
         for compressed in self._compressed():
-            compressed.rate_of = self._rate_of
+            compressed.optimizers = self._optimizers
         self._by_index = {slot.index: (slot, group) for group in self._groups for slot in group.slots}
         slots_by_index = {index: slot for index, (slot, _) in self._by_index.items()}
         self._checks = Checks(name, module, self.job, slots_by_index, bucketed, average, compress is not None, alike=broadcast)
@@ -150,6 +146,7 @@ class GradientSync:
             if broadcast:
                 collective.broadcast_parameters(module, job=self.job)
         taken.add(name)
+        self._checks.watch.open()
         self._hooks = [GradientHook(slot.parameter, partial(self._gradient_ready, index)) for index, (slot, _) in self._by_index.items()]
         self._module_hooks = ModuleHooks(module, self._before_forward, self._checks.watch.after_forward, self._arm)
 
@@ -165,6 +162,7 @@ class GradientSync:
         for tensor in tensors if described != self._described else []:  # a closed one of this name had other parameters
             tensor.close()
         open_all(self.job, self._groups)
+        check_schemes(self.job, self.name, self._idle)
         if self._buffers is not None:
             (tensor,) = self.job.tensors([self._buffers.ask()])
             self._buffers.opened(tensor, self.job)
@@ -190,6 +188,7 @@ class GradientSync:
 
     def _reset(self) -> None:
         self._checks.end()
+        self._control.requests = []
         self._error: Optional[BaseException] = None
         self._queued = False  # _finish() will be called at the end of the backward pass under way
         self._fired: Dict[int, int] = {}  # parameters whose gradients this pass has made, and their versions then
@@ -267,6 +266,8 @@ class GradientSync:
     def _start(self, group: Group) -> None:
         self._started.append(group)
         group.start(self._step)
+        for slot in group.slots:
+            self._checks.sent(slot.index, group.gradient(slot))
 
     def _finish(self) -> None:
         """The end of the backward pass."""
@@ -274,7 +275,9 @@ class GradientSync:
         if self._error is not None:
             self._fail(self._error)
         if not self._is_summing:
-            return self._checks.end()
+            if not self._in_flight:  # In flight, wait() needs the versions to see this pass.
+                self._checks.end()
+            return
         try:
             self._checks.look(self._fired, self._optimizers)
             if not self._fired and not self._checks.refusal:
@@ -287,7 +290,6 @@ class GradientSync:
 
     def _start_rest(self, leaving: bool) -> None:
         if self._checks.refusal:
-            self._control.start(self._step, [], refused=True)
             self._in_flight = True
             return
         slots = [slot for slot, _ in self._by_index.values()]
@@ -299,7 +301,7 @@ class GradientSync:
         unused = [slot.index for slot in slots if slot.parameter.grad is None or slot.index in stale]
         if self._buffers is not None:
             self._buffer_requests = [self._buffers.start(self._step, leaving)]
-        self._control.start(self._step, unused, leaving=leaving, written=self._checks.watch.take_written())
+        self._control.say(unused, leaving=leaving, written=self._checks.watch.take_written())
         self._in_flight = True
 
     def wait(self) -> None:
@@ -318,12 +320,16 @@ class GradientSync:
 
     def _wait_and_apply(self) -> None:
         """The control round is last to start, so waiting for it first costs no time; and where a rank refuses the step it
-        is the only one to end."""
+        is the only one to end. It starts here, when nobody can change gradients any more unseen."""
+        if not self._checks.refusal:
+            self._checks.look_in_flight(self._wait_in_step)
+        self._control.start(self._step, refused=bool(self._checks.refusal))
         for request in self._control.requests:
             request.wait()
         self._control.read()
         if self._control.given_up:
-            raise Canceled(f"GradientSync {self.name}, step {self._step}: a backward pass failed on {self._control.given_up} ranks")
+            ranks = ", ".join(str(numbered(self.job, place)) for place in self._control.given_up)
+            raise Canceled(f"GradientSync {self.name}: step {self._step} was given up, or its backward pass failed, on rank {ranks}")
         if self._control.refused:
             self._checks.raise_refusal(self._step)
         for group in sorted(self._started, key=self._ordered.__contains__):  # zenps's rounds show which rank is lost
@@ -355,19 +361,16 @@ class GradientSync:
     def _abort(self) -> None:
         """Gives up what is in flight, on all ranks; they wait for the control round at the least. A step of which nothing was
         started is still to come: the other ranks wait in it."""
-        if self._started and not self._in_flight:
-            with suppress(ZenpsError):
-                self._control.start(self._step, [], given_up=True)
-        for group in self._ordered if self._started or self._in_flight else []:
+        is_begun = bool(self._started) or self._in_flight
+        self._control.cancel(self._step if is_begun else None)
+        for group in self._ordered if is_begun else []:
             if group not in self._started:
                 group.skip()
         for group in self._started:
             group.cancel()
-        for request in self._control.requests:
-            request.cancel()
         if self._buffers is not None:
             self._buffers.cancel()
-        if self._started or self._in_flight:
+        if is_begun:
             self._step += 1
         self._reset()
 
@@ -435,17 +438,6 @@ class GradientSync:
             self._optimizers.append(optimizer)
             self._step_hooks.append(before_step(optimizer, self._before_step))
 
-    def _rate_of(self, slot: Slot) -> Optional[float]:
-        """The learning rate of a parameter that is compressed, where it is known."""
-        rate = None if self._compress is None else self._compress.rate()
-        if rate is not None:
-            return rate
-        for optimizer in self._optimizers:
-            for group in optimizer.param_groups:
-                if "lr" in group and any(each is slot.parameter for each in group["params"]):
-                    return float(group["lr"])
-        return None
-
     def _before_step(self) -> None:
         if not self._fired and not self._in_flight:
             self._checks.check_step()
@@ -494,8 +486,8 @@ class GradientSync:
         self._hooks, self._optimizers, self._step_hooks = [], [], []
         self._module_hooks.remove()
         self._checks.watch.close()
-        if self.name in _names.get(self.job, ()):
+        if self.name in names.get(self.job, ()):
             tensors = [tensor for group in self._groups for tensor in group.tensors]
             tensors += self._control.tensors + ([] if self._buffers is None else self._buffers.tensors)
             _closed.setdefault(self.job, {})[self.name] = self._described, tensors
-        _names.get(self.job, set()).discard(self.name)
+        names.get(self.job, set()).discard(self.name)

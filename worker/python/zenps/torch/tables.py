@@ -104,6 +104,8 @@ def trainable(module: torch.nn.Module) -> List[Tuple[str, torch.nn.Parameter]]:
     for name, parameter in module.named_parameters():
         if not parameter.requires_grad:
             continue
+        if name.startswith("."):  # torch refuses such names in modules
+            raise Invalid(f"parameter {name!r}: names that begin with a dot are those of zenps's own tensors; give it another one")
         if any(kind.__name__ in ("DTensor", "UninitializedParameter") for kind in type(parameter).__mro__):
             raise Unsupported(
                 f"parameter {name} is a {type(parameter).__name__}; zenps sums whole parameters, which every rank holds "

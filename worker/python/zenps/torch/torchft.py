@@ -129,4 +129,5 @@ def _nothing(parameter: torch.Tensor, sparse: bool) -> torch.Tensor:
     if not sparse:
         return torch.zeros_like(parameter, requires_grad=False)
     values = torch.empty((0, *parameter.shape[1:]), dtype=parameter.dtype, device=parameter.device)
-    return torch.sparse_coo_tensor(torch.empty((1, 0), dtype=torch.int64, device=parameter.device), values, parameter.shape)
+    ids = torch.empty((1, 0), dtype=torch.int64, device=parameter.device)
+    return torch.sparse_coo_tensor(ids, values, parameter.shape, device=parameter.device)

@@ -2,26 +2,30 @@
 
 from __future__ import annotations
 
+import inspect
 import weakref
 import zlib
 from typing import Any, Dict, Iterable, Iterator, List, Sequence, Set, Tuple
 
 import torch
 
+from ..errors import Invalid
 from . import convert
 from .tables import Slot
 
 _SAMPLED = 1 << 16  # values of a parameter that a checksum covers
 _SHOWN = 4  # names in an error
+_FRAMES = 24  # from a GradScaler to here: schedulers, profilers and hooks wrap step()
 _FOLLOWS = hasattr(torch.Tensor, "register_post_accumulate_grad_hook")  # hooks stay when a parameter changes its device
 
 _every: "weakref.WeakSet[Watch]" = weakref.WeakSet()  # of the GradientSyncs that are open
 
 
 class Watch:
-    """Watches the parameters of one GradientSync's module."""
+    """Watches the parameters of one GradientSync's module. name: the GradientSync's."""
 
-    def __init__(self, module: torch.nn.Module, slots: Iterable[Slot]) -> None:
+    def __init__(self, name: str, module: torch.nn.Module, slots: Iterable[Slot]) -> None:
+        self._of = name
         self._module = module
         every = [(slot.parameter, slot.name) for slot in slots]
         self._opened = [(each, name, each.dtype, each.shape, each.device) for each, name in every]
@@ -29,6 +33,9 @@ class Watch:
         self._sums_before: List[int] = []
         self._writing: Set[int] = set()  # places of parameters that forward passes have written since the last step
         self.written: List[int] = []  # those of the step before
+
+    def open(self) -> None:
+        """The GradientSync is made."""
         _every.add(self)
 
     def close(self) -> None:
@@ -58,7 +65,7 @@ class Watch:
         for module, name, parameter in self._parameters():
             if id(parameter) not in self._known and parameter.requires_grad and parameter.numel():
                 found.append(f"{self._name(module, name)} was replaced, added, or requires a gradient only since")
-        return _few(found)
+        return few(found)
 
     @staticmethod
     def strangers(optimizers: Sequence[Any]) -> List[str]:
@@ -73,7 +80,18 @@ class Watch:
                     if parameter.requires_grad and parameter.numel():
                         kind = type(optimizer).__name__
                         found.append(f"a parameter of shape {list(parameter.shape)} in group {at} of {kind}")
-        return _few(found)
+        return few(found)
+
+    @staticmethod
+    def check_alone(what: str, parameters: Iterable[Tuple[str, torch.Tensor]]) -> None:
+        """Invalid if an open GradientSync sums one of these: two sums of one gradient would overwrite each other."""
+        for name, parameter in parameters:
+            for each in _every:
+                for known, known_name, _, _, _ in each._opened:
+                    if known is parameter:
+                        raise Invalid(f"{what}: GradientSync {each._of} sums parameter {name} already, as its {known_name}: "
+                                      "close() that one first. One GradientSync of torch.nn.ModuleList([a, b]) sums models a "
+                                      "and b that share parameters")  # fmt: skip
 
     # Parameters that forward() writes.
 
@@ -104,7 +122,19 @@ class Watch:
         return ""
 
 
-def _few(found: List[str]) -> List[str]:
+def is_in_scaler() -> bool:
+    """Whether a GradScaler's step() has called this: it has unscaled the gradients before."""
+    frame = inspect.currentframe()
+    for _ in range(_FRAMES):
+        frame = None if frame is None else frame.f_back
+        if frame is None:
+            return False
+        if frame.f_code.co_name == "step" and any(kind.__name__ == "GradScaler" for kind in type(frame.f_locals.get("self")).__mro__):
+            return True
+    return False
+
+
+def few(found: List[str]) -> List[str]:
     more = len(found) - _SHOWN
     return found if more <= 0 else [*found[:_SHOWN], f"{more} more"]
 
