@@ -20,7 +20,7 @@
 #include "common/base/err.h"
 
 #define ZPS_LAUNCHER_WORLD_MAX 4096u
-#define ZPS_LAUNCHER_JOB_MAX 127u  /* bytes of a job's name */
+#define ZPS_LAUNCHER_JOB_MAX 127u   /* bytes of a job's name */
 #define ZPS_LAUNCHER_JOB_SIZE 1024u /* where the name is made */
 
 struct zps_launcher {
@@ -33,9 +33,9 @@ struct zps_launcher {
 /* ZPS_ERR_INVALID, naming the variables and what would be right: the variables make no sense, half of them are missing,
  * or this process is one of several tasks and no variable says which. */
 zps_err_t zps_launcher_find(struct zps_launcher *launcher, struct zps_error *error) ZPS_MUSTCHECK;
-/* A name for the run, the same on all its ranks and on none of another: TORCHELASTIC_RUN_ID (but for "none", torchrun's
- * default), MASTER_ADDR with MASTER_PORT (this host's name for a loopback address), PMIX_NAMESPACE, Slurm's job and
- * step, JOBSET_NAME. The end of a name that is too long becomes a hash. False: no variable names it. */
+/* A name for the run: the same on all its ranks, and another one for each run. The first of: TORCHELASTIC_RUN_ID, if it
+ * is not "none", torchrun's default. MASTER_ADDR with MASTER_PORT; this host's name stands for a loopback address.
+ * PMIX_NAMESPACE. Slurm's job and step. JOBSET_NAME. An overlong name ends in a hash. False: the run has no name. */
 bool zps_launcher_job(char name[ZPS_LAUNCHER_JOB_SIZE]);
 
 #endif

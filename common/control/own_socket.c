@@ -43,7 +43,7 @@ static void parents_add(struct parents *parents, const char *path) {
 }
 
 /* su and sudo may keep the XDG_RUNTIME_DIR of another user. Without the variable /run/user/UID comes last: it goes when
- * the user's last session ends, and this process may belong to none. */
+ * the user's last login ends, and this process may belong to none. */
 static struct parents find_parents(void) {
   struct parents parents = {.n = 0};
   struct stat st;

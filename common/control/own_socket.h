@@ -8,8 +8,8 @@
  *
  *     $XDG_RUNTIME_DIR/zenps-UID   $TMPDIR/zenps-UID   /run/user/UID/zenps-UID   $TMPDIR/zenps-UID.XXXXXX
  *
- * Another user may take a name in TMPDIR beforehand, so the last one has a name that nobody foresees. /tmp takes the
- * place of a TMPDIR that is unset, relative or too long for a socket's path. Clients look for the socket in all of
+ * Another user may take a name in TMPDIR beforehand. So the last name is random. /tmp takes the place of an unset,
+ * relative or overlong TMPDIR. Clients look for the socket in all of
  * these folders. So a process without XDG_RUNTIME_DIR finds the coordinator of a login session.
  */
 #ifndef ZPS_CONTROL_OWN_SOCKET_H

@@ -459,8 +459,8 @@ def ddp(model: torch.nn.parallel.DistributedDataParallel, job: Optional[Ranks] =
     """Has zenps sum the gradients of a DistributedDataParallel's tables, and its other gradients if `dense` says so. Once per
     model, as torch has it. Collective. arguments: HookState's.
 
-    Open the job (zt.init()) before the model is wrapped, so that ranks wait for each other there. backward() raises what
-    a sum failed with, as it is (PeerLost, ...), and the model stays usable. A model without tables is left to DDP alone
+    Open the job (zt.init()) before you wrap the model: ranks wait for each other there. backward() raises the error of a
+    failed sum (PeerLost, ...). The model stays usable. A model without tables is left to DDP alone
     if its process group sums what is dense: the hook is not registered, and errors are torch's.
     """
     job = current(job)
