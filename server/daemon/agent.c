@@ -30,9 +30,9 @@ struct zps_agent {
   struct zps_tls *tls; /* NULL: none */
   void *ctx;
   void (*on_change)(void *ctx, bool registered, const char *text);
-  struct zps_rpc_conn *conn; /* connecting or connected */
-  bool connecting, registered, draining, closing;
-  struct zps_silence silence; /* of the coordinator */
+  struct zps_rpc_conn *conn;                             /* connecting or connected */
+  bool connecting, asked, registered, draining, closing; /* asked: the registration is on the way */
+  struct zps_silence silence;                            /* of the coordinator */
   struct zps_beat_heard heard;
   struct zps_stuck stuck; /* the shard's progress thread */
   unsigned retry_ms;
@@ -161,7 +161,7 @@ static void on_close(void *ctx, struct zps_rpc_conn *conn, zps_err_t code, const
     uv_timer_stop(&agent->timer);
     retry_later(agent);
   }
-  agent->registered = false;
+  agent->registered = agent->asked = false;
   free_when_done(agent);
 }
 
@@ -210,6 +210,8 @@ static void on_connected(void *ctx, struct zps_rpc_conn *conn, const struct zps_
   zps_server_spec_fini(&spec);
   if (!params || zps_rpc_call(conn, "server.register", params, CALL_TIMEOUT_MS, on_registered, agent))
     zps_rpc_close(conn, false);
+  else
+    agent->asked = true;
 }
 
 static void connect_now(struct zps_agent *agent) {
@@ -308,7 +310,7 @@ zps_err_t zps_agent_create(uv_loop_t *loop, const struct zps_agent_config *confi
 void zps_agent_drain(struct zps_agent *agent) {
   if (agent->draining) return;
   agent->draining = true;
-  if (agent->registered) send_drain(agent);
+  if (agent->asked) send_drain(agent);
 }
 
 static void on_timer_closed(uv_handle_t *handle) {

@@ -136,15 +136,17 @@ static void cancels(struct rank *rank) {
   struct flight flight;
   rank_open(rank);
   flight.tensor = tensor_open(rank, "t", spec);
-  if (rank->rank == 0) { /* before the others' push, or after it */
+  if (rank->rank == 0) { /* before rank 1's push, or after it */
     flight_start(&flight, spec, rank, 1);
     CHECK_OK(zenps_cancel(flight.request));
     CHECK_OK(zenps_cancel(flight.request));
+    atomic_fetch_add(&rank->words[1], 1);
     flight_expect_error(&flight, rank, ZENPS_ERR_CANCELED, 1, SOON_MS);
     flight_end(&flight, spec);
     rank_await(rank, 0, 2);
     step_run(flight.tensor, spec, rank, 2);
   } else {
+    if (rank->rank == 2) rank_await(rank, 1, 1); /* else the round could end before */
     flight_start(&flight, spec, rank, 1);
     const zenps_error_t *error = flight_expect_error(&flight, rank, ZENPS_ERR_CANCELED, 1, SOON_MS);
     CHECK_SAYS(error->text, "rank 0");

@@ -33,4 +33,42 @@ is "it has said nothing to worry about" "$(grep -v 'older than 1.18' "$scratch/l
 kill -TERM "$daemon"
 wait "$daemon"
 is "SIGTERM ends it with status 0" $? 0
+
+rm "$address_file"
+zenpsd --roles=coordinator --control-listen=127.0.0.1:0 --control-address-file="$address_file" >"$scratch/log" 2>&1 &
+coordinator=$!
+until_true test -s "$address_file"
+address=$(cat "$address_file")
+# Between the two: answers stop at the registration.
+cat >"$scratch/deaf.py" <<'END'
+import glob, os, socket, sys, threading
+listener = socket.create_server(("127.0.0.1", 0))
+print(listener.getsockname()[1], flush=True)
+server = listener.accept()[0]
+coordinator = socket.socket(socket.AF_UNIX) # a caller over TCP may be any user of this host
+coordinator.connect(glob.glob(f"/tmp/zenps-{os.getuid()}/{sys.argv[1]}.*")[0])
+asked = threading.Event()
+def answers():
+    while data := coordinator.recv(65536):
+        if not asked.is_set(): server.sendall(data)
+threading.Thread(target=answers, daemon=True).start()
+while data := server.recv(65536):
+    if b"server.register" in data:
+        asked.set()
+    coordinator.sendall(data)
+    if asked.is_set(): print("asked", flush=True)
+END
+python3 "$scratch/deaf.py" "$address" >"$scratch/deaf" &
+until_true test -s "$scratch/deaf"
+zenpsd --roles=server --control-coordinator=127.0.0.1:"$(cat "$scratch/deaf")" >"$scratch/server" 2>&1 &
+server=$!
+ok "a server registers, and hears no answer" until_true grep -q asked "$scratch/deaf"
+kill -TERM "$server"
+wait "$server"
+is "SIGTERM ends it, too" $? 0
+left() { grep -qE "has left|is lost" "$scratch/log"; }
+until_true left
+cp "$scratch/log" "$scratch/out"
+said "a server without an answer to its registration leaves" 'has left$'
+is "and is not lost" "$(grep 'is lost' "$scratch/out")" ""
 done_testing
