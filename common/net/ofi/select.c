@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "common/base/subnet.h"
+#include "common/base/text.h"
 
 /* "auto" takes the first of these that is there: RDMA hardware, then TCP, then the slow ones. "shm" reaches no other
  * host and is used by name alone. The TCP provider with reliable datagrams was called "net" before libfabric 1.18. */
@@ -67,18 +68,6 @@ const char *zps_ofi_info_text(const struct fi_info *info, char *text, size_t siz
   return text;
 }
 
-/* The next element of a comma-separated list, without blanks around it; false at the end. */
-static bool next_token(const char **list, char token[TOKEN_MAX]) {
-  while (**list == ',' || **list == ' ') (*list)++;
-  size_t n = strcspn(*list, ",");
-  if (n == 0) return false;
-  const char *start = *list;
-  *list += n;
-  while (n > 0 && start[n - 1] == ' ') n--;
-  snprintf(token, TOKEN_MAX, "%.*s", (int)n, start);
-  return true;
-}
-
 static bool on_interface(const struct fi_info *info, const struct ofi_iface *ifaces, size_t n_ifaces,
                          const char *name) {
   if (strcmp(domain_name(info), name) == 0) return true;
@@ -97,7 +86,7 @@ static bool interface_matches(const struct fi_info *info, const struct ofi_iface
   const bool all_but = wish[0] == '^';
   char name[TOKEN_MAX];
   if (all_but) wish++;
-  while (next_token(&wish, name)) {
+  while (zps_text_word(&wish, name, sizeof name)) {
     if (on_interface(info, ifaces, n_ifaces, name)) return !all_but;
   }
   return all_but;
