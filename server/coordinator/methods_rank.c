@@ -194,7 +194,7 @@ static zps_err_t job_stats(struct zps_coordinator_conn *conn, const zps_json *pa
     err = zps_control_news_read(zps_json_at(rank.rows, i), &news, error);
     if (!err) err = zps_members_tally(&conn->client, rank.job_id, news.tensor, news.done, &news.growth, now_ns, error);
   }
-  if (!err) err = zps_members_rank_told(&conn->client, &rank, now_ns, error);
+  if (!err) err = zps_members_rank_report(&conn->client, &rank, now_ns, error);
   return err ? err
              : zps_members_rank_failed(conn->coordinator->members, &conn->client, rank.job_id, &rank.first, error);
 }

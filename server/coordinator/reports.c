@@ -10,8 +10,8 @@ static double seconds_since(uint64_t then_ns) {
   return (double)((zps_clock_ns() - then_ns) / ZPS_NS_PER_MS) / 1000;
 }
 
-static zps_json *set_told(zps_json *row, uint64_t told_ns) {
-  return told_ns ? zps_json_set_real(row, "told_s", seconds_since(told_ns)) : row;
+static zps_json *set_told(zps_json *row, uint64_t reported_ns) {
+  return reported_ns ? zps_json_set_real(row, "told_s", seconds_since(reported_ns)) : row;
 }
 
 static zps_json *tensor_tally(const struct zps_member_job *job, const struct zps_member_tensor *tensor) {
@@ -29,7 +29,7 @@ static zps_json *tensor_tally(const struct zps_member_job *job, const struct zps
   row = zps_control_tally_write(row, &tensor->tally);
   row = zps_json_set_u64(row, "rank_rounds", tensor->tally.rounds);
   row = zps_json_set_u64(row, "rounds", tensor->rounds_done);
-  return set_told(row, tensor->told_ns);
+  return set_told(row, tensor->reported_ns);
 }
 
 static zps_json *rank_tally(const struct zps_member_job *job, const struct zps_member_rank *rank) {
@@ -43,7 +43,7 @@ static zps_json *rank_tally(const struct zps_member_job *job, const struct zps_m
   row = zps_control_mishaps_write(row, &rank->mishaps);
   row = zps_json_set_u64(row, "busy", rank->load.busy);
   row = zps_json_set_u64(row, "starved", rank->load.starved);
-  return set_told(row, rank->told_ns);
+  return set_told(row, rank->reported_ns);
 }
 
 zps_json *zps_coordinator_tensor_tallies(const struct zps_coordinator *coordinator, struct zps_room *room,

@@ -18,7 +18,6 @@ void zps_members_job_free(struct zps_member_job *job) {
   zps_members_elastic_job_gone(job);
   for (uint32_t i = 0; i < job->world; i++) free(job->ranks[i]);
   zps_members_view_change_end(job);
-  free(job->suspicion.pairs);
   zps_members_cutoffs_free(job->cutoffs);
   zps_members_groups_free(job);
   zps_members_tensors_free(job);

@@ -273,7 +273,7 @@ zps_err_t zps_members_held(struct zps_member_client *client, uint64_t job_id, co
                            struct zps_error *error) ZPS_MUSTCHECK;
 /* A rank's report on itself: all but its tensors and its first error. ZPS_ERR_INVALID: a round in flight names a tensor
  * or a rank that the job never had. */
-zps_err_t zps_members_rank_told(struct zps_member_client *client, const struct zps_rank_news *news, uint64_t now_ns,
+zps_err_t zps_members_rank_report(struct zps_member_client *client, const struct zps_rank_news *news, uint64_t now_ns,
                                 struct zps_error *error) ZPS_MUSTCHECK;
 /* A round in flight between ranks, put together from the reports of its ranks. */
 struct zps_member_round {

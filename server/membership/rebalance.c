@@ -128,11 +128,13 @@ static bool could(const struct zps_members *members, const struct zps_member_job
 
 static void rebalance_elastic(struct zps_members *members, struct zps_member_job *job,
                               struct zps_member_rebalanced *said) {
-  if (!zps_members_elastic_change(members, job)) {
+  const struct zps_member_elastic *const elastic = zps_members_elastic_get(members, job->name);
+  if (!elastic || elastic->job != job) {
     zps_text_add(said->why, sizeof said->why,
                  "it is elastic, and its ranks cannot be told: a later generation of it runs, or there is no memory");
     return;
   }
+  job->place_now = true;
   said->outcome = ZPS_REBALANCE_WAITS;
   said->n_servers += zps_members_count_placeable(members, job);
   zps_text_add(said->why, sizeof said->why,

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 
 #include "common/base/log.h"
-#include "server/membership/members_impl.h"
+#include "server/membership/elastic.h"
 
 static void sooner(uint64_t *deadline_ns, uint64_t other_ns) {
   if (other_ns < *deadline_ns) *deadline_ns = other_ns;
@@ -15,7 +15,10 @@ static void sooner(uint64_t *deadline_ns, uint64_t other_ns) {
 static uint64_t expire(struct zps_members *members, struct zps_member_job *job) {
   zps_log_about(.job = job->name);
   uint64_t deadline_ns = zps_members_joins_expire(members, job);
-  sooner(&deadline_ns, zps_members_suspects_settle(members, job));
+  struct zps_member_rank *cut_off;
+  struct zps_error why;
+  sooner(&deadline_ns, zps_members_reachability_settle(members, job, &cut_off, &why));
+  if (cut_off) zps_members_rank_expel(members, job, cut_off, why.text);
   zps_members_view_change_expire(members, job);
   return deadline_ns;
 }
@@ -31,7 +34,7 @@ static uint64_t run(struct zps_members *members, struct zps_member_job *job) {
   }
   zps_members_view_change_settle(members, job);
   zps_members_tensors_open(members, job);
-  zps_members_tensors_tell(members, job);
+  zps_members_tensors_notify(members, job);
   sooner(&deadline_ns, again_ns);
   return deadline_ns;
 }
@@ -81,7 +84,7 @@ void zps_members_destroy(struct zps_members *members) {
     members->jobs = job->next;
     zps_members_job_free(job);
   }
-  zps_members_elastic_fini(members);
+  while (members->elastics) zps_members_elastic_destroy(members, members->elastics);
   for (unsigned i = 0; i < members->n_servers; i++) free(members->servers[i]);
   free(members->servers);
   free(members->weights);
