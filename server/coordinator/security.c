@@ -138,7 +138,8 @@ static zps_json *add_connections(const struct zps_coordinator *coordinator, zps_
   return add(rows, "connections", n_far > 0 ? "open" : "host", how, ZPS_LEAK_REMEDY);
 }
 
-zps_json *zps_coordinator_security(const struct zps_coordinator *coordinator) {
+zps_json *zps_coordinator_security(const struct zps_coordinator *coordinator, const struct zps_viewer *viewer) {
+  (void)viewer;
   zps_json *rows = add_control(coordinator, zps_json_array());
   rows = add_servers(coordinator, rows);
   rows = add_jobs(coordinator, rows);
