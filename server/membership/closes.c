@@ -133,9 +133,7 @@ uint64_t zps_members_closes_settle(struct zps_members *members, struct zps_membe
   uint64_t deadline = ZPS_NEVER;
   close_agreed(members, job);
   for (uint32_t i = 0; i < job->n_tensors; i++) {
-    if (!job->tensors[i]->closers) continue;
-    const uint64_t tensor_deadline = expire(members, job, job->tensors[i]);
-    if (tensor_deadline < deadline) deadline = tensor_deadline;
+    if (job->tensors[i]->closers) zps_members_sooner(&deadline, expire(members, job, job->tensors[i]));
   }
   return deadline;
 }

@@ -9,12 +9,6 @@
 
 #define SETTLE_NS (5 * ZPS_NS_PER_S) /* in which a generation does not end for the sake of servers */
 
-static bool is_over(uint64_t at_ns, uint64_t now_ns, uint64_t *deadline_ns) {
-  if (at_ns <= now_ns) return true;
-  if (at_ns < *deadline_ns) *deadline_ns = at_ns;
-  return false;
-}
-
 /* ------------------------------------------------------------ facts */
 
 /* Servers have gone from the job, and others are there now that could be in the next generation. */
@@ -44,7 +38,8 @@ static void count_askers(const struct zps_member_elastic *elastic, struct zps_se
   facts->last_call_ns = first->deadline_ns - first->timeout_ms * ZPS_NS_PER_MS / 4;
 }
 
-static struct zps_seating_facts collect_facts(const struct zps_members *members, const struct zps_member_elastic *elastic) {
+static struct zps_seating_facts collect_facts(const struct zps_members *members,
+                                              const struct zps_member_elastic *elastic) {
   const struct zps_member_job *const job = elastic->job;
   const bool is_running = job && job->state == ZPS_JOB_RUNNING && job->generation.number > 0;
   struct zps_seating_facts facts = {.last_world = elastic->last_world,
@@ -167,7 +162,7 @@ static void begin(struct zps_members *members, struct zps_member_elastic *elasti
 
 static void expire_moves(const struct zps_member_elastic *elastic, uint64_t now_ns, uint64_t *deadline_ns) {
   for (uint32_t r = 0; r < elastic->last_world; r++)
-    if (elastic->moves[r] && is_over(elastic->moves[r], now_ns, deadline_ns)) elastic->moves[r] = 0;
+    if (elastic->moves[r] && zps_members_is_due(elastic->moves[r], now_ns, deadline_ns)) elastic->moves[r] = 0;
 }
 
 static void refuse_late(struct zps_members *members, const struct zps_member_elastic *elastic,
@@ -175,7 +170,7 @@ static void refuse_late(struct zps_members *members, const struct zps_member_ela
   for (struct zps_member_rank *rank = elastic->askers, *next; rank; rank = next) {
     struct zps_error error;
     next = rank->next_asker;
-    if (!is_over(rank->deadline_ns, members->now_ns, deadline_ns)) continue;
+    if (!zps_members_is_due(rank->deadline_ns, members->now_ns, deadline_ns)) continue;
     const double seconds = (double)rank->timeout_ms / 1000;
     if (elastic->forming || (facts->n_awaited > 0 && facts->n_survivors == 0))
       zps_fail(&error, ZPS_ERR_MISSING,
@@ -212,11 +207,11 @@ static bool settle(struct zps_members *members, struct zps_member_elastic *elast
   if (members->draining) refuse_all(members, elastic, ZPS_ERR_REFUSED, "the coordinator is shutting down");
   expire_moves(elastic, now_ns, deadline_ns);
   struct zps_seating_facts facts = collect_facts(members, elastic);
-  const bool begins = is_over(zps_seating_begins_ns(&facts), now_ns, deadline_ns);
+  const bool begins = zps_members_is_due(zps_seating_begins_ns(&facts), now_ns, deadline_ns);
   if (begins) begin(members, elastic, &facts);
   if (begins) facts = collect_facts(members, elastic); /* those that had no seat */
   refuse_late(members, elastic, &facts, deadline_ns);
-  if (is_over(zps_seating_changes_ns(&facts), now_ns, deadline_ns)) elastic->is_changed = true;
+  if (zps_members_is_due(zps_seating_changes_ns(&facts), now_ns, deadline_ns)) elastic->is_changed = true;
   if (facts.is_running && elastic->is_changed) notify(members, elastic->job);
   if (is_needed(elastic)) return begins;
   if (elastic->is_noted)

@@ -77,10 +77,7 @@ uint64_t zps_members_joins_expire(struct zps_members *members, struct zps_member
     struct zps_member_rank *rank = job->ranks[r];
     if (!rank) continue;
     left--;
-    if (rank->deadline_ns > now_ns) {
-      if (rank->deadline_ns < deadline) deadline = rank->deadline_ns;
-      continue;
-    }
+    if (!zps_members_is_due(rank->deadline_ns, now_ns, &deadline)) continue;
     if (!known) {
       timeout_text(members, job, rank, &error);
       zps_log_failure(ZPS_LOG_WARN, &error);

@@ -39,6 +39,14 @@ struct zps_members {
   bool draining;
 };
 
+static inline void zps_members_sooner(uint64_t *deadline_ns, uint64_t other_ns) {
+  if (other_ns < *deadline_ns) *deadline_ns = other_ns;
+}
+/* False: it will be, and the deadline is no later. */
+static inline bool zps_members_is_due(uint64_t at_ns, uint64_t now_ns, uint64_t *deadline_ns) {
+  if (at_ns > now_ns) zps_members_sooner(deadline_ns, at_ns);
+  return at_ns <= now_ns;
+}
 /* Those that are away hear what they missed when they come back. */
 static inline void zps_members_act(struct zps_members *members, const struct zps_action *action) {
   if (action->client) members->config.act(members->config.ctx, action);
