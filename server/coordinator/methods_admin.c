@@ -40,12 +40,12 @@ static zps_err_t kick(const struct zps_method_msg *msg) {
 }
 
 const struct zps_method zps_methods_admin[] = {
-    {"status", ZPS_METHOD_ANY_ROLE, .table = zps_coordinator_status},
-    {"members", ZPS_METHOD_ANY_ROLE, .table = zps_coordinator_members},
-    {"jobs", ZPS_METHOD_ANY_ROLE, .table = zps_coordinator_jobs_table},
-    {"tensors", ZPS_METHOD_ANY_ROLE, .table = zps_coordinator_tensors},
+    {"status", ZPS_METHOD_ANY_ROLE, false, .table = zps_coordinator_status},
+    {"members", ZPS_METHOD_ANY_ROLE, false, .table = zps_coordinator_members},
+    {"jobs", ZPS_METHOD_ANY_ROLE, false, .table = zps_coordinator_jobs_table},
+    {"tensors", ZPS_METHOD_ANY_ROLE, false, .table = zps_coordinator_tensors},
     {"stats", ZPS_METHOD_ANY_ROLE, false, .run = stats},
-    {"security", ZPS_CONN_CTL, .table = zps_coordinator_security},
+    {"security", ZPS_CONN_CTL, false, .table = zps_coordinator_security},
     {"drain", ZPS_CONN_CTL, false, .run = drain, .entry = ZPS_METHOD_CHANGES},
     {"undrain", ZPS_CONN_CTL, false, .run = undrain, .entry = ZPS_METHOD_CHANGES},
     {"rebalance", ZPS_CONN_CTL, false, .run = rebalance, .entry = ZPS_METHOD_CHANGES},
