@@ -49,6 +49,7 @@ static zps_json *lag_row(const struct zps_tensor_stats *stats, uint32_t rank) {
   row = zps_json_set_str(row, "name", stats->name);
   row = zps_json_set_u64(row, "rank", rank);
   row = zps_json_set_u64(row, "rounds", stats->rounds);
+  if (stats->late && stats->late[rank] > 0) row = zps_json_set_u64(row, "closed_without", stats->late[rank]);
   return zps_json_set_u64(row, "lag_ns", stats->lag_ns[rank]);
 }
 

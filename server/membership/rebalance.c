@@ -40,8 +40,10 @@ static unsigned long count_moved(const struct zps_member_job *job) {
     const struct zps_tensor_spec *const spec = &job->tensors[t]->spec;
     uint32_t *const owners = calloc(spec->n_parts, 2 * sizeof *owners), *const then = owners + spec->n_parts;
     if (!owners) continue; /* it is for a person to read */
-    zps_owners_reassign(spec->owners, spec->n_parts, job->view.n_first, job->view.n_places, before, owners);
-    zps_owners_reassign(spec->owners, spec->n_parts, job->view.n_first, job->view.n_places, after, then);
+    zps_owners_reassign(spec->owners, spec->n_parts, spec->quorum > 0, job->view.n_first, job->view.n_places, before,
+                        owners);
+    zps_owners_reassign(spec->owners, spec->n_parts, spec->quorum > 0, job->view.n_first, job->view.n_places, after,
+                        then);
     for (uint32_t p = 0; p < spec->n_parts; p++) n += owners[p] != then[p];
     free(owners);
   }

@@ -86,6 +86,17 @@ static zps_err_t check_ranks(const struct zps_member_job *job, const struct zps_
   return ZPS_OK;
 }
 
+static zps_err_t check_quorum(const struct zps_member_job *job, const struct zps_member_group *group,
+                              const struct zps_tensor_spec *spec, struct zps_error *error) {
+  const uint32_t world = spec->n_ranks ? spec->n_ranks : group ? group->n_ranks : job->world;
+  if (spec->quorum > world)
+    return zps_fail(error, ZPS_ERR_INVALID, "tensor '%s': a quorum of %u ranks, and %u push it; want 1 to %u",
+                    spec->name, spec->quorum, world, world);
+  if (spec->quorum == 0 || strcmp(spec->scheme.name, "balanced") == 0) return ZPS_OK;
+  return zps_fail(error, ZPS_ERR_UNSUPPORTED, "tensor '%s': a quorum is for scheme balanced, not for %s", spec->name,
+                  spec->scheme.name);
+}
+
 /* Fills in the defaults and checks what one rank asks for. *layout_p is left alone where rows lie in even ranges. */
 static zps_err_t complete(const struct zps_member_job *job, const struct zps_tensor_spec *asked, uint32_t rank,
                           struct zps_tensor_spec *spec, struct zps_layout *layout_p, struct zps_error *error) {
@@ -113,8 +124,10 @@ static zps_err_t complete(const struct zps_member_job *job, const struct zps_ten
     *layout_p = zps_layout_of(spec->rows, spec->width, spec->dtype, group ? group->n_ranks : job->world,
                               job->view.n_first, job->view.n_places, spec->n_parts);
     spec->n_parts = layout_p->n_parts;
+    if (spec->quorum > 0) layout_p->n_owners = 1; /* one server decides which ranks are in a round's sum */
   }
   err = check_ranks(job, group, spec, error);
+  if (!err) err = check_quorum(job, group, spec, error);
   if (err) return err;
   if (group && spec->n_ranks == 0) {
     spec->ranks = group->ranks;

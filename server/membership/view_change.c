@@ -62,8 +62,7 @@ static zps_err_t add_steps(struct zps_member_job *job, const struct zps_job_step
   for (uint32_t i = 0; i < steps->n_tensors && !err; i++) {
     const struct zps_tensor_steps *const of = &steps->tensors[i];
     if (!zps_members_tensor_find(job, of->tensor)) continue; /* closed meanwhile */
-    for (uint32_t k = 0; k < of->n_steps && !err; k++)
-      err = zps_job_steps_add(&job->map.steps, of->tensor, of->steps[k]);
+    err = zps_job_steps_merge_tensor(&job->map.steps, of);
   }
   return err;
 }

@@ -58,8 +58,9 @@ static void check_deadlines(struct zps_shard *shard, uint64_t now_ns) {
     younger = round->younger;
     if (!zps_shard_round_step(round, &(struct zps_shard_machine_event){.type = ZPS_SHARD_TICK, .now_ns = now_ns}))
       continue;
-    const uint64_t next_ns =
-        round->machine->state < ZPS_SHARD_PUBLISHED ? round->machine->deadline_ns : zps_overdue_look(round, now_ns);
+    const uint64_t due_ns =
+        round->machine->close_ns < round->machine->deadline_ns ? round->machine->close_ns : round->machine->deadline_ns;
+    const uint64_t next_ns = round->machine->state < ZPS_SHARD_PUBLISHED ? due_ns : zps_overdue_look(round, now_ns);
     if (next_ns < shard->next_deadline_ns) shard->next_deadline_ns = next_ns;
   }
 }

@@ -74,7 +74,8 @@ static struct zps_remote *find_sender(const struct zps_plane *plane, const struc
 static bool may_send(const struct zps_remote *sender, enum zps_frame_type type) {
   if (type == ZPS_FRAME_ABORT) return true;
   if (sender->is_rank) return type == ZPS_FRAME_PEER || type == ZPS_FRAME_DONE;
-  return type == ZPS_FRAME_RESULT || type == ZPS_FRAME_TAKEN || type == ZPS_FRAME_FOUND || type == ZPS_FRAME_MISSED;
+  return type == ZPS_FRAME_RESULT || type == ZPS_FRAME_TAKEN || type == ZPS_FRAME_FOUND || type == ZPS_FRAME_MISSED ||
+         type == ZPS_FRAME_CLOSED;
 }
 
 static struct zps_link *find_link(void *ctx, const struct zps_frame_header *header) {

@@ -20,6 +20,7 @@ void zps_rounds_init(struct zps_rounds *rounds, struct zps_plane *plane) {
 
 void zps_rounds_fini(struct zps_rounds *rounds) {
   zps_unexpected_fini(&rounds->unexpected);
+  zps_job_steps_fini(&rounds->decided);
 }
 
 static struct zps_round **bucket_of(struct zps_rounds *rounds, uint32_t tensor, uint64_t step) {
@@ -207,6 +208,10 @@ static void on_frame(void *ctx, struct zps_remote *from, const struct zps_frame 
     case ZPS_FRAME_TAKEN:
       tensor = frame->u.done.tensor;
       step = frame->u.done.step;
+      break;
+    case ZPS_FRAME_CLOSED:
+      tensor = frame->u.closed.tensor;
+      step = frame->u.closed.step;
       break;
     default: /* ABORT, MISSED */
       tensor = frame->u.abort.tensor;

@@ -346,7 +346,7 @@ static void test_another_version_is_not_retried(void **state) {
   struct zps_error error;
   const uint64_t start_ns = zps_clock_ns();
   assert_int_equal(open_against(ANSWER("11"), 0, PATIENCE_NEVER_MS, false, &error), ZPS_ERR_VERSION);
-  assert_non_null(strstr(error.text, "speaks protocol version 10"));
+  assert_non_null(strstr(error.text, "speaks protocol version 11"));
   assert_non_null(strstr(error.text, "speaks version 11"));
   assert_true(ms_since(start_ns) < 60000);
 }

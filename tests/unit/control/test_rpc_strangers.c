@@ -44,7 +44,7 @@ static void test_refuses_another_protocol(void **state) {
   (void)state;
   expect_refusal_text(HELLO("11"), "\"code\":-9", "the coordinator (zenps ");
   expect_refusal_text(HELLO("11"), "\"name\":\"ERR_VERSION\"",
-                      "speaks protocol version 10, but the worker at 127.0.0.1:");
+                      "speaks protocol version 11, but the worker at 127.0.0.1:");
   expect_refusal_text(HELLO("11"), "\"id\":\"h\"", "(zenps 9.9) speaks version 11");
 }
 
@@ -491,7 +491,7 @@ static void test_connections_without_memory_are_refused_one_by_one(void **state)
 static int expect_warnings(void **state) {
   (void)state;
   logs_start();
-  logs_expect(ZPS_LOG_WARN, "speaks protocol version 10");
+  logs_expect(ZPS_LOG_WARN, "speaks protocol version 11");
   logs_expect(ZPS_LOG_WARN, "not JSON at byte");
   logs_allow(ZPS_LOG_WARN, "refused: user 65534 is neither user 0 nor root, whom the socket's mode lets in");
   logs_expect(ZPS_LOG_WARN, "speaks TLS, but without it is spoken here");

@@ -289,7 +289,7 @@ class Cut:
         ids, values = convert.rows_of(rows, self._dtype)
         values = values.view(-1)
         scaler = self._compress.scaler
-        if scaler is not None and not bool(torch.isfinite(values).all()):
+        if rows.late or (scaler is not None and not bool(torch.isfinite(values).all())):
             self.cancel()
         for at, sparsifier in enumerate(self._sparsifiers):
             if sparsifier in self._selected:
