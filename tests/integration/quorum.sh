@@ -15,7 +15,7 @@ mkdir "$folder"
 most() { echo "$1" >"$folder/most.part" && mv "$folder/most.part" "$folder/most"; }
 count() { sed -E "s/.*\b$2 ([0-9]+).*/\1/" "$folder/rank-$1"; } # RANK WHAT
 at_least() { [ "$(count "$1" "$2")" -ge "$3" ]; }               # RANK WHAT N
-said_by() { sed -nE "s/^(\[$1\] )?rank $1: .*\b$2 ([0-9]+).*/\2/p" "$scratch/out"; } # RANK WHAT
+said_by() { sed -nE "s/^(\[$1\] )?rank $1: .*\b$2 ([0-9]+).*/\2/p" "$scratch/trainers"; } # RANK WHAT
 
 start c --roles=coordinator --control-listen=127.0.0.1:0 --control-address-file="$scratch/address" --coordinator-min-servers=2
 until_true test -s "$scratch/address"
@@ -25,7 +25,7 @@ ok "two servers are in" until_true both
 
 export ZENPS_LIBRARY=$build/.libs/libzenps.so.0 PYTHONDONTWRITEBYTECODE=1 ZENPS_ROUND_TIMEOUT=300s
 most 6
-zenpsrun -n 3 --coordinator "$address" --job=j -- python3 "$top/tests/integration/quorum.py" "$folder" 100 >"$scratch/out" 2>&1 &
+zenpsrun -n 3 --coordinator "$address" --job=j -- python3 "$top/tests/integration/quorum.py" "$folder" 100 >"$scratch/trainers" 2>&1 &
 job=$!
 for rank in 0 1 2; do ok "rank $rank does its first steps" until_true at_least $rank steps 6; done
 late_before=$(count 2 late)
@@ -54,6 +54,7 @@ ok "and is told of the sums that it cannot have" at_least 2 skipped 15
 ok "but not of more" [ "$(count 2 skipped)" -le 36 ]
 most 0
 ok "the job ends well" wait "$job"
+ok "each rank says what it has" [ "$(grep -c " brought " "$scratch/trainers")" -eq 3 ]
 is "ranks 0 and 1 have the same sums" "$(said_by 0 brought)" "$(said_by 1 brought)"
 kept=$(($(said_by 0 kept) + $(said_by 1 kept) + $(said_by 2 kept)))
 is "all that was given is in a sum, or kept" $(($(said_by 0 brought) + kept)) \
