@@ -48,8 +48,8 @@ enum zps_frame_type {
   ZPS_FRAME_MISSED = 12, /* owner -> worker: as ABORT, of a SEEK alone */
   ZPS_FRAME_RESUME = 13, /* either way: the frame that I expect next. Not of the sequence of its link: it costs no
                           * credit, and goes alone, with a long header whose seq counts these frames, from 1 */
-  ZPS_FRAME_CLOSED = 14, /* owner -> worker: a quorum closed the round, and these ranks are late. worker -> owner: an
-                          * owner of an earlier epoch has said so. Ahead of the sums, or of the push */
+  ZPS_FRAME_CLOSED = 14, /* either way: a quorum closed the round, and these ranks are late. Of an owner, ahead of the
+                          * sums. Of a worker, ahead of its push: an owner of an earlier epoch has said so */
 };
 
 /* The sender of a frame: a rank, or a server (its index in the job's server list) with the top bit set. */
