@@ -64,7 +64,7 @@ struct zps_job_steps {
 /* No more than once, in order. ZPS_ERR_NOMEM. ZPS_ERR_INVALID: too many tensors, steps of one, or steps of all. */
 zps_err_t zps_job_steps_add(struct zps_job_steps *set, uint32_t tensor, uint64_t step) ZPS_MUSTCHECK;
 void zps_job_steps_fini(struct zps_job_steps *set);
-/* Adds the step, whose late ranks are decided: none, or those that the second function names, in ascending order. The
+/* The first function adds a decided step without late ranks, the second adds a late rank to it, in ascending order. The
  * errors of zps_job_steps_add(). */
 zps_err_t zps_job_steps_decide(struct zps_job_steps *set, uint32_t tensor, uint64_t step) ZPS_MUSTCHECK;
 zps_err_t zps_job_steps_decide_late(struct zps_job_steps *set, uint32_t tensor, uint64_t step,

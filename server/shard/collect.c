@@ -230,24 +230,13 @@ static void on_done(struct zps_member *member, const struct zps_frame_done *done
   zps_shard_round_step(round, &(struct zps_shard_machine_event){.type = ZPS_SHARD_DONE, .rank = member->rank});
 }
 
-/* The others may close a round that this rank gives up before any has pushed. It does not wait for ever. */
-static struct zps_shard_round *begin_without(struct zps_tensor *tensor, uint64_t step) {
-  const uint64_t now_ns = zps_clock_ns();
-  struct zps_shard *const shard = tensor->job->shard;
-  struct zps_shard_round *const round = zps_step_round(tensor, step, now_ns);
-  if (!round) return NULL;
-  round->machine->deadline_ns = now_ns + shard->patience_ns;
-  if (round->machine->deadline_ns < shard->next_deadline_ns) shard->next_deadline_ns = round->machine->deadline_ns;
-  return round;
-}
-
 static void on_abort(struct zps_member *member, const struct zps_frame_abort *abort) {
   struct zps_tensor *tensor = zps_tensor_find(member->job, abort->tensor);
   if (!tensor || (tensor->idle && tensor->idle[member->rank])) return;
   struct zps_shard_round *round = zps_shard_round_find(tensor, abort->step);
   if (round && round->machine->state == ZPS_SHARD_PUBLISHED && zps_pull_end(tensor, member->rank, abort->step, false))
     round = zps_shard_round_find(tensor, abort->step);
-  if (!round && tensor->quorum > 0) round = begin_without(tensor, abort->step);
+  if (!round && tensor->quorum > 0) round = zps_quorum_begin(tensor, abort->step);
   if (round) {
     zps_shard_round_step(round, &(struct zps_shard_machine_event){.type = ZPS_SHARD_CANCEL,
                                                                   .rank = member->rank,

@@ -63,7 +63,7 @@ void zps_shard_machine_start(struct zps_shard_machine *machine, const struct zps
   machine->n_remote = 0;
   machine->n_awaited = machine->n_pulls = 0;
   machine->is_kept = config->is_kept;
-  machine->is_closed = machine->is_decided = false;
+  machine->is_closed = machine->is_decided = machine->has_push = false;
   machine->n_full = machine->n_out = machine->n_late = 0;
   machine->close_ns = ZPS_NEVER;
   memset(machine->part_here, 0, machine->n_parts * sizeof machine->part_here[0]);
@@ -226,6 +226,7 @@ static void expire(struct zps_shard_machine *machine, struct zps_shard_machine_a
 
 static void expect_no_more(struct zps_shard_machine *machine, uint32_t rank) {
   const uint8_t *const flags = &machine->ranks[rank];
+  if (*flags & (RANK_DONE | RANK_GONE)) return;
   if (!(*flags & RANK_APART))
     machine->n_reading--;
   else if (!(*flags & RANK_PULLED))
@@ -243,7 +244,7 @@ static void forget_contribution(struct zps_shard_machine *machine, uint32_t rank
 /* From now on the rank is late. What it has announced is as good as announced too late. */
 static void be_late(struct zps_shard_machine *machine, uint32_t rank) {
   expect_no_more(machine, rank);
-  machine->n_late++;
+  machine->n_late += !(machine->ranks[rank] & (RANK_DONE | RANK_GONE));
   machine->ranks[rank] = (uint8_t)((machine->ranks[rank] & ~RANK_TAKEN) | RANK_LATE);
   for (uint32_t part = 0; part < machine->n_parts; part++) {
     uint8_t *const slot = slot_of(machine, part, rank);
@@ -350,6 +351,8 @@ static void announced(struct zps_shard_machine *machine, const struct zps_shard_
     *slot = SLOT_LATE;
     return;
   }
+  if (machine->config.quorum > 0 && !machine->has_push) machine->deadline_ns = ZPS_NEVER;
+  machine->has_push = true;
   if (event->deadline_ns < machine->deadline_ns) machine->deadline_ns = event->deadline_ns;
   if (event->is_here) {
     take_contribution(machine, event, actions);
@@ -435,9 +438,10 @@ static bool is_in(const uint8_t *bits, uint32_t rank) {
 static void decided(struct zps_shard_machine *machine, const struct zps_shard_machine_event *event,
                     struct zps_shard_machine_actions *actions) {
   bool agrees = machine->config.quorum > 0;
-  uint32_t missing = ZPS_SHARD_NO_RANK;
+  uint32_t missing = ZPS_SHARD_NO_RANK, n_in = 0;
   for (uint32_t rank = 0; rank < machine->world; rank++) {
     const bool is_late = is_in(event->late, rank);
+    n_in += !is_late && !(machine->ranks[rank] & RANK_IDLE);
     if (machine->ranks[rank] & RANK_IDLE)
       agrees &= !is_late;
     else if (machine->is_decided || machine->is_closed)
@@ -445,6 +449,7 @@ static void decided(struct zps_shard_machine *machine, const struct zps_shard_ma
     else if (!is_late && zps_shard_machine_is_late(machine, rank))
       missing = rank;
   }
+  agrees &= n_in >= machine->config.quorum;
   if (!agrees || missing != ZPS_SHARD_NO_RANK) {
     struct zps_frame_abort *abort = begin_abort(machine, actions, agrees ? ZPS_ERR_SERVER_LOST : ZPS_ERR_PROTOCOL);
     zps_text_add(abort->text, sizeof abort->text,

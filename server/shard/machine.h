@@ -105,6 +105,7 @@ struct zps_shard_machine {
   bool is_kept;         /* sums are retained by configuration, and not forgotten yet */
   bool is_closed;       /* with a quorum: it is known who is late */
   bool is_decided;      /* an earlier epoch has decided who is late; the round closes when the other ranks are here */
+  bool has_push;        /* with a quorum: `deadline_ns` is of ranks that pushed, and not of words ahead of pushes */
   uint32_t n_full;      /* with a quorum: ranks whose whole contribution is here */
   uint32_t n_out;       /* with a quorum: ranks that cannot be in the sum any more */
   uint32_t n_late;      /* late ranks that have not been told all sums, and may still come */

@@ -133,11 +133,21 @@ void zps_quorum_refuse(struct zps_member *member, const struct zps_tensor *tenso
                  member->rank, tensor->quorum, ZPS_SHARD_KEPT_LATE);
 }
 
+struct zps_shard_round *zps_quorum_begin(struct zps_tensor *tensor, uint64_t step) {
+  const uint64_t now_ns = zps_clock_ns();
+  struct zps_shard *const shard = tensor->job->shard;
+  struct zps_shard_round *const round = zps_step_round(tensor, step, now_ns);
+  if (!round || round->machine->deadline_ns != ZPS_NEVER || round->machine->state != ZPS_SHARD_COLLECTING) return round;
+  round->machine->deadline_ns = now_ns + shard->patience_ns;
+  if (round->machine->deadline_ns < shard->next_deadline_ns) shard->next_deadline_ns = round->machine->deadline_ns;
+  return round;
+}
+
 void zps_quorum_decided(struct zps_member *member, const struct zps_frame_closed *closed) {
   struct zps_tensor *const tensor = zps_tensor_find(member->job, closed->tensor);
   uint8_t late[ZPS_WIRE_LATE_BYTES] = {0};
   if (!tensor || tensor->quorum == 0 || (tensor->idle && tensor->idle[member->rank])) return;
-  struct zps_shard_round *const round = zps_step_round(tensor, closed->step, zps_clock_ns());
+  struct zps_shard_round *const round = zps_quorum_begin(tensor, closed->step);
   if (!round) return; /* its push is answered */
   memcpy(late, closed->late, closed->n_bytes);
   zps_shard_round_step(

@@ -45,7 +45,7 @@ struct perf_result {
   uint32_t partitions;
   uint64_t *sent, *in_union;     /* per partition, all measured steps */
   double worst_push, worst_pull; /* sums over steps of each step's own imbalance */
-  uint64_t late, skipped; /* measured steps that closed without this rank; of these, those whose sum it did not get */
+  uint64_t late, skipped; /* Late: measured steps that closed without this rank. Skipped: late steps without a sum. */
   const char *ran;        /* the scheme that all measured steps ran under; NULL: several */
   bool verified;
 };

@@ -172,6 +172,24 @@ static void test_deadline(void **state) {
   scene_close(&scene);
 }
 
+/* A round that a word ahead of all pushes has begun ends some time. The deadline of pushes takes the place of that. */
+static void test_deadline_without_a_push(void **state) {
+  (void)state;
+  struct scene scene;
+  scene_open(&scene, 3, 2, 0);
+  scene.machine->deadline_ns = 500;
+  decide(&scene, 0, 1 << 1);
+  push(&scene, 1); /* late, so that it does not count */
+  assert_int_equal(scene.machine->deadline_ns, 500);
+  push(&scene, 0);
+  assert_int_equal(scene.machine->deadline_ns, 1000);
+  tick(&scene, 999);
+  assert_int_equal(scene.n_aborted, 0);
+  tick(&scene, 1000);
+  assert_int_equal(scene.code, ZPS_ERR_MISSING);
+  scene_close(&scene);
+}
+
 /* A rank that gives up does so for itself, as long as the others are a quorum. */
 static void test_ranks_that_give_up(void **state) {
   (void)state;
@@ -228,6 +246,35 @@ static void test_decided_by_an_earlier_epoch(void **state) {
   of_rank(&scene, ZPS_SHARD_CANCEL, 1);
   decide(&scene, 2, 1 << 0);
   assert_int_equal(scene.code, ZPS_ERR_SERVER_LOST);
+  scene_close(&scene);
+}
+
+/* Words of a rank that cannot be right end the round, and no count goes wrong. */
+static void test_wrong_decisions(void **state) {
+  (void)state;
+  struct scene scene;
+  scene_open(&scene, 3, 2, 0);
+  decide(&scene, 0, 7);
+  assert_int_equal(scene.code, ZPS_ERR_PROTOCOL);
+  scene_close(&scene);
+  scene_open(&scene, 3, 2, 0);
+  decide(&scene, 0, 1 << 0 | 1 << 1); /* one rank is no quorum of two */
+  assert_int_equal(scene.code, ZPS_ERR_PROTOCOL);
+  scene_close(&scene);
+  scene_open(&scene, 3, 2, 1000);
+  push(&scene, 1);
+  of_rank(&scene, ZPS_SHARD_GONE, 1);
+  announce(&scene, 0, 0, true, true);
+  announce(&scene, 0, 1, true, true);
+  of_rank(&scene, ZPS_SHARD_DONE, 0);
+  assert_int_equal(scene.n_closed, 0);
+  decide(&scene, 2, 1 << 1);
+  assert_true(scene.machine->n_reading <= 3 && scene.machine->n_awaited <= 3 && scene.machine->n_late == 0);
+  push(&scene, 2);
+  assert_int_equal(scene.n_closed, 1);
+  reduce(&scene);
+  of_rank(&scene, ZPS_SHARD_DONE, 2);
+  assert_int_equal(scene.n_retired, 1);
   scene_close(&scene);
 }
 
@@ -355,8 +402,10 @@ int main(void) {
       cmocka_unit_test(test_closes_after_the_grace),
       cmocka_unit_test(test_without_grace),
       cmocka_unit_test(test_deadline),
+      cmocka_unit_test(test_deadline_without_a_push),
       cmocka_unit_test(test_ranks_that_give_up),
       cmocka_unit_test(test_decided_by_an_earlier_epoch),
+      cmocka_unit_test(test_wrong_decisions),
       cmocka_unit_test(test_ranks_that_only_give),
       cmocka_unit_test(test_sums_that_are_forgotten),
       cmocka_unit_test(test_every_order),
