@@ -3,6 +3,8 @@
 #ifndef ZPS_NET_BACKEND_H
 #define ZPS_NET_BACKEND_H
 
+#include <netinet/in.h>
+
 #include "common/net/net.h"
 
 struct zps_net_ops {
@@ -44,6 +46,11 @@ struct zps_net_peer {
 /* The backends. `config->provider` has been reduced to the part that concerns the backend. */
 zps_err_t zps_net_ofi_open(const struct zps_net_config *config, const struct zps_net_handler *handler,
                            struct zps_net **net_p, struct zps_error *error) ZPS_MUSTCHECK;
+zps_err_t zps_net_tls_open(const struct zps_net_config *config, const struct zps_net_handler *handler,
+                           struct zps_net **net_p, struct zps_error *error) ZPS_MUSTCHECK;
+/* The address of this host that provider tcp would take, without a port, and the name of its interface. */
+zps_err_t zps_net_ofi_host(const struct zps_net_config *config, struct sockaddr_in6 *addr_p, char *interface,
+                           size_t size, struct zps_error *error) ZPS_MUSTCHECK;
 void zps_net_ofi_list(const struct zps_net_config *config, void (*line)(void *ctx, const char *text), void *ctx);
 typedef zps_err_t zps_net_open_t(const struct zps_net_config *config, const struct zps_net_handler *handler,
                                  struct zps_net **net_p, struct zps_error *error);

@@ -1,8 +1,8 @@
 /*
  * The fabric: reliable datagrams of up to max_msg bytes between peers, and one-sided reads of registered memory.
  *
- * Backends: libfabric (ofi/), and a wrapper that injects faults and checks the rules below over any other (fault.c).
- * Test programs have one in process, too (tests/support/fabrics/loop.h).
+ * Backends: libfabric (ofi/), TLS over TCP (tls/), and a wrapper that injects faults and checks the rules below over
+ * any other (fault.c). Test programs have one in process, too (tests/support/fabrics/loop.h).
  *
  * Threads: one thread, the progress thread, makes every call on a `struct zps_net` and on what belongs to it
  * (FI_THREAD_DOMAIN). Only zps_net_wake() may come from elsewhere. Callbacks run inside zps_net_progress().
@@ -29,6 +29,7 @@
 
 struct zps_net;
 struct zps_net_peer;
+struct zps_tls;
 
 struct zps_net_config {
   const char *provider;  /* "auto" or a name of the preference list; prefix "fault+" wraps it */
@@ -42,8 +43,11 @@ struct zps_net_config {
   unsigned spin_us;             /* how long zps_net_wait() spins before it blocks; 0 when cores are oversubscribed */
   unsigned keepalive_ms;        /* TCP connections that carry nothing for so long carry an empty packet; 0: none does */
   unsigned connect_timeout_ms;  /* a send that the fabric will not take for so long fails the peer */
-  bool device_memory;           /* take a fabric's offer to reach device memory, where it makes one */
-  const char *fault; /* "fault+": rules such as "seed=1,again=0.1,delay=0.05:3ms,drop=0.01,kill=200"; see fault.h */
+  bool encrypt;        /* nobody else can read what goes over the fabric: "auto" takes tls, others are refused */
+  struct zps_tls *tls; /* of provider tls: this process's certificate; NULL: none. The fabric takes a reference */
+  bool dials; /* tls: this end connects to servers, and they answer over these connections. A rank, maybe behind NAT */
+  bool device_memory; /* take a fabric's offer to reach device memory, where it makes one */
+  const char *fault;  /* "fault+": rules such as "seed=1,again=0.1,delay=0.05:3ms,drop=0.01,kill=200"; see fault.h */
 };
 
 struct zps_net_handler {

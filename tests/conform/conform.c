@@ -40,10 +40,17 @@ struct zps_net_config conform_config(void) {
       .provider = conform_target->provider,
       .interface = conform_target->interface,
       .fault = conform_target->fault,
+      .tls = conform_target->tls,
       .max_msg = CONFORM_MAX_MSG,
       .n_recv = 64,
       .connect_timeout_ms = PATIENCE_NEVER_MS,
   };
+}
+
+struct zps_net_config conform_config_of_second(const struct zps_net_config *config) {
+  struct zps_net_config second = *config;
+  second.dials = conform_target->dials;
+  return second;
 }
 
 static void on_message(void *ctx, const void *data, size_t len) {
@@ -83,8 +90,9 @@ struct zps_net_peer *conform_peer_add(struct conform_node *node, const struct co
 }
 
 void conform_pair_open(struct conform_pair *pair, const struct zps_net_config *config) {
+  const struct zps_net_config second = conform_config_of_second(config);
   conform_node_open(&pair->a, config);
-  conform_node_open(&pair->b, config);
+  conform_node_open(&pair->b, &second);
   pair->a_to_b = conform_peer_add(&pair->a, &pair->b);
   pair->b_to_a = conform_peer_add(&pair->b, &pair->a);
 }

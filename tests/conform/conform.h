@@ -29,6 +29,8 @@ struct conform_target {
   bool answers_reads;    /* memory that is read is sent by the progress of its owner, piece by piece */
   bool polls;            /* no descriptor to sleep on */
   bool leaks_when_stuck; /* leaves an endpoint with reads pending at a hung peer open, with a warning */
+  bool dials;            /* a pair's second end, and the child, connect to the others, and nobody to them */
+  struct zps_tls *tls;   /* the certificate of all ends; NULL: the fabric needs none */
   unsigned slowness;     /* divides the number of iterations; 0 is 1 */
 };
 
@@ -69,6 +71,8 @@ void conform_allow_warnings(unsigned n);
 unsigned conform_scale(unsigned iterations);
 
 struct zps_net_config conform_config(void);
+/* Of a pair's second end, and of the child, where the first one has `config`. */
+struct zps_net_config conform_config_of_second(const struct zps_net_config *config);
 void conform_node_open(struct conform_node *node, const struct zps_net_config *config);
 void conform_node_close(struct conform_node *node);
 struct zps_net_peer *conform_peer_add(struct conform_node *node, const struct conform_node *to);

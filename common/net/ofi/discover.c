@@ -166,6 +166,22 @@ zps_err_t zps_ofi_discover(const struct zps_net_config *config, struct fi_info *
   return code;
 }
 
+zps_err_t zps_net_ofi_host(const struct zps_net_config *config, struct sockaddr_in6 *addr_p, char *interface,
+                           size_t size, struct zps_error *error) {
+  struct zps_net_config same = *config;
+  struct fi_info *info;
+  same.provider = "tcp";
+  same.device_memory = false;
+  const zps_err_t code = zps_ofi_discover(&same, &info, error);
+  if (code != ZPS_OK) return code;
+  memset(addr_p, 0, sizeof *addr_p);
+  memcpy(addr_p, info->src_addr, info->src_addrlen < sizeof *addr_p ? info->src_addrlen : sizeof *addr_p);
+  addr_p->sin6_port = 0; /* where a sockaddr_in has it, too */
+  snprintf(interface, size, "%s", info->domain_attr->name);
+  fi_freeinfo(info);
+  return ZPS_OK;
+}
+
 void zps_net_ofi_list(const struct zps_net_config *config, void (*line)(void *ctx, const char *text), void *ctx) {
   enum { KNOWN_MAX = 256 };
   char(*known)[160] = calloc(KNOWN_MAX, sizeof *known);
