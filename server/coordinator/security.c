@@ -138,6 +138,23 @@ static zps_json *add_connections(const struct zps_coordinator *coordinator, zps_
   return add(rows, "connections", n_far > 0 ? "open" : "host", how, ZPS_LEAK_REMEDY);
 }
 
+/* Ranks have the provider of their servers. */
+static zps_json *add_gradients(const struct zps_coordinator *coordinator, zps_json *rows) {
+  unsigned n_plain = 0;
+  const unsigned n = zps_members_servers(coordinator->members);
+  char how[200];
+  const char *first = "";
+  for (unsigned i = 0; i < n; i++) {
+    const struct zps_member_server *server = zps_members_server(coordinator->members, i);
+    if (strcmp(server->fabric.provider, "tls") != 0 && n_plain++ == 0) first = server->name;
+  }
+  if (n > 0 && n_plain == 0) return add(rows, "gradients", "guarded", "encrypted, TLS 1.3", "");
+  snprintf(how, sizeof how, "not encrypted, whoever reads the fabric reads them%s%.80s%s",
+           n_plain < n ? ": those of " : "", n_plain < n ? first : "", n_plain < n && n_plain > 1 ? ", ..." : "");
+  return add(rows, "gradients", "open", how,
+             "fabric.encrypt = yes, for ranks, too (ZENPS_FABRIC_ENCRYPT), WireGuard, or a fabric that encrypts (EFA)");
+}
+
 zps_json *zps_coordinator_security(const struct zps_coordinator *coordinator) {
   zps_json *rows = add_control(coordinator, zps_json_array());
   rows = add_servers(coordinator, rows);
@@ -147,7 +164,6 @@ zps_json *zps_coordinator_security(const struct zps_coordinator *coordinator) {
   rows = add_reads(coordinator, rows);
   rows = add_memory(coordinator, rows);
   rows = add_connections(coordinator, rows);
-  rows = add(rows, "gradients", "open", "not encrypted, whoever reads the fabric reads them",
-             "WireGuard, IPsec, or a fabric that encrypts (EFA)");
+  rows = add_gradients(coordinator, rows);
   return zps_json_set(zps_json_object(), "parts", rows);
 }

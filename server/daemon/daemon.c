@@ -285,6 +285,8 @@ static zps_err_t start_shard(struct daemon *daemon, struct zps_error *error) {
                      toward, sizeof toward);
   const struct zps_shard_config config = {
       .net = {.provider = options->fabric_provider,
+              .encrypt = options->fabric_encrypt,
+              .tls = daemon->tls,
               .toward = toward,
               .interface = options->fabric_interface,
               .subnet = options->fabric_subnet,

@@ -180,7 +180,13 @@ static const struct zps_opt opts[] = {
 
     OPT(ZPS_OPT_STRING, fabric_provider, .name = "fabric.provider", .arg = "NAME", .def = "auto",
         .env_fallback = "ZENPS_PROVIDER",
-        .help = "fabric provider: net, tcp, tcp;ofi_rxm, shm or sockets. Nobody has tried verbs;ofi_rxm, efa and cxi"),
+        .help =
+            "fabric provider: net, tcp, tcp;ofi_rxm, shm, sockets, or tls, which encrypts gradients and takes ranks "
+            "behind NAT. Nobody has tried verbs;ofi_rxm, efa and cxi"),
+    OPT(ZPS_OPT_BOOL, fabric_encrypt, .name = "fabric.encrypt",
+        .help =
+            "encrypt gradients: provider auto then takes tls, and others are refused. It needs tls.ca, tls.cert and "
+            "tls.key. Set it, or the provider tls, for servers and ranks alike"),
     OPT(ZPS_OPT_STRING, fabric_interface, .name = "fabric.interface", .arg = "NAMES", .env_fallback = "ZENPS_INTERFACE",
         .help = "network interfaces to use (eth0,ib0), or to avoid (^docker0,lo). Without this option and "
                 "fabric.subnet, the interface on the route to the coordinator comes first"),

@@ -112,6 +112,10 @@ static const struct zps_opt opts[] = {
      .help = "A TCP connection for gradients that carries nothing for so long carries an empty packet: no firewall "
              "forgets it, and a connection whose other end is gone is found, which keeps its peer out until then; 0: "
              "none does."},
+    {.name = "fabric.encrypt",
+     .type = ZPS_OPT_BOOL,
+     .offset = FIELD(encrypt),
+     .help = "Encrypt gradients: provider auto takes tls, which needs the three files of TLS; others are refused."},
     {.name = "fabric.fault",
      .type = ZPS_OPT_STRING,
      .offset = FIELD(fault),
