@@ -45,7 +45,8 @@ zps_err_t zps_coordinator_may_name(const struct zps_coordinator_conn *conn, cons
     return ZPS_OK;
   return zps_fail(error, ZPS_ERR_REFUSED,
                   "the address for gradients, %.90s, is not that of the connection, %.60s, nor in a network that the "
-                  "coordinator knows of: %s of the coordinator names such networks, and %s = any takes all",
+                  "coordinator knows of: %s of the coordinator names such networks, and %s = any takes all. For ranks "
+                  "behind NAT set %s = yes, for servers and ranks",
                   fabric->address, zps_rpc_conn_peer(conn->rpc), zps_config_said("fabric.subnet"),
-                  zps_config_said("coordinator.addresses"));
+                  zps_config_said("coordinator.addresses"), zps_config_said("fabric.encrypt"));
 }

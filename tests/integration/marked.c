@@ -1,6 +1,6 @@
 /*
  * A rank whose gradients are the same eight bytes, "GRADIENT", again and again: whoever reads the network can look for
- * them. Checks every sum. Run by encrypted.sh: marked STEPS.
+ * them. Checks every sum. Run by encrypted.sh and nat.sh: marked STEPS.
  */
 #include <stdio.h>
 #include <stdlib.h>
