@@ -1,4 +1,4 @@
-/* Opening a libfabric endpoint, and creating objects on it, without memory. */
+/* Opening an endpoint, and creating objects on it, without memory. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -6,9 +6,12 @@
 #include <cmocka.h>
 
 #include "common/net/net.h"
+#include "tests/conform/conform_certs.h"
 #include "tests/support/oom.h"
 
 struct fixture {
+  const char *provider;
+  struct zps_tls *tls;
   struct zps_net *net;
   struct zps_net_peer *peer;
   struct zps_net_mem mem;
@@ -30,7 +33,8 @@ static void on_peer_error(void *ctx, struct zps_net_peer *peer, zps_err_t code, 
 
 static zps_err_t fabric_open(void *ctx) {
   struct fixture *fixture = ctx;
-  const struct zps_net_config config = {.provider = "tcp", .interface = "lo", .max_msg = 512, .n_recv = 4};
+  const struct zps_net_config config = {
+      .provider = fixture->provider, .tls = fixture->tls, .interface = "lo", .max_msg = 512, .n_recv = 4};
   const struct zps_net_handler handler = {.on_message = on_message, .on_peer_error = on_peer_error};
   return zps_net_open(&config, &handler, &fixture->net, NULL);
 }
@@ -72,9 +76,9 @@ static void receives_return(void *ctx) {
   assert_int_equal(zps_net_reserve(fixture->net, -100), ZPS_OK);
 }
 
-static void test_sweep(void **state) {
+static void test_libfabric(void **state) {
   (void)state;
-  struct fixture fixture = {0};
+  struct fixture fixture = {.provider = "tcp"};
   oom_sweep(fabric_open, fabric_close, &fixture, 3);
   assert_int_equal(fabric_open(&fixture), ZPS_OK);
   oom_sweep(peer_add, peer_evict, &fixture, 3);
@@ -83,7 +87,20 @@ static void test_sweep(void **state) {
   fabric_close(&fixture);
 }
 
+/* A peer without memory for its connection fails later: its owner tries again. */
+static void test_tls(void **state) {
+  (void)state;
+  struct fixture fixture = {.provider = "tls", .tls = conform_certs_open()};
+  assert_non_null(fixture.tls);
+  oom_sweep(fabric_open, fabric_close, &fixture, 1);
+  assert_int_equal(fabric_open(&fixture), ZPS_OK);
+  oom_sweep(peer_add, peer_evict, &fixture, 1);
+  oom_sweep(memory_register, memory_release, &fixture, 1);
+  fabric_close(&fixture);
+  conform_certs_close(fixture.tls);
+}
+
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(test_sweep)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(test_libfabric), cmocka_unit_test(test_tls)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
