@@ -40,11 +40,10 @@ ok "a scheme between ranks" run -n 2 --servers 1 --encrypt -- "${perf[@]}" --sch
 said "right, too" '"verified": *true'
 
 # ---- the death of a server ----
-run -n 2 --servers 2 --provider tls -- "$marked" 3000 >"$scratch/steps" 2>"$scratch/log" &
+zenpsrun --prefix=no -n 2 --servers 2 --provider tls -- "$marked" 3000 >"$scratch/steps" 2>"$scratch/log" &
 job=$!
 ok "a job runs" until_true grep -q '^step 100$' "$scratch/steps"
-victim=$(pgrep -P "$(pgrep -P "$job" -x zenpsrun || echo "$job")" -f -- '--server-name=server1')
-ok "a server is killed" kill -KILL "$victim"
+ok "a server is killed" pkill -KILL -P "$job" -f -- '--server-name=server1'
 wait "$job"
 is "its job goes on" $? 0
 cp "$scratch/steps" "$scratch/out"

@@ -2,9 +2,9 @@
 # Two ranks in two homes, each behind a NAT that lets connections out and none in, both with the same private address; one
 # server with a public address. Encrypted, they train to right sums. Over another fabric each gets an error that says how.
 . "$(dirname "$0")/../support/tap.sh"
-name=n$(($$ % 1000000)) public=198.51.100
+homes=n$(($$ % 1000000)) public=198.51.100
 namespaces=(s net r0 r1 h0 h1)
-homes_down() { for ns in "${namespaces[@]}"; do ip netns del "$name-$ns" 2>/dev/null; done; }
+homes_down() { for ns in "${namespaces[@]}"; do ip netns del "$homes-$ns" 2>/dev/null; done; }
 
 # A NAT in network namespaces needs root, iproute2 and nftables.
 rules='table ip nat {
@@ -22,20 +22,20 @@ table ip guard {
   }
 }'
 link() { # NAMESPACE ADDRESS: onto the public network
-  ip -n "$name-$1" link add eth0 type veth peer name "p$1" netns "$name-net" &&
-    ip -n "$name-net" link set "p$1" master br0 up && ip -n "$name-$1" addr add "$2/24" dev eth0 && ip -n "$name-$1" link set eth0 up
+  ip -n "$homes-$1" link add eth0 type veth peer name "p$1" netns "$homes-net" &&
+    ip -n "$homes-net" link set "p$1" master br0 up && ip -n "$homes-$1" addr add "$2/24" dev eth0 && ip -n "$homes-$1" link set eth0 up
 }
 homes_up() {
   local ns i
-  for ns in "${namespaces[@]}"; do ip netns add "$name-$ns" && ip -n "$name-$ns" link set lo up || return 1; done
-  ip -n "$name-net" link add br0 type bridge && ip -n "$name-net" link set br0 up && link s $public.1 || return 1
+  for ns in "${namespaces[@]}"; do ip netns add "$homes-$ns" && ip -n "$homes-$ns" link set lo up || return 1; done
+  ip -n "$homes-net" link add br0 type bridge && ip -n "$homes-net" link set br0 up && link s $public.1 || return 1
   for i in 0 1; do
-    link "r$i" "$public.1$i" && ip -n "$name-h$i" link add eth0 type veth peer name in netns "$name-r$i" &&
-      ip -n "$name-h$i" addr add 10.0.0.2/24 dev eth0 && ip -n "$name-h$i" link set eth0 up &&
-      ip -n "$name-r$i" addr add 10.0.0.1/24 dev in && ip -n "$name-r$i" link set in up &&
-      ip -n "$name-h$i" route add default via 10.0.0.1 &&
-      nsenter --net="/run/netns/$name-r$i" sysctl -qw net.ipv4.ip_forward=1 &&
-      nsenter --net="/run/netns/$name-r$i" nft -f - <<<"$rules" || return 1
+    link "r$i" "$public.1$i" && ip -n "$homes-h$i" link add eth0 type veth peer name in netns "$homes-r$i" &&
+      ip -n "$homes-h$i" addr add 10.0.0.2/24 dev eth0 && ip -n "$homes-h$i" link set eth0 up &&
+      ip -n "$homes-r$i" addr add 10.0.0.1/24 dev in && ip -n "$homes-r$i" link set in up &&
+      ip -n "$homes-h$i" route add default via 10.0.0.1 &&
+      nsenter --net="/run/netns/$homes-r$i" sysctl -qw net.ipv4.ip_forward=1 &&
+      nsenter --net="/run/netns/$homes-r$i" nft -f - <<<"$rules" || return 1
   done
 }
 trap 'homes_down; tap_end' EXIT
@@ -47,18 +47,18 @@ fi
 
 unset ZENPS_INTERFACE
 ok "certificates" zenpsctl certs init "$scratch/certs" --coordinators=c --workers=w
-as() { # NAME NAMESPACE COMMAND...: with this certificate
+as() { # NAME NAMESPACE COMMAND...: with this certificate, in the place of this shell
   local who=$1 where=$2
   shift 2
-  ZENPS_TLS_CA=$scratch/certs/ca.pem ZENPS_TLS_CERT=$scratch/certs/$who.pem ZENPS_TLS_KEY=$scratch/certs/$who.key \
-    nsenter --net="/run/netns/$name-$where" "$@"
+  exec env ZENPS_TLS_CA="$scratch/certs/ca.pem" ZENPS_TLS_CERT="$scratch/certs/$who.pem" ZENPS_TLS_KEY="$scratch/certs/$who.key" \
+    nsenter --net="/run/netns/$homes-$where" "$@"
 }
 server=
 start() { # OPTION...
   rm -f "$scratch/address"
   as coordinator-c s zenpsd --control-listen=$public.1:7077 --control-address-file="$scratch/address" --control-dead=10s "$@" 2>"$scratch/server.log" &
   server=$!
-  until_true [ -s "$scratch/address" ]
+  until_true [ -s "$scratch/address" ] || { cat "$scratch/server.log" && return 1; }
 }
 stop() { kill "$server" && wait "$server"; }
 ranks() { # VARIABLE...: both ranks; statuses in $status, what they say in $scratch/rank.0 and rank.1
@@ -84,7 +84,7 @@ stop
 ok "a server that does not, and knows who may be where" start --fabric-provider=net
 ranks ZENPS_PROVIDER=net
 is "ranks are refused" "$status" "1 1 "
-said "why, and how they would not be" 'is not that of the connection.* For ranks behind NAT set fabric.encrypt = yes'
+said "why, and how they would not be" 'is not that of the connection.* For ranks behind NAT set (--)?fabric.encrypt = yes'
 stop
 
 ok "a server that takes any address" start --fabric-provider=net --coordinator-addresses=any
