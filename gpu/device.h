@@ -250,6 +250,7 @@ struct zps_device_ops {
 /* An implementation's device begins with this. */
 struct zps_device {
   const struct zps_device_ops *ops;
+  char pci_address[20]; /* "0000:86:00.0"; "": not known */
 };
 
 /* Opens the device with number `index` of a library with the exports of libzenps_cuda.so; NULL: that one. The library
@@ -261,7 +262,7 @@ void zps_device_close(struct zps_device *device); /* NULL is allowed */
 /* The function that libzenps_cuda.so exports, under this name; another version is refused. */
 #define ZPS_DEVICE_CUDA_LIBRARY "libzenps_cuda.so.0"
 #define ZPS_DEVICE_CUDA_OPEN "zps_cuda_device_open"
-#define ZPS_DEVICE_ABI 5
+#define ZPS_DEVICE_ABI 6
 typedef zps_err_t (*zps_device_cuda_open_t)(unsigned abi, unsigned index, struct zps_device **device_p,
                                             struct zps_error *error);
 zps_err_t zps_cuda_device_open(unsigned abi, unsigned index, struct zps_device **device_p,
