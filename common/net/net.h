@@ -22,6 +22,7 @@
 #include "common/base/err.h"
 
 #define ZPS_NET_ADDR_MAX 256u
+#define ZPS_NET_WHY_MAX 160u
 #define ZPS_NET_MSG_MAX 16384u /* net, ofi_rxm, shm, sockets send this eagerly; a rendezvous may never end */
 
 #define ZPS_NET_CONNECT_TIMEOUT_MS 10000u /* connect_timeout_ms of daemons and trainers */
@@ -32,10 +33,13 @@ struct zps_net_peer;
 
 struct zps_net_config {
   const char *provider;  /* "auto" or a name of the preference list; prefix "fault+" wraps it */
-  const char *interface; /* "eth0,ib0", "^docker0,lo": use these, or all but these; NULL: any */
+  const char *interface; /* "eth0,ib0": cards, which the processes of a host take in this order; "^docker0,lo": all but
+                          * these; NULL: any. Names of interfaces and cards, and PCI addresses */
   const char *subnet;    /* "10.0.0.0/8,fd00::/8": the address must be inside; NULL: any */
   const char *toward; /* a host, the coordinator's: with neither of both, the interface on the way there comes first; ""
                        * or NULL: the default route's */
+  const char *gpu;    /* the nearest card is for its PCI address; "" or NULL: for the process's processors */
+  unsigned number;    /* of the process among those of its host, 0 too where it is not known: equal cards are dealt */
   uint16_t port_low, port_high; /* listening ports of tcp-like providers; 0: any */
   size_t max_msg;               /* largest message, both ways */
   unsigned n_recv;              /* receives posted at start, shared by all peers; zps_net_reserve() adds more */
@@ -60,6 +64,8 @@ struct zps_net_info {
   char protocol[48];
   char addr_format[32];
   char domain[64];                /* interface or device */
+  char place[64];                 /* its PCI address and NUMA node, as far as known */
+  char why[ZPS_NET_WHY_MAX];      /* the process has this card */
   char address[96];               /* printable */
   uint8_t addr[ZPS_NET_ADDR_MAX]; /* opaque, for the peers' zps_net_peer_add() */
   size_t addr_len;
@@ -177,7 +183,8 @@ struct zps_net_counters {
 };
 const struct zps_net_counters *zps_net_counters(const struct zps_net *net);
 
-/* One line per usable provider/domain/address of this host, for --list-providers and for error texts. */
+/* One line per usable provider/domain/address of this host, with its place, for --list-providers and for error texts.
+ */
 void zps_net_list(const struct zps_net_config *config, void (*line)(void *ctx, const char *text), void *ctx);
 
 #endif

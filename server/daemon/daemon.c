@@ -286,6 +286,7 @@ static zps_err_t start_shard(struct daemon *daemon, struct zps_error *error) {
   const struct zps_shard_config config = {
       .net = {.provider = options->fabric_provider,
               .toward = toward,
+              .number = (unsigned)options->server_index,
               .interface = options->fabric_interface,
               .subnet = options->fabric_subnet,
               .port_low = (uint16_t)options->fabric_port_low,

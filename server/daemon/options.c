@@ -143,6 +143,10 @@ static const struct zps_opt opts[] = {
                 "name it, or be a coordinator's as well"),
     OPT(ZPS_OPT_STRING, server_host, .name = "server.host", .arg = "NAME",
         .help = "name of this host in tables and errors (default: the host's name)"),
+    OPT(ZPS_OPT_UINT, server_index, .name = "server.index", .arg = "N", .def = "0", .max = 4095,
+        .env_fallback = "SLURM_LOCALID",
+        .help = "number of this server among those of its host, from 0. Servers of a host take different network "
+                "cards by it"),
     OPT(ZPS_OPT_BYTES, server_memory_limit_bytes, .name = "server.memory_limit", .arg = "SIZE",
         .help = "most memory for gradients of all jobs (default: half of the machine's, or of its container's)"),
     OPT(ZPS_OPT_UINT, server_reduce_threads, .name = "server.reduce_threads", .arg = "N", .max = 256,
@@ -182,8 +186,9 @@ static const struct zps_opt opts[] = {
         .env_fallback = "ZENPS_PROVIDER",
         .help = "fabric provider: net, tcp, tcp;ofi_rxm, shm or sockets. Nobody has tried verbs;ofi_rxm, efa and cxi"),
     OPT(ZPS_OPT_STRING, fabric_interface, .name = "fabric.interface", .arg = "NAMES", .env_fallback = "ZENPS_INTERFACE",
-        .help = "network interfaces to use (eth0,ib0), or to avoid (^docker0,lo). Without this option and "
-                "fabric.subnet, the interface on the route to the coordinator comes first"),
+        .help = "network interfaces or cards to use (eth0,ib0; rdmap0s6,0000:86:00.0), or to avoid (^docker0,lo). "
+                "Processes of a host take the named ones in this order. Without this option and fabric.subnet, the "
+                "interface on the route to the coordinator comes first, and processes share out equal cards"),
     OPT(ZPS_OPT_STRING, fabric_subnet, .name = "fabric.subnet", .arg = "CIDR", .env_fallback = "ZENPS_SUBNET",
         .help = "use an address inside one of these (10.0.0.0/8,fd00::/8)"),
     OPT(ZPS_OPT_UINT, fabric_port_low, .name = "fabric.port_low", .arg = "PORT", .max = 65535,

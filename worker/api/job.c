@@ -180,6 +180,7 @@ static zps_err_t job_open(struct zenps_job *job, const struct zps_last_place *la
   struct zps_worker_device *device;
   zps_err_t err = ZPS_OK;
   if (job->options.device >= 0) err = zps_worker_device_get(job, job->options.device, &device, error);
+  if (job->options.device >= 0 && err == ZPS_OK) job->options.gpu_address = device->device->pci_address;
   zps_rounds_init(&job->rounds, &job->plane);
   job->rounds.idle = zps_worker_tensors_age;
   job->rounds.idle_ctx = job;

@@ -17,12 +17,14 @@ struct zps_worker_options {
   char *device_name, *device_library; /* texts of the options; device_name is a number, or NULL: none. device_library
                                          NULL: libzenps_cuda.so */
   int device;                         /* of the GPU; -1: none was named */
+  const char *gpu_address;            /* of that GPU on PCI, borrowed; NULL: none is open */
   uint64_t rank, world;
   uint64_t min_world,
       max_world; /* of an elastic job, whose rank and world are wishes until it is open; 0: it is none */
   uint64_t join_wait_ms;
   uint64_t server_places; /* 0: as the coordinator is set up */
   uint64_t local_world;   /* ranks on this host: they share its cores */
+  uint64_t local_rank;    /* among them; 0 too where nothing tells */
   uint64_t threads;
   uint64_t join_timeout_ms, round_timeout_ms;
   uint64_t keepalive_ms;        /* of the fabric's TCP connections; 0: none */

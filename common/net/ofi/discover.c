@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "common/base/route.h"
+#include "common/base/subnet.h"
 #include "common/net/ofi/hidden.h"
 #include "common/net/ofi/impl.h"
 #include "common/net/ofi/select.h"
@@ -108,27 +109,52 @@ static struct ofi_iface *iface_list(size_t *n_p) {
     snprintf(iface->name, sizeof iface->name, "%s", a->ifa_name);
     memcpy(&iface->addr, a->ifa_addr,
            a->ifa_addr->sa_family == AF_INET ? sizeof(struct sockaddr_in) : sizeof(struct sockaddr_in6));
+    const uint8_t *mask;
+    const size_t n_bytes = a->ifa_netmask ? zps_subnet_bytes(a->ifa_netmask, &mask) : 0;
+    for (size_t i = 0; i < n_bytes; i++) iface->bits += (unsigned)__builtin_popcount(mask[i]);
   }
   freeifaddrs(all);
   return ifaces;
 }
 
-/* The same fabric with its offer to reach device memory, if it makes one: the choice does not depend on it. */
-static void prefer_device_memory(const struct ofi_iface *ifaces, size_t n_ifaces, const struct ofi_wish *wish,
-                                 struct fi_info **info_p) {
+static struct ofi_place place_of_process(const char *gpu) {
+  struct ofi_place place;
+  cpu_set_t cpus;
+  if (sched_getaffinity(0, sizeof cpus, &cpus) != 0) CPU_ZERO(&cpus);
+  if (gpu && gpu[0])
+    zps_ofi_place_of_pci("", gpu, &place);
+  else
+    zps_ofi_place_of_cpus("", &cpus, &place);
+  return place;
+}
+
+/* The same card with its offer to reach device memory, if it makes one: the choice does not depend on it. */
+static void prefer_device_memory(const struct ofi_host *host, const struct ofi_wish *wish, struct fi_info **info_p) {
   struct fi_info *list = NULL;
-  const struct fi_info *found = NULL;
+  struct ofi_choice choice;
   struct ofi_wish same = *wish;
   same.provider = (*info_p)->fabric_attr->prov_name;
-  if (info_list(true, &list) == 0 && zps_ofi_select(list, ifaces, n_ifaces, &same, &found, NULL) == ZPS_OK &&
-      strcmp(found->domain_attr->name, (*info_p)->domain_attr->name) == 0) {
-    struct fi_info *const copy = fi_dupinfo(found);
+  same.interface = (*info_p)->domain_attr->name;
+  if (info_list(true, &list) == 0 && zps_ofi_select(list, host, &same, &choice, NULL) == ZPS_OK &&
+      strcmp(choice.info->domain_attr->name, (*info_p)->domain_attr->name) == 0) {
+    struct fi_info *const copy = fi_dupinfo(choice.info);
     if (copy) {
       fi_freeinfo(*info_p);
       *info_p = copy;
     }
   }
   if (list) fi_freeinfo(list);
+}
+
+static void say_ruled_out(const struct ofi_wish *wish, const struct ofi_choice *choice) {
+  char better[160], taken[160];
+  if (!choice->ruled_out) return;
+  const bool has_interface = wish->interface && wish->interface[0], has_subnet = wish->subnet && wish->subnet[0];
+  zps_log_warn("%s%s%s%s%s out %s: %s is used. Name the card (zenpsd --list-providers) to use it",
+               has_interface ? "interface " : "", has_interface ? wish->interface : "",
+               has_interface && has_subnet ? " and " : "", has_subnet ? "subnet " : "", has_subnet ? wish->subnet : "",
+               zps_ofi_info_text(choice->ruled_out, better, sizeof better),
+               zps_ofi_info_text(choice->info, taken, sizeof taken));
 }
 
 /* The fabric that was asked for is not there: what may hide it. */
@@ -139,28 +165,35 @@ static zps_err_t add_hidden(const char *provider, struct zps_error *error) {
   return error ? zps_fail(error, code, "%s%s", error->text, hidden) : code;
 }
 
-zps_err_t zps_ofi_discover(const struct zps_net_config *config, struct fi_info **info_p, struct zps_error *error) {
+zps_err_t zps_ofi_discover(const struct zps_net_config *config, struct zps_net_info *net_info, struct fi_info **info_p,
+                           struct zps_error *error) {
   struct ofi_wish wish = {.provider = config->provider, .interface = config->interface, .subnet = config->subnet};
   struct sockaddr_storage source;
   struct fi_info *list = NULL;
-  const struct fi_info *found = NULL;
+  struct ofi_choice choice = {.info = NULL};
   set_port_range(config);
   const int rc = info_list(false, &list);
   if (rc != 0 && rc != -FI_ENODATA) {
     (void)zps_ofi_fail(error, rc, "fi_getinfo", NULL);
     return add_hidden(config->provider, error);
   }
-  size_t n_ifaces;
-  struct ofi_iface *ifaces = iface_list(&n_ifaces);
+  struct ofi_host host = {.root = "", .place = place_of_process(config->gpu), .number = config->number};
+  struct ofi_iface *const ifaces = iface_list(&host.n_ifaces);
+  host.ifaces = ifaces;
   const bool is_said = (wish.interface && wish.interface[0]) || (wish.subnet && wish.subnet[0]);
   if (!is_said && zps_route_source(config->toward, &source)) wish.source = &source;
-  zps_err_t code = zps_ofi_select(list, ifaces, n_ifaces, &wish, &found, error);
+  zps_err_t code = zps_ofi_select(list, &host, &wish, &choice, error);
   if (code == ZPS_ERR_FABRIC) code = add_hidden(config->provider, error);
   if (code == ZPS_OK) {
-    *info_p = fi_dupinfo(found);
+    struct ofi_place place;
+    say_ruled_out(&wish, &choice);
+    zps_ofi_place_of_card("", choice.info, &place);
+    zps_ofi_place_text(&place, net_info->place, sizeof net_info->place);
+    memcpy(net_info->why, choice.why, sizeof net_info->why);
+    *info_p = fi_dupinfo(choice.info);
     if (!*info_p) code = zps_fail(error, ZPS_ERR_NOMEM, "out of memory for the fabric's description");
   }
-  if (code == ZPS_OK && config->device_memory) prefer_device_memory(ifaces, n_ifaces, &wish, info_p);
+  if (code == ZPS_OK && config->device_memory) prefer_device_memory(&host, &wish, info_p);
   free(ifaces);
   if (list) fi_freeinfo(list);
   return code;
@@ -168,8 +201,9 @@ zps_err_t zps_ofi_discover(const struct zps_net_config *config, struct fi_info *
 
 void zps_net_ofi_list(const struct zps_net_config *config, void (*line)(void *ctx, const char *text), void *ctx) {
   enum { KNOWN_MAX = 256 };
-  char(*known)[160] = calloc(KNOWN_MAX, sizeof *known);
+  char(*known)[240] = calloc(KNOWN_MAX, sizeof *known), where[64];
   struct fi_info *list = NULL;
+  struct ofi_place place;
   size_t n_known = 0;
   set_port_range(config);
   if (known && info_list(false, &list) == 0) {
@@ -177,6 +211,10 @@ void zps_net_ofi_list(const struct zps_net_config *config, void (*line)(void *ct
       size_t i = 0;
       if (!zps_ofi_info_usable(info)) continue;
       zps_ofi_info_text(info, known[n_known], sizeof known[0]);
+      zps_ofi_place_of_card("", info, &place);
+      zps_ofi_place_text(&place, where, sizeof where);
+      const size_t len = strlen(known[n_known]);
+      if (where[0]) snprintf(known[n_known] + len, sizeof known[0] - len, ", %s", where);
       while (strcmp(known[i], known[n_known]) != 0) i++; /* one endpoint is offered with several sets of features */
       if (i == n_known) line(ctx, known[n_known++]);
     }

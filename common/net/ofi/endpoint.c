@@ -132,6 +132,14 @@ static void info_fill(struct ofi_net *net) {
   info->weak_keys = (net->info->domain_attr->mr_mode & FI_MR_PROV_KEY) || net->info->domain_attr->mr_key_size < 8;
 }
 
+static void say_what_is_used(const struct ofi_net *net) {
+  const struct zps_net_info *const info = &net->base.info;
+  zps_log_info("fabric %s (%s) on %s%s%s%s at %s, %s; libfabric %u.%u, %s", info->provider, info->protocol,
+               info->domain, info->place[0] ? " (" : "", info->place, info->place[0] ? ")" : "", info->address,
+               info->why, FI_MAJOR(fi_version()), FI_MINOR(fi_version()),
+               net->cq_fd >= 0 ? "waits on a descriptor" : "waits by polling");
+}
+
 static void regions_revoke(struct ofi_net *net) {
   struct ofi_region *region;
   LIST_FOREACH(region, &net->regions, link) zps_ofi_region_revoke(region);
@@ -190,7 +198,7 @@ zps_err_t zps_net_ofi_open(const struct zps_net_config *config, const struct zps
   zps_ofi_pool_init(&net->sends, OFI_OP_SEND, config->max_msg);
   zps_ofi_pool_init(&net->reads, OFI_OP_READ, 0);
 
-  zps_err_t code = zps_ofi_discover(config, &net->info, error);
+  zps_err_t code = zps_ofi_discover(config, &net->base.info, &net->info, error);
   if (code != ZPS_OK) goto err_net;
   net->wake_fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
   if (net->wake_fd < 0) {
@@ -214,9 +222,7 @@ zps_err_t zps_net_ofi_open(const struct zps_net_config *config, const struct zps
     zps_fail(error, code, "out of memory for %u receive buffers of %zu bytes", config->n_recv, config->max_msg);
     goto err_endpoint;
   }
-  zps_log_info("fabric %s (%s) on %s at %s, libfabric %u.%u, %s", net->base.info.provider, net->base.info.protocol,
-               net->base.info.domain, net->base.info.address, FI_MAJOR(fi_version()), FI_MINOR(fi_version()),
-               net->cq_fd >= 0 ? "waits on a descriptor" : "waits by polling");
+  say_what_is_used(net);
   *net_p = &net->base;
   return ZPS_OK;
 

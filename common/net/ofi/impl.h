@@ -158,8 +158,8 @@ static inline struct ofi_peer *ofi_peer_of(struct zps_net_peer *peer) {
 }
 
 /* discover.c */
-/* The fabric to use, for the caller to fi_freeinfo(). */
-zps_err_t zps_ofi_discover(const struct zps_net_config *config, struct fi_info **info_p,
+/* The fabric to use, for the caller to fi_freeinfo(); the place of its card, and the reason for it. */
+zps_err_t zps_ofi_discover(const struct zps_net_config *config, struct zps_net_info *net_info, struct fi_info **info_p,
                            struct zps_error *error) ZPS_MUSTCHECK;
 /* A failed call of libfabric as an error: `rc` is its result, `info` (may be NULL) the fabric. */
 zps_err_t zps_ofi_fail(struct zps_error *error, int rc, const char *call, const struct fi_info *info);

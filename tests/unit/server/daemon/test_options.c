@@ -52,6 +52,16 @@ static void test_defaults(void **state) {
   assert_true(strlen(options.server_name) > 0 && strcmp(options.server_name, options.server_host) == 0);
   assert_true(options.server_read_budget_bytes == 64 << 20 && options.coordinator_min_servers == 1);
   assert_true(options.socket_mode == 0600 && options.socket_group == ZPS_RPC_ANY_GROUP);
+  assert_int_equal(options.server_index, 0);
+  zps_config_fini(&zps_options_table, &options);
+  setenv("SLURM_LOCALID", "3", 1);
+  assert_int_equal(load(&options, &error, 0, NULL), ZPS_OK);
+  assert_int_equal(options.server_index, 3);
+  zps_config_fini(&zps_options_table, &options);
+  const char *const numbers[] = {"--server-index=1"};
+  assert_int_equal(load(&options, &error, 1, numbers), ZPS_OK);
+  assert_int_equal(options.server_index, 1);
+  unsetenv("SLURM_LOCALID");
   zps_config_fini(&zps_options_table, &options);
   const char *const shared[] = {"--control-socket-mode=660", "--control-socket-group=root"};
   assert_int_equal(load(&options, &error, 2, shared), ZPS_OK);
