@@ -95,8 +95,9 @@ static bool is_one_device(const struct ofi_host *host, const struct fi_info *inf
 static bool has_pci_address(const struct ofi_host *host, const struct fi_info *info, const char *address) {
   struct ofi_place card, wanted;
   zps_ofi_place_of_pci(host->root, address, &wanted);
+  if (!wanted.pci[0]) return false;
   zps_ofi_place_of_card(host->root, info, &card);
-  return wanted.pci[0] && strcmp(card.pci, wanted.pci) == 0;
+  return strcmp(card.pci, wanted.pci) == 0;
 }
 
 /* `name`: of the card, of the interface that has its address or is the same device, or its PCI address. */

@@ -1,6 +1,6 @@
 /*
- * Which of the fabrics that libfabric offers is used: provider by preference or name, then interface and subnet, then
- * one of its cards for this process (affinity.h).
+ * The choice among the fabrics that libfabric offers: provider by preference or name, then interface and subnet, then a
+ * card for this process (affinity.h).
  *
  * Pure, so that it can be tested with made-up lists: libfabric 1.17 ignores the domain's name in its hints for socket
  * providers, hence the list is walked here.

@@ -166,7 +166,7 @@ typedef struct zenps_options {
   int rank;                  /* 0..world-1, -1: [ZENPS_RANK, the launcher's; 0] */
   int world;                 /* number of ranks, 0: [ZENPS_WORLD_SIZE, the launcher's; 1] */
   const char *provider;      /* fabric provider [ZENPS_PROVIDER; "auto"] */
-  const char *interface;     /* "eth0,ib0" or "^docker0" [ZENPS_INTERFACE; any] */
+  const char *interface;     /* "eth0,ib0", taken in turn by a host's ranks; "^docker0" [ZENPS_INTERFACE; any] */
   const char *subnet;        /* "10.0.0.0/8" [ZENPS_SUBNET; any] */
   uint64_t join_timeout_ms;  /* for zenps_open(): until all ranks and servers are there [ZENPS_JOIN_TIMEOUT; 60 s] */
   uint64_t round_timeout_ms; /* for every operation [ZENPS_ROUND_TIMEOUT; 60 s] */
