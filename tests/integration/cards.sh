@@ -28,7 +28,7 @@ cp "$scratch/s1.log" "$scratch/out"
 said "the second server takes the second link" 'on eth1 at .*, number 1 of 2 named, as process 1 of this host;'
 
 in_before=($(bytes_in b))
-ok "two ranks" on b zenpsrun -n 2 --coordinator "$coordinator" --provider net --interface eth0,eth1 --log-level=info -- \
+ok "two ranks" on b env ZENPS_LOG_LEVEL=info zenpsrun -n 2 --coordinator "$coordinator" --provider net --interface eth0,eth1 -- \
   zenps-perf --rows 1000000 --density 0.2 --steps 5 --verify
 said "the first one is on the first link" 'on eth0 at .*10\.78\.0\.2.*, number 0 of 2 named'
 said "the second one is on the second link" 'on eth1 at .*10\.78\.1\.2.*, number 1 of 2 named'
