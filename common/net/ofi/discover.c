@@ -150,7 +150,7 @@ static void say_ruled_out(const struct ofi_wish *wish, const struct ofi_choice *
   char better[160], taken[160];
   if (!choice->ruled_out) return;
   const bool has_interface = wish->interface && wish->interface[0], has_subnet = wish->subnet && wish->subnet[0];
-  zps_log_warn("%s%s%s%s%s out %s: %s is used. Name the card (zenpsd --list-providers) to use it",
+  zps_log_warn("%s%s%s%s%s rules out %s: %s is used. Name the card (zenpsd --list-providers) to use it",
                has_interface ? "interface " : "", has_interface ? wish->interface : "",
                has_interface && has_subnet ? " and " : "", has_subnet ? "subnet " : "", has_subnet ? wish->subnet : "",
                zps_ofi_info_text(choice->ruled_out, better, sizeof better),
