@@ -42,6 +42,7 @@ struct zps_net_config {
   unsigned spin_us;             /* how long zps_net_wait() spins before it blocks; 0 when cores are oversubscribed */
   unsigned keepalive_ms;        /* TCP connections that carry nothing for so long carry an empty packet; 0: none does */
   unsigned connect_timeout_ms;  /* a send that the fabric will not take for so long fails the peer */
+  uint64_t memory_limit_bytes;  /* the most that is registered: where the fabric pins, this must be allowed */
   bool device_memory;           /* take a fabric's offer to reach device memory, where it makes one */
   const char *fault; /* "fault+": rules such as "seed=1,again=0.1,delay=0.05:3ms,drop=0.01,kill=200"; see fault.h */
 };

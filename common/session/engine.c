@@ -154,7 +154,9 @@ zps_err_t zps_engine_create(const struct zps_engine_config *config, const struct
   pthread_mutex_init(&engine->stop_lock, NULL);
   commands_init(engine);
   const struct zps_net_handler net_handler = {.ctx = engine, .on_message = on_message, .on_peer_error = on_peer_error};
-  zps_err_t code = zps_net_open(&config->net, &net_handler, &engine->net, error);
+  struct zps_net_config net = config->net;
+  net.memory_limit_bytes = config->memory_limit_bytes;
+  zps_err_t code = zps_net_open(&net, &net_handler, &engine->net, error);
   if (code != ZPS_OK) goto err_free;
   code = zps_slab_create(engine->net, config->memory_limit_bytes, config->memory_cache_bytes, &engine->slab);
   if (code == ZPS_OK) code = zps_bulk_create(engine->net, &config->bulk, &engine->bulk);

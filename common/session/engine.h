@@ -41,7 +41,7 @@ struct zps_engine_config {
   const char *name;          /* of the thread */
   struct zps_net_config net; /* strings are borrowed during create */
   struct zps_bulk_config bulk;
-  uint64_t memory_limit_bytes; /* of the slab */
+  uint64_t memory_limit_bytes; /* of the slab; net.memory_limit_bytes follows it */
   uint64_t memory_cache_bytes;
 };
 

@@ -301,10 +301,8 @@ static zps_err_t start_shard(struct daemon *daemon, struct zps_error *error) {
       .read_budget_bytes = options->server_read_budget_bytes,
       .quota = {.memory_bytes = options->job_max_memory_bytes, .rounds = options->job_max_rounds},
   };
-  zps_err_t err = zps_memlock_check(options->fabric_provider, options->server_memory_limit_bytes, error);
-  if (!err) err = zps_shard_create(&config, &daemon->shard, error);
+  const zps_err_t err = zps_shard_create(&config, &daemon->shard, error);
   if (err) return err;
-  /* "auto" has become a provider by here. */
   const struct zps_net_info *info = zps_shard_net_info(daemon->shard);
   const bool leaks = zps_address_leaks(info) && !zps_address_is_local(info);
   /* A server of zenpsrun lives for one run, and its user has chosen no address. */
@@ -314,7 +312,7 @@ static zps_err_t start_shard(struct daemon *daemon, struct zps_error *error) {
         "this libfabric is older than 1.18 and leaks memory with each connection to the data port "
         "(%s): " ZPS_LEAK_REMEDY,
         info->address);
-  return zps_memlock_check(info->provider, options->server_memory_limit_bytes, error);
+  return ZPS_OK;
 }
 
 /* Written beside and renamed, so that a process that waits for it never reads half of it. */

@@ -9,6 +9,7 @@
 #include "common/base/route.h"
 #include "common/net/ofi/hidden.h"
 #include "common/net/ofi/impl.h"
+#include "common/net/ofi/memlock.h"
 #include "common/net/ofi/select.h"
 #include "common/net/ofi/signals.h"
 
@@ -16,10 +17,11 @@
 #include "common/base/log.h"
 
 zps_err_t zps_ofi_fail(struct zps_error *error, int rc, const char *call, const struct fi_info *info) {
-  char where[160] = "";
+  char where[160] = "", advice[300] = "";
   if (info) zps_ofi_info_text(info, where, sizeof where);
   const zps_err_t code = rc == -FI_ENOMEM ? ZPS_ERR_NOMEM : ZPS_ERR_FABRIC;
-  return zps_fail(error, code, "%s%s%s: %s", call, where[0] ? " on " : "", where, fi_strerror(-rc));
+  if (info && rc == -FI_ENOMEM) zps_memlock_advice(info->fabric_attr->prov_name, advice, sizeof advice);
+  return zps_fail(error, code, "%s%s%s: %s%s", call, where[0] ? " on " : "", where, fi_strerror(-rc), advice);
 }
 
 bool zps_ofi_errno_is_loss(int err) {
@@ -145,6 +147,8 @@ zps_err_t zps_ofi_discover(const struct zps_net_config *config, struct fi_info *
   struct fi_info *list = NULL;
   const struct fi_info *found = NULL;
   set_port_range(config);
+  const zps_err_t may_lock = zps_memlock_check(config->provider, config->memory_limit_bytes, error);
+  if (may_lock != ZPS_OK) return may_lock;
   const int rc = info_list(false, &list);
   if (rc != 0 && rc != -FI_ENODATA) {
     (void)zps_ofi_fail(error, rc, "fi_getinfo", NULL);
@@ -156,6 +160,8 @@ zps_err_t zps_ofi_discover(const struct zps_net_config *config, struct fi_info *
   if (!is_said && zps_route_source(config->toward, &source)) wish.source = &source;
   zps_err_t code = zps_ofi_select(list, ifaces, n_ifaces, &wish, &found, error);
   if (code == ZPS_ERR_FABRIC) code = add_hidden(config->provider, error);
+  /* "auto" is a provider by here. */
+  if (code == ZPS_OK) code = zps_memlock_check(found->fabric_attr->prov_name, config->memory_limit_bytes, error);
   if (code == ZPS_OK) {
     *info_p = fi_dupinfo(found);
     if (!*info_p) code = zps_fail(error, ZPS_ERR_NOMEM, "out of memory for the fabric's description");

@@ -152,9 +152,11 @@ zps_err_t zps_ofi_pool_grow(struct ofi_net *net, struct ofi_pool *pool, size_t c
     }
     memset(block->buffers, 0, count * pool->buffer_size);
     if (net->info->domain_attr->mr_mode & FI_MR_LOCAL) {
+      struct zps_error why;
       const zps_err_t code =
-          region_create(net, block->buffers, count * pool->buffer_size, FI_SEND | FI_RECV, NULL, &block->region, NULL);
+          region_create(net, block->buffers, count * pool->buffer_size, FI_SEND | FI_RECV, NULL, &block->region, &why);
       if (code != ZPS_OK) {
+        zps_log_warn_limited("no buffers for %zu messages: %s", count, why.text);
         free(block->buffers);
         free(block);
         return code;

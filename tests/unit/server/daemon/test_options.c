@@ -14,7 +14,6 @@
 #include "common/base/text.h"
 #include "common/control/rpc.h"
 #include "proto/control.h"
-#include "server/daemon/limits.h"
 #include "server/daemon/options.h"
 #include "server/state/etcd.h"
 #include "tests/unit/tls/tls_rig.h"
@@ -197,19 +196,6 @@ static void test_names_by_source(void **state) {
   }
 }
 
-static void test_memlock(void **state) {
-  (void)state;
-  struct zps_error error;
-  assert_int_equal(zps_memlock_judge("net", 0, false, 1 << 30, &error), ZPS_OK);
-  assert_int_equal(zps_memlock_judge("verbs;ofi_rxm", UINT64_MAX, false, 1 << 30, &error), ZPS_OK);
-  assert_int_equal(zps_memlock_judge("efa", 8 << 20, true, 1 << 30, &error), ZPS_OK);
-  assert_int_equal(zps_memlock_judge("efa", 1 << 30, false, 1 << 30, &error), ZPS_OK);
-  assert_int_equal(zps_memlock_judge("cxi", 8 << 20, false, 1 << 30, &error), ZPS_ERR_REFUSED);
-  assert_non_null(strstr(error.text, "server.memory_limit is 1024 MiB"));
-  assert_non_null(strstr(error.text, "only 8 MiB"));
-  assert_int_equal(zps_memlock_judge("fault+verbs", 8 << 20, false, 1 << 30, &error), ZPS_ERR_REFUSED);
-}
-
 /* The certificate is to be that of the server which the process is; the host's name is its default. */
 static void test_certificate(void **state) {
   (void)state;
@@ -256,7 +242,7 @@ static void test_certificate(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_defaults), cmocka_unit_test(test_combinations), cmocka_unit_test(test_names_by_source),
-      cmocka_unit_test(test_memlock),  cmocka_unit_test(test_certificate),
+      cmocka_unit_test(test_certificate),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
