@@ -81,8 +81,22 @@ static zps_json *add_jobs(const struct zps_coordinator *coordinator, zps_json *r
 
 static zps_json *add_addresses(const struct zps_coordinator *coordinator, zps_json *rows) {
   char how[200];
+  unsigned n = 0, n_far = 0;
+  const struct zps_member_server *first = NULL;
   if (!coordinator->config.own_addresses)
     return add(rows, "addresses", "open", "servers and ranks name any for gradients", "coordinator.addresses = own");
+  for (unsigned i = 0; i < zps_members_servers(coordinator->members); i++) {
+    const struct zps_member_server *const server = zps_members_server(coordinator->members, i);
+    if (zps_address_tells_host(&server->fabric)) continue;
+    if (n++ == 0) first = server;
+    n_far += !zps_address_is_local(&server->fabric);
+  }
+  if (n > 0) {
+    snprintf(how, sizeof how, "members name any: addresses of %.20s (%.40s) tell no host, those of %u servers: %.60s%s",
+             first->fabric.provider, first->fabric.addr_format, n, first->name, n > 1 ? ", ..." : "");
+    return add(rows, "addresses", n_far > 0 ? "open" : "host", how,
+               "certificates and tokens for trusted members alone, or a fabric with IP addresses");
+  }
   snprintf(how, sizeof how, "their own%s%.120s", coordinator->subnets ? ", or in " : "",
            coordinator->subnets ? coordinator->subnets : "");
   return add(rows, "addresses", "guarded", how, "");

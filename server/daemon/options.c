@@ -129,8 +129,8 @@ static const struct zps_opt opts[] = {
     OPT(ZPS_OPT_ENUM, coordinator_addresses, .name = "coordinator.addresses", .arg = "WHICH", .def = "auto",
         .values = whose_addresses,
         .help = "data addresses that servers and ranks may name. own: the address of their connection, or one in "
-                "fabric.subnet. A process on the coordinator's host may name any. any: every address. auto: own with "
-                "TLS, else any"),
+                "fabric.subnet. A process on the coordinator's host may name any, and so may all on a fabric without IP "
+                "addresses (efa, cxi, gni). any: every address. auto: own with TLS, else any"),
     OPT(ZPS_OPT_STRING, coordinator_cluster, .name = "coordinator.cluster", .arg = "NAME", .def = "zenps",
         .help = "name of the cluster in its state. A coordinator does not take over the state of another cluster"),
     OPT(ZPS_OPT_DURATION, coordinator_restart_grace_ms, .name = "coordinator.restart_grace", .arg = "TIME",

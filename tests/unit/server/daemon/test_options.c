@@ -241,7 +241,9 @@ static void test_certificate(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_defaults), cmocka_unit_test(test_combinations), cmocka_unit_test(test_names_by_source),
+      cmocka_unit_test(test_defaults),
+      cmocka_unit_test(test_combinations),
+      cmocka_unit_test(test_names_by_source),
       cmocka_unit_test(test_certificate),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
