@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "common/base/route.h"
+#include "common/net/ofi/environment.h"
 #include "common/net/ofi/hidden.h"
 #include "common/net/ofi/impl.h"
 #include "common/net/ofi/memlock.h"
@@ -41,21 +42,6 @@ bool zps_ofi_errno_is_loss(int err) {
       return true;
     default:
       return false;
-  }
-}
-
-/* libfabric reads these when its providers start, which is at the first look at the fabrics. A port range that the
- * environment already sets wins. Not thread-safe, as setenv() is not: fabrics are opened before threads are started. */
-static void set_port_range(const struct zps_net_config *config) {
-  static const char *const prefixes[] = {"FI_TCP", "FI_NET"};
-  char name[40], value[8];
-  for (size_t i = 0; config->port_low > 0 && i < sizeof prefixes / sizeof prefixes[0]; i++) {
-    snprintf(name, sizeof name, "%s_PORT_LOW_RANGE", prefixes[i]);
-    snprintf(value, sizeof value, "%u", config->port_low);
-    setenv(name, value, 0);
-    snprintf(name, sizeof name, "%s_PORT_HIGH_RANGE", prefixes[i]);
-    snprintf(value, sizeof value, "%u", config->port_high);
-    setenv(name, value, 0);
   }
 }
 
@@ -146,7 +132,7 @@ zps_err_t zps_ofi_discover(const struct zps_net_config *config, struct fi_info *
   struct sockaddr_storage source;
   struct fi_info *list = NULL;
   const struct fi_info *found = NULL;
-  set_port_range(config);
+  zps_ofi_environment_set(config);
   const zps_err_t may_lock = zps_memlock_check(config->provider, config->memory_limit_bytes, error);
   if (may_lock != ZPS_OK) return may_lock;
   const int rc = info_list(false, &list);
@@ -177,7 +163,7 @@ void zps_net_ofi_list(const struct zps_net_config *config, void (*line)(void *ct
   char(*known)[160] = calloc(KNOWN_MAX, sizeof *known);
   struct fi_info *list = NULL;
   size_t n_known = 0;
-  set_port_range(config);
+  zps_ofi_environment_set(config);
   if (known && info_list(false, &list) == 0) {
     for (const struct fi_info *info = list; info && n_known < KNOWN_MAX; info = info->next) {
       size_t i = 0;
