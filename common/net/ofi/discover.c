@@ -102,21 +102,24 @@ static struct ofi_iface *iface_list(size_t *n_p) {
 }
 
 /* The same fabric with its offer to reach device memory, if it makes one: the choice does not depend on it. */
-static void prefer_device_memory(const struct ofi_iface *ifaces, size_t n_ifaces, const struct ofi_wish *wish,
+static bool prefer_device_memory(const struct ofi_iface *ifaces, size_t n_ifaces, const struct ofi_wish *wish,
                                  struct fi_info **info_p) {
   struct fi_info *list = NULL;
   const struct fi_info *found = NULL;
   struct ofi_wish same = *wish;
+  bool is_offered = false;
   same.provider = (*info_p)->fabric_attr->prov_name;
   if (info_list(true, &list) == 0 && zps_ofi_select(list, ifaces, n_ifaces, &same, &found, NULL) == ZPS_OK &&
       strcmp(found->domain_attr->name, (*info_p)->domain_attr->name) == 0) {
     struct fi_info *const copy = fi_dupinfo(found);
+    is_offered = copy && copy->caps & FI_HMEM;
     if (copy) {
       fi_freeinfo(*info_p);
       *info_p = copy;
     }
   }
   if (list) fi_freeinfo(list);
+  return is_offered;
 }
 
 /* The fabric that was asked for is not there: what may hide it. */
@@ -127,7 +130,8 @@ static zps_err_t add_hidden(const char *provider, struct zps_error *error) {
   return error ? zps_fail(error, code, "%s%s", error->text, hidden) : code;
 }
 
-zps_err_t zps_ofi_discover(const struct zps_net_config *config, struct fi_info **info_p, struct zps_error *error) {
+zps_err_t zps_ofi_discover(const struct zps_net_config *config, struct ofi_asked *asked, struct fi_info **info_p,
+                           struct zps_error *error) {
   struct ofi_wish wish = {.provider = config->provider, .interface = config->interface, .subnet = config->subnet};
   struct sockaddr_storage source;
   struct fi_info *list = NULL;
@@ -152,7 +156,8 @@ zps_err_t zps_ofi_discover(const struct zps_net_config *config, struct fi_info *
     *info_p = fi_dupinfo(found);
     if (!*info_p) code = zps_fail(error, ZPS_ERR_NOMEM, "out of memory for the fabric's description");
   }
-  if (code == ZPS_OK && config->device_memory) prefer_device_memory(ifaces, n_ifaces, &wish, info_p);
+  asked->device_memory =
+      code == ZPS_OK && asked->device_memory && prefer_device_memory(ifaces, n_ifaces, &wish, info_p);
   free(ifaces);
   if (list) fi_freeinfo(list);
   return code;

@@ -95,6 +95,19 @@ static int cq_open(struct ofi_net *net) {
   return fi_cq_open(net->domain, &attr, &net->cq, net);
 }
 
+/* A copy by CUDA waits for the program's streams, and these may wait for the round: the fabric's thread would stand
+ * still. */
+static int forbid_cuda(struct ofi_net *net) {
+#if OFI_FORBIDS_CUDA
+  const bool is_permitted = false;
+  if (net->info->caps & FI_HMEM)
+    return fi_setopt(&net->ep->fid, FI_OPT_ENDPOINT, FI_OPT_CUDA_API_PERMITTED, &is_permitted, sizeof is_permitted);
+#else
+  (void)net;
+#endif
+  return 0;
+}
+
 static zps_err_t endpoint_open(struct ofi_net *net, struct zps_error *error) {
   struct fi_info *info = net->info;
   struct fi_av_attr av_attr = {.type = info->domain_attr->av_type};
@@ -104,6 +117,7 @@ static zps_err_t endpoint_open(struct ofi_net *net, struct zps_error *error) {
   if (rc == 0) rc = fi_av_open(net->domain, &av_attr, &net->av, net), call = "fi_av_open";
   if (rc == 0) rc = cq_open(net), call = "fi_cq_open";
   if (rc == 0) rc = fi_endpoint(net->domain, info, &net->ep, net), call = "fi_endpoint";
+  if (rc == 0) rc = forbid_cuda(net), call = "fi_setopt of FI_OPT_CUDA_API_PERMITTED";
   if (rc == 0) rc = fi_ep_bind(net->ep, &net->av->fid, 0), call = "fi_ep_bind of the address vector";
   if (rc == 0)
     rc = fi_ep_bind(net->ep, &net->cq->fid, FI_TRANSMIT | FI_RECV), call = "fi_ep_bind of the completion queue";
@@ -152,6 +166,31 @@ static void domain_close(struct ofi_net *net) {
   fid_close(net->av ? &net->av->fid : NULL, "address vector");
   fid_close(net->domain ? &net->domain->fid : NULL, "domain");
   fid_close(net->fabric ? &net->fabric->fid : NULL, "fabric");
+  net->av = NULL;
+  net->domain = NULL;
+  net->fabric = NULL;
+}
+
+/* Discovers the fabric and opens it, without what it then refuses. */
+static zps_err_t fabric_open(struct ofi_net *net, const struct zps_net_config *config, struct zps_error *error) {
+  struct ofi_asked asked = {.device_memory = OFI_FORBIDS_CUDA && config->device_memory};
+  for (;;) {
+    zps_err_t code = zps_ofi_discover(config, &asked, &net->info, error);
+    if (code != ZPS_OK) return code;
+    struct zps_error why;
+    struct zps_ofi_signals signals;
+    zps_ofi_signals_save(&signals);
+    code = endpoint_open(net, &why); /* shm takes signals, in order to remove its files */
+    zps_ofi_signals_restore(&signals);
+    if (code == ZPS_OK) return ZPS_OK;
+    endpoint_close(net);
+    domain_close(net);
+    if (!asked.device_memory) return zps_fail(error, code, "%s", why.text);
+    zps_log_info("device memory is copied through the host: %s", why.text);
+    asked.device_memory = false;
+    fi_freeinfo(net->info);
+    net->info = NULL;
+  }
 }
 
 /* `held`: the fabric still knows the operations, so that their memory must stay. */
@@ -190,18 +229,11 @@ zps_err_t zps_net_ofi_open(const struct zps_net_config *config, const struct zps
   zps_ofi_pool_init(&net->sends, OFI_OP_SEND, config->max_msg);
   zps_ofi_pool_init(&net->reads, OFI_OP_READ, 0);
 
-  zps_err_t code = zps_ofi_discover(config, &net->info, error);
-  if (code != ZPS_OK) goto err_net;
   net->wake_fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
-  if (net->wake_fd < 0) {
-    code = zps_fail(error, ZPS_ERR_IO, "cannot create an event descriptor: too many are open");
-    goto err_net;
-  }
-  struct zps_ofi_signals signals;
-  zps_ofi_signals_save(&signals);
-  code = endpoint_open(net, error); /* shm takes signals, in order to remove its files */
-  zps_ofi_signals_restore(&signals);
-  if (code != ZPS_OK) goto err_endpoint;
+  zps_err_t code = net->wake_fd >= 0
+                       ? fabric_open(net, config, error)
+                       : zps_fail(error, ZPS_ERR_IO, "cannot create an event descriptor: too many are open");
+  if (code != ZPS_OK) goto err_net;
   info_fill(net);
   zps_forked_close_local(&net->forked, net->base.info.addr, net->base.info.addr_len);
   net->max_block_ns = wakes_for_everything(net->info) ? UINT64_MAX : CAUTIOUS_BLOCK_NS;

@@ -26,6 +26,9 @@
 #define OFI_WAIT_SETS 1
 #endif
 
+/* A fabric with device memory must make no CUDA calls of its own. Earlier headers have no option that forbids them. */
+#define OFI_FORBIDS_CUDA (FI_MAJOR_VERSION > 1 || FI_MINOR_VERSION >= 18)
+
 struct ofi_net;
 struct ofi_peer;
 
@@ -158,8 +161,12 @@ static inline struct ofi_peer *ofi_peer_of(struct zps_net_peer *peer) {
 }
 
 /* discover.c */
-/* The fabric to use, for the caller to fi_freeinfo(). */
-zps_err_t zps_ofi_discover(const struct zps_net_config *config, struct fi_info **info_p,
+/* What is asked for beside the least. A fabric may not offer it, or refuse it when it opens. */
+struct ofi_asked {
+  bool device_memory;
+};
+/* The fabric to use, for the caller to fi_freeinfo(). `asked` is left with what the fabric offers. */
+zps_err_t zps_ofi_discover(const struct zps_net_config *config, struct ofi_asked *asked, struct fi_info **info_p,
                            struct zps_error *error) ZPS_MUSTCHECK;
 /* A failed call of libfabric as an error: `rc` is its result, `info` (may be NULL) the fabric. */
 zps_err_t zps_ofi_fail(struct zps_error *error, int rc, const char *call, const struct fi_info *info);

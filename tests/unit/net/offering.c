@@ -1,0 +1,105 @@
+#include "tests/unit/net/offering.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "common/net/ofi/impl.h"
+
+struct offering offering;
+
+static struct fi_ops_fabric *fabric_ops, fabric_as;
+static struct fi_ops_domain *domain_ops, domain_as;
+static struct fi_ops_ep *ep_ops, ep_as;
+static struct fi_ops *ep_fid_ops, ep_fid_as;
+static bool is_enabled;
+
+static struct fi_info *without_extras(const struct fi_info *info) {
+  struct fi_info *const plain = fi_dupinfo(info);
+  assert_non_null(plain);
+  plain->caps &= ~FI_HMEM;
+  plain->domain_attr->mr_mode &= ~FI_MR_HMEM;
+  return plain;
+}
+
+static void offer(const struct fi_info *hints, struct fi_info *info) {
+  if (hints->caps & FI_HMEM && offering.has_device_memory) info->caps |= FI_HMEM;
+}
+
+int __real_fi_getinfo(uint32_t version, const char *node, const char *service, uint64_t flags,
+                      const struct fi_info *hints, struct fi_info **info);
+int __wrap_fi_getinfo(uint32_t version, const char *node, const char *service, uint64_t flags,
+                      const struct fi_info *hints, struct fi_info **info);
+int __wrap_fi_getinfo(uint32_t version, const char *node, const char *service, uint64_t flags,
+                      const struct fi_info *hints, struct fi_info **info) {
+  struct fi_info *const plain = without_extras(hints);
+  if (hints->caps & FI_HMEM) offering.n_device_asked++;
+  const int rc = __real_fi_getinfo(version, node, service, flags, plain, info);
+  for (struct fi_info *at = rc == 0 ? *info : NULL; at; at = at->next) offer(hints, at);
+  fi_freeinfo(plain);
+  return rc;
+}
+
+static int ep_control(struct fid *fid, int command, void *arg) {
+  if (command == FI_ENABLE) is_enabled = true;
+  return ep_fid_ops->control(fid, command, arg);
+}
+
+static int ep_setopt(struct fid *fid, int level, int name, const void *value, size_t len) {
+#if OFI_FORBIDS_CUDA
+  if (level == FI_OPT_ENDPOINT && name == FI_OPT_CUDA_API_PERMITTED) {
+    assert_false(is_enabled);
+    assert_int_equal(len, sizeof(bool));
+    assert_false(*(const bool *)value);
+    offering.n_forbidden++;
+    return offering.setopt_result;
+  }
+#endif
+  return ep_ops->setopt(fid, level, name, value, len);
+}
+
+static int domain_endpoint(struct fid_domain *domain, struct fi_info *info, struct fid_ep **ep, void *context) {
+  struct fi_info *const plain = without_extras(info);
+  offering.n_opened++;
+  if (info->caps & FI_HMEM) offering.n_device_opened++;
+  is_enabled = false;
+  const int rc = domain_ops->endpoint(domain, plain, ep, context);
+  fi_freeinfo(plain);
+  if (rc != 0) return rc;
+  ep_ops = (*ep)->ops;
+  ep_as = *ep_ops;
+  ep_as.setopt = ep_setopt;
+  (*ep)->ops = &ep_as;
+  ep_fid_ops = (*ep)->fid.ops;
+  ep_fid_as = *ep_fid_ops;
+  ep_fid_as.control = ep_control;
+  (*ep)->fid.ops = &ep_fid_as;
+  return 0;
+}
+
+static int fabric_domain(struct fid_fabric *fabric, struct fi_info *info, struct fid_domain **domain, void *context) {
+  struct fi_info *const plain = without_extras(info);
+  const int rc = fabric_ops->domain(fabric, plain, domain, context);
+  fi_freeinfo(plain);
+  if (rc != 0) return rc;
+  domain_ops = (*domain)->ops;
+  domain_as = *domain_ops;
+  domain_as.endpoint = domain_endpoint;
+  (*domain)->ops = &domain_as;
+  return 0;
+}
+
+int __real_fi_fabric(struct fi_fabric_attr *attr, struct fid_fabric **fabric, void *context);
+int __wrap_fi_fabric(struct fi_fabric_attr *attr, struct fid_fabric **fabric, void *context);
+int __wrap_fi_fabric(struct fi_fabric_attr *attr, struct fid_fabric **fabric, void *context) {
+  const int rc = __real_fi_fabric(attr, fabric, context);
+  if (rc != 0) return rc;
+  fabric_ops = (*fabric)->ops;
+  fabric_as = *fabric_ops;
+  fabric_as.domain = fabric_domain;
+  (*fabric)->ops = &fabric_as;
+  return 0;
+}
