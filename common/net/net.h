@@ -24,6 +24,7 @@
 #define ZPS_NET_ADDR_MAX 256u
 #define ZPS_NET_MSG_MAX 16384u /* net, ofi_rxm, shm, sockets send this eagerly; a rendezvous may never end */
 
+#define ZPS_NET_AUTH_KEY_MAX 64u
 #define ZPS_NET_CONNECT_TIMEOUT_MS 10000u /* connect_timeout_ms of daemons and trainers */
 #define ZPS_NET_SENDS_MAX 64u             /* messages to one peer that the fabric takes at a time */
 
@@ -42,6 +43,7 @@ struct zps_net_config {
   unsigned spin_us;             /* how long zps_net_wait() spins before it blocks; 0 when cores are oversubscribed */
   unsigned keepalive_ms;        /* TCP connections that carry nothing for so long carry an empty packet; 0: none does */
   unsigned connect_timeout_ms;  /* a send that the fabric will not take for so long fails the peer */
+  const char *auth_key_file;    /* holds the fabric's authorization key, in hexadecimal digits; NULL: there is none */
   uint64_t memory_limit_bytes;  /* the most that is registered: where the fabric pins, this must be allowed */
   bool device_memory;           /* take a fabric's offer to reach device memory, where it makes one */
   const char *fault; /* "fault+": rules such as "seed=1,again=0.1,delay=0.05:3ms,drop=0.01,kill=200"; see fault.h */

@@ -288,6 +288,7 @@ static zps_err_t start_shard(struct daemon *daemon, struct zps_error *error) {
               .toward = toward,
               .interface = options->fabric_interface,
               .subnet = options->fabric_subnet,
+              .auth_key_file = options->fabric_auth_key,
               .port_low = (uint16_t)options->fabric_port_low,
               .port_high = (uint16_t)options->fabric_port_high,
               .max_msg = ZPS_WIRE_MESSAGE_MAX,

@@ -8,11 +8,13 @@
 
 #include "common/base/exit.h"
 #include "common/base/machine.h"
+#include "common/base/secret.h"
 #include "common/base/subnet.h"
 #include "common/base/text.h"
 #include "common/control/address.h"
 #include "common/control/addresses.h"
 #include "common/control/rpc.h"
+#include "common/net/net.h"
 #include "server/membership/members.h"
 #include "server/membership/weights.h"
 #include "server/state/etcd.h"
@@ -128,9 +130,10 @@ static const struct zps_opt opts[] = {
                 "each reload (default: any rank may join)"),
     OPT(ZPS_OPT_ENUM, coordinator_addresses, .name = "coordinator.addresses", .arg = "WHICH", .def = "auto",
         .values = whose_addresses,
-        .help = "data addresses that servers and ranks may name. own: the address of their connection, or one in "
-                "fabric.subnet. A process on the coordinator's host may name any, and so may all on a fabric without IP "
-                "addresses (efa, cxi, gni). any: every address. auto: own with TLS, else any"),
+        .help =
+            "data addresses that servers and ranks may name. own: the address of their connection, or one in "
+            "fabric.subnet. A process on the coordinator's host may name any, and so may all on a fabric without IP "
+            "addresses (efa, cxi, gni). any: every address. auto: own with TLS, else any"),
     OPT(ZPS_OPT_STRING, coordinator_cluster, .name = "coordinator.cluster", .arg = "NAME", .def = "zenps",
         .help = "name of the cluster in its state. A coordinator does not take over the state of another cluster"),
     OPT(ZPS_OPT_DURATION, coordinator_restart_grace_ms, .name = "coordinator.restart_grace", .arg = "TIME",
@@ -198,6 +201,9 @@ static const struct zps_opt opts[] = {
     OPT(ZPS_OPT_ENUM, fabric_checksums, .name = "fabric.checksums", .arg = "WHEN", .def = "auto", .values = checksums,
         .help = "for a coordinator: whether gradients and sums carry a keyed checksum. auto: with TLS or tokens. A "
                 "reader of changed bytes reads them again, and then fails the round"),
+    OPT(ZPS_OPT_STRING, fabric_auth_key, .name = "fabric.auth_key", .arg = "FILE",
+        .help = "authorization key of the fabric, in hexadecimal digits, in a file of mode 0640 at most. For cxi and "
+                "gni, where no launcher gives the process a key"),
     OPT(ZPS_OPT_STRING, fabric_fault, .name = "fabric.fault", .arg = "RULES",
         .help = "for tests, with provider fault+NAME: faults to inject (seed=1,again=0.1,delay=0.05:3ms)"),
 
@@ -340,6 +346,15 @@ static zps_err_t complete_keys(struct zps_options *options, struct zps_error *er
   return zps_fail(error, why.code, "%s: %.450s", zps_config_said("coordinator.token_key"), why.text);
 }
 
+/* The fabric reads the file again when it opens. */
+static zps_err_t check_auth_key(const struct zps_options *options, struct zps_error *error) {
+  uint8_t bytes[ZPS_NET_AUTH_KEY_MAX];
+  size_t len;
+  if (!options->fabric_auth_key) return ZPS_OK;
+  return zps_private_read_hex(options->fabric_auth_key, zps_config_said("fabric.auth_key"), bytes, sizeof bytes, &len,
+                              error);
+}
+
 static zps_err_t check_subnets(const char *list, struct zps_error *error) {
   struct zps_error why;
   const zps_err_t err = list ? zps_subnets_check(list, &why) : ZPS_OK;
@@ -372,6 +387,7 @@ zps_err_t zps_options_complete(struct zps_options *options, struct zps_error *er
   if (!err) err = zps_options_check_tls(options, error);
   if (!err) err = zps_weights_check(options->job_weights, error);
   if (!err) err = check_subnets(options->fabric_subnet, error);
+  if (!err) err = check_auth_key(options, error);
   if (err) return err;
   if (options->control_dead_ms < 2 * options->control_heartbeat_ms)
     return zps_fail(error, ZPS_ERR_INVALID, "%s is %llu ms and %s %llu ms: death takes at least two heartbeats",

@@ -46,7 +46,7 @@ struct zps_options {
   uint64_t job_server_places;
   uint64_t drain_timeout_ms;
 
-  char *fabric_provider, *fabric_interface, *fabric_subnet, *fabric_fault;
+  char *fabric_provider, *fabric_interface, *fabric_subnet, *fabric_auth_key, *fabric_fault;
   int fabric_checksums; /* enum zps_checksums */
   uint64_t fabric_port_low, fabric_port_high, fabric_spin_us, fabric_keepalive_ms;
 

@@ -112,6 +112,13 @@ static const struct zps_opt opts[] = {
      .help = "A TCP connection for gradients that carries nothing for so long carries an empty packet: no firewall "
              "forgets it, and a connection whose other end is gone is found, which keeps its peer out until then; 0: "
              "none does."},
+    {.name = "fabric.auth_key",
+     .type = ZPS_OPT_STRING,
+     .offset = FIELD(auth_key_file),
+     .arg = "FILE",
+     .help =
+         "File with the fabric's authorization key, in hexadecimal digits; for cxi and gni, where no launcher gives "
+         "the process a key."},
     {.name = "fabric.fault",
      .type = ZPS_OPT_STRING,
      .offset = FIELD(fault),

@@ -24,6 +24,7 @@ zps_err_t zps_plane_open(const struct zps_worker_options *options, const struct 
               .interface = options->interface,
               .subnet = options->subnet,
               .toward = toward,
+              .auth_key_file = options->auth_key_file,
               .fault = options->fault,
               .device_memory = options->device >= 0,
               .max_msg = ZPS_WIRE_MESSAGE_MAX,

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/base/config.h"
 #include "common/base/route.h"
 #include "common/net/ofi/environment.h"
 #include "common/net/ofi/hidden.h"
@@ -45,7 +46,16 @@ bool zps_ofi_errno_is_loss(int err) {
   }
 }
 
-static struct fi_info *hints_create(bool device_memory) {
+static bool key_add(const struct ofi_asked *asked, uint8_t **key_p, size_t *len_p) {
+  if (asked->auth_key_len == 0) return true;
+  *key_p = malloc(asked->auth_key_len); /* fi_freeinfo() frees it */
+  if (!*key_p) return false;
+  memcpy(*key_p, asked->auth_key, asked->auth_key_len);
+  *len_p = asked->auth_key_len;
+  return true;
+}
+
+static struct fi_info *hints_create(const struct ofi_asked *asked) {
   struct fi_info *hints = fi_allocinfo();
   if (!hints) return NULL;
   hints->caps = FI_MSG | FI_TAGGED | FI_RMA;
@@ -54,21 +64,25 @@ static struct fi_info *hints_create(bool device_memory) {
   hints->tx_attr->msg_order = FI_ORDER_SAS;
   hints->rx_attr->msg_order = FI_ORDER_SAS;
   hints->domain_attr->mr_mode = FI_MR_LOCAL | FI_MR_VIRT_ADDR | FI_MR_ALLOCATED | FI_MR_PROV_KEY | FI_MR_ENDPOINT;
-  if (device_memory) {
+  if (asked->device_memory) {
     hints->caps |= FI_HMEM;
     hints->domain_attr->mr_mode |= FI_MR_HMEM;
   }
   hints->domain_attr->threading = FI_THREAD_DOMAIN;
   hints->domain_attr->resource_mgmt = FI_RM_ENABLED;
   hints->domain_attr->av_type = FI_AV_UNSPEC;
-  return hints;
+  if (key_add(asked, &hints->domain_attr->auth_key, &hints->domain_attr->auth_key_size) &&
+      key_add(asked, &hints->ep_attr->auth_key, &hints->ep_attr->auth_key_size))
+    return hints;
+  fi_freeinfo(hints);
+  return NULL;
 }
 
 /* Everything usable on this host, newest interface first: a version that the library or the headers do not know yet is
  * refused by either. */
-static int info_list(bool device_memory, struct fi_info **list_p) {
+static int info_list(const struct ofi_asked *asked, struct fi_info **list_p) {
   static const uint32_t versions[] = {FI_VERSION(1, 20), FI_VERSION(1, 18), FI_VERSION(1, 15)};
-  struct fi_info *hints = hints_create(device_memory);
+  struct fi_info *hints = hints_create(asked);
   if (!hints) return -FI_ENOMEM;
   int rc = -FI_ENOSYS;
   struct zps_ofi_signals signals;
@@ -103,13 +117,13 @@ static struct ofi_iface *iface_list(size_t *n_p) {
 
 /* The same fabric with its offer to reach device memory, if it makes one: the choice does not depend on it. */
 static bool prefer_device_memory(const struct ofi_iface *ifaces, size_t n_ifaces, const struct ofi_wish *wish,
-                                 struct fi_info **info_p) {
+                                 const struct ofi_asked *asked, struct fi_info **info_p) {
   struct fi_info *list = NULL;
   const struct fi_info *found = NULL;
   struct ofi_wish same = *wish;
   bool is_offered = false;
   same.provider = (*info_p)->fabric_attr->prov_name;
-  if (info_list(true, &list) == 0 && zps_ofi_select(list, ifaces, n_ifaces, &same, &found, NULL) == ZPS_OK &&
+  if (info_list(asked, &list) == 0 && zps_ofi_select(list, ifaces, n_ifaces, &same, &found, NULL) == ZPS_OK &&
       strcmp(found->domain_attr->name, (*info_p)->domain_attr->name) == 0) {
     struct fi_info *const copy = fi_dupinfo(found);
     is_offered = copy && copy->caps & FI_HMEM;
@@ -123,11 +137,25 @@ static bool prefer_device_memory(const struct ofi_iface *ifaces, size_t n_ifaces
 }
 
 /* The fabric that was asked for is not there: what may hide it. */
-static zps_err_t add_hidden(const char *provider, struct zps_error *error) {
-  char hidden[400];
+static zps_err_t add_hidden(const char *provider, const struct ofi_asked *asked, struct zps_error *error) {
+  char hidden[400], key[120] = "";
   const zps_err_t code = error ? error->code : ZPS_ERR_FABRIC;
   zps_ofi_hidden(provider, environ, hidden, sizeof hidden);
-  return error ? zps_fail(error, code, "%s%s", error->text, hidden) : code;
+  if (asked->auth_key_len > 0)
+    snprintf(key, sizeof key, "; %s hides fabrics that take no key of %zu bytes", zps_config_said("fabric.auth_key"),
+             asked->auth_key_len);
+  return error ? zps_fail(error, code, "%s%s%s", error->text, hidden, key) : code;
+}
+
+/* A provider that does not look at the key would open without it. */
+static zps_err_t check_key(const struct fi_info *info, const struct ofi_asked *asked, struct zps_error *error) {
+  const struct fi_domain_attr *const domain = info->domain_attr;
+  const size_t len = asked->auth_key_len;
+  if (len == 0 ||
+      (domain->auth_key_size == len && domain->auth_key && memcmp(domain->auth_key, asked->auth_key, len) == 0))
+    return ZPS_OK;
+  return zps_fail(error, ZPS_ERR_UNSUPPORTED, "provider %s does not take the key of %s (%zu bytes)",
+                  info->fabric_attr->prov_name, zps_config_said("fabric.auth_key"), len);
 }
 
 zps_err_t zps_ofi_discover(const struct zps_net_config *config, struct ofi_asked *asked, struct fi_info **info_p,
@@ -139,17 +167,20 @@ zps_err_t zps_ofi_discover(const struct zps_net_config *config, struct ofi_asked
   zps_ofi_environment_set(config);
   const zps_err_t may_lock = zps_memlock_check(config->provider, config->memory_limit_bytes, error);
   if (may_lock != ZPS_OK) return may_lock;
-  const int rc = info_list(false, &list);
+  struct ofi_asked least = *asked;
+  least.device_memory = false;
+  const int rc = info_list(&least, &list);
   if (rc != 0 && rc != -FI_ENODATA) {
     (void)zps_ofi_fail(error, rc, "fi_getinfo", NULL);
-    return add_hidden(config->provider, error);
+    return add_hidden(config->provider, asked, error);
   }
   size_t n_ifaces;
   struct ofi_iface *ifaces = iface_list(&n_ifaces);
   const bool is_said = (wish.interface && wish.interface[0]) || (wish.subnet && wish.subnet[0]);
   if (!is_said && zps_route_source(config->toward, &source)) wish.source = &source;
   zps_err_t code = zps_ofi_select(list, ifaces, n_ifaces, &wish, &found, error);
-  if (code == ZPS_ERR_FABRIC) code = add_hidden(config->provider, error);
+  if (code == ZPS_ERR_FABRIC) code = add_hidden(config->provider, asked, error);
+  if (code == ZPS_OK) code = check_key(found, asked, error);
   /* "auto" is a provider by here. */
   if (code == ZPS_OK) code = zps_memlock_check(found->fabric_attr->prov_name, config->memory_limit_bytes, error);
   if (code == ZPS_OK) {
@@ -157,7 +188,7 @@ zps_err_t zps_ofi_discover(const struct zps_net_config *config, struct ofi_asked
     if (!*info_p) code = zps_fail(error, ZPS_ERR_NOMEM, "out of memory for the fabric's description");
   }
   asked->device_memory =
-      code == ZPS_OK && asked->device_memory && prefer_device_memory(ifaces, n_ifaces, &wish, info_p);
+      code == ZPS_OK && asked->device_memory && prefer_device_memory(ifaces, n_ifaces, &wish, asked, info_p);
   free(ifaces);
   if (list) fi_freeinfo(list);
   return code;
@@ -167,9 +198,10 @@ void zps_net_ofi_list(const struct zps_net_config *config, void (*line)(void *ct
   enum { KNOWN_MAX = 256 };
   char(*known)[160] = calloc(KNOWN_MAX, sizeof *known);
   struct fi_info *list = NULL;
+  const struct ofi_asked nothing = {.device_memory = false};
   size_t n_known = 0;
   zps_ofi_environment_set(config);
-  if (known && info_list(false, &list) == 0) {
+  if (known && info_list(&nothing, &list) == 0) {
     for (const struct fi_info *info = list; info && n_known < KNOWN_MAX; info = info->next) {
       size_t i = 0;
       if (!zps_ofi_info_usable(info)) continue;

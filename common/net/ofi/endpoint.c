@@ -11,6 +11,8 @@
 #include <unistd.h>
 
 #include "common/base/clock.h"
+#include "common/base/config.h"
+#include "common/base/secret.h"
 #include "common/net/ofi/impl.h"
 #include "common/net/ofi/signals.h"
 
@@ -174,8 +176,13 @@ static void domain_close(struct ofi_net *net) {
 /* Discovers the fabric and opens it, without what it then refuses. */
 static zps_err_t fabric_open(struct ofi_net *net, const struct zps_net_config *config, struct zps_error *error) {
   struct ofi_asked asked = {.device_memory = OFI_FORBIDS_CUDA && config->device_memory};
+  zps_err_t code = config->auth_key_file
+                       ? zps_private_read_hex(config->auth_key_file, zps_config_said("fabric.auth_key"), asked.auth_key,
+                                              sizeof asked.auth_key, &asked.auth_key_len, error)
+                       : ZPS_OK;
+  if (code != ZPS_OK) return code;
   for (;;) {
-    zps_err_t code = zps_ofi_discover(config, &asked, &net->info, error);
+    code = zps_ofi_discover(config, &asked, &net->info, error);
     if (code != ZPS_OK) return code;
     struct zps_error why;
     struct zps_ofi_signals signals;

@@ -164,6 +164,8 @@ static inline struct ofi_peer *ofi_peer_of(struct zps_net_peer *peer) {
 /* What is asked for beside the least. A fabric may not offer it, or refuse it when it opens. */
 struct ofi_asked {
   bool device_memory;
+  size_t auth_key_len; /* 0: none */
+  uint8_t auth_key[ZPS_NET_AUTH_KEY_MAX];
 };
 /* The fabric to use, for the caller to fi_freeinfo(). `asked` is left with what the fabric offers. */
 zps_err_t zps_ofi_discover(const struct zps_net_config *config, struct ofi_asked *asked, struct fi_info **info_p,

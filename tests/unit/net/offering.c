@@ -4,6 +4,8 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
 
 #include <cmocka.h>
 
@@ -22,11 +24,32 @@ static struct fi_info *without_extras(const struct fi_info *info) {
   assert_non_null(plain);
   plain->caps &= ~FI_HMEM;
   plain->domain_attr->mr_mode &= ~FI_MR_HMEM;
+  free(plain->domain_attr->auth_key);
+  free(plain->ep_attr->auth_key);
+  plain->domain_attr->auth_key = plain->ep_attr->auth_key = NULL;
+  plain->domain_attr->auth_key_size = plain->ep_attr->auth_key_size = 0;
   return plain;
 }
 
+static uint8_t *copy_of(const uint8_t *key, size_t len) {
+  uint8_t *const copy = malloc(len);
+  assert_non_null(copy);
+  return memcpy(copy, key, len);
+}
+
 static void offer(const struct fi_info *hints, struct fi_info *info) {
+  const size_t len = hints->domain_attr->auth_key_size;
   if (hints->caps & FI_HMEM && offering.has_device_memory) info->caps |= FI_HMEM;
+  if (len == 0 || offering.ignores_key) return;
+  info->domain_attr->auth_key = copy_of(hints->domain_attr->auth_key, len);
+  info->ep_attr->auth_key = copy_of(hints->ep_attr->auth_key, len);
+  info->domain_attr->auth_key_size = info->ep_attr->auth_key_size = len;
+}
+
+static bool takes_key(const struct fi_info *hints) {
+  const size_t len = hints->domain_attr->auth_key_size;
+  assert_int_equal(hints->ep_attr->auth_key_size, len);
+  return len == 0 || offering.ignores_key || len == offering.key_len;
 }
 
 int __real_fi_getinfo(uint32_t version, const char *node, const char *service, uint64_t flags,
@@ -37,7 +60,7 @@ int __wrap_fi_getinfo(uint32_t version, const char *node, const char *service, u
                       const struct fi_info *hints, struct fi_info **info) {
   struct fi_info *const plain = without_extras(hints);
   if (hints->caps & FI_HMEM) offering.n_device_asked++;
-  const int rc = __real_fi_getinfo(version, node, service, flags, plain, info);
+  const int rc = !takes_key(hints) ? -FI_ENODATA : __real_fi_getinfo(version, node, service, flags, plain, info);
   for (struct fi_info *at = rc == 0 ? *info : NULL; at; at = at->next) offer(hints, at);
   fi_freeinfo(plain);
   return rc;
@@ -66,6 +89,8 @@ static int domain_endpoint(struct fid_domain *domain, struct fi_info *info, stru
   offering.n_opened++;
   if (info->caps & FI_HMEM) offering.n_device_opened++;
   is_enabled = false;
+  offering.ep_key.len = info->ep_attr->auth_key_size;
+  if (info->ep_attr->auth_key) memcpy(offering.ep_key.bytes, info->ep_attr->auth_key, offering.ep_key.len);
   const int rc = domain_ops->endpoint(domain, plain, ep, context);
   fi_freeinfo(plain);
   if (rc != 0) return rc;
@@ -82,6 +107,9 @@ static int domain_endpoint(struct fid_domain *domain, struct fi_info *info, stru
 
 static int fabric_domain(struct fid_fabric *fabric, struct fi_info *info, struct fid_domain **domain, void *context) {
   struct fi_info *const plain = without_extras(info);
+  offering.domain_key.len = info->domain_attr->auth_key_size;
+  if (info->domain_attr->auth_key)
+    memcpy(offering.domain_key.bytes, info->domain_attr->auth_key, offering.domain_key.len);
   const int rc = fabric_ops->domain(fabric, plain, domain, context);
   fi_freeinfo(plain);
   if (rc != 0) return rc;

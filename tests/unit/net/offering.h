@@ -4,14 +4,22 @@
 #define ZPS_TESTS_OFFERING_H
 
 #include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
 
 struct offering {
   bool has_device_memory;
   int setopt_result; /* of FI_OPT_CUDA_API_PERMITTED */
+  size_t key_len;    /* authorization keys are taken, of this length; 0: none is */
+  bool ignores_key;  /* offers as if there were none */
   /* What was asked. */
   unsigned n_device_asked; /* looks at the fabrics, with device memory */
   unsigned n_device_opened, n_opened;
   unsigned n_forbidden; /* CUDA calls, before the endpoint was enabled */
+  struct {
+    size_t len;
+    uint8_t bytes[64];
+  } domain_key, ep_key; /* opened with */
 };
 extern struct offering offering;
 

@@ -3,7 +3,10 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -21,14 +24,18 @@ static void on_peer_error(void *ctx, struct zps_net_peer *peer, zps_err_t code, 
 
 static const struct zps_net_handler handler = {.on_message = on_message, .on_peer_error = on_peer_error};
 
-static struct zps_net *open_as(struct zps_net_config config) {
-  struct zps_net *net;
-  struct zps_error error;
+static zps_err_t try_as(struct zps_net_config config, struct zps_net **net_p, struct zps_error *error) {
   config.provider = "tcp";
   config.interface = "lo";
   config.max_msg = 512;
   config.n_recv = 4;
-  if (zps_net_open(&config, &handler, &net, &error) != ZPS_OK) fail_msg("%s", error.text);
+  return zps_net_open(&config, &handler, net_p, error);
+}
+
+static struct zps_net *open_as(struct zps_net_config config) {
+  struct zps_net *net;
+  struct zps_error error;
+  if (try_as(config, &net, &error) != ZPS_OK) fail_msg("%s", error.text);
   return net;
 }
 
@@ -90,11 +97,66 @@ static void no_device_memory_is_offered_or_wanted(void **state) {
   zps_net_close(net);
 }
 
+static char key_file[40];
+
+static int start_with_key(void **state) {
+  strcpy(key_file, "/tmp/test_ofi_offers.XXXXXX");
+  const int fd = mkstemp(key_file);
+  if (fd < 0 || write(fd, "0b00000001000000\n", 17) != 17 || close(fd) != 0) return -1;
+  return start(state);
+}
+
+static int finish_with_key(void **state) {
+  unlink(key_file);
+  return finish(state);
+}
+
+static void the_key_comes_with_domain_and_endpoint(void **state) {
+  (void)state;
+  static const uint8_t key[8] = {0x0b, 0, 0, 0, 1, 0, 0, 0};
+  offering.key_len = sizeof key;
+  offering.has_device_memory = true;
+  struct zps_net *net = open_as((struct zps_net_config){.auth_key_file = key_file, .device_memory = true});
+  assert_int_equal(offering.domain_key.len, sizeof key);
+  assert_memory_equal(offering.domain_key.bytes, key, sizeof key);
+  assert_int_equal(offering.ep_key.len, sizeof key);
+  assert_memory_equal(offering.ep_key.bytes, key, sizeof key);
+  zps_net_close(net);
+  net = open_as((struct zps_net_config){.provider = NULL});
+  assert_int_equal(offering.domain_key.len, 0);
+  zps_net_close(net);
+}
+
+static void key_refused(zps_err_t code, const char *says) {
+  struct zps_net *net;
+  struct zps_error error;
+  assert_int_equal(try_as((struct zps_net_config){.auth_key_file = key_file}, &net, &error), code);
+  if (!strstr(error.text, says)) fail_msg("'%s' does not say '%s'", error.text, says);
+  assert_null(strstr(error.text, "0b00"));
+  assert_int_equal(offering.n_opened, 0);
+}
+
+/* No fabric is opened without the key. */
+static void a_key_that_no_fabric_takes_is_an_error(void **state) {
+  (void)state;
+  key_refused(ZPS_ERR_FABRIC, "fabric.auth_key hides fabrics that take no key of 8 bytes");
+  offering.key_len = 4;
+  key_refused(ZPS_ERR_FABRIC, "fabric.auth_key hides fabrics that take no key of 8 bytes");
+  offering.ignores_key = true;
+  key_refused(ZPS_ERR_UNSUPPORTED, "does not take the key of fabric.auth_key (8 bytes)");
+  assert_int_equal(chmod(key_file, 0644), 0);
+  key_refused(ZPS_ERR_INVALID, "fabric.auth_key /tmp/test_ofi_offers.");
+  unlink(key_file);
+  key_refused(ZPS_ERR_IO, "cannot be opened");
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test_setup_teardown(device_memory_without_cuda_calls, start, finish),
       cmocka_unit_test_setup_teardown(a_fabric_that_needs_cuda_calls_gets_no_device_memory, start, finish),
       cmocka_unit_test_setup_teardown(no_device_memory_is_offered_or_wanted, start, finish),
+      cmocka_unit_test_setup_teardown(the_key_comes_with_domain_and_endpoint, start_with_key, finish_with_key),
+      cmocka_unit_test_setup_teardown(a_key_that_no_fabric_takes_is_an_error, start_with_key, finish_with_key),
   };
   return cmocka_run_group_tests_name("what fabrics offer", tests, NULL, NULL);
 }

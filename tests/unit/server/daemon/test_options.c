@@ -187,6 +187,7 @@ static void test_names_by_source(void **state) {
       {"ZENPS_ROLES", "server", "ZENPS_ROLES = server needs control.coordinator"},
       {"ZENPS_COORDINATOR_ETCD", "http://e:1", "ZENPS_COORDINATOR_ETCD (http://e:1) is for coordinator.store = etcd"},
       {"ZENPS_COORDINATOR_TOKEN_KEY", "/none", "ZENPS_COORDINATOR_TOKEN_KEY: "},
+      {"ZENPS_FABRIC_AUTH_KEY", "/none", "ZENPS_FABRIC_AUTH_KEY /none: cannot be opened"},
       {"ZENPS_TLS_CA", "/none", "ZENPS_TLS_CA, tls.cert and tls.key: "},
   };
   for (unsigned i = 0; i < sizeof cases / sizeof cases[0]; i++) {
