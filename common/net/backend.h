@@ -23,6 +23,7 @@ struct zps_net_ops {
   zps_err_t (*read)(struct zps_net_peer *peer, struct zps_net_read *read);
   unsigned (*progress)(struct zps_net *net);
   void (*wait)(struct zps_net *net, uint64_t timeout_ns);
+  void (*attend)(struct zps_net *net, bool is_read); /* NULL: reads need nobody here */
   void (*wake)(struct zps_net *net);
   /* For tests: cuts the connection to the peer, as fault.h says, and tells the one end or the other by
    * on_peer_error(). NULL: peer_cut() does it. */

@@ -166,6 +166,9 @@ zps_err_t zps_net_read(struct zps_net_peer *peer, struct zps_net_read *read) ZPS
 unsigned zps_net_progress(struct zps_net *net);
 /* Blocks until there may be something to do, zps_net_wake() is called, or `timeout_ns` has passed. */
 void zps_net_wait(struct zps_net *net, uint64_t timeout_ns);
+/* Whether peers may be reading this process's memory. A fabric without a descriptor may need this process for that: it
+ * then naps briefly. */
+void zps_net_attend(struct zps_net *net, bool is_read);
 /* From any thread: makes the current or next zps_net_wait() return. */
 void zps_net_wake(struct zps_net *net);
 

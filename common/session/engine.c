@@ -105,6 +105,7 @@ static void run_until_stopped(struct zps_engine *engine, struct zps_waits *waits
     const uint64_t age_ns = zps_slab_age(engine->slab, now_ns), until_ns = age_ns < deadline_ns ? age_ns : deadline_ns;
     if (events + carried > 0 || now_ns >= until_ns) continue;
     atomic_store_explicit(&engine->sleeps_until_ns, until_ns, memory_order_relaxed);
+    if (engine->handler.is_read) zps_net_attend(engine->net, engine->handler.is_read(engine->handler.ctx));
     zps_net_wait(engine->net, until_ns == ZPS_NEVER ? ZPS_NEVER : until_ns - now_ns);
     atomic_store_explicit(&engine->sleeps_until_ns, 0, memory_order_relaxed);
   }
@@ -331,4 +332,3 @@ struct zps_link_counts *zps_engine_link_counts(struct zps_engine *engine) {
 void zps_engine_note_corrupt(struct zps_engine *engine) {
   atomic_fetch_add(&engine->corrupt, 1);
 }
-

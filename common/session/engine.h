@@ -35,6 +35,8 @@ struct zps_engine_handler {
   /* After each batch of events and when the time last returned has come: flush links, check deadlines. Returns the next
    * deadline, or ZPS_NEVER. */
   uint64_t (*on_tick)(void *ctx, uint64_t now_ns);
+  /* Before each sleep: whether peers may be reading this process's memory. NULL: none is. */
+  bool (*is_read)(void *ctx);
 };
 
 struct zps_engine_config {

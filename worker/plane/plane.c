@@ -134,7 +134,16 @@ static uint64_t on_tick(void *ctx, uint64_t now_ns) {
   return plane->left_due_ns < next_ns ? plane->left_due_ns : next_ns;
 }
 
+static bool is_read(void *ctx) {
+  const struct zps_plane *plane = ctx;
+  return plane->handler.is_read && plane->handler.is_read(plane->handler.ctx);
+}
+
 struct zps_engine_handler zps_plane_engine_handler(struct zps_plane *plane) {
-  return (struct zps_engine_handler){
-      .ctx = plane, .find_link = find_link, .on_frame = on_frame, .on_peer_error = on_peer_error, .on_tick = on_tick};
+  return (struct zps_engine_handler){.ctx = plane,
+                                     .find_link = find_link,
+                                     .on_frame = on_frame,
+                                     .on_peer_error = on_peer_error,
+                                     .on_tick = on_tick,
+                                     .is_read = is_read};
 }

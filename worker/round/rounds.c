@@ -287,7 +287,16 @@ static uint64_t on_tick(void *ctx, uint64_t now_ns) {
   return rounds->idle_at_ns < rounds->next_deadline_ns ? rounds->idle_at_ns : rounds->next_deadline_ns;
 }
 
+/* While rounds are in flight. */
+static bool is_read(void *ctx) {
+  return ((const struct zps_rounds *)ctx)->all;
+}
+
 struct zps_plane_handler zps_rounds_handler(struct zps_rounds *rounds) {
-  return (struct zps_plane_handler){
-      .ctx = rounds, .on_frame = on_frame, .on_lost = on_lost, .on_left = on_left, .on_tick = on_tick};
+  return (struct zps_plane_handler){.ctx = rounds,
+                                    .on_frame = on_frame,
+                                    .on_lost = on_lost,
+                                    .on_left = on_left,
+                                    .on_tick = on_tick,
+                                    .is_read = is_read};
 }

@@ -18,6 +18,8 @@
 #define ZPS_LOG_COMPONENT "net"
 #include "common/base/log.h"
 
+enum { QUEUE_MOST = 8192 };
+
 zps_err_t zps_ofi_fail(struct zps_error *error, int rc, const char *call, const struct fi_info *info) {
   char where[160] = "", advice[300] = "";
   if (info) zps_ofi_info_text(info, where, sizeof where);
@@ -68,6 +70,8 @@ static struct fi_info *hints_create(const struct ofi_asked *asked) {
     hints->caps |= FI_HMEM;
     hints->domain_attr->mr_mode |= FI_MR_HMEM;
   }
+  hints->rx_attr->size = asked->rx_size;
+  hints->tx_attr->size = asked->tx_size;
   hints->domain_attr->threading = FI_THREAD_DOMAIN;
   hints->domain_attr->resource_mgmt = FI_RM_ENABLED;
   hints->domain_attr->av_type = FI_AV_UNSPEC;
@@ -115,25 +119,36 @@ static struct ofi_iface *iface_list(size_t *n_p) {
   return ifaces;
 }
 
-/* The same fabric with its offer to reach device memory, if it makes one: the choice does not depend on it. */
-static bool prefer_device_memory(const struct ofi_iface *ifaces, size_t n_ifaces, const struct ofi_wish *wish,
-                                 const struct ofi_asked *asked, struct fi_info **info_p) {
-  struct fi_info *list = NULL;
+/* The same fabric with more; false: it does not offer that. The choice does not depend on it. */
+static bool prefer(const struct ofi_iface *ifaces, size_t n_ifaces, const struct ofi_wish *wish,
+                   const struct ofi_asked *asked, struct fi_info **info_p) {
+  struct fi_info *list = NULL, *copy = NULL;
   const struct fi_info *found = NULL;
   struct ofi_wish same = *wish;
-  bool is_offered = false;
   same.provider = (*info_p)->fabric_attr->prov_name;
   if (info_list(asked, &list) == 0 && zps_ofi_select(list, ifaces, n_ifaces, &same, &found, NULL) == ZPS_OK &&
-      strcmp(found->domain_attr->name, (*info_p)->domain_attr->name) == 0) {
-    struct fi_info *const copy = fi_dupinfo(found);
-    is_offered = copy && copy->caps & FI_HMEM;
-    if (copy) {
-      fi_freeinfo(*info_p);
-      *info_p = copy;
-    }
+      strcmp(found->domain_attr->name, (*info_p)->domain_attr->name) == 0)
+    copy = fi_dupinfo(found);
+  if (copy) {
+    fi_freeinfo(*info_p);
+    *info_p = copy;
   }
   if (list) fi_freeinfo(list);
-  return is_offered;
+  return copy;
+}
+
+/* A link has 33 receives. Those beyond the queue wait until others complete, and their messages take the slow ways of
+ * unexpected ones. A provider refuses a size beyond its most. */
+static bool prefer_long_queues(const struct ofi_iface *ifaces, size_t n_ifaces, const struct ofi_wish *wish,
+                               const struct ofi_asked *asked, struct fi_info **info_p) {
+  const size_t rx_size = (*info_p)->rx_attr->size, tx_size = (*info_p)->tx_attr->size;
+  for (size_t size = QUEUE_MOST; size > rx_size || size > tx_size; size /= 2) {
+    struct ofi_asked more = *asked;
+    more.rx_size = size > rx_size ? size : 0;
+    more.tx_size = size > tx_size ? size : 0;
+    if (prefer(ifaces, n_ifaces, wish, &more, info_p)) return true;
+  }
+  return false;
 }
 
 /* The fabric that was asked for is not there: what may hide it. */
@@ -187,8 +202,10 @@ zps_err_t zps_ofi_discover(const struct zps_net_config *config, struct ofi_asked
     *info_p = fi_dupinfo(found);
     if (!*info_p) code = zps_fail(error, ZPS_ERR_NOMEM, "out of memory for the fabric's description");
   }
-  asked->device_memory =
-      code == ZPS_OK && asked->device_memory && prefer_device_memory(ifaces, n_ifaces, &wish, asked, info_p);
+  asked->device_memory = code == ZPS_OK && asked->device_memory && prefer(ifaces, n_ifaces, &wish, asked, info_p) &&
+                         (*info_p)->caps & FI_HMEM;
+  asked->long_queues =
+      code == ZPS_OK && asked->long_queues && prefer_long_queues(ifaces, n_ifaces, &wish, asked, info_p);
   free(ifaces);
   if (list) fi_freeinfo(list);
   return code;

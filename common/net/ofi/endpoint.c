@@ -119,7 +119,9 @@ static zps_err_t endpoint_open(struct ofi_net *net, struct zps_error *error) {
   if (rc == 0) rc = fi_av_open(net->domain, &av_attr, &net->av, net), call = "fi_av_open";
   if (rc == 0) rc = cq_open(net), call = "fi_cq_open";
   if (rc == 0) rc = fi_endpoint(net->domain, info, &net->ep, net), call = "fi_endpoint";
-  if (rc == 0) rc = forbid_cuda(net), call = "fi_setopt of FI_OPT_CUDA_API_PERMITTED";
+  if (rc == 0 && (rc = forbid_cuda(net)) != 0)
+    return zps_fail(error, ZPS_ERR_UNSUPPORTED, "provider %s does not forbid itself CUDA calls: %s",
+                    info->fabric_attr->prov_name, fi_strerror(-rc));
   if (rc == 0) rc = fi_ep_bind(net->ep, &net->av->fid, 0), call = "fi_ep_bind of the address vector";
   if (rc == 0)
     rc = fi_ep_bind(net->ep, &net->cq->fid, FI_TRANSMIT | FI_RECV), call = "fi_ep_bind of the completion queue";
@@ -175,7 +177,7 @@ static void domain_close(struct ofi_net *net) {
 
 /* Discovers the fabric and opens it, without what it then refuses. */
 static zps_err_t fabric_open(struct ofi_net *net, const struct zps_net_config *config, struct zps_error *error) {
-  struct ofi_asked asked = {.device_memory = OFI_FORBIDS_CUDA && config->device_memory};
+  struct ofi_asked asked = {.device_memory = OFI_FORBIDS_CUDA && config->device_memory, .long_queues = true};
   zps_err_t code = config->auth_key_file
                        ? zps_private_read_hex(config->auth_key_file, zps_config_said("fabric.auth_key"), asked.auth_key,
                                               sizeof asked.auth_key, &asked.auth_key_len, error)
@@ -192,9 +194,15 @@ static zps_err_t fabric_open(struct ofi_net *net, const struct zps_net_config *c
     if (code == ZPS_OK) return ZPS_OK;
     endpoint_close(net);
     domain_close(net);
-    if (!asked.device_memory) return zps_fail(error, code, "%s", why.text);
-    zps_log_info("device memory is copied through the host: %s", why.text);
-    asked.device_memory = false;
+    if (asked.long_queues && code != ZPS_ERR_UNSUPPORTED) {
+      zps_log_info("the provider's own queues are used: %s", why.text);
+      asked.long_queues = false;
+    } else if (asked.device_memory) {
+      zps_log_info("device memory is copied through the host: %s", why.text);
+      asked.device_memory = false;
+    } else {
+      return zps_fail(error, code, "%s", why.text);
+    }
     fi_freeinfo(net->info);
     net->info = NULL;
   }
@@ -253,9 +261,11 @@ zps_err_t zps_net_ofi_open(const struct zps_net_config *config, const struct zps
     zps_fail(error, code, "out of memory for %u receive buffers of %zu bytes", config->n_recv, config->max_msg);
     goto err_endpoint;
   }
-  zps_log_info("fabric %s (%s) on %s at %s, libfabric %u.%u, %s", net->base.info.provider, net->base.info.protocol,
-               net->base.info.domain, net->base.info.address, FI_MAJOR(fi_version()), FI_MINOR(fi_version()),
-               net->cq_fd >= 0 ? "waits on a descriptor" : "waits by polling");
+  zps_log_info("fabric %s (%s) on %s at %s, libfabric %u.%u, %s, queues of %zu receives and %zu sends",
+               net->base.info.provider, net->base.info.protocol, net->base.info.domain, net->base.info.address,
+               FI_MAJOR(fi_version()), FI_MINOR(fi_version()),
+               net->cq_fd >= 0 ? "waits on a descriptor" : "waits by polling", net->info->rx_attr->size,
+               net->info->tx_attr->size);
   *net_p = &net->base;
   return ZPS_OK;
 
@@ -368,5 +378,6 @@ static const struct zps_net_ops ops = {
     .read = zps_ofi_read,
     .progress = zps_ofi_progress,
     .wait = zps_ofi_wait,
+    .attend = zps_ofi_attend,
     .wake = zps_ofi_wake,
 };

@@ -139,6 +139,7 @@ struct ofi_net {
   size_t n_sends_stuck; /* send buffers held by evicted peers */
   size_t n_reads;       /* at the fabric, quarantined ones included */
   size_t n_sends;       /* at the fabric */
+  bool is_read;         /* peers may be reading this process's memory */
   uint64_t retry_at_ns, last_event_ns;
   unsigned keepalive_s;        /* of connections; 0: none */
   uint64_t keepalive_at_ns;    /* when new connections are looked for; ZPS_NEVER: none can have come */
@@ -164,7 +165,9 @@ static inline struct ofi_peer *ofi_peer_of(struct zps_net_peer *peer) {
 /* What is asked for beside the least. A fabric may not offer it, or refuse it when it opens. */
 struct ofi_asked {
   bool device_memory;
-  size_t auth_key_len; /* 0: none */
+  bool long_queues;        /* of receives and sends, where the provider's own are short */
+  size_t rx_size, tx_size; /* 0: the provider's own */
+  size_t auth_key_len;     /* 0: none */
   uint8_t auth_key[ZPS_NET_AUTH_KEY_MAX];
 };
 /* The fabric to use, for the caller to fi_freeinfo(). `asked` is left with what the fabric offers. */
@@ -246,6 +249,7 @@ unsigned zps_ofi_cq_drain(struct ofi_net *net);
 
 /* wait.c */
 void zps_ofi_wait(struct zps_net *net, uint64_t timeout_ns);
+void zps_ofi_attend(struct zps_net *net, bool is_read);
 void zps_ofi_wake(struct zps_net *net);
 
 #endif

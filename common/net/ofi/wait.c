@@ -19,7 +19,7 @@
 #define ZPS_LOG_COMPONENT "net"
 #include "common/base/log.h"
 
-enum { NAP_MIN_NS = 20000, NAP_MAX_NS = 5000000, NAP_FRACTION = 64 };
+enum { NAP_MIN_NS = 20000, NAP_MAX_NS = 5000000, NAP_READ_NS = 200000, NAP_FRACTION = 64 };
 
 void zps_ofi_wake(struct zps_net *base) {
   struct ofi_net *net = ofi_net_of(base);
@@ -82,8 +82,8 @@ static void wait_on_fd(struct ofi_net *net, uint64_t timeout_ns) {
   if (may_sleep(net)) sleep_on_fds(net, true, timeout_ns < net->max_block_ns ? timeout_ns : net->max_block_ns);
 }
 
-/* The longer nothing has come, the longer the naps: a completion is late by a small part of the time it took, at
- * most. */
+/* The longer nothing has come, the longer the naps: a completion is late by a small part of the time it took, at most.
+ * A read by a peer completes nothing here, but some providers serve it when this process polls. */
 static void wait_by_polling(struct ofi_net *net, uint64_t deadline_ns) {
   for (;;) {
     if (stash_fill(net)) return;
@@ -91,10 +91,15 @@ static void wait_by_polling(struct ofi_net *net, uint64_t deadline_ns) {
     if (now >= deadline_ns) return;
     uint64_t nap = (now - net->last_event_ns) / NAP_FRACTION;
     if (nap < NAP_MIN_NS) nap = NAP_MIN_NS;
-    if (nap > NAP_MAX_NS) nap = NAP_MAX_NS;
+    const uint64_t most = net->is_read ? NAP_READ_NS : NAP_MAX_NS;
+    if (nap > most) nap = most;
     if (nap > deadline_ns - now) nap = deadline_ns - now;
     if (sleep_on_fds(net, false, nap)) return;
   }
+}
+
+void zps_ofi_attend(struct zps_net *base, bool is_read) {
+  ofi_net_of(base)->is_read = is_read;
 }
 
 /* Whether something may become possible of which nothing tells the thread. A receive for which there is no room is

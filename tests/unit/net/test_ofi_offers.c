@@ -84,6 +84,41 @@ static void a_fabric_that_needs_cuda_calls_gets_no_device_memory(void **state) {
   zps_net_close(net);
 }
 
+#if OFI_FORBIDS_CUDA
+static void device_memory_is_registered(void **state) {
+  (void)state;
+  char memory[4096];
+  struct zps_net_mem mem;
+  struct zps_error error;
+  struct zps_net_device device = {.index = 3, .dmabuf_fd = -1};
+  offering.has_device_memory = true;
+  struct zps_net *net = open_as((struct zps_net_config){.device_memory = true});
+  if (zps_net_mem_register_device(net, memory, sizeof memory, &device, &mem, &error) != ZPS_OK)
+    fail_msg("%s", error.text);
+  assert_int_equal(offering.registered.n, 1);
+  assert_int_equal(offering.registered.device, 3);
+  assert_int_equal(offering.registered.dmabuf_fd, -1);
+  assert_ptr_equal(offering.registered.base, memory);
+  zps_net_mem_release(net, &mem);
+  device.dmabuf_fd = 77;
+  device.offset = 512;
+#ifdef FI_MR_DMABUF
+  if (zps_net_mem_register_device(net, memory, sizeof memory, &device, &mem, &error) != ZPS_OK)
+    fail_msg("%s", error.text);
+  assert_int_equal(offering.registered.flags, FI_MR_DMABUF);
+  assert_int_equal(offering.registered.device, 3);
+  assert_int_equal(offering.registered.dmabuf_fd, 77);
+  assert_int_equal(offering.registered.offset, 512);
+  assert_int_equal(offering.registered.len, sizeof memory);
+  assert_ptr_equal(offering.registered.base, memory);
+  zps_net_mem_release(net, &mem);
+#else
+  assert_int_equal(zps_net_mem_register_device(net, memory, sizeof memory, &device, &mem, &error), ZPS_ERR_FABRIC);
+#endif
+  zps_net_close(net);
+}
+#endif
+
 static void no_device_memory_is_offered_or_wanted(void **state) {
   (void)state;
   struct zps_net *net = open_as((struct zps_net_config){.device_memory = true});
@@ -150,13 +185,68 @@ static void a_key_that_no_fabric_takes_is_an_error(void **state) {
   key_refused(ZPS_ERR_IO, "cannot be opened");
 }
 
+static void queues_are(const struct zps_net *net, size_t rx, size_t tx) {
+  assert_int_equal(ofi_net_of((struct zps_net *)(uintptr_t)net)->info->rx_attr->size, rx);
+  assert_int_equal(ofi_net_of((struct zps_net *)(uintptr_t)net)->info->tx_attr->size, tx);
+}
+
+static void short_queues_are_asked_to_be_longer(void **state) {
+  (void)state;
+  offering.queue = 512;
+  offering.queue_most = 16384;
+  struct zps_net *net = open_as((struct zps_net_config){.provider = NULL});
+  queues_are(net, 8192, 8192);
+  assert_int_equal(offering.n_queue_asked, 1);
+  zps_net_close(net);
+
+  offering.queue_most = 1500;
+  net = open_as((struct zps_net_config){.provider = NULL});
+  queues_are(net, 1024, 1024);
+  zps_net_close(net);
+
+  offering.queue_most = 512;
+  net = open_as((struct zps_net_config){.provider = NULL});
+  queues_are(net, 512, 512);
+  zps_net_close(net);
+}
+
+static void long_queues_stay(void **state) {
+  (void)state;
+  offering.queue = 65536;
+  offering.queue_most = 65536;
+  struct zps_net *net = open_as((struct zps_net_config){.provider = NULL});
+  queues_are(net, 65536, 65536);
+  assert_int_equal(offering.n_queue_asked, 0);
+  zps_net_close(net);
+}
+
+/* A card may have less than its provider says. Device memory does not suffer. */
+static void queues_that_do_not_open_are_the_providers_own(void **state) {
+  (void)state;
+  offering.queue = 512;
+  offering.queue_most = 16384;
+  offering.queue_opens = 2048;
+  offering.has_device_memory = true;
+  struct zps_net *net = open_as((struct zps_net_config){.device_memory = true});
+  queues_are(net, 512, 512);
+  assert_int_equal(reaches_device(net), OFI_FORBIDS_CUDA);
+  assert_int_equal(offering.n_opened, 2);
+  zps_net_close(net);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test_setup_teardown(device_memory_without_cuda_calls, start, finish),
-      cmocka_unit_test_setup_teardown(a_fabric_that_needs_cuda_calls_gets_no_device_memory, start, finish),
-      cmocka_unit_test_setup_teardown(no_device_memory_is_offered_or_wanted, start, finish),
-      cmocka_unit_test_setup_teardown(the_key_comes_with_domain_and_endpoint, start_with_key, finish_with_key),
-      cmocka_unit_test_setup_teardown(a_key_that_no_fabric_takes_is_an_error, start_with_key, finish_with_key),
+    cmocka_unit_test_setup_teardown(device_memory_without_cuda_calls, start, finish),
+    cmocka_unit_test_setup_teardown(a_fabric_that_needs_cuda_calls_gets_no_device_memory, start, finish),
+#if OFI_FORBIDS_CUDA
+    cmocka_unit_test_setup_teardown(device_memory_is_registered, start, finish),
+#endif
+    cmocka_unit_test_setup_teardown(no_device_memory_is_offered_or_wanted, start, finish),
+    cmocka_unit_test_setup_teardown(short_queues_are_asked_to_be_longer, start, finish),
+    cmocka_unit_test_setup_teardown(long_queues_stay, start, finish),
+    cmocka_unit_test_setup_teardown(queues_that_do_not_open_are_the_providers_own, start, finish),
+    cmocka_unit_test_setup_teardown(the_key_comes_with_domain_and_endpoint, start_with_key, finish_with_key),
+    cmocka_unit_test_setup_teardown(a_key_that_no_fabric_takes_is_an_error, start_with_key, finish_with_key),
   };
   return cmocka_run_group_tests_name("what fabrics offer", tests, NULL, NULL);
 }
