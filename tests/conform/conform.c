@@ -172,7 +172,7 @@ static int teardown(void **state) {
   return 0;
 }
 
-enum needs { NOTHING, PROCESSES, SEPARATION };
+enum needs { NOTHING, PROCESSES, SEPARATION, OUTLIVING };
 
 static const struct {
   struct CMUnitTest test;
@@ -185,7 +185,8 @@ static const struct {
 
 static bool target_can(enum needs needs) {
   return !(needs == PROCESSES && conform_target->in_process) &&
-         !(needs == SEPARATION && conform_target->shares_regions);
+         !(needs == SEPARATION && conform_target->shares_regions) &&
+         !(needs == OUTLIVING && conform_target->dies_with_peer);
 }
 
 /* Is the provider there at all? Prints why not. */

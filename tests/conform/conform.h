@@ -24,8 +24,10 @@ struct conform_target {
   const char *fault;
   bool in_process;       /* reaches no other process */
   bool shares_regions;   /* using an endpoint of this process that is closed crashes in the provider */
+  bool dies_with_peer;   /* an endpoint crashes when a peer of its process is closed with operations outstanding */
   bool silent_death;     /* a read from a process that dies may stay without a completion */
   bool trusts_keys;      /* a read with a wrong key may succeed */
+  bool loses_wrong_keys; /* a read with a wrong key never completes */
   bool answers_reads;    /* memory that is read is sent by the progress of its owner, piece by piece */
   bool polls;            /* no descriptor to sleep on */
   bool leaks_when_stuck; /* leaves an endpoint with reads pending at a hung peer open, with a warning */
@@ -130,7 +132,7 @@ bool conform_check(const void *data, uint64_t seed, size_t offset, size_t len);
   X(dead_address, SEPARATION)          \
   X(shut_while_read, SEPARATION)       \
   X(shut_outstanding, SEPARATION)      \
-  X(close_outstanding, NOTHING)        \
+  X(close_outstanding, OUTLIVING)      \
   X(close_idle, NOTHING)               \
   X(wake_thread, NOTHING)              \
   X(wake_early, NOTHING)               \
