@@ -1,7 +1,7 @@
-/* Where a peer may have others send to, and read from: the address for gradients that it names goes to all servers and
- * ranks of its job, which connect to it, wherever that is. So it is to be the peer's own, as its connection shows, or
- * in a network that is known to be for gradients. A peer of this host may name any, since it has several. Addresses of
- * another kind than IP (EFA, Slingshot, Aries, shared memory) are not checked: nothing in them tells the host. */
+/* A peer names its address for gradients, and all servers and ranks of its job connect there. So the address must be
+ * the peer's own, as its connection shows, or in a network that is known to be for gradients. A peer of this host may
+ * name any, since it has several. Addresses of another kind than IP (EFA, Slingshot, Aries, shared memory) are not
+ * checked: nothing in them tells the host. */
 #ifndef ZPS_SERVER_COORDINATOR_ADDRESSES_H
 #define ZPS_SERVER_COORDINATOR_ADDRESSES_H
 

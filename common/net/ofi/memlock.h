@@ -13,8 +13,8 @@ zps_err_t zps_memlock_judge(const char *provider, uint64_t limit_bytes, bool may
                             struct zps_error *error) ZPS_MUSTCHECK;
 /* Judges this process by its own limit. */
 zps_err_t zps_memlock_check(const char *provider, uint64_t needed_bytes, struct zps_error *error) ZPS_MUSTCHECK;
-/* What to add to an error of a provider that found no memory: the limit and its remedy; "" where the provider does not
- * pin. Returns `text`. */
+/* The limit and its remedy, to add to an error of a provider that found no memory; "" where the provider does not pin.
+ * Returns `text`. */
 const char *zps_memlock_advice(const char *provider, char *text, size_t size);
 
 #endif

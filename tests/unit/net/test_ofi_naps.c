@@ -57,7 +57,7 @@ static void naps_are_short_while_peers_read(void **state) {
   struct zps_error error;
   if (zps_net_open(&config, &handler, &net, &error) != ZPS_OK) fail_msg("%s", error.text);
   const int cq_fd = ofi_net_of(net)->cq_fd;
-  ofi_net_of(net)->cq_fd = -1; /* as of a provider without one */
+  ofi_net_of(net)->cq_fd = -1; /* The provider now has no descriptor. */
 
   wait_quietly(net);
   assert_int_equal(longest_ns, 5 * ZPS_NS_PER_MS);

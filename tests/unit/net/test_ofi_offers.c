@@ -1,4 +1,4 @@
-/* What a fabric offers beside the least that is needed: taken where it is good, done without where it is refused. */
+/* Fabrics that offer more than the least. zenps takes good offers, and opens without what the fabric then refuses. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
