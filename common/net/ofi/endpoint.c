@@ -17,7 +17,7 @@
 #define ZPS_LOG_COMPONENT "net"
 #include "common/base/log.h"
 
-enum { DRAIN_MS = 100, DRAIN_WAIT_NS = 1000000, CAUTIOUS_BLOCK_NS = 5000000, SILENT_S = 5, LOOK_COST = 500 };
+enum { DRAIN_MS = 100, DRAIN_WAIT_NS = 1000000, SILENT_S = 5, LOOK_COST = 500 };
 
 static const struct zps_net_ops ops;
 
@@ -204,7 +204,7 @@ zps_err_t zps_net_ofi_open(const struct zps_net_config *config, const struct zps
   if (code != ZPS_OK) goto err_endpoint;
   info_fill(net);
   zps_forked_close_local(&net->forked, net->base.info.addr, net->base.info.addr_len);
-  net->max_block_ns = wakes_for_everything(net->info) ? UINT64_MAX : CAUTIOUS_BLOCK_NS;
+  net->is_cautious = !wakes_for_everything(net->info);
   net->keep_addrs = strstr(net->info->fabric_attr->prov_name, "ofi_rxm") && provider_older_than(net->info, 200, 0);
   net->last_event_ns = zps_clock_ns();
   net->keepalive_s = (config->keepalive_ms + 999) / 1000;

@@ -123,8 +123,8 @@ struct ofi_net {
   bool shut; /* there is no endpoint any more, or (`leaks`) nobody drives it */
   bool leaks;
   bool closing;
-  bool keep_addrs; /* fi_av_remove() of a connected peer is not safe */
-  uint64_t max_block_ns;
+  bool keep_addrs;                            /* fi_av_remove() of a connected peer is not safe */
+  bool is_cautious;                           /* the queue's descriptor may not wake the thread for everything */
   struct fi_cq_msg_entry stash[OFI_CQ_BATCH]; /* completions that waiting came across */
   size_t n_stash;
   bool cq_error; /* waiting came across an error entry */
