@@ -48,7 +48,8 @@ struct zps_net_config {
 
 struct zps_net_handler {
   void *ctx;
-  /* A whole message; `data` is borrowed during the call. The sender is in the message's own header. */
+  /* A whole message; `data` is borrowed during the call. The sender is in the message's own header. Cards may complete
+   * messages in another order than they were sent in; providers over TCP do not. */
   void (*on_message)(void *ctx, const void *data, size_t len);
   /* Sends to `peer` fail; `code` and `text` give the reason. Called once until zps_net_peer_renew(); the owner renews
    * or evicts the peer. */
@@ -147,10 +148,10 @@ zps_err_t zps_net_mem_register_device(struct zps_net *net, void *base_on_device,
                                       struct zps_error *error) ZPS_MUSTCHECK;
 void zps_net_mem_release(struct zps_net *net, struct zps_net_mem *mem);
 
-/* Sends a copy of `data` (len <= max_msg), in order per peer. Queued when the fabric pushes back; ZPS_ERR_AGAIN when
- * even the queue is full, or there is no memory for it: the next zps_net_wait() is then short, and the
- * zps_net_progress() after it counts one event more, so that a loop which acts on events tries again.
- * ZPS_ERR_PEER_LOST after on_peer_error. */
+/* Sends a copy of `data` (len <= max_msg); messages leave in order per peer. Queued when the fabric pushes back.
+ * ZPS_ERR_AGAIN: even the queue is full, or there is no memory for it. Then the next zps_net_wait() is short, and the
+ * zps_net_progress() after it counts one event more, so a loop that acts on events tries again. ZPS_ERR_PEER_LOST after
+ * on_peer_error. */
 zps_err_t zps_net_send(struct zps_net_peer *peer, const void *data, size_t len) ZPS_MUSTCHECK;
 /* The number of messages to the peer that zps_net_send() took and the fabric is not through with: evicting the peer
  * would lose them. */

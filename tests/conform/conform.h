@@ -22,14 +22,17 @@ struct conform_target {
   const char *provider;
   const char *interface;
   const char *fault;
-  bool in_process;       /* reaches no other process */
-  bool shares_regions;   /* using an endpoint of this process that is closed crashes in the provider */
-  bool silent_death;     /* a read from a process that dies may stay without a completion */
-  bool trusts_keys;      /* a read with a wrong key may succeed */
-  bool answers_reads;    /* memory that is read is sent by the progress of its owner, piece by piece */
-  bool polls;            /* no descriptor to sleep on */
-  bool leaks_when_stuck; /* leaves an endpoint with reads pending at a hung peer open, with a warning */
-  unsigned slowness;     /* divides the number of iterations; 0 is 1 */
+  bool in_process;         /* reaches no other process */
+  bool shares_regions;     /* using an endpoint of this process that is closed crashes in the provider */
+  bool silent_death;       /* a read from a process that dies may stay without a completion */
+  bool trusts_keys;        /* a read with a wrong key may succeed */
+  bool answers_reads;      /* memory that is read is sent by the progress of its owner, piece by piece */
+  bool polls;              /* no descriptor to sleep on */
+  bool leaks_when_stuck;   /* leaves an endpoint with reads pending at a hung peer open, with a warning */
+  bool reorders;           /* messages may come before others that were sent earlier */
+  bool reads_need_no_peer; /* a card serves reads of a process that is stopped */
+  bool must_be_there;      /* it is part of the tests, so that its absence is a failure */
+  unsigned slowness;       /* divides the number of iterations; 0 is 1 */
 };
 
 enum { CONFORM_MAX_MSG = 4096 };
@@ -116,6 +119,7 @@ bool conform_check(const void *data, uint64_t seed, size_t offset, size_t len);
   X(bad_arguments, NOTHING)            \
   X(peer_bad_address, NOTHING)         \
   X(message_sizes, NOTHING)            \
+  X(message_large, NOTHING)            \
   X(message_stream, NOTHING)           \
   X(message_both_ways, NOTHING)        \
   X(message_reserve, NOTHING)          \
