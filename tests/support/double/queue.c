@@ -1,6 +1,6 @@
 /*
- * Completions. The caller reads them in any order that the fabric may have: a rendezvous late, all at random times.
- * Those that are due leave in the order in which they came.
+ * Completions. A rendezvous comes late, and any completion at a random time. The caller reads all that are due, in the
+ * order of the TCP provider.
  */
 #include <errno.h>
 #include <stdlib.h>

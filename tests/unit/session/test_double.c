@@ -1,6 +1,6 @@
 /*
- * Links over the double of a fabric (tests/support/double) with all bad luck at once: 16 receives at the fabric, 8
- * sends and reads, refused posts, long messages late, completions in any order. -DDOUBLE names the fabric.
+ * Links over the double of a fabric (tests/support/double). The fabric takes 16 receives, and 8 sends and reads. It
+ * refuses posts, and completes in any order, long messages late. -DDOUBLE names it.
  */
 #include <setjmp.h>
 #include <stdarg.h>
