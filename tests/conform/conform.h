@@ -27,7 +27,6 @@ struct conform_target {
   bool silent_death;       /* a read from a process that dies may stay without a completion */
   bool trusts_keys;        /* a read with a wrong key may succeed */
   bool answers_reads;      /* memory that is read is sent by the progress of its owner, piece by piece */
-  bool polls;              /* no descriptor to sleep on */
   bool leaks_when_stuck;   /* leaves an endpoint with reads pending at a hung peer open, with a warning */
   bool reorders;           /* messages may come before others that were sent earlier */
   bool reads_need_no_peer; /* a card serves reads of a process that is stopped */

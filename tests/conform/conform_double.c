@@ -7,14 +7,10 @@
 
 int main(int argc, char **argv) {
   static struct conform_target target = {.provider = DOUBLE, .answers_reads = true, .must_be_there = true};
-  target.polls = strcmp(DOUBLE, "cxi") != 0;
   double_use(DOUBLE);
 #ifdef UNLUCKY
   double_be_unlucky();
-  if (strcmp(DOUBLE, "efa") == 0) { /* from libfabric 2.5 on */
-    setenv("ZPS_DOUBLE_FD", "1", 1);
-    target.polls = false;
-  }
+  if (strcmp(DOUBLE, "efa") == 0) setenv("ZPS_DOUBLE_FD", "1", 1); /* from libfabric 2.5 on */
   target.reorders = true;
   target.answers_reads = false; /* one that is refused at first is not under way */
   target.slowness = 10;

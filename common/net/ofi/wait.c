@@ -19,9 +19,8 @@
 #define ZPS_LOG_COMPONENT "net"
 #include "common/base/log.h"
 
-enum { NAP_MIN_NS = 20000, NAP_MAX_NS = 5000000, NAP_FRACTION = 64 };
-/* Sleeps on a descriptor that may not wake for everything. */
-enum { CAUTIOUS_MIN_NS = 5000000, CAUTIOUS_MAX_NS = 20000000 };
+/* Naps between looks: without a descriptor, and on one that may not wake for everything. */
+enum { NAP_MIN_NS = 20000, CAUTIOUS_MIN_NS = 5000000, NAP_MAX_NS = 20000000, NAP_FRACTION = 64 };
 
 void zps_ofi_wake(struct zps_net *base) {
   struct ofi_net *net = ofi_net_of(base);
@@ -82,15 +81,15 @@ static bool may_sleep(struct ofi_net *net) {
 
 /* The longer nothing has come, the longer the naps: a completion is late by a small part of the time it took, at
  * most. */
-static uint64_t nap_at(const struct ofi_net *net, uint64_t now_ns, uint64_t least_ns, uint64_t most_ns) {
+static uint64_t nap_at(const struct ofi_net *net, uint64_t now_ns, uint64_t least_ns) {
   const uint64_t nap_ns = (now_ns - net->last_event_ns) / NAP_FRACTION;
-  return nap_ns < least_ns ? least_ns : nap_ns > most_ns ? most_ns : nap_ns;
+  return nap_ns < least_ns ? least_ns : nap_ns > NAP_MAX_NS ? NAP_MAX_NS : nap_ns;
 }
 
 static void wait_on_fd(struct ofi_net *net, uint64_t timeout_ns) {
   if (!may_sleep(net)) return;
   if (net->is_cautious) {
-    const uint64_t nap_ns = nap_at(net, zps_clock_ns(), CAUTIOUS_MIN_NS, CAUTIOUS_MAX_NS);
+    const uint64_t nap_ns = nap_at(net, zps_clock_ns(), CAUTIOUS_MIN_NS);
     if (timeout_ns > nap_ns) timeout_ns = nap_ns;
   }
   sleep_on_fds(net, true, timeout_ns);
@@ -101,7 +100,7 @@ static void wait_by_polling(struct ofi_net *net, uint64_t deadline_ns) {
     if (stash_fill(net)) return;
     const uint64_t now = zps_clock_ns();
     if (now >= deadline_ns) return;
-    uint64_t nap = nap_at(net, now, NAP_MIN_NS, NAP_MAX_NS);
+    uint64_t nap = nap_at(net, now, NAP_MIN_NS);
     if (nap > deadline_ns - now) nap = deadline_ns - now;
     if (sleep_on_fds(net, false, nap)) return;
   }
