@@ -10,7 +10,11 @@ int main(int argc, char **argv) {
   double_use(DOUBLE);
 #ifdef UNLUCKY
   double_be_unlucky();
-  if (strcmp(DOUBLE, "efa") == 0) setenv("ZPS_DOUBLE_FD", "1", 1); /* from libfabric 2.5 on */
+  if (strcmp(DOUBLE, "efa") == 0) {
+    setenv("ZPS_DOUBLE_FD", "1", 1); /* from libfabric 2.5 on */
+    setenv("ZPS_DOUBLE_SILENT", "1", 1);
+    target.silent_death = true;
+  }
   target.reorders = true;
   target.answers_reads = false; /* one that is refused at first is not under way */
   target.slowness = 10;
