@@ -20,7 +20,7 @@ from .checks import Checks, check_arguments, check_schemes, together
 from .compress import Compress, CompressedGroup, compression, load_all, save
 from .control import Control, SyncStats
 from .dense import choose, scheme_of
-from .groups import DenseGroup, Group, TableGroup, TorchGroup, open_all
+from .groups import DenseGroup, Group, TableGroup, TorchGroup, apart, open_all
 from .jobs import Ranks, current, generation, names, numbered
 from .tables import Slot, Tables, plan
 
@@ -112,7 +112,7 @@ class GradientSync:
         self._ordered: List[Group] = []  # those that start in this order on every rank
         for i, slots in enumerate(self._plan.buckets):
             if choice.over_torch:
-                self._ordered.append(TorchGroup(f"{name}/.dense.{i}", slots, choice, average))
+                self._ordered += [TorchGroup(f"{name}/.dense.{i}", part, choice, average) for part in apart(slots)]
                 continue
             small, large = (slots, []) if compress is None else compress.split(slots)
             if small:
