@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import ctypes
 from dataclasses import dataclass
-from typing import Any, Callable, Collection, Dict, List, Optional, Sequence, Tuple, Union
+from typing import Any, Callable, Collection, Dict, List, Mapping, Optional, Sequence, Tuple, Union
 
 import torch
 
@@ -113,19 +113,26 @@ class Compression:
             return -(-numel // size) * (self.k or max(1, round(density * size)))
         return max(1, round(density * numel))
 
-    def check_optimizer(self, optimizer: torch.optim.Optimizer) -> None:
-        """Raises Invalid where momentum would be applied twice."""
-        for group in optimizer.param_groups:
-            if self.momentum and group.get("momentum", 0):
+    def check_optimizer(self, optimizer: torch.optim.Optimizer, cut: Mapping[int, str]) -> None:
+        """Raises Invalid where momentum would be applied twice. cut: names of the compressed parameters, by id."""
+        for group in optimizer.param_groups if self.momentum else []:
+            name = next((cut[id(each)] for each in group["params"] if id(each) in cut), None)
+            if name is None:
+                continue
+            if group.get("momentum", 0):
                 raise Invalid(
-                    f"the optimiser has a momentum of {group['momentum']}, and compress one of {self.momentum}, which takes "
-                    "its place; give the optimiser 0"
+                    f"the optimiser has a momentum of {group['momentum']} for {name}, and compress one of {self.momentum}, which "
+                    "takes its place; give the optimiser 0 there. Parameters that are not compressed keep theirs, in another group"
                 )
-            if self.momentum and group.get("betas", (0,))[0]:
+            if group.get("betas", (0,))[0]:
                 raise Invalid(
-                    f"the optimiser has betas {group['betas']}, whose first is a momentum, and compress one of {self.momentum}; "
-                    f"give the optimiser betas=(0.0, {group['betas'][1]}), or take a compressor without momentum, such as TopK"
+                    f"the optimiser has betas {group['betas']} for {name}, whose first is a momentum, and compress one of "
+                    f"{self.momentum}; give the optimiser betas=(0.0, {group['betas'][1]}), or take a compressor without "
+                    "momentum, such as TopK"
                 )
+
+
+_WARMUP = (0.25, 0.0625, 0.0156, 0.004)
 
 
 def _with(more: Dict[str, Any], **defaults: Any) -> Dict[str, Any]:
@@ -137,10 +144,12 @@ def TopK(density: float, kind: str = "sampled", **more: Any) -> Compression:
     return Compression(density=density, kind=kind, **more)
 
 
-def DGC(density: float = 0.001, momentum: float = 0.9, warmup: Tuple[float, ...] = (0.25, 0.0625, 0.0156, 0.004),
-        **more: Any) -> Compression:  # fmt: skip
+def DGC(density: float = 0.001, momentum: float = 0.9, warmup: Optional[Tuple[float, ...]] = None, **more: Any) -> Compression:
     """Deep Gradient Compression: sampled thresholds, momentum correction, momentum factor masking, and a warm-up of
-    densities; `clip_norm` is its local clipping. The optimiser has no momentum. [DGC, which Zen section 3.4 uses]"""
+    densities, by default those of _WARMUP above `density`; `clip_norm` is its local clipping. The optimiser has no momentum.
+    [DGC, which Zen section 3.4 uses]"""
+    if warmup is None:
+        warmup = tuple(each for each in _WARMUP if each > density)
     return Compression(density=density, momentum=momentum, warmup=warmup, **more)
 
 

@@ -432,9 +432,10 @@ class GradientSync:
         """Has optimisers wait for the sums at the beginning of step(), and checks that they go with `compress`, and step no
         parameter that no GradientSync sums; the latter in each step."""
         self._checks.check_optimizers(optimizers)
+        cut = {id(slot.parameter): slot.name for group in self._compressed() for slot in group.slots}
         for optimizer in optimizers:
             if self._compress is not None:
-                self._compress.check_optimizer(optimizer)
+                self._compress.check_optimizer(optimizer, cut)
             self._optimizers.append(optimizer)
             self._step_hooks.append(before_step(optimizer, self._before_step))
 
