@@ -120,3 +120,18 @@ def test_text_files_are_read_as_they_come(tmp_path, monkeypatch):
     file.write_text("user,film,stars,at\n1,2,4.5,10\n1,x,4.5,10\n")
     with pytest.raises(ValueError, match="line 3: '1,x,4.5,10.*' is no rating"):
         data.ratings(str(file))
+
+
+def test_selection_of_values_for_torch(tmp_path):
+    """The bench of compressors: all of them, a few steps."""
+    command = [str(TOP / "tests" / "bench" / "selection"), "-n", "2", "torch", "--steps", "8", "--densities", "0.05", "--batch", "1"]
+    environment = dict(ENV, BUILD=str(BUILD), PYTHON=sys.executable)
+    done = subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, text=True, timeout=600, check=False)
+    assert done.returncode == 0, done.stderr[-3000:]
+    rows = [line.split(" | ") for line in done.stdout.splitlines() if line.startswith("| ")]
+    names = ["dense", "dense, seed 1", "TopK", "DGC", "OkTopk", "GTopk", "Gaussiank", "Buckets"]
+    assert [row[0] for row in rows] == [f"| {name}" for model in ("lm", "gpt") for name in [model, *names]]
+    for table in (rows[1:9], rows[10:]):
+        dense, _, *cut = [[float(row[at].split()[0]) for at in (4, 7)] for row in table]
+        assert all(sent[at] < dense[at] for sent in cut for at in (0, 1)), table
+    assert "At most 1% above dense in all columns" in done.stdout
