@@ -63,9 +63,9 @@ def copy(what: str, own: Optional[torch.Tensor], outputs: List[torch.Tensor], jo
 
 def _then(copied: Call, result: Callable[[], torch.Tensor], output: torch.Tensor) -> Call:
     """The same, which then puts a result of the copies in its place."""
-    begin = copied.begin
-    if begin is None:
+    if copied.begin is None:
         return copied
+    begin: Callable[[Turn], Started] = copied.begin
 
     def begin_copies(turn: Turn) -> Started:
         request, put = begin(turn)
