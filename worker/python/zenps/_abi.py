@@ -301,6 +301,7 @@ class SparsifierOptions(Structure):
         ("capped", c_int),
         ("memory", c_int),
         ("device", c_int),
+        ("decay", c_double),
     ]
 
 
