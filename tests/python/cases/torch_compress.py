@@ -67,7 +67,8 @@ class Tied(nn.Module):
 
 def case_compressors_by_name(_: zenps.Job) -> None:
     """A name is the compressor with its defaults. All else is refused with the names. So is a second momentum."""
-    for name, meant in (("topk", zt.TopK(0.01)), ("DGC", zt.DGC()), ("oktopk", zt.OkTopk()), ("buckets", zt.Buckets())):
+    for name, meant in (("topk", zt.TopK(0.01)), ("DGC", zt.DGC()), ("oktopk", zt.OkTopk()), ("buckets", zt.Buckets()),
+                        ("chunktopk", zt.ChunkTopK())):  # fmt: skip
         sync = sync_of(model_of(), compress=name)
         assert sync._compress == meant, (name, sync._compress)
         sync.close()
@@ -102,6 +103,7 @@ KINDS = {
     "gtopk": zt.GTopk(0.02, min_numel=1000, start_iter=1),
     "gaussiank": zt.Gaussiank(0.02, min_numel=1000, start_iter=1),
     "buckets": zt.Buckets(4, 512, values="raw", min_numel=1000, start_iter=1),
+    "chunktopk": zt.ChunkTopK(64, 4096, values="raw", min_numel=1000, start_iter=1),
 }
 
 

@@ -64,6 +64,10 @@ class Group:
         for request in self.requests:
             request.cancel()
 
+    def stop(self) -> None:
+        """cancel(), but what a residual has selected waits for a decision."""
+        self.cancel()
+
     def apply(self, used: Used, scale: float) -> None:
         """After wait(): sets `.grad` of each parameter that any rank used, to the sum times `scale`."""
         raise NotImplementedError
