@@ -19,6 +19,7 @@ from .control import SyncStats
 from .ddp import HookState, ddp, hook
 from .elastic import Changed, State, elastic
 from .jobs import init
+from .outer import OuterSync
 from .sync import GradientSync
 
 if torch.distributed.is_available():
@@ -28,6 +29,6 @@ if torch.distributed.is_available():
 
 __all__ = [
     "Buckets", "Changed", "ChunkTopK", "Compression", "DGC", "GTopk", "Gaussiank", "GradientSync", "HookState", "Job", "OkTopk",
-    "State", "SyncStats", "TopK", "Work", "all_reduce", "broadcast_object", "broadcast_optimizer_state", "broadcast_parameters", "ddp",
+    "OuterSync", "State", "SyncStats", "TopK", "Work", "all_reduce", "broadcast_object", "broadcast_optimizer_state", "broadcast_parameters", "ddp",
     "elastic", "hook", "init",
 ]  # fmt: skip

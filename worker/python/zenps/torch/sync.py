@@ -465,10 +465,14 @@ class GradientSync:
         loads rank 0's gathered state, and every other rank one of another rank, whose residuals are zero."""
         self.wait()
         load_all({n: each for group in self._compressed() for n, each in group.sparsifiers.items()}, state["compress"])
-        self.at_step(int(state["steps"]))
+        self.take(int(state["steps"]))
 
-    def at_step(self, steps: int) -> None:
-        """So many steps went before, as warm-ups see it."""
+    def shared(self) -> int:
+        """What all ranks of an elastic job have alike: the count of steps."""
+        return self._totals.steps
+
+    def take(self, steps: int) -> None:
+        """So many steps went before, as warm-ups see it: what another rank's shared() has."""
         self._totals.steps = steps
         for group in self._compressed():
             group.steps = steps
