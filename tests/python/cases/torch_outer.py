@@ -339,6 +339,26 @@ def case_refused(_: zenps.Job) -> None:
     again.close()
 
 
+def case_parameters_of_all_magnitudes(_: zenps.Job) -> None:
+    """Parameters that share a block of QSGD levels are rounded by their own magnitudes, from the first outer step on."""
+    kinds: List[Dict[str, Any]] = [{"select": None}, {"select": zt.ChunkTopK(100, 100)}, {"select": None, "values": "qsgd4"}]
+    for kind in kinds:
+        model = nn.ParameterList([nn.Parameter(torch.zeros(100)) for _ in range(4)])
+        outer = outer_of(model, every=1, outer=sgd(model, 1.0, 0.0), **kind)
+        for step in range(3):
+            for i, parameter in enumerate(model):
+                moved = (1.0 + torch.arange(100) / 100) * 10.0 ** (2 * i - 6) * 0.1**step
+                parameter.data += moved if RANK != 1 or step != 1 else 2 * moved
+            before = [start.clone() for start in outer.start.values()]
+            outer.step()
+            for i, (start, was) in enumerate(zip(outer.start.values(), before)):
+                size = 10.0 ** (2 * i - 6) * 0.1**step
+                assert 0.3 * size < float((start - was).mean()) < 4 * size, (kind, step, i, float((start - was).mean()), size)
+                assert float((start - was).abs().max()) <= 8 * size, (kind, step, i)
+        same_everywhere(*outer.start.values())
+        outer.close()
+
+
 def case_of_a_group(_: zenps.Job) -> None:
     """Two of three ranks; the third trains alone."""
     group = job.group("pair", [0, 2]) if RANK != 1 else None

@@ -383,6 +383,7 @@ class CompressedGroup(Group):
         self._compress = compress
         self.steps = 0
         self.optimizers: List[torch.optim.Optimizer] = []  # those that step the parameters, where they are known
+        self.scales: Dict[int, float] = {}  # by parameter's index, what its gradients were divided by
         self._dense = False
         self.sparsifiers = {
             slot.name: sparsifier_of(compress, slot.numel, slot.parameter.dtype, slot.index) for slot in first.slots
@@ -404,7 +405,8 @@ class CompressedGroup(Group):
             self.requests = self._first.requests
         else:
             idle = {at for at, slot in enumerate(self.slots) if slot.index in self.stale}
-            rates = [self._rate_of(slot) for slot in self.slots]
+            known = [self._rate_of(slot) for slot in self.slots]
+            rates = [None if rate is None else rate * self.scales.get(slot.index, 1.0) for slot, rate in zip(self.slots, known)]
             self.requests = [self._cut.start([self.gradient(slot) for slot in self.slots], density, step, idle, rates)]
 
     def _rate_of(self, slot: Slot) -> Optional[float]:

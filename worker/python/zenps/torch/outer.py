@@ -14,6 +14,7 @@ the start with the mean. All ranks then go on from there.
 from __future__ import annotations
 
 import dataclasses
+import math
 from contextlib import contextmanager, suppress
 from typing import Any, Dict, Iterator, List, NoReturn, Optional, Sequence, Union
 
@@ -83,7 +84,8 @@ class OuterSync:
     select: a Compression that selects values, or its name; None: all values travel. Its values, decay, min_numel and
         start_iter are not used here: values and decay are arguments, and all parameters are cut from the first step on.
     values: what values travel as: "qsgd2", "qsgd4", "qsgd8", "bf16", "f16", or "raw". QSGD's rounding is random and unbiased;
-        its error is not fed back.
+        its error is not fed back. Each parameter is scaled by the power of two above its last mean outer gradient, so that
+        parameters of all magnitudes can share a block of levels.
     decay: share of the residual that stays from one outer step to the next; over 0, at most 1.
     outer: the optimiser of the outer step, over exactly the parameters of the module that require gradients. None:
         torch.optim.SGD(lr=0.7, momentum=0.9, nesterov=True). Residuals follow its rate.
@@ -133,6 +135,10 @@ class OuterSync:
         self._ends = [(i + 1) * every // fragments for i in range(fragments)]  # local steps of a period after which each has its turn
         self._host_start = host_start
         self._start: Dict[int, torch.Tensor] = {}  # of each parameter, by index
+        self._scales: Dict[int, float] = {}  # of parameters that travel as QSGD levels, by index; the same on all ranks
+        self._is_scaled = values is not None and values.startswith("qsgd")
+        for group in (group for fragment in self._fragments for group in fragment.compressed):
+            group.scales = self._scales
         self._slots = slots
         described = [name, f"every {every}, fragments {fragments}, delay {delay}, {dense}, {select}, {_described(self.outer)}"]
         described += [slot.described("outer") for slot in slots]
@@ -207,6 +213,11 @@ class OuterSync:
         deltas = [base - parameter for base, parameter in zip(bases, parameters)]
         bad = [slot.name for slot, delta in zip(fragment.slots, deltas) if not bool(torch.isfinite(delta).all())]
         refusal = f"outer gradient of {', '.join(few(bad))} holds NaN or infinity" if bad else ""
+        if self._is_scaled and any(slot.index not in self._scales for slot in fragment.slots):
+            peaks = torch.tensor([0.0 if bad else float(delta.abs().max()) for delta in deltas], dtype=torch.float64, device="cpu")
+            collective.all_reduce(peaks, "max", job=self.job)
+            self._scale(fragment, peaks.tolist())
+        deltas = [delta / self._scales.get(slot.index, 1.0) for slot, delta in zip(fragment.slots, deltas)]
         self._flight = flight = Flight(fragment, due, refusal, fragment.sent)
         self._control.requests, self._control.refused = [], 0
         if not bad:
@@ -224,6 +235,12 @@ class OuterSync:
         except BaseException as error:
             self._fail(error)
         return flight
+
+    def _scale(self, fragment: Fragment, peaks: Sequence[float]) -> None:
+        """peaks: the greatest magnitudes of outer gradients; maxima are exact in any order, so ranks get the same scales."""
+        for slot, peak in zip(fragment.slots, peaks):
+            if peak > 0 or slot.index not in self._scales:
+                self._scales[slot.index] = 2.0 ** math.frexp(peak)[1]
 
     def _end(self, flight: Flight) -> None:
         try:
@@ -274,6 +291,11 @@ class OuterSync:
             if bad:
                 raise Invalid(f"OuterSync {self.name}: outer step {self._totals.steps}: the sum of {', '.join(few(bad))} is out of "
                               'the range of values=; "raw" and "bf16" have that of float32', job=self.job.name)  # fmt: skip
+            gradients = [slot.parameter.grad for slot in fragment.slots]
+            for slot, gradient in zip(fragment.slots, gradients):
+                gradient.mul_(self._scales.get(slot.index, 1.0))
+            if self._is_scaled:
+                self._scale(fragment, [float(gradient.abs().max()) for gradient in gradients])
             since = [p - sent for p, sent in zip(parameters, fragment.sent or [])] if self._delay else []
             starts = [self._start[slot.index] for slot in fragment.slots]
             for parameter, start in zip(parameters, starts):
@@ -339,6 +361,7 @@ class OuterSync:
             "outer": self.outer.state_dict(),
             "compress": {name: save(each, job) for name, each in self._residuals().items()},
             "sent": sent,
+            "scales": {slot.name: self._scales[slot.index] for slot in self._slots if slot.index in self._scales},
         }
 
     def load_state_dict(self, state: Dict[str, Any]) -> None:
@@ -360,7 +383,12 @@ class OuterSync:
             there = [each.to(slot.parameter.device, copy=True) for slot, each in zip(fragment.slots, kept) if each is not None]
             fragment.sent = there if len(there) == len(kept) else None
         self.outer.load_state_dict(state["outer"])
+        self._take_scales({slot.index: state["scales"][slot.name] for slot in self._slots if slot.name in state["scales"]})
         self._local, self._totals.steps = int(state["local"]), int(state["steps"])
+
+    def _take_scales(self, scales: Dict[int, float]) -> None:
+        self._scales.clear()
+        self._scales.update(scales)
 
     def _residuals(self) -> Dict[str, Any]:
         groups = [group for fragment in self._fragments for group in fragment.compressed]
@@ -390,7 +418,7 @@ class OuterSync:
     def shared(self) -> Dict[str, Any]:
         """What all ranks have alike."""
         return {"local": self._local, "steps": self._totals.steps, "start": [self._start[slot.index] for slot in self._slots],
-                "outer": self.outer.state_dict()}  # fmt: skip
+                "outer": self.outer.state_dict(), "scales": dict(self._scales)}  # fmt: skip
 
     def take(self, theirs: Dict[str, Any]) -> None:
         """Goes on from the start that another rank's shared() has. A rank that was there keeps its own local steps since. A
@@ -400,6 +428,7 @@ class OuterSync:
             torch.equal(self._start[slot.index].cpu(), other.cpu()) for slot, other in zip(self._slots, others)
         )
         self._local = int(theirs["local"])
+        self._take_scales(theirs["scales"])
         if is_same:
             return
         was_summed = theirs["steps"] == self._totals.steps + 1  # what this rank had sent
