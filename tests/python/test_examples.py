@@ -73,6 +73,21 @@ def test_an_lstm_learns_as_well_with_dgc():
     assert cut["mb_per_step"] < 0.7 * whole["mb_per_step"]  # most of it are tables, which are not cut
 
 
+@pytest.mark.parametrize("example", ["lm", "bert"])
+@pytest.mark.skipif(not os.path.isdir(WORDNET), reason="WordNet is not here: deploy/install-deps.sh python")
+def test_outer_steps_beside_ddp(example):
+    """Both learn, and outer steps move a small part of the bytes."""
+    arguments = [*CASES[example][0][:-2], "--steps", "16", "--every", "2", "--batch", "8", "--json"]
+    command = [*two_ranks(), sys.executable, str(EXAMPLES / "outer.py"), example, *arguments]
+    done = subprocess.run(command, env=ENV, capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 0, done.stderr[-3000:]
+    result = json.loads(next(line for line in done.stdout.splitlines() if line.startswith('{"example"')))
+    assert result["outer"]["steps"] == result["ddp"]["steps"] == 16
+    assert result["loss"] < 1.25 * result["ddp_loss"], done.stdout
+    assert 0 < result["bytes"] < result["ddp_bytes"] / 50, done.stdout
+    assert re.search(r"loss [+-][\d.]+%, \d+ times fewer bytes", done.stdout), done.stdout
+
+
 @pytest.mark.skipif(not shutil.which("torchrun"), reason="torchrun is not installed")
 def test_under_torchrun(tmp_path):
     launcher = [*torchrun_of(tmp_path, "--no_python", str(BUILD / "zenpsrun"), "--port", str(free_port()), "--")]

@@ -135,7 +135,7 @@ def case_bits_are_the_same_everywhere(_: zenps.Job) -> None:
                 assert len(set(job.gather(str(float(model.out.weight[0, 0])).encode()))) == WORLD
             outer.step()
         same_everywhere(*outer.start.values(), *model.buffers())
-        if "fragments" not in kind:  # else the other fragment had its turn two steps ago
+        if "fragments" not in kind:  # the first of two fragments had its turn two steps ago
             same_everywhere(*values_of(model))
         assert all(torch.isfinite(own).all() for own in values_of(model))
         assert any(not torch.equal(own, was) for own, was in zip(values_of(model), before))

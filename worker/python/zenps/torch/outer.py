@@ -87,8 +87,9 @@ class OuterSync:
         its error is not fed back. Each parameter is scaled by the power of two above its last mean outer gradient, so that
         parameters of all magnitudes can share a block of levels.
     decay: share of the residual that stays from one outer step to the next; over 0, at most 1.
-    outer: the optimiser of the outer step, over exactly the parameters of the module that require gradients. None:
-        torch.optim.SGD(lr=0.7, momentum=0.9, nesterov=True). Residuals follow its rate.
+    outer: the optimiser of the outer step, over exactly the parameters of the module that require gradients. Residuals follow
+        its rate. None: with a selection torch.optim.SGD(lr=1.0), whose momentum the residual stands for, as in SparseLoCo;
+        else torch.optim.SGD(lr=0.7, momentum=0.9, nesterov=True), as in DiLoCo.
     fragments: parts of about equal size, of whole parameters. Each has an outer step of its own every `every` steps: they
         take turns.
     delay: local steps that a rank makes while its exchange is under way. The outer step comes `delay` steps after its start,
@@ -124,10 +125,10 @@ class OuterSync:
         if name in taken:
             raise Invalid(f"another OuterSync, GradientSync or HookState of this job has the name {name!r}; give this one another (name=)")
         parameters = [slot.parameter for slot in slots]
-        self.outer = torch.optim.SGD(parameters, lr=0.7, momentum=0.9, nesterov=True) if outer is None else outer
+        select = _selection(name, compression(select), values, decay)
+        self.outer = _default_optimizer(parameters, select) if outer is None else outer
         _check_optimizer(name, slots, self.outer)
         self._every, self._delay = every, delay
-        select = _selection(name, compression(select), values, decay)
         dense: Dict[str, Any] = {"op": "mean", "values": values, "scheme": scheme_of(self.job, scheme, values)}
         self._fragments = [
             Fragment(part, _groups(f"{name}/{i}", part, select, self.outer, dense)) for i, part in enumerate(_split(slots, fragments))
@@ -465,6 +466,12 @@ def _check(name: str, slots: Sequence[Slot], every: int, decay: float, fragments
     if not 0 <= delay < every / fragments:
         raise Invalid(f"{what}: delay {delay}; must be at least 0, and less than every / fragments, {every / fragments:g}: one exchange "
                       "ends before the next begins")  # fmt: skip
+
+
+def _default_optimizer(parameters: List[torch.nn.Parameter], select: Optional[Compression]) -> torch.optim.Optimizer:
+    if select is not None:
+        return torch.optim.SGD(parameters, lr=1.0)
+    return torch.optim.SGD(parameters, lr=0.7, momentum=0.9, nesterov=True)
 
 
 def _check_optimizer(name: str, slots: Sequence[Slot], outer: Any) -> None:
