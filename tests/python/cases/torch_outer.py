@@ -192,6 +192,25 @@ def with_error(outer: zt.OuterSync, call: Callable[[], Any]) -> None:
     outer._wait = wait  # type: ignore[method-assign]
 
 
+def case_rates_change(_: zenps.Job) -> None:
+    """What waits in a residual counts at the outer rate of its own step."""
+    model = model_of()
+    optimizer = sgd(model, 1.0, 0.0)
+    outer = outer_of(model, every=2, select=zt.ChunkTopK(4, 64), values="raw", decay=1.0, outer=optimizer)
+    first, due = values_of(model), [torch.zeros_like(each) for each in model.parameters()]
+    for step, rate in enumerate((1.0, 1.0, 0.5, 0.5, 0.8, 0.8), 1):
+        local_step(model, step)
+        optimizer.param_groups[0]["lr"] = rate
+        if step % 2 == 0:
+            for total, start, now in zip(due, outer.start.values(), model.parameters()):
+                total += rate * (start - now.detach())
+        outer.step()
+    for residual in outer._residuals().values():
+        tensor_of(residual.residual, torch.float32).mul_(0.8)
+    check_kept(model, outer, first, due)
+    outer.close()
+
+
 def case_missed_steps(_: zenps.Job) -> None:
     """What an elastic job does with a rank whose step failed though the others have the sum: it was sent, and counts once. A
     newcomer begins at the start; a rank that has missed nothing keeps what it has trained since."""
