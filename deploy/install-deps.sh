@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Installs what Debian 12 needs for a purpose; asks apt only when something is missing.
-#   deploy/install-deps.sh build|package|test|python|bench|quickstart ...
+#   deploy/install-deps.sh build|package|test|python|bench|quickstart|softroce ...
 set -euo pipefail
 
 build="build-essential autoconf automake libtool pkg-config protobuf-c-compiler libprotobuf-c-dev libfabric-dev libuv1-dev
@@ -12,9 +12,10 @@ command -v kubectl >/dev/null || test="$test kubernetes-client" # a kubectl from
 bench="$test gnuplot-nox libopenmpi-dev python3-torch python3-numpy" # plots, and what zenps is compared with
 torch="python3-torch python3-numpy libopenblas0-pthread" # Debian's PyTorch is fifteen times slower over the reference BLAS
 quickstart="$torch wordnet-base"
+softroce="qemu-system-x86 busybox-static kmod cpio xz-utils iproute2 ibverbs-providers" # tests/cluster/softroce
 python="$torch python3-pytest python3-pytest-xdist python3-venv mypy patchelf wordnet-base libreoffice-help-de libreoffice-help-en-us dataset-fashion-mnist" # the package's tests
 
-[ $# -gt 0 ] || { echo "usage: $0 build|package|test|python|bench|quickstart ..." >&2; exit 2; }
+[ $# -gt 0 ] || { echo "usage: $0 build|package|test|python|bench|quickstart|softroce ..." >&2; exit 2; }
 wanted=""
 for purpose in "$@"; do
   case $purpose in
@@ -24,7 +25,8 @@ for purpose in "$@"; do
     test) wanted="$wanted $test" ;;
     bench) wanted="$wanted $bench" ;;
     quickstart) wanted="$wanted $quickstart" ;;
-    *) echo "$0: '$purpose' is no purpose: must be build, package, test, python, bench or quickstart" >&2; exit 2 ;;
+    softroce) wanted="$wanted $softroce" ;;
+    *) echo "$0: '$purpose' is no purpose: must be build, package, test, python, bench, quickstart or softroce" >&2; exit 2 ;;
   esac
 done
 

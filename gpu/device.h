@@ -76,7 +76,7 @@ struct zps_device_hashed {
 struct zps_device_feedback {
   enum zps_dtype dtype;
   uint64_t n; /* below 2^31 */
-  double momentum;
+  double momentum, decay;
   void *residual_on_device;
   void *velocity_on_device; /* NULL without momentum */
 };
@@ -85,16 +85,18 @@ enum zps_cut_kind {
   ZPS_CUT_THRESHOLD = 1, /* all from a magnitude on (worker/select/magnitude.h), at least 1: no zeros */
   ZPS_CUT_TOPK = 2,      /* the k greatest; of equal ones the first */
   ZPS_CUT_SAMPLED = 3,   /* all from the k-th greatest magnitude of a sample on */
+  ZPS_CUT_BUCKETS = 4,   /* the k greatest of each `bucket` values; of a shorter last one its share, rounded up */
 };
 struct zps_device_cut {
   enum zps_cut_kind kind;
   uint64_t magnitude;
   uint64_t k;
+  uint64_t bucket;
   uint64_t n_sample, seed, step; /* the sample is that of zps_estimate_sample() */
 };
 struct zps_device_selected {
   uint64_t n;         /* entries */
-  uint64_t magnitude; /* the least that was picked */
+  uint64_t magnitude; /* the least that was picked; 0 with ZPS_CUT_BUCKETS, where each bucket has its own */
 };
 
 /* Memory whose tag poly1305() makes. */
@@ -250,6 +252,7 @@ struct zps_device_ops {
 /* An implementation's device begins with this. */
 struct zps_device {
   const struct zps_device_ops *ops;
+  char pci_address[20]; /* "0000:86:00.0"; "": not known */
 };
 
 /* Opens the device with number `index` of a library with the exports of libzenps_cuda.so; NULL: that one. The library
@@ -261,7 +264,7 @@ void zps_device_close(struct zps_device *device); /* NULL is allowed */
 /* The function that libzenps_cuda.so exports, under this name; another version is refused. */
 #define ZPS_DEVICE_CUDA_LIBRARY "libzenps_cuda.so.0"
 #define ZPS_DEVICE_CUDA_OPEN "zps_cuda_device_open"
-#define ZPS_DEVICE_ABI 5
+#define ZPS_DEVICE_ABI 6
 typedef zps_err_t (*zps_device_cuda_open_t)(unsigned abi, unsigned index, struct zps_device **device_p,
                                             struct zps_error *error);
 zps_err_t zps_cuda_device_open(unsigned abi, unsigned index, struct zps_device **device_p,

@@ -2,6 +2,7 @@
 #ifndef ZPS_PROTO_CONTROL_CHANGE_H
 #define ZPS_PROTO_CONTROL_CHANGE_H
 
+#include "proto/control.h"
 #include "proto/control_view.h"
 
 #define ZPS_MAP_TENSORS_MAX 8192u /* A job has as many. */
@@ -39,22 +40,42 @@ static inline void zps_job_view_fini(struct zps_job_view *message) {
 /* job.mapped, of a rank: the steps that it has begun, whose sums servers make, and that it has not finished.
  * job.replay, of the coordinator to all ranks: those of all of them. All zeros, with job_id and epoch, is an empty set.
  */
+/* A step of a tensor with a quorum, whose late ranks are decided. */
+struct zps_step_late {
+  uint64_t step;
+  uint32_t n_late, cap_late;
+  uint32_t *late; /* ranks, ascending */
+};
 struct zps_tensor_steps {
   uint32_t tensor;
   uint32_t n_steps, cap_steps;
   uint64_t *steps; /* ascending */
+  uint32_t n_decided, cap_decided;
+  struct zps_step_late *decided; /* ascending; each is one of `steps` */
 };
 struct zps_job_steps {
   uint64_t job_id;
   uint32_t epoch;
   bool is_too_many; /* job.mapped: the rank has more of them than a message may name, so the job cannot go on. */
-  uint32_t n_all;   /* Steps of all tensors that zps_job_steps_add() has added. */
+  uint32_t n_all;   /* Steps of all tensors that zps_job_steps_add() has added, and their late ranks. */
   uint32_t n_tensors, cap_tensors;
   struct zps_tensor_steps *tensors; /* by ascending number */
 };
 /* No more than once, in order. ZPS_ERR_NOMEM. ZPS_ERR_INVALID: too many tensors, steps of one, or steps of all. */
 zps_err_t zps_job_steps_add(struct zps_job_steps *set, uint32_t tensor, uint64_t step) ZPS_MUSTCHECK;
 void zps_job_steps_fini(struct zps_job_steps *set);
+/* The first function adds a decided step without late ranks, the second adds a late rank to it, in ascending order. The
+ * errors of zps_job_steps_add(). */
+zps_err_t zps_job_steps_decide(struct zps_job_steps *set, uint32_t tensor, uint64_t step) ZPS_MUSTCHECK;
+zps_err_t zps_job_steps_decide_late(struct zps_job_steps *set, uint32_t tensor, uint64_t step,
+                                    uint32_t rank) ZPS_MUSTCHECK;
+/* NULL: the set knows no decision. Valid until the set changes. */
+const struct zps_step_late *zps_job_steps_decided(const struct zps_job_steps *set, uint32_t tensor, uint64_t step);
+/* False: there is none of the tensor. */
+bool zps_job_steps_oldest_decided(const struct zps_job_steps *set, uint32_t tensor, uint64_t *step_p);
+/* Adds all of `from`, or of one tensor. A decision that the set has stays. */
+zps_err_t zps_job_steps_merge(struct zps_job_steps *set, const struct zps_job_steps *from) ZPS_MUSTCHECK;
+zps_err_t zps_job_steps_merge_tensor(struct zps_job_steps *set, const struct zps_tensor_steps *from) ZPS_MUSTCHECK;
 ZPS_MESSAGE(job_steps, struct zps_job_steps)
 
 #endif

@@ -24,7 +24,7 @@ bool zps_tensor_spec_same(const struct zps_tensor_spec *a, const struct zps_tens
          a->value_codec == b->value_codec && zps_scheme_spec_same(&a->scheme, &b->scheme) &&
          partitioner_of(a) == partitioner_of(b) && a->hashing.k == b->hashing.k && a->hashing.r1 == b->hashing.r1 &&
          a->hashing.r2 == b->hashing.r2 && a->keep_zero_rows == b->keep_zero_rows && a->staleness == b->staleness &&
-         a->n_ranks == b->n_ranks &&
+         a->quorum == b->quorum && a->grace_ms == b->grace_ms && a->n_ranks == b->n_ranks &&
          (a->n_ranks == 0 || memcmp(a->ranks, b->ranks, a->n_ranks * sizeof *a->ranks) == 0);
 }
 
@@ -39,11 +39,12 @@ const char *zps_tensor_owner_name(const char *name) {
 
 const char *zps_tensor_spec_text(const struct zps_tensor_spec *spec, char *text) {
   char scheme[ZPS_SCHEME_TEXT_MAX + 1], parts[48] = "default", bits[16] = "default", ranks[40] = "";
-  char partitioner[96] = "", stale[24] = "";
+  char partitioner[96] = "", stale[64] = "";
   if (spec->n_parts) snprintf(parts, sizeof parts, "%u", spec->n_parts);
   if (spec->block_bits != ZPS_BLOCK_BITS_DEFAULT) snprintf(bits, sizeof bits, "%u", spec->block_bits);
   if (spec->n_ranks) snprintf(ranks, sizeof ranks, ", pushed by %u ranks", spec->n_ranks);
   if (spec->staleness) snprintf(stale, sizeof stale, ", staleness %u", spec->staleness);
+  if (spec->quorum) snprintf(stale, sizeof stale, ", quorum %u, grace %u ms", spec->quorum, spec->grace_ms);
   if (zps_partitioner_hashes(spec->partitioner))
     snprintf(partitioner, sizeof partitioner, ", partitioner %s", zps_partitioner_name(spec->partitioner));
   if (spec->hashing.k || spec->hashing.r1 || spec->hashing.r2)
@@ -98,6 +99,8 @@ static const struct zps_field shape[] = {
     {"hash_r1", ZPS_FIELD_NUMBER, AT(hashing.r1), .min = 1, .max = ZPS_HIER_SLOTS_MAX, .optional = true},
     {"hash_r2", ZPS_FIELD_NUMBER, AT(hashing.r2), .min = 1, .max = ZPS_HIER_SLOTS_MAX, .optional = true},
     {"staleness", ZPS_FIELD_NUMBER, AT(staleness), .min = 1, .max = ZPS_STALENESS_MAX, .optional = true},
+    {"quorum", ZPS_FIELD_NUMBER, AT(quorum), .min = 1, .max = ZPS_WORLD_MAX, .optional = true},
+    {"grace_ms", ZPS_FIELD_NUMBER, AT(grace_ms), .min = 1, .max = ZPS_GRACE_MAX_MS, .optional = true},
     {"codec", ZPS_FIELD_WORD, AT(codec), .word = codec_word, .min = ZPS_CODEC_AUTO, .max = ZPS_CODEC_COO_ONLY,
      .optional = true, .always = true, .absent = ZPS_CODEC_AUTO},
     {"values", ZPS_FIELD_WORD, AT(value_codec), .word = values_word, .min = ZPS_VALUES_RAW, .max = ZPS_VALUES_QSGD8,

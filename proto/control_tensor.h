@@ -9,6 +9,7 @@
 #define ZPS_TENSOR_TEXT_MAX 447u
 #define ZPS_TENSOR_WIDTH_MAX (1u << 20)
 #define ZPS_BLOCK_BITS_DEFAULT UINT32_MAX
+#define ZPS_GRACE_MAX_MS (24u * 3600 * 1000)
 #define ZPS_STALENESS_MAX 31u /* steps: with as many rounds in flight, a server's rounds of a tensor suffice */
 
 /* A tensor: as a worker asks for it, as the coordinator completes it, and as servers open it. */
@@ -32,6 +33,8 @@ struct zps_tensor_spec {
   enum zps_partitioner partitioner; /* 0: stratified */
   struct zps_hier_options hashing;  /* of hierarchical */
   uint32_t keep_zero_rows; /* 1: ranks send rows of zeros that they list, too; like the scheme, not told to servers */
+  uint32_t quorum;         /* ranks that can close a round; 0: all are needed. Its partitions have one owner */
+  uint32_t grace_ms;       /* of a quorum: how long the other ranks have from then on */
   uint32_t staleness;      /* steps that a sum may be older than the one it is pulled at; servers keep one more sums */
 };
 /* Frees what a reader has allocated. */

@@ -86,6 +86,8 @@ const char *zps_frame_type_name(uint8_t type) {
       return "MISSED";
     case ZPS_FRAME_RESUME:
       return "RESUME";
+    case ZPS_FRAME_CLOSED:
+      return "CLOSED";
     default:
       return "?";
   }
@@ -145,6 +147,12 @@ static size_t body_bytes(const struct zps_frame *frame) {
       if (!fits || !is_error(abort->code) || (abort->seek && !is_missed)) return SIZE_MAX;
       return abort_bytes(abort->n_ranks, text_len) + (is_missed ? zps_varint_bytes(abort->seek) : 0);
     }
+    case ZPS_FRAME_CLOSED: {
+      const struct zps_frame_closed *const closed = &frame->u.closed;
+      const uint32_t n = closed->n_bytes;
+      if (n > ZPS_WIRE_LATE_BYTES || (n > 0 && closed->late[n - 1] == 0)) return SIZE_MAX;
+      return zps_varint_bytes(closed->tensor) + zps_varint_bytes(closed->step) + zps_varint_bytes(n) + n;
+    }
     case ZPS_FRAME_CREDIT:
       return 0;
     case ZPS_FRAME_RESUME:
@@ -188,6 +196,11 @@ static void put_body(const struct zps_frame *frame, uint8_t *at) {
     case ZPS_FRAME_DONE:
     case ZPS_FRAME_TAKEN:
       zps_varint_put(zps_varint_put(at, frame->u.done.tensor), frame->u.done.step);
+      break;
+    case ZPS_FRAME_CLOSED:
+      at = zps_varint_put(zps_varint_put(at, frame->u.closed.tensor), frame->u.closed.step);
+      at = zps_varint_put(at, frame->u.closed.n_bytes);
+      memcpy(at, frame->u.closed.late, frame->u.closed.n_bytes);
       break;
     case ZPS_FRAME_MISSED:
       at = zps_varint_put(at, frame->u.abort.seek);
@@ -290,6 +303,26 @@ static zps_err_t get_missed(struct zps_wire_reader *reader, struct zps_frame_abo
   return code;
 }
 
+static zps_err_t get_closed(struct zps_wire_reader *reader, struct zps_frame_closed *closed, struct zps_error *error) {
+  struct zps_frame_done head;
+  uint64_t n;
+  zps_err_t code = get_done(reader, &head, error);
+  if (code == ZPS_OK) code = zps_wire_number(reader, "bytes of late ranks", ZPS_WIRE_LATE_BYTES, &n, error);
+  if (code != ZPS_OK) return code;
+  if (n > (size_t)(reader->end - reader->at))
+    return zps_fail(error, ZPS_ERR_PROTOCOL, "%s frame: %llu bytes of late ranks, but %zu are left", reader->type,
+                    (unsigned long long)n, (size_t)(reader->end - reader->at));
+  if (n > 0 && reader->at[n - 1] == 0)
+    return zps_fail(error, ZPS_ERR_PROTOCOL, "%s frame: the last byte of late ranks is 0: left out when 0",
+                    reader->type);
+  closed->tensor = head.tensor;
+  closed->step = head.step;
+  closed->n_bytes = (uint32_t)n;
+  memcpy(closed->late, reader->at, n);
+  reader->at += n;
+  return ZPS_OK;
+}
+
 static zps_err_t get_resume(struct zps_wire_reader *reader, const struct zps_frame_header *header,
                             struct zps_frame_resume *resume, struct zps_error *error) {
   uint64_t expects, answers, asks, early;
@@ -307,8 +340,8 @@ static zps_err_t get_resume(struct zps_wire_reader *reader, const struct zps_fra
 
 static zps_err_t get_type(struct zps_wire_reader *reader, uint8_t type, struct zps_frame_header *header,
                           struct zps_error *error) {
-  if (type < ZPS_FRAME_PUSH || type > ZPS_FRAME_RESUME)
-    return zps_fail(error, ZPS_ERR_PROTOCOL, "frame of unknown type %u, want 1 to %u", type, ZPS_FRAME_RESUME);
+  if (type < ZPS_FRAME_PUSH || type > ZPS_FRAME_CLOSED)
+    return zps_fail(error, ZPS_ERR_PROTOCOL, "frame of unknown type %u, want 1 to %u", type, ZPS_FRAME_CLOSED);
   header->type = type;
   reader->type = zps_frame_type_name(type);
   return ZPS_OK;
@@ -384,6 +417,8 @@ static zps_err_t get_body(struct zps_wire_reader *reader, struct zps_frame *fram
       return get_missed(reader, &frame->u.abort, error);
     case ZPS_FRAME_ABORT:
       return get_abort(reader, &frame->u.abort, error);
+    case ZPS_FRAME_CLOSED:
+      return get_closed(reader, &frame->u.closed, error);
     case ZPS_FRAME_RESUME:
       return get_resume(reader, &frame->header, &frame->u.resume, error);
     default:

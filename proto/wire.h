@@ -30,6 +30,7 @@
 #define ZPS_WIRE_VALUES 128u      /* most numbers of value codecs */
 #define ZPS_WIRE_RANKS_MAX 256u   /* ranks named by one abort */
 #define ZPS_WIRE_TEXT_MAX 400u    /* bytes of an abort's text */
+#define ZPS_WIRE_LATE_BYTES 512u  /* a bit for each rank of the largest world */
 
 enum zps_frame_type {
   ZPS_FRAME_PUSH = 1,    /* worker -> owner: contributions to partitions are ready */
@@ -47,6 +48,8 @@ enum zps_frame_type {
   ZPS_FRAME_MISSED = 12, /* owner -> worker: as ABORT, of a SEEK alone */
   ZPS_FRAME_RESUME = 13, /* either way: the frame that I expect next. Not of the sequence of its link: it costs no
                           * credit, and goes alone, with a long header whose seq counts these frames, from 1 */
+  ZPS_FRAME_CLOSED = 14, /* either way: a quorum closed the round, and these ranks are late. Of an owner, ahead of the
+                          * sums. Of a worker, ahead of its push: an owner of an earlier epoch has said so */
 };
 
 /* The sender of a frame: a rank, or a server (its index in the job's server list) with the top bit set. */
@@ -93,8 +96,8 @@ struct zps_frame_round { /* PUSH, RESULT, PEER, GIVE, PULL, SEEK, FOUND: at leas
   bool is_absent;      /* PUSH, GIVE: the rank does not count among those that contribute to the step */
   uint32_t n_absent;   /* RESULT, FOUND: how many ranks do not */
   uint32_t seek;       /* SEEK, FOUND: the seek's number, as its rank counts; others: 0 */
-  uint32_t age;  /* steps before `step`. SEEK: the newest that is wanted; FOUND: the one whose sum follows; others: 0 */
-  uint32_t age_max;    /* steps before `step`. SEEK: the oldest that is wanted; others: 0 */
+  uint32_t age; /* steps before `step`. SEEK: the newest that is wanted; FOUND: the one whose sum follows; others: 0 */
+  uint32_t age_max; /* steps before `step`. SEEK: the oldest that is wanted; others: 0 */
   uint32_t n_slices;
   struct zps_slice slices[ZPS_WIRE_SLICES_MAX];
 };
@@ -121,6 +124,13 @@ struct zps_frame_abort { /* ABORT, MISSED */
   char text[ZPS_WIRE_TEXT_MAX + 1];   /* printable UTF-8, NUL-terminated; encode replaces unprintable bytes by '?' */
 };
 
+struct zps_frame_closed { /* CLOSED */
+  uint32_t tensor;
+  uint64_t step;
+  uint32_t n_bytes;                  /* the last one is not 0; 0: no rank is late */
+  uint8_t late[ZPS_WIRE_LATE_BYTES]; /* bit i of byte k: rank 8 k + i */
+};
+
 struct zps_frame {
   struct zps_frame_header header;
   uint32_t len_bytes; /* of the encoded frame: set by decoding, and by the link that sends it */
@@ -129,6 +139,7 @@ struct zps_frame {
     struct zps_frame_done done;
     struct zps_frame_resume resume;
     struct zps_frame_abort abort;
+    struct zps_frame_closed closed;
   } u;
 };
 
@@ -139,6 +150,12 @@ static inline void zps_frame_round_init(struct zps_frame_round *round) {
 static inline void zps_frame_abort_init(struct zps_frame_abort *abort) {
   memset(abort, 0, offsetof(struct zps_frame_abort, ranks));
   abort->text[0] = '\0';
+}
+
+/* Names a late rank. Ranks ascend; the first one finds n_bytes 0. */
+static inline void zps_frame_closed_add(struct zps_frame_closed *closed, uint32_t rank) {
+  while (closed->n_bytes <= rank / 8) closed->late[closed->n_bytes++] = 0;
+  closed->late[rank / 8] |= (uint8_t)(1u << rank % 8);
 }
 
 /* Writes `frame` to `buf` (at least ZPS_WIRE_FRAME_MAX bytes). ZPS_ERR_INVALID when a count or size exceeds the limits

@@ -16,7 +16,7 @@ agree() { # NAME WANTED DOCUMENTED
   fi
 }
 agree "zenps(7) and the library agree on the environment" \
-  "$(sed -n 's/^ *{\.name = "\([a-z.-]*\)",$/zenps_\1/p' "$top/worker/base/options.c" | tr 'a-z.-' 'A-Z__' | sort -u)" \
+  "$(sed -n 's/^ *{\.name = "\([a-z._-]*\)",$/zenps_\1/p' "$top/worker/base/options.c" | tr 'a-z.-' 'A-Z__' | sort -u)" \
   "$(grep -oE 'ZENPS_[A-Z_]+' "$page" | sort -u)"
 agree "zenps(7) and exit.h agree on the exit codes, word by word" \
   "$(sed -n 's/^ *X([A-Z]*, \([0-9]*\), "\(.*\)").*/\1 \2/p' "$top/common/base/exit.h")" \
@@ -85,7 +85,7 @@ known "dotted words of Python texts, of a section of zenpsd's options, are optio
   "$(in_strings "(^|[^A-Za-z0-9_./-])(${sections}memory)\\\\.[a-z_]+(\$|[^A-Za-z0-9_./(])" $py_texts)"
 known "variables that texts name are read by a program" \
   "$(printf '%s\n' "$daemon" "$tools" "$library" | variables) $(grep -ohE '\bZENPS_[A-Z0-9_]+' worker/include/zenps/*.h | sort -u) \
-   ZENPS_COMPONENT ZENPS_LIBFABRIC ZENPS_LIBRARY ZENPS_LOCAL_RANK" \
+   ZENPS_COMPONENT ZENPS_LIBFABRIC ZENPS_LIBRARY" \
   "$(in_strings 'ZENPS_[A-Z0-9_]+' $c_texts $py_texts | grep -v '_$')"
 known "metrics that alerts, their tests and the dashboard name are those of metrics.c" \
   "$(cut -d '|' -f 1 <<<"$metrics") zenps_round_seconds_bucket zenps_job" \

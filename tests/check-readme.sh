@@ -76,7 +76,9 @@ is "functions and structs that pages name are there" \
       sed 's/ {$//; s/($/()/' | sort -u))" ""
 is "folders that ARCHITECTURE.md names are there" \
   "$(grep -ohE '`[a-z]+(/[a-z]+)+/?`' ARCHITECTURE.md | tr -d '`' | sort -u | while read -r folder; do [ -d "$folder" ] || echo "$folder"; done)" ""
-titles=$(grep -oE '", "[A-Z][^"]*", (PLAIN|BYTES|RATE)' server/ctl/table.c | cut -d '"' -f 3)
+# As make_title() in table.c makes them of the keys.
+titles=$(sed -n '/ views\[\] = {$/,/^};/p' server/ctl/table.c | grep -oE '"[^"]*"' | tr -d '" ' | tr ',' '\n' |
+  sed -E 's/^.*=//; t; s/[.#]$//; y/_/-/; s/-per-s$/-s/; s/^(.*)-(m?s)$/\U\1\E\/\2/; t; s/^(.*)-percent$/\U\1\E\/%/; t; s/.*/\U&/')
 is "columns that pages and helps name are zenpsctl's" \
   "$(grep -ohE '\b[A-Z]{2,}((-[A-Z]{2,})+(/m?s)?|/m?s)\b' $pages deploy/man/zenps.7 deploy/systemd/* deploy/k8s/base/* server/ctl/verbs.c server/daemon/options.c |
     sort -u | grep -vxF -e "$titles" -e JSON-RPC -e MPI-OPT -e GB/s -e MB/s)" ""

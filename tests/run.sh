@@ -200,7 +200,7 @@ threaded() { # BUILD: its unit tests that can start a thread
 }
 build_fuzzers() {
   # shellcheck disable=SC2046
-  make_in clang $(printf 'tests/fuzz/fuzz_%s ' codec control values wire state config token tls rounds shard link members methods worker) >"$work/clang/fuzz.log" 2>&1
+  make_in clang $(printf 'tests/fuzz/fuzz_%s ' codec control values wire state config token tls encrypted rounds shard link members methods worker) >"$work/clang/fuzz.log" 2>&1
 }
 has_nvcc() { PATH=$PATH:/usr/local/cuda/bin command -v nvcc >/dev/null; }
 build_cuda() { TARGET=libzenps_cuda.so.0 build_in cuda --with-cuda NVCC_CHIPS=90; } # one chip for all: they take a minute each
@@ -251,7 +251,7 @@ run_scripts() { # BUILD SECONDS AT-ONCE NAME...
 # half of it. So one more than there are cores, which leaves them some air; the longest come first, so that none runs
 # alone at the end.
 part_integration() {
-  local scripts="api api_faults schemes secure nights device perf packages elastic truth zenpsrun daemon served why guide training inputs" name
+  local scripts="libfabric doubles api api_faults schemes secure nights device perf packages elastic truth zenpsrun daemon served why guide training inputs" name
   say "integration: real daemons in real processes"
   build_in gcc && make_in gcc check TESTS= >"$work/gcc/tests.log" 2>&1 || { one 1 "build with gcc"; return; }
   for name in "$top"/tests/integration/*.sh; do

@@ -20,6 +20,7 @@ zps_err_t zps_secret_make(uint64_t *secret_p) {
 }
 
 #define MODE_MAX 0640u
+#define HEX_BYTES_MAX 64u
 
 static zps_err_t check(int fd, const char *path, const char *what, size_t size, struct zps_error *error) {
   struct stat stat;
@@ -61,6 +62,36 @@ zps_err_t zps_private_read(const char *path, const char *what, char *text, size_
   if (err) text[0] = '\0';
   close(fd);
   return err;
+}
+
+static int digit(char c) {
+  if (c >= '0' && c <= '9') return c - '0';
+  return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
+}
+
+bool zps_hex_read(const char *text, uint8_t *bytes, size_t n) {
+  for (size_t i = 0; i < n; i++) {
+    const int high = digit(text[2 * i]), low = high < 0 ? -1 : digit(text[2 * i + 1]);
+    if (low < 0) return false;
+    bytes[i] = (uint8_t)(high << 4 | low);
+  }
+  return true;
+}
+
+zps_err_t zps_private_read_hex(const char *path, const char *what, uint8_t *bytes, size_t size, size_t *len_p,
+                               struct zps_error *error) {
+  char text[HEX_BYTES_MAX * 2 + 3];
+  zps_err_t err = zps_private_read(path, what, text, sizeof text, error);
+  if (err) return err;
+  const size_t n = strcspn(text, "\r\n");
+  const bool is_good = n > 0 && n % 2 == 0 && n / 2 <= size && zps_hex_read(text, bytes, n / 2);
+  explicit_bzero(text, sizeof text);
+  *len_p = n / 2;
+  if (is_good) return ZPS_OK;
+  return zps_fail(error, ZPS_ERR_INVALID,
+                  "%s %.300s: the first line has %zu characters: must be an even number of lower-case hexadecimal "
+                  "digits, 2 to %zu",
+                  what, path, n, 2 * size);
 }
 
 zps_err_t zps_private_create(const char *path, const char *what, const char *text, struct zps_error *error) {

@@ -2,6 +2,7 @@
 #ifndef ZPS_BASE_SECRET_H
 #define ZPS_BASE_SECRET_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -24,6 +25,13 @@ struct zps_secret {
  * or the group may write (more than 0640). ZPS_ERR_IO: it cannot be read. On an error `text` is empty. */
 zps_err_t zps_private_read(const char *path, const char *what, char *text, size_t size,
                            struct zps_error *error) ZPS_MUSTCHECK;
+
+/* Reads exactly 2 n lower-case hexadecimal digits. */
+bool zps_hex_read(const char *text, uint8_t *bytes, size_t n) ZPS_MUSTCHECK;
+
+/* The first line of such a file, hexadecimal digits of 1 to `size` bytes (64 at most). No error repeats the line. */
+zps_err_t zps_private_read_hex(const char *path, const char *what, uint8_t *bytes, size_t size, size_t *len_p,
+                               struct zps_error *error) ZPS_MUSTCHECK;
 
 /* A new file that its owner alone can read (0600). ZPS_ERR_BUSY: there is one of this name, which stays as it is. */
 zps_err_t zps_private_create(const char *path, const char *what, const char *text,

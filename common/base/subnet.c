@@ -6,6 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/base/text.h"
+
 enum { TOKEN_MAX = 64 };
 
 struct subnet {
@@ -25,18 +27,6 @@ size_t zps_subnet_bytes(const void *sockaddr, const uint8_t **bytes_p) {
     return 16;
   }
   return 0;
-}
-
-/* The next word of a list with commas; false at its end. */
-static bool next_token(const char **list, char token[TOKEN_MAX]) {
-  while (**list == ',' || **list == ' ') (*list)++;
-  size_t n = strcspn(*list, ",");
-  if (n == 0) return false;
-  const char *const start = *list;
-  *list += n;
-  while (n > 0 && start[n - 1] == ' ') n--;
-  snprintf(token, TOKEN_MAX, "%.*s", (int)n, start);
-  return true;
 }
 
 static zps_err_t parse(const char *token, struct subnet *subnet_p, struct zps_error *error) {
@@ -70,7 +60,7 @@ static bool contains(const struct subnet *subnet, const uint8_t *addr) {
 zps_err_t zps_subnets_check(const char *list, struct zps_error *error) {
   char token[TOKEN_MAX];
   struct subnet subnet;
-  while (next_token(&list, token)) {
+  while (zps_text_word(&list, token, sizeof token)) {
     const zps_err_t code = parse(token, &subnet, error);
     if (code != ZPS_OK) return code;
   }
@@ -81,7 +71,7 @@ bool zps_subnets_have(const char *list, const uint8_t *bytes, size_t n_bytes) {
   char token[TOKEN_MAX];
   struct subnet subnet;
   if (n_bytes != 4 && n_bytes != 16) return false;
-  while (next_token(&list, token))
+  while (zps_text_word(&list, token, sizeof token))
     if (parse(token, &subnet, NULL) == ZPS_OK && (subnet.family == AF_INET) == (n_bytes == 4) &&
         contains(&subnet, bytes))
       return true;

@@ -55,3 +55,14 @@ void zps_text_add(char *text, size_t size, const char *fmt, ...) {
   vsnprintf(text + len, size - len, fmt, args);
   va_end(args);
 }
+
+bool zps_text_word(const char **list, char *word, size_t size) {
+  while (**list == ',' || **list == ' ') (*list)++;
+  const char *const start = *list;
+  size_t n = strcspn(start, ",");
+  *list += n;
+  if (n == 0) return false;
+  while (start[n - 1] == ' ') n--;
+  snprintf(word, size, "%.*s", (int)n, start);
+  return true;
+}

@@ -3,6 +3,7 @@
 #ifndef ZPS_BASE_TEXT_H
 #define ZPS_BASE_TEXT_H
 
+#include <stdbool.h>
 #include <stddef.h>
 
 #include "common/base/err.h"
@@ -21,5 +22,8 @@ zps_err_t zps_text_check_name(const char *what, const char *name, size_t max_byt
 
 /* Adds a piece to a text, of which `size` is all the room; the part that does not fit is cut off. */
 void zps_text_add(char *text, size_t size, const char *fmt, ...) ZPS_PRINTF(3, 4);
+
+/* Copies the next word of a list with commas, without blanks around it, and cut at `size`. False: there is none. */
+bool zps_text_word(const char **list, char *word, size_t size);
 
 #endif

@@ -55,8 +55,8 @@ static uint32_t take(struct living *living, uint32_t at) {
   return at;
 }
 
-void zps_owners_reassign(const uint32_t *owners, uint32_t n_parts, uint32_t n_began, uint32_t n_servers,
-                         const bool *lost, uint32_t *reassigned) {
+static void reassign(const uint32_t *owners, uint32_t n_parts, uint32_t n_began, uint32_t n_servers, const bool *lost,
+                     uint32_t *reassigned) {
   struct living living;
   uint32_t next = 0; /* those ahead of it have more than `fewest` already */
   assert(n_servers <= ZPS_OWNERS_SERVERS_MAX && n_began > 0);
@@ -71,4 +71,10 @@ void zps_owners_reassign(const uint32_t *owners, uint32_t n_parts, uint32_t n_be
     if (is_first) next = at;
     reassigned[part] = living.positions[at];
   }
+}
+
+void zps_owners_reassign(const uint32_t *owners, uint32_t n_parts, bool is_whole, uint32_t n_began, uint32_t n_servers,
+                         const bool *lost, uint32_t *reassigned) {
+  reassign(owners, is_whole ? 1 : n_parts, n_began, n_servers, lost, reassigned);
+  for (uint32_t part = 1; is_whole && part < n_parts; part++) reassigned[part] = reassigned[0];
 }

@@ -3,6 +3,8 @@
 #ifndef ZPS_NET_BACKEND_H
 #define ZPS_NET_BACKEND_H
 
+#include <netinet/in.h>
+
 #include "common/net/net.h"
 
 struct zps_net_ops {
@@ -23,6 +25,7 @@ struct zps_net_ops {
   zps_err_t (*read)(struct zps_net_peer *peer, struct zps_net_read *read);
   unsigned (*progress)(struct zps_net *net);
   void (*wait)(struct zps_net *net, uint64_t timeout_ns);
+  void (*attend)(struct zps_net *net, bool is_read); /* NULL: reads need nobody here */
   void (*wake)(struct zps_net *net);
   /* For tests: cuts the connection to the peer, as fault.h says, and tells the one end or the other by
    * on_peer_error(). NULL: peer_cut() does it. */
@@ -44,6 +47,12 @@ struct zps_net_peer {
 /* The backends. `config->provider` has been reduced to the part that concerns the backend. */
 zps_err_t zps_net_ofi_open(const struct zps_net_config *config, const struct zps_net_handler *handler,
                            struct zps_net **net_p, struct zps_error *error) ZPS_MUSTCHECK;
+zps_err_t zps_net_tls_open(const struct zps_net_config *config, const struct zps_net_handler *handler,
+                           struct zps_net **net_p, struct zps_error *error) ZPS_MUSTCHECK;
+/* The address of this host that provider tcp would take, without a port. Of net_info it sets domain (the interface),
+ * place and why. */
+zps_err_t zps_net_ofi_host(const struct zps_net_config *config, struct sockaddr_in6 *addr_p,
+                           struct zps_net_info *net_info, struct zps_error *error) ZPS_MUSTCHECK;
 void zps_net_ofi_list(const struct zps_net_config *config, void (*line)(void *ctx, const char *text), void *ctx);
 typedef zps_err_t zps_net_open_t(const struct zps_net_config *config, const struct zps_net_handler *handler,
                                  struct zps_net **net_p, struct zps_error *error);

@@ -240,6 +240,10 @@ static void fault_wait(struct zps_net *net, uint64_t timeout_ns) {
   zps_net_wait(fault->inner, timeout_ns);
 }
 
+static void fault_attend(struct zps_net *net, bool is_read) {
+  zps_net_attend(to_fault(net)->inner, is_read);
+}
+
 static void fault_wake(struct zps_net *net) {
   zps_net_wake(to_fault(net)->inner);
 }
@@ -290,6 +294,7 @@ static const struct zps_net_ops fault_ops = {
     .read = zps_fault_read,
     .progress = fault_progress,
     .wait = fault_wait,
+    .attend = fault_attend,
     .wake = fault_wake,
 };
 

@@ -90,6 +90,10 @@ void zps_net_wait(struct zps_net *net, uint64_t timeout_ns) {
   net->ops->wait(net, timeout_ns);
 }
 
+void zps_net_attend(struct zps_net *net, bool is_read) {
+  if (net->ops->attend) net->ops->attend(net, is_read);
+}
+
 void zps_net_wake(struct zps_net *net) {
   net->ops->wake(net);
 }

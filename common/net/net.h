@@ -1,8 +1,8 @@
 /*
  * The fabric: reliable datagrams of up to max_msg bytes between peers, and one-sided reads of registered memory.
  *
- * Backends: libfabric (ofi/), and a wrapper that injects faults and checks the rules below over any other (fault.c).
- * Test programs have one in process, too (tests/support/fabrics/loop.h).
+ * Backends: libfabric (ofi/), TLS over TCP (tls/), and a wrapper that injects faults and checks the rules below over
+ * any other (fault.c). Test programs have one in process, too (tests/support/fabrics/loop.h).
  *
  * Threads: one thread, the progress thread, makes every call on a `struct zps_net` and on what belongs to it
  * (FI_THREAD_DOMAIN). Only zps_net_wake() may come from elsewhere. Callbacks run inside zps_net_progress().
@@ -22,33 +22,45 @@
 #include "common/base/err.h"
 
 #define ZPS_NET_ADDR_MAX 256u
+#define ZPS_NET_WHY_MAX 160u
 #define ZPS_NET_MSG_MAX 16384u /* net, ofi_rxm, shm, sockets send this eagerly; a rendezvous may never end */
 
+#define ZPS_NET_AUTH_KEY_MAX 64u
 #define ZPS_NET_CONNECT_TIMEOUT_MS 10000u /* connect_timeout_ms of daemons and trainers */
 #define ZPS_NET_SENDS_MAX 64u             /* messages to one peer that the fabric takes at a time */
 
 struct zps_net;
 struct zps_net_peer;
+struct zps_tls;
 
 struct zps_net_config {
   const char *provider;  /* "auto" or a name of the preference list; prefix "fault+" wraps it */
-  const char *interface; /* "eth0,ib0", "^docker0,lo": use these, or all but these; NULL: any */
+  const char *interface; /* "eth0,ib0": cards, which the processes of a host take in this order; "^docker0,lo": all but
+                          * these; NULL: any. Names of interfaces and cards, and PCI addresses */
   const char *subnet;    /* "10.0.0.0/8,fd00::/8": the address must be inside; NULL: any */
   const char *toward; /* a host, the coordinator's: with neither of both, the interface on the way there comes first; ""
                        * or NULL: the default route's */
+  const char *gpu;    /* the nearest card is for its PCI address; "" or NULL: for the process's processors */
+  unsigned number;    /* of the process among those of its host, 0 too where it is not known: equal cards are dealt */
   uint16_t port_low, port_high; /* listening ports of tcp-like providers; 0: any */
   size_t max_msg;               /* largest message, both ways */
   unsigned n_recv;              /* receives posted at start, shared by all peers; zps_net_reserve() adds more */
   unsigned spin_us;             /* how long zps_net_wait() spins before it blocks; 0 when cores are oversubscribed */
   unsigned keepalive_ms;        /* TCP connections that carry nothing for so long carry an empty packet; 0: none does */
   unsigned connect_timeout_ms;  /* a send that the fabric will not take for so long fails the peer */
-  bool device_memory;           /* take a fabric's offer to reach device memory, where it makes one */
+  bool encrypt;        /* nobody else can read what goes over the fabric: "auto" takes tls, others are refused */
+  struct zps_tls *tls; /* of provider tls: this process's certificate; NULL: none. The fabric takes a reference */
+  bool dials; /* tls: this end connects to servers, and they answer over these connections. A rank, maybe behind NAT */
+  const char *auth_key_file;   /* holds the fabric's authorization key, in hexadecimal digits; NULL: there is none */
+  uint64_t memory_limit_bytes; /* the most that is registered: where the fabric pins, this must be allowed */
+  bool device_memory;          /* take a fabric's offer to reach device memory, where it makes one */
   const char *fault; /* "fault+": rules such as "seed=1,again=0.1,delay=0.05:3ms,drop=0.01,kill=200"; see fault.h */
 };
 
 struct zps_net_handler {
   void *ctx;
-  /* A whole message; `data` is borrowed during the call. The sender is in the message's own header. */
+  /* A whole message; `data` is borrowed during the call. The sender is in the message's own header. Cards may complete
+   * messages in another order than they were sent in; providers over TCP do not. */
   void (*on_message)(void *ctx, const void *data, size_t len);
   /* Sends to `peer` fail; `code` and `text` give the reason. Called once until zps_net_peer_renew(); the owner renews
    * or evicts the peer. */
@@ -60,6 +72,8 @@ struct zps_net_info {
   char protocol[48];
   char addr_format[32];
   char domain[64];                /* interface or device */
+  char place[64];                 /* its PCI address and NUMA node, as far as known */
+  char why[ZPS_NET_WHY_MAX];      /* the process has this card */
   char address[96];               /* printable */
   uint8_t addr[ZPS_NET_ADDR_MAX]; /* opaque, for the peers' zps_net_peer_add() */
   size_t addr_len;
@@ -147,10 +161,10 @@ zps_err_t zps_net_mem_register_device(struct zps_net *net, void *base_on_device,
                                       struct zps_error *error) ZPS_MUSTCHECK;
 void zps_net_mem_release(struct zps_net *net, struct zps_net_mem *mem);
 
-/* Sends a copy of `data` (len <= max_msg), in order per peer. Queued when the fabric pushes back; ZPS_ERR_AGAIN when
- * even the queue is full, or there is no memory for it: the next zps_net_wait() is then short, and the
- * zps_net_progress() after it counts one event more, so that a loop which acts on events tries again.
- * ZPS_ERR_PEER_LOST after on_peer_error. */
+/* Sends a copy of `data` (len <= max_msg); messages leave in order per peer. Queued when the fabric pushes back.
+ * ZPS_ERR_AGAIN: even the queue is full, or there is no memory for it. Then the next zps_net_wait() is short, and the
+ * zps_net_progress() after it counts one event more, so a loop that acts on events tries again. ZPS_ERR_PEER_LOST after
+ * on_peer_error. */
 zps_err_t zps_net_send(struct zps_net_peer *peer, const void *data, size_t len) ZPS_MUSTCHECK;
 /* The number of messages to the peer that zps_net_send() took and the fabric is not through with: evicting the peer
  * would lose them. */
@@ -163,6 +177,9 @@ zps_err_t zps_net_read(struct zps_net_peer *peer, struct zps_net_read *read) ZPS
 unsigned zps_net_progress(struct zps_net *net);
 /* Blocks until there may be something to do, zps_net_wake() is called, or `timeout_ns` has passed. */
 void zps_net_wait(struct zps_net *net, uint64_t timeout_ns);
+/* Whether peers may be reading this process's memory. A fabric without a descriptor may need this process for that: it
+ * then naps briefly. */
+void zps_net_attend(struct zps_net *net, bool is_read);
 /* From any thread: makes the current or next zps_net_wait() return. */
 void zps_net_wake(struct zps_net *net);
 
@@ -177,7 +194,8 @@ struct zps_net_counters {
 };
 const struct zps_net_counters *zps_net_counters(const struct zps_net *net);
 
-/* One line per usable provider/domain/address of this host, for --list-providers and for error texts. */
+/* One line per usable provider/domain/address of this host, with its place, for --list-providers and for error texts.
+ */
 void zps_net_list(const struct zps_net_config *config, void (*line)(void *ctx, const char *text), void *ctx);
 
 #endif

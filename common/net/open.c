@@ -1,4 +1,5 @@
 /* From a provider's name to the backend: the only place that knows which ones there are. */
+#include <stdio.h>
 #include <string.h>
 
 #include "common/net/backend.h"
@@ -6,7 +7,7 @@
 /* The in-process fabric of test programs (tests/support/fabrics/loop.h). NULL in all others. */
 extern zps_net_open_t zps_net_loop_open __attribute__((weak, visibility("hidden")));
 
-static const char fault_prefix[] = "fault+";
+static const char fault_prefix[] = "fault+", tls[] = "tls";
 
 static zps_err_t config_check(const struct zps_net_config *config, struct zps_error *error) {
   if (!config->provider || !config->provider[0])
@@ -40,6 +41,13 @@ zps_err_t zps_net_open(const struct zps_net_config *config, const struct zps_net
                     config->fault, config->provider, config->provider);
   } else if (zps_net_loop_open && strcmp(config->provider, "loop") == 0) {
     code = zps_net_loop_open(config, handler, net_p, error);
+  } else if (strcmp(config->provider, tls) == 0 || (config->encrypt && strcmp(config->provider, "auto") == 0)) {
+    code = zps_net_tls_open(config, handler, net_p, error);
+  } else if (config->encrypt) {
+    code =
+        zps_fail(error, ZPS_ERR_INVALID,
+                 "fabric.encrypt is set, and provider \"%s\" does not encrypt: set the provider to \"tls\" or \"auto\"",
+                 config->provider);
   } else {
     code = zps_net_ofi_open(config, handler, net_p, error);
   }
@@ -47,6 +55,22 @@ zps_err_t zps_net_open(const struct zps_net_config *config, const struct zps_net
   return code;
 }
 
+struct list {
+  void (*line)(void *ctx, const char *text);
+  void *ctx;
+};
+
+/* Where libfabric has TCP, there is TLS over TCP, too. */
+static void list_line(void *ctx, const char *text) {
+  const struct list *const list = ctx;
+  char line[200];
+  list->line(list->ctx, text);
+  if (strncmp(text, "net ", 4) != 0 && strncmp(text, "tcp ", 4) != 0) return;
+  snprintf(line, sizeof line, "%s %s", tls, text + 4);
+  list->line(list->ctx, line);
+}
+
 void zps_net_list(const struct zps_net_config *config, void (*line)(void *ctx, const char *text), void *ctx) {
-  zps_net_ofi_list(config, line, ctx);
+  struct list list = {line, ctx};
+  zps_net_ofi_list(config, list_line, &list);
 }

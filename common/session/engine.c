@@ -105,6 +105,7 @@ static void run_until_stopped(struct zps_engine *engine, struct zps_waits *waits
     const uint64_t age_ns = zps_slab_age(engine->slab, now_ns), until_ns = age_ns < deadline_ns ? age_ns : deadline_ns;
     if (events + carried > 0 || now_ns >= until_ns) continue;
     atomic_store_explicit(&engine->sleeps_until_ns, until_ns, memory_order_relaxed);
+    if (engine->handler.is_read) zps_net_attend(engine->net, engine->handler.is_read(engine->handler.ctx));
     zps_net_wait(engine->net, until_ns == ZPS_NEVER ? ZPS_NEVER : until_ns - now_ns);
     atomic_store_explicit(&engine->sleeps_until_ns, 0, memory_order_relaxed);
   }
@@ -154,7 +155,9 @@ zps_err_t zps_engine_create(const struct zps_engine_config *config, const struct
   pthread_mutex_init(&engine->stop_lock, NULL);
   commands_init(engine);
   const struct zps_net_handler net_handler = {.ctx = engine, .on_message = on_message, .on_peer_error = on_peer_error};
-  zps_err_t code = zps_net_open(&config->net, &net_handler, &engine->net, error);
+  struct zps_net_config net = config->net;
+  net.memory_limit_bytes = config->memory_limit_bytes;
+  zps_err_t code = zps_net_open(&net, &net_handler, &engine->net, error);
   if (code != ZPS_OK) goto err_free;
   code = zps_slab_create(engine->net, config->memory_limit_bytes, config->memory_cache_bytes, &engine->slab);
   if (code == ZPS_OK) code = zps_bulk_create(engine->net, &config->bulk, &engine->bulk);
@@ -329,4 +332,3 @@ struct zps_link_counts *zps_engine_link_counts(struct zps_engine *engine) {
 void zps_engine_note_corrupt(struct zps_engine *engine) {
   atomic_fetch_add(&engine->corrupt, 1);
 }
-

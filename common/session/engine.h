@@ -35,13 +35,15 @@ struct zps_engine_handler {
   /* After each batch of events and when the time last returned has come: flush links, check deadlines. Returns the next
    * deadline, or ZPS_NEVER. */
   uint64_t (*on_tick)(void *ctx, uint64_t now_ns);
+  /* Before each sleep: whether peers may be reading this process's memory. NULL: none is. */
+  bool (*is_read)(void *ctx);
 };
 
 struct zps_engine_config {
   const char *name;          /* of the thread */
   struct zps_net_config net; /* strings are borrowed during create */
   struct zps_bulk_config bulk;
-  uint64_t memory_limit_bytes; /* of the slab */
+  uint64_t memory_limit_bytes; /* of the slab; net.memory_limit_bytes follows it */
   uint64_t memory_cache_bytes;
 };
 

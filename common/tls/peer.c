@@ -247,14 +247,13 @@ zps_err_t zps_tls_check_again(struct zps_tls_session *session, struct zps_error 
 }
 
 static bool check_role(struct zps_tls_session *session, X509 *cert) {
-  const unsigned wanted = session->listens ? ZPS_TLS_LISTENER_TAKES : ZPS_TLS_COORDINATOR;
   char text[60];
   session->roles = zps_tls_cert_roles(cert, session->name);
-  if (session->roles & wanted) return true;
+  if (session->roles & session->takes) return true;
   char name[160];
   name_cert(cert, name, sizeof name);
   zps_fail(&session->refusal, ZPS_ERR_REFUSED, "its certificate is that of %s, but here a %s is spoken to", name,
-           zps_tls_roles_text(wanted, text, sizeof text));
+           zps_tls_roles_text(session->takes, text, sizeof text));
   return false;
 }
 

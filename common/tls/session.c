@@ -9,19 +9,28 @@
 #define RECORD_ALERT 0x15
 enum { RECORD_HEAD = 5, RECORD_MAX = 1 << 14 }; /* bytes, the latter without the head */
 
+struct zps_tls_session *zps_tls_session_new(struct zps_tls *tls, bool listens, unsigned takes) {
+  struct zps_tls_session *session = calloc(1, sizeof *session);
+  if (!session) return NULL;
+  SSL_CTX *context = zps_tls_context(tls);
+  session->tls = zps_tls_ref(tls);
+  session->times_read = zps_tls_times_read(tls);
+  session->listens = listens;
+  session->takes = takes;
+  session->ssl = SSL_new(context);
+  SSL_CTX_free(context);
+  if (session->ssl && SSL_set_app_data(session->ssl, session) == 1) return session;
+  zps_tls_session_destroy(session);
+  return NULL;
+}
+
 zps_err_t zps_tls_session_create(struct zps_tls *tls, bool listens, struct zps_tls_session **session_p,
                                  struct zps_error *error) {
-  struct zps_tls_session *session = calloc(1, sizeof *session);
-  SSL_CTX *context = session ? zps_tls_context(tls) : NULL;
-  if (context) {
-    session->tls = zps_tls_ref(tls);
-    session->times_read = zps_tls_times_read(tls);
-    session->ssl = SSL_new(context);
-  }
-  SSL_CTX_free(context);
-  BIO *in = session && session->ssl ? BIO_new(BIO_s_mem()) : NULL, *out = in ? BIO_new(BIO_s_mem()) : NULL;
+  const unsigned takes = listens ? ZPS_TLS_SERVER | ZPS_TLS_WORKER | ZPS_TLS_ADMIN : ZPS_TLS_COORDINATOR;
+  struct zps_tls_session *session = zps_tls_session_new(tls, listens, takes);
+  BIO *in = session ? BIO_new(BIO_s_mem()) : NULL, *out = in ? BIO_new(BIO_s_mem()) : NULL;
   if (out) session->waiting = BIO_new(BIO_s_mem());
-  if (!out || !session->waiting || SSL_set_app_data(session->ssl, session) != 1) {
+  if (!out || !session->waiting) {
     BIO_free(in);
     BIO_free(out);
     zps_tls_session_destroy(session);
@@ -32,7 +41,6 @@ zps_err_t zps_tls_session_create(struct zps_tls *tls, bool listens, struct zps_t
   SSL_set_bio(session->ssl, in, out);
   session->in = in;
   session->out = out;
-  session->listens = listens;
   if (listens) {
     SSL_set_accept_state(session->ssl);
   } else {

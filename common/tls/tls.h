@@ -85,6 +85,25 @@ zps_err_t zps_tls_write(struct zps_tls_session *session, const void *bytes, size
 void zps_tls_end(struct zps_tls_session *session);
 /* Takes the bytes that are for the peer: the caller's to free, NULL when there are none. */
 zps_err_t zps_tls_send(struct zps_tls_session *session, char **bytes_p, size_t *len_p) ZPS_MUSTCHECK;
+/* ---- A session over a socket that does not block, in the place of take, read, write and send ---- */
+
+/* The socket stays the caller's. `takes`: the peer must have one of these roles. */
+zps_err_t zps_tls_socket_create(struct zps_tls *tls, int fd, bool listens, unsigned takes,
+                                struct zps_tls_session **session_p, struct zps_error *error) ZPS_MUSTCHECK;
+/* Goes on until both ends know each other. ZPS_OK without *is_set_p: the socket has to be waited for. Errors of these
+ * three are those of zps_tls_take(), and ZPS_ERR_CLOSED: the connection has ended. */
+zps_err_t zps_tls_socket_shake(struct zps_tls_session *session, bool *is_set_p, struct zps_error *error) ZPS_MUSTCHECK;
+/* The last call waits for room in the socket, not for bytes. */
+bool zps_tls_socket_is_full(const struct zps_tls_session *session);
+/* ZPS_OK with *len_p = 0: the socket has to be waited for. A write that did nothing has to be repeated, with the same
+ * bytes. */
+zps_err_t zps_tls_socket_read(struct zps_tls_session *session, void *buf, size_t size, size_t *len_p,
+                              struct zps_error *error) ZPS_MUSTCHECK;
+zps_err_t zps_tls_socket_write(struct zps_tls_session *session, const void *bytes, size_t len, size_t *len_p,
+                               struct zps_error *error) ZPS_MUSTCHECK;
+
+/* ---- The peer ---- */
+
 /* The peer's certificate: its roles, 0 before it was looked at, and the first URI that names one. */
 unsigned zps_tls_peer_roles(const struct zps_tls_session *session);
 const char *zps_tls_peer_name(const struct zps_tls_session *session);

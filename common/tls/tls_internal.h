@@ -9,7 +9,6 @@
 #define ZPS_TLS_FILE_MAX (256u << 10)
 #define ZPS_CRL_FILE_MAX (4u << 20)
 #define ZPS_TLS_URI "zenps://"
-#define ZPS_TLS_LISTENER_TAKES (ZPS_TLS_SERVER | ZPS_TLS_WORKER | ZPS_TLS_ADMIN)
 
 struct zps_authority {
   X509 *cert;
@@ -20,8 +19,10 @@ struct zps_tls_session {
   struct zps_tls *tls;
   unsigned times_read; /* Of the files, when the peer's certificate was last looked at. */
   SSL *ssl;
-  BIO *in, *out; /* the SSL's */
-  BIO *waiting;  /* to be said when both ends know each other */
+  BIO *in, *out;  /* the SSL's; NULL: it is over a socket */
+  BIO *waiting;   /* to be said when both ends know each other */
+  int fd;         /* the socket */
+  unsigned takes; /* roles, one of which the peer must have */
   bool listens, has_begun, is_plain, is_set;
   bool is_greeted; /* the first record has come */
   unsigned roles;
@@ -36,6 +37,11 @@ SSL_CTX *zps_tls_context(struct zps_tls *tls);
 
 /* How often the files have been read. */
 unsigned zps_tls_times_read(const struct zps_tls *tls);
+
+/* ---- session.c ---- */
+
+/* A session without a way for its bytes; NULL: no memory. */
+struct zps_tls_session *zps_tls_session_new(struct zps_tls *tls, bool listens, unsigned takes);
 
 /* ---- certs.c ---- */
 

@@ -16,23 +16,6 @@
 #define MAC_BYTES 32u
 #define FILE_MAX 4096u
 
-/* ------------------------------------------------------------ hexadecimal digits */
-
-static int digit(char c) {
-  if (c >= '0' && c <= '9') return c - '0';
-  return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
-}
-
-/* Exactly 2 n lower-case digits stand at `text`. */
-static bool from_hex(const char *text, uint8_t *bytes, size_t n) {
-  for (size_t i = 0; i < n; i++) {
-    const int high = digit(text[2 * i]), low = high < 0 ? -1 : digit(text[2 * i + 1]);
-    if (low < 0) return false;
-    bytes[i] = (uint8_t)(high << 4 | low);
-  }
-  return true;
-}
-
 static void to_hex(const uint8_t *bytes, size_t n, char *text) {
   for (size_t i = 0; i < n; i++) snprintf(text + 2 * i, 3, "%02x", bytes[i]);
 }
@@ -45,7 +28,7 @@ static zps_err_t read_line(const char *path, unsigned number, const char *line, 
   if (keys->n == ZPS_TOKEN_KEYS_MAX)
     return zps_fail(error, ZPS_ERR_INVALID, "key file %.300s: line %u is a key too many: must be %u at most", path,
                     number, ZPS_TOKEN_KEYS_MAX);
-  if (strlen(line) != 2 * ZPS_TOKEN_KEY_BYTES || !from_hex(line, keys->key[keys->n], ZPS_TOKEN_KEY_BYTES))
+  if (strlen(line) != 2 * ZPS_TOKEN_KEY_BYTES || !zps_hex_read(line, keys->key[keys->n], ZPS_TOKEN_KEY_BYTES))
     return zps_fail(error, ZPS_ERR_INVALID,
                     "key file %.300s: line %u is no key: must be %u hexadecimal digits, as 'zenpsctl token key' makes "
                     "them",
@@ -93,7 +76,7 @@ zps_err_t zps_token_parse(const char *text, struct zps_token *token, struct zps_
   const char *const mac = after + digits + 1;
   const bool has_time = digits > 0 && digits < 19 && after[digits] == '.' && (after[0] != '0' || digits == 1);
   if (!has_time || strspn(mac, "0123456789abcdef") != 2 * MAC_BYTES || mac[2 * MAC_BYTES] != '.' ||
-      !from_hex(mac, token->mac, MAC_BYTES) ||
+      !zps_hex_read(mac, token->mac, MAC_BYTES) ||
       zps_text_check_name("token: job", mac + 2 * MAC_BYTES + 1, ZPS_TOKEN_JOB_MAX, NULL) != ZPS_OK)
     return zps_fail(error, ZPS_ERR_INVALID,
                     "this is no token: must be " WORD ".EXPIRES.MAC.JOB, as 'zenpsctl token make' prints it");

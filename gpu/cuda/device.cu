@@ -418,6 +418,10 @@ extern "C" __attribute__((visibility("default"))) zps_err_t zps_cuda_device_open
   if (!made) return zps_fail(error, ZPS_ERR_NOMEM, "no memory for a device");
   made->base.ops = &zps::ops;
   made->index = static_cast<int>(index);
+  if (cudaDeviceGetPCIBusId(made->base.pci_address, sizeof made->base.pci_address, made->index) != cudaSuccess) {
+    (void)cudaGetLastError();
+    made->base.pci_address[0] = '\0';
+  }
   made->grid.blocks_max = static_cast<zps::u32>(n_multiprocessors) * zps::BLOCKS_PER_MULTIPROCESSOR;
   *device_p = &made->base;
   return ZPS_OK;

@@ -21,16 +21,17 @@ __device__ __forceinline__ u64 magnitude_of(double value) {
   return bits_as<u64>(value) & 0x7fffffffffffffffull;
 }
 
-/* What is added to a residual. */
+/* The addend of a residual, and their sum. */
 template <typename T>
 struct Addend {
   const T *velocity; /* NULL without momentum */
   const T *gradient;
-  T momentum, factor;
+  T momentum, factor, decay;
   __device__ __forceinline__ T at(u64 i) const {
     const T value = product_of(gradient[i], factor);
     return velocity ? sum_of(product_of(velocity[i], momentum), value) : value;
   }
+  __device__ __forceinline__ T sum(T residual, T value) const { return sum_of(product_of(residual, decay), value); }
 };
 
 template <typename T>
@@ -39,7 +40,7 @@ __global__ void __launch_bounds__(THREADS) feedback_add_kernel(T *residual, T *v
   for (u64 i = blockIdx.x * static_cast<u64>(THREADS) + threadIdx.x; i < n; i += stride) {
     const T value = addend.at(i);
     if (velocity) velocity[i] = value;
-    residual[i] = sum_of(residual[i], value);
+    residual[i] = addend.sum(residual[i], value);
   }
 }
 
@@ -75,7 +76,7 @@ __global__ void __launch_bounds__(THREADS)
   const u64 stride = gridDim.x * static_cast<u64>(THREADS);
   for (u64 j = blockIdx.x * static_cast<u64>(THREADS) + threadIdx.x; j < places.n_sample; j += stride) {
     const u64 i = places.at(j);
-    sample[j] = sum_of(residual[i], addend.at(i));
+    sample[j] = addend.sum(residual[i], addend.at(i));
   }
 }
 
@@ -159,6 +160,77 @@ __global__ void __launch_bounds__(THREADS) pick_kernel(const T *values, u64 n, c
   }
 }
 
+struct Buckets {
+  u64 n, size, k;
+};
+
+/* One block: the cut that leaves the k greatest of `len` values, as find_cut() does over the whole grid. */
+template <typename T>
+__device__ Cut bucket_cut(const T *values, u64 len, u64 k, Bins *bins, BlockSums *sums, Ranking *ranking) {
+  if (k >= len) return {1, ~0ull};
+  if (threadIdx.x == 0) *ranking = {0, k, k};
+  for (int shift = (sizeof(T) * 8 / SELECT_BITS - 1) * SELECT_BITS; shift >= 0; shift -= SELECT_BITS) {
+    __syncthreads();
+    const u64 prefix = ranking->prefix, left = ranking->left;
+    bins->of[threadIdx.x] = 0;
+    __syncthreads();
+    for (u64 i = threadIdx.x; i < len; i += THREADS) {
+      const u64 magnitude = magnitude_of(values[i]);
+      if ((magnitude >> shift) >> SELECT_BITS == prefix) atomicAdd(&bins->of[(magnitude >> shift) % SELECT_BINS], 1u);
+    }
+    __syncthreads();
+    const u32 digit = SELECT_BINS - 1 - threadIdx.x;
+    u64 total;
+    const u64 count = bins->of[digit], above = block_prefix(count, sums, &total);
+    if (above < left && left <= above + count) *ranking = {prefix << SELECT_BITS | digit, k, left - above};
+  }
+  __syncthreads();
+  const Cut cut = {ranking->prefix ? ranking->prefix : 1, ranking->prefix ? ranking->left : ~0ull};
+  return cut;
+}
+
+/* A block takes a bucket: finds its cut, counts, learns where its picks begin from the buckets before, and writes. */
+template <typename T>
+__global__ void __launch_bounds__(THREADS)
+    pick_buckets_kernel(const T *values, Buckets buckets, int64_t *ids, T *picked, u64 capacity, u64 *count,
+                        Tickets *tickets, u64 *states) {
+  ZPS_SHARED(Bins, bins);
+  ZPS_SHARED(BlockSums, sums);
+  ZPS_SHARED(Ranking, ranking);
+  ZPS_SHARED(u64, ticket);
+  const u64 n_tiles = (buckets.n + buckets.size - 1) / buckets.size;
+  for (u64 tile; (tile = take_tile(tickets, &ticket)) < n_tiles;) {
+    const u64 begin = tile * buckets.size, left = buckets.n - begin, len = left < buckets.size ? left : buckets.size;
+    const T *const mine = values + begin;
+    const u64 k = (len * buckets.k + buckets.size - 1) / buckets.size;
+    const Cut cut = bucket_cut(mine, len, k, &bins, &sums, &ranking);
+    u64 found = 0, all, end;
+    for (u64 i = threadIdx.x; i < len; i += THREADS) found += magnitude_of(mine[i]) >= cut.magnitude;
+    block_prefix(found, &sums, &all);
+    all = all < k ? all : k; /* the cut leaves out ties alone */
+    __syncthreads();
+    grid_prefix(threadIdx.x == 0 ? all : 0, &sums, states, tile, &end);
+    u64 above = end - all, equal = 0;
+    for (u64 first = 0; first < len; first += THREADS) {
+      const u64 i = first + threadIdx.x;
+      const T value = i < len ? mine[i] : static_cast<T>(0);
+      const u64 magnitude = magnitude_of(value);
+      const bool is_above = magnitude > cut.magnitude, is_equal = magnitude == cut.magnitude;
+      u64 here;
+      __syncthreads();
+      const u64 before = block_prefix(is_above + (static_cast<u64>(is_equal) << EQUAL_SHIFT), &sums, &here);
+      const u64 ties = equal + (before >> EQUAL_SHIFT);
+      const u64 at = above + (before & ABOVE_MASK) + (ties < cut.ties ? ties : cut.ties);
+      above += here & ABOVE_MASK;
+      equal += here >> EQUAL_SHIFT;
+      if (!(is_above || (is_equal && ties < cut.ties)) || at >= capacity) continue;
+      ids[at] = static_cast<int64_t>(begin + i);
+      picked[at] = value;
+    }
+    if (tile == n_tiles - 1 && threadIdx.x == 0) *count = end;
+  }
+}
+
 /* Calls what(T()) with the type of floats. */
 template <typename What>
 void by_float(enum zps_dtype dtype, What what) {
@@ -179,7 +251,7 @@ namespace {
 template <typename T>
 Addend<T> addend_of(const zps_device_feedback &feedback, const void *gradient, double factor) {
   return {static_cast<const T *>(feedback.velocity_on_device), static_cast<const T *>(gradient),
-          static_cast<T>(feedback.momentum), static_cast<T>(factor)};
+          static_cast<T>(feedback.momentum), static_cast<T>(factor), static_cast<T>(feedback.decay)};
 }
 
 }  // namespace
@@ -243,6 +315,15 @@ void pick(cudaStream_t stream, const Grid &grid, enum zps_dtype dtype, const voi
     typedef decltype(zero) T;
     ZPS_LAUNCH(stream, blocks_for(grid, n, PICK_TILE), THREADS, pick_kernel<T>, static_cast<const T *>(values), n, cut,
                ids, static_cast<T *>(picked), capacity, count, tickets, states);
+  });
+}
+
+void pick_buckets(cudaStream_t stream, const Grid &grid, enum zps_dtype dtype, const void *values, u64 n, u64 size,
+                  u64 k, int64_t *ids, void *picked, u64 capacity, u64 *count, Tickets *tickets, u64 *states) {
+  by_float(dtype, [&](auto zero) {
+    typedef decltype(zero) T;
+    ZPS_LAUNCH(stream, blocks_for(grid, n, size), THREADS, pick_buckets_kernel<T>, static_cast<const T *>(values),
+               Buckets{n, size, k}, ids, static_cast<T *>(picked), capacity, count, tickets, states);
   });
 }
 

@@ -39,6 +39,9 @@ void find_cut(cudaStream_t stream, const Grid &grid, enum zps_dtype dtype, const
 /* Entries from the cut on, in order; *count gets how many there are, also beyond the capacity. */
 void pick(cudaStream_t stream, const Grid &grid, enum zps_dtype dtype, const void *values, u64 n, const Cut *cut,
           int64_t *ids, void *picked, u64 capacity, u64 *count, Tickets *tickets, u64 *states);
+/* The k greatest of each `size` consecutive values, in order; `states`: one for each bucket. */
+void pick_buckets(cudaStream_t stream, const Grid &grid, enum zps_dtype dtype, const void *values, u64 n, u64 size,
+                  u64 k, int64_t *ids, void *picked, u64 capacity, u64 *count, Tickets *tickets, u64 *states);
 
 }  // namespace zps
 

@@ -76,7 +76,8 @@ void take_memory(Memory *memory, const zps_device_feedback &feedback, const zps_
                  Pieces *pieces) {
   memory->counts = zeroed->take<u64>(select_passes(feedback.dtype) * static_cast<u64>(SELECT_BINS));
   memory->tickets = zeroed->take<Tickets>(1);
-  memory->states = zeroed->take<u64>(pick_tiles(feedback.n));
+  memory->states = zeroed->take<u64>(cut.kind == ZPS_CUT_BUCKETS ? (feedback.n + cut.bucket - 1) / cut.bucket
+                                                                 : pick_tiles(feedback.n));
   memory->count = zeroed->take<u64>(1);
   memory->ranking = pieces->take<Ranking>(1);
   memory->cut = pieces->take<Cut>(1);
@@ -118,12 +119,23 @@ zps_err_t selector_pick(zps_device_selector *selector, const zps_device_feedback
   if (code != ZPS_OK) return code;
   if (how->kind == ZPS_CUT_SAMPLED && how->k == 0)
     return zps_fail(error, ZPS_ERR_INVALID, "magnitude 0 of a sample: they are counted from 1");
+  if (how->kind == ZPS_CUT_BUCKETS && (how->k == 0 || how->k > how->bucket))
+    return zps_fail(error, ZPS_ERR_INVALID, "%llu of each %llu values: there must be 1 to all of them",
+                    static_cast<u64>(how->k), static_cast<u64>(how->bucket));
   Memory memory;
   code = scratch_lay_out(&selector->scratch, stream, error, [&](Pieces *zeroed, Pieces *pieces) {
     take_memory(&memory, *feedback, *how, zeroed, pieces);
   });
   if (code != ZPS_OK) return code;
   const void *const residual = feedback->residual_on_device;
+  if (how->kind == ZPS_CUT_BUCKETS) {
+    selector->report->cut = {0, 0};
+    pick_buckets(stream, grid, feedback->dtype, residual, feedback->n, how->bucket, how->k, ids_on_device,
+                 values_on_device, capacity, memory.count, memory.tickets, memory.states);
+    (void)cudaMemcpyAsync(&selector->report->count, memory.count, sizeof(u64), cudaMemcpyDefault, stream);
+    selector->capacity = capacity;
+    return check_launches(error, "selecting");
+  }
   const u64 n_ranked = how->kind == ZPS_CUT_SAMPLED ? how->n_sample : feedback->n;
   if (how->kind == ZPS_CUT_THRESHOLD || how->k >= n_ranked) {
     /* Known beforehand; the report carries it there and back. */

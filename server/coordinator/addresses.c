@@ -8,7 +8,7 @@
 #include "common/base/subnet.h"
 #include "server/coordinator/coordinator_impl.h"
 
-/* False: it is of another kind, such as those of shared memory, in which nothing can be told. */
+/* False: it is of another kind, such as EFA's, and does not tell the host. */
 static bool ip_of(const struct zps_net_info *fabric, struct sockaddr_storage *addr) {
   if (fabric->addr_len > sizeof *addr || fabric->addr_len < sizeof addr->ss_family) return false;
   if (strncmp(fabric->addr_format, "FI_SOCKADDR", strlen("FI_SOCKADDR")) != 0) return false;
@@ -27,8 +27,14 @@ bool zps_address_is_of(const struct zps_net_info *fabric, const struct zps_origi
   return zps_origin_is(&named, peer) || (subnets && zps_subnets_have(subnets, bytes, n));
 }
 
+bool zps_address_tells_host(const struct zps_net_info *fabric) {
+  struct sockaddr_storage addr;
+  return ip_of(fabric, &addr);
+}
+
 bool zps_address_is_local(const struct zps_net_info *fabric) {
   struct sockaddr_storage addr;
+  if (strcmp(fabric->provider, "shm") == 0) return true;
   return ip_of(fabric, &addr) && zps_route_is_loopback((const struct sockaddr *)&addr);
 }
 
@@ -45,7 +51,8 @@ zps_err_t zps_coordinator_may_name(const struct zps_coordinator_conn *conn, cons
     return ZPS_OK;
   return zps_fail(error, ZPS_ERR_REFUSED,
                   "the address for gradients, %.90s, is not that of the connection, %.60s, nor in a network that the "
-                  "coordinator knows of: %s of the coordinator names such networks, and %s = any takes all",
+                  "coordinator knows of: %s of the coordinator names such networks, and %s = any takes all. For ranks "
+                  "behind NAT set %s = yes, for servers and ranks",
                   fabric->address, zps_rpc_conn_peer(conn->rpc), zps_config_said("fabric.subnet"),
-                  zps_config_said("coordinator.addresses"));
+                  zps_config_said("coordinator.addresses"), zps_config_said("fabric.encrypt"));
 }

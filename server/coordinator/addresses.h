@@ -1,7 +1,7 @@
-/* Where a peer may have others send to, and read from: the address for gradients that it names goes to all servers and
- * ranks of its job, which connect to it, wherever that is. So it is to be the peer's own, as its connection shows, or
- * in a network that is known to be for gradients. A peer of this host may name any, since it has several; of an address
- * of another kind than IP nothing can be told. */
+/* A peer names its address for gradients, and all servers and ranks of its job connect there. So the address must be
+ * the peer's own, as its connection shows, or in a network that is known to be for gradients. A peer of this host may
+ * name any, since it has several. Addresses of another kind than IP (EFA, Slingshot, Aries, shared memory) are not
+ * checked: nothing in them tells the host. */
 #ifndef ZPS_SERVER_COORDINATOR_ADDRESSES_H
 #define ZPS_SERVER_COORDINATOR_ADDRESSES_H
 
@@ -11,6 +11,8 @@
 /* `subnets`: a list (common/base/subnet.h), or NULL. */
 bool zps_address_is_of(const struct zps_net_info *fabric, const struct zps_origin *peer, const char *subnets);
 
+/* Can an address be compared with a connection? */
+bool zps_address_tells_host(const struct zps_net_info *fabric);
 /* Only this host reaches the endpoint. */
 bool zps_address_is_local(const struct zps_net_info *fabric);
 /* libfabric never frees what it keeps of each connection to the endpoint, whoever made it. Its TCP provider does so

@@ -162,9 +162,9 @@ void zps_coordinator_connect_anew(struct zps_coordinator_conn *conn, const struc
 /* actions.c */
 void zps_coordinator_act(void *ctx, const struct zps_action *action);
 /* tables.c: results of the admin's methods, of which a viewer sees its part; NULL when memory is short. */
-zps_json *zps_coordinator_status(const struct zps_coordinator *coordinator, const struct zps_viewer *viewer);
-zps_json *zps_coordinator_security(const struct zps_coordinator *coordinator);
-zps_json *zps_coordinator_members(const struct zps_coordinator *coordinator, const struct zps_viewer *viewer);
+typedef zps_json *zps_table_fn(const struct zps_coordinator *coordinator, const struct zps_viewer *viewer);
+zps_table_fn zps_coordinator_status, zps_coordinator_members, zps_coordinator_jobs_table, zps_coordinator_tensors;
+zps_table_fn zps_coordinator_security; /* security.c */
 /* What was told to drain, with the jobs that it has, and which of them stay; and what drains no longer. */
 zps_json *zps_coordinator_drained(const struct zps_coordinator *coordinator, const struct zps_member_server *server);
 zps_json *zps_coordinator_undrained(const struct zps_member_server *server);
@@ -172,10 +172,7 @@ zps_json *zps_coordinator_undrained(const struct zps_member_server *server);
 zps_err_t zps_coordinator_rebalance(struct zps_coordinator *coordinator, const char *job, zps_json **table_p,
                                     struct zps_error *error) ZPS_MUSTCHECK;
 zps_json *zps_coordinator_kicked(const struct zps_member_kicked *kicked);
-zps_json *zps_coordinator_jobs_table(const struct zps_coordinator *coordinator, const struct zps_viewer *viewer,
-                                     bool all);
-zps_json *zps_coordinator_tensors(const struct zps_coordinator *coordinator, const struct zps_viewer *viewer);
-/* reports.c: rows of `stats` as ranks have told, as far as there is room. */
+/* tables.c: rows of `stats` from reports of ranks, as far as there is room. */
 zps_json *zps_coordinator_tensor_tallies(const struct zps_coordinator *coordinator, struct zps_room *room,
                                          unsigned n_later);
 zps_json *zps_coordinator_rank_tallies(const struct zps_coordinator *coordinator, struct zps_room *room,

@@ -78,29 +78,47 @@ static struct subject subject_of(const struct zps_coordinator_conn *conn, const 
   return subject;
 }
 
-static zps_err_t carry_out(struct zps_coordinator_conn *conn, const struct zps_method *method, const zps_json *params,
-                           struct zps_rpc_request *request, struct zps_error *error) {
-  const struct subject subject = subject_of(conn, method, params);
+static zps_err_t show(const struct zps_method_msg *msg, zps_table_fn *table) {
+  struct zps_viewer viewer = zps_viewer_of(msg->conn->rpc);
+  viewer.wants_ended = zps_json_opt_bool(msg->params, "all", false);
+  return zps_coordinator_answer(msg, table(msg->conn->coordinator, &viewer));
+}
+
+static zps_err_t carry_out(const struct zps_method_msg *msg, const struct zps_method *method) {
+  struct zps_coordinator_conn *const conn = msg->conn;
+  const struct subject subject = subject_of(conn, method, msg->params);
   zps_log_about(.job = subject.job, .has_rank = subject.has_rank, .rank = subject.rank, .server = subject.server);
   const bool is_guarded = method->entry == ZPS_METHOD_REGISTERS || method->entry == ZPS_METHOD_CHANGES;
-  zps_err_t err = is_guarded ? zps_coordinator_is_own(conn, method->name, error) : ZPS_OK;
-  if (!err) err = method->run(conn, params, request, error);
+  zps_err_t err = is_guarded ? zps_coordinator_is_own(conn, method->name, msg->error) : ZPS_OK;
+  if (!err) err = method->table ? show(msg, method->table) : method->run(msg);
   zps_log_about(.code = err);
   if (err && !is_no_such_server(conn, method, err))
-    zps_log_info("%s: %s is %s: %s", zps_rpc_conn_peer(conn->rpc), method->name, request ? "refused" : "left out",
-                 error->text);
-  audit(conn, method, params, err, error);
+    zps_log_info("%s: %s is %s: %s", zps_rpc_conn_peer(conn->rpc), method->name, msg->request ? "refused" : "left out",
+                 msg->error->text);
+  audit(conn, method, msg->params, err, msg->error);
   return err;
 }
 
+/* A notification that BEATS has no error. */
 static void run(struct zps_coordinator_conn *conn, const struct zps_method *method, const zps_json *params,
                 struct zps_rpc_request *request) {
+  struct zps_coordinator *const coordinator = conn->coordinator;
   struct zps_error error;
-  zps_coordinator_enter(conn->coordinator);
-  const zps_err_t err = carry_out(conn, method, params, request, &error);
+  const struct zps_method_msg msg = {.conn = conn,
+                                     .members = coordinator->members,
+                                     .client = &conn->client,
+                                     .params = params,
+                                     .request = request,
+                                     .error = &error};
+  if (method->entry == ZPS_METHOD_BEATS) {
+    (void)method->run(&msg);
+    return;
+  }
+  zps_coordinator_enter(coordinator);
+  const zps_err_t err = carry_out(&msg, method);
   if (err && request) zps_rpc_reply_error(request, error.code, "%s", error.text);
   if (err == ZPS_ERR_NOMEM && !request) zps_coordinator_connect_anew(conn, &error);
-  zps_coordinator_leave(conn->coordinator);
+  zps_coordinator_leave(coordinator);
 }
 
 void zps_coordinator_message(void *ctx, struct zps_rpc_conn *rpc, const char *name, const zps_json *params,
@@ -112,11 +130,7 @@ void zps_coordinator_message(void *ctx, struct zps_rpc_conn *rpc, const char *na
   if (!request) {
     if (!conn || conn->role == ZPS_CONN_CTL) return;
     zps_coordinator_watch(conn);
-    if (!method || !(method->roles & (int)conn->role) || !is_certified(rpc, method)) return;
-    if (method->entry == ZPS_METHOD_BEATS)
-      (void)method->run(conn, params, NULL, NULL);
-    else
-      run(conn, method, params, NULL);
+    if (method && method->roles & (int)conn->role && is_certified(rpc, method)) run(conn, method, params, NULL);
   } else if (!conn || !method) {
     zps_rpc_reply_error(request, ZPS_ERR_UNSUPPORTED, "the coordinator has no method '%.100s'", name);
   } else if (!(method->roles & (int)conn->role)) {

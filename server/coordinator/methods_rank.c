@@ -33,41 +33,39 @@ static zps_err_t may_join(struct zps_coordinator_conn *conn, const struct zps_jo
   return err ? err : set_tenant(conn, spec, error);
 }
 
-static zps_err_t job_join(struct zps_coordinator_conn *conn, const zps_json *params, struct zps_rpc_request *request,
-                          struct zps_error *error) {
+static zps_err_t job_join(const struct zps_method_msg *msg) {
   struct zps_join_spec spec;
   struct zps_net_info fabric;
-  zps_err_t err = zps_control_join_read(params, &spec, &fabric, error);
-  if (!err) err = may_join(conn, &spec, error);
-  return err ? err : zps_members_join(conn->coordinator->members, &conn->client, &spec, request, zps_clock_ns(), error);
+  zps_err_t err = zps_control_join_read(msg->params, &spec, &fabric, msg->error);
+  if (!err) err = may_join(msg->conn, &spec, msg->error);
+  return err ? err : zps_members_join(msg->members, msg->client, &spec, msg->request, zps_clock_ns(), msg->error);
 }
 
-static zps_err_t job_next(struct zps_coordinator_conn *conn, const zps_json *params, struct zps_rpc_request *request,
-                          struct zps_error *error) {
+static zps_err_t job_next(const struct zps_method_msg *msg) {
   struct zps_next_spec spec;
   struct zps_net_info fabric;
-  zps_err_t err = zps_control_next_read(params, &spec, &fabric, error);
-  if (!err) err = may_join(conn, &spec.join, error);
-  return err ? err : zps_members_next(conn->coordinator->members, &conn->client, &spec, request, zps_clock_ns(), error);
+  zps_err_t err = zps_control_next_read(msg->params, &spec, &fabric, msg->error);
+  if (!err) err = may_join(msg->conn, &spec.join, msg->error);
+  return err ? err : zps_members_next(msg->members, msg->client, &spec, msg->request, zps_clock_ns(), msg->error);
 }
 
 /* ZPS_ERR_STALE: this coordinator is none that has let the rank in, or does not know what that one knew. */
-static zps_err_t job_resume(struct zps_coordinator_conn *conn, const zps_json *params, struct zps_rpc_request *request,
-                            struct zps_error *error) {
-  const struct zps_coordinator *coordinator = conn->coordinator;
+static zps_err_t job_resume(const struct zps_method_msg *msg) {
+  const struct zps_coordinator *coordinator = msg->conn->coordinator;
   struct zps_resume_spec spec;
-  zps_err_t err = zps_control_resume_read(params, &spec, error);
+  zps_err_t err = zps_control_resume_read(msg->params, &spec, msg->error);
   if (!err && spec.incarnation != coordinator->incarnation)
-    err = zps_fail(error, ZPS_ERR_STALE,
+    err = zps_fail(msg->error, ZPS_ERR_STALE,
                    "job 0x%016llx: this coordinator knows nothing of it: it is another one, or has started again "
                    "without its state (coordinator.state_dir)",
                    (unsigned long long)spec.job_id);
-  if (!err) err = zps_members_resume(coordinator->members, &conn->client, &spec, error);
+  if (!err) err = zps_members_resume(coordinator->members, msg->client, &spec, msg->error);
   if (err)
-    return err == ZPS_ERR_UNKNOWN ? zps_history_tell(zps_members_history(coordinator->members), spec.job_id, err, error)
-                                  : err;
-  zps_coordinator_let_in(conn);
-  zps_rpc_reply(request, NULL);
+    return err == ZPS_ERR_UNKNOWN
+               ? zps_history_tell(zps_members_history(coordinator->members), spec.job_id, err, msg->error)
+               : err;
+  zps_coordinator_let_in(msg->conn);
+  zps_rpc_reply(msg->request, NULL);
   return ZPS_OK;
 }
 
@@ -77,24 +75,21 @@ static void tell_first(struct zps_coordinator_conn *conn, uint64_t job_id, const
   if (zps_members_rank_failed(conn->coordinator->members, &conn->client, job_id, first, &error)) return;
 }
 
-static zps_err_t job_leave(struct zps_coordinator_conn *conn, const zps_json *params, struct zps_rpc_request *request,
-                           struct zps_error *error) {
+static zps_err_t job_leave(const struct zps_method_msg *msg) {
   struct zps_leave_spec spec;
-  zps_err_t err = zps_control_leave_read(params, &spec, error);
-  if (!err) tell_first(conn, spec.job_id, spec.moves ? &(struct zps_error){.code = ZPS_OK} : &spec.first);
+  zps_err_t err = zps_control_leave_read(msg->params, &spec, msg->error);
+  if (!err) tell_first(msg->conn, spec.job_id, spec.moves ? &(struct zps_error){.code = ZPS_OK} : &spec.first);
   if (!err)
-    err = (spec.moves ? zps_members_move_on : zps_members_leave)(conn->coordinator->members, &conn->client, spec.job_id,
-                                                                 error);
-  if (!err) zps_rpc_reply(request, NULL);
+    err = (spec.moves ? zps_members_move_on : zps_members_leave)(msg->members, msg->client, spec.job_id, msg->error);
+  if (!err) zps_rpc_reply(msg->request, NULL);
   return err;
 }
 
-static zps_err_t job_peers(struct zps_coordinator_conn *conn, const zps_json *params, struct zps_rpc_request *request,
-                           struct zps_error *error) {
-  const struct zps_member_job *job = conn->client.job;
+static zps_err_t job_peers(const struct zps_method_msg *msg) {
+  const struct zps_member_job *job = msg->client->job;
   uint64_t job_id = 0;
-  zps_err_t err = zps_control_job_id_read(params, &job_id, error);
-  if (!err) err = zps_members_running(job, job_id, error);
+  zps_err_t err = zps_control_job_id_read(msg->params, &job_id, msg->error);
+  if (!err) err = zps_members_running(job, job_id, msg->error);
   if (err) return err;
   struct zps_join_peers peers = {.world = job->world, .ranks = calloc(job->world, sizeof *peers.ranks)};
   for (uint32_t r = 0; peers.ranks && r < job->world; r++) {
@@ -107,16 +102,15 @@ static zps_err_t job_peers(struct zps_coordinator_conn *conn, const zps_json *pa
   }
   zps_json *result = peers.ranks ? zps_control_peers_write(&peers) : NULL;
   zps_join_peers_fini(&peers);
-  return zps_coordinator_answer(request, result, error);
+  return zps_coordinator_answer(msg, result);
 }
 
-static zps_err_t job_linked(struct zps_coordinator_conn *conn, const zps_json *params, struct zps_rpc_request *request,
-                            struct zps_error *error) {
+static zps_err_t job_linked(const struct zps_method_msg *msg) {
   struct zps_job_call call;
-  const zps_err_t err = zps_control_linked_read(params, &call, error);
+  const zps_err_t err = zps_control_linked_read(msg->params, &call, msg->error);
   return err ? err
-             : zps_members_linked(conn->coordinator->members, &conn->client, call.job_id, call.timeout_ms, request,
-                                  zps_clock_ns(), error);
+             : zps_members_linked(msg->members, msg->client, call.job_id, call.timeout_ms, msg->request, zps_clock_ns(),
+                                  msg->error);
 }
 
 /* A call whose first answer was lost with its connection. */
@@ -124,133 +118,116 @@ static bool is_again(const zps_json *params) {
   return zps_json_opt_bool(params, "again", false);
 }
 
-static zps_err_t group_open(struct zps_coordinator_conn *conn, const zps_json *params, struct zps_rpc_request *request,
-                            struct zps_error *error) {
+static zps_err_t group_open(const struct zps_method_msg *msg) {
   struct zps_group_spec spec;
-  zps_err_t err = zps_control_group_open_read(params, &spec, error);
+  zps_err_t err = zps_control_group_open_read(msg->params, &spec, msg->error);
   if (err) return err;
-  err = zps_members_group_open(conn->coordinator->members, &conn->client, &spec, request, zps_clock_ns(), error);
+  err = zps_members_group_open(msg->members, msg->client, &spec, msg->request, zps_clock_ns(), msg->error);
   zps_group_spec_fini(&spec);
   return err;
 }
 
-static zps_err_t group_close(struct zps_coordinator_conn *conn, const zps_json *params, struct zps_rpc_request *request,
-                             struct zps_error *error) {
+static zps_err_t group_close(const struct zps_method_msg *msg) {
   struct zps_job_call call;
-  zps_err_t err = zps_control_group_close_read(params, &call, error);
-  if (!err) err = zps_members_group_close(conn->coordinator->members, &conn->client, call.job_id, call.text, error);
-  if (err == ZPS_ERR_UNKNOWN && is_again(params) && conn->client.job) err = ZPS_OK;
-  if (!err) zps_rpc_reply(request, NULL);
+  zps_err_t err = zps_control_group_close_read(msg->params, &call, msg->error);
+  if (!err) err = zps_members_group_close(msg->members, msg->client, call.job_id, call.text, msg->error);
+  if (err == ZPS_ERR_UNKNOWN && is_again(msg->params) && msg->client->job) err = ZPS_OK;
+  if (!err) zps_rpc_reply(msg->request, NULL);
   return err;
 }
 
-static zps_err_t job_memory(struct zps_coordinator_conn *conn, const zps_json *params, struct zps_rpc_request *request,
-                            struct zps_error *error) {
-  (void)request;
+static zps_err_t job_memory(const struct zps_method_msg *msg) {
   struct zps_job_call call;
-  const zps_err_t err = zps_control_memory_read(params, &call, error);
-  return err ? err : zps_members_memory(&conn->client, call.job_id, call.text, error);
+  const zps_err_t err = zps_control_memory_read(msg->params, &call, msg->error);
+  return err ? err : zps_members_memory(msg->client, call.job_id, call.text, msg->error);
 }
 
-static zps_err_t job_held(struct zps_coordinator_conn *conn, const zps_json *params, struct zps_rpc_request *request,
-                          struct zps_error *error) {
-  (void)request;
+static zps_err_t job_held(const struct zps_method_msg *msg) {
   struct zps_job_call call;
-  const zps_err_t err = zps_control_held_read(params, &call, error);
-  return err ? err : zps_members_held(&conn->client, call.job_id, call.text, error);
+  const zps_err_t err = zps_control_held_read(msg->params, &call, msg->error);
+  return err ? err : zps_members_held(msg->client, call.job_id, call.text, msg->error);
 }
 
-static zps_err_t job_suspect(struct zps_coordinator_conn *conn, const zps_json *params, struct zps_rpc_request *request,
-                             struct zps_error *error) {
-  (void)request;
+static zps_err_t job_suspect(const struct zps_method_msg *msg) {
   struct zps_job_suspects suspects;
-  zps_err_t err = zps_control_suspect_read(params, &suspects, error);
+  zps_err_t err = zps_control_suspect_read(msg->params, &suspects, msg->error);
   if (err) return err;
-  err = zps_members_suspect(&conn->client, &suspects, error);
+  err = zps_members_suspect(msg->client, &suspects, msg->error);
   zps_job_suspects_fini(&suspects);
   return err;
 }
 
-static zps_err_t job_mapped(struct zps_coordinator_conn *conn, const zps_json *params, struct zps_rpc_request *request,
-                            struct zps_error *error) {
-  (void)request;
+static zps_err_t job_mapped(const struct zps_method_msg *msg) {
   struct zps_job_steps steps;
-  zps_err_t err = zps_control_job_steps_read(params, &steps, error);
+  zps_err_t err = zps_control_job_steps_read(msg->params, &steps, msg->error);
   if (err) return err;
-  err = zps_members_mapped(&conn->client, &steps, error);
+  err = zps_members_mapped(msg->client, &steps, msg->error);
   zps_job_steps_fini(&steps);
   return err;
 }
 
 /* Rows ahead of one that makes no sense count. */
-static zps_err_t job_stats(struct zps_coordinator_conn *conn, const zps_json *params, struct zps_rpc_request *request,
-                           struct zps_error *error) {
-  (void)request;
+static zps_err_t job_stats(const struct zps_method_msg *msg) {
   const uint64_t now_ns = zps_clock_ns();
   struct zps_rank_news rank;
-  zps_err_t err = zps_control_stats_read(params, &rank, error);
+  zps_err_t err = zps_control_stats_read(msg->params, &rank, msg->error);
   for (size_t i = 0; !err && i < zps_json_array_len(rank.rows); i++) {
     struct zps_tensor_news news;
-    err = zps_control_news_read(zps_json_at(rank.rows, i), &news, error);
-    if (!err) err = zps_members_tally(&conn->client, rank.job_id, news.tensor, news.done, &news.growth, now_ns, error);
+    err = zps_control_news_read(zps_json_at(rank.rows, i), &news, msg->error);
+    if (!err)
+      err = zps_members_tally(msg->client, rank.job_id, news.tensor, news.done, &news.growth, now_ns, msg->error);
   }
-  if (!err) err = zps_members_rank_told(&conn->client, &rank, now_ns, error);
-  return err ? err
-             : zps_members_rank_failed(conn->coordinator->members, &conn->client, rank.job_id, &rank.first, error);
+  if (!err) err = zps_members_rank_report(msg->client, &rank, now_ns, msg->error);
+  return err ? err : zps_members_rank_failed(msg->members, msg->client, rank.job_id, &rank.first, msg->error);
 }
 
-static zps_err_t tensor_register(struct zps_coordinator_conn *conn, const zps_json *params,
-                                 struct zps_rpc_request *request, struct zps_error *error) {
+static zps_err_t tensor_register(const struct zps_method_msg *msg) {
   struct zps_tensor_spec spec;
-  zps_err_t err = zps_control_register_read(params, &spec, error);
+  zps_err_t err = zps_control_register_read(msg->params, &spec, msg->error);
   if (err) return err;
-  err = zps_members_tensor_register(conn->coordinator->members, &conn->client, &spec, request, error);
+  err = zps_members_tensor_register(msg->members, msg->client, &spec, msg->request, msg->error);
   zps_tensor_spec_fini(&spec);
   return err;
 }
 
-static zps_err_t tensor_close(struct zps_coordinator_conn *conn, const zps_json *params,
-                              struct zps_rpc_request *request, struct zps_error *error) {
+static zps_err_t tensor_close(const struct zps_method_msg *msg) {
   struct zps_job_call call;
-  const zps_err_t err = zps_control_tensor_close_read(params, &call, error);
+  const zps_err_t err = zps_control_tensor_close_read(msg->params, &call, msg->error);
   if (err) return err;
-  const struct zps_member_job *job = conn->client.job;
-  if (is_again(params) && job && job->job_id == call.job_id && call.tensor < job->next_tensor &&
+  const struct zps_member_job *job = msg->client->job;
+  if (is_again(msg->params) && job && job->job_id == call.job_id && call.tensor < job->next_tensor &&
       !zps_members_tensor_find(job, call.tensor)) {
-    zps_rpc_reply(request, NULL);
+    zps_rpc_reply(msg->request, NULL);
     return ZPS_OK;
   }
-  return zps_members_tensor_close(&conn->client, call.job_id, call.tensor, call.timeout_ms, request, zps_clock_ns(),
-                                  error);
+  return zps_members_tensor_close(msg->client, call.job_id, call.tensor, call.timeout_ms, msg->request, zps_clock_ns(),
+                                  msg->error);
 }
 
-static zps_err_t tensor_report(struct zps_coordinator_conn *conn, const zps_json *params,
-                               struct zps_rpc_request *request, struct zps_error *error) {
-  (void)request;
+static zps_err_t tensor_report(const struct zps_method_msg *msg) {
   struct zps_tensor_report report;
   struct zps_plan_sketch sketch;
-  const zps_err_t err = zps_control_report_read(params, &report, &sketch, error);
+  const zps_err_t err = zps_control_report_read(msg->params, &report, &sketch, msg->error);
   return err ? err
-             : zps_members_plan(conn->coordinator->members, &conn->client, report.job_id, report.tensor, &report.told,
-                                error);
+             : zps_members_plan(msg->members, msg->client, report.job_id, report.tensor, &report.told, msg->error);
 }
 
 const struct zps_method zps_methods_rank[] = {
-    {"job.join", ZPS_CONN_WORKER, false, job_join, ZPS_METHOD_NO_ENTRY},
-    {"job.next", ZPS_CONN_WORKER, false, job_next, ZPS_METHOD_RETURNS},
-    {"job.resume", ZPS_CONN_WORKER, false, job_resume, ZPS_METHOD_RETURNS},
-    {"job.leave", ZPS_CONN_WORKER, false, job_leave, ZPS_METHOD_NO_ENTRY},
-    {"job.peers", ZPS_CONN_WORKER, false, job_peers, ZPS_METHOD_NO_ENTRY},
-    {"job.linked", ZPS_CONN_WORKER, false, job_linked, ZPS_METHOD_NO_ENTRY},
-    {"job.memory", ZPS_CONN_WORKER, true, job_memory, ZPS_METHOD_NO_ENTRY},
-    {"job.held", ZPS_CONN_WORKER, true, job_held, ZPS_METHOD_NO_ENTRY},
-    {"job.suspect", ZPS_CONN_WORKER, true, job_suspect, ZPS_METHOD_NO_ENTRY},
-    {"job.mapped", ZPS_CONN_WORKER, true, job_mapped, ZPS_METHOD_NO_ENTRY},
-    {"group.open", ZPS_CONN_WORKER, false, group_open, ZPS_METHOD_NO_ENTRY},
-    {"group.close", ZPS_CONN_WORKER, false, group_close, ZPS_METHOD_NO_ENTRY},
-    {"job.stats", ZPS_CONN_WORKER, true, job_stats, ZPS_METHOD_NO_ENTRY},
-    {"tensor.register", ZPS_CONN_WORKER, false, tensor_register, ZPS_METHOD_NO_ENTRY},
-    {"tensor.close", ZPS_CONN_WORKER, false, tensor_close, ZPS_METHOD_NO_ENTRY},
-    {"tensor.report", ZPS_CONN_WORKER, true, tensor_report, ZPS_METHOD_NO_ENTRY},
+    {"job.join", ZPS_CONN_WORKER, false, .run = job_join},
+    {"job.next", ZPS_CONN_WORKER, false, .run = job_next, .entry = ZPS_METHOD_RETURNS},
+    {"job.resume", ZPS_CONN_WORKER, false, .run = job_resume, .entry = ZPS_METHOD_RETURNS},
+    {"job.leave", ZPS_CONN_WORKER, false, .run = job_leave},
+    {"job.peers", ZPS_CONN_WORKER, false, .run = job_peers},
+    {"job.linked", ZPS_CONN_WORKER, false, .run = job_linked},
+    {"job.memory", ZPS_CONN_WORKER, true, .run = job_memory},
+    {"job.held", ZPS_CONN_WORKER, true, .run = job_held},
+    {"job.suspect", ZPS_CONN_WORKER, true, .run = job_suspect},
+    {"job.mapped", ZPS_CONN_WORKER, true, .run = job_mapped},
+    {"group.open", ZPS_CONN_WORKER, false, .run = group_open},
+    {"group.close", ZPS_CONN_WORKER, false, .run = group_close},
+    {"job.stats", ZPS_CONN_WORKER, true, .run = job_stats},
+    {"tensor.register", ZPS_CONN_WORKER, false, .run = tensor_register},
+    {"tensor.close", ZPS_CONN_WORKER, false, .run = tensor_close},
+    {"tensor.report", ZPS_CONN_WORKER, true, .run = tensor_report},
     {0},
 };

@@ -72,6 +72,6 @@ const void *zps_record_seats_of(const struct zps_member_elastic *elastic, void *
                                     .world = elastic->last_world,
                                     .moving = moving};
   for (uint32_t r = 0; r < elastic->last_world; r++)
-    if (zps_member_seat_moves(&elastic->seats[r])) moving[image->n_moving++] = r;
+    if (elastic->moves[r]) moving[image->n_moving++] = r;
   return image;
 }

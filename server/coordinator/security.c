@@ -81,8 +81,22 @@ static zps_json *add_jobs(const struct zps_coordinator *coordinator, zps_json *r
 
 static zps_json *add_addresses(const struct zps_coordinator *coordinator, zps_json *rows) {
   char how[200];
+  unsigned n = 0, n_far = 0;
+  const struct zps_member_server *first = NULL;
   if (!coordinator->config.own_addresses)
     return add(rows, "addresses", "open", "servers and ranks name any for gradients", "coordinator.addresses = own");
+  for (unsigned i = 0; i < zps_members_servers(coordinator->members); i++) {
+    const struct zps_member_server *const server = zps_members_server(coordinator->members, i);
+    if (zps_address_tells_host(&server->fabric)) continue;
+    if (n++ == 0) first = server;
+    n_far += !zps_address_is_local(&server->fabric);
+  }
+  if (n > 0) {
+    snprintf(how, sizeof how, "members name any: addresses of %.20s (%.40s) tell no host, those of %u servers: %.60s%s",
+             first->fabric.provider, first->fabric.addr_format, n, first->name, n > 1 ? ", ..." : "");
+    return add(rows, "addresses", n_far > 0 ? "open" : "host", how,
+               "certificates and tokens for trusted members alone, or a fabric with IP addresses");
+  }
   snprintf(how, sizeof how, "their own%s%.120s", coordinator->subnets ? ", or in " : "",
            coordinator->subnets ? coordinator->subnets : "");
   return add(rows, "addresses", "guarded", how, "");
@@ -95,10 +109,24 @@ static zps_json *add_messages(const struct zps_coordinator *coordinator, zps_jso
              "tls.ca, tls.cert, tls.key (zenpsctl certs init)");
 }
 
+/* The servers that do not encrypt. */
+static unsigned count_plain(const struct zps_coordinator *coordinator, const char **first_p) {
+  unsigned n = 0;
+  *first_p = "";
+  for (unsigned i = 0; i < zps_members_servers(coordinator->members); i++) {
+    const struct zps_member_server *server = zps_members_server(coordinator->members, i);
+    if (!zps_members_encrypts(&server->fabric) && n++ == 0) *first_p = server->name;
+  }
+  return n;
+}
+
 /* What is read of gradients and sums. */
 static zps_json *add_reads(const struct zps_coordinator *coordinator, zps_json *rows) {
   const bool is_secret = coordinator->config.tls || is_near(coordinator);
-  if (!coordinator->config.checked)
+  const char *plain;
+  if (zps_members_servers(coordinator->members) > 0 && count_plain(coordinator, &plain) == 0)
+    return add(rows, "reads", "guarded", "encrypted, TLS 1.3", "");
+  if (coordinator->config.checked == ZPS_CHECKED_NEVER)
     return add(rows, "reads", is_near(coordinator) ? "host" : "open", "bytes that change on the way are not noticed",
                "fabric.checksums = yes");
   if (!is_secret)
@@ -138,7 +166,20 @@ static zps_json *add_connections(const struct zps_coordinator *coordinator, zps_
   return add(rows, "connections", n_far > 0 ? "open" : "host", how, ZPS_LEAK_REMEDY);
 }
 
-zps_json *zps_coordinator_security(const struct zps_coordinator *coordinator) {
+/* Ranks have the provider of their servers. */
+static zps_json *add_gradients(const struct zps_coordinator *coordinator, zps_json *rows) {
+  char how[200];
+  const char *first;
+  const unsigned n = zps_members_servers(coordinator->members), n_plain = count_plain(coordinator, &first);
+  if (n > 0 && n_plain == 0) return add(rows, "gradients", "guarded", "encrypted, TLS 1.3", "");
+  snprintf(how, sizeof how, "not encrypted, whoever reads the fabric reads them%s%.80s%s",
+           n_plain < n ? ": those of " : "", n_plain < n ? first : "", n_plain < n && n_plain > 1 ? ", ..." : "");
+  return add(rows, "gradients", "open", how,
+             "fabric.encrypt = yes, for ranks, too (ZENPS_FABRIC_ENCRYPT), WireGuard, or a fabric that encrypts (EFA)");
+}
+
+zps_json *zps_coordinator_security(const struct zps_coordinator *coordinator, const struct zps_viewer *viewer) {
+  (void)viewer;
   zps_json *rows = add_control(coordinator, zps_json_array());
   rows = add_servers(coordinator, rows);
   rows = add_jobs(coordinator, rows);
@@ -147,7 +188,6 @@ zps_json *zps_coordinator_security(const struct zps_coordinator *coordinator) {
   rows = add_reads(coordinator, rows);
   rows = add_memory(coordinator, rows);
   rows = add_connections(coordinator, rows);
-  rows = add(rows, "gradients", "open", "not encrypted, whoever reads the fabric reads them",
-             "WireGuard, IPsec, or a fabric that encrypts (EFA)");
+  rows = add_gradients(coordinator, rows);
   return zps_json_set(zps_json_object(), "parts", rows);
 }

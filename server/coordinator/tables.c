@@ -11,8 +11,21 @@
 #include "server/coordinator/coordinator_impl.h"
 #include "server/membership/history.h"
 
+#define FRESH_MS 3000u /* A rank repeats its report of old rounds with each heartbeat. */
+#define FRESH_BEATS 3u
+
 static double seconds_since(uint64_t then_ns) {
   return (double)((zps_clock_ns() - then_ns) / ZPS_NS_PER_MS) / 1000;
+}
+
+static zps_json *job_row(const char *name, uint64_t job_id) {
+  return zps_json_set_hex(zps_json_set_str(zps_json_object(), "job", name), "job_id", job_id);
+}
+
+static zps_json *tensor_row(const struct zps_member_job *job, const struct zps_tensor_spec *spec) {
+  zps_json *row = zps_json_set_u64(job_row(job->name, job->job_id), "tensor", spec->tensor);
+  row = zps_json_set_str(row, "name", spec->name);
+  return spec->group[0] ? zps_json_set_str(row, "group", spec->group) : row;
 }
 
 static zps_json *set_certificate(zps_json *row, long long ends_s) {
@@ -104,8 +117,7 @@ zps_json *zps_coordinator_drained(const struct zps_coordinator *coordinator, con
     struct zps_error why = {.text = ""};
     if (!zps_member_job_has(job, server)) continue;
     const bool leaves = !zps_member_job_holds(job, server) || !zps_members_stays(coordinator->members, job, &why);
-    zps_json *row = zps_json_set_str(zps_json_object(), "job", job->name);
-    row = zps_json_set_hex(row, "job_id", job->job_id);
+    zps_json *row = job_row(job->name, job->job_id);
     row = zps_json_set_str(row, "outcome", leaves ? "leaves" : "stays");
     jobs = zps_json_append(jobs, zps_json_set_str(row, "reason", leaves ? "" : why.text));
   }
@@ -119,8 +131,7 @@ zps_json *zps_coordinator_undrained(const struct zps_member_server *server) {
 
 static void add_rebalanced(void *ctx, const struct zps_member_job *job, const struct zps_member_rebalanced *said) {
   zps_json **rows_p = ctx;
-  zps_json *row = zps_json_set_str(zps_json_object(), "job", job->name);
-  row = zps_json_set_hex(row, "job_id", job->job_id);
+  zps_json *row = job_row(job->name, job->job_id);
   row = zps_json_set_str(row, "outcome", zps_rebalance_name(said->outcome));
   row = zps_json_set_u64(row, "servers", said->n_servers);
   row = zps_json_set_u64(row, "partitions", said->n_parts);
@@ -139,8 +150,7 @@ zps_err_t zps_coordinator_rebalance(struct zps_coordinator *coordinator, const c
 }
 
 zps_json *zps_coordinator_kicked(const struct zps_member_kicked *kicked) {
-  zps_json *row = zps_json_set_str(zps_json_object(), "job", kicked->job);
-  row = zps_json_set_hex(row, "job_id", kicked->job_id);
+  zps_json *row = job_row(kicked->job, kicked->job_id);
   row = zps_json_set_u64(row, "rank", kicked->rank);
   row = zps_json_set_str(row, "host", kicked->host);
   row = zps_json_set_u64(row, "pid", kicked->pid);
@@ -159,8 +169,7 @@ static zps_json *set_unreachable(zps_json *table, const struct zps_members *memb
       const struct zps_member_cutoff *const cutoff = zps_member_job_cutoff(job, server);
       if (!cutoff || !zps_room_has(room, 1)) continue;
       const uint64_t now_ns = zps_clock_ns(), pause_ns = cutoff->again_ns > now_ns ? cutoff->again_ns - now_ns : 0;
-      zps_json *row = zps_json_set_str(zps_json_object(), "job", job->name);
-      row = zps_json_set_hex(row, "job_id", job->job_id);
+      zps_json *row = job_row(job->name, job->job_id);
       row = zps_json_set_u64(row, "server", server->index);
       row = zps_json_set_str(row, "name", server->name);
       row = zps_json_set_u64(row, "rank", cutoff->rank);
@@ -190,8 +199,7 @@ zps_json *zps_coordinator_members(const struct zps_coordinator *coordinator, con
     for (uint32_t r = 0; r < job->world; r++) {
       const struct zps_member_rank *rank = job->ranks[r];
       if (!rank || !zps_room_has(&room, 0)) continue;
-      zps_json *row = zps_json_set_str(zps_json_object(), "job", job->name);
-      row = zps_json_set_hex(row, "job_id", job->job_id);
+      zps_json *row = job_row(job->name, job->job_id);
       row = zps_json_set_u64(row, "rank", r);
       const bool is_away = rank->state == ZPS_RANK_IN && !rank->client;
       row = zps_json_set_str(row, "state", is_away ? "away" : zps_rank_state_name(rank->state));
@@ -213,8 +221,7 @@ static zps_json *set_time(zps_json *row, const char *key, uint64_t utc_ms) {
 }
 
 static zps_json *ended_row(const struct zps_history_record *record) {
-  zps_json *row = zps_json_set_str(zps_json_object(), "job", record->name);
-  row = zps_json_set_hex(row, "job_id", record->job_id);
+  zps_json *row = job_row(record->name, record->job_id);
   row = zps_json_set_str(row, "state", record->cause.code ? "failed" : "left");
   row = zps_json_set_u64(row, "world", record->world);
   row = zps_json_set_u64(row, "left", record->n_left);
@@ -248,15 +255,13 @@ static zps_json *set_ended(zps_json *table, const struct zps_history *history, c
   return zps_json_set(table, "ended", rows);
 }
 
-zps_json *zps_coordinator_jobs_table(const struct zps_coordinator *coordinator, const struct zps_viewer *viewer,
-                                     bool all) {
+zps_json *zps_coordinator_jobs_table(const struct zps_coordinator *coordinator, const struct zps_viewer *viewer) {
   struct zps_room room = {.left_bytes = ZPS_ROOM_BYTES};
   zps_json *rows = zps_json_array();
   for (const struct zps_member_job *job = zps_viewer_job_first(viewer, coordinator->members); job;
        job = zps_viewer_job_next(viewer, job)) {
     if (!zps_room_has(&room, 1)) continue;
-    zps_json *row = zps_json_set_str(zps_json_object(), "job", job->name);
-    row = zps_json_set_hex(row, "job_id", job->job_id);
+    zps_json *row = job_row(job->name, job->job_id);
     row = zps_json_set_str(row, "state", zps_job_state_name(job->state));
     row = zps_json_set_u64(row, "world", job->world);
     row = zps_json_set_u64(row, "joined", job->n_joined);
@@ -281,7 +286,7 @@ zps_json *zps_coordinator_jobs_table(const struct zps_coordinator *coordinator, 
     rows = zps_room_add(&room, 1, rows, zps_json_set_str(row, "failure", has_cause ? cause->text : ""));
   }
   zps_json *table = zps_json_set(zps_json_object(), "jobs", rows);
-  if (all) table = set_ended(table, zps_members_history(coordinator->members), viewer, &room);
+  if (viewer->wants_ended) table = set_ended(table, zps_members_history(coordinator->members), viewer, &room);
   return left_out(table, room.n_out);
 }
 
@@ -310,11 +315,7 @@ zps_json *zps_coordinator_tensors(const struct zps_coordinator *coordinator, con
       const struct zps_tensor_spec *spec = &job->tensors[i]->spec;
       char scheme[ZPS_SCHEME_TEXT_MAX + 1];
       if (!zps_room_has(&room, 0)) continue;
-      zps_json *row = zps_json_set_str(zps_json_object(), "job", job->name);
-      row = zps_json_set_hex(row, "job_id", job->job_id);
-      row = zps_json_set_u64(row, "tensor", spec->tensor);
-      row = zps_json_set_str(row, "name", spec->name);
-      if (spec->group[0]) row = zps_json_set_str(row, "group", spec->group);
+      zps_json *row = tensor_row(job, spec);
       row = zps_json_set_str(row, "state", tensor_state(job->tensors[i]));
       row = zps_json_set_u64(row, "rows", spec->rows);
       row = zps_json_set_u64(row, "width", spec->width);
@@ -331,4 +332,89 @@ zps_json *zps_coordinator_tensors(const struct zps_coordinator *coordinator, con
     }
   }
   return left_out(zps_json_set(zps_json_object(), "tensors", rows), room.n_out);
+}
+
+/* ------------------------------------------------------------ rows of `stats` from reports of ranks */
+
+static zps_json *set_reported(zps_json *row, uint64_t reported_ns) {
+  return reported_ns ? zps_json_set_real(row, "told_s", seconds_since(reported_ns)) : row;
+}
+
+static zps_json *tensor_tally(const struct zps_member_job *job, const struct zps_member_tensor *tensor) {
+  const struct zps_tensor_spec *spec = &tensor->spec;
+  zps_json *row = tensor_row(job, spec);
+  row = zps_json_set_u64(row, "rows", spec->rows);
+  row = zps_json_set_u64(row, "width", spec->width);
+  row = zps_json_set_u64(row, "value_bytes", zps_dtype_size(spec->dtype));
+  row = zps_json_set_u64(row, "world", spec->group[0] ? spec->n_ranks : job->world);
+  row = zps_json_set_real(row, "age_s", tensor->opened_ns ? seconds_since(tensor->opened_ns) : 0);
+  row = zps_control_tally_write(row, &tensor->tally);
+  row = zps_json_set_u64(row, "rank_rounds", tensor->tally.rounds);
+  row = zps_json_set_u64(row, "rounds", tensor->rounds_done);
+  return set_reported(row, tensor->reported_ns);
+}
+
+static zps_json *rank_tally(const struct zps_member_job *job, const struct zps_member_rank *rank) {
+  zps_json *row = job_row(job->name, job->job_id);
+  row = zps_json_set_u64(row, "rank", rank->rank);
+  row = zps_json_set_str(row, "host", rank->host);
+  row = zps_json_set_str(row, "state", zps_rank_state_name(rank->state));
+  row = zps_control_tally_write(row, &rank->tally);
+  row = zps_json_set_u64(row, "kept_bytes", rank->kept_bytes);
+  row = zps_control_mishaps_write(row, &rank->mishaps);
+  row = zps_json_set_u64(row, "busy", rank->load.busy);
+  row = zps_json_set_u64(row, "starved", rank->load.starved);
+  return set_reported(row, rank->reported_ns);
+}
+
+zps_json *zps_coordinator_tensor_tallies(const struct zps_coordinator *coordinator, struct zps_room *room,
+                                         unsigned n_later) {
+  zps_json *rows = zps_json_array();
+  for (const struct zps_member_job *job = zps_members_job_first(coordinator->members); job; job = job->next)
+    for (uint32_t i = 0; i < job->n_tensors; i++)
+      if (zps_room_has(room, n_later)) rows = zps_room_add(room, n_later, rows, tensor_tally(job, job->tensors[i]));
+  return rows;
+}
+
+zps_json *zps_coordinator_rank_tallies(const struct zps_coordinator *coordinator, struct zps_room *room,
+                                       unsigned n_later) {
+  zps_json *rows = zps_json_array();
+  for (const struct zps_member_job *job = zps_members_job_first(coordinator->members); job; job = job->next)
+    for (uint32_t r = 0; r < job->world; r++)
+      if (job->ranks[r] && zps_room_has(room, n_later))
+        rows = zps_room_add(room, n_later, rows, rank_tally(job, job->ranks[r]));
+  return rows;
+}
+
+struct rounds {
+  zps_json *rows;
+  struct zps_room *room;
+  unsigned n_later;
+};
+
+static void add_round(void *ctx, const struct zps_member_job *job, const struct zps_member_round *round) {
+  struct rounds *const to = ctx;
+  const struct zps_tensor_spec *const spec = &round->tensor->spec;
+  if (!zps_room_has(to->room, to->n_later)) return;
+  zps_json *ranks = zps_json_array();
+  for (uint32_t i = 0; i < round->n_ranks && i < ZPS_RANK_AWAITED_MAX; i++)
+    ranks = zps_json_append(ranks, zps_json_u64(round->ranks[i]));
+  zps_json *row = tensor_row(job, spec);
+  row = zps_json_set_u64(row, "step", round->step);
+  row = zps_json_set_u64(row, "world", spec->group[0] ? spec->n_ranks : job->world);
+  row = zps_json_set_u64(row, "age_ms", round->age_ms);
+  row = zps_json_set_u64(row, "left_ms", round->left_ms);
+  row = zps_json_set_str(row, "waits_for", round->computes ? "rank" : "message");
+  row = zps_json_set_u64(row, "n_ranks", round->n_ranks);
+  to->rows = zps_room_add(to->room, to->n_later, to->rows, zps_json_set(row, "ranks", ranks));
+}
+
+zps_json *zps_coordinator_peer_rounds(const struct zps_coordinator *coordinator, zps_json *rows, struct zps_room *room,
+                                      unsigned n_later) {
+  struct rounds to = {.rows = rows, .room = room, .n_later = n_later};
+  const uint64_t beats_ms = FRESH_BEATS * coordinator->config.heartbeat_ms;
+  const uint64_t fresh_ns = (beats_ms > FRESH_MS ? beats_ms : FRESH_MS) * ZPS_NS_PER_MS;
+  for (const struct zps_member_job *job = zps_members_job_first(coordinator->members); job; job = job->next)
+    room->n_out += zps_member_job_rounds(job, zps_clock_ns(), fresh_ns, add_round, &to);
+  return to.rows;
 }

@@ -13,6 +13,7 @@ struct zps_rpc_conn;
 struct zps_viewer {
   bool sees_all;
   struct zps_origin origin; /* of its certificate */
+  bool wants_ended;         /* of jobs: also those that have ended */
 };
 
 struct zps_viewer zps_viewer_of(const struct zps_rpc_conn *rpc);

@@ -5,7 +5,7 @@
 
 struct lag {
   const char *job, *job_id, *name;
-  double rank, tensor, seconds;
+  double rank, tensor, seconds, n_without;
 };
 
 static double number(const zps_json *row, const char *key) {
@@ -23,12 +23,11 @@ static bool are_same(const zps_json *row, const zps_json *other) {
 }
 
 /* Rows are sorted, so that the row of an answer mostly has the same place in the other one. */
-static double lag_before(const zps_json *rows, size_t i, const zps_json *row) {
-  if (i < zps_json_array_len(rows) && are_same(row, zps_json_at(rows, i)))
-    return number(zps_json_at(rows, i), "lag_ns");
+static const zps_json *row_before(const zps_json *rows, size_t i, const zps_json *row) {
+  if (i < zps_json_array_len(rows) && are_same(row, zps_json_at(rows, i))) return zps_json_at(rows, i);
   for (size_t j = 0; j < zps_json_array_len(rows); j++)
-    if (are_same(row, zps_json_at(rows, j))) return number(zps_json_at(rows, j), "lag_ns");
-  return -1;
+    if (are_same(row, zps_json_at(rows, j))) return zps_json_at(rows, j);
+  return NULL;
 }
 
 static int by_rank_and_tensor(const void *a, const void *b) {
@@ -45,13 +44,16 @@ static struct lag *lags_of(const zps_json *now, const zps_json *before, size_t *
   struct lag *const lags = calloc(n + 1, sizeof *lags);
   for (size_t i = 0; lags && i < n; i++) {
     const zps_json *const row = zps_json_at(rows, i);
-    const double had_ns = before ? lag_before(old, i, row) : 0, lag_ns = number(row, "lag_ns");
+    const zps_json *const had = before ? row_before(old, i, row) : NULL;
+    const bool is_known = !before || had;
+    const double had_ns = number(had, "lag_ns"), lag_ns = number(row, "lag_ns");
     lags[i] = (struct lag){.job = text(row, "job"),
                            .job_id = text(row, "job_id"),
                            .name = text(row, "name"),
                            .rank = number(row, "rank"),
                            .tensor = number(row, "tensor"),
-                           .seconds = had_ns >= 0 && lag_ns > had_ns ? (lag_ns - had_ns) / 1e9 : 0};
+                           .seconds = is_known && lag_ns > had_ns ? (lag_ns - had_ns) / 1e9 : 0,
+                           .n_without = is_known ? number(row, "closed_without") - number(had, "closed_without") : 0};
   }
   *n_p = lags ? n : 0;
   if (lags) qsort(lags, n, sizeof *lags, by_rank_and_tensor);
@@ -78,14 +80,17 @@ static void add_up(struct zps_late_ranks *late, const struct lag *lags, size_t n
   for (size_t i = 0; i < n;) {
     const struct lag *const lag = &lags[i];
     struct zps_late_rank *rank = late->n ? &late->ranks[late->n - 1] : NULL;
-    double most_s = 0;
-    for (; i < n && by_rank_and_tensor(lag, &lags[i]) == 0; i++)
+    double most_s = 0, n_without = 0;
+    for (; i < n && by_rank_and_tensor(lag, &lags[i]) == 0; i++) {
       if (lags[i].seconds > most_s) most_s = lags[i].seconds;
+      n_without += lags[i].n_without;
+    }
     if (!rank || !are_of_one_rank(rank, lag)) {
       rank = &late->ranks[late->n++];
       *rank = (struct zps_late_rank){.job = lag->job, .job_id = lag->job_id, .rank = lag->rank, .tensor = ""};
     }
     rank->late_s += most_s;
+    rank->n_without += n_without;
     if (most_s <= rank->most_s) continue;
     rank->most_s = most_s;
     rank->tensor = lag->name;

@@ -26,7 +26,8 @@
 struct zps_late_rank {
   const char *job, *job_id, *tensor; /* tensor: the one with most of it */
   double rank, late_s, most_s;
-  double share; /* of the time: 1 is all of it */
+  double n_without; /* rounds that a quorum closed without it */
+  double share;     /* of the time: 1 is all of it */
   bool is_late;
 };
 

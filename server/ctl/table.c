@@ -1,5 +1,6 @@
 #include "server/ctl/ctl.h"
 
+#include <ctype.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,283 +11,96 @@ enum { COLUMNS_MAX = 28, CELL_MAX = 200 };
 
 enum kind { PLAIN, BYTES, RATE };
 
-struct column {
-  const char *key, *title;
-  enum kind kind;
-};
-
+/* The columns of a table. "key": its title is the key in capitals, with its unit. "key.": a number in four digits.
+ * "key#": bytes with a unit. "key=TITLE": another title. */
 struct view {
-  const char *noun, *array;
-  struct column columns[COLUMNS_MAX]; /* ends with a column without key */
+  const char *noun, *array, *columns;
 };
 
 static const struct view views[] = {
-    {"status",
-     "coordinator",
-     {{"address", "ADDRESS", PLAIN},
-      {"state", "STATE", PLAIN},
-      {"version", "VERSION", PLAIN},
-      {"protocol", "PROTOCOL", PLAIN},
-      {"pid", "PID", PLAIN},
-      {"uptime_s", "UPTIME/s", RATE},
-      {"epoch", "EPOCH", PLAIN},
-      {"servers", "SERVERS", PLAIN},
-      {"servers_draining", "DRAINING", PLAIN},
-      {"jobs", "JOBS", PLAIN},
-      {"ranks", "RANKS", PLAIN},
-      {"tensors", "TENSORS", PLAIN}}},
-    {"members",
-     "servers",
-     {{"server", "SERVER", PLAIN},
-      {"name", "NAME", PLAIN},
-      {"state", "STATE", PLAIN},
-      {"host", "HOST", PLAIN},
-      {"pid", "PID", PLAIN},
-      {"provider", "PROVIDER", PLAIN},
-      {"keys", "KEYS", PLAIN},
-      {"address", "ADDRESS", PLAIN},
-      {"jobs", "JOBS", PLAIN},
-      {"silent_ms", "SILENT/ms", PLAIN},
-      {"clock_ms", "CLOCK/ms", RATE},
-      {"clock_error_ms", "ERROR/ms", RATE},
-      {"version", "VERSION", PLAIN}}},
-    {"members",
-     "ranks",
-     {{"job", "JOB", PLAIN},
-      {"rank", "RANK", PLAIN},
-      {"state", "STATE", PLAIN},
-      {"host", "HOST", PLAIN},
-      {"pid", "PID", PLAIN},
-      {"provider", "PROVIDER", PLAIN},
-      {"keys", "KEYS", PLAIN},
-      {"address", "ADDRESS", PLAIN},
-      {"memory", "MEMORY", PLAIN},
-      {"silent_ms", "SILENT/ms", PLAIN},
-      {"clock_ms", "CLOCK/ms", RATE},
-      {"clock_error_ms", "ERROR/ms", RATE},
-      {"version", "VERSION", PLAIN}}},
-    {"members",
-     "unreachable",
-     {{"job", "JOB", PLAIN},
-      {"server", "SERVER", PLAIN},
-      {"name", "NAME", PLAIN},
-      {"rank", "RANK", PLAIN},
-      {"ranks", "RANKS", PLAIN},
-      {"out_s", "OUT/s", RATE},
-      {"again_s", "AGAIN/s", RATE},
-      {"reason", "REASON", PLAIN}}},
-    {"security",
-     "parts",
-     {{"part", "PART", PLAIN}, {"state", "STATE", PLAIN}, {"how", "HOW", PLAIN}, {"close", "TO CLOSE IT", PLAIN}}},
-    {"drain",
-     "servers",
-     {{"name", "NAME", PLAIN}, {"state", "STATE", PLAIN}, {"host", "HOST", PLAIN}, {"jobs", "JOBS", PLAIN}}},
-    {"drain",
-     "jobs",
-     {{"job", "JOB", PLAIN}, {"job_id", "ID", PLAIN}, {"outcome", "OUTCOME", PLAIN}, {"reason", "REASON", PLAIN}}},
-    {"rebalance",
-     "jobs",
-     {{"job", "JOB", PLAIN},
-      {"job_id", "ID", PLAIN},
-      {"outcome", "OUTCOME", PLAIN},
-      {"servers", "SERVERS", PLAIN},
-      {"partitions", "PARTITIONS", PLAIN},
-      {"reason", "REASON", PLAIN}}},
-    {"kick",
-     "ranks",
-     {{"job", "JOB", PLAIN},
-      {"job_id", "ID", PLAIN},
-      {"rank", "RANK", PLAIN},
-      {"host", "HOST", PLAIN},
-      {"pid", "PID", PLAIN},
-      {"job_state", "JOB-STATE", PLAIN}}},
-    {"undrain",
-     "servers",
-     {{"name", "NAME", PLAIN}, {"state", "STATE", PLAIN}, {"host", "HOST", PLAIN}, {"jobs", "JOBS", PLAIN}}},
-    {"jobs",
-     "jobs",
-     {{"job", "JOB", PLAIN},
-      {"job_id", "ID", PLAIN},
-      {"state", "STATE", PLAIN},
-      {"world", "WORLD", PLAIN},
-      {"joined", "JOINED", PLAIN},
-      {"left", "LEFT", PLAIN},
-      {"lost", "LOST", PLAIN},
-      {"servers", "SERVERS", PLAIN},
-      {"lost_servers", "LOST-SERVERS", PLAIN},
-      {"epoch", "EPOCH", PLAIN},
-      {"generation", "GENERATION", PLAIN},
-      {"weight", "WEIGHT", PLAIN},
-      {"tensors", "TENSORS", PLAIN},
-      {"rounds", "ROUNDS", PLAIN},
-      {"servers_in", "SERVERS-IN", PLAIN},
-      {"places", "PLACES", PLAIN},
-      {"age_s", "AGE/s", RATE},
-      {"started_at", "STARTED", PLAIN},
-      {"code", "CODE", PLAIN},
-      {"failure", "FAILURE", PLAIN}}},
-    {"jobs",
-     "ended",
-     {{"job", "JOB", PLAIN},
-      {"job_id", "ID", PLAIN},
-      {"state", "STATE", PLAIN},
-      {"world", "WORLD", PLAIN},
-      {"left", "LEFT", PLAIN},
-      {"lost", "LOST", PLAIN},
-      {"servers", "SERVERS", PLAIN},
-      {"lost_servers", "LOST-SERVERS", PLAIN},
-      {"epoch", "EPOCH", PLAIN},
-      {"tensors", "TENSORS", PLAIN},
-      {"rounds", "ROUNDS", PLAIN},
-      {"bytes_out", "OUT", BYTES},
-      {"bytes_in", "IN", BYTES},
-      {"ran_s", "RAN/s", RATE},
-      {"ended_at", "ENDED", PLAIN},
-      {"code", "CODE", PLAIN},
-      {"failure", "FAILURE", PLAIN}}},
-    {"tensors",
-     "tensors",
-     {{"job", "JOB", PLAIN},
-      {"tensor", "TENSOR", PLAIN},
-      {"name", "NAME", PLAIN},
-      {"group", "GROUP", PLAIN},
-      {"state", "STATE", PLAIN},
-      {"rows", "ROWS", PLAIN},
-      {"width", "WIDTH", PLAIN},
-      {"dtype", "DTYPE", PLAIN},
-      {"op", "OP", PLAIN},
-      {"partitions", "PARTITIONS", PLAIN},
-      {"block_bits", "BLOCK-BITS", PLAIN},
-      {"codec", "CODEC", PLAIN},
-      {"values", "VALUES", PLAIN},
-      {"scheme", "SCHEME", PLAIN},
-      {"planned", "PLANNED", PLAIN},
-      {"servers", "SERVERS", PLAIN}}},
-    {"rounds",
-     "rounds",
-     {{"job", "JOB", PLAIN},
-      {"name", "TENSOR", PLAIN},
-      {"step", "STEP", PLAIN},
-      {"age_ms", "AGE/ms", PLAIN},
-      {"server", "SERVER", PLAIN},
-      {"waits_for", "WAITS-FOR", PLAIN},
-      {"n_ranks", "OF", PLAIN},
-      {"ranks", "RANKS", PLAIN},
-      {"left_ms", "LEFT/ms", PLAIN}}},
-    {"stats",
-     "servers",
-     {{"server", "SERVER", PLAIN},
-      {"host", "HOST", PLAIN},
-      {"answer", "ANSWER", PLAIN},
-      {"jobs", "JOBS", PLAIN},
-      {"tensors", "TENSORS", PLAIN},
-      {"rounds_in_flight", "IN-FLIGHT", PLAIN},
-      {"memory_in_use_bytes", "MEM", BYTES},
-      {"memory_high_water_bytes", "MEM-PEAK", BYTES},
-      {"read_bytes", "READ", BYTES},
-      {"msg_bytes_sent", "MSG-OUT", BYTES},
-      {"msg_bytes_received", "MSG-IN", BYTES},
-      {"again", "AGAIN", PLAIN},
-      {"malformed", "MALFORMED", PLAIN},
-      {"forged", "FORGED", PLAIN},
-      {"corrupt", "CORRUPT", PLAIN},
-      {"reconnects", "RECONNECTS", PLAIN},
-      {"resent", "RESENT", PLAIN},
-      {"reordered", "REORDERED", PLAIN}}},
-    {"stats",
-     "tensors",
-     {{"job", "JOB", PLAIN},
-      {"name", "TENSOR", PLAIN},
-      {"group", "GROUP", PLAIN},
-      {"scheme", "SCHEME", PLAIN},
-      {"step", "STEP", PLAIN},
-      {"rounds", "ROUNDS", PLAIN},
-      {"failed", "FAILED", PLAIN},
-      {"rounds_per_s", "ROUNDS/s", RATE},
-      {"bytes_out", "OUT", BYTES},
-      {"bytes_out_per_s", "OUT/s", BYTES},
-      {"bytes_in", "IN", BYTES},
-      {"bytes_in_per_s", "IN/s", BYTES},
-      {"shared_out", "SHARED", BYTES},
-      {"saved", "SAVED", RATE},
-      {"density", "DENSITY", RATE},
-      {"union_density", "UNION", RATE},
-      {"round_ms", "ROUND/ms", RATE},
-      {"encode_ms", "ENCODE/ms", RATE},
-      {"push_ms", "PUSH/ms", RATE},
-      {"wait_ms", "WAIT/ms", RATE},
-      {"pull_ms", "PULL/ms", RATE},
-      {"decode_ms", "DECODE/ms", RATE},
-      {"imbalance_push", "IMB-PUSH", RATE},
-      {"imbalance_pull", "IMB-PULL", RATE},
-      {"told_s", "TOLD/s", RATE}}},
-    {"stats",
-     "ranks",
-     {{"job", "JOB", PLAIN},
-      {"rank", "RANK", PLAIN},
-      {"host", "HOST", PLAIN},
-      {"state", "STATE", PLAIN},
-      {"step", "STEP", PLAIN},
-      {"rounds", "ROUNDS", PLAIN},
-      {"failed", "FAILED", PLAIN},
-      {"bytes_out", "OUT", BYTES},
-      {"bytes_in", "IN", BYTES},
-      {"shared_out", "SHARED", BYTES},
-      {"kept_bytes", "KEPT", BYTES},
-      {"forged", "FORGED", PLAIN},
-      {"corrupt", "CORRUPT", PLAIN},
-      {"reconnects", "RECONNECTS", PLAIN},
-      {"resent", "RESENT", PLAIN},
-      {"reordered", "REORDERED", PLAIN},
-      {"round_ms", "ROUND/ms", RATE},
-      {"wait_ms", "WAIT/ms", RATE},
-      {"pull_ms", "PULL/ms", RATE},
-      {"link_bytes_per_s", "LINK/s", BYTES},
-      {"late_percent", "LATE/%", RATE},
-      {"late", "LATE", PLAIN},
-      {"told_s", "TOLD/s", RATE}}},
-    {"stats",
-     "shards",
-     {{"server", "SERVER", PLAIN},
-      {"job", "JOB", PLAIN},
-      {"name", "TENSOR", PLAIN},
-      {"group", "GROUP", PLAIN},
-      {"rounds", "ROUNDS", PLAIN},
-      {"aborted", "ABORTED", PLAIN},
-      {"rounds_per_s", "ROUNDS/s", RATE},
-      {"bytes_in", "IN", BYTES},
-      {"bytes_in_per_s", "IN/s", BYTES},
-      {"bytes_out", "OUT", BYTES},
-      {"bytes_out_per_s", "OUT/s", BYTES},
-      {"density", "DENSITY", RATE},
-      {"union_density", "UNION", RATE},
-      {"imbalance_push", "IMB-PUSH", RATE},
-      {"imbalance_pull", "IMB-PULL", RATE},
-      {"imbalance_step", "IMB-STEP", RATE},
-      {"collect_ms", "COLLECT/ms", RATE},
-      {"reduce_ms", "REDUCE/ms", RATE},
-      {"publish_ms", "PUBLISH/ms", RATE}}},
-    {"stats",
-     "lags",
-     {{"server", "SERVER", PLAIN},
-      {"job", "JOB", PLAIN},
-      {"name", "TENSOR", PLAIN},
-      {"group", "GROUP", PLAIN},
-      {"rank", "RANK", PLAIN},
-      {"lag_ms", "LAG/ms", RATE}}},
-    {"stats",
-     "shares",
-     {{"server", "SERVER", PLAIN},
-      {"job", "JOB", PLAIN},
-      {"weight", "WEIGHT", PLAIN},
-      {"pool_bytes", "SUMMED", BYTES},
-      {"pool_contested_bytes", "CONTESTED", BYTES},
-      {"pool_waited_bytes", "WAITED-FOR", BYTES},
-      {"memory_bytes", "MEM", BYTES}}},
+    {"status", "coordinator",
+     "address, state, version, protocol, pid, uptime_s., epoch, servers, servers_draining=DRAINING, jobs, ranks, "
+     "tensors"},
+    {"members", "servers",
+     "server, name, state, host, pid, provider, keys, address, jobs, silent_ms, clock_ms., clock_error_ms.=ERROR/ms, "
+     "version"},
+    {"members", "ranks",
+     "job, rank, state, host, pid, provider, keys, address, memory, silent_ms, clock_ms., clock_error_ms.=ERROR/ms, "
+     "version"},
+    {"members", "unreachable", "job, server, name, rank, ranks, out_s., again_s., reason"},
+    {"security", "parts", "part, state, how, close=TO CLOSE IT"},
+    {"drain", "servers", "name, state, host, jobs"},
+    {"drain", "jobs", "job, job_id=ID, outcome, reason"},
+    {"rebalance", "jobs", "job, job_id=ID, outcome, servers, partitions, reason"},
+    {"kick", "ranks", "job, job_id=ID, rank, host, pid, job_state"},
+    {"undrain", "servers", "name, state, host, jobs"},
+    {"jobs", "jobs",
+     "job, job_id=ID, state, world, joined, left, lost, servers, lost_servers, epoch, generation, weight, tensors, "
+     "rounds, servers_in, places, age_s., started_at=STARTED, code, failure"},
+    {"jobs", "ended",
+     "job, job_id=ID, state, world, left, lost, servers, lost_servers, epoch, tensors, rounds, bytes_out#=OUT, "
+     "bytes_in#=IN, ran_s., ended_at=ENDED, code, failure"},
+    {"tensors", "tensors",
+     "job, tensor, name, group, state, rows, width, dtype, op, partitions, block_bits, codec, values, scheme, planned, "
+     "servers"},
+    {"rounds", "rounds", "job, name=TENSOR, step, age_ms, server, waits_for, n_ranks=OF, ranks, left_ms"},
+    {"stats", "servers",
+     "server, host, answer, jobs, tensors, rounds_in_flight=IN-FLIGHT, memory_in_use_bytes#=MEM, "
+     "memory_high_water_bytes#=MEM-PEAK, read_bytes#=READ, msg_bytes_sent#=MSG-OUT, msg_bytes_received#=MSG-IN, again, "
+     "malformed, forged, corrupt, reconnects, resent, reordered"},
+    {"stats", "tensors",
+     "job, name=TENSOR, group, scheme, step, rounds, failed, rounds_per_s., bytes_out#=OUT, bytes_out_per_s#=OUT/s, "
+     "bytes_in#=IN, bytes_in_per_s#=IN/s, shared_out#=SHARED, saved., density., union_density.=UNION, round_ms., "
+     "encode_ms., push_ms., wait_ms., pull_ms., decode_ms., imbalance_push.=IMB-PUSH, imbalance_pull.=IMB-PULL, "
+     "told_s."},
+    {"stats", "ranks",
+     "job, rank, host, state, step, rounds, failed, bytes_out#=OUT, bytes_in#=IN, shared_out#=SHARED, "
+     "kept_bytes#=KEPT, forged, corrupt, reconnects, resent, reordered, round_ms., wait_ms., pull_ms., "
+     "link_bytes_per_s#=LINK/s, late_percent., late, told_s."},
+    {"stats", "shards",
+     "server, job, name=TENSOR, group, rounds, aborted, rounds_per_s., bytes_in#=IN, bytes_in_per_s#=IN/s, "
+     "bytes_out#=OUT, bytes_out_per_s#=OUT/s, density., union_density.=UNION, imbalance_push.=IMB-PUSH, "
+     "imbalance_pull.=IMB-PULL, imbalance_step.=IMB-STEP, collect_ms., reduce_ms., publish_ms."},
+    {"stats", "lags", "server, job, name=TENSOR, group, rank, lag_ms., closed_without=WITHOUT"},
+    {"stats", "shares",
+     "server, job, weight, pool_bytes#=SUMMED, pool_contested_bytes#=CONTESTED, pool_waited_bytes#=WAITED-FOR, "
+     "memory_bytes#=MEM"},
 };
 
+struct column {
+  char key[32], title[32];
+  enum kind kind;
+};
+
+static void make_title(const char *key, char *title) {
+  static const char *const units[][2] = {{"_ms", "/ms"}, {"_per_s", "/s"}, {"_s", "/s"}, {"_percent", "/%"}};
+  size_t len = strlen(key);
+  const char *unit = "";
+  for (unsigned i = 0; i < sizeof units / sizeof units[0] && !*unit; i++) {
+    const size_t n = strlen(units[i][0]);
+    if (len <= n || strcmp(key + len - n, units[i][0]) != 0) continue;
+    unit = units[i][1];
+    len -= n;
+  }
+  for (size_t i = 0; i < len; i++) title[i] = key[i] == '_' ? '-' : (char)toupper((unsigned char)key[i]);
+  strcpy(title + len, unit);
+}
+
+static bool next_column(const char **columns, struct column *column) {
+  char word[64];
+  if (!zps_text_word(columns, word, sizeof word)) return false;
+  char *const title = strchr(word, '='), *const end = (title ? title : word + strlen(word)) - 1;
+  column->kind = *end == '.' ? RATE : *end == '#' ? BYTES : PLAIN;
+  snprintf(column->key, sizeof column->key, "%.*s", (int)(end - word) + (column->kind == PLAIN), word);
+  if (title)
+    snprintf(column->title, sizeof column->title, "%s", title + 1);
+  else
+    make_title(column->key, column->title);
+  return true;
+}
+
 struct table {
-  const struct view *view;
+  struct column columns[COLUMNS_MAX];
   unsigned n_columns;
   size_t n_rows;
   char *cells; /* (1 + n_rows) * n_columns of CELL_MAX, titles first */
@@ -330,7 +144,7 @@ static void format_cell(const zps_json *row, const struct column *column, char *
 
 static void fill(struct table *table, const zps_json *rows) {
   for (unsigned c = 0; c < table->n_columns; c++) {
-    const struct column *column = &table->view->columns[c];
+    const struct column *column = &table->columns[c];
     snprintf(cell(table, 0, c), CELL_MAX, "%s", column->title);
     table->width[c] = strlen(column->title);
     for (size_t r = 0; r < table->n_rows; r++) {
@@ -361,8 +175,9 @@ static void print_cells(FILE *out, const struct table *table) {
 }
 
 static zps_err_t print_view(FILE *out, const struct view *view, const zps_json *rows) {
-  struct table table = {.view = view, .n_rows = zps_json_array_len(rows)};
-  while (table.n_columns < COLUMNS_MAX && view->columns[table.n_columns].key) table.n_columns++;
+  struct table table = {.n_rows = zps_json_array_len(rows)};
+  const char *columns = view->columns;
+  while (table.n_columns < COLUMNS_MAX && next_column(&columns, &table.columns[table.n_columns])) table.n_columns++;
   table.cells = calloc((table.n_rows + 1) * table.n_columns, CELL_MAX);
   if (!table.cells) return ZPS_ERR_NOMEM;
   fill(&table, rows);
@@ -391,8 +206,8 @@ void zps_ctl_table_columns(const char *noun,
                            void (*each)(void *ctx, const char *array, const char *key, const char *title), void *ctx) {
   for (unsigned i = 0; i < sizeof views / sizeof views[0]; i++) {
     if (strcmp(views[i].noun, noun) != 0) continue;
-    for (const struct column *column = views[i].columns; column < views[i].columns + COLUMNS_MAX && column->key;
-         column++)
-      each(ctx, views[i].array, column->key, column->title);
+    struct column column;
+    for (const char *columns = views[i].columns; next_column(&columns, &column);)
+      each(ctx, views[i].array, column.key, column.title);
   }
 }

@@ -347,7 +347,9 @@ static const struct {
      "bytes of other jobs processed while this job waited, counted once per waiting item"},
     {NULL, NULL, "memory_bytes", "registered memory of the server that the job uses now"},
     {NULL, NULL, "lag_ms",
-     "mean milliseconds between the first push and this rank's push; the slowest rank has the most"},
+     "mean milliseconds between the first push and this rank's push, or the end of a round that closed without it; "
+     "the slowest rank has the most"},
+    {NULL, NULL, "closed_without", "rounds that a quorum closed without this rank"},
 };
 
 const char *zps_ctl_column_help(const char *noun, const char *array, const char *key) {

@@ -120,14 +120,16 @@ static const char *remedy_of(const struct why *why, const zps_json *rank, char b
 }
 
 static void say_late(struct why *why, const struct zps_late_rank *late, const zps_json *rank) {
-  char because[BECAUSE_MAX];
+  char because[BECAUSE_MAX], without[64] = "";
   const char *const remedy = remedy_of(why, rank, because);
+  if (late->n_without > 0) snprintf(without, sizeof without, "; %.0f rounds closed without it", late->n_without);
   zps_why_remedy(
       zps_why_found(
           why, ZPS_FINDING_WARNING, late->share * 100,
           "job %.60s: rank %.0f (host %.60s, pid %.0f) is late: it keeps the others waiting %.0f%% of the time, most "
-          "at tensor %.60s%s",
-          late->job, late->rank, text(rank, "host"), number(rank, "pid"), late->share * 100, late->tensor, because),
+          "at tensor %.60s%s%s",
+          late->job, late->rank, text(rank, "host"), number(rank, "pid"), late->share * 100, late->tensor, without,
+          because),
       "%s", remedy);
 }
 

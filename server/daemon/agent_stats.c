@@ -4,18 +4,27 @@
 #include "proto/control_stats.h"
 #include "server/daemon/agent_jobs.h"
 
-/* Together, with rounds, no more than ZPS_ROOM_BYTES. */
-#define TENSORS_BYTES (2560u << 10)
-#define LAGS_BYTES (1024u << 10)
-#define SHARES_BYTES (256u << 10)
-#define ROUNDS_BYTES (128u << 10)
 #define LAGS_PER_TENSOR 64u /* the slowest ranks */
 #define ROUND_ROWS_MAX 64u  /* the oldest; each takes a look at all ranks on the progress thread */
 
-struct rows {
-  zps_json *tensors, *lags, *shares, *rounds;
-  struct zps_room tensors_room, lags_room, shares_room, rounds_room;
+/* The tables, and their room: together no more than ZPS_ROOM_BYTES. */
+enum { TENSORS, LAGS, SHARES, ROUNDS, N_TABLES };
+static const struct {
+  const char *name;
+  size_t bytes;
+} tables[] = {[TENSORS] = {"tensors", 2560u << 10},
+              [LAGS] = {"lags", 1024u << 10},
+              [SHARES] = {"shares", 256u << 10},
+              [ROUNDS] = {"rounds", 128u << 10}};
+
+struct table {
+  zps_json *rows;
+  struct zps_room room;
 };
+
+static void add(struct table *table, zps_json *row) {
+  table->rows = zps_room_add(&table->room, 0, table->rows, row);
+}
 
 static zps_json *tensor_row(const struct zps_tensor_stats *stats) {
   zps_json *row = zps_json_set_hex(zps_json_object(), "job_id", stats->job_id);
@@ -49,6 +58,7 @@ static zps_json *lag_row(const struct zps_tensor_stats *stats, uint32_t rank) {
   row = zps_json_set_str(row, "name", stats->name);
   row = zps_json_set_u64(row, "rank", rank);
   row = zps_json_set_u64(row, "rounds", stats->rounds);
+  if (stats->late && stats->late[rank] > 0) row = zps_json_set_u64(row, "closed_without", stats->late[rank]);
   return zps_json_set_u64(row, "lag_ns", stats->lag_ns[rank]);
 }
 
@@ -72,45 +82,42 @@ static uint64_t lag_threshold(const struct zps_tensor_stats *stats) {
   return low;
 }
 
-static void add_lags(struct rows *rows, const struct zps_tensor_stats *stats) {
+static void add_lags(struct table *table, const struct zps_tensor_stats *stats) {
   const uint64_t threshold = lag_threshold(stats);
   uint32_t room = LAGS_PER_TENSOR - slower_than(stats, threshold); /* for those at the threshold */
   for (uint32_t r = 0; r < stats->world; r++) {
     const bool slow = stats->lag_ns[r] > threshold;
     const bool shown = slow || (stats->lag_ns[r] == threshold && room > 0);
     if (!shown) {
-      rows->lags_room.n_out++;
+      table->room.n_out++;
       continue;
     }
     if (!slow) room--;
-    if (zps_room_has(&rows->lags_room, 0))
-      rows->lags = zps_room_add(&rows->lags_room, 0, rows->lags, lag_row(stats, r));
+    if (zps_room_has(&table->room, 0)) add(table, lag_row(stats, r));
   }
 }
 
 static void visit(void *ctx, const struct zps_tensor_stats *stats) {
-  struct rows *rows = ctx;
-  if (!zps_room_has(&rows->tensors_room, 0)) return;
-  rows->tensors = zps_room_add(&rows->tensors_room, 0, rows->tensors, tensor_row(stats));
-  add_lags(rows, stats);
+  struct table *const at = ctx;
+  if (!zps_room_has(&at[TENSORS].room, 0)) return;
+  add(&at[TENSORS], tensor_row(stats));
+  add_lags(&at[LAGS], stats);
 }
 
 static void visit_share(void *ctx, const struct zps_job_share *share) {
-  struct rows *rows = ctx;
-  if (!zps_room_has(&rows->shares_room, 0)) return;
+  struct table *const table = &((struct table *)ctx)[SHARES];
+  if (!zps_room_has(&table->room, 0)) return;
   zps_json *row = zps_json_set_hex(zps_json_object(), "job_id", share->job_id);
   row = zps_json_set_u64(row, "weight", share->weight);
   row = zps_json_set_u64(row, "pool_bytes", share->pool.all);
   row = zps_json_set_u64(row, "pool_contested_bytes", share->pool.contested);
   row = zps_json_set_u64(row, "pool_waited_bytes", share->pool.waited);
-  row = zps_json_set_u64(row, "memory_bytes", share->memory_bytes);
-  rows->shares = zps_room_add(&rows->shares_room, 0, rows->shares, row);
+  add(table, zps_json_set_u64(row, "memory_bytes", share->memory_bytes));
 }
 
 static void visit_round(void *ctx, const struct zps_round_flight *flight) {
   static const char *const waits[] = {
       [ZPS_FLIGHT_PUSH] = "push", [ZPS_FLIGHT_BYTES] = "bytes", [ZPS_FLIGHT_SUM] = "sum", [ZPS_FLIGHT_PULL] = "pull"};
-  struct rows *rows = ctx;
   zps_json *ranks = zps_json_array();
   for (uint32_t i = 0; i < flight->n_ranks && i < ZPS_FLIGHT_RANKS_MAX; i++)
     ranks = zps_json_append(ranks, zps_json_u64(flight->ranks[i]));
@@ -123,30 +130,20 @@ static void visit_round(void *ctx, const struct zps_round_flight *flight) {
   if (flight->left_ns != ZPS_NEVER) row = zps_json_set_u64(row, "left_ms", flight->left_ns / ZPS_NS_PER_MS);
   row = zps_json_set_str(row, "waits_for", waits[flight->wait]);
   row = zps_json_set_u64(row, "n_ranks", flight->n_ranks);
-  row = zps_json_set(row, "ranks", ranks);
-  rows->rounds = zps_room_add(&rows->rounds_room, 0, rows->rounds, row);
+  add(&((struct table *)ctx)[ROUNDS], zps_json_set(row, "ranks", ranks));
 }
 
 zps_err_t zps_agent_stats(struct zps_shard *shard, zps_json **result_p, struct zps_error *error) {
   struct zps_shard_totals totals = {.jobs = 0};
-  struct rows rows = {.tensors = zps_json_array(),
-                      .lags = zps_json_array(),
-                      .shares = zps_json_array(),
-                      .rounds = zps_json_array(),
-                      .tensors_room = {.left_bytes = TENSORS_BYTES},
-                      .lags_room = {.left_bytes = LAGS_BYTES},
-                      .shares_room = {.left_bytes = SHARES_BYTES},
-                      .rounds_room = {.left_bytes = ROUNDS_BYTES}};
-  zps_err_t err = zps_shard_stats(shard, &totals, visit, &rows, error);
-  if (!err) err = zps_shard_shares(shard, visit_share, &rows, error);
-  if (!err) err = zps_shard_rounds(shard, ROUND_ROWS_MAX, visit_round, &rows, error);
-  if (err) {
-    zps_json_unref(rows.tensors);
-    zps_json_unref(rows.lags);
-    zps_json_unref(rows.shares);
-    zps_json_unref(rows.rounds);
-    return err;
-  }
+  struct table at[N_TABLES];
+  unsigned long n_out = 0;
+  for (unsigned i = 0; i < N_TABLES; i++)
+    at[i] = (struct table){.rows = zps_json_array(), .room = {.left_bytes = tables[i].bytes}};
+  zps_err_t err = zps_shard_stats(shard, &totals, visit, at, error);
+  if (!err) err = zps_shard_shares(shard, visit_share, at, error);
+  if (!err) err = zps_shard_rounds(shard, ROUND_ROWS_MAX, visit_round, at, error);
+  for (unsigned i = 0; i < N_TABLES && err; i++) zps_json_unref(at[i].rows);
+  if (err) return err;
   zps_json *row = zps_json_set_u64(zps_json_object(), "jobs", totals.jobs);
   row = zps_json_set_u64(row, "tensors", totals.tensors);
   row = zps_json_set_u64(row, "rounds_in_flight", totals.rounds_in_flight);
@@ -165,12 +162,10 @@ zps_err_t zps_agent_stats(struct zps_shard *shard, zps_json **result_p, struct z
   row = zps_json_set_u64(row, "quarantined", totals.net.quarantined);
   row = zps_control_mishaps_write(row, &totals.mishaps);
   zps_json *result = zps_json_set(zps_json_object(), "totals", row);
-  result = zps_json_set(result, "tensors", rows.tensors);
-  result = zps_json_set(result, "lags", rows.lags);
-  result = zps_json_set(result, "shares", rows.shares);
-  result = zps_json_set(result, "rounds", rows.rounds);
-  const unsigned long n_out =
-      rows.tensors_room.n_out + rows.lags_room.n_out + rows.shares_room.n_out + rows.rounds_room.n_out;
+  for (unsigned i = 0; i < N_TABLES; i++) {
+    result = zps_json_set(result, tables[i].name, at[i].rows);
+    n_out += at[i].room.n_out;
+  }
   if (n_out) result = zps_json_set_u64(result, "left_out", n_out);
   if (!result) return zps_fail(error, ZPS_ERR_NOMEM, "no memory for the counters");
   *result_p = result;

@@ -139,9 +139,10 @@ static unsigned long max_conns(unsigned long descriptors) {
 
 /* By itself where only those whom somebody let in are members, so that a key is worth something. On one host, too: a
  * process there can take the place of a connection, and answer reads. */
-static bool has_checksums(const struct zps_options *options) {
-  if (options->fabric_checksums == ZPS_CHECKSUMS_AUTO) return options->tls_cert || options->token_keys.n > 0;
-  return options->fabric_checksums == ZPS_CHECKSUMS_YES;
+static enum zps_checked checked(const struct zps_options *options) {
+  if (options->fabric_checksums == ZPS_CHECKSUMS_AUTO && (options->tls_cert || options->token_keys.n > 0))
+    return ZPS_CHECKED_PLAIN;
+  return options->fabric_checksums == ZPS_CHECKSUMS_YES ? ZPS_CHECKED_ALWAYS : ZPS_CHECKED_NEVER;
 }
 
 static uint64_t call_timeout_ms(uint64_t dead_ms) {
@@ -167,7 +168,7 @@ static struct zps_coordinator_config coordinator_config(const struct zps_options
       .state_dir = options->coordinator_state_dir,
       .cluster = options->coordinator_cluster,
       .token_keys = &options->token_keys,
-      .checked = has_checksums(options),
+      .checked = checked(options),
       .own_addresses = options->coordinator_addresses == ZPS_ADDRESSES_OWN ||
                        (options->coordinator_addresses == ZPS_ADDRESSES_AUTO && options->tls_cert),
       .subnets = options->fabric_subnet,
@@ -285,9 +286,13 @@ static zps_err_t start_shard(struct daemon *daemon, struct zps_error *error) {
                      toward, sizeof toward);
   const struct zps_shard_config config = {
       .net = {.provider = options->fabric_provider,
+              .encrypt = options->fabric_encrypt,
+              .tls = daemon->tls,
               .toward = toward,
+              .number = (unsigned)options->server_index,
               .interface = options->fabric_interface,
               .subnet = options->fabric_subnet,
+              .auth_key_file = options->fabric_auth_key,
               .port_low = (uint16_t)options->fabric_port_low,
               .port_high = (uint16_t)options->fabric_port_high,
               .max_msg = ZPS_WIRE_MESSAGE_MAX,
@@ -301,10 +306,8 @@ static zps_err_t start_shard(struct daemon *daemon, struct zps_error *error) {
       .read_budget_bytes = options->server_read_budget_bytes,
       .quota = {.memory_bytes = options->job_max_memory_bytes, .rounds = options->job_max_rounds},
   };
-  zps_err_t err = zps_memlock_check(options->fabric_provider, options->server_memory_limit_bytes, error);
-  if (!err) err = zps_shard_create(&config, &daemon->shard, error);
+  const zps_err_t err = zps_shard_create(&config, &daemon->shard, error);
   if (err) return err;
-  /* "auto" has become a provider by here. */
   const struct zps_net_info *info = zps_shard_net_info(daemon->shard);
   const bool leaks = zps_address_leaks(info) && !zps_address_is_local(info);
   /* A server of zenpsrun lives for one run, and its user has chosen no address. */
@@ -314,7 +317,7 @@ static zps_err_t start_shard(struct daemon *daemon, struct zps_error *error) {
         "this libfabric is older than 1.18 and leaks memory with each connection to the data port "
         "(%s): " ZPS_LEAK_REMEDY,
         info->address);
-  return zps_memlock_check(info->provider, options->server_memory_limit_bytes, error);
+  return ZPS_OK;
 }
 
 /* Written beside and renamed, so that a process that waits for it never reads half of it. */

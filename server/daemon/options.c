@@ -8,11 +8,13 @@
 
 #include "common/base/exit.h"
 #include "common/base/machine.h"
+#include "common/base/secret.h"
 #include "common/base/subnet.h"
 #include "common/base/text.h"
 #include "common/control/address.h"
 #include "common/control/addresses.h"
 #include "common/control/rpc.h"
+#include "common/net/net.h"
 #include "server/membership/members.h"
 #include "server/membership/weights.h"
 #include "server/state/etcd.h"
@@ -128,9 +130,10 @@ static const struct zps_opt opts[] = {
                 "each reload (default: any rank may join)"),
     OPT(ZPS_OPT_ENUM, coordinator_addresses, .name = "coordinator.addresses", .arg = "WHICH", .def = "auto",
         .values = whose_addresses,
-        .help = "data addresses that servers and ranks may name. own: the address of their connection, or one in "
-                "fabric.subnet. A process on the coordinator's host may name any. any: every address. auto: own with "
-                "TLS, else any"),
+        .help =
+            "data addresses that servers and ranks may name. own: the address of their connection, or one in "
+            "fabric.subnet. A process on the coordinator's host may name any, and so may all on a fabric without IP "
+            "addresses (efa, cxi, gni). any: every address. auto: own with TLS, else any"),
     OPT(ZPS_OPT_STRING, coordinator_cluster, .name = "coordinator.cluster", .arg = "NAME", .def = "zenps",
         .help = "name of the cluster in its state. A coordinator does not take over the state of another cluster"),
     OPT(ZPS_OPT_DURATION, coordinator_restart_grace_ms, .name = "coordinator.restart_grace", .arg = "TIME",
@@ -143,6 +146,10 @@ static const struct zps_opt opts[] = {
                 "name it, or be a coordinator's as well"),
     OPT(ZPS_OPT_STRING, server_host, .name = "server.host", .arg = "NAME",
         .help = "name of this host in tables and errors (default: the host's name)"),
+    OPT(ZPS_OPT_UINT, server_index, .name = "server.index", .arg = "N", .def = "0", .max = 4095,
+        .env_fallback = "SLURM_LOCALID",
+        .help = "number of this server among those of its host, from 0. Servers of a host take different network "
+                "cards by it"),
     OPT(ZPS_OPT_BYTES, server_memory_limit_bytes, .name = "server.memory_limit", .arg = "SIZE",
         .help = "most memory for gradients of all jobs (default: half of the machine's, or of its container's)"),
     OPT(ZPS_OPT_UINT, server_reduce_threads, .name = "server.reduce_threads", .arg = "N", .max = 256,
@@ -180,10 +187,17 @@ static const struct zps_opt opts[] = {
 
     OPT(ZPS_OPT_STRING, fabric_provider, .name = "fabric.provider", .arg = "NAME", .def = "auto",
         .env_fallback = "ZENPS_PROVIDER",
-        .help = "fabric provider: net, tcp, tcp;ofi_rxm, shm or sockets. Nobody has tried verbs;ofi_rxm, efa and cxi"),
+        .help =
+            "fabric provider: net, tcp, tcp;ofi_rxm, shm, sockets, or tls, which encrypts gradients and takes ranks "
+            "behind NAT. verbs;ofi_rxm ran over Soft-RoCE alone; efa, cxi and gni never ran on a card"),
+    OPT(ZPS_OPT_BOOL, fabric_encrypt, .name = "fabric.encrypt",
+        .help =
+            "encrypt gradients: provider auto then takes tls, and others are refused. It needs tls.ca, tls.cert and "
+            "tls.key. Set it, or the provider tls, for servers and ranks alike"),
     OPT(ZPS_OPT_STRING, fabric_interface, .name = "fabric.interface", .arg = "NAMES", .env_fallback = "ZENPS_INTERFACE",
-        .help = "network interfaces to use (eth0,ib0), or to avoid (^docker0,lo). Without this option and "
-                "fabric.subnet, the interface on the route to the coordinator comes first"),
+        .help = "network interfaces or cards to use (eth0,ib0; rdmap0s6,0000:86:00.0), or to avoid (^docker0,lo). "
+                "Processes of a host take the named ones in this order. Without this option and fabric.subnet, the "
+                "interface on the route to the coordinator comes first, and processes share out equal cards"),
     OPT(ZPS_OPT_STRING, fabric_subnet, .name = "fabric.subnet", .arg = "CIDR", .env_fallback = "ZENPS_SUBNET",
         .help = "use an address inside one of these (10.0.0.0/8,fd00::/8)"),
     OPT(ZPS_OPT_UINT, fabric_port_low, .name = "fabric.port_low", .arg = "PORT", .max = 65535,
@@ -196,8 +210,12 @@ static const struct zps_opt opts[] = {
         .help = "time between empty packets on an idle TCP connection for gradients (0: never). They keep firewalls "
                 "from forgetting it. They also end a connection without another end, which would keep its peer out"),
     OPT(ZPS_OPT_ENUM, fabric_checksums, .name = "fabric.checksums", .arg = "WHEN", .def = "auto", .values = checksums,
-        .help = "for a coordinator: whether gradients and sums carry a keyed checksum. auto: with TLS or tokens. A "
+        .help = "for a coordinator: whether gradients and sums carry a keyed checksum. auto: with TLS or tokens, "
+                "unless gradients are encrypted. A "
                 "reader of changed bytes reads them again, and then fails the round"),
+    OPT(ZPS_OPT_STRING, fabric_auth_key, .name = "fabric.auth_key", .arg = "FILE",
+        .help = "authorization key of the fabric, in hexadecimal digits, in a file of mode 0640 at most. For cxi and "
+                "gni, where no launcher gives the process a key"),
     OPT(ZPS_OPT_STRING, fabric_fault, .name = "fabric.fault", .arg = "RULES",
         .help = "for tests, with provider fault+NAME: faults to inject (seed=1,again=0.1,delay=0.05:3ms)"),
 
@@ -340,6 +358,15 @@ static zps_err_t complete_keys(struct zps_options *options, struct zps_error *er
   return zps_fail(error, why.code, "%s: %.450s", zps_config_said("coordinator.token_key"), why.text);
 }
 
+/* The fabric reads the file again when it opens. */
+static zps_err_t check_auth_key(const struct zps_options *options, struct zps_error *error) {
+  uint8_t bytes[ZPS_NET_AUTH_KEY_MAX];
+  size_t len;
+  if (!options->fabric_auth_key) return ZPS_OK;
+  return zps_private_read_hex(options->fabric_auth_key, zps_config_said("fabric.auth_key"), bytes, sizeof bytes, &len,
+                              error);
+}
+
 static zps_err_t check_subnets(const char *list, struct zps_error *error) {
   struct zps_error why;
   const zps_err_t err = list ? zps_subnets_check(list, &why) : ZPS_OK;
@@ -372,6 +399,7 @@ zps_err_t zps_options_complete(struct zps_options *options, struct zps_error *er
   if (!err) err = zps_options_check_tls(options, error);
   if (!err) err = zps_weights_check(options->job_weights, error);
   if (!err) err = check_subnets(options->fabric_subnet, error);
+  if (!err) err = check_auth_key(options, error);
   if (err) return err;
   if (options->control_dead_ms < 2 * options->control_heartbeat_ms)
     return zps_fail(error, ZPS_ERR_INVALID, "%s is %llu ms and %s %llu ms: death takes at least two heartbeats",

@@ -41,13 +41,15 @@ struct zps_options {
 
   char *server_name, *server_host;
   uint64_t server_memory_limit_bytes, server_read_budget_bytes, server_reduce_threads;
+  uint64_t server_index;
   uint64_t job_max_memory_bytes, job_max_rounds, job_max_tensors, job_max_waiting;
   char *job_weights;
   uint64_t job_server_places;
   uint64_t drain_timeout_ms;
 
-  char *fabric_provider, *fabric_interface, *fabric_subnet, *fabric_fault;
+  char *fabric_provider, *fabric_interface, *fabric_subnet, *fabric_auth_key, *fabric_fault;
   int fabric_checksums; /* enum zps_checksums */
+  bool fabric_encrypt;
   uint64_t fabric_port_low, fabric_port_high, fabric_spin_us, fabric_keepalive_ms;
 
   int log_level, log_format; /* enum zps_log_level, enum zps_log_format */

@@ -1,4 +1,6 @@
 /* Whether what is spoken to a coordinator is guarded, and this process's certificate is one for what it is. */
+#include <string.h>
+
 #include "common/control/address.h"
 #include "server/daemon/options.h"
 
@@ -26,13 +28,29 @@ static zps_err_t refuse_open(const struct zps_options *options, struct zps_error
       zps_config_said("control.listen"), options->control_listen);
 }
 
+static bool encrypts(const struct zps_options *options) {
+  return options->fabric_encrypt || strcmp(options->fabric_provider, "tls") == 0;
+}
+
+static zps_err_t refuse_encrypt(const struct zps_options *options, struct zps_error *error) {
+  if (!zps_options_is_server(options) || !encrypts(options)) return ZPS_OK;
+  return zps_fail(error, ZPS_ERR_INVALID,
+                  "%s is \"%.60s\" and %s %s: encrypted gradients need certificates: set tls.ca, tls.cert and tls.key "
+                  "(zenpsctl certs makes them)",
+                  zps_config_said("fabric.provider"), options->fabric_provider, zps_config_said("fabric.encrypt"),
+                  options->fabric_encrypt ? "yes" : "no");
+}
+
 /* Read to have them checked; the daemon reads them for itself. */
 zps_err_t zps_options_check_tls(const struct zps_options *options, struct zps_error *error) {
   const struct zps_tls_files files = zps_options_tls(options);
   struct zps_tls *tls;
   struct zps_error why;
   char names[ZPS_TLS_SERVERS_MAX];
-  if (!zps_tls_files_any(&files)) return refuse_open(options, error);
+  if (!zps_tls_files_any(&files)) {
+    const zps_err_t refused = refuse_encrypt(options, error);
+    return refused ? refused : refuse_open(options, error);
+  }
   const zps_err_t err = zps_tls_create(&files, &tls, &why);
   if (err)
     return zps_fail(error, err, "%s, %s and %s: %.400s", zps_config_said("tls.ca"), zps_config_said("tls.cert"),

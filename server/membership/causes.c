@@ -66,10 +66,6 @@ const struct zps_history *zps_members_history(const struct zps_members *members)
   return &members->history;
 }
 
-uint64_t zps_members_utc_ms(const struct zps_members *members) {
-  return members->config.utc_ms ? members->config.utc_ms(members->config.ctx) : 0;
-}
-
 void zps_members_history_keep(struct zps_members *members, const struct zps_history_record *record) {
   zps_log_about(.job = record->name);
   if (zps_history_add(&members->history, record))

@@ -10,38 +10,16 @@
 #define ZPS_LOG_COMPONENT "members"
 #include "common/base/log.h"
 
-/* Answers the closers of `client`, or all when NULL. */
-static void answer_closers(struct zps_members *members, const struct zps_member_job *job,
-                           struct zps_member_tensor *tensor, const struct zps_member_client *client, zps_err_t code,
-                           const char *text) {
-  for (struct zps_member_closer **link = &tensor->closers; *link;) {
-    struct zps_member_closer *const closer = *link;
-    if (client && closer->client != client) {
-      link = &closer->next;
-      continue;
-    }
-    *link = closer->next;
-    zps_members_act(members, &(struct zps_action){.type = code ? ZPS_ACT_TENSOR_FAILED : ZPS_ACT_TENSOR_CLOSED,
-                                                  .client = closer->client,
-                                                  .token = closer->token,
-                                                  .job = job,
-                                                  .tensor = tensor,
-                                                  .code = code,
-                                                  .text = text});
-    free(closer);
-  }
-}
-
 void zps_members_tensors_fail(struct zps_members *members, struct zps_member_job *job,
                               const struct zps_member_client *client, zps_err_t code, const char *text) {
   for (uint32_t i = 0; i < job->n_tensors; i++) {
-    zps_members_tensor_answer(members, job, job->tensors[i], client, code, text);
-    answer_closers(members, job, job->tensors[i], client, code, text);
+    zps_members_tensor_answer(members, job, job->tensors[i], ZPS_ACT_TENSOR_DONE, client, code, text);
+    zps_members_tensor_answer(members, job, job->tensors[i], ZPS_ACT_TENSOR_CLOSED, client, code, text);
   }
 }
 
 static bool is_closer(const struct zps_member_tensor *tensor, const struct zps_member_client *client) {
-  const struct zps_member_closer *closer = tensor->closers;
+  const struct zps_member_request *closer = tensor->closers;
   while (closer && closer->client != client) closer = closer->next;
   return closer;
 }
@@ -54,7 +32,7 @@ static bool is_awaited(const struct zps_member_job *job, const struct zps_member
 /* All ranks that have a part in it and are in the job want it, and one at least. */
 static bool is_agreed(const struct zps_member_job *job, const struct zps_member_tensor *tensor) {
   uint32_t n = 0;
-  for (const struct zps_member_closer *closer = tensor->closers; closer; closer = closer->next) n++;
+  for (const struct zps_member_request *closer = tensor->closers; closer; closer = closer->next) n++;
   if (n == 0 || (tensor->spec.n_ranks == 0 && n < job->n_joined)) return false; /* without a look at each rank */
   for (uint32_t r = 0; r < job->world; r++)
     if (is_awaited(job, tensor, r)) return false;
@@ -81,11 +59,11 @@ static void close_all(struct zps_members *members, struct zps_member_job *job, s
     }
     zps_members_note(members, &(struct zps_member_note){.type = ZPS_NOTE_TENSOR_GONE, .job = job, .tensor = other});
     zps_members_act_servers(members, job, (struct zps_action){.type = ZPS_ACT_TENSOR_FORGET, .tensor = other});
-    zps_members_tensor_answer(members, job, other, NULL, ZPS_ERR_CLOSED, "the tensor was closed");
+    zps_members_tensor_answer(members, job, other, ZPS_ACT_TENSOR_DONE, NULL, ZPS_ERR_CLOSED, "the tensor was closed");
     if (other != tensor) zps_member_tensor_free(other);
   }
   job->n_tensors = n_left;
-  answer_closers(members, job, tensor, NULL, ZPS_OK, NULL);
+  zps_members_tensor_answer(members, job, tensor, ZPS_ACT_TENSOR_CLOSED, NULL, ZPS_OK, NULL);
   zps_member_tensor_free(tensor);
 }
 
@@ -117,13 +95,13 @@ zps_err_t zps_members_tensor_close(struct zps_member_client *client, uint64_t jo
   if (is_closer(tensor, client))
     return zps_fail(error, ZPS_ERR_BUSY, "rank %u waits for the other ranks to close tensor '%s' already", client->rank,
                     tensor->spec.name);
-  struct zps_member_closer *const closer = malloc(sizeof *closer);
+  struct zps_member_request *const closer = malloc(sizeof *closer);
   if (!closer) return zps_fail(error, ZPS_ERR_NOMEM, "no memory to close tensor '%s'", tensor->spec.name);
-  *closer = (struct zps_member_closer){.client = client,
-                                       .token = token,
-                                       .timeout_ms = timeout_ms,
-                                       .deadline_ns = now_ns + timeout_ms * ZPS_NS_PER_MS,
-                                       .next = tensor->closers};
+  *closer = (struct zps_member_request){.client = client,
+                                        .token = token,
+                                        .timeout_ms = timeout_ms,
+                                        .deadline_ns = now_ns + timeout_ms * ZPS_NS_PER_MS,
+                                        .next = tensor->closers};
   tensor->closers = closer;
   return ZPS_OK;
 }
@@ -139,15 +117,15 @@ static void missing_ranks(const struct zps_member_job *job, const struct zps_mem
 /* The first rank whose time is up ends it for all that wait: it would be missing, and they would name it. */
 static uint64_t expire(struct zps_members *members, const struct zps_member_job *job,
                        struct zps_member_tensor *tensor) {
-  const struct zps_member_closer *first = tensor->closers;
+  const struct zps_member_request *first = tensor->closers;
   char missing[200], text[600];
-  for (const struct zps_member_closer *closer = first->next; closer; closer = closer->next)
+  for (const struct zps_member_request *closer = first->next; closer; closer = closer->next)
     if (closer->deadline_ns < first->deadline_ns) first = closer;
   if (first->deadline_ns > members->now_ns) return first->deadline_ns;
   missing_ranks(job, tensor, missing, sizeof missing);
   snprintf(text, sizeof text, "job '%s': after %g s these ranks have not closed tensor '%s': %s", job->name,
            (double)first->timeout_ms / 1000, tensor->spec.name, missing);
-  answer_closers(members, job, tensor, NULL, ZPS_ERR_MISSING, text);
+  zps_members_tensor_answer(members, job, tensor, ZPS_ACT_TENSOR_CLOSED, NULL, ZPS_ERR_MISSING, text);
   return ZPS_NEVER;
 }
 
@@ -155,9 +133,7 @@ uint64_t zps_members_closes_settle(struct zps_members *members, struct zps_membe
   uint64_t deadline = ZPS_NEVER;
   close_agreed(members, job);
   for (uint32_t i = 0; i < job->n_tensors; i++) {
-    if (!job->tensors[i]->closers) continue;
-    const uint64_t tensor_deadline = expire(members, job, job->tensors[i]);
-    if (tensor_deadline < deadline) deadline = tensor_deadline;
+    if (job->tensors[i]->closers) zps_members_sooner(&deadline, expire(members, job, job->tensors[i]));
   }
   return deadline;
 }

@@ -21,25 +21,22 @@ void zps_members_client_away(struct zps_members *members, struct zps_member_clie
   if (rank) zps_members_rank_away(members, job, rank, until_ns, reason);
 }
 
-static bool is_late(const struct zps_members *members, uint64_t until_ns, uint64_t *deadline_ns) {
-  if (until_ns > members->now_ns && until_ns < *deadline_ns) *deadline_ns = until_ns;
-  return until_ns <= members->now_ns;
-}
-
 /* Whether there was one: members may be others then. */
 static bool lose_one(struct zps_members *members, uint64_t *deadline_ns) {
   static const char late[] = "it did not come back in time";
   *deadline_ns = ZPS_NEVER;
   for (unsigned i = 0; i < members->n_servers; i++) {
     struct zps_member_server *const server = members->servers[i];
-    if (server->client || !is_late(members, server->until_ns, deadline_ns)) continue;
+    if (server->client || !zps_members_is_due(server->until_ns, members->now_ns, deadline_ns)) continue;
     zps_members_server_lost(members, server, late);
     return true;
   }
   for (struct zps_member_job *job = members->jobs; job; job = job->next) {
     for (uint32_t r = 0; job->state >= ZPS_JOB_RUNNING && r < job->world; r++) {
       struct zps_member_rank *const rank = job->ranks[r];
-      if (rank->state != ZPS_RANK_IN || rank->client || !is_late(members, rank->until_ns, deadline_ns)) continue;
+      if (rank->state != ZPS_RANK_IN || rank->client ||
+          !zps_members_is_due(rank->until_ns, members->now_ns, deadline_ns))
+        continue;
       zps_members_rank_lost(members, job, rank, late);
       return true;
     }

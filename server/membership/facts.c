@@ -13,6 +13,21 @@ void zps_members_job_break(struct zps_member_job *job, zps_err_t code, uint32_t 
   job->lost_rank = lost_rank;
 }
 
+void zps_members_join_answer(struct zps_members *members, const struct zps_member_job *job,
+                             struct zps_member_rank *rank, zps_err_t code, const char *text) {
+  void *token = rank->token;
+  struct zps_member_client *client = rank->client;
+  rank->token = NULL;
+  if (code) client->job = NULL;
+  zps_members_act(members, &(struct zps_action){.type = code ? ZPS_ACT_JOIN_FAILED : ZPS_ACT_JOIN_DONE,
+                                                .client = client,
+                                                .token = token,
+                                                .job = job,
+                                                .rank = rank->rank,
+                                                .code = code,
+                                                .text = text});
+}
+
 /* ------------------------------------------------------------ servers that join */
 
 static uint32_t find(const struct zps_member_job *job, const struct zps_member_server *server) {
@@ -125,8 +140,8 @@ void zps_members_act_ranks(struct zps_members *members, const struct zps_member_
   }
 }
 
-void zps_members_tell_gone(struct zps_members *members, const struct zps_member_job *job, uint32_t position,
-                           struct zps_member_client *server) {
+void zps_members_notify_gone(struct zps_members *members, const struct zps_member_job *job, uint32_t position,
+                             struct zps_member_client *server) {
   for (uint32_t r = 0; r < job->world; r++) {
     const struct zps_member_rank *rank = job->ranks[r];
     if (rank->state == ZPS_RANK_IN) continue;

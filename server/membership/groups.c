@@ -314,8 +314,7 @@ uint64_t zps_members_groups_settle(struct zps_members *members, struct zps_membe
   uint64_t deadline_ns = ZPS_NEVER;
   for (struct zps_member_group *group = job->groups, *next; group; group = next) {
     next = group->next;
-    const uint64_t group_ns = settle(members, job, group);
-    if (group_ns < deadline_ns) deadline_ns = group_ns;
+    zps_members_sooner(&deadline_ns, settle(members, job, group));
   }
   return deadline_ns;
 }

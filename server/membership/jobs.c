@@ -18,7 +18,6 @@ void zps_members_job_free(struct zps_member_job *job) {
   zps_members_elastic_job_gone(job);
   for (uint32_t i = 0; i < job->world; i++) free(job->ranks[i]);
   zps_members_view_change_end(job);
-  free(job->suspicion.pairs);
   zps_members_cutoffs_free(job->cutoffs);
   zps_members_groups_free(job);
   zps_members_tensors_free(job);
@@ -97,7 +96,9 @@ static void job_open(struct zps_members *members, struct zps_member_job *job) {
     *place++ = (struct zps_view_place){.state = ZPS_PLACE_IN, .server = members->servers[i]};
   }
   job->n_pending = n;
-  job->checksums = members->config.checked;
+  job->checksums =
+      members->config.checked == ZPS_CHECKED_ALWAYS ||
+      (members->config.checked == ZPS_CHECKED_PLAIN && !zps_members_encrypts(&members->servers[0]->fabric));
   job->view.epoch = ++members->epoch;
   zps_members_note_counters(members); /* servers hear of this epoch, whatever becomes of the job */
   job_set_state(job, ZPS_JOB_OPENING);

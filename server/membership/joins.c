@@ -8,25 +8,10 @@
 #define ZPS_LOG_COMPONENT "members"
 #include "common/base/log.h"
 
-void zps_members_join_answer(struct zps_members *members, struct zps_member_job *job, struct zps_member_rank *rank,
-                             zps_err_t code, const char *text) {
-  void *token = rank->token;
-  struct zps_member_client *client = rank->client;
-  rank->token = NULL;
-  if (code) client->job = NULL;
-  zps_members_act(members, &(struct zps_action){.type = code ? ZPS_ACT_JOIN_FAILED : ZPS_ACT_JOIN_DONE,
-                                                .client = client,
-                                                .token = token,
-                                                .job = job,
-                                                .rank = rank->rank,
-                                                .code = code,
-                                                .text = text});
-}
-
 void zps_members_join_drop(struct zps_members *members, struct zps_member_job *job, uint32_t r, zps_err_t code,
                            const char *text) {
   if (!job->error.code) zps_fail(&job->error, code, "%s", text);
-  zps_members_elastic_dropped(members, job, job->ranks[r], false);
+  zps_members_seat_leave(members, job->ranks[r], false);
   zps_members_join_answer(members, job, job->ranks[r], code, text);
   free(job->ranks[r]);
   job->ranks[r] = NULL;
@@ -92,10 +77,7 @@ uint64_t zps_members_joins_expire(struct zps_members *members, struct zps_member
     struct zps_member_rank *rank = job->ranks[r];
     if (!rank) continue;
     left--;
-    if (rank->deadline_ns > now_ns) {
-      if (rank->deadline_ns < deadline) deadline = rank->deadline_ns;
-      continue;
-    }
+    if (!zps_members_is_due(rank->deadline_ns, now_ns, &deadline)) continue;
     if (!known) {
       timeout_text(members, job, rank, &error);
       zps_log_failure(ZPS_LOG_WARN, &error);

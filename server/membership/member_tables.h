@@ -23,7 +23,7 @@ struct zps_member_job;
  * until zps_members_client_lost(). A client is a server, or one rank of one job. */
 struct zps_member_client {
   struct zps_member_server *server;
-  struct zps_member_asker *asker; /* it is to be a rank of an elastic job */
+  struct zps_member_rank *asker; /* It asks to be this rank of an elastic job. */
   struct zps_member_job *job;
   uint32_t rank;
   struct zps_origin origin; /* its certificate, or address; not known: nothing is counted for it */
@@ -61,18 +61,25 @@ struct zps_member_rank {
   struct zps_member_client *client; /* JOINING, IN; NULL: away, and lost at until_ns */
   uint64_t until_ns;
   struct zps_tally tally;     /* of its rounds, but for those of internal tensors */
-  uint64_t told_ns;           /* when it last told of them; 0: not yet */
-  uint64_t kept_bytes;        /* of its pushes, as it last told */
-  struct zps_mishaps mishaps; /* of its endpoint, as it last told */
+  uint64_t reported_ns;       /* Time of its last report of them; 0: none. */
+  uint64_t kept_bytes;        /* Of its pushes, by its last report. */
+  struct zps_mishaps mishaps; /* Of its endpoint, by its last report. */
   struct zps_load load;       /* Load of its main thread in its last report. */
-  uint64_t rounds_ns;         /* When it last told of its rounds in flight; 0: never. */
+  uint64_t rounds_ns;         /* Time of its last report of rounds in flight; 0: none. */
   uint32_t n_rounds;
-  struct zps_rank_round rounds[ZPS_RANK_ROUNDS_MAX]; /* rounds between ranks, as it last told */
-  unsigned n_failed;                                 /* First errors that it has told. */
-  zps_err_t failed;                                  /* Its first error, as it last told. */
-  uint32_t mapped_epoch;                             /* the last one of which it has said job.mapped */
-  enum zps_view_news told;                           /* IN. */
-  uint32_t last_seat; /* of an elastic job: one more than its rank in the last generation; 0: it is new */
+  struct zps_rank_round rounds[ZPS_RANK_ROUNDS_MAX]; /* Rounds between ranks, by its last report. */
+  uint64_t misses[ZPS_SERVERS_MAX / 64]; /* IN: bits of places with servers that it cannot reach (reachability.c). */
+  unsigned n_failed;                     /* First errors that it has reported. */
+  zps_err_t failed;                      /* Its first error, by its last report. */
+  uint32_t mapped_epoch;                 /* the last one of which it has said job.mapped */
+  enum zps_view_notice notified;         /* IN. */
+  /* Of an elastic job, while it asks and while its generation is opened. */
+  struct zps_member_elastic *elastic;
+  struct zps_member_rank *next_asker;
+  uint32_t last_seat;       /* One more than its rank in the last generation; 0: it is new. */
+  uint32_t last_generation; /* As its process says; 0: none. */
+  uint64_t step;            /* Steps that it has done. */
+  bool has_change;          /* IN: it knows that the next generation is to begin. */
 };
 
 /* Ranks that meet, by a name (groups.c). */
@@ -92,22 +99,21 @@ struct zps_member_group {
 
 enum zps_tensor_state { ZPS_TENSOR_OPENING, ZPS_TENSOR_OPEN, ZPS_TENSOR_FAILED };
 
-struct zps_member_waiter;
-struct zps_member_closer;
+struct zps_member_request;
 struct zps_member_tensor {
   struct zps_tensor_spec spec; /* owners are this struct's */
   enum zps_tensor_state state;
-  uint32_t first_rank;    /* the rank that registered it */
-  unsigned n_pending;     /* Servers that have not answered tensor.open, as of the last settle. */
-  bool *opened;           /* of each server of the job: it has answered */
-  struct zps_error error; /* FAILED */
-  uint64_t opened_ns;     /* OPEN */
-  struct zps_tally tally; /* of all ranks' rounds, as they have told */
-  uint64_t rounds_done;   /* the most that a rank has done */
-  uint64_t told_ns;       /* when one last told of them; 0: not yet */
-  struct zps_member_waiter *waiters;
-  struct zps_member_closer *closers; /* ranks that want it closed, and wait for the others */
-  struct zps_member_plan *plan;      /* where its scheme is to be chosen; else NULL */
+  uint32_t first_rank;                /* the rank that registered it */
+  unsigned n_pending;                 /* Servers that have not answered tensor.open, as of the last settle. */
+  bool *opened;                       /* of each server of the job: it has answered */
+  struct zps_error error;             /* FAILED */
+  uint64_t opened_ns;                 /* OPEN */
+  struct zps_tally tally;             /* Of all ranks' rounds, by their reports. */
+  uint64_t rounds_done;               /* the most that a rank has done */
+  uint64_t reported_ns;               /* Time of the last report of them; 0: none. */
+  struct zps_member_request *openers; /* Ranks that wait for servers. */
+  struct zps_member_request *closers; /* Ranks that wait for others to close it, too. */
+  struct zps_member_plan *plan;       /* where its scheme is to be chosen; else NULL */
 };
 
 enum zps_map_state {
@@ -129,7 +135,7 @@ struct zps_member_map {
   char server[ZPS_NAME_MAX + 1]; /* The server that `why` names; empty: none, or several. */
 };
 
-/* A server that ranks of a job could not reach over the data plane (cutoffs.c). */
+/* A server that ranks of a job could not reach over the data plane (reachability.c). */
 struct zps_member_cutoff {
   uint32_t server;                   /* Its index. */
   bool is_out;                       /* False: it has taken a place again. */
@@ -138,14 +144,6 @@ struct zps_member_cutoff {
   uint64_t wait_ns, again_ns;        /* Pause before it is asked again, and the end of the pause. */
   char why[ZPS_SUSPECT_WHY_MAX + 1]; /* As a rank said. */
   struct zps_member_cutoff *next;
-};
-
-/* Ranks cannot reach servers over the data plane (suspects.c). */
-struct zps_member_suspicion {
-  bool *pairs;                       /* of each rank, of each server; NULL: no rank has ever reported */
-  bool any;                          /* a report waits for a decision at due_ns */
-  uint64_t due_ns;                   /* 0: not set yet */
-  char why[ZPS_SUSPECT_WHY_MAX + 1]; /* the last report's text */
 };
 
 /* The first error of a job's ranks. It stands until its rank has gone on without one. */
@@ -177,7 +175,9 @@ struct zps_member_job {
   char lost_servers[ZPS_LOST_SERVERS_SIZE]; /* by name, as they were lost: "a, c" */
   unsigned n_pending;                       /* OPENING: servers that have not answered job.open */
   struct zps_member_map map;                /* RUNNING */
-  struct zps_member_suspicion suspicion;    /* RUNNING */
+  bool any_missed;                          /* Ranks miss servers, and a decision is due then. */
+  uint64_t missed_due_ns;                   /* 0: not set yet. */
+  char missed_why[ZPS_SUSPECT_WHY_MAX + 1]; /* Text of the last such report. */
   struct zps_member_cutoff *cutoffs;        /* Servers that had to leave it. */
   uint32_t weight;                          /* among the jobs of a server, from its beginning on */
   struct zps_generation generation;         /* number 0: the job is not elastic */

@@ -77,11 +77,18 @@ struct zps_action {
 
 struct zps_history;
 
+/* Which reads have checksums (common/session/checks.h). PLAIN: those over a fabric that does not encrypt, since
+ * encryption also notices bytes that change. */
+enum zps_checked { ZPS_CHECKED_NEVER, ZPS_CHECKED_PLAIN, ZPS_CHECKED_ALWAYS };
+
+/* Nobody else can read what goes over this fabric, nor change it unnoticed. */
+bool zps_members_encrypts(const struct zps_net_info *fabric);
+
 struct zps_members_config {
   uint32_t min_servers; /* a job starts on all servers there are, when there are at least so many */
   uint32_t max_jobs, max_tensors;
-  uint32_t max_waiting;    /* jobs of one tenant that do not run yet; 0: no limit */
-  bool checked;            /* Reads have checksums (common/session/checks.h). */
+  uint32_t max_waiting; /* jobs of one tenant that do not run yet; 0: no limit */
+  enum zps_checked checked;
   bool replays;            /* jobs outlive servers, as long as one is left */
   uint32_t places;         /* for servers, at least, of a job whose ranks do not say; 0: as many as it begins with */
   uint64_t leave_grace_ms; /* after which servers forget a job that has failed, though ranks are in it still */
@@ -273,7 +280,7 @@ zps_err_t zps_members_held(struct zps_member_client *client, uint64_t job_id, co
                            struct zps_error *error) ZPS_MUSTCHECK;
 /* A rank's report on itself: all but its tensors and its first error. ZPS_ERR_INVALID: a round in flight names a tensor
  * or a rank that the job never had. */
-zps_err_t zps_members_rank_told(struct zps_member_client *client, const struct zps_rank_news *news, uint64_t now_ns,
+zps_err_t zps_members_rank_report(struct zps_member_client *client, const struct zps_rank_news *news, uint64_t now_ns,
                                 struct zps_error *error) ZPS_MUSTCHECK;
 /* A round in flight between ranks, put together from the reports of its ranks. */
 struct zps_member_round {

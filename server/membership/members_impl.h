@@ -7,17 +7,12 @@
 #include "server/membership/members.h"
 #include "server/membership/notes.h"
 
-struct zps_member_waiter {
+/* A rank's request to open a tensor, or to close it, that waits for servers or for other ranks. */
+struct zps_member_request {
   struct zps_member_client *client;
   void *token;
-  struct zps_member_waiter *next;
-};
-
-struct zps_member_closer {
-  struct zps_member_client *client;
-  void *token;
-  uint64_t timeout_ms, deadline_ns;
-  struct zps_member_closer *next;
+  uint64_t timeout_ms, deadline_ns; /* To close it. */
+  struct zps_member_request *next;
 };
 
 struct zps_member_elastic;
@@ -44,6 +39,14 @@ struct zps_members {
   bool draining;
 };
 
+static inline void zps_members_sooner(uint64_t *deadline_ns, uint64_t other_ns) {
+  if (other_ns < *deadline_ns) *deadline_ns = other_ns;
+}
+/* False: it will be, and the deadline is no later. */
+static inline bool zps_members_is_due(uint64_t at_ns, uint64_t now_ns, uint64_t *deadline_ns) {
+  if (at_ns > now_ns) zps_members_sooner(deadline_ns, at_ns);
+  return at_ns <= now_ns;
+}
 /* Those that are away hear what they missed when they come back. */
 static inline void zps_members_act(struct zps_members *members, const struct zps_action *action) {
   if (action->client) members->config.act(members->config.ctx, action);
@@ -63,7 +66,7 @@ bool zps_members_tensor_has(const struct zps_tensor_spec *spec, uint32_t rank);
 zps_err_t zps_members_fabric_check(const struct zps_net_info *a, const char *who_a, const struct zps_net_info *b,
                                    const char *who_b, struct zps_error *error) ZPS_MUSTCHECK;
 
-/* stays.c */
+/* places.c */
 /* Whether a running job's rounds cannot be pushed once more, to other servers; and why. */
 bool zps_members_cannot_move(const struct zps_members *members, const struct zps_member_job *job,
                              struct zps_error *why);
@@ -71,6 +74,9 @@ bool zps_members_cannot_move(const struct zps_members *members, const struct zps
 bool zps_member_job_any_away(const struct zps_member_job *job);
 
 /* facts.c */
+/* Answers a rank that joins or asks. */
+void zps_members_join_answer(struct zps_members *members, const struct zps_member_job *job,
+                             struct zps_member_rank *rank, zps_err_t code, const char *text);
 /* A running job is to fail; `lost_rank` is to blame, or ZPS_NO_RANK. The first cause counts. */
 void zps_members_job_break(struct zps_member_job *job, zps_err_t code, uint32_t lost_rank, const char *text);
 /* A server that may be JOINING is gone, or away. The others are to take their places all the same. */
@@ -96,8 +102,8 @@ void zps_members_place_release(struct zps_members *members, struct zps_member_jo
 void zps_members_act_servers(struct zps_members *members, const struct zps_member_job *job, struct zps_action action);
 void zps_members_act_ranks(struct zps_members *members, const struct zps_member_job *job, struct zps_action action);
 /* The server at this position hears of the ranks that are in the job no longer. */
-void zps_members_tell_gone(struct zps_members *members, const struct zps_member_job *job, uint32_t position,
-                           struct zps_member_client *server);
+void zps_members_notify_gone(struct zps_members *members, const struct zps_member_job *job, uint32_t position,
+                             struct zps_member_client *server);
 
 /* places.c */
 /* The policy's decision on a running job, done. False: the job cannot go on, for the reason in job->map.why. *again_ns:
@@ -111,10 +117,13 @@ uint32_t zps_members_count_placeable(const struct zps_members *members, const st
 /* The job ends. */
 void zps_members_joiners_dismiss(struct zps_members *members, struct zps_member_job *job, const char *why);
 
-/* cutoffs.c */
-/* The server has to leave the job: `n_ranks` cannot reach it, `rank` is the first of them. */
-void zps_members_cutoff_out(const struct zps_members *members, struct zps_member_job *job,
-                            const struct zps_member_server *server, uint32_t rank, uint32_t n_ranks);
+/* reachability.c */
+/* Decides on the reports of ranks, when it is time. The next deadline. *rank_p: the rank that is cut off, and `why`;
+ * NULL: none is. */
+uint64_t zps_members_reachability_settle(const struct zps_members *members, struct zps_member_job *job,
+                                         struct zps_member_rank **rank_p, struct zps_error *why);
+/* Another server takes this place. */
+void zps_members_reports_forget(const struct zps_member_job *job, uint32_t position);
 /* The server has a place in the job again. */
 void zps_members_cutoff_in(const struct zps_members *members, const struct zps_member_job *job,
                            const struct zps_member_server *server);
@@ -123,10 +132,6 @@ void zps_members_cutoff_gone(struct zps_member_job *job, const struct zps_member
 /* An administrator wants the server back: its jobs ask it as soon as they may. */
 void zps_members_cutoffs_pardon(const struct zps_members *members, const struct zps_member_server *server);
 void zps_members_cutoffs_free(struct zps_member_cutoff *cutoffs);
-
-/* suspects.c */
-/* Decides on what ranks have said, when its time has come. The next deadline. */
-uint64_t zps_members_suspects_settle(struct zps_members *members, struct zps_member_job *job);
 
 /* expelled.c: noted; the oldest one of ZPS_EXPELLED_MAX is forgotten. */
 void zps_members_expelled_add(struct zps_members *members, const struct zps_member_job *job,
@@ -137,7 +142,6 @@ zps_err_t zps_members_may_be_back(const struct zps_members *members, uint64_t jo
                                   struct zps_error *error) ZPS_MUSTCHECK;
 
 /* causes.c */
-uint64_t zps_members_utc_ms(const struct zps_members *members);
 /* The job is about to be freed: noted, and kept in the history. */
 void zps_members_job_ended(struct zps_members *members, const struct zps_member_job *job);
 void zps_members_history_keep(struct zps_members *members, const struct zps_history_record *record);
@@ -192,8 +196,6 @@ void zps_members_view_change_end(struct zps_member_job *job);
 uint64_t zps_members_jobs_settle(struct zps_members *members);
 
 /* joins.c */
-void zps_members_join_answer(struct zps_members *members, struct zps_member_job *job, struct zps_member_rank *rank,
-                             zps_err_t code, const char *text);
 /* Takes rank `r`, which is still waiting, out of its job. */
 void zps_members_join_drop(struct zps_members *members, struct zps_member_job *job, uint32_t r, zps_err_t code,
                            const char *text);
@@ -203,7 +205,9 @@ void zps_members_job_drop_joins(struct zps_members *members, struct zps_member_j
 /* Drops ranks whose time is up. The next deadline. */
 uint64_t zps_members_joins_expire(struct zps_members *members, struct zps_member_job *job);
 
-/* members.c: zeroed, but for its number, which is above the others'; and out of the list. */
+/* members.c */
+uint64_t zps_members_utc_ms(const struct zps_members *members);
+/* Zeroed, but for its number, which is above the others'; and out of the list. */
 zps_err_t zps_members_server_add(struct zps_members *members, uint32_t index,
                                  struct zps_member_server **server_p) ZPS_MUSTCHECK;
 void zps_members_server_remove(struct zps_members *members, const struct zps_member_server *server);
@@ -217,44 +221,20 @@ void zps_members_job_remove(struct zps_members *members, const struct zps_member
 void zps_members_job_identify(struct zps_members *members, struct zps_member_job *job);
 
 /* elastic.c */
-/* A rank is out of a job that has run; `moves`: it will ask for the next generation. */
-void zps_members_elastic_left(struct zps_members *members, struct zps_member_job *job, uint32_t rank, bool moves);
+/* A rank leaves a job that has run, and will ask for the next generation. */
+void zps_members_elastic_left(struct zps_members *members, const struct zps_member_job *job, uint32_t rank);
 /* The job runs. */
 void zps_members_elastic_opened(struct zps_member_job *job);
-/* A rank left a job that has not run: it is lost, or another rank is. */
-void zps_members_elastic_dropped(struct zps_members *members, const struct zps_member_job *job,
-                                 const struct zps_member_rank *rank, bool is_lost);
 /* The job is gone. */
 void zps_members_elastic_job_gone(const struct zps_member_job *job);
+/* A rank that has asked asks no longer. It is lost, or has a while to ask again. */
+void zps_members_seat_leave(const struct zps_members *members, struct zps_member_rank *rank, bool is_lost);
 /* An asker's connection has ended; it may ask again over another one, unless it is lost. */
-void zps_members_asker_gone(struct zps_members *members, struct zps_member_asker *asker, bool is_lost);
-/* Ranks of a job that are back hear that others wait. */
-bool zps_members_elastic_is_changed(const struct zps_member_job *job);
-/* The ranks of a running generation are told to begin the next one, unless they were. False: they cannot be. */
-bool zps_members_elastic_change(struct zps_members *members, struct zps_member_job *job);
+void zps_members_asker_gone(struct zps_members *members, struct zps_member_rank *rank, bool is_lost);
+
+/* generations.c */
 /* Begins generations, and moves *deadline_ns up to the next deadline. True: one has begun. */
 bool zps_members_elastic_settle(struct zps_members *members, uint64_t *deadline_ns) ZPS_MUSTCHECK;
-/* The coordinator is shutting down. */
-void zps_members_elastic_refuse(struct zps_members *members, zps_err_t code, const char *text);
-void zps_members_elastic_fini(struct zps_members *members);
-
-/* tenants.c */
-/* ZPS_ERR_QUOTA: the client's tenant may have no more jobs that wait (`config.max_waiting`), or has its share of all.
- */
-zps_err_t zps_members_tenant_may_begin(const struct zps_members *members, const struct zps_member_client *client,
-                                       const char *job, struct zps_error *error) ZPS_MUSTCHECK;
-
-/* arrive.c */
-/* The rank that a spec is of, waiting from now on. */
-zps_err_t zps_members_rank_make(const struct zps_join_spec *spec, struct zps_member_client *client, void *token,
-                                uint64_t now_ns, struct zps_member_rank **rank_p,
-                                struct zps_error *error) ZPS_MUSTCHECK;
-/* Whether what the spec says can be, whatever the others say. */
-zps_err_t zps_members_join_check(const struct zps_members *members, const struct zps_member_client *client,
-                                 const struct zps_join_spec *spec, struct zps_error *error) ZPS_MUSTCHECK;
-/* The same process over another connection, since it did not hear the answer over the first. */
-void zps_members_join_again(struct zps_members *members, struct zps_member_job *job, struct zps_member_rank *rank,
-                            struct zps_member_client *client, void *token);
 
 /* groups.c */
 /* A group of ranks that have met before; and one of them leaves it, which may destroy it. */
@@ -289,15 +269,15 @@ zps_err_t zps_members_tensor_append(struct zps_member_job *job, const struct zps
 zps_err_t zps_members_tensor_owners(struct zps_member_tensor *tensor, const struct zps_tensor_spec *spec) ZPS_MUSTCHECK;
 /* Without telling anybody. */
 void zps_members_tensor_remove(struct zps_member_job *job, struct zps_member_tensor *tensor);
-/* Answers who waits for it to be open, `client` alone unless that is NULL. */
-void zps_members_tensor_answer(struct zps_members *members, struct zps_member_job *job,
-                               struct zps_member_tensor *tensor, const struct zps_member_client *client, zps_err_t code,
-                               const char *text);
+/* Answers its openers (ZPS_ACT_TENSOR_DONE) or closers (ZPS_ACT_TENSOR_CLOSED), `client` alone unless that is NULL. */
+void zps_members_tensor_answer(struct zps_members *members, const struct zps_member_job *job,
+                               struct zps_member_tensor *tensor, enum zps_action_type done,
+                               const struct zps_member_client *client, zps_err_t code, const char *text);
 void zps_member_tensor_free(struct zps_member_tensor *tensor);
 /* Tensors are open that all servers have opened. */
 void zps_members_tensors_open(struct zps_members *members, struct zps_member_job *job);
 /* Tells ranks that wait for open tensors, once ranks have heard which servers leave the job. */
-void zps_members_tensors_tell(struct zps_members *members, struct zps_member_job *job);
+void zps_members_tensors_notify(struct zps_members *members, struct zps_member_job *job);
 void zps_members_tensors_free(struct zps_member_job *job);
 /* The server, number `position` of the job, comes back: it is asked again to open what it has not, and told what there
  * is. */

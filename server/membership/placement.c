@@ -104,3 +104,19 @@ void zps_placement_decide(const struct zps_placement_facts *facts, struct zps_pl
   take_joining(facts, placement);
   take_spares(facts, placement);
 }
+
+/* ------------------------------------------------------------ ranks of elastic jobs */
+
+uint64_t zps_seating_begins_ns(const struct zps_seating_facts *facts) {
+  const uint32_t n = facts->n_survivors + facts->n_newcomers;
+  if (facts->is_opening || n == 0 || n < facts->min_world) return ZPS_NEVER;
+  if (facts->n_awaited > 0) return facts->n_survivors == 0 ? ZPS_NEVER : facts->last_call_ns;
+  if (n >= facts->max_world || (facts->n_survivors > 0 && n >= facts->last_world)) return 0;
+  return facts->waited_ns < facts->last_call_ns ? facts->waited_ns : facts->last_call_ns;
+}
+
+uint64_t zps_seating_changes_ns(const struct zps_seating_facts *facts) {
+  const bool has_room = facts->n_newcomers > 0 && facts->last_world < facts->max_world;
+  if (!facts->is_running || facts->is_changed) return ZPS_NEVER;
+  return has_room || facts->is_wanted ? 0 : facts->spare_ns;
+}

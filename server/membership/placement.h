@@ -1,6 +1,7 @@
 /*
- * The policy: the servers that the places of a running job should have. It is a pure function of facts. It alone
- * decides, whatever the cause: a loss, a drain, a cut, a free place, an administrator's wish.
+ * The policy: the servers that the places of a running job should have, and when an elastic job goes on with other
+ * ranks. It has pure functions of facts. It alone decides, whatever the cause: a loss, a drain, a cut, a free place, a
+ * rank that asks, an administrator's wish.
  */
 #ifndef ZPS_SERVER_MEMBERSHIP_PLACEMENT_H
 #define ZPS_SERVER_MEMBERSHIP_PLACEMENT_H
@@ -49,5 +50,25 @@ struct zps_placement {
 
 /* Fills in the first n_places entries. */
 void zps_placement_decide(const struct zps_placement_facts *facts, struct zps_placement *placement);
+
+/* An elastic job: the ranks of its last generation, and the processes that ask to be in the next one. */
+struct zps_seating_facts {
+  uint32_t n_survivors;             /* Ranks of the last generation that ask. */
+  uint32_t n_newcomers;             /* Others that ask. */
+  uint32_t n_awaited;               /* Ranks of the last generation that have yet to ask. */
+  uint32_t last_world;              /* Ranks that the last generation had. */
+  uint32_t min_world, max_world;    /* Fewest and most ranks of a generation. */
+  uint64_t waited_ns, last_call_ns; /* Ends of the wait for more ranks, and for those that are awaited. */
+  bool is_opening;                  /* The next generation has begun, and does not run yet. */
+  bool is_running;                  /* The last generation runs. */
+  bool is_changed;                  /* Its ranks are to begin the next one already. */
+  bool is_wanted;                   /* An administrator wants that. */
+  uint64_t spare_ns;                /* Time to take in servers that have come. ZPS_NEVER: the job needs none. */
+};
+
+/* When the next generation begins. ZPS_NEVER: not without another event. */
+uint64_t zps_seating_begins_ns(const struct zps_seating_facts *facts);
+/* When the ranks of the last generation are to begin the next one, though nothing is wrong. */
+uint64_t zps_seating_changes_ns(const struct zps_seating_facts *facts);
 
 #endif

@@ -2,12 +2,78 @@
  * The places of a running job: the facts for the policy (placement.h), and what it wants made so. Servers on JOINING
  * places get to know the job and its tensors while rounds go on.
  */
+#include <stdio.h>
+
+#include "common/base/config.h"
 #include "common/base/text.h"
 #include "server/membership/members_impl.h"
 #include "server/membership/placement.h"
 
 #define ZPS_LOG_COMPONENT "members"
 #include "common/base/log.h"
+
+/* ------------------------------------------------------------ reasons to keep servers: sums, ranks, no other one */
+
+/* Sums that servers keep for pulls would be gone. */
+static const struct zps_member_tensor *find_stale(const struct zps_member_job *job) {
+  for (uint32_t i = 0; i < job->n_tensors; i++)
+    if (job->tensors[i]->spec.staleness > 0) return job->tensors[i];
+  return NULL;
+}
+
+static const struct zps_member_rank *find_holder(const struct zps_member_job *job) {
+  for (uint32_t r = 0; r < job->world; r++)
+    if (job->ranks[r] && job->ranks[r]->state == ZPS_RANK_IN && job->ranks[r]->held[0]) return job->ranks[r];
+  return NULL;
+}
+
+zps_err_t zps_members_held(struct zps_member_client *client, uint64_t job_id, const char *why,
+                           struct zps_error *error) {
+  const zps_err_t err = zps_members_running(client->job, job_id, error);
+  if (!err) snprintf(client->job->ranks[client->rank]->held, ZPS_HELD_MAX + 1, "%s", why);
+  return err;
+}
+
+bool zps_members_cannot_move(const struct zps_members *members, const struct zps_member_job *job,
+                             struct zps_error *why) {
+  const struct zps_member_tensor *const tensor = find_stale(job);
+  const struct zps_member_rank *const holder = find_holder(job);
+  if (!members->config.replays)
+    zps_fail(why, ZPS_ERR_REFUSED, "a job goes on with other servers only where %s is replay",
+             zps_config_said("coordinator.server_loss"));
+  else if (tensor)
+    zps_fail(why, ZPS_ERR_REFUSED, "its servers keep sums of tensor '%.100s' for pulls to come (staleness)",
+             tensor->spec.name);
+  else if (holder)
+    zps_fail(why, ZPS_ERR_REFUSED, "rank %u: %s", holder->rank, holder->held);
+  else
+    return false;
+  return true;
+}
+
+static bool has_others(const struct zps_member_job *job) {
+  for (uint32_t i = 0; i < job->view.n_places; i++)
+    if (zps_view_server(&job->view, i) && !zps_view_server(&job->view, i)->draining) return true;
+  return false;
+}
+
+bool zps_members_stays(const struct zps_members *members, const struct zps_member_job *job, struct zps_error *why) {
+  if (job->state == ZPS_JOB_CLOSING)
+    zps_fail(why, job->error.code, "it has failed, and waits for its ranks to leave: %.200s", job->error.text);
+  else if (members->config.replays && !has_others(job))
+    zps_fail(why, ZPS_ERR_REFUSED, "it has no other server that does not drain");
+  else
+    return zps_members_cannot_move(members, job, why);
+  return true;
+}
+
+bool zps_member_job_any_away(const struct zps_member_job *job) {
+  for (uint32_t i = 0; i < job->view.n_places; i++)
+    if (zps_view_server(&job->view, i) && !zps_view_server(&job->view, i)->client) return true;
+  for (uint32_t r = 0; r < job->world; r++)
+    if (job->ranks[r]->state == ZPS_RANK_IN && !job->ranks[r]->client) return true;
+  return false;
+}
 
 /* ------------------------------------------------------------ facts */
 
@@ -38,7 +104,7 @@ static bool any_opening(const struct zps_member_job *job) {
   return false;
 }
 
-static void gather(const struct zps_members *members, const struct zps_member_job *job,
+static void collect_facts(const struct zps_members *members, const struct zps_member_job *job,
                    struct zps_placement_facts *facts, struct zps_member_server **spares) {
   struct zps_error why;
   facts->now_ns = members->now_ns;
@@ -102,7 +168,7 @@ static void ask(struct zps_members *members, struct zps_member_job *job, uint32_
   zps_log_info("job '%s': server %u '%s' is to take place %u", job->name, server->index, server->name, position);
   zps_members_act(members, &(struct zps_action){
                                .type = ZPS_ACT_JOB_OPEN, .client = server->client, .job = job, .position = position});
-  zps_members_tell_gone(members, job, position, server->client);
+  zps_members_notify_gone(members, job, position, server->client);
   open_tensors(members, job, position);
 }
 
@@ -127,15 +193,9 @@ void zps_members_joiners_dismiss(struct zps_members *members, struct zps_member_
     if (zps_member_job_admits(job, i)) dismiss(members, job, i, why);
 }
 
-/* What ranks have said of the server before. */
-static void forget_suspicions(const struct zps_member_job *job, uint32_t position) {
-  for (uint32_t r = 0; job->suspicion.pairs && r < job->world; r++)
-    job->suspicion.pairs[(size_t)r * job->view.n_places + position] = false;
-}
-
 static void let_in(const struct zps_members *members, struct zps_member_job *job, uint32_t position) {
   zps_view_seize(&job->view, position);
-  forget_suspicions(job, position);
+  zps_members_reports_forget(job, position);
   zps_members_cutoff_in(members, job, zps_view_server(&job->view, position));
   zps_log_about(.job = job->name, .server = zps_view_server(&job->view, position)->name);
   zps_log_info("job '%s': server '%s' takes place %u", job->name, zps_view_server(&job->view, position)->name,
@@ -205,7 +265,7 @@ bool zps_members_places_settle(struct zps_members *members, struct zps_member_jo
   struct zps_placement placement;
   struct zps_member_server *spares[ZPS_SERVERS_MAX];
   do {
-    gather(members, job, &facts, spares);
+    collect_facts(members, job, &facts, spares);
     zps_placement_decide(&facts, &placement);
     if (placement.fails) return false;
   } while (apply(members, job, &facts, &placement, spares));

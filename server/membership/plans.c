@@ -48,8 +48,8 @@ struct zps_member_plan {
   uint32_t n_latencies;
   uint64_t sketched;                          /* bits 1 << rank: whose sketches are of this window */
   struct zps_plan_sketch *sketches[SKETCHES]; /* by rank */
-  uint32_t n_told;                            /* ranks that have reported */
-  bool told[];                                /* by rank: it has reported */
+  uint32_t n_reported;                        /* ranks that have reported */
+  bool reported[];                            /* by rank: it has reported */
 };
 
 static int compare_names(const void *a, const void *b) {
@@ -144,7 +144,7 @@ zps_err_t zps_members_plan_create(const struct zps_member_job *job, const struct
   policy.doubt = DOUBT;
   policy.first_s = FIRST_ROUND_S;
   policy.allowed = spec->scheme.choices ? spec->scheme.choices : alike();
-  struct zps_member_plan *plan = calloc(1, sizeof *plan + job->world * sizeof plan->told[0]);
+  struct zps_member_plan *plan = calloc(1, sizeof *plan + job->world * sizeof plan->reported[0]);
   const zps_err_t err = plan ? describe(job, spec, &plan->input) : ZPS_ERR_NOMEM;
   if (err) {
     free(plan);
@@ -218,7 +218,7 @@ static void note(struct zps_member_plan *plan, uint32_t rank, const struct zps_p
   }
   /* A rank that asks again has waited, and knows of a round or two. A late report tells of rounds that were judged
    * already. */
-  if (report->scheme != plan->chooser.scheme || plan->told[rank]) return;
+  if (report->scheme != plan->chooser.scheme || plan->reported[rank]) return;
   if (report->step < zps_plan_schedule_until(&plan->schedule)) return;
   plan->seconds = fmax(plan->seconds, report->round_s);
   plan->first_s = fmax(plan->first_s, report->first_s);
@@ -230,8 +230,8 @@ static void forget(struct zps_member_plan *plan, uint32_t world) {
   plan->rounds = plan->rows = plan->union_rows = plan->seconds = plan->first_s = 0;
   plan->bandwidth = plan->latency_s = 0;
   plan->sketched = 0;
-  plan->n_latencies = plan->n_told = 0;
-  memset(plan->told, 0, world * sizeof plan->told[0]);
+  plan->n_latencies = plan->n_reported = 0;
+  memset(plan->reported, 0, world * sizeof plan->reported[0]);
 }
 
 /* Ranks of a host read at once, each at its share of the host's link. Ranks that are all on one host exchange through
@@ -365,13 +365,13 @@ static void tell(struct zps_members *members, const struct zps_member_job *job, 
 static bool all_told(struct zps_member_plan *plan, const struct zps_member_job *job, const struct zps_tensor_spec *spec,
                      uint32_t rank) {
   uint32_t there = 0;
-  if (!plan->told[rank]) plan->n_told++;
-  plan->told[rank] = true;
+  if (!plan->reported[rank]) plan->n_reported++;
+  plan->reported[rank] = true;
   for (uint32_t i = 0; i < count_ranks(job, spec); i++) {
     const struct zps_member_rank *one = rank_at(job, spec, i);
-    there += one->state == ZPS_RANK_IN && (one->client || plan->told[one->rank]);
+    there += one->state == ZPS_RANK_IN && (one->client || plan->reported[one->rank]);
   }
-  return plan->n_told >= there;
+  return plan->n_reported >= there;
 }
 
 /* The ranks knew each other before they knew this coordinator: the choice begins from the scheme that runs. */

@@ -39,14 +39,13 @@ void zps_members_rank_lost(struct zps_members *members, struct zps_member_job *j
   zps_fail(&error, ZPS_ERR_PEER_LOST, "job '%s': rank %u (host %s, pid %u) was lost: %s", job->name, rank->rank,
            rank->host, rank->pid, reason);
   zps_log_failure(ZPS_LOG_WARN, &error);
-  if (job->state < ZPS_JOB_RUNNING) zps_members_elastic_dropped(members, job, rank, true);
+  zps_members_seat_leave(members, rank, true);
   if (job->state == ZPS_JOB_JOINING && job->generation.number == 0) {
     zps_members_join_drop(members, job, rank->rank, error.code, error.text);
   } else if (job->state <= ZPS_JOB_OPENING) {
     zps_members_job_drop_joins(members, job, error.code, error.text);
   } else {
     rank_gone(members, job, rank, error.code, error.text);
-    zps_members_elastic_left(members, job, rank->rank, false);
     zps_members_job_break(job, error.code, rank->rank, error.text);
   }
 }
@@ -82,8 +81,9 @@ static zps_err_t leave(struct zps_members *members, struct zps_member_client *cl
   struct zps_member_rank *rank = job->ranks[client->rank];
   char text[ZPS_NAME_MAX * 2 + 64];
   snprintf(text, sizeof text, "rank %u (host %s, pid %u) left the job", rank->rank, rank->host, rank->pid);
-  zps_members_elastic_left(members, job, rank->rank, moves); /* Record first: if the journal loses its tail here, the
-                                                                rank simply has not left. */
+  if (moves)
+    zps_members_elastic_left(members, job, rank->rank); /* Record first: if the journal loses its tail here,
+                                                           the rank simply has not left. */
   rank_gone(members, job, rank, ZPS_ERR_CLOSED, text);
   if (job->state == ZPS_JOB_RUNNING)
     zps_members_act_ranks(members, job, (struct zps_action){.type = ZPS_ACT_RANK_LEFT, .rank = rank->rank});
@@ -124,7 +124,8 @@ void zps_members_rank_resume(struct zps_members *members, struct zps_member_job 
   if (!job->origin.is_known) job->origin = client->origin; /* this coordinator has started again */
   client->job = job;
   client->rank = rank->rank;
-  rank->told = ZPS_TOLD_NOTHING;
+  rank->notified = ZPS_NOTIFIED_NOTHING;
+  rank->has_change = false;
   members->n_away--;
   zps_log_about(.job = job->name, ZPS_LOG_RANK(rank->rank));
   zps_log_info("job '%s': rank %u (host %s, pid %u) is back", job->name, rank->rank, rank->host, rank->pid);
@@ -143,8 +144,6 @@ void zps_members_rank_resume(struct zps_members *members, struct zps_member_job 
     if (job->ranks[r]->state != ZPS_RANK_LEFT) continue;
     zps_members_act(members, &(struct zps_action){.type = ZPS_ACT_RANK_LEFT, .client = client, .job = job, .rank = r});
   }
-  if (zps_members_elastic_is_changed(job))
-    zps_members_act(members, &(struct zps_action){.type = ZPS_ACT_JOB_CHANGED, .client = client, .job = job});
 }
 
 zps_err_t zps_members_resume(struct zps_members *members, struct zps_member_client *client,

@@ -40,8 +40,10 @@ static unsigned long count_moved(const struct zps_member_job *job) {
     const struct zps_tensor_spec *const spec = &job->tensors[t]->spec;
     uint32_t *const owners = calloc(spec->n_parts, 2 * sizeof *owners), *const then = owners + spec->n_parts;
     if (!owners) continue; /* it is for a person to read */
-    zps_owners_reassign(spec->owners, spec->n_parts, job->view.n_first, job->view.n_places, before, owners);
-    zps_owners_reassign(spec->owners, spec->n_parts, job->view.n_first, job->view.n_places, after, then);
+    zps_owners_reassign(spec->owners, spec->n_parts, spec->quorum > 0, job->view.n_first, job->view.n_places, before,
+                        owners);
+    zps_owners_reassign(spec->owners, spec->n_parts, spec->quorum > 0, job->view.n_first, job->view.n_places, after,
+                        then);
     for (uint32_t p = 0; p < spec->n_parts; p++) n += owners[p] != then[p];
     free(owners);
   }
@@ -128,11 +130,13 @@ static bool could(const struct zps_members *members, const struct zps_member_job
 
 static void rebalance_elastic(struct zps_members *members, struct zps_member_job *job,
                               struct zps_member_rebalanced *said) {
-  if (!zps_members_elastic_change(members, job)) {
+  const struct zps_member_elastic *const elastic = zps_members_elastic_get(members, job->name);
+  if (!elastic || elastic->job != job) {
     zps_text_add(said->why, sizeof said->why,
                  "it is elastic, and its ranks cannot be told: a later generation of it runs, or there is no memory");
     return;
   }
+  job->place_now = true;
   said->outcome = ZPS_REBALANCE_WAITS;
   said->n_servers += zps_members_count_placeable(members, job);
   zps_text_add(said->why, sizeof said->why,

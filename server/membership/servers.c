@@ -108,9 +108,9 @@ static void resume(struct zps_members *members, struct zps_member_server *server
       lose_job(members, server, job, i);
       continue;
     }
-    job->view.places[i].told = ZPS_TOLD_NOTHING;
+    job->view.places[i].notified = ZPS_NOTIFIED_NOTHING;
     if (!zps_view_server(&job->view, i)) continue;
-    zps_members_tell_gone(members, job, i, client);
+    zps_members_notify_gone(members, job, i, client);
     zps_members_tensors_resume(members, job, i);
   }
 }

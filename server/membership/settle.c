@@ -5,17 +5,16 @@
 #include <stdlib.h>
 
 #include "common/base/log.h"
-#include "server/membership/members_impl.h"
-
-static void sooner(uint64_t *deadline_ns, uint64_t other_ns) {
-  if (other_ns < *deadline_ns) *deadline_ns = other_ns;
-}
+#include "server/membership/elastic.h"
 
 /* Time writes facts as events do. */
 static uint64_t expire(struct zps_members *members, struct zps_member_job *job) {
   zps_log_about(.job = job->name);
   uint64_t deadline_ns = zps_members_joins_expire(members, job);
-  sooner(&deadline_ns, zps_members_suspects_settle(members, job));
+  struct zps_member_rank *cut_off;
+  struct zps_error why;
+  zps_members_sooner(&deadline_ns, zps_members_reachability_settle(members, job, &cut_off, &why));
+  if (cut_off) zps_members_rank_expel(members, job, cut_off, why.text);
   zps_members_view_change_expire(members, job);
   return deadline_ns;
 }
@@ -23,7 +22,7 @@ static uint64_t expire(struct zps_members *members, struct zps_member_job *job) 
 /* Tensors first: a server that is to join must know them. A tensor that the places have let go of waits no longer. */
 static uint64_t run(struct zps_members *members, struct zps_member_job *job) {
   uint64_t deadline_ns = zps_members_closes_settle(members, job), again_ns = ZPS_NEVER;
-  sooner(&deadline_ns, zps_members_groups_settle(members, job));
+  zps_members_sooner(&deadline_ns, zps_members_groups_settle(members, job));
   zps_members_tensors_open(members, job);
   if (!zps_members_places_settle(members, job, &again_ns)) {
     zps_members_job_break(job, job->map.why.code, ZPS_NO_RANK, job->map.why.text);
@@ -31,8 +30,8 @@ static uint64_t run(struct zps_members *members, struct zps_member_job *job) {
   }
   zps_members_view_change_settle(members, job);
   zps_members_tensors_open(members, job);
-  zps_members_tensors_tell(members, job);
-  sooner(&deadline_ns, again_ns);
+  zps_members_tensors_notify(members, job);
+  zps_members_sooner(&deadline_ns, again_ns);
   return deadline_ns;
 }
 
@@ -41,8 +40,9 @@ static uint64_t settle(struct zps_members *members, struct zps_member_job *job) 
   zps_log_about(.job = job->name);
   uint64_t deadline_ns = ZPS_NEVER;
   zps_members_job_begin(members, job);
-  if (job->state == ZPS_JOB_RUNNING && !job->error.code && job->n_joined > 0) sooner(&deadline_ns, run(members, job));
-  if (!zps_members_job_end(members, job)) sooner(&deadline_ns, zps_members_job_closing(members, job));
+  if (job->state == ZPS_JOB_RUNNING && !job->error.code && job->n_joined > 0)
+    zps_members_sooner(&deadline_ns, run(members, job));
+  if (!zps_members_job_end(members, job)) zps_members_sooner(&deadline_ns, zps_members_job_closing(members, job));
   return deadline_ns;
 }
 
@@ -50,7 +50,7 @@ uint64_t zps_members_jobs_settle(struct zps_members *members) {
   uint64_t deadline_ns = ZPS_NEVER;
   for (struct zps_member_job *job = members->jobs, *next; job; job = next) {
     next = job->next;
-    sooner(&deadline_ns, settle(members, job));
+    zps_members_sooner(&deadline_ns, settle(members, job));
   }
   return deadline_ns;
 }
@@ -61,11 +61,12 @@ uint64_t zps_members_settle(struct zps_members *members) {
   uint64_t deadline_ns;
   do {
     deadline_ns = zps_members_connections_expire(members);
-    for (struct zps_member_job *job = members->jobs; job; job = job->next) sooner(&deadline_ns, expire(members, job));
-    sooner(&deadline_ns, zps_members_jobs_settle(members));
+    for (struct zps_member_job *job = members->jobs; job; job = job->next)
+      zps_members_sooner(&deadline_ns, expire(members, job));
+    zps_members_sooner(&deadline_ns, zps_members_jobs_settle(members));
   } while (zps_members_elastic_settle(members, &deadline_ns));
   for (struct zps_member_job *job = members->jobs; job; job = job->next)
-    sooner(&deadline_ns, zps_members_view_change_deadline(members, job));
+    zps_members_sooner(&deadline_ns, zps_members_view_change_deadline(members, job));
   return deadline_ns;
 }
 
@@ -81,7 +82,7 @@ void zps_members_destroy(struct zps_members *members) {
     members->jobs = job->next;
     zps_members_job_free(job);
   }
-  zps_members_elastic_fini(members);
+  while (members->elastics) zps_members_elastic_destroy(members, members->elastics);
   for (unsigned i = 0; i < members->n_servers; i++) free(members->servers[i]);
   free(members->servers);
   free(members->weights);

@@ -22,30 +22,25 @@ void zps_members_tensors_free(struct zps_member_job *job) {
   free(job->tensors);
 }
 
-static void answer(struct zps_members *members, struct zps_member_job *job, struct zps_member_tensor *tensor,
-                   const struct zps_member_client *client, void *token, zps_err_t code, const char *text) {
-  zps_members_act(members, &(struct zps_action){.type = code ? ZPS_ACT_TENSOR_FAILED : ZPS_ACT_TENSOR_DONE,
-                                                .client = (struct zps_member_client *)client,
-                                                .token = token,
-                                                .job = job,
-                                                .tensor = tensor,
-                                                .code = code,
-                                                .text = text});
-}
-
-void zps_members_tensor_answer(struct zps_members *members, struct zps_member_job *job,
-                               struct zps_member_tensor *tensor, const struct zps_member_client *client, zps_err_t code,
-                               const char *text) {
-  struct zps_member_waiter **link = &tensor->waiters;
+void zps_members_tensor_answer(struct zps_members *members, const struct zps_member_job *job,
+                               struct zps_member_tensor *tensor, enum zps_action_type done,
+                               const struct zps_member_client *client, zps_err_t code, const char *text) {
+  struct zps_member_request **link = done == ZPS_ACT_TENSOR_DONE ? &tensor->openers : &tensor->closers;
   while (*link) {
-    struct zps_member_waiter *waiter = *link;
-    if (client && waiter->client != client) {
-      link = &waiter->next;
+    struct zps_member_request *const request = *link;
+    if (client && request->client != client) {
+      link = &request->next;
       continue;
     }
-    *link = waiter->next;
-    answer(members, job, tensor, waiter->client, waiter->token, code, text);
-    free(waiter);
+    *link = request->next;
+    zps_members_act(members, &(struct zps_action){.type = code ? ZPS_ACT_TENSOR_FAILED : done,
+                                                  .client = request->client,
+                                                  .token = request->token,
+                                                  .job = job,
+                                                  .tensor = tensor,
+                                                  .code = code,
+                                                  .text = text});
+    free(request);
   }
 }
 
@@ -86,6 +81,17 @@ static zps_err_t check_ranks(const struct zps_member_job *job, const struct zps_
   return ZPS_OK;
 }
 
+static zps_err_t check_quorum(const struct zps_member_job *job, const struct zps_member_group *group,
+                              const struct zps_tensor_spec *spec, struct zps_error *error) {
+  const uint32_t world = spec->n_ranks ? spec->n_ranks : group ? group->n_ranks : job->world;
+  if (spec->quorum > world)
+    return zps_fail(error, ZPS_ERR_INVALID, "tensor '%s': a quorum of %u ranks, and %u push it; want 1 to %u",
+                    spec->name, spec->quorum, world, world);
+  if (spec->quorum == 0 || strcmp(spec->scheme.name, "balanced") == 0) return ZPS_OK;
+  return zps_fail(error, ZPS_ERR_UNSUPPORTED, "tensor '%s': a quorum is for scheme balanced, not for %s", spec->name,
+                  spec->scheme.name);
+}
+
 /* Fills in the defaults and checks what one rank asks for. *layout_p is left alone where rows lie in even ranges. */
 static zps_err_t complete(const struct zps_member_job *job, const struct zps_tensor_spec *asked, uint32_t rank,
                           struct zps_tensor_spec *spec, struct zps_layout *layout_p, struct zps_error *error) {
@@ -113,8 +119,10 @@ static zps_err_t complete(const struct zps_member_job *job, const struct zps_ten
     *layout_p = zps_layout_of(spec->rows, spec->width, spec->dtype, group ? group->n_ranks : job->world,
                               job->view.n_first, job->view.n_places, spec->n_parts);
     spec->n_parts = layout_p->n_parts;
+    if (spec->quorum > 0) layout_p->n_owners = 1; /* one server decides which ranks are in a round's sum */
   }
   err = check_ranks(job, group, spec, error);
+  if (!err) err = check_quorum(job, group, spec, error);
   if (err) return err;
   if (group && spec->n_ranks == 0) {
     spec->ranks = group->ranks;
@@ -267,26 +275,18 @@ zps_err_t zps_members_tensor_register(struct zps_members *members, struct zps_me
     err = compare(job, tensor, &spec, client->rank, error);
     if (err) return err;
     if (tensor->state == ZPS_TENSOR_FAILED) return zps_fail(error, tensor->error.code, "%s", tensor->error.text);
-    if (tensor->state == ZPS_TENSOR_OPEN && !is_held(job)) {
-      answer(members, job, tensor, client, token, ZPS_OK, NULL);
-      return ZPS_OK;
-    }
   }
-  struct zps_member_waiter *waiter = calloc(1, sizeof *waiter);
-  if (!waiter) return zps_fail(error, ZPS_ERR_NOMEM, "no memory for tensor '%s'", spec.name);
-  waiter->client = client;
-  waiter->token = token;
-  if (tensor) {
-    waiter->next = tensor->waiters;
-    tensor->waiters = waiter;
-    return ZPS_OK;
-  }
-  err = tensor_add(members, job, &spec, &layout, client->rank, &tensor, error);
+  struct zps_member_request *const opener = calloc(1, sizeof *opener);
+  if (!opener) return zps_fail(error, ZPS_ERR_NOMEM, "no memory for tensor '%s'", spec.name);
+  const bool is_new = !tensor;
+  if (is_new) err = tensor_add(members, job, &spec, &layout, client->rank, &tensor, error);
   if (err) {
-    free(waiter);
+    free(opener);
     return err;
   }
-  tensor->waiters = waiter;
+  *opener = (struct zps_member_request){.client = client, .token = token, .next = tensor->openers};
+  tensor->openers = opener;
+  if (!is_new) return ZPS_OK;
   job->version++;
   zps_log_about(.job = job->name, .tensor = spec.name);
   zps_log_info("job '%s': tensor %u '%s', %llu x %u %s in %u partitions", job->name, tensor->spec.tensor, spec.name,
@@ -313,10 +313,10 @@ void zps_members_tensors_open(struct zps_members *members, struct zps_member_job
   }
 }
 
-void zps_members_tensors_tell(struct zps_members *members, struct zps_member_job *job) {
+void zps_members_tensors_notify(struct zps_members *members, struct zps_member_job *job) {
   for (uint32_t i = 0; !is_held(job) && i < job->n_tensors; i++)
     if (job->tensors[i]->state == ZPS_TENSOR_OPEN)
-      zps_members_tensor_answer(members, job, job->tensors[i], NULL, ZPS_OK, NULL);
+      zps_members_tensor_answer(members, job, job->tensors[i], ZPS_ACT_TENSOR_DONE, NULL, ZPS_OK, NULL);
 }
 
 void zps_members_tensor_opened(struct zps_members *members, struct zps_member_client *server, uint64_t job_id,
@@ -336,7 +336,7 @@ void zps_members_tensor_opened(struct zps_members *members, struct zps_member_cl
     zps_log_about(.job = job->name, .server = server->server->name, .tensor = tensor->spec.name);
     zps_log_failure(ZPS_LOG_WARN, &tensor->error);
     zps_members_note(members, &(struct zps_member_note){.type = ZPS_NOTE_TENSOR_STATE, .job = job, .tensor = tensor});
-    zps_members_tensor_answer(members, job, tensor, NULL, tensor->error.code, tensor->error.text);
+    zps_members_tensor_answer(members, job, tensor, ZPS_ACT_TENSOR_DONE, NULL, tensor->error.code, tensor->error.text);
     return;
   }
   tensor->opened[position] = true;

@@ -15,7 +15,7 @@
 struct zps_member_server;
 
 /* What a server or rank has heard of the present epoch. One that comes back has heard nothing. */
-enum zps_view_news { ZPS_TOLD_NOTHING, ZPS_TOLD_MAP, ZPS_TOLD_REPLAY };
+enum zps_view_notice { ZPS_NOTIFIED_NOTHING, ZPS_NOTIFIED_VIEW, ZPS_NOTIFIED_REPLAY };
 
 struct zps_view_place {
   enum zps_place_state state;
@@ -26,7 +26,7 @@ struct zps_view_place {
   uint32_t version;                 /* JOINING: the job's version when its server was asked. */
   bool is_refused;                  /* JOINING: its server cannot take the place. */
   bool is_cut_off;                  /* IN, LEAVING: ranks cannot reach its server. */
-  enum zps_view_news told;          /* IN, LEAVING. */
+  enum zps_view_notice notified;    /* IN, LEAVING. */
   bool was_lost;                    /* Its last server was lost. Else that server left in peace, or none ever came. */
   bool has_mapped;                  /* Its server has answered job.view of this epoch. */
 };

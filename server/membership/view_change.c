@@ -19,9 +19,9 @@ void zps_members_view_change_begin(struct zps_members *members, struct zps_membe
   struct zps_member_map *const map = &job->map;
   for (uint32_t i = 0; i < job->view.n_places; i++) {
     job->view.places[i].has_mapped = false;
-    job->view.places[i].told = ZPS_TOLD_NOTHING;
+    job->view.places[i].notified = ZPS_NOTIFIED_NOTHING;
   }
-  for (uint32_t r = 0; r < job->world; r++) job->ranks[r]->told = ZPS_TOLD_NOTHING;
+  for (uint32_t r = 0; r < job->world; r++) job->ranks[r]->notified = ZPS_NOTIFIED_NOTHING;
   job->view.epoch = ++members->epoch;
   if (!zps_member_map_is_open(job)) map->began_ns = members->now_ns;
   zps_job_steps_fini(&map->steps);
@@ -62,8 +62,7 @@ static zps_err_t add_steps(struct zps_member_job *job, const struct zps_job_step
   for (uint32_t i = 0; i < steps->n_tensors && !err; i++) {
     const struct zps_tensor_steps *const of = &steps->tensors[i];
     if (!zps_members_tensor_find(job, of->tensor)) continue; /* closed meanwhile */
-    for (uint32_t k = 0; k < of->n_steps && !err; k++)
-      err = zps_job_steps_add(&job->map.steps, of->tensor, of->steps[k]);
+    err = zps_job_steps_merge_tensor(&job->map.steps, of);
   }
   return err;
 }
@@ -96,18 +95,19 @@ zps_err_t zps_members_mapped(struct zps_member_client *client, const struct zps_
 
 /* ------------------------------------------------------------ settled */
 
-static void tell_servers(struct zps_members *members, struct zps_member_job *job, enum zps_view_news news) {
+static void notify_servers(struct zps_members *members, struct zps_member_job *job, enum zps_view_notice notice) {
   for (uint32_t i = 0; i < job->view.n_places; i++) {
     struct zps_view_place *const place = &job->view.places[i];
     const struct zps_member_server *const server =
-        news == ZPS_TOLD_MAP ? zps_view_listener(&job->view, i) : zps_view_server(&job->view, i);
-    if (!server || !server->client || place->told >= news || (news == ZPS_TOLD_MAP && place->has_mapped)) continue;
-    place->told = news;
-    zps_members_act(members,
-                    &(struct zps_action){.type = news == ZPS_TOLD_MAP ? ZPS_ACT_MAP_SERVER : ZPS_ACT_REPLAY_SERVER,
-                                         .client = server->client,
-                                         .job = job,
-                                         .position = i});
+        notice == ZPS_NOTIFIED_VIEW ? zps_view_listener(&job->view, i) : zps_view_server(&job->view, i);
+    if (!server || !server->client || place->notified >= notice || (notice == ZPS_NOTIFIED_VIEW && place->has_mapped))
+      continue;
+    place->notified = notice;
+    zps_members_act(
+        members, &(struct zps_action){.type = notice == ZPS_NOTIFIED_VIEW ? ZPS_ACT_MAP_SERVER : ZPS_ACT_REPLAY_SERVER,
+                                      .client = server->client,
+                                      .job = job,
+                                      .position = i});
   }
 }
 
@@ -115,17 +115,18 @@ static bool is_missing(const struct zps_member_job *job, uint32_t r) {
   return job->ranks[r]->state == ZPS_RANK_IN && job->ranks[r]->mapped_epoch != job->view.epoch;
 }
 
-static void tell_ranks(struct zps_members *members, struct zps_member_job *job, enum zps_view_news news) {
+static void notify_ranks(struct zps_members *members, struct zps_member_job *job, enum zps_view_notice notice) {
   for (uint32_t r = 0; r < job->world; r++) {
     struct zps_member_rank *const rank = job->ranks[r];
-    if (rank->state != ZPS_RANK_IN || !rank->client || rank->told >= news) continue;
-    if (news == ZPS_TOLD_MAP && !is_missing(job, r)) continue;
-    rank->told = news;
-    zps_members_act(members, &(struct zps_action){.type = news == ZPS_TOLD_MAP ? ZPS_ACT_MAP_RANK : ZPS_ACT_REPLAY_RANK,
-                                                  .client = rank->client,
-                                                  .job = job,
-                                                  .rank = r});
-    if (news == ZPS_TOLD_MAP) ZPS_MOMENT("map told to one rank");
+    if (rank->state != ZPS_RANK_IN || !rank->client || rank->notified >= notice) continue;
+    if (notice == ZPS_NOTIFIED_VIEW && !is_missing(job, r)) continue;
+    rank->notified = notice;
+    zps_members_act(members,
+                    &(struct zps_action){.type = notice == ZPS_NOTIFIED_VIEW ? ZPS_ACT_MAP_RANK : ZPS_ACT_REPLAY_RANK,
+                                         .client = rank->client,
+                                         .job = job,
+                                         .rank = r});
+    if (notice == ZPS_NOTIFIED_VIEW) ZPS_MOMENT("map told to one rank");
   }
 }
 
@@ -159,8 +160,8 @@ static void release_leavers(struct zps_members *members, struct zps_member_job *
 static void install(struct zps_members *members, struct zps_member_job *job) {
   job->map.state = ZPS_MAP_OVER;
   zps_members_note(members, &(struct zps_member_note){.type = ZPS_NOTE_JOB, .job = job});
-  tell_servers(members, job, ZPS_TOLD_REPLAY);
-  tell_ranks(members, job, ZPS_TOLD_REPLAY);
+  notify_servers(members, job, ZPS_NOTIFIED_REPLAY);
+  notify_ranks(members, job, ZPS_NOTIFIED_REPLAY);
   release_leavers(members, job);
   job->map.state = ZPS_MAP_NONE;
   job->placement_ns = members->now_ns + ZPS_PLACEMENT_SETTLE_NS;
@@ -179,16 +180,16 @@ void zps_members_view_change_settle(struct zps_members *members, struct zps_memb
   struct zps_member_map *const map = &job->map;
   bool is_away;
   if (map->state == ZPS_MAP_NONE && was_changed(job)) { /* A server or rank that is back hears it again. */
-    tell_servers(members, job, ZPS_TOLD_REPLAY);
-    tell_ranks(members, job, ZPS_TOLD_REPLAY);
+    notify_servers(members, job, ZPS_NOTIFIED_REPLAY);
+    notify_ranks(members, job, ZPS_NOTIFIED_REPLAY);
   }
   if (map->state == ZPS_MAP_SERVERS) {
-    tell_servers(members, job, ZPS_TOLD_MAP);
+    notify_servers(members, job, ZPS_NOTIFIED_VIEW);
     map->n_pending = count_missing(job, &is_away);
     if (map->n_pending == 0) map->state = ZPS_MAP_RANKS;
   }
   if (map->state == ZPS_MAP_RANKS) {
-    tell_ranks(members, job, ZPS_TOLD_MAP);
+    notify_ranks(members, job, ZPS_NOTIFIED_VIEW);
     if (count_missing(job, &is_away) == 0) install(members, job);
   }
 }

@@ -16,10 +16,11 @@
 struct call {
   struct zps_command command;
   struct zps_shard *shard;
+  void (*act)(struct call *call, struct zps_job *job);
   const void *spec;
   const char *text;
   uint64_t job_id;
-  uint32_t rank;
+  uint32_t number;
   zps_err_t code;
   struct zps_error *error;
   struct zps_shard_totals totals;
@@ -52,14 +53,6 @@ static void run_call(struct call *call, struct zps_shard *shard, void (*run)(str
     call->code = zps_fail(call->error, code, "the shard cannot be called: %s", zps_err_str(code));
 }
 
-static struct zps_job *find_job(struct call *call) {
-  struct zps_job *job = zps_job_find(call->shard->jobs, call->job_id);
-  if (!job)
-    call->code = zps_fail(call->error, ZPS_ERR_UNKNOWN, "job 0x%016llx is not open on this server",
-                          (unsigned long long)call->job_id);
-  return job;
-}
-
 static void run_job_open(struct zps_command *command, void *ctx) {
   struct call *call = (struct call *)command;
   call->code = zps_job_open(ctx, call->spec, call->error);
@@ -71,106 +64,90 @@ zps_err_t zps_shard_job_open(struct zps_shard *shard, const struct zps_job_spec 
   return call.code;
 }
 
-static void run_tensor_open(struct zps_command *command, void *ctx) {
-  struct call *call = (struct call *)command;
-  (void)ctx;
-  struct zps_job *job = find_job(call);
-  if (job) call->code = zps_tensor_open(job, call->spec, call->error);
+/* ------------------------------------------------------------ calls about a job */
+
+static void run_act(struct zps_command *command, void *ctx) {
+  struct call *const call = (struct call *)command;
+  struct zps_job *const job = zps_job_find(call->shard->jobs, call->job_id);
+  if (job)
+    call->act(call, job);
+  else
+    call->code = zps_fail(call->error, ZPS_ERR_UNKNOWN, "job 0x%016llx is not open on this server",
+                          (unsigned long long)call->job_id);
+  zps_shard_settle(ctx);
+}
+
+static zps_err_t act(struct zps_shard *shard, struct call call) {
+  run_call(&call, shard, run_act);
+  return call.code;
+}
+
+static void open_tensor(struct call *call, struct zps_job *job) {
+  call->code = zps_tensor_open(job, call->spec, call->error);
 }
 
 zps_err_t zps_shard_tensor_open(struct zps_shard *shard, const struct zps_tensor_spec *spec, struct zps_error *error) {
-  struct call call = {.spec = spec, .job_id = spec->job_id, .error = error};
-  run_call(&call, shard, run_tensor_open);
-  return call.code;
+  return act(shard, (struct call){.act = open_tensor, .spec = spec, .job_id = spec->job_id, .error = error});
 }
 
-static void run_tensor_close(struct zps_command *command, void *ctx) {
-  struct call *call = (struct call *)command;
-  const uint32_t tensor = *(const uint32_t *)call->spec;
-  struct zps_job *job = find_job(call);
-  if (job && !zps_job_tensor_close(job, tensor))
-    call->code = zps_fail(call->error, ZPS_ERR_UNKNOWN, "job %s has no tensor %u on this server", job->name, tensor);
-  zps_shard_settle(ctx);
+static void close_tensor(struct call *call, struct zps_job *job) {
+  if (!zps_job_tensor_close(job, call->number))
+    call->code =
+        zps_fail(call->error, ZPS_ERR_UNKNOWN, "job %s has no tensor %u on this server", job->name, call->number);
 }
 
 zps_err_t zps_shard_tensor_close(struct zps_shard *shard, uint64_t job_id, uint32_t tensor, struct zps_error *error) {
-  struct call call = {.spec = &tensor, .job_id = job_id, .error = error};
-  run_call(&call, shard, run_tensor_close);
-  return call.code;
+  return act(shard, (struct call){.act = close_tensor, .number = tensor, .job_id = job_id, .error = error});
 }
 
-static void run_job_close(struct zps_command *command, void *ctx) {
-  struct call *call = (struct call *)command;
-  struct zps_job *job = find_job(call);
-  if (job) zps_job_close(job, zps_clock_ns(), call->text);
-  zps_shard_settle(ctx);
+static void close_job(struct call *call, struct zps_job *job) {
+  zps_job_close(job, zps_clock_ns(), call->text);
 }
 
 zps_err_t zps_shard_job_close(struct zps_shard *shard, uint64_t job_id, const char *reason) {
-  struct call call = {.job_id = job_id, .text = reason};
-  run_call(&call, shard, run_job_close);
-  return call.code;
+  return act(shard, (struct call){.act = close_job, .job_id = job_id, .text = reason});
 }
 
-static void run_job_leave(struct zps_command *command, void *ctx) {
-  struct call *call = (struct call *)command;
-  struct zps_job *job = find_job(call);
-  if (job) zps_job_leave(job, zps_clock_ns(), call->text);
-  zps_shard_settle(ctx);
+static void leave_job(struct call *call, struct zps_job *job) {
+  zps_job_leave(job, zps_clock_ns(), call->text);
 }
 
 zps_err_t zps_shard_job_leave(struct zps_shard *shard, uint64_t job_id, const char *reason) {
-  struct call call = {.job_id = job_id, .text = reason};
-  run_call(&call, shard, run_job_leave);
-  return call.code;
+  return act(shard, (struct call){.act = leave_job, .job_id = job_id, .text = reason});
 }
 
-static void run_job_view(struct zps_command *command, void *ctx) {
-  struct call *call = (struct call *)command;
-  struct zps_job *job = find_job(call);
-  if (job) call->code = zps_job_view(job, call->spec, call->error);
-  zps_shard_settle(ctx);
+static void view_job(struct call *call, struct zps_job *job) {
+  call->code = zps_job_view(job, call->spec, call->error);
 }
 
 zps_err_t zps_shard_job_view(struct zps_shard *shard, const struct zps_job_view *message, struct zps_error *error) {
-  struct call call = {.spec = &message->view, .job_id = message->job_id, .error = error};
-  run_call(&call, shard, run_job_view);
-  return call.code;
+  return act(shard, (struct call){.act = view_job, .spec = &message->view, .job_id = message->job_id, .error = error});
 }
 
-static void run_job_replay(struct zps_command *command, void *ctx) {
-  struct call *call = (struct call *)command;
-  struct zps_job *job = find_job(call);
-  if (job) zps_job_replay(job, *(const uint32_t *)call->spec);
-  zps_shard_settle(ctx);
+static void replay_job(struct call *call, struct zps_job *job) {
+  zps_job_replay(job, call->number);
 }
 
 zps_err_t zps_shard_job_replay(struct zps_shard *shard, uint64_t job_id, uint32_t epoch, struct zps_error *error) {
-  struct call call = {.spec = &epoch, .job_id = job_id, .error = error};
-  run_call(&call, shard, run_job_replay);
-  return call.code;
+  return act(shard, (struct call){.act = replay_job, .number = epoch, .job_id = job_id, .error = error});
 }
 
-static void run_rank_gone(struct zps_command *command, void *ctx) {
-  struct call *call = (struct call *)command;
-  const struct zps_error *why = call->spec;
-  struct zps_job *job = find_job(call);
-  if (job && call->rank < job->world) {
-    if (why->code != ZPS_ERR_CLOSED) zps_job_lost(job, call->rank, call->text);
-    zps_member_gone(&job->members[call->rank], why->code, call->text);
-  } else {
+static void lose_rank(struct call *call, struct zps_job *job) {
+  const zps_err_t why = *(const zps_err_t *)call->spec;
+  if (call->number >= job->world) {
     call->code = ZPS_ERR_UNKNOWN;
+    return;
   }
-  zps_shard_settle(ctx);
+  if (why != ZPS_ERR_CLOSED) zps_job_lost(job, call->number, call->text);
+  zps_member_gone(&job->members[call->number], why, call->text);
 }
 
 zps_err_t zps_shard_rank_gone(struct zps_shard *shard, uint64_t job_id, uint32_t rank, zps_err_t code,
                               const char *text) {
-  const struct zps_error why = {.code = code};
-  struct call call = {.job_id = job_id, .rank = rank, .spec = &why, .text = text};
-  run_call(&call, shard, run_rank_gone);
-  return call.code;
+  return act(shard, (struct call){.act = lose_rank, .number = rank, .spec = &code, .job_id = job_id, .text = text});
 }
+
+/* ------------------------------------------------------------ figures */
 
 static void run_stats(struct zps_command *command, void *ctx) {
   struct call *call = (struct call *)command;

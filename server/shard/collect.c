@@ -11,6 +11,7 @@
 #include "common/base/log.h"
 #include "server/shard/job.h"
 #include "server/shard/pull.h"
+#include "server/shard/quorum.h"
 #include "server/shard/quota.h"
 #include "server/shard/reduce.h"
 #include "server/shard/round.h"
@@ -24,7 +25,7 @@ enum { LARGE_BYTES = 64 * ZPS_WIRE_INLINE_MAX };
 
 /* What the slices of a frame have in common. */
 struct push {
-  uint64_t deadline_ns;
+  uint64_t deadline_ns, now_ns;
   bool is_apart;
 };
 
@@ -74,9 +75,10 @@ static bool take_part(struct zps_shard_round *round, uint32_t rank, uint32_t par
                                                 .part = part,
                                                 .is_here = slice->is_inline,
                                                 .is_apart = push->is_apart,
-                                                .deadline_ns = push->deadline_ns};
-  if (zps_shard_machine_has(round->machine, rank, part))
-    return zps_shard_round_step(round, &event); /* the machine refuses it */
+                                                .deadline_ns = push->deadline_ns,
+                                                .now_ns = push->now_ns};
+  if (zps_shard_machine_has(round->machine, rank, part) || zps_shard_machine_is_late(round->machine, rank))
+    return zps_shard_round_step(round, &event); /* the machine refuses it, or passes it over */
 
   const bool has_store = slice->is_inline && slice->len_bytes > 0;
   if (has_store && !zps_quota_fits(job, sizeof(struct zps_contribution) + ZPS_WIRE_INLINE_MAX, false))
@@ -176,7 +178,7 @@ static void on_push(struct zps_member *member, const struct zps_frame_round *pus
   const struct zps_job *job = member->job;
   const uint64_t now_ns = zps_clock_ns(), deadline_ns = now_ns + push->timeout_ms * ZPS_NS_PER_MS;
   const struct zps_asked asked = {.step = push->step};
-  const struct push how = {.deadline_ns = deadline_ns, .is_apart = is_apart};
+  const struct push how = {.deadline_ns = deadline_ns, .now_ns = now_ns, .is_apart = is_apart};
   struct zps_tensor *tensor = zps_tensor_find(job, push->tensor);
   if (!tensor) {
     zps_reply_unknown(member, &asked, push->tensor);
@@ -191,8 +193,13 @@ static void on_push(struct zps_member *member, const struct zps_frame_round *pus
     zps_reply_tombstone(member, tensor, push->step);
     return;
   }
-  if (round->machine->state ==
-      ZPS_SHARD_PUBLISHED) { /* a repeated step: the others' results are none the worse for it */
+  if (zps_shard_machine_is_too_late(round->machine, member->rank)) {
+    zps_quorum_refuse(member, tensor, push->step);
+    return;
+  }
+  const bool is_late = zps_shard_machine_is_late(round->machine, member->rank);
+  if (!is_late && round->machine->state ==
+                      ZPS_SHARD_PUBLISHED) { /* a repeated step: the others' results are none the worse for it */
     zps_reply_completed(member, tensor, push->step);
     return;
   }
@@ -201,12 +208,14 @@ static void on_push(struct zps_member *member, const struct zps_frame_round *pus
   if (round->total_nnz[member->rank] < push->total_nnz) round->total_nnz[member->rank] = push->total_nnz;
   if (deadline_ns > round->until_ns[member->rank]) round->until_ns[member->rank] = deadline_ns;
   if (deadline_ns < job->shard->next_deadline_ns) job->shard->next_deadline_ns = deadline_ns;
-  bool goes_on = note_presence(round, member->rank, push->is_absent) && is_admitted(round, member->rank, push);
+  bool goes_on =
+      (is_late || note_presence(round, member->rank, push->is_absent)) && is_admitted(round, member->rank, push);
   for (uint32_t i = 0; i < push->n_slices || !goes_on; i++) {
     if (goes_on && (goes_on = take_slice(round, member->rank, &push->slices[i], &how))) continue;
     if (!zps_shard_machine_wants_abort(round->machine, member->rank)) zps_reply_tombstone(member, tensor, push->step);
     return;
   }
+  zps_quorum_tell(round);
 }
 
 static void on_done(struct zps_member *member, const struct zps_frame_done *done) {
@@ -227,6 +236,7 @@ static void on_abort(struct zps_member *member, const struct zps_frame_abort *ab
   struct zps_shard_round *round = zps_shard_round_find(tensor, abort->step);
   if (round && round->machine->state == ZPS_SHARD_PUBLISHED && zps_pull_end(tensor, member->rank, abort->step, false))
     round = zps_shard_round_find(tensor, abort->step);
+  if (!round && tensor->quorum > 0) round = zps_quorum_begin(tensor, abort->step);
   if (round) {
     zps_shard_round_step(round, &(struct zps_shard_machine_event){.type = ZPS_SHARD_CANCEL,
                                                                   .rank = member->rank,
@@ -234,6 +244,7 @@ static void on_abort(struct zps_member *member, const struct zps_frame_abort *ab
                                                                   .text = abort->text,
                                                                   .blamed = abort->ranks,
                                                                   .n_blamed = abort->n_ranks});
+    if (!zps_shard_machine_over(round->machine)) zps_quorum_gave_up(round, member->rank);
   } else if (!zps_tensor_tombstone(tensor, abort->step)) { /* the others need not wait for what will not come */
     struct zps_frame_abort refused = zps_refusal(tensor->id, abort->step, abort->code);
     refused.n_ranks = abort->n_ranks > 0 ? abort->n_ranks : 1;
@@ -300,6 +311,9 @@ void zps_collect_frame(struct zps_shard *shard, const struct zps_frame *frame) {
       break;
     case ZPS_FRAME_ABORT:
       on_abort(member, &frame->u.abort);
+      break;
+    case ZPS_FRAME_CLOSED:
+      zps_quorum_decided(member, &frame->u.closed);
       break;
     case ZPS_FRAME_CREDIT:
       break;

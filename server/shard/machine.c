@@ -9,7 +9,7 @@
 #include "common/base/log.h"
 #include "common/base/text.h"
 
-enum slot { SLOT_NONE, SLOT_ANNOUNCED, SLOT_HERE };
+enum slot { SLOT_NONE, SLOT_ANNOUNCED, SLOT_HERE, SLOT_LATE };
 enum rank_flag {
   RANK_PUSHED = 1,
   RANK_DONE = 2,
@@ -17,7 +17,8 @@ enum rank_flag {
   RANK_IDLE = 8,
   RANK_APART = 16,
   RANK_TAKEN = 32,
-  RANK_PULLED = 64
+  RANK_PULLED = 64,
+  RANK_LATE = 128 /* the sum is made without it; with TAKEN: it was told all, or gives only */
 };
 
 static const char *const state_names[] = {
@@ -62,6 +63,9 @@ void zps_shard_machine_start(struct zps_shard_machine *machine, const struct zps
   machine->n_remote = 0;
   machine->n_awaited = machine->n_pulls = 0;
   machine->is_kept = config->is_kept;
+  machine->is_closed = machine->is_decided = machine->has_push = false;
+  machine->n_full = machine->n_out = machine->n_late = 0;
+  machine->close_ns = ZPS_NEVER;
   memset(machine->part_here, 0, machine->n_parts * sizeof machine->part_here[0]);
   memset(machine->rank_here, 0, machine->world * sizeof machine->rank_here[0]);
   memset(machine->part_reduced, 0, machine->n_parts + (size_t)machine->world * machine->n_parts + machine->world);
@@ -73,6 +77,16 @@ void zps_shard_machine_start(struct zps_shard_machine *machine, const struct zps
   }
   machine->n_reading = machine->n_needed;
   if (machine->n_parts == 0) set_state(machine, ZPS_SHARD_PUBLISHED);
+}
+
+static uint8_t *slot_of(const struct zps_shard_machine *machine, uint32_t part, uint32_t rank) {
+  return &machine->slots[(size_t)part * machine->world + rank];
+}
+
+static uint32_t count_slots(const struct zps_shard_machine *machine, uint32_t rank, enum slot slot) {
+  uint32_t n = 0;
+  for (uint32_t part = 0; part < machine->n_parts; part++) n += *slot_of(machine, part, rank) == slot;
+  return n;
 }
 
 bool zps_shard_machine_over(const struct zps_shard_machine *machine) {
@@ -92,12 +106,41 @@ bool zps_shard_machine_part_reduced(const struct zps_shard_machine *machine, uin
 }
 
 bool zps_shard_machine_gets_all(const struct zps_shard_machine *machine, uint32_t rank) {
-  return (machine->ranks[rank] & (RANK_PUSHED | RANK_GONE | RANK_IDLE | RANK_APART)) == RANK_PUSHED;
+  return (machine->ranks[rank] & (RANK_PUSHED | RANK_GONE | RANK_IDLE | RANK_APART | RANK_LATE)) == RANK_PUSHED;
+}
+
+/* It came late, and was told all sums. */
+static bool was_told(const struct zps_shard_machine *machine, uint32_t rank) {
+  return (machine->ranks[rank] & (RANK_GONE | RANK_APART | RANK_LATE | RANK_TAKEN)) == (RANK_LATE | RANK_TAKEN);
 }
 
 bool zps_shard_machine_reads(const struct zps_shard_machine *machine, uint32_t rank) {
-  return machine->state == ZPS_SHARD_PUBLISHED && machine->n_remote > 0 && zps_shard_machine_gets_all(machine, rank) &&
-         !(machine->ranks[rank] & RANK_DONE);
+  return machine->state == ZPS_SHARD_PUBLISHED && machine->n_remote > 0 &&
+         (zps_shard_machine_gets_all(machine, rank) || was_told(machine, rank)) && !(machine->ranks[rank] & RANK_DONE);
+}
+
+bool zps_shard_machine_is_late(const struct zps_shard_machine *machine, uint32_t rank) {
+  return machine->ranks[rank] & RANK_LATE;
+}
+
+bool zps_shard_machine_is_too_late(const struct zps_shard_machine *machine, uint32_t rank) {
+  return (machine->ranks[rank] & RANK_LATE) && (machine->ranks[rank] & (RANK_DONE | RANK_GONE));
+}
+
+bool zps_shard_machine_awaits(const struct zps_shard_machine *machine, uint32_t rank) {
+  return (machine->ranks[rank] & (RANK_PUSHED | RANK_DONE | RANK_GONE | RANK_LATE | RANK_TAKEN)) ==
+             (RANK_PUSHED | RANK_LATE) &&
+         count_slots(machine, rank, SLOT_NONE) == 0;
+}
+
+bool zps_shard_machine_only_gives(const struct zps_shard_machine *machine, uint32_t rank) {
+  return machine->ranks[rank] & RANK_APART;
+}
+
+uint32_t zps_shard_machine_count_late(const struct zps_shard_machine *machine) {
+  uint32_t n = 0;
+  for (uint32_t rank = 0; rank < machine->world; rank++) n += zps_shard_machine_is_late(machine, rank);
+  return n;
 }
 
 bool zps_shard_machine_has_pulled(const struct zps_shard_machine *machine, uint32_t rank) {
@@ -105,16 +148,12 @@ bool zps_shard_machine_has_pulled(const struct zps_shard_machine *machine, uint3
 }
 
 bool zps_shard_machine_keeps(const struct zps_shard_machine *machine) {
-  return machine->is_kept || machine->n_awaited > 0 || machine->n_pulls > 0;
+  return machine->is_kept || machine->n_awaited > 0 || machine->n_pulls > 0 || machine->n_late > 0;
 }
 
 bool zps_shard_machine_only_keeps(const struct zps_shard_machine *machine) {
-  return machine->state == ZPS_SHARD_PUBLISHED && (machine->is_kept || machine->n_awaited > 0) &&
+  return machine->state == ZPS_SHARD_PUBLISHED && (machine->is_kept || machine->n_awaited > 0 || machine->n_late > 0) &&
          machine->n_pulls == 0 && (machine->n_reading == 0 || machine->n_remote == 0);
-}
-
-static uint8_t *slot_of(const struct zps_shard_machine *machine, uint32_t part, uint32_t rank) {
-  return &machine->slots[(size_t)part * machine->world + rank];
 }
 
 bool zps_shard_machine_has(const struct zps_shard_machine *machine, uint32_t rank, uint32_t part) {
@@ -141,12 +180,6 @@ static struct zps_frame_abort *begin_abort(struct zps_shard_machine *machine, st
 
 static void name_rank(struct zps_frame_abort *abort, uint32_t rank) {
   if (abort->n_ranks < ZPS_WIRE_RANKS_MAX) abort->ranks[abort->n_ranks++] = rank;
-}
-
-static uint32_t count_slots(const struct zps_shard_machine *machine, uint32_t rank, enum slot slot) {
-  uint32_t n = 0;
-  for (uint32_t part = 0; part < machine->n_parts; part++) n += *slot_of(machine, part, rank) == slot;
-  return n;
 }
 
 static void expire(struct zps_shard_machine *machine, struct zps_shard_machine_actions *actions) {
@@ -189,14 +222,94 @@ static void expire(struct zps_shard_machine *machine, struct zps_shard_machine_a
   if (n_unread > NAMED_MAX) zps_text_add(abort->text, sizeof abort->text, " and %u more", n_unread - NAMED_MAX);
 }
 
-static void take_contribution(struct zps_shard_machine *machine, uint32_t part, uint32_t rank,
+/* ---- with a quorum ---- */
+
+static void expect_no_more(struct zps_shard_machine *machine, uint32_t rank) {
+  const uint8_t *const flags = &machine->ranks[rank];
+  if (*flags & (RANK_DONE | RANK_GONE)) return;
+  if (!(*flags & RANK_APART))
+    machine->n_reading--;
+  else if (!(*flags & RANK_PULLED))
+    machine->n_awaited--;
+}
+
+/* The sum will be made without it. */
+static void forget_contribution(struct zps_shard_machine *machine, uint32_t rank) {
+  machine->n_full -= machine->rank_here[rank] == machine->n_parts;
+  machine->n_here -= machine->rank_here[rank];
+  machine->rank_here[rank] = 0;
+  machine->n_out++;
+}
+
+/* From now on the rank is late. What it has announced is as good as announced too late. */
+static void be_late(struct zps_shard_machine *machine, uint32_t rank) {
+  expect_no_more(machine, rank);
+  machine->n_late += !(machine->ranks[rank] & (RANK_DONE | RANK_GONE));
+  machine->ranks[rank] = (uint8_t)((machine->ranks[rank] & ~RANK_TAKEN) | RANK_LATE);
+  for (uint32_t part = 0; part < machine->n_parts; part++) {
+    uint8_t *const slot = slot_of(machine, part, rank);
+    if (*slot != SLOT_NONE) *slot = SLOT_LATE;
+  }
+}
+
+/* The round waits for no rank from here on. Ranks give it up by their own deadlines. */
+static void close_round(struct zps_shard_machine *machine, struct zps_shard_machine_actions *actions) {
+  for (uint32_t rank = 0; rank < machine->world; rank++) {
+    if ((machine->ranks[rank] & (RANK_IDLE | RANK_LATE)) || machine->rank_here[rank] == machine->n_parts) continue;
+    be_late(machine, rank);
+  }
+  machine->is_closed = true;
+  machine->close_ns = machine->deadline_ns = ZPS_NEVER;
+  add_action(actions, ZPS_SHARD_CLOSE, ZPS_SHARD_NO_RANK, 0);
+  set_state(machine, ZPS_SHARD_REDUCING);
+}
+
+static void close_if_due(struct zps_shard_machine *machine, uint64_t now_ns,
+                         struct zps_shard_machine_actions *actions) {
+  if (machine->is_closed || machine->config.quorum == 0) return;
+  if (machine->n_full + machine->n_out == machine->n_needed) {
+    close_round(machine, actions);
+    return;
+  }
+  if (machine->is_decided || machine->n_full < machine->config.quorum) return;
+  if (machine->close_ns == ZPS_NEVER)
+    machine->close_ns =
+        machine->config.grace_ns < ZPS_NEVER - now_ns ? now_ns + machine->config.grace_ns : ZPS_NEVER - 1;
+  if (now_ns >= machine->close_ns || now_ns >= machine->deadline_ns) close_round(machine, actions);
+}
+
+/* The rank gives up or is gone. False: the round cannot close without it. */
+static bool leave_out(struct zps_shard_machine *machine, uint32_t rank, enum rank_flag why, uint64_t now_ns,
+                      struct zps_shard_machine_actions *actions) {
+  if (machine->config.quorum == 0 || machine->is_decided ||
+      machine->n_out + machine->config.quorum >= machine->n_needed)
+    return false;
+  forget_contribution(machine, rank);
+  be_late(machine, rank);
+  machine->n_late--;
+  machine->ranks[rank] |= why;
+  if (machine->n_full < machine->config.quorum) machine->close_ns = ZPS_NEVER;
+  add_action(actions, ZPS_SHARD_DROP, rank, 0);
+  close_if_due(machine, now_ns, actions);
+  return true;
+}
+
+/* ---- contributions ---- */
+
+static void take_contribution(struct zps_shard_machine *machine, const struct zps_shard_machine_event *event,
                               struct zps_shard_machine_actions *actions) {
+  const uint32_t part = event->part, rank = event->rank;
   *slot_of(machine, part, rank) = SLOT_HERE;
   machine->n_here++;
   machine->rank_here[rank]++;
   if ((machine->ranks[rank] & RANK_APART) && machine->rank_here[rank] == machine->n_parts) {
     machine->ranks[rank] |= RANK_TAKEN;
     add_action(actions, ZPS_SHARD_TAKEN, rank, 0);
+  }
+  if (machine->config.quorum > 0) {
+    machine->n_full += machine->rank_here[rank] == machine->n_parts;
+    close_if_due(machine, event->now_ns, actions);
+    return;
   }
   if (++machine->part_here[part] == machine->n_needed) add_action(actions, ZPS_SHARD_REDUCE, ZPS_SHARD_NO_RANK, part);
   if (machine->n_here == (uint64_t)machine->n_needed * machine->n_parts) set_state(machine, ZPS_SHARD_REDUCING);
@@ -216,8 +329,8 @@ static bool note_push(struct zps_shard_machine *machine, const struct zps_shard_
   }
   if (is_first && event->is_apart) {
     *flags |= RANK_APART;
-    machine->n_reading--;
-    if (!(*flags & RANK_PULLED)) machine->n_awaited++;
+    if (!(*flags & RANK_LATE)) machine->n_reading--;
+    if (!(*flags & (RANK_PULLED | RANK_LATE))) machine->n_awaited++;
   }
   *flags |= RANK_PUSHED;
   return true;
@@ -234,9 +347,15 @@ static void announced(struct zps_shard_machine *machine, const struct zps_shard_
     return;
   }
   if (!note_push(machine, event, actions)) return;
+  if (machine->ranks[event->rank] & RANK_LATE) {
+    *slot = SLOT_LATE;
+    return;
+  }
+  if (machine->config.quorum > 0 && !machine->has_push) machine->deadline_ns = ZPS_NEVER;
+  machine->has_push = true;
   if (event->deadline_ns < machine->deadline_ns) machine->deadline_ns = event->deadline_ns;
   if (event->is_here) {
-    take_contribution(machine, event->part, event->rank, actions);
+    take_contribution(machine, event, actions);
     return;
   }
   *slot = SLOT_ANNOUNCED;
@@ -245,8 +364,7 @@ static void announced(struct zps_shard_machine *machine, const struct zps_shard_
 
 static void landed(struct zps_shard_machine *machine, const struct zps_shard_machine_event *event,
                    struct zps_shard_machine_actions *actions) {
-  if (*slot_of(machine, event->part, event->rank) == SLOT_ANNOUNCED)
-    take_contribution(machine, event->part, event->rank, actions);
+  if (*slot_of(machine, event->part, event->rank) == SLOT_ANNOUNCED) take_contribution(machine, event, actions);
 }
 
 static void retire_if_read(struct zps_shard_machine *machine, struct zps_shard_machine_actions *actions) {
@@ -258,7 +376,8 @@ static void retire_if_read(struct zps_shard_machine *machine, struct zps_shard_m
 
 static void reduced(struct zps_shard_machine *machine, uint32_t part, bool is_here,
                     struct zps_shard_machine_actions *actions) {
-  if (machine->part_reduced[part] || machine->part_here[part] < machine->n_needed) return;
+  const bool is_due = machine->config.quorum > 0 ? machine->is_closed : machine->part_here[part] == machine->n_needed;
+  if (machine->part_reduced[part] || !is_due) return;
   machine->part_reduced[part] = 1;
   machine->n_remote += !is_here;
   add_action(actions, ZPS_SHARD_PUBLISH, ZPS_SHARD_NO_RANK, part);
@@ -269,7 +388,9 @@ static void reduced(struct zps_shard_machine *machine, uint32_t part, bool is_he
 static void stop_reading(struct zps_shard_machine *machine, uint32_t rank, enum rank_flag why,
                          struct zps_shard_machine_actions *actions) {
   if (!(machine->ranks[rank] & (RANK_DONE | RANK_GONE))) {
-    if (!(machine->ranks[rank] & RANK_APART))
+    if ((machine->ranks[rank] & (RANK_LATE | RANK_TAKEN)) == RANK_LATE)
+      machine->n_late--;
+    else if (!(machine->ranks[rank] & RANK_APART))
       machine->n_reading--;
     else if (!(machine->ranks[rank] & RANK_PULLED))
       machine->n_awaited--;
@@ -293,10 +414,60 @@ static void pulled(struct zps_shard_machine *machine, struct zps_shard_machine_a
 
 static void forget(struct zps_shard_machine *machine, struct zps_shard_machine_actions *actions) {
   for (uint32_t rank = 0; rank < machine->world; rank++)
-    if (machine->ranks[rank] & RANK_APART) machine->ranks[rank] |= RANK_DONE;
-  machine->n_awaited = 0;
+    if ((machine->ranks[rank] & RANK_APART) || (machine->ranks[rank] & (RANK_LATE | RANK_TAKEN)) == RANK_LATE)
+      machine->ranks[rank] |= RANK_DONE;
+  machine->n_awaited = machine->n_late = 0;
   machine->is_kept = false;
   retire_if_read(machine, actions);
+}
+
+/* A late rank was told all sums, or, where it only gives, that there is nothing more to give. */
+static void told(struct zps_shard_machine *machine, uint32_t rank, struct zps_shard_machine_actions *actions) {
+  if (!zps_shard_machine_awaits(machine, rank)) return;
+  machine->n_late--;
+  *((machine->ranks[rank] & RANK_APART) ? &machine->n_awaited : &machine->n_reading) += 1;
+  machine->ranks[rank] |= RANK_TAKEN;
+  retire_if_read(machine, actions);
+}
+
+static bool is_in(const uint8_t *bits, uint32_t rank) {
+  return bits[rank / 8] >> rank % 8 & 1;
+}
+
+/* An earlier epoch has decided, and all ranks that know say the same. */
+static void decided(struct zps_shard_machine *machine, const struct zps_shard_machine_event *event,
+                    struct zps_shard_machine_actions *actions) {
+  bool agrees = machine->config.quorum > 0;
+  uint32_t missing = ZPS_SHARD_NO_RANK, n_in = 0;
+  for (uint32_t rank = 0; rank < machine->world; rank++) {
+    const bool is_late = is_in(event->late, rank);
+    n_in += !is_late && !(machine->ranks[rank] & RANK_IDLE);
+    if (machine->ranks[rank] & RANK_IDLE)
+      agrees &= !is_late;
+    else if (machine->is_decided || machine->is_closed)
+      agrees &= is_late == zps_shard_machine_is_late(machine, rank);
+    else if (!is_late && zps_shard_machine_is_late(machine, rank))
+      missing = rank;
+  }
+  agrees &= n_in >= machine->config.quorum;
+  if (!agrees || missing != ZPS_SHARD_NO_RANK) {
+    struct zps_frame_abort *abort = begin_abort(machine, actions, agrees ? ZPS_ERR_SERVER_LOST : ZPS_ERR_PROTOCOL);
+    zps_text_add(abort->text, sizeof abort->text,
+                 agrees ? "a server was lost, and rank %u does not push again"
+                        : "rank %u and others differ in the ranks that are late",
+                 agrees ? missing : event->rank);
+    name_rank(abort, agrees ? missing : event->rank);
+    return;
+  }
+  if (machine->is_decided || machine->is_closed) return;
+  machine->is_decided = true;
+  machine->close_ns = ZPS_NEVER;
+  for (uint32_t rank = 0; rank < machine->world; rank++) {
+    if (!is_in(event->late, rank) || (machine->ranks[rank] & RANK_LATE)) continue;
+    forget_contribution(machine, rank);
+    be_late(machine, rank);
+  }
+  close_if_due(machine, 0, actions);
 }
 
 /* A rank that pulls has nothing to read but by its pull, which ends by itself; one that gave apart and has not pulled
@@ -325,10 +496,12 @@ static void name_blamed(struct zps_frame_abort *abort, const struct zps_shard_ma
 
 static void gone(struct zps_shard_machine *machine, const struct zps_shard_machine_event *event,
                  struct zps_shard_machine_actions *actions) {
-  if (count_slots(machine, event->rank, SLOT_HERE) == machine->n_parts) {
+  const bool is_late = zps_shard_machine_is_late(machine, event->rank);
+  if (is_late || count_slots(machine, event->rank, SLOT_HERE) == machine->n_parts) {
     stop_reading(machine, event->rank, RANK_GONE, actions);
     return;
   }
+  if (leave_out(machine, event->rank, RANK_GONE, event->now_ns, actions)) return;
   machine->ranks[event->rank] |= RANK_GONE;
   struct zps_frame_abort *abort = begin_abort(machine, actions, event->code);
   zps_text_add(abort->text, sizeof abort->text, "rank %u is needed and gone: %s", event->rank, event->text);
@@ -337,10 +510,12 @@ static void gone(struct zps_shard_machine *machine, const struct zps_shard_machi
 
 static void cancel(struct zps_shard_machine *machine, const struct zps_shard_machine_event *event,
                    struct zps_shard_machine_actions *actions) {
-  if (machine->state == ZPS_SHARD_PUBLISHED) { /* the others have all they need */
+  const bool is_late = zps_shard_machine_is_late(machine, event->rank);
+  if (machine->state == ZPS_SHARD_PUBLISHED || machine->is_closed || is_late) { /* the others have all they need */
     stop_reading(machine, event->rank, RANK_DONE, actions);
     return;
   }
+  if (leave_out(machine, event->rank, RANK_DONE, event->now_ns, actions)) return;
   struct zps_frame_abort *abort = begin_abort(machine, actions, event->code);
   zps_text_add(abort->text, sizeof abort->text, "rank %u gave it up: %s", event->rank, event->text);
   name_blamed(abort, event);
@@ -363,7 +538,8 @@ void zps_shard_machine_step(struct zps_shard_machine *machine, const struct zps_
   if (zps_shard_machine_over(machine)) return;
   const bool is_of_rank = event->type == ZPS_SHARD_ANNOUNCED || event->type == ZPS_SHARD_LANDED ||
                           event->type == ZPS_SHARD_DONE || event->type == ZPS_SHARD_GONE ||
-                          event->type == ZPS_SHARD_CANCEL || event->type == ZPS_SHARD_PULL;
+                          event->type == ZPS_SHARD_CANCEL || event->type == ZPS_SHARD_PULL ||
+                          event->type == ZPS_SHARD_DECIDED || event->type == ZPS_SHARD_TOLD;
   if (is_of_rank && zps_shard_machine_rank_gone(machine, event->rank)) return;
   switch (event->type) {
     case ZPS_SHARD_ANNOUNCED:
@@ -396,7 +572,14 @@ void zps_shard_machine_step(struct zps_shard_machine *machine, const struct zps_
     case ZPS_SHARD_FAIL:
       fail(machine, event, actions);
       break;
+    case ZPS_SHARD_DECIDED:
+      decided(machine, event, actions);
+      break;
+    case ZPS_SHARD_TOLD:
+      told(machine, event->rank, actions);
+      break;
     case ZPS_SHARD_TICK:
+      close_if_due(machine, event->now_ns, actions);
       if (machine->state < ZPS_SHARD_PUBLISHED && event->now_ns >= machine->deadline_ns) expire(machine, actions);
       break;
   }

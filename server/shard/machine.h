@@ -7,6 +7,11 @@
  * The states are the round's; partitions go ahead one by one inside it, so a partition may be published while others
  * still collect. No clock, no network, no memory but its own: zps_shard_machine_step() takes an event and says what to
  * do. Partitions are positions among those this server owns; texts and frames use their numbers in the tensor.
+ *
+ * With a quorum no partition is summed before the round closes. It closes when all ranks have contributed, when the
+ * grace is over since `quorum` ranks have, or at the deadline if they have. The other ranks are late: their bytes are
+ * dropped, and they get the sum when they come. Ranks may know the set from an earlier epoch (DECIDED); then the round
+ * closes when these ranks have contributed.
  */
 #ifndef ZPS_SERVER_SHARD_MACHINE_H
 #define ZPS_SERVER_SHARD_MACHINE_H
@@ -22,8 +27,8 @@ enum zps_shard_machine_state {
 };
 
 enum zps_shard_machine_event_type {
-  ZPS_SHARD_ANNOUNCED, /* rank, part, is_here (inline or empty), is_apart, deadline_ns */
-  ZPS_SHARD_LANDED,    /* rank, part: the bytes that a READ asked for */
+  ZPS_SHARD_ANNOUNCED, /* rank, part, is_here (inline or empty), is_apart, deadline_ns; with a quorum: now_ns */
+  ZPS_SHARD_LANDED,    /* rank, part: the bytes that a READ asked for; with a quorum: now_ns */
   ZPS_SHARD_REDUCED,   /* part, is_here (its sum goes to the ranks inline) */
   ZPS_SHARD_DONE,      /* rank */
   ZPS_SHARD_GONE,      /* rank, code, text, blamed */
@@ -33,6 +38,8 @@ enum zps_shard_machine_event_type {
   ZPS_SHARD_FORGET,    /* the sums are kept no longer for pulls to come */
   ZPS_SHARD_FAIL,      /* rank (or ZPS_SHARD_NO_RANK), code, text: it cannot go on here */
   ZPS_SHARD_TICK,      /* now_ns */
+  ZPS_SHARD_DECIDED,   /* rank, late: it knows the late ranks of the step, from an earlier epoch */
+  ZPS_SHARD_TOLD,      /* rank, which is late: it was told all sums, or, if it only gives, TAKEN */
 };
 
 #define ZPS_SHARD_NO_RANK UINT32_MAX
@@ -48,12 +55,15 @@ struct zps_shard_machine_event {
   const char *text;
   const uint32_t *blamed; /* CANCEL, GONE, FAIL: the ranks that are the cause; none: this one */
   uint32_t n_blamed;
+  const uint8_t *late; /* DECIDED: a bit for each rank, of `world` of them */
 };
 
 enum zps_shard_machine_action_type {
   ZPS_SHARD_READ,    /* rank, part: fetch the bytes, then LANDED */
   ZPS_SHARD_REDUCE,  /* part: all contributions are here; sum them, then REDUCED */
   ZPS_SHARD_TAKEN,   /* rank: all that it gave apart is here */
+  ZPS_SHARD_DROP,    /* rank: its contribution will not be in the sum; free it */
+  ZPS_SHARD_CLOSE,   /* the late ranks are known; free what they gave, and sum all partitions */
   ZPS_SHARD_PUBLISH, /* part: tell the ranks that are still there */
   ZPS_SHARD_RETIRE,  /* the last action: no rank needs the round any more */
   ZPS_SHARD_ABORT,   /* the last action: send `abort` to the ranks for which zps_shard_machine_wants_abort() */
@@ -76,6 +86,8 @@ struct zps_shard_machine_config { /* strings and arrays are borrowed until the r
   const uint32_t *partitions; /* n_parts numbers */
   const uint8_t *idle;        /* by rank: it has no part in the tensor's rounds; NULL: all have */
   bool is_kept;               /* the sums stay until FORGET, whoever has them */
+  uint32_t quorum;            /* ranks that can close the round; 0: all are needed */
+  uint64_t grace_ns;          /* how long the others have from then on */
 };
 
 struct zps_shard_machine {
@@ -91,6 +103,13 @@ struct zps_shard_machine {
   uint32_t n_awaited;   /* ranks that gave apart and have not pulled */
   uint32_t n_pulls;     /* under way */
   bool is_kept;         /* sums are retained by configuration, and not forgotten yet */
+  bool is_closed;       /* with a quorum: it is known who is late */
+  bool is_decided;      /* an earlier epoch has decided who is late; the round closes when the other ranks are here */
+  bool has_push;        /* with a quorum: `deadline_ns` is of ranks that pushed, and not of words ahead of pushes */
+  uint32_t n_full;      /* with a quorum: ranks whose whole contribution is here */
+  uint32_t n_out;       /* with a quorum: ranks that cannot be in the sum any more */
+  uint32_t n_late;      /* late ranks that have not been told all sums, and may still come */
+  uint64_t close_ns;    /* end of the grace; ZPS_NEVER: the quorum is not here, or the round is closed */
   uint32_t *part_here;  /* contributions per partition */
   uint32_t *rank_here;  /* contributions per rank */
   uint8_t *part_reduced;
@@ -120,6 +139,15 @@ bool zps_shard_machine_has_pulled(const struct zps_shard_machine *machine, uint3
 bool zps_shard_machine_keeps(const struct zps_shard_machine *machine);
 /* The round is over but for sums that may still be pulled. */
 bool zps_shard_machine_only_keeps(const struct zps_shard_machine *machine);
+/* With a quorum: the sum is made, or will be made, without the rank. */
+bool zps_shard_machine_is_late(const struct zps_shard_machine *machine, uint32_t rank);
+/* A late rank that gets no sum any more: it gave up, or its sum is forgotten. */
+bool zps_shard_machine_is_too_late(const struct zps_shard_machine *machine, uint32_t rank);
+/* A late rank that has announced all, and was not told anything. */
+bool zps_shard_machine_awaits(const struct zps_shard_machine *machine, uint32_t rank);
+/* The rank gives its contribution apart. */
+bool zps_shard_machine_only_gives(const struct zps_shard_machine *machine, uint32_t rank);
+uint32_t zps_shard_machine_count_late(const struct zps_shard_machine *machine);
 /* The rank has announced its contribution to the partition. */
 bool zps_shard_machine_has(const struct zps_shard_machine *machine, uint32_t rank, uint32_t part);
 bool zps_shard_machine_part_reduced(const struct zps_shard_machine *machine, uint32_t part);

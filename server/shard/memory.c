@@ -16,8 +16,11 @@
  * the same halves hold for it by itself, of what its links and tensors leave. When nothing of its own is about to be
  * freed, its round fails with the two numbers.
  *
- * In each round, contributions are read a few partitions ahead of the sums, as far as keeps the links busy, and no
- * farther: so what a server holds for a round is its sums and READ_AHEAD_BYTES, however many ranks push.
+ * Rounds with a quorum hold all that ranks push until they close: their oldest one may use all of the limit, whatever
+ * the partition.
+ *
+ * In each other round, contributions are read a few partitions ahead of the sums, as far as keeps the links busy, and
+ * no farther: so what a server holds for a round is its sums and READ_AHEAD_BYTES, however many ranks push.
  */
 #include "server/shard/memory.h"
 
@@ -56,6 +59,7 @@ static const struct zps_shard_round *oldest_of(const struct zps_shard *shard, co
 /* Of the job's rounds; `job` NULL: of all. */
 static bool is_oldest_of(const struct zps_shard *shard, const struct zps_job *job, const struct zps_shard_wait *wait) {
   if (oldest_of(shard, job) != wait->round) return false;
+  if (wait->round->tensor->quorum > 0) return true;
   for (uint32_t part = 0; part < wait->memory.part; part++)
     if (!zps_shard_machine_part_reduced(wait->round->machine, part)) return false;
   return true;
@@ -63,6 +67,7 @@ static bool is_oldest_of(const struct zps_shard *shard, const struct zps_job *jo
 
 static bool is_far_ahead(const struct zps_shard_wait *wait) {
   struct zps_shard_round *round = wait->round;
+  if (round->tensor->quorum > 0) return false; /* nothing is summed before all is read */
   const uint64_t some_parts = READ_AHEAD_PARTS * wait->memory.len_bytes * round->machine->world;
   const uint64_t most = some_parts > READ_AHEAD_BYTES ? some_parts : READ_AHEAD_BYTES;
   if (!wait->is_push || round->unsummed_bytes + wait->memory.len_bytes <= most) return false;

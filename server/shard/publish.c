@@ -7,6 +7,7 @@
 #include "common/base/moment.h"
 #include "common/codec/join.h"
 #include "server/shard/job.h"
+#include "server/shard/quorum.h"
 #include "server/shard/round.h"
 #include "server/shard/shard_impl.h"
 #include "server/shard/sum.h"
@@ -138,11 +139,13 @@ static void publish(struct zps_shard_round *round) {
                                           .sums = round->sums,
                                           .parts = round->ready,
                                           .n_parts = round->n_ready});
-  for (uint32_t i = 0; i < round->n_ready && !zps_shard_machine_keeps(round->machine); i++) {
-    struct zps_shard_sum **sum_p = &round->sums[round->ready[i]];
-    if (zps_publish_is_small(*sum_p)) zps_shard_sum_unref(sum_p);
-  }
+  const uint32_t n_ready = round->n_ready;
   round->n_ready = 0;
+  if (!zps_shard_machine_over(round->machine)) zps_quorum_tell(round);
+  for (uint32_t i = 0; i < n_ready && !zps_shard_machine_keeps(round->machine); i++) {
+    struct zps_shard_sum **sum_p = &round->sums[round->ready[i]];
+    if (*sum_p && zps_publish_is_small(*sum_p)) zps_shard_sum_unref(sum_p);
+  }
 }
 
 void zps_publish_forget(struct zps_shard_round *round) {

@@ -9,6 +9,7 @@
 #include "common/codec/runs.h"
 #include "server/shard/job.h"
 #include "server/shard/publish.h"
+#include "server/shard/quorum.h"
 #include "server/shard/quota.h"
 #include "server/shard/round.h"
 #include "server/shard/shard_impl.h"
@@ -175,6 +176,7 @@ static void forget(struct zps_shard_round *round) {
 
 /* How many sums that wait for pulls the tensor may have. */
 static uint32_t kept_of(const struct zps_tensor *tensor) {
+  if (tensor->quorum > 0) return ZPS_SHARD_KEPT_LATE;
   return tensor->staleness < ZPS_SHARD_KEPT ? ZPS_SHARD_KEPT : tensor->staleness + 1;
 }
 
@@ -349,6 +351,10 @@ static bool check(struct zps_member *member, const struct zps_tensor *tensor, co
   }
   if (tensor->idle && tensor->idle[member->rank]) {
     zps_reply_text(member, asked, tensor, ZPS_ERR_PROTOCOL, "this rank has no part in it, so it has nothing to pull");
+    return false;
+  }
+  if (tensor->quorum > 0) {
+    zps_reply_text(member, asked, tensor, ZPS_ERR_PROTOCOL, "a tensor with a quorum has no pulls apart");
     return false;
   }
   if (!asked->is_seek || (tensor->staleness > 0 && frame->age_max <= tensor->staleness)) return true;

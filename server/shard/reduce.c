@@ -285,7 +285,9 @@ static void take_contributions(struct zps_reduce_task *task, const struct zps_sh
   for (unsigned absent = 0; absent <= by_presence; absent++) {
     for (uint32_t rank = 0; rank < tensor->job->world; rank++) {
       struct zps_contribution **slot = zps_shard_round_slot(round, part, rank);
-      if (!*slot || (by_presence && (round->presence[rank] == ZPS_SHARD_ABSENT) != absent)) continue;
+      if (!*slot || zps_shard_machine_is_late(round->machine, rank) ||
+          (by_presence && (round->presence[rank] == ZPS_SHARD_ABSENT) != absent))
+        continue;
       task->contributions[task->n++] = *slot;
       *slot = NULL;
     }
@@ -347,17 +349,22 @@ uint64_t zps_reduce_sum_bytes(const struct zps_tensor *tensor, uint32_t part, ui
                                tensor->value_codec);
 }
 
-void zps_reduce_start(struct zps_shard_round *round, uint32_t part) {
+bool zps_reduce_is_small(const struct zps_shard_round *round, uint32_t part) {
+  return round->parts[part].wait.memory.len_bytes <= ZPS_WIRE_INLINE_MAX;
+}
+
+void zps_reduce_begin(struct zps_shard_round *round, uint32_t part) {
   const struct zps_tensor *tensor = round->tensor;
   uint64_t nnz = 0;
   for (uint32_t rank = 0; rank < tensor->job->world; rank++) {
     const struct zps_contribution *contribution = *zps_shard_round_slot(round, part, rank);
-    nnz += contribution ? contribution->nnz : 0;
+    nnz += contribution && contribution->is_here ? contribution->nnz : 0;
   }
   struct zps_part_run *part_run = &round->parts[part];
   const uint64_t len_bytes = zps_reduce_sum_bytes(tensor, part, nnz);
   part_run->wait = (struct zps_shard_wait){
       .round = round, .memory = {.part = part, .len_bytes = len_bytes, .buf_p = &part_run->result, .granted = submit}};
+  round->n_small += zps_reduce_is_small(round, part);
   zps_shard_memory_want(tensor->job->shard, &part_run->wait);
 }
 

@@ -2,6 +2,7 @@
 #ifndef ZPS_SERVER_SHARD_REDUCE_H
 #define ZPS_SERVER_SHARD_REDUCE_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "common/base/err.h"
@@ -13,7 +14,9 @@ struct zps_tensor;
 
 /* What is asked for, for the sum of contributions of `nnz` rows: it is kept until the round is over, if it is large. */
 uint64_t zps_reduce_sum_bytes(const struct zps_tensor *tensor, uint32_t part, uint64_t nnz);
-void zps_reduce_start(struct zps_shard_round *round, uint32_t part);
+void zps_reduce_begin(struct zps_shard_round *round, uint32_t part);
+/* By the most that the sum can take, once it has begun. */
+bool zps_reduce_is_small(const struct zps_shard_round *round, uint32_t part);
 /* Makes the sums that are too small for the pool. */
 void zps_reduce_run_small(struct zps_shard *shard);
 /* The round does not wait for the sum any more. */

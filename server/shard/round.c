@@ -13,6 +13,7 @@
 #include "server/shard/job.h"
 #include "server/shard/publish.h"
 #include "server/shard/pull.h"
+#include "server/shard/quorum.h"
 #include "server/shard/quota.h"
 #include "server/shard/reduce.h"
 #include "server/shard/shard_impl.h"
@@ -92,6 +93,7 @@ static void round_free(struct zps_shard_round *round) {
   free(round->slots);
   free(round->nnz);
   free(round->ready);
+  free(round->late_parts);
   free(round->total_nnz);
   free(round->first_push_ns);
   free(round->until_ns);
@@ -116,12 +118,13 @@ static zps_err_t round_create(struct zps_tensor *tensor, struct zps_shard_round 
   round->slots = calloc(n_slots ? n_slots : 1, sizeof(void *));
   round->nnz = calloc(n_slots ? n_slots : 1, sizeof round->nnz[0]);
   round->ready = calloc(n_parts ? n_parts : 1, sizeof round->ready[0]);
+  round->late_parts = tensor->quorum > 0 ? calloc(n_parts ? n_parts : 1, sizeof round->late_parts[0]) : NULL;
   round->total_nnz = calloc(world, sizeof round->total_nnz[0]);
   round->first_push_ns = calloc(world, sizeof round->first_push_ns[0]);
   round->until_ns = calloc(world, sizeof round->until_ns[0]);
   round->presence = calloc(world, sizeof round->presence[0]);
   if (!round->parts || !round->sums || !round->slots || !round->nnz || !round->ready || !round->total_nnz ||
-      !round->first_push_ns || !round->until_ns || !round->presence ||
+      !round->first_push_ns || !round->until_ns || !round->presence || (tensor->quorum > 0 && !round->late_parts) ||
       zps_shard_machine_create(world, n_parts, &round->machine) != ZPS_OK) {
     round_free(round);
     return zps_fail(error, ZPS_ERR_NOMEM, "the server is out of memory");
@@ -154,7 +157,9 @@ zps_err_t zps_shard_round_open(struct zps_tensor *tensor, uint64_t step, uint64_
                                                                              .step = step,
                                                                              .partitions = tensor->partitions,
                                                                              .idle = tensor->idle,
-                                                                             .is_kept = tensor->staleness > 0});
+                                                                             .is_kept = tensor->staleness > 0,
+                                                                             .quorum = tensor->quorum,
+                                                                             .grace_ns = tensor->grace_ns});
   round->age = shard->next_age++;
   round->n_ready = round->n_small = round->n_in_order = 0;
   round->unsummed_bytes = round->sums_bytes = 0;
@@ -273,11 +278,18 @@ void zps_shard_round_bury(struct zps_shard *shard) {
 static void read_done(struct zps_bulk_read *read, zps_err_t code) {
   struct zps_contribution *contribution = read->ctx;
   struct zps_shard_round *round = contribution->round;
+  if (round && zps_shard_machine_is_late(round->machine, contribution->rank)) {
+    zps_quorum_landed(contribution, code == ZPS_ERR_PEER_LOST);
+    return;
+  }
   if (round && code == ZPS_OK) {
     contribution->is_here = true;
     round->tensor->sums.bytes_in += contribution->len_bytes;
-    zps_shard_round_step(round, &(struct zps_shard_machine_event){
-                                    .type = ZPS_SHARD_LANDED, .rank = contribution->rank, .part = contribution->part});
+    zps_shard_round_step(round,
+                         &(struct zps_shard_machine_event){.type = ZPS_SHARD_LANDED,
+                                                           .rank = contribution->rank,
+                                                           .part = contribution->part,
+                                                           .now_ns = round->tensor->quorum > 0 ? zps_clock_ns() : 0});
     return;
   }
   if (round) {
@@ -338,11 +350,6 @@ static void send_taken(struct zps_shard_round *round, uint32_t rank) {
   zps_member_send(&round->tensor->job->members[rank], &frame);
 }
 
-/* By the most that its sum can take. */
-static bool will_be_small(const struct zps_shard_round *round, uint32_t part) {
-  return round->parts[part].wait.memory.len_bytes <= ZPS_WIRE_INLINE_MAX;
-}
-
 static void act(struct zps_shard_round *round, const struct zps_shard_machine_action *action,
                 struct zps_frame_abort *abort) {
   struct zps_tensor *tensor = round->tensor;
@@ -351,11 +358,16 @@ static void act(struct zps_shard_round *round, const struct zps_shard_machine_ac
       start_read(round, action->rank, action->part);
       break;
     case ZPS_SHARD_REDUCE:
-      zps_reduce_start(round, action->part);
-      round->n_small += will_be_small(round, action->part);
+      zps_reduce_begin(round, action->part);
+      break;
+    case ZPS_SHARD_DROP:
+      zps_quorum_drop(round, action->rank);
+      break;
+    case ZPS_SHARD_CLOSE:
+      zps_quorum_close(round);
       break;
     case ZPS_SHARD_PUBLISH:
-      round->n_small -= will_be_small(round, action->part);
+      round->n_small -= zps_reduce_is_small(round, action->part);
       zps_publish_part(round, action->part);
       zps_pulls_answer(round, action->part);
       zps_pulls_limit(round);
@@ -365,8 +377,8 @@ static void act(struct zps_shard_round *round, const struct zps_shard_machine_ac
       break;
     case ZPS_SHARD_RETIRE:
       zps_publish_all(round);
-      /* With staleness the round was retained, and the time says nothing of publishing. */
-      if (!tensor->staleness) tensor->sums.publish_ns += zps_clock_ns() - round->published_ns;
+      /* With staleness or a quorum the round was retained, and the time says nothing of publishing. */
+      if (!tensor->staleness && !tensor->quorum) tensor->sums.publish_ns += zps_clock_ns() - round->published_ns;
       round_close(round, NULL);
       break;
     case ZPS_SHARD_ABORT:
@@ -384,6 +396,8 @@ bool zps_shard_round_step(struct zps_shard_round *round, const struct zps_shard_
   const enum zps_shard_machine_state after = round->machine->state;
   if (before == ZPS_SHARD_COLLECTING && after != before) round->collected_ns = zps_clock_ns();
   for (unsigned i = 0; i < actions.n; i++) act(round, &actions.list[i], &actions.abort);
+  if (round->machine->close_ns < round->tensor->job->shard->next_deadline_ns)
+    round->tensor->job->shard->next_deadline_ns = round->machine->close_ns;
   return !zps_shard_machine_over(round->machine);
 }
 

@@ -64,6 +64,7 @@ struct zps_shard_round {
   struct zps_contribution **slots; /* [part * world + rank] */
   uint32_t *nnz;                   /* [part * world + rank] */
   uint32_t *ready;                 /* parts to publish */
+  uint32_t *late_parts;            /* all parts, for a late rank; NULL: the tensor has no quorum */
   uint32_t n_ready;
   uint32_t n_small;                    /* sums that are due and will be small */
   uint32_t n_in_order;                 /* parts from the first on that are summed, as far as memory.c knows */

@@ -58,8 +58,9 @@ static void check_deadlines(struct zps_shard *shard, uint64_t now_ns) {
     younger = round->younger;
     if (!zps_shard_round_step(round, &(struct zps_shard_machine_event){.type = ZPS_SHARD_TICK, .now_ns = now_ns}))
       continue;
-    const uint64_t next_ns =
-        round->machine->state < ZPS_SHARD_PUBLISHED ? round->machine->deadline_ns : zps_overdue_look(round, now_ns);
+    const uint64_t due_ns =
+        round->machine->close_ns < round->machine->deadline_ns ? round->machine->close_ns : round->machine->deadline_ns;
+    const uint64_t next_ns = round->machine->state < ZPS_SHARD_PUBLISHED ? due_ns : zps_overdue_look(round, now_ns);
     if (next_ns < shard->next_deadline_ns) shard->next_deadline_ns = next_ns;
   }
 }
@@ -143,6 +144,18 @@ static uint64_t on_tick(void *ctx, uint64_t now_ns) {
   return next_ns < shard->next_deadline_ns ? next_ns : shard->next_deadline_ns;
 }
 
+static bool any_round(const struct zps_job *jobs) {
+  for (const struct zps_job *job = jobs; job; job = job->next)
+    if (job->n_rounds > 0) return true;
+  return false;
+}
+
+/* While rounds are in flight: ranks read their sums. */
+static bool is_read(void *ctx) {
+  const struct zps_shard *shard = ctx;
+  return any_round(shard->jobs) || any_round(shard->lingering);
+}
+
 /* ---- life ---- */
 
 const struct zps_net_info *zps_shard_net_info(const struct zps_shard *shard) {
@@ -170,8 +183,12 @@ zps_err_t zps_shard_create(const struct zps_shard_config *config, struct zps_sha
                                      .memory_limit_bytes = config->memory_limit_bytes,
                                      .memory_cache_bytes = config->memory_limit_bytes / 2};
   engine.net.max_msg = ZPS_WIRE_MESSAGE_MAX;
-  const struct zps_engine_handler handler = {
-      .ctx = shard, .find_link = find_link, .on_frame = on_frame, .on_peer_error = on_peer_error, .on_tick = on_tick};
+  const struct zps_engine_handler handler = {.ctx = shard,
+                                             .find_link = find_link,
+                                             .on_frame = on_frame,
+                                             .on_peer_error = on_peer_error,
+                                             .on_tick = on_tick,
+                                             .is_read = is_read};
   code = zps_engine_create(&engine, &handler, &shard->engine, error);
   if (code != ZPS_OK) goto err_free;
   shard->net = zps_engine_net(shard->engine);

@@ -44,7 +44,9 @@ struct zps_tensor_stats {
                             share     by partitions (definition 8, of servers and single steps) */
   uint64_t union_rows_max_part;               /* union rows of this server's heaviest partition, accumulated */
   uint64_t collect_ns, reduce_ns, publish_ns; /* first push -> all here; summing; first result -> all ranks done */
-  const uint64_t *lag_ns; /* per rank: how long after the first rank its push came, summed over rounds */
+  const uint64_t *lag_ns; /* per rank: how long after the first rank its push came, or the round closed without it,
+                             summed over rounds */
+  const uint64_t *late;   /* per rank: rounds that a quorum closed without it */
   uint32_t world;
 };
 

@@ -14,8 +14,9 @@ zps_err_t zps_sums_init(struct zps_tensor *tensor) {
   struct zps_tensor_sums *sums = &tensor->sums;
   sums->total_nnz = calloc(world, sizeof sums->total_nnz[0]);
   sums->lag_ns = calloc(world, sizeof sums->lag_ns[0]);
+  sums->late = calloc(world, sizeof sums->late[0]);
   sums->since_ns = zps_clock_ns();
-  return sums->total_nnz && sums->lag_ns ? ZPS_OK : ZPS_ERR_NOMEM;
+  return sums->total_nnz && sums->lag_ns && sums->late ? ZPS_OK : ZPS_ERR_NOMEM;
 }
 
 zps_err_t zps_sums_place(struct zps_tensor *tensor) {
@@ -48,6 +49,7 @@ void zps_sums_fini(struct zps_tensor *tensor) {
   free(sums->part_union);
   free(sums->total_nnz);
   free(sums->lag_ns);
+  free(sums->late);
   *sums = (struct zps_tensor_sums){0};
 }
 
@@ -83,8 +85,16 @@ void zps_sums_add(struct zps_tensor *tensor, const struct zps_shard_round *round
   }
   for (uint32_t rank = 0; rank < world; rank++) {
     sums->total_nnz[rank] += round->total_nnz[rank];
-    if (round->first_push_ns[rank]) sums->lag_ns[rank] += round->first_push_ns[rank] - round->opened_ns;
+    if (zps_shard_machine_is_late(round->machine, rank))
+      sums->lag_ns[rank] += round->collected_ns - round->opened_ns; /* the others waited so long for it */
+    else if (round->first_push_ns[rank])
+      sums->lag_ns[rank] += round->first_push_ns[rank] - round->opened_ns;
   }
+}
+
+void zps_sums_note_late(struct zps_tensor *tensor, const struct zps_shard_round *round) {
+  for (uint32_t rank = 0; rank < tensor->job->world; rank++)
+    tensor->sums.late[rank] += zps_shard_machine_is_late(round->machine, rank);
 }
 
 /* Zen's definition 8, as far as this server sees it. */
@@ -127,6 +137,7 @@ void zps_sums_visit(const struct zps_tensor *tensor, void (*visit)(void *ctx, co
                                    .reduce_ns = sums->reduce_ns,
                                    .publish_ns = sums->publish_ns,
                                    .lag_ns = sums->lag_ns,
+                                   .late = sums->late,
                                    .world = tensor->job->world};
   memcpy(stats.name, tensor->name, sizeof stats.name);
   for (uint32_t part = 0; part < tensor->parts_here; part++)

@@ -15,6 +15,7 @@ struct zps_tensor_sums {
   uint64_t *rows;               /* [part * world + rank] */
   uint64_t *part_union;         /* by part */
   uint64_t *total_nnz, *lag_ns; /* by rank */
+  uint64_t *late;               /* by rank: rounds that closed without it */
 };
 
 /* Makes the counts of ranks and of all. */
@@ -26,6 +27,8 @@ void zps_sums_move(struct zps_tensor *tensor, const uint32_t *partitions, uint32
 void zps_sums_fini(struct zps_tensor *tensor);
 /* The round's results are all published. */
 void zps_sums_add(struct zps_tensor *tensor, const struct zps_shard_round *round);
+/* The round closes: its late ranks are known. */
+void zps_sums_note_late(struct zps_tensor *tensor, const struct zps_shard_round *round);
 void zps_sums_visit(const struct zps_tensor *tensor, void (*visit)(void *ctx, const struct zps_tensor_stats *stats),
                     void *ctx);
 

@@ -7,6 +7,7 @@
 
 #include "common/base/text.h"
 #include "server/shard/job.h"
+#include "server/shard/quorum.h"
 #include "server/shard/round.h"
 #include "server/shard/tensor.h"
 
@@ -47,10 +48,19 @@ void zps_reply_completed(struct zps_member *member, const struct zps_tensor *ten
                  "it was already completed; every round of a tensor needs a new step");
 }
 
+/* With a quorum, ranks come to steps that the others have left behind. Steps ascend, so older ones are past, too. */
+static bool is_past(const struct zps_tensor *tensor, uint64_t step) {
+  if (tensor->quorum == 0) return false;
+  const struct zps_tombstone *const tombstone = zps_tensor_tombstone(tensor, step);
+  return tombstone ? tombstone->is_completed : tensor->has_past && step <= tensor->past_step;
+}
+
 void zps_reply_tombstone(struct zps_member *member, const struct zps_tensor *tensor, uint64_t step) {
   const struct zps_tombstone *tombstone = zps_tensor_tombstone(tensor, step);
   const struct zps_asked asked = {.step = step};
-  if (tombstone && tombstone->is_completed)
+  if (is_past(tensor, step))
+    zps_quorum_refuse(member, tensor, step);
+  else if (tombstone && tombstone->is_completed)
     zps_reply_completed(member, tensor, step);
   else if (tombstone && tombstone->abort)
     zps_reply(member, &asked, tombstone->abort);
@@ -71,7 +81,7 @@ void zps_refuse_step(struct zps_tensor *tensor, struct zps_frame_abort refused, 
 
 struct zps_shard_round *zps_step_round(struct zps_tensor *tensor, uint64_t step, uint64_t now_ns) {
   struct zps_shard_round *round = zps_shard_round_find(tensor, step);
-  if (round || zps_tensor_tombstone(tensor, step)) return round;
+  if (round || zps_tensor_tombstone(tensor, step) || is_past(tensor, step)) return round;
   if (tensor->n_rounds >= ZPS_SHARD_ROUNDS_MAX) {
     zps_refuse_step(tensor, zps_refusal(tensor->id, step, ZPS_ERR_BUSY),
                     "%u rounds of it are in flight already, which is the most", ZPS_SHARD_ROUNDS_MAX);

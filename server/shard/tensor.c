@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "common/base/account.h"
+#include "common/base/clock.h"
 #include "common/base/log.h"
 #include "common/codec/order.h"
 #include "common/codec/partition_murmur.h"
@@ -134,7 +135,8 @@ zps_err_t zps_tensor_place(struct zps_tensor *tensor, const bool *lost, struct z
   const uint32_t n_parts = tensor->partition.n_parts;
   uint32_t *const owners = calloc(n_parts, sizeof *owners);
   if (!owners) return no_memory(tensor, error);
-  zps_owners_reassign(tensor->owners, n_parts, tensor->job->n_began, tensor->job->n_servers, lost, owners);
+  zps_owners_reassign(tensor->owners, n_parts, tensor->quorum > 0, tensor->job->n_began, tensor->job->n_servers, lost,
+                      owners);
   const zps_err_t code = place(tensor, owners, error);
   free(owners);
   return code;
@@ -144,7 +146,7 @@ zps_err_t zps_tensor_place(struct zps_tensor *tensor, const bool *lost, struct z
 static uint64_t bytes_of(const struct zps_tensor *tensor) {
   const uint64_t world = tensor->job->world, parts = tensor->partition.n_parts, here = tensor->parts_here;
   return sizeof *tensor + parts * 3 * sizeof(uint32_t) + here * (2 * sizeof(uint32_t) + sizeof(uint64_t)) +
-         world * (here + 2) * sizeof(uint64_t);
+         world * (here + 3) * sizeof(uint64_t);
 }
 
 /* Servers were lost, and more partitions are here: that is no fault of the job's. */
@@ -184,6 +186,7 @@ void zps_tensor_move(struct zps_tensor *tensor) {
     tensor->tombstones[i] = (struct zps_tombstone){0};
   }
   tensor->next_tombstone = 0;
+  tensor->has_past = false;
   charge_anew(tensor);
 }
 
@@ -225,6 +228,8 @@ zps_err_t zps_tensor_open(struct zps_job *job, const struct zps_tensor_spec *spe
   tensor->any_order = zps_order_is_any(spec->partitioner, spec->codec, tensor->value_codec);
   tensor->partition = partition;
   tensor->staleness = spec->staleness;
+  tensor->quorum = spec->quorum;
+  tensor->grace_ns = spec->grace_ms * ZPS_NS_PER_MS;
   memcpy(tensor->name, spec->name, sizeof tensor->name);
   tensor->owners = calloc(spec->n_parts, sizeof tensor->owners[0]);
   tensor->all_sizes = calloc(spec->n_parts, sizeof tensor->all_sizes[0]);
@@ -261,6 +266,10 @@ struct zps_slice_view zps_shard_sum_view(const struct zps_tensor *tensor, uint32
 void zps_tensor_bury(struct zps_tensor *tensor, uint64_t step, const struct zps_frame_abort *abort) {
   struct zps_tombstone *tombstone = &tensor->tombstones[tensor->next_tombstone];
   tensor->next_tombstone = (tensor->next_tombstone + 1) % ZPS_TOMBSTONES;
+  if (tombstone->is_used && tombstone->is_completed && (!tensor->has_past || tombstone->step > tensor->past_step)) {
+    tensor->past_step = tombstone->step;
+    tensor->has_past = true;
+  }
   free(tombstone->abort);
   *tombstone = (struct zps_tombstone){.step = step, .is_used = true, .is_completed = !abort};
   if (!abort) return;

@@ -54,6 +54,10 @@ struct zps_tensor {
   struct zps_placing placing; /* the next one, made and not in force yet */
   uint8_t *idle;              /* by rank: it has no part in its rounds; NULL: all have */
   uint32_t staleness; /* how much older a sum may be than the step it is sought at: one more are kept; 0: it is not */
+  uint32_t quorum;    /* ranks that can close a round; 0: all are needed */
+  uint64_t grace_ns;  /* how long the others have from then on */
+  uint64_t past_step; /* with a quorum: the newest step that was completed and has no tombstone any more */
+  bool has_past;
   struct zps_shard_round *rounds, *free_rounds;
   uint32_t n_rounds, n_free_rounds;
   struct zps_reduce_task *free_tasks;

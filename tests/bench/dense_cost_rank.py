@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Compares the costs of a training step by who sums the dense gradients: one rank.
 
-  zenpsrun -n 2 --servers 1 -- python3 tests/bench/dense_cost_rank.py [--turns 9] [--steps 6] [--rows 60000] [--layers 5]
+  zenpsrun -n 2 --servers 1 -- python3 tests/bench/dense_cost_rank.py [--turns 9] [--steps 6] [--rows 60000] [--layers 5] [--ways torch]
 
 Two models, each trained in every way on the same batches, in turns: "dense" is a perceptron of about a million parameters a layer;
 "mixed" has a sparse embedding in front of it. The ways: DistributedDataParallel alone over Gloo; the same under zenps.torch.ddp();
@@ -39,10 +39,12 @@ class Model(nn.Module):
         return self.layers(x)
 
 
-def ways(module, job, prefix):
-    """Each has a copy of the module: what is called, and the parameters."""
+def ways(module, job, prefix, part):
+    """Each has a copy of the module: what is called, and the parameters. Only those with `part` in their names, and DDP alone."""
     made = {}
     for name, dense in (("DDP alone", None), ('ddp(), "torch"', "torch"), ('ddp(), "zenps"', "zenps")):
+        if dense is not None and part not in name:
+            continue
         wrapped = nn.parallel.DistributedDataParallel(copy.deepcopy(module))
         if dense is not None:
             zt.ddp(wrapped, job, dense=dense, name=f"{prefix}.hook.{dense}")
@@ -50,6 +52,8 @@ def ways(module, job, prefix):
     schemes = [("torch", None), ("zenps", "balanced"), ("zenps", "ring"), ("zenps", "dense-split")]
     for dense, scheme in schemes:
         name = f'GradientSync, "{dense}"' + (f", {scheme}" if scheme else "")
+        if part not in name:
+            continue
         made[name] = copy.deepcopy(module)
         zt.GradientSync(made[name], job, dense=dense, dense_scheme=scheme, name=f"{prefix}.{dense}.{scheme}")
     return made
@@ -59,13 +63,14 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     for name, value in (("rows", 60000), ("layers", 5), ("batch", 64), ("turns", 9), ("steps", 6)):
         parser.add_argument(f"--{name}", type=int, default=value)
+    parser.add_argument("--ways", default="", help="part of the names of those to run beside DDP alone")
     args = parser.parse_args()
     torch.set_num_threads(1)
     job = zt.init()
     gloo(job)
     for label, rows in (("dense", 0), ("mixed", args.rows)):
         torch.manual_seed(1)
-        models = ways(Model(rows, args.layers), job, label)
+        models = ways(Model(rows, args.layers), job, label, args.ways)
         optimizers = {name: torch.optim.SGD(model.parameters(), 0.01) for name, model in models.items()}
         times = {name: [] for name in models}
         for turn in range(args.turns + 1):  # the first makes buffers

@@ -1,8 +1,15 @@
 #!/usr/bin/env bash
-# The lab: the things that it makes, leaves alone, and leaves behind when interrupted; and a quick benchmark in it.
+# The refusals of softroce. The lab: the things that it makes, leaves alone, and leaves behind when interrupted; and a quick benchmark in it.
 here=$(cd "$(dirname "$0")" && pwd)
 . "$here/../support/tap.sh"
 lab=$here/lab
+
+mkdir "$scratch/bare"
+PATH=$scratch/bare "$BASH" "$here/softroce" -- true >"$scratch/out" 2>&1
+is "softroce without its tools: status" $? 77
+said "names what is missing" "^softroce: skipped: (it needs root|qemu-system-x86_64 is missing: deploy/install-deps.sh softroce)$"
+"$here/softroce" --cards many -- true >"$scratch/out" 2>&1
+is "softroce with a number that is none: status" $? 2
 
 if ! why=$("$lab" allowed); then
   skip "the lab and the quick benchmark" "$why"

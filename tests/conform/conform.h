@@ -22,14 +22,20 @@ struct conform_target {
   const char *provider;
   const char *interface;
   const char *fault;
-  bool in_process;       /* reaches no other process */
-  bool shares_regions;   /* using an endpoint of this process that is closed crashes in the provider */
-  bool silent_death;     /* a read from a process that dies may stay without a completion */
-  bool trusts_keys;      /* a read with a wrong key may succeed */
-  bool answers_reads;    /* memory that is read is sent by the progress of its owner, piece by piece */
-  bool polls;            /* no descriptor to sleep on */
-  bool leaks_when_stuck; /* leaves an endpoint with reads pending at a hung peer open, with a warning */
-  unsigned slowness;     /* divides the number of iterations; 0 is 1 */
+  bool in_process;         /* reaches no other process */
+  bool shares_regions;     /* using an endpoint of this process that is closed crashes in the provider */
+  bool dies_with_peer;     /* an endpoint crashes when a peer of its process is closed with operations outstanding */
+  bool silent_death;       /* a read from a process that dies may stay without a completion */
+  bool trusts_keys;        /* a read with a wrong key may succeed */
+  bool loses_wrong_keys;   /* a read with a wrong key never completes */
+  bool answers_reads;      /* memory that is read is sent by the progress of its owner, piece by piece */
+  bool leaks_when_stuck;   /* leaves an endpoint with reads pending at a hung peer open, with a warning */
+  bool reorders;           /* messages may come before others that were sent earlier */
+  bool reads_need_no_peer; /* a card serves reads of a process that is stopped */
+  bool must_be_there;      /* it is part of the tests, so that its absence is a failure */
+  bool dials;              /* a pair's second end, and the child, connect to the others, and nobody to them */
+  struct zps_tls *tls;     /* the certificate of all ends; NULL: the fabric needs none */
+  unsigned slowness;       /* divides the number of iterations; 0 is 1 */
 };
 
 enum { CONFORM_MAX_MSG = 4096 };
@@ -69,6 +75,8 @@ void conform_allow_warnings(unsigned n);
 unsigned conform_scale(unsigned iterations);
 
 struct zps_net_config conform_config(void);
+/* Of a pair's second end, and of the child, where the first one has `config`. */
+struct zps_net_config conform_config_of_second(const struct zps_net_config *config);
 void conform_node_open(struct conform_node *node, const struct zps_net_config *config);
 void conform_node_close(struct conform_node *node);
 struct zps_net_peer *conform_peer_add(struct conform_node *node, const struct conform_node *to);
@@ -116,6 +124,7 @@ bool conform_check(const void *data, uint64_t seed, size_t offset, size_t len);
   X(bad_arguments, NOTHING)            \
   X(peer_bad_address, NOTHING)         \
   X(message_sizes, NOTHING)            \
+  X(message_large, NOTHING)            \
   X(message_stream, NOTHING)           \
   X(message_both_ways, NOTHING)        \
   X(message_reserve, NOTHING)          \
@@ -130,7 +139,7 @@ bool conform_check(const void *data, uint64_t seed, size_t offset, size_t len);
   X(dead_address, SEPARATION)          \
   X(shut_while_read, SEPARATION)       \
   X(shut_outstanding, SEPARATION)      \
-  X(close_outstanding, NOTHING)        \
+  X(close_outstanding, OUTLIVING)      \
   X(close_idle, NOTHING)               \
   X(wake_thread, NOTHING)              \
   X(wake_early, NOTHING)               \

@@ -26,7 +26,7 @@ static void echo(struct conform_node *node, const void *data, size_t len) {
 int conform_child_main(int control_fd) {
   prctl(PR_SET_PDEATHSIG, SIGKILL);
   for (int fd = control_fd + 1; fd < 1024; fd++) close(fd);
-  const struct zps_net_config config = conform_config();
+  const struct zps_net_config first = conform_config(), config = conform_config_of_second(&first);
   struct conform_node node;
   struct child_hello mine = {0}, theirs;
   conform_node_open(&node, &config);

@@ -84,6 +84,20 @@ void conform_read_wrong_key(void **state) {
   conform_read_start(&read, fixture.pair.a_to_b, fixture.target, &fixture.target_mem, 4096, fixture.source_mem.addr,
                      fixture.source_mem.key ^ 0x55);
   if (conform_target->trusts_keys) conform_allow_warnings(1);
+  if (conform_target->loses_wrong_keys) {
+    struct conform_read right;
+    read_start(&fixture, &right, 4096, 0, 4096);
+    conform_until(right.n_done, &fixture.pair.a, &fixture.pair.b);
+    assert_int_equal(right.code, ZPS_OK);
+    assert_int_equal(read.n_done, 0);
+    zps_net_peer_evict(fixture.pair.a_to_b);
+    fixture.pair.a_to_b = NULL;
+    conform_until(read.n_done, &fixture.pair.a, &fixture.pair.b);
+    assert_int_equal(read.code, ZPS_ERR_PEER_LOST);
+    fixture_close(&fixture);
+    assert_int_equal(read.n_released, 1);
+    return;
+  }
   conform_until(read.n_done, &fixture.pair.a, &fixture.pair.b);
   if (!conform_target->trusts_keys) assert_int_not_equal(read.code, ZPS_OK);
   if (read.code == ZPS_ERR_PEER_LOST) conform_until(read.n_released, &fixture.pair.a, &fixture.pair.b);

@@ -98,7 +98,7 @@ static double idle_share(struct conform_node *node) {
 /* The least of several spans: the time that a hypervisor takes from a running thread is counted as the thread's. An
  * endpoint that does not sleep is busy in all of them. */
 void conform_assert_idle(struct conform_node *node) {
-  const double limit = conform_target->polls ? 0.1 : 0.005; /* spinning is 1 */
+  const double limit = 0.005; /* spinning is 1 */
   double least = 1;
   for (int i = 0; i < 10 && least > limit; i++) {
     const double share = idle_share(node);

@@ -219,6 +219,9 @@ static void happen(struct model *model, const struct zps_shard_machine_event *ev
     case ZPS_SHARD_TICK:
       tick(model, event->now_ns, to);
       break;
+    case ZPS_SHARD_DECIDED: /* of rounds with a quorum, which the simulation draws */
+    case ZPS_SHARD_TOLD:
+      break;
   }
 }
 

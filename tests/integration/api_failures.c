@@ -146,7 +146,7 @@ static void cancels(struct rank *rank) {
     rank_await(rank, 0, 2);
     step_run(flight.tensor, spec, rank, 2);
   } else {
-    if (rank->rank == 2) rank_await(rank, 1, 1); /* else the round could end before */
+    if (rank->rank == 2) rank_await(rank, 1, 1); /* so that the round cannot end before */
     flight_start(&flight, spec, rank, 1);
     const zenps_error_t *error = flight_expect_error(&flight, rank, ZENPS_ERR_CANCELED, 1, SOON_MS);
     CHECK_SAYS(error->text, "rank 0");

@@ -228,7 +228,7 @@ declare -A beats
 beat() { while say "$1" '{"jsonrpc":"2.0","method":"heartbeat","params":{}}' 2>/dev/null; do sleep 0.1; done; }
 client() {
   eval "exec $1<>/dev/tcp/${address%:*}/${address##*:}"
-  say "$1" '{"jsonrpc":"2.0","id":1,"method":"hello","params":{"protocol":10,"version":"test","role":"worker"}}'
+  say "$1" '{"jsonrpc":"2.0","id":1,"method":"hello","params":{"protocol":11,"version":"test","role":"worker"}}'
   hear "$1" >/dev/null
   case $1 in 10) beat 10 11>&- & ;; 11) beat 11 10>&- & ;; esac
   beats[$1]=$!

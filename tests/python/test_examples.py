@@ -73,6 +73,21 @@ def test_an_lstm_learns_as_well_with_dgc():
     assert cut["mb_per_step"] < 0.7 * whole["mb_per_step"]  # most of it are tables, which are not cut
 
 
+@pytest.mark.parametrize("example", ["lm", "bert"])
+@pytest.mark.skipif(not os.path.isdir(WORDNET), reason="WordNet is not here: deploy/install-deps.sh python")
+def test_outer_steps_beside_ddp(example):
+    """Both learn, and outer steps move a small part of the bytes."""
+    arguments = [*CASES[example][0][:-2], "--steps", "16", "--every", "2", "--batch", "8", "--json"]
+    command = [*two_ranks(), sys.executable, str(EXAMPLES / "outer.py"), example, *arguments]
+    done = subprocess.run(command, env=ENV, capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 0, done.stderr[-3000:]
+    result = json.loads(next(line for line in done.stdout.splitlines() if line.startswith('{"example"')))
+    assert result["outer"]["steps"] == result["ddp"]["steps"] == 16
+    assert result["loss"] < 1.25 * result["ddp_loss"], done.stdout
+    assert 0 < result["bytes"] < result["ddp_bytes"] / 50, done.stdout
+    assert re.search(r"loss [+-][\d.]+%, \d+ times fewer bytes", done.stdout), done.stdout
+
+
 @pytest.mark.skipif(not shutil.which("torchrun"), reason="torchrun is not installed")
 def test_under_torchrun(tmp_path):
     launcher = [*torchrun_of(tmp_path, "--no_python", str(BUILD / "zenpsrun"), "--port", str(free_port()), "--")]
@@ -120,3 +135,18 @@ def test_text_files_are_read_as_they_come(tmp_path, monkeypatch):
     file.write_text("user,film,stars,at\n1,2,4.5,10\n1,x,4.5,10\n")
     with pytest.raises(ValueError, match="line 3: '1,x,4.5,10.*' is no rating"):
         data.ratings(str(file))
+
+
+def test_selection_of_values_for_torch(tmp_path):
+    """The bench of compressors: all of them, a few steps."""
+    command = [str(TOP / "tests" / "bench" / "selection"), "-n", "2", "torch", "--steps", "8", "--densities", "0.05", "--batch", "1"]
+    environment = dict(ENV, BUILD=str(BUILD), PYTHON=sys.executable)
+    done = subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, text=True, timeout=600, check=False)
+    assert done.returncode == 0, done.stderr[-3000:]
+    rows = [line.split(" | ") for line in done.stdout.splitlines() if line.startswith("| ")]
+    names = ["dense", "dense, seed 1", "TopK", "DGC", "OkTopk", "GTopk", "Gaussiank", "Buckets"]
+    assert [row[0] for row in rows] == [f"| {name}" for model in ("lm", "gpt") for name in [model, *names]]
+    for table in (rows[1:9], rows[10:]):
+        dense, _, *cut = [[float(row[at].split()[0]) for at in (4, 7)] for row in table]
+        assert all(sent[at] < dense[at] for sent in cut for at in (0, 1)), table
+    assert "At most 1% above dense in all columns" in done.stdout

@@ -17,6 +17,7 @@ MODULES = {  # module: ranks
     "torch_ddp": 2,
     "torch_ddp_four": 4,
     "torch_dense": 2,
+    "torch_outer": 3,
 }
 LAUNCHES = {"torch_passes": "torch_dense", "torch_ddp": "torch_dense"}  # modules whose cases another one's launch runs
 ALL = [(module, case) for module in MODULES for case in names_of(module)]
@@ -75,6 +76,17 @@ def test_interrupt_in_backward(tmp_path):
 def test_children_and_memory():
     status, output = errors(2, "lifetime")
     assert status == 0 and output.count("MB then") == 2, output
+
+
+def test_the_benchmark_of_chunks():
+    """At most 9.9 bits an entry of 64 of each 4096, with its place."""
+    program = [TORCH_PYTHON, str(TOP / "tests" / "bench" / "chunk_bits_rank.py"), "--values", str(1 << 18)]
+    command = ["zenpsrun", "-n", "2", "--servers", "1", "--prefix=no", "--", *program]
+    run = subprocess.run(command, capture_output=True, text=True, timeout=DEADLINE, check=False)
+    assert run.returncode == 0, run.stderr[-3000:]
+    sent = re.findall(r"2 ranks, common 0.5, (\w+): ([\d.]+) bits an entry sent, [\d.]+ bits a parameter received", run.stdout)
+    assert [name for name, _ in sent] == ["qsgd2", "qsgd4"], run.stdout
+    assert float(sent[0][1]) <= 9.9 and float(sent[1][1]) <= 11.9, run.stdout
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ def scenarios(tmp_path_factory):
     folder = tmp_path_factory.mktemp("elastic")
     with running_coordinator(folder) as address:
         run = subprocess.run(
-            [TORCH_PYTHON, str(CASES / "torch_elastic.py"), address, str(folder), *TRAININGS, "few", "last", "refusals"],
+            [TORCH_PYTHON, str(CASES / "torch_elastic.py"), address, str(folder), *TRAININGS, "few", "last", "outer", "refusals"],
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             universal_newlines=True,
@@ -72,6 +72,26 @@ def test_too_few_ranks(scenarios):
 def test_a_rank_dies_after_the_last_step(scenarios):
     seen, output = scenarios("last", 2)
     assert seen == [{"steps": 2, "closed": True}, None], output
+
+
+def test_outer_steps_go_on(scenarios):
+    """A rank dies within an outer step. The others keep what they have trained since the last one. A newcomer begins at the
+    start, and the start always has the same bits on all ranks."""
+    seen, output = scenarios("outer", 4)
+    there = [seen[process] for process in (0, 1, 3)]
+    assert seen[2] is None and all(there), output
+    for each in there[:2]:
+        assert [begin[:3] for begin in each["begins"][:2]] == [[1, 3, 0], [2, 2, 5]], output
+        assert each["begins"][1][4] == each["begins"][1][5]  # the parameters of the step that failed
+    assert there[0]["begins"][1][4] != there[1]["begins"][1][4]
+    number, world, _, start, parameters, _ = there[2]["begins"][0]
+    assert number == 3 and world == 3 and start == parameters, output
+    for at in range(-1, -3, -1):
+        assert len({each["begins"][at][3] for each in there if len(each["begins"]) >= -at}) == 1, output
+    assert set(there[0]["starts"]) == set(there[1]["starts"]) > set(there[2]["starts"])
+    for step, start in there[0]["starts"].items():
+        assert {each["starts"].get(step, start) for each in there} == {start}, (step, output)
+    assert len({each["steps"] for each in there}) == 1
 
 
 def test_refusals(scenarios):

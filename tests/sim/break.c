@@ -51,7 +51,8 @@ enum {
   BREAK_FREE,
   BREAK_RESEND,
   BREAK_TWICE,
-  BREAK_AHEAD
+  BREAK_AHEAD,
+  BREAK_DECIDE
 };
 enum {
   FRAMES_A_LOSS = 100,
@@ -87,6 +88,7 @@ static const char *const names[] = {
     [BREAK_RESEND] = "resend", /* the first message that a cut lost is not sent again */
     [BREAK_TWICE] = "twice",   /* a message that has come before is taken again */
     [BREAK_AHEAD] = "ahead",   /* messages that come too early are dropped */
+    [BREAK_DECIDE] = "decide", /* ranks do not tell a new owner that an earlier one has closed a round */
     [BREAK_PART] = "part",     /* ranks leave out the last of several streams that they add, now and then */
 };
 static int broken;
@@ -135,6 +137,8 @@ zps_err_t __wrap_zps_link_send(struct zps_link *link, struct zps_frame *frame) {
   if (broken == BREAK_FRAME && sim_chance(FRAMES_A_LOSS)) return ZPS_OK;
   if (broken == BREAK_DEAF && frame->header.type == ZPS_FRAME_ABORT && frame->u.abort.code == ZPS_ERR_CANCELED)
     return ZPS_OK;
+  const bool is_server = strncmp(sim_process_here()->name, "server", 6) == 0;
+  if (broken == BREAK_DECIDE && frame->header.type == ZPS_FRAME_CLOSED && !is_server) return ZPS_OK;
   return __real_zps_link_send(link, frame);
 }
 
@@ -171,15 +175,15 @@ zps_err_t __wrap_zps_shard_job_view(struct zps_shard *shard, const struct zps_jo
   return broken == BREAK_MAP ? ZPS_OK : __real_zps_shard_job_view(shard, message, error);
 }
 
-void __real_zps_owners_reassign(const uint32_t *owners, uint32_t n_parts, uint32_t n_began, uint32_t n_servers,
-                                const bool *lost, uint32_t *reassigned);
-void __wrap_zps_owners_reassign(const uint32_t *owners, uint32_t n_parts, uint32_t n_began, uint32_t n_servers,
-                                const bool *lost, uint32_t *reassigned);
-void __wrap_zps_owners_reassign(const uint32_t *owners, uint32_t n_parts, uint32_t n_began, uint32_t n_servers,
-                                const bool *lost, uint32_t *reassigned) {
+void __real_zps_owners_reassign(const uint32_t *owners, uint32_t n_parts, bool is_whole, uint32_t n_began,
+                                uint32_t n_servers, const bool *lost, uint32_t *reassigned);
+void __wrap_zps_owners_reassign(const uint32_t *owners, uint32_t n_parts, bool is_whole, uint32_t n_began,
+                                uint32_t n_servers, const bool *lost, uint32_t *reassigned);
+void __wrap_zps_owners_reassign(const uint32_t *owners, uint32_t n_parts, bool is_whole, uint32_t n_began,
+                                uint32_t n_servers, const bool *lost, uint32_t *reassigned) {
   const bool is_server = strncmp(sim_process_here()->name, "server", 6) == 0;
   if (broken == BREAK_FREE && is_server) n_began = n_servers;
-  __real_zps_owners_reassign(owners, n_parts, n_began, n_servers, lost, reassigned);
+  __real_zps_owners_reassign(owners, n_parts, is_whole, n_began, n_servers, lost, reassigned);
 }
 
 void __real_zps_slab_put(struct zps_slab *slab, struct zps_buf *buf);

@@ -61,7 +61,7 @@ static bool wait(struct trainer *trainer, uint32_t t, uint64_t step) {
               (unsigned long long)step);
   if (status != ZENPS_OK)
     failed(trainer, "step", status, error->text);
-  else if (operation->is_begun && !sim_operation_is_right(operation, &trainer->generation->plan, 0, t))
+  else if (operation->is_begun && !sim_operation_is_right(operation, &trainer->generation->plan, 0, t, 0))
     sim_wrong("process %u: tensor %u, step %llu of generation %u: the sum is not that of its ranks' gradients",
               trainer->self->rank, t, (unsigned long long)step, trainer->told.number);
   return status == ZENPS_OK && operation->is_begun;

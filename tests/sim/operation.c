@@ -18,6 +18,8 @@ zenps_status_t sim_tensor_open(zenps_job_t *job, const struct sim_tensor_plan *p
   how.codec = plan->codec;
   how.scheme = *scheme ? scheme : NULL;
   how.staleness = plan->staleness;
+  how.quorum = plan->quorum;
+  how.grace_ms = plan->grace_ms;
   return zenps_tensor_open(job, plan->name, plan->rows, plan->width, ZENPS_F32, &how, tensor_p);
 }
 
@@ -164,10 +166,32 @@ static bool step_of(const struct sim_operation *operation, uint32_t staleness, u
   return stats.step <= asked && stats.step + staleness >= asked;
 }
 
-bool sim_operation_is_right(struct sim_operation *operation, const struct sim_plan *plan, uint32_t run, uint32_t t) {
+/* The late ranks, a bit each: the same on all ranks, and no more than the quorum allows. A rank is late where it is
+ * told so: then it has its gradient, and the sum has not. */
+static bool late_of(const struct sim_operation *operation, const struct sim_plan *plan, uint32_t run, uint32_t t,
+                    uint32_t rank, unsigned *late_p) {
   const struct sim_tensor_plan *const tensor = &plan->tensors[t];
+  zenps_request_stats_t stats = {.struct_size = sizeof stats};
+  int ranks[SIM_RANKS_MAX];
+  uint32_t n;
+  *late_p = 0;
+  if (tensor->quorum == 0) return true;
+  if (zenps_request_late(operation->request, ranks, SIM_RANKS_MAX, &n) != ZENPS_OK || n > SIM_RANKS_MAX ||
+      zenps_request_stats(operation->request, &stats) != ZENPS_OK)
+    return false;
+  for (uint32_t i = 0; i < n; i++) *late_p |= 1u << ranks[i];
+  return plan->world - n >= tensor->quorum && operation->out.contributors == (int)(plan->world - n) &&
+         stats.late == (int)(*late_p >> rank & 1) &&
+         sim_late_is_that_of_others(run, t, operation->attempt.number, *late_p);
+}
+
+bool sim_operation_is_right(struct sim_operation *operation, const struct sim_plan *plan, uint32_t run, uint32_t t,
+                            uint32_t rank) {
+  const struct sim_tensor_plan *const tensor = &plan->tensors[t];
+  unsigned late;
   const struct sim_rows rows = {operation->first, operation->count};
   uint64_t step;
   return (!tensor->out_rows || spread(tensor, operation)) && step_of(operation, tensor->staleness, &step) &&
-         sim_sum_check(plan, run, t, step, rows, operation->result);
+         late_of(operation, plan, run, t, rank, &late) &&
+         sim_sum_check(plan, run, t, step, rows, late, operation->result);
 }

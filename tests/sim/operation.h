@@ -47,7 +47,8 @@ bool sim_operation_is_overtaken(const struct sim_operation *operation, const str
 zenps_status_t sim_operation_ask_again(struct sim_operation *operation, const struct sim_tensor_plan *of,
                                        zenps_tensor_t *tensor);
 /* Whether the result is the sum. */
-bool sim_operation_is_right(struct sim_operation *operation, const struct sim_plan *plan, uint32_t run, uint32_t t);
+bool sim_operation_is_right(struct sim_operation *operation, const struct sim_plan *plan, uint32_t run, uint32_t t,
+                            uint32_t rank);
 /* The arrays hold something else from then on. */
 void sim_operation_free(struct sim_operation *operation);
 

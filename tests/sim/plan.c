@@ -211,10 +211,12 @@ void sim_plan_print(const struct sim_plan *plan) {
     const struct sim_tensor_plan *tensor = &plan->tensors[i];
     printf(
         "  tensor %s: %llu x %u, %u/256 of the rows, %s to %s, %s, op %d, codec %d, hashes %d, staleness %u, "
+        "quorum %u, grace %u ms, "
         "order %d, k %llu\n",
         tensor->name, (unsigned long long)tensor->rows, tensor->width, tensor->density,
         tensor->in_rows ? "lists" : "dense", tensor->out_rows ? "lists" : "dense", tensor->scheme, (int)tensor->op,
-        (int)tensor->codec, tensor->hashes, tensor->staleness, (int)tensor->order, (unsigned long long)tensor->k);
+        (int)tensor->codec, tensor->hashes, tensor->staleness, tensor->quorum, tensor->grace_ms, (int)tensor->order,
+        (unsigned long long)tensor->k);
   }
   for (uint32_t job = 1; job < plan->n_jobs; job++) {
     printf(" beside it: ");

@@ -34,6 +34,7 @@ enum sim_kind {
   SIM_PLACES,  /* jobs have room for more servers than they begin with, and more come */
   SIM_MANY,    /* more ranks, of one to four hosts */
   SIM_LINKS,   /* messages out of order, connections that are cut */
+  SIM_QUORUM,  /* rounds that close without the slowest ranks */
   SIM_KINDS
 };
 
@@ -63,6 +64,7 @@ struct sim_tensor_plan {
   zenps_codec_t codec;
   bool hashes; /* rows are dealt by the partitioner murmur */
   uint32_t staleness;
+  uint32_t quorum, grace_ms;
   enum sim_order order;
   bool between; /* ranks: servers have no part in it */
   bool ascends; /* each attempt at a step has a number of its own */

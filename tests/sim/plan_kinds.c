@@ -12,7 +12,7 @@ static const char *const names[SIM_KINDS + 1] = {
     [SIM_SERVED] = "served", [SIM_APART] = "apart",     [SIM_AGAIN] = "again",   [SIM_MEMORY] = "memory",
     [SIM_PEERS] = "peers",   [SIM_ELASTIC] = "elastic", [SIM_BESIDE] = "beside", [SIM_STATE] = "state",
     [SIM_HOSTS] = "hosts",   [SIM_PLACES] = "places",   [SIM_MANY] = "many",     [SIM_LINKS] = "links",
-    [SIM_KINDS] = "unknown",
+    [SIM_QUORUM] = "quorum", [SIM_KINDS] = "unknown",
 };
 
 const char *sim_kind_name(enum sim_kind kind) {
@@ -132,6 +132,29 @@ static void share_hosts(struct sim_plan *plan) {
   plan->lacks_shared = sim_chance(4) ? 1 + sim_random(20) : 0;
 }
 
+/* A rank is never more steps behind than servers keep sums of. By dice one is slow, or stopped, while rounds close. */
+static void go_without_the_slowest(struct sim_plan *plan) {
+  enum { STEPS_MOST = 16, GRACE_FEW_MS = 3, GRACE_MOST_MS = 600 };
+  for (uint32_t i = 0; plan->n_steps > STEPS_MOST && i < plan->n_faults; i++) plan->faults[i].after_steps /= 6;
+  if (plan->n_steps > STEPS_MOST) plan->n_steps /= 6;
+  plan->memory_bytes = 64ull << 20;
+  plan->leaves_early = false;
+  for (uint32_t i = 0; i < plan->n_tensors; i++) {
+    struct sim_tensor_plan *const tensor = &plan->tensors[i];
+    tensor->scheme = "balanced";
+    if (i > 0 && sim_chance(3)) continue;
+    tensor->quorum = 1 + (uint32_t)sim_random(plan->world);
+    tensor->grace_ms = sim_chance(3) ? 0 : (uint32_t)sim_random(sim_chance(2) ? GRACE_FEW_MS : GRACE_MOST_MS);
+  }
+  if (plan->n_faults == SIM_FAULTS_MAX || !sim_plan_survives(plan)) return;
+  plan->faults[plan->n_faults++] =
+      (struct sim_fault){.kind = sim_chance(2) ? SIM_STOP_RANK : SIM_SLOW_RANK,
+                         .who = (uint32_t)sim_random(plan->world),
+                         .after_steps = (uint32_t)sim_random((uint64_t)plan->world * plan->n_steps / 2 + 1),
+                         .then_ns = sim_random(ZPS_NS_PER_MS),
+                         .for_ns = sim_random(800 * ZPS_NS_PER_MS)};
+}
+
 void sim_plan_specialise(struct sim_plan *plan) {
   plan->gives_up = plan->kind == SIM_AGAIN;
   if (plan->kind == SIM_APART || (plan->gives_up && sim_chance(3))) push_and_pull(plan);
@@ -147,6 +170,7 @@ void sim_plan_specialise(struct sim_plan *plan) {
   if (plan->kind == SIM_PLACES) sim_plan_make_places(plan);
   if (plan->kind == SIM_MANY) sim_plan_make_many(plan);
   if (plan->kind == SIM_LINKS) sim_plan_make_links(plan);
+  if (plan->kind == SIM_QUORUM) go_without_the_slowest(plan);
   plan->in_step = plan->gives_up || plan->kind == SIM_MEMORY || (plan->is_apart && sim_plan_takes_server(plan));
   if (plan->in_step) {
     plan->window = 1;

@@ -11,9 +11,11 @@ uint64_t sim_gradient(const struct sim_plan *plan, uint32_t tensor, uint64_t ste
 struct sim_rows {
   uint64_t first, count;
 };
-/* Whether `result` is these rows of the sum, bit for bit; where rows are left out (then it has all rows), whether each
- * is a sum of some ranks' rows, and all ranks of the run have the same. */
+/* Whether `result` is these rows of the sum, bit for bit, without the ranks in `late`; where rows are left out (then it
+ * has all rows), whether each is a sum of some ranks' rows, and all ranks of the run have the same. */
 bool sim_sum_check(const struct sim_plan *plan, uint32_t run, uint32_t tensor, uint64_t step, struct sim_rows rows,
-                   const float *result);
+                   unsigned late, const float *result);
+/* Whether the step's late ranks are those that the first rank was told. */
+bool sim_late_is_that_of_others(uint32_t run, uint32_t tensor, uint64_t step, unsigned late);
 
 #endif

@@ -180,7 +180,8 @@ static void end(struct trainer *trainer, uint32_t t, uint64_t step) {
               (unsigned long long)step);
   if (status != ZENPS_OK)
     step_failed(trainer, t, operation, "step", error);
-  else if (operation->is_begun && !sim_operation_is_right(operation, trainer->plan, trainer->self->run, t))
+  else if (operation->is_begun &&
+           !sim_operation_is_right(operation, trainer->plan, trainer->self->run, t, trainer->self->rank))
     sim_wrong("rank %u: tensor %u, step %llu: the sum is not that of the gradients, in its order", trainer->self->rank,
               t, (unsigned long long)step);
   sim_operation_free(operation);

@@ -9,7 +9,8 @@ may common/base
 may common/token common/base
 may common/tls common/base
 may common/net/ofi common/base
-may common/net common/base common/net/ofi
+may common/net/tls common/base common/tls common/net/ofi
+may common/net common/base common/net/ofi common/net/tls
 may common/control common/base common/tls
 may common/codec/simd common/base
 may common/codec common/base common/codec/simd

@@ -178,8 +178,9 @@ static zps_err_t job_open(struct zenps_job *job, const struct zps_last_place *la
   job->event_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
   if (job->event_fd < 0) return zps_fail_errno(error, ZPS_ERR_IO, errno, "cannot create an eventfd");
   struct zps_worker_device *device;
-  zps_err_t err = ZPS_OK;
-  if (job->options.device >= 0) err = zps_worker_device_get(job, job->options.device, &device, error);
+  zps_err_t err = zps_membership_identify(&job->membership, &job->options, error);
+  if (err == ZPS_OK && job->options.device >= 0) err = zps_worker_device_get(job, job->options.device, &device, error);
+  if (job->options.device >= 0 && err == ZPS_OK) job->options.gpu_address = device->device->pci_address;
   zps_rounds_init(&job->rounds, &job->plane);
   job->rounds.idle = zps_worker_tensors_age;
   job->rounds.idle_ctx = job;
@@ -187,6 +188,7 @@ static zps_err_t job_open(struct zenps_job *job, const struct zps_last_place *la
   const struct zps_plane_handler rounds = zps_rounds_handler(&job->rounds);
   if (err == ZPS_OK) err = zps_plane_open(&job->options, &rounds, &job->plane, error);
   if (err != ZPS_OK) {
+    zps_membership_close(&job->membership);
     zps_worker_device_stop(job->device);
     return err;
   }

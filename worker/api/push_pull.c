@@ -10,6 +10,9 @@ static zps_err_t check_scheme(const struct zenps_tensor *tensor, const char *cal
   const struct zps_round_tensor *core = &tensor->core;
   const zps_err_t err = zps_worker_tensor_check(tensor, error);
   if (err != ZPS_OK) return err;
+  if (core->quorum > 0)
+    return zps_fail(error, ZPS_ERR_UNSUPPORTED,
+                    "tensor %s: %s on a tensor with a quorum, which takes zenps_allreduce()", core->name, call);
   if (!tensor->is_automatic && core->served && !core->served->blocks) return ZPS_OK;
   return zps_fail(error, ZPS_ERR_UNSUPPORTED,
                   "tensor %s: %s wants servers that own rows, which scheme %s does not have: open it with balanced, "

@@ -50,6 +50,7 @@ void zps_worker_request_destroy(struct zenps_request *request) {
   if (!request) return;
   zps_result_release(&request->result);
   free(request->contributed);
+  free(request->late);
   zps_wants_destroy(request->wants);
   zps_grad_parts_destroy(request->parts);
   free(request->sent);
@@ -293,5 +294,22 @@ zenps_status_t zenps_request_contributed(const zenps_request_t *request, zenps_g
   rows->nnz = rows->capacity = request->n_contributed;
   rows->row_ids = request->contributed;
   rows->values = NULL;
+  return ZENPS_OK;
+}
+
+zenps_status_t zenps_request_late(const zenps_request_t *request, int *ranks, uint32_t capacity, uint32_t *n) {
+  const zenps_status_t status = check_done(request, "zenps_request_late");
+  if (status != ZENPS_OK) return status;
+  if (!n || (capacity > 0 && !ranks))
+    return zps_worker_fail(ZPS_ERR_INVALID, "zenps_request_late: n is NULL, or ranks is, and capacity is not 0");
+  if (request->error.status != ZENPS_OK) return zps_worker_raise_detail(&request->error);
+  if (request->n_late_bytes > 0 && !request->late)
+    return zps_worker_fail(ZPS_ERR_NOMEM, "zenps_request_late: there was no memory to keep the late ranks");
+  *n = 0;
+  for (uint32_t rank = 0; rank < 8 * request->n_late_bytes; rank++) {
+    if (!(request->late[rank / 8] >> rank % 8 & 1)) continue;
+    if (*n < capacity) ranks[*n] = (int)rank;
+    (*n)++;
+  }
   return ZENPS_OK;
 }

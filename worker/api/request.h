@@ -24,6 +24,8 @@ struct zenps_request {
   uint32_t *sent, *in_union; /* per partition */
   int64_t *contributed;      /* rows of the gradient that the result is made of; NULL: nothing is told */
   uint64_t n_contributed;
+  uint8_t *late; /* late ranks, a bit each; NULL: none is, or there was no memory */
+  uint32_t n_late_bytes;
   struct zps_grad_parts *parts; /* of its gradient and result; NULL: these are no parts */
   struct {
     bool is_used;

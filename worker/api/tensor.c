@@ -205,6 +205,7 @@ static zps_err_t create_registered(struct zenps_job *job, const struct zps_tenso
                                            .codec = wire.codec,
                                            .value_codec = zps_values_of(ask->value_codec, ask->dtype),
                                            .keeps_zero_rows = ask->keep_zero_rows,
+                                           .quorum = ask->quorum,
                                            .arrays = arrays};
   snprintf(tensor->core.name, sizeof tensor->core.name, "%.127s", ask->name);
   tensor->asked = *ask;

@@ -27,6 +27,29 @@ static zps_err_t check_staleness(const struct zps_tensor_ask *asked, struct zps_
       asked->spec.name, zps_scheme_spec_text(&asked->scheme.spec, text));
 }
 
+static zps_err_t check_quorum(const struct zenps_job *job, const struct zps_tensor_ask *asked,
+                              struct zps_error *error) {
+  const struct zps_tensor_spec *const spec = &asked->spec;
+  const uint32_t world = asked->group ? asked->group->n_ranks : (uint32_t)job->options.world;
+  char text[ZPS_SCHEME_TEXT_MAX + 1];
+  if (spec->quorum == 0 && spec->grace_ms > 0)
+    return zps_fail(error, ZPS_ERR_INVALID, "tensor %s: a grace of %u ms without a quorum; set quorum to 1 to %u ranks",
+                    spec->name, spec->grace_ms, world);
+  if (spec->quorum == 0) return ZPS_OK;
+  if (spec->quorum > world)
+    return zps_fail(error, ZPS_ERR_INVALID, "tensor %s: a quorum of %u ranks, and %u push it; want 1 to %u", spec->name,
+                    spec->quorum, world, world);
+  if (spec->grace_ms > ZPS_GRACE_MAX_MS)
+    return zps_fail(error, ZPS_ERR_INVALID, "tensor %s: a grace of %u ms; want 0 to %u", spec->name, spec->grace_ms,
+                    ZPS_GRACE_MAX_MS);
+  if (spec->staleness > 0)
+    return zps_fail(error, ZPS_ERR_UNSUPPORTED, "tensor %s: a tensor has a quorum or a staleness, not both",
+                    spec->name);
+  if (asked->scheme.served && !asked->scheme.choices && strcmp(spec->scheme.name, "balanced") == 0) return ZPS_OK;
+  return zps_fail(error, ZPS_ERR_UNSUPPORTED, "tensor %s: a quorum is for scheme balanced, not for %s", spec->name,
+                  zps_scheme_spec_text(&asked->scheme.spec, text));
+}
+
 zps_err_t zps_tensor_ask_make(struct zenps_job *job, const char *name, uint64_t rows, uint32_t width,
                               enum zps_dtype dtype, const zenps_tensor_options_t *given, struct zps_tensor_ask *out,
                               struct zps_error *error) {
@@ -97,7 +120,9 @@ zps_err_t zps_tensor_ask_make(struct zenps_job *job, const char *name, uint64_t 
       .hashing = {.k = of_scheme->hash_k, .r1 = of_scheme->hash_r1, .r2 = of_scheme->hash_r2},
       .keep_zero_rows = (uint32_t)options.keep_zero_rows,
       .scheme = out->scheme.spec,
-      .staleness = options.staleness};
+      .staleness = options.staleness,
+      .quorum = options.quorum,
+      .grace_ms = options.grace_ms};
   snprintf(out->spec.name, sizeof out->spec.name, "%s", name);
   err = zps_partitioner_check(out->spec.partitioner, &out->spec.hashing, rows, options.partitions,
                               of_scheme->block_bits, &why);
@@ -112,7 +137,8 @@ zps_err_t zps_tensor_ask_make(struct zenps_job *job, const char *name, uint64_t 
   }
   out->group = options.group;
   if (options.group) snprintf(out->spec.group, sizeof out->spec.group, "%s", options.group->name);
-  return check_staleness(out, error);
+  err = check_staleness(out, error);
+  return err == ZPS_OK ? check_quorum(job, out, error) : err;
 }
 
 /* A tensor that is opened again with the same options is the same tensor; other options are an error, as they are

@@ -1,6 +1,8 @@
 /* The rounds of a tensor, as their owner sees them: taken for a step, over, spare, and destroyed. */
 #include <inttypes.h>
 #include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 
 #include "common/base/clock.h"
 #include "common/net/slab.h"
@@ -60,6 +62,9 @@ static bool over(struct zps_round *round, const zenps_error_t *error, bool servi
   }
   request->contributed = round->contributed.rows;
   request->n_contributed = round->contributed.n;
+  request->n_late_bytes = round->n_late_bytes;
+  request->late = round->n_late_bytes > 0 ? malloc(round->n_late_bytes) : NULL;
+  if (request->late) memcpy(request->late, round->late, round->n_late_bytes);
   zps_result_get(&request->result, round);
   request->round = NULL;
   zps_worker_memory_unuse(&request->memory);

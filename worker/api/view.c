@@ -37,7 +37,8 @@ static zps_err_t add_remapped(struct zenps_tensor *tensor, const struct zps_view
   while (first->next) first = first->next;
   uint32_t *const table = add_table(tensor);
   if (!table) return ZPS_ERR_NOMEM;
-  zps_owners_reassign(first->owners, tensor->core.part.n_parts, view->n_first, view->n_places, without, table);
+  zps_owners_reassign(first->owners, tensor->core.part.n_parts, tensor->core.quorum > 0, view->n_first, view->n_places,
+                      without, table);
   return ZPS_OK;
 }
 
@@ -220,9 +221,7 @@ void zps_worker_replay(struct zenps_job *job, const struct zps_job_steps *steps)
   if (command) {
     *command = (struct steps_command){
         .command.run = steps_run, .job = job, .steps = {.job_id = steps->job_id, .epoch = steps->epoch}};
-    for (uint32_t i = 0; i < steps->n_tensors; i++)
-      for (uint32_t k = 0; k < steps->tensors[i].n_steps && err == ZPS_OK; k++)
-        err = zps_job_steps_add(&command->steps, steps->tensors[i].tensor, steps->tensors[i].steps[k]);
+    err = zps_job_steps_merge(&command->steps, steps);
   }
   if (err == ZPS_OK) {
     zps_engine_post(job->plane.engine, &command->command);

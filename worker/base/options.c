@@ -85,6 +85,14 @@ static const struct zps_opt opts[] = {
      .min = 1,
      .max = WORLD_MAX,
      .help = "Number of ranks on this host; else as the launcher says."},
+    {.name = "local-rank",
+     .type = ZPS_OPT_UINT,
+     .offset = FIELD(local_rank),
+     .def = "0",
+     .arg = "N",
+     .max = WORLD_MAX - 1,
+     .help = "Number of this rank among those of its host, from 0; else as the launcher says. Ranks of a host take "
+             "different network cards by it."},
     {.name = "provider",
      .type = ZPS_OPT_STRING,
      .offset = FIELD(provider),
@@ -95,9 +103,9 @@ static const struct zps_opt opts[] = {
      .type = ZPS_OPT_STRING,
      .offset = FIELD(interface),
      .arg = "LIST",
-     .help =
-         "Network interfaces to use, or with ^ in front not to use. Without it and without a subnet, the one on the "
-         "way to the coordinator comes first."},
+     .help = "Network interfaces or cards to use: the ranks of a host take them in this order. With ^ in front: not to "
+             "use. Without it and without a subnet, the interface on the way to the coordinator comes first, and ranks "
+             "share out equal cards."},
     {.name = "subnet",
      .type = ZPS_OPT_STRING,
      .offset = FIELD(subnet),
@@ -112,6 +120,17 @@ static const struct zps_opt opts[] = {
      .help = "A TCP connection for gradients that carries nothing for so long carries an empty packet: no firewall "
              "forgets it, and a connection whose other end is gone is found, which keeps its peer out until then; 0: "
              "none does."},
+    {.name = "fabric.encrypt",
+     .type = ZPS_OPT_BOOL,
+     .offset = FIELD(encrypt),
+     .help = "Encrypt gradients: provider auto takes tls, which needs the three files of TLS; others are refused."},
+    {.name = "fabric.auth_key",
+     .type = ZPS_OPT_STRING,
+     .offset = FIELD(auth_key_file),
+     .arg = "FILE",
+     .help =
+         "File with the fabric's authorization key, in hexadecimal digits; for cxi and gni, where no launcher gives "
+         "the process a key."},
     {.name = "fabric.fault",
      .type = ZPS_OPT_STRING,
      .offset = FIELD(fault),
@@ -343,6 +362,7 @@ static zps_err_t find_place(struct zps_worker_options *options, const zenps_opti
     if (!has_rank) options->rank = launcher.rank;
     if (!has_world) options->world = launcher.world;
     if (!is_set("ZENPS_LOCAL_WORLD_SIZE") && launcher.local_world > 0) options->local_world = launcher.local_world;
+    if (!is_set("ZENPS_LOCAL_RANK") && launcher.local_rank >= 0) options->local_rank = (uint64_t)launcher.local_rank;
   }
   char job[ZPS_LAUNCHER_JOB_SIZE];
   if (is_set("ZENPS_JOB") || (given->job && *given->job) || !zps_launcher_job(job)) return ZPS_OK;

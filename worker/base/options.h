@@ -12,21 +12,26 @@ struct zps_worker_options {
   char *host, *rack; /* where this rank is, for schemes that follow the topology; NULL: the host's name, none */
   char *token_file;  /* of the token that lets this rank into the job; NULL: none */
   char *tls_ca, *tls_cert, *tls_key, *tls_crl; /* to speak to the coordinator with; NULL: none */
-  char *scheme;                       /* of tensors that name none */
-  char *fault;                        /* for tests */
+  struct zps_tls *tls; /* made of these files (zps_membership_identify()); borrowed from the job's membership */
+  bool encrypt;        /* the fabric */
+  char *scheme;        /* of tensors that name none */
+  char *auth_key_file; /* of the fabric's key; NULL: it has none */
+  char *fault;         /* for tests */
   char *device_name, *device_library; /* texts of the options; device_name is a number, or NULL: none. device_library
                                          NULL: libzenps_cuda.so */
   int device;                         /* of the GPU; -1: none was named */
+  const char *gpu_address;            /* of that GPU on PCI, borrowed; NULL: none is open */
   uint64_t rank, world;
   uint64_t min_world,
       max_world; /* of an elastic job, whose rank and world are wishes until it is open; 0: it is none */
   uint64_t join_wait_ms;
   uint64_t server_places; /* 0: as the coordinator is set up */
   uint64_t local_world;   /* ranks on this host: they share its cores */
+  uint64_t local_rank;    /* among them; 0 too where nothing tells */
   uint64_t threads;
   uint64_t join_timeout_ms, round_timeout_ms;
   uint64_t keepalive_ms;        /* of the fabric's TCP connections; 0: none */
-  uint64_t refused_timeout_ms; /* until nobody is expected to come to listen at an address of this host */
+  uint64_t refused_timeout_ms;  /* until nobody is expected to come to listen at an address of this host */
   uint64_t telemetry_ms;        /* between reports of rounds to the coordinator; 0: none */
   uint64_t memory_limit_bytes;  /* of registered buffers */
   uint64_t replay_memory_bytes; /* of them, for pushes that are kept in case a server is lost */

@@ -177,13 +177,14 @@ static zps_err_t read_token(const struct zps_worker_options *options, char token
                              options->token_file);
 }
 
-/* NULL where there is none: the coordinator is spoken to without TLS. */
-static zps_err_t open_tls(const struct zps_worker_options *options, struct zps_tls **tls_p, struct zps_error *error) {
+zps_err_t zps_membership_identify(struct zps_membership *membership, struct zps_worker_options *options,
+                                  struct zps_error *error) {
   const struct zps_tls_files files = {
       .ca = options->tls_ca, .cert = options->tls_cert, .key = options->tls_key, .crl = options->tls_crl};
   struct zps_error why;
-  if (!zps_tls_files_any(&files)) return ZPS_OK;
-  const zps_err_t err = zps_tls_create(&files, tls_p, &why);
+  zps_err_t err = ZPS_OK;
+  if (!membership->tls && zps_tls_files_any(&files)) err = zps_tls_create(&files, &membership->tls, &why);
+  options->tls = membership->tls;
   if (err == ZPS_OK) return ZPS_OK;
   return zps_fail(error, err, "ZENPS_TLS_CA, ZENPS_TLS_CERT and ZENPS_TLS_KEY: %.420s", why.text);
 }
@@ -280,7 +281,8 @@ zps_err_t zps_membership_open(struct zps_membership *membership, const struct zp
                                               .on_resume = on_resume,
                                               .on_resumed = on_resumed,
                                               .on_waiting = on_waiting,
-                                              .refused_ms = options->refused_timeout_ms};
+                                              .refused_ms = options->refused_timeout_ms,
+                                              .tls = membership->tls};
   membership->handler = *handler;
   membership->rank = (uint32_t)options->rank;
   membership->world = (uint32_t)options->world;
@@ -288,11 +290,8 @@ zps_err_t zps_membership_open(struct zps_membership *membership, const struct zp
     return zps_fail(error, ZPS_ERR_UNSUPPORTED,
                     "getrandom() does not work, which the secret comes from by which the coordinator knows this rank");
   struct zps_error why;
-  zps_err_t err = open_tls(options, &client_handler.tls, error);
-  if (err != ZPS_OK) return err;
-  err = zps_client_open(options->coordinator, "worker", options->join_timeout_ms, &client_handler, &membership->client,
-                        &why);
-  zps_tls_unref(client_handler.tls); /* the client holds it */
+  zps_err_t err = zps_client_open(options->coordinator, "worker", options->join_timeout_ms, &client_handler,
+                                  &membership->client, &why);
   if (err == ZPS_ERR_INVALID) return zps_fail(error, err, "coordinator (ZENPS_COORDINATOR): %.440s", why.text);
   if (err == ZPS_ERR_CONNECT) return zps_fail(error, err, "%.290s; " START_HINT, why.text);
   if (err != ZPS_OK) return zps_fail(error, err, "%s", why.text);
@@ -390,5 +389,7 @@ void zps_membership_leave(struct zps_membership *membership, bool moves, const s
 
 void zps_membership_close(struct zps_membership *membership) {
   zps_client_close(membership->client);
+  zps_tls_unref(membership->tls);
   membership->client = NULL;
+  membership->tls = NULL;
 }

@@ -39,6 +39,7 @@ struct zps_last_place {
 
 struct zps_membership {
   struct zps_client *client;
+  struct zps_tls *tls; /* this rank's certificate; NULL: none */
   struct zps_membership_handler handler;
   uint64_t job_id;
   struct zps_beat_heard heard; /* on the control thread */
@@ -55,11 +56,15 @@ struct zps_membership {
   atomic_uint n_bare;           /* connections made before `joined` */
 };
 
-/* Connects and joins, within the join timeout; an elastic job's next generation, where options say that it is one: then
- * `last` is of the last one. A connection that is lost is made anew, and goes on where it was; what
- * is asked of the coordinator meanwhile waits until then, or until its own deadline. ZPS_ERR_PEER_LOST: this rank was
- * let in, and lost with its connection, and the error says why; a generation of an elastic job is open then, and has
- * failed (on_failed), so that the next one can be asked for. On failure, and in the end, zps_membership_close(). */
+/* Reads this rank's certificate, if options name one, and lends it to them. Again: lends the same. */
+zps_err_t zps_membership_identify(struct zps_membership *membership, struct zps_worker_options *options,
+                                  struct zps_error *error) ZPS_MUSTCHECK;
+/* Connects and joins as whom zps_membership_identify() found, within the join timeout; an elastic job's next
+ * generation, where options say that it is one: then `last` is of the last one. A connection that is lost is made anew,
+ * and goes on where it was; what is asked of the coordinator meanwhile waits until then, or until its own deadline.
+ * ZPS_ERR_PEER_LOST: this rank was let in, and lost with its connection, and the error says why; a generation of an
+ * elastic job is open then, and has failed (on_failed), so that the next one can be asked for. On failure, and in the
+ * end, zps_membership_close(). */
 zps_err_t zps_membership_open(struct zps_membership *membership, const struct zps_worker_options *options,
                               const struct zps_net_info *fabric, const struct zps_last_place *last,
                               const struct zps_membership_handler *handler, struct zps_join *join,

@@ -14,7 +14,7 @@
 #define ZPS_WORKER_DEVICE_HOST_H
 
 #include "common/codec/buffer.h"
-#include "gpu/device.h"
+#include "worker/device/stage.h"
 #include "worker/round/tensor.h"
 #include "zenps/zenps.h"
 
@@ -22,9 +22,8 @@ struct zps_worker_device;
 
 struct zps_host_in {
   struct zps_device_encoder *encoder;
-  struct zps_event *event; /* behind what was submitted last */
-  bool is_pending;
-  void *slices; /* on the device */
+  struct zps_stage_mark mark; /* behind what was submitted last */
+  void *slices;               /* on the device */
   size_t slices_cap;
   struct zps_buffer rows, ranks, values;
   bool as_given; /* of a list all entries are brought, also those of zeros */
@@ -54,8 +53,7 @@ void zps_host_in_fini(struct zps_host_in *in, struct zps_worker_device *device);
 
 struct zps_host_out {
   struct zps_device_decoder *decoder;
-  struct zps_event *event;
-  bool is_pending;
+  struct zps_stage_mark mark;
   void *slices; /* on the device */
   size_t slices_cap;
   struct zps_buffer ranks, views;

@@ -21,24 +21,13 @@ static size_t room_for(uint64_t len_bytes) {
 static zps_err_t prepare(const struct zps_host_coding *fetch, struct zps_error *error) {
   struct zps_host_in *const in = fetch->in;
   struct zps_device *const device = fetch->device->device;
-  zps_err_t code = ZPS_OK;
-  if (!in->event) code = fetch->device->device->ops->event_create(device, &in->event, error);
-  if (code == ZPS_OK && !in->encoder) code = fetch->device->device->ops->encoder_create(device, &in->encoder, error);
+  const zps_err_t code = in->encoder ? ZPS_OK : device->ops->encoder_create(device, &in->encoder, error);
   /* A call that failed may have left work behind that uses the same memory. */
-  if (code == ZPS_OK && in->is_pending) code = zps_stage_wait(device, in->event, fetch->deadline_ns, error);
-  if (code == ZPS_OK) in->is_pending = false;
-  return code;
+  return code == ZPS_OK ? zps_stage_mark_wait(device, &in->mark, fetch->deadline_ns, error) : code;
 }
 
 static zps_err_t wait_for(const struct zps_host_coding *fetch, struct zps_error *error) {
-  struct zps_host_in *const in = fetch->in;
-  struct zps_device *const device = fetch->device->device;
-  zps_err_t code = fetch->device->device->ops->event_record(device, in->event, fetch->grad->stream, error);
-  if (code != ZPS_OK) return code;
-  in->is_pending = true;
-  code = zps_stage_wait(device, in->event, fetch->deadline_ns, error);
-  in->is_pending = code == ZPS_ERR_TIMEOUT;
-  return code;
+  return zps_stage_finish(fetch->device->device, &fetch->in->mark, fetch->grad->stream, fetch->deadline_ns, error);
 }
 
 zps_err_t zps_host_in_scan(struct zps_host_coding *fetch, struct zps_error *error) {
@@ -205,9 +194,8 @@ zps_err_t zps_host_in_run(struct zps_host_in *in, struct zps_worker_device *devi
 void zps_host_in_fini(struct zps_host_in *in, struct zps_worker_device *device) {
   if (device) {
     const struct zps_device_ops *const ops = device->device->ops;
-    if (in->is_pending) (void)!ops->event_sync(device->device, in->event, NULL);
+    zps_stage_mark_fini(device->device, &in->mark);
     if (in->encoder) ops->encoder_destroy(in->encoder);
-    if (in->event) ops->event_destroy(device->device, in->event);
     ops->release(device->device, ZPS_MEMORY_DEVICE, in->slices);
   }
   zps_buffer_fini(&in->rows);

@@ -16,26 +16,14 @@ struct delivery {
 static zps_err_t prepare(const struct delivery *delivery, struct zps_error *error) {
   struct zps_host_out *const out = delivery->out;
   struct zps_device *const device = delivery->device->device;
-  zps_err_t code = ZPS_OK;
-  if (!out->event) code = delivery->ops->event_create(device, &out->event, error);
-  if (code == ZPS_OK && !out->decoder) code = delivery->ops->decoder_create(device, &out->decoder, error);
+  zps_err_t code = out->decoder ? ZPS_OK : delivery->ops->decoder_create(device, &out->decoder, error);
   /* A call that failed may have left work behind that uses the same memory. */
-  if (code == ZPS_OK && out->is_pending) code = zps_stage_wait(device, out->event, delivery->deadline_ns, error);
+  if (code == ZPS_OK) code = zps_stage_mark_wait(device, &out->mark, delivery->deadline_ns, error);
   if (code != ZPS_OK) return code;
-  out->is_pending = false;
   delivery->ops->release_on(device, out->rows, delivery->grad->stream);
   delivery->ops->release_on(device, out->values, delivery->grad->stream);
   out->rows = out->values = NULL;
   return ZPS_OK;
-}
-
-/* Records the event behind all that was submitted. */
-static zps_err_t record(const struct delivery *delivery, struct zps_error *error) {
-  struct zps_host_out *const out = delivery->out;
-  const zps_err_t code =
-      delivery->ops->event_record(delivery->device->device, out->event, delivery->grad->stream, error);
-  out->is_pending = code == ZPS_OK;
-  return code;
 }
 
 static zps_err_t send(const struct delivery *delivery, void *to_on_device, const void *from, size_t len_bytes,
@@ -159,9 +147,7 @@ zps_err_t zps_host_out_run(struct zps_host_out *out, struct zps_worker_device *d
                 error);
   /* After a failure, too: the arrays are the caller's again when this returns. */
   struct zps_error *const why = code == ZPS_OK ? error : &ignored;
-  zps_err_t waited = record(&delivery, why);
-  if (waited == ZPS_OK) waited = zps_stage_wait(device->device, out->event, deadline_ns, why);
-  if (waited == ZPS_OK) out->is_pending = false;
+  const zps_err_t waited = zps_stage_finish(device->device, &out->mark, grad->stream, deadline_ns, why);
   if (code == ZPS_OK) code = waited;
   if (code != ZPS_OK) return code;
   return is_scattered ? device->device->ops->decoder_finish(out->decoder, error) : ZPS_OK;
@@ -170,9 +156,8 @@ zps_err_t zps_host_out_run(struct zps_host_out *out, struct zps_worker_device *d
 void zps_host_out_fini(struct zps_host_out *out, struct zps_worker_device *device) {
   if (device) {
     const struct zps_device_ops *const ops = device->device->ops;
-    if (out->is_pending) (void)!ops->event_sync(device->device, out->event, NULL);
+    zps_stage_mark_fini(device->device, &out->mark);
     if (out->decoder) ops->decoder_destroy(out->decoder);
-    if (out->event) ops->event_destroy(device->device, out->event);
     ops->release(device->device, ZPS_MEMORY_DEVICE, out->slices);
     ops->release(device->device, ZPS_MEMORY_DEVICE, out->rows);
     ops->release(device->device, ZPS_MEMORY_DEVICE, out->values);

@@ -61,27 +61,6 @@ static uint64_t offered_bytes(const struct zps_tensor_shape *shape, const double
   return bytes;
 }
 
-static zps_err_t wait_for(struct zps_merge *merge, struct zps_worker_device *device, zps_stream_t stream,
-                          uint64_t deadline_ns, struct zps_error *error) {
-  const struct zps_device_ops *const ops = device->device->ops;
-  zps_err_t code = merge->event ? ZPS_OK : ops->event_create(device->device, &merge->event, error);
-  if (code == ZPS_OK) code = ops->event_record(device->device, merge->event, stream, error);
-  if (code != ZPS_OK) return code;
-  merge->is_pending = true;
-  code = zps_stage_wait(device->device, merge->event, deadline_ns, error);
-  merge->is_pending = code == ZPS_ERR_TIMEOUT;
-  return code;
-}
-
-/* A round that failed may have left work behind that uses the same memory. */
-static zps_err_t wait_for_last(struct zps_merge *merge, struct zps_worker_device *device, uint64_t deadline_ns,
-                               struct zps_error *error) {
-  if (!merge->is_pending) return ZPS_OK;
-  const zps_err_t code = zps_stage_wait(device->device, merge->event, deadline_ns, error);
-  if (code == ZPS_OK) merge->is_pending = false;
-  return code;
-}
-
 /* Room for what is offered; never freed, as others may have it mapped. */
 static zps_err_t grow_offered(struct zps_merge *merge, struct zps_worker_device *device, uint64_t len_bytes,
                               struct zps_error *error) {
@@ -107,7 +86,8 @@ zps_err_t zps_merge_offer(struct zps_merge *merge, struct zps_host_in *in, struc
   memset(offer, 0, ZPS_OFFER_LEN * sizeof *offer);
   zps_err_t code = zps_host_partition(shape->rows, &coding.part, error);
   if (code == ZPS_OK && coding.part.n_parts > ZPS_OFFER_PARTS) return ZPS_OK;
-  if (code == ZPS_OK) code = wait_for_last(merge, device, deadline_ns, error);
+  /* A round that failed may have left work behind that uses the same memory. */
+  if (code == ZPS_OK) code = zps_stage_mark_wait(device->device, &merge->mark, deadline_ns, error);
   if (code == ZPS_OK) code = zps_host_in_scan(&coding, error);
   if (code == ZPS_OK) code = grow_offered(merge, device, coding.len_bytes, error);
   if (code == ZPS_OK) code = zps_host_in_write(&coding, merge->offered, error);
@@ -123,7 +103,7 @@ zps_err_t zps_merge_offer(struct zps_merge *merge, struct zps_host_in *in, struc
 /* ------------------------------------------------------------ those of others */
 
 void zps_merge_let_go(struct zps_merge *merge, struct zps_worker_device *device) {
-  if (merge->is_pending) return; /* the device may be reading it: later, then */
+  if (merge->mark.is_pending) return; /* the device may be reading it: later, then */
   for (uint32_t i = 0; i < merge->n_reached; i++) device->device->ops->detach_memory(device->device, merge->reached[i]);
   merge->n_reached = 0;
 }
@@ -199,7 +179,8 @@ static zps_err_t add_up(struct merging *merging, const struct zps_device_view *v
   zps_err_t code;
   do {
     code = merging->ops->encoder_merge(merge->encoder, &shape, views, n, 1u << ZPS_CODEC_COO, merging->stream, error);
-    if (code == ZPS_OK) code = wait_for(merge, merging->device, merging->stream, merging->deadline_ns, error);
+    if (code == ZPS_OK)
+      code = zps_stage_finish(merging->device->device, &merge->mark, merging->stream, merging->deadline_ns, error);
     if (code == ZPS_OK) code = merging->ops->encoder_finish(merge->encoder, &merging->slices, error);
   } while (code == ZPS_ERR_AGAIN);
   for (uint32_t p = 0; code == ZPS_OK && p < merging->part.n_parts; p++) merging->nnz += merging->slices[p].nnz;
@@ -240,7 +221,8 @@ static zps_err_t list_rows(struct merging *merging, struct zps_error *error) {
   if (code == ZPS_OK)
     code = merging->ops->decoder_rows(merge->decoder, &merging->part, merging->shape->width, merging->shape->dtype,
                                       views, n_views, merge->rows, merge->values, merging->stream, error);
-  if (code == ZPS_OK) code = wait_for(merge, merging->device, merging->stream, merging->deadline_ns, error);
+  if (code == ZPS_OK)
+    code = zps_stage_finish(merging->device->device, &merge->mark, merging->stream, merging->deadline_ns, error);
   return code == ZPS_OK ? merging->ops->decoder_finish(merge->decoder, error) : code;
 }
 
@@ -306,12 +288,10 @@ void zps_merge_fini(struct zps_merge *merge, struct zps_worker_device *device) {
   if (device) {
     struct zps_device *const there = device->device;
     const struct zps_device_ops *const ops = there->ops;
-    if (merge->is_pending) (void)!ops->event_sync(there, merge->event, NULL);
-    merge->is_pending = false;
+    zps_stage_mark_fini(there, &merge->mark);
     zps_merge_let_go(merge, device);
     if (merge->encoder) ops->encoder_destroy(merge->encoder);
     if (merge->decoder) ops->decoder_destroy(merge->decoder);
-    if (merge->event) ops->event_destroy(there, merge->event);
     ops->release(there, ZPS_MEMORY_DEVICE, merge->offered);
     for (unsigned i = 0; i < merge->n_retired; i++) ops->release(there, ZPS_MEMORY_DEVICE, merge->retired[i]);
     ops->release(there, ZPS_MEMORY_DEVICE, merge->slices);

@@ -29,9 +29,8 @@ struct zps_merge_ranks;
 struct zps_merge {
   struct zps_device_encoder *encoder;
   struct zps_device_decoder *decoder;
-  struct zps_event *event; /* behind what was submitted last */
-  bool is_pending;
-  void *offered; /* on the device, and what its predecessors were, which others may have mapped */
+  struct zps_stage_mark mark; /* behind what was submitted last */
+  void *offered;              /* on the device, and what its predecessors were, which others may have mapped */
   size_t offered_cap;
   void *retired[64]; /* each is at least twice the one before */
   unsigned n_retired;

@@ -10,8 +10,7 @@
 
 struct buffer {
   char *pinned;
-  struct zps_event *event; /* recorded behind the last copy */
-  bool is_pending;
+  struct zps_stage_mark mark; /* behind the last copy */
   /* Reading: what of a source it holds, or will. */
   uint64_t serial; /* 0: nothing */
   size_t from, len_bytes;
@@ -42,6 +41,33 @@ zps_err_t zps_stage_wait(struct zps_device *device, struct zps_event *event, uin
   return code;
 }
 
+zps_err_t zps_stage_mark_set(struct zps_device *device, struct zps_stage_mark *mark, zps_stream_t stream,
+                             struct zps_error *error) {
+  zps_err_t code = mark->event ? ZPS_OK : device->ops->event_create(device, &mark->event, error);
+  if (code == ZPS_OK) code = device->ops->event_record(device, mark->event, stream, error);
+  mark->is_pending = mark->is_pending || code == ZPS_OK;
+  return code;
+}
+
+zps_err_t zps_stage_mark_wait(struct zps_device *device, struct zps_stage_mark *mark, uint64_t deadline_ns,
+                              struct zps_error *error) {
+  const zps_err_t code = mark->is_pending ? zps_stage_wait(device, mark->event, deadline_ns, error) : ZPS_OK;
+  if (code == ZPS_OK) mark->is_pending = false;
+  return code;
+}
+
+zps_err_t zps_stage_finish(struct zps_device *device, struct zps_stage_mark *mark, zps_stream_t stream,
+                           uint64_t deadline_ns, struct zps_error *error) {
+  const zps_err_t code = zps_stage_mark_set(device, mark, stream, error);
+  return code == ZPS_OK ? zps_stage_mark_wait(device, mark, deadline_ns, error) : code;
+}
+
+void zps_stage_mark_fini(struct zps_device *device, struct zps_stage_mark *mark) {
+  if (mark->is_pending) (void)!device->ops->event_sync(device, mark->event, NULL);
+  if (mark->event) device->ops->event_destroy(device, mark->event);
+  *mark = (struct zps_stage_mark){.event = NULL};
+}
+
 zps_err_t zps_stage_create(struct zps_device *device, size_t buffer_bytes, struct zps_stage **stage_p,
                            struct zps_error *error) {
   struct zps_stage *const stage = calloc(1, sizeof *stage);
@@ -53,9 +79,7 @@ zps_err_t zps_stage_create(struct zps_device *device, size_t buffer_bytes, struc
     struct buffer *const buffer = &stage->buffers[i];
     void *pinned;
     code = device->ops->allocate(device, ZPS_MEMORY_PINNED, buffer_bytes, &pinned, error);
-    if (code != ZPS_OK) break;
-    buffer->pinned = pinned;
-    code = device->ops->event_create(device, &buffer->event, error);
+    if (code == ZPS_OK) buffer->pinned = pinned;
   }
   if (code != ZPS_OK) {
     zps_stage_destroy(stage);
@@ -67,22 +91,16 @@ zps_err_t zps_stage_create(struct zps_device *device, size_t buffer_bytes, struc
 
 void zps_stage_destroy(struct zps_stage *stage) {
   if (!stage) return;
-  const struct zps_device_ops *const ops = stage->device->ops;
   for (unsigned i = 0; i < 2; i++) {
-    struct buffer *const buffer = &stage->buffers[i];
-    if (buffer->is_pending) (void)!ops->event_sync(stage->device, buffer->event, NULL);
-    if (buffer->event) ops->event_destroy(stage->device, buffer->event);
-    ops->release(stage->device, ZPS_MEMORY_PINNED, buffer->pinned);
+    zps_stage_mark_fini(stage->device, &stage->buffers[i].mark);
+    stage->device->ops->release(stage->device, ZPS_MEMORY_PINNED, stage->buffers[i].pinned);
   }
   free(stage);
 }
 
 static zps_err_t settle(const struct zps_stage *stage, struct buffer *buffer, uint64_t deadline_ns,
                         struct zps_error *error) {
-  if (!buffer->is_pending) return ZPS_OK;
-  const zps_err_t code = zps_stage_wait(stage->device, buffer->event, deadline_ns, error);
-  if (code != ZPS_ERR_TIMEOUT) buffer->is_pending = false;
-  return code;
+  return zps_stage_mark_wait(stage->device, &buffer->mark, deadline_ns, error);
 }
 
 zps_err_t zps_stage_idle(struct zps_stage *stage, uint64_t deadline_ns, struct zps_error *error) {
@@ -91,15 +109,11 @@ zps_err_t zps_stage_idle(struct zps_stage *stage, uint64_t deadline_ns, struct z
   return code;
 }
 
-/* Submits a copy and the event behind it. */
+/* Submits a copy and the mark behind it. */
 static zps_err_t submit(const struct zps_stage *stage, struct buffer *buffer, void *to, const void *from,
                         size_t len_bytes, zps_stream_t stream, struct zps_error *error) {
-  const struct zps_device_ops *const ops = stage->device->ops;
-  zps_err_t code = ops->copy(stage->device, to, from, len_bytes, stream, error);
-  if (code != ZPS_OK) return code;
-  code = ops->event_record(stage->device, buffer->event, stream, error);
-  buffer->is_pending = code == ZPS_OK;
-  return code;
+  const zps_err_t code = stage->device->ops->copy(stage->device, to, from, len_bytes, stream, error);
+  return code == ZPS_OK ? zps_stage_mark_set(stage->device, &buffer->mark, stream, error) : code;
 }
 
 /* ------------------------------------------------------------ from the device */

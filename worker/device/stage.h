@@ -39,4 +39,20 @@ zps_err_t zps_stage_idle(struct zps_stage *stage, uint64_t deadline_ns, struct z
 zps_err_t zps_stage_wait(struct zps_device *device, struct zps_event *event, uint64_t deadline_ns,
                          struct zps_error *error) ZPS_MUSTCHECK;
 
+/* The end of what was submitted to a stream. All zero at first. */
+struct zps_stage_mark {
+  struct zps_event *event;
+  bool is_pending; /* The device may still use the memory of that work. */
+};
+zps_err_t zps_stage_mark_set(struct zps_device *device, struct zps_stage_mark *mark, zps_stream_t stream,
+                             struct zps_error *error) ZPS_MUSTCHECK;
+/* As zps_stage_wait(), for the last mark. Without one it returns at once. */
+zps_err_t zps_stage_mark_wait(struct zps_device *device, struct zps_stage_mark *mark, uint64_t deadline_ns,
+                              struct zps_error *error) ZPS_MUSTCHECK;
+/* Sets a mark and waits for it. */
+zps_err_t zps_stage_finish(struct zps_device *device, struct zps_stage_mark *mark, zps_stream_t stream,
+                           uint64_t deadline_ns, struct zps_error *error) ZPS_MUSTCHECK;
+/* Waits without a deadline. */
+void zps_stage_mark_fini(struct zps_device *device, struct zps_stage_mark *mark);
+
 #endif

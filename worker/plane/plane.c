@@ -74,7 +74,8 @@ static struct zps_remote *find_sender(const struct zps_plane *plane, const struc
 static bool may_send(const struct zps_remote *sender, enum zps_frame_type type) {
   if (type == ZPS_FRAME_ABORT) return true;
   if (sender->is_rank) return type == ZPS_FRAME_PEER || type == ZPS_FRAME_DONE;
-  return type == ZPS_FRAME_RESULT || type == ZPS_FRAME_TAKEN || type == ZPS_FRAME_FOUND || type == ZPS_FRAME_MISSED;
+  return type == ZPS_FRAME_RESULT || type == ZPS_FRAME_TAKEN || type == ZPS_FRAME_FOUND || type == ZPS_FRAME_MISSED ||
+         type == ZPS_FRAME_CLOSED;
 }
 
 static struct zps_link *find_link(void *ctx, const struct zps_frame_header *header) {
@@ -134,7 +135,16 @@ static uint64_t on_tick(void *ctx, uint64_t now_ns) {
   return plane->left_due_ns < next_ns ? plane->left_due_ns : next_ns;
 }
 
+static bool is_read(void *ctx) {
+  const struct zps_plane *plane = ctx;
+  return plane->handler.is_read && plane->handler.is_read(plane->handler.ctx);
+}
+
 struct zps_engine_handler zps_plane_engine_handler(struct zps_plane *plane) {
-  return (struct zps_engine_handler){
-      .ctx = plane, .find_link = find_link, .on_frame = on_frame, .on_peer_error = on_peer_error, .on_tick = on_tick};
+  return (struct zps_engine_handler){.ctx = plane,
+                                     .find_link = find_link,
+                                     .on_frame = on_frame,
+                                     .on_peer_error = on_peer_error,
+                                     .on_tick = on_tick,
+                                     .is_read = is_read};
 }

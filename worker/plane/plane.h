@@ -50,6 +50,7 @@ struct zps_plane_handler {
   void (*on_left)(void *ctx); /* a rank left in peace (zps_remote.left_ns) */
   /* After each batch of events; returns the next deadline, or ZPS_NEVER. */
   uint64_t (*on_tick)(void *ctx, uint64_t now_ns);
+  bool (*is_read)(void *ctx); /* whether peers may be reading this process's memory. NULL: none is */
 };
 
 /* What is asked of servers that cannot be reached, and told of them. Engine thread. */

@@ -4,6 +4,7 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "common/base/clock.h"
 #include "common/base/log.h"
@@ -60,6 +61,17 @@ static void hear(struct zps_plane *plane) {
   }
 }
 
+/* A server that nothing ever came from may be kept from connecting to this rank. */
+static void explain_silence(const struct zps_plane *plane, uint32_t s, char *why, size_t size) {
+  const double silent_s = (double)(plane->watch.servers[s].n_silent * plane->watch.period_ns) / (double)ZPS_NS_PER_S;
+  const char *const provider = zps_net_info(zps_engine_net(plane->engine))->provider;
+  const bool may_be_kept_out = plane->signs[s] == 0 && strcmp(provider, "tls") != 0;
+  snprintf(why, size, "no frame has come for %.1f s, though one was asked for%s", silent_s,
+           may_be_kept_out
+               ? ", and none before: behind NAT or a firewall, set fabric.encrypt = yes for servers and ranks"
+               : "");
+}
+
 static void say(struct zps_plane *plane) {
   char why[256] = "";
   uint32_t n = 0;
@@ -74,8 +86,7 @@ static void say(struct zps_plane *plane) {
     if (n == 0 && of->is_lost)
       snprintf(why, sizeof why, "%s", plane->servers[s].why);
     else if (n == 0)
-      snprintf(why, sizeof why, "no frame has come for %.1f s, though one was asked for",
-               (double)(of->n_silent * plane->watch.period_ns) / (double)ZPS_NS_PER_S);
+      explain_silence(plane, s, why, sizeof why);
     suspects[n++] = s;
   }
   if (n > 0) zps_log_debug("%" PRIu32 " servers are out of reach (%s)", n, why);

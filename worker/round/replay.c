@@ -7,6 +7,7 @@
 #include "common/base/clock.h"
 #include "common/base/log.h"
 #include "proto/control_change.h"
+#include "worker/round/decided.h"
 #include "worker/round/round_ends.h"
 #include "worker/round/round.h"
 #include "worker/round/rounds.h"
@@ -110,11 +111,21 @@ void zps_replay_drop(struct zps_rounds *rounds, const struct zps_round_tensor *t
   }
 }
 
+/* Rounds of a tensor with a quorum that are beyond those retained for late ranks. */
+static uint32_t count_surplus(const struct zps_replay *replay, const struct zps_round_tensor *tensor) {
+  uint32_t n = 0;
+  for (const struct zps_round *round = replay->kept; round; round = round->kept_next) n += round->tensor == tensor;
+  return n > ZPS_DECIDED_KEPT ? n - ZPS_DECIDED_KEPT : 0;
+}
+
 /* No rank can lack these steps: all have begun a round since that a program asks for only when it has seen them end. */
 static void drop_older(struct zps_rounds *rounds, const struct zps_round *than) {
+  uint32_t n_most = than->tensor->quorum > 0 ? count_surplus(&rounds->replay, than->tensor) : UINT32_MAX;
   for (struct zps_round *round = rounds->replay.kept, *next; round; round = next) {
     next = round->kept_next;
-    if (round->tensor == than->tensor && !round->is_giving && round->number < than->seen_to) drop(round);
+    if (n_most == 0 || round->tensor != than->tensor || round->is_giving || round->number >= than->seen_to) continue;
+    drop(round);
+    n_most--;
   }
 }
 
@@ -202,9 +213,15 @@ void zps_replay_end(struct zps_rounds *rounds) {
     zps_log_warn("closing: the engine does not stop reports of steps to the coordinator");
 }
 
+static void learn(struct zps_round *round) {
+  const zps_err_t err = zps_decided_find(round);
+  if (err != ZPS_OK) zps_round_defer(round, ZPS_MACHINE_FAIL, 0, err);
+}
+
 /* What it was prepared with may be older than what is known now. */
 void zps_replay_begin(struct zps_round *round) {
   round->map_epoch = round->rounds->replay.epoch;
+  learn(round);
   if (is_served(round) && !round->is_giving && !round->ops->can_give(round)) hold(round->rounds, holds_sums);
   if (is_served(round) && round->owners != round->tensor->owners) round->ops->remap(round);
 }
@@ -278,6 +295,7 @@ static void say(struct zps_rounds *rounds) {
   zps_err_t err = ZPS_OK;
   for (const struct zps_round *round = rounds->all; round && err == ZPS_OK; round = round->all_next)
     if (is_open(round)) err = zps_job_steps_add(&steps, round->tensor->id, round->step);
+  if (err == ZPS_OK) err = zps_decided_report(rounds, &steps);
   replay->is_said = true;
   if (err == ZPS_ERR_INVALID) {
     fail_many(rounds, &steps);
@@ -311,6 +329,7 @@ static void go_on(struct zps_rounds *rounds, const struct zps_job_steps *steps) 
       continue;
     }
     if (!zps_round_machine_over(round->machine)) {
+      learn(round);
       if (round->map_epoch < steps->epoch) round->ops->remap(round);
     } else if (!round->is_giving) {
       round->is_asked_again = is_listed(steps, round->tensor->id, round->step);
@@ -390,6 +409,8 @@ void zps_replay_steps(struct zps_rounds *rounds, const struct zps_job_steps *ste
   struct zps_replay *replay = &rounds->replay;
   if (!replay->is_mapping || steps->epoch != replay->epoch) return;
   replay->is_mapping = false;
+  if (zps_decided_take(rounds, steps) != ZPS_OK)
+    fail_all(rounds, ZPS_ERR_NOMEM, "no memory for the late ranks of steps");
   go_on(rounds, steps);
   give_kept(rounds, steps);
   zps_rounds_touched_in_order(rounds);

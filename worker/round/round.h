@@ -131,11 +131,14 @@ struct zps_round {
   zenps_grad_t *into;                      /* where these rows go besides, each to its place; NULL: nowhere */
   bool is_absent;                          /* the rank does not count among the contributors */
   int contributors;                        /* ranks that do; -1: not told (yet) */
-  bool seeks;                              /* it takes the newest sum of `step` or of the `staleness` steps before it */
-  uint32_t staleness;                      /* older steps that may serve as well */
-  uint64_t sum_step;                       /* the step of the sum that it has; else `step` */
-  uint32_t *sent, *in_union;               /* rows per partition, of rounds over servers; the owner's */
-  unsigned n_tasks;                        /* on the pools and in `here` */
+  bool is_decided;                         /* with a quorum: `late` is known (decided.h) */
+  uint32_t n_late_bytes;
+  const uint8_t *late;       /* in `arena`: a bit for each rank; n_late_bytes of them */
+  bool seeks;                /* it takes the newest sum of `step` or of the `staleness` steps before it */
+  uint32_t staleness;        /* older steps that may serve as well */
+  uint64_t sum_step;         /* the step of the sum that it has; else `step` */
+  uint32_t *sent, *in_union; /* rows per partition, of rounds over servers; the owner's */
+  unsigned n_tasks;          /* on the pools and in `here` */
   struct zps_round_task *here, **here_tail; /* tasks of the engine thread, run when frames were sent */
   unsigned n_reads;                         /* transfers that hold a buffer */
   struct zps_plane_held held;               /* registered memory */

@@ -20,6 +20,7 @@ void zps_rounds_init(struct zps_rounds *rounds, struct zps_plane *plane) {
 
 void zps_rounds_fini(struct zps_rounds *rounds) {
   zps_unexpected_fini(&rounds->unexpected);
+  zps_job_steps_fini(&rounds->decided);
 }
 
 static struct zps_round **bucket_of(struct zps_rounds *rounds, uint32_t tensor, uint64_t step) {
@@ -208,6 +209,10 @@ static void on_frame(void *ctx, struct zps_remote *from, const struct zps_frame 
       tensor = frame->u.done.tensor;
       step = frame->u.done.step;
       break;
+    case ZPS_FRAME_CLOSED:
+      tensor = frame->u.closed.tensor;
+      step = frame->u.closed.step;
+      break;
     default: /* ABORT, MISSED */
       tensor = frame->u.abort.tensor;
       step = frame->u.abort.step;
@@ -287,7 +292,16 @@ static uint64_t on_tick(void *ctx, uint64_t now_ns) {
   return rounds->idle_at_ns < rounds->next_deadline_ns ? rounds->idle_at_ns : rounds->next_deadline_ns;
 }
 
+/* While rounds are in flight. */
+static bool is_read(void *ctx) {
+  return ((const struct zps_rounds *)ctx)->all;
+}
+
 struct zps_plane_handler zps_rounds_handler(struct zps_rounds *rounds) {
-  return (struct zps_plane_handler){
-      .ctx = rounds, .on_frame = on_frame, .on_lost = on_lost, .on_left = on_left, .on_tick = on_tick};
+  return (struct zps_plane_handler){.ctx = rounds,
+                                    .on_frame = on_frame,
+                                    .on_lost = on_lost,
+                                    .on_left = on_left,
+                                    .on_tick = on_tick,
+                                    .is_read = is_read};
 }

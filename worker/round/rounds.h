@@ -8,6 +8,7 @@
 #define ZPS_WORKER_ROUND_ROUNDS_H
 
 #include "worker/plane/plane.h"
+#include "proto/control_change.h"
 #include "worker/round/round_ends.h"
 #include "worker/round/replay.h"
 #include "worker/plane/unexpected.h"
@@ -24,6 +25,7 @@ struct zps_rounds {
   uint64_t next_deadline_ns;
   struct zps_unexpected unexpected; /* messages of rounds that have not begun here */
   struct zps_replay replay;         /* when servers are lost */
+  struct zps_job_steps decided;     /* by other ranks, too, before servers changed last (decided.h) */
   struct zps_past_rounds past;
   uint32_t n_seeks;    /* begun here: late answers to one are not taken for those to another */
   zps_err_t fail_code; /* set: every round fails with it at once */

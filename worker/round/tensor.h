@@ -70,6 +70,7 @@ struct zps_round_tensor {
   bool works_in_host;                   /* its rounds encode and decode in host memory alone */
   bool sends_zeros;                     /* the scheme's results have all rows */
   bool keeps_zero_rows;                 /* rows of a list that are zero are sent, too */
+  uint32_t quorum;                      /* ranks that can close a round (decided.h); 0: all are needed */
   _Atomic uint64_t last_bytes;          /* of the rows that the last scan found; at first none */
   struct zps_row_arrays_pool *arrays;   /* for results that are rows */
   struct zps_steps_past past;           /* rounds over servers that went well */

@@ -6,8 +6,9 @@
 #include "worker/select/scan.h"
 
 zps_err_t zps_feedback_init(struct zps_feedback *feedback, enum zps_dtype dtype, uint64_t n, double momentum,
-                            double clip_norm) {
-  *feedback = (struct zps_feedback){.dtype = dtype, .n = n, .momentum = momentum, .clip_norm = clip_norm};
+                            double clip_norm, double decay) {
+  *feedback =
+      (struct zps_feedback){.dtype = dtype, .n = n, .momentum = momentum, .clip_norm = clip_norm, .decay = decay};
   feedback->residual = calloc(n, zps_dtype_size(dtype));
   if (!feedback->residual) return ZPS_ERR_NOMEM;
   if (momentum == 0) return ZPS_OK;
@@ -57,44 +58,50 @@ double zps_feedback_clip(const struct zps_feedback *feedback, const void *gradie
 /* ------------------------------------------------------------ sums */
 
 /* Explicit vectors, because not every optimisation level forms them. */
-#define DEFINE(NAME, TYPE)                                                                                          \
-  typedef TYPE NAME##_vec __attribute__((vector_size(16), aligned(sizeof(TYPE)), may_alias));                       \
-  static void NAME##_add(TYPE *residual, const TYPE *gradient, TYPE factor, uint64_t n) {                           \
-    enum { LANES = 16 / sizeof(TYPE) };                                                                             \
-    uint64_t i = 0;                                                                                                 \
-    if (factor == 1) {                                                                                              \
-      for (; i + LANES <= n; i += LANES) *(NAME##_vec *)(residual + i) += *(const NAME##_vec *)(gradient + i);      \
-    } else {                                                                                                        \
-      for (; i + LANES <= n; i += LANES)                                                                            \
-        *(NAME##_vec *)(residual + i) += *(const NAME##_vec *)(gradient + i) * factor;                              \
-    }                                                                                                               \
-    for (; i < n; i++) residual[i] += gradient[i] * factor;                                                         \
-  }                                                                                                                 \
-  static void NAME##_add_velocity(TYPE *residual, TYPE *velocity, TYPE momentum, const TYPE *gradient, TYPE factor, \
-                                  uint64_t n) {                                                                     \
-    enum { LANES = 16 / sizeof(TYPE) };                                                                             \
-    uint64_t i = 0;                                                                                                 \
-    for (; i + LANES <= n; i += LANES) {                                                                            \
-      NAME##_vec *const at = (NAME##_vec *)(velocity + i);                                                          \
-      const NAME##_vec next = *at * momentum + *(const NAME##_vec *)(gradient + i) * factor;                        \
-      *at = next;                                                                                                   \
-      *(NAME##_vec *)(residual + i) += next;                                                                        \
-    }                                                                                                               \
-    for (; i < n; i++) residual[i] += velocity[i] = velocity[i] * momentum + gradient[i] * factor;                  \
-  }                                                                                                                 \
-  static void NAME##_add_range(struct zps_feedback *feedback, const TYPE *gradient, TYPE factor, uint64_t begin,    \
-                               uint64_t n) {                                                                        \
-    TYPE *const residual = (TYPE *)feedback->residual + begin;                                                      \
-    if (!feedback->velocity)                                                                                        \
-      NAME##_add(residual, gradient + begin, factor, n);                                                            \
-    else                                                                                                            \
-      NAME##_add_velocity(residual, (TYPE *)feedback->velocity + begin, (TYPE)feedback->momentum, gradient + begin, \
-                          factor, n);                                                                               \
-  }                                                                                                                 \
-  static TYPE NAME##_preview(const struct zps_feedback *feedback, const TYPE *gradient, TYPE factor, uint64_t i) {  \
-    TYPE value = gradient[i] * factor;                                                                              \
-    if (feedback->velocity) value = ((const TYPE *)feedback->velocity)[i] * (TYPE)feedback->momentum + value;       \
-    return ((const TYPE *)feedback->residual)[i] + value;                                                           \
+#define DEFINE(NAME, TYPE)                                                                                         \
+  typedef TYPE NAME##_vec __attribute__((vector_size(16), aligned(sizeof(TYPE)), may_alias));                      \
+  static void NAME##_add(TYPE *residual, TYPE decay, const TYPE *gradient, TYPE factor, uint64_t n) {              \
+    enum { LANES = 16 / sizeof(TYPE) };                                                                            \
+    uint64_t i = 0;                                                                                                \
+    if (factor == 1 && decay == 1) {                                                                               \
+      for (; i + LANES <= n; i += LANES) *(NAME##_vec *)(residual + i) += *(const NAME##_vec *)(gradient + i);     \
+    } else {                                                                                                       \
+      for (; i + LANES <= n; i += LANES) {                                                                         \
+        NAME##_vec *const at = (NAME##_vec *)(residual + i);                                                       \
+        *at = *at * decay + *(const NAME##_vec *)(gradient + i) * factor;                                          \
+      }                                                                                                            \
+    }                                                                                                              \
+    for (; i < n; i++) residual[i] = residual[i] * decay + gradient[i] * factor;                                   \
+  }                                                                                                                \
+  static void NAME##_add_velocity(TYPE *residual, TYPE decay, TYPE *velocity, TYPE momentum, const TYPE *gradient, \
+                                  TYPE factor, uint64_t n) {                                                       \
+    enum { LANES = 16 / sizeof(TYPE) };                                                                            \
+    uint64_t i = 0;                                                                                                \
+    for (; i + LANES <= n; i += LANES) {                                                                           \
+      NAME##_vec *const at = (NAME##_vec *)(velocity + i), *const sum = (NAME##_vec *)(residual + i);              \
+      const NAME##_vec next = *at * momentum + *(const NAME##_vec *)(gradient + i) * factor;                       \
+      *at = next;                                                                                                  \
+      *sum = *sum * decay + next;                                                                                  \
+    }                                                                                                              \
+    for (; i < n; i++) {                                                                                           \
+      velocity[i] = velocity[i] * momentum + gradient[i] * factor;                                                 \
+      residual[i] = residual[i] * decay + velocity[i];                                                             \
+    }                                                                                                              \
+  }                                                                                                                \
+  static void NAME##_add_range(struct zps_feedback *feedback, const TYPE *gradient, TYPE factor, uint64_t begin,   \
+                               uint64_t n) {                                                                       \
+    TYPE *const residual = (TYPE *)feedback->residual + begin;                                                     \
+    const TYPE decay = (TYPE)feedback->decay;                                                                      \
+    if (!feedback->velocity)                                                                                       \
+      NAME##_add(residual, decay, gradient + begin, factor, n);                                                    \
+    else                                                                                                           \
+      NAME##_add_velocity(residual, decay, (TYPE *)feedback->velocity + begin, (TYPE)feedback->momentum,           \
+                          gradient + begin, factor, n);                                                            \
+  }                                                                                                                \
+  static TYPE NAME##_preview(const struct zps_feedback *feedback, const TYPE *gradient, TYPE factor, uint64_t i) { \
+    TYPE value = gradient[i] * factor;                                                                             \
+    if (feedback->velocity) value = ((const TYPE *)feedback->velocity)[i] * (TYPE)feedback->momentum + value;      \
+    return ((const TYPE *)feedback->residual)[i] * (TYPE)feedback->decay + value;                                  \
   }
 
 DEFINE(f32, float)

@@ -10,7 +10,7 @@ static bool needs_push(const struct zps_served_round *round) {
 
 static bool needs_pull(const struct zps_served_round *round) {
   const struct zps_device_pull *const pull = &round->device_pull;
-  return round->base.out->memory == ZENPS_DEVICE && !pull->event && !pull->chunks && !pull->direct;
+  return round->base.out->memory == ZENPS_DEVICE && !pull->decoder && !pull->chunks && !pull->direct;
 }
 
 static void take_push(struct zps_served_round *round, struct zps_served_round *from) {
@@ -26,7 +26,7 @@ static void take_push(struct zps_served_round *round, struct zps_served_round *f
 
 static void take_pull(struct zps_served_round *round, struct zps_served_round *from) {
   const struct zps_device_pull ours = round->device_pull;
-  if (!from->device_pull.event) return;
+  if (!from->device_pull.decoder) return;
   round->device_pull = from->device_pull;
   from->device_pull = ours;
 }

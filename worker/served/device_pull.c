@@ -28,12 +28,10 @@ zps_err_t zps_device_pull_prepare(struct zps_served_round *round, struct zps_err
   if (pull->is_ready) return ZPS_OK;
   if (!pull->views) pull->views = calloc(round->base.tensor->part.n_parts, sizeof *pull->views);
   if (!pull->views) return zps_fail(error, ZPS_ERR_NOMEM, "no memory for %u sums", round->base.tensor->part.n_parts);
-  if (!pull->event) code = device->ops->event_create(device, &pull->event, error);
-  if (code == ZPS_OK && !pull->decoder) code = device->ops->decoder_create(device, &pull->decoder, error);
+  if (!pull->decoder) code = device->ops->decoder_create(device, &pull->decoder, error);
   /* A round that failed may have left work behind that uses the same memory. */
-  if (code == ZPS_OK && pull->is_pending) code = zps_stage_wait(device, pull->event, round->base.deadline_ns, error);
+  if (code == ZPS_OK) code = zps_stage_mark_wait(device, &pull->mark, round->base.deadline_ns, error);
   if (code != ZPS_OK) return code;
-  pull->is_pending = false;
   device->ops->release_on(device, pull->rows, round->base.out->stream);
   device->ops->release_on(device, pull->values, round->base.out->stream);
   pull->rows = pull->values = NULL;
@@ -45,19 +43,12 @@ zps_err_t zps_device_pull_prepare(struct zps_served_round *round, struct zps_err
 }
 
 static zps_err_t record(struct zps_served_round *round, struct zps_error *error) {
-  struct zps_device_pull *const pull = &round->device_pull;
-  struct zps_device *const device = round->base.device->device;
-  const zps_err_t code = device->ops->event_record(device, pull->event, round->base.out->stream, error);
-  if (code == ZPS_OK) pull->is_pending = true;
-  return code;
+  return zps_stage_mark_set(round->base.device->device, &round->device_pull.mark, round->base.out->stream, error);
 }
 
 zps_err_t zps_device_pull_wait(struct zps_served_round *round, struct zps_error *error) {
-  struct zps_device_pull *const pull = &round->device_pull;
-  zps_err_t code = record(round, error);
-  if (code == ZPS_OK) code = zps_stage_wait(round->base.device->device, pull->event, round->base.deadline_ns, error);
-  if (code == ZPS_OK) pull->is_pending = false;
-  return code;
+  return zps_stage_finish(round->base.device->device, &round->device_pull.mark, round->base.out->stream,
+                          round->base.deadline_ns, error);
 }
 
 /* Memory that a fabric is to reach may make the device wait where it is allocated; other memory does not. */
@@ -211,7 +202,7 @@ void zps_device_pull_begin(struct zps_served_round *round) {
   pull->is_ready = false;
   /* Work that a failed round has left behind may still use the memory: the sums are staged then. */
   pull->is_direct =
-      round->base.out->memory == ZENPS_DEVICE && round->base.device->path != ZPS_PATH_STAGED && !pull->is_pending;
+      round->base.out->memory == ZENPS_DEVICE && round->base.device->path != ZPS_PATH_STAGED && !pull->mark.is_pending;
   for (struct zps_device_chunk *chunk = pull->direct; chunk && pull->is_direct; chunk = chunk->next) chunk->n_used = 0;
 }
 
@@ -221,22 +212,18 @@ void zps_device_pull_finish(struct zps_served_round *round, bool ok) {
 
 static void quiesce_in_run(struct zps_round_task *task) {
   struct zps_served_round *const round = zps_served_of(task->round);
-  struct zps_device_push *const push = &round->device_push;
   struct zps_error ignored;
-  if (zps_stage_wait(round->base.device->device, push->event, round->base.deadline_ns, &ignored) == ZPS_OK)
-    push->is_pending = false;
+  (void)!zps_stage_mark_wait(round->base.device->device, &round->device_push.mark, round->base.deadline_ns, &ignored);
 }
 
 static void quiesce_out_run(struct zps_round_task *task) {
   struct zps_served_round *const round = zps_served_of(task->round);
-  struct zps_device_pull *const pull = &round->device_pull;
   struct zps_error ignored;
-  if (zps_stage_wait(round->base.device->device, pull->event, round->base.deadline_ns, &ignored) == ZPS_OK)
-    pull->is_pending = false;
+  (void)!zps_stage_mark_wait(round->base.device->device, &round->device_pull.mark, round->base.deadline_ns, &ignored);
 }
 
 bool zps_device_round_quiesce(struct zps_served_round *round) {
-  const bool in = round->device_push.is_pending, out = round->device_pull.is_pending;
+  const bool in = round->device_push.mark.is_pending, out = round->device_pull.mark.is_pending;
   if (round->is_quiesced || round->base.machine->state == ZPS_MACHINE_DONE) return false;
   round->is_quiesced = true;
   if (in) {
@@ -266,12 +253,10 @@ void zps_device_round_fini(struct zps_served_round *round) {
   struct zps_device *const device = round->base.device->device;
   const struct zps_device_ops *const ops = device->ops;
   (void)!zps_stage_idle(round->base.device->in_stage, ZPS_NEVER, NULL);
-  if (push->is_pending) (void)!ops->event_sync(device, push->event, NULL);
-  if (pull->is_pending) (void)!ops->event_sync(device, pull->event, NULL);
+  zps_stage_mark_fini(device, &push->mark);
+  zps_stage_mark_fini(device, &pull->mark);
   if (push->encoder) ops->encoder_destroy(push->encoder);
   if (pull->decoder) ops->decoder_destroy(pull->decoder);
-  if (push->event) ops->event_destroy(device, push->event);
-  if (pull->event) ops->event_destroy(device, pull->event);
   release(round, &push->slices.at);
   release(round, &push->slices.retired);
   release(round, &pull->rows);

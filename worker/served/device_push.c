@@ -24,12 +24,10 @@ static zps_err_t prepare(struct zps_served_round *round, struct zps_error *error
   if (!push->offsets) push->offsets = calloc(n_parts, sizeof *push->offsets);
   if (!push->outs) push->outs = calloc(n_parts, sizeof *push->outs);
   if (!push->offsets || !push->outs) return zps_fail(error, ZPS_ERR_NOMEM, "no memory for %u slices", n_parts);
-  if (!push->event) code = device->ops->event_create(device, &push->event, error);
-  if (code == ZPS_OK && !push->encoder) code = device->ops->encoder_create(device, &push->encoder, error);
+  if (!push->encoder) code = device->ops->encoder_create(device, &push->encoder, error);
   /* A round that failed may have left work behind that uses the same memory. */
-  if (code == ZPS_OK && push->is_pending) code = zps_stage_wait(device, push->event, round->base.deadline_ns, error);
+  if (code == ZPS_OK) code = zps_stage_mark_wait(device, &push->mark, round->base.deadline_ns, error);
   if (code != ZPS_OK) return code;
-  push->is_pending = false;
   if (push->slices.retired && push->slices.retired != push->slices.exposed) {
     device->ops->release(device, ZPS_MEMORY_DEVICE, push->slices.retired);
     push->slices.retired = NULL;
@@ -39,19 +37,12 @@ static zps_err_t prepare(struct zps_served_round *round, struct zps_error *error
 
 /* Marks the end of what was submitted. */
 static zps_err_t record(struct zps_served_round *round, struct zps_error *error) {
-  struct zps_device_push *const push = &round->device_push;
-  struct zps_device *const device = round->base.device->device;
-  const zps_err_t code = device->ops->event_record(device, push->event, round->base.in.stream, error);
-  if (code == ZPS_OK) push->is_pending = true;
-  return code;
+  return zps_stage_mark_set(round->base.device->device, &round->device_push.mark, round->base.in.stream, error);
 }
 
 static zps_err_t wait_for(struct zps_served_round *round, struct zps_error *error) {
-  struct zps_device_push *const push = &round->device_push;
-  zps_err_t code = record(round, error);
-  if (code == ZPS_OK) code = zps_stage_wait(round->base.device->device, push->event, round->base.deadline_ns, error);
-  if (code == ZPS_OK) push->is_pending = false;
-  return code;
+  return zps_stage_finish(round->base.device->device, &round->device_push.mark, round->base.in.stream,
+                          round->base.deadline_ns, error);
 }
 
 /* Submits the search for rows, and their deal to partitions. */
@@ -144,7 +135,7 @@ void zps_device_push_scan(struct zps_round_task *task, const struct zps_encode_i
   if (code == ZPS_OK) code = encode(round, &error);
   if (code == ZPS_OK) return;
   struct zps_error ignored; /* what was submitted before it failed may read the gradient */
-  if (round->device_push.event) (void)!record(round, &ignored);
+  if (round->device_push.encoder) (void)!record(round, &ignored);
   zps_round_task_fail(task, &error);
 }
 
@@ -213,7 +204,8 @@ void zps_device_push_write(struct zps_round_task *task) {
                                           .stream = round->base.in.stream};
   struct zps_error error;
   if (zps_device_push_is_direct(round)) { /* it is where it is read: it only has to be written */
-    const zps_err_t code = zps_stage_wait(round->base.device->device, push->event, round->base.deadline_ns, &error);
+    const zps_err_t code =
+        zps_stage_wait(round->base.device->device, push->mark.event, round->base.deadline_ns, &error);
     if (code != ZPS_OK) zps_round_task_fail(task, &error);
     return;
   }

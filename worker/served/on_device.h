@@ -37,8 +37,7 @@ struct zps_device_slices {
 /* Kept from round to round; all zero at first. */
 struct zps_device_push {
   struct zps_device_encoder *encoder;
-  struct zps_event *event; /* behind what was submitted last */
-  bool is_pending;
+  struct zps_stage_mark mark; /* behind what was submitted last */
   uint64_t serial;
   struct zps_device_slices slices;
   bool is_short, may_retry; /* there was no memory for them; a kept round can give its own up then */
@@ -55,8 +54,7 @@ struct zps_device_pull {
   bool is_direct;                  /* the round's sums: the fabric writes them to the device */
   struct zps_device_chunk *direct; /* engine thread: where it does */
   struct zps_device_decoder *decoder;
-  struct zps_event *event;
-  bool is_pending;
+  struct zps_stage_mark mark;
   bool is_ready;                           /* for the round at hand */
   struct zps_device_chunk *chunks, *chunk; /* where sums are, until they are decoded; the one at hand */
   struct zps_device_view *views;           /* of those that have rows, in the order in which they came */

@@ -6,6 +6,7 @@
 #include "common/base/container.h"
 #include "common/codec/join.h"
 #include "worker/device/device.h"
+#include "worker/round/decided.h"
 #include "worker/served/served.h"
 
 /* ------------------------------------------------------------ results */
@@ -183,10 +184,31 @@ static void take_contributors(struct zps_served_round *round, uint32_t server, u
     base->contributors = contributors;
 }
 
+static void note_late(struct zps_served_round *round, uint32_t server, const uint8_t *late, uint32_t n_bytes) {
+  struct zps_round *base = &round->base;
+  round->servers[server].knows_closed = true;
+  const zps_err_t err = zps_decided_note(base, late, n_bytes);
+  if (err == ZPS_ERR_PROTOCOL)
+    zps_round_fail(base, err, "server %u (%s) has other late ranks than were told before", server,
+                   base->plane->servers[server].name);
+  else if (err != ZPS_OK)
+    zps_round_fail(base, err, "no memory for the late ranks");
+}
+
+void zps_served_closed(struct zps_served_round *round, uint32_t server, const struct zps_frame_closed *closed) {
+  zps_round_touch(&round->base);
+  if (round->base.tensor->quorum > 0)
+    note_late(round, server, closed->late, closed->n_bytes);
+  else
+    zps_round_fail(&round->base, ZPS_ERR_PROTOCOL, "server %u (%s) closes a round of a tensor without a quorum", server,
+                   round->base.plane->servers[server].name);
+}
+
 void zps_served_result(struct zps_served_round *round, uint32_t server, const struct zps_frame *frame) {
   const struct zps_frame_round *result = &frame->u.round;
   if (round->base.result_first_ns == 0) round->base.result_first_ns = zps_clock_ns();
   round->base.stats.bytes_in += frame->len_bytes;
+  if (round->base.tensor->quorum > 0 && !round->base.is_decided) note_late(round, server, NULL, 0);
   take_contributors(round, server, result->n_absent);
   for (uint32_t i = 0; i < result->n_slices; i++) {
     const struct zps_slice *slice = &result->slices[i];

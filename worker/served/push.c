@@ -293,6 +293,19 @@ static zps_err_t send_end(struct zps_served_round *round, uint32_t server, struc
   return err;
 }
 
+/* An owner that has not closed the round itself must not decide anew. */
+static zps_err_t send_closed(struct zps_served_round *round, uint32_t server) {
+  const struct zps_round *const base = &round->base;
+  struct zps_frame frame = {.header.type = ZPS_FRAME_CLOSED};
+  frame.u.closed.tensor = base->tensor->id;
+  frame.u.closed.step = base->step;
+  frame.u.closed.n_bytes = base->n_late_bytes;
+  if (base->n_late_bytes > 0) memcpy(frame.u.closed.late, base->late, base->n_late_bytes);
+  const zps_err_t err = zps_link_send(base->plane->servers[server].link, &frame);
+  if (err == ZPS_OK) round->servers[server].knows_closed = true;
+  return err;
+}
+
 zps_err_t zps_served_send_ready(struct zps_served_round *round, uint32_t server, uint64_t now_ns) {
   struct zps_served_server *state = &round->servers[server];
   struct zps_remote *peer = &round->base.plane->servers[server];
@@ -304,6 +317,7 @@ zps_err_t zps_served_send_ready(struct zps_served_round *round, uint32_t server,
     state->ready = NULL;
     state->asks = false;
   }
+  if (round->base.is_decided && !state->knows_closed && state->ready) err = send_closed(round, server);
   if (state->asks) err = zps_served_ask(round, server, push_timeout_ms(round, now_ns));
   while (state->ready && err == ZPS_OK) {
     uint64_t bulk_bytes;

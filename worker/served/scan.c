@@ -143,6 +143,7 @@ void zps_served_scan(struct zps_served_round *round) {
   const struct zps_plane *plane = round->base.plane;
   const uint64_t all_bytes = atomic_load_explicit(&round->base.tensor->last_bytes, memory_order_relaxed);
   double bytes_per_s = zps_bulk_measure(zps_engine_bulk(plane->engine)).bytes_per_s;
+  if (round->base.tensor->quorum > 0) bytes_per_s = 0; /* no sum comes before all is pushed */
   for (struct zps_round *other = round->base.rounds->all; other; other = other->all_next) {
     if (other == &round->base || zps_round_machine_over(other->machine)) continue;
     if (other->ops->wake) other->ops->wake(other);

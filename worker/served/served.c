@@ -7,6 +7,7 @@
 
 #include "common/base/container.h"
 #include "common/base/text.h"
+#include "worker/round/decided.h"
 
 /* ------------------------------------------------------------ life */
 
@@ -135,6 +136,11 @@ static void begin(struct zps_round *base) {
     zps_round_fail(base, ZPS_ERR_SERVER_LOST, "%s", zps_served_sums_lost);
     return;
   }
+  if (zps_decided_is_past(base)) {
+    zps_round_fail(base, ZPS_ERR_STALE,
+                   "too late: the step was closed without this rank, and its sum is lost with a server");
+    return;
+  }
   if (base->seeks) round->seek = base->rounds->n_seeks++;
   if (base->only_takes)
     zps_round_event(base, ZPS_MACHINE_SCANNED, 0, 0, ZPS_OK);
@@ -239,7 +245,9 @@ static bool frame(struct zps_round *base, const struct zps_remote *from, const s
   if (from->is_rank || (type == ZPS_FRAME_RESULT && base->only_gives)) return false;
   if (!is_for(base, frame)) return false;
   if (type == ZPS_FRAME_TAKEN && (base->only_takes || (!base->only_gives && !base->wants))) return false;
-  if (type == ZPS_FRAME_TAKEN)
+  if (type == ZPS_FRAME_CLOSED)
+    zps_served_closed(zps_served_of(base), from->index, &frame->u.closed);
+  else if (type == ZPS_FRAME_TAKEN)
     zps_served_taken(zps_served_of(base), from->index, frame);
   else if (type == ZPS_FRAME_RESULT ||
            (type == ZPS_FRAME_FOUND && zps_served_found(zps_served_of(base), from->index, &frame->u.round)))

@@ -79,6 +79,7 @@ struct zps_served_server {
   bool over;                                      /* it gave the round up itself */
   bool any_remote;                                /* some of its sums must be read: it waits for our DONE */
   bool owes_done, owes_abort;                     /* frames to be sent */
+  bool knows_closed;                              /* it has closed the round, or was told that an earlier owner has */
   bool asks;                                      /* rows that are wanted must still be named to it */
   uint32_t ask_part;                              /* the first partition of those rows */
   uint64_t ask_run, ask_rows;                     /* the run of that partition to begin with; rows not named yet */
@@ -176,6 +177,8 @@ bool zps_served_found(struct zps_served_round *round, uint32_t server, const str
 /* pull.c */
 /* The owner has all that was given to it. */
 void zps_served_taken(struct zps_served_round *round, uint32_t server, const struct zps_frame *frame);
+/* A quorum has closed the round. */
+void zps_served_closed(struct zps_served_round *round, uint32_t server, const struct zps_frame_closed *closed);
 void zps_served_pull_init(struct zps_served_round *round);
 void zps_served_result(struct zps_served_round *round, uint32_t server, const struct zps_frame *frame);
 /* Fetches the sum that is at hand. */

@@ -52,8 +52,8 @@ static zps_err_t allocate(struct zenps_sparsifier *sparsifier, struct zps_error 
   struct zps_sparsifier_there *const there = sparsifier->there;
   const zenps_sparsifier_options_t *const options = &sparsifier->options;
   const size_t size = zps_dtype_size(sparsifier->dtype), len_bytes = sparsifier->n * size;
-  there->feedback =
-      (struct zps_device_feedback){.dtype = sparsifier->dtype, .n = sparsifier->n, .momentum = options->momentum};
+  there->feedback = (struct zps_device_feedback){
+      .dtype = sparsifier->dtype, .n = sparsifier->n, .momentum = options->momentum, .decay = options->decay};
   zps_err_t code = new_zeros(there, len_bytes, &there->feedback.residual_on_device, error);
   if (code == ZPS_OK && options->momentum > 0)
     code = new_zeros(there, len_bytes, &there->feedback.velocity_on_device, error);
@@ -180,9 +180,9 @@ static zps_err_t pick(struct zenps_sparsifier *sparsifier, const struct zps_devi
   return code == ZPS_ERR_TRUNCATED ? ZPS_OK : code;
 }
 
-/* The k greatest: always fits. */
-static zps_err_t pick_greatest(struct zenps_sparsifier *sparsifier, struct zps_error *error) {
-  const struct zps_device_cut cut = {.kind = ZPS_CUT_TOPK, .k = sparsifier->options.k};
+/* The k greatest, of each bucket with ZPS_CUT_BUCKETS: always fits. */
+static zps_err_t pick_greatest(struct zenps_sparsifier *sparsifier, enum zps_cut_kind kind, struct zps_error *error) {
+  const struct zps_device_cut cut = {.kind = kind, .k = sparsifier->options.k, .bucket = sparsifier->options.bucket};
   bool fits;
   return pick(sparsifier, &cut, &fits, error);
 }
@@ -196,7 +196,7 @@ static zps_err_t pick_within(struct zenps_sparsifier *sparsifier, const struct z
   *accepted_p = zps_bounds_hold(&sparsifier->options, sparsifier->picks.n, fits, sparsifier->threshold, least, most);
   if (*accepted_p) return ZPS_OK;
   sparsifier->refined++;
-  return pick_greatest(sparsifier, error);
+  return pick_greatest(sparsifier, ZPS_CUT_TOPK, error);
 }
 
 static zps_err_t run_sampled(struct zenps_sparsifier *sparsifier, struct zps_error *error) {
@@ -213,7 +213,7 @@ static zps_err_t run_sampled(struct zenps_sparsifier *sparsifier, struct zps_err
 static zps_err_t run_reused(struct zenps_sparsifier *sparsifier, struct zps_error *error) {
   zps_err_t code;
   if (sparsifier->age == 0) {
-    code = pick_greatest(sparsifier, error);
+    code = pick_greatest(sparsifier, ZPS_CUT_TOPK, error);
     sparsifier->reused = sparsifier->threshold;
   } else {
     const struct zps_device_cut cut = {.kind = ZPS_CUT_THRESHOLD, .magnitude = sparsifier->reused};
@@ -234,7 +234,7 @@ static zps_err_t run_threshold(struct zenps_sparsifier *sparsifier, struct zps_e
   const zps_err_t code = pick(sparsifier, &cut, &fits, error);
   if (code != ZPS_OK || (fits && sparsifier->picks.n <= sparsifier->options.k)) return code;
   sparsifier->refined++;
-  return pick_greatest(sparsifier, error);
+  return pick_greatest(sparsifier, ZPS_CUT_TOPK, error);
 }
 
 zps_err_t zps_on_device_run(struct zenps_sparsifier *sparsifier, const void *gradient, void *stream,
@@ -248,7 +248,10 @@ zps_err_t zps_on_device_run(struct zenps_sparsifier *sparsifier, const void *gra
   if (code != ZPS_OK) return code;
   switch (sparsifier->options.kind) {
     case ZENPS_SPARSIFY_TOPK:
-      code = pick_greatest(sparsifier, error);
+      code = pick_greatest(sparsifier, ZPS_CUT_TOPK, error);
+      break;
+    case ZENPS_SPARSIFY_BUCKETS:
+      code = pick_greatest(sparsifier, ZPS_CUT_BUCKETS, error);
       break;
     case ZENPS_SPARSIFY_SAMPLED:
       code = run_sampled(sparsifier, error);
@@ -264,12 +267,11 @@ zps_err_t zps_on_device_run(struct zenps_sparsifier *sparsifier, const void *gra
       code = wait(there, stream, error); /* the gradient is borrowed during the call */
       break;
     case ZENPS_SPARSIFY_GAUSSIAN: /* refused by the options */
-    case ZENPS_SPARSIFY_BUCKETS:
       break;
   }
-  if (code == ZPS_OK && sparsifier->options.capped && sparsifier->picks.n > sparsifier->options.k) {
+  if (code == ZPS_OK && sparsifier->options.capped && sparsifier->picks.n > zps_sparsifier_total_k(sparsifier)) {
     const uint64_t threshold = sparsifier->threshold;
-    code = pick_greatest(sparsifier, error);
+    code = pick_greatest(sparsifier, ZPS_CUT_TOPK, error);
     sparsifier->threshold = threshold;
   }
   if (code == ZPS_OK) sparsifier->steps++;

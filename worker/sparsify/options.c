@@ -50,6 +50,9 @@ static zps_err_t check_numbers(const zenps_sparsifier_options_t *options, struct
   if (!(options->momentum >= 0 && options->momentum < 1))
     return zps_fail(error, ZPS_ERR_INVALID, "sparsifier: momentum is %g; it must be at least 0 and below 1",
                     options->momentum);
+  if (!(options->decay >= 0 && options->decay <= 1))
+    return zps_fail(error, ZPS_ERR_INVALID, "sparsifier: decay is %g; it must be over 0 and at most 1, or 0 for 1",
+                    options->decay);
   if (!(options->clip_norm >= 0))
     return zps_fail(error, ZPS_ERR_INVALID, "sparsifier: clip_norm is %g; it must be at least 0", options->clip_norm);
   if (!(options->threshold >= 0))
@@ -69,10 +72,9 @@ static zps_err_t check_memory(const zenps_sparsifier_options_t *options, uint64_
   if (options->device < 0)
     return zps_fail(error, ZPS_ERR_INVALID, "sparsifier: device is %d; it must be the number of a GPU",
                     options->device);
-  if (options->kind == ZENPS_SPARSIFY_GAUSSIAN || options->kind == ZENPS_SPARSIFY_BUCKETS)
+  if (options->kind == ZENPS_SPARSIFY_GAUSSIAN)
     return zps_fail(error, ZPS_ERR_UNSUPPORTED,
-                    "sparsifier: %s does not select in device memory; TOPK, SAMPLED, REUSED, THRESHOLD and SCHEME do",
-                    options->kind == ZENPS_SPARSIFY_GAUSSIAN ? "ZENPS_SPARSIFY_GAUSSIAN" : "ZENPS_SPARSIFY_BUCKETS");
+                    "sparsifier: ZENPS_SPARSIFY_GAUSSIAN does not select in device memory; all other kinds do");
   if (options->clip_norm > 0)
     return zps_fail(error, ZPS_ERR_UNSUPPORTED,
                     "sparsifier: clip_norm is %g; gradients in device memory are to be clipped by who computes them",
@@ -101,6 +103,7 @@ zps_err_t zps_sparsifier_options_load(zenps_sparsifier_options_t *options, const
   err = check_numbers(options, error);
   if (err == ZPS_OK) err = check_memory(options, n, error);
   if (err != ZPS_OK) return err;
+  if (options->decay == 0) options->decay = 1;
   if (options->period == 0) options->period = PERIOD;
   if (options->bucket == 0) options->bucket = BUCKET;
   if (options->sample == 0) {

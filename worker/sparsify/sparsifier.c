@@ -49,7 +49,7 @@ static zps_err_t allocate(struct zenps_sparsifier *sparsifier, struct zps_error 
   if ((takes_sample && !sparsifier->sample) || (needs_bits && !sparsifier->global_bits)) code = ZPS_ERR_NOMEM;
   if (code == ZPS_OK && options->memory == ZENPS_HOST)
     code = zps_feedback_init(&sparsifier->feedback, sparsifier->dtype, sparsifier->n, options->momentum,
-                             options->clip_norm);
+                             options->clip_norm, options->decay);
   if (code != ZPS_OK)
     return zps_fail(error, code, "no memory for a sparsifier of %" PRIu64 " values, k %" PRIu64, sparsifier->n,
                     options->k);

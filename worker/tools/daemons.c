@@ -97,6 +97,7 @@ static zps_err_t start_server(struct zps_daemons *daemons, unsigned place, const
   zps_strings_add(&args, "--control-coordinator=%s", daemons->address);
   zps_strings_add(&args, "--server-name=server%u%s", place, turn);
   zps_strings_add(&args, "--fabric-provider=%s", config->provider);
+  zps_strings_add(&args, "--server-index=%u", place);
   if (config->interface) zps_strings_add(&args, "--fabric-interface=%s", config->interface);
   return start(daemons, ZPS_CHILD_SERVER, place, label, &args, child_p, error);
 }

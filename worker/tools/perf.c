@@ -97,6 +97,7 @@ struct sum {
   zenps_request_t *request, *push; /* push: where it is apart */
   uint64_t start_ns;
   double ms, cpu_ms;
+  bool is_skipped; /* the rank came so late that servers keep no sum of the step any more */
 };
 
 static zenps_status_t start_sum(struct perf *perf, uint64_t step, const zenps_grad_t *in, zenps_grad_t *out,
@@ -121,11 +122,16 @@ static void free_sum(struct sum *sum) {
   zenps_request_free(sum->request);
 }
 
+/* With a quorum no rank waits for another one but in rounds. */
+static bool meet(const struct perf *perf) {
+  return perf->options.quorum > 0 || zenps_barrier(perf->job) == ZENPS_OK;
+}
+
 /* A barrier, so that ranks start together, then the timed sum, then another, so that no rank checks or makes the next
  * gradient while others are still timed. */
 static int run_sum(struct perf *perf, uint64_t step, const zenps_grad_t *in, zenps_grad_t *out, struct sum *sum) {
   *sum = (struct sum){.request = NULL};
-  if (zenps_barrier(perf->job) != ZENPS_OK) return fail_operation(perf, "barrier");
+  if (!meet(perf)) return fail_operation(perf, "barrier");
   const double start_cpu_ms = process_cpu_ms();
   sum->start_ns = zps_clock_ns();
   zenps_status_t status = start_sum(perf, step, in, out, sum);
@@ -134,7 +140,8 @@ static int run_sum(struct perf *perf, uint64_t step, const zenps_grad_t *in, zen
   sum->ms = (double)(zps_clock_ns() - sum->start_ns) / 1e6;
   sum->cpu_ms = process_cpu_ms() - start_cpu_ms;
   const bool summed = status == ZENPS_OK;
-  if (summed && zenps_barrier(perf->job) == ZENPS_OK) return EXIT_SUCCESS;
+  sum->is_skipped = perf->options.quorum > 0 && status == ZENPS_ERR_STALE;
+  if (sum->is_skipped || (summed && meet(perf))) return EXIT_SUCCESS;
   fail_operation(perf, summed ? "barrier" : "sum");
   free_sum(sum);
   return EXIT_FAILURE;
@@ -153,8 +160,8 @@ static int draw(struct perf *perf, uint64_t step, struct perf_arrays *arrays) {
 }
 
 /* Compares a step's result; false where there is none to compare. */
-static bool check_step(struct perf *perf, uint64_t step, struct perf_arrays *arrays, zenps_grad_t *out,
-                       struct perf_check *check) {
+static bool check_step(struct perf *perf, uint64_t step, struct perf_arrays *arrays, const zenps_request_t *request,
+                       zenps_grad_t *out, struct perf_check *check) {
   struct zps_error error;
   const zenps_grad_t *result;
   if (perf_arrays_result(arrays, out, &result, &error) != ZPS_OK) {
@@ -162,7 +169,7 @@ static bool check_step(struct perf *perf, uint64_t step, struct perf_arrays *arr
     return false;
   }
   if (perf->options.collective != PERF_REDUCE_SCATTER) perf_check_digest(perf, result); /* each has its own */
-  if (perf_check_step(check, step, result, &error) != ZPS_OK) {
+  if (perf_check_step(check, step, request, result, &error) != ZPS_OK) {
     (void)fail(perf, &error);
     perf->result.verified = false;
   }
@@ -182,9 +189,12 @@ static int run_step(struct perf *perf, uint64_t step, struct perf_arrays *arrays
     const uint64_t index = step - perf->first;
     perf->result.start_s[index] = (double)sum.start_ns / 1e9;
     perf->result.cpu_ms += sum.cpu_ms;
-    if (perf_figures_add(perf, sum.request, sum.push, sum.ms, index) != ZENPS_OK) failed = fail_zenps("statistics");
+    perf->result.skipped += sum.is_skipped;
+    perf->result.late += sum.is_skipped;
+    if (!sum.is_skipped && perf_figures_add(perf, sum.request, sum.push, sum.ms, index) != ZENPS_OK)
+      failed = fail_zenps("statistics");
   }
-  if (check && !check_step(perf, step, arrays, &out, check)) failed = EXIT_FAILURE;
+  if (check && !sum.is_skipped && !check_step(perf, step, arrays, sum.request, &out, check)) failed = EXIT_FAILURE;
   free_sum(&sum);
   if (!failed && step >= perf->first) perf->done++;
   return failed;

@@ -17,7 +17,8 @@ enum { PERF_DENSE, PERF_ROWS, PERF_IN_PLACE };                                /*
 enum { PERF_ALLREDUCE, PERF_PUSH_PULL, PERF_REDUCE_SCATTER, PERF_ALLGATHER }; /* --collective */
 
 struct perf_options {
-  uint64_t rows, width, parts, batch, steps, warmup, settle, threads, empty, seed, partitions, duplicates;
+  uint64_t rows, width, parts, batch, steps, warmup, settle, threads, empty, seed, partitions, duplicates, quorum,
+      grace;
   double density, skew;
   char *trace, *cases;
   int overlap, dtype, layout, out, op, codec, values, check, order, collective; /* indices into the option's values */
@@ -44,7 +45,8 @@ struct perf_result {
   uint32_t partitions;
   uint64_t *sent, *in_union;     /* per partition, all measured steps */
   double worst_push, worst_pull; /* sums over steps of each step's own imbalance */
-  const char *ran;               /* the scheme that all measured steps ran under; NULL: several */
+  uint64_t late, skipped; /* Late: measured steps that closed without this rank. Skipped: late steps without a sum. */
+  const char *ran;        /* the scheme that all measured steps ran under; NULL: several */
   bool verified;
 };
 
@@ -115,8 +117,8 @@ void perf_check_destroy(struct perf_check *check);
 /* Compares a result of `step`, which are called for in order (from 0 on, where the scheme is lossy), with what all
  * ranks' regenerated inputs should give; nothing where that is another rank's turn. ZPS_ERR_INTERNAL says where the
  * first difference is. */
-zps_err_t perf_check_step(struct perf_check *check, uint64_t step, const zenps_grad_t *out,
-                          struct zps_error *error) ZPS_MUSTCHECK;
+zps_err_t perf_check_step(struct perf_check *check, uint64_t step, const zenps_request_t *request,
+                          const zenps_grad_t *out, struct zps_error *error) ZPS_MUSTCHECK;
 
 /* Takes a result into perf->digest. */
 void perf_check_digest(struct perf *perf, const zenps_grad_t *out);

@@ -23,6 +23,8 @@ struct perf_check {
   struct perf_levels levels; /* bits 0: the dense half is exact */
   uint32_t contributors;     /* to the step of the reference */
   bool in_turns;             /* ranks make the references of different steps */
+  int *late;                 /* [world]: ranks that are not in the step's sum, n_late of them */
+  uint32_t n_late;
 };
 
 static bool adds(const struct perf *perf) {
@@ -78,11 +80,12 @@ zps_err_t perf_check_create(struct perf *perf, struct perf_check **check_p, stru
     return zps_fail(error, ZPS_ERR_UNSUPPORTED, "--verify knows of bits for f32 and f64, not for %s",
                     zps_dtype_name(perf->dtype));
   }
+  check->late = calloc((size_t)zenps_world(perf->job), sizeof *check->late);
   check->rounded = malloc(perf->options.width * perf->value_bytes);
   check->sum = calloc(perf->rows * perf->options.width, perf->sum_bytes);
   check->touched = calloc(perf->rows, 1);
   zps_err_t code = ZPS_OK;
-  bool ok = check->sum && check->touched && check->rounded;
+  bool ok = check->sum && check->touched && check->rounded && check->late;
   const bool rounds = perf->options.values != 0;
   check->levels = (struct perf_levels){
       .rows = perf->rows, .width = perf->options.width, .bits = bits, .world = (uint32_t)zenps_world(perf->job)};
@@ -107,6 +110,7 @@ zps_err_t perf_check_create(struct perf *perf, struct perf_check **check_p, stru
 void perf_check_destroy(struct perf_check *check) {
   if (!check) return;
   free(check->sum);
+  free(check->late);
   free(check->rounded);
   free(check->touched);
   free(check->own);
@@ -184,7 +188,8 @@ static void add_sent(struct perf_check *check, uint64_t step, uint32_t rank) {
 
 static void take_mean(struct perf_check *check, uint64_t row) {
   const struct perf *perf = check->perf;
-  const uint32_t n = perf->options.op == 1 ? (uint32_t)zenps_world(perf->job) : check->contributors;
+  const uint32_t in_time = (uint32_t)zenps_world(perf->job) - check->n_late;
+  const uint32_t n = perf->options.op == 1 ? in_time : check->contributors;
   for (uint64_t c = row * perf->options.width; c < (row + 1) * perf->options.width; c++) {
     if (perf->sum_bytes == 4) {
       ((float *)check->sum)[c] *= 1.0f / (float)n;
@@ -260,6 +265,12 @@ static void sum_kept(struct perf_check *check, uint64_t step) {
   }
 }
 
+static bool is_late(const struct perf_check *check, uint32_t rank) {
+  for (uint32_t i = 0; i < check->n_late; i++)
+    if (check->late[i] == (int)rank) return true;
+  return false;
+}
+
 /* Makes the sum that all ranks should get. */
 static void make_reference(struct perf_check *check, uint64_t step) {
   const struct perf *perf = check->perf;
@@ -267,6 +278,7 @@ static void make_reference(struct perf_check *check, uint64_t step) {
   check->contributors = 0;
   if (check->lossy) sum_kept(check, step);
   for (uint32_t rank = 0; !check->lossy && rank < world; rank++) {
+    if (is_late(check, rank)) continue;
     if (perf->options.values != 0 || !adds(perf))
       add_sent(check, step, rank);
     else
@@ -314,12 +326,18 @@ static zps_err_t check_order(const struct perf *perf, uint64_t step, const zenps
   return ZPS_OK;
 }
 
-zps_err_t perf_check_step(struct perf_check *check, uint64_t step, const zenps_grad_t *out, struct zps_error *error) {
+zps_err_t perf_check_step(struct perf_check *check, uint64_t step, const zenps_request_t *request,
+                          const zenps_grad_t *out, struct zps_error *error) {
   const struct perf *perf = check->perf;
   const size_t row_bytes = perf->options.width * perf->value_bytes;
   const zps_err_t ordered = check_order(perf, step, out, error);
   if (ordered != ZPS_OK) return ordered;
   if (check->in_turns && step % (uint64_t)zenps_world(perf->job) != (uint64_t)zenps_rank(perf->job)) return ZPS_OK;
+  check->n_late = 0;
+  if (perf->options.quorum > 0 &&
+      zenps_request_late(request, check->late, (uint32_t)zenps_world(perf->job), &check->n_late) != ZENPS_OK)
+    return zps_fail(error, ZPS_ERR_INTERNAL, "step %llu: no late ranks: %s", (unsigned long long)step,
+                    zenps_last_error()->text);
   make_reference(check, step);
   if (!check->lossy && !perf->gpu && out->contributors >= 0 && (uint32_t)out->contributors != check->contributors)
     return zps_fail(error, ZPS_ERR_INTERNAL, "step %llu: %d ranks are said to have contributed; it was %u",

@@ -60,6 +60,7 @@ zenps_status_t perf_figures_add(struct perf *perf, const zenps_request_t *reques
     result->hash_parallel += stats.hash_parallel;
     result->hash_serial += stats.hash_serial;
     result->hash_lost_races += stats.hash_lost_races;
+    result->late += (uint64_t)stats.late;
   }
   free(sent);
   return status;

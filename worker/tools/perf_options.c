@@ -79,6 +79,11 @@ static const struct zps_opt opts[] = {
         .help = "the last E ranks touch no row"),
     OPT(ZPS_OPT_UINT, partitions, .name = "partitions", .arg = "P", .def = "0", .min = 0, .max = 65536,
         .help = "partitions of the tensor (0: the default)"),
+    OPT(ZPS_OPT_UINT, quorum, .name = "quorum", .arg = "N", .def = "0", .min = 0, .max = 4096,
+        .help = "rounds close without the slowest ranks: N ranks suffice after the grace (0: all ranks are needed). "
+                "Ranks then start steps apart, and a rank that is too late skips steps"),
+    OPT(ZPS_OPT_UINT, grace, .name = "grace", .arg = "MS", .def = "0", .min = 0, .max = 86400000,
+        .help = "time of the other ranks, in milliseconds, after N ranks have pushed (needs --quorum)"),
     OPT(ZPS_OPT_STRING, scheme, .name = "scheme", .short_flag = 'S', .arg = "NAME[:OPTION=VALUE,...]",
         .help = "scheme of the rounds. Over servers:" ZPS_PLAN_SERVED_TEXT ". Between ranks:" ZPS_PLAN_BETWEEN_TEXT
                 ". Chosen by the coordinator: auto, auto:any, or auto:NAME,NAME. Options: see below (default: "
@@ -175,6 +180,14 @@ zps_err_t perf_options_load(int argc, char **argv, struct perf_options *options,
     return zps_fail(error, ZPS_ERR_INVALID,
                     "--keep-zero-rows needs --layout rows: of a dense array rows of zeros are never sent");
   }
+  if (options->grace > 0 && options->quorum == 0) {
+    perf_options_fini(options);
+    return zps_fail(error, ZPS_ERR_INVALID, "--grace needs --quorum: all ranks are needed without it");
+  }
+  if (options->quorum > 0 && options->collective != PERF_ALLREDUCE) {
+    perf_options_fini(options);
+    return zps_fail(error, ZPS_ERR_INVALID, "--quorum is for --collective allreduce");
+  }
   if (zps_gpu_index(options->memory, options->device, &options->gpu, error) != ZPS_OK) {
     perf_options_fini(options);
     return ZPS_ERR_INVALID;
@@ -201,6 +214,8 @@ void perf_options_tensor(const struct perf_options *options, zenps_tensor_option
   tensor->values = (zenps_values_t)((int)ZENPS_VALUES_RAW + options->values);
   tensor->scheme = options->scheme;
   tensor->order = (zenps_order_t)options->order;
+  tensor->quorum = (uint32_t)options->quorum;
+  tensor->grace_ms = (uint32_t)options->grace;
 }
 
 /* ------------------------------------------------------------ cases */

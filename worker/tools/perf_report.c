@@ -26,6 +26,8 @@ enum {
   WORST_PUSH,
   CPU_MS,
   VERIFIED,
+  LATE,
+  SKIPPED,
   DIGEST_HIGH,
   DIGEST_LOW,
   N_FIELDS
@@ -48,6 +50,7 @@ struct summary {
   double median_ms, p99_ms;
   double imbalance_push, imbalance_pull, imbalance_push_step, imbalance_pull_step;
   double max_host_bytes;
+  double *late, skipped; /* late: by rank, steps that closed without it; NULL: no memory. skipped: of all ranks */
   bool verified;
 };
 
@@ -104,6 +107,13 @@ zenps_status_t perf_agree_long(struct perf *perf, double shortest_ms, bool *is_l
   return ZENPS_OK;
 }
 
+/* The figures of a rank that has all sums; of the first one where there is none. */
+static const double *whole_rank(const double *fields, int world) {
+  for (int rank = 0; rank < world; rank++)
+    if (fields[rank * N_FIELDS + SKIPPED] == 0) return fields + rank * N_FIELDS;
+  return fields;
+}
+
 static zenps_status_t summarise(struct perf *perf, struct summary *summary) {
   struct perf_result *result = &perf->result;
   const int world = zenps_world(perf->job);
@@ -123,6 +133,8 @@ static zenps_status_t summarise(struct perf *perf, struct summary *summary) {
                                 result->worst_push,
                                 result->cpu_ms,
                                 result->verified,
+                                (double)result->late,
+                                (double)result->skipped,
                                 (double)(perf->digest >> 32),
                                 (double)(uint32_t)perf->digest};
   double *fields = NULL, *ms = NULL, *sent = NULL, *own_sent = calloc(result->partitions, sizeof *own_sent);
@@ -134,11 +146,16 @@ static zenps_status_t summarise(struct perf *perf, struct summary *summary) {
   }
   if (status == ZENPS_OK) {
     summary->verified = true;
+    summary->late = calloc((size_t)world, sizeof *summary->late);
+    const double *const first = whole_rank(fields, world);
     for (int rank = 0; rank < world; rank++) {
       for (int i = 0; i < N_FIELDS; i++) summary->fields[i] += fields[rank * N_FIELDS + i] / world / (double)steps;
       summary->verified &= fields[rank * N_FIELDS + VERIFIED] != 0;
-      summary->verified &= fields[rank * N_FIELDS + DIGEST_HIGH] == fields[DIGEST_HIGH] &&
-                           fields[rank * N_FIELDS + DIGEST_LOW] == fields[DIGEST_LOW];
+      const double *const own_fields = fields + rank * N_FIELDS;
+      summary->verified &= own_fields[SKIPPED] > 0 || (own_fields[DIGEST_HIGH] == first[DIGEST_HIGH] &&
+                                                       own_fields[DIGEST_LOW] == first[DIGEST_LOW]);
+      summary->skipped += own_fields[SKIPPED];
+      if (summary->late) summary->late[rank] = own_fields[LATE];
       for (uint64_t k = 0; k < steps; k++)
         ms[k] = fmax(ms[k], ms[(uint64_t)rank * steps + k]); /* a step takes as long as its slowest rank */
     }
@@ -169,6 +186,24 @@ static zps_json *timeline(const struct perf_result *result) {
     steps = zps_json_append(steps, zps_json_set_real(step, "ms", result->ms[k]));
   }
   return steps;
+}
+
+static zps_json *add_late(zps_json *line, const struct perf *perf, const struct summary *summary) {
+  zps_json *late = zps_json_array();
+  for (int rank = 0; summary->late && rank < zenps_world(perf->job); rank++)
+    late = zps_json_append(late, zps_json_u64((uint64_t)summary->late[rank]));
+  line = zps_json_set_u64(line, "quorum", perf->options.quorum);
+  line = zps_json_set_u64(line, "grace_ms", perf->options.grace);
+  line = zps_json_set_u64(line, "skipped", (uint64_t)summary->skipped);
+  return zps_json_set(line, "late", late);
+}
+
+static void print_late(const struct perf *perf, const struct summary *summary) {
+  printf("late   ");
+  for (int rank = 0; summary->late && rank < zenps_world(perf->job); rank++)
+    if (summary->late[rank] > 0) printf("rank %d: %.0f steps; ", rank, summary->late[rank]);
+  printf("%.0f sums skipped (quorum %llu, grace %llu ms)\n", summary->skipped, (unsigned long long)perf->options.quorum,
+         (unsigned long long)perf->options.grace);
 }
 
 static void print_json(const struct perf *perf, const struct summary *summary) {
@@ -233,6 +268,7 @@ static void print_json(const struct perf *perf, const struct summary *summary) {
   line = zps_json_set_real(line, "imbalance_pull_step", summary->imbalance_pull_step);
   line = zps_json_set(line, "phases", phases);
   line = zps_json_set(line, "timeline", steps);
+  if (options->quorum > 0) line = add_late(line, perf, summary);
   line = options->verify ? zps_json_set_bool(line, "verified", summary->verified)
                          : zps_json_set_str(line, "verified", NULL);
   char *text = zps_json_dump(line);
@@ -276,6 +312,7 @@ static void print_table(const struct perf *perf, const struct summary *summary) 
            mean[HASH_SERIAL], mean[HASH_LOST_RACES]);
   printf("imbalance push %.3f, pull %.3f (in single steps %.3f, %.3f)\n", summary->imbalance_push,
          summary->imbalance_pull, summary->imbalance_push_step, summary->imbalance_pull_step);
+  if (options->quorum > 0) print_late(perf, summary);
   if (options->verify) printf("verified: %s\n", summary->verified ? verdict(perf) : "NO");
 }
 
@@ -289,5 +326,6 @@ zenps_status_t perf_report(struct perf *perf) {
       print_table(perf, &summary);
     }
   }
+  free(summary.late);
   return status;
 }

@@ -7,12 +7,15 @@
 #include "common/base/err.h"
 #include "common/tls/tls.h"
 
-/* ---- TLS: none where the coordinator listens on this host alone; else by the files that the environment names ---- */
+/* ---- TLS. Daemons and ranks get their part by the environment, which is changed here ---- */
 
-/* `coordinator`: its address; NULL: at the loopback interface. Daemons and ranks get their part by the environment,
- * which is changed here; *tls_p is for zenpsrun itself, NULL: none. ZPS_ERR_INVALID: others reach it, and the
- * environment names no files. */
-zps_err_t zps_secure_run(const char *coordinator, struct zps_tls **tls_p, struct zps_error *error) ZPS_MUSTCHECK;
+/* By the files that the environment names; none where the coordinator listens on this host alone and gradients are not
+ * encrypted. `coordinator`: its address; NULL: at the loopback interface. *tls_p is for zenpsrun itself, NULL: none.
+ * ZPS_ERR_INVALID: files are needed, and the environment names none. */
+zps_err_t zps_secure_run(const char *coordinator, bool encrypts, struct zps_tls **tls_p,
+                         struct zps_error *error) ZPS_MUSTCHECK;
+/* By certificates of the run's own, in the folder `dir`. For encrypted gradients of a run on this host. */
+zps_err_t zps_secure_own(const char *dir, struct zps_tls **tls_p, struct zps_error *error) ZPS_MUSTCHECK;
 
 /* ---- The coordinator's key file, and a token made with it. Each run has its own, unless it is given a key file ----
  */

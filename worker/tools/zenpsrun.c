@@ -22,6 +22,7 @@
 #include "common/control/own_socket.h"
 #include "worker/tools/daemons.h"
 #include "worker/tools/elastic.h"
+#include "worker/tools/folder.h"
 #include "worker/tools/launch.h"
 #include "worker/tools/master.h"
 #include "worker/tools/ranks.h"
@@ -31,7 +32,7 @@
 struct options {
   uint64_t ranks, servers, port, linger_ms, grace_ms, start_timeout_ms, join_wait_ms;
   char *provider, *interface, *zenpsd, *coordinator, *job, *log_level, *elastic, *token_key;
-  bool prefix;
+  bool prefix, encrypt;
   int on_server_loss; /* enum on_loss */
   int on_rank_loss;   /* enum zps_rank_loss */
 };
@@ -66,6 +67,9 @@ static const struct zps_opt opts[] = {
                 "one (default with -n: a key of the run's own)"),
     OPT(ZPS_OPT_STRING, provider, .name = "provider", .short_flag = 'p', .arg = "NAME",
         .help = "fabric provider of servers and ranks (default: ZENPS_PROVIDER, else auto)"),
+    OPT(ZPS_OPT_BOOL, encrypt, .name = "encrypt", .env_fallback = "ZENPS_FABRIC_ENCRYPT",
+        .help = "encrypt gradients (ZENPS_FABRIC_ENCRYPT), as --provider=tls does. With -n the run makes its own "
+                "certificates"),
     OPT(ZPS_OPT_STRING, interface, .name = "interface", .short_flag = 'i', .arg = "NAMES",
         .help = "network interfaces for the fabric, for example eth0,ib0 or ^docker0 (default: ZENPS_INTERFACE)"),
     OPT(ZPS_OPT_STRING, job, .name = "job", .arg = "NAME",
@@ -144,7 +148,8 @@ struct run {
   struct zps_launcher launcher; /* without -n: what has started us */
   const char *master; /* where the ranks' own programs may meet; NULL: not known here, and MASTER_ADDR unset */
   unsigned master_port;
-  struct zps_tls *tls; /* NULL: none */
+  struct zps_tls *tls;     /* NULL: none */
+  struct zps_folder certs; /* of the run's own certificates; path "": it has none */
   bool starts_daemons;
   int asked_to_stop;
 };
@@ -327,18 +332,19 @@ static zps_err_t start_ranks(struct run *run, struct zps_error *error) {
 static zps_err_t start_daemons(struct run *run, struct zps_error *error) {
   const struct options *options = run->options;
   if (!run->starts_daemons) return ZPS_OK;
-  const struct zps_daemons_config config = {.zenpsd = options->zenpsd,
-                                            .listen = run->listen[0] ? run->listen : NULL,
-                                            .reach = run->coordinator,
-                                            .provider = provider_of(run),
-                                            .interface = options->interface ? options->interface : variable("ZENPS_INTERFACE"),
-                                            .token_key = options->token_key,
-                                            .tls = run->tls,
-                                            .log_level = options->log_level,
-                                            .n_servers = (unsigned)options->servers,
-                                            .start_timeout_ms = options->start_timeout_ms,
-                                            .goes_on = options->on_server_loss == ON_LOSS_CONTINUE,
-                                            .elastic = run->elastic.max > 0};
+  const struct zps_daemons_config config = {
+      .zenpsd = options->zenpsd,
+      .listen = run->listen[0] ? run->listen : NULL,
+      .reach = run->coordinator,
+      .provider = provider_of(run),
+      .interface = options->interface ? options->interface : variable("ZENPS_INTERFACE"),
+      .token_key = options->token_key,
+      .tls = run->tls,
+      .log_level = options->log_level,
+      .n_servers = (unsigned)options->servers,
+      .start_timeout_ms = options->start_timeout_ms,
+      .goes_on = options->on_server_loss == ON_LOSS_CONTINUE,
+      .elastic = run->elastic.max > 0};
   return zps_daemons_start(run->launch, &config, &run->daemons, &run->asked_to_stop, error);
 }
 
@@ -405,6 +411,19 @@ static void clean_up(struct run *run) {
   zps_tls_unref(run->tls);
 }
 
+/* Certificates of the run's own are for processes that it starts itself. */
+static zps_err_t secure(struct run *run, struct zps_error *error) {
+  const char *const provider = provider_of(run), *const plain =
+                                                     strncmp(provider, "fault+", 6) == 0 ? provider + 6 : provider;
+  const bool encrypts = run->options->encrypt || strcmp(plain, "tls") == 0;
+  if (run->options->encrypt && setenv("ZENPS_FABRIC_ENCRYPT", "yes", 1) != 0)
+    return zps_fail(error, ZPS_ERR_NOMEM, "no memory for the environment");
+  if (run->options->coordinator) return ZPS_OK;
+  if (!encrypts || run->options->ranks == 0) return zps_secure_run(run->coordinator, encrypts, &run->tls, error);
+  const zps_err_t err = zps_folder_make(&run->certs, error);
+  return err ? err : zps_secure_own(run->certs.path, &run->tls, error);
+}
+
 int main(int argc, char **argv) {
   struct options options;
   struct zps_config_rest rest;
@@ -421,7 +440,7 @@ int main(int argc, char **argv) {
   run.program = rest.argv;
   zps_err_t code = find_elastic(&run, &error);
   if (code == ZPS_OK) code = find_place(&run, &error);
-  if (code == ZPS_OK && !options.coordinator) code = zps_secure_run(run.coordinator, &run.tls, &error);
+  if (code == ZPS_OK) code = secure(&run, &error);
   if (code == ZPS_OK) code = zps_launch_create(options.prefix, &run.launch, &error);
   if (code == ZPS_OK) {
     code = start_daemons(&run, &error);
@@ -433,6 +452,7 @@ int main(int argc, char **argv) {
     fprintf(stderr, "zenpsrun: %s\n", error.text);
     status = code == ZPS_ERR_INVALID ? ZPS_EXIT_USAGE : ZPS_EXIT_FAILED;
   }
+  zps_folder_remove(&run.certs);
   zps_config_fini(&table, &options);
   return status;
 }

@@ -6,20 +6,27 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/base/config.h"
 #include "common/base/route.h"
+#include "common/base/subnet.h"
+#include "common/net/ofi/environment.h"
 #include "common/net/ofi/hidden.h"
 #include "common/net/ofi/impl.h"
+#include "common/net/ofi/memlock.h"
 #include "common/net/ofi/select.h"
 #include "common/net/ofi/signals.h"
 
 #define ZPS_LOG_COMPONENT "net"
 #include "common/base/log.h"
 
+enum { QUEUE_MOST = 8192 };
+
 zps_err_t zps_ofi_fail(struct zps_error *error, int rc, const char *call, const struct fi_info *info) {
-  char where[160] = "";
+  char where[160] = "", advice[300] = "";
   if (info) zps_ofi_info_text(info, where, sizeof where);
   const zps_err_t code = rc == -FI_ENOMEM ? ZPS_ERR_NOMEM : ZPS_ERR_FABRIC;
-  return zps_fail(error, code, "%s%s%s: %s", call, where[0] ? " on " : "", where, fi_strerror(-rc));
+  if (info && rc == -FI_ENOMEM) zps_memlock_advice(info->fabric_attr->prov_name, advice, sizeof advice);
+  return zps_fail(error, code, "%s%s%s: %s%s", call, where[0] ? " on " : "", where, fi_strerror(-rc), advice);
 }
 
 bool zps_ofi_errno_is_loss(int err) {
@@ -42,22 +49,16 @@ bool zps_ofi_errno_is_loss(int err) {
   }
 }
 
-/* libfabric reads these when its providers start, which is at the first look at the fabrics. A port range that the
- * environment already sets wins. Not thread-safe, as setenv() is not: fabrics are opened before threads are started. */
-static void set_port_range(const struct zps_net_config *config) {
-  static const char *const prefixes[] = {"FI_TCP", "FI_NET"};
-  char name[40], value[8];
-  for (size_t i = 0; config->port_low > 0 && i < sizeof prefixes / sizeof prefixes[0]; i++) {
-    snprintf(name, sizeof name, "%s_PORT_LOW_RANGE", prefixes[i]);
-    snprintf(value, sizeof value, "%u", config->port_low);
-    setenv(name, value, 0);
-    snprintf(name, sizeof name, "%s_PORT_HIGH_RANGE", prefixes[i]);
-    snprintf(value, sizeof value, "%u", config->port_high);
-    setenv(name, value, 0);
-  }
+static bool key_add(const struct ofi_asked *asked, uint8_t **key_p, size_t *len_p) {
+  if (asked->auth_key_len == 0) return true;
+  *key_p = malloc(asked->auth_key_len); /* fi_freeinfo() frees it */
+  if (!*key_p) return false;
+  memcpy(*key_p, asked->auth_key, asked->auth_key_len);
+  *len_p = asked->auth_key_len;
+  return true;
 }
 
-static struct fi_info *hints_create(bool device_memory) {
+static struct fi_info *hints_create(const struct ofi_asked *asked) {
   struct fi_info *hints = fi_allocinfo();
   if (!hints) return NULL;
   hints->caps = FI_MSG | FI_TAGGED | FI_RMA;
@@ -66,21 +67,27 @@ static struct fi_info *hints_create(bool device_memory) {
   hints->tx_attr->msg_order = FI_ORDER_SAS;
   hints->rx_attr->msg_order = FI_ORDER_SAS;
   hints->domain_attr->mr_mode = FI_MR_LOCAL | FI_MR_VIRT_ADDR | FI_MR_ALLOCATED | FI_MR_PROV_KEY | FI_MR_ENDPOINT;
-  if (device_memory) {
+  if (asked->device_memory) {
     hints->caps |= FI_HMEM;
     hints->domain_attr->mr_mode |= FI_MR_HMEM;
   }
+  hints->rx_attr->size = asked->rx_size;
+  hints->tx_attr->size = asked->tx_size;
   hints->domain_attr->threading = FI_THREAD_DOMAIN;
   hints->domain_attr->resource_mgmt = FI_RM_ENABLED;
   hints->domain_attr->av_type = FI_AV_UNSPEC;
-  return hints;
+  if (key_add(asked, &hints->domain_attr->auth_key, &hints->domain_attr->auth_key_size) &&
+      key_add(asked, &hints->ep_attr->auth_key, &hints->ep_attr->auth_key_size))
+    return hints;
+  fi_freeinfo(hints);
+  return NULL;
 }
 
 /* Everything usable on this host, newest interface first: a version that the library or the headers do not know yet is
  * refused by either. */
-static int info_list(bool device_memory, struct fi_info **list_p) {
+static int info_list(const struct ofi_asked *asked, struct fi_info **list_p) {
   static const uint32_t versions[] = {FI_VERSION(1, 20), FI_VERSION(1, 18), FI_VERSION(1, 15)};
-  struct fi_info *hints = hints_create(device_memory);
+  struct fi_info *hints = hints_create(asked);
   if (!hints) return -FI_ENOMEM;
   int rc = -FI_ENOSYS;
   struct zps_ofi_signals signals;
@@ -108,75 +115,167 @@ static struct ofi_iface *iface_list(size_t *n_p) {
     snprintf(iface->name, sizeof iface->name, "%s", a->ifa_name);
     memcpy(&iface->addr, a->ifa_addr,
            a->ifa_addr->sa_family == AF_INET ? sizeof(struct sockaddr_in) : sizeof(struct sockaddr_in6));
+    const uint8_t *mask;
+    const size_t n_bytes = a->ifa_netmask ? zps_subnet_bytes(a->ifa_netmask, &mask) : 0;
+    for (size_t i = 0; i < n_bytes; i++) iface->bits += (unsigned)__builtin_popcount(mask[i]);
   }
   freeifaddrs(all);
   return ifaces;
 }
 
-/* The same fabric with its offer to reach device memory, if it makes one: the choice does not depend on it. */
-static void prefer_device_memory(const struct ofi_iface *ifaces, size_t n_ifaces, const struct ofi_wish *wish,
-                                 struct fi_info **info_p) {
-  struct fi_info *list = NULL;
-  const struct fi_info *found = NULL;
+static struct ofi_place place_of_process(const char *gpu) {
+  struct ofi_place place;
+  cpu_set_t cpus;
+  if (sched_getaffinity(0, sizeof cpus, &cpus) != 0) CPU_ZERO(&cpus);
+  if (gpu && gpu[0])
+    zps_ofi_place_of_pci("", gpu, &place);
+  else
+    zps_ofi_place_of_cpus("", &cpus, &place);
+  return place;
+}
+
+/* The same card with more; false: its provider does not offer that. The choice does not depend on it. */
+static bool prefer(const struct ofi_host *host, const struct ofi_wish *wish, const struct ofi_asked *asked,
+                   struct fi_info **info_p) {
+  struct fi_info *list = NULL, *copy = NULL;
+  struct ofi_choice choice;
   struct ofi_wish same = *wish;
   same.provider = (*info_p)->fabric_attr->prov_name;
-  if (info_list(true, &list) == 0 && zps_ofi_select(list, ifaces, n_ifaces, &same, &found, NULL) == ZPS_OK &&
-      strcmp(found->domain_attr->name, (*info_p)->domain_attr->name) == 0) {
-    struct fi_info *const copy = fi_dupinfo(found);
-    if (copy) {
-      fi_freeinfo(*info_p);
-      *info_p = copy;
-    }
+  same.interface = (*info_p)->domain_attr->name;
+  if (info_list(asked, &list) == 0 && zps_ofi_select(list, host, &same, &choice, NULL) == ZPS_OK &&
+      strcmp(choice.info->domain_attr->name, (*info_p)->domain_attr->name) == 0)
+    copy = fi_dupinfo(choice.info);
+  if (copy) {
+    fi_freeinfo(*info_p);
+    *info_p = copy;
   }
   if (list) fi_freeinfo(list);
+  return copy;
+}
+
+/* A link has 33 receives. Those beyond the queue wait until others complete, and their messages take the slow ways of
+ * unexpected ones. A provider refuses a size beyond its most. */
+static bool prefer_long_queues(const struct ofi_host *host, const struct ofi_wish *wish, const struct ofi_asked *asked,
+                               struct fi_info **info_p) {
+  const size_t rx_size = (*info_p)->rx_attr->size, tx_size = (*info_p)->tx_attr->size;
+  for (size_t size = QUEUE_MOST; size > rx_size || size > tx_size; size /= 2) {
+    struct ofi_asked more = *asked;
+    more.rx_size = size > rx_size ? size : 0;
+    more.tx_size = size > tx_size ? size : 0;
+    if (prefer(host, wish, &more, info_p)) return true;
+  }
+  return false;
+}
+
+static void say_ruled_out(const struct ofi_wish *wish, const struct ofi_choice *choice) {
+  char better[160], taken[160];
+  if (!choice->ruled_out) return;
+  const bool has_interface = wish->interface && wish->interface[0], has_subnet = wish->subnet && wish->subnet[0];
+  zps_log_warn("%s%s%s%s%s rules out %s: %s is used. Name the card (zenpsd --list-providers) to use it",
+               has_interface ? "interface " : "", has_interface ? wish->interface : "",
+               has_interface && has_subnet ? " and " : "", has_subnet ? "subnet " : "", has_subnet ? wish->subnet : "",
+               zps_ofi_info_text(choice->ruled_out, better, sizeof better),
+               zps_ofi_info_text(choice->info, taken, sizeof taken));
 }
 
 /* The fabric that was asked for is not there: what may hide it. */
-static zps_err_t add_hidden(const char *provider, struct zps_error *error) {
-  char hidden[400];
+static zps_err_t add_hidden(const char *provider, const struct ofi_asked *asked, struct zps_error *error) {
+  char hidden[400], key[120] = "";
   const zps_err_t code = error ? error->code : ZPS_ERR_FABRIC;
   zps_ofi_hidden(provider, environ, hidden, sizeof hidden);
-  return error ? zps_fail(error, code, "%s%s", error->text, hidden) : code;
+  if (asked->auth_key_len > 0)
+    snprintf(key, sizeof key, "; %s hides fabrics that take no key of %zu bytes", zps_config_said("fabric.auth_key"),
+             asked->auth_key_len);
+  return error ? zps_fail(error, code, "%s%s%s", error->text, hidden, key) : code;
 }
 
-zps_err_t zps_ofi_discover(const struct zps_net_config *config, struct fi_info **info_p, struct zps_error *error) {
+/* A provider that does not look at the key would open without it. */
+static zps_err_t check_key(const struct fi_info *info, const struct ofi_asked *asked, struct zps_error *error) {
+  const struct fi_domain_attr *const domain = info->domain_attr;
+  const size_t len = asked->auth_key_len;
+  if (len == 0 ||
+      (domain->auth_key_size == len && domain->auth_key && memcmp(domain->auth_key, asked->auth_key, len) == 0))
+    return ZPS_OK;
+  return zps_fail(error, ZPS_ERR_UNSUPPORTED, "provider %s does not take the key of %s (%zu bytes)",
+                  info->fabric_attr->prov_name, zps_config_said("fabric.auth_key"), len);
+}
+
+zps_err_t zps_ofi_discover(const struct zps_net_config *config, struct ofi_asked *asked, struct zps_net_info *net_info,
+                           struct fi_info **info_p, struct zps_error *error) {
   struct ofi_wish wish = {.provider = config->provider, .interface = config->interface, .subnet = config->subnet};
   struct sockaddr_storage source;
   struct fi_info *list = NULL;
-  const struct fi_info *found = NULL;
-  set_port_range(config);
-  const int rc = info_list(false, &list);
+  struct ofi_choice choice = {.info = NULL};
+  zps_ofi_environment_set(config);
+  const zps_err_t may_lock = zps_memlock_check(config->provider, config->memory_limit_bytes, error);
+  if (may_lock != ZPS_OK) return may_lock;
+  struct ofi_asked least = *asked;
+  least.device_memory = false;
+  const int rc = info_list(&least, &list);
   if (rc != 0 && rc != -FI_ENODATA) {
     (void)zps_ofi_fail(error, rc, "fi_getinfo", NULL);
-    return add_hidden(config->provider, error);
+    return add_hidden(config->provider, asked, error);
   }
-  size_t n_ifaces;
-  struct ofi_iface *ifaces = iface_list(&n_ifaces);
+  struct ofi_host host = {.root = "", .place = place_of_process(config->gpu), .number = config->number};
+  struct ofi_iface *const ifaces = iface_list(&host.n_ifaces);
+  host.ifaces = ifaces;
   const bool is_said = (wish.interface && wish.interface[0]) || (wish.subnet && wish.subnet[0]);
   if (!is_said && zps_route_source(config->toward, &source)) wish.source = &source;
-  zps_err_t code = zps_ofi_select(list, ifaces, n_ifaces, &wish, &found, error);
-  if (code == ZPS_ERR_FABRIC) code = add_hidden(config->provider, error);
+  zps_err_t code = zps_ofi_select(list, &host, &wish, &choice, error);
+  if (code == ZPS_ERR_FABRIC) code = add_hidden(config->provider, asked, error);
+  if (code == ZPS_OK) code = check_key(choice.info, asked, error);
+  /* "auto" is a provider by here. */
+  if (code == ZPS_OK) code = zps_memlock_check(choice.info->fabric_attr->prov_name, config->memory_limit_bytes, error);
   if (code == ZPS_OK) {
-    *info_p = fi_dupinfo(found);
+    struct ofi_place place;
+    say_ruled_out(&wish, &choice);
+    zps_ofi_place_of_card("", choice.info, &place);
+    zps_ofi_place_text(&place, net_info->place, sizeof net_info->place);
+    memcpy(net_info->why, choice.why, sizeof net_info->why);
+    *info_p = fi_dupinfo(choice.info);
     if (!*info_p) code = zps_fail(error, ZPS_ERR_NOMEM, "out of memory for the fabric's description");
   }
-  if (code == ZPS_OK && config->device_memory) prefer_device_memory(ifaces, n_ifaces, &wish, info_p);
+  asked->device_memory =
+      code == ZPS_OK && asked->device_memory && prefer(&host, &wish, asked, info_p) && (*info_p)->caps & FI_HMEM;
+  asked->long_queues = code == ZPS_OK && asked->long_queues && prefer_long_queues(&host, &wish, asked, info_p);
   free(ifaces);
   if (list) fi_freeinfo(list);
   return code;
 }
 
+zps_err_t zps_net_ofi_host(const struct zps_net_config *config, struct sockaddr_in6 *addr_p,
+                           struct zps_net_info *net_info, struct zps_error *error) {
+  struct zps_net_config same = *config;
+  struct ofi_asked nothing = {.device_memory = false};
+  struct fi_info *info;
+  same.provider = "tcp";
+  const zps_err_t code = zps_ofi_discover(&same, &nothing, net_info, &info, error);
+  if (code != ZPS_OK) return code;
+  memset(addr_p, 0, sizeof *addr_p);
+  memcpy(addr_p, info->src_addr, info->src_addrlen < sizeof *addr_p ? info->src_addrlen : sizeof *addr_p);
+  addr_p->sin6_port = 0; /* where a sockaddr_in has it, too */
+  snprintf(net_info->domain, sizeof net_info->domain, "%s", info->domain_attr->name);
+  fi_freeinfo(info);
+  return ZPS_OK;
+}
+
 void zps_net_ofi_list(const struct zps_net_config *config, void (*line)(void *ctx, const char *text), void *ctx) {
   enum { KNOWN_MAX = 256 };
-  char(*known)[160] = calloc(KNOWN_MAX, sizeof *known);
+  char(*known)[240] = calloc(KNOWN_MAX, sizeof *known), where[64];
   struct fi_info *list = NULL;
+  struct ofi_place place;
+  const struct ofi_asked nothing = {.device_memory = false};
   size_t n_known = 0;
-  set_port_range(config);
-  if (known && info_list(false, &list) == 0) {
+  zps_ofi_environment_set(config);
+  if (known && info_list(&nothing, &list) == 0) {
     for (const struct fi_info *info = list; info && n_known < KNOWN_MAX; info = info->next) {
       size_t i = 0;
       if (!zps_ofi_info_usable(info)) continue;
       zps_ofi_info_text(info, known[n_known], sizeof known[0]);
+      zps_ofi_place_of_card("", info, &place);
+      zps_ofi_place_text(&place, where, sizeof where);
+      const size_t len = strlen(known[n_known]);
+      if (where[0]) snprintf(known[n_known] + len, sizeof known[0] - len, ", %s", where);
       while (strcmp(known[i], known[n_known]) != 0) i++; /* one endpoint is offered with several sets of features */
       if (i == n_known) line(ctx, known[n_known++]);
     }

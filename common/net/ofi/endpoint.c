@@ -11,13 +11,15 @@
 #include <unistd.h>
 
 #include "common/base/clock.h"
+#include "common/base/config.h"
+#include "common/base/secret.h"
 #include "common/net/ofi/impl.h"
 #include "common/net/ofi/signals.h"
 
 #define ZPS_LOG_COMPONENT "net"
 #include "common/base/log.h"
 
-enum { DRAIN_MS = 100, DRAIN_WAIT_NS = 1000000, CAUTIOUS_BLOCK_NS = 5000000, SILENT_S = 5, LOOK_COST = 500 };
+enum { DRAIN_MS = 100, DRAIN_WAIT_NS = 1000000, SILENT_S = 5, LOOK_COST = 500 };
 
 static const struct zps_net_ops ops;
 
@@ -95,6 +97,19 @@ static int cq_open(struct ofi_net *net) {
   return fi_cq_open(net->domain, &attr, &net->cq, net);
 }
 
+/* A copy by CUDA waits for the program's streams, and these may wait for the round: the fabric's thread would stand
+ * still. */
+static int forbid_cuda(struct ofi_net *net) {
+#if OFI_FORBIDS_CUDA
+  const bool is_permitted = false;
+  if (net->info->caps & FI_HMEM)
+    return fi_setopt(&net->ep->fid, FI_OPT_ENDPOINT, FI_OPT_CUDA_API_PERMITTED, &is_permitted, sizeof is_permitted);
+#else
+  (void)net;
+#endif
+  return 0;
+}
+
 static zps_err_t endpoint_open(struct ofi_net *net, struct zps_error *error) {
   struct fi_info *info = net->info;
   struct fi_av_attr av_attr = {.type = info->domain_attr->av_type};
@@ -104,6 +119,9 @@ static zps_err_t endpoint_open(struct ofi_net *net, struct zps_error *error) {
   if (rc == 0) rc = fi_av_open(net->domain, &av_attr, &net->av, net), call = "fi_av_open";
   if (rc == 0) rc = cq_open(net), call = "fi_cq_open";
   if (rc == 0) rc = fi_endpoint(net->domain, info, &net->ep, net), call = "fi_endpoint";
+  if (rc == 0 && (rc = forbid_cuda(net)) != 0)
+    return zps_fail(error, ZPS_ERR_UNSUPPORTED, "provider %s does not forbid itself CUDA calls: %s",
+                    info->fabric_attr->prov_name, fi_strerror(-rc));
   if (rc == 0) rc = fi_ep_bind(net->ep, &net->av->fid, 0), call = "fi_ep_bind of the address vector";
   if (rc == 0)
     rc = fi_ep_bind(net->ep, &net->cq->fid, FI_TRANSMIT | FI_RECV), call = "fi_ep_bind of the completion queue";
@@ -132,6 +150,15 @@ static void info_fill(struct ofi_net *net) {
   info->weak_keys = (net->info->domain_attr->mr_mode & FI_MR_PROV_KEY) || net->info->domain_attr->mr_key_size < 8;
 }
 
+static void say_what_is_used(const struct ofi_net *net) {
+  const struct zps_net_info *const info = &net->base.info;
+  zps_log_info("fabric %s (%s) on %s%s%s%s at %s, %s; libfabric %u.%u, %s, queues of %zu receives and %zu sends",
+               info->provider, info->protocol, info->domain, info->place[0] ? " (" : "", info->place,
+               info->place[0] ? ")" : "", info->address, info->why, FI_MAJOR(fi_version()), FI_MINOR(fi_version()),
+               net->cq_fd >= 0 ? "waits on a descriptor" : "waits by polling", net->info->rx_attr->size,
+               net->info->tx_attr->size);
+}
+
 static void regions_revoke(struct ofi_net *net) {
   struct ofi_region *region;
   LIST_FOREACH(region, &net->regions, link) zps_ofi_region_revoke(region);
@@ -152,6 +179,42 @@ static void domain_close(struct ofi_net *net) {
   fid_close(net->av ? &net->av->fid : NULL, "address vector");
   fid_close(net->domain ? &net->domain->fid : NULL, "domain");
   fid_close(net->fabric ? &net->fabric->fid : NULL, "fabric");
+  net->av = NULL;
+  net->domain = NULL;
+  net->fabric = NULL;
+}
+
+/* Discovers the fabric and opens it, without what it then refuses. */
+static zps_err_t fabric_open(struct ofi_net *net, const struct zps_net_config *config, struct zps_error *error) {
+  struct ofi_asked asked = {.device_memory = OFI_FORBIDS_CUDA && config->device_memory, .long_queues = true};
+  zps_err_t code = config->auth_key_file
+                       ? zps_private_read_hex(config->auth_key_file, zps_config_said("fabric.auth_key"), asked.auth_key,
+                                              sizeof asked.auth_key, &asked.auth_key_len, error)
+                       : ZPS_OK;
+  if (code != ZPS_OK) return code;
+  for (;;) {
+    code = zps_ofi_discover(config, &asked, &net->base.info, &net->info, error);
+    if (code != ZPS_OK) return code;
+    struct zps_error why;
+    struct zps_ofi_signals signals;
+    zps_ofi_signals_save(&signals);
+    code = endpoint_open(net, &why); /* shm takes signals, in order to remove its files */
+    zps_ofi_signals_restore(&signals);
+    if (code == ZPS_OK) return ZPS_OK;
+    endpoint_close(net);
+    domain_close(net);
+    if (asked.long_queues && code != ZPS_ERR_UNSUPPORTED) {
+      zps_log_info("the provider's own queues are used: %s", why.text);
+      asked.long_queues = false;
+    } else if (asked.device_memory) {
+      zps_log_info("device memory is copied through the host: %s", why.text);
+      asked.device_memory = false;
+    } else {
+      return zps_fail(error, code, "%s", why.text);
+    }
+    fi_freeinfo(net->info);
+    net->info = NULL;
+  }
 }
 
 /* `held`: the fabric still knows the operations, so that their memory must stay. */
@@ -190,21 +253,14 @@ zps_err_t zps_net_ofi_open(const struct zps_net_config *config, const struct zps
   zps_ofi_pool_init(&net->sends, OFI_OP_SEND, config->max_msg);
   zps_ofi_pool_init(&net->reads, OFI_OP_READ, 0);
 
-  zps_err_t code = zps_ofi_discover(config, &net->info, error);
-  if (code != ZPS_OK) goto err_net;
   net->wake_fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
-  if (net->wake_fd < 0) {
-    code = zps_fail(error, ZPS_ERR_IO, "cannot create an event descriptor: too many are open");
-    goto err_net;
-  }
-  struct zps_ofi_signals signals;
-  zps_ofi_signals_save(&signals);
-  code = endpoint_open(net, error); /* shm takes signals, in order to remove its files */
-  zps_ofi_signals_restore(&signals);
-  if (code != ZPS_OK) goto err_endpoint;
+  zps_err_t code = net->wake_fd >= 0
+                       ? fabric_open(net, config, error)
+                       : zps_fail(error, ZPS_ERR_IO, "cannot create an event descriptor: too many are open");
+  if (code != ZPS_OK) goto err_net;
   info_fill(net);
   zps_forked_close_local(&net->forked, net->base.info.addr, net->base.info.addr_len);
-  net->max_block_ns = wakes_for_everything(net->info) ? UINT64_MAX : CAUTIOUS_BLOCK_NS;
+  net->is_cautious = !wakes_for_everything(net->info);
   net->keep_addrs = strstr(net->info->fabric_attr->prov_name, "ofi_rxm") && provider_older_than(net->info, 200, 0);
   net->last_event_ns = zps_clock_ns();
   net->keepalive_s = (config->keepalive_ms + 999) / 1000;
@@ -214,9 +270,7 @@ zps_err_t zps_net_ofi_open(const struct zps_net_config *config, const struct zps
     zps_fail(error, code, "out of memory for %u receive buffers of %zu bytes", config->n_recv, config->max_msg);
     goto err_endpoint;
   }
-  zps_log_info("fabric %s (%s) on %s at %s, libfabric %u.%u, %s", net->base.info.provider, net->base.info.protocol,
-               net->base.info.domain, net->base.info.address, FI_MAJOR(fi_version()), FI_MINOR(fi_version()),
-               net->cq_fd >= 0 ? "waits on a descriptor" : "waits by polling");
+  say_what_is_used(net);
   *net_p = &net->base;
   return ZPS_OK;
 
@@ -329,5 +383,6 @@ static const struct zps_net_ops ops = {
     .read = zps_ofi_read,
     .progress = zps_ofi_progress,
     .wait = zps_ofi_wait,
+    .attend = zps_ofi_attend,
     .wake = zps_ofi_wake,
 };

@@ -26,6 +26,9 @@
 #define OFI_WAIT_SETS 1
 #endif
 
+/* A fabric with device memory must make no CUDA calls of its own. Earlier headers have no option that forbids them. */
+#define OFI_FORBIDS_CUDA (FI_MAJOR_VERSION > 1 || FI_MINOR_VERSION >= 18)
+
 struct ofi_net;
 struct ofi_peer;
 
@@ -123,8 +126,8 @@ struct ofi_net {
   bool shut; /* there is no endpoint any more, or (`leaks`) nobody drives it */
   bool leaks;
   bool closing;
-  bool keep_addrs; /* fi_av_remove() of a connected peer is not safe */
-  uint64_t max_block_ns;
+  bool keep_addrs;                            /* fi_av_remove() of a connected peer is not safe */
+  bool is_cautious;                           /* the queue's descriptor may not wake the thread for everything */
   struct fi_cq_msg_entry stash[OFI_CQ_BATCH]; /* completions that waiting came across */
   size_t n_stash;
   bool cq_error; /* waiting came across an error entry */
@@ -136,6 +139,7 @@ struct ofi_net {
   size_t n_sends_stuck; /* send buffers held by evicted peers */
   size_t n_reads;       /* at the fabric, quarantined ones included */
   size_t n_sends;       /* at the fabric */
+  bool is_read;         /* peers may be reading this process's memory */
   uint64_t retry_at_ns, last_event_ns;
   unsigned keepalive_s;        /* of connections; 0: none */
   uint64_t keepalive_at_ns;    /* when new connections are looked for; ZPS_NEVER: none can have come */
@@ -158,9 +162,18 @@ static inline struct ofi_peer *ofi_peer_of(struct zps_net_peer *peer) {
 }
 
 /* discover.c */
-/* The fabric to use, for the caller to fi_freeinfo(). */
-zps_err_t zps_ofi_discover(const struct zps_net_config *config, struct fi_info **info_p,
-                           struct zps_error *error) ZPS_MUSTCHECK;
+/* What is asked for beside the least. A fabric may not offer it, or refuse it when it opens. */
+struct ofi_asked {
+  bool device_memory;
+  bool long_queues;        /* of receives and sends, where the provider's own are short */
+  size_t rx_size, tx_size; /* 0: the provider's own */
+  size_t auth_key_len;     /* 0: none */
+  uint8_t auth_key[ZPS_NET_AUTH_KEY_MAX];
+};
+/* The fabric to use, for the caller to fi_freeinfo(); the place of its card, and the reason for it. `asked` is left
+ * with what the fabric offers. */
+zps_err_t zps_ofi_discover(const struct zps_net_config *config, struct ofi_asked *asked, struct zps_net_info *net_info,
+                           struct fi_info **info_p, struct zps_error *error) ZPS_MUSTCHECK;
 /* A failed call of libfabric as an error: `rc` is its result, `info` (may be NULL) the fabric. */
 zps_err_t zps_ofi_fail(struct zps_error *error, int rc, const char *call, const struct fi_info *info);
 /* Does this errno say that the connection is gone, rather than that one operation was wrong? */
@@ -237,6 +250,7 @@ unsigned zps_ofi_cq_drain(struct ofi_net *net);
 
 /* wait.c */
 void zps_ofi_wait(struct zps_net *net, uint64_t timeout_ns);
+void zps_ofi_attend(struct zps_net *net, bool is_read);
 void zps_ofi_wake(struct zps_net *net);
 
 #endif

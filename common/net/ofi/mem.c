@@ -7,6 +7,7 @@
  */
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "common/base/secret.h"
 #include "common/net/ofi/impl.h"
@@ -145,16 +146,21 @@ zps_err_t zps_ofi_pool_grow(struct ofi_net *net, struct ofi_pool *pool, size_t c
   if (!block) return ZPS_ERR_NOMEM;
   void *desc = NULL;
   if (pool->buffer_size > 0) {
-    block->buffers = aligned_alloc(ALIGN, count * pool->buffer_size);
+    /* Registered buffers fill pages of their own: a child of fork() may lack these (environment.c). */
+    const bool is_local = net->info->domain_attr->mr_mode & FI_MR_LOCAL;
+    const size_t align = is_local ? (size_t)sysconf(_SC_PAGESIZE) : ALIGN;
+    const size_t bytes = (count * pool->buffer_size + align - 1) / align * align;
+    block->buffers = aligned_alloc(align, bytes);
     if (!block->buffers) {
       free(block);
       return ZPS_ERR_NOMEM;
     }
-    memset(block->buffers, 0, count * pool->buffer_size);
-    if (net->info->domain_attr->mr_mode & FI_MR_LOCAL) {
-      const zps_err_t code =
-          region_create(net, block->buffers, count * pool->buffer_size, FI_SEND | FI_RECV, NULL, &block->region, NULL);
+    memset(block->buffers, 0, bytes);
+    if (is_local) {
+      struct zps_error why;
+      const zps_err_t code = region_create(net, block->buffers, bytes, FI_SEND | FI_RECV, NULL, &block->region, &why);
       if (code != ZPS_OK) {
+        zps_log_warn_limited("no buffers for %zu messages: %s", count, why.text);
         free(block->buffers);
         free(block);
         return code;

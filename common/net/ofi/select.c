@@ -8,13 +8,19 @@
 #include <string.h>
 
 #include "common/base/subnet.h"
+#include "common/base/text.h"
 
 /* "auto" takes the first of these that is there: RDMA hardware, then TCP, then the slow ones. "shm" reaches no other
  * host and is used by name alone. The TCP provider with reliable datagrams was called "net" before libfabric 1.18. */
 static const char *const preference[] = {"cxi", "efa",         "gni",     "verbs;ofi_rxm", "tcp",
                                          "net", "tcp;ofi_rxm", "sockets", "udp;ofi_rxd"};
 
-enum { N_PREFERENCE = sizeof preference / sizeof preference[0], TOKEN_MAX = 64 };
+enum {
+  N_PREFERENCE = sizeof preference / sizeof preference[0],
+  N_CARDS = 4,    /* the first ones drive cards, whatever the kernel's routes say */
+  CARDS_MAX = 64, /* of a host, to choose from */
+  TOKEN_MAX = 64
+};
 
 /* Better ones first. */
 enum address_class { ADDRESS_V4, ADDRESS_V6, ADDRESS_LOOPBACK, ADDRESS_LINK_LOCAL, N_ADDRESS_CLASSES };
@@ -67,68 +73,85 @@ const char *zps_ofi_info_text(const struct fi_info *info, char *text, size_t siz
   return text;
 }
 
-/* The next element of a comma-separated list, without blanks around it; false at the end. */
-static bool next_token(const char **list, char token[TOKEN_MAX]) {
-  while (**list == ',' || **list == ' ') (*list)++;
-  size_t n = strcspn(*list, ",");
-  if (n == 0) return false;
-  const char *start = *list;
-  *list += n;
-  while (n > 0 && start[n - 1] == ' ') n--;
-  snprintf(token, TOKEN_MAX, "%.*s", (int)n, start);
-  return true;
+/* An interface of the kernel's and a card without addresses of that kind are one device. */
+static bool is_one_device(const struct ofi_host *host, const struct fi_info *info, const char *interface) {
+  struct ofi_place card, other;
+  zps_ofi_place_of_card(host->root, info, &card);
+  zps_ofi_place_of_interface(host->root, interface, &other);
+  return card.pci[0] && strcmp(card.pci, other.pci) == 0;
 }
 
-static bool on_interface(const struct fi_info *info, const struct ofi_iface *ifaces, size_t n_ifaces,
-                         const char *name) {
-  if (strcmp(domain_name(info), name) == 0) return true;
+static bool has_pci_address(const struct ofi_host *host, const struct fi_info *info, const char *address) {
+  struct ofi_place card, wanted;
+  zps_ofi_place_of_pci(host->root, address, &wanted);
+  if (!wanted.pci[0]) return false;
+  zps_ofi_place_of_card(host->root, info, &card);
+  return strcmp(card.pci, wanted.pci) == 0;
+}
+
+/* `name`: of the card, of the interface that has its address or is the same device, or its PCI address. */
+static bool on_interface(const struct fi_info *info, const struct ofi_host *host, const char *name) {
+  const char *const device = info->nic && info->nic->device_attr ? info->nic->device_attr->name : NULL;
+  if (strcmp(domain_name(info), name) == 0 || (device && strcmp(device, name) == 0)) return true;
   const uint8_t *mine, *theirs;
   const size_t n = info_ip(info, &mine);
-  for (size_t i = 0; n > 0 && i < n_ifaces; i++) {
-    if (strcmp(ifaces[i].name, name) == 0 && zps_subnet_bytes(&ifaces[i].addr, &theirs) == n &&
+  for (size_t i = 0; n > 0 && i < host->n_ifaces; i++) {
+    if (strcmp(host->ifaces[i].name, name) == 0 && zps_subnet_bytes(&host->ifaces[i].addr, &theirs) == n &&
         memcmp(mine, theirs, n) == 0)
       return true;
   }
-  return false;
+  return (n == 0 && is_one_device(host, info, name)) || has_pci_address(host, info, name);
 }
 
-static bool interface_matches(const struct fi_info *info, const struct ofi_iface *ifaces, size_t n_ifaces,
-                              const char *wish) {
-  const bool all_but = wish[0] == '^';
+/* The place in the list of the first name that the card has; SIZE_MAX: it has none of them. */
+static size_t place_in_list(const struct fi_info *info, const struct ofi_host *host, const char *list) {
   char name[TOKEN_MAX];
-  if (all_but) wish++;
-  while (next_token(&wish, name)) {
-    if (on_interface(info, ifaces, n_ifaces, name)) return !all_but;
-  }
-  return all_but;
+  for (size_t i = 0; zps_text_word(&list, name, sizeof name); i++)
+    if (on_interface(info, host, name)) return i;
+  return SIZE_MAX;
+}
+
+static bool interface_matches(const struct fi_info *info, const struct ofi_host *host, const char *wish) {
+  const bool all_but = wish[0] == '^';
+  return (place_in_list(info, host, wish + all_but) == SIZE_MAX) == all_but;
 }
 
 /* The interface that has this address; NULL: none. */
-static const char *interface_of(const struct ofi_iface *ifaces, size_t n_ifaces, const struct sockaddr_storage *addr) {
-  const uint8_t *wanted, *bytes;
-  const size_t n = zps_subnet_bytes(addr, &wanted);
-  for (size_t i = 0; n > 0 && i < n_ifaces; i++)
-    if (zps_subnet_bytes(&ifaces[i].addr, &bytes) == n && memcmp(bytes, wanted, n) == 0) return ifaces[i].name;
+static const struct ofi_iface *interface_of(const struct ofi_host *host, const uint8_t *wanted, size_t n) {
+  const uint8_t *bytes;
+  for (size_t i = 0; n > 0 && i < host->n_ifaces; i++)
+    if (zps_subnet_bytes(&host->ifaces[i].addr, &bytes) == n && memcmp(bytes, wanted, n) == 0) return &host->ifaces[i];
   return NULL;
+}
+
+static bool is_near(const struct fi_info *info, const struct ofi_host *host, const struct sockaddr_storage *source) {
+  const uint8_t *wanted;
+  const size_t n = source ? zps_subnet_bytes(source, &wanted) : 0;
+  const struct ofi_iface *const near = n > 0 ? interface_of(host, wanted, n) : NULL;
+  return near && address_class(info) <= ADDRESS_V6 && on_interface(info, host, near->name);
 }
 
 /* Lower is better: on the way to the coordinator, then by class, then the very address that the coordinator sees. IPv4
  * comes first on an interface, whatever the coordinator is reached by: all processes of a job need the same family. */
-static unsigned cost_of(const struct fi_info *info, const struct ofi_iface *ifaces, size_t n_ifaces,
+static unsigned cost_of(const struct fi_info *info, const struct ofi_host *host,
                         const struct sockaddr_storage *source) {
-  const enum address_class class = address_class(info);
-  const char *const near = source ? interface_of(ifaces, n_ifaces, source) : NULL;
-  const bool is_near = near && class <= ADDRESS_V6 && on_interface(info, ifaces, n_ifaces, near);
+  const bool near = is_near(info, host, source);
   const uint8_t *mine, *wanted;
   const size_t n = info_ip(info, &mine);
-  const bool is_source = is_near && n > 0 && zps_subnet_bytes(source, &wanted) == n && memcmp(mine, wanted, n) == 0;
-  return (is_near ? 0 : 2 * N_ADDRESS_CLASSES) + 2 * class + (is_source ? 0 : 1);
+  const bool is_source = near && n > 0 && zps_subnet_bytes(source, &wanted) == n && memcmp(mine, wanted, n) == 0;
+  return (near ? 0 : 2 * N_ADDRESS_CLASSES) + 2 * address_class(info) + (is_source ? 0 : 1);
 }
 
-static bool subnet_matches(const struct fi_info *info, const char *wish) {
+/* A card without addresses of that kind is in the networks of the interface that is the same device. */
+static bool subnet_matches(const struct fi_info *info, const struct ofi_host *host, const char *wish) {
   const uint8_t *bytes;
-  const size_t n = info_ip(info, &bytes);
-  return n > 0 && zps_subnets_have(wish, bytes, n);
+  size_t n = info_ip(info, &bytes);
+  if (n > 0) return zps_subnets_have(wish, bytes, n);
+  for (size_t i = 0; i < host->n_ifaces; i++) {
+    n = zps_subnet_bytes(&host->ifaces[i].addr, &bytes);
+    if (zps_subnets_have(wish, bytes, n) && is_one_device(host, info, host->ifaces[i].name)) return true;
+  }
+  return false;
 }
 
 static zps_err_t wish_check(const struct ofi_wish *wish, struct zps_error *error) {
@@ -140,20 +163,126 @@ static zps_err_t wish_check(const struct ofi_wish *wish, struct zps_error *error
   return ZPS_OK;
 }
 
-static const struct fi_info *best_of_provider(const struct fi_info *list, const struct ofi_iface *ifaces,
-                                              size_t n_ifaces, const struct ofi_wish *wish, const char *provider) {
+static bool has_names(const struct ofi_wish *wish) {
+  return wish->interface && wish->interface[0] && wish->interface[0] != '^';
+}
+
+static bool options_allow(const struct fi_info *info, const struct ofi_host *host, const struct ofi_wish *wish) {
+  if (wish->interface && wish->interface[0] && !interface_matches(info, host, wish->interface)) return false;
+  return !wish->subnet || !wish->subnet[0] || subnet_matches(info, host, wish->subnet);
+}
+
+static const struct fi_info *best_of_provider(const struct fi_info *list, const struct ofi_host *host,
+                                              const struct ofi_wish *wish, const char *provider) {
   const struct fi_info *best = NULL;
   unsigned least = UINT_MAX;
   for (const struct fi_info *info = list; info; info = info->next) {
-    if (!zps_ofi_info_usable(info) || !provider_is(info, provider)) continue;
-    if (wish->interface && wish->interface[0] && !interface_matches(info, ifaces, n_ifaces, wish->interface)) continue;
-    if (wish->subnet && wish->subnet[0] && !subnet_matches(info, wish->subnet)) continue;
-    const unsigned cost = cost_of(info, ifaces, n_ifaces, wish->source);
+    if (!zps_ofi_info_usable(info) || !provider_is(info, provider) || !options_allow(info, host, wish)) continue;
+    const unsigned cost = cost_of(info, host, wish->source);
     if (cost < least) best = info;
     if (cost < least) least = cost;
   }
   return best;
 }
+
+/* ---- one of several cards ---- */
+
+static bool is_card(const struct fi_info *info) {
+  for (int i = 0; i < N_CARDS; i++)
+    if (strcmp(provider_name(info), preference[i]) == 0) return true;
+  return false;
+}
+
+static bool has_equal_speed(const struct fi_info *a, const struct fi_info *b) {
+  const struct fi_link_attr *const x = a->nic ? a->nic->link_attr : NULL, *const y = b->nic ? b->nic->link_attr : NULL;
+  return !x || !y || x->speed == y->speed;
+}
+
+static bool is_in_network_of(const struct fi_info *info, const struct fi_info *first, const struct ofi_host *host) {
+  const uint8_t *mine, *theirs;
+  char text[INET6_ADDRSTRLEN], network[INET6_ADDRSTRLEN + 8];
+  const size_t n = info_ip(first, &theirs);
+  if (n == 0) return true;
+  const struct ofi_iface *const iface = interface_of(host, theirs, n);
+  if (!iface || info_ip(info, &mine) != n) return false;
+  inet_ntop(n == 4 ? AF_INET : AF_INET6, theirs, text, sizeof text);
+  snprintf(network, sizeof network, "%s/%u", text, iface->bits);
+  return zps_subnets_have(network, mine, n);
+}
+
+/* May this process as well have `info` where all would have `first`? Peers must reach either: so addresses are of one
+ * kind, and in one network unless the user names the cards. The kernel chooses the link of a socket by its routes: of
+ * such fabrics only named ones are dealt. */
+static bool is_like(const struct fi_info *info, const struct fi_info *first, const struct ofi_host *host,
+                    const struct ofi_wish *wish) {
+  if (info == first) return true;
+  if (!zps_ofi_info_usable(info) || strcmp(provider_name(info), provider_name(first)) != 0) return false;
+  if (info->addr_format != first->addr_format || address_class(info) != address_class(first)) return false;
+  if (strcmp(domain_name(info), domain_name(first)) == 0 || !options_allow(info, host, wish)) return false;
+  return has_names(wish) || (is_card(info) && has_equal_speed(info, first) && is_in_network_of(info, first, host));
+}
+
+struct cards {
+  const struct fi_info *infos[CARDS_MAX];
+  unsigned order[CARDS_MAX]; /* distances; of named cards, places in the list */
+  size_t n;
+};
+
+/* Where names are given, in their order. */
+static void cards_add(struct cards *cards, const struct fi_info *info, const struct ofi_host *host,
+                      const struct ofi_wish *wish) {
+  struct ofi_place place;
+  for (size_t i = 0; i < cards->n; i++)
+    if (strcmp(domain_name(cards->infos[i]), domain_name(info)) == 0) return;
+  if (cards->n == CARDS_MAX) return;
+  zps_ofi_place_of_card(host->root, info, &place);
+  const unsigned order =
+      has_names(wish) ? (unsigned)place_in_list(info, host, wish->interface) : zps_ofi_distance(&host->place, &place);
+  size_t i = cards->n++;
+  for (; has_names(wish) && i > 0 && cards->order[i - 1] > order; i--) {
+    cards->infos[i] = cards->infos[i - 1];
+    cards->order[i] = cards->order[i - 1];
+  }
+  cards->infos[i] = info;
+  cards->order[i] = order;
+}
+
+static void say_nearest(const struct ofi_host *host, size_t n_nearest, size_t n, char *text, size_t size) {
+  char node[24];
+  snprintf(node, sizeof node, "NUMA node %d", host->place.node);
+  const char *const place = host->place.pci[0] ? host->place.pci : node;
+  if (n_nearest == n)
+    snprintf(text, size, "one of %zu like it, as process %u of this host", n, host->number);
+  else
+    snprintf(text, size, "one of %zu near %s%s, of %zu, as process %u of this host", n_nearest,
+             host->place.pci[0] ? "GPU " : "", place, n, host->number);
+}
+
+/* The card of this process among those that are like `first`. */
+static void take_card(const struct fi_info *list, const struct fi_info *first, const struct ofi_host *host,
+                      const struct ofi_wish *wish, struct ofi_choice *choice_p) {
+  struct cards cards = {.n = 0};
+  size_t n_nearest, i;
+  for (const struct fi_info *info = list; info; info = info->next)
+    if (is_like(info, first, host, wish)) cards_add(&cards, info, host, wish);
+  choice_p->info = first;
+  if (cards.n <= 1) {
+    snprintf(choice_p->why, sizeof choice_p->why, "%s",
+             has_names(wish)                      ? "as named"
+             : is_near(first, host, wish->source) ? "on the way to the coordinator"
+                                                  : "the first of its kind");
+  } else if (has_names(wish)) {
+    i = host->number % cards.n;
+    choice_p->info = cards.infos[i];
+    snprintf(choice_p->why, sizeof choice_p->why, "number %zu of %zu named, as process %u of this host", i, cards.n,
+             host->number);
+  } else {
+    choice_p->info = cards.infos[zps_ofi_deal(cards.order, cards.n, host->number, &n_nearest)];
+    say_nearest(host, n_nearest, cards.n, choice_p->why, sizeof choice_p->why);
+  }
+}
+
+/* ---- errors ---- */
 
 /* Was the same provider, domain and address listed before `info`? libfabric repeats them with other features. */
 static bool is_repeated(const struct fi_info *list, const struct fi_info *info) {
@@ -170,49 +299,77 @@ static bool is_first_of_provider(const struct fi_info *list, const struct fi_inf
   return true;
 }
 
-/* "net (eth0 192.0.2.2, lo 127.0.0.1), shm (shm)"; link-local addresses are left out, and "..." ends a list too long.
- */
-static void list_what_is_there(const struct fi_info *list, char *text, size_t size) {
+/* The place of its provider in the preference. */
+static int rank_of(const struct fi_info *info) {
+  int i = 0;
+  while (i < N_PREFERENCE && strcmp(provider_name(info), preference[i]) != 0) i++;
+  return i;
+}
+
+/* "net (eth0 192.0.2.2, lo 127.0.0.1)" at text[used]; returns where it ends. Link-local addresses are left out. */
+static size_t list_provider(const struct fi_info *list, const struct fi_info *first, char *text, size_t used,
+                            size_t size) {
   char line[160];
-  size_t used = 0;
-  snprintf(text, size, "nothing with reliable datagrams and remote reads");
-  for (const struct fi_info *first = list; first; first = first->next) {
-    if (!zps_ofi_info_usable(first) || !is_first_of_provider(list, first)) continue;
-    const char *provider = provider_name(first), *separator = " (";
-    used += (size_t)snprintf(text + used, size - used, "%s%s", used > 0 ? ", " : "", provider);
-    for (const struct fi_info *info = first; info; info = info->next) {
-      if (strcmp(provider_name(info), provider) != 0 || !zps_ofi_info_usable(info) || is_repeated(list, info)) continue;
-      if (address_class(info) == ADDRESS_LINK_LOCAL) continue;
-      const char *where = zps_ofi_info_text(info, line, sizeof line) + strlen(provider) + 1;
-      if (used + strlen(where) + 80 > size) { /* room for the longest name of a provider, too */
-        snprintf(text + used, size - used, ", ...");
-        return;
-      }
-      used += (size_t)snprintf(text + used, size - used, "%s%s", separator, where);
-      separator = ", ";
+  const char *const provider = provider_name(first), *separator = " (";
+  used += (size_t)snprintf(text + used, size - used, "%s%s", used > 0 ? ", " : "", provider);
+  for (const struct fi_info *info = first; info; info = info->next) {
+    if (strcmp(provider_name(info), provider) != 0 || !zps_ofi_info_usable(info) || is_repeated(list, info)) continue;
+    if (address_class(info) == ADDRESS_LINK_LOCAL) continue;
+    const char *where = zps_ofi_info_text(info, line, sizeof line) + strlen(provider) + 1;
+    if (used + strlen(where) + 80 > size) { /* room for the longest name of a provider, too */
+      snprintf(text + used, size - used, ", ...");
+      return size;
     }
-    if (strcmp(separator, ", ") == 0) used += (size_t)snprintf(text + used, size - used, ")");
+    used += (size_t)snprintf(text + used, size - used, "%s%s", separator, where);
+    separator = ", ";
+  }
+  return used + (strcmp(separator, ", ") == 0 ? (size_t)snprintf(text + used, size - used, ")") : 0);
+}
+
+/* The fabrics of the provider, if there are some, or else of all; the best ones first, and "..." ends a list too long.
+ */
+static void list_what_is_there(const struct fi_info *list, const char *provider, char *text, size_t size) {
+  size_t used = 0;
+  bool is_there = false;
+  for (const struct fi_info *info = list; info; info = info->next)
+    is_there = is_there || (zps_ofi_info_usable(info) && provider_is(info, provider));
+  snprintf(text, size, "nothing with reliable datagrams and remote reads");
+  for (int rank = 0; rank <= N_PREFERENCE; rank++) {
+    for (const struct fi_info *first = list; first && used < size; first = first->next) {
+      if (rank_of(first) != rank || !zps_ofi_info_usable(first) || !is_first_of_provider(list, first)) continue;
+      if (!is_there || provider_is(first, provider)) used = list_provider(list, first, text, used, size);
+    }
   }
 }
 
-zps_err_t zps_ofi_select(const struct fi_info *list, const struct ofi_iface *ifaces, size_t n_ifaces,
-                         const struct ofi_wish *wish, const struct fi_info **info_p, struct zps_error *error) {
+/* The first of the preference that the options allow, and the first of those before it that they rule out. */
+static const struct fi_info *best_of_all(const struct fi_info *list, const struct ofi_host *host,
+                                         const struct ofi_wish *wish, const struct fi_info **ruled_out_p) {
+  const struct ofi_wish any = {.source = wish->source};
+  const struct fi_info *found = NULL;
+  for (int i = 0; i < N_PREFERENCE && !found; i++) {
+    found = best_of_provider(list, host, wish, preference[i]);
+    if (!found && !*ruled_out_p && i < N_CARDS) *ruled_out_p = best_of_provider(list, host, &any, preference[i]);
+  }
+  return found;
+}
+
+zps_err_t zps_ofi_select(const struct fi_info *list, const struct ofi_host *host, const struct ofi_wish *wish,
+                         struct ofi_choice *choice_p, struct zps_error *error) {
   const zps_err_t code = wish_check(wish, error);
   if (code != ZPS_OK) return code;
-  const struct fi_info *found = NULL;
-  if (strcmp(wish->provider, "auto") == 0) {
-    for (int i = 0; i < N_PREFERENCE && !found; i++)
-      found = best_of_provider(list, ifaces, n_ifaces, wish, preference[i]);
-  } else {
-    found = best_of_provider(list, ifaces, n_ifaces, wish, wish->provider);
-  }
-  if (!found) {
+  struct ofi_choice choice = {.info = NULL};
+  const struct fi_info *const first = strcmp(wish->provider, "auto") == 0
+                                          ? best_of_all(list, host, wish, &choice.ruled_out)
+                                          : best_of_provider(list, host, wish, wish->provider);
+  if (!first) {
     char there[340] = "";
-    list_what_is_there(list, there, sizeof there);
+    list_what_is_there(list, wish->provider, there, sizeof there);
     return zps_fail(error, ZPS_ERR_FABRIC, "no fabric for provider \"%s\"%s%s%s%s; this host has: %s", wish->provider,
                     wish->interface ? ", interface " : "", wish->interface ? wish->interface : "",
                     wish->subnet ? ", subnet " : "", wish->subnet ? wish->subnet : "", there);
   }
-  *info_p = found;
+  take_card(list, first, host, wish, &choice);
+  *choice_p = choice;
   return ZPS_OK;
 }

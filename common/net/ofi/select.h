@@ -1,5 +1,6 @@
 /*
- * Which of the fabrics that libfabric offers is used: provider by preference or name, then interface and subnet.
+ * The choice among the fabrics that libfabric offers: provider by preference or name, then interface and subnet, then a
+ * card for this process (affinity.h).
  *
  * Pure, so that it can be tested with made-up lists: libfabric 1.17 ignores the domain's name in its hints for socket
  * providers, hence the list is walked here.
@@ -11,11 +12,21 @@
 #include <sys/socket.h>
 
 #include "common/net/net.h"
+#include "common/net/ofi/affinity.h"
 
 /* An address of this host and the interface that has it. */
 struct ofi_iface {
   char name[32];
   struct sockaddr_storage addr;
+  unsigned bits; /* of its network */
+};
+
+struct ofi_host {
+  const struct ofi_iface *ifaces;
+  size_t n_ifaces;
+  const char *root;       /* see affinity.h */
+  struct ofi_place place; /* of the process: of its GPU, or else of its processors */
+  unsigned number;        /* of the process among those of the host */
 };
 
 struct ofi_wish {
@@ -25,10 +36,15 @@ struct ofi_wish {
   const struct sockaddr_storage *source; /* of packets to the coordinator: its interface comes first; NULL: not known */
 };
 
-/* The element of `list` to use. An error names the wish and lists what there is. */
-zps_err_t zps_ofi_select(const struct fi_info *list, const struct ofi_iface *ifaces, size_t n_ifaces,
-                         const struct ofi_wish *wish, const struct fi_info **info_p,
-                         struct zps_error *error) ZPS_MUSTCHECK;
+struct ofi_choice {
+  const struct fi_info *info;      /* the element of the list to use */
+  const struct fi_info *ruled_out; /* of a better provider, by interface and subnet alone; NULL: none is */
+  char why[ZPS_NET_WHY_MAX];       /* this card */
+};
+
+/* An error names the wish and lists what there is. */
+zps_err_t zps_ofi_select(const struct fi_info *list, const struct ofi_host *host, const struct ofi_wish *wish,
+                         struct ofi_choice *choice_p, struct zps_error *error) ZPS_MUSTCHECK;
 /* "net eth0 192.0.2.2": provider, domain and address. Returns `text`. */
 const char *zps_ofi_info_text(const struct fi_info *info, char *text, size_t size);
 /* May be used at all: not a layering that only loses against its lower half. */

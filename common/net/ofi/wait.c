@@ -19,7 +19,8 @@
 #define ZPS_LOG_COMPONENT "net"
 #include "common/base/log.h"
 
-enum { NAP_MIN_NS = 20000, NAP_MAX_NS = 5000000, NAP_FRACTION = 64 };
+/* Naps between looks: without a descriptor, and on one that may not wake for everything. */
+enum { NAP_MIN_NS = 20000, CAUTIOUS_MIN_NS = 5000000, NAP_MAX_NS = 20000000, NAP_READ_NS = 200000, NAP_FRACTION = 64 };
 
 void zps_ofi_wake(struct zps_net *base) {
   struct ofi_net *net = ofi_net_of(base);
@@ -78,23 +79,37 @@ static bool may_sleep(struct ofi_net *net) {
   return fi_trywait(net->fabric, &fid, 1) == 0;
 }
 
-static void wait_on_fd(struct ofi_net *net, uint64_t timeout_ns) {
-  if (may_sleep(net)) sleep_on_fds(net, true, timeout_ns < net->max_block_ns ? timeout_ns : net->max_block_ns);
-}
-
 /* The longer nothing has come, the longer the naps: a completion is late by a small part of the time it took, at
  * most. */
+static uint64_t nap_at(const struct ofi_net *net, uint64_t now_ns, uint64_t least_ns) {
+  const uint64_t nap_ns = (now_ns - net->last_event_ns) / NAP_FRACTION;
+  return nap_ns < least_ns ? least_ns : nap_ns > NAP_MAX_NS ? NAP_MAX_NS : nap_ns;
+}
+
+static void wait_on_fd(struct ofi_net *net, uint64_t timeout_ns) {
+  if (!may_sleep(net)) return;
+  if (net->is_cautious) {
+    const uint64_t nap_ns = nap_at(net, zps_clock_ns(), CAUTIOUS_MIN_NS);
+    if (timeout_ns > nap_ns) timeout_ns = nap_ns;
+  }
+  sleep_on_fds(net, true, timeout_ns);
+}
+
+/* A read by a peer completes nothing here, but some providers serve it when this process polls. */
 static void wait_by_polling(struct ofi_net *net, uint64_t deadline_ns) {
   for (;;) {
     if (stash_fill(net)) return;
     const uint64_t now = zps_clock_ns();
     if (now >= deadline_ns) return;
-    uint64_t nap = (now - net->last_event_ns) / NAP_FRACTION;
-    if (nap < NAP_MIN_NS) nap = NAP_MIN_NS;
-    if (nap > NAP_MAX_NS) nap = NAP_MAX_NS;
+    uint64_t nap = nap_at(net, now, NAP_MIN_NS);
+    if (net->is_read && nap > NAP_READ_NS) nap = NAP_READ_NS;
     if (nap > deadline_ns - now) nap = deadline_ns - now;
     if (sleep_on_fds(net, false, nap)) return;
   }
+}
+
+void zps_ofi_attend(struct zps_net *base, bool is_read) {
+  ofi_net_of(base)->is_read = is_read;
 }
 
 /* Whether something may become possible of which nothing tells the thread. A receive for which there is no room is

@@ -207,6 +207,11 @@ cudaError_t cudaDeviceGetAttribute(int *value, cudaDeviceAttr, int) {
   return cudaSuccess;
 }
 
+cudaError_t cudaDeviceGetPCIBusId(char *address, int len, int device) {
+  snprintf(address, static_cast<size_t>(len), "00FE:%02X:00.0", static_cast<unsigned>(device));
+  return cudaSuccess;
+}
+
 /* ------------------------------------------------------------ memory */
 
 namespace {

@@ -47,6 +47,7 @@ cudaError_t cudaGetDeviceCount(int *count);
 cudaError_t cudaSetDevice(int device);
 cudaError_t cudaGetDevice(int *device);
 cudaError_t cudaDeviceGetAttribute(int *value, cudaDeviceAttr attribute, int device);
+cudaError_t cudaDeviceGetPCIBusId(char *address, int len, int device);
 cudaError_t cudaMalloc(void **memory, size_t len);
 cudaError_t cudaPointerGetAttributes(cudaPointerAttributes *attributes, const void *at);
 cudaError_t cudaFree(void *memory);

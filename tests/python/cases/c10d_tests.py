@@ -31,5 +31,5 @@ TESTS = [
     *_each("test_{what}", what="get_rank get_backend Backend_enum_class destroy_group destroy_full_group"),
     *_each("test_{what}", what="get_rank_size_group get_rank_size_full_group"),
     *_each("test_{what}", what="DistributedDataParallelCPU DistributedDataParallelCPU_grad_is_view static_graph_api_cpu"),
-    *_each("test_{what}", what="DistributedDataParallel_requires_grad ddp_create_graph ddp_logging_data_cpu get_future"),
+    *_each("test_{what}", what="DistributedDataParallel_requires_grad ddp_create_graph ddp_logging_data_cpu get_future grads_same_across_ranks_with_no_sync"),
 ]

@@ -63,6 +63,28 @@ def case_mean_present(job):
     assert (got.contributors, got.values.tolist()) == (4, [[0.75]])
 
 
+def case_quorum(job):
+    last = job.world - 1
+    tensor = job.tensor("quorum", 10, op="mean", quorum=last)
+    if job.rank == last:
+        job.barrier()  # the others have their sum
+    request = tensor.allreduce([float(job.rank)], [3])
+    got = request.wait()
+    if job.rank != last:
+        job.barrier()
+    assert (got.contributors, got.values.tolist()) == (last, [[sum(range(last)) / last]])
+    assert got.late == request.stats.late == (job.rank == last)
+    assert request.stats.late_ranks == (last,)
+    got = job.tensor("all in time", 10, op="sum", quorum=1, grace_ms=60_000).allreduce([1.0], [3]).wait()
+    assert (got.contributors, got.late, got.values.tolist()) == (job.world, False, [[float(job.world)]])
+    raises(zenps.Invalid, lambda: job.tensor("too many", 10, quorum=job.world + 1), "a quorum of 5 ranks", "want 1 to 4")
+    raises(zenps.Invalid, lambda: job.tensor("negative", 10, quorum=-1), "quorum -1")
+    raises(zenps.Invalid, lambda: job.tensor("no quorum", 10, grace_ms=5), "a grace of 5 ms without a quorum")
+    raises(zenps.Unsupported, lambda: job.tensor("between", 10, quorum=1, scheme="ring"), "is for scheme balanced")
+    raises(zenps.Unsupported, lambda: tensor.push([1.0], [3]), "on a tensor with a quorum")
+    job.barrier()
+
+
 def case_halves(job):
     half = job.tensor("f16", 100, 2, "f16", op="sum")
     got = half.allreduce(np.full((1, 2), 0.5, np.float16), [7]).wait()

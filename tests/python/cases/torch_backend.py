@@ -26,6 +26,7 @@ from zenps.torch.backend import ZenpsBackend
 torch.set_num_threads(1)
 os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
 WAIT = timedelta(seconds=240)
+DEVICE = torch.device("cpu")
 SOON = 120.0  # seconds, for what takes milliseconds
 NEW = hasattr(dist, "reduce_scatter_tensor") and hasattr(dist, "device_mesh")
 
@@ -226,6 +227,24 @@ def case_works(job: zenps.Job) -> None:
     assert late.tolist() == [job.world] * 5
 
 
+def several(n: int, size: int = 5) -> List[torch.Tensor]:
+    """Sums n tensors in one call; the last has that size."""
+    tensors = [torch.full((5 if at + 1 < n else size,), float(at)) for at in range(n)]
+    dist.distributed_c10d._get_default_group().allreduce(tensors, AllreduceOptions()).wait()
+    return tensors
+
+
+def case_several(job: zenps.Job) -> None:
+    """Many tensors of a call share a tensor of zenps, of which 32 rounds are in flight."""
+    begin()
+    for _ in range(2):
+        assert all(bool((each == at * job.world).all()) for at, each in enumerate(several(100)))
+    assert not several(0)
+    sparse = [torch.eye(4)[at : at + 2].to_sparse() for at in range(2)]
+    dist.distributed_c10d._get_default_group().allreduce(sparse, AllreduceOptions()).wait()
+    assert all(torch.equal(each.to_dense(), job.world * torch.eye(4)[at : at + 2]) for at, each in enumerate(sparse))
+
+
 def case_differences(job: zenps.Job) -> None:
     """Ranks that call other things, or with other sizes, all hear of it at once, and the group goes on."""
     begin()
@@ -235,7 +254,11 @@ def case_differences(job: zenps.Job) -> None:
         (lambda: dist.barrier() if last else dist.all_reduce(torch.ones(3)), "rank 0 all_reduce(sum) of 3 values of f32, rank 3 barrier"),
         (lambda: dist.all_reduce(torch.ones(3, dtype=torch.int64 if last else torch.float32)), "allreduce(sum) of 24 bytes of int64"),
         (lambda: dist.broadcast(torch.ones(5), 1 if last else 0), "rank 3 broadcast from rank 1"),
-    ):
+        (lambda: several(2 if last else 3), "rank 0 allreduce of 3 tensors, rank 3 allreduce of 2 tensors; it must"),
+        (lambda: several(0 if last else 1), "rank 0 all_reduce(sum) of 5 values of f32, rank 3 allreduce of 0 tensors"),
+        (lambda: several(3, 7 if last else 5),
+         "allreduce of 3 tensors, tensor 3: rank 0 all_reduce(sum) of 5 values of f32, rank 3 all_reduce(sum) of 7 values of f32"),
+    ):  # fmt: skip
         error = raises(zenps.ShapeMismatch, words, call)
         assert "must be the same on all ranks" in str(error)
     fine = torch.ones(3)
@@ -281,6 +304,11 @@ def case_refusals_of_one_rank(job: zenps.Job) -> None:
         (wrong, "the output has 3 values", lambda: group._allgather_base(three if last else four, three.clone()).wait()),
         (wrong, "the input has 3 values", lambda: group._reduce_scatter_base(three.clone(), three if last else four).wait()),
         (wrong, "reduce_scatter: inputs: 1 of", lambda: dist.reduce_scatter(three.clone(), [three] * (1 if last else job.world))),
+        (wrong, "reduce_scatter: 1 outputs and 2 inputs",
+         lambda: group.reduce_scatter([three.clone()], [[three] * job.world] * (2 if last else 1)).wait()),
+        (unsupported, "ZenpsBackend has no alltoall",
+         lambda: dist.all_to_all_single(four.clone(), four) if last else dist.all_reduce(three.clone())),
+        (unsupported, "coalescing of single calls", lambda: group._start_coalescing(DEVICE) if last else dist.barrier()),
         (zenps.ShapeMismatch, " of 0 values", lambda: dist.all_reduce(torch.ones(0 if last else 3))),
         (zenps.ShapeMismatch, " of 0 values", lambda: dist.reduce_scatter(torch.ones(0 if last else 3), [torch.ones(0 if last else 3)] * 4)),
     ):  # fmt: skip

@@ -67,7 +67,8 @@ class Tied(nn.Module):
 
 def case_compressors_by_name(_: zenps.Job) -> None:
     """A name is the compressor with its defaults. All else is refused with the names. So is a second momentum."""
-    for name, meant in (("topk", zt.TopK(0.01)), ("DGC", zt.DGC()), ("oktopk", zt.OkTopk()), ("buckets", zt.Buckets())):
+    for name, meant in (("topk", zt.TopK(0.01)), ("DGC", zt.DGC()), ("oktopk", zt.OkTopk()), ("buckets", zt.Buckets()),
+                        ("chunktopk", zt.ChunkTopK())):  # fmt: skip
         sync = sync_of(model_of(), compress=name)
         assert sync._compress == meant, (name, sync._compress)
         sync.close()
@@ -75,7 +76,7 @@ def case_compressors_by_name(_: zenps.Job) -> None:
         raises(zenps.Invalid, lambda: zt.GradientSync(model_of(), compress=wrong), "compress ", '"topk"')  # noqa: B023
         raises(zenps.Invalid, lambda: zt.HookState(job, model_of(), compress=wrong), "compress ", '"topk"')  # noqa: B023
     model = model_of()
-    sync = sync_of(model, compress="dgc")
+    sync = sync_of(model, compress=zt.DGC(min_numel=1000))
     raises(zenps.Invalid, lambda: sync.attach(torch.optim.Adam(model.parameters())), "give the optimiser betas=(0.0, 0.999)")
     sync.attach(torch.optim.Adam(model.parameters(), betas=(0.0, 0.999)))
     sync.close()
@@ -102,6 +103,7 @@ KINDS = {
     "gtopk": zt.GTopk(0.02, min_numel=1000, start_iter=1),
     "gaussiank": zt.Gaussiank(0.02, min_numel=1000, start_iter=1),
     "buckets": zt.Buckets(4, 512, values="raw", min_numel=1000, start_iter=1),
+    "chunktopk": zt.ChunkTopK(64, 4096, values="raw", min_numel=1000, start_iter=1),
 }
 
 
@@ -162,14 +164,14 @@ def case_momentum_and_warmup(_: zenps.Job) -> None:
         shares.append(float((model.large.weight.grad != 0).float().mean()))
     assert shares[0] == 1.0 and shares[1] >= 0.5 and shares[2] >= 0.5, shares
     assert 0.08 <= shares[3] <= 0.5 and shares[5] <= 0.08, shares
-    for optimizer in (torch.optim.SGD(model.parameters(), 0.1, momentum=0.9),):
-        try:
-            sync.attach(optimizer)
-            raise AssertionError("momentum twice")
-        except zenps.Invalid as error:
-            assert "takes its place" in str(error)
-    sync.attach(torch.optim.SGD(model.parameters(), 0.1))
+    large = [each for each in model.parameters() if each.numel() >= 1000]
+    small = [each for each in model.parameters() if each.numel() < 1000]
+    twice = torch.optim.SGD([{"params": small}, {"params": large}], 0.1, momentum=0.9)
+    raises(zenps.Invalid, lambda: sync.attach(twice), "takes its place", "of 0.9 for large.weight")
+    sync.attach(torch.optim.SGD([{"params": small, "momentum": 0.9}, {"params": large}], 0.1))
     sync.close()
+    shares = [zt.DGC(density).warmup for density in (0.001, 0.01, 0.05, 0.5)]  # its end is the density
+    assert shares == [(0.25, 0.0625, 0.0156, 0.004), (0.25, 0.0625, 0.0156), (0.25, 0.0625), ()], shares
 
 
 def case_checkpoint(_: zenps.Job) -> None:

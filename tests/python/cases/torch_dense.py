@@ -200,6 +200,32 @@ def case_large_gradients_are_summed_where_they_are(_: zenps.Job) -> None:
     sync.close()
 
 
+def case_a_process_group_sums_large_gradients_where_they_are(_: zenps.Job) -> None:
+    """From a megabyte on; the others by a buffer. Also of one rank alone, and of none."""
+    torch.manual_seed(24)
+    model = nn.ModuleDict({name: nn.Linear(520, 520) for name in ("first", "branch", "unused", "last")})
+    alone = copy.deepcopy(model)
+    sync = zt.GradientSync(model, job, dense="torch", name="large over torch")
+    for step in range(3):
+        x = torch.randn(6, 520, generator=torch.Generator().manual_seed(10 * step + RANK))
+        for each in (model, alone):
+            each.zero_grad(set_to_none=step != 2)
+            y = torch.tanh(each["first"](x))
+            before = sync.stats.copied_bytes
+            each["last"](torch.tanh(each["branch"](y)) if RANK == 0 else y).pow(2).mean().backward()
+            if each is model:
+                copied = sync.stats.copied_bytes - before
+        for (name, own), other in zip(model.named_parameters(), alone.parameters()):
+            assert (own.grad is None) == name.startswith("unused")
+            if own.grad is not None:
+                wanted = torch.zeros_like(other) if other.grad is None else other.grad / WORLD
+                dist.all_reduce(wanted)
+                assert_bits(own.grad + 0.0, wanted + 0.0)
+    # The last step: biases, and zeros for the one large gradient that is not there.
+    assert 2 * 4 * 520 * 520 <= copied <= 2 * 4 * (4 * 520 + 520 * 520), copied
+    sync.close()
+
+
 def case_names_and_obstacles(_: zenps.Job) -> None:
     """Wrong names, and what a process group cannot do, are refused; "auto" then has zenps."""
     raises(zenps.Invalid, lambda: zt.GradientSync(Mixed(), job, dense="gloo"), "'gloo'", "auto, torch or zenps")

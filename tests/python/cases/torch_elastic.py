@@ -166,6 +166,51 @@ def few(_: str, process: int, __: Any) -> Dict[str, Any]:
     return {}
 
 
+def outer(_: str, process: int, come: Tuple[int, int]) -> Dict[str, Any]:
+    """Process 2 dies within an outer step, process 3 comes later. The ranks have other parameters between outer steps."""
+    if process < 3:
+        with zenps.init(COORDINATOR, "outer.ready", process, 3) as ready:
+            ready.barrier()
+    else:
+        os.read(come[0], 1)
+    place = (process, 3) if process < 3 else (0, 1)
+    job = zt.init(COORDINATOR, "outer.elastic", *place, min_world=2, max_world=3, join_wait=2)
+    torch.manual_seed(process)
+    model = Model()
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
+    steps = zt.OuterSync(model, job, every=3, select=zt.ChunkTopK(8, 256), values="qsgd4")
+    state = zt.State(model=model, optimizer=optimizer, outer=steps, epoch=0)
+    begins: List[Any] = []
+    starts: Dict[int, str] = {}
+    own = [""]
+
+    def digest(values: Any) -> str:
+        return hashlib.sha256(b"".join(each.detach().numpy().tobytes() for each in values)).hexdigest()[:16]
+
+    def body(_: zt.State) -> None:
+        first, begin = job.generation, state.step
+        assert steps.local_steps == begin, (steps.local_steps, begin)
+        begins.append([first.number, first.world, begin, digest(steps.start.values()), digest(model.parameters()), own[0]])
+        while not (first.number > 1 and first.world == 3 and state.step >= begin + 6):
+            if process == 2 and state.step == 5:
+                steps._wait = lambda _: os.kill(os.getpid(), signal.SIGKILL)  # type: ignore[method-assign]
+            if process == 0 and state.step == 8:
+                os.write(come[1], b"!")
+            ids = torch.randint(0, 500, (16,), generator=torch.Generator().manual_seed(10 * state.step + process))
+            optimizer.zero_grad(set_to_none=True)
+            model(ids).square().mean().backward()
+            optimizer.step()
+            own[0] = digest(model.parameters())
+            if steps.step():
+                own[0] = digest(model.parameters())
+                starts[steps.stats.steps] = digest(steps.start.values())
+                assert own[0] == starts[steps.stats.steps]
+            state.commit()
+
+    zt.elastic(body, state)
+    return {"begins": begins, "starts": starts, "steps": state.step}
+
+
 def last(_: str, process: int, __: Any) -> Dict[str, Any]:
     """One dies when all steps are done: the other has what it trained."""
     job = zt.init(COORDINATOR, "last", process, 2, min_world=2, max_world=2, join_wait=0.1, join_timeout=15)
@@ -252,7 +297,7 @@ def refusals(_: str, __: int, ___: Any) -> Dict[str, Any]:
 
 
 SCENARIOS: Dict[str, Tuple[Any, int]] = {
-    "sync": (train, 4), "compress": (train, 4), "ddp": (train, 4), "few": (few, 2), "last": (last, 2), "refusals": (refusals, 1),
+    "sync": (train, 4), "compress": (train, 4), "ddp": (train, 4), "few": (few, 2), "last": (last, 2), "outer": (outer, 4), "refusals": (refusals, 1),
 }  # fmt: skip
 
 

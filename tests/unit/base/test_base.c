@@ -245,6 +245,19 @@ static void a_member_leads_to_what_it_is_a_member_of(void **state) {
   assert_ptr_equal(zps_container_of(&object.member, struct embedded, member), &object);
 }
 
+static void words_of_a_list_have_no_blanks_around(void **state) {
+  (void)state;
+  static const char *const words[] = {"eth0", "to close=IT NOW", "10.0.0.0/8", "cut"};
+  const char *list = " eth0,to close=IT NOW , ,,10.0.0.0/8, cutoff  ";
+  char word[16];
+  for (unsigned i = 0; i < sizeof words / sizeof words[0]; i++) {
+    assert_true(zps_text_word(&list, word, i == 3 ? 4 : sizeof word));
+    assert_string_equal(word, words[i]);
+  }
+  assert_false(zps_text_word(&list, word, sizeof word));
+  assert_string_equal(list, "");
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(codes_have_names_and_texts),
@@ -259,6 +272,7 @@ int main(void) {
       cmocka_unit_test(what_is_asked_stops_at_its_length_and_can_be_huge),
       cmocka_unit_test(errors_have_exit_codes),
       cmocka_unit_test(pieces_are_added_as_far_as_there_is_room),
+      cmocka_unit_test(words_of_a_list_have_no_blanks_around),
       cmocka_unit_test(a_time_is_seconds_and_nanoseconds),
       cmocka_unit_test(a_member_leads_to_what_it_is_a_member_of),
   };

@@ -108,12 +108,46 @@ static void a_new_file_is_its_owners_alone(void **state) {
   assert_int_equal(access("/tmp/test_private_elsewhere", F_OK), -1);
 }
 
+static void no_hex(const char *text, const char *says) {
+  uint8_t bytes[4];
+  size_t len;
+  struct zps_error error;
+  put(text, strlen(text), 0600);
+  assert_int_equal(zps_private_read_hex(path, "key", bytes, sizeof bytes, &len, &error), ZPS_ERR_INVALID);
+  if (!strstr(error.text, says)) fail_msg("'%s' does not say '%s'", error.text, says);
+  assert_null(strstr(error.text, "0a1b"));
+}
+
+static void the_first_line_is_bytes(void **state) {
+  (void)state;
+  uint8_t bytes[4];
+  size_t len;
+  struct zps_error error;
+  put("0a1bff\r\n# a note\n", 17, 0600);
+  assert_int_equal(zps_private_read_hex(path, "key", bytes, sizeof bytes, &len, &error), ZPS_OK);
+  assert_int_equal(len, 3);
+  assert_memory_equal(bytes, "\x0a\x1b\xff", 3);
+  put("0a1bff00", 8, 0600);
+  assert_int_equal(zps_private_read_hex(path, "key", bytes, sizeof bytes, &len, &error), ZPS_OK);
+  assert_int_equal(len, 4);
+  no_hex("", "has 0 characters");
+  no_hex("\n0a1b", "has 0 characters");
+  no_hex("0a1b0", "has 5 characters: must be an even number of lower-case hexadecimal digits, 2 to 8");
+  no_hex("0a1b0A", "has 6 characters");
+  no_hex("0x0a1b", "has 6 characters");
+  no_hex("0a1bff0011", "has 10 characters");
+  put("0a1b", 4, 0644);
+  assert_int_equal(zps_private_read_hex(path, "key", bytes, sizeof bytes, &len, &error), ZPS_ERR_INVALID);
+  assert_non_null(strstr(error.text, "must be 0640 at most"));
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(what_others_could_have_read_is_refused),
       cmocka_unit_test(what_is_no_short_text_is_refused),
       cmocka_unit_test(a_link_is_followed),
       cmocka_unit_test(a_new_file_is_its_owners_alone),
+      cmocka_unit_test(the_first_line_is_bytes),
   };
   return cmocka_run_group_tests(tests, set_up, tear_down);
 }

@@ -13,7 +13,7 @@
 static void check(const uint32_t *owners, const bool *lost, const uint32_t *wanted, uint32_t n_parts,
                   uint32_t n_servers) {
   uint32_t found[16];
-  zps_owners_reassign(owners, n_parts, n_servers, n_servers, lost, found);
+  zps_owners_reassign(owners, n_parts, false, n_servers, n_servers, lost, found);
   for (uint32_t part = 0; part < n_parts; part++) assert_int_equal(found[part], wanted[part]);
 }
 
@@ -31,7 +31,7 @@ static void test_examples(void **state) {
 static void check_free(uint32_t n_began, const uint32_t *owners, const bool *lost, const uint32_t *wanted,
                        uint32_t n_parts, uint32_t n_servers) {
   uint32_t found[16];
-  zps_owners_reassign(owners, n_parts, n_began, n_servers, lost, found);
+  zps_owners_reassign(owners, n_parts, false, n_began, n_servers, lost, found);
   for (uint32_t part = 0; part < n_parts; part++) assert_int_equal(found[part], wanted[part]);
 }
 
@@ -81,7 +81,7 @@ static void test_as_the_words_say(void **state) {
       owners[part] = (uint32_t)rand() % (1 + (uint32_t)rand() % n_servers); /* uneven */
     for (uint32_t server = 0; server < n_servers; server++) lost[server] = rand() % 2;
     lost[(uint32_t)rand() % n_servers] = false;
-    zps_owners_reassign(owners, n_parts, n_began, n_servers, lost, found);
+    zps_owners_reassign(owners, n_parts, false, n_began, n_servers, lost, found);
     for (uint32_t part = 0; part < n_parts; part++)
       assert_int_equal(found[part], slow(owners, n_parts, n_began, n_servers, lost, part));
   }

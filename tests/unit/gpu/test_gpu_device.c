@@ -227,6 +227,14 @@ static void what_is_not_there_is_refused(void **state) {
   assert_int_equal(export.dmabuf_fd, -1);
 }
 
+static void the_device_tells_its_address(void **state) {
+  (void)state;
+  unsigned domain, bus, device, function;
+  assert_int_equal(sscanf(emu.device->pci_address, "%x:%x:%x.%x", &domain, &bus, &device, &function), 4);
+  if (is_emulated) assert_string_equal(emu.device->pci_address, "00FE:00:00.0");
+  assert_string_equal(cpu.device->pci_address, "");
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test_setup_teardown(algorithm_1_loses_nothing, gpu_setup, gpu_teardown),
@@ -235,6 +243,7 @@ int main(void) {
       cmocka_unit_test_setup_teardown(streams_wait_for_words, gpu_setup, gpu_teardown),
       cmocka_unit_test_setup_teardown(missing_memory_is_reported, gpu_setup, gpu_teardown),
       cmocka_unit_test_setup_teardown(what_is_not_there_is_refused, gpu_setup, gpu_teardown),
+      cmocka_unit_test_setup_teardown(the_device_tells_its_address, gpu_setup, gpu_teardown),
   };
   return cmocka_run_group_tests(tests, gpu_group_setup, gpu_group_teardown);
 }

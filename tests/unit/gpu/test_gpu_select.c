@@ -20,6 +20,7 @@ int main(void) {
 #include "worker/select/magnitude.h"
 #include "worker/select/order.h"
 #include "worker/select/scan.h"
+#include "worker/sparsify/bucket.h"
 
 enum { N_MAX = 9000 };
 
@@ -49,10 +50,10 @@ static void draw_gradient(struct zps_rng *rng, struct twins *twins) {
   }
 }
 
-static struct twins new_twins(enum zps_dtype dtype, uint64_t n, double momentum) {
+static struct twins new_twins(enum zps_dtype dtype, uint64_t n, double momentum, double decay) {
   struct twins twins = {.len_bytes = n * zps_dtype_size(dtype)};
-  assert_int_equal(zps_feedback_init(&twins.host, dtype, n, momentum, 0), ZPS_OK);
-  twins.device = (struct zps_device_feedback){.dtype = dtype, .n = n, .momentum = momentum};
+  assert_int_equal(zps_feedback_init(&twins.host, dtype, n, momentum, 0, decay), ZPS_OK);
+  twins.device = (struct zps_device_feedback){.dtype = dtype, .n = n, .momentum = momentum, .decay = decay};
   twins.device.residual_on_device = gpu_upload(&emu, twins.host.residual, twins.len_bytes);
   twins.device.velocity_on_device = gpu_upload(&emu, twins.host.velocity, twins.len_bytes);
   twins.gradient = malloc(twins.len_bytes);
@@ -104,6 +105,7 @@ static uint64_t pick_on_host(const struct twins *twins, const struct zps_device_
     void *const zeros = calloc(n, zps_dtype_size(dtype)), *const sample = malloc(cut->n_sample * zps_dtype_size(dtype));
     struct zps_feedback feedback = twins->host;
     feedback.velocity = NULL;
+    feedback.decay = 1;
     assert_true(zeros && sample);
     zps_estimate_sample(&feedback, zeros, 1, cut->seed, cut->step, sample, cut->n_sample);
     magnitude = zps_order_select(dtype, sample, cut->n_sample, cut->k).magnitude;
@@ -112,6 +114,12 @@ static uint64_t pick_on_host(const struct twins *twins, const struct zps_device_
     free(sample);
   }
   picks->n = 0;
+  for (uint64_t begin = 0; cut->kind == ZPS_CUT_BUCKETS && begin < n; begin += cut->bucket) {
+    const uint64_t len = n - begin < cut->bucket ? n - begin : cut->bucket;
+    zps_bucket_pick(dtype, twins->host.residual, begin, begin + len, (len * cut->k + cut->bucket - 1) / cut->bucket,
+                    picks);
+  }
+  if (cut->kind == ZPS_CUT_BUCKETS) return 0;
   assert_true(zps_scan_pick(dtype, twins->host.residual, 0, n, magnitude, &ties, picks));
   return magnitude;
 }
@@ -161,7 +169,7 @@ static void selections_are_the_workers(void **state) {
     const uint64_t n = sizes[i % 4];
     const enum zps_dtype dtype = i % 3 == 2 ? ZPS_DTYPE_F64 : ZPS_DTYPE_F32;
     struct zps_rng rng = {.state = i};
-    struct twins twins = new_twins(dtype, n, i % 2 ? 0.9 : 0);
+    struct twins twins = new_twins(dtype, n, i % 2 ? 0.9 : 0, i % 7 ? 1 : 0.95);
     zps_emu_seed(i);
     for (unsigned step = 0; step < 2; step++) {
       draw_gradient(&rng, &twins);
@@ -169,9 +177,10 @@ static void selections_are_the_workers(void **state) {
       const struct zps_device_cut cuts[] = {
           {.kind = ZPS_CUT_THRESHOLD, .magnitude = zps_magnitude_from(dtype, 1)},
           {.kind = ZPS_CUT_SAMPLED, .k = 1 + n / 50, .n_sample = 1 + n / 3, .seed = i, .step = step},
+          {.kind = ZPS_CUT_BUCKETS, .k = 1 + i % 9, .bucket = i % 3 ? 64 * (i % 9 + 1) : 1 + i % 9},
           {.kind = ZPS_CUT_TOPK, .k = step ? n : 1 + n / 10},
       };
-      for (unsigned c = 0; c < COUNT(cuts); c++) compare_picks(&twins, &cuts[c], c == 2);
+      for (unsigned c = 0; c < COUNT(cuts); c++) compare_picks(&twins, &cuts[c], c == 3);
     }
     free_twins(&twins);
   }
@@ -179,10 +188,14 @@ static void selections_are_the_workers(void **state) {
 
 static void what_cannot_be_selected_is_refused(void **state) {
   (void)state;
-  struct twins twins = new_twins(ZPS_DTYPE_F32, 10, 0);
+  struct twins twins = new_twins(ZPS_DTYPE_F32, 10, 0, 1);
   const struct zps_device_cut cut = {.kind = ZPS_CUT_SAMPLED, .k = 1, .n_sample = 11};
   assert_int_equal(emu.device->ops->selector_pick(twins.selector, &twins.device, &cut, NULL, NULL, 0, emu.stream, NULL),
                    ZPS_ERR_INVALID);
+  const struct zps_device_cut more = {.kind = ZPS_CUT_BUCKETS, .k = 5, .bucket = 4};
+  assert_int_equal(
+      emu.device->ops->selector_pick(twins.selector, &twins.device, &more, NULL, NULL, 0, emu.stream, NULL),
+      ZPS_ERR_INVALID);
   struct zps_device_feedback bytes = twins.device;
   bytes.dtype = ZPS_DTYPE_U8;
   assert_int_equal(emu.device->ops->selector_add(twins.selector, &bytes, NULL, 1, emu.stream, NULL),

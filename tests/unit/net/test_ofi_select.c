@@ -1,51 +1,11 @@
 /* The choice of a fabric among those that libfabric offers. */
-#include <arpa/inet.h>
-#include <netinet/in.h>
 #include <setjmp.h>
 #include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
+#include <stddef.h>
 
 #include <cmocka.h>
 
-#include "common/net/ofi/select.h"
-
-struct offer {
-  const char *provider, *domain, *address;
-};
-
-static struct fi_info *info_create(const struct offer *offer) {
-  struct fi_info *info = fi_allocinfo();
-  assert_non_null(info);
-  info->ep_attr->type = FI_EP_RDM;
-  info->fabric_attr->prov_name = strdup(offer->provider);
-  info->domain_attr->name = strdup(offer->domain);
-  if (!offer->address) {
-    info->addr_format = FI_ADDR_STR;
-    return info;
-  }
-  const bool v6 = strchr(offer->address, ':');
-  struct sockaddr_storage *addr = calloc(1, sizeof *addr);
-  assert_non_null(addr);
-  addr->ss_family = v6 ? AF_INET6 : AF_INET;
-  void *bytes =
-      v6 ? (void *)&((struct sockaddr_in6 *)addr)->sin6_addr : (void *)&((struct sockaddr_in *)addr)->sin_addr;
-  assert_int_equal(inet_pton(addr->ss_family, offer->address, bytes), 1);
-  info->addr_format = v6 ? FI_SOCKADDR_IN6 : FI_SOCKADDR_IN;
-  info->src_addr = addr;
-  info->src_addrlen = v6 ? sizeof(struct sockaddr_in6) : sizeof(struct sockaddr_in);
-  return info;
-}
-
-static struct fi_info *list_create(const struct offer *offers, size_t n) {
-  struct fi_info *list = NULL, **tail = &list;
-  for (size_t i = 0; i < n; i++) {
-    *tail = info_create(&offers[i]);
-    tail = &(*tail)->next;
-  }
-  return list;
-}
+#include "tests/unit/net/offers.h"
 
 /* A host with Ethernet and libfabric 1.17, in the order in which that lists things. */
 static const struct offer debian[] = {
@@ -65,28 +25,16 @@ static const struct offer debian[] = {
 enum { N_DEBIAN = sizeof debian / sizeof debian[0] };
 
 static void expect(const struct offer *offers, size_t n, struct ofi_wish wish, const char *expected) {
-  struct fi_info *list = list_create(offers, n);
-  const struct fi_info *found = NULL;
-  struct zps_error error = {0};
+  const struct ofi_iface ifaces[] = {offers_iface("ib0", "172.16.0.9", 24), {.name = "eth7"}};
+  const struct ofi_host host = {.ifaces = ifaces, .n_ifaces = 2, .root = "/nowhere", .place.node = -1};
   char text[160];
-  struct ofi_iface ifaces[2] = {{.name = "ib0"}, {.name = "eth7"}};
-  struct sockaddr_in *addr = (struct sockaddr_in *)&ifaces[0].addr;
-  addr->sin_family = AF_INET;
-  inet_pton(AF_INET, "172.16.0.9", &addr->sin_addr);
-  const zps_err_t code = zps_ofi_select(list, ifaces, 2, &wish, &found, &error);
-  if (code != ZPS_OK) fail_msg("%s", error.text);
-  assert_string_equal(zps_ofi_info_text(found, text, sizeof text), expected);
-  fi_freeinfo(list);
+  (void)offers_choose(offers, n, &host, &wish, text);
+  assert_string_equal(text, expected);
 }
 
 static void refuse(const struct offer *offers, size_t n, struct ofi_wish wish, zps_err_t expected, const char *word) {
-  struct fi_info *list = list_create(offers, n);
-  const struct fi_info *found = NULL;
-  struct zps_error error = {0};
-  assert_int_equal(zps_ofi_select(list, NULL, 0, &wish, &found, &error), expected);
-  assert_null(found);
-  if (!strstr(error.text, word)) fail_msg("\"%s\" does not mention \"%s\"", error.text, word);
-  fi_freeinfo(list);
+  const struct ofi_host host = {.root = "/nowhere", .place.node = -1};
+  offers_refuse(offers, n, &host, &wish, expected, word);
 }
 
 #define WISH(...) ((struct ofi_wish){.provider = __VA_ARGS__})

@@ -162,6 +162,13 @@ static void test_jobs(void **state) {
   assert_int_equal(zps_job_steps_add(&set, 3, UINT64_MAX), ZPS_OK);
   made[n_made++] = zps_control_job_steps_write(&set);
   zps_job_steps_fini(&set);
+  set = (struct zps_job_steps){.job_id = JOB, .epoch = 10};
+  assert_int_equal(zps_job_steps_decide(&set, 3, 8), ZPS_OK);
+  assert_int_equal(zps_job_steps_decide_late(&set, 3, 8, 0), ZPS_OK);
+  assert_int_equal(zps_job_steps_decide_late(&set, 3, 8, ZPS_WORLD_MAX - 1), ZPS_OK);
+  assert_int_equal(zps_job_steps_decide(&set, 3, 7), ZPS_OK);
+  made[n_made++] = zps_control_job_steps_write(&set);
+  zps_job_steps_fini(&set);
   made[n_made++] =
       zps_control_job_steps_write(&(struct zps_job_steps){.job_id = JOB, .epoch = 10, .is_too_many = true});
   made[n_made++] = zps_control_job_steps_write(&(struct zps_job_steps){.job_id = JOB, .epoch = 10});
@@ -342,6 +349,11 @@ static void test_tensors(void **state) {
   spec.staleness = 0;
   spec.keep_zero_rows = 1;
   made[n_made++] = zps_control_register_write(&spec);
+  spec.keep_zero_rows = 0;
+  spec.quorum = ZPS_WORLD_MAX;
+  spec.grace_ms = ZPS_GRACE_MAX_MS;
+  made[n_made++] = zps_control_register_write(&spec);
+  spec.quorum = spec.grace_ms = 0;
   made[n_made++] =
       zps_control_tensor_close_write(&(struct zps_job_call){.job_id = JOB, .tensor = 4000000000, .timeout_ms = 29000});
   made[n_made++] = zps_control_tensor_forget_write(&(struct zps_job_call){.job_id = JOB, .tensor = 4000000000});
@@ -505,6 +517,33 @@ static void test_owners_of_internal_tensors(void **state) {
   assert_string_equal(zps_tensor_owner_name("@barrier"), "@barrier");
 }
 
+/* Decisions of several ranks together: the first one of a step stays. */
+static void test_decided_steps(void **state) {
+  (void)state;
+  struct zps_job_steps all = {0}, own = {0};
+  uint64_t oldest = 0;
+  assert_int_equal(zps_job_steps_add(&all, 3, 9), ZPS_OK);
+  assert_false(zps_job_steps_oldest_decided(&all, 3, &oldest));
+  assert_int_equal(zps_job_steps_decide(&own, 3, 8), ZPS_OK);
+  assert_int_equal(zps_job_steps_decide_late(&own, 3, 8, 2), ZPS_OK);
+  assert_int_equal(zps_job_steps_decide_late(&own, 3, 8, 2), ZPS_ERR_INVALID); /* ranks ascend */
+  assert_int_equal(zps_job_steps_decide_late(&own, 3, 9, 2), ZPS_ERR_INVALID); /* not decided */
+  assert_int_equal(zps_job_steps_merge(&all, &own), ZPS_OK);
+  zps_job_steps_fini(&own);
+  assert_int_equal(zps_job_steps_decide(&own, 3, 7), ZPS_OK);
+  assert_int_equal(zps_job_steps_decide(&own, 3, 8), ZPS_OK);
+  assert_int_equal(zps_job_steps_merge(&all, &own), ZPS_OK);
+  zps_job_steps_fini(&own);
+  assert_true(all.tensors[0].n_steps == 3 && all.tensors[0].n_decided == 2);
+  assert_true(zps_job_steps_oldest_decided(&all, 3, &oldest) && oldest == 7);
+  const struct zps_step_late *const decided = zps_job_steps_decided(&all, 3, 8);
+  assert_true(decided->n_late == 1 && decided->late[0] == 2);
+  assert_int_equal(zps_job_steps_decided(&all, 3, 7)->n_late, 0);
+  assert_null(zps_job_steps_decided(&all, 3, 9));
+  assert_null(zps_job_steps_decided(&all, 4, 8));
+  zps_job_steps_fini(&all);
+}
+
 static void test_what_ranks_must_agree_on(void **state) {
   (void)state;
   static const uint32_t some[] = {0, 2}, others[] = {0, 3};
@@ -533,6 +572,8 @@ static void test_what_ranks_must_agree_on(void **state) {
   DIFFERS(hashing.r2 = 1)
   DIFFERS(keep_zero_rows = 1)
   DIFFERS(staleness = 1)
+  DIFFERS(quorum = 1)
+  DIFFERS(grace_ms = 1)
   DIFFERS(scheme.levels[0] = 2; other.scheme.n_levels = 1)
   DIFFERS(n_ranks = 1)
   DIFFERS(ranks = others)
@@ -545,6 +586,7 @@ int main(void) {
       cmocka_unit_test(test_jobs),
       cmocka_unit_test(test_generations),
       cmocka_unit_test(test_sets_of_steps),
+      cmocka_unit_test(test_decided_steps),
       cmocka_unit_test(test_steps_of_all_tensors_fit_a_line),
       cmocka_unit_test(test_stats),
       cmocka_unit_test(test_tensors),

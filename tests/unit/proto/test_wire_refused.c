@@ -29,8 +29,8 @@ static void test_bad_headers(void **state) {
   expect_patch_refused(wire_make_credit, 0, 'X', ZPS_ERR_PROTOCOL, "want 0x3153505a: not a zenps peer");
   expect_patch_refused(wire_make_credit, 4, 2, ZPS_ERR_VERSION, "has protocol version 2, this side speaks version 1");
   expect_patch_refused(wire_make_credit, 5, 1, ZPS_ERR_VERSION, "has protocol version 257");
-  expect_patch_refused(wire_make_credit, 6, 0, ZPS_ERR_PROTOCOL, "unknown type 0, want 1 to 13");
-  expect_patch_refused(wire_make_credit, 6, 14, ZPS_ERR_PROTOCOL, "unknown type 14");
+  expect_patch_refused(wire_make_credit, 6, 0, ZPS_ERR_PROTOCOL, "unknown type 0, want 1 to 14");
+  expect_patch_refused(wire_make_credit, 6, 15, ZPS_ERR_PROTOCOL, "unknown type 15");
   expect_patch_refused(wire_make_credit, 7, 1, ZPS_ERR_PROTOCOL, "CREDIT frame: unknown flags 0x01");
   expect_patch_refused(wire_make_done, 0, 0xa3, ZPS_ERR_VERSION, "has protocol version 2, this side speaks version 1");
   expect_patch_refused(wire_make_done, 0, 0x90, ZPS_ERR_PROTOCOL, "unknown type 0");
@@ -101,6 +101,22 @@ static void test_an_abort_is_of_no_seek(void **state) {
   wire_make_abort();
   wire.frame.u.abort.seek = 1;
   assert_int_equal(zps_wire_encode(&wire.frame, wire.buf, ZPS_WIRE_FRAME_MAX, &len), ZPS_ERR_INVALID);
+}
+
+/* One way to write a set of ranks, and none beyond the largest world. */
+static void test_bad_late_ranks(void **state) {
+  (void)state;
+  size_t len;
+  expect_patch_refused(wire_make_closed, 4 + 3 + 1, 0, ZPS_ERR_PROTOCOL, "the last byte of late ranks is 0");
+  expect_patch_refused(wire_make_closed, 4 + 2, 3, ZPS_ERR_PROTOCOL, "3 bytes of late ranks, but 2 are left");
+  wire_make_closed();
+  wire.frame.u.closed.late[1] = 0;
+  assert_int_equal(zps_wire_encode(&wire.frame, wire.buf, ZPS_WIRE_FRAME_MAX, &len), ZPS_ERR_INVALID);
+  wire_make_closed();
+  zps_frame_closed_add(&wire.frame.u.closed, 8 * ZPS_WIRE_LATE_BYTES - 1);
+  len = wire_encode();
+  wire.buf[4 + 2]++; /* 512, as 0x80 0x04 */
+  expect_refused(wire.buf, len, ZPS_ERR_PROTOCOL, "bytes of late ranks is 513, at most 512");
 }
 
 static void test_bad_numbers(void **state) {
@@ -200,6 +216,7 @@ int main(void) {
       cmocka_unit_test(test_bad_pulls),
       cmocka_unit_test(test_bad_ages),
       cmocka_unit_test(test_an_abort_is_of_no_seek),
+      cmocka_unit_test(test_bad_late_ranks),
       cmocka_unit_test(test_bad_numbers),
       cmocka_unit_test(test_bad_rounds),
       cmocka_unit_test(test_bad_payloads),

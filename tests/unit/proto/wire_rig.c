@@ -203,6 +203,13 @@ void wire_make_resume(void) {
       (struct zps_frame_resume){.expects = 300, .answers = 5, .asks = true, .early = 1u << 1 | 1u << 7};
 }
 
+void wire_make_closed(void) {
+  struct zps_frame_closed *closed = &wire_new_short(ZPS_FRAME_CLOSED, 8, 0, 2)->u.closed;
+  *closed = (struct zps_frame_closed){.tensor = 1, .step = 9};
+  zps_frame_closed_add(closed, 1);
+  zps_frame_closed_add(closed, 10);
+}
+
 const struct wire_golden wire_golden[WIRE_N_GOLDEN] = {
     {"push", wire_make_push},
     {"push_inline", wire_make_push_inline},
@@ -222,6 +229,7 @@ const struct wire_golden wire_golden[WIRE_N_GOLDEN] = {
     {"found", wire_make_found},
     {"missed", wire_make_missed},
     {"resume", wire_make_resume},
+    {"closed", wire_make_closed},
 };
 
 bool wire_is_round(uint8_t type) {
@@ -282,5 +290,8 @@ void wire_expect_same(void) {
     assert_int_equal(wire.frame.u.abort.n_ranks, wire.back.u.abort.n_ranks);
     assert_memory_equal(wire.frame.u.abort.ranks, wire.back.u.abort.ranks, 4 * wire.frame.u.abort.n_ranks);
     assert_string_equal(wire.frame.u.abort.text, wire.back.u.abort.text);
+  } else if (wire.frame.header.type == ZPS_FRAME_CLOSED) {
+    assert_int_equal(wire.frame.u.closed.n_bytes, wire.back.u.closed.n_bytes);
+    assert_memory_equal(wire.frame.u.closed.late, wire.back.u.closed.late, wire.frame.u.closed.n_bytes);
   }
 }

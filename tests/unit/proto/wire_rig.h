@@ -30,9 +30,10 @@ void wire_make_seek(void);
 void wire_make_found(void);
 void wire_make_missed(void);
 void wire_make_resume(void);
+void wire_make_closed(void);
 
 /* Those above; `name`.hex in proto/golden. */
-enum { WIRE_N_GOLDEN = 18 };
+enum { WIRE_N_GOLDEN = 19 };
 extern const struct wire_golden {
   const char *name;
   void (*make)(void);

@@ -75,7 +75,8 @@ class MaskedWords(common.Task):
         return math.exp(sum(losses) / len(losses))
 
 
-if __name__ == "__main__":
+def arguments() -> Any:
+    """The parser of this example's arguments."""
     options = common.parser(__doc__.split("\n")[0], batch=16, lr=0.001)
     options.add_argument("--width", type=int, default=128)
     options.add_argument("--heads", type=int, default=4)
@@ -83,4 +84,8 @@ if __name__ == "__main__":
     options.add_argument("--length", type=int, default=28, help="words of a window; a seventh of them is masked")
     options.add_argument("--words", type=int, default=8000)
     options.add_argument("--gcide", action="store_true", help="GCIDE's paragraphs, too")
-    common.run(MaskedWords, options.parse_args())
+    return options
+
+
+if __name__ == "__main__":
+    common.run(MaskedWords, arguments().parse_args())

@@ -8,6 +8,7 @@ train what one process trains, to rounding.
     --how ddp           DistributedDataParallel with zenps's communication hook; ddp-torch: Gloo sums what is no embedding
     --how gloo-sparse   DistributedDataParallel over Gloo, embeddings with sparse gradients
     --how gloo-dense    the same with dense ones; gloo-fp16, gloo-powersgd: with torch's own hooks
+    --how outer         zenps.torch.OuterSync: steps of each rank's own, and a common one after each --every
     --how alone         one process, nothing synchronised: the reference
 """
 
@@ -19,14 +20,14 @@ import json
 import os
 import sys
 import time
-from typing import Any, Callable, Iterator, List, Optional
+from typing import Any, Callable, Dict, Iterator, List, Optional
 
 import torch
 from torch import nn
 
 import data
 
-HOWS = ("zenps", "ddp", "ddp-torch", "gloo-sparse", "gloo-dense", "gloo-fp16", "gloo-powersgd", "alone")
+HOWS = ("zenps", "ddp", "ddp-torch", "gloo-sparse", "gloo-dense", "gloo-fp16", "gloo-powersgd", "outer", "alone")
 
 
 class Task:
@@ -63,8 +64,14 @@ def parser(description: str, **defaults: Any) -> argparse.ArgumentParser:
     options.add_argument("--data", default="", help="a file in place of the Debian package's")
     options.add_argument("--scheme", default=None, help="zenps's scheme of embedding tables")
     options.add_argument("--dense-layout", action="store_true", help="embeddings make dense gradients (sparse=False)")
-    options.add_argument("--compress", default="none", choices=("none", "topk", "dgc", "oktopk", "gtopk", "gaussiank", "buckets"))
+    options.add_argument("--compress", default="none", choices=("none", "topk", "dgc", "oktopk", "gtopk", "gaussiank", "buckets", "chunktopk"))
     options.add_argument("--density", type=float, default=0.01, help="of --compress")
+    options.add_argument("--every", type=int, default=30, help="of --how outer: steps from one common step to the next")
+    options.add_argument("--outer-lr", type=float, default=1.0, help="of --how outer: the rate of common steps")
+    options.add_argument("--outer-momentum", type=float, default=0.0, help="of --how outer: Nesterov's momentum of common steps")
+    options.add_argument("--outer-k", type=int, default=64, help="of --how outer: values that travel of each 4096")
+    options.add_argument("--outer-values", default="qsgd2", help="of --how outer: what values travel as")
+    options.add_argument("--outer-dense", action="store_true", help="of --how outer: all values travel")
     options.add_argument("--target", type=float, default=None, help="end when the metric is this good")
     options.add_argument("--interface", default="", help="count the bytes sent on this network interface")
     options.add_argument("--threads", type=int, default=0, help="of torch; 0: cores / ranks of this host")
@@ -75,7 +82,7 @@ def parser(description: str, **defaults: Any) -> argparse.ArgumentParser:
 
 def sparse(arguments: argparse.Namespace) -> bool:
     """Whether embeddings make sparse gradients."""
-    return not arguments.dense_layout and arguments.how in ("zenps", "ddp", "ddp-torch", "gloo-sparse", "alone")
+    return not arguments.dense_layout and arguments.how in ("zenps", "ddp", "ddp-torch", "gloo-sparse", "outer", "alone")
 
 
 def _compression(arguments: argparse.Namespace) -> Any:
@@ -83,8 +90,8 @@ def _compression(arguments: argparse.Namespace) -> Any:
         return None
     import zenps.torch as zt
 
-    if arguments.compress == "buckets":
-        return zt.Buckets(4, 512, values="qsgd4")
+    if arguments.compress in ("buckets", "chunktopk"):
+        return zt.Buckets(4, 512, values="qsgd4") if arguments.compress == "buckets" else zt.ChunkTopK()
     kinds = {"topk": zt.TopK, "dgc": zt.DGC, "oktopk": zt.OkTopk, "gtopk": zt.GTopk, "gaussiank": zt.Gaussiank}
     return kinds[arguments.compress](arguments.density)
 
@@ -92,8 +99,9 @@ def _compression(arguments: argparse.Namespace) -> Any:
 class Sync:
     """One of the ways of synchronising around a model. `module` is what the loop calls."""
 
-    def __init__(self, task: Task, arguments: argparse.Namespace) -> None:
-        self.rank, self.world, self.job, self.module = 0, 1, None, task.model
+    def __init__(self, task: Task, arguments: argparse.Namespace, job: Any = None) -> None:
+        """job: that of another Sync of this process."""
+        self.rank, self.world, self.job, self.module, self.outer = 0, 1, job, task.model, None
         self._no_sync: Callable[[], Any] = contextlib.nullcontext
         how = arguments.how
         if how == "alone":
@@ -101,11 +109,17 @@ class Sync:
         compress = _compression(arguments) if how in ("zenps", "ddp") else None
         if arguments.compress != "none" and compress is None:
             raise SystemExit(f"--compress {arguments.compress} needs --how zenps or ddp, not {how}")
-        if how in ("zenps", "ddp", "ddp-torch"):
+        if how in ("zenps", "ddp", "ddp-torch", "outer"):
             import zenps.torch as zt
 
-            self.job = zt.init()
+            self.job = job or zt.init()
             self.rank, self.world = self.job.rank, self.job.world
+        if how == "outer":
+            momentum = arguments.outer_momentum
+            common = torch.optim.SGD(task.model.parameters(), arguments.outer_lr, momentum=momentum, nesterov=momentum > 0)
+            select = None if arguments.outer_dense else zt.ChunkTopK(arguments.outer_k)
+            self.outer = zt.OuterSync(task.model, self.job, every=arguments.every, select=select, values=arguments.outer_values, outer=common)
+            return
         if how == "zenps":
             sync = zt.GradientSync(task.model, self.job, scheme=arguments.scheme, compress=compress)
             self._no_sync = sync.no_sync
@@ -136,6 +150,23 @@ class Sync:
 
     def no_sync(self) -> Any:
         return self._no_sync()
+
+    def stepped(self) -> None:
+        """After each step of the optimiser."""
+        if self.outer is not None:
+            self.outer.step()
+
+    @contextlib.contextmanager
+    def common(self) -> Iterator[None]:
+        """Within it the model has parameters that all ranks have alike."""
+        own = []
+        if self.outer is not None:
+            own = [(parameter, parameter.detach().clone()) for parameter in self.module.parameters()]
+            for name, parameter in self.module.named_parameters():
+                parameter.data.copy_(self.outer.start[name])
+        yield
+        for parameter, value in own:
+            parameter.data.copy_(value)
 
     def barrier(self) -> None:
         if self.job is not None:
@@ -220,14 +251,27 @@ def _compute_seconds(task: Task, sync: Sync, arguments: argparse.Namespace, step
 
 def run(make: Callable[[argparse.Namespace], Task], arguments: argparse.Namespace) -> None:
     """Trains and prints; the whole of an example's main()."""
+    task = made(make, arguments)
+    sync = Sync(task, arguments)
+    result = train(task, sync, arguments)
+    if sync.rank == 0 and arguments.json:
+        print(json.dumps(result), flush=True)
+    sync.close()
+
+
+def made(make: Callable[[argparse.Namespace], Task], arguments: argparse.Namespace) -> Task:
+    """The task, with the parameters of its seed."""
     local = int(os.environ.get("LOCAL_WORLD_SIZE", "1") or 1)
     torch.set_num_threads(arguments.threads or max(1, (os.cpu_count() or 1) // local))
     torch.manual_seed(arguments.seed)
     try:
-        task = make(arguments)
+        return make(arguments)
     except (data.Missing, OSError) as missing:
         raise SystemExit(f"{os.path.basename(sys.argv[0])}: {missing}") from None
-    sync = Sync(task, arguments)
+
+
+def train(task: Task, sync: Sync, arguments: argparse.Namespace) -> Dict[str, Any]:
+    """Trains, and prints each epoch on rank 0; what --json prints."""
     optimiser = task.optimiser(arguments.lr)
     first = sync.rank == 0
     progress = _Progress(first)
@@ -251,13 +295,17 @@ def run(make: Callable[[argparse.Namespace], Task], arguments: argparse.Namespac
             loss.backward()
             waited += max(0.0, time.monotonic() - at - compute)
             optimiser.step()
+            at = time.monotonic()
+            sync.stepped()
+            waited += time.monotonic() - at
             step += 1
             total += loss.item()
             progress(f"epoch {epoch + 1}, step {step - steps_before}: loss {total / (step - steps_before):.4f}")
         took = time.monotonic() - start
         seconds += took
         losses.append(sync.mean(total / (step - steps_before)))
-        metrics.append(task.evaluate())
+        with sync.common():
+            metrics.append(task.evaluate())
         progress.clear()
         if first:
             print(f"epoch {epoch + 1}: {step - steps_before} steps, {(step - steps_before) / took:.1f} a second, "
@@ -267,13 +315,11 @@ def run(make: Callable[[argparse.Namespace], Task], arguments: argparse.Namespac
             reached = seconds
             break
     sync.barrier()
-    if first and arguments.json:
-        megabytes = lambda before, now: None if before is None else round((now - before) / step / 1e6, 6)  # noqa: E731
-        print(json.dumps({
-            "example": task.name, "how": arguments.how, "compress": arguments.compress, "world": sync.world, "batch": arguments.batch,
-            "parameters": n_values, "steps": step, "seconds": round(seconds, 3), "steps_per_s": round(step / seconds, 3),
-            "waiting": round(waited / seconds, 4), "mb_per_step": megabytes(sent, sync.bytes_sent()),
-            "wire_mb_per_step": megabytes(wired, _interface_bytes(arguments.interface)),
-            "loss": losses, "metric": task.metric, "metrics": metrics, "reached_s": reached, "torch": torch.__version__,
-        }), flush=True)  # fmt: skip
-    sync.close()
+    megabytes = lambda before, now: None if before is None else round((now - before) / step / 1e6, 6)  # noqa: E731
+    return {
+        "example": task.name, "how": arguments.how, "compress": arguments.compress, "world": sync.world, "batch": arguments.batch,
+        "parameters": n_values, "steps": step, "seconds": round(seconds, 3), "steps_per_s": round(step / seconds, 3),
+        "waiting": round(waited / seconds, 4), "mb_per_step": megabytes(sent, sync.bytes_sent()),
+        "wire_mb_per_step": megabytes(wired, _interface_bytes(arguments.interface)),
+        "loss": losses, "metric": task.metric, "metrics": metrics, "reached_s": reached, "torch": torch.__version__,
+    }  # fmt: skip

@@ -72,7 +72,8 @@ class LanguageModel(common.Task):
         return math.exp(min(50.0, total / self.held_out[:, 1:].numel()))
 
 
-if __name__ == "__main__":
+def arguments() -> Any:
+    """The parser of this example's arguments."""
     options = common.parser(__doc__.split("\n")[0], batch=64, lr=0.1)
     options.add_argument("--width", type=int, default=64, help="of both tables")
     options.add_argument("--hidden", type=int, default=128)
@@ -81,4 +82,8 @@ if __name__ == "__main__":
     options.add_argument("--words", type=int, default=0, help="at most so many words; 0: all that occur")
     options.add_argument("--gcide", action="store_true", help="GCIDE's paragraphs, too: 5 M words more")
     options.add_argument("--synthetic", type=int, default=0, metavar="TOKENS", help="so many generated tokens in place of text")
-    common.run(LanguageModel, options.parse_args())
+    return options
+
+
+if __name__ == "__main__":
+    common.run(LanguageModel, arguments().parse_args())

@@ -5,7 +5,8 @@
  * to the residual and selects the greatest magnitudes of that sum; the selection is a gradient in rows, ready for
  * zenps_allreduce() on a tensor of `n` rows of width 1; zenps_sparsifier_commit() then takes what was sent out of the
  * residual. So nothing is lost: what was committed plus the residual is what was given in, to the rounding of the
- * additions. When the operation failed, zenps_sparsifier_cancel() leaves everything in the residual instead.
+ * additions (less what options.decay takes from the residual). When the operation failed, zenps_sparsifier_cancel()
+ * leaves everything in the residual instead.
  *
  *   zenps_sparsifier_select(sparsifier, gradient, &in);
  *   zenps_allreduce(tensor, step, &in, &out, &request);  ... zenps_wait(request, -1) ...
@@ -58,7 +59,8 @@ typedef enum zenps_sparsify {
    * lie; corrected in steps of 1.02 where that are not 0.75 k to 1.25 k; refined where no step yields 0.75 k to 2 k.
    * [Gaussiank, Ok-Topk sections 2 and 5.4] */
   ZENPS_SPARSIFY_GAUSSIAN = 4,
-  /* Exactly k of each `bucket` consecutive values. [SparCML sections 2.2 and 8.3: 4 of 512] */
+  /* Exactly k of each `bucket` consecutive values. [SparCML sections 2.2 and 8.3: 4 of 512. SparseLoCo, arXiv
+   * 2508.15706: 64 of 4096 of an outer gradient, with `decay`] */
   ZENPS_SPARSIFY_BUCKETS = 5,
   /* All from `threshold` on, which the caller sets and changes; the k greatest when there are more than k. For ranks
    * that agree on one threshold, such as Zen's tensor-parallel ones. */
@@ -104,9 +106,11 @@ typedef struct zenps_sparsifier_options {
   int capped;            /* 1: of what a threshold selects no more than the k greatest come out; the threshold stays.
                             For a scheme that keeps k of a rank's rows, such as "oktopk" */
   zenps_memory_t memory; /* ZENPS_DEVICE: gradients are in a GPU's memory, and residual, velocity and selection, too:
-                            the same selection, bit for bit. Not with ZENPS_SPARSIFY_GAUSSIAN, ZENPS_SPARSIFY_BUCKETS
-                            or clip_norm, and below 2^31 values; ZENPS_ERR_UNSUPPORTED says what is missing */
+                            the same selection, bit for bit. Not with ZENPS_SPARSIFY_GAUSSIAN or clip_norm, and below
+                            2^31 values; ZENPS_ERR_UNSUPPORTED says what is missing */
   int device;            /* number of that GPU */
+  double decay;          /* error feedback with decay: select() adds the gradient to decay * residual. Over 0 and at
+                            most 1; 0: 1, nothing is lost [SparseLoCo, arXiv 2508.15706: 0.95] */
 } zenps_sparsifier_options_t;
 
 /* What the last selection was. */

@@ -166,7 +166,7 @@ typedef struct zenps_options {
   int rank;                  /* 0..world-1, -1: [ZENPS_RANK, the launcher's; 0] */
   int world;                 /* number of ranks, 0: [ZENPS_WORLD_SIZE, the launcher's; 1] */
   const char *provider;      /* fabric provider [ZENPS_PROVIDER; "auto"] */
-  const char *interface;     /* "eth0,ib0" or "^docker0" [ZENPS_INTERFACE; any] */
+  const char *interface;     /* "eth0,ib0", taken in turn by a host's ranks; "^docker0" [ZENPS_INTERFACE; any] */
   const char *subnet;        /* "10.0.0.0/8" [ZENPS_SUBNET; any] */
   uint64_t join_timeout_ms;  /* for zenps_open(): until all ranks and servers are there [ZENPS_JOIN_TIMEOUT; 60 s] */
   uint64_t round_timeout_ms; /* for every operation [ZENPS_ROUND_TIMEOUT; 60 s] */
@@ -238,6 +238,21 @@ typedef struct zenps_tensor_options {
   zenps_group_t *group; /* only these ranks open the tensor, push to it, and get its sums; NULL: all ranks */
   uint32_t staleness;   /* the most that zenps_pull_newest() may ask for, up to 31 steps. Servers then keep the tensor's
                            newest staleness + 1 sums, whoever has pulled them. For balanced, sparse-ps and dense-ps */
+  /*
+   * Rounds that do not wait for the slowest ranks. A round closes when all ranks have pushed, or when `quorum` ranks
+   * have and `grace_ms` are over since then. 0 ms: it closes with the last rank of the quorum. The sum, or mean, is
+   * that of the ranks in time: zenps_grad_t.contributors counts them, and all ranks get the same bits.
+   *
+   * A late rank gets the sum as well, and zenps_request_stats_t.late is 1: its gradient is in no sum. Give it again
+   * with the next step, as zenps_sparsifier_cancel() does. In place, the result has overwritten it. A rank may be 16
+   * steps late. Later still it gets ZENPS_ERR_STALE: it then lacks a sum, and takes the state of another rank. Steps
+   * ascend.
+   *
+   * 1 to the number of ranks; 0: all. One server sums all of the tensor, so give a large model several tensors. For
+   * zenps_allreduce() with scheme balanced, without staleness.
+   */
+  uint32_t quorum;
+  uint32_t grace_ms; /* up to 24 h */
 } zenps_tensor_options_t;
 
 /* What a tensor was opened as, with the defaults filled in. */
@@ -340,6 +355,7 @@ typedef struct zenps_request_stats {
                                GPU of one of them; else in host memory */
   uint64_t step;            /* the step of the sum: zenps_pull_newest() may give an older one than was asked for */
   uint64_t copied_bytes;    /* of gradient and result in parts: bytes copied to make one array of them, and back */
+  int late;                 /* 1: a quorum closed the step without this rank's gradient; the result lacks it */
 } zenps_request_stats_t;
 
 ZENPS_API void zenps_options_init(zenps_options_t *options, size_t struct_size);
@@ -611,6 +627,10 @@ ZENPS_API zenps_status_t zenps_request_stats(const zenps_request_t *request, zen
 ZENPS_API zenps_status_t zenps_request_partition_nnz(const zenps_request_t *request, uint32_t *sent,
                                                      uint32_t *in_union);
 
+/* The late ranks of a step with a quorum, in ascending order. Their gradients are not in the result. *n is set to their
+ * number, and `ranks` to the first `capacity` of them, the same on all ranks. ZENPS_ERR_BUSY: the operation is still in
+ * progress. An error of the operation is the error of this call, too. */
+ZENPS_API zenps_status_t zenps_request_late(const zenps_request_t *request, int *ranks, uint32_t capacity, uint32_t *n);
 /* The rows of this rank's gradient in the result: selected here, and in the result. The request has succeeded, and its
  * tensor's scheme has the option contributed=1; else ZENPS_ERR_UNSUPPORTED. `rows`
  * (initialised) becomes ZENPS_ROWS in host memory without values: row_ids ascend, are the library's, and valid until

@@ -157,6 +157,8 @@ class TensorOptions(Structure):
         ("keep_zero_rows", c_int),
         ("group", c_void_p),
         ("staleness", c_uint32),
+        ("quorum", c_uint32),
+        ("grace_ms", c_uint32),
     ]
 
 
@@ -249,6 +251,7 @@ class RequestStats(Structure):
         ("merged_in", c_int),
         ("step", c_uint64),
         ("copied_bytes", c_uint64),
+        ("late", c_int),
     ]
 
 
@@ -301,6 +304,7 @@ class SparsifierOptions(Structure):
         ("capped", c_int),
         ("memory", c_int),
         ("device", c_int),
+        ("decay", c_double),
     ]
 
 
@@ -385,6 +389,7 @@ FUNCTIONS: Dict[str, Tuple[Any, List[Any]]] = {
     "zenps_request_error": (POINTER(Error), [c_void_p]),
     "zenps_request_stats": (c_int, [c_void_p, POINTER(RequestStats)]),
     "zenps_request_partition_nnz": (c_int, [c_void_p, c_void_p, c_void_p]),
+    "zenps_request_late": (c_int, [c_void_p, c_void_p, c_uint32, c_void_p]),
     "zenps_request_contributed": (c_int, [c_void_p, POINTER(Grad)]),
     "zenps_get_fd": (c_int, [c_void_p]),
     "zenps_last_error": (POINTER(Error), []),

@@ -135,11 +135,12 @@ class Rows:
     row_ids: int64[nnz], ascending, none twice; None where the values are dense. values: dtype[nnz, width], or
     dtype[rows, width] where they are dense. nnz: rows; of a dense result those that any rank sent, which may be all.
     contributors: the ranks that had any rows in the step, or said that they contribute; None where that is not known.
+    late: a quorum closed the step without this rank's gradient, which is not in the result. Give it again.
     contributed: of tensors with that option, the rows of this rank's gradient that the result is made of, int64[n].
     The arrays belong to the result and live as long as it or any view of them, also after the job is closed.
     """
 
-    __slots__ = ("nnz", "row_ids", "values", "contributors", "contributed")
+    __slots__ = ("nnz", "row_ids", "values", "contributors", "contributed", "late")
 
     def __init__(self, nnz: int, row_ids: Optional[Array], values: Array, contributors: int = -1) -> None:
         self.nnz = nnz
@@ -147,6 +148,7 @@ class Rows:
         self.values = values
         self.contributors = None if contributors < 0 else contributors
         self.contributed: Optional[Array] = None
+        self.late = False
 
     def __repr__(self) -> str:
         return f"<zenps.Rows {self.nnz} rows{' (dense)' if self.row_ids is None else ''}, {self.values!r}>"

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Callable, Generator, Generic, Optional, T
 
 from . import _abi, _lib
 from ._calls import SLICE_MS
+from .arrays import Rows
 from .errors import Closed, Invalid, ZenpsError
 
 if TYPE_CHECKING:
@@ -22,7 +23,8 @@ R = TypeVar("R")
 @dataclass(frozen=True)
 class RequestStats:
     """What one finished operation cost on this rank: zenps_request_stats_t. Bytes are those that the fabric was given and
-    gave; times are seconds, and phases overlap, so that they need not add up to `total`. scheme: that it ran under; step: whose sum it is."""
+    gave; times are seconds, and phases overlap, so that they need not add up to `total`. scheme: that it ran under; step: whose sum it is.
+    late: a quorum closed the step without this rank. late_ranks: all of those, the same on every rank."""
 
     bytes_out: int
     bytes_in: int
@@ -40,6 +42,8 @@ class RequestStats:
     shared_in: int
     scheme: str
     step: int
+    late: bool
+    late_ranks: Tuple[int, ...]
 
 
 class Request(Generic[R]):
@@ -100,9 +104,10 @@ class Request(Generic[R]):
         assert self._handle is not None
         lib, handle = _lib.load(), self._handle
         if status == 0:
-            self._stats = self._read_stats(handle)
+            self._stats = self._read_stats(handle, self.tensor.quorum > 0)
             try:
                 self._result = self._collect(handle)
+                self._mark_late()
             except ZenpsError as error:
                 self._error = error
         else:
@@ -115,15 +120,34 @@ class Request(Generic[R]):
         else:
             self._job._free(handle, self._asks[0])
 
+    def _mark_late(self) -> None:
+        """Says so in the result, or in each of its parts."""
+        if self._stats is None or not self._stats.late:
+            return
+        for rows in self._result if isinstance(self._result, list) else [self._result]:
+            if isinstance(rows, Rows):
+                rows.late = True
+
     @staticmethod
-    def _read_stats(handle: int) -> RequestStats:
+    def _read_late(handle: int) -> Tuple[int, ...]:
+        n, call = ctypes.c_uint32(), _lib.load().zenps_request_late
+        _lib.check(call(handle, None, 0, ctypes.byref(n)))
+        ranks = (ctypes.c_int * n.value)()
+        if n.value:
+            _lib.check(call(handle, ranks, n.value, ctypes.byref(n)))
+        return tuple(ranks)
+
+    @staticmethod
+    def _read_stats(handle: int, has_quorum: bool) -> RequestStats:
         raw = _abi.RequestStats()
         raw.struct_size = ctypes.sizeof(raw)
         _lib.check(_lib.load().zenps_request_stats(handle, ctypes.byref(raw)))
+        late = Request._read_late(handle) if has_quorum else ()
         return RequestStats(
             raw.bytes_out, raw.bytes_in, raw.payload_out, raw.payload_in, raw.nnz_in, raw.nnz_out, raw.total_ns / 1e9,
             raw.encode_ns / 1e9, raw.push_ns / 1e9, raw.wait_ns / 1e9, raw.pull_ns / 1e9, raw.decode_ns / 1e9,
             raw.shared_out, raw.shared_in, (raw.scheme or b"").decode(), raw.step,
+            bool(raw.late), late,
         )  # fmt: skip
 
     def done(self) -> bool:
@@ -166,7 +190,7 @@ class Request(Generic[R]):
                 raise Invalid(f"step {self.step} of tensor {self.tensor.name} has kept no result: it was not truncated")
             grad, collect = self.tensor._result(out, False, 0, None)
             _lib.check(_lib.load().zenps_request_fetch(self._kept, ctypes.byref(grad)), self._job.name)
-            self._stats = self._read_stats(self._kept)
+            self._stats = self._read_stats(self._kept, self.tensor.quorum > 0)
             self._result = collect(self._kept)  # type: ignore[assignment]
             self._error = None
             self._job._free(self._kept, self._asks[0])

@@ -45,6 +45,8 @@ class Scope:
         k, density: a lossy scheme keeps so many rows, or this share.
         keep_zero_rows: listed rows of zeros are sent, and are in the result.
         contributed: Rows.contributed has the rows of this rank's gradient in the result.
+        quorum, grace_ms: steps that do not wait for the slowest ranks. A step closes when all ranks have pushed, or so many
+            have and grace_ms are over since then. Late ranks get the sum, and Rows.late is True: their gradients are not in it.
 
         More: every other member of zenps_tensor_options_t by its name, with the words for its constants in lower case
         (<zenps/zenps.h>), and every other option of the scheme (zenps-perf --help). tau=64 is scheme="oktopk:tau=64".
@@ -91,7 +93,7 @@ class Scope:
             assert handle is not None
             with job._using(*asks):
                 made = Tensor(job, handle, generation)
-            made.name, made.contributed = name, _options.tells(options)
+            made.name, made.contributed, made.quorum = name, _options.tells(options), options.quorum
             opened.append(job._tensors.setdefault(handle, made))
         return opened
 

@@ -40,14 +40,15 @@ class Sparsifier:
     of each `bucket` values [SparCML 8.3]; "threshold", all from `threshold` on; "scheme", nothing here: a scheme such as
     oktopk selects, and the selection is the residual, dense. k, or density = k / n. residual: "sent", or "global" where
     only what is in the result leaves the residual [Ok-Topk algorithm 2]. momentum, clip_norm: DGC's momentum correction
-    and local clipping. capped: never more than k. device: number of the GPU whose memory gradients are in; None: host.
+    and local clipping. decay: what select() leaves of the residual before it adds the gradient; 0: all [SparseLoCo: 0.95].
+    capped: never more than k. device: number of the GPU whose memory gradients are in; None: host.
     <zenps/sparsify.h> says the rest. A Sparsifier is used by one thread at a time; it needs no job.
     """
 
     def __init__(self, n: int, dtype: str = "f32", *, kind: str = "topk", k: int = 0, density: float = 0.0,
                  residual: str = "sent", momentum: float = 0.0, clip_norm: float = 0.0, threshold: float = 0.0,
                  period: int = 0, bucket: int = 0, sample: int = 0, seed: int = 0, unrefined: bool = False,
-                 capped: bool = False, device: Optional[int] = None) -> None:  # fmt: skip
+                 capped: bool = False, decay: float = 0.0, device: Optional[int] = None) -> None:  # fmt: skip
         lib = _lib.load()
         options = _abi.SparsifierOptions()
         lib.zenps_sparsifier_options_init(ctypes.byref(options), ctypes.sizeof(options))
@@ -60,7 +61,7 @@ class Sparsifier:
             if name != "n":
                 setattr(options, name, number)
         options.density, options.momentum, options.clip_norm = density, momentum, clip_norm
-        options.threshold, options.unrefined, options.capped = threshold, unrefined, capped
+        options.threshold, options.unrefined, options.capped, options.decay = threshold, unrefined, capped, decay
         if device is not None:
             options.memory, options.device = _abi.Memory.DEVICE, device
         handle = ctypes.c_void_p()

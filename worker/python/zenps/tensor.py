@@ -80,6 +80,7 @@ class Tensor:
         self.scheme: str = info.scheme.decode()
         self.name: str = ""
         self.contributed = False
+        self.quorum = 0  # ranks that can close a step; 0: all are needed
         self._lock = threading.Lock()
         self._next = {"sum": 0, "pull": 0, "gather": 0}
 

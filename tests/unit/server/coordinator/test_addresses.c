@@ -49,13 +49,15 @@ static void networks_for_gradients_are_known(void **state) {
   assert_false(may("10.0.0.7", "192.169.0.1", "192.168.0.0/16,fd00::/8"));
 }
 
-/* Nothing is read beyond what there is, and what is no IP address is let through. */
+/* Nothing is read beyond what there is. An address that tells no host is let through, and `zenpsctl security` says
+ * so. */
 static void other_kinds_are_let_through(void **state) {
   (void)state;
   const struct sockaddr_storage addr = addr_of("10.0.0.7");
   const struct zps_origin peer = zps_origin_of((const struct sockaddr *)&addr);
   struct zps_net_info fabric = {.addr_format = "FI_ADDR_STR", .addr = "shm://7", .addr_len = 8};
   assert_true(zps_address_is_of(&fabric, &peer, NULL));
+  assert_false(zps_address_tells_host(&fabric));
   fabric = (struct zps_net_info){.addr_format = "FI_SOCKADDR_IN", .addr = {AF_INET}, .addr_len = 4};
   assert_true(zps_address_is_of(&fabric, &peer, NULL)); /* too short for one: no fabric takes it */
 }

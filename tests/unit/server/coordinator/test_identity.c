@@ -4,6 +4,7 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <netinet/in.h>
 #include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -31,7 +32,8 @@ struct peer {
   struct zps_rpc_conn *conn;
   bool is_answered;
   struct zps_error error;
-  char rows[2000]; /* of security */
+  const char *part; /* of security: the row to look at */
+  char row[400];
 };
 
 static void on_connected(void *ctx, struct zps_rpc_conn *conn, const struct zps_error *error) {
@@ -81,8 +83,9 @@ static void on_registered(void *ctx, const zps_json *result, const struct zps_er
   zps_server_answer_fini(&answer);
 }
 
+static struct zps_net_info fabric = {.provider = "tcp", .addr_format = "FI_SOCKADDR_IN"};
+
 static zps_err_t register_as(struct peer *peer, const char *name, uint64_t secret, uint64_t of) {
-  static const struct zps_net_info fabric = {.provider = "tcp", .addr_format = "FI_SOCKADDR_IN"};
   const struct zps_server_spec spec = {
       .name = name, .host = "h", .pid = 1, .fabric = &fabric, .secret = secret, .incarnation = of};
   peer->is_answered = false;
@@ -103,25 +106,31 @@ static void on_security(void *ctx, const zps_json *result, const struct zps_erro
   peer->is_answered = true;
   for (size_t i = 0; i < zps_json_array_len(parts); i++) {
     const zps_json *const row = zps_json_at(parts, i);
-    if (strcmp(zps_json_opt_str(row, "part", ""), "servers") == 0)
-      snprintf(peer->rows, sizeof peer->rows, "%s: %s", zps_json_opt_str(row, "state", ""),
+    if (strcmp(zps_json_opt_str(row, "part", ""), peer->part) == 0)
+      snprintf(peer->row, sizeof peer->row, "%s: %s", zps_json_opt_str(row, "state", ""),
                zps_json_opt_str(row, "how", ""));
   }
 }
 
-static void shows(struct peer *admin, const char *expected) {
+static void shows_of(struct peer *admin, const char *part, const char *expected) {
   admin->is_answered = false;
+  admin->part = part;
   assert_int_equal(zps_rpc_call(admin->conn, "security", zps_json_object(), 5000, on_security, admin), ZPS_OK);
   SPIN_UNTIL(admin->is_answered);
-  assert_string_equal(admin->rows, expected);
+  assert_string_equal(admin->row, expected);
 }
 
-static bool own_socket;
+static void shows(struct peer *admin, const char *expected) {
+  shows_of(admin, "servers", expected);
+}
+
+static bool own_socket, own_addresses;
 
 static void open_coordinator(struct zps_tls *tls) {
   const struct zps_coordinator_config config = {.listen = "127.0.0.1:0",
                                                 .tls = tls,
                                                 .own_socket = own_socket,
+                                                .own_addresses = own_addresses,
                                                 .heartbeat_ms = 60000,
                                                 .dead_ms = 600000,
                                                 .call_timeout_ms = 60000,
@@ -136,6 +145,11 @@ static void close_coordinator(void) {
   zps_coordinator_close(coordinator);
   SPIN_UNTIL(!uv_loop_alive(&loop));
   assert_int_equal(uv_loop_close(&loop), 0);
+}
+
+static void close_coordinator_of(struct peer *last) {
+  part(last);
+  close_coordinator();
 }
 
 static void a_server_is_the_one_that_it_may_be(void **state) {
@@ -248,6 +262,61 @@ static void without_tls(void **state) {
   logs_finish();
 }
 
+static const struct zps_net_info at_loopback = {
+    .provider = "tcp",
+    .addr_format = "FI_SOCKADDR_IN",
+    .addr = {AF_INET, 0, 0, 9, 127, 0, 0, 1},
+    .addr_len = sizeof(struct sockaddr_in),
+};
+
+/* Nothing in an address of a card tells its host: an administrator reads that it is not checked. */
+static void addresses_that_tell_no_host(void **state) {
+  (void)state;
+  struct peer first, second, user;
+  const struct zps_net_info before = fabric;
+  logs_start();
+  logs_allow(ZPS_LOG_WARN, "is lost");
+  own_addresses = true;
+  open_coordinator(NULL);
+  connect_as(&user, NULL, "ctl");
+  shows_of(&user, "addresses", "guarded: their own");
+
+  fabric = (struct zps_net_info){.provider = "efa", .addr_format = "FI_ADDR_EFA", .addr_len = 32};
+  connect_as(&first, NULL, "server");
+  assert_int_equal(register_as(&first, "node1", 7, 0), ZPS_OK);
+  shows_of(&user, "addresses",
+           "open: members name any: addresses of efa (FI_ADDR_EFA) tell no host, those of 1 servers: node1");
+  connect_as(&second, NULL, "server");
+  assert_int_equal(register_as(&second, "node2", 8, 0), ZPS_OK);
+  shows_of(&user, "addresses",
+           "open: members name any: addresses of efa (FI_ADDR_EFA) tell no host, those of 2 servers: node1, ...");
+  part(&first);
+  part(&second);
+  close_coordinator_of(&user);
+
+  fabric = (struct zps_net_info){.provider = "shm", .addr_format = "FI_ADDR_STR", .addr_len = 8};
+  open_coordinator(NULL);
+  connect_as(&user, NULL, "ctl");
+  connect_as(&first, NULL, "server");
+  assert_int_equal(register_as(&first, "node1", 7, 0), ZPS_OK);
+  shows_of(&user, "addresses",
+           "host: members name any: addresses of shm (FI_ADDR_STR) tell no host, those of 1 servers: node1");
+  part(&first);
+  close_coordinator_of(&user);
+
+  fabric = at_loopback;
+  open_coordinator(NULL);
+  connect_as(&user, NULL, "ctl");
+  connect_as(&first, NULL, "server");
+  assert_int_equal(register_as(&first, "node1", 7, 0), ZPS_OK);
+  shows_of(&user, "addresses", "guarded: their own");
+  part(&first);
+  close_coordinator_of(&user);
+  fabric = before;
+  own_addresses = false;
+  logs_finish();
+}
+
 static int open_rig(void **state) {
   (void)state;
   rig_open(&rig);
@@ -265,6 +334,7 @@ int main(void) {
       cmocka_unit_test(a_server_is_the_one_that_it_may_be),
       cmocka_unit_test(without_tls),
       cmocka_unit_test(its_user_comes_over_its_socket),
+      cmocka_unit_test(addresses_that_tell_no_host),
   };
   return cmocka_run_group_tests(tests, open_rig, close_rig);
 }

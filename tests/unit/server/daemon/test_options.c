@@ -14,7 +14,6 @@
 #include "common/base/text.h"
 #include "common/control/rpc.h"
 #include "proto/control.h"
-#include "server/daemon/limits.h"
 #include "server/daemon/options.h"
 #include "server/state/etcd.h"
 #include "tests/unit/tls/tls_rig.h"
@@ -52,6 +51,16 @@ static void test_defaults(void **state) {
   assert_true(strlen(options.server_name) > 0 && strcmp(options.server_name, options.server_host) == 0);
   assert_true(options.server_read_budget_bytes == 64 << 20 && options.coordinator_min_servers == 1);
   assert_true(options.socket_mode == 0600 && options.socket_group == ZPS_RPC_ANY_GROUP);
+  assert_int_equal(options.server_index, 0);
+  zps_config_fini(&zps_options_table, &options);
+  setenv("SLURM_LOCALID", "3", 1);
+  assert_int_equal(load(&options, &error, 0, NULL), ZPS_OK);
+  assert_int_equal(options.server_index, 3);
+  zps_config_fini(&zps_options_table, &options);
+  const char *const numbers[] = {"--server-index=1"};
+  assert_int_equal(load(&options, &error, 1, numbers), ZPS_OK);
+  assert_int_equal(options.server_index, 1);
+  unsetenv("SLURM_LOCALID");
   zps_config_fini(&zps_options_table, &options);
   const char *const shared[] = {"--control-socket-mode=660", "--control-socket-group=root"};
   assert_int_equal(load(&options, &error, 2, shared), ZPS_OK);
@@ -188,6 +197,7 @@ static void test_names_by_source(void **state) {
       {"ZENPS_ROLES", "server", "ZENPS_ROLES = server needs control.coordinator"},
       {"ZENPS_COORDINATOR_ETCD", "http://e:1", "ZENPS_COORDINATOR_ETCD (http://e:1) is for coordinator.store = etcd"},
       {"ZENPS_COORDINATOR_TOKEN_KEY", "/none", "ZENPS_COORDINATOR_TOKEN_KEY: "},
+      {"ZENPS_FABRIC_AUTH_KEY", "/none", "ZENPS_FABRIC_AUTH_KEY /none: cannot be opened"},
       {"ZENPS_TLS_CA", "/none", "ZENPS_TLS_CA, tls.cert and tls.key: "},
   };
   for (unsigned i = 0; i < sizeof cases / sizeof cases[0]; i++) {
@@ -195,19 +205,6 @@ static void test_names_by_source(void **state) {
     REFUSED(cases[i].text, "--fabric-port-high=69");
     unsetenv(cases[i].variable);
   }
-}
-
-static void test_memlock(void **state) {
-  (void)state;
-  struct zps_error error;
-  assert_int_equal(zps_memlock_judge("net", 0, false, 1 << 30, &error), ZPS_OK);
-  assert_int_equal(zps_memlock_judge("verbs;ofi_rxm", UINT64_MAX, false, 1 << 30, &error), ZPS_OK);
-  assert_int_equal(zps_memlock_judge("efa", 8 << 20, true, 1 << 30, &error), ZPS_OK);
-  assert_int_equal(zps_memlock_judge("efa", 1 << 30, false, 1 << 30, &error), ZPS_OK);
-  assert_int_equal(zps_memlock_judge("cxi", 8 << 20, false, 1 << 30, &error), ZPS_ERR_REFUSED);
-  assert_non_null(strstr(error.text, "server.memory_limit is 1024 MiB"));
-  assert_non_null(strstr(error.text, "only 8 MiB"));
-  assert_int_equal(zps_memlock_judge("fault+verbs", 8 << 20, false, 1 << 30, &error), ZPS_ERR_REFUSED);
 }
 
 /* The certificate is to be that of the server which the process is; the host's name is its default. */
@@ -255,8 +252,10 @@ static void test_certificate(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_defaults), cmocka_unit_test(test_combinations), cmocka_unit_test(test_names_by_source),
-      cmocka_unit_test(test_memlock),  cmocka_unit_test(test_certificate),
+      cmocka_unit_test(test_defaults),
+      cmocka_unit_test(test_combinations),
+      cmocka_unit_test(test_names_by_source),
+      cmocka_unit_test(test_certificate),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -408,6 +408,7 @@ static void test_job_of_the_same_name(void **state) {
   assert_int_equal(ask(W + 4, (struct asked){.wish = 1}), ZPS_OK);
   tick(WAIT_S);
   assert_int_equal(newest()->generation.number, 0);
+  assert_int_equal(members_count(ZPS_ACT_JOB_CHANGED, W, NULL), 0);
   lose(W);
   lose(W + 1);
   tick(0);

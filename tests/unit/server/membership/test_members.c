@@ -81,7 +81,7 @@ static uint64_t count_up(void *ctx) {
 }
 
 /* Whether a job of one server and two ranks, one of them on `host`, has checksums. */
-static bool has_checksums(bool checked, const char *host) {
+static bool has_checksums(enum zps_checked checked, const char *host, const struct zps_net_info *fabric) {
   uint64_t random = 0;
   struct zps_members *members;
   struct zps_member_client clients[3] = {0};
@@ -92,7 +92,7 @@ static bool has_checksums(bool checked, const char *host) {
                                             .ctx = &random,
                                             .act = let_act,
                                             .random = count_up};
-  const struct zps_server_spec server = {.name = "a", .host = "node", .pid = 1, .fabric = &members_tcp};
+  const struct zps_server_spec server = {.name = "a", .host = "node", .pid = 1, .fabric = fabric};
   assert_int_equal(zps_members_create(&config, &members), ZPS_OK);
   assert_int_equal(zps_members_server_register(members, &clients[0], &server, false, NULL), ZPS_OK);
   for (uint32_t r = 0; r < 2; r++) {
@@ -102,7 +102,7 @@ static bool has_checksums(bool checked, const char *host) {
                                        .rank = r,
                                        .pid = 2 + r,
                                        .timeout_ms = 1500,
-                                       .fabric = &members_tcp};
+                                       .fabric = fabric};
     assert_int_equal(zps_members_join(members, &clients[1 + r], &spec, &clients[1 + r], 0, NULL), ZPS_OK);
   }
   const struct zps_member_job *const job = zps_members_job_first(members);
@@ -115,10 +115,13 @@ static bool has_checksums(bool checked, const char *host) {
 
 static void test_which_jobs_have_checksums(void **state) {
   (void)state;
+  static const struct zps_net_info encrypted = {.provider = "tls", .addr_format = "FI_SOCKADDR and name"};
   const char *const hosts[] = {"node", "another"};
   for (unsigned i = 0; i < 2; i++) {
-    assert_false(has_checksums(false, hosts[i]));
-    assert_true(has_checksums(true, hosts[i]));
+    assert_false(has_checksums(ZPS_CHECKED_NEVER, hosts[i], &members_tcp));
+    assert_true(has_checksums(ZPS_CHECKED_PLAIN, hosts[i], &members_tcp));
+    assert_false(has_checksums(ZPS_CHECKED_PLAIN, hosts[i], &encrypted));
+    assert_true(has_checksums(ZPS_CHECKED_ALWAYS, hosts[i], &encrypted));
   }
 }
 

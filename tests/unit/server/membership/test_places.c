@@ -140,7 +140,7 @@ static void test_a_tensor(void **state) {
   for (uint32_t p = 0; p < spec->n_parts; p++) n_of[spec->owners[p]]++;
   for (unsigned s = 0; s < 4; s++) assert_int_equal(n_of[s], spec->n_parts / 4);
   memset(n_of, 0, sizeof n_of);
-  zps_owners_reassign(spec->owners, 16, the_job()->view.n_first, 4, (bool[]){false, false, true, true}, owners);
+  zps_owners_reassign(spec->owners, 16, false, the_job()->view.n_first, 4, (bool[]){false, false, true, true}, owners);
   for (uint32_t p = 0; p < 16; p++) n_of[owners[p]]++;
   assert_true(n_of[0] == 8 && n_of[1] == 8);
   assert_int_equal(members_count(ZPS_ACT_TENSOR_OPEN, A, &seen), 1);

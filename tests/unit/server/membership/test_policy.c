@@ -1,5 +1,5 @@
 /*
- * The policy of places as one table. Each character of a text is a fact.
+ * The policy of places, and that of the ranks of elastic jobs, each as one table. Each character of a text is a fact.
  *
  * A place.
  *   I: in.  D: in, and its server drains.  C: in, and cut off.  L: lost.  V: leaving.  F: free.
@@ -10,6 +10,13 @@
  * The job.
  *   F: it fails with its servers.  K: only its servers have its sums.  M: a view change is under way.
  *   A: somebody is away.  N: it takes no servers in.  U: an administrator wants it now.  S: it settles in 3 s.
+ *
+ * An elastic job of 2 to 4 ranks. Each rank of its last generation, and each newcomer, is a character.
+ *   o: in the job, or on its way.  a: it has asked.  x: gone.
+ *   n: a newcomer has asked.
+ * The job.
+ *   R: it runs.  O: the next generation is opened.  C: its ranks are to begin the next one.  U: an administrator wants
+ *   that.  s: a spare server is there, and the job has settled.  w: it settles in 3 s.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -214,7 +221,98 @@ static void test_decisions_settle(void **state) {
   }
 }
 
+/* ------------------------------------------------------------ ranks of elastic jobs */
+
+enum { NOW = 0, WAITED = 4, LAST_CALL = 15, NEVER = -1 }; /* seconds from now */
+
+static const struct seating_case {
+  const char *name, *last, *newcomers, *job;
+  int begins, changes;
+} seatings[] = {
+    {"nobody asks", "", "", "", NEVER, NEVER},
+    {"the first asks", "", "n", "", NEVER, NEVER},
+    {"enough ask, and wait for more", "", "nn", "", WAITED, NEVER},
+    {"as many ask as there may be", "", "nnnn", "", NOW, NEVER},
+    {"more ask than there may be", "", "nnnnn", "", NOW, NEVER},
+    {"a generation runs", "oo", "", "R", NEVER, NEVER},
+    {"it runs and has room for one who asks", "oo", "n", "R", NEVER, NOW},
+    {"it is full", "oooo", "n", "R", NEVER, NEVER},
+    {"it has lost a rank, and nobody has moved yet", "ox", "", "", NEVER, NEVER},
+    {"it has lost a rank, and newcomers wait for the others", "ox", "nnnn", "", NEVER, NEVER},
+    {"one of two has moved", "oa", "", "", NEVER, NEVER},
+    {"two of three have moved: the third has a while", "oaa", "", "", LAST_CALL, NEVER},
+    {"the third has a while, though newcomers are there", "oaa", "nn", "", LAST_CALL, NEVER},
+    {"all have moved", "aaa", "", "", NOW, NEVER},
+    {"all that live have moved, and wait for another", "aax", "", "", WAITED, NEVER},
+    {"another comes for the one that is gone", "aax", "n", "", NOW, NEVER},
+    {"too few are left", "axx", "", "", NEVER, NEVER},
+    {"too few are left, and one comes", "axx", "n", "", WAITED, NEVER},
+    {"all are gone", "xx", "nn", "", WAITED, NEVER},
+    {"all are gone, and one comes", "xx", "n", "", NEVER, NEVER},
+    {"the next one is opened", "aa", "n", "O", NEVER, NEVER},
+    {"the next one is opened, and many ask", "aa", "nnnn", "O", NEVER, NEVER},
+    {"its ranks know", "oo", "n", "RC", NEVER, NEVER},
+    {"an administrator wants it", "oo", "", "RU", NEVER, NOW},
+    {"its ranks know what an administrator wants", "oo", "", "RCU", NEVER, NEVER},
+    {"an administrator wants it of a job that is over", "oo", "", "U", NEVER, NEVER},
+    {"a server is there", "oo", "", "Rs", NEVER, NOW},
+    {"a server is there, and the job has not settled", "oo", "", "Rw", NEVER, 3},
+    {"a newcomer does not wait for that", "oo", "n", "Rw", NEVER, NOW},
+    {"a server is there for a full job", "oooo", "", "Rs", NEVER, NOW},
+};
+
+static unsigned count(const char *text, char c) {
+  unsigned n = 0;
+  for (; *text; text++) n += *text == c;
+  return n;
+}
+
+static struct zps_seating_facts seating_of(const struct seating_case *one) {
+  return (struct zps_seating_facts){.n_survivors = count(one->last, 'a'),
+                                    .n_newcomers = count(one->newcomers, 'n'),
+                                    .n_awaited = count(one->last, 'o'),
+                                    .last_world = (uint32_t)strlen(one->last),
+                                    .min_world = 2,
+                                    .max_world = 4,
+                                    .waited_ns = NOW_NS + WAITED * ZPS_NS_PER_S,
+                                    .last_call_ns = NOW_NS + LAST_CALL * ZPS_NS_PER_S,
+                                    .is_opening = strchr(one->job, 'O') != NULL,
+                                    .is_running = strchr(one->job, 'R') != NULL,
+                                    .is_changed = strchr(one->job, 'C') != NULL,
+                                    .is_wanted = strchr(one->job, 'U') != NULL,
+                                    .spare_ns = strchr(one->job, 's')   ? NOW_NS - 1
+                                                : strchr(one->job, 'w') ? NOW_NS + 3 * ZPS_NS_PER_S
+                                                                        : ZPS_NEVER};
+}
+
+static int seconds_to(uint64_t at_ns) {
+  if (at_ns == ZPS_NEVER) return NEVER;
+  return at_ns <= NOW_NS ? NOW : (int)((at_ns - NOW_NS) / ZPS_NS_PER_S);
+}
+
+static void test_every_seating(void **state) {
+  (void)state;
+  for (unsigned i = 0; i < sizeof seatings / sizeof seatings[0]; i++) {
+    struct zps_seating_facts facts = seating_of(&seatings[i]);
+    const int begins = seconds_to(zps_seating_begins_ns(&facts)), changes = seconds_to(zps_seating_changes_ns(&facts));
+    if (begins != seatings[i].begins) fail_msg("%s: a generation begins in %d s", seatings[i].name, begins);
+    if (changes != seatings[i].changes) fail_msg("%s: it changes in %d s", seatings[i].name, changes);
+    /* The first has waited long enough: a generation waits for no more ranks, but still for those awaited. */
+    facts.waited_ns = NOW_NS;
+    const int waited = seconds_to(zps_seating_begins_ns(&facts));
+    if (waited != (begins == WAITED ? NOW : begins)) fail_msg("%s: then it begins in %d s", seatings[i].name, waited);
+    facts.last_call_ns = NOW_NS;
+    const int called = seconds_to(zps_seating_begins_ns(&facts));
+    if (called != (begins == NEVER ? NEVER : NOW)) fail_msg("%s: at last it begins in %d s", seatings[i].name, called);
+    /* A generation that has begun leaves nothing to begin, or a settle would never end. */
+    facts.is_opening = facts.is_changed = true;
+    if (zps_seating_begins_ns(&facts) != ZPS_NEVER || zps_seating_changes_ns(&facts) != ZPS_NEVER)
+      fail_msg("%s: it is not settled", seatings[i].name);
+  }
+}
+
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(test_every_case), cmocka_unit_test(test_decisions_settle)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(test_every_case), cmocka_unit_test(test_decisions_settle),
+                                     cmocka_unit_test(test_every_seating)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

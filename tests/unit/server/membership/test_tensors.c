@@ -140,9 +140,9 @@ static void test_what_ranks_tell_is_added_up(void **state) {
   assert_int_equal(tensor->rounds_done, 10); /* of rank 1, which is ahead */
   assert_int_equal(tensor->tally.rounds, 15);
   assert_int_equal(tensor->tally.bytes_out, 300);
-  assert_int_equal(tensor->told_ns, 9);
+  assert_int_equal(tensor->reported_ns, 9);
   assert_int_equal(job->ranks[0]->tally.rounds, 5);
-  assert_int_equal(job->ranks[0]->told_ns, 7);
+  assert_int_equal(job->ranks[0]->reported_ns, 7);
   assert_int_equal(job->ranks[1]->tally.rounds, 10); /* without those of the library's own tensor */
   assert_int_equal(job->tensors[1]->tally.rounds, 5);
   assert_int_equal(members_tensor(2, job_id, "v", 100000, 0), ZPS_OK);
@@ -153,15 +153,15 @@ static void test_what_ranks_tell_is_added_up(void **state) {
   /* Of itself a rank tells how much there is in all: the last word counts. */
   struct zps_rank_news news = {
       .job_id = job_id, .kept_bytes = 100, .mishaps = {.corrupt = 2, .forged = 7}, .load = {.busy = 10}};
-  assert_int_equal(zps_members_rank_told(&rig.clients[3], &news, 0, &rig.error), ZPS_OK);
+  assert_int_equal(zps_members_rank_report(&rig.clients[3], &news, 0, &rig.error), ZPS_OK);
   news.kept_bytes = 50;
   news.mishaps = (struct zps_mishaps){.corrupt = 3, .forged = 8};
-  assert_int_equal(zps_members_rank_told(&rig.clients[3], &news, 0, &rig.error), ZPS_OK);
+  assert_int_equal(zps_members_rank_report(&rig.clients[3], &news, 0, &rig.error), ZPS_OK);
   assert_true(job->ranks[1]->kept_bytes == 50 && job->ranks[1]->mishaps.corrupt == 3 &&
               job->ranks[1]->mishaps.forged == 8);
   assert_true(job->ranks[0]->mishaps.corrupt == 0 && job->ranks[0]->mishaps.forged == 0);
   news.job_id = job_id + 1;
-  assert_int_equal(zps_members_rank_told(&rig.clients[3], &news, 0, &rig.error), ZPS_ERR_UNKNOWN);
+  assert_int_equal(zps_members_rank_report(&rig.clients[3], &news, 0, &rig.error), ZPS_ERR_UNKNOWN);
   assert_int_equal(zps_members_tally(&rig.clients[3], job_id + 1, 0, 1, &growth, 9, &rig.error), ZPS_ERR_UNKNOWN);
   assert_int_equal(zps_members_tally(&rig.clients[3], job_id, 3, 1, &growth, 9, &rig.error), ZPS_ERR_UNKNOWN);
   assert_non_null(strstr(rig.error.text, "job 'x' has no tensor 3"));
@@ -315,7 +315,7 @@ static void report(uint64_t job_id, uint32_t rank, uint32_t awaited, uint64_t at
   struct zps_rank_news news = {.job_id = job_id, .n_rounds = 1};
   news.rounds[0] = (struct zps_rank_round){
       .step = 7, .age_ms = 1000 + rank, .left_ms = 50000 + rank, .n_ranks = awaited != rank, .ranks = {awaited}};
-  assert_int_equal(zps_members_rank_told(&rig.clients[2 + rank], &news, at_s * ZPS_NS_PER_S, &rig.error), ZPS_OK);
+  assert_int_equal(zps_members_rank_report(&rig.clients[2 + rank], &news, at_s * ZPS_NS_PER_S, &rig.error), ZPS_OK);
 }
 
 static void test_rounds_between_ranks(void **state) {
@@ -350,14 +350,14 @@ static void test_rounds_between_ranks(void **state) {
     if (rank == 3)
       report(job_id, 3, 2, 2); /* too old */
     else
-      assert_int_equal(zps_members_rank_told(&rig.clients[2 + rank], &none, 10, &rig.error), ZPS_OK);
+      assert_int_equal(zps_members_rank_report(&rig.clients[2 + rank], &none, 10, &rig.error), ZPS_OK);
   }
   rounds_now(0);
   struct zps_rank_news wrong = {.job_id = job_id, .n_rounds = 1, .rounds = {{.n_ranks = 2, .ranks = {1, 4}}}};
-  assert_int_equal(zps_members_rank_told(&rig.clients[2], &wrong, 10, &rig.error), ZPS_ERR_INVALID);
+  assert_int_equal(zps_members_rank_report(&rig.clients[2], &wrong, 10, &rig.error), ZPS_ERR_INVALID);
   assert_string_equal(rig.error.text, "a round waits for rank 4, of 4 ranks");
   wrong.rounds[0] = (struct zps_rank_round){.tensor = 1};
-  assert_int_equal(zps_members_rank_told(&rig.clients[2], &wrong, 10, &rig.error), ZPS_ERR_INVALID);
+  assert_int_equal(zps_members_rank_report(&rig.clients[2], &wrong, 10, &rig.error), ZPS_ERR_INVALID);
   assert_string_equal(rig.error.text, "job 'x' has no tensor 1");
 }
 

@@ -124,6 +124,10 @@ static void act(struct model *model, const struct zps_shard_machine_action *acti
         assert_true(model->done[rank] || model->gone[rank] || (all_sums_here(model) && !gives_apart(model, rank)));
       model->retired = true;
       break;
+    case ZPS_SHARD_DROP:
+    case ZPS_SHARD_CLOSE:
+      fail(); /* without a quorum */
+      break;
     case ZPS_SHARD_ABORT:
       model->aborted = true;
       model->code = abort->code;

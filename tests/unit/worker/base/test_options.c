@@ -66,6 +66,7 @@ static const char *const variables[] = {"ZENPS_COORDINATOR",
                                         "ZENPS_THREADS",
                                         "ZENPS_LOG_LEVEL",
                                         "ZENPS_LOCAL_WORLD_SIZE",
+                                        "ZENPS_LOCAL_RANK",
                                         "ZENPS_SERVER_PLACES",
                                         "ZENPS_MEMORY_LIMIT",
                                         "ZENPS_FABRIC_FAULT",
@@ -73,6 +74,7 @@ static const char *const variables[] = {"ZENPS_COORDINATOR",
                                         "RANK",
                                         "WORLD_SIZE",
                                         "LOCAL_WORLD_SIZE",
+                                        "LOCAL_RANK",
                                         "ZENPS_CODEC",
                                         "ZENPS_VALUES",
                                         "ZENPS_DEVICE",
@@ -119,6 +121,7 @@ static void test_defaults(void **state) {
   assert_null(options.subnet);
   assert_int_equal(options.rank, 0);
   assert_int_equal(options.world, 1);
+  assert_int_equal(options.local_rank, 0);
   assert_int_equal(options.join_timeout_ms, 60000);
   assert_int_equal(options.round_timeout_ms, 60000);
   assert_true(options.threads >= 1);
@@ -135,12 +138,18 @@ static void test_torchrun(void **state) {
   setenv("RANK", "3", 1);
   setenv("WORLD_SIZE", "8", 1);
   setenv("LOCAL_WORLD_SIZE", "8", 1);
+  setenv("LOCAL_RANK", "5", 1);
   setenv("TORCHELASTIC_RUN_ID", "run-17", 1);
   assert_int_equal(zps_worker_options_load(NULL, &options, &error), ZPS_OK);
   assert_string_equal(options.job, "run-17");
   assert_int_equal(options.rank, 3);
   assert_int_equal(options.world, 8);
   assert_int_equal(options.local_world, 8);
+  assert_int_equal(options.local_rank, 5);
+  zps_worker_options_fini(&options);
+  setenv("ZENPS_LOCAL_RANK", "2", 1);
+  assert_int_equal(zps_worker_options_load(NULL, &options, &error), ZPS_OK);
+  assert_int_equal(options.local_rank, 2);
   zps_worker_options_fini(&options);
 }
 

@@ -8,6 +8,7 @@
 #include <cmocka.h>
 
 #include "tests/support/fabrics/loop.h"
+#include "tests/support/locked.h"
 #include "tests/support/logs.h"
 #include "tests/support/oom.h"
 #include "tests/support/views.h"
@@ -41,6 +42,23 @@ static void planes(void **state) {
   (void)state;
   static struct zps_plane plane;
   oom_sweep(plane_create, plane_destroy, &plane, 5);
+}
+
+/* Told when it opens, not when it registers. */
+static void a_fabric_that_may_not_pin_enough(void **state) {
+  (void)state;
+  static struct zps_plane plane;
+  char provider[] = "efa";
+  const struct zps_worker_options options = {
+      .provider = provider, .device = -1, .local_world = 64, .threads = 2, .memory_limit_bytes = 1 << 30};
+  const struct zps_plane_handler handler = {.on_tick = no_tick, .on_lost = no_loss};
+  struct zps_error error = {.text = ""};
+  struct locked locked;
+  locked_begin(&locked, 1 << 20);
+  assert_int_equal(zps_plane_open(&options, &handler, &plane, &error), ZPS_ERR_REFUSED);
+  assert_non_null(strstr(error.text, "only 1024 KiB (RLIMIT_MEMLOCK)"));
+  assert_non_null(strstr(error.text, "ZENPS_MEMORY_LIMIT"));
+  locked_end(&locked);
 }
 
 static struct zps_join_peers peers;
@@ -119,6 +137,7 @@ static int begin_test(void **state) {
 }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(planes), cmocka_unit_test(servers), cmocka_unit_test(links)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(planes), cmocka_unit_test(servers), cmocka_unit_test(links),
+                                     cmocka_unit_test(a_fabric_that_may_not_pin_enough)};
   return cmocka_run_group_tests_name("planes without memory", tests, begin_test, logs_check);
 }

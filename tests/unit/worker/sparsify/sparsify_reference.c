@@ -137,6 +137,7 @@ zenps_sparsifier_t *ref_sparsifier(const struct ref_choice *choice, uint64_t n, 
   options.capped = choice->capped;
   options.threshold = choice->threshold;
   options.clip_norm = choice->clip_norm;
+  options.decay = choice->decay;
   options.seed = 12345;
   zenps_sparsifier_t *sparsifier = NULL;
   if (zenps_sparsifier_create(&options, n, dtype, &sparsifier) != ZENPS_OK) fail_msg("%s", zenps_last_error()->text);

@@ -50,7 +50,7 @@ struct ref_choice {
   uint32_t bucket, period;
   uint64_t sample;
   int unrefined, capped;
-  double threshold, clip_norm;
+  double threshold, clip_norm, decay;
 };
 zenps_sparsifier_t *ref_sparsifier(const struct ref_choice *choice, uint64_t n, zenps_dtype_t dtype);
 

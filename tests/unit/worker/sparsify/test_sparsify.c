@@ -116,6 +116,39 @@ static void momentum(void **state) {
   }
 }
 
+/* Halves of small integers are exact: residual = decay * residual + gradient (or + velocity, with momentum). */
+static void decay(void **state) {
+  (void)state;
+  enum { N = 5003, STEPS = 10 };
+  for (unsigned with_momentum = 0; with_momentum < 2; with_momentum++) {
+    for (zenps_dtype_t dtype = ZENPS_F32; dtype <= ZENPS_F64; dtype++) {
+      struct zps_rng rng = {.state = 18};
+      const struct ref_choice choice = {
+          .kind = ZENPS_SPARSIFY_BUCKETS, .k = 2, .bucket = 128, .decay = 0.5, .momentum = with_momentum ? 0.5 : 0};
+      zenps_sparsifier_t *const sparsifier = ref_sparsifier(&choice, N, dtype);
+      static double u[N], v[N];
+      memset(u, 0, sizeof u);
+      memset(v, 0, sizeof v);
+      for (unsigned step = 0; step < STEPS; step++) {
+        void *const gradient = ref_values(&rng, REF_INTEGERS, N, dtype);
+        zenps_grad_t selection;
+        ZENPS_GRAD_INIT(&selection);
+        for (uint64_t i = 0; i < N; i++) {
+          u[i] = choice.momentum * u[i] + ref_value(dtype, gradient, i);
+          v[i] = 0.5 * v[i] + u[i];
+        }
+        assert_int_equal(zenps_sparsifier_select(sparsifier, gradient, &selection), ZENPS_OK);
+        for (uint64_t i = 0; i < N; i++)
+          assert_true(ref_value(dtype, zenps_sparsifier_residual(sparsifier), i) == v[i]);
+        for (uint64_t j = 0; j < selection.nnz; j++) u[selection.row_ids[j]] = v[selection.row_ids[j]] = 0;
+        assert_int_equal(zenps_sparsifier_commit(sparsifier, NULL), ZENPS_OK);
+        free(gradient);
+      }
+      zenps_sparsifier_destroy(sparsifier);
+    }
+  }
+}
+
 /* One selection of everything from a clipped gradient. */
 static void check_clipped(zenps_dtype_t dtype, const double *given, const double *wanted, uint64_t n,
                           double tolerance) {
@@ -207,6 +240,9 @@ static void options_checked(void **state) {
   REFUSED(10, ZENPS_F32, "momentum", options.momentum = 1);
   REFUSED(10, ZENPS_F32, "momentum", options.momentum = NAN);
   REFUSED(10, ZENPS_F32, "clip_norm", options.clip_norm = -1);
+  REFUSED(10, ZENPS_F32, "decay is 1.5; it must be over 0", options.decay = 1.5);
+  REFUSED(10, ZENPS_F32, "decay", options.decay = -0.5);
+  REFUSED(10, ZENPS_F32, "decay", options.decay = NAN);
   REFUSED(10, ZENPS_F32, "threshold", options.kind = ZENPS_SPARSIFY_THRESHOLD; options.threshold = NAN);
   REFUSED(10, ZENPS_F32, "only ZENPS_SPARSIFY_THRESHOLD", options.threshold = 1);
   REFUSED(10, ZENPS_F32, "struct_size", options.struct_size = 0);
@@ -375,11 +411,11 @@ static void no_memory(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(nothing_is_lost), cmocka_unit_test(global_result_dense),
-      cmocka_unit_test(momentum),        cmocka_unit_test(clipping),
-      cmocka_unit_test(not_finite),      cmocka_unit_test(options_checked),
-      cmocka_unit_test(calls_checked),   cmocka_unit_test(settings),
-      cmocka_unit_test(of_a_scheme),     cmocka_unit_test(memory_is_flat),
-      cmocka_unit_test(no_memory),
+      cmocka_unit_test(momentum),        cmocka_unit_test(decay),
+      cmocka_unit_test(clipping),        cmocka_unit_test(not_finite),
+      cmocka_unit_test(options_checked), cmocka_unit_test(calls_checked),
+      cmocka_unit_test(settings),        cmocka_unit_test(of_a_scheme),
+      cmocka_unit_test(memory_is_flat),  cmocka_unit_test(no_memory),
   };
   return cmocka_run_group_tests_name("sparsify", tests, NULL, NULL);
 }

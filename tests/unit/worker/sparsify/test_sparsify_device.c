@@ -47,6 +47,9 @@ static zenps_sparsifier_options_t options_of(const struct ref_choice *choice) {
   options.momentum = choice->momentum;
   options.period = choice->period;
   options.sample = choice->sample;
+  options.k = choice->k;
+  options.bucket = choice->bucket;
+  options.decay = choice->decay;
   options.unrefined = choice->unrefined;
   options.capped = choice->capped;
   options.threshold = choice->threshold;
@@ -147,6 +150,9 @@ static const struct ref_choice choices[] = {
     {.kind = ZENPS_SPARSIFY_THRESHOLD, .threshold = 2},
     {.kind = ZENPS_SPARSIFY_THRESHOLD, .density = 0.01, .threshold = 0.5},
     {.kind = ZENPS_SPARSIFY_SCHEME},
+    {.kind = ZENPS_SPARSIFY_BUCKETS, .k = 3, .bucket = 200, .decay = 0.95},
+    {.kind = ZENPS_SPARSIFY_BUCKETS, .k = 64, .bucket = 4096, .decay = 0.9, .momentum = 0.9},
+    {.kind = ZENPS_SPARSIFY_BUCKETS, .k = 1, .bucket = 1, .residual = ZENPS_RESIDUAL_GLOBAL, .capped = 1},
 };
 
 static void selections_are_those_in_host_memory(void **state) {

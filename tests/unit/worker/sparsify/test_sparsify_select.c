@@ -146,7 +146,8 @@ static void buckets(void **state) {
   static const struct {
     uint32_t bucket;
     uint64_t k;
-  } cases[] = {{512, 4}, {512, 1}, {512, 16}, {512, 17}, {64, 16}, {63, 5}, {100, 100}, {1, 1}, {6000, 7}, {6000, 200}};
+  } cases[] = {{512, 4},   {512, 1}, {512, 16}, {512, 17},   {64, 16},  {63, 5},
+               {100, 100}, {1, 1},   {6000, 7}, {6000, 200}, {4096, 64}};
   for (unsigned i = 0; i < COUNT(cases); i++) {
     const struct ref_choice choice = {.kind = ZENPS_SPARSIFY_BUCKETS, .bucket = cases[i].bucket, .k = cases[i].k};
     check_all(choice, false, 2, expect_buckets);

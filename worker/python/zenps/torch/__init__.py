@@ -14,11 +14,12 @@ import torch
 
 from .. import Job
 from .collective import Work, all_reduce, broadcast_object, broadcast_optimizer_state, broadcast_parameters
-from .compress import DGC, Buckets, Compression, Gaussiank, GTopk, OkTopk, TopK
+from .compress import DGC, Buckets, ChunkTopK, Compression, Gaussiank, GTopk, OkTopk, TopK
 from .control import SyncStats
 from .ddp import HookState, ddp, hook
 from .elastic import Changed, State, elastic
 from .jobs import init
+from .outer import OuterSync
 from .sync import GradientSync
 
 if torch.distributed.is_available():
@@ -27,7 +28,7 @@ if torch.distributed.is_available():
     backend.register()
 
 __all__ = [
-    "Buckets", "Changed", "Compression", "DGC", "GTopk", "Gaussiank", "GradientSync", "HookState", "Job", "OkTopk", "State",
-    "SyncStats", "TopK", "Work", "all_reduce", "broadcast_object", "broadcast_optimizer_state", "broadcast_parameters", "ddp",
+    "Buckets", "Changed", "ChunkTopK", "Compression", "DGC", "GTopk", "Gaussiank", "GradientSync", "HookState", "Job", "OkTopk",
+    "OuterSync", "State", "SyncStats", "TopK", "Work", "all_reduce", "broadcast_object", "broadcast_optimizer_state", "broadcast_parameters", "ddp",
     "elastic", "hook", "init",
 ]  # fmt: skip

@@ -6,7 +6,7 @@ import functools
 import json
 import struct
 from datetime import timedelta
-from typing import Any, Callable, Dict, Iterable, List, Mapping, Optional, Tuple, Union
+from typing import Any, Callable, Dict, Iterable, List, Mapping, NamedTuple, Optional, Sequence, Tuple, Union
 
 import torch
 
@@ -23,77 +23,137 @@ _CHUNK = 64 << 20  # bytes of a broadcast of several tensors
 _OPS = {"sum": "sum", "avg": "mean", "mean": "mean", "max": "max", "min": "min"}
 # Without it rows of zeros are not sent, and count as none. A scheme of the environment's might not keep them.
 _EXTREME: Dict[str, Any] = {"keep_zero_rows": True, "scheme": "balanced"}
+_SEVERAL = 1 << 20  # steps between two calls of several rounds
+
+
+class Turn(NamedTuple):
+    """The turn of a round in a call.
+
+    step: the same on all ranks, also after a call that differed.
+    several: the call has several rounds.
+    said: each rank's words about this round.
+    """
+
+    step: int
+    several: bool
+    said: Callable[[], List[str]]
+
+    def name(self, kind: str) -> str:
+        """Of a tensor of zenps. Steps of several rounds lie far apart, so they have tensors of their own."""
+        return f"{kind}/several" if self.several else kind
+
+
+Started = Tuple[Request[Rows], Callable[[Rows], None]]  # the callable puts the result in place
+
+
+class Call(NamedTuple):
+    """A tensor's part of an operation. text: all ranks must have the same one, up to "\0". begin: starts its round; None: there
+    is nothing to sum."""
+
+    text: str
+    begin: Optional[Callable[[Turn], Started]] = None
 
 
 class Compared:
-    """A request whose ranks say what they call. ShapeMismatch on every rank, at once, where two call other things. Has
-    what a Work needs of a Request. request: None where there is nothing to sum."""
+    """The rounds of a call, and the comparison of the ranks' calls. Two calls that differ give ShapeMismatch on every rank, at once."""
 
-    def __init__(self, request: Optional[Request[Rows]], calls: Gathering, job: Ranks) -> None:
-        self._request, self._calls, self._job = request, calls, job
+    def __init__(self, calls: Gathering, job: Ranks) -> None:
+        self._calls, self._job = calls, job
+        self._started: List[Started] = []
         self._error: Optional[ZenpsError] = None
+        self._said: Optional[List[List[str]]] = None
+
+    def begin(self, at: int, n: int, call: Call) -> None:
+        """The round of call `at` of `n`. Of more rounds than one tensor can have in flight, the last waits for the oldest."""
+        if call.begin is None:
+            return
+        flying = self._job._collective.compared
+        while flying and flying[0].done():
+            flying.popleft()
+        step = self._calls.request.step
+        turn = Turn(step if n == 1 else step * _SEVERAL + at, n > 1, lambda: [lines[-n + at] for lines in self.said()])
+        while self._error is None:
+            try:
+                self._started.append(call.begin(turn))
+                return
+            except Again:
+                if not flying and not self._started:
+                    raise
+                (flying.popleft() if flying else self).exception()
+
+    def said(self, timeout: Optional[float] = None) -> List[List[str]]:
+        """The lines of each rank, when all have said theirs."""
+        if self._said is None:
+            self._said = [part.decode().split("\n") for part in self._calls(timeout)]
+        return self._said
 
     def done(self) -> bool:
         if not self._calls.request.done():
             return False
-        return self._request is None or self._request.done() or self._compare(0) is not None
+        return all(request.done() for request, _ in self._started) or self._compare(0) is not None
 
     def exception(self, timeout: Optional[float] = None) -> Optional[ZenpsError]:
-        return self._compare(timeout) or (None if self._request is None else self._request.exception(timeout))
+        error = self._compare(timeout)
+        for request, _ in self._started:
+            error = error or request.exception(timeout)
+        return error
 
-    def wait(self, timeout: Optional[float] = None) -> Optional[Rows]:
+    def finish(self, timeout: Optional[float] = None) -> None:
+        """Waits, and puts the results in place. Once; afterwards it has no effect."""
         error = self._compare(timeout)
         if error is not None:
             raise error
-        return None if self._request is None else self._request.wait(timeout)
+        results = [(request.wait(timeout), finish) for request, finish in self._started]
+        self._started = []
+        for rows, finish in results:
+            finish(rows)
 
     def cancel(self) -> None:
         self._calls.request.cancel()
-        if self._request is not None:
-            self._request.cancel()
+        self._give_up()
+
+    def _give_up(self) -> None:
+        for request, _ in self._started:
+            request.cancel()
 
     def _compare(self, timeout: Optional[float]) -> Optional[ZenpsError]:
         if self._error is None:
             try:
-                said = [part.decode().partition("\0")[0] for part in self._calls(timeout)]
-                place = next((place for place, call in enumerate(said) if call != said[0]), 0)
+                said = [[line.partition("\0")[0] for line in lines] for lines in self.said(timeout)]
+                place = next((place for place, lines in enumerate(said) if lines != said[0]), 0)
                 if place:
-                    raise ShapeMismatch(
-                        f"job {self._job.name}: ranks differ in what they call: rank {numbered(self._job, 0)} {said[0]}, "
-                        f"rank {numbered(self._job, place)} {said[place]}; it must be the same on all ranks",
-                        job=self._job.name,
-                    )
+                    raise self._mismatch(said[0], place, said[place])
             except ZenpsError as error:
                 self._error = error
-                if self._request is not None:
-                    self._request.cancel()  # ranks that differ may wait in different tensors
+                self._give_up()  # ranks that differ may wait in different tensors
         return self._error
+
+    def _mismatch(self, first: List[str], place: int, other: List[str]) -> ShapeMismatch:
+        at = next(at for at, (one, two) in enumerate(zip(first, other)) if one != two)
+        where = f"{first[0]}, tensor {at}: " if at else ""
+        return ShapeMismatch(
+            f"job {self._job.name}: ranks differ in what they call: {where}rank {numbered(self._job, 0)} {first[at]}, "
+            f"rank {numbered(self._job, place)} {other[at]}; it must be the same on all ranks",
+            job=self._job.name,
+        )
 
 
 class Work:
     """An all_reduce() in flight, with the methods of torch.distributed's Work that waiting needs."""
 
-    def __init__(self, request: Compared, finish: Any) -> None:
+    def __init__(self, request: Compared) -> None:
         self._request = request
-        self._finish = finish
 
     def is_completed(self) -> bool:
         return self._request.done()
 
     def wait(self, timeout: Union[None, float, timedelta] = None) -> bool:
         """Returns True when the tensor has the result, or raises the error. timeout: seconds, or a timedelta."""
-        seconds = timeout.total_seconds() if isinstance(timeout, timedelta) else timeout
-        rows = self._request.wait(seconds)
-        finish, self._finish = self._finish, None
-        if finish is not None:
-            finish(rows)
+        self._request.finish(timeout.total_seconds() if isinstance(timeout, timedelta) else timeout)
         return True
 
     def exception(self) -> Optional[BaseException]:
         return self._request.exception()
-
-
-Started = Tuple[Request[Rows], Callable[[Rows], None]]  # the callable puts the result in place
 
 
 def op_word(op: Any) -> str:
@@ -116,28 +176,23 @@ def is_summed(dtype: torch.dtype, op: Any) -> bool:
     return op_word(op) in _OPS and convert.is_summed(dtype)
 
 
-def compared(job: Ranks, call: str, begin: Callable[[Gathering], Started]) -> Tuple[Compared, Callable[[Any], None]]:
-    """Starts a comparison of what ranks call, and then the call's own round by begin(). The round has the step of the comparison,
-    which is the same on all ranks, also after a call that differed."""
-    calls = job._collective.begin(call.encode())
+def compared(job: Ranks, calls: Sequence[Call], what: str = "") -> Compared:
+    """Starts an operation: one comparison of the ranks' calls, then a round for each of `calls`. what: the operation's name."""
+    lines = [call.text for call in calls]
+    if len(lines) != 1:
+        lines.insert(0, f"{what} of {len(lines)} tensors")
+    made = Compared(job._collective.begin("\n".join(lines).encode()), job)
     try:
-        request, finish = _patiently(job, functools.partial(begin, calls))
+        for at, call in enumerate(calls):
+            made.begin(at, len(calls), call)
     except ZenpsError:
-        calls.request.cancel()  # the others wait for this rank
+        made.cancel()  # the others wait for this rank
         raise
-    made = Compared(request, calls, job)
     job._collective.compared.append(made)
-    return made, finish
+    return made
 
 
-def compared_alone(job: Ranks, call: str) -> Compared:
-    """A call without a round: ranks only compare what they call."""
-    return Compared(None, job._collective.begin(call.encode()), job)
-
-
-def _check(tensor: Any, group: Any) -> None:
-    if group is not None:
-        raise Unsupported("all_reduce: group must be None, all ranks of the job")
+def _check(tensor: Any) -> None:
     if not isinstance(tensor, torch.Tensor):
         raise Invalid(f"all_reduce: a {type(tensor).__name__}; a torch.Tensor is wanted, such as torch.from_numpy() makes of an array")
     if tensor.layout not in (torch.strided, torch.sparse_coo) or (tensor.is_sparse and not tensor.sparse_dim()):
@@ -161,37 +216,31 @@ def all_reduce(tensor: torch.Tensor, op: Any = "sum", group: Any = None, async_o
     """
     job = current(job)
     with job._collective.refusing():
-        _check(tensor, group)
-        word = op_name(op)
-        dtype = convert.dtype_name(tensor.dtype, "all_reduce: the tensor")
-        shape = f"sparse {list(tensor.shape)}" if tensor.is_sparse else f"{tensor.numel()} values"
-    call = f"all_reduce({word}) of {shape} of {dtype}{f', {name}' if name else ''}"
-    dimensions = tensor.sparse_dim() if tensor.is_sparse and tensor._nnz() else 0  # ranks may differ in it
-    begin = functools.partial(_sparse if tensor.is_sparse else _dense, job, tensor, dtype, word, name)
-    work = Work(*compared(job, f"{call}\0{dimensions}", begin))
+        if group is not None:
+            raise Unsupported("all_reduce: group must be None, all ranks of the job")
+        call = reduction(job, tensor, op, name)
+    work = Work(compared(job, [call]))
     if async_op:
         return work
     work.wait()
     return None
 
 
-def _patiently(job: Ranks, begin: Callable[[], Started]) -> Started:
-    """Of more sums than one tensor can have in flight, the last waits for the oldest."""
-    flying = job._collective.compared
-    while flying and flying[0].done():
-        flying.popleft()
-    while True:
-        try:
-            return begin()
-        except Again:
-            if not flying:
-                raise
-            flying.popleft().exception()
+def reduction(job: Ranks, tensor: torch.Tensor, op: Any, name: Optional[str] = None) -> Call:
+    """An all_reduce() that has not begun. Invalid or Unsupported for arguments that are no sum of zenps's."""
+    _check(tensor)
+    word = op_name(op)
+    dtype = convert.dtype_name(tensor.dtype, "all_reduce: the tensor")
+    shape = f"sparse {list(tensor.shape)}" if tensor.is_sparse else f"{tensor.numel()} values"
+    call = f"all_reduce({word}) of {shape} of {dtype}{f', {name}' if name else ''}"
+    dimensions = tensor.sparse_dim() if tensor.is_sparse and tensor._nnz() else 0  # ranks may differ in it
+    return Call(f"{call}\0{dimensions}", functools.partial(_sparse if tensor.is_sparse else _dense, job, tensor, dtype, word, name))
 
 
-def opened(job: Ranks, name: str, op: str, rows: int, width: int, dtype: str) -> Tensor:
+def opened(job: Ranks, turn: Turn, name: str, op: str, rows: int, width: int, dtype: str) -> Tensor:
     """A tensor of zenps that max and min find zeros in, too."""
-    return job.tensor(name, rows, width, dtype, op=op, **(_EXTREME if op in ("max", "min") else {}))
+    options = _EXTREME if op in ("max", "min") else {"scheme": "balanced"} if turn.several else {}  # "auto" counts steps
+    return job.tensor(turn.name(name), rows, width, dtype, op=op, **options)
 
 
 def all_rows(op: str, rows: int, device: torch.device) -> Optional[Array]:
@@ -199,11 +248,11 @@ def all_rows(op: str, rows: int, device: torch.device) -> Optional[Array]:
     return convert.array(torch.arange(rows, dtype=torch.int64, device=device), (rows,)) if op in ("max", "min") else None
 
 
-def _dense(job: Ranks, tensor: torch.Tensor, dtype: str, op: str, name: Optional[str], calls: Gathering) -> Started:
+def _dense(job: Ranks, tensor: torch.Tensor, dtype: str, op: str, name: Optional[str], turn: Turn) -> Started:
     n = tensor.numel()
     width = convert.LANE if n > convert.LANE else 1
     rows = convert.rounded(-(-n // width))
-    own = opened(job, name or f"all_reduce/{op}.{dtype}.{rows}x{width}", op, rows, width, dtype)
+    own = opened(job, turn, name or f"all_reduce/{op}.{dtype}.{rows}x{width}", op, rows, width, dtype)
     summed = tensor.detach().to(devices.place(own.job, tensor.device)).contiguous().view(-1)
     if n < rows * width:
         summed = torch.nn.functional.pad(summed, (0, rows * width - n))
@@ -217,13 +266,13 @@ def _dense(job: Ranks, tensor: torch.Tensor, dtype: str, op: str, name: Optional
             devices.settle(tensor)  # the waiting thread may use another stream
 
     out = convert.array(result, (rows, width))
-    return own.allreduce(array, ids, step=calls.request.step, out=out, stream=devices.stream(summed)), finish
+    return own.allreduce(array, ids, step=turn.step, out=out, stream=devices.stream(summed)), finish
 
 
-def _sparse(job: Ranks, tensor: torch.Tensor, dtype: str, op: str, name: Optional[str], calls: Gathering) -> Started:
+def _sparse(job: Ranks, tensor: torch.Tensor, dtype: str, op: str, name: Optional[str], turn: Turn) -> Started:
     width = tensor.numel() // int(tensor.shape[0])
     rows, wide = convert.rounded(int(tensor.shape[0])), convert.rounded(width)
-    own = opened(job, name or f"all_reduce/{op}.{dtype}.{rows}x{wide}", op, rows, wide, dtype)
+    own = opened(job, turn, name or f"all_reduce/{op}.{dtype}.{rows}x{wide}", op, rows, wide, dtype)
     place = devices.place(own.job, tensor.device)
     gradient = tensor.detach()
     if op in ("max", "min"):
@@ -237,12 +286,12 @@ def _sparse(job: Ranks, tensor: torch.Tensor, dtype: str, op: str, name: Optiona
         ids, values = (each.to(tensor.device) for each in convert.rows_of(result, tensor.dtype))
         dimensions = tensor.sparse_dim()
         if not tensor._nnz():  # zero_() has made every dimension a sparse one: the others' count
-            dimensions = max(int(part.partition(b"\0")[2]) for part in calls()) or dimensions
+            dimensions = max(int(line.partition("\0")[2]) for line in turn.said()) or dimensions
         with torch.no_grad():
             tensor.copy_(convert.sparse(ids, values[:, :width].contiguous(), tensor.shape, dimensions))
         devices.settle(tensor)
 
-    return own.allreduce(*arrays, step=calls.request.step, out="rows", stream=devices.stream(values)), finish
+    return own.allreduce(*arrays, step=turn.step, out="rows", stream=devices.stream(values)), finish
 
 
 Named = Union[torch.nn.Module, Mapping[str, torch.Tensor], Iterable[Tuple[str, torch.Tensor]], Iterable[torch.Tensor]]

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import ctypes
 from dataclasses import dataclass
-from typing import Any, Callable, Collection, Dict, List, Optional, Sequence, Tuple, Union
+from typing import Any, Callable, Collection, Dict, List, Mapping, Optional, Sequence, Tuple, Union
 
 import torch
 
@@ -51,6 +51,7 @@ class Compression:
         algorithm 2]. With a constant, such as 1.0, residuals do not follow the rate.
     period: steps between exact thresholds ("reused").
     bucket, k: "buckets" sends the k greatest of each `bucket` consecutive entries. It does not use density.
+    decay: share of the residual that a step leaves before it adds the gradient; over 0, at most 1.
     """
 
     density: float = 0.01
@@ -68,6 +69,7 @@ class Compression:
     bucket: int = 0
     k: int = 0
     lr: Union[None, float, Callable[[], float]] = None
+    decay: float = 1.0
 
     def __post_init__(self) -> None:
         for density in (self.density, *self.warmup):
@@ -75,6 +77,8 @@ class Compression:
                 raise Invalid(f"density {density}; must be over 0, and at most 1")
         if not 0 <= self.momentum < 1:
             raise Invalid(f"momentum {self.momentum}; must be at least 0, and less than 1")
+        if not 0 < self.decay <= 1:
+            raise Invalid(f"decay {self.decay}; must be over 0, and at most 1")
         if self.warmup and (self.warmup_steps < 1 or self.lossy or self.kind == "buckets"):
             raise Invalid("warmup needs warmup_steps of 1 or more, a scheme that keeps every row, and not the kind buckets")
         if self.start_iter < 0 or self.min_numel < 0:
@@ -113,19 +117,26 @@ class Compression:
             return -(-numel // size) * (self.k or max(1, round(density * size)))
         return max(1, round(density * numel))
 
-    def check_optimizer(self, optimizer: torch.optim.Optimizer) -> None:
-        """Raises Invalid where momentum would be applied twice."""
-        for group in optimizer.param_groups:
-            if self.momentum and group.get("momentum", 0):
+    def check_optimizer(self, optimizer: torch.optim.Optimizer, cut: Mapping[int, str]) -> None:
+        """Raises Invalid where momentum would be applied twice. cut: names of the compressed parameters, by id."""
+        for group in optimizer.param_groups if self.momentum else []:
+            name = next((cut[id(each)] for each in group["params"] if id(each) in cut), None)
+            if name is None:
+                continue
+            if group.get("momentum", 0):
                 raise Invalid(
-                    f"the optimiser has a momentum of {group['momentum']}, and compress one of {self.momentum}, which takes "
-                    "its place; give the optimiser 0"
+                    f"the optimiser has a momentum of {group['momentum']} for {name}, and compress one of {self.momentum}, which "
+                    "takes its place; give the optimiser 0 there. Parameters that are not compressed keep theirs, in another group"
                 )
-            if self.momentum and group.get("betas", (0,))[0]:
+            if group.get("betas", (0,))[0]:
                 raise Invalid(
-                    f"the optimiser has betas {group['betas']}, whose first is a momentum, and compress one of {self.momentum}; "
-                    f"give the optimiser betas=(0.0, {group['betas'][1]}), or take a compressor without momentum, such as TopK"
+                    f"the optimiser has betas {group['betas']} for {name}, whose first is a momentum, and compress one of "
+                    f"{self.momentum}; give the optimiser betas=(0.0, {group['betas'][1]}), or take a compressor without "
+                    "momentum, such as TopK"
                 )
+
+
+_WARMUP = (0.25, 0.0625, 0.0156, 0.004)
 
 
 def _with(more: Dict[str, Any], **defaults: Any) -> Dict[str, Any]:
@@ -137,10 +148,12 @@ def TopK(density: float, kind: str = "sampled", **more: Any) -> Compression:
     return Compression(density=density, kind=kind, **more)
 
 
-def DGC(density: float = 0.001, momentum: float = 0.9, warmup: Tuple[float, ...] = (0.25, 0.0625, 0.0156, 0.004),
-        **more: Any) -> Compression:  # fmt: skip
+def DGC(density: float = 0.001, momentum: float = 0.9, warmup: Optional[Tuple[float, ...]] = None, **more: Any) -> Compression:
     """Deep Gradient Compression: sampled thresholds, momentum correction, momentum factor masking, and a warm-up of
-    densities; `clip_norm` is its local clipping. The optimiser has no momentum. [DGC, which Zen section 3.4 uses]"""
+    densities, by default those of _WARMUP above `density`; `clip_norm` is its local clipping. The optimiser has no momentum.
+    [DGC, which Zen section 3.4 uses]"""
+    if warmup is None:
+        warmup = tuple(each for each in _WARMUP if each > density)
     return Compression(density=density, momentum=momentum, warmup=warmup, **more)
 
 
@@ -162,11 +175,21 @@ def Gaussiank(density: float = 0.01, **more: Any) -> Compression:
 
 def Buckets(k: int = 4, bucket: int = 512, values: Optional[str] = "qsgd4", **more: Any) -> Compression:
     """The k greatest of each `bucket` consecutive entries, which travel as levels of 4 bits. [SparCML section 8.3]"""
+    if not 1 <= k <= bucket:
+        raise Invalid(f"k {k} of each {bucket} consecutive entries; k must be 1 to {max(bucket, 1)}, the size of a chunk")
     return Compression(density=k / bucket, k=k, bucket=bucket, values=values, **_with(more, kind="buckets"))
+
+
+def ChunkTopK(k: int = 64, chunk: int = 4096, values: Optional[str] = "qsgd2", **more: Any) -> Compression:
+    """Buckets with SparseLoCo's numbers: 64 of each 4096 consecutive entries of a parameter, 1.6%, which travel as levels of
+    2 bits. An entry takes some 9.8 bits with its place. A shorter last chunk has its share of k, rounded up. [SparseLoCo,
+    arXiv 2508.15706, with decay=0.95, for outer gradients]"""
+    return Buckets(k, chunk, values, **more)
 
 
 _BY_NAME: Dict[str, Callable[[], Compression]] = {
     "topk": lambda: TopK(0.01), "dgc": DGC, "oktopk": OkTopk, "gtopk": GTopk, "gaussiank": Gaussiank, "buckets": Buckets,
+    "chunktopk": ChunkTopK,
 }  # fmt: skip
 
 
@@ -205,7 +228,7 @@ def sparsifier_of(compress: Compression, numel: int, dtype: torch.dtype, seed: i
                     density=0.0 if buckets and compress.k else compress.density,
                     residual="global" if compress.lossy else "sent", momentum=compress.momentum,
                     clip_norm=compress.clip_norm or 0.0, period=compress.period, bucket=compress.bucket,
-                    capped=compress.lossy, seed=seed)  # fmt: skip
+                    capped=compress.lossy, decay=compress.decay, seed=seed)  # fmt: skip
 
 
 class Cut:
@@ -274,12 +297,29 @@ class Cut:
 
     def cancel(self) -> None:
         """Gives the round up, if there is one; the residuals keep what was selected."""
+        self.stop()
+        self.settle(sent=False)
+
+    def stop(self) -> None:
+        """Gives the round up. settle() is to say what becomes of the selections."""
         if self._request is not None:
             self._request.cancel()
             self._request.exception()  # the arrays are the library's until then
+            self._request = None
+
+    @property
+    def pending(self) -> bool:
+        """Whether there are selections that were neither committed nor canceled."""
+        return bool(self._selected)
+
+    def settle(self, sent: bool) -> None:
+        """What was selected leaves the residuals, or stays there."""
         for sparsifier in self._selected:
-            sparsifier.cancel()
-        self._selected, self._request = [], None
+            if sent:
+                sparsifier.commit()
+            else:
+                sparsifier.cancel()
+        self._selected = []
 
     def finish(self, scale: float) -> List[Tuple[torch.Tensor, torch.Tensor]]:
         """After the round: per parameter the entries of the sum, ascending, and their values times `scale`; what was sent
@@ -289,7 +329,7 @@ class Cut:
         ids, values = convert.rows_of(rows, self._dtype)
         values = values.view(-1)
         scaler = self._compress.scaler
-        if scaler is not None and not bool(torch.isfinite(values).all()):
+        if rows.late or (scaler is not None and not bool(torch.isfinite(values).all())):
             self.cancel()
         for at, sparsifier in enumerate(self._sparsifiers):
             if sparsifier in self._selected:
@@ -352,15 +392,17 @@ class CompressedGroup(Group):
         self._compress = compress
         self.steps = 0
         self.optimizers: List[torch.optim.Optimizer] = []  # those that step the parameters, where they are known
+        self.scales: Dict[int, float] = {}  # by parameter's index, what its gradients were divided by
         self._dense = False
         self.sparsifiers = {
             slot.name: sparsifier_of(compress, slot.numel, slot.parameter.dtype, slot.index) for slot in first.slots
         }
         self._cut = Cut(name, list(self.sparsifiers.values()), compress, op)
-        super().__init__(first.slots, [*first.asks, self._cut.ask])
+        super().__init__(first.slots, [*(first.asks if compress.start_iter else []), self._cut.ask])
 
     def opened(self, tensors: List[Tensor]) -> None:
-        self._first.opened(tensors[:-1])
+        if tensors[:-1]:
+            self._first.opened(tensors[:-1])
         self._cut.tensor = tensors[-1]
 
     def start(self, step: int) -> None:
@@ -372,7 +414,8 @@ class CompressedGroup(Group):
             self.requests = self._first.requests
         else:
             idle = {at for at, slot in enumerate(self.slots) if slot.index in self.stale}
-            rates = [self._rate_of(slot) for slot in self.slots]
+            known = [self._rate_of(slot) for slot in self.slots]
+            rates = [None if rate is None else rate * self.scales.get(slot.index, 1.0) for slot, rate in zip(self.slots, known)]
             self.requests = [self._cut.start([self.gradient(slot) for slot in self.slots], density, step, idle, rates)]
 
     def _rate_of(self, slot: Slot) -> Optional[float]:
@@ -387,8 +430,19 @@ class CompressedGroup(Group):
         return None
 
     def cancel(self) -> None:
+        self.stop()
+        self._cut.settle(sent=False)
+
+    def stop(self) -> None:
         super().cancel()
-        self._cut.cancel()
+        self._cut.stop()
+
+    @property
+    def pending(self) -> bool:
+        return self._cut.pending
+
+    def settle(self, sent: bool) -> None:
+        self._cut.settle(sent)
 
     def apply(self, used: Used, scale: float) -> None:
         self.steps += 1

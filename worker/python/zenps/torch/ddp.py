@@ -122,7 +122,7 @@ class HookState:
     def load_state_dict(self, state: Dict[str, Any]) -> None:
         """As GradientSync's."""
         load_all(self._sparsifiers, state["compress"])
-        self.at_step(int(state["steps"]))
+        self.take(int(state["steps"]))
 
     def open(self, parameters: Optional[Sequence[torch.Tensor]] = None) -> None:
         """Chooses what sums dense gradients. What ddp() does; without it the first backward pass. Collective: ShapeMismatch
@@ -154,8 +154,12 @@ class HookState:
         self._is_passing = False
         self._totals.steps += 1
 
-    def at_step(self, steps: int) -> None:
-        """So many steps went before, as warm-ups see it."""
+    def shared(self) -> int:
+        """What all ranks of an elastic job have alike: the count of steps."""
+        return self._totals.steps
+
+    def take(self, steps: int) -> None:
+        """So many steps went before, as warm-ups see it: what another rank's shared() has."""
         self._totals.steps = steps
 
     def reopen(self) -> None:

@@ -25,7 +25,7 @@ and sums are those, bit for bit, of a job that has always had so many ranks.
 from __future__ import annotations
 
 import copy
-from typing import Any, Callable, Dict, List, Optional, TypeVar, Union
+from typing import Any, Callable, Collection, Dict, List, Optional, Set, TypeVar, Union
 
 import torch
 
@@ -34,10 +34,12 @@ from ..job import Job
 from .collective import broadcast_object, fill
 from .ddp import HookState
 from .jobs import Ranks, current
+from .outer import OuterSync
 from .sync import GradientSync
 
 T = TypeVar("T")
-Sync = Union[GradientSync, HookState]
+Sync = Union[GradientSync, HookState, OuterSync]
+_SYNCS = (GradientSync, HookState, OuterSync)
 
 
 class Changed(Exception):
@@ -48,8 +50,9 @@ class State:
     """All that a rank needs to go on with a training run. Each argument is an attribute of that name:
 
     - modules: their parameters and buffers;
-    - GradientSyncs, and the HookStates that ddp() gives, of the elastic job: they are opened anew in each generation, and
-      keep their residuals. A newcomer's are zero, and what a rank that is lost kept is lost;
+    - GradientSyncs, OuterSyncs, and the HookStates that ddp() gives, of the elastic job: they are opened anew in each
+      generation, and keep their residuals. A newcomer's are zero, and what a rank that is lost kept is lost. Parameters of an
+      OuterSync stay each rank's own, and a newcomer begins with the start of the others;
     - other objects with state_dict() and load_state_dict(): optimisers, schedulers, gradient scalers, samplers;
     - plain values, to be read and set as attributes: None, bools, numbers, strings, tensors, and lists, tuples and dicts of
       these.
@@ -85,15 +88,19 @@ class State:
         return {name: getattr(self, name) for name in self._names if isinstance(getattr(self, name), kind)}
 
     def _syncs(self) -> Dict[str, Sync]:
-        return self._each((GradientSync, HookState))
+        return self._each(_SYNCS)
+
+    def _own(self) -> Set[int]:
+        """The ids of parameters that ranks do not have alike."""
+        return {id(parameter) for outer in self._each(OuterSync).values() for parameter in outer.owned()}
 
     def _stateful(self) -> Dict[str, Any]:
-        others = (torch.nn.Module, GradientSync, HookState)
+        others = (torch.nn.Module, *_SYNCS)
         every = {name: getattr(self, name) for name in self._names}
         return {n: each for n, each in every.items() if hasattr(each, "load_state_dict") and not isinstance(each, others)}
 
     def _plain(self) -> Dict[str, Any]:
-        objects = {**self._each((torch.nn.Module, GradientSync, HookState)), **self._stateful()}
+        objects = {**self._each((torch.nn.Module, *_SYNCS)), **self._stateful()}
         return {name: getattr(self, name) for name in self._names if name not in objects}
 
     # What a step that fails is undone by.
@@ -111,10 +118,16 @@ class State:
             "step": self.step,
             "plain": copy.deepcopy(self._plain()),
             "modules": {name: _clones(each, self._copies) for name, each in modules.items()},
-            "versions": {name: [p._version for p in each.parameters()] for name, each in modules.items()},
+            "versions": {name: self._versions(each) for name, each in modules.items()},
             "stateful": {name: self._state_of(each) for name, each in self._stateful().items()},
-            "syncs": {name: each.state_dict() for name, each in self._syncs().items()} if self._copies else {},
+            "syncs": {name: each.state_dict() for name, each in self._syncs().items() if not isinstance(each, OuterSync)}
+            if self._copies
+            else {},
         }
+
+    def _versions(self, module: torch.nn.Module) -> List[int]:
+        own = self._own()
+        return [parameter._version for parameter in module.parameters() if id(parameter) not in own]
 
     def _state_of(self, each: Any) -> Any:
         """Of an optimiser that is only changed by its step: its settings."""
@@ -129,7 +142,7 @@ class State:
         if saved is None:
             return
         for name, module in self._each(torch.nn.Module).items():
-            if not self._copies and [p._version for p in module.parameters()] != saved["versions"][name]:
+            if not self._copies and self._versions(module) != saved["versions"][name]:
                 raise Invalid(
                     f"State: parameters of {name} were changed after commit {saved['step']} by a step that failed; call "
                     "commit() directly after the optimiser's step, or use State(copies=True)"
@@ -166,9 +179,9 @@ class State:
             own = {
                 "step": self.step,
                 "plain": self._plain(),
-                "modules": {name: _tensors(each) for name, each in self._each(torch.nn.Module).items()},
+                "modules": {name: _tensors(each, self._own()) for name, each in self._each(torch.nn.Module).items()},
                 "stateful": {name: each.state_dict() for name, each in self._stateful().items()},
-                "syncs": {name: each.stats.steps for name, each in self._syncs().items()},
+                "syncs": {name: each.shared() for name, each in self._syncs().items()},
             }
         theirs = broadcast_object(own, job.generation.source, job=job)
         if own is None:
@@ -180,19 +193,21 @@ class State:
         if sorted(names) != sorted(self._names):
             raise Invalid(f"State has {', '.join(sorted(self._names))}; that of the others has {', '.join(sorted(names))}")
         for name, module in self._each(torch.nn.Module).items():
-            missing = sorted(set(_tensors(module)) - set(theirs["modules"][name]))
+            missing = sorted(set(_tensors(module, self._own())) - set(theirs["modules"][name]))
             if missing:
                 raise Invalid(f"State: {name}.{missing[0]} is missing on the other ranks")
             _fill(name, module, theirs["modules"][name])
         for name, each in self._stateful().items():
             each.load_state_dict(theirs["stateful"][name])
         for name, each in self._syncs().items():
-            each.at_step(theirs["syncs"][name])
+            each.take(theirs["syncs"][name])
         self._set(theirs["step"], theirs["plain"])
 
 
-def _tensors(module: torch.nn.Module) -> Dict[str, torch.Tensor]:
-    return {name: each.detach() for name, each in [*module.named_parameters(), *module.named_buffers()]}
+def _tensors(module: torch.nn.Module, without: Collection[int] = ()) -> Dict[str, torch.Tensor]:
+    """Parameters and buffers, but for the parameters with these ids."""
+    parameters = [(name, each) for name, each in module.named_parameters() if id(each) not in without]
+    return {name: each.detach() for name, each in [*parameters, *module.named_buffers()]}
 
 
 def _clones(module: torch.nn.Module, everything: bool) -> Dict[str, torch.Tensor]:

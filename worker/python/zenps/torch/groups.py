@@ -21,6 +21,7 @@ from .tables import Slot, based
 
 Used = Callable[[Slot], bool]
 _PART = 4096  # values; a smaller parameter is copied in less time than a part of its own takes
+_ALONE = 1 << 20  # bytes in host memory, from which on a copy takes longer than a collective of its own
 
 
 class Group:
@@ -63,6 +64,10 @@ class Group:
         """Gives the round up, on all ranks."""
         for request in self.requests:
             request.cancel()
+
+    def stop(self) -> None:
+        """cancel(), but what a residual has selected waits for a decision."""
+        self.cancel()
 
     def apply(self, used: Used, scale: float) -> None:
         """After wait(): sets `.grad` of each parameter that any rank used, to the sum times `scale`."""
@@ -297,6 +302,16 @@ class DenseGroup(Group):
 
 def _fills_rows(slot: Slot) -> bool:
     return slot.numel >= _PART and slot.numel % convert.LANE == 0
+
+
+def _is_large(slot: Slot) -> bool:
+    return bool(slot.parameter.device.type == "cpu" and slot.numel * slot.parameter.element_size() >= _ALONE)
+
+
+def apart(slots: List[Slot]) -> List[List[Slot]]:
+    """A bucket in parts for a process group: each large gradient in host memory alone, where it is, then the others."""
+    parts = [[slot] for slot in slots if _is_large(slot)] + [[slot for slot in slots if not _is_large(slot)]]
+    return [part for part in parts if part]
 
 
 def _dense(grad: torch.Tensor) -> torch.Tensor:

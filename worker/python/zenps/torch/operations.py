@@ -9,7 +9,7 @@ import os
 import weakref
 from collections import deque
 from datetime import timedelta
-from typing import Any, Deque, Iterator, List, Optional, Sequence
+from typing import Any, Callable, Deque, List, Optional, Sequence
 
 import torch
 
@@ -17,7 +17,7 @@ from .. import init
 from ..errors import Closed, Invalid, Unsupported, ZenpsError
 from ..job import Job
 from . import copies, jobs
-from .copies import Call, Part
+from .collective import Call, Compared, compared
 from .works import Completer, Work
 
 _NAME_MAX = 127  # bytes of a job's name
@@ -28,8 +28,9 @@ class Operations:
     """The operations of :class:`.backend.ZenpsBackend` and :class:`.torchft.ProcessGroupZenps`, by torch's names.
 
     Sums are those of zenps: in the order of ranks, the same bits on all of them. Ranks call operations in the same order,
-    with tensors of the same shape, dtype and layout; ShapeMismatch on all ranks where they do not. Arguments that zenps
-    does not take raise Invalid or Unsupported, a NotImplementedError, at once. All other errors are the Work's.
+    with as many tensors, of the same shape, dtype and layout; ShapeMismatch on all ranks where they do not. Arguments that
+    zenps does not take raise Invalid or Unsupported, a NotImplementedError, at once, and ShapeMismatch on the other ranks. All
+    other errors are the Work's.
     """
 
     _job: Optional[Job]
@@ -101,22 +102,22 @@ class Operations:
 
     # Operations in flight.
 
-    def _start(self, calls: Sequence[Call], value: Any) -> Work:
-        """Errors of the job are the Work's; those of the arguments are raised."""
+    def _start(self, what: str, plan: Callable[[Job], List[Call]], value: Any) -> Work:
+        """plan: checks the arguments, and gives a call for each tensor; the other ranks hear what it raises. Errors of the job
+        are the Work's."""
         job = self._current()
-        failed = functools.partial(_tell, weakref.ref(self), job)
-        parts: List[Part] = []
+        request: Optional[Compared] = None
         error: Optional[ZenpsError] = None
         try:
+            with job._collective.refusing():
+                calls = plan(job)
             self._sweep()
-            for at, call in enumerate(calls):
-                with job._collective.refusing(len(calls) - at):
-                    parts.append(call(job))
+            request = compared(job, calls, what)
         except (Invalid, Unsupported):
             raise
         except ZenpsError as failure:
             error = failure
-        work = Work(parts, value, failed, self._completer, error)
+        work = Work(request, value, functools.partial(_tell, weakref.ref(self), job), self._completer, error)
         self._flying.append(work)  # a request that is dropped is given up, and a Work may be
         return work
 
@@ -124,19 +125,11 @@ class Operations:
         while self._flying and self._flying[0].is_completed():
             self._kept.append(self._flying.popleft())
 
-    @contextlib.contextmanager
-    def _refusing(self, tensors: Sequence[Any]) -> Iterator[Job]:
-        """Around checks of an operation's arguments, which has a call for each tensor: the other ranks hear what they raise."""
-        job = self._current()
-        with job._collective.refusing(len(tensors)):
-            yield job
-
     # Sums.
 
     def allreduce(self, tensors: List[torch.Tensor], opts: Any = None) -> Work:
         """In place; of sparse tensors, which are coalesced then."""
-        op = _op(opts)
-        return self._start([functools.partial(copies.reduce, each, op) for each in tensors], tensors)
+        return self._start("allreduce", lambda job: [copies.reduce(each, _op(opts), job) for each in tensors], tensors)
 
     def allreduce_coalesced(self, tensors: List[torch.Tensor], opts: Any = None) -> Work:
         return self.allreduce(tensors, opts)
@@ -146,28 +139,35 @@ class Operations:
 
     def reduce(self, tensors: List[torch.Tensor], opts: Any) -> Work:
         """In place, on the root alone."""
-        with self._refusing(tensors):
-            root = self._root("reduce", opts)
-        return self._start([functools.partial(copies.reduce_to, root, each, _op(opts)) for each in tensors], tensors)
+
+        def plan(job: Job) -> List[Call]:
+            root = _root("reduce", opts, job)
+            return [copies.reduce_to(root, each, _op(opts), job) for each in tensors]
+
+        return self._start("reduce", plan, tensors)
 
     def reduce_scatter(self, output_tensors: List[torch.Tensor], input_tensors: List[List[torch.Tensor]], opts: Any = None) -> Work:
-        calls = []
-        with self._refusing(output_tensors) as job:
+        def plan(job: Job) -> List[Call]:
+            _check_count("reduce_scatter", output_tensors, input_tensors)
             _check_dense("reduce_scatter", [*output_tensors, *(each for inputs in input_tensors for each in inputs)])
+            calls = []
             for output, inputs in zip(output_tensors, input_tensors):
                 _check_parts("reduce_scatter: inputs", inputs, output, job.world)
                 own = torch.cat([each.detach().reshape(-1) for each in inputs])
-                calls.append(functools.partial(copies.reduce_scatter, output, own, _op(opts)))
-        return self._start(calls, output_tensors)
+                calls.append(copies.reduce_scatter(output, own, _op(opts), job))
+            return calls
+
+        return self._start("reduce_scatter", plan, output_tensors)
 
     def reduce_scatter_single_coalesced(self, outputs: List[torch.Tensor], inputs: List[torch.Tensor], opts: Any = None) -> Work:
-        calls = []
-        with self._refusing(outputs) as job:
+        def plan(job: Job) -> List[Call]:
+            _check_count("reduce_scatter", outputs, inputs)
             _check_dense("reduce_scatter", [*outputs, *inputs])
             for output, own in zip(outputs, inputs):
                 _check_whole("reduce_scatter: the input", own, output, job.world)
-                calls.append(functools.partial(copies.reduce_scatter, output, own.detach().reshape(-1), _op(opts)))
-        return self._start(calls, outputs)
+            return [copies.reduce_scatter(output, own.detach().reshape(-1), _op(opts), job) for output, own in zip(outputs, inputs)]
+
+        return self._start("reduce_scatter", plan, outputs)
 
     def reduce_scatter_single(self, output: torch.Tensor, own: torch.Tensor, opts: Any = None) -> Work:
         return self.reduce_scatter_single_coalesced([output], [own], opts)
@@ -175,68 +175,81 @@ class Operations:
     # Copies.
 
     def broadcast(self, tensor_list: List[torch.Tensor], opts: Any) -> Work:
-        with self._refusing(tensor_list) as job:
-            root = self._root("broadcast", opts)
+        def plan(job: Job) -> List[Call]:
+            root = _root("broadcast", opts, job)
             _check_dense("broadcast", tensor_list)
-        what = f"broadcast from rank {root}"
-        calls = [functools.partial(copies.copy, what, each if job.rank == root else None, [each]) for each in tensor_list]
-        return self._start(calls, tensor_list)
+            what = f"broadcast from rank {root}"
+            return [copies.copy(what, each if job.rank == root else None, [each], job) for each in tensor_list]
+
+        return self._start("broadcast", plan, tensor_list)
 
     def allgather(self, output_tensors: List[List[torch.Tensor]], input_tensor: List[torch.Tensor], opts: Any = None) -> Work:
-        calls = []
-        with self._refusing(input_tensor) as job:
+        def plan(job: Job) -> List[Call]:
+            _check_count("allgather", output_tensors, input_tensor)
             _check_dense("allgather", [*input_tensor, *(each for outputs in output_tensors for each in outputs)])
             for outputs, own in zip(output_tensors, input_tensor):
                 _check_parts("allgather: outputs", outputs, own, job.world)
-                calls.append(functools.partial(copies.copy, "allgather", own, outputs))
-        return self._start(calls, output_tensors)
+            return [copies.copy("allgather", own, outputs, job) for outputs, own in zip(output_tensors, input_tensor)]
+
+        return self._start("allgather", plan, output_tensors)
 
     def allgather_coalesced(self, output_lists: List[List[torch.Tensor]], input_list: List[torch.Tensor], opts: Any = None) -> Work:
         """output_lists: of each rank, a tensor for each input."""
-        work = self.allgather([list(each) for each in zip(*output_lists)], input_list)
+        work = self.allgather([[each[at] for each in output_lists if at < len(each)] for at in range(len(input_list))], input_list)
         work._value = output_lists
         return work
 
     def all_gather_single_coalesced(self, output_tensors: List[torch.Tensor], input_tensors: List[torch.Tensor],
                                     opts: Any = None) -> Work:  # fmt: skip
-        calls = []
-        with self._refusing(input_tensors) as job:
+        def plan(job: Job) -> List[Call]:
+            _check_count("allgather", output_tensors, input_tensors)
             _check_dense("allgather", [*output_tensors, *input_tensors])
             for output, own in zip(output_tensors, input_tensors):
                 _check_whole("allgather: the output", output, own, job.world)
-                calls.append(functools.partial(copies.gather, output, own))
-        return self._start(calls, output_tensors)
+            return [copies.gather(output, own, job) for output, own in zip(output_tensors, input_tensors)]
+
+        return self._start("allgather", plan, output_tensors)
 
     def all_gather_single(self, output: torch.Tensor, own: torch.Tensor, opts: Any = None) -> Work:
         return self.all_gather_single_coalesced([output], [own], opts)
 
     def gather(self, output_tensors: List[List[torch.Tensor]], input_tensors: List[torch.Tensor], opts: Any) -> Work:
         """An allgather, of which the root alone keeps the result."""
-        calls = []
-        with self._refusing(input_tensors) as job:
-            root = self._root("gather", opts)
+
+        def plan(job: Job) -> List[Call]:
+            root = _root("gather", opts, job)
+            if job.rank == root:
+                _check_count("gather", output_tensors, input_tensors)
             _check_dense("gather", input_tensors)
+            calls = []
             for i, own in enumerate(input_tensors):
                 outputs = output_tensors[i] if job.rank == root else [torch.empty_like(own) for _ in range(job.world)]
                 _check_parts("gather: outputs", outputs, own, job.world)
-                calls.append(functools.partial(copies.copy, f"gather to rank {root}", own, outputs))
-        return self._start(calls, output_tensors)
+                calls.append(copies.copy(f"gather to rank {root}", own, outputs, job))
+            return calls
+
+        return self._start("gather", plan, output_tensors)
 
     def scatter(self, output_tensors: List[torch.Tensor], input_tensors: List[List[torch.Tensor]], opts: Any) -> Work:
         """A broadcast of all parts, of which each rank keeps its own."""
-        calls = []
-        with self._refusing(output_tensors) as job:
-            root = self._root("scatter", opts)
+
+        def plan(job: Job) -> List[Call]:
+            root = _root("scatter", opts, job)
+            if job.rank == root:
+                _check_count("scatter", output_tensors, input_tensors)
             _check_dense("scatter", output_tensors)
+            calls = []
             for i, output in enumerate(output_tensors):
                 if job.rank == root:
                     _check_parts("scatter: inputs", input_tensors[i], output, job.world)
                 own = torch.stack([each.detach() for each in input_tensors[i]]) if job.rank == root else None
-                calls.append(functools.partial(copies.scatter, root, own, output))
-        return self._start(calls, output_tensors)
+                calls.append(copies.scatter(root, own, output, job))
+            return calls
+
+        return self._start("scatter", plan, output_tensors)
 
     def barrier(self, opts: Any = None) -> Work:
-        return self._start([copies.barrier], None)
+        return self._start("barrier", lambda _: [copies.barrier()], None)
 
     # Names that other versions of torch use.
 
@@ -245,11 +258,12 @@ class Operations:
     allgather_into_tensor_coalesced = all_gather_single_coalesced
     reduce_scatter_tensor_coalesced = reduce_scatter_single_coalesced
 
-    def _root(self, what: str, opts: Any) -> int:
-        root, world = int(opts.rootRank), self._current().world
-        if not 0 <= root < world:
-            raise Invalid(f"{what}: root {root}; must be 0 to {world - 1}")
-        return root
+
+def _root(what: str, opts: Any, job: Job) -> int:
+    root = int(opts.rootRank)
+    if not 0 <= root < job.world:
+        raise Invalid(f"{what}: root {root}; must be 0 to {job.world - 1}")
+    return root
 
 
 def _tell(group: "weakref.ref[Operations]", job: Job, error: ZenpsError) -> None:
@@ -261,6 +275,11 @@ def _tell(group: "weakref.ref[Operations]", job: Job, error: ZenpsError) -> None
 
 def _op(opts: Any) -> Any:
     return "sum" if opts is None else getattr(opts, "reduceOp", opts)
+
+
+def _check_count(what: str, outputs: Sequence[Any], inputs: Sequence[Any]) -> None:
+    if len(outputs) != len(inputs):
+        raise Invalid(f"{what}: {len(outputs)} outputs and {len(inputs)} inputs; one output for each input is wanted")
 
 
 def _check_dense(what: str, tensors: List[torch.Tensor]) -> None:
@@ -283,9 +302,13 @@ def _check_whole(what: str, whole: torch.Tensor, one: torch.Tensor, world: int) 
                       f"{str(one.dtype)[6:]} are wanted, one part for each rank")  # fmt: skip
 
 
-def _none(name: str, what: str, instead: str) -> Any:
+def _none(name: str, what: str, instead: str, is_heard: bool) -> Any:
+    """is_heard: all ranks call it, so the others hear of the refusal."""
+
     def refused(self: Operations, *_: Any, **__: Any) -> Any:
-        raise NotImplementedError(f"{type(self).__name__} has no {what}: use {instead}")
+        heard = self._job._collective.refusing() if is_heard and self._job is not None else contextlib.nullcontext()
+        with heard:
+            raise Unsupported(f"{type(self).__name__} has no {what}: use {instead}")
 
     refused.__name__ = name
     return refused
@@ -293,16 +316,17 @@ def _none(name: str, what: str, instead: str) -> Any:
 
 _GATHER = "allgather() where it is small, or a group of another backend"
 _BETWEEN_TWO = "broadcast() for what all are to have, or a group of another backend"
-for _name, _what, _instead in (
-    ("alltoall", "alltoall", _GATHER),
-    ("alltoall_base", "alltoall", _GATHER),
-    ("all_to_all_single", "alltoall", _GATHER),
-    ("send", "send", _BETWEEN_TWO),
-    ("recv", "recv", _BETWEEN_TWO),
-    ("recv_anysource", "recv", _BETWEEN_TWO),
-    ("monitored_barrier", "monitored_barrier", "barrier(), whose error names the missing ranks"),
-    ("gather_single", "gather_single", "gather()"),
-    ("start_coalescing", "coalescing of single calls on a device", "the coalesced forms"),
-    ("end_coalescing", "coalescing of single calls on a device", "the coalesced forms"),
+for _name, _what, _instead, _is_heard in (
+    ("alltoall", "alltoall", _GATHER, True),
+    ("alltoall_base", "alltoall", _GATHER, True),
+    ("all_to_all_single", "alltoall", _GATHER, True),
+    ("send", "send", _BETWEEN_TWO, False),
+    ("recv", "recv", _BETWEEN_TWO, False),
+    ("recv_anysource", "recv", _BETWEEN_TWO, False),
+    ("monitored_barrier", "monitored_barrier", "barrier(), whose error names the missing ranks", True),
+    ("gather_single", "gather_single", "gather()", True),
+    ("gather_into_tensor", "gather_into_tensor", "gather()", True),
+    ("_start_coalescing", "coalescing of single calls on a device", "the coalesced forms", True),
+    ("_end_coalescing", "coalescing of single calls on a device", "the coalesced forms", False),
 ):
-    setattr(Operations, _name, _none(_name, _what, _instead))
+    setattr(Operations, _name, _none(_name, _what, _instead, _is_heard))

@@ -20,7 +20,7 @@ from .checks import Checks, check_arguments, check_schemes, together
 from .compress import Compress, CompressedGroup, compression, load_all, save
 from .control import Control, SyncStats
 from .dense import choose, scheme_of
-from .groups import DenseGroup, Group, TableGroup, TorchGroup, open_all
+from .groups import DenseGroup, Group, TableGroup, TorchGroup, apart, open_all
 from .jobs import Ranks, current, generation, names, numbered
 from .tables import Slot, Tables, plan
 
@@ -112,7 +112,7 @@ class GradientSync:
         self._ordered: List[Group] = []  # those that start in this order on every rank
         for i, slots in enumerate(self._plan.buckets):
             if choice.over_torch:
-                self._ordered.append(TorchGroup(f"{name}/.dense.{i}", slots, choice, average))
+                self._ordered += [TorchGroup(f"{name}/.dense.{i}", part, choice, average) for part in apart(slots)]
                 continue
             small, large = (slots, []) if compress is None else compress.split(slots)
             if small:
@@ -432,9 +432,10 @@ class GradientSync:
         """Has optimisers wait for the sums at the beginning of step(), and checks that they go with `compress`, and step no
         parameter that no GradientSync sums; the latter in each step."""
         self._checks.check_optimizers(optimizers)
+        cut = {id(slot.parameter): slot.name for group in self._compressed() for slot in group.slots}
         for optimizer in optimizers:
             if self._compress is not None:
-                self._compress.check_optimizer(optimizer)
+                self._compress.check_optimizer(optimizer, cut)
             self._optimizers.append(optimizer)
             self._step_hooks.append(before_step(optimizer, self._before_step))
 
@@ -465,10 +466,14 @@ class GradientSync:
         loads rank 0's gathered state, and every other rank one of another rank, whose residuals are zero."""
         self.wait()
         load_all({n: each for group in self._compressed() for n, each in group.sparsifiers.items()}, state["compress"])
-        self.at_step(int(state["steps"]))
+        self.take(int(state["steps"]))
 
-    def at_step(self, steps: int) -> None:
-        """So many steps went before, as warm-ups see it."""
+    def shared(self) -> int:
+        """What all ranks of an elastic job have alike: the count of steps."""
+        return self._totals.steps
+
+    def take(self, steps: int) -> None:
+        """So many steps went before, as warm-ups see it: what another rank's shared() has."""
         self._totals.steps = steps
         for group in self._compressed():
             group.steps = steps

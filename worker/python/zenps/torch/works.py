@@ -5,14 +5,14 @@ from __future__ import annotations
 import queue
 import threading
 from datetime import timedelta
-from typing import Any, Callable, Optional, Sequence
+from typing import Any, Callable, Optional
 
 import torch
 from torch.distributed.distributed_c10d import Work as _TorchWork
 
 from ..errors import ZenpsError
 from .buckets import in_node
-from .copies import Part
+from .collective import Compared
 
 
 class Completer:
@@ -35,12 +35,12 @@ class Work(_TorchWork):  # type: ignore[misc]
     A future that a backward pass asks for, as DistributedDataParallel does, ends that pass with the Work's own error.
     """
 
-    def __init__(self, parts: Sequence[Part], value: Any, failed: Callable[[ZenpsError], None], completer: Completer,
+    def __init__(self, request: Optional[Compared], value: Any, failed: Callable[[ZenpsError], None], completer: Completer,
                  error: Optional[ZenpsError] = None) -> None:  # fmt: skip
-        """value: of its future. failed: is told the error."""
+        """request: None where it has failed at once, by `error`. value: of its future. failed: is told the error."""
         super().__init__()
         self._failed, self._completer = failed, completer
-        self._parts = list(parts)
+        self._request = request
         self._value = value
         self._error = error
         self._lock = threading.Lock()
@@ -55,13 +55,13 @@ class Work(_TorchWork):  # type: ignore[misc]
             if self._finished:
                 return
             try:
-                for request, finish in self._parts if error is None else []:
-                    finish(request.wait())
+                if error is None and self._request is not None:
+                    self._request.finish()
             except ZenpsError as failure:
                 error = failure
             if error is not None:
                 self._failed(error)
-            self._parts, self._error, self._finished = [], error, True
+            self._request, self._error, self._finished = None, error, True
             future = self._future
         if future is not None:
             self._resolve(future)
@@ -74,10 +74,8 @@ class Work(_TorchWork):  # type: ignore[misc]
 
     def complete(self, seconds: Optional[float] = None) -> None:
         """Returns when it is over, well or not. TimeoutError: it is still in flight."""
-        error: Optional[ZenpsError] = None
-        for request, _ in list(self._parts):
-            error = error or request.exception(seconds)
-        self._finish(error)
+        request = self._request
+        self._finish(None if request is None else request.exception(seconds))
 
     def wait(self, timeout: Optional[timedelta] = None) -> bool:
         self.complete(None if timeout is None or not timeout else timeout.total_seconds())
@@ -110,7 +108,8 @@ class Work(_TorchWork):  # type: ignore[misc]
             self.wait()
 
     def is_completed(self) -> bool:
-        if not self._finished and all(request.done() for request, _ in list(self._parts)):
+        request = self._request
+        if request is not None and request.done():
             self.complete()
         return self._finished
 

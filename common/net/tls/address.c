@@ -1,0 +1,108 @@
+/* The endpoint's address: where it listens, and its name. */
+#include <arpa/inet.h>
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "common/base/secret.h"
+#include "common/net/tls/impl.h"
+
+enum { BACKLOG = 1024 };
+
+socklen_t zps_tlsnet_address_len(const struct tlsnet_address *address) {
+  return address->at.sin6_family == AF_INET ? sizeof(struct sockaddr_in) : sizeof(struct sockaddr_in6);
+}
+
+static in_port_t *port_of(struct sockaddr_in6 *at) {
+  return &at->sin6_port; /* where a sockaddr_in has it, too */
+}
+
+const char *zps_tlsnet_address_text(const struct sockaddr_in6 *at, char *text, size_t size) {
+  char ip[INET6_ADDRSTRLEN] = "?";
+  struct sockaddr_in v4;
+  memcpy(&v4, at, sizeof v4);
+  const bool is_v4 = at->sin6_family == AF_INET;
+  inet_ntop(at->sin6_family, is_v4 ? (const void *)&v4.sin_addr : (const void *)&at->sin6_addr, ip, sizeof ip);
+  snprintf(text, size, is_v4 ? "%s:%u" : "[%s]:%u", ip, ntohs(at->sin6_port));
+  return text;
+}
+
+static zps_err_t bind_in_range(const struct zps_net_config *config, struct tlsnet *net, struct zps_error *error) {
+  struct tlsnet_address *const address = &net->address;
+  const unsigned n = config->port_low ? config->port_high - config->port_low + 1u : 1;
+  char text[80];
+  int err_number = 0;
+  for (unsigned i = 0; i < n; i++) {
+    *port_of(&address->at) = htons(config->port_low ? (uint16_t)(config->port_low + i) : 0);
+    if (bind(net->listen_fd, (const struct sockaddr *)&address->at, zps_tlsnet_address_len(address)) == 0)
+      return ZPS_OK;
+    err_number = errno;
+  }
+  return zps_fail_errno(error, ZPS_ERR_FABRIC, err_number,
+                        "cannot listen at %s, ports %u to %u (fabric.port_low, fabric.port_high)",
+                        zps_tlsnet_address_text(&address->at, text, sizeof text), config->port_low, config->port_high);
+}
+
+static zps_err_t make_name(uint8_t name[TLSNET_NAME_BYTES], struct zps_error *error) {
+  uint64_t words[2];
+  for (int i = 0; i < 2; i++) {
+    const zps_err_t err = zps_secret_make(&words[i]);
+    if (err) return zps_fail(error, err, "this kernel has no generator of keys");
+  }
+  memcpy(name, words, sizeof words);
+  return ZPS_OK;
+}
+
+static void info_fill(struct tlsnet *net) {
+  struct zps_net_info *const info = &net->base.info;
+  struct tlsnet_address shown = net->address;
+  shown.family = (uint8_t)shown.at.sin6_family;
+  if (net->dials) shown.at.sin6_family = 0; /* nobody is to be checked for naming it: only ranks dial it */
+  memcpy(info->addr, &shown, sizeof shown);
+  info->addr_len = sizeof shown;
+  snprintf(info->provider, sizeof info->provider, "tls");
+  snprintf(info->protocol, sizeof info->protocol, "TLS 1.3 over TCP");
+  snprintf(info->addr_format, sizeof info->addr_format, "FI_SOCKADDR and name");
+  zps_tlsnet_address_text(&net->address.at, info->address, sizeof info->address);
+  info->max_read = 1u << 30;
+  info->registers_free = info->ends_reads = true;
+}
+
+zps_err_t zps_tlsnet_listen(struct tlsnet *net, const struct zps_net_config *config, struct zps_error *error) {
+  struct epoll_event event = {.events = EPOLLIN, .data.ptr = &net->listen_fd};
+  socklen_t len = sizeof net->address.at;
+  const int one = 1;
+  zps_err_t err = zps_net_ofi_host(config, &net->address.at, &net->base.info, error);
+  if (!err) err = make_name(net->address.name, error);
+  if (err) return err;
+  net->listen_fd = socket(net->address.at.sin6_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+  if (net->listen_fd < 0) return zps_fail_errno(error, ZPS_ERR_IO, errno, "cannot create a socket");
+  setsockopt(net->listen_fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one);
+  err = bind_in_range(config, net, error);
+  if (err) return err;
+  if (listen(net->listen_fd, BACKLOG) != 0 ||
+      getsockname(net->listen_fd, (struct sockaddr *)&net->address.at, &len) != 0 ||
+      epoll_ctl(net->epoll_fd, EPOLL_CTL_ADD, net->listen_fd, &event) != 0)
+    return zps_fail_errno(error, ZPS_ERR_IO, errno, "cannot listen");
+  zps_forked_close_socket(&net->listen_forked, net->listen_fd);
+  info_fill(net);
+  return ZPS_OK;
+}
+
+zps_err_t zps_tlsnet_address_read(const void *bytes, size_t len, struct tlsnet_address *address_p, bool *dials_p,
+                                  struct zps_error *error) {
+  if (len == sizeof *address_p) {
+    memcpy(address_p, bytes, len);
+    *dials_p = address_p->at.sin6_family == 0;
+    if (*dials_p) address_p->at.sin6_family = address_p->family;
+  }
+  if (len == sizeof *address_p && (address_p->at.sin6_family == AF_INET || address_p->at.sin6_family == AF_INET6))
+    return ZPS_OK;
+  return zps_fail(error, ZPS_ERR_INVALID,
+                  "a peer's fabric address has %zu bytes and is none of provider tls, which has %zu: do both use the "
+                  "same provider?",
+                  len, sizeof *address_p);
+}

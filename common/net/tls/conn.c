@@ -1,0 +1,315 @@
+/* Connections: from the first byte to the last. */
+#include <errno.h>
+#include <netinet/tcp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "common/net/tls/impl.h"
+
+#define ZPS_LOG_COMPONENT "net"
+#include "common/base/log.h"
+
+enum { ACCEPTS_PER_TURN = 16, NO_DESCRIPTORS_MS = 100, KEEPALIVE_PROBES = 3 };
+
+void zps_tlsnet_conn_ready(struct tlsnet_conn *conn) {
+  if (conn->is_ready || conn->state == TLSNET_ENDED) return;
+  conn->is_ready = true;
+  TAILQ_INSERT_TAIL(&conn->net->ready, conn, ready_link);
+}
+
+void zps_tlsnet_conn_dirty(struct tlsnet_conn *conn) {
+  if (conn->is_dirty || conn->state != TLSNET_OPEN || conn->is_full) return;
+  conn->is_dirty = true;
+  TAILQ_INSERT_TAIL(&conn->net->dirty, conn, dirty_link);
+}
+
+/* An idle connection carries an empty packet now and then, and ends when the other host does not answer. */
+static void set_options(const struct tlsnet *net, int fd) {
+  const int one = 1, probes = KEEPALIVE_PROBES, idle_s = (int)net->keepalive_s;
+  const unsigned silent_ms = (unsigned)(net->connect_timeout_ns / ZPS_NS_PER_MS);
+  setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
+  setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &silent_ms, sizeof silent_ms);
+  if (idle_s == 0) return;
+  setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &one, sizeof one);
+  setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &idle_s, sizeof idle_s);
+  setsockopt(fd, IPPROTO_TCP, TCP_KEEPINTVL, &idle_s, sizeof idle_s);
+  setsockopt(fd, IPPROTO_TCP, TCP_KEEPCNT, &probes, sizeof probes);
+}
+
+static bool watch(struct tlsnet_conn *conn, int how, bool for_room) {
+  struct epoll_event event = {.events = EPOLLIN | (for_room ? EPOLLOUT : 0), .data.ptr = conn};
+  return epoll_ctl(conn->net->epoll_fd, how, conn->fd, &event) == 0;
+}
+
+void zps_tlsnet_conn_full(struct tlsnet_conn *conn, bool is_full) {
+  conn->is_full = is_full;
+  watch(conn, EPOLL_CTL_MOD, is_full);
+  if (is_full)
+    zps_tlsnet_deadline_set(conn->net, &conn->deadline_ns, zps_clock_ns() + conn->net->connect_timeout_ns);
+  else
+    zps_tlsnet_conn_dirty(conn);
+}
+
+/* Takes the socket over, in any case. NULL: no memory. */
+static struct tlsnet_conn *conn_new(struct tlsnet *net, int fd, bool is_dialled, const struct sockaddr_in6 *at) {
+  struct tlsnet_conn *const conn = calloc(1, sizeof *conn);
+  struct tlsnet_in *const in = malloc(sizeof *in + net->base.info.max_msg + TLSNET_HELLO_BYTES);
+  if (conn && in) {
+    in->got = 0;
+    in->has_head = false;
+    *conn = (struct tlsnet_conn){.net = net, .fd = fd, .is_dialled = is_dialled, .in = in, .deadline_ns = ZPS_NEVER};
+    conn->state = is_dialled ? TLSNET_CONNECTING : TLSNET_SHAKING;
+    LIST_INIT(&conn->peers);
+    zps_tlsnet_address_text(at, conn->text, sizeof conn->text);
+    set_options(net, fd);
+    if (watch(conn, EPOLL_CTL_ADD, is_dialled)) {
+      zps_forked_close_socket(&conn->forked, fd);
+      LIST_INSERT_HEAD(&net->conns, conn, all_link);
+      zps_tlsnet_deadline_set(net, &conn->deadline_ns, zps_clock_ns() + net->connect_timeout_ns);
+      return conn;
+    }
+  }
+  close(fd);
+  free(in);
+  free(conn);
+  return NULL;
+}
+
+/* ---- its end ---- */
+
+/* Bytes that nobody has read would have the kernel throw away what is on its way to the other end. */
+static void close_socket(struct tlsnet_conn *conn) {
+  char rest[4096];
+  epoll_ctl(conn->net->epoll_fd, EPOLL_CTL_DEL, conn->fd, NULL);
+  shutdown(conn->fd, SHUT_WR);
+  for (int i = 0; i < 16 && recv(conn->fd, rest, sizeof rest, MSG_DONTWAIT) > 0; i++) continue;
+  zps_forked_forget(&conn->forked);
+  close(conn->fd);
+  conn->fd = -1;
+}
+
+static bool is_stranger(const struct tlsnet_conn *conn) {
+  return !conn->is_dialled && !conn->is_named;
+}
+
+void zps_tlsnet_conn_end(struct tlsnet_conn *conn, zps_err_t code, const char *fmt, ...) {
+  struct tlsnet *const net = conn->net;
+  char text[400];
+  va_list args;
+  if (conn->state == TLSNET_ENDED) return;
+  va_start(args, fmt);
+  vsnprintf(text, sizeof text, fmt, args);
+  va_end(args);
+  if (is_stranger(conn)) net->n_strangers--;
+  if (is_stranger(conn) && (code == ZPS_ERR_REFUSED || code == ZPS_ERR_PROTOCOL || code == ZPS_ERR_VERSION))
+    zps_log_warn_of_strangers("%s: %.300s", conn->text, text);
+  else
+    zps_log_debug("the connection with %s ends: %.300s", conn->text, text);
+  conn->state = TLSNET_ENDED;
+  if (conn->is_ready) TAILQ_REMOVE(&net->ready, conn, ready_link);
+  if (conn->is_dirty) TAILQ_REMOVE(&net->dirty, conn, dirty_link);
+  LIST_REMOVE(conn, all_link);
+  LIST_INSERT_HEAD(&net->ended, conn, all_link);
+  while (!LIST_EMPTY(&conn->peers)) zps_tlsnet_peer_fail(LIST_FIRST(&conn->peers), code, text);
+  close_socket(conn);
+}
+
+void zps_tlsnet_conns_free(struct tlsnet *net) {
+  struct tlsnet_conn *conn;
+  while ((conn = LIST_FIRST(&net->ended)) != NULL) {
+    LIST_REMOVE(conn, all_link);
+    zps_tls_session_destroy(conn->session);
+    free(conn->in);
+    free(conn);
+  }
+}
+
+/* ---- its beginning ---- */
+
+void zps_tlsnet_conn_attach(struct tlsnet_conn *conn, struct tlsnet_peer *peer) {
+  peer->conn = conn;
+  peer->deadline_ns = ZPS_NEVER;
+  LIST_INSERT_HEAD(&conn->peers, peer, conn_link);
+  zps_tlsnet_conn_dirty(conn);
+}
+
+void zps_tlsnet_dial(struct tlsnet_peer *peer) {
+  struct tlsnet *const net = tlsnet_of(peer->base.net);
+  const struct sockaddr_in6 *const at = &peer->address.at;
+  const int fd = socket(at->sin6_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+  if (fd < 0) {
+    zps_tlsnet_peer_fail(peer, ZPS_ERR_CONNECT, strerror(errno));
+    return;
+  }
+  struct tlsnet_conn *const conn = conn_new(net, fd, true, at);
+  if (!conn) {
+    zps_tlsnet_peer_fail(peer, ZPS_ERR_NOMEM, "no memory for a connection");
+    return;
+  }
+  zps_tlsnet_conn_attach(conn, peer);
+  if (connect(fd, (const struct sockaddr *)at, zps_tlsnet_address_len(&peer->address)) != 0 && errno != EINPROGRESS)
+    zps_tlsnet_conn_end(conn, ZPS_ERR_CONNECT, "cannot connect: %s", strerror(errno));
+}
+
+/* Of those that have not said who they are, the one that has been there longest goes. */
+static void make_room(struct tlsnet *net) {
+  struct tlsnet_conn *conn, *oldest = NULL;
+  if (net->n_strangers < TLSNET_STRANGERS_MAX) return;
+  LIST_FOREACH(conn, &net->conns, all_link) {
+    if (is_stranger(conn)) oldest = conn;
+  }
+  if (oldest) zps_tlsnet_conn_end(oldest, ZPS_ERR_CLOSED, "others have come that have not said who they are, either");
+}
+
+void zps_tlsnet_accept(struct tlsnet *net) {
+  for (int i = 0; i < ACCEPTS_PER_TURN; i++) {
+    struct sockaddr_in6 at = {0};
+    socklen_t len = sizeof at;
+    const int fd = accept4(net->listen_fd, (struct sockaddr *)&at, &len, SOCK_NONBLOCK | SOCK_CLOEXEC);
+    if (fd < 0 && (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM)) {
+      zps_log_warn_limited("cannot accept a connection at %s: %s", net->base.info.address, strerror(errno));
+      struct epoll_event none = {.data.ptr = &net->listen_fd};
+      epoll_ctl(net->epoll_fd, EPOLL_CTL_MOD, net->listen_fd, &none);
+      zps_tlsnet_deadline_set(net, &net->accept_at_ns, zps_clock_ns() + NO_DESCRIPTORS_MS * ZPS_NS_PER_MS);
+    }
+    if (fd < 0) return;
+    make_room(net);
+    struct tlsnet_conn *const conn = conn_new(net, fd, false, &at);
+    if (!conn) return;
+    net->n_strangers++;
+    struct zps_error error;
+    if (zps_tls_socket_create(net->tls, fd, true, ZPS_TLS_WORKER, &conn->session, &error) != ZPS_OK)
+      zps_tlsnet_conn_end(conn, error.code, "%s", error.text);
+  }
+}
+
+/* The TCP connection is there, or cannot be had. */
+static void connected(struct tlsnet_conn *conn) {
+  int err_number = 0;
+  socklen_t len = sizeof err_number;
+  struct zps_error error;
+  getsockopt(conn->fd, SOL_SOCKET, SO_ERROR, &err_number, &len);
+  if (err_number != 0) {
+    zps_tlsnet_conn_end(conn, ZPS_ERR_CONNECT, "cannot connect: %s", strerror(err_number));
+    return;
+  }
+  const struct tlsnet_peer *const peer = LIST_FIRST(&conn->peers);
+  conn->state = TLSNET_SHAKING;
+  if (zps_tls_socket_create(conn->net->tls, conn->fd, false, peer->is_rank ? ZPS_TLS_WORKER : ZPS_TLS_SERVER,
+                            &conn->session, &error) != ZPS_OK)
+    zps_tlsnet_conn_end(conn, error.code, "%s", error.text);
+}
+
+/* A connection of others stays one of a stranger until its name is there, and has to hurry until then. */
+static void opened(struct tlsnet_conn *conn) {
+  conn->state = TLSNET_OPEN;
+  watch(conn, EPOLL_CTL_MOD, false);
+  zps_tlsnet_conn_ready(conn);
+  if (!conn->is_dialled) return;
+  const struct tlsnet_peer *const peer = LIST_FIRST(&conn->peers);
+  struct tlsnet_hello hello = {.slot = peer->slot};
+  memcpy(hello.name, conn->net->address.name, sizeof hello.name);
+  memcpy(hello.to, peer->address.name, sizeof hello.to);
+  zps_tlsnet_head_write(TLSNET_HELLO, TLSNET_HELLO_BYTES, conn->out);
+  zps_tlsnet_hello_write(&hello, conn->out + TLSNET_HEAD_BYTES);
+  conn->out_len = TLSNET_HEAD_BYTES + TLSNET_HELLO_BYTES;
+  conn->deadline_ns = ZPS_NEVER;
+  zps_tlsnet_conn_dirty(conn);
+}
+
+void zps_tlsnet_conn_step(struct tlsnet_conn *conn) {
+  struct zps_error error;
+  bool is_set = false;
+  if (conn->state == TLSNET_CONNECTING) connected(conn);
+  if (conn->state != TLSNET_SHAKING) return;
+  if (zps_tls_socket_shake(conn->session, &is_set, &error) != ZPS_OK)
+    zps_tlsnet_conn_end(conn, error.code, "%s", error.text);
+  else if (is_set)
+    opened(conn);
+  else
+    watch(conn, EPOLL_CTL_MOD, zps_tls_socket_is_full(conn->session));
+}
+
+/* One that the same end has made before in the same place is no longer in use there, even if this end has not seen its
+ * end. */
+static void end_replaced(const struct tlsnet_conn *by) {
+  struct tlsnet_conn *conn, *next;
+  for (conn = LIST_FIRST(&by->net->conns); conn; conn = next) {
+    next = LIST_NEXT(conn, all_link);
+    if (conn != by && conn->is_named && conn->hello.slot == by->hello.slot &&
+        memcmp(conn->hello.name, by->hello.name, TLSNET_NAME_BYTES) == 0)
+      zps_tlsnet_conn_end(conn, ZPS_ERR_PEER_LOST, "the peer has connected anew");
+  }
+}
+
+void zps_tlsnet_conn_name(struct tlsnet_conn *conn, const struct tlsnet_hello *hello) {
+  struct tlsnet *const net = conn->net;
+  struct tlsnet_peer *peer;
+  if (memcmp(hello->to, net->address.name, TLSNET_NAME_BYTES) != 0) {
+    zps_tlsnet_conn_end(conn, ZPS_ERR_CLOSED, "it is for an endpoint that was here before");
+    return;
+  }
+  net->n_strangers--;
+  conn->is_named = true;
+  conn->hello = *hello;
+  conn->deadline_ns = ZPS_NEVER;
+  end_replaced(conn);
+  LIST_FOREACH(peer, &net->peers, all_link) {
+    if (!peer->dials && !peer->conn && peer->state == TLSNET_PEER_LIVE &&
+        memcmp(peer->address.name, hello->name, TLSNET_NAME_BYTES) == 0)
+      zps_tlsnet_conn_attach(conn, peer);
+  }
+}
+
+/* ---- what is late ---- */
+
+void zps_tlsnet_deadline_set(struct tlsnet *net, uint64_t *deadline_p, uint64_t deadline_ns) {
+  *deadline_p = deadline_ns;
+  if (deadline_ns < net->next_deadline_ns) net->next_deadline_ns = deadline_ns;
+}
+
+static void end_late(struct tlsnet_conn *conn) {
+  const unsigned long long ms = conn->net->connect_timeout_ns / ZPS_NS_PER_MS;
+  if (conn->state == TLSNET_OPEN && !is_stranger(conn))
+    zps_tlsnet_conn_end(conn, ZPS_ERR_CONNECT, "does not take messages for %llu ms", ms);
+  else if (conn->state == TLSNET_CONNECTING)
+    zps_tlsnet_conn_end(conn, ZPS_ERR_CONNECT, "does not answer for %llu ms", ms);
+  else
+    zps_tlsnet_conn_end(conn, ZPS_ERR_CONNECT, "has not said who it is for %llu ms", ms);
+}
+
+void zps_tlsnet_deadlines(struct tlsnet *net, uint64_t now_ns) {
+  struct tlsnet_conn *conn, *next;
+  struct tlsnet_peer *peer;
+  char text[120];
+  uint64_t next_ns = ZPS_NEVER;
+  if (now_ns < net->next_deadline_ns) return;
+  for (conn = LIST_FIRST(&net->conns); conn; conn = next) {
+    next = LIST_NEXT(conn, all_link);
+    if (now_ns >= conn->deadline_ns)
+      end_late(conn);
+    else if (conn->deadline_ns < next_ns)
+      next_ns = conn->deadline_ns;
+  }
+  snprintf(text, sizeof text, "has not connected to this end for %llu ms: ranks connect, and not servers",
+           (unsigned long long)(net->connect_timeout_ns / ZPS_NS_PER_MS));
+  LIST_FOREACH(peer, &net->peers, all_link) {
+    if (now_ns >= peer->deadline_ns)
+      zps_tlsnet_peer_fail(peer, ZPS_ERR_CONNECT, text);
+    else if (peer->deadline_ns < next_ns)
+      next_ns = peer->deadline_ns;
+  }
+  if (now_ns >= net->accept_at_ns && net->listen_fd >= 0) {
+    struct epoll_event event = {.events = EPOLLIN, .data.ptr = &net->listen_fd};
+    epoll_ctl(net->epoll_fd, EPOLL_CTL_MOD, net->listen_fd, &event);
+    net->accept_at_ns = ZPS_NEVER;
+  } else if (net->accept_at_ns < next_ns) {
+    next_ns = net->accept_at_ns;
+  }
+  net->next_deadline_ns = next_ns;
+}

@@ -1,0 +1,88 @@
+#include "common/net/tls/frame.h"
+
+#include <endian.h>
+#include <string.h>
+
+static void put32(uint8_t *bytes, uint32_t value) {
+  value = htole32(value);
+  memcpy(bytes, &value, sizeof value);
+}
+
+static uint32_t get32(const uint8_t *bytes) {
+  uint32_t value;
+  memcpy(&value, bytes, sizeof value);
+  return le32toh(value);
+}
+
+static void put64(uint8_t *bytes, uint64_t value) {
+  value = htole64(value);
+  memcpy(bytes, &value, sizeof value);
+}
+
+static uint64_t get64(const uint8_t *bytes) {
+  uint64_t value;
+  memcpy(&value, bytes, sizeof value);
+  return le64toh(value);
+}
+
+void zps_tlsnet_head_write(enum tlsnet_frame_type type, size_t len, uint8_t *bytes) {
+  put32(bytes, type);
+  put32(bytes + 4, (uint32_t)len);
+}
+
+zps_err_t zps_tlsnet_head_read(const uint8_t *bytes, size_t max_msg, struct tlsnet_head *head_p,
+                               struct zps_error *error) {
+  const uint32_t type = get32(bytes), len = get32(bytes + 4);
+  uint32_t least = 0, most = 0;
+  switch (type) {
+    case TLSNET_HELLO:
+      least = most = TLSNET_HELLO_BYTES;
+      break;
+    case TLSNET_MESSAGE:
+      most = (uint32_t)max_msg;
+      break;
+    case TLSNET_READ:
+      least = most = TLSNET_READ_BYTES;
+      break;
+    case TLSNET_DATA:
+      least = 1, most = UINT32_MAX; /* the READ says how many */
+      break;
+    case TLSNET_REFUSED:
+      break;
+    default:
+      return zps_fail(error, ZPS_ERR_PROTOCOL, "sends a frame of type %u: types are 1 to %u", type, TLSNET_REFUSED);
+  }
+  if (len < least || len > most)
+    return zps_fail(error, ZPS_ERR_PROTOCOL, "sends a frame of type %u with %u bytes: it must have %u to %u", type, len,
+                    least, most);
+  *head_p = (struct tlsnet_head){.type = (uint8_t)type, .len = len};
+  return ZPS_OK;
+}
+
+void zps_tlsnet_hello_write(const struct tlsnet_hello *hello, uint8_t *bytes) {
+  put32(bytes, TLSNET_VERSION);
+  put32(bytes + 4, hello->slot);
+  memcpy(bytes + 8, hello->name, TLSNET_NAME_BYTES);
+  memcpy(bytes + 8 + TLSNET_NAME_BYTES, hello->to, TLSNET_NAME_BYTES);
+}
+
+zps_err_t zps_tlsnet_hello_read(const uint8_t *bytes, struct tlsnet_hello *hello_p, struct zps_error *error) {
+  const uint32_t version = get32(bytes);
+  if (version != TLSNET_VERSION)
+    return zps_fail(error, ZPS_ERR_VERSION, "speaks version %u of the encrypted fabric, and this end version %u",
+                    version, TLSNET_VERSION);
+  hello_p->slot = get32(bytes + 4);
+  memcpy(hello_p->name, bytes + 8, TLSNET_NAME_BYTES);
+  memcpy(hello_p->to, bytes + 8 + TLSNET_NAME_BYTES, TLSNET_NAME_BYTES);
+  return ZPS_OK;
+}
+
+void zps_tlsnet_ask_write(const struct tlsnet_ask *ask, uint8_t *bytes) {
+  put64(bytes, ask->key);
+  put64(bytes + 8, ask->at);
+  put32(bytes + 16, ask->len);
+}
+
+struct tlsnet_ask zps_tlsnet_ask_read(const uint8_t *bytes) {
+  return (struct tlsnet_ask){.key = get64(bytes), .at = get64(bytes + 8), .len = get32(bytes + 16)};
+}

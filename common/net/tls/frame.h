@@ -1,0 +1,54 @@
+/*
+ * The frames of the encrypted fabric (proto/PROTOCOL.md, "The encrypted fabric"). Pure.
+ *
+ * A frame is a head of 8 bytes and a body. Numbers are little-endian.
+ */
+#ifndef ZPS_NET_TLS_FRAME_H
+#define ZPS_NET_TLS_FRAME_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "common/base/err.h"
+
+#define TLSNET_VERSION 1u
+#define TLSNET_NAME_BYTES 16u
+#define TLSNET_HEAD_BYTES 8u
+#define TLSNET_HELLO_BYTES 40u /* bodies */
+#define TLSNET_READ_BYTES 20u
+
+enum tlsnet_frame_type {
+  TLSNET_HELLO = 1, /* first frame of the end that dialled */
+  TLSNET_MESSAGE,
+  TLSNET_READ,    /* asks for bytes of registered memory */
+  TLSNET_DATA,    /* some of the bytes that the oldest unanswered READ asked for */
+  TLSNET_REFUSED, /* there is no such memory: the answer to the oldest unanswered READ */
+};
+
+struct tlsnet_head {
+  uint8_t type;
+  uint32_t len; /* of the body */
+};
+
+struct tlsnet_hello {
+  uint32_t slot; /* Of several connections between the same two ends; this one replaces an earlier one of its number. */
+  uint8_t name[TLSNET_NAME_BYTES], to[TLSNET_NAME_BYTES]; /* of the two endpoints, from their addresses */
+};
+
+struct tlsnet_ask {
+  uint64_t key, at; /* the memory, and the first byte in it */
+  uint32_t len;
+};
+
+void zps_tlsnet_head_write(enum tlsnet_frame_type type, size_t len, uint8_t *bytes);
+/* ZPS_ERR_PROTOCOL: no frame begins so. `max_msg`: bytes of the largest message. */
+zps_err_t zps_tlsnet_head_read(const uint8_t *bytes, size_t max_msg, struct tlsnet_head *head_p,
+                               struct zps_error *error) ZPS_MUSTCHECK;
+void zps_tlsnet_hello_write(const struct tlsnet_hello *hello, uint8_t *bytes);
+/* ZPS_ERR_VERSION. */
+zps_err_t zps_tlsnet_hello_read(const uint8_t *bytes, struct tlsnet_hello *hello_p,
+                                struct zps_error *error) ZPS_MUSTCHECK;
+void zps_tlsnet_ask_write(const struct tlsnet_ask *ask, uint8_t *bytes);
+struct tlsnet_ask zps_tlsnet_ask_read(const uint8_t *bytes);
+
+#endif

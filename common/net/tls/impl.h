@@ -1,0 +1,226 @@
+/* Shared by the files of the encrypted fabric. Everything runs on the progress thread, but for `wake_fd`. */
+#ifndef ZPS_NET_TLS_IMPL_H
+#define ZPS_NET_TLS_IMPL_H
+
+#include <netinet/in.h>
+#include <stdatomic.h>
+#include <sys/queue.h>
+
+#include "common/base/clock.h"
+#include "common/base/forked.h"
+#include "common/net/backend.h"
+#include "common/net/tls/frame.h"
+#include "common/tls/tls.h"
+
+#define TLSNET_OUT_MAX 16384u     /* bytes handed to TLS at a time: one record */
+#define TLSNET_READS_MAX 256u     /* reads that one end asks for over a connection before it has the first answer */
+#define TLSNET_STRANGERS_MAX 256u /* connections of others that have not said who they are */
+
+struct tlsnet;
+struct tlsnet_peer;
+
+/* How others find an endpoint, as it travels: all bytes count. */
+struct tlsnet_address {
+  struct sockaddr_in6
+      at; /* where it listens, also an IPv4 address; family 0: it dials servers, and only ranks dial it */
+  uint8_t name[TLSNET_NAME_BYTES]; /* a random number, by which its connections are known */
+  uint8_t family, unused[3];       /* of `at`, where that says 0 */
+};
+
+/* A message that waits for room. */
+struct tlsnet_message {
+  STAILQ_ENTRY(tlsnet_message) link;
+  size_t len;
+  uint8_t data[];
+};
+
+enum tlsnet_read_state { TLSNET_READ_QUEUED = 1, TLSNET_READ_ASKED, TLSNET_READ_LOST, TLSNET_READ_CLOSED };
+
+struct tlsnet_read_list {
+  struct zps_net_read *first, *last;
+};
+
+/* A read that was asked for: answers come in the order of the questions. */
+struct tlsnet_asked {
+  struct zps_net_read *read; /* NULL: it was given up, and its bytes are dropped */
+  uint32_t len, got;
+};
+
+/* A frame of the other end, as far as it has come. */
+struct tlsnet_in {
+  size_t got; /* of the head, then of the body */
+  bool has_head;
+  struct tlsnet_head head;
+  uint8_t head_bytes[TLSNET_HEAD_BYTES];
+  uint8_t body[]; /* of the largest message */
+};
+
+enum tlsnet_conn_state { TLSNET_CONNECTING, TLSNET_SHAKING, TLSNET_OPEN, TLSNET_ENDED };
+
+struct tlsnet_conn {
+  struct tlsnet *net;
+  LIST_ENTRY(tlsnet_conn) all_link; /* In `conns`, then in `ended`. */
+  TAILQ_ENTRY(tlsnet_conn) ready_link, dirty_link;
+  LIST_HEAD(, tlsnet_peer) peers; /* The users. */
+  enum tlsnet_conn_state state;
+  int fd;
+  bool is_dialled; /* by this end */
+  bool is_named;   /* the end that dialled has said who it is */
+  bool is_ready;   /* there may be more to take than the last turn took */
+  bool is_dirty;   /* there may be something to put */
+  bool is_full;    /* the socket takes no more for now */
+  struct zps_forked forked;
+  struct zps_tls_session *session;
+  struct tlsnet_hello hello; /* of the end that dialled, where `is_named` */
+  uint64_t deadline_ns;      /* to be open, or to have room again; ZPS_NEVER: none */
+  char text[80];             /* the other end, for people */
+  struct tlsnet_in *in;
+  size_t out_len, out_sent;
+  struct {
+    struct tlsnet_asked ring[TLSNET_READS_MAX];
+    unsigned first, n;
+  } asked;
+  struct {
+    struct tlsnet_ask ring[TLSNET_READS_MAX];
+    unsigned first, n;
+  } served; /* reads that the other end asks for */
+  uint8_t out[TLSNET_OUT_MAX + TLSNET_HEAD_BYTES];
+};
+
+enum tlsnet_peer_state { TLSNET_PEER_LIVE, TLSNET_PEER_FAILED };
+
+struct tlsnet_peer {
+  struct zps_net_peer base;
+  struct tlsnet_address address;
+  char text[80];
+  enum tlsnet_peer_state state;
+  bool dials;   /* this end makes the connections */
+  bool is_rank; /* it makes connections to servers, and only other ranks connect to it */
+  bool in_errors;
+  uint32_t slot;            /* tells its connections from those of other peers at the same address */
+  struct tlsnet_conn *conn; /* NULL: none yet */
+  LIST_ENTRY(tlsnet_peer) all_link, conn_link;
+  TAILQ_ENTRY(tlsnet_peer) error_link;
+  STAILQ_HEAD(, tlsnet_message) sends; /* waiting for room, in order */
+  unsigned n_sends, n_out;             /* how many of them; messages in the connection's `out` */
+  struct tlsnet_read_list reads;       /* waiting to be asked for */
+  uint64_t deadline_ns;                /* to have a connection */
+  zps_err_t error;
+  char error_text[240];
+};
+
+struct tlsnet_region {
+  LIST_ENTRY(tlsnet_region) link;
+  const uint8_t *base;
+  size_t len;
+  uint64_t key;
+};
+
+TAILQ_HEAD(tlsnet_conn_queue, tlsnet_conn);
+enum { TLSNET_BUCKETS = 1024 };
+
+struct tlsnet {
+  struct zps_net base;
+  struct zps_tls *tls;
+  struct tlsnet_address address;
+  bool dials;
+  uint64_t connect_timeout_ns, spin_ns;
+  unsigned keepalive_s;
+  int epoll_fd, wake_fd, listen_fd;
+  struct zps_forked listen_forked;
+  _Atomic bool woken;
+  bool shut, closing;
+  bool pushed_back; /* the owner should try to send again */
+  uint32_t next_slot;
+  long n_reserved;
+  uint64_t next_deadline_ns;
+  uint64_t accept_at_ns; /* when descriptors may be there again; ZPS_NEVER: they are */
+  unsigned n_strangers;
+  LIST_HEAD(, tlsnet_conn) conns, ended; /* `ended`: to be freed when no callback is under way */
+  struct tlsnet_conn_queue ready, dirty;
+  LIST_HEAD(, tlsnet_peer) peers;
+  TAILQ_HEAD(, tlsnet_peer) errors;
+  struct tlsnet_read_list failed; /* called back by the next progress */
+  LIST_HEAD(, tlsnet_region) regions[TLSNET_BUCKETS];
+};
+
+static inline struct tlsnet *tlsnet_of(struct zps_net *net) {
+  return (struct tlsnet *)net;
+}
+static inline struct tlsnet_peer *tlsnet_peer_of(struct zps_net_peer *peer) {
+  return (struct tlsnet_peer *)peer;
+}
+
+/* address.c */
+/* The socket that this endpoint listens on, and its address. */
+zps_err_t zps_tlsnet_listen(struct tlsnet *net, const struct zps_net_config *config,
+                            struct zps_error *error) ZPS_MUSTCHECK;
+/* The bytes of a peer's address; `at` of it has its family again. */
+zps_err_t zps_tlsnet_address_read(const void *bytes, size_t len, struct tlsnet_address *address_p, bool *dials_p,
+                                  struct zps_error *error) ZPS_MUSTCHECK;
+socklen_t zps_tlsnet_address_len(const struct tlsnet_address *address);
+const char *zps_tlsnet_address_text(const struct sockaddr_in6 *at, char *text, size_t size);
+
+/* conn.c */
+/* A connection to the peer. On an error there is none, and the peer has failed. */
+void zps_tlsnet_dial(struct tlsnet_peer *peer);
+void zps_tlsnet_accept(struct tlsnet *net);
+/* The socket is ready: goes on with its beginning. */
+void zps_tlsnet_conn_step(struct tlsnet_conn *conn);
+/* The end that dialled says who it is. */
+void zps_tlsnet_conn_name(struct tlsnet_conn *conn, const struct tlsnet_hello *hello);
+/* Ends it: its peers fail, and its reads are lost. It is freed by the end of the next progress. */
+void zps_tlsnet_conn_end(struct tlsnet_conn *conn, zps_err_t code, const char *fmt, ...) ZPS_PRINTF(3, 4);
+void zps_tlsnet_conns_free(struct tlsnet *net);
+void zps_tlsnet_conn_attach(struct tlsnet_conn *conn, struct tlsnet_peer *peer);
+/* Has the next turn take bytes, or put some. */
+void zps_tlsnet_conn_ready(struct tlsnet_conn *conn);
+void zps_tlsnet_conn_dirty(struct tlsnet_conn *conn);
+/* The socket has no room, or has room again. */
+void zps_tlsnet_conn_full(struct tlsnet_conn *conn, bool is_full);
+/* Ends what is late. */
+void zps_tlsnet_deadlines(struct tlsnet *net, uint64_t now_ns);
+void zps_tlsnet_deadline_set(struct tlsnet *net, uint64_t *deadline_p, uint64_t deadline_ns);
+
+/* receive.c */
+/* Takes what has come, for a while. Returns the number of events. */
+unsigned zps_tlsnet_receive(struct tlsnet_conn *conn);
+
+/* transmit.c */
+/* Puts what there is to say, for a while. */
+void zps_tlsnet_transmit(struct tlsnet_conn *conn);
+zps_err_t zps_tlsnet_send(struct zps_net_peer *peer, const void *data, size_t len) ZPS_MUSTCHECK;
+zps_err_t zps_tlsnet_read(struct zps_net_peer *peer, struct zps_net_read *read) ZPS_MUSTCHECK;
+unsigned zps_tlsnet_unsent(const struct zps_net_peer *peer);
+
+/* memory.c */
+zps_err_t zps_tlsnet_mem_register(struct zps_net *net, void *base, size_t len, const struct zps_net_device *device,
+                                  struct zps_net_mem *mem_p, struct zps_error *error) ZPS_MUSTCHECK;
+void zps_tlsnet_mem_release(struct zps_net *net, struct zps_net_mem *mem);
+void zps_tlsnet_regions_free(struct tlsnet *net);
+/* The bytes [at, at + len) of the memory with this key; NULL: there are none. */
+const uint8_t *zps_tlsnet_region_bytes(const struct tlsnet *net, uint64_t key, uint64_t at, size_t len);
+void zps_tlsnet_read_push(struct tlsnet_read_list *list, struct zps_net_read *read);
+struct zps_net_read *zps_tlsnet_read_pop(struct tlsnet_read_list *list);
+/* To be called back by the next progress. */
+void zps_tlsnet_read_lose(struct tlsnet *net, struct zps_net_read *read);
+/* Calls back the lost reads. Returns their number. */
+unsigned zps_tlsnet_read_report(struct tlsnet *net);
+
+/* peer.c */
+zps_err_t zps_tlsnet_peer_add(struct zps_net *net, const void *addr, size_t len, void *ctx,
+                              struct zps_net_peer **peer_p, struct zps_error *error) ZPS_MUSTCHECK;
+void zps_tlsnet_peer_evict(struct zps_net_peer *peer);
+void zps_tlsnet_peer_renew(struct zps_net_peer *peer);
+void zps_tlsnet_peer_cut(struct zps_net_peer *peer);
+/* Marks it as lost; its owner is told by the next zps_tlsnet_peer_report(). */
+void zps_tlsnet_peer_fail(struct tlsnet_peer *peer, zps_err_t code, const char *text);
+unsigned zps_tlsnet_peer_report(struct tlsnet *net);
+
+/* wait.c */
+zps_err_t zps_tlsnet_wait_open(struct tlsnet *net, struct zps_error *error) ZPS_MUSTCHECK;
+unsigned zps_tlsnet_progress(struct zps_net *net);
+void zps_tlsnet_wait(struct zps_net *net, uint64_t timeout_ns);
+void zps_tlsnet_wake(struct zps_net *net);
+
+#endif

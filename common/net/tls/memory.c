@@ -1,0 +1,94 @@
+/* Registered memory, a note in a table; and lists of reads. */
+#include <stdlib.h>
+
+#include "common/base/secret.h"
+#include "common/net/tls/impl.h"
+
+/* ---- memory that peers may read ---- */
+
+/* Keys are random, so that a peer that knows some guesses no others. */
+zps_err_t zps_tlsnet_mem_register(struct zps_net *base, void *bytes, size_t len, const struct zps_net_device *device,
+                                  struct zps_net_mem *mem_p, struct zps_error *error) {
+  struct tlsnet *const net = tlsnet_of(base);
+  if (device) return zps_fail(error, ZPS_ERR_UNSUPPORTED, "the encrypted fabric reaches host memory alone");
+  if (net->shut) return zps_fail(error, ZPS_ERR_CLOSED, "the endpoint %s is shut", base->info.address);
+  struct tlsnet_region *const region = calloc(1, sizeof *region);
+  if (!region) return zps_fail(error, ZPS_ERR_NOMEM, "no memory to register %zu bytes", len);
+  const zps_err_t err = zps_secret_make(&region->key);
+  if (err) {
+    free(region);
+    return zps_fail(error, err, "this kernel has no generator of keys");
+  }
+  region->base = bytes;
+  region->len = len;
+  LIST_INSERT_HEAD(&net->regions[region->key % TLSNET_BUCKETS], region, link);
+  base->counters.mem_registered_bytes += len;
+  *mem_p = (struct zps_net_mem){.base = bytes, .len = len, .key = region->key, .handle = region};
+  return ZPS_OK;
+}
+
+static void region_free(struct tlsnet_region *region) {
+  LIST_REMOVE(region, link);
+  free(region);
+}
+
+void zps_tlsnet_mem_release(struct zps_net *base, struct zps_net_mem *mem) {
+  region_free(mem->handle);
+  base->counters.mem_registered_bytes -= mem->len;
+  *mem = (struct zps_net_mem){0};
+}
+
+void zps_tlsnet_regions_free(struct tlsnet *net) {
+  for (unsigned i = 0; i < TLSNET_BUCKETS; i++)
+    while (!LIST_EMPTY(&net->regions[i])) region_free(LIST_FIRST(&net->regions[i]));
+}
+
+const uint8_t *zps_tlsnet_region_bytes(const struct tlsnet *net, uint64_t key, uint64_t at, size_t len) {
+  const struct tlsnet_region *region;
+  LIST_FOREACH(region, &net->regions[key % TLSNET_BUCKETS], link) {
+    if (region->key == key) return at <= region->len && len <= region->len - at ? region->base + at : NULL;
+  }
+  return NULL;
+}
+
+/* ---- reads of ours ---- */
+
+void zps_tlsnet_read_push(struct tlsnet_read_list *list, struct zps_net_read *read) {
+  read->next = NULL;
+  read->prev = list->last;
+  if (list->last)
+    list->last->next = read;
+  else
+    list->first = read;
+  list->last = read;
+}
+
+struct zps_net_read *zps_tlsnet_read_pop(struct tlsnet_read_list *list) {
+  struct zps_net_read *const read = list->first;
+  if (!read) return NULL;
+  list->first = read->next;
+  if (list->first)
+    list->first->prev = NULL;
+  else
+    list->last = NULL;
+  return read;
+}
+
+/* Only this fabric writes to its buffer, so that a lost read can be released at once. */
+void zps_tlsnet_read_lose(struct tlsnet *net, struct zps_net_read *read) {
+  read->peer = NULL;
+  read->state = net->closing ? TLSNET_READ_CLOSED : TLSNET_READ_LOST;
+  zps_tlsnet_read_push(&net->failed, read);
+}
+
+unsigned zps_tlsnet_read_report(struct tlsnet *net) {
+  unsigned n = 0;
+  struct zps_net_read *read;
+  for (; (read = zps_tlsnet_read_pop(&net->failed)) != NULL; n++) {
+    void (*const release)(struct zps_net_read *) = read->release;
+    const bool is_lost = read->state == TLSNET_READ_LOST;
+    read->done(read, is_lost ? ZPS_ERR_PEER_LOST : ZPS_ERR_CLOSED);
+    if (is_lost && release) release(read);
+  }
+  return n;
+}

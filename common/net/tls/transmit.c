@@ -1,0 +1,167 @@
+/* What goes over a connection: messages first, then questions, then answers, as much as makes one record. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/net/tls/impl.h"
+
+#define ZPS_LOG_COMPONENT "net"
+#include "common/base/log.h"
+
+enum { BYTES_PER_TURN = 1 << 20, DATA_LEAST = 1024 };
+
+static size_t room(const struct tlsnet_conn *conn) {
+  return conn->out_len < TLSNET_OUT_MAX ? TLSNET_OUT_MAX - conn->out_len : 0;
+}
+
+/* Room for the body of a frame, whose head is written. */
+static uint8_t *frame_add(struct tlsnet_conn *conn, enum tlsnet_frame_type type, size_t len) {
+  uint8_t *const at = conn->out + conn->out_len;
+  zps_tlsnet_head_write(type, len, at);
+  conn->out_len += TLSNET_HEAD_BYTES + len;
+  return at + TLSNET_HEAD_BYTES;
+}
+
+/* ---- messages ---- */
+
+/* The largest message fits into an empty buffer. */
+static bool message_fits(const struct tlsnet_conn *conn, size_t len) {
+  return TLSNET_HEAD_BYTES + len <= room(conn) || conn->out_len == 0;
+}
+
+static void message_add(struct tlsnet_conn *conn, struct tlsnet_peer *peer, const void *data, size_t len) {
+  uint8_t *const to = frame_add(conn, TLSNET_MESSAGE, len);
+  if (len > 0) memcpy(to, data, len);
+  peer->n_out++;
+  peer->base.net->counters.msgs_sent++;
+  peer->base.net->counters.msg_bytes_sent += len;
+}
+
+static void messages_add(struct tlsnet_conn *conn, struct tlsnet_peer *peer) {
+  struct tlsnet_message *message;
+  while ((message = STAILQ_FIRST(&peer->sends)) != NULL && message_fits(conn, message->len)) {
+    STAILQ_REMOVE_HEAD(&peer->sends, link);
+    peer->n_sends--;
+    message_add(conn, peer, message->data, message->len);
+    free(message);
+  }
+}
+
+unsigned zps_tlsnet_unsent(const struct zps_net_peer *net_peer) {
+  const struct tlsnet_peer *const peer = (const struct tlsnet_peer *)net_peer;
+  return peer->n_sends + peer->n_out;
+}
+
+static zps_err_t push_back(struct tlsnet *net) {
+  net->base.counters.again++;
+  net->pushed_back = true;
+  return ZPS_ERR_AGAIN;
+}
+
+zps_err_t zps_tlsnet_send(struct zps_net_peer *net_peer, const void *data, size_t len) {
+  struct tlsnet_peer *const peer = tlsnet_peer_of(net_peer);
+  struct tlsnet *const net = tlsnet_of(net_peer->net);
+  struct tlsnet_conn *const conn = peer->conn;
+  if (net->closing) return ZPS_ERR_CLOSED;
+  if (peer->state == TLSNET_PEER_FAILED) return peer->in_errors ? ZPS_OK : ZPS_ERR_PEER_LOST;
+  if (zps_tlsnet_unsent(net_peer) >= ZPS_NET_SENDS_MAX) return push_back(net);
+  if (conn && conn->state == TLSNET_OPEN && !conn->is_full && STAILQ_EMPTY(&peer->sends) && message_fits(conn, len)) {
+    message_add(conn, peer, data, len);
+  } else {
+    struct tlsnet_message *const message = malloc(sizeof *message + len);
+    if (!message) return push_back(net);
+    message->len = len;
+    if (len > 0) memcpy(message->data, data, len);
+    STAILQ_INSERT_TAIL(&peer->sends, message, link);
+    peer->n_sends++;
+  }
+  if (conn) zps_tlsnet_conn_dirty(conn);
+  return ZPS_OK;
+}
+
+/* ---- reads of ours ---- */
+
+zps_err_t zps_tlsnet_read(struct zps_net_peer *net_peer, struct zps_net_read *read) {
+  struct tlsnet_peer *const peer = tlsnet_peer_of(net_peer);
+  struct tlsnet *const net = tlsnet_of(net_peer->net);
+  if (net->closing) return ZPS_ERR_CLOSED;
+  read->peer = net_peer;
+  if (peer->state == TLSNET_PEER_FAILED) {
+    zps_tlsnet_read_lose(net, read);
+    return ZPS_OK;
+  }
+  read->state = TLSNET_READ_QUEUED;
+  zps_tlsnet_read_push(&peer->reads, read);
+  if (peer->conn) zps_tlsnet_conn_dirty(peer->conn);
+  return ZPS_OK;
+}
+
+static void questions_add(struct tlsnet_conn *conn, struct tlsnet_peer *peer) {
+  struct zps_net_read *read;
+  while (conn->asked.n < TLSNET_READS_MAX && room(conn) >= TLSNET_HEAD_BYTES + TLSNET_READ_BYTES &&
+         (read = zps_tlsnet_read_pop(&peer->reads)) != NULL) {
+    const struct tlsnet_ask ask = {.key = read->key, .at = read->addr, .len = (uint32_t)read->len};
+    zps_tlsnet_ask_write(&ask, frame_add(conn, TLSNET_READ, TLSNET_READ_BYTES));
+    read->state = TLSNET_READ_ASKED;
+    conn->asked.ring[(conn->asked.first + conn->asked.n++) % TLSNET_READS_MAX] =
+        (struct tlsnet_asked){.read = read, .len = ask.len};
+  }
+}
+
+/* ---- reads of the other end: as much as there is room for, so that messages never wait long ---- */
+
+static void answers_add(struct tlsnet_conn *conn) {
+  while (conn->served.n > 0 && room(conn) >= TLSNET_HEAD_BYTES + DATA_LEAST) {
+    struct tlsnet_ask *const ask = &conn->served.ring[conn->served.first];
+    const size_t most = room(conn) - TLSNET_HEAD_BYTES, len = ask->len < most ? ask->len : most;
+    const uint8_t *const from = len > 0 ? zps_tlsnet_region_bytes(conn->net, ask->key, ask->at, ask->len) : NULL;
+    if (from)
+      memcpy(frame_add(conn, TLSNET_DATA, len), from, len);
+    else
+      frame_add(conn, TLSNET_REFUSED, 0);
+    ask->at += len;
+    ask->len -= (uint32_t)len;
+    if (from && ask->len > 0) continue;
+    conn->served.first = (conn->served.first + 1) % TLSNET_READS_MAX;
+    conn->served.n--;
+  }
+}
+
+/* ---- all of it ---- */
+
+static void fill(struct tlsnet_conn *conn) {
+  struct tlsnet_peer *peer;
+  LIST_FOREACH(peer, &conn->peers, conn_link) messages_add(conn, peer);
+  LIST_FOREACH(peer, &conn->peers, conn_link) questions_add(conn, peer);
+  answers_add(conn);
+}
+
+static void emptied(struct tlsnet_conn *conn) {
+  struct tlsnet_peer *peer;
+  conn->out_len = conn->out_sent = 0;
+  conn->deadline_ns = ZPS_NEVER;
+  LIST_FOREACH(peer, &conn->peers, conn_link) peer->n_out = 0;
+}
+
+void zps_tlsnet_transmit(struct tlsnet_conn *conn) {
+  for (size_t given = 0; conn->state == TLSNET_OPEN;) {
+    struct zps_error error;
+    size_t n = 0;
+    if (given >= BYTES_PER_TURN) {
+      zps_tlsnet_conn_dirty(conn);
+      break;
+    }
+    if (conn->out_sent == 0) fill(conn);
+    if (conn->out_len == 0) break;
+    const zps_err_t err =
+        zps_tls_socket_write(conn->session, conn->out + conn->out_sent, conn->out_len - conn->out_sent, &n, &error);
+    if (err != ZPS_OK) {
+      zps_tlsnet_conn_end(conn, err == ZPS_ERR_CLOSED ? ZPS_ERR_PEER_LOST : err, "%s", error.text);
+    } else if (n == 0) {
+      zps_tlsnet_conn_full(conn, true);
+      break;
+    }
+    conn->out_sent += n;
+    given += n;
+    if (conn->out_sent == conn->out_len) emptied(conn);
+  }
+}

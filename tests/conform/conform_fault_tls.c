@@ -1,0 +1,14 @@
+#include "tests/conform/conform.h"
+#include "tests/conform/conform_certs.h"
+
+int main(int argc, char **argv) {
+  struct conform_target target = {.provider = "fault+tls",
+                                  .interface = "lo",
+                                  .answers_reads = true,
+                                  .fault = "seed=11,again=0.05,delay=0.02:200us,hold=1ms"};
+  target.tls = conform_certs_open();
+  if (!target.tls) return 1;
+  const int status = conform_main(argc, argv, &target);
+  conform_certs_close(target.tls);
+  return status;
+}

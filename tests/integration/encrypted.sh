@@ -1,0 +1,83 @@
+#!/usr/bin/env bash
+# The encrypted fabric under real daemons: right sums, the death of a server, clear refusals without certificates, and a
+# reader of the network that finds no gradient.
+. "$(dirname "$0")/../support/tap.sh"
+. "$(dirname "$0")/../support/verified.sh"
+marked=$build/tests/integration/marked
+
+# ---- refusals ----
+refused() { # NAME PATTERN COMMAND...
+  local name=$1 pattern=$2
+  shift 2
+  timeout 300 "$@" >"$scratch/out" 2>&1
+  is "$name: status 2" $? 2
+  said "$name: why" "$pattern"
+}
+server=(zenpsd --check --roles=server --control-coordinator=127.0.0.1:1)
+refused "a server without certificates" 'encrypted gradients need certificates: set tls.ca, tls.cert and tls.key' "${server[@]}" --fabric-provider=tls
+refused "the same by fabric.encrypt" 'encrypted gradients need certificates: set tls.ca' "${server[@]}" --fabric-encrypt
+ok "without encryption there is nothing to refuse" "${server[@]}"
+refused "several zenpsruns without certificates" 'set ZENPS_TLS_CA, ZENPS_TLS_CERT and ZENPS_TLS_KEY for all ranks to the files of a run' \
+  env OMPI_COMM_WORLD_RANK=0 OMPI_COMM_WORLD_SIZE=1 OMPI_COMM_WORLD_LOCAL_RANK=0 OMPI_COMM_WORLD_LOCAL_SIZE=1 zenpsrun --provider=tls -- true
+ok "--list-providers has it" sh -c 'zenpsd --list-providers | grep "^tls lo 127.0.0.1"'
+ZENPS_PROVIDER=tls "$marked" 1 >"$scratch/out" 2>&1
+is "a rank without certificates: status" $? 1
+said "a rank without certificates: why" 'provider "tls" encrypts gradients, and needs certificates'
+ZENPS_PROVIDER=net ZENPS_FABRIC_ENCRYPT=yes "$marked" 1 >"$scratch/out" 2>&1
+is "a provider that does not encrypt: status" $? 1
+said "a provider that does not encrypt: why" 'fabric.encrypt is set, and provider "net" does not encrypt'
+
+# ---- verified runs ----
+export ZENPS_INTERFACE=lo
+run() { timeout 300 zenpsrun --prefix=no "$@"; } # certificates of its own
+perf=(zenps-perf --rows 300000 --density 0.03 --width 4 --steps 4 --warmup 1 --verify --json)
+ok "two ranks and two servers, --provider tls" run -n 2 --servers 2 --provider tls -- "${perf[@]}"
+said "right" '"verified": *true'
+said "over it" '"provider": *"tls"'
+ok "three and one, fabric.encrypt" env ZENPS_FABRIC_ENCRYPT=yes zenpsrun --prefix=no -n 3 --servers 1 -- "${perf[@]}"
+said "auto takes it" '"provider": *"tls"'
+ok "a scheme between ranks" run -n 2 --servers 1 --encrypt -- "${perf[@]}" --scheme recursive-doubling
+said "right, too" '"verified": *true'
+
+# ---- the death of a server ----
+zenpsrun --prefix=no -n 2 --servers 2 --provider tls -- "$marked" 3000 >"$scratch/steps" 2>"$scratch/log" &
+job=$!
+ok "a job runs" until_true grep -q '^step 100$' "$scratch/steps"
+ok "a server is killed" pkill -KILL -P "$job" -f -- '--server-name=server1'
+wait "$job"
+is "its job goes on" $? 0
+cp "$scratch/steps" "$scratch/out"
+is "all sums are right" "$(grep -c 'provider tls, 3000 right sums' "$scratch/out")" 2
+cp "$scratch/log" "$scratch/out"
+said "with another server" 'started server 1-2 \(pid [0-9]+\) in its place'
+
+# ---- a stranger who reads the network ----
+overhear() { # PROVIDER: what a reader of the loopback interface finds
+  rm -f "$scratch/ready" "$scratch/over"
+  python3 "$top/tests/support/overhear.py" lo GRADIENT "$scratch/ready" "$scratch/over" >"$scratch/heard" 2>&1 &
+  local reader=$!
+  until_true [ -e "$scratch/ready" ] || { cat "$scratch/heard" && return 1; }
+  run -n 2 --servers 1 --provider "$1" -- "$marked" 20 || return 1
+  touch "$scratch/over"
+  wait "$reader" && cat "$scratch/heard"
+}
+if python3 -c 'import socket; socket.socket(socket.AF_PACKET, socket.SOCK_DGRAM)' 2>/dev/null; then
+  ok "a run without encryption, overheard" overhear net
+  said "shows its gradients" '^packets=[0-9]+ marked=[1-9]'
+  ok "an encrypted run, overheard" overhear tls
+  said "shows packets, and no gradient" '^packets=[1-9][0-9]+ marked=0$'
+else
+  skip "a stranger who reads the network" "no python3, or no right to read an interface"
+fi
+
+# ---- what zenpsctl says ----
+ok "certificates" zenpsctl certs init "$scratch/certs" --runs=all --admins=me
+export ZENPS_TLS_CA=$scratch/certs/ca.pem ZENPS_TLS_CERT=$scratch/certs/run-all.pem ZENPS_TLS_KEY=$scratch/certs/run-all.key
+zenpsd --control-listen=127.0.0.1:0 --control-address-file="$scratch/address" --fabric-encrypt 2>"$scratch/log" &
+until_true [ -s "$scratch/address" ]
+export ZENPS_TLS_CERT=$scratch/certs/admin-me.pem ZENPS_TLS_KEY=$scratch/certs/admin-me.key
+ok "zenpsctl security knows the server" until_true sh -c "zenpsctl -e $(cat "$scratch/address") members | grep -q tls"
+zenpsctl -e "$(cat "$scratch/address")" security >"$scratch/out"
+said "zenpsctl security: gradients are encrypted" '^gradients +guarded +encrypted, TLS 1.3'
+said "and reads need no checksum" '^reads +guarded +encrypted, TLS 1.3'
+done_testing

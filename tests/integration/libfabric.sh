@@ -1,0 +1,31 @@
+#!/usr/bin/env bash
+# The fabric over libfabric 2.x, which hosts with cards have, built with its headers: those of this host may be of 1.17.
+# make-libfabric builds the release in Debian 13 once, and keeps it. Without its source the script says why nothing ran.
+. "$(dirname "$0")/../support/tap.sh"
+lf=$scratch/libfabric over=$scratch/build
+"$top/worker/python/make-libfabric" --headers "$lf" >"$scratch/out" 2>&1 ||
+  { echo "1..0 # SKIP the libfabric of Debian 13 cannot be made here: $(tail -n 1 "$scratch/out")"; exit 0; }
+
+programs="tests/conform/conform_net tests/conform/conform_tcp_rxm tests/conform/conform_shm tests/unit/net/test_ofi_offers tests/unit/net/test_ofi_select"
+# shellcheck disable=SC2086
+build_over() (
+  mkdir "$over" && cd "$over" &&
+    "$top/configure" --enable-werror CFLAGS="-O1 -g1" CPPFLAGS="-I$lf/include" LIBFABRIC_CFLAGS="-I$lf/include" \
+      LIBFABRIC_LIBS="-L$lf -lfabric" &&
+    make -j"$(nproc)" LIBTOOL="$top/tests/support/libtool-quick ${CONFIG_SHELL:-/bin/sh} $over/libtool" $programs
+)
+is "the headers are of 2.x" "$(sed -n 's/^#define FI_MAJOR_VERSION //p' "$lf/include/rdma/fabric.h")" 2
+ok "the fabric builds with them, without a warning" build_over || { done_testing; exit; }
+export LD_LIBRARY_PATH=$lf
+for program in $programs; do
+  ok "${program##*/} over 2.x" timeout 150 "$over/$program"
+done
+"$over/tests/unit/net/test_ofi_offers" >"$scratch/out" 2>&1
+said "device memory by dmabuf was among them" 'OK \] device_memory_is_registered'
+
+# Programs built with this host's headers.
+for provider in tcp "tcp;ofi_rxm" shm; do
+  ok "a verified job over $provider of 2.x" zenpsrun -n 2 --servers 2 --provider "$provider" -- \
+    zenps-perf --rows 100000 --width 4 --density 0.01 --steps 5 --verify
+done
+done_testing

@@ -1,0 +1,37 @@
+/*
+ * The late ranks of rounds with a quorum, as servers have decided (server/shard/machine.h).
+ *
+ * A rank that has a sum, or a CLOSED frame, knows the decision. When the servers change, it reports the decisions that
+ * it knows (job.mapped). All ranks get all of them (job.replay), and tell the new owner ahead of their pushes. So a
+ * step that is replayed has the same addends, and the same bits. Everything belongs to the engine thread.
+ */
+#ifndef ZPS_WORKER_ROUND_DECIDED_H
+#define ZPS_WORKER_ROUND_DECIDED_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "common/base/err.h"
+
+struct zps_job_steps;
+struct zps_round;
+struct zps_rounds;
+struct zps_round_tensor;
+
+/* Rounds of a tensor with a quorum whose pushes are retained, for ranks that are so far behind: as many as servers keep
+ * sums of. */
+#define ZPS_DECIDED_KEPT 16u
+
+/* Notes the late ranks, a bit each. ZPS_ERR_PROTOCOL: others are known. ZPS_ERR_NOMEM. */
+zps_err_t zps_decided_note(struct zps_round *round, const uint8_t *late, uint32_t n_bytes) ZPS_MUSTCHECK;
+bool zps_decided_is_late(const struct zps_round *round, uint32_t rank);
+/* Adds the decisions that this rank knows to `steps`, and the steps that late ranks may lack. */
+zps_err_t zps_decided_report(const struct zps_rounds *rounds, struct zps_job_steps *steps) ZPS_MUSTCHECK;
+/* Takes over the decisions of all ranks. */
+zps_err_t zps_decided_take(struct zps_rounds *rounds, const struct zps_job_steps *steps) ZPS_MUSTCHECK;
+/* The round learns the decision on its step, where there is one. */
+zps_err_t zps_decided_find(struct zps_round *round) ZPS_MUSTCHECK;
+/* The step is older than all that ranks could push again: its sum is lost with its server. */
+bool zps_decided_is_past(const struct zps_round *round);
+
+#endif
