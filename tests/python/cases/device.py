@@ -3,12 +3,15 @@
 import array
 import ctypes
 import os
+import re
 from ctypes import CFUNCTYPE, POINTER, c_char, c_char_p, c_int, c_size_t, c_uint, c_void_p
 
 import zenps
 from core import raises
 
-ABI, DEVICE = 5, 2  # ZPS_DEVICE_ABI, ZPS_MEMORY_DEVICE
+DEVICE = 2  # ZPS_MEMORY_DEVICE
+with open(os.path.join(os.environ["ZPS_TOP_SRCDIR"], "gpu/device.h"), encoding="utf-8") as header:
+    ABI = int(re.search(r"#define ZPS_DEVICE_ABI (\d+)", header.read()).group(1))
 ANY = c_void_p
 
 
