@@ -13,24 +13,26 @@ enum { READ_AHEAD = 64 << 10 }; /* bytes taken from the socket at a time: about 
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 static BIO_METHOD *method; /* of all sessions; NULL: there was no memory for it */
 
-static int fd_of(BIO *bio) {
-  const struct zps_tls_session *const session = BIO_get_data(bio);
-  return session->fd;
-}
-
 static bool is_for_later(void) {
   return errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR;
 }
 
+/* At most what the owner allows: records without data, such as new keys, never end by themselves. */
 static int bio_read(BIO *bio, char *to, int size) {
-  const ssize_t n = recv(fd_of(bio), to, (size_t)size, 0);
+  struct zps_tls_session *const session = BIO_get_data(bio);
+  size_t most = (size_t)size;
   BIO_clear_retry_flags(bio);
+  if (most > session->may_take) most = session->may_take;
+  if (most == 0) errno = EAGAIN;
+  const ssize_t n = most > 0 ? recv(session->fd, to, most, 0) : -1;
+  if (n > 0) session->may_take -= (size_t)n;
   if (n < 0 && is_for_later()) BIO_set_retry_read(bio);
   return (int)n;
 }
 
 static int bio_write(BIO *bio, const char *from, int len) {
-  const ssize_t n = send(fd_of(bio), from, (size_t)len, MSG_NOSIGNAL);
+  const struct zps_tls_session *const session = BIO_get_data(bio);
+  const ssize_t n = send(session->fd, from, (size_t)len, MSG_NOSIGNAL);
   BIO_clear_retry_flags(bio);
   if (n < 0 && is_for_later()) BIO_set_retry_write(bio);
   return (int)n;
@@ -90,6 +92,10 @@ static zps_err_t why_not(const struct zps_tls_session *session, int status, stru
     default:
       return zps_tls_session_fail(session, error);
   }
+}
+
+void zps_tls_socket_allow(struct zps_tls_session *session, size_t n_bytes) {
+  session->may_take = n_bytes;
 }
 
 zps_err_t zps_tls_socket_shake(struct zps_tls_session *session, bool *is_set_p, struct zps_error *error) {

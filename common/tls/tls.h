@@ -90,6 +90,9 @@ zps_err_t zps_tls_send(struct zps_tls_session *session, char **bytes_p, size_t *
 /* The socket stays the caller's. `takes`: the peer must have one of these roles. */
 zps_err_t zps_tls_socket_create(struct zps_tls *tls, int fd, bool listens, unsigned takes,
                                 struct zps_tls_session **session_p, struct zps_error *error) ZPS_MUSTCHECK;
+/* From now on shake and read together take at most so many bytes from the socket; at first none. Then they do as if it
+ * had no more. */
+void zps_tls_socket_allow(struct zps_tls_session *session, size_t n_bytes);
 /* Goes on until both ends know each other. ZPS_OK without *is_set_p: the socket has to be waited for. Errors of these
  * three are those of zps_tls_take(), and ZPS_ERR_CLOSED: the connection has ended. */
 zps_err_t zps_tls_socket_shake(struct zps_tls_session *session, bool *is_set_p, struct zps_error *error) ZPS_MUSTCHECK;

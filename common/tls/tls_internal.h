@@ -19,10 +19,11 @@ struct zps_tls_session {
   struct zps_tls *tls;
   unsigned times_read; /* Of the files, when the peer's certificate was last looked at. */
   SSL *ssl;
-  BIO *in, *out;  /* the SSL's; NULL: it is over a socket */
-  BIO *waiting;   /* to be said when both ends know each other */
-  int fd;         /* the socket */
-  unsigned takes; /* roles, one of which the peer must have */
+  BIO *in, *out;   /* the SSL's; NULL: it is over a socket */
+  BIO *waiting;    /* to be said when both ends know each other */
+  int fd;          /* the socket */
+  size_t may_take; /* bytes of it, until the owner allows more */
+  unsigned takes;  /* roles, one of which the peer must have */
   bool listens, has_begun, is_plain, is_set;
   bool is_greeted; /* the first record has come */
   unsigned roles;

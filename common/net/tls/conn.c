@@ -14,7 +14,7 @@
 #define ZPS_LOG_COMPONENT "net"
 #include "common/base/log.h"
 
-enum { ACCEPTS_PER_TURN = 16, NO_DESCRIPTORS_MS = 100, KEEPALIVE_PROBES = 3 };
+enum { ACCEPTS_PER_TURN = 16, NO_DESCRIPTORS_MS = 100, KEEPALIVE_PROBES = 3, SHAKE_BYTES_PER_TURN = 64 << 10 };
 
 void zps_tlsnet_conn_ready(struct tlsnet_conn *conn) {
   if (conn->is_ready || conn->state == TLSNET_ENDED) return;
@@ -227,6 +227,7 @@ void zps_tlsnet_conn_step(struct tlsnet_conn *conn) {
   bool is_set = false;
   if (conn->state == TLSNET_CONNECTING) connected(conn);
   if (conn->state != TLSNET_SHAKING) return;
+  zps_tls_socket_allow(conn->session, SHAKE_BYTES_PER_TURN);
   if (zps_tls_socket_shake(conn->session, &is_set, &error) != ZPS_OK)
     zps_tlsnet_conn_end(conn, error.code, "%s", error.text);
   else if (is_set)

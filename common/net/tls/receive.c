@@ -6,7 +6,7 @@
 #define ZPS_LOG_COMPONENT "net"
 #include "common/base/log.h"
 
-enum { BYTES_PER_TURN = 1 << 20 }; /* so that no connection keeps the others waiting */
+enum { BYTES_PER_TURN = 1 << 20 }; /* of TLS, so that no connection keeps the others waiting */
 
 static struct tlsnet_asked *oldest_asked(struct tlsnet_conn *conn) {
   return conn->asked.n > 0 ? &conn->asked.ring[conn->asked.first] : NULL;
@@ -126,18 +126,14 @@ static zps_err_t take_head(struct tlsnet_conn *conn, struct zps_error *error) {
 unsigned zps_tlsnet_receive(struct tlsnet_conn *conn) {
   struct tlsnet_in *const in = conn->in;
   unsigned n_events = 0;
-  for (size_t taken = 0; conn->state == TLSNET_OPEN;) {
+  zps_tls_socket_allow(conn->session, BYTES_PER_TURN);
+  while (conn->state == TLSNET_OPEN) {
     struct zps_error error = {0};
     size_t wanted, n = 0;
-    if (taken >= BYTES_PER_TURN) {
-      zps_tlsnet_conn_ready(conn);
-      break;
-    }
     void *const to = next_bytes(conn, &wanted);
     zps_err_t err = zps_tls_socket_read(conn->session, to, wanted, &n, &error);
     if (err == ZPS_OK && n == 0) break;
     in->got += n;
-    taken += n;
     if (err == ZPS_OK && !in->has_head && in->got == TLSNET_HEAD_BYTES) err = take_head(conn, &error);
     if (err != ZPS_OK)
       zps_tlsnet_conn_end(conn, err == ZPS_ERR_CLOSED ? ZPS_ERR_PEER_LOST : err, "%s", error.text);
