@@ -6,7 +6,8 @@
 #define ZPS_LOG_COMPONENT "net"
 #include "common/base/log.h"
 
-enum { BYTES_PER_TURN = 1 << 20 }; /* of TLS, so that no connection keeps the others waiting */
+/* So that no connection keeps the others waiting. Bytes are those of TLS; a frame takes one call or more. */
+enum { BYTES_PER_TURN = 1 << 20, CALLS_PER_TURN = 4096 };
 
 static struct tlsnet_asked *oldest_asked(struct tlsnet_conn *conn) {
   return conn->asked.n > 0 ? &conn->asked.ring[conn->asked.first] : NULL;
@@ -127,9 +128,13 @@ unsigned zps_tlsnet_receive(struct tlsnet_conn *conn) {
   struct tlsnet_in *const in = conn->in;
   unsigned n_events = 0;
   zps_tls_socket_allow(conn->session, BYTES_PER_TURN);
-  while (conn->state == TLSNET_OPEN) {
+  for (unsigned n_calls = 0; conn->state == TLSNET_OPEN; n_calls++) {
     struct zps_error error = {0};
     size_t wanted, n = 0;
+    if (n_calls == CALLS_PER_TURN) {
+      zps_tlsnet_conn_ready(conn);
+      break;
+    }
     void *const to = next_bytes(conn, &wanted);
     zps_err_t err = zps_tls_socket_read(conn->session, to, wanted, &n, &error);
     if (err == ZPS_OK && n == 0) break;

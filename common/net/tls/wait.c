@@ -60,12 +60,18 @@ static void look(struct tlsnet *net) {
   }
 }
 
+/* A turn of one connection may end others, and have any wait again: the number alone ends a turn of all. */
+static unsigned count(const struct tlsnet_conn *first, bool is_dirty) {
+  unsigned n = 0;
+  for (; first; n++) first = is_dirty ? TAILQ_NEXT(first, dirty_link) : TAILQ_NEXT(first, ready_link);
+  return n;
+}
+
 /* Connections that are still ready afterwards have their next turn after all others. */
 static unsigned receive(struct tlsnet *net) {
-  unsigned n_events = 0;
-  struct tlsnet_conn *conn, *const last = TAILQ_LAST(&net->ready, tlsnet_conn_queue);
-  for (bool is_last = !last; !is_last && (conn = TAILQ_FIRST(&net->ready)) != NULL;) {
-    is_last = conn == last;
+  unsigned n_events = 0, n = count(TAILQ_FIRST(&net->ready), false);
+  struct tlsnet_conn *conn;
+  for (; n > 0 && (conn = TAILQ_FIRST(&net->ready)) != NULL; n--) {
     TAILQ_REMOVE(&net->ready, conn, ready_link);
     conn->is_ready = false;
     n_events += zps_tlsnet_receive(conn);
@@ -74,9 +80,8 @@ static unsigned receive(struct tlsnet *net) {
 }
 
 static void transmit(struct tlsnet *net) {
-  struct tlsnet_conn *conn, *const last = TAILQ_LAST(&net->dirty, tlsnet_conn_queue);
-  for (bool is_last = !last; !is_last && (conn = TAILQ_FIRST(&net->dirty)) != NULL;) {
-    is_last = conn == last;
+  struct tlsnet_conn *conn;
+  for (unsigned n = count(TAILQ_FIRST(&net->dirty), true); n > 0 && (conn = TAILQ_FIRST(&net->dirty)) != NULL; n--) {
     TAILQ_REMOVE(&net->dirty, conn, dirty_link);
     conn->is_dirty = false;
     zps_tlsnet_transmit(conn);

@@ -1,0 +1,110 @@
+/* Connections of the encrypted fabric: what others cost an endpoint. TLS is empty here. */
+#include <netinet/in.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "common/net/tls/impl.h"
+#include "tests/support/plain_tls.h"
+
+enum { HELLO = TLSNET_HEAD_BYTES + TLSNET_HELLO_BYTES, MANY = 9000 };
+
+static struct zps_net *net;
+static unsigned n_messages;
+
+static void on_message(void *ctx, const void *data, size_t len) {
+  (void)ctx, (void)data, (void)len;
+  n_messages++;
+}
+
+static void on_peer_error(void *ctx, struct zps_net_peer *peer, zps_err_t code, const char *text) {
+  (void)ctx, (void)peer, (void)code, (void)text;
+}
+
+static int net_open(void **state) {
+  static uint8_t identity; /* never looked at */
+  const struct zps_net_handler handler = {.on_message = on_message, .on_peer_error = on_peer_error};
+  const struct zps_net_config config = {.provider = "tls",
+                                        .interface = "lo",
+                                        .max_msg = 512,
+                                        .n_recv = 4,
+                                        .connect_timeout_ms = 3600 * 1000,
+                                        .tls = (struct zps_tls *)(void *)&identity};
+  (void)state;
+  n_messages = 0;
+  return zps_net_tls_open(&config, &handler, &net, NULL) == ZPS_OK ? 0 : -1;
+}
+
+static int net_close(void **state) {
+  (void)state;
+  zps_net_close(net);
+  return 0;
+}
+
+static unsigned count_conns(void) {
+  unsigned n = 0;
+  const struct tlsnet_conn *conn;
+  LIST_FOREACH(conn, &tlsnet_of(net)->conns, all_link) n++;
+  return n;
+}
+
+/* A connection that the endpoint has taken. */
+static int dial(void) {
+  const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0), much = 1 << 20;
+  const unsigned n = count_conns();
+  assert_true(fd >= 0);
+  assert_int_equal(setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &much, sizeof much), 0);
+  assert_int_equal(connect(fd, (const struct sockaddr *)&tlsnet_of(net)->address.at, sizeof(struct sockaddr_in)), 0);
+  while (count_conns() == n) zps_net_progress(net);
+  return fd;
+}
+
+static void hello_make(uint8_t *bytes, uint8_t name, uint32_t slot) {
+  struct tlsnet_hello hello = {.slot = slot, .name = {name}};
+  memcpy(hello.to, tlsnet_of(net)->address.name, sizeof hello.to);
+  zps_tlsnet_head_write(TLSNET_HELLO, TLSNET_HELLO_BYTES, bytes);
+  zps_tlsnet_hello_write(&hello, bytes + TLSNET_HEAD_BYTES);
+}
+
+static void put(int fd, const void *bytes, size_t len) {
+  assert_int_equal(send(fd, bytes, len, MSG_NOSIGNAL), len);
+}
+
+static int dial_as(uint8_t name, uint32_t slot) {
+  uint8_t hello[HELLO];
+  const int fd = dial();
+  hello_make(hello, name, slot);
+  put(fd, hello, sizeof hello);
+  while (!LIST_FIRST(&tlsnet_of(net)->conns)->is_named) zps_net_progress(net);
+  return fd;
+}
+
+/* The last one of those that are ready goes, and the one that ends it has more to say. */
+static void a_turn_ends_though_its_last_connection_does(void **state) {
+  (void)state;
+  static uint8_t bytes[HELLO + MANY * TLSNET_HEAD_BYTES];
+  const int replaced = dial_as(1, 7), by = dial();
+  hello_make(bytes, 1, 7);
+  for (unsigned i = 0; i < MANY; i++)
+    zps_tlsnet_head_write(TLSNET_MESSAGE, 0, bytes + HELLO + (size_t)i * TLSNET_HEAD_BYTES);
+  put(by, bytes, sizeof bytes);
+  put(replaced, bytes + HELLO, 1);
+  zps_net_progress(net);
+  assert_int_equal(count_conns(), 1);
+  assert_in_range(n_messages, 1, MANY - 1);
+  while (n_messages < MANY) zps_net_progress(net);
+  close(by);
+  close(replaced);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test_setup_teardown(a_turn_ends_though_its_last_connection_does, net_open, net_close),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
