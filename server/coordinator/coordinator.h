@@ -36,11 +36,11 @@ struct zps_coordinator_config {
   uint64_t heartbeat_ms, dead_ms, call_timeout_ms, leave_grace_ms;
   uint64_t resume_grace_ms; /* for a client whose connection ended to come back; 0: it is lost at once */
   uint32_t min_servers;
-  uint32_t max_tensors; /* of a job, and groups; 0: ZPS_TENSORS_MAX, the most */
-  uint32_t max_waiting; /* jobs of one tenant that do not run yet; 0: no limit */
-  const char *weights;  /* of jobs (weights.h), checked; NULL: all weigh 1 */
-  unsigned max_conns;   /* open connections; 0: ZPS_COORDINATOR_CONNS_MAX */
-  enum zps_checked checked;
+  uint32_t max_tensors;                    /* of a job, and groups; 0: ZPS_TENSORS_MAX, the most */
+  uint32_t max_waiting;                    /* jobs of one tenant that do not run yet; 0: no limit */
+  const char *weights;                     /* of jobs (weights.h), checked; NULL: all weigh 1 */
+  unsigned max_conns;                      /* open connections; 0: ZPS_COORDINATOR_CONNS_MAX */
+  bool checked;                            /* Reads have checksums. */
   bool own_addresses;                      /* a peer's address for gradients must be its own, or in one of `subnets` */
   const char *subnets;                     /* NULL: there are none */
   const struct zps_token_keys *token_keys; /* by which ranks are let into jobs; NULL: any rank is */

@@ -109,24 +109,10 @@ static zps_json *add_messages(const struct zps_coordinator *coordinator, zps_jso
              "tls.ca, tls.cert, tls.key (zenpsctl certs init)");
 }
 
-/* The servers that do not encrypt. */
-static unsigned count_plain(const struct zps_coordinator *coordinator, const char **first_p) {
-  unsigned n = 0;
-  *first_p = "";
-  for (unsigned i = 0; i < zps_members_servers(coordinator->members); i++) {
-    const struct zps_member_server *server = zps_members_server(coordinator->members, i);
-    if (!zps_members_encrypts(&server->fabric) && n++ == 0) *first_p = server->name;
-  }
-  return n;
-}
-
 /* What is read of gradients and sums. */
 static zps_json *add_reads(const struct zps_coordinator *coordinator, zps_json *rows) {
   const bool is_secret = coordinator->config.tls || is_near(coordinator);
-  const char *plain;
-  if (zps_members_servers(coordinator->members) > 0 && count_plain(coordinator, &plain) == 0)
-    return add(rows, "reads", "guarded", "encrypted, TLS 1.3", "");
-  if (coordinator->config.checked == ZPS_CHECKED_NEVER)
+  if (!coordinator->config.checked)
     return add(rows, "reads", is_near(coordinator) ? "host" : "open", "bytes that change on the way are not noticed",
                "fabric.checksums = yes");
   if (!is_secret)
@@ -168,9 +154,14 @@ static zps_json *add_connections(const struct zps_coordinator *coordinator, zps_
 
 /* Ranks have the provider of their servers. */
 static zps_json *add_gradients(const struct zps_coordinator *coordinator, zps_json *rows) {
+  unsigned n_plain = 0;
+  const unsigned n = zps_members_servers(coordinator->members);
   char how[200];
-  const char *first;
-  const unsigned n = zps_members_servers(coordinator->members), n_plain = count_plain(coordinator, &first);
+  const char *first = "";
+  for (unsigned i = 0; i < n; i++) {
+    const struct zps_member_server *server = zps_members_server(coordinator->members, i);
+    if (strcmp(server->fabric.provider, "tls") != 0 && n_plain++ == 0) first = server->name;
+  }
   if (n > 0 && n_plain == 0) return add(rows, "gradients", "guarded", "encrypted, TLS 1.3", "");
   snprintf(how, sizeof how, "not encrypted, whoever reads the fabric reads them%s%.80s%s",
            n_plain < n ? ": those of " : "", n_plain < n ? first : "", n_plain < n && n_plain > 1 ? ", ..." : "");

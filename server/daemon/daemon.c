@@ -139,10 +139,9 @@ static unsigned long max_conns(unsigned long descriptors) {
 
 /* By itself where only those whom somebody let in are members, so that a key is worth something. On one host, too: a
  * process there can take the place of a connection, and answer reads. */
-static enum zps_checked checked(const struct zps_options *options) {
-  if (options->fabric_checksums == ZPS_CHECKSUMS_AUTO && (options->tls_cert || options->token_keys.n > 0))
-    return ZPS_CHECKED_PLAIN;
-  return options->fabric_checksums == ZPS_CHECKSUMS_YES ? ZPS_CHECKED_ALWAYS : ZPS_CHECKED_NEVER;
+static bool has_checksums(const struct zps_options *options) {
+  if (options->fabric_checksums == ZPS_CHECKSUMS_AUTO) return options->tls_cert || options->token_keys.n > 0;
+  return options->fabric_checksums == ZPS_CHECKSUMS_YES;
 }
 
 static uint64_t call_timeout_ms(uint64_t dead_ms) {
@@ -168,7 +167,7 @@ static struct zps_coordinator_config coordinator_config(const struct zps_options
       .state_dir = options->coordinator_state_dir,
       .cluster = options->coordinator_cluster,
       .token_keys = &options->token_keys,
-      .checked = checked(options),
+      .checked = has_checksums(options),
       .own_addresses = options->coordinator_addresses == ZPS_ADDRESSES_OWN ||
                        (options->coordinator_addresses == ZPS_ADDRESSES_AUTO && options->tls_cert),
       .subnets = options->fabric_subnet,

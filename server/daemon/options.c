@@ -210,8 +210,7 @@ static const struct zps_opt opts[] = {
         .help = "time between empty packets on an idle TCP connection for gradients (0: never). They keep firewalls "
                 "from forgetting it. They also end a connection without another end, which would keep its peer out"),
     OPT(ZPS_OPT_ENUM, fabric_checksums, .name = "fabric.checksums", .arg = "WHEN", .def = "auto", .values = checksums,
-        .help = "for a coordinator: whether gradients and sums carry a keyed checksum. auto: with TLS or tokens, "
-                "unless gradients are encrypted. A "
+        .help = "for a coordinator: whether gradients and sums carry a keyed checksum. auto: with TLS or tokens. A "
                 "reader of changed bytes reads them again, and then fails the round"),
     OPT(ZPS_OPT_STRING, fabric_auth_key, .name = "fabric.auth_key", .arg = "FILE",
         .help = "authorization key of the fabric, in hexadecimal digits, in a file of mode 0640 at most. For cxi and "

@@ -96,9 +96,7 @@ static void job_open(struct zps_members *members, struct zps_member_job *job) {
     *place++ = (struct zps_view_place){.state = ZPS_PLACE_IN, .server = members->servers[i]};
   }
   job->n_pending = n;
-  job->checksums =
-      members->config.checked == ZPS_CHECKED_ALWAYS ||
-      (members->config.checked == ZPS_CHECKED_PLAIN && !zps_members_encrypts(&members->servers[0]->fabric));
+  job->checksums = members->config.checked;
   job->view.epoch = ++members->epoch;
   zps_members_note_counters(members); /* servers hear of this epoch, whatever becomes of the job */
   job_set_state(job, ZPS_JOB_OPENING);

@@ -35,10 +35,6 @@ zps_err_t zps_members_fabric_check(const struct zps_net_info *a, const char *who
       a->provider, a->addr_format, who_b, b->provider, b->addr_format);
 }
 
-bool zps_members_encrypts(const struct zps_net_info *fabric) {
-  return strcmp(fabric->provider, "tls") == 0;
-}
-
 void zps_members_set_min_servers(struct zps_members *members, uint32_t min_servers) {
   members->config.min_servers = min_servers;
 }

@@ -77,18 +77,11 @@ struct zps_action {
 
 struct zps_history;
 
-/* Which reads have checksums (common/session/checks.h). PLAIN: those over a fabric that does not encrypt, since
- * encryption also notices bytes that change. */
-enum zps_checked { ZPS_CHECKED_NEVER, ZPS_CHECKED_PLAIN, ZPS_CHECKED_ALWAYS };
-
-/* Nobody else can read what goes over this fabric, nor change it unnoticed. */
-bool zps_members_encrypts(const struct zps_net_info *fabric);
-
 struct zps_members_config {
   uint32_t min_servers; /* a job starts on all servers there are, when there are at least so many */
   uint32_t max_jobs, max_tensors;
-  uint32_t max_waiting; /* jobs of one tenant that do not run yet; 0: no limit */
-  enum zps_checked checked;
+  uint32_t max_waiting;    /* jobs of one tenant that do not run yet; 0: no limit */
+  bool checked;            /* Reads have checksums (common/session/checks.h). */
   bool replays;            /* jobs outlive servers, as long as one is left */
   uint32_t places;         /* for servers, at least, of a job whose ranks do not say; 0: as many as it begins with */
   uint64_t leave_grace_ms; /* after which servers forget a job that has failed, though ranks are in it still */

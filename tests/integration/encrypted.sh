@@ -79,5 +79,5 @@ export ZENPS_TLS_CERT=$scratch/certs/admin-me.pem ZENPS_TLS_KEY=$scratch/certs/a
 ok "zenpsctl security knows the server" until_true sh -c "zenpsctl -e $(cat "$scratch/address") members | grep -q tls"
 zenpsctl -e "$(cat "$scratch/address")" security >"$scratch/out"
 said "zenpsctl security: gradients are encrypted" '^gradients +guarded +encrypted, TLS 1.3'
-said "and reads need no checksum" '^reads +guarded +encrypted, TLS 1.3'
+said "and reads have their checksum, too" '^reads +guarded +a checksum under a key of the job'
 done_testing

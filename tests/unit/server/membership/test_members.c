@@ -81,7 +81,7 @@ static uint64_t count_up(void *ctx) {
 }
 
 /* Whether a job of one server and two ranks, one of them on `host`, has checksums. */
-static bool has_checksums(enum zps_checked checked, const char *host, const struct zps_net_info *fabric) {
+static bool has_checksums(bool checked, const char *host, const struct zps_net_info *fabric) {
   uint64_t random = 0;
   struct zps_members *members;
   struct zps_member_client clients[3] = {0};
@@ -118,10 +118,9 @@ static void test_which_jobs_have_checksums(void **state) {
   static const struct zps_net_info encrypted = {.provider = "tls", .addr_format = "FI_SOCKADDR and name"};
   const char *const hosts[] = {"node", "another"};
   for (unsigned i = 0; i < 2; i++) {
-    assert_false(has_checksums(ZPS_CHECKED_NEVER, hosts[i], &members_tcp));
-    assert_true(has_checksums(ZPS_CHECKED_PLAIN, hosts[i], &members_tcp));
-    assert_false(has_checksums(ZPS_CHECKED_PLAIN, hosts[i], &encrypted));
-    assert_true(has_checksums(ZPS_CHECKED_ALWAYS, hosts[i], &encrypted));
+    assert_false(has_checksums(false, hosts[i], &members_tcp));
+    assert_true(has_checksums(true, hosts[i], &members_tcp));
+    assert_true(has_checksums(true, hosts[i], &encrypted));
   }
 }
 
