@@ -50,7 +50,7 @@ void zps_tlsnet_conn_full(struct tlsnet_conn *conn, bool is_full) {
   conn->is_full = is_full;
   watch(conn, EPOLL_CTL_MOD, is_full);
   if (is_full)
-    zps_tlsnet_deadline_set(conn->net, &conn->deadline_ns, zps_clock_ns() + conn->net->connect_timeout_ns);
+    zps_tlsnet_deadline_set(conn->net, &conn->room_ns, zps_clock_ns() + conn->net->connect_timeout_ns);
   else
     zps_tlsnet_conn_dirty(conn);
 }
@@ -62,7 +62,8 @@ static struct tlsnet_conn *conn_new(struct tlsnet *net, int fd, bool is_dialled,
   if (conn && in) {
     in->got = 0;
     in->has_head = false;
-    *conn = (struct tlsnet_conn){.net = net, .fd = fd, .is_dialled = is_dialled, .in = in, .deadline_ns = ZPS_NEVER};
+    *conn = (struct tlsnet_conn){.net = net, .fd = fd, .is_dialled = is_dialled, .in = in};
+    conn->deadline_ns = conn->room_ns = ZPS_NEVER;
     conn->state = is_dialled ? TLSNET_CONNECTING : TLSNET_SHAKING;
     LIST_INIT(&conn->peers);
     zps_tlsnet_address_text(at, conn->text, sizeof conn->text);
@@ -94,7 +95,7 @@ static void close_socket(struct tlsnet_conn *conn) {
 }
 
 static bool is_stranger(const struct tlsnet_conn *conn) {
-  return !conn->is_dialled && !conn->is_named;
+  return !conn->is_dialled && !conn->is_known;
 }
 
 void zps_tlsnet_conn_end(struct tlsnet_conn *conn, zps_err_t code, const char *fmt, ...) {
@@ -156,14 +157,14 @@ void zps_tlsnet_dial(struct tlsnet_peer *peer) {
     zps_tlsnet_conn_end(conn, ZPS_ERR_CONNECT, "cannot connect: %s", strerror(errno));
 }
 
-/* Of those that have not said who they are, the one that has been there longest goes. */
+/* Of the strangers, the one that has been there longest goes. */
 static void make_room(struct tlsnet *net) {
   struct tlsnet_conn *conn, *oldest = NULL;
   if (net->n_strangers < TLSNET_STRANGERS_MAX) return;
   LIST_FOREACH(conn, &net->conns, all_link) {
     if (is_stranger(conn)) oldest = conn;
   }
-  if (oldest) zps_tlsnet_conn_end(oldest, ZPS_ERR_CLOSED, "others have come that have not said who they are, either");
+  if (oldest) zps_tlsnet_conn_end(oldest, ZPS_ERR_CLOSED, "others have come that are strangers here, too");
 }
 
 void zps_tlsnet_accept(struct tlsnet *net) {
@@ -205,7 +206,7 @@ static void connected(struct tlsnet_conn *conn) {
     zps_tlsnet_conn_end(conn, error.code, "%s", error.text);
 }
 
-/* A connection of others stays one of a stranger until its name is there, and has to hurry until then. */
+/* A connection of others stays one of a stranger until this end has a peer of its name, and has to hurry until then. */
 static void opened(struct tlsnet_conn *conn) {
   conn->state = TLSNET_OPEN;
   watch(conn, EPOLL_CTL_MOD, false);
@@ -236,16 +237,46 @@ void zps_tlsnet_conn_step(struct tlsnet_conn *conn) {
     watch(conn, EPOLL_CTL_MOD, zps_tls_socket_is_full(conn->session));
 }
 
+static bool is_of(const struct tlsnet_conn *conn, const uint8_t name[TLSNET_NAME_BYTES]) {
+  return conn->is_named && memcmp(conn->hello.name, name, TLSNET_NAME_BYTES) == 0;
+}
+
 /* One that the same end has made before in the same place is no longer in use there, even if this end has not seen its
- * end. */
-static void end_replaced(const struct tlsnet_conn *by) {
+ * end. Returns how many others the same end has. */
+static unsigned end_replaced(const struct tlsnet_conn *by) {
+  unsigned n = 0;
   struct tlsnet_conn *conn, *next;
   for (conn = LIST_FIRST(&by->net->conns); conn; conn = next) {
     next = LIST_NEXT(conn, all_link);
-    if (conn != by && conn->is_named && conn->hello.slot == by->hello.slot &&
-        memcmp(conn->hello.name, by->hello.name, TLSNET_NAME_BYTES) == 0)
+    if (conn == by || !is_of(conn, by->hello.name)) continue;
+    if (conn->hello.slot == by->hello.slot)
       zps_tlsnet_conn_end(conn, ZPS_ERR_PEER_LOST, "the peer has connected anew");
+    else
+      n++;
   }
+  return n;
+}
+
+/* One that was known stays, without a deadline, until many strangers have come: its end may have another use for it. */
+static void set_known(struct tlsnet_conn *conn, bool is_known) {
+  if (is_known) conn->deadline_ns = ZPS_NEVER;
+  if (is_known && !conn->is_known) conn->net->n_strangers--;
+  if (!is_known && conn->is_known) conn->net->n_strangers++;
+  conn->is_known = is_known;
+}
+
+struct tlsnet_conn *zps_tlsnet_conns_know(struct tlsnet *net, const uint8_t name[TLSNET_NAME_BYTES]) {
+  const struct tlsnet_peer *peer;
+  struct tlsnet_conn *conn, *newest = NULL;
+  LIST_FOREACH(peer, &net->peers, all_link) {
+    if (memcmp(peer->address.name, name, TLSNET_NAME_BYTES) == 0) break;
+  }
+  LIST_FOREACH(conn, &net->conns, all_link) {
+    if (!is_of(conn, name)) continue;
+    set_known(conn, peer != NULL);
+    if (!newest) newest = conn;
+  }
+  return newest;
 }
 
 void zps_tlsnet_conn_name(struct tlsnet_conn *conn, const struct tlsnet_hello *hello) {
@@ -255,11 +286,13 @@ void zps_tlsnet_conn_name(struct tlsnet_conn *conn, const struct tlsnet_hello *h
     zps_tlsnet_conn_end(conn, ZPS_ERR_CLOSED, "it is for an endpoint that was here before");
     return;
   }
-  net->n_strangers--;
   conn->is_named = true;
   conn->hello = *hello;
-  conn->deadline_ns = ZPS_NEVER;
-  end_replaced(conn);
+  if (end_replaced(conn) >= TLSNET_SLOTS_MAX) {
+    zps_tlsnet_conn_end(conn, ZPS_ERR_REFUSED, "has %u connections already", TLSNET_SLOTS_MAX);
+    return;
+  }
+  zps_tlsnet_conns_know(net, hello->name);
   LIST_FOREACH(peer, &net->peers, all_link) {
     if (!peer->dials && !peer->conn && peer->state == TLSNET_PEER_LIVE &&
         memcmp(peer->address.name, hello->name, TLSNET_NAME_BYTES) == 0)
@@ -276,10 +309,12 @@ void zps_tlsnet_deadline_set(struct tlsnet *net, uint64_t *deadline_p, uint64_t 
 
 static void end_late(struct tlsnet_conn *conn) {
   const unsigned long long ms = conn->net->connect_timeout_ns / ZPS_NS_PER_MS;
-  if (conn->state == TLSNET_OPEN && !is_stranger(conn))
+  if (conn->state == TLSNET_OPEN && (conn->is_dialled || conn->is_known))
     zps_tlsnet_conn_end(conn, ZPS_ERR_CONNECT, "does not take messages for %llu ms", ms);
   else if (conn->state == TLSNET_CONNECTING)
     zps_tlsnet_conn_end(conn, ZPS_ERR_CONNECT, "does not answer for %llu ms", ms);
+  else if (conn->is_named)
+    zps_tlsnet_conn_end(conn, ZPS_ERR_CLOSED, "this end has had no peer of its name for %llu ms", ms);
   else
     zps_tlsnet_conn_end(conn, ZPS_ERR_CONNECT, "has not said who it is for %llu ms", ms);
 }
@@ -292,10 +327,11 @@ void zps_tlsnet_deadlines(struct tlsnet *net, uint64_t now_ns) {
   if (now_ns < net->next_deadline_ns) return;
   for (conn = LIST_FIRST(&net->conns); conn; conn = next) {
     next = LIST_NEXT(conn, all_link);
-    if (now_ns >= conn->deadline_ns)
+    const uint64_t first_ns = conn->deadline_ns < conn->room_ns ? conn->deadline_ns : conn->room_ns;
+    if (now_ns >= first_ns)
       end_late(conn);
-    else if (conn->deadline_ns < next_ns)
-      next_ns = conn->deadline_ns;
+    else if (first_ns < next_ns)
+      next_ns = first_ns;
   }
   snprintf(text, sizeof text, "has not connected to this end for %llu ms: ranks connect, and not servers",
            (unsigned long long)(net->connect_timeout_ns / ZPS_NS_PER_MS));

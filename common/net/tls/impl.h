@@ -14,7 +14,8 @@
 
 #define TLSNET_OUT_MAX 16384u     /* bytes handed to TLS at a time: one record */
 #define TLSNET_READS_MAX 256u     /* reads that one end asks for over a connection before it has the first answer */
-#define TLSNET_STRANGERS_MAX 256u /* connections of others that have not said who they are */
+#define TLSNET_STRANGERS_MAX 256u /* connections of others, of which this end has no peer (yet) */
+#define TLSNET_SLOTS_MAX 256u     /* connections of one other end */
 
 struct tlsnet;
 struct tlsnet_peer;
@@ -66,13 +67,15 @@ struct tlsnet_conn {
   int fd;
   bool is_dialled; /* by this end */
   bool is_named;   /* the end that dialled has said who it is */
+  bool is_known;   /* this end has a peer of that name */
   bool is_ready;   /* there may be more to take than the last turn took */
   bool is_dirty;   /* there may be something to put */
   bool is_full;    /* the socket takes no more for now */
   struct zps_forked forked;
   struct zps_tls_session *session;
   struct tlsnet_hello hello; /* of the end that dialled, where `is_named` */
-  uint64_t deadline_ns;      /* to be open, or to have room again; ZPS_NEVER: none */
+  uint64_t deadline_ns;      /* to be open, and to be known; ZPS_NEVER: none */
+  uint64_t room_ns;          /* to have room again; ZPS_NEVER: it has some */
   char text[80];             /* the other end, for people */
   struct tlsnet_in *in;
   size_t out_len, out_sent;
@@ -172,6 +175,9 @@ void zps_tlsnet_conn_name(struct tlsnet_conn *conn, const struct tlsnet_hello *h
 /* Ends it: its peers fail, and its reads are lost. It is freed by the end of the next progress. */
 void zps_tlsnet_conn_end(struct tlsnet_conn *conn, zps_err_t code, const char *fmt, ...) ZPS_PRINTF(3, 4);
 void zps_tlsnet_conns_free(struct tlsnet *net);
+/* Tells strangers from others anew, among the connections of this name: it is a new peer's, or that of one that has
+ * gone. Returns the newest of them; NULL: there is none. */
+struct tlsnet_conn *zps_tlsnet_conns_know(struct tlsnet *net, const uint8_t name[TLSNET_NAME_BYTES]);
 void zps_tlsnet_conn_attach(struct tlsnet_conn *conn, struct tlsnet_peer *peer);
 /* Has the next turn take bytes, or put some. */
 void zps_tlsnet_conn_ready(struct tlsnet_conn *conn);

@@ -8,15 +8,6 @@
 #define ZPS_LOG_COMPONENT "net"
 #include "common/base/log.h"
 
-/* The connection that the peer has made; the latest one, where there are several. */
-static struct tlsnet_conn *find_conn(const struct tlsnet_peer *peer) {
-  struct tlsnet_conn *conn;
-  LIST_FOREACH(conn, &tlsnet_of(peer->base.net)->conns, all_link) {
-    if (conn->is_named && memcmp(conn->hello.name, peer->address.name, TLSNET_NAME_BYTES) == 0) return conn;
-  }
-  return NULL;
-}
-
 static void connect_or_wait(struct tlsnet_peer *peer) {
   struct tlsnet *const net = tlsnet_of(peer->base.net);
   peer->deadline_ns = ZPS_NEVER;
@@ -24,7 +15,7 @@ static void connect_or_wait(struct tlsnet_peer *peer) {
     zps_tlsnet_dial(peer);
     return;
   }
-  struct tlsnet_conn *const conn = find_conn(peer);
+  struct tlsnet_conn *const conn = zps_tlsnet_conns_know(net, peer->address.name);
   if (conn)
     zps_tlsnet_conn_attach(conn, peer);
   else
@@ -108,6 +99,7 @@ void zps_tlsnet_peer_evict(struct zps_net_peer *net_peer) {
   silence(peer);
   if (peer->in_errors) TAILQ_REMOVE(&net->errors, peer, error_link);
   LIST_REMOVE(peer, all_link);
+  zps_tlsnet_conns_know(net, peer->address.name);
   if (conn && conn->is_dialled && LIST_EMPTY(&conn->peers)) zps_tlsnet_conn_end(conn, ZPS_ERR_CLOSED, "it is not used");
   free(peer);
 }

@@ -138,7 +138,7 @@ static void fill(struct tlsnet_conn *conn) {
 static void emptied(struct tlsnet_conn *conn) {
   struct tlsnet_peer *peer;
   conn->out_len = conn->out_sent = 0;
-  conn->deadline_ns = ZPS_NEVER;
+  conn->room_ns = ZPS_NEVER;
   LIST_FOREACH(peer, &conn->peers, conn_link) peer->n_out = 0;
 }
 

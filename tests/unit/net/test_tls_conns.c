@@ -102,9 +102,63 @@ static void a_turn_ends_though_its_last_connection_does(void **state) {
   close(replaced);
 }
 
+static struct zps_net_peer *add_rank(uint8_t name) {
+  const struct tlsnet_address address = {.name = {name}, .family = AF_INET};
+  struct zps_net_peer *peer = NULL;
+  assert_int_equal(zps_net_peer_add(net, &address, sizeof address, NULL, &peer, NULL), ZPS_OK);
+  return peer;
+}
+
+/* The name that an end makes up does not let it stay. */
+static void a_name_without_a_peer_is_a_strangers(void **state) {
+  (void)state;
+  struct tlsnet *const end = tlsnet_of(net);
+  const int first = dial_as(1, 0), second = dial_as(1, 1), other = dial_as(2, 0);
+  uint8_t ask[TLSNET_HEAD_BYTES + TLSNET_READ_BYTES] = {0}, answer[TLSNET_HEAD_BYTES];
+  struct tlsnet_conn *const of_other = LIST_FIRST(&end->conns), *const of_second = LIST_NEXT(of_other, all_link);
+  assert_int_equal(end->n_strangers, 3);
+  zps_tlsnet_head_write(TLSNET_READ, TLSNET_READ_BYTES, ask);
+  put(second, ask, sizeof ask);
+  while (recv(second, answer, sizeof answer, MSG_DONTWAIT) != sizeof answer) zps_net_progress(net);
+  assert_true(of_second->deadline_ns != ZPS_NEVER); /* also not by an answer */
+  struct zps_net_peer *const peer = add_rank(1);
+  assert_int_equal(end->n_strangers, 1);
+  assert_true(of_second->deadline_ns == ZPS_NEVER);
+  const int third = dial_as(1, 2);
+  assert_int_equal(end->n_strangers, 1);
+  zps_net_peer_evict(peer);
+  assert_int_equal(end->n_strangers, 4);
+  zps_tlsnet_deadline_set(end, &of_other->deadline_ns, zps_clock_ns());
+  zps_net_progress(net);
+  assert_int_equal(end->n_strangers, 3);
+  assert_int_equal(count_conns(), 3);
+  close(first);
+  close(second);
+  close(third);
+  close(other);
+}
+
+static void one_end_has_so_many_connections(void **state) {
+  (void)state;
+  static int fds[TLSNET_SLOTS_MAX + 1];
+  struct zps_net_peer *const peer = add_rank(1);
+  for (unsigned i = 0; i < TLSNET_SLOTS_MAX; i++) fds[i] = dial_as(1, i);
+  assert_int_equal(count_conns(), TLSNET_SLOTS_MAX);
+  uint8_t hello[HELLO];
+  fds[TLSNET_SLOTS_MAX] = dial();
+  hello_make(hello, 1, TLSNET_SLOTS_MAX);
+  put(fds[TLSNET_SLOTS_MAX], hello, sizeof hello);
+  while (count_conns() > TLSNET_SLOTS_MAX) zps_net_progress(net);
+  assert_int_equal(tlsnet_of(net)->n_strangers, 0);
+  for (unsigned i = 0; i <= TLSNET_SLOTS_MAX; i++) close(fds[i]);
+  zps_net_peer_evict(peer);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test_setup_teardown(a_turn_ends_though_its_last_connection_does, net_open, net_close),
+      cmocka_unit_test_setup_teardown(a_name_without_a_peer_is_a_strangers, net_open, net_close),
+      cmocka_unit_test_setup_teardown(one_end_has_so_many_connections, net_open, net_close),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
