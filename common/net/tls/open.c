@@ -22,6 +22,7 @@ static void listener_close(struct tlsnet *net) {
   zps_forked_forget(&net->listen_forked);
   close(net->listen_fd);
   net->listen_fd = -1;
+  net->accept_at_ns = ZPS_NEVER;
 }
 
 static void tlsnet_shut(struct zps_net *base) {

@@ -154,11 +154,22 @@ static void one_end_has_so_many_connections(void **state) {
   zps_net_peer_evict(peer);
 }
 
+/* Accepting was to go on later. */
+static void a_shut_end_waits_for_nothing(void **state) {
+  (void)state;
+  struct tlsnet *const end = tlsnet_of(net);
+  zps_tlsnet_deadline_set(end, &end->accept_at_ns, zps_clock_ns());
+  zps_net_shut(net);
+  zps_net_progress(net);
+  assert_true(end->next_deadline_ns == ZPS_NEVER);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test_setup_teardown(a_turn_ends_though_its_last_connection_does, net_open, net_close),
       cmocka_unit_test_setup_teardown(a_name_without_a_peer_is_a_strangers, net_open, net_close),
       cmocka_unit_test_setup_teardown(one_end_has_so_many_connections, net_open, net_close),
+      cmocka_unit_test_setup_teardown(a_shut_end_waits_for_nothing, net_open, net_close),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
