@@ -2,6 +2,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
+#include "common/base/config.h"
 #include "common/net/tls/impl.h"
 
 #define ZPS_LOG_COMPONENT "net"
@@ -104,6 +105,9 @@ zps_err_t zps_net_tls_open(const struct zps_net_config *config, const struct zps
     return zps_fail(error, ZPS_ERR_INVALID,
                     "provider \"tls\" encrypts gradients, and needs certificates: set tls.ca, tls.cert and tls.key "
                     "(ZENPS_TLS_CA, ZENPS_TLS_CERT and ZENPS_TLS_KEY for ranks; zenpsctl certs makes the files)");
+  if (config->auth_key_file)
+    return zps_fail(error, ZPS_ERR_UNSUPPORTED, "provider tls does not take the key of %s",
+                    zps_config_said("fabric.auth_key"));
   struct tlsnet *const net = calloc(1, sizeof *net);
   if (!net) return zps_fail(error, ZPS_ERR_NOMEM, "no memory for an endpoint of the encrypted fabric");
   net->base.ops = &ops;

@@ -26,8 +26,9 @@ static void on_peer_error(void *ctx, struct zps_net_peer *peer, zps_err_t code, 
   (void)ctx, (void)peer, (void)code, (void)text;
 }
 
+static uint8_t identity; /* never looked at */
+
 static int net_open(void **state) {
-  static uint8_t identity; /* never looked at */
   const struct zps_net_handler handler = {.on_message = on_message, .on_peer_error = on_peer_error};
   const struct zps_net_config config = {.provider = "tls",
                                         .interface = "lo",
@@ -164,11 +165,22 @@ static void a_shut_end_waits_for_nothing(void **state) {
   assert_true(end->next_deadline_ns == ZPS_NEVER);
 }
 
+static void a_key_of_the_fabric_is_refused(void **state) {
+  (void)state;
+  const struct zps_net_config config = {
+      .provider = "tls", .auth_key_file = "/dev/null", .tls = (struct zps_tls *)(void *)&identity};
+  const struct zps_net_handler handler = {.on_message = on_message, .on_peer_error = on_peer_error};
+  struct zps_error error;
+  assert_int_equal(zps_net_tls_open(&config, &handler, &net, &error), ZPS_ERR_UNSUPPORTED);
+  assert_non_null(strstr(error.text, "fabric.auth_key"));
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test_setup_teardown(a_turn_ends_though_its_last_connection_does, net_open, net_close),
       cmocka_unit_test_setup_teardown(a_name_without_a_peer_is_a_strangers, net_open, net_close),
       cmocka_unit_test_setup_teardown(one_end_has_so_many_connections, net_open, net_close),
+      cmocka_unit_test(a_key_of_the_fabric_is_refused),
       cmocka_unit_test_setup_teardown(a_shut_end_waits_for_nothing, net_open, net_close),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
