@@ -30,15 +30,28 @@ const char *zps_tlsnet_address_text(const struct sockaddr_in6 *at, char *text, s
   return text;
 }
 
-static zps_err_t bind_in_range(const struct zps_net_config *config, struct tlsnet *net, struct zps_error *error) {
+/* Another endpoint may have the port between bind() and listen(): both are one attempt. -1: errno says why. */
+static int listen_at(const struct tlsnet_address *address) {
+  const int one = 1, fd = socket(address->at.sin6_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+  if (fd < 0) return -1;
+  setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one);
+  if (bind(fd, (const struct sockaddr *)&address->at, zps_tlsnet_address_len(address)) == 0 && listen(fd, BACKLOG) == 0)
+    return fd;
+  const int err_number = errno;
+  close(fd);
+  errno = err_number;
+  return -1;
+}
+
+static zps_err_t listen_in_range(const struct zps_net_config *config, struct tlsnet *net, struct zps_error *error) {
   struct tlsnet_address *const address = &net->address;
   const unsigned n = config->port_low ? config->port_high - config->port_low + 1u : 1;
   char text[80];
   int err_number = 0;
   for (unsigned i = 0; i < n; i++) {
     *port_of(&address->at) = htons(config->port_low ? (uint16_t)(config->port_low + i) : 0);
-    if (bind(net->listen_fd, (const struct sockaddr *)&address->at, zps_tlsnet_address_len(address)) == 0)
-      return ZPS_OK;
+    net->listen_fd = listen_at(address);
+    if (net->listen_fd >= 0) return ZPS_OK;
     err_number = errno;
   }
   return zps_fail_errno(error, ZPS_ERR_FABRIC, err_number,
@@ -74,17 +87,11 @@ static void info_fill(struct tlsnet *net) {
 zps_err_t zps_tlsnet_listen(struct tlsnet *net, const struct zps_net_config *config, struct zps_error *error) {
   struct epoll_event event = {.events = EPOLLIN, .data.ptr = &net->listen_fd};
   socklen_t len = sizeof net->address.at;
-  const int one = 1;
   zps_err_t err = zps_net_ofi_host(config, &net->address.at, &net->base.info, error);
   if (!err) err = make_name(net->address.name, error);
+  if (!err) err = listen_in_range(config, net, error);
   if (err) return err;
-  net->listen_fd = socket(net->address.at.sin6_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
-  if (net->listen_fd < 0) return zps_fail_errno(error, ZPS_ERR_IO, errno, "cannot create a socket");
-  setsockopt(net->listen_fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one);
-  err = bind_in_range(config, net, error);
-  if (err) return err;
-  if (listen(net->listen_fd, BACKLOG) != 0 ||
-      getsockname(net->listen_fd, (struct sockaddr *)&net->address.at, &len) != 0 ||
+  if (getsockname(net->listen_fd, (struct sockaddr *)&net->address.at, &len) != 0 ||
       epoll_ctl(net->epoll_fd, EPOLL_CTL_ADD, net->listen_fd, &event) != 0)
     return zps_fail_errno(error, ZPS_ERR_IO, errno, "cannot listen");
   zps_forked_close_socket(&net->listen_forked, net->listen_fd);
