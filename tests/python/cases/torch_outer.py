@@ -378,6 +378,41 @@ def case_parameters_of_all_magnitudes(_: zenps.Job) -> None:
         outer.close()
 
 
+def case_gradients_that_grow(_: zenps.Job) -> None:
+    """One parameter is frozen at first, then moves by little, then by more, beside others that always move by 1."""
+    kinds: List[Dict[str, Any]] = [{"select": None}, {"select": zt.ChunkTopK(100, 100)}, {"select": None, "delay": 1}]
+    for kind in kinds:
+        model = nn.ParameterList([nn.Parameter(torch.zeros(100)) for _ in range(4)])
+        outer = outer_of(model, every=2, outer=sgd(model, 1.0, 0.0), **kind)
+        for step, size in enumerate((0.0, 1e-3, 1e-6, 0.0, 1e-2)):
+            before = outer.start["1"].clone()
+            for i, parameter in enumerate(model):
+                parameter.data += (size if i == 1 else 1.0) * (1.0 + torch.arange(100) / 100)
+            outer.step()
+            outer.step()
+            outer.wait()
+            moved = outer.start["1"] - before
+            assert 0.6 * size <= float(moved.mean()) <= 2.5 * size, (kind, step, float(moved.mean()), size)
+            assert float(moved.abs().max()) <= 8 * size, (kind, step)
+        same_everywhere(*outer.start.values())
+        outer.close()
+
+
+def case_residuals_that_are_large(_: zenps.Job) -> None:
+    """A parameter that has nearly come to rest still sends a large residual; one beside it is rounded no worse for it."""
+    model = nn.ParameterList([nn.Parameter(torch.zeros(100)) for _ in range(2)])
+    outer = outer_of(model, every=1, select=zt.ChunkTopK(1, 100), decay=1.0, outer=sgd(model, 1.0, 0.0))
+    for size in (1.0, 1e-6, 1e-6, 1e-6):
+        before = outer.start["1"].clone()
+        with torch.no_grad():
+            model[0] += size
+            model[1][7] += 1.0
+        outer.step()
+        moved = float((outer.start["1"] - before)[7])
+        assert 0.3 <= moved <= 2, (size, moved)
+    outer.close()
+
+
 def case_of_a_group(_: zenps.Job) -> None:
     """Two of three ranks; the third trains alone."""
     group = job.group("pair", [0, 2]) if RANK != 1 else None

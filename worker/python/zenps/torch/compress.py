@@ -415,8 +415,9 @@ class CompressedGroup(Group):
         else:
             idle = {at for at, slot in enumerate(self.slots) if slot.index in self.stale}
             known = [self._rate_of(slot) for slot in self.slots]
-            rates = [None if rate is None else rate * self.scales.get(slot.index, 1.0) for slot, rate in zip(self.slots, known)]
-            self.requests = [self._cut.start([self.gradient(slot) for slot in self.slots], density, step, idle, rates)]
+            if self.scales:
+                known = [(1.0 if rate is None else rate) * self.scales.get(slot.index, 1.0) for slot, rate in zip(self.slots, known)]
+            self.requests = [self._cut.start([self.gradient(slot) for slot in self.slots], density, step, idle, known)]
 
     def _rate_of(self, slot: Slot) -> Optional[float]:
         """The parameter's learning rate, where it is known."""

@@ -22,10 +22,10 @@ import torch
 
 from ..errors import Canceled, Invalid, Unsupported, ZenpsError
 from ..group import Group as JobGroup
-from . import collective
+from . import collective, convert
 from .buffers import Buffers
 from .checks import together
-from .compress import Compress, CompressedGroup, Compression, compression, load_all, save
+from .compress import Compress, CompressedGroup, Compression, compression, load_all, save, width_of
 from .control import Control, SyncStats, agree
 from .dense import scheme_of
 from .groups import DenseGroup, Group, open_all
@@ -84,8 +84,9 @@ class OuterSync:
     select: a Compression that selects values, or its name; None: all values travel. Its values, decay, min_numel and
         start_iter are not used here: values and decay are arguments, and all parameters are cut from the first step on.
     values: what values travel as: "qsgd2", "qsgd4", "qsgd8", "bf16", "f16", or "raw". QSGD's rounding is random and unbiased;
-        its error is not fed back. Each parameter is scaled by the power of two above its last mean outer gradient, so that
-        parameters of all magnitudes can share a block of levels.
+        its error is not fed back. In each outer step a parameter is scaled by the power of two above its outer gradients and
+        residuals of all ranks, so that parameters of all magnitudes can share a block of levels. A short round first finds these powers: all
+        ranks wait for it, also with a delay.
     decay: share of the residual that stays from one outer step to the next; over 0, at most 1.
     outer: the optimiser of the outer step, over exactly the parameters of the module that require gradients. Residuals follow
         its rate. None: with a selection torch.optim.SGD(lr=1.0), whose momentum the residual stands for, as in SparseLoCo;
@@ -214,16 +215,14 @@ class OuterSync:
         deltas = [base - parameter for base, parameter in zip(bases, parameters)]
         bad = [slot.name for slot, delta in zip(fragment.slots, deltas) if not bool(torch.isfinite(delta).all())]
         refusal = f"outer gradient of {', '.join(few(bad))} holds NaN or infinity" if bad else ""
-        if self._is_scaled and any(slot.index not in self._scales for slot in fragment.slots):
-            peaks = torch.tensor([0.0 if bad else float(delta.abs().max()) for delta in deltas], dtype=torch.float64, device="cpu")
-            collective.all_reduce(peaks, "max", job=self.job)
-            self._scale(fragment, peaks.tolist())
-        deltas = [delta / self._scales.get(slot.index, 1.0) for slot, delta in zip(fragment.slots, deltas)]
         self._flight = flight = Flight(fragment, due, refusal, fragment.sent)
         self._control.requests, self._control.refused = [], 0
         if not bad:
             fragment.sent = fragment.values() if self._delay else None
         try:
+            if self._is_scaled:
+                self._measure(fragment, [] if bad else deltas)
+            deltas = [delta / self._scales.get(slot.index, 1.0) for slot, delta in zip(fragment.slots, deltas)]
             with _gradients(fragment.slots, None if bad else deltas):
                 for group in fragment.groups:
                     group.stale = {slot.index for slot in group.slots} if bad else set()
@@ -237,11 +236,20 @@ class OuterSync:
             self._fail(error)
         return flight
 
-    def _scale(self, fragment: Fragment, peaks: Sequence[float]) -> None:
-        """peaks: the greatest magnitudes of outer gradients; maxima are exact in any order, so ranks get the same scales."""
-        for slot, peak in zip(fragment.slots, peaks):
-            if peak > 0 or slot.index not in self._scales:
-                self._scales[slot.index] = 2.0 ** math.frexp(peak)[1]
+    def _measure(self, fragment: Fragment, deltas: Sequence[torch.Tensor]) -> None:
+        """Of the outer gradients and residuals of all ranks the greatest magnitudes, exact in any order: ranks get the same
+        scales. No deltas: this rank refuses the step. A parameter without either keeps its scale."""
+        measured = [float(delta.abs().max()) for delta in deltas] or [0.0] * len(fragment.slots)
+        residuals = self._residuals() if deltas else {}
+        for i, slot in enumerate(fragment.slots):
+            if slot.name in residuals:
+                kept = convert.tensor_of(residuals[slot.name].residual, width_of(slot.parameter.dtype))
+                measured[i] = max(measured[i], float(kept.abs().max()) * self._scales.get(slot.index, 1.0))
+        peaks = torch.tensor(measured, dtype=torch.float64, device="cpu")
+        collective.all_reduce(peaks, "max", job=self.job)
+        for slot, peak in zip(fragment.slots, peaks.tolist()):
+            if peak > 0:  # float32 has the scale, and its inverse
+                self._scales[slot.index] = 2.0 ** max(-126, min(126, math.frexp(peak)[1]))
 
     def _end(self, flight: Flight) -> None:
         try:
@@ -295,8 +303,6 @@ class OuterSync:
             gradients = [slot.parameter.grad for slot in fragment.slots]
             for slot, gradient in zip(fragment.slots, gradients):
                 gradient.mul_(self._scales.get(slot.index, 1.0))
-            if self._is_scaled:
-                self._scale(fragment, [float(gradient.abs().max()) for gradient in gradients])
             since = [p - sent for p, sent in zip(parameters, fragment.sent or [])] if self._delay else []
             starts = [self._start[slot.index] for slot in fragment.slots]
             for parameter, start in zip(parameters, starts):
