@@ -43,7 +43,8 @@ def local_step(model: nn.Module, step: int, rank: int = RANK) -> None:
     (model(ids) - rank).square().mean().backward()
     with torch.no_grad():
         for parameter in model.parameters():
-            parameter -= (0.002 + 0.001 * rank) * parameter.grad
+            if parameter.requires_grad:
+                parameter -= (0.002 + 0.001 * rank) * parameter.grad
 
 
 def outer_of(model: nn.Module, **arguments: Any) -> zt.OuterSync:
@@ -317,6 +318,31 @@ def case_nan(_: zenps.Job) -> None:
         model.out.bias += 1e6
     raises(zenps.Invalid, outer.step, "the sum of out.bias is out of the range of values=")
     outer.close()
+
+
+def case_parameters_change(_: zenps.Job) -> None:
+    """Parameters that were frozen, replaced, or of another dtype when it was made would never be exchanged: all ranks say so."""
+    for what, said in (("thaw", "hidden.bias"), ("assign", "out.weight"), ("layer", "out.weight, out.bias"), ("double", "words.weight")):
+        model = model_of()
+        model.hidden.bias.requires_grad_(what != "thaw")
+        outer = outer_of(model, every=1, outer=None)
+        local_step(model, 1)
+        if RANK == 1 and what == "thaw":
+            model.hidden.bias.requires_grad_(True)
+        elif RANK == 1 and what == "assign":
+            model.out.weight = nn.Parameter(model.out.weight.detach().clone())
+        elif RANK == 1 and what == "layer":
+            model.out = nn.Linear(40, 2)
+        elif RANK == 1:
+            model.words.double()
+        before = values_of(model)
+        words = f"outer step 0: rank 1: parameters {said} were added or replaced; make OuterSync anew. No parameter was changed"
+        raises(zenps.Invalid, outer.step, words)
+        assert all(torch.equal(own, was) for own, was in zip(values_of(model), before))
+        model.hidden.bias.requires_grad_(False)  # those that come to rest are no reason
+        if what == "thaw":
+            assert outer.step()
+        outer.close()
 
 
 def case_refused(_: zenps.Job) -> None:

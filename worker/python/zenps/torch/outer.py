@@ -84,9 +84,9 @@ class OuterSync:
     select: a Compression that selects values, or its name; None: all values travel. Its values, decay, min_numel and
         start_iter are not used here: values and decay are arguments, and all parameters are cut from the first step on.
     values: what values travel as: "qsgd2", "qsgd4", "qsgd8", "bf16", "f16", or "raw". QSGD's rounding is random and unbiased;
-        its error is not fed back. In each outer step a parameter is scaled by the power of two above its outer gradients and
-        residuals of all ranks, so that parameters of all magnitudes can share a block of levels. A short round first finds these powers: all
-        ranks wait for it, also with a delay.
+        its error is not fed back. In each outer step a parameter is scaled by the power of two above its outer gradients
+        and residuals of all ranks, so that parameters of all magnitudes can share a block of levels. A short round first
+        finds these powers: all ranks wait for it, also with a delay.
     decay: share of the residual that stays from one outer step to the next; over 0, at most 1.
     outer: the optimiser of the outer step, over exactly the parameters of the module that require gradients. Residuals follow
         its rate. None: with a selection torch.optim.SGD(lr=1.0), whose momentum the residual stands for, as in SparseLoCo;
@@ -182,8 +182,9 @@ class OuterSync:
         """Counts a local step, and makes what is due after it. Returns whether an outer step was applied. Blocks until the
         exchange is over; with a delay it starts one, and blocks when that is due.
 
-        Raises what the exchange failed with. Invalid on all ranks, if an outer gradient holds NaN or infinity: its text names
-        ranks and parameters. No parameter and no residual has changed then, and the local step is not counted."""
+        Raises what the exchange failed with. Invalid on all ranks, if an outer gradient holds NaN or infinity, or parameters
+        that require gradients were added or replaced on some: its text names ranks and parameters. No parameter and no residual has changed then, and the
+        local step is not counted."""
         if self._generation != generation(self.job):
             raise Invalid(
                 f"OuterSync {self.name} is not opened in generation {generation(self.job)} of job {self.job.name}: hand it to "
@@ -210,31 +211,44 @@ class OuterSync:
 
     def _begin(self, fragment: Fragment, due: int) -> Flight:
         fragment.settle(sent=False)
-        parameters = [slot.parameter.detach() for slot in fragment.slots]
-        bases = fragment.sent or [self._start[slot.index].to(slot.parameter.device) for slot in fragment.slots]
-        deltas = [base - parameter for base, parameter in zip(bases, parameters)]
-        bad = [slot.name for slot, delta in zip(fragment.slots, deltas) if not bool(torch.isfinite(delta).all())]
-        refusal = f"outer gradient of {', '.join(few(bad))} holds NaN or infinity" if bad else ""
+        refusal, deltas = self._replaced(), []
+        if not refusal:
+            bases = fragment.sent or [self._start[slot.index].to(slot.parameter.device) for slot in fragment.slots]
+            deltas = [base - slot.parameter.detach() for base, slot in zip(bases, fragment.slots)]
+            bad = [slot.name for slot, delta in zip(fragment.slots, deltas) if not bool(torch.isfinite(delta).all())]
+            if bad:
+                refusal = (f"outer gradient of {', '.join(few(bad))} holds NaN or infinity; lower the local learning rate, and go on "
+                           "from a checkpoint")  # fmt: skip
         self._flight = flight = Flight(fragment, due, refusal, fragment.sent)
         self._control.requests, self._control.refused = [], 0
-        if not bad:
+        if not refusal:
             fragment.sent = fragment.values() if self._delay else None
         try:
             if self._is_scaled:
-                self._measure(fragment, [] if bad else deltas)
+                self._measure(fragment, [] if refusal else deltas)
             deltas = [delta / self._scales.get(slot.index, 1.0) for slot, delta in zip(fragment.slots, deltas)]
-            with _gradients(fragment.slots, None if bad else deltas):
+            with _gradients(fragment.slots, None if refusal else deltas):
                 for group in fragment.groups:
-                    group.stale = {slot.index for slot in group.slots} if bad else set()
+                    group.stale = {slot.index for slot in group.slots} if refusal else set()
                     group.start(self._step)
             if self._buffers is not None:
                 self._buffers.start(self._step, leaving=False)
             self._control.say([])
-            self._control.start(self._step, refused=bool(bad))
-            flight.given = not bad and bool(fragment.compressed)
+            self._control.start(self._step, refused=bool(refusal))
+            flight.given = not refusal and bool(fragment.compressed)
         except BaseException as error:
             self._fail(error)
         return flight
+
+    def _replaced(self) -> str:
+        """Why the module's parameters are not those that are exchanged; "" if they are."""
+        known = {id(slot.parameter): self._start[slot.index] for slot in self._slots}
+        try:
+            now = [(name, parameter, known.get(id(parameter))) for name, parameter in trainable(self.module) if parameter.numel()]
+        except (Invalid, Unsupported) as error:
+            return str(error)
+        other = [name for name, own, was in now if was is None or (was.shape, was.dtype) != (own.shape, own.dtype)]
+        return f"parameters {', '.join(few(other))} were added or replaced; make OuterSync anew" if other else ""
 
     def _measure(self, fragment: Fragment, deltas: Sequence[torch.Tensor]) -> None:
         """Of the outer gradients and residuals of all ranks the greatest magnitudes, exact in any order: ranks get the same
@@ -285,8 +299,7 @@ class OuterSync:
         said = [part.decode() for part in self.job.gather(flight.refusal.encode())]
         ranks = "; ".join(f"rank {numbered(self.job, place)}: {text}" for place, text in enumerate(said) if text)
         raise Invalid(
-            f"OuterSync {self.name}: outer step {self._totals.steps}: {ranks}; no parameter was changed: lower the local "
-            "learning rate, and go on from a checkpoint",
+            f"OuterSync {self.name}: outer step {self._totals.steps}: {ranks}. No parameter was changed",
             job=self.job.name,
         )
 
