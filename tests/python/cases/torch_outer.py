@@ -364,6 +364,7 @@ def case_refused(_: zenps.Job) -> None:
         ("outer steps 2 parameters of others", {"outer": torch.optim.SGD([*model.parameters(), *other.parameters()], lr=1.0)}),
         ("outer is a float; a torch.optim.Optimizer", {"outer": 0.7}),
         ("select has momentum 0.9; that is for gradients of single steps", {"select": "dgc"}),
+        ("select has clip_norm 1.0; that is for gradients of single", {"select": zt.TopK(0.1, kind="topk", clip_norm=1.0)}),
         ("select has scheme 'oktopk'", {"select": "oktopk"}),
         ("compress 'nothing'; must be None", {"select": "nothing"}),
         ("values 'qsgd3'; must be one of", {"values": "qsgd3"}),

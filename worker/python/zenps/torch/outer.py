@@ -507,7 +507,7 @@ def _check_optimizer(name: str, slots: Sequence[Slot], outer: Any) -> None:
 def _selection(name: str, select: Optional[Compression], values: Optional[str], decay: float) -> Optional[Compression]:
     if select is None:
         return None
-    for option in ("momentum", "warmup", "scaler", "lr"):
+    for option in ("momentum", "clip_norm", "warmup", "scaler", "lr"):
         if getattr(select, option):
             raise Invalid(f"OuterSync {name}: select has {option} {getattr(select, option)!r}; that is for gradients of single steps. The "
                           "outer optimiser has momentum and rate")  # fmt: skip
