@@ -246,6 +246,10 @@ def refusals(_: str, __: int, ___: Any) -> Dict[str, Any]:
     job = zt.init(COORDINATOR, "alone", 0, 1, max_world=1)
     trainer = Trainer("sync", job, 5)
     raises(zenps.Invalid, "is not opened in generation 1 of job alone", lambda: trainer.step(0))
+    outer_steps = zt.OuterSync(nn.Linear(2, 2), job)
+    raises(zenps.Invalid, "copies=True does not copy an OuterSync; leave copies out", lambda: zt.State(copies=True, outer=outer_steps))
+    zt.State(outer=outer_steps)
+    outer_steps.close()
     state = zt.State(model=trainer.model, optimizer=trainer.optimizer, sync=trainer.sync, at=0)
 
     def fails(error: BaseException, then: Optional[str] = None) -> Any:

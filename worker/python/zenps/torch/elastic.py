@@ -67,7 +67,7 @@ class State:
     which commit() keeps copies, and refuses to go on from a model that is half a step further. A gradient that a
     compressed step that failed had added to a residual stays there, and is sent once more. True: commit() copies
     everything, also modules, optimisers and residuals, as Horovod's does: for steps with several optimisers, or sums
-    behind the optimiser's step.
+    behind the optimiser's step. Not with an OuterSync (Invalid).
     """
 
     step: int
@@ -76,6 +76,8 @@ class State:
         for name in objects:
             if name.startswith("_") or name == "step" or hasattr(type(self), name):
                 raise Invalid(f"State: {name!r} is taken; give the object another name")
+        if copies and any(isinstance(value, OuterSync) for value in objects.values()):
+            raise Invalid("State: copies=True does not copy an OuterSync; leave copies out (its failed steps change no parameter)")
         self._names: List[str] = list(objects)
         self._copies = copies
         self._job: Optional[Job] = None
@@ -120,9 +122,7 @@ class State:
             "modules": {name: _clones(each, self._copies) for name, each in modules.items()},
             "versions": {name: self._versions(each) for name, each in modules.items()},
             "stateful": {name: self._state_of(each) for name, each in self._stateful().items()},
-            "syncs": {name: each.state_dict() for name, each in self._syncs().items() if not isinstance(each, OuterSync)}
-            if self._copies
-            else {},
+            "syncs": {name: each.state_dict() for name, each in self._syncs().items()} if self._copies else {},
         }
 
     def _versions(self, module: torch.nn.Module) -> List[int]:
