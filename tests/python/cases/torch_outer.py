@@ -245,6 +245,32 @@ def case_missed_steps(_: zenps.Job) -> None:
     outer.close()
 
 
+def case_missed_steps_of_fragments(_: zenps.Job) -> None:
+    """A fragment's exchange failed on all ranks, then the next one's on one rank alone: of that rank the second alone counts as
+    sent."""
+    model = model_of()
+    outer = outer_of(model, every=4, fragments=2, delay=1, select=zt.ChunkTopK(4, 64), values="raw", outer=sgd(model, 1.0, 0.0))
+    for step in range(1, 7):
+        local_step(model, step)
+        if step == 3:  # and is not counted
+            with_error(outer, outer.step)
+        if step == 6 and RANK == 2:
+            with_error(outer, outer.step)
+        elif step != 3:
+            outer.step()
+    residuals = outer._residuals()
+
+    def kept(at: int) -> List[torch.Tensor]:
+        names = [slot.name for slot in outer._fragments[at].slots]
+        return [tensor_of(residuals[name].residual, torch.float32).clone() for name in names]
+
+    first, second = kept(0), kept(1)
+    outer.take(zt.broadcast_object(outer.shared() if RANK == 0 else None, 0, job=job))
+    assert all(torch.equal(now, was) for now, was in zip(kept(0), first))
+    assert all(torch.equal(now, was) for now, was in zip(kept(1), second)) == (RANK != 2)
+    outer.close()
+
+
 def case_checkpoint(_: zenps.Job) -> None:
     """7 steps, save, load, and 8 more: the bits of 15."""
     kinds: List[Dict[str, Any]] = [{"every": 3, "values": "raw"}, {"every": 6, "fragments": 2, "delay": 2, "values": "bf16"}]

@@ -210,7 +210,8 @@ class OuterSync:
             self._end(self._flight)
 
     def _begin(self, fragment: Fragment, due: int) -> Flight:
-        fragment.settle(sent=False)
+        for each in self._fragments:  # take() knows of one exchange whether it was summed
+            each.settle(sent=False)
         refusal, deltas = self._replaced(), []
         if not refusal:
             bases = fragment.sent or [self._start[slot.index].to(slot.parameter.device) for slot in fragment.slots]
