@@ -68,8 +68,6 @@ class Compared:
         if call.begin is None:
             return
         flying = self._job._collective.compared
-        while flying and flying[0].done():
-            flying.popleft()
         step = self._calls.request.step
         turn = Turn(step if n == 1 else step * _SEVERAL + at, n > 1, lambda: [lines[-n + at] for lines in self.said()])
         while self._error is None:
@@ -178,6 +176,9 @@ def is_summed(dtype: torch.dtype, op: Any) -> bool:
 
 def compared(job: Ranks, calls: Sequence[Call], what: str = "") -> Compared:
     """Starts an operation: one comparison of the ranks' calls, then a round for each of `calls`. what: the operation's name."""
+    flying = job._collective.compared
+    while flying and flying[0].done():
+        flying.popleft()
     lines = [call.text for call in calls]
     if len(lines) != 1:
         lines.insert(0, f"{what} of {len(lines)} tensors")
@@ -188,7 +189,7 @@ def compared(job: Ranks, calls: Sequence[Call], what: str = "") -> Compared:
     except ZenpsError:
         made.cancel()  # the others wait for this rank
         raise
-    job._collective.compared.append(made)
+    flying.append(made)
     return made
 
 
