@@ -148,7 +148,7 @@ def check_kept(model: nn.Module, outer: zt.OuterSync, first: List[torch.Tensor],
     """With a rate of 1, no momentum and no decay: what the start moved by, and the residuals, are all the local progress."""
     residuals = outer._residuals()
     for (name, parameter), was, whole in zip(model.named_parameters(), first, due):
-        kept = tensor_of(residuals[name].residual, torch.float32).clone().view(parameter.shape)
+        kept = tensor_of(residuals[name].residual, parameter.dtype).clone().view(parameter.shape)
         zt.all_reduce(kept, "avg", job=job)
         zt.all_reduce(whole, "avg", job=job)
         near(was - outer.start[name] + kept, whole, 1e-5)
@@ -269,6 +269,39 @@ def case_missed_steps_of_fragments(_: zenps.Job) -> None:
     assert all(torch.equal(now, was) for now, was in zip(kept(0), first))
     assert all(torch.equal(now, was) for now, was in zip(kept(1), second)) == (RANK != 2)
     outer.close()
+
+
+def case_a_group_fails_to_start(_: zenps.Job) -> None:
+    """Of a fragment with two dtypes, one is given to its residuals, and the other not. Both count once, when it is tried again."""
+    for delay in (0, 1):
+        model = model_of()
+        model.out.double()
+        outer = outer_of(model, every=2, select=zt.ChunkTopK(4, 64), values="raw", decay=1.0, outer=sgd(model, 1.0, 0.0), delay=delay)
+        groups = outer._fragments[0].groups
+        assert len(groups) == 2
+        first, due = values_of(model), [torch.zeros_like(each) for each in model.parameters()]
+        for step in range(1, 8):
+            for i, (total, parameter) in enumerate(zip(due, model.parameters())):
+                moved = torch.randn(parameter.shape, generator=torch.Generator().manual_seed(97 * step + 7 * i + RANK)).to(parameter.dtype)
+                total += moved
+                parameter.data -= moved
+            if step == 4:
+                start = groups[1].start
+                groups[1].start = no_memory  # type: ignore[method-assign]
+                raises(MemoryError, outer.step, "of the test")
+                groups[1].start = start  # type: ignore[method-assign]
+                job.barrier()
+            outer.step()
+        outer.wait()
+        outer.state_dict()
+        for total, start, now in zip(due, outer.start.values(), model.parameters()):
+            total -= start - now.detach()  # not given to the residual yet
+        check_kept(model, outer, first, due)
+        outer.close()
+
+
+def no_memory(_: int) -> None:
+    raise MemoryError("of the test")
 
 
 def case_checkpoint(_: zenps.Job) -> None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import ctypes
 from dataclasses import dataclass
-from typing import Any, Callable, Collection, Dict, List, Mapping, Optional, Sequence, Tuple, Union
+from typing import Any, Callable, Collection, Dict, List, Mapping, Optional, Sequence, Set, Tuple, Union
 
 import torch
 
@@ -308,9 +308,9 @@ class Cut:
             self._request = None
 
     @property
-    def pending(self) -> bool:
-        """Whether there are selections that were neither committed nor canceled."""
-        return bool(self._selected)
+    def pending(self) -> List[Residual]:
+        """Those with selections that were neither committed nor canceled."""
+        return self._selected
 
     def settle(self, sent: bool) -> None:
         """What was selected leaves the residuals, or stays there."""
@@ -439,8 +439,9 @@ class CompressedGroup(Group):
         self._cut.stop()
 
     @property
-    def pending(self) -> bool:
-        return self._cut.pending
+    def pending(self) -> Set[int]:
+        """Indices of the parameters with selections that were neither committed nor canceled."""
+        return {slot.index for slot in self.slots if self.sparsifiers[slot.name] in self._cut.pending}
 
     def settle(self, sent: bool) -> None:
         self._cut.settle(sent)

@@ -16,7 +16,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from contextlib import contextmanager, suppress
-from typing import Any, Dict, Iterator, List, NoReturn, Optional, Sequence, Union
+from typing import Any, Dict, Iterator, List, NoReturn, Optional, Sequence, Set, Union
 
 import torch
 
@@ -343,11 +343,19 @@ class OuterSync:
         if self._buffers is not None:
             self._buffers.cancel()
         self._step += 1
-        fragment = flight.fragment
-        if not flight.given and not any(group.pending for group in fragment.compressed):
+        self._keep(flight, flight.fragment)
+
+    def _keep(self, flight: Flight, fragment: Fragment) -> None:
+        """The next outer gradient of a parameter counts from where the residual has it up to."""
+        given: Set[int] = set()
+        for group in fragment.compressed:
+            given |= {slot.index for slot in group.slots} if flight.given else group.pending
+        if not given:
             fragment.sent = flight.before
-        elif fragment.sent is None:
-            fragment.sent = fragment.values()
+            return
+        now = fragment.sent or fragment.values()
+        before = flight.before or [self._start[slot.index].to(slot.parameter.device, copy=True) for slot in fragment.slots]
+        fragment.sent = [new if slot.index in given else old for slot, new, old in zip(fragment.slots, now, before)]
 
     # What a user calls.
 
