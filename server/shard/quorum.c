@@ -67,7 +67,8 @@ void zps_quorum_close(struct zps_shard_round *round) {
     zps_log_info("job %s, tensor %s, step %" PRIu64 ": closed without %u ranks", job->name, tensor->name,
                  round->machine->config.step, n_late);
   }
-  for (uint32_t part = 0; part < round->machine->n_parts; part++) zps_reduce_begin(round, part);
+  for (uint32_t part = 0; part < round->machine->n_parts && !zps_shard_machine_over(round->machine); part++)
+    zps_reduce_begin(round, part); /* without memory for a sum it is over */
 }
 
 /* ---- what late ranks are told ---- */

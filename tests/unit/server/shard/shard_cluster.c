@@ -83,7 +83,7 @@ struct cluster_tensor *cluster_tensor(struct cluster *cluster, uint64_t rows, ui
   assert_true(cluster->n_tensors < CLUSTER_TENSORS && n_parts <= CLUSTER_PARTS);
   tensor->density = density;
   const bool is_raw = dtype == ZPS_DTYPE_U8 || cluster->value_codec == 0;
-  for (uint32_t p = 0; p < n_parts; p++) tensor->owners[p] = p % 3 == 2;
+  for (uint32_t p = 0; p < n_parts; p++) tensor->owners[p] = cluster->quorum == 0 && p % 3 == 2;
   tensor->spec = (struct zps_tensor_spec){.job_id = cluster->job_id,
                                           .tensor = 7 + cluster->n_tensors++,
                                           .rows = rows,
@@ -95,6 +95,8 @@ struct cluster_tensor *cluster_tensor(struct cluster *cluster, uint64_t rows, ui
                                           .n_parts = n_parts,
                                           .block_bits = 2,
                                           .staleness = cluster->staleness,
+                                          .quorum = cluster->quorum,
+                                          .grace_ms = cluster->grace_ms,
                                           .owners = tensor->owners};
   snprintf(tensor->spec.name, sizeof tensor->spec.name, "tensor%u", tensor->spec.tensor);
   tensor->spec.ranks = tensor->ranks;

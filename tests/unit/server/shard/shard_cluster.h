@@ -35,6 +35,7 @@ struct cluster {
   struct cluster_expected expected[CLUSTER_TENSORS][CLUSTER_PARTS];
   unsigned n_tensors;
   uint32_t staleness;               /* of tensors that are opened from here on */
+  uint32_t quorum, grace_ms;        /* of tensors that are opened from here on; their partitions are all here */
   unsigned idle;                    /* bit by rank: it has no part in tensors that are opened from here on */
   enum zps_value_codec value_codec; /* of tensors of floats that are opened from here on; 0: raw */
 };
