@@ -12,6 +12,7 @@
 #include <stdint.h>
 
 #include "common/base/err.h"
+#include "proto/wire.h"
 
 struct zps_job_steps;
 struct zps_round;
@@ -22,16 +23,34 @@ struct zps_round_tensor;
  * sums of. */
 #define ZPS_DECIDED_KEPT 16u
 
-/* Notes the late ranks, a bit each. ZPS_ERR_PROTOCOL: others are known. ZPS_ERR_NOMEM. */
+/* The last decisions on a tensor's steps of which this rank has the sum. They stay when the push is retained no longer,
+ * or never was: a rank that lacks the sum must not get another one. */
+struct zps_decided_past {
+  struct zps_decided_past *next;
+  const struct zps_round_tensor *tensor;
+  struct zps_decided_step {
+    uint64_t step;
+    uint32_t n_late_bytes;
+    uint8_t late[ZPS_WIRE_LATE_BYTES];
+  } steps[ZPS_DECIDED_KEPT];
+  uint32_t n; /* ever */
+};
+
+/* Notes the late ranks, a bit each. ZPS_ERR_PROTOCOL: others are known, or some are no ranks. ZPS_ERR_NOMEM. */
 zps_err_t zps_decided_note(struct zps_round *round, const uint8_t *late, uint32_t n_bytes) ZPS_MUSTCHECK;
 bool zps_decided_is_late(const struct zps_round *round, uint32_t rank);
+/* The round went well: its decision outlives it. */
+void zps_decided_remember(struct zps_round *round);
+/* Forgets those of the tensor; NULL: of all. */
+void zps_decided_forget(struct zps_rounds *rounds, const struct zps_round_tensor *tensor);
 /* Adds the decisions that this rank knows to `steps`, and the steps that late ranks may lack. */
 zps_err_t zps_decided_report(const struct zps_rounds *rounds, struct zps_job_steps *steps) ZPS_MUSTCHECK;
 /* Takes over the decisions of all ranks. */
 zps_err_t zps_decided_take(struct zps_rounds *rounds, const struct zps_job_steps *steps) ZPS_MUSTCHECK;
 /* The round learns the decision on its step, where there is one. */
 zps_err_t zps_decided_find(struct zps_round *round) ZPS_MUSTCHECK;
-/* The step is older than all that ranks could push again: its sum is lost with its server. */
-bool zps_decided_is_past(const struct zps_round *round);
+/* Where the step is older than all that ranks could push again, its sum is lost with its server: the round fails with
+ * ZPS_ERR_STALE. */
+void zps_decided_check_past(struct zps_round *round);
 
 #endif

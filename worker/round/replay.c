@@ -109,6 +109,7 @@ void zps_replay_drop(struct zps_rounds *rounds, const struct zps_round_tensor *t
     next = round->kept_next;
     if (tensor ? round->tensor == tensor : !round->is_giving) drop(round);
   }
+  if (tensor) zps_decided_forget(rounds, tensor);
 }
 
 /* Rounds of a tensor with a quorum that are beyond those retained for late ranks. */
@@ -166,6 +167,7 @@ bool zps_replay_keep(struct zps_round *round) {
   }
   if (went_well) {
     zps_past_note_well(&rounds->replay.failed, round);
+    zps_decided_remember(round);
     drop_older(rounds, round);
   } else {
     zps_past_note_failed(&rounds->replay.failed, round);
@@ -330,6 +332,9 @@ static void go_on(struct zps_rounds *rounds, const struct zps_job_steps *steps) 
     }
     if (!zps_round_machine_over(round->machine)) {
       learn(round);
+      zps_decided_check_past(round);
+    }
+    if (!zps_round_machine_over(round->machine)) {
       if (round->map_epoch < steps->epoch) round->ops->remap(round);
     } else if (!round->is_giving) {
       round->is_asked_again = is_listed(steps, round->tensor->id, round->step);

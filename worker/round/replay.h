@@ -85,7 +85,7 @@ bool zps_replay_has_lost(const struct zps_round *round);
 bool zps_replay_keep(struct zps_round *round);
 /* Lets go of a kept round that does not give its push, since its memory is needed. */
 void zps_replay_let_go(struct zps_round *kept);
-/* Lets go of the kept rounds of the tensor; NULL: of all. */
+/* Lets go of the kept rounds of the tensor, and of what was decided; NULL: of all kept rounds. */
 void zps_replay_drop(struct zps_rounds *rounds, const struct zps_round_tensor *tensor);
 
 #endif

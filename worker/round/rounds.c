@@ -8,6 +8,7 @@
 #include "common/base/clock.h"
 #include "common/base/hash.h"
 #include "common/base/log.h"
+#include "worker/round/decided.h"
 #include "worker/round/round.h"
 
 /* ------------------------------------------------------------ in flight */
@@ -21,6 +22,7 @@ void zps_rounds_init(struct zps_rounds *rounds, struct zps_plane *plane) {
 void zps_rounds_fini(struct zps_rounds *rounds) {
   zps_unexpected_fini(&rounds->unexpected);
   zps_job_steps_fini(&rounds->decided);
+  zps_decided_forget(rounds, NULL);
 }
 
 static struct zps_round **bucket_of(struct zps_rounds *rounds, uint32_t tensor, uint64_t step) {

@@ -15,6 +15,7 @@
 
 #define ZPS_ROUNDS_BUCKETS 256u
 
+struct zps_decided_past;
 struct zps_round;
 
 struct zps_rounds {
@@ -25,7 +26,8 @@ struct zps_rounds {
   uint64_t next_deadline_ns;
   struct zps_unexpected unexpected; /* messages of rounds that have not begun here */
   struct zps_replay replay;         /* when servers are lost */
-  struct zps_job_steps decided;     /* by other ranks, too, before servers changed last (decided.h) */
+  struct zps_decided_past *decided_past;
+  struct zps_job_steps decided; /* by other ranks, too, before servers changed last (decided.h) */
   struct zps_past_rounds past;
   uint32_t n_seeks;    /* begun here: late answers to one are not taken for those to another */
   zps_err_t fail_code; /* set: every round fails with it at once */

@@ -189,8 +189,9 @@ static void note_late(struct zps_served_round *round, uint32_t server, const uin
   round->servers[server].knows_closed = true;
   const zps_err_t err = zps_decided_note(base, late, n_bytes);
   if (err == ZPS_ERR_PROTOCOL)
-    zps_round_fail(base, err, "server %u (%s) has other late ranks than were told before", server,
-                   base->plane->servers[server].name);
+    zps_round_fail(base, err,
+                   "server %u (%s) has other late ranks than were told before, or some that the job does not have",
+                   server, base->plane->servers[server].name);
   else if (err != ZPS_OK)
     zps_round_fail(base, err, "no memory for the late ranks");
 }

@@ -136,11 +136,8 @@ static void begin(struct zps_round *base) {
     zps_round_fail(base, ZPS_ERR_SERVER_LOST, "%s", zps_served_sums_lost);
     return;
   }
-  if (zps_decided_is_past(base)) {
-    zps_round_fail(base, ZPS_ERR_STALE,
-                   "too late: the step was closed without this rank, and its sum is lost with a server");
-    return;
-  }
+  zps_decided_check_past(base);
+  if (zps_round_machine_over(base->machine)) return;
   if (base->seeks) round->seek = base->rounds->n_seeks++;
   if (base->only_takes)
     zps_round_event(base, ZPS_MACHINE_SCANNED, 0, 0, ZPS_OK);
