@@ -57,6 +57,16 @@ void zps_members_map_answered(struct zps_members *members, struct zps_member_cli
   place->has_mapped = true;
 }
 
+/* A late rank that the job does not have. */
+static bool has_strangers(const struct zps_member_job *job, const struct zps_job_steps *steps) {
+  for (uint32_t i = 0; i < steps->n_tensors; i++)
+    for (uint32_t k = 0; k < steps->tensors[i].n_decided; k++) {
+      const struct zps_step_late *const decided = &steps->tensors[i].decided[k];
+      if (decided->n_late > 0 && decided->late[decided->n_late - 1] >= job->world) return true;
+    }
+  return false;
+}
+
 static zps_err_t add_steps(struct zps_member_job *job, const struct zps_job_steps *steps) {
   zps_err_t err = ZPS_OK;
   for (uint32_t i = 0; i < steps->n_tensors && !err; i++) {
@@ -75,6 +85,8 @@ zps_err_t zps_members_mapped(struct zps_member_client *client, const struct zps_
   struct zps_member_rank *const rank = job->ranks[client->rank];
   if (job->map.state != ZPS_MAP_RANKS || steps->epoch != job->view.epoch || rank->mapped_epoch == job->view.epoch)
     return ZPS_OK;
+  if (has_strangers(job, steps))
+    return zps_fail(error, ZPS_ERR_PROTOCOL, "a late rank that it names is none of the job's %u", job->world);
   err = steps->is_too_many ? ZPS_ERR_INVALID : add_steps(job, steps);
   if (err) {
     char why[120];
