@@ -208,14 +208,15 @@ static void on_push(struct zps_member *member, const struct zps_frame_round *pus
   if (round->total_nnz[member->rank] < push->total_nnz) round->total_nnz[member->rank] = push->total_nnz;
   if (deadline_ns > round->until_ns[member->rank]) round->until_ns[member->rank] = deadline_ns;
   if (deadline_ns < job->shard->next_deadline_ns) job->shard->next_deadline_ns = deadline_ns;
+  /* nothing of a late rank takes memory, or goes into the sum */
   bool goes_on =
-      (is_late || note_presence(round, member->rank, push->is_absent)) && is_admitted(round, member->rank, push);
-  for (uint32_t i = 0; i < push->n_slices || !goes_on; i++) {
-    if (goes_on && (goes_on = take_slice(round, member->rank, &push->slices[i], &how))) continue;
-    if (!zps_shard_machine_wants_abort(round->machine, member->rank)) zps_reply_tombstone(member, tensor, push->step);
-    return;
-  }
-  zps_quorum_tell(round);
+      is_late || (note_presence(round, member->rank, push->is_absent) && is_admitted(round, member->rank, push));
+  for (uint32_t i = 0; goes_on && i < push->n_slices; i++)
+    goes_on = take_slice(round, member->rank, &push->slices[i], &how);
+  if (goes_on)
+    zps_quorum_tell(round);
+  else if (!is_late && !zps_shard_machine_wants_abort(round->machine, member->rank))
+    zps_reply_tombstone(member, tensor, push->step);
 }
 
 static void on_done(struct zps_member *member, const struct zps_frame_done *done) {

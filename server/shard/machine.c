@@ -165,17 +165,22 @@ static void add_action(struct zps_shard_machine_actions *actions, enum zps_shard
   actions->list[actions->n++] = (struct zps_shard_machine_action){.type = type, .rank = rank, .part = part};
 }
 
-static struct zps_frame_abort *begin_abort(struct zps_shard_machine *machine, struct zps_shard_machine_actions *actions,
-                                           zps_err_t code) {
+static struct zps_frame_abort *begin_text(const struct zps_shard_machine *machine,
+                                          struct zps_shard_machine_actions *actions, zps_err_t code) {
   struct zps_frame_abort *abort = &actions->abort;
-  set_state(machine, ZPS_SHARD_ABORTED);
-  add_action(actions, ZPS_SHARD_ABORT, ZPS_SHARD_NO_RANK, 0);
   zps_frame_abort_init(abort);
   abort->step = machine->config.step;
   abort->code = code;
   zps_text_add(abort->text, sizeof abort->text, "job %s, tensor %s, step %" PRIu64 ": ", machine->config.job,
                machine->config.tensor, machine->config.step);
   return abort;
+}
+
+static struct zps_frame_abort *begin_abort(struct zps_shard_machine *machine, struct zps_shard_machine_actions *actions,
+                                           zps_err_t code) {
+  set_state(machine, ZPS_SHARD_ABORTED);
+  add_action(actions, ZPS_SHARD_ABORT, ZPS_SHARD_NO_RANK, 0);
+  return begin_text(machine, actions, code);
 }
 
 static void name_rank(struct zps_frame_abort *abort, uint32_t rank) {
@@ -188,7 +193,7 @@ static void expire(struct zps_shard_machine *machine, struct zps_shard_machine_a
   uint32_t n_missing = 0;
   for (uint32_t rank = 0; rank < machine->world; rank++) {
     const uint32_t n_none = count_slots(machine, rank, SLOT_NONE);
-    if (n_none == 0 || (machine->ranks[rank] & RANK_IDLE)) continue;
+    if (n_none == 0 || machine->is_closed || (machine->ranks[rank] & RANK_IDLE)) continue;
     if (n_missing == 0) zps_text_add(abort->text, sizeof abort->text, "the deadline passed without the push of rank");
     name_rank(abort, rank);
     if (n_missing++ >= NAMED_MAX) continue;
@@ -214,7 +219,7 @@ static void expire(struct zps_shard_machine *machine, struct zps_shard_machine_a
                machine->n_here, (uint64_t)machine->n_needed * machine->n_parts, machine->n_reduced, machine->n_parts);
   uint32_t n_unread = 0; /* ranks that have announced theirs, and may be stopped, or cut off, since */
   for (uint32_t rank = 0; rank < machine->world; rank++) {
-    if (machine->rank_here[rank] == machine->n_parts || (machine->ranks[rank] & RANK_IDLE)) continue;
+    if (machine->rank_here[rank] == machine->n_parts || (machine->ranks[rank] & (RANK_IDLE | RANK_LATE))) continue;
     name_rank(abort, rank);
     if (n_unread++ < NAMED_MAX)
       zps_text_add(abort->text, sizeof abort->text, "%s %u", n_unread > 1 ? "," : "; not all are read of rank", rank);
@@ -252,7 +257,7 @@ static void be_late(struct zps_shard_machine *machine, uint32_t rank) {
   }
 }
 
-/* The round waits for no rank from here on. Ranks give it up by their own deadlines. */
+/* The round waits for no rank from here on, but for memory it may. The caller sets another deadline. */
 static void close_round(struct zps_shard_machine *machine, struct zps_shard_machine_actions *actions) {
   for (uint32_t rank = 0; rank < machine->world; rank++) {
     if ((machine->ranks[rank] & (RANK_IDLE | RANK_LATE)) || machine->rank_here[rank] == machine->n_parts) continue;
@@ -315,13 +320,43 @@ static void take_contribution(struct zps_shard_machine *machine, const struct zp
   if (machine->n_here == (uint64_t)machine->n_needed * machine->n_parts) set_state(machine, ZPS_SHARD_REDUCING);
 }
 
+static void retire_if_read(struct zps_shard_machine *machine, struct zps_shard_machine_actions *actions) {
+  if (machine->state != ZPS_SHARD_PUBLISHED || (machine->n_reading > 0 && machine->n_remote > 0)) return;
+  if (zps_shard_machine_keeps(machine)) return;
+  set_state(machine, ZPS_SHARD_RETIRED);
+  add_action(actions, ZPS_SHARD_RETIRE, ZPS_SHARD_NO_RANK, 0);
+}
+
+static void stop_reading(struct zps_shard_machine *machine, uint32_t rank, enum rank_flag why,
+                         struct zps_shard_machine_actions *actions) {
+  if (!(machine->ranks[rank] & (RANK_DONE | RANK_GONE))) {
+    if ((machine->ranks[rank] & (RANK_LATE | RANK_TAKEN)) == RANK_LATE)
+      machine->n_late--;
+    else if (!(machine->ranks[rank] & RANK_APART))
+      machine->n_reading--;
+    else if (!(machine->ranks[rank] & RANK_PULLED))
+      machine->n_awaited--;
+  }
+  machine->ranks[rank] |= why;
+  retire_if_read(machine, actions);
+}
+
+/* What the rank does is wrong. Nothing of a late rank goes into the sum, so that it is the only one to hear of it. */
+static struct zps_frame_abort *begin_blame(struct zps_shard_machine *machine, uint32_t rank,
+                                           struct zps_shard_machine_actions *actions, zps_err_t code) {
+  if (!zps_shard_machine_is_late(machine, rank)) return begin_abort(machine, actions, code);
+  add_action(actions, ZPS_SHARD_REFUSE, rank, 0);
+  stop_reading(machine, rank, RANK_DONE, actions);
+  return begin_text(machine, actions, code);
+}
+
 /* How the rank takes part: for all sums, or apart. False: it has said otherwise before. */
 static bool note_push(struct zps_shard_machine *machine, const struct zps_shard_machine_event *event,
                       struct zps_shard_machine_actions *actions) {
   uint8_t *flags = &machine->ranks[event->rank];
   const bool is_first = !(*flags & RANK_PUSHED), was_apart = *flags & RANK_APART;
   if (is_first ? !event->is_apart && (*flags & RANK_PULLED) : event->is_apart != was_apart) {
-    struct zps_frame_abort *abort = begin_abort(machine, actions, ZPS_ERR_PROTOCOL);
+    struct zps_frame_abort *abort = begin_blame(machine, event->rank, actions, ZPS_ERR_PROTOCOL);
     zps_text_add(abort->text, sizeof abort->text, "rank %u asks for all sums with its push, and for some apart",
                  event->rank);
     name_rank(abort, event->rank);
@@ -339,8 +374,9 @@ static bool note_push(struct zps_shard_machine *machine, const struct zps_shard_
 static void announced(struct zps_shard_machine *machine, const struct zps_shard_machine_event *event,
                       struct zps_shard_machine_actions *actions) {
   uint8_t *slot = slot_of(machine, event->part, event->rank);
+  if (zps_shard_machine_is_too_late(machine, event->rank)) return;
   if (*slot != SLOT_NONE) {
-    struct zps_frame_abort *abort = begin_abort(machine, actions, ZPS_ERR_PROTOCOL);
+    struct zps_frame_abort *abort = begin_blame(machine, event->rank, actions, ZPS_ERR_PROTOCOL);
     zps_text_add(abort->text, sizeof abort->text, "rank %u pushed partition %u twice", event->rank,
                  machine->config.partitions[event->part]);
     name_rank(abort, event->rank);
@@ -367,13 +403,6 @@ static void landed(struct zps_shard_machine *machine, const struct zps_shard_mac
   if (*slot_of(machine, event->part, event->rank) == SLOT_ANNOUNCED) take_contribution(machine, event, actions);
 }
 
-static void retire_if_read(struct zps_shard_machine *machine, struct zps_shard_machine_actions *actions) {
-  if (machine->state != ZPS_SHARD_PUBLISHED || (machine->n_reading > 0 && machine->n_remote > 0)) return;
-  if (zps_shard_machine_keeps(machine)) return;
-  set_state(machine, ZPS_SHARD_RETIRED);
-  add_action(actions, ZPS_SHARD_RETIRE, ZPS_SHARD_NO_RANK, 0);
-}
-
 static void reduced(struct zps_shard_machine *machine, uint32_t part, bool is_here,
                     struct zps_shard_machine_actions *actions) {
   const bool is_due = machine->config.quorum > 0 ? machine->is_closed : machine->part_here[part] == machine->n_needed;
@@ -382,20 +411,6 @@ static void reduced(struct zps_shard_machine *machine, uint32_t part, bool is_he
   machine->n_remote += !is_here;
   add_action(actions, ZPS_SHARD_PUBLISH, ZPS_SHARD_NO_RANK, part);
   if (++machine->n_reduced == machine->n_parts) set_state(machine, ZPS_SHARD_PUBLISHED);
-  retire_if_read(machine, actions);
-}
-
-static void stop_reading(struct zps_shard_machine *machine, uint32_t rank, enum rank_flag why,
-                         struct zps_shard_machine_actions *actions) {
-  if (!(machine->ranks[rank] & (RANK_DONE | RANK_GONE))) {
-    if ((machine->ranks[rank] & (RANK_LATE | RANK_TAKEN)) == RANK_LATE)
-      machine->n_late--;
-    else if (!(machine->ranks[rank] & RANK_APART))
-      machine->n_reading--;
-    else if (!(machine->ranks[rank] & RANK_PULLED))
-      machine->n_awaited--;
-  }
-  machine->ranks[rank] |= why;
   retire_if_read(machine, actions);
 }
 
@@ -474,11 +489,7 @@ static void decided(struct zps_shard_machine *machine, const struct zps_shard_ma
  * says by it that it will not, maybe before the sums are there. */
 static void done(struct zps_shard_machine *machine, uint32_t rank, struct zps_shard_machine_actions *actions) {
   if (machine->ranks[rank] & RANK_PULLED) return;
-  if (machine->ranks[rank] & RANK_APART) {
-    stop_reading(machine, rank, RANK_DONE, actions);
-    return;
-  }
-  if (machine->state == ZPS_SHARD_PUBLISHED) {
+  if ((machine->ranks[rank] & RANK_APART) || machine->state == ZPS_SHARD_PUBLISHED) {
     stop_reading(machine, rank, RANK_DONE, actions);
     return;
   }
@@ -515,7 +526,8 @@ static void cancel(struct zps_shard_machine *machine, const struct zps_shard_mac
     stop_reading(machine, event->rank, RANK_DONE, actions);
     return;
   }
-  if (leave_out(machine, event->rank, RANK_DONE, event->now_ns, actions)) return;
+  /* After the loss of a server the rank may have a sum already, with its contribution in it. */
+  if (event->code != ZPS_ERR_SERVER_LOST && leave_out(machine, event->rank, RANK_DONE, event->now_ns, actions)) return;
   struct zps_frame_abort *abort = begin_abort(machine, actions, event->code);
   zps_text_add(abort->text, sizeof abort->text, "rank %u gave it up: %s", event->rank, event->text);
   name_blamed(abort, event);
@@ -523,7 +535,9 @@ static void cancel(struct zps_shard_machine *machine, const struct zps_shard_mac
 
 static void fail(struct zps_shard_machine *machine, const struct zps_shard_machine_event *event,
                  struct zps_shard_machine_actions *actions) {
-  struct zps_frame_abort *abort = begin_abort(machine, actions, event->code);
+  struct zps_frame_abort *abort = event->rank != ZPS_SHARD_NO_RANK
+                                      ? begin_blame(machine, event->rank, actions, event->code)
+                                      : begin_abort(machine, actions, event->code);
   if (event->rank != ZPS_SHARD_NO_RANK) {
     zps_text_add(abort->text, sizeof abort->text, "rank %u: ", event->rank);
     name_rank(abort, event->rank);

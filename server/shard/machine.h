@@ -36,7 +36,7 @@ enum zps_shard_machine_event_type {
   ZPS_SHARD_PULL,      /* rank, deadline_ns, may_repeat: it wants rows of the sums */
   ZPS_SHARD_PULLED,    /* rank: it has them, or wants them no more */
   ZPS_SHARD_FORGET,    /* the sums are kept no longer for pulls to come */
-  ZPS_SHARD_FAIL,      /* rank (or ZPS_SHARD_NO_RANK), code, text: it cannot go on here */
+  ZPS_SHARD_FAIL,      /* rank (or ZPS_SHARD_NO_RANK), code, text: it cannot go on here; a late rank: it alone */
   ZPS_SHARD_TICK,      /* now_ns */
   ZPS_SHARD_DECIDED,   /* rank, late: it knows the late ranks of the step, from an earlier epoch */
   ZPS_SHARD_TOLD,      /* rank, which is late: it was told all sums, or, if it only gives, TAKEN */
@@ -65,6 +65,7 @@ enum zps_shard_machine_action_type {
   ZPS_SHARD_DROP,    /* rank: its contribution will not be in the sum; free it */
   ZPS_SHARD_CLOSE,   /* the late ranks are known; free what they gave, and sum all partitions */
   ZPS_SHARD_PUBLISH, /* part: tell the ranks that are still there */
+  ZPS_SHARD_REFUSE,  /* rank, which is late: `abort` is for it alone */
   ZPS_SHARD_RETIRE,  /* the last action: no rank needs the round any more */
   ZPS_SHARD_ABORT,   /* the last action: send `abort` to the ranks for which zps_shard_machine_wants_abort() */
 };
@@ -77,7 +78,7 @@ struct zps_shard_machine_actions {
     enum zps_shard_machine_action_type type;
     uint32_t rank, part;
   } list[ZPS_SHARD_ACTIONS_MAX];
-  struct zps_frame_abort abort; /* filled for ABORT only; its `tensor` is the caller's to set */
+  struct zps_frame_abort abort; /* filled for ABORT and REFUSE only; its `tensor` is the caller's to set */
 };
 
 struct zps_shard_machine_config { /* strings and arrays are borrowed until the round is started anew */
@@ -95,7 +96,7 @@ struct zps_shard_machine {
   uint32_t world, n_parts;
   uint32_t n_needed; /* ranks that push */
   enum zps_shard_machine_state state;
-  uint64_t deadline_ns; /* the earliest of the ranks that pushed, or ZPS_NEVER */
+  uint64_t deadline_ns; /* the earliest of the ranks that pushed, or ZPS_NEVER; of a closed round: the caller's */
   uint64_t n_here;      /* contributions, of n_needed * n_parts */
   uint32_t n_reduced;   /* partitions */
   uint32_t n_remote;    /* of these, sums that ranks have to read: only then they say DONE */

@@ -76,9 +76,10 @@ static bool is_far_ahead(const struct zps_shard_wait *wait) {
   return round->n_in_order < wait->memory.part;
 }
 
-/* Whether memory will come back without anyone pushing anything; with a job, of its rounds, as far as that is known. */
+/* Whether memory will come back without anyone pushing anything; with a job, of its rounds, as far as that is known.
+ * Reads of rounds that are over count apart: one from a rank that is stopped may last. */
 static bool is_more_to_come(const struct zps_shard *shard, const struct zps_job *job) {
-  if (shard->n_reducing > 0 || shard->n_picking > 0 || shard->n_orphans > 0 || shard->n_held > 0) return true;
+  if (shard->n_reducing > 0 || shard->n_picking > 0 || shard->n_held > 0) return true;
   for (const struct zps_shard_round *round = shard->oldest; round; round = round->younger)
     if (round->machine->state == ZPS_SHARD_PUBLISHED && !zps_shard_machine_only_keeps(round->machine) &&
         (!job || round->tensor->job == job))
@@ -135,6 +136,7 @@ static enum zps_memory_answer ask_quota(struct zps_shard *shard, struct zps_shar
   while (!zps_quota_fits(job, len_bytes, false)) {
     if (is_more_to_come(shard, job)) return ZPS_MEMORY_PASSED;
     if (zps_pulls_make_room(shard, job)) continue;
+    if (shard->n_orphans > 0) return ZPS_MEMORY_PASSED;
     refuse_quota(wait->round, &wait->memory);
     return ZPS_MEMORY_REFUSED;
   }
@@ -161,7 +163,7 @@ static enum zps_memory_answer ask(void *ctx, struct zps_memory_wait *memory) {
     if (is_late) code = zps_slab_get_for(arena, memory->len_bytes, memory->buf_p);
     while (code == ZPS_ERR_AGAIN && !is_more_to_come(shard, NULL) && zps_pulls_make_room(shard, NULL))
       code = zps_slab_get_for(arena, memory->len_bytes, memory->buf_p);
-    if (code == ZPS_ERR_AGAIN && is_more_to_come(shard, NULL)) return ZPS_MEMORY_LATER;
+    if (code == ZPS_ERR_AGAIN && (is_more_to_come(shard, NULL) || shard->n_orphans > 0)) return ZPS_MEMORY_LATER;
   }
   if (code == ZPS_OK) return ZPS_MEMORY_NOW;
   refuse(wait->round, memory);

@@ -174,6 +174,13 @@ static void forget(struct zps_shard_round *round) {
   zps_shard_round_step(round, &(struct zps_shard_machine_event){.type = ZPS_SHARD_FORGET});
 }
 
+/* A late rank that has announced all is told the sums when no read from it is under way. */
+static bool may_forget(const struct zps_shard_round *round) {
+  for (uint32_t rank = 0; round->tensor->quorum > 0 && rank < round->machine->world; rank++)
+    if (zps_shard_machine_awaits(round->machine, rank)) return false;
+  return zps_shard_machine_only_keeps(round->machine);
+}
+
 /* How many sums that wait for pulls the tensor may have. */
 static uint32_t kept_of(const struct zps_tensor *tensor) {
   if (tensor->quorum > 0) return ZPS_SHARD_KEPT_LATE;
@@ -186,7 +193,7 @@ void zps_pulls_limit(const struct zps_shard_round *round) {
   struct zps_shard_round *oldest = NULL;
   if (round->machine->state != ZPS_SHARD_PUBLISHED) return;
   for (struct zps_shard_round *other = tensor->rounds; other; other = other->next) {
-    if (other == round || !zps_shard_machine_only_keeps(other->machine)) continue;
+    if (other == round || !may_forget(other)) continue;
     if (!oldest || other->machine->config.step < oldest->machine->config.step) oldest = other;
     n++;
   }
@@ -195,8 +202,7 @@ void zps_pulls_limit(const struct zps_shard_round *round) {
 
 bool zps_pulls_make_room(struct zps_shard *shard, const struct zps_job *job) {
   struct zps_shard_round *round = shard->oldest;
-  while (round && (!zps_shard_machine_only_keeps(round->machine) || (job && round->tensor->job != job)))
-    round = round->younger;
+  while (round && (!may_forget(round) || (job && round->tensor->job != job))) round = round->younger;
   if (round) forget(round);
   return round;
 }

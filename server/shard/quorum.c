@@ -50,11 +50,21 @@ static void count_absent(struct zps_shard_round *round) {
     round->n_absent += zps_shard_machine_is_late(round->machine, rank) || round->presence[rank] == ZPS_SHARD_ABSENT;
 }
 
+/* The round ends some time, whatever it still waits for: when no rank waits for it any more, and not at once. */
+static void be_patient(struct zps_shard_round *round, uint64_t now_ns) {
+  struct zps_shard *const shard = round->tensor->job->shard;
+  round->machine->deadline_ns = now_ns + shard->patience_ns;
+  for (uint32_t rank = 0; rank < round->machine->world; rank++)
+    if (round->until_ns[rank] > round->machine->deadline_ns) round->machine->deadline_ns = round->until_ns[rank];
+  if (round->machine->deadline_ns < shard->next_deadline_ns) shard->next_deadline_ns = round->machine->deadline_ns;
+}
+
 void zps_quorum_close(struct zps_shard_round *round) {
   struct zps_tensor *const tensor = round->tensor;
   struct zps_job *const job = tensor->job;
   const uint32_t n_late = zps_shard_machine_count_late(round->machine);
   count_absent(round);
+  be_patient(round, zps_clock_ns()); /* with the sums */
   zps_sums_note_late(tensor, round);
   for (uint32_t rank = 0; rank < job->world; rank++)
     if (zps_shard_machine_is_late(round->machine, rank) && !zps_shard_machine_is_too_late(round->machine, rank))
@@ -136,11 +146,10 @@ void zps_quorum_refuse(struct zps_member *member, const struct zps_tensor *tenso
 
 struct zps_shard_round *zps_quorum_begin(struct zps_tensor *tensor, uint64_t step) {
   const uint64_t now_ns = zps_clock_ns();
-  struct zps_shard *const shard = tensor->job->shard;
+  if (tensor->parts_here == 0) return NULL; /* nothing of it is here, so nothing would end the round */
   struct zps_shard_round *const round = zps_step_round(tensor, step, now_ns);
   if (!round || round->machine->deadline_ns != ZPS_NEVER || round->machine->state != ZPS_SHARD_COLLECTING) return round;
-  round->machine->deadline_ns = now_ns + shard->patience_ns;
-  if (round->machine->deadline_ns < shard->next_deadline_ns) shard->next_deadline_ns = round->machine->deadline_ns;
+  be_patient(round, now_ns);
   return round;
 }
 
@@ -148,6 +157,13 @@ void zps_quorum_decided(struct zps_member *member, const struct zps_frame_closed
   struct zps_tensor *const tensor = zps_tensor_find(member->job, closed->tensor);
   uint8_t late[ZPS_WIRE_LATE_BYTES] = {0};
   if (!tensor || tensor->quorum == 0 || (tensor->idle && tensor->idle[member->rank])) return;
+  for (uint32_t rank = member->job->world; rank < 8 * closed->n_bytes; rank++) {
+    if (!(closed->late[rank / 8] >> rank % 8 & 1)) continue;
+    zps_reply_text(member, &(struct zps_asked){.step = closed->step}, tensor, ZPS_ERR_PROTOCOL,
+                   "rank %u says that rank %u is late, but the job has %u ranks", member->rank, rank,
+                   member->job->world);
+    return;
+  }
   struct zps_shard_round *const round = zps_quorum_begin(tensor, closed->step);
   if (!round) return; /* its push is answered */
   memcpy(late, closed->late, closed->n_bytes);

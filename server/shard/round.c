@@ -344,6 +344,12 @@ static void send_abort(struct zps_shard_round *round, struct zps_frame_abort *ab
   zps_log_info("%s: %s", zps_err_name(abort->code), abort->text);
 }
 
+static void send_refusal(struct zps_shard_round *round, uint32_t rank, struct zps_frame_abort *abort) {
+  abort->tensor = round->tensor->id;
+  struct zps_frame frame = {.header.type = ZPS_FRAME_ABORT, .u.abort = *abort};
+  zps_member_send(&round->tensor->job->members[rank], &frame);
+}
+
 static void send_taken(struct zps_shard_round *round, uint32_t rank) {
   struct zps_frame frame = {.header.type = ZPS_FRAME_TAKEN,
                             .u.done = {.tensor = round->tensor->id, .step = round->machine->config.step}};
@@ -375,6 +381,9 @@ static void act(struct zps_shard_round *round, const struct zps_shard_machine_ac
     case ZPS_SHARD_TAKEN:
       send_taken(round, action->rank);
       break;
+    case ZPS_SHARD_REFUSE:
+      send_refusal(round, action->rank, abort);
+      break;
     case ZPS_SHARD_RETIRE:
       zps_publish_all(round);
       /* With staleness or a quorum the round was retained, and the time says nothing of publishing. */
@@ -395,10 +404,14 @@ bool zps_shard_round_step(struct zps_shard_round *round, const struct zps_shard_
   zps_shard_machine_step(round->machine, event, &actions);
   const enum zps_shard_machine_state after = round->machine->state;
   if (before == ZPS_SHARD_COLLECTING && after != before) round->collected_ns = zps_clock_ns();
-  for (unsigned i = 0; i < actions.n; i++) act(round, &actions.list[i], &actions.abort);
+  bool is_refused = false;
+  for (unsigned i = 0; i < actions.n; i++) {
+    act(round, &actions.list[i], &actions.abort);
+    is_refused |= actions.list[i].type == ZPS_SHARD_REFUSE;
+  }
   if (round->machine->close_ns < round->tensor->job->shard->next_deadline_ns)
     round->tensor->job->shard->next_deadline_ns = round->machine->close_ns;
-  return !zps_shard_machine_over(round->machine);
+  return !is_refused && !zps_shard_machine_over(round->machine);
 }
 
 bool zps_shard_round_fail(struct zps_shard_round *round, uint32_t rank, zps_err_t code, const char *fmt, ...) {

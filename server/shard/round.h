@@ -90,8 +90,8 @@ zps_err_t zps_shard_round_open(struct zps_tensor *tensor, uint64_t step, uint64_
 /* Those of a tensor that are over. */
 void zps_shard_rounds_free(struct zps_tensor *tensor);
 struct zps_shard_round *zps_shard_round_find(const struct zps_tensor *tensor, uint64_t step);
-/* Runs the round machine and does what it says. False: the round is over and no longer the tensor's; its
- * memory stays valid until zps_shard_round_bury(). */
+/* Runs the round machine and does what it says. False: a late rank was refused; or the round is over and no longer the
+ * tensor's. Its memory stays valid until zps_shard_round_bury(). */
 bool zps_shard_round_step(struct zps_shard_round *round, const struct zps_shard_machine_event *event);
 bool zps_shard_round_fail(struct zps_shard_round *round, uint32_t rank, zps_err_t code, const char *fmt, ...)
     ZPS_PRINTF(4, 5);

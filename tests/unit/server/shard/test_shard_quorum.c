@@ -20,8 +20,8 @@ static struct zps_shard *open_with(struct cluster *cluster, uint64_t memory_limi
   return shard;
 }
 
-/* There is room for all that is pushed, and for no sum. The round ends at its first partition, and none of the others is
- * begun. */
+/* There is room for all that is pushed, and for no sum. The round ends at its first partition, and none of the others
+ * is begun. */
 static void end_without_room(uint64_t memory_limit_bytes, uint64_t quota_bytes, zps_err_t code, const char *text) {
   enum { WORLD = 2 };
   struct cluster cluster;
