@@ -92,6 +92,16 @@ unsigned zps_tls_cert_roles(X509 *cert, char name_p[ZPS_TLS_NAME_MAX]) {
   return found.roles;
 }
 
+zps_err_t zps_tls_owner_of(const char *name, uint8_t owner_p[ZPS_TLS_OWNER_BYTES], struct zps_error *error) {
+  uint8_t hash[EVP_MAX_MD_SIZE];
+  if (EVP_Digest(name, strlen(name), hash, NULL, EVP_sha256(), NULL) != 1) {
+    ERR_clear_error();
+    return zps_fail(error, ZPS_ERR_NOMEM, "no memory for the hash of a certificate's name");
+  }
+  memcpy(owner_p, hash, ZPS_TLS_OWNER_BYTES);
+  return ZPS_OK;
+}
+
 struct text {
   char *buf;
   size_t size;

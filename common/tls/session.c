@@ -177,6 +177,11 @@ long long zps_tls_peer_ends_s(const struct zps_tls_session *session) {
   return cert ? zps_tls_seconds(X509_get0_notAfter(cert)) : 0;
 }
 
+zps_err_t zps_tls_peer_owner(const struct zps_tls_session *session, uint8_t owner_p[ZPS_TLS_OWNER_BYTES],
+                             struct zps_error *error) {
+  return zps_tls_owner_of(session->name, owner_p, error);
+}
+
 const char *zps_tls_peer_name(const struct zps_tls_session *session) {
   return session->name;
 }

@@ -194,6 +194,14 @@ unsigned zps_tls_roles(struct zps_tls *tls) {
   return roles;
 }
 
+zps_err_t zps_tls_owner(struct zps_tls *tls, uint8_t owner_p[ZPS_TLS_OWNER_BYTES], struct zps_error *error) {
+  char name[ZPS_TLS_NAME_MAX];
+  pthread_mutex_lock(&tls->lock);
+  zps_tls_cert_roles(SSL_CTX_get0_certificate(tls->context), name);
+  pthread_mutex_unlock(&tls->lock);
+  return zps_tls_owner_of(name, owner_p, error);
+}
+
 long long zps_tls_ends_s(struct zps_tls *tls) {
   SSL_CTX *const context = zps_tls_context(tls);
   const long long ends_s = zps_tls_seconds(X509_get0_notAfter(SSL_CTX_get0_certificate(context)));

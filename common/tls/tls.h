@@ -11,10 +11,12 @@
 #define ZPS_TLS_TLS_H
 
 #include <stddef.h>
+#include <stdint.h>
 
 #include "common/base/err.h"
 
 #define ZPS_TLS_NAME_MAX 128u /* of a URI, with its NUL */
+#define ZPS_TLS_OWNER_BYTES 16u
 
 /* What a certificate lets its owner do: of these, one bit or several. */
 enum zps_tls_role {
@@ -54,6 +56,9 @@ static inline bool zps_tls_files_any(const struct zps_tls_files *files) {
 zps_err_t zps_tls_create(const struct zps_tls_files *files, struct zps_tls **tls_p,
                          struct zps_error *error) ZPS_MUSTCHECK;
 unsigned zps_tls_roles(struct zps_tls *tls); /* of its own certificate, one bit or several */
+/* A hash of the first URI of its own certificate that names a role: by it, others know the owner. ZPS_ERR_NOMEM. */
+zps_err_t zps_tls_owner(struct zps_tls *tls, uint8_t owner_p[ZPS_TLS_OWNER_BYTES],
+                        struct zps_error *error) ZPS_MUSTCHECK;
 /* The widest right that the own certificate gives the server `name`. `names_p` gets the servers' names in it, as the
  * certificate has them, with commas in between. */
 enum zps_tls_serves zps_tls_serves(struct zps_tls *tls, const char *name, char names_p[ZPS_TLS_SERVERS_MAX]);
@@ -110,6 +115,9 @@ zps_err_t zps_tls_socket_write(struct zps_tls_session *session, const void *byte
 /* The peer's certificate: its roles, 0 before it was looked at, and the first URI that names one. */
 unsigned zps_tls_peer_roles(const struct zps_tls_session *session);
 const char *zps_tls_peer_name(const struct zps_tls_session *session);
+/* The peer's, when both ends know each other. */
+zps_err_t zps_tls_peer_owner(const struct zps_tls_session *session, uint8_t owner_p[ZPS_TLS_OWNER_BYTES],
+                             struct zps_error *error) ZPS_MUSTCHECK;
 /* When the peer's certificate ends, in seconds of the calendar; 0 before it was looked at. */
 long long zps_tls_peer_ends_s(const struct zps_tls_session *session);
 /* ZPS_TLS_SERVES_NOT before it was looked at; names_p as above. */

@@ -68,6 +68,9 @@ zps_err_t zps_tls_check_again(struct zps_tls_session *session, struct zps_error 
 unsigned zps_tls_cert_roles(X509 *cert, char name_p[ZPS_TLS_NAME_MAX]);
 /* Which server of this name its owner may be, and the names in it. */
 enum zps_tls_serves zps_tls_cert_serves(X509 *cert, const char *name, char names_p[ZPS_TLS_SERVERS_MAX]);
+/* A hash of such a URI. */
+zps_err_t zps_tls_owner_of(const char *name, uint8_t owner_p[ZPS_TLS_OWNER_BYTES],
+                           struct zps_error *error) ZPS_MUSTCHECK;
 /* All of them, with blanks in between. */
 void zps_tls_cert_uris(X509 *cert, char *buf, size_t size);
 /* The words for roles, "server or admin". */

@@ -56,4 +56,23 @@ zps_err_t zps_tls_socket_write(struct zps_tls_session *session, const void *byte
   return plain_outcome(send(session->fd, bytes, len, MSG_NOSIGNAL), len_p, error);
 }
 
+/* Whoever connects is this one. */
+static uint8_t plain_peer[ZPS_TLS_OWNER_BYTES];
+
+zps_err_t zps_tls_owner(struct zps_tls *tls, uint8_t owner_p[ZPS_TLS_OWNER_BYTES], struct zps_error *error) {
+  (void)tls, (void)error;
+  memset(owner_p, 0, ZPS_TLS_OWNER_BYTES);
+  return ZPS_OK;
+}
+zps_err_t zps_tls_peer_owner(const struct zps_tls_session *session, uint8_t owner_p[ZPS_TLS_OWNER_BYTES],
+                             struct zps_error *error) {
+  (void)session, (void)error;
+  memcpy(owner_p, plain_peer, sizeof plain_peer);
+  return ZPS_OK;
+}
+const char *zps_tls_peer_name(const struct zps_tls_session *session) {
+  (void)session;
+  return "zenps://worker/plain";
+}
+
 #endif

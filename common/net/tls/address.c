@@ -78,7 +78,7 @@ static void info_fill(struct tlsnet *net) {
   info->addr_len = sizeof shown;
   snprintf(info->provider, sizeof info->provider, "tls");
   snprintf(info->protocol, sizeof info->protocol, "TLS 1.3 over TCP");
-  snprintf(info->addr_format, sizeof info->addr_format, "FI_SOCKADDR and name");
+  snprintf(info->addr_format, sizeof info->addr_format, "FI_SOCKADDR, name and owner");
   zps_tlsnet_address_text(&net->address.at, info->address, sizeof info->address);
   info->max_read = 1u << 30;
   info->registers_free = info->ends_reads = true;
@@ -89,6 +89,7 @@ zps_err_t zps_tlsnet_listen(struct tlsnet *net, const struct zps_net_config *con
   socklen_t len = sizeof net->address.at;
   zps_err_t err = zps_net_ofi_host(config, &net->address.at, &net->base.info, error);
   if (!err) err = make_name(net->address.name, error);
+  if (!err) err = zps_tls_owner(config->tls, net->address.owner, error);
   if (!err) err = listen_in_range(config, net, error);
   if (err) return err;
   if (getsockname(net->listen_fd, (struct sockaddr *)&net->address.at, &len) != 0 ||

@@ -208,11 +208,23 @@ static void connected(struct tlsnet_conn *conn) {
 
 /* A connection of others stays one of a stranger until this end has a peer of its name, and has to hurry until then. */
 static void opened(struct tlsnet_conn *conn) {
+  const struct tlsnet_peer *const peer = LIST_FIRST(&conn->peers);
+  struct zps_error error;
+  if (zps_tls_peer_owner(conn->session, conn->owner, &error) != ZPS_OK) {
+    zps_tlsnet_conn_end(conn, error.code, "%s", error.text);
+    return;
+  }
+  if (conn->is_dialled && memcmp(conn->owner, peer->address.owner, sizeof conn->owner) != 0) {
+    zps_tlsnet_conn_end(
+        conn, ZPS_ERR_REFUSED,
+        "its certificate, of %s, is not that of the process that the coordinator has told this address of",
+        zps_tls_peer_name(conn->session));
+    return;
+  }
   conn->state = TLSNET_OPEN;
   watch(conn, EPOLL_CTL_MOD, false);
   zps_tlsnet_conn_ready(conn);
   if (!conn->is_dialled) return;
-  const struct tlsnet_peer *const peer = LIST_FIRST(&conn->peers);
   struct tlsnet_hello hello = {.slot = peer->slot};
   memcpy(hello.name, conn->net->address.name, sizeof hello.name);
   memcpy(hello.to, peer->address.name, sizeof hello.to);
@@ -237,8 +249,15 @@ void zps_tlsnet_conn_step(struct tlsnet_conn *conn) {
     watch(conn, EPOLL_CTL_MOD, zps_tls_socket_is_full(conn->session));
 }
 
-static bool is_of(const struct tlsnet_conn *conn, const uint8_t name[TLSNET_NAME_BYTES]) {
-  return conn->is_named && memcmp(conn->hello.name, name, TLSNET_NAME_BYTES) == 0;
+/* The end that dialled is the one at this address: the name alone could be claimed by others. */
+static bool is_of(const struct tlsnet_conn *conn, const struct tlsnet_address *address) {
+  return conn->is_named && memcmp(conn->hello.name, address->name, sizeof address->name) == 0 &&
+         memcmp(conn->owner, address->owner, sizeof address->owner) == 0;
+}
+
+static bool are_alike(const struct tlsnet_conn *a, const struct tlsnet_conn *b) {
+  return a->is_named && b->is_named && memcmp(a->hello.name, b->hello.name, sizeof a->hello.name) == 0 &&
+         memcmp(a->owner, b->owner, sizeof a->owner) == 0;
 }
 
 /* One that the same end has made before in the same place is no longer in use there, even if this end has not seen its
@@ -248,7 +267,7 @@ static unsigned end_replaced(const struct tlsnet_conn *by) {
   struct tlsnet_conn *conn, *next;
   for (conn = LIST_FIRST(&by->net->conns); conn; conn = next) {
     next = LIST_NEXT(conn, all_link);
-    if (conn == by || !is_of(conn, by->hello.name)) continue;
+    if (conn == by || !are_alike(conn, by)) continue;
     if (conn->hello.slot == by->hello.slot)
       zps_tlsnet_conn_end(conn, ZPS_ERR_PEER_LOST, "the peer has connected anew");
     else
@@ -265,15 +284,19 @@ static void set_known(struct tlsnet_conn *conn, bool is_known) {
   conn->is_known = is_known;
 }
 
-struct tlsnet_conn *zps_tlsnet_conns_know(struct tlsnet *net, const uint8_t name[TLSNET_NAME_BYTES]) {
+static bool has_peer(const struct tlsnet_conn *conn) {
   const struct tlsnet_peer *peer;
-  struct tlsnet_conn *conn, *newest = NULL;
-  LIST_FOREACH(peer, &net->peers, all_link) {
-    if (memcmp(peer->address.name, name, TLSNET_NAME_BYTES) == 0) break;
+  LIST_FOREACH(peer, &conn->net->peers, all_link) {
+    if (is_of(conn, &peer->address)) return true;
   }
+  return false;
+}
+
+struct tlsnet_conn *zps_tlsnet_conns_know(struct tlsnet *net, const struct tlsnet_address *address) {
+  struct tlsnet_conn *conn, *newest = NULL;
   LIST_FOREACH(conn, &net->conns, all_link) {
-    if (!is_of(conn, name)) continue;
-    set_known(conn, peer != NULL);
+    if (!is_of(conn, address)) continue;
+    set_known(conn, has_peer(conn));
     if (!newest) newest = conn;
   }
   return newest;
@@ -292,10 +315,9 @@ void zps_tlsnet_conn_name(struct tlsnet_conn *conn, const struct tlsnet_hello *h
     zps_tlsnet_conn_end(conn, ZPS_ERR_REFUSED, "has %u connections already", TLSNET_SLOTS_MAX);
     return;
   }
-  zps_tlsnet_conns_know(net, hello->name);
+  set_known(conn, has_peer(conn));
   LIST_FOREACH(peer, &net->peers, all_link) {
-    if (!peer->dials && !peer->conn && peer->state == TLSNET_PEER_LIVE &&
-        memcmp(peer->address.name, hello->name, TLSNET_NAME_BYTES) == 0)
+    if (!peer->dials && !peer->conn && peer->state == TLSNET_PEER_LIVE && is_of(conn, &peer->address))
       zps_tlsnet_conn_attach(conn, peer);
   }
 }

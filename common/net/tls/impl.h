@@ -24,8 +24,9 @@ struct tlsnet_peer;
 struct tlsnet_address {
   struct sockaddr_in6
       at; /* where it listens, also an IPv4 address; family 0: it dials servers, and only ranks dial it */
-  uint8_t name[TLSNET_NAME_BYTES]; /* a random number, by which its connections are known */
-  uint8_t family, unused[3];       /* of `at`, where that says 0 */
+  uint8_t name[TLSNET_NAME_BYTES];    /* a random number, by which its connections are known */
+  uint8_t owner[ZPS_TLS_OWNER_BYTES]; /* of its certificate: nobody else uses the name */
+  uint8_t family, unused[3];          /* of `at`, where that says 0 */
 };
 
 /* A message that waits for room. */
@@ -73,10 +74,11 @@ struct tlsnet_conn {
   bool is_full;    /* the socket takes no more for now */
   struct zps_forked forked;
   struct zps_tls_session *session;
-  struct tlsnet_hello hello; /* of the end that dialled, where `is_named` */
-  uint64_t deadline_ns;      /* to be open, and to be known; ZPS_NEVER: none */
-  uint64_t room_ns;          /* to have room again; ZPS_NEVER: it has some */
-  char text[80];             /* the other end, for people */
+  struct tlsnet_hello hello;          /* of the end that dialled, where `is_named` */
+  uint8_t owner[ZPS_TLS_OWNER_BYTES]; /* of the other end's certificate, from TLSNET_OPEN on */
+  uint64_t deadline_ns;               /* to be open, and to be known; ZPS_NEVER: none */
+  uint64_t room_ns;                   /* to have room again; ZPS_NEVER: it has some */
+  char text[80];                      /* the other end, for people */
   struct tlsnet_in *in;
   size_t out_len, out_sent;
   struct {
@@ -175,9 +177,9 @@ void zps_tlsnet_conn_name(struct tlsnet_conn *conn, const struct tlsnet_hello *h
 /* Ends it: its peers fail, and its reads are lost. It is freed by the end of the next progress. */
 void zps_tlsnet_conn_end(struct tlsnet_conn *conn, zps_err_t code, const char *fmt, ...) ZPS_PRINTF(3, 4);
 void zps_tlsnet_conns_free(struct tlsnet *net);
-/* Tells strangers from others anew, among the connections of this name: it is a new peer's, or that of one that has
- * gone. Returns the newest of them; NULL: there is none. */
-struct tlsnet_conn *zps_tlsnet_conns_know(struct tlsnet *net, const uint8_t name[TLSNET_NAME_BYTES]);
+/* Tells strangers from others anew, among the connections of this address: it is a new peer's, or that of one that
+ * has gone. Returns the newest of them; NULL: there is none. */
+struct tlsnet_conn *zps_tlsnet_conns_know(struct tlsnet *net, const struct tlsnet_address *address);
 void zps_tlsnet_conn_attach(struct tlsnet_conn *conn, struct tlsnet_peer *peer);
 /* Has the next turn take bytes, or put some. */
 void zps_tlsnet_conn_ready(struct tlsnet_conn *conn);

@@ -15,7 +15,7 @@ static void connect_or_wait(struct tlsnet_peer *peer) {
     zps_tlsnet_dial(peer);
     return;
   }
-  struct tlsnet_conn *const conn = zps_tlsnet_conns_know(net, peer->address.name);
+  struct tlsnet_conn *const conn = zps_tlsnet_conns_know(net, &peer->address);
   if (conn)
     zps_tlsnet_conn_attach(conn, peer);
   else
@@ -99,7 +99,7 @@ void zps_tlsnet_peer_evict(struct zps_net_peer *net_peer) {
   silence(peer);
   if (peer->in_errors) TAILQ_REMOVE(&net->errors, peer, error_link);
   LIST_REMOVE(peer, all_link);
-  zps_tlsnet_conns_know(net, peer->address.name);
+  zps_tlsnet_conns_know(net, &peer->address);
   if (conn && conn->is_dialled && LIST_EMPTY(&conn->peers)) zps_tlsnet_conn_end(conn, ZPS_ERR_CLOSED, "it is not used");
   free(peer);
 }

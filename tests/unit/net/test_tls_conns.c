@@ -155,6 +155,31 @@ static void one_end_has_so_many_connections(void **state) {
   zps_net_peer_evict(peer);
 }
 
+/* Another one knows the name and the slot of a rank, but has no certificate of its owner. */
+static void a_name_is_its_owners_alone(void **state) {
+  (void)state;
+  struct tlsnet *const end = tlsnet_of(net);
+  struct zps_net_peer *const peer = add_rank(1);
+  plain_peer[0] = 1;
+  const int thief = dial_as(1, 0);
+  assert_int_equal(end->n_strangers, 1);
+  assert_null(tlsnet_peer_of(peer)->conn);
+  plain_peer[0] = 0;
+  const int owner = dial_as(1, 0);
+  assert_int_equal(end->n_strangers, 1);
+  assert_int_equal(count_conns(), 2);
+  assert_ptr_equal(tlsnet_peer_of(peer)->conn, LIST_FIRST(&end->conns));
+  plain_peer[0] = 1;
+  const int again = dial_as(1, 0); /* takes the place of the thief's alone */
+  assert_int_equal(count_conns(), 2);
+  assert_non_null(tlsnet_peer_of(peer)->conn);
+  plain_peer[0] = 0;
+  close(thief);
+  close(owner);
+  close(again);
+  zps_net_peer_evict(peer);
+}
+
 /* Accepting was to go on later. */
 static void a_shut_end_waits_for_nothing(void **state) {
   (void)state;
@@ -181,6 +206,7 @@ int main(void) {
       cmocka_unit_test_setup_teardown(a_name_without_a_peer_is_a_strangers, net_open, net_close),
       cmocka_unit_test_setup_teardown(one_end_has_so_many_connections, net_open, net_close),
       cmocka_unit_test(a_key_of_the_fabric_is_refused),
+      cmocka_unit_test_setup_teardown(a_name_is_its_owners_alone, net_open, net_close),
       cmocka_unit_test_setup_teardown(a_shut_end_waits_for_nothing, net_open, net_close),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

@@ -89,7 +89,24 @@ static void new_keys_without_end_let_a_call_return(void **state) {
   close_both(&fixture);
 }
 
+/* What an end says of itself is what the other one sees. */
+static void both_ends_know_the_owners(void **state) {
+  (void)state;
+  struct fixture fixture;
+  uint8_t own[ZPS_TLS_OWNER_BYTES], seen[ZPS_TLS_OWNER_BYTES];
+  open_both(&fixture);
+  assert_int_equal(zps_tls_owner(fixture.rank, own, NULL), ZPS_OK);
+  assert_int_equal(zps_tls_peer_owner(fixture.listener, seen, NULL), ZPS_OK);
+  assert_memory_equal(own, seen, sizeof own);
+  assert_int_equal(zps_tls_owner(fixture.server, own, NULL), ZPS_OK);
+  assert_memory_not_equal(own, seen, sizeof own);
+  assert_int_equal(zps_tls_peer_owner(fixture.client, seen, NULL), ZPS_OK);
+  assert_memory_equal(own, seen, sizeof own);
+  close_both(&fixture);
+}
+
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(new_keys_without_end_let_a_call_return)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(new_keys_without_end_let_a_call_return),
+                                     cmocka_unit_test(both_ends_know_the_owners)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

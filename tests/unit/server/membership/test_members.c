@@ -115,7 +115,7 @@ static bool has_checksums(bool checked, const char *host, const struct zps_net_i
 
 static void test_which_jobs_have_checksums(void **state) {
   (void)state;
-  static const struct zps_net_info encrypted = {.provider = "tls", .addr_format = "FI_SOCKADDR and name"};
+  static const struct zps_net_info encrypted = {.provider = "tls", .addr_format = "FI_SOCKADDR, name and owner"};
   const char *const hosts[] = {"node", "another"};
   for (unsigned i = 0; i < 2; i++) {
     assert_false(has_checksums(false, hosts[i], &members_tcp));
