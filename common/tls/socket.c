@@ -125,11 +125,22 @@ zps_err_t zps_tls_socket_read(struct zps_tls_session *session, void *buf, size_t
   return why_not(session, 0, error);
 }
 
+/* The next call of write says that a new key follows. Without memory the old one is used once more. */
+static void count_records(struct zps_tls_session *session, size_t len) {
+  session->n_records += (unsigned)(len / ZPS_TLS_RECORD_MAX) + 1;
+  if (session->n_records < ZPS_TLS_KEY_RECORDS) return;
+  if (SSL_key_update(session->ssl, SSL_KEY_UPDATE_NOT_REQUESTED) == 1) session->n_records = 0;
+  ERR_clear_error();
+}
+
 zps_err_t zps_tls_socket_write(struct zps_tls_session *session, const void *bytes, size_t len, size_t *len_p,
                                struct zps_error *error) {
   ERR_clear_error();
   errno = 0;
-  if (SSL_write_ex(session->ssl, bytes, len, len_p) == 1) return ZPS_OK;
+  if (SSL_write_ex(session->ssl, bytes, len, len_p) == 1) {
+    count_records(session, *len_p);
+    return ZPS_OK;
+  }
   *len_p = 0;
   return why_not(session, 0, error);
 }

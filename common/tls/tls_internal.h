@@ -9,6 +9,8 @@
 #define ZPS_TLS_FILE_MAX (256u << 10)
 #define ZPS_CRL_FILE_MAX (4u << 20)
 #define ZPS_TLS_URI "zenps://"
+#define ZPS_TLS_KEY_RECORDS (1u << 23) /* under one key: AES-GCM is sure of 2^24.5 */
+#define ZPS_TLS_RECORD_MAX 16384u      /* bytes */
 
 struct zps_authority {
   X509 *cert;
@@ -19,11 +21,12 @@ struct zps_tls_session {
   struct zps_tls *tls;
   unsigned times_read; /* Of the files, when the peer's certificate was last looked at. */
   SSL *ssl;
-  BIO *in, *out;   /* the SSL's; NULL: it is over a socket */
-  BIO *waiting;    /* to be said when both ends know each other */
-  int fd;          /* the socket */
-  size_t may_take; /* bytes of it, until the owner allows more */
-  unsigned takes;  /* roles, one of which the peer must have */
+  BIO *in, *out;      /* the SSL's; NULL: it is over a socket */
+  BIO *waiting;       /* to be said when both ends know each other */
+  int fd;             /* the socket */
+  size_t may_take;    /* bytes of it, until the owner allows more */
+  unsigned n_records; /* said under this key */
+  unsigned takes;     /* roles, one of which the peer must have */
   bool listens, has_begun, is_plain, is_set;
   bool is_greeted; /* the first record has come */
   unsigned roles;

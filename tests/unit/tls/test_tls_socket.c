@@ -105,8 +105,33 @@ static void both_ends_know_the_owners(void **state) {
   close_both(&fixture);
 }
 
+/* Whether a new key goes ahead of the next bytes, after these. */
+static bool renews(struct fixture *fixture) {
+  char buf[16];
+  size_t len = 0;
+  assert_int_equal(zps_tls_socket_write(fixture->client, "word", 4, &len, NULL), ZPS_OK);
+  assert_int_equal(len, 4);
+  zps_tls_socket_allow(fixture->listener, MUCH);
+  assert_int_equal(hear(fixture, buf), 4);
+  assert_memory_equal(buf, "word", 4);
+  return SSL_get_key_update_type(fixture->client->ssl) == SSL_KEY_UPDATE_NOT_REQUESTED;
+}
+
+static void many_records_take_a_new_key(void **state) {
+  (void)state;
+  struct fixture fixture;
+  open_both(&fixture);
+  fixture.client->n_records = ZPS_TLS_KEY_RECORDS - 2;
+  assert_false(renews(&fixture));
+  assert_true(renews(&fixture));
+  assert_false(renews(&fixture)); /* the listener has understood the new key */
+  assert_int_equal(fixture.client->n_records, 1);
+  close_both(&fixture);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(new_keys_without_end_let_a_call_return),
-                                     cmocka_unit_test(both_ends_know_the_owners)};
+                                     cmocka_unit_test(both_ends_know_the_owners),
+                                     cmocka_unit_test(many_records_take_a_new_key)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
