@@ -156,7 +156,7 @@ def check_kept(model: nn.Module, outer: zt.OuterSync, first: List[torch.Tensor],
 
 def case_nothing_is_lost(_: zenps.Job) -> None:
     """Also where steps fail on all ranks, and are tried again; with and without a delay."""
-    for fails, delay in ((False, 0), (True, 0), (True, 2), (False, 3)):
+    for fails, delay in ((None, 0), (with_error, 0), (with_error, 2), (None, 3), (torn, 0), (torn, 2)):
         model = model_of()
         outer = outer_of(model, every=4, select=zt.ChunkTopK(4, 64), values="raw", decay=1.0, outer=sgd(model, 1.0, 0.0), delay=delay)
         first, due = values_of(model), [torch.zeros_like(each) for each in model.parameters()]
@@ -167,7 +167,7 @@ def case_nothing_is_lost(_: zenps.Job) -> None:
                 total += was - now.detach()
             if fails and step == 8 + delay:
                 before = values_of(model)
-                with_error(outer, lambda: outer.step())
+                fails(outer, outer.step)
                 assert all(torch.equal(own, was) for own, was in zip(values_of(model), before))
                 if delay:
                     continue
@@ -191,6 +191,31 @@ def with_error(outer: zt.OuterSync, call: Callable[[], Any]) -> None:
     outer._wait = fail  # type: ignore[method-assign]
     raises(zenps.Canceled, call, "of the test")
     outer._wait = wait  # type: ignore[method-assign]
+
+
+def torn(outer: zt.OuterSync, call: Callable[[], Any]) -> None:
+    """The outer optimiser raises when it has stepped."""
+
+    def fail() -> None:
+        step()
+        raise ValueError("of the test")
+
+    step = outer.outer.step
+    outer.outer.step = fail  # type: ignore[method-assign]
+    raises(ValueError, call, "of the test")
+    outer.outer.step = step  # type: ignore[method-assign]
+
+
+def case_out_of_range(_: zenps.Job) -> None:
+    """A sum that `values` cannot hold stays in the residuals."""
+    model = model_of()
+    outer = outer_of(model, every=1, select=zt.ChunkTopK(4, 64), values="f16", decay=1.0)
+    with torch.no_grad():
+        model.out.bias += 1e6
+    raises(zenps.Invalid, outer.step, "the sum of out.bias is out of the range of values=")
+    outer.state_dict()  # ends what is pending
+    assert abs(float(tensor_of(outer._residuals()["out.bias"].residual, torch.float32)[0])) > 0.9e6
+    outer.close()
 
 
 def case_rates_change(_: zenps.Job) -> None:
@@ -252,7 +277,7 @@ def case_missed_steps_of_fragments(_: zenps.Job) -> None:
     outer = outer_of(model, every=4, fragments=2, delay=1, select=zt.ChunkTopK(4, 64), values="raw", outer=sgd(model, 1.0, 0.0))
     for step in range(1, 7):
         local_step(model, step)
-        if step == 3:  # and is not counted
+        if step == 3:  # the step does not count
             with_error(outer, outer.step)
         if step == 6 and RANK == 2:
             with_error(outer, outer.step)
@@ -429,6 +454,8 @@ def case_refused(_: zenps.Job) -> None:
         ("values 'qsgd3'; must be one of", {"values": "qsgd3"}),
     ):
         raises(zenps.Invalid, lambda: outer_of(model, **arguments), words)  # noqa: B023
+    model.register_parameter("nothing", nn.Parameter(torch.zeros(0)))
+    outer_of(model, outer=sgd(model)).close()
     raises(zenps.Invalid, lambda: outer_of("model"), "OuterSync: a str; a torch.nn.Module is wanted")
     raises(zenps.Invalid, lambda: outer_of(nn.ReLU()), "has no parameter that requires a gradient")
     raises(zenps.Unsupported, lambda: outer_of(model.half()), "parameter words.weight is float16; float32 and float64 are kept")

@@ -321,9 +321,9 @@ class Cut:
                 sparsifier.cancel()
         self._selected = []
 
-    def finish(self, scale: float) -> List[Tuple[torch.Tensor, torch.Tensor]]:
-        """After the round: per parameter the entries of the sum, ascending, and their values times `scale`; what was sent
-        leaves the residuals."""
+    def finish(self, scale: float, commits: bool = True) -> List[Tuple[torch.Tensor, torch.Tensor]]:
+        """After the round: per parameter the entries of the sum, ascending, and their values times `scale`. What was sent
+        leaves the residuals; without `commits` settle() says whether it does."""
         assert self._request is not None
         rows, self._request = self._request.wait(), None
         ids, values = convert.rows_of(rows, self._dtype)
@@ -331,10 +331,11 @@ class Cut:
         scaler = self._compress.scaler
         if rows.late or (scaler is not None and not bool(torch.isfinite(values).all())):
             self.cancel()
-        for at, sparsifier in enumerate(self._sparsifiers):
-            if sparsifier in self._selected:
-                sparsifier.commit(self._sent(rows, at))
-        self._selected = []
+        if commits:
+            for at, sparsifier in enumerate(self._sparsifiers):
+                if sparsifier in self._selected:
+                    sparsifier.commit(self._sent(rows, at))
+            self._selected = []
         factor = scale if scaler is None else scale * float(scaler.get_scale())
         ends = torch.searchsorted(ids, torch.tensor(self._edges, dtype=torch.int64, device="cpu")).tolist()
         return [(ids[a:b] - base, values[a:b] * factor) for base, a, b in zip(self._edges, ends, ends[1:])]
@@ -393,6 +394,7 @@ class CompressedGroup(Group):
         self.steps = 0
         self.optimizers: List[torch.optim.Optimizer] = []  # those that step the parameters, where they are known
         self.scales: Dict[int, float] = {}  # by parameter's index, what its gradients were divided by
+        self.commits = True  # in apply(); if not, settle() is called after it
         self._dense = False
         self.sparsifiers = {
             slot.name: sparsifier_of(compress, slot.numel, slot.parameter.dtype, slot.index) for slot in first.slots
@@ -451,7 +453,7 @@ class CompressedGroup(Group):
         if self._dense:
             self._first.apply(used, scale)
             return
-        for slot, (ids, values) in zip(self.slots, self._cut.finish(scale)):
+        for slot, (ids, values) in zip(self.slots, self._cut.finish(scale, self.commits)):
             if not ids.numel() and not used(slot):
                 continue
             made = torch.zeros(slot.numel, dtype=values.dtype, device=values.device)

@@ -104,11 +104,13 @@ class OuterSync:
     After an outer step `start` has the same bits on all ranks. So have the parameters, without a delay.
 
     Memory: the start, as large as the parameters; outer's momentum; with `select` a residual in host memory; with `delay` a
-    copy of the fragment under way. Parameters are float32 or float64 (Unsupported for others).
+    copy of the fragment under way. An outer step has copies of its fragment for a while. Parameters are
+    float32 or float64 (Unsupported for others).
 
     Of an elastic job it is opened by :func:`zenps.torch.elastic`, or reopen(), and not here. Errors: Invalid, Unsupported,
-    ShapeMismatch where ranks differ. A step that fails leaves the parameters as they are, and nothing of them is lost: call
-    step() again after an error that all ranks got.
+    ShapeMismatch where ranks differ. A step that fails leaves the parameters as they are. If all ranks got the error, call
+    step() again. With `select` the residuals may have its outer gradient then. It counts once, but decays once more
+    with each further try. Where `outer` itself raises, its own state may have changed.
     """
 
     @together
@@ -140,7 +142,7 @@ class OuterSync:
         self._scales: Dict[int, float] = {}  # of parameters that travel as QSGD levels, by index; the same on all ranks
         self._is_scaled = values is not None and values.startswith("qsgd")
         for group in (group for fragment in self._fragments for group in fragment.compressed):
-            group.scales = self._scales
+            group.scales, group.commits = self._scales, False
         self._slots = slots
         described = [name, f"every {every}, fragments {fragments}, delay {delay}, {dense}, {select}, {_described(self.outer)}"]
         described += [slot.described("outer") for slot in slots]
@@ -183,8 +185,8 @@ class OuterSync:
         exchange is over; with a delay it starts one, and blocks when that is due.
 
         Raises what the exchange failed with. Invalid on all ranks, if an outer gradient holds NaN or infinity, or parameters
-        that require gradients were added or replaced on some: its text names ranks and parameters. No parameter and no residual has changed then, and the
-        local step is not counted."""
+        that require gradients were added or replaced on some: its text names ranks and parameters. No parameter has changed
+        then, and the local step is not counted. With `select`, residuals of the other ranks have their outer gradients."""
         if self._generation != generation(self.job):
             raise Invalid(
                 f"OuterSync {self.name} is not opened in generation {generation(self.job)} of job {self.job.name}: hand it to "
@@ -305,7 +307,8 @@ class OuterSync:
         )
 
     def _apply(self, fragment: Fragment) -> None:
-        """The outer optimiser steps from the start. Local steps since the gradient was taken are added to it."""
+        """The outer optimiser steps from the start. Local steps since the gradient was taken are added to it. Residuals lose what
+        was sent when it has stepped."""
         parameters = [slot.parameter.detach() for slot in fragment.slots]
         with _gradients(self._slots, None):
             for group in fragment.groups:
@@ -317,15 +320,20 @@ class OuterSync:
             gradients = [slot.parameter.grad for slot in fragment.slots]
             for slot, gradient in zip(fragment.slots, gradients):
                 gradient.mul_(self._scales.get(slot.index, 1.0))
-            since = [p - sent for p, sent in zip(parameters, fragment.sent or [])] if self._delay else []
-            starts = [self._start[slot.index] for slot in fragment.slots]
-            for parameter, start in zip(parameters, starts):
-                parameter.copy_(start)
-            self.outer.step()
+            own, starts = fragment.values(), [self._start[slot.index] for slot in fragment.slots]
+            try:
+                for parameter, start in zip(parameters, starts):
+                    parameter.copy_(start)
+                self.outer.step()
+            except BaseException:
+                for parameter, value in zip(parameters, own):
+                    parameter.copy_(value)
+                raise
+            fragment.settle(sent=True)
             for parameter, start in zip(parameters, starts):
                 start.copy_(parameter)
-            for parameter, progress in zip(parameters, since):
-                parameter.add_(progress)
+            for parameter, value, sent in zip(parameters, own, fragment.sent or []):  # with a delay
+                parameter.add_(value - sent)
 
     def _fail(self, error: BaseException) -> NoReturn:
         self._abort()
@@ -367,7 +375,8 @@ class OuterSync:
 
     @property
     def stats(self) -> SyncStats:
-        """Outer steps that went well, of all fragments; bytes that the fabric was given and gave."""
+        """Outer steps that went well, of all fragments; bytes of parameters and control rounds that the fabric was given and
+        gave."""
         return dataclasses.replace(self._totals)
 
     @property
@@ -506,7 +515,8 @@ def _check_optimizer(name: str, slots: Sequence[Slot], outer: Any) -> None:
     if not isinstance(outer, torch.optim.Optimizer):
         raise Invalid(f"OuterSync {name}: outer is a {type(outer).__name__}; a torch.optim.Optimizer of the module's parameters is "
                       "wanted, such as torch.optim.SGD(model.parameters(), lr=0.7, momentum=0.9, nesterov=True)")  # fmt: skip
-    stepped = {id(parameter) for group in outer.param_groups for parameter in group["params"] if parameter.requires_grad}
+    stepped = {id(parameter) for group in outer.param_groups for parameter in group["params"]
+               if parameter.requires_grad and parameter.numel()}  # fmt: skip
     missing = [slot.name for slot in slots if id(slot.parameter) not in stepped]
     if missing or len(stepped) > len(slots):
         which = f"does not step {', '.join(few(missing))}" if missing else f"steps {len(stepped) - len(slots)} parameters of others"
