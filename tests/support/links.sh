@@ -11,7 +11,10 @@ links_up() {
   for i in 0 1; do
     ip -n "$links-a" link add eth$i type veth peer name eth$i netns "$links-b" || return 1
   done
-  link_up a 1 "$@" && link_up b 2 "$@"
+  link_up a 1 "$@" && link_up b 2 "$@" && until_true carry
+}
+carry() { # Both links of both hosts: libfabric does not list others.
+  [ "$({ ip -n "$links-a" -br link && ip -n "$links-b" -br link; } | grep -c '^eth.* UP ')" = 4 ]
 }
 link_up() { # HOST NUMBER RATE...
   local i host=$links-$1 number=$2

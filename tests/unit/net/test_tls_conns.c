@@ -121,7 +121,7 @@ static void a_name_without_a_peer_is_a_strangers(void **state) {
   zps_tlsnet_head_write(TLSNET_READ, TLSNET_READ_BYTES, ask);
   put(second, ask, sizeof ask);
   while (recv(second, answer, sizeof answer, MSG_DONTWAIT) != sizeof answer) zps_net_progress(net);
-  assert_true(of_second->deadline_ns != ZPS_NEVER); /* also not by an answer */
+  assert_true(of_second->deadline_ns != ZPS_NEVER); /* An answer changes nothing. */
   struct zps_net_peer *const peer = add_rank(1);
   assert_int_equal(end->n_strangers, 1);
   assert_true(of_second->deadline_ns == ZPS_NEVER);

@@ -126,6 +126,7 @@ static void act(struct model *model, const struct zps_shard_machine_action *acti
       break;
     case ZPS_SHARD_DROP:
     case ZPS_SHARD_CLOSE:
+    case ZPS_SHARD_REFUSE:
       fail(); /* without a quorum */
       break;
     case ZPS_SHARD_ABORT:
