@@ -25,13 +25,13 @@ for i in 0 1; do
 done
 until_true grep -q "fabric net" "$scratch/s1.log"
 cp "$scratch/s1.log" "$scratch/out"
-said "the second server takes the second link" 'on eth1 at .*, number 1 of 2 named, as process 1 of this host;'
+said "the second server takes the second link" 'on eth1 (\(.*\) )?at .*, number 1 of 2 named, as process 1 of this host;'
 
 in_before=($(bytes_in b))
 ok "two ranks" on b env ZENPS_LOG_LEVEL=info zenpsrun -n 2 --coordinator "$coordinator" --provider net --interface eth0,eth1 -- \
   zenps-perf --rows 1000000 --density 0.2 --steps 5 --verify
-said "the first one is on the first link" 'on eth0 at .*10\.78\.0\.2.*, number 0 of 2 named'
-said "the second one is on the second link" 'on eth1 at .*10\.78\.1\.2.*, number 1 of 2 named'
+said "the first one is on the first link" 'on eth0 (\(.*\) )?at .*10\.78\.0\.2.*, number 0 of 2 named'
+said "the second one is on the second link" 'on eth1 (\(.*\) )?at .*10\.78\.1\.2.*, number 1 of 2 named'
 in_after=($(bytes_in b))
 first=$((in_after[0] - in_before[0])) second=$((in_after[1] - in_before[1]))
 echo "# bytes into the ranks' host: $first and $second"

@@ -10,6 +10,7 @@
 #include <cmocka.h>
 
 #include "common/net/tls/impl.h"
+#include "tests/support/logs.h"
 #include "tests/support/plain_tls.h"
 
 enum { HELLO = TLSNET_HEAD_BYTES + TLSNET_HELLO_BYTES, MANY = 9000 };
@@ -143,6 +144,8 @@ static void one_end_has_so_many_connections(void **state) {
   (void)state;
   static int fds[TLSNET_SLOTS_MAX + 1];
   struct zps_net_peer *const peer = add_rank(1);
+  logs_start();
+  logs_expect(ZPS_LOG_WARN, "has 256 connections already");
   for (unsigned i = 0; i < TLSNET_SLOTS_MAX; i++) fds[i] = dial_as(1, i);
   assert_int_equal(count_conns(), TLSNET_SLOTS_MAX);
   uint8_t hello[HELLO];
@@ -150,6 +153,7 @@ static void one_end_has_so_many_connections(void **state) {
   hello_make(hello, 1, TLSNET_SLOTS_MAX);
   put(fds[TLSNET_SLOTS_MAX], hello, sizeof hello);
   while (count_conns() > TLSNET_SLOTS_MAX) zps_net_progress(net);
+  logs_finish();
   assert_int_equal(tlsnet_of(net)->n_strangers, 0);
   for (unsigned i = 0; i <= TLSNET_SLOTS_MAX; i++) close(fds[i]);
   zps_net_peer_evict(peer);
