@@ -123,7 +123,7 @@ def case_all_reduce(_: zenps.Job) -> None:
     value = there(own)
     with late((value, own)):
         work = zt.all_reduce(value, "avg", job=job, async_op=True)
-        check_stream(work._request._request)
+        check_stream(work._request._started[0][0])
     work.wait()
     assert_bits(back(value), dense_sum(96, 64, 3))
 
