@@ -1,4 +1,4 @@
-/* Rounds that close without the slowest ranks: who is late, and what late ranks are told. machine.h has the rule. */
+/* Late ranks of a round with a quorum, and the answers that they get. machine.h has the rule. */
 #ifndef ZPS_SERVER_SHARD_QUORUM_H
 #define ZPS_SERVER_SHARD_QUORUM_H
 
