@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import datetime
+import gc
 import hashlib
 import json
 import sys
@@ -224,6 +225,9 @@ class Runner:
                 summary["trace"] = traceback.format_exc(limit=-4)
             summary.update(ended=ended, text=text)
 
+        # Else a DataLoader's worker may collect the groups of a way before. The end of a group of Gloo waits for its threads,
+        # and a forked child has none of them.
+        gc.collect()
         thread = threading.Thread(target=body, daemon=True)
         thread.start()
         thread.join(DEADLINE)
