@@ -1,26 +1,20 @@
 /*
- * Requests are served in order of (round, partition), oldest first. The oldest partition that is not summed yet may use
- * all of the limit; the others stop at half of it. So a partition that is ahead of its time never keeps out the one
- * that everything else waits for, and the oldest partition always finds at least half of the limit. When even that is
- * too little and nothing is about to be freed, its round fails with the limit it would need.
- *
- * Rounds of small tensors whose contributions come inside frames are not in that order: one that has begun may wait for
- * ranks which have other rounds to end first (a barrier, what auto agrees on), and it takes next to nothing. Their sums
- * may use all of the limit; where none of it is left, it is the oldest of the other rounds that something is done
- * about.
- *
- * Rows that ranks pull are copies, which are read and freed whatever else waits: they may use all of the limit. Where
- * it is used up by sums that are kept for ranks that have not pulled them, the oldest of these go.
- *
- * A job that has its quota in use (quota.h) is passed over until some comes back, so that others do not wait for it;
- * the same halves hold for it by itself, of what its links and tensors leave. When nothing of its own is about to be
- * freed, its round fails with the two numbers.
- *
- * Rounds with a quorum hold all that ranks push until they close: their oldest one may use all of the limit, whatever
- * the partition.
- *
- * In each other round, contributions are read a few partitions ahead of the sums, as far as keeps the links busy, and
- * no farther: so what a server holds for a round is its sums and READ_AHEAD_BYTES, however many ranks push.
+ * Requests are served in order of (round, partition), oldest first.
+ * - The oldest partition without a sum may use all of the limit; the others stop at half of it. So a partition ahead of
+ *   its time never keeps the oldest out, and the oldest always finds half of the limit. Where even that is too little
+ *   and nothing is about to be freed, its round fails with the limit that it needs.
+ * - Small tensors whose contributions come inside frames have no place in that order. Such a round takes next to
+ *   nothing, and may wait for ranks in other rounds (a barrier, an agreement of auto). Its sum may use all of the
+ *   limit. Where none of it is left, the oldest of the other rounds gives way.
+ * - Rows for pulls are copies. They are read and freed whatever else waits, so they may use all of the limit. Where
+ *   sums for late readers have used it up, the oldest of these go.
+ * - A job with its quota in use (quota.h) is passed over until some comes back, so that others do not wait for it. The
+ *   same halves hold inside its quota, less its links and tensors. Where nothing of its own is about to be freed, its
+ *   round fails with the two numbers.
+ * - Rounds with a quorum hold all pushes until they close. The oldest of them may use all of the limit, whatever the
+ *   partition.
+ * - Other rounds read contributions a few partitions ahead of the sums, just enough to keep the links busy. So a server
+ *   holds the sums of a round and READ_AHEAD_BYTES, however many ranks push.
  */
 #include "server/shard/memory.h"
 

@@ -4,9 +4,8 @@
  * A sparsifier belongs to one tensor of `n` values on one rank. Per step: zenps_sparsifier_select() adds the gradient
  * to the residual and selects the greatest magnitudes of that sum; the selection is a gradient in rows, ready for
  * zenps_allreduce() on a tensor of `n` rows of width 1; zenps_sparsifier_commit() then takes what was sent out of the
- * residual. So nothing is lost: what was committed plus the residual is what was given in, to the rounding of the
- * additions (less what options.decay takes from the residual). When the operation failed, zenps_sparsifier_cancel()
- * leaves everything in the residual instead.
+ * residual. Nothing is lost: committed values plus the residual equal the gradients, up to the rounding of additions
+ * and up to options.decay. If the operation failed, zenps_sparsifier_cancel() leaves everything in the residual.
  *
  *   zenps_sparsifier_select(sparsifier, gradient, &in);
  *   zenps_allreduce(tensor, step, &in, &out, &request);  ... zenps_wait(request, -1) ...

@@ -132,12 +132,13 @@ class Array:
 class Rows:
     """A result, or a selection: which rows there are, and their values.
 
-    row_ids: int64[nnz], ascending, none twice; None where the values are dense. values: dtype[nnz, width], or
-    dtype[rows, width] where they are dense. nnz: rows; of a dense result those that any rank sent, which may be all.
-    contributors: the ranks that had any rows in the step, or said that they contribute; None where that is not known.
-    late: a quorum closed the step without this rank's gradient, which is not in the result. Give it again.
-    contributed: of tensors with that option, the rows of this rank's gradient that the result is made of, int64[n].
-    The arrays belong to the result and live as long as it or any view of them, also after the job is closed.
+    row_ids: int64[nnz], ascending, none twice. None: the values are dense.
+    values: dtype[nnz, width]; dense: dtype[rows, width].
+    nnz: the number of rows that any rank sent. A dense result may count all rows.
+    contributors: the ranks that had rows in the step, or said that they contribute. None: not known.
+    late: a quorum closed the step without this rank's gradient. The result lacks it: give it again.
+    contributed: int64[n], the rows of this rank's gradient in the result; of tensors with that option.
+    The arrays live as long as the result or any view of them, also after the job is closed.
     """
 
     __slots__ = ("nnz", "row_ids", "values", "contributors", "contributed", "late")

@@ -37,8 +37,8 @@ class Scope:
         """Opens a tensor of rows x width values: "f32", "f64", "bf16" or "f16". The first rank to do so registers it, the
         others must agree in every argument (ShapeMismatch). The same name again gives the same Tensor.
 
-        op: "mean" (the sum times 1 / world), "mean_present" (1 / contributing ranks), "sum", "max", "min". Rows of zeros are not sent:
-            in max and min they count only if keep_zero_rows is given, and row_ids lists them.
+        op: "mean" (the sum times 1 / world), "mean_present" (1 / contributing ranks), "sum", "max", "min". Rows of zeros are not sent.
+            With keep_zero_rows they count in max and min, and row_ids lists them.
         scheme: a name, and the scheme's own options behind a colon: "oktopk:k=1000,tau=64". None: ZENPS_SCHEME, "balanced".
         values: the form of values on the way: "raw", "bf16", "f16", "qsgd2", "qsgd4", "qsgd8".
         codec: "auto", "paper", "coo".

@@ -26,14 +26,14 @@ class SparsifierStats:
 
 
 class Sparsifier:
-    """For a tensor of `n` values, opened as n rows of width 1, on one rank. A step is
+    """Selects what one rank sends of a tensor of `n` values. The tensor is opened as n rows of width 1. A step is
 
         selection = sparsifier.select(gradient)           # residual + gradient: its greatest magnitudes
         result = tensor.allreduce(selection.values, selection.row_ids).wait()
         sparsifier.commit(result)                         # takes what was sent out of the residual
 
-    or, where the operation failed, ``cancel()`` for commit: the residual keeps all of it. What was committed plus the
-    residual is what was given in, to the rounding of the additions.
+    If the operation failed, call ``cancel()`` in place of commit: the residual keeps all of it. Nothing is lost: committed
+    values plus the residual equal the gradients, up to the rounding of additions.
 
     kind: "topk", exactly k [SparCML]; "sampled", from a sample's threshold on [DGC, with which Zen is used]; "reused",
     exactly k every `period` selections, by that threshold in between [Ok-Topk 3.1.3]; "gaussian" [Gaussiank]; "buckets", k

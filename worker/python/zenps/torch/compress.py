@@ -35,8 +35,8 @@ _LOSSY = ("oktopk", "gtopk", "topka", "topkdsa", "gaussiank")  # schemes that ke
 class Compression:
     """How large parameters are cut.
 
-    density: share of a parameter's entries that a step sends.
-    kind: how they are found: "topk", "sampled", "reused", "gaussian" or "buckets" (zenps_sparsify_t).
+    density: share of a parameter's entries in a step's message.
+    kind: the way to find them: "topk", "sampled", "reused", "gaussian" or "buckets" (zenps_sparsify_t).
     momentum: DGC's momentum correction. The optimiser must then have none.
     warmup: densities before that, `warmup_steps` steps of each.
     min_numel: smaller parameters stay dense.

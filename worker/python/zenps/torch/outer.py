@@ -35,9 +35,10 @@ from .watch import few
 
 
 class Fragment:
-    """Parameters that are exchanged together. groups: one for each dtype and device. sent: None, or the parameters as they were
-    when an outer gradient was taken whose step has not ended, or has failed. The next gradient counts from there, not from the
-    start, where the residuals have the failed one."""
+    """Parameters that are exchanged together. groups: one for each dtype and device.
+
+    sent: copies of the parameters at the last outer gradient, until its step ends well; else None. After a failed step the
+    residuals hold that gradient, so the next one counts from these copies."""
 
     def __init__(self, slots: Sequence[Slot], groups: List[Group]) -> None:
         self.slots, self.groups = slots, groups
