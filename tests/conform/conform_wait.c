@@ -100,7 +100,7 @@ static double idle_share(struct conform_node *node) {
  * endpoint that does not sleep is busy in all of them. */
 void conform_assert_idle(struct conform_node *node) {
 #if defined SANITIZED_THREAD || defined SANITIZED_ADDRESS
-  const double limit = 0.02; /* the same calls, several times as slow */
+  const double limit = 0.02; /* sanitizers slow the calls down */
 #else
   const double limit = 0.005; /* spinning is 1 */
 #endif
