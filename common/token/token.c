@@ -46,6 +46,7 @@ zps_err_t zps_token_keys_read(const char *path, struct zps_token_keys *keys, str
     const size_t len = strcspn(line, "\n");
     const bool is_last = line[len] == '\0';
     line[len] = '\0';
+    if (len > 0 && line[len - 1] == '\r') line[len - 1] = '\0';
     err = read_line(path, number, line, keys, error);
     line += is_last ? len : len + 1;
   }

@@ -187,6 +187,9 @@ static void lines_of_a_key_file(void **state) {
   assert_int_equal(zps_token_keys_read(path, &keys, NULL), ZPS_OK);
   assert_int_equal(keys.n, 2);
   assert_int_equal(keys.key[1][1], 0x11);
+  put("# of an editor on Windows\r\n\r\n" KEY "\r\n" KEY "\r");
+  assert_int_equal(zps_token_keys_read(path, &keys, NULL), ZPS_OK);
+  assert_int_equal(keys.n, 2);
   put(KEY "\n0123\n");
   assert_int_equal(read_says("line 2 is no key"), ZPS_ERR_INVALID);
   put(KEY "0\n");
