@@ -75,7 +75,7 @@ def test_a_rank_dies_after_the_last_step(scenarios):
 
 
 def test_outer_steps_go_on(scenarios):
-    """A rank dies within an outer step. The others keep what they have trained since the last one. A newcomer begins at the
+    """A rank dies at an outer step. The others keep what they have trained since the last one. A newcomer begins at the
     start, and the start always has the same bits on all ranks."""
     seen, output = scenarios("outer", 4)
     there = [seen[process] for process in (0, 1, 3)]
