@@ -209,7 +209,7 @@ part_unit() {
   build_in gcc && is_built=yes && check_in gcc || one 1 "build with gcc"
 }
 run_sim() {
-  cd "$work/gcc" && ZPS_TOP_SRCDIR=$top ZPS_TOP_BUILDDIR=$work/gcc SIM_JOBS=$jobs timeout 3600 bash "$top/tests/sim/sim.sh"
+  cd "$work/gcc" && ZPS_TOP_SRCDIR=$top ZPS_TOP_BUILDDIR=$work/gcc SIM_JOBS=$jobs timeout 7200 bash "$top/tests/sim/sim.sh"
 }
 # Runs beside the parts that follow.
 part_sim() {
