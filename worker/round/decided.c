@@ -104,20 +104,20 @@ zps_err_t zps_decided_take(struct zps_rounds *rounds, const struct zps_job_steps
   return ZPS_OK;
 }
 
+bool zps_decided_closed(const struct zps_rounds *rounds, uint32_t tensor, uint64_t step,
+                        struct zps_frame_closed *closed) {
+  const struct zps_step_late *const decided = zps_job_steps_decided(&rounds->decided, tensor, step);
+  *closed = (struct zps_frame_closed){.tensor = tensor, .step = step};
+  for (uint32_t i = 0; decided && i < decided->n_late; i++) zps_frame_closed_add(closed, decided->late[i]);
+  return decided;
+}
+
 zps_err_t zps_decided_find(struct zps_round *round) {
-  if (round->tensor->quorum == 0 || round->is_decided) return ZPS_OK;
-  const struct zps_step_late *const decided =
-      zps_job_steps_decided(&round->rounds->decided, round->tensor->id, round->step);
-  if (!decided) return ZPS_OK;
-  uint8_t late[ZPS_WIRE_LATE_BYTES] = {0};
-  uint32_t n_bytes = 0;
-  for (uint32_t i = 0; i < decided->n_late; i++) {
-    const uint32_t rank = decided->late[i];
-    if (rank / 8 >= sizeof late) return ZPS_ERR_PROTOCOL;
-    late[rank / 8] |= (uint8_t)(1u << rank % 8);
-    if (rank / 8 >= n_bytes) n_bytes = rank / 8 + 1;
-  }
-  return zps_decided_note(round, late, n_bytes);
+  struct zps_frame_closed closed;
+  if (round->tensor->quorum == 0 || round->is_decided ||
+      !zps_decided_closed(round->rounds, round->tensor->id, round->step, &closed))
+    return ZPS_OK;
+  return zps_decided_note(round, closed.late, closed.n_bytes);
 }
 
 void zps_decided_check_past(struct zps_round *round) {

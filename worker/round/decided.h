@@ -47,6 +47,9 @@ void zps_decided_forget(struct zps_rounds *rounds, const struct zps_round_tensor
 zps_err_t zps_decided_report(const struct zps_rounds *rounds, struct zps_job_steps *steps) ZPS_MUSTCHECK;
 /* Takes over the decisions of all ranks. */
 zps_err_t zps_decided_take(struct zps_rounds *rounds, const struct zps_job_steps *steps) ZPS_MUSTCHECK;
+/* The decision on the step, as servers are told it. False: none is known. */
+bool zps_decided_closed(const struct zps_rounds *rounds, uint32_t tensor, uint64_t step,
+                        struct zps_frame_closed *closed) ZPS_MUSTCHECK;
 /* The round learns the decision on its step, where there is one. */
 zps_err_t zps_decided_find(struct zps_round *round) ZPS_MUSTCHECK;
 /* Where the step is older than all that ranks could push again, its sum is lost with its server: the round fails with

@@ -362,12 +362,19 @@ static bool knows(const struct zps_rounds *rounds, uint32_t tensor, uint64_t ste
   return kept || round;
 }
 
+/* A decision goes ahead: where this rank is late, the others go on without it. */
 static void refuse(struct zps_rounds *rounds, const struct zps_frame_abort *why) {
   struct zps_plane *plane = rounds->plane;
+  struct zps_frame closed = {.header.type = ZPS_FRAME_CLOSED};
   struct zps_frame frame = {.header.type = ZPS_FRAME_ABORT, .u.abort = *why};
-  for (uint32_t s = 0; s < plane->n_servers; s++)
-    if (!plane->servers[s].lost && zps_link_send(plane->servers[s].link, &frame) != ZPS_OK)
+  const bool is_decided = zps_decided_closed(rounds, why->tensor, why->step, &closed.u.closed);
+  for (uint32_t s = 0; s < plane->n_servers; s++) {
+    if (plane->servers[s].lost) continue;
+    zps_err_t err = is_decided ? zps_link_send(plane->servers[s].link, &closed) : ZPS_OK;
+    if (err == ZPS_OK) err = zps_link_send(plane->servers[s].link, &frame);
+    if (err != ZPS_OK)
       zps_log_warn("cannot tell server %" PRIu32 " that step %" PRIu64 " cannot be pushed again", s, why->step);
+  }
 }
 
 /* The others need not wait for what will not come. */

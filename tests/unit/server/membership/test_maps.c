@@ -215,6 +215,29 @@ static void test_a_rank_with_too_many_rounds(void **state) {
                       "again: rank 1 has too many: have at most 8192 tensors and 128 steps of each in flight");
 }
 
+/* A decision that names a late rank beyond the job's is refused, and the rank may report again. */
+static void test_late_ranks_that_the_job_does_not_have(void **state) {
+  (void)state;
+  const uint64_t job_id = running_on_three();
+  lose(B);
+  const uint32_t epoch = the_job()->view.epoch;
+  answer(A, job_id, epoch, ZPS_OK);
+  answer(C, job_id, epoch, ZPS_OK);
+  uint64_t step = 7;
+  uint32_t late[] = {1, 2};
+  struct zps_step_late decided = {.step = step, .n_late = 2, .late = late};
+  struct zps_tensor_steps of = {.n_steps = 1, .steps = &step, .n_decided = 1, .decided = &decided};
+  const struct zps_job_steps steps = {.job_id = job_id, .epoch = epoch, .n_tensors = 1, .tensors = &of};
+  assert_int_equal(zps_settled(rig.members, zps_members_mapped(&rig.clients[R0], &steps, &rig.error)),
+                   ZPS_ERR_PROTOCOL);
+  assert_string_equal(rig.error.text, "a late rank that it names is none of the job's 2");
+  assert_int_equal(mapped(R1, job_id, epoch, 0, 7), ZPS_OK);
+  assert_int_equal(members_count(ZPS_ACT_REPLAY_RANK, R1, NULL), 0);
+  decided.n_late = 1;
+  assert_int_equal(zps_settled(rig.members, zps_members_mapped(&rig.clients[R0], &steps, &rig.error)), ZPS_OK);
+  assert_int_equal(members_count(ZPS_ACT_REPLAY_RANK, R1, NULL), 1);
+}
+
 static void test_servers_that_do_not_answer(void **state) {
   (void)state;
   const struct members_seen *seen = NULL;
@@ -324,11 +347,17 @@ static void test_those_that_come_back(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      MEMBERS_CASE(test_servers_then_ranks_then_all),    MEMBERS_CASE(test_lost_servers_by_name),
-      MEMBERS_CASE(test_another_loss_meanwhile),         MEMBERS_CASE(test_where_losses_are_to_fail_jobs),
-      MEMBERS_CASE(test_a_server_that_cannot_take_over), MEMBERS_CASE(test_ranks_that_do_not_answer_are_named),
-      MEMBERS_CASE(test_a_rank_with_too_many_rounds),    MEMBERS_CASE(test_servers_that_do_not_answer),
-      MEMBERS_CASE(test_ranks_that_leave_or_are_lost),   MEMBERS_CASE(test_tensors),
+      MEMBERS_CASE(test_servers_then_ranks_then_all),
+      MEMBERS_CASE(test_lost_servers_by_name),
+      MEMBERS_CASE(test_another_loss_meanwhile),
+      MEMBERS_CASE(test_where_losses_are_to_fail_jobs),
+      MEMBERS_CASE(test_a_server_that_cannot_take_over),
+      MEMBERS_CASE(test_ranks_that_do_not_answer_are_named),
+      MEMBERS_CASE(test_a_rank_with_too_many_rounds),
+      MEMBERS_CASE(test_late_ranks_that_the_job_does_not_have),
+      MEMBERS_CASE(test_servers_that_do_not_answer),
+      MEMBERS_CASE(test_ranks_that_leave_or_are_lost),
+      MEMBERS_CASE(test_tensors),
       MEMBERS_CASE(test_those_that_come_back),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

@@ -205,11 +205,11 @@ static const struct cluster_expected *expected_get(struct cluster *cluster, cons
                                                    uint64_t step, uint32_t p, bool joined) {
   struct cluster_expected *const expected = &cluster->expected[tensor - cluster->tensors][p];
   if (expected->payload && expected->step == step && expected->joined == joined &&
-      expected->density == tensor->density && expected->world == cluster->world)
+      expected->density == tensor->density && expected->world == cluster->world && expected->late == cluster->late)
     return expected;
   free(expected->payload);
-  *expected =
-      (struct cluster_expected){.step = step, .density = tensor->density, .world = cluster->world, .joined = joined};
+  *expected = (struct cluster_expected){
+      .step = step, .density = tensor->density, .world = cluster->world, .late = cluster->late, .joined = joined};
   shard_expected(cluster, tensor, p, expected);
   return expected;
 }

@@ -20,7 +20,7 @@ struct cluster_tensor {
 struct cluster_expected {
   uint64_t step, len_bytes;
   double density; /* tests change the tensor's, and the world, from one step to the next */
-  uint32_t world, nnz;
+  uint32_t world, late, nnz;
   enum zps_codec codec;
   bool joined;
   uint8_t *payload; /* NULL: none */
@@ -36,6 +36,7 @@ struct cluster {
   unsigned n_tensors;
   uint32_t staleness;               /* of tensors that are opened from here on */
   uint32_t quorum, grace_ms;        /* of tensors that are opened from here on; their partitions are all here */
+  uint32_t late;                    /* bit by rank: it is not in the sums that are checked from here on */
   unsigned idle;                    /* bit by rank: it has no part in tensors that are opened from here on */
   enum zps_value_codec value_codec; /* of tensors of floats that are opened from here on; 0: raw */
 };

@@ -106,7 +106,7 @@ void shard_expected(const struct cluster *cluster, const struct cluster_tensor *
   uint8_t *sums = calloc(m + 1, row_bytes), *touched = calloc(m + 1, 1);
   uint32_t *ranks = calloc(m + 1, sizeof ranks[0]), nnz = 0;
   for (uint32_t rank = 0; rank < cluster->world; rank++) {
-    if (!shard_has_part(tensor, rank)) continue;
+    if (!shard_has_part(tensor, rank) || (cluster->late >> rank & 1)) continue;
     struct shard_contribution made = shard_contribution(tensor, expected->step, rank, p);
     for (uint32_t i = 0; i < made.nnz; i++) {
       touched[made.ranks[i]] = 1;

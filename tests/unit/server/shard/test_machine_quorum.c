@@ -18,8 +18,8 @@ struct scene {
   struct zps_shard_machine *machine;
   struct zps_shard_machine_actions actions;
   uint64_t now_ns;
-  unsigned n_closed, n_aborted, n_retired;
-  zps_err_t code;
+  unsigned n_closed, n_aborted, n_retired, n_refused;
+  zps_err_t code; /* of the last ABORT or REFUSE */
 };
 
 static void scene_open(struct scene *scene, uint32_t world, uint32_t quorum, uint64_t grace_ns) {
@@ -44,9 +44,10 @@ static void send(struct scene *scene, struct zps_shard_machine_event event) {
   for (unsigned i = 0; i < scene->actions.n; i++) {
     scene->n_closed += scene->actions.list[i].type == ZPS_SHARD_CLOSE;
     scene->n_retired += scene->actions.list[i].type == ZPS_SHARD_RETIRE;
-    if (scene->actions.list[i].type != ZPS_SHARD_ABORT) continue;
-    scene->n_aborted++;
-    scene->code = scene->actions.abort.code;
+    scene->n_aborted += scene->actions.list[i].type == ZPS_SHARD_ABORT;
+    scene->n_refused += scene->actions.list[i].type == ZPS_SHARD_REFUSE;
+    if (scene->actions.list[i].type == ZPS_SHARD_ABORT || scene->actions.list[i].type == ZPS_SHARD_REFUSE)
+      scene->code = scene->actions.abort.code;
   }
 }
 
@@ -301,6 +302,114 @@ static void test_ranks_that_only_give(void **state) {
   scene_close(&scene);
 }
 
+/* After the loss of a server the rank may have a sum already, with its contribution in it: no other sum may be made. */
+static void test_pushes_that_are_lost_with_a_server(void **state) {
+  (void)state;
+  struct scene scene;
+  scene_open(&scene, 3, 1, 100);
+  push(&scene, 1);
+  send(&scene, (struct zps_shard_machine_event){
+                   .type = ZPS_SHARD_CANCEL, .rank = 0, .code = ZPS_ERR_SERVER_LOST, .text = "it is kept no longer"});
+  assert_true(scene.n_aborted == 1 && scene.code == ZPS_ERR_SERVER_LOST);
+  scene_close(&scene);
+  scene_open(&scene, 3, 1, 0); /* the decision says that the sum was made without it */
+  decide(&scene, 0, 1 << 0);
+  send(&scene, (struct zps_shard_machine_event){
+                   .type = ZPS_SHARD_CANCEL, .rank = 0, .code = ZPS_ERR_SERVER_LOST, .text = "it is kept no longer"});
+  assert_int_equal(scene.n_aborted, 0);
+  push(&scene, 1);
+  push(&scene, 2);
+  assert_int_equal(scene.n_closed, 1);
+  reduce(&scene);
+  of_rank(&scene, ZPS_SHARD_DONE, 1);
+  of_rank(&scene, ZPS_SHARD_DONE, 2);
+  assert_int_equal(scene.n_retired, 1);
+  scene_close(&scene);
+}
+
+/* The faults of a late rank: `fault` is made when the round is closed, once before the sums are there and once after.
+ */
+static void blame(void (*fault)(struct scene *), unsigned is_published) {
+  struct scene scene;
+  scene_open(&scene, 3, 2, 0);
+  push(&scene, 0);
+  push(&scene, 1);
+  assert_int_equal(scene.n_closed, 1);
+  if (is_published) reduce(&scene);
+  fault(&scene);
+  assert_int_equal(scene.n_aborted, 0);
+  assert_int_equal(scene.n_refused, 1);
+  assert_int_equal(scene.code, ZPS_ERR_PROTOCOL);
+  assert_non_null(strstr(scene.actions.abort.text, "job news, tensor emb, step 12: "));
+  assert_true(scene.actions.abort.n_ranks == 1 && scene.actions.abort.ranks[0] == 2);
+  assert_true(zps_shard_machine_is_too_late(scene.machine, 2));
+  announce(&scene, 2, 1, true, false); /* what it says from here on changes nothing */
+  announce(&scene, 2, 1, true, false);
+  assert_int_equal(scene.actions.n, 0);
+  if (!is_published) reduce(&scene);
+  of_rank(&scene, ZPS_SHARD_DONE, 0);
+  of_rank(&scene, ZPS_SHARD_DONE, 1);
+  assert_int_equal(scene.n_retired, 1);
+  scene_close(&scene);
+}
+
+static void push_twice(struct scene *scene) {
+  announce(scene, 2, 0, true, false);
+  announce(scene, 2, 0, true, false);
+}
+static void push_in_both_ways(struct scene *scene) {
+  announce(scene, 2, 0, true, false);
+  announce(scene, 2, 1, true, true);
+}
+static void push_bad_bytes(struct scene *scene) {
+  send(scene, (struct zps_shard_machine_event){
+                  .type = ZPS_SHARD_FAIL, .rank = 2, .code = ZPS_ERR_PROTOCOL, .text = "its sizes are wrong"});
+}
+static void test_faults_of_late_ranks(void **state) {
+  (void)state;
+  for (unsigned is_published = 0; is_published < 2; is_published++) {
+    blame(push_twice, is_published);
+    blame(push_in_both_ways, is_published);
+    blame(push_bad_bytes, is_published);
+  }
+}
+
+/* A fault of the server's ends the round for all, closed or not; so does one that is found in a contribution. */
+static void test_faults_that_end_the_round(void **state) {
+  (void)state;
+  for (uint32_t i = 0; i < 2; i++) {
+    struct scene scene;
+    scene_open(&scene, 3, 2, 0);
+    push(&scene, 0);
+    push(&scene, 1);
+    send(&scene, (struct zps_shard_machine_event){.type = ZPS_SHARD_FAIL,
+                                                  .rank = i == 0 ? ZPS_SHARD_NO_RANK : 1,
+                                                  .code = ZPS_ERR_NOMEM,
+                                                  .text = "there is no memory"});
+    assert_true(scene.n_aborted == 1 && scene.n_refused == 0 && scene.code == ZPS_ERR_NOMEM);
+    scene_close(&scene);
+  }
+}
+
+/* A closed round may wait for memory. It has a deadline of the caller's, and blames no rank: none is waited for. */
+static void test_deadline_of_a_closed_round(void **state) {
+  (void)state;
+  struct scene scene;
+  scene_open(&scene, 3, 2, 0);
+  announce(&scene, 2, 0, false, false); /* late, and being read */
+  push(&scene, 0);
+  push(&scene, 1);
+  assert_int_equal(scene.n_closed, 1);
+  scene.machine->deadline_ns = 7000;
+  tick(&scene, 6999);
+  assert_int_equal(scene.n_aborted, 0);
+  tick(&scene, 7000);
+  assert_true(scene.n_aborted == 1 && scene.code == ZPS_ERR_TIMEOUT && scene.actions.abort.n_ranks == 0);
+  assert_non_null(strstr(scene.actions.abort.text, "and 0 of 2 partitions summed"));
+  assert_null(strstr(scene.actions.abort.text, "rank"));
+  scene_close(&scene);
+}
+
 static void test_sums_that_are_forgotten(void **state) {
   (void)state;
   struct scene scene;
@@ -407,6 +516,10 @@ int main(void) {
       cmocka_unit_test(test_decided_by_an_earlier_epoch),
       cmocka_unit_test(test_wrong_decisions),
       cmocka_unit_test(test_ranks_that_only_give),
+      cmocka_unit_test(test_pushes_that_are_lost_with_a_server),
+      cmocka_unit_test(test_faults_of_late_ranks),
+      cmocka_unit_test(test_faults_that_end_the_round),
+      cmocka_unit_test(test_deadline_of_a_closed_round),
       cmocka_unit_test(test_sums_that_are_forgotten),
       cmocka_unit_test(test_every_order),
   };

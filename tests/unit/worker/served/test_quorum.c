@@ -18,6 +18,7 @@ static struct {
   atomic_uint n;
   uint32_t n_steps, n_decided, late[4]; /* late: of the first decided step */
   uint32_t n_late;
+  uint64_t first; /* decided step */
 } said;
 
 static void mapped(void *ctx, const struct zps_job_steps *steps) {
@@ -26,14 +27,27 @@ static void mapped(void *ctx, const struct zps_job_steps *steps) {
   said.n_steps = of ? of->n_steps : 0;
   said.n_decided = of ? of->n_decided : 0;
   said.n_late = said.n_decided > 0 ? of->decided[0].n_late : 0;
+  said.first = said.n_decided > 0 ? of->decided[0].step : 0;
   for (uint32_t i = 0; i < said.n_late && i < 4; i++) said.late[i] = of->decided[0].late[i];
   atomic_fetch_add(&said.n, 1);
+}
+
+static struct zps_round_tensor *tensor_of(void *ctx, uint32_t tensor) {
+  (void)ctx;
+  return tensor == rig.tensor.id ? &rig.tensor : NULL;
 }
 
 static void set_replay(void *ctx) {
   (void)ctx;
   zps_replay_init(&rig.worker.rounds, 1 << 20, 0);
   rig.worker.rounds.replay.mapped = mapped;
+  rig.worker.rounds.tensor_of = tensor_of;
+}
+
+/* As by ZENPS_REPLAY_MEMORY=0. */
+static void keep_none(void *ctx) {
+  (void)ctx;
+  rig.worker.rounds.replay.limit_bytes = 0;
 }
 
 static int begin_test(void **state) {
@@ -108,6 +122,33 @@ static void expect_closed(uint64_t step, uint32_t late) {
   free(frame);
 }
 
+/* A whole step, which closes without rank `late`. */
+static void end_step(uint64_t step, uint32_t late) {
+  begin_pushed(step);
+  say_closed(1, step, late);
+  served_answer(&rig, 1, step);
+  rig_expect_ok(&rig.request);
+  fake_expect(&rig.worker.servers[1], ZPS_FRAME_DONE, 5, step);
+  rig_expect_released(&rig.request);
+}
+
+static bool comes_before(enum zps_frame_type first, enum zps_frame_type second) {
+  const struct fake_frame *frame = rig.worker.servers[0].frames;
+  while (frame && frame->frame.header.type != first && frame->frame.header.type != second) frame = frame->next;
+  return frame && frame->frame.header.type == first;
+}
+
+/* The new owner hears that this rank has a sum of the step, and its push no more; first, how the step was decided. */
+static void expect_refused(uint64_t step, uint32_t late) {
+  UNTIL(fake_has(&rig.worker.servers[0], ZPS_FRAME_ABORT, 5, step));
+  assert_true(comes_before(ZPS_FRAME_CLOSED, ZPS_FRAME_ABORT));
+  struct fake_frame *const frame = fake_take(&rig.worker.servers[0], ZPS_FRAME_ABORT, 5, step);
+  assert_int_equal(frame->frame.u.abort.code, ZPS_ERR_SERVER_LOST);
+  assert_non_null(strstr(frame->frame.u.abort.text, "rank 1 keeps its push of this step no longer"));
+  free(frame);
+  expect_closed(step, late);
+}
+
 /* In time, or late: it gets the sum either way, and knows. */
 static void knows_who_is_late(void **state) {
   (void)state;
@@ -178,19 +219,59 @@ static void decided_before_it_began(void **state) {
   served_close(&rig); /* before `next` goes */
 }
 
-static void servers_that_contradict_themselves(void **state) {
+/* No push is retained. The decisions are, those of the last 16 steps: who lacks the sum of one must not get another. */
+static void lost_without_pushes(void **state) {
+  (void)state;
+  enum { STEPS = ZPS_DECIDED_KEPT + 4 };
+  rig_do(&rig.worker, keep_none, NULL);
+  for (uint64_t step = 1; step <= STEPS; step++) end_step(step, step == STEPS ? OWN : OTHER);
+  map();
+  assert_true(said.n_steps == ZPS_DECIDED_KEPT && said.n_decided == ZPS_DECIDED_KEPT);
+  assert_int_equal(said.first, STEPS - ZPS_DECIDED_KEPT + 1);
+  assert_true(said.n_late == 1 && said.late[0] == OTHER);
+  play_again(STEPS - 1, OTHER);
+  expect_refused(STEPS - 1, OTHER);
+  assert_false(fake_has(&rig.worker.servers[0], ZPS_FRAME_ABORT, 5, STEPS));
+}
+
+/* It was late in the step, so nobody waits for its push. The owner knows it from the decision, which comes first. */
+static void lost_without_the_push_of_a_late_rank(void **state) {
+  (void)state;
+  rig_do(&rig.worker, keep_none, NULL);
+  end_step(1, OWN);
+  map();
+  assert_true(said.n_decided == 1 && said.n_late == 1 && said.late[0] == OWN);
+  play_again(1, OWN);
+  expect_refused(1, OWN);
+}
+
+/* Other ranks have steps decided. This one's is older: none of them can push it again. */
+static void decided_beyond_a_step_under_way(void **state) {
   (void)state;
   begin_pushed(1);
-  say_closed(1, 1, OTHER);
-  say_closed(1, 1, OWN);
-  rig_expect_error(&rig.request, ZPS_ERR_PROTOCOL,
-                   "server 1 (ps-1) has other late ranks than were told before, or some "
-                   "that the job does not have");
-  fake_abort(&rig.worker.servers[1], 5, 1, ZPS_ERR_PROTOCOL, "so be it");
-  rig_expect_released(&rig.request);
+  map();
+  assert_true(said.n_steps == 1 && said.n_decided == 0);
+  play_again(7, OTHER);
+  rig_expect_error(&rig.request, ZPS_ERR_STALE,
+                   "too late: the step was closed without this rank, and its sum is lost with a server");
+}
+
+static void servers_that_contradict_themselves(void **state) {
+  (void)state;
+  static const uint32_t wrong[] = {OWN, 3, 7, 64}; /* the job has ranks 0 to 2 */
+  for (uint64_t step = 1; step <= 4; step++) {
+    begin_pushed(step);
+    if (step == 1) say_closed(1, step, OTHER);
+    say_closed(1, step, wrong[step - 1]);
+    rig_expect_error(&rig.request, ZPS_ERR_PROTOCOL,
+                     "server 1 (ps-1) has other late ranks than were told before, or some "
+                     "that the job does not have");
+    fake_abort(&rig.worker.servers[1], 5, step, ZPS_ERR_PROTOCOL, "so be it");
+    rig_expect_released(&rig.request);
+  }
   rig.tensor.quorum = 0;
-  begin_pushed(2);
-  say_closed(1, 2, OTHER);
+  begin_pushed(5);
+  say_closed(1, 5, OTHER);
   rig_expect_error(&rig.request, ZPS_ERR_PROTOCOL, "server 1 (ps-1) closes a round of a tensor without a quorum");
 }
 
@@ -198,8 +279,14 @@ static void servers_that_contradict_themselves(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      TEST(knows_who_is_late),       TEST(lost_after_it_was_decided),          TEST(decided_elsewhere),
-      TEST(decided_before_it_began), TEST(servers_that_contradict_themselves),
+      TEST(knows_who_is_late),
+      TEST(lost_after_it_was_decided),
+      TEST(decided_elsewhere),
+      TEST(decided_before_it_began),
+      TEST(lost_without_pushes),
+      TEST(lost_without_the_push_of_a_late_rank),
+      TEST(decided_beyond_a_step_under_way),
+      TEST(servers_that_contradict_themselves),
   };
   return cmocka_run_group_tests_name("served quorum", tests, NULL, NULL);
 }
