@@ -11,6 +11,10 @@
 #define ZPS_MAP_STEPS_MAX 128u
 /* Of all tensors. So job.replay fits in a line of 4 MiB. A record of a job of 4096 ranks has at most 2^18 values. */
 #define ZPS_MAP_ALL_STEPS_MAX (1u << 17)
+/* The three limits, for errors. */
+#define ZPS_MAP_LIMITS_FORMAT \
+  "have at most %u tensors, %u steps of each, and %u steps and late ranks of decided steps in all"
+#define ZPS_MAP_LIMITS ZPS_MAP_TENSORS_MAX, ZPS_MAP_STEPS_MAX, ZPS_MAP_ALL_STEPS_MAX
 
 /* job.suspect, of a rank: the servers of its job that it cannot reach over the data plane, all of them; none: it can
  * again. The coordinator decides. */

@@ -89,11 +89,12 @@ zps_err_t zps_members_mapped(struct zps_member_client *client, const struct zps_
     return zps_fail(error, ZPS_ERR_PROTOCOL, "a late rank that it names is none of the job's %u", job->world);
   err = steps->is_too_many ? ZPS_ERR_INVALID : add_steps(job, steps);
   if (err) {
-    char why[120];
-    snprintf(why, sizeof why, "%s", err == ZPS_ERR_NOMEM ? "the coordinator is out of memory" : "there are too many");
-    if (steps->is_too_many)
-      snprintf(why, sizeof why, "rank %u has too many: have at most %u tensors and %u steps of each in flight",
-               rank->rank, ZPS_MAP_TENSORS_MAX, ZPS_MAP_STEPS_MAX);
+    char why[200];
+    if (err == ZPS_ERR_NOMEM)
+      snprintf(why, sizeof why, "the coordinator is out of memory");
+    else
+      snprintf(why, sizeof why, "with those of rank %u they are too many: " ZPS_MAP_LIMITS_FORMAT, rank->rank,
+               ZPS_MAP_LIMITS);
     zps_fail(error, ZPS_ERR_SERVER_LOST, "%.250s; the rounds in flight cannot be played again: %s", job->map.why.text,
              why);
     zps_log_about(.job = job->name, .server = job->map.server, ZPS_LOG_RANK(rank->rank));

@@ -282,9 +282,8 @@ static void fail_many(struct zps_rounds *rounds, struct zps_job_steps *steps) {
   char text[300];
   snprintf(text, sizeof text,
            "a server was lost, and rank %" PRIu32
-           " has more rounds in flight than ranks can begin anew: have at most %u tensors and %u steps of each in "
-           "flight",
-           rounds->plane->rank, ZPS_MAP_TENSORS_MAX, ZPS_MAP_STEPS_MAX);
+           " has more steps, in flight or decided, than ranks can begin anew: " ZPS_MAP_LIMITS_FORMAT,
+           rounds->plane->rank, ZPS_MAP_LIMITS);
   fail_all(rounds, ZPS_ERR_SERVER_LOST, text);
   zps_job_steps_fini(steps);
   *steps = (struct zps_job_steps){.job_id = rounds->plane->job_id, .epoch = rounds->replay.epoch, .is_too_many = true};

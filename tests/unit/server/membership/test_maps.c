@@ -210,9 +210,11 @@ static void test_a_rank_with_too_many_rounds(void **state) {
                    ZPS_ERR_SERVER_LOST);
   assert_int_equal(members_count(ZPS_ACT_JOB_FAILED, R0, &seen), 1);
   assert_int_equal(seen->action.code, ZPS_ERR_SERVER_LOST);
-  assert_string_equal(seen->text,
-                      "job 'x': server 1 'b' (host node, pid 2) was lost: gone; the rounds in flight cannot be played "
-                      "again: rank 1 has too many: have at most 8192 tensors and 128 steps of each in flight");
+  assert_string_equal(
+      seen->text,
+      "job 'x': server 1 'b' (host node, pid 2) was lost: gone; the rounds in flight cannot be played "
+      "again: with those of rank 1 they are too many: have at most 8192 tensors, 128 steps of each, and 131072 "
+      "steps and late ranks of decided steps in all");
 }
 
 /* A decision that names a late rank beyond the job's is refused, and the rank may report again. */
