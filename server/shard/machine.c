@@ -1,4 +1,4 @@
-#include "server/shard/machine.h"
+#include "server/shard/machine_impl.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
@@ -8,18 +8,6 @@
 #include "common/base/clock.h"
 #include "common/base/log.h"
 #include "common/base/text.h"
-
-enum slot { SLOT_NONE, SLOT_ANNOUNCED, SLOT_HERE, SLOT_LATE };
-enum rank_flag {
-  RANK_PUSHED = 1,
-  RANK_DONE = 2,
-  RANK_GONE = 4,
-  RANK_IDLE = 8,
-  RANK_APART = 16,
-  RANK_TAKEN = 32,
-  RANK_PULLED = 64,
-  RANK_LATE = 128 /* the sum is made without it; with TAKEN: it was told all, or gives only */
-};
 
 static const char *const state_names[] = {
     [ZPS_SHARD_COLLECTING] = "collecting", [ZPS_SHARD_REDUCING] = "reducing", [ZPS_SHARD_PUBLISHED] = "published",
@@ -47,7 +35,7 @@ void zps_shard_machine_destroy(struct zps_shard_machine *machine) {
   free(machine);
 }
 
-static void set_state(struct zps_shard_machine *machine, enum zps_shard_machine_state state) {
+void zps_machine_set_state(struct zps_shard_machine *machine, enum zps_shard_machine_state state) {
   zps_log_about(.job = machine->config.job, .tensor = machine->config.tensor, ZPS_LOG_STEP(machine->config.step));
   zps_log_debug("job %s, tensor %s, step %" PRIu64 ": %s > %s", machine->config.job, machine->config.tensor,
                 machine->config.step, state_names[machine->state], state_names[state]);
@@ -76,16 +64,12 @@ void zps_shard_machine_start(struct zps_shard_machine *machine, const struct zps
     machine->n_needed--;
   }
   machine->n_reading = machine->n_needed;
-  if (machine->n_parts == 0) set_state(machine, ZPS_SHARD_PUBLISHED);
+  if (machine->n_parts == 0) zps_machine_set_state(machine, ZPS_SHARD_PUBLISHED);
 }
 
-static uint8_t *slot_of(const struct zps_shard_machine *machine, uint32_t part, uint32_t rank) {
-  return &machine->slots[(size_t)part * machine->world + rank];
-}
-
-static uint32_t count_slots(const struct zps_shard_machine *machine, uint32_t rank, enum slot slot) {
+uint32_t zps_machine_count(const struct zps_shard_machine *machine, uint32_t rank, enum slot slot) {
   uint32_t n = 0;
-  for (uint32_t part = 0; part < machine->n_parts; part++) n += *slot_of(machine, part, rank) == slot;
+  for (uint32_t part = 0; part < machine->n_parts; part++) n += *zps_machine_slot(machine, part, rank) == slot;
   return n;
 }
 
@@ -119,28 +103,8 @@ bool zps_shard_machine_reads(const struct zps_shard_machine *machine, uint32_t r
          (zps_shard_machine_gets_all(machine, rank) || was_told(machine, rank)) && !(machine->ranks[rank] & RANK_DONE);
 }
 
-bool zps_shard_machine_is_late(const struct zps_shard_machine *machine, uint32_t rank) {
-  return machine->ranks[rank] & RANK_LATE;
-}
-
-bool zps_shard_machine_is_too_late(const struct zps_shard_machine *machine, uint32_t rank) {
-  return (machine->ranks[rank] & RANK_LATE) && (machine->ranks[rank] & (RANK_DONE | RANK_GONE));
-}
-
-bool zps_shard_machine_awaits(const struct zps_shard_machine *machine, uint32_t rank) {
-  return (machine->ranks[rank] & (RANK_PUSHED | RANK_DONE | RANK_GONE | RANK_LATE | RANK_TAKEN)) ==
-             (RANK_PUSHED | RANK_LATE) &&
-         count_slots(machine, rank, SLOT_NONE) == 0;
-}
-
 bool zps_shard_machine_only_gives(const struct zps_shard_machine *machine, uint32_t rank) {
   return machine->ranks[rank] & RANK_APART;
-}
-
-uint32_t zps_shard_machine_count_late(const struct zps_shard_machine *machine) {
-  uint32_t n = 0;
-  for (uint32_t rank = 0; rank < machine->world; rank++) n += zps_shard_machine_is_late(machine, rank);
-  return n;
 }
 
 bool zps_shard_machine_has_pulled(const struct zps_shard_machine *machine, uint32_t rank) {
@@ -157,11 +121,11 @@ bool zps_shard_machine_only_keeps(const struct zps_shard_machine *machine) {
 }
 
 bool zps_shard_machine_has(const struct zps_shard_machine *machine, uint32_t rank, uint32_t part) {
-  return *slot_of(machine, part, rank) != SLOT_NONE;
+  return *zps_machine_slot(machine, part, rank) != SLOT_NONE;
 }
 
-static void add_action(struct zps_shard_machine_actions *actions, enum zps_shard_machine_action_type type,
-                       uint32_t rank, uint32_t part) {
+void zps_machine_act(struct zps_shard_machine_actions *actions, enum zps_shard_machine_action_type type, uint32_t rank,
+                     uint32_t part) {
   actions->list[actions->n++] = (struct zps_shard_machine_action){.type = type, .rank = rank, .part = part};
 }
 
@@ -176,32 +140,32 @@ static struct zps_frame_abort *begin_text(const struct zps_shard_machine *machin
   return abort;
 }
 
-static struct zps_frame_abort *begin_abort(struct zps_shard_machine *machine, struct zps_shard_machine_actions *actions,
-                                           zps_err_t code) {
-  set_state(machine, ZPS_SHARD_ABORTED);
-  add_action(actions, ZPS_SHARD_ABORT, ZPS_SHARD_NO_RANK, 0);
+struct zps_frame_abort *zps_machine_abort(struct zps_shard_machine *machine, struct zps_shard_machine_actions *actions,
+                                          zps_err_t code) {
+  zps_machine_set_state(machine, ZPS_SHARD_ABORTED);
+  zps_machine_act(actions, ZPS_SHARD_ABORT, ZPS_SHARD_NO_RANK, 0);
   return begin_text(machine, actions, code);
 }
 
-static void name_rank(struct zps_frame_abort *abort, uint32_t rank) {
+void zps_machine_name(struct zps_frame_abort *abort, uint32_t rank) {
   if (abort->n_ranks < ZPS_WIRE_RANKS_MAX) abort->ranks[abort->n_ranks++] = rank;
 }
 
 static void expire(struct zps_shard_machine *machine, struct zps_shard_machine_actions *actions) {
   enum { NAMED_MAX = 12 };
-  struct zps_frame_abort *abort = begin_abort(machine, actions, ZPS_ERR_MISSING);
+  struct zps_frame_abort *abort = zps_machine_abort(machine, actions, ZPS_ERR_MISSING);
   uint32_t n_missing = 0;
   for (uint32_t rank = 0; rank < machine->world; rank++) {
-    const uint32_t n_none = count_slots(machine, rank, SLOT_NONE);
+    const uint32_t n_none = zps_machine_count(machine, rank, SLOT_NONE);
     if (n_none == 0 || machine->is_closed || (machine->ranks[rank] & RANK_IDLE)) continue;
     if (n_missing == 0) zps_text_add(abort->text, sizeof abort->text, "the deadline passed without the push of rank");
-    name_rank(abort, rank);
+    zps_machine_name(abort, rank);
     if (n_missing++ >= NAMED_MAX) continue;
     zps_text_add(abort->text, sizeof abort->text, "%s %u", n_missing > 1 ? "," : "", rank);
     if (n_none == machine->n_parts) continue;
     const char *before = " (partition ";
     for (uint32_t part = 0; part < machine->n_parts; part++) {
-      if (*slot_of(machine, part, rank) != SLOT_NONE) continue;
+      if (*zps_machine_slot(machine, part, rank) != SLOT_NONE) continue;
       zps_text_add(abort->text, sizeof abort->text, "%s%u", before, machine->config.partitions[part]);
       before = " ";
     }
@@ -220,83 +184,11 @@ static void expire(struct zps_shard_machine *machine, struct zps_shard_machine_a
   uint32_t n_unread = 0; /* ranks that have announced theirs, and may be stopped, or cut off, since */
   for (uint32_t rank = 0; rank < machine->world; rank++) {
     if (machine->rank_here[rank] == machine->n_parts || (machine->ranks[rank] & (RANK_IDLE | RANK_LATE))) continue;
-    name_rank(abort, rank);
+    zps_machine_name(abort, rank);
     if (n_unread++ < NAMED_MAX)
       zps_text_add(abort->text, sizeof abort->text, "%s %u", n_unread > 1 ? "," : "; not all are read of rank", rank);
   }
   if (n_unread > NAMED_MAX) zps_text_add(abort->text, sizeof abort->text, " and %u more", n_unread - NAMED_MAX);
-}
-
-/* ---- with a quorum ---- */
-
-static void expect_no_more(struct zps_shard_machine *machine, uint32_t rank) {
-  const uint8_t *const flags = &machine->ranks[rank];
-  if (*flags & (RANK_DONE | RANK_GONE)) return;
-  if (!(*flags & RANK_APART))
-    machine->n_reading--;
-  else if (!(*flags & RANK_PULLED))
-    machine->n_awaited--;
-}
-
-/* The sum will be made without it. */
-static void forget_contribution(struct zps_shard_machine *machine, uint32_t rank) {
-  machine->n_full -= machine->rank_here[rank] == machine->n_parts;
-  machine->n_here -= machine->rank_here[rank];
-  machine->rank_here[rank] = 0;
-  machine->n_out++;
-}
-
-/* From now on the rank is late. What it has announced is as good as announced too late. */
-static void be_late(struct zps_shard_machine *machine, uint32_t rank) {
-  expect_no_more(machine, rank);
-  machine->n_late += !(machine->ranks[rank] & (RANK_DONE | RANK_GONE));
-  machine->ranks[rank] = (uint8_t)((machine->ranks[rank] & ~RANK_TAKEN) | RANK_LATE);
-  for (uint32_t part = 0; part < machine->n_parts; part++) {
-    uint8_t *const slot = slot_of(machine, part, rank);
-    if (*slot != SLOT_NONE) *slot = SLOT_LATE;
-  }
-}
-
-/* The round waits for no rank from here on, but for memory it may. The caller sets another deadline. */
-static void close_round(struct zps_shard_machine *machine, struct zps_shard_machine_actions *actions) {
-  for (uint32_t rank = 0; rank < machine->world; rank++) {
-    if ((machine->ranks[rank] & (RANK_IDLE | RANK_LATE)) || machine->rank_here[rank] == machine->n_parts) continue;
-    be_late(machine, rank);
-  }
-  machine->is_closed = true;
-  machine->close_ns = machine->deadline_ns = ZPS_NEVER;
-  add_action(actions, ZPS_SHARD_CLOSE, ZPS_SHARD_NO_RANK, 0);
-  set_state(machine, ZPS_SHARD_REDUCING);
-}
-
-static void close_if_due(struct zps_shard_machine *machine, uint64_t now_ns,
-                         struct zps_shard_machine_actions *actions) {
-  if (machine->is_closed || machine->config.quorum == 0) return;
-  if (machine->n_full + machine->n_out == machine->n_needed) {
-    close_round(machine, actions);
-    return;
-  }
-  if (machine->is_decided || machine->n_full < machine->config.quorum) return;
-  if (machine->close_ns == ZPS_NEVER)
-    machine->close_ns =
-        machine->config.grace_ns < ZPS_NEVER - now_ns ? now_ns + machine->config.grace_ns : ZPS_NEVER - 1;
-  if (now_ns >= machine->close_ns || now_ns >= machine->deadline_ns) close_round(machine, actions);
-}
-
-/* The rank gives up or is gone. False: the round cannot close without it. */
-static bool leave_out(struct zps_shard_machine *machine, uint32_t rank, enum rank_flag why, uint64_t now_ns,
-                      struct zps_shard_machine_actions *actions) {
-  if (machine->config.quorum == 0 || machine->is_decided ||
-      machine->n_out + machine->config.quorum >= machine->n_needed)
-    return false;
-  forget_contribution(machine, rank);
-  be_late(machine, rank);
-  machine->n_late--;
-  machine->ranks[rank] |= why;
-  if (machine->n_full < machine->config.quorum) machine->close_ns = ZPS_NEVER;
-  add_action(actions, ZPS_SHARD_DROP, rank, 0);
-  close_if_due(machine, now_ns, actions);
-  return true;
 }
 
 /* ---- contributions ---- */
@@ -304,31 +196,33 @@ static bool leave_out(struct zps_shard_machine *machine, uint32_t rank, enum ran
 static void take_contribution(struct zps_shard_machine *machine, const struct zps_shard_machine_event *event,
                               struct zps_shard_machine_actions *actions) {
   const uint32_t part = event->part, rank = event->rank;
-  *slot_of(machine, part, rank) = SLOT_HERE;
+  *zps_machine_slot(machine, part, rank) = SLOT_HERE;
   machine->n_here++;
   machine->rank_here[rank]++;
   if ((machine->ranks[rank] & RANK_APART) && machine->rank_here[rank] == machine->n_parts) {
     machine->ranks[rank] |= RANK_TAKEN;
-    add_action(actions, ZPS_SHARD_TAKEN, rank, 0);
+    zps_machine_act(actions, ZPS_SHARD_TAKEN, rank, 0);
   }
   if (machine->config.quorum > 0) {
     machine->n_full += machine->rank_here[rank] == machine->n_parts;
-    close_if_due(machine, event->now_ns, actions);
+    zps_machine_close_if_due(machine, event->now_ns, actions);
     return;
   }
-  if (++machine->part_here[part] == machine->n_needed) add_action(actions, ZPS_SHARD_REDUCE, ZPS_SHARD_NO_RANK, part);
-  if (machine->n_here == (uint64_t)machine->n_needed * machine->n_parts) set_state(machine, ZPS_SHARD_REDUCING);
+  if (++machine->part_here[part] == machine->n_needed)
+    zps_machine_act(actions, ZPS_SHARD_REDUCE, ZPS_SHARD_NO_RANK, part);
+  if (machine->n_here == (uint64_t)machine->n_needed * machine->n_parts)
+    zps_machine_set_state(machine, ZPS_SHARD_REDUCING);
 }
 
-static void retire_if_read(struct zps_shard_machine *machine, struct zps_shard_machine_actions *actions) {
+void zps_machine_retire(struct zps_shard_machine *machine, struct zps_shard_machine_actions *actions) {
   if (machine->state != ZPS_SHARD_PUBLISHED || (machine->n_reading > 0 && machine->n_remote > 0)) return;
   if (zps_shard_machine_keeps(machine)) return;
-  set_state(machine, ZPS_SHARD_RETIRED);
-  add_action(actions, ZPS_SHARD_RETIRE, ZPS_SHARD_NO_RANK, 0);
+  zps_machine_set_state(machine, ZPS_SHARD_RETIRED);
+  zps_machine_act(actions, ZPS_SHARD_RETIRE, ZPS_SHARD_NO_RANK, 0);
 }
 
-static void stop_reading(struct zps_shard_machine *machine, uint32_t rank, enum rank_flag why,
-                         struct zps_shard_machine_actions *actions) {
+void zps_machine_stop_reading(struct zps_shard_machine *machine, uint32_t rank, enum rank_flag why,
+                              struct zps_shard_machine_actions *actions) {
   if (!(machine->ranks[rank] & (RANK_DONE | RANK_GONE))) {
     if ((machine->ranks[rank] & (RANK_LATE | RANK_TAKEN)) == RANK_LATE)
       machine->n_late--;
@@ -338,16 +232,21 @@ static void stop_reading(struct zps_shard_machine *machine, uint32_t rank, enum 
       machine->n_awaited--;
   }
   machine->ranks[rank] |= why;
-  retire_if_read(machine, actions);
+  zps_machine_retire(machine, actions);
+}
+
+struct zps_frame_abort *zps_machine_refuse(struct zps_shard_machine *machine, uint32_t rank,
+                                           struct zps_shard_machine_actions *actions, zps_err_t code) {
+  zps_machine_act(actions, ZPS_SHARD_REFUSE, rank, 0);
+  zps_machine_stop_reading(machine, rank, RANK_DONE, actions);
+  return begin_text(machine, actions, code);
 }
 
 /* What the rank does is wrong. Nothing of a late rank goes into the sum, so that it is the only one to hear of it. */
-static struct zps_frame_abort *begin_blame(struct zps_shard_machine *machine, uint32_t rank,
-                                           struct zps_shard_machine_actions *actions, zps_err_t code) {
-  if (!zps_shard_machine_is_late(machine, rank)) return begin_abort(machine, actions, code);
-  add_action(actions, ZPS_SHARD_REFUSE, rank, 0);
-  stop_reading(machine, rank, RANK_DONE, actions);
-  return begin_text(machine, actions, code);
+static struct zps_frame_abort *zps_machine_blame(struct zps_shard_machine *machine, uint32_t rank,
+                                                 struct zps_shard_machine_actions *actions, zps_err_t code) {
+  return zps_shard_machine_is_late(machine, rank) ? zps_machine_refuse(machine, rank, actions, code)
+                                                  : zps_machine_abort(machine, actions, code);
 }
 
 /* How the rank takes part: for all sums, or apart. False: it has said otherwise before. */
@@ -356,10 +255,10 @@ static bool note_push(struct zps_shard_machine *machine, const struct zps_shard_
   uint8_t *flags = &machine->ranks[event->rank];
   const bool is_first = !(*flags & RANK_PUSHED), was_apart = *flags & RANK_APART;
   if (is_first ? !event->is_apart && (*flags & RANK_PULLED) : event->is_apart != was_apart) {
-    struct zps_frame_abort *abort = begin_blame(machine, event->rank, actions, ZPS_ERR_PROTOCOL);
+    struct zps_frame_abort *abort = zps_machine_blame(machine, event->rank, actions, ZPS_ERR_PROTOCOL);
     zps_text_add(abort->text, sizeof abort->text, "rank %u asks for all sums with its push, and for some apart",
                  event->rank);
-    name_rank(abort, event->rank);
+    zps_machine_name(abort, event->rank);
     return false;
   }
   if (is_first && event->is_apart) {
@@ -373,13 +272,13 @@ static bool note_push(struct zps_shard_machine *machine, const struct zps_shard_
 
 static void announced(struct zps_shard_machine *machine, const struct zps_shard_machine_event *event,
                       struct zps_shard_machine_actions *actions) {
-  uint8_t *slot = slot_of(machine, event->part, event->rank);
+  uint8_t *slot = zps_machine_slot(machine, event->part, event->rank);
   if (zps_shard_machine_is_too_late(machine, event->rank)) return;
   if (*slot != SLOT_NONE) {
-    struct zps_frame_abort *abort = begin_blame(machine, event->rank, actions, ZPS_ERR_PROTOCOL);
+    struct zps_frame_abort *abort = zps_machine_blame(machine, event->rank, actions, ZPS_ERR_PROTOCOL);
     zps_text_add(abort->text, sizeof abort->text, "rank %u pushed partition %u twice", event->rank,
                  machine->config.partitions[event->part]);
-    name_rank(abort, event->rank);
+    zps_machine_name(abort, event->rank);
     return;
   }
   if (!note_push(machine, event, actions)) return;
@@ -395,12 +294,13 @@ static void announced(struct zps_shard_machine *machine, const struct zps_shard_
     return;
   }
   *slot = SLOT_ANNOUNCED;
-  add_action(actions, ZPS_SHARD_READ, event->rank, event->part);
+  zps_machine_act(actions, ZPS_SHARD_READ, event->rank, event->part);
 }
 
 static void landed(struct zps_shard_machine *machine, const struct zps_shard_machine_event *event,
                    struct zps_shard_machine_actions *actions) {
-  if (*slot_of(machine, event->part, event->rank) == SLOT_ANNOUNCED) take_contribution(machine, event, actions);
+  if (*zps_machine_slot(machine, event->part, event->rank) == SLOT_ANNOUNCED)
+    take_contribution(machine, event, actions);
 }
 
 static void reduced(struct zps_shard_machine *machine, uint32_t part, bool is_here,
@@ -409,9 +309,9 @@ static void reduced(struct zps_shard_machine *machine, uint32_t part, bool is_he
   if (machine->part_reduced[part] || !is_due) return;
   machine->part_reduced[part] = 1;
   machine->n_remote += !is_here;
-  add_action(actions, ZPS_SHARD_PUBLISH, ZPS_SHARD_NO_RANK, part);
-  if (++machine->n_reduced == machine->n_parts) set_state(machine, ZPS_SHARD_PUBLISHED);
-  retire_if_read(machine, actions);
+  zps_machine_act(actions, ZPS_SHARD_PUBLISH, ZPS_SHARD_NO_RANK, part);
+  if (++machine->n_reduced == machine->n_parts) zps_machine_set_state(machine, ZPS_SHARD_PUBLISHED);
+  zps_machine_retire(machine, actions);
 }
 
 static void pull(struct zps_shard_machine *machine, const struct zps_shard_machine_event *event) {
@@ -424,7 +324,7 @@ static void pull(struct zps_shard_machine *machine, const struct zps_shard_machi
 
 static void pulled(struct zps_shard_machine *machine, struct zps_shard_machine_actions *actions) {
   machine->n_pulls--;
-  retire_if_read(machine, actions);
+  zps_machine_retire(machine, actions);
 }
 
 static void forget(struct zps_shard_machine *machine, struct zps_shard_machine_actions *actions) {
@@ -433,56 +333,7 @@ static void forget(struct zps_shard_machine *machine, struct zps_shard_machine_a
       machine->ranks[rank] |= RANK_DONE;
   machine->n_awaited = machine->n_late = 0;
   machine->is_kept = false;
-  retire_if_read(machine, actions);
-}
-
-/* A late rank was told all sums, or, where it only gives, that there is nothing more to give. */
-static void told(struct zps_shard_machine *machine, uint32_t rank, struct zps_shard_machine_actions *actions) {
-  if (!zps_shard_machine_awaits(machine, rank)) return;
-  machine->n_late--;
-  *((machine->ranks[rank] & RANK_APART) ? &machine->n_awaited : &machine->n_reading) += 1;
-  machine->ranks[rank] |= RANK_TAKEN;
-  retire_if_read(machine, actions);
-}
-
-static bool is_in(const uint8_t *bits, uint32_t rank) {
-  return bits[rank / 8] >> rank % 8 & 1;
-}
-
-/* An earlier epoch has decided, and all ranks that know say the same. */
-static void decided(struct zps_shard_machine *machine, const struct zps_shard_machine_event *event,
-                    struct zps_shard_machine_actions *actions) {
-  bool agrees = machine->config.quorum > 0;
-  uint32_t missing = ZPS_SHARD_NO_RANK, n_in = 0;
-  for (uint32_t rank = 0; rank < machine->world; rank++) {
-    const bool is_late = is_in(event->late, rank);
-    n_in += !is_late && !(machine->ranks[rank] & RANK_IDLE);
-    if (machine->ranks[rank] & RANK_IDLE)
-      agrees &= !is_late;
-    else if (machine->is_decided || machine->is_closed)
-      agrees &= is_late == zps_shard_machine_is_late(machine, rank);
-    else if (!is_late && zps_shard_machine_is_late(machine, rank))
-      missing = rank;
-  }
-  agrees &= n_in >= machine->config.quorum;
-  if (!agrees || missing != ZPS_SHARD_NO_RANK) {
-    struct zps_frame_abort *abort = begin_abort(machine, actions, agrees ? ZPS_ERR_SERVER_LOST : ZPS_ERR_PROTOCOL);
-    zps_text_add(abort->text, sizeof abort->text,
-                 agrees ? "a server was lost, and rank %u does not push again"
-                        : "rank %u and others differ in the ranks that are late",
-                 agrees ? missing : event->rank);
-    name_rank(abort, agrees ? missing : event->rank);
-    return;
-  }
-  if (machine->is_decided || machine->is_closed) return;
-  machine->is_decided = true;
-  machine->close_ns = ZPS_NEVER;
-  for (uint32_t rank = 0; rank < machine->world; rank++) {
-    if (!is_in(event->late, rank) || (machine->ranks[rank] & RANK_LATE)) continue;
-    forget_contribution(machine, rank);
-    be_late(machine, rank);
-  }
-  close_if_due(machine, 0, actions);
+  zps_machine_retire(machine, actions);
 }
 
 /* A rank that pulls has nothing to read but by its pull, which ends by itself; one that gave apart and has not pulled
@@ -490,31 +341,31 @@ static void decided(struct zps_shard_machine *machine, const struct zps_shard_ma
 static void done(struct zps_shard_machine *machine, uint32_t rank, struct zps_shard_machine_actions *actions) {
   if (machine->ranks[rank] & RANK_PULLED) return;
   if ((machine->ranks[rank] & RANK_APART) || machine->state == ZPS_SHARD_PUBLISHED) {
-    stop_reading(machine, rank, RANK_DONE, actions);
+    zps_machine_stop_reading(machine, rank, RANK_DONE, actions);
     return;
   }
-  struct zps_frame_abort *abort = begin_abort(machine, actions, ZPS_ERR_PROTOCOL);
+  struct zps_frame_abort *abort = zps_machine_blame(machine, rank, actions, ZPS_ERR_PROTOCOL);
   zps_text_add(abort->text, sizeof abort->text,
                "rank %u says that it has read the results, but only %u of %u partitions are published", rank,
                machine->n_reduced, machine->n_parts);
-  name_rank(abort, rank);
+  zps_machine_name(abort, rank);
 }
 
 static void name_blamed(struct zps_frame_abort *abort, const struct zps_shard_machine_event *event) {
-  for (uint32_t i = 0; i < event->n_blamed; i++) name_rank(abort, event->blamed[i]);
-  if (event->n_blamed == 0) name_rank(abort, event->rank);
+  for (uint32_t i = 0; i < event->n_blamed; i++) zps_machine_name(abort, event->blamed[i]);
+  if (event->n_blamed == 0) zps_machine_name(abort, event->rank);
 }
 
 static void gone(struct zps_shard_machine *machine, const struct zps_shard_machine_event *event,
                  struct zps_shard_machine_actions *actions) {
   const bool is_late = zps_shard_machine_is_late(machine, event->rank);
-  if (is_late || count_slots(machine, event->rank, SLOT_HERE) == machine->n_parts) {
-    stop_reading(machine, event->rank, RANK_GONE, actions);
+  if (is_late || zps_machine_count(machine, event->rank, SLOT_HERE) == machine->n_parts) {
+    zps_machine_stop_reading(machine, event->rank, RANK_GONE, actions);
     return;
   }
-  if (leave_out(machine, event->rank, RANK_GONE, event->now_ns, actions)) return;
+  if (zps_machine_leave_out(machine, event->rank, RANK_GONE, event->now_ns, actions)) return;
   machine->ranks[event->rank] |= RANK_GONE;
-  struct zps_frame_abort *abort = begin_abort(machine, actions, event->code);
+  struct zps_frame_abort *abort = zps_machine_abort(machine, actions, event->code);
   zps_text_add(abort->text, sizeof abort->text, "rank %u is needed and gone: %s", event->rank, event->text);
   name_blamed(abort, event);
 }
@@ -523,12 +374,14 @@ static void cancel(struct zps_shard_machine *machine, const struct zps_shard_mac
                    struct zps_shard_machine_actions *actions) {
   const bool is_late = zps_shard_machine_is_late(machine, event->rank);
   if (machine->state == ZPS_SHARD_PUBLISHED || machine->is_closed || is_late) { /* the others have all they need */
-    stop_reading(machine, event->rank, RANK_DONE, actions);
+    zps_machine_stop_reading(machine, event->rank, RANK_DONE, actions);
     return;
   }
   /* After the loss of a server the rank may have a sum already, with its contribution in it. */
-  if (event->code != ZPS_ERR_SERVER_LOST && leave_out(machine, event->rank, RANK_DONE, event->now_ns, actions)) return;
-  struct zps_frame_abort *abort = begin_abort(machine, actions, event->code);
+  if (event->code != ZPS_ERR_SERVER_LOST &&
+      zps_machine_leave_out(machine, event->rank, RANK_DONE, event->now_ns, actions))
+    return;
+  struct zps_frame_abort *abort = zps_machine_abort(machine, actions, event->code);
   zps_text_add(abort->text, sizeof abort->text, "rank %u gave it up: %s", event->rank, event->text);
   name_blamed(abort, event);
 }
@@ -536,13 +389,13 @@ static void cancel(struct zps_shard_machine *machine, const struct zps_shard_mac
 static void fail(struct zps_shard_machine *machine, const struct zps_shard_machine_event *event,
                  struct zps_shard_machine_actions *actions) {
   struct zps_frame_abort *abort = event->rank != ZPS_SHARD_NO_RANK
-                                      ? begin_blame(machine, event->rank, actions, event->code)
-                                      : begin_abort(machine, actions, event->code);
+                                      ? zps_machine_blame(machine, event->rank, actions, event->code)
+                                      : zps_machine_abort(machine, actions, event->code);
   if (event->rank != ZPS_SHARD_NO_RANK) {
     zps_text_add(abort->text, sizeof abort->text, "rank %u: ", event->rank);
-    name_rank(abort, event->rank);
+    zps_machine_name(abort, event->rank);
   }
-  for (uint32_t i = 0; i < event->n_blamed; i++) name_rank(abort, event->blamed[i]);
+  for (uint32_t i = 0; i < event->n_blamed; i++) zps_machine_name(abort, event->blamed[i]);
   zps_text_add(abort->text, sizeof abort->text, "%s", event->text);
 }
 
@@ -587,13 +440,13 @@ void zps_shard_machine_step(struct zps_shard_machine *machine, const struct zps_
       fail(machine, event, actions);
       break;
     case ZPS_SHARD_DECIDED:
-      decided(machine, event, actions);
+      zps_machine_decided(machine, event, actions);
       break;
     case ZPS_SHARD_TOLD:
-      told(machine, event->rank, actions);
+      zps_machine_told(machine, event->rank, actions);
       break;
     case ZPS_SHARD_TICK:
-      close_if_due(machine, event->now_ns, actions);
+      zps_machine_close_if_due(machine, event->now_ns, actions);
       if (machine->state < ZPS_SHARD_PUBLISHED && event->now_ns >= machine->deadline_ns) expire(machine, actions);
       break;
   }

@@ -310,7 +310,7 @@ static void test_no_room_beside_a_stopped_rank(void **state) {
   assert_true(look.deadline_ns <= most_ns && look.deadline_ns > most_ns - PATIENCE_WALL_NS);
   for (uint32_t rank = 0; rank < IN_TIME; rank++)
     expect_abort(&scene, 2, rank, ZPS_ERR_TIMEOUT, "the deadline passed with 4 of 6 contributions read and 0 of 2");
-  unstall(&scene); /* then there is room */
+  unstall(&scene); /* makes room */
   push_in_time(&scene, 3);
   read_in_time(&scene, 3);
   scene_close(&scene);
