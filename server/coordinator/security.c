@@ -82,11 +82,13 @@ static zps_json *add_jobs(const struct zps_coordinator *coordinator, zps_json *r
 static zps_json *add_addresses(const struct zps_coordinator *coordinator, zps_json *rows) {
   char how[200];
   unsigned n = 0, n_far = 0;
+  bool any_tls = false;
   const struct zps_member_server *first = NULL;
   if (!coordinator->config.own_addresses)
     return add(rows, "addresses", "open", "servers and ranks name any for gradients", "coordinator.addresses = own");
   for (unsigned i = 0; i < zps_members_servers(coordinator->members); i++) {
     const struct zps_member_server *const server = zps_members_server(coordinator->members, i);
+    any_tls |= strcmp(server->fabric.provider, "tls") == 0;
     if (zps_address_tells_host(&server->fabric)) continue;
     if (n++ == 0) first = server;
     n_far += !zps_address_is_local(&server->fabric);
@@ -97,8 +99,9 @@ static zps_json *add_addresses(const struct zps_coordinator *coordinator, zps_js
     return add(rows, "addresses", n_far > 0 ? "open" : "host", how,
                "certificates and tokens for trusted members alone, or a fabric with IP addresses");
   }
-  snprintf(how, sizeof how, "their own%s%.120s", coordinator->subnets ? ", or in " : "",
-           coordinator->subnets ? coordinator->subnets : "");
+  snprintf(how, sizeof how, "their own%s%.120s%s", coordinator->subnets ? ", or in " : "",
+           coordinator->subnets ? coordinator->subnets : "",
+           any_tls ? "; over tls those of servers alone: they dial no rank" : "");
   return add(rows, "addresses", "guarded", how, "");
 }
 

@@ -312,6 +312,17 @@ static void addresses_that_tell_no_host(void **state) {
   shows_of(&user, "addresses", "guarded: their own");
   part(&first);
   close_coordinator_of(&user);
+
+  fabric.addr_len = 64; /* of tls: a name and an owner follow */
+  snprintf(fabric.provider, sizeof fabric.provider, "tls");
+  snprintf(fabric.addr_format, sizeof fabric.addr_format, "FI_SOCKADDR, name and owner");
+  open_coordinator(NULL);
+  connect_as(&user, NULL, "ctl");
+  connect_as(&first, NULL, "server");
+  assert_int_equal(register_as(&first, "node1", 7, 0), ZPS_OK);
+  shows_of(&user, "addresses", "guarded: their own; over tls those of servers alone: they dial no rank");
+  part(&first);
+  close_coordinator_of(&user);
   fabric = before;
   own_addresses = false;
   logs_finish();
