@@ -31,8 +31,9 @@ zps_err_t zps_members_fabric_check(const struct zps_net_info *a, const char *who
   if (strcmp(provider_kind(a), provider_kind(b)) == 0 && strcmp(a->addr_format, b->addr_format) == 0) return ZPS_OK;
   return zps_fail(
       error, ZPS_ERR_REFUSED,
-      "%s uses fabric provider %s (%s), but %s uses %s (%s): set the same provider and kind of address on both", who_a,
-      a->provider, a->addr_format, who_b, b->provider, b->addr_format);
+      "%s uses fabric provider %s (%s), but %s uses %s (%s): set the same provider and kind of address on both, by "
+      "fabric.provider and fabric.subnet of a server, or ZENPS_PROVIDER and ZENPS_SUBNET of a rank",
+      who_a, a->provider, a->addr_format, who_b, b->provider, b->addr_format);
 }
 
 void zps_members_set_min_servers(struct zps_members *members, uint32_t min_servers) {

@@ -50,7 +50,8 @@ static void test_providers_must_agree(void **state) {
   assert_int_equal(members_join(2, "x", 0, 1, &members_verbs), ZPS_ERR_REFUSED);
   assert_string_equal(rig.error.text,
                       "rank 0 (host node, pid 102) uses fabric provider verbs;ofi_rxm (FI_SOCKADDR_IN), but a uses tcp "
-                      "(FI_SOCKADDR_IN): set the same provider and kind of address on both");
+                      "(FI_SOCKADDR_IN): set the same provider and kind of address on both, by fabric.provider and "
+                      "fabric.subnet of a server, or ZENPS_PROVIDER and ZENPS_SUBNET of a rank");
   assert_int_equal(zps_members_jobs(rig.members), 0);
   /* Ranks that came before the first server are told when it comes. */
   zps_members_client_lost(rig.members, &rig.clients[0], "end");
