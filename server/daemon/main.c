@@ -1,6 +1,7 @@
 /* zenpsd. */
 #include <signal.h>
 #include <stdio.h>
+#include <string.h>
 
 #include "common/base/descriptors.h"
 #include "common/base/exit.h"
@@ -26,6 +27,36 @@ static void list_providers(const struct zps_options *options) {
   zps_net_list(&config, print_line, NULL);
 }
 
+struct sought {
+  const char *name;
+  size_t len;
+  bool is_there;
+};
+
+/* Lines begin with the provider. The one for TCP has two names. */
+static void seek_provider(void *ctx, const char *line) {
+  struct sought *const sought = ctx;
+  const bool is_tcp = strcmp(sought->name, "net") == 0 || strcmp(sought->name, "tcp") == 0;
+  sought->is_there |= is_tcp ? strncmp(line, "net ", 4) == 0 || strncmp(line, "tcp ", 4) == 0
+                             : strncmp(line, sought->name, sought->len) == 0 && line[sought->len] == ' ';
+}
+
+/* For --check. A server looks for it when it opens the fabric. */
+static zps_err_t check_provider(const struct zps_options *options, struct zps_error *error) {
+  static const char fault[] = "fault+";
+  const char *const name = options->fabric_provider;
+  struct sought sought = {.name = strncmp(name, fault, strlen(fault)) == 0 ? name + strlen(fault) : name};
+  sought.len = strlen(sought.name);
+  if (!zps_options_is_server(options) || strcmp(sought.name, "auto") == 0 || strcmp(sought.name, "tls") == 0)
+    return ZPS_OK;
+  zps_net_list(&(struct zps_net_config){.provider = sought.name, .max_msg = ZPS_WIRE_MESSAGE_MAX}, seek_provider,
+               &sought);
+  if (sought.is_there) return ZPS_OK;
+  return zps_fail(error, ZPS_ERR_INVALID,
+                  "%s is '%.100s', which this host does not have: must be one that zenpsd --list-providers shows",
+                  zps_config_said("fabric.provider"), name);
+}
+
 int main(int argc, char **argv) {
   struct zps_options options;
   struct zps_config_rest rest;
@@ -39,6 +70,7 @@ int main(int argc, char **argv) {
   }
   enum zps_exit status = ZPS_EXIT_OK;
   err = rest.exit_now ? ZPS_OK : zps_options_complete(&options, &error);
+  if (!err && !rest.exit_now && options.check) err = check_provider(&options, &error);
   if (err) {
     fprintf(stderr, "zenpsd: %s\n", error.text);
     status = ZPS_EXIT_USAGE;

@@ -60,6 +60,10 @@ said "and what would be right" "control.socket_mode \\($scratch/bad.conf:2\\) is
 zenpsd --control-socket="$scratch/no.sock" --control-socket-group=no-such-group --check >"$scratch/out" 2>&1
 is "an unknown group of the socket: status 2" $? 2
 said "and what would be right" "--control-socket-group is 'no-such-group', .* must be the name of one"
+zenpsd --fabric-provider=nonesuch --check >"$scratch/out" 2>&1
+is "a provider that is not there: status 2 of --check" $? 2
+said "and what would be right" "--fabric-provider is 'nonesuch', which this host does not have: must be one that zenpsd --list-providers shows"
+for provider in net tcp tcp\;ofi_rxm fault+net; do ok "--check takes $provider" zenpsd --fabric-provider="$provider" --check; done
 zenpsd --fabric-provider=nonesuch --control-listen=127.0.0.1:0 >"$scratch/out" 2>&1
 is "a provider that is not there: status 1" $? 1
 said "and it is named" nonesuch
