@@ -65,7 +65,7 @@ enum zps_shard_machine_action_type {
   ZPS_SHARD_DROP,    /* rank: its contribution will not be in the sum; free it */
   ZPS_SHARD_CLOSE,   /* the late ranks are known; free what they gave, and sum all partitions */
   ZPS_SHARD_PUBLISH, /* part: tell the ranks that are still there */
-  ZPS_SHARD_REFUSE,  /* rank, which is late: `abort` is for it alone */
+  ZPS_SHARD_REFUSE,  /* rank: `abort` is for it alone */
   ZPS_SHARD_RETIRE,  /* the last action: no rank needs the round any more */
   ZPS_SHARD_ABORT,   /* the last action: send `abort` to the ranks for which zps_shard_machine_wants_abort() */
 };
@@ -114,8 +114,8 @@ struct zps_shard_machine {
   uint32_t *part_here;  /* contributions per partition */
   uint32_t *rank_here;  /* contributions per rank */
   uint8_t *part_reduced;
-  uint8_t *slots; /* [part * world + rank]: enum slot of machine.c */
-  uint8_t *ranks; /* flags of machine.c */
+  uint8_t *slots; /* [part * world + rank]: enum slot of machine_impl.h */
+  uint8_t *ranks; /* flags of machine_impl.h */
 };
 
 /* A round object for this many ranks (>= 1) and partitions; used again and again by zps_shard_machine_start(). */

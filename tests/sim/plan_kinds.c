@@ -132,19 +132,13 @@ static void share_hosts(struct sim_plan *plan) {
   plan->lacks_shared = sim_chance(4) ? 1 + sim_random(20) : 0;
 }
 
-static bool any_short(const struct sim_plan *plan) {
-  bool any = false;
-  for (uint32_t i = 0; i < plan->n_faults; i++)
-    any |= plan->faults[i].kind == SIM_SHORT_SERVER || plan->faults[i].kind == SIM_SHORT_RANK ||
-           plan->faults[i].kind == SIM_SHORT_COORDINATOR;
-  return any;
-}
-
 /* In one of four such worlds ranks give steps up, and in one memory is short. By no dice: the others are as ever. */
-static void be_troubled(struct sim_plan *plan) {
+static bool be_troubled(struct sim_plan *plan) {
   enum { OF = 4, GIVES_UP = 1, IS_SHORT = 2 };
+  const bool is_short = plan->seed / OF % OF == IS_SHORT;
   plan->gives_up = plan->seed / OF % OF == GIVES_UP;
-  if (plan->seed / OF % OF == IS_SHORT) run_short(plan);
+  if (is_short) run_short(plan);
+  return is_short;
 }
 
 /* A rank is never more steps behind than servers keep sums of. By dice one is slow, or stopped, while rounds close. */
@@ -171,6 +165,7 @@ static void go_without_the_slowest(struct sim_plan *plan) {
 }
 
 void sim_plan_specialise(struct sim_plan *plan) {
+  bool is_short = plan->kind == SIM_MEMORY;
   plan->gives_up = plan->kind == SIM_AGAIN;
   if (plan->kind == SIM_APART || (plan->gives_up && sim_chance(3))) push_and_pull(plan);
   if (plan->kind == SIM_MEMORY) {
@@ -187,9 +182,9 @@ void sim_plan_specialise(struct sim_plan *plan) {
   if (plan->kind == SIM_LINKS) sim_plan_make_links(plan);
   if (plan->kind == SIM_QUORUM) {
     go_without_the_slowest(plan);
-    be_troubled(plan);
+    is_short = be_troubled(plan);
   }
-  plan->in_step = plan->gives_up || any_short(plan) || (plan->is_apart && sim_plan_takes_server(plan));
+  plan->in_step = plan->gives_up || is_short || (plan->is_apart && sim_plan_takes_server(plan));
   if (plan->in_step) {
     plan->window = 1;
     plan->leaves_early = false;
