@@ -249,7 +249,8 @@ typedef struct zenps_tensor_options {
    * ascend.
    *
    * 1 to the number of ranks; 0: all. One server sums all of the tensor, so give a large model several tensors. For
-   * zenps_allreduce() with scheme balanced, without staleness.
+   * zenps_allreduce() with scheme balanced, without staleness. No variable sets it: the program must give late
+   * gradients again.
    */
   uint32_t quorum;
   uint32_t grace_ms; /* up to 24 h */
