@@ -58,7 +58,7 @@ count_tap() { # FILE NAME STATUS [COMMAND...]
   ok=$(($(grep -c '^ok ' "$1") - skip))
   not_ok=$(grep -c '^not ok ' "$1")
   [ "$3" -eq 0 ] || [ "$not_ok" -gt 0 ] || not_ok=1 # it died
-  echo "$2: $ok passed, $not_ok failed, $skip skipped"
+  echo "$2: $ok passed, $not_ok failed, $skip skipped${took:+ ($took s)}"
   if [ "$not_ok" -gt 0 ]; then # what a process prints comes before its test's line
     chance "$2" "${@:4}" < <(grep -B 12 -A 20 '^not ok ' "$1" | head -90; tail -n 5 "$1") && return
   fi
@@ -228,22 +228,25 @@ end_sim() {
 # Runs scripts of real processes with the programs of $work/BUILD, so many at once. In a shell of its own, which waits for
 # them and for nothing that was begun before.
 run_scripts() { # BUILD SECONDS AT-ONCE NAME...
-  local build=$1 seconds=$2 at_once=$3 name
+  local build=$1 seconds=$2 at_once=$3 name status took
   shift 3
   (
     running=0
     for name in "$@"; do
       [ "$running" -lt "$at_once" ] || { wait -n; running=$((running - 1)); }
       {
+        SECONDS=0
         cd "$work/$build" && ZPS_TOP_SRCDIR=$top ZPS_TOP_BUILDDIR=$work/$build timeout "$seconds" bash "$top/tests/integration/$name.sh" >"$work/$build.$name.tap" 2>&1
-        echo $? >"$work/$build.$name.status"
+        echo "$? $SECONDS" >"$work/$build.$name.status"
       } &
       running=$((running + 1))
     done
     wait
   )
   for name in "$@"; do
-    count_tap "$work/$build.$name.tap" "integration/$([ "$build" = gcc ] || echo "$build/")$name.sh" "$(cat "$work/$build.$name.status" || echo 1)" \
+    status=1 took=
+    read -r status took <"$work/$build.$name.status"
+    count_tap "$work/$build.$name.tap" "integration/$([ "$build" = gcc ] || echo "$build/")$name.sh" "$status" \
       run_scripts "$build" "$seconds" 1 "$name"
   done
 }
