@@ -124,6 +124,7 @@ static zps_err_t load_all(struct zps_config_load *load, int argc, char **argv, c
   if (!err) err = set_from_environment(load);
   if (!err) err = set_from_flags(load);
   if (!err) err = set_from_fallbacks(load);
+  if (!err) err = zps_config_profile(load);
   if (!err) err = check_required(load);
   return err;
 }
@@ -153,25 +154,8 @@ void zps_config_fini(const struct zps_opt_table *table, void *config) {
   memset(config, 0, table->config_size);
 }
 
-static size_t field_size(enum zps_opt_type type) {
-  switch (type) {
-    case ZPS_OPT_BOOL:
-      return sizeof(bool);
-    case ZPS_OPT_DOUBLE:
-      return sizeof(double);
-    case ZPS_OPT_ENUM:
-      return sizeof(int);
-    case ZPS_OPT_STRING:
-      return sizeof(char *);
-    case ZPS_OPT_GONE:
-      return 0;
-    default:
-      return sizeof(uint64_t);
-  }
-}
-
 static bool same(const struct zps_opt *opt, const void *a, const void *b) {
-  if (opt->type != ZPS_OPT_STRING) return memcmp(a, b, field_size(opt->type)) == 0;
+  if (opt->type != ZPS_OPT_STRING) return memcmp(a, b, zps_opt_field_size(opt->type)) == 0;
   const char *x = *(char *const *)a, *y = *(char *const *)b;
   return x && y ? strcmp(x, y) == 0 : x == y;
 }
@@ -190,7 +174,7 @@ zps_err_t zps_config_reload(const struct zps_opt_table *table, void *running, co
       free(*(char **)to);
       *(char **)to = copy;
     } else if (taken) {
-      memcpy(to, from, field_size(opt->type));
+      memcpy(to, from, zps_opt_field_size(opt->type));
     }
     if (changed) changed(ctx, opt->name, taken);
   }

@@ -7,6 +7,9 @@
  * variable, or flag), what was found and what would be right. An unknown key in a file is an error, so that a typo
  * cannot pass for a setting; where a known word is near, the error names it. -h is --help, unless a row has that
  * letter.
+ *
+ * A row may have another default for the profile "internet". It counts where the option with zps_profile_names has that
+ * value and no source sets the row.
  */
 #ifndef ZPS_BASE_CONFIG_H
 #define ZPS_BASE_CONFIG_H
@@ -27,6 +30,8 @@ enum zps_opt_type {
   ZPS_OPT_GONE,     /* No field. Whoever sets it is refused, and `help` says why it is gone. --help leaves it out. */
 };
 
+enum { ZPS_PROFILE_TEXT_SIZE = 1024 };
+
 enum zps_opt_flags {
   ZPS_OPT_RELOADABLE = 1 << 0, /* taken over by a running daemon on reload */
   ZPS_OPT_NO_FILE = 1 << 1,    /* not in the file (such as the path of the file) */
@@ -40,6 +45,7 @@ struct zps_opt {
   enum zps_opt_type type;
   size_t offset;             /* of the field in the configuration struct */
   const char *def;           /* default, in the form a user would write; NULL for zero/unset */
+  const char *internet;      /* default of the profile "internet"; no STRING. NULL: `def` */
   const char *arg;           /* placeholder in --help, such as "HOST:PORT" */
   const char *help;          /* one sentence, with the unit */
   double min, max;           /* of numbers, bytes and milliseconds; both 0: unbounded */
@@ -81,6 +87,11 @@ zps_err_t zps_config_load(const struct zps_opt_table *table, int argc, char **ar
  * (zenpsd.conf:3)". The name itself while no source has set it; its flag, if it cannot be in a file. From the last
  * zps_config_load() of a table that has the name. From any thread; the text stays as it is. */
 const char *zps_config_said(const char *name);
+/* The `values` of an ENUM that chooses a profile. The first one, "none", is its default. */
+extern const char *const zps_profile_names[];
+/* One line for users: the settings of the profile, and the sources that won over it. From the last zps_config_load() of
+ * the table; `config` may have changed since. False: no profile, and no text. */
+bool zps_config_profile_text(const struct zps_opt_table *table, const void *config, char *text, size_t size);
 /* Frees the strings in `config` and zeroes it. */
 void zps_config_fini(const struct zps_opt_table *table, void *config);
 /* Takes over from `fresh` into `running` every RELOADABLE option; calls changed(ctx, name, reloadable) for each option

@@ -78,8 +78,10 @@ static zps_err_t print_option(const struct zps_opt *opt, struct zps_error *error
   char env[ZPS_OPT_NAME_SIZE] = "", *text;
   if (!(opt->flags & ZPS_OPT_NO_ENV)) zps_opt_env_name(opt, env);
   const bool def = opt->def && !(opt->type == ZPS_OPT_STRING && !*opt->def);
-  if (asprintf(&text, "%s%s%s%s%s%s%s", opt->help, def || *env ? " [" : "", def ? "default: " : "", def ? opt->def : "",
-               def && *env ? "; " : "", env, def || *env ? "]" : "") < 0)
+  const char *const internet = opt->internet ? opt->internet : "";
+  if (asprintf(&text, "%s%s%s%s%s%s%s%s%s%s", opt->help, def || *internet || *env ? " [" : "", def ? "default: " : "",
+               def ? opt->def : "", def && *internet ? "; " : "", *internet ? "internet: " : "", internet,
+               (def || *internet) && *env ? "; " : "", env, def || *internet || *env ? "]" : "") < 0)
     return zps_fail(error, ZPS_ERR_NOMEM, "out of memory");
   print_text(print_flag(opt), text);
   free(text);

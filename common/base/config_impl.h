@@ -30,6 +30,11 @@ bool zps_config_h_is_help(const struct zps_opt_table *table);
 zps_err_t zps_opt_set(const struct zps_opt *opt, void *config, const char *text, const char *origin,
                       struct zps_error *error) ZPS_MUSTCHECK;
 
+/* The bytes of a value of the type in the configuration struct. */
+size_t zps_opt_field_size(enum zps_opt_type type);
+
+/* Sets the defaults of the chosen profile. After all sources. */
+zps_err_t zps_config_profile(struct zps_config_load *load) ZPS_MUSTCHECK;
 /* For zps_config_said(). */
 void zps_config_note_said(const struct zps_config_load *load);
 

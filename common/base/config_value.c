@@ -20,6 +20,23 @@ void zps_opt_env_name(const struct zps_opt *opt, char name[ZPS_OPT_NAME_SIZE]) {
   for (char *c = name; *c; c++) *c = *c == '.' || *c == '-' ? '_' : (char)toupper((unsigned char)*c);
 }
 
+size_t zps_opt_field_size(enum zps_opt_type type) {
+  switch (type) {
+    case ZPS_OPT_BOOL:
+      return sizeof(bool);
+    case ZPS_OPT_DOUBLE:
+      return sizeof(double);
+    case ZPS_OPT_ENUM:
+      return sizeof(int);
+    case ZPS_OPT_STRING:
+      return sizeof(char *);
+    case ZPS_OPT_GONE:
+      return 0;
+    default:
+      return sizeof(uint64_t);
+  }
+}
+
 static bool bounded_above(const struct zps_opt *opt) {
   return opt->max != 0 || opt->min < 0;
 }

@@ -14,6 +14,8 @@ void zps_in_effect_log_file(const struct zps_options *options, bool was_read) {
     zps_log_info("configuration: read from %s", path + (*path == '-'));
   else
     zps_log_info("configuration: %s is missing, which '-' allows: flags, environment and defaults count", path + 1);
+  char text[ZPS_PROFILE_TEXT_SIZE];
+  if (zps_config_profile_text(&zps_options_table, options, text, sizeof text)) zps_log_info("%s", text);
 }
 
 void zps_in_effect_log_certificate(const struct zps_options *options, long long ends_s) {

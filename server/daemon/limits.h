@@ -7,7 +7,7 @@
 #include "common/base/err.h"
 #include "server/daemon/options.h"
 
-/* The configuration file: `was_read` as struct zps_config_rest has it. */
+/* The configuration file, and the profile: `was_read` as struct zps_config_rest has it. */
 void zps_in_effect_log_file(const struct zps_options *options, bool was_read);
 /* With TLS. `ends_s`: of the calendar. */
 void zps_in_effect_log_certificate(const struct zps_options *options, long long ends_s);

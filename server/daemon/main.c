@@ -19,6 +19,11 @@ static void print_line(void *ctx, const char *text) {
   puts(text);
 }
 
+static void print_profile(const struct zps_options *options) {
+  char text[ZPS_PROFILE_TEXT_SIZE];
+  if (zps_config_profile_text(&zps_options_table, options, text, sizeof text)) puts(text);
+}
+
 static void list_providers(const struct zps_options *options) {
   const struct zps_net_config config = {.provider = options->fabric_provider,
                                         .interface = options->fabric_interface,
@@ -76,7 +81,9 @@ int main(int argc, char **argv) {
     status = ZPS_EXIT_USAGE;
   } else if (!rest.exit_now && options.list_providers) {
     list_providers(&options);
-  } else if (!rest.exit_now && !options.check) {
+  } else if (!rest.exit_now && options.check) {
+    print_profile(&options);
+  } else if (!rest.exit_now) {
     zps_log_set_level((enum zps_log_level)options.log_level);
     zps_journal_set_format((enum zps_log_format)options.log_format);
     err = zps_daemon_run(&options, argc, argv, rest.file_read, &error);

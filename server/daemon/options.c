@@ -44,6 +44,9 @@ static const struct zps_opt opts[] = {
         .help = "list the fabric providers, devices and addresses of this host and exit"),
     OPT(ZPS_OPT_ENUM, roles, .name = "roles", .arg = "ROLES", .def = "server,coordinator", .values = roles,
         .help = "work of this process: server (holds shards), coordinator (membership), or both"),
+    OPT(ZPS_OPT_ENUM, profile, .name = "profile", .arg = "NAME", .def = "none", .values = zps_profile_names,
+        .help = "defaults for one kind of network. internet: links that are slow, lose packets, or lead through NAT. "
+                "Options that you set win. --check and the log show what a profile sets"),
 
     OPT(ZPS_OPT_STRING, control_listen, .name = "control.listen", .arg = "HOST:PORT", .def = "127.0.0.1:7077",
         .help =
@@ -66,15 +69,17 @@ static const struct zps_opt opts[] = {
         .help =
             "file for readiness probes: it exists while the coordinator listens, the server is registered, and neither "
             "drains"),
-    OPT(ZPS_OPT_DURATION, control_heartbeat_ms, .name = "control.heartbeat", .arg = "TIME", .def = "1s", .min = 10,
-        .max = BEAT_MS_MAX, .help = "time between heartbeats. Servers and ranks get it from the coordinator"),
-    OPT(ZPS_OPT_DURATION, control_dead_ms, .name = "control.dead", .arg = "TIME", .def = "5s", .max = BEAT_MS_MAX,
+    OPT(ZPS_OPT_DURATION, control_heartbeat_ms, .name = "control.heartbeat", .arg = "TIME", .def = "1s",
+        .internet = "5s", .min = 10, .max = BEAT_MS_MAX,
+        .help = "time between heartbeats. Servers and ranks get it from the coordinator"),
+    OPT(ZPS_OPT_DURATION, control_dead_ms, .name = "control.dead", .arg = "TIME", .def = "5s", .internet = "30s",
+        .max = BEAT_MS_MAX,
         .help = "a peer is dead after this time of silence. Raise it on hosts that stall for seconds. Three more times "
                 "follow from it. Twice as long, at least 10 s: a server must answer a call. 6 times as long: servers "
                 "forget a failed job, even with ranks in it. Once, in whole seconds, at least 2 s: another coordinator "
                 "takes over from a silent leader"),
     OPT(ZPS_OPT_DURATION, control_resume_grace_ms, .name = "control.resume_grace", .arg = "TIME", .def = "0s",
-        .max = BEAT_MS_MAX,
+        .internet = "30s", .max = BEAT_MS_MAX,
         .help = "time in which a server or rank may connect again after its connection ended. Set it where proxies or "
                 "firewalls end connections. 0s: the process counts as dead at once, unless it announced a new "
                 "connection"),
@@ -137,7 +142,7 @@ static const struct zps_opt opts[] = {
     OPT(ZPS_OPT_STRING, coordinator_cluster, .name = "coordinator.cluster", .arg = "NAME", .def = "zenps",
         .help = "name of the cluster in its state. A coordinator does not take over the state of another cluster"),
     OPT(ZPS_OPT_DURATION, coordinator_restart_grace_ms, .name = "coordinator.restart_grace", .arg = "TIME",
-        .def = "30s", .max = BEAT_MS_MAX,
+        .def = "30s", .internet = "2m", .max = BEAT_MS_MAX,
         .help = "time in which servers and ranks may come back after a restart with state. Raise it where a new "
                 "coordinator is hard to reach at first (Kubernetes)"),
 
@@ -190,7 +195,7 @@ static const struct zps_opt opts[] = {
         .help =
             "fabric provider: net, tcp, tcp;ofi_rxm, shm, sockets, or tls, which encrypts gradients and takes ranks "
             "behind NAT. verbs;ofi_rxm ran over Soft-RoCE alone; efa, cxi and gni never ran on a card"),
-    OPT(ZPS_OPT_BOOL, fabric_encrypt, .name = "fabric.encrypt",
+    OPT(ZPS_OPT_BOOL, fabric_encrypt, .name = "fabric.encrypt", .internet = "yes",
         .help =
             "encrypt gradients: provider auto then takes tls, and others are refused. It needs tls.ca, tls.cert and "
             "tls.key. Set it, or the provider tls, for servers and ranks alike"),
@@ -206,7 +211,8 @@ static const struct zps_opt opts[] = {
         .help = "highest port for gradients"),
     OPT(ZPS_OPT_UINT, fabric_spin_us, .name = "fabric.spin_us", .arg = "N", .def = "0", .max = 10000,
         .help = "microseconds of polling before the fabric's thread blocks. If a core is free, 20 saves a wake-up"),
-    OPT(ZPS_OPT_DURATION, fabric_keepalive_ms, .name = "fabric.keepalive", .arg = "TIME", .def = "2s", .max = 3600000,
+    OPT(ZPS_OPT_DURATION, fabric_keepalive_ms, .name = "fabric.keepalive", .arg = "TIME", .def = "2s",
+        .internet = "10s", .max = 3600000,
         .help = "time between empty packets on an idle TCP connection for gradients (0: never). They keep firewalls "
                 "from forgetting it. They also end a connection without another end, which would keep its peer out"),
     OPT(ZPS_OPT_ENUM, fabric_checksums, .name = "fabric.checksums", .arg = "WHEN", .def = "auto", .values = checksums,

@@ -19,7 +19,8 @@ struct zps_options {
   char *config;
   bool check;
   bool list_providers;
-  int roles; /* enum zps_roles */
+  int roles;   /* enum zps_roles */
+  int profile; /* index into zps_profile_names */
 
   char *control_listen, *control_coordinator, *control_socket, *control_address_file, *control_ready_file;
   char *control_socket_mode, *control_socket_group;

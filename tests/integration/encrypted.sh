@@ -16,6 +16,10 @@ refused() { # NAME PATTERN COMMAND...
 server=(zenpsd --check --roles=server --control-coordinator=127.0.0.1:1)
 refused "a server without certificates" 'encrypted gradients need certificates: set tls.ca, tls.cert and tls.key' "${server[@]}" --fabric-provider=tls
 refused "the same by fabric.encrypt" 'encrypted gradients need certificates: set tls.ca' "${server[@]}" --fabric-encrypt
+refused "the same by a profile" 'fabric.encrypt \(profile internet\) yes: encrypted gradients need certificates' "${server[@]}" --profile=internet
+ok "an explicit setting wins over the profile" env ZENPS_PROFILE=internet zenpsd --check --fabric-encrypt=no --control-dead=1m
+said "and all its settings are shown" '^profile internet: control.heartbeat = 5s, control.dead as --control-dead says, .*fabric.encrypt as --fabric-encrypt says, fabric.keepalive = 10s$'
+refused "an unknown profile" "ZENPS_PROFILE is 'wan': must be one of none, internet" env ZENPS_PROFILE=wan "${server[@]}"
 ok "without encryption there is nothing to refuse" "${server[@]}"
 refused "several zenpsruns without certificates" 'set ZENPS_TLS_CA, ZENPS_TLS_CERT and ZENPS_TLS_KEY for all ranks to the files of a run' \
   env OMPI_COMM_WORLD_RANK=0 OMPI_COMM_WORLD_SIZE=1 OMPI_COMM_WORLD_LOCAL_RANK=0 OMPI_COMM_WORLD_LOCAL_SIZE=1 zenpsrun --provider=tls -- true
@@ -36,6 +40,9 @@ said "right" '"verified": *true'
 said "over it" '"provider": *"tls"'
 ok "three and one, fabric.encrypt" env ZENPS_FABRIC_ENCRYPT=yes zenpsrun --prefix=no -n 3 --servers 1 -- "${perf[@]}"
 said "auto takes it" '"provider": *"tls"'
+ok "two and one, by a profile" env ZENPS_LOG_LEVEL=info zenpsrun --prefix=no -n 2 --servers 1 --profile=internet -- "${perf[@]}"
+said "auto takes it" '"provider": *"tls"'
+said "a rank logs its settings" 'profile internet: fabric.keepalive = 10s, fabric.encrypt = yes, join-timeout as ZENPS_JOIN_TIMEOUT says'
 ok "a scheme between ranks" run -n 2 --servers 1 --encrypt -- "${perf[@]}" --scheme recursive-doubling
 said "right, too" '"verified": *true'
 

@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "common/base/clock.h"
+#include "common/base/config.h"
 #include "common/base/container.h"
 #include "common/base/log.h"
 #include "common/base/text.h"
@@ -164,6 +165,12 @@ static void job_free(struct zenps_job *job) {
   zps_worker_job_unref(job);
 }
 
+/* What the environment and the program leave to the profile. */
+static void log_profile(const struct zps_worker_options *options) {
+  char text[ZPS_PROFILE_TEXT_SIZE];
+  if (zps_worker_options_profile(options, text, sizeof text)) zps_log_info("%s", text);
+}
+
 static zps_err_t job_open(struct zenps_job *job, const struct zps_last_place *last, struct zps_error *error) {
   const struct zps_membership_handler handler = {.ctx = job,
                                                  .on_failed = on_failed,
@@ -204,6 +211,7 @@ static zps_err_t job_open(struct zenps_job *job, const struct zps_last_place *la
   job->options.world = job->membership.world;
   zps_log_info("rank %u of job %s: fabric %s on %s, address %s", (unsigned)job->options.rank, job->options.job,
                fabric->provider, fabric->domain, fabric->address);
+  log_profile(&job->options);
   if (err == ZPS_OK && zps_view_image_count_in(&job->join.view) == 0)
     err = zps_fail(error, ZPS_ERR_SERVER_LOST, "job %s has no server left", job->options.job);
   if (err == ZPS_OK)

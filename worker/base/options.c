@@ -38,6 +38,13 @@ static const struct zps_opt opts[] = {
      .def = "default",
      .arg = "NAME",
      .help = "Name of the training run; else as the launcher names it."},
+    {.name = "profile",
+     .type = ZPS_OPT_ENUM,
+     .offset = FIELD(profile),
+     .def = "none",
+     .arg = "NAME",
+     .values = zps_profile_names,
+     .help = "Defaults for one kind of network."},
     {.name = "rank",
      .type = ZPS_OPT_UINT,
      .offset = FIELD(rank),
@@ -115,6 +122,7 @@ static const struct zps_opt opts[] = {
      .type = ZPS_OPT_DURATION,
      .offset = FIELD(keepalive_ms),
      .def = "2s",
+     .internet = "10s",
      .arg = "TIME",
      .max = 3600000,
      .help = "A TCP connection for gradients that carries nothing for so long carries an empty packet: no firewall "
@@ -123,6 +131,7 @@ static const struct zps_opt opts[] = {
     {.name = "fabric.encrypt",
      .type = ZPS_OPT_BOOL,
      .offset = FIELD(encrypt),
+     .internet = "yes",
      .help = "Encrypt gradients: provider auto takes tls, which needs the three files of TLS; others are refused."},
     {.name = "fabric.auth_key",
      .type = ZPS_OPT_STRING,
@@ -140,6 +149,7 @@ static const struct zps_opt opts[] = {
      .type = ZPS_OPT_DURATION,
      .offset = FIELD(join_timeout_ms),
      .def = "60s",
+     .internet = "10m",
      .arg = "TIME",
      .help = "How long to wait for all ranks and servers."},
     {.name = "refused-timeout",
@@ -152,6 +162,7 @@ static const struct zps_opt opts[] = {
      .type = ZPS_OPT_DURATION,
      .offset = FIELD(round_timeout_ms),
      .def = "60s",
+     .internet = "10m",
      .arg = "TIME",
      .help = "Deadline of every operation."},
     {.name = "telemetry",
@@ -466,6 +477,10 @@ zps_err_t zps_worker_options_load(const zenps_options_t *given, struct zps_worke
   }
   fill_defaults(options);
   return ZPS_OK;
+}
+
+bool zps_worker_options_profile(const struct zps_worker_options *options, char *text, size_t size) {
+  return zps_config_profile_text(&table, options, text, size);
 }
 
 void zps_worker_options_move(struct zps_worker_options *to, struct zps_worker_options *from) {

@@ -2,6 +2,8 @@
 #ifndef ZPS_WORKER_BASE_OPTIONS_H
 #define ZPS_WORKER_BASE_OPTIONS_H
 
+#include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 #include "common/base/err.h"
@@ -38,6 +40,7 @@ struct zps_worker_options {
   bool shared_memory;           /* with other ranks of this host */
   int codec;                    /* of tensors that name none: enum zps_codec_policy, less 1 */
   int values;                   /* of tensors that name none: enum zps_value_codec, less 1 */
+  int profile;                  /* index into zps_profile_names */
   int log_level;
   zenps_log_fn log;
   void *log_ctx;
@@ -47,6 +50,8 @@ struct zps_worker_options {
 zps_err_t zps_worker_options_load(const zenps_options_t *given, struct zps_worker_options *options,
                                   struct zps_error *error) ZPS_MUSTCHECK;
 void zps_worker_options_fini(struct zps_worker_options *options);
+/* zps_config_profile_text() of these options. */
+bool zps_worker_options_profile(const struct zps_worker_options *options, char *text, size_t size);
 /* Hands them over; `from` has none then, and need not be freed. */
 void zps_worker_options_move(struct zps_worker_options *to, struct zps_worker_options *from);
 

@@ -33,6 +33,7 @@ struct options {
   uint64_t ranks, servers, port, linger_ms, grace_ms, start_timeout_ms, join_wait_ms;
   char *provider, *interface, *zenpsd, *coordinator, *job, *log_level, *elastic, *token_key;
   bool prefix, encrypt;
+  int profile;        /* index into zps_profile_names */
   int on_server_loss; /* enum on_loss */
   int on_rank_loss;   /* enum zps_rank_loss */
 };
@@ -67,7 +68,11 @@ static const struct zps_opt opts[] = {
                 "one (default with -n: a key of the run's own)"),
     OPT(ZPS_OPT_STRING, provider, .name = "provider", .short_flag = 'p', .arg = "NAME",
         .help = "fabric provider of servers and ranks (default: ZENPS_PROVIDER, else auto)"),
-    OPT(ZPS_OPT_BOOL, encrypt, .name = "encrypt", .env_fallback = "ZENPS_FABRIC_ENCRYPT",
+    OPT(ZPS_OPT_ENUM, profile, .name = "profile", .arg = "NAME", .def = "none", .values = zps_profile_names,
+        .env_fallback = "ZENPS_PROFILE",
+        .help = "defaults of ranks and servers for one kind of network (ZENPS_PROFILE). internet: links that are slow, "
+                "lose packets, or lead through NAT"),
+    OPT(ZPS_OPT_BOOL, encrypt, .name = "encrypt", .internet = "yes", .env_fallback = "ZENPS_FABRIC_ENCRYPT",
         .help = "encrypt gradients (ZENPS_FABRIC_ENCRYPT), as --provider=tls does. With -n the run makes its own "
                 "certificates"),
     OPT(ZPS_OPT_STRING, interface, .name = "interface", .short_flag = 'i', .arg = "NAMES",
@@ -417,6 +422,8 @@ static zps_err_t secure(struct run *run, struct zps_error *error) {
                                                      strncmp(provider, "fault+", 6) == 0 ? provider + 6 : provider;
   const bool encrypts = run->options->encrypt || strcmp(plain, "tls") == 0;
   if (run->options->encrypt && setenv("ZENPS_FABRIC_ENCRYPT", "yes", 1) != 0)
+    return zps_fail(error, ZPS_ERR_NOMEM, "no memory for the environment");
+  if (setenv("ZENPS_PROFILE", zps_profile_names[run->options->profile], 1) != 0)
     return zps_fail(error, ZPS_ERR_NOMEM, "no memory for the environment");
   if (run->options->coordinator) return ZPS_OK;
   if (!encrypts || run->options->ranks == 0) return zps_secure_run(run->coordinator, encrypts, &run->tls, error);

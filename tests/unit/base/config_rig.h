@@ -19,7 +19,7 @@ struct options {
   bool verbose, prefix;
   uint64_t rows, port, memory_bytes, dead_ms;
   double density, offset;
-  int level;
+  int level, profile;
 };
 
 static const char *const levels[] = {"low", "middle", "high", NULL};
@@ -31,20 +31,22 @@ static const struct zps_opt opts[] = {
         .help = "read this file"),
     OPT(ZPS_OPT_STRING, name, .name = "name", .def = "nobody", .env_fallback = "FOREIGN_NAME", .help = "a name",
         .flags = ZPS_OPT_RELOADABLE),
-    OPT(ZPS_OPT_BOOL, verbose, .name = "verbose", .short_flag = 'v', .help = "say more"),
+    OPT(ZPS_OPT_BOOL, verbose, .name = "verbose", .internet = "yes", .short_flag = 'v', .help = "say more"),
     OPT(ZPS_OPT_BOOL, prefix, .name = "prefix", .def = "yes", .help = "prefix lines"),
     OPT(ZPS_OPT_UINT, rows, .name = "rows", .short_flag = 'r', .arg = "R", .min = 1, .max = 1000000000000.0,
         .help = "rows of the tensor"),
     OPT(ZPS_OPT_STRING, listen, .name = "control.listen", .arg = "HOST:PORT", .help = "where to listen"),
-    OPT(ZPS_OPT_UINT, port, .name = "control.port", .min = 5, .env_fallback = "FOREIGN_PORT", .help = "a port"),
-    OPT(ZPS_OPT_DURATION, dead_ms, .name = "control.dead_after", .def = "5s", .help = "silence that means death",
-        .flags = ZPS_OPT_RELOADABLE),
+    OPT(ZPS_OPT_UINT, port, .name = "control.port", .internet = "443", .min = 5, .env_fallback = "FOREIGN_PORT",
+        .help = "a port"),
+    OPT(ZPS_OPT_DURATION, dead_ms, .name = "control.dead_after", .def = "5s", .internet = "30s",
+        .help = "silence that means death", .flags = ZPS_OPT_RELOADABLE),
     OPT(ZPS_OPT_BYTES, memory_bytes, .name = "memory-limit", .def = "64M", .min = 17, .help = "most memory"),
     OPT(ZPS_OPT_DOUBLE, density, .name = "density", .min = 0, .max = 1, .flags = ZPS_OPT_NO_ENV | ZPS_OPT_NO_FILE,
         .help = "share of rows"),
     OPT(ZPS_OPT_DOUBLE, offset, .name = "offset", .help = "any number"),
     OPT(ZPS_OPT_ENUM, level, .name = "log.level", .def = "middle", .values = levels, .flags = ZPS_OPT_RELOADABLE,
         .help = "how much to log"),
+    OPT(ZPS_OPT_ENUM, profile, .name = "profile", .def = "none", .values = zps_profile_names, .help = "a network"),
     {0},
 };
 static const struct zps_opt_table table = {
@@ -85,7 +87,7 @@ static inline int teardown(void **state) {
   zps_config_fini(&table, &got);
   static const char *const names[] = {"ZENPS_NAME",         "ZENPS_ROWS",    "ZENPS_CONTROL_DEAD_AFTER",
                                       "ZENPS_CONTROL_PORT", "ZENPS_DENSITY", "FOREIGN_NAME",
-                                      "FOREIGN_PORT",       "ZENPS_CONFIG"};
+                                      "FOREIGN_PORT",       "ZENPS_CONFIG",  "ZENPS_PROFILE"};
   for (unsigned i = 0; i < sizeof names / sizeof names[0]; i++) unsetenv(names[i]);
   return 0;
 }

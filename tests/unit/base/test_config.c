@@ -98,10 +98,63 @@ static void flag_beats_environment_beats_file_beats_fallback_beats_default(void 
   assert_string_equal(got.name, "file");
 }
 
+static const char *profile_text(void) {
+  static char text[ZPS_PROFILE_TEXT_SIZE];
+  return zps_config_profile_text(&table, &got, text, sizeof text) ? text : "";
+}
+
+static void a_profile_gives_other_defaults(void **state) {
+  (void)state;
+  assert_int_equal(load(), ZPS_OK);
+  assert_string_equal(profile_text(), "");
+  zps_config_fini(&table, &got);
+  assert_int_equal(load("--profile=internet"), ZPS_OK);
+  assert_true(got.verbose && got.port == 443 && got.dead_ms == 30000);
+  assert_string_equal(got.name, "nobody"); /* has no other default */
+  assert_string_equal(zps_config_said("control.dead_after"), "control.dead_after (profile internet)");
+  assert_string_equal(profile_text(), "profile internet: verbose = yes, control.port = 443, control.dead_after = 30s");
+  got.dead_ms = 7; /* A program may change it. */
+  assert_non_null(strstr(profile_text(), "control.dead_after as the program says"));
+  zps_config_fini(&table, &got);
+  assert_int_equal(load("--profile=none"), ZPS_OK);
+  assert_true(!got.verbose && got.port == 0 && got.dead_ms == 5000);
+}
+
+static void every_source_wins_over_the_profile(void **state) {
+  (void)state;
+  write_file("profile = internet\n[control]\ndead_after = 250ms\n");
+  setenv("FOREIGN_PORT", "7", 1);
+  assert_int_equal(load("-c", path, "--verbose=no"), ZPS_OK);
+  assert_true(!got.verbose && got.port == 7 && got.dead_ms == 250);
+  char wanted[400];
+  snprintf(wanted, sizeof wanted,
+           "profile internet: verbose as --verbose says, control.port as FOREIGN_PORT says, control.dead_after as "
+           "control.dead_after (%s:3) says",
+           path);
+  assert_string_equal(profile_text(), wanted);
+  zps_config_fini(&table, &got);
+  setenv("ZENPS_CONTROL_DEAD_AFTER", "5s", 1); /* the default of no profile, said */
+  assert_int_equal(load("--profile=internet"), ZPS_OK);
+  assert_int_equal(got.dead_ms, 5000);
+  zps_config_fini(&table, &got);
+  assert_int_equal(load("-c", path, "--profile=none"), ZPS_OK);
+  assert_true(!got.verbose && got.port == 7);
+}
+
+static void an_unknown_profile_is_refused(void **state) {
+  (void)state;
+  setenv("ZENPS_PROFILE", "internat", 1);
+  assert_int_equal(load(), ZPS_ERR_INVALID);
+  assert_string_equal(error.text,
+                      "the environment's ZENPS_PROFILE is 'internat': must be one of none, internet; did "
+                      "you mean 'internet'?");
+}
+
 static void the_file_has_sections_and_comments(void **state) {
   (void)state;
   write_file(
-      "# a comment\nrows = 12\nverbose = on ; another\n\n[control]\n dead_after=250ms\t# one more\n\tlisten = a:1#b # \n  "
+      "# a comment\nrows = 12\nverbose = on ; another\n\n[control]\n dead_after=250ms\t# one more\n\tlisten = a:1#b # "
+      "\n  "
       "# indented\n[log]\nlevel: low\n");
   setenv("ZENPS_CONFIG", path, 1);
   assert_int_equal(load(), ZPS_OK);
@@ -192,6 +245,7 @@ static void help_tells_every_option_with_default_and_variable(void **state) {
                                        "[default: yes; ZENPS_PREFIX]",
                                        "Section [control]:",
                                        "--control-listen=HOST:PORT",
+                                       "[default: 5s; internet:",
                                        "ZENPS_CONTROL_DEAD_AFTER]",
                                        "Section [log]:",
                                        "--log-level=low|middle|high",
@@ -211,7 +265,7 @@ static void help_tells_every_option_with_default_and_variable(void **state) {
   }
   for (const char *line = text; *line; line += strcspn(line, "\n") + 1) assert_in_range(strcspn(line, "\n"), 0, 79);
   assert_non_null(strstr(text, "\n      --log-level=low|middle|high\n                             how much to log"));
-  assert_non_null(strstr(text, "\n  -v, --verbose              say more [ZENPS_VERBOSE]\n"));
+  assert_non_null(strstr(text, "\n  -v, --verbose              say more [internet: yes; ZENPS_VERBOSE]\n"));
   assert_null(strstr(text, "ZENPS_DENSITY"));
   assert_null(strstr(text, "\n  1 ")); /* the program has no such status */
   assert_true(strstr(text, "--rows") < strstr(text, "Section [control]"));
@@ -347,6 +401,9 @@ int main(void) {
       test(options_are_named_as_they_were_given),
       test(what_follows_the_first_argument_can_be_left_alone),
       test(flag_beats_environment_beats_file_beats_fallback_beats_default),
+      test(a_profile_gives_other_defaults),
+      test(every_source_wins_over_the_profile),
+      test(an_unknown_profile_is_refused),
       test(the_file_has_sections_and_comments),
       test(a_file_behind_a_dash_may_be_missing),
       test(required_options_must_come_from_somewhere),

@@ -72,6 +72,24 @@ static void test_defaults(void **state) {
   zps_config_fini(&zps_options_table, &options);
 }
 
+static void test_profile(void **state) {
+  (void)state;
+  struct zps_options options;
+  struct zps_error error = {.text = ""};
+  char text[ZPS_PROFILE_TEXT_SIZE];
+  const char *const flags[] = {"--profile=internet", "--roles=coordinator", "--control-dead=40s"};
+  assert_int_equal(load(&options, &error, 3, flags), ZPS_OK);
+  assert_true(options.control_heartbeat_ms == 5000 && options.control_dead_ms == 40000 && options.fabric_encrypt);
+  assert_true(zps_config_profile_text(&zps_options_table, &options, text, sizeof text));
+  assert_string_equal(text,
+                      "profile internet: control.heartbeat = 5s, control.dead as --control-dead says, "
+                      "control.resume_grace = 30s, coordinator.restart_grace = 2m, fabric.encrypt = yes, "
+                      "fabric.keepalive = 10s");
+  zps_config_fini(&zps_options_table, &options);
+  REFUSED("fabric.encrypt (profile internet) yes: encrypted gradients need certificates", "--profile=internet");
+  REFUSED("--profile is 'lan': must be one of none, internet", "--profile=lan");
+}
+
 #define ETCD "--roles=coordinator", "--coordinator-store=etcd"
 #define AT "--coordinator-etcd=http://e:2379"
 
@@ -252,10 +270,8 @@ static void test_certificate(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_defaults),
-      cmocka_unit_test(test_combinations),
-      cmocka_unit_test(test_names_by_source),
-      cmocka_unit_test(test_certificate),
+      cmocka_unit_test(test_defaults),        cmocka_unit_test(test_profile),     cmocka_unit_test(test_combinations),
+      cmocka_unit_test(test_names_by_source), cmocka_unit_test(test_certificate),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -57,6 +57,8 @@ _Static_assert((int)ZENPS_VALUES_RAW == (int)ZPS_VALUES_RAW && (int)ZENPS_VALUES
 static const char *const variables[] = {"ZENPS_COORDINATOR",
                                         "ZENPS_JOB",
                                         "ZENPS_RANK",
+                                        "ZENPS_PROFILE",
+                                        "ZENPS_FABRIC_KEEPALIVE",
                                         "ZENPS_WORLD_SIZE",
                                         "ZENPS_PROVIDER",
                                         "ZENPS_INTERFACE",
@@ -129,6 +131,29 @@ static void test_defaults(void **state) {
   assert_int_equal(options.replay_memory_bytes, 256 << 20);
   assert_int_equal(options.log_level, 1);
   zps_worker_options_fini(&options);
+}
+
+static void test_profile(void **state) {
+  (void)state;
+  struct zps_worker_options options;
+  struct zps_error error;
+  zenps_options_t given;
+  char text[1024];
+  ZENPS_OPTIONS_INIT(&given);
+  given.round_timeout_ms = 7000;
+  setenv("ZENPS_PROFILE", "internet", 1);
+  setenv("ZENPS_FABRIC_KEEPALIVE", "3s", 1);
+  assert_int_equal(zps_worker_options_load(&given, &options, &error), ZPS_OK);
+  assert_true(options.encrypt && options.join_timeout_ms == 600000);
+  assert_true(options.round_timeout_ms == 7000 && options.keepalive_ms == 3000);
+  assert_true(zps_worker_options_profile(&options, text, sizeof text));
+  assert_string_equal(text,
+                      "profile internet: fabric.keepalive as ZENPS_FABRIC_KEEPALIVE says, fabric.encrypt = yes, "
+                      "join-timeout = 10m, round-timeout as the program says");
+  zps_worker_options_fini(&options);
+  setenv("ZENPS_PROFILE", "lan", 1);
+  assert_int_equal(zps_worker_options_load(NULL, &options, &error), ZPS_ERR_INVALID);
+  assert_string_equal(error.text, "the environment's ZENPS_PROFILE is 'lan': must be one of none, internet");
 }
 
 static void test_torchrun(void **state) {
@@ -408,6 +433,7 @@ int main(void) {
       cmocka_unit_test(test_every_code_has_a_text),
       cmocka_unit_test(test_last_error),
       cmocka_unit_test_setup(test_defaults, clean_environment),
+      cmocka_unit_test_setup(test_profile, clean_environment),
       cmocka_unit_test_setup(test_torchrun, clean_environment),
       cmocka_unit_test_setup(test_a_rank_of_nobody, clean_environment),
       cmocka_unit_test_setup(test_refused_timeout, clean_environment),
