@@ -9,7 +9,7 @@
  *   add NAMESPACE ADDRESS          makes tun0 there; packets for ADDRESS go to it
  *   set NAMESPACE KEY=VALUE...     delay=MILLISECONDS loss=PERCENT rate=BITS_PER_SECOND (0: none) up=yes|no
  *   remove NAMESPACE
- *   stat                           a line for each host; of each direction: packets, bytes, lost, dropped
+ *   stat                           prints a line for each host: packets, bytes, lost and dropped, out and in
  * `packets` counts all that came to the link. `lost` are lost by chance, `dropped` by a full queue or a link that is
  * down.
  */

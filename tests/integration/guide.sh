@@ -25,5 +25,5 @@ chmod -R u+w "$image"
 
 "$lab" up 6 none || exit 1
 pages=("$@")
-[ $# -gt 0 ] || pages=(tutorial.md concepts.md trainers.md pytorch.md operating.md metrics.md troubleshooting.md security.md sizing.md tuning.md tcp.md)
+[ $# -gt 0 ] || pages=(tutorial.md concepts.md trainers.md pytorch.md operating.md metrics.md troubleshooting.md security.md sizing.md tuning.md tcp.md internet.md)
 TMPDIR=$scratch "$python" "$top/tests/support/guide" "$LAB_NAME" "$image" c1,s1,s2,w1,w2,s3 "${pages[@]/#/$top/deploy/guide/}"
