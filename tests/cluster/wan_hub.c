@@ -1,17 +1,18 @@
 /*
- * The core of a wide-area network on one machine: forwards packets between network namespaces, without netem.
+ * The core of a wide-area network on one machine. It forwards packets between network namespaces, without netem.
  *
  *   wan-hub serve SOCKET SEED      runs until SIGTERM
  *   wan-hub SOCKET COMMAND...      says COMMAND to that hub, and prints its answer
  *
  * Each host has a TUN device and one link to the core. On its way a packet passes the sender's link out, and the
  * receiver's link in. A link has a one-way delay, a probability of loss, a rate, and may be down, in both directions.
- *   add NAMESPACE ADDRESS          makes tun0 there; packets for ADDRESS go to it
- *   set NAMESPACE KEY=VALUE...     delay=MILLISECONDS loss=PERCENT rate=BITS_PER_SECOND (0: none) up=yes|no
+ *
+ *   add NAMESPACE ADDRESS          makes tun0 there, for packets to ADDRESS
+ *   set NAMESPACE KEY=VALUE...     delay=MILLISECONDS, loss=PERCENT, rate=BITS_PER_SECOND (0: no limit), up=yes|no
  *   remove NAMESPACE
- *   stat                           prints a line for each host: packets, bytes, lost and dropped, out and in
- * `packets` counts all that came to the link. `lost` are lost by chance, `dropped` by a full queue or a link that is
- * down.
+ *   stat                           prints a line for each host
+ *
+ * Packets count as they come to a link. Chance makes them lost. A full queue or a cut link drops them.
  */
 #include <arpa/inet.h>
 #include <errno.h>
