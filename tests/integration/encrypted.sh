@@ -43,6 +43,9 @@ said "auto takes it" '"provider": *"tls"'
 ok "two and one, by a profile" env ZENPS_LOG_LEVEL=info zenpsrun --prefix=no -n 2 --servers 1 --profile=internet -- "${perf[@]}"
 said "auto takes it" '"provider": *"tls"'
 said "a rank logs its settings" 'profile internet: fabric.keepalive = 10s, fabric.encrypt = yes, join-timeout as ZENPS_JOIN_TIMEOUT says'
+ok "two and one, by a profile that may not encrypt" env ZENPS_LOG_LEVEL=info zenpsrun --prefix=no -n 2 --servers 1 --provider=net --profile=internet --encrypt=no -- "${perf[@]}"
+said "in the open" '"provider": *"net"'
+said "as asked" 'profile internet: fabric.keepalive = 10s, fabric.encrypt as ZENPS_FABRIC_ENCRYPT says'
 ok "a scheme between ranks" run -n 2 --servers 1 --encrypt -- "${perf[@]}" --scheme recursive-doubling
 said "right, too" '"verified": *true'
 

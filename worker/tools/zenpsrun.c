@@ -421,9 +421,8 @@ static zps_err_t secure(struct run *run, struct zps_error *error) {
   const char *const provider = provider_of(run), *const plain =
                                                      strncmp(provider, "fault+", 6) == 0 ? provider + 6 : provider;
   const bool encrypts = run->options->encrypt || strcmp(plain, "tls") == 0;
-  if (run->options->encrypt && setenv("ZENPS_FABRIC_ENCRYPT", "yes", 1) != 0)
-    return zps_fail(error, ZPS_ERR_NOMEM, "no memory for the environment");
-  if (setenv("ZENPS_PROFILE", zps_profile_names[run->options->profile], 1) != 0)
+  if (setenv("ZENPS_PROFILE", zps_profile_names[run->options->profile], 1) != 0 ||
+      setenv("ZENPS_FABRIC_ENCRYPT", run->options->encrypt ? "yes" : "no", 1) != 0)
     return zps_fail(error, ZPS_ERR_NOMEM, "no memory for the environment");
   if (run->options->coordinator) return ZPS_OK;
   if (!encrypts || run->options->ranks == 0) return zps_secure_run(run->coordinator, encrypts, &run->tls, error);
