@@ -1,7 +1,7 @@
 /*
  * The core of a wide-area network on one machine. It forwards packets between network namespaces, without netem.
  *
- *   wan-hub serve SOCKET SEED      runs until SIGTERM
+ *   wan-hub serve SOCKET SEED      runs until it is killed
  *   wan-hub SOCKET COMMAND...      says COMMAND to that hub, and prints its answer
  *
  * Each host has a TUN device and one link to the core. On its way a packet passes the sender's link out, and the
@@ -74,7 +74,6 @@ static struct host hosts[HOSTS_MAX];
 static struct packet *flying[FLYING_MAX]; /* a heap: the earliest first */
 static size_t n_flying;
 static uint64_t next_number, seed;
-static volatile sig_atomic_t is_over;
 
 static uint64_t now(void) {
   struct timespec time;
@@ -324,11 +323,6 @@ static void turn(int listener) {
   if (polls[HOSTS_MAX].revents) serve_client(listener);
 }
 
-static void end(int signal) {
-  (void)signal;
-  is_over = 1;
-}
-
 static int open_socket(const char *path, bool listens) {
   struct sockaddr_un address = {.sun_family = AF_UNIX};
   if (strlen(path) >= sizeof address.sun_path) return errno = ENAMETOOLONG, -1;
@@ -343,16 +337,12 @@ static int open_socket(const char *path, bool listens) {
 }
 
 static int serve(const char *path, const char *given_seed) {
-  const struct sigaction action = {.sa_handler = end};
   const int listener = open_socket(path, true);
   if (listener < 0) return fprintf(stderr, "wan-hub: %s: %s\n", path, strerror(errno)), 1;
   seed = strtoull(given_seed, NULL, 10);
   for (unsigned i = 0; i < HOSTS_MAX; i++) hosts[i].tun = -1;
-  sigaction(SIGTERM, &action, NULL);
   signal(SIGPIPE, SIG_IGN);
-  while (!is_over) turn(listener);
-  unlink(path);
-  return 0;
+  for (;;) turn(listener);
 }
 
 static int ask(const char *path, char **words) {

@@ -62,6 +62,12 @@ network() { # SEED: s is near, a and b are far away, b behind NAT
   "$wan" up "$1" && "$wan" host s && "$wan" host a delay=20 && "$wan" host b nat=yes delay=30
 }
 
+mkdir "$scratch/loud"
+printf '#!/bin/sh\necho "nft: warning" >&2\nexec %s "$@"\n' "$(command -v nft)" >"$scratch/loud/nft"
+chmod +x "$scratch/loud/nft"
+ip netns add "$WAN_NAME-0"
+ok "a warning, and a namespace of a killed process, are no obstacles" env PATH="$scratch/loud:$PATH" "$wan" allowed
+is "and nothing is said" "$(cat "$scratch/out")" ""
 ok "a network" network 7
 said "its hosts have addresses" '^198.51.100.3$'
 ok "an echo" echo_on s
@@ -78,6 +84,17 @@ read -r ms seen < <(on c trip 198.51.100.1 1)
 is "and another public one" "$seen" 198.51.100.4
 ok "an echo behind NAT" echo_on b
 ok "lets nobody in" refused on s dial 198.51.100.3 2
+neighbour() { # s gets a wire to the NAT of b, and a route to its private address
+  ip -n "$WAN_NAME-s" link add wire type veth peer name wire netns "$WAN_NAME-b-nat" &&
+    ip -n "$WAN_NAME-s" addr add 192.0.2.1/24 dev wire && ip -n "$WAN_NAME-b-nat" addr add 192.0.2.2/24 dev wire &&
+    ip -n "$WAN_NAME-s" link set wire up && ip -n "$WAN_NAME-b-nat" link set wire up &&
+    ip -n "$WAN_NAME-s" route add 10.0.0.2 via 192.0.2.2
+}
+ok "a neighbour with a route to the private address" neighbour
+ok "is not let in" refused on s dial 10.0.0.2 2
+ok "without its guard" nsenter --net="/run/netns/$WAN_NAME-b-nat" nft delete table ip guard
+ok "it would be" on s dial 10.0.0.2 300
+ip -n "$WAN_NAME-s" link del wire
 ok "but dials out" on b dial 198.51.100.1 300
 
 # A packet is delivered, or counted as lost. The same seed loses the same number.
@@ -89,9 +106,13 @@ lossy() { # SEED
 ok "a link that loses packets" lossy 11
 ok "loses some of them ($lost of 2000)" [ "$lost" -gt 200 -a "$lost" -lt 800 ]
 is "all others arrive" "$(count s in 1) $(arrived s)" "$((2000 - lost)) $((2000 - lost))"
-first=$lost
-ok "another network of the same seed" lossy 11
+first=$lost former=$(cat "/run/zenps-wan/$WAN_NAME/pid")
+kill -STOP "$former"
+ok "another network of the same seed, in the place of one whose hub hangs" lossy 11
 is "loses as many" "$lost" "$first"
+kill -CONT "$former" 2>/dev/null
+ok "the former hub is gone" until_true eval '! grep -q wan-hub "/proc/$former/cmdline" 2>/dev/null'
+ok "and the new one answers" "$wan" stat
 "$wan" set a loss=100
 on a send 198.51.100.1 50
 ok "with 100% all are lost" until_true eval '[ "$(count a out 3)" = $((lost + 50)) ]'
