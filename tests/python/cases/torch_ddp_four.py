@@ -55,7 +55,7 @@ def case_within_rounding_of_gloo(_: zenps.Job) -> None:
 
 
 def case_patience_with_coordinators(_: zenps.Job) -> None:
-    """Ranks are waited for longer than a coordinator of this host."""
+    """Ranks are waited for longer than a coordinator of this host, and by a profile as long as that says."""
     jobs = importlib.import_module("zenps.torch.jobs")
     real, asked = jobs.core_init, []
 
@@ -64,14 +64,20 @@ def case_patience_with_coordinators(_: zenps.Job) -> None:
         raise zenps.ConnectFailed("on purpose")
 
     jobs.core_init = refuse
-    timeouts = {name: os.environ.pop(name) for name in ("ZENPS_JOIN_TIMEOUT", "ZENPS_ROUND_TIMEOUT") if name in os.environ}
+    variables = ("ZENPS_JOIN_TIMEOUT", "ZENPS_ROUND_TIMEOUT", "ZENPS_PROFILE")
+    former = {name: os.environ.pop(name) for name in variables if name in os.environ}
     try:
         for named in ({}, {"join_timeout": 40}, {"refused_timeout": 5}):
             raises(zenps.ConnectFailed, lambda: zt.init(**named), "on purpose")
+        for profile in ("none", "internet"):
+            os.environ["ZENPS_PROFILE"] = profile
+            raises(zenps.ConnectFailed, zt.init, "on purpose")
     finally:
         jobs.core_init = real
-        os.environ.update(timeouts)
-    assert asked == [(300.0, 30.0, 1800.0), (40, None, 1800.0), (300.0, 5, 1800.0)], asked
+        os.environ.pop("ZENPS_PROFILE", None)
+        os.environ.update(former)
+    assert asked[:3] == [(300.0, 30.0, 1800.0), (40, None, 1800.0), (300.0, 5, 1800.0)], asked
+    assert asked[3:] == [(300.0, 30.0, 1800.0), (None, 30.0, 1800.0)], asked
 
 
 class Buffers(nn.Module):

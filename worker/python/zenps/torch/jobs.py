@@ -25,7 +25,7 @@ def init(*arguments: Any, **named: Any) -> Job:
     same arguments gives the same Job.
 
     Without an argument or variable join_timeout is 300 s (ZENPS_JOIN_TIMEOUT), and round_timeout 1800 s
-    (ZENPS_ROUND_TIMEOUT), as torch's. It gives up an address of this host after 30 s if no coordinator listens there. The
+    (ZENPS_ROUND_TIMEOUT), as torch's. A profile (ZENPS_PROFILE) sets the former, and not the latter. It gives up an address of this host after 30 s if no coordinator listens there. The
     loss of a rank ends a round at once. Only a rank that lives and does not push makes the others wait so long.
 
     Under torchrun on one host, without a coordinator, rank 0 starts one with a server for this run (launch.py)."""
@@ -36,8 +36,9 @@ def init(*arguments: Any, **named: Any) -> Job:
     if not {"join_timeout", "refused_timeout"} & set(named):
         if not {"ZENPS_JOIN_TIMEOUT", "ZENPS_REFUSED_TIMEOUT"} & set(os.environ):
             named["refused_timeout"] = REFUSED
+    has_profile = os.environ.get("ZENPS_PROFILE", "") not in ("", "none")
     for name, seconds in PATIENCE.items():
-        if f"ZENPS_{name.upper()}" not in os.environ:
+        if f"ZENPS_{name.upper()}" not in os.environ and not (has_profile and name == "join_timeout"):
             named.setdefault(name, seconds)
     try:
         _current = core_init(*arguments, **named)
