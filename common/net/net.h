@@ -119,6 +119,8 @@ struct zps_net_read {
   uint8_t state;                    /* the backend's */
 };
 
+/* ZPS_ERR_INVALID: gradients are to be encrypted, and the provider does not encrypt. zps_net_open() checks it, too. */
+zps_err_t zps_net_check_encrypt(const struct zps_net_config *config, struct zps_error *error) ZPS_MUSTCHECK;
 zps_err_t zps_net_open(const struct zps_net_config *config, const struct zps_net_handler *handler,
                        struct zps_net **net_p, struct zps_error *error) ZPS_MUSTCHECK;
 /* Calls back every outstanding read with ZPS_ERR_CLOSED (and releases those in quarantine), then frees; those callbacks

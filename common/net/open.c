@@ -2,6 +2,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "common/base/config.h"
 #include "common/net/backend.h"
 
 /* The in-process fabric of test programs (tests/support/fabrics/loop.h). NULL in all others. */
@@ -25,15 +26,29 @@ static zps_err_t config_check(const struct zps_net_config *config, struct zps_er
   return ZPS_OK;
 }
 
+static const char *without_faults(const char *provider) {
+  const size_t len = sizeof fault_prefix - 1;
+  return strncmp(provider, fault_prefix, len) == 0 ? provider + len : provider;
+}
+
+zps_err_t zps_net_check_encrypt(const struct zps_net_config *config, struct zps_error *error) {
+  const char *const provider = without_faults(config->provider);
+  if (!config->encrypt || strcmp(provider, "auto") == 0 || strcmp(provider, tls) == 0) return ZPS_OK;
+  return zps_fail(error, ZPS_ERR_INVALID,
+                  "%s is set, and provider \"%s\" does not encrypt: set the provider to \"tls\" or \"auto\", or "
+                  "fabric.encrypt to no",
+                  zps_config_said("fabric.encrypt"), provider);
+}
+
 zps_err_t zps_net_open(const struct zps_net_config *config, const struct zps_net_handler *handler,
                        struct zps_net **net_p, struct zps_error *error) {
   zps_err_t code = config_check(config, error);
   if (code != ZPS_OK) return code;
   if (!handler->on_message || !handler->on_peer_error)
     return zps_fail(error, ZPS_ERR_INVALID, "a fabric needs both handlers, for messages and for peers' errors");
-  if (strncmp(config->provider, fault_prefix, sizeof fault_prefix - 1) == 0) {
+  if (without_faults(config->provider) != config->provider) {
     struct zps_net_config inner = *config;
-    inner.provider += sizeof fault_prefix - 1;
+    inner.provider = without_faults(config->provider);
     code = config_check(&inner, error);
     if (code == ZPS_OK) code = zps_net_fault_open(&inner, handler, zps_net_open, net_p, error);
   } else if (config->fault && *config->fault) {
@@ -43,13 +58,9 @@ zps_err_t zps_net_open(const struct zps_net_config *config, const struct zps_net
     code = zps_net_loop_open(config, handler, net_p, error);
   } else if (strcmp(config->provider, tls) == 0 || (config->encrypt && strcmp(config->provider, "auto") == 0)) {
     code = zps_net_tls_open(config, handler, net_p, error);
-  } else if (config->encrypt) {
-    code =
-        zps_fail(error, ZPS_ERR_INVALID,
-                 "fabric.encrypt is set, and provider \"%s\" does not encrypt: set the provider to \"tls\" or \"auto\"",
-                 config->provider);
   } else {
-    code = zps_net_ofi_open(config, handler, net_p, error);
+    code = zps_net_check_encrypt(config, error);
+    if (code == ZPS_OK) code = zps_net_ofi_open(config, handler, net_p, error);
   }
   if (code == ZPS_OK) (*net_p)->info.max_msg = config->max_msg;
   return code;

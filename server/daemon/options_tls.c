@@ -2,6 +2,7 @@
 #include <string.h>
 
 #include "common/control/address.h"
+#include "common/net/net.h"
 #include "server/daemon/options.h"
 
 bool zps_options_is_open(const struct zps_options *options) {
@@ -32,6 +33,11 @@ static bool encrypts(const struct zps_options *options) {
   return options->fabric_encrypt || strcmp(options->fabric_provider, "tls") == 0;
 }
 
+static zps_err_t refuse_plain(const struct zps_options *options, struct zps_error *error) {
+  const struct zps_net_config config = {.provider = options->fabric_provider, .encrypt = options->fabric_encrypt};
+  return zps_options_is_server(options) ? zps_net_check_encrypt(&config, error) : ZPS_OK;
+}
+
 static zps_err_t refuse_encrypt(const struct zps_options *options, struct zps_error *error) {
   if (!zps_options_is_server(options) || !encrypts(options)) return ZPS_OK;
   return zps_fail(error, ZPS_ERR_INVALID,
@@ -47,11 +53,13 @@ zps_err_t zps_options_check_tls(const struct zps_options *options, struct zps_er
   struct zps_tls *tls;
   struct zps_error why;
   char names[ZPS_TLS_SERVERS_MAX];
+  zps_err_t err = refuse_plain(options, error);
+  if (err) return err;
   if (!zps_tls_files_any(&files)) {
-    const zps_err_t refused = refuse_encrypt(options, error);
-    return refused ? refused : refuse_open(options, error);
+    err = refuse_encrypt(options, error);
+    return err ? err : refuse_open(options, error);
   }
-  const zps_err_t err = zps_tls_create(&files, &tls, &why);
+  err = zps_tls_create(&files, &tls, &why);
   if (err)
     return zps_fail(error, err, "%s, %s and %s: %.400s", zps_config_said("tls.ca"), zps_config_said("tls.cert"),
                     zps_config_said("tls.key"), why.text);

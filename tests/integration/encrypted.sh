@@ -19,6 +19,7 @@ refused "the same by fabric.encrypt" 'encrypted gradients need certificates: set
 refused "the same by a profile" 'fabric.encrypt \(profile internet\) yes: encrypted gradients need certificates' "${server[@]}" --profile=internet
 ok "an explicit setting wins over the profile" env ZENPS_PROFILE=internet zenpsd --check --fabric-encrypt=no --control-dead=1m
 said "and all its settings are shown" '^profile internet: control.heartbeat = 5s, control.dead as --control-dead says, .*fabric.encrypt as --fabric-encrypt says, fabric.keepalive = 10s$'
+refused "a provider that does not encrypt, under a profile" 'fabric.encrypt \(profile internet\) is set, and provider "net" does not encrypt' "${server[@]}" --profile=internet --fabric-provider=net
 refused "an unknown profile" "ZENPS_PROFILE is 'wan': must be one of none, internet" env ZENPS_PROFILE=wan "${server[@]}"
 ok "without encryption there is nothing to refuse" "${server[@]}"
 refused "several zenpsruns without certificates" 'set ZENPS_TLS_CA, ZENPS_TLS_CERT and ZENPS_TLS_KEY for all ranks to the files of a run' \
@@ -29,7 +30,7 @@ is "a rank without certificates: status" $? 1
 said "a rank without certificates: why" 'provider "tls" encrypts gradients, and needs certificates'
 ZENPS_PROVIDER=net ZENPS_FABRIC_ENCRYPT=yes "$marked" 1 >"$scratch/out" 2>&1
 is "a provider that does not encrypt: status" $? 1
-said "a provider that does not encrypt: why" 'fabric.encrypt is set, and provider "net" does not encrypt'
+said "a provider that does not encrypt: why" 'ZENPS_FABRIC_ENCRYPT is set, and provider "net" does not encrypt'
 
 # ---- verified runs ----
 export ZENPS_INTERFACE=lo

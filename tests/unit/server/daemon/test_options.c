@@ -87,6 +87,12 @@ static void test_profile(void **state) {
                       "fabric.keepalive = 10s");
   zps_config_fini(&zps_options_table, &options);
   REFUSED("fabric.encrypt (profile internet) yes: encrypted gradients need certificates", "--profile=internet");
+  REFUSED("fabric.encrypt (profile internet) is set, and provider \"net\" does not encrypt: set the provider to",
+          "--profile=internet", "--fabric-provider=net");
+  REFUSED("--fabric-encrypt is set, and provider \"net\" does not", "--fabric-encrypt", "--fabric-provider=fault+net");
+  const char *const alone[] = {"--profile=internet", "--fabric-provider=net", "--roles=coordinator"};
+  assert_int_equal(load(&options, &error, 3, alone), ZPS_OK);
+  zps_config_fini(&zps_options_table, &options);
   REFUSED("--profile is 'lan': must be one of none, internet", "--profile=lan");
 }
 
