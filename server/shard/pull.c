@@ -270,18 +270,19 @@ static struct zps_shard_round *round_of(struct zps_member *member, struct zps_te
   return NULL;
 }
 
+/* *is_begun_p: the round began for this pull. */
 static struct zps_shard_pull *open(struct zps_member *member, struct zps_tensor *tensor, const struct zps_asked *asked,
-                                   const struct zps_frame_round *frame) {
+                                   const struct zps_frame_round *frame, bool *is_begun_p) {
   const uint64_t now_ns = zps_clock_ns(), deadline_ns = now_ns + frame->timeout_ms * ZPS_NS_PER_MS;
   struct zps_shard_round *round = round_of(member, tensor, asked, frame, now_ns);
   if (!round) return NULL;
+  *is_begun_p = round->machine->deadline_ns == ZPS_NEVER;
   struct zps_shard_pull *pull = NULL;
   struct zps_error error;
   const zps_err_t err = create(round, member->rank, asked, &pull, &error);
   if (err) {
     zps_reply_text(member, asked, tensor, err, "rank %u: %s", member->rank, error.text);
-    if (round->machine->deadline_ns == ZPS_NEVER)
-      zps_shard_round_drop(round); /* begun for this pull: nothing ends it */
+    if (*is_begun_p) zps_shard_round_drop(round); /* nothing else ends it */
     return NULL;
   }
   pull->deadline_ns = deadline_ns;
@@ -377,7 +378,8 @@ void zps_pull_frame(struct zps_member *member, const struct zps_frame_round *fra
   struct zps_shard_pull *pull = find(tensor, member->rank, frame->step, is_seek);
   struct zps_error error;
   uint64_t nnz = 0;
-  if (!pull && !(pull = open(member, tensor, &asked, frame))) return;
+  bool is_begun = false;
+  if (!pull && !(pull = open(member, tensor, &asked, frame, &is_begun))) return;
   zps_err_t code = ZPS_OK;
   if (pull->is_whole) code = zps_fail(&error, ZPS_ERR_PROTOCOL, "this rank is pulling the step already");
   for (uint32_t i = 0; code == ZPS_OK && i < frame->n_slices; i++) {
@@ -388,7 +390,10 @@ void zps_pull_frame(struct zps_member *member, const struct zps_frame_round *fra
   if (code == ZPS_OK && is_whole) code = check_rows(pull, &error);
   if (code != ZPS_OK) {
     zps_reply_text(member, &asked, tensor, code, "rank %u: %s", member->rank, error.text);
-    end(pull);
+    if (is_begun)
+      zps_shard_round_drop(pull->round);
+    else
+      end(pull);
     return;
   }
   pull->is_whole = is_whole;
