@@ -15,6 +15,7 @@
 #include <string.h>
 
 #include "common/base/err.h"
+#include "common/net/net.h"
 
 #define ZPS_WIRE_VERSION 1u
 #define ZPS_WIRE_MAGIC 0x3153505au /* "ZPS1", little-endian */
@@ -23,7 +24,7 @@
 #define ZPS_WIRE_FRAME_MAX 8184u   /* header + body + inline payload */
 #define ZPS_WIRE_MAC_BYTES 8u      /* behind the frames of a message: common/session/mac.h */
 #define ZPS_WIRE_MESSAGE_MAX (ZPS_WIRE_FRAME_MAX + ZPS_WIRE_MAC_BYTES)
-#define ZPS_WIRE_INLINE_MAX 4096u /* inline payload of one frame, all slices together */
+#define ZPS_WIRE_INLINE_MAX 4096u /* inline payload of one frame, all slices together (zps_slice_room()) */
 #define ZPS_WIRE_SLICES_MAX 48u   /* slices in one frame */
 #define ZPS_WIRE_CODEC_RUNS 7u    /* of the slices of PULL: common/codec/runs.h */
 #define ZPS_WIRE_CODECS 8u        /* numbers that a slice has room for */
@@ -78,14 +79,20 @@ struct zps_slice {
   uint8_t codec;      /* enum zps_codec of common/codec; below ZPS_WIRE_CODECS */
   uint8_t values;     /* PEER: enum zps_value_codec, less 1; below ZPS_WIRE_VALUES */
   bool is_inline;
-  bool is_wide;       /* PUSH, of a tensor of halves: its values are the floats that this rank's own sums are */
-  uint32_t nnz;       /* rows */
-  uint64_t len_bytes; /* payload; 0 is legal and always inline */
-  uint64_t addr;      /* remote: the address that the receiver passes to its read */
-  uint64_t key;       /* remote: memory key */
-  uint64_t sum;       /* remote: checksum of the payload (common/session/checks.h); 0: it has none */
-  const void *data;   /* inline: encode borrows it, decode points it into the frame, at any alignment */
+  bool is_wide;             /* PUSH, of a tensor of halves: its values are the floats that this rank's own sums are */
+  uint32_t nnz;             /* rows */
+  uint64_t len_bytes;       /* payload; 0 is legal and always inline */
+  uint64_t addr;            /* remote: the address that the receiver passes to its read */
+  uint64_t key;             /* remote: memory key */
+  struct zps_net_keys more; /* remote: on further rails */
+  uint64_t sum;             /* remote: checksum of the payload (common/session/checks.h); 0: it has none */
+  const void *data;         /* inline: encode borrows it, decode points it into the frame, at any alignment */
 };
+
+/* The part of ZPS_WIRE_INLINE_MAX that a slice takes: its payload, or its keys on further rails. */
+static inline uint64_t zps_slice_room(const struct zps_slice *slice) {
+  return slice->is_inline ? slice->len_bytes : slice->more.n * 10u;
+}
 
 struct zps_frame_round { /* PUSH, RESULT, PEER, GIVE, PULL, SEEK, FOUND: at least one slice */
   uint32_t tensor;

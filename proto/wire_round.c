@@ -7,7 +7,7 @@
 enum {
   HEAD_CODEC = 7,
   HEAD_REMOTE = 8,
-  HEAD_MORE = 16,    /* PEER: `values` follows the tag; others: n_more follows the partition */
+  HEAD_MORE = 16,    /* more_of() follows the partition, or tag */
   HEAD_LAST = 32,    /* of the frame */
   HEAD_WIDE = 64,    /* PUSH */
   HEAD_ABSENT = 128, /* of the last slice. PUSH, GIVE: the rank is absent; RESULT, FOUND: `n_absent` follows */
@@ -24,7 +24,10 @@ static bool tells_absent(uint8_t type) {
   return type == ZPS_FRAME_PUSH || type == ZPS_FRAME_GIVE || is_sum(type);
 }
 
-enum { U32_BYTES_MAX = 5, SLICE_BYTES_MAX = 1 + 3 * U32_BYTES_MAX + 4 * ZPS_VARINT_BYTES_MAX };
+enum {
+  U32_BYTES_MAX = 5,
+  SLICE_BYTES_MAX = 1 + 3 * U32_BYTES_MAX + 4 * ZPS_VARINT_BYTES_MAX, /* without keys on further rails */
+};
 _Static_assert(ZPS_WIRE_LONG_BYTES + 6 * U32_BYTES_MAX + 2 * ZPS_VARINT_BYTES_MAX +
                        SLICE_BYTES_MAX * ZPS_WIRE_SLICES_MAX + ZPS_WIRE_INLINE_MAX <=
                    ZPS_WIRE_FRAME_MAX,
@@ -32,16 +35,23 @@ _Static_assert(ZPS_WIRE_LONG_BYTES + 6 * U32_BYTES_MAX + 2 * ZPS_VARINT_BYTES_MA
 
 /* ---- Encoding ---- */
 
-/* The number that follows the partition when it is not 0. */
+/* The number that follows the partition when it is not 0. Inline: n_more, or PEER: `values`. Remote: the keys beside
+ * the first one, times ZPS_WIRE_VALUES, and `values`. */
 static uint32_t more_of(const struct zps_slice *slice) {
-  return slice->n_more + slice->values;
+  return slice->is_inline ? slice->n_more + slice->values : slice->more.n * ZPS_WIRE_VALUES + slice->values;
+}
+
+static size_t keys_bytes(const struct zps_slice *slice) {
+  size_t bytes = zps_varint_bytes(slice->key);
+  for (unsigned k = 0; k < slice->more.n; k++) bytes += zps_varint_bytes(slice->more.key[k]);
+  return bytes;
 }
 
 static size_t slice_bytes(const struct zps_slice *slice, bool is_last) {
   size_t bytes = 1 + zps_varint_bytes(slice->partition) + zps_varint_bytes(slice->nnz);
   if (more_of(slice)) bytes += zps_varint_bytes(more_of(slice));
   if (!slice->is_inline)
-    return bytes + zps_varint_bytes(slice->len_bytes) + zps_varint_bytes(slice->addr) + zps_varint_bytes(slice->key) +
+    return bytes + zps_varint_bytes(slice->len_bytes) + zps_varint_bytes(slice->addr) + keys_bytes(slice) +
            zps_varint_bytes(slice->sum);
   return bytes + slice->len_bytes + (is_last ? 0 : zps_varint_bytes(slice->len_bytes));
 }
@@ -67,7 +77,7 @@ static bool may_be_encoded(const struct zps_slice *slice, uint8_t type) {
   if (asks(type) && (!slice->is_inline || slice->n_more > 0 || slice->codec != ZPS_WIRE_CODEC_RUNS)) return false;
   if (is_peer ? slice->n_more > 0 : slice->values > 0) return false;
   if (slice->is_inline) return slice->len_bytes <= ZPS_WIRE_INLINE_MAX;
-  return slice->len_bytes > 0 && slice->n_more == 0;
+  return slice->len_bytes > 0 && slice->n_more == 0 && slice->more.n < ZPS_NET_RAILS_MAX;
 }
 
 static uint64_t sum_nnz(const struct zps_frame_round *round) {
@@ -103,7 +113,7 @@ size_t zps_wire_round_bytes(const struct zps_frame_round *round, uint8_t type) {
   for (uint32_t i = 0; i < round->n_slices; i++) {
     const struct zps_slice *slice = &round->slices[i];
     if (!may_be_encoded(slice, type)) return SIZE_MAX;
-    payload += slice->is_inline ? slice->len_bytes : 0;
+    payload += zps_slice_room(slice);
     bytes += slice_bytes(slice, i + 1 == round->n_slices);
   }
   return payload <= ZPS_WIRE_INLINE_MAX ? bytes : SIZE_MAX;
@@ -121,7 +131,9 @@ static uint8_t *put_slice(const struct zps_frame_round *round, uint32_t i, uint8
   if (!slice->is_inline || !is_last) at = zps_varint_put(at, slice->len_bytes);
   if (slice->is_inline) return at;
   at = zps_varint_put(at, slice->addr);
-  return zps_varint_put(zps_varint_put(at, slice->key), slice->sum);
+  at = zps_varint_put(at, slice->key);
+  for (unsigned k = 0; k < slice->more.n; k++) at = zps_varint_put(at, slice->more.key[k]);
+  return zps_varint_put(at, slice->sum);
 }
 
 uint8_t *zps_wire_round_put(const struct zps_frame_round *round, uint8_t type, uint8_t *at) {
@@ -157,20 +169,28 @@ static zps_err_t get_remote(struct zps_wire_reader *reader, struct zps_slice *sl
   zps_err_t code = zps_wire_number(reader, "a slice's len", UINT64_MAX, &slice->len_bytes, error);
   if (code == ZPS_OK) code = zps_wire_number(reader, "a slice's addr", UINT64_MAX, &slice->addr, error);
   if (code == ZPS_OK) code = zps_wire_number(reader, "a slice's key", UINT64_MAX, &slice->key, error);
+  for (unsigned k = 0; k < slice->more.n && code == ZPS_OK; k++)
+    code = zps_wire_number(reader, "a slice's key of another rail", UINT64_MAX, &slice->more.key[k], error);
   if (code == ZPS_OK) code = zps_wire_number(reader, "a slice's checksum", UINT64_MAX, &slice->sum, error);
   if (code != ZPS_OK || slice->len_bytes > 0) return code;
   return zps_fail(error, ZPS_ERR_PROTOCOL, "%s frame: a slice is empty and remote, want inline", reader->type);
 }
 
 /* Where the payload starts is not known yet: `data` stays NULL, and so does the last inline slice's length. */
-static zps_err_t get_values(struct zps_wire_reader *reader, struct zps_slice *slice, struct zps_error *error) {
+static zps_err_t get_values(struct zps_wire_reader *reader, bool is_peer, struct zps_slice *slice,
+                            struct zps_error *error) {
+  const uint64_t most = slice->is_inline ? ZPS_WIRE_VALUES - 1 : ZPS_NET_RAILS_MAX * ZPS_WIRE_VALUES - 1;
   uint64_t values;
-  const zps_err_t code = zps_wire_number(reader, "a slice's values", ZPS_WIRE_VALUES - 1, &values, error);
+  const zps_err_t code = zps_wire_number(reader, "a slice's values", most, &values, error);
   if (code != ZPS_OK) return code;
   if (values == 0)
     return zps_fail(error, ZPS_ERR_PROTOCOL, "%s frame: a slice's values are said to be 0: left out when 0",
                     reader->type);
-  slice->values = (uint8_t)values;
+  if (!is_peer && values % ZPS_WIRE_VALUES)
+    return zps_fail(error, ZPS_ERR_PROTOCOL, "%s frame: a remote slice has values of kind %u, want 0", reader->type,
+                    (unsigned)(values % ZPS_WIRE_VALUES));
+  slice->values = (uint8_t)(values % ZPS_WIRE_VALUES);
+  slice->more.n = (uint8_t)(values / ZPS_WIRE_VALUES);
   return ZPS_OK;
 }
 
@@ -210,15 +230,14 @@ static zps_err_t get_slice(struct zps_wire_reader *reader, uint8_t type, struct 
   *is_last_p = head & HEAD_LAST;
   zps_err_t code = head & HEAD_ABSENT ? get_absent(reader, type, round, error) : ZPS_OK;
   if (code == ZPS_OK) code = get_u32(reader, "a slice's partition", &slice->partition, error);
-  const bool several = head & HEAD_MORE && type != ZPS_FRAME_PEER;
+  const bool several = head & HEAD_MORE && type != ZPS_FRAME_PEER && slice->is_inline;
   if (code == ZPS_OK && several) code = get_u32(reader, "a slice's n_more", &slice->n_more, error);
-  if (code == ZPS_OK && head & HEAD_MORE && !several) code = get_values(reader, slice, error);
+  if (code == ZPS_OK && head & HEAD_MORE && !several) code = get_values(reader, type == ZPS_FRAME_PEER, slice, error);
   if (code == ZPS_OK) code = get_u32(reader, "a slice's nnz", &slice->nnz, error);
   if (code != ZPS_OK) return code;
-  if (several && (slice->n_more == 0 || !slice->is_inline))
-    return zps_fail(error, ZPS_ERR_PROTOCOL, "%s frame: a %s slice of partition %u and %u more: %s", reader->type,
-                    slice->is_inline ? "inline" : "remote", slice->partition, slice->n_more,
-                    slice->is_inline ? "want 1 or more" : "want inline");
+  if (several && slice->n_more == 0)
+    return zps_fail(error, ZPS_ERR_PROTOCOL, "%s frame: an inline slice of partition %u and 0 more: want 1 or more",
+                    reader->type, slice->partition);
   if (!slice->is_inline) return get_remote(reader, slice, error);
   return *is_last_p ? ZPS_OK
                     : zps_wire_number(reader, "an inline slice's len", ZPS_WIRE_INLINE_MAX, &slice->len_bytes, error);
@@ -243,9 +262,12 @@ static zps_err_t get_seek(struct zps_wire_reader *reader, uint8_t type, struct z
 
 static zps_err_t find_payload(struct zps_wire_reader *reader, struct zps_frame_round *round, struct zps_error *error) {
   const size_t payload = (size_t)(reader->end - reader->at);
-  if (payload > ZPS_WIRE_INLINE_MAX)
+  size_t room = payload;
+  for (uint32_t i = 0; i < round->n_slices; i++)
+    if (!round->slices[i].is_inline) room += zps_slice_room(&round->slices[i]);
+  if (room > ZPS_WIRE_INLINE_MAX)
     return zps_fail(error, ZPS_ERR_PROTOCOL, "%s frame: payload of %zu bytes, at most %u are allowed", reader->type,
-                    payload, ZPS_WIRE_INLINE_MAX);
+                    room, ZPS_WIRE_INLINE_MAX);
   for (uint32_t i = 0; i < round->n_slices; i++) {
     struct zps_slice *slice = &round->slices[i];
     if (!slice->is_inline) continue;

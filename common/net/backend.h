@@ -4,8 +4,16 @@
 #define ZPS_NET_BACKEND_H
 
 #include <netinet/in.h>
+#include <poll.h>
 
 #include "common/net/net.h"
+
+/* The sleep of a thread with several endpoints. */
+struct zps_net_rest {
+  struct pollfd fds[2 * ZPS_NET_RAILS_MAX];
+  unsigned n_fds;
+  uint64_t timeout_ns;
+};
 
 struct zps_net_ops {
   void (*close)(struct zps_net *net);
@@ -27,6 +35,11 @@ struct zps_net_ops {
   void (*wait)(struct zps_net *net, uint64_t timeout_ns);
   void (*attend)(struct zps_net *net, bool is_read); /* NULL: reads need nobody here */
   void (*wake)(struct zps_net *net);
+  /* For an endpoint that has this one as a rail: adds what to sleep on, and sets the time to sleep at most. False:
+   * there is something to do. After the sleep: rested(). Both NULL: look each millisecond. */
+  bool (*rest)(struct zps_net *net, struct zps_net_rest *rest);
+  void (*rested)(struct zps_net *net);
+  unsigned (*peer_rails)(const struct zps_net_peer *peer); /* NULL: there is one */
   /* For tests: cuts the connection to the peer, as fault.h says, and tells the one end or the other by
    * on_peer_error(). NULL: peer_cut() does it. */
   void (*cut)(struct zps_net_peer *peer, bool tells_us, bool tells_peer);
@@ -44,6 +57,11 @@ struct zps_net_peer {
   void *ctx;
 };
 
+/* The key on the read's rail. */
+static inline uint64_t zps_net_read_key(const struct zps_net_read *read) {
+  return read->rail == 0 ? read->key : read->more.key[read->rail - 1];
+}
+
 /* The backends. `config->provider` has been reduced to the part that concerns the backend. */
 zps_err_t zps_net_ofi_open(const struct zps_net_config *config, const struct zps_net_handler *handler,
                            struct zps_net **net_p, struct zps_error *error) ZPS_MUSTCHECK;
@@ -56,6 +74,9 @@ zps_err_t zps_net_ofi_host(const struct zps_net_config *config, struct sockaddr_
 void zps_net_ofi_list(const struct zps_net_config *config, void (*line)(void *ctx, const char *text), void *ctx);
 typedef zps_err_t zps_net_open_t(const struct zps_net_config *config, const struct zps_net_handler *handler,
                                  struct zps_net **net_p, struct zps_error *error);
+/* Several endpoints of the backend that `open` opens, on a card each. */
+zps_err_t zps_net_rails_open(const struct zps_net_config *config, const struct zps_net_handler *handler,
+                             zps_net_open_t *open, struct zps_net **net_p, struct zps_error *error) ZPS_MUSTCHECK;
 /* Wraps the backend that `open` opens for `config->provider` (without "fault+"). */
 zps_err_t zps_net_fault_open(const struct zps_net_config *config, const struct zps_net_handler *handler,
                              zps_net_open_t *open, struct zps_net **net_p, struct zps_error *error) ZPS_MUSTCHECK;

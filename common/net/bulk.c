@@ -48,7 +48,7 @@ void zps_bulk_piece_free(struct piece *piece) {
 
 void zps_bulk_end_turns(struct zps_bulk_peer *peer) {
   if (zps_bulk_has_more(peer)) return;
-  zps_window_idle(&peer->window);
+  for (unsigned k = 0; k < ZPS_NET_RAILS_MAX; k++) zps_window_idle(&peer->lanes[k].window);
   zps_turns_remove(&peer->bulk->turns, &peer->turn);
 }
 
@@ -110,7 +110,8 @@ uint64_t zps_bulk_peer_landed(const struct zps_bulk_peer *peer) {
 void zps_bulk_peer_trip(struct zps_bulk_peer *peer, uint64_t trip_ns) {
   struct zps_bulk *bulk = peer->bulk;
   if (!bulk->has_windows) return;
-  zps_window_trip(&peer->window, &bulk->paths, trip_ns);
+  for (unsigned k = 0; k < ZPS_NET_RAILS_MAX; k++)
+    if (zps_net_peer_rails(peer->net_peer) & 1u << k) zps_window_trip(&peer->lanes[k].window, &bulk->paths, trip_ns);
   zps_meter_trip(&bulk->meter, trip_ns);
   zps_log_debug("a message came back after %.3f ms; paths of %.3f and %.3f ms are the shortest", (double)trip_ns / 1e6,
                 (double)bulk->paths.nearest_ns / 1e6, (double)bulk->paths.second_ns / 1e6);
@@ -121,10 +122,11 @@ static void piece_done(struct zps_net_read *net_read, zps_err_t code) {
   struct zps_bulk *bulk = piece->bulk;
   struct zps_bulk_peer *peer = piece->peer;
   struct zps_bulk_read *read = piece->read;
+  struct lane *const lane = &peer->lanes[net_read->rail];
   if (code == ZPS_OK && bulk->has_windows) {
     const uint64_t now_ns = zps_clock_ns();
     const uint64_t trip_ns = now_ns - piece->issued_ns;
-    zps_window_landed(&peer->window, &bulk->paths, net_read->len, trip_ns, now_ns, bulk->n_flows,
+    zps_window_landed(&lane->window, &bulk->paths, net_read->len, trip_ns, now_ns, bulk->n_flows,
                       bulk->config.peer_budget_bytes);
     if (net_read->len <= SMALL_PIECE) zps_meter_trip(&bulk->meter, trip_ns);
     zps_meter_add(&bulk->meter, net_read->len);
@@ -134,8 +136,9 @@ static void piece_done(struct zps_net_read *net_read, zps_err_t code) {
   }
   bulk->in_flight -= net_read->len;
   bulk->n_pieces--;
-  peer->in_flight -= net_read->len;
-  if (--peer->n_pieces == 0) bulk->n_flows--;
+  peer->n_pieces--;
+  lane->in_flight -= net_read->len;
+  if (--lane->n_pieces == 0) bulk->n_flows--;
   if (code == ZPS_ERR_PEER_LOST && !peer->removed) { /* its transfer goes on when there is a connection again */
     zps_bulk_lost_put(piece);
     return;
@@ -241,7 +244,7 @@ zps_err_t zps_bulk_peer_add(struct zps_bulk *bulk, struct zps_net_peer *net_peer
   peer->net_peer = net_peer;
   peer->queue_tail = &peer->queue;
   peer->turn.flow = &bulk->own;
-  zps_window_init(&peer->window);
+  for (unsigned k = 0; k < ZPS_NET_RAILS_MAX; k++) zps_window_init(&peer->lanes[k].window);
   peer->next = bulk->peers;
   if (peer->next) peer->next->prev = peer;
   bulk->peers = peer;
@@ -314,30 +317,49 @@ void zps_bulk_give_up(struct zps_bulk_read *read, zps_err_t code) {
 }
 
 /* Where all wait for processors, small windows and pieces only give these more to do. */
-static uint64_t window_bytes(const struct zps_bulk *bulk, const struct zps_bulk_peer *peer) {
+static uint64_t window_bytes(const struct zps_bulk *bulk, const struct lane *lane) {
   const uint64_t flows = bulk->paths.most_flows ? bulk->paths.most_flows : 1;
   const uint64_t share = bulk->crowded ? CROWDED_BYTES / flows : 0;
-  return share > peer->window.bytes ? share : peer->window.bytes;
+  return share > lane->window.bytes ? share : lane->window.bytes;
 }
 
 /* Of the next piece. */
-static size_t piece_bytes(const struct zps_bulk *bulk, const struct zps_bulk_peer *peer) {
+static size_t piece_bytes(const struct zps_bulk *bulk, const struct zps_bulk_peer *peer, const struct lane *lane) {
   if (peer->again) return peer->again->net.len;
   const uint64_t left = peer->queue->len - peer->queue->issued;
   uint64_t most = bulk->config.piece_bytes;
   if (bulk->crowded) {
-    const uint64_t window = window_bytes(bulk, peer);
+    const uint64_t window = window_bytes(bulk, lane);
     if (window < most) most = window;
   } else if (bulk->has_windows) {
-    most = zps_window_piece(&peer->window, most);
+    most = zps_window_piece(&lane->window, most);
   }
   return (size_t)(left < most ? left : most);
 }
 
-static uint64_t peer_limit(const struct zps_bulk *bulk, const struct zps_bulk_peer *peer) {
+static uint64_t lane_limit(const struct zps_bulk *bulk, const struct lane *lane) {
   const uint64_t most = bulk->config.peer_budget_bytes;
-  const uint64_t window = bulk->has_windows ? window_bytes(bulk, peer) : most;
+  const uint64_t window = bulk->has_windows ? window_bytes(bulk, lane) : most;
   return window < most ? window : most;
+}
+
+/* The rail with most room for the next piece; ZPS_NET_RAILS_MAX: none has any. */
+static unsigned rail_of(const struct zps_bulk *bulk, const struct zps_bulk_peer *peer) {
+  const unsigned rails = zps_net_peer_rails(peer->net_peer);
+  const unsigned n_keys = 1u + (peer->again ? peer->again->read : peer->queue)->more.n;
+  unsigned best = ZPS_NET_RAILS_MAX;
+  uint64_t most = 0;
+  for (unsigned k = 0; k < n_keys; k++) {
+    const struct lane *const lane = &peer->lanes[k];
+    const uint64_t limit = lane_limit(bulk, lane), used = lane->in_flight + piece_bytes(bulk, peer, lane);
+    if (!(rails & 1u << k) || (lane->in_flight > 0 && used > limit)) continue;
+    const uint64_t room = limit > lane->in_flight ? limit - lane->in_flight : 0;
+    if (best == ZPS_NET_RAILS_MAX || room > most) {
+      best = k;
+      most = room;
+    }
+  }
+  return best;
 }
 
 void zps_bulk_waited(struct zps_bulk *bulk, uint64_t wait_ns) {
@@ -345,15 +367,17 @@ void zps_bulk_waited(struct zps_bulk *bulk, uint64_t wait_ns) {
   bulk->crowded = bulk->has_windows && wait_ns >= limit_ns && zps_meter_rate(&bulk->meter) >= CROWDED_RATE;
 }
 
-void zps_bulk_count_issued(struct zps_bulk *bulk, struct zps_bulk_peer *peer, size_t len) {
-  bulk->in_flight += len;
+void zps_bulk_count_issued(struct zps_bulk *bulk, struct piece *piece) {
+  struct lane *const lane = &piece->peer->lanes[piece->net.rail];
+  bulk->in_flight += piece->net.len;
   bulk->n_pieces++;
-  peer->in_flight += len;
-  if (peer->n_pieces++ == 0) bulk->n_flows++;
+  piece->peer->n_pieces++;
+  lane->in_flight += piece->net.len;
+  if (lane->n_pieces++ == 0) bulk->n_flows++;
 }
 
 /* Issues the next piece of the peer's first transfer. */
-static void issue(struct zps_bulk *bulk, struct zps_bulk_peer *peer, size_t len) {
+static void issue(struct zps_bulk *bulk, struct zps_bulk_peer *peer, unsigned rail, size_t len) {
   struct zps_bulk_read *read = peer->queue;
   struct piece *piece = bulk->free_pieces;
   bulk->free_pieces = piece->next;
@@ -366,6 +390,8 @@ static void issue(struct zps_bulk *bulk, struct zps_bulk_peer *peer, size_t len)
                                      .len = len,
                                      .addr = read->addr + read->issued,
                                      .key = read->key,
+                                     .more = read->more,
+                                     .rail = (uint8_t)rail,
                                      .done = piece_done,
                                      .release = piece_release,
                                      .ctx = piece};
@@ -378,7 +404,7 @@ static void issue(struct zps_bulk *bulk, struct zps_bulk_peer *peer, size_t len)
     if (read->in_flight == 0) zps_bulk_finish_later(bulk, read);
     return;
   }
-  zps_bulk_count_issued(bulk, peer, len);
+  zps_bulk_count_issued(bulk, piece);
   read->in_flight++;
   read->issued += len;
   if (read->issued == read->len) queue_pop(peer);
@@ -387,8 +413,7 @@ static void issue(struct zps_bulk *bulk, struct zps_bulk_peer *peer, size_t len)
 static bool may_issue(void *ctx, const struct zps_turn *turn) {
   const struct zps_bulk *const bulk = ctx;
   const struct zps_bulk_peer *const peer = zps_container_of(turn, const struct zps_bulk_peer, turn);
-  if (peer->is_held) return false;
-  return peer->in_flight == 0 || peer->in_flight + piece_bytes(bulk, peer) <= peer_limit(bulk, peer);
+  return !peer->is_held && rail_of(bulk, peer) < ZPS_NET_RAILS_MAX;
 }
 
 unsigned zps_bulk_progress(struct zps_bulk *bulk) {
@@ -397,13 +422,14 @@ unsigned zps_bulk_progress(struct zps_bulk *bulk) {
     struct zps_turn *const turn = zps_turns_next(&bulk->turns, may_issue, bulk);
     if (!turn) break;
     struct zps_bulk_peer *const peer = zps_container_of(turn, struct zps_bulk_peer, turn);
-    const size_t len = piece_bytes(bulk, peer);
+    const unsigned rail = rail_of(bulk, peer);
+    const size_t len = piece_bytes(bulk, peer, &peer->lanes[rail]);
     if (bulk->in_flight + len > bulk->config.budget_bytes) break;
     zps_turns_take(&bulk->turns, turn, len);
     if (peer->again)
-      zps_bulk_lost_issue(bulk, peer);
+      zps_bulk_lost_issue(bulk, peer, rail);
     else
-      issue(bulk, peer, len);
+      issue(bulk, peer, rail, len);
     events++;
   }
   return events + finish_queued(bulk);

@@ -1,10 +1,11 @@
 /*
  * Receiver-driven bulk transfer: reads announced payloads in pieces, in turns over peers, within a byte budget.
  *
- * A transfer is queued at its peer; every turn takes one piece from the next peer (turns.h: by jobs' weights, then
- * round the peers of a job), as long as the bytes in flight stay under the budget and under the peer's limit, which
- * follows what the links carry (window.h). So no slow or huge sender, nor a job of many, starves the others, and
- * control messages never wait behind more than a few pieces.
+ * A transfer is queued at its peer. Every turn takes one piece from the next peer: by the weights of jobs, then round
+ * the peers of a job (turns.h). The bytes in flight stay under the budget, and under the limit of each rail to the
+ * peer, which follows what the link carries (window.h). A piece comes over the rail with most room: a slow rail carries
+ * less. So no slow or huge sender, nor a job of many, starves the others, and control messages wait behind a few pieces
+ * at most.
  */
 #ifndef ZPS_NET_BULK_H
 #define ZPS_NET_BULK_H
@@ -18,7 +19,7 @@ struct zps_bulk_peer;
 struct zps_bulk_config {
   size_t piece_bytes;         /* default: up to 1 MiB, by the peer's window; otherwise this, and no windows */
   uint64_t budget_bytes;      /* in flight over all peers; default 64 MiB */
-  uint64_t peer_budget_bytes; /* in flight per peer, at most; default 8 MiB */
+  uint64_t peer_budget_bytes; /* in flight per peer and rail, at most; default 8 MiB */
 };
 
 /* Embedded in the caller's object; must live until `done`, and if `done` reports a lost peer until `release`. Both are
@@ -30,6 +31,7 @@ struct zps_bulk_read {
   const struct zps_net_mem *mem;
   uint64_t len;
   uint64_t addr, key;
+  struct zps_net_keys more;
   void (*done)(struct zps_bulk_read *read, zps_err_t code); /* once; the code of the first piece that failed, but
                                                              * ZPS_ERR_PEER_LOST if any piece was lost by removal of the
                                                              * peer; pieces lost with a connection are read again */

@@ -23,14 +23,21 @@ struct piece_block {
   struct piece pieces[PIECES_PER_BLOCK];
 };
 
+/* What comes from a peer over one rail. */
+struct lane {
+  struct zps_window window;
+  uint64_t in_flight;
+  unsigned n_pieces;
+};
+
 struct zps_bulk_peer {
   struct zps_bulk *bulk;
   struct zps_net_peer *net_peer;
   struct zps_bulk_peer *next, *prev;         /* all peers */
   struct zps_turn turn;                      /* while it has something to issue */
   struct zps_bulk_read *queue, **queue_tail; /* transfers with something left to issue */
-  struct zps_window window;
-  uint64_t in_flight, landed;
+  struct lane lanes[ZPS_NET_RAILS_MAX];
+  uint64_t landed;
   unsigned n_pieces, n_checking;
   struct piece *lost,
       *again;   /* pieces lost with a connection: those that the fabric holds, and those to be read again */
@@ -49,7 +56,7 @@ struct zps_bulk {
   struct piece_block *blocks;
   uint64_t in_flight;
   unsigned n_pieces, n_quarantined;
-  unsigned n_flows; /* peers with pieces in flight */
+  unsigned n_flows; /* lanes with pieces in flight */
   struct zps_window_paths paths;
   bool has_windows;
   bool crowded; /* more threads than processors */
@@ -66,7 +73,7 @@ void zps_bulk_piece_free(struct piece *piece);
 void zps_bulk_finish_later(struct zps_bulk *bulk, struct zps_bulk_read *read);
 /* A loss outranks other failures: it tells the owner to wait for release(). */
 void zps_bulk_read_fail(struct zps_bulk_read *read, zps_err_t code);
-void zps_bulk_count_issued(struct zps_bulk *bulk, struct zps_bulk_peer *peer, size_t len);
+void zps_bulk_count_issued(struct zps_bulk *bulk, struct piece *piece);
 
 /* bulk_lost.c */
 /* A piece was lost with its connection, and the fabric holds it. */
@@ -74,7 +81,7 @@ void zps_bulk_lost_put(struct piece *piece);
 /* The fabric is through with it: another read of the same bytes does not meet the first one. */
 void zps_bulk_lost_released(struct piece *piece);
 /* Reads the next one again. */
-void zps_bulk_lost_issue(struct zps_bulk *bulk, struct zps_bulk_peer *peer);
+void zps_bulk_lost_issue(struct zps_bulk *bulk, struct zps_bulk_peer *peer, unsigned rail);
 /* The peer is removed: all fail. Of pieces that the fabric still holds release() follows. */
 void zps_bulk_lost_fail(struct zps_bulk_peer *peer, zps_err_t code);
 

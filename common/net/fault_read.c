@@ -177,6 +177,8 @@ zps_err_t zps_fault_read(struct zps_net_peer *net_peer, struct zps_net_read *rea
                                     .len = read->len,
                                     .addr = read->addr,
                                     .key = read->key,
+                                    .more = read->more,
+                                    .rail = read->rail,
                                     .done = inner_done,
                                     .release = inner_release,
                                     .ctx = op};

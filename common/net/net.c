@@ -1,4 +1,5 @@
 /* Checks arguments and hands calls to the backend that was opened (open.c). */
+#include "common/base/bundle.h"
 #include "common/net/backend.h"
 
 void zps_net_close(struct zps_net *net) {
@@ -26,7 +27,12 @@ zps_err_t zps_net_peer_add(struct zps_net *net, const void *addr, size_t len, vo
   if (!addr || len == 0 || len > ZPS_NET_ADDR_MAX)
     return zps_fail(error, ZPS_ERR_INVALID, "a peer's fabric address has %zu bytes: it must have 1 to %u",
                     addr ? len : 0, ZPS_NET_ADDR_MAX);
+  if (!net->ops->peer_rails) addr = zps_bundle_get(addr, len, 0, &len); /* this endpoint has one rail */
   return net->ops->peer_add(net, addr, len, ctx, peer_p, error);
+}
+
+unsigned zps_net_peer_rails(const struct zps_net_peer *peer) {
+  return peer->net->ops->peer_rails ? peer->net->ops->peer_rails(peer) : 1;
 }
 
 void *zps_net_peer_ctx(const struct zps_net_peer *peer) {

@@ -23,6 +23,7 @@
 
 #define ZPS_NET_ADDR_MAX 256u
 #define ZPS_NET_WHY_MAX 160u
+#define ZPS_NET_RAILS_MAX 4u
 #define ZPS_NET_MSG_MAX 16384u /* net, ofi_rxm, shm, sockets send this eagerly; a rendezvous may never end */
 
 #define ZPS_NET_AUTH_KEY_MAX 64u
@@ -41,6 +42,8 @@ struct zps_net_config {
   const char *toward; /* a host, the coordinator's: with neither of both, the interface on the way there comes first; ""
                        * or NULL: the default route's */
   const char *gpu;    /* the nearest card is for its PCI address; "" or NULL: for the process's processors */
+  unsigned rails;     /* cards that reads come over, at most; 0: one */
+  unsigned rail;      /* of these, the one that an endpoint of rails.c has; else 0 */
   unsigned number;    /* of the process among those of its host, 0 too where it is not known: equal cards are dealt */
   uint16_t port_low, port_high; /* listening ports of tcp-like providers; 0: any */
   size_t max_msg;               /* largest message, both ways */
@@ -79,6 +82,7 @@ struct zps_net_info {
   size_t addr_len;
   size_t max_msg;      /* bytes of one message, as configured */
   size_t max_read;     /* bytes of one read */
+  unsigned n_rails;    /* cards that reads come over; 0: one */
   bool weak_keys;      /* of memory: the provider chooses them, or they are short, so that strangers may guess them */
   bool registers_free; /* registering memory is a note in a table: no page is pinned, no card is told */
   bool ends_reads;     /* zps_net_shut() ends what peers read of this process's memory, too */
@@ -91,14 +95,21 @@ struct zps_net_device {
   uint64_t offset; /* in the dmabuf */
 };
 
-/* Registered memory. A peer needs `addr` and `key` to read it from its first byte on. */
+/* The keys of memory on the rails of its owner beside the first one. */
+struct zps_net_keys {
+  uint64_t key[ZPS_NET_RAILS_MAX - 1];
+  uint8_t n;
+};
+
+/* Registered memory. A peer needs `addr` and `key` to read it from its first byte on; and `more`, over other rails. */
 struct zps_net_mem {
   void *base;
   size_t len;
   uint64_t addr;
   uint64_t key;
-  void *desc;   /* the fabric's local descriptor */
-  void *handle; /* the backend's; not NULL while registered */
+  struct zps_net_keys more;
+  void *desc[ZPS_NET_RAILS_MAX]; /* the fabric's local descriptors */
+  void *handle;                  /* the backend's; not NULL while registered */
 };
 
 /* One read in flight; embedded in the caller's object, which must not move or die until `done` (or, where `done` said
@@ -108,6 +119,8 @@ struct zps_net_read {
   const struct zps_net_mem *mem; /* registration that contains [local, local + len) */
   size_t len;                    /* 1..max_read */
   uint64_t addr, key;            /* at the peer */
+  struct zps_net_keys more;
+  uint8_t rail; /* One of zps_net_peer_rails(), with a key in `more`. */
   void (*done)(struct zps_net_read *read, zps_err_t code);
   /* May be NULL. Called once after a `done` with ZPS_ERR_PEER_LOST, at once or much later, and after no other: the
    * fabric is through with the buffer, and this struct is the caller's again. */
@@ -142,6 +155,9 @@ zps_err_t zps_net_reserve(struct zps_net *net, int count) ZPS_MUSTCHECK;
 zps_err_t zps_net_peer_add(struct zps_net *net, const void *addr, size_t len, void *ctx, struct zps_net_peer **peer_p,
                            struct zps_error *error) ZPS_MUSTCHECK;
 void *zps_net_peer_ctx(const struct zps_net_peer *peer);
+/* The rails that reads from the peer may come over, as bits; the first one is always among them. A rail that fails is
+ * out for a while; its reads end with ZPS_ERR_PEER_LOST, and may be tried again over another. */
+unsigned zps_net_peer_rails(const struct zps_net_peer *peer);
 /* See "Death" above; also how a peer that leaves in peace is removed. The handle is invalid afterwards. NULL allowed.
  */
 void zps_net_peer_evict(struct zps_net_peer *peer);
@@ -192,6 +208,7 @@ struct zps_net_counters {
   uint64_t mem_registered_bytes;
   uint64_t again;       /* times the fabric pushed back */
   uint64_t quarantined; /* abandoned reads with buffers that the fabric still holds */
+  uint64_t rails_lost;  /* of peers, beside their first ones */
   uint64_t unmatched;   /* messages that found no receive posted; only the in-process backend can tell */
 };
 const struct zps_net_counters *zps_net_counters(const struct zps_net *net);

@@ -5,6 +5,9 @@
 #include "common/base/config.h"
 #include "common/net/backend.h"
 
+#define ZPS_LOG_COMPONENT "net"
+#include "common/base/log.h"
+
 /* The in-process fabric of test programs (tests/support/fabrics/loop.h). NULL in all others. */
 extern zps_net_open_t zps_net_loop_open __attribute__((weak, visibility("hidden")));
 
@@ -23,6 +26,8 @@ static zps_err_t config_check(const struct zps_net_config *config, struct zps_er
                     "the fabric's port range %u-%u (fabric.port_low, fabric.port_high) is not one: give low-high, or "
                     "0-0 for any port",
                     config->port_low, config->port_high);
+  if (config->rails > ZPS_NET_RAILS_MAX)
+    return zps_fail(error, ZPS_ERR_INVALID, "fabric.rails is %u: must be 1 to %u", config->rails, ZPS_NET_RAILS_MAX);
   return ZPS_OK;
 }
 
@@ -54,13 +59,16 @@ zps_err_t zps_net_open(const struct zps_net_config *config, const struct zps_net
   } else if (config->fault && *config->fault) {
     code = zps_fail(error, ZPS_ERR_INVALID, "fault rules '%s' are for provider \"fault+%s\", not for \"%s\"",
                     config->fault, config->provider, config->provider);
-  } else if (zps_net_loop_open && strcmp(config->provider, "loop") == 0) {
-    code = zps_net_loop_open(config, handler, net_p, error);
   } else if (strcmp(config->provider, tls) == 0 || (config->encrypt && strcmp(config->provider, "auto") == 0)) {
+    if (config->rails > 1) zps_log_warn("fabric.rails is %u: provider tls takes one card", config->rails);
     code = zps_net_tls_open(config, handler, net_p, error);
   } else {
+    zps_net_open_t *const open =
+        zps_net_loop_open && strcmp(config->provider, "loop") == 0 ? zps_net_loop_open : zps_net_ofi_open;
     code = zps_net_check_encrypt(config, error);
-    if (code == ZPS_OK) code = zps_net_ofi_open(config, handler, net_p, error);
+    if (code == ZPS_OK)
+      code = config->rails > 1 ? zps_net_rails_open(config, handler, open, net_p, error)
+                               : open(config, handler, net_p, error);
   }
   if (code == ZPS_OK) (*net_p)->info.max_msg = config->max_msg;
   return code;
@@ -77,7 +85,8 @@ static void list_line(void *ctx, const char *text) {
   char line[200];
   list->line(list->ctx, text);
   if (strncmp(text, "net ", 4) != 0 && strncmp(text, "tcp ", 4) != 0) return;
-  snprintf(line, sizeof line, "%s %s", tls, text + 4);
+  const char *const rail = strstr(text, ", rail "); /* tls has one card */
+  snprintf(line, sizeof line, "%s %.*s", tls, rail ? (int)(rail - text - 4) : (int)sizeof line, text + 4);
   list->line(list->ctx, line);
 }
 

@@ -335,6 +335,7 @@ zps_err_t zps_slab_get_for(struct zps_slab_arena *arena, size_t len, struct zps_
                             .mem = &region->mem,
                             .addr = region->mem.addr + offset,
                             .key = region->mem.key,
+                            .more = region->mem.more,
                             .owner = region,
                             .account = arena->account};
   zps_account_add(arena->account, buf_p->cap);

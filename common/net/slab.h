@@ -30,6 +30,7 @@ struct zps_buf {
   const struct zps_net_mem *mem; /* contains data */
   uint64_t addr;                 /* the address that a peer passes to read `data` */
   uint64_t key;
+  struct zps_net_keys more;
   void *owner; /* the slab's */
   struct zps_account *account;
 };

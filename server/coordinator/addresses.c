@@ -3,39 +3,51 @@
 #include <netinet/in.h>
 #include <string.h>
 
+#include "common/base/bundle.h"
 #include "common/base/config.h"
 #include "common/base/route.h"
 #include "common/base/subnet.h"
 #include "server/coordinator/coordinator_impl.h"
 
-/* False: it is of another kind, such as EFA's, and does not tell the host. */
-static bool ip_of(const struct zps_net_info *fabric, struct sockaddr_storage *addr) {
-  if (fabric->addr_len > sizeof *addr || fabric->addr_len < sizeof addr->ss_family) return false;
-  if (strncmp(fabric->addr_format, "FI_SOCKADDR", strlen("FI_SOCKADDR")) != 0) return false;
+static bool is_of_sockets(const struct zps_net_info *fabric) {
+  return strncmp(fabric->addr_format, "FI_SOCKADDR", strlen("FI_SOCKADDR")) == 0;
+}
+
+/* Of rail k. False: it is of another kind, such as EFA's, and does not tell the host. */
+static bool ip_of(const struct zps_net_info *fabric, unsigned k, struct sockaddr_storage *addr) {
+  size_t len = 0;
+  const uint8_t *const bytes = zps_bundle_get(fabric->addr, fabric->addr_len, k, &len);
+  if (!bytes || len > sizeof *addr || len < sizeof addr->ss_family) return false;
+  if (!is_of_sockets(fabric)) return false;
   memset(addr, 0, sizeof *addr);
-  memcpy(addr, fabric->addr, fabric->addr_len);
-  return (addr->ss_family == AF_INET && fabric->addr_len >= sizeof(struct sockaddr_in)) ||
-         (addr->ss_family == AF_INET6 && fabric->addr_len >= sizeof(struct sockaddr_in6));
+  memcpy(addr, bytes, len);
+  return (addr->ss_family == AF_INET && len >= sizeof(struct sockaddr_in)) ||
+         (addr->ss_family == AF_INET6 && len >= sizeof(struct sockaddr_in6));
 }
 
 bool zps_address_is_of(const struct zps_net_info *fabric, const struct zps_origin *peer, const char *subnets) {
   struct sockaddr_storage addr;
   const uint8_t *bytes;
-  if (!peer->is_known || !ip_of(fabric, &addr)) return true;
-  const struct zps_origin named = zps_origin_of((const struct sockaddr *)&addr);
-  const size_t n = zps_subnet_bytes(&addr, &bytes);
-  return zps_origin_is(&named, peer) || (subnets && zps_subnets_have(subnets, bytes, n));
+  const unsigned n_rails = zps_bundle_count(fabric->addr, fabric->addr_len);
+  if (!peer->is_known || !ip_of(fabric, 0, &addr)) return !peer->is_known || n_rails == 1 || !is_of_sockets(fabric);
+  for (unsigned k = 0; k < n_rails; k++) {
+    if (!ip_of(fabric, k, &addr)) return false;
+    const struct zps_origin named = zps_origin_of((const struct sockaddr *)&addr);
+    const size_t n = zps_subnet_bytes(&addr, &bytes);
+    if (!zps_origin_is(&named, peer) && !(subnets && zps_subnets_have(subnets, bytes, n))) return false;
+  }
+  return true;
 }
 
 bool zps_address_tells_host(const struct zps_net_info *fabric) {
   struct sockaddr_storage addr;
-  return ip_of(fabric, &addr);
+  return ip_of(fabric, 0, &addr);
 }
 
 bool zps_address_is_local(const struct zps_net_info *fabric) {
   struct sockaddr_storage addr;
   if (strcmp(fabric->provider, "shm") == 0) return true;
-  return ip_of(fabric, &addr) && zps_route_is_loopback((const struct sockaddr *)&addr);
+  return ip_of(fabric, 0, &addr) && zps_route_is_loopback((const struct sockaddr *)&addr);
 }
 
 bool zps_address_leaks(const struct zps_net_info *fabric) {

@@ -289,6 +289,7 @@ static zps_err_t start_shard(struct daemon *daemon, struct zps_error *error) {
               .tls = daemon->tls,
               .toward = toward,
               .number = (unsigned)options->server_index,
+              .rails = (unsigned)options->fabric_rails,
               .interface = options->fabric_interface,
               .subnet = options->fabric_subnet,
               .auth_key_file = options->fabric_auth_key,

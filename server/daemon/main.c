@@ -28,6 +28,8 @@ static void list_providers(const struct zps_options *options) {
   const struct zps_net_config config = {.provider = options->fabric_provider,
                                         .interface = options->fabric_interface,
                                         .subnet = options->fabric_subnet,
+                                        .number = (unsigned)options->server_index,
+                                        .rails = (unsigned)options->fabric_rails,
                                         .max_msg = ZPS_WIRE_MESSAGE_MAX};
   zps_net_list(&config, print_line, NULL);
 }

@@ -203,6 +203,9 @@ static const struct zps_opt opts[] = {
         .help = "network interfaces or cards to use (eth0,ib0; rdmap0s6,0000:86:00.0), or to avoid (^docker0,lo). "
                 "Processes of a host take the named ones in this order. Without this option and fabric.subnet, the "
                 "interface on the route to the coordinator comes first, and processes share out equal cards"),
+    OPT(ZPS_OPT_UINT, fabric_rails, .name = "fabric.rails", .arg = "N", .def = "1", .min = 1, .max = ZPS_NET_RAILS_MAX,
+        .help = "network cards that gradients come over at once, where peers have as many. Messages go over the "
+                "first one alone. Set it on servers and ranks (ZENPS_FABRIC_RAILS)"),
     OPT(ZPS_OPT_STRING, fabric_subnet, .name = "fabric.subnet", .arg = "CIDR", .env_fallback = "ZENPS_SUBNET",
         .help = "use an address inside one of these (10.0.0.0/8,fd00::/8)"),
     OPT(ZPS_OPT_UINT, fabric_port_low, .name = "fabric.port_low", .arg = "PORT", .max = 65535,

@@ -42,7 +42,7 @@ struct zps_options {
 
   char *server_name, *server_host;
   uint64_t server_memory_limit_bytes, server_read_budget_bytes, server_reduce_threads;
-  uint64_t server_index;
+  uint64_t server_index, fabric_rails;
   uint64_t job_max_memory_bytes, job_max_rounds, job_max_tensors, job_max_waiting;
   char *job_weights;
   uint64_t job_server_places;

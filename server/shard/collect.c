@@ -103,6 +103,7 @@ static bool take_part(struct zps_shard_round *round, uint32_t rank, uint32_t par
   contribution->data = contribution->store;
   contribution->read.bulk.addr = slice->addr;
   contribution->read.bulk.key = slice->key;
+  contribution->read.bulk.more = slice->more;
   contribution->sum = slice->sum;
   if (contribution->has_store) memcpy(contribution->store, slice->data, slice->len_bytes);
   *zps_shard_round_slot(round, part, rank) = contribution;

@@ -56,6 +56,7 @@ static struct zps_slice single(const struct zps_outgoing *out, uint32_t part) {
                             .len_bytes = sum->len_bytes,
                             .addr = is_inline ? 0 : sum->buf.addr,
                             .key = is_inline ? 0 : sum->buf.key,
+                            .more = is_inline ? (struct zps_net_keys){.n = 0} : sum->buf.more,
                             .sum = is_inline ? 0 : sum->checksum,
                             .data = is_inline ? sum->buf.data : NULL};
 }
@@ -122,10 +123,10 @@ void zps_publish_send(const struct zps_outgoing *out) {
       struct zps_slice *slice = &body->slices[body->n_slices];
       const uint64_t room = ZPS_WIRE_INLINE_MAX - inline_bytes;
       const struct zps_shard_sum *sum = out->sums[out->parts[sent]];
-      if (zps_publish_is_small(sum) && sum->len_bytes > room) break;
+      if ((zps_publish_is_small(sum) ? sum->len_bytes : sum->buf.more.n * 10u) > room) break;
       sent += next_slice(out, out->parts + sent, out->n_parts - sent, joined + inline_bytes, room, slice);
       body->n_slices++;
-      if (slice->is_inline) inline_bytes += slice->len_bytes;
+      inline_bytes += zps_slice_room(slice);
       payload_bytes += slice->len_bytes;
     }
     send_frame(out, &frame, payload_bytes);

@@ -41,6 +41,7 @@ struct zps_net_config conform_config(void) {
       .interface = conform_target->interface,
       .fault = conform_target->fault,
       .tls = conform_target->tls,
+      .rails = conform_target->rails,
       .max_msg = CONFORM_MAX_MSG,
       .n_recv = 64,
       .connect_timeout_ms = PATIENCE_NEVER_MS,

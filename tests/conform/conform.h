@@ -22,6 +22,8 @@ struct conform_target {
   const char *provider;
   const char *interface;
   const char *fault;
+  unsigned rails;          /* endpoints that are one; 0: one */
+  bool wakes_each_ms;      /* a wait ends each millisecond, so an idle endpoint is busier */
   bool in_process;         /* reaches no other process */
   bool shares_regions;     /* using an endpoint of this process that is closed crashes in the provider */
   bool dies_with_peer;     /* an endpoint crashes when a peer of its process is closed with operations outstanding */

@@ -54,6 +54,7 @@ static void fill_slice(const struct zps_peer_round *round, uint32_t instr, struc
   const struct zps_net_mem *mem = stream->mem ? stream->mem->buf.mem : &round->exposed;
   slice->addr = mem->addr + (uint64_t)((const char *)stream->view.values - (const char *)mem->base);
   slice->key = mem->key;
+  slice->more = mem->more;
   slice->sum = stream->sum;
 }
 
@@ -131,8 +132,8 @@ static uint32_t fill_frame(struct zps_peer_round *round, uint32_t instr, struct 
   for (; instr != NONE && messages->n_slices < ZPS_WIRE_SLICES_MAX; instr = round->send_next[instr]) {
     struct zps_slice *slice = &messages->slices[messages->n_slices];
     fill_slice(round, instr, slice);
-    if (slice->is_inline && inline_bytes + slice->len_bytes > ZPS_WIRE_INLINE_MAX) break;
-    inline_bytes += slice->is_inline ? slice->len_bytes : 0;
+    if (inline_bytes + zps_slice_room(slice) > ZPS_WIRE_INLINE_MAX) break;
+    inline_bytes += zps_slice_room(slice);
     messages->n_slices++;
   }
   return instr;

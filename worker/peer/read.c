@@ -204,6 +204,7 @@ void zps_peer_read(struct zps_peer_task *task) {
                                            .len = task->slice.len_bytes,
                                            .addr = task->slice.addr,
                                            .key = task->slice.key,
+                                           .more = task->slice.more,
                                            .done = read_done,
                                            .release = read_release};
   task->reading = true;

@@ -190,7 +190,8 @@ zps_err_t zps_device_push_expose(struct zps_served_part *part, struct zps_net *n
   round->base.on_device_bytes = push->slices.cap;
   part->push_buf = (struct zps_buf){.mem = &push->slices.mem,
                                     .addr = push->slices.mem.addr + push->offsets[part->task.arg],
-                                    .key = push->slices.mem.key};
+                                    .key = push->slices.mem.key,
+                                    .more = push->slices.mem.more};
   return ZPS_OK;
 }
 

@@ -299,6 +299,7 @@ static zps_err_t start_read(struct zps_served_part *part, const struct zps_net_m
                                                          .len = part->result.len_bytes,
                                                          .addr = part->result.addr,
                                                          .key = part->result.key,
+                                                         .more = part->result.more,
                                                          .done = read_done,
                                                          .release = read_release}};
   round->base.n_reads++;

@@ -243,6 +243,7 @@ static void fill_slice(const struct zps_served_part *part, struct zps_slice *sli
   } else {
     slice->addr = part->push_buf.addr;
     slice->key = part->push_buf.key;
+    slice->more = part->push_buf.more;
     slice->sum = part->push_sum;
   }
 }
@@ -252,7 +253,7 @@ static void fill_slice(const struct zps_served_part *part, struct zps_slice *sli
 static struct zps_served_part *fill_push(const struct zps_served_round *round, struct zps_served_part *ready,
                                          uint64_t now_ns, struct zps_frame *frame, uint64_t *bulk_bytes_p) {
   struct zps_frame_round *push = &frame->u.round;
-  size_t inline_bytes = 0;
+  uint64_t inline_bytes = 0;
   *bulk_bytes_p = 0;
   frame->header =
       (struct zps_frame_header){.type = round->base.only_gives || round->base.wants ? ZPS_FRAME_GIVE : ZPS_FRAME_PUSH};
@@ -263,11 +264,12 @@ static struct zps_served_part *fill_push(const struct zps_served_round *round, s
   push->total_nnz = round->base.stats.nnz_in;
   push->timeout_ms = push_timeout_ms(round, now_ns);
   for (; ready && push->n_slices < ZPS_WIRE_SLICES_MAX; ready = ready->next_ready) {
-    const size_t more = goes_inline(ready) ? (size_t)ready->slice_bytes : 0;
-    if (inline_bytes + more > ZPS_WIRE_INLINE_MAX) break;
-    inline_bytes += more;
-    *bulk_bytes_p += ready->slice_bytes - more;
-    fill_slice(ready, &push->slices[push->n_slices++]);
+    struct zps_slice *const slice = &push->slices[push->n_slices];
+    fill_slice(ready, slice);
+    if (inline_bytes + zps_slice_room(slice) > ZPS_WIRE_INLINE_MAX) break;
+    inline_bytes += zps_slice_room(slice);
+    *bulk_bytes_p += slice->is_inline ? 0 : slice->len_bytes;
+    push->n_slices++;
   }
   return ready;
 }

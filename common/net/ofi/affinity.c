@@ -176,7 +176,16 @@ static size_t turn_of(unsigned number, size_t n) {
   return n > 1 ? sum % n : 0;
 }
 
-size_t zps_ofi_deal(const unsigned *distances, size_t n, unsigned number, size_t *n_nearest_p) {
+/* How many cards come before card i by distance, and of equal ones by index. */
+static size_t place_of(const unsigned *distances, size_t n, size_t i) {
+  size_t place = 0;
+  for (size_t k = 0; k < n; k++) place += distances[k] < distances[i] || (distances[k] == distances[i] && k < i);
+  return place;
+}
+
+size_t zps_ofi_deal(const unsigned *distances, size_t n, unsigned number, unsigned rails, unsigned rail,
+                    size_t *n_nearest_p) {
+  const size_t each = rails > 1 ? rails : 1;
   unsigned least = UINT_MAX;
   size_t n_nearest = 0, i = 0;
   for (size_t k = 0; k < n; k++) {
@@ -185,7 +194,7 @@ size_t zps_ofi_deal(const unsigned *distances, size_t n, unsigned number, size_t
     n_nearest += distances[k] == least;
   }
   *n_nearest_p = n_nearest;
-  for (size_t turn = turn_of(number, n_nearest); i < n; i++)
-    if (distances[i] == least && turn-- == 0) break;
+  const size_t wanted = (each <= n_nearest ? turn_of(number, n_nearest / each) * each : 0) + rail;
+  while (i < n && place_of(distances, n, i) != wanted) i++;
   return i;
 }

@@ -31,7 +31,9 @@ const char *zps_ofi_place_text(const struct ofi_place *place, char *text, size_t
 
 /* Smaller is nearer: below one PCI bridge, at one host bridge, on one node, anything else. */
 unsigned zps_ofi_distance(const struct ofi_place *from, const struct ofi_place *card);
-/* The index of the card that process `number` of the host takes; *n_nearest_p: the cards of that distance. */
-size_t zps_ofi_deal(const unsigned *distances, size_t n, unsigned number, size_t *n_nearest_p);
+/* The index of the card that process `number` of the host takes as its `rail` of `rails` (0: one); n: there are fewer.
+ * *n_nearest_p: the cards of the least distance. */
+size_t zps_ofi_deal(const unsigned *distances, size_t n, unsigned number, unsigned rails, unsigned rail,
+                    size_t *n_nearest_p);
 
 #endif

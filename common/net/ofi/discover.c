@@ -19,7 +19,7 @@
 #define ZPS_LOG_COMPONENT "net"
 #include "common/base/log.h"
 
-enum { QUEUE_MOST = 8192 };
+enum { QUEUE_MOST = 8192, INFO_TEXT_MAX = 160 };
 
 zps_err_t zps_ofi_fail(struct zps_error *error, int rc, const char *call, const struct fi_info *info) {
   char where[160] = "", advice[300] = "";
@@ -140,9 +140,10 @@ static bool prefer(const struct ofi_host *host, const struct ofi_wish *wish, con
   struct fi_info *list = NULL, *copy = NULL;
   struct ofi_choice choice;
   struct ofi_wish same = *wish;
+  const struct ofi_host own = {.ifaces = host->ifaces, .n_ifaces = host->n_ifaces, .root = host->root};
   same.provider = (*info_p)->fabric_attr->prov_name;
   same.interface = (*info_p)->domain_attr->name;
-  if (info_list(asked, &list) == 0 && zps_ofi_select(list, host, &same, &choice, NULL) == ZPS_OK &&
+  if (info_list(asked, &list) == 0 && zps_ofi_select(list, &own, &same, &choice, NULL) == ZPS_OK &&
       strcmp(choice.info->domain_attr->name, (*info_p)->domain_attr->name) == 0)
     copy = fi_dupinfo(choice.info);
   if (copy) {
@@ -200,6 +201,21 @@ static zps_err_t check_key(const struct fi_info *info, const struct ofi_asked *a
                   info->fabric_attr->prov_name, zps_config_said("fabric.auth_key"), len);
 }
 
+/* The owner frees *ifaces_p. */
+static struct ofi_host host_of(const struct zps_net_config *config, struct ofi_iface **ifaces_p) {
+  struct ofi_host host = {.root = "",
+                          .place = place_of_process(config->gpu),
+                          .number = config->number,
+                          .rails = config->rails,
+                          .rail = config->rail};
+  host.ifaces = *ifaces_p = iface_list(&host.n_ifaces);
+  return host;
+}
+
+static bool follows_route(const struct ofi_wish *wish) {
+  return (!wish->interface || !wish->interface[0]) && (!wish->subnet || !wish->subnet[0]);
+}
+
 zps_err_t zps_ofi_discover(const struct zps_net_config *config, struct ofi_asked *asked, struct zps_net_info *net_info,
                            struct fi_info **info_p, struct zps_error *error) {
   struct ofi_wish wish = {.provider = config->provider, .interface = config->interface, .subnet = config->subnet};
@@ -216,11 +232,9 @@ zps_err_t zps_ofi_discover(const struct zps_net_config *config, struct ofi_asked
     (void)zps_ofi_fail(error, rc, "fi_getinfo", NULL);
     return add_hidden(config->provider, asked, error);
   }
-  struct ofi_host host = {.root = "", .place = place_of_process(config->gpu), .number = config->number};
-  struct ofi_iface *const ifaces = iface_list(&host.n_ifaces);
-  host.ifaces = ifaces;
-  const bool is_said = (wish.interface && wish.interface[0]) || (wish.subnet && wish.subnet[0]);
-  if (!is_said && zps_route_source(config->toward, &source)) wish.source = &source;
+  struct ofi_iface *ifaces;
+  const struct ofi_host host = host_of(config, &ifaces);
+  if (follows_route(&wish) && zps_route_source(config->toward, &source)) wish.source = &source;
   zps_err_t code = zps_ofi_select(list, &host, &wish, &choice, error);
   if (code == ZPS_ERR_FABRIC) code = add_hidden(config->provider, asked, error);
   if (code == ZPS_OK) code = check_key(choice.info, asked, error);
@@ -259,25 +273,48 @@ zps_err_t zps_net_ofi_host(const struct zps_net_config *config, struct sockaddr_
   return ZPS_OK;
 }
 
+/* The cards that a process with `config` takes as its rails, in text. Returns how many. */
+static unsigned rails_find(const struct fi_info *list, const struct zps_net_config *config,
+                           char (*rails)[INFO_TEXT_MAX]) {
+  struct ofi_wish wish = {.provider = config->provider, .interface = config->interface, .subnet = config->subnet};
+  struct sockaddr_storage source;
+  struct ofi_iface *ifaces;
+  struct ofi_host host = host_of(config, &ifaces);
+  struct ofi_choice choice;
+  unsigned n = 0;
+  if (follows_route(&wish) && zps_route_source(config->toward, &source)) wish.source = &source;
+  for (; n < config->rails; host.rail = ++n) {
+    if (zps_ofi_select(list, &host, &wish, &choice, NULL) != ZPS_OK) break;
+    zps_ofi_info_text(choice.info, rails[n], INFO_TEXT_MAX);
+  }
+  free(ifaces);
+  return n;
+}
+
 void zps_net_ofi_list(const struct zps_net_config *config, void (*line)(void *ctx, const char *text), void *ctx) {
   enum { KNOWN_MAX = 256 };
-  char(*known)[240] = calloc(KNOWN_MAX, sizeof *known), where[64];
+  char(*known)[INFO_TEXT_MAX] = calloc(KNOWN_MAX, sizeof *known), where[64], text[INFO_TEXT_MAX + 96];
+  char rails[ZPS_NET_RAILS_MAX][INFO_TEXT_MAX];
   struct fi_info *list = NULL;
   struct ofi_place place;
   const struct ofi_asked nothing = {.device_memory = false};
   size_t n_known = 0;
   zps_ofi_environment_set(config);
   if (known && info_list(&nothing, &list) == 0) {
+    const unsigned n_rails = config->rails > 1 ? rails_find(list, config, rails) : 0;
     for (const struct fi_info *info = list; info && n_known < KNOWN_MAX; info = info->next) {
       size_t i = 0;
       if (!zps_ofi_info_usable(info)) continue;
       zps_ofi_info_text(info, known[n_known], sizeof known[0]);
+      while (strcmp(known[i], known[n_known]) != 0) i++; /* one endpoint is offered with several sets of features */
+      if (i < n_known) continue;
       zps_ofi_place_of_card("", info, &place);
       zps_ofi_place_text(&place, where, sizeof where);
-      const size_t len = strlen(known[n_known]);
-      if (where[0]) snprintf(known[n_known] + len, sizeof known[0] - len, ", %s", where);
-      while (strcmp(known[i], known[n_known]) != 0) i++; /* one endpoint is offered with several sets of features */
-      if (i == n_known) line(ctx, known[n_known++]);
+      int len = snprintf(text, sizeof text, "%s%s%s", known[i], where[0] ? ", " : "", where);
+      for (unsigned k = 0; k < n_rails; k++)
+        if (strcmp(rails[k], known[i]) == 0) len += snprintf(text + len, sizeof text - (size_t)len, ", rail %u", k);
+      line(ctx, text);
+      n_known++;
     }
     fi_freeinfo(list);
   }

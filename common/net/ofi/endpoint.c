@@ -239,6 +239,7 @@ zps_err_t zps_net_ofi_open(const struct zps_net_config *config, const struct zps
   net->base.ops = &ops;
   net->base.handler = *handler;
   net->base.info.max_msg = config->max_msg;
+  net->reads_only = config->rail > 0;
   net->connect_timeout_ns = config->connect_timeout_ms * ZPS_NS_PER_MS;
   net->spin_ns = config->spin_us * 1000ull;
   net->cq_fd = -1;
@@ -385,4 +386,6 @@ static const struct zps_net_ops ops = {
     .wait = zps_ofi_wait,
     .attend = zps_ofi_attend,
     .wake = zps_ofi_wake,
+    .rest = zps_ofi_rest,
+    .rested = zps_ofi_rested,
 };

@@ -126,6 +126,7 @@ struct ofi_net {
   bool shut; /* there is no endpoint any more, or (`leaks`) nobody drives it */
   bool leaks;
   bool closing;
+  bool reads_only;                            /* messages go over another endpoint */
   bool keep_addrs;                            /* fi_av_remove() of a connected peer is not safe */
   bool is_cautious;                           /* the queue's descriptor may not wake the thread for everything */
   struct fi_cq_msg_entry stash[OFI_CQ_BATCH]; /* completions that waiting came across */
@@ -252,5 +253,7 @@ unsigned zps_ofi_cq_drain(struct ofi_net *net);
 void zps_ofi_wait(struct zps_net *net, uint64_t timeout_ns);
 void zps_ofi_attend(struct zps_net *net, bool is_read);
 void zps_ofi_wake(struct zps_net *net);
+bool zps_ofi_rest(struct zps_net *net, struct zps_net_rest *rest);
+void zps_ofi_rested(struct zps_net *net);
 
 #endif

@@ -120,7 +120,7 @@ zps_err_t zps_ofi_mem_register(struct zps_net *net, void *base, size_t len, cons
       .len = len,
       .addr = ofi->info->domain_attr->mr_mode & FI_MR_VIRT_ADDR ? (uintptr_t)base : 0,
       .key = fi_mr_key(region->mr),
-      .desc = fi_mr_desc(region->mr),
+      .desc[0] = fi_mr_desc(region->mr),
       .handle = region,
   };
   net->counters.mem_registered_bytes += len;

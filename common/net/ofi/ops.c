@@ -195,8 +195,8 @@ static bool read_post(struct ofi_peer *peer, struct zps_net_read *read) {
   struct ofi_net *net = ofi_net_of(peer->base.net);
   if (STAILQ_EMPTY(&net->reads.free) && zps_ofi_pool_grow(net, &net->reads, READ_POOL_STEP) != ZPS_OK) return false;
   struct ofi_op *op = zps_ofi_pool_get(&net->reads);
-  const ssize_t rc = fi_read(net->ep, read->local, read->len, read->mem->desc, peer->addr->fi_addr, read->addr,
-                             read->key, &op->context);
+  const ssize_t rc = fi_read(net->ep, read->local, read->len, read->mem->desc[read->rail], peer->addr->fi_addr,
+                             read->addr, zps_net_read_key(read), &op->context);
   if (rc == 0) {
     op->peer = peer;
     op->read = read;

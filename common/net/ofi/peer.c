@@ -67,7 +67,7 @@ zps_err_t zps_ofi_peer_add(struct zps_net *net, const void *addr, size_t len, vo
   if (ofi->shut) return zps_fail(error, ZPS_ERR_CLOSED, "the endpoint %s is shut", net->info.address);
   struct ofi_peer *peer = calloc(1, sizeof *peer);
   if (!peer) return zps_fail(error, ZPS_ERR_NOMEM, "out of memory for a peer");
-  const size_t sends_needed = (ofi->n_live + 1) * OFI_SENDS_PER_PEER + ofi->n_sends_stuck;
+  const size_t sends_needed = ofi->reads_only ? 0 : (ofi->n_live + 1) * OFI_SENDS_PER_PEER + ofi->n_sends_stuck;
   zps_err_t code = ZPS_OK;
   if (sends_needed > ofi->sends.n_ops) code = zps_ofi_pool_grow(ofi, &ofi->sends, sends_needed - ofi->sends.n_ops);
   if (code != ZPS_OK) {

@@ -258,28 +258,31 @@ static void say_nearest(const struct ofi_host *host, size_t n_nearest, size_t n,
              host->place.pci[0] ? "GPU " : "", place, n, host->number);
 }
 
-/* The card of this process among those that are like `first`. */
-static void take_card(const struct fi_info *list, const struct fi_info *first, const struct ofi_host *host,
-                      const struct ofi_wish *wish, struct ofi_choice *choice_p) {
+/* The card of this process, or of its rail, among those that are like `first`. */
+static zps_err_t take_card(const struct fi_info *list, const struct fi_info *first, const struct ofi_host *host,
+                           const struct ofi_wish *wish, struct ofi_choice *choice_p, struct zps_error *error) {
   struct cards cards = {.n = 0};
-  size_t n_nearest, i;
+  const unsigned rails = host->rails > 1 ? host->rails : 1;
+  size_t n_nearest = 0;
   for (const struct fi_info *info = list; info; info = info->next)
     if (is_like(info, first, host, wish)) cards_add(&cards, info, host, wish);
-  choice_p->info = first;
-  if (cards.n <= 1) {
+  if (host->rail >= cards.n)
+    return zps_fail(error, ZPS_ERR_FABRIC, "no card number %u like %s: fabric.rails asks for %u", host->rail + 1,
+                    domain_name(first), rails);
+  const size_t i = has_names(wish) ? (host->number * (size_t)rails + host->rail) % cards.n
+                                   : zps_ofi_deal(cards.order, cards.n, host->number, rails, host->rail, &n_nearest);
+  choice_p->info = cards.n > 1 ? cards.infos[i] : first;
+  if (cards.n == 1)
     snprintf(choice_p->why, sizeof choice_p->why, "%s",
              has_names(wish)                      ? "as named"
              : is_near(first, host, wish->source) ? "on the way to the coordinator"
                                                   : "the first of its kind");
-  } else if (has_names(wish)) {
-    i = host->number % cards.n;
-    choice_p->info = cards.infos[i];
+  else if (has_names(wish))
     snprintf(choice_p->why, sizeof choice_p->why, "number %zu of %zu named, as process %u of this host", i, cards.n,
              host->number);
-  } else {
-    choice_p->info = cards.infos[zps_ofi_deal(cards.order, cards.n, host->number, &n_nearest)];
+  else
     say_nearest(host, n_nearest, cards.n, choice_p->why, sizeof choice_p->why);
-  }
+  return ZPS_OK;
 }
 
 /* ---- errors ---- */
@@ -369,7 +372,7 @@ zps_err_t zps_ofi_select(const struct fi_info *list, const struct ofi_host *host
                     wish->interface ? ", interface " : "", wish->interface ? wish->interface : "",
                     wish->subnet ? ", subnet " : "", wish->subnet ? wish->subnet : "", there);
   }
-  take_card(list, first, host, wish, &choice);
-  *choice_p = choice;
-  return ZPS_OK;
+  const zps_err_t taken = take_card(list, first, host, wish, &choice, error);
+  if (taken == ZPS_OK) *choice_p = choice;
+  return taken;
 }

@@ -27,6 +27,7 @@ struct ofi_host {
   const char *root;       /* see affinity.h */
   struct ofi_place place; /* of the process: of its GPU, or else of its processors */
   unsigned number;        /* of the process among those of the host */
+  unsigned rails, rail;   /* how many cards it takes, and which of them this is; 0: one */
 };
 
 struct ofi_wish {

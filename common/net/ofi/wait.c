@@ -86,23 +86,26 @@ static uint64_t nap_at(const struct ofi_net *net, uint64_t now_ns, uint64_t leas
   return nap_ns < least_ns ? least_ns : nap_ns > NAP_MAX_NS ? NAP_MAX_NS : nap_ns;
 }
 
-static void wait_on_fd(struct ofi_net *net, uint64_t timeout_ns) {
-  if (!may_sleep(net)) return;
-  if (net->is_cautious) {
-    const uint64_t nap_ns = nap_at(net, zps_clock_ns(), CAUTIOUS_MIN_NS);
-    if (timeout_ns > nap_ns) timeout_ns = nap_ns;
-  }
-  sleep_on_fds(net, true, timeout_ns);
+/* The longest sleep at once; a read by a peer completes nothing here, but some providers serve it when this process
+ * polls. */
+static uint64_t nap_of(const struct ofi_net *net, uint64_t now_ns) {
+  if (net->cq_fd >= 0) return net->is_cautious ? nap_at(net, now_ns, CAUTIOUS_MIN_NS) : ZPS_NEVER;
+  const uint64_t nap_ns = nap_at(net, now_ns, NAP_MIN_NS);
+  return net->is_read && nap_ns > NAP_READ_NS ? NAP_READ_NS : nap_ns;
 }
 
-/* A read by a peer completes nothing here, but some providers serve it when this process polls. */
+static void wait_on_fd(struct ofi_net *net, uint64_t timeout_ns) {
+  if (!may_sleep(net)) return;
+  const uint64_t nap_ns = nap_of(net, zps_clock_ns());
+  sleep_on_fds(net, true, timeout_ns < nap_ns ? timeout_ns : nap_ns);
+}
+
 static void wait_by_polling(struct ofi_net *net, uint64_t deadline_ns) {
   for (;;) {
     if (stash_fill(net)) return;
     const uint64_t now = zps_clock_ns();
     if (now >= deadline_ns) return;
-    uint64_t nap = nap_at(net, now, NAP_MIN_NS);
-    if (net->is_read && nap > NAP_READ_NS) nap = NAP_READ_NS;
+    uint64_t nap = nap_of(net, now);
     if (nap > deadline_ns - now) nap = deadline_ns - now;
     if (sleep_on_fds(net, false, nap)) return;
   }
@@ -118,6 +121,32 @@ static bool must_look(const struct ofi_net *net) {
   return !TAILQ_EMPTY(&net->retry) || (!STAILQ_EMPTY(&net->unposted) && net->recvs_posted == 0);
 }
 
+/* The time until something has to be looked after, if it is less. */
+static uint64_t shorten(const struct ofi_net *net, uint64_t timeout_ns, uint64_t now_ns) {
+  if (must_look(net) && timeout_ns > OFI_RETRY_WAIT_NS) timeout_ns = OFI_RETRY_WAIT_NS;
+  const uint64_t look_at_ns = net->keepalive_at_ns < net->end_at_ns ? net->keepalive_at_ns : net->end_at_ns;
+  if (look_at_ns == ZPS_NEVER) return timeout_ns;
+  const uint64_t left_ns = look_at_ns > now_ns ? look_at_ns - now_ns : 0;
+  return timeout_ns < left_ns ? timeout_ns : left_ns;
+}
+
+bool zps_ofi_rest(struct zps_net *base, struct zps_net_rest *rest) {
+  struct ofi_net *net = ofi_net_of(base);
+  const uint64_t now_ns = zps_clock_ns();
+  if (has_local_work(net) || wake_consume(net)) return false;
+  rest->fds[rest->n_fds++] = (struct pollfd){.fd = net->wake_fd, .events = POLLIN};
+  if (net->shut) return true;
+  if (net->cq_fd >= 0 ? !may_sleep(net) : stash_fill(net)) return false;
+  if (net->cq_fd >= 0) rest->fds[rest->n_fds++] = (struct pollfd){.fd = net->cq_fd, .events = POLLIN};
+  const uint64_t nap_ns = nap_of(net, now_ns);
+  rest->timeout_ns = shorten(net, rest->timeout_ns < nap_ns ? rest->timeout_ns : nap_ns, now_ns);
+  return true;
+}
+
+void zps_ofi_rested(struct zps_net *base) {
+  wake_consume(ofi_net_of(base));
+}
+
 void zps_ofi_wait(struct zps_net *base, uint64_t timeout_ns) {
   struct ofi_net *net = ofi_net_of(base);
   if (has_local_work(net) || wake_consume(net) || timeout_ns == 0) return;
@@ -125,13 +154,8 @@ void zps_ofi_wait(struct zps_net *base, uint64_t timeout_ns) {
     sleep_on_fds(net, false, timeout_ns);
     return;
   }
-  if (must_look(net) && timeout_ns > OFI_RETRY_WAIT_NS) timeout_ns = OFI_RETRY_WAIT_NS;
   const uint64_t start = zps_clock_ns();
-  const uint64_t look_at_ns = net->keepalive_at_ns < net->end_at_ns ? net->keepalive_at_ns : net->end_at_ns;
-  if (look_at_ns != ZPS_NEVER) {
-    const uint64_t left_ns = look_at_ns > start ? look_at_ns - start : 0;
-    if (timeout_ns > left_ns) timeout_ns = left_ns;
-  }
+  timeout_ns = shorten(net, timeout_ns, start);
   const uint64_t deadline = timeout_ns < UINT64_MAX - start ? start + timeout_ns : UINT64_MAX;
   if (net->spin_ns > 0) {
     uint64_t now = start;

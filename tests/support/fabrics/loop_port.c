@@ -276,7 +276,8 @@ zps_err_t zps_loop_port_read(struct zps_loop_port *port, uint64_t src, const str
     code = ZPS_ERR_AGAIN;
   } else {
     const struct zps_loop_region *region = port->regions;
-    while (region && region->key != read->key) region = region->next;
+    const uint64_t key = read->rail == 0 ? read->key : read->more.key[read->rail - 1];
+    while (region && region->key != key) region = region->next;
     const uint64_t offset = region ? read->addr - (uintptr_t)region->base : 0;
     if (region && offset <= region->len && read->len <= region->len - offset) {
       memcpy(read->local, region->base + offset, read->len);

@@ -174,20 +174,41 @@ static void equal_cards_are_dealt(void **state) {
   (void)state;
   static const unsigned distances[] = {300, 7, 300, 7, 7, 200};
   size_t n_nearest;
-  assert_int_equal(zps_ofi_deal(distances, 6, 0, &n_nearest), 1);
+  assert_int_equal(zps_ofi_deal(distances, 6, 0, 1, 0, &n_nearest), 1);
   assert_int_equal(n_nearest, 3);
-  assert_int_equal(zps_ofi_deal(distances, 6, 1, &n_nearest), 3);
-  assert_int_equal(zps_ofi_deal(distances, 6, 2, &n_nearest), 4);
+  assert_int_equal(zps_ofi_deal(distances, 6, 1, 1, 0, &n_nearest), 3);
+  assert_int_equal(zps_ofi_deal(distances, 6, 2, 1, 0, &n_nearest), 4);
   static const unsigned equal[] = {5, 5, 5, 5, 5, 5, 5, 5};
   for (unsigned n = 1; n <= 8; n++) {
     for (unsigned step = 1; step <= n; step += n > 1 ? n - 1 : 1) { /* neighbours, or each n-th process */
       for (unsigned from = 0; from < 3 * n * n; from += n * step) {
         unsigned taken = 0;
-        for (unsigned i = 0; i < n; i++) taken |= 1u << zps_ofi_deal(equal, n, from + i * step, &n_nearest);
+        for (unsigned i = 0; i < n; i++) taken |= 1u << zps_ofi_deal(equal, n, from + i * step, 1, 0, &n_nearest);
         assert_int_equal(taken, (1u << n) - 1);
       }
     }
   }
+}
+
+/* Processes with several cards each have different ones, as far as there are enough; and none has a card twice. */
+static void several_cards_are_dealt_to_each(void **state) {
+  (void)state;
+  static const unsigned distances[] = {9, 5, 5, 5, 5, 7};
+  size_t n_nearest;
+  for (unsigned rails = 1; rails <= 4; rails++) {
+    unsigned taken[2] = {0};
+    for (unsigned number = 0; number < 2; number++) {
+      for (unsigned rail = 0; rail < rails; rail++) {
+        const unsigned bit = 1u << zps_ofi_deal(distances, 6, number, rails, rail, &n_nearest);
+        assert_false(taken[number] & bit);
+        taken[number] |= bit;
+      }
+    }
+    assert_true(rails > 2 || (taken[0] & taken[1]) == 0);
+  }
+  assert_int_equal(zps_ofi_deal(distances, 6, 0, 6, 4, &n_nearest), 5); /* the next ones by distance */
+  assert_int_equal(zps_ofi_deal(distances, 6, 0, 6, 5, &n_nearest), 0);
+  assert_int_equal(zps_ofi_deal(distances, 6, 0, 7, 6, &n_nearest), 6); /* there are fewer */
 }
 
 /* As libfabric lists them: a card twice, with other features. */
@@ -236,6 +257,16 @@ static void named_cards_are_taken_in_their_order(void **state) {
   host.number = 2;
   take(&host, WISH("auto", .interface = "rdmap84s0,rdmap14s0"), "efa rdmap84s0-rdm");
   take(&host, WISH("net", .interface = "eth1,eth0"), "net eth1 10.0.1.2"); /* of one family with the others */
+}
+
+static void rails_are_cards_of_the_list(void **state) {
+  (void)state;
+  struct ofi_host host = {.root = root, .place.node = -1, .number = 1, .rails = 2, .rail = 1};
+  take(&host, WISH("auto", .interface = "rdmap14s0,rdmap24s0,rdmap84s0,rdmap94s0"), "efa rdmap94s0-rdm");
+  take(&host, WISH("net", .interface = "eth0,eth1"), "net eth1 10.0.1.2");
+  host.rail = 2;
+  const struct ofi_wish wish = WISH("net", .interface = "eth0,eth1");
+  offers_refuse(efa, N_EFA, &host, &wish, ZPS_ERR_FABRIC, "no card number 3 like eth0: fabric.rails asks for 2");
 }
 
 /* Where the kernel's routes choose the link, or the networks differ, peers might not reach another card. */
@@ -297,8 +328,10 @@ int main(void) {
       cmocka_unit_test(processors_are_on_a_node_or_not),
       cmocka_unit_test(nearer_is_smaller),
       cmocka_unit_test(equal_cards_are_dealt),
+      cmocka_unit_test(several_cards_are_dealt_to_each),
       cmocka_unit_test(processes_take_the_cards_near_to_them),
       cmocka_unit_test(named_cards_are_taken_in_their_order),
+      cmocka_unit_test(rails_are_cards_of_the_list),
       cmocka_unit_test(cards_that_peers_may_not_reach_are_not_dealt),
       cmocka_unit_test(a_card_is_known_by_its_interface),
       cmocka_unit_test(a_wrong_name_lists_the_cards),

@@ -138,6 +138,41 @@ static void expect_not_encoded(void) {
   assert_int_equal(len, 77);
 }
 
+/* With keys on further rails, which cost what they are long. */
+static void test_keys_of_rails(void **state) {
+  (void)state;
+  void (*const makes[])(void) = {wire_make_push, wire_make_peer, wire_make_result};
+  for (unsigned i = 0; i < 3; i++) {
+    makes[i]();
+    struct zps_slice *const slice = &wire.frame.u.round.slices[0];
+    const size_t without = wire_encode();
+    const bool has_values = slice->values > 0;
+    slice->more = (struct zps_net_keys){.key = {5, 1ull << 40, UINT64_MAX - 1}, .n = 3};
+    const size_t len = wire_encode();
+    assert_int_equal(len, without + (has_values ? 1 : 2) + 1 + 6 + 10);
+    assert_int_equal(zps_wire_decode(wire.buf, len, &wire.back, NULL), ZPS_OK);
+    wire_expect_same();
+    slice->more.n = 4;
+    expect_not_encoded();
+  }
+}
+
+/* The decoder takes no frame that the encoder would not make. */
+static void test_keys_take_room_of_payload(void **state) {
+  (void)state;
+  static const uint8_t payload[ZPS_WIRE_INLINE_MAX];
+  wire_make_push_rails();
+  struct zps_frame_round *const round = &wire.frame.u.round;
+  round->slices[round->n_slices++] =
+      (struct zps_slice){.partition = 6, .is_inline = true, .len_bytes = ZPS_WIRE_INLINE_MAX - 2 * 10, .data = payload};
+  const size_t len = wire_encode();
+  assert_int_equal(wire_decode(wire.buf, len, NULL), ZPS_OK);
+  wire.buf[len] = 0;
+  assert_int_equal(wire_decode(wire.buf, len + 1, NULL), ZPS_ERR_PROTOCOL);
+  round->slices[1].len_bytes++;
+  expect_not_encoded();
+}
+
 static void test_encode_limits(void **state) {
   (void)state;
   size_t len;
@@ -212,6 +247,8 @@ int main(void) {
       cmocka_unit_test(test_golden_bytes),
       cmocka_unit_test(test_every_truncation_and_extension_is_refused),
       cmocka_unit_test(test_sizes_follow_the_formulas),
+      cmocka_unit_test(test_keys_of_rails),
+      cmocka_unit_test(test_keys_take_room_of_payload),
       cmocka_unit_test(test_header_cost_of_a_small_round),
       cmocka_unit_test(test_encode_limits),
       cmocka_unit_test(test_unprintable_text_is_replaced),

@@ -143,7 +143,7 @@ static void test_bad_rounds(void **state) {
   wire.buf[4 + 2 + 4 + 1] = 0;
   expect_refused(wire.buf, one_absent, ZPS_ERR_PROTOCOL, "absent ranks are said to be 0: left out when 0");
   expect_patch_refused(wire_make_peer, 4 + 2, 0x58, ZPS_ERR_PROTOCOL, "starts with 0x58, whose top two bits must be 0");
-  expect_patch_refused(wire_make_push, SLICE, 0x38, ZPS_ERR_PROTOCOL, "want inline");
+  expect_patch_refused(wire_make_push, SLICE, 0x38, ZPS_ERR_PROTOCOL, "a remote slice has values of kind");
   expect_patch_refused(wire_make_push, SLICE, 0x08, ZPS_ERR_PROTOCOL, "ends before its last slice");
   expect_patch_refused(wire_make_push_inline, INLINE_SLICE + 4 + 2, 0, ZPS_ERR_PROTOCOL, "want 1 or more");
   expect_patch_refused(wire_make_peer, 4 + 2 + 3, 0, ZPS_ERR_PROTOCOL, "left out when 0");

@@ -92,6 +92,14 @@ void wire_make_push_wide(void) {
   round->slices[1] = (struct zps_slice){.partition = 5, .nnz = 25, .len_bytes = 152, .addr = 0x1000, .key = 2};
 }
 
+/* A rank with three network cards. */
+void wire_make_push_rails(void) {
+  struct zps_frame_round *round = &wire_new_short(ZPS_FRAME_PUSH, 3, 0, 5)->u.round;
+  *round = (struct zps_frame_round){.tensor = 1, .step = 9, .total_nnz = 25, .timeout_ms = 1500, .n_slices = 1};
+  round->slices[0] = (struct zps_slice){
+      .partition = 5, .nnz = 25, .len_bytes = 152, .addr = 0x1000, .key = 2, .more = {.key = {3, 300}, .n = 2}};
+}
+
 /* A rank that contributes nothing. */
 void wire_make_push_absent(void) {
   struct zps_frame_round *round = &wire_new_short(ZPS_FRAME_PUSH, 3, 0, 5)->u.round;
@@ -225,6 +233,7 @@ const struct wire_golden wire_golden[WIRE_N_GOLDEN] = {
     {"pull", wire_make_pull},
     {"taken", wire_make_taken},
     {"push_any", wire_make_push_any},
+    {"push_rails", wire_make_push_rails},
     {"seek", wire_make_seek},
     {"found", wire_make_found},
     {"missed", wire_make_missed},
@@ -250,6 +259,8 @@ static void expect_same_slices(const struct zps_frame_round *a, const struct zps
     assert_int_equal(x->len_bytes, y->len_bytes);
     assert_int_equal(x->addr, y->addr);
     assert_int_equal(x->key, y->key);
+    assert_int_equal(x->more.n, y->more.n);
+    for (unsigned k = 0; k < x->more.n; k++) assert_int_equal(x->more.key[k], y->more.key[k]);
     assert_int_equal(x->sum, y->sum);
     if (x->is_inline && x->len_bytes) assert_memory_equal(x->data, y->data, x->len_bytes);
   }

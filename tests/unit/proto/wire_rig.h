@@ -16,6 +16,7 @@ void wire_make_push(void);
 void wire_make_push_any(void);
 void wire_make_push_inline(void);
 void wire_make_push_wide(void);
+void wire_make_push_rails(void);
 void wire_make_push_absent(void);
 void wire_make_result_absent(void);
 void wire_make_result(void);
@@ -33,7 +34,7 @@ void wire_make_resume(void);
 void wire_make_closed(void);
 
 /* Those above; `name`.hex in proto/golden. */
-enum { WIRE_N_GOLDEN = 19 };
+enum { WIRE_N_GOLDEN = 20 };
 extern const struct wire_golden {
   const char *name;
   void (*make)(void);

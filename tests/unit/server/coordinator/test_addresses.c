@@ -8,6 +8,7 @@
 #include <string.h>
 #include <cmocka.h>
 
+#include "common/base/bundle.h"
 #include "server/coordinator/addresses.h"
 
 static struct sockaddr_storage addr_of(const char *text) {
@@ -49,6 +50,27 @@ static void networks_for_gradients_are_known(void **state) {
   assert_false(may("10.0.0.7", "192.169.0.1", "192.168.0.0/16,fd00::/8"));
 }
 
+/* Each card's address counts. */
+static void all_rails_are_looked_at(void **state) {
+  (void)state;
+  const struct sockaddr_storage own = addr_of("10.0.0.7"), other = addr_of("10.0.0.8");
+  const struct zps_origin peer = zps_origin_of((const struct sockaddr *)&own);
+  const size_t len = sizeof(struct sockaddr_in);
+  struct zps_net_info fabric = {.addr_format = "FI_SOCKADDR_IN"};
+  size_t n = 0;
+  assert_true(zps_bundle_add(fabric.addr, &n, sizeof fabric.addr, (const uint8_t *)&own, len));
+  assert_true(zps_bundle_add(fabric.addr, &n, sizeof fabric.addr, (const uint8_t *)&other, len));
+  fabric.addr_len = n;
+  assert_false(zps_address_is_of(&fabric, &peer, NULL));
+  assert_false(zps_address_is_of(&fabric, &peer, "192.168.0.0/16"));
+  assert_true(zps_address_is_of(&fabric, &peer, "10.0.0.8"));
+  n = 0;
+  assert_true(zps_bundle_add(fabric.addr, &n, sizeof fabric.addr, (const uint8_t *)"?", 1));
+  assert_true(zps_bundle_add(fabric.addr, &n, sizeof fabric.addr, (const uint8_t *)&other, len));
+  fabric.addr_len = n;
+  assert_false(zps_address_is_of(&fabric, &peer, NULL)); /* nothing hides behind an address that is none */
+}
+
 /* Nothing is read beyond what there is. An address that tells no host is let through, and `zenpsctl security` says
  * so. */
 static void other_kinds_are_let_through(void **state) {
@@ -66,6 +88,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(a_peer_may_name_its_own),
       cmocka_unit_test(networks_for_gradients_are_known),
+      cmocka_unit_test(all_rails_are_looked_at),
       cmocka_unit_test(other_kinds_are_let_through),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,0 +1,406 @@
+/*
+ * Several endpoints of one backend as one: messages go over the first rail, reads over any of them.
+ *
+ * So the order of messages, credits and receives is the first rail's alone. Memory is registered on every rail, and has
+ * a key on each. The owner of a read chooses its rail (bulk.c). A peer is lost with its first rail. Where another one
+ * fails, that rail is out for this peer for a minute, then for two, and so on: each attempt over a dead link may cost a
+ * read some seconds. A process that dies loses all of its rails, so the loss of one is told a little later.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/queue.h>
+
+#include "common/base/bundle.h"
+#include "common/base/clock.h"
+#include "common/net/backend.h"
+
+#define ZPS_LOG_COMPONENT "net"
+#include "common/base/log.h"
+
+enum { CONNECT_MS = 2000, KEEPALIVE_MS = 2000 }; /* of a rail that others can stand in for, at most */
+#define TELL_AFTER_NS (5 * ZPS_NS_PER_S)
+#define PAUSE_NS (60 * ZPS_NS_PER_S)
+#define PAUSE_MAX_NS (16 * PAUSE_NS)
+
+struct rails;
+
+struct rail {
+  struct rails *rails;
+  struct zps_net *net; /* NULL: it is closed */
+};
+
+struct rails {
+  struct zps_net base;
+  struct rail rail[ZPS_NET_RAILS_MAX];
+  unsigned n;
+  bool closing;
+  LIST_HEAD(, rails_peer) peers;
+  LIST_HEAD(, rails_mem) mems;
+  uint64_t lost;
+  uint64_t look_at_ns; /* when a rail that is out is told of, or tried again; ZPS_NEVER: none is out */
+};
+
+/* The state of a rail to a peer. */
+struct way {
+  struct zps_net_peer *to; /* NULL: the peer has fewer */
+  bool is_out;
+  uint64_t tell_at_ns; /* ZPS_NEVER: it was told of, or need not be */
+  uint64_t try_at_ns, pause_ns;
+  char why[160];
+};
+
+struct rails_peer {
+  struct zps_net_peer base;
+  LIST_ENTRY(rails_peer) link;
+  struct way ways[ZPS_NET_RAILS_MAX];
+};
+
+struct rails_mem {
+  LIST_ENTRY(rails_mem) link;
+  struct zps_net_mem on[ZPS_NET_RAILS_MAX];
+};
+
+static struct rails *to_rails(struct zps_net *net) {
+  return (struct rails *)net;
+}
+static struct rails_peer *to_peer(struct zps_net_peer *peer) {
+  return (struct rails_peer *)peer;
+}
+
+static void copy_counters(struct rails *rails) {
+  struct zps_net_counters *const sum = &rails->base.counters;
+  *sum = (struct zps_net_counters){.rails_lost = rails->lost};
+  for (unsigned k = 0; k < rails->n; k++) {
+    if (!rails->rail[k].net) continue;
+    const struct zps_net_counters *const part = zps_net_counters(rails->rail[k].net);
+    sum->msgs_sent += part->msgs_sent;
+    sum->msgs_received += part->msgs_received;
+    sum->msg_bytes_sent += part->msg_bytes_sent;
+    sum->msg_bytes_received += part->msg_bytes_received;
+    sum->reads += part->reads;
+    sum->read_bytes += part->read_bytes;
+    if (k == 0) sum->mem_registered_bytes = part->mem_registered_bytes;
+    sum->again += part->again;
+    sum->quarantined += part->quarantined;
+    sum->unmatched += part->unmatched;
+  }
+}
+
+static void on_message(void *ctx, const void *data, size_t len) {
+  const struct rail *const rail = ctx;
+  const struct zps_net_handler *const handler = &rail->rails->base.handler;
+  if (rail == rail->rails->rail) handler->on_message(handler->ctx, data, len);
+}
+
+static void on_peer_error(void *ctx, struct zps_net_peer *inner, zps_err_t code, const char *text) {
+  const struct rail *const rail = ctx;
+  struct rails *const rails = rail->rails;
+  struct rails_peer *const peer = zps_net_peer_ctx(inner);
+  const unsigned k = (unsigned)(rail - rails->rail);
+  if (k == 0) {
+    for (unsigned i = 1; i < rails->n; i++) peer->ways[i].tell_at_ns = ZPS_NEVER;
+    rails->base.handler.on_peer_error(rails->base.handler.ctx, &peer->base, code, text);
+    return;
+  }
+  struct way *const way = &peer->ways[k];
+  const uint64_t now_ns = zps_clock_ns();
+  way->is_out = true;
+  way->pause_ns = way->pause_ns == 0 ? PAUSE_NS : way->pause_ns < PAUSE_MAX_NS ? 2 * way->pause_ns : PAUSE_MAX_NS;
+  way->try_at_ns = now_ns + way->pause_ns;
+  way->tell_at_ns = code == ZPS_ERR_CLOSED ? ZPS_NEVER : now_ns + TELL_AFTER_NS;
+  snprintf(way->why, sizeof way->why, "%s", text);
+  if (rails->look_at_ns > now_ns + TELL_AFTER_NS) rails->look_at_ns = now_ns + TELL_AFTER_NS;
+}
+
+static void look_after(struct rails *rails, unsigned k, struct way *way, uint64_t now_ns) {
+  if (!way->is_out) return;
+  if (now_ns >= way->tell_at_ns) {
+    way->tell_at_ns = ZPS_NEVER;
+    rails->lost++;
+    zps_log_warn_limited("rail %u (%s) is out, gradients come over the others: %s", k,
+                         zps_net_info(rails->rail[k].net)->domain, way->why);
+  }
+  if (now_ns >= way->try_at_ns) {
+    zps_net_peer_renew(way->to);
+    way->is_out = false;
+    return;
+  }
+  const uint64_t next_ns = way->tell_at_ns < way->try_at_ns ? way->tell_at_ns : way->try_at_ns;
+  if (next_ns < rails->look_at_ns) rails->look_at_ns = next_ns;
+}
+
+static void look_after_all(struct rails *rails, uint64_t now_ns) {
+  if (now_ns < rails->look_at_ns) return;
+  rails->look_at_ns = ZPS_NEVER;
+  struct rails_peer *peer;
+  LIST_FOREACH(peer, &rails->peers, link)
+  for (unsigned k = 1; k < rails->n; k++) look_after(rails, k, &peer->ways[k], now_ns);
+}
+
+/* ---- peers ---- */
+
+static zps_err_t rails_peer_add(struct zps_net *net, const void *addr, size_t len, void *ctx,
+                                struct zps_net_peer **peer_p, struct zps_error *error) {
+  struct rails *const rails = to_rails(net);
+  struct rails_peer *const peer = calloc(1, sizeof *peer);
+  struct zps_error why;
+  if (!peer) return zps_fail(error, ZPS_ERR_NOMEM, "no memory for a peer");
+  for (unsigned k = 0; k < rails->n; k++) {
+    size_t part_len = 0;
+    const uint8_t *const part = zps_bundle_get(addr, len, k, &part_len);
+    if (!part) break;
+    const zps_err_t code = zps_net_peer_add(rails->rail[k].net, part, part_len, peer, &peer->ways[k].to, &why);
+    if (code == ZPS_OK) continue;
+    peer->ways[k].to = NULL;
+    if (k == 0) {
+      free(peer);
+      return zps_fail(error, code, "%s", why.text);
+    }
+    zps_log_warn_limited("rail %u does not reach a peer: %s", k, why.text);
+  }
+  peer->base.net = net;
+  peer->base.ctx = ctx;
+  LIST_INSERT_HEAD(&rails->peers, peer, link);
+  *peer_p = &peer->base;
+  return ZPS_OK;
+}
+
+static void rails_peer_evict(struct zps_net_peer *net_peer) {
+  struct rails_peer *const peer = to_peer(net_peer);
+  struct rails *const rails = to_rails(net_peer->net);
+  for (unsigned k = 0; k < rails->n; k++)
+    if (rails->rail[k].net) zps_net_peer_evict(peer->ways[k].to);
+  LIST_REMOVE(peer, link);
+  free(peer);
+}
+
+static void rails_peer_renew(struct zps_net_peer *net_peer) {
+  struct rails_peer *const peer = to_peer(net_peer);
+  const struct rails *const rails = to_rails(net_peer->net);
+  for (unsigned k = 0; k < rails->n; k++) {
+    struct way *const way = &peer->ways[k];
+    if (way->to && rails->rail[k].net) zps_net_peer_renew(way->to);
+    way->is_out = false;
+    way->pause_ns = 0;
+  }
+}
+
+static void rails_peer_cut(struct zps_net_peer *net_peer) {
+  struct rails_peer *const peer = to_peer(net_peer);
+  const struct rails *const rails = to_rails(net_peer->net);
+  for (unsigned k = 0; k < rails->n; k++)
+    if (peer->ways[k].to && rails->rail[k].net) zps_net_peer_cut(peer->ways[k].to);
+}
+
+static unsigned rails_peer_rails(const struct zps_net_peer *net_peer) {
+  const struct rails_peer *const peer = (const struct rails_peer *)net_peer;
+  unsigned bits = 1;
+  for (unsigned k = 1; k < ZPS_NET_RAILS_MAX; k++)
+    if (peer->ways[k].to && !peer->ways[k].is_out) bits |= 1u << k;
+  return bits;
+}
+
+/* ---- memory ---- */
+
+/* On the first n rails. */
+static void mem_free(const struct rails *rails, struct rails_mem *mem, unsigned n) {
+  for (unsigned k = 0; k < n; k++)
+    if (rails->rail[k].net) zps_net_mem_release(rails->rail[k].net, &mem->on[k]);
+  free(mem);
+}
+
+static zps_err_t rails_mem_register(struct zps_net *net, void *base, size_t len, const struct zps_net_device *device,
+                                    struct zps_net_mem *mem_p, struct zps_error *error) {
+  struct rails *const rails = to_rails(net);
+  struct rails_mem *const mem = calloc(1, sizeof *mem);
+  if (!mem) return zps_fail(error, ZPS_ERR_NOMEM, "no memory for a registration");
+  struct zps_net_mem all = {.base = base, .len = len, .handle = mem, .more.n = (uint8_t)(rails->n - 1)};
+  for (unsigned k = 0; k < rails->n; k++) {
+    struct zps_net *const inner = rails->rail[k].net;
+    const zps_err_t code = device ? zps_net_mem_register_device(inner, base, len, device, &mem->on[k], error)
+                                  : zps_net_mem_register(inner, base, len, &mem->on[k], error);
+    if (code != ZPS_OK) {
+      mem_free(rails, mem, k);
+      return code;
+    }
+    *(k == 0 ? &all.key : &all.more.key[k - 1]) = mem->on[k].key;
+    all.desc[k] = mem->on[k].desc[0];
+  }
+  all.addr = mem->on[0].addr; /* on each: the memory's own, or 0 */
+  LIST_INSERT_HEAD(&rails->mems, mem, link);
+  *mem_p = all;
+  copy_counters(rails);
+  return ZPS_OK;
+}
+
+static void rails_mem_release(struct zps_net *net, struct zps_net_mem *mem) {
+  struct rails *const rails = to_rails(net);
+  struct rails_mem *const found = mem->handle;
+  LIST_REMOVE(found, link);
+  mem_free(rails, found, rails->n);
+  *mem = (struct zps_net_mem){.base = NULL};
+  copy_counters(rails);
+}
+
+/* ---- messages and reads ---- */
+
+static zps_err_t rails_send(struct zps_net_peer *peer, const void *data, size_t len) {
+  if (to_rails(peer->net)->closing) return ZPS_ERR_CLOSED;
+  return zps_net_send(to_peer(peer)->ways[0].to, data, len);
+}
+
+static unsigned rails_unsent(const struct zps_net_peer *peer) {
+  return zps_net_unsent(((const struct rails_peer *)peer)->ways[0].to);
+}
+
+static zps_err_t rails_reserve(struct zps_net *net, int count) {
+  return zps_net_reserve(to_rails(net)->rail[0].net, count);
+}
+
+static zps_err_t rails_read(struct zps_net_peer *net_peer, struct zps_net_read *read) {
+  const struct rails *const rails = to_rails(net_peer->net);
+  if (rails->closing) return ZPS_ERR_CLOSED;
+  if (read->rail > read->more.n || read->rail >= rails->n) return ZPS_ERR_INVALID;
+  struct zps_net_peer *const on = to_peer(net_peer)->ways[read->rail].to;
+  return on ? on->net->ops->read(on, read) : ZPS_ERR_INVALID;
+}
+
+/* ---- the endpoint ---- */
+
+static unsigned rails_progress(struct zps_net *net) {
+  struct rails *const rails = to_rails(net);
+  unsigned n_events = 0;
+  for (unsigned k = 0; k < rails->n; k++) n_events += zps_net_progress(rails->rail[k].net);
+  if (rails->look_at_ns != ZPS_NEVER) look_after_all(rails, zps_clock_ns());
+  copy_counters(rails);
+  return n_events;
+}
+
+static void rails_wait(struct zps_net *net, uint64_t timeout_ns) {
+  const struct rails *const rails = to_rails(net);
+  struct zps_net_rest rest = {.timeout_ns = timeout_ns};
+  if (timeout_ns == 0) return;
+  if (!rails->rail[0].net->ops->rest) {
+    zps_net_wait(rails->rail[0].net, timeout_ns < ZPS_NS_PER_MS ? timeout_ns : (uint64_t)ZPS_NS_PER_MS);
+    return;
+  }
+  for (unsigned k = 0; k < rails->n; k++)
+    if (!rails->rail[k].net->ops->rest(rails->rail[k].net, &rest)) return;
+  const struct timespec timeout = zps_clock_timespec(rest.timeout_ns);
+  (void)ppoll(rest.fds, rest.n_fds, &timeout, NULL);
+  for (unsigned k = 0; k < rails->n; k++) rails->rail[k].net->ops->rested(rails->rail[k].net);
+}
+
+static void rails_attend(struct zps_net *net, bool is_read) {
+  const struct rails *const rails = to_rails(net);
+  for (unsigned k = 0; k < rails->n; k++) zps_net_attend(rails->rail[k].net, is_read);
+}
+
+static void rails_wake(struct zps_net *net) {
+  zps_net_wake(to_rails(net)->rail[0].net);
+}
+
+static void rails_shut(struct zps_net *net) {
+  const struct rails *const rails = to_rails(net);
+  for (unsigned k = 0; k < rails->n; k++) zps_net_shut(rails->rail[k].net);
+}
+
+/* Callbacks may still evict peers and release memory. */
+static void rails_close(struct zps_net *net) {
+  struct rails *const rails = to_rails(net);
+  rails->closing = true;
+  for (unsigned k = rails->n; k-- > 0;) {
+    zps_net_close(rails->rail[k].net);
+    rails->rail[k].net = NULL;
+  }
+  for (struct rails_mem *mem; (mem = LIST_FIRST(&rails->mems)) != NULL;) {
+    LIST_REMOVE(mem, link);
+    free(mem);
+  }
+  for (struct rails_peer *peer; (peer = LIST_FIRST(&rails->peers)) != NULL;) {
+    LIST_REMOVE(peer, link);
+    free(peer);
+  }
+  free(rails);
+}
+
+static const struct zps_net_ops ops = {
+    .close = rails_close,
+    .shut = rails_shut,
+    .reserve = rails_reserve,
+    .peer_add = rails_peer_add,
+    .peer_evict = rails_peer_evict,
+    .peer_renew = rails_peer_renew,
+    .peer_cut = rails_peer_cut,
+    .peer_rails = rails_peer_rails,
+    .mem_register = rails_mem_register,
+    .mem_release = rails_mem_release,
+    .send = rails_send,
+    .unsent = rails_unsent,
+    .read = rails_read,
+    .progress = rails_progress,
+    .wait = rails_wait,
+    .attend = rails_attend,
+    .wake = rails_wake,
+};
+
+/* Of the first rail, with the addresses of all. */
+static bool info_fill(struct rails *rails) {
+  struct zps_net_info *const info = &rails->base.info;
+  *info = *zps_net_info(rails->rail[0].net);
+  info->n_rails = rails->n;
+  if (rails->n < 2) return true;
+  info->addr_len = 0;
+  for (unsigned k = 0; k < rails->n; k++) {
+    const struct zps_net_info *const part = zps_net_info(rails->rail[k].net);
+    if (part->max_read < info->max_read) info->max_read = part->max_read;
+    if (!zps_bundle_add(info->addr, &info->addr_len, sizeof info->addr, part->addr, part->addr_len)) return false;
+  }
+  return true;
+}
+
+static zps_err_t rail_open(struct rails *rails, const struct zps_net_config *config, zps_net_open_t *open,
+                           struct zps_error *error) {
+  struct rail *const rail = &rails->rail[rails->n];
+  const struct zps_net_handler own = {.ctx = rail, .on_message = on_message, .on_peer_error = on_peer_error};
+  struct zps_net_config part = *config;
+  part.rail = rails->n;
+  part.memory_limit_bytes *= 1 + rails->n; /* each card pins the memory once more */
+  if (part.rail > 0) {
+    part.n_recv = 0;
+    if (part.connect_timeout_ms > CONNECT_MS) part.connect_timeout_ms = CONNECT_MS;
+    if (part.keepalive_ms > KEEPALIVE_MS) part.keepalive_ms = KEEPALIVE_MS;
+  }
+  rail->rails = rails;
+  const zps_err_t code = open(&part, &own, &rail->net, error);
+  if (code != ZPS_OK) return code;
+  rail->net->info.max_msg = config->max_msg;
+  rails->n++;
+  return ZPS_OK;
+}
+
+/* Fewer cards than `config` asks for are enough. */
+zps_err_t zps_net_rails_open(const struct zps_net_config *config, const struct zps_net_handler *handler,
+                             zps_net_open_t *open, struct zps_net **net_p, struct zps_error *error) {
+  struct rails *const rails = calloc(1, sizeof *rails);
+  struct zps_error why;
+  if (!rails) return zps_fail(error, ZPS_ERR_NOMEM, "no memory for %u rails", config->rails);
+  rails->base.ops = &ops;
+  rails->base.handler = *handler;
+  rails->look_at_ns = ZPS_NEVER;
+  zps_err_t code = rail_open(rails, config, open, error);
+  if (code != ZPS_OK) {
+    free(rails);
+    return code;
+  }
+  while (code == ZPS_OK && rails->n < config->rails) code = rail_open(rails, config, open, &why);
+  if (code != ZPS_OK) zps_log_warn("reads come over %u of %u rails: %s", rails->n, config->rails, why.text);
+  if (!info_fill(rails)) {
+    rails_close(&rails->base);
+    return zps_fail(error, ZPS_ERR_UNSUPPORTED, "the addresses of %u rails take more than %u bytes: ask for fewer",
+                    config->rails, ZPS_NET_ADDR_MAX);
+  }
+  *net_p = &rails->base;
+  return ZPS_OK;
+}
