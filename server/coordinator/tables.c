@@ -4,6 +4,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "common/base/bundle.h"
 #include "common/base/clock.h"
 #include "common/base/version.h"
 #include "config.h"
@@ -94,6 +95,7 @@ static zps_json *set_place(zps_json *row, const char *host, uint32_t pid, const 
   row = zps_json_set_u64(row, "pid", pid);
   row = zps_json_set_str(row, "provider", fabric->provider);
   row = zps_json_set_str(row, "keys", fabric->weak_keys ? "weak" : "random");
+  row = zps_json_set_u64(row, "rails", zps_bundle_count(fabric->addr, fabric->addr_len));
   return zps_json_set_str(row, "address", fabric->address);
 }
 

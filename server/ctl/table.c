@@ -22,10 +22,12 @@ static const struct view views[] = {
      "address, state, version, protocol, pid, uptime_s., epoch, servers, servers_draining=DRAINING, jobs, ranks, "
      "tensors"},
     {"members", "servers",
-     "server, name, state, host, pid, provider, keys, address, jobs, silent_ms, clock_ms., clock_error_ms.=ERROR/ms, "
+     "server, name, state, host, pid, provider, keys, rails, address, jobs, silent_ms, clock_ms., "
+     "clock_error_ms.=ERROR/ms, "
      "version"},
     {"members", "ranks",
-     "job, rank, state, host, pid, provider, keys, address, memory, silent_ms, clock_ms., clock_error_ms.=ERROR/ms, "
+     "job, rank, state, host, pid, provider, keys, rails, address, memory, silent_ms, clock_ms., "
+     "clock_error_ms.=ERROR/ms, "
      "version"},
     {"members", "unreachable", "job, server, name, rank, ranks, out_s., again_s., reason"},
     {"security", "parts", "part, state, how, close=TO CLOSE IT"},
@@ -47,7 +49,7 @@ static const struct view views[] = {
     {"stats", "servers",
      "server, host, answer, jobs, tensors, rounds_in_flight=IN-FLIGHT, memory_in_use_bytes#=MEM, "
      "memory_high_water_bytes#=MEM-PEAK, read_bytes#=READ, msg_bytes_sent#=MSG-OUT, msg_bytes_received#=MSG-IN, again, "
-     "malformed, forged, corrupt, reconnects, resent, reordered"},
+     "malformed, forged, corrupt, reconnects, resent, reordered, rails_lost"},
     {"stats", "tensors",
      "job, name=TENSOR, group, scheme, step, rounds, failed, rounds_per_s., bytes_out#=OUT, bytes_out_per_s#=OUT/s, "
      "bytes_in#=IN, bytes_in_per_s#=IN/s, shared_out#=SHARED, saved., density., union_density.=UNION, round_ms., "

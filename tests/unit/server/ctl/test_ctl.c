@@ -60,8 +60,9 @@ static void test_empty_tables_have_titles(void **state) {
   char *text = print("members", "{\"servers\": [], \"ranks\": [], \"left_out\": 7}");
   assert_string_equal(
       text,
-      "SERVER  NAME  STATE  HOST  PID  PROVIDER  KEYS  ADDRESS  JOBS  SILENT/ms  CLOCK/ms  ERROR/ms  VERSION\n\n"
-      "JOB  RANK  STATE  HOST  PID  PROVIDER  KEYS  ADDRESS  MEMORY  SILENT/ms  CLOCK/ms  ERROR/ms  VERSION\n\n(7 more "
+      "SERVER  NAME  STATE  HOST  PID  PROVIDER  KEYS  RAILS  ADDRESS  JOBS  SILENT/ms  CLOCK/ms  ERROR/ms  VERSION\n\n"
+      "JOB  RANK  STATE  HOST  PID  PROVIDER  KEYS  RAILS  ADDRESS  MEMORY  SILENT/ms  CLOCK/ms  ERROR/ms  "
+      "VERSION\n\n(7 more "
       "rows are left out)\n");
   free(text);
 }

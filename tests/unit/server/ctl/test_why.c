@@ -98,6 +98,9 @@ static const struct trouble troubles[] = {
      .evidence = "job j runs on 1 of 2 servers; stopping: s2", .remedy = "start s2 again, or another server", .n = 1},
     {"a name that a shell would run", .members = "{\"unreachable\":[{\"job\":\"j\",\"name\":\"a'$(rm x)\"}]," RANKS "}",
      .state = "warning", .remedy = "zenpsctl undrain 'a'\\''$(rm x)' at once", .n = 1},
+    {"a server has lost peers on one of its cards", .now = "{\"servers\":[" S("s1", ",\"rails_lost\":3") "]}",
+     .state = "warning", .evidence = "has lost 3 peers on one of its cards",
+     .remedy = "mend the link that its log names", .n = 1},
     {"a round is young", .now = NOW(",\"rounds\":[" ROUND("1900", "push", "1", "[1]") "]"), .state = "ok"},
     {"rounds take long by themselves",
      .now =
