@@ -126,10 +126,11 @@ struct zps_net_read {
    * fabric is through with the buffer, and this struct is the caller's again. */
   void (*release)(struct zps_net_read *read);
   void *ctx;
-  struct zps_net_read *next, *prev; /* the backend's */
-  struct zps_net_peer *peer;        /* the backend's */
-  void *op;                         /* the backend's */
-  uint8_t state;                    /* the backend's */
+  struct zps_net_read *next, *prev;                              /* the backend's */
+  struct zps_net_peer *peer;                                     /* the backend's */
+  void (*owner_done)(struct zps_net_read *read, zps_err_t code); /* the backend's */
+  void *op;                                                      /* the backend's */
+  uint8_t state;                                                 /* the backend's */
 };
 
 /* ZPS_ERR_INVALID: gradients are to be encrypted, and the provider does not encrypt. zps_net_open() checks it, too. */

@@ -3,8 +3,7 @@
  *
  * So the order of messages, credits and receives is the first rail's alone. Memory is registered on every rail, and has
  * a key on each. The owner of a read chooses its rail (bulk.c). A peer is lost with its first rail. Where another one
- * fails, that rail is out for this peer for a minute, then for two, and so on: each attempt over a dead link may cost a
- * read some seconds. A process that dies loses all of its rails, so the loss of one is told a little later.
+ * fails, that rail is out for this peer for a while (way.h).
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -14,14 +13,12 @@
 #include "common/base/bundle.h"
 #include "common/base/clock.h"
 #include "common/net/backend.h"
+#include "common/net/way.h"
 
 #define ZPS_LOG_COMPONENT "net"
 #include "common/base/log.h"
 
 enum { CONNECT_MS = 2000, KEEPALIVE_MS = 2000 }; /* of a rail that others can stand in for, at most */
-#define TELL_AFTER_NS (5 * ZPS_NS_PER_S)
-#define PAUSE_NS (60 * ZPS_NS_PER_S)
-#define PAUSE_MAX_NS (16 * PAUSE_NS)
 
 struct rails;
 
@@ -41,12 +38,9 @@ struct rails {
   uint64_t look_at_ns; /* when a rail that is out is told of, or tried again; ZPS_NEVER: none is out */
 };
 
-/* The state of a rail to a peer. */
 struct way {
   struct zps_net_peer *to; /* NULL: the peer has fewer */
-  bool is_out;
-  uint64_t tell_at_ns; /* ZPS_NEVER: it was told of, or need not be */
-  uint64_t try_at_ns, pause_ns;
+  struct zps_way state;
   char why[160];
 };
 
@@ -54,6 +48,7 @@ struct rails_peer {
   struct zps_net_peer base;
   LIST_ENTRY(rails_peer) link;
   struct way ways[ZPS_NET_RAILS_MAX];
+  uint64_t n_landed; /* reads, over any rail */
 };
 
 struct rails_mem {
@@ -93,41 +88,37 @@ static void on_message(void *ctx, const void *data, size_t len) {
   if (rail == rail->rails->rail) handler->on_message(handler->ctx, data, len);
 }
 
+static void look_by(struct rails *rails, const struct way *way) {
+  const uint64_t look_ns = zps_way_look_ns(&way->state);
+  if (look_ns < rails->look_at_ns) rails->look_at_ns = look_ns;
+}
+
 static void on_peer_error(void *ctx, struct zps_net_peer *inner, zps_err_t code, const char *text) {
   const struct rail *const rail = ctx;
   struct rails *const rails = rail->rails;
   struct rails_peer *const peer = zps_net_peer_ctx(inner);
   const unsigned k = (unsigned)(rail - rails->rail);
+  struct way *const way = &peer->ways[k];
   if (k == 0) {
-    for (unsigned i = 1; i < rails->n; i++) peer->ways[i].tell_at_ns = ZPS_NEVER;
+    for (unsigned i = 1; i < rails->n; i++) peer->ways[i].state.tell_at_ns = ZPS_NEVER;
     rails->base.handler.on_peer_error(rails->base.handler.ctx, &peer->base, code, text);
     return;
   }
-  struct way *const way = &peer->ways[k];
-  const uint64_t now_ns = zps_clock_ns();
-  way->is_out = true;
-  way->pause_ns = way->pause_ns == 0 ? PAUSE_NS : way->pause_ns < PAUSE_MAX_NS ? 2 * way->pause_ns : PAUSE_MAX_NS;
-  way->try_at_ns = now_ns + way->pause_ns;
-  way->tell_at_ns = code == ZPS_ERR_CLOSED ? ZPS_NEVER : now_ns + TELL_AFTER_NS;
+  zps_way_lost(&way->state, peer->n_landed, zps_clock_ns());
   snprintf(way->why, sizeof way->why, "%s", text);
-  if (rails->look_at_ns > now_ns + TELL_AFTER_NS) rails->look_at_ns = now_ns + TELL_AFTER_NS;
+  look_by(rails, way);
 }
 
-static void look_after(struct rails *rails, unsigned k, struct way *way, uint64_t now_ns) {
-  if (!way->is_out) return;
-  if (now_ns >= way->tell_at_ns) {
-    way->tell_at_ns = ZPS_NEVER;
+static void look_after(struct rails *rails, unsigned k, struct rails_peer *peer, uint64_t now_ns) {
+  struct way *const way = &peer->ways[k];
+  const struct zps_way_news news = zps_way_look(&way->state, peer->n_landed, now_ns);
+  if (news.tells) {
     rails->lost++;
     zps_log_warn_limited("rail %u (%s) is out, gradients come over the others: %s", k,
                          zps_net_info(rails->rail[k].net)->domain, way->why);
   }
-  if (now_ns >= way->try_at_ns) {
-    zps_net_peer_renew(way->to);
-    way->is_out = false;
-    return;
-  }
-  const uint64_t next_ns = way->tell_at_ns < way->try_at_ns ? way->tell_at_ns : way->try_at_ns;
-  if (next_ns < rails->look_at_ns) rails->look_at_ns = next_ns;
+  if (news.tries) zps_net_peer_renew(way->to);
+  look_by(rails, way);
 }
 
 static void look_after_all(struct rails *rails, uint64_t now_ns) {
@@ -135,7 +126,7 @@ static void look_after_all(struct rails *rails, uint64_t now_ns) {
   rails->look_at_ns = ZPS_NEVER;
   struct rails_peer *peer;
   LIST_FOREACH(peer, &rails->peers, link)
-  for (unsigned k = 1; k < rails->n; k++) look_after(rails, k, &peer->ways[k], now_ns);
+  for (unsigned k = 1; k < rails->n; k++) look_after(rails, k, peer, now_ns);
 }
 
 /* ---- peers ---- */
@@ -146,6 +137,7 @@ static zps_err_t rails_peer_add(struct zps_net *net, const void *addr, size_t le
   struct rails_peer *const peer = calloc(1, sizeof *peer);
   struct zps_error why;
   if (!peer) return zps_fail(error, ZPS_ERR_NOMEM, "no memory for a peer");
+  for (unsigned k = 0; k < ZPS_NET_RAILS_MAX; k++) zps_way_init(&peer->ways[k].state);
   for (unsigned k = 0; k < rails->n; k++) {
     size_t part_len = 0;
     const uint8_t *const part = zps_bundle_get(addr, len, k, &part_len);
@@ -181,23 +173,25 @@ static void rails_peer_renew(struct zps_net_peer *net_peer) {
   for (unsigned k = 0; k < rails->n; k++) {
     struct way *const way = &peer->ways[k];
     if (way->to && rails->rail[k].net) zps_net_peer_renew(way->to);
-    way->is_out = false;
-    way->pause_ns = 0;
+    zps_way_init(&way->state);
   }
 }
 
 static void rails_peer_cut(struct zps_net_peer *net_peer) {
   struct rails_peer *const peer = to_peer(net_peer);
   const struct rails *const rails = to_rails(net_peer->net);
-  for (unsigned k = 0; k < rails->n; k++)
-    if (peer->ways[k].to && rails->rail[k].net) zps_net_peer_cut(peer->ways[k].to);
+  for (unsigned k = 0; k < rails->n; k++) {
+    if (!peer->ways[k].to || !rails->rail[k].net) continue;
+    zps_way_cut(&peer->ways[k].state, zps_clock_ns());
+    zps_net_peer_cut(peer->ways[k].to);
+  }
 }
 
 static unsigned rails_peer_rails(const struct zps_net_peer *net_peer) {
   const struct rails_peer *const peer = (const struct rails_peer *)net_peer;
   unsigned bits = 1;
   for (unsigned k = 1; k < ZPS_NET_RAILS_MAX; k++)
-    if (peer->ways[k].to && !peer->ways[k].is_out) bits |= 1u << k;
+    if (peer->ways[k].to && !peer->ways[k].state.is_out) bits |= 1u << k;
   return bits;
 }
 
@@ -258,12 +252,28 @@ static zps_err_t rails_reserve(struct zps_net *net, int count) {
   return zps_net_reserve(to_rails(net)->rail[0].net, count);
 }
 
+/* A read that lands shows that its peer lives: no peer is gone by then. */
+static void on_read_done(struct zps_net_read *read, zps_err_t code) {
+  struct rails_peer *const peer = code == ZPS_OK ? zps_net_peer_ctx(read->peer) : NULL;
+  read->done = read->owner_done;
+  if (peer) {
+    peer->n_landed++;
+    zps_way_landed(&peer->ways[read->rail].state);
+  }
+  read->done(read, code);
+}
+
 static zps_err_t rails_read(struct zps_net_peer *net_peer, struct zps_net_read *read) {
   const struct rails *const rails = to_rails(net_peer->net);
   if (rails->closing) return ZPS_ERR_CLOSED;
   if (read->rail > read->more.n || read->rail >= rails->n) return ZPS_ERR_INVALID;
   struct zps_net_peer *const on = to_peer(net_peer)->ways[read->rail].to;
-  return on ? on->net->ops->read(on, read) : ZPS_ERR_INVALID;
+  if (!on) return ZPS_ERR_INVALID;
+  read->owner_done = read->done;
+  read->done = on_read_done;
+  const zps_err_t code = on->net->ops->read(on, read);
+  if (code != ZPS_OK) read->done = read->owner_done;
+  return code;
 }
 
 /* ---- the endpoint ---- */

@@ -2,6 +2,7 @@
 #include "common/base/bundle.h"
 #include "common/net/backend.h"
 #include "common/net/bulk.h"
+#include "common/net/way.h"
 #include "tests/support/net_pair.h"
 
 enum { BYTES = 1 << 20, PIECE = 10000 };
@@ -9,13 +10,39 @@ enum { BYTES = 1 << 20, PIECE = 10000 };
 /* The endpoints that are opened as rails, for the test's own hands. */
 static struct zps_net *opened[8];
 static unsigned n_opened, n_cards;
+static struct zps_net_config asked[8];
+
+/* The in-process fabric, with a cut that both ends see. */
+static struct zps_net_ops rail_ops;
+static const struct zps_net_ops *loop_ops;
+static struct zps_net_peer *last_peer[8]; /* of each endpoint */
+
+static void rail_cut(struct zps_net_peer *peer) {
+  loop_ops->cut(peer, true, true);
+}
+
+static zps_err_t rail_peer_add(struct zps_net *net, const void *addr, size_t len, void *ctx,
+                               struct zps_net_peer **peer_p, struct zps_error *error) {
+  const zps_err_t code = loop_ops->peer_add(net, addr, len, ctx, peer_p, error);
+  unsigned i = 0;
+  while (opened[i] != net) i++;
+  if (code == ZPS_OK) last_peer[i] = *peer_p;
+  return code;
+}
 
 static zps_err_t open_rail(const struct zps_net_config *config, const struct zps_net_handler *handler,
                            struct zps_net **net_p, struct zps_error *error) {
   if (config->rail >= n_cards) return zps_fail(error, ZPS_ERR_FABRIC, "there is no card number %u", config->rail);
   const zps_err_t code = zps_net_loop_open(config, handler, net_p, error);
-  if (code == ZPS_OK) opened[n_opened++] = *net_p;
-  return code;
+  if (code != ZPS_OK) return code;
+  loop_ops = loop_ops ? loop_ops : (*net_p)->ops;
+  rail_ops = *loop_ops;
+  rail_ops.peer_cut = rail_cut;
+  rail_ops.peer_add = rail_peer_add;
+  (*net_p)->ops = &rail_ops;
+  asked[n_opened] = *config;
+  opened[n_opened++] = *net_p;
+  return ZPS_OK;
 }
 
 static void railed_open(struct end *end, unsigned rails) {
@@ -154,75 +181,240 @@ static void on_done(struct zps_bulk_read *read, zps_err_t code) {
 
 static uint8_t source_bytes[BYTES], target_bytes[BYTES];
 
-/* Reads all of the source; `rail_ends`: the second rail of its owner is shut when half has come. */
-static void transfer_all(bool rail_ends, unsigned *n_warnings_p) {
+/* A reader, and the owner of the source, with two rails each. */
+struct reader {
   struct end ends[2];
+  struct zps_net_mem target, source;
   struct zps_bulk *bulk;
   struct zps_bulk_peer *from;
+  struct transfer transfer;
+  unsigned n_warnings;
+};
+
+static void reader_open(struct reader *reader) {
   const struct zps_bulk_config config = {
       .piece_bytes = PIECE, .budget_bytes = 8 * PIECE, .peer_budget_bytes = 2 * PIECE};
-  railed_pair(ends, 2, 2);
+  *reader = (struct reader){.n_warnings = 0};
+  railed_pair(reader->ends, 2, 2);
   for (unsigned i = 0; i < BYTES; i++) source_bytes[i] = (uint8_t)(i * 31 + i / 256);
-  memset(target_bytes, 0, BYTES);
-  const struct zps_net_mem target = end_register(&ends[0], target_bytes, BYTES),
-                           source = end_register(&ends[1], source_bytes, BYTES);
-  assert_int_equal(zps_bulk_create(ends[0].net, &config, &bulk), ZPS_OK);
-  assert_int_equal(zps_bulk_peer_add(bulk, ends[0].peer, &from), ZPS_OK);
-  struct transfer transfer = {.read = {.local = target_bytes,
-                                       .mem = &target,
-                                       .len = BYTES,
-                                       .addr = source.addr,
-                                       .key = source.key,
-                                       .more = source.more,
-                                       .done = on_done,
-                                       .ctx = &transfer}};
-  zps_bulk_start(from, &transfer.read);
+  reader->target = end_register(&reader->ends[0], target_bytes, BYTES);
+  reader->source = end_register(&reader->ends[1], source_bytes, BYTES);
+  assert_int_equal(zps_bulk_create(reader->ends[0].net, &config, &reader->bulk), ZPS_OK);
+  assert_int_equal(zps_bulk_peer_add(reader->bulk, reader->ends[0].peer, &reader->from), ZPS_OK);
+  zps_log_set_sink(log_count, &reader->n_warnings);
+}
+
+static void reader_close(struct reader *reader) {
+  zps_log_set_sink(NULL, NULL);
+  pair_close(reader->ends);
+  zps_bulk_destroy(reader->bulk);
+}
+
+/* Reads all of the source. `halfway` is called when half has come. */
+static void reader_run(struct reader *reader, void (*halfway)(struct reader *reader)) {
+  const uint64_t before = zps_bulk_peer_landed(reader->from);
   struct patience patience = {0};
-  bool has_ended = false;
-  zps_log_set_sink(log_count, n_warnings_p);
-  while (transfer.n_done == 0) {
-    if (patience_is_over_at(&patience, (unsigned)zps_bulk_peer_landed(from))) fail_msg("the transfer stands still");
-    if (rail_ends && !has_ended && zps_bulk_peer_landed(from) > BYTES / 2) {
-      zps_net_shut(opened[3]);
-      has_ended = true;
-    }
-    zps_net_progress(ends[1].net);
-    if (zps_bulk_progress(bulk) + zps_net_progress(ends[0].net) == 0) zps_net_wait(ends[0].net, ZPS_NS_PER_MS / 10);
+  memset(target_bytes, 0, BYTES);
+  reader->transfer = (struct transfer){.read = {.local = target_bytes,
+                                                .mem = &reader->target,
+                                                .len = BYTES,
+                                                .addr = reader->source.addr,
+                                                .key = reader->source.key,
+                                                .more = reader->source.more,
+                                                .done = on_done,
+                                                .ctx = &reader->transfer}};
+  zps_bulk_start(reader->from, &reader->transfer.read);
+  while (reader->transfer.n_done == 0) {
+    const uint64_t landed = zps_bulk_peer_landed(reader->from) - before;
+    if (patience_is_over_at(&patience, (unsigned)landed)) fail_msg("the transfer stands still");
+    const unsigned n_issued = zps_bulk_progress(reader->bulk);
+    const bool is_half = halfway && landed > BYTES / 2;
+    if (is_half) halfway(reader);
+    if (is_half) halfway = NULL;
+    zps_net_progress(reader->ends[1].net);
+    if (n_issued + zps_net_progress(reader->ends[0].net) == 0) zps_net_wait(reader->ends[0].net, ZPS_NS_PER_MS / 10);
   }
-  zps_log_set_sink(NULL, NULL);
-  assert_int_equal(transfer.code, ZPS_OK);
+  assert_null(halfway);
+  assert_int_equal(reader->transfer.code, ZPS_OK);
   assert_memory_equal(target_bytes, source_bytes, BYTES);
-  const uint64_t first = zps_net_counters(opened[0])->read_bytes, second = zps_net_counters(opened[1])->read_bytes;
-  assert_int_equal(first + second, BYTES);
-  if (rail_ends)
-    assert_true(second < first && second > BYTES / 8);
-  else
-    assert_true(first < second + 4 * PIECE && second < first + 4 * PIECE);
-  assert_int_equal(zps_net_peer_rails(ends[0].peer), rail_ends ? 1 : 3);
-  /* Told some seconds later: a process that dies loses all of its rails. */
-  assert_int_equal(zps_net_counters(ends[0].net)->rails_lost, 0);
-  assert_int_equal(*n_warnings_p, 0);
-  zps_log_set_sink(log_count, n_warnings_p);
-  if (rail_ends) TURN_UNTIL(ends, zps_net_counters(ends[0].net)->rails_lost == 1);
-  zps_log_set_sink(NULL, NULL);
-  zps_net_peer_renew(ends[0].peer);
-  assert_int_equal(zps_net_peer_rails(ends[0].peer), 3);
-  pair_close(ends);
-  zps_bulk_destroy(bulk);
+}
+
+static uint64_t read_by(unsigned rail) {
+  return zps_net_counters(opened[rail])->read_bytes;
 }
 
 static void transfers_are_striped(void **state) {
   (void)state;
-  unsigned n_warnings = 0;
-  transfer_all(false, &n_warnings);
-  assert_int_equal(n_warnings, 0);
+  struct reader reader;
+  reader_open(&reader);
+  reader_run(&reader, NULL);
+  assert_int_equal(read_by(0) + read_by(1), BYTES);
+  assert_true(read_by(0) < read_by(1) + 4 * PIECE && read_by(1) < read_by(0) + 4 * PIECE);
+  assert_int_equal(reader.n_warnings, 0);
+  reader_close(&reader);
+}
+
+static void shut_second_rail(struct reader *reader) {
+  assert_true(zps_bulk_in_flight(reader->bulk) > 2 * PIECE); /* some of it over the second rail */
+  zps_net_shut(opened[3]);
 }
 
 static void a_lost_rail_costs_its_reads_a_retry(void **state) {
   (void)state;
-  unsigned n_warnings = 0;
-  transfer_all(true, &n_warnings);
-  assert_int_equal(n_warnings, 1);
+  struct reader reader;
+  struct patience patience = {0};
+  reader_open(&reader);
+  reader_run(&reader, shut_second_rail);
+  assert_int_equal(read_by(0) + read_by(1), BYTES);
+  assert_true(read_by(1) < read_by(0) && read_by(1) > BYTES / 8);
+  /* It is lost a second time, and told of when reads have landed over the other rail. */
+  while (zps_net_counters(reader.ends[0].net)->rails_lost == 0) {
+    if (patience_is_over(&patience)) fail_msg("nobody tells of the lost rail");
+    assert_int_equal(reader.n_warnings, 0);
+    reader_run(&reader, NULL);
+    zps_net_wait(reader.ends[0].net, ZPS_NS_PER_MS);
+  }
+  assert_int_equal(reader.n_warnings, 1);
+  assert_int_equal(zps_net_peer_rails(reader.ends[0].peer), 1);
+  zps_net_peer_renew(reader.ends[0].peer);
+  assert_int_equal(zps_net_peer_rails(reader.ends[0].peer), 3);
+  reader_close(&reader);
+}
+
+static void cut_second_rail(struct reader *reader) {
+  assert_true(zps_bulk_in_flight(reader->bulk) > 2 * PIECE);
+  rail_cut(last_peer[1]);
+}
+
+static void a_rail_that_is_cut_is_soon_tried_again(void **state) {
+  (void)state;
+  struct reader reader;
+  reader_open(&reader);
+  reader_run(&reader, cut_second_rail);
+  TURN_UNTIL(reader.ends, zps_net_peer_rails(reader.ends[0].peer) == 3);
+  const uint64_t before = read_by(1);
+  reader_run(&reader, NULL);
+  assert_true(read_by(1) > before + BYTES / 4);
+  assert_int_equal(zps_net_counters(reader.ends[0].net)->rails_lost, 0);
+  assert_int_equal(reader.n_warnings, 0);
+  reader_close(&reader);
+}
+
+/* As a link does (common/session/resume.c). */
+static void renew_and_go_on(struct end *end) {
+  const struct reader *const reader = end->ctx;
+  zps_net_peer_renew(end->peer);
+  if (reader) zps_bulk_peer_go_on(reader->from);
+}
+
+static void cut_peer(struct reader *reader) {
+  assert_true(zps_bulk_in_flight(reader->bulk) > 2 * PIECE);
+  reader->ends[0].ctx = reader;
+  reader->ends[0].on_error = reader->ends[1].on_error = renew_and_go_on;
+  zps_bulk_peer_hold(reader->from);
+  zps_net_peer_cut(reader->ends[0].peer);
+}
+
+static void a_cut_of_all_rails_is_no_loss_of_one(void **state) {
+  (void)state;
+  struct reader reader;
+  reader_open(&reader);
+  for (int i = 0; i < 3; i++) {
+    reader_run(&reader, cut_peer);
+    TURN_UNTIL(reader.ends, zps_net_peer_rails(reader.ends[0].peer) == 3);
+  }
+  assert_int_equal(reader.ends[0].n_errors, 3);
+  const uint64_t before = read_by(1);
+  reader_run(&reader, NULL);
+  assert_true(read_by(1) > before + BYTES / 4);
+  assert_int_equal(zps_net_counters(reader.ends[0].net)->rails_lost, 0);
+  assert_int_equal(reader.n_warnings, 0);
+  reader_close(&reader);
+}
+
+static void eviction_ends_reads_of_each_rail(void **state) {
+  (void)state;
+  struct end ends[2];
+  struct read_record records[2];
+  railed_pair(ends, 2, 2);
+  struct zps_net_mem target = end_register(&ends[0], target_bytes, BYTES),
+                     source = end_register(&ends[1], source_bytes, BYTES);
+  for (uint8_t k = 0; k < 2; k++) {
+    record_init(&records[k], &target, &source, PIECE);
+    records[k].read.local = target_bytes + k * PIECE;
+    records[k].read.more = source.more;
+    records[k].read.rail = k;
+    assert_int_equal(zps_net_read(ends[0].peer, &records[k].read), ZPS_OK);
+  }
+  zps_net_peer_evict(ends[0].peer);
+  TURN_UNTIL(ends, records[0].n_released + records[1].n_released == 2);
+  for (int k = 0; k < 2; k++) assert_int_equal(records[k].code, ZPS_ERR_PEER_LOST);
+  assert_int_equal(zps_net_counters(ends[0].net)->reads, 0);
+  pair_close(ends);
+}
+
+/* ---- The state of a rail to a peer, by a clock of the test's own ---- */
+
+#define S ZPS_NS_PER_S
+
+static void one_loss_is_not_told(void **state) {
+  (void)state;
+  struct zps_way way;
+  zps_way_init(&way);
+  assert_int_equal(zps_way_look_ns(&way), ZPS_NEVER);
+  for (unsigned i = 0; i < 10; i++) {
+    const uint64_t now_ns = (1000 + 10 * i) * S;
+    zps_way_lost(&way, i, now_ns);
+    assert_true(way.is_out);
+    assert_int_equal(zps_way_look_ns(&way), now_ns + S);
+    assert_false(zps_way_look(&way, i + 1, now_ns + S - 1).tries);
+    const struct zps_way_news news = zps_way_look(&way, i + 1, now_ns + S);
+    assert_true(news.tries && !news.tells && !way.is_out);
+    zps_way_landed(&way);
+  }
+  /* Nor a second one long afterwards, where no read was tried in between. */
+  zps_way_lost(&way, 20, 2000 * S);
+  assert_true(zps_way_look(&way, 20, 2001 * S).tries);
+  zps_way_lost(&way, 21, 3000 * S);
+  assert_int_equal(zps_way_look_ns(&way), 3001 * S);
+}
+
+static void losses_in_a_row_are_told_and_pause(void **state) {
+  (void)state;
+  const uint64_t pauses_s[] = {60, 120, 240, 480, 960, 960};
+  struct zps_way way;
+  uint64_t now_ns = 100 * S;
+  zps_way_init(&way);
+  zps_way_lost(&way, 0, now_ns);
+  assert_true(zps_way_look(&way, 0, now_ns += S).tries);
+  for (unsigned i = 0; i < 6; i++) {
+    zps_way_lost(&way, 7, now_ns += 2 * S);
+    assert_int_equal(zps_way_look_ns(&way), now_ns + 5 * S);
+    /* Nothing has landed: the peer may be dead. */
+    assert_false(zps_way_look(&way, 7, now_ns + 5 * S).tells);
+    assert_int_equal(zps_way_look_ns(&way), now_ns + 10 * S);
+    assert_true(zps_way_look(&way, 8, now_ns + 10 * S).tells);
+    assert_true(way.is_told);
+    assert_int_equal(zps_way_look_ns(&way), now_ns += pauses_s[i] * S);
+    assert_true(zps_way_look(&way, 8, now_ns).tries);
+  }
+  zps_way_landed(&way);
+  assert_false(way.is_told);
+  zps_way_lost(&way, 9, now_ns);
+  assert_int_equal(zps_way_look_ns(&way), now_ns + S);
+}
+
+static void own_cuts_are_no_losses(void **state) {
+  (void)state;
+  struct zps_way way;
+  zps_way_init(&way);
+  for (unsigned i = 0; i < 5; i++) {
+    const uint64_t now_ns = (100 + 3 * i) * S;
+    zps_way_cut(&way, now_ns);
+    zps_way_lost(&way, i, now_ns + S);
+    assert_int_equal(zps_way_look_ns(&way), now_ns + 2 * S);
+    assert_true(zps_way_look(&way, i + 1, now_ns + 2 * S).tries);
+  }
 }
 
 int main(void) {
@@ -234,6 +426,12 @@ int main(void) {
       cmocka_unit_test(closing_frees_registrations),
       cmocka_unit_test(transfers_are_striped),
       cmocka_unit_test(a_lost_rail_costs_its_reads_a_retry),
+      cmocka_unit_test(a_rail_that_is_cut_is_soon_tried_again),
+      cmocka_unit_test(a_cut_of_all_rails_is_no_loss_of_one),
+      cmocka_unit_test(eviction_ends_reads_of_each_rail),
+      cmocka_unit_test(one_loss_is_not_told),
+      cmocka_unit_test(losses_in_a_row_are_told_and_pause),
+      cmocka_unit_test(own_cuts_are_no_losses),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,0 +1,54 @@
+#include "common/net/way.h"
+
+#define RETRY_NS ZPS_NS_PER_S
+#define TELL_AFTER_NS (5 * ZPS_NS_PER_S)
+#define CUT_NS (10 * ZPS_NS_PER_S) /* a connection that this process cuts has ended by then */
+#define PAUSE_NS (60 * ZPS_NS_PER_S)
+#define PAUSE_MAX_NS (16 * PAUSE_NS)
+
+void zps_way_init(struct zps_way *way) {
+  *way = (struct zps_way){.tell_at_ns = ZPS_NEVER, .try_at_ns = ZPS_NEVER};
+}
+
+void zps_way_cut(struct zps_way *way, uint64_t now_ns) {
+  way->cut_ns = now_ns;
+}
+
+static bool is_cut(const struct zps_way *way, uint64_t now_ns) {
+  return way->cut_ns != 0 && now_ns - way->cut_ns < CUT_NS;
+}
+
+void zps_way_lost(struct zps_way *way, uint64_t n_landed, uint64_t now_ns) {
+  const bool is_again = way->is_told || (way->was_lost && now_ns - way->tried_ns < PAUSE_NS);
+  way->is_out = true;
+  way->n_landed = n_landed;
+  way->tell_at_ns = ZPS_NEVER;
+  way->try_at_ns = now_ns + RETRY_NS;
+  if (is_cut(way, now_ns)) return;
+  way->was_lost = true;
+  if (!is_again) return;
+  way->pause_ns = way->pause_ns == 0 ? PAUSE_NS : way->pause_ns < PAUSE_MAX_NS ? 2 * way->pause_ns : PAUSE_MAX_NS;
+  way->try_at_ns = now_ns + way->pause_ns;
+  way->tell_at_ns = now_ns + TELL_AFTER_NS;
+}
+
+void zps_way_landed(struct zps_way *way) {
+  if (way->is_out) return; /* it left before the loss */
+  way->was_lost = way->is_told = false;
+  way->pause_ns = 0;
+}
+
+struct zps_way_news zps_way_look(struct zps_way *way, uint64_t n_landed, uint64_t now_ns) {
+  struct zps_way_news news = {.tells = false};
+  if (!way->is_out) return news;
+  if (now_ns >= way->tell_at_ns) {
+    news.tells = n_landed != way->n_landed;
+    way->tell_at_ns = news.tells ? ZPS_NEVER : now_ns + TELL_AFTER_NS;
+  }
+  if (news.tells) way->is_told = true;
+  if (now_ns < way->try_at_ns) return news;
+  news.tries = true;
+  way->is_out = false;
+  way->tried_ns = now_ns;
+  return news;
+}

@@ -1,0 +1,43 @@
+/*
+ * The state of one rail to one peer: whether reads use it, and when it is tried again. Pure.
+ *
+ * A single loss may be a connection that ended early, or one that this process cut: the rail is tried again after a
+ * second, and nobody is told. A second loss without a read in between takes the rail out for a minute, then for two,
+ * and so on: each attempt over a dead link may cost a read some seconds.
+ */
+#ifndef ZPS_NET_WAY_H
+#define ZPS_NET_WAY_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "common/base/clock.h"
+
+struct zps_way {
+  bool is_out;   /* reads use other rails */
+  bool was_lost; /* since a read landed over it */
+  bool is_told;  /* since a read landed over it */
+  uint64_t cut_ns, tried_ns, pause_ns;
+  uint64_t tell_at_ns, try_at_ns; /* ZPS_NEVER: it was told of, or need not be */
+  uint64_t n_landed;              /* reads from the peer, at the loss */
+};
+
+struct zps_way_news {
+  bool tells, tries;
+};
+
+void zps_way_init(struct zps_way *way);
+/* This process is about to end the connection itself. */
+void zps_way_cut(struct zps_way *way, uint64_t now_ns);
+/* `n_landed`: reads that landed from the peer so far, over any rail. */
+void zps_way_lost(struct zps_way *way, uint64_t n_landed, uint64_t now_ns);
+void zps_way_landed(struct zps_way *way);
+/* It is told of when reads over other rails land: a process that dies loses all of its rails. */
+struct zps_way_news zps_way_look(struct zps_way *way, uint64_t n_landed, uint64_t now_ns);
+/* When to look; ZPS_NEVER: it is in use. */
+static inline uint64_t zps_way_look_ns(const struct zps_way *way) {
+  if (!way->is_out) return ZPS_NEVER;
+  return way->tell_at_ns < way->try_at_ns ? way->tell_at_ns : way->try_at_ns;
+}
+
+#endif
