@@ -263,6 +263,7 @@ zps_err_t zps_net_ofi_host(const struct zps_net_config *config, struct sockaddr_
   struct ofi_asked nothing = {.device_memory = false};
   struct fi_info *info;
   same.provider = "tcp";
+  same.rails = same.rail = 0;
   const zps_err_t code = zps_ofi_discover(&same, &nothing, net_info, &info, error);
   if (code != ZPS_OK) return code;
   memset(addr_p, 0, sizeof *addr_p);

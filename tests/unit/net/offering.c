@@ -10,6 +10,7 @@
 #include <cmocka.h>
 
 #include "common/net/ofi/impl.h"
+#include "common/net/ofi/select.h"
 
 struct offering offering;
 
@@ -63,6 +64,23 @@ static bool takes_key(const struct fi_info *hints) {
   return len == 0 || offering.ignores_key || len == offering.key_len;
 }
 
+static bool is_loopback(const struct fi_info *info) {
+  const char *const provider = info->fabric_attr->prov_name;
+  return zps_ofi_info_usable(info) && strcmp(info->domain_attr->name, "lo") == 0 &&
+         (strcmp(provider, "tcp") == 0 || strcmp(provider, "net") == 0);
+}
+
+static void add_card(struct fi_info *list, const char *name) {
+  while (list && !is_loopback(list)) list = list->next;
+  assert_non_null(list);
+  struct fi_info *const card = fi_dupinfo(list);
+  assert_non_null(card);
+  free(card->domain_attr->name);
+  card->domain_attr->name = strdup(name);
+  card->next = list->next;
+  list->next = card;
+}
+
 int __real_fi_getinfo(uint32_t version, const char *node, const char *service, uint64_t flags,
                       const struct fi_info *hints, struct fi_info **info);
 int __wrap_fi_getinfo(uint32_t version, const char *node, const char *service, uint64_t flags,
@@ -75,6 +93,7 @@ int __wrap_fi_getinfo(uint32_t version, const char *node, const char *service, u
                      ? -FI_ENODATA
                      : __real_fi_getinfo(version, node, service, flags, plain, info);
   for (struct fi_info *at = rc == 0 ? *info : NULL; at; at = at->next) offer(hints, at);
+  if (rc == 0 && offering.has_cards) add_card(*info, "card0"), add_card(*info, "card1");
   fi_freeinfo(plain);
   return rc;
 }

@@ -234,6 +234,20 @@ static void queues_that_do_not_open_are_the_providers_own(void **state) {
   zps_net_close(net);
 }
 
+/* Provider tls has one card, however many rails the option asks for. */
+static void processes_with_tls_take_different_cards(void **state) {
+  (void)state;
+  offering.has_cards = true;
+  for (unsigned i = 0; i < 4; i++) {
+    const struct zps_net_config config = {.provider = "tls", .interface = "card0,card1", .rails = 2, .number = i};
+    struct sockaddr_in6 addr;
+    struct zps_net_info info;
+    struct zps_error error;
+    if (zps_net_ofi_host(&config, &addr, &info, &error) != ZPS_OK) fail_msg("%s", error.text);
+    assert_string_equal(info.domain, i % 2 == 0 ? "card0" : "card1");
+  }
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
     cmocka_unit_test_setup_teardown(device_memory_without_cuda_calls, start, finish),
@@ -245,6 +259,7 @@ int main(void) {
     cmocka_unit_test_setup_teardown(short_queues_are_asked_to_be_longer, start, finish),
     cmocka_unit_test_setup_teardown(long_queues_stay, start, finish),
     cmocka_unit_test_setup_teardown(queues_that_do_not_open_are_the_providers_own, start, finish),
+    cmocka_unit_test_setup_teardown(processes_with_tls_take_different_cards, start, finish),
     cmocka_unit_test_setup_teardown(the_key_comes_with_domain_and_endpoint, start_with_key, finish_with_key),
     cmocka_unit_test_setup_teardown(a_key_that_no_fabric_takes_is_an_error, start_with_key, finish_with_key),
   };
