@@ -143,8 +143,9 @@ bool zps_ofi_rest(struct zps_net *base, struct zps_net_rest *rest) {
   return true;
 }
 
+/* A waker may come between flag and counter while rest() clears both: the counter is then full and the flag clear. */
 void zps_ofi_rested(struct zps_net *base) {
-  wake_consume(ofi_net_of(base));
+  wake_clear(ofi_net_of(base));
 }
 
 void zps_ofi_wait(struct zps_net *base, uint64_t timeout_ns) {

@@ -6,6 +6,7 @@
 #include <poll.h>
 #include <signal.h>
 #include <time.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -71,9 +72,31 @@ static void naps_are_short_while_peers_read(void **state) {
   zps_net_close(net);
 }
 
+/* The waker has set its flag, rest() has cleared it, and then the waker fills the counter. */
+static void a_late_wake_ends_one_rest(void **state) {
+  (void)state;
+  const struct zps_net_config config = {.provider = "tcp", .interface = "lo", .max_msg = 512, .n_recv = 4};
+  const struct zps_net_handler handler = {.on_message = on_message, .on_peer_error = on_peer_error};
+  const struct timespec second = {.tv_sec = 1}, no_time = {.tv_sec = 0};
+  const uint64_t one = 1;
+  struct zps_net *net;
+  struct zps_error error;
+  if (zps_net_open(&config, &handler, &net, &error) != ZPS_OK) fail_msg("%s", error.text);
+  struct zps_net_rest rest = {.timeout_ns = ZPS_NS_PER_S};
+  assert_true(net->ops->rest(net, &rest));
+  assert_int_equal(write(ofi_net_of(net)->wake_fd, &one, sizeof one), sizeof one);
+  assert_int_equal(ppoll(rest.fds, rest.n_fds, &second, NULL), 1);
+  net->ops->rested(net);
+  assert_int_equal(ppoll(rest.fds, rest.n_fds, &no_time, NULL), 0);
+  zps_net_wake(net);
+  assert_int_equal(ppoll(rest.fds, rest.n_fds, &second, NULL), 1);
+  zps_net_close(net);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(naps_are_short_while_peers_read),
+      cmocka_unit_test(a_late_wake_ends_one_rest),
   };
   return cmocka_run_group_tests_name("naps", tests, NULL, NULL);
 }
