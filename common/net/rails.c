@@ -18,7 +18,8 @@
 #define ZPS_LOG_COMPONENT "net"
 #include "common/base/log.h"
 
-enum { CONNECT_MS = 2000, KEEPALIVE_MS = 2000 }; /* of a rail that others can stand in for, at most */
+/* Of a rail that others can stand in for. The kernel's sockets do not tell their rail: the second one is for all. */
+enum { CONNECT_MS = 2000, KEEPALIVE_MS = 2000 };
 
 struct rails;
 
@@ -34,7 +35,7 @@ struct rails {
   bool closing;
   LIST_HEAD(, rails_peer) peers;
   LIST_HEAD(, rails_mem) mems;
-  uint64_t lost;
+  uint64_t lost, spin_ns;
   uint64_t look_at_ns; /* when a rail that is out is told of, or tried again; ZPS_NEVER: none is out */
 };
 
@@ -289,14 +290,21 @@ static unsigned rails_progress(struct zps_net *net) {
 
 static void rails_wait(struct zps_net *net, uint64_t timeout_ns) {
   const struct rails *const rails = to_rails(net);
-  struct zps_net_rest rest = {.timeout_ns = timeout_ns};
+  const uint64_t began_ns = zps_clock_ns(), left_ns = rails->look_at_ns > began_ns ? rails->look_at_ns - began_ns : 0;
+  struct zps_net_rest rest;
+  if (timeout_ns > left_ns) timeout_ns = left_ns;
   if (timeout_ns == 0) return;
   if (!rails->rail[0].net->ops->rest) {
     zps_net_wait(rails->rail[0].net, timeout_ns < ZPS_NS_PER_MS ? timeout_ns : (uint64_t)ZPS_NS_PER_MS);
     return;
   }
-  for (unsigned k = 0; k < rails->n; k++)
-    if (!rails->rail[k].net->ops->rest(rails->rail[k].net, &rest)) return;
+  uint64_t spent_ns = 0;
+  do {
+    rest = (struct zps_net_rest){.timeout_ns = timeout_ns - spent_ns};
+    for (unsigned k = 0; k < rails->n; k++)
+      if (!rails->rail[k].net->ops->rest(rails->rail[k].net, &rest)) return;
+    spent_ns = zps_clock_ns() - began_ns;
+  } while (spent_ns < rails->spin_ns && spent_ns < timeout_ns);
   const struct timespec timeout = zps_clock_timespec(rest.timeout_ns);
   (void)ppoll(rest.fds, rest.n_fds, &timeout, NULL);
   for (unsigned k = 0; k < rails->n; k++) rails->rail[k].net->ops->rested(rails->rail[k].net);
@@ -380,8 +388,8 @@ static zps_err_t rail_open(struct rails *rails, const struct zps_net_config *con
   if (part.rail > 0) {
     part.n_recv = 0;
     if (part.connect_timeout_ms > CONNECT_MS) part.connect_timeout_ms = CONNECT_MS;
-    if (part.keepalive_ms > KEEPALIVE_MS) part.keepalive_ms = KEEPALIVE_MS;
   }
+  if (part.keepalive_ms > KEEPALIVE_MS) part.keepalive_ms = KEEPALIVE_MS;
   rail->rails = rails;
   const zps_err_t code = open(&part, &own, &rail->net, error);
   if (code != ZPS_OK) return code;
@@ -399,6 +407,7 @@ zps_err_t zps_net_rails_open(const struct zps_net_config *config, const struct z
   rails->base.ops = &ops;
   rails->base.handler = *handler;
   rails->look_at_ns = ZPS_NEVER;
+  rails->spin_ns = config->spin_us * ZPS_NS_PER_US;
   zps_err_t code = rail_open(rails, config, open, error);
   if (code != ZPS_OK) {
     free(rails);

@@ -9,7 +9,7 @@ enum { BYTES = 1 << 20, PIECE = 10000 };
 
 /* The endpoints that are opened as rails, for the test's own hands. */
 static struct zps_net *opened[8];
-static unsigned n_opened, n_cards;
+static unsigned n_opened, n_cards, spin_us;
 static struct zps_net_config asked[8];
 
 /* The in-process fabric, with a cut that both ends see. */
@@ -30,6 +30,22 @@ static zps_err_t rail_peer_add(struct zps_net *net, const void *addr, size_t len
   return code;
 }
 
+/* A rail with nothing to sleep on. */
+static bool has_rest;
+static unsigned n_rests;
+static uint64_t rest_ns;
+
+static bool rail_rest(struct zps_net *net, struct zps_net_rest *rest) {
+  (void)net;
+  n_rests++;
+  rest_ns = rest->timeout_ns;
+  return rest->timeout_ns <= ZPS_NS_PER_MS; /* of a longer sleep the test knows enough */
+}
+
+static void rail_rested(struct zps_net *net) {
+  (void)net;
+}
+
 static zps_err_t open_rail(const struct zps_net_config *config, const struct zps_net_handler *handler,
                            struct zps_net **net_p, struct zps_error *error) {
   if (config->rail >= n_cards) return zps_fail(error, ZPS_ERR_FABRIC, "there is no card number %u", config->rail);
@@ -39,6 +55,8 @@ static zps_err_t open_rail(const struct zps_net_config *config, const struct zps
   rail_ops = *loop_ops;
   rail_ops.peer_cut = rail_cut;
   rail_ops.peer_add = rail_peer_add;
+  rail_ops.rest = has_rest ? rail_rest : NULL;
+  rail_ops.rested = rail_rested;
   (*net_p)->ops = &rail_ops;
   asked[n_opened] = *config;
   opened[n_opened++] = *net_p;
@@ -46,7 +64,8 @@ static zps_err_t open_rail(const struct zps_net_config *config, const struct zps
 }
 
 static void railed_open(struct end *end, unsigned rails) {
-  const struct zps_net_config config = {.provider = "loop", .max_msg = 8192, .n_recv = 8, .rails = rails};
+  const struct zps_net_config config = {
+      .provider = "loop", .max_msg = 8192, .n_recv = 8, .rails = rails, .spin_us = spin_us};
   const struct zps_net_handler handler = {.ctx = end, .on_message = end_on_message, .on_peer_error = end_on_peer_error};
   struct zps_error error = {.text = ""};
   memset(end, 0, sizeof *end);
@@ -114,6 +133,26 @@ static void reads_come_over_each_rail(void **state) {
   zps_net_mem_release(ends[1].net, &source);
   assert_int_equal(zps_net_counters(ends[0].net)->mem_registered_bytes, 0);
   pair_close(ends);
+}
+
+/* A lost rail shows sooner than a lost peer: on all connections, since sockets do not tell their rail. */
+static void dead_connections_show_soon(void **state) {
+  (void)state;
+  const unsigned given_ms[] = {60000, 1000, 0}, wanted_ms[] = {2000, 1000, 0};
+  n_cards = 3;
+  for (int i = 0; i < 3; i++) {
+    const struct zps_net_config config = {
+        .provider = "loop", .max_msg = 512, .rails = 3, .keepalive_ms = given_ms[i], .connect_timeout_ms = 10000};
+    const struct zps_net_handler handler = {.on_message = end_on_message, .on_peer_error = end_on_peer_error};
+    struct zps_net *net;
+    n_opened = 0;
+    assert_int_equal(zps_net_rails_open(&config, &handler, open_rail, &net, NULL), ZPS_OK);
+    for (int k = 0; k < 3; k++) {
+      assert_int_equal(asked[k].keepalive_ms, wanted_ms[i]);
+      assert_int_equal(asked[k].connect_timeout_ms, k == 0 ? 10000 : 2000);
+    }
+    zps_net_close(net);
+  }
 }
 
 static void peers_with_fewer_rails_use_these(void **state) {
@@ -300,6 +339,44 @@ static void a_rail_that_is_cut_is_soon_tried_again(void **state) {
   reader_close(&reader);
 }
 
+static void a_sleep_ends_when_a_rail_is_to_be_tried(void **state) {
+  (void)state;
+  struct reader reader;
+  has_rest = true;
+  reader_open(&reader);
+  zps_net_wait(reader.ends[0].net, 600 * ZPS_NS_PER_S);
+  assert_int_equal(rest_ns, 600 * ZPS_NS_PER_S);
+  reader_run(&reader, cut_second_rail);
+  if (zps_net_peer_rails(reader.ends[0].peer) == 1) {
+    zps_net_wait(reader.ends[0].net, 600 * ZPS_NS_PER_S);
+    assert_true(rest_ns <= ZPS_NS_PER_S);
+  }
+  reader_close(&reader);
+  has_rest = false;
+}
+
+/* The thread spins for fabric.spin_us before it sleeps. */
+static void a_thread_with_rails_spins(void **state) {
+  (void)state;
+  struct end end;
+  has_rest = true;
+  n_opened = 0;
+  n_cards = 2;
+  spin_us = 200;
+  railed_open(&end, 2);
+  n_rests = 0;
+  for (int i = 0; i < 50; i++) zps_net_wait(end.net, ZPS_NS_PER_MS);
+  assert_true(n_rests > 2 * 50);
+  zps_net_close(end.net);
+  spin_us = 0;
+  railed_open(&end, 2);
+  n_rests = 0;
+  for (int i = 0; i < 50; i++) zps_net_wait(end.net, ZPS_NS_PER_MS);
+  assert_int_equal(n_rests, 2 * 50);
+  zps_net_close(end.net);
+  has_rest = false;
+}
+
 /* As a link does (common/session/resume.c). */
 static void renew_and_go_on(struct end *end) {
   const struct reader *const reader = end->ctx;
@@ -421,12 +498,15 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(addresses_are_bundled),
       cmocka_unit_test(reads_come_over_each_rail),
+      cmocka_unit_test(dead_connections_show_soon),
       cmocka_unit_test(peers_with_fewer_rails_use_these),
       cmocka_unit_test(a_failed_registration_leaves_nothing),
       cmocka_unit_test(closing_frees_registrations),
       cmocka_unit_test(transfers_are_striped),
       cmocka_unit_test(a_lost_rail_costs_its_reads_a_retry),
       cmocka_unit_test(a_rail_that_is_cut_is_soon_tried_again),
+      cmocka_unit_test(a_sleep_ends_when_a_rail_is_to_be_tried),
+      cmocka_unit_test(a_thread_with_rails_spins),
       cmocka_unit_test(a_cut_of_all_rails_is_no_loss_of_one),
       cmocka_unit_test(eviction_ends_reads_of_each_rail),
       cmocka_unit_test(one_loss_is_not_told),
