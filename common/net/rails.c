@@ -36,6 +36,7 @@ struct rails {
   LIST_HEAD(, rails_peer) peers;
   LIST_HEAD(, rails_mem) mems;
   uint64_t lost, spin_ns;
+  unsigned n_out;      /* ways that are told */
   uint64_t look_at_ns; /* when a rail that is out is told of, or tried again; ZPS_NEVER: none is out */
 };
 
@@ -66,7 +67,7 @@ static struct rails_peer *to_peer(struct zps_net_peer *peer) {
 
 static void copy_counters(struct rails *rails) {
   struct zps_net_counters *const sum = &rails->base.counters;
-  *sum = (struct zps_net_counters){.rails_lost = rails->lost};
+  *sum = (struct zps_net_counters){.rails_lost = rails->lost, .rails_out = rails->n_out};
   for (unsigned k = 0; k < rails->n; k++) {
     if (!rails->rail[k].net) continue;
     const struct zps_net_counters *const part = zps_net_counters(rails->rail[k].net);
@@ -110,9 +111,16 @@ static void on_peer_error(void *ctx, struct zps_net_peer *inner, zps_err_t code,
   look_by(rails, way);
 }
 
+/* After a change of the way's state. */
+static void count_out(struct rails *rails, const struct way *way, bool was_told) {
+  rails->n_out += (unsigned)way->state.is_told - (unsigned)was_told;
+}
+
 static void look_after(struct rails *rails, unsigned k, struct rails_peer *peer, uint64_t now_ns) {
   struct way *const way = &peer->ways[k];
+  const bool was_told = way->state.is_told;
   const struct zps_way_news news = zps_way_look(&way->state, peer->n_landed, now_ns);
+  count_out(rails, way, was_told);
   if (news.tells) {
     rails->lost++;
     zps_log_warn_limited("rail %u (%s) is out, gradients come over the others: %s", k,
@@ -150,6 +158,9 @@ static zps_err_t rails_peer_add(struct zps_net *net, const void *addr, size_t le
       free(peer);
       return zps_fail(error, code, "%s", why.text);
     }
+    rails->lost++;
+    rails->n_out++;
+    peer->ways[k].state.is_told = true;
     zps_log_warn_limited("rail %u does not reach a peer: %s", k, why.text);
   }
   peer->base.net = net;
@@ -162,19 +173,24 @@ static zps_err_t rails_peer_add(struct zps_net *net, const void *addr, size_t le
 static void rails_peer_evict(struct zps_net_peer *net_peer) {
   struct rails_peer *const peer = to_peer(net_peer);
   struct rails *const rails = to_rails(net_peer->net);
-  for (unsigned k = 0; k < rails->n; k++)
+  for (unsigned k = 0; k < rails->n; k++) {
+    rails->n_out -= peer->ways[k].state.is_told;
     if (rails->rail[k].net) zps_net_peer_evict(peer->ways[k].to);
+  }
   LIST_REMOVE(peer, link);
   free(peer);
 }
 
 static void rails_peer_renew(struct zps_net_peer *net_peer) {
   struct rails_peer *const peer = to_peer(net_peer);
-  const struct rails *const rails = to_rails(net_peer->net);
+  struct rails *const rails = to_rails(net_peer->net);
   for (unsigned k = 0; k < rails->n; k++) {
     struct way *const way = &peer->ways[k];
-    if (way->to && rails->rail[k].net) zps_net_peer_renew(way->to);
+    const bool was_told = way->state.is_told;
+    if (!way->to) continue;
+    if (rails->rail[k].net) zps_net_peer_renew(way->to);
     zps_way_init(&way->state);
+    count_out(rails, way, was_told);
   }
 }
 
@@ -258,8 +274,11 @@ static void on_read_done(struct zps_net_read *read, zps_err_t code) {
   struct rails_peer *const peer = code == ZPS_OK ? zps_net_peer_ctx(read->peer) : NULL;
   read->done = read->owner_done;
   if (peer) {
+    struct way *const way = &peer->ways[read->rail];
+    const bool was_told = way->state.is_told;
     peer->n_landed++;
-    zps_way_landed(&peer->ways[read->rail].state);
+    zps_way_landed(&way->state);
+    count_out(to_rails(peer->base.net), way, was_told);
   }
   read->done(read, code);
 }

@@ -30,12 +30,12 @@ void zps_why_servers(struct why *why) {
                         number(row, "forged"), number(row, "corrupt")),
           "let only the cluster's hosts reach its data port; memory or a card may be broken; its log names the "
           "peers");
-    if (number(row, "rails_lost") > 0)
+    if (number(row, "rails_out") > 0)
       zps_why_remedy(
           zps_why_found(why, ZPS_FINDING_WARNING, 40,
                         "server %.60s (host %.60s) has lost %.0f peers on one of its cards: their gradients "
                         "come over the others",
-                        text(row, "server"), text(row, "host"), number(row, "rails_lost")),
+                        text(row, "server"), text(row, "host"), number(row, "rails_out")),
           "mend the link that its log names (rail ... is out); the server tries the card again after 1 to 16 minutes");
   }
 }

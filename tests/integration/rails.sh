@@ -90,6 +90,8 @@ cp "$scratch/down" "$scratch/out"
 is "a link goes down in the middle: no step fails" $status 0
 said "and all sums are right" '"verified": *true'
 echo "# the median of a step and the longest, in ms: $(cat "$scratch/ms")"
+is_quiet() { ctl why 2>&1 | tee "$scratch/out" | grep -q . && ! grep -q 'on one of its cards' "$scratch/out"; }
+ok "why forgets the card with its peers" until_true is_quiet
 stats() { ctl -o json stats >"$scratch/out" 2>&1; }
 ok "stats" stats
 said "and counts the loss" '"rails_lost": ?[1-9]'

@@ -9,7 +9,7 @@ enum { BYTES = 1 << 20, PIECE = 10000 };
 
 /* The endpoints that are opened as rails, for the test's own hands. */
 static struct zps_net *opened[8];
-static unsigned n_opened, n_cards, spin_us;
+static unsigned n_opened, n_cards, spin_us, refusing_rail = ZPS_NET_RAILS_MAX;
 static struct zps_net_config asked[8];
 
 /* The in-process fabric, with a cut that both ends see. */
@@ -26,6 +26,7 @@ static zps_err_t rail_peer_add(struct zps_net *net, const void *addr, size_t len
   const zps_err_t code = loop_ops->peer_add(net, addr, len, ctx, peer_p, error);
   unsigned i = 0;
   while (opened[i] != net) i++;
+  if (asked[i].rail == refusing_rail) return zps_fail(error, ZPS_ERR_NOMEM, "no memory for a peer");
   if (code == ZPS_OK) last_peer[i] = *peer_p;
   return code;
 }
@@ -182,6 +183,27 @@ static void peers_with_fewer_rails_use_these(void **state) {
   zps_net_close(ends[0].net);
 }
 
+static void a_rail_without_a_peer_is_out(void **state) {
+  (void)state;
+  struct end ends[2];
+  unsigned n_warnings = 0;
+  zps_log_set_sink(log_count, &n_warnings);
+  refusing_rail = 1;
+  railed_pair(ends, 3, 3);
+  refusing_rail = ZPS_NET_RAILS_MAX;
+  zps_log_set_sink(NULL, NULL);
+  assert_int_equal(zps_net_peer_rails(ends[0].peer), 5);
+  zps_net_progress(ends[0].net);
+  assert_int_equal(zps_net_counters(ends[0].net)->rails_lost, 1);
+  assert_int_equal(zps_net_counters(ends[0].net)->rails_out, 1);
+  zps_net_peer_renew(ends[0].peer);
+  assert_int_equal(zps_net_peer_rails(ends[0].peer), 5);
+  zps_net_peer_evict(ends[0].peer);
+  zps_net_progress(ends[0].net);
+  assert_int_equal(zps_net_counters(ends[0].net)->rails_out, 0);
+  pair_close(ends);
+}
+
 /* A rail refuses: the others do not keep the memory. */
 static void a_failed_registration_leaves_nothing(void **state) {
   (void)state;
@@ -314,8 +336,11 @@ static void a_lost_rail_costs_its_reads_a_retry(void **state) {
     zps_net_wait(reader.ends[0].net, ZPS_NS_PER_MS);
   }
   assert_int_equal(reader.n_warnings, 1);
+  assert_int_equal(zps_net_counters(reader.ends[0].net)->rails_out, 1);
   assert_int_equal(zps_net_peer_rails(reader.ends[0].peer), 1);
   zps_net_peer_renew(reader.ends[0].peer);
+  zps_net_progress(reader.ends[0].net);
+  assert_int_equal(zps_net_counters(reader.ends[0].net)->rails_out, 0);
   assert_int_equal(zps_net_peer_rails(reader.ends[0].peer), 3);
   reader_close(&reader);
 }
@@ -500,6 +525,7 @@ int main(void) {
       cmocka_unit_test(reads_come_over_each_rail),
       cmocka_unit_test(dead_connections_show_soon),
       cmocka_unit_test(peers_with_fewer_rails_use_these),
+      cmocka_unit_test(a_rail_without_a_peer_is_out),
       cmocka_unit_test(a_failed_registration_leaves_nothing),
       cmocka_unit_test(closing_frees_registrations),
       cmocka_unit_test(transfers_are_striped),
