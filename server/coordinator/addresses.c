@@ -1,6 +1,8 @@
 #include "server/coordinator/addresses.h"
 
+#include <arpa/inet.h>
 #include <netinet/in.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "common/base/bundle.h"
@@ -25,18 +27,36 @@ static bool ip_of(const struct zps_net_info *fabric, unsigned k, struct sockaddr
          (addr->ss_family == AF_INET6 && len >= sizeof(struct sockaddr_in6));
 }
 
-bool zps_address_is_of(const struct zps_net_info *fabric, const struct zps_origin *peer, const char *subnets) {
+/* The first rail with an address that is not the peer's; the number of rails: there is none. */
+static unsigned foreign_rail(const struct zps_net_info *fabric, const struct zps_origin *peer, const char *subnets) {
   struct sockaddr_storage addr;
   const uint8_t *bytes;
   const unsigned n_rails = zps_bundle_count(fabric->addr, fabric->addr_len);
-  if (!peer->is_known || !ip_of(fabric, 0, &addr)) return !peer->is_known || n_rails == 1 || !is_of_sockets(fabric);
+  if (!peer->is_known || (!ip_of(fabric, 0, &addr) && (n_rails == 1 || !is_of_sockets(fabric)))) return n_rails;
   for (unsigned k = 0; k < n_rails; k++) {
-    if (!ip_of(fabric, k, &addr)) return false;
+    if (!ip_of(fabric, k, &addr)) return k;
     const struct zps_origin named = zps_origin_of((const struct sockaddr *)&addr);
     const size_t n = zps_subnet_bytes(&addr, &bytes);
-    if (!zps_origin_is(&named, peer) && !(subnets && zps_subnets_have(subnets, bytes, n))) return false;
+    if (!zps_origin_is(&named, peer) && !(subnets && zps_subnets_have(subnets, bytes, n))) return k;
   }
-  return true;
+  return n_rails;
+}
+
+bool zps_address_is_of(const struct zps_net_info *fabric, const struct zps_origin *peer, const char *subnets) {
+  return foreign_rail(fabric, peer, subnets) == zps_bundle_count(fabric->addr, fabric->addr_len);
+}
+
+const char *zps_address_foreign(const struct zps_net_info *fabric, const struct zps_origin *peer, const char *subnets,
+                                char *text, size_t size) {
+  char ip[INET6_ADDRSTRLEN] = "none";
+  struct sockaddr_storage addr;
+  const uint8_t *bytes;
+  const unsigned k = foreign_rail(fabric, peer, subnets);
+  if (k == 0) return fabric->address;
+  const size_t n = ip_of(fabric, k, &addr) ? zps_subnet_bytes(&addr, &bytes) : 0;
+  if (n > 0) inet_ntop(n == 4 ? AF_INET : AF_INET6, bytes, ip, sizeof ip);
+  snprintf(text, size, "%s of rail %u", ip, k);
+  return text;
 }
 
 bool zps_address_tells_host(const struct zps_net_info *fabric) {
@@ -58,6 +78,7 @@ zps_err_t zps_coordinator_may_name(const struct zps_coordinator_conn *conn, cons
                                    struct zps_error *error) {
   const struct zps_coordinator *coordinator = conn->coordinator;
   const struct zps_origin peer = zps_rpc_conn_place(conn->rpc);
+  char foreign[INET6_ADDRSTRLEN + 24];
   if (!coordinator->config.own_addresses || zps_rpc_conn_is_near(conn->rpc) ||
       zps_address_is_of(fabric, &peer, coordinator->subnets))
     return ZPS_OK;
@@ -65,6 +86,7 @@ zps_err_t zps_coordinator_may_name(const struct zps_coordinator_conn *conn, cons
                   "the address for gradients, %.90s, is not that of the connection, %.60s, nor in a network that the "
                   "coordinator knows of: %s of the coordinator names such networks, and %s = any takes all. For ranks "
                   "behind NAT set %s = yes, for servers and ranks",
-                  fabric->address, zps_rpc_conn_peer(conn->rpc), zps_config_said("fabric.subnet"),
+                  zps_address_foreign(fabric, &peer, coordinator->subnets, foreign, sizeof foreign),
+                  zps_rpc_conn_peer(conn->rpc), zps_config_said("fabric.subnet"),
                   zps_config_said("coordinator.addresses"), zps_config_said("fabric.encrypt"));
 }

@@ -11,6 +11,10 @@
 /* `subnets`: a list (common/base/subnet.h), or NULL. */
 bool zps_address_is_of(const struct zps_net_info *fabric, const struct zps_origin *peer, const char *subnets);
 
+/* Where they are not all of the peer: the first one that is not, for errors. Returns `text`, or the first address. */
+const char *zps_address_foreign(const struct zps_net_info *fabric, const struct zps_origin *peer, const char *subnets,
+                                char *text, size_t size);
+
 /* Can an address be compared with a connection? */
 bool zps_address_tells_host(const struct zps_net_info *fabric);
 /* Only this host reaches the endpoint. */

@@ -57,12 +57,14 @@ static void all_rails_are_looked_at(void **state) {
   const struct zps_origin peer = zps_origin_of((const struct sockaddr *)&own);
   const size_t len = sizeof(struct sockaddr_in);
   struct zps_net_info fabric = {.addr_format = "FI_SOCKADDR_IN"};
+  char text[64];
   size_t n = 0;
   assert_true(zps_bundle_add(fabric.addr, &n, sizeof fabric.addr, (const uint8_t *)&own, len));
   assert_true(zps_bundle_add(fabric.addr, &n, sizeof fabric.addr, (const uint8_t *)&other, len));
   fabric.addr_len = n;
   assert_false(zps_address_is_of(&fabric, &peer, NULL));
   assert_false(zps_address_is_of(&fabric, &peer, "192.168.0.0/16"));
+  assert_string_equal(zps_address_foreign(&fabric, &peer, "192.168.0.0/16", text, sizeof text), "10.0.0.8 of rail 1");
   assert_true(zps_address_is_of(&fabric, &peer, "10.0.0.8"));
   n = 0;
   assert_true(zps_bundle_add(fabric.addr, &n, sizeof fabric.addr, (const uint8_t *)"?", 1));
