@@ -244,7 +244,10 @@ zps_err_t zps_bulk_peer_add(struct zps_bulk *bulk, struct zps_net_peer *net_peer
   peer->net_peer = net_peer;
   peer->queue_tail = &peer->queue;
   peer->turn.flow = &bulk->own;
-  for (unsigned k = 0; k < ZPS_NET_RAILS_MAX; k++) zps_window_init(&peer->lanes[k].window);
+  for (unsigned k = 0; k < ZPS_NET_RAILS_MAX; k++) {
+    zps_window_init(&peer->lanes[k].window);
+    peer->lanes[k].window.is_further = k > 0;
+  }
   peer->next = bulk->peers;
   if (peer->next) peer->next->prev = peer;
   bulk->peers = peer;

@@ -38,7 +38,7 @@ static void note_path(struct zps_window_paths *paths, const struct zps_window *w
 void zps_window_trip(struct zps_window *window, struct zps_window_paths *paths, uint64_t trip_ns) {
   if (trip_ns >= window->least_trip_ns) return;
   window->least_trip_ns = trip_ns;
-  note_path(paths, window);
+  if (!window->is_further) note_path(paths, window);
 }
 
 static unsigned flows_lately(struct zps_window_paths *paths, unsigned n_flows, uint64_t now_ns) {

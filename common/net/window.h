@@ -42,7 +42,8 @@ struct zps_window {
   uint64_t since_ns;         /* begin of the measurement at hand; 0: none */
   uint64_t landed, trips_ns; /* in it: bytes, and the sum of the pieces' round trips */
   unsigned n_pieces;
-  bool was_idle; /* in it no bytes were left to ask for: short trips then do not call for a larger window */
+  bool is_further; /* of a further rail to a peer: the first one's path counts for both */
+  bool was_idle;   /* in it no bytes were left to ask for: short trips then do not call for a larger window */
 };
 
 void zps_window_init(struct zps_window *window);

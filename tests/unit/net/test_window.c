@@ -227,6 +227,20 @@ static void test_pieces_that_take_no_time(void **state) {
   assert_int_equal(window.bytes, MOST);
 }
 
+/* Two rails of one near peer are no two paths: the window to a far peer does not shrink. */
+static void test_rails_of_a_peer_are_one_path(void **state) {
+  (void)state;
+  struct zps_window_paths paths = {0};
+  struct zps_window near[2], far;
+  for (int k = 0; k < 2; k++) zps_window_init(&near[k]);
+  near[1].is_further = true;
+  zps_window_init(&far);
+  zps_window_trip(&far, &paths, 50 * ZPS_NS_PER_MS);
+  for (int k = 0; k < 2; k++) zps_window_trip(&near[k], &paths, ZPS_NS_PER_MS / 10);
+  assert_int_equal(paths.nearest_ns, ZPS_NS_PER_MS / 10);
+  assert_int_equal(paths.second_ns, 50 * ZPS_NS_PER_MS);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_shares_become_equal),
@@ -237,6 +251,7 @@ int main(void) {
       cmocka_unit_test(test_share_is_kept_for_a_while),
       cmocka_unit_test(test_idle_flow_does_not_grow),
       cmocka_unit_test(test_limits),
+      cmocka_unit_test(test_rails_of_a_peer_are_one_path),
       cmocka_unit_test(test_pieces_that_take_no_time),
   };
   return cmocka_run_group_tests_name("net window", tests, NULL, NULL);
