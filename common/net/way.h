@@ -1,9 +1,9 @@
 /*
  * The state of one rail to one peer: whether reads use it, and when it is tried again. Pure.
  *
- * A single loss may be a connection that ended early, or one that this process cut: the rail is tried again after a
- * second, and nobody is told. A second loss without a read in between takes the rail out for a minute, then for two,
- * and so on: each attempt over a dead link may cost a read some seconds.
+ * A single loss may be a connection that ended early, or one that this process cut. The rail is tried again after a
+ * second, without a warning. A second loss without a read in between takes the rail out for a minute, then for two, and
+ * so on: each attempt over a dead link may cost a read some seconds.
  */
 #ifndef ZPS_NET_WAY_H
 #define ZPS_NET_WAY_H
