@@ -1,8 +1,8 @@
 /*
  * Requests are served in order of (round, partition), oldest first.
  * - The oldest partition without a sum may use all of the limit; the others stop at half of it. So a partition ahead of
- *   its time never keeps the oldest out, and the oldest always finds half of the limit. Where even that is too little
- *   and nothing is about to be freed, its round fails with the limit that it needs.
+ *   its time never keeps the oldest out, and the oldest always finds half of the limit. If that is too little, and
+ *   nothing is about to be freed, its round fails with the limit that it needs.
  * - Small tensors whose contributions come inside frames have no place in that order. Such a round takes next to
  *   nothing, and may wait for ranks in other rounds (a barrier, an agreement of auto). Its sum may use all of the
  *   limit. Where none of it is left, the oldest of the other rounds gives way.

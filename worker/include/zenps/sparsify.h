@@ -19,17 +19,17 @@
  *   zenps_sparsifier_commit(sparsifier, &rows);
  *
  * Magnitudes: entries are ordered by the absolute value; of equal ones the lower index comes first. Zeros are never
- * selected, so fewer than k entries come out when fewer are there. NaN and Inf are values and travel: Inf counts as
- * greater than every finite value, NaN as greater than Inf, so that they are sent first and leave the residual; means,
- * deviations and norms are those of the finite entries. The selection's rows ascend.
+ * selected, so fewer than k entries come out when fewer are there. NaN and Inf travel as values. Inf counts as greater
+ * than every finite value, and NaN as greater than Inf: they are sent first and leave the residual. Means, deviations
+ * and norms leave them out. The selection's rows ascend.
  *
  * Memory: n values of residual, as many again with momentum, n bits with ZENPS_RESIDUAL_GLOBAL, and per entry that can
  * be selected 8 bytes and two values (see zenps_sparsifier_options_t). All of it is allocated at creation.
  *
  * Device memory (options.memory): zenps_sparsifier_select() submits its work to out->stream, a cudaStream_t (NULL: the
- * default one), in whose order the gradient is read, and waits for that stream, since the number of entries is for the
- * caller to know. zenps_sparsifier_commit() submits to the same stream, which must live until then. The arrays of the
- * selection are in device memory, as zenps_allreduce() takes them.
+ * default one). It reads the gradient in the order of that stream, and waits for it to count the entries.
+ * zenps_sparsifier_commit() submits to the same stream, so the stream must live until then. The arrays of the selection
+ * are in device memory, as zenps_allreduce() takes them.
  *
  * Threads: a sparsifier is used by one thread at a time; different ones are independent. No function needs a job or
  * starts threads; of those in host memory none blocks, and all work after fork(). Errors are those of zenps.h, with a

@@ -37,8 +37,8 @@ class Sparsifier:
 
     kind: "topk", exactly k [SparCML]; "sampled", from a sample's threshold on [DGC, with which Zen is used]; "reused",
     exactly k every `period` selections, by that threshold in between [Ok-Topk 3.1.3]; "gaussian" [Gaussiank]; "buckets", k
-    of each `bucket` values [SparCML 8.3]; "threshold", all from `threshold` on; "scheme", nothing here: a scheme such as
-    oktopk selects, and the selection is the residual, dense. k, or density = k / n. residual: "sent", or "global" where
+    of each `bucket` values [SparCML 8.3]; "threshold", all from `threshold` on; "scheme", nothing here. The selection is
+    then the whole residual, dense, and a scheme such as oktopk selects. k, or density = k / n. residual: "sent", or "global" where
     only what is in the result leaves the residual [Ok-Topk algorithm 2]. momentum, clip_norm: DGC's momentum correction
     and local clipping. decay: what select() leaves of the residual before it adds the gradient; 0: all [SparseLoCo: 0.95].
     capped: never more than k. device: number of the GPU whose memory gradients are in; None: host.

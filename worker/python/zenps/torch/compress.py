@@ -42,8 +42,8 @@ class Compression:
     min_numel: smaller parameters stay dense.
     start_iter: number of dense steps at the start.
     clip_norm: greatest L2 norm of each rank's gradient of a parameter.
-    scaler: the torch.cuda.amp.GradScaler of the run. Residuals are kept unscaled. A step whose sum is not finite changes
-        them only by what it added.
+    scaler: the torch.cuda.amp.GradScaler of the run. Residuals are kept unscaled. A step with a sum that is not finite
+        adds its gradients to them, and takes nothing out.
     scheme: None: ZENPS_SCHEME, "balanced".
     values: what values travel as.
     lr: the learning rate, or a function that gives the next step's. None: the rate of the attached optimiser. Residuals
