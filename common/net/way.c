@@ -19,7 +19,7 @@ static bool is_cut(const struct zps_way *way, uint64_t now_ns) {
 }
 
 void zps_way_lost(struct zps_way *way, uint64_t n_landed, uint64_t now_ns) {
-  const bool is_again = way->is_told || (way->was_lost && now_ns - way->tried_ns < PAUSE_NS);
+  const bool is_again = way->is_told || way->was_lost;
   way->is_out = true;
   way->n_landed = n_landed;
   way->tell_at_ns = ZPS_NEVER;
@@ -49,6 +49,5 @@ struct zps_way_news zps_way_look(struct zps_way *way, uint64_t n_landed, uint64_
   if (now_ns < way->try_at_ns) return news;
   news.tries = true;
   way->is_out = false;
-  way->tried_ns = now_ns;
   return news;
 }

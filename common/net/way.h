@@ -17,7 +17,7 @@ struct zps_way {
   bool is_out;   /* reads use other rails */
   bool was_lost; /* since a read landed over it */
   bool is_told;  /* since a read landed over it */
-  uint64_t cut_ns, tried_ns, pause_ns;
+  uint64_t cut_ns, pause_ns;
   uint64_t tell_at_ns, try_at_ns; /* ZPS_NEVER: it was told of, or need not be */
   uint64_t n_landed;              /* reads from the peer, at the loss */
 };

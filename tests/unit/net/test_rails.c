@@ -474,11 +474,18 @@ static void one_loss_is_not_told(void **state) {
     assert_true(news.tries && !news.tells && !way.is_out);
     zps_way_landed(&way);
   }
-  /* Nor a second one long afterwards, where no read was tried in between. */
+}
+
+/* A read had to fail for the second loss: that read was the next attempt. */
+static void a_second_loss_long_afterwards_is_told(void **state) {
+  (void)state;
+  struct zps_way way;
+  zps_way_init(&way);
   zps_way_lost(&way, 20, 2000 * S);
   assert_true(zps_way_look(&way, 20, 2001 * S).tries);
   zps_way_lost(&way, 21, 3000 * S);
-  assert_int_equal(zps_way_look_ns(&way), 3001 * S);
+  assert_int_equal(zps_way_look_ns(&way), 3005 * S);
+  assert_true(zps_way_look(&way, 22, 3005 * S).tells);
 }
 
 static void losses_in_a_row_are_told_and_pause(void **state) {
@@ -536,6 +543,7 @@ int main(void) {
       cmocka_unit_test(a_cut_of_all_rails_is_no_loss_of_one),
       cmocka_unit_test(eviction_ends_reads_of_each_rail),
       cmocka_unit_test(one_loss_is_not_told),
+      cmocka_unit_test(a_second_loss_long_afterwards_is_told),
       cmocka_unit_test(losses_in_a_row_are_told_and_pause),
       cmocka_unit_test(own_cuts_are_no_losses),
   };
