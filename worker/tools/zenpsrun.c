@@ -416,13 +416,19 @@ static void clean_up(struct run *run) {
   zps_tls_unref(run->tls);
 }
 
+/* What nobody said is left to the processes themselves: a file or a program of theirs may say it. */
+static bool hand_on(const char *variable, const char *value, bool is_said) {
+  return (!is_said && !getenv(variable)) || setenv(variable, value, 1) == 0;
+}
+
 /* Certificates of the run's own are for processes that it starts itself. */
 static zps_err_t secure(struct run *run, struct zps_error *error) {
   const char *const provider = provider_of(run), *const plain =
                                                      strncmp(provider, "fault+", 6) == 0 ? provider + 6 : provider;
   const bool encrypts = run->options->encrypt || strcmp(plain, "tls") == 0;
-  if (setenv("ZENPS_PROFILE", zps_profile_names[run->options->profile], 1) != 0 ||
-      setenv("ZENPS_FABRIC_ENCRYPT", run->options->encrypt ? "yes" : "no", 1) != 0)
+  const bool has_profile = run->options->profile != 0;
+  if (!hand_on("ZENPS_PROFILE", zps_profile_names[run->options->profile], has_profile) ||
+      !hand_on("ZENPS_FABRIC_ENCRYPT", run->options->encrypt ? "yes" : "no", has_profile || run->options->encrypt))
     return zps_fail(error, ZPS_ERR_NOMEM, "no memory for the environment");
   if (run->options->coordinator) return ZPS_OK;
   if (!encrypts || run->options->ranks == 0) return zps_secure_run(run->coordinator, encrypts, &run->tls, error);
