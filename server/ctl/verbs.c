@@ -296,7 +296,7 @@ static const struct {
     {NULL, NULL, "resent", "messages resent over another connection"},
     {NULL, NULL, "reordered", "messages that waited because earlier ones had not arrived"},
     {NULL, NULL, "rails_lost", "times that a card lost a peer, whose gradients then came over the others"},
-    {NULL, NULL, "rails_out", "peers that a card reaches no more now"},
+    {NULL, NULL, "rails_out", "peers that a card has lost, and has read nothing from since"},
     {"stats", "tensors", "rounds", "successful rounds, on the rank with the most"},
     {"stats", "ranks", "state", "in; left: ended normally; lost"},
     {"stats", NULL, "scheme", "scheme of its last round"},

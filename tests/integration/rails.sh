@@ -83,7 +83,7 @@ is_told() { cat "$scratch/s0.log" "$scratch/s1.log" >"$scratch/out" && grep -q '
 until_true eval 'is_told || ! kill -0 $runner 2>/dev/null'
 said "a warning says which card, while the job runs" 'rail 1 \(eth1\) is out, gradients come over the others'
 ctl why >"$scratch/out" 2>&1
-said "why tells of it" 'has lost [0-9]+ peers? on one of its cards'
+said "why tells of it" 'does not reach [0-9]+ of its peers over each of its cards'
 wait $runner
 status=$?
 cp "$scratch/down" "$scratch/out"
