@@ -45,10 +45,10 @@ ok "two and one, by a profile" env ZENPS_LOG_LEVEL=info zenpsrun --prefix=no -n 
 said "auto takes it" '"provider": *"tls"'
 said "a rank logs its settings" 'profile internet: fabric.keepalive = 10s, fabric.encrypt = yes, join-timeout as ZENPS_JOIN_TIMEOUT says'
 ok "two and one, by a profile that may not encrypt" env ZENPS_LOG_LEVEL=info zenpsrun --prefix=no -n 2 --servers 1 --provider=net --profile=internet --encrypt=no -- "${perf[@]}"
-ok "what nobody said is left to programs" env -u ZENPS_PROFILE -u ZENPS_FABRIC_ENCRYPT zenpsrun --prefix=no -n 1 --servers 1 -- \
-  sh -c 'test -z "$ZENPS_PROFILE$ZENPS_FABRIC_ENCRYPT"'
 said "in the open" '"provider": *"net"'
 said "as asked" 'profile internet: fabric.keepalive = 10s, fabric.encrypt as ZENPS_FABRIC_ENCRYPT says'
+ok "what nobody said is left to programs" env -u ZENPS_PROFILE -u ZENPS_FABRIC_ENCRYPT zenpsrun --prefix=no -n 1 --servers 1 -- \
+  sh -c 'test -z "$ZENPS_PROFILE$ZENPS_FABRIC_ENCRYPT"'
 ok "a scheme between ranks" run -n 2 --servers 1 --encrypt -- "${perf[@]}" --scheme recursive-doubling
 said "right, too" '"verified": *true'
 
