@@ -97,6 +97,7 @@ def stop() -> None:
 
 def interrupt() -> None:
     """Rank 1 comes when the interrupt has ended rank 0's wait for it."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # background jobs of a shell ignore it
     model, over = Model(), pathlib.Path(sys.argv[2])
     zt.GradientSync(model, job)
     model(ids(0)).sum().backward()
