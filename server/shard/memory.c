@@ -1,14 +1,16 @@
 /*
  * Requests are served in order of (round, partition), oldest first.
  * - The oldest partition without a sum may use all of the limit; the others stop at half of it. So a partition ahead of
- *   its time never keeps the oldest out, and the oldest always finds half of the limit. If that is too little, and
- *   nothing is about to be freed, its round fails with the limit that it needs.
+ *   its time never keeps the oldest out, and the oldest always finds half of the limit. If that is too little and
+ *   nothing is about to be freed, its round fails. The error names the needed limit.
+ *
  * - Small tensors whose contributions come inside frames have no place in that order. Such a round takes next to
  *   nothing, and may wait for ranks in other rounds (a barrier, an agreement of auto). Its sum may use all of the
  *   limit. Where none of it is left, the oldest of the other rounds gives way.
  * - Rows for pulls are copies. They are read and freed whatever else waits, so they may use all of the limit. Where
  *   sums for late readers have used it up, the oldest of these go.
- * - A job with its quota in use (quota.h) is passed over until some comes back, so that others do not wait for it. The
+ *
+ * - A job with its quota in use (quota.h) waits until some comes back. Requests of other jobs go first. The
  *   same halves hold inside its quota, less its links and tensors. Where nothing of its own is about to be freed, its
  *   round fails with the two numbers.
  * - Rounds with a quorum hold all pushes until they close. The oldest of them may use all of the limit, whatever the

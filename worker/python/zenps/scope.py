@@ -39,9 +39,10 @@ class Scope:
 
         op: "mean" (the sum times 1 / world), "mean_present" (1 / contributing ranks), "sum", "max", "min". Rows of zeros are not sent.
             With keep_zero_rows they count in max and min, and row_ids lists them.
-        scheme: a name, and the scheme's own options behind a colon: "oktopk:k=1000,tau=64". None: ZENPS_SCHEME, "balanced".
-        values: the form of values on the way: "raw", "bf16", "f16", "qsgd2", "qsgd4", "qsgd8".
-        codec: "auto", "paper", "coo".
+        scheme: a name, and the scheme's own options behind a colon: "oktopk:k=1000,tau=64". None: ZENPS_SCHEME, else "balanced".
+        values: the form of values on the way: "raw", "bf16", "f16", "qsgd2", "qsgd4" or "qsgd8".
+
+        codec: the code of row numbers: "auto", "paper" or "coo".
         k, density: a lossy scheme keeps so many rows, or this share.
         keep_zero_rows: listed rows of zeros are sent, and are in the result.
         contributed: Rows.contributed has the rows of this rank's gradient in the result.

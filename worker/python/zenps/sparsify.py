@@ -35,13 +35,19 @@ class Sparsifier:
     If the operation failed, call ``cancel()`` in place of commit: the residual keeps all of it. Nothing is lost: committed
     values plus the residual equal the gradients, up to the rounding of additions.
 
-    kind: "topk", exactly k [SparCML]; "sampled", from a sample's threshold on [DGC, with which Zen is used]; "reused",
-    exactly k every `period` selections, by that threshold in between [Ok-Topk 3.1.3]; "gaussian" [Gaussiank]; "buckets", k
-    of each `bucket` values [SparCML 8.3]; "threshold", all from `threshold` on; "scheme", nothing here. The selection is
-    then the whole residual, dense, and a scheme such as oktopk selects. k, or density = k / n. residual: "sent", or "global" where
-    only what is in the result leaves the residual [Ok-Topk algorithm 2]. momentum, clip_norm: DGC's momentum correction
-    and local clipping. decay: what select() leaves of the residual before it adds the gradient; 0: all [SparseLoCo: 0.95].
-    capped: never more than k. device: number of the GPU whose memory gradients are in; None: host.
+    kind: "topk": exactly k [SparCML]. "sampled": from a sample's threshold on [DGC, with which Zen is used].
+        "reused": exactly k every `period` selections, by that threshold in between [Ok-Topk 3.1.3]. "gaussian" [Gaussiank].
+        "buckets": k of each `bucket` values [SparCML 8.3]. "threshold": all from `threshold` on.
+        "scheme": the whole residual, dense. A scheme such as oktopk then selects.
+    k: entries that a step sends; or density = k / n.
+
+    residual: "sent", or "global": only entries of the result leave the residual [Ok-Topk algorithm 2].
+    momentum, clip_norm: DGC's momentum correction and local clipping.
+
+    decay: share of the residual that select() keeps before it adds the gradient [SparseLoCo: 0.95]. 0: all of it.
+    capped: never more than k.
+    device: number of the GPU with the gradients. None: host.
+
     <zenps/sparsify.h> says the rest. A Sparsifier is used by one thread at a time; it needs no job.
     """
 

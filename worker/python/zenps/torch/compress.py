@@ -39,13 +39,15 @@ class Compression:
     kind: the way to find them: "topk", "sampled", "reused", "gaussian" or "buckets" (zenps_sparsify_t).
     momentum: DGC's momentum correction. The optimiser must then have none.
     warmup: densities before that, `warmup_steps` steps of each.
+
     min_numel: smaller parameters stay dense.
     start_iter: number of dense steps at the start.
+
     clip_norm: greatest L2 norm of each rank's gradient of a parameter.
     scaler: the torch.cuda.amp.GradScaler of the run. Residuals are kept unscaled. A step with a sum that is not finite
         adds its gradients to them, and takes nothing out.
-    scheme: None: ZENPS_SCHEME, "balanced".
-    values: what values travel as.
+    scheme: a name. None: ZENPS_SCHEME, else "balanced".
+    values: the form of values on the way.
     lr: the learning rate, or a function that gives the next step's. None: the rate of the attached optimiser. Residuals
         hold rate times gradient, so a late entry counts at the rate of its own step [SparCML algorithm 1, Ok-Topk
         algorithm 2]. With a constant, such as 1.0, residuals do not follow the rate.
