@@ -125,9 +125,9 @@ zps_err_t __wrap_zps_reduce(struct zps_reduce_scratch *scratch, const struct zps
   return __real_zps_reduce(scratch, views, n_views, op, codec, pool, out, nnz_p, len_bytes_p);
 }
 
-void __real_zps_replay_steps(struct zps_rounds *rounds, const struct zps_job_steps *steps);
-void __wrap_zps_replay_steps(struct zps_rounds *rounds, const struct zps_job_steps *steps);
-void __wrap_zps_replay_steps(struct zps_rounds *rounds, const struct zps_job_steps *steps) {
+void __real_zps_replay_steps(struct zps_rounds *rounds, struct zps_job_steps *steps);
+void __wrap_zps_replay_steps(struct zps_rounds *rounds, struct zps_job_steps *steps);
+void __wrap_zps_replay_steps(struct zps_rounds *rounds, struct zps_job_steps *steps) {
   if (broken != BREAK_REPLAY) __real_zps_replay_steps(rounds, steps);
 }
 

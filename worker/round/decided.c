@@ -92,16 +92,11 @@ zps_err_t zps_decided_report(const struct zps_rounds *rounds, struct zps_job_ste
   return err;
 }
 
-zps_err_t zps_decided_take(struct zps_rounds *rounds, const struct zps_job_steps *steps) {
-  struct zps_job_steps decided = {.job_id = steps->job_id, .epoch = steps->epoch};
-  const zps_err_t err = zps_job_steps_merge(&decided, steps);
-  if (err != ZPS_OK) {
-    zps_job_steps_fini(&decided);
-    return err;
-  }
+const struct zps_job_steps *zps_decided_take(struct zps_rounds *rounds, struct zps_job_steps *news) {
   zps_job_steps_fini(&rounds->decided);
-  rounds->decided = decided;
-  return ZPS_OK;
+  rounds->decided = *news;
+  *news = (struct zps_job_steps){0};
+  return &rounds->decided;
 }
 
 bool zps_decided_closed(const struct zps_rounds *rounds, uint32_t tensor, uint64_t step,

@@ -416,12 +416,11 @@ static void refuse_failed(struct zps_rounds *rounds) {
 
 /* Servers serve rounds in the order in which they come, and only the oldest may use all of the memory: what ranks need
  * to go on must not come behind what others have begun since. */
-void zps_replay_steps(struct zps_rounds *rounds, const struct zps_job_steps *steps) {
+void zps_replay_steps(struct zps_rounds *rounds, struct zps_job_steps *news) {
   struct zps_replay *replay = &rounds->replay;
-  if (!replay->is_mapping || steps->epoch != replay->epoch) return;
+  if (!replay->is_mapping || news->epoch != replay->epoch) return;
   replay->is_mapping = false;
-  if (zps_decided_take(rounds, steps) != ZPS_OK)
-    fail_all(rounds, ZPS_ERR_NOMEM, "no memory for the late ranks of steps");
+  const struct zps_job_steps *const steps = zps_decided_take(rounds, news);
   go_on(rounds, steps);
   give_kept(rounds, steps);
   zps_rounds_touched_in_order(rounds);

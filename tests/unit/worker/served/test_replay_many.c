@@ -32,7 +32,7 @@ static void map_run(void *ctx) {
 }
 
 static void steps_run(void *ctx) {
-  const struct zps_job_steps none = {.job_id = RIG_JOB, .epoch = EPOCH};
+  struct zps_job_steps none = {.job_id = RIG_JOB, .epoch = EPOCH};
   (void)ctx;
   zps_replay_steps(&rig.worker.rounds, &none);
 }
