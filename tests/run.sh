@@ -24,7 +24,17 @@ passed=0 failed=0 skipped=0 failures=""
 again=() chances=3 second=""
 parts=${*:-unit sim integration python cluster chaos soak figures clang threads cuda dist}
 
-say() { printf '\n== %s (%d s)\n' "$*" "$SECONDS"; }
+say() {
+  spend
+  printf '\n== %s (%d s, %s)\n' "$*" "$SECONDS" "$spent"
+}
+# The processor time of what has ended, in $spent. A subshell would count anew.
+spend() {
+  local file=$work/times.$BASHPID
+  times >"$file"
+  spent=$(awk 'NR == 2 { split($1 "m" $2, t, /[ms]+/); printf "%d s of processors", 60 * (t[1] + t[3]) + t[2] + t[4] }' "$file")
+  rm "$file"
+}
 one() { # STATUS NAME: counts a step that is one test of its own
   if [ "$1" -eq 0 ]; then passed=$((passed + 1)); echo "passed: $2"; else failed=$((failed + 1)); failures="$failures\n  $2"; echo "FAILED: $2"; fi
 }
@@ -58,7 +68,7 @@ count_tap() { # FILE NAME STATUS [COMMAND...]
   ok=$(($(grep -c '^ok ' "$1") - skip))
   not_ok=$(grep -c '^not ok ' "$1")
   [ "$3" -eq 0 ] || [ "$not_ok" -gt 0 ] || not_ok=1 # it died
-  echo "$2: $ok passed, $not_ok failed, $skip skipped${took:+ ($took s)}"
+  echo "$2: $ok passed, $not_ok failed, $skip skipped${took:+ ($took)}"
   if [ "$not_ok" -gt 0 ]; then # what a process prints comes before its test's line
     chance "$2" "${@:4}" < <(grep -B 12 -A 20 '^not ok ' "$1" | head -90; tail -n 5 "$1") && return
   fi
@@ -236,8 +246,11 @@ run_scripts() { # BUILD SECONDS AT-ONCE NAME...
       [ "$running" -lt "$at_once" ] || { wait -n; running=$((running - 1)); }
       {
         SECONDS=0
-        cd "$work/$build" && ZPS_TOP_SRCDIR=$top ZPS_TOP_BUILDDIR=$work/$build timeout "$seconds" bash "$top/tests/integration/$name.sh" >"$work/$build.$name.tap" 2>&1
-        echo "$? $SECONDS" >"$work/$build.$name.status"
+        cd "$work/$build" || exit
+        ZPS_TOP_SRCDIR=$top ZPS_TOP_BUILDDIR=$work/$build timeout "$seconds" bash "$top/tests/integration/$name.sh" >"$work/$build.$name.tap" 2>&1
+        status=$?
+        spend
+        echo "$status $SECONDS s, $spent" >"$work/$build.$name.status"
       } &
       running=$((running + 1))
     done
