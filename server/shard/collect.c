@@ -19,10 +19,6 @@
 #include "server/shard/steps.h"
 #include "server/shard/tensor.h"
 
-/* A contribution of so many bytes has so many rows that their sum, however its rows and values are coded, is none that
- * goes inline: it is kept until the round is over. */
-enum { LARGE_BYTES = 64 * ZPS_WIRE_INLINE_MAX };
-
 /* What the slices of a frame have in common. */
 struct push {
   uint64_t deadline_ns, now_ns;
@@ -31,15 +27,6 @@ struct push {
 
 static enum zps_value_codec value_codec_of(const struct zps_tensor *tensor, const struct zps_slice *slice) {
   return slice->is_wide ? ZPS_VALUES_RAW : tensor->value_codec;
-}
-
-/* How much more the sums of the round will take with this slice; 0: that is not certain. */
-static uint64_t more_for_sums(const struct zps_shard_round *round, uint32_t part, const struct zps_slice *slice) {
-  const struct zps_tensor *const tensor = round->tensor;
-  const uint64_t nnz = round->parts[part].pushed_nnz;
-  if (slice->is_inline || slice->len_bytes < LARGE_BYTES) return 0;
-  const uint64_t had_bytes = nnz > 0 ? zps_slab_bytes(zps_reduce_sum_bytes(tensor, part, nnz)) : 0;
-  return zps_slab_bytes(zps_reduce_sum_bytes(tensor, part, nnz + slice->nnz)) - had_bytes;
 }
 
 /* A round whose sums alone are more than the job may have ends before anything that the frame announces is read. */
@@ -53,7 +40,7 @@ static bool is_admitted(struct zps_shard_round *round, uint32_t rank, const stru
     const uint32_t part =
         slice->partition < tensor->partition.n_parts ? tensor->positions[slice->partition] : UINT32_MAX;
     if (part == UINT32_MAX || zps_shard_machine_has(round->machine, rank, part)) continue; /* refused below */
-    const uint64_t more_bytes = more_for_sums(round, part, slice);
+    const uint64_t more_bytes = zps_reduce_more_bytes(round, part, slice->nnz, slice->len_bytes);
     bytes += more_bytes;
     if (bytes > most_bytes)
       return zps_shard_round_fail(round, ZPS_SHARD_NO_RANK, ZPS_ERR_QUOTA,
@@ -90,8 +77,6 @@ static bool take_part(struct zps_shard_round *round, uint32_t rank, uint32_t par
   struct zps_contribution *contribution = zps_contribution_get(job, has_store);
   if (!contribution)
     return zps_shard_round_fail(round, ZPS_SHARD_NO_RANK, ZPS_ERR_NOMEM, "the server is out of memory");
-  round->sums_bytes += more_for_sums(round, part, slice);
-  if (!slice->is_inline && slice->len_bytes >= LARGE_BYTES) round->parts[part].pushed_nnz += slice->nnz;
   contribution->round = round;
   contribution->part = part;
   contribution->rank = rank;
@@ -105,6 +90,7 @@ static bool take_part(struct zps_shard_round *round, uint32_t rank, uint32_t par
   contribution->read.bulk.key = slice->key;
   contribution->read.bulk.more = slice->more;
   contribution->sum = slice->sum;
+  zps_reduce_expect(round, contribution);
   if (contribution->has_store) memcpy(contribution->store, slice->data, slice->len_bytes);
   *zps_shard_round_slot(round, part, rank) = contribution;
   round->nnz[(size_t)part * round->machine->world + rank] = slice->nnz;

@@ -22,7 +22,9 @@ void zps_quorum_drop(struct zps_shard_round *round, uint32_t rank) {
   for (uint32_t part = 0; part < round->machine->n_parts; part++) {
     struct zps_contribution **const slot = zps_shard_round_slot(round, part, rank);
     struct zps_contribution *const contribution = *slot;
-    round->nnz[(size_t)part * round->machine->world + rank] = 0;
+    uint32_t *const nnz = &round->nnz[(size_t)part * round->machine->world + rank];
+    if (contribution && *nnz > 0) zps_reduce_expect_no_more(round, contribution);
+    *nnz = 0;
     if (!contribution) continue;
     zps_memory_cancel(&shard->memory, &contribution->wait.memory);
     if (!contribution->is_here && contribution->buf.data) {

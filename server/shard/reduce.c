@@ -23,6 +23,10 @@
  * Looking for rows among all that there could be takes time, too. */
 enum { SMALL_BYTES = 32 << 10, SMALL_ROUND_BYTES = 128 << 10, SMALL_ROWS = 256 << 10, SHARED_BYTES_MIN = 1 << 20 };
 
+/* A contribution of so many bytes has so many rows that their sum, however its rows and values are coded, is none that
+ * goes inline: it is kept until the round is over. */
+enum { LARGE_BYTES = 64 * ZPS_WIRE_INLINE_MAX };
+
 struct zps_reduce_task {
   struct zps_work work;
   struct zps_command command;   /* reports the end to the engine */
@@ -347,6 +351,26 @@ uint64_t zps_reduce_sum_bytes(const struct zps_tensor *tensor, uint32_t part, ui
   const uint32_t m = tensor->sizes[part], z = nnz < m ? (uint32_t)nnz : m;
   return zps_codec_slice_bytes(zps_codec_plain(tensor->codecs, m, z), m, z, tensor->width, tensor->dtype,
                                tensor->value_codec);
+}
+
+static uint64_t slab_bytes(const struct zps_shard_round *round, uint32_t part, uint64_t nnz) {
+  return nnz > 0 ? zps_slab_bytes(zps_reduce_sum_bytes(round->tensor, part, nnz)) : 0;
+}
+
+uint64_t zps_reduce_more_bytes(const struct zps_shard_round *round, uint32_t part, uint32_t nnz, uint64_t len_bytes) {
+  const uint64_t had = round->parts[part].pushed_nnz;
+  return len_bytes < LARGE_BYTES ? 0 : slab_bytes(round, part, had + nnz) - slab_bytes(round, part, had);
+}
+
+void zps_reduce_expect(struct zps_shard_round *round, const struct zps_contribution *pushed) {
+  round->sums_bytes += zps_reduce_more_bytes(round, pushed->part, pushed->nnz, pushed->len_bytes);
+  if (pushed->len_bytes >= LARGE_BYTES) round->parts[pushed->part].pushed_nnz += pushed->nnz;
+}
+
+void zps_reduce_expect_no_more(struct zps_shard_round *round, const struct zps_contribution *pushed) {
+  if (pushed->len_bytes < LARGE_BYTES) return;
+  round->parts[pushed->part].pushed_nnz -= pushed->nnz;
+  round->sums_bytes -= zps_reduce_more_bytes(round, pushed->part, pushed->nnz, pushed->len_bytes);
 }
 
 bool zps_reduce_is_small(const struct zps_shard_round *round, uint32_t part) {

@@ -388,6 +388,25 @@ static void test_a_round_without_room_for_its_sums_ends(void **state) {
   end_without_room(5 * MIB, 0, ZPS_ERR_NOMEM, "no memory for ");
 }
 
+/* Pushes of ranks that gave up are no part of the sum: there is room for the sum of the others. */
+static void test_room_after_large_pushes_were_given_up(void **state) {
+  (void)state;
+  enum { WORLD = 4, STAYS = 3 };
+  struct scene scene;
+  scene.shard = open_with(&scene.cluster, 64 * MIB, WORLD * ZPS_LINK_BYTES + 13 * MIB, WORLD, 1);
+  scene.cluster.grace_ms = PATIENCE_NEVER_MS;
+  scene.tensor = cluster_tensor(&scene.cluster, 100000, 64, ZPS_DTYPE_F32, ZPS_OP_SUM, 2, 0.2);
+  for (uint32_t rank = 0; rank < STAYS; rank++) {
+    push(&scene, 1, rank);
+    rig_cancel(scene.cluster.ranks[rank], scene.tensor->spec.tensor, 1, "it has had enough");
+    settle(&scene, rank);
+  }
+  scene.cluster.late = (1u << STAYS) - 1;
+  push(&scene, 1, STAYS);
+  read_sums(&scene, 1, STAYS);
+  scene_close(&scene);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_a_round_without_room_for_its_sums_ends),
@@ -401,6 +420,7 @@ int main(void) {
       cmocka_unit_test(test_decisions_for_another_server),
       cmocka_unit_test(test_decisions_about_strangers),
       cmocka_unit_test(test_decisions_of_an_earlier_epoch),
+      cmocka_unit_test(test_room_after_large_pushes_were_given_up),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
