@@ -95,7 +95,7 @@ hasten() { # PROCESS: of a job with beside()
 make_in() { # NAME ARGUMENTS...
   local dir=$work/$1
   shift
-  make -C "$dir" -j"$jobs" LIBTOOL="$top/tests/support/libtool-quick $CONFIG_SHELL $dir/libtool" "$@"
+  make -C "$dir" -j"${at_once:-$jobs}" LIBTOOL="$top/tests/support/libtool-quick $CONFIG_SHELL $dir/libtool" "$@"
 }
 # Debian's flags for packages (deploy/debian/rules), so that tests run the objects that packages.sh packs: as words for a
 # shell. -g1 for -g, since it is quicker.
@@ -111,11 +111,11 @@ build_in() { # NAME ARGUMENTS...
   # shellcheck disable=SC2086
   (cd "$dir" && { [ -f Makefile ] || "$top/configure" --enable-werror "$@"; } && make_in "$name" ${TARGET:-}) >"$dir/build.log" 2>&1 || { tail -n 30 "$dir/build.log"; return 1; }
 }
-# Runs make check in $work/NAME and adds up automake's totals.
+# Runs make check in $work/NAME and adds up automake's totals. Tests wait now and then: one more than there are cores.
 check_in() { # NAME MAKE-ARGUMENTS...
   local name=$1 log=$work/$1/check.log
   shift
-  make_in "$name" check "$@" >"$log" 2>&1
+  at_once=$((jobs + 1)) make_in "$name" check "$@" >"$log" 2>&1
   local status=$? totals
   totals=$(sed -n 's/^# *\(PASS\|SKIP\|FAIL\|ERROR\|XFAIL\|XPASS\): *\([0-9]*\)$/\1 \2/p' "$log" | sed 's/\x1b\[[0-9;]*m//g')
   local p s f

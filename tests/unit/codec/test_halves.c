@@ -329,6 +329,11 @@ static void delivered_to_halves(void **state) {
   zps_deliver_scratch_destroy(scratch);
 }
 
+static void expect_support(enum zps_dtype dtype, uint16_t half, float value) {
+  assert_int_equal(halves_narrow(dtype, value), halves_defined_narrow(dtype, value));
+  assert_true(halves_same_float(halves_widen(dtype, half), halves_defined_widen(dtype, half)));
+}
+
 /* All halves, and floats about the places where rounding turns. */
 static void converted_as_defined(void **state) {
   (void)state;
@@ -339,7 +344,7 @@ static void converted_as_defined(void **state) {
   for (unsigned d = 0; d < COUNT(dtypes); d++) {
     for (uint32_t i = 0; i < N; i++) all[i] = (uint16_t)i;
     zps_values_widen(dtypes[d], all, N, floats);
-    for (uint32_t i = 0; i < N; i++) assert_true(halves_same_float(floats[i], halves_widen(dtypes[d], all[i])));
+    for (uint32_t i = 0; i < N; i++) assert_true(halves_same_float(floats[i], halves_defined_widen(dtypes[d], all[i])));
     assert_true(zps_values_hold(zps_values_own(dtypes[d]), floats, N));
     for (uint32_t i = 0; i < N; i++) { /* ties, what is next to them, and beyond the greatest */
       const float next = halves_widen(dtypes[d], (uint16_t)(all[i] + 1));
@@ -347,10 +352,12 @@ static void converted_as_defined(void **state) {
       if (i % 3) floats[i] = nextafterf(floats[i], i % 3 == 1 ? INFINITY : -INFINITY);
     }
     zps_values_narrow(dtypes[d], floats, N, back);
-    for (uint32_t i = 0; i < N; i++) assert_int_equal(back[i], halves_narrow(dtypes[d], floats[i]));
+    for (uint32_t i = 0; i < N; i++) assert_int_equal(back[i], halves_defined_narrow(dtypes[d], floats[i]));
+    for (uint32_t i = 0; i < N; i++) expect_support(dtypes[d], all[i], floats[i]);
     for (uint32_t i = 0; i < N; i++) {
       const uint32_t bits = (uint32_t)zps_rng_u64(&rng);
       memcpy(&floats[i], &bits, sizeof bits);
+      expect_support(dtypes[d], all[i], floats[i]);
       assert_int_equal(zps_values_hold(zps_values_own(dtypes[d]), &floats[i], 1), halves_hold(dtypes[d], floats[i]));
     }
     zps_values_narrow(dtypes[d], floats, N, floats); /* where they are */

@@ -31,7 +31,7 @@ static void every_continuation(const unsigned *first, unsigned n_first, unsigned
   unsigned long total = 1;
   for (unsigned i = 0; i < depth; i++) total *= n;
   static struct world world;
-  for (unsigned long sequence = 0; sequence < total; sequence += THIN_STRIDE) {
+  for (unsigned long sequence = 0; sequence < total; sequence += THIN_STRIDE * THIN_STRIDE) {
     explore_init(&world, 1, replays);
     for (unsigned i = 0; i < n_first; i++) explore_event(&world, first[i]);
     for (unsigned long rest = sequence, i = 0; i < depth; i++, rest /= n)
