@@ -362,34 +362,58 @@ static bool is_committed(void) {
   return is;
 }
 
-/* The other rank gives up an attempt that went well here but for the result, so that this rank fails, too: what comes
- * next is of their second one. */
-static void given_up_when_nearly_done(void **state) {
-  (void)state;
-  enum { FEW = 20 }; /* are added up on the spot */
-  struct rig_block block;
+/* An attempt of a round of few rows, which are added up on the spot, is committed, and its result is held up. */
+static void begin_nearly_done(uint32_t world, struct rig_block *block) {
+  enum { FEW = 20 };
   const zenps_grad_t in = {.struct_size = sizeof in, .layout = ZENPS_DENSE, .memory = ZENPS_HOST, .values = rig.in};
   peer_open(&rig,
-            &(struct peer_config){.worker = {.world = 2, .threads = 1}, .scheme = &zps_peer_agsparse, .rows = FEW});
+            &(struct peer_config){.worker = {.world = world, .threads = 1}, .scheme = &zps_peer_agsparse, .rows = FEW});
   peer_draw(&rig, 5);
   rig.request.out = in;
   rig.request.out.values = NULL;
   rig.request.out.layout = ZENPS_ROWS;
   assert_int_equal(rig_begin(&rig.worker, &rig.request, &rig.tensor, 1, RIG_TIMEOUT_MS, &in), ZPS_OK);
-  peer_expect(&rig, 1, 1, TAG_ALL, 0, FEW, rig.in);
-  rig_block(&block, rig.worker.plane.pool); /* what makes the result */
-  peer_say(&rig, 1, 1, TAG_ALL, PEER_INLINE, 0, FEW, rig.theirs[1]);
+  for (uint32_t r = 1; r < world; r++) peer_expect(&rig, r, 1, TAG_ALL, 0, FEW, rig.in);
+  rig_block(block, rig.worker.plane.pool); /* what makes the result */
+  for (uint32_t r = 1; r < world; r++) peer_say(&rig, r, 1, TAG_ALL, PEER_INLINE, 0, FEW, rig.theirs[r]);
   UNTIL(is_committed());
+}
+
+/* The other rank gives up an attempt that went well here but for the result, so that this rank fails, too: what comes
+ * next is of their second one. */
+static void given_up_when_nearly_done(void **state) {
+  (void)state;
+  struct rig_block block;
+  begin_nearly_done(2, &block);
   fake_abort(rank(1), PEER_TENSOR, 1, ZPS_ERR_CANCELED, "rank 1 canceled it");
   UNTIL(rig_state(&rig.worker, &rig.request) == ZPS_MACHINE_FAILED);
   rig_unblock(&block);
   rig_expect_error(&rig.request, ZPS_ERR_CANCELED, "rank 1 canceled it");
   rig_expect_released(&rig.request);
-  peer_say(&rig, 1, 1, TAG_ALL, PEER_INLINE, 0, FEW, rig.theirs[1]);
+  peer_say(&rig, 1, 1, TAG_ALL, PEER_INLINE, 0, rig.tensor.part.rows, rig.theirs[1]);
   UNTIL(n_unexpected() == 1);
   peer_begin(&rig, &rig.request, 1, RIG_TIMEOUT_MS);
   rig_expect_ok(&rig.request);
   peer_check(&rig);
+}
+
+/* Rank 1 has given up its second attempt, too, before rank 2 speaks of the first one. This rank's second attempt fails
+ * with rank 1's. */
+static void given_up_twice_when_nearly_done(void **state) {
+  (void)state;
+  struct rig_block block;
+  begin_nearly_done(3, &block);
+  fake_abort(rank(1), PEER_TENSOR, 1, ZPS_ERR_CANCELED, "rank 1 canceled it");
+  UNTIL(rig_state(&rig.worker, &rig.request) == ZPS_MACHINE_FAILED);
+  rig_unblock(&block);
+  rig_expect_error(&rig.request, ZPS_ERR_CANCELED, "rank 1 canceled it");
+  fake_abort(rank(1), PEER_TENSOR, 1, ZPS_ERR_CANCELED, "rank 1 canceled it again");
+  fake_abort(rank(2), PEER_TENSOR, 1, ZPS_ERR_CANCELED, "rank 1 canceled it");
+  rig_expect_released(&rig.request);
+  peer_begin(&rig, &rig.request, 1, RIG_TIMEOUT_MS);
+  rig_expect_error(&rig.request, ZPS_ERR_CANCELED, "rank 1 canceled it again");
+  fake_abort(rank(2), PEER_TENSOR, 1, ZPS_ERR_CANCELED, "rank 1 canceled it again");
+  rig_expect_released(&rig.request);
 }
 
 /* The other rank gives up a step that is done here, and has not said DONE: it is told so, and the round does not wait
@@ -546,6 +570,7 @@ int main(void) {
       GOOD(before_it_begins),
       GOOD(after_it_is_past),
       GOOD(given_up_when_nearly_done),
+      GOOD(given_up_twice_when_nearly_done),
       GOOD(given_up_when_done),
       GOOD(failed_while_closing),
       GOOD(two_steps),
