@@ -110,6 +110,7 @@ static void connect_run(struct zps_command *command, void *handler_ctx) {
   plane->secret = join->link_secret;
   plane->epoch = join->view.epoch;
   plane->rank = connect->rank;
+  plane->world = connect->world;
   plane->servers = calloc(join->view.n_places, sizeof *plane->servers);
   if (!plane->servers) {
     connect->code = zps_fail(&connect->error, ZPS_ERR_NOMEM, "no memory for %" PRIu32 " servers", join->view.n_places);

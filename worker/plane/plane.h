@@ -74,7 +74,8 @@ struct zps_plane {
   uint32_t rank, n_servers;  /* n_servers: places; those that are free have a server that is lost */
   struct zps_remote *servers;
   struct zps_remote *ranks; /* world of them; NULL until they are linked. Our own has no peer */
-  uint32_t world, epoch;
+  uint32_t world;           /* ranks of the job */
+  uint32_t epoch;
   struct zps_segment *segment; /* of this rank, for others of its host to read; NULL: no rank does */
   struct zps_slab_memory segment_memory;
   struct zps_scratch_pool *scratches; /* with `ranks`: a zps_compute_scratch for each thread that computes */

@@ -25,7 +25,7 @@ static bool make_past(struct zps_rounds *rounds, const struct zps_round_tensor *
 }
 
 zps_err_t zps_decided_note(struct zps_round *round, const uint8_t *late, uint32_t n_bytes) {
-  for (uint32_t rank = round->tensor->world; rank < 8 * n_bytes; rank++)
+  for (uint32_t rank = round->plane->world; rank < 8 * n_bytes; rank++)
     if (late[rank / 8] >> rank % 8 & 1) return ZPS_ERR_PROTOCOL;
   if (round->is_decided) {
     const bool is_same = round->n_late_bytes == n_bytes && (n_bytes == 0 || memcmp(round->late, late, n_bytes) == 0);

@@ -57,7 +57,7 @@ static int begin_test(void **state) {
   served_open(&rig,
               &(struct served_config){.worker.n_servers = 2, .worker.rank = OWN, .rows = 30000, .n_parts = PARTS});
   served_draw(&rig, 2);
-  rig.tensor.world = 3;
+  rig.worker.plane.world = rig.tensor.world = 3;
   rig.tensor.quorum = 2;
   for (uint32_t p = 0; p < PARTS; p++) rig.owners[p] = owners_before[p] = 1;
   rig.tensor.owners = owners_before;
@@ -275,6 +275,19 @@ static void servers_that_contradict_themselves(void **state) {
   rig_expect_error(&rig.request, ZPS_ERR_PROTOCOL, "server 1 (ps-1) closes a round of a tensor without a quorum");
 }
 
+/* Servers name late ranks by their number in the job, also those of a group. */
+static void late_in_a_group(void **state) {
+  (void)state;
+  rig.worker.keeps = false;
+  rig.worker.plane.world = 10;
+  begin_pushed(1);
+  say_closed(1, 1, 9);
+  served_answer(&rig, 1, 1);
+  rig_expect_ok(&rig.request);
+  fake_expect(&rig.worker.servers[1], ZPS_FRAME_DONE, 5, 1);
+  rig_expect_released(&rig.request);
+}
+
 #define TEST(test) cmocka_unit_test_setup_teardown(test, begin_test, end_test)
 
 int main(void) {
@@ -287,6 +300,7 @@ int main(void) {
       TEST(lost_without_the_push_of_a_late_rank),
       TEST(decided_beyond_a_step_under_way),
       TEST(servers_that_contradict_themselves),
+      TEST(late_in_a_group),
   };
   return cmocka_run_group_tests_name("served quorum", tests, NULL, NULL);
 }
