@@ -403,6 +403,84 @@ def case_gradients_changed_in_flight(_: zenps.Job) -> None:
         sync.close()
 
 
+def _flat_gradients(*models: nn.Module) -> torch.Tensor:
+    """One buffer for the gradients of all models, which are views of it."""
+    parameters = [each for model in models for each in model.parameters()]
+    flat = torch.zeros(sum(each.numel() for each in parameters))
+    at = 0
+    for each in parameters:
+        each.grad = flat[at : at + each.numel()].view_as(each)
+        at += each.numel()
+    return flat
+
+
+def _wide() -> nn.Module:
+    """A table, parameters that are summed where they are, and others."""
+    torch.manual_seed(3)
+    return nn.Sequential(nn.Embedding(5000, 64), nn.Linear(64, 64), nn.Linear(64, 1))
+
+
+def _change_one(grad: torch.Tensor) -> None:
+    grad.view(-1)[-1] += 1.0
+
+
+def _change_unseen(grad: torch.Tensor) -> None:
+    grad.data.view(-1)[-1] += 1.0
+
+
+def case_gradients_that_share_a_buffer(_: zenps.Job) -> None:
+    """torch counts the writes to all of them in one version. A write to one gradient is no change of its neighbours."""
+    rows = torch.arange(50) + RANK
+    ours, other = _wide(), net()
+    theirs = DistributedDataParallel(copy.deepcopy(ours))
+    flat = _flat_gradients(ours, other)
+    first = sync_of(ours, wait="step", bucket_mb=0.001)
+    second = sync_of(other, wait="step")
+    for _step in range(2):
+        flat.zero_()
+        theirs.zero_grad()
+        ours(rows).sum().backward()
+        other(inputs(0)).sum().backward()
+        second.wait()
+        torch.nn.utils.clip_grad_norm_(other.parameters(), 1e-3)
+        first.wait()
+        theirs(rows).sum().backward()
+        for own, wanted in zip(ours.parameters(), theirs.parameters()):
+            assert flat.data_ptr() <= own.grad.data_ptr() < flat.data_ptr() + 4 * flat.numel()
+            assert_bits(own.grad, wanted.grad)
+    for change in (_change_one, _change_unseen):
+        for name, parameter in ours.named_parameters():
+            flat.zero_()
+            ours(rows).sum().backward()
+            if RANK == 1:
+                change(parameter.grad)
+            refused(first.wait, f"gradient of {name} was changed", "in flight")
+    first.close()
+    second.close()
+    model = net()
+    flat = _flat_gradients(model)
+    sync = sync_of(model, average=False)
+    model(inputs(0)).sum().backward()
+    refused(lambda: model(inputs(1)).sum().backward(), "was already summed")
+    flat.zero_()
+    model(inputs(1)).sum().backward()
+    sync.close()
+
+
+def case_gradients_changed_through_data(_: zenps.Job) -> None:
+    """`.grad.data` has a version of its own. A change of all gradients is noticed by those that are summed elsewhere."""
+    model = _wide()
+    sync = sync_of(model, wait="step")
+    for _step in range(3):
+        model.zero_grad()
+        model(torch.arange(50)).sum().backward()
+        if RANK == 1:
+            for parameter in model.parameters():
+                parameter.grad.data.mul_(0.5)
+        refused(sync.wait, "1.bias, 2.weight, 2.bias was changed", "in flight")
+    sync.close()
+
+
 def case_a_step_without_sums(_: zenps.Job) -> None:
     """An attached optimiser does not step with the gradients of one rank."""
     model = net()

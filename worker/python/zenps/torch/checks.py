@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 import json
 import logging
-from typing import Any, Callable, Collection, Dict, Iterable, List, Mapping, Optional, Sequence, Set, Tuple, TypeVar, cast
+from typing import Any, Callable, Collection, Dict, Iterable, List, Mapping, Optional, Sequence, Set, TypeVar, cast
 
 import torch
 
@@ -18,10 +18,12 @@ from ..errors import Invalid, Unsupported
 from . import convert
 from .jobs import Ranks, current, numbered
 from .tables import Slot, trainable
-from .watch import Leftovers, Watch, few, is_in_scaler
+from .watch import Leftovers, Sent, Watch, few, is_in_scaler
 
 Make = TypeVar("Make", bound=Callable[..., None])
 _log = logging.getLogger("zenps")
+_NOTED = 4  # gradients of a step whose values are noted: a change through `.grad.data` moves no version
+_NOTED_VALUES = 1 << 16  # of one of these, at most
 _SAMPLED_STEPS = 16  # in which gradients that are summed twice are looked for under a mean, to warn of them
 _CHANGED = (
     "{}. Make GradientSync after the last change to the model, on every rank: sync.close(), then zt.GradientSync(model)"
@@ -100,7 +102,8 @@ class Checks:
         self._holding: Set[int] = set()  # parameters whose gradients held a sum as the pass began
         self._pending: Set[int] = set()  # those with gradients of passes within no_sync(), which are to be summed
         self._warned: Set[str] = set()
-        self._sent: Dict[int, Tuple[torch.Tensor, int]] = {}  # gradients in flight, and their versions
+        self._sent: Dict[int, Sent] = {}  # gradients in flight
+        self._steps = 0
 
     @property
     def _repeatable(self) -> bool:
@@ -118,6 +121,7 @@ class Checks:
 
     def begin(self, steps: int) -> None:
         """A backward pass begins, after so many steps."""
+        self._steps = steps
         if self._is_sampled(steps):
             self._holding = {index for index, slot in self._slots.items() if self._left.holds(slot)}
 
@@ -125,16 +129,18 @@ class Checks:
         """The step, or the pass, is over."""
         self.refusal, self._holding, self._sent = [], set(), {}
 
-    def sent(self, index: int, gradient: Optional[torch.Tensor]) -> None:
-        """The sum of this gradient starts."""
+    def sent(self, index: int, gradient: Optional[torch.Tensor], is_written: bool) -> None:
+        """The sum of this gradient starts. is_written: it will be where the gradient is."""
         if gradient is not None:
-            self._sent[index] = gradient, gradient._version
+            is_plain = gradient.layout == torch.strided and gradient.device.type == "cpu" and gradient.numel() <= _NOTED_VALUES
+            stride = max(1, len(self._slots) // _NOTED)
+            is_noted = is_plain and not is_written and index % stride == self._steps % stride
+            self._sent[index] = Sent(gradient, is_noted)
 
     def look_in_flight(self, in_step: bool) -> None:
         """Refuses the step if the program has written, or replaced, a gradient in flight. zenps itself writes without a new
         version. in_step: of wait="step"."""
-        moved = [index for index, (gradient, version) in self._sent.items()
-                 if self._slots[index].parameter.grad is not gradient or gradient._version != version]  # fmt: skip
+        moved = [index for index, sent in self._sent.items() if sent.is_changed(self._slots[index].parameter.grad)]
         if not moved and in_step and is_in_scaler():
             moved = list(self._sent)  # unscaling changes no version
         if moved:

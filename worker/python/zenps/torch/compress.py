@@ -434,6 +434,9 @@ class CompressedGroup(Group):
                     return float(group["lr"])
         return None
 
+    def written(self) -> Set[int]:
+        return self._first.written() if self._dense else set()
+
     def cancel(self) -> None:
         self.stop()
         self._cut.settle(sent=False)

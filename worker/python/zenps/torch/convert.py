@@ -127,6 +127,14 @@ def octets_array(tensor: torch.Tensor) -> Array:
     return Array(tensor.data_ptr(), "u8", (tensor.numel() * tensor.element_size(),), owner=tensor)
 
 
+def shares_storage(tensor: torch.Tensor) -> bool:
+    """Whether other tensors may share its storage. torch counts the writes to such tensors in one version."""
+    if tensor.layout != torch.strided:
+        return False
+    storage = tensor.untyped_storage() if hasattr(tensor, "untyped_storage") else tensor.storage()
+    return bool(storage.nbytes() > tensor.numel() * tensor.element_size())
+
+
 def on_host(tensor: torch.Tensor) -> torch.Tensor:
     """The tensor in host memory: itself, or a copy."""
     return tensor if tensor.device.type == "cpu" else tensor.cpu()

@@ -52,6 +52,10 @@ class Group:
         """Starts the step's round of the gradients that the parameters have now; of none for those that have None."""
         raise NotImplementedError
 
+    def written(self) -> Set[int]:
+        """Addresses of the gradients in flight that the sums will be written to."""
+        return set()
+
     def skip(self) -> None:
         """The step has failed before start() was called."""
 
@@ -148,8 +152,12 @@ class TableGroup(Group):
         arrays = convert.array(values, (ids.shape[0], self.width)), convert.array(ids, (ids.shape[0],))
         self.requests = [self.tensor.allreduce(*arrays, step=step, out="rows", stream=devices.stream(values))]
 
+    def written(self) -> Set[int]:
+        return set() if self._dense is None else {self._dense.data_ptr()}
+
     def _contiguous(self, grad: torch.Tensor) -> torch.Tensor:
-        made = grad.to(self._place()).contiguous()
+        """The gradient where zenps may sum it in place. In a shared storage it stays as it is: checks compare its values."""
+        made = grad.to(self._place(), copy=convert.shares_storage(grad)).contiguous()
         if made.data_ptr() != grad.data_ptr():
             self.copied_bytes += made.numel() * made.element_size()
         return made
@@ -221,7 +229,11 @@ class DenseGroup(Group):
     def _is_plain(self, grad: torch.Tensor) -> bool:
         """Whether it can be summed where it is."""
         is_array = not grad.is_sparse and grad.is_contiguous() and not grad.requires_grad
-        return is_array and grad.dtype == self._dtype and grad.device == self._place()
+        is_own = is_array and not convert.shares_storage(grad)  # Checks compare the values of others.
+        return is_own and grad.dtype == self._dtype and grad.device == self._place()
+
+    def written(self) -> Set[int]:
+        return {value.data_ptr() for _, value in self._sums}
 
     def start(self, step: int) -> None:
         if self._n_whole and self._place().type == "cpu":

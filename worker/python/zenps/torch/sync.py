@@ -266,8 +266,11 @@ class GradientSync:
     def _start(self, group: Group) -> None:
         self._started.append(group)
         group.start(self._step)
+        written = group.written()
         for slot in group.slots:
-            self._checks.sent(slot.index, group.gradient(slot))
+            grad = group.gradient(slot)
+            is_written = grad is not None and not grad.is_sparse and grad.data_ptr() in written
+            self._checks.sent(slot.index, grad, is_written)
 
     def _finish(self) -> None:
         """The end of the backward pass."""

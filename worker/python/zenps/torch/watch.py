@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import weakref
 import zlib
-from typing import Any, Dict, Iterable, Iterator, List, Sequence, Set, Tuple
+from typing import Any, Dict, Iterable, Iterator, List, Optional, Sequence, Set, Tuple
 
 import torch
 
@@ -147,13 +147,41 @@ def _sample(parameter: torch.Tensor) -> Any:
     return convert.octets_array(convert.on_host(flat[:: max(1, flat.numel() // _SAMPLED)]).contiguous())
 
 
-Leftover = Tuple[Any, int, torch.Tensor]
+_COLUMNS = 1 << 10
+_BITS = {2: torch.int16, 4: torch.int32, 8: torch.int64}
+
+
+def contents(grad: torch.Tensor) -> torch.Tensor:
+    """A checksum of all values of a dense gradient, where the gradient is: sums of the values' bits in columns."""
+    bits = grad.detach().reshape(-1).view(_BITS[grad.element_size()])
+    whole = bits.numel() // _COLUMNS * _COLUMNS
+    return torch.cat([bits[:whole].view(-1, _COLUMNS).sum(0, dtype=bits.dtype), bits[whole:]])
+
+
+class Sent:
+    """A gradient in flight. is_noted: its values are compared, too. Of a shared storage only the values tell, since a write to
+    another tensor moves the version."""
+
+    def __init__(self, grad: torch.Tensor, is_noted: bool) -> None:
+        is_shared = convert.shares_storage(grad)
+        self._grad = grad
+        self._version = None if is_shared else grad._version
+        self._contents = contents(grad) if is_shared or is_noted else None
+
+    def is_changed(self, now: Optional[torch.Tensor]) -> bool:
+        """Whether the program has written, or replaced, the gradient."""
+        if now is not self._grad or (self._version is not None and now._version != self._version):
+            return True
+        return self._contents is not None and not torch.equal(self._contents, contents(now))
+
+
+Leftover = Tuple[Any, Optional[int], torch.Tensor]  # a version of None: the storage is shared, and all values are compared
 
 
 class Leftovers:
     """Finds gradients that are certain to hold the sum of an earlier pass. Such a gradient is the same tensor of the same
     version, and a sample of it has the values of the sum. The version alone says too little: `.grad.data.zero_()` does not
-    change it."""
+    change it. In a shared storage all values must be those of the sum."""
 
     _PLACES = 64
 
@@ -169,7 +197,9 @@ class Leftovers:
         if grad is None:
             self._left.pop(slot.index, None)
             return
-        self._left[slot.index] = weakref.ref(grad), grad._version, self._sample(grad).clone()
+        is_shared = convert.shares_storage(grad)
+        values = contents(grad) if is_shared else self._sample(grad).clone()
+        self._left[slot.index] = weakref.ref(grad), None if is_shared else grad._version, values
 
     def is_same_tensor(self, slot: Slot) -> bool:
         """Whether the gradient is the tensor that a sum was left in, whatever is in it now."""
@@ -181,12 +211,13 @@ class Leftovers:
         if not self.is_same_tensor(slot):
             return False
         grad = slot.parameter.grad
-        _, version, sample = self._left[slot.index]
+        _, version, left = self._left[slot.index]
         assert grad is not None
-        if grad._version != version:
+        if version is not None and grad._version != version:
             return False
-        now = self._sample(grad)
-        return now.shape == sample.shape and bool((sample != 0).any()) and torch.equal(now, sample)
+        sample = self._sample(grad)
+        now = contents(grad) if version is None else sample
+        return now.shape == left.shape and bool((sample != 0).any()) and torch.equal(now, left)
 
     def _sample(self, grad: torch.Tensor) -> torch.Tensor:
         values = grad.detach()
