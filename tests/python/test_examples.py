@@ -150,3 +150,48 @@ def test_selection_of_values_for_torch(tmp_path):
         dense, _, *cut = [[float(row[at].split()[0]) for at in (4, 7)] for row in table]
         assert all(sent[at] < dense[at] for sent in cut for at in (0, 1)), table
     assert "At most 1% above dense in all columns" in done.stdout
+
+
+MODEL = """
+import os, sys, torch, torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
+dist.init_process_group("gloo", init_method="file://" + sys.argv[1], rank=int(os.environ["ZENPS_RANK"]), world_size=2)
+torch.manual_seed(1 + dist.get_rank())
+module = model = torch.nn.Sequential(torch.nn.Embedding(5000, 16), torch.nn.Linear(16, 1))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+batches = [(torch.arange(8) + 8 * dist.get_rank(), torch.ones(8, 1))] * 3
+STEPS = 3
+class data:
+    of = staticmethod(lambda step, rank, world: batches[0][0])
+def loss(outputs, labels=1.0):
+    return (outputs - labels).square().mean()
+"""
+SAME = """
+own = torch.cat([each.detach().view(-1) for each in model.parameters()])
+every = [torch.empty_like(own) for _ in range(2)]
+dist.all_gather(every, own)
+assert torch.equal(*every)
+"""
+PARTS = {  # what the page leaves to its reader, and a check: before and after each of its blocks
+    "arrays": ("""
+import numpy as np
+gradients, row_ids = np.ones((3, 64), np.float32), np.array([5, 2, 5], np.int32)
+def apply(ids, values):
+    assert np.asarray(ids).tolist() == [2, 5] and np.asarray(values)[:, 7].tolist() == [1, 2]
+""", ""),
+    "GradientSync": (MODEL, SAME),
+    "ddp": (MODEL, "loss(model(batches[0][0])).backward(); optimizer.step()" + SAME),
+    "elastic": (MODEL, "assert state.step == STEPS" + SAME),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("at,name", enumerate(PARTS))
+def test_the_readme(tmp_path, at, name):
+    """The blocks of the package's page run as they stand."""
+    blocks = re.findall(r"^```python\n(.*?)^```", (TOP / "worker" / "python" / "README.md").read_text(), re.M | re.S)
+    assert len(blocks) == len(PARTS)
+    before, after = PARTS[name]
+    (tmp_path / "block.py").write_text(f"{before}\n{blocks[at]}\n{after}\n")
+    command = [*two_ranks(), sys.executable, str(tmp_path / "block.py"), str(tmp_path / "store")]
+    done = subprocess.run(command, env=ENV, capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr[-3000:]

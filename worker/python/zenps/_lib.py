@@ -100,7 +100,7 @@ def _load_library() -> ctypes.CDLL:
     except OSError as error:
         what = "ZENPS_LIBRARY" if named else "libzenps"
         raise ImportError(
-            f"{what}: {error}; install zenps, or name the library: ZENPS_LIBRARY=/usr/local/lib/{SONAME}"
+            f"{what}: {error}; install zenps and run ldconfig, or name the library: ZENPS_LIBRARY=/usr/local/lib/{SONAME}"
         ) from error
 
 
