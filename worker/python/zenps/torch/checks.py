@@ -22,7 +22,7 @@ from .watch import Leftovers, Sent, Watch, few, is_in_scaler
 
 Make = TypeVar("Make", bound=Callable[..., None])
 _log = logging.getLogger("zenps")
-_NOTED = 4  # gradients of a step whose values are noted: a change through `.grad.data` moves no version
+_NOTED = 4  # or up to 7 gradients of a step have their values noted: a change through `.grad.data` moves no version
 _NOTED_VALUES = 1 << 16  # of one of these, at most
 _SAMPLED_STEPS = 16  # in which gradients that are summed twice are looked for under a mean, to warn of them
 _CHANGED = (
