@@ -349,7 +349,8 @@ static uint64_t lane_limit(const struct zps_bulk *bulk, const struct lane *lane)
 /* The rail with most room for the next piece; ZPS_NET_RAILS_MAX: none has any. */
 static unsigned rail_of(const struct zps_bulk *bulk, const struct zps_bulk_peer *peer) {
   const unsigned rails = zps_net_peer_rails(peer->net_peer);
-  const unsigned n_keys = 1u + (peer->again ? peer->again->read : peer->queue)->more.n;
+  const struct zps_bulk_read *const read = peer->again ? peer->again->read : peer->queue;
+  const unsigned n_keys = 1u + (read->more.n < read->mem->more.n ? read->more.n : read->mem->more.n);
   unsigned best = ZPS_NET_RAILS_MAX;
   uint64_t most = 0;
   for (unsigned k = 0; k < n_keys; k++) {

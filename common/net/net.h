@@ -101,7 +101,8 @@ struct zps_net_keys {
   uint8_t n;
 };
 
-/* Registered memory. A peer needs `addr` and `key` to read it from its first byte on; and `more`, over other rails. */
+/* Registered memory. A peer needs `addr` and `key` to read it from its first byte on; and `more`, over other rails. A
+ * rail that refuses the memory, and those after it, have no key in `more`. */
 struct zps_net_mem {
   void *base;
   size_t len;
@@ -207,11 +208,12 @@ struct zps_net_counters {
   uint64_t msgs_sent, msgs_received, msg_bytes_sent, msg_bytes_received;
   uint64_t reads, read_bytes;
   uint64_t mem_registered_bytes;
-  uint64_t again;       /* times the fabric pushed back */
-  uint64_t quarantined; /* abandoned reads with buffers that the fabric still holds */
-  uint64_t rails_lost;  /* of peers, beside their first ones */
-  uint64_t rails_out;   /* of these, now: no read has landed over them since */
-  uint64_t unmatched;   /* messages that found no receive posted; only the in-process backend can tell */
+  uint64_t again;         /* times the fabric pushed back */
+  uint64_t quarantined;   /* abandoned reads with buffers that the fabric still holds */
+  uint64_t rails_lost;    /* of peers, beside their first ones */
+  uint64_t rails_out;     /* of these, now: no read has landed over them since */
+  uint64_t rails_refused; /* registrations that a card beside the first one refused */
+  uint64_t unmatched;     /* messages that found no receive posted; only the in-process backend can tell */
 };
 const struct zps_net_counters *zps_net_counters(const struct zps_net *net);
 

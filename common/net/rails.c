@@ -2,8 +2,8 @@
  * Several endpoints of one backend as one: messages go over the first rail, reads over any of them.
  *
  * So the order of messages, credits and receives is the first rail's alone. Memory is registered on every rail, and has
- * a key on each. The owner of a read chooses its rail (bulk.c). A peer is lost with its first rail. Where another one
- * fails, that rail is out for this peer for a while (way.h).
+ * a key on each; on fewer where a further rail refuses it. The owner of a read chooses its rail (bulk.c). A peer is
+ * lost with its first rail. Where another one fails, that rail is out for this peer for a while (way.h).
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -26,6 +26,7 @@ struct rails;
 struct rail {
   struct rails *rails;
   struct zps_net *net; /* NULL: it is closed */
+  bool has_refused;    /* memory, and the log says so */
 };
 
 struct rails {
@@ -35,7 +36,7 @@ struct rails {
   bool closing;
   LIST_HEAD(, rails_peer) peers;
   LIST_HEAD(, rails_mem) mems;
-  uint64_t lost, spin_ns;
+  uint64_t lost, refused, spin_ns;
   unsigned n_out;      /* ways that are told */
   uint64_t look_at_ns; /* when a rail that is out is told of, or tried again; ZPS_NEVER: none is out */
 };
@@ -56,6 +57,7 @@ struct rails_peer {
 struct rails_mem {
   LIST_ENTRY(rails_mem) link;
   struct zps_net_mem on[ZPS_NET_RAILS_MAX];
+  unsigned n; /* rails that have taken it */
 };
 
 static struct rails *to_rails(struct zps_net *net) {
@@ -67,7 +69,8 @@ static struct rails_peer *to_peer(struct zps_net_peer *peer) {
 
 static void copy_counters(struct rails *rails) {
   struct zps_net_counters *const sum = &rails->base.counters;
-  *sum = (struct zps_net_counters){.rails_lost = rails->lost, .rails_out = rails->n_out};
+  *sum =
+      (struct zps_net_counters){.rails_lost = rails->lost, .rails_out = rails->n_out, .rails_refused = rails->refused};
   for (unsigned k = 0; k < rails->n; k++) {
     if (!rails->rail[k].net) continue;
     const struct zps_net_counters *const part = zps_net_counters(rails->rail[k].net);
@@ -214,30 +217,43 @@ static unsigned rails_peer_rails(const struct zps_net_peer *net_peer) {
 
 /* ---- memory ---- */
 
-/* On the first n rails. */
-static void mem_free(const struct rails *rails, struct rails_mem *mem, unsigned n) {
-  for (unsigned k = 0; k < n; k++)
+static void mem_free(const struct rails *rails, struct rails_mem *mem) {
+  for (unsigned k = 0; k < mem->n; k++)
     if (rails->rail[k].net) zps_net_mem_release(rails->rail[k].net, &mem->on[k]);
   free(mem);
+}
+
+static void say_refused(struct rails *rails, struct rail *rail, size_t len, const char *why) {
+  rails->refused++;
+  if (rail->has_refused) return;
+  rail->has_refused = true;
+  zps_log_warn(
+      "rail %u (%s) refuses %zu bytes of memory, which is read over fewer cards; stats counts more of them: %s",
+      (unsigned)(rail - rails->rail), zps_net_info(rail->net)->domain, len, why);
 }
 
 static zps_err_t rails_mem_register(struct zps_net *net, void *base, size_t len, const struct zps_net_device *device,
                                     struct zps_net_mem *mem_p, struct zps_error *error) {
   struct rails *const rails = to_rails(net);
   struct rails_mem *const mem = calloc(1, sizeof *mem);
+  struct zps_error why;
+  zps_err_t code = ZPS_OK;
   if (!mem) return zps_fail(error, ZPS_ERR_NOMEM, "no memory for a registration");
-  struct zps_net_mem all = {.base = base, .len = len, .handle = mem, .more.n = (uint8_t)(rails->n - 1)};
-  for (unsigned k = 0; k < rails->n; k++) {
+  struct zps_net_mem all = {.base = base, .len = len, .handle = mem};
+  for (unsigned k = 0; k < rails->n; mem->n = ++k) {
     struct zps_net *const inner = rails->rail[k].net;
-    const zps_err_t code = device ? zps_net_mem_register_device(inner, base, len, device, &mem->on[k], error)
-                                  : zps_net_mem_register(inner, base, len, &mem->on[k], error);
-    if (code != ZPS_OK) {
-      mem_free(rails, mem, k);
-      return code;
-    }
+    code = device ? zps_net_mem_register_device(inner, base, len, device, &mem->on[k], &why)
+                  : zps_net_mem_register(inner, base, len, &mem->on[k], &why);
+    if (code != ZPS_OK) break;
     *(k == 0 ? &all.key : &all.more.key[k - 1]) = mem->on[k].key;
     all.desc[k] = mem->on[k].desc[0];
   }
+  if (mem->n == 0) {
+    free(mem);
+    return zps_fail(error, code, "%s", why.text);
+  }
+  if (code != ZPS_OK) say_refused(rails, &rails->rail[mem->n], len, why.text);
+  all.more.n = (uint8_t)(mem->n - 1);
   all.addr = mem->on[0].addr; /* on each: the memory's own, or 0 */
   LIST_INSERT_HEAD(&rails->mems, mem, link);
   *mem_p = all;
@@ -249,7 +265,7 @@ static void rails_mem_release(struct zps_net *net, struct zps_net_mem *mem) {
   struct rails *const rails = to_rails(net);
   struct rails_mem *const found = mem->handle;
   LIST_REMOVE(found, link);
-  mem_free(rails, found, rails->n);
+  mem_free(rails, found);
   *mem = (struct zps_net_mem){.base = NULL};
   copy_counters(rails);
 }
@@ -286,7 +302,7 @@ static void on_read_done(struct zps_net_read *read, zps_err_t code) {
 static zps_err_t rails_read(struct zps_net_peer *net_peer, struct zps_net_read *read) {
   const struct rails *const rails = to_rails(net_peer->net);
   if (rails->closing) return ZPS_ERR_CLOSED;
-  if (read->rail > read->more.n || read->rail >= rails->n) return ZPS_ERR_INVALID;
+  if (read->rail > read->more.n || read->rail > read->mem->more.n) return ZPS_ERR_INVALID;
   struct zps_net_peer *const on = to_peer(net_peer)->ways[read->rail].to;
   if (!on) return ZPS_ERR_INVALID;
   read->owner_done = read->done;

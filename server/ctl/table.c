@@ -49,7 +49,7 @@ static const struct view views[] = {
     {"stats", "servers",
      "server, host, answer, jobs, tensors, rounds_in_flight=IN-FLIGHT, memory_in_use_bytes#=MEM, "
      "memory_high_water_bytes#=MEM-PEAK, read_bytes#=READ, msg_bytes_sent#=MSG-OUT, msg_bytes_received#=MSG-IN, again, "
-     "malformed, forged, corrupt, reconnects, resent, reordered, rails_lost, rails_out"},
+     "malformed, forged, corrupt, reconnects, resent, reordered, rails_lost, rails_out, rails_refused"},
     {"stats", "tensors",
      "job, name=TENSOR, group, scheme, step, rounds, failed, rounds_per_s., bytes_out#=OUT, bytes_out_per_s#=OUT/s, "
      "bytes_in#=IN, bytes_in_per_s#=IN/s, shared_out#=SHARED, saved., density., union_density.=UNION, round_ms., "

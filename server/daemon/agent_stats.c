@@ -162,6 +162,7 @@ zps_err_t zps_agent_stats(struct zps_shard *shard, zps_json **result_p, struct z
   row = zps_json_set_u64(row, "quarantined", totals.net.quarantined);
   row = zps_json_set_u64(row, "rails_lost", totals.net.rails_lost);
   row = zps_json_set_u64(row, "rails_out", totals.net.rails_out);
+  row = zps_json_set_u64(row, "rails_refused", totals.net.rails_refused);
   row = zps_control_mishaps_write(row, &totals.mishaps);
   zps_json *result = zps_json_set(zps_json_object(), "totals", row);
   for (unsigned i = 0; i < N_TABLES; i++) {

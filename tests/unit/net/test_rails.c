@@ -2,7 +2,6 @@
 #include "common/base/bundle.h"
 #include "common/net/backend.h"
 #include "common/net/bulk.h"
-#include "common/net/way.h"
 #include "tests/support/net_pair.h"
 
 enum { BYTES = 1 << 20, PIECE = 10000 };
@@ -10,6 +9,7 @@ enum { BYTES = 1 << 20, PIECE = 10000 };
 /* The endpoints that are opened as rails, for the test's own hands. */
 static struct zps_net *opened[8];
 static unsigned n_opened, n_cards, spin_us, refusing_rail = ZPS_NET_RAILS_MAX;
+static unsigned refuse_memory; /* a bit for each of `opened` */
 static struct zps_net_config asked[8];
 
 /* The in-process fabric, with a cut that both ends see. */
@@ -21,11 +21,22 @@ static void rail_cut(struct zps_net_peer *peer) {
   loop_ops->cut(peer, true, true);
 }
 
+static unsigned index_of(const struct zps_net *net) {
+  unsigned i = 0;
+  while (opened[i] != net) i++;
+  return i;
+}
+
+static zps_err_t rail_mem_register(struct zps_net *net, void *base, size_t len, const struct zps_net_device *device,
+                                   struct zps_net_mem *mem_p, struct zps_error *error) {
+  if (refuse_memory & 1u << index_of(net)) return zps_fail(error, ZPS_ERR_NOMEM, "the card has no room");
+  return loop_ops->mem_register(net, base, len, device, mem_p, error);
+}
+
 static zps_err_t rail_peer_add(struct zps_net *net, const void *addr, size_t len, void *ctx,
                                struct zps_net_peer **peer_p, struct zps_error *error) {
   const zps_err_t code = loop_ops->peer_add(net, addr, len, ctx, peer_p, error);
-  unsigned i = 0;
-  while (opened[i] != net) i++;
+  const unsigned i = index_of(net);
   if (asked[i].rail == refusing_rail) return zps_fail(error, ZPS_ERR_NOMEM, "no memory for a peer");
   if (code == ZPS_OK) last_peer[i] = *peer_p;
   return code;
@@ -56,6 +67,7 @@ static zps_err_t open_rail(const struct zps_net_config *config, const struct zps
   rail_ops = *loop_ops;
   rail_ops.peer_cut = rail_cut;
   rail_ops.peer_add = rail_peer_add;
+  rail_ops.mem_register = rail_mem_register;
   rail_ops.rest = has_rest ? rail_rest : NULL;
   rail_ops.rested = rail_rested;
   (*net_p)->ops = &rail_ops;
@@ -204,17 +216,47 @@ static void a_rail_without_a_peer_is_out(void **state) {
   pair_close(ends);
 }
 
-/* A rail refuses: the others do not keep the memory. */
-static void a_failed_registration_leaves_nothing(void **state) {
+static uint64_t registered_by(unsigned rail) {
+  return zps_net_counters(opened[rail])->mem_registered_bytes;
+}
+
+/* Peers read it over fewer rails. The log says why, once for each card. */
+static void memory_that_a_card_refuses_has_fewer_keys(void **state) {
+  (void)state;
+  static uint8_t bytes[PIECE];
+  struct end ends[2];
+  unsigned n_warnings = 0;
+  railed_pair(ends, 3, 3);
+  zps_log_set_sink(log_count, &n_warnings);
+  const unsigned refusing[] = {2, 1, 1}, n_further[] = {1, 0, 0}, n_told[] = {1, 2, 2};
+  for (unsigned i = 0; i < 3; i++) {
+    refuse_memory = 1u << refusing[i];
+    struct zps_net_mem mem = end_register(&ends[0], bytes, sizeof bytes);
+    assert_int_equal(mem.more.n, n_further[i]);
+    for (unsigned k = 0; k < 3; k++) assert_int_equal(registered_by(k), k <= n_further[i] ? PIECE : 0);
+    assert_int_equal(n_warnings, n_told[i]);
+    assert_int_equal(zps_net_counters(ends[0].net)->rails_refused, i + 1);
+    zps_net_mem_release(ends[0].net, &mem);
+    for (unsigned k = 0; k < 3; k++) assert_int_equal(registered_by(k), 0);
+  }
+  refuse_memory = 0;
+  zps_log_set_sink(NULL, NULL);
+  pair_close(ends);
+}
+
+static void memory_that_the_first_card_refuses_is_an_error(void **state) {
   (void)state;
   static uint8_t bytes[PIECE];
   struct end ends[2];
   struct zps_net_mem mem;
   struct zps_error error;
   railed_pair(ends, 3, 3);
-  zps_net_shut(opened[1]);
-  assert_int_equal(zps_net_mem_register(ends[0].net, bytes, sizeof bytes, &mem, &error), ZPS_ERR_CLOSED);
-  for (int k = 0; k < 3; k++) assert_int_equal(zps_net_counters(opened[k])->mem_registered_bytes, 0);
+  refuse_memory = 1;
+  assert_int_equal(zps_net_mem_register(ends[0].net, bytes, sizeof bytes, &mem, &error), ZPS_ERR_NOMEM);
+  assert_string_equal(error.text, "the card has no room");
+  for (unsigned k = 0; k < 3; k++) assert_int_equal(registered_by(k), 0);
+  assert_int_equal(zps_net_counters(ends[0].net)->rails_refused, 0);
+  refuse_memory = 0;
   pair_close(ends);
 }
 
@@ -257,12 +299,12 @@ static void reader_open(struct reader *reader) {
       .piece_bytes = PIECE, .budget_bytes = 8 * PIECE, .peer_budget_bytes = 2 * PIECE};
   *reader = (struct reader){.n_warnings = 0};
   railed_pair(reader->ends, 2, 2);
+  zps_log_set_sink(log_count, &reader->n_warnings);
   for (unsigned i = 0; i < BYTES; i++) source_bytes[i] = (uint8_t)(i * 31 + i / 256);
   reader->target = end_register(&reader->ends[0], target_bytes, BYTES);
   reader->source = end_register(&reader->ends[1], source_bytes, BYTES);
   assert_int_equal(zps_bulk_create(reader->ends[0].net, &config, &reader->bulk), ZPS_OK);
   assert_int_equal(zps_bulk_peer_add(reader->bulk, reader->ends[0].peer, &reader->from), ZPS_OK);
-  zps_log_set_sink(log_count, &reader->n_warnings);
 }
 
 static void reader_close(struct reader *reader) {
@@ -313,6 +355,26 @@ static void transfers_are_striped(void **state) {
   assert_true(read_by(0) < read_by(1) + 4 * PIECE && read_by(1) < read_by(0) + 4 * PIECE);
   assert_int_equal(reader.n_warnings, 0);
   reader_close(&reader);
+}
+
+/* Of the reader's own memory, and of that of the owner. */
+static void refused_memory_is_read_over_fewer_rails(void **state) {
+  (void)state;
+  for (unsigned refusing = 1; refusing < 4; refusing += 2) {
+    struct reader reader;
+    struct read_record record;
+    refuse_memory = 1u << refusing;
+    reader_open(&reader);
+    assert_int_equal(reader.n_warnings, 1);
+    reader_run(&reader, NULL);
+    assert_int_equal(read_by(0), BYTES);
+    record_init(&record, &reader.target, &reader.source, PIECE);
+    record.read.more = reader.source.more;
+    record.read.rail = 1;
+    assert_int_equal(zps_net_read(reader.ends[0].peer, &record.read), ZPS_ERR_INVALID);
+    refuse_memory = 0;
+    reader_close(&reader);
+  }
 }
 
 static void shut_second_rail(struct reader *reader) {
@@ -456,77 +518,6 @@ static void eviction_ends_reads_of_each_rail(void **state) {
   pair_close(ends);
 }
 
-/* ---- The state of a rail to a peer, by a clock of the test's own ---- */
-
-#define S ZPS_NS_PER_S
-
-static void one_loss_is_not_told(void **state) {
-  (void)state;
-  struct zps_way way;
-  zps_way_init(&way);
-  assert_int_equal(zps_way_look_ns(&way), ZPS_NEVER);
-  for (unsigned i = 0; i < 10; i++) {
-    const uint64_t now_ns = (1000 + 10 * i) * S;
-    zps_way_lost(&way, i, now_ns);
-    assert_true(way.is_out);
-    assert_int_equal(zps_way_look_ns(&way), now_ns + S);
-    assert_false(zps_way_look(&way, i + 1, now_ns + S - 1).tries);
-    const struct zps_way_news news = zps_way_look(&way, i + 1, now_ns + S);
-    assert_true(news.tries && !news.tells && !way.is_out);
-    zps_way_landed(&way);
-  }
-}
-
-/* A read had to fail for the second loss: that read was the next attempt. */
-static void a_second_loss_long_afterwards_is_told(void **state) {
-  (void)state;
-  struct zps_way way;
-  zps_way_init(&way);
-  zps_way_lost(&way, 20, 2000 * S);
-  assert_true(zps_way_look(&way, 20, 2001 * S).tries);
-  zps_way_lost(&way, 21, 3000 * S);
-  assert_int_equal(zps_way_look_ns(&way), 3005 * S);
-  assert_true(zps_way_look(&way, 22, 3005 * S).tells);
-}
-
-static void losses_in_a_row_are_told_and_pause(void **state) {
-  (void)state;
-  const uint64_t pauses_s[] = {60, 120, 240, 480, 960, 960};
-  struct zps_way way;
-  uint64_t now_ns = 100 * S;
-  zps_way_init(&way);
-  zps_way_lost(&way, 0, now_ns);
-  assert_true(zps_way_look(&way, 0, now_ns += S).tries);
-  for (unsigned i = 0; i < 6; i++) {
-    zps_way_lost(&way, 7, now_ns += 2 * S);
-    assert_int_equal(zps_way_look_ns(&way), now_ns + 5 * S);
-    /* Nothing has landed: the peer may be dead. */
-    assert_false(zps_way_look(&way, 7, now_ns + 5 * S).tells);
-    assert_int_equal(zps_way_look_ns(&way), now_ns + 10 * S);
-    assert_true(zps_way_look(&way, 8, now_ns + 10 * S).tells);
-    assert_true(way.is_told);
-    assert_int_equal(zps_way_look_ns(&way), now_ns += pauses_s[i] * S);
-    assert_true(zps_way_look(&way, 8, now_ns).tries);
-  }
-  zps_way_landed(&way);
-  assert_false(way.is_told);
-  zps_way_lost(&way, 9, now_ns);
-  assert_int_equal(zps_way_look_ns(&way), now_ns + S);
-}
-
-static void own_cuts_are_no_losses(void **state) {
-  (void)state;
-  struct zps_way way;
-  zps_way_init(&way);
-  for (unsigned i = 0; i < 5; i++) {
-    const uint64_t now_ns = (100 + 3 * i) * S;
-    zps_way_cut(&way, now_ns);
-    zps_way_lost(&way, i, now_ns + S);
-    assert_int_equal(zps_way_look_ns(&way), now_ns + 2 * S);
-    assert_true(zps_way_look(&way, i + 1, now_ns + 2 * S).tries);
-  }
-}
-
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(addresses_are_bundled),
@@ -534,19 +525,17 @@ int main(void) {
       cmocka_unit_test(dead_connections_show_soon),
       cmocka_unit_test(peers_with_fewer_rails_use_these),
       cmocka_unit_test(a_rail_without_a_peer_is_out),
-      cmocka_unit_test(a_failed_registration_leaves_nothing),
+      cmocka_unit_test(memory_that_a_card_refuses_has_fewer_keys),
+      cmocka_unit_test(memory_that_the_first_card_refuses_is_an_error),
       cmocka_unit_test(closing_frees_registrations),
       cmocka_unit_test(transfers_are_striped),
+      cmocka_unit_test(refused_memory_is_read_over_fewer_rails),
       cmocka_unit_test(a_lost_rail_costs_its_reads_a_retry),
       cmocka_unit_test(a_rail_that_is_cut_is_soon_tried_again),
       cmocka_unit_test(a_sleep_ends_when_a_rail_is_to_be_tried),
       cmocka_unit_test(a_thread_with_rails_spins),
       cmocka_unit_test(a_cut_of_all_rails_is_no_loss_of_one),
       cmocka_unit_test(eviction_ends_reads_of_each_rail),
-      cmocka_unit_test(one_loss_is_not_told),
-      cmocka_unit_test(a_second_loss_long_afterwards_is_told),
-      cmocka_unit_test(losses_in_a_row_are_told_and_pause),
-      cmocka_unit_test(own_cuts_are_no_losses),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -102,6 +102,8 @@ static const struct trouble troubles[] = {
      .now = "{\"servers\":[" S("s1", ",\"rails_lost\":5,\"rails_out\":3") "]}", .state = "warning",
      .evidence = "does not reach 3 of its peers over each of its cards", .remedy = "mend the link that its log names",
      .n = 1},
+    {"a card has refused memory", .now = "{\"servers\":[" S("s1", ",\"rails_refused\":2") "]}", .state = "warning",
+     .evidence = "a card of server s1", .remedy = "locked memory counts once for each card", .n = 1},
     {"a card reaches all peers again", .now = "{\"servers\":[" S("s1", ",\"rails_lost\":3,\"rails_out\":0") "]}",
      .state = "ok"},
     {"a round is young", .now = NOW(",\"rounds\":[" ROUND("1900", "push", "1", "[1]") "]"), .state = "ok"},
