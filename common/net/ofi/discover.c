@@ -294,31 +294,22 @@ static unsigned rails_find(const struct fi_info *list, const struct zps_net_conf
 }
 
 void zps_net_ofi_list(const struct zps_net_config *config, void (*line)(void *ctx, const char *text), void *ctx) {
-  enum { KNOWN_MAX = 256 };
-  char(*known)[INFO_TEXT_MAX] = calloc(KNOWN_MAX, sizeof *known), where[64], text[INFO_TEXT_MAX + 96];
-  char rails[ZPS_NET_RAILS_MAX][INFO_TEXT_MAX];
+  char known[INFO_TEXT_MAX], where[64], text[INFO_TEXT_MAX + 96], rails[ZPS_NET_RAILS_MAX][INFO_TEXT_MAX];
   struct fi_info *list = NULL;
   struct ofi_place place;
   const struct ofi_asked nothing = {.device_memory = false};
-  size_t n_known = 0;
   zps_ofi_environment_set(config);
-  if (known && info_list(&nothing, &list) == 0) {
-    const unsigned n_rails = config->rails > 1 ? rails_find(list, config, rails) : 0;
-    for (const struct fi_info *info = list; info && n_known < KNOWN_MAX; info = info->next) {
-      size_t i = 0;
-      if (!zps_ofi_info_usable(info)) continue;
-      zps_ofi_info_text(info, known[n_known], sizeof known[0]);
-      while (strcmp(known[i], known[n_known]) != 0) i++; /* one endpoint is offered with several sets of features */
-      if (i < n_known) continue;
-      zps_ofi_place_of_card("", info, &place);
-      zps_ofi_place_text(&place, where, sizeof where);
-      int len = snprintf(text, sizeof text, "%s%s%s", known[i], where[0] ? ", " : "", where);
-      for (unsigned k = 0; k < n_rails; k++)
-        if (strcmp(rails[k], known[i]) == 0) len += snprintf(text + len, sizeof text - (size_t)len, ", rail %u", k);
-      line(ctx, text);
-      n_known++;
-    }
-    fi_freeinfo(list);
+  if (info_list(&nothing, &list) != 0) return;
+  const unsigned n_rails = config->rails > 1 ? rails_find(list, config, rails) : 0;
+  for (const struct fi_info *info = list; info; info = info->next) {
+    if (!zps_ofi_info_usable(info) || zps_ofi_info_repeated(list, info)) continue;
+    zps_ofi_info_text(info, known, sizeof known);
+    zps_ofi_place_of_card("", info, &place);
+    zps_ofi_place_text(&place, where, sizeof where);
+    int len = snprintf(text, sizeof text, "%s%s%s", known, where[0] ? ", " : "", where);
+    for (unsigned k = 0; k < n_rails; k++)
+      if (strcmp(rails[k], known) == 0) len += snprintf(text + len, sizeof text - (size_t)len, ", rail %u", k);
+    line(ctx, text);
   }
-  free(known);
+  fi_freeinfo(list);
 }

@@ -73,6 +73,14 @@ const char *zps_ofi_info_text(const struct fi_info *info, char *text, size_t siz
   return text;
 }
 
+bool zps_ofi_info_repeated(const struct fi_info *list, const struct fi_info *info) {
+  char text[160], earlier[160];
+  zps_ofi_info_text(info, text, sizeof text);
+  for (; list != info; list = list->next)
+    if (zps_ofi_info_usable(list) && strcmp(zps_ofi_info_text(list, earlier, sizeof earlier), text) == 0) return true;
+  return false;
+}
+
 /* An interface of the kernel's and a card without addresses of that kind are one device. */
 static bool is_one_device(const struct ofi_host *host, const struct fi_info *info, const char *interface) {
   struct ofi_place card, other;
@@ -287,15 +295,6 @@ static zps_err_t take_card(const struct fi_info *list, const struct fi_info *fir
 
 /* ---- errors ---- */
 
-/* Was the same provider, domain and address listed before `info`? libfabric repeats them with other features. */
-static bool is_repeated(const struct fi_info *list, const struct fi_info *info) {
-  char text[160], earlier[160];
-  zps_ofi_info_text(info, text, sizeof text);
-  for (; list != info; list = list->next)
-    if (strcmp(zps_ofi_info_text(list, earlier, sizeof earlier), text) == 0) return true;
-  return false;
-}
-
 static bool is_first_of_provider(const struct fi_info *list, const struct fi_info *info) {
   for (; list != info; list = list->next)
     if (zps_ofi_info_usable(list) && strcmp(provider_name(list), provider_name(info)) == 0) return false;
@@ -316,7 +315,8 @@ static size_t list_provider(const struct fi_info *list, const struct fi_info *fi
   const char *const provider = provider_name(first), *separator = " (";
   used += (size_t)snprintf(text + used, size - used, "%s%s", used > 0 ? ", " : "", provider);
   for (const struct fi_info *info = first; info; info = info->next) {
-    if (strcmp(provider_name(info), provider) != 0 || !zps_ofi_info_usable(info) || is_repeated(list, info)) continue;
+    if (strcmp(provider_name(info), provider) != 0 || !zps_ofi_info_usable(info) || zps_ofi_info_repeated(list, info))
+      continue;
     if (address_class(info) == ADDRESS_LINK_LOCAL) continue;
     const char *where = zps_ofi_info_text(info, line, sizeof line) + strlen(provider) + 1;
     if (used + strlen(where) + 80 > size) { /* room for the longest name of a provider, too */

@@ -50,5 +50,7 @@ zps_err_t zps_ofi_select(const struct fi_info *list, const struct ofi_host *host
 const char *zps_ofi_info_text(const struct fi_info *info, char *text, size_t size);
 /* May be used at all: not a layering that only loses against its lower half. */
 bool zps_ofi_info_usable(const struct fi_info *info);
+/* The list has the same provider, domain and address before `info`: libfabric repeats them with other features. */
+bool zps_ofi_info_repeated(const struct fi_info *list, const struct fi_info *info);
 
 #endif

@@ -4,6 +4,7 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -70,12 +71,14 @@ static bool is_loopback(const struct fi_info *info) {
          (strcmp(provider, "tcp") == 0 || strcmp(provider, "net") == 0);
 }
 
-static void add_card(struct fi_info *list, const char *name) {
+static void add_card(struct fi_info *list, unsigned number) {
+  char name[16];
   while (list && !is_loopback(list)) list = list->next;
   assert_non_null(list);
   struct fi_info *const card = fi_dupinfo(list);
   assert_non_null(card);
   free(card->domain_attr->name);
+  snprintf(name, sizeof name, "card%u", number);
   card->domain_attr->name = strdup(name);
   card->next = list->next;
   list->next = card;
@@ -93,7 +96,7 @@ int __wrap_fi_getinfo(uint32_t version, const char *node, const char *service, u
                      ? -FI_ENODATA
                      : __real_fi_getinfo(version, node, service, flags, plain, info);
   for (struct fi_info *at = rc == 0 ? *info : NULL; at; at = at->next) offer(hints, at);
-  if (rc == 0 && offering.has_cards) add_card(*info, "card0"), add_card(*info, "card1");
+  for (unsigned i = 0; rc == 0 && i < offering.n_cards; i++) add_card(*info, i);
   fi_freeinfo(plain);
   return rc;
 }

@@ -237,7 +237,7 @@ static void queues_that_do_not_open_are_the_providers_own(void **state) {
 /* Provider tls has one card, however many rails the option asks for. */
 static void processes_with_tls_take_different_cards(void **state) {
   (void)state;
-  offering.has_cards = true;
+  offering.n_cards = 2;
   for (unsigned i = 0; i < 4; i++) {
     const struct zps_net_config config = {.provider = "tls", .interface = "card0,card1", .rails = 2, .number = i};
     struct sockaddr_in6 addr;
@@ -246,6 +246,19 @@ static void processes_with_tls_take_different_cards(void **state) {
     if (zps_net_ofi_host(&config, &addr, &info, &error) != ZPS_OK) fail_msg("%s", error.text);
     assert_string_equal(info.domain, i % 2 == 0 ? "card0" : "card1");
   }
+}
+
+static void count_card(void *ctx, const char *line) {
+  *(unsigned *)ctx += strncmp(line, "net card", 8) == 0 || strncmp(line, "tcp card", 8) == 0;
+}
+
+/* `zenpsd --check` takes a provider for missing that is not in the list. */
+static void a_long_list_is_whole(void **state) {
+  (void)state;
+  unsigned n = 0;
+  offering.n_cards = 300;
+  zps_net_list(&(struct zps_net_config){.provider = "tcp", .max_msg = 512}, count_card, &n);
+  assert_int_equal(n, 300);
 }
 
 int main(void) {
@@ -259,6 +272,7 @@ int main(void) {
     cmocka_unit_test_setup_teardown(short_queues_are_asked_to_be_longer, start, finish),
     cmocka_unit_test_setup_teardown(long_queues_stay, start, finish),
     cmocka_unit_test_setup_teardown(queues_that_do_not_open_are_the_providers_own, start, finish),
+    cmocka_unit_test_setup_teardown(a_long_list_is_whole, start, finish),
     cmocka_unit_test_setup_teardown(processes_with_tls_take_different_cards, start, finish),
     cmocka_unit_test_setup_teardown(the_key_comes_with_domain_and_endpoint, start_with_key, finish_with_key),
     cmocka_unit_test_setup_teardown(a_key_that_no_fabric_takes_is_an_error, start_with_key, finish_with_key),
