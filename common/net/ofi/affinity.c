@@ -176,10 +176,13 @@ static size_t turn_of(unsigned number, size_t n) {
   return n > 1 ? sum % n : 0;
 }
 
-/* How many cards come before card i by distance, and of equal ones by index. */
-static size_t place_of(const unsigned *distances, size_t n, size_t i) {
+/* How many cards come before card i by distance, and of equal ones by index; of those beyond the nearest ones, by index
+ * from `from` on, round. */
+static size_t place_of(const unsigned *distances, size_t n, unsigned least, size_t from, size_t i) {
+  const size_t first = distances[i] == least ? 0 : from;
   size_t place = 0;
-  for (size_t k = 0; k < n; k++) place += distances[k] < distances[i] || (distances[k] == distances[i] && k < i);
+  for (size_t k = 0; k < n; k++)
+    place += distances[k] < distances[i] || (distances[k] == distances[i] && (k + n - first) % n < (i + n - first) % n);
   return place;
 }
 
@@ -187,14 +190,19 @@ size_t zps_ofi_deal(const unsigned *distances, size_t n, unsigned number, unsign
                     size_t *n_nearest_p) {
   const size_t each = rails > 1 ? rails : 1;
   unsigned least = UINT_MAX;
-  size_t n_nearest = 0, i = 0;
+  size_t n_nearest = 0, last = 0, i = 0;
   for (size_t k = 0; k < n; k++) {
     if (distances[k] < least) n_nearest = 0;
     if (distances[k] < least) least = distances[k];
     n_nearest += distances[k] == least;
+    if (distances[k] == least) last = k;
   }
   *n_nearest_p = n_nearest;
   const size_t wanted = (each <= n_nearest ? turn_of(number, n_nearest / each) * each : 0) + rail;
-  while (i < n && place_of(distances, n, i) != wanted) i++;
+  /* The further cards follow the nearest ones: other processes have other nearest ones. Those with the same ones take
+   * turns. */
+  const size_t further = each > n_nearest ? turn_of(number, n_nearest) * (each - n_nearest) : 0;
+  const size_t from = n > 0 ? (last + 1 + further) % n : 0;
+  while (i < n && place_of(distances, n, least, from, i) != wanted) i++;
   return i;
 }

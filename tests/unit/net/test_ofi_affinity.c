@@ -211,6 +211,28 @@ static void several_cards_are_dealt_to_each(void **state) {
   assert_int_equal(zps_ofi_deal(distances, 6, 0, 7, 6, &n_nearest), 6); /* there are fewer */
 }
 
+/* Each process has a nearest card of its own, or shares two with another process. The rails beyond come from all cards,
+ * so each card has as many processes as any other. */
+static void further_cards_are_dealt_to_each(void **state) {
+  (void)state;
+  for (unsigned n_nearest = 1; n_nearest <= 2; n_nearest++) {
+    unsigned n_taken[4] = {0};
+    for (unsigned number = 0; number < 4; number++) {
+      const unsigned first = number / n_nearest * n_nearest;
+      unsigned distances[4];
+      for (unsigned k = 0; k < 4; k++) distances[k] = k / n_nearest * n_nearest == first ? 2 : 100;
+      for (unsigned rail = 0; rail < n_nearest + 1; rail++) {
+        size_t n_near;
+        const size_t i = zps_ofi_deal(distances, 4, number, n_nearest + 1, rail, &n_near);
+        assert_true(i < 4);
+        assert_true(rail >= n_nearest || distances[i] == 2);
+        n_taken[i]++;
+      }
+    }
+    for (unsigned k = 0; k < 4; k++) assert_int_equal(n_taken[k], n_nearest + 1);
+  }
+}
+
 /* As libfabric lists them: a card twice, with other features. */
 static const struct offer efa[] = {
     {"efa", "rdmap14s0-rdm", NULL}, {"efa", "rdmap14s0-rdm", NULL}, {"efa", "rdmap15s0-rdm", NULL},
@@ -329,6 +351,7 @@ int main(void) {
       cmocka_unit_test(nearer_is_smaller),
       cmocka_unit_test(equal_cards_are_dealt),
       cmocka_unit_test(several_cards_are_dealt_to_each),
+      cmocka_unit_test(further_cards_are_dealt_to_each),
       cmocka_unit_test(processes_take_the_cards_near_to_them),
       cmocka_unit_test(named_cards_are_taken_in_their_order),
       cmocka_unit_test(rails_are_cards_of_the_list),
