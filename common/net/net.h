@@ -211,7 +211,7 @@ struct zps_net_counters {
   uint64_t again;         /* times the fabric pushed back */
   uint64_t quarantined;   /* abandoned reads with buffers that the fabric still holds */
   uint64_t rails_lost;    /* of peers, beside their first ones */
-  uint64_t rails_out;     /* of these, now: no read has landed over them since */
+  uint64_t rails_out;     /* of these, now: no read has landed since, or they come and go */
   uint64_t rails_refused; /* registrations that a card beside the first one refused */
   uint64_t unmatched;     /* messages that found no receive posted; only the in-process backend can tell */
 };

@@ -5,6 +5,8 @@
 #define CUT_NS (10 * ZPS_NS_PER_S) /* a connection that this process cuts has ended by then */
 #define PAUSE_NS (60 * ZPS_NS_PER_S)
 #define PAUSE_MAX_NS (16 * PAUSE_NS)
+#define STEADY_NS (10 * 60 * ZPS_NS_PER_S)
+enum { UNSTEADY_LOSSES = 3 };
 
 void zps_way_init(struct zps_way *way) {
   *way = (struct zps_way){.tell_at_ns = ZPS_NEVER, .try_at_ns = ZPS_NEVER};
@@ -18,15 +20,21 @@ static bool is_cut(const struct zps_way *way, uint64_t now_ns) {
   return way->cut_ns != 0 && now_ns - way->cut_ns < CUT_NS;
 }
 
+static bool is_unsteady(const struct zps_way *way) {
+  return way->n_losses >= UNSTEADY_LOSSES;
+}
+
 void zps_way_lost(struct zps_way *way, uint64_t n_landed, uint64_t now_ns) {
-  const bool is_again = way->is_told || way->was_lost;
+  const bool is_in_a_row = way->is_told || way->was_lost;
+  if (now_ns - way->back_ns >= STEADY_NS) way->n_losses = 0;
   way->is_out = true;
   way->n_landed = n_landed;
   way->tell_at_ns = ZPS_NEVER;
   way->try_at_ns = now_ns + RETRY_NS;
   if (is_cut(way, now_ns)) return;
+  if (!way->was_lost) way->n_losses++;
   way->was_lost = true;
-  if (!is_again) return;
+  if (!is_in_a_row && !is_unsteady(way)) return;
   way->pause_ns = way->pause_ns == 0 ? PAUSE_NS : way->pause_ns < PAUSE_MAX_NS ? 2 * way->pause_ns : PAUSE_MAX_NS;
   way->try_at_ns = now_ns + way->pause_ns;
   way->tell_at_ns = now_ns + TELL_AFTER_NS;
@@ -34,12 +42,27 @@ void zps_way_lost(struct zps_way *way, uint64_t n_landed, uint64_t now_ns) {
 
 void zps_way_landed(struct zps_way *way) {
   if (way->is_out) return; /* it left before the loss */
-  way->was_lost = way->is_told = false;
+  way->was_lost = false;
+  if (is_unsteady(way)) return;
+  way->is_told = false;
   way->pause_ns = 0;
+}
+
+/* It is steady from here on, if it was in use for long. */
+static void look_at_used(struct zps_way *way, uint64_t now_ns) {
+  if (!is_unsteady(way) || now_ns - way->back_ns < STEADY_NS) return;
+  way->n_losses = 0;
+  if (!way->was_lost) zps_way_landed(way);
+}
+
+uint64_t zps_way_look_ns(const struct zps_way *way) {
+  if (!way->is_out) return is_unsteady(way) ? way->back_ns + STEADY_NS : ZPS_NEVER;
+  return way->tell_at_ns < way->try_at_ns ? way->tell_at_ns : way->try_at_ns;
 }
 
 struct zps_way_news zps_way_look(struct zps_way *way, uint64_t n_landed, uint64_t now_ns) {
   struct zps_way_news news = {.tells = false};
+  if (!way->is_out) look_at_used(way, now_ns);
   if (!way->is_out) return news;
   if (now_ns >= way->tell_at_ns) {
     news.tells = n_landed != way->n_landed;
@@ -49,5 +72,6 @@ struct zps_way_news zps_way_look(struct zps_way *way, uint64_t n_landed, uint64_
   if (now_ns < way->try_at_ns) return news;
   news.tries = true;
   way->is_out = false;
+  way->back_ns = now_ns;
   return news;
 }

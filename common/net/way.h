@@ -3,7 +3,9 @@
  *
  * A single loss may be a connection that ended early, or one that this process cut. The rail is tried again after a
  * second, without a warning. A second loss without a read in between takes the rail out for a minute, then for two, and
- * so on: each attempt over a dead link may cost a read some seconds.
+ * so on: each attempt over a dead link may cost a read some seconds. A rail is unsteady after three losses with reads,
+ * but less than 10 minutes of use, in between. It is then told of and taken out with each loss, until it is in use for
+ * long.
  */
 #ifndef ZPS_NET_WAY_H
 #define ZPS_NET_WAY_H
@@ -14,10 +16,12 @@
 #include "common/base/clock.h"
 
 struct zps_way {
-  bool is_out;   /* reads use other rails */
-  bool was_lost; /* since a read landed over it */
-  bool is_told;  /* since a read landed over it */
+  bool is_out;       /* reads use other rails */
+  bool was_lost;     /* since a read landed over it */
+  bool is_told;      /* since a read landed over it; of an unsteady one, until it is steady */
+  unsigned n_losses; /* with reads, and less than 10 minutes of use, in between */
   uint64_t cut_ns, pause_ns;
+  uint64_t back_ns;               /* when it was last tried again */
   uint64_t tell_at_ns, try_at_ns; /* ZPS_NEVER: it was told of, or need not be */
   uint64_t n_landed;              /* reads from the peer, at the loss */
 };
@@ -34,10 +38,7 @@ void zps_way_lost(struct zps_way *way, uint64_t n_landed, uint64_t now_ns);
 void zps_way_landed(struct zps_way *way);
 /* It is told of when reads over other rails land: a process that dies loses all of its rails. */
 struct zps_way_news zps_way_look(struct zps_way *way, uint64_t n_landed, uint64_t now_ns);
-/* When to look; ZPS_NEVER: it is in use. */
-static inline uint64_t zps_way_look_ns(const struct zps_way *way) {
-  if (!way->is_out) return ZPS_NEVER;
-  return way->tell_at_ns < way->try_at_ns ? way->tell_at_ns : way->try_at_ns;
-}
+/* When to look; ZPS_NEVER: it is in use, and steady. */
+uint64_t zps_way_look_ns(const struct zps_way *way);
 
 #endif

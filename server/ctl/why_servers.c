@@ -33,8 +33,8 @@ void zps_why_servers(struct why *why) {
     if (number(row, "rails_out") > 0)
       zps_why_remedy(
           zps_why_found(why, ZPS_FINDING_WARNING, 40,
-                        "server %.60s (host %.60s) does not reach %.0f of its peers over each of its cards: "
-                        "their gradients come over the others",
+                        "server %.60s (host %.60s) does not reliably reach %.0f of its peers over each of its "
+                        "cards: their gradients come over the others",
                         text(row, "server"), text(row, "host"), number(row, "rails_out")),
           "mend the link that its log names (rail ...); the server tries a lost card again after 1 to 16 minutes");
     if (number(row, "rails_refused") > 0)

@@ -1,0 +1,255 @@
+/* Transfers over several rails of the in-process fabric, some of which are lost. */
+#include "common/net/bulk.h"
+#include "tests/unit/net/rails_rig.h"
+
+struct transfer {
+  struct zps_bulk_read read;
+  unsigned n_done;
+  zps_err_t code;
+};
+
+static void on_done(struct zps_bulk_read *read, zps_err_t code) {
+  struct transfer *const transfer = read->ctx;
+  transfer->n_done++;
+  transfer->code = code;
+}
+
+static uint8_t source_bytes[BYTES], target_bytes[BYTES];
+
+/* A reader, and the owner of the source, with two rails each. */
+struct reader {
+  struct end ends[2];
+  struct zps_net_mem target, source;
+  struct zps_bulk *bulk;
+  struct zps_bulk_peer *from;
+  struct transfer transfer;
+  unsigned n_warnings;
+};
+
+static void reader_open(struct reader *reader) {
+  const struct zps_bulk_config config = {
+      .piece_bytes = PIECE, .budget_bytes = 8 * PIECE, .peer_budget_bytes = 2 * PIECE};
+  *reader = (struct reader){.n_warnings = 0};
+  railed_pair(reader->ends, 2, 2);
+  zps_log_set_sink(log_count, &reader->n_warnings);
+  for (unsigned i = 0; i < BYTES; i++) source_bytes[i] = (uint8_t)(i * 31 + i / 256);
+  reader->target = end_register(&reader->ends[0], target_bytes, BYTES);
+  reader->source = end_register(&reader->ends[1], source_bytes, BYTES);
+  assert_int_equal(zps_bulk_create(reader->ends[0].net, &config, &reader->bulk), ZPS_OK);
+  assert_int_equal(zps_bulk_peer_add(reader->bulk, reader->ends[0].peer, &reader->from), ZPS_OK);
+}
+
+static void reader_close(struct reader *reader) {
+  zps_log_set_sink(NULL, NULL);
+  pair_close(reader->ends);
+  zps_bulk_destroy(reader->bulk);
+}
+
+static void transfer_start(struct reader *reader) {
+  memset(target_bytes, 0, BYTES);
+  reader->transfer = (struct transfer){.read = {.local = target_bytes,
+                                                .mem = &reader->target,
+                                                .len = BYTES,
+                                                .addr = reader->source.addr,
+                                                .key = reader->source.key,
+                                                .more = reader->source.more,
+                                                .done = on_done,
+                                                .ctx = &reader->transfer}};
+  zps_bulk_start(reader->from, &reader->transfer.read);
+}
+
+/* `meanwhile` is called with reads in flight; NULL: nothing is. */
+static void reader_turn(struct reader *reader, void (*meanwhile)(struct reader *reader)) {
+  const unsigned n_issued = zps_bulk_progress(reader->bulk);
+  if (meanwhile) meanwhile(reader);
+  zps_net_progress(reader->ends[1].net);
+  if (n_issued + zps_net_progress(reader->ends[0].net) == 0) zps_net_wait(reader->ends[0].net, ZPS_NS_PER_MS / 10);
+}
+
+/* Reads all of the source. `halfway` is called when half has come. */
+static void reader_run(struct reader *reader, void (*halfway)(struct reader *reader)) {
+  const uint64_t before = zps_bulk_peer_landed(reader->from);
+  struct patience patience = {0};
+  transfer_start(reader);
+  while (reader->transfer.n_done == 0) {
+    const uint64_t landed = zps_bulk_peer_landed(reader->from) - before;
+    if (patience_is_over_at(&patience, (unsigned)landed)) fail_msg("the transfer stands still");
+    const bool is_half = halfway && landed > BYTES / 2;
+    reader_turn(reader, is_half ? halfway : NULL);
+    if (is_half) halfway = NULL;
+  }
+  assert_null(halfway);
+  assert_int_equal(reader->transfer.code, ZPS_OK);
+  assert_memory_equal(target_bytes, source_bytes, BYTES);
+}
+
+static uint64_t read_by(unsigned rail) {
+  return zps_net_counters(opened[rail])->read_bytes;
+}
+
+static void transfers_are_striped(void **state) {
+  (void)state;
+  struct reader reader;
+  reader_open(&reader);
+  reader_run(&reader, NULL);
+  assert_int_equal(read_by(0) + read_by(1), BYTES);
+  assert_true(read_by(0) < read_by(1) + 4 * PIECE && read_by(1) < read_by(0) + 4 * PIECE);
+  assert_int_equal(reader.n_warnings, 0);
+  reader_close(&reader);
+}
+
+/* Of the reader's own memory, and of that of the owner. */
+static void refused_memory_is_read_over_fewer_rails(void **state) {
+  (void)state;
+  for (unsigned refusing = 1; refusing < 4; refusing += 2) {
+    struct reader reader;
+    struct read_record record;
+    refuse_memory = 1u << refusing;
+    reader_open(&reader);
+    assert_int_equal(reader.n_warnings, 1);
+    reader_run(&reader, NULL);
+    assert_int_equal(read_by(0), BYTES);
+    record_init(&record, &reader.target, &reader.source, PIECE);
+    record.read.more = reader.source.more;
+    record.read.rail = 1;
+    assert_int_equal(zps_net_read(reader.ends[0].peer, &record.read), ZPS_ERR_INVALID);
+    refuse_memory = 0;
+    reader_close(&reader);
+  }
+}
+
+static void shut_second_rail(struct reader *reader) {
+  assert_true(zps_bulk_in_flight(reader->bulk) > 2 * PIECE); /* some of it over the second rail */
+  zps_net_shut(opened[3]);
+}
+
+static void a_lost_rail_costs_its_reads_a_retry(void **state) {
+  (void)state;
+  struct reader reader;
+  struct patience patience = {0};
+  reader_open(&reader);
+  reader_run(&reader, shut_second_rail);
+  assert_int_equal(read_by(0) + read_by(1), BYTES);
+  assert_true(read_by(1) < read_by(0) && read_by(1) > BYTES / 8);
+  /* It is lost a second time, and told of when reads have landed over the other rail. */
+  while (zps_net_counters(reader.ends[0].net)->rails_lost == 0) {
+    if (patience_is_over(&patience)) fail_msg("nobody tells of the lost rail");
+    assert_int_equal(reader.n_warnings, 0);
+    reader_run(&reader, NULL);
+    zps_net_wait(reader.ends[0].net, ZPS_NS_PER_MS);
+  }
+  assert_int_equal(reader.n_warnings, 1);
+  assert_int_equal(zps_net_counters(reader.ends[0].net)->rails_out, 1);
+  assert_int_equal(zps_net_peer_rails(reader.ends[0].peer), 1);
+  zps_net_peer_renew(reader.ends[0].peer);
+  zps_net_progress(reader.ends[0].net);
+  assert_int_equal(zps_net_counters(reader.ends[0].net)->rails_out, 0);
+  assert_int_equal(zps_net_peer_rails(reader.ends[0].peer), 3);
+  reader_close(&reader);
+}
+
+static void cut_second_rail(struct reader *reader) {
+  assert_true(zps_bulk_in_flight(reader->bulk) > 2 * PIECE);
+  rail_cut(last_peer[1]);
+}
+
+/* Good reads come over it in between. */
+static void a_rail_that_comes_and_goes_is_told_of(void **state) {
+  (void)state;
+  struct reader reader;
+  struct patience patience = {0};
+  reader_open(&reader);
+  for (int i = 0; i < 3; i++) {
+    const uint64_t before = read_by(1);
+    assert_int_equal(reader.n_warnings, 0);
+    reader_run(&reader, cut_second_rail);
+    assert_true(read_by(1) > before);
+    if (i < 2) TURN_UNTIL(reader.ends, zps_net_peer_rails(reader.ends[0].peer) == 3);
+  }
+  while (zps_net_counters(reader.ends[0].net)->rails_out == 0) {
+    if (patience_is_over(&patience)) fail_msg("nobody tells of the rail");
+    reader_run(&reader, NULL);
+    zps_net_wait(reader.ends[0].net, ZPS_NS_PER_MS);
+  }
+  assert_int_equal(reader.n_warnings, 1);
+  assert_int_equal(zps_net_counters(reader.ends[0].net)->rails_lost, 1);
+  assert_int_equal(zps_net_peer_rails(reader.ends[0].peer), 1);
+  reader_close(&reader);
+}
+
+/* Reads go over it, and no loss was counted or told of. */
+static void assert_second_rail_reads(struct reader *reader) {
+  const uint64_t before = read_by(1);
+  reader_run(reader, NULL);
+  assert_true(read_by(1) > before + BYTES / 4);
+  assert_int_equal(zps_net_counters(reader->ends[0].net)->rails_lost, 0);
+  assert_int_equal(reader->n_warnings, 0);
+}
+
+static void a_rail_that_is_cut_is_soon_tried_again(void **state) {
+  (void)state;
+  struct reader reader;
+  reader_open(&reader);
+  reader_run(&reader, cut_second_rail);
+  TURN_UNTIL(reader.ends, zps_net_peer_rails(reader.ends[0].peer) == 3);
+  assert_second_rail_reads(&reader);
+  reader_close(&reader);
+}
+
+static void a_sleep_ends_when_a_rail_is_to_be_tried(void **state) {
+  (void)state;
+  struct reader reader;
+  has_rest = true;
+  reader_open(&reader);
+  zps_net_wait(reader.ends[0].net, 600 * ZPS_NS_PER_S);
+  assert_int_equal(rest_ns, 600 * ZPS_NS_PER_S);
+  reader_run(&reader, cut_second_rail);
+  if (zps_net_peer_rails(reader.ends[0].peer) == 1) {
+    rest_ns = 0; /* and stays, where it is time already */
+    zps_net_wait(reader.ends[0].net, 600 * ZPS_NS_PER_S);
+    assert_true(rest_ns <= ZPS_NS_PER_S);
+  }
+  reader_close(&reader);
+  has_rest = false;
+}
+
+/* As a link does (common/session/resume.c). */
+static void renew_and_go_on(struct end *end) {
+  const struct reader *const reader = end->ctx;
+  zps_net_peer_renew(end->peer);
+  if (reader) zps_bulk_peer_go_on(reader->from);
+}
+
+static void cut_peer(struct reader *reader) {
+  assert_true(zps_bulk_in_flight(reader->bulk) > 2 * PIECE);
+  reader->ends[0].ctx = reader;
+  reader->ends[0].on_error = reader->ends[1].on_error = renew_and_go_on;
+  zps_bulk_peer_hold(reader->from);
+  zps_net_peer_cut(reader->ends[0].peer);
+}
+
+static void a_cut_of_all_rails_is_no_loss_of_one(void **state) {
+  (void)state;
+  struct reader reader;
+  reader_open(&reader);
+  for (int i = 0; i < 3; i++) {
+    reader_run(&reader, cut_peer);
+    TURN_UNTIL(reader.ends, zps_net_peer_rails(reader.ends[0].peer) == 3);
+  }
+  assert_int_equal(reader.ends[0].n_errors, 3);
+  assert_second_rail_reads(&reader);
+  reader_close(&reader);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(transfers_are_striped),
+      cmocka_unit_test(refused_memory_is_read_over_fewer_rails),
+      cmocka_unit_test(a_lost_rail_costs_its_reads_a_retry),
+      cmocka_unit_test(a_rail_that_is_cut_is_soon_tried_again),
+      cmocka_unit_test(a_rail_that_comes_and_goes_is_told_of),
+      cmocka_unit_test(a_sleep_ends_when_a_rail_is_to_be_tried),
+      cmocka_unit_test(a_cut_of_all_rails_is_no_loss_of_one),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
