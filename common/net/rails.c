@@ -197,14 +197,22 @@ static void rails_peer_renew(struct zps_net_peer *net_peer) {
   }
 }
 
-static void rails_peer_cut(struct zps_net_peer *net_peer) {
+static void rails_cut(struct zps_net_peer *net_peer, bool tells_us, bool tells_peer) {
   struct rails_peer *const peer = to_peer(net_peer);
   const struct rails *const rails = to_rails(net_peer->net);
   for (unsigned k = 0; k < rails->n; k++) {
-    if (!peer->ways[k].to || !rails->rail[k].net) continue;
+    struct zps_net_peer *const to = peer->ways[k].to;
+    if (!to || !rails->rail[k].net) continue;
     zps_way_cut(&peer->ways[k].state, zps_clock_ns());
-    zps_net_peer_cut(peer->ways[k].to);
+    if (to->net->ops->cut)
+      to->net->ops->cut(to, tells_us, tells_peer);
+    else
+      zps_net_peer_cut(to);
   }
+}
+
+static void rails_peer_cut(struct zps_net_peer *net_peer) {
+  rails_cut(net_peer, true, true);
 }
 
 static unsigned rails_peer_rails(const struct zps_net_peer *net_peer) {
@@ -396,6 +404,7 @@ static const struct zps_net_ops ops = {
     .wait = rails_wait,
     .attend = rails_attend,
     .wake = rails_wake,
+    .cut = rails_cut,
 };
 
 /* Of the first rail, with the addresses of all. */
