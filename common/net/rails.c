@@ -12,6 +12,7 @@
 
 #include "common/base/bundle.h"
 #include "common/base/clock.h"
+#include "common/base/config.h"
 #include "common/net/backend.h"
 #include "common/net/way.h"
 
@@ -458,6 +459,9 @@ zps_err_t zps_net_rails_open(const struct zps_net_config *config, const struct z
     return code;
   }
   while (code == ZPS_OK && rails->n < config->rails) code = rail_open(rails, config, open, &why);
+  if (config->keepalive_ms > KEEPALIVE_MS)
+    zps_log_warn("%s is %.1f s: with several cards it is %.1f s, so that a lost one shows soon. Set it to 2s or less",
+                 zps_config_said("fabric.keepalive"), config->keepalive_ms / 1e3, KEEPALIVE_MS / 1e3);
   if (code != ZPS_OK) zps_log_warn("reads come over %u of %u rails: %s", rails->n, config->rails, why.text);
   if (!info_fill(rails)) {
     rails_close(&rails->base);

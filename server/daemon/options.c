@@ -216,8 +216,10 @@ static const struct zps_opt opts[] = {
         .help = "microseconds of polling before the fabric's thread blocks. If a core is free, 20 saves a wake-up"),
     OPT(ZPS_OPT_DURATION, fabric_keepalive_ms, .name = "fabric.keepalive", .arg = "TIME", .def = "2s",
         .internet = "10s", .max = 3600000,
-        .help = "time between empty packets on an idle TCP connection for gradients (0: never). They keep firewalls "
-                "from forgetting it. They also end a connection without another end, which would keep its peer out"),
+        .help =
+            "time between empty packets on an idle TCP connection for gradients (0: never). They keep firewalls "
+            "from forgetting it. They also end a connection without another end, which would keep its peer out. With "
+            "several cards (fabric.rails) it is 2s at most"),
     OPT(ZPS_OPT_ENUM, fabric_checksums, .name = "fabric.checksums", .arg = "WHEN", .def = "auto", .values = checksums,
         .help = "for a coordinator: whether gradients and sums carry a keyed checksum. auto: with TLS or tokens. A "
                 "reader of changed bytes reads them again, and then fails the round"),

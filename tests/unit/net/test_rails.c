@@ -58,7 +58,8 @@ static void reads_come_over_each_rail(void **state) {
   pair_close(ends);
 }
 
-/* A lost rail shows sooner than a lost peer: on all connections, since sockets do not tell their rail. */
+/* A lost rail shows sooner than a lost peer: on all connections, since sockets do not tell their rail. The log says so
+ * where the option asks for longer. */
 static void dead_connections_show_soon(void **state) {
   (void)state;
   const unsigned given_ms[] = {60000, 1000, 0}, wanted_ms[] = {2000, 1000, 0};
@@ -68,8 +69,12 @@ static void dead_connections_show_soon(void **state) {
         .provider = "loop", .max_msg = 512, .rails = 3, .keepalive_ms = given_ms[i], .connect_timeout_ms = 10000};
     const struct zps_net_handler handler = {.on_message = end_on_message, .on_peer_error = end_on_peer_error};
     struct zps_net *net;
+    unsigned n_warnings = 0;
     n_opened = 0;
+    zps_log_set_sink(log_count, &n_warnings);
     assert_int_equal(zps_net_rails_open(&config, &handler, open_rail, &net, NULL), ZPS_OK);
+    zps_log_set_sink(NULL, NULL);
+    assert_int_equal(n_warnings, given_ms[i] > wanted_ms[i]);
     for (int k = 0; k < 3; k++) {
       assert_int_equal(asked[k].keepalive_ms, wanted_ms[i]);
       assert_int_equal(asked[k].connect_timeout_ms, k == 0 ? 10000 : 2000);
