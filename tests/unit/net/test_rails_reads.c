@@ -212,7 +212,7 @@ static void a_sleep_ends_when_a_rail_is_to_be_tried(void **state) {
   assert_int_equal(rest_ns, 600 * ZPS_NS_PER_S);
   reader_run(&reader, cut_second_rail);
   if (zps_net_peer_rails(reader.ends[0].peer) == 1) {
-    rest_ns = 0; /* and stays, where it is time already */
+    rest_ns = 0; /* It stays so where the rail is due already. */
     zps_net_wait(reader.ends[0].net, 600 * ZPS_NS_PER_S);
     assert_true(rest_ns <= ZPS_NS_PER_S);
   }
