@@ -6,7 +6,7 @@ lf=$scratch/libfabric over=$scratch/build
 "$top/worker/python/make-libfabric" --headers "$lf" >"$scratch/out" 2>&1 ||
   { echo "1..0 # SKIP the libfabric of Debian 13 cannot be made here: $(tail -n 1 "$scratch/out")"; exit 0; }
 
-programs="tests/conform/conform_net tests/conform/conform_tcp_rxm tests/conform/conform_shm tests/unit/net/test_ofi_offers tests/unit/net/test_ofi_select"
+programs="tests/conform/conform_net tests/conform/conform_tcp_rxm tests/conform/conform_shm tests/conform/conform_efa tests/conform/conform_cxi tests/conform/conform_gni tests/unit/net/test_ofi_offers tests/unit/net/test_ofi_select"
 # shellcheck disable=SC2086
 build_over() (
   mkdir "$over" && cd "$over" &&
@@ -18,7 +18,7 @@ is "the headers are of 2.x" "$(sed -n 's/^#define FI_MAJOR_VERSION //p' "$lf/inc
 ok "the fabric builds with them, without a warning" build_over || { done_testing; exit; }
 export LD_LIBRARY_PATH=$lf
 for program in $programs; do
-  ok "${program##*/} over 2.x" timeout 150 "$over/$program"
+  ok "${program##*/} over 2.x" timeout 400 "$over/$program"
 done
 "$over/tests/unit/net/test_ofi_offers" >"$scratch/out" 2>&1
 said "device memory by dmabuf was among them" 'OK \] device_memory_is_registered'

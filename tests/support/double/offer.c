@@ -64,7 +64,7 @@ static struct fi_info *info_make(const char *card) {
   info->domain_attr->mr_key_size = double_is.key_size;
   info->domain_attr->control_progress = info->domain_attr->data_progress = FI_PROGRESS_MANUAL;
   info->ep_attr->max_msg_size = double_is.max_len;
-  info->tx_attr->comp_order = info->rx_attr->comp_order = FI_ORDER_NONE;
+  info->tx_attr->comp_order = info->rx_attr->comp_order = 0; /* none */
   info->tx_attr->size = double_is.tx;
   info->rx_attr->size = double_is.rx;
   info->tx_attr->iov_limit = info->rx_attr->iov_limit = info->tx_attr->rma_iov_limit = 1;
