@@ -23,8 +23,7 @@
  * Looking for rows among all that there could be takes time, too. */
 enum { SMALL_BYTES = 32 << 10, SMALL_ROUND_BYTES = 128 << 10, SMALL_ROWS = 256 << 10, SHARED_BYTES_MIN = 1 << 20 };
 
-/* A contribution of so many bytes has so many rows that their sum, however its rows and values are coded, is none that
- * goes inline: it is kept until the round is over. */
+/* The sum of a contribution of so many bytes never goes inline, in any code: it is kept until the round is over. */
 enum { LARGE_BYTES = 64 * ZPS_WIRE_INLINE_MAX };
 
 struct zps_reduce_task {

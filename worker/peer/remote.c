@@ -56,8 +56,8 @@ static bool on_messages(struct zps_peer_round *round, uint32_t rank, const struc
   return true;
 }
 
-/* A rank gives up a step whose round is done here: it is told DONE, unless it will be told anyway. Where the round has
- * failed here all the same, the second ABORT of a rank is of its next attempt. */
+/* A rank that gives up a step with a sum here hears DONE, once. If the round has failed here after its commit, a second
+ * ABORT belongs to the rank's next attempt. */
 static bool on_abort(struct zps_peer_round *round, const struct zps_remote *from, const struct zps_frame_abort *abort) {
   const bool is_done = round->base.committed && round->base.machine->state != ZPS_MACHINE_FAILED;
   if (!is_done && !takes(round, from->index)) return false;

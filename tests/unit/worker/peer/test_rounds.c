@@ -379,8 +379,8 @@ static void begin_nearly_done(uint32_t world, struct rig_block *block) {
   UNTIL(is_committed());
 }
 
-/* The other rank gives up an attempt that went well here but for the result, so that this rank fails, too: what comes
- * next is of their second one. */
+/* The other rank gives up a committed attempt, and this rank fails, too. The next frames are of their second attempt.
+ */
 static void given_up_when_nearly_done(void **state) {
   (void)state;
   struct rig_block block;
