@@ -5,6 +5,7 @@
 
 #include "common/base/clock.h"
 #include "worker/api/job.h"
+#include "worker/api/request.h"
 #include "worker/api/tensor_impl.h"
 
 /* Rounds that are over for their requests may still serve other ranks until their deadline. */
@@ -51,11 +52,32 @@ static struct zenps_tensor *take(const struct zenps_tensor *of) {
   return taken;
 }
 
+static unsigned count_canceled(const struct zenps_tensor *of) {
+  unsigned n = 0;
+  for (const struct zenps_request *request = of->job->unseen; request; request = request->unseen_next)
+    n += !request->done && request->is_canceled && belongs(request->tensor, of);
+  return n;
+}
+
+/* When the rounds of now are over at the latest. */
+static struct timespec time_of_end(const struct zenps_job *job) {
+  return zps_clock_timespec(zps_clock_ns() + (job->options.round_timeout_ms + LINGER_MS) * ZPS_NS_PER_MS);
+}
+
+/* The trainer has no part in their end. Returns the number of operations in flight. */
+static unsigned await_canceled(const struct zenps_tensor *tensor) {
+  struct zenps_job *const job = tensor->job;
+  const struct timespec until = time_of_end(job);
+  int expired = 0;
+  while (count_requests(tensor) > 0 && count_requests(tensor) == count_canceled(tensor) && expired != ETIMEDOUT)
+    expired = pthread_cond_timedwait(&job->done, &job->lock, &until);
+  return count_requests(tensor);
+}
+
 /* Until no other rank can be reading from their rounds. */
 static bool drain(struct zenps_tensor *tensor) {
   struct zenps_job *const job = tensor->job;
-  const struct timespec until =
-      zps_clock_timespec(zps_clock_ns() + (job->options.round_timeout_ms + LINGER_MS) * ZPS_NS_PER_MS);
+  const struct timespec until = time_of_end(job);
   int expired = 0;
   pthread_mutex_lock(&job->lock);
   while (count_rounds(tensor) > 0 && expired != ETIMEDOUT)
@@ -107,8 +129,8 @@ static zenps_status_t close_agreed(struct zenps_tensor *tensor) {
   struct zenps_job *const job = tensor->job;
   struct zps_error error;
   pthread_mutex_lock(&job->lock);
+  const unsigned n_requests = await_canceled(tensor);
   zenps_status_t status = zps_worker_job_check(job);
-  const unsigned n_requests = count_requests(tensor);
   if (status == ZENPS_OK && tensor->is_closed)
     status = zps_worker_tensor_check(tensor, &error) == ZPS_OK ? status : zps_worker_raise(&error);
   if (status == ZENPS_OK && n_requests > 0)

@@ -444,11 +444,11 @@ ZENPS_API zenps_status_t zenps_tensor_open_many(zenps_job_t *job, const zenps_te
 /* Closes a tensor, on all ranks (of its group): collective, every rank calls it, in the same order as other calls that
  * wait for all ranks, and returns when all have. Servers and coordinator then have forgotten it, with the
  * library's own tensors for it, and the name may be opened anew, with another shape. Requests that are done stay valid.
- * ZENPS_ERR_BUSY, and nothing happens, while an operation on it is in flight here; the other ranks then wait until
- * their deadline. ZENPS_ERR_MISSING, on all that wait, names the ranks that have not come when the first one's
- * round_timeout_ms are over: then the tensor is open as before, on every rank. No other thread may use the tensor
- * meanwhile. After it the tensor must not be used; such a call gets ZENPS_ERR_CLOSED while the tensor is among the
- * last 64 closed ones. NULL: ZENPS_ERR_INVALID. */
+ * Waits for operations that were canceled. ZENPS_ERR_BUSY, and nothing happens, while another one is in flight here;
+ * the other ranks then wait until their deadline. When the first rank's round_timeout_ms are over, all that wait get
+ * ZENPS_ERR_MISSING with the missing ranks. The tensor is then open as before, on every rank. No other
+ * thread may use the tensor meanwhile. After it the tensor must not be used; such a call gets ZENPS_ERR_CLOSED while
+ * the tensor is among the last 64 closed ones. NULL: ZENPS_ERR_INVALID. */
 ZENPS_API zenps_status_t zenps_tensor_close(zenps_tensor_t *tensor);
 /* `info->struct_size` must be set. */
 ZENPS_API zenps_status_t zenps_tensor_info(const zenps_tensor_t *tensor, zenps_tensor_info_t *info);

@@ -321,7 +321,7 @@ class Tensor:
 
     def close(self) -> None:
         """Closes the tensor on all ranks: servers forget it, and the name may be opened anew, with another shape. Results
-        stay. Collective; Busy, and nothing happens, while an operation on it is in flight here."""
+        stay. Waits for operations that were canceled. Collective; Busy, and nothing happens, while another one is in flight here."""
 
         def close_it() -> None:
             with self._lock:

@@ -22,8 +22,8 @@ from .watch import Leftovers, Sent, Watch, few, is_in_scaler
 
 Make = TypeVar("Make", bound=Callable[..., None])
 _log = logging.getLogger("zenps")
-_NOTED = 4  # or up to 7 gradients of a step have their values noted: a change through `.grad.data` moves no version
-_NOTED_VALUES = 1 << 16  # of one of these, at most
+_NOTED = 4  # to 7 gradients of a step: their values show a change through `.grad.data`, which moves no version
+_NOTED_VALUES = 1 << 16  # of each of them, at most
 _SAMPLED_STEPS = 16  # in which gradients that are summed twice are looked for under a mean, to warn of them
 _CHANGED = (
     "{}. Make GradientSync after the last change to the model, on every rank: sync.close(), then zt.GradientSync(model)"
