@@ -176,14 +176,17 @@ static size_t turn_of(unsigned number, size_t n) {
   return n > 1 ? sum % n : 0;
 }
 
-/* How many cards come before card i by distance, and of equal ones by index; of those beyond the nearest ones, by index
- * from `from` on, round. */
-static size_t place_of(const unsigned *distances, size_t n, unsigned least, size_t from, size_t i) {
-  const size_t first = distances[i] == least ? 0 : from;
-  size_t place = 0;
-  for (size_t k = 0; k < n; k++)
-    place += distances[k] < distances[i] || (distances[k] == distances[i] && (k + n - first) % n < (i + n - first) % n);
-  return place;
+/* How many cards come before card i: the nearer ones, and some of its distance. These begin with index `from`, go
+ * round, and then leave the first `turn` for the end. */
+static size_t place_of(const unsigned *distances, size_t n, size_t from, size_t turn, size_t i) {
+  size_t nearer = 0, equal = 0, before = 0;
+  for (size_t k = 0; k < n; k++) {
+    nearer += distances[k] < distances[i];
+    if (distances[k] != distances[i]) continue;
+    equal++;
+    before += (k + n - from) % n < (i + n - from) % n;
+  }
+  return nearer + (before + equal - turn % equal) % equal;
 }
 
 size_t zps_ofi_deal(const unsigned *distances, size_t n, unsigned number, unsigned rails, unsigned rail,
@@ -199,10 +202,13 @@ size_t zps_ofi_deal(const unsigned *distances, size_t n, unsigned number, unsign
   }
   *n_nearest_p = n_nearest;
   const size_t wanted = (each <= n_nearest ? turn_of(number, n_nearest / each) * each : 0) + rail;
-  /* The further cards follow the nearest ones: other processes have other nearest ones. Those with the same ones take
-   * turns. */
-  const size_t further = each > n_nearest ? turn_of(number, n_nearest) * (each - n_nearest) : 0;
-  const size_t from = n > 0 ? (last + 1 + further) % n : 0;
-  while (i < n && place_of(distances, n, least, from, i) != wanted) i++;
+  /* Beyond the nearest cards come those of the next indices, so processes with other nearest ones take others. Of the
+   * processes with the same n nearest ones, n neighbours take turns. Any more of them take the same cards again, though
+   * others may be free: their number among these processes is not known. */
+  const size_t turn = each > n_nearest ? turn_of(number, n_nearest) * (each - n_nearest) : 0;
+  for (; i < n; i++) {
+    const bool is_nearest = distances[i] == least;
+    if (place_of(distances, n, is_nearest ? 0 : last + 1, is_nearest ? 0 : turn, i) == wanted) break;
+  }
   return i;
 }

@@ -233,6 +233,27 @@ static void further_cards_are_dealt_to_each(void **state) {
   }
 }
 
+/* A host with more than two distances: pairs of cards below a switch, four of them on each node, and a process for each
+ * card. The third rail comes from the node. */
+static void further_cards_are_dealt_by_distance(void **state) {
+  (void)state;
+  enum { N = 8, RAILS = 3 };
+  unsigned n_taken[N] = {0};
+  for (unsigned number = 0; number < N; number++) {
+    unsigned distances[N], taken = 0;
+    for (unsigned k = 0; k < N; k++) distances[k] = k / 2 == number / 2 ? 2 : k / 4 == number / 4 ? 100 : 300;
+    for (unsigned rail = 0; rail < RAILS; rail++) {
+      size_t n_nearest;
+      const size_t i = zps_ofi_deal(distances, N, number, RAILS, rail, &n_nearest);
+      assert_true(i < N && !(taken & 1u << i));
+      assert_int_equal(distances[i], rail < 2 ? 2 : 100);
+      taken |= 1u << i;
+      n_taken[i]++;
+    }
+  }
+  for (unsigned k = 0; k < N; k++) assert_int_equal(n_taken[k], RAILS);
+}
+
 /* As libfabric lists them: a card twice, with other features. */
 static const struct offer efa[] = {
     {"efa", "rdmap14s0-rdm", NULL}, {"efa", "rdmap14s0-rdm", NULL}, {"efa", "rdmap15s0-rdm", NULL},
@@ -352,6 +373,7 @@ int main(void) {
       cmocka_unit_test(equal_cards_are_dealt),
       cmocka_unit_test(several_cards_are_dealt_to_each),
       cmocka_unit_test(further_cards_are_dealt_to_each),
+      cmocka_unit_test(further_cards_are_dealt_by_distance),
       cmocka_unit_test(processes_take_the_cards_near_to_them),
       cmocka_unit_test(named_cards_are_taken_in_their_order),
       cmocka_unit_test(rails_are_cards_of_the_list),
