@@ -73,11 +73,15 @@ const char *zps_ofi_info_text(const struct fi_info *info, char *text, size_t siz
   return text;
 }
 
+/* A host may offer thousands, so texts are not made for this. */
 bool zps_ofi_info_repeated(const struct fi_info *list, const struct fi_info *info) {
-  char text[160], earlier[160];
-  zps_ofi_info_text(info, text, sizeof text);
+  const uint8_t *bytes, *others;
+  const size_t n = info_ip(info, &bytes);
   for (; list != info; list = list->next)
-    if (zps_ofi_info_usable(list) && strcmp(zps_ofi_info_text(list, earlier, sizeof earlier), text) == 0) return true;
+    if (info_ip(list, &others) == n && (n == 0 || memcmp(bytes, others, n) == 0) &&
+        strcmp(domain_name(list), domain_name(info)) == 0 && strcmp(provider_name(list), provider_name(info)) == 0 &&
+        zps_ofi_info_usable(list))
+      return true;
   return false;
 }
 

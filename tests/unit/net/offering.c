@@ -96,7 +96,7 @@ int __wrap_fi_getinfo(uint32_t version, const char *node, const char *service, u
                      ? -FI_ENODATA
                      : __real_fi_getinfo(version, node, service, flags, plain, info);
   for (struct fi_info *at = rc == 0 ? *info : NULL; at; at = at->next) offer(hints, at);
-  for (unsigned i = 0; rc == 0 && i < offering.n_cards; i++) add_card(*info, i);
+  for (unsigned i = 0; rc == 0 && i < 2 * offering.n_cards; i++) add_card(*info, i / 2);
   fi_freeinfo(plain);
   return rc;
 }

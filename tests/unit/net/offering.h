@@ -13,7 +13,7 @@ struct offering {
   size_t key_len;           /* authorization keys are taken, of this length; 0: none is */
   bool ignores_key;         /* offers as if there were none */
   size_t queue, queue_most; /* entries of its queues, and the most that may be asked for; 0: the provider's own */
-  unsigned n_cards;         /* of TCP besides: "card0" and so on */
+  unsigned n_cards;         /* of TCP besides: "card0" and so on, each listed twice */
   size_t queue_opens;       /* an endpoint with longer queues does not open; 0: it does */
   /* What was asked. */
   unsigned n_device_asked; /* looks at the fabrics, with device memory */
