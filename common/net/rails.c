@@ -193,18 +193,26 @@ static void rails_peer_renew(struct zps_net_peer *net_peer) {
     const bool was_told = way->state.is_told;
     if (!way->to) continue;
     if (rails->rail[k].net) zps_net_peer_renew(way->to);
-    zps_way_init(&way->state);
+    zps_way_renew(&way->state, zps_clock_ns());
     count_out(rails, way, was_told);
+    look_by(rails, way);
   }
+}
+
+/* A cut may end connections of other peers, too: those that the fabric cannot tell from this one. */
+static void note_cut(struct rails *rails, uint64_t now_ns) {
+  struct rails_peer *peer;
+  LIST_FOREACH(peer, &rails->peers, link)
+  for (unsigned k = 1; k < rails->n; k++) zps_way_cut(&peer->ways[k].state, now_ns);
 }
 
 static void rails_cut(struct zps_net_peer *net_peer, bool tells_us, bool tells_peer) {
   struct rails_peer *const peer = to_peer(net_peer);
-  const struct rails *const rails = to_rails(net_peer->net);
+  struct rails *const rails = to_rails(net_peer->net);
+  note_cut(rails, zps_clock_ns());
   for (unsigned k = 0; k < rails->n; k++) {
     struct zps_net_peer *const to = peer->ways[k].to;
     if (!to || !rails->rail[k].net) continue;
-    zps_way_cut(&peer->ways[k].state, zps_clock_ns());
     if (to->net->ops->cut)
       to->net->ops->cut(to, tells_us, tells_peer);
     else

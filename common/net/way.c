@@ -24,9 +24,30 @@ static bool is_unsteady(const struct zps_way *way) {
   return way->n_losses >= UNSTEADY_LOSSES;
 }
 
+static void settle(struct zps_way *way) {
+  way->was_lost = false;
+  if (is_unsteady(way)) return;
+  way->is_told = false;
+  way->pause_ns = 0;
+}
+
+/* It is steady from here on, if it was in use for long. */
+static void look_at_used(struct zps_way *way, uint64_t now_ns) {
+  if (way->is_out || now_ns - way->back_ns < STEADY_NS) return;
+  way->n_losses = 0;
+  if (!way->was_lost) settle(way);
+}
+
+void zps_way_renew(struct zps_way *way, uint64_t now_ns) {
+  if (way->is_out) way->back_ns = now_ns;
+  way->is_out = false;
+  way->tell_at_ns = way->try_at_ns = ZPS_NEVER;
+  settle(way);
+}
+
 void zps_way_lost(struct zps_way *way, uint64_t n_landed, uint64_t now_ns) {
+  look_at_used(way, now_ns);
   const bool is_in_a_row = way->is_told || way->was_lost;
-  if (now_ns - way->back_ns >= STEADY_NS) way->n_losses = 0;
   way->is_out = true;
   way->n_landed = n_landed;
   way->tell_at_ns = ZPS_NEVER;
@@ -42,17 +63,7 @@ void zps_way_lost(struct zps_way *way, uint64_t n_landed, uint64_t now_ns) {
 
 void zps_way_landed(struct zps_way *way) {
   if (way->is_out) return; /* it left before the loss */
-  way->was_lost = false;
-  if (is_unsteady(way)) return;
-  way->is_told = false;
-  way->pause_ns = 0;
-}
-
-/* It is steady from here on, if it was in use for long. */
-static void look_at_used(struct zps_way *way, uint64_t now_ns) {
-  if (!is_unsteady(way) || now_ns - way->back_ns < STEADY_NS) return;
-  way->n_losses = 0;
-  if (!way->was_lost) zps_way_landed(way);
+  settle(way);
 }
 
 uint64_t zps_way_look_ns(const struct zps_way *way) {
@@ -62,7 +73,7 @@ uint64_t zps_way_look_ns(const struct zps_way *way) {
 
 struct zps_way_news zps_way_look(struct zps_way *way, uint64_t n_landed, uint64_t now_ns) {
   struct zps_way_news news = {.tells = false};
-  if (!way->is_out) look_at_used(way, now_ns);
+  look_at_used(way, now_ns);
   if (!way->is_out) return news;
   if (now_ns >= way->tell_at_ns) {
     news.tells = n_landed != way->n_landed;

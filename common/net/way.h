@@ -3,9 +3,9 @@
  *
  * A single loss may be a connection that ended early, or one that this process cut. The rail is tried again after a
  * second, without a warning. A second loss without a read in between takes the rail out for a minute, then for two, and
- * so on: each attempt over a dead link may cost a read some seconds. A rail is unsteady after three losses with reads,
- * but less than 10 minutes of use, in between. It is then told of and taken out with each loss, until it is in use for
- * long.
+ * so on: each attempt over a dead link may cost a read some seconds. A rail is unsteady after three losses, if reads
+ * landed between them and it was in use for less than 10 minutes each time. Each loss is then told, and takes it out
+ * for minutes. After 10 minutes of use it is steady again.
  */
 #ifndef ZPS_NET_WAY_H
 #define ZPS_NET_WAY_H
@@ -18,7 +18,7 @@
 struct zps_way {
   bool is_out;       /* reads use other rails */
   bool was_lost;     /* since a read landed over it */
-  bool is_told;      /* since a read landed over it; of an unsteady one, until it is steady */
+  bool is_told;      /* the loss; cleared by the next read, or, on an unsteady rail, after 10 minutes of use */
   unsigned n_losses; /* with reads, and less than 10 minutes of use, in between */
   uint64_t cut_ns, pause_ns;
   uint64_t back_ns;               /* when it was last tried again */
@@ -33,6 +33,8 @@ struct zps_way_news {
 void zps_way_init(struct zps_way *way);
 /* This process is about to end the connection itself. */
 void zps_way_cut(struct zps_way *way, uint64_t now_ns);
+/* The peer gets new connections, and reads use them at once. An unsteady rail stays unsteady. */
+void zps_way_renew(struct zps_way *way, uint64_t now_ns);
 /* `n_landed`: reads that landed from the peer so far, over any rail. */
 void zps_way_lost(struct zps_way *way, uint64_t n_landed, uint64_t now_ns);
 void zps_way_landed(struct zps_way *way);

@@ -109,16 +109,72 @@ static void losses_in_a_row_are_told_and_pause(void **state) {
   assert_int_equal(zps_way_look_ns(&way), now_ns + S);
 }
 
+/* With or without reads between them. Two real losses are not told either, so no cut has counted. */
 static void own_cuts_are_no_losses(void **state) {
   (void)state;
   struct zps_way way;
   zps_way_init(&way);
-  for (unsigned i = 0; i < 5; i++) {
+  for (unsigned i = 0; i < 10; i++) {
     const uint64_t now_ns = (100 + 3 * i) * S;
     zps_way_cut(&way, now_ns);
     zps_way_lost(&way, i, now_ns + S);
     assert_int_equal(zps_way_look_ns(&way), now_ns + 2 * S);
     assert_true(zps_way_look(&way, i + 1, now_ns + 2 * S).tries);
+    if (i % 2 == 0) zps_way_landed(&way);
+  }
+  lost_once(&way, 20, 200 * S);
+  lost_once(&way, 21, 210 * S);
+}
+
+/* Three losses with reads in between; the third is told. Returns the time of the next attempt. */
+static uint64_t make_unsteady(struct zps_way *way, uint64_t now_ns) {
+  zps_way_init(way);
+  lost_once(way, 0, now_ns);
+  lost_once(way, 10, now_ns + 100 * S);
+  zps_way_lost(way, 20, now_ns + 200 * S);
+  assert_true(zps_way_look(way, 21, now_ns + 205 * S).tells);
+  return now_ns + 260 * S;
+}
+
+/* The loss may be handled before the look that finds the rail steady. */
+static void a_loss_after_long_use_is_a_first_one(void **state) {
+  (void)state;
+  struct zps_way way;
+  const uint64_t back_ns = make_unsteady(&way, 5000 * S);
+  assert_true(zps_way_look(&way, 21, back_ns).tries);
+  zps_way_landed(&way);
+  lost_once(&way, 22, back_ns + 600 * S);
+  assert_false(way.is_told);
+}
+
+/* A peer whose first rail reconnects gets new connections on all. They are used at once. */
+static void new_connections_do_not_make_a_rail_steady(void **state) {
+  (void)state;
+  struct zps_way way;
+  make_unsteady(&way, 5000 * S);
+  uint64_t now_ns = 5230 * S;
+  zps_way_renew(&way, now_ns);
+  assert_true(way.is_told && !way.is_out);
+  assert_int_equal(zps_way_look_ns(&way), now_ns + 600 * S);
+  assert_false(zps_way_look(&way, 30, now_ns + 599 * S).tries);
+  zps_way_lost(&way, 30, now_ns += 599 * S);
+  assert_true(zps_way_look(&way, 31, now_ns + 5 * S).tells);
+  assert_int_equal(zps_way_look_ns(&way), now_ns + 120 * S);
+  zps_way_renew(&way, now_ns += 10 * S);
+  (void)zps_way_look(&way, 32, now_ns + 600 * S);
+  assert_false(way.is_told);
+}
+
+/* A cut of all rails shows on the first one, whose owner renews the peer; the others' errors come later. */
+static void an_own_cut_is_known_after_new_connections(void **state) {
+  (void)state;
+  struct zps_way way;
+  zps_way_init(&way);
+  for (unsigned i = 0; i < 4; i++) {
+    const uint64_t now_ns = (1000 + 10 * i) * S;
+    zps_way_cut(&way, now_ns);
+    zps_way_renew(&way, now_ns);
+    lost_once(&way, i, now_ns);
   }
 }
 
@@ -130,6 +186,9 @@ int main(void) {
       cmocka_unit_test(a_second_loss_long_afterwards_is_told),
       cmocka_unit_test(losses_in_a_row_are_told_and_pause),
       cmocka_unit_test(own_cuts_are_no_losses),
+      cmocka_unit_test(a_loss_after_long_use_is_a_first_one),
+      cmocka_unit_test(new_connections_do_not_make_a_rail_steady),
+      cmocka_unit_test(an_own_cut_is_known_after_new_connections),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
