@@ -28,7 +28,7 @@ struct zps_bulk_config {
  * only a lost peer's pieces may be held by the fabric for longer. */
 struct zps_bulk_read {
   void *local;
-  const struct zps_net_mem *mem;
+  const struct zps_net_mem *mem; /* never NULL */
   uint64_t len;
   uint64_t addr, key;
   struct zps_net_keys more;

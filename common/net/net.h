@@ -102,7 +102,7 @@ struct zps_net_keys {
 };
 
 /* Registered memory. A peer needs `addr` and `key` to read it from its first byte on; and `more`, over other rails. A
- * rail that refuses the memory, and those after it, have no key in `more`. */
+ * rail that refuses the memory, and those after it, have no key in `more`: no read from it or into it uses them. */
 struct zps_net_mem {
   void *base;
   size_t len;
@@ -211,8 +211,8 @@ struct zps_net_counters {
   uint64_t again;         /* times the fabric pushed back */
   uint64_t quarantined;   /* abandoned reads with buffers that the fabric still holds */
   uint64_t rails_lost;    /* of peers, beside their first ones */
-  uint64_t rails_out;     /* of these, now: no read has landed since, or they come and go */
-  uint64_t rails_refused; /* registrations that a card beside the first one refused */
+  uint64_t rails_out;     /* rails of peers that are lost now, or are lost again and again */
+  uint64_t rails_refused; /* registrations held now that a card beside the first one refused */
   uint64_t unmatched;     /* messages that found no receive posted; only the in-process backend can tell */
 };
 const struct zps_net_counters *zps_net_counters(const struct zps_net *net);

@@ -2,8 +2,9 @@
  * Several endpoints of one backend as one: messages go over the first rail, reads over any of them.
  *
  * So the order of messages, credits and receives is the first rail's alone. Memory is registered on every rail, and has
- * a key on each; on fewer where a further rail refuses it. The owner of a read chooses its rail (bulk.c). A peer is
- * lost with its first rail. Where another one fails, that rail is out for this peer for a while (way.h).
+ * a key on each. If a further rail refuses host memory, the memory has keys of the rails before that one only. The
+ * owner of a read chooses its rail (bulk.c). A peer is lost with its first rail. Where another one fails, that rail is
+ * out for this peer for a while (way.h).
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -27,7 +28,7 @@ struct rails;
 struct rail {
   struct rails *rails;
   struct zps_net *net; /* NULL: it is closed */
-  bool has_refused;    /* memory, and the log says so */
+  struct zps_log_limit refusals;
 };
 
 struct rails {
@@ -37,7 +38,8 @@ struct rails {
   bool closing;
   LIST_HEAD(, rails_peer) peers;
   LIST_HEAD(, rails_mem) mems;
-  uint64_t lost, refused, spin_ns;
+  uint64_t lost, spin_ns;
+  uint64_t n_refused;  /* registrations that lack keys */
   unsigned n_out;      /* ways that are told */
   uint64_t look_at_ns; /* when a rail that is out is told of, or tried again; ZPS_NEVER: none is out */
 };
@@ -70,8 +72,8 @@ static struct rails_peer *to_peer(struct zps_net_peer *peer) {
 
 static void copy_counters(struct rails *rails) {
   struct zps_net_counters *const sum = &rails->base.counters;
-  *sum =
-      (struct zps_net_counters){.rails_lost = rails->lost, .rails_out = rails->n_out, .rails_refused = rails->refused};
+  *sum = (struct zps_net_counters){
+      .rails_lost = rails->lost, .rails_out = rails->n_out, .rails_refused = rails->n_refused};
   for (unsigned k = 0; k < rails->n; k++) {
     if (!rails->rail[k].net) continue;
     const struct zps_net_counters *const part = zps_net_counters(rails->rail[k].net);
@@ -240,15 +242,13 @@ static void mem_free(const struct rails *rails, struct rails_mem *mem) {
   free(mem);
 }
 
-static void say_refused(struct rails *rails, struct rail *rail, size_t len, const char *why) {
-  rails->refused++;
-  if (rail->has_refused) return;
-  rail->has_refused = true;
-  zps_log_warn(
-      "rail %u (%s) refuses %zu bytes of memory, which is read over fewer cards; stats counts more of them: %s",
-      (unsigned)(rail - rails->rail), zps_net_info(rail->net)->domain, len, why);
+static void say_refused(const struct rails *rails, struct rail *rail, size_t len, const char *why) {
+  zps_log_write_limited(&rail->refusals, ZPS_LOG_WARN, ZPS_LOG_COMPONENT,
+                        "rail %u (%s) refuses %zu bytes of memory: reads from and into them use fewer cards: %s",
+                        (unsigned)(rail - rails->rail), zps_net_info(rail->net)->domain, len, why);
 }
 
+/* Device memory is taken by all rails or by none: its owner knows other paths (worker/device). */
 static zps_err_t rails_mem_register(struct zps_net *net, void *base, size_t len, const struct zps_net_device *device,
                                     struct zps_net_mem *mem_p, struct zps_error *error) {
   struct rails *const rails = to_rails(net);
@@ -265,11 +265,12 @@ static zps_err_t rails_mem_register(struct zps_net *net, void *base, size_t len,
     *(k == 0 ? &all.key : &all.more.key[k - 1]) = mem->on[k].key;
     all.desc[k] = mem->on[k].desc[0];
   }
-  if (mem->n == 0) {
-    free(mem);
+  if (code != ZPS_OK && (mem->n == 0 || device)) {
+    mem_free(rails, mem);
     return zps_fail(error, code, "%s", why.text);
   }
   if (code != ZPS_OK) say_refused(rails, &rails->rail[mem->n], len, why.text);
+  rails->n_refused += mem->n < rails->n;
   all.more.n = (uint8_t)(mem->n - 1);
   all.addr = mem->on[0].addr; /* on each: the memory's own, or 0 */
   LIST_INSERT_HEAD(&rails->mems, mem, link);
@@ -282,6 +283,7 @@ static void rails_mem_release(struct zps_net *net, struct zps_net_mem *mem) {
   struct rails *const rails = to_rails(net);
   struct rails_mem *const found = mem->handle;
   LIST_REMOVE(found, link);
+  rails->n_refused -= found->n < rails->n;
   mem_free(rails, found);
   *mem = (struct zps_net_mem){.base = NULL};
   copy_counters(rails);
@@ -467,8 +469,8 @@ zps_err_t zps_net_rails_open(const struct zps_net_config *config, const struct z
     return code;
   }
   while (code == ZPS_OK && rails->n < config->rails) code = rail_open(rails, config, open, &why);
-  if (config->keepalive_ms > KEEPALIVE_MS)
-    zps_log_warn("%s is %.1f s: with several cards it is %.1f s, so that a lost one shows soon. Set it to 2s or less",
+  if (config->keepalive_ms > KEEPALIVE_MS && rails->n > 1)
+    zps_log_info("%s is %.1f s: over TCP with several cards it is %.1f s, so that a lost card shows soon",
                  zps_config_said("fabric.keepalive"), config->keepalive_ms / 1e3, KEEPALIVE_MS / 1e3);
   if (code != ZPS_OK) zps_log_warn("reads come over %u of %u rails: %s", rails->n, config->rails, why.text);
   if (!info_fill(rails)) {

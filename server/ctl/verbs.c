@@ -297,7 +297,7 @@ static const struct {
     {NULL, NULL, "reordered", "messages that waited because earlier ones had not arrived"},
     {NULL, NULL, "rails_lost", "times that a card lost a peer, whose gradients then came over the others"},
     {NULL, NULL, "rails_out", "peers that a card has lost: nothing was read since, or it loses them again and again"},
-    {NULL, NULL, "rails_refused", "times that a card refused memory, which is then read over fewer cards"},
+    {NULL, NULL, "rails_refused", "pieces of memory in use that a card refused: they are read over fewer cards"},
     {"stats", "tensors", "rounds", "successful rounds, on the rank with the most"},
     {"stats", "ranks", "state", "in; left: ended normally; lost"},
     {"stats", NULL, "scheme", "scheme of its last round"},

@@ -36,12 +36,13 @@ void zps_why_servers(struct why *why) {
                         "server %.60s (host %.60s) does not reliably reach %.0f of its peers over each of its "
                         "cards: their gradients come over the others",
                         text(row, "server"), text(row, "host"), number(row, "rails_out")),
-          "mend the link that its log names (rail ...); the server tries a lost card again after 1 to 16 minutes");
+          "look at the link that its log names (rail ...): it is broken, or peers end their connections over it, since "
+          "one process there stands still; the server tries a lost card again after 1 to 16 minutes");
     if (number(row, "rails_refused") > 0)
       zps_why_remedy(
           zps_why_found(why, ZPS_FINDING_WARNING, 30,
-                        "a card of server %.60s (host %.60s) refused memory %.0f times: the server uses "
-                        "fewer cards for this memory",
+                        "a card of server %.60s (host %.60s) refused %.0f pieces of memory: the server uses "
+                        "fewer cards for them",
                         text(row, "server"), text(row, "host"), number(row, "rails_refused")),
           "look for the reason in its log (rail ... refuses); locked memory counts once for each card: raise "
           "LimitMEMLOCK, then restart the server");

@@ -22,7 +22,7 @@ static void on_release(struct zps_bulk_read *read) {
 
 static uint8_t source_bytes[BYTES], target_bytes[BYTES];
 
-/* A reader, and the owner of the source, with two rails each. */
+/* A reader, and the owner of the source. */
 struct reader {
   struct end ends[2];
   struct zps_net_mem target, source;
@@ -32,17 +32,21 @@ struct reader {
   unsigned n_warnings;
 };
 
-static void reader_open(struct reader *reader) {
+static void reader_open_with(struct reader *reader, unsigned rails) {
   const struct zps_bulk_config config = {
       .piece_bytes = PIECE, .budget_bytes = 8 * PIECE, .peer_budget_bytes = 2 * PIECE};
   *reader = (struct reader){.n_warnings = 0};
-  railed_pair(reader->ends, 2, 2);
+  railed_pair(reader->ends, rails, rails);
   zps_log_set_sink(log_count, &reader->n_warnings);
   for (unsigned i = 0; i < BYTES; i++) source_bytes[i] = (uint8_t)(i * 31 + i / 256);
   reader->target = end_register(&reader->ends[0], target_bytes, BYTES);
   reader->source = end_register(&reader->ends[1], source_bytes, BYTES);
   assert_int_equal(zps_bulk_create(reader->ends[0].net, &config, &reader->bulk), ZPS_OK);
   assert_int_equal(zps_bulk_peer_add(reader->bulk, reader->ends[0].peer, &reader->from), ZPS_OK);
+}
+
+static void reader_open(struct reader *reader) {
+  reader_open_with(reader, 2);
 }
 
 static void reader_close(struct reader *reader) {
@@ -105,22 +109,28 @@ static void transfers_are_striped(void **state) {
   reader_close(&reader);
 }
 
-/* Of the reader's own memory, and of that of the owner. */
+/* The second or third of three cards refuses the memory of the reader, or that of the owner. */
 static void refused_memory_is_read_over_fewer_rails(void **state) {
   (void)state;
-  for (unsigned refusing = 1; refusing < 4; refusing += 2) {
+  const unsigned refusing[] = {1, 2, 3 + 1, 3 + 2};
+  for (unsigned i = 0; i < 4; i++) {
     struct reader reader;
     struct read_record record;
-    refuse_memory = 1u << refusing;
-    reader_open(&reader);
+    const unsigned n_left = refusing[i] % 3;
+    uint64_t sum = 0;
+    refuse_memory = 1u << refusing[i];
+    reader_open_with(&reader, 3);
     assert_int_equal(reader.n_warnings, 1);
     reader_run(&reader, NULL);
-    assert_int_equal(read_by(0), BYTES);
+    for (unsigned k = 0; k < n_left; k++) {
+      assert_true(read_by(k) >= BYTES / n_left - 4 * PIECE);
+      sum += read_by(k);
+    }
+    assert_int_equal(sum, BYTES);
     record_init(&record, &reader.target, &reader.source, PIECE);
     record.read.more = reader.source.more;
-    record.read.rail = 1;
+    record.read.rail = (uint8_t)n_left;
     assert_int_equal(zps_net_read(reader.ends[0].peer, &record.read), ZPS_ERR_INVALID);
-    refuse_memory = 0;
     reader_close(&reader);
   }
 }
@@ -217,7 +227,6 @@ static void a_sleep_ends_when_a_rail_is_to_be_tried(void **state) {
     assert_true(rest_ns <= ZPS_NS_PER_S);
   }
   reader_close(&reader);
-  has_rest = false;
 }
 
 /* As a link does (common/session/resume.c). */
@@ -248,6 +257,28 @@ static void a_cut_of_all_rails_is_no_loss_of_one(void **state) {
   reader_close(&reader);
 }
 
+/* The fabric ends connections of peers on one host together. Two losses in a row of the other peer are no losses. */
+static void a_cut_of_another_peer_is_no_loss(void **state) {
+  (void)state;
+  struct reader reader;
+  struct end other;
+  struct zps_net_peer *stalled;
+  reader_open(&reader);
+  struct zps_net_peer *const second_rail = last_peer[1];
+  railed_open(&other, 2);
+  const struct zps_net_info *const info = zps_net_info(other.net);
+  assert_int_equal(zps_net_peer_add(reader.ends[0].net, info->addr, info->addr_len, NULL, &stalled, NULL), ZPS_OK);
+  for (int i = 0; i < 2; i++) {
+    stalled->net->ops->cut(stalled, false, false);
+    rail_cut(second_rail);
+    TURN_UNTIL(reader.ends, zps_net_peer_rails(reader.ends[0].peer) == 1);
+    TURN_UNTIL(reader.ends, zps_net_peer_rails(reader.ends[0].peer) == 3);
+  }
+  assert_second_rail_reads(&reader);
+  zps_net_close(other.net);
+  reader_close(&reader);
+}
+
 /* ---- Under the fault injector, which holds lost reads for longer than the fabric ---- */
 
 static uint64_t cut_ns;
@@ -269,7 +300,6 @@ static void lost_reads_come_again_after_the_hold(void **state) {
   assert_int_equal(zps_net_peer_rails(reader.ends[0].peer) & 1, 1);
   reader_run(&reader, NULL);
   reader_close(&reader);
-  fault = NULL;
 }
 
 static void a_peer_is_evicted_during_the_hold(void **state) {
@@ -298,7 +328,6 @@ static void a_peer_is_evicted_during_the_hold(void **state) {
   assert_int_equal(reader.transfer.n_released, 0);
   reader_close(&reader);
   assert_int_equal(reader.transfer.n_released, 1);
-  fault = NULL;
 }
 
 /* Connections of all rails are cut: both ends are told of it, one or none. */
@@ -318,21 +347,21 @@ static void transfers_outlive_cuts_and_holds(void **state) {
     reader_close(&reader);
   }
   assert_true(n_errors > 0);
-  fault = NULL;
 }
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(transfers_are_striped),
-      cmocka_unit_test(refused_memory_is_read_over_fewer_rails),
-      cmocka_unit_test(a_lost_rail_costs_its_reads_a_retry),
-      cmocka_unit_test(a_rail_that_is_cut_is_soon_tried_again),
-      cmocka_unit_test(a_rail_that_comes_and_goes_is_told_of),
-      cmocka_unit_test(a_sleep_ends_when_a_rail_is_to_be_tried),
-      cmocka_unit_test(a_cut_of_all_rails_is_no_loss_of_one),
-      cmocka_unit_test(lost_reads_come_again_after_the_hold),
-      cmocka_unit_test(a_peer_is_evicted_during_the_hold),
-      cmocka_unit_test(transfers_outlive_cuts_and_holds),
+      cmocka_unit_test_setup(transfers_are_striped, rails_start),
+      cmocka_unit_test_setup(refused_memory_is_read_over_fewer_rails, rails_start),
+      cmocka_unit_test_setup(a_lost_rail_costs_its_reads_a_retry, rails_start),
+      cmocka_unit_test_setup(a_rail_that_is_cut_is_soon_tried_again, rails_start),
+      cmocka_unit_test_setup(a_rail_that_comes_and_goes_is_told_of, rails_start),
+      cmocka_unit_test_setup(a_sleep_ends_when_a_rail_is_to_be_tried, rails_start),
+      cmocka_unit_test_setup(a_cut_of_all_rails_is_no_loss_of_one, rails_start),
+      cmocka_unit_test_setup(a_cut_of_another_peer_is_no_loss, rails_start),
+      cmocka_unit_test_setup(lost_reads_come_again_after_the_hold, rails_start),
+      cmocka_unit_test_setup(a_peer_is_evicted_during_the_hold, rails_start),
+      cmocka_unit_test_setup(transfers_outlive_cuts_and_holds, rails_start),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
