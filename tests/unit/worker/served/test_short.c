@@ -168,6 +168,7 @@ static bool take_step(uint64_t step, bool rows_out, long granted) {
   const zps_err_t err = rig_begin(&rig.worker, &rig.request, &rig.tensor, step, RIG_TIMEOUT_MS, &in);
   const uint64_t until_ns = zps_clock_ns() + WAIT_MS * ZPS_NS_PER_MS;
   if (err == ZPS_OK) UNTIL(atomic_load(&rig.request.over) || (granted != OOM_UNLIMITED && zps_clock_ns() > until_ns));
+  const bool has_waited = err == ZPS_OK && !atomic_load(&rig.request.over); /* its allocations are still to come */
   const long left = atomic_exchange(&oom_granted, OOM_UNLIMITED);
   if (err != ZPS_OK) {
     assert_int_equal(err, ZPS_ERR_NOMEM);
@@ -180,7 +181,7 @@ static bool take_step(uint64_t step, bool rows_out, long granted) {
   }
   const bool ok = rig.request.error.status == ZENPS_OK;
   if (ok && !rows_out) served_check(&rig);
-  return ok && (granted == OOM_UNLIMITED || left > 0);
+  return ok && (granted == OOM_UNLIMITED || (left > 0 && !has_waited));
 }
 
 /* Each with a round of its own, whose memory does not come from one before. */
