@@ -248,6 +248,8 @@ def refusals(_: str, __: int, ___: Any) -> Dict[str, Any]:
     raises(zenps.Invalid, "is not opened in generation 1 of job alone", lambda: trainer.step(0))
     outer_steps = zt.OuterSync(nn.Linear(2, 2), job)
     raises(zenps.Invalid, "copies=True does not copy an OuterSync; leave copies out", lambda: zt.State(copies=True, outer=outer_steps))
+    words = "quorum 1 in elastic job alone; a quorum is for a job of fixed ranks"
+    raises(zenps.Invalid, words, lambda: zt.OuterSync(nn.Linear(2, 2), job, name="quorum", quorum=1))
     zt.State(outer=outer_steps)
     outer_steps.close()
     state = zt.State(model=trainer.model, optimizer=trainer.optimizer, sync=trainer.sync, at=0)

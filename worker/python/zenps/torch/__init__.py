@@ -20,6 +20,7 @@ from .ddp import HookState, ddp, hook
 from .elastic import Changed, State, elastic
 from .jobs import init
 from .outer import OuterSync
+from .quorum import OuterStats
 from .sync import GradientSync
 
 if torch.distributed.is_available():
@@ -29,6 +30,6 @@ if torch.distributed.is_available():
 
 __all__ = [
     "Buckets", "Changed", "ChunkTopK", "Compression", "DGC", "GTopk", "Gaussiank", "GradientSync", "HookState", "Job", "OkTopk",
-    "OuterSync", "State", "SyncStats", "TopK", "Work", "all_reduce", "broadcast_object", "broadcast_optimizer_state", "broadcast_parameters", "ddp",
+    "OuterStats", "OuterSync", "State", "SyncStats", "TopK", "Work", "all_reduce", "broadcast_object", "broadcast_optimizer_state", "broadcast_parameters", "ddp",
     "elastic", "hook", "init",
 ]  # fmt: skip

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import List, Optional, Sequence
+from typing import Any, List, Optional, Sequence
 
 import torch
 
@@ -18,7 +18,7 @@ from .jobs import Ranks
 _LEFT = 0  # row: ranks that have run out of data
 _REFUSED = 1  # row: ranks that refuse the step
 _WRITTEN = 2  # row: ranks on which forward() has written parameters
-_UNUSED = 3  # row _UNUSED + i: ranks on which parameter i got no gradient; behind the last one, a row for each rank
+_UNUSED = 3  # row _UNUSED + i: ranks on which parameter i got no gradient; behind the last one, two rows for each rank
 
 
 @dataclass
@@ -33,13 +33,14 @@ class SyncStats:
 
 
 class Control:
-    """A tensor of a row per parameter and a row per rank. Most rows are zero, so a step's round is all but empty."""
+    """A tensor of a row per parameter and two rows per rank. Most rows are zero, so a step's round is all but empty. options: others
+    of the tensor."""
 
     _world: int
     _rank: int
 
-    def __init__(self, name: str, n_parameters: int) -> None:
-        self._name = convert.tensor_name(name)
+    def __init__(self, name: str, n_parameters: int, **options: Any) -> None:
+        self._name, self._options = convert.tensor_name(name), options
         self._rows = _UNUSED + n_parameters
         self.requests: List[Request[Rows]] = []
         self.tensors: List[Tensor] = []
@@ -49,10 +50,11 @@ class Control:
         self.refused = 0
         self.written = 0
         self.given_up: List[int] = []  # ranks that have left the step before its end, by place
+        self.refused_by: List[int] = []  # by place
 
     def open(self, job: Ranks) -> int:
         """The tensor, in the job as it is now; gives its next step."""
-        tensor = job.tensor(self._name, self._rows + job.world, 1, "f32", op="sum", values="raw", scheme="balanced")
+        tensor = job.tensor(self._name, self._rows + 2 * job.world, 1, "f32", op="sum", values="raw", scheme="balanced", **self._options)
         self.tensors = [tensor]
         self._world, self._rank = job.world, job.rank
         self.requests = []
@@ -67,7 +69,7 @@ class Control:
 
     def start(self, step: int, refused: bool) -> None:
         """`refused`: all ranks are to raise an error, and nothing else is said."""
-        self._start(step, [_REFUSED] if refused else self._said)
+        self._start(step, [_REFUSED, self._rows + self._world + self._rank] if refused else self._said)
 
     def _start(self, step: int, rows: Sequence[int]) -> None:
         ids = torch.tensor(rows, dtype=torch.int64, device="cpu")
@@ -91,7 +93,9 @@ class Control:
         counts = dict(zip(rows.row_ids.tolist(), rows.values.data.cast("B").cast("f").tolist() if rows.nnz else []))
         self.left = int(counts.pop(_LEFT, 0))
         self.refused, self.written = int(counts.pop(_REFUSED, 0)), int(counts.pop(_WRITTEN, 0))
-        self.given_up = [row - self._rows for row in counts if row >= self._rows]
+        places = [row - self._rows for row in counts if row >= self._rows]
+        self.given_up = [place for place in places if place < self._world]
+        self.refused_by = [place - self._world for place in places if place >= self._world]
         self._unused = [row - _UNUSED for row, count in counts.items() if row < self._rows and count >= self._world - self.left]
 
     def used(self, index: int) -> bool:

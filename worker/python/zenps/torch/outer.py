@@ -20,53 +20,21 @@ from typing import Any, Dict, Iterator, List, NoReturn, Optional, Sequence, Set,
 
 import torch
 
-from ..errors import Canceled, Invalid, Unsupported, ZenpsError
+from ..errors import Canceled, Invalid, Stale, Unsupported, ZenpsError
 from ..group import Group as JobGroup
+from ..tensor import Tensor
 from . import collective, convert
 from .buffers import Buffers
 from .checks import together
-from .compress import Compress, CompressedGroup, Compression, compression, load_all, save, width_of
-from .control import Control, SyncStats, agree
+from .compress import Compress, compression, load_all, save, width_of
+from .control import Control, agree
 from .dense import scheme_of
-from .groups import DenseGroup, Group, open_all
+from .fragments import Flight, Fragment, check_arguments, check_optimizer, default_optimizer, describe_optimizer, make_groups, selection, split
+from .groups import open_all
 from .jobs import Ranks, current, generation, names, numbered
-from .tables import Slot, based, trainable
+from .quorum import KEPT, OuterStats, Pace, quorum_of
+from .tables import Slot, trainable
 from .watch import few
-
-
-class Fragment:
-    """Parameters that are exchanged together. groups: one for each dtype and device.
-
-    sent: copies of the parameters at the last outer gradient, until its step ends well; else None. After a failed step the
-    residuals hold that gradient, so the next one counts from these copies."""
-
-    def __init__(self, slots: Sequence[Slot], groups: List[Group]) -> None:
-        self.slots, self.groups = slots, groups
-        self.sent: Optional[List[torch.Tensor]] = None
-
-    @property
-    def compressed(self) -> List[CompressedGroup]:
-        return [group for group in self.groups if isinstance(group, CompressedGroup)]
-
-    def values(self) -> List[torch.Tensor]:
-        return [slot.parameter.detach().clone() for slot in self.slots]
-
-    def settle(self, sent: bool) -> None:
-        """Ends what a step that failed had selected: the other ranks have the sum, or the residuals keep it."""
-        for group in self.compressed:
-            group.settle(sent)
-
-
-@dataclasses.dataclass
-class Flight:
-    """An exchange from its start to its end. due: the local step that ends it. refusal: this rank's reason against it. before:
-    what fragment.sent was. given: the residuals have the outer gradient."""
-
-    fragment: Fragment
-    due: int
-    refusal: str
-    before: Optional[List[torch.Tensor]]
-    given: bool = False
 
 
 class OuterSync:
@@ -87,7 +55,7 @@ class OuterSync:
     values: what values travel as: "qsgd2", "qsgd4", "qsgd8", "bf16", "f16", or "raw". QSGD's rounding is random and unbiased;
         its error is not fed back. In each outer step a parameter is scaled by the power of two above its outer gradients
         and residuals of all ranks, so that parameters of all magnitudes can share a block of levels. A short round first
-        finds these powers: all ranks wait for it, also with a delay.
+        finds these powers: all ranks, or a quorum, wait for it, also with a delay.
     decay: share of the residual that stays from one outer step to the next; over 0, at most 1.
     outer: the optimiser of the outer step, over exactly the parameters of the module that require gradients. Residuals follow
         its rate. None: with a selection torch.optim.SGD(lr=1.0), whose momentum the residual stands for, as in SparseLoCo;
@@ -96,6 +64,8 @@ class OuterSync:
         take turns.
     delay: local steps that a rank makes while its exchange is under way. The outer step comes `delay` steps after its start,
         and what the rank trained in between is added to it. Less than every / fragments.
+    quorum: ranks that close an outer step, 1 to all; None: all are needed. See below.
+    grace: seconds that the other ranks have when the quorum has given its gradients; None: 10. At most 86400.
     host_start: the start is kept in host memory. Takes parameters on a GPU to the host and back in each outer step.
     broadcast: False leaves the parameters as they are; ranks must have the same ones.
     broadcast_buffers: buffers are rank 0's after each outer step, as GradientSync has it after each step.
@@ -104,6 +74,15 @@ class OuterSync:
 
     After an outer step `start` has the same bits on all ranks. So have the parameters, without a delay.
 
+    With a quorum an outer step does not wait for the slowest ranks. Its mean is that of the ranks in time. A late rank gets it,
+    too, and applies it. It keeps its own gradient for the next outer step: in the residual, or in a copy if all values travel.
+    Its period then ends with that of the others, after fewer local steps: local_steps skips the rest. So write loops over
+    local_steps: `while outer.local_steps < n`. A grace that covers a slow rank's local step, and its exchange, lets it be in
+    time. A rank may be 16 outer steps late. Later still it gets Stale. A fragment has late ranks of its own, and so has each
+    dtype and device in it. One server sums each of these, and each rank keeps its last 16 gradients as they travel. Buffers
+    come from rank 0, which may be late: broadcast_buffers=False, or a module without buffers. Not in an elastic job, nor of
+    a group. [zenps.h: quorum]
+
     Memory: the start, as large as the parameters; outer's momentum; with `select` a residual in host memory; with `delay` a
     copy of the fragment under way. An outer step has copies of its fragment for a while. Parameters are
     float32 or float64 (Unsupported for others).
@@ -111,31 +90,38 @@ class OuterSync:
     Of an elastic job it is opened by :func:`zenps.torch.elastic`, or reopen(), and not here. Errors: Invalid, Unsupported,
     ShapeMismatch where ranks differ. A step that fails leaves the parameters as they are. If all ranks got the error, call
     step() again. With `select` the residuals may have its outer gradient then. It counts once, but decays once more
-    with each further try. Where `outer` itself raises, its own state may have changed.
+    with each further try. Where `outer` itself raises, its own state may have changed. With a quorum the others may go on
+    without a rank that got an error from the job, or was interrupted. It lacks their sum: its step() raises Invalid from then on.
+
+    Threads: step(), wait(), state_dict() and load_state_dict() in one thread at a time. It starts none.
     """
 
     @together
     def __init__(self, module: torch.nn.Module, job: Optional[Ranks] = None, *, every: int = 30,
                  select: Compress = "chunktopk", values: Optional[str] = "qsgd2", decay: float = 0.95,
                  outer: Optional[torch.optim.Optimizer] = None, fragments: int = 1, delay: int = 0,
+                 quorum: Optional[int] = None, grace: Optional[float] = None,
                  host_start: bool = False, broadcast: bool = True, broadcast_buffers: bool = True,
                  scheme: Optional[str] = None, name: str = "outer") -> None:  # fmt: skip
         if not isinstance(module, torch.nn.Module):
             raise Invalid(f"OuterSync: a {type(module).__name__}; a torch.nn.Module is wanted")
         slots = [Slot(label, parameter, i, 0) for i, (label, parameter) in enumerate(trainable(module)) if parameter.numel()]
-        _check(name, slots, every, decay, fragments, delay)
+        check_arguments(name, slots, every, decay, fragments, delay)
         self.module, self.job, self.name = module, current(job), name
         taken = names.setdefault(self.job, set())
         if name in taken:
             raise Invalid(f"another OuterSync, GradientSync or HookState of this job has the name {name!r}; give this one another (name=)")
         parameters = [slot.parameter for slot in slots]
-        select = _selection(name, compression(select), values, decay)
-        self.outer = _default_optimizer(parameters, select) if outer is None else outer
-        _check_optimizer(name, slots, self.outer)
+        cut = selection(name, compression(select), values, decay)
+        self._quorum = quorum_of(name, self.job, quorum, grace, {"scheme": scheme, "a select of scheme": cut.scheme if cut else None})
+        if self._quorum.ranks:
+            scheme, cut = "balanced", cut and dataclasses.replace(cut, scheme="balanced")
+        self.outer = default_optimizer(parameters, cut) if outer is None else outer
+        check_optimizer(name, slots, self.outer)
         self._every, self._delay = every, delay
         dense: Dict[str, Any] = {"op": "mean", "values": values, "scheme": scheme_of(self.job, scheme, values)}
         self._fragments = [
-            Fragment(part, _groups(f"{name}/{i}", part, select, self.outer, dense)) for i, part in enumerate(_split(slots, fragments))
+            Fragment(part, make_groups(f"{name}/{i}", part, cut, self.outer, dense, self._quorum)) for i, part in enumerate(split(slots, fragments))
         ]
         self._ends = [(i + 1) * every // fragments for i in range(fragments)]  # local steps of a period after which each has its turn
         self._host_start = host_start
@@ -145,18 +131,26 @@ class OuterSync:
         for group in (group for fragment in self._fragments for group in fragment.compressed):
             group.scales, group.commits = self._scales, False
         self._slots = slots
-        described = [name, f"every {every}, fragments {fragments}, delay {delay}, {dense}, {select}, {_described(self.outer)}"]
-        described += [slot.described("outer") for slot in slots]
+        described = [name, f"every {every}, fragments {fragments}, delay {delay}, {dense}, {cut}, {describe_optimizer(self.outer)}"]
+        described += [f"quorum {quorum}, grace {self._quorum.grace_ms} ms", *(slot.described("outer") for slot in slots)]
         self._buffers = Buffers(name, module) if broadcast_buffers else None
         if self._buffers is not None:
             described += [place.described() for place in self._buffers.places]
             self._buffers = self._buffers if self._buffers.places else None
+        if self._buffers is not None and self._quorum.ranks:
+            raise Invalid(f"OuterSync {name}: quorum {quorum} with broadcast_buffers: the module has buffers ({self._buffers.places[0].name}, ...), "
+                          "and rank 0, which gives them, may be late; broadcast_buffers=False leaves each rank its own")  # fmt: skip
         self._described = described
-        self._control = Control(f"{name}/.control", 0)
+        self._control = Control(f"{name}/.control", 0, **self._quorum.options())
+        self._pace = Pace(f"{name}/.pace", self._quorum) if self._quorum.ranks else None
+        self._peaks: List[Tensor] = []
+        self._is_behind = False  # late in the last outer step, or faster than its own pace since
+        self._overruled = ""  # this rank's reason against the last outer step, which the others made
+        self._lost = ""  # why this rank lacks a sum that the others may have
         self._generation: Optional[int] = None
         self._step = 0  # of the control round
         self._flight: Optional[Flight] = None
-        self._totals = SyncStats()
+        self._totals = OuterStats()
         self._local = 0
         if isinstance(self.job, JobGroup) or not generation(self.job):
             self._open_tensors()
@@ -172,6 +166,12 @@ class OuterSync:
             (tensor,) = self.job.tensors([self._buffers.ask()])
             self._buffers.opened(tensor, self.job)
         self._step = self._control.open(self.job)
+        if self._pace is not None:
+            self._pace.open(self.job)
+        if self._is_scaled:
+            ask = convert.tensor_name(f"{self.name}/.peaks")
+            self._peaks = [self.job.tensor(ask, self._slots[-1].index + 1, 1, "f64", op="max", values="raw", scheme="balanced",
+                                           **self._quorum.options(grace=False))]  # fmt: skip
         self._generation = generation(self.job)
 
     def _take_start(self, values: Sequence[torch.Tensor]) -> None:
@@ -193,24 +193,48 @@ class OuterSync:
                 f"OuterSync {self.name} is not opened in generation {generation(self.job)} of job {self.job.name}: hand it to "
                 "the State that elastic() is given, or call reopen()"
             )
-        local, applied = self._local + 1, False
+        if self._lost:
+            raise Invalid(f"OuterSync {self.name}: {self._lost}. The others may have gone on without this rank: start all ranks again "
+                          "from a checkpoint", job=self.job.name)  # fmt: skip
+        local, applied = self._paced(self._local + 1), False
         if self._flight is not None and local >= self._flight.due:
             self._end(self._flight)
             applied = True
         place = (local - 1) % self._every + 1
         if place in self._ends:
+            self._is_behind = self._is_behind and local > self._local + 1
             flight = self._begin(self._fragments[self._ends.index(place)], local + self._delay)
             if not self._delay:
                 self._end(flight)
                 applied = True
         self._local = local
+        self._complain()
         return applied
+
+    def _paced(self, local: int) -> int:
+        """The local step that counts. A rank that is behind skips those up to an outer step that the others have begun, or
+        ended."""
+        if self._pace is None or not self._is_behind:
+            return local
+        if self._flight is not None:
+            return max(local, self._flight.due) if self._flight.is_over(self._control.requests) else local
+        if not self._pace.has_begun(self._step):
+            return local
+        place = (local - 1) % self._every + 1
+        return local + min(end for end in self._ends if end >= place) - place
+
+    def _complain(self) -> None:
+        reason, self._overruled = self._overruled, ""
+        if reason:
+            raise Invalid(f"OuterSync {self.name}: outer step {self._totals.steps - 1} was made without this rank, whose {reason}. Its "
+                          "parameters are those of the others", job=self.job.name)  # fmt: skip
 
     def wait(self) -> None:
         """Ends an exchange that is under way, ahead of time: before an evaluation, or a checkpoint. Collective, at the same
         local step."""
         if self._flight is not None:
             self._end(self._flight)
+        self._complain()
 
     def _begin(self, fragment: Fragment, due: int) -> Flight:
         for each in self._fragments:  # take() knows of one exchange whether it was summed
@@ -219,6 +243,9 @@ class OuterSync:
         if not refusal:
             bases = fragment.sent or [self._start[slot.index].to(slot.parameter.device) for slot in fragment.slots]
             deltas = [base - slot.parameter.detach() for base, slot in zip(bases, fragment.slots)]
+            for slot, delta in zip(fragment.slots, deltas):
+                if slot.index in fragment.late:
+                    delta.add_(fragment.late[slot.index])
             bad = [slot.name for slot, delta in zip(fragment.slots, deltas) if not bool(torch.isfinite(delta).all())]
             if bad:
                 refusal = (f"outer gradient of {', '.join(few(bad))} holds NaN or infinity; lower the local learning rate, and go on "
@@ -228,6 +255,10 @@ class OuterSync:
         if not refusal:
             fragment.sent = fragment.values() if self._delay else None
         try:
+            if self._pace is not None:
+                self._pace.begin(self._step)
+            if self._quorum.ranks and not fragment.compressed and not refusal:
+                flight.deltas = {slot.index: delta for slot, delta in zip(fragment.slots, deltas)}
             if self._is_scaled:
                 self._measure(fragment, [] if refusal else deltas)
             deltas = [delta / self._scales.get(slot.index, 1.0) for slot, delta in zip(fragment.slots, deltas)]
@@ -256,22 +287,25 @@ class OuterSync:
 
     def _measure(self, fragment: Fragment, deltas: Sequence[torch.Tensor]) -> None:
         """Of the outer gradients and residuals of all ranks the greatest magnitudes, exact in any order: ranks get the same
-        scales. No deltas: this rank refuses the step. A parameter without either keeps its scale."""
+        scales. No deltas: this rank refuses the step. A parameter without either keeps its scale. With a quorum the magnitudes of
+        late ranks do not count: their values are rounded with those of their block."""
         measured = [float(delta.abs().max()) for delta in deltas] or [0.0] * len(fragment.slots)
         residuals = self._residuals() if deltas else {}
         for i, slot in enumerate(fragment.slots):
             if slot.name in residuals:
                 kept = convert.tensor_of(residuals[slot.name].residual, width_of(slot.parameter.dtype))
                 measured[i] = max(measured[i], float(kept.abs().max()) * self._scales.get(slot.index, 1.0))
-        peaks = torch.tensor(measured, dtype=torch.float64, device="cpu")
-        collective.all_reduce(peaks, "max", job=self.job)
-        for slot, peak in zip(fragment.slots, peaks.tolist()):
-            if peak > 0:  # float32 has the scale, and its inverse
-                self._scales[slot.index] = 2.0 ** max(-126, min(126, math.frexp(peak)[1]))
+        ids = torch.tensor([slot.index for slot, peak in zip(fragment.slots, measured) if peak > 0], dtype=torch.int64, device="cpu")
+        values = torch.tensor([peak for peak in measured if peak > 0], dtype=torch.float64, device="cpu")
+        given = convert.array(values, (ids.shape[0], 1)), convert.array(ids, (ids.shape[0],))
+        rows = self._peaks[0].allreduce(*given, step=self._step, out="rows").wait()
+        for index, peak in zip(*(each.view(-1).tolist() for each in convert.rows_of(rows, torch.float64))):
+            self._scales[index] = 2.0 ** max(-126, min(126, math.frexp(peak)[1]))  # float32 has the scale, and its inverse
 
     def _end(self, flight: Flight) -> None:
         try:
             self._wait(flight)
+            flight.is_common = True
             if self._control.refused:
                 self._refuse(flight)
             if self._buffers is not None:
@@ -288,6 +322,17 @@ class OuterSync:
         self._totals.steps += 1
         self._step += 1
         self._flight, flight.fragment.sent = None, None
+        flight.fragment.keep(flight.deltas)
+        self._count_late(flight)
+        self._overruled = flight.refusal  # without a quorum the others would have refused, too
+
+    def _count_late(self, flight: Flight) -> None:
+        costs = [request.stats for group in flight.fragment.groups for request in group.requests if request.stats is not None]
+        self._totals.late_ranks = tuple(sorted({rank for cost in costs for rank in cost.late_ranks}))
+        self._totals.contributors = self.job.world - len(self._totals.late_ranks)
+        if any(cost.late for cost in costs):
+            self._totals.late += 1
+            self._is_behind = True
 
     def _wait(self, flight: Flight) -> None:
         for request in self._control.requests:
@@ -300,7 +345,12 @@ class OuterSync:
             group.wait()
 
     def _refuse(self, flight: Flight) -> NoReturn:
-        said = [part.decode() for part in self.job.gather(flight.refusal.encode())]
+        if self._quorum.ranks:  # a gather would wait for the slowest rank
+            others = dict.fromkeys(self._control.refused_by, "its own error says why")
+            by_place = {**others, self.job.rank: flight.refusal}
+            said = [by_place.get(place, "") for place in range(self.job.world)]
+        else:
+            said = [part.decode() for part in self.job.gather(flight.refusal.encode())]
         ranks = "; ".join(f"rank {numbered(self.job, place)}: {text}" for place, text in enumerate(said) if text)
         raise Invalid(
             f"OuterSync {self.name}: outer step {self._totals.steps}: {ranks}. No parameter was changed",
@@ -337,7 +387,14 @@ class OuterSync:
                 parameter.add_(value - sent)
 
     def _fail(self, error: BaseException) -> NoReturn:
+        is_lost = self._quorum.ranks and self._flight is not None and not self._flight.is_common
+        step = self._totals.steps
         self._abort()
+        if is_lost:
+            self._lost = f"outer step {step} failed on this rank: {str(error) or type(error).__name__}"
+        if is_lost and isinstance(error, Stale):
+            raise Stale(f"OuterSync {self.name}: outer step {step}: this rank is more than {KEPT} outer steps late, and lacks a sum. Start "
+                        f"all ranks again from a checkpoint, with a longer grace. ({error})", job=self.job.name) from error  # fmt: skip
         raise error
 
     def _abort(self) -> None:
@@ -346,7 +403,8 @@ class OuterSync:
         if flight is None:
             return
         with suppress(ZenpsError):
-            self._control.cancel(None if self._control.refused else self._step)
+            no_one_waits = bool(self._control.refused or self._quorum.ranks)
+            self._control.cancel(None if no_one_waits else self._step)
         for group in flight.fragment.groups:
             group.stop()
         if self._buffers is not None:
@@ -375,19 +433,21 @@ class OuterSync:
         return {slot.name: self._start[slot.index] for slot in self._slots}
 
     @property
-    def stats(self) -> SyncStats:
-        """Outer steps that went well, of all fragments; bytes of parameters and control rounds that the fabric was given and
-        gave."""
+    def stats(self) -> OuterStats:
+        """Outer steps that went well, of all fragments, and those that closed without this rank; the late ranks of the last one;
+        bytes of parameters and control rounds that the fabric was given and gave."""
         return dataclasses.replace(self._totals)
 
     @property
     def local_steps(self) -> int:
+        """Local steps so far, with those that this rank skipped because it was late."""
         return self._local
 
     def state_dict(self, gather_state: bool = False) -> Dict[str, Any]:
         """Counters, start, state of the outer optimiser, and this rank's residuals. Save it beside the module's state_dict(),
         one file a rank: a run goes on from both, bit for bit but for QSGD's draws. Ends what is under way (wait()).
-        gather_state: rank 0 gets the sum of all ranks' residuals, the others zeros, for a job of another size; collective."""
+        gather_state: rank 0 gets the sum of all ranks' residuals and late gradients, the others zeros, for a job of another size;
+        collective."""
         self.wait()
         for fragment in self._fragments:
             fragment.settle(sent=False)
@@ -400,8 +460,19 @@ class OuterSync:
             "outer": self.outer.state_dict(),
             "compress": {name: save(each, job) for name, each in self._residuals().items()},
             "sent": sent,
+            "late": self._late_gradients(job),
             "scales": {slot.name: self._scales[slot.index] for slot in self._slots if slot.index in self._scales},
         }
+
+    def _late_gradients(self, job: Optional[Ranks]) -> Dict[str, torch.Tensor]:
+        """By parameter. job: rank 0 gets the sum of all its ranks."""
+        kept = {slot.name: each.late[slot.index].clone() for each in self._fragments for slot in each.slots if slot.index in each.late}
+        if job is None or not self._quorum.ranks or self._residuals():
+            return kept
+        for slot in self._slots:
+            kept.setdefault(slot.name, torch.zeros_like(slot.parameter))
+            collective.all_reduce(kept[slot.name], job=job)
+        return kept if job.rank == 0 else {}
 
     def load_state_dict(self, state: Dict[str, Any]) -> None:
         """Goes on from what state_dict() gave, of an OuterSync with the same arguments. Give the module its own state first."""
@@ -421,6 +492,8 @@ class OuterSync:
             kept = [state["sent"].get(slot.name) for slot in fragment.slots]
             there = [each.to(slot.parameter.device, copy=True) for slot, each in zip(fragment.slots, kept) if each is not None]
             fragment.sent = there if len(there) == len(kept) else None
+            late = {slot.index: (slot, state.get("late", {}).get(slot.name)) for slot in fragment.slots}
+            fragment.late = {at: each.to(slot.parameter.device, copy=True) for at, (slot, each) in late.items() if each is not None}
         self.outer.load_state_dict(state["outer"])
         self._take_scales({slot.index: state["scales"][slot.name] for slot in self._slots if slot.name in state["scales"]})
         self._local, self._totals.steps = int(state["local"]), int(state["steps"])
@@ -437,7 +510,11 @@ class OuterSync:
         """Gives up what is in flight, and closes the tensors. The name is free again. Collective."""
         self._abort()
         tensors = [tensor for fragment in self._fragments for group in fragment.groups for tensor in group.tensors]
-        for tensor in tensors + self._control.tensors + ([] if self._buffers is None else self._buffers.tensors):
+        tensors += self._control.tensors + self._peaks
+        if self._pace is not None:
+            self._pace.cancel()
+            tensors += self._pace.tensors
+        for tensor in tensors + ([] if self._buffers is None else self._buffers.tensors):
             tensor.close()
         names.get(self.job, set()).discard(self.name)
 
@@ -483,92 +560,6 @@ class OuterSync:
     def owned(self) -> List[torch.nn.Parameter]:
         """The parameters, which ranks do not have alike between outer steps."""
         return [slot.parameter for slot in self._slots]
-
-
-def _check(name: str, slots: Sequence[Slot], every: int, decay: float, fragments: int, delay: int) -> None:
-    what = f"OuterSync {name}"
-    if not slots:
-        raise Invalid(f"{what}: the module has no parameter that requires a gradient")
-    for slot in slots:
-        if slot.parameter.dtype not in (torch.float32, torch.float64):
-            raise Unsupported(f"{what}: parameter {slot.name} is {str(slot.parameter.dtype)[6:]}; float32 and float64 are kept; train "
-                              "in halves with torch.autocast()")  # fmt: skip
-    if every < 1:
-        raise Invalid(f"{what}: every {every}; must be 1 local step or more")
-    if not 0 < decay <= 1:
-        raise Invalid(f"{what}: decay {decay}; must be over 0, and at most 1")
-    if not 1 <= fragments <= len(slots):
-        raise Invalid(f"{what}: fragments {fragments}; must be 1 to {len(slots)}, the number of parameters, which are not divided")
-    if fragments > every:
-        raise Invalid(f"{what}: fragments {fragments} with every {every}; must be at most {every}: each has a local step of its own")
-    if not 0 <= delay < every / fragments:
-        raise Invalid(f"{what}: delay {delay}; must be at least 0, and less than every / fragments, {every / fragments:g}: one exchange "
-                      "ends before the next begins")  # fmt: skip
-
-
-def _default_optimizer(parameters: List[torch.nn.Parameter], select: Optional[Compression]) -> torch.optim.Optimizer:
-    if select is not None:
-        return torch.optim.SGD(parameters, lr=1.0)
-    return torch.optim.SGD(parameters, lr=0.7, momentum=0.9, nesterov=True)
-
-
-def _check_optimizer(name: str, slots: Sequence[Slot], outer: Any) -> None:
-    if not isinstance(outer, torch.optim.Optimizer):
-        raise Invalid(f"OuterSync {name}: outer is a {type(outer).__name__}; a torch.optim.Optimizer of the module's parameters is "
-                      "wanted, such as torch.optim.SGD(model.parameters(), lr=0.7, momentum=0.9, nesterov=True)")  # fmt: skip
-    stepped = {id(parameter) for group in outer.param_groups for parameter in group["params"]
-               if parameter.requires_grad and parameter.numel()}  # fmt: skip
-    missing = [slot.name for slot in slots if id(slot.parameter) not in stepped]
-    if missing or len(stepped) > len(slots):
-        which = f"does not step {', '.join(few(missing))}" if missing else f"steps {len(stepped) - len(slots)} parameters of others"
-        raise Invalid(f"OuterSync {name}: outer {which}; it must have exactly the module's parameters that require gradients")
-
-
-def _selection(name: str, select: Optional[Compression], values: Optional[str], decay: float) -> Optional[Compression]:
-    if select is None:
-        return None
-    for option in ("momentum", "clip_norm", "warmup", "scaler", "lr"):
-        if getattr(select, option):
-            raise Invalid(f"OuterSync {name}: select has {option} {getattr(select, option)!r}; that is for gradients of single steps. The "
-                          "outer optimiser has momentum and rate")  # fmt: skip
-    if select.lossy:
-        raise Invalid(f"OuterSync {name}: select has scheme {select.scheme!r}, which selects among the ranks' sums; take a selection of "
-                      "each rank, such as ChunkTopK()")  # fmt: skip
-    return dataclasses.replace(select, values=values, decay=decay, min_numel=0, start_iter=0)
-
-
-def _described(outer: torch.optim.Optimizer) -> str:
-    settings = {key: value for key, value in outer.defaults.items() if value and isinstance(value, (bool, int, float))}
-    return f"{type(outer).__name__} {settings}"
-
-
-def _split(slots: Sequence[Slot], n: int) -> List[List[Slot]]:
-    """In n runs of about as many values, at least one parameter each."""
-    total, done, parts = sum(slot.numel for slot in slots), 0, [[] for _ in range(n)]  # type: ignore[var-annotated]
-    at = 0
-    for i, slot in enumerate(slots):
-        is_full = parts[at] and done + slot.numel / 2 > (at + 1) * total / n
-        if at + 1 < n and (is_full or len(slots) - i == n - at - 1):
-            at += 1
-        parts[at].append(slot)
-        done += slot.numel
-    return parts
-
-
-def _groups(label: str, slots: Sequence[Slot], select: Optional[Compression], outer: torch.optim.Optimizer,
-            dense: Dict[str, Any]) -> List[Group]:  # fmt: skip
-    kinds: Dict[Any, List[Slot]] = {}
-    for slot in slots:
-        kinds.setdefault((slot.parameter.dtype, slot.parameter.device), []).append(slot)
-    made: List[Group] = []
-    for i, alike in enumerate(kinds.values()):
-        first = DenseGroup(f"{label}/.dense.{i}", based(alike, [slot.numel for slot in alike]), **dense)
-        if select is None:
-            made.append(first)
-            continue
-        made.append(CompressedGroup(f"{label}/.compressed.{i}", first, select, "mean"))
-        made[-1].optimizers = [outer]  # type: ignore[attr-defined]
-    return made
 
 
 @contextmanager
