@@ -374,6 +374,10 @@ const char *zenps_job_name(const zenps_job_t *job) {
   return job ? job->options.job : "";
 }
 
+uint64_t zenps_round_timeout_ms(const zenps_job_t *job) {
+  return job ? job->options.round_timeout_ms : 0;
+}
+
 const char *zenps_provider(const zenps_job_t *job) {
   return job ? zps_net_info(zps_engine_net(job->plane.engine))->provider : "";
 }

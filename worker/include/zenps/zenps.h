@@ -393,6 +393,8 @@ ZENPS_API int zenps_world(const zenps_job_t *job);
 ZENPS_API int zenps_servers(const zenps_job_t *job);
 /* Name of the job, wherever it came from. Valid until zenps_close(). */
 ZENPS_API const char *zenps_job_name(const zenps_job_t *job);
+/* Deadline of every operation, wherever it came from. */
+ZENPS_API uint64_t zenps_round_timeout_ms(const zenps_job_t *job);
 /* Name of the fabric provider in use, such as "net". Valid until zenps_close(). */
 ZENPS_API const char *zenps_provider(const zenps_job_t *job);
 

@@ -356,6 +356,7 @@ FUNCTIONS: Dict[str, Tuple[Any, List[Any]]] = {
     "zenps_world": (c_int, [c_void_p]),
     "zenps_servers": (c_int, [c_void_p]),
     "zenps_job_name": (c_char_p, [c_void_p]),
+    "zenps_round_timeout_ms": (c_uint64, [c_void_p]),
     "zenps_provider": (c_char_p, [c_void_p]),
     "zenps_group_open": (c_int, [c_void_p, c_char_p, c_void_p, c_uint32, POINTER(c_void_p)]),
     "zenps_group_close": (c_int, [c_void_p]),

@@ -44,7 +44,7 @@ class Job(Scope):
     :class:`Forked` error for every call. Any thread may call anything.
 
     rank, world: this process's number, and how many there are; of an elastic job in its present `generation`. servers:
-    for how many it has room (`server_places`), or with how many it began, if that is more.
+    for how many it has room (`server_places`), or with how many it began, if that is more. round_timeout: seconds.
     """
 
     def __init__(self, options: _abi.Options, log: Optional[_log.Sink]) -> None:
@@ -80,6 +80,7 @@ class Job(Scope):
             log.rank = self.rank
         self.world: int = lib.zenps_world(self._handle)
         self.servers: int = lib.zenps_servers(self._handle)
+        self.round_timeout: float = lib.zenps_round_timeout_ms(self._handle) / 1000
         self.name = lib.zenps_job_name(self._handle).decode()
         self.provider: str = lib.zenps_provider(self._handle).decode()
         self.generation: Generation = elastic.generation_of(self._handle, self.name)
