@@ -19,6 +19,7 @@ MODULES = {  # module: ranks
     "torch_dense": 2,
     "torch_outer": 3,
     "torch_quorum": 3,
+    "torch_quorum_two": 2,
 }
 LAUNCHES = {"torch_passes": "torch_dense", "torch_ddp": "torch_dense"}  # modules whose cases another one's launch runs
 ALL = [(module, case) for module in MODULES for case in names_of(module)]

@@ -181,10 +181,12 @@ def case_nothing_is_lost(_: zenps.Job) -> None:
 
 
 def with_error(outer: zt.OuterSync, call: Callable[[], Any]) -> None:
-    """The exchange fails when its sum is there, on all ranks alike."""
+    """The exchange fails when its sum is there, on all ranks alike, with the buffers."""
 
     def fail(*_: Any) -> None:
         wait(*_)
+        if outer._buffers is not None and outer._buffers._request is not None:
+            outer._buffers._request.wait()
         raise zenps.Canceled("of the test")
 
     wait = outer._wait

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any, Collection, Dict, List
 
 import torch
@@ -124,7 +125,7 @@ def case_no_rank_is_late(_: zenps.Job) -> None:
 def answered(outer: zt.OuterSync) -> None:
     """Waits until a rank that is behind knows whether the others have begun."""
     outer._pace.has_begun(outer._step)
-    outer._pace._requests[-1].wait()
+    outer._pace._asked.wait()
 
 
 def case_catches_up(_: zenps.Job) -> None:
@@ -166,29 +167,137 @@ def case_catches_up(_: zenps.Job) -> None:
         training.outer.close()
 
 
+def case_two_are_behind(_: zenps.Job) -> None:
+    """Two ranks that ask for the next outer step both hear of it when the third begins."""
+    training = Training(every=6, select=None, quorum=1)
+    outer = training.outer
+    training.together([1, 2])
+    assert outer.stats.late_ranks == (1, 2)
+    assert RANK == 0 or not outer._pace.has_begun(outer._step)
+    job.barrier()
+    if RANK == 0:
+        training.once()
+        job.barrier()
+    else:
+        job.barrier()
+        answered(outer)
+        before = {name: value.clone() for name, value in outer.start.items()}
+        training.local()
+        assert training.count(outer.step(), before) and outer.local_steps == 12 and training.step == 7
+    same_everywhere(*outer.start.values())
+    training.check()
+    outer.close()
+
+
+def case_asks_end(_: zenps.Job) -> None:
+    """An ask is given up ahead of its deadline, and no rank's step fails. The rank goes on at its own pace."""
+    training = Training(every=2, select=None)
+    outer = training.outer
+    training.together([2])
+    if RANK == 2:
+        pace = outer._pace
+        pace._quorum = dataclasses.replace(pace._quorum, patience=0.0)
+        assert not pace.has_begun(outer._step)
+        pace.tend()
+        raises(zenps.Canceled, pace._asked.wait)
+        pace._quorum = outer._quorum
+        assert outer._quorum.patience == ROUND_TIMEOUT / 2 and not pace.has_begun(outer._step)
+    job.barrier()
+    training.together([0])
+    assert outer.local_steps == training.step == 4 and outer.stats.late_ranks == (0,)
+    training.together([1])  # rank 0 asks
+    assert outer.local_steps == 6 and outer.stats.late_ranks == (1,)
+    same_everywhere(*values_of(training.model))
+    training.check()
+    for place, tensor in enumerate(outer._pace.tensors):
+        assert tensor.name.endswith(f".pace/{place}"), tensor.name
+    outer.close()
+
+
 def case_keeps_its_pace(_: zenps.Job) -> None:
     """A rank with its period's last local step ahead of the others is not behind any more."""
     training = Training(every=2, select=None)
+    outer = training.outer
     training.together([2])
-    assert training.outer._is_behind == (RANK == 2)
-    if RANK != 2:
-        job.barrier()  # rank 2 has made both local steps
-        training.once()
+    assert outer._is_behind == (RANK == 2)
+    begin = outer._begin
+
+    def begins(*arguments: Any) -> Any:
+        flight = begin(*arguments)
+        job.barrier()  # rank 0 may begin
+        return flight
+
+    if RANK == 2:
+        outer._begin = begins  # type: ignore[method-assign]
     else:
-        training.local()
-        assert not training.outer.step()
-        step = training.outer._begin
-
-        def begin(*arguments: Any) -> Any:
-            job.barrier()
-            return step(*arguments)
-
-        training.outer._begin = begin  # type: ignore[method-assign]
-        training.once()
-        assert not training.outer._is_behind or training.outer.stats.late == 2
-    assert training.outer.local_steps == training.step == 4
+        job.barrier()
+    if RANK == 1:
+        job.barrier()  # ranks 0 and 2 have closed it
+    training.once()
+    if RANK != 1:
+        job.barrier()
+    assert outer.stats.late_ranks == (1,) and outer._is_behind == (RANK == 1)
+    assert outer.local_steps == training.step == 4
     same_everywhere(*values_of(training.model))
-    training.outer.close()
+    outer.close()
+
+
+def case_late_in_a_part(_: zenps.Job) -> None:
+    """Ranks may be late in the sum of one dtype alone. They keep the gradients of that one."""
+    model = nn.ParameterList([nn.Parameter(torch.zeros(4)), nn.Parameter(torch.zeros(4, dtype=torch.float64))])
+    outer = outer_of(model, every=1, select=None, outer=sgd(model, 1.0, 0.0), **RAW)
+    first, second = outer._fragments[0].groups
+    starts = [first.start, second.start]
+
+    def start_first(step: int) -> None:
+        if RANK == 2:
+            job.barrier()
+        starts[0](step)
+        if RANK != 2:
+            first.wait()
+            job.barrier()
+
+    def start_second(step: int) -> None:
+        if RANK == 1:
+            job.barrier()
+        starts[1](step)
+        if RANK != 1:
+            second.wait()
+            job.barrier()
+
+    def move() -> None:
+        with torch.no_grad():
+            for parameter in model:
+                parameter -= RANK + 1.0
+        assert outer.step()
+
+    first.start, second.start = start_first, start_second  # type: ignore[method-assign]
+    move()
+    first.start, second.start = starts  # type: ignore[method-assign]
+    assert outer.stats.late_ranks == (1, 2) and outer.stats.contributors == 1
+    assert list(outer.state_dict()["late"]) == [[], ["1"], ["0"]][RANK]
+    for own, right in zip(model, (-1.5, -2.0)):
+        assert torch.equal(own.detach(), torch.full_like(own, right)), own
+    if RANK == 0:
+        job.barrier()
+    move()
+    if RANK != 0:
+        job.barrier()
+    for own, right in zip(model, (-1.5 - (2 + 6) / 2, -2.0 - (4 + 3) / 2)):
+        assert torch.equal(own.detach(), torch.full_like(own, right)), own
+    outer.close()
+
+
+def case_qsgd_with_a_delay(_: zenps.Job) -> None:
+    """A late rank, with scales, and an exchange that is under way for a local step."""
+    for select in (None, zt.ChunkTopK(64, 64)):
+        training = Training(every=2, delay=1, values="qsgd8", select=select)
+        for n, late in enumerate(([2], [2], [0], [1])):
+            training.together(late)
+            assert training.outer.stats.late_ranks == tuple(late) and training.outer.stats.steps == n + 1
+            same_everywhere(*training.outer.start.values())
+            assert len(set(job.gather(repr(sorted(training.outer._scales.items())).encode()))) == 1
+        training.outer.close()
 
 
 def case_qsgd(_: zenps.Job) -> None:
@@ -249,6 +358,27 @@ def case_checkpoint(_: zenps.Job) -> None:
         again.outer.close()
 
 
+def case_without_the_quorum(_: zenps.Job) -> None:
+    """A run that goes on from a checkpoint without a quorum has a kept gradient once, of each rank or of all on rank 0."""
+    for gather in (False, True):
+        training = Training(every=1, select=None)
+        training.together([2])
+        saved, model = training.outer.state_dict(gather_state=gather), training.model.state_dict()
+        assert bool(saved["late"]) == (RANK == (0 if gather else 2))
+        training.outer.close()
+        again = Training(every=1, select=None, quorum=None, grace=None)
+        again.model.load_state_dict(model)
+        again.outer.load_state_dict(saved)
+        again.step = training.step
+        for total, (name, _parameter) in zip(again.due, again.model.named_parameters()):
+            total += saved["late"].get(name, torch.zeros_like(total))
+        for _step in range(2):
+            again.once()
+        again.check()
+        assert not again.outer.state_dict()["late"]
+        again.outer.close()
+
+
 def poison(training: Training) -> List[torch.Tensor]:
     good = values_of(training.model)
     with torch.no_grad():
@@ -292,6 +422,55 @@ def case_nan(_: zenps.Job) -> None:
         outer.close()
 
 
+def case_nan_after_a_refused_step(_: zenps.Job) -> None:
+    """A late rank with NaN has the parameters of the others, though residuals hold the gradient of a step that was refused."""
+    training = Training(every=1, select=CUT)
+    outer = training.outer
+    if RANK == 0:
+        job.barrier()
+    training.local()
+    good = poison(training) if RANK == 1 else values_of(training.model)
+    raises(zenps.Invalid, outer.step, "rank 1: ", "No parameter was changed")
+    with torch.no_grad():
+        for parameter, value in zip(training.model.parameters(), good):
+            parameter.copy_(value)
+    if RANK != 0:
+        job.barrier()
+    if RANK == 2:
+        job.barrier()
+        training.local()
+        poison(training)
+        raises(zenps.Invalid, outer.step, "was made without this rank", "Its parameters are those of the others")
+    else:
+        training.once()
+        job.barrier()
+    same_everywhere(*values_of(training.model))
+    assert all(torch.isfinite(each).all() for each in values_of(training.model))
+    outer.close()
+
+
+def case_nan_with_a_delay(_: zenps.Job) -> None:
+    """A late rank with NaN can be saved as the others can. Its next step() raises."""
+    training = Training(every=2, delay=1, select=None)
+    outer = training.outer
+    if RANK == 2:
+        job.barrier()
+        training.local()
+        assert not outer.step()
+        training.local()
+        poison(training)
+        assert not outer.step()
+        assert outer.state_dict()["steps"] == 1
+        training.local()
+        raises(zenps.Invalid, outer.step, "outer step 0 was made without this rank, whose outer gradient of out.bias holds NaN")
+    else:
+        training.once()
+        job.barrier()
+    assert outer.local_steps == 3
+    same_everywhere(*outer.start.values())
+    outer.close()
+
+
 def case_a_rank_is_lost(_: zenps.Job) -> None:
     """A rank that gives up an outer step lacks its sum. The others go on, and it says so from then on."""
     training = Training(every=1, select=None)
@@ -317,12 +496,35 @@ def case_a_rank_is_lost(_: zenps.Job) -> None:
     outer.close()
 
 
+def case_fails_with_the_sum(_: zenps.Job) -> None:
+    """A rank whose outer optimiser raises lacks the sum, too."""
+    training = Training(every=1, select=None)
+    outer = training.outer
+    if RANK == 1:
+
+        def fail(*_: Any) -> None:
+            raise MemoryError("none left")
+
+        outer.outer.step = fail  # type: ignore[method-assign]
+        training.local()
+        before = values_of(training.model)
+        raises(MemoryError, outer.step, "none left")
+        for own, was in zip(values_of(training.model), before):
+            assert_bits(own, was)
+        raises(zenps.Invalid, outer.step, "outer step 0 failed on this rank: none left. The others may have gone on without this rank")
+    else:
+        training.once()
+        training.once()
+    job.barrier()
+    outer.close()
+
+
 def case_too_late(_: zenps.Job) -> None:
     """Servers keep the sums of 16 outer steps."""
     training = Training(every=1, select=None)
     if RANK == 2:
         job.barrier()
-        raises(zenps.Stale, training.once, "outer step 0: this rank is more than 16 outer steps late, and lacks a sum. Start all ranks again")
+        raises(zenps.Stale, training.once, "outer step 0: this rank is too late for the sum; servers keep 16, or fewer where memory is short. Start")
         raises(zenps.Invalid, training.once, "outer step 0 failed on this rank")
     else:
         for _step in range(40):
@@ -344,7 +546,8 @@ def case_refused(_: zenps.Job) -> None:
         ("grace nan; must be 0 to 86400 seconds", {"grace": float("nan")}),
         ("a grace of 5.0 s without a quorum; give quorum=, 1 to 3 ranks", {"quorum": None, "grace": 5.0}),
         ("quorum 2 with scheme 'ring'; rounds with a quorum have the scheme 'balanced'", {"scheme": "ring"}),
-        ("quorum 2 with a select of scheme 'agsparse'", {"select": "gaussiank"}),
+        ("a grace of 240 s with a round_timeout of 240 s; an outer step closes at its deadline", {"grace": float(ROUND_TIMEOUT)}),
+        ("quorum 2 with a select of scheme 'agsparse'; rounds with a quorum have the scheme 'balanced': take a selection", {"select": "gaussiank"}),
         ("the module has buffers (norm.running_mean, ...), and rank 0, which gives them, may be late", {"broadcast_buffers": True}),
     ):
         raises(zenps.Invalid, lambda: outer_of(model, **{**RAW, **arguments}), words)  # noqa: B023

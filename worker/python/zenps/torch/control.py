@@ -18,7 +18,7 @@ from .jobs import Ranks
 _LEFT = 0  # row: ranks that have run out of data
 _REFUSED = 1  # row: ranks that refuse the step
 _WRITTEN = 2  # row: ranks on which forward() has written parameters
-_UNUSED = 3  # row _UNUSED + i: ranks on which parameter i got no gradient; behind the last one, two rows for each rank
+_UNUSED = 3  # row _UNUSED + i: ranks on which parameter i got no gradient; behind the last one, a row for each rank
 
 
 @dataclass
@@ -33,8 +33,8 @@ class SyncStats:
 
 
 class Control:
-    """A tensor of a row per parameter and two rows per rank. Most rows are zero, so a step's round is all but empty. options: others
-    of the tensor."""
+    """A tensor of a row per parameter and a row per rank. Most rows are zero, so a step's round is all but empty. options: others
+    of the tensor. With a quorum it has a second row per rank, and a rank that refuses the step is named."""
 
     _world: int
     _rank: int
@@ -42,6 +42,7 @@ class Control:
     def __init__(self, name: str, n_parameters: int, **options: Any) -> None:
         self._name, self._options = convert.tensor_name(name), options
         self._rows = _UNUSED + n_parameters
+        self._names = bool(options.get("quorum"))  # the ranks that refuse
         self.requests: List[Request[Rows]] = []
         self.tensors: List[Tensor] = []
         self._unused: List[int] = []
@@ -50,11 +51,11 @@ class Control:
         self.refused = 0
         self.written = 0
         self.given_up: List[int] = []  # ranks that have left the step before its end, by place
-        self.refused_by: List[int] = []  # by place
+        self.refused_by: List[int] = []  # by place; with a quorum
 
     def open(self, job: Ranks) -> int:
         """The tensor, in the job as it is now; gives its next step."""
-        tensor = job.tensor(self._name, self._rows + 2 * job.world, 1, "f32", op="sum", values="raw", scheme="balanced", **self._options)
+        tensor = job.tensor(self._name, self._rows + (1 + self._names) * job.world, 1, "f32", op="sum", values="raw", scheme="balanced", **self._options)
         self.tensors = [tensor]
         self._world, self._rank = job.world, job.rank
         self.requests = []
@@ -69,7 +70,7 @@ class Control:
 
     def start(self, step: int, refused: bool) -> None:
         """`refused`: all ranks are to raise an error, and nothing else is said."""
-        self._start(step, [_REFUSED, self._rows + self._world + self._rank] if refused else self._said)
+        self._start(step, [_REFUSED] + [self._rows + self._world + self._rank] * self._names if refused else self._said)
 
     def _start(self, step: int, rows: Sequence[int]) -> None:
         ids = torch.tensor(rows, dtype=torch.int64, device="cpu")

@@ -55,7 +55,7 @@ class OuterSync:
     values: what values travel as: "qsgd2", "qsgd4", "qsgd8", "bf16", "f16", or "raw". QSGD's rounding is random and unbiased;
         its error is not fed back. In each outer step a parameter is scaled by the power of two above its outer gradients
         and residuals of all ranks, so that parameters of all magnitudes can share a block of levels. A short round first
-        finds these powers: all ranks, or a quorum, wait for it, also with a delay.
+        finds these powers: all ranks wait for it, also with a delay. With a quorum they are of its first ranks: runs differ.
     decay: share of the residual that stays from one outer step to the next; over 0, at most 1.
     outer: the optimiser of the outer step, over exactly the parameters of the module that require gradients. Residuals follow
         its rate. None: with a selection torch.optim.SGD(lr=1.0), whose momentum the residual stands for, as in SparseLoCo;
@@ -77,15 +77,18 @@ class OuterSync:
     With a quorum an outer step does not wait for the slowest ranks. Its mean is that of the ranks in time. A late rank gets it,
     too, and applies it. It keeps its own gradient for the next outer step: in the residual, or in a copy if all values travel.
     Its period then ends with that of the others, after fewer local steps: local_steps skips the rest. So write loops over
-    local_steps: `while outer.local_steps < n`. A grace that covers a slow rank's local step, and its exchange, lets it be in
-    time. A rank may be 16 outer steps late. Later still it gets Stale. A fragment has late ranks of its own, and so has each
+    local_steps: `while outer.local_steps < n`. Let the rate of `outer` follow stats.steps: ranks differ in local_steps.
+    A grace that covers a slow rank's local step, and its exchange, lets it be in time. It is less than the job's round_timeout.
+    Let half of round_timeout be longer than a period: so long does a late rank hear that the others begin.
+    A rank may be 16 outer steps late. Later still it gets Stale. A fragment has late ranks of its own, and so has each
     dtype and device in it. One server sums each of these, and each rank keeps its last 16 gradients as they travel. Buffers
     come from rank 0, which may be late: broadcast_buffers=False, or a module without buffers. Not in an elastic job, nor of
     a group. [zenps.h: quorum]
 
     Memory: the start, as large as the parameters; outer's momentum; with `select` a residual in host memory; with `delay` a
-    copy of the fragment under way. An outer step has copies of its fragment for a while. Parameters are
-    float32 or float64 (Unsupported for others).
+    copy of the fragment under way. An outer step has copies of its fragment for a while. With a quorum, if all values travel, a
+    rank keeps its outer gradient through the exchange, and to its next outer step if it is late. Parameters are float32 or
+    float64 (Unsupported for others).
 
     Of an elastic job it is opened by :func:`zenps.torch.elastic`, or reopen(), and not here. Errors: Invalid, Unsupported,
     ShapeMismatch where ranks differ. A step that fails leaves the parameters as they are. If all ranks got the error, call
@@ -142,10 +145,10 @@ class OuterSync:
                           "and rank 0, which gives them, may be late; broadcast_buffers=False leaves each rank its own")  # fmt: skip
         self._described = described
         self._control = Control(f"{name}/.control", 0, **self._quorum.options())
-        self._pace = Pace(f"{name}/.pace", self._quorum) if self._quorum.ranks else None
+        self._pace = Pace(f"{name}/.pace", self._quorum) if 0 < self._quorum.ranks < self.job.world else None
         self._peaks: List[Tensor] = []
         self._is_behind = False  # late in the last outer step, or faster than its own pace since
-        self._overruled = ""  # this rank's reason against the last outer step, which the others made
+        self._overruled = ""  # what step() is to raise: the others made an outer step that this rank refused
         self._lost = ""  # why this rank lacks a sum that the others may have
         self._generation: Optional[int] = None
         self._step = 0  # of the control round
@@ -168,7 +171,7 @@ class OuterSync:
         self._step = self._control.open(self.job)
         if self._pace is not None:
             self._pace.open(self.job)
-        if self._is_scaled:
+        if self._is_scaled and self._quorum.ranks:
             ask = convert.tensor_name(f"{self.name}/.peaks")
             self._peaks = [self.job.tensor(ask, self._slots[-1].index + 1, 1, "f64", op="max", values="raw", scheme="balanced",
                                            **self._quorum.options(grace=False))]  # fmt: skip
@@ -187,7 +190,9 @@ class OuterSync:
 
         Raises what the exchange failed with. Invalid on all ranks, if an outer gradient holds NaN or infinity, or parameters
         that require gradients were added or replaced on some: its text names ranks and parameters. No parameter has changed
-        then, and the local step is not counted. With `select`, residuals of the other ranks have their outer gradients."""
+        then, and the local step is not counted. With `select`, residuals of the other ranks have their outer gradients. With a
+        quorum only ranks in time refuse for all. A late rank raises its Invalid alone. It has applied the step of the others then,
+        and its local step is counted."""
         if self._generation != generation(self.job):
             raise Invalid(
                 f"OuterSync {self.name} is not opened in generation {generation(self.job)} of job {self.job.name}: hand it to "
@@ -214,7 +219,10 @@ class OuterSync:
     def _paced(self, local: int) -> int:
         """The local step that counts. A rank that is behind skips those up to an outer step that the others have begun, or
         ended."""
-        if self._pace is None or not self._is_behind:
+        if self._pace is None:
+            return local
+        self._pace.tend()
+        if not self._is_behind:
             return local
         if self._flight is not None:
             return max(local, self._flight.due) if self._flight.is_over(self._control.requests) else local
@@ -226,15 +234,13 @@ class OuterSync:
     def _complain(self) -> None:
         reason, self._overruled = self._overruled, ""
         if reason:
-            raise Invalid(f"OuterSync {self.name}: outer step {self._totals.steps - 1} was made without this rank, whose {reason}. Its "
-                          "parameters are those of the others", job=self.job.name)  # fmt: skip
+            raise Invalid(f"OuterSync {self.name}: {reason}", job=self.job.name)
 
     def wait(self) -> None:
         """Ends an exchange that is under way, ahead of time: before an evaluation, or a checkpoint. Collective, at the same
         local step."""
         if self._flight is not None:
             self._end(self._flight)
-        self._complain()
 
     def _begin(self, fragment: Fragment, due: int) -> Flight:
         for each in self._fragments:  # take() knows of one exchange whether it was summed
@@ -252,12 +258,11 @@ class OuterSync:
                            "from a checkpoint")  # fmt: skip
         self._flight = flight = Flight(fragment, due, refusal, fragment.sent)
         self._control.requests, self._control.refused = [], 0
-        if not refusal:
-            fragment.sent = fragment.values() if self._delay else None
+        fragment.sent = fragment.values() if self._delay and not refusal else None
         try:
             if self._pace is not None:
                 self._pace.begin(self._step)
-            if self._quorum.ranks and not fragment.compressed and not refusal:
+            if (self._quorum.ranks or fragment.late) and not fragment.compressed and not refusal:
                 flight.deltas = {slot.index: delta for slot, delta in zip(fragment.slots, deltas)}
             if self._is_scaled:
                 self._measure(fragment, [] if refusal else deltas)
@@ -295,22 +300,31 @@ class OuterSync:
             if slot.name in residuals:
                 kept = convert.tensor_of(residuals[slot.name].residual, width_of(slot.parameter.dtype))
                 measured[i] = max(measured[i], float(kept.abs().max()) * self._scales.get(slot.index, 1.0))
-        ids = torch.tensor([slot.index for slot, peak in zip(fragment.slots, measured) if peak > 0], dtype=torch.int64, device="cpu")
-        values = torch.tensor([peak for peak in measured if peak > 0], dtype=torch.float64, device="cpu")
-        given = convert.array(values, (ids.shape[0], 1)), convert.array(ids, (ids.shape[0],))
+        peaks = torch.tensor(measured, dtype=torch.float64, device="cpu")
+        if self._peaks:
+            peaks = self._peaks_in_time(peaks, fragment)
+        else:
+            collective.all_reduce(peaks, "max", job=self.job)
+        for slot, peak in zip(fragment.slots, peaks.tolist()):
+            if peak > 0:  # float32 has the scale, and its inverse
+                self._scales[slot.index] = 2.0 ** max(-126, min(126, math.frexp(peak)[1]))
+
+    def _peaks_in_time(self, peaks: torch.Tensor, fragment: Fragment) -> torch.Tensor:
+        ids = torch.tensor([slot.index for slot in fragment.slots], dtype=torch.int64, device="cpu")
+        given = convert.array(peaks, (ids.shape[0], 1)), convert.array(ids, (ids.shape[0],))
         rows = self._peaks[0].allreduce(*given, step=self._step, out="rows").wait()
-        for index, peak in zip(*(each.view(-1).tolist() for each in convert.rows_of(rows, torch.float64))):
-            self._scales[index] = 2.0 ** max(-126, min(126, math.frexp(peak)[1]))  # float32 has the scale, and its inverse
+        found = dict(zip(*(each.view(-1).tolist() for each in convert.rows_of(rows, torch.float64))))
+        return torch.tensor([found.get(slot.index, 0.0) for slot in fragment.slots], dtype=torch.float64, device="cpu")
 
     def _end(self, flight: Flight) -> None:
         try:
             self._wait(flight)
-            flight.is_common = True
             if self._control.refused:
+                flight.is_common = True
                 self._refuse(flight)
             if self._buffers is not None:
                 self._buffers.finish()
-            self._apply(flight.fragment)
+            self._apply(flight)
             if self._buffers is not None:
                 self._buffers.before_forward()
         except BaseException as error:
@@ -324,7 +338,9 @@ class OuterSync:
         self._flight, flight.fragment.sent = None, None
         flight.fragment.keep(flight.deltas)
         self._count_late(flight)
-        self._overruled = flight.refusal  # without a quorum the others would have refused, too
+        if flight.refusal:  # without a quorum the others would have refused, too
+            self._overruled = (f"outer step {self._totals.steps - 1} was made without this rank, whose {flight.refusal}. Its parameters are "
+                               "those of the others")  # fmt: skip
 
     def _count_late(self, flight: Flight) -> None:
         costs = [request.stats for group in flight.fragment.groups for request in group.requests if request.stats is not None]
@@ -357,15 +373,17 @@ class OuterSync:
             job=self.job.name,
         )
 
-    def _apply(self, fragment: Fragment) -> None:
+    def _apply(self, flight: Flight) -> None:
         """The outer optimiser steps from the start. Local steps since the gradient was taken are added to it. Residuals lose what
         was sent when it has stepped."""
+        fragment = flight.fragment
         parameters = [slot.parameter.detach() for slot in fragment.slots]
         with _gradients(self._slots, None):
             for group in fragment.groups:
                 group.apply(lambda slot: True, 1.0)
             bad = [slot.name for slot in fragment.slots if not bool(torch.isfinite(slot.parameter.grad).all())]
             if bad:
+                flight.is_common = True
                 raise Invalid(f"OuterSync {self.name}: outer step {self._totals.steps}: the sum of {', '.join(few(bad))} is out of "
                               'the range of values=; "raw" and "bf16" have that of float32', job=self.job.name)  # fmt: skip
             gradients = [slot.parameter.grad for slot in fragment.slots]
@@ -393,8 +411,8 @@ class OuterSync:
         if is_lost:
             self._lost = f"outer step {step} failed on this rank: {str(error) or type(error).__name__}"
         if is_lost and isinstance(error, Stale):
-            raise Stale(f"OuterSync {self.name}: outer step {step}: this rank is more than {KEPT} outer steps late, and lacks a sum. Start "
-                        f"all ranks again from a checkpoint, with a longer grace. ({error})", job=self.job.name) from error  # fmt: skip
+            raise Stale(f"OuterSync {self.name}: outer step {step}: this rank is too late for the sum; servers keep {KEPT}, or fewer "
+                        f"where memory is short. Start all ranks again from a checkpoint, with a longer grace. ({error})", job=self.job.name) from error  # fmt: skip
         raise error
 
     def _abort(self) -> None:
@@ -496,7 +514,7 @@ class OuterSync:
             fragment.late = {at: each.to(slot.parameter.device, copy=True) for at, (slot, each) in late.items() if each is not None}
         self.outer.load_state_dict(state["outer"])
         self._take_scales({slot.index: state["scales"][slot.name] for slot in self._slots if slot.name in state["scales"]})
-        self._local, self._totals.steps = int(state["local"]), int(state["steps"])
+        self._local, self._totals.steps, self._overruled = int(state["local"]), int(state["steps"]), ""
 
     def _take_scales(self, scales: Dict[int, float]) -> None:
         self._scales.clear()

@@ -6,6 +6,7 @@ ranks of its own, the same on all ranks.
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass
 from typing import Any, Dict, List, Optional, Tuple
 
@@ -29,8 +30,8 @@ _MOST = 86400.0  # seconds
 class OuterStats(SyncStats):
     """Totals on this rank, of all fragments. steps: outer steps that went well.
 
-    late: those that closed without this rank. late_ranks, contributors: of the last one, the late ranks in ascending order, and
-    the number of ranks whose mean it is. They are the same on all ranks.
+    late: those that closed without this rank. late_ranks: of the last one, the ranks that are late in any of its sums, ascending.
+    contributors: the others, which are in all of its sums. Both are the same on all ranks.
     """
 
     late: int = 0
@@ -40,10 +41,12 @@ class OuterStats(SyncStats):
 
 @dataclass(frozen=True)
 class Quorum:
-    """ranks: so many close an outer step; 0: all are needed. grace_ms: time of the others after that."""
+    """ranks: so many close an outer step; 0: all are needed. grace_ms: time of the others after that. patience: seconds that a round
+    of Pace lasts."""
 
     ranks: int = 0
     grace_ms: int = 0
+    patience: float = 0.0
 
     def options(self, grace: bool = True) -> Dict[str, Any]:
         """Of a tensor."""
@@ -67,57 +70,70 @@ def quorum_of(name: str, job: Ranks, ranks: Optional[int], grace: Optional[float
     if generation(job):
         raise Invalid(f"{what}: quorum {ranks} in elastic job {job.name}; a quorum is for a job of fixed ranks. Leave it out: an elastic "
                       "job goes on without a silent rank after control.dead")  # fmt: skip
+    if grace >= job.round_timeout:
+        raise Invalid(f"{what}: a grace of {grace:g} s with a round_timeout of {job.round_timeout:g} s; an outer step closes at its "
+                      "deadline at the latest. Take a shorter grace, or a longer round_timeout (zt.init(), ZENPS_ROUND_TIMEOUT)")  # fmt: skip
     for argument, scheme in schemes.items():
         if scheme is not None and scheme != "balanced":
-            raise Invalid(f"{what}: quorum {ranks} with {argument} {scheme!r}; rounds with a quorum have the scheme 'balanced': leave it out")
-    return Quorum(ranks, round(1000 * grace))
+            mend = "leave it out" if argument == "scheme" else "take a selection of each rank, such as ChunkTopK() or TopK()"
+            raise Invalid(f"{what}: quorum {ranks} with {argument} {scheme!r}; rounds with a quorum have the scheme 'balanced': {mend}")
+    return Quorum(ranks, round(1000 * grace), job.round_timeout / 2)
 
 
 class Pace:
     """Tells a rank that was late when the others have begun the next outer step, so that it begins, too.
 
-    A round for each outer step, in which ranks say that they have begun it. A late rank asks ahead of that, and says nothing.
-    Nobody waits for such a round.
+    Each rank has a tensor with a round for each outer step. Ranks that begin the step say so in all tensors. A late rank asks in its
+    own ahead of that, and says nothing. So one rank at most asks in a round, and others that begin close it. Nobody waits for such
+    a round. It is given up ahead of its deadline, since one that fails there is an error of the job.
     """
 
-    _tensor: Tensor
-    _rank: int
+    _job: Ranks
 
     def __init__(self, name: str, quorum: Quorum) -> None:
-        self._name, self._quorum = convert.tensor_name(name), quorum
-        self._step: Optional[int] = None  # of the newest request
-        self._requests: List[Request[Rows]] = []
+        self._name, self._quorum = name, quorum
+        self._asked: Optional[Request[Rows]] = None
+        self._step: Optional[int] = None  # of the ask
+        self._requests: List[Tuple[float, Request[Rows]]] = []  # each with the time of its end
         self.tensors: List[Tensor] = []
 
     def open(self, job: Ranks) -> None:
-        # Two at least: a rank that asks is one, and another begins.
-        ranks = min(max(2, self._quorum.ranks), job.world)
-        self._tensor = job.tensor(self._name, job.world, 1, "f32", op="sum", values="raw", scheme="balanced",
-                                  quorum=ranks)  # fmt: skip
-        self.tensors, self._rank = [self._tensor], job.rank
+        self._job = job
+        # Of two ranks neither may give up alone. There a grace ends a round without an error.
+        of_two = {"quorum": 1, "grace_ms": int(1000 * self._quorum.patience)}
+        options: Dict[str, Any] = of_two if job.world == 2 else {"quorum": max(2, self._quorum.ranks)}
+        self.tensors = [job.tensor(convert.tensor_name(f"{self._name}/{place}"), 1, 1, "f32", op="sum", values="raw", scheme="balanced",
+                                   **options) for place in range(job.world)]  # fmt: skip
 
     def begin(self, step: int) -> None:
         """This rank begins the outer step."""
-        if self._step != step:
-            self._start(step, [self._rank])
+        for place in range(self._job.world):
+            if place != self._job.rank or self._step != step:
+                self._start(place, step, [0])
 
     def has_begun(self, step: int) -> bool:
-        """Whether a quorum is there, and one of it has begun the step. Does not wait."""
+        """Whether, with this rank, a quorum has begun the step. Does not wait. After half a round_timeout the answer stays no."""
         if self._step != step:
-            self._start(step, [])
-        request = self._requests[-1]
-        return request.done() and request.exception() is None and request.wait().nnz > 0
+            self._asked, self._step = self._start(self._job.rank, step, []), step
+        asked = self._asked
+        return asked is not None and asked.done() and asked.exception() is None and asked.wait().nnz > 0
 
-    def _start(self, step: int, rows: List[int]) -> None:
-        self._requests = [each for each in self._requests if not each.done()]
-        for each in self._requests[:-KEPT]:  # the others are too late for it
-            each.cancel()
+    def tend(self) -> None:
+        """Gives up what is about to expire, and what the others are too late for."""
+        now, most = time.monotonic(), KEPT * self._job.world
+        self._requests = [each for each in self._requests if not each[1].done()]
+        for i, (end, request) in enumerate(self._requests):
+            if (now >= end and self._job.world > 2) or i < len(self._requests) - most:
+                request.cancel()
+
+    def _start(self, place: int, step: int, rows: List[int]) -> Request[Rows]:
         ids = torch.tensor(rows, dtype=torch.int64, device="cpu")
         ones = torch.ones(ids.shape[0], dtype=torch.float32, device="cpu")
         arrays = convert.array(ones, (ids.shape[0], 1)), convert.array(ids, (ids.shape[0],))
-        self._requests.append(self._tensor.allreduce(*arrays, step=step, out="rows"))
-        self._step = step
+        request = self.tensors[place].allreduce(*arrays, step=step, out="rows")
+        self._requests.append((time.monotonic() + self._quorum.patience, request))
+        return request
 
     def cancel(self) -> None:
-        for each in self._requests:
-            each.cancel()
+        for _end, request in self._requests:
+            request.cancel()
