@@ -53,9 +53,15 @@ class Fragment:
 
 @dataclasses.dataclass
 class Flight:
-    """An exchange from its start to its end. due: the local step that ends it. refusal: this rank's reason against it. before:
-    what fragment.sent was. given: the residuals have the outer gradient. deltas: the outer gradient by parameter's index, where it
-    may come too late. is_common: it failed in the same way on all ranks."""
+    """An exchange from its start to its end.
+
+    - due: the local step that ends it.
+    - refusal: this rank's reason against it.
+    - before: the earlier fragment.sent.
+    - given: the residuals have the outer gradient.
+    - deltas: outer gradients that may come too late, by parameter's index.
+    - is_common: it failed in the same way on all ranks.
+    """
 
     fragment: Fragment
     due: int

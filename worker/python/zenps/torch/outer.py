@@ -51,7 +51,7 @@ class OuterSync:
     job: the ranks: a job, or a group of one. None: zt.init()'s.
     every: local steps from one outer step of a parameter to its next.
     select: a Compression that selects values, or its name; None: all values travel. Its values, decay, min_numel and
-        start_iter are not used here: values and decay are arguments, and all parameters are cut from the first step on.
+        start_iter are not used. The first two are arguments here. All parameters are cut from the first step on.
     values: what values travel as: "qsgd2", "qsgd4", "qsgd8", "bf16", "f16", or "raw". QSGD's rounding is random and unbiased;
         its error is not fed back. In each outer step a parameter is scaled by the power of two above its outer gradients
         and residuals of all ranks, so that parameters of all magnitudes can share a block of levels. A short round first

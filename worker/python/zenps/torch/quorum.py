@@ -30,8 +30,9 @@ _MOST = 86400.0  # seconds
 class OuterStats(SyncStats):
     """Totals on this rank, of all fragments. steps: outer steps that went well.
 
-    late: those that closed without this rank. late_ranks: of the last one, the ranks that are late in any of its sums, ascending.
-    contributors: the others, which are in all of its sums. Both are the same on all ranks.
+    late: steps that closed without this rank.
+    late_ranks: ranks that were late in any sum of the last step, ascending. The same on all ranks.
+    contributors: the number of the other ranks. The same on all ranks.
     """
 
     late: int = 0
