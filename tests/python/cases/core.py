@@ -93,6 +93,18 @@ def case_quorum(job):
     job.barrier()
 
 
+def case_requests_that_the_collector_frees(job):
+    tensor = job.tensor("dropped", 10, op="sum")
+    circle = [tensor.allreduce([1.0], [3])]
+    circle.append(circle)
+    held = len(job._requests)
+    del circle
+    with job._state:  # the collector may run at any time, also here
+        gc.collect()
+    assert len(job._requests) == held - 1
+    job.barrier()
+
+
 def case_halves(job):
     half = job.tensor("f16", 100, 2, "f16", op="sum")
     got = half.allreduce(np.full((1, 2), 0.5, np.float16), [7]).wait()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import atexit
+import collections
 import ctypes
 import os
 import sys
@@ -11,7 +12,7 @@ import threading
 import weakref
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from typing import Any, Callable, Dict, Iterator, Optional, Sequence, Tuple, TypeVar
+from typing import Any, Callable, Deque, Dict, Iterator, List, Optional, Sequence, Tuple, TypeVar
 
 from . import _abi, _calls, _lib, _log, elastic
 from .elastic import Generation
@@ -37,6 +38,21 @@ class Totals:
     total: float = 0.0
 
 
+class _State:
+    """The lock of a job's counts. The garbage collector runs `__del__()` of requests on any thread, also on one that has the lock.
+    So those requests wait until it is released."""
+
+    def __init__(self, released: Callable[[], None]) -> None:
+        self.lock, self._released = threading.Lock(), released
+
+    def __enter__(self) -> None:
+        self.lock.acquire()
+
+    def __exit__(self, *_: object) -> None:
+        self.lock.release()
+        self._released()
+
+
 class Job(Scope):
     """This process's membership in a job as one of `world` ranks; :func:`zenps.init` makes it.
 
@@ -49,7 +65,8 @@ class Job(Scope):
 
     def __init__(self, options: _abi.Options, log: Optional[_log.Sink]) -> None:
         self._pid = os.getpid()
-        self._state = threading.Lock()
+        self._state = _State(self._reap)
+        self._dropped: Deque[Tuple[int, int]] = collections.deque()  # requests without an owner, and their generations
         self._closed = False
         self._forked = False
         self._inside = 0  # threads in a call of the library
@@ -127,17 +144,30 @@ class Job(Scope):
         return _calls.interruptible(inside)
 
     def _free(self, request: int, generation: int) -> None:
-        """Whoever takes it from `_requests` frees it. Another one may be where one of an earlier generation was."""
-        if self._forked:
-            return
-        with self._state:
-            if request not in self._requests or generation != self.generation.number:
-                return
-            borrowed = self._requests.pop(request)
-            self._inside += 1
-        _lib.load().zenps_request_free(request)
-        del borrowed
-        self._leave()
+        """Of `__del__()`: does not wait for a lock, which this thread may have."""
+        if not self._forked:
+            self._dropped.append((request, generation))
+            self._reap()
+
+    def _reap(self) -> None:
+        """Frees the requests that were dropped. Whoever takes one from `_requests` frees it. Another one may be where one of an
+        earlier generation was."""
+        while self._dropped and self._state.lock.acquire(blocking=False):
+            taken: List[Tuple[int, Any]] = []
+            try:
+                while self._dropped:
+                    request, generation = self._dropped.popleft()
+                    is_open = not self._closed or self._inside > 0
+                    if is_open and request in self._requests and generation == self.generation.number:
+                        taken.append((request, self._requests.pop(request)))
+                        self._inside += 1
+            finally:
+                self._state.lock.release()
+            while taken:
+                request, borrowed = taken.pop()
+                _lib.load().zenps_request_free(request)
+                del borrowed
+                self._leave()
 
     def _finished(self, stats: Optional[RequestStats]) -> None:
         totals = self._stats
