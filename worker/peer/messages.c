@@ -193,7 +193,6 @@ zps_err_t zps_peer_send_to(struct zps_peer_round *round, uint32_t rank, uint64_t
   const struct zps_remote *remote = &base->plane->ranks[rank];
   struct zps_frame frame;
   zps_err_t err = ZPS_OK;
-  if (remote->lost && peer->first_send != NONE) zps_peer_remote_lost(base, remote, remote->why); /* it lacks them */
   if (remote->lost) peer->owes_done = peer->owes_abort = false;
   if (remote->lost || zps_round_machine_over(base->machine)) peer->first_send = NONE;
   while (peer->first_send != NONE && err == ZPS_OK) {

@@ -156,6 +156,14 @@ static void act(struct zps_round *base, const struct zps_round_machine_action *a
   }
 }
 
+/* A round whose message has no receiver fails: the scheme needs it there. */
+static zps_err_t send_to(struct zps_peer_round *round, uint32_t rank, uint64_t now_ns) {
+  const struct zps_remote *remote = &round->base.plane->ranks[rank];
+  if (remote->lost && round->remotes[rank].first_send != ZPS_PEER_NONE)
+    zps_peer_remote_lost(&round->base, remote, remote->why);
+  return zps_peer_send_to(round, rank, now_ns, &round->is_due);
+}
+
 /* The one place where a round goes on: it carries out the instructions that are due, and does so again when frames were
  * sent, since other instructions may have waited for them. */
 static bool send_frames(struct zps_round *base, uint64_t now_ns) {
@@ -165,7 +173,7 @@ static bool send_frames(struct zps_round *base, uint64_t now_ns) {
     if (round->is_due) zps_peer_advance(round);
     left = false;
     for (uint32_t i = 0; i < zps_peer_n_others(base); i++) {
-      if (zps_peer_send_to(round, zps_peer_other(base, i), now_ns, &round->is_due) == ZPS_ERR_AGAIN) left = true;
+      if (send_to(round, zps_peer_other(base, i), now_ns) == ZPS_ERR_AGAIN) left = true;
     }
   } while (round->is_due);
   return left;
