@@ -269,9 +269,9 @@ static void peer_stop(struct peer *peer) {
   close(peer->listener);
 }
 
-/* One that is not there, one that does not lead, and names the last of the four; the third one is left out. */
-static void test_goes_to_the_leader(void **state) {
-  (void)state;
+/* One that is not there, one that does not lead, and names the last of the four. Returns the hellos that they got:
+ * 100 for one of the follower, 10 for the third, 1 for the leader. */
+static unsigned hellos_on_the_way(void) {
   static struct peer follower, third, leader;
   char nobody[64], list[300];
   struct zps_client *client = NULL;
@@ -292,8 +292,16 @@ static void test_goes_to_the_leader(void **state) {
   peer_stop(&follower);
   peer_stop(&third);
   peer_stop(&leader);
-  assert_true(follower.n == 1 && third.n == 0 && leader.n == 1);
   close(bound);
+  return 100 * follower.n + 10 * third.n + leader.n;
+}
+
+/* The third one is left out. A machine that stands still for seconds lets a try end early: then all of it once more. */
+static void test_goes_to_the_leader(void **state) {
+  (void)state;
+  unsigned hellos = 0;
+  for (int i = 0; i < 5 && hellos != 101; i++) hellos = hellos_on_the_way();
+  assert_int_equal(hellos, 101);
 }
 
 /* Nobody leads: tried on until the time is up, and the error says of whom, and why. */
@@ -332,7 +340,11 @@ static void test_silent_one(void **state) {
   snprintf(leader.answer, sizeof leader.answer, ANSWER("11"));
   peer_start(&leader);
   snprintf(list, sizeof list, "%s,%s", silent, leader.address);
-  if (zps_client_open(list, "worker", 1000, NULL, &client, &error)) fail_msg("%s", error.text);
+  zps_err_t code = ZPS_ERR_TIMEOUT; /* of a try without time for the second one, on a busy machine */
+  struct patience patience = {0};
+  while (code == ZPS_ERR_TIMEOUT && !patience_is_over(&patience))
+    code = zps_client_open(list, "worker", 1000, NULL, &client, &error);
+  if (code != ZPS_OK) fail_msg("%s", error.text);
   zps_client_close(client);
   peer_stop(&leader);
   close(listener);
@@ -408,7 +420,7 @@ static void test_nobody_will_listen_on_this_host(void **state) {
   snprintf(two, sizeof two, "192.0.2.1:7077,%s", address);
   assert_int_not_equal(zps_client_open(two, "worker", 400, &handler, &client, &error), ZPS_OK);
   /* A coordinator that closes the connection is there. */
-  assert_int_equal(open_as(&handler, ANSWER("11"), 3, 10000, false, &error), ZPS_OK);
+  assert_int_equal(open_as(&handler, ANSWER("11"), 3, PATIENCE_NEVER_MS, false, &error), ZPS_OK);
   close(bound);
 }
 
