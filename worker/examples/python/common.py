@@ -281,7 +281,7 @@ def train(task: Task, sync: Sync, arguments: argparse.Namespace) -> Dict[str, An
         print(f"{task.name}: {n_values / 1e6:.1f} M parameters, {task.n_samples} samples, {sync.world} ranks, {arguments.how}", file=sys.stderr)
     sync.barrier()
     sent, wired = sync.bytes_sent(), _interface_bytes(arguments.interface)
-    step, seconds, waited, metrics, losses = 0, 0.0, 0.0, [], []
+    step, seconds, waited, metrics, losses, ends = 0, 0.0, 0.0, [], [], []
     reached: Optional[float] = None
     for epoch in range(arguments.epochs):
         total = 0.0
@@ -303,6 +303,7 @@ def train(task: Task, sync: Sync, arguments: argparse.Namespace) -> Dict[str, An
             progress(f"epoch {epoch + 1}, step {step - steps_before}: loss {total / (step - steps_before):.4f}")
         took = time.monotonic() - start
         seconds += took
+        ends.append(round(seconds, 3))
         losses.append(sync.mean(total / (step - steps_before)))
         with sync.common():
             metrics.append(task.evaluate())
@@ -321,5 +322,6 @@ def train(task: Task, sync: Sync, arguments: argparse.Namespace) -> Dict[str, An
         "parameters": n_values, "steps": step, "seconds": round(seconds, 3), "steps_per_s": round(step / seconds, 3),
         "waiting": round(waited / seconds, 4), "mb_per_step": megabytes(sent, sync.bytes_sent()),
         "wire_mb_per_step": megabytes(wired, _interface_bytes(arguments.interface)),
-        "loss": losses, "metric": task.metric, "metrics": metrics, "reached_s": reached, "torch": torch.__version__,
+        "loss": losses, "metric": task.metric, "lower_is_better": task.lower_is_better, "metrics": metrics, "epochs_s": ends,
+        "reached_s": reached, "torch": torch.__version__,
     }  # fmt: skip

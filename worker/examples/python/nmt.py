@@ -9,6 +9,7 @@ line, German, a tab, English.
 
 from __future__ import annotations
 
+import math
 from typing import Any, List, Sequence, Tuple
 
 import numpy as np
@@ -49,14 +50,18 @@ class Model(nn.Module):
     def encode(self, source: torch.Tensor) -> torch.Tensor:
         return self.encoder(self.source(source.clamp(min=0)))[0]
 
-    def forward(self, source: torch.Tensor, target: torch.Tensor, negatives: torch.Tensor) -> torch.Tensor:
-        """source [n, s] and target [n, t], filled up with -1; each target begins with the end of a sentence."""
+    def hidden(self, source: torch.Tensor, target: torch.Tensor) -> Tuple[torch.Tensor, torch.Tensor]:
+        """source [n, s] and target [n, t], filled up with -1; each target begins with the end of a sentence. Returns a
+        state [words, width] for each word of the targets, and the words."""
         state = self.decoder(self.target(target[:, :-1].clamp(min=0)))[0]
         hidden = self.attend(state, self.encode(source), source < 0).flatten(0, 1)
         following = target[:, 1:].flatten()
-        real = following >= 0
-        share = int(real.sum()) / (len(target) * self.mean_words)
-        return share * self.softmax(hidden[real], following[real], negatives)
+        return hidden[following >= 0], following[following >= 0]
+
+    def forward(self, source: torch.Tensor, target: torch.Tensor, negatives: torch.Tensor) -> torch.Tensor:
+        hidden, following = self.hidden(source, target)
+        share = len(following) / (len(target) * self.mean_words)
+        return share * self.softmax(hidden, following, negatives)
 
     @torch.no_grad()
     def translate(self, source: torch.Tensor, most: int) -> List[List[int]]:
@@ -83,9 +88,10 @@ def _pairs(path: str, at_most: int) -> Tuple[List[List[str]], List[List[str]]]:
 
 
 class Translation(common.Task):
-    name, metric, lower_is_better = "nmt", "BLEU", False
+    name = "nmt"
 
     def __init__(self, arguments: Any) -> None:
+        self.metric, self.lower_is_better = arguments.metric, arguments.metric == "perplexity"
         sources, targets = _pairs(arguments.data, arguments.pairs)
         source_words = data.Vocabulary(sources, at_most=arguments.words)
         target_words = data.Vocabulary(targets, at_most=arguments.words)
@@ -93,6 +99,8 @@ class Translation(common.Task):
         self.sources = [source_words.encode(sources[i]) for i in order]
         self.targets = [[0] + target_words.encode(targets[i]) for i in order]
         self.n_held_out = min(arguments.held_out, len(sources) // 10)
+        if self.n_held_out < 1:
+            raise SystemExit(f"nmt: no pair is held out of {len(sources)}, for the metric: at least 10 pairs, and --held-out 1, are needed")
         self.n_samples, self.seed = len(sources) - self.n_held_out, arguments.seed
         self.model = Model(
             len(source_words), len(target_words), arguments.width, arguments.hidden, arguments.negatives, common.sparse(arguments),
@@ -107,10 +115,20 @@ class Translation(common.Task):
         )
 
     def evaluate(self) -> float:
-        translations = []
-        for at in range(self.n_samples, len(self.sources), 64):
-            translations += self.model.translate(_padded(self.sources[at : at + 64]), 30)
+        held_out = [slice(at, at + 64) for at in range(self.n_samples, len(self.sources), 64)]
+        if self.metric == "perplexity":
+            return self._perplexity(held_out)
+        translations = [words for part in held_out for words in self.model.translate(_padded(self.sources[part]), 30)]
         return bleu(translations, [t[1:-1] for t in self.targets[self.n_samples :]])
+
+    @torch.no_grad()
+    def _perplexity(self, held_out: List[slice]) -> float:
+        total, n = 0.0, 0
+        for part in held_out:
+            hidden, following = self.model.hidden(_padded(self.sources[part]), _padded(self.targets[part]))
+            total += nn.functional.cross_entropy(self.model.softmax.logits(hidden), following, reduction="sum").item()
+            n += len(following)
+        return math.exp(min(50.0, total / n))
 
 
 if __name__ == "__main__":
@@ -120,5 +138,6 @@ if __name__ == "__main__":
     options.add_argument("--negatives", type=int, default=512)
     options.add_argument("--words", type=int, default=0, help="at most so many of each language; 0: all that occur")
     options.add_argument("--pairs", type=int, default=0, help="at most so many; 0: all")
-    options.add_argument("--held-out", type=int, default=500, help="pairs that BLEU is of")
+    options.add_argument("--held-out", type=int, default=500, help="pairs that the metric is of")
+    options.add_argument("--metric", choices=("BLEU", "perplexity"), default="BLEU", help="perplexity: of a short training, too")
     common.run(Translation, options.parse_args())
