@@ -630,9 +630,9 @@ ZENPS_API zenps_status_t zenps_request_stats(const zenps_request_t *request, zen
 ZENPS_API zenps_status_t zenps_request_partition_nnz(const zenps_request_t *request, uint32_t *sent,
                                                      uint32_t *in_union);
 
-/* The late ranks of a step with a quorum, in ascending order. Their gradients are not in the result. *n is set to their
- * number, and `ranks` to the first `capacity` of them, the same on all ranks. ZENPS_ERR_BUSY: the operation is still in
- * progress. An error of the operation is the error of this call, too. */
+/* The late ranks of a step with a quorum, as the job numbers them, in ascending order. Their gradients are not in the
+ * result. *n is set to their number, and `ranks` to the first `capacity` of them, the same on all ranks.
+ * ZENPS_ERR_BUSY: the operation is still in progress. An error of the operation is the error of this call, too. */
 ZENPS_API zenps_status_t zenps_request_late(const zenps_request_t *request, int *ranks, uint32_t capacity, uint32_t *n);
 /* The rows of this rank's gradient in the result: selected here, and in the result. The request has succeeded, and its
  * tensor's scheme has the option contributed=1; else ZENPS_ERR_UNSUPPORTED. `rows`

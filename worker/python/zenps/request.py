@@ -24,7 +24,7 @@ R = TypeVar("R")
 class RequestStats:
     """What one finished operation cost on this rank: zenps_request_stats_t. Bytes are those that the fabric was given and
     gave; times are seconds, and phases overlap, so that they need not add up to `total`. scheme: that it ran under; step: whose sum it is.
-    late: a quorum closed the step without this rank. late_ranks: all of those, the same on every rank."""
+    late: a quorum closed the step without this rank. late_ranks: all of those, as the job numbers them, the same on every rank."""
 
     bytes_out: int
     bytes_in: int

@@ -13,7 +13,7 @@ from ..errors import ShapeMismatch, ZenpsError
 from ..request import Request
 from ..tensor import Tensor
 from . import convert
-from .jobs import Ranks
+from .jobs import Ranks, numbered
 
 _LEFT = 0  # row: ranks that have run out of data
 _REFUSED = 1  # row: ranks that refuse the step
@@ -116,4 +116,4 @@ def agree(job: Ranks, what: str, own: Optional[List[str]]) -> None:
             continue
         at = next((i for i, (a, b) in enumerate(zip(lists[0], theirs)) if a != b), min(len(lists[0]), len(theirs)))
         first, other = (each[at] if at < len(each) else "none" for each in (lists[0], theirs))
-        raise ShapeMismatch(f"job {job.name}: {what}: rank 0 has {first}, rank {rank} has {other}", job=job.name)
+        raise ShapeMismatch(f"job {job.name}: {what}: rank {numbered(job, 0)} has {first}, rank {numbered(job, rank)} has {other}", job=job.name)

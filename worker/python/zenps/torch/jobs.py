@@ -59,9 +59,14 @@ def current(job: Optional[Ranks] = None) -> Ranks:
     return others[0] if len(others) == 1 else init()
 
 
+def whole(job: Ranks) -> Job:
+    """The job, or that of a group."""
+    return job.job if isinstance(job, Group) else job
+
+
 def generation(job: Ranks) -> int:
     """Of an elastic job, or of the job of a group, that it is in; else 0."""
-    return (job.job if isinstance(job, Group) else job).generation.number
+    return whole(job).generation.number
 
 
 def numbered(job: Ranks, place: int) -> int:

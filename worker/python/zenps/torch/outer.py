@@ -82,8 +82,9 @@ class OuterSync:
     Let half of round_timeout be longer than a period: so long does a late rank hear that the others begin.
     A rank may be 16 outer steps late. Later still it gets Stale. A fragment has late ranks of its own, and so has each
     dtype and device in it. One server sums each of these, and each rank keeps its last 16 gradients as they travel. Buffers
-    come from rank 0, which may be late: broadcast_buffers=False, or a module without buffers. Not in an elastic job, nor of
-    a group. [zenps.h: quorum]
+    come from rank 0, which may be late: broadcast_buffers=False, or a module without buffers. Not in an elastic job.
+    Each group decides by itself who is late. So make outer steps with a quorum in one process of a site, in a group of these
+    processes, and broadcast the parameters in the site after each. [zenps.h: quorum]
 
     Memory: the start, as large as the parameters; outer's momentum; with `select` a residual in host memory; with `delay` a
     copy of the fragment under way. An outer step has copies of its fragment for a while. With a quorum, if all values travel, a

@@ -14,12 +14,11 @@ import torch
 
 from ..arrays import Rows
 from ..errors import Invalid
-from ..group import Group
 from ..request import Request
 from ..tensor import Tensor
 from . import convert
 from .control import SyncStats
-from .jobs import Ranks, generation
+from .jobs import Ranks, generation, whole
 
 GRACE = 10.0  # seconds, where a quorum is given alone
 KEPT = 16  # outer steps of which servers keep the sums for late ranks
@@ -31,7 +30,7 @@ class OuterStats(SyncStats):
     """Totals on this rank, of all fragments. steps: outer steps that went well.
 
     late: steps that closed without this rank.
-    late_ranks: ranks that were late in any sum of the last step, ascending. The same on all ranks.
+    late_ranks: ranks that were late in any sum of the last step, as the job numbers them, ascending. The same on all ranks.
     contributors: the number of the other ranks. The same on all ranks.
     """
 
@@ -66,19 +65,18 @@ def quorum_of(name: str, job: Ranks, ranks: Optional[int], grace: Optional[float
     grace = GRACE if grace is None else grace
     if not 0 <= grace <= _MOST:
         raise Invalid(f"{what}: grace {grace}; must be 0 to {_MOST:.0f} seconds")
-    if isinstance(job, Group):
-        raise Invalid(f"{what}: quorum {ranks} of group {job.name}; a quorum is for all ranks of a job: give the job, or leave it out")
+    timeout = whole(job).round_timeout
     if generation(job):
-        raise Invalid(f"{what}: quorum {ranks} in elastic job {job.name}; a quorum is for a job of fixed ranks. Leave it out: an elastic "
+        raise Invalid(f"{what}: quorum {ranks} in elastic job {whole(job).name}; a quorum is for a job of fixed ranks. Leave it out: an elastic "
                       "job goes on without a silent rank after control.dead")  # fmt: skip
-    if grace >= job.round_timeout:
-        raise Invalid(f"{what}: a grace of {grace:g} s with a round_timeout of {job.round_timeout:g} s; an outer step closes at its "
+    if grace >= timeout:
+        raise Invalid(f"{what}: a grace of {grace:g} s with a round_timeout of {timeout:g} s; an outer step closes at its "
                       "deadline at the latest. Take a shorter grace, or a longer round_timeout (zt.init(), ZENPS_ROUND_TIMEOUT)")  # fmt: skip
     for argument, scheme in schemes.items():
         if scheme is not None and scheme != "balanced":
             mend = "leave it out" if argument == "scheme" else "take a selection of each rank, such as ChunkTopK() or TopK()"
             raise Invalid(f"{what}: quorum {ranks} with {argument} {scheme!r}; rounds with a quorum have the scheme 'balanced': {mend}")
-    return Quorum(ranks, round(1000 * grace), job.round_timeout / 2)
+    return Quorum(ranks, round(1000 * grace), timeout / 2)
 
 
 class Pace:
