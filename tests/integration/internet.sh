@@ -63,9 +63,9 @@ mkdir "$folder"
 model=(--data "$scratch/text" --width 16 --hidden 32 --negatives 32 --length 10 --threads 1 --every 10)
 each=$((4 * 10 * 16)) # samples of an outer step of four peers
 last=$((16 * each))
-echo $last >"$folder/last"
 most() { echo "$1" >"$folder/most.part" && mv "$folder/most.part" "$folder/most"; }
-trainer() { ZENPS_JOB=team-outer peer "$1" "$python" "$top/tests/integration/internet.py" "$folder" "$1" "${model[@]}" --batch 16; }
+trainer() { ZENPS_JOB=team-outer peer "$1" "$python" "$top/tests/integration/internet.py" "$folder" "$1" "${model[@]}" --batch 16 \
+  --peers 2:4 --samples $last --outer-dense --outer-values qsgd8; }
 shows() { sed -nE "s/.*\b$2 ([0-9]+).*/\1/p" "$folder/$1" 2>/dev/null; } # PEER WHAT
 reaches() { # SAMPLES WORLD PEER...
   local samples=$1 world=$2 peer

@@ -88,6 +88,36 @@ def test_outer_steps_beside_ddp(example):
     assert re.search(r"loss [+-][\d.]+%, \d+ times fewer bytes", done.stdout), done.stdout
 
 
+OUTER_REFUSALS = {
+    "--peers 4:2": "'4:2' must be MIN:MAX, such as 2:8, MIN at least 1 and at most MAX",
+    "--peers 0:2": "'0:2' must be MIN:MAX",
+    "--peers 2": "'2' must be MIN:MAX",
+    "--peers two:4": "'two:4' must be MIN:MAX",
+    "--peers 2:4 --steps 9": "--steps has no effect with --peers",
+    "--peers 2:4 --compress topk": "--compress has no effect with --peers",
+    "--samples 9": "--samples has no effect without --peers",
+    "--every 0": "--every 0: must be over 0",
+    "--outer-lr nan": "--outer-lr nan: must be over 0",
+}
+
+
+def test_options_of_outer_steps():
+    code = """if True:
+        import contextlib, io, json, sys
+        import outer
+        for given in json.loads(sys.argv[1]):
+            with contextlib.redirect_stderr(io.StringIO()) as said, contextlib.suppress(SystemExit):
+                outer.parsed("lm", given.split())
+            print(said.getvalue().splitlines()[-1])
+    """
+    command = [sys.executable, "-c", code, json.dumps(list(OUTER_REFUSALS))]
+    done = subprocess.run(command, env={**ENV, "PYTHONPATH": f"{ENV['PYTHONPATH']}:{EXAMPLES}"}, capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 0, done.stderr
+    for said, words in zip(done.stdout.splitlines(), OUTER_REFUSALS.values()):
+        assert words in said
+    assert done.stdout.count("\n") == len(OUTER_REFUSALS)
+
+
 @pytest.mark.skipif(not shutil.which("torchrun"), reason="torchrun is not installed")
 def test_under_torchrun(tmp_path):
     launcher = [*torchrun_of(tmp_path, "--no_python", str(BUILD / "zenpsrun"), "--port", str(free_port()), "--")]
