@@ -49,7 +49,7 @@ void zps_bulk_piece_free(struct piece *piece) {
 void zps_bulk_end_turns(struct zps_bulk_peer *peer) {
   if (zps_bulk_has_more(peer)) return;
   for (unsigned k = 0; k < ZPS_NET_RAILS_MAX; k++) zps_window_idle(&peer->lanes[k].window);
-  zps_turns_remove(&peer->bulk->turns, &peer->turn);
+  zps_read_queue_remove(&peer->bulk->turns, &peer->turn);
 }
 
 static void queue_pop(struct zps_bulk_peer *peer) {
@@ -255,10 +255,10 @@ zps_err_t zps_bulk_peer_add(struct zps_bulk *bulk, struct zps_net_peer *net_peer
   return ZPS_OK;
 }
 
-void zps_bulk_peer_join(struct zps_bulk_peer *peer, struct zps_turns_flow *flow) {
-  zps_turns_remove(&peer->bulk->turns, &peer->turn);
+void zps_bulk_peer_join(struct zps_bulk_peer *peer, struct zps_read_flow *flow) {
+  zps_read_queue_remove(&peer->bulk->turns, &peer->turn);
   peer->turn.flow = flow;
-  if (zps_bulk_has_more(peer)) zps_turns_add(&peer->bulk->turns, &peer->turn);
+  if (zps_bulk_has_more(peer)) zps_read_queue_add(&peer->bulk->turns, &peer->turn);
 }
 
 void zps_bulk_peer_remove(struct zps_bulk_peer *peer) {
@@ -273,7 +273,7 @@ static void enqueue(struct zps_bulk_peer *peer, struct zps_bulk_read *read) {
   read->issued = read->landed = 0;
   *peer->queue_tail = read;
   peer->queue_tail = &read->next;
-  zps_turns_add(&peer->bulk->turns, &peer->turn);
+  zps_read_queue_add(&peer->bulk->turns, &peer->turn);
 }
 
 void zps_bulk_start(struct zps_bulk_peer *peer, struct zps_bulk_read *read) {
@@ -414,7 +414,7 @@ static void issue(struct zps_bulk *bulk, struct zps_bulk_peer *peer, unsigned ra
   if (read->issued == read->len) queue_pop(peer);
 }
 
-static bool may_issue(void *ctx, const struct zps_turn *turn) {
+static bool may_issue(void *ctx, const struct zps_read_turn *turn) {
   const struct zps_bulk *const bulk = ctx;
   const struct zps_bulk_peer *const peer = zps_container_of(turn, const struct zps_bulk_peer, turn);
   return !peer->is_held && rail_of(bulk, peer) < ZPS_NET_RAILS_MAX;
@@ -423,13 +423,13 @@ static bool may_issue(void *ctx, const struct zps_turn *turn) {
 unsigned zps_bulk_progress(struct zps_bulk *bulk) {
   unsigned events = finish_queued(bulk);
   while (bulk->n_pieces < MAX_PIECES && (bulk->free_pieces || pieces_grow(bulk))) {
-    struct zps_turn *const turn = zps_turns_next(&bulk->turns, may_issue, bulk);
+    struct zps_read_turn *const turn = zps_read_queue_next(&bulk->turns, may_issue, bulk);
     if (!turn) break;
     struct zps_bulk_peer *const peer = zps_container_of(turn, struct zps_bulk_peer, turn);
     const unsigned rail = rail_of(bulk, peer);
     const size_t len = piece_bytes(bulk, peer, &peer->lanes[rail]);
     if (bulk->in_flight + len > bulk->config.budget_bytes) break;
-    zps_turns_take(&bulk->turns, turn, len);
+    zps_read_queue_take(&bulk->turns, turn, len);
     if (peer->again)
       zps_bulk_lost_issue(bulk, peer, rail);
     else

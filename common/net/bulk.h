@@ -2,7 +2,7 @@
  * Receiver-driven bulk transfer: reads announced payloads in pieces, in turns over peers, within a byte budget.
  *
  * A transfer is queued at its peer. Every turn takes one piece from the next peer: by the weights of jobs, then round
- * the peers of a job (turns.h). The bytes in flight stay under the budget, and under the limit of each rail to the
+ * the peers of a job (read_queue.h). The bytes in flight stay under the budget, and under the limit of each rail to the
  * peer, which follows what the link carries (window.h). A piece comes over the rail with most room: a slow rail carries
  * less. So no slow or huge sender, nor a job of many, starves the others, and control messages wait behind a few pieces
  * at most.
@@ -11,7 +11,7 @@
 #define ZPS_NET_BULK_H
 
 #include "common/net/net.h"
-#include "common/net/turns.h"
+#include "common/net/read_queue.h"
 
 struct zps_bulk;
 struct zps_bulk_peer;
@@ -57,7 +57,7 @@ zps_err_t zps_bulk_peer_add(struct zps_bulk *bulk, struct zps_net_peer *net_peer
                             struct zps_bulk_peer **peer_p) ZPS_MUSTCHECK;
 /* The peer has turns as one of the flow's, which must live until the peer is removed; without this call, as one of
  * those that belong to none, which are a flow of weight 1. */
-void zps_bulk_peer_join(struct zps_bulk_peer *peer, struct zps_turns_flow *flow);
+void zps_bulk_peer_join(struct zps_bulk_peer *peer, struct zps_read_flow *flow);
 /* Call right after zps_net_peer_evict(): transfers still queued fail with ZPS_ERR_PEER_LOST. NULL is allowed. */
 void zps_bulk_peer_remove(struct zps_bulk_peer *peer);
 /* The connection to the peer is lost. What was in flight is read again, and nothing more is asked for, until there is

@@ -34,7 +34,7 @@ struct zps_bulk_peer {
   struct zps_bulk *bulk;
   struct zps_net_peer *net_peer;
   struct zps_bulk_peer *next, *prev;         /* all peers */
-  struct zps_turn turn;                      /* while it has something to issue */
+  struct zps_read_turn turn;                 /* while it has something to issue */
   struct zps_bulk_read *queue, **queue_tail; /* transfers with something left to issue */
   struct lane lanes[ZPS_NET_RAILS_MAX];
   uint64_t landed;
@@ -49,8 +49,8 @@ struct zps_bulk {
   struct zps_net *net;
   struct zps_bulk_config config;
   struct zps_bulk_peer *peers;
-  struct zps_turns turns;
-  struct zps_turns_flow own;                       /* of peers that belong to none */
+  struct zps_read_queue turns;
+  struct zps_read_flow own;                        /* of peers that belong to none */
   struct zps_bulk_read *finished, **finished_tail; /* done() is called by the next zps_bulk_progress() */
   struct piece *free_pieces;
   struct piece_block *blocks;

@@ -26,7 +26,7 @@ void zps_bulk_lost_released(struct piece *piece) {
   *at = piece->next;
   piece->is_lost = false;
   piece_push(&peer->again, piece);
-  zps_turns_add(&peer->bulk->turns, &peer->turn);
+  zps_read_queue_add(&peer->bulk->turns, &peer->turn);
 }
 
 static void piece_fail(struct piece *piece, zps_err_t code) {

@@ -4,7 +4,7 @@
  * So the order of messages, credits and receives is the first rail's alone. Memory is registered on every rail, and has
  * a key on each. If a further rail refuses host memory, the memory has keys of the rails before that one only. The
  * owner of a read chooses its rail (bulk.c). A peer is lost with its first rail. Where another one fails, that rail is
- * out for this peer for a while (way.h).
+ * out for this peer for a while (rail_state.h).
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -15,7 +15,7 @@
 #include "common/base/clock.h"
 #include "common/base/config.h"
 #include "common/net/backend.h"
-#include "common/net/way.h"
+#include "common/net/rail_state.h"
 
 #define ZPS_LOG_COMPONENT "net"
 #include "common/base/log.h"
@@ -46,7 +46,7 @@ struct rails {
 
 struct way {
   struct zps_net_peer *to; /* NULL: the peer has fewer */
-  struct zps_way state;
+  struct zps_rail_state state;
   char why[160];
 };
 
@@ -97,7 +97,7 @@ static void on_message(void *ctx, const void *data, size_t len) {
 }
 
 static void look_by(struct rails *rails, const struct way *way) {
-  const uint64_t look_ns = zps_way_look_ns(&way->state);
+  const uint64_t look_ns = zps_rail_state_look_ns(&way->state);
   if (look_ns < rails->look_at_ns) rails->look_at_ns = look_ns;
 }
 
@@ -112,7 +112,7 @@ static void on_peer_error(void *ctx, struct zps_net_peer *inner, zps_err_t code,
     rails->base.handler.on_peer_error(rails->base.handler.ctx, &peer->base, code, text);
     return;
   }
-  zps_way_lost(&way->state, peer->n_landed, zps_clock_ns());
+  zps_rail_state_lost(&way->state, peer->n_landed, zps_clock_ns());
   snprintf(way->why, sizeof way->why, "%s", text);
   look_by(rails, way);
 }
@@ -125,7 +125,7 @@ static void count_out(struct rails *rails, const struct way *way, bool was_told)
 static void look_after(struct rails *rails, unsigned k, struct rails_peer *peer, uint64_t now_ns) {
   struct way *const way = &peer->ways[k];
   const bool was_told = way->state.is_told;
-  const struct zps_way_news news = zps_way_look(&way->state, peer->n_landed, now_ns);
+  const struct zps_rail_state_news news = zps_rail_state_look(&way->state, peer->n_landed, now_ns);
   count_out(rails, way, was_told);
   if (news.tells) {
     rails->lost++;
@@ -152,7 +152,7 @@ static zps_err_t rails_peer_add(struct zps_net *net, const void *addr, size_t le
   struct rails_peer *const peer = calloc(1, sizeof *peer);
   struct zps_error why;
   if (!peer) return zps_fail(error, ZPS_ERR_NOMEM, "no memory for a peer");
-  for (unsigned k = 0; k < ZPS_NET_RAILS_MAX; k++) zps_way_init(&peer->ways[k].state);
+  for (unsigned k = 0; k < ZPS_NET_RAILS_MAX; k++) zps_rail_state_init(&peer->ways[k].state);
   for (unsigned k = 0; k < rails->n; k++) {
     size_t part_len = 0;
     const uint8_t *const part = zps_bundle_get(addr, len, k, &part_len);
@@ -195,7 +195,7 @@ static void rails_peer_renew(struct zps_net_peer *net_peer) {
     const bool was_told = way->state.is_told;
     if (!way->to) continue;
     if (rails->rail[k].net) zps_net_peer_renew(way->to);
-    zps_way_renew(&way->state, zps_clock_ns());
+    zps_rail_state_renew(&way->state, zps_clock_ns());
     count_out(rails, way, was_told);
     look_by(rails, way);
   }
@@ -205,7 +205,7 @@ static void rails_peer_renew(struct zps_net_peer *net_peer) {
 static void note_cut(struct rails *rails, uint64_t now_ns) {
   struct rails_peer *peer;
   LIST_FOREACH(peer, &rails->peers, link)
-  for (unsigned k = 1; k < rails->n; k++) zps_way_cut(&peer->ways[k].state, now_ns);
+  for (unsigned k = 1; k < rails->n; k++) zps_rail_state_cut(&peer->ways[k].state, now_ns);
 }
 
 static void rails_cut(struct zps_net_peer *net_peer, bool tells_us, bool tells_peer) {
@@ -312,7 +312,7 @@ static void on_read_done(struct zps_net_read *read, zps_err_t code) {
     struct way *const way = &peer->ways[read->rail];
     const bool was_told = way->state.is_told;
     peer->n_landed++;
-    zps_way_landed(&way->state);
+    zps_rail_state_landed(&way->state);
     count_out(to_rails(peer->base.net), way, was_told);
   }
   read->done(read, code);

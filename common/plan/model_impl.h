@@ -55,8 +55,8 @@ void zps_plan_add_dense(struct zps_plan_round *round, double rows);
  * as worker/schemes does it, which is straight to everybody, n - 1 messages, unless the papers' is meant. */
 void zps_plan_doubling(struct zps_plan_round *round, double hot, double total);
 void zps_plan_allgather(struct zps_plan_round *round, double hot, double total);
-/* The second half of a split: as an allgather, but by doubling, as worker/schemes/gather.h chooses it, where no result
- * can have more than ZPS_PLAN_DOUBLING_BYTES. */
+/* The second half of a split: as an allgather, but by doubling, as worker/schemes/gather_ranges.h chooses it, where no
+ * result can have more than ZPS_PLAN_DOUBLING_BYTES. */
 void zps_plan_gather_ranges(struct zps_plan_round *round, double hot, double total);
 /* Dense blocks travel in pieces, so many that each is a megabyte: as many more messages. */
 void zps_plan_lanes(struct zps_plan_round *round);

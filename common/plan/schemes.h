@@ -27,7 +27,7 @@ enum zps_scheme_flag {
 };
 
 /* The most bytes of a result whose ranges go round by doubling between more than three ranks: beyond, bandwidth counts.
- * What a scheme does (worker/schemes/gather.h) and what a prediction counts. */
+ * Schemes (worker/schemes/gather_ranges.h) and predictions use it. */
 #define ZPS_PLAN_DOUBLING_BYTES (64u << 10)
 
 /* Each of them by its number, name, flags and the page that describes it, in the order of the numbers: SERVED goes

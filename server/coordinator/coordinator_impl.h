@@ -180,7 +180,7 @@ zps_json *zps_coordinator_rank_tallies(const struct zps_coordinator *coordinator
 /* Adds rounds in flight between ranks to `rows`. */
 zps_json *zps_coordinator_peer_rounds(const struct zps_coordinator *coordinator, zps_json *rows, struct zps_room *room,
                                       unsigned n_later);
-/* gather.c: asks every server, then answers, with what the viewer sees. */
+/* stats.c: asks every server, then answers, with what the viewer sees. */
 void zps_coordinator_stats_fini(struct zps_coordinator *coordinator);
 void zps_coordinator_stats(struct zps_coordinator *coordinator, const struct zps_viewer *viewer,
                            struct zps_rpc_request *request);

@@ -16,7 +16,7 @@
 #include "server/shard/reduce.h"
 #include "server/shard/round.h"
 #include "server/shard/shard_impl.h"
-#include "server/shard/steps.h"
+#include "server/shard/step_replies.h"
 #include "server/shard/tensor.h"
 
 /* What the slices of a frame have in common. */

@@ -29,7 +29,7 @@ struct zps_job {
   char name[ZPS_NAME_MAX + 1];
   struct zps_tensor *tensors;
   struct zps_fair_flow *flow;   /* its turns among the jobs' tasks in the pool, by its weight */
-  struct zps_turns_flow reads;  /* its turns among what is read of ranks */
+  struct zps_read_flow reads;   /* its turns among what is read of ranks */
   struct zps_account *account;  /* what it has of this server's memory */
   uint64_t standing_bytes;      /* of these, what it has while no round is in flight: links and tensors */
   uint64_t wants_bytes;         /* of these, for rows that its pulls name */

@@ -13,7 +13,7 @@
 #include "server/shard/quota.h"
 #include "server/shard/round.h"
 #include "server/shard/shard_impl.h"
-#include "server/shard/steps.h"
+#include "server/shard/step_replies.h"
 #include "server/shard/sum.h"
 #include "server/shard/tensor.h"
 

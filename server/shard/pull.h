@@ -13,7 +13,7 @@
 
 #include "proto/wire.h"
 #include "server/shard/pick.h"
-#include "server/shard/steps.h"
+#include "server/shard/step_replies.h"
 
 #define ZPS_SHARD_KEPT 4u /* sums of a tensor that wait for pulls */
 

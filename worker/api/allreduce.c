@@ -1,14 +1,14 @@
 #include "common/base/clock.h"
 #include "worker/api/job.h"
 #include "worker/api/operation.h"
-#include "worker/api/waiter.h"
+#include "worker/api/deferred.h"
 #include "worker/choice/auto.h"
 
 /* Whether the step can begin at once, and the coordinator be asked about steps to come at once, too, if it is to be. */
 static bool is_ready(const struct zenps_tensor *tensor, const struct zps_automatic_turn *turn, const zenps_grad_t *in,
                      const struct zps_round_tensor *picked) {
   const bool can_ask = in->memory == ZENPS_HOST; /* nothing is waited for */
-  return picked && (!turn->due || can_ask) && !zps_waiter_has(tensor);
+  return picked && (!turn->due || can_ask) && !zps_deferred_has(tensor);
 }
 
 /* Under the job's lock. The variant that the step runs as goes to *picked_p; NULL: the request waits for it. `given`:
@@ -21,7 +21,7 @@ static zenps_status_t look(struct zenps_tensor *tensor, uint64_t step, const str
   if (status != ZENPS_OK) return status;
   if (!is_ready(tensor, &turn, operation->in, *picked_p)) {
     *picked_p = NULL;
-    const zenps_status_t added = zps_waiter_add(tensor, &turn, given, operation, request_p);
+    const zenps_status_t added = zps_deferred_add(tensor, &turn, given, operation, request_p);
     if (added != ZENPS_OK) zps_automatic_join(tensor->automatic, &turn);
     return added;
   }

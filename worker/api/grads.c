@@ -2,7 +2,7 @@
 #include <inttypes.h>
 #include <stdio.h>
 
-#include "worker/api/inner.h"
+#include "worker/api/nested.h"
 #include "worker/api/job.h"
 #include "worker/api/tensor_impl.h"
 #include "worker/api/operation.h"

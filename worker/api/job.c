@@ -125,7 +125,7 @@ static void locks_init(struct zenps_job *job) {
   pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
   pthread_cond_init(&job->done, &attr);
   pthread_condattr_destroy(&attr);
-  zps_waiting_init(&job->waiting, &job->lock);
+  zps_deferred_thread_init(&job->waiting, &job->lock);
   job->unseen_last_p = &job->unseen;
 }
 
@@ -156,7 +156,7 @@ static void job_free(struct zenps_job *job) {
   zps_join_fini(&job->join);
   zps_join_peers_fini(&job->peers);
   zps_telemetry_fini(&job->telemetry);
-  zps_waiting_fini(&job->waiting);
+  zps_deferred_thread_fini(&job->waiting);
   pthread_mutex_destroy(&job->device_lock);
   pthread_mutex_destroy(&job->open);
   pthread_mutex_destroy(&job->collective.lock);
@@ -307,7 +307,7 @@ static void end_requests(struct zenps_job *job) {
 
 void zps_worker_job_end(struct zenps_job *job, struct zps_worker_options *options) {
   begin_closing(job);
-  zps_waiting_end(&job->waiting);
+  zps_deferred_thread_end(&job->waiting);
   zps_rounds_close(&job->rounds);
   drain(job);
   if (!has_failed(job)) zps_plane_drain(&job->plane, CLOSE_WAIT_MS);

@@ -15,7 +15,7 @@
 #include "worker/api/first.h"
 #include "worker/api/telemetry.h"
 #include "worker/api/tensor.h"
-#include "worker/api/waiting.h"
+#include "worker/api/deferred_thread.h"
 #include "worker/base/error.h"
 #include "worker/base/group.h"
 #include "worker/base/options.h"
@@ -57,9 +57,9 @@ struct zenps_job {
   pthread_mutex_t lock;
   pthread_cond_t done; /* a request is done, or a round over */
   struct zenps_tensor *tensors;
-  bool is_connected;              /* False: a view of the coordinator's waits. */
-  struct zps_view_command *early; /* The last view that waits. NULL: none has come. */
-  struct zps_waiting waiting;     /* allreduces under auto that have not begun */
+  bool is_connected;                  /* False: a view of the coordinator's waits. */
+  struct zps_view_command *early;     /* The last view that waits. NULL: none has come. */
+  struct zps_deferred_thread waiting; /* allreduces under auto that have not begun */
   struct zenps_group *groups;
   /* What is left of tensors that were closed, so that who still uses one is told so: of the last ones. */
   struct zenps_tensor *closed[ZPS_CLOSED_KEPT];

@@ -2,7 +2,7 @@
 #ifndef ZPS_WORKER_API_OPERATION_H
 #define ZPS_WORKER_API_OPERATION_H
 
-#include "worker/api/parts.h"
+#include "worker/api/grad_parts.h"
 #include "worker/api/registered.h"
 #include "worker/api/tensor.h"
 #include "worker/round/pull_rows.h"

@@ -9,7 +9,7 @@
 
 #include "common/base/clock.h"
 #include "worker/api/job.h"
-#include "worker/api/parts.h"
+#include "worker/api/grad_parts.h"
 #include "worker/choice/auto.h"
 
 /* Of the tensor, or of a variant that it may run as. */

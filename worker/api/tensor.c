@@ -8,7 +8,7 @@
 
 #include "common/base/log.h"
 #include "common/base/text.h"
-#include "worker/api/inner.h"
+#include "worker/api/nested.h"
 #include "worker/api/job.h"
 #include "worker/api/tensor_impl.h"
 #include "worker/api/view.h"
@@ -18,7 +18,7 @@
 #include "worker/device/table.h"
 #include "worker/peer/peer.h"
 #include "worker/plane/sharing.h"
-#include "worker/schemes/parts.h"
+#include "worker/schemes/common.h"
 #include "worker/served/served.h"
 
 /* ------------------------------------------------------------ open */
@@ -94,7 +94,7 @@ static zps_err_t inner_create(struct zenps_tensor *tensor, const struct zps_tens
   if (peer->n_masters < 2 || zps_peer_master(&peer->plan, peer->plan.me) != peer->plan.me) return ZPS_OK;
   zps_err_t err = between_hosts_open(job, asked, peer, &inner, error);
   if (err != ZPS_OK) return err;
-  err = zps_inner_create(inner, &tensor->inner);
+  err = zps_nested_create(inner, &tensor->inner);
   if (err != ZPS_OK) return zps_fail(error, err, "no memory for tensor %s", asked->spec.name);
   peer->inner = &tensor->inner->service;
   return ZPS_OK;

@@ -5,7 +5,7 @@
 #include "common/base/container.h"
 #include "proto/control_tensor.h"
 #include "worker/api/telemetry.h"
-#include "worker/choice/ask.h"
+#include "worker/choice/scheme_ask.h"
 #include "worker/choice/auto.h"
 #include "worker/round/round.h"
 #include "worker/round/tensor.h"
@@ -14,7 +14,7 @@
 #define ZPS_TENSOR_ROUNDS_MAX 32u /* in flight, per tensor */
 
 struct zps_agree;
-struct zps_inner;
+struct zps_nested;
 
 struct zenps_tensor {
   struct zps_round_tensor core; /* what its rounds know of it */
@@ -22,7 +22,7 @@ struct zenps_tensor {
   struct zenps_tensor *next;
   struct zenps_group *group;       /* of ranks; NULL: all */
   struct zps_tensor_spec asked;    /* by the caller: opening again must ask for the same */
-  struct zps_inner *inner;         /* of a scheme within which rounds over servers are run; NULL: none, or not by us */
+  struct zps_nested *inner;        /* of a scheme within which rounds over servers are run; NULL: none, or not by us */
   struct zenps_tensor *gather;     /* of its allgathers; NULL: there was none yet */
   struct zenps_tensor *gather_of;  /* it is that one of this tensor; NULL: of none */
   struct zps_automatic *automatic; /* the choice that it is a variant of; NULL: none */

@@ -4,7 +4,7 @@
 #define ZPS_WORKER_API_TENSOR_IMPL_H
 
 #include "worker/api/tensor.h"
-#include "worker/choice/ask.h"
+#include "worker/choice/scheme_ask.h"
 
 #define ZPS_DTYPES_TEXT "ZENPS_F32, ZENPS_F64, ZENPS_BF16, ZENPS_F16"
 

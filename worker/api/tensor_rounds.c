@@ -7,7 +7,7 @@
 #include "common/base/clock.h"
 #include "common/net/slab.h"
 #include "worker/api/job.h"
-#include "worker/api/parts.h"
+#include "worker/api/grad_parts.h"
 #include "worker/api/request.h"
 #include "worker/api/tensor.h"
 #include "worker/choice/auto.h"

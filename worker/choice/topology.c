@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "worker/base/group.h"
-#include "worker/schemes/parts.h"
+#include "worker/schemes/common.h"
 
 /* Where the rank at a position of the plan is. */
 static const struct zps_join_peer *peer_at(const struct zps_join_peers *peers, const struct zps_peer_plan *plan,

@@ -2,7 +2,7 @@
 #ifndef ZPS_WORKER_CHOICE_TOPOLOGY_H
 #define ZPS_WORKER_CHOICE_TOPOLOGY_H
 
-#include "worker/choice/ask.h"
+#include "worker/choice/scheme_ask.h"
 #include "worker/control/membership.h"
 #include "worker/peer/tensor.h"
 

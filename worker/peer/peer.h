@@ -3,13 +3,12 @@
  *
  * Instructions that are due (schemes/run.h) become tasks on the pool, frames, or reads; small ones are carried out on
  * the spot. Streams lie in the round's arena up to the inline limit, in registered memory beyond it, where ranks can
- * read them. A stream that a rank was told to read stays until the round is released: when all ranks that were told of
- * any have said DONE.
+ * read them. An announced stream stays until the release of the round, after the DONE of all its readers.
  *
  * peer.c: the kind's ops and actions; begin.c: from the start to the first instruction; run.c: instructions; memory.c:
- * streams; zerocopy.c, lent.c: streams that lie in the gradient itself; messages.c: messages out and in; read.c: their
- * payloads; result.c, deliver.c: RESULT; serve.c, inner.h: SERVE; remote.c: frames and losses of other ranks; end.c:
- * failures, and which rank is to blame.
+ * streams; zerocopy.c, revoke.c: streams that lie in the gradient itself; messages.c: messages out and in; read.c:
+ * their payloads; result.c, deliver.c: RESULT; serve.c, nested.h: SERVE; remote.c: frames and losses of other ranks;
+ * end.c: failures, and which rank is to blame.
  */
 #ifndef ZPS_WORKER_PEER_PEER_H
 #define ZPS_WORKER_PEER_PEER_H
@@ -18,7 +17,7 @@
 #include "worker/compute/compute.h"
 #include "worker/device/merge.h"
 #include "worker/device/staging.h"
-#include "worker/peer/inner.h"
+#include "worker/peer/nested.h"
 #include "worker/peer/tensor.h"
 #include "worker/plane/plane.h"
 #include "worker/plane/unexpected.h"
@@ -74,7 +73,7 @@ struct zps_peer_task {
 
 /* The round over servers that a SERVE is, while it is being carried out; a program has one at most. */
 struct zps_peer_serve {
-  struct zps_inner_round inner;
+  struct zps_nested_round inner;
   struct zps_peer_task *task;
   bool in_flight;
   bool awaits_others; /* until the sums are here */
@@ -129,7 +128,7 @@ struct zps_peer_round {
   zenps_grad_t merged;         /* MERGE's sum */
   bool held;                   /* the gradient is where it was given: an offer may be enough */
   bool reaches, merged_is_served;
-  bool stays_exposed;         /* the gradient, although the request is over (lent.c) */
+  bool stays_exposed;         /* the gradient, although the request is over (revoke.c) */
   struct zps_net_mem exposed; /* the gradient, for ranks to read; no handle: it is not registered */
   uint64_t hear_until_ns;     /* failed: a rank that was not heard of until then has not begun the round */
   uint32_t n_results;
@@ -249,7 +248,7 @@ bool zps_peer_is_past(const struct zps_peer_round *round);
 /* Queues DONE for each rank from which nothing is read any more, once. */
 void zps_peer_owe_done(struct zps_peer_round *round);
 
-/* lent.c */
+/* revoke.c */
 /* The round has failed: ranks that read its gradient are to say that they are through. */
 void zps_peer_revoke(struct zps_peer_round *round);
 /* Our ABORT was sent to the rank: it is asked whether it has taken it. */

@@ -188,7 +188,7 @@ static void add_costs(zenps_request_stats_t *sum, const zenps_request_stats_t *m
   sum->hash_lost_races += more->hash_lost_races;
 }
 
-static void served(struct zps_inner_round *done, const struct zps_round *inner, const zenps_error_t *error) {
+static void served(struct zps_nested_round *done, const struct zps_round *inner, const zenps_error_t *error) {
   struct zps_peer_round *round = zps_container_of(done, struct zps_peer_round, serve.inner);
   struct zps_round *base = &round->base;
   struct zps_peer_serve *serve = &round->serve;
@@ -216,18 +216,18 @@ static void served(struct zps_inner_round *done, const struct zps_round *inner, 
 static zps_err_t begin_inner(struct zps_peer_round *round) {
   struct zps_peer_serve *serve = &round->serve;
   struct zps_round *base = &round->base;
-  struct zps_inner_service *service = base->tensor->peer->inner;
+  struct zps_nested_service *service = base->tensor->peer->inner;
   const uint64_t now_ns = zps_clock_ns();
   const uint64_t left_ms = now_ns < base->deadline_ns ? (base->deadline_ns - now_ns) / ZPS_NS_PER_MS : 0;
   if (!service) return ZPS_ERR_INTERNAL;
   ZENPS_GRAD_INIT(&serve->out);
   serve->out.layout = ZENPS_ROWS;
-  serve->inner = (struct zps_inner_round){.step = base->step,
-                                          .timeout_ms = left_ms + 1,
-                                          .seen_to = base->seen_to,
-                                          .in = &serve->in,
-                                          .out = &serve->out,
-                                          .over = served};
+  serve->inner = (struct zps_nested_round){.step = base->step,
+                                           .timeout_ms = left_ms + 1,
+                                           .seen_to = base->seen_to,
+                                           .in = &serve->in,
+                                           .out = &serve->out,
+                                           .over = served};
   serve->in_flight = serve->awaits_others = true;
   base->n_tasks++; /* the round is not over before the one within it is */
   const zps_err_t err = service->begin(service, &serve->inner);
@@ -306,7 +306,7 @@ void zps_peer_serve_give_up(struct zps_peer_round *round) {
   const struct zps_round *base = &round->base;
   struct zps_peer_serve *serve = &round->serve;
   if (!serve->in_flight) return;
-  struct zps_inner_service *service = base->tensor->peer->inner;
+  struct zps_nested_service *service = base->tensor->peer->inner;
   struct zps_round *inner = zps_rounds_find(base->rounds, service->tensor, base->step);
   if (!inner || !service->is_round(&serve->inner, inner)) {
     service->cancel(&serve->inner);

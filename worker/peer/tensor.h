@@ -8,7 +8,7 @@
 #include "proto/control_scheme.h"
 #include "worker/schemes/peer_scheme.h"
 
-struct zps_inner_service;
+struct zps_nested_service;
 struct zps_peer_round;
 
 struct zps_peer_tensor {
@@ -19,8 +19,8 @@ struct zps_peer_tensor {
   bool *near;                         /* per rank, where there are any (zps_peer_plan) */
   char name[ZPS_SCHEME_NAME_MAX + 1]; /* with that of a nested one: "hierarchical:balanced" */
   /* Where masters of hosts push for the hosts' ranks. */
-  uint32_t *masters, n_masters;    /* ranks, ascending */
-  struct zps_inner_service *inner; /* carries out their rounds over servers; NULL on other ranks */
+  uint32_t *masters, n_masters;     /* ranks, ascending */
+  struct zps_nested_service *inner; /* carries out their rounds over servers; NULL on other ranks */
 
   /* Engine thread. */
   void *state;

@@ -8,8 +8,8 @@
  * says more in these rounds: that its sender has all of its result, and that its gradient was unchanged until then. A
  * result is given to the trainer when all ranks have said DONE.
  *
- * A round that fails sends ABORT to the ranks that have not heard DONE of it, so none of them ends with a sum of bytes
- * that it read too late. How the trainer gets its gradient back then: lent.c.
+ * A failed round sends ABORT to all ranks without its DONE. So no rank ends with a sum of bytes from a late read.
+ * revoke.c returns the gradient to the trainer then.
  *
  * An odd number of halves is copied to be sent: their list ends with padding, which the gradient does not have.
  *

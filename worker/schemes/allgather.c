@@ -15,7 +15,7 @@
  * Order of sums: positions ascending: the same bits as balanced has.
  */
 
-#include "worker/schemes/gather.h"
+#include "worker/schemes/gather_ranges.h"
 
 static uint32_t own(const struct zps_peer_plan *plan, struct zps_program *program) {
   return zps_program_own(program, 0, plan->rows, ZPS_FORM_SPARSE);

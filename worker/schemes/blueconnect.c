@@ -13,12 +13,12 @@
  *
  * The tensor is cut into `chunks` lanes, each a program of its own: while one adds, another sends.
  *
- * Order of sums: that of parts.h at each level: of ranks and blocks alone.
+ * Order of sums: that of common.h at each level: of ranks and blocks alone.
  */
 #include <stdlib.h>
 #include <string.h>
 
-#include "worker/schemes/parts.h"
+#include "worker/schemes/common.h"
 
 enum { LEVELS_MAX = ZPS_SCHEME_LEVELS_MAX };
 

@@ -6,7 +6,7 @@
  * of the tree, and what a node drops is lost to the result, although another rank might have lifted it over the
  * threshold.
  */
-#include "worker/schemes/parts.h"
+#include "worker/schemes/common.h"
 
 enum { TAG_UP = 0, TAG_DOWN = 64 }; /* plus the stage */
 

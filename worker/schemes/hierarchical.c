@@ -19,7 +19,7 @@
  */
 #include <stdlib.h>
 
-#include "worker/schemes/parts.h"
+#include "worker/schemes/common.h"
 
 enum {
   TAG_UP,

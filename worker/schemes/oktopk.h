@@ -2,7 +2,7 @@
 #ifndef ZPS_WORKER_SCHEMES_OKTOPK_H
 #define ZPS_WORKER_SCHEMES_OKTOPK_H
 
-#include "worker/schemes/parts.h"
+#include "worker/schemes/common.h"
 #include "worker/select/steer.h"
 
 /* Of messages; SPLIT and AHEAD and the bucket, GATHER and the stage. */

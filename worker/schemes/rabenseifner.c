@@ -6,7 +6,7 @@
  */
 #include <stdlib.h>
 
-#include "worker/schemes/parts.h"
+#include "worker/schemes/common.h"
 
 enum tag { TAG_IN, TAG_OUT, TAG_LANES };
 

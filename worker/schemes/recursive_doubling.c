@@ -5,7 +5,7 @@
  *
  * Order of sums: (j) + (p + j), then lower + upper half at each stage, the same at both partners.
  */
-#include "worker/schemes/parts.h"
+#include "worker/schemes/common.h"
 
 enum tag { TAG_IN, TAG_OUT, TAG_STAGE };
 

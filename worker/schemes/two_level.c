@@ -2,11 +2,11 @@
  * The two-level dense allreduce that BlueConnect is compared with: the ranks of a host send all they have to its master
  * (its lowest rank), the masters go round a ring, and each hands the result out.
  *
- * Order of sums: ranks of a host ascending, then the ring's (parts.h) over the masters.
+ * Order of sums: ranks of a host ascending, then the ring's (common.h) over the masters.
  */
 #include <stdlib.h>
 
-#include "worker/schemes/parts.h"
+#include "worker/schemes/common.h"
 
 enum tag { TAG_UP, TAG_RING };
 

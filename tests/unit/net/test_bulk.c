@@ -49,7 +49,7 @@ static void test_pieces_go_round_the_peers(void **state) {
 static void test_jobs_have_turns_by_weight(void **state) {
   (void)state;
   struct transfer transfers[SOURCES];
-  struct zps_turns_flow many = {.weight = 1}, one = {.weight = 1};
+  struct zps_read_flow many = {.weight = 1}, one = {.weight = 1};
   const struct zps_bulk_config config = {.piece_bytes = PIECE, .budget_bytes = PIECE, .peer_budget_bytes = PIECE};
   reader_open(&reader, "loop", NULL, &config);
   zps_bulk_peer_join(reader.sources[0].bulk_peer, &many);

@@ -7,7 +7,7 @@
 
 #include <cmocka.h>
 
-#include "worker/choice/ask.h"
+#include "worker/choice/scheme_ask.h"
 
 static const struct zps_worker_options job = {.world = 4};
 

@@ -10,11 +10,11 @@
 #include <cmocka.h>
 
 #include "worker/base/group.h"
-#include "worker/choice/ask.h"
+#include "worker/choice/scheme_ask.h"
 #include "worker/choice/topology.h"
 #include "worker/control/membership.h"
 #include "worker/peer/tensor.h"
-#include "worker/schemes/parts.h"
+#include "worker/schemes/common.h"
 
 enum { WORLD = 16 };
 

@@ -8,7 +8,7 @@
 #include <cmocka.h>
 
 #include "tests/support/oom.h"
-#include "worker/choice/ask.h"
+#include "worker/choice/scheme_ask.h"
 #include "worker/choice/topology.h"
 #include "worker/control/membership.h"
 #include "worker/peer/tensor.h"

@@ -11,7 +11,7 @@
 #include "tests/support/sim.h"
 #include "tests/support/sim_grads.h"
 #include "tests/support/threadless.h"
-#include "worker/schemes/gather.h"
+#include "worker/schemes/gather_ranges.h"
 
 enum {
   ROWS = 5040,

@@ -7,7 +7,7 @@
 #include <stdio.h>
 
 #include "tests/support/logs.h"
-#include "worker/schemes/parts.h"
+#include "worker/schemes/common.h"
 
 enum { ROWS = 200, WORLD = 3, TAG_ANSWER = 3, TAG_UNKNOWN = 1000, PER_TURN = 256, OWN = 0 /* a stream */ };
 

@@ -2,7 +2,7 @@
 #include "tests/unit/worker/peer/peer_rig.h"
 
 #include "tests/support/logs.h"
-#include "worker/schemes/parts.h"
+#include "worker/schemes/common.h"
 
 enum { TAG_ALL = 0 };                                             /* agsparse */
 enum { TAG_IN = 0, TAG_OUT = 1, TAG_STAGE = 2 };                  /* recursive-doubling */

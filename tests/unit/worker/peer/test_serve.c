@@ -17,8 +17,8 @@ static uint32_t masters[] = {0, 2};
 static struct peer_rig rig;
 
 static struct {
-  struct zps_inner_service service;
-  struct zps_inner_round *inner;
+  struct zps_nested_service service;
+  struct zps_nested_round *inner;
   zps_err_t refuses;
   atomic_uint n_begun, n_canceled, n_ended;
   float pushed[ROWS * PEER_WIDTH];
@@ -27,7 +27,7 @@ static struct {
   struct zps_round round; /* only the members that over() looks at */
 } fake_service;
 
-static zps_err_t service_begin(struct zps_inner_service *service, struct zps_inner_round *inner) {
+static zps_err_t service_begin(struct zps_nested_service *service, struct zps_nested_round *inner) {
   const zenps_grad_t *in = inner->in;
   assert_ptr_equal(service, &fake_service.service);
   if (fake_service.refuses != ZPS_OK) return fake_service.refuses;
@@ -42,18 +42,18 @@ static zps_err_t service_begin(struct zps_inner_service *service, struct zps_inn
   return ZPS_OK;
 }
 
-static bool service_is_round(const struct zps_inner_round *inner, const struct zps_round *round) {
+static bool service_is_round(const struct zps_nested_round *inner, const struct zps_round *round) {
   (void)inner;
   (void)round;
   return false;
 }
 
-static void service_cancel(struct zps_inner_round *inner) {
+static void service_cancel(struct zps_nested_round *inner) {
   assert_ptr_equal(inner, fake_service.inner);
   atomic_fetch_add(&fake_service.n_canceled, 1);
 }
 
-static void service_end(struct zps_inner_round *inner) {
+static void service_end(struct zps_nested_round *inner) {
   if (!inner->handle) return;
   inner->handle = NULL;
   atomic_fetch_add(&fake_service.n_ended, 1);
@@ -63,11 +63,11 @@ static int begin_test(void **state) {
   (void)state;
   logs_start();
   memset(&fake_service, 0, sizeof fake_service);
-  fake_service.service = (struct zps_inner_service){.tensor = INNER_TENSOR,
-                                                    .begin = service_begin,
-                                                    .is_round = service_is_round,
-                                                    .cancel = service_cancel,
-                                                    .end = service_end};
+  fake_service.service = (struct zps_nested_service){.tensor = INNER_TENSOR,
+                                                     .begin = service_begin,
+                                                     .is_round = service_is_round,
+                                                     .cancel = service_cancel,
+                                                     .end = service_end};
   peer_open(&rig,
             &(struct peer_config){.worker.world = 3, .scheme = &zps_peer_hierarchical, .rows = ROWS, .hosts = hosts});
   rig.peer.masters = masters;

@@ -9,7 +9,7 @@
 #include <cmocka.h>
 
 #include "common/plan/schemes.h"
-#include "worker/choice/ask.h"
+#include "worker/choice/scheme_ask.h"
 #include "worker/tools/perf.h"
 
 static const struct zps_worker_options job = {.world = 4};

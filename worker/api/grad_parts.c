@@ -1,4 +1,4 @@
-#include "worker/api/parts.h"
+#include "worker/api/grad_parts.h"
 
 #include <inttypes.h>
 #include <stdlib.h>

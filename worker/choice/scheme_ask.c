@@ -1,4 +1,4 @@
-#include "worker/choice/ask.h"
+#include "worker/choice/scheme_ask.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -11,7 +11,7 @@
 #include "worker/base/group.h"
 #include "worker/choice/auto.h"
 #include "worker/round/round.h"
-#include "worker/schemes/parts.h"
+#include "worker/schemes/common.h"
 
 #define CHUNK_BYTES (1u << 20)
 

@@ -2,8 +2,8 @@
  * Parts of several schemes. Positions are those of a plan, 0..n-1; each rank begins with another neighbour, so
  * that no rank is sent to by all at once.
  */
-#ifndef ZPS_WORKER_SCHEMES_PARTS_H
-#define ZPS_WORKER_SCHEMES_PARTS_H
+#ifndef ZPS_WORKER_SCHEMES_COMMON_H
+#define ZPS_WORKER_SCHEMES_COMMON_H
 
 #include "worker/schemes/peer_scheme.h"
 

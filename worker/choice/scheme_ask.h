@@ -1,6 +1,6 @@
 /* What a caller asks a tensor's rounds to be run as: checked, and in the form that ranks must agree on. */
-#ifndef ZPS_WORKER_CHOICE_ASK_H
-#define ZPS_WORKER_CHOICE_ASK_H
+#ifndef ZPS_WORKER_CHOICE_SCHEME_ASK_H
+#define ZPS_WORKER_CHOICE_SCHEME_ASK_H
 
 #include "proto/control_scheme.h"
 #include "worker/base/options.h"

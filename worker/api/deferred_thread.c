@@ -1,10 +1,10 @@
-#include "worker/api/waiting.h"
+#include "worker/api/deferred_thread.h"
 
 #include <signal.h>
 
 #include "common/base/clock.h"
 
-void zps_waiting_init(struct zps_waiting *waiting, pthread_mutex_t *lock) {
+void zps_deferred_thread_init(struct zps_deferred_thread *waiting, pthread_mutex_t *lock) {
   pthread_condattr_t attr;
   pthread_condattr_init(&attr);
   pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
@@ -15,12 +15,12 @@ void zps_waiting_init(struct zps_waiting *waiting, pthread_mutex_t *lock) {
   waiting->again_ns = ZPS_NEVER;
 }
 
-void zps_waiting_fini(struct zps_waiting *waiting) {
+void zps_deferred_thread_fini(struct zps_deferred_thread *waiting) {
   pthread_cond_destroy(&waiting->due);
 }
 
 static void *run(void *ctx) {
-  struct zps_waiting *const waiting = ctx;
+  struct zps_deferred_thread *const waiting = ctx;
   uint64_t until_ns;
   pthread_mutex_lock(waiting->lock);
   while (!waiting->ends || waiting->first) {
@@ -36,7 +36,7 @@ static void *run(void *ctx) {
 }
 
 /* With all signals blocked: they are the program's. */
-zps_err_t zps_waiting_start(struct zps_waiting *waiting, zps_waiting_serve_fn serve) {
+zps_err_t zps_deferred_thread_start(struct zps_deferred_thread *waiting, zps_deferred_thread_serve_fn serve) {
   sigset_t all, before;
   if (waiting->has_thread) return ZPS_OK;
   waiting->serve = serve;
@@ -49,7 +49,7 @@ zps_err_t zps_waiting_start(struct zps_waiting *waiting, zps_waiting_serve_fn se
   return ZPS_OK;
 }
 
-void zps_waiting_end(struct zps_waiting *waiting) {
+void zps_deferred_thread_end(struct zps_deferred_thread *waiting) {
   pthread_mutex_lock(waiting->lock);
   waiting->ends = true;
   pthread_cond_broadcast(&waiting->due);

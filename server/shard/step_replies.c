@@ -1,4 +1,4 @@
-#include "server/shard/steps.h"
+#include "server/shard/step_replies.h"
 
 #include <inttypes.h>
 #include <stdarg.h>

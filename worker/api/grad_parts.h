@@ -1,6 +1,6 @@
 /* Gradients and results in parts (zenps_part_t), made ready for a round. */
-#ifndef ZPS_WORKER_API_PARTS_H
-#define ZPS_WORKER_API_PARTS_H
+#ifndef ZPS_WORKER_API_GRAD_PARTS_H
+#define ZPS_WORKER_API_GRAD_PARTS_H
 
 #include "common/codec/sections.h"
 #include "worker/api/tensor.h"

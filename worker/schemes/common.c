@@ -1,9 +1,9 @@
-#include "worker/schemes/parts.h"
+#include "worker/schemes/common.h"
 
 #include <stdlib.h>
 
 #include "common/codec/values.h"
-#include "worker/schemes/gather.h"
+#include "worker/schemes/gather_ranges.h"
 
 enum tag { TAG_ALL, TAG_SPLIT, TAG_RANGE }; /* the last two once more for each further lane */
 

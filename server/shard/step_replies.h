@@ -1,6 +1,6 @@
 /* The round of a step that a rank speaks of, or how it ended. */
-#ifndef ZPS_SERVER_SHARD_STEPS_H
-#define ZPS_SERVER_SHARD_STEPS_H
+#ifndef ZPS_SERVER_SHARD_STEP_REPLIES_H
+#define ZPS_SERVER_SHARD_STEP_REPLIES_H
 
 #include "proto/wire.h"
 

@@ -1,4 +1,4 @@
-#include "worker/api/waiter.h"
+#include "worker/api/deferred.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -8,8 +8,8 @@
 #include "worker/api/job.h"
 #include "worker/api/request.h"
 
-struct zps_waiter {
-  struct zps_waiter *next;
+struct zps_deferred {
+  struct zps_deferred *next;
   struct zenps_tensor *tensor;
   struct zenps_request *request;
   struct zps_operation operation;
@@ -20,20 +20,21 @@ struct zps_waiter {
 
 /* ------------------------------------------------------------ the list */
 
-static void list_remove(struct zps_waiting *waiting, const struct zps_waiter *waiter) {
-  struct zps_waiter **link = &waiting->first;
+static void list_remove(struct zps_deferred_thread *waiting, const struct zps_deferred *waiter) {
+  struct zps_deferred **link = &waiting->first;
   while (*link != waiter) link = &(*link)->next;
   *link = waiter->next;
   if (!*link) waiting->last_p = link;
 }
 
-static const struct zps_waiter *first_of(const struct zps_waiting *waiting, const struct zenps_tensor *tensor) {
-  const struct zps_waiter *waiter = waiting->first;
+static const struct zps_deferred *first_of(const struct zps_deferred_thread *waiting,
+                                           const struct zenps_tensor *tensor) {
+  const struct zps_deferred *waiter = waiting->first;
   while (waiter && waiter->tensor != tensor) waiter = waiter->next;
   return waiter;
 }
 
-bool zps_waiter_has(const struct zenps_tensor *tensor) {
+bool zps_deferred_has(const struct zenps_tensor *tensor) {
   return first_of(&tensor->job->waiting, tensor);
 }
 
@@ -42,7 +43,7 @@ static zenps_status_t check_new(const struct zenps_tensor *tensor, uint64_t step
   unsigned n = 0;
   struct zps_error error;
   if (zps_worker_tensor_check(tensor, &error) != ZPS_OK) return zps_worker_raise(&error);
-  for (const struct zps_waiter *waiter = job->waiting.first; waiter; waiter = waiter->next) {
+  for (const struct zps_deferred *waiter = job->waiting.first; waiter; waiter = waiter->next) {
     if (waiter->tensor != tensor) continue;
     n++;
     if (waiter->turn.step == step)
@@ -57,7 +58,7 @@ static zenps_status_t check_new(const struct zenps_tensor *tensor, uint64_t step
 /* ------------------------------------------------------------ the thread: under the job's lock, unless it waits */
 
 /* The request ends without a round; it may be gone when this returns. */
-static void give_up(struct zps_waiter *waiter, const zenps_error_t *error) {
+static void give_up(struct zps_deferred *waiter, const zenps_error_t *error) {
   struct zenps_tensor *const tensor = waiter->tensor;
   struct zenps_job *const job = tensor->job;
   struct zenps_request *const request = waiter->request;
@@ -76,7 +77,7 @@ static void give_up(struct zps_waiter *waiter, const zenps_error_t *error) {
   zps_worker_request_signal(job);
 }
 
-static void begin(struct zps_waiter *waiter, struct zps_round_tensor *picked) {
+static void begin(struct zps_deferred *waiter, struct zps_round_tensor *picked) {
   struct zenps_tensor *const tensor = waiter->tensor, *const variant = zps_worker_tensor_of(picked);
   struct zenps_request *const request = waiter->request;
   struct zps_round *round;
@@ -95,7 +96,7 @@ static void begin(struct zps_waiter *waiter, struct zps_round_tensor *picked) {
 }
 
 /* The failure of the last agreement is why, if it has failed. */
-static void give_up_late(struct zps_waiter *waiter) {
+static void give_up_late(struct zps_deferred *waiter) {
   const struct zenps_job *const job = waiter->tensor->job;
   const zenps_error_t *const failure = &waiter->tensor->automatic->failure;
   const bool has_failed = failure->status != ZENPS_OK;
@@ -108,7 +109,7 @@ static void give_up_late(struct zps_waiter *waiter) {
   give_up(waiter, &error);
 }
 
-static void give_up_closed(struct zps_waiter *waiter) {
+static void give_up_closed(struct zps_deferred *waiter) {
   zenps_error_t error;
   zps_worker_detail(&error, ZPS_ERR_CLOSED,
                     "job %s, tensor %s, step %" PRIu64 ": the job was closed here, before the round began",
@@ -117,7 +118,7 @@ static void give_up_closed(struct zps_waiter *waiter) {
 }
 
 /* The lock is given up while the gradient is looked at. */
-static void go_on(struct zps_waiter *waiter) {
+static void go_on(struct zps_deferred *waiter) {
   struct zenps_job *const job = waiter->tensor->job;
   struct zps_automatic *const automatic = waiter->tensor->automatic;
   struct zps_round_tensor *picked;
@@ -149,7 +150,7 @@ static void go_on(struct zps_waiter *waiter) {
 
 /* Whether there is something to be done for it. One that comes behind another of its tensor may only ask: the other
  * waits for the answer, too. */
-static bool is_due(const struct zps_waiter *waiter, uint64_t now_ns) {
+static bool is_due(const struct zps_deferred *waiter, uint64_t now_ns) {
   const struct zenps_job *const job = waiter->tensor->job;
   if (job->failed || job->waiting.ends) return true;
   if (waiter->turn.due) return true;
@@ -157,7 +158,7 @@ static bool is_due(const struct zps_waiter *waiter, uint64_t now_ns) {
   return waiter->n_learned != waiter->tensor->automatic->n_learned || now_ns >= waiter->operation.deadline_ns;
 }
 
-static void try_again(struct zps_waiting *waiting, uint64_t now_ns) {
+static void try_again(struct zps_deferred_thread *waiting, uint64_t now_ns) {
   const struct zenps_job *const job = zps_container_of(waiting, struct zenps_job, waiting);
   waiting->again_ns = ZPS_NEVER;
   for (struct zenps_tensor *tensor = job->tensors; tensor; tensor = tensor->next) {
@@ -167,14 +168,14 @@ static void try_again(struct zps_waiting *waiting, uint64_t now_ns) {
   }
 }
 
-static bool serve(struct zps_waiting *waiting, uint64_t *until_ns) {
+static bool serve(struct zps_deferred_thread *waiting, uint64_t *until_ns) {
   const uint64_t now_ns = zps_clock_ns();
   if (now_ns >= waiting->again_ns) {
     try_again(waiting, now_ns);
     return true;
   }
   *until_ns = waiting->again_ns;
-  for (struct zps_waiter *waiter = waiting->first; waiter; waiter = waiter->next) {
+  for (struct zps_deferred *waiter = waiting->first; waiter; waiter = waiter->next) {
     if (is_due(waiter, now_ns)) {
       go_on(waiter);
       return true;
@@ -186,18 +187,18 @@ static bool serve(struct zps_waiting *waiting, uint64_t *until_ns) {
 
 /* ------------------------------------------------------------ a call that waits */
 
-zenps_status_t zps_waiter_add(struct zenps_tensor *tensor, const struct zps_automatic_turn *turn,
-                              const struct zps_operation *given, const struct zps_operation *operation,
-                              zenps_request_t **request_p) {
-  struct zps_waiting *const waiting = &tensor->job->waiting;
+zenps_status_t zps_deferred_add(struct zenps_tensor *tensor, const struct zps_automatic_turn *turn,
+                                const struct zps_operation *given, const struct zps_operation *operation,
+                                zenps_request_t **request_p) {
+  struct zps_deferred_thread *const waiting = &tensor->job->waiting;
   struct zenps_request *request;
   zenps_status_t status = check_new(tensor, turn->step);
   if (status != ZENPS_OK) return status;
   /* The first step of a tensor waits, so the thread is there before an agreement can fail. */
-  if (zps_waiting_start(waiting, serve) != ZPS_OK)
+  if (zps_deferred_thread_start(waiting, serve) != ZPS_OK)
     return zps_worker_fail(ZPS_ERR_NOMEM, "tensor %s, step %" PRIu64 ": no thread to wait for its scheme",
                            tensor->core.name, turn->step);
-  struct zps_waiter *const waiter = malloc(sizeof *waiter);
+  struct zps_deferred *const waiter = malloc(sizeof *waiter);
   if (!waiter || zps_worker_request_create(tensor, &request) != ZPS_OK) {
     free(waiter);
     return zps_worker_fail(ZPS_ERR_NOMEM, "tensor %s, step %" PRIu64 ": no memory for a request", tensor->core.name,
@@ -209,7 +210,7 @@ zenps_status_t zps_waiter_add(struct zenps_tensor *tensor, const struct zps_auto
     free(waiter);
     return status;
   }
-  *waiter = (struct zps_waiter){
+  *waiter = (struct zps_deferred){
       .tensor = tensor,
       .request = request,
       .operation = *operation,

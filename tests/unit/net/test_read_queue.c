@@ -5,15 +5,15 @@
 #include <stdint.h>
 #include <cmocka.h>
 
-#include "common/net/turns.h"
+#include "common/net/read_queue.h"
 
 enum { PEERS = 12, PIECE = 1000 };
 
 /* Peers that read for ever, but for those that may not. */
 struct peers {
-  struct zps_turns turns;
-  struct zps_turns_flow flows[3];
-  struct zps_turn peers[PEERS];
+  struct zps_read_queue turns;
+  struct zps_read_flow flows[3];
+  struct zps_read_turn peers[PEERS];
   bool may_not[PEERS];
   unsigned n_read[PEERS], n_of_flow[3];
 };
@@ -26,21 +26,21 @@ static void peers_init(struct peers *peers, const uint32_t *weights) {
 static void add(struct peers *peers, unsigned flow, unsigned from, unsigned to) {
   for (unsigned i = from; i < to; i++) {
     peers->peers[i].flow = &peers->flows[flow];
-    zps_turns_add(&peers->turns, &peers->peers[i]);
+    zps_read_queue_add(&peers->turns, &peers->peers[i]);
   }
 }
 
-static bool may(void *ctx, const struct zps_turn *turn) {
+static bool may(void *ctx, const struct zps_read_turn *turn) {
   const struct peers *const peers = ctx;
   return !peers->may_not[turn - peers->peers];
 }
 
 static void read_pieces(struct peers *peers, unsigned n) {
   for (; n > 0; n--) {
-    struct zps_turn *const turn = zps_turns_next(&peers->turns, may, peers);
+    struct zps_read_turn *const turn = zps_read_queue_next(&peers->turns, may, peers);
     assert_non_null(turn);
-    assert_ptr_equal(zps_turns_next(&peers->turns, may, peers), turn); /* until it was taken */
-    zps_turns_take(&peers->turns, turn, PIECE);
+    assert_ptr_equal(zps_read_queue_next(&peers->turns, may, peers), turn); /* until it was taken */
+    zps_read_queue_take(&peers->turns, turn, PIECE);
     peers->n_read[turn - peers->peers]++;
     peers->n_of_flow[turn->flow - peers->flows]++;
   }
@@ -68,8 +68,8 @@ static void who_was_idle_has_saved_nothing_up(void **state) {
   add(&peers, 0, 0, 2);
   add(&peers, 1, 2, 3);
   read_pieces(&peers, 10);
-  zps_turns_remove(&peers.turns, &peers.peers[2]);
-  zps_turns_remove(&peers.turns, &peers.peers[2]); /* again: nothing to do */
+  zps_read_queue_remove(&peers.turns, &peers.peers[2]);
+  zps_read_queue_remove(&peers.turns, &peers.peers[2]); /* again: nothing to do */
   read_pieces(&peers, 50);
   add(&peers, 1, 2, 3);
   peers.n_of_flow[0] = peers.n_of_flow[1] = 0;
@@ -88,13 +88,13 @@ static void who_may_not_is_passed_over(void **state) {
   read_pieces(&peers, 20);
   assert_int_equal(peers.n_read[1], 20);
   peers.may_not[1] = true;
-  assert_null(zps_turns_next(&peers.turns, may, &peers));
+  assert_null(zps_read_queue_next(&peers.turns, may, &peers));
   peers.may_not[1] = peers.may_not[2] = peers.may_not[3] = false;
   read_pieces(&peers, 20);
   assert_in_range(peers.n_read[3], 10, 11);
   assert_in_range(peers.n_read[2], 4, 5);
-  for (unsigned i = 0; i < 4; i++) zps_turns_remove(&peers.turns, &peers.peers[i]);
-  assert_null(zps_turns_next(&peers.turns, may, &peers));
+  for (unsigned i = 0; i < 4; i++) zps_read_queue_remove(&peers.turns, &peers.peers[i]);
+  assert_null(zps_read_queue_next(&peers.turns, may, &peers));
 }
 
 int main(void) {

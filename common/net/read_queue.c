@@ -1,9 +1,9 @@
-#include "common/net/turns.h"
+#include "common/net/read_queue.h"
 
 #include <stddef.h>
 
-void zps_turns_add(struct zps_turns *turns, struct zps_turn *turn) {
-  struct zps_turns_flow *const flow = turn->flow;
+void zps_read_queue_add(struct zps_read_queue *turns, struct zps_read_turn *turn) {
+  struct zps_read_flow *const flow = turn->flow;
   if (turn->next) return;
   if (flow->turn) {
     turn->next = flow->turn; /* before the one that is next */
@@ -11,7 +11,7 @@ void zps_turns_add(struct zps_turns *turns, struct zps_turn *turn) {
     turn->prev->next = turn->next->prev = turn;
     return;
   }
-  struct zps_turns_flow **link = &turns->flows;
+  struct zps_read_flow **link = &turns->flows;
   while (*link) link = &(*link)->next;
   *link = flow;
   flow->next = NULL;
@@ -19,36 +19,36 @@ void zps_turns_add(struct zps_turns *turns, struct zps_turn *turn) {
   flow->passed = 0;
 }
 
-void zps_turns_remove(struct zps_turns *turns, struct zps_turn *turn) {
-  struct zps_turns_flow *const flow = turn->flow;
+void zps_read_queue_remove(struct zps_read_queue *turns, struct zps_read_turn *turn) {
+  struct zps_read_flow *const flow = turn->flow;
   if (!turn->next) return;
   if (flow->turn == turn) flow->turn = turn->next == turn ? NULL : turn->next;
   turn->next->prev = turn->prev;
   turn->prev->next = turn->next;
   turn->next = turn->prev = NULL;
   if (flow->turn) return;
-  struct zps_turns_flow **link = &turns->flows;
+  struct zps_read_flow **link = &turns->flows;
   while (*link != flow) link = &(*link)->next;
   *link = flow->next;
 }
 
 /* Where it was idle, or could not go on, it begins where the others are now. */
-static uint64_t start_of(const struct zps_turns *turns, const struct zps_turns_flow *flow) {
+static uint64_t start_of(const struct zps_read_queue *turns, const struct zps_read_flow *flow) {
   return flow->start > turns->now ? flow->start : turns->now;
 }
 
-static struct zps_turns_flow *next_flow(const struct zps_turns *turns) {
-  struct zps_turns_flow *first = NULL;
-  for (struct zps_turns_flow *flow = turns->flows; flow; flow = flow->next)
+static struct zps_read_flow *next_flow(const struct zps_read_queue *turns) {
+  struct zps_read_flow *first = NULL;
+  for (struct zps_read_flow *flow = turns->flows; flow; flow = flow->next)
     if (flow->passed != turns->n_walks && (!first || start_of(turns, flow) < start_of(turns, first))) first = flow;
   return first;
 }
 
-struct zps_turn *zps_turns_next(struct zps_turns *turns, bool (*may)(void *ctx, const struct zps_turn *turn),
-                                void *ctx) {
+struct zps_read_turn *zps_read_queue_next(struct zps_read_queue *turns,
+                                          bool (*may)(void *ctx, const struct zps_read_turn *turn), void *ctx) {
   turns->n_walks++;
-  for (struct zps_turns_flow *flow; (flow = next_flow(turns)) != NULL;) {
-    struct zps_turn *turn = flow->turn;
+  for (struct zps_read_flow *flow; (flow = next_flow(turns)) != NULL;) {
+    struct zps_read_turn *turn = flow->turn;
     do {
       if (may(ctx, turn)) {
         flow->turn = turn;
@@ -61,8 +61,8 @@ struct zps_turn *zps_turns_next(struct zps_turns *turns, bool (*may)(void *ctx, 
   return NULL;
 }
 
-void zps_turns_take(struct zps_turns *turns, struct zps_turn *turn, uint64_t len_bytes) {
-  struct zps_turns_flow *const flow = turn->flow;
+void zps_read_queue_take(struct zps_read_queue *turns, struct zps_read_turn *turn, uint64_t len_bytes) {
+  struct zps_read_flow *const flow = turn->flow;
   flow->turn = turn->next;
   turns->now = start_of(turns, flow);
   flow->start = turns->now + (len_bytes + flow->weight - 1) / flow->weight;

@@ -1,4 +1,4 @@
-#include "worker/api/inner.h"
+#include "worker/api/nested.h"
 
 #include <stdlib.h>
 
@@ -7,12 +7,12 @@
 #include "worker/api/tensor.h"
 
 static void over(struct zenps_request *request, const struct zps_round *round) {
-  struct zps_inner_round *inner = request->then_ctx;
+  struct zps_nested_round *inner = request->then_ctx;
   inner->over(inner, round, &request->error);
 }
 
-static zps_err_t begin(struct zps_inner_service *service, struct zps_inner_round *inner) {
-  struct zenps_tensor *tensor = ((struct zps_inner *)service)->tensor;
+static zps_err_t begin(struct zps_nested_service *service, struct zps_nested_round *inner) {
+  struct zenps_tensor *tensor = ((struct zps_nested *)service)->tensor;
   struct zenps_request *request;
   struct zps_round *round;
   zps_err_t err = zps_worker_request_create(tensor, &request);
@@ -33,26 +33,26 @@ static zps_err_t begin(struct zps_inner_service *service, struct zps_inner_round
   return err;
 }
 
-static bool is_round(const struct zps_inner_round *inner, const struct zps_round *round) {
+static bool is_round(const struct zps_nested_round *inner, const struct zps_round *round) {
   return ((const struct zenps_request *)inner->handle)->round == round;
 }
 
-static void cancel(struct zps_inner_round *inner) {
+static void cancel(struct zps_nested_round *inner) {
   struct zenps_request *request = inner->handle;
   pthread_mutex_lock(&request->job->lock);
   zps_worker_request_cancel(request);
   pthread_mutex_unlock(&request->job->lock);
 }
 
-static void end(struct zps_inner_round *inner) {
+static void end(struct zps_nested_round *inner) {
   zps_worker_request_destroy(inner->handle);
   inner->handle = NULL;
 }
 
-zps_err_t zps_inner_create(struct zenps_tensor *tensor, struct zps_inner **inner_p) {
-  struct zps_inner *inner = malloc(sizeof *inner);
+zps_err_t zps_nested_create(struct zenps_tensor *tensor, struct zps_nested **inner_p) {
+  struct zps_nested *inner = malloc(sizeof *inner);
   if (!inner) return ZPS_ERR_NOMEM;
-  *inner = (struct zps_inner){
+  *inner = (struct zps_nested){
       .service = {.tensor = tensor->core.id, .begin = begin, .is_round = is_round, .cancel = cancel, .end = end},
       .tensor = tensor};
   *inner_p = inner;

@@ -8,7 +8,7 @@
 
 #include <cmocka.h>
 
-#include "worker/choice/ask.h"
+#include "worker/choice/scheme_ask.h"
 
 static zps_err_t ask_for(const zenps_tensor_options_t *given, struct zps_scheme_ask *ask, struct zps_error *error) {
   static char name[] = "run";

@@ -1,4 +1,4 @@
-#include "common/net/way.h"
+#include "common/net/rail_state.h"
 
 #define RETRY_NS ZPS_NS_PER_S
 #define TELL_AFTER_NS (5 * ZPS_NS_PER_S)
@@ -8,23 +8,23 @@
 #define STEADY_NS (10 * 60 * ZPS_NS_PER_S)
 enum { UNSTEADY_LOSSES = 3 };
 
-void zps_way_init(struct zps_way *way) {
-  *way = (struct zps_way){.tell_at_ns = ZPS_NEVER, .try_at_ns = ZPS_NEVER};
+void zps_rail_state_init(struct zps_rail_state *way) {
+  *way = (struct zps_rail_state){.tell_at_ns = ZPS_NEVER, .try_at_ns = ZPS_NEVER};
 }
 
-void zps_way_cut(struct zps_way *way, uint64_t now_ns) {
+void zps_rail_state_cut(struct zps_rail_state *way, uint64_t now_ns) {
   way->cut_ns = now_ns;
 }
 
-static bool is_cut(const struct zps_way *way, uint64_t now_ns) {
+static bool is_cut(const struct zps_rail_state *way, uint64_t now_ns) {
   return way->cut_ns != 0 && now_ns - way->cut_ns < CUT_NS;
 }
 
-static bool is_unsteady(const struct zps_way *way) {
+static bool is_unsteady(const struct zps_rail_state *way) {
   return way->n_losses >= UNSTEADY_LOSSES;
 }
 
-static void settle(struct zps_way *way) {
+static void settle(struct zps_rail_state *way) {
   way->was_lost = false;
   if (is_unsteady(way)) return;
   way->is_told = false;
@@ -32,20 +32,20 @@ static void settle(struct zps_way *way) {
 }
 
 /* It is steady from here on, if it was in use for long. */
-static void look_at_used(struct zps_way *way, uint64_t now_ns) {
+static void look_at_used(struct zps_rail_state *way, uint64_t now_ns) {
   if (way->is_out || now_ns - way->back_ns < STEADY_NS) return;
   way->n_losses = 0;
   if (!way->was_lost) settle(way);
 }
 
-void zps_way_renew(struct zps_way *way, uint64_t now_ns) {
+void zps_rail_state_renew(struct zps_rail_state *way, uint64_t now_ns) {
   if (way->is_out) way->back_ns = now_ns;
   way->is_out = false;
   way->tell_at_ns = way->try_at_ns = ZPS_NEVER;
   settle(way);
 }
 
-void zps_way_lost(struct zps_way *way, uint64_t n_landed, uint64_t now_ns) {
+void zps_rail_state_lost(struct zps_rail_state *way, uint64_t n_landed, uint64_t now_ns) {
   look_at_used(way, now_ns);
   const bool is_in_a_row = way->is_told || way->was_lost;
   way->is_out = true;
@@ -61,18 +61,18 @@ void zps_way_lost(struct zps_way *way, uint64_t n_landed, uint64_t now_ns) {
   way->tell_at_ns = now_ns + TELL_AFTER_NS;
 }
 
-void zps_way_landed(struct zps_way *way) {
+void zps_rail_state_landed(struct zps_rail_state *way) {
   if (way->is_out) return; /* it left before the loss */
   settle(way);
 }
 
-uint64_t zps_way_look_ns(const struct zps_way *way) {
+uint64_t zps_rail_state_look_ns(const struct zps_rail_state *way) {
   if (!way->is_out) return is_unsteady(way) ? way->back_ns + STEADY_NS : ZPS_NEVER;
   return way->tell_at_ns < way->try_at_ns ? way->tell_at_ns : way->try_at_ns;
 }
 
-struct zps_way_news zps_way_look(struct zps_way *way, uint64_t n_landed, uint64_t now_ns) {
-  struct zps_way_news news = {.tells = false};
+struct zps_rail_state_news zps_rail_state_look(struct zps_rail_state *way, uint64_t n_landed, uint64_t now_ns) {
+  struct zps_rail_state_news news = {.tells = false};
   look_at_used(way, now_ns);
   if (!way->is_out) return news;
   if (now_ns >= way->tell_at_ns) {

@@ -7,15 +7,15 @@
  * landed between them and it was in use for less than 10 minutes each time. Each loss is then told, and takes it out
  * for minutes. After 10 minutes of use it is steady again.
  */
-#ifndef ZPS_NET_WAY_H
-#define ZPS_NET_WAY_H
+#ifndef ZPS_NET_RAIL_STATE_H
+#define ZPS_NET_RAIL_STATE_H
 
 #include <stdbool.h>
 #include <stdint.h>
 
 #include "common/base/clock.h"
 
-struct zps_way {
+struct zps_rail_state {
   bool is_out;       /* reads use other rails */
   bool was_lost;     /* since a read landed over it */
   bool is_told;      /* the loss; cleared by the next read, or, on an unsteady rail, after 10 minutes of use */
@@ -26,21 +26,21 @@ struct zps_way {
   uint64_t n_landed;              /* reads from the peer, at the loss */
 };
 
-struct zps_way_news {
+struct zps_rail_state_news {
   bool tells, tries;
 };
 
-void zps_way_init(struct zps_way *way);
+void zps_rail_state_init(struct zps_rail_state *way);
 /* This process is about to end the connection itself. */
-void zps_way_cut(struct zps_way *way, uint64_t now_ns);
+void zps_rail_state_cut(struct zps_rail_state *way, uint64_t now_ns);
 /* The peer gets new connections, and reads use them at once. An unsteady rail stays unsteady. */
-void zps_way_renew(struct zps_way *way, uint64_t now_ns);
+void zps_rail_state_renew(struct zps_rail_state *way, uint64_t now_ns);
 /* `n_landed`: reads that landed from the peer so far, over any rail. */
-void zps_way_lost(struct zps_way *way, uint64_t n_landed, uint64_t now_ns);
-void zps_way_landed(struct zps_way *way);
+void zps_rail_state_lost(struct zps_rail_state *way, uint64_t n_landed, uint64_t now_ns);
+void zps_rail_state_landed(struct zps_rail_state *way);
 /* It is told of when reads over other rails land: a process that dies loses all of its rails. */
-struct zps_way_news zps_way_look(struct zps_way *way, uint64_t n_landed, uint64_t now_ns);
+struct zps_rail_state_news zps_rail_state_look(struct zps_rail_state *way, uint64_t n_landed, uint64_t now_ns);
 /* When to look; ZPS_NEVER: it is in use, and steady. */
-uint64_t zps_way_look_ns(const struct zps_way *way);
+uint64_t zps_rail_state_look_ns(const struct zps_rail_state *way);
 
 #endif

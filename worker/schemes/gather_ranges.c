@@ -1,4 +1,4 @@
-#include "worker/schemes/gather.h"
+#include "worker/schemes/gather_ranges.h"
 
 #include <stdlib.h>
 

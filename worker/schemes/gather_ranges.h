@@ -9,10 +9,10 @@
  * gives its range to the even one, and gets the result from there at the end, in two halves. The streams are joined on
  * their way, which takes a copy; the values are the same to the bit.
  */
-#ifndef ZPS_WORKER_SCHEMES_GATHER_H
-#define ZPS_WORKER_SCHEMES_GATHER_H
+#ifndef ZPS_WORKER_SCHEMES_GATHER_RANGES_H
+#define ZPS_WORKER_SCHEMES_GATHER_RANGES_H
 
-#include "worker/schemes/parts.h"
+#include "worker/schemes/common.h"
 
 /* Whether ranges go round by doubling: the same on all ranks, since it hangs on the plan alone. Automatically where
  * that takes fewer messages, and the result cannot have more bytes than ZPS_PLAN_DOUBLING_BYTES: all rows, or k of
