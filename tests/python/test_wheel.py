@@ -120,6 +120,18 @@ def test_programs_and_sums(installed):
     assert f"{folder}/lib" in said and "_bundle/libzenps.so.0" in said and "_bundle/bin/zenpsd" in said, said
 
 
+def test_old_hosts():
+    """make-old-wheel says how it is called before it looks at the host. Nothing is built here."""
+    for arguments, status, words in (
+        ([], 2, "make-old-wheel [--glibc 2.28] OUTPUT"),
+        (["--help"], 2, "make-old-wheel [--glibc 2.28] OUTPUT"),
+        (["--glibc", "eight", "/nonexistent"], 1, "--glibc: 'eight' is no version of glibc"),
+    ):
+        done = subprocess.run([str(PACKAGE / "make-old-wheel"), *arguments], stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                              universal_newlines=True, check=False)  # fmt: skip
+        assert (done.returncode, words in done.stdout) == (status, True), done.stdout
+
+
 @pytest.mark.skipif(not EMULATED.exists(), reason="this build has no emulated GPU")
 def test_gpu(installed):
     """libzenps finds the library for GPUs within the package, without a word in the environment."""
