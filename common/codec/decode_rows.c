@@ -54,6 +54,12 @@ static uint64_t slot_bytes(const struct merge *merge) {
   return merge->row_bytes == sizeof(uint32_t) ? sizeof(uint32_t) : sizeof(uint64_t);
 }
 
+/* A window's bits take so many. A small tensor does not fill its window. */
+static uint32_t words_of(const struct merge *merge) {
+  const uint64_t rows = merge->window_rows < merge->part->rows ? merge->window_rows : merge->part->rows;
+  return (uint32_t)((rows + 63) / 64);
+}
+
 static void list_indices(void *ctx, unsigned p) {
   const struct merge *const merge = ctx;
   const struct zps_slice_view *const view = &merge->views[p];
@@ -142,7 +148,7 @@ static void copy(const struct merge *merge, const struct span *span, uint32_t n,
 /* Takes the window's `n` rows, of which the span's last one is at `end`: nothing may be written there. */
 static void take(const struct merge *merge, const struct span *span, uint32_t n, uint64_t first_row, uint64_t place,
                  uint64_t end) {
-  const uint32_t n_words = (uint32_t)((merge->window_rows + 63) / 64);
+  const uint32_t n_words = words_of(merge);
   if (merge->row_bytes == sizeof(uint32_t) && end - place >= (uint64_t)n + ZPS_SIMD_SLACK)
     zps_simd()->take_rows(span->bits, n_words, span->slots, (int64_t)first_row, merge->rows + place,
                           merge->values + place * sizeof(uint32_t));
@@ -193,7 +199,7 @@ static void merge_windows(const struct merge *merge, const struct span *span, ui
 /* Merges spans that no other thread has taken. */
 static void merge_spans(void *ctx, unsigned thread) {
   struct merge *const merge = ctx;
-  const uint64_t n_slots = merge->window_rows, n_words = (n_slots + 63) / 64;
+  const uint64_t n_slots = merge->window_rows, n_words = words_of(merge);
   struct span span = {.slots = merge->scratch + thread * merge->scratch_bytes};
   span.bits = (uint64_t *)span.slots + (n_slots * slot_bytes(merge) + 7) / 8;
   span.listed = (uint32_t *)(span.bits + n_words);

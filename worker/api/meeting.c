@@ -93,13 +93,18 @@ static void take(const zenps_grad_t *out, uint32_t n, unsigned char *data, size_
 
 /* ------------------------------------------------------------ the round */
 
-static zenps_status_t tensor_open(const struct zps_among *among, struct zenps_tensor **tensor_p) {
+/* Once: a barrier is often. A group that was closed since is refused by the call that opens. */
+static zenps_status_t tensor_open(const struct zps_among *among) {
   zenps_tensor_options_t options;
+  pthread_mutex_lock(&among->job->lock);
+  const bool may_go_on = !among->group || among->group->is_open;
+  pthread_mutex_unlock(&among->job->lock);
+  if (may_go_on && among->collective->tensor) return ZENPS_OK;
   ZENPS_TENSOR_OPTIONS_INIT(&options);
   options.partitions = 1;
   options.group = among->group;
   return zps_worker_tensor_open(among->job, "@collective", n_ranks(among) + DATA_ROWS, ROW_BYTES, ZPS_DTYPE_U8,
-                                &options, tensor_p);
+                                &options, &among->collective->tensor);
 }
 
 /* What this rank sends: its call and, of a root, the data. */
@@ -116,8 +121,8 @@ static bool sent_make(struct sent *sent, size_t len) {
   return sent->row_ids != NULL;
 }
 
-static zenps_status_t meet(const struct zps_among *among, struct zenps_tensor *tensor, uint64_t step,
-                           const struct sent *sent, unsigned char *data, size_t len) {
+static zenps_status_t meet(const struct zps_among *among, uint64_t step, const struct sent *sent, unsigned char *data,
+                           size_t len) {
   zenps_grad_t in, out;
   zenps_request_t *request;
   uint64_t segments;
@@ -127,7 +132,7 @@ static zenps_status_t meet(const struct zps_among *among, struct zenps_tensor *t
   in.nnz = sent->n_rows;
   in.row_ids = sent->row_ids;
   in.values = sent->values;
-  zenps_status_t status = zps_worker_allreduce(tensor, step, &in, &out, &request);
+  zenps_status_t status = zps_worker_allreduce(among->collective->tensor, step, &in, &out, &request);
   if (status != ZENPS_OK) return status;
   status = zenps_wait(request, -1);
   if (status == ZENPS_OK) status = compare(among, &out, &segments);
@@ -141,9 +146,8 @@ static zenps_status_t meet(const struct zps_among *among, struct zenps_tensor *t
 
 zenps_status_t zps_meeting_hold(const struct zps_among *among, const struct zps_call *call, unsigned char *data,
                                 size_t len, bool is_root) {
-  struct zenps_tensor *tensor;
   struct sent sent;
-  zenps_status_t status = tensor_open(among, &tensor);
+  zenps_status_t status = tensor_open(among);
   if (status != ZENPS_OK) return status;
   const uint64_t step = among->collective->meetings++;
   if (!sent_make(&sent, is_root ? len : 0))
@@ -152,7 +156,7 @@ zenps_status_t zps_meeting_hold(const struct zps_among *among, const struct zps_
   row_put(sent.values, call, among->collective->segments);
   for (size_t i = 1; i < sent.n_rows; i++) sent.row_ids[i] = (int64_t)(n_ranks(among) + i - 1);
   if (is_root && len > 0) memcpy(sent.values + ROW_BYTES, data, len);
-  status = meet(among, tensor, step, &sent, data, is_root ? 0 : len);
+  status = meet(among, step, &sent, data, is_root ? 0 : len);
   free(sent.row_ids);
   return status;
 }

@@ -13,9 +13,10 @@
 
 /* Barriers and broadcasts among the same ranks. */
 struct zps_collective {
-  pthread_mutex_t lock; /* one at a time */
-  uint64_t meetings;    /* begun, so the next one's step */
-  uint64_t segments;    /* of broadcasts, begun: the next one's step */
+  pthread_mutex_t lock;        /* one at a time */
+  struct zenps_tensor *tensor; /* of the meetings; NULL: there was none yet. The job's */
+  uint64_t meetings;           /* begun, so the next one's step */
+  uint64_t segments;           /* of broadcasts, begun: the next one's step */
 };
 
 struct zenps_group {
