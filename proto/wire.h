@@ -21,17 +21,28 @@
 #define ZPS_WIRE_MAGIC 0x3153505au /* "ZPS1", little-endian */
 #define ZPS_WIRE_LONG_BYTES 34u    /* a long header */
 #define ZPS_WIRE_SHORT_BYTES 4u    /* a short header with a tag below 128 */
-#define ZPS_WIRE_FRAME_MAX 8184u   /* header + body + inline payload */
+#define ZPS_WIRE_FRAME_MAX 16376u  /* header + body + inline payload */
 #define ZPS_WIRE_MAC_BYTES 8u      /* behind the frames of a message: common/session/mac.h */
 #define ZPS_WIRE_MESSAGE_MAX (ZPS_WIRE_FRAME_MAX + ZPS_WIRE_MAC_BYTES)
-#define ZPS_WIRE_INLINE_MAX 4096u /* inline payload of one frame, all slices together (zps_slice_room()) */
-#define ZPS_WIRE_SLICES_MAX 48u   /* slices in one frame */
-#define ZPS_WIRE_CODEC_RUNS 7u    /* of the slices of PULL: common/codec/runs.h */
-#define ZPS_WIRE_CODECS 8u        /* numbers that a slice has room for */
-#define ZPS_WIRE_VALUES 128u      /* most numbers of value codecs */
-#define ZPS_WIRE_RANKS_MAX 256u   /* ranks named by one abort */
-#define ZPS_WIRE_TEXT_MAX 400u    /* bytes of an abort's text */
-#define ZPS_WIRE_LATE_BYTES 512u  /* a bit for each rank of the largest world */
+#define ZPS_WIRE_INLINE_MAX 12288u /* inline payload of one frame, all slices together (zps_slice_room()) */
+#define ZPS_WIRE_SLICES_MAX 48u    /* slices in one frame */
+#define ZPS_WIRE_CODEC_RUNS 7u     /* of the slices of PULL: common/codec/runs.h */
+#define ZPS_WIRE_CODECS 8u         /* numbers that a slice has room for */
+#define ZPS_WIRE_VALUES 128u       /* most numbers of value codecs */
+#define ZPS_WIRE_RANKS_MAX 256u    /* ranks named by one abort */
+#define ZPS_WIRE_TEXT_MAX 400u     /* bytes of an abort's text */
+#define ZPS_WIRE_LATE_BYTES 512u   /* a bit for each rank of the largest world */
+
+/* A slice of a small tensor travels inside a frame where it can, since a read takes longer. Of others slices are read
+ * from 4 KiB on: an owner reads one partition after another, and has the first sums while it reads the last ones. */
+#define ZPS_WIRE_READ_BYTES 4096u
+#define ZPS_WIRE_SMALL_BYTES (512u << 10) /* bytes of all ranks for one owner: a small tensor has no more */
+
+static inline uint32_t zps_wire_inline_bytes(uint64_t tensor_bytes, uint32_t world, uint32_t n_owners) {
+  const uint64_t bytes = tensor_bytes / n_owners;
+  const bool is_small = bytes <= ZPS_WIRE_SMALL_BYTES && bytes * world <= ZPS_WIRE_SMALL_BYTES;
+  return is_small ? ZPS_WIRE_INLINE_MAX : ZPS_WIRE_READ_BYTES;
+}
 
 enum zps_frame_type {
   ZPS_FRAME_PUSH = 1,    /* worker -> owner: contributions to partitions are ready */

@@ -39,7 +39,7 @@ only() {
 only '^common/net/ofi/' 'rdma/' "libfabric is seen by common/net/ofi alone"
 only '^(common/control|server)/' 'uv\.h' "libuv is seen by common/control and the daemon's loop alone"
 only '^common/control/json\.c$' 'jansson' "jansson is seen by common/control/json.c alone"
-only '^(common/(token/|tls/|session/checks\.c$)|server/state/etcd_wire\.c$)' 'openssl/' "OpenSSL is seen by common/token, common/tls, common/session/checks.c and server/state/etcd_wire.c alone"
+only '^(common/(token/|tls/|session/mac\.c$)|server/state/etcd_wire\.c$)' 'openssl/' "OpenSSL is seen by common/token, common/tls, common/session/mac.c and server/state/etcd_wire.c alone"
 only '^common/session/mac\.c$' 'sodium' "libsodium is seen by common/session/mac.c alone"
 only '^proto/' '(protobuf-c/|[a-z/]*zenps\.pb-c)' "protobuf-c is seen by proto alone"
 only '^common/base/config' '(ini\.h|getopt\.h)' "option files and flags are parsed by common/base/config* alone"

@@ -4,7 +4,7 @@
 #define ZPS_BASE_VERSION_H
 
 #ifndef ZPS_PROTOCOL_VERSION /* tests build a daemon of another one */
-#define ZPS_PROTOCOL_VERSION 11u
+#define ZPS_PROTOCOL_VERSION 12u
 #endif
 
 #endif

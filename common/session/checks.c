@@ -1,8 +1,5 @@
 #include "common/session/checks.h"
 
-#include <openssl/core_names.h>
-#include <openssl/evp.h>
-#include <openssl/params.h>
 #include <stdlib.h>
 
 #include "common/base/container.h"
@@ -10,31 +7,16 @@
 #include "common/base/log.h"
 #include "common/session/mac.h"
 
-/* The sender in the keys' derivation, which no rank or server is; each "receiver" is a key of its own. */
+/* The sender in the key's derivation, which no rank or server is. */
 #define OF_READS UINT32_MAX
-enum { KEY_OF_HASH, KEY_OF_MAC };
 
 struct zps_checks {
-  EVP_MAC_CTX *hash;           /* with its key, and nothing hashed: copied, and never changed */
-  struct zps_mac_key key, mac; /* of the hash, and of what follows */
+  struct zps_mac_key key;
   struct zps_engine *engine;
   struct zps_workpool *pool;
   struct zps_fair_flow *flow;
   unsigned n_users;
 };
-
-static zps_err_t derive(const struct zps_secret *secret, uint64_t job, uint32_t number, struct zps_mac_key *key_p) {
-  return zps_mac_key_derive(secret, &(struct zps_mac_link){.job = job, .from = OF_READS, .to = number}, key_p);
-}
-
-static EVP_MAC_CTX *hash_create(const struct zps_mac_key *key) {
-  EVP_MAC *const poly1305 = EVP_MAC_fetch(NULL, "POLY1305", NULL);
-  EVP_MAC_CTX *hash = poly1305 ? EVP_MAC_CTX_new(poly1305) : NULL;
-  EVP_MAC_free(poly1305);
-  if (hash && EVP_MAC_init(hash, key->bytes, sizeof key->bytes, NULL)) return hash;
-  EVP_MAC_CTX_free(hash);
-  return NULL;
-}
 
 zps_err_t zps_checks_create(const struct zps_secret *secret, uint64_t job, struct zps_engine *engine,
                             struct zps_workpool *pool, struct zps_fair_flow *flow, struct zps_checks **checks_p,
@@ -42,13 +24,10 @@ zps_err_t zps_checks_create(const struct zps_secret *secret, uint64_t job, struc
   struct zps_checks *const checks = calloc(1, sizeof *checks);
   if (!checks) return zps_fail(error, ZPS_ERR_NOMEM, "no memory for checksums of reads");
   *checks = (struct zps_checks){.engine = engine, .pool = pool, .n_users = 1};
-  if (derive(secret, job, KEY_OF_HASH, &checks->key) == ZPS_OK &&
-      derive(secret, job, KEY_OF_MAC, &checks->mac) == ZPS_OK)
-    checks->hash = hash_create(&checks->key);
-  if (!checks->hash) {
+  const zps_err_t err = zps_mac_key_derive(secret, &(struct zps_mac_link){.job = job, .from = OF_READS}, &checks->key);
+  if (err != ZPS_OK) {
     free(checks);
-    return zps_fail(error, ZPS_ERR_UNSUPPORTED,
-                    "no checksums of reads: this OpenSSL has no Poly1305 (fabric.checksums = no does without)");
+    return zps_fail(error, err, "no checksums of reads: libsodium does not work here");
   }
   checks->flow = zps_fair_flow_ref(flow);
   *checks_p = checks;
@@ -62,43 +41,39 @@ struct zps_checks *zps_checks_ref(struct zps_checks *checks) {
 
 void zps_checks_unref(struct zps_checks *checks) {
   if (!checks || --checks->n_users > 0) return;
-  EVP_MAC_CTX_free(checks->hash);
+  zps_mac_key_fini(&checks->key);
   zps_fair_flow_unref(checks->flow);
   free(checks);
 }
 
-zps_err_t zps_checks_sum(const struct zps_checks *checks, const void *data, size_t len, uint64_t *sum_p) {
-  unsigned char hashed[ZPS_CHECKS_HASH_BYTES];
-  size_t n = 0;
-  *sum_p = 0;
-  if (!checks) return ZPS_OK;
-  EVP_MAC_CTX *const hash = EVP_MAC_CTX_dup(checks->hash);
-  const bool made = hash && EVP_MAC_update(hash, data, len) && EVP_MAC_final(hash, hashed, &n, sizeof hashed);
-  EVP_MAC_CTX_free(hash);
-  if (!made || n != sizeof hashed) return ZPS_ERR_NOMEM;
-  *sum_p = zps_checks_sum_of(checks, hashed);
-  return ZPS_OK;
+static uint64_t sum_in(const unsigned char *mac) {
+  uint64_t sum = 0;
+  for (unsigned i = 0; i < ZPS_WIRE_MAC_BYTES; i++) sum |= (uint64_t)mac[i] << (8 * i);
+  return sum ? sum : 1;
+}
+
+uint64_t zps_checks_sum(const struct zps_checks *checks, const void *data, size_t len) {
+  unsigned char mac[ZPS_WIRE_MAC_BYTES];
+  if (!checks) return 0;
+  zps_mac_make(&checks->key, data, len, 0, mac);
+  return sum_in(mac);
 }
 
 const unsigned char *zps_checks_key(const struct zps_checks *checks) {
-  _Static_assert(sizeof checks->key.bytes == ZPS_CHECKS_KEY_BYTES, "a key of Poly1305");
   return checks->key.bytes;
 }
 
 uint64_t zps_checks_sum_of(const struct zps_checks *checks, const unsigned char *hash) {
   unsigned char mac[ZPS_WIRE_MAC_BYTES];
-  uint64_t sum = 0;
-  zps_mac_make(&checks->mac, hash, ZPS_CHECKS_HASH_BYTES, 0, mac);
-  for (unsigned i = 0; i < sizeof mac; i++) sum |= (uint64_t)mac[i] << (8 * i);
-  return sum ? sum : 1;
+  zps_mac_of_hash(&checks->key, hash, 0, mac);
+  return sum_in(mac);
 }
 
 /* ------------------------------------------------------------ reads */
 
 static void compare(struct zps_checked_read *read) {
-  uint64_t sum;
-  read->code = zps_checks_sum(read->checks, read->bulk.local, (size_t)read->bulk.len, &sum);
-  if (read->code == ZPS_OK && sum != read->sum) read->code = ZPS_ERR_FABRIC;
+  const bool is_good = zps_checks_sum(read->checks, read->bulk.local, (size_t)read->bulk.len) == read->sum;
+  read->code = is_good ? ZPS_OK : ZPS_ERR_FABRIC;
 }
 
 static void answer(struct zps_checked_read *read) {

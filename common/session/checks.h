@@ -3,13 +3,13 @@
  * reads them compares. So a byte that was changed on the way is noticed, and so is memory that is another sum's by the
  * time that it is read.
  *
- * The key is of a job, from the secret that its members alone know. A checksum is Poly1305, a universal hash, of the
- * bytes, and of that, which nobody sees, a MAC of 64 bits (mac.h); so one key does for all of a job's reads, and a sum
- * that all ranks read has one checksum. Poly1305 is OpenSSL's: libsodium's is six times as slow (README.md). Of memory
- * that no processor of the host sees, what has it makes the hash (worker/served/device_checks.c).
+ * A checksum is a MAC (mac.h) under a key of the job, from the secret that its members alone know. One key does for all
+ * of a job's reads, and a sum that all ranks read has one checksum. A GPU makes the hash of its own memory
+ * (worker/served/device_checks.c).
  *
- * Wrong bytes are read once more. If they are right then, the read counts as corrupt; else it fails with ZPS_ERR_FABRIC.
- * So the count does not tell of a lost server: ranks that gave it up fill their arrays anew, under its reads.
+ * Wrong bytes are read once more. If they are right then, the read counts as corrupt; else it fails with
+ * ZPS_ERR_FABRIC. So the count does not tell of a lost server: ranks that gave it up fill their arrays anew, under its
+ * reads.
  */
 #ifndef ZPS_SESSION_CHECKS_H
 #define ZPS_SESSION_CHECKS_H
@@ -21,13 +21,11 @@
 
 #define ZPS_CHECKS_HERE_BYTES (64u << 10) /* at most so many are checked before a thread of the pool has woken up */
 
-enum { ZPS_CHECKS_KEY_BYTES = 32, ZPS_CHECKS_HASH_BYTES = 16 }; /* of Poly1305 */
-
 struct zps_checks; /* of a job, at one end */
 
 /* `engine` and `pool` are borrowed until the last reference is gone; the pool ends before the engine does.
- * What the pool does is the flow's, to which a reference is kept; NULL: nobody's.
- * ZPS_ERR_UNSUPPORTED: OpenSSL has no Poly1305 here. */
+ * The pool works for `flow`, and a reference to it is kept; NULL: for nobody.
+ * ZPS_ERR_UNSUPPORTED: libsodium does not work here. */
 zps_err_t zps_checks_create(const struct zps_secret *secret, uint64_t job, struct zps_engine *engine,
                             struct zps_workpool *pool, struct zps_fair_flow *flow, struct zps_checks **checks_p,
                             struct zps_error *error) ZPS_MUSTCHECK;
@@ -35,10 +33,10 @@ zps_err_t zps_checks_create(const struct zps_secret *secret, uint64_t job, struc
  * last. */
 struct zps_checks *zps_checks_ref(struct zps_checks *checks);
 void zps_checks_unref(struct zps_checks *checks);
-/* Of memory that is to be announced; never 0, except where `checks` is NULL. Any thread. ZPS_ERR_NOMEM. */
-zps_err_t zps_checks_sum(const struct zps_checks *checks, const void *data, size_t len, uint64_t *sum_p) ZPS_MUSTCHECK;
-/* The two halves of zps_checks_sum(): the key, for a Poly1305 that something else computes, valid as long as `checks`;
- * then the checksum that this hash makes. Any thread. */
+/* Of memory that is to be announced; never 0, except where `checks` is NULL. Any thread. */
+uint64_t zps_checks_sum(const struct zps_checks *checks, const void *data, size_t len);
+/* The two halves of zps_checks_sum(): the key of Poly1305, for something else that computes it, valid as long as
+ * `checks`; then the checksum that this hash makes. Any thread. */
 const unsigned char *zps_checks_key(const struct zps_checks *checks);
 uint64_t zps_checks_sum_of(const struct zps_checks *checks, const unsigned char *hash);
 

@@ -7,6 +7,11 @@
 #include "common/base/clock.h"
 #include "common/base/log.h"
 
+static void keys_fini(struct zps_link *link) {
+  zps_mac_key_fini(&link->tx_key);
+  zps_mac_key_fini(&link->rx_key);
+}
+
 zps_err_t zps_link_create(struct zps_net *net, struct zps_net_peer *peer, const struct zps_link_ends *ends,
                           struct zps_link **link_p) {
   struct zps_link *link = calloc(1, sizeof *link);
@@ -17,6 +22,7 @@ zps_err_t zps_link_create(struct zps_net *net, struct zps_net_peer *peer, const 
   if (code == ZPS_OK) code = zps_mac_key_derive(ends->secret, &rx, &link->rx_key);
   if (code == ZPS_OK) code = zps_net_reserve(net, POSTED);
   if (code != ZPS_OK) {
+    keys_fini(link);
     free(link);
     return code;
   }
@@ -47,6 +53,7 @@ void zps_link_destroy(struct zps_link *link) {
   if (code != ZPS_OK) zps_log_debug("%u receives stay posted: %s", (unsigned)POSTED, zps_err_str(code));
   zps_unacked_fini(&link->unacked);
   zps_early_fini(&link->early);
+  keys_fini(link);
   free(link);
 }
 

@@ -4,8 +4,20 @@
 
 #include "proto/wire.h"
 
-static uint64_t default_parts(uint64_t rows, uint32_t width, uint32_t n_first, uint32_t n_servers) {
-  const uint64_t least = (uint64_t)n_servers * ZPS_LAYOUT_PARTS_PER_SERVER;
+static uint64_t quotient_up(uint64_t a, uint64_t b) {
+  return (a + b - 1) / b;
+}
+
+/* Partitions that each server has at least, where there are rows enough: of a small tensor, they travel inside frames.
+ */
+static uint64_t least_each(uint64_t bytes, uint32_t world, uint32_t n_servers) {
+  const uint64_t n = quotient_up(bytes, (uint64_t)n_servers * zps_wire_inline_bytes(bytes, world, n_servers));
+  return n < ZPS_LAYOUT_PARTS_PER_SERVER ? n : ZPS_LAYOUT_PARTS_PER_SERVER;
+}
+
+static uint64_t default_parts(uint64_t rows, uint32_t width, uint64_t row_bytes, uint32_t world, uint32_t n_first,
+                              uint32_t n_servers) {
+  const uint64_t least = n_servers * least_each(rows * row_bytes, world, n_servers);
   uint64_t most = (uint64_t)n_first * ZPS_LAYOUT_PARTS_PER_SERVER_MAX;
   if (most > ZPS_LAYOUT_PARTS_MAX) most = ZPS_LAYOUT_PARTS_MAX;
   const uint64_t by_values = rows * width / ZPS_LAYOUT_VALUES_MIN, by_rows = rows / ZPS_LAYOUT_ROWS_MIN;
@@ -16,10 +28,6 @@ static uint64_t default_parts(uint64_t rows, uint32_t width, uint32_t n_first, u
   if (n > n_servers) n -= n % n_servers;
   if (n < (rows >> 31) + 1) n = (rows >> 31) + 1;
   return n > ZPS_PARTITION_PARTS_MAX ? ZPS_PARTITION_PARTS_MAX : n;
-}
-
-static uint64_t quotient_up(uint64_t a, uint64_t b) {
-  return (a + b - 1) / b;
 }
 
 struct zps_layout zps_layout_of(uint64_t rows, uint32_t width, enum zps_dtype dtype, uint32_t world, uint32_t n_first,
@@ -33,7 +41,7 @@ struct zps_layout zps_layout_of(uint64_t rows, uint32_t width, enum zps_dtype dt
     layout.n_owners = (uint32_t)quotient_up(bytes * world, ZPS_LAYOUT_SERVER_BYTES);
     n = layout.n_owners * quotient_up(bytes, (uint64_t)layout.n_owners * ZPS_WIRE_INLINE_MAX);
   } else if (!asked) {
-    n = default_parts(rows, width, n_first, n_servers);
+    n = default_parts(rows, width, row_bytes, world, n_first, n_servers);
   }
   layout.n_parts = (uint32_t)(n > rows ? rows : n);
   return layout;

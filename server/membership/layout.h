@@ -4,8 +4,9 @@
  * Partitions per server, the same number on each, where there is one for each:
  *
  * - four by default, so that a lost server's share can spread over the others;
- * - fewer for small tensors, so that a partition has ZPS_LAYOUT_ROWS_MIN rows or more; but one for each server where
- *   rows are wide and each then has ZPS_LAYOUT_VALUES_MIN values;
+ * - fewer for small tensors, as long as a partition travels inside a frame: each costs every rank a slice;
+ * - fewer for few rows, so that a partition has ZPS_LAYOUT_ROWS_MIN or more; but one for each server where rows are wide
+ *   and each then has ZPS_LAYOUT_VALUES_MIN values;
  * - up to sixteen for large tensors, as long as a partition has ZPS_LAYOUT_VALUES_MIN values: a partition's sum is read
  *   when all of it is there, and links are idle meanwhile;
  * - even more for huge tensors, since a partition addresses its rows with 32 bits;
@@ -17,8 +18,8 @@
  * partitions that travel inside frames. For a few KiB, each further server costs every rank two messages, and they take
  * longer than the bytes. Not where a number of partitions is asked for.
  *
- * Servers are places here, also free ones. The maximum counts the places that the job began with, so that room for
- * others costs nothing while they are not there: up to four times as many places have their four partitions each.
+ * Servers are places here, also free ones. The maximum counts the places that the job began with. So room for others
+ * costs nothing while they are not there: up to four times as many places have their four partitions each.
  *
  * Other systems' schemes for servers (sparse-ps, dense-ps, omnireduce) give each server one run of consecutive rows, as
  * even as whole blocks allow. There is one block for each partition, and each server gets consecutive ones. Large

@@ -67,14 +67,14 @@ static bool take_part(struct zps_shard_round *round, uint32_t rank, uint32_t par
   if (zps_shard_machine_has(round->machine, rank, part) || zps_shard_machine_is_late(round->machine, rank))
     return zps_shard_round_step(round, &event); /* the machine refuses it, or passes it over */
 
-  const bool has_store = slice->is_inline && slice->len_bytes > 0;
-  if (has_store && !zps_quota_fits(job, sizeof(struct zps_contribution) + ZPS_WIRE_INLINE_MAX, false))
+  const uint64_t stored_bytes = slice->is_inline ? slice->len_bytes : 0;
+  if (stored_bytes > 0 && !zps_quota_fits(job, zps_contribution_bytes(stored_bytes), false))
     return zps_shard_round_fail(round, ZPS_SHARD_NO_RANK, ZPS_ERR_QUOTA,
                                 "no room for what rank %u pushed: the job has %" PRIu64 " of the %" PRIu64
                                 " bytes of this server's memory that it may have (%s)",
                                 rank, job->account->bytes, job->shard->quota.memory_bytes,
                                 zps_config_said("job.max_memory"));
-  struct zps_contribution *contribution = zps_contribution_get(job, has_store);
+  struct zps_contribution *contribution = zps_contribution_get(job, stored_bytes);
   if (!contribution)
     return zps_shard_round_fail(round, ZPS_SHARD_NO_RANK, ZPS_ERR_NOMEM, "the server is out of memory");
   contribution->round = round;
@@ -91,7 +91,7 @@ static bool take_part(struct zps_shard_round *round, uint32_t rank, uint32_t par
   contribution->read.bulk.more = slice->more;
   contribution->sum = slice->sum;
   zps_reduce_expect(round, contribution);
-  if (contribution->has_store) memcpy(contribution->store, slice->data, slice->len_bytes);
+  if (stored_bytes > 0) memcpy(contribution->store, slice->data, stored_bytes);
   *zps_shard_round_slot(round, part, rank) = contribution;
   round->nnz[(size_t)part * round->machine->world + rank] = slice->nnz;
   return zps_shard_round_step(round, &event);

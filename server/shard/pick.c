@@ -25,6 +25,7 @@ struct zps_pick_task {
   struct zps_index_run *runs; /* the pick's */
   uint32_t n_runs;
   unsigned codecs;
+  uint32_t inline_bytes;     /* the tensor's */
   struct zps_buffer indices; /* scratch */
   struct zps_buf buf;
   struct zps_checks *checks; /* of the job */
@@ -66,8 +67,8 @@ void zps_picks_free(struct zps_shard *shard) {
 static void pick_rows(struct zps_pick_task *task) {
   task->code =
       zps_pick(&task->view, task->runs, task->n_runs, task->codecs, &task->indices, task->buf.data, &task->picked);
-  if (task->code == ZPS_OK && task->picked.len_bytes > ZPS_WIRE_INLINE_MAX)
-    task->code = zps_checks_sum(task->checks, task->buf.data, (size_t)task->picked.len_bytes, &task->checksum);
+  if (task->code == ZPS_OK && task->picked.len_bytes > task->inline_bytes)
+    task->checksum = zps_checks_sum(task->checks, task->buf.data, (size_t)task->picked.len_bytes);
 }
 
 static void finish(struct zps_pick_task *task) {
@@ -81,6 +82,7 @@ static void finish(struct zps_pick_task *task) {
     sum->codec = task->picked.codec;
     sum->nnz = task->picked.nnz;
     sum->len_bytes = task->picked.len_bytes;
+    sum->is_inline = sum->len_bytes <= task->inline_bytes;
     sum->checksum = task->checksum;
   } else {
     zps_slab_put(task->shard->slab, &task->buf);
@@ -120,6 +122,7 @@ static void granted(struct zps_memory_wait *wait) {
   task->runs = pick->runs;
   task->n_runs = pick->n_runs;
   task->codecs = tensor->codecs;
+  task->inline_bytes = tensor->inline_bytes;
   task->checks = zps_checks_ref(tensor->job->checks);
   task->buf = pick->buf;
   pick->runs = NULL;

@@ -43,7 +43,7 @@ static void send_frame(const struct zps_outgoing *out, struct zps_frame *frame, 
 }
 
 bool zps_publish_is_small(const struct zps_shard_sum *sum) {
-  return sum->len_bytes <= ZPS_WIRE_INLINE_MAX;
+  return sum->is_inline;
 }
 
 static struct zps_slice single(const struct zps_outgoing *out, uint32_t part) {

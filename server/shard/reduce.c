@@ -24,7 +24,7 @@
 enum { SMALL_BYTES = 32 << 10, SMALL_ROUND_BYTES = 128 << 10, SMALL_ROWS = 256 << 10, SHARED_BYTES_MIN = 1 << 20 };
 
 /* The sum of a contribution of so many bytes never goes inline, in any code: it is kept until the round is over. */
-enum { LARGE_BYTES = 64 * ZPS_WIRE_INLINE_MAX };
+enum { LARGE_BYTES = 64 * ZPS_WIRE_READ_BYTES };
 
 struct zps_reduce_task {
   struct zps_work work;
@@ -32,6 +32,7 @@ struct zps_reduce_task {
   struct zps_reduce_task *next; /* free, or small */
   struct zps_shard *shard;
   struct zps_shard_round *round; /* NULL: the round is over */
+  uint32_t inline_bytes;         /* the tensor's */
   uint32_t part, n, m, width;    /* n: contributions, of which the first `n_summed` */
   uint32_t n_summed;             /* are summed: all, but of a mean of those present */
   enum zps_dtype dtype;
@@ -188,8 +189,8 @@ static void sum(struct zps_reduce_task *task, struct zps_reduce_scratch *scratch
   }
   if (task->code == ZPS_OK) task->code = recode(task, out);
   task->checksum = 0;
-  if (task->code == ZPS_OK && task->len_bytes > ZPS_WIRE_INLINE_MAX)
-    task->code = zps_checks_sum(task->checks, task->result.data, (size_t)task->len_bytes, &task->checksum);
+  if (task->code == ZPS_OK && task->len_bytes > task->inline_bytes)
+    task->checksum = zps_checks_sum(task->checks, task->result.data, (size_t)task->len_bytes);
   if (task->code != ZPS_OK) zps_fail(&task->error, task->code, "cannot sum: %s", zps_err_str(task->code));
 }
 
@@ -232,6 +233,7 @@ static void finish(struct zps_reduce_task *task) {
     (*sum_p)->codec = task->codec;
     (*sum_p)->nnz = task->nnz;
     (*sum_p)->len_bytes = task->len_bytes;
+    (*sum_p)->is_inline = task->len_bytes <= task->inline_bytes;
     (*sum_p)->checksum = task->checksum;
   } else {
     zps_slab_put(shard->slab, &task->result);
@@ -243,7 +245,7 @@ static void finish(struct zps_reduce_task *task) {
   if (task->code == ZPS_OK) {
     zps_shard_round_step(
         round, &(struct zps_shard_machine_event){
-                   .type = ZPS_SHARD_REDUCED, .part = task->part, .is_here = task->len_bytes <= ZPS_WIRE_INLINE_MAX});
+                   .type = ZPS_SHARD_REDUCED, .part = task->part, .is_here = task->len_bytes <= task->inline_bytes});
   } else if (task->n_bad_ranks > 0) {
     zps_shard_round_step(round, &(struct zps_shard_machine_event){.type = ZPS_SHARD_FAIL,
                                                                   .rank = ZPS_SHARD_NO_RANK,
@@ -327,6 +329,7 @@ static void submit(struct zps_memory_wait *wait) {
                              tensor->partitions[part]);
   task->op = tensor->op;
   task->codecs = tensor->codecs;
+  task->inline_bytes = tensor->inline_bytes;
   task->partition = tensor->partition;
   task->number = tensor->partitions[part];
   task->n_bad_ranks = 0;
@@ -373,7 +376,7 @@ void zps_reduce_expect_no_more(struct zps_shard_round *round, const struct zps_c
 }
 
 bool zps_reduce_is_small(const struct zps_shard_round *round, uint32_t part) {
-  return round->parts[part].wait.memory.len_bytes <= ZPS_WIRE_INLINE_MAX;
+  return round->parts[part].wait.memory.len_bytes <= round->tensor->inline_bytes;
 }
 
 void zps_reduce_begin(struct zps_shard_round *round, uint32_t part) {

@@ -21,56 +21,63 @@
 #include "server/shard/tensor.h"
 
 enum {
-  FREE_STORES_MAX = 2048, /* blocks for small contributions that are kept: 9 MiB */
-  FREE_ROUNDS_MAX = 16,   /* rounds that a tensor keeps */
+  FREE_BYTES_MAX = 9 << 20, /* in stores that are not in use */
+  FREE_ROUNDS_MAX = 16,     /* rounds that a tensor keeps */
 };
 
-static uint64_t store_bytes(const struct zps_contribution *contribution) {
-  return contribution->has_store ? sizeof *contribution + ZPS_WIRE_INLINE_MAX : 0;
+static const uint32_t store_sizes[] = {0, 1024, 4096, ZPS_WIRE_INLINE_MAX};
+_Static_assert(sizeof store_sizes / sizeof store_sizes[0] == ZPS_STORE_SIZES, "a list of free ones for each size");
+
+static unsigned size_of(uint64_t len_bytes) {
+  unsigned size = 0;
+  while (store_sizes[size] < len_bytes) size++;
+  return size;
 }
 
-struct zps_contribution *zps_contribution_get(struct zps_job *job, bool has_store) {
+uint64_t zps_contribution_bytes(uint64_t len_bytes) {
+  return len_bytes > 0 ? sizeof(struct zps_contribution) + store_sizes[size_of(len_bytes)] : 0;
+}
+
+struct zps_contribution *zps_contribution_get(struct zps_job *job, uint64_t len_bytes) {
   struct zps_shard *const shard = job->shard;
-  struct zps_contribution **free_list = has_store ? &shard->free_store : &shard->free_plain;
-  struct zps_contribution *contribution = *free_list;
+  const unsigned size = size_of(len_bytes);
+  struct zps_contribution *contribution = shard->free_contributions[size];
   if (contribution) {
-    *free_list = contribution->next;
-    shard->n_free_store -= has_store;
+    shard->free_contributions[size] = contribution->next;
+    shard->free_bytes -= store_sizes[size];
   } else {
-    contribution =
-        aligned_alloc(_Alignof(struct zps_contribution), sizeof *contribution + (has_store ? ZPS_WIRE_INLINE_MAX : 0));
+    contribution = aligned_alloc(_Alignof(struct zps_contribution), sizeof *contribution + store_sizes[size]);
     if (!contribution) return NULL;
   }
-  *contribution = (struct zps_contribution){.shard = shard, .has_store = has_store, .account = job->account};
-  zps_account_add(contribution->account, store_bytes(contribution));
+  *contribution = (struct zps_contribution){.shard = shard, .size = (uint8_t)size, .account = job->account};
+  if (size > 0) zps_account_add(contribution->account, zps_contribution_bytes(store_sizes[size]));
   return contribution;
 }
 
 void zps_contribution_put(struct zps_contribution *contribution) {
   struct zps_shard *shard = contribution->shard;
-  struct zps_contribution **free_list = contribution->has_store ? &shard->free_store : &shard->free_plain;
+  const uint32_t store_bytes = store_sizes[contribution->size];
   zps_slab_put(shard->slab, &contribution->buf);
-  if (contribution->has_store) {
-    zps_account_sub(contribution->account, store_bytes(contribution));
-    if (shard->n_free_store >= FREE_STORES_MAX) {
-      free(contribution);
-      return;
-    }
-    shard->n_free_store++;
+  /* One without a store may outlive its job: the fabric still writes to it. */
+  if (store_bytes > 0) zps_account_sub(contribution->account, zps_contribution_bytes(store_bytes));
+  if (shard->free_bytes + store_bytes > FREE_BYTES_MAX) {
+    free(contribution);
+    return;
   }
-  contribution->next = *free_list;
-  *free_list = contribution;
+  shard->free_bytes += store_bytes;
+  contribution->next = shard->free_contributions[contribution->size];
+  shard->free_contributions[contribution->size] = contribution;
 }
 
 void zps_contributions_free(struct zps_shard *shard) {
-  struct zps_contribution *lists[] = {shard->free_plain, shard->free_store};
-  for (unsigned i = 0; i < 2; i++) {
-    for (struct zps_contribution *contribution = lists[i], *next; contribution; contribution = next) {
+  for (unsigned size = 0; size < ZPS_STORE_SIZES; size++) {
+    for (struct zps_contribution *contribution = shard->free_contributions[size], *next; contribution;
+         contribution = next) {
       next = contribution->next;
       free(contribution);
     }
+    shard->free_contributions[size] = NULL;
   }
-  shard->free_plain = shard->free_store = NULL;
 }
 
 /* ---- life ---- */

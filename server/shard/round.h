@@ -29,13 +29,14 @@ struct zps_contribution {
   uint32_t codec, nnz;
   uint64_t len_bytes;
   void *data;
-  bool is_here, has_store, is_wide;
+  bool is_here, is_wide;
+  uint8_t size;                /* of `store`: one of a few */
   struct zps_account *account; /* of the job, for `store` */
   struct zps_shard_wait wait;
   struct zps_buf buf;
   struct zps_checked_read read;
   uint64_t sum;                 /* checksum, as announced */
-  _Alignas(16) uint8_t store[]; /* ZPS_WIRE_INLINE_MAX bytes when has_store: inline slices */
+  _Alignas(16) uint8_t store[]; /* an inline slice */
 };
 
 struct zps_part_run {
@@ -100,7 +101,10 @@ bool zps_shard_round_fail(struct zps_shard_round *round, uint32_t rank, zps_err_
 void zps_shard_round_drop(struct zps_shard_round *round);
 /* Hands the objects of rounds that are over back to their tensors. */
 void zps_shard_round_bury(struct zps_shard *shard);
-struct zps_contribution *zps_contribution_get(struct zps_job *job, bool has_store);
+/* Counts for the job, where so many bytes come inline. */
+uint64_t zps_contribution_bytes(uint64_t len_bytes);
+/* With room for so many bytes that come inline. */
+struct zps_contribution *zps_contribution_get(struct zps_job *job, uint64_t len_bytes);
 void zps_contribution_put(struct zps_contribution *contribution);
 void zps_contributions_free(struct zps_shard *shard);
 

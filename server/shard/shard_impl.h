@@ -17,6 +17,8 @@ struct zps_shard_round;
 struct zps_shard_sum;
 struct zps_pick_task;
 
+#define ZPS_STORE_SIZES 4u /* of contributions: round.c has them */
+
 struct zps_shard {
   struct zps_engine *engine;
   struct zps_net *net;
@@ -32,8 +34,8 @@ struct zps_shard {
   unsigned rounds_in_flight;
   struct zps_shard_round *buried, *ready;
   struct zps_memory_line memory;
-  struct zps_contribution *free_plain, *free_store;
-  unsigned n_free_store;
+  struct zps_contribution *free_contributions[ZPS_STORE_SIZES];
+  uint64_t free_bytes; /* of their stores */
   struct zps_shard_sum *free_sums;
   struct zps_shard_pull *buried_pulls; /* ended, but perhaps still looked at */
   struct zps_pick_task *free_picks;

@@ -16,6 +16,7 @@ struct zps_shard_sum {
   enum zps_codec codec;
   uint32_t nnz;
   uint64_t len_bytes;
+  bool is_inline;    /* it travels inside a frame */
   uint64_t checksum; /* of one that is to be read; 0: none */
 };
 

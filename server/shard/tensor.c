@@ -126,7 +126,7 @@ static bool is_small(const struct zps_tensor *tensor) {
   const enum zps_dtype dtype = zps_tensor_may_be_wide(tensor) ? ZPS_DTYPE_F32 : tensor->dtype;
   const uint64_t row_bytes = sizeof(uint32_t) + zps_row_bytes(tensor->width, dtype);
   for (uint32_t p = 0; p < tensor->partition.n_parts; p++)
-    if (tensor->all_sizes[p] * row_bytes > ZPS_WIRE_INLINE_MAX) return false;
+    if (tensor->all_sizes[p] * row_bytes > tensor->inline_bytes) return false;
   return true;
 }
 
@@ -227,6 +227,8 @@ zps_err_t zps_tensor_open(struct zps_job *job, const struct zps_tensor_spec *spe
   tensor->value_codec = zps_values_of(spec->value_codec, spec->dtype);
   tensor->any_order = zps_order_is_any(spec->partitioner, spec->codec, tensor->value_codec);
   tensor->partition = partition;
+  tensor->inline_bytes = zps_wire_inline_bytes(partition.rows * zps_row_bytes(tensor->width, tensor->dtype), job->world,
+                                               job->n_servers > 0 ? job->n_servers : 1);
   tensor->staleness = spec->staleness;
   tensor->quorum = spec->quorum;
   tensor->grace_ns = spec->grace_ms * ZPS_NS_PER_MS;

@@ -46,6 +46,7 @@ struct zps_tensor {
   enum zps_value_codec value_codec;
   struct zps_partition partition; /* numbers and seed; where rows are is no concern of a server */
   bool any_order;                 /* ranks push indices in any order */
+  uint32_t inline_bytes;          /* longer slices are read */
   bool is_small;                  /* no contribution or sum of a partition is more than a frame carries */
   uint32_t *owners;               /* by partition number, as it was opened */
   uint32_t *all_sizes;            /* by partition number: m */

@@ -89,6 +89,8 @@ void peer_connect(struct peer *peer, const struct peer_ends *ends, const struct 
 
 void peer_close(struct peer *peer) {
   zps_net_close(peer->net);
+  zps_mac_key_fini(&peer->tx_key);
+  zps_mac_key_fini(&peer->rx_key);
   peer->net = NULL;
   peer->to = NULL;
 }

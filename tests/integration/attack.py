@@ -17,7 +17,7 @@ import ssl
 import sys
 import time
 
-HELLO = {"jsonrpc": "2.0", "id": 1, "method": "hello", "params": {"protocol": 11, "version": "test", "role": "worker"}}
+HELLO = {"jsonrpc": "2.0", "id": 1, "method": "hello", "params": {"protocol": 12, "version": "test", "role": "worker"}}
 AT_ONCE = 8  # few enough that the coordinator sends none of them away for another
 host, port = sys.argv[1].rsplit(":", 1)
 count = int(sys.argv[3])

@@ -140,14 +140,14 @@ refuser() {
     my $server = IO::Socket::INET->new(Listen => 1, LocalAddr => "127.0.0.1", LocalPort => $ARGV[0], ReuseAddr => 1) or die;
     $| = 1; print $server->sockport, "\n";
     my $peer = $server->accept; my $hello = <$peer>; my ($id) = $hello =~ /"id": *(\d+)/;
-    print $peer qq({"jsonrpc":"2.0","id":$id,"error":{"code":-9,"message":"this coordinator speaks protocol 11, you speak 1","data":{"name":"ERR_VERSION"}}}\n);
+    print $peer qq({"jsonrpc":"2.0","id":$id,"error":{"code":-9,"message":"this coordinator speaks protocol 12, you speak 1","data":{"name":"ERR_VERSION"}}}\n);
     sleep 1' "$1" >"$scratch/refusing.port" &
   until_true test -s "$scratch/refusing.port"
 }
 refuser 0
 zenpsctl --endpoint "127.0.0.1:$(cat "$scratch/refusing.port")" --timeout 3s status >"$scratch/out" 2>&1
 is "a coordinator that refuses: status 4" $? 4
-said "and its reason is passed on" 'speaks protocol 11, you speak 1'
+said "and its reason is passed on" 'speaks protocol 12, you speak 1'
 zenpsctl -e "$address" --watch=0.1s -o json status >"$scratch/watch" & # no function: the shell in between would be killed
 watcher=$!
 ok "--watch asks again and again" until_true eval '[ $(wc -l <"$scratch/watch") -ge 3 ]'
@@ -232,7 +232,7 @@ declare -A beats
 beat() { while say "$1" '{"jsonrpc":"2.0","method":"heartbeat","params":{}}' 2>/dev/null; do sleep 0.1; done; }
 client() {
   eval "exec $1<>/dev/tcp/${address%:*}/${address##*:}"
-  say "$1" '{"jsonrpc":"2.0","id":1,"method":"hello","params":{"protocol":11,"version":"test","role":"worker"}}'
+  say "$1" '{"jsonrpc":"2.0","id":1,"method":"hello","params":{"protocol":12,"version":"test","role":"worker"}}'
   hear "$1" >/dev/null
   case $1 in 10) beat 10 11>&- & ;; 11) beat 11 10>&- & ;; esac
   beats[$1]=$!
@@ -621,7 +621,7 @@ refuser "${address##*:}"
 wait "$watcher"
 is "--watch ends when the next coordinator refuses: status 4" $? 4
 cp "$scratch/lines.err" "$scratch/out"
-said "with its reason" '^zenpsctl: .*speaks protocol 11, you speak 1'
+said "with its reason" '^zenpsctl: .*speaks protocol 12, you speak 1'
 
 # ---- an idle daemon ----
 coordinator idle

@@ -67,9 +67,9 @@ reordered() { # VARIABLES -- zenps-perf arguments
   (export "${variables[@]}" && verified "${@:2}")
 }
 late=(--width 16 --density 0.002 --partitions 64 --steps 20)
-ok "cxi, rendezvous 5 us late" reordered ZPS_DOUBLE=cxi ZPS_DOUBLE_LATE_US=5 -- --rows 100000 "${late[@]}"
+ok "cxi, rendezvous 5 us late" reordered ZPS_DOUBLE=cxi ZPS_DOUBLE_LATE_US=5 -- --rows 4000000 --density 0.0005 --partitions 128 --steps 80
 some "they were overtaken" overtaken
-ok "cxi, rendezvous 50 us late, many rows" reordered ZPS_DOUBLE=cxi ZPS_DOUBLE_LATE_US=50 -- --rows 4000000 --density 0.0005 --partitions 128 --steps 20
+ok "cxi, rendezvous 50 us late, many rows" reordered ZPS_DOUBLE=cxi ZPS_DOUBLE_LATE_US=50 -- --rows 4000000 --density 0.0005 --partitions 128 --steps 80
 some "they were overtaken" overtaken
 ok "cxi, rendezvous from 16 KiB on" reordered ZPS_DOUBLE=cxi ZPS_DOUBLE_EAGER=16384 ZPS_DOUBLE_LATE_US=50 -- --rows 100000 "${late[@]}"
 is "no message is that long" "$(total overtaken)" 0

@@ -13,7 +13,7 @@ sub count { print "$done\n" if ++$done % ($what eq 'stats' ? 100 : 5) == 0 }
 sub connected {
   my ($role) = @_;
   my $socket = IO::Socket::INET->new(PeerAddr => $address) or die "cannot connect to $address: $!\n";
-  syswrite $socket, qq({"jsonrpc":"2.0","id":1,"method":"hello","params":{"protocol":11,"version":"test","role":"$role"}}\n);
+  syswrite $socket, qq({"jsonrpc":"2.0","id":1,"method":"hello","params":{"protocol":12,"version":"test","role":"$role"}}\n);
   sysread $socket, my $hello, 4096 or die "no answer to hello\n";
   return $socket;
 }

@@ -166,6 +166,7 @@ static bool send_signed(struct stranger *stranger, const void *to, size_t to_len
   struct zps_mac_key key;
   if (__real_zps_mac_key_derive(&learnt.secret, link, &key) != ZPS_OK) return false;
   const size_t len = make_signed(&key, link, seq, message);
+  zps_mac_key_fini(&key);
   const uint64_t until_ns = zps_clock_ns() + STRANGER_PATIENCE_NS;
   zps_err_t code;
   do {

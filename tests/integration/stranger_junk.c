@@ -3,7 +3,7 @@
 #include "tests/integration/stranger.h"
 
 enum {
-  FRAME_MAX = 8192, /* members send no longer ones */
+  FRAME_MAX = 16384, /* members send no longer ones */
   TAGS = 4,
   WAYS = 8,
 };

@@ -26,7 +26,7 @@ struct end {
   void *ctx;
   unsigned n_messages, n_errors;
   zps_err_t error;
-  uint8_t last[8192];
+  uint8_t last[ZPS_NET_MSG_MAX];
   size_t last_len;
 };
 
@@ -48,7 +48,7 @@ static inline void end_on_peer_error(void *ctx, struct zps_net_peer *peer, zps_e
 }
 
 static inline void end_open(struct end *end, const char *provider, const char *fault, unsigned n_recv) {
-  const struct zps_net_config config = {.provider = provider, .max_msg = 8192, .n_recv = n_recv, .fault = fault};
+  const struct zps_net_config config = {.provider = provider, .max_msg = ZPS_NET_MSG_MAX, .n_recv = n_recv, .fault = fault};
   const struct zps_net_handler handler = {.ctx = end, .on_message = end_on_message, .on_peer_error = end_on_peer_error};
   struct zps_error error = {.text = ""};
   memset(end, 0, sizeof *end);

@@ -90,7 +90,7 @@ static uint32_t whole_of(const struct zps_peer_task *task, uint64_t len) {
   const struct zps_peer_round *round = task->round;
   const struct zps_program *program = &round->program;
   const struct zps_instr *instr = &program->instrs[task->instr];
-  if (len <= ZPS_WIRE_INLINE_MAX || instr->type == ZPS_INSTR_JOIN) return ZPS_STREAM_NONE;
+  if (len <= ZPS_WIRE_READ_BYTES || instr->type == ZPS_INSTR_JOIN) return ZPS_STREAM_NONE;
   const struct zps_stream *stream = &program->streams[instr->out];
   if (len != (stream->hi - stream->lo) * zps_peer_row_bytes(round)) return ZPS_STREAM_NONE;
   uint32_t whole = stream->whole;
@@ -125,7 +125,7 @@ static zps_err_t get(struct zps_peer_task *task, uint64_t len) {
   const uint32_t whole = whole_of(task, len);
   if (whole != ZPS_STREAM_NONE) return get_in_room(task, whole);
   /* A peer may have a small stream read, too, which takes registered memory. */
-  if (len <= ZPS_WIRE_INLINE_MAX && round->program.instrs[task->instr].type != ZPS_INSTR_RECV) {
+  if (len <= ZPS_WIRE_READ_BYTES && round->program.instrs[task->instr].type != ZPS_INSTR_RECV) {
     task->out = zps_arena_get(&round->base.arena, (size_t)len);
     return task->out ? ZPS_OK : ZPS_ERR_NOMEM;
   }

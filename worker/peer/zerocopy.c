@@ -31,7 +31,7 @@ void zps_peer_zerocopy_begin(struct zps_peer_round *round) {
   if (!round->base.tensor->peer->scheme->zerocopy || base->in.memory != ZENPS_HOST || input->rows ||
       !zps_net_info(net)->registers_free || !zps_net_info(net)->ends_reads ||
       rows_least * zps_peer_array_row_bytes(round) <=
-          ZPS_WIRE_INLINE_MAX) /* every rank reads from every other, or DONE would not come from all */
+          ZPS_WIRE_READ_BYTES) /* every rank reads from every other, or DONE would not come from all */
     return;
   if (zps_net_mem_register(net, (void *)(uintptr_t)input->values, (size_t)len, &round->exposed, &error) != ZPS_OK)
     zps_log_debug("tensor %s: the gradient is copied: %s", base->tensor->name, error.text);

@@ -2,11 +2,12 @@
  * makes the Poly1305, of all slices of a push at once, and of all sums that have landed while it was busy with others.
  */
 #include "common/base/container.h"
+#include "common/session/mac.h"
 #include "worker/device/device.h"
 #include "worker/served/served.h"
 
-_Static_assert(ZPS_CHECKS_KEY_BYTES == (int)ZPS_DEVICE_KEY_BYTES, "the key of a device's Poly1305");
-_Static_assert(ZPS_CHECKS_HASH_BYTES == (int)ZPS_DEVICE_TAG_BYTES, "a device's Poly1305");
+_Static_assert((int)ZPS_MAC_KEY_BYTES >= (int)ZPS_DEVICE_KEY_BYTES, "the key of a device's Poly1305");
+_Static_assert((int)ZPS_MAC_HASH_BYTES == (int)ZPS_DEVICE_TAG_BYTES, "a device's Poly1305");
 
 /* Pinned memory for the tags of all partitions. */
 static zps_err_t need_tags(const struct zps_served_round *round, struct zps_device_tag **tags_p,

@@ -12,10 +12,6 @@ static size_t room_for(uint64_t len_bytes) {
   return (size_t)((len_bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT);
 }
 
-static bool goes_inline(const struct zps_served_part *part) {
-  return part->push_bytes <= ZPS_WIRE_INLINE_MAX;
-}
-
 static zps_err_t prepare(struct zps_served_round *round, struct zps_error *error) {
   struct zps_device_push *const push = &round->device_push;
   struct zps_device *const device = round->base.device->device;
@@ -94,7 +90,7 @@ static zps_err_t encode(struct zps_served_round *round, struct zps_error *error)
   size_t at = 0;
   for (unsigned bulk = 0; bulk < 2; bulk++) {
     for (uint32_t p = 0; p < n_parts; p++) {
-      if (goes_inline(&round->parts[p]) == bulk) continue;
+      if (zps_served_part_is_inline(&round->parts[p]) == bulk) continue;
       push->offsets[p] = at;
       at += room_for(round->parts[p].push_bytes);
     }

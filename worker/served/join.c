@@ -33,7 +33,7 @@ void zps_served_join(struct zps_served_round *round, uint32_t first, uint32_t en
     struct zps_served_part *part = &round->parts[p];
     struct zps_served_server *server = &round->servers[round->base.owners[p]];
     be_alone(part);
-    const bool is_small = part->push_bytes <= ZPS_WIRE_INLINE_MAX && !any_order;
+    const bool is_small = zps_served_part_is_inline(part) && !any_order;
     if (is_small && server->join_first && try_join(tensor, server->join_first, &server->join_m, part)) {
       server->join_last->join_next = part;
     } else {

@@ -16,25 +16,14 @@ enum zps_value_codec zps_served_part_value_codec(const struct zps_served_part *p
   return part->is_wide ? ZPS_VALUES_RAW : part->task.round->tensor->value_codec;
 }
 
-static bool goes_inline(const struct zps_served_part *part) {
-  return part->push_bytes <= ZPS_WIRE_INLINE_MAX;
-}
-
 /* ------------------------------------------------------------ encode */
 
 /* That of memory of a device was made there. */
 static void sum_up(struct zps_round_task *task) {
   struct zps_served_part *part = &zps_served_of(task->round)->parts[task->arg];
-  if (!part->push_buf.owner) {
-    part->push_sum = zps_device_push_sum(part);
-    return;
-  }
-  struct zps_error error;
-  const zps_err_t err =
-      zps_checks_sum(task->round->plane->checks, part->push_data, (size_t)part->push_bytes, &part->push_sum);
-  if (err == ZPS_OK) return;
-  zps_fail(&error, err, "no checksum of partition %u: %s", task->arg, zps_err_str(err));
-  zps_round_task_fail(task, &error);
+  part->push_sum = part->push_buf.owner
+                       ? zps_checks_sum(task->round->plane->checks, part->push_data, (size_t)part->push_bytes)
+                       : zps_device_push_sum(part);
 }
 
 static void write_run(struct zps_round_task *task) {
@@ -57,7 +46,7 @@ static void small_run(struct zps_round_task *task) {
   const uint32_t n = zps_served_scan_parts(round), first = task->arg * n;
   for (uint32_t p = first; p < first + n; p++) {
     struct zps_served_part *part = &round->parts[p];
-    if (goes_inline(part) && part->joined_to == part) zps_served_part_write_joined(part);
+    if (zps_served_part_is_inline(part) && part->joined_to == part) zps_served_part_write_joined(part);
   }
 }
 
@@ -65,7 +54,7 @@ static void small_done(struct zps_round_task *task) {
   struct zps_served_round *round = zps_served_of(task->round);
   const uint32_t n = zps_served_scan_parts(round), first = task->arg * n;
   for (uint32_t p = first; p < first + n; p++) {
-    if (goes_inline(&round->parts[p])) zps_round_event(&round->base, ZPS_MACHINE_WRITTEN, p, 0, ZPS_OK);
+    if (zps_served_part_is_inline(&round->parts[p])) zps_round_event(&round->base, ZPS_MACHINE_WRITTEN, p, 0, ZPS_OK);
   }
 }
 
@@ -120,7 +109,7 @@ static void sort_parts(struct zps_served_round *round, uint32_t scan) {
     round->base.stats.nnz_in += part->nnz;
     round->base.bound_bytes += zps_codec_bound_bytes(part->m, part->nnz, tensor->width, zps_dtype_sum(tensor->dtype),
                                                      zps_served_part_value_codec(part));
-    if (!goes_inline(part)) continue;
+    if (!zps_served_part_is_inline(part)) continue;
     round->scans[scan].any_inline = true;
     if (part->joined_to != part || part->slice_bytes == 0) continue;
     part->push_data = zps_arena_get(&round->base.arena, (size_t)part->slice_bytes);
@@ -140,7 +129,8 @@ static uint32_t part_in_order(const struct zps_served_round *round, uint32_t i) 
 
 /* Passes over partitions that need no buffer. */
 static bool needs_buffer(struct zps_served_round *round) {
-  while (round->next_buffer < round->n_sized && goes_inline(&round->parts[part_in_order(round, round->next_buffer)]))
+  while (round->next_buffer < round->n_sized &&
+         zps_served_part_is_inline(&round->parts[part_in_order(round, round->next_buffer)]))
     round->next_buffer++;
   return round->next_buffer < round->n_sized;
 }
@@ -234,7 +224,7 @@ static void fill_slice(const struct zps_served_part *part, struct zps_slice *sli
   *slice = (struct zps_slice){.partition = part->task.arg,
                               .n_more = part->n_more,
                               .codec = (uint8_t)part->slice_codec,
-                              .is_inline = goes_inline(part),
+                              .is_inline = zps_served_part_is_inline(part),
                               .is_wide = part->is_wide,
                               .nnz = part->slice_nnz,
                               .len_bytes = part->slice_bytes};

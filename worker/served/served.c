@@ -65,6 +65,12 @@ static void refused(struct zps_plane_wait *wait, zps_err_t err, const char *text
   zps_round_fail(&zps_container_of(wait, struct zps_served_round, wait)->base, err, "%s", text);
 }
 
+static uint32_t inline_bytes(const struct zps_round *base) {
+  const struct zps_round_tensor *const tensor = base->tensor;
+  return zps_wire_inline_bytes(tensor->part.rows * zps_round_tensor_row_bytes(tensor), tensor->world,
+                               base->plane->n_servers);
+}
+
 /* One literal: what is not named here begins as zero. */
 static void setup(struct zps_round *base) {
   struct zps_served_round *round = zps_served_of(base);
@@ -86,6 +92,7 @@ static void setup(struct zps_round *base) {
                                      .whole.round = base,
                                      .wait = {.take = zps_served_take_buffers, .refused = refused},
                                      .n_scans = zps_served_scan_steps(round),
+                                     .inline_bytes = inline_bytes(base),
                                      .held_back_tail = &round->held_back};
   round->is_apart = round->n_scans > 1 && zps_served_is_apart(round);
   round->scans->find.has_run = round->scans->small.has_run = false;

@@ -120,6 +120,7 @@ struct zps_served_round {
   const struct zps_slice *at_hand; /* a sum that a frame announces, while the machine decides on it */
   unsigned n_uploads;              /* sums that are on their way to the device */
   unsigned n_reads_left;           /* of base.n_reads: from servers that were lost, which nobody waits for */
+  uint32_t inline_bytes;           /* longer slices are read */
   bool is_remapped;                /* owners have changed since it was encoded: nothing is joined any more */
   bool is_small;                   /* scanned by the trainer's thread, which also encoded what is pushed inline */
   bool is_apart;                   /* gradient and result have no memory in common */
@@ -128,6 +129,10 @@ struct zps_served_round {
 
 static inline struct zps_served_round *zps_served_of(const struct zps_round *round) {
   return (struct zps_served_round *)(uintptr_t)round;
+}
+
+static inline bool zps_served_part_is_inline(const struct zps_served_part *part) {
+  return part->push_bytes <= zps_served_of(part->task.round)->inline_bytes;
 }
 
 /* join.c */

@@ -68,7 +68,7 @@ static zps_err_t open_against(const char *answer, int n_refused, uint64_t timeou
 static void test_retries_until_the_server_is_up(void **state) {
   (void)state;
   struct zps_error error;
-  assert_int_equal(open_against(ANSWER("11"), 2, PATIENCE_NEVER_MS, false, &error), ZPS_OK);
+  assert_int_equal(open_against(ANSWER("12"), 2, PATIENCE_NEVER_MS, false, &error), ZPS_OK);
 }
 
 /* ---- A hello that the network ends ---- */
@@ -117,7 +117,7 @@ static void *cut_first(void *arg) {
   while ((fd = accept(cutter->listener, NULL, NULL)) >= 0) {
     if (cutter->n++ < cutter->n_cut || cutter->n_cut == 0)
       cut_off(fd, cutter->cut);
-    else if (recv(fd, line, sizeof line, 0) > 0 && send(fd, ANSWER("11"), strlen(ANSWER("11")), MSG_NOSIGNAL) > 0)
+    else if (recv(fd, line, sizeof line, 0) > 0 && send(fd, ANSWER("12"), strlen(ANSWER("12")), MSG_NOSIGNAL) > 0)
       while (recv(fd, line, sizeof line, 0) > 0) continue;
     close(fd);
   }
@@ -201,7 +201,7 @@ static zps_err_t on_resumed(void *ctx, const zps_json *result, const struct zps_
 
 /* A caller that is slow may find the connection there without having waited for it: then once more. */
 static void open_while_it_goes(void) {
-  static const struct cut then_closed = {"closed after the answer", true, ANSWER("11"), false};
+  static const struct cut then_closed = {"closed after the answer", true, ANSWER("12"), false};
   static const struct zps_client_handler outlives = {.on_away = on_away, .on_resumed = on_resumed};
   struct cutter cutter = {.cut = &then_closed, .n_cut = 1};
   struct zps_client *client = NULL;
@@ -282,7 +282,7 @@ static unsigned hellos_on_the_way(void) {
   peer_init(&leader);
   snprintf(follower.answer, sizeof follower.answer, MOVED("%s"), leader.address);
   snprintf(third.answer, sizeof third.answer, MOVED(""));
-  snprintf(leader.answer, sizeof leader.answer, ANSWER("11"));
+  snprintf(leader.answer, sizeof leader.answer, ANSWER("12"));
   peer_start(&follower);
   peer_start(&third);
   peer_start(&leader);
@@ -337,7 +337,7 @@ static void test_silent_one(void **state) {
   struct zps_error error;
   const int listener = raw_listen(silent, sizeof silent);
   peer_init(&leader);
-  snprintf(leader.answer, sizeof leader.answer, ANSWER("11"));
+  snprintf(leader.answer, sizeof leader.answer, ANSWER("12"));
   peer_start(&leader);
   snprintf(list, sizeof list, "%s,%s", silent, leader.address);
   zps_err_t code = ZPS_ERR_TIMEOUT; /* of a try without time for the second one, on a busy machine */
@@ -357,9 +357,9 @@ static void test_another_version_is_not_retried(void **state) {
   (void)state;
   struct zps_error error;
   const uint64_t start_ns = zps_clock_ns();
-  assert_int_equal(open_against(ANSWER("12"), 0, PATIENCE_NEVER_MS, false, &error), ZPS_ERR_VERSION);
-  assert_non_null(strstr(error.text, "speaks protocol version 11"));
-  assert_non_null(strstr(error.text, "speaks version 12"));
+  assert_int_equal(open_against(ANSWER("13"), 0, PATIENCE_NEVER_MS, false, &error), ZPS_ERR_VERSION);
+  assert_non_null(strstr(error.text, "speaks protocol version 12"));
+  assert_non_null(strstr(error.text, "speaks version 13"));
   assert_true(ms_since(start_ns) < 60000);
 }
 
@@ -373,7 +373,7 @@ static void test_open_times_out(void **state) {
 static void test_close_does_not_wait_for_a_hung_server(void **state) {
   (void)state;
   struct zps_error error;
-  assert_int_equal(open_against(ANSWER("11"), 0, PATIENCE_NEVER_MS, true, &error), ZPS_OK);
+  assert_int_equal(open_against(ANSWER("12"), 0, PATIENCE_NEVER_MS, true, &error), ZPS_OK);
 }
 
 static void test_nobody_listens(void **state) {
@@ -420,7 +420,7 @@ static void test_nobody_will_listen_on_this_host(void **state) {
   snprintf(two, sizeof two, "192.0.2.1:7077,%s", address);
   assert_int_not_equal(zps_client_open(two, "worker", 400, &handler, &client, &error), ZPS_OK);
   /* A coordinator that closes the connection is there. */
-  assert_int_equal(open_as(&handler, ANSWER("11"), 3, PATIENCE_NEVER_MS, false, &error), ZPS_OK);
+  assert_int_equal(open_as(&handler, ANSWER("12"), 3, PATIENCE_NEVER_MS, false, &error), ZPS_OK);
   close(bound);
 }
 

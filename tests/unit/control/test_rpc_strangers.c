@@ -42,10 +42,10 @@ static void expect_refusal_text(const char *text, const char *number, const char
 
 static void test_refuses_another_protocol(void **state) {
   (void)state;
-  expect_refusal_text(HELLO("12"), "\"code\":-9", "the coordinator (zenps ");
-  expect_refusal_text(HELLO("12"), "\"name\":\"ERR_VERSION\"",
-                      "speaks protocol version 11, but the worker at 127.0.0.1:");
-  expect_refusal_text(HELLO("12"), "\"id\":\"h\"", "(zenps 9.9) speaks version 12");
+  expect_refusal_text(HELLO("13"), "\"code\":-9", "the coordinator (zenps ");
+  expect_refusal_text(HELLO("13"), "\"name\":\"ERR_VERSION\"",
+                      "speaks protocol version 12, but the worker at 127.0.0.1:");
+  expect_refusal_text(HELLO("13"), "\"id\":\"h\"", "(zenps 9.9) speaks version 13");
 }
 
 static void test_refuses_garbage(void **state) {
@@ -59,14 +59,14 @@ static void test_refuses_garbage(void **state) {
   expect_refusal_text("{\"jsonrpc\":\"2.0\",\"method\":\"hello\"}\n", "-32600", "must be a call of 'hello'");
   expect_refusal_text("{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"hello\"}\n", "-32600", "member 'role' is missing");
   expect_refusal_text(HELLO("-1"), "-32600", "member 'protocol' is -1");
-  expect_refusal_text(HELLO("11") "nonsense\n", "-32700", "not JSON");
-  expect_refusal_text(HELLO("11") "{\"jsonrpc\":\"2.0\",\"method\":5}\n", "-32600", "member 'method' is an integer");
+  expect_refusal_text(HELLO("12") "nonsense\n", "-32700", "not JSON");
+  expect_refusal_text(HELLO("12") "{\"jsonrpc\":\"2.0\",\"method\":5}\n", "-32600", "member 'method' is an integer");
 }
 
 static void test_refuses_oversize_lines(void **state) {
   (void)state;
   const size_t size = 6u << 20;
-  const char *hello = HELLO("11");
+  const char *hello = HELLO("12");
   char *text = malloc(size);
   memset(text, 'x', size);
   expect_refusal(text, 100000, "-32600", "line of more than 4096 bytes"); /* strangers get less room */
@@ -97,7 +97,7 @@ static bool stranger_is_answered(mode_t mode) {
     strcpy(addr.sun_path, path);
     const int fd = setuid(65534) == 0 ? socket(AF_UNIX, SOCK_STREAM, 0) : -1;
     if (fd < 0 || connect(fd, (struct sockaddr *)&addr, sizeof addr) != 0) _exit(2);
-    const ssize_t sent = send(fd, HELLO("11"), strlen(HELLO("11")), MSG_NOSIGNAL);
+    const ssize_t sent = send(fd, HELLO("12"), strlen(HELLO("12")), MSG_NOSIGNAL);
     _exit(sent > 0 && recv(fd, answer, 1, 0) == 1 ? 0 : 1);
   }
   SPIN_UNTIL(&world, waitpid(child, &status, WNOHANG) == child);
@@ -124,7 +124,7 @@ static void test_lines_as_long_as_the_owner_allows(void **state) {
   char answer[4096], text[2002];
   rpc_world_open(&world);
   const int fd = rpc_raw_connect(&world);
-  rpc_raw_send(&world, fd, HELLO("11"), strlen(HELLO("11")));
+  rpc_raw_send(&world, fd, HELLO("12"), strlen(HELLO("12")));
   SPIN_UNTIL(&world, world.server.n_open);
   zps_rpc_conn_set_line_max(world.server.conn, 2000);
   memset(text, ' ', sizeof text);
@@ -149,7 +149,7 @@ static void test_hello_has_a_deadline_however_it_drips(void **state) {
   rpc_world_open(&world);
   zps_rpc_listener_set_hello_ms(world.listener, 50);
   const int silent = rpc_raw_connect(&world), dripping = rpc_raw_connect(&world);
-  const char *hello = HELLO("11");
+  const char *hello = HELLO("12");
   struct patience patience = {0};
   for (size_t i = 0; i < 10000; i++) {
     if (send(dripping, &hello[i % 20], 1, MSG_DONTWAIT | MSG_NOSIGNAL) < 0) break;
@@ -177,13 +177,13 @@ static void test_a_silent_crowd_makes_room(void **state) {
   for (int i = 0; i < N; i++) fds[i] = rpc_raw_connect(&world);
   rpc_raw_send(&world, fds[0], "{", 1);
   const int one_more = rpc_raw_connect(&world);
-  rpc_raw_send(&world, one_more, HELLO("11"), strlen(HELLO("11")));
+  rpc_raw_send(&world, one_more, HELLO("12"), strlen(HELLO("12")));
   rpc_raw_read_line(&world, one_more, answer, sizeof answer);
   assert_non_null(strstr(answer, "\"result\""));
   const int another = rpc_raw_connect(&world), silent = rpc_raw_connect(&world);
   rpc_raw_read_to_end(&world, fds[1], answer, sizeof answer);
   assert_string_equal(answer, "");
-  rpc_raw_send(&world, fds[0], &HELLO("11")[1], strlen(HELLO("11")) - 1);
+  rpc_raw_send(&world, fds[0], &HELLO("12")[1], strlen(HELLO("12")) - 1);
   rpc_raw_read_line(&world, fds[0], answer, sizeof answer);
   assert_non_null(strstr(answer, "\"result\""));
   for (int i = 0; i < N; i++) close(fds[i]);
@@ -206,7 +206,7 @@ static void test_a_sleep_is_nobodys_silence(void **state) {
   fds[N] = rpc_raw_connect(&world);
   rpc_tick(&world, &(struct patience){0});
   for (int i = 0; i < N; i++)
-    assert_int_equal(send(fds[i], HELLO("11"), strlen(HELLO("11")), MSG_NOSIGNAL), strlen(HELLO("11")));
+    assert_int_equal(send(fds[i], HELLO("12"), strlen(HELLO("12")), MSG_NOSIGNAL), strlen(HELLO("12")));
   usleep((ZPS_STRANGERS_PATIENCE_MS + 50) * 1000);
   for (int i = 0; i < N; i++) {
     rpc_raw_read_line(&world, fds[i], answer, sizeof answer);
@@ -227,7 +227,7 @@ static void test_a_crowd_that_speaks_comes_in(void **state) {
   rpc_world_open(&world);
   for (int i = 0; i < N; i++) {
     fds[i] = rpc_raw_connect(&world);
-    assert_int_equal(send(fds[i], HELLO("11"), strlen(HELLO("11")), MSG_NOSIGNAL), strlen(HELLO("11")));
+    assert_int_equal(send(fds[i], HELLO("12"), strlen(HELLO("12")), MSG_NOSIGNAL), strlen(HELLO("12")));
   }
   for (int i = 0; i < N; i++) {
     rpc_raw_read_line(&world, fds[i], line, sizeof line);
@@ -242,7 +242,7 @@ static void test_split_and_joined_lines(void **state) {
   (void)state;
   struct world world;
   char answer[4096];
-  const char *text = HELLO("11") "\r\n{\"jsonrpc\":\"2.0\",\"id\":7,\"method\":\"double\",\"params\":{\"x\":5}}\r\n"
+  const char *text = HELLO("12") "\r\n{\"jsonrpc\":\"2.0\",\"id\":7,\"method\":\"double\",\"params\":{\"x\":5}}\r\n"
       "{\"jsonrpc\":\"2.0\",\"id\":null,\"method\":\"double\"}\n";
   rpc_world_open(&world);
   const int fd = rpc_raw_connect(&world);
@@ -250,7 +250,7 @@ static void test_split_and_joined_lines(void **state) {
   SPIN_UNTIL(&world, world.server.n_message == 2);
   shutdown(fd, SHUT_WR);
   rpc_raw_read_to_end(&world, fd, answer, sizeof answer);
-  assert_non_null(strstr(answer, "\"protocol\":11"));
+  assert_non_null(strstr(answer, "\"protocol\":12"));
   assert_non_null(strstr(answer, "\"features\":[]"));
   assert_non_null(strstr(answer, "\"id\":7,\"result\":{\"y\":10}}\n"));
   assert_non_null(strstr(answer, "\"id\":null,\"result\":{\"y\":0}}\n"));
@@ -263,7 +263,7 @@ static void test_a_peer_that_does_not_read_is_closed(void **state) {
   struct world world;
   rpc_world_open(&world);
   const int fd = rpc_raw_connect(&world);
-  rpc_raw_send(&world, fd, HELLO("11"), strlen(HELLO("11")));
+  rpc_raw_send(&world, fd, HELLO("12"), strlen(HELLO("12")));
   SPIN_UNTIL(&world, world.server.n_open);
   zps_rpc_conn_watched(world.server.conn); /* TCP would end it after 10 s without a read. */
   char *text = malloc((1u << 20) + 1);
@@ -305,7 +305,7 @@ static void test_guests_that_do_not_read_have_one_limit(void **state) {
   for (int i = 0; i < N; i++) {
     fds[i] = rpc_raw_connect(&world);
     assert_int_equal(setsockopt(fds[i], SOL_SOCKET, SO_RCVBUF, &small, sizeof small), 0);
-    rpc_raw_send(&world, fds[i], HELLO("11"), strlen(HELLO("11")));
+    rpc_raw_send(&world, fds[i], HELLO("12"), strlen(HELLO("12")));
     SPIN_UNTIL(&world, world.server.n_open == i + 1);
     conns[i] = world.server.conn;
     zps_rpc_conn_watched(conns[i]); /* TCP would end it after 10 s without a read. */
@@ -335,7 +335,7 @@ static void test_guests_that_read_are_not_counted(void **state) {
   static char line[(1u << 20) + 100];
   rpc_world_open(&world);
   const int fd = rpc_raw_connect(&world);
-  rpc_raw_send(&world, fd, HELLO("11"), strlen(HELLO("11")));
+  rpc_raw_send(&world, fd, HELLO("12"), strlen(HELLO("12")));
   rpc_raw_read_line(&world, fd, line, sizeof line);
   for (unsigned i = 0; i < 2 * (ZPS_RPC_GUESTS_WRITE_MAX >> 20); i++) {
     write_mib(world.server.conn, 1);
@@ -353,7 +353,7 @@ static void test_too_many_calls_of_the_peer(void **state) {
   rpc_world_open(&world);
   world.server.hold = true;
   const int fd = rpc_raw_connect(&world);
-  rpc_raw_send(&world, fd, HELLO("11"), strlen(HELLO("11")));
+  rpc_raw_send(&world, fd, HELLO("12"), strlen(HELLO("12")));
   const char *line = "{\"jsonrpc\":\"2.0\",\"id\":7,\"method\":\"error\"}\n";
   SPIN_UNTIL(&world, world.server.n_open);
   struct zps_rpc_conn *conn = world.server.conn;
@@ -379,7 +379,7 @@ static void test_each_connection_has_its_turn(void **state) {
   int last = 0;
   rpc_world_open(&world);
   const int fd = rpc_raw_connect(&world);
-  rpc_raw_send(&world, fd, HELLO("11"), strlen(HELLO("11")));
+  rpc_raw_send(&world, fd, HELLO("12"), strlen(HELLO("12")));
   SPIN_UNTIL(&world, world.server.n_open);
   char *flood = calloc(N, strlen(line) + 1);
   for (unsigned i = 0; i < N; i++) strcat(flood, line);
@@ -408,7 +408,7 @@ static void test_who_waits_for_its_turn_is_not_silent(void **state) {
   unsigned n_turns = 0;
   rpc_world_open(&world);
   const int fd = rpc_raw_connect(&world);
-  rpc_raw_send(&world, fd, HELLO("11"), strlen(HELLO("11")));
+  rpc_raw_send(&world, fd, HELLO("12"), strlen(HELLO("12")));
   SPIN_UNTIL(&world, world.server.n_open);
   struct zps_rpc_conn *conn = world.server.conn;
   char *lines = calloc(N, strlen(line) + 1);
@@ -454,8 +454,8 @@ static void expect_failure(const char *answer, uint64_t timeout_ms, zps_err_t co
 static void test_client_refuses_odd_servers(void **state) {
   (void)state;
   expect_failure(
-      "{\"jsonrpc\":\"2.0\",\"id\":1,\"result\":{\"protocol\":12,\"version\":\"9\",\"role\":\"coordinator\"}}\n",
-      PATIENCE_NEVER_MS, ZPS_ERR_VERSION, "speaks version 12");
+      "{\"jsonrpc\":\"2.0\",\"id\":1,\"result\":{\"protocol\":13,\"version\":\"9\",\"role\":\"coordinator\"}}\n",
+      PATIENCE_NEVER_MS, ZPS_ERR_VERSION, "speaks version 13");
   expect_failure(
       "{\"jsonrpc\":\"2.0\",\"id\":1,\"error\":{\"code\":-9,\"message\":\"old\",\"data\":{\"name\":\"ERR_VERSION\"}}}"
       "\n",
@@ -491,7 +491,7 @@ static void test_connections_without_memory_are_refused_one_by_one(void **state)
 static int expect_warnings(void **state) {
   (void)state;
   logs_start();
-  logs_expect(ZPS_LOG_WARN, "speaks protocol version 11");
+  logs_expect(ZPS_LOG_WARN, "speaks protocol version 12");
   logs_expect(ZPS_LOG_WARN, "not JSON at byte");
   logs_allow(ZPS_LOG_WARN, "refused: user 65534 is neither user 0 nor root, whom the socket's mode lets in");
   logs_expect(ZPS_LOG_WARN, "speaks TLS, but without it is spoken here");

@@ -172,8 +172,8 @@ static void test_bad_payloads(void **state) {
   wire_make_push_inline();
   const size_t len = wire_encode();
   memmove(wire.buf + at + 2, wire.buf + at + 1, len - at - 1);
-  wire.buf[at] = 0x81, wire.buf[at + 1] = 0x20;
-  expect_refused(wire.buf, len + 1, ZPS_ERR_PROTOCOL, "an inline slice's len is 4097, at most 4096");
+  wire.buf[at] = 0x81, wire.buf[at + 1] = 0x60;
+  expect_refused(wire.buf, len + 1, ZPS_ERR_PROTOCOL, "an inline slice's len is 12289, at most 12288");
   wire_make_push();
   wire.frame.u.round.slices[0].len_bytes = 1;
   const size_t remote = wire_encode();
@@ -181,8 +181,8 @@ static void test_bad_payloads(void **state) {
   expect_refused(wire.buf, remote, ZPS_ERR_PROTOCOL, "empty and remote");
   wire_make_result();
   const size_t result = wire_encode();
-  expect_refused(wire.buf, result + ZPS_WIRE_INLINE_MAX - 7, ZPS_ERR_PROTOCOL, "payload of 4097 bytes, at most 4096");
-  expect_refused(wire.buf, sizeof wire.buf, ZPS_ERR_PROTOCOL, "frame of 8185 bytes, at most 8184");
+  expect_refused(wire.buf, result + ZPS_WIRE_INLINE_MAX - 7, ZPS_ERR_PROTOCOL, "payload of 12289 bytes, at most 12288");
+  expect_refused(wire.buf, sizeof wire.buf, ZPS_ERR_PROTOCOL, "frame of 16377 bytes, at most 16376");
 }
 
 static void test_bad_aborts(void **state) {

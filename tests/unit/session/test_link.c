@@ -2,6 +2,7 @@
 #include "tests/unit/session/linked.h"
 
 #include "common/base/rng.h"
+#include "common/session/mac.h"
 #include "tests/support/oom.h"
 #include "tests/support/patience.h"
 
@@ -39,7 +40,7 @@ static void test_frames_wait_for_credit(void **state) {
 static void test_frames_of_a_turn_leave_together(void **state) {
   (void)state;
   struct linked linked;
-  uint8_t payload[1000] = {0};
+  uint8_t payload[2000] = {0};
   linked_open(&linked, "loop", NULL);
   const struct zps_net_counters *const counters = zps_net_counters(linked.ends[0].net);
   for (unsigned i = 0; i < 20; i++) assert_int_equal(send_done(&linked, 0, i), ZPS_OK);
@@ -224,6 +225,27 @@ static void test_each_byte_counts(void **state) {
   linked_close(&linked);
 }
 
+/* An end whose OpenSSL has no Poly1305 makes the same MACs. */
+static void test_both_libraries_make_the_same_mac(void **state) {
+  (void)state;
+  static uint8_t message[3000];
+  const struct zps_secret secret = {.bytes = {1, 2, 3}};
+  struct zps_mac_key key;
+  assert_int_equal(zps_mac_key_derive(&secret, &(struct zps_mac_link){.job = 5, .from = 1, .to = 2}, &key), ZPS_OK);
+  struct zps_mac_key without = key;
+  without.hash = NULL;
+  assert_non_null(key.hash);
+  for (size_t i = 0; i < sizeof message; i++) message[i] = (uint8_t)(i * 7 + i / 256);
+  for (size_t len = 0; len <= sizeof message; len += 1 + len / 40) {
+    uint8_t mac[2][ZPS_WIRE_MAC_BYTES];
+    zps_mac_make(&key, message, len, 77, mac[0]);
+    zps_mac_make(&without, message, len, 77, mac[1]);
+    assert_memory_equal(mac[0], mac[1], ZPS_WIRE_MAC_BYTES);
+    assert_false(zps_mac_is_right(&key, message, len, 78, mac[0]));
+  }
+  zps_mac_key_fini(&key);
+}
+
 static void test_short_headers_follow_long_ones(void **state) {
   (void)state;
   struct linked linked;
@@ -396,6 +418,7 @@ int main(void) {
       cmocka_unit_test(test_broken_streams_are_refused),
       cmocka_unit_test(test_only_the_other_end_is_believed),
       cmocka_unit_test(test_each_byte_counts),
+      cmocka_unit_test(test_both_libraries_make_the_same_mac),
       cmocka_unit_test(test_short_headers_follow_long_ones),
       cmocka_unit_test(test_epochs_change_with_frames_under_way),
       cmocka_unit_test(test_a_peer_is_asked_for_a_sign),

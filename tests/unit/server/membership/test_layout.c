@@ -52,15 +52,27 @@ static void test_small(void **state) {
   (void)state;
   assert_layout(1, 1, ZPS_DTYPE_F32, 4, 4, 1, 1);
   assert_layout(1000, 1, ZPS_DTYPE_F32, 4, 4, 1, 1);
-  assert_layout(1025, 1, ZPS_DTYPE_F32, 4, 4, 1, 2);
-  assert_layout(1000, 1, ZPS_DTYPE_F64, 4, 4, 1, 2);
-  assert_layout(2048, 1, ZPS_DTYPE_F32, 4, 4, 1, 2);
-  assert_layout(2049, 1, ZPS_DTYPE_F32, 4, 4, 2, 4);
-  assert_layout(8192, 1, ZPS_DTYPE_F32, 4, 4, 4, 8);
-  assert_layout(8193, 1, ZPS_DTYPE_F32, 4, 4, 4, 16);
+  assert_layout(2048, 1, ZPS_DTYPE_F64, 2, 4, 1, 2);
+  assert_layout(2048, 1, ZPS_DTYPE_F32, 4, 4, 1, 1);
+  assert_layout(2049, 1, ZPS_DTYPE_F32, 4, 4, 2, 2);
+  assert_layout(8192, 1, ZPS_DTYPE_F32, 1, 1, 1, 3);
+  assert_layout(8192, 1, ZPS_DTYPE_F32, 4, 4, 4, 4);
   assert_layout(1000, 1, ZPS_DTYPE_F32, 64, 64, 8, 8);
-  assert_layout(3, 2048, ZPS_DTYPE_F32, 1, 4, 1, 3); /* no more than rows */
-  assert_layout(1000, 1, ZPS_DTYPE_F32, 1000, 1, 1, 3);
+  assert_layout(3, 2048, ZPS_DTYPE_F32, 1, 4, 1, 2);
+  assert_layout(2, 4096, ZPS_DTYPE_F32, 1, 4, 1, 2); /* no more than rows */
+  assert_layout(1000, 1, ZPS_DTYPE_F32, 1000, 1, 1, 1);
+}
+
+/* All servers take part, with as many partitions as travel inside frames, up to four each. */
+static void test_not_so_small(void **state) {
+  (void)state;
+  assert_layout(8193, 1, ZPS_DTYPE_F32, 4, 4, 4, 4);
+  assert_layout(4 * 3072, 1, ZPS_DTYPE_F32, 4, 4, 4, 4);
+  assert_layout(4 * 3072 + 1, 1, ZPS_DTYPE_F32, 4, 4, 4, 8);
+  assert_layout(8 * 3072 + 1, 1, ZPS_DTYPE_F32, 4, 4, 4, 12);
+  assert_layout(12 * 3072 + 1, 1, ZPS_DTYPE_F32, 4, 4, 4, 16);
+  assert_layout(4 * 3072, 1, ZPS_DTYPE_F64, 4, 4, 4, 8);
+  assert_layout(1 << 18, 1, ZPS_DTYPE_F32, 4, 4, 4, 16);
 }
 
 /* Few rows of many values are no small tensor: all servers take part. */
@@ -74,7 +86,7 @@ static void test_wide(void **state) {
 /* Small tensors spread over the servers, and a rank that asks for partitions gets them on every server. */
 static void test_small_spread(void **state) {
   (void)state;
-  struct zps_layout layout = zps_layout_of(1500, 1, ZPS_DTYPE_F32, 4, 4, 4, 0);
+  struct zps_layout layout = zps_layout_of(5000, 1, ZPS_DTYPE_F32, 1, 4, 4, 0);
   uint32_t owners[8], share[4] = {0};
   assert_int_equal(layout.n_parts, 2);
   for (uint32_t number = 0; number < 8; number++) {
@@ -164,13 +176,10 @@ static void test_free_places(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_layout),
-      cmocka_unit_test(test_small),
-      cmocka_unit_test(test_free_places),
-      cmocka_unit_test(test_wide),
-      cmocka_unit_test(test_small_spread),
-      cmocka_unit_test(test_even_ranges),
-      cmocka_unit_test(test_even_ranges_of_large_tensors),
+      cmocka_unit_test(test_layout),       cmocka_unit_test(test_small),
+      cmocka_unit_test(test_not_so_small), cmocka_unit_test(test_free_places),
+      cmocka_unit_test(test_wide),         cmocka_unit_test(test_small_spread),
+      cmocka_unit_test(test_even_ranges),  cmocka_unit_test(test_even_ranges_of_large_tensors),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -38,11 +38,13 @@ void cluster_open(struct cluster *cluster, struct zps_shard *shard, const char *
   cluster_open_since(cluster, shard, provider, fault, job_id, world, 0);
 }
 
+enum { PLACES = 3 };
+
 /* Of three places, of which the job began with servers in the first `n_began`. */
 static void open_job(struct cluster *cluster, struct zps_shard *shard, const char *provider, const char *fault,
                      uint64_t job_id, uint32_t world, uint32_t since, uint32_t n_began) {
   struct zps_member_spec members[CLUSTER_RANKS] = {0};
-  struct zps_place_image places[3];
+  struct zps_place_image places[PLACES];
   struct zps_error error = {0};
   *cluster = (struct cluster){.shard = shard, .job_id = job_id, .seed = 99 + job_id, .world = world};
   for (uint32_t rank = 0; rank < world; rank++) {
@@ -214,6 +216,12 @@ static const struct cluster_expected *expected_get(struct cluster *cluster, cons
   return expected;
 }
 
+/* Longer slices are read. */
+static uint32_t inline_bytes(const struct cluster *cluster, const struct cluster_tensor *tensor) {
+  const uint64_t row_bytes = zps_row_bytes(tensor->spec.width, zps_dtype_sum(tensor->spec.dtype));
+  return zps_wire_inline_bytes(tensor->spec.rows * row_bytes, cluster->world, PLACES);
+}
+
 void cluster_check(struct cluster *cluster, const struct cluster_tensor *tensor, uint64_t step, uint32_t rank) {
   for (uint32_t p = 0; p < tensor->spec.n_parts; p++) {
     if (!cluster_owned(tensor, p)) continue;
@@ -222,7 +230,7 @@ void cluster_check(struct cluster *cluster, const struct cluster_tensor *tensor,
     assert_int_equal(result->codec, expected->codec);
     assert_int_equal(result->nnz, expected->nnz);
     assert_int_equal(result->len_bytes, expected->len_bytes);
-    assert_int_equal(result->was_inline, expected->len_bytes <= ZPS_WIRE_INLINE_MAX);
+    assert_int_equal(result->was_inline, expected->len_bytes <= inline_bytes(cluster, tensor));
     assert_memory_equal(result->data, expected->payload, expected->len_bytes);
     free(result);
   }

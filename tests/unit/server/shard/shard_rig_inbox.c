@@ -76,9 +76,7 @@ static void keep_result(struct rig_rank *rank, struct rig_result *result) {
 static void fetched(struct zps_bulk_read *read, zps_err_t code) {
   struct fetch *fetch = read->ctx;
   if (code == ZPS_OK) {
-    uint64_t sum;
-    RIG_CHECK(zps_checks_sum(fetch->rank->checks, fetch->buf.data, fetch->result->len_bytes, &sum) == ZPS_OK);
-    RIG_CHECK(sum == fetch->sum);
+    RIG_CHECK(zps_checks_sum(fetch->rank->checks, fetch->buf.data, fetch->result->len_bytes) == fetch->sum);
     memcpy(fetch->result->data, fetch->buf.data, fetch->result->len_bytes);
     keep_result(fetch->rank, fetch->result);
   } else {

@@ -69,7 +69,7 @@ static void wait_for_rounds(const struct scene *scene, unsigned n) {
 static void test_in_the_middle_of_rounds(void **state) {
   (void)state;
   struct scene scene;
-  open_scene(&scene, 20000);
+  open_scene(&scene, 60000);
   cluster_round(&scene.cluster, scene.tensor, 7);
   for (uint32_t rank = 0; rank < 2; rank++) {
     cluster_push(&scene.cluster, scene.tensor, 8, rank, PATIENCE_NEVER_MS);
@@ -111,7 +111,7 @@ static void test_places_that_are_free(void **state) {
   (void)state;
   struct scene scene = {.shard = cluster_shard("loop", NULL, 64 * MIB)};
   cluster_open_alone(&scene.cluster, scene.shard, 77, RANKS);
-  scene.tensor = cluster_tensor(&scene.cluster, 20000, 2, ZPS_DTYPE_F32, ZPS_OP_SUM, PARTS, 0.3);
+  scene.tensor = cluster_tensor(&scene.cluster, 60000, 2, ZPS_DTYPE_F32, ZPS_OP_SUM, PARTS, 0.3);
   assert_int_equal(cluster_stats(&scene.cluster, scene.tensor).parts_here, PARTS);
   cluster_push(&scene.cluster, scene.tensor, 8, 1, PATIENCE_NEVER_MS);
   wait_for_rounds(&scene, 1);
@@ -130,9 +130,9 @@ static void test_it_leaves_without_a_word(void **state) {
   (void)state;
   struct scene scene;
   struct cluster other;
-  open_scene(&scene, 20000);
+  open_scene(&scene, 60000);
   cluster_open(&other, scene.shard, "loop", NULL, 78, RANKS);
-  struct cluster_tensor *tensor = cluster_tensor(&other, 20000, 2, ZPS_DTYPE_F32, ZPS_OP_SUM, PARTS, 0.3);
+  struct cluster_tensor *tensor = cluster_tensor(&other, 60000, 2, ZPS_DTYPE_F32, ZPS_OP_SUM, PARTS, 0.3);
   for (uint32_t rank = 0; rank < RANKS; rank++) cluster_push(&scene.cluster, scene.tensor, 12, rank, PATIENCE_NEVER_MS);
   for (uint32_t rank = 0; rank < RANKS; rank++) cluster_check(&scene.cluster, scene.tensor, 12, rank);
   for (uint32_t rank = 0; rank < 2; rank++) cluster_push(&scene.cluster, scene.tensor, 13, rank, PATIENCE_NEVER_MS);
@@ -156,7 +156,7 @@ static void test_it_leaves_without_a_word(void **state) {
 static void test_it_drains_itself(void **state) {
   (void)state;
   struct scene scene;
-  open_scene(&scene, 20000);
+  open_scene(&scene, 60000);
   for (uint32_t rank = 0; rank < RANKS; rank++) cluster_push(&scene.cluster, scene.tensor, 12, rank, PATIENCE_NEVER_MS);
   for (uint32_t rank = 0; rank < RANKS; rank++) cluster_check(&scene.cluster, scene.tensor, 12, rank);
   cluster_push(&scene.cluster, scene.tensor, 13, 0, PATIENCE_NEVER_MS);
@@ -178,7 +178,7 @@ static void test_it_drains_itself(void **state) {
 static void test_a_rank_gives_again(void **state) {
   (void)state;
   struct scene scene;
-  open_scene(&scene, 20000);
+  open_scene(&scene, 60000);
   for (uint32_t rank = 0; rank < RANKS; rank++) cluster_push(&scene.cluster, scene.tensor, 8, rank, PATIENCE_NEVER_MS);
   for (uint32_t rank = 0; rank < RANKS; rank++) cluster_check(&scene.cluster, scene.tensor, 8, rank);
   cluster_done(&scene.cluster, scene.tensor, 8, 1);
@@ -234,7 +234,7 @@ static void test_at_any_time(void **state) {
 static void test_refusals(void **state) {
   (void)state;
   struct scene scene;
-  open_scene(&scene, 20000);
+  open_scene(&scene, 60000);
   cluster_push(&scene.cluster, scene.tensor, 8, 0, PATIENCE_NEVER_MS);
   wait_for_rounds(&scene, 1);
   assert_int_equal(map(&scene, 1, 1, 0), ZPS_ERR_STALE);
@@ -279,7 +279,7 @@ static void test_refusals(void **state) {
 static void test_tensors_that_come_later(void **state) {
   (void)state;
   struct scene scene;
-  open_scene(&scene, 20000);
+  open_scene(&scene, 60000);
   assert_int_equal(map(&scene, 2, 1, 2), ZPS_OK);
   follow(&scene, 2, true);
   struct cluster_tensor *later = cluster_tensor(&scene.cluster, 5000, 1, ZPS_DTYPE_F64, ZPS_OP_MEAN, PARTS, 0.5);

@@ -102,7 +102,7 @@ static void test_a_round_beyond_the_quota_ends_with_both_numbers(void **state) {
 }
 
 /* That the sums will not fit is known from what the first rank announces: nothing is read for them. */
-/* That the sums, of 1 MiB each, will not fit is known from what the first rank announces, though each partition by
+/* That the sums, of 2 MiB each, will not fit is known from what the first rank announces, though each partition by
  * itself fits: nothing is read. */
 static void test_a_round_whose_sums_do_not_fit_is_refused_unread(void **state) {
   (void)state;
@@ -112,8 +112,8 @@ static void test_a_round_whose_sums_do_not_fit_is_refused_unread(void **state) {
   char number[40];
   snprintf(number, sizeof number, " of the %llu bytes", (unsigned long long)quota_bytes);
   cluster_open(&cluster, shard, PROVIDER, NULL, 1, 2);
-  struct cluster_tensor *tensor = cluster_tensor(&cluster, 200000, 10, ZPS_DTYPE_F32, ZPS_OP_SUM, 12, 0.9);
-  assert_true(quota_bytes < 8 * MIB);              /* two of three partitions are here */
+  struct cluster_tensor *tensor = cluster_tensor(&cluster, 400000, 10, ZPS_DTYPE_F32, ZPS_OP_SUM, 12, 0.9);
+  assert_true(quota_bytes < 16 * MIB);             /* two of three partitions are here */
   for (uint64_t step = 1; step <= 21; step += 4) { /* all partitions in a frame */
     for (uint32_t rank = 0; rank < 2; rank++) cluster_push(&cluster, tensor, step, rank, PATIENCE_NEVER_MS);
     for (uint32_t rank = 0; rank < 2; rank++) cluster_abort(&cluster, tensor, step, rank, ZPS_ERR_QUOTA, number);

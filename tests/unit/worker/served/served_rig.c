@@ -241,7 +241,7 @@ void served_answer_part(struct served_rig *rig, uint32_t s, uint64_t step, uint3
   struct zps_slice slice = {.partition = p, .codec = ZPS_CODEC_COO, .is_inline = true, .data = coo};
   slice.nnz = make_sum(rig, p, coo);
   slice.len_bytes = slice.nnz * (SERVED_WIDTH * sizeof(float) + sizeof(uint32_t));
-  const bool is_read = slice.len_bytes > 0 && (rig->servers[s].reads_only || slice.len_bytes > ZPS_WIRE_INLINE_MAX);
+  const bool is_read = slice.len_bytes > 0 && (rig->servers[s].reads_only || slice.len_bytes > ZPS_WIRE_READ_BYTES);
   if (is_read) fake_expose(rig->at[s], coo, slice.len_bytes, &slice);
   served_say(rig, s, step, &slice);
   free(coo);

@@ -55,7 +55,7 @@ static int begin_test(void **state) {
   logs_start();
   logs_allow(ZPS_LOG_WARN, "server 1 (ps-1) is lost: the coordinator says so");
   served_open(&rig,
-              &(struct served_config){.worker.n_servers = 2, .worker.rank = OWN, .rows = 30000, .n_parts = PARTS});
+              &(struct served_config){.worker.n_servers = 2, .worker.rank = OWN, .rows = 90000, .n_parts = PARTS});
   served_draw(&rig, 2);
   rig.worker.plane.world = rig.tensor.world = 3;
   rig.tensor.quorum = 2;
