@@ -118,7 +118,7 @@ class Run(nn.Module):
         kind, settings = {"SGD": (torch.optim.SGD, {"momentum": 0.9}), "Adam": (torch.optim.Adam, {})}[optimizer]
         self.optimizer = kind([group for group in groups if group["params"]], rate, **settings)
         self.rate = rate
-        (slots,) = plan(self, "none", cut=compress is not None).buckets
+        (slots,) = plan(self, "none").buckets
         small, large = (slots, []) if compress is None else compress.split(slots)
         name = "/".join(str(each) for each in (label, *self.label))
         self.groups = [DenseGroup(f"{name}/dense", small, op="mean")] if small else []

@@ -21,6 +21,7 @@ import zenps.torch as zt
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 from zenps.torch import dense
+from zenps.torch.tables import MIN_ROWS, plan
 
 
 class Mixed(nn.Module):
@@ -107,6 +108,22 @@ def case_without_tables(_: zenps.Job) -> None:
     assert [each.stats.steps for each in (*states, sync)] == [4, 4, 4]
     assert not states[0].tensors and not states[1].tensors and summed_by_torch(sync)
     sync.close()
+
+
+class Tied(nn.Module):
+    def __init__(self, sparse: bool = False) -> None:
+        super().__init__()
+        self.words, self.out = nn.Embedding(MIN_ROWS, 4, sparse=sparse), nn.Linear(4, MIN_ROWS, bias=False)
+        self.out.weight = self.words.weight
+
+
+def case_tied_tables_are_dense(_: zenps.Job) -> None:
+    """A large embedding that is the last layer, too, fills all rows: it is no table, unless it is sparse or named."""
+    assert plan(Tied()).tables == [] and len(plan(Tied().words).tables) == 1
+    assert len(plan(Tied(sparse=True)).tables) == len(plan(Tied(), ["words.weight"]).tables) == 1
+    state = zt.ddp(DistributedDataParallel(Tied()), job, name="tied")
+    assert state.is_idle
+    state.close()
 
 
 def case_buckets_that_are_ready_in_another_order(_: zenps.Job) -> None:

@@ -83,7 +83,7 @@ class HookState:
             Watch.check_alone(f"HookState {self.name}", module.named_parameters())
             self._names = {id(parameter): label for label, parameter in module.named_parameters()}
             self._known = {id(each): (each, each.dtype) for each in module.parameters() if each.requires_grad}
-            self._tables, sparse = find(module, tables, compress is not None)
+            self._tables, sparse = find(module, tables)
             self._has_rows = bool(self._tables or sparse)
         self._compress = compress
         self._sparsifiers: Dict[str, Residual] = {}

@@ -49,8 +49,7 @@ class GradientSync:
         tables and "dense-split" of the others; that has the bits of "balanced", which is also the others' in elastic jobs.
     values: what values travel as, "bf16" for example. None: as they are.
     average: the mean over ranks; False: the sum.
-    compress: a Compression of all but tables (:func:`zenps.torch.TopK`), or its name ("topk"). A tied embedding is then no
-        table under "auto".
+    compress: a Compression of all but tables (:func:`zenps.torch.TopK`), or its name ("topk").
     bucket_mb: megabytes of a bucket of parameters that are no tables; the first one has 1 at most.
     fuse_tables: small sparse tables share a tensor.
     wait: "backward", or "step". With "step", backward() returns while sums are in flight. ``wait()`` waits for them, and
@@ -81,7 +80,7 @@ class GradientSync:
         compress = compression(compress)
         self.module = module
         self.job = current(job)
-        self._plan = plan(module, tables, int(bucket_mb * (1 << 20)), fuse_tables, compress is not None)
+        self._plan = plan(module, tables, int(bucket_mb * (1 << 20)), fuse_tables)
         if not self._plan.names:
             raise Invalid("the module has no parameter that requires a gradient")
         self.name = name

@@ -69,15 +69,15 @@ def _elsewhere(module: torch.nn.Module) -> Set[int]:
     return {id(parameter) for other in others for parameter in other.parameters(recurse=False)}
 
 
-def find(module: torch.nn.Module, tables: Tables, cut: bool = False) -> Tuple[Set[int], Set[int]]:
-    """The ids of the parameters that are tables, and of those whose gradients will be sparse.
+def find(module: torch.nn.Module, tables: Tables) -> Tuple[Set[int], Set[int]]:
+    """The ids of the tables among the parameters, and of the parameters with sparse gradients.
 
-    "auto": weights of nn.Embedding and nn.EmbeddingBag that are sparse=True or have MIN_ROWS rows or more. A list has
-    names or parameters instead, and may have "auto" among them. cut: the other parameters are compressed; then "auto"
-    leaves them weights that are tied to another module, such as the last layer, which fills all rows.
+    "auto": weights of nn.Embedding and nn.EmbeddingBag that are sparse=True, and those of MIN_ROWS rows or more that no
+    other module has. A module such as a tied last layer fills all rows. A list has names or parameters instead, and may
+    have "auto" among them.
     """
     embeddings = [each for each in module.modules() if _is_embedding(each)]
-    tied = _elsewhere(module) if cut else set()
+    tied = _elsewhere(module)
     sparse = {id(each.weight) for each in embeddings if each.sparse}
     found: Set[int] = set()
     named = dict(module.named_parameters())
@@ -116,13 +116,11 @@ def trainable(module: torch.nn.Module) -> List[Tuple[str, torch.nn.Parameter]]:
     return taken
 
 
-def plan(
-    module: torch.nn.Module, tables: Tables = "auto", bucket_bytes: int = 25 << 20, fuse: bool = True, cut: bool = False
-) -> Plan:
+def plan(module: torch.nn.Module, tables: Tables = "auto", bucket_bytes: int = 25 << 20, fuse: bool = True) -> Plan:
     """Tables in order of registration, those of one dtype, width and layout fused where there are FUSED_FROM or more;
     the other parameters, of one dtype each, in buckets in reverse order, as backward() goes. A bucket is closed when it has
     `bucket_bytes`, and the first one of each dtype when it has FIRST_BYTES."""
-    found, sparse = find(module, tables, cut)
+    found, sparse = find(module, tables)
     parameters = trainable(module)
     made = Plan(names=[name for name, _ in parameters])
     groups: Dict[Tuple[object, ...], List[Slot]] = {}
