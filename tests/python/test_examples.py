@@ -66,7 +66,7 @@ def test_every_way_of_synchronising(how):
 @pytest.mark.skipif(not os.path.isdir(WORDNET), reason="WordNet is not here: deploy/install-deps.sh python")
 def test_an_lstm_learns_as_well_with_dgc():
     arguments = ["--words", "5000", "--negatives", "64", "--length", "10", "--batch", "32", "--steps", "150"]
-    counted = {"ZENPS_SCHEME": "balanced"}  # dense-split's payloads go through memory that the ranks share
+    counted = {"ZENPS_SCHEME": "balanced"}  # ring's payloads go through memory that the ranks share
     whole = trained("zenps", "lm", arguments, two_ranks(), **counted)
     cut = trained("zenps", "lm", [*arguments, "--compress", "dgc"], two_ranks(), **counted)
     assert cut["metrics"][-1] <= 1.02 * whole["metrics"][-1]

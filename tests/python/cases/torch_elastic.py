@@ -26,6 +26,7 @@ COORDINATOR, FOLDER = sys.argv[1], pathlib.Path(sys.argv[2])
 KILLED_AT = 4  # step of the process that dies in it
 MORE = 3  # steps in the smaller world before another one may come, and after it has
 COMPRESS = zt.TopK(0.1, kind="topk", min_numel=2000, start_iter=1)
+SCHEME = "balanced"  # an elastic job has no other, and the reference is to have its bits
 
 
 class Model(nn.Module):
@@ -49,9 +50,10 @@ class Trainer:
         self.model = self.trained = Model()
         if how == "ddp":
             self.trained = DistributedDataParallel(self.model)
-            self.sync: Any = zt.ddp(self.trained, job, tables=["table.weight"])
+            self.sync: Any = zt.ddp(self.trained, job, tables=["table.weight"], dense_scheme=SCHEME)
         else:
-            self.sync = zt.GradientSync(self.model, job, tables=["table.weight"], compress=COMPRESS if how == "compress" else None)
+            compress = COMPRESS if how == "compress" else None
+            self.sync = zt.GradientSync(self.model, job, tables=["table.weight"], compress=compress, dense_scheme=SCHEME)
         self.optimizer = torch.optim.Adam(self.model.parameters(), lr=0.01)
         self.schedule = torch.optim.lr_scheduler.ExponentialLR(self.optimizer, 0.9)
 

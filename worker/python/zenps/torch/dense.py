@@ -18,7 +18,7 @@ from .control import agree
 from .jobs import Ranks, generation
 
 KINDS = ("auto", "torch", "zenps")
-SCHEME = "dense-split"  # of zenps's rounds: the fastest that adds in the order of ranks (tests/bench/results/dense.md)
+SCHEME = "ring"  # of zenps's rounds: the fastest (tests/bench/results/dense.md)
 _PATIENCE = 10.0  # seconds, for collectives of a failed step
 
 

@@ -46,7 +46,7 @@ class GradientSync:
     tables: which parameters are tables ("auto", "none", names, parameters): tables.py. Their gradients travel as the rows
         that are not zero, whether autograd makes them sparse or dense. Sparse gradients come back sparse and coalesced.
     scheme, dense_scheme: zenps's scheme of the tables' tensors and of the others'. None: ZENPS_SCHEME, else "balanced" of
-        tables and "dense-split" of the others; that has the bits of "balanced", which is also the others' in elastic jobs.
+        tables and "ring" of the others, which are "balanced", too, in elastic jobs.
     values: what values travel as, "bf16" for example. None: as they are.
     average: the mean over ranks; False: the sum.
     compress: a Compression of all but tables (:func:`zenps.torch.TopK`), or its name ("topk").
