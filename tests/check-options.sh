@@ -16,7 +16,7 @@ agree() { # NAME WANTED DOCUMENTED
   fi
 }
 agree "zenps(7) and the library agree on the environment" \
-  "$(sed -n 's/^ *{\.name = "\([a-z._-]*\)",$/zenps_\1/p' "$top/worker/base/options.c" | tr 'a-z.-' 'A-Z__' | sort -u)" \
+  "$(sed -n 's/.*\.name = "\([a-z._-]*\)".*/zenps_\1/p' "$top/worker/base/options.c" | tr 'a-z.-' 'A-Z__' | sort -u)" \
   "$(grep -oE 'ZENPS_[A-Z_]+' "$page" | sort -u)"
 agree "zenps(7) and exit.h agree on the exit codes, word by word" \
   "$(sed -n 's/^ *X([A-Z]*, \([0-9]*\), "\(.*\)").*/\1 \2/p' "$top/common/base/exit.h")" \

@@ -37,6 +37,7 @@ enum zps_opt_flags {
   ZPS_OPT_NO_FILE = 1 << 1,    /* not in the file (such as the path of the file) */
   ZPS_OPT_NO_ENV = 1 << 2,     /* not in the environment */
   ZPS_OPT_REQUIRED = 1 << 3,   /* an error when no source sets it */
+  ZPS_OPT_FLAG_ONLY = ZPS_OPT_NO_FILE | ZPS_OPT_NO_ENV,
 };
 
 struct zps_opt {
@@ -53,6 +54,9 @@ struct zps_opt {
   unsigned flags;
   const char *env_fallback; /* a foreign variable asked last, such as "WORLD_SIZE"; NULL for none */
 };
+/* A row for a member of the configuration struct, and what else the row has. */
+#define ZPS_OPT_ROW(config, type_, member, ...) \
+  { .type = (type_), .offset = offsetof(config, member), __VA_ARGS__ }
 
 struct zps_opt_table {
   const char *program;        /* "zenpsd" */

@@ -26,8 +26,7 @@ struct options {
 
 static const char *const formats[] = {"table", "json", NULL};
 
-#define OPT(type_, field, ...) \
-  { .type = (type_), .offset = offsetof(struct options, field), .flags = ZPS_OPT_NO_FILE | ZPS_OPT_NO_ENV, __VA_ARGS__ }
+#define OPT(type, member, ...) ZPS_OPT_ROW(struct options, type, member, .flags = ZPS_OPT_FLAG_ONLY, __VA_ARGS__)
 static const struct zps_opt opts[] = {
     OPT(ZPS_OPT_STRING, coordinators, .name = "coordinators", .arg = "NAME,...",
         .help = "init: names for certificates of coordinators, which may also be a server in the same process "

@@ -8,11 +8,8 @@ static const char *const overlaps[] = {"independent", "disjoint", NULL};
 static const char *const codecs[] = {ZPS_PLAN_CODEC_NAME_LIST, NULL};
 static const char *const computes[] = {"auto", "yes", "no", NULL};
 
-#define OPT(type_, field, ...)                                               \
-  {                                                                          \
-    .type = (type_), .offset = offsetof(struct zps_ctl_plan_options, field), \
-    .flags = ZPS_OPT_NO_FILE | ZPS_OPT_NO_ENV, __VA_ARGS__                   \
-  }
+#define OPT(type, member, ...) \
+  ZPS_OPT_ROW(struct zps_ctl_plan_options, type, member, .flags = ZPS_OPT_FLAG_ONLY, __VA_ARGS__)
 static const struct zps_opt opts[] = {
     OPT(ZPS_OPT_UINT, workers, .name = "workers", .short_flag = 'n', .def = "16", .min = 1, .max = 65536, .arg = "N",
         .help = "number of ranks"),

@@ -21,11 +21,7 @@ struct options {
 };
 
 static const struct zps_opt opts[] = {
-    {.name = "json",
-     .type = ZPS_OPT_BOOL,
-     .offset = offsetof(struct options, json),
-     .flags = ZPS_OPT_NO_FILE | ZPS_OPT_NO_ENV,
-     .help = "print JSON"},
+    ZPS_OPT_ROW(struct options, ZPS_OPT_BOOL, json, .name = "json", .flags = ZPS_OPT_FLAG_ONLY, .help = "print JSON"),
     {0},
 };
 

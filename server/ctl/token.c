@@ -18,8 +18,7 @@ struct options {
   char *out;
 };
 
-#define OPT(type_, field, ...) \
-  { .type = (type_), .offset = offsetof(struct options, field), .flags = ZPS_OPT_NO_FILE | ZPS_OPT_NO_ENV, __VA_ARGS__ }
+#define OPT(type, member, ...) ZPS_OPT_ROW(struct options, type, member, .flags = ZPS_OPT_FLAG_ONLY, __VA_ARGS__)
 static const struct zps_opt opts[] = {
     OPT(ZPS_OPT_DURATION, ttl_ms, .name = "ttl", .arg = "TIME", .def = "0s", .max = (int64_t)TTL_MAX_MS,
         .help = "make: how long the token lets ranks in, for example 24h; 0s: as long as its key is in the "

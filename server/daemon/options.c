@@ -31,16 +31,15 @@ static const char *const whose_addresses[] = {"auto", "own", "any", NULL}; /* en
 static const char *const checksums[] = {"auto", "yes", "no", NULL};        /* enum zps_checksums */
 static const char *const server_losses[] = {"replay", "fail", NULL};       /* enum zps_server_loss */
 
-#define OPT(type_, field, ...) \
-  { .type = (type_), .offset = offsetof(struct zps_options, field), __VA_ARGS__ }
+#define OPT(type, member, ...) ZPS_OPT_ROW(struct zps_options, type, member, __VA_ARGS__)
 static const struct zps_opt opts[] = {
     OPT(ZPS_OPT_STRING, config, .name = "config", .short_flag = 'c', .arg = "FILE", .flags = ZPS_OPT_NO_FILE,
         .help =
             "read options from this file (INI). With - in front of its path, the file may be missing. zenpsd.service "
             "names -/etc/zenps/zenpsd.conf. Without this option zenpsd reads no file"),
-    OPT(ZPS_OPT_BOOL, check, .name = "check", .flags = ZPS_OPT_NO_FILE | ZPS_OPT_NO_ENV,
+    OPT(ZPS_OPT_BOOL, check, .name = "check", .flags = ZPS_OPT_FLAG_ONLY,
         .help = "check the options, from all their sources, and exit"),
-    OPT(ZPS_OPT_BOOL, list_providers, .name = "list-providers", .flags = ZPS_OPT_NO_FILE | ZPS_OPT_NO_ENV,
+    OPT(ZPS_OPT_BOOL, list_providers, .name = "list-providers", .flags = ZPS_OPT_FLAG_ONLY,
         .help = "list the fabric providers, devices and addresses of this host and exit"),
     OPT(ZPS_OPT_ENUM, roles, .name = "roles", .arg = "ROLES", .def = "server,coordinator", .values = roles,
         .help = "work of this process: server (holds shards), coordinator (membership), or both"),

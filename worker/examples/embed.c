@@ -20,11 +20,7 @@
 enum { PROGRESS_S = 5 };
 
 static const char *const mode_values[] = {"skipgram", "cbow", NULL};
-#define OPT(type_, field, ...)                                                                                   \
-  {                                                                                                              \
-    .type = (type_), .offset = offsetof(struct embed_options, field), .flags = ZPS_OPT_NO_FILE | ZPS_OPT_NO_ENV, \
-    __VA_ARGS__                                                                                                  \
-  }
+#define OPT(type, member, ...) ZPS_OPT_ROW(struct embed_options, type, member, .flags = ZPS_OPT_FLAG_ONLY, __VA_ARGS__)
 static const struct zps_opt opts[] = {
     OPT(ZPS_OPT_ENUM, mode, .name = "mode", .short_flag = 'm', .def = "skipgram", .values = mode_values,
         .help = "skipgram: predict each neighbour from the word. cbow: predict the word from all its neighbours"),

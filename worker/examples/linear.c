@@ -13,11 +13,7 @@
 
 static const char *const loss_values[] = {"logistic", "hinge", NULL};
 static const char *const method_values[] = {"sgd", "scd", NULL};
-#define OPT(type_, field, ...)                                                                                    \
-  {                                                                                                               \
-    .type = (type_), .offset = offsetof(struct linear_options, field), .flags = ZPS_OPT_NO_FILE | ZPS_OPT_NO_ENV, \
-    __VA_ARGS__                                                                                                   \
-  }
+#define OPT(type, member, ...) ZPS_OPT_ROW(struct linear_options, type, member, .flags = ZPS_OPT_FLAG_ONLY, __VA_ARGS__)
 static const struct zps_opt opts[] = {
     OPT(ZPS_OPT_ENUM, method, .name = "method", .short_flag = 'm', .def = "sgd", .values = method_values,
         .help = "sgd: stochastic gradient descent. scd: stochastic coordinate descent, for the logistic loss alone. "

@@ -21,11 +21,7 @@ static const char *const order_values[] = {"scheme", "ranks", "any", NULL};
 static const char *const check_values[] = {"all", "turns", NULL};
 static const char *const values_values[] = {ZPS_VALUES_NAME_LIST, NULL};
 
-#define OPT(type_, field, ...)                                                                                  \
-  {                                                                                                             \
-    .type = (type_), .offset = offsetof(struct perf_options, field), .flags = ZPS_OPT_NO_FILE | ZPS_OPT_NO_ENV, \
-    __VA_ARGS__                                                                                                 \
-  }
+#define OPT(type, member, ...) ZPS_OPT_ROW(struct perf_options, type, member, .flags = ZPS_OPT_FLAG_ONLY, __VA_ARGS__)
 static const struct zps_opt opts[] = {
     OPT(ZPS_OPT_UINT, rows, .name = "rows", .short_flag = 'r', .arg = "R", .min = 0, .max = 1e12,
         .help = "rows of the tensor (default: 1048576; with --trace its largest id + 1)"),

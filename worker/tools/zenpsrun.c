@@ -42,8 +42,7 @@ enum on_loss { ON_LOSS_CONTINUE, ON_LOSS_FAIL };
 static const char *const losses[] = {"continue", "fail", NULL};
 static const char *const rank_losses[] = {"auto", "continue", "restart", "fail", NULL};
 
-#define OPT(type_, field, ...) \
-  { .type = (type_), .offset = offsetof(struct options, field), .flags = ZPS_OPT_NO_FILE | ZPS_OPT_NO_ENV, __VA_ARGS__ }
+#define OPT(type, member, ...) ZPS_OPT_ROW(struct options, type, member, .flags = ZPS_OPT_FLAG_ONLY, __VA_ARGS__)
 static const struct zps_opt opts[] = {
     OPT(ZPS_OPT_UINT, ranks, .name = "ranks", .short_flag = 'n', .arg = "N", .min = 0, .max = 4096,
         .help = "number of ranks to start; without it, this process is one rank of torchrun, mpirun or srun"),
