@@ -1,13 +1,15 @@
 /* The calls that other threads make: each is run by the engine's thread, between its turns. */
-#include "server/shard/shard.h"
-
 #include <stdatomic.h>
+#include <string.h>
 
 #include "common/base/clock.h"
-#include "server/shard/flight.h"
 #include "server/shard/job.h"
+#include "server/shard/machine.h"
+#include "server/shard/pull.h"
 #include "server/shard/round.h"
+#include "server/shard/shard.h"
 #include "server/shard/shard_impl.h"
+#include "server/shard/sum.h"
 #include "server/shard/tensor.h"
 
 /* So that the caller's own heartbeats are not late by as much as would have it taken for dead. */
@@ -124,8 +126,9 @@ zps_err_t zps_shard_job_view(struct zps_shard *shard, const struct zps_job_view 
   return act(shard, (struct call){.act = view_job, .spec = &message->view, .job_id = message->job_id, .error = error});
 }
 
+/* All ranks live in this epoch: what they may have read before is freed. */
 static void replay_job(struct call *call, struct zps_job *job) {
-  zps_job_replay(job, call->number);
+  if (call->number == job->epoch) zps_shard_sums_release(&job->held);
 }
 
 zps_err_t zps_shard_job_replay(struct zps_shard *shard, uint64_t job_id, uint32_t epoch, struct zps_error *error) {
@@ -138,7 +141,10 @@ static void lose_rank(struct call *call, struct zps_job *job) {
     call->code = ZPS_ERR_UNKNOWN;
     return;
   }
-  if (why != ZPS_ERR_CLOSED) zps_job_lost(job, call->number, call->text);
+  if (why != ZPS_ERR_CLOSED && job->lost == ZPS_SHARD_NO_RANK) { /* the first rank that is reported lost */
+    job->lost = call->number;
+    job->lost_text = strdup(call->text);
+  }
   zps_member_gone(&job->members[call->number], why, call->text);
 }
 
@@ -194,6 +200,72 @@ zps_err_t zps_shard_shares(struct zps_shard *shard, void (*visit)(void *ctx, con
   return call.code;
 }
 
+/* ------------------------------------------------------------ rounds in flight, for zenpsctl rounds */
+
+static bool has_announced(const struct zps_shard_machine *machine, uint32_t rank) {
+  for (uint32_t part = 0; part < machine->n_parts; part++)
+    if (!zps_shard_machine_has(machine, rank, part)) return false;
+  return true;
+}
+
+static bool has_pull(const struct zps_shard_round *round, uint32_t rank) {
+  for (const struct zps_shard_pull *pull = round->pulls; pull; pull = pull->next)
+    if (pull->rank == rank) return true;
+  return false;
+}
+
+static bool waits_for(const struct zps_shard_round *round, enum zps_flight_wait wait, uint32_t rank) {
+  const struct zps_shard_machine *const machine = round->machine;
+  if (zps_shard_machine_rank_gone(machine, rank)) return false;
+  switch (wait) {
+    case ZPS_FLIGHT_PUSH:
+      return !has_announced(machine, rank);
+    case ZPS_FLIGHT_BYTES:
+      return machine->rank_here[rank] < machine->n_parts;
+    case ZPS_FLIGHT_PULL:
+      return zps_shard_machine_reads(machine, rank) || has_pull(round, rank);
+    case ZPS_FLIGHT_SUM:
+      break;
+  }
+  return false;
+}
+
+static void find_ranks(const struct zps_shard_round *round, enum zps_flight_wait wait,
+                       struct zps_round_flight *flight) {
+  flight->wait = wait;
+  flight->n_ranks = 0;
+  for (uint32_t rank = 0; rank < flight->world; rank++) {
+    if (!waits_for(round, wait, rank)) continue;
+    if (flight->n_ranks < ZPS_FLIGHT_RANKS_MAX) flight->ranks[flight->n_ranks] = rank;
+    flight->n_ranks++;
+  }
+}
+
+/* False: the round waits for nobody, since it only keeps sums for later pulls. */
+static bool describe_flight(const struct zps_shard_round *round, uint64_t now_ns, struct zps_round_flight *flight_p) {
+  const struct zps_shard_machine *const machine = round->machine;
+  const struct zps_tensor *const tensor = round->tensor;
+  if (zps_shard_machine_over(machine) || zps_shard_machine_only_keeps(machine)) return false;
+  *flight_p = (struct zps_round_flight){.job_id = tensor->job->id,
+                                        .step = machine->config.step,
+                                        .tensor = tensor->id,
+                                        .world = machine->world,
+                                        .name = tensor->name,
+                                        .age_ns = now_ns > round->opened_ns ? now_ns - round->opened_ns : 0,
+                                        .left_ns = ZPS_NEVER};
+  if (machine->deadline_ns != ZPS_NEVER)
+    flight_p->left_ns = machine->deadline_ns > now_ns ? machine->deadline_ns - now_ns : 0;
+  if (machine->state == ZPS_SHARD_REDUCING) {
+    find_ranks(round, ZPS_FLIGHT_SUM, flight_p);
+  } else if (machine->state == ZPS_SHARD_PUBLISHED) {
+    find_ranks(round, ZPS_FLIGHT_PULL, flight_p);
+  } else {
+    find_ranks(round, ZPS_FLIGHT_PUSH, flight_p);
+    if (flight_p->n_ranks == 0) find_ranks(round, ZPS_FLIGHT_BYTES, flight_p);
+  }
+  return true;
+}
+
 static void run_rounds(struct zps_command *command, void *ctx) {
   struct call *call = (struct call *)command;
   const struct zps_shard *shard = ctx;
@@ -201,7 +273,7 @@ static void run_rounds(struct zps_command *command, void *ctx) {
   unsigned n = 0;
   for (const struct zps_shard_round *round = shard->oldest; round && n < call->max; round = round->younger) {
     struct zps_round_flight flight;
-    if (!zps_shard_round_flight(round, now_ns, &flight)) continue;
+    if (!describe_flight(round, now_ns, &flight)) continue;
     call->visit_round(call->visit_ctx, &flight);
     n++;
   }

@@ -28,12 +28,6 @@ struct zps_job *zps_job_find(struct zps_job *jobs, uint64_t id) {
   return job;
 }
 
-void zps_job_lost(struct zps_job *job, uint32_t rank, const char *text) {
-  if (job->lost != ZPS_SHARD_NO_RANK) return;
-  job->lost = rank;
-  job->lost_text = strdup(text);
-}
-
 void zps_member_gone(struct zps_member *member, zps_err_t code, const char *text) {
   struct zps_job *job = member->job;
   if (!member->link) return;

@@ -56,12 +56,8 @@ void zps_job_free(struct zps_job *job);
 bool zps_job_tensor_close(struct zps_job *job, uint32_t id);
 /* Installs another view: zps_shard_job_view() has the errors (view.c). */
 zps_err_t zps_job_view(struct zps_job *job, const struct zps_view_image *view, struct zps_error *error) ZPS_MUSTCHECK;
-/* All ranks live in this epoch: what they may have read before is freed. */
-void zps_job_replay(struct zps_job *job, uint32_t epoch);
 struct zps_job *zps_job_find(struct zps_job *jobs, uint64_t id);
 /* A rank is dead or has left: rounds that need it fail, and nothing more is said to it. */
 void zps_member_gone(struct zps_member *member, zps_err_t code, const char *text);
-/* Notes the first rank that is reported lost. */
-void zps_job_lost(struct zps_job *job, uint32_t rank, const char *text);
 
 #endif

@@ -221,8 +221,9 @@ void zps_machine_retire(struct zps_shard_machine *machine, struct zps_shard_mach
   zps_machine_act(actions, ZPS_SHARD_RETIRE, ZPS_SHARD_NO_RANK, 0);
 }
 
-void zps_machine_stop_reading(struct zps_shard_machine *machine, uint32_t rank, enum rank_flag why,
-                              struct zps_shard_machine_actions *actions) {
+/* The rank, which is DONE or GONE, reads no sum any more. */
+static void zps_machine_stop_reading(struct zps_shard_machine *machine, uint32_t rank, enum rank_flag why,
+                                     struct zps_shard_machine_actions *actions) {
   if (!(machine->ranks[rank] & (RANK_DONE | RANK_GONE))) {
     if ((machine->ranks[rank] & (RANK_LATE | RANK_TAKEN)) == RANK_LATE)
       machine->n_late--;

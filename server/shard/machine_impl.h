@@ -34,9 +34,6 @@ struct zps_frame_abort *zps_machine_abort(struct zps_shard_machine *machine, str
 struct zps_frame_abort *zps_machine_refuse(struct zps_shard_machine *machine, uint32_t rank,
                                            struct zps_shard_machine_actions *actions, zps_err_t code);
 void zps_machine_name(struct zps_frame_abort *abort, uint32_t rank);
-/* The rank, which is DONE or GONE, reads no sum any more. */
-void zps_machine_stop_reading(struct zps_shard_machine *machine, uint32_t rank, enum rank_flag why,
-                              struct zps_shard_machine_actions *actions);
 /* Retires the round if no rank needs it. */
 void zps_machine_retire(struct zps_shard_machine *machine, struct zps_shard_machine_actions *actions);
 

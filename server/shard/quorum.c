@@ -67,7 +67,8 @@ void zps_quorum_close(struct zps_shard_round *round) {
   const uint32_t n_late = zps_shard_machine_count_late(round->machine);
   count_absent(round);
   be_patient(round, zps_clock_ns()); /* with the sums */
-  zps_sums_note_late(tensor, round);
+  for (uint32_t rank = 0; rank < tensor->job->world; rank++)
+    tensor->sums.late[rank] += zps_shard_machine_is_late(round->machine, rank);
   for (uint32_t rank = 0; rank < job->world; rank++)
     if (zps_shard_machine_is_late(round->machine, rank) && !zps_shard_machine_is_too_late(round->machine, rank))
       zps_quorum_drop(round, rank);

@@ -349,7 +349,8 @@ static void submit(struct zps_memory_wait *wait) {
   shard->small_tail = &task->next;
 }
 
-uint64_t zps_reduce_sum_bytes(const struct zps_tensor *tensor, uint32_t part, uint64_t nnz) {
+/* What is asked for, for the sum of contributions of `nnz` rows: it is kept until the round is over, if it is large. */
+static uint64_t zps_reduce_sum_bytes(const struct zps_tensor *tensor, uint32_t part, uint64_t nnz) {
   const uint32_t m = tensor->sizes[part], z = nnz < m ? (uint32_t)nnz : m;
   return zps_codec_slice_bytes(zps_codec_plain(tensor->codecs, m, z), m, z, tensor->width, tensor->dtype,
                                tensor->value_codec);

@@ -13,8 +13,6 @@ struct zps_shard;
 struct zps_shard_round;
 struct zps_tensor;
 
-/* What is asked for, for the sum of contributions of `nnz` rows: it is kept until the round is over, if it is large. */
-uint64_t zps_reduce_sum_bytes(const struct zps_tensor *tensor, uint32_t part, uint64_t nnz);
 /* The round's estimate of its large sums: how much a push adds to it; with what was pushed; and without that again. */
 uint64_t zps_reduce_more_bytes(const struct zps_shard_round *round, uint32_t part, uint32_t nnz, uint64_t len_bytes);
 void zps_reduce_expect(struct zps_shard_round *round, const struct zps_contribution *pushed);

@@ -74,7 +74,7 @@ struct zps_shard_round {
   bool has_read;                       /* something was read, or is to be: not all contributions came inside frames */
   uint64_t *total_nnz, *first_push_ns; /* by rank */
   uint64_t *until_ns;                  /* by rank: its deadline, the latest that it has told */
-  uint64_t overdue_ns;                 /* when ranks were found to owe a word (overdue.c); 0: none has been */
+  uint64_t overdue_ns;                 /* when ranks were found to owe a word (shard.c); 0: none has been */
   uint8_t *presence;                   /* by rank: enum zps_shard_presence */
   uint32_t n_absent;                   /* ranks */
   uint64_t opened_ns, collected_ns, published_ns, reduce_ns;

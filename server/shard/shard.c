@@ -1,17 +1,20 @@
 /* The shard: the engine and the pool with what hangs on them, and what is done in each turn of the engine. */
+#define ZPS_LOG_COMPONENT "shard"
 #include "server/shard/shard.h"
 
+#include <inttypes.h>
+#include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 
-#define ZPS_LOG_COMPONENT "shard"
 #include "common/base/clock.h"
 #include "common/base/log.h"
 #include "server/shard/collect.h"
 #include "server/shard/job.h"
 #include "server/shard/memory.h"
-#include "server/shard/overdue.h"
-#include "server/shard/publish.h"
 #include "server/shard/pick.h"
+#include "server/shard/publish.h"
+#include "server/shard/pull.h"
 #include "server/shard/reduce.h"
 #include "server/shard/round.h"
 #include "server/shard/shard_impl.h"
@@ -19,6 +22,64 @@
 #include "server/shard/tensor.h"
 
 #define ABORTED_NS ZPS_NS_PER_S /* ranks hear of an abort in less, and sums are kept for twice as long at most */
+
+/* Late acknowledgements. By its deadline a rank acknowledges that it has read the sums, or gives them up. Otherwise it
+ * is stuck, or its link is, and its sums would be kept for ever. It is given up with its link, so that no read of its
+ * can end well with the bytes of a later round.
+ *
+ * A rank is lost only if it is overdue at two consecutive looks, patience/16 apart, and neither came late. Its word may
+ * be here unread, where this process itself was stopped. */
+enum { LOOKS = 16, LATE = 3 };
+
+struct look {
+  struct zps_shard_round *round;
+  uint64_t now_ns, patience_ns, again_ns;
+  bool is_second; /* what was overdue at the first look is so for good */
+  bool any_overdue;
+  uint64_t next_ns;
+};
+
+static void give_up(struct zps_shard_round *round, uint32_t rank, uint64_t owed_ns) {
+  const struct zps_tensor *tensor = round->tensor;
+  char text[ZPS_NAME_MAX + 160];
+  snprintf(text, sizeof text,
+           "%.0f s after its deadline it has not said that it has read the sums of tensor %s, step %" PRIu64,
+           (double)owed_ns / (double)ZPS_NS_PER_S, tensor->name, round->machine->config.step);
+  zps_member_fail(&tensor->job->members[rank], ZPS_ERR_PEER_LOST, text);
+}
+
+static void look_at_rank(struct look *look, uint32_t rank, uint64_t deadline_ns) {
+  const struct zps_member *member = &look->round->tensor->job->members[rank];
+  const uint64_t due_ns = deadline_ns + look->patience_ns;
+  if (!member->link || member->is_failing) return;
+  if (look->now_ns < due_ns) {
+    if (due_ns < look->next_ns) look->next_ns = due_ns;
+  } else if (look->is_second && due_ns <= look->round->overdue_ns) {
+    give_up(look->round, rank, look->now_ns - deadline_ns);
+  } else {
+    look->any_overdue = true;
+  }
+}
+
+/* Gives up the ranks that have not acknowledged the published sums for too long (zps_member_fail()). Returns when to
+ * look again; ZPS_NEVER: none is late. */
+static uint64_t look_for_late_ranks(struct zps_shard_round *round, uint64_t now_ns) {
+  const uint64_t patience_ns = round->tensor->job->shard->patience_ns, since_ns = now_ns - round->overdue_ns;
+  struct look look = {.round = round,
+                      .now_ns = now_ns,
+                      .patience_ns = patience_ns,
+                      .again_ns = patience_ns / LOOKS,
+                      .next_ns = ZPS_NEVER};
+  look.is_second = round->overdue_ns > 0 && since_ns >= look.again_ns && since_ns <= LATE * look.again_ns;
+  for (uint32_t rank = 0; rank < round->machine->world; rank++)
+    if (zps_shard_machine_reads(round->machine, rank)) look_at_rank(&look, rank, round->until_ns[rank]);
+  for (const struct zps_shard_pull *pull = round->pulls; pull; pull = pull->next)
+    look_at_rank(&look, pull->rank, pull->deadline_ns);
+  if (!look.any_overdue) return look.next_ns;
+  if (round->overdue_ns == 0 || since_ns >= look.again_ns) round->overdue_ns = now_ns;
+  const uint64_t again_ns = round->overdue_ns + look.again_ns;
+  return again_ns < look.next_ns ? again_ns : look.next_ns;
+}
 
 /* ---- the engine's handler ---- */
 
@@ -60,7 +121,7 @@ static void check_deadlines(struct zps_shard *shard, uint64_t now_ns) {
       continue;
     const uint64_t due_ns =
         round->machine->close_ns < round->machine->deadline_ns ? round->machine->close_ns : round->machine->deadline_ns;
-    const uint64_t next_ns = round->machine->state < ZPS_SHARD_PUBLISHED ? due_ns : zps_overdue_look(round, now_ns);
+    const uint64_t next_ns = round->machine->state < ZPS_SHARD_PUBLISHED ? due_ns : look_for_late_ranks(round, now_ns);
     if (next_ns < shard->next_deadline_ns) shard->next_deadline_ns = next_ns;
   }
 }

@@ -92,11 +92,6 @@ void zps_sums_add(struct zps_tensor *tensor, const struct zps_shard_round *round
   }
 }
 
-void zps_sums_note_late(struct zps_tensor *tensor, const struct zps_shard_round *round) {
-  for (uint32_t rank = 0; rank < tensor->job->world; rank++)
-    tensor->sums.late[rank] += zps_shard_machine_is_late(round->machine, rank);
-}
-
 /* Zen's definition 8, as far as this server sees it. */
 static double imbalance(const struct zps_tensor *tensor) {
   const struct zps_tensor_sums *sums = &tensor->sums;

@@ -27,8 +27,6 @@ void zps_sums_move(struct zps_tensor *tensor, const uint32_t *partitions, uint32
 void zps_sums_fini(struct zps_tensor *tensor);
 /* The round's results are all published. */
 void zps_sums_add(struct zps_tensor *tensor, const struct zps_shard_round *round);
-/* The round closes: its late ranks are known. */
-void zps_sums_note_late(struct zps_tensor *tensor, const struct zps_shard_round *round);
 void zps_sums_visit(const struct zps_tensor *tensor, void (*visit)(void *ctx, const struct zps_tensor_stats *stats),
                     void *ctx);
 

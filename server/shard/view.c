@@ -8,7 +8,6 @@
 #include "server/shard/job.h"
 #include "server/shard/round.h"
 #include "server/shard/shard_impl.h"
-#include "server/shard/sum.h"
 #include "server/shard/tensor.h"
 
 static zps_err_t check(const struct zps_job *job, const struct zps_view_image *view, struct zps_error *error) {
@@ -73,8 +72,4 @@ zps_err_t zps_job_view(struct zps_job *job, const struct zps_view_image *view, s
   zps_log_info("job %s: epoch %u without %u servers: %u partitions here, before %u; %u rounds begin anew", job->name,
                job->epoch, view->n_places - zps_view_image_count_in(view), n_after, n_before, n_rounds);
   return ZPS_OK;
-}
-
-void zps_job_replay(struct zps_job *job, uint32_t epoch) {
-  if (epoch == job->epoch) zps_shard_sums_release(&job->held);
 }
