@@ -10,6 +10,7 @@
  */
 #include <errno.h>
 #include <fcntl.h>
+#include <stdlib.h>
 #include <unistd.h>
 
 #include "common/base/clock.h"
@@ -41,6 +42,43 @@ static const struct limit *limit_of(enum zps_conn_role role) {
 
 size_t zps_coordinator_first_lines(enum zps_conn_role role) {
   return limit_of(role)->first_lines;
+}
+
+/* NULL: it has no slots. */
+static struct zps_slots_room *room_of(const struct zps_slots *slots, struct zps_origin origin, unsigned sort) {
+  struct zps_slots_room *room = slots->rooms;
+  while (room && !(room->sort == sort && zps_origin_is(&room->origin, &origin))) room = room->next;
+  return room;
+}
+
+static bool take_slot(struct zps_slots *slots, struct zps_slot *slot, struct zps_origin origin, unsigned sort) {
+  struct zps_slots_room *room = room_of(slots, origin, sort);
+  if (!room) {
+    room = malloc(sizeof *room);
+    if (!room) return false;
+    *room = (struct zps_slots_room){.slots = slots, .next = slots->rooms, .origin = origin, .sort = sort};
+    slots->rooms = room;
+  }
+  *slot = (struct zps_slot){.room = room, .older = room->newest};
+  *(room->newest ? &room->newest->newer : &room->oldest) = slot;
+  room->newest = slot;
+  room->n++;
+  slots->n++;
+  return true;
+}
+
+void zps_slots_leave(struct zps_slot *slot) {
+  struct zps_slots_room *const room = slot->room;
+  if (!room) return;
+  *(slot->older ? &slot->older->newer : &room->oldest) = slot->newer;
+  *(slot->newer ? &slot->newer->older : &room->newest) = slot->older;
+  slot->room = NULL;
+  room->slots->n--;
+  if (--room->n > 0) return;
+  struct zps_slots_room **link = &room->slots->rooms;
+  while (*link != room) link = &(*link)->next;
+  *link = room->next;
+  free(room);
 }
 
 static bool has_reserved_slot(const struct zps_rpc_conn *rpc) {
@@ -84,7 +122,7 @@ zps_err_t zps_coordinator_admit(struct zps_coordinator *coordinator, const struc
   const struct limit *limit = limit_of(role);
   const bool is_reserved = has_reserved_slot(rpc);
   const struct zps_slots *const slots = &coordinator->slots[is_reserved];
-  const struct zps_slots_room *const room = zps_slots_room(slots, zps_rpc_conn_owner(rpc), role);
+  const struct zps_slots_room *const room = room_of(slots, zps_rpc_conn_owner(rpc), role);
   const unsigned others = coordinator->config.max_conns ? coordinator->config.max_conns : ZPS_COORDINATOR_CONNS_MAX,
                  max = is_reserved ? RESERVED_MAX : others;
   const bool room_is_full = room && room->n >= limit->of_place;
@@ -110,7 +148,7 @@ zps_err_t zps_coordinator_admit(struct zps_coordinator *coordinator, const struc
 
 bool zps_coordinator_take_slot(struct zps_coordinator_conn *conn) {
   struct zps_slots *const slots = &conn->coordinator->slots[has_reserved_slot(conn->rpc)];
-  return zps_slots_take(slots, &conn->slot, zps_rpc_conn_owner(conn->rpc), conn->role);
+  return take_slot(slots, &conn->slot, zps_rpc_conn_owner(conn->rpc), conn->role);
 }
 
 bool zps_coordinator_is_idle(const struct zps_coordinator_conn *conn, uint64_t now_ns) {

@@ -9,10 +9,31 @@
 #include "server/coordinator/coordinator.h"
 #include "server/membership/members.h"
 #include "server/coordinator/outbox.h"
-#include "server/coordinator/slots.h"
 #include "server/coordinator/viewer.h"
 
 enum zps_conn_role { ZPS_CONN_SERVER = 1, ZPS_CONN_WORKER = 2, ZPS_CONN_CTL = 4 };
+
+/* Slots of open connections, in rooms: a room has those of one origin (an address, a certificate) and one sort (a
+ * role). A room has a limit, and so have all rooms together. */
+struct zps_slots_room;
+
+struct zps_slot { /* in its connection; zero: none was taken */
+  struct zps_slots_room *room;
+  struct zps_slot *older, *newer;
+};
+
+struct zps_slots_room { /* one with slots alone */
+  struct zps_slots *slots;
+  struct zps_slots_room *next;
+  struct zps_origin origin;
+  unsigned sort, n;
+  struct zps_slot *oldest, *newest;
+};
+
+struct zps_slots { /* zero: none are taken */
+  struct zps_slots_room *rooms;
+  unsigned n;
+};
 
 struct zps_coordinator_conn {
   struct zps_member_client client; /* first: actions name it */
@@ -121,18 +142,14 @@ zps_err_t zps_coordinator_admit(struct zps_coordinator *coordinator, const struc
                                 enum zps_conn_role role, struct zps_error *error) ZPS_MUSTCHECK;
 /* Takes the connection's slot, which its end leaves. False: there is no memory. */
 bool zps_coordinator_take_slot(struct zps_coordinator_conn *conn);
+/* A slot that was not taken is left alone. */
+void zps_slots_leave(struct zps_slot *slot);
 /* Whether the client may name this address for gradients; else `error` says why not. */
 zps_err_t zps_coordinator_may_name(const struct zps_coordinator_conn *conn, const struct zps_net_info *fabric,
                                    struct zps_error *error) ZPS_MUSTCHECK;
 /* identity.c: whether the client's certificate lets it be the server of this name; else `error` says why not. */
 zps_err_t zps_coordinator_may_serve(const struct zps_coordinator_conn *conn, const char *name,
                                     struct zps_error *error) ZPS_MUSTCHECK;
-/* Servers that are connected with a certificate for any name, the first of them, and those with one for several. */
-struct zps_coordinator_served {
-  unsigned n_any, n_some;
-  const char *first; /* of the members; "" */
-};
-struct zps_coordinator_served zps_coordinator_served(const struct zps_coordinator *coordinator);
 /* Whether its client has neither said that it lives, nor waits for anything, nor has asked anything for a long time. */
 bool zps_coordinator_is_idle(const struct zps_coordinator_conn *conn, uint64_t now_ns);
 /* How long its client may take to come back before it is lost: the connection has ended, with the code that

@@ -25,16 +25,3 @@ zps_err_t zps_coordinator_is_own(const struct zps_coordinator_conn *conn, const 
       "host. Give that address (zenpsctl -e, control.coordinator), or speak TLS (tls.ca, tls.cert, tls.key)",
       what, (unsigned long)geteuid(), zps_rpc_listener_address(socket));
 }
-
-struct zps_coordinator_served zps_coordinator_served(const struct zps_coordinator *coordinator) {
-  char names[ZPS_TLS_SERVERS_MAX];
-  struct zps_coordinator_served served = {.first = ""};
-  for (const struct zps_coordinator_conn *conn = coordinator->conns; conn; conn = conn->next) {
-    const struct zps_member_server *const server = conn->client.server;
-    if (!server || !conn->rpc) continue;
-    const enum zps_tls_serves serves = zps_rpc_conn_serves(conn->rpc, server->name, names);
-    if (serves == ZPS_TLS_SERVES_ANY && served.n_any++ == 0) served.first = server->name;
-    if (serves == ZPS_TLS_SERVES_SOME) served.n_some++;
-  }
-  return served;
-}

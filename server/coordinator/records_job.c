@@ -3,7 +3,6 @@
 #include <string.h>
 
 #include "common/base/fair.h"
-#include "proto/control_change.h"
 #include "proto/control_next.h"
 #include "server/coordinator/records_impl.h"
 

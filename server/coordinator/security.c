@@ -49,6 +49,25 @@ static zps_json *add_control(const struct zps_coordinator *coordinator, zps_json
              "tls.ca, tls.cert, tls.key (zenpsctl certs init)");
 }
 
+/* Servers that are connected with a certificate for any name, the first of them, and those with one for several. */
+struct served {
+  unsigned n_any, n_some;
+  const char *first; /* of the members; "" */
+};
+
+static struct served served_by(const struct zps_coordinator *coordinator) {
+  char names[ZPS_TLS_SERVERS_MAX];
+  struct served served = {.first = ""};
+  for (const struct zps_coordinator_conn *conn = coordinator->conns; conn; conn = conn->next) {
+    const struct zps_member_server *const server = conn->client.server;
+    if (!server || !conn->rpc) continue;
+    const enum zps_tls_serves serves = zps_rpc_conn_serves(conn->rpc, server->name, names);
+    if (serves == ZPS_TLS_SERVES_ANY && served.n_any++ == 0) served.first = server->name;
+    if (serves == ZPS_TLS_SERVES_SOME) served.n_some++;
+  }
+  return served;
+}
+
 /* Who may be which server. */
 static zps_json *add_servers(const struct zps_coordinator *coordinator, zps_json *rows) {
   char how[200];
@@ -59,7 +78,7 @@ static zps_json *add_servers(const struct zps_coordinator *coordinator, zps_json
   if (!coordinator->config.tls)
     return add(rows, "servers", is_near(coordinator) ? "host" : "open", "any process is the server that it says it is",
                "tls.ca, tls.cert, tls.key (zenpsctl certs init)");
-  const struct zps_coordinator_served served = zps_coordinator_served(coordinator);
+  const struct served served = served_by(coordinator);
   if (served.n_any) {
     snprintf(how, sizeof how, "%u have a certificate for any server: %.80s%s", served.n_any, served.first,
              served.n_any > 1 ? ", ..." : "");

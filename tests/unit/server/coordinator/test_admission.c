@@ -206,12 +206,12 @@ static void test_idle_ones_make_room(void **state) {
   assert_int_equal(admit(ZPS_CONN_WORKER, ""), ZPS_OK);
   assert_ptr_equal(closed, first->rpc);
   assert_null(first->slot.room); /* the newcomer's */
-  assert_true(zps_slots_take(&coordinator.slots[0], &first->slot, owner, ZPS_CONN_WORKER));
+  assert_true(zps_coordinator_take_slot(first));
   closed = NULL;
   assert_int_equal(admit(ZPS_CONN_WORKER, ""), ZPS_OK);
   assert_ptr_equal(closed, second->rpc);
   first->client.job = second->client.job = &some_job;
-  assert_true(zps_slots_take(&coordinator.slots[0], &second->slot, owner, ZPS_CONN_WORKER));
+  assert_true(zps_coordinator_take_slot(second));
   closed = NULL;
   n_asked = 1; /* all of them wait for an answer */
   assert_int_equal(admit(ZPS_CONN_WORKER, "8192 connections of ranks"), ZPS_ERR_AGAIN);
