@@ -45,7 +45,7 @@ only '^proto/' '(protobuf-c/|[a-z/]*zenps\.pb-c)' "protobuf-c is seen by proto a
 only '^common/base/config' '(ini\.h|getopt\.h)' "option files and flags are parsed by common/base/config* alone"
 only '^gpu/cuda/' 'cuda' "CUDA is seen by gpu/cuda alone"
 only '^server/(shard|daemon)/' 'server/shard/' "the data plane is seen by the daemon alone"
-only '^server/state/curl\.h$' 'curl/' "libcurl is seen by server/state/curl.h alone"
+only '^server/state/etcd_http\.c$' 'curl/' "libcurl is seen by server/state/etcd_http.c alone"
 only '^server/ctl/export_http\.c$' '(microhttpd\.h|gnutls/)' "libmicrohttpd and GnuTLS are seen by server/ctl/export_http.c alone"
 only '^server/daemon/systemd\.c$' 'systemd/' "libsystemd is seen by server/daemon/systemd.c alone"
 

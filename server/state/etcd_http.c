@@ -1,5 +1,6 @@
-/* Calls of etcd over HTTP, by libcurl. A transport keeps its connection from call to call.
- */
+/* Calls of etcd over HTTP, by libcurl. A transport keeps its connection from call to call. */
+#include <dlfcn.h>
+#include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -7,6 +8,9 @@
 #include <time.h>
 
 #include "config.h"
+#ifdef HAVE_CURL
+#include <curl/curl.h>
+#endif
 #include "server/state/etcd.h"
 
 #define MEMBERS_MAX 16u
@@ -52,12 +56,59 @@ static zps_err_t parse_members(const char *text, struct members *members, struct
 
 #ifdef HAVE_CURL
 
-#include "server/state/curl.h"
+/* libcurl is loaded when it is first needed, and stays. A daemon without etcd loads neither it nor its libraries. */
+struct curl {
+  __typeof__(curl_easy_init) *easy_init;
+  __typeof__(curl_easy_reset) *easy_reset;
+  __typeof__(curl_easy_setopt) *easy_setopt;
+  __typeof__(curl_easy_perform) *easy_perform;
+  __typeof__(curl_easy_getinfo) *easy_getinfo;
+  __typeof__(curl_easy_strerror) *easy_strerror;
+  __typeof__(curl_easy_cleanup) *easy_cleanup;
+  __typeof__(curl_slist_append) *slist_append;
+  __typeof__(curl_slist_free_all) *slist_free_all;
+};
+
+#define LIBRARY "libcurl.so.4"
+
+static pthread_once_t once = PTHREAD_ONCE_INIT;
+static struct curl libcurl;
+static char why_not[256]; /* empty: it is loaded */
+
+static void load(void) {
+  void *const library = dlopen(LIBRARY, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
+  const struct {
+    const char *name;
+    void *to;
+  } functions[] = {
+      {"curl_easy_init", &libcurl.easy_init},           {"curl_easy_reset", &libcurl.easy_reset},
+      {"curl_easy_setopt", &libcurl.easy_setopt},       {"curl_easy_perform", &libcurl.easy_perform},
+      {"curl_easy_getinfo", &libcurl.easy_getinfo},     {"curl_easy_strerror", &libcurl.easy_strerror},
+      {"curl_easy_cleanup", &libcurl.easy_cleanup},     {"curl_slist_append", &libcurl.slist_append},
+      {"curl_slist_free_all", &libcurl.slist_free_all},
+  };
+  for (unsigned i = 0; library && i < sizeof functions / sizeof functions[0]; i++) {
+    void *const function = dlsym(library, functions[i].name);
+    if (!function) break;
+    *(void **)functions[i].to = function; /* POSIX's own way with dlsym() */
+  }
+  if (!libcurl.slist_free_all) snprintf(why_not, sizeof why_not, "%s", dlerror());
+}
+
+static zps_err_t load_curl(const struct curl **curl_p, struct zps_error *error) {
+  pthread_once(&once, load);
+  if (why_not[0])
+    return zps_fail(error, ZPS_ERR_UNSUPPORTED,
+                    LIBRARY ", by which zenpsd reaches etcd, cannot be loaded (%.200s): install it (Debian: libcurl4)",
+                    why_not);
+  *curl_p = &libcurl;
+  return ZPS_OK;
+}
 
 struct http {
   struct zps_etcd_transport transport;
   struct members members;
-  const struct zps_curl *lib;
+  const struct curl *lib;
   CURL *curl;
   struct curl_slist *headers;
   char *ca, *cert, *key;
@@ -67,9 +118,9 @@ struct http {
 
 zps_err_t zps_etcd_http_check(const char *text, struct zps_error *error) {
   struct members members;
-  const struct zps_curl *lib;
+  const struct curl *lib;
   const zps_err_t err = parse_members(text, &members, error);
-  return err ? err : zps_curl_load(&lib, error);
+  return err ? err : load_curl(&lib, error);
 }
 
 static size_t on_bytes(char *data, size_t size, size_t n, void *ctx) {
@@ -92,7 +143,7 @@ static int on_progress(void *ctx, curl_off_t down_all, curl_off_t down, curl_off
 
 static void set_options(struct http *http, const char *url, const char *body, uint64_t timeout_ms,
                         struct zps_etcd_answer *answer) {
-  const struct zps_curl *const lib = http->lib;
+  const struct curl *const lib = http->lib;
   CURL *const curl = http->curl;
   lib->easy_reset(curl); /* connections stay */
   lib->easy_setopt(curl, CURLOPT_URL, url);
@@ -175,9 +226,9 @@ static bool copy(char **to, const char *from) {
 zps_err_t zps_etcd_http_open(const struct zps_etcd_access *access, struct zps_etcd_transport **transport_p,
                              struct zps_error *error) {
   struct members members;
-  const struct zps_curl *lib;
+  const struct curl *lib;
   zps_err_t err = parse_members(access->members, &members, error);
-  if (!err) err = zps_curl_load(&lib, error);
+  if (!err) err = load_curl(&lib, error);
   if (err) return err;
   struct http *http = calloc(1, sizeof *http);
   if (!http) return zps_fail(error, ZPS_ERR_NOMEM, "no memory to reach etcd");
