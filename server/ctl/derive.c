@@ -4,10 +4,6 @@
 
 #include "server/ctl/late.h"
 
-static double number(const zps_json *row, const char *key) {
-  return row ? zps_json_opt_real(row, key, 0) : 0;
-}
-
 static bool same(const zps_json *a, const zps_json *b, const char *key) {
   return strcmp(zps_json_opt_str(a, key, ""), zps_json_opt_str(b, key, "")) == 0;
 }

@@ -8,14 +8,6 @@ struct lag {
   double rank, tensor, seconds, n_without;
 };
 
-static double number(const zps_json *row, const char *key) {
-  return row ? zps_json_opt_real(row, key, 0) : 0;
-}
-
-static const char *text(const zps_json *row, const char *key) {
-  return zps_json_opt_str(row, key, "");
-}
-
 static bool are_same(const zps_json *row, const zps_json *other) {
   return number(row, "rank") == number(other, "rank") && number(row, "tensor") == number(other, "tensor") &&
          strcmp(text(row, "job_id"), text(other, "job_id")) == 0 &&

@@ -11,6 +11,15 @@
 
 #include "common/control/json.h"
 
+/* Members of a row; 0 or "" where there is no such member, or no row. */
+static inline double number(const zps_json *row, const char *key) {
+  return row ? zps_json_opt_real(row, key, 0) : 0;
+}
+
+static inline const char *text(const zps_json *row, const char *key) {
+  return row ? zps_json_opt_str(row, key, "") : "";
+}
+
 #define ZPS_LATE_PERCENT 20
 #define ZPS_LATE_FACTOR 2
 #define ZPS_LATE_SAY_IT(number) #number

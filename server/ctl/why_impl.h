@@ -4,6 +4,7 @@
 
 #include <string.h>
 
+#include "server/ctl/late.h"
 #include "server/ctl/why.h"
 
 #define ZPS_FINDINGS_MAX 64u
@@ -23,14 +24,6 @@ struct why {
   unsigned n;
   struct zps_finding findings[ZPS_FINDINGS_MAX];
 };
-
-static inline double number(const zps_json *row, const char *key) {
-  return row ? zps_json_opt_real(row, key, 0) : 0;
-}
-
-static inline const char *text(const zps_json *row, const char *key) {
-  return row ? zps_json_opt_str(row, key, "") : "";
-}
 
 static inline bool is_about(const struct why *why, const zps_json *row) {
   return !why->job || strcmp(text(row, "job"), why->job) == 0;

@@ -1,7 +1,6 @@
 /* `why`: rounds that wait. */
 #include <stdio.h>
 
-#include "common/base/text.h"
 #include "server/ctl/why_impl.h"
 
 #define WAITS_MS 2000u  /* Age of a round that waits for somebody. */
