@@ -32,9 +32,9 @@ methods=$(grep -ohE '^ *\{"[a-z.]+", [A-Z_ |]+, (true|false)' server/coordinator
 agree "messages to the coordinator are those of methods_*.c, hello beside" \
   "$({ echo "$methods"; grep -q '"hello"' common/control/rpc_hello.c && echo 'hello|server, rank, zenpsctl|call'; } | sort)" \
   "$(control "" coordinator | awk -F '|' '{ print $1 "|" $2 "|" ($5 == "-" ? "notification" : "call") }' | sort)"
-agree "calls to servers are those of agent_calls.c" \
-  "$({ sed -n '/^} calls\[\]/,/};/p' server/daemon/agent_calls.c | grep -oE '"[a-z.]+"'
-    grep -oE 'strcmp\(method, "[a-z.]+"' server/daemon/agent_calls.c | grep -oE '"[a-z.]+"'; } | tr -d '"' | sed 's/$/ call/' | sort -u)" \
+agree "calls to servers are those of agent_jobs.c" \
+  "$({ sed -n '/^} calls\[\]/,/};/p' server/daemon/agent_jobs.c | grep -oE '"[a-z.]+"'
+    grep -oE 'strcmp\(method, "[a-z.]+"' server/daemon/agent_jobs.c | grep -oE '"[a-z.]+"'; } | tr -d '"' | sed 's/$/ call/' | sort -u)" \
   "$(control coordinator server | awk -F '|' "$is_notice" | sort)"
 agree "the coordinator makes just these calls" \
   "$({ grep -ohE 'method_p = "[a-z.]+"' server/coordinator/calls.c

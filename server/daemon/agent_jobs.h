@@ -28,18 +28,6 @@ struct zps_agent_jobs {
 };
 
 void zps_agent_jobs_fini(struct zps_agent_jobs *jobs);
-/* Room for one more first, so that the note cannot fail: NULL when memory is short. */
-struct zps_agent_job *zps_agent_job_create(void);
-void zps_agent_job_destroy(struct zps_agent_job *job);
-void zps_agent_jobs_add(struct zps_agent_jobs *jobs, struct zps_agent_job *job, uint64_t job_id, const char *name);
-void zps_agent_jobs_forget(struct zps_agent_jobs *jobs, uint64_t job_id);
-struct zps_agent_job *zps_agent_jobs_find(const struct zps_agent_jobs *jobs, uint64_t job_id);
-
-bool zps_agent_job_has(const struct zps_agent_job *job, uint32_t tensor);
-zps_err_t zps_agent_job_add_tensor(struct zps_agent_job *job, uint32_t tensor) ZPS_MUSTCHECK;
-void zps_agent_job_forget_tensor(struct zps_agent_job *job, uint32_t tensor);
-/* Closes all tensors but these on the shard. */
-void zps_agent_job_keep(struct zps_agent_jobs *jobs, struct zps_agent_job *job, const uint32_t *tensors, uint32_t n);
 
 /* Ids of all jobs, for the caller to free(); NULL when memory is short. */
 uint64_t *zps_agent_jobs_list(const struct zps_agent_jobs *jobs);

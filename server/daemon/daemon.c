@@ -100,7 +100,7 @@ static void on_terminate(uv_signal_t *handle, int number) {
     return;
   }
   zps_log_info("signal %d: draining", number);
-  zps_notify_stopping();
+  zps_notify("STOPPING=1");
   zps_ready_end(&daemon->ready);
   if (!daemon->shard && (daemon->options->coordinator_state_dir || zps_options_is_candidate(daemon->options))) {
     zps_log_info("the coordinator's state is kept: jobs go on, and wait for the next coordinator");
@@ -212,19 +212,20 @@ static void on_hangup(uv_signal_t *handle, int number) {
   } else {
     zps_log_info("reloaded");
   }
-  zps_notify_ready();
+  zps_notify("READY=1");
 }
 
 /* ---- Alive ---- */
 
 static void on_watchdog(uv_timer_t *timer) {
   const struct daemon *daemon = timer->data;
-  if (!daemon->shard || zps_shard_answers(daemon->shard)) zps_notify_alive();
+  if (!daemon->shard || zps_shard_answers(daemon->shard)) zps_notify("WATCHDOG=1");
 }
 
-static void on_agent_change(void *ctx, bool registered, const char *text) {
+/* The agent has registered, the coordinator leads, or they do not any more. */
+static void on_role_change(void *ctx, bool is_ready, const char *text) {
   struct daemon *daemon = ctx;
-  zps_ready_set(&daemon->ready, registered);
+  zps_ready_set(&daemon->ready, is_ready);
   zps_notify_status(text);
 }
 
@@ -333,19 +334,13 @@ static zps_err_t write_address(const char *path, const char *address, struct zps
   return ZPS_ERR_IO;
 }
 
-static void on_leads(void *ctx, bool leads, const char *text) {
-  struct daemon *daemon = ctx;
-  zps_ready_set(&daemon->ready, leads);
-  zps_notify_status(text);
-}
-
 static zps_err_t start_coordinator(struct daemon *daemon, struct zps_error *error) {
   const struct zps_options *options = daemon->options;
   struct zps_coordinator_config config = coordinator_config(options);
   config.tls = daemon->tls;
   config.ctx = daemon;
   config.on_broken = on_broken;
-  config.on_leads = on_leads;
+  config.on_leads = on_role_change;
   if (zps_options_is_candidate(options))
     config.etcd = (struct zps_coordinator_etcd){.access = {.members = options->coordinator_etcd,
                                                            .ca = options->coordinator_etcd_ca,
@@ -386,7 +381,7 @@ static zps_err_t start_agent(struct daemon *daemon, struct zps_error *error) {
                                           .shard = daemon->shard,
                                           .orphan_grace_ms = ORPHAN_GRACE_MS,
                                           .ctx = daemon,
-                                          .on_change = on_agent_change};
+                                          .on_change = on_role_change};
   return zps_agent_create(&daemon->loop, &config, &daemon->agent, error);
 }
 
@@ -406,7 +401,7 @@ static zps_err_t start(struct daemon *daemon, struct zps_error *error) {
    * when it leads. */
   if (!zps_options_is_server(daemon->options) && !zps_options_is_candidate(daemon->options))
     zps_ready_set(&daemon->ready, true);
-  zps_notify_ready();
+  zps_notify("READY=1");
   return ZPS_OK;
 }
 

@@ -1,7 +1,6 @@
 #include "server/daemon/options.h"
 
 #include <grp.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>

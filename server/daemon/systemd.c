@@ -17,24 +17,18 @@
 #define sd_watchdog_enabled(unset, us_p) ((void)(us_p), 0)
 #endif
 
-void zps_notify_ready(void) {
-  sd_notify(0, "READY=1");
+void zps_notify(const char *state) {
+  sd_notify(0, state);
 }
 void zps_notify_reloading(void) {
   char text[80];
   snprintf(text, sizeof text, "RELOADING=1\nMONOTONIC_USEC=%llu", (unsigned long long)(zps_clock_ns() / 1000));
   sd_notify(0, text);
 }
-void zps_notify_stopping(void) {
-  sd_notify(0, "STOPPING=1");
-}
 void zps_notify_status(const char *text) {
   char status[400];
   snprintf(status, sizeof status, "STATUS=%s", text);
   sd_notify(0, status);
-}
-void zps_notify_alive(void) {
-  sd_notify(0, "WATCHDOG=1");
 }
 uint64_t zps_notify_watchdog_ms(void) {
   uint64_t us = 0;

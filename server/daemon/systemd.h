@@ -7,12 +7,10 @@
 #include "common/base/log.h"
 
 /* Readiness and watchdog. Without libsystemd, and where systemd does not run the process, these do nothing. */
-void zps_notify_ready(void);
-void zps_notify_reloading(void); /* followed by zps_notify_ready() */
-void zps_notify_stopping(void);
+void zps_notify(const char *state); /* READY=1, STOPPING=1, or WATCHDOG=1 */
+void zps_notify_reloading(void);    /* followed by READY=1 */
 void zps_notify_status(const char *text);
-void zps_notify_alive(void);
-/* Milliseconds within which zps_notify_alive() is expected again and again; 0: it is not. */
+/* Milliseconds within which WATCHDOG=1 is expected again and again; 0: it is not. */
 uint64_t zps_notify_watchdog_ms(void);
 
 /*
