@@ -133,7 +133,7 @@ void zps_members_cutoff_gone(struct zps_member_job *job, const struct zps_member
 void zps_members_cutoffs_pardon(const struct zps_members *members, const struct zps_member_server *server);
 void zps_members_cutoffs_free(struct zps_member_cutoff *cutoffs);
 
-/* expelled.c: noted; the oldest one of ZPS_EXPELLED_MAX is forgotten. */
+/* expulsions.c: noted; the oldest one of ZPS_EXPELLED_MAX is forgotten. */
 void zps_members_expelled_add(struct zps_members *members, const struct zps_member_job *job,
                               const struct zps_member_rank *rank, const char *reason);
 void zps_members_expelled_note_all(const struct zps_members *members);
