@@ -15,10 +15,6 @@ void zps_deferred_thread_init(struct zps_deferred_thread *waiting, pthread_mutex
   waiting->again_ns = ZPS_NEVER;
 }
 
-void zps_deferred_thread_fini(struct zps_deferred_thread *waiting) {
-  pthread_cond_destroy(&waiting->due);
-}
-
 static void *run(void *ctx) {
   struct zps_deferred_thread *const waiting = ctx;
   uint64_t until_ns;

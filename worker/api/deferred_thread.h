@@ -8,7 +8,7 @@
 
 #include "common/base/err.h"
 
-struct zps_deferred; /* deferred.h */
+struct zps_deferred; /* allreduce.c */
 struct zps_deferred_thread;
 
 /* Under the lock, which may be given up meanwhile: goes on with one waiter, or the agreements that are made again.
@@ -32,6 +32,5 @@ zps_err_t zps_deferred_thread_start(struct zps_deferred_thread *waiting,
                                     zps_deferred_thread_serve_fn serve) ZPS_MUSTCHECK;
 /* The thread serves what is left, which sees `ends`, and is gone. */
 void zps_deferred_thread_end(struct zps_deferred_thread *waiting);
-void zps_deferred_thread_fini(struct zps_deferred_thread *waiting);
 
 #endif

@@ -51,10 +51,6 @@ void zps_first_flush(struct zenps_job *job) {
   if (--job->first.n_flushing == 0) pthread_cond_broadcast(&job->done);
 }
 
-void zps_first_end(struct zenps_job *job) {
-  while (job->first.n_flushing > 0) pthread_cond_wait(&job->done, &job->lock);
-}
-
 zenps_status_t zps_first_call(struct zenps_job *job, zenps_status_t status) {
   if (!is_error((zps_err_t)status) || status == ZENPS_IN_PROGRESS) return status;
   pthread_mutex_lock(&job->lock);

@@ -30,8 +30,6 @@ void zps_first_seen(struct zenps_job *job);
 /* Under the job's lock, which it lets go meanwhile: the error leaves this process before the trainer has it, since that
  * may end at once. Takes 200 ms at most. */
 void zps_first_flush(struct zenps_job *job);
-/* Under the job's lock, which it lets go meanwhile: waits for threads in zps_first_flush(). */
-void zps_first_end(struct zenps_job *job);
 /* Without the job's lock: a call of the trainer ends with this status, and the text is the thread's last error. Returns
  * the status. */
 zenps_status_t zps_first_call(struct zenps_job *job, zenps_status_t status);

@@ -129,11 +129,6 @@ static void locks_init(struct zenps_job *job) {
   job->unseen_last_p = &job->unseen;
 }
 
-struct zenps_job *zps_worker_job_ref(struct zenps_job *job) {
-  atomic_fetch_add(&job->refs, 1);
-  return job;
-}
-
 void zps_worker_job_unref(struct zenps_job *job) {
   if (atomic_fetch_sub(&job->refs, 1) > 1) return;
   pthread_cond_destroy(&job->done);
@@ -156,7 +151,7 @@ static void job_free(struct zenps_job *job) {
   zps_join_fini(&job->join);
   zps_join_peers_fini(&job->peers);
   zps_telemetry_fini(&job->telemetry);
-  zps_deferred_thread_fini(&job->waiting);
+  pthread_cond_destroy(&job->waiting.due);
   pthread_mutex_destroy(&job->device_lock);
   pthread_mutex_destroy(&job->open);
   pthread_mutex_destroy(&job->collective.lock);
@@ -313,7 +308,7 @@ void zps_worker_job_end(struct zenps_job *job, struct zps_worker_options *option
   if (!has_failed(job)) zps_plane_drain(&job->plane, CLOSE_WAIT_MS);
   zps_telemetry_end(job);
   pthread_mutex_lock(&job->lock);
-  zps_first_end(job);
+  while (job->first.n_flushing > 0) pthread_cond_wait(&job->done, &job->lock);
   const struct zps_error first = job->first.error;
   pthread_mutex_unlock(&job->lock);
   zps_membership_leave(&job->membership, options != NULL, &first);

@@ -82,8 +82,6 @@ zps_err_t zps_worker_job_start(struct zps_worker_options *options, const struct 
 /* Closes it; `options`, where it is not NULL, takes its options over, for the next generation. */
 void zps_worker_job_end(struct zenps_job *job, struct zps_worker_options *options);
 
-/* For a request. */
-struct zenps_job *zps_worker_job_ref(struct zenps_job *job);
 void zps_worker_job_unref(struct zenps_job *job);
 bool zps_worker_forked(const struct zenps_job *job);
 /* The error every call returns in a child. */

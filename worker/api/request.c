@@ -37,7 +37,8 @@ zps_err_t zps_worker_request_create(struct zenps_tensor *tensor, struct zenps_re
     return ZPS_ERR_NOMEM;
   }
   request->in_union = request->sent + n_parts;
-  request->job = zps_worker_job_ref(tensor->job);
+  request->job = tensor->job;
+  atomic_fetch_add(&request->job->refs, 1);
   request->n_parts = zps_worker_tensor_asked(tensor)->core.part.n_parts;
   zps_worker_request_aim(request, tensor);
   ZENPS_GRAD_INIT(&request->nothing);

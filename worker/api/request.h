@@ -15,7 +15,7 @@ struct zenps_request {
   /* Guarded by the job's lock; final once `done`. */
   bool done;
   struct zps_round *round;      /* while not done and not waiting */
-  bool is_waiting;              /* its scheme is not known yet (deferred.h) */
+  bool is_waiting;              /* its scheme is not known yet (allreduce.c) */
   bool is_canceled;             /* by the trainer, or with its job */
   struct zps_memory_use memory; /* while it is waiting */
   zenps_error_t error;          /* status, and why */

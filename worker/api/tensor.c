@@ -14,7 +14,6 @@
 #include "worker/api/view.h"
 #include "worker/choice/auto.h"
 #include "worker/choice/topology.h"
-#include "worker/device/device.h"
 #include "worker/device/table.h"
 #include "worker/peer/peer.h"
 #include "worker/plane/sharing.h"
