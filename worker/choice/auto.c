@@ -10,7 +10,6 @@
 #include "common/base/log.h"
 #include "common/base/machine.h"
 #include "worker/base/error.h"
-#include "worker/device/device.h"
 
 enum { KEPT_ROUNDS = 32 };
 #define KEPT_NS_MIN (4 * ZPS_NS_PER_S)

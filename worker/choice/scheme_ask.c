@@ -7,7 +7,6 @@
 #include <string.h>
 
 #include "common/base/clock.h"
-#include "common/base/text.h"
 #include "worker/base/group.h"
 #include "worker/choice/auto.h"
 #include "worker/round/round.h"

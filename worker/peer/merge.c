@@ -84,7 +84,3 @@ void zps_peer_merge_run(struct zps_round_task *work) {
     code = zps_merge_fetch(&round->merge, base->device, shape, base->deadline_ns, &round->merged, &error);
   if (code != ZPS_OK) fail(work, "adding up what ranks of this host have", &error);
 }
-
-void zps_peer_merge_release(struct zps_peer_round *round) {
-  if (round->base.device) zps_merge_let_go(&round->merge, round->base.device);
-}

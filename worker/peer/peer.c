@@ -118,7 +118,7 @@ static void release(struct zps_round *base) {
   struct zps_peer_round *round = zps_peer_of(base);
   give_up_readers(round);
   zps_peer_free_all(round);
-  zps_peer_merge_release(round);
+  if (round->base.device) zps_merge_let_go(&round->merge, round->base.device);
   zps_peer_zerocopy_end(round);
   if (zps_peer_is_past(round)) zps_unexpected_note_past(&base->rounds->unexpected, base->tensor->id, base->step);
 }

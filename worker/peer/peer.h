@@ -299,7 +299,6 @@ bool zps_peer_take_offers(struct zps_peer_task *task);
 void zps_peer_offer_run(struct zps_round_task *work); /* on the device's thread for gradients */
 void zps_peer_reach_run(struct zps_round_task *work);
 void zps_peer_merge_run(struct zps_round_task *work);
-void zps_peer_merge_release(struct zps_peer_round *round);
 
 /* serve.c */
 void zps_peer_serve(struct zps_peer_task *task); /* a SERVE is due; its inputs are filled in */

@@ -3,7 +3,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/codec/rowscan.h"
 #include "worker/peer/peer.h"
 
 bool zps_peer_is_rounded(const struct zps_peer_round *round, const struct zps_slice_view *view) {

@@ -9,7 +9,6 @@
 #include "common/base/log.h"
 #include "common/base/machine.h"
 #include "common/control/addresses.h"
-#include "proto/control_change.h"
 #include "worker/control/membership.h"
 #include "worker/plane/plane.h"
 
@@ -231,7 +230,8 @@ void zps_plane_close(struct zps_plane *plane) {
   zps_scratch_pool_destroy(plane->scratches);
   for (uint32_t r = 0; plane->ranks && r < plane->world; r++) zps_segment_unmap(&plane->ranks[r].shared.view);
   zps_segment_destroy(plane->segment);
-  zps_plane_watch_close(plane);
+  free(plane->watch.servers);
+  free(plane->signs);
   free(plane->servers);
   free(plane->ranks);
   memset(plane, 0, sizeof *plane);

@@ -111,10 +111,6 @@ void zps_plane_close(struct zps_plane *plane);
 /* Links to all other ranks, with their receives; again: nothing to do. Not on the engine thread. */
 zps_err_t zps_plane_link(struct zps_plane *plane, const struct zps_join_peers *peers,
                          struct zps_error *error) ZPS_MUSTCHECK;
-/* Sets the memory that this rank and others of its host share, once they are linked; `segment` is the plane's from here
- * on, and may be NULL. Not on the engine thread. */
-zps_err_t zps_plane_share(struct zps_plane *plane, struct zps_segment *segment, const struct zps_neighbour *neighbours,
-                          struct zps_error *error) ZPS_MUSTCHECK;
 /* Of a rank with a device: whether another one has one, too, and each knows that they share memory. */
 bool zps_plane_shares_device(const struct zps_plane *plane, uint32_t rank);
 /* Shared memory that the rank was told of, and has not said that it is through with, is used for something else from
@@ -150,7 +146,6 @@ void zps_plane_drop_lost(struct zps_plane *plane);
 void zps_plane_remote_drop(struct zps_remote *remote); /* if it is lost */
 /* reachability.c: once `n_servers` is set; the fabric has lost the remote; when to look next. */
 zps_err_t zps_plane_watch_open(struct zps_plane *plane, uint64_t dead_ms) ZPS_MUSTCHECK;
-void zps_plane_watch_close(struct zps_plane *plane);
 void zps_plane_watch_lost(struct zps_remote *remote);
 /* Another server has its place. */
 void zps_plane_watch_renew(const struct zps_remote *server);

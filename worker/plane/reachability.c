@@ -22,11 +22,6 @@ zps_err_t zps_plane_watch_open(struct zps_plane *plane, uint64_t dead_ms) {
   return ZPS_OK;
 }
 
-void zps_plane_watch_close(struct zps_plane *plane) {
-  free(plane->watch.servers);
-  free(plane->signs);
-}
-
 static struct zps_watched *watched(const struct zps_remote *remote) {
   const struct zps_watch *const watch = &remote->plane->watch;
   return !remote->is_rank && remote->index < watch->n ? &watch->servers[remote->index] : NULL;

@@ -88,37 +88,6 @@ zps_err_t zps_plane_link(struct zps_plane *plane, const struct zps_join_peers *p
   return link.code;
 }
 
-struct share_command {
-  struct zps_command command;
-  struct zps_segment *segment;
-  const struct zps_neighbour *neighbours;
-};
-
-static void *segment_get(void *ctx, size_t bytes) {
-  return zps_segment_get(ctx, bytes);
-}
-
-static void segment_put(void *ctx, void *data, size_t bytes) {
-  zps_segment_put(ctx, data, bytes);
-}
-
-static void share_run(struct zps_command *command, void *handler_ctx) {
-  const struct share_command *share = (const struct share_command *)command;
-  struct zps_plane *plane = handler_ctx;
-  for (uint32_t r = 0; r < plane->world; r++) plane->ranks[r].shared = share->neighbours[r];
-  plane->segment = share->segment;
-  if (!plane->segment) return;
-  plane->segment_memory = (struct zps_slab_memory){.get = segment_get, .put = segment_put, .ctx = plane->segment};
-  zps_slab_set_memory(zps_engine_slab(plane->engine), &plane->segment_memory);
-}
-
-zps_err_t zps_plane_share(struct zps_plane *plane, struct zps_segment *segment, const struct zps_neighbour *neighbours,
-                          struct zps_error *error) {
-  struct share_command share = {.command.run = share_run, .segment = segment, .neighbours = neighbours};
-  const zps_err_t err = zps_engine_call(plane->engine, &share.command);
-  return err == ZPS_OK ? err : zps_fail(error, err, "the progress thread does not answer: %s", zps_err_str(err));
-}
-
 bool zps_plane_shares_device(const struct zps_plane *plane, uint32_t rank) {
   const struct zps_neighbour *const neighbour = &plane->ranks[rank].shared;
   return neighbour->view.base && neighbour->maps_ours && neighbour->has_device;

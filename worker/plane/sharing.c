@@ -52,6 +52,39 @@ static struct zps_segment *make_segment(const struct zps_worker_options *options
   return NULL;
 }
 
+struct share_command {
+  struct zps_command command;
+  struct zps_segment *segment;
+  const struct zps_neighbour *neighbours;
+};
+
+static void *segment_get(void *ctx, size_t bytes) {
+  return zps_segment_get(ctx, bytes);
+}
+
+static void segment_put(void *ctx, void *data, size_t bytes) {
+  zps_segment_put(ctx, data, bytes);
+}
+
+static void share_run(struct zps_command *command, void *handler_ctx) {
+  const struct share_command *share = (const struct share_command *)command;
+  struct zps_plane *plane = handler_ctx;
+  for (uint32_t r = 0; r < plane->world; r++) plane->ranks[r].shared = share->neighbours[r];
+  plane->segment = share->segment;
+  if (!plane->segment) return;
+  plane->segment_memory = (struct zps_slab_memory){.get = segment_get, .put = segment_put, .ctx = plane->segment};
+  zps_slab_set_memory(zps_engine_slab(plane->engine), &plane->segment_memory);
+}
+
+/* Sets the memory that this rank and others of its host share, once they are linked; `segment` is the plane's from here
+ * on, and may be NULL. Not on the engine thread. */
+static zps_err_t share(struct zps_plane *plane, struct zps_segment *segment, const struct zps_neighbour *neighbours,
+                       struct zps_error *error) {
+  struct share_command command = {.command.run = share_run, .segment = segment, .neighbours = neighbours};
+  const zps_err_t err = zps_engine_call(plane->engine, &command.command);
+  return err == ZPS_OK ? err : zps_fail(error, err, "the progress thread does not answer: %s", zps_err_str(err));
+}
+
 zps_err_t zps_sharing_meet(struct zps_sharing *sharing, struct zps_plane *plane, struct zps_error *error) {
   const uint32_t world = sharing->config.world;
   if (sharing->fd < 0) return ZPS_OK;
@@ -68,7 +101,7 @@ zps_err_t zps_sharing_meet(struct zps_sharing *sharing, struct zps_plane *plane,
     zps_segment_destroy(segment);
     segment = NULL;
   }
-  const zps_err_t err = zps_plane_share(plane, segment, neighbours, error);
+  const zps_err_t err = share(plane, segment, neighbours, error);
   if (err == ZPS_OK) {
     zps_log_debug("%" PRIu32 " other ranks of this host share memory with us", n_mapped);
   } else {

@@ -38,12 +38,9 @@ zps_err_t zps_decided_note(struct zps_round *round, const uint8_t *late, uint32_
   round->late = copy;
   round->n_late_bytes = n_bytes;
   round->is_decided = true;
-  round->stats.late = zps_decided_is_late(round, round->plane->rank);
+  const uint32_t me = round->plane->rank;
+  round->stats.late = me / 8 < n_bytes && copy[me / 8] >> me % 8 & 1;
   return ZPS_OK;
-}
-
-bool zps_decided_is_late(const struct zps_round *round, uint32_t rank) {
-  return rank / 8 < round->n_late_bytes && round->late[rank / 8] >> rank % 8 & 1;
 }
 
 void zps_decided_remember(struct zps_round *round) {

@@ -38,7 +38,6 @@ struct zps_decided_past {
 
 /* Notes the late ranks, a bit each. ZPS_ERR_PROTOCOL: others are known, or some are no ranks. ZPS_ERR_NOMEM. */
 zps_err_t zps_decided_note(struct zps_round *round, const uint8_t *late, uint32_t n_bytes) ZPS_MUSTCHECK;
-bool zps_decided_is_late(const struct zps_round *round, uint32_t rank);
 /* The round went well: its decision outlives it. */
 void zps_decided_remember(struct zps_round *round);
 /* Forgets those of the tensor; NULL: of all. */

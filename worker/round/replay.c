@@ -430,11 +430,6 @@ void zps_replay_steps(struct zps_rounds *rounds, struct zps_job_steps *news) {
 
 /* ------------------------------------------------------------ time */
 
-void zps_replay_server_lost(struct zps_rounds *rounds, uint64_t now_ns) {
-  struct zps_replay *replay = &rounds->replay;
-  if (replay->lost_ns == 0) replay->lost_ns = now_ns;
-}
-
 static void give_up(struct zps_rounds *rounds) {
   struct zps_plane *plane = rounds->plane;
   rounds->replay.lost_ns = 0;

@@ -69,8 +69,6 @@ void zps_replay_end(struct zps_rounds *rounds);
 void zps_replay_view(struct zps_rounds *rounds, const struct zps_view_image *view);
 /* All ranks know the view. They push the steps of `news` again. The caller keeps `news`, and it may be empty then. */
 void zps_replay_steps(struct zps_rounds *rounds, struct zps_job_steps *news);
-/* The fabric has lost a server. */
-void zps_replay_server_lost(struct zps_rounds *rounds, uint64_t now_ns);
 /* Looks whether the map can be confirmed, and whether a lost server stays without a map too long: its rounds fail then.
  * Returns when it wants to look again, or ZPS_NEVER. */
 uint64_t zps_replay_tick(struct zps_rounds *rounds, uint64_t now_ns);

@@ -233,7 +233,7 @@ static void on_frame(void *ctx, struct zps_remote *from, const struct zps_frame 
 static void on_lost(void *ctx, struct zps_remote *remote, const char *why) {
   struct zps_rounds *rounds = ctx;
   if (!remote->is_rank) { /* the coordinator says what becomes of its partitions */
-    zps_replay_server_lost(rounds, zps_clock_ns());
+    if (rounds->replay.lost_ns == 0) rounds->replay.lost_ns = zps_clock_ns();
     return;
   }
   for (struct zps_round *round = rounds->all; round; round = round->all_next)

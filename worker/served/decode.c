@@ -2,7 +2,6 @@
 #include <inttypes.h>
 
 #include "common/codec/decode.h"
-#include "worker/device/device.h"
 #include "worker/served/served.h"
 
 static void clear_run(struct zps_round_task *task) {

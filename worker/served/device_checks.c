@@ -3,7 +3,6 @@
  */
 #include "common/base/container.h"
 #include "common/session/mac.h"
-#include "worker/device/device.h"
 #include "worker/served/served.h"
 
 _Static_assert((int)ZPS_MAC_KEY_BYTES >= (int)ZPS_DEVICE_KEY_BYTES, "the key of a device's Poly1305");

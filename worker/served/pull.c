@@ -5,7 +5,6 @@
 #include "common/base/clock.h"
 #include "common/base/container.h"
 #include "common/codec/join.h"
-#include "worker/device/device.h"
 #include "worker/round/decided.h"
 #include "worker/served/served.h"
 

@@ -1,6 +1,5 @@
 #include "common/base/clock.h"
 #include "common/base/container.h"
-#include "worker/device/device.h"
 #include "worker/served/served.h"
 
 /* The servers' deadline is a little before ours: they know which ranks are missing, we do not. */

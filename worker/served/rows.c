@@ -6,7 +6,6 @@
 #include <inttypes.h>
 #include <stdlib.h>
 
-#include "worker/device/device.h"
 #include "worker/served/served.h"
 
 /* So few rows are put in order before a thread has woken up. */

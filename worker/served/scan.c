@@ -1,6 +1,5 @@
 /* Finding the rows to send, in one step or stripe by stripe, and when to look at the next stripe. */
 #include "common/base/clock.h"
-#include "worker/device/device.h"
 #include "worker/served/served.h"
 
 /* How long the next step waits for sums. They may never come: servers then name as missing the ranks that pushed
