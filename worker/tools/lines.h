@@ -1,4 +1,4 @@
-/* Reads a text file line by line. Files whose name ends in .xz or .gz are decompressed on the way (unpack.h). A UTF-8
+/* Reads a text file line by line. Files whose name ends in .xz or .gz are decompressed on the way. A UTF-8
  * mark at the begin of the file is left out. Shared by zenps-perf (traces) and the examples (libsvm files, corpora). */
 #ifndef ZPS_TOOLS_LINES_H
 #define ZPS_TOOLS_LINES_H

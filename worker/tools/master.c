@@ -9,7 +9,6 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "common/base/route.h"
 #include "common/control/address.h"
 
 static bool is_of_this_host(const struct addrinfo *number) {

@@ -3,9 +3,24 @@
 #ifndef ZPS_TOOLS_PERF_ARRAYS_H
 #define ZPS_TOOLS_PERF_ARRAYS_H
 
+#include <zenps/zenps.h>
+
+#include "common/base/err.h"
 #include "worker/tools/gpu.h"
 #include "worker/tools/perf.h"
-#include "worker/tools/perf_parts.h"
+
+/* --parts: a case's gradient and result as even parts, each with arrays of its own where it is a list. */
+struct perf_parts {
+  uint32_t n;
+  uint64_t rows;
+  size_t row_bytes;
+  zenps_part_t *in, *out;
+  zenps_grad_t in_grad;
+  int64_t *ids; /* of the gradient's lists, one part's after the other's; of a result that is a list, from row 0 on */
+  int64_t *joined;
+  void *values;
+  uint64_t *places; /* [n + 1] */
+};
 
 struct perf_arrays {
   const struct perf *perf;

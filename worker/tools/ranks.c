@@ -117,7 +117,3 @@ void zps_ranks_tell_failure(const struct zps_ranks *ranks, const struct zps_chil
   }
   zps_launch_say(ranks->config.launch, "\n");
 }
-
-void zps_ranks_destroy(struct zps_ranks *ranks) {
-  free(ranks);
-}

@@ -40,7 +40,5 @@ bool zps_ranks_check(struct zps_ranks *ranks);
 const struct zps_child *zps_ranks_failure(const struct zps_ranks *ranks);
 /* Says it on stderr, in one line. */
 void zps_ranks_tell_failure(const struct zps_ranks *ranks, const struct zps_child *failed);
-/* NULL is allowed. */
-void zps_ranks_destroy(struct zps_ranks *ranks);
 
 #endif

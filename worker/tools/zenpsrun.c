@@ -410,7 +410,7 @@ static void clean_up(struct run *run) {
     zps_launch_stop(run->launch, (enum zps_child_kind)kind, (unsigned)run->options->grace_ms);
   }
   zps_launch_destroy(run->launch);
-  zps_ranks_destroy(run->ranks);
+  free(run->ranks);
   zps_daemons_destroy(run->daemons);
   zps_tls_unref(run->tls);
 }
