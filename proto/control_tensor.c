@@ -66,9 +66,6 @@ static const char *dtype_word(unsigned dtype) {
 static const char *op_word(unsigned op) {
   return zps_op_name((enum zps_op)op);
 }
-static const char *partitioner_word(unsigned partitioner) {
-  return zps_partitioner_name((enum zps_partitioner)partitioner);
-}
 static const char *codec_word(unsigned codec) {
   return zps_codec_policy_name((enum zps_codec_policy)codec);
 }
@@ -93,7 +90,7 @@ static const struct zps_field shape[] = {
     {"partitions", ZPS_FIELD_NUMBER, AT(n_parts), .max = ZPS_PARTITION_PARTS_MAX},
     {"block_bits", ZPS_FIELD_NUMBER, AT(block_bits), .max = ZPS_PARTITION_BLOCK_BITS_MAX, .optional = true,
      .absent = ZPS_BLOCK_BITS_DEFAULT},
-    {"partitioner", ZPS_FIELD_WORD, AT(partitioner), .word = partitioner_word, .min = ZPS_PARTITIONER_STRATIFIED,
+    {"partitioner", ZPS_FIELD_WORD, AT(partitioner), .word = zps_partitioner_word, .min = ZPS_PARTITIONER_STRATIFIED,
      .max = ZPS_PARTITIONER_HIERARCHICAL, .optional = true, .absent = ZPS_PARTITIONER_STRATIFIED},
     {"hash_k", ZPS_FIELD_NUMBER, AT(hashing.k), .min = 1, .max = ZPS_HIER_K_MAX, .optional = true},
     {"hash_r1", ZPS_FIELD_NUMBER, AT(hashing.r1), .min = 1, .max = ZPS_HIER_SLOTS_MAX, .optional = true},

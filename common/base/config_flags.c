@@ -1,5 +1,7 @@
 /* The command line. */
+#include <config.h>
 #include <getopt.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -110,7 +112,7 @@ zps_err_t zps_config_flags(struct zps_config_load *load, int argc, char **argv, 
       continue;
     } else if (key == KEY_VERSION) {
       rest->exit_now = true;
-      zps_config_print_version(load->table);
+      printf("%s (zenps) %s\n", load->table->program, PACKAGE_VERSION);
     } else if (key == '?' || key == ':') {
       err = refuse(load, &syntax, key, argv);
     } else {

@@ -1,6 +1,5 @@
 /* --help and --version. The layout is what help2man reads: titles flush left and ending in a colon, two blanks or more
  * between an option and its text. */
-#include <config.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -159,8 +158,4 @@ zps_err_t zps_config_print_help(const struct zps_config_load *load) {
   zps_config_help_text(source_text(table));
   print_exits(table);
   return ZPS_OK;
-}
-
-void zps_config_print_version(const struct zps_opt_table *table) {
-  printf("%s (zenps) %s\n", table->program, PACKAGE_VERSION);
 }

@@ -42,7 +42,6 @@ void zps_config_note_said(const struct zps_config_load *load);
 zps_err_t zps_config_flags(struct zps_config_load *load, int argc, char **argv,
                            struct zps_config_rest *rest) ZPS_MUSTCHECK;
 zps_err_t zps_config_print_help(const struct zps_config_load *load) ZPS_MUSTCHECK;
-void zps_config_print_version(const struct zps_opt_table *table);
 /* Configuration file. A file that may be missing, and is, counts as empty and leaves *was_read false. */
 zps_err_t zps_config_file(struct zps_config_load *load, const char *path, bool may_be_missing,
                           bool *was_read) ZPS_MUSTCHECK;

@@ -8,10 +8,9 @@
 
 static const struct {
   zps_err_t code;
-  bool retryable;
   const char *name, *text;
 } codes[] = {
-#define X(name, value, retry, text) {ZPS_##name, retry, #name, text},
+#define X(name, value, text) {ZPS_##name, #name, text},
     ZPS_ERR_MAP(X)
 #undef X
 };
@@ -38,11 +37,6 @@ zps_err_t zps_err_from_name(const char *name) {
   for (int i = 0; name && i < N_CODES; i++)
     if (strcmp(codes[i].name, name) == 0) return codes[i].code;
   return ZPS_ERR_INTERNAL;
-}
-
-bool zps_err_retryable(zps_err_t code) {
-  const int i = find(code);
-  return i >= 0 && codes[i].retryable;
 }
 
 /* Of a text that is too long the middle goes: it mostly begins with a path or a name and ends with the cause. */

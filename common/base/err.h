@@ -14,38 +14,38 @@
 #include <stdarg.h>
 #include <stdbool.h>
 
-/* name, value, may the caller simply try again, text */
-#define ZPS_ERR_MAP(X)                                             \
-  X(OK, 0, false, "success")                                       \
-  X(ERR_AGAIN, -1, true, "resource busy, try again")               \
-  X(ERR_INVALID, -2, false, "invalid argument")                    \
-  X(ERR_NOMEM, -3, false, "out of memory")                         \
-  X(ERR_TIMEOUT, -4, false, "deadline passed")                     \
-  X(ERR_CANCELED, -5, false, "canceled")                           \
-  X(ERR_CLOSED, -6, false, "closed")                               \
-  X(ERR_CONNECT, -7, true, "cannot connect")                       \
-  X(ERR_REFUSED, -8, false, "refused")                             \
-  X(ERR_VERSION, -9, false, "protocol version mismatch")           \
-  X(ERR_PROTOCOL, -10, false, "malformed message from peer")       \
-  X(ERR_SHAPE, -11, false, "tensor differs from its registration") \
-  X(ERR_UNKNOWN, -12, false, "no such object")                     \
-  X(ERR_RANK_TAKEN, -13, false, "rank already taken")              \
-  X(ERR_MISSING, -14, false, "ranks missing at the deadline")      \
-  X(ERR_PEER_LOST, -15, false, "a rank of the job was lost")       \
-  X(ERR_SERVER_LOST, -16, false, "a server was lost")              \
-  X(ERR_STALE, -17, false, "stale membership epoch")               \
-  X(ERR_TRUNCATED, -18, false, "buffer too small")                 \
-  X(ERR_UNSUPPORTED, -19, false, "not supported")                  \
-  X(ERR_IO, -20, false, "input/output error")                      \
-  X(ERR_FABRIC, -21, false, "fabric error")                        \
-  X(ERR_FORKED, -22, false, "used in a child after fork")          \
-  X(ERR_BUSY, -23, true, "already in use")                         \
-  X(ERR_INTERNAL, -24, false, "internal error")                    \
-  X(ERR_QUOTA, -25, false, "more than the job may have")           \
-  X(ERR_TRAINER, -26, false, "the trainer failed")
+/* name, value, text */
+#define ZPS_ERR_MAP(X)                                      \
+  X(OK, 0, "success")                                       \
+  X(ERR_AGAIN, -1, "resource busy, try again")              \
+  X(ERR_INVALID, -2, "invalid argument")                    \
+  X(ERR_NOMEM, -3, "out of memory")                         \
+  X(ERR_TIMEOUT, -4, "deadline passed")                     \
+  X(ERR_CANCELED, -5, "canceled")                           \
+  X(ERR_CLOSED, -6, "closed")                               \
+  X(ERR_CONNECT, -7, "cannot connect")                      \
+  X(ERR_REFUSED, -8, "refused")                             \
+  X(ERR_VERSION, -9, "protocol version mismatch")           \
+  X(ERR_PROTOCOL, -10, "malformed message from peer")       \
+  X(ERR_SHAPE, -11, "tensor differs from its registration") \
+  X(ERR_UNKNOWN, -12, "no such object")                     \
+  X(ERR_RANK_TAKEN, -13, "rank already taken")              \
+  X(ERR_MISSING, -14, "ranks missing at the deadline")      \
+  X(ERR_PEER_LOST, -15, "a rank of the job was lost")       \
+  X(ERR_SERVER_LOST, -16, "a server was lost")              \
+  X(ERR_STALE, -17, "stale membership epoch")               \
+  X(ERR_TRUNCATED, -18, "buffer too small")                 \
+  X(ERR_UNSUPPORTED, -19, "not supported")                  \
+  X(ERR_IO, -20, "input/output error")                      \
+  X(ERR_FABRIC, -21, "fabric error")                        \
+  X(ERR_FORKED, -22, "used in a child after fork")          \
+  X(ERR_BUSY, -23, "already in use")                        \
+  X(ERR_INTERNAL, -24, "internal error")                    \
+  X(ERR_QUOTA, -25, "more than the job may have")           \
+  X(ERR_TRAINER, -26, "the trainer failed")
 
 typedef enum zps_err {
-#define X(name, value, retry, text) ZPS_##name = (value),
+#define X(name, value, text) ZPS_##name = (value),
   ZPS_ERR_MAP(X)
 #undef X
 } zps_err_t;
@@ -65,7 +65,6 @@ const char *zps_err_str(zps_err_t code);
 const char *zps_err_name(zps_err_t code);
 /* The code with this symbolic name, or ZPS_ERR_INTERNAL: used for codes that arrive over the control plane. */
 zps_err_t zps_err_from_name(const char *name);
-bool zps_err_retryable(zps_err_t code);
 
 /* Writes code and text into `error` (may be NULL) and returns `code`, so that `return zps_fail(...)` reads well.
  * Unprintable bytes of the text become '?'. */

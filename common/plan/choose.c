@@ -235,7 +235,7 @@ static void forget(struct zps_plan_chooser *chooser) {
   }
   chooser->failed = 0;
   chooser->is_first = false;
-  zps_plan_probe_begin(&chooser->probe);
+  chooser->probe = (struct zps_plan_probe){.left = 0};
 }
 
 /* With the scheme that is known to be good, not with one on trial. True: that is another one. */

@@ -58,10 +58,6 @@ double zps_plan_log2(double n) {
   return n > 1 ? ceil(log2(n) - 1e-9) : 0;
 }
 
-bool zps_plan_power_of_two(double p) {
-  return exp2(zps_plan_log2(p)) == p;
-}
-
 double zps_plan_local(const struct zps_plan_round *round) {
   return round->n > 1 ? (round->per_host - 1) / (round->n - 1) : 0;
 }

@@ -25,7 +25,7 @@ static void ring_pattern(struct zps_plan_round *round, double p, double bytes, c
 }
 
 static double best_steps(double p) {
-  return zps_plan_power_of_two(p) ? zps_plan_log2(p) : p - 1;
+  return exp2(zps_plan_log2(p)) == p ? zps_plan_log2(p) : p - 1;
 }
 
 /* T_r/c, recursive where p is a power of two, else a ring: a reduce-scatter, and an all-gather. */

@@ -42,7 +42,6 @@ double zps_plan_hot_rows(const struct zps_plan_round *round, double k, double pa
 double zps_plan_dense_bytes(const struct zps_plan_round *round, double rows);
 /* ceil(log2(n)). */
 double zps_plan_log2(double n);
-bool zps_plan_power_of_two(double p);
 
 /* Computing at a rank, or at a server: this many nanoseconds of a core. */
 void zps_plan_compute(struct zps_plan_round *round, double ns);

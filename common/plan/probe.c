@@ -17,10 +17,6 @@ static const struct {
     {0, ZPS_PLAN_RUNGS, 1.5},
 };
 
-void zps_plan_probe_begin(struct zps_plan_probe *probe) {
-  *probe = (struct zps_plan_probe){.left = 0};
-}
-
 void zps_plan_probe_join(struct zps_plan_probe *probe, enum zps_plan_scheme scheme) {
   probe->left |= 1u << scheme;
   probe->due |= 1u << scheme;

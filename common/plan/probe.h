@@ -31,8 +31,6 @@ struct zps_plan_probe {
 #define ZPS_PLAN_LONG_S 20e-3
 #define ZPS_PLAN_SHORT_S 2e-3
 
-/* The first rung, without a scheme yet. */
-void zps_plan_probe_begin(struct zps_plan_probe *probe);
 /* `scheme` joins, in the first rung. */
 void zps_plan_probe_join(struct zps_plan_probe *probe, enum zps_plan_scheme scheme);
 /* `scheme` is out. */

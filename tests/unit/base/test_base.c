@@ -29,9 +29,6 @@ static void codes_have_names_and_texts(void **state) {
   assert_string_equal(zps_err_name((zps_err_t)1), "ERR_?");
   assert_int_equal(zps_err_from_name("ERR_BOGUS"), ZPS_ERR_INTERNAL);
   assert_int_equal(zps_err_from_name(NULL), ZPS_ERR_INTERNAL);
-  assert_true(zps_err_retryable(ZPS_ERR_AGAIN));
-  assert_false(zps_err_retryable(ZPS_ERR_SHAPE));
-  assert_false(zps_err_retryable((zps_err_t)-1000));
 }
 
 static void fail_writes_code_and_text(void **state) {
