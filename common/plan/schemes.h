@@ -130,12 +130,6 @@ static inline bool zps_plan_scheme_shows_union(enum zps_plan_scheme scheme) {
   return !(zps_plan_scheme_flags(scheme) & (ZPS_SCHEME_ALL_VALUES | ZPS_SCHEME_ZEROS | ZPS_SCHEME_LOSSY));
 }
 
-/* The flags of one that gathers a dense half, whose values may be rounded to `bits`. */
-static inline bool zps_plan_flags_round(unsigned flags) {
-  const unsigned both = ZPS_SCHEME_GATHERS | ZPS_SCHEME_ZEROS;
-  return (flags & both) == both;
-}
-
 /* Finds the rows of a gradient on its way, so that it can tell how many there are. */
 static inline bool zps_plan_scheme_finds_rows(enum zps_plan_scheme scheme) {
   return !(zps_plan_scheme_flags(scheme) & (ZPS_SCHEME_ALL_VALUES | ZPS_SCHEME_BLOCKS));

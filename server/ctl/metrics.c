@@ -12,7 +12,6 @@
 
 #include "common/base/tally.h"
 
-#define LABELS_MAX 3u
 #define TEXT_MAX 256u
 
 enum type { GAUGE, COUNTER, HISTOGRAM };
