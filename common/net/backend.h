@@ -39,7 +39,8 @@ struct zps_net_ops {
    * there is something to do. After the sleep: rested(). Both NULL: look each millisecond. */
   bool (*rest)(struct zps_net *net, struct zps_net_rest *rest);
   void (*rested)(struct zps_net *net);
-  unsigned (*peer_rails)(const struct zps_net_peer *peer); /* NULL: there is one */
+  unsigned (*peer_connections)(const struct zps_net_peer *peer); /* NULL: there is one */
+  unsigned (*peer_rails)(const struct zps_net_peer *peer);       /* NULL: there is one */
   /* For tests: cuts the connection to the peer, as fault.h says, and tells the one end or the other by
    * on_peer_error(). NULL: peer_cut() does it. */
   void (*cut)(struct zps_net_peer *peer, bool tells_us, bool tells_peer);

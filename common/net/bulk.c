@@ -335,7 +335,7 @@ static size_t piece_bytes(const struct zps_bulk *bulk, const struct zps_bulk_pee
     const uint64_t window = window_bytes(bulk, lane);
     if (window < most) most = window;
   } else if (bulk->has_windows) {
-    most = zps_window_piece(&lane->window, most);
+    most = zps_window_piece(&lane->window, most, zps_net_peer_connections(peer->net_peer));
   }
   return (size_t)(left < most ? left : most);
 }

@@ -283,6 +283,10 @@ static unsigned fault_peer_rails(const struct zps_net_peer *net_peer) {
   return zps_net_peer_rails(((const struct fault_peer *)net_peer)->inner);
 }
 
+static unsigned fault_peer_connections(const struct zps_net_peer *net_peer) {
+  return zps_net_peer_connections(((const struct fault_peer *)net_peer)->inner);
+}
+
 static const struct zps_net_ops fault_ops = {
     .close = fault_close,
     .shut = fault_shut,
@@ -292,6 +296,7 @@ static const struct zps_net_ops fault_ops = {
     .peer_renew = fault_peer_renew,
     .peer_cut = fault_peer_cut,
     .peer_rails = fault_peer_rails,
+    .peer_connections = fault_peer_connections,
     .mem_register = zps_fault_mem_register,
     .mem_release = zps_fault_mem_release,
     .send = fault_send,

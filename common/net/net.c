@@ -35,6 +35,10 @@ unsigned zps_net_peer_rails(const struct zps_net_peer *peer) {
   return peer->net->ops->peer_rails ? peer->net->ops->peer_rails(peer) : 1;
 }
 
+unsigned zps_net_peer_connections(const struct zps_net_peer *peer) {
+  return peer->net->ops->peer_connections ? peer->net->ops->peer_connections(peer) : 1;
+}
+
 void *zps_net_peer_ctx(const struct zps_net_peer *peer) {
   return peer->ctx;
 }

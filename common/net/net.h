@@ -24,6 +24,7 @@
 #define ZPS_NET_ADDR_MAX 256u
 #define ZPS_NET_WHY_MAX 160u
 #define ZPS_NET_RAILS_MAX 4u
+#define ZPS_NET_CONNECTIONS_MAX 32u
 #define ZPS_NET_MSG_MAX 16384u /* net, ofi_rxm, shm, sockets send this eagerly; a rendezvous may never end */
 
 #define ZPS_NET_AUTH_KEY_MAX 64u
@@ -43,8 +44,9 @@ struct zps_net_config {
                        * or NULL: the default route's */
   const char *gpu;    /* the nearest card is for its PCI address; "" or NULL: for the process's processors */
   unsigned rails;     /* cards that reads come over, at most; 0: one */
-  unsigned rail;      /* of these, the one that an endpoint of rails.c has; else 0 */
-  unsigned number;    /* of the process among those of its host, 0 too where it is not known: equal cards are dealt */
+  unsigned connections; /* tls: to each peer that this end connects to; 0: one */
+  unsigned rail;        /* of these, the one that an endpoint of rails.c has; else 0 */
+  unsigned number;      /* of the process among those of its host, 0 too where it is not known: equal cards are dealt */
   uint16_t port_low, port_high; /* listening ports of tcp-like providers; 0: any */
   size_t max_msg;               /* largest message, both ways */
   unsigned n_recv;              /* receives posted at start, shared by all peers; zps_net_reserve() adds more */
@@ -160,6 +162,9 @@ void *zps_net_peer_ctx(const struct zps_net_peer *peer);
 /* The rails that reads from the peer may come over, as bits; the first one is always among them. A rail that fails is
  * out for a while; its reads end with ZPS_ERR_PEER_LOST, and may be tried again over another. */
 unsigned zps_net_peer_rails(const struct zps_net_peer *peer);
+/* Connections that reads from the peer come over, each over one of them; at least 1. If a further one is lost, its
+ * reads end with ZPS_ERR_PEER_LOST, and may be tried again. */
+unsigned zps_net_peer_connections(const struct zps_net_peer *peer);
 /* See "Death" above; also how a peer that leaves in peace is removed. The handle is invalid afterwards. NULL allowed.
  */
 void zps_net_peer_evict(struct zps_net_peer *peer);

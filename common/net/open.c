@@ -65,6 +65,8 @@ zps_err_t zps_net_open(const struct zps_net_config *config, const struct zps_net
   } else {
     zps_net_open_t *const open =
         zps_net_loop_open && strcmp(config->provider, "loop") == 0 ? zps_net_loop_open : zps_net_ofi_open;
+    if (config->connections > 1)
+      zps_log_info("fabric.connections is %u: several connections are for provider tls", config->connections);
     code = zps_net_check_encrypt(config, error);
     if (code == ZPS_OK)
       code = config->rails > 1 ? zps_net_rails_open(config, handler, open, net_p, error)

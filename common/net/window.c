@@ -82,8 +82,8 @@ void zps_window_landed(struct zps_window *window, struct zps_window_paths *paths
   window->was_idle = false;
 }
 
-uint64_t zps_window_piece(const struct zps_window *window, uint64_t most_bytes) {
-  uint64_t piece = window->bytes / 4;
+uint64_t zps_window_piece(const struct zps_window *window, uint64_t most_bytes, unsigned n_connections) {
+  uint64_t piece = window->bytes / (n_connections > 2 ? 2 * n_connections : 4);
   if (piece < SMALL_PIECE) piece = window->bytes < SMALL_PIECE ? window->bytes : SMALL_PIECE;
   piece &= ~(uint64_t)(ALIGN - 1);
   return piece < most_bytes ? piece : most_bytes;

@@ -42,6 +42,7 @@ struct zps_net_config conform_config(void) {
       .fault = conform_target->fault,
       .tls = conform_target->tls,
       .rails = conform_target->rails,
+      .connections = conform_target->connections,
       .max_msg = CONFORM_MAX_MSG,
       .n_recv = 64,
       .connect_timeout_ms = PATIENCE_NEVER_MS,

@@ -23,6 +23,7 @@ struct conform_target {
   const char *interface;
   const char *fault;
   unsigned rails;          /* endpoints that are one; 0: one */
+  unsigned connections;    /* of a peer; 0: one */
   bool wakes_each_ms;      /* a wait ends each millisecond, so an idle endpoint is busier */
   bool in_process;         /* reaches no other process */
   bool shares_regions;     /* using an endpoint of this process that is closed crashes in the provider */

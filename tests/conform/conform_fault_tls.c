@@ -1,10 +1,15 @@
 #include "tests/conform/conform.h"
 #include "tests/conform/conform_certs.h"
 
+#ifndef CONNECTIONS
+#define CONNECTIONS 1 /* of a peer */
+#endif
+
 int main(int argc, char **argv) {
   struct conform_target target = {.provider = "fault+tls",
                                   .interface = "lo",
                                   .answers_reads = true,
+                                  .connections = CONNECTIONS,
                                   .fault = "seed=11,again=0.05,delay=0.02:200us,hold=1ms"};
   target.tls = conform_certs_open();
   if (!target.tls) return 1;

@@ -15,6 +15,10 @@
 #include "common/base/log.h"
 
 enum { ACCEPTS_PER_TURN = 16, NO_DESCRIPTORS_MS = 100, KEEPALIVE_PROBES = 3, SHAKE_BYTES_PER_TURN = 64 << 10 };
+/* Before a further connection is dialled in the place of a lost one. The pause doubles with each loss, until a read has
+ * come over the new one. */
+#define PAUSE_LEAST_NS ZPS_NS_PER_S
+#define PAUSE_MOST_NS (64 * ZPS_NS_PER_S)
 
 void zps_tlsnet_conn_ready(struct tlsnet_conn *conn) {
   if (conn->is_ready || conn->state == TLSNET_ENDED) return;
@@ -63,9 +67,10 @@ static struct tlsnet_conn *conn_new(struct tlsnet *net, int fd, bool is_dialled,
     in->got = 0;
     in->has_head = false;
     *conn = (struct tlsnet_conn){.net = net, .fd = fd, .is_dialled = is_dialled, .in = in};
-    conn->deadline_ns = conn->room_ns = ZPS_NEVER;
+    conn->deadline_ns = conn->room_ns = conn->further_ns = ZPS_NEVER;
     conn->state = is_dialled ? TLSNET_CONNECTING : TLSNET_SHAKING;
     LIST_INIT(&conn->peers);
+    LIST_INIT(&conn->further);
     zps_tlsnet_address_text(at, conn->text, sizeof conn->text);
     set_options(net, fd);
     if (watch(conn, EPOLL_CTL_ADD, is_dialled)) {
@@ -94,6 +99,18 @@ static void close_socket(struct tlsnet_conn *conn) {
   conn->fd = -1;
 }
 
+/* Its first connection goes on, and dials another one after a pause. */
+static void further_end(struct tlsnet_conn *conn) {
+  struct tlsnet_conn *const first = conn->first;
+  zps_tlsnet_asked_lose(conn, NULL);
+  LIST_REMOVE(conn, further_link);
+  if (!first->is_dialled || first->state != TLSNET_OPEN) return;
+  first->pause_ns = first->pause_ns == 0 ? PAUSE_LEAST_NS : 2 * first->pause_ns;
+  if (first->pause_ns > PAUSE_MOST_NS) first->pause_ns = PAUSE_MOST_NS;
+  first->lost_number = conn->hello.number;
+  zps_tlsnet_deadline_set(conn->net, &first->further_ns, zps_clock_ns() + first->pause_ns);
+}
+
 static bool is_stranger(const struct tlsnet_conn *conn) {
   return !conn->is_dialled && !conn->is_known;
 }
@@ -117,6 +134,9 @@ void zps_tlsnet_conn_end(struct tlsnet_conn *conn, zps_err_t code, const char *f
   LIST_REMOVE(conn, all_link);
   LIST_INSERT_HEAD(&net->ended, conn, all_link);
   while (!LIST_EMPTY(&conn->peers)) zps_tlsnet_peer_fail(LIST_FIRST(&conn->peers), code, text);
+  while (!LIST_EMPTY(&conn->further))
+    zps_tlsnet_conn_end(LIST_FIRST(&conn->further), ZPS_ERR_CLOSED, "the first connection of its link has ended");
+  if (conn->first) further_end(conn);
   close_socket(conn);
 }
 
@@ -139,22 +159,86 @@ void zps_tlsnet_conn_attach(struct tlsnet_conn *conn, struct tlsnet_peer *peer) 
   zps_tlsnet_conn_dirty(conn);
 }
 
-void zps_tlsnet_dial(struct tlsnet_peer *peer) {
+/* A socket for a connection to the peer, and what will say HELLO over it. NULL: `*err_p` and `*why_p` say why. */
+static struct tlsnet_conn *dialled_new(const struct tlsnet_peer *peer, unsigned number, zps_err_t *err_p,
+                                       const char **why_p) {
   struct tlsnet *const net = tlsnet_of(peer->base.net);
-  const struct sockaddr_in6 *const at = &peer->address.at;
-  const int fd = socket(at->sin6_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+  const int fd = socket(peer->address.at.sin6_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+  struct tlsnet_conn *conn = NULL;
   if (fd < 0) {
-    zps_tlsnet_peer_fail(peer, ZPS_ERR_CONNECT, strerror(errno));
-    return;
+    *err_p = ZPS_ERR_CONNECT;
+    *why_p = strerror(errno);
+  } else if ((conn = conn_new(net, fd, true, &peer->address.at)) == NULL) {
+    *err_p = ZPS_ERR_NOMEM;
+    *why_p = "no memory for a connection";
+  } else {
+    conn->hello = (struct tlsnet_hello){.slot = peer->slot, .number = number};
+    memcpy(conn->hello.name, net->address.name, sizeof conn->hello.name);
+    memcpy(conn->hello.to, peer->address.name, sizeof conn->hello.to);
   }
-  struct tlsnet_conn *const conn = conn_new(net, fd, true, at);
+  return conn;
+}
+
+static void dialled_connect(struct tlsnet_conn *conn, const struct tlsnet_address *to) {
+  if (connect(conn->fd, (const struct sockaddr *)&to->at, zps_tlsnet_address_len(to)) != 0 && errno != EINPROGRESS)
+    zps_tlsnet_conn_end(conn, ZPS_ERR_CONNECT, "cannot connect: %s", strerror(errno));
+}
+
+void zps_tlsnet_dial(struct tlsnet_peer *peer) {
+  zps_err_t err;
+  const char *why;
+  struct tlsnet_conn *const conn = dialled_new(peer, 0, &err, &why);
   if (!conn) {
-    zps_tlsnet_peer_fail(peer, ZPS_ERR_NOMEM, "no memory for a connection");
+    zps_tlsnet_peer_fail(peer, err, why);
     return;
   }
   zps_tlsnet_conn_attach(conn, peer);
-  if (connect(fd, (const struct sockaddr *)at, zps_tlsnet_address_len(&peer->address)) != 0 && errno != EINPROGRESS)
-    zps_tlsnet_conn_end(conn, ZPS_ERR_CONNECT, "cannot connect: %s", strerror(errno));
+  dialled_connect(conn, &peer->address);
+}
+
+/* ---- further connections: the end that dialled the first one dials them, one after the other ---- */
+
+/* The peer of a connection that this end has dialled. */
+static const struct tlsnet_peer *dialled_peer(const struct tlsnet_conn *conn) {
+  return LIST_FIRST(&(conn->first ? conn->first : conn)->peers);
+}
+
+static struct tlsnet_conn *further_of(const struct tlsnet_conn *first, uint32_t number) {
+  struct tlsnet_conn *conn;
+  LIST_FOREACH(conn, &first->further, further_link) {
+    if (conn->hello.number == number) return conn;
+  }
+  return NULL;
+}
+
+static void further_join(struct tlsnet_conn *conn, struct tlsnet_conn *first) {
+  conn->first = first;
+  LIST_INSERT_HEAD(&first->further, conn, further_link);
+}
+
+/* Dials the first one that is missing. After a loss all wait for its pause. */
+static void further_dial(struct tlsnet_conn *first) {
+  const struct tlsnet_peer *const peer = LIST_FIRST(&first->peers);
+  zps_err_t err;
+  const char *why;
+  uint32_t number = 1;
+  while (number < first->net->n_connections && further_of(first, number)) number++;
+  first->further_ns = ZPS_NEVER;
+  if (!peer || number >= first->net->n_connections) return;
+  struct tlsnet_conn *const conn = dialled_new(peer, number, &err, &why);
+  if (conn) {
+    further_join(conn, first);
+    dialled_connect(conn, &peer->address);
+  } else {
+    zps_log_warn_limited("%s: no further connection: %s", first->text, why);
+    zps_tlsnet_deadline_set(first->net, &first->further_ns, zps_clock_ns() + PAUSE_MOST_NS);
+  }
+}
+
+/* By its first frame the other end has a peer of this end's name: it takes no further connection for a stranger's. */
+void zps_tlsnet_conn_hear(struct tlsnet_conn *conn) {
+  conn->is_heard = true;
+  if (conn->is_dialled && !conn->first) further_dial(conn);
 }
 
 /* Of the strangers, the one that has been there longest goes. */
@@ -199,7 +283,7 @@ static void connected(struct tlsnet_conn *conn) {
     zps_tlsnet_conn_end(conn, ZPS_ERR_CONNECT, "cannot connect: %s", strerror(err_number));
     return;
   }
-  const struct tlsnet_peer *const peer = LIST_FIRST(&conn->peers);
+  const struct tlsnet_peer *const peer = dialled_peer(conn);
   conn->state = TLSNET_SHAKING;
   if (zps_tls_socket_create(conn->net->tls, conn->fd, false, peer->is_rank ? ZPS_TLS_WORKER : ZPS_TLS_SERVER,
                             &conn->session, &error) != ZPS_OK)
@@ -208,7 +292,7 @@ static void connected(struct tlsnet_conn *conn) {
 
 /* A connection of others stays one of a stranger until this end has a peer of its name, and has to hurry until then. */
 static void opened(struct tlsnet_conn *conn) {
-  const struct tlsnet_peer *const peer = LIST_FIRST(&conn->peers);
+  const struct tlsnet_peer *const peer = conn->is_dialled ? dialled_peer(conn) : NULL;
   struct zps_error error;
   if (zps_tls_peer_owner(conn->session, conn->owner, &error) != ZPS_OK) {
     zps_tlsnet_conn_end(conn, error.code, "%s", error.text);
@@ -225,14 +309,12 @@ static void opened(struct tlsnet_conn *conn) {
   watch(conn, EPOLL_CTL_MOD, false);
   zps_tlsnet_conn_ready(conn);
   if (!conn->is_dialled) return;
-  struct tlsnet_hello hello = {.slot = peer->slot};
-  memcpy(hello.name, conn->net->address.name, sizeof hello.name);
-  memcpy(hello.to, peer->address.name, sizeof hello.to);
   zps_tlsnet_head_write(TLSNET_HELLO, TLSNET_HELLO_BYTES, conn->out);
-  zps_tlsnet_hello_write(&hello, conn->out + TLSNET_HEAD_BYTES);
+  zps_tlsnet_hello_write(&conn->hello, conn->out + TLSNET_HEAD_BYTES);
   conn->out_len = TLSNET_HEAD_BYTES + TLSNET_HELLO_BYTES;
   conn->deadline_ns = ZPS_NEVER;
   zps_tlsnet_conn_dirty(conn);
+  if (conn->first && conn->first->further_ns == ZPS_NEVER) further_dial(conn->first);
 }
 
 void zps_tlsnet_conn_step(struct tlsnet_conn *conn) {
@@ -261,19 +343,30 @@ static bool are_alike(const struct tlsnet_conn *a, const struct tlsnet_conn *b) 
 }
 
 /* One that the same end has made before in the same place is no longer in use there, even if this end has not seen its
- * end. Returns how many others the same end has. */
+ * end. Returns how many others of its kind, first or further, the same end has. */
 static unsigned end_replaced(const struct tlsnet_conn *by) {
   unsigned n = 0;
   struct tlsnet_conn *conn, *next;
   for (conn = LIST_FIRST(&by->net->conns); conn; conn = next) {
     next = LIST_NEXT(conn, all_link);
     if (conn == by || !are_alike(conn, by)) continue;
-    if (conn->hello.slot == by->hello.slot)
+    if (conn->hello.slot == by->hello.slot && conn->hello.number == by->hello.number) {
       zps_tlsnet_conn_end(conn, ZPS_ERR_PEER_LOST, "the peer has connected anew");
-    else
+      next = LIST_FIRST(&by->net->conns); /* further ones may have ended with it */
+      n = 0;
+    } else if ((conn->hello.number == 0) == (by->hello.number == 0)) {
       n++;
+    }
   }
   return n;
+}
+
+static struct tlsnet_conn *first_of(const struct tlsnet_conn *further) {
+  struct tlsnet_conn *conn;
+  LIST_FOREACH(conn, &further->net->conns, all_link) {
+    if (conn->hello.number == 0 && conn->hello.slot == further->hello.slot && are_alike(conn, further)) return conn;
+  }
+  return NULL;
 }
 
 /* One that was known stays, without a deadline, until many strangers have come: its end may have another use for it. */
@@ -297,7 +390,7 @@ struct tlsnet_conn *zps_tlsnet_conns_know(struct tlsnet *net, const struct tlsne
   LIST_FOREACH(conn, &net->conns, all_link) {
     if (!is_of(conn, address)) continue;
     set_known(conn, has_peer(conn));
-    if (!newest) newest = conn;
+    if (!newest && !conn->first) newest = conn;
   }
   return newest;
 }
@@ -311,11 +404,22 @@ void zps_tlsnet_conn_name(struct tlsnet_conn *conn, const struct tlsnet_hello *h
   }
   conn->is_named = true;
   conn->hello = *hello;
-  if (end_replaced(conn) >= TLSNET_SLOTS_MAX) {
-    zps_tlsnet_conn_end(conn, ZPS_ERR_REFUSED, "has %u connections already", TLSNET_SLOTS_MAX);
+  const unsigned most = hello->number == 0 ? TLSNET_SLOTS_MAX : TLSNET_FURTHER_MAX;
+  if (end_replaced(conn) >= most) {
+    zps_tlsnet_conn_end(conn, ZPS_ERR_REFUSED, "has %u %sconnections already", most,
+                        hello->number == 0 ? "" : "further ");
     return;
   }
+  if (hello->number > 0) {
+    struct tlsnet_conn *const first = first_of(conn);
+    if (first)
+      further_join(conn, first);
+    else
+      zps_tlsnet_conn_end(conn, ZPS_ERR_CLOSED, "the first connection of its link is not here");
+    if (!first) return;
+  }
   set_known(conn, has_peer(conn));
+  if (conn->first) return;
   LIST_FOREACH(peer, &net->peers, all_link) {
     if (!peer->dials && !peer->conn && peer->state == TLSNET_PEER_LIVE && is_of(conn, &peer->address))
       zps_tlsnet_conn_attach(conn, peer);
@@ -350,10 +454,17 @@ void zps_tlsnet_deadlines(struct tlsnet *net, uint64_t now_ns) {
   for (conn = LIST_FIRST(&net->conns); conn; conn = next) {
     next = LIST_NEXT(conn, all_link);
     const uint64_t first_ns = conn->deadline_ns < conn->room_ns ? conn->deadline_ns : conn->room_ns;
-    if (now_ns >= first_ns)
+    if (now_ns >= first_ns) {
       end_late(conn);
-    else if (first_ns < next_ns)
+      next = LIST_FIRST(&net->conns); /* further ones may have ended with it */
+      next_ns = ZPS_NEVER;
+    } else if (first_ns < next_ns) {
       next_ns = first_ns;
+    }
+  }
+  LIST_FOREACH(conn, &net->conns, all_link) {
+    if (now_ns >= conn->further_ns) further_dial(conn);
+    if (conn->further_ns < next_ns) next_ns = conn->further_ns;
   }
   snprintf(text, sizeof text, "has not connected to this end for %llu ms: ranks connect, and not servers",
            (unsigned long long)(net->connect_timeout_ns / ZPS_NS_PER_MS));

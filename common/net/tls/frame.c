@@ -60,18 +60,22 @@ zps_err_t zps_tlsnet_head_read(const uint8_t *bytes, size_t max_msg, struct tlsn
 }
 
 void zps_tlsnet_hello_write(const struct tlsnet_hello *hello, uint8_t *bytes) {
-  put32(bytes, TLSNET_VERSION);
+  put32(bytes, TLSNET_VERSION | hello->number << 16);
   put32(bytes + 4, hello->slot);
   memcpy(bytes + 8, hello->name, TLSNET_NAME_BYTES);
   memcpy(bytes + 8 + TLSNET_NAME_BYTES, hello->to, TLSNET_NAME_BYTES);
 }
 
 zps_err_t zps_tlsnet_hello_read(const uint8_t *bytes, struct tlsnet_hello *hello_p, struct zps_error *error) {
-  const uint32_t version = get32(bytes);
+  const uint32_t version = get32(bytes) & 0xffff, number = get32(bytes) >> 16;
   if (version != TLSNET_VERSION)
     return zps_fail(error, ZPS_ERR_VERSION, "speaks version %u of the encrypted fabric, and this end version %u",
                     version, TLSNET_VERSION);
+  if (number >= TLSNET_CONNECTIONS_MAX)
+    return zps_fail(error, ZPS_ERR_PROTOCOL, "has a connection of number %u: numbers are 0 to %u", number,
+                    TLSNET_CONNECTIONS_MAX - 1);
   hello_p->slot = get32(bytes + 4);
+  hello_p->number = number;
   memcpy(hello_p->name, bytes + 8, TLSNET_NAME_BYTES);
   memcpy(hello_p->to, bytes + 8 + TLSNET_NAME_BYTES, TLSNET_NAME_BYTES);
   return ZPS_OK;

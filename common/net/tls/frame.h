@@ -10,9 +10,11 @@
 #include <stdint.h>
 
 #include "common/base/err.h"
+#include "common/net/net.h"
 
-#define TLSNET_VERSION 1u
+#define TLSNET_VERSION 2u
 #define TLSNET_NAME_BYTES 16u
+#define TLSNET_CONNECTIONS_MAX ZPS_NET_CONNECTIONS_MAX /* of a link */
 #define TLSNET_HEAD_BYTES 8u
 #define TLSNET_HELLO_BYTES 40u /* bodies */
 #define TLSNET_READ_BYTES 20u
@@ -30,8 +32,10 @@ struct tlsnet_head {
   uint32_t len; /* of the body */
 };
 
+/* A connection replaces an earlier one of the same ends with its slot and number. */
 struct tlsnet_hello {
-  uint32_t slot; /* Of several connections between the same two ends; this one replaces an earlier one of its number. */
+  uint32_t slot;   /* of a link between the two ends */
+  uint32_t number; /* of the connection among those of its link: 0 the first one, which carries the messages */
   uint8_t name[TLSNET_NAME_BYTES], to[TLSNET_NAME_BYTES]; /* of the two endpoints, from their addresses */
 };
 
@@ -45,7 +49,7 @@ void zps_tlsnet_head_write(enum tlsnet_frame_type type, size_t len, uint8_t *byt
 zps_err_t zps_tlsnet_head_read(const uint8_t *bytes, size_t max_msg, struct tlsnet_head *head_p,
                                struct zps_error *error) ZPS_MUSTCHECK;
 void zps_tlsnet_hello_write(const struct tlsnet_hello *hello, uint8_t *bytes);
-/* ZPS_ERR_VERSION. */
+/* ZPS_ERR_VERSION; ZPS_ERR_PROTOCOL: no link has a connection of this number. */
 zps_err_t zps_tlsnet_hello_read(const uint8_t *bytes, struct tlsnet_hello *hello_p,
                                 struct zps_error *error) ZPS_MUSTCHECK;
 void zps_tlsnet_ask_write(const struct tlsnet_ask *ask, uint8_t *bytes);

@@ -15,7 +15,8 @@
 #define TLSNET_OUT_MAX 16384u     /* bytes handed to TLS at a time: one record */
 #define TLSNET_READS_MAX 256u     /* reads that one end asks for over a connection before it has the first answer */
 #define TLSNET_STRANGERS_MAX 256u /* connections of others, of which this end has no peer (yet) */
-#define TLSNET_SLOTS_MAX 256u     /* connections of one other end */
+#define TLSNET_SLOTS_MAX 256u     /* first connections of one other end */
+#define TLSNET_FURTHER_MAX 128u   /* further connections of one other end, over all of its links */
 
 struct tlsnet;
 struct tlsnet_peer;
@@ -63,7 +64,10 @@ struct tlsnet_conn {
   struct tlsnet *net;
   LIST_ENTRY(tlsnet_conn) all_link; /* In `conns`, then in `ended`. */
   TAILQ_ENTRY(tlsnet_conn) ready_link, dirty_link;
-  LIST_HEAD(, tlsnet_peer) peers; /* The users. */
+  LIST_HEAD(, tlsnet_peer) peers;   /* The users. A further connection has those of its first one. */
+  struct tlsnet_conn *first;        /* of a further connection: the one that carries its link's messages; else NULL */
+  LIST_HEAD(, tlsnet_conn) further; /* of a first one */
+  LIST_ENTRY(tlsnet_conn) further_link;
   enum tlsnet_conn_state state;
   int fd;
   bool is_dialled; /* by this end */
@@ -72,18 +76,23 @@ struct tlsnet_conn {
   bool is_ready;   /* there may be more to take than the last turn took */
   bool is_dirty;   /* there may be something to put */
   bool is_full;    /* the socket takes no more for now */
+  bool is_heard;   /* a frame has come */
   struct zps_forked forked;
   struct zps_tls_session *session;
-  struct tlsnet_hello hello;          /* of the end that dialled, where `is_named` */
+  struct tlsnet_hello hello;          /* of the end that dialled; of another end, where `is_named` */
   uint8_t owner[ZPS_TLS_OWNER_BYTES]; /* of the other end's certificate, from TLSNET_OPEN on */
   uint64_t deadline_ns;               /* to be open, and to be known; ZPS_NEVER: none */
   uint64_t room_ns;                   /* to have room again; ZPS_NEVER: it has some */
-  char text[80];                      /* the other end, for people */
+  uint64_t further_ns;  /* a first one that this end dialled: when to dial a further one; ZPS_NEVER: not now */
+  uint64_t pause_ns;    /* before the next attempt after a further one was lost; 0: none was, lately */
+  uint32_t lost_number; /* the number of that further one */
+  char text[80];        /* the other end, for people */
   struct tlsnet_in *in;
   size_t out_len, out_sent;
   struct {
     struct tlsnet_asked ring[TLSNET_READS_MAX];
     unsigned first, n;
+    uint64_t bytes; /* to come */
   } asked;
   struct {
     struct tlsnet_ask ring[TLSNET_READS_MAX];
@@ -130,7 +139,7 @@ struct tlsnet {
   struct tlsnet_address address;
   bool dials;
   uint64_t connect_timeout_ns, spin_ns;
-  unsigned keepalive_s;
+  unsigned keepalive_s, n_connections; /* n_connections: of each peer that this end dials */
   int epoll_fd, wake_fd, listen_fd;
   struct zps_forked listen_forked;
   _Atomic bool woken;
@@ -174,7 +183,8 @@ void zps_tlsnet_accept(struct tlsnet *net);
 void zps_tlsnet_conn_step(struct tlsnet_conn *conn);
 /* The end that dialled says who it is. */
 void zps_tlsnet_conn_name(struct tlsnet_conn *conn, const struct tlsnet_hello *hello);
-/* Ends it: its peers fail, and its reads are lost. It is freed by the end of the next progress. */
+/* Ends it: the peers of a first one fail, and a further one's reads are lost. It is freed by the end of the next
+ * progress. */
 void zps_tlsnet_conn_end(struct tlsnet_conn *conn, zps_err_t code, const char *fmt, ...) ZPS_PRINTF(3, 4);
 void zps_tlsnet_conns_free(struct tlsnet *net);
 /* Tells strangers from others anew, among the connections of this address: it is a new peer's, or that of one that
@@ -186,7 +196,13 @@ void zps_tlsnet_conn_ready(struct tlsnet_conn *conn);
 void zps_tlsnet_conn_dirty(struct tlsnet_conn *conn);
 /* The socket has no room, or has room again. */
 void zps_tlsnet_conn_full(struct tlsnet_conn *conn, bool is_full);
-/* Ends what is late. */
+/* The first frame comes. */
+void zps_tlsnet_conn_hear(struct tlsnet_conn *conn);
+/* All connections of a link, the first one at the beginning; NULL: no more. */
+static inline struct tlsnet_conn *zps_tlsnet_conn_next(const struct tlsnet_conn *conn) {
+  return conn->first ? LIST_NEXT(conn, further_link) : LIST_FIRST(&conn->further);
+}
+/* Ends what is late, and dials what is due. */
 void zps_tlsnet_deadlines(struct tlsnet *net, uint64_t now_ns);
 void zps_tlsnet_deadline_set(struct tlsnet *net, uint64_t *deadline_p, uint64_t deadline_ns);
 
@@ -200,6 +216,7 @@ void zps_tlsnet_transmit(struct tlsnet_conn *conn);
 zps_err_t zps_tlsnet_send(struct zps_net_peer *peer, const void *data, size_t len) ZPS_MUSTCHECK;
 zps_err_t zps_tlsnet_read(struct zps_net_peer *peer, struct zps_net_read *read) ZPS_MUSTCHECK;
 unsigned zps_tlsnet_unsent(const struct zps_net_peer *peer);
+unsigned zps_tlsnet_connections(const struct zps_net_peer *peer);
 
 /* memory.c */
 zps_err_t zps_tlsnet_mem_register(struct zps_net *net, void *base, size_t len, const struct zps_net_device *device,
@@ -212,6 +229,8 @@ void zps_tlsnet_read_push(struct tlsnet_read_list *list, struct zps_net_read *re
 struct zps_net_read *zps_tlsnet_read_pop(struct tlsnet_read_list *list);
 /* To be called back by the next progress. */
 void zps_tlsnet_read_lose(struct tlsnet *net, struct zps_net_read *read);
+/* Loses the reads that a connection was asked for, of one peer; NULL: of all. */
+void zps_tlsnet_asked_lose(struct tlsnet_conn *conn, const struct tlsnet_peer *of);
 /* Calls back the lost reads. Returns their number. */
 unsigned zps_tlsnet_read_report(struct tlsnet *net);
 

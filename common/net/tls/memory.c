@@ -81,6 +81,15 @@ void zps_tlsnet_read_lose(struct tlsnet *net, struct zps_net_read *read) {
   zps_tlsnet_read_push(&net->failed, read);
 }
 
+void zps_tlsnet_asked_lose(struct tlsnet_conn *conn, const struct tlsnet_peer *of) {
+  for (unsigned i = 0; i < conn->asked.n; i++) {
+    struct tlsnet_asked *const asked = &conn->asked.ring[(conn->asked.first + i) % TLSNET_READS_MAX];
+    if (!asked->read || (of && asked->read->peer != &of->base)) continue;
+    zps_tlsnet_read_lose(conn->net, asked->read);
+    asked->read = NULL;
+  }
+}
+
 unsigned zps_tlsnet_read_report(struct tlsnet *net) {
   unsigned n = 0;
   struct zps_net_read *read;

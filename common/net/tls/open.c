@@ -93,6 +93,7 @@ static const struct zps_net_ops ops = {
     .mem_release = zps_tlsnet_mem_release,
     .send = zps_tlsnet_send,
     .unsent = zps_tlsnet_unsent,
+    .peer_connections = zps_tlsnet_connections,
     .read = zps_tlsnet_read,
     .progress = zps_tlsnet_progress,
     .wait = zps_tlsnet_wait,
@@ -105,6 +106,9 @@ zps_err_t zps_net_tls_open(const struct zps_net_config *config, const struct zps
     return zps_fail(error, ZPS_ERR_INVALID,
                     "provider \"tls\" encrypts gradients, and needs certificates: set tls.ca, tls.cert and tls.key "
                     "(ZENPS_TLS_CA, ZENPS_TLS_CERT and ZENPS_TLS_KEY for ranks; zenpsctl certs makes the files)");
+  if (config->connections > ZPS_NET_CONNECTIONS_MAX)
+    return zps_fail(error, ZPS_ERR_INVALID, "%s is %u: a peer has 1 to %u connections",
+                    zps_config_said("fabric.connections"), config->connections, ZPS_NET_CONNECTIONS_MAX);
   if (config->auth_key_file)
     return zps_fail(error, ZPS_ERR_UNSUPPORTED, "provider tls does not take the key of %s",
                     zps_config_said("fabric.auth_key"));
@@ -119,6 +123,7 @@ zps_err_t zps_net_tls_open(const struct zps_net_config *config, const struct zps
       (config->connect_timeout_ms ? config->connect_timeout_ms : ZPS_NET_CONNECT_TIMEOUT_MS) * ZPS_NS_PER_MS;
   net->spin_ns = config->spin_us * 1000ull;
   net->keepalive_s = (config->keepalive_ms + 999) / 1000;
+  net->n_connections = config->connections > 0 ? config->connections : 1;
   net->n_reserved = config->n_recv;
   net->epoll_fd = net->wake_fd = net->listen_fd = -1;
   net->next_deadline_ns = net->accept_at_ns = ZPS_NEVER;

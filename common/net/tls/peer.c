@@ -57,12 +57,7 @@ static void silence(struct tlsnet_peer *peer) {
   }
   peer->n_sends = peer->n_out = 0;
   peer->deadline_ns = ZPS_NEVER;
-  for (unsigned i = 0; conn && i < conn->asked.n; i++) {
-    struct tlsnet_asked *const asked = &conn->asked.ring[(conn->asked.first + i) % TLSNET_READS_MAX];
-    if (!asked->read || asked->read->peer != &peer->base) continue;
-    zps_tlsnet_read_lose(net, asked->read);
-    asked->read = NULL;
-  }
+  for (struct tlsnet_conn *on = conn; on; on = zps_tlsnet_conn_next(on)) zps_tlsnet_asked_lose(on, peer);
   while ((read = zps_tlsnet_read_pop(&peer->reads)) != NULL) zps_tlsnet_read_lose(net, read);
   if (conn) LIST_REMOVE(peer, conn_link);
   peer->conn = NULL;

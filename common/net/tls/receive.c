@@ -15,12 +15,15 @@ static struct tlsnet_asked *oldest_asked(struct tlsnet_conn *conn) {
 
 static void answer(struct tlsnet_conn *conn, zps_err_t code) {
   struct tlsnet *const net = conn->net;
-  struct zps_net_read *const read = oldest_asked(conn)->read;
+  const struct tlsnet_asked *const asked = oldest_asked(conn);
+  struct zps_net_read *const read = asked->read;
+  conn->asked.bytes -= asked->len - asked->got;
   conn->asked.first = (conn->asked.first + 1) % TLSNET_READS_MAX;
   conn->asked.n--;
   zps_tlsnet_conn_dirty(conn); /* others may wait for this place */
   if (!read) return;
   if (code == ZPS_OK) {
+    if (conn->first && conn->hello.number == conn->first->lost_number) conn->first->pause_ns = 0;
     net->base.counters.reads++;
     net->base.counters.read_bytes += read->len;
   } else {
@@ -39,6 +42,8 @@ static zps_err_t check_frame(struct tlsnet_conn *conn, struct zps_error *error) 
   if (says_who == (conn->is_dialled || conn->is_named))
     return zps_fail(error, ZPS_ERR_PROTOCOL, "sends a frame of type %u %s", head->type,
                     says_who ? "though it is known" : "before it has said who it is");
+  if (head->type == TLSNET_MESSAGE && conn->first)
+    return zps_fail(error, ZPS_ERR_PROTOCOL, "sends a message over a further connection: the first one carries them");
   if ((head->type == TLSNET_DATA || head->type == TLSNET_REFUSED) && !asked)
     return zps_fail(error, ZPS_ERR_PROTOCOL, "answers a read that nobody has asked for");
   if (head->type == TLSNET_DATA && head->len > asked->len - asked->got)
@@ -59,6 +64,7 @@ static void serve(struct tlsnet_conn *conn) {
 static void take_data(struct tlsnet_conn *conn) {
   struct tlsnet_asked *const asked = oldest_asked(conn);
   asked->got += conn->in->head.len;
+  conn->asked.bytes -= conn->in->head.len;
   if (asked->got == asked->len) answer(conn, ZPS_OK);
 }
 
@@ -77,6 +83,7 @@ static unsigned take_frame(struct tlsnet_conn *conn) {
   const struct tlsnet_head head = conn->in->head;
   conn->in->got = 0;
   conn->in->has_head = false;
+  if (!conn->is_heard) zps_tlsnet_conn_hear(conn);
   switch ((enum tlsnet_frame_type)head.type) {
     case TLSNET_HELLO:
       take_hello(conn);

@@ -1,4 +1,5 @@
-/* What goes over a connection: messages first, then questions, then answers, as much as makes one record. */
+/* Outgoing frames. Messages come first, then questions, then answers, as much as makes one record. Questions go
+ * over any connection of their link. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -51,6 +52,14 @@ unsigned zps_tlsnet_unsent(const struct zps_net_peer *net_peer) {
   return peer->n_sends + peer->n_out;
 }
 
+unsigned zps_tlsnet_connections(const struct zps_net_peer *net_peer) {
+  const struct tlsnet_peer *const peer = (const struct tlsnet_peer *)net_peer;
+  unsigned n = 0;
+  for (const struct tlsnet_conn *conn = peer->conn; conn; conn = zps_tlsnet_conn_next(conn))
+    n += conn->state == TLSNET_OPEN;
+  return n > 0 ? n : 1;
+}
+
 static zps_err_t push_back(struct tlsnet *net) {
   net->base.counters.again++;
   net->pushed_back = true;
@@ -91,19 +100,41 @@ zps_err_t zps_tlsnet_read(struct zps_net_peer *net_peer, struct zps_net_read *re
   }
   read->state = TLSNET_READ_QUEUED;
   zps_tlsnet_read_push(&peer->reads, read);
-  if (peer->conn) zps_tlsnet_conn_dirty(peer->conn);
+  for (struct tlsnet_conn *conn = peer->conn; conn; conn = zps_tlsnet_conn_next(conn)) zps_tlsnet_conn_dirty(conn);
   return ZPS_OK;
 }
 
-static void questions_add(struct tlsnet_conn *conn, struct tlsnet_peer *peer) {
-  struct zps_net_read *read;
-  while (conn->asked.n < TLSNET_READS_MAX && room(conn) >= TLSNET_HEAD_BYTES + TLSNET_READ_BYTES &&
-         (read = zps_tlsnet_read_pop(&peer->reads)) != NULL) {
-    const struct tlsnet_ask ask = {.key = read->key, .at = read->addr, .len = (uint32_t)read->len};
-    zps_tlsnet_ask_write(&ask, frame_add(conn, TLSNET_READ, TLSNET_READ_BYTES));
-    read->state = TLSNET_READ_ASKED;
-    conn->asked.ring[(conn->asked.first + conn->asked.n++) % TLSNET_READS_MAX] =
-        (struct tlsnet_asked){.read = read, .len = ask.len};
+static bool takes_question(const struct tlsnet_conn *conn) {
+  return conn->state == TLSNET_OPEN && !conn->is_full && conn->asked.n < TLSNET_READS_MAX &&
+         room(conn) >= TLSNET_HEAD_BYTES + TLSNET_READ_BYTES;
+}
+
+/* Of the connections of a link, the one with the fewest bytes to come; NULL: none takes a question now. A connection
+ * that the network slows down has more, and gets no more reads meanwhile. */
+static struct tlsnet_conn *least_asked(struct tlsnet_conn *first) {
+  struct tlsnet_conn *conn, *least = NULL;
+  for (conn = first; conn; conn = zps_tlsnet_conn_next(conn)) {
+    if (takes_question(conn) && (!least || conn->asked.bytes < least->asked.bytes)) least = conn;
+  }
+  return least;
+}
+
+static void question_add(struct tlsnet_conn *conn, struct zps_net_read *read) {
+  const struct tlsnet_ask ask = {.key = read->key, .at = read->addr, .len = (uint32_t)read->len};
+  zps_tlsnet_ask_write(&ask, frame_add(conn, TLSNET_READ, TLSNET_READ_BYTES));
+  read->state = TLSNET_READ_ASKED;
+  conn->asked.bytes += ask.len;
+  conn->asked.ring[(conn->asked.first + conn->asked.n++) % TLSNET_READS_MAX] =
+      (struct tlsnet_asked){.read = read, .len = ask.len};
+  zps_tlsnet_conn_dirty(conn);
+}
+
+static void questions_add(struct tlsnet_conn *first) {
+  struct tlsnet_peer *peer;
+  LIST_FOREACH(peer, &first->peers, conn_link) {
+    struct tlsnet_conn *conn;
+    while (peer->reads.first && (conn = least_asked(first)) != NULL)
+      question_add(conn, zps_tlsnet_read_pop(&peer->reads));
   }
 }
 
@@ -131,7 +162,7 @@ static void answers_add(struct tlsnet_conn *conn) {
 static void fill(struct tlsnet_conn *conn) {
   struct tlsnet_peer *peer;
   LIST_FOREACH(peer, &conn->peers, conn_link) messages_add(conn, peer);
-  LIST_FOREACH(peer, &conn->peers, conn_link) questions_add(conn, peer);
+  questions_add(conn->first ? conn->first : conn);
   answers_add(conn);
 }
 

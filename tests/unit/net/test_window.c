@@ -35,7 +35,7 @@ static void link_init(struct link *link, double mbit_per_s, uint64_t trip_ns, un
 
 static void link_fill(struct link *link, unsigned i) {
   while (i < link->n_flows) {
-    const uint64_t len = zps_window_piece(&link->windows[i], PIECE_MOST);
+    const uint64_t len = zps_window_piece(&link->windows[i], PIECE_MOST, 1);
     assert_true(len > 0);
     if (link->in_flight[i] + len > link->windows[i].bytes) return;
     assert_in_range(link->n, 0, PIECES_MAX - 1);
@@ -204,14 +204,14 @@ static void test_limits(void **state) {
   for (unsigned i = 0; i < 10000; i++)
     zps_window_landed(&window, &paths, 1 << 20, 20000, now_ns += ZPS_NS_PER_MS, 1, 1 << 20);
   assert_int_equal(window.bytes, 1 << 20);
-  assert_int_equal(zps_window_piece(&window, PIECE_MOST), 256 << 10);
-  assert_int_equal(zps_window_piece(&window, 1000), 1000);
+  assert_int_equal(zps_window_piece(&window, PIECE_MOST, 1), 256 << 10);
+  assert_int_equal(zps_window_piece(&window, 1000, 1), 1000);
   for (unsigned i = 0; i < 10000; i++)
     zps_window_landed(&window, &paths, 1 << 20, ZPS_NS_PER_S, now_ns += ZPS_NS_PER_S, 1000, 1 << 20);
   assert_int_equal(window.bytes, 8 << 10);
-  assert_int_equal(zps_window_piece(&window, PIECE_MOST), 8 << 10);
+  assert_int_equal(zps_window_piece(&window, PIECE_MOST, 1), 8 << 10);
   window.bytes = 40 << 10;
-  assert_int_equal(zps_window_piece(&window, PIECE_MOST), 32 << 10);
+  assert_int_equal(zps_window_piece(&window, PIECE_MOST, 1), 32 << 10);
 }
 
 /* As a clock that stands still between two of its ticks says. */

@@ -1,0 +1,266 @@
+/* Several connections of a link of the encrypted fabric: a rank that dials, and a server that answers. TLS is empty
+ * here. */
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "common/net/bulk.h"
+#include "common/net/tls/impl.h"
+#include "tests/support/net_pair.h"
+#include "tests/support/plain_tls.h"
+
+enum { RANK, SERVER, CONNECTIONS = 4, BYTES = 4 << 20, PIECE = 64 << 10 };
+
+static uint8_t identity; /* never looked at */
+static struct end ends[2];
+static uint8_t lent[2][BYTES], landed[2][BYTES];
+static struct zps_net_mem lent_mem[2], landed_mem[2];
+
+static void open_end(unsigned i, unsigned connections) {
+  const struct zps_net_handler handler = {
+      .ctx = &ends[i], .on_message = end_on_message, .on_peer_error = end_on_peer_error};
+  const struct zps_net_config config = {.provider = "tls",
+                                        .interface = "lo",
+                                        .max_msg = ZPS_NET_MSG_MAX,
+                                        .n_recv = 4,
+                                        .connect_timeout_ms = PATIENCE_NEVER_MS,
+                                        .connections = connections,
+                                        .dials = i == RANK,
+                                        .tls = (struct zps_tls *)(void *)&identity};
+  struct zps_error error = {.text = ""};
+  ends[i] = (struct end){0};
+  if (zps_net_tls_open(&config, &handler, &ends[i].net, &error) != ZPS_OK) fail_msg("%s", error.text);
+  for (unsigned k = 0; k < BYTES; k++) lent[i][k] = (uint8_t)(k * 31 + (k >> 11) + i);
+  memset(landed[i], 0, BYTES);
+  lent_mem[i] = end_register(&ends[i], lent[i], BYTES);
+  landed_mem[i] = end_register(&ends[i], landed[i], BYTES);
+}
+
+/* The number of the end that dials counts: the other one has its own, which says nothing. */
+static int setup(void **state) {
+  (void)state;
+  open_end(RANK, CONNECTIONS);
+  open_end(SERVER, 2);
+  for (unsigned i = 0; i < 2; i++) end_connect(&ends[i], &ends[1 - i]);
+  return 0;
+}
+
+static int teardown(void **state) {
+  (void)state;
+  pair_close(ends);
+  return 0;
+}
+
+static unsigned n_connections(unsigned i) {
+  return zps_net_peer_connections(ends[i].peer);
+}
+
+static void say(unsigned i) {
+  assert_int_equal(zps_net_send(ends[i].peer, "well?", 5), ZPS_OK);
+}
+
+static void connect_all(void) {
+  say(RANK);
+  TURN_UNTIL(ends, ends[SERVER].n_messages == 1);
+  assert_int_equal(n_connections(RANK), 1); /* the rank has not heard of the server */
+  say(SERVER);
+  TURN_UNTIL(ends, n_connections(RANK) == CONNECTIONS && n_connections(SERVER) == CONNECTIONS);
+}
+
+static struct tlsnet_conn *conn_of(unsigned i, unsigned number) {
+  struct tlsnet_conn *conn;
+  LIST_FOREACH(conn, &tlsnet_of(ends[i].net)->conns, all_link) {
+    if (conn->hello.number == number) return conn;
+  }
+  return NULL;
+}
+
+static void further_are_dialled_when_the_other_end_is_heard(void **state) {
+  (void)state;
+  connect_all();
+  for (unsigned i = 0; i < 2; i++)
+    for (unsigned k = 1; k < CONNECTIONS; k++) assert_ptr_equal(conn_of(i, k)->first, conn_of(i, 0));
+  assert_int_equal(tlsnet_of(ends[SERVER].net)->n_strangers, 0);
+}
+
+/* Each read is over one connection, and each connection has its share. */
+static void reads_are_spread(void **state) {
+  (void)state;
+  static struct read_record records[2][16];
+  connect_all();
+  for (unsigned i = 0; i < 2; i++) {
+    for (unsigned k = 0; k < 16; k++) {
+      record_init(&records[i][k], &landed_mem[i], &lent_mem[1 - i], PIECE);
+      records[i][k].read.local = landed[i] + k * PIECE;
+      records[i][k].read.addr += k * PIECE;
+      assert_int_equal(zps_net_read(ends[i].peer, &records[i][k].read), ZPS_OK);
+    }
+    zps_net_wait(ends[i].net, 0); /* questions leave */
+    for (unsigned k = 0; k < CONNECTIONS; k++) assert_int_equal(conn_of(i, k)->asked.n, 16 / CONNECTIONS);
+  }
+  for (unsigned i = 0; i < 2; i++)
+    for (unsigned k = 0; k < 16; k++) TURN_UNTIL(ends, records[i][k].n_done == 1);
+  for (unsigned i = 0; i < 2; i++) {
+    assert_memory_equal(landed[i], lent[1 - i], 16 * PIECE);
+    for (unsigned k = 0; k < CONNECTIONS; k++) assert_int_equal(conn_of(i, k)->asked.bytes, 0);
+  }
+}
+
+/* A connection that carries nothing gets no more reads than the bytes that it owes allow. */
+static void a_slow_connection_gets_fewer_reads(void **state) {
+  (void)state;
+  static struct read_record records[64];
+  connect_all();
+  struct tlsnet_conn *const slow = conn_of(SERVER, 2), *const of_rank = conn_of(RANK, 2);
+  slow->asked.bytes = 8 * PIECE;
+  for (unsigned k = 0; k < 28; k++) {
+    record_init(&records[k], &landed_mem[SERVER], &lent_mem[RANK], PIECE);
+    assert_int_equal(zps_net_read(ends[SERVER].peer, &records[k].read), ZPS_OK);
+  }
+  zps_net_wait(ends[SERVER].net, 0);
+  assert_int_equal(slow->asked.n, 1);
+  assert_int_equal(conn_of(SERVER, 1)->asked.n, 9);
+  slow->asked.bytes -= 8 * PIECE;
+  for (unsigned k = 0; k < 28; k++) TURN_UNTIL(ends, records[k].n_done == 1);
+  assert_int_equal(of_rank->served.n, 0);
+}
+
+struct transfer {
+  struct zps_bulk_read read;
+  bool is_done;
+  zps_err_t code;
+};
+
+static void transfer_done(struct zps_bulk_read *read, zps_err_t code) {
+  struct transfer *const transfer = read->ctx;
+  transfer->is_done = true;
+  transfer->code = code;
+}
+
+/* Cuts a further connection in the middle of the bytes of a read, at either end, in both directions. */
+static void cut_in_the_middle(unsigned reader, unsigned cutter) {
+  struct zps_bulk *bulk;
+  struct zps_bulk_peer *from;
+  struct transfer transfer = {.read = {.local = landed[reader],
+                                       .mem = &landed_mem[reader],
+                                       .len = BYTES,
+                                       .addr = lent_mem[1 - reader].addr,
+                                       .key = lent_mem[1 - reader].key,
+                                       .done = transfer_done,
+                                       .ctx = &transfer}};
+  connect_all();
+  memset(landed[reader], 0, BYTES);
+  assert_int_equal(zps_bulk_create(ends[reader].net, &(struct zps_bulk_config){.piece_bytes = PIECE}, &bulk), ZPS_OK);
+  assert_int_equal(zps_bulk_peer_add(bulk, ends[reader].peer, &from), ZPS_OK);
+  zps_bulk_start(from, &transfer.read);
+  bool is_cut = false;
+  struct patience patience = {0};
+  while (!transfer.is_done) {
+    struct tlsnet_conn *const conn = conn_of(reader, 3);
+    if (!is_cut && conn && conn->asked.n > 0 && conn->asked.ring[conn->asked.first].got > 0) {
+      zps_tlsnet_conn_end(conn_of(cutter, 3), ZPS_ERR_PEER_LOST, "the cable is out");
+      is_cut = true;
+    }
+    if (patience_is_over(&patience)) fail_msg("the transfer does not end");
+    if (zps_net_progress(ends[0].net) + zps_net_progress(ends[1].net) + zps_bulk_progress(bulk) == 0)
+      zps_net_wait(ends[0].net, ZPS_NS_PER_MS / 10);
+  }
+  assert_true(is_cut);
+  assert_int_equal(transfer.code, ZPS_OK);
+  assert_memory_equal(landed[reader], lent[1 - reader], BYTES);
+  assert_int_equal(ends[0].n_errors + ends[1].n_errors, 0);
+  TURN_UNTIL(ends, n_connections(RANK) == CONNECTIONS - 1 && n_connections(SERVER) == CONNECTIONS - 1);
+  const unsigned n_messages = ends[SERVER].n_messages;
+  say(RANK);
+  TURN_UNTIL(ends, ends[SERVER].n_messages == n_messages + 1);
+  /* It is dialled again after its pause. */
+  struct tlsnet_conn *const first = conn_of(RANK, 0);
+  assert_true(first->further_ns != ZPS_NEVER && first->pause_ns >= ZPS_NS_PER_S);
+  zps_tlsnet_deadline_set(tlsnet_of(ends[RANK].net), &first->further_ns, zps_clock_ns());
+  TURN_UNTIL(ends, n_connections(RANK) == CONNECTIONS && n_connections(SERVER) == CONNECTIONS);
+  zps_net_peer_evict(ends[reader].peer);
+  zps_bulk_peer_remove(from);
+  zps_net_progress(ends[reader].net);
+  zps_bulk_destroy(bulk);
+  end_connect(&ends[reader], &ends[1 - reader]);
+}
+
+static void a_server_goes_on_without_a_further_one(void **state) {
+  (void)state;
+  cut_in_the_middle(SERVER, RANK);
+}
+static void a_rank_goes_on_without_a_further_one(void **state) {
+  (void)state;
+  cut_in_the_middle(RANK, SERVER);
+}
+
+/* The pause before the next attempt doubles, up to 64 s, and a read that comes ends that. */
+static void pauses_grow(void **state) {
+  (void)state;
+  struct read_record record;
+  connect_all();
+  struct tlsnet_conn *const first = conn_of(RANK, 0);
+  for (unsigned i = 0; i < 10; i++) {
+    zps_tlsnet_conn_end(conn_of(RANK, 1), ZPS_ERR_PEER_LOST, "a test");
+    const uint64_t wanted_ns = (i < 6 ? 1ull << i : 64) * ZPS_NS_PER_S;
+    assert_int_equal(first->pause_ns, wanted_ns);
+    zps_tlsnet_deadline_set(tlsnet_of(ends[RANK].net), &first->further_ns, zps_clock_ns());
+    TURN_UNTIL(ends, n_connections(RANK) == CONNECTIONS);
+  }
+  conn_of(RANK, 0)->asked.bytes = conn_of(RANK, 2)->asked.bytes = conn_of(RANK, 3)->asked.bytes = BYTES;
+  record_init(&record, &landed_mem[RANK], &lent_mem[SERVER], PIECE);
+  assert_int_equal(zps_net_read(ends[RANK].peer, &record.read), ZPS_OK);
+  TURN_UNTIL(ends, record.n_done == 1);
+  assert_int_equal(first->pause_ns, 0);
+}
+
+/* With its first connection a link loses them all, and gets them all again. */
+static void the_first_one_takes_the_others_along(void **state) {
+  (void)state;
+  connect_all();
+  zps_net_peer_cut(ends[RANK].peer);
+  TURN_UNTIL(ends, ends[RANK].n_errors == 1 && ends[SERVER].n_errors == 1);
+  for (unsigned i = 0; i < 2; i++) assert_true(LIST_EMPTY(&tlsnet_of(ends[i].net)->conns));
+  for (unsigned i = 0; i < 2; i++) zps_net_peer_renew(ends[i].peer);
+  ends[SERVER].n_messages = 0;
+  connect_all();
+}
+
+/* An evicted peer leaves no connection at the end that dialled, and so none at the other. */
+static void eviction_ends_them_all(void **state) {
+  (void)state;
+  connect_all();
+  zps_net_peer_evict(ends[RANK].peer);
+  assert_true(LIST_EMPTY(&tlsnet_of(ends[RANK].net)->conns));
+  TURN_UNTIL(ends, LIST_EMPTY(&tlsnet_of(ends[SERVER].net)->conns));
+  zps_net_peer_evict(ends[SERVER].peer);
+  for (unsigned i = 0; i < 2; i++) end_connect(&ends[i], &ends[1 - i]);
+  ends[SERVER].n_messages = 0;
+  connect_all();
+}
+
+static void a_wrong_number_is_refused(void **state) {
+  (void)state;
+  const struct zps_net_config config = {
+      .provider = "tls", .interface = "lo", .max_msg = 512, .connections = 33, .tls = (void *)&identity};
+  const struct zps_net_handler handler = {.on_message = end_on_message, .on_peer_error = end_on_peer_error};
+  struct zps_net *net;
+  struct zps_error error;
+  assert_int_equal(zps_net_tls_open(&config, &handler, &net, &error), ZPS_ERR_INVALID);
+  assert_non_null(strstr(error.text, "fabric.connections is 33: a peer has 1 to 32 connections"));
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test_setup_teardown(further_are_dialled_when_the_other_end_is_heard, setup, teardown),
+      cmocka_unit_test_setup_teardown(reads_are_spread, setup, teardown),
+      cmocka_unit_test_setup_teardown(a_slow_connection_gets_fewer_reads, setup, teardown),
+      cmocka_unit_test_setup_teardown(a_server_goes_on_without_a_further_one, setup, teardown),
+      cmocka_unit_test_setup_teardown(a_rank_goes_on_without_a_further_one, setup, teardown),
+      cmocka_unit_test_setup_teardown(pauses_grow, setup, teardown),
+      cmocka_unit_test_setup_teardown(the_first_one_takes_the_others_along, setup, teardown),
+      cmocka_unit_test_setup_teardown(eviction_ends_them_all, setup, teardown),
+      cmocka_unit_test(a_wrong_number_is_refused),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
