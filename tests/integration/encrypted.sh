@@ -32,6 +32,10 @@ ZENPS_PROVIDER=net ZENPS_FABRIC_ENCRYPT=yes "$marked" 1 >"$scratch/out" 2>&1
 is "a provider that does not encrypt: status" $? 1
 said "a provider that does not encrypt: why" 'ZENPS_FABRIC_ENCRYPT is set, and provider "net" does not encrypt'
 
+ZENPS_FABRIC_CONNECTIONS=33 "$marked" 1 >"$scratch/out" 2>&1
+is "more connections than there can be: status" $? 1
+said "more connections than there can be: why" "ZENPS_FABRIC_CONNECTIONS is '33': must be .*1 to 32"
+
 # ---- verified runs ----
 export ZENPS_INTERFACE=lo
 run() { timeout 300 zenpsrun --prefix=no "$@"; } # certificates of its own
@@ -43,12 +47,17 @@ ok "three and one, fabric.encrypt" env ZENPS_FABRIC_ENCRYPT=yes zenpsrun --prefi
 said "auto takes it" '"provider": *"tls"'
 ok "two and one, by a profile" env ZENPS_LOG_LEVEL=info zenpsrun --prefix=no -n 2 --servers 1 --profile=internet -- "${perf[@]}"
 said "auto takes it" '"provider": *"tls"'
-said "a rank logs its settings" 'profile internet: fabric.keepalive = 10s, fabric.encrypt = yes, join-timeout as ZENPS_JOIN_TIMEOUT says'
+said "a rank logs its settings" 'profile internet: fabric.keepalive = 10s, fabric.encrypt = yes, fabric.connections = 8, join-timeout as ZENPS_JOIN_TIMEOUT says'
 ok "two and one, by a profile that may not encrypt" env ZENPS_LOG_LEVEL=info zenpsrun --prefix=no -n 2 --servers 1 --provider=net --profile=internet --encrypt=no -- "${perf[@]}"
 said "in the open" '"provider": *"net"'
 said "as asked" 'profile internet: fabric.keepalive = 10s, fabric.encrypt as ZENPS_FABRIC_ENCRYPT says'
 ok "what nobody said is left to programs" env -u ZENPS_PROFILE -u ZENPS_FABRIC_ENCRYPT zenpsrun --prefix=no -n 1 --servers 1 -- \
   sh -c 'test -z "$ZENPS_PROFILE$ZENPS_FABRIC_ENCRYPT"'
+ok "four connections to each server" env ZENPS_FABRIC_CONNECTIONS=4 zenpsrun --prefix=no -n 2 --servers 2 --encrypt -- "${perf[@]}"
+said "right" '"verified": *true'
+ok "ranks with different numbers of them" run -n 2 --servers 1 --encrypt -- \
+  sh -c 'ZENPS_FABRIC_CONNECTIONS=$((1 + 4 * ZENPS_RANK)) exec "$0" "$@"' "${perf[@]}"
+said "right, too" '"verified": *true'
 ok "a scheme between ranks" run -n 2 --servers 1 --encrypt -- "${perf[@]}" --scheme recursive-doubling
 said "right, too" '"verified": *true'
 

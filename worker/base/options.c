@@ -66,6 +66,11 @@ static const struct zps_opt opts[] = {
             "none does. With several cards (fabric.rails) it is 2 s at most."),
     OPT(ZPS_OPT_BOOL, encrypt, .name = "fabric.encrypt", .internet = "yes",
         .help = "Encrypt gradients: provider auto takes tls, which needs the three files of TLS; others are refused."),
+    OPT(ZPS_OPT_UINT, connections, .name = "fabric.connections", .def = "1", .internet = "8", .arg = "N", .min = 1,
+        .max = 32,
+        .help =
+            "TCP connections to each server, and to each rank that this one connects to, with provider tls. Gradients "
+            "and sums come over all of them, so that a lost packet holds up one part. A server takes as many."),
     OPT(ZPS_OPT_STRING, auth_key_file, .name = "fabric.auth_key", .arg = "FILE",
         .help =
             "File with the fabric's authorization key, in hexadecimal digits; for cxi and gni, where no launcher gives "

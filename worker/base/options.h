@@ -33,6 +33,7 @@ struct zps_worker_options {
   uint64_t threads;
   uint64_t join_timeout_ms, round_timeout_ms;
   uint64_t rails;               /* network cards that gradients come over */
+  uint64_t connections;         /* TCP connections to a server; of provider tls */
   uint64_t keepalive_ms;        /* of the fabric's TCP connections; 0: none */
   uint64_t refused_timeout_ms;  /* until nobody is expected to come to listen at an address of this host */
   uint64_t telemetry_ms;        /* between reports of rounds to the coordinator; 0: none */

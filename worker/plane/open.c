@@ -26,6 +26,7 @@ zps_err_t zps_plane_open(const struct zps_worker_options *options, const struct 
               .gpu = options->gpu_address,
               .number = (unsigned)options->local_rank,
               .rails = (unsigned)options->rails,
+              .connections = (unsigned)options->connections,
               .auth_key_file = options->auth_key_file,
               .fault = options->fault,
               .encrypt = options->encrypt,

@@ -149,7 +149,7 @@ static void test_profile(void **state) {
   assert_true(zps_worker_options_profile(&options, text, sizeof text));
   assert_string_equal(text,
                       "profile internet: fabric.keepalive as ZENPS_FABRIC_KEEPALIVE says, fabric.encrypt = yes, "
-                      "join-timeout = 10m, round-timeout as the program says");
+                      "fabric.connections = 8, join-timeout = 10m, round-timeout as the program says");
   zps_worker_options_fini(&options);
   setenv("ZENPS_PROFILE", "lan", 1);
   assert_int_equal(zps_worker_options_load(NULL, &options, &error), ZPS_ERR_INVALID);
