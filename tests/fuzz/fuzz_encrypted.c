@@ -1,7 +1,8 @@
 /*
- * Takes arbitrary bytes for what a rank sends to an endpoint of the encrypted fabric, inside TLS, whose calls are empty
- * here. With an odd first byte a right HELLO goes ahead of the others, and the endpoint has asked for two reads by
- * then. A plain model reads the same bytes: messages and reads must come out as it says, and the connection ends where
+ * A rank sends arbitrary bytes to an endpoint of the encrypted fabric, inside TLS. The calls of TLS are empty here.
+ * With an odd first byte a right HELLO goes ahead of the others, and the endpoint has asked for two reads by then.
+ * If bit 1 of it is set, too, the bytes go over a further connection, without reads of the endpoint.
+ * A plain model reads the same bytes: messages and reads must come out as it says, and the connection ends where
  * it says. Answers to the rank's own reads have the bytes of the memory, or refuse.
  */
 #include <errno.h>
@@ -90,20 +91,32 @@ static int dial(void) {
   return fd;
 }
 
-static void say_hello(int fd) {
-  uint8_t hello[TLSNET_HEAD_BYTES + TLSNET_HELLO_BYTES], asked[N_READS * (TLSNET_HEAD_BYTES + TLSNET_READ_BYTES)];
-  struct tlsnet_hello content = {.slot = 1};
+static void put_hello(int fd, uint32_t number) {
+  uint8_t hello[TLSNET_HEAD_BYTES + TLSNET_HELLO_BYTES];
+  struct tlsnet_hello content = {.slot = 1, .number = number};
   memcpy(content.name, rank_name, sizeof content.name);
   memcpy(content.to, tlsnet_of(net)->address.name, sizeof content.to);
   zps_tlsnet_head_write(TLSNET_HELLO, TLSNET_HELLO_BYTES, hello);
   zps_tlsnet_hello_write(&content, hello + TLSNET_HEAD_BYTES);
   must(send(fd, hello, sizeof hello, MSG_NOSIGNAL) == sizeof hello);
+}
+
+static void say_hello(int fd) {
+  uint8_t asked[N_READS * (TLSNET_HEAD_BYTES + TLSNET_READ_BYTES)];
+  put_hello(fd, 0);
   for (size_t n = 0; n < sizeof asked;) {
     zps_net_progress(net);
     const ssize_t more = recv(fd, asked + n, sizeof asked - n, MSG_DONTWAIT);
     must(more > 0 || (more < 0 && errno == EAGAIN));
     n += more > 0 ? (size_t)more : 0;
   }
+}
+
+static int dial_further(void) {
+  const int fd = dial();
+  put_hello(fd, 1);
+  while (LIST_EMPTY(&LIST_FIRST(&tlsnet_of(net)->peers)->conn->further)) zps_net_progress(net);
+  return fd;
 }
 
 /* What the endpoint says; returns whether the connection has ended. */
@@ -124,6 +137,7 @@ struct model {
   struct outcome outcome;
   unsigned n_answered, n_reads;
   size_t n_landed;
+  bool is_further;
   bool breaks; /* the connection ends */
 };
 
@@ -140,6 +154,7 @@ static bool model_data(struct model *model, const uint8_t *body, size_t has, uin
 /* One whole frame, or the beginning of the last one. */
 static bool model_frame(struct model *model, uint32_t type, const uint8_t *body, size_t has, uint32_t len) {
   const bool is_whole = has == len;
+  if (model->is_further && type != TLSNET_READ) return false;
   switch (type) {
     case TLSNET_MESSAGE:
       if (len > MAX_MSG) return false;
@@ -207,14 +222,16 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
   struct zps_net_read reads[N_READS];
   size_t n_answers = 0;
   if (size == 0 || size > INPUT_MAX) return 0;
-  const bool is_named = data[0] & 1;
+  const bool is_named = data[0] & 1, is_further = is_named && data[0] & 2;
   zps_log_set_level(ZPS_LOG_ERROR);
   open_once();
   memset(&got, 0, sizeof got);
   memset(&model, 0, sizeof model);
   struct zps_net_peer *const peer = add_rank(reads);
-  const int fd = dial();
-  if (is_named) say_hello(fd);
+  model.is_further = is_further;
+  const int first = dial();
+  if (is_named) say_hello(first);
+  const int fd = is_further ? dial_further() : first;
   must(size == 1 || send(fd, data + 1, size - 1, MSG_NOSIGNAL) == (ssize_t)(size - 1));
   const bool has_ended = hear(fd, answers, &n_answers);
   if (is_named) {
@@ -224,6 +241,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
   } else {
     must(got.n_messages == 0 && got.n_done == 0 && n_answers == 0); /* nobody guesses the endpoint's name */
   }
+  if (is_further) must(tlsnet_peer_of(peer)->conn && got.n_messages == 0);
+  if (is_further) close(first);
   close(fd);
   zps_net_peer_evict(peer);
   while (!LIST_EMPTY(&tlsnet_of(net)->conns)) zps_net_progress(net);
