@@ -56,6 +56,7 @@ struct zps_net_config {
   bool encrypt;        /* nobody else can read what goes over the fabric: "auto" takes tls, others are refused */
   struct zps_tls *tls; /* of provider tls: this process's certificate; NULL: none. The fabric takes a reference */
   bool dials; /* tls: this end connects to servers, and they answer over these connections. A rank, maybe behind NAT */
+  bool bbr;   /* tls: take the kernel's congestion control bbr, where it has it */
   const char *auth_key_file;   /* holds the fabric's authorization key, in hexadecimal digits; NULL: there is none */
   uint64_t memory_limit_bytes; /* the most that is registered: where the fabric pins, this must be allowed */
   bool device_memory;          /* take a fabric's offer to reach device memory, where it makes one */

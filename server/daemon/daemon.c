@@ -287,6 +287,7 @@ static zps_err_t start_shard(struct daemon *daemon, struct zps_error *error) {
   const struct zps_shard_config config = {
       .net = {.provider = options->fabric_provider,
               .encrypt = options->fabric_encrypt,
+              .bbr = options->fabric_bbr,
               .tls = daemon->tls,
               .toward = toward,
               .number = (unsigned)options->server_index,

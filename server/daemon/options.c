@@ -197,6 +197,10 @@ static const struct zps_opt opts[] = {
         .help =
             "encrypt gradients: provider auto then takes tls, and others are refused. It needs tls.ca, tls.cert and "
             "tls.key. Set it, or the provider tls, for servers and ranks alike"),
+    OPT(ZPS_OPT_BOOL, fabric_bbr, .name = "fabric.bbr", .internet = "yes",
+        .help =
+            "TCP's congestion control bbr for gradients, with provider tls, where the kernel has it. Rounds over long "
+            "links that lose packets are several times faster. Set it on servers and ranks (ZENPS_FABRIC_BBR)"),
     OPT(ZPS_OPT_STRING, fabric_interface, .name = "fabric.interface", .arg = "NAMES", .env_fallback = "ZENPS_INTERFACE",
         .help = "network interfaces or cards to use (eth0,ib0; rdmap0s6,0000:86:00.0), or to avoid (^docker0,lo). "
                 "Processes of a host take the named ones in this order. Without this option and fabric.subnet, the "

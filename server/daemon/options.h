@@ -50,7 +50,7 @@ struct zps_options {
 
   char *fabric_provider, *fabric_interface, *fabric_subnet, *fabric_auth_key, *fabric_fault;
   int fabric_checksums; /* enum zps_checksums */
-  bool fabric_encrypt;
+  bool fabric_encrypt, fabric_bbr;
   uint64_t fabric_port_low, fabric_port_high, fabric_spin_us, fabric_keepalive_ms;
 
   int log_level, log_format; /* enum zps_log_level, enum zps_log_format */

@@ -18,7 +18,7 @@ refused "a server without certificates" 'encrypted gradients need certificates: 
 refused "the same by fabric.encrypt" 'encrypted gradients need certificates: set tls.ca' "${server[@]}" --fabric-encrypt
 refused "the same by a profile" 'fabric.encrypt \(profile internet\) yes: encrypted gradients need certificates' "${server[@]}" --profile=internet
 ok "an explicit setting wins over the profile" env ZENPS_PROFILE=internet zenpsd --check --fabric-encrypt=no --control-dead=1m
-said "and all its settings are shown" '^profile internet: control.heartbeat = 5s, control.dead as --control-dead says, .*fabric.encrypt as --fabric-encrypt says, fabric.keepalive = 10s$'
+said "and all its settings are shown" '^profile internet: control.heartbeat = 5s, control.dead as --control-dead says, .*fabric.encrypt as --fabric-encrypt says, fabric.bbr = yes, fabric.keepalive = 10s$'
 refused "a provider that does not encrypt, under a profile" 'fabric.encrypt \(profile internet\) is set, and provider "net" does not encrypt' "${server[@]}" --profile=internet --fabric-provider=net
 refused "an unknown profile" "ZENPS_PROFILE is 'wan': must be one of none, internet" env ZENPS_PROFILE=wan "${server[@]}"
 ok "without encryption there is nothing to refuse" "${server[@]}"
@@ -47,7 +47,7 @@ ok "three and one, fabric.encrypt" env ZENPS_FABRIC_ENCRYPT=yes zenpsrun --prefi
 said "auto takes it" '"provider": *"tls"'
 ok "two and one, by a profile" env ZENPS_LOG_LEVEL=info zenpsrun --prefix=no -n 2 --servers 1 --profile=internet -- "${perf[@]}"
 said "auto takes it" '"provider": *"tls"'
-said "a rank logs its settings" 'profile internet: fabric.keepalive = 10s, fabric.encrypt = yes, fabric.connections = 8, join-timeout as ZENPS_JOIN_TIMEOUT says'
+said "a rank logs its settings" 'profile internet: fabric.keepalive = 10s, fabric.encrypt = yes, fabric.bbr = yes, fabric.connections = 8, join-timeout as ZENPS_JOIN_TIMEOUT says'
 ok "two and one, by a profile that may not encrypt" env ZENPS_LOG_LEVEL=info zenpsrun --prefix=no -n 2 --servers 1 --provider=net --profile=internet --encrypt=no -- "${perf[@]}"
 said "in the open" '"provider": *"net"'
 said "as asked" 'profile internet: fabric.keepalive = 10s, fabric.encrypt as ZENPS_FABRIC_ENCRYPT says'

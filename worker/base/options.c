@@ -66,6 +66,10 @@ static const struct zps_opt opts[] = {
             "none does. With several cards (fabric.rails) it is 2 s at most."),
     OPT(ZPS_OPT_BOOL, encrypt, .name = "fabric.encrypt", .internet = "yes",
         .help = "Encrypt gradients: provider auto takes tls, which needs the three files of TLS; others are refused."),
+    OPT(ZPS_OPT_BOOL, bbr, .name = "fabric.bbr", .internet = "yes",
+        .help =
+            "TCP's congestion control bbr for gradients, with provider tls, where the kernel has it. Rounds over long "
+            "links that lose packets are several times faster."),
     OPT(ZPS_OPT_UINT, connections, .name = "fabric.connections", .def = "1", .internet = "8", .arg = "N", .min = 1,
         .max = 32,
         .help =

@@ -16,6 +16,7 @@ struct zps_worker_options {
   char *tls_ca, *tls_cert, *tls_key, *tls_crl; /* to speak to the coordinator with; NULL: none */
   struct zps_tls *tls; /* made of these files (zps_membership_identify()); borrowed from the job's membership */
   bool encrypt;        /* the fabric */
+  bool bbr;            /* TCP of provider tls */
   char *scheme;        /* of tensors that name none */
   char *auth_key_file; /* of the fabric's key; NULL: it has none */
   char *fault;         /* for tests */

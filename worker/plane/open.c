@@ -30,6 +30,7 @@ zps_err_t zps_plane_open(const struct zps_worker_options *options, const struct 
               .auth_key_file = options->auth_key_file,
               .fault = options->fault,
               .encrypt = options->encrypt,
+              .bbr = options->bbr,
               .tls = options->tls,
               .dials = true,
               .device_memory = options->device >= 0,

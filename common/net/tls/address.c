@@ -1,14 +1,19 @@
 /* The endpoint's address: where it listens, and its name. */
 #include <arpa/inet.h>
 #include <errno.h>
+#include <netinet/tcp.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "common/base/config.h"
 #include "common/base/secret.h"
 #include "common/net/tls/impl.h"
+
+#define ZPS_LOG_COMPONENT "net"
+#include "common/base/log.h"
 
 enum { BACKLOG = 1024 };
 
@@ -69,6 +74,21 @@ static zps_err_t make_name(uint8_t name[TLSNET_NAME_BYTES], struct zps_error *er
   return ZPS_OK;
 }
 
+bool zps_tlsnet_take_bbr(int fd) {
+  static const char bbr[] = "bbr";
+  return setsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, bbr, sizeof bbr - 1) == 0;
+}
+
+/* A kernel without it is no error: rounds are right, and slower. */
+static bool ask_for_bbr(const struct tlsnet *net) {
+  if (zps_tlsnet_take_bbr(net->listen_fd)) return true;
+  zps_log_warn(
+      "%s: this process cannot take TCP's congestion control bbr (%s): rounds over long links that lose packets take "
+      "several times longer. Load the module tcp_bbr, and let bbr be in net.ipv4.tcp_allowed_congestion_control",
+      zps_config_said("fabric.bbr"), strerror(errno));
+  return false;
+}
+
 static void info_fill(struct tlsnet *net) {
   struct zps_net_info *const info = &net->base.info;
   struct tlsnet_address shown = net->address;
@@ -96,6 +116,7 @@ zps_err_t zps_tlsnet_listen(struct tlsnet *net, const struct zps_net_config *con
       epoll_ctl(net->epoll_fd, EPOLL_CTL_ADD, net->listen_fd, &event) != 0)
     return zps_fail_errno(error, ZPS_ERR_IO, errno, "cannot listen");
   zps_forked_close_socket(&net->listen_forked, net->listen_fd);
+  net->has_bbr = config->bbr && ask_for_bbr(net);
   info_fill(net);
   return ZPS_OK;
 }

@@ -45,6 +45,12 @@ static void set_options(const struct tlsnet *net, int fd) {
   setsockopt(fd, IPPROTO_TCP, TCP_KEEPCNT, &probes, sizeof probes);
 }
 
+/* Once it is connected: by then a route can no longer set another one. */
+static void take_bbr(const struct tlsnet_conn *conn) {
+  if (conn->net->has_bbr && !zps_tlsnet_take_bbr(conn->fd))
+    zps_log_debug("%s: no congestion control bbr: %s", conn->text, strerror(errno));
+}
+
 static bool watch(struct tlsnet_conn *conn, int how, bool for_room) {
   struct epoll_event event = {.events = EPOLLIN | (for_room ? EPOLLOUT : 0), .data.ptr = conn};
   return epoll_ctl(conn->net->epoll_fd, how, conn->fd, &event) == 0;
@@ -267,6 +273,7 @@ void zps_tlsnet_accept(struct tlsnet *net) {
     struct tlsnet_conn *const conn = conn_new(net, fd, false, &at);
     if (!conn) return;
     net->n_strangers++;
+    take_bbr(conn);
     struct zps_error error;
     if (zps_tls_socket_create(net->tls, fd, true, ZPS_TLS_WORKER, &conn->session, &error) != ZPS_OK)
       zps_tlsnet_conn_end(conn, error.code, "%s", error.text);
@@ -284,6 +291,7 @@ static void connected(struct tlsnet_conn *conn) {
     return;
   }
   const struct tlsnet_peer *const peer = dialled_peer(conn);
+  take_bbr(conn);
   conn->state = TLSNET_SHAKING;
   if (zps_tls_socket_create(conn->net->tls, conn->fd, false, peer->is_rank ? ZPS_TLS_WORKER : ZPS_TLS_SERVER,
                             &conn->session, &error) != ZPS_OK)

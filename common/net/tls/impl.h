@@ -138,6 +138,7 @@ struct tlsnet {
   struct zps_tls *tls;
   struct tlsnet_address address;
   bool dials;
+  bool has_bbr; /* its connections take this congestion control */
   uint64_t connect_timeout_ns, spin_ns;
   unsigned keepalive_s, n_connections; /* n_connections: of each peer that this end dials */
   int epoll_fd, wake_fd, listen_fd;
@@ -173,6 +174,8 @@ zps_err_t zps_tlsnet_listen(struct tlsnet *net, const struct zps_net_config *con
 zps_err_t zps_tlsnet_address_read(const void *bytes, size_t len, struct tlsnet_address *address_p, bool *dials_p,
                                   struct zps_error *error) ZPS_MUSTCHECK;
 socklen_t zps_tlsnet_address_len(const struct tlsnet_address *address);
+/* Has the socket take the congestion control bbr. False: errno says why not. */
+bool zps_tlsnet_take_bbr(int fd);
 const char *zps_tlsnet_address_text(const struct sockaddr_in6 *at, char *text, size_t size);
 
 /* conn.c */

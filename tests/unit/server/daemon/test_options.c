@@ -81,10 +81,11 @@ static void test_profile(void **state) {
   assert_int_equal(load(&options, &error, 3, flags), ZPS_OK);
   assert_true(options.control_heartbeat_ms == 5000 && options.control_dead_ms == 40000 && options.fabric_encrypt);
   assert_true(zps_config_profile_text(&zps_options_table, &options, text, sizeof text));
-  assert_string_equal(text,
-                      "profile internet: control.heartbeat = 5s, control.dead as --control-dead says, "
-                      "control.resume_grace = 30s, coordinator.restart_grace = 2m, fabric.encrypt = yes, "
-                      "fabric.keepalive = 10s");
+  assert_string_equal(
+      text,
+      "profile internet: control.heartbeat = 5s, control.dead as --control-dead says, "
+      "control.resume_grace = 30s, coordinator.restart_grace = 2m, fabric.encrypt = yes, fabric.bbr = yes, "
+      "fabric.keepalive = 10s");
   zps_config_fini(&zps_options_table, &options);
   REFUSED("fabric.encrypt (profile internet) yes: encrypted gradients need certificates", "--profile=internet");
   REFUSED("fabric.encrypt (profile internet) is set, and provider \"net\" does not encrypt: set the provider to",

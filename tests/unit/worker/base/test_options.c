@@ -147,9 +147,10 @@ static void test_profile(void **state) {
   assert_true(options.encrypt && options.join_timeout_ms == 600000);
   assert_true(options.round_timeout_ms == 7000 && options.keepalive_ms == 3000);
   assert_true(zps_worker_options_profile(&options, text, sizeof text));
-  assert_string_equal(text,
-                      "profile internet: fabric.keepalive as ZENPS_FABRIC_KEEPALIVE says, fabric.encrypt = yes, "
-                      "fabric.connections = 8, join-timeout = 10m, round-timeout as the program says");
+  assert_string_equal(
+      text,
+      "profile internet: fabric.keepalive as ZENPS_FABRIC_KEEPALIVE says, fabric.encrypt = yes, "
+      "fabric.bbr = yes, fabric.connections = 8, join-timeout = 10m, round-timeout as the program says");
   zps_worker_options_fini(&options);
   setenv("ZENPS_PROFILE", "lan", 1);
   assert_int_equal(zps_worker_options_load(NULL, &options, &error), ZPS_ERR_INVALID);
