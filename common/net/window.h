@@ -56,8 +56,9 @@ void zps_window_landed(struct zps_window *window, struct zps_window_paths *paths
                        uint64_t now_ns, unsigned n_flows, uint64_t most_bytes);
 /* No bytes are left to ask for. */
 void zps_window_idle(struct zps_window *window);
-/* The bytes of a piece: several pieces make a window, two or more for each connection, and few enough that they cost
- * little. A small window is one piece: of many flows there is always one that keeps the link busy meanwhile. */
+/* The bytes of a piece: several pieces make a window, two for each connection where it is large, and few enough that
+ * they cost little. A small window is one piece: of many flows there is always one that keeps the link busy meanwhile.
+ */
 uint64_t zps_window_piece(const struct zps_window *window, uint64_t most_bytes, unsigned n_connections);
 
 #endif

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -15,8 +16,7 @@
 #include "common/base/log.h"
 
 enum { ACCEPTS_PER_TURN = 16, NO_DESCRIPTORS_MS = 100, KEEPALIVE_PROBES = 3, SHAKE_BYTES_PER_TURN = 64 << 10 };
-/* Before a further connection is dialled in the place of a lost one. The pause doubles with each loss, until a read has
- * come over the new one. */
+/* Before a further connection is dialled in the place of a lost one. The pause doubles until a frame comes over one. */
 #define PAUSE_LEAST_NS ZPS_NS_PER_S
 #define PAUSE_MOST_NS (64 * ZPS_NS_PER_S)
 
@@ -73,7 +73,7 @@ static struct tlsnet_conn *conn_new(struct tlsnet *net, int fd, bool is_dialled,
     in->got = 0;
     in->has_head = false;
     *conn = (struct tlsnet_conn){.net = net, .fd = fd, .is_dialled = is_dialled, .in = in};
-    conn->deadline_ns = conn->room_ns = conn->further_ns = ZPS_NEVER;
+    conn->deadline_ns = conn->room_ns = conn->answer_ns = conn->further_ns = ZPS_NEVER;
     conn->state = is_dialled ? TLSNET_CONNECTING : TLSNET_SHAKING;
     LIST_INIT(&conn->peers);
     LIST_INIT(&conn->further);
@@ -105,15 +105,14 @@ static void close_socket(struct tlsnet_conn *conn) {
   conn->fd = -1;
 }
 
-/* Its first connection goes on, and dials another one after a pause. */
+/* Its first connection goes on, and dials another one after a pause. Those that end during a pause are one loss. */
 static void further_end(struct tlsnet_conn *conn) {
   struct tlsnet_conn *const first = conn->first;
   zps_tlsnet_asked_lose(conn, NULL);
   LIST_REMOVE(conn, further_link);
-  if (!first->is_dialled || first->state != TLSNET_OPEN) return;
-  first->pause_ns = first->pause_ns == 0 ? PAUSE_LEAST_NS : 2 * first->pause_ns;
+  if (!first->is_dialled || first->state != TLSNET_OPEN || first->further_ns != ZPS_NEVER) return;
+  first->pause_ns = first->pause_ns == 0 || conn->is_heard ? PAUSE_LEAST_NS : 2 * first->pause_ns;
   if (first->pause_ns > PAUSE_MOST_NS) first->pause_ns = PAUSE_MOST_NS;
-  first->lost_number = conn->hello.number;
   zps_tlsnet_deadline_set(conn->net, &first->further_ns, zps_clock_ns() + first->pause_ns);
 }
 
@@ -217,21 +216,39 @@ static struct tlsnet_conn *further_of(const struct tlsnet_conn *first, uint32_t 
   return NULL;
 }
 
+/* Behind the others, whose TCP windows are larger by now. */
 static void further_join(struct tlsnet_conn *conn, struct tlsnet_conn *first) {
+  struct tlsnet_conn *last = LIST_FIRST(&first->further);
   conn->first = first;
-  LIST_INSERT_HEAD(&first->further, conn, further_link);
+  while (last && LIST_NEXT(last, further_link)) last = LIST_NEXT(last, further_link);
+  if (last)
+    LIST_INSERT_AFTER(last, conn, further_link);
+  else
+    LIST_INSERT_HEAD(&first->further, conn, further_link);
 }
+
+/* Half of a process's descriptors are for its files, and for first connections. */
+static bool takes_too_much(const struct tlsnet_conn *further) {
+  struct rlimit limit;
+  return getrlimit(RLIMIT_NOFILE, &limit) == 0 && (rlim_t)further->fd >= limit.rlim_cur / 2;
+}
+
+static const char too_much[] = "half of this process's descriptors are in use: raise their limit (ulimit -n)";
 
 /* Dials the first one that is missing. After a loss all wait for its pause. */
 static void further_dial(struct tlsnet_conn *first) {
   const struct tlsnet_peer *const peer = LIST_FIRST(&first->peers);
   zps_err_t err;
-  const char *why;
+  const char *why = too_much;
   uint32_t number = 1;
   while (number < first->net->n_connections && further_of(first, number)) number++;
   first->further_ns = ZPS_NEVER;
   if (!peer || number >= first->net->n_connections) return;
-  struct tlsnet_conn *const conn = dialled_new(peer, number, &err, &why);
+  struct tlsnet_conn *conn = dialled_new(peer, number, &err, &why);
+  if (conn && takes_too_much(conn)) {
+    zps_tlsnet_conn_end(conn, ZPS_ERR_CONNECT, "%s", too_much);
+    conn = NULL;
+  }
   if (conn) {
     further_join(conn, first);
     dialled_connect(conn, &peer->address);
@@ -419,9 +436,11 @@ void zps_tlsnet_conn_name(struct tlsnet_conn *conn, const struct tlsnet_hello *h
     return;
   }
   if (hello->number > 0) {
-    struct tlsnet_conn *const first = first_of(conn);
+    struct tlsnet_conn *const first = takes_too_much(conn) ? NULL : first_of(conn);
     if (first)
       further_join(conn, first);
+    else if (takes_too_much(conn))
+      zps_tlsnet_conn_end(conn, ZPS_ERR_REFUSED, "%s", too_much);
     else
       zps_tlsnet_conn_end(conn, ZPS_ERR_CLOSED, "the first connection of its link is not here");
     if (!first) return;
@@ -441,9 +460,18 @@ void zps_tlsnet_deadline_set(struct tlsnet *net, uint64_t *deadline_p, uint64_t 
   if (deadline_ns < net->next_deadline_ns) net->next_deadline_ns = deadline_ns;
 }
 
-static void end_late(struct tlsnet_conn *conn) {
+/* The first connection of a link has its own looks (common/session/resume.c), which know nothing of further ones. */
+void zps_tlsnet_await_answer(struct tlsnet_conn *conn) {
+  conn->answer_ns = ZPS_NEVER;
+  if (conn->first && conn->asked.n > 0)
+    zps_tlsnet_deadline_set(conn->net, &conn->answer_ns, zps_clock_ns() + conn->net->connect_timeout_ns);
+}
+
+static void end_late(struct tlsnet_conn *conn, bool is_silent) {
   const unsigned long long ms = conn->net->connect_timeout_ns / ZPS_NS_PER_MS;
-  if (conn->state == TLSNET_OPEN && (conn->is_dialled || conn->is_known))
+  if (is_silent)
+    zps_tlsnet_conn_end(conn, ZPS_ERR_PEER_LOST, "brings nothing of a read for %llu ms", ms);
+  else if (conn->state == TLSNET_OPEN && (conn->is_dialled || conn->is_known))
     zps_tlsnet_conn_end(conn, ZPS_ERR_CONNECT, "does not take messages for %llu ms", ms);
   else if (conn->state == TLSNET_CONNECTING)
     zps_tlsnet_conn_end(conn, ZPS_ERR_CONNECT, "does not answer for %llu ms", ms);
@@ -459,11 +487,13 @@ void zps_tlsnet_deadlines(struct tlsnet *net, uint64_t now_ns) {
   char text[120];
   uint64_t next_ns = ZPS_NEVER;
   if (now_ns < net->next_deadline_ns) return;
+  net->next_deadline_ns = ZPS_NEVER; /* what begins below may set it */
   for (conn = LIST_FIRST(&net->conns); conn; conn = next) {
     next = LIST_NEXT(conn, all_link);
-    const uint64_t first_ns = conn->deadline_ns < conn->room_ns ? conn->deadline_ns : conn->room_ns;
+    uint64_t first_ns = conn->deadline_ns < conn->room_ns ? conn->deadline_ns : conn->room_ns;
+    if (conn->answer_ns < first_ns) first_ns = conn->answer_ns;
     if (now_ns >= first_ns) {
-      end_late(conn);
+      end_late(conn, now_ns >= conn->answer_ns);
       next = LIST_FIRST(&net->conns); /* further ones may have ended with it */
       next_ns = ZPS_NEVER;
     } else if (first_ns < next_ns) {
@@ -489,5 +519,5 @@ void zps_tlsnet_deadlines(struct tlsnet *net, uint64_t now_ns) {
   } else if (net->accept_at_ns < next_ns) {
     next_ns = net->accept_at_ns;
   }
-  net->next_deadline_ns = next_ns;
+  if (next_ns < net->next_deadline_ns) net->next_deadline_ns = next_ns;
 }

@@ -83,10 +83,10 @@ struct tlsnet_conn {
   uint8_t owner[ZPS_TLS_OWNER_BYTES]; /* of the other end's certificate, from TLSNET_OPEN on */
   uint64_t deadline_ns;               /* to be open, and to be known; ZPS_NEVER: none */
   uint64_t room_ns;                   /* to have room again; ZPS_NEVER: it has some */
-  uint64_t further_ns;  /* a first one that this end dialled: when to dial a further one; ZPS_NEVER: not now */
-  uint64_t pause_ns;    /* before the next attempt after a further one was lost; 0: none was, lately */
-  uint32_t lost_number; /* the number of that further one */
-  char text[80];        /* the other end, for people */
+  uint64_t answer_ns;                 /* a further one: to bring some byte of a read; ZPS_NEVER: none is asked for */
+  uint64_t further_ns; /* a first one that this end dialled: when to dial a further one; ZPS_NEVER: not now */
+  uint64_t pause_ns;   /* before the next attempt after a further one was lost; 0: none was, lately */
+  char text[80];       /* the other end, for people */
   struct tlsnet_in *in;
   size_t out_len, out_sent;
   struct {
@@ -208,6 +208,8 @@ static inline struct tlsnet_conn *zps_tlsnet_conn_next(const struct tlsnet_conn 
 /* Ends what is late, and dials what is due. */
 void zps_tlsnet_deadlines(struct tlsnet *net, uint64_t now_ns);
 void zps_tlsnet_deadline_set(struct tlsnet *net, uint64_t *deadline_p, uint64_t deadline_ns);
+/* Some byte has come, or the first read is asked for. */
+void zps_tlsnet_await_answer(struct tlsnet_conn *conn);
 
 /* receive.c */
 /* Takes what has come, for a while. Returns the number of events. */

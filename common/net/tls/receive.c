@@ -23,7 +23,6 @@ static void answer(struct tlsnet_conn *conn, zps_err_t code) {
   zps_tlsnet_conn_dirty(conn); /* others may wait for this place */
   if (!read) return;
   if (code == ZPS_OK) {
-    if (conn->first && conn->hello.number == conn->first->lost_number) conn->first->pause_ns = 0;
     net->base.counters.reads++;
     net->base.counters.read_bytes += read->len;
   } else {
@@ -134,6 +133,7 @@ static zps_err_t take_head(struct tlsnet_conn *conn, struct zps_error *error) {
 unsigned zps_tlsnet_receive(struct tlsnet_conn *conn) {
   struct tlsnet_in *const in = conn->in;
   unsigned n_events = 0;
+  size_t n_bytes = 0;
   zps_tls_socket_allow(conn->session, BYTES_PER_TURN);
   for (unsigned n_calls = 0; conn->state == TLSNET_OPEN; n_calls++) {
     struct zps_error error = {0};
@@ -146,11 +146,13 @@ unsigned zps_tlsnet_receive(struct tlsnet_conn *conn) {
     zps_err_t err = zps_tls_socket_read(conn->session, to, wanted, &n, &error);
     if (err == ZPS_OK && n == 0) break;
     in->got += n;
+    n_bytes += n;
     if (err == ZPS_OK && !in->has_head && in->got == TLSNET_HEAD_BYTES) err = take_head(conn, &error);
     if (err != ZPS_OK)
       zps_tlsnet_conn_end(conn, err == ZPS_ERR_CLOSED ? ZPS_ERR_PEER_LOST : err, "%s", error.text);
     else if (in->has_head && in->got == in->head.len)
       n_events += take_frame(conn);
   }
+  if (conn->state == TLSNET_OPEN && conn->first && n_bytes > 0) zps_tlsnet_await_answer(conn);
   return n_events;
 }

@@ -8,7 +8,7 @@
 #define ZPS_LOG_COMPONENT "net"
 #include "common/base/log.h"
 
-enum { BYTES_PER_TURN = 1 << 20, DATA_LEAST = 1024 };
+enum { BYTES_PER_TURN = 1 << 20, DATA_LEAST = 1024, FEW_BYTES = 48 << 10 };
 
 static size_t room(const struct tlsnet_conn *conn) {
   return conn->out_len < TLSNET_OUT_MAX ? TLSNET_OUT_MAX - conn->out_len : 0;
@@ -109,12 +109,15 @@ static bool takes_question(const struct tlsnet_conn *conn) {
          room(conn) >= TLSNET_HEAD_BYTES + TLSNET_READ_BYTES;
 }
 
-/* Of the connections of a link, the one with the fewest bytes to come; NULL: none takes a question now. A connection
- * that the network slows down has more, and gets no more reads meanwhile. */
+/* Of the connections of a link, the first one with few bytes to come, else the one with the fewest; NULL: none takes a
+ * question now. A connection that the network slows down has more, and gets no more reads meanwhile. A small round
+ * needs few connections, which then have large TCP windows: over all of them each would begin with a small one. */
 static struct tlsnet_conn *least_asked(struct tlsnet_conn *first) {
   struct tlsnet_conn *conn, *least = NULL;
   for (conn = first; conn; conn = zps_tlsnet_conn_next(conn)) {
-    if (takes_question(conn) && (!least || conn->asked.bytes < least->asked.bytes)) least = conn;
+    if (!takes_question(conn)) continue;
+    if (conn->asked.bytes < FEW_BYTES) return conn;
+    if (!least || conn->asked.bytes < least->asked.bytes) least = conn;
   }
   return least;
 }
@@ -126,6 +129,7 @@ static void question_add(struct tlsnet_conn *conn, struct zps_net_read *read) {
   conn->asked.bytes += ask.len;
   conn->asked.ring[(conn->asked.first + conn->asked.n++) % TLSNET_READS_MAX] =
       (struct tlsnet_asked){.read = read, .len = ask.len};
+  if (conn->asked.n == 1) zps_tlsnet_await_answer(conn);
   zps_tlsnet_conn_dirty(conn);
 }
 

@@ -1,11 +1,19 @@
 /* Several connections of a link of the encrypted fabric: a rank that dials, and a server that answers. TLS is empty
  * here. */
 #include <netinet/in.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <cmocka.h>
+
 #include "common/net/bulk.h"
 #include "common/net/tls/impl.h"
+#include "tests/support/logs.h"
 #include "tests/support/net_pair.h"
 #include "tests/support/plain_tls.h"
 
@@ -106,6 +114,22 @@ static void reads_are_spread(void **state) {
   }
 }
 
+/* Three reads have less than 48 KiB to come when the next one is asked. */
+static void small_reads_use_few_connections(void **state) {
+  (void)state;
+  enum { SMALL = 16 << 10 };
+  static struct read_record records[4];
+  connect_all();
+  for (unsigned k = 0; k < 4; k++) {
+    record_init(&records[k], &landed_mem[SERVER], &lent_mem[RANK], SMALL);
+    assert_int_equal(zps_net_read(ends[SERVER].peer, &records[k].read), ZPS_OK);
+  }
+  zps_net_wait(ends[SERVER].net, 0);
+  assert_int_equal(conn_of(SERVER, 0)->asked.n, 3);
+  assert_int_equal(LIST_FIRST(&conn_of(SERVER, 0)->further)->asked.n, 1);
+  for (unsigned k = 0; k < 4; k++) TURN_UNTIL(ends, records[k].n_done == 1);
+}
+
 /* A connection that carries nothing gets no more reads than the bytes that it owes allow. */
 static void a_slow_connection_gets_fewer_reads(void **state) {
   (void)state;
@@ -194,10 +218,91 @@ static void a_rank_goes_on_without_a_further_one(void **state) {
   cut_in_the_middle(RANK, SERVER);
 }
 
-/* The pause before the next attempt doubles, up to 64 s, and a read that comes ends that. */
+static struct read_record record;
+
+/* A read of the rank over its connection 1. */
+static void read_over_1(void) {
+  for (unsigned k = 0; k < CONNECTIONS; k++) conn_of(RANK, k)->asked.bytes += k == 1 ? 0 : BYTES;
+  record_init(&record, &landed_mem[RANK], &lent_mem[SERVER], PIECE);
+  assert_int_equal(zps_net_read(ends[RANK].peer, &record.read), ZPS_OK);
+  zps_net_wait(ends[RANK].net, 0);
+  for (unsigned k = 0; k < CONNECTIONS; k++) conn_of(RANK, k)->asked.bytes -= k == 1 ? 0 : BYTES;
+  assert_int_equal(conn_of(RANK, 1)->asked.n, 1);
+}
+
+/* Where nothing of a read comes over a further connection, that one ends, and the read may be tried again. */
+static void a_silent_further_one_ends(void **state) {
+  (void)state;
+  connect_all();
+  struct tlsnet_conn *const conn = conn_of(RANK, 1);
+  assert_true(conn->answer_ns == ZPS_NEVER);
+  read_over_1();
+  TURN_UNTIL(ends, record.n_done == 1);
+  assert_int_equal(record.code, ZPS_OK);
+  assert_true(conn->answer_ns == ZPS_NEVER);
+  read_over_1();
+  assert_true(conn->answer_ns != ZPS_NEVER);
+  zps_tlsnet_deadline_set(tlsnet_of(ends[RANK].net), &conn->answer_ns, zps_clock_ns());
+  while (record.n_done == 0) zps_net_progress(ends[RANK].net);
+  assert_int_equal(record.code, ZPS_ERR_PEER_LOST);
+  assert_int_equal(ends[RANK].n_errors, 0);
+  TURN_UNTIL(ends, n_connections(SERVER) == CONNECTIONS - 1);
+}
+
+/* A connection that was dialled again has its deadline, too, though it began while deadlines were looked at. */
+static void a_late_handshake_is_seen(void **state) {
+  (void)state;
+  connect_all();
+  struct tlsnet *const net = tlsnet_of(ends[RANK].net);
+  zps_tlsnet_conn_end(conn_of(RANK, 1), ZPS_ERR_PEER_LOST, "a test");
+  zps_tlsnet_deadline_set(net, &conn_of(RANK, 0)->further_ns, zps_clock_ns());
+  zps_tlsnet_deadlines(net, zps_clock_ns());
+  assert_true(conn_of(RANK, 1)->deadline_ns != ZPS_NEVER);
+  assert_true(net->next_deadline_ns <= conn_of(RANK, 1)->deadline_ns);
+  TURN_UNTIL(ends, n_connections(RANK) == CONNECTIONS);
+}
+
+/* The next descriptors, `n` of them, are the last ones of this process. */
+static struct rlimit leave_descriptors(rlim_t n) {
+  struct rlimit before, few;
+  const int next = dup(STDERR_FILENO);
+  close(next);
+  assert_int_equal(getrlimit(RLIMIT_NOFILE, &before), 0);
+  few = before;
+  few.rlim_cur = (rlim_t)next + n;
+  assert_int_equal(setrlimit(RLIMIT_NOFILE, &few), 0);
+  return before;
+}
+
+/* Further connections leave half of the descriptors to others, at both ends. */
+static void few_descriptors_are_left_alone(void **state) {
+  (void)state;
+  connect_all();
+  struct tlsnet *const net = tlsnet_of(ends[RANK].net);
+  struct tlsnet_conn *const first = conn_of(RANK, 0);
+  zps_tlsnet_conn_end(conn_of(RANK, 1), ZPS_ERR_PEER_LOST, "a test");
+  zps_tlsnet_deadline_set(net, &first->further_ns, zps_clock_ns());
+  struct rlimit before = leave_descriptors(1);
+  logs_start();
+  logs_expect(ZPS_LOG_WARN, "no further connection: half of this process's descriptors are in use");
+  zps_tlsnet_deadlines(net, zps_clock_ns());
+  logs_finish();
+  assert_int_equal(setrlimit(RLIMIT_NOFILE, &before), 0);
+  assert_null(conn_of(RANK, 1));
+  assert_true(first->further_ns > zps_clock_ns());
+  zps_tlsnet_deadline_set(net, &first->further_ns, zps_clock_ns());
+  zps_tlsnet_deadlines(net, zps_clock_ns());
+  assert_non_null(conn_of(RANK, 1));
+  before = leave_descriptors(1);
+  TURN_UNTIL(ends, !conn_of(RANK, 1));
+  assert_int_equal(setrlimit(RLIMIT_NOFILE, &before), 0);
+  assert_int_equal(n_connections(SERVER), CONNECTIONS - 1);
+  assert_int_equal(ends[0].n_errors + ends[1].n_errors, 0);
+}
+
+/* The pause before the next attempt doubles, up to 64 s, while nothing comes. Losses of one moment are one. */
 static void pauses_grow(void **state) {
   (void)state;
-  struct read_record record;
   connect_all();
   struct tlsnet_conn *const first = conn_of(RANK, 0);
   for (unsigned i = 0; i < 10; i++) {
@@ -207,11 +312,13 @@ static void pauses_grow(void **state) {
     zps_tlsnet_deadline_set(tlsnet_of(ends[RANK].net), &first->further_ns, zps_clock_ns());
     TURN_UNTIL(ends, n_connections(RANK) == CONNECTIONS);
   }
-  conn_of(RANK, 0)->asked.bytes = conn_of(RANK, 2)->asked.bytes = conn_of(RANK, 3)->asked.bytes = BYTES;
-  record_init(&record, &landed_mem[RANK], &lent_mem[SERVER], PIECE);
-  assert_int_equal(zps_net_read(ends[RANK].peer, &record.read), ZPS_OK);
+  read_over_1();
   TURN_UNTIL(ends, record.n_done == 1);
-  assert_int_equal(first->pause_ns, 0);
+  zps_tlsnet_conn_end(conn_of(RANK, 1), ZPS_ERR_PEER_LOST, "a test");
+  const uint64_t further_ns = first->further_ns;
+  while (!LIST_EMPTY(&first->further)) zps_tlsnet_conn_end(LIST_FIRST(&first->further), ZPS_ERR_PEER_LOST, "a test");
+  assert_int_equal(first->pause_ns, ZPS_NS_PER_S);
+  assert_int_equal(first->further_ns, further_ns);
 }
 
 /* With its first connection a link loses them all, and gets them all again. */
@@ -254,9 +361,13 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test_setup_teardown(further_are_dialled_when_the_other_end_is_heard, setup, teardown),
       cmocka_unit_test_setup_teardown(reads_are_spread, setup, teardown),
+      cmocka_unit_test_setup_teardown(small_reads_use_few_connections, setup, teardown),
       cmocka_unit_test_setup_teardown(a_slow_connection_gets_fewer_reads, setup, teardown),
       cmocka_unit_test_setup_teardown(a_server_goes_on_without_a_further_one, setup, teardown),
       cmocka_unit_test_setup_teardown(a_rank_goes_on_without_a_further_one, setup, teardown),
+      cmocka_unit_test_setup_teardown(a_silent_further_one_ends, setup, teardown),
+      cmocka_unit_test_setup_teardown(a_late_handshake_is_seen, setup, teardown),
+      cmocka_unit_test_setup_teardown(few_descriptors_are_left_alone, setup, teardown),
       cmocka_unit_test_setup_teardown(pauses_grow, setup, teardown),
       cmocka_unit_test_setup_teardown(the_first_one_takes_the_others_along, setup, teardown),
       cmocka_unit_test_setup_teardown(eviction_ends_them_all, setup, teardown),
