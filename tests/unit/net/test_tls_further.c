@@ -1,6 +1,7 @@
 /* Several connections of a link of the encrypted fabric: a rank that dials, and a server that answers. TLS is empty
  * here. */
 #include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -20,6 +21,7 @@
 enum { RANK, SERVER, CONNECTIONS = 4, BYTES = 4 << 20, PIECE = 64 << 10 };
 
 static uint8_t identity; /* never looked at */
+static bool asks_for_bbr;
 static struct end ends[2];
 static uint8_t lent[2][BYTES], landed[2][BYTES];
 static struct zps_net_mem lent_mem[2], landed_mem[2];
@@ -34,6 +36,7 @@ static void open_end(unsigned i, unsigned connections) {
                                         .connect_timeout_ms = PATIENCE_NEVER_MS,
                                         .connections = connections,
                                         .dials = i == RANK,
+                                        .bbr = asks_for_bbr,
                                         .tls = (struct zps_tls *)(void *)&identity};
   struct zps_error error = {.text = ""};
   ends[i] = (struct end){0};
@@ -294,7 +297,11 @@ static void few_descriptors_are_left_alone(void **state) {
   zps_tlsnet_deadlines(net, zps_clock_ns());
   assert_non_null(conn_of(RANK, 1));
   before = leave_descriptors(1);
+  logs_start();
+  logs_expect(ZPS_LOG_WARN, "half of this process's descriptors are in use");
+  logs_allow(ZPS_LOG_WARN, "cannot accept a connection"); /* the kernel takes a descriptor before it looks for one */
   TURN_UNTIL(ends, !conn_of(RANK, 1));
+  logs_finish();
   assert_int_equal(setrlimit(RLIMIT_NOFILE, &before), 0);
   assert_int_equal(n_connections(SERVER), CONNECTIONS - 1);
   assert_int_equal(ends[0].n_errors + ends[1].n_errors, 0);
@@ -346,6 +353,28 @@ static void eviction_ends_them_all(void **state) {
   connect_all();
 }
 
+/* All connections take bbr, or a warning at the start says why not. */
+static void bbr_is_taken_where_it_is(void **state) {
+  (void)state;
+  logs_start();
+  const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  const bool is_there = zps_tlsnet_take_bbr(fd);
+  close(fd);
+  if (!is_there) logs_expect(ZPS_LOG_WARN, "cannot take TCP's congestion control bbr");
+  asks_for_bbr = true;
+  setup(NULL);
+  asks_for_bbr = false;
+  connect_all();
+  for (unsigned i = 0; i < 2 * CONNECTIONS; i++) {
+    char name[16] = "";
+    socklen_t len = sizeof name;
+    assert_int_equal(getsockopt(conn_of(i % 2, i / 2)->fd, IPPROTO_TCP, TCP_CONGESTION, name, &len), 0);
+    if (is_there) assert_string_equal(name, "bbr");
+  }
+  teardown(NULL);
+  logs_finish();
+}
+
 static void a_wrong_number_is_refused(void **state) {
   (void)state;
   const struct zps_net_config config = {
@@ -371,6 +400,7 @@ int main(void) {
       cmocka_unit_test_setup_teardown(pauses_grow, setup, teardown),
       cmocka_unit_test_setup_teardown(the_first_one_takes_the_others_along, setup, teardown),
       cmocka_unit_test_setup_teardown(eviction_ends_them_all, setup, teardown),
+      cmocka_unit_test(bbr_is_taken_where_it_is),
       cmocka_unit_test(a_wrong_number_is_refused),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
