@@ -2,6 +2,7 @@
 import json
 import lzma
 import os
+import subprocess
 import tempfile
 import time
 
@@ -33,7 +34,7 @@ def input_args(spec):
 
 class Service:
     """A lab with a coordinator, servers and room for ranks: `with Service(spec, build) as service:`, then one job after another.
-    The members n, rate, ranks_per_host, servers, racks, uplink and env of the row count."""
+    The members n, rate, ranks_per_host, servers, racks, uplink, env and secure of the row count. secure: TLS, with certificates."""
 
     def __init__(self, spec, build):
         self.spec, self.build, self.n_jobs = spec, build, 0
@@ -57,10 +58,21 @@ class Service:
     def __exit__(self, *_):
         self.lab.__exit__()
 
+    def make_certificates(self):
+        """Of a run: coordinator, servers and ranks show the same one."""
+        folder = os.path.join(self.lab.scratch, "certs")
+        done = subprocess.run([program(self.build, "zenpsctl"), "certs", "init", folder, "--runs=bench"], env={**os.environ, **self.env},
+                              capture_output=True, text=True)
+        if done.returncode != 0:
+            raise Failure(f"no certificates: {done.stderr.strip()}")
+        self.env.update({"ZENPS_TLS_CA": f"{folder}/ca.pem", "ZENPS_TLS_CERT": f"{folder}/run-bench.pem", "ZENPS_TLS_KEY": f"{folder}/run-bench.key"})
+        return [f"--tls-{what}={self.env[f'ZENPS_TLS_{what.upper()}']}" for what in ("ca", "cert", "key")]
+
     def start(self):
         daemon = program(self.build, "zenpsd")
+        way = self.make_certificates() if self.spec.get("secure") else ["--control-insecure"]
         listening = os.path.join(self.lab.scratch, "address")
-        coordinator = self.lab.spawn(self.hosts, [daemon, "--roles=coordinator", f"--control-listen={self.address}", "--control-insecure", "--log-level=warn",
+        coordinator = self.lab.spawn(self.hosts, [daemon, "--roles=coordinator", f"--control-listen={self.address}", *way, "--log-level=warn",
                                                   "--control-dead=60s",  # 128 processes, two cores
                                                   f"--control-address-file={listening}", f"--coordinator-min-servers={self.n_servers}"],
                                      "coordinator", self.env)
@@ -71,7 +83,8 @@ class Service:
             time.sleep(0.01)
         self.servers = [self.lab.spawn(i if self.shared else self.n + i,
                                        [daemon, "--roles=server", f"--control-coordinator={self.address}", f"--server-name=server{i}",
-                                        "--fabric-interface=eth0", "--log-level=warn"], f"server{i}", self.env)
+                                        "--fabric-interface=eth0", "--log-level=warn", *(way if self.spec.get("secure") else [])],
+                                       f"server{i}", self.env)
                         for i in range(self.n_servers)]
 
     def job(self, command, env=None):
