@@ -116,10 +116,6 @@ static void further_end(struct tlsnet_conn *conn) {
   zps_tlsnet_deadline_set(conn->net, &first->further_ns, zps_clock_ns() + first->pause_ns);
 }
 
-static bool is_stranger(const struct tlsnet_conn *conn) {
-  return !conn->is_dialled && !conn->is_known;
-}
-
 void zps_tlsnet_conn_end(struct tlsnet_conn *conn, zps_err_t code, const char *fmt, ...) {
   struct tlsnet *const net = conn->net;
   char text[400];
@@ -128,8 +124,8 @@ void zps_tlsnet_conn_end(struct tlsnet_conn *conn, zps_err_t code, const char *f
   va_start(args, fmt);
   vsnprintf(text, sizeof text, fmt, args);
   va_end(args);
-  if (is_stranger(conn)) net->n_strangers--;
-  if (is_stranger(conn) && (code == ZPS_ERR_REFUSED || code == ZPS_ERR_PROTOCOL || code == ZPS_ERR_VERSION))
+  if (zps_tlsnet_is_stranger(conn)) net->n_strangers--;
+  if (zps_tlsnet_is_stranger(conn) && (code == ZPS_ERR_REFUSED || code == ZPS_ERR_PROTOCOL || code == ZPS_ERR_VERSION))
     zps_log_warn_of_strangers("%s: %.300s", conn->text, text);
   else
     zps_log_debug("the connection with %s ends: %.300s", conn->text, text);
@@ -269,7 +265,7 @@ static void make_room(struct tlsnet *net) {
   struct tlsnet_conn *conn, *oldest = NULL;
   if (net->n_strangers < TLSNET_STRANGERS_MAX) return;
   LIST_FOREACH(conn, &net->conns, all_link) {
-    if (is_stranger(conn)) oldest = conn;
+    if (zps_tlsnet_is_stranger(conn)) oldest = conn;
   }
   if (oldest) zps_tlsnet_conn_end(oldest, ZPS_ERR_CLOSED, "others have come that are strangers here, too");
 }
@@ -420,6 +416,16 @@ struct tlsnet_conn *zps_tlsnet_conns_know(struct tlsnet *net, const struct tlsne
   return newest;
 }
 
+void zps_tlsnet_conns_serve_none(struct tlsnet *net) {
+  struct tlsnet_conn *conn, *next;
+  for (conn = LIST_FIRST(&net->conns); conn; conn = next) {
+    next = LIST_NEXT(conn, all_link);
+    if (!zps_tlsnet_is_stranger(conn) || conn->served.n == 0) continue;
+    zps_tlsnet_conn_end(conn, ZPS_ERR_CLOSED, "asks for bytes, and this end has given it up");
+    next = LIST_FIRST(&net->conns); /* further ones may have ended with it */
+  }
+}
+
 void zps_tlsnet_conn_name(struct tlsnet_conn *conn, const struct tlsnet_hello *hello) {
   struct tlsnet *const net = conn->net;
   struct tlsnet_peer *peer;
@@ -471,7 +477,7 @@ static void end_late(struct tlsnet_conn *conn, bool is_silent) {
   const unsigned long long ms = conn->net->connect_timeout_ns / ZPS_NS_PER_MS;
   if (is_silent)
     zps_tlsnet_conn_end(conn, ZPS_ERR_PEER_LOST, "brings nothing of a read for %llu ms", ms);
-  else if (conn->state == TLSNET_OPEN && (conn->is_dialled || conn->is_known))
+  else if (conn->state == TLSNET_OPEN && !zps_tlsnet_is_stranger(conn))
     zps_tlsnet_conn_end(conn, ZPS_ERR_CONNECT, "does not take messages for %llu ms", ms);
   else if (conn->state == TLSNET_CONNECTING)
     zps_tlsnet_conn_end(conn, ZPS_ERR_CONNECT, "does not answer for %llu ms", ms);

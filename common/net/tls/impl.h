@@ -193,6 +193,12 @@ void zps_tlsnet_conns_free(struct tlsnet *net);
 /* Tells strangers from others anew, among the connections of this address: it is a new peer's, or that of one that
  * has gone. Returns the newest of them; NULL: there is none. */
 struct tlsnet_conn *zps_tlsnet_conns_know(struct tlsnet *net, const struct tlsnet_address *address);
+/* Ends those connections of strangers whose reads are to be served: their memory may get other contents now. */
+void zps_tlsnet_conns_serve_none(struct tlsnet *net);
+/* The other end dialled it, and this end has no peer of that name (any more): it gets no answer. */
+static inline bool zps_tlsnet_is_stranger(const struct tlsnet_conn *conn) {
+  return !conn->is_dialled && !conn->is_known;
+}
 void zps_tlsnet_conn_attach(struct tlsnet_conn *conn, struct tlsnet_peer *peer);
 /* Has the next turn take bytes, or put some. */
 void zps_tlsnet_conn_ready(struct tlsnet_conn *conn);

@@ -95,6 +95,7 @@ void zps_tlsnet_peer_evict(struct zps_net_peer *net_peer) {
   if (peer->in_errors) TAILQ_REMOVE(&net->errors, peer, error_link);
   LIST_REMOVE(peer, all_link);
   zps_tlsnet_conns_know(net, &peer->address);
+  zps_tlsnet_conns_serve_none(net);
   if (conn && conn->is_dialled && LIST_EMPTY(&conn->peers)) zps_tlsnet_conn_end(conn, ZPS_ERR_CLOSED, "it is not used");
   free(peer);
 }

@@ -48,6 +48,8 @@ static zps_err_t check_frame(struct tlsnet_conn *conn, struct zps_error *error) 
   if (head->type == TLSNET_DATA && head->len > asked->len - asked->got)
     return zps_fail(error, ZPS_ERR_PROTOCOL, "sends %u bytes of a read that lacks %u", head->len,
                     asked->len - asked->got);
+  if (head->type == TLSNET_READ && zps_tlsnet_is_stranger(conn))
+    return zps_fail(error, ZPS_ERR_CLOSED, "asks for bytes, and is no peer of this end");
   if (head->type == TLSNET_READ && conn->served.n == TLSNET_READS_MAX)
     return zps_fail(error, ZPS_ERR_PROTOCOL, "asks for more than %u reads at a time", TLSNET_READS_MAX);
   return ZPS_OK;

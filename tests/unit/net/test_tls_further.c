@@ -353,6 +353,38 @@ static void eviction_ends_them_all(void **state) {
   connect_all();
 }
 
+/* What the rank asks for comes after the server evicted it: it gets no byte, over no connection. */
+static void reads_after_eviction_are_lost(unsigned over, bool is_asked_before) {
+  connect_all();
+  if (!is_asked_before) zps_net_peer_evict(ends[SERVER].peer);
+  for (unsigned k = 0; k < CONNECTIONS; k++) conn_of(RANK, k)->asked.bytes += k == over ? 0 : BYTES;
+  record_init(&record, &landed_mem[RANK], &lent_mem[SERVER], PIECE);
+  assert_int_equal(zps_net_read(ends[RANK].peer, &record.read), ZPS_OK);
+  zps_net_wait(ends[RANK].net, 0);
+  if (is_asked_before) {
+    struct patience patience = {0};
+    while (conn_of(SERVER, over)->served.n == 0) {
+      zps_tlsnet_receive(conn_of(SERVER, over));
+      if (patience_is_over(&patience)) fail_msg("the READ does not come");
+    }
+    zps_net_peer_evict(ends[SERVER].peer);
+  }
+  TURN_UNTIL(ends, record.n_done == 1);
+  assert_int_equal(record.code, ZPS_ERR_PEER_LOST);
+  assert_int_equal(landed[RANK][0] | landed[RANK][PIECE - 1], 0);
+  zps_net_peer_evict(ends[RANK].peer);
+  TURN_UNTIL(ends, LIST_EMPTY(&tlsnet_of(ends[SERVER].net)->conns));
+  for (unsigned i = 0; i < 2; i++) end_connect(&ends[i], &ends[1 - i]);
+}
+
+static void an_evicted_peer_reads_nothing(void **state) {
+  (void)state;
+  for (unsigned i = 0; i < 4; i++) {
+    ends[SERVER].n_messages = ends[RANK].n_errors = 0;
+    reads_after_eviction_are_lost(i % 2 ? CONNECTIONS - 1 : 0, i < 2);
+  }
+}
+
 /* All connections take bbr, or a warning at the start says why not. */
 static void bbr_is_taken_where_it_is(void **state) {
   (void)state;
@@ -400,6 +432,7 @@ int main(void) {
       cmocka_unit_test_setup_teardown(pauses_grow, setup, teardown),
       cmocka_unit_test_setup_teardown(the_first_one_takes_the_others_along, setup, teardown),
       cmocka_unit_test_setup_teardown(eviction_ends_them_all, setup, teardown),
+      cmocka_unit_test_setup_teardown(an_evicted_peer_reads_nothing, setup, teardown),
       cmocka_unit_test(bbr_is_taken_where_it_is),
       cmocka_unit_test(a_wrong_number_is_refused),
   };
