@@ -19,7 +19,7 @@ def scenarios(tmp_path_factory):
     folder = tmp_path_factory.mktemp("elastic")
     with running_coordinator(folder) as address:
         run = subprocess.run(
-            [TORCH_PYTHON, str(CASES / "torch_elastic.py"), address, str(folder), *TRAININGS, "few", "last", "outer", "refusals"],
+            [TORCH_PYTHON, str(CASES / "torch_elastic.py"), address, str(folder), *TRAININGS, "few", "last", "outer", "stranger", "refusals"],
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             universal_newlines=True,
@@ -92,6 +92,17 @@ def test_outer_steps_go_on(scenarios):
     for step, start in there[0]["starts"].items():
         assert {each["starts"].get(step, start) for each in there} == {start}, (step, output)
     assert len({each["steps"] for each in there}) == 1
+
+
+def test_strangers_leave(scenarios):
+    """Newcomers that train something else get an error of their own. Two ranks go on meanwhile, and a third one comes."""
+    seen, output = scenarios("stranger", 5)
+    assert all(seen), output
+    assert "this process has average False, values None" in seen[2]["error"] and "the others have average True" in seen[2]["error"]
+    assert "this process has model.weight: float32 [2, 2], the others have model.table.weight: float32 [500, 8]" in seen[3]["error"]
+    assert seen[2]["closed"] and seen[3]["closed"]
+    there = [seen[process] for process in (0, 1, 4)]
+    assert there == [there[0]] * 3 and there[0]["world"] == 3, output
 
 
 def test_refusals(scenarios):

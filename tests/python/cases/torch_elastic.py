@@ -213,6 +213,39 @@ def outer(_: str, process: int, come: Tuple[int, int]) -> Dict[str, Any]:
     return {"begins": begins, "starts": starts, "steps": state.step}
 
 
+def stranger(_: str, process: int, come: Tuple[int, int]) -> Dict[str, Any]:
+    """Process 2 comes with an argument of its own, and process 3 with another model. Process 4 trains as the first two."""
+    if process > 1:
+        os.read(come[0], 1)
+    place = (process, 2) if process < 2 else (0, 1)
+    job = zt.init(COORDINATOR, "stranger", *place, min_world=2, max_world=5, join_wait=0.5)
+    trainer = Trainer("sync", job, 5 if process == 0 else 50 + process)
+    if process == 2:
+        trainer.sync.close()
+        trainer.sync = zt.GradientSync(trainer.model, job, tables=["table.weight"], average=False, dense_scheme=SCHEME)
+    objects = dict(optimizer=trainer.optimizer, schedule=trainer.schedule, sync=trainer.sync)
+    state = zt.State(model=nn.Linear(2, 2) if process == 3 else trainer.model, **objects)
+
+    def is_over() -> bool:
+        there = [(FOLDER / f"stranger.{refused}.json").exists() for refused in (2, 3)]
+        flag = torch.tensor([float(all(there) and job.world == 3)])
+        zt.all_reduce(flag, "min", job=job)
+        return bool(flag)
+
+    def body(_: zt.State) -> None:
+        while not is_over():
+            if process == 0 and state.step == 3:
+                os.write(come[1], b"!!!")
+            trainer.step(state.step)
+            state.commit()
+
+    try:
+        zt.elastic(body, state)
+    except zenps.ShapeMismatch as error:
+        return {"error": str(error), "closed": job.closed}
+    return {"world": job.world, "end": trainer.digest(buffers=False)}
+
+
 def last(_: str, process: int, __: Any) -> Dict[str, Any]:
     """One dies when all steps are done: the other has what it trained."""
     job = zt.init(COORDINATOR, "last", process, 2, min_world=2, max_world=2, join_wait=0.1, join_timeout=15)
@@ -305,7 +338,8 @@ def refusals(_: str, __: int, ___: Any) -> Dict[str, Any]:
 
 
 SCENARIOS: Dict[str, Tuple[Any, int]] = {
-    "sync": (train, 4), "compress": (train, 4), "ddp": (train, 4), "few": (few, 2), "last": (last, 2), "outer": (outer, 4), "refusals": (refusals, 1),
+    "sync": (train, 4), "compress": (train, 4), "ddp": (train, 4), "few": (few, 2), "last": (last, 2), "outer": (outer, 4),
+    "stranger": (stranger, 5), "refusals": (refusals, 1),
 }  # fmt: skip
 
 

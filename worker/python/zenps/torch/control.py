@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, List, Optional, Sequence
+from itertools import zip_longest
+from typing import Any, List, Optional, Sequence, Tuple
 
 import torch
 
@@ -108,12 +109,19 @@ class Control:
         return self._world / (self._world - self.left) if 0 < self.left < self._world else 1.0
 
 
+def difference(one: List[str], other: List[str]) -> Optional[Tuple[str, str]]:
+    """The first entries in which the lists differ; None: they are the same."""
+    for pair in zip_longest(one, other, fillvalue="none"):
+        if pair[0] != pair[1]:
+            return pair
+    return None
+
+
 def agree(job: Ranks, what: str, own: Optional[List[str]]) -> None:
     """Raises ShapeMismatch on every rank where ranks' lists `own` are not the same; the text has the first difference."""
     lists = [part.decode().split("\0") for part in job.gather("\0".join(own or []).encode())]
     for rank, theirs in enumerate(lists):
-        if theirs == lists[0]:
-            continue
-        at = next((i for i, (a, b) in enumerate(zip(lists[0], theirs)) if a != b), min(len(lists[0]), len(theirs)))
-        first, other = (each[at] if at < len(each) else "none" for each in (lists[0], theirs))
-        raise ShapeMismatch(f"job {job.name}: {what}: rank {numbered(job, 0)} has {first}, rank {numbered(job, rank)} has {other}", job=job.name)
+        found = difference(lists[0], theirs)
+        if found:
+            raise ShapeMismatch(f"job {job.name}: {what}: rank {numbered(job, 0)} has {found[0]}, rank {numbered(job, rank)} has {found[1]}",
+                                job=job.name)  # fmt: skip

@@ -29,9 +29,10 @@ from typing import Any, Callable, Collection, Dict, List, Optional, Set, TypeVar
 
 import torch
 
-from ..errors import Invalid, ZenpsError
+from ..errors import Invalid, ShapeMismatch, ZenpsError
 from ..job import Job
 from .collective import broadcast_object, fill
+from .control import difference
 from .ddp import HookState
 from .jobs import Ranks, current
 from .outer import OuterSync
@@ -172,6 +173,7 @@ class State:
         """Opens what is to be opened, and makes the state that of the generation's source; all of it or, where that fails,
         nothing."""
         self._job = job
+        self._compare(job)
         for each in self._syncs().values():
             each.reopen()
         own: Optional[Dict[str, Any]] = None
@@ -188,14 +190,19 @@ class State:
             self._take(theirs)
         self._save()
 
-    def _take(self, theirs: Dict[str, Any]) -> None:
-        names = [name for kind in ("plain", "modules", "stateful", "syncs") for name in theirs[kind]]
-        if sorted(names) != sorted(self._names):
-            raise Invalid(f"State has {', '.join(sorted(self._names))}; that of the others has {', '.join(sorted(names))}")
+    def _compare(self, job: Job) -> None:
+        """Raises ShapeMismatch on a rank that trains something else than the generation's source."""
+        own = [f"a State of {', '.join(sorted(self._names))}"]
         for name, module in self._each(torch.nn.Module).items():
-            missing = sorted(set(_tensors(module, self._own())) - set(theirs["modules"][name]))
-            if missing:
-                raise Invalid(f"State: {name}.{missing[0]} is missing on the other ranks")
+            own += [f"{name}.{label}: {str(each.dtype)[6:]} {list(each.shape)}" for label, each in _tensors(module).items()]
+        for sync in self._syncs().values():
+            own += sync._described
+        found = difference(own, broadcast_object(own, job.generation.source, job=job))
+        if found:
+            raise ShapeMismatch(f"job {job.name}: elastic: this process has {found[0]}, the others have {found[1]}", job=job.name)
+
+    def _take(self, theirs: Dict[str, Any]) -> None:
+        for name, module in self._each(torch.nn.Module).items():
             _fill(name, module, theirs["modules"][name])
         for name, each in self._stateful().items():
             each.load_state_dict(theirs["stateful"][name])
@@ -226,6 +233,16 @@ def _fill(label: str, module: torch.nn.Module, values: Dict[str, torch.Tensor]) 
         fill(f"State: {label}.{name}", own[name], value)
 
 
+def _enter(state: State, job: Job) -> None:
+    """Begins the generation. A rank that cannot leaves the job: the others go on without it."""
+    try:
+        state._begin(job)
+    except Exception as error:
+        if job.rank != job.generation.source and not (isinstance(error, ZenpsError) and error.recoverable):
+            job.close()
+        raise
+
+
 def elastic(fn: Callable[[State], T], state: State, *, job: Optional[Ranks] = None) -> T:
     """Calls fn(state) in each generation of an elastic job, until it returns; gives what it returned.
 
@@ -238,7 +255,8 @@ def elastic(fn: Callable[[State], T], state: State, *, job: Optional[Ranks] = No
     When fn has returned on a rank, it waits for the others, so that the last step cannot be lost on some; fn is called
     again if one could not complete it, and returns at once then, since its state says that all is done.
 
-    Raises what fn raises, if it is no recoverable error; MissingRanks where fewer than min_world ranks are there in time.
+    Raises what fn raises, if it is no recoverable error; ShapeMismatch in a process that trains something else than the
+    others, which go on without it: its job is closed; MissingRanks where fewer than min_world ranks are there in time.
     """
     job = current(job)
     if not isinstance(job, Job) or job.generation.number == 0:
@@ -246,7 +264,7 @@ def elastic(fn: Callable[[State], T], state: State, *, job: Optional[Ranks] = No
     done: List[T] = []
     while True:
         try:
-            state._begin(job)
+            _enter(state, job)
             done = []
             done = [fn(state)]
             job.barrier()

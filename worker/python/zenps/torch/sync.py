@@ -90,7 +90,8 @@ class GradientSync:
         options: Dict[str, Any] = {"op": "mean" if average else "sum", "values": values}
         self._described = described = [f"{name} {tables!r}" if isinstance(tables, str) else name]
         described += [slot.described(kind) for kind, slot in self._slots()]
-        described.append(f"{options} {scheme} {dense_scheme} {compress} {keep_zero_rows}")
+        described.append(f"average {average}, values {values}, scheme {scheme}, dense_scheme {dense_scheme}, compress {compress}, "
+                         f"keep_zero_rows {keep_zero_rows}")  # fmt: skip
         bucketed = {slot.index: slot.parameter for slots in self._plan.buckets for slot in slots}
         self._idle = None if self._plan.tables else scheme, None if self._plan.buckets else dense_scheme
         options_of_dense: Dict[str, Any] = {"compress": compress, "dense_scheme": dense_scheme, "values": values}
