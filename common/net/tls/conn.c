@@ -275,7 +275,8 @@ void zps_tlsnet_accept(struct tlsnet *net) {
     struct sockaddr_in6 at = {0};
     socklen_t len = sizeof at;
     const int fd = accept4(net->listen_fd, (struct sockaddr *)&at, &len, SOCK_NONBLOCK | SOCK_CLOEXEC);
-    if (fd < 0 && (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM)) {
+    /* Of the first alone: the kernel takes a descriptor before it looks whether anybody waits. */
+    if (fd < 0 && i == 0 && (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM)) {
       zps_log_warn_limited("cannot accept a connection at %s: %s", net->base.info.address, strerror(errno));
       struct epoll_event none = {.data.ptr = &net->listen_fd};
       epoll_ctl(net->epoll_fd, EPOLL_CTL_MOD, net->listen_fd, &none);
