@@ -240,36 +240,41 @@ def case_rates_change(_: zenps.Job) -> None:
 
 
 def case_missed_steps(_: zenps.Job) -> None:
-    """What an elastic job does with a rank whose step failed though the others have the sum: it was sent, and counts once. A
-    newcomer begins at the start; a rank that has missed nothing keeps what it has trained since."""
-    model = model_of()
-    outer = outer_of(model, every=2, select=zt.ChunkTopK(4, 64), values="raw", decay=1.0, outer=sgd(model, 1.0, 0.0))
-    first, due = values_of(model), [torch.zeros_like(each) for each in model.parameters()]
-    for step in range(1, 9):
-        before = values_of(model)
-        local_step(model, step)
-        for total, was, now in zip(due, before, model.parameters()):
-            total += was - now.detach()
-        if RANK == 2 and step == 6:
-            with_error(outer, outer.step)
-        else:
-            outer.step()
-        if step == 6:
-            outer.take(zt.broadcast_object(outer.shared() if RANK == 0 else None, 0, job=job))
-            same_everywhere(*values_of(model))
-    check_kept(model, outer, first, due)
-    local_step(model, 9)
-    outer.step()
-    own = values_of(model)
-    outer.take(zt.broadcast_object(outer.shared() if RANK == 0 else None, 0, job=job))
-    assert all(torch.equal(now, was) for now, was in zip(values_of(model), own))
-    newcomer = outer_of(model_of(7 + RANK), every=2, broadcast=False)
-    newcomer.take(outer.shared())
-    for parameter, start in zip(newcomer.module.parameters(), outer.start.values()):
-        assert_bits(parameter.detach(), start)
-    assert newcomer.local_steps == 9 and newcomer.stats.steps == 4
-    newcomer.close()
-    outer.close()
+    """What an elastic job does with a rank whose step failed though the others have the sum: it was sent, and counts once. The rank
+    keeps its local steps since then. A newcomer begins at the start; a rank that has missed nothing keeps what it has trained since."""
+    for delay in (0, 1):
+        model = model_of()
+        outer = outer_of(model, every=2, select=zt.ChunkTopK(4, 64), values="raw", decay=1.0, outer=sgd(model, 1.0, 0.0), delay=delay)
+        first, due = values_of(model), [torch.zeros_like(each) for each in model.parameters()]
+        for step in range(1, 9 + delay):
+            before = values_of(model)
+            local_step(model, step)
+            for total, was, now in zip(due, before, model.parameters()):
+                total += was - now.detach()
+            if RANK == 2 and step == 6 + delay:
+                with_error(outer, outer.step)
+            else:
+                outer.step()
+            if step == 6 + delay:
+                outer.take(zt.broadcast_object(outer.shared() if RANK == 0 else None, 0, job=job))
+                same_everywhere(*(values_of(model) if not delay else outer.start.values()))
+        for total, start, now in zip(due, outer.start.values(), model.parameters()):
+            total -= start - now.detach()  # not sent yet
+        check_kept(model, outer, first, due)
+        local_step(model, 9 + delay)
+        outer.step()
+        own = values_of(model)
+        outer.take(zt.broadcast_object(outer.shared() if RANK == 0 else None, 0, job=job))
+        assert all(torch.equal(now, was) for now, was in zip(values_of(model), own))
+        newcomer = outer_of(model_of(7 + RANK), every=2, broadcast=False)
+        with torch.no_grad():
+            newcomer.module.out.bias += 1.0  # no local step
+        newcomer.take(outer.shared())
+        for parameter, start in zip(newcomer.module.parameters(), outer.start.values()):
+            assert_bits(parameter.detach(), start)
+        assert newcomer.local_steps == 9 + delay and newcomer.stats.steps == 4
+        newcomer.close()
+        outer.close()
 
 
 def case_missed_steps_of_fragments(_: zenps.Job) -> None:

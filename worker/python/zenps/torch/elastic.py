@@ -53,7 +53,7 @@ class State:
     - modules: their parameters and buffers;
     - GradientSyncs, OuterSyncs, and the HookStates that ddp() gives, of the elastic job: they are opened anew in each
       generation, and keep their residuals. A newcomer's are zero, and what a rank that is lost kept is lost. Parameters of an
-      OuterSync stay each rank's own, and a newcomer begins with the start of the others;
+      OuterSync stay each rank's own. Its start is that of the rank with the most outer steps, and a newcomer begins there;
     - other objects with state_dict() and load_state_dict(): optimisers, schedulers, gradient scalers, samplers;
     - plain values, to be read and set as attributes: None, bools, numbers, strings, tensors, and lists, tuples and dicts of
       these.
@@ -177,17 +177,22 @@ class State:
         for each in self._syncs().values():
             each.reopen()
         own: Optional[Dict[str, Any]] = None
+        outers = self._each(OuterSync)  # another rank than the source may be the furthest
         if job.rank == job.generation.source:
             own = {
                 "step": self.step,
                 "plain": self._plain(),
                 "modules": {name: _tensors(each, self._own()) for name, each in self._each(torch.nn.Module).items()},
                 "stateful": {name: each.state_dict() for name, each in self._stateful().items()},
-                "syncs": {name: each.shared() for name, each in self._syncs().items()},
+                "syncs": {name: None if name in outers else each.shared() for name, each in self._syncs().items()},
             }
         theirs = broadcast_object(own, job.generation.source, job=job)
+        furthest = {name: broadcast_object(each.shared() if job.rank == each.furthest else None, each.furthest, job=job)
+                    for name, each in outers.items()}  # fmt: skip
         if own is None:
             self._take(theirs)
+        for name, outer in outers.items():
+            outer.take(furthest[name])
         self._save()
 
     def _compare(self, job: Job) -> None:
@@ -206,8 +211,9 @@ class State:
             _fill(name, module, theirs["modules"][name])
         for name, each in self._stateful().items():
             each.load_state_dict(theirs["stateful"][name])
-        for name, each in self._syncs().items():
-            each.take(theirs["syncs"][name])
+        for name, shared in theirs["syncs"].items():
+            if shared is not None:
+                getattr(self, name).take(shared)
         self._set(theirs["step"], theirs["plain"])
 
 

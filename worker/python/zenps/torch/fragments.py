@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any, Dict, List, Optional, Sequence
+from typing import Any, Dict, List, Optional, Sequence, Set
 
 import torch
 
@@ -22,12 +22,14 @@ class Fragment:
     late: what this rank has given too late, by parameter's index, until an outer step has it; of dense exchanges. A residual keeps
     it with a selection.
     sent: copies of the parameters at the last outer gradient, until its step ends well; else None. After a failed step the
-    residuals hold that gradient, so the next one counts from these copies."""
+    residuals hold that gradient, so the next one counts from these copies.
+    summed: by group and rank, the last outer step with the rank's gradient. Ranks have the ids that they keep in all generations."""
 
     def __init__(self, slots: Sequence[Slot], groups: List[Group]) -> None:
         self.slots, self.groups = slots, groups
         self.sent: Optional[List[torch.Tensor]] = None
         self.late: Dict[int, torch.Tensor] = {}
+        self.summed: List[Dict[str, int]] = [{} for _ in groups]
 
     @property
     def compressed(self) -> List[CompressedGroup]:
@@ -45,6 +47,25 @@ class Fragment:
                 elif slot.index in given:
                     self.late.pop(slot.index, None)
 
+    def note(self, step: int, ids: Dict[int, str]) -> None:
+        """Ends the outer step. ids: of ranks, by their numbers in the job."""
+        for group, summed in zip(self.groups, self.summed):
+            late = {rank for request in group.requests if request.stats is not None for rank in request.stats.late_ranks}
+            summed.update((each, step) for rank, each in ids.items() if rank not in late)
+
+    def settle_for(self, rank: str, step: int) -> Set[int]:
+        """Ends what this rank had selected for a step that other ranks have made. Gives the indices of the parameters whose sums
+        have its gradients."""
+        found: Set[int] = set()
+        for group, summed in zip(self.groups, self.summed):
+            is_in = summed.get(rank) == step
+            if isinstance(group, CompressedGroup):
+                group.settle(is_in)
+            found |= {slot.index for slot in group.slots if is_in}
+        for index in found:
+            self.late.pop(index, None)
+        return found
+
     def settle(self, sent: bool) -> None:
         """Ends what a step that failed had selected: the other ranks have the sum, or the residuals keep it."""
         for group in self.compressed:
@@ -55,20 +76,24 @@ class Fragment:
 class Flight:
     """An exchange from its start to its end.
 
+    - number: the outer step.
     - due: the local step that ends it.
     - refusal: this rank's reason against it.
     - before: the earlier fragment.sent.
     - given: the residuals have the outer gradient.
     - deltas: outer gradients that may come too late, by parameter's index.
+    - at: the parameters whose outer gradient it has, once it is given up.
     - is_common: it failed in the same way on all ranks.
     """
 
     fragment: Fragment
+    number: int
     due: int
     refusal: str
     before: Optional[List[torch.Tensor]]
     given: bool = False
     deltas: Dict[int, torch.Tensor] = dataclasses.field(default_factory=dict)
+    at: List[torch.Tensor] = dataclasses.field(default_factory=list)
     is_common: bool = False
 
     def is_over(self, control: Sequence[Request[Any]]) -> bool:

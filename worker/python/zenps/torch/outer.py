@@ -14,7 +14,9 @@ the start with the mean. All ranks then go on from there.
 from __future__ import annotations
 
 import dataclasses
+import json
 import math
+import secrets
 from contextlib import contextmanager, suppress
 from typing import Any, Dict, Iterator, List, NoReturn, Optional, Sequence, Set, Union
 
@@ -91,6 +93,9 @@ class OuterSync:
     rank keeps its outer gradient through the exchange, and to its next outer step if it is late. Parameters are float32 or
     float64 (Unsupported for others).
 
+    In an elastic job each generation goes on from the rank with the most outer steps. The others keep what no sum has of their
+    gradients and local steps. Outer steps that no rank has any more are made again.
+
     Of an elastic job it is opened by :func:`zenps.torch.elastic`, or reopen(), and not here. Errors: Invalid, Unsupported,
     ShapeMismatch where ranks differ. A step that fails leaves the parameters as they are. If all ranks got the error, call
     step() again. With `select` the residuals may have its outer gradient then. It counts once, but decays once more
@@ -154,6 +159,11 @@ class OuterSync:
         self._generation: Optional[int] = None
         self._step = 0  # of the control round
         self._flight: Optional[Flight] = None
+        self._given_up: Optional[Flight] = None  # the last one, until the next begins; others may have its sum
+        self._id = secrets.token_hex(8)  # of this OuterSync in all generations
+        self._ids: List[str] = []  # of all ranks' in this one
+        self._member = -1  # generation in which it last trained, or took a start; -1: it is new
+        self.furthest = 0  # the rank with the most outer steps, when the generation began
         self._totals = OuterStats()
         self._local = 0
         if isinstance(self.job, JobGroup) or not generation(self.job):
@@ -165,6 +175,10 @@ class OuterSync:
 
     def _open_tensors(self) -> None:
         agree(self.job, f"OuterSync {self.name}", self._described)
+        own = json.dumps([self._id, self._member, self._totals.steps, self._local])
+        progress = [json.loads(part) for part in self.job.gather(own.encode())]
+        self._ids = [each.pop(0) for each in progress]
+        self.furthest = progress.index(max(progress))
         open_all(self.job, [group for fragment in self._fragments for group in fragment.groups])
         if self._buffers is not None:
             (tensor,) = self.job.tensors([self._buffers.ask()])
@@ -202,6 +216,7 @@ class OuterSync:
         if self._lost:
             raise Invalid(f"OuterSync {self.name}: {self._lost}. The others may have gone on without this rank: start all ranks again "
                           "from a checkpoint", job=self.job.name)  # fmt: skip
+        self._member = generation(self.job)
         local, applied = self._paced(self._local + 1), False
         if self._flight is not None and local >= self._flight.due:
             self._end(self._flight)
@@ -257,7 +272,8 @@ class OuterSync:
             if bad:
                 refusal = (f"outer gradient of {', '.join(few(bad))} holds NaN or infinity; lower the local learning rate, and go on "
                            "from a checkpoint")  # fmt: skip
-        self._flight = flight = Flight(fragment, due, refusal, fragment.sent)
+        self._flight, self._given_up = Flight(fragment, self._totals.steps, due, refusal, fragment.sent), None
+        flight = self._flight
         self._control.requests, self._control.refused = [], 0
         fragment.sent = fragment.values() if self._delay and not refusal else None
         try:
@@ -347,6 +363,7 @@ class OuterSync:
         costs = [request.stats for group in flight.fragment.groups for request in group.requests if request.stats is not None]
         self._totals.late_ranks = tuple(sorted({rank for cost in costs for rank in cost.late_ranks}))
         self._totals.contributors = self.job.world - len(self._totals.late_ranks)
+        flight.fragment.note(flight.number, {numbered(self.job, place): each for place, each in enumerate(self._ids)})
         if any(cost.late for cost in costs):
             self._totals.late += 1
             self._is_behind = True
@@ -429,6 +446,7 @@ class OuterSync:
         if self._buffers is not None:
             self._buffers.cancel()
         self._step += 1
+        self._given_up, flight.at = flight, flight.fragment.sent or flight.fragment.values()
         self._keep(flight, flight.fragment)
 
     def _keep(self, flight: Flight, fragment: Fragment) -> None:
@@ -439,9 +457,8 @@ class OuterSync:
         if not given:
             fragment.sent = flight.before
             return
-        now = fragment.sent or fragment.values()
         before = flight.before or [self._start[slot.index].to(slot.parameter.device, copy=True) for slot in fragment.slots]
-        fragment.sent = [new if slot.index in given else old for slot, new, old in zip(fragment.slots, now, before)]
+        fragment.sent = [new if slot.index in given else old for slot, new, old in zip(fragment.slots, flight.at, before)]
 
     # What a user calls.
 
@@ -516,6 +533,7 @@ class OuterSync:
         self.outer.load_state_dict(state["outer"])
         self._take_scales({slot.index: state["scales"][slot.name] for slot in self._slots if slot.name in state["scales"]})
         self._local, self._totals.steps, self._overruled = int(state["local"]), int(state["steps"]), ""
+        self._given_up = None
 
     def _take_scales(self, scales: Dict[int, float]) -> None:
         self._scales.clear()
@@ -553,28 +571,39 @@ class OuterSync:
     def shared(self) -> Dict[str, Any]:
         """What all ranks have alike."""
         return {"local": self._local, "steps": self._totals.steps, "start": [self._start[slot.index] for slot in self._slots],
-                "outer": self.outer.state_dict(), "scales": dict(self._scales)}  # fmt: skip
+                "outer": self.outer.state_dict(), "scales": dict(self._scales), "summed": [each.summed for each in self._fragments]}  # fmt: skip
 
     def take(self, theirs: Dict[str, Any]) -> None:
-        """Goes on from the start that another rank's shared() has. A rank that was there keeps its own local steps since. A
-        newcomer, and a rank that missed the last outer step, begin at the start."""
+        """Goes on from the start that the furthest rank's shared() has. A rank that was there keeps its own local steps since its
+        last gradient in a sum: added to that start, they are in its next outer gradient. A newcomer begins at the start."""
         others = theirs["start"]
         is_same = theirs["steps"] == self._totals.steps and all(
             torch.equal(self._start[slot.index].cpu(), other.cpu()) for slot, other in zip(self._slots, others)
         )
+        is_new, self._member, self._lost = self._member < 0, generation(self.job), ""
         self._local = int(theirs["local"])
         self._take_scales(theirs["scales"])
+        for fragment, summed in zip(self._fragments, theirs["summed"]):
+            fragment.summed = summed
         if is_same:
             return
-        was_summed = theirs["steps"] == self._totals.steps + 1  # what this rank had sent
-        for fragment in self._fragments:
-            fragment.settle(sent=was_summed)
-            fragment.sent = None
+        moved = [torch.zeros_like(each) if is_new else each for fragment in self._fragments for each in self._moved(fragment)]
         self._take_start(others)
-        for slot in self._slots:
-            slot.parameter.detach().copy_(self._start[slot.index])
+        for slot, move in zip(self._slots, moved):
+            slot.parameter.detach().copy_(self._start[slot.index]).add_(move)
         self.outer.load_state_dict(theirs["outer"])
         self._totals.steps = int(theirs["steps"])
+
+    def _moved(self, fragment: Fragment) -> List[torch.Tensor]:
+        """This rank's local progress that is in no sum, residual or late gradient."""
+        bases = fragment.sent or [self._start[slot.index].to(slot.parameter.device) for slot in fragment.slots]
+        flight = self._given_up
+        if flight is not None and flight.fragment is fragment:
+            summed = fragment.settle_for(self._id, flight.number)
+            bases = [at if slot.index in summed else base for slot, at, base in zip(fragment.slots, flight.at, bases)]
+            self._given_up = None
+        fragment.sent = None
+        return [slot.parameter.detach() - base for slot, base in zip(fragment.slots, bases)]
 
     def owned(self) -> List[torch.nn.Parameter]:
         """The parameters, which ranks do not have alike between outer steps."""
