@@ -10,6 +10,9 @@ if not has(TORCH_PYTHON, "torch"):
     pytest.skip(f"{TORCH_PYTHON} has no torch", allow_module_level=True)
 
 TRAININGS = ["sync", "compress", "ddp"]
+QUORUMS = ["away", "away-cut-joins", "late-cut", "late-delay", "late-joins", "unheard", "unheard-cut", "unheard-cut-delay",
+           "unheard-cut-joins-left", "unheard-dies"]  # fmt: skip
+SCENARIOS = [*TRAININGS, "few", "last", "outer", "stranger", "refusals", *(f"quorum-{how}" for how in QUORUMS), "shrinks", "stale"]
 KILLED_AT, MORE = 4, 3  # of the cases
 
 
@@ -19,7 +22,7 @@ def scenarios(tmp_path_factory):
     folder = tmp_path_factory.mktemp("elastic")
     with running_coordinator(folder) as address:
         run = subprocess.run(
-            [TORCH_PYTHON, str(CASES / "torch_elastic.py"), address, str(folder), *TRAININGS, "few", "last", "outer", "stranger", "refusals"],
+            [TORCH_PYTHON, str(CASES / "torch_elastic.py"), address, str(folder), *SCENARIOS],
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             universal_newlines=True,
@@ -103,6 +106,46 @@ def test_strangers_leave(scenarios):
     assert seen[2]["closed"] and seen[3]["closed"]
     there = [seen[process] for process in (0, 1, 4)]
     assert there == [there[0]] * 3 and there[0]["world"] == 3, output
+
+
+@pytest.mark.parametrize("how", QUORUMS)
+def test_outer_steps_with_a_quorum_go_on(scenarios, how):
+    """Rank 0 misses outer steps. Then a rank dies, or comes. All go on from the furthest rank, and no outer step is lost, but with
+    all ranks that have it. The processes have compared what they gave with what they applied."""
+    seen, output = scenarios(f"quorum-{how}", 4)
+    joins, dies = "joins" in how, "dies" in how
+    assert [bool(each) for each in seen] == [True, not dies, joins, True], output
+    there = [each for each in seen if each]
+    assert seen[0]["begins"][0][:2] == [1, 3] and seen[0]["lates"]["1"] == [2] and seen[0]["lates"]["2"] == [0], output
+    _, world, source, furthest, steps, _, committed, _ = seen[0]["begins"][1]
+    if dies:
+        assert (world, steps) == (2, 2) and seen[0]["lates"]["3"] == [], output
+    else:
+        assert world == (4 if joins else 2) and ("left" in how or furthest == 1) and steps >= 5, output
+        assert joins or (steps == 5 and "3" not in seen[0]["lates"]), output
+        assert seen[1]["lates"]["3"] == [2 if "unheard" in how else 0] and seen[1]["lates"]["4"] == [0], output
+    if how == "away":
+        assert source == 0 and committed > 40, output
+    for each in there:
+        counted = [begin[4] for begin in each["begins"]]
+        assert counted == sorted(counted) and each["begins"][-1][2:] == there[0]["begins"][-1][2:], output
+        assert [begin[7] for begin in each["begins"]] == sorted(begin[7] for begin in each["begins"]), output
+        for other in there:
+            assert {step: other["starts"].get(step, start) for step, start in each["starts"].items()} == each["starts"], output
+    assert len({each["steps"] for each in there}) == 1, output
+
+
+def test_fewer_ranks_than_the_quorum(scenarios):
+    """All are needed then."""
+    seen, output = scenarios("shrinks", 3)
+    assert seen == [{"worlds": [3, 2], "steps": 6, "late": 0}] * 2 + [None], output
+
+
+def test_a_rank_is_too_late_for_a_quorum(scenarios):
+    """It gets Stale, and the start of the others in the next generation."""
+    seen, output = scenarios("stale", 3)
+    assert all(seen) and seen[0]["error"] == "Stale", output
+    assert len({(each["steps"], each["start"]) for each in seen}) == 1 and seen[0]["steps"] >= 40, output
 
 
 def test_refusals(scenarios):

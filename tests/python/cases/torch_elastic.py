@@ -10,8 +10,9 @@ import os
 import pathlib
 import signal
 import sys
+import time
 import traceback
-from typing import Any, Dict, List, Optional, Tuple
+from typing import Any, Collection, Dict, List, Optional, Tuple
 
 import torch
 import torch.distributed as dist
@@ -246,6 +247,247 @@ def stranger(_: str, process: int, come: Tuple[int, int]) -> Dict[str, Any]:
     return {"world": job.world, "end": trainer.digest(buffers=False)}
 
 
+class Counted:
+    """OuterSync with a quorum in an elastic job. due: this process's local progress. applied: the sums of outer steps."""
+
+    def __init__(self, how: str, process: int, quorum: int = 2, **places: Any) -> None:
+        if process < 3:
+            with zenps.init(COORDINATOR, f"{how}.ready", process, 3) as ready:
+                ready.barrier()
+        self.job = zt.init(COORDINATOR, how, **places)
+        torch.manual_seed(process)
+        self.model = nn.Sequential(nn.Linear(20, 30), nn.Linear(30, 4)).double()
+        travel: Dict[str, Any] = {"every": 4, "delay": 1, "fragments": 2} if "delay" in how else {"every": 2}
+        self.outer = zt.OuterSync(
+            self.model, self.job, values="raw", decay=1.0, quorum=quorum, grace=0.0, select=zt.ChunkTopK(4, 64) if "cut" in how else None,
+            outer=torch.optim.SGD(self.model.parameters(), lr=1.0), **travel
+        )  # fmt: skip
+        self.state = zt.State(model=self.model, outer=self.outer)
+        self.draws = torch.Generator().manual_seed(process)
+        self.due = [torch.zeros_like(each) for each in self.model.parameters()]
+        self.applied: Dict[int, List[torch.Tensor]] = {}
+        self.starts: Dict[int, str] = {}
+        self.lates: Dict[int, List[int]] = {}
+
+    def digest(self) -> str:
+        return hashlib.sha256(b"".join(each.numpy().tobytes() for each in self.outer.start.values())).hexdigest()[:16]
+
+    def move(self) -> None:
+        for total, parameter in zip(self.due, self.model.parameters()):
+            move = torch.randn(parameter.shape, dtype=torch.float64, generator=self.draws)
+            parameter.data -= move
+            total += move
+
+    def once(self, late: Collection[int] = ()) -> None:
+        """Local steps up to the next outer step. The late ranks begin it when the others have ended it."""
+        if self.job.rank in late:
+            self.job.barrier()
+        is_applied = False
+        while not is_applied:
+            self.move()
+            before = [each.clone() for each in self.outer.start.values()]
+            is_applied = self.outer.step()
+        stats = self.outer.stats
+        self.applied[stats.steps] = [stats.contributors * (was - now) for was, now in zip(before, self.outer.start.values())]
+        self.starts[stats.steps], self.lates[stats.steps] = self.digest(), list(stats.late_ranks)
+        if late and self.job.rank not in late:
+            self.job.barrier()
+
+    def given(self) -> List[torch.Tensor]:
+        """What sums have of the local progress."""
+        late, residuals = self.outer.state_dict()["late"], self.outer._residuals()
+        made = []
+        for (name, parameter), due in zip(self.model.named_parameters(), self.due):
+            kept = late.get(name, torch.zeros_like(due))
+            if name in residuals:
+                kept = zt.convert.tensor_of(residuals[name].residual, torch.float64).view_as(due)
+            made.append(due - kept - (self.outer.start[name] - parameter.detach()))
+        return made
+
+    def check(self, others: List[List[torch.Tensor]]) -> None:
+        """Sums are of what the ranks gave, and `others` that are gone."""
+        known = [json.loads(part) for part in self.job.gather(json.dumps(sorted(self.applied)).encode())]
+        assert set().union(*known) == set(range(1, self.outer.stats.steps + 1)), known
+        owned = [step for step in self.applied if not any(step in each for each in known[: self.job.rank])]
+        for i, given in enumerate(self.given()):
+            total = sum((self.applied[step][i] for step in owned), torch.zeros_like(given))
+            zt.all_reduce(given, job=self.job)
+            zt.all_reduce(total, job=self.job)
+            given += sum(other[i] for other in others)
+            assert torch.allclose(given, total, rtol=0.0, atol=1e-9), (i, float((given - total).abs().max()))
+
+
+def quorum(how: str, process: int, come: Tuple[int, int]) -> Dict[str, Any]:
+    """Process 0 misses the outer steps 3 to 5. Then process 2 dies, and process 3 comes later; or it comes at once ("joins").
+
+    - away: process 0 has not pushed step 3, and has committed more than the others.
+    - late: it has pushed step 3 too late.
+    - unheard: it was in time, and has not heard the sum.
+    - dies: process 1, alone with the steps 3 to 5, dies when it is to give its state.
+    - left: process 0 is so slow that generation 2 begins without it.
+    """
+    if process == 3:
+        os.read(come[0], 1)
+    joins, dies, left = "joins" in how, "dies" in how, "left" in how
+    places = dict(rank=process % 3, world=3 if process < 3 else 1, min_world=2 + joins, max_world=3 + joins)
+    it = Counted(how, process, **places, join_wait=2, join_timeout=12 if left and process < 3 else None)
+    outer, wait = it.outer, it.outer._wait
+    begins: List[Any] = []
+
+    def flag(name: str) -> None:
+        (FOLDER / f"{how}.{name}").touch()
+
+    def await_flag(name: str) -> None:
+        while not (FOLDER / f"{how}.{name}").exists():
+            time.sleep(0.01)
+
+    def gives() -> None:
+        torch.save(it.given(), FOLDER / f"{how}.{process}.given")
+
+    def die() -> None:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    def await_change() -> None:
+        if left:
+            await_flag("left")
+        while not it.job.changed:
+            time.sleep(0.01)
+
+    def give_state() -> None:
+        os.write(come[1], b"!")
+        die()
+
+    def unheard(flight: Any) -> None:
+        if "unheard" in how:
+            wait(flight)
+        flag("pushed")
+        await_change()
+        raise zenps.Canceled("of the test")
+
+    def miss() -> None:
+        """Process 0, from step 3 on."""
+        if "away" in how:
+            it.move()
+            flag("pushed")
+            it.state.step += 40
+            await_change()
+            it.state.commit()
+        if "late" in how:
+            await_flag("five")
+        outer._wait = unheard  # type: ignore[method-assign]
+        it.once()
+
+    def first() -> None:
+        """Generation 1."""
+        for late in ([2], [0]):
+            it.once(late)
+            it.state.commit()
+        if dies and process > 0:
+            gives()
+        if process == 0:
+            miss()
+        if process == 2 and "unheard" in how:
+            await_flag("three")
+        while True:
+            it.once()
+            if process == 1 and outer.stats.steps == 3:
+                flag("three")
+            if process == 2 and outer.stats.steps == 5:
+                flag("five")
+                await_flag("pushed")
+                if joins:
+                    os.write(come[1], b"!")
+                    if left:
+                        while not it.job.changed:
+                            time.sleep(0.01)
+                        flag("moves")
+                elif dies:
+                    die()
+                else:
+                    gives()
+                    die()
+            if left and process == 1 and outer.stats.steps == 5:
+                await_flag("moves")
+                it.once()  # waits for process 0
+            it.state.commit()
+
+    def body(state: zt.State) -> None:
+        outer._wait = wait  # type: ignore[method-assign]
+        number, world, source = it.job.generation.number, it.job.world, it.job.generation.source
+        begins.append([number, world, source, outer.furthest, outer.stats.steps, it.digest(), state.step, outer.local_steps])
+        if dies and process == 1:
+            outer.shared = give_state  # type: ignore[assignment,method-assign]
+        if number == 1:
+            first()
+        if world == 2 and not dies:
+            it.once()
+            state.commit()
+            os.write(come[1], b"!")
+            while True:
+                it.once()
+                state.commit()
+        if left and world == 3:
+            it.once()
+            state.commit()
+            flag("left")
+            while True:
+                it.once()
+                state.commit()
+        for late in ([], [], []) if dies else ([2], [0], [1], []):
+            it.once(late)
+        it.check([torch.load(each) for each in FOLDER.glob(f"{how}.?.given")])
+
+    zt.elastic(body, it.state)
+    return {"begins": begins, "starts": it.starts, "lates": it.lates, "steps": outer.stats.steps}
+
+
+def stale(how: str, process: int, _: Any) -> Dict[str, Any]:
+    """Process 0 is too late for the sums that servers keep. It goes on with the others, and its gradient counts."""
+    it = Counted(how, process, rank=process, world=3, min_world=3, max_world=3)
+    forty = FOLDER / f"{how}.forty"
+    seen: Dict[str, Any] = {}
+
+    def body(state: zt.State) -> None:
+        if it.job.generation.number == 1:
+            it.once()
+            while process == 0 and not forty.exists():
+                time.sleep(0.01)
+            while True:
+                try:
+                    it.once()
+                except zenps.ZenpsError as error:
+                    seen["error"] = type(error).__name__
+                    raise
+                if it.outer.stats.steps == 40:
+                    forty.touch()
+                state.commit()
+        seen["steps"] = it.outer.stats.steps
+        for late in ([0], [2]):
+            it.once(late)
+        it.check([])
+
+    zt.elastic(body, it.state)
+    return {**seen, "start": it.digest()}
+
+
+def shrinks(how: str, process: int, _: Any) -> Dict[str, Any]:
+    """Process 2 dies. Fewer ranks than the quorum go on: all are needed then."""
+    it = Counted(how, process, quorum=3, rank=process, world=3, min_world=2, max_world=3, join_wait=2)
+
+    def body(state: zt.State) -> List[int]:
+        worlds.append(it.job.world)
+        while state.step < 6:
+            it.once()
+            state.commit()
+            if process == 2 and state.step == 3:
+                os.kill(os.getpid(), signal.SIGKILL)
+        return worlds
+
+    worlds: List[int] = []
+    zt.elastic(body, it.state)
+    return {"worlds": worlds, "steps": it.outer.stats.steps, "late": it.outer.stats.late}
+
+
 def last(_: str, process: int, __: Any) -> Dict[str, Any]:
     """One dies when all steps are done: the other has what it trained."""
     job = zt.init(COORDINATOR, "last", process, 2, min_world=2, max_world=2, join_wait=0.1, join_timeout=15)
@@ -283,8 +525,8 @@ def refusals(_: str, __: int, ___: Any) -> Dict[str, Any]:
     raises(zenps.Invalid, "is not opened in generation 1 of job alone", lambda: trainer.step(0))
     outer_steps = zt.OuterSync(nn.Linear(2, 2), job)
     raises(zenps.Invalid, "copies=True does not copy an OuterSync; leave copies out", lambda: zt.State(copies=True, outer=outer_steps))
-    words = "quorum 1 in elastic job alone; a quorum is for a job of fixed ranks"
-    raises(zenps.Invalid, words, lambda: zt.OuterSync(nn.Linear(2, 2), job, name="quorum", quorum=1))
+    words = "quorum 4097 of 4096 ranks; must be 1 to 4096"
+    raises(zenps.Invalid, words, lambda: zt.OuterSync(nn.Linear(2, 2), job, name="quorum", quorum=4097))
     zt.State(outer=outer_steps)
     outer_steps.close()
     state = zt.State(model=trainer.model, optimizer=trainer.optimizer, sync=trainer.sync, at=0)
@@ -340,13 +582,14 @@ def refusals(_: str, __: int, ___: Any) -> Dict[str, Any]:
 SCENARIOS: Dict[str, Tuple[Any, int]] = {
     "sync": (train, 4), "compress": (train, 4), "ddp": (train, 4), "few": (few, 2), "last": (last, 2), "outer": (outer, 4),
     "stranger": (stranger, 5), "refusals": (refusals, 1),
+    "quorum": (quorum, 4), "shrinks": (shrinks, 3), "stale": (stale, 3),
 }  # fmt: skip
 
 
 def child(scenario: str, process: int, come: Tuple[int, int]) -> None:
     code = 1
     try:
-        seen = SCENARIOS[scenario][0](scenario, process, come)
+        seen = SCENARIOS[scenario.split("-")[0]][0](scenario, process, come)
         (FOLDER / f"{scenario}.{process}.json").write_text(json.dumps(seen))
         code = 0
     except BaseException:
@@ -357,7 +600,7 @@ def child(scenario: str, process: int, come: Tuple[int, int]) -> None:
 for name in sys.argv[3:]:
     pipe = os.pipe()
     pids = []
-    for number in range(SCENARIOS[name][1]):
+    for number in range(SCENARIOS[name.split("-")[0]][1]):
         pids.append(os.fork())
         if pids[-1] == 0:
             child(name, number, pipe)

@@ -34,16 +34,16 @@ class SyncStats:
 
 
 class Control:
-    """A tensor of a row per parameter and a row per rank. Most rows are zero, so a step's round is all but empty. options: others
-    of the tensor. With a quorum it has a second row per rank, and a rank that refuses the step is named."""
+    """A tensor of a row per parameter and a row per rank. Most rows are zero, so a step's round is all but empty. With a quorum
+    it has a second row per rank, and a rank that refuses the step is named."""
 
     _world: int
     _rank: int
 
-    def __init__(self, name: str, n_parameters: int, **options: Any) -> None:
-        self._name, self._options = convert.tensor_name(name), options
+    def __init__(self, name: str, n_parameters: int) -> None:
+        self._name = convert.tensor_name(name)
         self._rows = _UNUSED + n_parameters
-        self._names = bool(options.get("quorum"))  # the ranks that refuse
+        self._names = False  # the ranks that refuse
         self.requests: List[Request[Rows]] = []
         self.tensors: List[Tensor] = []
         self._unused: List[int] = []
@@ -54,9 +54,10 @@ class Control:
         self.given_up: List[int] = []  # ranks that have left the step before its end, by place
         self.refused_by: List[int] = []  # by place; with a quorum
 
-    def open(self, job: Ranks) -> int:
-        """The tensor, in the job as it is now; gives its next step."""
-        tensor = job.tensor(self._name, self._rows + (1 + self._names) * job.world, 1, "f32", op="sum", values="raw", scheme="balanced", **self._options)
+    def open(self, job: Ranks, **options: Any) -> int:
+        """The tensor, in the job as it is now; gives its next step. options: others of the tensor."""
+        self._names = bool(options.get("quorum"))
+        tensor = job.tensor(self._name, self._rows + (1 + self._names) * job.world, 1, "f32", op="sum", values="raw", scheme="balanced", **options)
         self.tensors = [tensor]
         self._world, self._rank = job.world, job.rank
         self.requests = []

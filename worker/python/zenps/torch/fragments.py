@@ -11,7 +11,6 @@ from ..errors import Invalid, Unsupported
 from ..request import Request
 from .compress import CompressedGroup, Compression
 from .groups import DenseGroup, Group
-from .quorum import Quorum
 from .tables import Slot, based
 from .watch import few
 
@@ -172,18 +171,16 @@ def split(slots: Sequence[Slot], n: int) -> List[List[Slot]]:
 
 
 def make_groups(label: str, slots: Sequence[Slot], select: Optional[Compression], outer: torch.optim.Optimizer,
-                dense: Dict[str, Any], quorum: Quorum) -> List[Group]:  # fmt: skip
+                dense: Dict[str, Any]) -> List[Group]:  # fmt: skip
     kinds: Dict[Any, List[Slot]] = {}
     for slot in slots:
         kinds.setdefault((slot.parameter.dtype, slot.parameter.device), []).append(slot)
     made: List[Group] = []
     for i, alike in enumerate(kinds.values()):
-        first = DenseGroup(f"{label}/.dense.{i}", based(alike, [slot.numel for slot in alike]), **dense, **quorum.options())
+        first = DenseGroup(f"{label}/.dense.{i}", based(alike, [slot.numel for slot in alike]), **dense)
         if select is None:
             made.append(first)
             continue
         made.append(CompressedGroup(f"{label}/.compressed.{i}", first, select, "mean"))
         made[-1].optimizers = [outer]  # type: ignore[attr-defined]
-        for ask in made[-1].asks:
-            ask.update(quorum.options())
     return made

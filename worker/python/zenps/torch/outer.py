@@ -17,13 +17,15 @@ import dataclasses
 import json
 import math
 import secrets
+import time
 from contextlib import contextmanager, suppress
 from typing import Any, Dict, Iterator, List, NoReturn, Optional, Sequence, Set, Union
 
 import torch
 
-from ..errors import Canceled, Invalid, Stale, Unsupported, ZenpsError
+from ..errors import Canceled, Invalid, RoundTimeout, Stale, Unsupported, ZenpsError
 from ..group import Group as JobGroup
+from ..request import Request
 from ..tensor import Tensor
 from . import collective, convert
 from .buffers import Buffers
@@ -33,10 +35,12 @@ from .control import Control, agree
 from .dense import scheme_of
 from .fragments import Flight, Fragment, check_arguments, check_optimizer, default_optimizer, describe_optimizer, make_groups, selection, split
 from .groups import open_all
-from .jobs import Ranks, current, generation, names, numbered
+from .jobs import Ranks, current, generation, names, numbered, whole
 from .quorum import KEPT, OuterStats, Pace, quorum_of
 from .tables import Slot, trainable
 from .watch import few
+
+_LOOK = 0.2  # seconds from one look at the job's changes to the next
 
 
 class OuterSync:
@@ -84,7 +88,7 @@ class OuterSync:
     Let half of round_timeout be longer than a period: so long does a late rank hear that the others begin.
     A rank may be 16 outer steps late. Later still it gets Stale. A fragment has late ranks of its own, and so has each
     dtype and device in it. One server sums each of these, and each rank keeps its last 16 gradients as they travel. Buffers
-    come from rank 0, which may be late: broadcast_buffers=False, or a module without buffers. Not in an elastic job.
+    come from rank 0, which may be late: broadcast_buffers=False, or a module without buffers.
     Each group decides by itself who is late. So make outer steps with a quorum in one process of a site, in a group of these
     processes, and broadcast the parameters in the site after each. [zenps.h: quorum]
 
@@ -94,7 +98,8 @@ class OuterSync:
     float64 (Unsupported for others).
 
     In an elastic job each generation goes on from the rank with the most outer steps. The others keep what no sum has of their
-    gradients and local steps. Outer steps that no rank has any more are made again.
+    gradients and local steps. Outer steps that no rank has any more are made again. Where the world is smaller than the quorum, all
+    ranks are needed. A rank that gets Stale goes on in the next generation.
 
     Of an elastic job it is opened by :func:`zenps.torch.elastic`, or reopen(), and not here. Errors: Invalid, Unsupported,
     ShapeMismatch where ranks differ. A step that fails leaves the parameters as they are. If all ranks got the error, call
@@ -130,7 +135,7 @@ class OuterSync:
         self._every, self._delay = every, delay
         dense: Dict[str, Any] = {"op": "mean", "values": values, "scheme": scheme_of(self.job, scheme, values)}
         self._fragments = [
-            Fragment(part, make_groups(f"{name}/{i}", part, cut, self.outer, dense, self._quorum)) for i, part in enumerate(split(slots, fragments))
+            Fragment(part, make_groups(f"{name}/{i}", part, cut, self.outer, dense)) for i, part in enumerate(split(slots, fragments))
         ]
         self._ends = [(i + 1) * every // fragments for i in range(fragments)]  # local steps of a period after which each has its turn
         self._host_start = host_start
@@ -150,8 +155,8 @@ class OuterSync:
             raise Invalid(f"OuterSync {name}: quorum {quorum} with broadcast_buffers: the module has buffers ({self._buffers.places[0].name}, ...), "
                           "and rank 0, which gives them, may be late; broadcast_buffers=False leaves each rank its own")  # fmt: skip
         self._described = described
-        self._control = Control(f"{name}/.control", 0, **self._quorum.options())
-        self._pace = Pace(f"{name}/.pace", self._quorum) if 0 < self._quorum.ranks < self.job.world else None
+        self._control = Control(f"{name}/.control", 0)
+        self._pace: Optional[Pace] = None
         self._peaks: List[Tensor] = []
         self._is_behind = False  # late in the last outer step, or faster than its own pace since
         self._overruled = ""  # what step() is to raise: the others made an outer step that this rank refused
@@ -179,17 +184,22 @@ class OuterSync:
         progress = [json.loads(part) for part in self.job.gather(own.encode())]
         self._ids = [each.pop(0) for each in progress]
         self.furthest = progress.index(max(progress))
-        open_all(self.job, [group for fragment in self._fragments for group in fragment.groups])
+        options, groups = self._quorum.options(self.job.world), [group for fragment in self._fragments for group in fragment.groups]
+        for ask in (ask for group in groups for ask in group.asks):
+            ask.update(options)
+        open_all(self.job, groups)
         if self._buffers is not None:
             (tensor,) = self.job.tensors([self._buffers.ask()])
             self._buffers.opened(tensor, self.job)
-        self._step = self._control.open(self.job)
-        if self._pace is not None:
+        self._step = self._control.open(self.job, **options)
+        self._pace, self._is_behind = None, False
+        if 0 < self._quorum.ranks < self.job.world:
+            self._pace = Pace(f"{self.name}/.pace", self._quorum)
             self._pace.open(self.job)
         if self._is_scaled and self._quorum.ranks:
-            ask = convert.tensor_name(f"{self.name}/.peaks")
-            self._peaks = [self.job.tensor(ask, self._slots[-1].index + 1, 1, "f64", op="max", values="raw", scheme="balanced",
-                                           **self._quorum.options(grace=False))]  # fmt: skip
+            peaks = convert.tensor_name(f"{self.name}/.peaks")
+            self._peaks = [self.job.tensor(peaks, self._slots[-1].index + 1, 1, "f64", op="max", values="raw", scheme="balanced",
+                                           **self._quorum.options(self.job.world, grace=False))]  # fmt: skip
         self._generation = generation(self.job)
 
     def _take_start(self, values: Sequence[torch.Tensor]) -> None:
@@ -329,7 +339,9 @@ class OuterSync:
     def _peaks_in_time(self, peaks: torch.Tensor, fragment: Fragment) -> torch.Tensor:
         ids = torch.tensor([slot.index for slot in fragment.slots], dtype=torch.int64, device="cpu")
         given = convert.array(peaks, (ids.shape[0], 1)), convert.array(ids, (ids.shape[0],))
-        rows = self._peaks[0].allreduce(*given, step=self._step, out="rows").wait()
+        request = self._peaks[0].allreduce(*given, step=self._step, out="rows")
+        self._await([request])
+        rows = request.wait()
         found = dict(zip(*(each.view(-1).tolist() for each in convert.rows_of(rows, torch.float64))))
         return torch.tensor([found.get(slot.index, 0.0) for slot in fragment.slots], dtype=torch.float64, device="cpu")
 
@@ -369,6 +381,7 @@ class OuterSync:
             self._is_behind = True
 
     def _wait(self, flight: Flight) -> None:
+        self._await([*self._control.requests, *(request for group in flight.fragment.groups for request in group.requests)])
         for request in self._control.requests:
             request.wait()
         self._control.read()
@@ -377,6 +390,20 @@ class OuterSync:
             raise Canceled(f"OuterSync {self.name}: outer step {self._totals.steps} was given up on rank {ranks}")
         for group in flight.fragment.groups:
             group.wait()
+
+    def _await(self, requests: Sequence[Request[Any]]) -> None:
+        """With a quorum in an elastic job: the round may lack a rank that has moved on, and wait for a slow one. So it is given up when
+        the grace is over since the job has changed."""
+        end = math.inf
+        for request in requests if self._quorum.ranks and generation(self.job) else []:
+            while not request.done():
+                if end == math.inf and whole(self.job).changed:
+                    end = time.monotonic() + self._quorum.grace_ms / 1000
+                if time.monotonic() >= end:
+                    raise Canceled(f"OuterSync {self.name}: outer step {self._totals.steps} was given up: job {self.job.name} goes on in "
+                                   "another generation", job=self.job.name)  # fmt: skip
+                with suppress(RoundTimeout):
+                    request.wait(_LOOK)
 
     def _refuse(self, flight: Flight) -> NoReturn:
         if self._quorum.ranks:  # a gather would wait for the slowest rank

@@ -23,6 +23,7 @@ from .jobs import Ranks, generation, whole
 GRACE = 10.0  # seconds, where a quorum is given alone
 KEPT = 16  # outer steps of which servers keep the sums for late ranks
 _MOST = 86400.0  # seconds
+_MOST_RANKS = 4096  # of any generation of an elastic job
 
 
 @dataclass
@@ -48,27 +49,25 @@ class Quorum:
     grace_ms: int = 0
     patience: float = 0.0
 
-    def options(self, grace: bool = True) -> Dict[str, Any]:
-        """Of a tensor."""
-        return {"quorum": self.ranks, "grace_ms": self.grace_ms if grace else 0} if self.ranks else {}
+    def options(self, world: int, grace: bool = True) -> Dict[str, Any]:
+        """Options of a tensor of `world` ranks. All are needed if they are fewer than the quorum."""
+        return {"quorum": min(self.ranks, world), "grace_ms": self.grace_ms if grace else 0} if self.ranks else {}
 
 
 def quorum_of(name: str, job: Ranks, ranks: Optional[int], grace: Optional[float], schemes: Dict[str, Optional[str]]) -> Quorum:
     """Of OuterSync's arguments. schemes: those that were asked for, by argument. Raises Invalid."""
     what = f"OuterSync {name}"
+    most = _MOST_RANKS if generation(job) else job.world
     if ranks is None:
         if grace is not None:
-            raise Invalid(f"{what}: a grace of {grace} s without a quorum; give quorum=, 1 to {job.world} ranks")
+            raise Invalid(f"{what}: a grace of {grace} s without a quorum; give quorum=, 1 to {most} ranks")
         return Quorum()
-    if isinstance(ranks, bool) or not isinstance(ranks, int) or not 1 <= ranks <= job.world:
-        raise Invalid(f"{what}: quorum {ranks} of {job.world} ranks; must be 1 to {job.world}, or None to wait for all")
+    if isinstance(ranks, bool) or not isinstance(ranks, int) or not 1 <= ranks <= most:
+        raise Invalid(f"{what}: quorum {ranks} of {most} ranks; must be 1 to {most}, or None to wait for all")
     grace = GRACE if grace is None else grace
     if not 0 <= grace <= _MOST:
         raise Invalid(f"{what}: grace {grace}; must be 0 to {_MOST:.0f} seconds")
     timeout = whole(job).round_timeout
-    if generation(job):
-        raise Invalid(f"{what}: quorum {ranks} in elastic job {whole(job).name}; a quorum is for a job of fixed ranks. Leave it out: an elastic "
-                      "job goes on without a silent rank after control.dead")  # fmt: skip
     if grace >= timeout:
         raise Invalid(f"{what}: a grace of {grace:g} s with a round_timeout of {timeout:g} s; an outer step closes at its "
                       "deadline at the latest. Take a shorter grace, or a longer round_timeout (zt.init(), ZENPS_ROUND_TIMEOUT)")  # fmt: skip
