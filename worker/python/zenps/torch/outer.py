@@ -196,7 +196,7 @@ class OuterSync:
         if 0 < self._quorum.ranks < self.job.world:
             self._pace = Pace(f"{self.name}/.pace", self._quorum)
             self._pace.open(self.job)
-        if self._is_scaled and self._quorum.ranks:
+        if self._is_scaled:
             peaks = convert.tensor_name(f"{self.name}/.peaks")
             self._peaks = [self.job.tensor(peaks, self._slots[-1].index + 1, 1, "f64", op="max", values="raw", scheme="balanced",
                                            **self._quorum.options(self.job.world, grace=False))]  # fmt: skip
@@ -328,22 +328,13 @@ class OuterSync:
                 kept = convert.tensor_of(residuals[slot.name].residual, width_of(slot.parameter.dtype))
                 measured[i] = max(measured[i], float(kept.abs().max()) * self._scales.get(slot.index, 1.0))
         peaks = torch.tensor(measured, dtype=torch.float64, device="cpu")
-        if self._peaks:
-            peaks = self._peaks_in_time(peaks, fragment)
-        else:
-            collective.all_reduce(peaks, "max", job=self.job)
-        for slot, peak in zip(fragment.slots, peaks.tolist()):
-            if peak > 0:  # float32 has the scale, and its inverse
-                self._scales[slot.index] = 2.0 ** max(-126, min(126, math.frexp(peak)[1]))
-
-    def _peaks_in_time(self, peaks: torch.Tensor, fragment: Fragment) -> torch.Tensor:
         ids = torch.tensor([slot.index for slot in fragment.slots], dtype=torch.int64, device="cpu")
         given = convert.array(peaks, (ids.shape[0], 1)), convert.array(ids, (ids.shape[0],))
         request = self._peaks[0].allreduce(*given, step=self._step, out="rows")
         self._await([request])
-        rows = request.wait()
-        found = dict(zip(*(each.view(-1).tolist() for each in convert.rows_of(rows, torch.float64))))
-        return torch.tensor([found.get(slot.index, 0.0) for slot in fragment.slots], dtype=torch.float64, device="cpu")
+        for index, peak in zip(*(each.view(-1).tolist() for each in convert.rows_of(request.wait(), torch.float64))):
+            if peak > 0:  # float32 has the scale, and its inverse
+                self._scales[index] = 2.0 ** max(-126, min(126, math.frexp(peak)[1]))
 
     def _end(self, flight: Flight) -> None:
         try:
