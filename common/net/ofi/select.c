@@ -222,16 +222,32 @@ static bool is_in_network_of(const struct fi_info *info, const struct fi_info *f
   return zps_subnets_have(network, mine, n);
 }
 
+/* Another card, with addresses of one kind. */
+static bool is_other(const struct fi_info *info, const struct fi_info *first, const struct ofi_host *host,
+                     const struct ofi_wish *wish) {
+  if (!zps_ofi_info_usable(info) || strcmp(provider_name(info), provider_name(first)) != 0) return false;
+  if (info->addr_format != first->addr_format || address_class(info) != address_class(first)) return false;
+  return strcmp(domain_name(info), domain_name(first)) != 0 && options_allow(info, host, wish);
+}
+
 /* May this process as well have `info` where all would have `first`? Peers must reach either: so addresses are of one
  * kind, and in one network unless the user names the cards. The kernel chooses the link of a socket by its routes: of
  * such fabrics only named ones are dealt. */
 static bool is_like(const struct fi_info *info, const struct fi_info *first, const struct ofi_host *host,
                     const struct ofi_wish *wish) {
   if (info == first) return true;
-  if (!zps_ofi_info_usable(info) || strcmp(provider_name(info), provider_name(first)) != 0) return false;
-  if (info->addr_format != first->addr_format || address_class(info) != address_class(first)) return false;
-  if (strcmp(domain_name(info), domain_name(first)) == 0 || !options_allow(info, host, wish)) return false;
+  if (!is_other(info, first, host, wish)) return false;
   return has_names(wish) || (is_card(info) && has_equal_speed(info, first) && is_in_network_of(info, first, host));
+}
+
+/* There are fewer cards like `first` than rails. Names the first card that names alone would add. */
+static zps_err_t rail_refuse(const struct fi_info *list, const struct fi_info *first, const struct ofi_host *host,
+                             const struct ofi_wish *wish, struct zps_error *error) {
+  const struct fi_info *other = list;
+  while (other && (!is_other(other, first, host, wish) || is_like(other, first, host, wish))) other = other->next;
+  return zps_fail(error, ZPS_ERR_FABRIC, "no card number %u like %s: fabric.rails asks for %u%s%s%s", host->rail + 1,
+                  domain_name(first), host->rails, other ? "; " : "", other ? domain_name(other) : "",
+                  other ? " is another, and taken where fabric.interface names both" : "");
 }
 
 struct cards {
@@ -278,9 +294,7 @@ static zps_err_t take_card(const struct fi_info *list, const struct fi_info *fir
   size_t n_nearest = 0;
   for (const struct fi_info *info = list; info; info = info->next)
     if (is_like(info, first, host, wish)) cards_add(&cards, info, host, wish);
-  if (host->rail >= cards.n)
-    return zps_fail(error, ZPS_ERR_FABRIC, "no card number %u like %s: fabric.rails asks for %u", host->rail + 1,
-                    domain_name(first), rails);
+  if (host->rail >= cards.n) return rail_refuse(list, first, host, wish, error);
   const size_t i = has_names(wish) ? (host->number * (size_t)rails + host->rail) % cards.n
                                    : zps_ofi_deal(cards.order, cards.n, host->number, rails, host->rail, &n_nearest);
   choice_p->info = cards.n > 1 ? cards.infos[i] : first;

@@ -329,6 +329,10 @@ static void cards_that_peers_may_not_reach_are_not_dealt(void **state) {
   assert_string_equal(text, "verbs;ofi_rxm mlx5_1 10.1.0.2");
   offers_choose(verbs, 5, &host, &WISH("auto", .interface = "mlx5_0,mlx5_2,mlx5_3"), text);
   assert_string_equal(text, "verbs;ofi_rxm mlx5_2 10.1.1.1");
+  host.rails = 3, host.rail = 2;
+  offers_refuse(verbs, 3, &host, &WISH("auto"), ZPS_ERR_FABRIC,
+                "no card number 3 like mlx5_0: fabric.rails asks for 3; mlx5_2 is another, and taken where "
+                "fabric.interface names both");
   host = (struct ofi_host){.root = root, .place.node = -1, .number = 1};
   assert_string_equal(take(&host, WISH("net"), "net eth0 10.0.0.2").why, "the first of its kind");
   assert_string_equal(take(&host, WISH("net", .interface = "eth1"), "net eth1 10.0.1.2").why, "as named");
