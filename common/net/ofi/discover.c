@@ -78,11 +78,17 @@ static void tell_hidden(const char *provider, char *const *environment, char *te
 
 enum { QUEUE_MOST = 8192, INFO_TEXT_MAX = 160 };
 
+/* ofi_rxm asks for a completion queue of 256 entries for each peer of the universe. */
+#define UNIVERSE_ADVICE \
+  ": the card may have no completion queue for FI_UNIVERSE_SIZE peers (256 if unset): set it to the number of peers"
+
 zps_err_t zps_ofi_fail(struct zps_error *error, int rc, const char *call, const struct fi_info *info) {
   char where[160] = "", advice[300] = "";
   if (info) zps_ofi_info_text(info, where, sizeof where);
   const zps_err_t code = rc == -FI_ENOMEM ? ZPS_ERR_NOMEM : ZPS_ERR_FABRIC;
   if (info && rc == -FI_ENOMEM) zps_memlock_advice(info->fabric_attr->prov_name, advice, sizeof advice);
+  if (info && rc == -FI_EINVAL && strcmp(call, "fi_enable") == 0 && strstr(info->fabric_attr->prov_name, "verbs;"))
+    snprintf(advice, sizeof advice, "%s", UNIVERSE_ADVICE);
   return zps_fail(error, code, "%s%s%s: %s%s", call, where[0] ? " on " : "", where, fi_strerror(-rc), advice);
 }
 

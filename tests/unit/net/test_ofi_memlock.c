@@ -1,4 +1,4 @@
-/* Fabrics that pin memory, where little may be locked. */
+/* Fabrics that pin memory, where little may be locked; and cards with short queues. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -75,11 +75,29 @@ static void a_failed_registration_names_the_limit(void **state) {
   fi_freeinfo(info);
 }
 
+/* The default asks rdma_rxe for more entries than it has. */
+static void a_short_completion_queue_names_its_variable(void **state) {
+  (void)state;
+  struct zps_error error;
+  struct fi_info *info = fi_allocinfo();
+  info->fabric_attr->prov_name = strdup("verbs;ofi_rxm");
+  assert_int_equal(zps_ofi_fail(&error, -FI_EINVAL, "fi_enable", info), ZPS_ERR_FABRIC);
+  assert_non_null(strstr(error.text, "Invalid argument: the card may have no completion queue"));
+  assert_non_null(strstr(error.text, "FI_UNIVERSE_SIZE"));
+  assert_int_equal(zps_ofi_fail(&error, -FI_EINVAL, "fi_endpoint", info), ZPS_ERR_FABRIC);
+  assert_null(strstr(error.text, "FI_UNIVERSE_SIZE"));
+  strcpy(info->fabric_attr->prov_name, "tcp;ofi_rxm");
+  assert_int_equal(zps_ofi_fail(&error, -FI_EINVAL, "fi_enable", info), ZPS_ERR_FABRIC);
+  assert_null(strstr(error.text, "FI_UNIVERSE_SIZE"));
+  fi_freeinfo(info);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(providers_that_pin_need_a_limit_as_large),
       cmocka_unit_test(an_endpoint_is_refused),
       cmocka_unit_test(a_failed_registration_names_the_limit),
+      cmocka_unit_test(a_short_completion_queue_names_its_variable),
   };
   return cmocka_run_group_tests_name("locked memory", tests, NULL, NULL);
 }
