@@ -215,10 +215,15 @@ class Residual(Sparsifier):
 
     rate: Optional[float] = None
 
+    @property
+    def values(self) -> torch.Tensor:
+        """The residual itself."""
+        return convert.tensor_of(self.residual, torch.float64 if self.dtype == "f64" else torch.float32)
+
     def at_rate(self, rate: float) -> None:
         """Has the residual times the new rate be what it was times the old one."""
         if self.rate is not None and self.rate != rate:
-            convert.tensor_of(self.residual, torch.float64 if self.dtype == "f64" else torch.float32).mul_(self.rate / rate)
+            self.values.mul_(self.rate / rate)
         self.rate = rate
 
 

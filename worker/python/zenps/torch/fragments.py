@@ -14,6 +14,8 @@ from .groups import DenseGroup, Group
 from .tables import Slot, based
 from .watch import few
 
+_AWAY = 1000  # outer steps: a rank that has missed more comes back as a newcomer
+
 
 class Fragment:
     """Parameters that are exchanged together. groups: one for each dtype and device.
@@ -51,6 +53,10 @@ class Fragment:
         for group, summed in zip(self.groups, self.summed):
             late = {rank for request in group.requests if request.stats is not None for rank in request.stats.late_ranks}
             summed.update((each, step) for rank, each in ids.items() if rank not in late)
+
+    def take_summed(self, summed: List[Dict[str, int]], present: Sequence[str], step: int) -> None:
+        """That of another rank, but for ranks that have been away for long."""
+        self.summed = [{id_: last for id_, last in each.items() if id_ in present or last > step - _AWAY} for each in summed]
 
     def settle_for(self, rank: str, step: int) -> Set[int]:
         """Ends what this rank had selected for a step that other ranks have made. Gives the indices of the parameters whose sums

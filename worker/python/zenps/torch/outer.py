@@ -23,20 +23,20 @@ from typing import Any, Dict, Iterator, List, NoReturn, Optional, Sequence, Set,
 
 import torch
 
-from ..errors import Canceled, Invalid, RoundTimeout, Stale, Unsupported, ZenpsError
+from ..errors import Canceled, Invalid, Stale, Unsupported, ZenpsError
 from ..group import Group as JobGroup
 from ..request import Request
 from ..tensor import Tensor
 from . import collective, convert
 from .buffers import Buffers
 from .checks import together
-from .compress import Compress, compression, load_all, save, width_of
+from .compress import Compress, compression, load_all, save
 from .control import Control, agree
 from .dense import scheme_of
 from .fragments import Flight, Fragment, check_arguments, check_optimizer, default_optimizer, describe_optimizer, make_groups, selection, split
 from .groups import open_all
 from .jobs import Ranks, current, generation, names, numbered, whole
-from .quorum import KEPT, OuterStats, Pace, quorum_of
+from .quorum import GRACE, KEPT, OuterStats, Pace, quorum_of
 from .tables import Slot, trainable
 from .watch import few
 
@@ -146,7 +146,7 @@ class OuterSync:
             group.scales, group.commits = self._scales, False
         self._slots = slots
         described = [name, f"every {every}, fragments {fragments}, delay {delay}, {dense}, {cut}, {describe_optimizer(self.outer)}"]
-        described += [f"quorum {quorum}, grace {self._quorum.grace_ms} ms", *(slot.described("outer") for slot in slots)]
+        described += [f"quorum {quorum}, grace {self._quorum.grace_ms} ms, half a round_timeout {self._quorum.patience:g} s", *(slot.described("outer") for slot in slots)]
         self._buffers = Buffers(name, module) if broadcast_buffers else None
         if self._buffers is not None:
             described += [place.described() for place in self._buffers.places]
@@ -224,8 +224,8 @@ class OuterSync:
                 "the State that elastic() is given, or call reopen()"
             )
         if self._lost:
-            raise Invalid(f"OuterSync {self.name}: {self._lost}. The others may have gone on without this rank: start all ranks again "
-                          "from a checkpoint", job=self.job.name)  # fmt: skip
+            mend = "let that error pass to elastic()" if generation(self.job) else "start all ranks again from a checkpoint"
+            raise Invalid(f"OuterSync {self.name}: {self._lost}. The others may have gone on without this rank: {mend}", job=self.job.name)
         self._member = generation(self.job)
         local, applied = self._paced(self._local + 1), False
         if self._flight is not None and local >= self._flight.due:
@@ -325,8 +325,7 @@ class OuterSync:
         residuals = self._residuals() if deltas else {}
         for i, slot in enumerate(fragment.slots):
             if slot.name in residuals:
-                kept = convert.tensor_of(residuals[slot.name].residual, width_of(slot.parameter.dtype))
-                measured[i] = max(measured[i], float(kept.abs().max()) * self._scales.get(slot.index, 1.0))
+                measured[i] = max(measured[i], float(residuals[slot.name].values.abs().max()) * self._scales.get(slot.index, 1.0))
         peaks = torch.tensor(measured, dtype=torch.float64, device="cpu")
         ids = torch.tensor([slot.index for slot in fragment.slots], dtype=torch.int64, device="cpu")
         given = convert.array(peaks, (ids.shape[0], 1)), convert.array(ids, (ids.shape[0],))
@@ -383,17 +382,17 @@ class OuterSync:
             group.wait()
 
     def _await(self, requests: Sequence[Request[Any]]) -> None:
-        """With a quorum in an elastic job: the round may lack a rank that has moved on, and wait for a slow one. So it is given up when
-        the grace is over since the job has changed."""
+        """With a quorum in an elastic job: the round may lack a rank that has moved on, and wait for a slow one. So it is given up a
+        while after the job has changed. Ranks at their commit() wait for this one, but not for a long grace."""
         end = math.inf
         for request in requests if self._quorum.ranks and generation(self.job) else []:
             while not request.done():
                 if end == math.inf and whole(self.job).changed:
-                    end = time.monotonic() + self._quorum.grace_ms / 1000
+                    end = time.monotonic() + min(self._quorum.grace_ms / 1000, GRACE)
                 if time.monotonic() >= end:
                     raise Canceled(f"OuterSync {self.name}: outer step {self._totals.steps} was given up: job {self.job.name} goes on in "
                                    "another generation", job=self.job.name)  # fmt: skip
-                with suppress(RoundTimeout):
+                with suppress(TimeoutError):
                     request.wait(_LOOK)
 
     def _refuse(self, flight: Flight) -> NoReturn:
@@ -447,8 +446,9 @@ class OuterSync:
         if is_lost:
             self._lost = f"outer step {step} failed on this rank: {str(error) or type(error).__name__}"
         if is_lost and isinstance(error, Stale):
+            mend = "Let this error pass to elastic()" if generation(self.job) else "Start all ranks again from a checkpoint"
             raise Stale(f"OuterSync {self.name}: outer step {step}: this rank is too late for the sum; servers keep {KEPT}, or fewer "
-                        f"where memory is short. Start all ranks again from a checkpoint, with a longer grace. ({error})", job=self.job.name) from error  # fmt: skip
+                        f"where memory is short. {mend}, with a longer grace. ({error})", job=self.job.name) from error  # fmt: skip
         raise error
 
     def _abort(self) -> None:
@@ -551,7 +551,9 @@ class OuterSync:
         self.outer.load_state_dict(state["outer"])
         self._take_scales({slot.index: state["scales"][slot.name] for slot in self._slots if slot.name in state["scales"]})
         self._local, self._totals.steps, self._overruled = int(state["local"]), int(state["steps"]), ""
-        self._given_up = None
+        self._given_up, self._lost = None, ""
+        for fragment in self._fragments:
+            fragment.summed = [{} for _ in fragment.groups]
 
     def _take_scales(self, scales: Dict[int, float]) -> None:
         self._scales.clear()
@@ -602,9 +604,15 @@ class OuterSync:
         self._local = int(theirs["local"])
         self._take_scales(theirs["scales"])
         for fragment, summed in zip(self._fragments, theirs["summed"]):
-            fragment.summed = summed
+            fragment.take_summed(summed, self._ids, int(theirs["steps"]))
         if is_same:
             return
+        if is_new:  # what it has loaded is of other outer steps
+            for fragment in self._fragments:
+                fragment.settle(sent=False)
+                fragment.late = {}
+            for residual in self._residuals().values():
+                residual.values.zero_()
         moved = [torch.zeros_like(each) if is_new else each for fragment in self._fragments for each in self._moved(fragment)]
         self._take_start(others)
         for slot, move in zip(self._slots, moved):
@@ -616,7 +624,10 @@ class OuterSync:
         """This rank's local progress that is in no sum, residual or late gradient."""
         bases = fragment.sent or [self._start[slot.index].to(slot.parameter.device) for slot in fragment.slots]
         flight = self._given_up
-        if flight is not None and flight.fragment is fragment:
+        if flight is not None and flight.fragment is fragment and flight.refusal:
+            fragment.settle(sent=False)
+            bases, self._given_up = fragment.values(), None
+        elif flight is not None and flight.fragment is fragment:
             summed = fragment.settle_for(self._id, flight.number)
             bases = [at if slot.index in summed else base for slot, at, base in zip(fragment.slots, flight.at, bases)]
             self._given_up = None

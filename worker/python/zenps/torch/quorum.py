@@ -14,6 +14,7 @@ import torch
 
 from ..arrays import Rows
 from ..errors import Invalid
+from ..job import Job
 from ..request import Request
 from ..tensor import Tensor
 from . import convert
@@ -57,7 +58,7 @@ class Quorum:
 def quorum_of(name: str, job: Ranks, ranks: Optional[int], grace: Optional[float], schemes: Dict[str, Optional[str]]) -> Quorum:
     """Of OuterSync's arguments. schemes: those that were asked for, by argument. Raises Invalid."""
     what = f"OuterSync {name}"
-    most = _MOST_RANKS if generation(job) else job.world
+    most = _MOST_RANKS if isinstance(job, Job) and generation(job) else job.world
     if ranks is None:
         if grace is not None:
             raise Invalid(f"{what}: a grace of {grace} s without a quorum; give quorum=, 1 to {most} ranks")
