@@ -215,7 +215,8 @@ def outer(_: str, process: int, come: Tuple[int, int]) -> Dict[str, Any]:
 
 
 def stranger(_: str, process: int, come: Tuple[int, int]) -> Dict[str, Any]:
-    """Process 2 comes with an argument of its own, and process 3 with another model. Process 4 trains as the first two."""
+    """Process 2 comes with an argument of its own, process 3 with another model, process 5 with a process group. Process 4 trains as
+    the first two."""
     if process > 1:
         os.read(come[0], 1)
     place = (process, 2) if process < 2 else (0, 1)
@@ -224,11 +225,14 @@ def stranger(_: str, process: int, come: Tuple[int, int]) -> Dict[str, Any]:
     if process == 2:
         trainer.sync.close()
         trainer.sync = zt.GradientSync(trainer.model, job, tables=["table.weight"], average=False, dense_scheme=SCHEME)
+    if process == 5:
+        trainer.sync.close()
+        trainer.sync = zt.GradientSync(trainer.model, job, tables=["table.weight"], dense_scheme=SCHEME, dense="torch")
     objects = dict(optimizer=trainer.optimizer, schedule=trainer.schedule, sync=trainer.sync)
     state = zt.State(model=nn.Linear(2, 2) if process == 3 else trainer.model, **objects)
 
     def is_over() -> bool:
-        there = [(FOLDER / f"stranger.{refused}.json").exists() for refused in (2, 3)]
+        there = [(FOLDER / f"stranger.{refused}.json").exists() for refused in (2, 3, 5)]
         flag = torch.tensor([float(all(there) and job.world == 3)])
         zt.all_reduce(flag, "min", job=job)
         return bool(flag)
@@ -236,7 +240,7 @@ def stranger(_: str, process: int, come: Tuple[int, int]) -> Dict[str, Any]:
     def body(_: zt.State) -> None:
         while not is_over():
             if process == 0 and state.step == 3:
-                os.write(come[1], b"!!!")
+                os.write(come[1], b"!!!!")
             trainer.step(state.step)
             state.commit()
 
@@ -245,6 +249,14 @@ def stranger(_: str, process: int, come: Tuple[int, int]) -> Dict[str, Any]:
     except zenps.ShapeMismatch as error:
         return {"error": str(error), "closed": job.closed}
     return {"world": job.world, "end": trainer.digest(buffers=False)}
+
+
+def odd(_: str, process: int, __: Any) -> Dict[str, Any]:
+    """Two ranks begin with other arguments."""
+    job = zt.init(COORDINATOR, "odd", process, 2, min_world=1, max_world=2)
+    outer_steps = zt.OuterSync(nn.Linear(2, 2), job, every=2 + process)
+    raises(zenps.ShapeMismatch, "elastic: rank 0 has every 2, ", lambda: zt.elastic(lambda _: None, zt.State(outer=outer_steps)))
+    return {"ok": True}
 
 
 class Counted:
@@ -320,12 +332,9 @@ class Counted:
 def quorum(how: str, process: int, come: Tuple[int, int]) -> Dict[str, Any]:
     """Process 0 misses the outer steps 3 to 5. Then process 2 dies, and process 3 comes later; or it comes at once ("joins").
 
-    - away: process 0 has not pushed step 3, and has committed more than the others.
-    - late: it has pushed step 3 too late.
-    - unheard: it was in time, and has not heard the sum.
-    - dies: process 1, alone with the steps 3 to 5, dies when it is to give its state.
-    - left: process 0 is so slow that generation 2 begins without it.
-    """
+    In "away" process 0 has not pushed step 3, and has committed more than the others. In "late" it has pushed step 3 too late. In
+    "unheard" it was in time, and has not heard the sum. In "dies" process 1 is alone with the steps 3 to 5, and dies before it gives
+    its state. In "left" process 0 is slow, and generation 2 begins without it."""
     if process == 3:
         os.read(come[0], 1)
     joins, dies, left = "joins" in how, "dies" in how, "left" in how
@@ -477,6 +486,8 @@ def shrinks(how: str, process: int, _: Any) -> Dict[str, Any]:
     def body(state: zt.State) -> List[int]:
         worlds.append(it.job.world)
         while state.step < 6:
+            if process == 1 and state.step == 1:
+                time.sleep(1.0)  # the others wait
             it.once()
             state.commit()
             if process == 2 and state.step == 3:
@@ -581,7 +592,7 @@ def refusals(_: str, __: int, ___: Any) -> Dict[str, Any]:
 
 SCENARIOS: Dict[str, Tuple[Any, int]] = {
     "sync": (train, 4), "compress": (train, 4), "ddp": (train, 4), "few": (few, 2), "last": (last, 2), "outer": (outer, 4),
-    "stranger": (stranger, 5), "refusals": (refusals, 1),
+    "stranger": (stranger, 6), "odd": (odd, 2), "refusals": (refusals, 1),
     "quorum": (quorum, 4), "shrinks": (shrinks, 3), "stale": (stale, 3),
 }  # fmt: skip
 

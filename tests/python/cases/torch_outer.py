@@ -240,8 +240,8 @@ def case_rates_change(_: zenps.Job) -> None:
 
 
 def case_missed_steps(_: zenps.Job) -> None:
-    """What an elastic job does with a rank whose step failed though the others have the sum: it was sent, and counts once. The rank
-    keeps its local steps since then. A newcomer begins at the start; a rank that has missed nothing keeps what it has trained since."""
+    """A step fails on one rank, and the others have the sum. Its gradient counts once, and it keeps its local steps since then. A newcomer
+    begins at the start. A rank that has missed nothing keeps its local steps, too."""
     for delay in (0, 1):
         model = model_of()
         outer = outer_of(model, every=2, select=zt.ChunkTopK(4, 64), values="raw", decay=1.0, outer=sgd(model, 1.0, 0.0), delay=delay)

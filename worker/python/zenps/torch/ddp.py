@@ -103,8 +103,8 @@ class HookState:
         self._begin()
         self._totals = SyncStats()
         self.bytes_last_step = 0
-        self._described = [f"{self.name}: average {average}, values {values}, scheme {scheme}, dense_scheme {dense_scheme}, compress {compress}, "
-                           f"keep_zero_rows {keep_zero_rows}, dense {dense}"]  # fmt: skip
+        self._described = [f"{self.name}: tables {sorted(self._names[each] for each in self._tables)}, average {average}, values {values}, scheme {scheme}, dense_scheme {dense_scheme}, compress {compress}, "
+                           f"keep_zero_rows {keep_zero_rows}, dense {'torch' if dense == 'torch' else 'zenps'}"]  # fmt: skip
         names[self.job].add(self.name)
 
     @property

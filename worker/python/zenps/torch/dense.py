@@ -28,12 +28,17 @@ class Choice:
     def __init__(self, over_torch: bool, group: Any = None, world: int = 1, refusal: str = "") -> None:
         self.over_torch, self.group, self.world, self._refusal = over_torch, group, world, refusal
 
+    @property
+    def described(self) -> str:
+        if self._refusal:
+            return f'dense="torch", which cannot be: {self._refusal}'
+        return f'dense="{"torch" if self.over_torch else "zenps"}"'
+
     def compare(self, job: Ranks, what: str, described: Sequence[str] = ()) -> None:
         """Raises ShapeMismatch on every rank if ranks differ in their choice, or in `described`; then Invalid for a refusal:
         a rank that raised it at once would leave the others waiting. In an elastic job ranks come and go: not compared."""
-        own = f'dense="torch", which cannot be: {self._refusal}' if self._refusal else ""
         if not generation(job) or described:
-            agree(job, what, [*described, own or f'dense="{"torch" if self.over_torch else "zenps"}"'])
+            agree(job, what, [*described, self.described])
         if self._refusal:
             raise Invalid(f'{what}: dense="torch": {self._refusal}; dense="zenps" has zenps sum all gradients', job=job.name)
 

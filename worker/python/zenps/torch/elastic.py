@@ -25,6 +25,7 @@ and sums are those, bit for bit, of a job that has always had so many ranks.
 from __future__ import annotations
 
 import copy
+import os
 from typing import Any, Callable, Collection, Dict, List, Optional, Set, TypeVar, Union
 
 import torch
@@ -32,7 +33,7 @@ import torch
 from ..errors import Invalid, ShapeMismatch, ZenpsError
 from ..job import Job
 from .collective import broadcast_object, fill
-from .control import difference
+from .control import agree, difference
 from .ddp import HookState
 from .jobs import Ranks, current
 from .outer import OuterSync
@@ -63,12 +64,11 @@ class State:
     Ranks have the same arguments. State that is a rank's own (random generators, a buffer of its data) is not to be
     here: all ranks get that of one.
 
-    copies: False: a step that fails must have changed no parameter. It has not where backward() raises, as it does, and
-    commit() directly follows the optimiser's step; restore() then brings back buffers, the objects and plain values, of
-    which commit() keeps copies, and refuses to go on from a model that is half a step further. A gradient that a
-    compressed step that failed had added to a residual stays there, and is sent once more. True: commit() copies
-    everything, also modules, optimisers and residuals, as Horovod's does: for steps with several optimisers, or sums
-    behind the optimiser's step. Not with an OuterSync (Invalid).
+    copies: False: a step that fails must have changed no parameter. So it is where backward() raises, and commit() directly
+    follows the optimiser's step. commit() copies buffers, the objects and plain values. State.restore() brings them back,
+    and refuses a model that is half a step further. A gradient that a failed compressed step had added to a residual stays there, and
+    is sent once more. True: commit() copies everything, also modules, optimisers and residuals, as Horovod's does. Take it for
+    steps with several optimisers, or for sums behind the optimiser's step. Not with an OuterSync (Invalid).
     """
 
     step: int
@@ -179,14 +179,14 @@ class State:
         own: Optional[Dict[str, Any]] = None
         outers = self._each(OuterSync)  # another rank than the source may be the furthest
         if job.rank == job.generation.source:
-            own = {
-                "step": self.step,
-                "plain": self._plain(),
-                "modules": {name: _tensors(each, self._own()) for name, each in self._each(torch.nn.Module).items()},
-                "stateful": {name: each.state_dict() for name, each in self._stateful().items()},
-                "syncs": {name: None if name in outers else each.shared() for name, each in self._syncs().items()},
-            }
+            try:
+                own = self._shared(outers)
+            except Exception as error:
+                broadcast_object(f"{type(error).__name__}: {error}", job.rank, job=job)
+                raise
         theirs = broadcast_object(own, job.generation.source, job=job)
+        if isinstance(theirs, str):
+            raise Invalid(f"State: rank {job.generation.source} cannot give its own: {theirs}", job=job.name)
         furthest = {name: broadcast_object(each.shared() if job.rank == each.furthest else None, each.furthest, job=job)
                     for name, each in outers.items()}  # fmt: skip
         if own is None:
@@ -195,16 +195,31 @@ class State:
             outer.take(furthest[name])
         self._save()
 
+    def _shared(self, without: Collection[str]) -> Dict[str, Any]:
+        return {
+            "step": self.step,
+            "plain": self._plain(),
+            "modules": {name: _tensors(each, self._own()) for name, each in self._each(torch.nn.Module).items()},
+            "stateful": {name: each.state_dict() for name, each in self._stateful().items()},
+            "syncs": {name: None if name in without else each.shared() for name, each in self._syncs().items()},
+        }
+
     def _compare(self, job: Job) -> None:
-        """Raises ShapeMismatch on a rank that trains something else than the generation's source."""
+        """Raises ShapeMismatch on a rank that trains something else than the generation's source; in the first generation, of which no
+        rank has trained, on all ranks."""
         own = [f"a State of {', '.join(sorted(self._names))}"]
+        own += [f"{name}={os.environ.get(name, '')}" for name in ("ZENPS_SCHEME", "ZENPS_VALUES")]
         for name, module in self._each(torch.nn.Module).items():
             own += [f"{name}.{label}: {str(each.dtype)[6:]} {list(each.shape)}" for label, each in _tensors(module).items()]
         for sync in self._syncs().values():
             own += sync._described
-        found = difference(own, broadcast_object(own, job.generation.source, job=job))
+            own += [sync._choice.described] if isinstance(sync, GradientSync) else []
+        if job.generation.number == 1:
+            agree(job, "elastic", own)
+        source = job.generation.source
+        found = difference(own, broadcast_object(own, source, job=job))
         if found:
-            raise ShapeMismatch(f"job {job.name}: elastic: this process has {found[0]}, the others have {found[1]}", job=job.name)
+            raise ShapeMismatch(f"job {job.name}: elastic: this process has {found[0]}, rank {source} has {found[1]}", job=job.name)
 
     def _take(self, theirs: Dict[str, Any]) -> None:
         for name, module in self._each(torch.nn.Module).items():
@@ -252,17 +267,16 @@ def _enter(state: State, job: Job) -> None:
 def elastic(fn: Callable[[State], T], state: State, *, job: Optional[Ranks] = None) -> T:
     """Calls fn(state) in each generation of an elastic job, until it returns; gives what it returned.
 
-    Each generation begins with the state of one rank on all: of those that were there before the one that has completed the
-    most steps, bit for bit. When a rank dies, an operation in fn raises an error that is `recoverable`: fn lets it pass,
-    the step is undone (State.restore()), the ranks that are left go on as Job.next() says, and fn is called again. The
-    same when newcomers wait: state.commit() then raises Changed. A newcomer is a process that calls init() and elastic()
-    as the first ones did, and nothing collective in between.
+    Each generation begins with the state of one rank on all, bit for bit: the one with the most steps of those that were there
+    before. When a rank dies, an operation in fn raises a `recoverable` error. fn lets it pass. elastic() undoes the step
+    (State.restore()), goes on with the other ranks (Job.next()), and calls fn again. When newcomers wait, state.commit() raises
+    Changed, and the same follows. A newcomer calls init() and elastic() as the first ranks did, and nothing collective in between.
 
-    When fn has returned on a rank, it waits for the others, so that the last step cannot be lost on some; fn is called
-    again if one could not complete it, and returns at once then, since its state says that all is done.
+    When fn has returned on a rank, it waits for the others, so that the last step cannot be lost on some. If one could not
+    complete it, fn is called again. It returns at once then, since its state says that all is done.
 
-    Raises what fn raises, if it is no recoverable error; ShapeMismatch in a process that trains something else than the
-    others, which go on without it: its job is closed; MissingRanks where fewer than min_world ranks are there in time.
+    Raises fn's error if it is not recoverable. ShapeMismatch: this process trains something else than the others. Its job is
+    closed, and they go on without it. MissingRanks: fewer than min_world ranks are there in time.
     """
     job = current(job)
     if not isinstance(job, Job) or job.generation.number == 0:

@@ -79,27 +79,17 @@ class Fragment:
 
 @dataclasses.dataclass
 class Flight:
-    """An exchange from its start to its end.
-
-    - number: the outer step.
-    - due: the local step that ends it.
-    - refusal: this rank's reason against it.
-    - before: the earlier fragment.sent.
-    - given: the residuals have the outer gradient.
-    - deltas: outer gradients that may come too late, by parameter's index.
-    - at: the parameters whose outer gradient it has, once it is given up.
-    - is_common: it failed in the same way on all ranks.
-    """
+    """An exchange from its start to its end."""
 
     fragment: Fragment
-    number: int
-    due: int
-    refusal: str
-    before: Optional[List[torch.Tensor]]
-    given: bool = False
-    deltas: Dict[int, torch.Tensor] = dataclasses.field(default_factory=dict)
-    at: List[torch.Tensor] = dataclasses.field(default_factory=list)
-    is_common: bool = False
+    number: int  # of the outer step
+    due: int  # the local step of its end
+    refusal: str  # this rank's reason against it
+    before: Optional[List[torch.Tensor]]  # the earlier fragment.sent
+    given: bool = False  # the residuals have the outer gradient
+    deltas: Dict[int, torch.Tensor] = dataclasses.field(default_factory=dict)  # outer gradients, maybe too late, by parameter's index
+    at: List[torch.Tensor] = dataclasses.field(default_factory=list)  # after it was given up: the parameters at its outer gradient
+    is_common: bool = False  # it failed in the same way on all ranks
 
     def is_over(self, control: Sequence[Request[Any]]) -> bool:
         """Whether its end would not wait. control: the requests of its control round."""

@@ -53,10 +53,10 @@ class GradientSync:
     bucket_mb: megabytes of a bucket of parameters that are no tables; the first one has 1 at most.
     fuse_tables: small sparse tables share a tensor.
     wait: "backward", or "step". With "step", backward() returns while sums are in flight. ``wait()`` waits for them, and
-        so does the step of an optimiser given to ``attach()``. Before it gradients may not be clipped, unscaled or replaced.
+        so does the step of an optimiser given to ``attach()``. Do not clip, unscale or replace gradients before.
     broadcast: False leaves the parameters as they are, and lets ranks have other ones.
-    broadcast_buffers: buffers, such as BatchNorm's running statistics, are rank 0's in each forward pass that follows a
-        summed backward pass, as DistributedDataParallel has it; no forward pass waits for it (buffers.py).
+    broadcast_buffers: after a summed backward pass the next forward pass has rank 0's buffers, such as BatchNorm's running
+        statistics. So has DistributedDataParallel. No forward pass waits for them (buffers.py).
     keep_zero_rows: zero rows of a sparse gradient are sent as well. SparseAdam needs it, since it changes all rows present.
     dense: what sums gradients that are no tables': "torch", the process group of torch.distributed; "zenps"; or "auto", which
         is "torch" where a process group of the job's ranks can, and compress, dense_scheme and values are not given.
@@ -91,7 +91,7 @@ class GradientSync:
         self._described = described = [f"{name} {tables!r}" if isinstance(tables, str) else name]
         described += [slot.described(kind) for kind, slot in self._slots()]
         described.append(f"average {average}, values {values}, scheme {scheme}, dense_scheme {dense_scheme}, compress {compress}, "
-                         f"keep_zero_rows {keep_zero_rows}")  # fmt: skip
+                         f"bucket_mb {bucket_mb:g}, fuse_tables {fuse_tables}, keep_zero_rows {keep_zero_rows}")  # fmt: skip
         bucketed = {slot.index: slot.parameter for slots in self._plan.buckets for slot in slots}
         self._idle = None if self._plan.tables else scheme, None if self._plan.buckets else dense_scheme
         options_of_dense: Dict[str, Any] = {"compress": compress, "dense_scheme": dense_scheme, "values": values}
