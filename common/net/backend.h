@@ -31,6 +31,8 @@ struct zps_net_ops {
   zps_err_t (*send)(struct zps_net_peer *peer, const void *data, size_t len);
   unsigned (*unsent)(const struct zps_net_peer *peer);
   zps_err_t (*read)(struct zps_net_peer *peer, struct zps_net_read *read);
+  void (*offer)(struct zps_net_peer *peer, uint64_t addr, uint64_t key, uint64_t len); /* NULL: offers do nothing */
+  uint64_t (*offered)(const struct zps_net_peer *peer, uint64_t addr, uint64_t key);   /* with offer() */
   unsigned (*progress)(struct zps_net *net);
   void (*wait)(struct zps_net *net, uint64_t timeout_ns);
   void (*attend)(struct zps_net *net, bool is_read); /* NULL: reads need nobody here */

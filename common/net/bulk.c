@@ -117,28 +117,43 @@ void zps_bulk_peer_trip(struct zps_bulk_peer *peer, uint64_t trip_ns) {
                 (double)bulk->paths.nearest_ns / 1e6, (double)bulk->paths.second_ns / 1e6);
 }
 
+/* Some of its bytes were not here when it was read. */
+static bool is_awaited(const struct piece *piece) {
+  return piece->net.here < piece->net.len;
+}
+
+/* The piece was asked for, and has landed. */
+static void note_trip(struct piece *piece, uint64_t now_ns) {
+  struct zps_bulk *const bulk = piece->bulk;
+  const uint64_t trip_ns = now_ns - piece->issued_ns;
+  zps_window_landed(&piece->peer->lanes[piece->net.rail].window, &bulk->paths, piece->net.len, trip_ns, now_ns,
+                    bulk->n_flows, bulk->config.peer_budget_bytes);
+  if (piece->net.len <= SMALL_PIECE) zps_meter_trip(&bulk->meter, trip_ns);
+}
+
 static void piece_done(struct zps_net_read *net_read, zps_err_t code) {
   struct piece *piece = net_read->ctx;
   struct zps_bulk *bulk = piece->bulk;
   struct zps_bulk_peer *peer = piece->peer;
   struct zps_bulk_read *read = piece->read;
   struct lane *const lane = &peer->lanes[net_read->rail];
+  const bool is_last = is_awaited(piece) && bulk->n_awaited == 1;
   if (code == ZPS_OK && bulk->has_windows) {
     const uint64_t now_ns = zps_clock_ns();
-    const uint64_t trip_ns = now_ns - piece->issued_ns;
-    zps_window_landed(&lane->window, &bulk->paths, net_read->len, trip_ns, now_ns, bulk->n_flows,
-                      bulk->config.peer_budget_bytes);
-    if (net_read->len <= SMALL_PIECE) zps_meter_trip(&bulk->meter, trip_ns);
-    zps_meter_add(&bulk->meter, net_read->len);
-    if (bulk->n_pieces == 1) zps_meter_stop(&bulk->meter, now_ns);
-  } else if (bulk->n_pieces == 1) {
+    if (!net_read->is_offered) note_trip(piece, now_ns);
+    zps_meter_add(&bulk->meter, net_read->len - net_read->here);
+    if (is_last) zps_meter_stop(&bulk->meter, now_ns);
+  } else if (is_last) {
     zps_meter_forget(&bulk->meter);
   }
-  bulk->in_flight -= net_read->len;
   bulk->n_pieces--;
   peer->n_pieces--;
-  lane->in_flight -= net_read->len;
-  if (--lane->n_pieces == 0) bulk->n_flows--;
+  if (is_awaited(piece)) bulk->n_awaited--;
+  if (!net_read->is_offered) {
+    bulk->in_flight -= net_read->len;
+    lane->in_flight -= net_read->len;
+    if (--lane->n_pieces == 0) bulk->n_flows--;
+  }
   if (code == ZPS_ERR_PEER_LOST && !peer->removed) { /* its transfer goes on when there is a connection again */
     zps_bulk_lost_put(piece);
     return;
@@ -326,6 +341,15 @@ static uint64_t window_bytes(const struct zps_bulk *bulk, const struct lane *lan
   return share > lane->window.bytes ? share : lane->window.bytes;
 }
 
+/* Bytes of the next piece that come without a question. */
+static size_t offered_bytes(const struct zps_bulk *bulk, const struct zps_bulk_peer *peer) {
+  const struct zps_bulk_read *const read = peer->queue;
+  if (peer->again) return 0;
+  uint64_t bytes = zps_net_offered(peer->net_peer, read->addr + read->issued, read->key);
+  if (bytes > read->len - read->issued) bytes = read->len - read->issued;
+  return (size_t)(bytes < bulk->config.piece_bytes ? bytes : bulk->config.piece_bytes);
+}
+
 /* Of the next piece. */
 static size_t piece_bytes(const struct zps_bulk *bulk, const struct zps_bulk_peer *peer, const struct lane *lane) {
   if (peer->again) return peer->again->net.len;
@@ -371,11 +395,20 @@ void zps_bulk_waited(struct zps_bulk *bulk, uint64_t wait_ns) {
   bulk->crowded = bulk->has_windows && wait_ns >= limit_ns && zps_meter_rate(&bulk->meter) >= CROWDED_RATE;
 }
 
+/* Bytes that are offered come as if they had been asked for a trip ago. */
+static void period_start(const struct piece *piece) {
+  struct zps_meter *const meter = &piece->bulk->meter;
+  const uint64_t ago_ns = piece->net.is_offered ? meter->least_trip_ns : 0;
+  zps_meter_start(meter, piece->issued_ns > ago_ns ? piece->issued_ns - ago_ns : 0);
+}
+
 void zps_bulk_count_issued(struct zps_bulk *bulk, struct piece *piece) {
   struct lane *const lane = &piece->peer->lanes[piece->net.rail];
-  bulk->in_flight += piece->net.len;
   bulk->n_pieces++;
   piece->peer->n_pieces++;
+  if (is_awaited(piece) && bulk->n_awaited++ == 0) period_start(piece);
+  if (piece->net.is_offered) return; /* its bytes are under way anyhow */
+  bulk->in_flight += piece->net.len;
   lane->in_flight += piece->net.len;
   if (lane->n_pieces++ == 0) bulk->n_flows++;
 }
@@ -388,7 +421,6 @@ static void issue(struct zps_bulk *bulk, struct zps_bulk_peer *peer, unsigned ra
   piece->read = read;
   piece->peer = peer;
   piece->issued_ns = bulk->has_windows ? zps_clock_ns() : 0;
-  if (bulk->n_pieces == 0) zps_meter_start(&bulk->meter, piece->issued_ns);
   piece->net = (struct zps_net_read){.local = (uint8_t *)read->local + read->issued,
                                      .mem = read->mem,
                                      .len = len,
@@ -417,7 +449,7 @@ static void issue(struct zps_bulk *bulk, struct zps_bulk_peer *peer, unsigned ra
 static bool may_issue(void *ctx, const struct zps_read_turn *turn) {
   const struct zps_bulk *const bulk = ctx;
   const struct zps_bulk_peer *const peer = zps_container_of(turn, const struct zps_bulk_peer, turn);
-  return !peer->is_held && rail_of(bulk, peer) < ZPS_NET_RAILS_MAX;
+  return !peer->is_held && (offered_bytes(bulk, peer) > 0 || rail_of(bulk, peer) < ZPS_NET_RAILS_MAX);
 }
 
 unsigned zps_bulk_progress(struct zps_bulk *bulk) {
@@ -426,9 +458,10 @@ unsigned zps_bulk_progress(struct zps_bulk *bulk) {
     struct zps_read_turn *const turn = zps_read_queue_next(&bulk->turns, may_issue, bulk);
     if (!turn) break;
     struct zps_bulk_peer *const peer = zps_container_of(turn, struct zps_bulk_peer, turn);
-    const unsigned rail = rail_of(bulk, peer);
-    const size_t len = piece_bytes(bulk, peer, &peer->lanes[rail]);
-    if (bulk->in_flight + len > bulk->config.budget_bytes) break;
+    const size_t offered = offered_bytes(bulk, peer);
+    const unsigned rail = offered > 0 ? 0 : rail_of(bulk, peer);
+    const size_t len = offered > 0 ? offered : piece_bytes(bulk, peer, &peer->lanes[rail]);
+    if (offered == 0 && bulk->in_flight + len > bulk->config.budget_bytes) break;
     zps_read_queue_take(&bulk->turns, turn, len);
     if (peer->again)
       zps_bulk_lost_issue(bulk, peer, rail);

@@ -5,7 +5,7 @@
  * the peers of a job (read_queue.h). The bytes in flight stay under the budget, and under the limit of each rail to the
  * peer, which follows what the link carries (window.h). A piece comes over the rail with most room: a slow rail carries
  * less. So no slow or huge sender, nor a job of many, starves the others, and control messages wait behind a few pieces
- * at most.
+ * at most. Bytes that the peer has offered (zps_net_offered()) come anyhow: their pieces count in no budget.
  */
 #ifndef ZPS_NET_BULK_H
 #define ZPS_NET_BULK_H

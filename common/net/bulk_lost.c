@@ -54,7 +54,6 @@ void zps_bulk_lost_issue(struct zps_bulk *bulk, struct zps_bulk_peer *peer, unsi
   struct piece *const piece = piece_pop(&peer->again);
   piece->net.rail = (uint8_t)rail;
   piece->issued_ns = bulk->has_windows ? zps_clock_ns() : 0;
-  if (bulk->n_pieces == 0) zps_meter_start(&bulk->meter, piece->issued_ns);
   const zps_err_t code = piece->read->code == ZPS_OK ? zps_net_read(peer->net_peer, &piece->net) : piece->read->code;
   if (code == ZPS_OK) {
     zps_bulk_count_issued(bulk, piece);

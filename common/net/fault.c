@@ -287,6 +287,15 @@ static unsigned fault_peer_connections(const struct zps_net_peer *net_peer) {
   return zps_net_peer_connections(((const struct fault_peer *)net_peer)->inner);
 }
 
+static void fault_offer(struct zps_net_peer *peer, uint64_t addr, uint64_t key, uint64_t len) {
+  zps_fault_check_thread(to_fault(peer->net));
+  zps_net_offer(to_peer(peer)->inner, addr, key, len);
+}
+
+static uint64_t fault_offered(const struct zps_net_peer *peer, uint64_t addr, uint64_t key) {
+  return zps_net_offered(((const struct fault_peer *)peer)->inner, addr, key);
+}
+
 static const struct zps_net_ops fault_ops = {
     .close = fault_close,
     .shut = fault_shut,
@@ -301,6 +310,8 @@ static const struct zps_net_ops fault_ops = {
     .mem_release = zps_fault_mem_release,
     .send = fault_send,
     .unsent = fault_unsent,
+    .offer = fault_offer,
+    .offered = fault_offered,
     .read = zps_fault_read,
     .progress = fault_progress,
     .wait = fault_wait,

@@ -190,6 +190,8 @@ zps_err_t zps_fault_read(struct zps_net_peer *net_peer, struct zps_net_read *rea
     }
     op->inner_busy = true;
   }
+  read->is_offered = op->inner.is_offered;
+  read->here = op->inner.here;
   read->next = read->prev = (struct zps_net_read *)&poison;
   read->peer = (struct zps_net_peer *)&poison;
   read->op = &poison;

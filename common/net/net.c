@@ -83,12 +83,22 @@ unsigned zps_net_unsent(const struct zps_net_peer *peer) {
   return peer->net->ops->unsent(peer);
 }
 
+void zps_net_offer(struct zps_net_peer *peer, uint64_t addr, uint64_t key, uint64_t len) {
+  if (peer->net->ops->offer && len > 0) peer->net->ops->offer(peer, addr, key, len);
+}
+
+uint64_t zps_net_offered(const struct zps_net_peer *peer, uint64_t addr, uint64_t key) {
+  return peer->net->ops->offered ? peer->net->ops->offered(peer, addr, key) : 0;
+}
+
 zps_err_t zps_net_read(struct zps_net_peer *peer, struct zps_net_read *read) {
   const struct zps_net_mem *mem = read->mem;
   if (!read->done || !mem || !mem->handle || read->len == 0 || read->len > peer->net->info.max_read)
     return ZPS_ERR_INVALID;
   const uintptr_t local = (uintptr_t)read->local, base = (uintptr_t)mem->base;
   if (local < base || local - base > mem->len || read->len > mem->len - (local - base)) return ZPS_ERR_INVALID;
+  read->is_offered = false;
+  read->here = 0;
   return peer->net->ops->read(peer, read);
 }
 

@@ -124,7 +124,9 @@ struct zps_net_read {
   size_t len;                    /* 1..max_read */
   uint64_t addr, key;            /* at the peer */
   struct zps_net_keys more;
-  uint8_t rail; /* One of zps_net_peer_rails(), with a key in `more`. */
+  uint8_t rail;    /* One of zps_net_peer_rails(), with a key in `more`. */
+  bool is_offered; /* set by zps_net_read(): the bytes come without a question, so they say nothing of a round trip */
+  size_t here;     /* set by zps_net_read(): of offered bytes, those that had come by then */
   void (*done)(struct zps_net_read *read, zps_err_t code);
   /* May be NULL. Called once after a `done` with ZPS_ERR_PEER_LOST, at once or much later, and after no other: the
    * fabric is through with the buffer, and this struct is the caller's again. */
@@ -195,6 +197,13 @@ zps_err_t zps_net_send(struct zps_net_peer *peer, const void *data, size_t len) 
 /* The number of messages to the peer that zps_net_send() took and the fabric is not through with: evicting the peer
  * would lose them. */
 unsigned zps_net_unsent(const struct zps_net_peer *peer);
+/* The peer will read this registered memory, [addr, addr + len), after the next message to it. On a long link the
+ * fabric may send some bytes at once. Call it for each announcement of memory, also of bytes that were offered before,
+ * when the bytes are complete. */
+void zps_net_offer(struct zps_net_peer *peer, uint64_t addr, uint64_t key, uint64_t len);
+/* Bytes from `addr` on that the peer has offered and sends without a question. Reads of an offer go from its beginning
+ * to its end, without a gap. */
+uint64_t zps_net_offered(const struct zps_net_peer *peer, uint64_t addr, uint64_t key);
 /* Starts a read; `done` is called exactly once, from progress (or close), also on failure. Returns
  * an error only for arguments that cannot be right; then `done` is not called. */
 zps_err_t zps_net_read(struct zps_net_peer *peer, struct zps_net_read *read) ZPS_MUSTCHECK;
