@@ -20,6 +20,7 @@ enum {
   DEFAULT_BUDGET = 64 << 20,
   DEFAULT_PEER_BUDGET = 8 << 20,
   MAX_PIECES = 1024,        /* in flight, however small they are */
+  OFFERED_PIECES_MAX = 64,  /* of a peer: with as many in flight, windows decide also of what it offers */
   SMALL_PIECE = 16 << 10,   /* a piece with a trip that is mostly latency */
   CROWDED_BYTES = 32 << 20, /* in flight over all peers where trips are waits for processors */
   CROWDED_RATE = 32000000,  /* bytes a second that are not, on no link that slow */
@@ -344,7 +345,7 @@ static uint64_t window_bytes(const struct zps_bulk *bulk, const struct lane *lan
 /* Bytes of the next piece that come without a question. */
 static size_t offered_bytes(const struct zps_bulk *bulk, const struct zps_bulk_peer *peer) {
   const struct zps_bulk_read *const read = peer->queue;
-  if (peer->again) return 0;
+  if (peer->again || peer->n_pieces >= OFFERED_PIECES_MAX) return 0;
   uint64_t bytes = zps_net_offered(peer->net_peer, read->addr + read->issued, read->key);
   if (bytes > read->len - read->issued) bytes = read->len - read->issued;
   return (size_t)(bytes < bulk->config.piece_bytes ? bytes : bulk->config.piece_bytes);

@@ -75,6 +75,7 @@ void conform_node_open(struct conform_node *node, const struct zps_net_config *c
   struct zps_error error = {0};
   *node = (struct conform_node){0};
   if (zps_net_open(config, &handler, &node->net, &error) != ZPS_OK) fail_msg("zps_net_open: %s", error.text);
+  if (conform_target->opened) conform_target->opened(node->net);
 }
 
 void conform_node_close(struct conform_node *node) {

@@ -37,8 +37,10 @@ struct conform_target {
   bool reads_need_no_peer; /* a card serves reads of a process that is stopped */
   bool must_be_there;      /* it is part of the tests, so that its absence is a failure */
   bool dials;              /* a pair's second end, and the child, connect to the others, and nobody to them */
-  struct zps_tls *tls;     /* the certificate of all ends; NULL: the fabric needs none */
-  unsigned slowness;       /* divides the number of iterations; 0 is 1 */
+  void (*opened)(struct zps_net *net); /* sets an endpoint up; NULL: nothing to do */
+  bool offers;                         /* bytes that are offered come ahead */
+  struct zps_tls *tls;                 /* the certificate of all ends; NULL: the fabric needs none */
+  unsigned slowness;                   /* divides the number of iterations; 0 is 1 */
 };
 
 enum { CONFORM_MAX_MSG = 4096 };

@@ -35,6 +35,15 @@ static void read_start(struct read_fixture *fixture, struct conform_read *read, 
                      fixture->source_mem.addr + from, fixture->source_mem.key);
 }
 
+/* As the owner of memory does: it offers the bytes, and tells the reader. */
+static void announce(struct read_fixture *fixture, size_t from, size_t len) {
+  struct conform_pair *const pair = &fixture->pair;
+  const unsigned n_messages = pair->a.n_messages;
+  zps_net_offer(pair->b_to_a, fixture->source_mem.addr + from, fixture->source_mem.key, len);
+  conform_send(pair->b_to_a, "read!", 5, CONFORM_NODES(&pair->a, &pair->b));
+  conform_until(pair->a.n_messages > n_messages, &pair->a, &pair->b);
+}
+
 void conform_read_sizes(void **state) {
   (void)state;
   static const size_t sizes[] = {1, 2, 7, 64, 4095, 4096, 4097, 65537, 1 << 20, (1 << 20) + 1, 8 << 20};
@@ -45,7 +54,9 @@ void conform_read_sizes(void **state) {
     struct conform_read read;
     const size_t to = 1 + 13 * i, from = 3 + 101 * i;
     fixture.target[to - 1] = fixture.target[to + sizes[i]] = 0xa5;
+    if (i % 2 == 0) announce(&fixture, from, sizes[i]);
     read_start(&fixture, &read, to, from, sizes[i]);
+    if (conform_target->offers && i > 0 && sizes[i] < 65536) assert_int_equal(read.read.is_offered, i % 2 == 0);
     conform_until(read.n_done, &fixture.pair.a, &fixture.pair.b);
     assert_int_equal(read.code, ZPS_OK);
     assert_true(conform_check(fixture.target + to, SEED, from, sizes[i]));
@@ -66,6 +77,8 @@ void conform_read_many(void **state) {
   const size_t n = conform_scale(N_MAX);
   struct read_fixture fixture;
   fixture_open(&fixture);
+  for (size_t i = 0; i < n; i++)
+    if (i % 3 != 0) announce(&fixture, (n - 1 - i) * STEP + i, LEN + i);
   for (size_t i = 0; i < n; i++) read_start(&fixture, &reads[i], i * STEP, (n - 1 - i) * STEP + i, LEN + i);
   for (size_t i = 0; i < n; i++) conform_until(reads[i].n_done, &fixture.pair.a, &fixture.pair.b);
   for (size_t i = 0; i < n; i++) {

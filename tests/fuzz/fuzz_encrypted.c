@@ -138,7 +138,9 @@ struct model {
   unsigned n_answered, n_reads;
   size_t n_landed;
   bool is_further;
-  bool breaks; /* the connection ends */
+  bool breaks;                        /* the connection ends */
+  uint32_t offers[TLSNET_OFFERS_MAX]; /* bytes to come of the incomplete ones, the oldest at the beginning */
+  unsigned n_offers;
 };
 
 static bool model_data(struct model *model, const uint8_t *body, size_t has, uint32_t len) {
@@ -148,6 +150,23 @@ static bool model_data(struct model *model, const uint8_t *body, size_t has, uin
   if (model->n_landed < READ_LEN) return true;
   model->outcome.codes[model->n_answered++] = ZPS_OK;
   model->n_landed = 0;
+  return true;
+}
+
+static bool model_offer(struct model *model, const uint8_t *body) {
+  struct tlsnet_offer offer;
+  if (zps_tlsnet_offer_read(body, &offer, NULL) != ZPS_OK) return false;
+  if (offer.ahead == 0) return true;
+  if (model->n_offers == TLSNET_OFFERS_MAX) return false;
+  model->offers[model->n_offers++] = offer.ahead;
+  return true;
+}
+
+static bool model_ahead(struct model *model, uint32_t len) {
+  if (model->n_offers == 0 || len > model->offers[0]) return false;
+  model->offers[0] -= len;
+  if (len > 0 && model->offers[0] > 0) return true;
+  memmove(model->offers, model->offers + 1, --model->n_offers * sizeof model->offers[0]);
   return true;
 }
 
@@ -173,6 +192,10 @@ static bool model_frame(struct model *model, uint32_t type, const uint8_t *body,
       model->outcome.codes[model->n_answered++] = ZPS_ERR_FABRIC;
       model->n_landed = 0;
       return true;
+    case TLSNET_OFFER:
+      return len == TLSNET_OFFER_BYTES && (!is_whole || model_offer(model, body));
+    case TLSNET_AHEAD:
+      return model_ahead(model, len);
     default:
       return false;
   }

@@ -146,6 +146,7 @@ void zps_tlsnet_conns_free(struct tlsnet *net) {
   while ((conn = LIST_FIRST(&net->ended)) != NULL) {
     LIST_REMOVE(conn, all_link);
     zps_tls_session_destroy(conn->session);
+    zps_tlsnet_ahead_free(conn);
     free(conn->in);
     free(conn);
   }
@@ -157,6 +158,7 @@ void zps_tlsnet_conn_attach(struct tlsnet_conn *conn, struct tlsnet_peer *peer) 
   peer->conn = conn;
   peer->deadline_ns = ZPS_NEVER;
   LIST_INSERT_HEAD(&conn->peers, peer, conn_link);
+  zps_tlsnet_offers_replace(peer);
   zps_tlsnet_conn_dirty(conn);
 }
 
@@ -183,6 +185,24 @@ static struct tlsnet_conn *dialled_new(const struct tlsnet_peer *peer, unsigned 
 static void dialled_connect(struct tlsnet_conn *conn, const struct tlsnet_address *to) {
   if (connect(conn->fd, (const struct sockaddr *)&to->at, zps_tlsnet_address_len(to)) != 0 && errno != EINPROGRESS)
     zps_tlsnet_conn_end(conn, ZPS_ERR_CONNECT, "cannot connect: %s", strerror(errno));
+}
+
+static bool are_alike(const struct tlsnet_conn *a, const struct tlsnet_conn *b) {
+  return a->is_named && b->is_named && memcmp(a->hello.name, b->hello.name, sizeof a->hello.name) == 0 &&
+         memcmp(a->owner, b->owner, sizeof a->owner) == 0;
+}
+
+/* A new first connection, and others between the same two ends. */
+static void doubles_mark(struct tlsnet_conn *conn) {
+  struct tlsnet_conn *other;
+  LIST_FOREACH(other, &conn->net->conns, all_link) {
+    if (other == conn || other->first || other->is_dialled != conn->is_dialled || other->state != TLSNET_OPEN) continue;
+    if (conn->is_dialled ? memcmp(other->hello.to, conn->hello.to, sizeof conn->hello.to) != 0
+                         : !are_alike(other, conn))
+      continue;
+    zps_tlsnet_ahead_double(other);
+    zps_tlsnet_ahead_double(conn);
+  }
 }
 
 void zps_tlsnet_dial(struct tlsnet_peer *peer) {
@@ -331,6 +351,7 @@ static void opened(struct tlsnet_conn *conn) {
   watch(conn, EPOLL_CTL_MOD, false);
   zps_tlsnet_conn_ready(conn);
   if (!conn->is_dialled) return;
+  if (!conn->first) doubles_mark(conn);
   zps_tlsnet_head_write(TLSNET_HELLO, TLSNET_HELLO_BYTES, conn->out);
   zps_tlsnet_hello_write(&conn->hello, conn->out + TLSNET_HEAD_BYTES);
   conn->out_len = TLSNET_HEAD_BYTES + TLSNET_HELLO_BYTES;
@@ -357,11 +378,6 @@ void zps_tlsnet_conn_step(struct tlsnet_conn *conn) {
 static bool is_of(const struct tlsnet_conn *conn, const struct tlsnet_address *address) {
   return conn->is_named && memcmp(conn->hello.name, address->name, sizeof address->name) == 0 &&
          memcmp(conn->owner, address->owner, sizeof address->owner) == 0;
-}
-
-static bool are_alike(const struct tlsnet_conn *a, const struct tlsnet_conn *b) {
-  return a->is_named && b->is_named && memcmp(a->hello.name, b->hello.name, sizeof a->hello.name) == 0 &&
-         memcmp(a->owner, b->owner, sizeof a->owner) == 0;
 }
 
 /* One that the same end has made before in the same place is no longer in use there, even if this end has not seen its
@@ -454,6 +470,7 @@ void zps_tlsnet_conn_name(struct tlsnet_conn *conn, const struct tlsnet_hello *h
   }
   set_known(conn, has_peer(conn));
   if (conn->first) return;
+  doubles_mark(conn);
   LIST_FOREACH(peer, &net->peers, all_link) {
     if (!peer->dials && !peer->conn && peer->state == TLSNET_PEER_LIVE && is_of(conn, &peer->address))
       zps_tlsnet_conn_attach(conn, peer);

@@ -49,8 +49,14 @@ zps_err_t zps_tlsnet_head_read(const uint8_t *bytes, size_t max_msg, struct tlsn
       break;
     case TLSNET_REFUSED:
       break;
+    case TLSNET_OFFER:
+      least = most = TLSNET_OFFER_BYTES;
+      break;
+    case TLSNET_AHEAD:
+      most = TLSNET_AHEAD_MAX;
+      break;
     default:
-      return zps_fail(error, ZPS_ERR_PROTOCOL, "sends a frame of type %u: types are 1 to %u", type, TLSNET_REFUSED);
+      return zps_fail(error, ZPS_ERR_PROTOCOL, "sends a frame of type %u: types are 1 to %u", type, TLSNET_AHEAD);
   }
   if (len < least || len > most)
     return zps_fail(error, ZPS_ERR_PROTOCOL, "sends a frame of type %u with %u bytes: it must have %u to %u", type, len,
@@ -89,4 +95,25 @@ void zps_tlsnet_ask_write(const struct tlsnet_ask *ask, uint8_t *bytes) {
 
 struct tlsnet_ask zps_tlsnet_ask_read(const uint8_t *bytes) {
   return (struct tlsnet_ask){.key = get64(bytes), .at = get64(bytes + 8), .len = get32(bytes + 16)};
+}
+
+void zps_tlsnet_offer_write(const struct tlsnet_offer *offer, uint8_t *bytes) {
+  put64(bytes, offer->key);
+  put64(bytes + 8, offer->at);
+  put64(bytes + 16, offer->len);
+  put32(bytes + 24, offer->ahead);
+}
+
+zps_err_t zps_tlsnet_offer_read(const uint8_t *bytes, struct tlsnet_offer *offer_p, struct zps_error *error) {
+  const struct tlsnet_offer offer = {
+      .key = get64(bytes), .at = get64(bytes + 8), .len = get64(bytes + 16), .ahead = get32(bytes + 24)};
+  const uint64_t most = offer.len < TLSNET_AHEAD_MAX ? offer.len : TLSNET_AHEAD_MAX;
+  if (offer.ahead > most)
+    return zps_fail(error, ZPS_ERR_PROTOCOL, "offers %u bytes ahead of a payload of %llu: it may be %llu at most",
+                    offer.ahead, (unsigned long long)offer.len, (unsigned long long)most);
+  if (offer.len > UINT64_MAX - offer.at)
+    return zps_fail(error, ZPS_ERR_PROTOCOL, "offers %llu bytes at %llu: no memory is so large",
+                    (unsigned long long)offer.len, (unsigned long long)offer.at);
+  *offer_p = offer;
+  return ZPS_OK;
 }

@@ -12,12 +12,14 @@
 #include "common/base/err.h"
 #include "common/net/net.h"
 
-#define TLSNET_VERSION 2u
+#define TLSNET_VERSION 3u
 #define TLSNET_NAME_BYTES 16u
 #define TLSNET_CONNECTIONS_MAX ZPS_NET_CONNECTIONS_MAX /* of a link */
 #define TLSNET_HEAD_BYTES 8u
 #define TLSNET_HELLO_BYTES 40u /* bodies */
 #define TLSNET_READ_BYTES 20u
+#define TLSNET_OFFER_BYTES 28u
+#define TLSNET_AHEAD_MAX (1u << 20) /* bytes of an offer, and those of a link that nobody has asked for yet */
 
 enum tlsnet_frame_type {
   TLSNET_HELLO = 1, /* first frame of the end that dialled */
@@ -25,6 +27,8 @@ enum tlsnet_frame_type {
   TLSNET_READ,    /* asks for bytes of registered memory */
   TLSNET_DATA,    /* some of the bytes that the oldest unanswered READ asked for */
   TLSNET_REFUSED, /* there is no such memory: the answer to the oldest unanswered READ */
+  TLSNET_OFFER,   /* the other end is to read this memory: some of it follows in AHEAD frames */
+  TLSNET_AHEAD,   /* some bytes of the oldest incomplete OFFER; none: no more of it come */
 };
 
 struct tlsnet_head {
@@ -44,6 +48,12 @@ struct tlsnet_ask {
   uint32_t len;
 };
 
+/* Memory that is announced by a later message. It replaces earlier offers of any of these bytes. */
+struct tlsnet_offer {
+  uint64_t key, at, len; /* len 0: it replaces all earlier offers */
+  uint32_t ahead;        /* of these bytes, the first ones follow */
+};
+
 void zps_tlsnet_head_write(enum tlsnet_frame_type type, size_t len, uint8_t *bytes);
 /* ZPS_ERR_PROTOCOL: no frame begins so. `max_msg`: bytes of the largest message. */
 zps_err_t zps_tlsnet_head_read(const uint8_t *bytes, size_t max_msg, struct tlsnet_head *head_p,
@@ -54,5 +64,9 @@ zps_err_t zps_tlsnet_hello_read(const uint8_t *bytes, struct tlsnet_hello *hello
                                 struct zps_error *error) ZPS_MUSTCHECK;
 void zps_tlsnet_ask_write(const struct tlsnet_ask *ask, uint8_t *bytes);
 struct tlsnet_ask zps_tlsnet_ask_read(const uint8_t *bytes);
+void zps_tlsnet_offer_write(const struct tlsnet_offer *offer, uint8_t *bytes);
+/* ZPS_ERR_PROTOCOL: there is no such offer. */
+zps_err_t zps_tlsnet_offer_read(const uint8_t *bytes, struct tlsnet_offer *offer_p,
+                                struct zps_error *error) ZPS_MUSTCHECK;
 
 #endif

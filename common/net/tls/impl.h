@@ -12,11 +12,13 @@
 #include "common/net/tls/frame.h"
 #include "common/tls/tls.h"
 
-#define TLSNET_OUT_MAX 16384u     /* bytes handed to TLS at a time: one record */
-#define TLSNET_READS_MAX 256u     /* reads that one end asks for over a connection before it has the first answer */
-#define TLSNET_STRANGERS_MAX 256u /* connections of others, of which this end has no peer (yet) */
-#define TLSNET_SLOTS_MAX 256u     /* first connections of one other end */
-#define TLSNET_FURTHER_MAX 128u   /* further connections of one other end, over all of its links */
+#define TLSNET_OUT_MAX 16384u      /* bytes handed to TLS at a time: one record */
+#define TLSNET_READS_MAX 256u      /* reads that one end asks for over a connection before it has the first answer */
+#define TLSNET_STRANGERS_MAX 256u  /* connections of others, of which this end has no peer (yet) */
+#define TLSNET_SLOTS_MAX 256u      /* first connections of one other end */
+#define TLSNET_OFFERS_MAX 64u      /* of one end over a connection, with bytes to come */
+#define TLSNET_LONG_TRIP_US 10000u /* round trip of a long link */
+#define TLSNET_FURTHER_MAX 128u    /* further connections of one other end, over all of its links */
 
 struct tlsnet;
 struct tlsnet_peer;
@@ -30,14 +32,21 @@ struct tlsnet_address {
   uint8_t family, unused[3];          /* of `at`, where that says 0 */
 };
 
-/* A message that waits for room. */
+/* A message that waits for room, or an offer. */
 struct tlsnet_message {
   STAILQ_ENTRY(tlsnet_message) link;
+  enum tlsnet_frame_type type; /* TLSNET_OFFER: `data` is a struct tlsnet_offer; its frame leaves in its turn */
   size_t len;
   uint8_t data[];
 };
 
-enum tlsnet_read_state { TLSNET_READ_QUEUED = 1, TLSNET_READ_ASKED, TLSNET_READ_LOST, TLSNET_READ_CLOSED };
+enum tlsnet_read_state {
+  TLSNET_READ_QUEUED = 1,
+  TLSNET_READ_ASKED,
+  TLSNET_READ_CAME,
+  TLSNET_READ_LOST,
+  TLSNET_READ_CLOSED
+};
 
 struct tlsnet_read_list {
   struct zps_net_read *first, *last;
@@ -58,6 +67,33 @@ struct tlsnet_in {
   uint8_t body[]; /* of the largest message */
 };
 
+/* Bytes of this end's memory that leave ahead. */
+struct tlsnet_outgoing {
+  uint64_t key, at;
+  uint32_t len;
+  bool is_void; /* a later offer has replaced it */
+};
+
+/* Bytes of the other end's memory that come ahead. Reads claim them in their order. */
+struct tlsnet_incoming {
+  TAILQ_ENTRY(tlsnet_incoming) link;
+  uint64_t key, at;
+  uint32_t len, got, claimed;
+  struct tlsnet_read_list reads; /* claimed, and not all here */
+  uint8_t *buf;                  /* of the bytes from `base` on: those that came before their read */
+  uint32_t base;
+  bool is_used;
+  bool is_dropped; /* no further read gets a byte of it */
+};
+
+struct tlsnet_ahead {
+  struct tlsnet_outgoing out[TLSNET_OFFERS_MAX]; /* a ring */
+  unsigned first_out, n_out;
+  struct tlsnet_incoming in[TLSNET_OFFERS_MAX];
+  TAILQ_HEAD(, tlsnet_incoming) offers; /* the oldest one at the beginning; complete ones wait for their reads */
+  uint32_t n_held;                      /* bytes of all `buf` */
+};
+
 enum tlsnet_conn_state { TLSNET_CONNECTING, TLSNET_SHAKING, TLSNET_OPEN, TLSNET_ENDED };
 
 struct tlsnet_conn {
@@ -70,13 +106,17 @@ struct tlsnet_conn {
   LIST_ENTRY(tlsnet_conn) further_link;
   enum tlsnet_conn_state state;
   int fd;
-  bool is_dialled; /* by this end */
-  bool is_named;   /* the end that dialled has said who it is */
-  bool is_known;   /* this end has a peer of that name */
-  bool is_ready;   /* there may be more to take than the last turn took */
-  bool is_dirty;   /* there may be something to put */
-  bool is_full;    /* the socket takes no more for now */
-  bool is_heard;   /* a frame has come */
+  bool is_dialled;    /* by this end */
+  bool is_named;      /* the end that dialled has said who it is */
+  bool is_known;      /* this end has a peer of that name */
+  bool is_ready;      /* there may be more to take than the last turn took */
+  bool is_dirty;      /* there may be something to put */
+  bool is_full;       /* the socket takes no more for now */
+  bool is_heard;      /* a frame has come */
+  bool is_long;       /* it was a long link at the last look */
+  bool is_doubled;    /* the other end has, or had, another first connection: offers are no good */
+  bool has_offered;   /* this end has put an OFFER, or will */
+  bool ahead_is_next; /* in the next record, before DATA */
   struct zps_forked forked;
   struct zps_tls_session *session;
   struct tlsnet_hello hello;          /* of the end that dialled; of another end, where `is_named` */
@@ -85,9 +125,11 @@ struct tlsnet_conn {
   uint64_t room_ns;                   /* to have room again; ZPS_NEVER: it has some */
   uint64_t answer_ns;                 /* a further one: to bring some byte of a read; ZPS_NEVER: none is asked for */
   uint64_t further_ns; /* a first one that this end dialled: when to dial a further one; ZPS_NEVER: not now */
+  uint64_t path_ns;    /* a first one: when to look again how long the path is */
   uint64_t pause_ns;   /* before the next attempt after a further one was lost; 0: none was, lately */
   char text[80];       /* the other end, for people */
   struct tlsnet_in *in;
+  struct tlsnet_ahead *ahead; /* NULL: nothing was offered, by either end */
   size_t out_len, out_sent;
   struct {
     struct tlsnet_asked ring[TLSNET_READS_MAX];
@@ -140,6 +182,7 @@ struct tlsnet {
   bool dials;
   bool has_bbr; /* its connections take this congestion control */
   uint64_t connect_timeout_ns, spin_ns;
+  uint32_t long_trip_us;               /* TLSNET_LONG_TRIP_US */
   unsigned keepalive_s, n_connections; /* n_connections: of each peer that this end dials */
   int epoll_fd, wake_fd, listen_fd;
   struct zps_forked listen_forked;
@@ -155,7 +198,7 @@ struct tlsnet {
   struct tlsnet_conn_queue ready, dirty;
   LIST_HEAD(, tlsnet_peer) peers;
   TAILQ_HEAD(, tlsnet_peer) errors;
-  struct tlsnet_read_list failed; /* called back by the next progress */
+  struct tlsnet_read_list over; /* reads to be called back by the next progress: they are lost, or came ahead */
   LIST_HEAD(, tlsnet_region) regions[TLSNET_BUCKETS];
 };
 
@@ -221,7 +264,47 @@ void zps_tlsnet_await_answer(struct tlsnet_conn *conn);
 /* Takes what has come, for a while. Returns the number of events. */
 unsigned zps_tlsnet_receive(struct tlsnet_conn *conn);
 
+/* ahead.c */
+void zps_tlsnet_offer(struct zps_net_peer *peer, uint64_t addr, uint64_t key, uint64_t len);
+uint64_t zps_tlsnet_offered(const struct zps_net_peer *peer, uint64_t addr, uint64_t key);
+/* An offer's turn has come among the messages: `offer` is the data of a struct tlsnet_message. */
+void zps_tlsnet_offer_put(struct tlsnet_conn *conn, const void *offer);
+/* The peer begins to use a connection of others. */
+void zps_tlsnet_offers_replace(struct tlsnet_peer *peer);
+/* Puts bytes of offers. */
+void zps_tlsnet_ahead_add(struct tlsnet_conn *conn);
+/* An OFFER frame has come. */
+void zps_tlsnet_offer_take(struct tlsnet_conn *conn);
+/* Whether an AHEAD frame of `len` bytes may come now. */
+zps_err_t zps_tlsnet_ahead_check(const struct tlsnet_conn *conn, uint32_t len, struct zps_error *error) ZPS_MUSTCHECK;
+/* Where its next bytes go, `*len_p` of them at most. */
+void *zps_tlsnet_ahead_place(struct tlsnet_conn *conn, size_t *len_p);
+void zps_tlsnet_ahead_came(struct tlsnet_conn *conn, size_t len);
+/* An AHEAD frame without bytes: reads that wait for the rest are asked for. */
+void zps_tlsnet_ahead_withdrawn(struct tlsnet_conn *conn);
+/* Whether the read is of an offer. Then it is not asked for. */
+bool zps_tlsnet_ahead_read(struct tlsnet_conn *conn, struct zps_net_read *read);
+/* Loses the peer's reads of offers. */
+void zps_tlsnet_ahead_lose(struct tlsnet_conn *conn, const struct tlsnet_peer *of);
+/* No further read gets a byte of what was offered so far, by either end. */
+void zps_tlsnet_offers_drop(struct tlsnet_conn *conn);
+/* The other end has two first connections: its messages are in no order with this one's offers. */
+void zps_tlsnet_ahead_double(struct tlsnet_conn *conn);
+/* Bytes to come. */
+uint64_t zps_tlsnet_ahead_missing(const struct tlsnet_conn *conn);
+void zps_tlsnet_ahead_free(struct tlsnet_conn *conn);
+
 /* transmit.c */
+/* Room for a body of DATA or AHEAD; 0: not enough for one. */
+size_t zps_tlsnet_frame_room(const struct tlsnet_conn *conn);
+bool zps_tlsnet_frame_fits(const struct tlsnet_conn *conn, size_t len);
+/* Room for the body of a frame, whose head is written. */
+uint8_t *zps_tlsnet_frame_add(struct tlsnet_conn *conn, enum tlsnet_frame_type type, size_t len);
+/* Behind the peer's other messages. False: no memory. */
+bool zps_tlsnet_message_queue(struct tlsnet_peer *peer, enum tlsnet_frame_type type, const void *data,
+                              size_t len) ZPS_MUSTCHECK;
+/* To be asked for. */
+void zps_tlsnet_read_queue(struct tlsnet_peer *peer, struct zps_net_read *read);
 /* Puts what there is to say, for a while. */
 void zps_tlsnet_transmit(struct tlsnet_conn *conn);
 zps_err_t zps_tlsnet_send(struct zps_net_peer *peer, const void *data, size_t len) ZPS_MUSTCHECK;
@@ -240,9 +323,13 @@ void zps_tlsnet_read_push(struct tlsnet_read_list *list, struct zps_net_read *re
 struct zps_net_read *zps_tlsnet_read_pop(struct tlsnet_read_list *list);
 /* To be called back by the next progress. */
 void zps_tlsnet_read_lose(struct tlsnet *net, struct zps_net_read *read);
+/* Its bytes are here: it is called back by the next progress. */
+void zps_tlsnet_read_came(struct tlsnet *net, struct zps_net_read *read);
 /* Loses the reads that a connection was asked for, of one peer; NULL: of all. */
 void zps_tlsnet_asked_lose(struct tlsnet_conn *conn, const struct tlsnet_peer *of);
-/* Calls back the lost reads. Returns their number. */
+/* The peer is gone: its reads that came are lost, too. */
+void zps_tlsnet_came_lose(struct tlsnet *net, const struct tlsnet_peer *of);
+/* Calls back the reads that are over. Returns their number. */
 unsigned zps_tlsnet_read_report(struct tlsnet *net);
 
 /* peer.c */

@@ -78,7 +78,20 @@ struct zps_net_read *zps_tlsnet_read_pop(struct tlsnet_read_list *list) {
 void zps_tlsnet_read_lose(struct tlsnet *net, struct zps_net_read *read) {
   read->peer = NULL;
   read->state = net->closing ? TLSNET_READ_CLOSED : TLSNET_READ_LOST;
-  zps_tlsnet_read_push(&net->failed, read);
+  zps_tlsnet_read_push(&net->over, read);
+}
+
+void zps_tlsnet_read_came(struct tlsnet *net, struct zps_net_read *read) {
+  read->state = TLSNET_READ_CAME;
+  zps_tlsnet_read_push(&net->over, read);
+}
+
+void zps_tlsnet_came_lose(struct tlsnet *net, const struct tlsnet_peer *of) {
+  for (struct zps_net_read *read = net->over.first; read; read = read->next) {
+    if (read->peer != &of->base) continue;
+    read->peer = NULL;
+    read->state = net->closing ? TLSNET_READ_CLOSED : TLSNET_READ_LOST;
+  }
 }
 
 void zps_tlsnet_asked_lose(struct tlsnet_conn *conn, const struct tlsnet_peer *of) {
@@ -88,15 +101,18 @@ void zps_tlsnet_asked_lose(struct tlsnet_conn *conn, const struct tlsnet_peer *o
     zps_tlsnet_read_lose(conn->net, asked->read);
     asked->read = NULL;
   }
+  if (of) zps_tlsnet_ahead_lose(conn, of);
 }
 
 unsigned zps_tlsnet_read_report(struct tlsnet *net) {
   unsigned n = 0;
   struct zps_net_read *read;
-  for (; (read = zps_tlsnet_read_pop(&net->failed)) != NULL; n++) {
+  for (; (read = zps_tlsnet_read_pop(&net->over)) != NULL; n++) {
     void (*const release)(struct zps_net_read *) = read->release;
-    const bool is_lost = read->state == TLSNET_READ_LOST;
-    read->done(read, is_lost ? ZPS_ERR_PEER_LOST : ZPS_ERR_CLOSED);
+    const bool is_lost = read->state == TLSNET_READ_LOST, came = read->state == TLSNET_READ_CAME;
+    if (came) net->base.counters.reads++;
+    if (came) net->base.counters.read_bytes += read->len;
+    read->done(read, came ? ZPS_OK : is_lost ? ZPS_ERR_PEER_LOST : ZPS_ERR_CLOSED);
     if (is_lost && release) release(read);
   }
   return n;

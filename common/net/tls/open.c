@@ -94,6 +94,8 @@ static const struct zps_net_ops ops = {
     .send = zps_tlsnet_send,
     .unsent = zps_tlsnet_unsent,
     .peer_connections = zps_tlsnet_connections,
+    .offer = zps_tlsnet_offer,
+    .offered = zps_tlsnet_offered,
     .read = zps_tlsnet_read,
     .progress = zps_tlsnet_progress,
     .wait = zps_tlsnet_wait,
@@ -122,6 +124,7 @@ zps_err_t zps_net_tls_open(const struct zps_net_config *config, const struct zps
   net->connect_timeout_ns =
       (config->connect_timeout_ms ? config->connect_timeout_ms : ZPS_NET_CONNECT_TIMEOUT_MS) * ZPS_NS_PER_MS;
   net->spin_ns = config->spin_us * 1000ull;
+  net->long_trip_us = TLSNET_LONG_TRIP_US;
   net->keepalive_s = (config->keepalive_ms + 999) / 1000;
   net->n_connections = config->connections > 0 ? config->connections : 1;
   net->n_reserved = config->n_recv;

@@ -43,6 +43,9 @@ static zps_err_t check_frame(struct tlsnet_conn *conn, struct zps_error *error) 
                     says_who ? "though it is known" : "before it has said who it is");
   if (head->type == TLSNET_MESSAGE && conn->first)
     return zps_fail(error, ZPS_ERR_PROTOCOL, "sends a message over a further connection: the first one carries them");
+  if ((head->type == TLSNET_OFFER || head->type == TLSNET_AHEAD) && conn->first)
+    return zps_fail(error, ZPS_ERR_PROTOCOL, "offers memory over a further connection: the first one carries offers");
+  if (head->type == TLSNET_AHEAD) return zps_tlsnet_ahead_check(conn, head->len, error);
   if ((head->type == TLSNET_DATA || head->type == TLSNET_REFUSED) && !asked)
     return zps_fail(error, ZPS_ERR_PROTOCOL, "answers a read that nobody has asked for");
   if (head->type == TLSNET_DATA && head->len > asked->len - asked->got)
@@ -103,6 +106,12 @@ static unsigned take_frame(struct tlsnet_conn *conn) {
     case TLSNET_REFUSED:
       answer(conn, ZPS_ERR_FABRIC);
       return 1;
+    case TLSNET_OFFER:
+      zps_tlsnet_offer_take(conn);
+      return 0;
+    case TLSNET_AHEAD:
+      if (head.len == 0) zps_tlsnet_ahead_withdrawn(conn);
+      return 0;
   }
   return 0;
 }
@@ -117,6 +126,7 @@ static void *next_bytes(struct tlsnet_conn *conn, size_t *len_p) {
     return in->head_bytes + in->got;
   }
   *len_p = in->head.len - in->got;
+  if (in->head.type == TLSNET_AHEAD) return zps_tlsnet_ahead_place(conn, len_p);
   if (in->head.type != TLSNET_DATA) return in->body + in->got;
   const struct tlsnet_asked *const asked = oldest_asked(conn);
   if (asked->read) return (uint8_t *)asked->read->local + asked->got + in->got;
@@ -148,6 +158,7 @@ unsigned zps_tlsnet_receive(struct tlsnet_conn *conn) {
     zps_err_t err = zps_tls_socket_read(conn->session, to, wanted, &n, &error);
     if (err == ZPS_OK && n == 0) break;
     in->got += n;
+    if (err == ZPS_OK && in->has_head && in->head.type == TLSNET_AHEAD) zps_tlsnet_ahead_came(conn, n);
     n_bytes += n;
     if (err == ZPS_OK && !in->has_head && in->got == TLSNET_HEAD_BYTES) err = take_head(conn, &error);
     if (err != ZPS_OK)

@@ -14,8 +14,16 @@ static size_t room(const struct tlsnet_conn *conn) {
   return conn->out_len < TLSNET_OUT_MAX ? TLSNET_OUT_MAX - conn->out_len : 0;
 }
 
-/* Room for the body of a frame, whose head is written. */
-static uint8_t *frame_add(struct tlsnet_conn *conn, enum tlsnet_frame_type type, size_t len) {
+size_t zps_tlsnet_frame_room(const struct tlsnet_conn *conn) {
+  return room(conn) >= TLSNET_HEAD_BYTES + DATA_LEAST ? room(conn) - TLSNET_HEAD_BYTES : 0;
+}
+
+/* The largest message fits into an empty buffer. */
+bool zps_tlsnet_frame_fits(const struct tlsnet_conn *conn, size_t len) {
+  return TLSNET_HEAD_BYTES + len <= room(conn) || conn->out_len == 0;
+}
+
+uint8_t *zps_tlsnet_frame_add(struct tlsnet_conn *conn, enum tlsnet_frame_type type, size_t len) {
   uint8_t *const at = conn->out + conn->out_len;
   zps_tlsnet_head_write(type, len, at);
   conn->out_len += TLSNET_HEAD_BYTES + len;
@@ -24,13 +32,8 @@ static uint8_t *frame_add(struct tlsnet_conn *conn, enum tlsnet_frame_type type,
 
 /* ---- messages ---- */
 
-/* The largest message fits into an empty buffer. */
-static bool message_fits(const struct tlsnet_conn *conn, size_t len) {
-  return TLSNET_HEAD_BYTES + len <= room(conn) || conn->out_len == 0;
-}
-
 static void message_add(struct tlsnet_conn *conn, struct tlsnet_peer *peer, const void *data, size_t len) {
-  uint8_t *const to = frame_add(conn, TLSNET_MESSAGE, len);
+  uint8_t *const to = zps_tlsnet_frame_add(conn, TLSNET_MESSAGE, len);
   if (len > 0) memcpy(to, data, len);
   peer->n_out++;
   peer->base.net->counters.msgs_sent++;
@@ -39,10 +42,14 @@ static void message_add(struct tlsnet_conn *conn, struct tlsnet_peer *peer, cons
 
 static void messages_add(struct tlsnet_conn *conn, struct tlsnet_peer *peer) {
   struct tlsnet_message *message;
-  while ((message = STAILQ_FIRST(&peer->sends)) != NULL && message_fits(conn, message->len)) {
+  while ((message = STAILQ_FIRST(&peer->sends)) != NULL && zps_tlsnet_frame_fits(conn, message->len)) {
     STAILQ_REMOVE_HEAD(&peer->sends, link);
-    peer->n_sends--;
-    message_add(conn, peer, message->data, message->len);
+    if (message->type == TLSNET_OFFER) {
+      zps_tlsnet_offer_put(conn, message->data);
+    } else {
+      peer->n_sends--;
+      message_add(conn, peer, message->data, message->len);
+    }
     free(message);
   }
 }
@@ -66,6 +73,16 @@ static zps_err_t push_back(struct tlsnet *net) {
   return ZPS_ERR_AGAIN;
 }
 
+bool zps_tlsnet_message_queue(struct tlsnet_peer *peer, enum tlsnet_frame_type type, const void *data, size_t len) {
+  struct tlsnet_message *const message = malloc(sizeof *message + len);
+  if (!message) return false;
+  message->type = type;
+  message->len = len;
+  if (len > 0) memcpy(message->data, data, len);
+  STAILQ_INSERT_TAIL(&peer->sends, message, link);
+  return true;
+}
+
 zps_err_t zps_tlsnet_send(struct zps_net_peer *net_peer, const void *data, size_t len) {
   struct tlsnet_peer *const peer = tlsnet_peer_of(net_peer);
   struct tlsnet *const net = tlsnet_of(net_peer->net);
@@ -73,14 +90,11 @@ zps_err_t zps_tlsnet_send(struct zps_net_peer *net_peer, const void *data, size_
   if (net->closing) return ZPS_ERR_CLOSED;
   if (peer->state == TLSNET_PEER_FAILED) return peer->in_errors ? ZPS_OK : ZPS_ERR_PEER_LOST;
   if (zps_tlsnet_unsent(net_peer) >= ZPS_NET_SENDS_MAX) return push_back(net);
-  if (conn && conn->state == TLSNET_OPEN && !conn->is_full && STAILQ_EMPTY(&peer->sends) && message_fits(conn, len)) {
+  if (conn && conn->state == TLSNET_OPEN && !conn->is_full && STAILQ_EMPTY(&peer->sends) &&
+      zps_tlsnet_frame_fits(conn, len)) {
     message_add(conn, peer, data, len);
   } else {
-    struct tlsnet_message *const message = malloc(sizeof *message + len);
-    if (!message) return push_back(net);
-    message->len = len;
-    if (len > 0) memcpy(message->data, data, len);
-    STAILQ_INSERT_TAIL(&peer->sends, message, link);
+    if (!zps_tlsnet_message_queue(peer, TLSNET_MESSAGE, data, len)) return push_back(net);
     peer->n_sends++;
   }
   if (conn) zps_tlsnet_conn_dirty(conn);
@@ -88,6 +102,12 @@ zps_err_t zps_tlsnet_send(struct zps_net_peer *net_peer, const void *data, size_
 }
 
 /* ---- reads of ours ---- */
+
+void zps_tlsnet_read_queue(struct tlsnet_peer *peer, struct zps_net_read *read) {
+  read->state = TLSNET_READ_QUEUED;
+  zps_tlsnet_read_push(&peer->reads, read);
+  for (struct tlsnet_conn *conn = peer->conn; conn; conn = zps_tlsnet_conn_next(conn)) zps_tlsnet_conn_dirty(conn);
+}
 
 zps_err_t zps_tlsnet_read(struct zps_net_peer *net_peer, struct zps_net_read *read) {
   struct tlsnet_peer *const peer = tlsnet_peer_of(net_peer);
@@ -98,9 +118,7 @@ zps_err_t zps_tlsnet_read(struct zps_net_peer *net_peer, struct zps_net_read *re
     zps_tlsnet_read_lose(net, read);
     return ZPS_OK;
   }
-  read->state = TLSNET_READ_QUEUED;
-  zps_tlsnet_read_push(&peer->reads, read);
-  for (struct tlsnet_conn *conn = peer->conn; conn; conn = zps_tlsnet_conn_next(conn)) zps_tlsnet_conn_dirty(conn);
+  if (!zps_tlsnet_ahead_read(peer->conn, read)) zps_tlsnet_read_queue(peer, read);
   return ZPS_OK;
 }
 
@@ -114,17 +132,22 @@ static bool takes_question(const struct tlsnet_conn *conn) {
  * needs few connections, which then have large TCP windows: over all of them each would begin with a small one. */
 static struct tlsnet_conn *least_asked(struct tlsnet_conn *first) {
   struct tlsnet_conn *conn, *least = NULL;
+  uint64_t least_bytes = 0;
   for (conn = first; conn; conn = zps_tlsnet_conn_next(conn)) {
     if (!takes_question(conn)) continue;
-    if (conn->asked.bytes < FEW_BYTES) return conn;
-    if (!least || conn->asked.bytes < least->asked.bytes) least = conn;
+    const uint64_t bytes = conn->asked.bytes + zps_tlsnet_ahead_missing(conn);
+    if (bytes < FEW_BYTES) return conn;
+    if (!least || bytes < least_bytes) {
+      least = conn;
+      least_bytes = bytes;
+    }
   }
   return least;
 }
 
 static void question_add(struct tlsnet_conn *conn, struct zps_net_read *read) {
   const struct tlsnet_ask ask = {.key = read->key, .at = read->addr, .len = (uint32_t)read->len};
-  zps_tlsnet_ask_write(&ask, frame_add(conn, TLSNET_READ, TLSNET_READ_BYTES));
+  zps_tlsnet_ask_write(&ask, zps_tlsnet_frame_add(conn, TLSNET_READ, TLSNET_READ_BYTES));
   read->state = TLSNET_READ_ASKED;
   conn->asked.bytes += ask.len;
   conn->asked.ring[(conn->asked.first + conn->asked.n++) % TLSNET_READS_MAX] =
@@ -145,14 +168,15 @@ static void questions_add(struct tlsnet_conn *first) {
 /* ---- reads of the other end: as much as there is room for, so that messages never wait long ---- */
 
 static void answers_add(struct tlsnet_conn *conn) {
-  while (conn->served.n > 0 && room(conn) >= TLSNET_HEAD_BYTES + DATA_LEAST) {
+  size_t most;
+  while (conn->served.n > 0 && (most = zps_tlsnet_frame_room(conn)) > 0) {
     struct tlsnet_ask *const ask = &conn->served.ring[conn->served.first];
-    const size_t most = room(conn) - TLSNET_HEAD_BYTES, len = ask->len < most ? ask->len : most;
+    const size_t len = ask->len < most ? ask->len : most;
     const uint8_t *const from = len > 0 ? zps_tlsnet_region_bytes(conn->net, ask->key, ask->at, ask->len) : NULL;
     if (from)
-      memcpy(frame_add(conn, TLSNET_DATA, len), from, len);
+      memcpy(zps_tlsnet_frame_add(conn, TLSNET_DATA, len), from, len);
     else
-      frame_add(conn, TLSNET_REFUSED, 0);
+      zps_tlsnet_frame_add(conn, TLSNET_REFUSED, 0);
     ask->at += len;
     ask->len -= (uint32_t)len;
     if (from && ask->len > 0) continue;
@@ -167,7 +191,10 @@ static void fill(struct tlsnet_conn *conn) {
   struct tlsnet_peer *peer;
   LIST_FOREACH(peer, &conn->peers, conn_link) messages_add(conn, peer);
   questions_add(conn->first ? conn->first : conn);
+  if (conn->ahead_is_next) zps_tlsnet_ahead_add(conn);
   answers_add(conn);
+  zps_tlsnet_ahead_add(conn);
+  conn->ahead_is_next = !conn->ahead_is_next;
 }
 
 static void emptied(struct tlsnet_conn *conn) {

@@ -103,7 +103,7 @@ unsigned zps_tlsnet_progress(struct zps_net *base) {
 }
 
 static bool has_work(const struct tlsnet *net) {
-  return !TAILQ_EMPTY(&net->ready) || !TAILQ_EMPTY(&net->dirty) || net->failed.first || !TAILQ_EMPTY(&net->errors);
+  return !TAILQ_EMPTY(&net->ready) || !TAILQ_EMPTY(&net->dirty) || net->over.first || !TAILQ_EMPTY(&net->errors);
 }
 
 static bool is_readable(const struct tlsnet *net, uint64_t timeout_ns) {

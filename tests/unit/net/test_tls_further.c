@@ -13,45 +13,18 @@
 #include <cmocka.h>
 
 #include "common/net/bulk.h"
-#include "common/net/tls/impl.h"
 #include "tests/support/logs.h"
-#include "tests/support/net_pair.h"
-#include "tests/support/plain_tls.h"
+#include "tests/support/tls_ends.h"
 
-enum { RANK, SERVER, CONNECTIONS = 4, BYTES = 4 << 20, PIECE = 64 << 10 };
+enum { CONNECTIONS = 4, PIECE = 64 << 10 };
 
-static uint8_t identity; /* never looked at */
 static bool asks_for_bbr;
-static struct end ends[2];
-static uint8_t lent[2][BYTES], landed[2][BYTES];
-static struct zps_net_mem lent_mem[2], landed_mem[2];
-
-static void open_end(unsigned i, unsigned connections) {
-  const struct zps_net_handler handler = {
-      .ctx = &ends[i], .on_message = end_on_message, .on_peer_error = end_on_peer_error};
-  const struct zps_net_config config = {.provider = "tls",
-                                        .interface = "lo",
-                                        .max_msg = ZPS_NET_MSG_MAX,
-                                        .n_recv = 4,
-                                        .connect_timeout_ms = PATIENCE_NEVER_MS,
-                                        .connections = connections,
-                                        .dials = i == RANK,
-                                        .bbr = asks_for_bbr,
-                                        .tls = (struct zps_tls *)(void *)&identity};
-  struct zps_error error = {.text = ""};
-  ends[i] = (struct end){0};
-  if (zps_net_tls_open(&config, &handler, &ends[i].net, &error) != ZPS_OK) fail_msg("%s", error.text);
-  for (unsigned k = 0; k < BYTES; k++) lent[i][k] = (uint8_t)(k * 31 + (k >> 11) + i);
-  memset(landed[i], 0, BYTES);
-  lent_mem[i] = end_register(&ends[i], lent[i], BYTES);
-  landed_mem[i] = end_register(&ends[i], landed[i], BYTES);
-}
 
 /* The number of the end that dials counts: the other one has its own, which says nothing. */
 static int setup(void **state) {
   (void)state;
-  open_end(RANK, CONNECTIONS);
-  open_end(SERVER, 2);
+  open_end(RANK, CONNECTIONS, asks_for_bbr);
+  open_end(SERVER, 2, asks_for_bbr);
   for (unsigned i = 0; i < 2; i++) end_connect(&ends[i], &ends[1 - i]);
   return 0;
 }
