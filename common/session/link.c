@@ -136,6 +136,24 @@ static void header_fill(const struct zps_link *link, bool introduced, struct zps
         .type = type, .job = link->job, .epoch = link->epoch, .src = link->self, .tag = link->tag};
 }
 
+/* The payloads that the peer is to read from this process's memory. */
+static void offer(const struct zps_link *link, const struct zps_frame *frame) {
+  switch (frame->header.type) {
+    case ZPS_FRAME_PUSH:
+    case ZPS_FRAME_RESULT:
+    case ZPS_FRAME_PEER:
+    case ZPS_FRAME_GIVE:
+    case ZPS_FRAME_FOUND:
+      for (uint32_t i = 0; i < frame->u.round.n_slices; i++) {
+        const struct zps_slice *const slice = &frame->u.round.slices[i];
+        if (!slice->is_inline) zps_net_offer(link->peer, slice->addr, slice->key, slice->len_bytes);
+      }
+      break;
+    default:
+      break;
+  }
+}
+
 zps_err_t zps_link_send(struct zps_link *link, struct zps_frame *frame) {
   uint8_t data[ZPS_WIRE_MESSAGE_MAX];
   size_t len;
@@ -143,7 +161,9 @@ zps_err_t zps_link_send(struct zps_link *link, struct zps_frame *frame) {
   header_fill(link, link->introduced, &frame->header);
   zps_err_t code = zps_wire_encode(frame, data, ZPS_WIRE_FRAME_MAX, &len);
   if (code != ZPS_OK) return code;
+  if (link->n_queue >= ZPS_LINK_QUEUE_MAX) return ZPS_ERR_AGAIN;
   frame->len_bytes = (uint32_t)len;
+  offer(link, frame);
   code = link->queue || link->tx_credits <= 1 ? ZPS_ERR_AGAIN : transmit(link, data, len, link->rx_due);
   if (code == ZPS_ERR_AGAIN) code = enqueue(link, data, len);
   if (code == ZPS_OK) link->introduced = true;

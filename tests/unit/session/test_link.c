@@ -62,6 +62,49 @@ static void test_frames_of_a_turn_leave_together(void **state) {
   linked_close(&linked);
 }
 
+static struct {
+  unsigned n;
+  uint64_t addr, key, len, n_left; /* n_left: messages that had left by then */
+} offers;
+
+/* The linker puts it in the place of zps_net_offer(). */
+void __wrap_zps_net_offer(struct zps_net_peer *peer, uint64_t addr, uint64_t key, uint64_t len);
+void __wrap_zps_net_offer(struct zps_net_peer *peer, uint64_t addr, uint64_t key, uint64_t len) {
+  const struct end *const end = zps_net_peer_ctx(peer);
+  offers.n++;
+  offers.addr = addr;
+  offers.key = key;
+  offers.len = len;
+  offers.n_left = zps_net_counters(end->net)->msgs_sent;
+}
+
+/* Each payload that the peer is to read is offered before its announcement leaves, and once where the link is full. */
+static void test_remote_payloads_are_offered(void **state) {
+  (void)state;
+  static const uint8_t types[] = {ZPS_FRAME_PUSH, ZPS_FRAME_RESULT, ZPS_FRAME_PEER, ZPS_FRAME_GIVE, ZPS_FRAME_FOUND};
+  struct linked linked;
+  const uint8_t payload[8] = {0};
+  linked_open(&linked, "loop", NULL);
+  memset(&offers, 0, sizeof offers);
+  for (unsigned i = 0; i < sizeof types; i++) {
+    struct zps_frame frame = {.header.type = types[i], .u.round = {.n_slices = 2}};
+    frame.u.round.slices[0] = (struct zps_slice){.is_inline = true, .len_bytes = sizeof payload, .data = payload};
+    frame.u.round.slices[1] = (struct zps_slice){.partition = 1, .len_bytes = 100000 + i, .addr = 64 + i, .key = 7 + i};
+    assert_int_equal(zps_link_send(linked.links[0], &frame), ZPS_OK);
+    assert_int_equal(offers.n, i + 1);
+    assert_int_equal(offers.addr, 64 + i);
+    assert_int_equal(offers.key, 7 + i);
+    assert_int_equal(offers.len, 100000 + i);
+    assert_int_equal(offers.n_left, 0);
+  }
+  for (unsigned i = 0; send_done(&linked, 0, i) == ZPS_OK; i++) continue;
+  struct zps_frame frame = {.header.type = ZPS_FRAME_PUSH, .u.round = {.n_slices = 1}};
+  frame.u.round.slices[0] = (struct zps_slice){.len_bytes = 100000};
+  assert_int_equal(zps_link_send(linked.links[0], &frame), ZPS_ERR_AGAIN);
+  assert_int_equal(offers.n, sizeof types);
+  linked_close(&linked);
+}
+
 static void test_full_ends_do_not_lock_up(void **state) {
   (void)state;
   struct linked linked;
@@ -412,6 +455,7 @@ int main(void) {
       cmocka_unit_test(test_one_way_stream_lives_on_credit_frames),
       cmocka_unit_test(test_frames_wait_for_credit),
       cmocka_unit_test(test_frames_of_a_turn_leave_together),
+      cmocka_unit_test(test_remote_payloads_are_offered),
       cmocka_unit_test(test_full_ends_do_not_lock_up),
       cmocka_unit_test(test_random_traffic),
       cmocka_unit_test(test_random_traffic_under_push_back_and_delay),
