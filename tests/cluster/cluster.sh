@@ -10,6 +10,11 @@ is "softroce without its tools: status" $? 77
 said "names what is missing" "^softroce: skipped: (it needs root|qemu-system-x86_64 is missing: deploy/install-deps.sh softroce)$"
 "$here/softroce" --cards many -- true >"$scratch/out" 2>&1
 is "softroce with a number that is none: status" $? 2
+"$here/softroce" --rows jobs,kills >"$scratch/out" 2>&1
+is "softroce with a row that is none: status" $? 2
+said "names it and the rows" "^softroce: --rows jobs,kills: 'kills' must be one of suite jobs schemes checksums kill stop rails$"
+"$here/softroce" --rows rails >"$scratch/out" 2>&1
+is "softroce with rails of one card: status" $? 2
 
 if ! why=$("$lab" allowed); then
   skip "the lab and the quick benchmark" "$why"
