@@ -42,6 +42,19 @@ const char *zps_tls_time_text(const ASN1_TIME *time, char *buf, size_t size) {
   return buf;
 }
 
+const char *zps_tls_dates_refuse(X509 *cert, time_t now_s, char *buf, size_t size) {
+  const bool has_expired = X509_cmp_time(X509_get0_notAfter(cert), &now_s) < 0;
+  if (!has_expired && X509_cmp_time(X509_get0_notBefore(cert), &now_s) <= 0) return NULL;
+  char date[40], today[40] = "a time out of range";
+  ASN1_TIME *const now = ASN1_TIME_set(NULL, now_s);
+  if (now) zps_tls_time_text(now, today, sizeof today);
+  ASN1_TIME_free(now);
+  snprintf(buf, size, "%s %s: this host's clock says %s", has_expired ? "expired at" : "is not valid before",
+           zps_tls_time_text(has_expired ? X509_get0_notAfter(cert) : X509_get0_notBefore(cert), date, sizeof date),
+           today);
+  return buf;
+}
+
 /* 0: the text is none of ours. */
 static unsigned role_of(const char *uri, size_t len) {
   const size_t head = sizeof ZPS_TLS_URI - 1;
@@ -180,20 +193,22 @@ static ZPS_PRINTF(3, 4) void refuse_list(struct zps_tls_session *session, X509_S
   X509_STORE_CTX_set_error(store, X509_V_ERR_UNSPECIFIED);
 }
 
+/* By which the chain is looked at. */
+static time_t time_of(X509_STORE_CTX *store) {
+  const time_t told_s = X509_VERIFY_PARAM_get_time(X509_STORE_CTX_get0_param(store));
+  return told_s ? told_s : time(NULL);
+}
+
 static void refuse_chain(struct zps_tls_session *session, X509_STORE_CTX *store) {
   const int why = X509_STORE_CTX_get_error(store);
   X509 *cert = X509_STORE_CTX_get_current_cert(store);
-  char name[160], date[40];
+  char name[160], date[40], dates[160] = "is out of date";
   name_cert(cert, name, sizeof name);
   switch (why) {
     case X509_V_ERR_CERT_HAS_EXPIRED:
-      zps_fail(&session->refusal, ZPS_ERR_REFUSED, "its certificate, of %s, expired at %s", name,
-               zps_tls_time_text(X509_get0_notAfter(cert), date, sizeof date));
-      break;
     case X509_V_ERR_CERT_NOT_YET_VALID:
-      zps_fail(&session->refusal, ZPS_ERR_REFUSED,
-               "its certificate, of %s, is not valid before %s: are the clocks of both hosts right?", name,
-               zps_tls_time_text(X509_get0_notBefore(cert), date, sizeof date));
+      zps_tls_dates_refuse(cert, time_of(store), dates, sizeof dates);
+      zps_fail(&session->refusal, ZPS_ERR_REFUSED, "its certificate, of %s, %s", name, dates);
       break;
     case X509_V_ERR_UNABLE_TO_GET_ISSUER_CERT:
     case X509_V_ERR_UNABLE_TO_GET_ISSUER_CERT_LOCALLY:

@@ -71,15 +71,14 @@ static zps_err_t check_readable(const char *path, int file, struct zps_error *er
 
 static zps_err_t check_own(SSL_CTX *context, const char *path, struct zps_error *error) {
   X509 *cert = SSL_CTX_get0_certificate(context);
-  char name[ZPS_TLS_NAME_MAX], date[40];
+  char name[ZPS_TLS_NAME_MAX], dates[160];
   if (!zps_tls_cert_roles(cert, name))
     return zps_fail(error, ZPS_ERR_INVALID,
                     "certificate %.200s: has no role: one of its alternative names must be a URI zenps://ROLE/NAME, "
                     "ROLE being coordinator, server, worker or admin (zenpsctl certs makes such ones)",
                     path);
-  if (X509_cmp_current_time(X509_get0_notAfter(cert)) < 0)
-    return zps_fail(error, ZPS_ERR_INVALID, "certificate %.200s (%.120s): expired at %s", path, name,
-                    zps_tls_time_text(X509_get0_notAfter(cert), date, sizeof date));
+  const char *const refused = zps_tls_dates_refuse(cert, time(NULL), dates, sizeof dates);
+  if (refused) return zps_fail(error, ZPS_ERR_INVALID, "certificate %.200s (%.120s): %s", path, name, refused);
   return ZPS_OK;
 }
 

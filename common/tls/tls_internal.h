@@ -80,6 +80,8 @@ void zps_tls_cert_uris(X509 *cert, char *buf, size_t size);
 const char *zps_tls_roles_text(unsigned roles, char *buf, size_t size);
 /* "2026-11-27 06:15:00 UTC" */
 const char *zps_tls_time_text(const ASN1_TIME *time, char *buf, size_t size);
+/* Why a certificate is refused by its dates, with the time that the clock shows; NULL: it is valid. */
+const char *zps_tls_dates_refuse(X509 *cert, time_t now_s, char *buf, size_t size);
 /* Seconds of the calendar; 0: it is no time. */
 long long zps_tls_seconds(const ASN1_TIME *time);
 /* SSL_CTX_set_verify()'s: looks at the chain, and at the role of its end; fills in the session. */

@@ -43,6 +43,9 @@ static void files_that_are_refused(void **state) {
   refused(&rig, "w", ZPS_ERR_INVALID, "no PEM of a key without a password");
   rig_cert(&rig, "gone", ZPS_TLS_WORKER, -2 * RIG_DAY_S, -RIG_DAY_S);
   refused(&rig, "gone", ZPS_ERR_INVALID, "(zenps://worker/gone): expired at 2");
+  refused(&rig, "gone", ZPS_ERR_INVALID, "UTC: this host's clock says 2");
+  rig_cert(&rig, "early", ZPS_TLS_WORKER, RIG_DAY_S, 2 * RIG_DAY_S);
+  refused(&rig, "early", ZPS_ERR_INVALID, "(zenps://worker/early): is not valid before 2");
   refused(&rig, "ca", ZPS_ERR_INVALID, "has no role");
   rig_close(&rig);
 }
