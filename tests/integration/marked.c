@@ -1,10 +1,12 @@
 /*
  * A rank whose gradients are the same eight bytes, "GRADIENT", again and again: whoever reads the network can look for
- * them. Checks every sum. Run by encrypted.sh and nat.sh: marked STEPS.
+ * them. Checks every sum. Run by encrypted.sh, nat.sh and internet_faults.sh: marked STEPS [SECONDS], which pass
+ * between steps.
  */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include <zenps/zenps.h>
 
@@ -49,6 +51,7 @@ static void round_run(zenps_tensor_t *tensor, uint64_t step, int world) {
 
 int main(int argc, char **argv) {
   const uint64_t steps = argc > 1 ? strtoull(argv[1], NULL, 10) : 10;
+  const unsigned pause_s = argc > 2 ? (unsigned)strtoul(argv[2], NULL, 10) : 0;
   zenps_job_t *job;
   zenps_tensor_t *tensor;
   must(zenps_open(NULL, &job), "open");
@@ -58,6 +61,7 @@ int main(int argc, char **argv) {
     round_run(tensor, step, zenps_world(job));
     if (rank == 0) printf("step %llu\n", (unsigned long long)step);
     fflush(stdout);
+    if (step < steps) sleep(pause_s);
   }
   printf("provider %s, %llu right sums\n", zenps_provider(job), (unsigned long long)steps);
   zenps_close(job);
