@@ -244,9 +244,10 @@ static bool set(struct host *host, const char *word) {
     host->delay_ns = (uint64_t)(number * 1e6);
   else if (strncmp(word, "loss=", 5) == 0 && number <= 100)
     host->loss = number / 100;
-  else if (strncmp(word, "rate=", 5) == 0)
+  else if (strncmp(word, "rate=", 5) == 0) {
     host->rate = (uint64_t)number;
-  else
+    host->out.free_ns = host->in.free_ns = 0; /* Later packets overtake those that wait at the old rate. */
+  } else
     return false;
   return true;
 }
