@@ -2,6 +2,7 @@
 
 import contextlib
 import pathlib
+import re
 import shutil
 import socket
 import subprocess
@@ -9,7 +10,7 @@ import sys
 import time
 
 import pytest
-from conftest import CASES, DEADLINE, has
+from conftest import CASES, DEADLINE, TOP, has
 
 if not has(sys.executable, "torch"):
     pytest.skip(f"{sys.executable} has no torch", allow_module_level=True)
@@ -81,6 +82,21 @@ def test_torchrun_alone(monkeypatch, tmp_path):
     while left(tmp_path) and time.monotonic() < end:
         time.sleep(0.05)
     assert not left(tmp_path), left(tmp_path)
+
+
+@torchrun
+def test_first_minutes_of_the_guide(monkeypatch, tmp_path):
+    """The program of the page, as it stands, and what it prints."""
+    monkeypatch.delenv("ZENPS_COORDINATOR", raising=False)
+    monkeypatch.chdir(tmp_path)
+    page = (TOP / "deploy" / "guide" / "pytorch.md").read_text()
+    program, output = re.search(r"<<'END'\n(.*?)END\ntorchrun [^\n]* train.py\n```\n```text\n(.*?)```", page, re.S).groups()
+    pathlib.Path("train.py").write_text(program)
+    status, said = ended(start(torchrun_of(tmp_path, "train.py")))
+    assert status == 0 and pathlib.Path("model.pt").exists(), said
+    for line in output.splitlines():
+        assert line.split(": loss ")[0] in said, said
+    assert float(re.findall(r"loss ([\d.]+)", said)[-1]) < 2, said
 
 
 @torchrun

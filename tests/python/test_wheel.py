@@ -76,6 +76,7 @@ def test_metadata(wheel, installed):
         assert f"\nClassifier: {name}\n" in text, name
     assert "\nLicense-Expression: Apache-2.0\n" in text and "\nLicense-File: LICENSE\n" in text, text[:2000]
     assert '\nRequires-Dist: torch>=1.13; extra == "torch"\n' in text, text[:2000]
+    assert '\nRequires-Dist: numpy; extra == "torch"\n' in text, text[:2000]
     assert "\n# worker/python" in text and "](INTEGRATIONS.md)" not in text
     (version,) = re.findall(r"^Version: (.*)$", text, re.M)
     assert wheel.name.startswith(f"zenps-{version}-"), (version, wheel.name)

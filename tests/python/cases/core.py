@@ -230,6 +230,19 @@ def case_inputs(job):
     assert isinstance(raises(ValueError, lambda: tensor.allreduce(values, [1])), zenps.ZenpsError)
 
 
+def case_buffers(_):
+    """What Python 3.12 gives numpy.asarray() has shape and type, also of no elements; where it cannot, numpy asks elsewhere."""
+    for dtype, kind in (("f32", "f4"), ("f64", "f8"), ("bf16", "u2"), ("f16", "f2"), ("i64", "i8"), ("u8", "u1")):
+        for shape in ((0, 4), (3, 0), (0,), (2, 3)):
+            made = zenps.Array(np.zeros(6).ctypes.data, dtype, shape)
+            seen = [np.asarray(made)]
+            if dtype == "f16":
+                raises(BufferError, lambda: made.__buffer__(0), "no f16")  # noqa: B023
+            else:
+                seen.append(np.asarray(made.__buffer__(0)))
+            assert all((each.shape, each.dtype) == (shape, np.dtype(kind)) for each in seen), (dtype, shape, seen)
+
+
 def case_outputs(job):
     """Results as other libraries see them, without copies."""
     tensor = job.tensor("outputs", 50, 2, op="sum")

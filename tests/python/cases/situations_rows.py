@@ -58,6 +58,30 @@ def case_dense_table(way: Way) -> None:
     _rows(way, Words(False), _sgd)
 
 
+def _change_through_data(way: Way, sparse: bool) -> None:
+    """Between backward() and the optimiser, where no version of a tensor moves."""
+    module = Words(sparse)
+    model, optimizer = way.wrap(module), _sgd(module.parameters())
+    for step in range(4):
+        optimizer.zero_grad(set_to_none=True)
+        square(model(way.ids(step, ROWS))).backward()
+        for parameter in module.parameters():
+            values = parameter.grad.data._values() if parameter.grad.is_sparse else parameter.grad.data
+            values.clamp_(-1e-3, 1e-3).mul_(0.5)
+            if step % 2:
+                parameter.grad.data = parameter.grad.data * 2.0
+        optimizer.step()
+    way.keep_model(module)
+
+
+def case_dense_table_changed_through_data(way: Way) -> None:
+    _change_through_data(way, False)
+
+
+def case_sparse_table_changed_through_data(way: Way) -> None:
+    _change_through_data(way, True)
+
+
 def case_dense_table_adam(way: Way) -> None:
     _rows(way, Words(False), lambda parameters: torch.optim.Adam(parameters, 0.01))
 

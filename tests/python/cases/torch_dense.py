@@ -4,6 +4,7 @@ reference DistributedDataParallel alone."""
 from __future__ import annotations
 
 import copy
+import unittest
 from typing import Any, Callable, Dict, List
 
 import torch
@@ -146,6 +147,8 @@ def case_passes_over_torch(_: zenps.Job) -> None:
             if name.startswith("case_") and name not in ("case_all_reduce_of_many_lengths", "case_long_and_odd_names"):
                 try:
                     case(job)
+                except unittest.SkipTest:
+                    pass
                 except Exception as error:  # pylint: disable=broad-except
                     failed.append(f"{name}: {type(error).__name__}: {error}")
         module.DENSE = "zenps"

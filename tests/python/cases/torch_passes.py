@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import logging
+import unittest
 from typing import Any, Callable, List
 
 import torch
@@ -414,10 +415,10 @@ def _flat_gradients(*models: nn.Module) -> torch.Tensor:
     return flat
 
 
-def _wide() -> nn.Module:
+def _wide(sparse: bool = False) -> nn.Module:
     """A table, parameters that are summed where they are, and others."""
     torch.manual_seed(3)
-    return nn.Sequential(nn.Embedding(5000, 64), nn.Linear(64, 64), nn.Linear(64, 1))
+    return nn.Sequential(nn.Embedding(5000, 64, sparse=sparse), nn.Linear(64, 64), nn.Linear(64, 1))
 
 
 def _change_one(grad: torch.Tensor) -> None:
@@ -426,6 +427,22 @@ def _change_one(grad: torch.Tensor) -> None:
 
 def _change_unseen(grad: torch.Tensor) -> None:
     grad.data.view(-1)[-1] += 1.0
+
+
+def _data(grad: torch.Tensor) -> torch.Tensor:
+    return grad.data._values() if grad.is_sparse else grad.data
+
+
+def _halve_unseen(grad: torch.Tensor) -> None:
+    _data(grad).mul_(0.5)
+
+
+def _clamp_unseen(grad: torch.Tensor) -> None:
+    _data(grad).clamp_(-1e-3, 1e-3)
+
+
+def _replace_unseen(grad: torch.Tensor) -> None:
+    grad.data = grad.data * 0.5
 
 
 def case_gradients_that_share_a_buffer(_: zenps.Job) -> None:
@@ -468,16 +485,49 @@ def case_gradients_that_share_a_buffer(_: zenps.Job) -> None:
 
 
 def case_gradients_changed_through_data(_: zenps.Job) -> None:
-    """`.grad.data` has a version of its own. A change of all gradients is noticed by those that are summed elsewhere."""
+    """`.grad.data` has a version of its own. Steps 1, 2, 4 and so on notice each write, every step a write to all gradients,
+    and each replaced one."""
+    for sparse in (False, True):
+        model = _wide(sparse)
+        sync = sync_of(model, wait="step")
+        parameters = dict(model.named_parameters())
+
+        def wrong(names: List[str], change: Callable[[torch.Tensor], None], said: str) -> None:
+            model.zero_grad()
+            model(torch.arange(50)).sum().backward()
+            for name in names if RANK == 1 else []:
+                change(parameters[name].grad)
+            refused(sync.wait, f"{said} was changed", "in flight")  # noqa: B023
+
+        for step in range(1, 5):
+            model.zero_grad()
+            if step != 3:
+                for name in parameters:
+                    wrong([name], _halve_unseen, f"gradient of {name}")
+                wrong(list(parameters), _clamp_unseen, "gradient of 0.weight, 1.weight, 1.bias, 2.weight, 1 more")
+            else:
+                wrong(list(parameters), _halve_unseen, "")
+            for name in parameters:
+                wrong([name], _replace_unseen, f"gradient of {name}")
+            model.zero_grad()
+            model(torch.arange(50) + RANK).sum().backward()
+            sync.wait()
+            same_everywhere(*(each.grad.to_dense() for each in parameters.values()))
+        sync.close()
+
+
+def case_hooks_that_change_gradients_through_data(_: zenps.Job) -> None:
+    """Behind GradientSync's, also of gradients that are summed where they are."""
+    if not hasattr(torch.Tensor, "register_post_accumulate_grad_hook"):
+        raise unittest.SkipTest(f"torch {torch.__version__} has no such hooks; 2.1 is wanted")
     model = _wide()
-    sync = sync_of(model, wait="step")
-    for _step in range(3):
+    sync = sync_of(model, bucket_mb=1e-6)  # each parameter alone: its sum starts ahead of the hook
+    for name, parameter in model.named_parameters():
+        handle = parameter.register_post_accumulate_grad_hook(lambda each: _halve_unseen(each.grad) if RANK else None)
+        said = f"gradient of {name} was changed"
+        refused(lambda: model(torch.arange(50)).sum().backward(), said, "must be registered before")
+        handle.remove()
         model.zero_grad()
-        model(torch.arange(50)).sum().backward()
-        if RANK == 1:
-            for parameter in model.parameters():
-                parameter.grad.data.mul_(0.5)
-        refused(sync.wait, "1.bias, 2.weight, 2.bias was changed", "in flight")
     sync.close()
 
 

@@ -21,6 +21,7 @@ _KINDS: Dict[str, Tuple[int, str, str]] = {
     "i64": (8, "q", "<i8"),
     "u8": (1, "B", "|u1"),
 }
+_CTYPES = {"f32": ctypes.c_float, "f64": ctypes.c_double, "bf16": ctypes.c_uint16, "i64": ctypes.c_int64, "u8": ctypes.c_uint8}
 _NOTHING = (ctypes.c_int64 * 1)()  # where empty arrays are
 _blocks: Dict[int, Any] = {}  # array types of 2^n bytes: one per length would be a new class for every result
 
@@ -82,8 +83,16 @@ class Array:
         view = view.cast(form, shape=list(self.shape)) if len(self.shape) > 1 else view.cast(form)
         return view.toreadonly() if self.readonly else view
 
-    def __buffer__(self, flags: int) -> memoryview:  # Python 3.12 and later
-        return self.data
+    def __buffer__(self, flags: int) -> memoryview:
+        """Of Python 3.12 and later, where numpy.asarray() asks for it first: so what it cannot say is refused here."""
+        if self.dtype == "f16":
+            raise BufferError("the buffer protocol of Python has no f16; take its data")
+        if self.size or self.device is not None:
+            return self.data
+        kind: Any = _CTYPES[self.dtype]
+        for length in reversed(self.shape):
+            kind *= length
+        return memoryview(kind())
 
     @property
     def __array_interface__(self) -> Dict[str, Any]:

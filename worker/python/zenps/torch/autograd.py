@@ -54,6 +54,11 @@ class GradientHook:
         self._node = None
 
 
+def has_other_hooks(parameter: torch.Tensor) -> bool:
+    """Whether the program has hooks of its own beside a GradientHook; False before torch 2.1, where they do not show."""
+    return len(getattr(parameter, "_post_accumulate_grad_hooks", None) or ()) > 1
+
+
 def tensors_in(value: Any) -> Iterator[torch.Tensor]:
     """The tensors in what a module returns: in tuples, lists, dicts and objects with attributes."""
     if isinstance(value, torch.Tensor):

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import sys
 import threading
-from typing import Any, List, Tuple
+from typing import Any, ContextManager, List, Tuple
 
 import torch
 
@@ -18,6 +20,14 @@ _anomaly = threading.Lock()  # the mode is one of all threads
 Part = Tuple[torch.Tensor, torch.Tensor]  # a parameter, and where its gradient is
 
 
+def _without_stacks() -> ContextManager[Any]:
+    """Spares anomaly mode the text of Python's stack, which takes most of its time."""
+    tracing = sys.modules.get("torch.fx.traceback")
+    override = getattr(tracing, "override_stack_trace", None) or getattr(tracing, "preserve_node_meta", None)
+    made: ContextManager[Any] = contextlib.nullcontext() if override is None else override()
+    return made
+
+
 def in_node() -> bool:
     """Whether this thread is in a node of a backward pass: False between passes, and in callbacks at the end of one."""
     current = getattr(torch._C, "_current_autograd_node", None)
@@ -29,7 +39,7 @@ def in_node() -> bool:
         if not before:
             torch.set_anomaly_enabled(True, False)
         try:
-            with torch.enable_grad():
+            with torch.enable_grad(), _without_stacks():
                 made = torch.zeros(1, dtype=torch.float32, device="cpu", requires_grad=True).view(1)
             return made.grad_fn.metadata.get("parent_") is not None
         finally:

@@ -16,6 +16,7 @@ import torch
 
 from ..errors import Invalid, Unsupported
 from . import convert
+from .autograd import has_other_hooks
 from .jobs import Ranks, current, numbered
 from .tables import Slot, trainable
 from .watch import Leftovers, Sent, Watch, few, is_in_scaler
@@ -23,7 +24,7 @@ from .watch import Leftovers, Sent, Watch, few, is_in_scaler
 Make = TypeVar("Make", bound=Callable[..., None])
 _log = logging.getLogger("zenps")
 _NOTED = 4  # to 7 gradients of a step: their values show a change through `.grad.data`, which moves no version
-_NOTED_VALUES = 1 << 16  # of each of them, at most
+_NOTED_VALUES = 1 << 16  # of each of them, at most; in steps 1, 2, 4, 8, ... all values of all gradients are compared
 _SAMPLED_STEPS = 16  # in which gradients that are summed twice are looked for under a mean, to warn of them
 _CHANGED = (
     "{}. Make GradientSync after the last change to the model, on every rank: sync.close(), then zt.GradientSync(model)"
@@ -113,11 +114,21 @@ class Checks:
     def _is_sampled(self, steps: int) -> bool:
         return not self._repeatable or (steps <= _SAMPLED_STEPS and "twice" not in self._warned)
 
-    def before_forward(self, steps: int) -> None:
-        """Steps 1, 2, 4, 8, ... show whether forward() writes parameters."""
+    @staticmethod
+    def _is_close(steps: int) -> bool:
+        """Whether to look closely after so many steps: in steps 1, 2, 4, 8, ..."""
         number = steps + 1
-        if self._alike and torch.is_grad_enabled() and (number & (number - 1) == 0 or number % 1024 == 0):
+        return number & (number - 1) == 0 or number % 1024 == 0
+
+    def before_forward(self, steps: int) -> None:
+        """Shows in some steps whether forward() writes parameters."""
+        if self._alike and torch.is_grad_enabled() and self._is_close(steps):
             self.watch.before_forward()
+
+    def copies(self, slots: Iterable[Slot], in_step: bool) -> bool:
+        """Whether these gradients are to be summed in copies, so that each write to them while they are in flight shows: in
+        some steps, if the program can write then. in_step: of wait="step"."""
+        return self._is_close(self._steps) and (in_step or any(has_other_hooks(slot.parameter) for slot in slots))
 
     def begin(self, steps: int) -> None:
         """A backward pass begins, after so many steps."""
@@ -129,12 +140,13 @@ class Checks:
         """The step, or the pass, is over."""
         self.refusal, self._holding, self._sent = [], set(), {}
 
-    def sent(self, index: int, gradient: Optional[torch.Tensor], is_written: bool) -> None:
-        """The sum of this gradient starts. is_written: it will be where the gradient is."""
+    def sent(self, index: int, gradient: Optional[torch.Tensor], is_written: bool, is_copied: bool) -> None:
+        """The sum of this gradient starts. is_written: it will be where the gradient is. is_copied: copies() was True."""
         if gradient is not None:
-            is_plain = gradient.layout == torch.strided and gradient.device.type == "cpu" and gradient.numel() <= _NOTED_VALUES
+            values = gradient if gradient.layout == torch.strided else gradient._values()
+            is_small = gradient.device.type == "cpu" and values.numel() <= _NOTED_VALUES
             stride = max(1, len(self._slots) // _NOTED)
-            is_noted = is_plain and not is_written and index % stride == self._steps % stride
+            is_noted = not is_written and (is_copied or (is_small and index % stride == self._steps % stride))
             self._sent[index] = Sent(gradient, is_noted)
 
     def look_in_flight(self, in_step: bool) -> None:

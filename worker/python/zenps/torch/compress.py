@@ -418,7 +418,7 @@ class CompressedGroup(Group):
         density = self._compress.density_of(self.steps)
         self._dense = density is None
         if density is None:
-            self._first.stale = self.stale
+            self._first.stale, self._first.copies = self.stale, self.copies
             self._first.start(step)
             self.requests = self._first.requests
         else:

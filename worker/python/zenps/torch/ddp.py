@@ -100,6 +100,7 @@ class HookState:
         self._buckets: List[Bucket] = []
         self._late: List[Reduction] = []  # of a failed pass, which may still write to buckets
         self._is_passing = False
+        self._is_checked = False  # by a forward pass, for the next backward pass
         self._begin()
         self._totals = SyncStats()
         self.bytes_last_step = 0
@@ -146,6 +147,7 @@ class HookState:
         self._is_passing = False
         if torch.is_grad_enabled():
             self.check()
+            self._is_checked = True
 
     def count_pass(self) -> None:
         """A backward pass has reached a model that is left to DDP."""
@@ -245,7 +247,9 @@ class HookState:
             self._begin()
             self._pass = _Pass(delayed)
             self._keep(self._end_late)
-            self._keep(self.check)
+            if not self._is_checked:
+                self._keep(self.check)
+            self._is_checked = False
             if delayed:
                 queue_callback(functools.partial(self._at_end, self._pass, True))
         made = Bucket(bucket)

@@ -36,6 +36,7 @@ class Group:
         for ask in asks:
             ask["name"] = convert.tensor_name(ask["name"])
         self.stale: Set[int] = set()  # indices of parameters whose gradients are no part of this step
+        self.copies = False  # whether no sum of this step may be where its gradient is
         self.copied_bytes = 0
         self.requests: List[Request[Any]] = []
         self.tensors: List[Tensor] = []
@@ -157,7 +158,7 @@ class TableGroup(Group):
 
     def _contiguous(self, grad: torch.Tensor) -> torch.Tensor:
         """The gradient where zenps may sum it in place. In a shared storage it stays as it is: checks compare its values."""
-        made = grad.to(self._place(), copy=convert.shares_storage(grad)).contiguous()
+        made = grad.to(self._place(), copy=self.copies or convert.shares_storage(grad)).contiguous()
         if made.data_ptr() != grad.data_ptr():
             self.copied_bytes += made.numel() * made.element_size()
         return made
@@ -229,7 +230,7 @@ class DenseGroup(Group):
     def _is_plain(self, grad: torch.Tensor) -> bool:
         """Whether it can be summed where it is."""
         is_array = not grad.is_sparse and grad.is_contiguous() and not grad.requires_grad
-        is_own = is_array and not convert.shares_storage(grad)  # Checks compare the values of others.
+        is_own = is_array and not self.copies and not convert.shares_storage(grad)  # Checks compare the values of others.
         return is_own and grad.dtype == self._dtype and grad.device == self._place()
 
     def written(self) -> Set[int]:
@@ -310,6 +311,8 @@ class DenseGroup(Group):
             else:
                 give(slot.parameter, part)
         self._sums = []
+        if self._in_place and self.copies:
+            self._buffer = None
 
 
 def _fills_rows(slot: Slot) -> bool:

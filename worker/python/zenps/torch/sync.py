@@ -265,12 +265,13 @@ class GradientSync:
 
     def _start(self, group: Group) -> None:
         self._started.append(group)
+        group.copies = self._checks.copies(group.slots, self._wait_in_step)
         group.start(self._step)
         written = group.written()
         for slot in group.slots:
             grad = group.gradient(slot)
             is_written = grad is not None and not grad.is_sparse and grad.data_ptr() in written
-            self._checks.sent(slot.index, grad, is_written)
+            self._checks.sent(slot.index, grad, is_written, group.copies)
 
     def _finish(self) -> None:
         """The end of the backward pass."""

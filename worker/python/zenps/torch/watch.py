@@ -151,26 +151,39 @@ _COLUMNS = 1 << 10
 _BITS = {2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 
+def _stored(grad: torch.Tensor) -> torch.Tensor:
+    """The values that a gradient has memory for."""
+    return grad.detach() if grad.layout == torch.strided else grad._values()
+
+
+def _versions(grad: torch.Tensor) -> Tuple[int, int]:
+    """Of the gradient, and of its values: a write to the values of a sparse one moves no version but theirs."""
+    return grad._version, _stored(grad)._version
+
+
 def contents(grad: torch.Tensor) -> torch.Tensor:
-    """A checksum of all values of a dense gradient, where the gradient is: sums of the values' bits in columns."""
-    bits = grad.detach().reshape(-1).view(_BITS[grad.element_size()])
+    """A checksum of all values of a gradient, where the gradient is: sums of the values' bits in columns."""
+    bits = _stored(grad).reshape(-1).view(_BITS[grad.element_size()])
     whole = bits.numel() // _COLUMNS * _COLUMNS
     return torch.cat([bits[:whole].view(-1, _COLUMNS).sum(0, dtype=bits.dtype), bits[whole:]])
 
 
 class Sent:
-    """A gradient in flight. is_noted: its values are compared, too. Of a shared storage only the values tell, since a write to
-    another tensor moves the version."""
+    """A gradient in flight. is_noted: its values are compared, too: `.grad.data` writes them without a new version. Of a
+    shared storage only the values tell, since a write to another tensor moves the version."""
 
     def __init__(self, grad: torch.Tensor, is_noted: bool) -> None:
         is_shared = convert.shares_storage(grad)
         self._grad = grad
-        self._version = None if is_shared else grad._version
+        self._address = _stored(grad).data_ptr()  # `.grad.data = other` moves it, and no version
+        self._versions = None if is_shared else _versions(grad)
         self._contents = contents(grad) if is_shared or is_noted else None
 
     def is_changed(self, now: Optional[torch.Tensor]) -> bool:
         """Whether the program has written, or replaced, the gradient."""
-        if now is not self._grad or (self._version is not None and now._version != self._version):
+        if now is not self._grad or _stored(now).data_ptr() != self._address:
+            return True
+        if self._versions is not None and _versions(now) != self._versions:
             return True
         return self._contents is not None and not torch.equal(self._contents, contents(now))
 
