@@ -131,10 +131,11 @@ void zps_tlsnet_offers_replace(struct tlsnet_peer *peer) {
   if (peer->conn->has_offered) offer_send(peer, &(struct tlsnet_offer){.len = 0});
 }
 
+/* Bytes leave behind the message that announces them: before it no read could take them. */
 void zps_tlsnet_ahead_add(struct tlsnet_conn *conn) {
   struct tlsnet_ahead *const ahead = conn->ahead;
   size_t room;
-  while (ahead && ahead->n_out > 0 && (room = zps_tlsnet_frame_room(conn)) > 0) {
+  while (ahead && ahead->n_ready > 0 && (room = zps_tlsnet_frame_room(conn)) > 0) {
     struct tlsnet_outgoing *const out = &ahead->out[ahead->first_out];
     const uint32_t len = out->len < room ? out->len : (uint32_t)room;
     const uint8_t *const from = out->is_void ? NULL : zps_tlsnet_region_bytes(conn->net, out->key, out->at, out->len);
@@ -145,6 +146,7 @@ void zps_tlsnet_ahead_add(struct tlsnet_conn *conn) {
     if (from && out->len > 0) continue;
     ahead->first_out = (ahead->first_out + 1) % TLSNET_OFFERS_MAX;
     ahead->n_out--;
+    ahead->n_ready--;
   }
 }
 

@@ -88,7 +88,8 @@ struct tlsnet_incoming {
 
 struct tlsnet_ahead {
   struct tlsnet_outgoing out[TLSNET_OFFERS_MAX]; /* a ring */
-  unsigned first_out, n_out;
+  unsigned first_out, n_out,
+      n_ready; /* n_ready: a message has left behind their OFFER, so that their bytes may leave */
   struct tlsnet_incoming in[TLSNET_OFFERS_MAX];
   TAILQ_HEAD(, tlsnet_incoming) offers; /* the oldest one at the beginning; complete ones wait for their reads */
   uint32_t n_held;                      /* bytes of all `buf` */

@@ -35,6 +35,7 @@ uint8_t *zps_tlsnet_frame_add(struct tlsnet_conn *conn, enum tlsnet_frame_type t
 static void message_add(struct tlsnet_conn *conn, struct tlsnet_peer *peer, const void *data, size_t len) {
   uint8_t *const to = zps_tlsnet_frame_add(conn, TLSNET_MESSAGE, len);
   if (len > 0) memcpy(to, data, len);
+  if (conn->ahead) conn->ahead->n_ready = conn->ahead->n_out;
   peer->n_out++;
   peer->base.net->counters.msgs_sent++;
   peer->base.net->counters.msg_bytes_sent += len;

@@ -522,6 +522,23 @@ static void an_offer_waits_for_room(void **state) {
   TURN_UNTIL(ends, record.n_done == 1);
 }
 
+/* The message of an offer waits, as for credit. No byte leaves before it, since no read could take it. */
+static void bytes_leave_behind_their_message(void **state) {
+  (void)state;
+  zps_net_offer(ends[RANK].peer, 0, lent_mem[RANK].key, LEN);
+  TURN_UNTIL(ends, conn_of(SERVER)->ahead && oldest(SERVER));
+  for (unsigned k = 0; k < 100; k++) zps_net_progress(ends[RANK].net), zps_net_progress(ends[SERVER].net);
+  assert_int_equal(oldest(SERVER)->got, 0);
+  assert_int_equal(conn_of(RANK)->ahead->n_out, 1);
+  say(RANK);
+  zps_net_offer(ends[RANK].peer, LEN, lent_mem[RANK].key, 64);
+  TURN_UNTIL(ends, oldest(SERVER)->got == LEN);
+  for (unsigned k = 0; k < 100; k++) zps_net_progress(ends[RANK].net), zps_net_progress(ends[SERVER].net);
+  assert_int_equal(zps_tlsnet_ahead_missing(conn_of(SERVER)), 64);
+  start_read(SERVER, 0, LEN);
+  finish_read(SERVER, 0, LEN);
+}
+
 static void a_short_link_carries_no_offer(void **state) {
   (void)state;
   for (unsigned i = 0; i < 2; i++) {
@@ -640,6 +657,7 @@ int main(void) {
       TEST(another_peer_of_the_connection_replaces_all),
       TEST(two_connections_have_no_offers),
       TEST(an_offer_waits_for_room),
+      TEST(bytes_leave_behind_their_message),
       TEST(a_short_link_carries_no_offer),
       TEST(more_ahead_than_payload),
       TEST(more_ahead_than_the_limit),
