@@ -195,7 +195,8 @@ struct tlsnet {
   uint64_t next_deadline_ns;
   uint64_t accept_at_ns; /* when descriptors may be there again; ZPS_NEVER: they are */
   unsigned n_strangers;
-  LIST_HEAD(, tlsnet_conn) conns, ended; /* `ended`: to be freed when no callback is under way */
+  LIST_HEAD(, tlsnet_conn)
+  conns, ended; /* `ended`: to be freed when no callback is under way, and its socket is closed */
   struct tlsnet_conn_queue ready, dirty;
   LIST_HEAD(, tlsnet_peer) peers;
   TAILQ_HEAD(, tlsnet_peer) errors;
@@ -231,9 +232,14 @@ void zps_tlsnet_conn_step(struct tlsnet_conn *conn);
 /* The end that dialled says who it is. */
 void zps_tlsnet_conn_name(struct tlsnet_conn *conn, const struct tlsnet_hello *hello);
 /* Ends it: the peers of a first one fail, and a further one's reads are lost. It is freed by the end of the next
- * progress. */
+ * progress. ZPS_ERR_CLOSED: its messages still reach the other end, and it is freed then. */
 void zps_tlsnet_conn_end(struct tlsnet_conn *conn, zps_err_t code, const char *fmt, ...) ZPS_PRINTF(3, 4);
+/* Something has come over one that has ended. */
+void zps_tlsnet_conn_rest(struct tlsnet_conn *conn);
+/* Frees those that have ended, but for sockets with messages on their way. */
 void zps_tlsnet_conns_free(struct tlsnet *net);
+/* Waits for these messages, for a short while, and frees all. */
+void zps_tlsnet_conns_close(struct tlsnet *net);
 /* Tells strangers from others anew, among the connections of this address: it is a new peer's, or that of one that
  * has gone. Returns the newest of them; NULL: there is none. */
 struct tlsnet_conn *zps_tlsnet_conns_know(struct tlsnet *net, const struct tlsnet_address *address);

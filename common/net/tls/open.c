@@ -61,7 +61,7 @@ static void drain(struct tlsnet *net) {
 
 static void net_free(struct tlsnet *net) {
   listener_close(net);
-  zps_tlsnet_conns_free(net);
+  zps_tlsnet_conns_close(net);
   zps_tlsnet_regions_free(net);
   if (net->wake_fd >= 0) close(net->wake_fd);
   if (net->epoll_fd >= 0) close(net->epoll_fd);

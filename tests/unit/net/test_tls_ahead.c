@@ -539,6 +539,31 @@ static void bytes_leave_behind_their_message(void **state) {
   finish_read(SERVER, 0, LEN);
 }
 
+/* The server takes few bytes at a time, so that messages wait in the rank's socket. Bytes that come ahead wait there,
+ * too, when the rank ends the connection. The messages come through. */
+static void an_end_with_unread_bytes_loses_no_message(void **state) {
+  (void)state;
+  static const uint8_t message[8 << 10];
+  const int few = 4096;
+  struct tlsnet *const server = tlsnet_of(ends[SERVER].net);
+  assert_int_equal(setsockopt(server->listen_fd, SOL_SOCKET, SO_RCVBUF, &few, sizeof few), 0);
+  zps_net_peer_cut(ends[RANK].peer);
+  TURN_UNTIL(ends, ends[RANK].n_errors == 1 && ends[SERVER].n_errors == 1);
+  for (unsigned i = 0; i < 2; i++) zps_net_peer_renew(ends[i].peer);
+  connect_ends();
+  for (unsigned k = 0; k < 4; k++) announce(SERVER, k * LEN, LEN);
+  while (!conn_of(SERVER)->is_full) zps_net_progress(ends[SERVER].net);
+  for (unsigned k = 0; k < 2; k++) assert_int_equal(zps_net_send(ends[RANK].peer, message, sizeof message), ZPS_OK);
+  zps_net_wait(ends[RANK].net, 0);
+  assert_int_equal(conn_of(RANK)->out_len, 0);
+  ends[SERVER].n_messages = 0;
+  zps_net_peer_evict(ends[RANK].peer);
+  TURN_UNTIL(ends, ends[SERVER].n_errors == 2);
+  assert_int_equal(ends[SERVER].n_messages, 2);
+  TURN_UNTIL(ends, LIST_EMPTY(&tlsnet_of(ends[RANK].net)->ended));
+  end_connect(&ends[RANK], &ends[SERVER]);
+}
+
 static void a_short_link_carries_no_offer(void **state) {
   (void)state;
   for (unsigned i = 0; i < 2; i++) {
@@ -658,6 +683,7 @@ int main(void) {
       TEST(two_connections_have_no_offers),
       TEST(an_offer_waits_for_room),
       TEST(bytes_leave_behind_their_message),
+      TEST(an_end_with_unread_bytes_loses_no_message),
       TEST(a_short_link_carries_no_offer),
       TEST(more_ahead_than_payload),
       TEST(more_ahead_than_the_limit),
