@@ -347,9 +347,15 @@ void zps_tlsnet_offers_drop(struct tlsnet_conn *conn) {
   }
 }
 
-void zps_tlsnet_ahead_double(struct tlsnet_conn *conn) {
+void zps_tlsnet_ahead_declined(struct tlsnet_conn *conn) {
   conn->is_doubled = true;
   zps_tlsnet_offers_drop(conn);
+}
+
+void zps_tlsnet_ahead_double(struct tlsnet_conn *conn) {
+  conn->must_decline |= !conn->is_doubled;
+  zps_tlsnet_ahead_declined(conn);
+  zps_tlsnet_conn_dirty(conn);
 }
 
 uint64_t zps_tlsnet_ahead_missing(const struct tlsnet_conn *conn) {

@@ -470,6 +470,7 @@ static void set_known(struct tlsnet_conn *conn, bool is_known) {
   if (is_known && !conn->is_known) conn->net->n_strangers--;
   if (!is_known && conn->is_known) conn->net->n_strangers++;
   conn->is_known = is_known;
+  if (conn->must_decline) zps_tlsnet_conn_dirty(conn); /* strangers get no answer */
 }
 
 static bool has_peer(const struct tlsnet_conn *conn) {

@@ -115,7 +115,8 @@ struct tlsnet_conn {
   bool is_full;       /* the socket takes no more for now */
   bool is_heard;      /* a frame has come */
   bool is_long;       /* it was a long link at the last look */
-  bool is_doubled;    /* the other end has, or had, another first connection: offers are no good */
+  bool is_doubled;    /* one of both ends sees, or saw, another first connection: offers are no good */
+  bool must_decline;  /* the other end may not know yet: a DECLINE is to leave */
   bool has_offered;   /* this end has put an OFFER, or will */
   bool ahead_is_next; /* in the next record, before DATA */
   struct zps_forked forked;
@@ -295,8 +296,10 @@ bool zps_tlsnet_ahead_read(struct tlsnet_conn *conn, struct zps_net_read *read);
 void zps_tlsnet_ahead_lose(struct tlsnet_conn *conn, const struct tlsnet_peer *of);
 /* No further read gets a byte of what was offered so far, by either end. */
 void zps_tlsnet_offers_drop(struct tlsnet_conn *conn);
-/* The other end has two first connections: its messages are in no order with this one's offers. */
+/* The other end has two first connections: its messages are in no order with this one's offers. It is told. */
 void zps_tlsnet_ahead_double(struct tlsnet_conn *conn);
+/* A DECLINE frame has come: nothing more comes ahead, either way. */
+void zps_tlsnet_ahead_declined(struct tlsnet_conn *conn);
 /* Bytes to come. */
 uint64_t zps_tlsnet_ahead_missing(const struct tlsnet_conn *conn);
 void zps_tlsnet_ahead_free(struct tlsnet_conn *conn);

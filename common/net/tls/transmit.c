@@ -191,6 +191,10 @@ static void answers_add(struct tlsnet_conn *conn) {
 static void fill(struct tlsnet_conn *conn) {
   struct tlsnet_peer *peer;
   LIST_FOREACH(peer, &conn->peers, conn_link) messages_add(conn, peer);
+  if (conn->must_decline && !zps_tlsnet_is_stranger(conn) && zps_tlsnet_frame_fits(conn, 0)) {
+    zps_tlsnet_frame_add(conn, TLSNET_DECLINE, 0);
+    conn->must_decline = false;
+  }
   questions_add(conn->first ? conn->first : conn);
   if (conn->ahead_is_next) zps_tlsnet_ahead_add(conn);
   answers_add(conn);

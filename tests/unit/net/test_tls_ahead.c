@@ -507,6 +507,23 @@ static void two_connections_have_no_offers(void **state) {
   zps_net_peer_evict(peer);
 }
 
+/* One end alone may see two first connections. It tells the other one, which sends nothing in vain any more. */
+static void the_other_end_is_told_of_two_connections(void **state) {
+  (void)state;
+  announce(RANK, 0, LEN);
+  TURN_UNTIL(ends, conn_of(SERVER)->ahead && oldest(SERVER) && oldest(SERVER)->got > 0);
+  for (unsigned k = 0; k < 2; k++) zps_tlsnet_ahead_double(conn_of(SERVER));
+  TURN_UNTIL(ends, conn_of(RANK)->is_doubled);
+  assert_false(conn_of(RANK)->must_decline);
+  TURN_UNTIL(ends, holds_nothing(SERVER));
+  announce(RANK, LEN, LEN);
+  assert_int_equal(conn_of(RANK)->ahead->n_out, 0);
+  TURN_UNTIL(ends, ends[SERVER].n_messages == 3);
+  start_read(SERVER, LEN, LEN);
+  assert_false(record.read.is_offered);
+  finish_read(SERVER, LEN, LEN);
+}
+
 /* An offer waits in front of its message. */
 static void an_offer_waits_for_room(void **state) {
   (void)state;
@@ -681,6 +698,7 @@ int main(void) {
       TEST(a_stranger_offers_in_vain),
       TEST(another_peer_of_the_connection_replaces_all),
       TEST(two_connections_have_no_offers),
+      TEST(the_other_end_is_told_of_two_connections),
       TEST(an_offer_waits_for_room),
       TEST(bytes_leave_behind_their_message),
       TEST(an_end_with_unread_bytes_loses_no_message),
