@@ -76,12 +76,14 @@ struct tlsnet_outgoing {
 
 /* Bytes of the other end's memory that come ahead. Reads claim them in their order. */
 struct tlsnet_incoming {
-  TAILQ_ENTRY(tlsnet_incoming) link;
+  TAILQ_ENTRY(tlsnet_incoming) link, held_link;
+  struct tlsnet_conn *conn;
   uint64_t key, at;
   uint32_t len, got, claimed;
   struct tlsnet_read_list reads; /* claimed, and not all here */
   uint8_t *buf;                  /* of the bytes from `base` on: those that came before their read */
   uint32_t base;
+  struct zps_net_keep *keep; /* has them, too; may be NULL */
   bool is_used;
   bool is_dropped; /* no further read gets a byte of it */
 };
@@ -92,7 +94,7 @@ struct tlsnet_ahead {
       n_ready; /* n_ready: a message has left behind their OFFER, so that their bytes may leave */
   struct tlsnet_incoming in[TLSNET_OFFERS_MAX];
   TAILQ_HEAD(, tlsnet_incoming) offers; /* the oldest one at the beginning; complete ones wait for their reads */
-  uint32_t n_held;                      /* bytes of all `buf` */
+  struct zps_net_keep held;             /* all `buf` */
 };
 
 enum tlsnet_conn_state { TLSNET_CONNECTING, TLSNET_SHAKING, TLSNET_OPEN, TLSNET_ENDED };
@@ -158,6 +160,7 @@ struct tlsnet_peer {
   uint32_t slot;            /* tells its connections from those of other peers at the same address */
   struct tlsnet_conn *conn; /* NULL: none yet */
   LIST_ENTRY(tlsnet_peer) all_link, conn_link;
+  struct zps_net_keep *keep; /* NULL: none but the endpoint's */
   TAILQ_ENTRY(tlsnet_peer) error_link;
   STAILQ_HEAD(, tlsnet_message) sends; /* waiting for room, in order */
   unsigned n_sends, n_out;             /* how many of them; messages in the connection's `out` */
@@ -201,7 +204,9 @@ struct tlsnet {
   struct tlsnet_conn_queue ready, dirty;
   LIST_HEAD(, tlsnet_peer) peers;
   TAILQ_HEAD(, tlsnet_peer) errors;
-  struct tlsnet_read_list over; /* reads to be called back by the next progress: they are lost, or came ahead */
+  TAILQ_HEAD(, tlsnet_incoming) held; /* with `buf`, in their order */
+  struct zps_net_keep keep;           /* all of them */
+  struct tlsnet_read_list over;       /* reads to be called back by the next progress: they are lost, or came ahead */
   LIST_HEAD(, tlsnet_region) regions[TLSNET_BUCKETS];
 };
 
@@ -275,6 +280,7 @@ unsigned zps_tlsnet_receive(struct tlsnet_conn *conn);
 /* ahead.c */
 void zps_tlsnet_offer(struct zps_net_peer *peer, uint64_t addr, uint64_t key, uint64_t len);
 uint64_t zps_tlsnet_offered(const struct zps_net_peer *peer, uint64_t addr, uint64_t key);
+void zps_tlsnet_peer_keep(struct zps_net_peer *peer, struct zps_net_keep *keep);
 /* An offer's turn has come among the messages: `offer` is the data of a struct tlsnet_message. */
 void zps_tlsnet_offer_put(struct tlsnet_conn *conn, const void *offer);
 /* The peer begins to use a connection of others. */

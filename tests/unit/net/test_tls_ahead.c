@@ -99,7 +99,7 @@ static const struct tlsnet_incoming *oldest(unsigned reader) {
 
 static bool holds_nothing(unsigned i) {
   const struct tlsnet_ahead *const ahead = conn_of(i)->ahead;
-  return TAILQ_EMPTY(&ahead->offers) && ahead->n_held == 0;
+  return TAILQ_EMPTY(&ahead->offers) && ahead->held.bytes == 0;
 }
 
 /* Reads in the message's callback, before a byte of its offer has come. */
@@ -295,9 +295,9 @@ static void the_oldest_give_way(void **state) {
     announce(RANK, k * PART, PART);
     TURN_UNTIL(ends, ends[SERVER].n_messages == 2 + k && conn_of(RANK)->ahead->n_out == 0 &&
                          zps_tlsnet_ahead_missing(conn_of(SERVER)) == 0 && !is_busy(RANK));
-    assert_true(conn_of(SERVER)->ahead->n_held <= TLSNET_AHEAD_MAX);
+    assert_true(conn_of(SERVER)->ahead->held.bytes <= TLSNET_AHEAD_MAX);
   }
-  assert_int_equal(conn_of(SERVER)->ahead->n_held, TLSNET_AHEAD_MAX);
+  assert_int_equal(conn_of(SERVER)->ahead->held.bytes, TLSNET_AHEAD_MAX);
   assert_int_equal(zps_net_offered(ends[SERVER].peer, 0, lent_mem[RANK].key), 0);
   assert_int_equal(zps_net_offered(ends[SERVER].peer, (N - 1) * PART, lent_mem[RANK].key), PART);
   for (unsigned k = 0; k < N; k++) {
@@ -306,6 +306,51 @@ static void the_oldest_give_way(void **state) {
     finish_read(SERVER, k * PART, PART);
   }
   assert_true(holds_nothing(SERVER));
+}
+
+/* The bytes of a process, and those of a job, have limits, too. What gives way is asked for. */
+static void keep_within(struct zps_net_keep *keep) {
+  enum { N = 4, PART = 64 << 10 };
+  for (unsigned k = 0; k < N; k++) {
+    announce(RANK, k * PART, PART);
+    TURN_UNTIL(ends, ends[SERVER].n_messages == 2 + k && conn_of(RANK)->ahead->n_out == 0 &&
+                         zps_tlsnet_ahead_missing(conn_of(SERVER)) == 0 && !is_busy(RANK));
+    assert_int_equal(keep->bytes, (k < 2 ? k + 1 : 2) * PART);
+  }
+  for (unsigned k = 0; k < N; k++) {
+    start_read(SERVER, k * PART, PART);
+    assert_int_equal(n_asked(SERVER), k < 2);
+    finish_read(SERVER, k * PART, PART);
+  }
+  assert_int_equal(keep->bytes, 0);
+  keep->most_bytes = PART - 1;
+  announce(RANK, 0, PART);
+  TURN_UNTIL(ends, conn_of(SERVER)->ahead && ends[SERVER].n_messages == 2 + N);
+  TURN_UNTIL(ends, zps_tlsnet_ahead_missing(conn_of(SERVER)) == 0);
+  assert_int_equal(keep->bytes, 0);
+  start_read(SERVER, 0, PART);
+  assert_int_equal(n_asked(SERVER), 1);
+  finish_read(SERVER, 0, PART);
+  assert_true(holds_nothing(SERVER));
+}
+
+static void the_oldest_of_a_process_give_way(void **state) {
+  (void)state;
+  tlsnet_of(ends[SERVER].net)->keep.most_bytes = 150 << 10;
+  keep_within(&tlsnet_of(ends[SERVER].net)->keep);
+}
+
+static void the_oldest_of_a_job_give_way(void **state) {
+  (void)state;
+  struct zps_net_keep keep = {.most_bytes = 150 << 10};
+  zps_net_peer_keep(ends[SERVER].peer, &keep);
+  keep_within(&keep);
+  announce(RANK, 0, 16);
+  TURN_UNTIL(ends, keep.bytes == 16);
+  zps_net_peer_keep(ends[SERVER].peer, NULL);
+  zps_net_peer_evict(ends[SERVER].peer);
+  assert_int_equal(keep.bytes, 0);
+  end_connect(&ends[SERVER], &ends[RANK]);
 }
 
 static void the_link_is_short(unsigned i, bool is_short) {
@@ -447,9 +492,9 @@ static void a_stranger_offers_in_vain(void **state) {
   struct tlsnet_conn *const conn = conn_of(SERVER);
   announce(RANK, 0, LEN);
   TURN_UNTIL(ends, conn->ahead && oldest(SERVER) && oldest(SERVER)->got == LEN);
-  assert_int_equal(conn->ahead->n_held, LEN);
+  assert_int_equal(conn->ahead->held.bytes, LEN);
   zps_net_peer_evict(ends[SERVER].peer);
-  assert_true(TAILQ_EMPTY(&conn->ahead->offers) && conn->ahead->n_held == 0);
+  assert_true(TAILQ_EMPTY(&conn->ahead->offers) && conn->ahead->held.bytes == 0);
   announce(RANK, LEN, LEN);
   TURN_UNTIL(ends, ends[SERVER].n_messages == 3);
   end_connect(&ends[SERVER], &ends[RANK]);
@@ -688,6 +733,8 @@ int main(void) {
       TEST(offered_bytes_tell_the_rate),
       TEST(tcp_bounds_what_is_sent_ahead),
       TEST(the_oldest_give_way),
+      TEST(the_oldest_of_a_process_give_way),
+      TEST(the_oldest_of_a_job_give_way),
       TEST(new_bytes_replace_old_ones),
       TEST(old_bytes_go_though_the_link_is_short_now),
       TEST(a_waiting_read_of_a_replaced_offer_is_asked_for),
