@@ -28,6 +28,7 @@ void zps_quorum_drop(struct zps_shard_round *round, uint32_t rank) {
     if (!contribution) continue;
     zps_memory_cancel(&shard->memory, &contribution->wait.memory);
     if (!contribution->is_here && contribution->buf.data) {
+      zps_contribution_orphan(contribution);
       zps_bulk_give_up(&contribution->read.bulk, ZPS_ERR_CANCELED);
       continue;
     }
@@ -133,6 +134,7 @@ void zps_quorum_landed(struct zps_contribution *contribution, bool is_held) {
   *zps_shard_round_slot(round, contribution->part, contribution->rank) = NULL;
   contribution->round = NULL;
   const uint32_t rank = contribution->rank;
+  contribution->shard->n_orphans -= contribution->is_orphan;
   if (!is_held) zps_contribution_put(contribution);
   zps_quorum_gave_up(round, rank);
   zps_quorum_tell(round);

@@ -316,6 +316,31 @@ static void test_no_room_beside_a_stopped_rank(void **state) {
   scene_close(&scene);
 }
 
+/* A read from a late rank is under way, and what it holds is missed by the sum. That waits for the end of the read. */
+static void make_room_by_a_read(uint64_t memory_limit_bytes, uint64_t quota_bytes) {
+  struct scene scene;
+  scene_open(&scene, stalls, memory_limit_bytes, quota_bytes);
+  scene.tensor->density = 0.3;
+  push(&scene, 1, LATE);
+  settle(&scene, LATE);
+  assert_int_equal(look_at(&scene, 1, false).n_read, 2);
+  push_in_time(&scene, 1);
+  await_closed(&scene, 1);
+  while (look_at(&scene, 1, false).n_orphans > 1) patience_nap(); /* one of both was not begun */
+  assert_int_equal(look_at(&scene, 1, false).n_orphans, 1);
+  unstall(&scene);
+  for (uint32_t rank = 0; rank < RANKS; rank++) read_sums(&scene, 1, rank);
+  assert_int_equal(look_at(&scene, 1, false).n_orphans, 0);
+  assert_int_equal(cluster_stats(&scene.cluster, scene.tensor).aborted, 0);
+  scene_close(&scene);
+}
+
+static void test_sums_wait_for_the_read_of_a_late_rank(void **state) {
+  (void)state;
+  make_room_by_a_read(6 * MIB, 0);
+  make_room_by_a_read(64 * MIB, RANKS * ZPS_LINK_BYTES + 7 * MIB);
+}
+
 /* ---- decisions ---- */
 
 static void say_closed(struct scene *scene, uint32_t tensor, uint64_t step, uint32_t rank, uint32_t late) {
@@ -417,6 +442,7 @@ int main(void) {
       cmocka_unit_test(test_a_late_push_beyond_the_quota),
       cmocka_unit_test(test_room_beside_a_stopped_rank),
       cmocka_unit_test(test_no_room_beside_a_stopped_rank),
+      cmocka_unit_test(test_sums_wait_for_the_read_of_a_late_rank),
       cmocka_unit_test(test_decisions_for_another_server),
       cmocka_unit_test(test_decisions_about_strangers),
       cmocka_unit_test(test_decisions_of_an_earlier_epoch),
