@@ -33,6 +33,7 @@ struct zps_net_ops {
   zps_err_t (*read)(struct zps_net_peer *peer, struct zps_net_read *read);
   void (*offer)(struct zps_net_peer *peer, uint64_t addr, uint64_t key, uint64_t len); /* NULL: offers do nothing */
   uint64_t (*offered)(const struct zps_net_peer *peer, uint64_t addr, uint64_t key);   /* with offer() */
+  void (*peer_keep)(struct zps_net_peer *peer, struct zps_net_keep *keep);             /* with offer() */
   unsigned (*progress)(struct zps_net *net);
   void (*wait)(struct zps_net *net, uint64_t timeout_ns);
   void (*attend)(struct zps_net *net, bool is_read); /* NULL: reads need nobody here */

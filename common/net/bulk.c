@@ -19,7 +19,7 @@ enum {
   DEFAULT_PIECE = 1 << 20,
   DEFAULT_BUDGET = 64 << 20,
   DEFAULT_PEER_BUDGET = 8 << 20,
-  MAX_PIECES = 1024,        /* in flight, however small they are */
+  PIECES_LEAST = 1024,      /* in flight, however small they are: as many at least */
   OFFERED_PIECES_MAX = 64,  /* of a peer: with as many in flight, windows decide also of what it offers */
   SMALL_PIECE = 16 << 10,   /* a piece with a trip that is mostly latency */
   CROWDED_BYTES = 32 << 20, /* in flight over all peers where trips are waits for processors */
@@ -220,6 +220,9 @@ zps_err_t zps_bulk_create(struct zps_net *net, const struct zps_bulk_config *con
   if (c->peer_budget_bytes > c->budget_bytes) c->peer_budget_bytes = c->budget_bytes;
   if (c->piece_bytes > c->peer_budget_bytes) c->piece_bytes = c->peer_budget_bytes;
   if (c->piece_bytes > zps_net_info(net)->max_read) c->piece_bytes = zps_net_info(net)->max_read;
+  /* Peers with many connections have pieces of this size, and they may use the whole budget. */
+  const uint64_t n_pieces = c->budget_bytes / ZPS_WINDOW_PIECE_BYTES;
+  bulk->max_pieces = n_pieces > PIECES_LEAST ? n_pieces : PIECES_LEAST;
   *bulk_p = bulk;
   return ZPS_OK;
 }
@@ -455,7 +458,7 @@ static bool may_issue(void *ctx, const struct zps_read_turn *turn) {
 
 unsigned zps_bulk_progress(struct zps_bulk *bulk) {
   unsigned events = finish_queued(bulk);
-  while (bulk->n_pieces < MAX_PIECES && (bulk->free_pieces || pieces_grow(bulk))) {
+  while (bulk->n_pieces < bulk->max_pieces && (bulk->free_pieces || pieces_grow(bulk))) {
     struct zps_read_turn *const turn = zps_read_queue_next(&bulk->turns, may_issue, bulk);
     if (!turn) break;
     struct zps_bulk_peer *const peer = zps_container_of(turn, struct zps_bulk_peer, turn);

@@ -55,6 +55,7 @@ struct zps_bulk {
   struct piece *free_pieces;
   struct piece_block *blocks;
   uint64_t in_flight;
+  uint64_t max_pieces;                         /* in flight */
   unsigned n_pieces, n_awaited, n_quarantined; /* n_awaited: pieces with bytes that are under way */
   unsigned n_flows;                            /* lanes with pieces in flight */
   struct zps_window_paths paths;

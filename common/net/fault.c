@@ -296,6 +296,10 @@ static uint64_t fault_offered(const struct zps_net_peer *peer, uint64_t addr, ui
   return zps_net_offered(((const struct fault_peer *)peer)->inner, addr, key);
 }
 
+static void fault_peer_keep(struct zps_net_peer *peer, struct zps_net_keep *keep) {
+  zps_net_peer_keep(to_peer(peer)->inner, keep);
+}
+
 static const struct zps_net_ops fault_ops = {
     .close = fault_close,
     .shut = fault_shut,
@@ -312,6 +316,7 @@ static const struct zps_net_ops fault_ops = {
     .unsent = fault_unsent,
     .offer = fault_offer,
     .offered = fault_offered,
+    .peer_keep = fault_peer_keep,
     .read = zps_fault_read,
     .progress = fault_progress,
     .wait = fault_wait,

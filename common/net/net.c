@@ -91,6 +91,10 @@ uint64_t zps_net_offered(const struct zps_net_peer *peer, uint64_t addr, uint64_
   return peer->net->ops->offered ? peer->net->ops->offered(peer, addr, key) : 0;
 }
 
+void zps_net_peer_keep(struct zps_net_peer *peer, struct zps_net_keep *keep) {
+  if (peer->net->ops->peer_keep) peer->net->ops->peer_keep(peer, keep);
+}
+
 zps_err_t zps_net_read(struct zps_net_peer *peer, struct zps_net_read *read) {
   const struct zps_net_mem *mem = read->mem;
   if (!read->done || !mem || !mem->handle || read->len == 0 || read->len > peer->net->info.max_read)

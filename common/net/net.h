@@ -88,6 +88,7 @@ struct zps_net_info {
   unsigned n_rails;    /* cards that reads come over; 0: one */
   bool weak_keys;      /* of memory: the provider chooses them, or they are short, so that strangers may guess them */
   bool registers_free; /* registering memory is a note in a table: no page is pinned, no card is told */
+  bool offers;         /* payloads may come ahead of their reads (zps_net_offer()) */
   bool ends_reads;     /* zps_net_shut() ends what peers read of this process's memory, too */
 };
 
@@ -204,6 +205,14 @@ void zps_net_offer(struct zps_net_peer *peer, uint64_t addr, uint64_t key, uint6
 /* Bytes from `addr` on that the peer has offered and sends without a question. Reads of an offer go from its beginning
  * to its end, without a gap. */
 uint64_t zps_net_offered(const struct zps_net_peer *peer, uint64_t addr, uint64_t key);
+/* Bytes that came before a read, of some peers together. At the limit older offers give way, and reads are asked for.
+ */
+struct zps_net_keep {
+  uint64_t bytes, most_bytes; /* most_bytes 0: no limit */
+};
+#define ZPS_NET_KEEP_PART 16u /* of a memory limit, this part may be kept bytes */
+/* The peer's kept bytes count there, too, until it is evicted. */
+void zps_net_peer_keep(struct zps_net_peer *peer, struct zps_net_keep *keep);
 /* Starts a read; `done` is called exactly once, from progress (or close), also on failure. Returns
  * an error only for arguments that cannot be right; then `done` is not called. */
 zps_err_t zps_net_read(struct zps_net_peer *peer, struct zps_net_read *read) ZPS_MUSTCHECK;

@@ -7,7 +7,6 @@ enum {
   LEAST_BYTES = 8 << 10,
   QUEUE_BYTES = 128 << 10,    /* over all flows of an endpoint */
   QUEUE_BYTES_MAX = 64 << 10, /* of one */
-  SMALL_PIECE = 32 << 10,
   ALIGN = 4 << 10,
 };
 
@@ -84,7 +83,8 @@ void zps_window_landed(struct zps_window *window, struct zps_window_paths *paths
 
 uint64_t zps_window_piece(const struct zps_window *window, uint64_t most_bytes, unsigned n_connections) {
   uint64_t piece = window->bytes / (n_connections > 2 ? 2 * n_connections : 4);
-  if (piece < SMALL_PIECE) piece = window->bytes < SMALL_PIECE ? window->bytes : SMALL_PIECE;
+  if (piece < ZPS_WINDOW_PIECE_BYTES)
+    piece = window->bytes < ZPS_WINDOW_PIECE_BYTES ? window->bytes : ZPS_WINDOW_PIECE_BYTES;
   piece &= ~(uint64_t)(ALIGN - 1);
   return piece < most_bytes ? piece : most_bytes;
 }

@@ -26,6 +26,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#define ZPS_WINDOW_PIECE_BYTES (32u << 10) /* of the least piece of a larger window */
+
 struct zps_window;
 
 /* Knowledge that the flows of an endpoint share. All zeros: nothing. */

@@ -114,12 +114,13 @@ static zps_err_t transmit(struct zps_link *link, void *data, size_t len, unsigne
   return ZPS_OK;
 }
 
-static zps_err_t enqueue(struct zps_link *link, const void *data, size_t len) {
+static zps_err_t enqueue(struct zps_link *link, const void *data, size_t len, bool is_offered) {
   if (link->n_queue >= ZPS_LINK_QUEUE_MAX) return ZPS_ERR_AGAIN;
   struct waiting *waiting = malloc(sizeof *waiting + len + ZPS_WIRE_MAC_BYTES);
   if (!waiting) return ZPS_ERR_NOMEM;
   waiting->next = NULL;
   waiting->len = len;
+  waiting->is_offered = is_offered;
   memcpy(waiting->data, data, len);
   *link->queue_tail = waiting;
   link->queue_tail = &waiting->next;
@@ -136,7 +137,8 @@ static void header_fill(const struct zps_link *link, bool introduced, struct zps
         .type = type, .job = link->job, .epoch = link->epoch, .src = link->self, .tag = link->tag};
 }
 
-/* The payloads that the peer is to read from this process's memory. */
+/* The payloads that the peer is to read from this process's memory. Their bytes may come ahead, so they are offered
+ * when the frame leaves, and not while it waits for credit. */
 static void offer(const struct zps_link *link, const struct zps_frame *frame) {
   switch (frame->header.type) {
     case ZPS_FRAME_PUSH:
@@ -154,6 +156,12 @@ static void offer(const struct zps_link *link, const struct zps_frame *frame) {
   }
 }
 
+static void offer_waiting(const struct zps_link *link, struct waiting *waiting) {
+  struct zps_frame frame;
+  if (!waiting->is_offered && zps_wire_decode(waiting->data, waiting->len, &frame, NULL) == ZPS_OK) offer(link, &frame);
+  waiting->is_offered = true;
+}
+
 zps_err_t zps_link_send(struct zps_link *link, struct zps_frame *frame) {
   uint8_t data[ZPS_WIRE_MESSAGE_MAX];
   size_t len;
@@ -163,9 +171,10 @@ zps_err_t zps_link_send(struct zps_link *link, struct zps_frame *frame) {
   if (code != ZPS_OK) return code;
   if (link->n_queue >= ZPS_LINK_QUEUE_MAX) return ZPS_ERR_AGAIN;
   frame->len_bytes = (uint32_t)len;
-  offer(link, frame);
-  code = link->queue || link->tx_credits <= 1 ? ZPS_ERR_AGAIN : transmit(link, data, len, link->rx_due);
-  if (code == ZPS_ERR_AGAIN) code = enqueue(link, data, len);
+  const bool may_leave = !link->queue && link->tx_credits > 1;
+  if (may_leave) offer(link, frame);
+  code = may_leave ? transmit(link, data, len, link->rx_due) : ZPS_ERR_AGAIN;
+  if (code == ZPS_ERR_AGAIN) code = enqueue(link, data, len, may_leave);
   if (code == ZPS_OK) link->introduced = true;
   return code;
 }
@@ -282,6 +291,7 @@ unsigned zps_link_progress(struct zps_link *link) {
   pump(link);
   while (link->queue && link->tx_credits > 1) {
     struct waiting *waiting = link->queue;
+    offer_waiting(link, waiting);
     if (transmit(link, waiting->data, waiting->len, link->rx_due) != ZPS_OK) break;
     link->queue = waiting->next;
     if (!link->queue) link->queue_tail = &link->queue;

@@ -19,6 +19,7 @@ _Static_assert(RECEIVES == ZPS_UNACKED_MAX && RECEIVES == ZPS_EARLY_MAX, "a mess
 struct waiting {
   struct waiting *next;
   size_t len;
+  bool is_offered; /* its payloads */
   uint8_t data[];
 };
 

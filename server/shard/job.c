@@ -51,12 +51,13 @@ void zps_member_gone(struct zps_member *member, zps_err_t code, const char *text
 }
 
 static uint64_t links_bytes(const struct zps_job *job) {
-  return job->world * ZPS_LINK_BYTES;
+  return job->world * ZPS_LINK_BYTES + job->keep.most_bytes;
 }
 
 static zps_err_t open_account(struct zps_job *job, struct zps_error *error) {
   char what[40];
   snprintf(what, sizeof what, "links to %u ranks", job->world);
+  if (zps_net_info(job->shard->net)->offers) job->keep.most_bytes = job->shard->quota.memory_bytes / ZPS_NET_KEEP_PART;
   job->account = zps_account_open();
   if (!job->account || zps_slab_arena_open(job->shard->slab, job->account, &job->arena) != ZPS_OK)
     return zps_fail(error, ZPS_ERR_NOMEM, "job %s: out of memory", job->name);

@@ -33,6 +33,7 @@ struct zps_job {
   struct zps_account *account;  /* what it has of this server's memory */
   uint64_t standing_bytes;      /* of these, what it has while no round is in flight: links and tensors */
   uint64_t wants_bytes;         /* of these, for rows that its pulls name */
+  struct zps_net_keep keep;     /* what came ahead of reads; its limit is a part of the quota, and in the account */
   struct zps_slab_arena *arena; /* its buffers, whose keys say nothing of other jobs'; NULL: closed */
   bool has_links;               /* they are in it */
   uint32_t n_rounds;            /* in flight */

@@ -12,6 +12,7 @@ zps_err_t zps_member_connect(struct zps_member *member, const struct zps_member_
   struct zps_shard *shard = job->shard;
   zps_err_t code = zps_net_peer_add(shard->net, spec->addr, spec->addr_len, member, &member->peer, error);
   if (code != ZPS_OK) return code;
+  zps_net_peer_keep(member->peer, &job->keep);
   code = zps_tags_get(&shard->tags, member, &member->tag);
   member->has_tag = code == ZPS_OK;
   if (code == ZPS_OK) code = zps_bulk_peer_add(shard->bulk, member->peer, &member->bulk);

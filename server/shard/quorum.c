@@ -28,6 +28,7 @@ void zps_quorum_drop(struct zps_shard_round *round, uint32_t rank) {
     if (!contribution) continue;
     zps_memory_cancel(&shard->memory, &contribution->wait.memory);
     if (!contribution->is_here && contribution->buf.data) {
+      zps_contribution_orphan(contribution);
       zps_bulk_give_up(&contribution->read.bulk, ZPS_ERR_CANCELED);
       continue;
     }
@@ -61,6 +62,13 @@ static void be_patient(struct zps_shard_round *round, uint64_t now_ns) {
   if (round->machine->deadline_ns < shard->next_deadline_ns) shard->next_deadline_ns = round->machine->deadline_ns;
 }
 
+/* Frees the pushes of late ranks, but for those that are too late and have none any more. */
+static void drop_late(struct zps_shard_round *round) {
+  for (uint32_t rank = 0; rank < round->machine->world; rank++)
+    if (zps_shard_machine_is_late(round->machine, rank) && !zps_shard_machine_is_too_late(round->machine, rank))
+      zps_quorum_drop(round, rank);
+}
+
 void zps_quorum_close(struct zps_shard_round *round) {
   struct zps_tensor *const tensor = round->tensor;
   struct zps_job *const job = tensor->job;
@@ -69,9 +77,7 @@ void zps_quorum_close(struct zps_shard_round *round) {
   be_patient(round, zps_clock_ns()); /* with the sums */
   for (uint32_t rank = 0; rank < tensor->job->world; rank++)
     tensor->sums.late[rank] += zps_shard_machine_is_late(round->machine, rank);
-  for (uint32_t rank = 0; rank < job->world; rank++)
-    if (zps_shard_machine_is_late(round->machine, rank) && !zps_shard_machine_is_too_late(round->machine, rank))
-      zps_quorum_drop(round, rank);
+  drop_late(round);
   if (n_late > 0) {
     struct zps_frame frame = closed_frame(round);
     for (uint32_t rank = 0; rank < job->world; rank++)
@@ -133,6 +139,7 @@ void zps_quorum_landed(struct zps_contribution *contribution, bool is_held) {
   *zps_shard_round_slot(round, contribution->part, contribution->rank) = NULL;
   contribution->round = NULL;
   const uint32_t rank = contribution->rank;
+  contribution->shard->n_orphans -= contribution->is_orphan;
   if (!is_held) zps_contribution_put(contribution);
   zps_quorum_gave_up(round, rank);
   zps_quorum_tell(round);
@@ -172,4 +179,5 @@ void zps_quorum_decided(struct zps_member *member, const struct zps_frame_closed
   memcpy(late, closed->late, closed->n_bytes);
   zps_shard_round_step(
       round, &(struct zps_shard_machine_event){.type = ZPS_SHARD_DECIDED, .rank = member->rank, .late = late});
+  if (!zps_shard_machine_over(round->machine)) drop_late(round);
 }

@@ -199,6 +199,11 @@ struct zps_shard_round *zps_shard_round_find(const struct zps_tensor *tensor, ui
   return round;
 }
 
+void zps_contribution_orphan(struct zps_contribution *contribution) {
+  contribution->shard->n_orphans += !contribution->is_orphan;
+  contribution->is_orphan = true;
+}
+
 static void drop_contribution(struct zps_shard *shard, struct zps_contribution *contribution) {
   zps_memory_cancel(&shard->memory, &contribution->wait.memory);
   if (contribution->is_here || !contribution->buf.data) {
@@ -206,7 +211,7 @@ static void drop_contribution(struct zps_shard *shard, struct zps_contribution *
     return;
   }
   contribution->round = NULL; /* being read: it goes when the fabric is done with it */
-  shard->n_orphans++;
+  zps_contribution_orphan(contribution);
 }
 
 static void drop_slots(struct zps_shard_round *round, uint32_t part) {

@@ -30,6 +30,7 @@ struct zps_contribution {
   uint64_t len_bytes;
   void *data;
   bool is_here, is_wide;
+  bool is_orphan;              /* no round wants it any more, and it is being read */
   uint8_t size;                /* of `store`: one of a few */
   struct zps_account *account; /* of the job, for `store` */
   struct zps_shard_wait wait;
@@ -86,6 +87,8 @@ static inline struct zps_contribution **zps_shard_round_slot(const struct zps_sh
   return &round->slots[(size_t)part * round->machine->world + rank];
 }
 
+/* Counts a contribution that is being read, and that no sum needs. */
+void zps_contribution_orphan(struct zps_contribution *contribution);
 zps_err_t zps_shard_round_open(struct zps_tensor *tensor, uint64_t step, uint64_t now_ns,
                                struct zps_shard_round **round_p, struct zps_error *error) ZPS_MUSTCHECK;
 /* Those of a tensor that are over. */

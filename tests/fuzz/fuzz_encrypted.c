@@ -196,6 +196,8 @@ static bool model_frame(struct model *model, uint32_t type, const uint8_t *body,
       return len == TLSNET_OFFER_BYTES && (!is_whole || model_offer(model, body));
     case TLSNET_AHEAD:
       return model_ahead(model, len);
+    case TLSNET_DECLINE:
+      return len == 0;
     default:
       return false;
   }

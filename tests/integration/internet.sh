@@ -2,6 +2,9 @@
 # Training across the internet: four peers, two of them behind NATs with the same private address, round trips of 100 ms,
 # 0.1% of packets lost, everything encrypted. Peers take outer steps. One is killed, one replaces it, one is stopped
 # for a while. The loss is that of DDP at equal samples. And a round with a quorum goes on without a stopped peer.
+#
+# env: ZPS_STOPPED_S  each stopped peer stays so for this many seconds at least, and the others go on meanwhile (default 0: until
+#                     they have gone on)
 . "$(dirname "$0")/../support/tap.sh"
 wan=$top/tests/cluster/wan python=/usr/bin/python3
 export WAN_NAME=i$(($$ % 1000000)) ZPS_TOP_BUILDDIR=$build
@@ -62,7 +65,9 @@ folder=$scratch/run
 mkdir "$folder"
 model=(--data "$scratch/text" --width 16 --hidden 32 --negatives 32 --length 10 --threads 1 --every 10)
 each=$((4 * 10 * 16)) # samples of an outer step of four peers
-last=$((16 * each))
+stopped_s=${ZPS_STOPPED_S:-0}
+more=$((stopped_s / 5)) # outer steps of the others, one in 5 s, while a peer stays stopped
+last=$(((16 + more) * each))
 most() { echo "$1" >"$folder/most.part" && mv "$folder/most.part" "$folder/most"; }
 trainer() { ZENPS_JOB=team-outer peer "$1" "$python" "$top/tests/integration/internet.py" "$folder" "$1" "${model[@]}" --batch 16 \
   --peers 2:4 --samples $last --outer-dense --outer-values qsgd8; }
@@ -82,10 +87,17 @@ trainer e
 most $((9 * each))
 ok "another one takes its place" until_true reaches $((9 * each)) 4 b c d e
 send c STOP
+began=$SECONDS
 most $((12 * each))
 ok "the others go on when one is stopped" until_true reaches $((12 * each)) 3 b d e
+for ((n = 13; n <= 12 + more; n++)); do
+  until [ $((SECONDS - began)) -ge $((5 * (n - 12))) ]; do sleep 0.5; done
+  most $((n * each))
+  until_true reaches $((n * each)) 3 b d e || break
+done
+[ $more = 0 ] || ok "and all the time, $((SECONDS - began)) s" [ $n -gt $((12 + more)) ]
 send c CONT
-ok "it comes back when it is continued" until_true reaches $((12 * each)) 4 b c d e
+ok "it comes back when it is continued" until_true reaches $(((12 + more) * each)) 4 b c d e
 most $last
 for name in b c d e; do
   wait "$(cat "$scratch/$name.pid")"
@@ -128,7 +140,9 @@ for rank in 0 1 2; do ok "rank $rank does its first rounds" until_true has $rank
 late=$(shows rank-2 late)
 send d STOP
 most 14
+began=$SECONDS
 for rank in 0 1; do ok "rank $rank goes on while one behind NAT is stopped" until_true has $rank steps 14; done
+until [ $((SECONDS - began)) -ge "$stopped_s" ]; do sleep 0.5; done
 ok "which does not" [ "$(shows rank-2 steps)" -le 7 ]
 send d CONT
 ok "it gets the sums that it has missed" until_true has 2 steps 14

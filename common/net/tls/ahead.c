@@ -25,6 +25,7 @@ static struct tlsnet_ahead *ahead_of(struct tlsnet_conn *conn) {
   struct tlsnet_ahead *const ahead = calloc(1, sizeof *ahead);
   if (!ahead) return NULL;
   TAILQ_INIT(&ahead->offers);
+  ahead->held.most_bytes = TLSNET_AHEAD_MAX;
   return conn->ahead = ahead;
 }
 
@@ -131,10 +132,11 @@ void zps_tlsnet_offers_replace(struct tlsnet_peer *peer) {
   if (peer->conn->has_offered) offer_send(peer, &(struct tlsnet_offer){.len = 0});
 }
 
+/* Bytes leave behind the message that announces them: before it no read could take them. */
 void zps_tlsnet_ahead_add(struct tlsnet_conn *conn) {
   struct tlsnet_ahead *const ahead = conn->ahead;
   size_t room;
-  while (ahead && ahead->n_out > 0 && (room = zps_tlsnet_frame_room(conn)) > 0) {
+  while (ahead && ahead->n_ready > 0 && (room = zps_tlsnet_frame_room(conn)) > 0) {
     struct tlsnet_outgoing *const out = &ahead->out[ahead->first_out];
     const uint32_t len = out->len < room ? out->len : (uint32_t)room;
     const uint8_t *const from = out->is_void ? NULL : zps_tlsnet_region_bytes(conn->net, out->key, out->at, out->len);
@@ -145,6 +147,7 @@ void zps_tlsnet_ahead_add(struct tlsnet_conn *conn) {
     if (from && out->len > 0) continue;
     ahead->first_out = (ahead->first_out + 1) % TLSNET_OFFERS_MAX;
     ahead->n_out--;
+    ahead->n_ready--;
   }
 }
 
@@ -154,22 +157,71 @@ static uint32_t start_of(const struct tlsnet_incoming *in, const struct zps_net_
   return (uint32_t)(read->addr - in->at);
 }
 
+/* ---- bytes that are kept ---- */
+
+void zps_tlsnet_peer_keep(struct zps_net_peer *net_peer, struct zps_net_keep *keep) {
+  tlsnet_peer_of(net_peer)->keep = keep;
+}
+
+static bool is_over(const struct zps_net_keep *keep, uint32_t n) {
+  return keep && keep->most_bytes > 0 && keep->bytes + n > keep->most_bytes;
+}
+
+static void count_held(struct tlsnet_incoming *in, bool is_held) {
+  const uint64_t n = in->len - in->base;
+  struct zps_net_keep *const keeps[] = {&in->conn->ahead->held, &in->conn->net->keep, in->keep};
+  for (unsigned i = 0; i < 3; i++)
+    if (keeps[i]) keeps[i]->bytes += is_held ? n : 0 - n;
+}
+
+static void buf_free(struct tlsnet_incoming *in) {
+  if (!in->buf) return;
+  count_held(in, false);
+  TAILQ_REMOVE(&in->conn->net->held, in, held_link);
+  free(in->buf);
+  in->buf = NULL;
+}
+
 /* Through with: all bytes have come, and were read or are not wanted. */
-static void incoming_end(struct tlsnet_ahead *ahead, struct tlsnet_incoming *in) {
-  if (in->buf && (in->is_dropped || in->claimed == in->len)) {
-    ahead->n_held -= in->len - in->base;
-    free(in->buf);
-    in->buf = NULL;
-  }
+static void incoming_end(struct tlsnet_incoming *in) {
+  if (in->is_dropped || in->claimed == in->len) buf_free(in);
   if (in->got < in->len || (!in->is_dropped && in->claimed < in->len)) return;
-  TAILQ_REMOVE(&ahead->offers, in, link);
+  TAILQ_REMOVE(&in->conn->ahead->offers, in, link);
   in->is_used = false;
 }
 
-static void incoming_drop(struct tlsnet_ahead *ahead, struct tlsnet_incoming *in) {
+static void incoming_drop(struct tlsnet_incoming *in) {
   in->is_dropped = true;
-  incoming_end(ahead, in);
+  incoming_end(in);
 }
+
+/* The oldest offers that hold bytes give way: of the connection, of what has the peer's bytes, or of all. */
+static bool has_room(struct tlsnet_conn *conn, const struct zps_net_keep *keep, uint32_t n) {
+  struct tlsnet *const net = conn->net;
+  struct tlsnet_incoming *old, *next;
+  for (old = TAILQ_FIRST(&net->held); old; old = next) {
+    next = TAILQ_NEXT(old, held_link);
+    if ((old->conn == conn && is_over(&conn->ahead->held, n)) || (old->keep == keep && is_over(keep, n)) ||
+        is_over(&net->keep, n))
+      incoming_drop(old);
+  }
+  return !is_over(&conn->ahead->held, n) && !is_over(keep, n) && !is_over(&net->keep, n);
+}
+
+/* False: there is no memory for it. */
+static bool hold(struct tlsnet_incoming *in) {
+  const struct tlsnet_peer *const peer = LIST_FIRST(&in->conn->peers);
+  const uint32_t n = in->len - in->claimed;
+  in->keep = peer ? peer->keep : NULL;
+  in->buf = has_room(in->conn, in->keep, n) ? malloc(n) : NULL;
+  if (!in->buf) return false;
+  in->base = in->claimed;
+  TAILQ_INSERT_TAIL(&in->conn->net->held, in, held_link);
+  count_held(in, true);
+  return true;
+}
+
+/* ---- offers ---- */
 
 static struct tlsnet_incoming *oldest_incomplete(const struct tlsnet_conn *conn) {
   struct tlsnet_incoming *in;
@@ -186,7 +238,7 @@ static struct tlsnet_incoming *incoming_new(struct tlsnet_ahead *ahead) {
     if (!ahead->in[i].is_used) return &ahead->in[i];
   TAILQ_FOREACH(in, &ahead->offers, link) {
     if (in->got < in->len) continue;
-    incoming_drop(ahead, in);
+    incoming_drop(in);
     return in;
   }
   return NULL;
@@ -207,7 +259,7 @@ void zps_tlsnet_offer_take(struct tlsnet_conn *conn) {
   }
   for (in = TAILQ_FIRST(&ahead->offers); in; in = next) {
     next = TAILQ_NEXT(in, link);
-    if (overlap(in->key, in->at, in->len, &offer)) incoming_drop(ahead, in);
+    if (overlap(in->key, in->at, in->len, &offer)) incoming_drop(in);
   }
   if (offer.ahead == 0) return;
   in = incoming_new(ahead);
@@ -217,6 +269,7 @@ void zps_tlsnet_offer_take(struct tlsnet_conn *conn) {
   }
   *in = (struct tlsnet_incoming){
       .is_used = true,
+      .conn = conn,
       .key = offer.key,
       .at = offer.at,
       .len = offer.ahead,
@@ -233,21 +286,6 @@ zps_err_t zps_tlsnet_ahead_check(const struct tlsnet_conn *conn, uint32_t len, s
   return ZPS_OK;
 }
 
-/* The oldest offers that hold bytes give way. False: there is no memory. */
-static bool hold(struct tlsnet_ahead *ahead, struct tlsnet_incoming *in) {
-  struct tlsnet_incoming *old, *next;
-  const uint32_t n = in->len - in->claimed;
-  for (old = TAILQ_FIRST(&ahead->offers); old && ahead->n_held + n > TLSNET_AHEAD_MAX; old = next) {
-    next = TAILQ_NEXT(old, link);
-    if (old->buf) incoming_drop(ahead, old);
-  }
-  in->buf = malloc(n);
-  if (!in->buf) return false;
-  in->base = in->claimed;
-  ahead->n_held += n;
-  return true;
-}
-
 void *zps_tlsnet_ahead_place(struct tlsnet_conn *conn, size_t *len_p) {
   struct tlsnet_incoming *const in = oldest_incomplete(conn);
   const struct zps_net_read *const read = in->reads.first;
@@ -259,7 +297,7 @@ void *zps_tlsnet_ahead_place(struct tlsnet_conn *conn, size_t *len_p) {
     to = (uint8_t *)read->local + (in->got - next);
   } else if (in->got < next) {
     if (most > next - in->got) most = next - in->got;
-  } else if (!in->is_dropped && (in->buf || hold(conn->ahead, in))) {
+  } else if (!in->is_dropped && (in->buf || hold(in))) {
     most = in->len - in->got;
     to = in->buf + (in->got - in->base);
   } else {
@@ -274,16 +312,16 @@ void zps_tlsnet_ahead_came(struct tlsnet_conn *conn, size_t len) {
   in->got += (uint32_t)len;
   while (in->reads.first && start_of(in, in->reads.first) + in->reads.first->len <= in->got)
     zps_tlsnet_read_came(conn->net, zps_tlsnet_read_pop(&in->reads));
-  incoming_end(conn->ahead, in);
+  incoming_end(in);
 }
 
 void zps_tlsnet_ahead_withdrawn(struct tlsnet_conn *conn) {
   struct tlsnet_incoming *const in = oldest_incomplete(conn);
   struct zps_net_read *read;
   while ((read = zps_tlsnet_read_pop(&in->reads)) != NULL) zps_tlsnet_read_queue(tlsnet_peer_of(read->peer), read);
-  incoming_drop(conn->ahead, in);
+  incoming_drop(in);
   in->len = in->got;
-  incoming_end(conn->ahead, in);
+  incoming_end(in);
 }
 
 static struct tlsnet_incoming *offer_of(const struct tlsnet_conn *conn, uint64_t addr, uint64_t key) {
@@ -314,7 +352,7 @@ bool zps_tlsnet_ahead_read(struct tlsnet_conn *conn, struct zps_net_read *read) 
     zps_tlsnet_read_came(conn->net, read);
   else
     zps_tlsnet_read_push(&in->reads, read);
-  incoming_end(conn->ahead, in);
+  incoming_end(in);
   return true;
 }
 
@@ -341,13 +379,19 @@ void zps_tlsnet_offers_drop(struct tlsnet_conn *conn) {
     conn->ahead->out[(conn->ahead->first_out + i) % TLSNET_OFFERS_MAX].is_void = true;
   for (in = TAILQ_FIRST(&conn->ahead->offers); in; in = next) {
     next = TAILQ_NEXT(in, link);
-    incoming_drop(conn->ahead, in);
+    incoming_drop(in);
   }
 }
 
-void zps_tlsnet_ahead_double(struct tlsnet_conn *conn) {
+void zps_tlsnet_ahead_declined(struct tlsnet_conn *conn) {
   conn->is_doubled = true;
   zps_tlsnet_offers_drop(conn);
+}
+
+void zps_tlsnet_ahead_double(struct tlsnet_conn *conn) {
+  conn->must_decline |= !conn->is_doubled;
+  zps_tlsnet_ahead_declined(conn);
+  zps_tlsnet_conn_dirty(conn);
 }
 
 uint64_t zps_tlsnet_ahead_missing(const struct tlsnet_conn *conn) {
@@ -361,6 +405,6 @@ uint64_t zps_tlsnet_ahead_missing(const struct tlsnet_conn *conn) {
 void zps_tlsnet_ahead_free(struct tlsnet_conn *conn) {
   if (!conn->ahead) return;
   for (unsigned i = 0; i < TLSNET_OFFERS_MAX; i++)
-    if (conn->ahead->in[i].is_used) free(conn->ahead->in[i].buf);
+    if (conn->ahead->in[i].is_used) buf_free(&conn->ahead->in[i]);
   free(conn->ahead);
 }

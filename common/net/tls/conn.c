@@ -1,11 +1,14 @@
 /* Connections: from the first byte to the last. */
 #include <errno.h>
+#include <linux/sockios.h>
 #include <netinet/tcp.h>
+#include <poll.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
+#include <sys/ioctl.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -15,10 +18,17 @@
 #define ZPS_LOG_COMPONENT "net"
 #include "common/base/log.h"
 
-enum { ACCEPTS_PER_TURN = 16, NO_DESCRIPTORS_MS = 100, KEEPALIVE_PROBES = 3, SHAKE_BYTES_PER_TURN = 64 << 10 };
+enum {
+  ACCEPTS_PER_TURN = 16,
+  NO_DESCRIPTORS_MS = 100,
+  KEEPALIVE_PROBES = 3,
+  SHAKE_BYTES_PER_TURN = 64 << 10,
+  LINGER_READS = 256
+};
 /* Before a further connection is dialled in the place of a lost one. The pause doubles until a frame comes over one. */
 #define PAUSE_LEAST_NS ZPS_NS_PER_S
 #define PAUSE_MOST_NS (64 * ZPS_NS_PER_S)
+#define LINGER_NS ZPS_NS_PER_S /* a trip, and some bytes sent again */
 
 void zps_tlsnet_conn_ready(struct tlsnet_conn *conn) {
   if (conn->is_ready || conn->state == TLSNET_ENDED) return;
@@ -94,15 +104,58 @@ static struct tlsnet_conn *conn_new(struct tlsnet *net, int fd, bool is_dialled,
 
 /* ---- its end ---- */
 
-/* Bytes that nobody has read would have the kernel throw away what is on its way to the other end. */
 static void close_socket(struct tlsnet_conn *conn) {
-  char rest[4096];
   epoll_ctl(conn->net->epoll_fd, EPOLL_CTL_DEL, conn->fd, NULL);
-  shutdown(conn->fd, SHUT_WR);
-  for (int i = 0; i < 16 && recv(conn->fd, rest, sizeof rest, MSG_DONTWAIT) > 0; i++) continue;
   zps_forked_forget(&conn->forked);
   close(conn->fd);
   conn->fd = -1;
+}
+
+/* Drops what has come, for a while. Returns whether the other end may send more. */
+static bool drop_rest(const struct tlsnet_conn *conn) {
+  char rest[4096];
+  for (int i = 0; i < LINGER_READS; i++) {
+    const ssize_t n = recv(conn->fd, rest, sizeof rest, MSG_DONTWAIT);
+    if (n <= 0) return n < 0 && errno == EAGAIN;
+  }
+  return true;
+}
+
+/* Bytes that nobody has read have the kernel throw away what is on its way to the other end. So a socket without a
+ * fault stays until the other end has closed its own, or for LINGER_NS. */
+static void linger(struct tlsnet_conn *conn, bool is_clean) {
+  shutdown(conn->fd, SHUT_WR);
+  if (!drop_rest(conn) || !is_clean) {
+    close_socket(conn);
+    return;
+  }
+  watch(conn, EPOLL_CTL_MOD, false);
+  zps_tlsnet_deadline_set(conn->net, &conn->deadline_ns, zps_clock_ns() + LINGER_NS);
+}
+
+void zps_tlsnet_conn_rest(struct tlsnet_conn *conn) {
+  if (conn->fd >= 0 && !drop_rest(conn)) close_socket(conn);
+}
+
+/* The other host has all, and keeps it for its process whatever comes later. */
+static bool is_acknowledged(const struct tlsnet_conn *conn) {
+  int n = 0;
+  return ioctl(conn->fd, SIOCOUTQ, &n) != 0 || n == 0;
+}
+
+void zps_tlsnet_conns_close(struct tlsnet *net) {
+  const uint64_t until_ns = zps_clock_ns() + LINGER_NS;
+  struct tlsnet_conn *conn;
+  for (bool are_closed = false; !are_closed;) {
+    are_closed = true;
+    LIST_FOREACH(conn, &net->ended, all_link) {
+      zps_tlsnet_conn_rest(conn);
+      if (conn->fd >= 0 && (is_acknowledged(conn) || zps_clock_ns() >= until_ns)) close_socket(conn);
+      are_closed &= conn->fd < 0;
+    }
+    if (!are_closed) poll(NULL, 0, 1);
+  }
+  zps_tlsnet_conns_free(net);
 }
 
 /* Its first connection goes on, and dials another one after a pause. Those that end during a pause are one loss. */
@@ -121,6 +174,8 @@ void zps_tlsnet_conn_end(struct tlsnet_conn *conn, zps_err_t code, const char *f
   char text[400];
   va_list args;
   if (conn->state == TLSNET_ENDED) return;
+  const bool is_clean =
+      code == ZPS_ERR_CLOSED && conn->state == TLSNET_OPEN && !conn->first && !zps_tlsnet_is_stranger(conn);
   va_start(args, fmt);
   vsnprintf(text, sizeof text, fmt, args);
   va_end(args);
@@ -138,12 +193,14 @@ void zps_tlsnet_conn_end(struct tlsnet_conn *conn, zps_err_t code, const char *f
   while (!LIST_EMPTY(&conn->further))
     zps_tlsnet_conn_end(LIST_FIRST(&conn->further), ZPS_ERR_CLOSED, "the first connection of its link has ended");
   if (conn->first) further_end(conn);
-  close_socket(conn);
+  linger(conn, is_clean);
 }
 
 void zps_tlsnet_conns_free(struct tlsnet *net) {
-  struct tlsnet_conn *conn;
-  while ((conn = LIST_FIRST(&net->ended)) != NULL) {
+  struct tlsnet_conn *conn, *next;
+  for (conn = LIST_FIRST(&net->ended); conn; conn = next) {
+    next = LIST_NEXT(conn, all_link);
+    if (conn->fd >= 0) continue;
     LIST_REMOVE(conn, all_link);
     zps_tls_session_destroy(conn->session);
     zps_tlsnet_ahead_free(conn);
@@ -413,6 +470,7 @@ static void set_known(struct tlsnet_conn *conn, bool is_known) {
   if (is_known && !conn->is_known) conn->net->n_strangers--;
   if (!is_known && conn->is_known) conn->net->n_strangers++;
   conn->is_known = is_known;
+  if (conn->must_decline) zps_tlsnet_conn_dirty(conn); /* strangers get no answer */
 }
 
 static bool has_peer(const struct tlsnet_conn *conn) {
@@ -523,6 +581,12 @@ void zps_tlsnet_deadlines(struct tlsnet *net, uint64_t now_ns) {
     } else if (first_ns < next_ns) {
       next_ns = first_ns;
     }
+  }
+  LIST_FOREACH(conn, &net->ended, all_link) {
+    if (conn->fd >= 0 && now_ns >= conn->deadline_ns)
+      close_socket(conn);
+    else if (conn->fd >= 0 && conn->deadline_ns < next_ns)
+      next_ns = conn->deadline_ns;
   }
   LIST_FOREACH(conn, &net->conns, all_link) {
     if (now_ns >= conn->further_ns) further_dial(conn);

@@ -48,6 +48,7 @@ zps_err_t zps_tlsnet_head_read(const uint8_t *bytes, size_t max_msg, struct tlsn
       least = 1, most = UINT32_MAX; /* the READ says how many */
       break;
     case TLSNET_REFUSED:
+    case TLSNET_DECLINE:
       break;
     case TLSNET_OFFER:
       least = most = TLSNET_OFFER_BYTES;
@@ -56,7 +57,7 @@ zps_err_t zps_tlsnet_head_read(const uint8_t *bytes, size_t max_msg, struct tlsn
       most = TLSNET_AHEAD_MAX;
       break;
     default:
-      return zps_fail(error, ZPS_ERR_PROTOCOL, "sends a frame of type %u: types are 1 to %u", type, TLSNET_AHEAD);
+      return zps_fail(error, ZPS_ERR_PROTOCOL, "sends a frame of type %u: types are 1 to %u", type, TLSNET_DECLINE);
   }
   if (len < least || len > most)
     return zps_fail(error, ZPS_ERR_PROTOCOL, "sends a frame of type %u with %u bytes: it must have %u to %u", type, len,

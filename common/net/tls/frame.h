@@ -29,6 +29,7 @@ enum tlsnet_frame_type {
   TLSNET_REFUSED, /* there is no such memory: the answer to the oldest unanswered READ */
   TLSNET_OFFER,   /* the other end is to read this memory: some of it follows in AHEAD frames */
   TLSNET_AHEAD,   /* some bytes of the oldest incomplete OFFER; none: no more of it come */
+  TLSNET_DECLINE, /* this end reads nothing from offers over this connection, from now on */
 };
 
 struct tlsnet_head {

@@ -76,22 +76,25 @@ struct tlsnet_outgoing {
 
 /* Bytes of the other end's memory that come ahead. Reads claim them in their order. */
 struct tlsnet_incoming {
-  TAILQ_ENTRY(tlsnet_incoming) link;
+  TAILQ_ENTRY(tlsnet_incoming) link, held_link;
+  struct tlsnet_conn *conn;
   uint64_t key, at;
   uint32_t len, got, claimed;
   struct tlsnet_read_list reads; /* claimed, and not all here */
   uint8_t *buf;                  /* of the bytes from `base` on: those that came before their read */
   uint32_t base;
+  struct zps_net_keep *keep; /* has them, too; may be NULL */
   bool is_used;
   bool is_dropped; /* no further read gets a byte of it */
 };
 
 struct tlsnet_ahead {
   struct tlsnet_outgoing out[TLSNET_OFFERS_MAX]; /* a ring */
-  unsigned first_out, n_out;
+  unsigned first_out, n_out,
+      n_ready; /* n_ready: a message has left behind their OFFER, so that their bytes may leave */
   struct tlsnet_incoming in[TLSNET_OFFERS_MAX];
   TAILQ_HEAD(, tlsnet_incoming) offers; /* the oldest one at the beginning; complete ones wait for their reads */
-  uint32_t n_held;                      /* bytes of all `buf` */
+  struct zps_net_keep held;             /* all `buf` */
 };
 
 enum tlsnet_conn_state { TLSNET_CONNECTING, TLSNET_SHAKING, TLSNET_OPEN, TLSNET_ENDED };
@@ -114,7 +117,8 @@ struct tlsnet_conn {
   bool is_full;       /* the socket takes no more for now */
   bool is_heard;      /* a frame has come */
   bool is_long;       /* it was a long link at the last look */
-  bool is_doubled;    /* the other end has, or had, another first connection: offers are no good */
+  bool is_doubled;    /* one of both ends sees, or saw, another first connection: offers are no good */
+  bool must_decline;  /* the other end may not know yet: a DECLINE is to leave */
   bool has_offered;   /* this end has put an OFFER, or will */
   bool ahead_is_next; /* in the next record, before DATA */
   struct zps_forked forked;
@@ -156,6 +160,7 @@ struct tlsnet_peer {
   uint32_t slot;            /* tells its connections from those of other peers at the same address */
   struct tlsnet_conn *conn; /* NULL: none yet */
   LIST_ENTRY(tlsnet_peer) all_link, conn_link;
+  struct zps_net_keep *keep; /* NULL: none but the endpoint's */
   TAILQ_ENTRY(tlsnet_peer) error_link;
   STAILQ_HEAD(, tlsnet_message) sends; /* waiting for room, in order */
   unsigned n_sends, n_out;             /* how many of them; messages in the connection's `out` */
@@ -194,11 +199,14 @@ struct tlsnet {
   uint64_t next_deadline_ns;
   uint64_t accept_at_ns; /* when descriptors may be there again; ZPS_NEVER: they are */
   unsigned n_strangers;
-  LIST_HEAD(, tlsnet_conn) conns, ended; /* `ended`: to be freed when no callback is under way */
+  LIST_HEAD(, tlsnet_conn)
+  conns, ended; /* `ended`: to be freed when no callback is under way, and its socket is closed */
   struct tlsnet_conn_queue ready, dirty;
   LIST_HEAD(, tlsnet_peer) peers;
   TAILQ_HEAD(, tlsnet_peer) errors;
-  struct tlsnet_read_list over; /* reads to be called back by the next progress: they are lost, or came ahead */
+  TAILQ_HEAD(, tlsnet_incoming) held; /* with `buf`, in their order */
+  struct zps_net_keep keep;           /* all of them */
+  struct tlsnet_read_list over;       /* reads to be called back by the next progress: they are lost, or came ahead */
   LIST_HEAD(, tlsnet_region) regions[TLSNET_BUCKETS];
 };
 
@@ -230,9 +238,14 @@ void zps_tlsnet_conn_step(struct tlsnet_conn *conn);
 /* The end that dialled says who it is. */
 void zps_tlsnet_conn_name(struct tlsnet_conn *conn, const struct tlsnet_hello *hello);
 /* Ends it: the peers of a first one fail, and a further one's reads are lost. It is freed by the end of the next
- * progress. */
+ * progress. ZPS_ERR_CLOSED: its messages still reach the other end, and it is freed then. */
 void zps_tlsnet_conn_end(struct tlsnet_conn *conn, zps_err_t code, const char *fmt, ...) ZPS_PRINTF(3, 4);
+/* Something has come over one that has ended. */
+void zps_tlsnet_conn_rest(struct tlsnet_conn *conn);
+/* Frees those that have ended, but for sockets with messages on their way. */
 void zps_tlsnet_conns_free(struct tlsnet *net);
+/* Waits for these messages, for a short while, and frees all. */
+void zps_tlsnet_conns_close(struct tlsnet *net);
 /* Tells strangers from others anew, among the connections of this address: it is a new peer's, or that of one that
  * has gone. Returns the newest of them; NULL: there is none. */
 struct tlsnet_conn *zps_tlsnet_conns_know(struct tlsnet *net, const struct tlsnet_address *address);
@@ -267,6 +280,7 @@ unsigned zps_tlsnet_receive(struct tlsnet_conn *conn);
 /* ahead.c */
 void zps_tlsnet_offer(struct zps_net_peer *peer, uint64_t addr, uint64_t key, uint64_t len);
 uint64_t zps_tlsnet_offered(const struct zps_net_peer *peer, uint64_t addr, uint64_t key);
+void zps_tlsnet_peer_keep(struct zps_net_peer *peer, struct zps_net_keep *keep);
 /* An offer's turn has come among the messages: `offer` is the data of a struct tlsnet_message. */
 void zps_tlsnet_offer_put(struct tlsnet_conn *conn, const void *offer);
 /* The peer begins to use a connection of others. */
@@ -288,8 +302,10 @@ bool zps_tlsnet_ahead_read(struct tlsnet_conn *conn, struct zps_net_read *read);
 void zps_tlsnet_ahead_lose(struct tlsnet_conn *conn, const struct tlsnet_peer *of);
 /* No further read gets a byte of what was offered so far, by either end. */
 void zps_tlsnet_offers_drop(struct tlsnet_conn *conn);
-/* The other end has two first connections: its messages are in no order with this one's offers. */
+/* The other end has two first connections: its messages are in no order with this one's offers. It is told. */
 void zps_tlsnet_ahead_double(struct tlsnet_conn *conn);
+/* A DECLINE frame has come: nothing more comes ahead, either way. */
+void zps_tlsnet_ahead_declined(struct tlsnet_conn *conn);
 /* Bytes to come. */
 uint64_t zps_tlsnet_ahead_missing(const struct tlsnet_conn *conn);
 void zps_tlsnet_ahead_free(struct tlsnet_conn *conn);

@@ -61,7 +61,7 @@ static void drain(struct tlsnet *net) {
 
 static void net_free(struct tlsnet *net) {
   listener_close(net);
-  zps_tlsnet_conns_free(net);
+  zps_tlsnet_conns_close(net);
   zps_tlsnet_regions_free(net);
   if (net->wake_fd >= 0) close(net->wake_fd);
   if (net->epoll_fd >= 0) close(net->epoll_fd);
@@ -96,6 +96,7 @@ static const struct zps_net_ops ops = {
     .peer_connections = zps_tlsnet_connections,
     .offer = zps_tlsnet_offer,
     .offered = zps_tlsnet_offered,
+    .peer_keep = zps_tlsnet_peer_keep,
     .read = zps_tlsnet_read,
     .progress = zps_tlsnet_progress,
     .wait = zps_tlsnet_wait,
@@ -130,6 +131,9 @@ zps_err_t zps_net_tls_open(const struct zps_net_config *config, const struct zps
   net->n_reserved = config->n_recv;
   net->epoll_fd = net->wake_fd = net->listen_fd = -1;
   net->next_deadline_ns = net->accept_at_ns = ZPS_NEVER;
+  net->keep.most_bytes = config->memory_limit_bytes / ZPS_NET_KEEP_PART;
+  net->base.info.offers = true;
+  TAILQ_INIT(&net->held);
   TAILQ_INIT(&net->ready);
   TAILQ_INIT(&net->dirty);
   TAILQ_INIT(&net->errors);

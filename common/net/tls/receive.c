@@ -43,8 +43,8 @@ static zps_err_t check_frame(struct tlsnet_conn *conn, struct zps_error *error) 
                     says_who ? "though it is known" : "before it has said who it is");
   if (head->type == TLSNET_MESSAGE && conn->first)
     return zps_fail(error, ZPS_ERR_PROTOCOL, "sends a message over a further connection: the first one carries them");
-  if ((head->type == TLSNET_OFFER || head->type == TLSNET_AHEAD) && conn->first)
-    return zps_fail(error, ZPS_ERR_PROTOCOL, "offers memory over a further connection: the first one carries offers");
+  if ((head->type == TLSNET_OFFER || head->type == TLSNET_AHEAD || head->type == TLSNET_DECLINE) && conn->first)
+    return zps_fail(error, ZPS_ERR_PROTOCOL, "speaks of offers over a further connection: the first one carries them");
   if (head->type == TLSNET_AHEAD) return zps_tlsnet_ahead_check(conn, head->len, error);
   if ((head->type == TLSNET_DATA || head->type == TLSNET_REFUSED) && !asked)
     return zps_fail(error, ZPS_ERR_PROTOCOL, "answers a read that nobody has asked for");
@@ -111,6 +111,9 @@ static unsigned take_frame(struct tlsnet_conn *conn) {
       return 0;
     case TLSNET_AHEAD:
       if (head.len == 0) zps_tlsnet_ahead_withdrawn(conn);
+      return 0;
+    case TLSNET_DECLINE:
+      zps_tlsnet_ahead_declined(conn);
       return 0;
   }
   return 0;

@@ -35,6 +35,7 @@ uint8_t *zps_tlsnet_frame_add(struct tlsnet_conn *conn, enum tlsnet_frame_type t
 static void message_add(struct tlsnet_conn *conn, struct tlsnet_peer *peer, const void *data, size_t len) {
   uint8_t *const to = zps_tlsnet_frame_add(conn, TLSNET_MESSAGE, len);
   if (len > 0) memcpy(to, data, len);
+  if (conn->ahead) conn->ahead->n_ready = conn->ahead->n_out;
   peer->n_out++;
   peer->base.net->counters.msgs_sent++;
   peer->base.net->counters.msg_bytes_sent += len;
@@ -190,6 +191,10 @@ static void answers_add(struct tlsnet_conn *conn) {
 static void fill(struct tlsnet_conn *conn) {
   struct tlsnet_peer *peer;
   LIST_FOREACH(peer, &conn->peers, conn_link) messages_add(conn, peer);
+  if (conn->must_decline && !zps_tlsnet_is_stranger(conn) && zps_tlsnet_frame_fits(conn, 0)) {
+    zps_tlsnet_frame_add(conn, TLSNET_DECLINE, 0);
+    conn->must_decline = false;
+  }
   questions_add(conn->first ? conn->first : conn);
   if (conn->ahead_is_next) zps_tlsnet_ahead_add(conn);
   answers_add(conn);

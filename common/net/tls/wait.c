@@ -44,6 +44,8 @@ static void conn_event(struct tlsnet_conn *conn, uint32_t events) {
   } else if (conn->state == TLSNET_OPEN) {
     if (events & ~(uint32_t)EPOLLOUT) zps_tlsnet_conn_ready(conn);
     if ((events & EPOLLOUT) && conn->is_full) zps_tlsnet_conn_full(conn, false);
+  } else {
+    zps_tlsnet_conn_rest(conn);
   }
 }
 

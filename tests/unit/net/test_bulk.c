@@ -122,6 +122,22 @@ static void test_windows_where_processors_are_short(void **state) {
   reader_close(&reader);
 }
 
+/* Pieces of links with many connections are small, and many of them make up the budget. */
+static void test_small_pieces_use_the_whole_budget(void **state) {
+  (void)state;
+  enum { SMALL = 16, FIT = 2048 };
+  struct transfer transfer;
+  const struct zps_bulk_config config = {.piece_bytes = SMALL,
+                                         .budget_bytes = (uint64_t)FIT * ZPS_WINDOW_PIECE_BYTES,
+                                         .peer_budget_bytes = (uint64_t)FIT * ZPS_WINDOW_PIECE_BYTES};
+  reader_open(&reader, "loop", NULL, &config);
+  start(&reader, 0, &transfer, 0, BYTES);
+  assert_int_equal(zps_bulk_progress(reader.bulk), FIT);
+  assert_int_equal(zps_bulk_in_flight(reader.bulk), FIT * SMALL);
+  run_until(&reader, &transfer.n_done, 1);
+  reader_close(&reader);
+}
+
 static void test_a_piece_always_fits_its_budget(void **state) {
   (void)state;
   struct transfer transfer;
@@ -211,6 +227,7 @@ int main(void) {
       cmocka_unit_test(test_budgets_bound_what_is_in_flight),
       cmocka_unit_test(test_windows_where_processors_are_short),
       cmocka_unit_test(test_a_lost_read_ends_a_period),
+      cmocka_unit_test(test_small_pieces_use_the_whole_budget),
       cmocka_unit_test(test_a_piece_always_fits_its_budget),
       cmocka_unit_test(test_empty_transfers_are_done_by_progress),
       cmocka_unit_test(test_a_callback_may_start_the_next),

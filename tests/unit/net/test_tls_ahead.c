@@ -99,7 +99,7 @@ static const struct tlsnet_incoming *oldest(unsigned reader) {
 
 static bool holds_nothing(unsigned i) {
   const struct tlsnet_ahead *const ahead = conn_of(i)->ahead;
-  return TAILQ_EMPTY(&ahead->offers) && ahead->n_held == 0;
+  return TAILQ_EMPTY(&ahead->offers) && ahead->held.bytes == 0;
 }
 
 /* Reads in the message's callback, before a byte of its offer has come. */
@@ -295,9 +295,9 @@ static void the_oldest_give_way(void **state) {
     announce(RANK, k * PART, PART);
     TURN_UNTIL(ends, ends[SERVER].n_messages == 2 + k && conn_of(RANK)->ahead->n_out == 0 &&
                          zps_tlsnet_ahead_missing(conn_of(SERVER)) == 0 && !is_busy(RANK));
-    assert_true(conn_of(SERVER)->ahead->n_held <= TLSNET_AHEAD_MAX);
+    assert_true(conn_of(SERVER)->ahead->held.bytes <= TLSNET_AHEAD_MAX);
   }
-  assert_int_equal(conn_of(SERVER)->ahead->n_held, TLSNET_AHEAD_MAX);
+  assert_int_equal(conn_of(SERVER)->ahead->held.bytes, TLSNET_AHEAD_MAX);
   assert_int_equal(zps_net_offered(ends[SERVER].peer, 0, lent_mem[RANK].key), 0);
   assert_int_equal(zps_net_offered(ends[SERVER].peer, (N - 1) * PART, lent_mem[RANK].key), PART);
   for (unsigned k = 0; k < N; k++) {
@@ -306,6 +306,51 @@ static void the_oldest_give_way(void **state) {
     finish_read(SERVER, k * PART, PART);
   }
   assert_true(holds_nothing(SERVER));
+}
+
+/* The bytes of a process, and those of a job, have limits, too. What gives way is asked for. */
+static void keep_within(struct zps_net_keep *keep) {
+  enum { N = 4, PART = 64 << 10 };
+  for (unsigned k = 0; k < N; k++) {
+    announce(RANK, k * PART, PART);
+    TURN_UNTIL(ends, ends[SERVER].n_messages == 2 + k && conn_of(RANK)->ahead->n_out == 0 &&
+                         zps_tlsnet_ahead_missing(conn_of(SERVER)) == 0 && !is_busy(RANK));
+    assert_int_equal(keep->bytes, (k < 2 ? k + 1 : 2) * PART);
+  }
+  for (unsigned k = 0; k < N; k++) {
+    start_read(SERVER, k * PART, PART);
+    assert_int_equal(n_asked(SERVER), k < 2);
+    finish_read(SERVER, k * PART, PART);
+  }
+  assert_int_equal(keep->bytes, 0);
+  keep->most_bytes = PART - 1;
+  announce(RANK, 0, PART);
+  TURN_UNTIL(ends, conn_of(SERVER)->ahead && ends[SERVER].n_messages == 2 + N);
+  TURN_UNTIL(ends, zps_tlsnet_ahead_missing(conn_of(SERVER)) == 0);
+  assert_int_equal(keep->bytes, 0);
+  start_read(SERVER, 0, PART);
+  assert_int_equal(n_asked(SERVER), 1);
+  finish_read(SERVER, 0, PART);
+  assert_true(holds_nothing(SERVER));
+}
+
+static void the_oldest_of_a_process_give_way(void **state) {
+  (void)state;
+  tlsnet_of(ends[SERVER].net)->keep.most_bytes = 150 << 10;
+  keep_within(&tlsnet_of(ends[SERVER].net)->keep);
+}
+
+static void the_oldest_of_a_job_give_way(void **state) {
+  (void)state;
+  struct zps_net_keep keep = {.most_bytes = 150 << 10};
+  zps_net_peer_keep(ends[SERVER].peer, &keep);
+  keep_within(&keep);
+  announce(RANK, 0, 16);
+  TURN_UNTIL(ends, keep.bytes == 16);
+  zps_net_peer_keep(ends[SERVER].peer, NULL);
+  zps_net_peer_evict(ends[SERVER].peer);
+  assert_int_equal(keep.bytes, 0);
+  end_connect(&ends[SERVER], &ends[RANK]);
 }
 
 static void the_link_is_short(unsigned i, bool is_short) {
@@ -447,9 +492,9 @@ static void a_stranger_offers_in_vain(void **state) {
   struct tlsnet_conn *const conn = conn_of(SERVER);
   announce(RANK, 0, LEN);
   TURN_UNTIL(ends, conn->ahead && oldest(SERVER) && oldest(SERVER)->got == LEN);
-  assert_int_equal(conn->ahead->n_held, LEN);
+  assert_int_equal(conn->ahead->held.bytes, LEN);
   zps_net_peer_evict(ends[SERVER].peer);
-  assert_true(TAILQ_EMPTY(&conn->ahead->offers) && conn->ahead->n_held == 0);
+  assert_true(TAILQ_EMPTY(&conn->ahead->offers) && conn->ahead->held.bytes == 0);
   announce(RANK, LEN, LEN);
   TURN_UNTIL(ends, ends[SERVER].n_messages == 3);
   end_connect(&ends[SERVER], &ends[RANK]);
@@ -507,6 +552,23 @@ static void two_connections_have_no_offers(void **state) {
   zps_net_peer_evict(peer);
 }
 
+/* One end alone may see two first connections. It tells the other one, which sends nothing in vain any more. */
+static void the_other_end_is_told_of_two_connections(void **state) {
+  (void)state;
+  announce(RANK, 0, LEN);
+  TURN_UNTIL(ends, conn_of(SERVER)->ahead && oldest(SERVER) && oldest(SERVER)->got > 0);
+  for (unsigned k = 0; k < 2; k++) zps_tlsnet_ahead_double(conn_of(SERVER));
+  TURN_UNTIL(ends, conn_of(RANK)->is_doubled);
+  assert_false(conn_of(RANK)->must_decline);
+  TURN_UNTIL(ends, holds_nothing(SERVER));
+  announce(RANK, LEN, LEN);
+  assert_int_equal(conn_of(RANK)->ahead->n_out, 0);
+  TURN_UNTIL(ends, ends[SERVER].n_messages == 3);
+  start_read(SERVER, LEN, LEN);
+  assert_false(record.read.is_offered);
+  finish_read(SERVER, LEN, LEN);
+}
+
 /* An offer waits in front of its message. */
 static void an_offer_waits_for_room(void **state) {
   (void)state;
@@ -520,6 +582,48 @@ static void an_offer_waits_for_room(void **state) {
   while (ends[SERVER].n_messages < 2) zps_net_progress(ends[RANK].net), zps_net_progress(ends[SERVER].net);
   assert_int_equal(zps_net_offered(ends[SERVER].peer, 0, lent_mem[RANK].key), LEN);
   TURN_UNTIL(ends, record.n_done == 1);
+}
+
+/* The message of an offer waits, as for credit. No byte leaves before it, since no read could take it. */
+static void bytes_leave_behind_their_message(void **state) {
+  (void)state;
+  zps_net_offer(ends[RANK].peer, 0, lent_mem[RANK].key, LEN);
+  TURN_UNTIL(ends, conn_of(SERVER)->ahead && oldest(SERVER));
+  for (unsigned k = 0; k < 100; k++) zps_net_progress(ends[RANK].net), zps_net_progress(ends[SERVER].net);
+  assert_int_equal(oldest(SERVER)->got, 0);
+  assert_int_equal(conn_of(RANK)->ahead->n_out, 1);
+  say(RANK);
+  zps_net_offer(ends[RANK].peer, LEN, lent_mem[RANK].key, 64);
+  TURN_UNTIL(ends, oldest(SERVER)->got == LEN);
+  for (unsigned k = 0; k < 100; k++) zps_net_progress(ends[RANK].net), zps_net_progress(ends[SERVER].net);
+  assert_int_equal(zps_tlsnet_ahead_missing(conn_of(SERVER)), 64);
+  start_read(SERVER, 0, LEN);
+  finish_read(SERVER, 0, LEN);
+}
+
+/* The server takes few bytes at a time, so that messages wait in the rank's socket. Bytes that come ahead wait there,
+ * too, when the rank ends the connection. The messages come through. */
+static void an_end_with_unread_bytes_loses_no_message(void **state) {
+  (void)state;
+  static const uint8_t message[8 << 10];
+  const int few = 4096;
+  struct tlsnet *const server = tlsnet_of(ends[SERVER].net);
+  assert_int_equal(setsockopt(server->listen_fd, SOL_SOCKET, SO_RCVBUF, &few, sizeof few), 0);
+  zps_net_peer_cut(ends[RANK].peer);
+  TURN_UNTIL(ends, ends[RANK].n_errors == 1 && ends[SERVER].n_errors == 1);
+  for (unsigned i = 0; i < 2; i++) zps_net_peer_renew(ends[i].peer);
+  connect_ends();
+  for (unsigned k = 0; k < 4; k++) announce(SERVER, k * LEN, LEN);
+  while (!conn_of(SERVER)->is_full) zps_net_progress(ends[SERVER].net);
+  for (unsigned k = 0; k < 2; k++) assert_int_equal(zps_net_send(ends[RANK].peer, message, sizeof message), ZPS_OK);
+  zps_net_wait(ends[RANK].net, 0);
+  assert_int_equal(conn_of(RANK)->out_len, 0);
+  ends[SERVER].n_messages = 0;
+  zps_net_peer_evict(ends[RANK].peer);
+  TURN_UNTIL(ends, ends[SERVER].n_errors == 2);
+  assert_int_equal(ends[SERVER].n_messages, 2);
+  TURN_UNTIL(ends, LIST_EMPTY(&tlsnet_of(ends[RANK].net)->ended));
+  end_connect(&ends[RANK], &ends[SERVER]);
 }
 
 static void a_short_link_carries_no_offer(void **state) {
@@ -629,6 +733,8 @@ int main(void) {
       TEST(offered_bytes_tell_the_rate),
       TEST(tcp_bounds_what_is_sent_ahead),
       TEST(the_oldest_give_way),
+      TEST(the_oldest_of_a_process_give_way),
+      TEST(the_oldest_of_a_job_give_way),
       TEST(new_bytes_replace_old_ones),
       TEST(old_bytes_go_though_the_link_is_short_now),
       TEST(a_waiting_read_of_a_replaced_offer_is_asked_for),
@@ -639,7 +745,10 @@ int main(void) {
       TEST(a_stranger_offers_in_vain),
       TEST(another_peer_of_the_connection_replaces_all),
       TEST(two_connections_have_no_offers),
+      TEST(the_other_end_is_told_of_two_connections),
       TEST(an_offer_waits_for_room),
+      TEST(bytes_leave_behind_their_message),
+      TEST(an_end_with_unread_bytes_loses_no_message),
       TEST(a_short_link_carries_no_offer),
       TEST(more_ahead_than_payload),
       TEST(more_ahead_than_the_limit),

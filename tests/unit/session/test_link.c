@@ -105,6 +105,26 @@ static void test_remote_payloads_are_offered(void **state) {
   linked_close(&linked);
 }
 
+/* Bytes of an offer may leave at once, so a frame that waits for credit has none yet. */
+static void test_a_frame_without_credit_is_offered_when_it_leaves(void **state) {
+  (void)state;
+  struct linked linked;
+  linked_open(&linked, "loop", NULL);
+  memset(&offers, 0, sizeof offers);
+  for (unsigned i = 0; i < ZPS_LINK_CREDITS; i++) assert_int_equal(send_done(&linked, 0, i), ZPS_OK);
+  struct zps_frame frame = {.header.type = ZPS_FRAME_PUSH, .u.round = {.n_slices = 1}};
+  frame.u.round.slices[0] = (struct zps_slice){.len_bytes = 100000, .addr = 64, .key = 7};
+  assert_int_equal(zps_link_send(linked.links[0], &frame), ZPS_OK);
+  zps_link_progress(linked.links[0]);
+  assert_int_equal(offers.n, 0);
+  while (turn(&linked) > 0) continue;
+  assert_int_equal(linked.n_push, 1);
+  assert_int_equal(offers.n, 1);
+  assert_true(offers.addr == 64 && offers.key == 7 && offers.len == 100000);
+  assert_int_equal(offers.n_left, 1);
+  linked_close(&linked);
+}
+
 static void test_full_ends_do_not_lock_up(void **state) {
   (void)state;
   struct linked linked;
@@ -456,6 +476,7 @@ int main(void) {
       cmocka_unit_test(test_frames_wait_for_credit),
       cmocka_unit_test(test_frames_of_a_turn_leave_together),
       cmocka_unit_test(test_remote_payloads_are_offered),
+      cmocka_unit_test(test_a_frame_without_credit_is_offered_when_it_leaves),
       cmocka_unit_test(test_full_ends_do_not_lock_up),
       cmocka_unit_test(test_random_traffic),
       cmocka_unit_test(test_random_traffic_under_push_back_and_delay),

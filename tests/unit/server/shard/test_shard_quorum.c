@@ -109,7 +109,7 @@ static void settle(struct scene *scene, uint32_t rank) {
 struct look {
   struct zps_command command;
   uint64_t step, deadline_ns;
-  unsigned n_orphans, n_read; /* n_read: contributions of the late rank */
+  unsigned n_orphans, n_read, n_here; /* n_read: contributions of the late rank; n_here: of all, with their bytes */
   bool is_there, is_closed, expires;
 };
 
@@ -124,8 +124,11 @@ static void run_look(struct zps_command *command, void *ctx) {
   look->is_closed = round->machine->is_closed;
   look->deadline_ns = round->machine->deadline_ns;
   for (uint32_t part = 0; part < round->machine->n_parts; part++) {
-    const struct zps_contribution *const contribution = *zps_shard_round_slot(round, part, LATE);
-    look->n_read += contribution && contribution->buf.data;
+    for (uint32_t rank = 0; rank < job->world; rank++) {
+      const struct zps_contribution *const contribution = *zps_shard_round_slot(round, part, rank);
+      look->n_read += rank == LATE && contribution && contribution->buf.data;
+      look->n_here += contribution && contribution->is_here;
+    }
   }
   if (look->expires) round->machine->deadline_ns = shard->next_deadline_ns = 0;
 }
@@ -316,6 +319,31 @@ static void test_no_room_beside_a_stopped_rank(void **state) {
   scene_close(&scene);
 }
 
+/* A read from a late rank is under way, and what it holds is missed by the sum. That waits for the end of the read. */
+static void make_room_by_a_read(uint64_t memory_limit_bytes, uint64_t quota_bytes) {
+  struct scene scene;
+  scene_open(&scene, stalls, memory_limit_bytes, quota_bytes);
+  scene.tensor->density = 0.3;
+  push(&scene, 1, LATE);
+  settle(&scene, LATE);
+  assert_int_equal(look_at(&scene, 1, false).n_read, 2);
+  push_in_time(&scene, 1);
+  await_closed(&scene, 1);
+  while (look_at(&scene, 1, false).n_orphans > 1) patience_nap(); /* one of both was not begun */
+  assert_int_equal(look_at(&scene, 1, false).n_orphans, 1);
+  unstall(&scene);
+  for (uint32_t rank = 0; rank < RANKS; rank++) read_sums(&scene, 1, rank);
+  assert_int_equal(look_at(&scene, 1, false).n_orphans, 0);
+  assert_int_equal(cluster_stats(&scene.cluster, scene.tensor).aborted, 0);
+  scene_close(&scene);
+}
+
+static void test_sums_wait_for_the_read_of_a_late_rank(void **state) {
+  (void)state;
+  make_room_by_a_read(6 * MIB, 0);
+  make_room_by_a_read(64 * MIB, RANKS * ZPS_LINK_BYTES + 7 * MIB);
+}
+
 /* ---- decisions ---- */
 
 static void say_closed(struct scene *scene, uint32_t tensor, uint64_t step, uint32_t rank, uint32_t late) {
@@ -382,6 +410,26 @@ static void test_decisions_of_an_earlier_epoch(void **state) {
   scene_close(&scene);
 }
 
+/* A rank is late by decision, and gives the step up before the round closes. Its push is no part of the sum. */
+static void test_a_rank_of_a_decision_gives_up(void **state) {
+  (void)state;
+  enum { WORLD = 2 };
+  struct scene scene;
+  scene.shard = open_with(&scene.cluster, 64 * MIB, WORLD * ZPS_LINK_BYTES + 13 * MIB, WORLD, 1);
+  scene.cluster.grace_ms = PATIENCE_NEVER_MS;
+  scene.cluster.late = 1u << 0;
+  scene.tensor = cluster_tensor(&scene.cluster, 100000, 64, ZPS_DTYPE_F32, ZPS_OP_SUM, 2, 0.25);
+  push(&scene, 1, 0);
+  while (look_at(&scene, 1, false).n_here < 2) patience_nap();
+  say_closed(&scene, scene.tensor->spec.tensor, 1, 1, 0);
+  settle(&scene, 1);
+  rig_cancel(scene.cluster.ranks[0], scene.tensor->spec.tensor, 1, "it has had enough");
+  expect_abort(&scene, 1, 0, ZPS_ERR_CANCELED, "rank 0 gave it up, and the others go on");
+  push(&scene, 1, 1);
+  read_sums(&scene, 1, 1);
+  scene_close(&scene);
+}
+
 static void test_a_round_without_room_for_its_sums_ends(void **state) {
   (void)state;
   end_without_room(64 * MIB, 2 * ZPS_LINK_BYTES + 5 * MIB, ZPS_ERR_QUOTA, "no room for ");
@@ -417,7 +465,9 @@ int main(void) {
       cmocka_unit_test(test_a_late_push_beyond_the_quota),
       cmocka_unit_test(test_room_beside_a_stopped_rank),
       cmocka_unit_test(test_no_room_beside_a_stopped_rank),
+      cmocka_unit_test(test_sums_wait_for_the_read_of_a_late_rank),
       cmocka_unit_test(test_decisions_for_another_server),
+      cmocka_unit_test(test_a_rank_of_a_decision_gives_up),
       cmocka_unit_test(test_decisions_about_strangers),
       cmocka_unit_test(test_decisions_of_an_earlier_epoch),
       cmocka_unit_test(test_room_after_large_pushes_were_given_up),
