@@ -50,7 +50,8 @@ enum { ZPS_DEVICE_HANDLE_BYTES = 64 }; /* of share_memory() */
 
 /* One partition's slice, as zps_encoder_choose() tells of it. */
 struct zps_device_slice {
-  uint32_t codec; /* enum zps_codec */
+  uint16_t codec;       /* enum zps_codec */
+  uint16_t value_codec; /* the input's; raw where sums of halves are no halves, and travel as floats (encode.h) */
   uint32_t nnz;
   uint64_t len_bytes;
 };
@@ -157,7 +158,8 @@ struct zps_device_ops {
   zps_err_t (*encoder_scan)(struct zps_device_encoder *encoder, const struct zps_encode_input *input, unsigned allowed,
                             zps_stream_t stream, struct zps_error *error);
   /* Adds up the contributions of the ranks of a host, in the order of `views`, which holds those of the first rank in
-   * order of partitions, then those of the second, and so on. `shape` has everything but values and rows. */
+   * order of partitions, then those of the second, and so on. `shape` has everything but values and rows.
+   * ZPS_ERR_UNSUPPORTED: halves. */
   zps_err_t (*encoder_merge)(struct zps_device_encoder *encoder, const struct zps_encode_input *shape,
                              const struct zps_device_view *views, unsigned n_ranks, unsigned allowed,
                              zps_stream_t stream, struct zps_error *error);
@@ -264,7 +266,7 @@ void zps_device_close(struct zps_device *device); /* NULL is allowed */
 /* The function that libzenps_cuda.so exports, under this name; another version is refused. */
 #define ZPS_DEVICE_CUDA_LIBRARY "libzenps_cuda.so.0"
 #define ZPS_DEVICE_CUDA_OPEN "zps_cuda_device_open"
-#define ZPS_DEVICE_ABI 6
+#define ZPS_DEVICE_ABI 7
 typedef zps_err_t (*zps_device_cuda_open_t)(unsigned abi, unsigned index, struct zps_device **device_p,
                                             struct zps_error *error);
 zps_err_t zps_cuda_device_open(unsigned abi, unsigned index, struct zps_device **device_p,

@@ -157,7 +157,7 @@ kernels="encode decode hash device poly1305 select"
 [ "$emulated" = no ] || export ZPS_TESTS_THIN="${ZPS_TESTS_THIN:-3}" # make check has emulated all of it (tests/support/thin.h)
 if [ -n "$build" ]; then
   for name in $kernels; do step "kernels: $name" 120 bash -c 'unit "$@"' . "$name"; done
-  shapes=32
+  shapes=40
   [ "$emulated" = no ] || shapes=1 # the emulation takes seconds for each
   step "kernels: random gradients in $shapes shapes" 240 "$build/tests/gpu/bench/gpu-check" "$library" $((shapes * 1000)) $shapes
 else

@@ -90,7 +90,7 @@ struct zps_slice {
   uint8_t codec;      /* enum zps_codec of common/codec; below ZPS_WIRE_CODECS */
   uint8_t values;     /* PEER: enum zps_value_codec, less 1; below ZPS_WIRE_VALUES */
   bool is_inline;
-  bool is_wide;             /* PUSH, of a tensor of halves: its values are the floats that this rank's own sums are */
+  bool is_wide;             /* PUSH, GIVE, of halves: its values are the floats that this rank's own sums are */
   uint32_t nnz;             /* rows */
   uint64_t len_bytes;       /* payload; 0 is legal and always inline */
   uint64_t addr;            /* remote: the address that the receiver passes to its read */

@@ -9,7 +9,7 @@ enum {
   HEAD_REMOTE = 8,
   HEAD_MORE = 16,    /* more_of() follows the partition, or tag */
   HEAD_LAST = 32,    /* of the frame */
-  HEAD_WIDE = 64,    /* PUSH */
+  HEAD_WIDE = 64,    /* PUSH, GIVE */
   HEAD_ABSENT = 128, /* of the last slice. PUSH, GIVE: the rank is absent; RESULT, FOUND: `n_absent` follows */
   HEAD_KNOWN = HEAD_CODEC | HEAD_REMOTE | HEAD_MORE | HEAD_LAST,
 };
@@ -70,9 +70,14 @@ static bool has_age(uint8_t type) {
   return type == ZPS_FRAME_SEEK || type == ZPS_FRAME_FOUND;
 }
 
+/* Frames with a rank's own sums. */
+static bool may_be_wide(uint8_t type) {
+  return type == ZPS_FRAME_PUSH || type == ZPS_FRAME_GIVE;
+}
+
 static bool may_be_encoded(const struct zps_slice *slice, uint8_t type) {
   const bool is_peer = type == ZPS_FRAME_PEER;
-  if (slice->is_wide && type != ZPS_FRAME_PUSH) return false;
+  if (slice->is_wide && !may_be_wide(type)) return false;
   if (slice->codec >= ZPS_WIRE_CODECS || slice->values >= ZPS_WIRE_VALUES) return false;
   if (asks(type) && (!slice->is_inline || slice->n_more > 0 || slice->codec != ZPS_WIRE_CODEC_RUNS)) return false;
   if (is_peer ? slice->n_more > 0 : slice->values > 0) return false;
@@ -212,12 +217,12 @@ static zps_err_t get_slice(struct zps_wire_reader *reader, uint8_t type, struct 
     return zps_fail(error, ZPS_ERR_PROTOCOL, "%s frame of %zu bytes ends before its last slice", reader->type,
                     (size_t)(reader->end - reader->start));
   const uint8_t head = *reader->at++;
-  const bool is_push = type == ZPS_FRAME_PUSH;
+  const bool has_sums = may_be_wide(type);
   const bool may_tell = tells_absent(type) && head & HEAD_LAST;
-  if (head & ~(HEAD_KNOWN | (is_push ? HEAD_WIDE : 0) | (may_tell ? HEAD_ABSENT : 0)))
+  if (head & ~(HEAD_KNOWN | (has_sums ? HEAD_WIDE : 0) | (may_tell ? HEAD_ABSENT : 0)))
     return zps_fail(error, ZPS_ERR_PROTOCOL, "%s frame: a slice starts with 0x%02x, whose %s must be 0", reader->type,
                     head,
-                    is_push    ? "top bit"
+                    has_sums   ? "top bit"
                     : may_tell ? "bit 6"
                                : "top two bits");
   slice->is_wide = head & HEAD_WIDE;

@@ -1,5 +1,6 @@
 /* Entries of COO gradients: unsorted, repeated. Sorted by partition and index, stably, those of a row are a run, in
- * order of appearance; a run is added up in that order, starting from +0.0, and one entry alone is taken as it is. */
+ * order of appearance; a run is added up in that order, starting from +0.0, and one entry alone is taken as it is.
+ * Halves are added up as floats: a sum that is no half makes its partition's slice wide. */
 #include "gpu/cuda/emit.cuh"
 #include "gpu/cuda/runs.cuh"
 
@@ -24,7 +25,7 @@ __global__ void __launch_bounds__(THREADS)
 
 template <typename T>
 __global__ void __launch_bounds__(THREADS)
-    coo_mark_kernel(const T *values, u32 width, CooRuns runs, u32 lanes, u32 *bits) {
+    coo_mark_kernel(const T *values, u32 width, CooRuns runs, u32 lanes, u32 *bits, u32 *wide) {
   const u64 n_words = (runs.n + WARP - 1) / WARP;
   for (u64 word = blockIdx.x * static_cast<u64>(WARPS) + warp_of_thread(); word < n_words;
        word += gridDim.x * static_cast<u64>(WARPS)) {
@@ -32,7 +33,12 @@ __global__ void __launch_bounds__(THREADS)
       const u64 at = word * WARP + i;
       bool any = false;
       if (at < runs.n && (at == 0 || runs.keys[at] != runs.keys[at - 1]))
-        for (u32 c = lane; c < width; c += lanes) any |= !is_zero(run_value(values, width, runs, at, c));
+        for (u32 c = lane; c < width; c += lanes) {
+          const SumOf<T> sum = run_value<SumOf<T>>(values, width, runs, at, c);
+          any |= !is_zero(sum);
+          if constexpr (is_half<T>)
+            if (wide && !is_held<T>(sum)) racy_store(&wide[runs.keys[at] >> 32], 1u);
+        }
       return any;
     });
     if (lane_of_thread() == 0) bits[word] = marks;
@@ -68,11 +74,12 @@ void coo_keys(cudaStream_t stream, const Grid &grid, const int64_t *rows, u64 n,
 }
 
 void coo_mark(cudaStream_t stream, const Grid &grid, enum zps_dtype dtype, const void *values, u32 width,
-              const CooRuns &runs, u32 *bits) {
+              const CooRuns &runs, u32 *bits, u32 *wide) {
   const u32 blocks = blocks_for(grid, runs.n, THREADS), lanes = lanes_per_row(width);
   by_dtype(dtype, [&](auto zero) {
     typedef decltype(zero) T;
-    ZPS_LAUNCH(stream, blocks, THREADS, coo_mark_kernel<T>, static_cast<const T *>(values), width, runs, lanes, bits);
+    ZPS_LAUNCH(stream, blocks, THREADS, coo_mark_kernel<T>, static_cast<const T *>(values), width, runs, lanes, bits,
+               wide);
   });
 }
 

@@ -93,7 +93,7 @@ zps_err_t table_open(Table *table, u64 len_bytes, cudaStream_t stream, zps_error
 zps_err_t table_send(Table *table, u64 len_bytes, cudaStream_t stream, zps_error *error);
 void table_release(Table *table);
 
-/* Bytes of an element; 0 for a number that is no dtype. */
+/* Bytes of a raw value on the wire, which is a float for halves; 0 for a number that is no dtype. */
 u64 value_size(enum zps_dtype dtype);
 bool values_suit(u32 value_codec, enum zps_dtype dtype);
 

@@ -60,7 +60,7 @@ CooRuns sort_entries(zps_device_encoder *encoder, const Layout &layout, const zp
   coo_keys(stream, grid, input.rows, n, part, keys.keys, keys.a, layout.bad_row);
   const bool moved = radix_sort(stream, grid, keys, other, layout.n_entries, n, digits, layout.radix_space);
   const CooRuns runs = {moved ? other.keys : keys.keys, moved ? other.a : keys.a, n};
-  coo_mark(stream, grid, input.dtype, input.values, input.width, runs, layout.bits);
+  coo_mark(stream, grid, input.dtype, input.values, input.width, runs, layout.bits, encoder->plan.wide);
   (void)cudaMemcpyAsync(&encoder->report->bad_row, layout.bad_row, sizeof(u64), cudaMemcpyDefault, stream);
   encoder->source.runs = runs;
   return runs;
@@ -78,8 +78,7 @@ void scan_dense(zps_device_encoder *encoder, const Layout &layout, const zps_enc
   const Found &listed = digits.n % 2 ? layout.other : plan->found, &other = digits.n % 2 ? plan->found : layout.other;
   mark_rows(stream, grid, input.dtype, input.values, input.width, plan->part.rows, layout.bits);
   if (encoder->shape == SHAPE_SINGLES)
-    list_singles(stream, grid, layout.bits, static_cast<const u32 *>(input.values), plan->part, listed,
-                 layout.list_space);
+    list_singles(stream, grid, input.dtype, layout.bits, input.values, plan->part, listed, layout.list_space);
   else
     list_rows(stream, grid, layout.bits, plan->part, listed, layout.list_space);
   const Columns<uint16_t> from = {listed.parts, listed.indices, listed.payloads};
@@ -163,8 +162,7 @@ zps_err_t encoder_scan(zps_device_encoder *encoder, const zps_encode_input *inpu
   const Current current(encoder->device);
   cudaStream_t const stream = static_cast<cudaStream_t>(stream_);
   const zps_partition &part = *input->part;
-  const bool is_single = input->dtype == ZPS_DTYPE_F32 && input->width == 1;
-  const Shape shape = input->rows ? SHAPE_COO : is_single ? SHAPE_SINGLES : SHAPE_DENSE;
+  const Shape shape = input->rows ? SHAPE_COO : is_single(input->dtype, input->width) ? SHAPE_SINGLES : SHAPE_DENSE;
   zps_err_t code = open_plan(encoder, shape, *input, allowed, error);
   if (code != ZPS_OK) return code;
   encoder->source.values = input->values;
@@ -196,6 +194,9 @@ zps_err_t encoder_merge(zps_device_encoder *encoder, const zps_encode_input *sha
   cudaStream_t const stream = static_cast<cudaStream_t>(stream_);
   const zps_partition *const part = shape->part;
   const u32 n_parts = part->n_parts, n_views = n_ranks * n_parts;
+  if (zps_dtype_is_half(shape->dtype))
+    return zps_fail(error, ZPS_ERR_UNSUPPORTED, "values of dtype %d cannot be merged on a device: merge f32, f64 or u8",
+                    static_cast<int>(shape->dtype));
   if (n_ranks == 0 || n_ranks > UINT32_MAX / n_parts)
     return zps_fail(error, ZPS_ERR_INVALID, "%u ranks cannot be merged", n_ranks);
   for (u32 v = 0; v < n_views; v++)
@@ -269,8 +270,9 @@ void write_levels(const zps_device_encoder *encoder, void *const *outs, cudaStre
   const Grid &grid = encoder->device->grid;
   const Plan &plan = encoder->plan;
   const Source &source = encoder->source;
-  const void *staged = source.kind == SOURCE_PAYLOADS ? plan.found.payloads : source.values;
-  if (source.kind == SOURCE_DENSE || source.kind == SOURCE_NUMBERS || source.kind == SOURCE_RUNS) {
+  const bool is_list = source.kind == SOURCE_LIST;
+  const void *staged = is_list ? source.values : plan.found.payloads;
+  if (!is_list && (source.kind != SOURCE_PAYLOADS || source.dtype != ZPS_DTYPE_F32)) {
     stage_values(stream, grid, plan, source, encoder->staged);
     staged = encoder->staged;
   }

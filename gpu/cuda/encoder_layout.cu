@@ -92,7 +92,9 @@ void take_layout(const zps_device_encoder *encoder, Plan *plan, Layout *layout, 
     layout->run_entries = pieces->take<u32>(n);
     layout->other_run_entries = pieces->take<u32>(n);
   }
-  if (level_bits(plan->format.codec) && (shape == SHAPE_DENSE || shape == SHAPE_COO || shape == SHAPE_HASHED))
+  const bool has_halves = zps_dtype_is_half(encoder->source.dtype);
+  if (has_halves && !level_bits(plan->format.codec)) plan->wide = zeroed->take<u32>(n_parts);
+  if (level_bits(plan->format.codec) && shape != SHAPE_MERGE && (shape != SHAPE_SINGLES || has_halves))
     layout->staged = pieces->take<char>(capacity * plan->width * plan->format.size);
   if (shape == SHAPE_MERGE) return;
   layout->radix_space = pieces->take<u64>(radix_space(sorted));

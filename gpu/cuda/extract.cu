@@ -10,43 +10,59 @@ namespace zps {
 
 namespace {
 
-/* A thread looks at VECTORS times four rows, a warp at stretches of 128 rows, so that loads are side by side. */
-enum {
-  VECTORS = 4,
-  PER_LOAD = 4,
-  STRETCH = WARP * PER_LOAD,
-  WARP_ROWS = STRETCH * VECTORS,
-  WORD_LANES = WARP / PER_LOAD
+/* Rows of one element, as its bits. A thread looks at VECTORS times a load of 16 bytes, a warp at stretches of its
+ * threads' loads, so that loads are side by side. */
+enum { VECTORS = 4 };
+template <typename Bits>
+struct Singles {
+  enum {
+    PER_LOAD = sizeof(uint4) / sizeof(Bits),
+    STRETCH = WARP * PER_LOAD,
+    WARP_ROWS = STRETCH * VECTORS,
+    WORD_LANES = WARP / PER_LOAD
+  };
 };
 
-__device__ __forceinline__ uint4 load_four(const u32 *values, u64 row, u64 rows, bool is_aligned) {
+template <typename Bits>
+__device__ __forceinline__ uint4 load_singles(const Bits *values, u64 row, u64 rows, bool is_aligned) {
+  enum { PER_LOAD = Singles<Bits>::PER_LOAD, BITS = 8 * sizeof(Bits) };
   if (is_aligned && row + PER_LOAD <= rows) return *reinterpret_cast<const uint4 *>(values + row);
-  uint4 four = {0, 0, 0, 0};
-  if (row < rows) four.x = values[row];
-  if (row + 1 < rows) four.y = values[row + 1];
-  if (row + 2 < rows) four.z = values[row + 2];
-  if (row + 3 < rows) four.w = values[row + 3];
-  return four;
+  u32 words[sizeof(uint4) / sizeof(u32)] = {0, 0, 0, 0};
+  ZPS_UNROLL
+  for (u32 i = 0; i < PER_LOAD; i++)
+    if (row + i < rows) words[i * BITS / 32] |= static_cast<u32>(values[row + i]) << i * BITS % 32;
+  return {words[0], words[1], words[2], words[3]};
 }
 
-__global__ void __launch_bounds__(THREADS) mark_singles_kernel(const u32 *values, u32 mask, u64 rows, u32 *bits) {
-  const u64 n_words = (rows + WARP - 1) / WARP, stride = gridDim.x * static_cast<u64>(WARPS) * WARP_ROWS;
+/* A bit for each element of a word: the sign alone is zero. */
+__device__ __forceinline__ u32 marks_of(u32 word, u32) {
+  return (word & 0x7fffffffu) != 0;
+}
+__device__ __forceinline__ u32 marks_of(u32 word, uint16_t) {
+  return ((word & 0x7fffu) != 0) | ((word & 0x7fff0000u) != 0) << 1;
+}
+
+template <typename Bits>
+__global__ void __launch_bounds__(THREADS) mark_singles_kernel(const Bits *values, u64 rows, u32 *bits) {
+  typedef Singles<Bits> S;
+  enum { PER_WORD = sizeof(u32) / sizeof(Bits) };
+  const u64 n_words = (rows + WARP - 1) / WARP, stride = gridDim.x * static_cast<u64>(WARPS) * S::WARP_ROWS;
   const bool is_aligned = reinterpret_cast<uintptr_t>(values) % sizeof(uint4) == 0;
   const u32 lane = lane_of_thread();
-  for (u64 first = (blockIdx.x * static_cast<u64>(WARPS) + warp_of_thread()) * WARP_ROWS; first < rows;
+  for (u64 first = (blockIdx.x * static_cast<u64>(WARPS) + warp_of_thread()) * S::WARP_ROWS; first < rows;
        first += stride) {
-    uint4 fours[VECTORS];
+    uint4 loads[VECTORS];
     ZPS_UNROLL
     for (u32 v = 0; v < VECTORS; v++)
-      fours[v] = load_four(values, first + v * STRETCH + lane * PER_LOAD, rows, is_aligned);
+      loads[v] = load_singles(values, first + v * S::STRETCH + lane * S::PER_LOAD, rows, is_aligned);
     ZPS_UNROLL
     for (u32 v = 0; v < VECTORS; v++) {
-      const u32 four = ((fours[v].x & mask) != 0) | ((fours[v].y & mask) != 0) << 1 | ((fours[v].z & mask) != 0) << 2 |
-                       ((fours[v].w & mask) != 0) << 3;
-      u32 marks = four << lane % WORD_LANES * PER_LOAD;
-      for (int step = 1; step < WORD_LANES; step *= 2) marks |= __shfl_xor_sync(ALL, marks, step);
-      const u64 word = (first + v * STRETCH) / WARP + lane / WORD_LANES;
-      if (lane % WORD_LANES == 0 && word < n_words) bits[word] = marks;
+      const u32 found = marks_of(loads[v].x, Bits()) | marks_of(loads[v].y, Bits()) << PER_WORD |
+                        marks_of(loads[v].z, Bits()) << 2 * PER_WORD | marks_of(loads[v].w, Bits()) << 3 * PER_WORD;
+      u32 marks = found << lane % S::WORD_LANES * S::PER_LOAD;
+      for (int step = 1; step < S::WORD_LANES; step *= 2) marks |= __shfl_xor_sync(ALL, marks, step);
+      const u64 word = (first + v * S::STRETCH) / WARP + lane / S::WORD_LANES;
+      if (lane % S::WORD_LANES == 0 && word < n_words) bits[word] = marks;
     }
   }
 }
@@ -75,6 +91,17 @@ __device__ __forceinline__ void mark_word_of(Marks *marks, u32 width, u32 w, u32
     if (word >> 8 * i & 255) mark(marks, (4 * w + i) / width);
 }
 
+__device__ __forceinline__ void mark_halves_of(Marks *marks, u32 width, u32 w, u32 word) {
+  if (word & 0x7fffu) mark(marks, 2 * w / width);
+  if (word & 0x7fff0000u) mark(marks, (2 * w + 1) / width);
+}
+__device__ __forceinline__ void mark_word_of(Marks *marks, u32 width, u32 w, u32 word, Bf16) {
+  mark_halves_of(marks, width, w, word);
+}
+__device__ __forceinline__ void mark_word_of(Marks *marks, u32 width, u32 w, u32 word, F16) {
+  mark_halves_of(marks, width, w, word);
+}
+
 /* A block of threads for each tile of `tile_rows` rows, a multiple of 32. */
 template <typename T>
 __global__ void __launch_bounds__(THREADS)
@@ -101,10 +128,10 @@ __global__ void __launch_bounds__(THREADS)
       for (u32 v = 0; v < VECTORS; v++) {
         const u32 w = 4 * (at + v * THREADS);
         if (!(fours[v].x | fours[v].y | fours[v].z | fours[v].w)) continue;
-        mark_word_of(&marks, width, w, fours[v].x, static_cast<T>(0));
-        mark_word_of(&marks, width, w + 1, fours[v].y, static_cast<T>(0));
-        mark_word_of(&marks, width, w + 2, fours[v].z, static_cast<T>(0));
-        mark_word_of(&marks, width, w + 3, fours[v].w, static_cast<T>(0));
+        mark_word_of(&marks, width, w, fours[v].x, T());
+        mark_word_of(&marks, width, w + 1, fours[v].y, T());
+        mark_word_of(&marks, width, w + 2, fours[v].z, T());
+        mark_word_of(&marks, width, w + 3, fours[v].w, T());
       }
     }
     for (u64 i = static_cast<u64>(n_vectors) * PER_VECTOR + threadIdx.x; i < n; i += THREADS)
@@ -130,8 +157,9 @@ __global__ void __launch_bounds__(THREADS) count_bits_kernel(const u32 *bits, u6
   }
 }
 
+template <typename Bits>
 struct SingleOfBit {
-  const u32 *values;
+  const Bits *values;
   zps_partition part;
   __device__ void operator()(const Found &found, u64 at, u64 bit) const { emit_row(found, at, part, bit, values[bit]); }
 };
@@ -150,13 +178,25 @@ struct NumberOfBit {
   }
 };
 
+/* Calls what(Bits()) with the type of a single element's bits. */
+template <typename What>
+void by_bits(enum zps_dtype dtype, What what) {
+  if (dtype == ZPS_DTYPE_F32)
+    what(static_cast<u32>(0));
+  else
+    what(static_cast<uint16_t>(0));
+}
+
 }  // namespace
 
 void mark_rows(cudaStream_t stream, const Grid &grid, enum zps_dtype dtype, const void *values, u32 width, u64 rows,
                u32 *bits) {
-  if (dtype == ZPS_DTYPE_F32 && width == 1) {
-    ZPS_LAUNCH(stream, blocks_for(grid, rows, WARP_ROWS * WARPS), THREADS, mark_singles_kernel,
-               static_cast<const u32 *>(values), +MASK_F32, rows, bits);
+  if (is_single(dtype, width)) {
+    by_bits(dtype, [&](auto zero) {
+      typedef decltype(zero) Bits;
+      ZPS_LAUNCH(stream, blocks_for(grid, rows, Singles<Bits>::WARP_ROWS * WARPS), THREADS, mark_singles_kernel<Bits>,
+                 static_cast<const Bits *>(values), rows, bits);
+    });
     return;
   }
   by_dtype(dtype, [&](auto zero) {
@@ -176,10 +216,13 @@ void count_bits(cudaStream_t stream, const Grid &grid, const u32 *bits, u64 n_bi
              counts);
 }
 
-void list_singles(cudaStream_t stream, const Grid &grid, const u32 *bits, const u32 *values, const zps_partition &part,
-                  const Found &found, u64 *space) {
-  const SingleOfBit emit = {values, part};
-  list_bits(stream, grid, bits, part.rows, emit, found, space);
+void list_singles(cudaStream_t stream, const Grid &grid, enum zps_dtype dtype, const u32 *bits, const void *values,
+                  const zps_partition &part, const Found &found, u64 *space) {
+  by_bits(dtype, [&](auto zero) {
+    typedef decltype(zero) Bits;
+    const SingleOfBit<Bits> emit = {static_cast<const Bits *>(values), part};
+    list_bits(stream, grid, bits, part.rows, emit, found, space);
+  });
 }
 
 void list_rows(cudaStream_t stream, const Grid &grid, const u32 *bits, const zps_partition &part, const Found &found,

@@ -44,14 +44,18 @@ __device__ __forceinline__ u64 rows_listed(const Found &found) {
 
 /* ------------------------------------------------------------ extract.cu */
 
+/* Rows of one element are found several at a time, and their bits go along as payload. */
+inline bool is_single(enum zps_dtype dtype, u32 width) {
+  return width == 1 && (dtype == ZPS_DTYPE_F32 || zps_dtype_is_half(dtype));
+}
 /* Sets bit r of `bits` where row r is not zero. */
 void mark_rows(cudaStream_t stream, const Grid &grid, enum zps_dtype dtype, const void *values, u32 width, u64 rows,
                u32 *bits);
 /* Memory for listing so many bits; its content does not matter. */
 u64 list_space(u64 n_bits);
-/* Marked rows of single floats, with their bits as payload. */
-void list_singles(cudaStream_t stream, const Grid &grid, const u32 *bits, const u32 *values, const zps_partition &part,
-                  const Found &found, u64 *space);
+/* Marked rows of single floats or halves, with their bits as payload. */
+void list_singles(cudaStream_t stream, const Grid &grid, enum zps_dtype dtype, const u32 *bits, const void *values,
+                  const zps_partition &part, const Found &found, u64 *space);
 /* The numbers of marked rows as payload. */
 void list_rows(cudaStream_t stream, const Grid &grid, const u32 *bits, const zps_partition &part, const Found &found,
                u64 *space);
@@ -100,9 +104,10 @@ struct CooRuns {   /* entries in order of partition, index and appearance */
 /* Keys of the entries; the first that is no row of the tensor goes to *bad (UINT64_MAX: none). */
 void coo_keys(cudaStream_t stream, const Grid &grid, const int64_t *rows, u64 n, const zps_partition &part, u64 *keys,
               u32 *entries, u64 *bad);
-/* Sets bit i where a run begins at place i whose sum is not zero. */
+/* Sets bit i where a run begins at place i whose sum is not zero; and `wide` (NULL: not asked for) of partitions where
+ * a sum of halves is no half. */
 void coo_mark(cudaStream_t stream, const Grid &grid, enum zps_dtype dtype, const void *values, u32 width,
-              const CooRuns &runs, u32 *bits);
+              const CooRuns &runs, u32 *bits, u32 *wide);
 /* Lists the runs: payload is the place. */
 void coo_list(cudaStream_t stream, const Grid &grid, const u32 *bits, const CooRuns &runs, const Found &found,
               u64 *space);
@@ -120,6 +125,7 @@ struct Plan {
   u32 allowed;
   u32 width;
   ValueFormat format;
+  u32 *wide; /* by partition: 1: values travel as raw floats, since sums of halves are no halves; NULL: none do */
   zps_values_origin origin;
   Found found;                                                    /* in order of partitions, then indices (but any) */
   u64 *starts;                                                    /* of each partition in `found` */
@@ -136,9 +142,12 @@ struct Plan {
   uint8_t *chunk_parameters; /* before the first */
   zps_device_slice *slices;
 };
-/* Bytes of the values of a slice of nnz rows. */
-__host__ __device__ __forceinline__ u64 values_bytes(const Plan &plan, u32 nnz) {
-  return list_bytes(plan.format, static_cast<u64>(nnz) * plan.width);
+__device__ __forceinline__ u32 value_codec_of(const Plan &plan, u32 p) {
+  return plan.wide && plan.wide[p] ? +ZPS_VALUES_RAW : plan.format.codec;
+}
+/* Bytes of the slice's values. */
+__host__ __device__ __forceinline__ u64 values_bytes(const Plan &plan, const zps_device_slice &slice) {
+  return list_bytes({slice.value_codec, plan.format.size}, static_cast<u64>(slice.nnz) * plan.width);
 }
 enum { CHUNK_BLOCKS = 64 };
 inline u64 rice_blocks_max(u64 capacity, u32 n_parts) {
@@ -165,7 +174,7 @@ struct Source {
   CooRuns runs;
 };
 void write_values(cudaStream_t stream, const Grid &grid, const Plan &plan, const Source &source, void *const *outs);
-/* QSGD: all values one after the other, raw, and from there. */
+/* QSGD: all values one after the other, in the type of their sums, and from there. */
 void stage_values(cudaStream_t stream, const Grid &grid, const Plan &plan, const Source &source, void *staged);
 void quantise_values(cudaStream_t stream, const Grid &grid, const Plan &plan, enum zps_dtype dtype, const void *staged,
                      void *const *outs);
@@ -180,7 +189,7 @@ struct Reading {
   zps_partition part;
   u32 width;
   enum zps_dtype dtype;
-  u64 value_bytes; /* of an element */
+  u64 value_bytes; /* of a raw value */
   u32 n_views;
   const zps_device_view *views;
   const u64 *starts;       /* of each view's indices */

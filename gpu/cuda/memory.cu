@@ -28,10 +28,13 @@ Current::~Current() {
 }
 
 u64 value_size(enum zps_dtype dtype) {
-  return dtype == ZPS_DTYPE_F32 ? sizeof(float) : dtype == ZPS_DTYPE_F64 ? sizeof(double) : dtype == ZPS_DTYPE_U8;
+  if (dtype == ZPS_DTYPE_F32 || zps_dtype_is_half(dtype)) return sizeof(float);
+  return dtype == ZPS_DTYPE_F64 ? sizeof(double) : dtype == ZPS_DTYPE_U8;
 }
 
 bool values_suit(u32 value_codec, enum zps_dtype dtype) {
+  if (zps_dtype_is_half(dtype) && !level_bits(value_codec))
+    return value_codec == (dtype == ZPS_DTYPE_BF16 ? ZPS_VALUES_BF16 : ZPS_VALUES_F16);
   return value_codec == ZPS_VALUES_RAW ||
          (value_codec > ZPS_VALUES_RAW && value_codec <= ZPS_VALUES_QSGD8 && dtype != ZPS_DTYPE_U8);
 }

@@ -79,7 +79,7 @@ void merge_add(cudaStream_t stream, const Grid &grid, const Merge &merge, const 
   const u32 lanes = lanes_per_row(reading.width), n_parts = reading.part.n_parts;
   const u32 blocks = blocks_for(grid, reading.n_rows / n_ranks * lanes + 1, THREADS);
   by_dtype(reading.dtype, [&](auto zero) {
-    typedef decltype(zero) T;
+    typedef SumOf<decltype(zero)> T; /* halves are refused */
     for (u32 rank = 0; rank < n_ranks; rank++)
       ZPS_LAUNCH(stream, blocks, THREADS, merge_add_kernel<T>, merge, reading, rank * n_parts, (rank + 1) * n_parts,
                  lanes);

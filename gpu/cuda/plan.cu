@@ -94,7 +94,9 @@ __global__ void __launch_bounds__(THREADS) plan_choose_kernel(Plan plan) {
       best = bytes;
       codec = other;
     }
-    plan.slices[p] = {codec, z, values_bytes(plan, z) + best};
+    zps_device_slice slice = {static_cast<uint16_t>(codec), static_cast<uint16_t>(value_codec_of(plan, p)), z, 0};
+    slice.len_bytes = values_bytes(plan, slice) + best;
+    plan.slices[p] = slice;
   }
 }
 

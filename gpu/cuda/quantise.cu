@@ -88,12 +88,12 @@ __global__ void __launch_bounds__(THREADS) quantise_kernel(Plan plan, const T *s
 void quantise_values(cudaStream_t stream, const Grid &grid, const Plan &plan, enum zps_dtype dtype, const void *staged,
                      void *const *outs) {
   const u64 n_buckets = value_buckets(plan.found.capacity * plan.width) + plan.part.n_parts;
-  if (dtype == ZPS_DTYPE_F32)
-    ZPS_LAUNCH(stream, blocks_for(grid, n_buckets, 1), THREADS, quantise_kernel<float>, plan,
-               static_cast<const float *>(staged), outs);
-  else
+  if (dtype == ZPS_DTYPE_F64)
     ZPS_LAUNCH(stream, blocks_for(grid, n_buckets, 1), THREADS, quantise_kernel<double>, plan,
                static_cast<const double *>(staged), outs);
+  else
+    ZPS_LAUNCH(stream, blocks_for(grid, n_buckets, 1), THREADS, quantise_kernel<float>, plan,
+               static_cast<const float *>(staged), outs);
 }
 
 }  // namespace zps

@@ -151,8 +151,7 @@ __global__ void __launch_bounds__(THREADS) rice_write_kernel(Plan plan, void *co
     const zps_device_slice slice = plan.slices[block.p];
     u32 *const out = static_cast<u32 *>(outs[block.p]);
     if (!out || (slice.codec != ZPS_CODEC_RICE && slice.codec != ZPS_CODEC_HOLES)) continue;
-    const u64 start =
-        8 * values_bytes(plan, slice.nnz) + plan.bit_starts[b] - plan.bit_starts[plan.block_starts[block.p]];
+    const u64 start = 8 * values_bytes(plan, slice) + plan.bit_starts[b] - plan.bit_starts[plan.block_starts[block.p]];
     const u32 n_words = (static_cast<u32>(start % 32) + plan.bits[b] + 31) / 32;
     for (u32 i = lane; i < n_words; i += WARP) words[i] = 0;
     __syncwarp();

@@ -1,6 +1,8 @@
-/* Elements: their types, and the test for zero. */
+/* Elements: their types, the test for zero, arithmetic, and the forms in which they travel. */
 #ifndef ZPS_GPU_CUDA_VALUES_CUH
 #define ZPS_GPU_CUDA_VALUES_CUH
+
+#include <type_traits>
 
 #include "gpu/cuda/port.cuh"
 
@@ -9,6 +11,19 @@
 #endif
 
 namespace zps {
+
+/* Halves are types of arrays alone. */
+struct Bf16 {
+  uint16_t bits;
+};
+struct F16 {
+  uint16_t bits;
+};
+template <typename T>
+constexpr bool is_half = std::is_same<T, Bf16>::value || std::is_same<T, F16>::value;
+/* The type in which elements are added up. */
+template <typename T>
+using SumOf = std::conditional_t<is_half<T>, float, T>;
 
 /* Calls what(T()) with the type of the dtype's elements. */
 template <typename What>
@@ -24,8 +39,11 @@ void by_dtype(enum zps_dtype dtype, What what) {
       what(static_cast<uint8_t>(0));
       break;
     case ZPS_DTYPE_BF16:
+      what(Bf16());
+      break;
     case ZPS_DTYPE_F16:
-      break; /* value_size() is 0: they are refused */
+      what(F16());
+      break;
   }
 }
 
@@ -38,6 +56,12 @@ __device__ __forceinline__ bool is_zero(double value) {
 }
 __device__ __forceinline__ bool is_zero(uint8_t value) {
   return value == 0;
+}
+__device__ __forceinline__ bool is_zero(Bf16 value) {
+  return (value.bits & 0x7fffu) == 0;
+}
+__device__ __forceinline__ bool is_zero(F16 value) {
+  return (value.bits & 0x7fffu) == 0;
 }
 
 template <typename To, typename From>
@@ -148,6 +172,30 @@ __device__ __forceinline__ float from_f16(u32 half) {
   return bits_as<float>(bits | sign);
 }
 
+/* A value as an element of another type. Halves become floats without loss, floats are rounded to halves, and an
+ * element of the same type keeps its bits. */
+template <typename To, typename From>
+__device__ __forceinline__ To value_as(From value) {
+  if constexpr (std::is_same<To, From>::value)
+    return value;
+  else if constexpr (std::is_same<From, Bf16>::value)
+    return static_cast<To>(from_bf16(value.bits));
+  else if constexpr (std::is_same<From, F16>::value)
+    return static_cast<To>(from_f16(value.bits));
+  else if constexpr (std::is_same<To, Bf16>::value)
+    return {static_cast<uint16_t>(to_bf16(bits_as<u32>(value)))};
+  else if constexpr (std::is_same<To, F16>::value)
+    return {static_cast<uint16_t>(to_f16(bits_as<u32>(value)))};
+  else
+    return static_cast<To>(value);
+}
+
+/* Whether a sum of halves is one. All NaNs count as the same. */
+template <typename T>
+__device__ __forceinline__ bool is_held(float sum) {
+  return is_nan(sum) || bits_as<u32>(value_as<float>(value_as<T>(sum))) == bits_as<u32>(sum);
+}
+
 /* Level i of a list of n, as a number. */
 __device__ __forceinline__ int level_at(const uint8_t *list, u32 bits, u64 n, u64 i) {
   const u32 *const levels = reinterpret_cast<const u32 *>(list + 4 * value_buckets(n));
@@ -155,21 +203,18 @@ __device__ __forceinline__ int level_at(const uint8_t *list, u32 bits, u64 n, u6
   return static_cast<int>(code ^ sign) - static_cast<int>(sign);
 }
 
-/* Value i of a list of n. */
+/* Value i of a list of n; halves travel in their own codec (values_suit()), or as levels. */
 template <typename T>
 __device__ __forceinline__ T value_at(u32 codec, const void *list, u64 n, u64 i) {
-  if (codec == ZPS_VALUES_RAW) return static_cast<const T *>(list)[i];
-  if (codec == ZPS_VALUES_BF16) return static_cast<T>(from_bf16(static_cast<const uint16_t *>(list)[i]));
-  if (codec == ZPS_VALUES_F16) return static_cast<T>(from_f16(static_cast<const uint16_t *>(list)[i]));
+  if (codec == ZPS_VALUES_RAW || (is_half<T> && level_bits(codec) == 0)) return static_cast<const T *>(list)[i];
+  if (codec == ZPS_VALUES_BF16) return value_as<T>(from_bf16(static_cast<const uint16_t *>(list)[i]));
+  if (codec == ZPS_VALUES_F16) return value_as<T>(from_f16(static_cast<const uint16_t *>(list)[i]));
   const u32 bits = level_bits(codec);
   const float scale = static_cast<const float *>(list)[i / ZPS_VALUES_BUCKET];
   const double unit = static_cast<double>(scale) / static_cast<double>((1u << (bits - 1)) - 1);
   const int level = level_at(static_cast<const uint8_t *>(list), bits, n, i);
-  return static_cast<T>(static_cast<float>(static_cast<double>(level) * unit));
+  return value_as<T>(static_cast<float>(static_cast<double>(level) * unit));
 }
-
-/* The bits of a word that decide whether it is zero. */
-enum : u32 { MASK_F32 = 0x7fffffffu };
 
 }  // namespace zps
 

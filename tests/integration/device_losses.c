@@ -10,7 +10,9 @@ enum { AT, END }; /* the step that rank 0 has begun; the last one there is, 0: n
 
 static const struct spec large = {
     .rows = 20000, .width = 4, .dtype = ZENPS_F32, .rows_in = true, .rows_out = true, .density = 0.1};
-static const struct spec small = {.rows = 3000, .width = 1, .dtype = ZENPS_F32, .density = 0.05};
+/* Lists of halves, whose repeats make wide slices. */
+static const struct spec small = {
+    .rows = 3000, .width = 1, .dtype = ZENPS_BF16, .rows_in = true, .repeats = 3, .density = 0.05};
 /* Of all rows, so that it does not matter which zeros a scheme sends. */
 static const struct spec dense = {.rows = 20000, .width = 4, .dtype = ZENPS_F32, .density = 1};
 static const struct spec small_dense = {.rows = 3000, .width = 1, .dtype = ZENPS_F32, .density = 1};
@@ -29,8 +31,7 @@ static const struct spec *spec_of(const struct rank *rank, unsigned t) {
 static void end_flight(struct gpu *gpu, struct device_flight *flight, const struct rank *rank, unsigned t,
                        uint64_t step) {
   CHECK_OK(zenps_wait(flight->request, SOON_MS));
-  if (((const struct scene *)rank->arg)->scheme)
-    flight->out.nnz = spec_of(rank, t)->rows; /* all rows come */
+  if (((const struct scene *)rank->arg)->scheme) flight->out.nnz = spec_of(rank, t)->rows; /* all rows come */
   device_out_check(gpu, spec_of(rank, t), rank->world, step, &flight->out);
   device_flight_end(gpu, flight, spec_of(rank, t));
 }

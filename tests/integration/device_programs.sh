@@ -54,6 +54,11 @@ for partitioner in murmur hierarchical; do
     echo "--scheme balanced:partitioner=$partitioner --rows 5003 --width 5 --density 0.2 --codec $codec --dtype f64 --out rows"
   done
 done >"$scratch/cases"
+for dtype in bf16 f16; do
+  echo "--scheme balanced --rows 20011 --density 0.03 --dtype $dtype"
+  echo "--scheme balanced --rows 5003 --width 5 --density 0.2 --dtype $dtype --layout rows --duplicates 3 --out rows"
+  echo "--scheme balanced --rows 5003 --width 3 --density 0.2 --dtype $dtype --values qsgd8"
+done >>"$scratch/cases"
 for list in "--layout rows --duplicates 3" "--layout rows --out rows --codec auto --width 3"; do
   echo "--scheme balanced:partitioner=hierarchical --rows 20011 --density 0.04 --codec paper $list"
 done >>"$scratch/cases"

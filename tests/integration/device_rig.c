@@ -217,6 +217,7 @@ void device_step(struct gpu *gpu, zenps_tensor_t *tensor, zenps_tensor_t *twin, 
   if (!is->as_host) out_check(spec, rank->world, step, &seen);
   if (is->as_host || !is->other_costs) compare(spec, &seen, &host_out);
   if (!is->other_costs) compare_costs(request, twin_request);
+  CHECK(!is->is_on_device || stats_of(request).partitioned_in == ZENPS_DEVICE);
   CHECK(!is->tells_merged || stats_of(request).merged_in == is->merged_in);
   if (!is->out_on_host) grad_free(&seen);
 

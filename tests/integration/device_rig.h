@@ -64,6 +64,7 @@ struct device_case {
   struct spec spec;
   bool in_on_host, out_on_host;
   unsigned ranks_on_host; /* bits of ranks whose gradient is in host memory */
+  bool is_on_device;      /* the device finds and codes the gradient's rows */
   bool tells_merged;      /* stats have merged_in */
   zenps_memory_t merged_in;
   bool as_host;     /* the right result is that of the run in host memory: not the sum in rank order, or not of all */

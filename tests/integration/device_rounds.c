@@ -57,6 +57,54 @@ static void test_device_direct(void **state) {
   unsetenv("ZENPS_FABRIC_FAULT");
 }
 
+/* Halves: dense gradients and lists, small and large, whose repeats make wide slices. */
+static void halves(bool is_small) {
+  for (unsigned bits = 0; bits < 8; bits++) {
+    static const uint32_t widths[] = {1, 3, 8};
+    struct device_case is = {.spec = {.rows = is_small ? 3001 : 40001,
+                                      .width = widths[bits % 3],
+                                      .dtype = bits & 1 ? ZENPS_F16 : ZENPS_BF16,
+                                      .rows_in = bits & 2,
+                                      .rows_out = bits & 4,
+                                      .repeats = bits & 4 ? 1 : 3,
+                                      .density = is_small ? 0.05 : 0.4,
+                                      .own_arrays = bits & 1},
+                             .is_on_device = true};
+    ranks_run(cluster_shared(), 2, device_steps, &is, 0);
+  }
+}
+
+static void test_device_halves(void **state) {
+  (void)state;
+  halves(true);
+  halves(false);
+  struct device_case is = {
+      .spec = {.rows = 2000, .width = 5, .dtype = ZENPS_BF16, .density = 0.3, .rows_in = true, .repeats = 3},
+      .is_on_device = true};
+  ZENPS_TENSOR_OPTIONS_INIT(&is.spec.options);
+  is.spec.options.scheme = "sparse-ps";
+  ranks_run(cluster_shared(), 2, device_steps, &is, 0);
+  is.spec.options.scheme = ":partitioner=hierarchical";
+  is.spec.options.codec = ZENPS_CODEC_PAPER;
+  ranks_run(cluster_shared(), 2, device_steps, &is, 0);
+  is.spec.options.op = ZENPS_OP_MEAN;
+  is.spec.rows_in = false;
+  is.spec.odd_values = true;
+  ranks_run(cluster_shared(), 2, device_steps, &is, 0);
+}
+
+static void test_device_halves_direct(void **state) {
+  (void)state;
+  ONLY_EMULATED;
+  setenv("ZENPS_PROVIDER", "fault+net", 1);
+  setenv("ZENPS_FABRIC_FAULT", "dmabuf=1", 1);
+  setenv("ZENPS_DEVICE", "0", 1);
+  halves(false);
+  unsetenv("ZENPS_DEVICE");
+  unsetenv("ZENPS_PROVIDER");
+  unsetenv("ZENPS_FABRIC_FAULT");
+}
+
 static void test_device_mixed(void **state) {
   (void)state;
   struct device_case is = {.spec = {.rows = 3000, .width = 2, .dtype = ZENPS_F32, .density = 0.05}, .in_on_host = true};
@@ -230,9 +278,9 @@ static void apart(struct rank *rank) {
 
 static void test_device_apart(void **state) {
   (void)state;
-  for (unsigned lists = 0; lists < 2; lists++) {
-    struct spec spec = {
-        .rows = 3000, .width = 16, .dtype = ZENPS_F32, .rows_in = lists, .rows_out = lists, .density = 0.2};
+  for (unsigned i = 0; i < 3; i++) { /* from 1 on lists, then of halves */
+    struct spec spec = {.rows = 3000, .width = 16, .dtype = ZENPS_F32, .rows_in = i, .rows_out = i, .density = 0.2};
+    if (i == 2) spec.dtype = ZENPS_BF16, spec.repeats = 3;
     ZENPS_TENSOR_OPTIONS_INIT(&spec.options);
     spec.options.scheme = "balanced";
     ranks_run(cluster_shared(), 2, apart, &spec, 0);
@@ -240,9 +288,10 @@ static void test_device_apart(void **state) {
 }
 
 const struct CMUnitTest device_round_tests[] = {
-    cmocka_unit_test(test_device_layouts),      cmocka_unit_test(test_device_bulk),
-    cmocka_unit_test(test_device_direct),       cmocka_unit_test(test_device_mixed),
-    cmocka_unit_test(test_device_empty),        cmocka_unit_test(test_device_values),
-    cmocka_unit_test(test_device_partitioners), cmocka_unit_test(test_device_flights),
-    cmocka_unit_test(test_device_unstopped),    cmocka_unit_test(test_device_apart)};
+    cmocka_unit_test(test_device_layouts),       cmocka_unit_test(test_device_bulk),
+    cmocka_unit_test(test_device_direct),        cmocka_unit_test(test_device_halves),
+    cmocka_unit_test(test_device_halves_direct), cmocka_unit_test(test_device_mixed),
+    cmocka_unit_test(test_device_empty),         cmocka_unit_test(test_device_values),
+    cmocka_unit_test(test_device_partitioners),  cmocka_unit_test(test_device_flights),
+    cmocka_unit_test(test_device_unstopped),     cmocka_unit_test(test_device_apart)};
 const size_t n_device_round_tests = sizeof device_round_tests / sizeof device_round_tests[0];

@@ -71,7 +71,7 @@ static void test_device_schemes(void **state) {
   }
 }
 
-/* Halves, which no kernel reads: all schemes are staged. */
+/* Halves: repeats in lists are added as floats, on the device or, where a scheme works there, in host memory. */
 static void test_device_schemes_halves(void **state) {
   (void)state;
   for (unsigned bits = 0; bits < 4; bits++) {

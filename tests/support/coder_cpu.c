@@ -65,7 +65,8 @@ zps_err_t zps_cpu_encoder_scan(struct zps_device_encoder *encoder, const struct 
   struct zps_device_slice *const slices = encoder->slices.data;
   for (uint32_t p = 0; p < encoder->part.n_parts; p++) {
     slices[p].nnz = zps_encoder_nnz(encoder->encoder, p);
-    slices[p].codec = zps_encoder_choose(encoder->encoder, p, allowed, &slices[p].len_bytes);
+    slices[p].codec = (uint16_t)zps_encoder_choose(encoder->encoder, p, allowed, &slices[p].len_bytes);
+    slices[p].value_codec = (uint16_t)zps_encoder_value_codec(encoder->encoder, p);
   }
   return ZPS_OK;
 }
@@ -95,7 +96,8 @@ static zps_err_t merge_partition(struct zps_device_encoder *encoder, const struc
                              len_bytes, &encoder->error);
   if (code == ZPS_OK) code = zps_slice_recode(&sum, allowed, &encoder->recode);
   if (code != ZPS_OK) return code;
-  slice->codec = sum.codec;
+  slice->codec = (uint16_t)sum.codec;
+  slice->value_codec = (uint16_t)encoder->shape.value_codec;
   slice->len_bytes =
       zps_values_bytes(encoder->shape.value_codec, sum.dtype, (uint64_t)sum.z * sum.width) + sum.index_bytes;
   return code;

@@ -143,7 +143,7 @@ static void served_create(struct zenps_tensor *tensor, const struct zps_served_k
   core->served = served;
   core->ops = &zps_served_ops;
   core->scheme = served->name;
-  core->works_in_host = served->all_rows || served->blocks || zps_dtype_is_half(core->dtype) || core->keeps_zero_rows;
+  core->works_in_host = served->all_rows || served->blocks || core->keeps_zero_rows;
 }
 
 static struct zps_tensor_shape shape_of(const struct zps_tensor_spec *spec) {

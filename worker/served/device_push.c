@@ -75,7 +75,7 @@ static zps_err_t scan(struct zps_served_round *round, const struct zps_encode_in
   for (uint32_t p = 0; code == ZPS_OK && p < round->base.tensor->part.n_parts; p++) {
     struct zps_served_part *const part = &round->parts[p];
     part->nnz = slices[p].nnz;
-    part->is_wide = false;
+    part->is_wide = slices[p].value_codec != round->base.tensor->value_codec;
     part->push_codec = (enum zps_codec)slices[p].codec;
     part->push_bytes = slices[p].len_bytes;
   }
@@ -154,8 +154,8 @@ struct zps_slice_view zps_device_push_view(const struct zps_served_part *part) {
   const struct zps_served_round *const round = zps_served_of(part->task.round);
   const struct zps_round_tensor *const tensor = round->base.tensor;
   const char *const slice = (const char *)round->device_push.small + round->device_push.offsets[part->task.arg];
-  return zps_slice_view_own(part->push_codec, part->m, part->nnz, tensor->width, tensor->dtype, tensor->value_codec,
-                            slice, part->push_bytes);
+  return zps_slice_view_own(part->push_codec, part->m, part->nnz, tensor->width, zps_dtype_sum(tensor->dtype),
+                            zps_served_part_value_codec(part), slice, part->push_bytes);
 }
 
 void zps_device_push_copy(const struct zps_served_part *part, void *out) {

@@ -11,7 +11,7 @@
 extern "C" {
 #endif
 
-enum { ZPS_BENCH_SHAPES = 32 };
+enum { ZPS_BENCH_SHAPES = 40 };
 /* Encodes, decodes, merges and hashes gradients of up to `rows_max` rows, of the first `n_shapes` of many shapes, and
  * makes checksums of their slices; prints differences on stderr. `n_checks_p` counts the comparisons. */
 bool zps_bench_check(struct zps_device *cpu, struct zps_device *device, uint64_t rows_max, unsigned n_shapes,

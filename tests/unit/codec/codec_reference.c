@@ -8,6 +8,8 @@
 
 #include <cmocka.h>
 
+#include "tests/support/halves.h"
+
 struct zps_murmur *ref_partition(uint64_t rows, uint32_t n_parts, uint32_t block_bits, uint64_t seed,
                                  struct zps_partition *part) {
   struct zps_murmur *murmur = NULL;
@@ -46,8 +48,11 @@ static void draw_row(struct zps_rng *rng, enum zps_dtype dtype, void *row, uint3
       ((float *)row)[j] = (float)draw(rng);
     else if (dtype == ZPS_DTYPE_F64)
       ((double *)row)[j] = draw(rng);
-    else
+    else if (dtype == ZPS_DTYPE_U8)
       ((uint8_t *)row)[j] = (uint8_t)zps_rng_u64(rng);
+    else
+      ((uint16_t *)row)[j] =
+          zps_rng_below(rng, 20) ? halves_narrow(dtype, (float)draw(rng)) : (uint16_t)zps_rng_u64(rng);
   }
 }
 
@@ -58,8 +63,10 @@ static void draw_zero_row(struct zps_rng *rng, enum zps_dtype dtype, void *row, 
   for (uint32_t j = 0; j < width; j++) {
     if (dtype == ZPS_DTYPE_F32)
       ((float *)row)[j] = -0.0f;
-    else
+    else if (dtype == ZPS_DTYPE_F64)
       ((double *)row)[j] = -0.0;
+    else
+      ((uint16_t *)row)[j] = 0x8000;
   }
 }
 
@@ -68,6 +75,7 @@ bool ref_is_zero(enum zps_dtype dtype, const void *values, uint64_t n) {
     if (dtype == ZPS_DTYPE_F32 && ((const float *)values)[i] != 0) return false;
     if (dtype == ZPS_DTYPE_F64 && ((const double *)values)[i] != 0) return false;
     if (dtype == ZPS_DTYPE_U8 && ((const uint8_t *)values)[i] != 0) return false;
+    if (zps_dtype_is_half(dtype) && ((const uint16_t *)values)[i] & 0x7fff) return false;
   }
   return true;
 }
@@ -121,6 +129,8 @@ static void negate_last(const struct ref_gradient *gradient, uint64_t entry) {
       ((float *)gradient->values)[to] = -((float *)gradient->values)[from];
     else if (gradient->dtype == ZPS_DTYPE_F64)
       ((double *)gradient->values)[to] = -((double *)gradient->values)[from];
+    else if (zps_dtype_is_half(gradient->dtype))
+      ((uint16_t *)gradient->values)[to] = ((uint16_t *)gradient->values)[from] ^ 0x8000;
     else
       ((uint8_t *)gradient->values)[to] = (uint8_t) - ((uint8_t *)gradient->values)[from];
   }
@@ -147,7 +157,7 @@ struct ref_gradient ref_coo(struct zps_rng *rng, uint64_t rows, uint32_t width, 
       draw_row(rng, dtype, at, width);
     }
   }
-  for (uint64_t i = 0; i < gradient.n_entries; i++)
+  for (uint64_t i = 0; i < gradient.n_entries && !zps_dtype_is_half(dtype); i++)
     ref_add(dtype, (char *)gradient.dense + (uint64_t)gradient.row_ids[i] * row_bytes,
             (const char *)gradient.values + i * row_bytes, width);
   find_present(&gradient);
@@ -165,7 +175,7 @@ struct zps_encode_input ref_input(const struct ref_gradient *gradient, const str
   return (struct zps_encode_input){.part = part,
                                    .width = gradient->width,
                                    .dtype = gradient->dtype,
-                                   .value_codec = ZPS_VALUES_RAW,
+                                   .value_codec = zps_values_own(gradient->dtype),
                                    .values = gradient->row_ids ? gradient->values : gradient->dense,
                                    .rows = gradient->row_ids,
                                    .n_entries = gradient->n_entries};

@@ -8,7 +8,8 @@
 #include "common/codec/partition_murmur.h"
 #include "tests/support/thin.h"
 
-/* A gradient of one rank, dense, as unsorted rows with repeats, or both (the dense one is then the rows added up). */
+/* A gradient of one rank, dense, as unsorted rows with repeats, or both (the dense one is then the rows added up; not
+ * of halves, whose sums are floats). */
 struct ref_gradient {
   uint64_t rows;
   uint32_t width;

@@ -14,7 +14,8 @@ const struct shape gpu_shapes[] = {
     {4096, 1, 16, 0, ZPS_DTYPE_F32}, {9001, 1, 7, 0, ZPS_DTYPE_F32}, {9000, 1, 300, 0, ZPS_DTYPE_F32},
     {6000, 1, 4, 3, ZPS_DTYPE_F32},  {3000, 1, 5, 0, ZPS_DTYPE_F64}, {3000, 1, 5, 0, ZPS_DTYPE_U8},
     {1000, 3, 4, 1, ZPS_DTYPE_U8},   {1500, 5, 6, 0, ZPS_DTYPE_F32}, {400, 40, 3, 0, ZPS_DTYPE_F64},
-    {300, 64, 9, 2, ZPS_DTYPE_F32},  {10, 2, 40, 0, ZPS_DTYPE_F32},
+    {300, 64, 9, 2, ZPS_DTYPE_F32},  {10, 2, 40, 0, ZPS_DTYPE_F32},  {9001, 1, 7, 0, ZPS_DTYPE_BF16},
+    {5000, 1, 1, 0, ZPS_DTYPE_F16},  {1501, 3, 5, 0, ZPS_DTYPE_F16}, {700, 8, 4, 1, ZPS_DTYPE_BF16},
 };
 
 const struct shape gpu_stripes = {(2 << 20) + (1 << 16) + 7, 1, 16, 0, ZPS_DTYPE_F32};
@@ -90,20 +91,22 @@ static bool same_halves(enum zps_value_codec value_codec, const uint16_t *a, con
   return true;
 }
 
-void assert_same_slices(const struct gpu_slices *a, const struct gpu_slices *b, uint32_t width, enum zps_dtype dtype,
-                        enum zps_value_codec value_codec) {
+void assert_same_slices(const struct gpu_slices *a, const struct gpu_slices *b, uint32_t width, enum zps_dtype dtype) {
   assert_int_equal(a->n_parts, b->n_parts);
   for (uint32_t p = 0; p < a->n_parts; p++) {
     assert_int_equal(a->slices[p].nnz, b->slices[p].nnz);
     assert_int_equal(a->slices[p].codec, b->slices[p].codec);
+    assert_int_equal(a->slices[p].value_codec, b->slices[p].value_codec);
     assert_int_equal(a->slices[p].len_bytes, b->slices[p].len_bytes);
     const uint64_t n = (uint64_t)a->slices[p].nnz * width;
+    const enum zps_value_codec value_codec = (enum zps_value_codec)a->slices[p].value_codec;
+    const enum zps_dtype sum_dtype = zps_dtype_sum(dtype);
     const bool halves = value_codec == ZPS_VALUES_BF16 || value_codec == ZPS_VALUES_F16;
-    const uint64_t values_bytes = value_codec == ZPS_VALUES_RAW ? n * zps_dtype_size(dtype) : halves ? 2 * n : 0;
+    const uint64_t values_bytes = value_codec == ZPS_VALUES_RAW ? n * zps_dtype_size(sum_dtype) : halves ? 2 * n : 0;
     if (halves) {
       assert_true(same_halves(value_codec, a->bytes[p], b->bytes[p], n));
     } else if (values_bytes) {
-      assert_true(same_elements(dtype, a->bytes[p], b->bytes[p], n));
+      assert_true(same_elements(sum_dtype, a->bytes[p], b->bytes[p], n));
     }
     assert_memory_equal((char *)a->bytes[p] + values_bytes, (char *)b->bytes[p] + values_bytes,
                         a->slices[p].len_bytes - values_bytes);
@@ -116,7 +119,7 @@ struct gpu_slices encode_as(const struct ref_gradient *gradient, const struct zp
   struct zps_encoder *encoder;
   struct zps_error error;
   struct zps_encode_input input = ref_input(gradient, part);
-  input.value_codec = value_codec;
+  input.value_codec = zps_values_of(value_codec, gradient->dtype);
   input.origin = (struct zps_values_origin){.seed = pick, .step = 7, .tensor = 3, .rank = 2};
   assert_int_equal(zps_encoder_create(ZPS_PARTITIONER_STRATIFIED, &encoder), ZPS_OK);
   assert_int_equal(zps_encoder_scan(encoder, &input, NULL, &error), ZPS_OK);
@@ -127,7 +130,8 @@ struct gpu_slices encode_as(const struct ref_gradient *gradient, const struct zp
   for (uint32_t p = 0; p < part->n_parts; p++) {
     const unsigned codec = (p + pick) % ZPS_CODEC_COUNT;
     struct zps_device_slice *const slice = &slices.slices[p];
-    slice->codec = zps_encoder_choose(encoder, p, 1u << codec, &slice->len_bytes);
+    slice->codec = (uint16_t)zps_encoder_choose(encoder, p, 1u << codec, &slice->len_bytes);
+    slice->value_codec = (uint16_t)zps_encoder_value_codec(encoder, p);
     slice->nnz = zps_encoder_nnz(encoder, p);
     slices.bytes[p] = calloc(1, slice->len_bytes + 8);
     assert_non_null(slices.bytes[p]);

@@ -31,7 +31,7 @@ extern struct gpu_rig cpu, emu;
 extern bool is_emulated;
 extern const struct shape gpu_shapes[];
 extern const struct shape gpu_stripes; /* a tensor of several, of single floats */
-enum { N_SHAPES = 14 };
+enum { N_SHAPES = 18 };
 
 /* Of a group of tests, and of a test: kernels must have made no mistake. */
 int gpu_group_setup(void **state);
@@ -41,8 +41,7 @@ int gpu_teardown(void **state);
 
 struct zps_partition partition_of(const struct shape *shape, uint64_t seed);
 /* Fails the test unless both hold the same; sums may differ in which of several NaNs they are. */
-void assert_same_slices(const struct gpu_slices *a, const struct gpu_slices *b, uint32_t width, enum zps_dtype dtype,
-                        enum zps_value_codec value_codec);
+void assert_same_slices(const struct gpu_slices *a, const struct gpu_slices *b, uint32_t width, enum zps_dtype dtype);
 /* Codes a gradient on the host, every partition as the codec that `pick` says. */
 struct gpu_slices encode_as(const struct ref_gradient *gradient, const struct zps_partition *part, unsigned pick,
                             enum zps_value_codec value_codec);

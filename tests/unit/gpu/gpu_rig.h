@@ -133,8 +133,7 @@ static inline struct gpu_slices gpu_encode(struct gpu_rig *rig, struct zps_devic
 }
 
 /* Views of slices in host memory, brought to the device. */
-static inline struct zps_device_view *gpu_views(struct gpu_rig *rig, const struct gpu_slices *slices,
-                                                enum zps_value_codec value_codec) {
+static inline struct zps_device_view *gpu_views(struct gpu_rig *rig, const struct gpu_slices *slices) {
   struct zps_device_view *const views = calloc(slices->n_parts, sizeof *views);
   assert_non_null(views);
   for (uint32_t p = 0; p < slices->n_parts; p++) {
@@ -143,7 +142,7 @@ static inline struct zps_device_view *gpu_views(struct gpu_rig *rig, const struc
     assert_non_null(padded);
     memcpy(padded, slices->bytes[p], slice->len_bytes);
     views[p] = (struct zps_device_view){.codec = slice->codec,
-                                        .value_codec = value_codec,
+                                        .value_codec = slice->value_codec,
                                         .partition = p,
                                         .nnz = slice->nnz,
                                         .len_bytes = slice->len_bytes,

@@ -176,7 +176,7 @@ static void missing_memory_is_reported(void **state) {
   struct ref_gradient gradient = ref_dense(&rng, shape.rows, 1, ZPS_DTYPE_F32, 0.3);
   const struct zps_encode_input input = ref_input(&gradient, &part);
   struct gpu_slices slices = encode_as(&gradient, &part, ZPS_CODEC_RICE, ZPS_VALUES_RAW);
-  struct zps_device_view *const views = gpu_views(&emu, &slices, ZPS_VALUES_RAW);
+  struct zps_device_view *const views = gpu_views(&emu, &slices);
   const uint64_t before = zps_emu_allocations();
   void *const dense = gpu_new(&emu, shape.rows * sizeof(float));
   unsigned n_failed = 0;

@@ -46,8 +46,8 @@ static void put_in_order(struct gpu_slices *slices, const struct zps_encode_inpu
   for (uint32_t p = 0; p < slices->n_parts; p++) {
     struct zps_device_slice *const slice = &slices->slices[p];
     assert_int_equal(slice->codec, slice->nnz ? ZPS_CODEC_COO_ANY : slice->codec);
-    gpu_ok(zps_slice_order(zps_partition_size(input->part, p), slice->nnz, input->width, input->dtype,
-                           input->value_codec, slices->bytes[p], &scratch, &gpu_error));
+    gpu_ok(zps_slice_order(zps_partition_size(input->part, p), slice->nnz, input->width, zps_dtype_sum(input->dtype),
+                           (enum zps_value_codec)slice->value_codec, slices->bytes[p], &scratch, &gpu_error));
     slice->codec = ZPS_CODEC_COO;
   }
   zps_buffer_fini(&scratch);
@@ -67,7 +67,7 @@ static void compare_hashed(struct zps_device_encoder *on_cpu, struct zps_device_
   const bool any = allowed == ZPS_CODEC_ANY_ORDER;
   struct zps_device_hashed hashed;
   unsigned ignored = 0;
-  if (zps_values_suit(value_codec, gradient->dtype)) input.value_codec = value_codec;
+  if (zps_values_suit(value_codec, gradient->dtype)) input.value_codec = zps_values_of(value_codec, gradient->dtype);
   input.origin = (struct zps_values_origin){.seed = 5, .step = 9, .tensor = 2, .rank = 3};
   struct gpu_slices want = gpu_encode(&cpu, on_cpu, &input, any ? COO : allowed, &ignored);
   input.any_order = any;
@@ -76,16 +76,16 @@ static void compare_hashed(struct zps_device_encoder *on_cpu, struct zps_device_
   emu.device->ops->encoder_hashed(on_emu, &hashed);
   assert_int_equal(hashed.parallel + hashed.serial, rows_of(&got));
   if (any) put_in_order(&got, &input);
-  assert_same_slices(&got, &want, gradient->width, gradient->dtype, input.value_codec);
+  assert_same_slices(&got, &want, gradient->width, gradient->dtype);
   gpu_slices_free(&want);
   gpu_slices_free(&got);
 }
 
-static const struct shape shapes[] = {{1, 1, 1, 0, ZPS_DTYPE_F32},      {7, 1, 3, 0, ZPS_DTYPE_F32},
-                                      {5000, 1, 1, 0, ZPS_DTYPE_F32},   {9001, 1, 7, 0, ZPS_DTYPE_F32},
-                                      {3000, 1, 300, 0, ZPS_DTYPE_F32}, {3000, 1, 5, 0, ZPS_DTYPE_F64},
-                                      {1000, 3, 4, 0, ZPS_DTYPE_U8},    {1500, 5, 6, 0, ZPS_DTYPE_F32},
-                                      {400, 40, 3, 0, ZPS_DTYPE_F64},   {10, 2, 40, 0, ZPS_DTYPE_F32}};
+static const struct shape shapes[] = {
+    {1, 1, 1, 0, ZPS_DTYPE_F32},    {7, 1, 3, 0, ZPS_DTYPE_F32},      {5000, 1, 1, 0, ZPS_DTYPE_F32},
+    {9001, 1, 7, 0, ZPS_DTYPE_F32}, {3000, 1, 300, 0, ZPS_DTYPE_F32}, {3000, 1, 5, 0, ZPS_DTYPE_F64},
+    {1000, 3, 4, 0, ZPS_DTYPE_U8},  {1500, 5, 6, 0, ZPS_DTYPE_F32},   {400, 40, 3, 0, ZPS_DTYPE_F64},
+    {10, 2, 40, 0, ZPS_DTYPE_F32},  {3000, 1, 5, 0, ZPS_DTYPE_BF16},  {1501, 3, 4, 0, ZPS_DTYPE_F16}};
 
 /* All shapes, dense and lists with repeats, with the paper's memory and others: in the order of slots, and sorted. */
 static void algorithm_1_deals_rows(void **state) {
@@ -163,6 +163,7 @@ static void hashed_rows_are_coded(void **state) {
     if (thin_skips_heavy()) continue;
     const struct shape *const shape = &shapes[s % COUNT(shapes)];
     const bool is_coo = s >= COUNT(shapes);
+    if (is_coo && zps_dtype_is_half(shape->dtype)) continue; /* wide slices are not decoded */
     struct hashed hashed = hashed_open(shape, s);
     struct zps_rng rng = {.state = s};
     struct ref_gradient gradient = (is_coo ? ref_coo : ref_dense)(&rng, shape->rows, shape->width, shape->dtype, 0.3);
@@ -171,10 +172,10 @@ static void hashed_rows_are_coded(void **state) {
     zps_emu_seed(s);
     struct gpu_slices want = gpu_encode(&cpu, on_cpu, &input, ALL, &n_again);
     struct gpu_slices got = gpu_encode(&emu, on_emu, &input, ALL, &n_again);
-    assert_same_slices(&got, &want, shape->width, shape->dtype, ZPS_VALUES_RAW);
+    assert_same_slices(&got, &want, shape->width, shape->dtype);
 
     const size_t row_bytes = shape->width * zps_dtype_size(shape->dtype);
-    struct zps_device_view *const views = gpu_views(&emu, &got, ZPS_VALUES_RAW);
+    struct zps_device_view *const views = gpu_views(&emu, &got);
     const uint64_t n = rows_of(&got);
     void *const dense = gpu_new(&emu, shape->rows * row_bytes), *const values = gpu_new(&emu, n * row_bytes);
     int64_t *const rows = gpu_new(&emu, n * sizeof *rows);

@@ -29,6 +29,18 @@ static void test_golden_bytes(void **state) {
   }
 }
 
+/* A rank that pushes a step again gives the slices that it pushed, wide ones among them. */
+static void test_a_wide_slice_is_given(void **state) {
+  (void)state;
+  wire_make_push_wide();
+  wire.frame.header.type = ZPS_FRAME_GIVE;
+  const size_t len = wire_encode();
+  assert_int_equal(zps_wire_decode(wire.buf, len, &wire.back, NULL), ZPS_OK);
+  assert_int_equal(wire.back.header.type, ZPS_FRAME_GIVE);
+  assert_true(wire.back.u.round.slices[0].is_wide);
+  assert_false(wire.back.u.round.slices[1].is_wide);
+}
+
 /* The last slice's payload is the rest of the frame: there, a byte more or less makes another frame. */
 static bool ends_in_payload(size_t len, size_t *payload_p) {
   const struct zps_slice *last =
@@ -250,6 +262,7 @@ static void test_type_names(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_golden_bytes),
+      cmocka_unit_test(test_a_wide_slice_is_given),
       cmocka_unit_test(test_every_truncation_and_extension_is_refused),
       cmocka_unit_test(test_sizes_follow_the_formulas),
       cmocka_unit_test(test_keys_of_rails),
