@@ -21,17 +21,21 @@ static const char *environment(const char *name) {
   return text && *text ? text : NULL;
 }
 
-static const char *own_environment(const struct zps_opt *opt) {
-  char name[ZPS_OPT_NAME_SIZE];
-  if (opt->flags & ZPS_OPT_NO_ENV) return NULL;
+static const char *own_environment(const struct zps_opt *opt, char name[ZPS_OPT_NAME_SIZE]) {
   zps_opt_env_name(opt, name);
-  return environment(name);
+  return opt->flags & ZPS_OPT_NO_ENV ? NULL : environment(name);
 }
 
 static zps_err_t set(struct zps_config_load *load, size_t i, const char *text, const char *said, const char *origin) {
   load->set[i] = true;
   snprintf(load->said[i], sizeof load->said[i], "%s", said);
   return zps_opt_set(&load->table->opts[i], load->config, text, origin, load->error);
+}
+
+static zps_err_t set_variable(struct zps_config_load *load, size_t i, const char *text, const char *name) {
+  char origin[ZPS_OPT_NAME_SIZE + 32];
+  snprintf(origin, sizeof origin, "the environment's %s", name);
+  return set(load, i, text, name, origin);
 }
 
 static zps_err_t set_defaults(struct zps_config_load *load) {
@@ -50,7 +54,8 @@ static zps_err_t set_from_file(struct zps_config_load *load, const char *path, b
   for (size_t i = 0; i < load->n_opts; i++) {
     const struct zps_opt *opt = &load->table->opts[i];
     if (strcmp(opt->name, "config") != 0 || opt->type != ZPS_OPT_STRING) continue;
-    const char *own = load->flags[i] ? load->flags[i] : own_environment(opt);
+    char name[ZPS_OPT_NAME_SIZE];
+    const char *own = load->flags[i] ? load->flags[i] : own_environment(opt, name);
     if (!own) own = opt->def;
     if (own) path = own;
   }
@@ -61,13 +66,9 @@ static zps_err_t set_from_file(struct zps_config_load *load, const char *path, b
 
 static zps_err_t set_from_environment(struct zps_config_load *load) {
   for (size_t i = 0; i < load->n_opts; i++) {
-    const struct zps_opt *opt = &load->table->opts[i];
-    const char *text = own_environment(opt);
-    if (!text) continue;
-    char name[ZPS_OPT_NAME_SIZE], origin[ZPS_OPT_NAME_SIZE + 32];
-    zps_opt_env_name(opt, name);
-    snprintf(origin, sizeof origin, "the environment's %s", name);
-    const zps_err_t err = set(load, i, text, name, origin);
+    char name[ZPS_OPT_NAME_SIZE];
+    const char *const text = own_environment(&load->table->opts[i], name);
+    const zps_err_t err = text ? set_variable(load, i, text, name) : ZPS_OK;
     if (err) return err;
   }
   return ZPS_OK;
@@ -90,10 +91,7 @@ static zps_err_t set_from_fallbacks(struct zps_config_load *load) {
   for (size_t i = 0; i < load->n_opts; i++) {
     const struct zps_opt *opt = &load->table->opts[i];
     const char *text = opt->env_fallback && !load->set[i] ? environment(opt->env_fallback) : NULL;
-    if (!text) continue;
-    char origin[ZPS_OPT_NAME_SIZE + 32];
-    snprintf(origin, sizeof origin, "the environment's %s", opt->env_fallback);
-    const zps_err_t err = set(load, i, text, opt->env_fallback, origin);
+    const zps_err_t err = text ? set_variable(load, i, text, opt->env_fallback) : ZPS_OK;
     if (err) return err;
   }
   return ZPS_OK;

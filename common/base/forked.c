@@ -73,9 +73,18 @@ static bool address_read(const void *addr, size_t len, struct address *address_p
   return true;
 }
 
-static bool has_address(enum zps_forked_what what, const struct sockaddr_storage *addr, socklen_t len) {
+/* A socket's own address, or its peer's. */
+static bool address_of(int fd, enum zps_forked_what what, struct address *address_p) {
+  struct sockaddr_storage addr;
+  socklen_t len = sizeof addr;
+  const int status = what == ZPS_FORKED_LOCAL ? getsockname(fd, (struct sockaddr *)&addr, &len)
+                                              : getpeername(fd, (struct sockaddr *)&addr, &len);
+  return status == 0 && address_read(&addr, len, address_p);
+}
+
+static bool has_address(int fd, enum zps_forked_what what) {
   struct address address;
-  if (!address_read(addr, len, &address)) return false;
+  if (!address_of(fd, what, &address)) return false;
   for (const struct zps_forked *forked = *bucket(what, address.port); forked; forked = forked->next) {
     if (forked->what != what || forked->port != address.port) continue;
     if (memcmp(&forked->ip, &address.ip, sizeof address.ip) == 0) return true;
@@ -86,15 +95,11 @@ static bool has_address(enum zps_forked_what what, const struct sockaddr_storage
 
 static bool is_listed(int fd) {
   struct stat stat;
-  struct sockaddr_storage addr;
-  socklen_t len = sizeof addr;
   if (fstat(fd, &stat) != 0 || !S_ISSOCK(stat.st_mode)) return false;
   for (const struct zps_forked *forked = *bucket(ZPS_FORKED_SOCKET, stat.st_ino); forked; forked = forked->next) {
     if (forked->what == ZPS_FORKED_SOCKET && forked->ino == stat.st_ino && forked->dev == stat.st_dev) return true;
   }
-  if (getsockname(fd, (struct sockaddr *)&addr, &len) == 0 && has_address(ZPS_FORKED_LOCAL, &addr, len)) return true;
-  len = sizeof addr;
-  return getpeername(fd, (struct sockaddr *)&addr, &len) == 0 && has_address(ZPS_FORKED_PEER, &addr, len);
+  return has_address(fd, ZPS_FORKED_LOCAL) || has_address(fd, ZPS_FORKED_PEER);
 }
 
 static void close_listed(int fd, const void *unused) {
@@ -301,25 +306,11 @@ static bool is_connecting(int fd, const struct ending *ending) {
   return false;
 }
 
-static bool name_of(int fd, int (*get)(int, struct sockaddr *, socklen_t *), struct address *address_p) {
-  struct sockaddr_storage addr;
-  socklen_t len = sizeof addr;
-  return get(fd, (struct sockaddr *)&addr, &len) == 0 && address_read(&addr, len, address_p);
-}
-
-static int get_peer(int fd, struct sockaddr *addr, socklen_t *len) {
-  return getpeername(fd, addr, len);
-}
-
-static int get_self(int fd, struct sockaddr *addr, socklen_t *len) {
-  return getsockname(fd, addr, len);
-}
-
 static bool is_of_peer(int fd, const struct ending *ending) {
   struct address peer, self;
-  if (!name_of(fd, get_peer, &peer)) return is_connecting(fd, ending);
+  if (!address_of(fd, ZPS_FORKED_PEER, &peer)) return is_connecting(fd, ending);
   if (is_ending(ending, peer.port, &peer.ip)) return true;
-  return is_ending_host(ending, &peer.ip) && name_of(fd, get_self, &self) && self.port == ending->local_port;
+  return is_ending_host(ending, &peer.ip) && address_of(fd, ZPS_FORKED_LOCAL, &self) && self.port == ending->local_port;
 }
 
 static void end(int fd, const void *arg) {

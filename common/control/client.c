@@ -1,21 +1,17 @@
 #include "common/control/client.h"
 
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-#include "common/base/clock.h"
+#include "common/base/thread.h"
 #include "common/control/client_internal.h"
 
 #define GRACE_MS 500u /* for the thread to report a deadline that it watches over itself */
 
-/* Waits for a change; false when the deadline has passed. */
 static bool wait_changed(struct zps_client *client, uint64_t deadline_ns) {
-  if (deadline_ns == ZPS_NEVER) return pthread_cond_wait(&client->changed, &client->lock) == 0;
-  const struct timespec until = zps_clock_timespec(deadline_ns);
-  return pthread_cond_timedwait(&client->changed, &client->lock, &until) == 0;
+  return zps_thread_wait(&client->changed, &client->lock, deadline_ns);
 }
 
 static uint64_t deadline_after(uint64_t timeout_ms) {
@@ -39,16 +35,6 @@ err:
   return zps_fail(error, ZPS_ERR_NOMEM, "cannot make a loop for %s: %s", client->address, uv_strerror(status));
 }
 
-/* With all signals blocked: they are the program's, not the library's, and a closed peer must not raise SIGPIPE. */
-static int start_thread(struct zps_client *client) {
-  sigset_t all, before;
-  sigfillset(&all);
-  pthread_sigmask(SIG_SETMASK, &all, &before);
-  const int status = pthread_create(&client->thread, NULL, zps_client_run, client);
-  pthread_sigmask(SIG_SETMASK, &before, NULL);
-  return status;
-}
-
 static zps_err_t create(const char *address, const char *role, uint64_t timeout_ms,
                         const struct zps_client_handler *handler, struct zps_client **client_p,
                         struct zps_error *error) {
@@ -68,15 +54,11 @@ static zps_err_t create(const char *address, const char *role, uint64_t timeout_
   client->deadline_ns = deadline_after(timeout_ms);
   snprintf(client->address, sizeof client->address, "%s", address);
   snprintf(client->role, sizeof client->role, "%s", role);
-  pthread_condattr_t attr;
-  pthread_condattr_init(&attr);
-  pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
   pthread_mutex_init(&client->lock, NULL);
-  pthread_cond_init(&client->changed, &attr);
-  pthread_condattr_destroy(&attr);
+  zps_thread_cond_init(&client->changed);
   code = init_loop(client, error);
   if (code != ZPS_OK) goto err_destroy;
-  const int status = start_thread(client);
+  const int status = zps_thread_start(&client->thread, zps_client_run, client);
   if (status) {
     code = zps_fail_errno(error, ZPS_ERR_NOMEM, status, "cannot start a thread for %s", address);
     zps_client_close_handles(client);

@@ -28,8 +28,8 @@ zps_json *zps_json_object(void) {
 zps_json *zps_json_array(void) {
   return out(json_array());
 }
-zps_json *zps_json_ref(zps_json *value) {
-  return out(json_incref(in(value)));
+zps_json *zps_json_ref(const zps_json *value) {
+  return out(json_incref((json_t *)(uintptr_t)value));
 }
 void zps_json_unref(zps_json *value) {
   json_decref(in(value));
@@ -123,6 +123,13 @@ zps_json *zps_json_set_real(zps_json *object, const char *key, double value) {
 
 zps_json *zps_json_set_bool(zps_json *object, const char *key, bool value) {
   return zps_json_set(object, key, zps_json_bool(value));
+}
+
+zps_json *zps_json_set_all(zps_json *object, const zps_json *from) {
+  if (!object || !json_is_object(in_const(from))) return object;
+  if (json_object_update(in(object), (json_t *)(uintptr_t)from) == 0) return object;
+  zps_json_unref(object);
+  return NULL;
 }
 
 zps_json *zps_json_append(zps_json *array, zps_json *value) {
@@ -304,9 +311,7 @@ const char *zps_json_opt_str(const zps_json *object, const char *key, const char
   return zps_json_get_str(object, key, &value, NULL) == ZPS_OK ? value : def;
 }
 
-/* ---- Text ---- */
-
-/* ---- Sizes ---- */
+/* ---- Text, and its sizes ---- */
 
 #define VALUE_BYTES 16u /* a small one, with its key */
 #define REAL_BYTES 25u

@@ -16,8 +16,8 @@ typedef struct zps_json zps_json;
 
 zps_json *zps_json_object(void);
 zps_json *zps_json_array(void);
-zps_json *zps_json_ref(zps_json *value);
-void zps_json_unref(zps_json *value); /* NULL is allowed */
+zps_json *zps_json_ref(const zps_json *value); /* only its reference count changes */
+void zps_json_unref(zps_json *value);          /* NULL is allowed */
 /* A copy that shares nothing: for another thread, while this one keeps the original. */
 zps_json *zps_json_copy(const zps_json *value);
 
@@ -38,6 +38,8 @@ zps_json *zps_json_set_u64(zps_json *object, const char *key, uint64_t value);
 zps_json *zps_json_set_hex(zps_json *object, const char *key, uint64_t value);
 zps_json *zps_json_set_real(zps_json *object, const char *key, double value);
 zps_json *zps_json_set_bool(zps_json *object, const char *key, bool value);
+/* Sets all members of `from`, and shares their values. Does nothing where `from` is NULL, or no object. */
+zps_json *zps_json_set_all(zps_json *object, const zps_json *from);
 zps_json *zps_json_append(zps_json *array, zps_json *value);
 zps_json *zps_json_append_u64(zps_json *array, uint64_t value);
 zps_json *zps_json_append_str(zps_json *array, const char *value);

@@ -61,7 +61,7 @@ zps_json *zps_message_notification(const char *method, zps_json *params) {
 
 static zps_json *set_id(zps_json *message, const zps_json *id) {
   if (!id) return zps_json_set_str(message, "id", NULL);
-  return zps_json_set(message, "id", zps_json_ref((zps_json *)(uintptr_t)id)); /* only its reference count changes */
+  return zps_json_set(message, "id", zps_json_ref(id));
 }
 
 zps_json *zps_message_result(const zps_json *id, zps_json *result) {

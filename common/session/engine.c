@@ -1,13 +1,12 @@
 #include "common/session/engine.h"
 
 #include <pthread.h>
-#include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <time.h>
 
-#include "common/base/clock.h"
+#include "common/base/thread.h"
 #include "common/base/waits.h"
 #include "common/session/link.h"
 #include "common/session/receive.h"
@@ -132,14 +131,9 @@ static void *thread_main(void *arg) {
   return NULL;
 }
 
-/* Signals are the program's business: none is delivered to this thread. */
 static int thread_start(struct zps_engine *engine, const char *name) {
-  sigset_t all, before;
   char short_name[16];
-  sigfillset(&all);
-  pthread_sigmask(SIG_SETMASK, &all, &before);
-  const int failed = pthread_create(&engine->thread, NULL, thread_main, engine);
-  pthread_sigmask(SIG_SETMASK, &before, NULL);
+  const int failed = zps_thread_start(&engine->thread, thread_main, engine);
   if (failed) return failed;
   snprintf(short_name, sizeof short_name, "%s", name);
   pthread_setname_np(engine->thread, short_name);
@@ -269,8 +263,7 @@ static void limited_run(struct zps_command *command, void *handler_ctx) {
 static void limited_wait(struct limited_call *call, uint64_t patience_ns) {
   for (uint64_t left_ns = patience_ns; call->state == CALL_WAITS && left_ns > 0;) {
     const uint64_t slice_ns = left_ns < CALL_SLICE_NS ? left_ns : CALL_SLICE_NS;
-    const struct timespec until = zps_clock_timespec(zps_clock_ns() + slice_ns);
-    if (pthread_cond_timedwait(&call->has_run, &call->lock, &until) != 0) left_ns -= slice_ns;
+    if (!zps_thread_wait(&call->has_run, &call->lock, zps_clock_ns() + slice_ns)) left_ns -= slice_ns;
   }
   if (call->state == CALL_WAITS) call->state = CALL_GIVEN_UP;
   while (call->state == CALL_RUNS) pthread_cond_wait(&call->has_run, &call->lock);
@@ -281,13 +274,9 @@ zps_err_t zps_engine_call_within(struct zps_engine *engine, struct zps_command *
   struct limited_call *call = malloc(sizeof *call);
   if (!call && !atomic_exchange(&engine->reserve_taken, true)) call = &engine->reserve;
   if (!call) return ZPS_ERR_NOMEM;
-  pthread_condattr_t attr;
-  pthread_condattr_init(&attr);
-  pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
   *call = (struct limited_call){.command.run = limited_run, .wrapped = command, .engine = engine};
   pthread_mutex_init(&call->lock, NULL);
-  pthread_cond_init(&call->has_run, &attr);
-  pthread_condattr_destroy(&attr);
+  zps_thread_cond_init(&call->has_run);
   zps_engine_post(engine, &call->command);
   pthread_mutex_lock(&call->lock);
   limited_wait(call, patience_ns);

@@ -35,11 +35,6 @@ struct gather_call {
   struct zps_error error;
 };
 
-static void copy_member(void *ctx, const char *key, const zps_json *value) {
-  zps_json **row = ctx;
-  *row = zps_json_set(*row, key, zps_json_ref((zps_json *)(uintptr_t)value)); /* only its reference count changes */
-}
-
 struct part { /* of an answer, that a viewer sees */
   const struct zps_members *members;
   const struct zps_viewer *viewer;
@@ -75,7 +70,7 @@ static void copy_part(void *ctx, const char *key, const zps_json *rows) {
       copy = zps_json_set_str(copy, "host", zps_json_opt_str(row, "host", ""));
       copy = zps_json_set_str(copy, "answer", zps_json_opt_str(row, "answer", ""));
     } else {
-      zps_json_each(row, copy_member, &copy);
+      copy = zps_json_set_all(copy, row);
     }
     seen = zps_json_append(seen, copy);
   }
@@ -146,7 +141,7 @@ static zps_json *rows_of(const struct gather *gather, const char *table, struct 
     for (size_t i = 0; i < zps_json_array_len(from); i++) {
       if (is_idle(zps_json_at(from, i)) || !zps_room_has(room, n_later)) continue;
       zps_json *row = zps_json_set_str(zps_json_object(), "server", call->server);
-      zps_json_each(zps_json_at(from, i), copy_member, &row);
+      row = zps_json_set_all(row, zps_json_at(from, i));
       rows = zps_room_add(room, n_later, rows, set_job(gather->coordinator, row));
     }
   }
@@ -159,7 +154,7 @@ static zps_json *servers_of(const struct gather *gather, struct zps_room *room, 
     zps_json *row = zps_json_set_str(zps_json_object(), "server", call->server);
     row = zps_json_set_str(row, "host", call->host);
     row = zps_json_set_str(row, "answer", call->result ? "ok" : call->error.text);
-    if (call->result) zps_json_each(zps_json_get(call->result, "totals"), copy_member, &row);
+    if (call->result) row = zps_json_set_all(row, zps_json_get(call->result, "totals"));
     rows = zps_room_add(room, n_later, rows, row);
     if (call->result) room->n_out += zps_json_opt_u64(call->result, "left_out", 0);
   }
@@ -206,7 +201,7 @@ static void on_stats(void *ctx, const zps_json *result, const struct zps_error *
   if (error)
     call->error = *error;
   else
-    call->result = zps_json_ref((zps_json *)(uintptr_t)result); /* only its reference count changes */
+    call->result = zps_json_ref(result);
   if (--gather->n_pending == 0) finish(gather);
 }
 

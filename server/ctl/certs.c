@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "common/base/config.h"
+#include "common/base/enlarge.h"
 #include "common/base/exit.h"
 #include "common/tls/store.h"
 #include "server/ctl/ctl.h"
@@ -137,11 +138,10 @@ static const char *end_of(const char *folder, const char *file, char buf[40]) {
 static zps_err_t make_one(void *ctx, const struct kind *kind, const char *name, struct zps_error *error) {
   struct making *const making = ctx;
   char until[40];
-  struct made *const made = realloc(making->made, (making->n_made + 1) * sizeof *made);
-  if (!made) return zps_fail(error, ZPS_ERR_NOMEM, "no memory for the names of certificates");
-  making->made = made;
-  char *const file = made[making->n_made].file;
-  snprintf(file, sizeof made->file, "%s-%.100s", kind->word, name);
+  if (!zps_enlarge(&making->made, making->n_made + 1, sizeof *making->made))
+    return zps_fail(error, ZPS_ERR_NOMEM, "no memory for the names of certificates");
+  char *const file = making->made[making->n_made].file;
+  snprintf(file, sizeof making->made->file, "%s-%.100s", kind->word, name);
   char *const star = strchr(file, '*'); /* names have no '+': this file is no other certificate's */
   if (star) *star = '+';
   end_of(making->store.folder, file, until);
@@ -269,16 +269,14 @@ static zps_err_t show(const struct options *options, char *const *paths, int n, 
     }
   }
   zps_json *const result = zps_json_set(zps_json_object(), "certificates", rows);
-  char *const text = err || options->output != ZPS_CTL_JSON ? NULL : zps_json_dump_pretty(result);
-  if (text) fprintf(out, "%s\n", text);
-  free(text);
+  if (!err && options->output == ZPS_CTL_JSON && zps_ctl_print_json(out, result, false))
+    err = zps_fail(error, ZPS_ERR_NOMEM, "no memory for the answer");
   zps_json_unref(result);
   if (!err) err = zps_ctl_flush(out, error);
   return err || !expired ? err : zps_fail(error, ZPS_ERR_REFUSED, "%.300s has expired", expired);
 }
 
-static zps_err_t run(const struct options *options, const struct zps_config_rest *rest, FILE *out,
-                     struct zps_error *error) {
+static zps_err_t run(const void *options, const struct zps_config_rest *rest, FILE *out, struct zps_error *error) {
   const char *const verb = rest->argv[0];
   if (strcmp(verb, "init") == 0 && rest->argc == 2) return init(options, rest->argv[1], out, error);
   if (strcmp(verb, "init") == 0)
@@ -291,11 +289,7 @@ static zps_err_t run(const struct options *options, const struct zps_config_rest
 }
 
 zps_err_t zps_ctl_certs_run(int argc, char **argv, FILE *out, struct zps_error *error) {
+  static const struct zps_ctl_apart apart = {&table, run};
   struct options options;
-  struct zps_config_rest rest;
-  zps_err_t err = zps_config_load(&table, argc, argv, NULL, &options, &rest, error);
-  if (err) return err;
-  if (!rest.exit_now) err = run(&options, &rest, out, error);
-  zps_config_fini(&table, &options);
-  return err;
+  return zps_ctl_apart_run(&apart, argc, argv, &options, out, error);
 }

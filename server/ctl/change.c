@@ -21,14 +21,8 @@ struct changing {
   zps_json *told; /* the answer to the call */
 };
 
-static zps_err_t connect_to(struct changing *changing, struct zps_error *error) {
-  const struct zps_client_handler handler = {.tls = changing->options->tls};
-  return zps_client_open(changing->options->endpoint, "ctl", changing->options->timeout_ms, &handler, &changing->client,
-                         error);
-}
-
 static zps_err_t ask(struct changing *changing, zps_json **now_p, struct zps_error *error) {
-  zps_err_t err = changing->client ? ZPS_OK : connect_to(changing, error);
+  zps_err_t err = changing->client ? ZPS_OK : zps_ctl_connect(changing->options, &changing->client, error);
   if (!err)
     err = zps_client_call(changing->client, changing->change->asks, zps_json_object(), changing->options->timeout_ms,
                           now_p, error);
@@ -56,7 +50,7 @@ static enum zps_exit wait_until_done(struct changing *changing, struct zps_error
 
 static enum zps_exit call(struct changing *changing, const struct zps_ctl_verb *verb, zps_json *params,
                           struct zps_error *error) {
-  const enum zps_exit exit = zps_ctl_exit_of(connect_to(changing, error));
+  const enum zps_exit exit = zps_ctl_exit_of(zps_ctl_connect(changing->options, &changing->client, error));
   if (exit != ZPS_EXIT_OK) {
     zps_json_unref(params);
     return exit;

@@ -74,6 +74,9 @@ static inline zps_err_t zps_ctl_flush(FILE *out, struct zps_error *error) {
   return zps_fail_errno(error, ZPS_ERR_IO, errno, "cannot print the answer");
 }
 
+/* show.c: prints a value, indented or as one line. NULL: there was no memory for it. */
+zps_err_t zps_ctl_print_json(FILE *out, const zps_json *value, bool one_line) ZPS_MUSTCHECK;
+
 /* verbs.c. An unknown name is refused with the one that was meant. */
 zps_err_t zps_ctl_verb_find(const char *name, const struct zps_ctl_verb **verb_p,
                             struct zps_error *error) ZPS_MUSTCHECK;
@@ -86,6 +89,15 @@ zps_err_t zps_ctl_help(const char *command, struct zps_error *error);
 
 /* Commands that ask no coordinator. `argv` begins with the command's word. ZPS_ERR_INVALID: a word, an option or what a
  * file holds is wrong. */
+
+/* Such a command: its options, and what it does with them. */
+struct zps_ctl_apart {
+  const struct zps_opt_table *table;
+  zps_err_t (*run)(const void *options, const struct zps_config_rest *rest, FILE *out, struct zps_error *error);
+};
+/* `options` is room for the table's options. */
+zps_err_t zps_ctl_apart_run(const struct zps_ctl_apart *apart, int argc, char **argv, void *options, FILE *out,
+                            struct zps_error *error) ZPS_MUSTCHECK;
 
 /* An authority and certificates for a cluster (common/tls), and what one says. */
 zps_err_t zps_ctl_certs_run(int argc, char **argv, FILE *out, struct zps_error *error) ZPS_MUSTCHECK;
@@ -112,6 +124,9 @@ zps_err_t zps_ctl_show(FILE *out, const struct zps_ctl_options *options, const s
 /* table.c: one table per array of rows, aligned, without colour, for people and for awk alike. A cell without text is
  * "-". `noun` chooses the columns. */
 zps_err_t zps_ctl_table_print(FILE *out, const char *noun, const zps_json *result) ZPS_MUSTCHECK;
+/* Bytes with a unit, in four digits at the most. */
+#define ZPS_CTL_BYTES_MAX 16
+const char *zps_ctl_bytes_text(double bytes, char text[ZPS_CTL_BYTES_MAX]);
 /* Calls `each` with every column of the noun's tables, from left to right. */
 void zps_ctl_table_columns(const char *noun,
                            void (*each)(void *ctx, const char *array, const char *key, const char *title), void *ctx);
@@ -138,7 +153,10 @@ enum zps_exit zps_ctl_why_exit(const zps_json *result);
 /* export.c: serves metrics of the cluster over HTTP, until SIGINT or SIGTERM. */
 enum zps_exit zps_ctl_export(const struct zps_ctl_options *options, struct zps_error *error);
 
-/* watch.c: the exit status for an answer that is an error: the coordinator refused, unless it was not there. */
+/* watch.c: a connection to the coordinator that the options name. */
+zps_err_t zps_ctl_connect(const struct zps_ctl_options *options, struct zps_client **client_p,
+                          struct zps_error *error) ZPS_MUSTCHECK;
+/* The exit status for an answer that is an error: the coordinator refused, unless it was not there. */
 enum zps_exit zps_ctl_exit_of(zps_err_t code);
 /* Asks and prints to stdout, with --watch until a signal ends the process. */
 enum zps_exit zps_ctl_ask(const struct zps_ctl_options *options, const struct zps_ctl_verb *verb,

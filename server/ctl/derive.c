@@ -49,15 +49,8 @@ static double imbalance_pull(const zps_json *now, const zps_json *before, const 
   return ratio(heaviest * number(row, "partitions"), sum);
 }
 
-static void copy_member(void *ctx, const char *key, const zps_json *value) {
-  zps_json **to = ctx;
-  *to = zps_json_set(*to, key, zps_json_ref((zps_json *)(uintptr_t)value)); /* only its reference count changes */
-}
-
 static zps_json *copy(const zps_json *row) {
-  zps_json *to = zps_json_object();
-  zps_json_each(row, copy_member, &to);
-  return to;
+  return zps_json_set_all(zps_json_object(), row);
 }
 
 static zps_json *derive_shard(const zps_json *now, const zps_json *before, double seconds, const zps_json *row) {
@@ -121,9 +114,7 @@ static zps_json *set_imbalances(zps_json *to, const zps_json *now, const zps_jso
 /* Without a new report since `before`, what followed from the last one holds for a while. NULL: it does not. */
 static zps_json *kept(const struct window *window) {
   if (!window->before || grown(window, "covered_ms") > 0 || number(window->row, "told_s") > REPORT_S) return NULL;
-  zps_json *to = copy(window->before);
-  zps_json_each(window->row, copy_member, &to);
-  return to;
+  return zps_json_set_all(copy(window->before), window->row);
 }
 
 /* Of a tensor over its whole job, as its ranks have reported; and how even it is over its servers. Rates are over the

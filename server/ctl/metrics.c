@@ -10,6 +10,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "common/base/enlarge.h"
 #include "common/base/tally.h"
 
 #define TEXT_MAX 256u
@@ -136,7 +137,8 @@ struct sample {
 
 struct samples {
   struct sample *at;
-  size_t n, size;
+  size_t n;
+  uint64_t cap;
 };
 
 /* ------------------------------------------------------------ labels */
@@ -195,15 +197,7 @@ static char *labels_of(const struct metric *metric, const zps_json *row, const s
 
 /* Takes over `labels`. */
 static zps_err_t add(struct samples *samples, char *labels, unsigned part, double value) {
-  if (labels && samples->n == samples->size) {
-    const size_t size = samples->size ? 2 * samples->size : 64;
-    struct sample *const at = realloc(samples->at, size * sizeof *at);
-    if (at) {
-      samples->at = at;
-      samples->size = size;
-    }
-  }
-  if (!labels || samples->n == samples->size) {
+  if (!labels || !zps_enlarge_for_one(&samples->at, &samples->cap, samples->n, 64, sizeof *samples->at)) {
     free(labels);
     return ZPS_ERR_NOMEM;
   }

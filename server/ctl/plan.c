@@ -9,6 +9,7 @@
 #include "common/codec/values.h"
 #include "common/plan/scheme_options.h"
 #include "common/plan/trace.h"
+#include "server/ctl/ctl.h"
 
 #define GBIT (1e9 / 8)
 
@@ -125,35 +126,25 @@ static zps_err_t plan_init(const struct zps_ctl_plan_options *options, struct zp
   return err;
 }
 
-static zps_err_t tell(const struct zps_ctl_plan_options *options, FILE *out, struct zps_error *error) {
+static zps_err_t run(const void *ctx, const struct zps_config_rest *rest, FILE *out, struct zps_error *error) {
+  const struct zps_ctl_plan_options *const options = ctx;
   struct zps_ctl_plan plan;
+  (void)rest;
   zps_err_t err = plan_init(options, &plan, error);
   if (err) return err;
   zps_json *report = zps_ctl_plan_report(&plan);
-  if (!report) return zps_fail(error, ZPS_ERR_NOMEM, "no memory for the report");
-  if (options->json) {
-    char *text = zps_json_dump_pretty(report);
-    if (text)
-      fprintf(out, "%s\n", text);
-    else
-      err = zps_fail(error, ZPS_ERR_NOMEM, "no memory for the report");
-    free(text);
-  } else {
+  if (!report || (options->json && zps_ctl_print_json(out, report, false)))
+    err = zps_fail(error, ZPS_ERR_NOMEM, "no memory for the report");
+  else if (!options->json)
     zps_ctl_plan_print(out, report);
-  }
   zps_json_unref(report);
-  if (!err && (fflush(out) != 0 || ferror(out)))
-    err = zps_fail_errno(error, ZPS_ERR_IO, errno, "cannot print the plan");
+  if (!err) err = zps_ctl_flush(out, error);
   if (!err && options->svg) err = zps_ctl_plan_draw(options->svg, &plan, error);
   return err;
 }
 
 zps_err_t zps_ctl_plan_run(int argc, char **argv, FILE *out, struct zps_error *error) {
+  static const struct zps_ctl_apart apart = {&zps_ctl_plan_table, run};
   struct zps_ctl_plan_options options;
-  struct zps_config_rest rest;
-  zps_err_t err = zps_config_load(&zps_ctl_plan_table, argc, argv, NULL, &options, &rest, error);
-  if (err) return err;
-  if (!rest.exit_now) err = tell(&options, out, error);
-  zps_config_fini(&zps_ctl_plan_table, &options);
-  return err;
+  return zps_ctl_apart_run(&apart, argc, argv, &options, out, error);
 }

@@ -1,6 +1,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "server/ctl/ctl.h"
 #include "server/ctl/plan.h"
 
 static bool asked(const struct zps_ctl_plan *plan, unsigned scheme) {
@@ -14,20 +15,12 @@ static double time_of(const struct zps_ctl_plan *plan, uint32_t n, enum zps_plan
   return cost.time_s;
 }
 
-static zps_json *append_real(zps_json *array, double value) {
-  /* Arrays have no setter for reals: an object lends its own. */
-  zps_json *holder = zps_json_set_real(zps_json_object(), "x", value);
-  zps_json *item = holder ? zps_json_ref((zps_json *)(uintptr_t)zps_json_get(holder, "x")) : NULL;
-  zps_json_unref(holder);
-  return zps_json_append(array, item);
-}
-
 static zps_json *report_profile(const struct zps_ctl_plan *plan) {
   const struct zps_plan_profile *profile = &plan->input.profile;
   zps_json *gamma = zps_json_array(), *skew = zps_json_array();
   for (unsigned p = 0; p < plan->n_points; p++) {
-    gamma = append_real(gamma, zps_plan_gamma(profile, plan->points[p]));
-    skew = append_real(skew, zps_plan_skew(profile, plan->points[p]));
+    gamma = zps_json_append(gamma, zps_json_real(zps_plan_gamma(profile, plan->points[p])));
+    skew = zps_json_append(skew, zps_json_real(zps_plan_skew(profile, plan->points[p])));
   }
   zps_json *to = zps_json_set_u64(zps_json_object(), "rows", plan->input.tensor.rows);
   to = zps_json_set_u64(to, "width", plan->input.tensor.width);
@@ -43,7 +36,7 @@ static zps_json *report_times(const struct zps_ctl_plan *plan) {
     if (!asked(plan, s)) continue;
     zps_json *times = zps_json_array();
     for (unsigned p = 0; p < plan->n_points; p++)
-      times = append_real(times, 1e3 * time_of(plan, plan->points[p], scheme));
+      times = zps_json_append(times, zps_json_real(1e3 * time_of(plan, plan->points[p], scheme)));
     zps_json *row = zps_json_set_str(zps_json_object(), "scheme", zps_plan_scheme_name(scheme));
     row = zps_json_set_bool(row, "lossy", zps_plan_scheme_lossy(scheme));
     rows = zps_json_append(rows, zps_json_set(row, "time_ms", times));
@@ -170,17 +163,6 @@ static void print_reals(FILE *out, const char *title, const zps_json *numbers) {
   fputc('\n', out);
 }
 
-static const char *bytes_text(double bytes, char text[16]) {
-  static const char units[] = " KMGTP";
-  unsigned unit = 0;
-  while (bytes >= 1024 && unit + 2 < sizeof units) {
-    bytes /= 1024;
-    unit++;
-  }
-  snprintf(text, 16, unit ? "%.1f%c" : "%.0f", bytes, units[unit]);
-  return text;
-}
-
 static void print_costs(FILE *out, const zps_json *rows) {
   static const char *const keys[] = {"rank_out_bytes", "rank_in_bytes",    "host_out_bytes",
                                      "host_in_bytes",  "server_out_bytes", "server_in_bytes"};
@@ -194,8 +176,8 @@ static void print_costs(FILE *out, const zps_json *rows) {
             zps_json_opt_real(row, "wire_ms", 0), zps_json_opt_real(row, "compute_ms", 0),
             zps_json_opt_real(row, "speedup", 0), zps_json_opt_real(row, "messages", 0));
     for (unsigned k = 0; k < sizeof keys / sizeof keys[0]; k++) {
-      char text[16];
-      fprintf(out, " %9s", bytes_text(zps_json_opt_real(row, keys[k], 0), text));
+      char text[ZPS_CTL_BYTES_MAX];
+      fprintf(out, " %9s", zps_ctl_bytes_text(zps_json_opt_real(row, keys[k], 0), text));
     }
     fputc('\n', out);
   }

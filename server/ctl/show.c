@@ -8,8 +8,8 @@
 #include "server/ctl/ctl.h"
 #include "server/ctl/derive.h"
 
-static zps_err_t print_json(FILE *out, const zps_json *result, bool one_line) {
-  char *text = one_line ? zps_json_dump(result) : zps_json_dump_pretty(result);
+zps_err_t zps_ctl_print_json(FILE *out, const zps_json *value, bool one_line) {
+  char *const text = !value ? NULL : one_line ? zps_json_dump(value) : zps_json_dump_pretty(value);
   if (!text) return ZPS_ERR_NOMEM;
   fprintf(out, "%s\n", text);
   free(text);
@@ -30,36 +30,24 @@ static zps_err_t print_version(FILE *out, const struct zps_ctl_options *options,
   result = zps_json_set_u64(result, "protocol", ZPS_PROTOCOL_VERSION);
   result = zps_json_set_str(result, "coordinator", theirs);
   result = zps_json_set_u64(result, "coordinator_protocol", protocol);
-  const zps_err_t err = result ? print_json(out, result, options->watch_ms > 0) : ZPS_ERR_NOMEM;
+  const zps_err_t err = zps_ctl_print_json(out, result, options->watch_ms > 0);
   zps_json_unref(result);
   return err;
 }
 
-struct copy {
-  zps_json *to;
-};
-
-static void copy_member(void *ctx, const char *key, const zps_json *value) {
-  struct copy *copy = ctx;
-  if (strcmp(key, "tensors") != 0 && strcmp(key, "shards") != 0 && strcmp(key, "lags") != 0) {
-    /* Only its reference count changes. */
-    copy->to = zps_json_set(copy->to, key, zps_json_ref((zps_json *)(uintptr_t)value));
-    return;
-  }
-  zps_json *rows = zps_json_array();
-  for (size_t i = 0; i < zps_json_array_len(value); i++) {
-    const zps_json *row = zps_json_at(value, i);
-    if (zps_json_opt_str(row, "name", "")[0] != '@')
-      rows = zps_json_append(rows, zps_json_ref((zps_json *)(uintptr_t)row));
-  }
-  copy->to = zps_json_set(copy->to, key, rows);
-}
-
 /* Leaves out the rows of zenps's own tensors: their names begin with '@'. */
 static zps_json *without_internal(const zps_json *result) {
-  struct copy copy = {.to = zps_json_object()};
-  zps_json_each(result, copy_member, &copy);
-  return copy.to;
+  static const char *const tables[] = {"tensors", "shards", "lags"};
+  zps_json *shown = zps_json_set_all(zps_json_object(), result);
+  for (unsigned t = 0; t < sizeof tables / sizeof tables[0]; t++) {
+    const zps_json *const all = zps_json_get(result, tables[t]);
+    zps_json *rows = all ? zps_json_array() : NULL;
+    for (size_t i = 0; i < zps_json_array_len(all); i++)
+      if (zps_json_opt_str(zps_json_at(all, i), "name", "")[0] != '@')
+        rows = zps_json_append(rows, zps_json_ref(zps_json_at(all, i)));
+    if (all) shown = zps_json_set(shown, tables[t], rows);
+  }
+  return shown;
 }
 
 static int older_first(const void *a, const void *b) {
@@ -79,7 +67,7 @@ static zps_json *rounds_of(const zps_json *result, const char *job) {
   zps_json *rows = zps_json_array();
   for (size_t i = 0; i < n; i++)
     if (!job || strcmp(zps_json_opt_str(sorted[i], "job", ""), job) == 0)
-      rows = zps_json_append(rows, zps_json_ref((zps_json *)(uintptr_t)sorted[i]));
+      rows = zps_json_append(rows, zps_json_ref(sorted[i]));
   free(sorted);
   zps_json *shown = zps_json_set(zps_json_object(), "rounds", rows);
   const uint64_t left_out = zps_json_opt_u64(result, "left_out", 0);
@@ -118,7 +106,7 @@ zps_err_t zps_ctl_show(FILE *out, const struct zps_ctl_options *options, const s
   }
   zps_json *shown = view(options, verb, now);
   if (!shown) return ZPS_ERR_NOMEM;
-  const zps_err_t err = options->output == ZPS_CTL_JSON ? print_json(out, shown, options->watch_ms > 0)
+  const zps_err_t err = options->output == ZPS_CTL_JSON ? zps_ctl_print_json(out, shown, options->watch_ms > 0)
                                                         : zps_ctl_table_print(out, verb->name, shown);
   zps_json_unref(shown);
   return err;

@@ -164,16 +164,13 @@ static zps_err_t tell(const struct options *options, FILE *out, const char *path
                       const struct zps_journal_scan *scan, const struct kinds *kinds, struct zps_error *error) {
   if (options->json) {
     zps_json *const row = report(path, len, scan, kinds);
-    char *const text = row ? zps_json_dump_pretty(row) : NULL;
+    const zps_err_t err = zps_ctl_print_json(out, row, false);
     zps_json_unref(row);
-    if (!text) return zps_fail(error, ZPS_ERR_NOMEM, "no memory for the report");
-    fprintf(out, "%s\n", text);
-    free(text);
+    if (err) return zps_fail(error, err, "no memory for the report");
   } else {
     print(out, path, len, scan, kinds);
   }
-  if (fflush(out) != 0 || ferror(out)) return zps_fail_errno(error, ZPS_ERR_IO, errno, "cannot print the report");
-  return ZPS_OK;
+  return zps_ctl_flush(out, error);
 }
 
 static zps_err_t check(const struct options *options, const char *folder, FILE *out, struct zps_error *error) {
@@ -207,15 +204,13 @@ static zps_err_t check(const struct options *options, const char *folder, FILE *
   return err;
 }
 
+static zps_err_t run(const void *options, const struct zps_config_rest *rest, FILE *out, struct zps_error *error) {
+  if (strcmp(rest->argv[0], "check") == 0) return check(options, rest->argv[1], out, error);
+  return zps_fail(error, ZPS_ERR_INVALID, "there is no '%.80s': zenpsctl state check FOLDER", rest->argv[0]);
+}
+
 zps_err_t zps_ctl_state_run(int argc, char **argv, FILE *out, struct zps_error *error) {
+  static const struct zps_ctl_apart apart = {&table, run};
   struct options options;
-  struct zps_config_rest rest;
-  zps_err_t err = zps_config_load(&table, argc, argv, NULL, &options, &rest, error);
-  if (err) return err;
-  if (!rest.exit_now && strcmp(rest.argv[0], "check") != 0)
-    err = zps_fail(error, ZPS_ERR_INVALID, "there is no '%.80s': zenpsctl state check FOLDER", rest.argv[0]);
-  else if (!rest.exit_now)
-    err = check(&options, rest.argv[1], out, error);
-  zps_config_fini(&table, &options);
-  return err;
+  return zps_ctl_apart_run(&apart, argc, argv, &options, out, error);
 }

@@ -121,20 +121,21 @@ static size_t text_width(const char *text) {
   return n;
 }
 
-static void format_bytes(double bytes, char *buf) {
+const char *zps_ctl_bytes_text(double bytes, char text[ZPS_CTL_BYTES_MAX]) {
   static const char units[] = " KMGTP";
   unsigned unit = 0;
   while (bytes >= 1024 && unit + 2 < sizeof units) {
     bytes /= 1024;
     unit++;
   }
-  snprintf(buf, CELL_MAX, unit ? "%.1f%c" : "%.0f", bytes, units[unit]);
+  snprintf(text, ZPS_CTL_BYTES_MAX, unit ? "%.1f%c" : "%.0f", bytes, units[unit]);
+  return text;
 }
 
 static void format_cell(const zps_json *row, const struct column *column, char *buf) {
   const double number = zps_json_opt_real(row, column->key, NAN);
   if (column->kind == BYTES && !isnan(number)) {
-    format_bytes(number, buf);
+    zps_ctl_bytes_text(number, buf);
   } else if (column->kind == RATE && !isnan(number)) {
     snprintf(buf, CELL_MAX, "%.4g", number);
   } else {

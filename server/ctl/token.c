@@ -97,8 +97,8 @@ static zps_err_t key(const char *path, FILE *out, struct zps_error *error) {
   return zps_ctl_flush(out, error);
 }
 
-static zps_err_t run(const struct options *options, const struct zps_config_rest *rest, FILE *out,
-                     struct zps_error *error) {
+static zps_err_t run(const void *ctx, const struct zps_config_rest *rest, FILE *out, struct zps_error *error) {
+  const struct options *const options = ctx;
   const char *const verb = rest->argv[0];
   const bool makes = strcmp(verb, "make") == 0;
   if (!makes && strcmp(verb, "key") != 0 && strcmp(verb, "show") != 0)
@@ -112,11 +112,7 @@ static zps_err_t run(const struct options *options, const struct zps_config_rest
 }
 
 zps_err_t zps_ctl_token_run(int argc, char **argv, FILE *out, struct zps_error *error) {
+  static const struct zps_ctl_apart apart = {&table, run};
   struct options options;
-  struct zps_config_rest rest;
-  zps_err_t err = zps_config_load(&table, argc, argv, NULL, &options, &rest, error);
-  if (err) return err;
-  if (!rest.exit_now) err = run(&options, &rest, out, error);
-  zps_config_fini(&table, &options);
-  return err;
+  return zps_ctl_apart_run(&apart, argc, argv, &options, out, error);
 }

@@ -448,3 +448,13 @@ zps_err_t zps_ctl_help(const char *command, struct zps_error *error) {
   print_verb(verb);
   return ZPS_OK;
 }
+
+zps_err_t zps_ctl_apart_run(const struct zps_ctl_apart *apart, int argc, char **argv, void *options, FILE *out,
+                            struct zps_error *error) {
+  struct zps_config_rest rest;
+  zps_err_t err = zps_config_load(apart->table, argc, argv, NULL, options, &rest, error);
+  if (err) return err;
+  if (!rest.exit_now) err = apart->run(options, &rest, out, error);
+  zps_config_fini(apart->table, options);
+  return err;
+}

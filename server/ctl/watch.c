@@ -5,7 +5,6 @@
  * such a gap, since a coordinator that comes back knows nothing of what was before. A terminal is drawn anew for each
  * answer, and when its size changes; a pipe gets one answer under the other, and gaps are told on stderr.
  */
-#include <errno.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -110,8 +109,7 @@ static zps_err_t show(struct watch *watch, const struct zps_ctl_sample *now, str
   zps_json_unref(watch->before.result);
   watch->before = *now;
   if (err) return zps_fail(error, err, "cannot print the answer: %s", zps_err_str(err));
-  if (fflush(stdout) == 0 && !ferror(stdout)) return ZPS_OK;
-  return zps_fail_errno(error, ZPS_ERR_IO, errno, "cannot print the answer");
+  return zps_ctl_flush(stdout, error);
 }
 
 static zps_err_t call(struct watch *watch, struct zps_ctl_sample *sample, struct zps_error *error) {
@@ -127,9 +125,10 @@ static zps_err_t call(struct watch *watch, struct zps_ctl_sample *sample, struct
   return sample->result ? ZPS_OK : zps_fail(error, ZPS_ERR_NOMEM, "no memory for the answer");
 }
 
-static zps_err_t connect_to(struct watch *watch, struct zps_error *error) {
-  const struct zps_client_handler handler = {.tls = watch->options->tls};
-  return zps_client_open(watch->options->endpoint, "ctl", watch->options->timeout_ms, &handler, &watch->client, error);
+zps_err_t zps_ctl_connect(const struct zps_ctl_options *options, struct zps_client **client_p,
+                          struct zps_error *error) {
+  const struct zps_client_handler handler = {.tls = options->tls};
+  return zps_client_open(options->endpoint, "ctl", options->timeout_ms, &handler, client_p, error);
 }
 
 static void say_waiting(struct watch *watch, const char *since, const char *reason) {
@@ -154,7 +153,8 @@ static zps_err_t reconnect(struct watch *watch, struct zps_error *error) {
   zps_json_unref(watch->before.result);
   watch->before.result = NULL;
   zps_err_t err;
-  while ((err = connect_to(watch, error)) != ZPS_OK && zps_exit_of(err) == ZPS_EXIT_UNREACHABLE) {
+  while ((err = zps_ctl_connect(watch->options, &watch->client, error)) != ZPS_OK &&
+         zps_exit_of(err) == ZPS_EXIT_UNREACHABLE) {
     if (watch->draws) say_waiting(watch, since, error->text);
     pause_for(watch, retry_ms);
   }
@@ -171,7 +171,7 @@ enum zps_exit zps_ctl_exit_of(zps_err_t code) {
 }
 
 static enum zps_exit ask(struct watch *watch, struct zps_error *error) {
-  enum zps_exit exit = zps_ctl_exit_of(connect_to(watch, error));
+  enum zps_exit exit = zps_ctl_exit_of(zps_ctl_connect(watch->options, &watch->client, error));
   for (bool answered = false; exit == ZPS_EXIT_OK;) {
     struct zps_ctl_sample now;
     exit = zps_ctl_exit_of(call(watch, &now, error));

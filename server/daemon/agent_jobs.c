@@ -5,6 +5,7 @@
 #include <string.h>
 
 #define ZPS_LOG_COMPONENT "agent"
+#include "common/base/enlarge.h"
 #include "common/base/log.h"
 
 /* ------------------------------------------------------------ jobs */
@@ -54,13 +55,8 @@ uint64_t *zps_agent_jobs_list(const struct zps_agent_jobs *jobs) {
 /* ------------------------------------------------------------ tensors */
 
 static zps_err_t add_tensor(struct zps_agent_job *job, uint32_t tensor) {
-  if (job->n_tensors == job->cap_tensors) {
-    const uint32_t cap = job->cap_tensors ? 2 * job->cap_tensors : 16;
-    uint32_t *grown = realloc(job->tensors, cap * sizeof *grown);
-    if (!grown) return ZPS_ERR_NOMEM;
-    job->tensors = grown;
-    job->cap_tensors = cap;
-  }
+  if (!zps_enlarge_for_one(&job->tensors, &job->cap_tensors, job->n_tensors, 16, sizeof *job->tensors))
+    return ZPS_ERR_NOMEM;
   job->tensors[job->n_tensors++] = tensor;
   return ZPS_OK;
 }

@@ -15,7 +15,8 @@ struct zps_agent_job {
   uint64_t incarnation; /* Coordinator that decides on its end. 0: the next to answer a registration. */
   uint64_t orphan_ns;   /* Since when no coordinator knows it. 0: one does. */
   uint32_t *tensors;
-  uint32_t n_tensors, cap_tensors;
+  uint32_t n_tensors;
+  uint64_t cap_tensors;
   struct zps_agent_job *next;
 };
 

@@ -1,10 +1,9 @@
 /* The thread in which a process leads, or follows. */
 #include <pthread.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/base/clock.h"
+#include "common/base/thread.h"
 #include "server/state/lead.h"
 
 #define ZPS_LOG_COMPONENT "lead"
@@ -42,13 +41,8 @@ static bool differs(const struct zps_lead_view *a, const struct zps_lead_view *b
 
 /* False: to stop. */
 static bool wait_until(struct zps_lead_thread *thread, uint64_t until_ns) {
-  int status = 0;
   pthread_mutex_lock(&thread->lock);
-  while (!thread->stop && status == 0) {
-    const struct timespec until = zps_clock_timespec(until_ns);
-    status = until_ns == ZPS_NEVER ? pthread_cond_wait(&thread->wake, &thread->lock)
-                                   : pthread_cond_timedwait(&thread->wake, &thread->lock, &until);
-  }
+  while (!thread->stop && zps_thread_wait(&thread->wake, &thread->lock, until_ns)) continue;
   const bool stop = thread->stop;
   pthread_mutex_unlock(&thread->lock);
   return !stop;
@@ -80,25 +74,6 @@ static void destroy(struct zps_lead_thread *thread) {
   free(thread);
 }
 
-/* With all signals blocked: they are the loop's. */
-static int start_thread(struct zps_lead_thread *thread) {
-  sigset_t all, before;
-  sigfillset(&all);
-  pthread_sigmask(SIG_SETMASK, &all, &before);
-  const int status = pthread_create(&thread->thread, NULL, run, thread);
-  pthread_sigmask(SIG_SETMASK, &before, NULL);
-  return status;
-}
-
-static void init_locks(struct zps_lead_thread *thread) {
-  pthread_condattr_t attr;
-  pthread_condattr_init(&attr);
-  pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
-  pthread_mutex_init(&thread->lock, NULL);
-  pthread_cond_init(&thread->wake, &attr);
-  pthread_condattr_destroy(&attr);
-}
-
 zps_err_t zps_lead_start(const struct zps_lead_config *config, struct zps_etcd_transport *transport,
                          void (*changed)(void *ctx), void *ctx, struct zps_lead_thread **thread_p,
                          struct zps_error *error) {
@@ -108,7 +83,8 @@ zps_err_t zps_lead_start(const struct zps_lead_config *config, struct zps_etcd_t
     return zps_fail(error, ZPS_ERR_NOMEM, "no memory for a thread that follows who leads");
   }
   struct zps_lead_config copy = *config;
-  init_locks(thread);
+  pthread_mutex_init(&thread->lock, NULL);
+  zps_thread_cond_init(&thread->wake);
   copy.prefix = thread->prefix = strdup(config->prefix);
   copy.address = thread->address = strdup(config->address);
   zps_lead_init(&thread->lead, &copy, transport);
@@ -117,7 +93,7 @@ zps_err_t zps_lead_start(const struct zps_lead_config *config, struct zps_etcd_t
   zps_err_t err = ZPS_OK;
   if (!copy.prefix || !copy.address)
     err = zps_fail(error, ZPS_ERR_NOMEM, "no memory for a thread that follows who leads");
-  const int status = err ? 0 : start_thread(thread);
+  const int status = err ? 0 : zps_thread_start(&thread->thread, run, thread);
   if (status) err = zps_fail_errno(error, ZPS_ERR_NOMEM, status, "cannot start a thread that follows who leads");
   if (err) {
     destroy(thread);

@@ -13,6 +13,7 @@
 #include "common/base/container.h"
 #include "common/base/log.h"
 #include "common/base/text.h"
+#include "common/base/thread.h"
 #include "config.h"
 #include "worker/api/registered.h"
 #include "worker/api/request.h"
@@ -115,16 +116,12 @@ static uint64_t stuck_ns(void *ctx, const struct zps_silence *silence, uint64_t 
 /* ------------------------------------------------------------ open */
 
 static void locks_init(struct zenps_job *job) {
-  pthread_condattr_t attr;
   pthread_mutex_init(&job->collective.lock, NULL);
   pthread_mutex_init(&job->open, NULL);
   pthread_mutex_init(&job->device_lock, NULL);
   zps_telemetry_init(&job->telemetry);
   pthread_mutex_init(&job->lock, NULL);
-  pthread_condattr_init(&attr);
-  pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
-  pthread_cond_init(&job->done, &attr);
-  pthread_condattr_destroy(&attr);
+  zps_thread_cond_init(&job->done);
   zps_deferred_thread_init(&job->waiting, &job->lock);
   job->unseen_last_p = &job->unseen;
 }
@@ -271,10 +268,9 @@ static unsigned rounds_left(const struct zenps_job *job) {
  * here have until their round's deadline. */
 static void drain(struct zenps_job *job) {
   const uint64_t until_ns = zps_clock_ns() + CLOSE_WAIT_MS * ZPS_NS_PER_MS;
-  const struct timespec until = zps_clock_timespec(until_ns);
   pthread_mutex_lock(&job->lock);
   while (job->n_serving > 0) pthread_cond_wait(&job->done, &job->lock);
-  while (rounds_left(job) > 0 && pthread_cond_timedwait(&job->done, &job->lock, &until) != ETIMEDOUT) continue;
+  while (rounds_left(job) > 0 && zps_thread_wait(&job->done, &job->lock, until_ns)) continue;
   pthread_mutex_unlock(&job->lock);
 }
 

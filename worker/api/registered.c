@@ -2,6 +2,7 @@
 
 #include <stdlib.h>
 
+#include "common/base/enlarge.h"
 #include "worker/api/job.h"
 #include "worker/device/device.h"
 
@@ -17,15 +18,6 @@ static bool overlap(const struct zps_worker_range *range, const char *at, size_t
   return at < range->at + range->len_bytes && range->at < at + len_bytes;
 }
 
-static zps_err_t grow(struct zps_memory_use *use) {
-  const unsigned capacity = use->capacity ? 2 * use->capacity : 4;
-  struct zps_worker_range **const ranges = realloc(use->ranges, capacity * sizeof *ranges);
-  if (!ranges) return ZPS_ERR_NOMEM;
-  use->ranges = ranges;
-  use->capacity = capacity;
-  return ZPS_OK;
-}
-
 zps_err_t zps_worker_memory_use(struct zenps_job *job, struct zps_memory_use *use, zenps_memory_t memory,
                                 const void *at, size_t len_bytes, const char *what, struct zps_error *error) {
   for (struct zps_worker_range *range = job->ranges; at && range; range = range->next) {
@@ -37,7 +29,7 @@ zps_err_t zps_worker_memory_use(struct zenps_job *job, struct zps_memory_use *us
     if (memory != range->memory)
       return zps_fail(error, ZPS_ERR_INVALID, "%s: %p was registered as memory %d, not %d", what, at,
                       (int)range->memory, (int)memory);
-    if (use->n == use->capacity && grow(use) != ZPS_OK)
+    if (!zps_enlarge_for_one(&use->ranges, &use->capacity, use->n, 4, sizeof *use->ranges))
       return zps_fail(error, ZPS_ERR_NOMEM, "%s: no memory to note that it is in use", what);
     use->ranges[use->n++] = range;
     range->n_users++;

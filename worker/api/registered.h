@@ -13,7 +13,8 @@ struct zps_worker_range;
 /* The registered ranges that a round's arrays are in. */
 struct zps_memory_use {
   struct zps_worker_range **ranges;
-  unsigned n, capacity;
+  unsigned n;
+  uint64_t capacity;
 };
 
 /* Under the job's lock, as the next one: notes that an array is in use. ZPS_ERR_NOMEM; ZPS_ERR_INVALID where it reaches

@@ -1,13 +1,11 @@
 #include "worker/api/request.h"
 
-#include <errno.h>
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
-#include "common/base/clock.h"
+#include "common/base/thread.h"
 #include "worker/api/job.h"
 #include "worker/api/grad_parts.h"
 #include "worker/choice/auto.h"
@@ -164,16 +162,8 @@ static uint64_t time_after(int timeout_ms) {
 
 static zenps_status_t wait_until(struct zenps_request *request, uint64_t until_ns) {
   struct zenps_job *job = request->job;
-  int expired = 0;
   pthread_mutex_lock(&job->lock);
-  while (!request->done && expired != ETIMEDOUT) {
-    if (until_ns == ZPS_NEVER) {
-      pthread_cond_wait(&job->done, &job->lock);
-    } else {
-      const struct timespec until = zps_clock_timespec(until_ns);
-      expired = pthread_cond_timedwait(&job->done, &job->lock, &until);
-    }
-  }
+  while (!request->done && zps_thread_wait(&job->done, &job->lock, until_ns)) continue;
   const zenps_status_t status = outcome(request);
   pthread_mutex_unlock(&job->lock);
   return status;

@@ -1,9 +1,8 @@
 /* Closing a tensor: all ranks agree, servers forget it, and what belongs to it here goes. */
-#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/base/clock.h"
+#include "common/base/thread.h"
 #include "worker/api/job.h"
 #include "worker/api/request.h"
 #include "worker/api/tensor_impl.h"
@@ -60,28 +59,26 @@ static unsigned count_canceled(const struct zenps_tensor *of) {
 }
 
 /* When the rounds of now are over at the latest. */
-static struct timespec time_of_end(const struct zenps_job *job) {
-  return zps_clock_timespec(zps_clock_ns() + (job->options.round_timeout_ms + LINGER_MS) * ZPS_NS_PER_MS);
+static uint64_t time_of_end(const struct zenps_job *job) {
+  return zps_clock_ns() + (job->options.round_timeout_ms + LINGER_MS) * ZPS_NS_PER_MS;
 }
 
 /* The trainer has no part in their end. Returns the number of operations in flight. */
 static unsigned await_canceled(const struct zenps_tensor *tensor) {
   struct zenps_job *const job = tensor->job;
-  const struct timespec until = time_of_end(job);
-  int expired = 0;
-  while (count_requests(tensor) > 0 && count_requests(tensor) == count_canceled(tensor) && expired != ETIMEDOUT)
-    expired = pthread_cond_timedwait(&job->done, &job->lock, &until);
+  const uint64_t until_ns = time_of_end(job);
+  while (count_requests(tensor) > 0 && count_requests(tensor) == count_canceled(tensor) &&
+         zps_thread_wait(&job->done, &job->lock, until_ns))
+    continue;
   return count_requests(tensor);
 }
 
 /* Until no other rank can be reading from their rounds. */
 static bool drain(struct zenps_tensor *tensor) {
   struct zenps_job *const job = tensor->job;
-  const struct timespec until = time_of_end(job);
-  int expired = 0;
+  const uint64_t until_ns = time_of_end(job);
   pthread_mutex_lock(&job->lock);
-  while (count_rounds(tensor) > 0 && expired != ETIMEDOUT)
-    expired = pthread_cond_timedwait(&job->done, &job->lock, &until);
+  while (count_rounds(tensor) > 0 && zps_thread_wait(&job->done, &job->lock, until_ns)) continue;
   const bool is_drained = count_rounds(tensor) == 0;
   pthread_mutex_unlock(&job->lock);
   return is_drained;

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/base/enlarge.h"
 #include "common/base/hash.h"
 #include "common/base/rng.h"
 #include "worker/tools/lines.h"
@@ -22,7 +23,8 @@ struct word_entry {
 struct reader {
   void *tree;
   struct word_entry **entries;
-  uint32_t n_entries, capacity;
+  uint32_t n_entries;
+  uint64_t capacity;
   uint32_t *tokens;
   uint64_t n_tokens, tokens_capacity;
 };
@@ -43,13 +45,8 @@ static bool add_word(struct reader *reader, const char *word) {
   memcpy(probe.word, word, WORD_BYTES);
   struct word_entry **found = tfind(&probe, &reader->tree, compare_words);
   if (!found) {
-    if (reader->n_entries == reader->capacity) {
-      const uint32_t capacity = reader->capacity ? 2 * reader->capacity : 4096;
-      struct word_entry **entries = realloc(reader->entries, capacity * sizeof *entries);
-      if (!entries) return false;
-      reader->entries = entries;
-      reader->capacity = capacity;
-    }
+    if (!zps_enlarge_for_one(&reader->entries, &reader->capacity, reader->n_entries, 4096, sizeof *reader->entries))
+      return false;
     struct word_entry *entry = malloc(sizeof *entry);
     if (!entry) return false;
     *entry = probe;
@@ -59,13 +56,8 @@ static bool add_word(struct reader *reader, const char *word) {
     found = tsearch(entry, &reader->tree, compare_words);
     if (!found) return false;
   }
-  if (reader->n_tokens == reader->tokens_capacity) {
-    const uint64_t capacity = reader->tokens_capacity ? 2 * reader->tokens_capacity : 65536;
-    uint32_t *tokens = realloc(reader->tokens, capacity * sizeof *tokens);
-    if (!tokens) return false;
-    reader->tokens = tokens;
-    reader->tokens_capacity = capacity;
-  }
+  if (!zps_enlarge_for_one(&reader->tokens, &reader->tokens_capacity, reader->n_tokens, 65536, sizeof *reader->tokens))
+    return false;
   (*found)->count++;
   reader->tokens[reader->n_tokens++] = (*found)->number;
   return true;

@@ -7,18 +7,14 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/base/enlarge.h"
 #include "worker/tools/lines.h"
-
-static bool reserve(void *array_p, uint64_t capacity, size_t size) {
-  void **array = array_p, *grown = realloc(*array, capacity * size);
-  if (grown) *array = grown;
-  return grown != NULL;
-}
 
 static bool add_entry(struct sample_set *set, uint32_t index, float value) {
   if (set->n_entries == set->entries_capacity) {
     const uint64_t capacity = set->entries_capacity ? 2 * set->entries_capacity : 4096;
-    if (!reserve(&set->index, capacity, sizeof *set->index) || !reserve(&set->value, capacity, sizeof *set->value))
+    if (!zps_enlarge(&set->index, capacity, sizeof *set->index) ||
+        !zps_enlarge(&set->value, capacity, sizeof *set->value))
       return false;
     set->entries_capacity = capacity;
   }
@@ -30,7 +26,8 @@ static bool add_entry(struct sample_set *set, uint32_t index, float value) {
 static bool begin_sample(struct sample_set *set, double label) {
   if (set->n_own + 1 >= set->capacity) {
     const uint64_t capacity = set->capacity ? 2 * set->capacity : 1024;
-    if (!reserve(&set->first, capacity, sizeof *set->first) || !reserve(&set->labels, capacity, sizeof *set->labels))
+    if (!zps_enlarge(&set->first, capacity, sizeof *set->first) ||
+        !zps_enlarge(&set->labels, capacity, sizeof *set->labels))
       return false;
     set->capacity = capacity;
   }

@@ -5,6 +5,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "common/base/enlarge.h"
 #include "common/base/exit.h"
 #include "common/codec/values.h"
 #include "worker/examples/train_elastic.h"
@@ -264,11 +265,9 @@ float *grad_row(struct grad *grad, uint64_t row) {
   if (slot < 0) {
     if (grad->n == grad->capacity) {
       const uint64_t capacity = grad->capacity ? 2 * grad->capacity : 1024;
-      int64_t *row_ids = realloc(grad->row_ids, capacity * sizeof *row_ids);
-      if (row_ids) grad->row_ids = row_ids;
-      float *values = realloc(grad->values, capacity * grad->width * sizeof *values);
-      if (values) grad->values = values;
-      if (!row_ids || !values) return NULL;
+      if (!zps_enlarge(&grad->row_ids, capacity, sizeof *grad->row_ids) ||
+          !zps_enlarge(&grad->values, capacity * grad->width, sizeof *grad->values))
+        return NULL;
       grad->capacity = capacity;
     }
     slot = grad->slot_of_row[row] = (int64_t)grad->n++;

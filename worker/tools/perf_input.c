@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/base/enlarge.h"
 #include "common/base/rng.h"
 #include "common/codec/partition.h"
 #include "worker/tools/lines.h"
@@ -19,20 +20,9 @@ struct perf_input {
   uint64_t *starts, n_samples, n_ids, cap_samples, cap_ids, longest;
 };
 
-/* Makes room for one more element. */
-static zps_err_t grow(void **array, uint64_t *cap, uint64_t used, size_t size) {
-  if (used < *cap) return ZPS_OK;
-  const uint64_t fresh = *cap ? *cap * 2 : 1024;
-  void *grown = realloc(*array, fresh * size);
-  if (!grown) return ZPS_ERR_NOMEM;
-  *array = grown;
-  *cap = fresh;
-  return ZPS_OK;
-}
-
 static zps_err_t add_sample(struct perf_input *input, char *line, uint64_t number, struct zps_error *error) {
   const char *path = input->config.trace;
-  if (grow((void **)&input->starts, &input->cap_samples, input->n_samples + 1, sizeof *input->starts) != ZPS_OK)
+  if (!zps_enlarge_for_one(&input->starts, &input->cap_samples, input->n_samples + 1, 1024, sizeof *input->starts))
     return zps_fail(error, ZPS_ERR_NOMEM, "out of memory reading %s", path);
   const uint64_t first = input->n_ids;
   input->starts[input->n_samples] = first;
@@ -52,7 +42,7 @@ static zps_err_t add_sample(struct perf_input *input, char *line, uint64_t numbe
     if (input->config.rows > 0 && (uint64_t)id >= input->config.rows)
       return zps_fail(error, ZPS_ERR_INVALID, "%s, line %llu: row id %lld is not below --rows %llu", path,
                       (unsigned long long)number, id, (unsigned long long)input->config.rows);
-    if (grow((void **)&input->ids, &input->cap_ids, input->n_ids, sizeof *input->ids) != ZPS_OK)
+    if (!zps_enlarge_for_one(&input->ids, &input->cap_ids, input->n_ids, 1024, sizeof *input->ids))
       return zps_fail(error, ZPS_ERR_NOMEM, "out of memory reading %s", path);
     input->ids[input->n_ids++] = id;
     if ((uint64_t)id >= input->rows) input->rows = (uint64_t)id + 1;

@@ -136,65 +136,50 @@ const char *perf_values_name(const struct perf_options *options) {
   return values_values[options->values];
 }
 
-zps_err_t perf_options_load(int argc, char **argv, struct perf_options *options, bool *exit_now_p,
-                            struct zps_error *error) {
-  struct zps_config_rest rest;
-  const zps_err_t code = zps_config_load(&table, argc, argv, NULL, options, &rest, error);
-  if (code != ZPS_OK) return code;
-  *exit_now_p = rest.exit_now;
-  if (options->out == PERF_IN_PLACE && options->layout == PERF_ROWS) {
-    perf_options_fini(options);
+/* Combinations that cannot be had; also fills in what follows from the options. */
+static zps_err_t check(struct perf_options *options, struct zps_error *error) {
+  const bool gathers = options->collective == PERF_ALLGATHER;
+  if (options->out == PERF_IN_PLACE && options->layout == PERF_ROWS)
     return zps_fail(error, ZPS_ERR_INVALID,
                     "--out in-place needs --layout dense: a list of rows has no place for the rows of others");
-  }
-  const bool gathers = options->collective == PERF_ALLGATHER;
-  if (gathers && (options->layout == 0 || options->overlap != PERF_OVERLAP_DISJOINT || options->duplicates > 1)) {
-    perf_options_fini(options);
+  if (gathers && (options->layout == 0 || options->overlap != PERF_OVERLAP_DISJOINT || options->duplicates > 1))
     return zps_fail(
         error, ZPS_ERR_INVALID,
         "--collective allgather needs --layout rows --overlap disjoint, without --duplicates: each row is of "
         "one rank, once");
-  }
-  if (options->collective != PERF_ALLREDUCE && options->out == PERF_IN_PLACE) {
-    perf_options_fini(options);
+  if (options->collective != PERF_ALLREDUCE && options->out == PERF_IN_PLACE)
     return zps_fail(error, ZPS_ERR_INVALID, "--out in-place is for --collective allreduce");
-  }
-  if (options->parts > 1 && (gathers || options->collective == PERF_REDUCE_SCATTER || options->memory != 0)) {
-    perf_options_fini(options);
+  if (options->parts > 1 && (gathers || options->collective == PERF_REDUCE_SCATTER || options->memory != 0))
     return zps_fail(
         error, ZPS_ERR_INVALID,
         "--parts is for --collective allreduce and push-pull, in host memory: parts take a whole sum there");
-  }
-  if (options->duplicates > 1 && options->layout == 0) {
-    const unsigned long long n = options->duplicates;
-    perf_options_fini(options);
+  if (options->duplicates > 1 && options->layout == 0)
     return zps_fail(error, ZPS_ERR_INVALID, "--duplicates %llu needs --layout rows: a dense array has each row once",
-                    n);
-  }
-  if (options->keep_zero_rows && options->layout == 0) {
-    perf_options_fini(options);
+                    (unsigned long long)options->duplicates);
+  if (options->keep_zero_rows && options->layout == 0)
     return zps_fail(error, ZPS_ERR_INVALID,
                     "--keep-zero-rows needs --layout rows: of a dense array rows of zeros are never sent");
-  }
-  if (options->grace > 0 && options->quorum == 0) {
-    perf_options_fini(options);
+  if (options->grace > 0 && options->quorum == 0)
     return zps_fail(error, ZPS_ERR_INVALID, "--grace needs --quorum: all ranks are needed without it");
-  }
-  if (options->quorum > 0 && options->collective != PERF_ALLREDUCE) {
-    perf_options_fini(options);
+  if (options->quorum > 0 && options->collective != PERF_ALLREDUCE)
     return zps_fail(error, ZPS_ERR_INVALID, "--quorum is for --collective allreduce");
-  }
-  if (zps_gpu_index(options->memory, options->device, &options->gpu, error) != ZPS_OK) {
-    perf_options_fini(options);
-    return ZPS_ERR_INVALID;
-  }
+  if (zps_gpu_index(options->memory, options->device, &options->gpu, error) != ZPS_OK) return ZPS_ERR_INVALID;
   const char *const variable = getenv("ZENPS_SCHEME"), *const otherwise = variable && *variable ? variable : "balanced";
   struct zps_error why;
-  if (zps_scheme_text_parse(options->scheme ? options->scheme : otherwise, otherwise, &options->text, &why) != ZPS_OK) {
-    perf_options_fini(options);
+  if (zps_scheme_text_parse(options->scheme ? options->scheme : otherwise, otherwise, &options->text, &why) != ZPS_OK)
     return zps_fail(error, ZPS_ERR_INVALID, "--scheme: %s", why.text);
-  }
   return ZPS_OK;
+}
+
+zps_err_t perf_options_load(int argc, char **argv, struct perf_options *options, bool *exit_now_p,
+                            struct zps_error *error) {
+  struct zps_config_rest rest;
+  zps_err_t code = zps_config_load(&table, argc, argv, NULL, options, &rest, error);
+  if (code != ZPS_OK) return code;
+  *exit_now_p = rest.exit_now;
+  code = check(options, error);
+  if (code != ZPS_OK) perf_options_fini(options);
+  return code;
 }
 
 void perf_options_fini(struct perf_options *options) {

@@ -160,6 +160,20 @@ static void test_each_and_text(void **state) {
   zps_json_unref(copy);
 }
 
+/* Of a member that both have, the value of `from` counts, in the object's order. What is no object has no members. */
+static void test_set_all(void **state) {
+  (void)state;
+  zps_json *from = parse("{\"b\":2,\"c\":[3]}"), *array = parse("[1]"), *to = parse("{\"a\":1,\"b\":1,\"z\":0}");
+  to = zps_json_set_all(zps_json_set_all(zps_json_set_all(to, from), array), NULL);
+  zps_json_unref(from);
+  zps_json_unref(array);
+  char *text = zps_json_dump(to);
+  assert_string_equal(text, "{\"a\":1,\"b\":2,\"z\":0,\"c\":[3]}");
+  free(text);
+  zps_json_unref(to);
+  assert_null(zps_json_set_all(NULL, NULL));
+}
+
 /* Depth and number of values are looked at before memory is taken for them. */
 static void expect_bounds(void) {
   zps_json *value = NULL;
@@ -390,6 +404,7 @@ int main(void) {
       cmocka_unit_test(test_null_children_spoil_the_chain),
       cmocka_unit_test(test_getters),
       cmocka_unit_test(test_each_and_text),
+      cmocka_unit_test(test_set_all),
       cmocka_unit_test(test_parse_errors_say_where),
       cmocka_unit_test(test_lines),
       cmocka_unit_test(test_lines_however_they_are_cut),
