@@ -126,8 +126,8 @@ configure_and_make() {
   make -j"$jobs" && make -j"$jobs" check TESTS=
 }
 build_bench() {
-  mkdir -p "$work/bench/tests/support" "$work/bench/tests/gpu" && cp -r "$top/gpu" "$top/common" "$work/bench/" &&
-    cp -r "$top/tests/gpu/bench" "$work/bench/tests/gpu/" &&
+  mkdir -p "$work"/bench/{worker,tests/support,tests/gpu} && cp -r "$top/gpu" "$top/common" "$work/bench/" &&
+    cp -r "$top/tests/gpu/bench" "$work/bench/tests/gpu/" && cp -r "$top/worker/select" "$work/bench/worker/" &&
     cp "$top"/tests/support/{device,coder,tag}_cpu.* "$work/bench/tests/support/" && make -C "$work/bench/tests/gpu/bench" -j"$jobs"
 }
 export -f configure_and_make build_bench
