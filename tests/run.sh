@@ -377,8 +377,8 @@ part_cuda() {
   one $? "libzenps_cuda.so builds without a warning"
   local arch=90
   if command -v nvidia-smi >/dev/null && nvidia-smi -L 2>/dev/null | grep -q GPU; then arch=; fi # this machine's
-  cp -r "$top/gpu" "$top/common" "$work/cuda/" && mkdir -p "$work/cuda/tests/support" "$work/cuda/tests/gpu" &&
-    cp -r "$top/tests/gpu/bench" "$work/cuda/tests/gpu/" &&
+  cp -r "$top/gpu" "$top/common" "$work/cuda/" && mkdir -p "$work"/cuda/{worker,tests/support,tests/gpu} &&
+    cp -r "$top/tests/gpu/bench" "$work/cuda/tests/gpu/" && cp -r "$top/worker/select" "$work/cuda/worker/" &&
     cp "$top"/tests/support/{device,coder,tag}_cpu.* "$work/cuda/tests/support/" &&
     make -C "$work/cuda/tests/gpu/bench" -j"$jobs" ARCH=$arch >"$work/cuda/bench.log" 2>&1
   local status=$?

@@ -342,6 +342,7 @@ zps_err_t zps_net_fault_open(const struct zps_net_config *config, const struct z
   fault->net.ops = &fault_ops;
   fault->net.handler = *handler;
   fault->net.info = *zps_net_info(fault->inner);
+  if (rules.gbit) fault->net.info.link_bits = rules.gbit * 1000000000u;
   fault->rules = rules;
   fault->rng.state = rules.seed;
   fault->ops_tail = &fault->ops;

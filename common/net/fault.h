@@ -19,6 +19,7 @@
  *              stopped when it had sent its last message
  *   hold=T     reads of an evicted peer stay in quarantine for T more
  *   dmabuf=1   device memory is reached through mappings of its dmabufs, which those of emulated devices allow
+ *   gbit=N     this endpoint passes for a card of N Gbit/s that moves bytes by itself
  *
  * A cut loses the messages under way in both directions. Reads in flight at either end are called back with
  * ZPS_ERR_PEER_LOST. In process, dice choose the ends that are told by on_peer_error(): both, one or none. Over a real
@@ -48,6 +49,7 @@ struct zps_fault_rules {
   uint64_t cut_ns; /* 0: never */
   uint64_t kill;   /* 0: never */
   uint64_t stall;  /* 0: no peer */
+  uint64_t gbit;   /* 0: as the card says */
   uint64_t dmabuf; /* not 0: device memory is reached through mappings of its dmabufs, which emulated devices allow */
 };
 

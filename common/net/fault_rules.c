@@ -58,15 +58,16 @@ static bool parse_rule(char *name, struct zps_fault_rules *rules, const char **r
   char *value = strchr(name, '=');
   *right_p =
       "rules are seed=N, again=P, delay=P:T, drop=P, reorder=P, cut=P, cut=T, claim=P, flip=P, kill=N, stall=N, "
-      "hold=T and dmabuf=1";
+      "hold=T, dmabuf=1 and gbit=N";
   if (!value) return false;
   const size_t len = (size_t)(value++ - name);
 #define IS(rule) (len == sizeof(rule) - 1 && memcmp(name, rule, len) == 0)
-  if (IS("seed") || IS("kill") || IS("stall") || IS("dmabuf")) {
+  if (IS("seed") || IS("kill") || IS("stall") || IS("dmabuf") || IS("gbit")) {
     *right_p = "it takes a whole number";
     return parse_count(value, IS("seed")    ? &rules->seed
                               : IS("kill")  ? &rules->kill
                               : IS("stall") ? &rules->stall
+                              : IS("gbit")  ? &rules->gbit
                                             : &rules->dmabuf);
   }
   if (IS("again") || IS("drop") || IS("flip") || IS("reorder") || IS("claim")) {

@@ -85,6 +85,7 @@ struct zps_net_info {
   size_t addr_len;
   size_t max_msg;      /* bytes of one message, as configured */
   size_t max_read;     /* bytes of one read */
+  uint64_t link_bits;  /* of a card that moves bytes by itself, a second; 0: not known, or the processor moves them */
   unsigned n_rails;    /* cards that reads come over; 0: one */
   bool weak_keys;      /* of memory: the provider chooses them, or they are short, so that strangers may guess them */
   bool registers_free; /* registering memory is a note in a table: no page is pinned, no card is told */

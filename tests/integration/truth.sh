@@ -3,10 +3,12 @@
 . "$(dirname "$0")/../support/tap.sh"
 
 if [ -e "$build/.libs/libzenps_emu_sealed.so" ]; then
-  ok "all that needs no GPU" "$top/gpu/truth.sh" --emulated --build "$build" --work "$scratch/work"
+  ok "all that needs no GPU" "$top/gpu/truth.sh" --emulated --parts all --build "$build" --work "$scratch/work"
   said "its last line counts" '^[0-9]+ passed, 0 failed, [0-9]+ skipped$'
   said "Algorithm 1 is swept" '^passed: kernels: Algorithm 1 by memory and hash functions'
   said "what needs one is named" '^skipped: times of the kernels: there is no GPU'
+  ok "one part" "$top/gpu/truth.sh" --emulated --parts hashing --build "$build" --work "$scratch/work"
+  said "runs no other" '^1 passed, 0 failed, 1 skipped$'
 else
   skip "all that needs no GPU" "no C++17 compiler: kernels are not emulated"
 fi
@@ -17,6 +19,11 @@ said "to the end, which says why" "^  kernels: random gradients.*: gpu-check: no
 "$top/gpu/truth.sh" --emulate >"$scratch/out" 2>&1
 is "a wrong option: exit status" $? 2
 said "a wrong option is named" "'--emulate' is no option"
+"$top/gpu/truth.sh" --parts compare,figures >"$scratch/out" 2>&1
+is "a part that is none: exit status" $? 2
+said "a part that is none is named, and the parts" "'figures' is no part; parts are build,compare,rounds,times,hashing,sanitizers, or all"
+"$top/gpu/truth.sh" --emulated --parts rounds --work "$scratch/empty" >"$scratch/out" 2>&1
+said "without programs a part is skipped" '^skipped: rounds: zenps is not built'
 "$top/gpu/truth.sh" --minutes none >"$scratch/out" 2>&1
 is "a time that is none: exit status" $? 2
 said "a time that is none is named" "--minutes none; must be 1 to 99"

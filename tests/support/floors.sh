@@ -21,7 +21,7 @@ may common/session common/base common/net proto
 may gpu common/base common/codec
 may gpu/cuda common/base common/codec gpu tests/gpu/emu
 may tests/gpu/emu common/base gpu/cuda
-may tests/gpu/bench common/base common/codec gpu gpu/cuda tests/support
+may tests/gpu/bench common/base common/codec gpu gpu/cuda tests/support worker/select
 
 may server/shard common/base common/codec common/net common/session proto
 may server/state common/base common/control

@@ -147,6 +147,8 @@ static void info_fill(struct ofi_net *net) {
   info->max_read = net->info->ep_attr->max_msg_size;
   info->ends_reads = !provider_is(net->info, "shm"); /* where a peer copies from this process by itself */
   info->registers_free = !(net->info->domain_attr->mr_mode & (FI_MR_LOCAL | FI_MR_ALLOCATED));
+  const struct fi_link_attr *const link = net->info->nic ? net->info->nic->link_attr : NULL;
+  if (link && !info->registers_free) info->link_bits = link->speed;
   info->weak_keys = (net->info->domain_attr->mr_mode & FI_MR_PROV_KEY) || net->info->domain_attr->mr_key_size < 8;
 }
 

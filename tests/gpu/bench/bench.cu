@@ -20,11 +20,35 @@ void bench_check(cudaError_t code, const char *what) {
   std::exit(1);
 }
 
+enum { REPEATS = 11, WARM_UPS = 2 };
+static int repeats = REPEATS;
+
+float bench_time(cudaStream_t stream, const std::function<void()> &work) {
+  cudaEvent_t begin, end;
+  bench_check(cudaEventCreate(&begin), "event");
+  bench_check(cudaEventCreate(&end), "event");
+  std::vector<float> times;
+  for (int i = 0; i < WARM_UPS + repeats; i++) {
+    bench_check(cudaEventRecord(begin, stream), "event");
+    work();
+    bench_check(cudaGetLastError(), "launch");
+    bench_check(cudaEventRecord(end, stream), "event");
+    bench_check(cudaEventSynchronize(end), "work");
+    float ms = 0;
+    bench_check(cudaEventElapsedTime(&ms, begin, end), "event");
+    if (i >= WARM_UPS) times.push_back(ms);
+  }
+  bench_check(cudaEventDestroy(begin), "event");
+  bench_check(cudaEventDestroy(end), "event");
+  std::sort(times.begin(), times.end());
+  return times[times.size() / 2];
+}
+
 namespace {
 
 using namespace zps;
 
-enum { REPEATS = 11, WARM_UPS = 2, CODECS = (1u << ZPS_CODEC_COUNT) - 1, SLICE_ALIGNMENT = 256 };
+enum { CODECS = (1u << ZPS_CODEC_COUNT) - 1, SLICE_ALIGNMENT = 256 };
 
 struct Options {
   bool json = false, quick = false, skip_check = false, skip_times = false, stops = false;
@@ -59,30 +83,6 @@ __global__ void __launch_bounds__(THREADS) read_kernel(const uint4 *values, u64 
   if (any == 0x12345678u) *out = any; /* so that nothing is left out */
 }
 
-int repeats = REPEATS;
-
-/* The median time of `work` on the stream, in milliseconds. */
-float time_of(cudaStream_t stream, const std::function<void()> &work) {
-  cudaEvent_t begin, end;
-  bench_check(cudaEventCreate(&begin), "event");
-  bench_check(cudaEventCreate(&end), "event");
-  std::vector<float> times;
-  for (int i = 0; i < WARM_UPS + repeats; i++) {
-    bench_check(cudaEventRecord(begin, stream), "event");
-    work();
-    bench_check(cudaGetLastError(), "launch");
-    bench_check(cudaEventRecord(end, stream), "event");
-    bench_check(cudaEventSynchronize(end), "work");
-    float ms = 0;
-    bench_check(cudaEventElapsedTime(&ms, begin, end), "event");
-    if (i >= WARM_UPS) times.push_back(ms);
-  }
-  bench_check(cudaEventDestroy(begin), "event");
-  bench_check(cudaEventDestroy(end), "event");
-  std::sort(times.begin(), times.end());
-  return times[times.size() / 2];
-}
-
 void must(zps_err_t code, const zps_error &error, const char *what) {
   if (code == ZPS_OK) return;
   std::fprintf(stderr, "gpu-bench: %s: %s\n", what, error.text);
@@ -93,6 +93,7 @@ struct Result {
   u64 rows, nnz, bytes; /* of all slices */
   double density;
   float read_ms, copy_ms, scan_ms, write_ms, encode_ms, decode_ms, paper_ms, stock_ms;
+  BenchSelection selection;
 };
 
 /* zenps's own: the vtable's calls, as the worker makes them. */
@@ -164,7 +165,7 @@ class Coder {
 };
 
 float time_rival(const BenchJob &job, BenchRival *rival) {
-  const float ms = time_of(job.stream, [=] { rival->run(); });
+  const float ms = bench_time(job.stream, [=] { rival->run(); });
   delete rival;
   return ms;
 }
@@ -187,29 +188,30 @@ Result measure(zps_device *device, const Grid &grid, u64 rows, double density, u
   result.rows = rows;
   result.density = density;
   result.nnz = job.nnz;
-  result.copy_ms = time_of(job.stream, [&] {
+  result.copy_ms = bench_time(job.stream, [&] {
     bench_check(cudaMemcpyAsync(dense.as<void>(), values.as<void>(), rows * sizeof(float), cudaMemcpyDeviceToDevice,
                                 job.stream),
                 "copy");
   });
-  result.read_ms = time_of(job.stream, [&] {
+  result.read_ms = bench_time(job.stream, [&] {
     ZPS_LAUNCH(job.stream, grid.blocks_max, THREADS, read_kernel, values.as<uint4>(), rows / 4, dense.as<u32>());
   });
   {
     Coder coder(device, job);
     result.bytes = coder.bytes();
-    result.scan_ms = time_of(job.stream, [&] { coder.submit_scan(); });
-    result.write_ms = time_of(job.stream, [&] { coder.write(); });
+    result.scan_ms = bench_time(job.stream, [&] { coder.submit_scan(); });
+    result.write_ms = bench_time(job.stream, [&] { coder.write(); });
     /* with the host's look at the sizes in between */
-    result.encode_ms = time_of(job.stream, [&] {
+    result.encode_ms = bench_time(job.stream, [&] {
       (void)coder.scan();
       coder.write();
     });
-    result.decode_ms = time_of(job.stream, [&] { coder.decode(dense.as<float>()); });
+    result.decode_ms = bench_time(job.stream, [&] { coder.decode(dense.as<float>()); });
     coder.finish_decoding();
   }
   result.paper_ms = time_rival(job, bench_paper(job));
   result.stock_ms = time_rival(job, bench_stock(job));
+  result.selection = bench_selection(device, job, dense.as<float>(), job.nnz);
   bench_check(cudaStreamDestroy(job.stream), "stream");
   return result;
 }
@@ -220,20 +222,33 @@ void print_json(const Result &result, bool is_first) {
       "%s\n    {\"rows\": %llu, \"density_percent\": %g, \"nnz\": %llu, \"slice_bytes\": %llu,\n"
       "     \"copy_ms\": %.4f, \"copy_gb_s\": %.1f, \"read_ms\": %.4f, \"scan_ms\": %.4f, \"write_ms\": %.4f,\n"
       "     \"encode_ms\": %.4f, \"encode_reads\": %.3f, \"encode_share_of_copy\": %.3f, \"decode_ms\": %.4f,\n"
-      "     \"paper_ms\": %.4f, \"stock_ms\": %.4f, \"paper_over_encode\": %.2f, \"stock_over_encode\": %.2f}",
+      "     \"paper_ms\": %.4f, \"stock_ms\": %.4f, \"paper_over_encode\": %.2f, \"stock_over_encode\": %.2f,\n"
+      "     \"topk_ms\": %.4f, \"stock_topk_ms\": %.4f, \"threshold_ms\": %.4f, \"stock_threshold_ms\": %.4f}",
       is_first ? "" : ",", result.rows, result.density, result.nnz, result.bytes, result.copy_ms,
       2 * gb / result.copy_ms, result.read_ms, result.scan_ms, result.write_ms, result.encode_ms,
       result.encode_ms / result.read_ms, gb / result.encode_ms / (2 * gb / result.copy_ms), result.decode_ms,
-      result.paper_ms, result.stock_ms, result.paper_ms / result.encode_ms, result.stock_ms / result.encode_ms);
+      result.paper_ms, result.stock_ms, result.paper_ms / result.encode_ms, result.stock_ms / result.encode_ms,
+      result.selection.topk_ms, result.selection.stock_topk_ms, result.selection.threshold_ms,
+      result.selection.stock_threshold_ms);
+}
+
+/* Milliseconds, and how many device copies take as long. */
+void print_copies(const Result &result, float ms) {
+  std::printf(" %.3f (%.2f) |", ms, ms / result.copy_ms);
 }
 
 void print_row(const Result &result) {
   const double gb = static_cast<double>(result.rows) * sizeof(float) / 1e6;
-  std::printf(
-      "| %.0fM | %g%% | %.3f | %.3f | %.3f (%.2f reads, %.0f%% of copy) | %.3f | %.3f (%.1fx) | %.3f (%.1fx) |\n",
-      static_cast<double>(result.rows) / 1e6, result.density, result.copy_ms, result.read_ms, result.encode_ms,
-      result.encode_ms / result.read_ms, 100 * (gb / result.encode_ms) / (2 * gb / result.copy_ms), result.decode_ms,
-      result.paper_ms, result.paper_ms / result.encode_ms, result.stock_ms, result.stock_ms / result.encode_ms);
+  std::printf("| %.0fM | %g%% | %.3f | %.3f | %.3f (%.2f reads, %.0f%% of copy) | %.3f | %.3f (%.1fx) | %.3f (%.1fx) |",
+              static_cast<double>(result.rows) / 1e6, result.density, result.copy_ms, result.read_ms, result.encode_ms,
+              result.encode_ms / result.read_ms, 100 * (gb / result.encode_ms) / (2 * gb / result.copy_ms),
+              result.decode_ms, result.paper_ms, result.paper_ms / result.encode_ms, result.stock_ms,
+              result.stock_ms / result.encode_ms);
+  print_copies(result, result.selection.topk_ms);
+  print_copies(result, result.selection.stock_topk_ms);
+  print_copies(result, result.selection.threshold_ms);
+  print_copies(result, result.selection.stock_threshold_ms);
+  std::printf("\n");
 }
 
 Options parse(int argc, char **argv) {
@@ -308,7 +323,8 @@ int main(int argc, char **argv) {
   else
     std::printf(
         "%s, CUDA driver %d.%d, %u partitions; milliseconds\n\n| rows | density | copy | read | encode | decode | "
-        "Algorithm 1 | stock |\n|--:|--:|--:|--:|--:|--:|--:|--:|\n",
+        "Algorithm 1 | stock | top-k (copies) | stock top-k | threshold | stock threshold |\n"
+        "|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|\n",
         properties.name, driver / 1000, driver % 1000 / 10, options.n_parts);
   bool is_first = true;
   repeats = options.repeats;

@@ -4,6 +4,8 @@
 #ifndef ZPS_GPU_BENCH_BENCH_CUH
 #define ZPS_GPU_BENCH_BENCH_CUH
 
+#include <functional>
+
 #include "gpu/cuda/kernels.cuh"
 
 /* Prints the place and the error, and ends the program, which has nothing to save. */
@@ -17,6 +19,9 @@ struct BenchJob {
   zps::Grid grid;
   cudaStream_t stream;
 };
+
+/* The median time of `work` on the stream, in milliseconds. */
+float bench_time(cudaStream_t stream, const std::function<void()> &work);
 
 struct BenchRival {
   virtual ~BenchRival() {}
@@ -41,6 +46,13 @@ class BenchMemory {
  private:
   void *at_ = nullptr;
 };
+
+/* Milliseconds to select k of the job's values, in order, and all from the magnitude of the last one on. `values` is
+ * room for them: they are drawn there. */
+struct BenchSelection {
+  float topk_ms, stock_topk_ms, threshold_ms, stock_threshold_ms;
+};
+BenchSelection bench_selection(zps_device *device, BenchJob job, float *values, zps::u64 k);
 
 /* Prints which calls of CUDA wait for work that they have nothing to do with. */
 void bench_stops(zps_device *device);

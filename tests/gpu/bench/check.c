@@ -404,7 +404,10 @@ bool zps_bench_check(struct zps_device *cpu, struct zps_device *device, uint64_t
   open_side(&comparison.cpu, cpu);
   open_side(&comparison.device, device);
   bool is_good = true;
-  for (unsigned i = 0; i < n_shapes && is_good; i++) is_good = check_shape(&comparison, rows_max >> i % 4, i);
+  for (unsigned i = 0; i < n_shapes && is_good; i++)
+    is_good = check_shape(&comparison, rows_max >> i % 4, i) &&
+              zps_bench_check_selection(device, i % 2 ? ZPS_DTYPE_F64 : ZPS_DTYPE_F32, rows_max >> i % 4, i,
+                                        &comparison.n_checks);
   close_side(&comparison.cpu);
   close_side(&comparison.device);
   *n_checks_p = comparison.n_checks;

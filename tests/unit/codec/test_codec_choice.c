@@ -252,6 +252,59 @@ static void policies(void **state) {
   assert_true(zps_codec_bound_bytes(1000, 500, 1, ZPS_DTYPE_F32, ZPS_VALUES_RAW) == 2125);
 }
 
+static void a_price_makes_rice_codes_dearer(void **state) {
+  (void)state;
+  static const struct {
+    double density;
+    unsigned price;
+    enum zps_codec codec;
+  } cases[] = {
+      {0.2, 0, ZPS_CODEC_RICE},      /* 3.7 bits an index */
+      {0.2, 1, ZPS_CODEC_RICE},      /* 4.7, a bitmap 5 */
+      {0.2, 2, ZPS_CODEC_BITMAP},    /* 5.7 */
+      {0.01, 20, ZPS_CODEC_RICE},    /* 28.1, COO 32 */
+      {0.01, 25, ZPS_CODEC_COO},     /* 33.1 */
+      {0.9, 1, ZPS_CODEC_HOLES},     /* 4.7 + 1 bits for each of 0.1 m holes, a bitmap 1 for each of m */
+      {0.9, 5, ZPS_CODEC_HOLES},     /* 9.7 */
+      {0.9, 6, ZPS_CODEC_BITMAP},    /* 10.7 */
+      {0.0008, 255, ZPS_CODEC_RICE}, /* too few for a price */
+  };
+  struct zps_rng rng = {.state = 9};
+  struct zps_buffer scratch = {0};
+  const uint32_t m = 1u << 20;
+  for (unsigned i = 0; i < COUNT(cases); i++) {
+    uint32_t z;
+    uint32_t *const indices = draw(&rng, m, cases[i].density, &z);
+    const unsigned allowed = zps_codec_priced(zps_codec_push_set(ZPS_CODEC_AUTO), cases[i].price);
+    uint64_t bytes;
+    assert_int_equal(zps_codec_choose(allowed, m, indices, z, &bytes), cases[i].codec);
+    assert_int_equal(bytes, zps_codec_index_exact(cases[i].codec, m, indices, z));
+    char *const payload = malloc(z + zps_codec_index_bytes(ZPS_CODEC_BITMAP, m, z));
+    assert_non_null(payload);
+    zps_codec_index_encode(ZPS_CODEC_BITMAP, m, indices, z, payload + z);
+    struct zps_slice_view view = zps_slice_view_own(ZPS_CODEC_BITMAP, m, z, 1, ZPS_DTYPE_U8, ZPS_VALUES_RAW, payload,
+                                                    z + zps_codec_index_bytes(ZPS_CODEC_BITMAP, m, z));
+    assert_int_equal(zps_slice_recode(&view, allowed, &scratch), ZPS_OK);
+    if (bytes <= zps_codec_index_bytes(ZPS_CODEC_BITMAP, m, z)) assert_int_equal(view.codec, cases[i].codec);
+    free(payload);
+    free(indices);
+  }
+  zps_buffer_fini(&scratch);
+}
+
+static void fast_links_have_a_price(void **state) {
+  (void)state;
+  assert_int_equal(zps_codec_price(0, 1), 0);
+  assert_int_equal(zps_codec_price(25000000000u, 1), 0);
+  assert_int_equal(zps_codec_price(50000000000u, 1), 95);
+  assert_int_equal(zps_codec_price(100000000000u, 16), 11);
+  assert_int_equal(zps_codec_price(400000000000u, 1), ZPS_CODEC_PRICE_MAX);
+  const unsigned coo = zps_codec_push_set(ZPS_CODEC_COO_ONLY), paper = zps_codec_result_set(ZPS_CODEC_PAPER);
+  assert_int_equal(zps_codec_priced(coo, 95), coo);
+  assert_int_equal(zps_codec_priced(paper, 95), paper);
+  assert_int_equal(zps_codec_priced(ZPS_CODEC_ANY_ORDER, 95), ZPS_CODEC_ANY_ORDER);
+}
+
 static void slices_are_recoded_in_place(void **state) {
   (void)state;
   static const double densities[] = {0, 0.01, 0.3, 0.5, 0.9, 1};
@@ -294,6 +347,8 @@ static void slices_are_recoded_in_place(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(every_small_set),
+      cmocka_unit_test(a_price_makes_rice_codes_dearer),
+      cmocka_unit_test(fast_links_have_a_price),
       cmocka_unit_test(rice_bytes_are_as_documented),
       cmocka_unit_test(random_sets_cost_their_entropy),
       cmocka_unit_test(skewed_sets_are_cheap),

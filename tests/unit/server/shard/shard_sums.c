@@ -119,7 +119,9 @@ void shard_expected(const struct cluster *cluster, const struct cluster_tensor *
     if (touched[local]) ranks[nnz++] = local;
   expected->nnz = nnz;
   uint64_t index_bytes;
-  const unsigned codecs = expected->joined ? 1u << ZPS_CODEC_COO : zps_codec_result_set(tensor->spec.codec);
+  const unsigned price = zps_codec_price(zps_shard_net_info(cluster->shard)->link_bits, cluster->world);
+  const unsigned codecs =
+      expected->joined ? 1u << ZPS_CODEC_COO : zps_codec_priced(zps_codec_result_set(tensor->spec.codec), price);
   expected->codec = zps_codec_choose(codecs, m, ranks, nnz, &index_bytes);
   uint8_t *const list = malloc(nnz * row_bytes + 1);
   for (uint32_t i = 0; i < nnz; i++) {

@@ -69,6 +69,21 @@ static void test_narrow_values(void **state) {
   zps_shard_destroy(shard);
 }
 
+/* The server has a card of 100 Gbit/s: sums are not coded again. */
+static void test_sums_over_a_fast_card(void **state) {
+  (void)state;
+  struct zps_shard *shard = cluster_shard("fault+loop", "gbit=100", 256 * MIB);
+  struct cluster cluster;
+  cluster_open(&cluster, shard, "fault+loop", "gbit=100", 1, 4);
+  const struct cluster_tensor *tensor = cluster_tensor(&cluster, 100000, 1, ZPS_DTYPE_F32, ZPS_OP_SUM, 2, 0.05);
+  for (uint64_t step = 0; step < 3; step++) cluster_round(&cluster, tensor, step);
+  assert_int_equal(cluster.expected[tensor - cluster.tensors][0].codec, ZPS_CODEC_BITMAP);
+  cluster_drain(shard);
+  cluster_check_released(shard);
+  cluster_close(&cluster);
+  zps_shard_destroy(shard);
+}
+
 /* Ranks that push halves, and ranks whose own sums are floats. */
 static void test_halves(void **state) {
   const struct fabric *fabric = *state;
@@ -354,6 +369,7 @@ int main(void) {
   mallopt(M_ARENA_MAX, 1); /* the one that is counted */
   const struct CMUnitTest tests[] = {
       ON_BOTH(test_sums_are_exact),
+      cmocka_unit_test(test_sums_over_a_fast_card),
       ON_BOTH(test_narrow_values),
       ON_BOTH(test_halves),
       ON_BOTH(test_empty_pushes),
