@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "tests/sim/elastic.h"
+#include "tests/sim/sums.h"
 #include "worker/api/job.h"
 
 enum { GENERATIONS_MAX = 14, STEPS_APART = 73 /* numbers of attempts at steps, from one to the next */ };
@@ -33,6 +34,8 @@ static bool is_on_way(const struct sim_rank *rank) {
 }
 
 void sim_elastic_lost(struct sim_rank *rank, const char *why) {
+  for (uint32_t r = 0; rank->generation && r < rank->generation->plan.world; r++)
+    if (rank->generation->ranks[r] == rank) sim_late_forget(rank->generation->first, STEPS_APART, r);
   if (rank->generation)
     sim_generation_over(rank->generation, why);
   else
